@@ -1,0 +1,46 @@
+// Package checkpoint is the contract between a lane and the place where it
+// remembers how far it got, and the encoding of what it remembers.
+//
+// A store is a small ordered map. What its keys mean is settled here, once for
+// every store: positions, the inventory, intents and the bus's mark.
+package checkpoint
+
+import (
+	"context"
+	"errors"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+// Store keeps one lane's checkpoint. Get and Scan may be called while a Commit
+// is under way; they then see either state of each key. Only one Commit is under
+// way at a time.
+type Store interface {
+	// Get returns the value of key, nil when there is none. The value is the
+	// caller's.
+	Get(key []byte) ([]byte, error)
+
+	// Scan calls fn for every key with the prefix, in byte order, on a consistent
+	// snapshot. The slices are valid only during the call. It stops at fn's error
+	// and returns it.
+	Scan(prefix []byte, fn func(key, value []byte) error) error
+
+	// Commit makes all changes durable, or none. It blocks until they are.
+	// After an error nothing is known to be durable and the same changes may be
+	// committed again.
+	Commit(ctx context.Context, changes []event.KV) error
+}
+
+// ErrForeign is returned on opening a checkpoint that another cluster, bridge or
+// sink wrote.
+var ErrForeign = errors.New("checkpoint belongs to another cluster, bridge or sink")
+
+// ErrLocked is returned on opening a checkpoint that another process holds.
+var ErrLocked = errors.New("checkpoint is in use by another process")
+
+// ErrCorrupt is returned when what is stored cannot have been written by this or
+// an older version of the program.
+var ErrCorrupt = errors.New("checkpoint is damaged")
+
+// ErrNewer is returned on opening a checkpoint that a newer version wrote.
+var ErrNewer = errors.New("checkpoint was written by a newer version")

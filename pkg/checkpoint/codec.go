@@ -1,0 +1,300 @@
+package checkpoint
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+// Version is the format of what this package encodes. A store refuses another.
+const Version = 1
+
+// The first bytes of keys. Every key of a store starts with one of them.
+const (
+	prefixIdentity = "!identity"
+	prefixMark     = "!mark"
+	prefixDigest   = "!digest"
+	prefixPosition = "p/"
+	prefixEntry    = "e/"
+	prefixIntent   = "i/"
+)
+
+// Entry is what the bus has been told of one object, and what was last seen of it.
+type Entry struct {
+	UID  string
+	RV   string // resourceVersion last seen
+	Hash uint64 // of the body last seen
+	// Told reports whether the bus knows the object. An entry that is not told
+	// only remembers what was seen (a filtered object).
+	Told bool
+	// Entry is the resourceVersion at which the object was announced; part of
+	// the id of its deletion.
+	Entry      string
+	APIVersion string
+	Kind       string
+}
+
+// IdentityKey is where a store keeps whose checkpoint it is.
+func IdentityKey() []byte { return []byte(prefixIdentity) }
+
+type identityRecord struct {
+	Version  int            `json:"version"`
+	Identity event.Identity `json:"identity"`
+}
+
+// EncodeIdentity encodes whose checkpoint it is, with the format's version.
+func EncodeIdentity(id event.Identity) []byte {
+	b, _ := json.Marshal(identityRecord{Version: Version, Identity: id}) // plain strings: cannot fail
+	return b
+}
+
+// CheckIdentity compares a stored identity with want. The errors wrap
+// [ErrCorrupt], [ErrNewer] or [ErrForeign] and say what differs. The cluster's
+// configured name may change: its UID may not.
+func CheckIdentity(stored []byte, want event.Identity) error {
+	var r identityRecord
+	if err := json.Unmarshal(stored, &r); err != nil || r.Version < 1 {
+		return fmt.Errorf("%w: its identity record does not parse", ErrCorrupt)
+	}
+	if r.Version > Version {
+		return fmt.Errorf("%w: it has format %d, this program knows %d", ErrNewer, r.Version, Version)
+	}
+	for _, f := range []struct{ name, got, want string }{
+		{"cluster UID", r.Identity.ClusterUID, want.ClusterUID},
+		{"bridge", r.Identity.Bridge, want.Bridge},
+		{"sink", r.Identity.Sink, want.Sink},
+	} {
+		if f.got != f.want {
+			return fmt.Errorf("%w: its %s is %q, this one is %q", ErrForeign, f.name, f.got, f.want)
+		}
+	}
+	return nil
+}
+
+// MarkKey is where the mark of the last committed sink write is kept.
+func MarkKey() []byte { return []byte(prefixMark) }
+
+// DigestKey is where the digest of the shape that bodies were told in is kept.
+func DigestKey() []byte { return []byte(prefixDigest) }
+
+// PositionPrefix starts every position's key.
+func PositionPrefix() []byte { return []byte(prefixPosition) }
+
+// PositionKey is the key of a collection's position.
+func PositionKey(collection string) []byte { return []byte(prefixPosition + collection) }
+
+// PositionOf is the collection's ID in a position's key.
+func PositionOf(key []byte) string { return string(key[len(prefixPosition):]) }
+
+// EncodePosition encodes a position. Its text is meant to be read by people too.
+func EncodePosition(p event.Position) []byte {
+	state := "at"
+	if p.Void {
+		state = "void"
+	}
+	return fmt.Appendf(nil, "%s %d %s", state, p.Epoch, p.RV)
+}
+
+// DecodePosition reverses [EncodePosition]. Errors wrap [ErrCorrupt].
+func DecodePosition(b []byte) (event.Position, error) {
+	f := strings.SplitN(string(b), " ", 3)
+	if len(f) != 3 || (f[0] != "at" && f[0] != "void") {
+		return event.Position{}, fmt.Errorf("%w: position %q", ErrCorrupt, b)
+	}
+	epoch, err := strconv.ParseUint(f[1], 10, 64)
+	if err != nil {
+		return event.Position{}, fmt.Errorf("%w: position %q", ErrCorrupt, b)
+	}
+	return event.Position{Epoch: epoch, RV: f[2], Void: f[0] == "void"}, nil
+}
+
+// EntryPrefix starts the inventory keys of a resource, of one namespace when
+// namespace is not "". Neither part can contain a slash.
+func EntryPrefix(resource, namespace string) []byte {
+	return inventoryPrefix(prefixEntry, resource, namespace)
+}
+
+// EntryKey is the inventory key of an object; namespace is "" for a
+// cluster-scoped one.
+func EntryKey(resource, namespace, name string) []byte {
+	return []byte(prefixEntry + resource + "/" + namespace + "/" + name)
+}
+
+// ParseEntryKey reverses [EntryKey]. Errors wrap [ErrCorrupt].
+func ParseEntryKey(key []byte) (resource, namespace, name string, err error) {
+	f := strings.SplitN(string(key), "/", 4)
+	if len(f) != 4 || f[0]+"/" != prefixEntry {
+		return "", "", "", fmt.Errorf("%w: inventory key %q", ErrCorrupt, key)
+	}
+	return f[1], f[2], f[3], nil
+}
+
+// IntentPrefix starts the intent keys of a resource, of one namespace when
+// namespace is not ""; of everything when both are "".
+func IntentPrefix(resource, namespace string) []byte {
+	if resource == "" {
+		return []byte(prefixIntent)
+	}
+	return inventoryPrefix(prefixIntent, resource, namespace)
+}
+
+// IntentKey is where the intent to announce an object is kept. Its value is an
+// encoded [Entry].
+func IntentKey(resource, namespace, name, uid string) []byte {
+	return []byte(prefixIntent + resource + "/" + namespace + "/" + name + "/" + uid)
+}
+
+// ParseIntentKey reverses [IntentKey]. Errors wrap [ErrCorrupt].
+func ParseIntentKey(key []byte) (resource, namespace, name, uid string, err error) {
+	f := strings.SplitN(string(key), "/", 5)
+	if len(f) != 5 || f[0]+"/" != prefixIntent {
+		return "", "", "", "", fmt.Errorf("%w: intent key %q", ErrCorrupt, key)
+	}
+	return f[1], f[2], f[3], f[4], nil
+}
+
+func inventoryPrefix(prefix, resource, namespace string) []byte {
+	s := prefix + resource + "/"
+	if namespace != "" {
+		s += namespace + "/"
+	}
+	return []byte(s)
+}
+
+const (
+	flagTold = 1 << iota
+	flagEntryIsRV
+)
+
+// EncodeEntry encodes an inventory entry: some 35 bytes for the usual object.
+func EncodeEntry(e Entry) []byte {
+	b := make([]byte, 1, 64)
+	if e.Told {
+		b[0] |= flagTold
+	}
+	if e.Entry == e.RV {
+		b[0] |= flagEntryIsRV
+	}
+	b = binary.LittleEndian.AppendUint64(b, e.Hash)
+	b = appendUID(b, e.UID)
+	b = appendRV(b, e.RV)
+	if e.Entry != e.RV {
+		b = appendRV(b, e.Entry)
+	}
+	b = appendString(b, e.APIVersion)
+	return append(b, e.Kind...)
+}
+
+// DecodeEntry reverses [EncodeEntry]. Errors wrap [ErrCorrupt].
+func DecodeEntry(b []byte) (Entry, error) {
+	d := decoder{b: b}
+	flags := d.take(1)
+	hash := d.take(8)
+	var e Entry
+	e.UID = d.uid()
+	e.RV = d.rv()
+	if d.err {
+		return Entry{}, fmt.Errorf("%w: inventory entry of %d bytes", ErrCorrupt, len(b))
+	}
+	e.Told = flags[0]&flagTold != 0
+	e.Hash = binary.LittleEndian.Uint64(hash)
+	e.Entry = e.RV
+	if flags[0]&flagEntryIsRV == 0 {
+		e.Entry = d.rv()
+	}
+	e.APIVersion = d.str()
+	if d.err {
+		return Entry{}, fmt.Errorf("%w: inventory entry of %d bytes", ErrCorrupt, len(b))
+	}
+	e.Kind = string(d.b)
+	return e, nil
+}
+
+// Strings are stored with their length in front. A canonical UUID and a decimal
+// resourceVersion have shorter forms, told by a first byte of 1.
+
+func appendString(b []byte, s string) []byte {
+	b = binary.AppendUvarint(b, uint64(len(s)))
+	return append(b, s...)
+}
+
+func appendUID(b []byte, uid string) []byte {
+	if len(uid) == 36 {
+		raw, err := hex.DecodeString(strings.ReplaceAll(uid, "-", ""))
+		if err == nil && len(raw) == 16 && formatUUID(raw) == uid {
+			return append(append(b, 1), raw...)
+		}
+	}
+	return appendString(append(b, 0), uid)
+}
+
+func formatUUID(raw []byte) string {
+	h := hex.EncodeToString(raw)
+	return h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:]
+}
+
+func appendRV(b []byte, rv string) []byte {
+	if n, err := strconv.ParseUint(rv, 10, 64); err == nil && strconv.FormatUint(n, 10) == rv {
+		return binary.AppendUvarint(append(b, 1), n)
+	}
+	return appendString(append(b, 0), rv)
+}
+
+type decoder struct {
+	b   []byte
+	err bool
+}
+
+func (d *decoder) take(n int) []byte {
+	if d.err || len(d.b) < n {
+		d.err = true
+		return nil
+	}
+	v := d.b[:n]
+	d.b = d.b[n:]
+	return v
+}
+
+func (d *decoder) uvarint() uint64 {
+	n, w := binary.Uvarint(d.b)
+	if d.err || w <= 0 {
+		d.err = true
+		return 0
+	}
+	d.b = d.b[w:]
+	return n
+}
+
+func (d *decoder) str() string {
+	n := d.uvarint()
+	if n > uint64(len(d.b)) {
+		d.err = true
+		return ""
+	}
+	return string(d.take(int(n)))
+}
+
+func (d *decoder) short() bool { return bytes.Equal(d.take(1), []byte{1}) }
+
+func (d *decoder) uid() string {
+	if d.short() {
+		if raw := d.take(16); raw != nil {
+			return formatUUID(raw)
+		}
+		return ""
+	}
+	return d.str()
+}
+
+func (d *decoder) rv() string {
+	if d.short() {
+		return strconv.FormatUint(d.uvarint(), 10)
+	}
+	return d.str()
+}

@@ -1,0 +1,154 @@
+// Package event holds what every part of kubebridge speaks of: the normalised
+// event, the batch that makes events durable, and the identities both carry.
+//
+// It imports nothing else of the project, so that a source, a sink or a store
+// can be written against it alone.
+package event
+
+import "time"
+
+// Type says what happened.
+type Type uint8
+
+// The types of an event. The first four concern one object, the last three a
+// whole collection.
+const (
+	// Added announces an object that the bus has not been told of.
+	Added Type = iota + 1
+	// Modified tells a new state of an announced object. With origin Reconcile
+	// the updates in between are not known.
+	Modified
+	// Deleted ends an object. With reason "left" it only left the selection.
+	Deleted
+	// Present repeats the state of an object after a reset or a resync.
+	Present
+	// Gap opens a snapshot, reconcile, resync or reset: from here until Synced
+	// the bus does not mirror the collection.
+	Gap
+	// Synced closes what Gap opened: the bus is complete up to ResourceVersion.
+	Synced
+	// Closed says that a collection is no longer watched. Its objects live on.
+	Closed
+)
+
+var typeNames = [...]string{"", "added", "modified", "deleted", "present", "gap", "synced", "closed"}
+
+// String is the last word of the type's name on the bus: "added", "gap", ….
+func (t Type) String() string {
+	if int(t) < len(typeNames) {
+		return typeNames[t]
+	}
+	return "unknown"
+}
+
+// OfCollection reports whether t concerns a whole collection.
+func (t Type) OfCollection() bool { return t >= Gap }
+
+// CloudEvent is the CloudEvents "type" attribute, for example
+// "io.kubebridge.resource.added.v1".
+func (t Type) CloudEvent() string {
+	if t.OfCollection() {
+		return "io.kubebridge.collection." + t.String() + ".v1"
+	}
+	return "io.kubebridge.resource." + t.String() + ".v1"
+}
+
+// Origin says how the bridge learned of an event.
+type Origin string
+
+// The origins of an event.
+const (
+	Watch     Origin = "watch"     // a live or replayed watch event
+	Snapshot  Origin = "snapshot"  // the first list of a collection
+	Reconcile Origin = "reconcile" // a list compared with the inventory
+	Resync    Origin = "resync"    // the present state told again on request
+)
+
+// Event is one change of one object, or one statement about a collection.
+type Event struct {
+	Type       Type
+	Origin     Origin
+	Time       time.Time   // when the bridge saw it
+	Collection *Collection // never nil
+	Epoch      uint64      // 0 and 1 are the first history of a cluster
+
+	// The object. Empty in events about a collection.
+	APIVersion string
+	Kind       string
+	Namespace  string
+	Name       string
+	UID        string
+
+	// ResourceVersion is the object's; of a deletion, the deletion's or, when
+	// that is not known, the list's that proved the absence; of a collection
+	// event, the position it speaks of.
+	ResourceVersion string
+
+	// Entry is the resourceVersion at which the object was announced, and part
+	// of a deletion's id (see [Event.ID]).
+	Entry string
+
+	// Object is the body as it may be seen, JSON with apiVersion and kind, or
+	// nil when it is not known (a synthesised deletion).
+	Object []byte
+
+	// Run tells one resync or reset from another; set on Present only.
+	Run string
+
+	// Reason refines a type: "left" on Deleted.
+	Reason string
+
+	// Truncated is set when Object was cut down to fit the bus.
+	Truncated *Truncation
+
+	// Report is the body of a collection event, and nil otherwise.
+	Report *Report
+}
+
+// Truncation describes the body that did not fit.
+type Truncation struct {
+	Size   int    `json:"size"`   // bytes of the body left out
+	SHA256 string `json:"sha256"` // hex digest of that body
+	Limit  int    `json:"limit"`  // bytes a record may have on that bus
+}
+
+// Report is the data of a collection event. Zero fields are left out.
+type Report struct {
+	Reason string     `json:"reason"`          // snapshot, expired, interrupted, reset, selection, removed
+	Detail string     `json:"detail,omitzero"` // one sentence for a human
+	Reset  bool       `json:"reset,omitzero"`  // the consumer drops its copy of the collection
+	From   string     `json:"from,omitzero"`   // the last resourceVersion known to be complete
+	To     string     `json:"to,omitzero"`     // the resourceVersion complete again (synced)
+	Since  *time.Time `json:"since,omitzero"`  // when the gap opened (synced)
+	Counts *Counts    `json:"counts,omitzero"` // what the list and the inventory differed by (synced)
+}
+
+// Counts are numbers of objects.
+type Counts struct {
+	Listed    int `json:"listed"`
+	Added     int `json:"added"`
+	Modified  int `json:"modified"`
+	Deleted   int `json:"deleted"`
+	Present   int `json:"present"`
+	Unchanged int `json:"unchanged"`
+}
+
+// ID is the event's identity (design rule 7): the same change has the same id
+// however often and from wherever it is told.
+func (e *Event) ID() string {
+	prefix := ""
+	if e.Epoch > 1 {
+		prefix = "e" + utoa(e.Epoch) + ":"
+	}
+	switch {
+	case e.Type.OfCollection():
+		epoch := max(e.Epoch, 1)
+		return e.Collection.ID() + ":" + utoa(epoch) + ":" + e.ResourceVersion + ":" + e.Type.String()
+	case e.Type == Deleted:
+		return prefix + e.UID + ":" + e.Entry + ":deleted"
+	case e.Type == Present:
+		return prefix + e.UID + ":" + e.ResourceVersion + ":present:" + e.Run
+	default:
+		return prefix + e.UID + ":" + e.ResourceVersion + ":" + e.Type.String()
+	}
+}

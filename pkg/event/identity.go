@@ -1,0 +1,77 @@
+package event
+
+import (
+	"strconv"
+	"strings"
+)
+
+func utoa(n uint64) string { return strconv.FormatUint(n, 10) }
+
+// Identity names a lane: everything it owns on a bus or in a store carries it.
+type Identity struct {
+	Bridge     string // the bridge's name
+	Cluster    string // the cluster's configured name
+	ClusterUID string // UID of the cluster's kube-system namespace
+	Sink       string // the sink's name
+}
+
+// Collection is one watched set of a lane. Its identity leaves the version out:
+// going from v1beta1 to v1 announces nothing again.
+type Collection struct {
+	Group         string // "" is the core group
+	Resource      string // plural, lower case
+	Namespace     string // "" is all namespaces, or a cluster-scoped resource
+	LabelSelector string
+	FieldSelector string
+}
+
+// ResourceID is "pods" or "deployments.apps": the key under which inventory is
+// kept, shared by all collections of the resource.
+func (c *Collection) ResourceID() string {
+	if c.Group == "" {
+		return c.Resource
+	}
+	return c.Resource + "." + c.Group
+}
+
+// ID is the collection's name in positions, events, logs and metrics, for
+// example "pods", "secrets?namespace=payments&labels=audit=true".
+func (c *Collection) ID() string {
+	var b strings.Builder
+	b.WriteString(c.ResourceID())
+	sep := byte('?')
+	add := func(name, value string) {
+		if value != "" {
+			b.WriteByte(sep)
+			b.WriteString(name)
+			b.WriteByte('=')
+			b.WriteString(value)
+			sep = '&'
+		}
+	}
+	add("namespace", c.Namespace)
+	add("labels", c.LabelSelector)
+	add("fields", c.FieldSelector)
+	return b.String()
+}
+
+// GroupOrCore is the group, or "core" for the empty one.
+func (c *Collection) GroupOrCore() string {
+	if c.Group == "" {
+		return "core"
+	}
+	return c.Group
+}
+
+// Position is how far a collection has been delivered.
+type Position struct {
+	Epoch uint64 // 0 and 1 are the first history of a cluster
+	// RV is the resourceVersion that may be resumed from. When the position is
+	// void it is the last one known to have been complete, or "" if none was.
+	RV string
+	// Void forbids resuming: the collection must be reconciled.
+	Void bool
+}
+
+// Resumable reports whether a watch may start at the position.
+func (p Position) Resumable() bool { return !p.Void && p.RV != "" }

@@ -1,0 +1,91 @@
+// Package sink is the contract between a lane and a bus.
+package sink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+// Sink writes batches to a bus. A lane calls its methods one at a time, from one
+// goroutine at any moment: Open until it succeeds, then Write, then Close.
+type Sink interface {
+	// Open connects, creates what it may create, checks that what it finds
+	// belongs to this lane, and shuts out a predecessor where the bus can do that.
+	// It may be called again after an error. mark is what the last committed
+	// Write returned, nil when nothing is recorded.
+	Open(ctx context.Context, mark []byte) error
+
+	// Write blocks until every record of the batch is durable on the bus, in
+	// order per key, or until an error or the end of ctx. It never reorders and
+	// never skips. After an error nothing of it is in flight any more, and it
+	// may be called again with the same batch (same Seq, same records, except
+	// those the lane replaced after a *RecordError): it then continues after
+	// what is already durable.
+	//
+	// The mark says where the batch ends on the bus; the lane stores it in the
+	// same commit. nil where the bus has no such thing.
+	Write(ctx context.Context, b *event.Batch) (mark []byte, err error)
+
+	// Close releases everything. Nothing of the sink runs after it returns.
+	// Records that Write has not acknowledged may or may not be on the bus.
+	Close() error
+}
+
+// Log is offered by a Sink that can read back what it wrote: the checkpoint may
+// then trail the bus, and the lane needs no intents.
+type Log interface {
+	// Tail calls fn for every record after from (nil: all of them) in order,
+	// with the State it was written with and the mark that ends with it. It is
+	// called once, after Open. An error that wraps ErrReset says that the bus no
+	// longer holds what follows from.
+	Tail(ctx context.Context, from []byte, fn func(state []event.KV, mark []byte) error) error
+}
+
+// ErrFenced is returned when another writer has taken over. It is final: the
+// sink will not write again.
+var ErrFenced = errors.New("another writer has taken over")
+
+// ErrReset is returned when the bus lost what it had acknowledged, or when a
+// recorded mark is not to be found on it. The lane answers with a declared reset.
+var ErrReset = errors.New("the bus no longer holds what it acknowledged")
+
+// RecordError is returned when one record, and no other, cannot be stored as it
+// is. Nothing from Index on has been written. The lane replaces that record and
+// calls Write again.
+type RecordError struct {
+	Index int // in Batch.Records
+	Size  int // bytes; 0 when size is not the matter
+	Limit int // bytes the bus takes; 0 when size is not the matter
+	Err   error
+}
+
+func (e *RecordError) Error() string {
+	if e.Limit > 0 {
+		return fmt.Sprintf("record %d: %d bytes are more than the %d the bus takes: %v", e.Index, e.Size, e.Limit, e.Err)
+	}
+	return fmt.Sprintf("record %d: %v", e.Index, e.Err)
+}
+
+func (e *RecordError) Unwrap() error { return e.Err }
+
+// RefusedError is returned by Open, and by nothing else, for what no retry
+// heals: wrong credentials, a stream that belongs to another bridge. The program
+// exits with code 3. Every other error is retried for ever.
+type RefusedError struct {
+	What string // the thing, for example `stream "K8S_prod"`
+	Err  error
+	Hint string // what to do
+}
+
+func (e *RefusedError) Error() string {
+	s := e.What + ": " + e.Err.Error()
+	if e.Hint != "" {
+		s += ": " + e.Hint
+	}
+	return s
+}
+
+func (e *RefusedError) Unwrap() error { return e.Err }
