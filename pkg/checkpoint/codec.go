@@ -20,6 +20,7 @@ const (
 	prefixIdentity = "!identity"
 	prefixMark     = "!mark"
 	prefixDigest   = "!digest"
+	prefixReset    = "!reset"
 	prefixPosition = "p/"
 	prefixEntry    = "e/"
 	prefixIntent   = "i/"
@@ -83,6 +84,10 @@ func MarkKey() []byte { return []byte(prefixMark) }
 // DigestKey is where the digest of the shape that bodies were told in is kept.
 func DigestKey() []byte { return []byte(prefixDigest) }
 
+// ResetKey is there while a declared reset is due: every collection without a
+// position then begins with one, and its value tells that reset from others.
+func ResetKey() []byte { return []byte(prefixReset) }
+
 // PositionPrefix starts every position's key.
 func PositionPrefix() []byte { return []byte(prefixPosition) }
 
@@ -119,6 +124,9 @@ func DecodePosition(b []byte) (event.Position, error) {
 func EntryPrefix(resource, namespace string) []byte {
 	return inventoryPrefix(prefixEntry, resource, namespace)
 }
+
+// AllEntries starts every inventory key.
+func AllEntries() []byte { return []byte(prefixEntry) }
 
 // EntryKey is the inventory key of an object; namespace is "" for a
 // cluster-scoped one.

@@ -142,8 +142,11 @@ func (e *Event) ID() string {
 	}
 	switch {
 	case e.Type.OfCollection():
-		epoch := max(e.Epoch, 1)
-		return e.Collection.ID() + ":" + utoa(epoch) + ":" + e.ResourceVersion + ":" + e.Type.String()
+		rv := e.ResourceVersion
+		if rv == "" {
+			rv = "0" // before the first snapshot
+		}
+		return e.Collection.ID() + ":" + utoa(max(e.Epoch, 1)) + ":" + rv + ":" + e.Type.String()
 	case e.Type == Deleted:
 		return prefix + e.UID + ":" + e.Entry + ":deleted"
 	case e.Type == Present:

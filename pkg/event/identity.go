@@ -55,6 +55,25 @@ func (c *Collection) ID() string {
 	return b.String()
 }
 
+// ParseCollection reverses [Collection.ID].
+func ParseCollection(id string) Collection {
+	var c Collection
+	resource, rest, _ := strings.Cut(id, "?")
+	c.Resource, c.Group, _ = strings.Cut(resource, ".")
+	rest, c.FieldSelector, _ = cutPart(rest, "fields=")
+	rest, c.LabelSelector, _ = cutPart(rest, "labels=")
+	_, c.Namespace, _ = cutPart(rest, "namespace=")
+	return c
+}
+
+// cutPart cuts "…&name" off the end of an ID's selection.
+func cutPart(s, name string) (before, value string, found bool) {
+	if value, found = strings.CutPrefix(s, name); found {
+		return "", value, true
+	}
+	return strings.Cut(s, "&"+name)
+}
+
 // GroupOrCore is the group, or "core" for the empty one.
 func (c *Collection) GroupOrCore() string {
 	if c.Group == "" {

@@ -53,8 +53,8 @@ var ErrFenced = errors.New("another writer has taken over")
 var ErrReset = errors.New("the bus no longer holds what it acknowledged")
 
 // RecordError is returned when one record, and no other, cannot be stored as it
-// is. Nothing from Index on has been written. The lane replaces that record and
-// calls Write again.
+// is. Neither it nor anything behind it of its key has been written. The lane
+// replaces that record and calls Write again.
 type RecordError struct {
 	Index int // in Batch.Records
 	Size  int // bytes; 0 when size is not the matter

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/kubebridge/kubebridge/internal/config"
+	"github.com/kubebridge/kubebridge/pkg/source"
+)
+
+// newClient returns a client for the cluster that the configuration names,
+// without connecting.
+func newClient(k config.Kubernetes) (*source.Client, error) {
+	cfg, err := restConfig(k)
+	if err != nil {
+		return nil, err
+	}
+	cfg.UserAgent = "kubebridge/" + currentVersion().Version
+	return source.NewClient(cfg)
+}
+
+func restConfig(k config.Kubernetes) (*rest.Config, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = k.Kubeconfig
+	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules,
+		&clientcmd.ConfigOverrides{CurrentContext: k.Context}).ClientConfig()
+	switch {
+	case err == nil:
+		return cfg, nil
+	case clientcmd.IsEmptyConfig(err):
+		return nil, &exitError{exitEnvironment, errors.New("no cluster: not in a pod, and no kubeconfig: set kubernetes.kubeconfig, or KUBECONFIG")}
+	case k.Kubeconfig != "":
+		return nil, &exitError{exitConfig, fmt.Errorf("kubernetes.kubeconfig %s: %w", k.Kubeconfig, oneLine(err))}
+	default:
+		return nil, &exitError{exitEnvironment, fmt.Errorf("kubeconfig: %w", oneLine(err))}
+	}
+}
+
+func oneLine(err error) error { return errors.New(strings.ReplaceAll(err.Error(), "\n", "; ")) }
+
+// checkCluster asks the API server for the cluster and every resource, and
+// reports all that is wrong.
+func checkCluster(ctx context.Context, c *config.Config) error {
+	client, err := newClient(c.Kubernetes)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	if _, err := client.ClusterUID(ctx); err != nil {
+		return fmt.Errorf("the cluster does not answer as it should: %w", err)
+	}
+	var all []error
+	seen := map[string]bool{}
+	for i := range c.Sinks {
+		for _, r := range c.ResourcesOf(&c.Sinks[i]) {
+			if seen[r.Name()] {
+				continue
+			}
+			seen[r.Name()] = true
+			if _, err := client.Resolve(r.Name()); err != nil {
+				all = append(all, err)
+			}
+		}
+	}
+	return errors.Join(all...)
+}

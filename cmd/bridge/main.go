@@ -1,0 +1,16 @@
+// Command bridge streams the changes of Kubernetes objects to Kafka or NATS,
+// without gaps.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	os.Exit(execute(ctx, os.Args[1:], streams{out: os.Stdout, err: os.Stderr, in: os.Stdin}))
+}

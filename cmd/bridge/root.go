@@ -1,0 +1,125 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kubebridge/kubebridge/internal/config"
+	"github.com/kubebridge/kubebridge/internal/pipeline"
+)
+
+// The exit codes of the program.
+const (
+	exitOK          = 0
+	exitRuntime     = 1 // it ran and ended badly
+	exitConfig      = 2 // flags or the configuration are wrong
+	exitEnvironment = 3 // what it depends on is wrong: credentials, a foreign checkpoint
+)
+
+// streams are the program's standard streams.
+type streams struct {
+	out, err io.Writer
+	in       io.Reader
+}
+
+// exitError carries the exit code of an error.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e *exitError) Error() string { return e.err.Error() }
+func (e *exitError) Unwrap() error { return e.err }
+
+// execute runs the command line and returns the exit code. Errors go to standard
+// error, a line each.
+func execute(ctx context.Context, args []string, std streams) int {
+	root := newRoot()
+	root.SetArgs(args)
+	root.SetOut(std.out)
+	root.SetErr(std.err)
+	root.SetIn(std.in)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return exitOK
+	}
+	for line := range strings.Lines(err.Error()) {
+		fmt.Fprintln(std.err, "bridge: "+strings.TrimRight(line, "\n"))
+	}
+	return exitCode(err)
+}
+
+func exitCode(err error) int {
+	var (
+		exit        *exitError
+		mistakes    config.Errors
+		mistake     *pipeline.ConfigError
+		environment *pipeline.EnvironmentError
+	)
+	switch {
+	case errors.As(err, &exit):
+		return exit.code
+	case errors.As(err, &mistakes), errors.As(err, &mistake):
+		return exitConfig
+	case errors.As(err, &environment):
+		return exitEnvironment
+	default:
+		return exitRuntime
+	}
+}
+
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "bridge",
+		Short:         "Kubernetes to Kafka or NATS, without gaps",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args:          cobra.NoArgs,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return &exitError{exitConfig, fmt.Errorf("%w: see %s --help", err, cmd.CommandPath())}
+	})
+	root.AddCommand(newRun(), newTail(), newValidate(), newCheckpoint(), newVersion())
+	for _, c := range root.Commands() {
+		c.Args = usage(c.Args)
+	}
+	root.Args = usage(root.Args)
+	return root
+}
+
+// usage makes wrong arguments a configuration error.
+func usage(check cobra.PositionalArgs) cobra.PositionalArgs {
+	if check == nil {
+		return nil
+	}
+	return func(cmd *cobra.Command, args []string) error {
+		if err := check(cmd, args); err != nil {
+			return &exitError{exitConfig, fmt.Errorf("%w: see %s --help", err, cmd.CommandPath())}
+		}
+		return nil
+	}
+}
+
+// configFlag defines -c; its default is KUBEBRIDGE_CONFIG.
+func configFlag(cmd *cobra.Command, path *string) {
+	cmd.Flags().StringVarP(path, "config", "c", os.Getenv("KUBEBRIDGE_CONFIG"), "configuration file (KUBEBRIDGE_CONFIG)")
+}
+
+// loadConfig reads the file that -c names.
+func loadConfig(cmd *cobra.Command, path string) (*config.Config, error) {
+	if path == "" {
+		return nil, &exitError{exitConfig, errors.New("no configuration: give -c FILE or set KUBEBRIDGE_CONFIG")}
+	}
+	c, err := config.Load(path, cmd.Flags())
+	if err != nil {
+		return nil, &exitError{exitConfig, err}
+	}
+	return c, nil
+}

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/cobra"
+
+	"github.com/kubebridge/kubebridge/internal/config"
+	"github.com/kubebridge/kubebridge/internal/pipeline"
+	"github.com/kubebridge/kubebridge/pkg/checkpoint"
+	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/shape"
+	"github.com/kubebridge/kubebridge/pkg/sink"
+	"github.com/kubebridge/kubebridge/pkg/sink/stdout"
+)
+
+func newTail() *cobra.Command {
+	var (
+		kube       config.Kubernetes
+		namespaces []string
+		selector   string
+		fields     string
+		output     string
+	)
+	cmd := &cobra.Command{
+		Use:     "tail RESOURCE...",
+		Short:   "Print the changes of resources to the terminal; remembers nothing",
+		Example: "  bridge tail pods deployments.apps\n  bridge tail secrets -n payments -l audit=true -o json",
+		Args:    cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			out := stdout.Config{Format: stdout.Pretty, Color: isTerminal(cmd.OutOrStdout())}
+			if output != "" {
+				out = stdout.Config{Format: output}
+			}
+			if _, err := out.Complete(); err != nil {
+				return &exitError{exitConfig, err}
+			}
+			client, err := newClient(kube)
+			if err != nil {
+				return err
+			}
+			defer client.Close()
+			lane := pipeline.LaneSpec{
+				Sink: "tail",
+				Open: func(id event.Identity) (sink.Sink, checkpoint.Store, pipeline.Shape, error) {
+					form := pipeline.Shape{Secrets: shape.Secrets{}} // redacted: there is no key
+					store, err := file.OpenMem(id)
+					if err != nil {
+						return nil, nil, form, err
+					}
+					bus, err := stdout.New(stdout.Options{Config: out, Writer: cmd.OutOrStdout()})
+					return bus, store, form, err
+				},
+			}
+			for _, name := range args {
+				lane.Resources = append(lane.Resources, pipeline.ResourceSpec{
+					Name: name, Namespaces: namespaces, LabelSelector: selector, FieldSelector: fields, Required: true,
+				})
+			}
+			return pipeline.NewBridge(pipeline.BridgeOptions{
+				Name: "tail", Cluster: "tail", Client: client, Lanes: []pipeline.LaneSpec{lane},
+				Log:     newLogger(config.Log{Level: "warn", Format: "auto"}, cmd.ErrOrStderr()),
+				Metrics: pipeline.NewMetrics(prometheus.NewRegistry()),
+			}).Run(cmd.Context())
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&kube.Kubeconfig, "kubeconfig", "", "path of a kubeconfig file")
+	f.StringVar(&kube.Context, "context", "", "context in the kubeconfig file")
+	f.StringSliceVarP(&namespaces, "namespace", "n", nil, "namespaces, comma-separated; all of them by default")
+	f.StringVarP(&selector, "selector", "l", "", "label selector")
+	f.StringVar(&fields, "field-selector", "", "field selector")
+	f.StringVarP(&output, "output", "o", "", "pretty (default) or json")
+	return cmd
+}

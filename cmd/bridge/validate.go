@@ -1,0 +1,49 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kubebridge/kubebridge/internal/config"
+)
+
+func newValidate() *cobra.Command {
+	var (
+		path    string
+		connect bool
+	)
+	cmd := &cobra.Command{
+		Use:   "validate",
+		Short: "Check the configuration, and with --connect the cluster it names",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := loadConfig(cmd, path)
+			if err != nil {
+				return err
+			}
+			if connect {
+				if err := checkCluster(cmd.Context(), c); err != nil {
+					return &exitError{exitEnvironment, err}
+				}
+			}
+			n := 0
+			for i := range c.Sinks {
+				n += len(c.ResourcesOf(&c.Sinks[i]))
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: ok: %s, %s\n", path, count(n, "resource"), count(len(c.Sinks), "sink"))
+			return err
+		},
+	}
+	configFlag(cmd, &path)
+	cmd.Flags().BoolVar(&connect, "connect", false, "also ask the API server for the cluster and every resource")
+	config.AddFlags(cmd.Flags())
+	return cmd
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+)
+
+// version is stamped by the build (-ldflags "-X main.version=…").
+var version string
+
+type versionInfo struct {
+	Version  string `json:"version"`
+	Go       string `json:"go"`
+	Platform string `json:"platform"`
+}
+
+func currentVersion() versionInfo {
+	v := version
+	if v == "" {
+		v = "unknown"
+		if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+			v = info.Main.Version
+		}
+	}
+	return versionInfo{v, runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
+}
+
+func newVersion() *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use:   "version",
+		Short: "Print the version",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			v := currentVersion()
+			switch output {
+			case "":
+				_, err := fmt.Fprintf(cmd.OutOrStdout(), "bridge %s (%s, %s)\n", v.Version, v.Go, v.Platform)
+				return err
+			case "json":
+				return json.NewEncoder(cmd.OutOrStdout()).Encode(v)
+			default:
+				return &exitError{exitConfig, fmt.Errorf("-o %s: json is the only other format", output)}
+			}
+		},
+	}
+	cmd.Flags().StringVarP(&output, "output", "o", "", "json, or nothing for a line")
+	return cmd
+}

@@ -1,0 +1,136 @@
+// Package config reads and checks the program's configuration: defaults, then
+// the file, then the environment, then flags.
+package config
+
+import (
+	"time"
+
+	"github.com/kubebridge/kubebridge/pkg/sink/kafka"
+	"github.com/kubebridge/kubebridge/pkg/sink/nats"
+	"github.com/kubebridge/kubebridge/pkg/sink/stdout"
+)
+
+// Config is the whole configuration. [Load] fills in every default.
+type Config struct {
+	Name       string     `yaml:"name"`    // this bridge; two in one cluster need two names. Default: kubebridge
+	Cluster    string     `yaml:"cluster"` // in every event; required
+	Kubernetes Kubernetes `yaml:"kubernetes"`
+	Resources  []Resource `yaml:"resources"` // what every sink gets that does not name its own
+	Sinks      []Sink     `yaml:"sinks"`     // one lane each; at least one
+	Checkpoint Checkpoint `yaml:"checkpoint"`
+	Secrets    Secrets    `yaml:"secrets"`
+	// ManagedFields is "drop" (default) or "keep".
+	ManagedFields string   `yaml:"managedFields"`
+	Status        Status   `yaml:"status"`
+	Log           Log      `yaml:"log"`
+	Shutdown      Shutdown `yaml:"shutdown"`
+}
+
+// Kubernetes says where the API server is. Both empty: in-cluster, else the
+// usual kubeconfig rules.
+type Kubernetes struct {
+	Kubeconfig      string `yaml:"kubeconfig"`
+	Context         string `yaml:"context"`
+	ConcurrentLists int    `yaml:"concurrentLists"` // lists under way at once. Default: 4
+}
+
+// Resource asks for a resource, as kubectl names it. In the file it is a string
+// or a map.
+type Resource struct {
+	Resource      string   `yaml:"resource"`   // "pods", "deployments.apps", "deployments.v1.apps"
+	Group         string   `yaml:"group"`      // with Version: the long form of a GVR
+	Version       string   `yaml:"version"`    // empty: the server's preferred one
+	Namespaces    []string `yaml:"namespaces"` // none: all of them
+	LabelSelector string   `yaml:"labelSelector"`
+	FieldSelector string   `yaml:"fieldSelector"`
+	// Required makes the resource's absence an error instead of something to wait for.
+	Required bool `yaml:"required"`
+}
+
+// UnmarshalYAML takes the short form, a string, or the map.
+func (r *Resource) UnmarshalYAML(unmarshal func(any) error) error {
+	var name string
+	if unmarshal(&name) == nil {
+		*r = Resource{Resource: name}
+		return nil
+	}
+	type plain Resource
+	return unmarshal((*plain)(r))
+}
+
+// Name is the resource with its version and group, as kubectl would take it.
+func (r Resource) Name() string {
+	name := r.Resource
+	if r.Version != "" {
+		name += "." + r.Version
+	}
+	if r.Group != "" {
+		name += "." + r.Group
+	}
+	return name
+}
+
+// Sink is one lane. Exactly one of Kafka, NATS and Stdout is set.
+type Sink struct {
+	Name      string         `yaml:"name"`
+	Resources []Resource     `yaml:"resources"` // none: the bridge's
+	Linger    time.Duration  `yaml:"linger"`    // how long a batch waits for company. Default: 0
+	Kafka     *kafka.Config  `yaml:"kafka"`
+	NATS      *nats.Config   `yaml:"nats"`
+	Stdout    *stdout.Config `yaml:"stdout"`
+}
+
+// Checkpoint says where positions and inventories are kept.
+type Checkpoint struct {
+	File File `yaml:"file"`
+}
+
+// File keeps checkpoints in a directory, one below it for each sink.
+type File struct {
+	Path string `yaml:"path"`
+}
+
+// Secrets says what becomes of the values of core Secrets.
+type Secrets struct {
+	// Values is "hash" (default): keyed hashes; "redact"; or "plain".
+	Values string `yaml:"values"`
+	// HashKeyFile holds the key, at least 16 bytes. Empty: one that is kept beside
+	// the checkpoint.
+	HashKeyFile string `yaml:"hashKeyFile"`
+}
+
+// Status is the HTTP server of /metrics, /healthz and /readyz.
+type Status struct {
+	Listen string `yaml:"listen"` // host:port; "off" for none. Default: :8080
+}
+
+// Log says what is logged and how.
+type Log struct {
+	Level  string `yaml:"level"`  // debug, info (default), warn, error
+	Format string `yaml:"format"` // json, console, auto (default: console on a terminal)
+}
+
+// Shutdown bounds the end of the program.
+type Shutdown struct {
+	Timeout time.Duration `yaml:"timeout"` // to deliver what was read. Default: 20s
+}
+
+// ResourcesOf are the resources of a sink.
+func (c *Config) ResourcesOf(s *Sink) []Resource {
+	if len(s.Resources) > 0 {
+		return s.Resources
+	}
+	return c.Resources
+}
+
+func defaults() *Config {
+	return &Config{
+		Name:          "kubebridge",
+		Kubernetes:    Kubernetes{ConcurrentLists: 4},
+		Secrets:       Secrets{Values: "hash"},
+		ManagedFields: "drop",
+		Status:        Status{Listen: ":8080"},
+		Log:           Log{Level: "info", Format: "auto"},
+		Shutdown:      Shutdown{Timeout: 20 * time.Second},
+	}
+}

@@ -1,0 +1,138 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/kubebridge/kubebridge/pkg/checkpoint"
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+// batch is an event.Batch while it fills.
+type batch struct {
+	event.Batch
+	bytes int
+	held  int64 // of the frame budget
+	// before is what a store that is not one with the sink must know before the
+	// sink does: intents, and positions that become void (design rules 1 and 2).
+	before []event.KV
+}
+
+func newBatch(seq uint64) *batch { return &batch{Batch: event.Batch{Seq: seq}} }
+
+func (b *batch) full() bool { return len(b.Records) >= batchRecords || b.bytes >= batchBytes }
+
+// emit encodes an event into the current batch, with what it moves in the
+// inventory. The caller has made room.
+func (l *Lane) emit(m *member, ev *event.Event, moved []event.KV) {
+	ev.Collection, ev.Epoch = &m.target.Collection, m.position.Epoch
+	r := l.shape.record(ev)
+	r.State = moved
+	b := l.current
+	b.Commit.Changes = append(b.Commit.Changes, moved...)
+	if m.stated != m.position {
+		m.stated = m.position
+		r.State = append(r.State[:len(r.State):len(r.State)],
+			event.KV{Key: checkpoint.PositionKey(m.id), Value: checkpoint.EncodePosition(m.position)})
+	}
+	l.begins()
+	switch ev.Type {
+	case event.Added, event.Present:
+		key := intentKey(m.entryKey(ev.Namespace, ev.Name), ev.UID)
+		b.before = append(b.before, event.KV{Key: key, Value: moved[0].Value})
+		b.Commit.Changes = append(b.Commit.Changes, event.KV{Key: key})
+	case event.Gap:
+		b.before = append(b.before, event.KV{
+			Key: checkpoint.PositionKey(m.id), Value: checkpoint.EncodePosition(m.position),
+		})
+	}
+	b.Records = append(b.Records, r)
+	b.bytes += len(r.Value)
+	l.emitted++
+}
+
+// begins notes the time when something is about to join an idle lane.
+func (l *Lane) begins() {
+	if l.idle() {
+		l.since = time.Now()
+	}
+}
+
+// idle reports whether there is nothing to write or commit.
+func (l *Lane) idle() bool {
+	return len(l.current.Records) == 0 && len(l.moved) == 0 && len(l.silent) == 0
+}
+
+var errBatchFailed = errors.New("the batch before failed")
+
+// room waits until the current batch takes another record.
+func (l *Lane) room(ctx context.Context) error {
+	for l.current.full() {
+		if err := l.dispatch(ctx); err != nil {
+			return err
+		}
+		if !l.current.full() {
+			return nil
+		}
+		select {
+		case r := <-l.written:
+			if r.err != nil {
+				l.written <- r // Run's loop deals with it
+				return errBatchFailed
+			}
+			l.committed(r)
+		case l.pings <- struct{}{}:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// wait is how long the current batch should still wait for company.
+func (l *Lane) wait() time.Duration {
+	if l.current.full() {
+		return 0
+	}
+	delay := l.linger
+	if len(l.current.Records) == 0 {
+		delay = silentDelay
+	}
+	return delay - time.Since(l.since)
+}
+
+// due fires when the current batch has waited long enough; nil when there is
+// nothing to wait for.
+func (l *Lane) due() <-chan time.Time {
+	if l.writing || l.idle() {
+		return nil
+	}
+	return time.After(l.wait())
+}
+
+func zapReason(reason string) zap.Field { return zap.String("reason", reason) }
+
+func zapRV(key, rv string) zap.Field {
+	if rv == "" {
+		return zap.Skip()
+	}
+	return zap.String(key, rv)
+}
+
+func zapPosition(p event.Position) zap.Field {
+	switch {
+	case p.Resumable():
+		return zap.String("resumes", p.RV)
+	case p.Void:
+		return zap.String("resumes", "with a list: the last one did not come to its end")
+	default:
+		return zap.String("resumes", "with a first list")
+	}
+}
+
+func zapCounts(c event.Counts) zap.Field {
+	return zap.Any("counts", c)
+}

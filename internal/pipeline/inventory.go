@@ -1,0 +1,178 @@
+package pipeline
+
+import (
+	"bytes"
+	"fmt"
+	"hash/maphash"
+	"slices"
+
+	"github.com/kubebridge/kubebridge/pkg/checkpoint"
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+// inventory is the tentative one (design rule 3): what the store has committed,
+// overlaid with what is enqueued. Only the lane's goroutine uses it.
+type inventory struct {
+	store   checkpoint.Store
+	pending map[string]pending
+	// perhaps holds the intents that a crash left behind: objects that the bus
+	// was perhaps told of, by inventory key and UID. Only lists consult it, since
+	// a resumed watch repeats what was in flight anyway.
+	perhaps map[string]map[string]checkpoint.Entry
+}
+
+// pending is an enqueued change of one key.
+type pending struct {
+	entry *checkpoint.Entry // nil: the object is gone
+	batch uint64            // the batch that commits it
+}
+
+func newInventory(store checkpoint.Store) (*inventory, error) {
+	v := &inventory{store: store, pending: map[string]pending{}, perhaps: map[string]map[string]checkpoint.Entry{}}
+	err := store.Scan(checkpoint.IntentPrefix("", ""), func(key, value []byte) error {
+		resource, namespace, name, uid, err := checkpoint.ParseIntentKey(key)
+		if err != nil {
+			return err
+		}
+		e, err := checkpoint.DecodeEntry(value)
+		if err != nil {
+			return fmt.Errorf("intent %s: %w", key, err)
+		}
+		k := string(checkpoint.EntryKey(resource, namespace, name))
+		if v.perhaps[k] == nil {
+			v.perhaps[k] = map[string]checkpoint.Entry{}
+		}
+		v.perhaps[k][uid] = e
+		return nil
+	})
+	return v, err
+}
+
+// get returns what the bus will have been told of the key, nil for nothing.
+func (v *inventory) get(key []byte) (*checkpoint.Entry, error) {
+	if p, ok := v.pending[string(key)]; ok {
+		return p.entry, nil
+	}
+	value, err := v.store.Get(key)
+	if err != nil || value == nil {
+		return nil, err
+	}
+	e, err := checkpoint.DecodeEntry(value)
+	if err != nil {
+		return nil, fmt.Errorf("inventory %s: %w", key, err)
+	}
+	return &e, nil
+}
+
+// set enqueues a change for the batch and returns how the store will record it.
+func (v *inventory) set(key []byte, e *checkpoint.Entry, batch uint64) event.KV {
+	v.pending[string(key)] = pending{entry: e, batch: batch}
+	if e == nil {
+		return event.KV{Key: key}
+	}
+	return event.KV{Key: key, Value: checkpoint.EncodeEntry(*e)}
+}
+
+// committed forgets what the store now knows itself.
+func (v *inventory) committed(batch uint64) {
+	for k, p := range v.pending {
+		if p.batch <= batch {
+			delete(v.pending, k)
+		}
+	}
+}
+
+// settle forgets the intent for an object whose fate is enqueued, and returns
+// the change that removes it from the store, if there is one.
+func (v *inventory) settle(key []byte, uid string) (event.KV, bool) {
+	m := v.perhaps[string(key)]
+	if _, ok := m[uid]; !ok {
+		return event.KV{}, false
+	}
+	delete(m, uid)
+	if len(m) == 0 {
+		delete(v.perhaps, string(key))
+	}
+	return event.KV{Key: intentKey(key, uid)}, true
+}
+
+func intentKey(entryKey []byte, uid string) []byte {
+	resource, namespace, name, _ := checkpoint.ParseEntryKey(entryKey) // made by EntryKey: cannot fail
+	return checkpoint.IntentKey(resource, namespace, name, uid)
+}
+
+// object is an inventory key with what is known under it.
+type object struct {
+	key   []byte
+	entry checkpoint.Entry
+}
+
+// missing returns the objects under the prefix that the bus was told of, or
+// perhaps was, and that are not in seen, in key order.
+func (v *inventory) missing(prefix []byte, seen *keySet) ([]object, error) {
+	var gone []object
+	judge := func(key []byte, e checkpoint.Entry) {
+		if !seen.has(key) {
+			gone = append(gone, object{bytes.Clone(key), e})
+		}
+	}
+	err := v.store.Scan(prefix, func(key, value []byte) error {
+		if _, ok := v.pending[string(key)]; ok {
+			return nil
+		}
+		e, err := checkpoint.DecodeEntry(value)
+		if err != nil {
+			return fmt.Errorf("inventory %s: %w", key, err)
+		}
+		judge(key, e)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	for k, p := range v.pending {
+		if p.entry != nil && bytes.HasPrefix([]byte(k), prefix) {
+			judge([]byte(k), *p.entry)
+		}
+	}
+	for k, m := range v.perhaps {
+		if !bytes.HasPrefix([]byte(k), prefix) {
+			continue
+		}
+		known, err := v.get([]byte(k))
+		if err != nil {
+			return nil, err
+		}
+		for uid, e := range m {
+			if known == nil || known.UID != uid {
+				judge([]byte(k), e)
+			}
+		}
+	}
+	slices.SortFunc(gone, func(a, b object) int { return bytes.Compare(a.key, b.key) })
+	return gone, nil
+}
+
+// keySet remembers keys by 64-bit hashes, eight bytes each, with a seed of its
+// own: should two keys collide, they will not do so again in the next list.
+type keySet struct {
+	seed   maphash.Seed
+	hashes []uint64
+	sorted bool
+}
+
+func newKeySet() *keySet { return &keySet{seed: maphash.MakeSeed()} }
+
+func (s *keySet) add(key []byte) {
+	s.hashes = append(s.hashes, maphash.Bytes(s.seed, key))
+	s.sorted = false
+}
+
+func (s *keySet) has(key []byte) bool {
+	if !s.sorted {
+		slices.Sort(s.hashes)
+		s.sorted = true
+	}
+	_, found := slices.BinarySearch(s.hashes, maphash.Bytes(s.seed, key))
+	return found
+}

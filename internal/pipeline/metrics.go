@@ -1,0 +1,58 @@
+package pipeline
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// Metrics of all lanes of a bridge. Labels are sink, resource, type and reason,
+// never names of objects.
+type Metrics struct {
+	seen       *prometheus.CounterVec
+	delivered  *prometheus.CounterVec
+	repeated   *prometheus.CounterVec
+	gaps       *prometheus.CounterVec
+	truncated  *prometheus.CounterVec
+	unredacted *prometheus.CounterVec
+	lists      *prometheus.CounterVec
+	state      *prometheus.GaugeVec
+	writes     *prometheus.HistogramVec
+	records    *prometheus.HistogramVec
+	failures   *prometheus.CounterVec
+	commits    *prometheus.HistogramVec
+	lastCommit *prometheus.GaugeVec
+	lastEvent  *prometheus.GaugeVec
+}
+
+// NewMetrics registers the metrics with r.
+func NewMetrics(r prometheus.Registerer) *Metrics {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		v := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "kubebridge", Name: name, Help: help}, labels)
+		r.MustRegister(v)
+		return v
+	}
+	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
+		v := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "kubebridge", Name: name, Help: help}, labels)
+		r.MustRegister(v)
+		return v
+	}
+	histogram := func(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+		v := prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: "kubebridge", Name: name, Help: help, Buckets: buckets}, labels)
+		r.MustRegister(v)
+		return v
+	}
+	seconds := prometheus.ExponentialBuckets(0.0005, 2, 15) // half a millisecond to eight seconds
+	return &Metrics{
+		seen:       counter("source_events_total", "Watch events and list items read from the API server.", "sink", "resource"),
+		lists:      counter("source_lists_total", "Lists begun, by why they were needed.", "sink", "resource", "reason"),
+		state:      gauge("source_collections", "Collections by what they are doing.", "sink", "resource", "state"),
+		repeated:   counter("source_repeated_total", "Events and list items that the bus already knew.", "sink", "resource"),
+		delivered:  counter("events_delivered_total", "Events that the bus has acknowledged and the checkpoint holds.", "sink", "resource", "type"),
+		gaps:       counter("gaps_total", "Gap events delivered, by reason.", "sink", "resource", "reason"),
+		truncated:  counter("events_truncated_total", "Events whose body did not fit the bus and was cut down.", "sink", "resource"),
+		unredacted: counter("events_withheld_total", "Events whose body could not be redacted and was left out.", "sink", "resource"),
+		writes:     histogram("sink_write_seconds", "Time to make one batch durable on the bus.", seconds, "sink"),
+		records:    histogram("sink_batch_records", "Records in one batch.", prometheus.ExponentialBuckets(1, 2, 12), "sink"),
+		failures:   counter("sink_failures_total", "Failed attempts to write to the bus; each is tried again.", "sink"),
+		commits:    histogram("checkpoint_commit_seconds", "Time to make one commit durable in the checkpoint.", seconds, "sink"),
+		lastCommit: gauge("checkpoint_last_commit_timestamp_seconds", "When the checkpoint last moved.", "sink"),
+		lastEvent:  gauge("events_last_delivered_timestamp_seconds", "When the last event was delivered.", "sink"),
+	}
+}

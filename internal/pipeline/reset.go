@@ -1,0 +1,193 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/kubebridge/kubebridge/pkg/checkpoint"
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/sink"
+)
+
+// wiping stands in front of a reset's run while the old inventory is being
+// removed, which takes several commits.
+const wiping = "wiping "
+
+// openSink connects, for as long as it takes.
+func (l *Lane) openSink(ctx context.Context) error {
+	mark, err := l.store.Get(checkpoint.MarkKey())
+	if err != nil {
+		return fmt.Errorf("read the checkpoint: %w", err)
+	}
+	return l.retry(ctx, "open the bus", func() error { return l.sink.Open(ctx, mark) })
+}
+
+// recall brings the checkpoint up to what the bus holds, and begins a reset
+// where the two no longer agree (design rules 9 and 14).
+func (l *Lane) recall(ctx context.Context) error {
+	pendingReset, err := l.store.Get(checkpoint.ResetKey())
+	if err != nil {
+		return fmt.Errorf("read the checkpoint: %w", err)
+	}
+	l.resetRun = strings.TrimPrefix(string(pendingReset), wiping)
+	if strings.HasPrefix(string(pendingReset), wiping) {
+		if err := l.wipe(ctx, l.resetRun); err != nil {
+			return err
+		}
+	}
+	err = l.foldTail(ctx)
+	if errors.Is(err, sink.ErrReset) {
+		l.log.Error("declared reset: consumers are told to drop their copy", zap.Error(err))
+		return l.beginReset(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	digest := []byte(l.shape.Digest())
+	stored, err := l.store.Get(checkpoint.DigestKey())
+	switch {
+	case err != nil:
+		return fmt.Errorf("read the checkpoint: %w", err)
+	case stored != nil && string(stored) != string(digest):
+		l.log.Warn("declared reset: what may be seen of objects was changed since they were told",
+			zap.ByteString("before", stored), zap.ByteString("now", digest))
+		return l.beginReset(ctx)
+	case stored == nil:
+		l.silent = append(l.silent, event.KV{Key: checkpoint.DigestKey(), Value: digest})
+	}
+	return nil
+}
+
+// foldTail commits what the bus holds beyond the checkpoint.
+func (l *Lane) foldTail(ctx context.Context) error {
+	log, ok := l.sink.(sink.Log)
+	if !ok {
+		return nil
+	}
+	from, err := l.store.Get(checkpoint.MarkKey())
+	if err != nil {
+		return fmt.Errorf("read the checkpoint: %w", err)
+	}
+	var (
+		changes []event.KV
+		mark    []byte
+		n       int
+	)
+	flush := func() error {
+		if mark == nil {
+			return nil
+		}
+		err := l.commit(ctx, append(changes, event.KV{Key: checkpoint.MarkKey(), Value: mark}))
+		changes, mark = nil, nil
+		return err
+	}
+	err = l.retry(ctx, "read the bus back", func() error {
+		changes, mark, n = nil, nil, 0
+		err := log.Tail(ctx, from, func(state []event.KV, at []byte) error {
+			changes, mark = append(changes, state...), at
+			if n++; n%batchRecords == 0 {
+				return flush()
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		return flush()
+	})
+	if err == nil && n > 0 {
+		l.log.Info("the bus was ahead of the checkpoint; caught up from it", zap.Int("events", n))
+	}
+	return err
+}
+
+// reset starts every collection anew while the lane runs.
+func (l *Lane) reset(ctx context.Context, why string, start func(*member)) error {
+	l.log.Error("declared reset: consumers are told to drop their copy", zap.String("because", why))
+	for _, m := range l.members {
+		m.stop()
+	}
+	for _, m := range l.members {
+		for stopped := false; !stopped; {
+			select {
+			case <-m.done:
+				stopped = true
+			case p := <-l.in:
+				l.budget.Release(p.bytes)
+			}
+		}
+	}
+	for drained := false; !drained; {
+		select {
+		case p := <-l.in:
+			l.budget.Release(p.bytes)
+		default:
+			drained = true
+		}
+	}
+	l.budget = newBudget() // whatever the lost batches held
+	l.writing, l.current = false, newBatch(l.current.Seq+1)
+	clear(l.moved)
+	clear(l.inv.pending)
+	l.silent = nil
+	if err := l.beginReset(ctx); err != nil {
+		return err
+	}
+	for _, m := range l.members {
+		m.position, m.stated, m.list = event.Position{}, event.Position{}, nil
+		m.reset, m.resetDetail = l.resetRun, why
+		start(m)
+	}
+	return nil
+}
+
+// beginReset makes the checkpoint forget everything, so that every collection
+// begins with a declared reset, also after a crash.
+func (l *Lane) beginReset(ctx context.Context) error {
+	return l.wipe(ctx, strconv.FormatInt(time.Now().UnixNano(), 36))
+}
+
+func (l *Lane) wipe(ctx context.Context, run string) error {
+	l.resetRun = run
+	clear(l.inv.perhaps)
+	changes := []event.KV{
+		{Key: checkpoint.ResetKey(), Value: []byte(wiping + run)},
+		{Key: checkpoint.MarkKey()},
+		{Key: checkpoint.DigestKey(), Value: []byte(l.shape.Digest())},
+	}
+	for _, prefix := range [][]byte{checkpoint.PositionPrefix(), checkpoint.IntentPrefix("", ""), checkpoint.AllEntries()} {
+		err := l.store.Scan(prefix, func(key, _ []byte) error {
+			changes = append(changes, event.KV{Key: append([]byte(nil), key...)})
+			if len(changes) < batchRecords {
+				return nil
+			}
+			full := changes
+			changes = nil
+			return l.commit(ctx, full)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return l.commit(ctx, append(changes, event.KV{Key: checkpoint.ResetKey(), Value: []byte(run)}))
+}
+
+// resetDone ends a reset when the last collection is through with it.
+func (l *Lane) resetDone() {
+	if l.resetRun == "" || !l.settled {
+		return
+	}
+	for _, m := range l.members {
+		if m.reset != "" || m.position.Void {
+			return
+		}
+	}
+	l.resetRun = ""
+	l.silent = append(l.silent, event.KV{Key: checkpoint.ResetKey()})
+}

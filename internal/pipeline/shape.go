@@ -1,0 +1,87 @@
+package pipeline
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+
+	"go.uber.org/zap"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/shape"
+	"github.com/kubebridge/kubebridge/pkg/source"
+)
+
+// Shape is what a lane does to objects and where it sends their events.
+type Shape struct {
+	Encoder event.Encoder
+	Secrets shape.Secrets
+	// KeepManagedFields leaves metadata.managedFields in.
+	KeepManagedFields bool
+	// Topic or Subject is the route; neither: the sink has none.
+	Topic   *shape.Template
+	Subject *shape.Template
+}
+
+// Digest changes with what the bus is told of an unchanged object (design
+// rule 9). It tells the key's identity, not the key.
+func (s Shape) Digest() string {
+	key := "none"
+	if len(s.Secrets.Key) > 0 {
+		sum := sha256.Sum256(append([]byte("kubebridge key id\n"), s.Secrets.Key...))
+		key = hex.EncodeToString(sum[:4])
+	}
+	return fmt.Sprintf("format=1 secrets=%s key=%s managedFields=%t", s.Secrets.Mode(), key, s.KeepManagedFields)
+}
+
+// record encodes and routes an event.
+func (s Shape) record(ev *event.Event) event.Record {
+	c := ev.Collection
+	v := shape.Values{Cluster: s.Encoder.Cluster, Group: c.Group, Resource: c.Resource, Namespace: ev.Namespace, Name: ev.Name}
+	r := event.Record{ID: ev.ID(), Event: ev, Attributes: s.Encoder.Attributes(ev)}
+	r.Value = event.AppendStructured(make([]byte, 0, len(ev.Object)+1024), r.Attributes, ev)
+	if ev.Type.OfCollection() {
+		r.Broadcast = true
+	} else {
+		r.Key = shape.Key(v)
+	}
+	switch {
+	case s.Topic != nil:
+		r.Route = s.Topic.Topic(v)
+	case s.Subject != nil && ev.Type.OfCollection():
+		r.Route = s.Subject.CollectionSubject(v, ev.Type)
+	case s.Subject != nil:
+		r.Route = s.Subject.Subject(v)
+	}
+	return r
+}
+
+// body is the object as it may be seen, nil when that cannot be made.
+func (l *Lane) body(m *member, o *source.Object) []byte {
+	raw := o.Raw
+	if !l.shape.KeepManagedFields {
+		raw = o.AppendWithoutManagedFields(make([]byte, 0, len(raw)))
+	}
+	if c := &m.target.Collection; c.Group != "" || c.Resource != "secrets" {
+		return raw
+	}
+	redacted, err := l.shape.Secrets.Append(make([]byte, 0, len(raw)+256), raw, o.Namespace+"/"+o.Name)
+	if err != nil { // never unredacted
+		l.log.Error("body withheld: it could not be redacted", zap.String("uid", o.UID), zap.Error(err))
+		l.metrics.unredacted.WithLabelValues(l.id.Sink, m.resource).Inc()
+		return nil
+	}
+	return redacted
+}
+
+// truncate replaces an event's body by its head, with the size and digest of
+// what was left out.
+func truncate(ev *event.Event, limit int) {
+	sum := sha256.Sum256(ev.Object)
+	ev.Truncated = &event.Truncation{Size: len(ev.Object), SHA256: hex.EncodeToString(sum[:]), Limit: limit}
+	head, err := shape.AppendHead(nil, ev.Object)
+	if err != nil {
+		head = nil // the identity is left
+	}
+	ev.Object = head
+}

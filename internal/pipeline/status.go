@@ -1,0 +1,157 @@
+package pipeline
+
+import (
+	"sort"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/source"
+)
+
+// LaneStatus is what a lane shows of itself.
+type LaneStatus struct {
+	Sink        string             `json:"sink"`
+	Ready       bool               `json:"ready"`
+	Failing     string             `json:"failing,omitzero"` // what is being tried again, and why
+	Delivered   uint64             `json:"delivered"`        // events since the start
+	LastEvent   *time.Time         `json:"lastEvent,omitzero"`
+	Collections []CollectionStatus `json:"collections"`
+}
+
+// CollectionStatus is the state of one collection.
+type CollectionStatus struct {
+	Collection string       `json:"collection"`
+	State      source.Phase `json:"state"`
+	Since      time.Time    `json:"since"`
+	Until      *time.Time   `json:"retryAt,omitzero"`
+	Error      string       `json:"error,omitzero"`
+	Kind       string       `json:"kind,omitzero"`
+	Version    string       `json:"apiVersion,omitzero"`
+	// Synced is when the bus was last told that it is complete.
+	Synced *time.Time `json:"synced,omitzero"`
+	RV     string     `json:"resourceVersion,omitzero"` // of the last delivered event
+}
+
+// laneStatus is written by a lane's goroutines and read by anyone.
+type laneStatus struct {
+	mu          sync.Mutex
+	failed      string
+	count       uint64
+	last        time.Time
+	collections map[string]*CollectionStatus
+}
+
+func (s *laneStatus) failing(why string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.failed = why
+}
+
+func (s *laneStatus) add(m *member, metrics *Metrics, sink string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.collections == nil {
+		s.collections = map[string]*CollectionStatus{}
+	}
+	s.collections[m.id] = &CollectionStatus{
+		Collection: m.id, State: source.Discovering, Since: time.Now(),
+		Kind: m.target.Resource.Kind, Version: m.target.Resource.APIVersion(),
+	}
+	metrics.state.WithLabelValues(sink, m.resource, string(source.Discovering)).Inc()
+}
+
+// unresolved shows a configured resource that the server does not serve.
+func (l *Lane) unresolved(name string, err error) {
+	s := &l.status
+	s.mu.Lock()
+	before := s.collections[name]
+	if s.collections == nil {
+		s.collections = map[string]*CollectionStatus{}
+	}
+	since := time.Now()
+	if before != nil {
+		since = before.Since
+	}
+	s.collections[name] = &CollectionStatus{Collection: name, State: source.Discovering, Since: since, Error: err.Error()}
+	s.mu.Unlock()
+	if before == nil || before.Error != err.Error() {
+		l.log.Warn("resource is not there yet; waiting for it", zap.Error(err))
+	}
+}
+
+// resolved ends what unresolved showed.
+func (l *Lane) resolved(name string) {
+	l.status.mu.Lock()
+	defer l.status.mu.Unlock()
+	delete(l.status.collections, name)
+}
+
+func (s *laneStatus) delivered(records []event.Record) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	for i := range records {
+		ev := records[i].Event
+		c := s.collections[ev.Collection.ID()]
+		if c == nil {
+			continue
+		}
+		c.RV = ev.ResourceVersion
+		switch ev.Type {
+		case event.Synced:
+			c.Synced = &now
+		case event.Gap:
+			c.Synced = nil
+		}
+	}
+	if len(records) > 0 {
+		s.count += uint64(len(records))
+		s.last = now
+	}
+}
+
+// Status returns the lane's present state.
+func (l *Lane) Status() LaneStatus {
+	s := &l.status
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := LaneStatus{Sink: l.id.Sink, Ready: s.failed == "", Failing: s.failed, Delivered: s.count, Collections: []CollectionStatus{}}
+	if !s.last.IsZero() {
+		last := s.last
+		out.LastEvent = &last
+	}
+	for _, c := range s.collections {
+		out.Collections = append(out.Collections, *c)
+	}
+	sort.Slice(out.Collections, func(i, j int) bool { return out.Collections[i].Collection < out.Collections[j].Collection })
+	return out
+}
+
+// stateChanged is told by a collection's goroutine.
+func (l *Lane) stateChanged(m *member, st source.State) {
+	s := &l.status
+	s.mu.Lock()
+	c := s.collections[m.id]
+	before := *c
+	c.State, c.Error, c.Until = st.Phase, "", nil
+	if before.State != st.Phase {
+		c.Since = st.Since
+	}
+	if st.Err != nil {
+		c.Error = st.Err.Error()
+		c.Until = &st.Until
+	}
+	now := *c
+	s.mu.Unlock()
+	l.metrics.state.WithLabelValues(l.id.Sink, m.resource, string(before.State)).Dec()
+	l.metrics.state.WithLabelValues(l.id.Sink, m.resource, string(st.Phase)).Inc()
+	switch {
+	case st.Phase == source.Waiting && now.Error != before.Error:
+		l.log.Warn("collection waits and tries again", m.field(), zap.Error(st.Err))
+	case st.Phase != source.Waiting && before.State == source.Waiting:
+		l.log.Info("collection goes on", m.field(), zap.String("state", string(st.Phase)))
+	}
+}

@@ -1,0 +1,192 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/kubebridge/kubebridge/pkg/checkpoint"
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/sink"
+)
+
+// result is what became of a batch.
+type result struct {
+	batch *batch
+	err   error
+}
+
+// dispatch hands the current batch to the writer when the writer is free and the
+// batch has waited long enough.
+func (l *Lane) dispatch(ctx context.Context) error {
+	if l.writing || l.idle() || l.wait() > 0 {
+		return ctx.Err()
+	}
+	b := l.current
+	for id, p := range l.moved {
+		b.Commit.Changes = append(b.Commit.Changes, event.KV{
+			Key: checkpoint.PositionKey(id), Value: checkpoint.EncodePosition(p),
+		})
+	}
+	b.Commit.Changes = append(b.Commit.Changes, l.silent...)
+	clear(l.moved)
+	l.silent = nil
+	l.current = newBatch(b.Seq + 1)
+	l.writing = true
+	l.inFlight = len(b.Records)
+	go func() { l.written <- result{b, l.deliver(ctx, b)} }()
+	return nil
+}
+
+// deliver makes a batch durable: what must be known before, the records, then
+// the commit. Failures that may heal are tried again until ctx ends.
+func (l *Lane) deliver(ctx context.Context, b *batch) error {
+	if len(b.Records) == 0 {
+		return l.commit(ctx, b.Commit.Changes)
+	}
+	if _, isLog := l.sink.(sink.Log); !isLog && len(b.before) > 0 {
+		if err := l.commit(ctx, b.before); err != nil {
+			return err
+		}
+	}
+	var mark []byte
+	err := l.retry(ctx, "write to the bus", func() (err error) {
+		started := time.Now()
+		mark, err = l.sink.Write(ctx, &b.Batch)
+		var poison *sink.RecordError
+		for errors.As(err, &poison) {
+			if err = l.cutDown(b, poison); err == nil {
+				mark, err = l.sink.Write(ctx, &b.Batch)
+			}
+		}
+		l.metrics.writes.WithLabelValues(l.id.Sink).Observe(time.Since(started).Seconds())
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	changes := b.Commit.Changes
+	if mark != nil {
+		changes = append(changes, event.KV{Key: checkpoint.MarkKey(), Value: mark})
+	}
+	return l.commit(ctx, changes)
+}
+
+func (l *Lane) commit(ctx context.Context, changes []event.KV) error {
+	return l.retry(ctx, "commit the checkpoint", func() error {
+		started := time.Now()
+		err := l.store.Commit(ctx, changes)
+		l.metrics.commits.WithLabelValues(l.id.Sink).Observe(time.Since(started).Seconds())
+		if err == nil {
+			l.metrics.lastCommit.WithLabelValues(l.id.Sink).SetToCurrentTime()
+		}
+		return err
+	})
+}
+
+// retry repeats do until it succeeds, ctx ends, or it fails in a way that no
+// repetition heals. The status shows what it is waiting for; the log says it
+// when it begins, when it changes, and when it is over.
+func (l *Lane) retry(ctx context.Context, what string, do func() error) error {
+	pause := wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.3, Steps: 1 << 30, Cap: 5 * time.Second}
+	last, since := "", time.Now()
+	for {
+		err := do()
+		if err == nil {
+			if last != "" {
+				l.log.Info("works again", zap.String("operation", what), zap.Duration("after", time.Since(since).Round(time.Millisecond)))
+			}
+			l.status.failing("")
+			return nil
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		var refused *sink.RefusedError
+		if errors.Is(err, sink.ErrFenced) || errors.Is(err, sink.ErrReset) || errors.As(err, &refused) {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+		l.metrics.failures.WithLabelValues(l.id.Sink).Inc()
+		if err.Error() != last {
+			last = err.Error()
+			l.log.Warn("trying again until it works; nothing is lost meanwhile", zap.String("operation", what), zap.Error(err))
+		}
+		l.status.failing(what + ": " + last)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(pause.Step()):
+		}
+	}
+}
+
+// cutDown makes a record fit that the bus would not take: first without its
+// body, then without anything but its identity.
+func (l *Lane) cutDown(b *batch, poison *sink.RecordError) error {
+	r := &b.Records[poison.Index]
+	ev := *r.Event
+	if ev.Type.OfCollection() || ev.Object == nil {
+		return fmt.Errorf("event %s does not fit the bus even without a body: %w", r.ID, poison.Err)
+	}
+	if ev.Truncated == nil {
+		l.log.Warn("event truncated: its body does not fit the bus", zap.String("id", r.ID),
+			zap.Int("bytes", poison.Size), zap.Int("limit", poison.Limit), zap.NamedError("because", poison.Err))
+		l.metrics.truncated.WithLabelValues(l.id.Sink, ev.Collection.ResourceID()).Inc()
+		truncate(&ev, poison.Limit)
+	} else {
+		ev.Object = nil
+	}
+	cut := l.shape.record(&ev)
+	cut.State = r.State
+	*r = cut
+	return nil
+}
+
+// committed accounts for a batch that is durable.
+func (l *Lane) committed(r result) {
+	l.writing = false
+	l.budget.Release(r.batch.held)
+	l.inv.committed(r.batch.Seq)
+	if n := len(r.batch.Records); n > 0 {
+		l.metrics.records.WithLabelValues(l.id.Sink).Observe(float64(n))
+		l.metrics.lastEvent.WithLabelValues(l.id.Sink).SetToCurrentTime()
+	}
+	for i := range r.batch.Records {
+		ev := r.batch.Records[i].Event
+		resource := ev.Collection.ResourceID()
+		l.metrics.delivered.WithLabelValues(l.id.Sink, resource, ev.Type.String()).Inc()
+		if ev.Type == event.Gap {
+			l.metrics.gaps.WithLabelValues(l.id.Sink, resource, ev.Report.Reason).Inc()
+		}
+	}
+	l.status.delivered(r.batch.Records)
+	if l.onDelivery != nil {
+		l.onDelivery(r.batch.Records)
+	}
+}
+
+// cutShort is the error of a stop that could not wait for the bus.
+func (l *Lane) cutShort(inFlight int) error {
+	return fmt.Errorf("stopped while %d events were not acknowledged by the bus: they come again at the next start",
+		inFlight+len(l.current.Records))
+}
+
+// finish deals with the end of a batch, good or bad.
+func (l *Lane) finish(ctx context.Context, r result, start func(*member)) error {
+	l.writing = false
+	switch {
+	case r.err == nil:
+		l.committed(r)
+		return nil
+	case errors.Is(r.err, sink.ErrReset):
+		return l.reset(ctx, r.err.Error(), start)
+	case ctx.Err() != nil:
+		return l.cutShort(len(r.batch.Records))
+	default:
+		return r.err
+	}
+}

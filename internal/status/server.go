@@ -1,0 +1,82 @@
+// Package status serves what operators and kubelets ask of a running bridge:
+// /metrics, /healthz and /readyz.
+package status
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// Options of a [Server]. All are required.
+type Options struct {
+	Listen   string // host:port
+	Gatherer prometheus.Gatherer
+	// Ready returns the present state, which becomes the body of /readyz, and
+	// whether it counts as ready.
+	Ready func() (state any, ready bool)
+	// Alive reports whether the loops make progress; it must end with ctx.
+	Alive func(ctx context.Context) bool
+}
+
+// Server is the HTTP server. It only reads.
+type Server struct {
+	listener net.Listener
+	http     http.Server
+}
+
+// aliveTimeout is how long a loop may take to answer /healthz.
+const aliveTimeout = 5 * time.Second
+
+// New listens; Run serves.
+func New(o Options) (*Server, error) {
+	l, err := net.Listen("tcp", o.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("status.listen %s: %w: choose another address, or off", o.Listen, err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(o.Gatherer, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), aliveTimeout)
+		defer cancel()
+		if !o.Alive(ctx) {
+			http.Error(w, "a loop does not answer", http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = w.Write([]byte("ok\n"))
+	})
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		state, ready := o.Ready()
+		body, err := json.MarshalIndent(state, "", "  ")
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		if !ready {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+		_, _ = w.Write(append(body, '\n'))
+	})
+	return &Server{listener: l, http: http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}}, nil
+}
+
+// Addr is where the server listens.
+func (s *Server) Addr() net.Addr { return s.listener.Addr() }
+
+// Run serves until ctx ends.
+func (s *Server) Run(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, func() { _ = s.http.Close() })
+	defer stop()
+	if err := s.http.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve status: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,121 @@
+package checkpointtest
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"strconv"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+const (
+	placeVariable = "KUBEBRIDGE_CHECKPOINTTEST_PLACE"
+	fromVariable  = "KUBEBRIDGE_CHECKPOINTTEST_FROM"
+	killKeys      = 300
+)
+
+// Main runs a store's tests and looks for leaked goroutines. In the process that
+// the suite starts to kill it commits to a store instead, until it is killed.
+func Main(m *testing.M, open func(place string) (Store, error)) {
+	place, child := os.LookupEnv(placeVariable)
+	if !child {
+		goleak.VerifyTestMain(m)
+		return
+	}
+	if err := commitForEver(place, open); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// commitForEver says the number of each round on standard output once it is
+// committed.
+func commitForEver(place string, open func(place string) (Store, error)) error {
+	from, err := strconv.Atoi(os.Getenv(fromVariable))
+	if err != nil {
+		return err
+	}
+	s, err := open(place)
+	if err != nil {
+		return err
+	}
+	for n := from; ; n++ {
+		if err := s.Commit(context.Background(), round(n, killKeys)); err != nil {
+			return err
+		}
+		if _, err := fmt.Println(n); err != nil {
+			return err // the suite has gone
+		}
+	}
+}
+
+// kill kills a process that commits, at random moments, and looks whether what
+// was acknowledged is there, and nothing in halves.
+func (c *Config) kill(t *testing.T) {
+	place := c.Place(t)
+	last := -1
+	for range 8 {
+		acknowledged := c.commitAndKill(t, place, last+1)
+		s, err := c.Open(place)
+		if err != nil {
+			t.Fatalf("open after a kill: %v", err)
+		}
+		found, err := whole(s, killKeys)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found != acknowledged && found != acknowledged+1 {
+			t.Fatalf("found round %d, %d was acknowledged", found, acknowledged)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		last = found
+	}
+	t.Logf("%d commits under eight kills", last+1)
+}
+
+// commitAndKill returns the last acknowledged round, from-1 if there was none.
+func (c *Config) commitAndKill(t *testing.T, place string, from int) int {
+	t.Helper()
+	cmd := exec.Command(os.Args[0], "-test.run=^$")
+	cmd.Env = append(os.Environ(), placeVariable+"="+place, fromVariable+"="+strconv.Itoa(from))
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	// Some are killed while they open or create the store, the others amid commits.
+	killer := func() { _ = cmd.Process.Kill() }
+	watchdog := time.AfterFunc(30*time.Second, killer)
+	defer watchdog.Stop()
+	if rand.IntN(4) == 0 {
+		defer time.AfterFunc(rand.N(50*time.Millisecond), killer).Stop()
+	}
+	last, rounds := from-1, rand.IntN(60)
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		n, err := strconv.Atoi(lines.Text())
+		if err != nil {
+			break // cut off by the kill
+		}
+		last = n
+		if n == from+rounds {
+			time.AfterFunc(rand.N(3*time.Millisecond), killer)
+		}
+	}
+	_, _ = io.Copy(io.Discard, out)
+	if err := cmd.Wait(); err == nil || cmd.ProcessState.Exited() {
+		t.Fatalf("the process ended by itself: %v", err)
+	}
+	return last
+}

@@ -1,0 +1,294 @@
+package file
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/kubebridge/kubebridge/pkg/checkpoint"
+)
+
+// ErrNotCheckpoint is returned for a path that holds something else: a file, or
+// a directory with other files in it. It is never written to.
+var ErrNotCheckpoint = errors.New("not a checkpoint")
+
+// The files of a checkpoint's directory that are not pebble's.
+const (
+	markerName = "KUBEBRIDGE" // says what the directory is
+	markerTemp = ".KUBEBRIDGE.tmp"
+	lockName   = "LOCK" // pebble's
+)
+
+// What the marker says. It is written before anything else is, so that a
+// directory with data and no marker is somebody else's, and an unfinished
+// creation or removal is known as such.
+const (
+	layoutVersion  = 1 // goes up with pebble's format
+	markUnfinished = "kubebridge checkpoint, unfinished\n"
+	markFormat     = "kubebridge checkpoint, format %d\n"
+)
+
+type condition int
+
+const (
+	absent     condition = iota // no such directory
+	vacant                      // a directory with nothing in it
+	unfinished                  // creating or removing was cut short
+	complete
+)
+
+// Exists reports whether path holds a checkpoint.
+func Exists(path string) (bool, error) {
+	c, err := inspect(vfs.Default, path)
+	if errors.Is(err, ErrNotCheckpoint) {
+		return false, nil
+	}
+	return c == complete || errors.Is(err, checkpoint.ErrCorrupt) || errors.Is(err, checkpoint.ErrNewer), pathError(path, "", err)
+}
+
+// inspect says what path holds. An unreadable marker is ErrCorrupt, a later
+// format ErrNewer, anything that is not ours ErrNotCheckpoint.
+func inspect(on vfs.FS, path string) (condition, error) {
+	info, err := on.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return absent, nil
+	case err != nil:
+		return absent, err
+	case !info.IsDir():
+		return absent, fmt.Errorf("%w: it is a file, a directory is needed", ErrNotCheckpoint)
+	}
+	names, err := on.List(path)
+	if err != nil {
+		return absent, err
+	}
+	var others []string
+	for _, name := range names {
+		if name == markerName {
+			return readMarker(on, on.PathJoin(path, markerName))
+		}
+		if !ownName(name) {
+			others = append(others, name)
+		}
+	}
+	if len(others) > 0 {
+		return absent, fmt.Errorf("%w: the directory has other files in it (%d, one is %q)", ErrNotCheckpoint, len(others), others[0])
+	}
+	return vacant, nil
+}
+
+// ownName reports whether a file may lie in a directory that counts as empty,
+// and survives a reset.
+func ownName(name string) bool {
+	return name == lockName || name == markerName || name == markerTemp || strings.HasPrefix(name, keyName)
+}
+
+func readMarker(on vfs.FS, name string) (condition, error) {
+	f, err := on.Open(name)
+	if err != nil {
+		return absent, err
+	}
+	text, err := io.ReadAll(io.LimitReader(f, 100))
+	if err = cmp.Or(err, f.Close()); err != nil {
+		return absent, err
+	}
+	if string(text) == markUnfinished {
+		return unfinished, nil
+	}
+	var format int
+	if _, err := fmt.Sscanf(string(text), markFormat, &format); err != nil || format < 1 {
+		return absent, fmt.Errorf("%w: its file %s does not parse", checkpoint.ErrCorrupt, markerName)
+	}
+	if format > layoutVersion {
+		return absent, fmt.Errorf("%w: it has format %d, this program knows %d", checkpoint.ErrNewer, format, layoutVersion)
+	}
+	return complete, nil
+}
+
+// writeMarker replaces the marker durably.
+func writeMarker(on vfs.FS, path, text string) error {
+	temp := on.PathJoin(path, markerTemp)
+	f, err := on.Create(temp, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write([]byte(text))
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = cmp.Or(err, f.Close()); err != nil {
+		return err
+	}
+	if err := private(on, temp); err != nil {
+		return err
+	}
+	if err := on.Rename(temp, on.PathJoin(path, markerName)); err != nil {
+		return err
+	}
+	return syncDir(on, path)
+}
+
+// clear removes everything but our own few files.
+func clear(on vfs.FS, path string) error {
+	names, err := on.List(path)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if !ownName(name) {
+			if err := on.RemoveAll(on.PathJoin(path, name)); err != nil {
+				return err
+			}
+		}
+	}
+	return syncDir(on, path)
+}
+
+// makeDir creates path durably, parents included.
+func makeDir(on vfs.FS, path string) error {
+	var made []string
+	for dir := path; ; dir = on.PathDir(dir) {
+		if _, err := on.Stat(dir); !errors.Is(err, fs.ErrNotExist) || dir == on.PathDir(dir) {
+			break
+		}
+		made = append(made, dir)
+	}
+	if err := on.MkdirAll(path, 0o700); err != nil {
+		return err
+	}
+	for _, dir := range made {
+		if err := syncDir(on, on.PathDir(dir)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func syncDir(on vfs.FS, path string) error {
+	d, err := on.OpenDir(path)
+	if err != nil {
+		return err
+	}
+	return cmp.Or(d.Sync(), d.Close())
+}
+
+// lock takes pebble's lock. The error wraps ErrLocked when it is held.
+func lock(on vfs.FS, path string) (*pebble.Lock, error) {
+	l, err := pebble.LockDirectory(path, on)
+	if err == nil {
+		return l, private(on, on.PathJoin(path, lockName))
+	}
+	var file *fs.PathError
+	var errno syscall.Errno
+	switch {
+	case errors.As(err, &file): // the lock file could not be made
+		return nil, err
+	case errors.As(err, &errno) && errno != syscall.EAGAIN && errno != syscall.EACCES:
+		return nil, fmt.Errorf("lock: %w", err)
+	}
+	// What is left is a lock held by another process, or by this one: that error
+	// has no type.
+	return nil, fmt.Errorf("%w: %v", checkpoint.ErrLocked, err)
+}
+
+// Reset removes the checkpoint at path, damaged or not. It fails with
+// ErrNotCheckpoint for anything else and with checkpoint.ErrLocked while a
+// process holds it. The directory stays, with the hash key if it has one.
+func Reset(path string) error {
+	path, err := canonical(path)
+	if err == nil {
+		err = reset(vfs.Default, path)
+	}
+	return pathError(path, "", err)
+}
+
+func reset(on vfs.FS, path string) error {
+	check := func() error {
+		c, err := inspect(on, path)
+		if errors.Is(err, checkpoint.ErrCorrupt) || errors.Is(err, checkpoint.ErrNewer) {
+			return nil
+		}
+		if err == nil && (c == absent || c == vacant) {
+			return fs.ErrNotExist
+		}
+		return err
+	}
+	if err := check(); err != nil {
+		return err
+	}
+	l, err := lock(on, path)
+	if err != nil {
+		return err
+	}
+	err = func() error {
+		if err := check(); err != nil {
+			return err
+		}
+		if err := writeMarker(on, path, markUnfinished); err != nil {
+			return err
+		}
+		if err := clear(on, path); err != nil {
+			return err
+		}
+		return cmp.Or(on.Remove(on.PathJoin(path, markerName)), syncDir(on, path))
+	}()
+	return cmp.Or(err, l.Close())
+}
+
+// canonical makes one name of path, since pebble's lock knows the holders within
+// a process by name.
+func canonical(path string) (string, error) {
+	if path == "" {
+		return path, errors.New("no path is given")
+	}
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return path, err
+	}
+	if real, err := filepath.EvalSymlinks(abs); err == nil {
+		return real, nil
+	}
+	return abs, nil
+}
+
+// pathError names the checkpoint and says what to do. sink is "" when it is not
+// known.
+func pathError(path, sink string, err error) error {
+	if err == nil {
+		return nil
+	}
+	reset := "`bridge checkpoint reset`"
+	if sink != "" {
+		reset = "`bridge checkpoint reset --sink " + sink + "`"
+	}
+	hint := ""
+	switch {
+	case errors.Is(err, checkpoint.ErrLocked):
+		hint = "stop the bridge that holds it, or choose another checkpoint path"
+	case errors.Is(err, checkpoint.ErrForeign):
+		hint = "choose another checkpoint path, or remove this one with " + reset
+	case errors.Is(err, checkpoint.ErrNewer):
+		hint = "run the newer version, or remove it with " + reset
+	case errors.Is(err, checkpoint.ErrCorrupt):
+		hint = "put a copy back, or remove it with " + reset + " (a declared reset follows)"
+	case errors.Is(err, ErrNotCheckpoint):
+		hint = "choose an empty or a new directory"
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("checkpoint %s: there is none: %w", path, fs.ErrNotExist)
+	case errors.Is(err, os.ErrPermission):
+		hint = fmt.Sprintf("let user %d write there, or choose another checkpoint path", os.Getuid())
+	}
+	if hint == "" {
+		return fmt.Errorf("checkpoint %s: %w", path, err)
+	}
+	return fmt.Errorf("checkpoint %s: %w: %s", path, err, hint)
+}

@@ -1,0 +1,94 @@
+package file
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"syscall"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/kubebridge/kubebridge/pkg/checkpoint"
+)
+
+const (
+	cacheBytes    = 8 << 20
+	memTableBytes = 2 << 20
+	// Full memtables that wait for the disk are taken out of the cache's bytes:
+	// at most three of them, so 6 of 8 MiB.
+	memTables = 3
+	openFiles = 100
+)
+
+// openPebble opens the database in a directory that has been found to be one, or
+// to be empty. l is held by the caller and stays so.
+func openPebble(path string, l *pebble.Lock, disk *guard, opts Options, create bool) (db *pebble.DB, err error) {
+	o := &pebble.Options{
+		FS:       disk,
+		Lock:     l,
+		ReadOnly: opts.readOnly,
+		// What is missing is damage, and no reason to begin anew.
+		ErrorIfNotExists: !create,
+		Logger:           logger{disk},
+		EventListener: &pebble.EventListener{
+			BackgroundError: disk.fail,
+			DataCorruption:  func(i pebble.DataCorruptionInfo) { disk.fail(i.Details) },
+		},
+		CacheSize:                   cacheBytes,
+		MemTableSize:                memTableBytes,
+		MemTableStopWritesThreshold: memTables,
+		MaxOpenFiles:                openFiles,
+		// Named, so that a newer library does not close the way back to an older
+		// program. From here on damage in the log can be told from its end.
+		FormatMajorVersion: pebble.FormatTableFormatV6,
+	}
+	if opts.CacheBytes > 0 {
+		o.CacheSize = opts.CacheBytes
+	}
+	o.Experimental.FileCacheShards = 1
+	o.ApplyCompressionSettings(func() pebble.DBCompressionSettings { return pebble.DBCompressionNone })
+	defer func() {
+		if r := recover(); r != nil { // garbled files can do that
+			db, err = nil, fmt.Errorf("%w: %v", checkpoint.ErrCorrupt, r)
+		}
+	}()
+	return pebble.Open(path, o)
+}
+
+// logger keeps pebble from ending the process, and from writing to its log.
+type logger struct{ disk *guard }
+
+func (logger) Infof(string, ...any)  {}
+func (logger) Errorf(string, ...any) {}
+
+func (l logger) Fatalf(format string, args ...any) {
+	for _, a := range args {
+		if err, ok := a.(error); ok { // the text may hold a stack trace
+			l.disk.fail(err)
+			return
+		}
+	}
+	l.disk.fail(fmt.Errorf(format, args...))
+}
+
+// classify tells damage from what the system refuses to do.
+func classify(err error) error {
+	if err == nil || errors.Is(err, checkpoint.ErrCorrupt) {
+		return err
+	}
+	// A file that has gone is damage too.
+	if pebble.IsCorruptionError(err) || errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: %w", checkpoint.ErrCorrupt, err)
+	}
+	return err
+}
+
+// classifyOpen is classify for what opening says: much of what it finds wrong in
+// files has no type.
+func classifyOpen(err error) error {
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		return classify(err)
+	}
+	return fmt.Errorf("%w: %w", checkpoint.ErrCorrupt, err)
+}

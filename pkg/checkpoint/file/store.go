@@ -1,0 +1,395 @@
+// Package file is the checkpoint store on a local disk: one directory per lane,
+// held by one process.
+//
+// A commit is one synced write. A disk that fails (full, read-only, gone) is
+// treated as a crash at that moment: the commit returns the error, the store
+// keeps the directory locked, and the next call recovers from what the disk
+// holds. So a store heals when the disk does.
+package file
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"sync"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/kubebridge/kubebridge/pkg/checkpoint"
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+// ErrClosed is returned by a store that has been closed.
+var ErrClosed = errors.New("checkpoint is closed")
+
+// ErrReadOnly is returned by Commit on a store of [OpenReadOnly].
+var ErrReadOnly = errors.New("checkpoint is open for reading only")
+
+// Options of a store. The zero value is meant for use.
+type Options struct {
+	// CacheBytes is what a store may keep in memory: blocks it has read, and
+	// changes not yet sorted into tables. 0 is 8 MiB.
+	CacheBytes int64
+
+	fs       vfs.FS // nil is the disk
+	readOnly bool
+}
+
+// Store is a [checkpoint.Store] in a directory. Its methods may be called from
+// several goroutines at once, as that contract says.
+type Store struct {
+	path string
+	sink string
+	opts Options
+	lock *pebble.Lock
+
+	mu     sync.Mutex
+	idle   sync.Cond // users is 0
+	users  int       // calls that use db now
+	db     *pebble.DB
+	disk   *guard // db's
+	closed bool
+	broken error // damage found; final
+
+	background sync.WaitGroup
+}
+
+var _ checkpoint.Store = (*Store)(nil)
+
+// Open opens the checkpoint of a lane, and creates it where path is absent or an
+// empty directory. The errors wrap [checkpoint.ErrLocked], [checkpoint.ErrForeign],
+// [checkpoint.ErrCorrupt], [checkpoint.ErrNewer] or [ErrNotCheckpoint], or are the
+// disk's; each names the path and what to do.
+func Open(path string, id event.Identity, opts Options) (*Store, error) {
+	opts.readOnly = false
+	return open(path, &id, opts)
+}
+
+// OpenMem opens an empty checkpoint that lives as long as the process.
+func OpenMem(id event.Identity) (*Store, error) {
+	return open("/memory", &id, Options{fs: vfs.NewMem()})
+}
+
+// OpenReadOnly opens an existing checkpoint to look into, whosever it is. It
+// takes the same lock as [Open]. The error wraps fs.ErrNotExist when there is none.
+func OpenReadOnly(path string) (*Store, error) {
+	return open(path, nil, Options{readOnly: true})
+}
+
+func open(path string, id *event.Identity, opts Options) (_ *Store, err error) {
+	s := &Store{path: path, opts: opts}
+	s.idle.L = &s.mu
+	if id != nil {
+		s.sink = id.Sink
+	}
+	if s.opts.fs == nil {
+		s.opts.fs = vfs.Default
+		if s.path, err = canonical(path); err != nil {
+			return nil, s.wrap(err)
+		}
+	}
+	if err := s.start(id); err != nil {
+		return nil, s.wrap(cmp.Or(err, s.stop()))
+	}
+	return s, nil
+}
+
+// start takes the lock and opens what is at path, or creates it.
+func (s *Store) start(id *event.Identity) error {
+	on := s.opts.fs
+	found, err := inspect(on, s.path)
+	if err != nil {
+		return err
+	}
+	if s.opts.readOnly && found != complete {
+		return fs.ErrNotExist
+	}
+	if err := makeDir(on, s.path); err != nil {
+		return fmt.Errorf("create directory: %w", err)
+	}
+	if s.lock, err = lock(on, s.path); err != nil {
+		return err
+	}
+	// Another process may have been at it until the lock was ours.
+	if found, err = inspect(on, s.path); err != nil {
+		return err
+	}
+	if found != complete {
+		return s.create(*id)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.reopen(false); err != nil || id == nil {
+		return err
+	}
+	return s.checkIdentity(*id)
+}
+
+// create makes a new checkpoint. The marker is last: whatever a crash leaves
+// behind before it holds nothing, and is cleared away.
+func (s *Store) create(id event.Identity) error {
+	on := s.opts.fs
+	if err := writeMarker(on, s.path, markUnfinished); err != nil {
+		return err
+	}
+	if err := clear(on, s.path); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.reopen(true); err != nil {
+		return err
+	}
+	if err := classify(s.apply([]event.KV{{Key: checkpoint.IdentityKey(), Value: checkpoint.EncodeIdentity(id)}})); err != nil {
+		return err
+	}
+	return writeMarker(on, s.path, fmt.Sprintf(markFormat, layoutVersion))
+}
+
+// checkIdentity refuses a checkpoint that is not id's, and takes over a change of
+// what may change.
+func (s *Store) checkIdentity(id event.Identity) error {
+	stored, err := s.get(checkpoint.IdentityKey())
+	if err != nil {
+		return classify(err)
+	}
+	if err := checkpoint.CheckIdentity(stored, id); err != nil {
+		return err
+	}
+	want := checkpoint.EncodeIdentity(id)
+	if bytes.Equal(stored, want) {
+		return nil
+	}
+	return classify(s.apply([]event.KV{{Key: checkpoint.IdentityKey(), Value: want}}))
+}
+
+// Identity is whose checkpoint it is.
+func (s *Store) Identity() (event.Identity, error) {
+	var record struct {
+		Version  int            `json:"version"`
+		Identity event.Identity `json:"identity"`
+	}
+	stored, err := s.Get(checkpoint.IdentityKey())
+	if err != nil {
+		return event.Identity{}, err
+	}
+	if err := json.Unmarshal(stored, &record); err != nil {
+		return event.Identity{}, s.wrap(fmt.Errorf("%w: its identity record does not parse", checkpoint.ErrCorrupt))
+	}
+	// Of what CheckIdentity can say only the format is left to be wrong.
+	if err := checkpoint.CheckIdentity(stored, record.Identity); err != nil {
+		return event.Identity{}, s.wrap(err)
+	}
+	return record.Identity, nil
+}
+
+// Get returns the value of key, nil when there is none.
+func (s *Store) Get(key []byte) (value []byte, err error) {
+	err = s.use(func() error {
+		value, err = s.get(key)
+		return err
+	})
+	return value, err
+}
+
+// Scan calls fn for every key with the prefix, in byte order, on a consistent
+// snapshot. fn may call Get and Commit.
+func (s *Store) Scan(prefix []byte, fn func(key, value []byte) error) error {
+	var stopped error
+	err := s.use(func() error {
+		it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: after(prefix)})
+		if err != nil {
+			return err
+		}
+		for ok := it.First(); ok && stopped == nil; ok = it.Next() {
+			value, err := it.ValueAndErr()
+			if err != nil {
+				return cmp.Or(err, it.Close())
+			}
+			stopped = fn(it.Key(), value)
+		}
+		return cmp.Or(it.Error(), it.Close())
+	})
+	if stopped != nil {
+		return stopped
+	}
+	return err
+}
+
+// Commit makes all changes durable, or none, with one synced write. ctx is asked
+// only before it begins.
+func (s *Store) Commit(ctx context.Context, changes []event.KV) error {
+	if err := ctx.Err(); err != nil {
+		return s.wrap(err)
+	}
+	if s.opts.readOnly {
+		return s.wrap(ErrReadOnly)
+	}
+	return s.use(func() error { return s.apply(changes) })
+}
+
+// Close waits for calls under way and releases the directory. It must not be
+// called from a Scan. Everything that Commit took is durable, even if Close fails.
+func (s *Store) Close() error { return s.wrap(s.stop()) }
+
+func (s *Store) stop() error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return nil
+	}
+	s.closed = true
+	for s.users > 0 {
+		s.idle.Wait()
+	}
+	err := s.shut()
+	s.mu.Unlock()
+	s.background.Wait()
+	if s.lock != nil {
+		err = cmp.Or(err, s.lock.Close())
+	}
+	return err
+}
+
+// use runs a call on an open database, and makes a failure of the disk
+// meanwhile the call's.
+func (s *Store) use(call func() error) error {
+	if err := s.acquire(); err != nil {
+		return s.wrap(err)
+	}
+	err := classify(call())
+	if cause := s.disk.err(); cause != nil {
+		err = classify(cause)
+	}
+	s.release(err)
+	return s.wrap(err)
+}
+
+func (s *Store) acquire() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return ErrClosed
+	}
+	if s.db != nil && s.disk.err() != nil {
+		if s.users > 0 { // a Scan, perhaps the one that asks
+			return classify(s.disk.err())
+		}
+		_ = s.shut() // what failed has been told, or is found again
+	}
+	if s.db == nil {
+		if err := s.reopen(false); err != nil {
+			return err
+		}
+	}
+	s.users++
+	return nil
+}
+
+func (s *Store) release(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.note(err)
+	s.users--
+	if s.users == 0 {
+		s.idle.Broadcast()
+	}
+}
+
+// failed stops a database whose disk is frozen: it would go on trying.
+func (s *Store) failed(disk *guard) {
+	s.background.Go(func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.db != nil && s.disk == disk && s.users == 0 {
+			_ = s.shut() // the next call opens it again and finds what is wrong
+		}
+	})
+}
+
+// reopen opens the database that is on the disk, or a new one. s.mu is held.
+func (s *Store) reopen(create bool) error {
+	if s.broken != nil {
+		return s.broken
+	}
+	disk := newGuard(s.opts.fs, nil)
+	disk.onFail = func() { s.failed(disk) }
+	db, err := openPebble(s.path, s.lock, disk, s.opts, create)
+	if err != nil {
+		return s.note(classifyOpen(cmp.Or(disk.err(), err)))
+	}
+	s.db, s.disk = db, disk
+	if disk.err() != nil {
+		return s.shut()
+	}
+	return nil
+}
+
+// shut closes the database. s.mu is held and nobody uses it.
+func (s *Store) shut() error {
+	if s.db == nil {
+		return nil
+	}
+	err := s.db.Close()
+	s.db = nil
+	return s.note(classify(cmp.Or(s.disk.err(), err)))
+}
+
+// note remembers damage. s.mu is held.
+func (s *Store) note(err error) error {
+	if s.broken == nil && errors.Is(err, checkpoint.ErrCorrupt) {
+		s.broken = err
+	}
+	return err
+}
+
+func (s *Store) wrap(err error) error { return pathError(s.path, s.sink, err) }
+
+func (s *Store) get(key []byte) ([]byte, error) {
+	v, closer, err := s.db.Get(key)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	value := append([]byte{}, v...)
+	return value, closer.Close()
+}
+
+func (s *Store) apply(changes []event.KV) error {
+	b := s.db.NewBatch()
+	for _, c := range changes {
+		var err error
+		if c.Value == nil {
+			err = b.Delete(c.Key, nil)
+		} else {
+			err = b.Set(c.Key, c.Value, nil)
+		}
+		if err != nil {
+			return cmp.Or(err, b.Close())
+		}
+	}
+	if err := b.Commit(pebble.Sync); err != nil {
+		return err
+	}
+	if err := s.disk.err(); err != nil {
+		return err // and the batch is not reused: pebble may still hold it
+	}
+	return b.Close()
+}
+
+// after is the first key behind all that start with prefix, nil when there is none.
+func after(prefix []byte) []byte {
+	for i := len(prefix) - 1; i >= 0; i-- {
+		if prefix[i] < 0xff {
+			return append(bytes.Clone(prefix[:i]), prefix[i]+1)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,133 @@
+package event
+
+import (
+	"encoding/json"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// The schemas of a CloudEvent's data, published in docs/schemas.
+const (
+	ObjectSchema     = "https://kubebridge.io/schemas/object-v1.json"
+	CollectionSchema = "https://kubebridge.io/schemas/collection-v1.json"
+)
+
+// TimeFormat is how times stand in events: RFC 3339, UTC, microseconds.
+const TimeFormat = "2006-01-02T15:04:05.000000Z"
+
+// Encoder writes events as CloudEvents 1.0 in structured JSON.
+type Encoder struct {
+	Cluster    string // the configured name
+	ClusterUID string
+}
+
+// Attributes returns the CloudEvents context attributes of e in the order of the
+// specification, extensions last. Those without a value are left out.
+func (c Encoder) Attributes(e *Event) []Attribute {
+	col := e.Collection
+	subject, schema := "", CollectionSchema
+	if !e.Type.OfCollection() {
+		subject, schema = e.Name, ObjectSchema
+		if e.Namespace != "" {
+			subject = e.Namespace + "/" + e.Name
+		}
+	}
+	namespace := e.Namespace
+	if e.Type.OfCollection() {
+		namespace = col.Namespace
+	}
+	epoch := ""
+	if e.Epoch > 1 {
+		epoch = utoa(e.Epoch)
+	}
+	all := [...]Attribute{
+		{"specversion", "1.0"},
+		{"id", e.ID()},
+		{"source", "/clusters/" + c.Cluster + "/" + col.GroupOrCore() + "/" + col.Resource},
+		{"type", e.Type.CloudEvent()},
+		{"subject", subject},
+		{"time", e.Time.UTC().Format(TimeFormat)},
+		{"datacontenttype", "application/json"},
+		{"dataschema", schema},
+		{"cluster", c.Cluster},
+		{"clusteruid", c.ClusterUID},
+		{"collection", col.ID()},
+		{"group", col.Group},
+		{"apiversion", e.APIVersion},
+		{"kind", e.Kind},
+		{"resource", col.Resource},
+		{"namespace", namespace},
+		{"name", e.Name},
+		{"uid", e.UID},
+		{"resourceversion", e.ResourceVersion},
+		{"epoch", epoch},
+		{"origin", string(e.Origin)},
+	}
+	out := make([]Attribute, 0, len(all))
+	for _, a := range all {
+		if a.Value != "" {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// AppendStructured appends the CloudEvent with the given attributes and e's data
+// (CloudEvents JSON format, section 3).
+func AppendStructured(dst []byte, attributes []Attribute, e *Event) []byte {
+	dst = append(dst, '{')
+	for _, a := range attributes {
+		dst = append(dst, '"')
+		dst = append(dst, a.Name...)
+		dst = append(dst, '"', ':')
+		dst = appendString(dst, a.Value)
+		dst = append(dst, ',')
+	}
+	dst = append(dst, `"data":`...)
+	if e.Type.OfCollection() {
+		b, _ := json.Marshal(e.Report) // plain strings, numbers and times: cannot fail
+		dst = append(dst, b...)
+		return append(dst, '}')
+	}
+	dst = append(dst, `{"object":`...)
+	if e.Object == nil {
+		dst = e.appendIdentityOnly(dst)
+		dst = append(dst, `,"bodyknown":false`...)
+	} else {
+		dst = append(dst, e.Object...)
+	}
+	if e.Reason != "" {
+		dst = append(dst, `,"reason":`...)
+		dst = appendString(dst, e.Reason)
+	}
+	if e.Truncated != nil {
+		b, _ := json.Marshal(e.Truncated)
+		dst = append(dst, `,"truncated":`...)
+		dst = append(dst, b...)
+	}
+	return append(dst, '}', '}')
+}
+
+// appendIdentityOnly writes an object of which only the identity is known.
+func (e *Event) appendIdentityOnly(dst []byte) []byte {
+	dst = append(dst, `{"apiVersion":`...)
+	dst = appendString(dst, e.APIVersion)
+	dst = append(dst, `,"kind":`...)
+	dst = appendString(dst, e.Kind)
+	dst = append(dst, `,"metadata":{"name":`...)
+	dst = appendString(dst, e.Name)
+	if e.Namespace != "" {
+		dst = append(dst, `,"namespace":`...)
+		dst = appendString(dst, e.Namespace)
+	}
+	dst = append(dst, `,"uid":`...)
+	dst = appendString(dst, e.UID)
+	return append(dst, '}', '}')
+}
+
+// appendString quotes s. Invalid UTF-8 becomes U+FFFD, which is all that
+// AppendQuote's error reports.
+func appendString(dst []byte, s string) []byte {
+	dst, _ = jsontext.AppendQuote(dst, s)
+	return dst
+}

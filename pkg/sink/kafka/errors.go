@@ -1,0 +1,82 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"slices"
+
+	"github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/protocol"
+)
+
+// isAny reports whether err is one of targets.
+func isAny(err error, targets ...error) bool {
+	return slices.ContainsFunc(targets, func(t error) bool { return errors.Is(err, t) })
+}
+
+// tooLarge reports whether the broker found a record batch too large.
+func tooLarge(err error) bool {
+	return isAny(err, kafka.MessageSizeTooLarge, kafka.RecordListTooLarge)
+}
+
+// aboutRecords reports whether the broker rejected the content of a request: of
+// a single record, this proves that it is the record.
+func aboutRecords(err error) bool { return tooLarge(err) || errors.Is(err, kafka.InvalidRecord) }
+
+// refused reports whether the broker has rejected the credentials.
+func refused(err error) bool {
+	return isAny(err, kafka.SASLAuthenticationFailed, kafka.UnsupportedSASLMechanism, kafka.IllegalSASLState)
+}
+
+func (s *Sink) credentialsHint() string {
+	if s.config.SASL.Mechanism == "" {
+		return "the brokers want credentials: set sasl"
+	}
+	return fmt.Sprintf("check sasl.mechanism (%s), sasl.username (%s) and sasl.password", s.config.SASL.Mechanism, s.config.SASL.Username)
+}
+
+// user names who is not allowed something.
+func (s *Sink) user() string {
+	if s.config.SASL.Username == "" {
+		return "the anonymous user"
+	}
+	return fmt.Sprintf("user %q", s.config.SASL.Username)
+}
+
+// explain adds to an error what to do about it.
+func (s *Sink) explain(err error) error {
+	hint := ""
+	switch {
+	case isAny(err, context.DeadlineExceeded, os.ErrDeadlineExceeded):
+		// Not wrapped: it is not the caller's deadline.
+		return errors.New("no answer in time: check the broker's load and the network")
+	case isAny(err, kafka.TopicAuthorizationFailed, kafka.ClusterAuthorizationFailed):
+		hint = "allow " + s.user() + " WRITE and DESCRIBE on the topic"
+	case refused(err):
+		hint = s.credentialsHint()
+	case isAny(err, kafka.UnknownTopicOrPartition, protocol.ErrNoTopic, protocol.ErrNoPartition):
+		hint = "the topic was deleted or has lost partitions"
+	case isAny(err, kafka.LeaderNotAvailable, kafka.NotLeaderForPartition, kafka.BrokerNotAvailable,
+		kafka.ReplicaNotAvailable, kafka.FencedLeaderEpoch, kafka.UnknownLeaderEpoch, protocol.ErrNoLeader):
+		hint = "the partition's leader is moving or down: check the brokers if this lasts"
+	case isAny(err, kafka.NotEnoughReplicas, kafka.NotEnoughReplicasAfterAppend):
+		hint = "too few replicas are in sync for min.insync.replicas: check the brokers"
+	case errors.Is(err, kafka.RequestTimedOut):
+		hint = "the replicas did not confirm in time: check the brokers"
+	case errors.Is(err, kafka.KafkaStorageError):
+		hint = "check the broker's disk"
+	case errors.Is(err, kafka.InvalidTimestamp):
+		hint = "raise the topic's message.timestamp.before.max.ms: events that waited for Kafka keep the time they were seen"
+	case isAny(err, io.EOF, io.ErrUnexpectedEOF, net.ErrClosed):
+		hint = "the broker has closed the connection"
+	case errors.As(err, new(*net.OpError)):
+		hint = "check the brokers and the network"
+	default:
+		return err
+	}
+	return fmt.Errorf("%w: %s", err, hint)
+}

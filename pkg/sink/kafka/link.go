@@ -1,0 +1,192 @@
+package kafka
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/protocol"
+	"github.com/segmentio/kafka-go/sasl"
+	"github.com/segmentio/kafka-go/sasl/plain"
+	"github.com/segmentio/kafka-go/sasl/scram"
+)
+
+const (
+	// dialTimeout bounds how long a connection takes to be of use; tcpTimeout
+	// leaves time for the other bootstrap brokers when one is dead.
+	dialTimeout = 10 * time.Second
+	tcpTimeout  = 3 * time.Second
+	// metadataTTL bounds how long a change of the cluster's layout that makes no
+	// request fail goes unseen: every failure brings fresh metadata.
+	metadataTTL = time.Minute
+)
+
+// security is how a connection is encrypted and authenticated.
+type security struct {
+	tls  *tls.Config    // nil: plain text
+	sasl sasl.Mechanism // nil: none
+}
+
+func newSecurity(c Config) (s security, err error) {
+	if c.TLS.Enabled {
+		s.tls = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	if c.TLS.CA != "" {
+		pem, err := os.ReadFile(c.TLS.CA)
+		if err != nil {
+			return s, fmt.Errorf("tls.ca: %w", err)
+		}
+		s.tls.RootCAs = x509.NewCertPool()
+		if !s.tls.RootCAs.AppendCertsFromPEM(pem) {
+			return s, fmt.Errorf("tls.ca: %s holds no PEM certificate", c.TLS.CA)
+		}
+	}
+	switch c.SASL.Mechanism {
+	case mechanismPlain:
+		s.sasl = plain.Mechanism{Username: c.SASL.Username, Password: c.SASL.Password}
+	case mechanismScram256:
+		s.sasl, err = scram.Mechanism(scram.SHA256, c.SASL.Username, c.SASL.Password)
+	case mechanismScram512:
+		s.sasl, err = scram.Mechanism(scram.SHA512, c.SASL.Username, c.SASL.Password)
+	}
+	if err != nil {
+		return s, fmt.Errorf("sasl.username or sasl.password: SCRAM cannot encode it: %w", err)
+	}
+	return s, nil
+}
+
+// link is one generation of connections to the cluster. kafka-go leaves a request
+// running when its context ends, and hides its connections; a link keeps them, so
+// that close can end every request and see it ended.
+type link struct {
+	*kafka.Client
+	transport *kafka.Transport
+
+	mu     sync.Mutex
+	closed bool
+	conns  map[*conn]struct{}
+	inUse  sync.WaitGroup // connections that kafka-go has not closed yet
+
+	authenticating atomic.Int32 // authentications begun, less those that succeeded
+}
+
+func newLink(s *Sink) *link {
+	l := &link{conns: map[*conn]struct{}{}}
+	l.transport = &kafka.Transport{
+		Dial:        l.dial,
+		DialTimeout: min(dialTimeout, s.timeout),
+		MetadataTTL: metadataTTL,
+		ClientID:    s.client,
+		TLS:         s.tls,
+	}
+	if s.sasl != nil {
+		l.transport.SASL = mechanism{s.sasl, &l.authenticating}
+	}
+	l.Client = &kafka.Client{Addr: kafka.TCP(s.config.Brokers...), Timeout: s.timeout, Transport: l.transport}
+	return l
+}
+
+func (l *link) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	raw, err := (&net.Dialer{Timeout: tcpTimeout}).DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		raw.Close()
+		return nil, net.ErrClosed
+	}
+	c := &conn{Conn: raw, link: l}
+	l.conns[c] = struct{}{}
+	l.inUse.Add(1)
+	return c, nil
+}
+
+// close ends every request and returns when none is being encoded, sent or
+// awaited any more. A request that the broker has read may still be carried out.
+func (l *link) close() {
+	l.transport.CloseIdleConnections()
+	l.mu.Lock()
+	l.closed = true
+	for c := range l.conns {
+		c.Conn.Close()
+	}
+	l.mu.Unlock()
+	l.inUse.Wait()
+}
+
+// errHungUp is what some brokers do instead of refusing credentials, and what any
+// broker may do that goes down.
+var errHungUp = fmt.Errorf("the broker hung up while authenticating: %w", kafka.SASLAuthenticationFailed)
+
+// cause is the reason of an error of the client, without the name of the Go
+// function in front of it.
+func (l *link) cause(err error) error {
+	if inner := errors.Unwrap(err); inner != nil {
+		err = inner
+	}
+	hungUp := isAny(err, io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET) && l.authenticating.Load() > 0
+	if hungUp || err == error(kafka.SASLAuthenticationFailed) { // a refusal has the broker's words with it
+		return errHungUp
+	}
+	for _, e := range []error{protocol.ErrNoTopic, protocol.ErrNoPartition, protocol.ErrNoLeader} {
+		if errors.Is(err, e) {
+			return e // what surrounds it speaks of a fetch, and repeats the topic
+		}
+	}
+	return err
+}
+
+// mechanism counts the authentications under way.
+type mechanism struct {
+	sasl.Mechanism
+	pending *atomic.Int32
+}
+
+func (m mechanism) Start(ctx context.Context) (sasl.StateMachine, []byte, error) {
+	m.pending.Add(1)
+	state, first, err := m.Mechanism.Start(ctx)
+	return session{state, m.pending}, first, err
+}
+
+type session struct {
+	sasl.StateMachine
+	pending *atomic.Int32
+}
+
+func (s session) Next(ctx context.Context, challenge []byte) (bool, []byte, error) {
+	done, answer, err := s.StateMachine.Next(ctx, challenge)
+	if done && err == nil {
+		s.pending.Add(-1)
+	}
+	return done, answer, err
+}
+
+// conn tells its link when kafka-go is through with it.
+type conn struct {
+	net.Conn
+	link *link
+	once sync.Once
+}
+
+func (c *conn) Close() error {
+	err := c.Conn.Close()
+	c.once.Do(func() {
+		c.link.mu.Lock()
+		delete(c.link.conns, c)
+		c.link.mu.Unlock()
+		c.link.inUse.Done()
+	})
+	return err
+}

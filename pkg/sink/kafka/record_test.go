@@ -1,0 +1,57 @@
+package kafka
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+// The vectors are those of Kafka's own UtilsTest.testMurmur2: a consumer that
+// joins our topics with ones written from Java relies on them.
+func TestPartitionIsJavas(t *testing.T) {
+	for key, hash := range map[string]int32{
+		"21":                         -973932308,
+		"foobar":                     -790332482,
+		"a-little-bit-long-string":   -985981536,
+		"a-little-bit-longer-string": -1486304829,
+		"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
+		"abc": 479470107,
+	} {
+		for _, n := range []int{1, 2, 12, 50, 4099} {
+			topic := topic{}
+			for p := range n {
+				topic.partitions = append(topic.partitions, p)
+			}
+			want := int(hash&0x7fffffff) % n // BuiltInPartitioner.partitionForKey
+			if got := topic.choose(&event.Record{Key: key}); len(got) != 1 || got[0] != want {
+				t.Errorf("key %q of %d partitions: %v, Java says %d", key, n, got, want)
+			}
+		}
+	}
+}
+
+// A size that is too low would let a record through that the broker rejects; one
+// far too high would truncate records without need.
+func TestSizeIsAnUpperBound(t *testing.T) {
+	b := startBus(t)
+	s := openSink(t, b.config())
+	b.topic(t, "t", 1, 0)
+	var before int64
+	for i, r := range []event.Record{
+		{},
+		{Key: "k"},
+		{Value: []byte("v")},
+		{Key: strings.Repeat("k", 300), Value: make([]byte, 70_000)},
+		{Key: "k", Value: make([]byte, 63), Attributes: []event.Attribute{{Name: "a", Value: strings.Repeat("b", 64)}, {Name: "c"}}},
+		{Value: make([]byte, 500), Attributes: make([]event.Attribute, 64)},
+	} {
+		r.Route = "t"
+		writeAll(t, s, &event.Batch{Seq: uint64(i) + 1, Records: []event.Record{r}})
+		after := b.PartitionInfo("t", 0).NumBytes
+		if is, said := int(after-before), batchOverhead+size(&r); is > said || said > is+25 {
+			t.Errorf("record %d takes %d bytes, size says %d", i, is, said)
+		}
+		before = after
+	}
+}

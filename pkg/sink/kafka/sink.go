@@ -1,0 +1,188 @@
+// Package kafka writes batches to Kafka, at least once and in order per key.
+//
+// One partition has one request in flight, acknowledged by all in-sync replicas;
+// the first failure stops the partition, and Write goes on from the first record
+// that was not acknowledged. What the broker has received but not answered in
+// time is sent again: a record may be on the bus twice, and because kafka-go
+// has no idempotent producer, the old copy may even land after newer records.
+// Consumers therefore ignore, per uid, what is not newer than what they have seen.
+//
+// A record's key decides its partition as Java's default partitioner does. The
+// number of partitions of a topic is remembered as long as the sink lives.
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/sink"
+)
+
+// requestTimeout bounds one request; the broker is told to give up on its
+// replicas after half of it.
+const requestTimeout = 30 * time.Second
+
+// A broker that hangs up while it authenticates us may refuse us, or be going
+// down. Only so many times in a row are a refusal.
+const (
+	hangUps     = 3
+	hangUpPause = 200 * time.Millisecond
+)
+
+// Options are what a sink is made of.
+type Options struct {
+	Config   Config         // completed by New
+	Identity event.Identity // names the client on the brokers: quotas, logs
+	Logger   *zap.Logger    // nil: silent
+}
+
+// Sink is a [sink.Sink] for Kafka.
+type Sink struct {
+	config Config
+	security
+	client  string // client.id
+	log     *zap.Logger
+	timeout time.Duration // of one request
+
+	link     *link // nil when there is none
+	open     bool
+	topics   map[string]*topic
+	progress progress
+}
+
+var _ sink.Sink = (*Sink)(nil)
+
+// New returns a sink that has not connected yet. An error is about the
+// configuration, or the CA file it names.
+func New(o Options) (*Sink, error) {
+	config, err := o.Config.Complete()
+	if err != nil {
+		return nil, err
+	}
+	sec, err := newSecurity(config)
+	if err != nil {
+		return nil, err
+	}
+	if o.Logger == nil {
+		o.Logger = zap.NewNop()
+	}
+	return &Sink{
+		config:   config,
+		security: sec,
+		client:   "kubebridge." + o.Identity.Bridge + "." + o.Identity.Sink,
+		log:      o.Logger,
+		timeout:  requestTimeout,
+		topics:   map[string]*topic{},
+	}, nil
+}
+
+// Open connects and authenticates. Wrong credentials are a [sink.RefusedError];
+// brokers that cannot be reached are an ordinary error. Topics are looked up when
+// they are first written to. The mark is not used.
+func (s *Sink) Open(ctx context.Context, _ []byte) error {
+	s.drop()
+	s.open, s.progress = false, progress{}
+	err := s.connect(ctx)
+	for attempt := 1; attempt < hangUps && errors.Is(err, errHungUp); attempt++ {
+		select {
+		case <-time.After(hangUpPause):
+		case <-ctx.Done():
+		}
+		err = s.connect(ctx)
+	}
+	switch at := "Kafka at " + strings.Join(s.config.Brokers, ", "); {
+	case err == nil:
+	case ctx.Err() != nil:
+		return fmt.Errorf("connect to %s: %w", at, ctx.Err())
+	case refused(err):
+		return &sink.RefusedError{What: at, Err: err, Hint: s.credentialsHint()}
+	default:
+		return fmt.Errorf("connect to %s: %w: check the addresses, the network, and whether the brokers want TLS or SASL", at, err)
+	}
+	s.open = true
+	if s.config.SASL.Mechanism == mechanismPlain && !s.config.TLS.Enabled {
+		s.log.Warn("sasl PLAIN without TLS sends the password in clear text: set `tls.enabled: true`")
+	}
+	s.log.Info("connected to Kafka", zap.Strings("brokers", s.config.Brokers))
+	return nil
+}
+
+func (s *Sink) connect(ctx context.Context) error {
+	_, err := s.metadata(ctx, nil)
+	if err != nil {
+		s.drop()
+	}
+	return err
+}
+
+// Write implements [sink.Sink]. A record that Kafka will not take is a
+// [sink.RecordError]: the records before it in its partition are written, it and
+// those after it there are not; other partitions may be further. The record that
+// stands at that Index on the next Write with the same Seq replaces it.
+// It returns no mark.
+func (s *Sink) Write(ctx context.Context, b *event.Batch) ([]byte, error) {
+	if !s.open {
+		return nil, errors.New("write to Kafka: the sink is not open")
+	}
+	if s.progress.seq != b.Seq {
+		s.progress = progress{seq: b.Seq, acked: map[delivery]bool{}}
+	}
+	if s.progress.complete {
+		return nil, nil
+	}
+	err := ctx.Err()
+	if err == nil {
+		err = s.write(ctx, b)
+	}
+	if err == nil {
+		s.progress = progress{seq: b.Seq, complete: true}
+		return nil, nil
+	}
+	if ctx.Err() != nil {
+		err = fmt.Errorf("write to Kafka: %w", ctx.Err())
+	}
+	var poison *sink.RecordError
+	if !errors.As(err, &poison) {
+		s.drop() // ends what may be in flight; the next connection learns the leaders anew
+	}
+	return nil, err
+}
+
+func (s *Sink) write(ctx context.Context, b *event.Batch) error {
+	if err := s.resolve(ctx, b); err != nil {
+		return err
+	}
+	queues, err := s.plan(ctx, b)
+	if err != nil {
+		return err
+	}
+	return s.send(ctx, b, queues)
+}
+
+// Close implements [sink.Sink].
+func (s *Sink) Close() error {
+	s.drop()
+	s.open = false
+	return nil
+}
+
+// connection is the link in use, made when there is none.
+func (s *Sink) connection() *link {
+	if s.link == nil {
+		s.link = newLink(s)
+	}
+	return s.link
+}
+
+func (s *Sink) drop() {
+	if s.link != nil {
+		s.link.close()
+		s.link = nil
+	}
+}

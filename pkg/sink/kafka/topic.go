@@ -1,0 +1,228 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/segmentio/kafka-go"
+	"go.uber.org/zap"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+const (
+	maxTopicName = 249
+	// createdMaxBytes is max.message.bytes of the topics this sink creates.
+	createdMaxBytes = 8 << 20
+	// brokerMaxBytes is what Kafka takes when max.message.bytes was never set.
+	brokerMaxBytes = 1<<20 + 12
+)
+
+// topic is what the sink remembers of a topic.
+type topic struct {
+	partitions []int
+	// limit is max.message.bytes: the bytes one record batch may have. 0 when it
+	// has to be read (again).
+	limit   int
+	assumed bool // limit could not be read
+}
+
+// checkTopicName reports what Kafka would not accept as a topic's name.
+func checkTopicName(name string) error {
+	illegal := strings.IndexFunc(name, func(c rune) bool {
+		return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && !strings.ContainsRune("._-", c)
+	})
+	switch {
+	case name == "", name == ".", name == "..", illegal >= 0:
+		return fmt.Errorf("%q is not a topic name: only letters, digits, '.', '_' and '-' are allowed, and not '.' or '..' alone", name)
+	case len(name) > maxTopicName:
+		return fmt.Errorf("topic name %q has %d characters, Kafka takes %d", name, len(name), maxTopicName)
+	}
+	return nil
+}
+
+// resolve makes sure that every topic of the batch exists, has the partitions it
+// had before, and that its limit is known.
+func (s *Sink) resolve(ctx context.Context, b *event.Batch) error {
+	var names []string
+	seen := map[string]bool{}
+	for i := range b.Records {
+		name := b.Records[i].Route
+		if seen[name] {
+			continue
+		}
+		if err := checkTopicName(name); err != nil {
+			return fmt.Errorf("%w: change the topic template", err)
+		}
+		seen[name] = true
+		names = append(names, name)
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	found, err := s.find(ctx, names)
+	if err != nil {
+		return err
+	}
+	var unread []string
+	for _, t := range found {
+		if err := s.remember(t); err != nil {
+			return err
+		}
+		if s.topics[t.Name].limit == 0 {
+			unread = append(unread, t.Name)
+		}
+	}
+	return s.readLimits(ctx, unread)
+}
+
+// find looks the topics up and creates those that are missing.
+func (s *Sink) find(ctx context.Context, names []string) ([]kafka.Topic, error) {
+	found, missing, err := s.lookup(ctx, names)
+	if err != nil || len(missing) == 0 {
+		return found, err
+	}
+	// A connection answers from its cache: only a new one proves the absence.
+	s.drop()
+	found, missing, err = s.lookup(ctx, names)
+	if err != nil || len(missing) == 0 {
+		return found, err
+	}
+	for _, name := range missing {
+		if s.topics[name] != nil {
+			return nil, fmt.Errorf("topic %q is gone, and what was written to it: create it again, or restart the bridge to have it looked at as a new one", name)
+		}
+	}
+	if !*s.config.Create.Enabled {
+		return nil, fmt.Errorf("topic %q does not exist, or %s may not see it: create it, or set `create.enabled: true`", missing[0], s.user())
+	}
+	if err := s.create(ctx, missing); err != nil {
+		return nil, err
+	}
+	found, missing, err = s.lookup(ctx, names)
+	if err == nil && len(missing) > 0 {
+		return nil, fmt.Errorf("topic %q exists but is not to be seen: if this lasts, allow %s DESCRIBE on it", missing[0], s.user())
+	}
+	return found, err
+}
+
+func (s *Sink) lookup(ctx context.Context, names []string) (found []kafka.Topic, missing []string, err error) {
+	meta, err := s.metadata(ctx, names)
+	if err != nil {
+		return nil, nil, fmt.Errorf("look up topic %q: %w", names[0], s.explain(err))
+	}
+	for _, t := range meta.Topics {
+		switch {
+		case errors.Is(t.Error, kafka.UnknownTopicOrPartition):
+			missing = append(missing, t.Name)
+		case t.Error != nil:
+			return nil, nil, fmt.Errorf("topic %q: %w", t.Name, s.explain(t.Error))
+		default:
+			found = append(found, t)
+		}
+	}
+	return found, missing, nil
+}
+
+// metadata returns the cluster's layout and the named topics in it.
+func (s *Sink) metadata(ctx context.Context, names []string) (*kafka.MetadataResponse, error) {
+	if names == nil {
+		names = []string{} // nil would ask for all of them
+	}
+	conn := s.connection()
+	meta, err := conn.Metadata(ctx, &kafka.MetadataRequest{Topics: names})
+	return meta, conn.cause(err)
+}
+
+func (s *Sink) create(ctx context.Context, names []string) error {
+	c := s.config.Create
+	req := &kafka.CreateTopicsRequest{}
+	for _, name := range names {
+		req.Topics = append(req.Topics, kafka.TopicConfig{
+			Topic:             name,
+			NumPartitions:     c.Partitions,
+			ReplicationFactor: c.ReplicationFactor,
+			ConfigEntries: []kafka.ConfigEntry{
+				{ConfigName: "cleanup.policy", ConfigValue: "delete"},
+				{ConfigName: "max.message.bytes", ConfigValue: strconv.Itoa(createdMaxBytes)},
+			},
+		})
+	}
+	conn := s.connection()
+	resp, err := conn.CreateTopics(ctx, req)
+	if err != nil {
+		return fmt.Errorf("create topic %q: %w", names[0], s.explain(conn.cause(err)))
+	}
+	for _, name := range names {
+		switch err := resp.Errors[name]; {
+		case err == nil:
+			s.log.Info("created topic", zap.String("topic", name), zap.Int("partitions", c.Partitions))
+		case errors.Is(err, kafka.TopicAlreadyExists): // another one was faster
+		default:
+			return fmt.Errorf("topic %q does not exist or is not to be seen, and creating it with %d partitions and replication factor %d fails: %w: create it by hand, or let %s create topics",
+				name, c.Partitions, c.ReplicationFactor, err, s.user())
+		}
+	}
+	return nil
+}
+
+func (s *Sink) remember(t kafka.Topic) error {
+	known := s.topics[t.Name]
+	if known == nil {
+		known = &topic{}
+		for _, p := range t.Partitions {
+			known.partitions = append(known.partitions, p.ID)
+		}
+		slices.Sort(known.partitions)
+		s.topics[t.Name] = known
+	}
+	if was, is := len(known.partitions), len(t.Partitions); was != is {
+		return fmt.Errorf("topic %q has %d partitions and had %d when it was first written to: keys would move and lose their order: restart the bridge to accept the new number", t.Name, is, was)
+	}
+	return nil
+}
+
+// readLimits asks for max.message.bytes of topics that are remembered.
+func (s *Sink) readLimits(ctx context.Context, names []string) error {
+	if len(names) == 0 {
+		return nil
+	}
+	req := &kafka.DescribeConfigsRequest{}
+	for _, name := range names {
+		req.Resources = append(req.Resources, kafka.DescribeConfigRequestResource{
+			ResourceType: kafka.ResourceTypeTopic,
+			ResourceName: name,
+			ConfigNames:  []string{"max.message.bytes"},
+		})
+	}
+	conn := s.connection()
+	resp, err := conn.DescribeConfigs(ctx, req)
+	if err != nil {
+		return fmt.Errorf("read max.message.bytes of topic %q: %w", names[0], s.explain(conn.cause(err)))
+	}
+	for _, r := range resp.Resources {
+		t := s.topics[r.ResourceName]
+		switch {
+		case errors.Is(r.Error, kafka.TopicAuthorizationFailed), errors.Is(r.Error, kafka.ClusterAuthorizationFailed):
+			if !t.assumed {
+				s.log.Warn("may not read the topic's max.message.bytes, taking Kafka's default: allow DESCRIBE_CONFIGS for records that are larger",
+					zap.String("topic", r.ResourceName), zap.Int("bytes", brokerMaxBytes))
+			}
+			t.limit, t.assumed = brokerMaxBytes, true
+		case r.Error != nil:
+			return fmt.Errorf("read max.message.bytes of topic %q: %w", r.ResourceName, s.explain(r.Error))
+		default:
+			t.limit, t.assumed = brokerMaxBytes, false
+			for _, e := range r.ConfigEntries {
+				if n, err := strconv.Atoi(e.ConfigValue); err == nil && e.ConfigName == "max.message.bytes" {
+					t.limit = n
+				}
+			}
+		}
+	}
+	return nil
+}

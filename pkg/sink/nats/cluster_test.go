@@ -1,0 +1,157 @@
+package nats
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/sink"
+)
+
+// startCluster starts three servers that know each other.
+func startCluster(t *testing.T) []*bus {
+	t.Helper()
+	ports := make([]int, 3) // each must know the others' before it starts
+	var routes []*url.URL
+	for i := range ports {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ports[i] = l.Addr().(*net.TCPAddr).Port
+		routes = append(routes, &url.URL{Scheme: "nats", Host: l.Addr().String()})
+		l.Close()
+	}
+	var nodes []*bus
+	for i, port := range ports {
+		nodes = append(nodes, startBus(t, func(o *server.Options) {
+			o.ServerName = fmt.Sprintf("n%d", i)
+			o.Cluster = server.ClusterOpts{Name: "c", Host: "127.0.0.1", Port: port}
+			o.Routes = routes
+		}))
+	}
+	wait(t, "a meta leader", func() bool {
+		for _, b := range nodes {
+			if b.srv.JetStreamIsLeader() && b.srv.JetStreamIsCurrent() && len(b.srv.JetStreamClusterPeers()) == 3 {
+				return true
+			}
+		}
+		return false
+	})
+	return nodes
+}
+
+func wait(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !cond(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited for %s", what)
+		}
+	}
+}
+
+// A replicated stream whose leader steps down and dies, and a second writer that
+// takes over in the middle: nothing lost, repeated or out of order.
+func TestCluster(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts three servers")
+	}
+	nodes := startCluster(t)
+	var urls []string
+	for _, b := range nodes {
+		urls = append(urls, b.url())
+	}
+	config := Config{URL: strings.Join(urls, ","), Stream: Stream{Replicas: 3}}
+	s := newSink(t, config)
+	wait(t, "the stream", func() bool { return s.Open(t.Context(), nil) == nil })
+
+	var acked atomic.Int64
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() {
+		for seq := uint64(1); ; seq++ {
+			if err := writeUntilDone(ctx, s, records(seq, 40)); err != nil {
+				ended <- err
+				return
+			}
+			acked.Add(1)
+		}
+	}()
+	progress := func() {
+		t.Helper()
+		before := acked.Load()
+		wait(t, "batches to be acknowledged", func() bool { return acked.Load() > before+3 || len(ended) > 0 })
+	}
+	progress()
+	js := client(t, config.URL)
+	leader := func() *bus {
+		for _, b := range nodes {
+			if b.srv.JetStreamIsStreamLeader(server.DEFAULT_GLOBAL_ACCOUNT, streamName) {
+				return b
+			}
+		}
+		return nil
+	}
+	for range 2 {
+		old := leader()
+		if _, err := js.Conn().Request("$JS.API.STREAM.LEADER.STEPDOWN."+streamName, nil, 5*time.Second); err != nil {
+			t.Fatal(err)
+		}
+		wait(t, "a new leader", func() bool { l := leader(); return l != nil && l != old })
+		progress()
+	}
+	dead := leader()
+	dead.stop()
+	progress()
+	dead.start(t)
+	progress()
+
+	next := newSink(t, config)
+	wait(t, "the successor to open", func() bool { return next.Open(t.Context(), nil) == nil })
+	var tailed []string
+	if err := next.Tail(t.Context(), nil, func(state []event.KV, _ []byte) error {
+		tailed = append(tailed, string(state[0].Value))
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; !errors.Is(err, sink.ErrFenced) {
+		t.Fatalf("the predecessor ended with %v, want ErrFenced", err)
+	}
+	if n := acked.Load() * 40; int64(len(tailed)) < n {
+		t.Errorf("the successor sees %d records, %d were acknowledged", len(tailed), n)
+	}
+	for i, got := range tailed {
+		if want := fmt.Sprintf("%d/%d", i/40+1, i%40); got != want {
+			t.Fatalf("record %d is %s, want %s: lost, repeated or out of order", i, got, want)
+		}
+	}
+	last := records(100_000, 2)
+	if err := writeUntilDone(ctx, next, last); err != nil {
+		t.Fatal(err)
+	}
+	wantValues(t, read(t, js)[len(tailed):], "100000/0 100000/1")
+}
+
+func writeUntilDone(ctx context.Context, s *Sink, b *event.Batch) error {
+	for {
+		_, err := s.Write(ctx, b)
+		if err == nil || errors.Is(err, sink.ErrFenced) || errors.Is(err, sink.ErrReset) || ctx.Err() != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}

@@ -1,0 +1,169 @@
+package nats
+
+import (
+	"crypto/rand"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"go.uber.org/zap"
+)
+
+const (
+	embeddedMaxPayload = 8 << 20
+	// embeddedSync is how often the embedded server syncs to disk. What it has
+	// acknowledged survives the end of the process at any time, but the last
+	// seconds may be lost when the machine itself dies; the sink notices, and the
+	// lane declares a reset.
+	embeddedSync  = 5 * time.Second
+	embeddedReady = 30 * time.Second
+
+	bridgeUser = "kubebridge-internal" // with a password made at each start
+	readerUser = "reader"              // of those who connect without credentials
+)
+
+// embeddedServer is a NATS server in this process.
+type embeddedServer struct {
+	*server.Server
+	password string // of bridgeUser
+	lock     *os.File
+}
+
+// startServer starts a server on dir and waits until it serves.
+func startServer(e Embedded, auth Auth, log *zap.Logger) (_ *embeddedServer, err error) {
+	fail := func(err error) error { return fmt.Errorf("start the embedded NATS server: %w", err) }
+	host, port, err := e.hostPort()
+	if err != nil {
+		return nil, fail(err)
+	}
+	if port == 0 {
+		port = server.RANDOM_PORT
+	}
+	s := &embeddedServer{password: rand.Text()}
+	if s.lock, err = lockDir(e.Dir); err != nil {
+		return nil, fail(err)
+	}
+	s.Server, err = server.NewServer(&server.Options{
+		ServerName:             "kubebridge",
+		Host:                   host,
+		Port:                   port,
+		JetStream:              true,
+		StoreDir:               e.Dir,
+		SyncInterval:           embeddedSync,
+		MaxPayload:             embeddedMaxPayload,
+		Users:                  users(s.password, auth),
+		NoAuthUser:             noAuthUser(auth),
+		NoSigs:                 true,
+		DisableJetStreamBanner: true,
+	})
+	if err != nil {
+		s.unlock()
+		return nil, fail(err)
+	}
+	serverLog := &serverLog{log: log.Named("nats-server").WithOptions(zap.AddCallerSkip(1))}
+	s.SetLoggerV2(serverLog, log.Core().Enabled(zap.DebugLevel), false, false)
+	s.Start()
+	if err := serverLog.startup(); err != nil {
+		s.close()
+		return nil, fail(fmt.Errorf("on %s with data in %s: %w", e.Listen, e.Dir, err))
+	}
+	if !s.ReadyForConnections(embeddedReady) {
+		s.close()
+		return nil, fail(fmt.Errorf("on %s with data in %s: not ready after %v", e.Listen, e.Dir, embeddedReady))
+	}
+	log.Info("embedded NATS server started", zap.String("url", s.url()), zap.String("dir", e.Dir))
+	return s, nil
+}
+
+func (s *embeddedServer) close() {
+	s.Shutdown()
+	s.WaitForShutdown()
+	s.unlock()
+}
+
+func (s *embeddedServer) unlock() { s.lock.Close() }
+
+func (s *embeddedServer) url() string { return s.ClientURL() }
+
+// clientOptions connect to the server without a socket.
+func (s *embeddedServer) clientOptions() []nats.Option {
+	return []nats.Option{nats.InProcessServer(s.Server), nats.UserInfo(bridgeUser, s.password)}
+}
+
+// users are the bridge, and those who may only read: a message that another puts
+// on the stream would fence the bridge.
+func users(password string, auth Auth) []*server.User {
+	reader := &server.User{
+		Username: readerUser,
+		Permissions: &server.Permissions{Publish: &server.SubjectPermission{Allow: []string{
+			"$JS.API.INFO", "$JS.API.STREAM.INFO.>", "$JS.API.STREAM.LIST", "$JS.API.STREAM.NAMES",
+			"$JS.API.STREAM.MSG.GET.>", "$JS.API.DIRECT.GET.>", "$JS.API.CONSUMER.>", "$JS.ACK.>", "$JS.FC.>",
+		}}},
+	}
+	if auth.Username != "" {
+		reader.Username, reader.Password = auth.Username, auth.Password
+	}
+	return []*server.User{{Username: bridgeUser, Password: password}, reader}
+}
+
+func noAuthUser(auth Auth) string {
+	if auth.Username != "" {
+		return ""
+	}
+	return readerUser
+}
+
+// lockDir makes dir and locks it: two servers on one directory would destroy it.
+func lockDir(dir string) (*os.File, error) {
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(filepath.Join(dir, "kubebridge.lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := lockFile(f); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("directory %s is in use by another process: %w", dir, err)
+	}
+	return f, nil
+}
+
+// serverLog routes the server's log: what it tells in passing is a detail here.
+// Its Fatalf would end the program: this one keeps the first reason for start to
+// return, and logs what comes later.
+type serverLog struct {
+	log *zap.Logger
+
+	mu      sync.Mutex
+	started bool
+	why     error
+}
+
+func (l *serverLog) Noticef(format string, v ...any) { l.log.Debug(fmt.Sprintf(format, v...)) }
+func (l *serverLog) Debugf(format string, v ...any)  { l.log.Debug(fmt.Sprintf(format, v...)) }
+func (l *serverLog) Tracef(format string, v ...any)  { l.log.Debug(fmt.Sprintf(format, v...)) }
+func (l *serverLog) Warnf(format string, v ...any)   { l.log.Warn(fmt.Sprintf(format, v...)) }
+func (l *serverLog) Errorf(format string, v ...any)  { l.log.Warn(fmt.Sprintf(format, v...)) }
+
+func (l *serverLog) Fatalf(format string, v ...any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if why := fmt.Errorf(format, v...); l.started {
+		l.log.Error(why.Error())
+	} else if l.why == nil {
+		l.why = why
+	}
+}
+
+// startup returns why the server did not start.
+func (l *serverLog) startup() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.started = l.why == nil
+	return l.why
+}

@@ -1,0 +1,166 @@
+package nats
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+func embedded(dir string) Config {
+	return Config{Embedded: &Embedded{Dir: dir, Listen: "127.0.0.1:0"}}
+}
+
+func TestEmbeddedKeepsItsDataOverARestart(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "made", "as needed")
+	s := newSink(t, embedded(dir))
+	if url := s.ClientURL(); url != "" {
+		t.Errorf("ClientURL before Open is %q", url)
+	}
+	mustOpen(t, s, nil)
+	mark := mustWrite(t, s, records(1, 3))
+	mustWrite(t, s, records(2, 2))
+	wantValues(t, read(t, client(t, s.ClientURL())), "1/0 1/1 1/2 2/0 2/1")
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	s = newSink(t, embedded(dir))
+	mustOpen(t, s, mark)
+	if got, err := tailOf(t, s, mark); err != nil || got != "2/0 2/1" {
+		t.Errorf("Tail: %q, %v", got, err)
+	}
+	mustWrite(t, s, records(3, 1))
+	wantValues(t, read(t, client(t, s.ClientURL())), "1/0 1/1 1/2 2/0 2/1 3/0")
+}
+
+// kill -9 takes the server along: what Write acknowledged must already be with the
+// operating system. The files as they are at that moment are what a kill leaves.
+func TestEmbeddedSurvivesAKill(t *testing.T) {
+	dir, left := t.TempDir(), filepath.Join(t.TempDir(), "left")
+	s := newSink(t, embedded(dir))
+	mustOpen(t, s, nil)
+	mustWrite(t, s, records(1, 1))
+	mark := mustWrite(t, s, records(2, 500))
+	copyDir(t, left, dir)
+
+	next := newSink(t, embedded(left))
+	mustOpen(t, next, mark)
+	if got, err := tailOf(t, next, mark); err != nil || got != "" {
+		t.Errorf("Tail from the end: %q, %v", got, err)
+	}
+	if n := len(read(t, client(t, next.ClientURL()))); n != 501 {
+		t.Errorf("after the kill there are %d records, want 501", n)
+	}
+}
+
+// Records larger than a common server's megabyte are why there is a larger limit.
+func TestEmbeddedTakesLargeRecords(t *testing.T) {
+	s := newSink(t, embedded(t.TempDir()))
+	mustOpen(t, s, nil)
+	b := records(1, 3)
+	b.Records[1].Value = []byte(`"` + strings.Repeat("x", 7<<20) + `"`)
+	mustWrite(t, s, b)
+	if msgs := read(t, client(t, s.ClientURL())); len(msgs) != 3 || len(msgs[1].Value) != 7<<20+2 {
+		t.Errorf("the large record did not come through: %d records", len(msgs))
+	}
+}
+
+func TestEmbeddedReadersOnlyRead(t *testing.T) {
+	s := newSink(t, embedded(t.TempDir()))
+	mustOpen(t, s, nil)
+	denied := make(chan error, 8)
+	js := client(t, s.ClientURL(), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { denied <- err }))
+	live, err := js.Conn().SubscribeSync("k8s.>")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := js.Conn().Flush(); err != nil {
+		t.Fatal(err)
+	}
+	for _, subject := range []string{subject, "$JS.API.STREAM.DELETE." + streamName, "$JS.API.STREAM.PURGE." + streamName} {
+		if err := js.Conn().Publish(subject, []byte("{}")); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case err := <-denied:
+			wantText(t, err, subject)
+		case <-time.After(5 * time.Second):
+			t.Errorf("publishing to %q was not denied", subject)
+		}
+	}
+	mustWrite(t, s, records(1, 2))
+	for range 2 {
+		if _, err := live.NextMsg(5 * time.Second); err != nil {
+			t.Errorf("a plain subscriber: %v", err)
+		}
+	}
+	consumer, err := js.OrderedConsumer(t.Context(), streamName, jetstream.OrderedConsumerConfig{FilterSubjects: []string{"k8s.>"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if _, err := consumer.Next(); err != nil {
+			t.Errorf("an ordered consumer: %v", err)
+		}
+	}
+}
+
+func TestEmbeddedPassword(t *testing.T) {
+	c := embedded(t.TempDir())
+	c.Auth = Auth{Username: "viewer", Password: "s3cret"}
+	s := newSink(t, c)
+	mustOpen(t, s, nil)
+	if nc, err := nats.Connect(s.ClientURL()); err == nil {
+		nc.Close()
+		t.Error("a subscriber without credentials was let in")
+	}
+	mustWrite(t, s, records(1, 1))
+	wantValues(t, read(t, client(t, s.ClientURL(), nats.UserInfo("viewer", "s3cret"))), "1/0")
+}
+
+func TestEmbeddedCannotStart(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	broken := t.TempDir()
+	if err := os.WriteFile(filepath.Join(broken, "jetstream"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	inUse := t.TempDir()
+	other := newSink(t, embedded(inUse))
+	mustOpen(t, other, nil)
+
+	for _, c := range []struct {
+		name string
+		e    Embedded
+		want []string
+	}{
+		{"port in use", Embedded{Dir: t.TempDir(), Listen: taken.Addr().String()}, []string{taken.Addr().String(), "in use"}},
+		{"no directory", Embedded{Dir: file, Listen: "127.0.0.1:0"}, []string{file, "not a directory"}},
+		{"storage cannot be made", Embedded{Dir: broken, Listen: "127.0.0.1:0"}, []string{broken, "JetStream"}},
+		{"directory in use", Embedded{Dir: inUse, Listen: "127.0.0.1:0"}, []string{inUse, "another process"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newSink(t, Config{Embedded: &c.e})
+			wantPlain(t, s.Open(t.Context(), nil), c.want...)
+			if c.name == "port in use" {
+				taken.Close()
+				mustOpen(t, s, nil) // heals
+				mustWrite(t, s, records(1, 1))
+			}
+		})
+	}
+	mustWrite(t, other, records(1, 1))
+}

@@ -1,0 +1,424 @@
+package nats
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/sink"
+	"github.com/kubebridge/kubebridge/pkg/sink/sinktest"
+)
+
+// records makes a batch of n records whose ids and values name the batch.
+func records(seq uint64, n int) *event.Batch {
+	b := &event.Batch{Seq: seq}
+	for i := range n {
+		id := fmt.Sprintf("%d/%d", seq, i)
+		b.Records = append(b.Records, event.Record{
+			ID: id, Route: subject, Value: []byte(`"` + id + `"`),
+			State: []event.KV{{Key: []byte("k"), Value: []byte(id)}},
+		})
+	}
+	return b
+}
+
+func mustOpen(t *testing.T, s *Sink, mark []byte) {
+	t.Helper()
+	if err := s.Open(t.Context(), mark); err != nil {
+		t.Fatalf("Open: %v", err)
+	}
+}
+
+func mustWrite(t *testing.T, s *Sink, b *event.Batch) []byte {
+	t.Helper()
+	mark, err := s.Write(t.Context(), b)
+	if err != nil {
+		t.Fatalf("Write of batch %d: %v", b.Seq, err)
+	}
+	return mark
+}
+
+// retry writes as a lane does, while the error is one to be tried again.
+func retry(t *testing.T, s *Sink, b *event.Batch) ([]byte, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for {
+		mark, err := s.Write(ctx, b)
+		if err == nil || errors.Is(err, sink.ErrFenced) || errors.Is(err, sink.ErrReset) || ctx.Err() != nil {
+			return mark, err
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// values are the ids that the batches' records were made with.
+func values(msgs []sinktest.Message) string {
+	var all []string
+	for _, m := range msgs {
+		all = append(all, strings.Trim(string(m.Value), `"`))
+	}
+	return strings.Join(all, " ")
+}
+
+func wantValues(t *testing.T, got []sinktest.Message, want string) {
+	t.Helper()
+	if v := values(got); v != want {
+		t.Errorf("the bus holds %q, want %q", v, want)
+	}
+}
+
+func tailOf(t *testing.T, s *Sink, mark []byte) (string, error) {
+	t.Helper()
+	var got []string
+	err := s.Tail(t.Context(), mark, func(state []event.KV, _ []byte) error {
+		for _, kv := range state {
+			got = append(got, string(kv.Value))
+		}
+		return nil
+	})
+	return strings.Join(got, " "), err
+}
+
+func wantPlain(t *testing.T, err error, parts ...string) {
+	t.Helper()
+	var refused *sink.RefusedError
+	if err == nil || errors.As(err, &refused) || errors.Is(err, sink.ErrFenced) || errors.Is(err, sink.ErrReset) {
+		t.Fatalf("got %v, want an error to be tried again", err)
+	}
+	wantText(t, err, parts...)
+}
+
+func wantRefused(t *testing.T, err error, parts ...string) {
+	t.Helper()
+	var refused *sink.RefusedError
+	if !errors.As(err, &refused) {
+		t.Fatalf("got %v, want a refusal", err)
+	}
+	wantText(t, err, parts...)
+}
+
+func wantText(t *testing.T, err error, parts ...string) {
+	t.Helper()
+	for _, p := range parts {
+		if !strings.Contains(err.Error(), p) {
+			t.Errorf("error %q does not say %q", err, p)
+		}
+	}
+}
+
+// A route that may not be written to must be named, soon, and must heal when the
+// permission is given; nothing of its batch may be half there.
+func TestDeniedPublish(t *testing.T) {
+	user := func(deny ...string) []*server.User {
+		return []*server.User{
+			{Username: "admin", Password: "a"},
+			{Username: "bridge", Password: "b", Permissions: &server.Permissions{Publish: &server.SubjectPermission{Deny: deny}}},
+		}
+	}
+	const denied = "k8s.test.core.secrets.default.token"
+	b := startBus(t, func(o *server.Options) { o.Users = user(denied) })
+	s := newSink(t, Config{URL: b.url(), Auth: Auth{Username: "bridge", Password: "b"}})
+	mustOpen(t, s, nil)
+	mustWrite(t, s, records(1, 2))
+
+	for _, n := range []int{1, 3} {
+		batch := records(2, n)
+		batch.Records[n/2].Route = denied
+		began := time.Now()
+		_, err := s.Write(t.Context(), batch)
+		wantPlain(t, err, "Permissions Violation", denied)
+		if took := time.Since(began); took > 5*time.Second {
+			t.Errorf("Write took %v", took)
+		}
+	}
+	admin := nats.UserInfo("admin", "a")
+	wantValues(t, b.read(t, admin), "1/0 1/1")
+
+	allowed := b.opts
+	allowed.Users = user("nothing")
+	if err := b.srv.ReloadOptions(&allowed); err != nil {
+		t.Fatal(err)
+	}
+	batch := records(2, 3)
+	batch.Records[1].Route = denied
+	if _, err := retry(t, s, batch); err != nil {
+		t.Fatal(err)
+	}
+	wantValues(t, b.read(t, admin), "1/0 1/1 2/0 2/1 2/2")
+}
+
+func TestWrongCredentials(t *testing.T) {
+	b := startBus(t, func(o *server.Options) {
+		o.Users = []*server.User{{Username: "bridge", Password: "right"}, {Username: "admin", Password: "a"}}
+	})
+	for _, c := range []struct {
+		name   string
+		config Config
+	}{
+		{"password", Config{URL: b.url(), Auth: Auth{Username: "bridge", Password: "hunter2"}}},
+		{"none", Config{URL: b.url()}},
+		{"token", Config{URL: b.url(), Auth: Auth{Token: "hunter2"}}},
+		{"in the URL", Config{URL: strings.Replace(b.url(), "//", "//bridge:hunter2@", 1)}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			err := newSink(t, c.config).Open(t.Context(), nil)
+			wantRefused(t, err, b.url(), "credentials")
+			if strings.Contains(err.Error(), "hunter2") {
+				t.Errorf("error %q shows the secret", err)
+			}
+		})
+	}
+	t.Run("changed later", func(t *testing.T) {
+		s := newSink(t, Config{URL: b.url(), Auth: Auth{Username: "bridge", Password: "right"}})
+		mustOpen(t, s, nil)
+		mustWrite(t, s, records(1, 1))
+		restart := func(password string) {
+			b.stop()
+			b.opts.Users = []*server.User{{Username: "bridge", Password: password}, {Username: "admin", Password: "a"}}
+			b.start(t)
+		}
+		restart("other")
+		var err error
+		for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
+			if _, err = s.Write(t.Context(), records(2, 1)); err != nil && strings.Contains(err.Error(), "Authorization Violation") {
+				break
+			}
+			time.Sleep(10 * time.Millisecond) // as a lane pauses
+		}
+		wantPlain(t, err, "Authorization Violation")
+		restart("right")
+		if _, err := retry(t, s, records(2, 1)); err != nil {
+			t.Fatal(err)
+		}
+		wantValues(t, b.read(t, nats.UserInfo("admin", "a")), "1/0 2/0")
+	})
+}
+
+func TestNoJetStream(t *testing.T) {
+	b := startBus(t, func(o *server.Options) { o.JetStream = false })
+	wantPlain(t, newSink(t, Config{URL: b.url()}).Open(t.Context(), nil), "JetStream", streamName)
+}
+
+// A full stream that refuses new messages holds the lane back until there is room.
+func TestStreamFull(t *testing.T) {
+	b := startBus(t, nil)
+	s := newSink(t, Config{URL: b.url()})
+	mustOpen(t, s, nil)
+	js := b.client(t)
+	limit := func(n int64) {
+		st, err := js.Stream(t.Context(), streamName)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := st.CachedInfo().Config
+		c.MaxMsgs, c.Discard = n, jetstream.DiscardNew
+		if _, err := js.UpdateStream(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	limit(3) // one is the record that began the term
+	mustWrite(t, s, records(1, 1))
+	_, err := s.Write(t.Context(), records(2, 5))
+	wantPlain(t, err, streamName, "maximum messages exceeded")
+	limit(100)
+	if _, err := retry(t, s, records(2, 5)); err != nil {
+		t.Fatal(err)
+	}
+	wantValues(t, b.read(t), "1/0 2/0 2/1 2/2 2/3 2/4")
+}
+
+// The size that the stream takes may be lowered while the sink runs.
+func TestStreamTakesLess(t *testing.T) {
+	b := startBus(t, nil)
+	s := newSink(t, Config{URL: b.url()})
+	mustOpen(t, s, nil)
+	mustWrite(t, s, records(1, 1))
+	js := b.client(t)
+	st, err := js.Stream(t.Context(), streamName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := st.CachedInfo().Config
+	c.MaxMsgSize = 2000
+	if _, err := js.UpdateStream(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	batch := records(2, 3)
+	batch.Records[1].Value = []byte(strings.Repeat("x", 3000))
+	_, err = s.Write(t.Context(), batch)
+	wantPlain(t, err, streamName) // the server does not say which record it was
+	_, err = s.Write(t.Context(), batch)
+	var rec *sink.RecordError
+	if !errors.As(err, &rec) || rec.Index != 1 || rec.Limit != 2000 || rec.Size <= 3000 {
+		t.Fatalf("Write: %v, want a RecordError about record 1 and 2000 bytes", err)
+	}
+	batch.Records[1] = records(2, 2).Records[1]
+	mustWrite(t, s, batch)
+	wantValues(t, b.read(t), "1/0 2/0 2/1 2/2")
+}
+
+func TestRecordsThatCannotBeStored(t *testing.T) {
+	b := startBus(t, nil)
+	s := newSink(t, Config{URL: b.url()})
+	mustOpen(t, s, nil)
+	for _, c := range []struct {
+		name, want string
+		change     func(r *event.Record)
+	}{
+		{"long subject", "1024", func(r *event.Record) { r.Route = "k8s.test." + strings.Repeat("x", 1100) }},
+		{"empty token", "empty token", func(r *event.Record) { r.Route = "k8s.test..pods" }},
+		{"wildcard", "wildcard", func(r *event.Record) { r.Route = "k8s.test.*.pods" }},
+		{"space", "space", func(r *event.Record) { r.Route = "k8s.test.my pods" }},
+		{"headers", "headers", func(r *event.Record) {
+			r.State = []event.KV{{Key: []byte("k"), Value: make([]byte, 60_000)}}
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			batch := records(1, 3)
+			c.change(&batch.Records[2])
+			_, err := s.Write(t.Context(), batch)
+			var rec *sink.RecordError
+			if !errors.As(err, &rec) || rec.Index != 2 || rec.Size != 0 || rec.Limit != 0 {
+				t.Fatalf("Write: %v, want a RecordError about record 2 that size does not heal", err)
+			}
+			wantText(t, err, c.want)
+		})
+	}
+	batch := records(1, 1)
+	batch.Records[0].Route = "audit.pods" // a mistake of the routing, not of the record
+	_, err := s.Write(t.Context(), batch)
+	var rec *sink.RecordError
+	if errors.As(err, &rec) {
+		t.Errorf("Write: %v, want an error that is not about the record", err)
+	}
+	wantPlain(t, err, "audit.pods", "k8s.test.>")
+	mustWrite(t, s, records(1, 2))
+	wantValues(t, b.read(t), "1/0 1/1")
+}
+
+// proxy passes bytes between the sink and the server; deaf cuts the server's answers off.
+type proxy struct {
+	net.Listener
+	deaf atomic.Bool
+	done chan struct{}
+}
+
+func startProxy(t *testing.T, to string) *proxy {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &proxy{Listener: l, done: make(chan struct{})}
+	go func() {
+		defer close(p.done)
+		for {
+			down, err := l.Accept()
+			if err != nil {
+				return
+			}
+			p.serve(down, to)
+		}
+	}()
+	t.Cleanup(func() {
+		l.Close()
+		<-p.done
+	})
+	return p
+}
+
+// serve passes one connection on until either side ends it, or an answer must not pass.
+func (p *proxy) serve(down net.Conn, to string) {
+	defer down.Close()
+	up, err := net.Dial("tcp", to)
+	if err != nil {
+		return
+	}
+	defer up.Close()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, _ = io.Copy(up, down)
+		up.Close()
+	}()
+	buf := make([]byte, 4096)
+	for {
+		n, err := up.Read(buf)
+		if err != nil || p.deaf.CompareAndSwap(true, false) {
+			break
+		}
+		if _, err := down.Write(buf[:n]); err != nil {
+			break
+		}
+	}
+	down.Close()
+	up.Close()
+	<-ended
+}
+
+// A batch whose acknowledgement is lost with the connection must not be repeated.
+func TestAcknowledgementLost(t *testing.T) {
+	b := startBus(t, nil)
+	p := startProxy(t, strings.TrimPrefix(b.url(), "nats://"))
+	s := newSink(t, Config{URL: "nats://" + p.Addr().String()})
+	mustOpen(t, s, nil)
+	mustWrite(t, s, records(1, 2))
+	for seq := uint64(2); seq < 5; seq++ {
+		p.deaf.Store(true)
+		if _, err := s.Write(t.Context(), records(seq, 2)); err == nil {
+			t.Fatal("Write returned no error although no acknowledgement came through")
+		}
+		if _, err := retry(t, s, records(seq, 2)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantValues(t, b.read(t), "1/0 1/1 2/0 2/1 3/0 3/1 4/0 4/1")
+	_ = s.Close()
+}
+
+// Bytes of a server that is not one must be an error, not a panic or a wait.
+func TestNotNATS(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		_, _ = c.Write([]byte("HTTP/1.1 400 Bad Request\r\n\r\n"))
+		c.Close()
+	}()
+	wantPlain(t, newSink(t, Config{URL: "nats://" + l.Addr().String()}).Open(t.Context(), nil), l.Addr().String())
+	<-done
+}
+
+func copyDir(t *testing.T, to, from string) {
+	t.Helper()
+	if err := os.RemoveAll(to); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
+		t.Fatal(err)
+	}
+}

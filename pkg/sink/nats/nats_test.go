@@ -1,0 +1,194 @@
+package nats
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/sink"
+	"github.com/kubebridge/kubebridge/pkg/sink/sinktest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var lane = event.Identity{Bridge: "bridge", Cluster: "test", ClusterUID: "uid-1", Sink: "live"}
+
+const (
+	streamName = "K8S_test"
+	subject    = "k8s.test.core.pods.default.web"
+)
+
+// bus is a real server, and how tests look at it and disturb it.
+type bus struct {
+	opts server.Options
+	srv  *server.Server
+}
+
+// startBus starts a server with its data in a directory of the test.
+func startBus(t *testing.T, change func(*server.Options)) *bus {
+	t.Helper()
+	b := &bus{opts: server.Options{
+		Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(),
+		NoSigs: true, NoLog: true, DisableJetStreamBanner: true,
+	}}
+	if change != nil {
+		change(&b.opts)
+	}
+	b.start(t)
+	t.Cleanup(b.stop)
+	return b
+}
+
+func (b *bus) start(t *testing.T) {
+	t.Helper()
+	opts := b.opts
+	srv, err := server.NewServer(&opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv.Start()
+	if !srv.ReadyForConnections(10 * time.Second) {
+		t.Fatal("NATS server is not ready")
+	}
+	b.srv = srv
+	b.opts.Port = srv.Addr().(*net.TCPAddr).Port
+}
+
+func (b *bus) stop() {
+	b.srv.Shutdown()
+	b.srv.WaitForShutdown()
+}
+
+func (b *bus) url() string { return fmt.Sprintf("nats://127.0.0.1:%d", b.opts.Port) }
+
+// client connects as somebody else than the sink.
+func (b *bus) client(t *testing.T, opts ...nats.Option) jetstream.JetStream {
+	t.Helper()
+	return client(t, b.url(), opts...)
+}
+
+func client(t *testing.T, url string, opts ...nats.Option) jetstream.JetStream {
+	t.Helper()
+	nc, err := nats.Connect(url, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return js
+}
+
+// read is what a subscriber of k8s.> gets from the stream, from its beginning.
+func (b *bus) read(t *testing.T, opts ...nats.Option) []sinktest.Message {
+	t.Helper()
+	js := b.client(t, opts...)
+	defer js.Conn().Close()
+	return read(t, js)
+}
+
+func read(t *testing.T, js jetstream.JetStream) []sinktest.Message {
+	t.Helper()
+	names := js.StreamNames(t.Context(), jetstream.WithStreamListSubject("k8s.test.>"))
+	name, found := <-names.Name()
+	if !found {
+		if err := names.Err(); err != nil {
+			t.Fatal(err)
+		}
+		return nil
+	}
+	stream, err := js.Stream(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := stream.Info(t.Context(), jetstream.WithSubjectFilter("k8s.>"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pending := 0 // as the stream's leader knows it; a consumer may sit on a server that lags
+	for _, n := range info.State.Subjects {
+		pending += int(n)
+	}
+	consumer, err := js.CreateConsumer(t.Context(), name, jetstream.ConsumerConfig{
+		FilterSubject: "k8s.>", AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var msgs []sinktest.Message
+	for len(msgs) < pending {
+		batch, err := consumer.Fetch(min(pending-len(msgs), 2000), jetstream.FetchMaxWait(10*time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := len(msgs)
+		for m := range batch.Messages() {
+			headers := map[string]string{}
+			for k, v := range m.Headers() {
+				headers[k] = strings.Join(v, "\n")
+			}
+			msgs = append(msgs, sinktest.Message{Route: m.Subject(), Value: m.Data(), Headers: headers})
+		}
+		if len(msgs) == before {
+			t.Fatalf("read %d of %d messages: %v", len(msgs), pending, batch.Error())
+		}
+	}
+	if err := js.DeleteConsumer(t.Context(), name, consumer.CachedInfo().Name); err != nil {
+		t.Fatal(err)
+	}
+	return msgs
+}
+
+func newSink(t *testing.T, c Config) *Sink {
+	t.Helper()
+	return newSinkOf(t, lane, c)
+}
+
+func newSinkOf(t *testing.T, id event.Identity, c Config) *Sink {
+	t.Helper()
+	s, err := New(Options{Config: c, Identity: id, Logger: testLog(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() }) // always nil
+	return s
+}
+
+func testLog(t *testing.T) *zap.Logger {
+	if os.Getenv("KUBEBRIDGE_TEST_LOG") == "" {
+		return zap.NewNop()
+	}
+	return zaptest.NewLogger(t)
+}
+
+func harness(t *testing.T, b *bus) *sinktest.Harness {
+	return &sinktest.Harness{
+		New:         func(t *testing.T) sink.Sink { return newSink(t, Config{URL: b.url()}) },
+		Read:        func(t *testing.T) []sinktest.Message { return b.read(t) },
+		Route:       subject,
+		Stop:        func(*testing.T) { b.stop() },
+		Start:       b.start,
+		MaxRecord:   server.MAX_PAYLOAD_SIZE,
+		ExactlyOnce: true,
+		Header: func(a event.Attribute) (name, value string) {
+			return "ce-" + a.Name, percentEncode(a.Value)
+		},
+	}
+}
+
+func TestSuite(t *testing.T) {
+	sinktest.Run(t, func(t *testing.T) *sinktest.Harness { return harness(t, startBus(t, nil)) })
+}

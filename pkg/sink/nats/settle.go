@@ -1,0 +1,97 @@
+package nats
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kubebridge/kubebridge/pkg/sink"
+)
+
+// settle finds out what became of the messages that were sent and not
+// acknowledged, by reading the stream after head.
+func (s *Sink) settle(ctx context.Context) error {
+	handle, err := s.lookUp(ctx)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return s.reset(ctx, "it was deleted")
+	}
+	if err != nil {
+		return err
+	}
+	now := describe(handle)
+	switch last := now.state.LastSeq; {
+	case now.created != s.stream.created:
+		return s.reset(ctx, "it was deleted and created anew")
+	case last < s.head:
+		return s.reset(ctx, fmt.Sprintf("it ends at sequence %d, and %d was acknowledged", last, s.head))
+	case now.state.FirstSeq > s.head+1:
+		return s.reset(ctx, fmt.Sprintf("it begins at sequence %d, and what follows %d was just written", now.state.FirstSeq, s.head))
+	}
+	s.stream = now
+	if last := now.state.LastSeq; last > s.head {
+		if err := s.read(ctx, s.head+1, last, s.recognise); err != nil {
+			if errors.Is(err, errHole) {
+				return s.reset(ctx, err.Error())
+			}
+			return err
+		}
+	}
+	s.sent = nil
+	return nil
+}
+
+// recognise moves the head over a message of ours; any other means that another
+// writer is at work.
+func (s *Sink) recognise(m message) error {
+	switch {
+	case m.term != s.token(s.term):
+		theirs := "no term"
+		if m.term != "" {
+			theirs = "term " + m.term
+		}
+		s.fenced = fmt.Errorf("%w: message %d of stream %q carries %s, this writer's is %s", sink.ErrFenced, m.seq, s.name, theirs, s.token(s.term))
+		return s.fenced
+	case len(s.sent) == 0 || m.id != s.sent[0]:
+		s.fenced = fmt.Errorf("%w: message %d of stream %q is %q, which this writer did not send there", sink.ErrFenced, m.seq, s.name, m.id)
+		return s.fenced
+	}
+	s.advance(1)
+	return nil
+}
+
+// reset begins a new term on a stream that has lost data, and only then says so:
+// a server that is cut off from its cluster may show an old state, but it cannot
+// store the record that begins the term.
+func (s *Sink) reset(ctx context.Context, why string) error {
+	s.lost = why
+	found, err := s.find(ctx)
+	if err != nil {
+		return plain(err)
+	}
+	last, seq, err := s.lastTerm(ctx, found)
+	if err != nil {
+		return err
+	}
+	anew := found.created != s.stream.created
+	if last != "" && last != s.token(termNumber(last)) && (anew || termNumber(last) >= s.term) {
+		s.fenced = fmt.Errorf("%w: stream %q is in term %s, this writer's is %s", sink.ErrFenced, s.name, last, s.token(s.term))
+		return s.fenced
+	}
+	if err := s.beginTermAfter(ctx, last, seq); err != nil {
+		return err
+	}
+	s.stream, s.lost = found, ""
+	return fmt.Errorf("%w: stream %q on %s: %s", sink.ErrReset, s.name, s.conn.address, why)
+}
+
+// plain turns a refusal, which only Open may return, into an error to be tried
+// again.
+func plain(err error) error {
+	var refused *sink.RefusedError
+	if errors.As(err, &refused) {
+		return errors.New(refused.Error())
+	}
+	return err
+}

@@ -1,0 +1,323 @@
+package nats
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/zap"
+
+	"github.com/kubebridge/kubebridge/pkg/sink"
+)
+
+// Whose a stream is stands in its metadata.
+const (
+	metaBridge     = "kubebridge.bridge"
+	metaClusterUID = "kubebridge.cluster-uid"
+	metaSink       = "kubebridge.sink"
+	// metaAfter is the last sequence that the stream had given away when it was
+	// adopted: the lane's records follow it. Missing means 0.
+	metaAfter = "kubebridge.after"
+)
+
+const (
+	headerExpected     = jetstream.ExpectedLastSeqHeader
+	headerExpectedTerm = jetstream.ExpectedLastSubjSeqHeader
+
+	// An atomic publish (NATS 2.12, ADR-50).
+	headerBatch         = "Nats-Batch-Id"
+	headerBatchSequence = "Nats-Batch-Sequence"
+	headerBatchCommit   = "Nats-Batch-Commit"
+)
+
+// stream is what is known of the stream.
+type stream struct {
+	handle     jetstream.Stream
+	created    int64 // Unix nanoseconds: another creation is another stream
+	after      uint64
+	maxMessage int // bytes of headers and data; -1 no limit
+	state      jetstream.StreamState
+}
+
+func describe(handle jetstream.Stream) stream {
+	info := handle.CachedInfo()
+	after, _ := strconv.ParseUint(info.Config.Metadata[metaAfter], 10, 64)
+	return stream{
+		handle:     handle,
+		created:    info.Created.UnixNano(),
+		after:      after,
+		maxMessage: int(info.Config.MaxMsgSize),
+		state:      info.State,
+	}
+}
+
+// find looks the stream up; it creates a missing one, adopts one that is empty
+// and nobody's, and refuses one that is not this lane's.
+func (s *Sink) find(ctx context.Context) (found stream, err error) {
+	handle, err := s.lookUp(ctx)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return s.create(ctx)
+	}
+	if err != nil {
+		return stream{}, err
+	}
+	info := handle.CachedInfo()
+	config := info.Config
+	if err := s.checkConfig(config); err != nil {
+		return stream{}, err
+	}
+	owned, err := s.checkOwner(config.Metadata)
+	if err != nil {
+		return stream{}, err
+	}
+	if !owned && info.State.Msgs > 0 {
+		return stream{}, s.refuse(fmt.Errorf("it holds %d messages and does not belong to a bridge", info.State.Msgs),
+			"set nats.stream.name to another name, or delete the stream")
+	}
+	missing := s.missingSubjects(config.Subjects)
+	switch complete := len(missing) == 0 && config.AllowAtomicPublish; {
+	case owned && complete:
+		return describe(handle), nil
+	case !complete && !*s.config.Stream.Create:
+		return stream{}, fmt.Errorf("stream %q has the subjects %s and allow_atomic %v, and nats.stream.create is false: set its subjects to %s and allow_atomic to true",
+			s.name, strings.Join(config.Subjects, ", "), config.AllowAtomicPublish, strings.Join(s.missingSubjects(nil), ", "))
+	}
+	config.Subjects = append(config.Subjects, missing...)
+	config.AllowAtomicPublish = true
+	if !owned {
+		config.Metadata = s.owner(config.Metadata, info.State.LastSeq)
+	}
+	return s.change(ctx, "update", config, s.conn.js.UpdateStream)
+}
+
+func (s *Sink) lookUp(ctx context.Context) (handle jetstream.Stream, err error) {
+	err = s.conn.do(ctx, func(ctx context.Context) (err error) {
+		handle, err = s.conn.js.Stream(ctx, s.name)
+		return err
+	})
+	if err != nil {
+		return nil, s.explain("look up", err)
+	}
+	return handle, nil
+}
+
+func (s *Sink) create(ctx context.Context) (stream, error) {
+	c := s.config.Stream
+	subjects := s.missingSubjects(nil)
+	if !*c.Create {
+		return stream{}, fmt.Errorf("stream %q does not exist, and nats.stream.create is false: create it with the subjects %s and allow_atomic",
+			s.name, strings.Join(subjects, ", "))
+	}
+	maxBytes := c.MaxBytes
+	if maxBytes == 0 {
+		maxBytes = -1
+	}
+	return s.change(ctx, "create", jetstream.StreamConfig{
+		Name:        s.name,
+		Description: "Changes of the Kubernetes cluster " + s.id.Cluster,
+		Subjects:    subjects,
+		Retention:   jetstream.LimitsPolicy,
+		Storage:     jetstream.FileStorage,
+		Discard:     jetstream.DiscardOld,
+		Replicas:    c.Replicas,
+		MaxAge:      c.MaxAge,
+		MaxBytes:    maxBytes,
+		AllowDirect: true,
+
+		AllowAtomicPublish: true,
+		Metadata:           s.owner(nil, 0),
+	}, s.conn.js.CreateStream)
+}
+
+func (s *Sink) change(ctx context.Context, verb string, config jetstream.StreamConfig,
+	call func(context.Context, jetstream.StreamConfig) (jetstream.Stream, error),
+) (stream, error) {
+	var handle jetstream.Stream
+	err := s.conn.do(ctx, func(ctx context.Context) (err error) {
+		handle, err = call(ctx, config)
+		return err
+	})
+	if err != nil {
+		return stream{}, s.explain(verb, err)
+	}
+	if !handle.CachedInfo().Config.AllowAtomicPublish {
+		return stream{}, s.refuse(fmt.Errorf("NATS %s has no atomic publish", s.conn.nc.ConnectedServerVersion()), "upgrade to NATS 2.12 or newer")
+	}
+	s.log.Info("stream "+verb+"d", zap.String("stream", s.name), zap.Strings("subjects", config.Subjects))
+	return describe(handle), nil
+}
+
+// checkConfig refuses a stream whose settings break what the lane promises.
+func (s *Sink) checkConfig(c jetstream.StreamConfig) error {
+	var why error
+	switch {
+	case c.Retention != jetstream.LimitsPolicy:
+		why = fmt.Errorf("its retention is %s: messages would vanish once consumed", strings.ToLower(c.Retention.String()))
+	case c.Mirror != nil || len(c.Sources) > 0:
+		why = errors.New("it copies from other streams: other messages would come between")
+	case c.NoAck:
+		why = errors.New("it does not acknowledge (no_ack)")
+	case c.MaxMsgsPerSubject > 0:
+		why = fmt.Errorf("it keeps only %d messages per subject: others would vanish from the middle", c.MaxMsgsPerSubject)
+	default:
+		return nil
+	}
+	return s.refuse(why, "set nats.stream.name to another name, and let the bridge create it")
+}
+
+// checkOwner reports whether the metadata name this lane, and refuses those that
+// name another.
+func (s *Sink) checkOwner(meta map[string]string) (owned bool, err error) {
+	for name, mine := range s.owner(nil, 0) {
+		theirs, set := meta[name]
+		if set && theirs != mine {
+			return false, s.refuse(fmt.Errorf("it belongs to another bridge, cluster or sink: its %s is %q, this one is %q", name, theirs, mine),
+				"set nats.stream.name and nats.subject to others, or give this cluster or bridge a name of its own")
+		}
+		owned = owned || set
+	}
+	return owned, nil
+}
+
+func (s *Sink) owner(meta map[string]string, after uint64) map[string]string {
+	all := map[string]string{}
+	for k, v := range meta {
+		all[k] = v
+	}
+	all[metaBridge], all[metaClusterUID], all[metaSink] = s.id.Bridge, s.id.ClusterUID, s.id.Sink
+	if after > 0 {
+		all[metaAfter] = strconv.FormatUint(after, 10)
+	}
+	return all
+}
+
+func (s *Sink) missingSubjects(have []string) []string {
+	var missing []string
+	for _, want := range append(slices.Clone(s.subjects), s.termSubject) {
+		if !slices.ContainsFunc(have, func(p string) bool { return covers(p, want) }) {
+			missing = append(missing, want)
+		}
+	}
+	return missing
+}
+
+func (s *Sink) refuse(why error, hint string) error {
+	return &sink.RefusedError{What: fmt.Sprintf("stream %q on %s", s.name, s.conn.address), Err: why, Hint: hint}
+}
+
+// explain says what an error of the JetStream API means.
+func (s *Sink) explain(verb string, err error) error {
+	switch {
+	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, jetstream.ErrNoStreamResponse),
+		errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
+		return fmt.Errorf("%s stream %q: nobody answers for JetStream on %s: is it enabled, and has the cluster a leader? (%w)", verb, s.name, s.conn.address, err)
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("%s stream %q: no answer from %s: %w", verb, s.name, s.conn.address, err)
+	}
+	return fmt.Errorf("%s stream %q on %s: %w", verb, s.name, s.conn.address, err)
+}
+
+// termRecord is the data of the message that begins a term.
+type termRecord struct {
+	Bridge     string    `json:"bridge"`
+	Cluster    string    `json:"cluster"`
+	ClusterUID string    `json:"clusteruid"`
+	Sink       string    `json:"sink"`
+	Term       uint64    `json:"term"`
+	Time       time.Time `json:"time"`
+}
+
+// lastTerm is the highest term that the stream tells of, and the sequence of the
+// last record that began one (0: none is left).
+func (s *Sink) lastTerm(ctx context.Context, of stream) (term string, seq uint64, err error) {
+	get := func(read func(context.Context) (*jetstream.RawStreamMsg, error)) (msg *jetstream.RawStreamMsg, err error) {
+		err = s.conn.do(ctx, func(ctx context.Context) (err error) {
+			msg, err = read(ctx)
+			return err
+		})
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, s.explain("read the term of", err)
+		}
+		return msg, nil
+	}
+	began, err := get(func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
+		return of.handle.GetLastMsgForSubject(ctx, s.termSubject)
+	})
+	if err != nil {
+		return "", 0, err
+	}
+	if began != nil {
+		term, seq = began.Header.Get(headerTerm), began.Sequence
+	}
+	if of.state.LastSeq <= seq {
+		return term, seq, nil
+	}
+	// retention may have removed the record that began the term, but not the last message
+	last, err := get(func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
+		return of.handle.GetMsg(ctx, of.state.LastSeq)
+	})
+	if err == nil && last != nil {
+		if t := last.Header.Get(headerTerm); termNumber(t) > termNumber(term) {
+			term = t
+		}
+	}
+	return term, seq, err
+}
+
+// beginTerm shuts out every earlier writer. Of two that begin at the same time one
+// fails: the record is stored only if no other term has begun since it was read.
+func (s *Sink) beginTerm(ctx context.Context, of stream) error {
+	last, seq, err := s.lastTerm(ctx, of)
+	if err != nil {
+		return err
+	}
+	return s.beginTermAfter(ctx, last, seq)
+}
+
+func (s *Sink) beginTermAfter(ctx context.Context, last string, seq uint64) error {
+	number := max(s.term, termNumber(last)) + 1
+	data, err := json.Marshal(termRecord{s.id.Bridge, s.id.Cluster, s.id.ClusterUID, s.id.Sink, number, time.Now().UTC()})
+	if err != nil {
+		return fmt.Errorf("encode the record of term %d: %w", number, err)
+	}
+	msg := &nats.Msg{Subject: s.termSubject, Data: data, Header: nats.Header{
+		headerTerm:         {s.token(number)},
+		headerExpectedTerm: {strconv.FormatUint(seq, 10)},
+	}}
+	var ack *jetstream.PubAck
+	err = s.conn.do(ctx, func(ctx context.Context) (err error) {
+		ack, err = s.conn.js.PublishMsg(ctx, msg, jetstream.WithRetryAttempts(0))
+		return err
+	})
+	if err == nil && ack.Stream != s.name {
+		err = fmt.Errorf("subject %q belongs to stream %q", s.termSubject, ack.Stream)
+	}
+	if err != nil {
+		return s.explain(fmt.Sprintf("begin term %d on", number), err)
+	}
+	s.term, s.opened = number, ack.Sequence
+	s.progress = progress{head: ack.Sequence}
+	return nil
+}
+
+// token is a term as messages carry it. The number tells people which came later,
+// the writer makes sure that no two writers share one.
+func (s *Sink) token(number uint64) string {
+	return strconv.FormatUint(number, 10) + "." + s.writer
+}
+
+func termNumber(token string) uint64 {
+	number, _, _ := strings.Cut(token, ".")
+	n, _ := strconv.ParseUint(number, 10, 64)
+	return n
+}

@@ -1,0 +1,428 @@
+package nats
+
+import (
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/sink"
+)
+
+// wantReset checks that the loss is told once, and that the lane may then go on.
+func wantReset(t *testing.T, err error, parts ...string) {
+	t.Helper()
+	if !errors.Is(err, sink.ErrReset) {
+		t.Fatalf("got %v, want ErrReset", err)
+	}
+	wantText(t, err, parts...)
+}
+
+func wantFenced(t *testing.T, s *Sink, b *event.Batch) {
+	t.Helper()
+	if _, err := retry(t, s, b); !errors.Is(err, sink.ErrFenced) {
+		t.Fatalf("Write: %v, want ErrFenced", err)
+	}
+}
+
+func TestStreamDeletedWhileWriting(t *testing.T) {
+	b := startBus(t, nil)
+	s := newSink(t, Config{URL: b.url()})
+	mustOpen(t, s, nil)
+	old := mustWrite(t, s, records(1, 2))
+	if err := b.client(t).DeleteStream(t.Context(), streamName); err != nil {
+		t.Fatal(err)
+	}
+	_, err := retry(t, s, records(2, 2))
+	wantReset(t, err, streamName, "deleted")
+	mark := mustWrite(t, s, records(3, 2))
+	wantValues(t, b.read(t), "3/0 3/1")
+
+	next := newSink(t, Config{URL: b.url()})
+	mustOpen(t, next, mark)
+	if got, err := tailOf(t, next, mark); got != "" || err != nil {
+		t.Errorf("Tail from the new mark: %q, %v", got, err)
+	}
+	_, err = tailOf(t, next, old)
+	wantReset(t, err, "created")
+}
+
+func TestStreamDeletedAndMayNotBeCreated(t *testing.T) {
+	b := startBus(t, nil)
+	js := b.client(t)
+	c := Config{URL: b.url(), Stream: Stream{Create: new(false)}}
+	wantPlain(t, newSink(t, c).Open(t.Context(), nil), streamName, "nats.stream.create", "k8s.test.>", "allow_atomic")
+
+	config := jetstream.StreamConfig{Name: streamName, Subjects: []string{"k8s.test.>"}}
+	create := func() {
+		if _, err := js.CreateStream(t.Context(), config); err != nil {
+			t.Fatal(err)
+		}
+	}
+	create()
+	wantPlain(t, newSink(t, c).Open(t.Context(), nil), "allow_atomic", "kubebridge.test.bridge.live.term")
+	if err := js.DeleteStream(t.Context(), streamName); err != nil {
+		t.Fatal(err)
+	}
+	config.Subjects = append(config.Subjects, "kubebridge.>")
+	config.AllowAtomicPublish = true
+	create()
+	s := newSink(t, c)
+	mustOpen(t, s, nil)
+	mustWrite(t, s, records(1, 1))
+	if err := js.DeleteStream(t.Context(), streamName); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		_, err := s.Write(t.Context(), records(2, 1))
+		wantPlain(t, err, streamName)
+	}
+	create()
+	_, err := retry(t, s, records(2, 1))
+	wantReset(t, err, "deleted")
+	mustWrite(t, s, records(2, 1))
+	wantValues(t, b.read(t), "2/0")
+}
+
+// Another bridge made the stream anew: its lane lives on, the old one must not
+// take the stream back.
+func TestStreamRecreatedByAnother(t *testing.T) {
+	b := startBus(t, nil)
+	old, other := newSink(t, Config{URL: b.url()}), newSink(t, Config{URL: b.url()})
+	mustOpen(t, old, nil)
+	mustWrite(t, old, records(1, 3))
+	if err := b.client(t).DeleteStream(t.Context(), streamName); err != nil {
+		t.Fatal(err)
+	}
+	mustOpen(t, other, nil) // term 1 again
+	mustWrite(t, other, records(7, 5))
+	wantFenced(t, old, records(2, 3))
+	mustWrite(t, other, records(8, 1))
+	wantValues(t, b.read(t), "7/0 7/1 7/2 7/3 7/4 8/0")
+}
+
+// The server died within its sync interval and came back without the last batch.
+func TestStreamLostItsTail(t *testing.T) {
+	b := startBus(t, nil)
+	s := newSink(t, Config{URL: b.url()})
+	mustOpen(t, s, nil)
+	early := mustWrite(t, s, records(1, 2))
+	b.stop()
+	saved := t.TempDir() + "/saved"
+	copyDir(t, saved, b.opts.StoreDir)
+	b.start(t)
+	mark, err := retry(t, s, records(2, 3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.stop()
+	copyDir(t, b.opts.StoreDir, saved)
+	b.start(t)
+
+	t.Run("noticed by Tail", func(t *testing.T) {
+		next := newSink(t, Config{URL: b.url()})
+		mustOpen(t, next, mark)
+		_, err := tailOf(t, next, mark)
+		wantReset(t, err, streamName)
+		// it dies before the reset is committed, having written as much as was lost
+		mustWrite(t, next, records(9, 4))
+		again := newSink(t, Config{URL: b.url()})
+		mustOpen(t, again, mark)
+		_, err = tailOf(t, again, mark)
+		wantReset(t, err, "lost")
+		mustWrite(t, again, records(10, 1))
+		if got, err := tailOf(t, again, early); err != nil || got != "9/0 9/1 9/2 9/3" {
+			t.Errorf("Tail from before the loss: %q, %v", got, err)
+		}
+	})
+	b.stop()
+	copyDir(t, b.opts.StoreDir, saved)
+	b.start(t)
+	t.Run("noticed by Write", func(t *testing.T) {
+		_, err := retry(t, s, records(3, 2))
+		wantReset(t, err, "acknowledged")
+		mustWrite(t, s, records(4, 2))
+		wantValues(t, b.read(t), "1/0 1/1 4/0 4/1")
+	})
+}
+
+func TestRefusedStreams(t *testing.T) {
+	subjects := []string{"k8s.test.>", "kubebridge.>"}
+	for _, c := range []struct {
+		name   string
+		config jetstream.StreamConfig
+		fill   bool
+		want   []string
+	}{
+		{"work queue", jetstream.StreamConfig{Subjects: subjects, Retention: jetstream.WorkQueuePolicy}, false, []string{"workqueue", "nats.stream.name"}},
+		{"interest", jetstream.StreamConfig{Subjects: subjects, Retention: jetstream.InterestPolicy}, false, []string{"interest"}},
+		{"no acknowledgements", jetstream.StreamConfig{Subjects: subjects, NoAck: true}, false, []string{"no_ack"}},
+		{"limit per subject", jetstream.StreamConfig{Subjects: subjects, MaxMsgsPerSubject: 1}, false, []string{"1 messages per subject"}},
+		{"mirror", jetstream.StreamConfig{Mirror: &jetstream.StreamSource{Name: "ELSE"}}, false, []string{"copies from other streams"}},
+		{"used by others", jetstream.StreamConfig{Subjects: subjects}, true, []string{"1 messages", "nats.stream.name"}},
+		{"other cluster", jetstream.StreamConfig{Subjects: subjects, Metadata: map[string]string{metaClusterUID: "uid-2"}}, false, []string{"uid-2", "uid-1"}},
+		{"other bridge", jetstream.StreamConfig{Subjects: subjects, Metadata: map[string]string{metaBridge: "b2", metaSink: "live"}}, false, []string{`"b2"`, `"bridge"`}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := startBus(t, nil)
+			js := b.client(t)
+			c.config.Name = streamName
+			if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "ELSE", Subjects: []string{"else"}}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := js.CreateStream(t.Context(), c.config); err != nil {
+				t.Fatal(err)
+			}
+			if c.fill {
+				if _, err := js.Publish(t.Context(), subject, []byte("x")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			wantRefused(t, newSink(t, Config{URL: b.url()}).Open(t.Context(), nil), append(c.want, streamName)...)
+			st, err := js.Stream(t.Context(), streamName)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n := st.CachedInfo().State.LastSeq; n > 1 || (n == 1) != c.fill {
+				t.Errorf("the refused stream was written to: its last sequence is %d", n)
+			}
+		})
+	}
+}
+
+// A bridge of another cluster under the same name must not disturb the one that
+// owns the stream.
+func TestForeignBridgeFencesNobody(t *testing.T) {
+	b := startBus(t, nil)
+	owner := newSink(t, Config{URL: b.url()})
+	mustOpen(t, owner, nil)
+	mustWrite(t, owner, records(1, 1))
+	for _, id := range []event.Identity{
+		{Bridge: "bridge", Cluster: "test", ClusterUID: "uid-2", Sink: "live"},
+		{Bridge: "other", Cluster: "test", ClusterUID: "uid-1", Sink: "live"},
+		{Bridge: "bridge", Cluster: "test", ClusterUID: "uid-1", Sink: "audit"},
+	} {
+		wantRefused(t, newSinkOf(t, id, Config{URL: b.url()}).Open(t.Context(), nil), streamName, "belongs to another")
+	}
+	mustWrite(t, owner, records(2, 1))
+	wantValues(t, b.read(t), "1/0 2/0")
+}
+
+func TestAdoptedStream(t *testing.T) {
+	b := startBus(t, nil)
+	js := b.client(t)
+	st, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: streamName, Subjects: []string{"k8s.test.>"}, MaxAge: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 { // somebody used it once
+		if _, err := js.Publish(t.Context(), subject, []byte("x")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := st.Purge(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s := newSink(t, Config{URL: b.url()})
+	mustOpen(t, s, nil)
+	if got, err := tailOf(t, s, nil); got != "" || err != nil {
+		t.Errorf("Tail of an adopted stream: %q, %v", got, err)
+	}
+	mustWrite(t, s, records(1, 2))
+	s = newSink(t, Config{URL: b.url()})
+	mustOpen(t, s, nil)
+	if got, err := tailOf(t, s, nil); got != "1/0 1/1" || err != nil {
+		t.Errorf("Tail of an adopted stream: %q, %v", got, err)
+	}
+	if st, err = js.Stream(t.Context(), streamName); err != nil {
+		t.Fatal(err)
+	}
+	if c := st.CachedInfo().Config; c.MaxAge != time.Hour || !c.AllowAtomicPublish || c.Metadata[metaClusterUID] != "uid-1" {
+		t.Errorf("adopted stream has %+v", c)
+	}
+}
+
+func TestCreatedStream(t *testing.T) {
+	b := startBus(t, nil)
+	s := newSink(t, Config{URL: b.url(), Stream: Stream{Name: "EVENTS", MaxAge: time.Hour, MaxBytes: 1 << 20}, Subject: "events.{group}.{name}"})
+	mustOpen(t, s, nil)
+	st, err := b.client(t).Stream(t.Context(), "EVENTS")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := st.CachedInfo().Config
+	if got := strings.Join(c.Subjects, " "); got != "events.> kubebridge.test.bridge.live.term" {
+		t.Errorf("subjects are %q", got)
+	}
+	if c.MaxAge != time.Hour || c.MaxBytes != 1<<20 || c.Replicas != 1 || c.Retention != jetstream.LimitsPolicy || c.Storage != jetstream.FileStorage {
+		t.Errorf("stream has %+v", c)
+	}
+}
+
+// Whoever begins a term at the same time: one is the last, and only that one writes.
+func TestManyOpenAtOnce(t *testing.T) {
+	b := startBus(t, nil)
+	mustOpen(t, newSink(t, Config{URL: b.url()}), nil) // makes the stream
+	sinks := make([]*Sink, 6)
+	open := make([]bool, len(sinks))
+	var wg sync.WaitGroup
+	for i := range sinks {
+		sinks[i] = newSink(t, Config{URL: b.url()})
+		wg.Go(func() {
+			for range 20 { // a lane opens again after an error
+				err := sinks[i].Open(t.Context(), nil)
+				if open[i] = err == nil; open[i] {
+					return
+				}
+				var refused *sink.RefusedError
+				if errors.As(err, &refused) {
+					t.Errorf("Open: %v", err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	terms := map[uint64]bool{}
+	var last *Sink
+	for i, s := range sinks {
+		if !open[i] {
+			t.Fatalf("sink %d did not open", i)
+		}
+		if terms[s.term] {
+			t.Fatalf("two writers have term %d", s.term)
+		}
+		terms[s.term] = true
+		if last == nil || s.term > last.term {
+			last = s
+		}
+	}
+	for _, s := range sinks {
+		if s != last {
+			wantFenced(t, s, records(1, 3))
+		}
+	}
+	mustWrite(t, last, records(2, 3))
+	wantValues(t, b.read(t), "2/0 2/1 2/2")
+}
+
+// Somebody else publishes on the lane's subjects: the lane must neither lose its
+// place nor go on as if nothing had happened.
+func TestForeignMessage(t *testing.T) {
+	b := startBus(t, nil)
+	s := newSink(t, Config{URL: b.url()})
+	mustOpen(t, s, nil)
+	mark := mustWrite(t, s, records(1, 2))
+	if _, err := b.client(t).Publish(t.Context(), subject, []byte(`"foreign"`)); err != nil {
+		t.Fatal(err)
+	}
+	wantFenced(t, s, records(2, 3))
+	wantValues(t, b.read(t), "1/0 1/1 foreign")
+
+	next := newSink(t, Config{URL: b.url()})
+	mustOpen(t, next, mark)
+	if got, err := tailOf(t, next, mark); got != "" || err != nil {
+		t.Errorf("Tail: %q, %v", got, err)
+	}
+	mustWrite(t, next, records(2, 3))
+	wantValues(t, b.read(t), "1/0 1/1 foreign 2/0 2/1 2/2")
+}
+
+func TestTailResets(t *testing.T) {
+	b := startBus(t, nil)
+	s := newSink(t, Config{URL: b.url()})
+	mustOpen(t, s, nil)
+	var marks [][]byte
+	for seq := range uint64(4) {
+		marks = append(marks, mustWrite(t, s, records(seq+1, 2)))
+	}
+	st, err := b.client(t).Stream(t.Context(), streamName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := st.Purge(t.Context(), jetstream.WithPurgeSequence(4)); err != nil { // 1 is the term, 2 and 3 the first batch
+		t.Fatal(err)
+	}
+	reopen := func() *Sink {
+		next := newSink(t, Config{URL: b.url()})
+		mustOpen(t, next, marks[0])
+		return next
+	}
+	for _, c := range []struct {
+		name, want string
+		from       []byte
+	}{
+		{"nothing is recorded", "begins at sequence 4", nil},
+		{"not a mark", "not one of a JetStream sink", []byte("offset 12")},
+		{"of another stream", "created", mark{created: 1, seq: 5, term: "1.x"}.encode()},
+		{"beyond the end", "and 4000 is recorded", mark{created: s.stream.created, seq: 4000, term: "1.x"}.encode()},
+		{"another writer's", "lost", mark{created: s.stream.created, seq: 5, term: "1.somebody"}.encode()},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			next := reopen()
+			_, err := tailOf(t, next, c.from)
+			wantReset(t, err, streamName, c.want)
+			b := records(1, 0)
+			mustWrite(t, next, b)
+		})
+	}
+	t.Run("what precedes the mark may go", func(t *testing.T) {
+		if got, err := tailOf(t, reopen(), marks[0]); err != nil || got != "2/0 2/1 3/0 3/1 4/0 4/1" {
+			t.Errorf("Tail: %q, %v", got, err)
+		}
+	})
+	t.Run("retention removed what follows", func(t *testing.T) {
+		if err := st.Purge(t.Context(), jetstream.WithPurgeSequence(6)); err != nil {
+			t.Fatal(err)
+		}
+		_, err := tailOf(t, reopen(), marks[0])
+		wantReset(t, err, "retention", "begins at sequence 6")
+	})
+	t.Run("deleted from the middle", func(t *testing.T) {
+		if err := st.DeleteMsg(t.Context(), 8); err != nil {
+			t.Fatal(err)
+		}
+		_, err := tailOf(t, reopen(), marks[1])
+		wantReset(t, err, "deleted")
+	})
+	t.Run("purged", func(t *testing.T) {
+		if err := st.Purge(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		next := newSink(t, Config{URL: b.url()})
+		mustOpen(t, next, nil)
+		_, err := tailOf(t, next, nil)
+		wantReset(t, err, "nothing is recorded")
+		mustWrite(t, next, records(5, 1))
+		wantValues(t, b.read(t), "5/0")
+	})
+}
+
+// A lane that folds in must be able to stop at its own error.
+func TestTailReturnsTheCallersError(t *testing.T) {
+	b := startBus(t, nil)
+	s := newSink(t, Config{URL: b.url()})
+	mustOpen(t, s, nil)
+	mustWrite(t, s, records(1, 3))
+	s = newSink(t, Config{URL: b.url()})
+	mustOpen(t, s, nil)
+	full, calls := errors.New("disk full"), 0
+	err := s.Tail(t.Context(), nil, func([]event.KV, []byte) error {
+		calls++
+		return full
+	})
+	if !errors.Is(err, full) || calls != 1 {
+		t.Errorf("Tail: %v after %d calls", err, calls)
+	}
+}
+
+func TestSubjectOfAnotherStream(t *testing.T) {
+	b := startBus(t, nil)
+	if _, err := b.client(t).CreateStream(t.Context(), jetstream.StreamConfig{Name: "ALL", Subjects: []string{"k8s.>"}}); err != nil {
+		t.Fatal(err)
+	}
+	wantPlain(t, newSink(t, Config{URL: b.url()}).Open(t.Context(), nil), streamName, "overlap")
+}

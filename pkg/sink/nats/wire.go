@@ -1,0 +1,197 @@
+package nats
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+// The headers of a message beside the CloudEvents attributes.
+const (
+	headerContentType = "Content-Type"
+	headerTerm        = "Kubebridge-Term"  // <number>.<writer>
+	headerState       = "Kubebridge-State" // what the record moves in the checkpoint
+	headerID          = "ce-id"
+
+	contentType = "application/cloudevents+json"
+)
+
+// What the server takes.
+const (
+	maxSubject = 1 << 10 // bytes; far longer ones close the connection
+	maxHeader  = 1<<16 - 1
+)
+
+// encode makes the message of a record; the expected sequence is added when it
+// is sent.
+func encode(r *event.Record, term string) *nats.Msg {
+	h := make(nats.Header, len(r.Attributes)+4)
+	h[headerContentType] = []string{contentType}
+	h[headerTerm] = []string{term}
+	for _, a := range r.Attributes {
+		h["ce-"+a.Name] = []string{percentEncode(a.Value)}
+	}
+	h[headerID] = []string{percentEncode(r.ID)}
+	if len(r.State) > 0 {
+		h[headerState] = []string{encodeState(r.State)}
+	}
+	return &nats.Msg{Subject: r.Route, Data: r.Value, Header: h}
+}
+
+// headerSize is the most bytes that the headers of a message take on the wire,
+// those included that only the first and the last message of a chunk have.
+func headerSize(h nats.Header) int {
+	n := len("NATS/1.0\r\n\r\n") +
+		len(headerExpected) + len(": \r\n") + len("18446744073709551615") +
+		len(headerBatchCommit) + len(": \r\n") + len("1")
+	for name, values := range h {
+		for _, v := range values {
+			n += len(name) + len(": \r\n") + len(v)
+		}
+	}
+	return n
+}
+
+// percentEncode writes an attribute's value as a header's (CloudEvents HTTP
+// binding 3.1.3.2, which the NATS binding refers to).
+func percentEncode(s string) string {
+	plain := func(c byte) bool { return c > ' ' && c < 0x7f && c != '"' && c != '%' }
+	for i := range len(s) {
+		if plain(s[i]) {
+			continue
+		}
+		var b strings.Builder
+		b.WriteString(s[:i])
+		for ; i < len(s); i++ {
+			if plain(s[i]) {
+				b.WriteByte(s[i])
+			} else {
+				fmt.Fprintf(&b, "%%%02X", s[i])
+			}
+		}
+		return b.String()
+	}
+	return s
+}
+
+// encodeState writes key and value with their lengths in front; a value's length
+// is one more than it has bytes, and 0 deletes the key.
+func encodeState(state []event.KV) string {
+	var b []byte
+	for _, kv := range state {
+		b = binary.AppendUvarint(b, uint64(len(kv.Key)))
+		b = append(b, kv.Key...)
+		if kv.Value == nil {
+			b = append(b, 0)
+			continue
+		}
+		b = binary.AppendUvarint(b, uint64(len(kv.Value))+1)
+		b = append(b, kv.Value...)
+	}
+	return base64.RawStdEncoding.EncodeToString(b)
+}
+
+var errState = errors.New("header " + headerState + " does not parse")
+
+func decodeState(s string) ([]event.KV, error) {
+	b, err := base64.RawStdEncoding.DecodeString(s)
+	if err != nil {
+		return nil, errState
+	}
+	take := func(n uint64) []byte {
+		v := b[:n:n]
+		b = b[n:]
+		return v
+	}
+	length := func(most int) (uint64, bool) {
+		n, w := binary.Uvarint(b)
+		if w <= 0 || n > uint64(len(b)-w+most) {
+			return 0, false
+		}
+		b = b[w:]
+		return n, true
+	}
+	var state []event.KV
+	for len(b) > 0 {
+		n, ok := length(0)
+		if !ok {
+			return nil, errState
+		}
+		kv := event.KV{Key: take(n)}
+		if n, ok = length(1); !ok {
+			return nil, errState
+		}
+		if n > 0 {
+			kv.Value = take(n - 1)
+		}
+		state = append(state, kv)
+	}
+	return state, nil
+}
+
+// mark is where a record ends on the bus: the sequence of its message in the
+// stream made at created (Unix nanoseconds), and the term it was written in.
+type mark struct {
+	created int64
+	seq     uint64
+	term    string
+}
+
+const markVersion = "1"
+
+func (m mark) encode() []byte {
+	return fmt.Appendf(nil, "%s %d %d %s", markVersion, m.created, m.seq, m.term)
+}
+
+func decodeMark(b []byte) (mark, error) {
+	var version string
+	var m mark
+	if n, err := fmt.Sscanf(string(b), "%s %d %d %s", &version, &m.created, &m.seq, &m.term); n != 4 || err != nil || version != markVersion {
+		return mark{}, fmt.Errorf("the recorded mark %q is not one of a JetStream sink", b)
+	}
+	return m, nil
+}
+
+// checkSubject says what is wrong with a subject to publish to. The server itself
+// accepts much of this, and then loses or misroutes it.
+func checkSubject(s string) error {
+	if len(s) > maxSubject {
+		return fmt.Errorf("subject of %d bytes: at most %d", len(s), maxSubject)
+	}
+	for token := range strings.SplitSeq(s, ".") {
+		switch token {
+		case "":
+			return errors.New("subject has an empty token")
+		case "*", ">":
+			return errors.New("subject has a wildcard")
+		}
+		if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
+			return errors.New("subject has a space or control character")
+		}
+	}
+	return nil
+}
+
+// covers reports whether pattern takes everything that subject, itself perhaps a
+// pattern, takes.
+func covers(pattern, subject string) bool {
+	for {
+		p, pRest, pMore := strings.Cut(pattern, ".")
+		s, sRest, sMore := strings.Cut(subject, ".")
+		switch {
+		case p == ">":
+			return true
+		case s == ">", p != s && p != "*":
+			return false
+		case !pMore || !sMore:
+			return pMore == sMore
+		}
+		pattern, subject = pRest, sRest
+	}
+}

@@ -1,0 +1,229 @@
+package nats
+
+import (
+	"bytes"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+	"pgregory.net/rapid"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+func TestStateRoundTrip(t *testing.T) {
+	kv := rapid.Custom(func(t *rapid.T) event.KV {
+		k := event.KV{Key: rapid.SliceOf(rapid.Byte()).Draw(t, "key")}
+		if rapid.Bool().Draw(t, "set") {
+			k.Value = append([]byte{}, rapid.SliceOf(rapid.Byte()).Draw(t, "value")...)
+		}
+		return k
+	})
+	rapid.Check(t, func(t *rapid.T) {
+		want := rapid.SliceOfN(kv, 1, -1).Draw(t, "state")
+		got, err := decodeState(encodeState(want))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(got) != len(want) {
+			t.Fatalf("got %d changes, want %d", len(got), len(want))
+		}
+		for i := range want {
+			if !bytes.Equal(got[i].Key, want[i].Key) || !bytes.Equal(got[i].Value, want[i].Value) || (got[i].Value == nil) != (want[i].Value == nil) {
+				t.Fatalf("change %d: got %v, want %v", i, got[i], want[i])
+			}
+		}
+	})
+}
+
+// What is on the bus may have been written by anybody: it must not panic.
+func TestStateOfAnyBytes(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := rapid.OneOf(
+			rapid.String(),
+			rapid.StringOf(rapid.RuneFrom([]rune("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"))),
+		).Draw(t, "header")
+		state, err := decodeState(s)
+		if err == nil && len(state) > 0 {
+			if _, err := decodeState(encodeState(state)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+func TestPercentEncode(t *testing.T) {
+	for in, want := range map[string]string{
+		"plain/ok:1=2?a&b":  "plain/ok:1=2?a&b",
+		`a "b" 100%`:        "a%20%22b%22%20100%25",
+		"ü€":                "%C3%BC%E2%82%AC",
+		"\r\nX-Evil: 1\x7f": "%0D%0AX-Evil:%201%7F",
+		"":                  "",
+	} {
+		if got := percentEncode(in); got != want {
+			t.Errorf("%q becomes %q, want %q", in, got, want)
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) { // a consumer decodes it with what it has
+		s := rapid.String().Draw(t, "value")
+		if got, err := url.PathUnescape(percentEncode(s)); err != nil || got != s {
+			t.Fatalf("%q came back as %q, %v", s, got, err)
+		}
+	})
+}
+
+func TestMark(t *testing.T) {
+	want := mark{created: 1767355200123456789, seq: 42, term: "7.abc"}
+	got, err := decodeMark(want.encode())
+	if err != nil || got != want {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	for _, bad := range []string{"", "1", "2 1 2 3.x", "1 x 2 3.x", "partition=3 offset=7"} {
+		if _, err := decodeMark([]byte(bad)); err == nil {
+			t.Errorf("%q was taken for a mark", bad)
+		}
+	}
+}
+
+// The limit must hold for what is really sent, or the server closes the connection.
+func TestHeaderSizeIsNotBelowTheWire(t *testing.T) {
+	r := event.Record{ID: "x", Route: subject, Value: []byte("{}"), Attributes: []event.Attribute{{Name: "name", Value: "ü"}}, State: []event.KV{{Key: []byte("k")}}}
+	m := encode(&r, "1.abc")
+	bound := headerSize(m.Header)
+	m.Header[headerExpected] = []string{"18446744073709551615"}
+	m.Header[headerBatchCommit] = []string{"1"}
+	if real := (&nats.Msg{Header: m.Header}).Size(); real != bound {
+		t.Errorf("headers take %d bytes, the bound is %d", real, bound)
+	}
+}
+
+func TestCovers(t *testing.T) {
+	for _, c := range []struct {
+		pattern, subject string
+		want             bool
+	}{
+		{"k8s.>", "k8s.prod.core", true},
+		{"k8s.>", "k8s.prod.>", true},
+		{"k8s.prod.>", "k8s.>", false},
+		{"k8s.>", "k8s", false},
+		{"k8s.*", "k8s.prod", true},
+		{"k8s.*", "k8s.>", false},
+		{"k8s.*.x", "k8s.prod.x", true},
+		{"k8s.*.x", "k8s.prod.y", false},
+		{"k8s.prod", "k8s.prod.x", false},
+		{"k8s.prod", "k8s.prod", true},
+		{"k8s.production.>", "k8s.prod.x", false},
+		{">", "anything", true},
+	} {
+		if got := covers(c.pattern, c.subject); got != c.want {
+			t.Errorf("covers(%q, %q) is %v", c.pattern, c.subject, got)
+		}
+	}
+}
+
+func TestSubjectRoot(t *testing.T) {
+	for template, want := range map[string]string{
+		defaultSubject:                 "k8s.eu_1.>",
+		"audit.{group}.{name}":         "audit.>",
+		"audit.pods-{namespace}.x":     "audit.>",
+		"{cluster}.{name}":             "eu_1.>",
+		"a.{cluster}-x.{name}":         "a.eu_1-x.>",
+		"audit.pods":                   "audit.pods",
+		"audit.{cluster}":              "audit.eu_1",
+		"k8s.{cluster}.all.{resource}": "k8s.eu_1.all.>",
+	} {
+		if got := subjectRoot(template, "eu.1"); got != want {
+			t.Errorf("%q is rooted at %q, want %q", template, got, want)
+		}
+	}
+}
+
+func TestConfig(t *testing.T) {
+	ok := func(change func(*Config)) Config {
+		c := Config{URL: "nats://nats:4222"}
+		if change != nil {
+			change(&c)
+		}
+		return c
+	}
+	embedded := func(change func(*Config)) Config {
+		c := Config{Embedded: &Embedded{Dir: "/var/lib/nats"}}
+		if change != nil {
+			change(&c)
+		}
+		return c
+	}
+	for _, c := range []struct {
+		name   string
+		config Config
+		want   string // of the error; "" none
+	}{
+		{"url", ok(nil), ""},
+		{"several urls", ok(func(c *Config) { c.URL = "nats://a:4222, tls://b:4222" }), ""},
+		{"embedded", embedded(nil), ""},
+		{"embedded with readers", embedded(func(c *Config) { c.Auth = Auth{Username: "u", Password: "p"} }), ""},
+		{"nothing", Config{}, "url: missing"},
+		{"both", embedded(func(c *Config) { c.URL = "nats://a" }), "embedded: set beside url"},
+		{"scheme", ok(func(c *Config) { c.URL = "http://nats:4222" }), `url: "http://nats:4222"`},
+		{"no scheme", ok(func(c *Config) { c.URL = "nats:4222" }), "url:"},
+		{"no host", ok(func(c *Config) { c.URL = "nats://" }), "has no host"},
+		{"credentials twice", ok(func(c *Config) { c.URL = "nats://u:s3cret@nats"; c.Auth.Token = "t" }), "keep one"},
+		{"secret in a broken url", ok(func(c *Config) { c.URL = "nats://u:s3cret@na ts" }), "url: does not parse"},
+		{"listen", embedded(func(c *Config) { c.Embedded.Listen = "4222" }), `embedded.listen: "4222"`},
+		{"listen port", embedded(func(c *Config) { c.Embedded.Listen = ":99999" }), "embedded.listen"},
+		{"no dir", Config{Embedded: &Embedded{}}, "embedded.dir: missing"},
+		{"embedded token", embedded(func(c *Config) { c.Auth.Token = "t" }), "auth: an embedded server"},
+		{"embedded tls", embedded(func(c *Config) { c.TLS.CA = "ca.pem" }), "tls: an embedded server"},
+		{"embedded replicas", embedded(func(c *Config) { c.Stream.Replicas = 3 }), "stream.replicas: 3"},
+		{"at-least-once", ok(func(c *Config) { c.Delivery = "at-least-once" }), "not in this version: set `delivery: exactly-once`"},
+		{"at-most-once", ok(func(c *Config) { c.Delivery = "at-most-once" }), "not in this version"},
+		{"delivery", ok(func(c *Config) { c.Delivery = "often" }), `delivery: "often" is not known`},
+		{"empty token in subject", ok(func(c *Config) { c.Subject = "k8s..{name}" }), "empty token"},
+		{"wildcard in subject", ok(func(c *Config) { c.Subject = "k8s.*.{name}" }), "wildcard"},
+		{"subject without a root", ok(func(c *Config) { c.Subject = "{namespace}.{name}" }), "a token of its own"},
+		{"reserved subject", ok(func(c *Config) { c.Subject = "$JS.{name}" }), "a token of its own"},
+		{"the terms' subject", ok(func(c *Config) { c.Subject = "kubebridge.{name}" }), "a token of its own"},
+		{"stream name", ok(func(c *Config) { c.Stream.Name = "a.b" }), `stream.name: "a.b"`},
+		{"replicas", ok(func(c *Config) { c.Stream.Replicas = 7 }), "stream.replicas: 7"},
+		{"max age", ok(func(c *Config) { c.Stream.MaxAge = -1 }), "stream.maxAge"},
+		{"max bytes", ok(func(c *Config) { c.Stream.MaxBytes = -1 }), "stream.maxBytes"},
+		{"two ways", ok(func(c *Config) { c.Auth = Auth{Token: "t", Creds: "f"} }), "auth: more than one"},
+		{"no password", ok(func(c *Config) { c.Auth.Username = "u" }), "auth: username and password"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, err := c.config.Complete()
+			if c.want == "" {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got.Subject != defaultSubject || got.Delivery != exactlyOnce || !*got.Stream.Create || got.Stream.Replicas != 1 {
+					t.Errorf("defaults are missing: %+v", got)
+				}
+				again, err := got.Complete()
+				if err != nil || cmp.Diff(got, again) != "" {
+					t.Errorf("completing again changed it: %+v, %v", again, err)
+				}
+				return
+			}
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Fatalf("got %v, want an error with %q", err, c.want)
+			}
+			if strings.Contains(err.Error(), "s3cret") {
+				t.Errorf("error %q shows a secret", err)
+			}
+		})
+	}
+}
+
+func TestMissingFilesAreToldAtOnce(t *testing.T) {
+	for field, c := range map[string]Config{
+		"auth.creds": {URL: "nats://a", Auth: Auth{Creds: "/nonexistent/a.creds"}},
+		"tls.ca":     {URL: "tls://a", TLS: TLS{CA: "/nonexistent/ca.pem"}},
+	} {
+		if _, err := New(Options{Config: c, Identity: lane}); err == nil || !strings.Contains(err.Error(), field) || !strings.Contains(err.Error(), "/nonexistent/") {
+			t.Errorf("%s: got %v", field, err)
+		}
+	}
+}

@@ -1,0 +1,275 @@
+package nats
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/sink"
+)
+
+const (
+	// chunkRecords and chunkBytes bound one atomic publish. The server takes 1000
+	// messages; what it has not yet stored counts against 128 MB, of all clients
+	// together.
+	chunkRecords = 1000
+	chunkBytes   = 8 << 20
+
+	// ackTimeout is how long the server may take to store a chunk. A leader that
+	// steps down answers nothing, so it bounds that stall; to ask again too early
+	// is safe, and only costs the bytes.
+	ackTimeout = 3 * time.Second
+	// lateAck is how much longer an acknowledgement is waited for when the wait is
+	// cut short: it saves reading the stream.
+	lateAck = 300 * time.Millisecond
+
+	// codeChunkTooLarge answers more messages than the server is set to take,
+	// codeChunkIncomplete a chunk of which a message did not arrive.
+	codeChunkTooLarge   jetstream.ErrorCode = 10199
+	codeChunkIncomplete jetstream.ErrorCode = 10176
+)
+
+// progress is where the writer stands.
+type progress struct {
+	head uint64   // everything up to here is on the stream, and known to be
+	sent []string // ids of the chunk that may follow head: its outcome is not known
+	seq  uint64   // the batch under way
+	done int      // records of it that are at or before head
+}
+
+// Write publishes the batch in chunks, each of which the server stores as a whole,
+// at the sequence that the sink expects, or not at all. See [sink.Sink].
+func (s *Sink) Write(ctx context.Context, b *event.Batch) ([]byte, error) {
+	switch {
+	case s.fenced != nil:
+		return nil, s.fenced
+	case s.conn == nil:
+		return nil, errors.New("write: not open")
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	}
+	if err := s.ready(ctx); err != nil {
+		return nil, err
+	}
+	if b.Seq != s.seq {
+		s.seq, s.done = b.Seq, 0
+	}
+	for s.done < len(b.Records) {
+		c, err := s.chunk(b.Records)
+		if err != nil {
+			return nil, err
+		}
+		if err := s.publish(ctx, c); err != nil {
+			return nil, err
+		}
+	}
+	return mark{s.stream.created, s.head, s.token(s.term)}.encode(), nil
+}
+
+// ready connects again where the client has given up, and finds out what became
+// of an earlier call.
+func (s *Sink) ready(ctx context.Context) error {
+	if s.conn.nc.IsClosed() {
+		c, err := s.connect()
+		if err != nil {
+			return plain(err)
+		}
+		s.conn = c
+	}
+	if s.lost != "" {
+		return s.reset(ctx, s.lost)
+	}
+	if len(s.sent) > 0 {
+		return s.settle(ctx)
+	}
+	return nil
+}
+
+// chunk is what is published at once.
+type chunk struct {
+	msgs  []*nats.Msg
+	ids   []string
+	reply string
+}
+
+// chunk encodes records from s.done on. An error is about the first record that
+// the bus does not take; those before it are then not sent either.
+func (s *Sink) chunk(records []event.Record) (*chunk, error) {
+	s.attempt++
+	id := s.writer + "." + strconv.FormatUint(s.attempt, 36)
+	c := &chunk{reply: s.conn.inbox + "." + id}
+	bytes := 0
+	for i := s.done; i < len(records) && len(c.msgs) < s.chunkRecords; i++ {
+		r := &records[i]
+		if !slices.ContainsFunc(s.subjects, func(p string) bool { return covers(p, r.Route) }) {
+			return nil, fmt.Errorf("record %s: subject %q is outside %s, which stream %q is for",
+				r.ID, r.Route, strings.Join(s.subjects, " and "), s.name)
+		}
+		m := encode(r, s.token(s.term))
+		m.Header[headerBatch] = []string{id}
+		m.Header[headerBatchSequence] = []string{strconv.Itoa(len(c.msgs) + 1)}
+		size, err := s.checkRecord(m)
+		if err != nil {
+			err.Index = i
+			return nil, err
+		}
+		if bytes += size; bytes > chunkBytes && len(c.msgs) > 0 {
+			break
+		}
+		c.msgs = append(c.msgs, m)
+		c.ids = append(c.ids, m.Header[headerID][0])
+	}
+	c.msgs[0].Header[headerExpected] = []string{strconv.FormatUint(s.head, 10)}
+	last := c.msgs[len(c.msgs)-1]
+	last.Reply = c.reply
+	if len(c.msgs) > 1 {
+		last.Header[headerBatchCommit] = []string{"1"}
+	} else { // a message alone is atomic, and cheaper
+		delete(last.Header, headerBatch)
+		delete(last.Header, headerBatchSequence)
+	}
+	return c, nil
+}
+
+// checkRecord compares a message with what the server and the stream take.
+func (s *Sink) checkRecord(m *nats.Msg) (size int, _ *sink.RecordError) {
+	if err := checkSubject(m.Subject); err != nil {
+		return 0, &sink.RecordError{Err: err}
+	}
+	header := headerSize(m.Header)
+	if header > maxHeader {
+		return 0, &sink.RecordError{Err: fmt.Errorf("headers of %d bytes: the server takes %d", header, maxHeader)}
+	}
+	limit, of := int(s.conn.nc.MaxPayload()), "the server (max_payload)"
+	if m := s.stream.maxMessage; m > 0 && m < limit {
+		limit, of = m, fmt.Sprintf("stream %q (max_msg_size)", s.name)
+	}
+	size = header + len(m.Data)
+	if size > limit {
+		return 0, &sink.RecordError{Size: size, Limit: limit, Err: fmt.Errorf("too large for %s", of)}
+	}
+	return size, nil
+}
+
+// publish stores a chunk. Where the outcome is not known it reads the stream.
+func (s *Sink) publish(ctx context.Context, c *chunk) error {
+	s.conn.forget()
+	if err := s.send(c); err != nil {
+		return err // without its last message the server drops a chunk
+	}
+	s.sent = c.ids
+	cause := s.await(ctx, c)
+	if cause == nil {
+		s.advance(len(c.ids))
+		return nil
+	}
+	stored := s.head + uint64(len(c.ids))
+	var refused *jetstream.APIError
+	if errors.As(cause, &refused) && refused.ErrorCode == codeChunkTooLarge {
+		s.chunkRecords = max(s.chunkRecords/2, 1)
+	}
+	if ctx.Err() != nil {
+		return cause // the next call settles
+	}
+	switch err := s.settle(ctx); {
+	case errors.Is(err, sink.ErrFenced), errors.Is(err, sink.ErrReset):
+		return err
+	case err == nil && s.head == stored:
+		return nil // stored, though the acknowledgement was lost
+	}
+	return cause
+}
+
+func (s *Sink) send(c *chunk) error {
+	for _, m := range c.msgs {
+		if err := s.conn.nc.PublishMsg(m); err != nil {
+			if down := s.conn.connected(); down != nil {
+				return down
+			}
+			return fmt.Errorf("publish to %q: %w", m.Subject, err)
+		}
+	}
+	return nil
+}
+
+// await waits for the acknowledgement of a chunk, a little longer when something
+// else goes wrong first.
+func (s *Sink) await(ctx context.Context, c *chunk) error {
+	timeout := time.NewTimer(ackTimeout)
+	defer timeout.Stop()
+	done := ctx.Done()
+	var cause error
+	wait := func(err error) {
+		if cause == nil {
+			cause = err
+			timeout.Reset(lateAck)
+		}
+	}
+	for {
+		select {
+		case m := <-s.conn.acks:
+			if m.Subject != c.reply {
+				continue // of an earlier call
+			}
+			if err := s.checkAck(m, c); err == nil || cause == nil {
+				return err
+			}
+			return cause
+		case err := <-s.conn.events:
+			if !s.conn.nc.IsConnected() {
+				return err
+			}
+			wait(err)
+		case <-done:
+			done = nil
+			wait(ctx.Err())
+		case <-timeout.C:
+			if cause == nil {
+				cause = fmt.Errorf("stream %q on %s has not acknowledged %d messages for %v", s.name, s.conn.address, len(c.msgs), ackTimeout)
+			}
+			return cause
+		}
+	}
+}
+
+// checkAck returns nil when the whole chunk was stored where it belongs.
+func (s *Sink) checkAck(m *nats.Msg, c *chunk) error {
+	if len(m.Data) == 0 && m.Header.Get("Status") == "503" {
+		return fmt.Errorf("stream %q on %s does not answer: it has no leader, or is gone", s.name, s.conn.address)
+	}
+	var ack struct {
+		Error    *jetstream.APIError `json:"error"`
+		Stream   string              `json:"stream"`
+		Sequence uint64              `json:"seq"`
+	}
+	if err := json.Unmarshal(m.Data, &ack); err != nil {
+		return fmt.Errorf("acknowledgement of stream %q does not parse: %w", s.name, err)
+	}
+	switch want := s.head + uint64(len(c.ids)); {
+	case ack.Error != nil && ack.Error.ErrorCode == codeChunkIncomplete && errors.Is(s.conn.nc.LastError(), nats.ErrPermissionViolation):
+		return fmt.Errorf("publish to stream %q on %s: %w", s.name, s.conn.address, s.conn.nc.LastError())
+	case ack.Error != nil:
+		return fmt.Errorf("publish to stream %q on %s: %w", s.name, s.conn.address, ack.Error)
+	case ack.Stream != s.name:
+		return fmt.Errorf("subject %q belongs to stream %q, not %q", c.msgs[0].Subject, ack.Stream, s.name)
+	case ack.Sequence != want:
+		return fmt.Errorf("stream %q stored a chunk up to sequence %d, want %d", s.name, ack.Sequence, want)
+	}
+	return nil
+}
+
+// advance moves the head over the first n messages that were sent.
+func (s *Sink) advance(n int) {
+	s.head += uint64(n)
+	s.done += n
+	s.sent = s.sent[n:]
+}

@@ -1,0 +1,273 @@
+package sinktest
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/sink"
+)
+
+func testWriteObeysContext(t *testing.T, h *Harness) {
+	l := newLedger(h)
+	s, _ := open(t, h, nil)
+	mustWrite(t, s, l.round(5, "a"))
+
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	b := l.round(5, "a")
+	within(t, "Write with an ended context", func() {
+		if _, err := s.Write(ctx, b); err == nil {
+			t.Error("Write with an ended context returned no error")
+		}
+	})
+	mustWrite(t, s, b)
+	l.check(t, h.Read(t))
+}
+
+// One lane's life over an outage: it writes, the bus goes away in the middle of
+// a batch, Write is called again until it comes back.
+func testBusStopped(t *testing.T, h *Harness) {
+	l := newLedger(h)
+	s, _ := open(t, h, nil)
+	w := startWriter(t, s, func() *event.Batch { return l.round(40, "a", "b", "c", "d") })
+	for range 3 {
+		acked := w.acked.Load()
+		await(t, "batches to be acknowledged", func() bool { return w.acked.Load() > acked+3 || w.ended() })
+		failed := w.failed.Load()
+		h.Stop(t)
+		await(t, "Write to return an error", func() bool { return w.failed.Load() > failed || w.ended() })
+		h.Start(t)
+	}
+	acked := w.acked.Load()
+	await(t, "batches to be acknowledged after the outage", func() bool { return w.acked.Load() > acked || w.ended() })
+	if err := w.finish(t); err != nil {
+		t.Fatalf("Write: %v", err)
+	}
+	l.check(t, h.Read(t))
+}
+
+func testBusDownAtWrite(t *testing.T, h *Harness) {
+	l := newLedger(h)
+	s, _ := open(t, h, nil)
+	mustWrite(t, s, l.round(5, "a", "b"))
+	h.Stop(t)
+	b := l.round(20, "a", "b")
+	for range 2 {
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		within(t, "Write to a bus that is down", func() {
+			if _, err := s.Write(ctx, b); err == nil || final(err) {
+				t.Errorf("Write to a bus that is down: %v, want an error to be tried again", err)
+			}
+		})
+		cancel()
+	}
+	h.Start(t)
+	mustWrite(t, s, b)
+	mustWrite(t, s, l.round(5, "a", "b"))
+	l.check(t, h.Read(t))
+}
+
+func testBusDownAtOpen(t *testing.T, h *Harness) {
+	l := newLedger(h)
+	h.Stop(t)
+	s := h.New(t)
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	within(t, "Open of a bus that is down", func() {
+		if err := s.Open(ctx, nil); err == nil || final(err) {
+			t.Errorf("Open of a bus that is down: %v, want an error to be tried again", err)
+		}
+	})
+	h.Start(t)
+	reopen(t, s, nil)
+	tail(t, s, nil)
+	mustWrite(t, s, l.round(5, "a"))
+	l.check(t, h.Read(t))
+}
+
+func testClose(t *testing.T, h *Harness) {
+	l := newLedger(h)
+	if err := h.New(t).Close(); err != nil {
+		t.Errorf("Close of a sink that was never opened: %v", err)
+	}
+	life := func() {
+		s := h.New(t)
+		reopen(t, s, nil)
+		tail(t, s, nil)
+		mustWrite(t, s, l.round(20, "a", "b"))
+		within(t, "Close", func() {
+			if err := s.Close(); err != nil {
+				t.Errorf("Close: %v", err)
+			}
+		})
+	}
+	life() // the bus may start what stays, such as a file's writer
+	before := goleak.IgnoreCurrent()
+	life()
+	goleak.VerifyNone(t, append(h.IgnoreLeaks, before)...)
+	l.check(t, h.Read(t))
+}
+
+func testCloseWhileDown(t *testing.T, h *Harness) {
+	l := newLedger(h)
+	before := goleak.IgnoreCurrent()
+	s := h.New(t)
+	reopen(t, s, nil)
+	tail(t, s, nil)
+	mustWrite(t, s, l.round(5, "a"))
+	h.Stop(t)
+	within(t, "Close while the bus is down", func() { _ = s.Close() }) // may report that it could not say goodbye
+
+	s = h.New(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if err := s.Open(ctx, nil); err == nil {
+		t.Error("Open of a bus that is down returned no error")
+	}
+	within(t, "Close after a failed Open", func() { _ = s.Close() })
+	goleak.VerifyNone(t, append(h.IgnoreLeaks, before)...)
+	h.Start(t)
+	l.check(t, h.Read(t))
+}
+
+func testFencing(t *testing.T, h *Harness) {
+	l := newLedger(h)
+	old, _ := open(t, h, nil)
+	mark := mustWrite(t, old, l.round(10, "a", "b"))
+	successor, _ := open(t, h, mark)
+
+	zombie := newLedger(h) // the same keys and numbers: nothing of it may be seen
+	zombie.seq = l.seq
+	for range 2 {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		if _, err := write(ctx, old, zombie.round(10, "zombie")); !errors.Is(err, sink.ErrFenced) {
+			t.Errorf("Write of the predecessor: %v, want ErrFenced", err)
+		}
+		cancel()
+	}
+	l.check(t, h.Read(t))
+	mustWrite(t, successor, l.round(10, "a", "b"))
+	l.check(t, h.Read(t))
+}
+
+// The predecessor is fenced in the middle of its writes: the successor must see
+// on the bus all that the predecessor was told is there, and nothing may follow.
+func testFencedWhileWriting(t *testing.T, h *Harness) {
+	l := newLedger(h)
+	old, _ := open(t, h, nil)
+	acknowledged := map[string]int{}
+	w := startWriter(t, old, func() *event.Batch {
+		acknowledged = l.counts()
+		return l.round(40, "a", "b", "c")
+	})
+	await(t, "batches to be acknowledged", func() bool { return w.acked.Load() > 5 || w.ended() })
+	successor, recovered := open(t, h, nil)
+	atOpen := h.Read(t)
+	await(t, "the predecessor to notice", w.ended)
+	if err := w.finish(t); !errors.Is(err, sink.ErrFenced) {
+		t.Fatalf("Write of the predecessor: %v, want ErrFenced", err)
+	}
+	got := l.inspect(t, atOpen)
+	for key, n := range acknowledged {
+		if got[key] < n {
+			t.Errorf("key %q: the successor sees %d records, %d were acknowledged", key, got[key], n)
+		}
+	}
+	if _, isLog := successor.(sink.Log); isLog && len(recovered) != len(atOpen) {
+		t.Errorf("the successor recovered %d records, the bus holds %d", len(recovered), len(atOpen))
+	}
+	l.checkUpTo(t, h.Read(t), got)
+
+	next := *l // goes on where the bus stands
+	next.next = got
+	mustWrite(t, successor, next.round(20, "a", "b", "c"))
+	next.check(t, h.Read(t))
+}
+
+// writer writes batch after batch as a lane does, until it is finished or gets an
+// error that is not to be tried again.
+type writer struct {
+	acked, failed atomic.Int64
+	stop          atomic.Bool
+	done          chan struct{}
+	cancel        context.CancelFunc
+	err           error  // read after done
+	mark          []byte // of the last acknowledged batch; read after done
+}
+
+func startWriter(t *testing.T, s sink.Sink, next func() *event.Batch) *writer {
+	ctx, cancel := context.WithCancel(t.Context())
+	w := &writer{done: make(chan struct{}), cancel: cancel}
+	go func() {
+		defer close(w.done)
+		for !w.stop.Load() && w.err == nil {
+			w.err = w.write(ctx, s, next())
+		}
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-w.done
+	})
+	return w
+}
+
+func (w *writer) write(ctx context.Context, s sink.Sink, b *event.Batch) error {
+	for {
+		attempt, cancel := context.WithTimeout(ctx, time.Second)
+		mark, err := s.Write(attempt, b)
+		cancel()
+		if err == nil {
+			w.mark = mark
+			w.acked.Add(1)
+			return nil
+		}
+		w.failed.Add(1)
+		if final(err) || !pause(ctx) {
+			return err
+		}
+	}
+}
+
+func (w *writer) ended() bool {
+	select {
+	case <-w.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// finish lets the batch under way be acknowledged, and returns the final error.
+func (w *writer) finish(t *testing.T) error {
+	t.Helper()
+	w.stop.Store(true)
+	await(t, "the writer to end", w.ended)
+	return w.err
+}
+
+// abandon ends the writer where it stands, as a crash would.
+func (w *writer) abandon() {
+	w.cancel()
+	<-w.done
+}
+
+// within fails the test when f takes longer than what needs no bus may take.
+func within(t *testing.T, what string, f func()) {
+	t.Helper()
+	began := time.Now()
+	f()
+	if took := time.Since(began); took > prompt {
+		t.Errorf("%s took %v, want at most %v", what, took, prompt)
+	}
+}

@@ -1,0 +1,127 @@
+package stdout
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+// printer writes events for people.
+type printer struct{ color bool }
+
+// ANSI colours of the types.
+var colors = map[event.Type]string{
+	event.Added: "32", event.Modified: "33", event.Deleted: "31", event.Present: "36",
+	event.Gap: "35", event.Synced: "34", event.Closed: "90",
+}
+
+func (p printer) append(dst []byte, r *event.Record) []byte {
+	e := r.Event
+	dst = e.Time.Local().AppendFormat(dst, "15:04:05.000 ")
+	word := fmt.Sprintf("%-8s", strings.ToUpper(e.Type.String()))
+	if p.color {
+		word = "\x1b[" + colors[e.Type] + "m" + word + "\x1b[0m"
+	}
+	dst = append(dst, word...)
+	if e.Type.OfCollection() {
+		dst = fmt.Appendf(dst, " %s: %s", printable(e.Collection.ID()), sentence(e))
+	} else {
+		dst = append(dst, object(e)...)
+	}
+	return append(dst, '\n')
+}
+
+func object(e *event.Event) string {
+	name := e.Name
+	if e.Namespace != "" {
+		name = e.Namespace + "/" + name
+	}
+	s := fmt.Sprintf(" %s %s rv=%s %s", e.Collection.ResourceID(), printable(name), e.ResourceVersion, e.Origin)
+	if e.Reason == "left" {
+		s += ", left the selection"
+	}
+	if e.Type == event.Deleted && e.Object == nil {
+		s += ", last state not known"
+	}
+	if e.Truncated != nil {
+		s += fmt.Sprintf(", body of %d bytes left out", e.Truncated.Size)
+	}
+	return s
+}
+
+// sentence says what a collection event reports.
+func sentence(e *event.Event) string {
+	r := e.Report
+	if r == nil {
+		r = &event.Report{}
+	}
+	var parts []string
+	switch e.Type {
+	case event.Gap:
+		switch {
+		case r.Reset:
+			parts = append(parts, "told anew from here, forget what was told before")
+		case r.From != "":
+			parts = append(parts, "not complete after rv "+r.From)
+		default:
+			parts = append(parts, "not complete yet")
+		}
+	case event.Synced:
+		to := r.To
+		if to == "" {
+			to = e.ResourceVersion
+		}
+		parts = append(parts, "complete up to rv "+to)
+		if r.Since != nil {
+			parts[0] += fmt.Sprintf(" after %v", e.Time.Sub(*r.Since))
+		}
+		if r.Counts != nil {
+			parts = append(parts, counts(r.Counts))
+		}
+	default:
+		parts = append(parts, "no longer watched")
+	}
+	if why := strings.Join(nonEmpty(r.Reason, r.Detail), ", "); why != "" {
+		parts = append(parts, printable(why))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// counts lists the numbers that are not zero; how many were listed is always told.
+func counts(c *event.Counts) string {
+	parts := []string{fmt.Sprintf("%d listed", c.Listed)}
+	for _, n := range []struct {
+		n    int
+		what string
+	}{
+		{c.Added, "added"}, {c.Modified, "modified"}, {c.Deleted, "deleted"},
+		{c.Present, "present"}, {c.Unchanged, "unchanged"},
+	} {
+		if n.n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n.n, n.what))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+func nonEmpty(all ...string) []string {
+	var out []string
+	for _, s := range all {
+		if s != "" {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// printable quotes what could steer a terminal: the names of RBAC objects may
+// hold any character.
+func printable(s string) string {
+	if strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return strconv.Quote(s)
+	}
+	return s
+}

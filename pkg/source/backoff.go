@@ -1,0 +1,54 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/wait"
+)
+
+// backoff paces retries against the API server: from half a second to thirty,
+// doubling, with jitter, and never sooner than the server's Retry-After.
+type backoff struct{ b wait.Backoff }
+
+func newBackoff() *backoff {
+	var b backoff
+	b.reset()
+	return &b
+}
+
+func (b *backoff) reset() {
+	b.b = wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 1 << 30, Cap: 30 * time.Second}
+}
+
+func (b *backoff) after(err error) time.Duration {
+	d := b.b.Step()
+	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
+		d = max(d, time.Duration(seconds)*time.Second)
+	}
+	return d
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}
+
+func asStatus(err error) (apierrors.APIStatus, bool) {
+	var s apierrors.APIStatus
+	ok := errors.As(err, &s)
+	return s, ok
+}
+
+// handlerError ends a collection: it came from the handler, not from the server.
+type handlerError struct{ error }
+
+func (e handlerError) Unwrap() error { return e.error }

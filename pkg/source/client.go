@@ -1,0 +1,128 @@
+package source
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/restmapper"
+	"k8s.io/client-go/transport"
+)
+
+// streamBuffer bounds what the HTTP/2 client takes in for one watch that nobody
+// reads. Go's default, 4 MiB, would be 2 GiB for 500 watches.
+const streamBuffer = 256 << 10 // bytes
+
+// Client talks to one API server. It is safe for concurrent use.
+type Client struct {
+	rest      rest.Interface
+	discovery discovery.CachedDiscoveryInterface
+	mapper    *restmapper.DeferredDiscoveryRESTMapper
+	transport *http.Transport
+}
+
+// NewClient returns a client for the server that cfg names. It does not connect.
+// cfg is not changed; its Timeout and rate limits are ignored, because they
+// would end watches.
+func NewClient(cfg *rest.Config) (*Client, error) {
+	cfg = rest.CopyConfig(cfg)
+	cfg.Timeout, cfg.QPS, cfg.RateLimiter = 0, -1, nil
+	scheme := runtime.NewScheme()
+	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"}) // Status, for errors
+	cfg.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	cfg.AcceptContentTypes, cfg.ContentType = "application/json", "application/json"
+
+	base, err := newTransport(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("set up TLS for %s: %w", cfg.Host, err)
+	}
+	tc, err := cfg.TransportConfig()
+	if err != nil {
+		return nil, fmt.Errorf("set up authentication for %s: %w", cfg.Host, err)
+	}
+	wrapped, err := transport.HTTPWrappersForConfig(tc, base)
+	if err != nil {
+		return nil, fmt.Errorf("set up authentication for %s: %w", cfg.Host, err)
+	}
+	rc, err := rest.UnversionedRESTClientForConfigAndClient(cfg, &http.Client{Transport: wrapped})
+	if err != nil {
+		return nil, fmt.Errorf("set up a client for %s: %w", cfg.Host, err)
+	}
+	dc, err := discovery.NewDiscoveryClientForConfigAndClient(cfg, &http.Client{Transport: wrapped, Timeout: 30 * time.Second})
+	if err != nil {
+		return nil, fmt.Errorf("set up discovery for %s: %w", cfg.Host, err)
+	}
+	cached := memory.NewMemCacheClient(dc)
+	return &Client{
+		rest:      rc,
+		discovery: cached,
+		mapper:    restmapper.NewDeferredDiscoveryRESTMapper(cached),
+		transport: base,
+	}, nil
+}
+
+func newTransport(cfg *rest.Config) (*http.Transport, error) {
+	tc, err := cfg.TransportConfig()
+	if err != nil {
+		return nil, err
+	}
+	tlsConfig, err := transport.TLSConfigFor(tc)
+	if err != nil {
+		return nil, err
+	}
+	proxy := http.ProxyFromEnvironment
+	if cfg.Proxy != nil {
+		proxy = cfg.Proxy
+	}
+	dial := cfg.Dial
+	if dial == nil {
+		dial = (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext
+	}
+	return &http.Transport{
+		Proxy:               proxy,
+		DialContext:         dial,
+		TLSClientConfig:     tlsConfig,
+		TLSHandshakeTimeout: 10 * time.Second,
+		IdleConnTimeout:     90 * time.Second,
+		ForceAttemptHTTP2:   true,
+		DisableCompression:  cfg.DisableCompression,
+		HTTP2: &http.HTTP2Config{
+			MaxReceiveBufferPerStream: streamBuffer,
+			SendPingTimeout:           30 * time.Second,
+			PingTimeout:               15 * time.Second,
+		},
+	}, nil
+}
+
+// Close drops idle connections.
+func (c *Client) Close() { c.transport.CloseIdleConnections() }
+
+// ClusterUID returns the UID of the kube-system namespace, which stands for the
+// cluster: it survives upgrades and restores.
+func (c *Client) ClusterUID(ctx context.Context) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	raw, err := c.rest.Get().AbsPath("/api/v1/namespaces/kube-system").MaxRetries(0).DoRaw(ctx)
+	if err != nil {
+		return "", fmt.Errorf("get namespace kube-system: %w", err)
+	}
+	var s scanner
+	s.reset(raw)
+	o, err := s.object()
+	if err == nil && o.UID == "" {
+		err = fmt.Errorf("it has no UID")
+	}
+	if err != nil {
+		return "", fmt.Errorf("get namespace kube-system: %w", err)
+	}
+	return o.UID, nil
+}

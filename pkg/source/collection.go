@@ -1,0 +1,243 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/rest"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+// Phase is what a collection is doing.
+type Phase string
+
+// The phases of a collection.
+const (
+	Discovering Phase = "discovering" // finding out what the server calls it
+	Reconciling Phase = "reconciling" // listing
+	Watching    Phase = "watching"    // in step with the server
+	Waiting     Phase = "waiting"     // a failure; trying again at Until
+)
+
+// State is a collection's phase, for people and metrics.
+type State struct {
+	Phase Phase
+	Since time.Time
+	Until time.Time // of Waiting: the next try
+	Err   error     // of Waiting: why
+}
+
+// Options of a [Collection]. The zero value of each optional field is usable.
+type Options struct {
+	Client  *Client // required
+	Target  Target  // required
+	Handler Handler // required
+	// Lists bounds how many lists are under way at once, over all collections
+	// that share it. nil: no bound.
+	Lists *semaphore.Weighted
+	// OnState is told of every change of state, from Run's goroutine. May be nil.
+	OnState func(State)
+}
+
+// Collection lists and watches one set of objects.
+type Collection struct {
+	client  *Client
+	target  Target
+	handler Handler
+	lists   *semaphore.Weighted
+	onState func(State)
+}
+
+// NewCollection returns a collection that is not yet running.
+func NewCollection(o Options) *Collection {
+	c := &Collection{client: o.Client, target: o.Target, handler: o.Handler, lists: o.Lists, onState: o.OnState}
+	if c.lists == nil {
+		c.lists = semaphore.NewWeighted(1 << 30)
+	}
+	if c.onState == nil {
+		c.onState = func(State) {}
+	}
+	return c
+}
+
+const (
+	minWatch = 5 * time.Minute // asked of the server; twice that at most
+	// graceWatch is how much longer than asked a watch may last before it counts
+	// as dead: over HTTP/1.1 a half-open connection is noticed by nothing else.
+	graceWatch = 30 * time.Second
+	// maxBlocked is how long a watch stays open that nobody reads: the server
+	// would cut it off soon, and its buffers are ours until then.
+	maxBlocked = 10 * time.Second
+	// A server that ends watches at once, again and again, has lost the history.
+	emptyCloses     = 3
+	emptyCloseQuick = 2 * time.Second
+)
+
+var errExpired = errors.New("the server no longer has what followed the position")
+
+// Run lists and watches from position until ctx ends or the handler returns an
+// error, which Run then returns. A void position, or one that the server has
+// forgotten, begins with a list.
+func (c *Collection) Run(ctx context.Context, from event.Position) error {
+	at := cursor{resume: from.RV, last: from.RV}
+	reason, detail := ReasonSnapshot, ""
+	if from.Void {
+		reason, detail = ReasonInterrupted, "an earlier list did not come to its end"
+	}
+	void := !from.Resumable()
+	retry := newBackoff()
+	for {
+		var err error
+		if void {
+			c.state(State{Phase: Reconciling})
+			var rv string
+			rv, err = c.list(ctx, Signal{Kind: ListBegun, RV: at.resume, Reason: reason, Detail: detail})
+			if err == nil {
+				at, void = cursor{resume: rv, last: rv}, false
+				retry.reset()
+				continue
+			}
+			if isExpired(err) {
+				reason, detail = ReasonInterrupted, "the server forgot the list before it came to its end"
+			}
+		} else {
+			err = c.watch(ctx, &at, retry)
+			if errors.Is(err, errExpired) {
+				void, reason, detail = true, ReasonExpired, err.Error()
+				continue
+			}
+		}
+		var fromHandler handlerError
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case errors.As(err, &fromHandler):
+			return fromHandler.error
+		case err == nil:
+			continue
+		}
+		d := retry.after(err)
+		c.state(State{Phase: Waiting, Until: time.Now().Add(d), Err: err})
+		if err := sleep(ctx, d); err != nil {
+			return err
+		}
+	}
+}
+
+func (c *Collection) state(s State) {
+	s.Since = time.Now()
+	c.onState(s)
+}
+
+// watch opens watches from at, one after another, as long as they end well. It
+// returns nil never, errExpired when a list is due, and any other error when it
+// is time to wait.
+func (c *Collection) watch(ctx context.Context, at *cursor, retry *backoff) error {
+	empty, since := 0, time.Now()
+	for {
+		frames, err := c.watchOnce(ctx, at, retry)
+		switch {
+		case err == nil && frames > 0:
+			empty, since = 0, time.Now()
+			continue
+		case err != nil:
+			return err
+		}
+		if empty++; empty >= emptyCloses {
+			if time.Since(since) < emptyCloseQuick {
+				return fmt.Errorf("%w: it ended %d watches from %s at once", errExpired, empty, at.resume)
+			}
+			empty, since = 0, time.Now()
+		}
+	}
+}
+
+// watchOnce opens one watch and handles its frames, whose number it returns. A
+// nil error is the server's own, orderly end.
+func (c *Collection) watchOnce(ctx context.Context, at *cursor, retry *backoff) (frames int, err error) {
+	timeout := minWatch + rand.N(minWatch)
+	stream, cancel := context.WithTimeout(ctx, timeout+graceWatch)
+	defer cancel()
+	body, err := c.request().
+		Param("watch", "true").
+		Param("allowWatchBookmarks", "true").
+		Param("timeoutSeconds", strconv.Itoa(int(timeout/time.Second))).
+		Param("resourceVersion", at.resume).
+		Stream(stream)
+	if err != nil {
+		return 0, c.watchError(at, err)
+	}
+	defer body.Close()
+	c.state(State{Phase: Watching})
+	var blocked atomic.Bool
+	tooLong := time.AfterFunc(time.Hour, func() { blocked.Store(true); cancel() })
+	defer tooLong.Stop()
+	*at = cursor{resume: at.resume, last: at.resume} // what came after resume comes again
+	r := newFrameReader(body)
+	for {
+		kind, o, err := r.next()
+		if errors.Is(err, io.EOF) || blocked.Load() {
+			return frames, nil
+		}
+		if err != nil {
+			return frames, c.watchError(at, err)
+		}
+		frames++
+		retry.reset()
+		at.saw(o.ResourceVersion)
+		s := Signal{Object: o, Resume: at.resume}
+		switch kind {
+		case "ADDED":
+			s.Kind = Added
+		case "MODIFIED":
+			s.Kind = Modified
+		case "DELETED":
+			s.Kind = Deleted
+		case "BOOKMARK":
+			s.Kind, s.Object, s.RV = Progress, nil, o.ResourceVersion
+		default:
+			return frames, fmt.Errorf("watch: a frame of unknown type %q", kind)
+		}
+		if s.Object != nil {
+			s.Object.restoreGVK(c.target.Resource.APIVersion(), c.target.Resource.Kind)
+		}
+		tooLong.Reset(maxBlocked)
+		err = c.handler.Handle(ctx, s)
+		tooLong.Stop()
+		if err != nil {
+			return frames, handlerError{err}
+		}
+	}
+}
+
+func (c *Collection) watchError(at *cursor, err error) error {
+	if isExpired(err) {
+		return fmt.Errorf("%w: %s: %w", errExpired, at.resume, err)
+	}
+	if s, ok := asStatus(err); ok && apierrors.IsForbidden(err) {
+		return fmt.Errorf("watch: forbidden: %s", s.Status().Message)
+	}
+	return fmt.Errorf("watch: %w", err)
+}
+
+// request is the part that list and watch share.
+func (c *Collection) request() *rest.Request {
+	r := c.client.rest.Get().AbsPath(c.target.path()).MaxRetries(0)
+	if s := c.target.Collection.LabelSelector; s != "" {
+		r = r.Param("labelSelector", s)
+	}
+	if s := c.target.Collection.FieldSelector; s != "" {
+		r = r.Param("fieldSelector", s)
+	}
+	return r
+}

@@ -1,0 +1,52 @@
+package source
+
+import "context"
+
+// SignalKind says what a [Signal] tells.
+type SignalKind uint8
+
+// The kinds of a signal. A list is ListBegun, any number of Listed, ListEnded;
+// one that breaks off is followed by another ListBegun, never by ListEnded.
+const (
+	// ListBegun: from here on nothing is known until ListEnded. Reason and Detail
+	// say why, RV is the last resourceVersion known to be complete, "" if none.
+	ListBegun SignalKind = iota + 1
+	// Listed: one object of the list.
+	Listed
+	// ListEnded: the list was complete at RV; what it lacked did not exist then.
+	ListEnded
+	// Added, Modified, Deleted: a watch event with its object. Deleted carries the
+	// last body, and the deletion's resourceVersion.
+	Added
+	Modified
+	Deleted
+	// Progress: nothing else happened up to RV (a bookmark).
+	Progress
+)
+
+// Signal is what a collection tells its handler, in the order of the server.
+type Signal struct {
+	Kind   SignalKind
+	Object *Object // of Listed, Added, Modified, Deleted
+	RV     string  // of ListBegun, ListEnded, Progress
+	Reason string  // of ListBegun: "snapshot", "expired", "interrupted"
+	Detail string  // of ListBegun: one sentence for a human
+	// Resume is the resourceVersion that a watch may be started from when
+	// everything up to this signal has been handled; "" during a list. One
+	// resourceVersion can carry many events, so it trails what was seen.
+	Resume string
+}
+
+// Handler takes what a collection saw. Handle is called from one goroutine, in
+// order, and may block: the collection then stops reading. An error ends the
+// collection's Run.
+type Handler interface {
+	Handle(ctx context.Context, s Signal) error
+}
+
+// The reasons of a list.
+const (
+	ReasonSnapshot    = "snapshot"    // the collection has never been listed
+	ReasonExpired     = "expired"     // the server no longer has what followed the position
+	ReasonInterrupted = "interrupted" // an earlier list did not come to its end
+)
