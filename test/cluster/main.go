@@ -1,8 +1,104 @@
+// Program cluster is a Kubernetes control plane for tests: the real kube-apiserver and a real etcd in one process, on
+// loopback ports, with everything they need (certificates, keys, kubeconfig) in one directory. There is no kubelet, no
+// scheduler and no controller manager: objects are stored, validated, watched and guarded by RBAC, and nothing acts on them.
 package main
 
 import (
-	_ "go.etcd.io/etcd/server/v3/embed"
-	_ "k8s.io/kubernetes/cmd/kube-apiserver/app"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
 )
 
-func main() {}
+// startTimeout bounds the way from process start to a ready API server. It is generous because the machines that run
+// tests are slow when they compile; ten seconds are usual.
+const startTimeout = 3 * time.Minute
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	// A second signal ends the process the default way, should a stop ever hang.
+	context.AfterFunc(ctx, stop)
+
+	opts, err := parseOptions(os.Args[1:])
+	if errors.Is(err, flag.ErrHelp) {
+		os.Exit(0)
+	}
+	if err == nil {
+		err = run(ctx, opts, os.Stdout)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "cluster:", err)
+		os.Exit(1)
+	}
+}
+
+// run starts etcd and the API server, writes the ready line to out once both serve, and blocks until ctx ends or one of
+// them does. It stops the API server before etcd. A stop asked for through ctx returns nil.
+func run(ctx context.Context, opts options, out io.Writer) error {
+	dir, err := openDataDir(opts.dataDir)
+	if err != nil {
+		return err
+	}
+	defer dir.close()
+	ports, listener, err := dir.claimPorts(opts)
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	pki, err := dir.ensurePKI()
+	if err != nil {
+		return err
+	}
+	server := fmt.Sprintf("https://127.0.0.1:%d", ports.Server)
+	if err := pki.writeKubeconfig(server); err != nil {
+		return err
+	}
+	log, err := os.OpenFile(dir.path("cluster.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return fmt.Errorf("open log: %w", err)
+	}
+	defer log.Close()
+
+	etcd, err := startEtcd(ctx, dir.path("etcd"), log.Name(), ports)
+	if err != nil {
+		return err
+	}
+	defer etcd.Close()
+
+	serving, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		err := serveAPI(serving, apiServerArgs(opts, ports, pki), listener, log)
+		if err == nil {
+			err = errors.New("kube-apiserver stopped by itself")
+		}
+		// Without effect when the stop was asked for: the first cause stays.
+		cancel(err)
+	}()
+	go func() {
+		select {
+		case err := <-etcd.Err():
+			cancel(fmt.Errorf("etcd: %w", err))
+		case <-serving.Done():
+		}
+	}()
+
+	if err := waitReady(serving, pki.kubeconfig); err != nil {
+		cancel(err)
+	} else {
+		fmt.Fprintf(out, "ready server=%s etcd=%s kubeconfig=%s\n", server, ports.etcdURL(), pki.kubeconfig)
+	}
+	<-serving.Done()
+	<-served
+	if ctx.Err() != nil {
+		return nil
+	}
+	return context.Cause(serving)
+}

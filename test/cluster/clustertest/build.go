@@ -1,0 +1,192 @@
+package clustertest
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// modulePath is the program's module; its go.mod tells the right folder from any other.
+const modulePath = "github.com/kubebridge/kubebridge/test/cluster"
+
+// keepBinaries is how many cached binaries (some 110 MB each) stay: enough for a few checkouts side by side.
+const keepBinaries = 3
+
+// Build returns the path of the compiled program, compiling it first if the user's cache directory has none for these
+// sources, this Go version and this platform. That takes some minutes, announced on stderr. Concurrent callers, in any
+// process, wait for one another. The caller must have the go command and the program's source at hand; ctx bounds waiting
+// and compiling.
+func Build(ctx context.Context) (path string, err error) {
+	src, err := sourceDir()
+	if err != nil {
+		return "", err
+	}
+	sum, err := fingerprint(ctx, src)
+	if err != nil {
+		return "", err
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("find cache directory: %w", err)
+	}
+	cache = filepath.Join(cache, "kubebridge")
+	if err := os.MkdirAll(cache, 0o755); err != nil {
+		return "", fmt.Errorf("make cache directory: %w", err)
+	}
+	unlock, err := lockFile(ctx, filepath.Join(cache, "cluster.lock"))
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, unlock()) }()
+
+	path = filepath.Join(cache, "cluster-"+sum)
+	// The modification time is the time of last use; pruning goes by it.
+	now := time.Now()
+	if err := os.Chtimes(path, now, now); err == nil {
+		return path, nil
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("look up cached cluster program: %w", err)
+	}
+	if err := compile(ctx, src, path); err != nil {
+		return "", err
+	}
+	return path, prune(cache)
+}
+
+func compile(ctx context.Context, src, path string) error {
+	fmt.Fprintf(os.Stderr, "clustertest: compiling kube-apiserver and etcd (about four minutes on two cores, once) to %s\n", path)
+	start := time.Now()
+	part := path + ".part"
+	// No -trimpath: a plain `go build` by hand shares the compiled packages. Symbols are left out: a third less to link.
+	cmd := goCommand(ctx, src, "build", "-buildvcs=false", "-ldflags=-s -w", "-o", part, ".")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return errors.Join(fmt.Errorf("compile cluster program in %s: %w\n%s", src, err, out), os.RemoveAll(part))
+	}
+	if err := os.Rename(part, path); err != nil {
+		return fmt.Errorf("keep cluster program: %w", err)
+	}
+	fmt.Fprintf(os.Stderr, "clustertest: compiled in %s\n", time.Since(start).Round(time.Second))
+	return nil
+}
+
+// goCommand is the go command in dir, free of the caller's workspace and module flags.
+func goCommand(ctx context.Context, dir string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = dir
+	// Compilers the go command leaves behind when it is killed hold on to its output.
+	cmd.WaitDelay = 5 * time.Second
+	cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=", "PWD="+dir)
+	return cmd
+}
+
+// sourceDir finds the program's source: beside this file, or, where paths were trimmed from the binary, in the working
+// directory, one above it, or a test/cluster in one of them.
+func sourceDir() (string, error) {
+	var candidates []string
+	if _, file, _, ok := runtime.Caller(0); ok && filepath.IsAbs(file) {
+		candidates = append(candidates, filepath.Dir(filepath.Dir(file)))
+	}
+	wd, err := os.Getwd()
+	if err != nil {
+		return "", fmt.Errorf("find cluster program's source: %w", err)
+	}
+	for dir := wd; ; dir = filepath.Dir(dir) {
+		candidates = append(candidates, dir, filepath.Join(dir, "test", "cluster"))
+		if dir == filepath.Dir(dir) {
+			break
+		}
+	}
+	for _, dir := range candidates {
+		mod, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+		if err == nil && bytes.HasPrefix(mod, []byte("module "+modulePath+"\n")) {
+			return dir, nil
+		}
+	}
+	return "", fmt.Errorf("find cluster program's source: no module %s beside this package or above %s: run from a checkout", modulePath, wd)
+}
+
+// fingerprint names one build: a digest of the sources (the program is one package), go.mod and go.sum, the Go version and
+// the platform.
+func fingerprint(ctx context.Context, src string) (string, error) {
+	env, err := goCommand(ctx, src, "env", "GOVERSION", "GOOS", "GOARCH").Output()
+	if err != nil {
+		return "", fmt.Errorf("ask go for its version: %w", err)
+	}
+	entries, err := os.ReadDir(src)
+	if err != nil {
+		return "", fmt.Errorf("read cluster program's source: %w", err)
+	}
+	h := sha256.New()
+	h.Write(env)
+	for _, e := range entries {
+		name := e.Name()
+		isSource := strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, "_test.go")
+		if !isSource && name != "go.mod" && name != "go.sum" {
+			continue
+		}
+		data, err := os.ReadFile(filepath.Join(src, name))
+		if err != nil {
+			return "", fmt.Errorf("read cluster program's source: %w", err)
+		}
+		fmt.Fprintf(h, "%s %d\n", name, len(data))
+		h.Write(data)
+	}
+	return fmt.Sprintf("%x", h.Sum(nil)[:8]), nil
+}
+
+// lockFile waits for the exclusive lock on path, which the kernel frees when its holder dies.
+func lockFile(ctx context.Context, path string) (unlock func() error, err error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open build lock: %w", err)
+	}
+	for {
+		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err == nil {
+			return f.Close, nil
+		}
+		if !errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, errors.Join(fmt.Errorf("take build lock %s: %w", path, err), f.Close())
+		}
+		select {
+		case <-ctx.Done():
+			return nil, errors.Join(fmt.Errorf("wait for another build of the cluster program: %w", ctx.Err()), f.Close())
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// prune deletes all but the binaries used last. A cluster that runs one of them does not notice; its Restart would.
+func prune(cache string) error {
+	paths, err := filepath.Glob(filepath.Join(cache, "cluster-*"))
+	if err != nil {
+		return fmt.Errorf("prune cached cluster programs: %w", err)
+	}
+	used := make(map[string]time.Time, len(paths))
+	for _, p := range paths {
+		info, err := os.Stat(p)
+		if err != nil {
+			return fmt.Errorf("prune cached cluster programs: %w", err)
+		}
+		used[p] = info.ModTime()
+	}
+	slices.SortFunc(paths, func(a, b string) int { return cmp.Or(used[b].Compare(used[a]), strings.Compare(a, b)) })
+	for _, p := range paths[min(len(paths), keepBinaries):] {
+		if err := os.Remove(p); err != nil {
+			return fmt.Errorf("prune cached cluster programs: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// options are the command line's. Zero ports mean: the one used before in this data directory, else a free one.
+type options struct {
+	dataDir       string
+	port          int
+	etcdPort      int
+	eventTTL      time.Duration
+	logLevel      int
+	apiServerArgs []string
+}
+
+// parseOptions reads the command line without the program's name. It returns flag.ErrHelp after printing the usage where
+// that was asked for.
+func parseOptions(args []string) (options, error) {
+	var o options
+	fs := flag.NewFlagSet("cluster", flag.ContinueOnError)
+	fs.StringVar(&o.dataDir, "data-dir", "", "`directory` of etcd's data, the certificates, keys and kubeconfig; made if absent, used again if not (required)")
+	fs.IntVar(&o.port, "port", 0, "the API server's `port` on 127.0.0.1; 0 means the one used before in this data directory, else a free one")
+	fs.IntVar(&o.etcdPort, "etcd-port", 0, "etcd's client `port` on 127.0.0.1; 0 as above")
+	fs.DurationVar(&o.eventTTL, "event-ttl", time.Hour, "how long Event objects live")
+	fs.IntVar(&o.logLevel, "log-level", 0, "klog `verbosity` of cluster.log in the data directory")
+	fs.Func("apiserver-arg", "a further kube-apiserver `flag`, as in --apiserver-arg=--watch-cache=false; repeatable, wins over this program's own", func(v string) error {
+		if !strings.HasPrefix(v, "--") {
+			return errors.New("want --name=value")
+		}
+		o.apiServerArgs = append(o.apiServerArgs, v)
+		return nil
+	})
+	if err := fs.Parse(args); err != nil {
+		return o, err
+	}
+	if fs.NArg() > 0 {
+		return o, fmt.Errorf("unexpected argument %q: everything is a flag", fs.Arg(0))
+	}
+	if o.dataDir == "" {
+		return o, errors.New("--data-dir is required: name a directory for etcd's data and the certificates")
+	}
+	if o.logLevel < 0 {
+		return o, fmt.Errorf("--log-level=%d: want 0 or more", o.logLevel)
+	}
+	abs, err := filepath.Abs(o.dataDir)
+	if err != nil {
+		return o, fmt.Errorf("--data-dir: %w", err)
+	}
+	o.dataDir = abs
+	return o, nil
+}
