@@ -58,6 +58,9 @@ type Lane struct {
 	metrics    *Metrics
 	onDelivery func([]event.Record)
 	status     laneStatus
+	// collect reads a collection until ctx ends; tests have others than the API
+	// server's.
+	collect func(ctx context.Context, m *member)
 
 	targets chan targets
 	in      chan parcel
@@ -87,8 +90,9 @@ type member struct {
 	position    event.Position // tentative: enqueued, not yet committed
 	stated      event.Position // the last one that a record carries
 	list        *listing       // nil unless a list is under way
-	reset       string         // the run of the reset it has to begin with
+	reset       string         // the run of the reset it is in; "": none
 	resetDetail string
+	declared    bool // the bus was told of the reset: what comes now only fills up
 	stop        context.CancelFunc
 	done        chan struct{}
 }
@@ -117,7 +121,7 @@ type targets struct {
 
 // NewLane returns a lane that is not yet running.
 func NewLane(o LaneOptions) *Lane {
-	return &Lane{
+	l := &Lane{
 		id: o.Identity, sink: o.Sink, store: o.Store, shape: o.Shape, client: o.Client, lists: o.Lists,
 		linger: o.Linger, onDelivery: o.Delivered, log: o.Log.With(zap.String("sink", o.Identity.Sink)), metrics: o.Metrics,
 		targets: make(chan targets),
@@ -128,6 +132,8 @@ func NewLane(o LaneOptions) *Lane {
 		moved:   map[string]event.Position{},
 		written: make(chan result, 1),
 	}
+	l.collect = l.readCluster
+	return l
 }
 
 func newBudget() *semaphore.Weighted { return semaphore.NewWeighted(frameBudget) }
@@ -179,7 +185,7 @@ func (l *Lane) Run(ctx, stop context.Context) (err error) {
 		m.stop, m.done = cancel, make(chan struct{})
 		running.Go(func() {
 			defer close(m.done)
-			l.runMember(runCtx, m)
+			l.collect(runCtx, m)
 		})
 	}
 	stopping := stop.Done()
@@ -287,16 +293,12 @@ func (h laneHandler) Handle(ctx context.Context, s source.Signal) error {
 	}
 }
 
-func (l *Lane) runMember(ctx context.Context, m *member) {
+func (l *Lane) readCluster(ctx context.Context, m *member) {
 	c := source.NewCollection(source.Options{
 		Client: l.client, Target: m.target, Handler: laneHandler{l, m}, Lists: l.lists,
 		OnState: func(s source.State) { l.stateChanged(m, s) },
 	})
-	from := m.position
-	if m.reset != "" {
-		from = event.Position{Epoch: from.Epoch}
-	}
-	_ = c.Run(ctx, from) // it ends only with ctx, or with Handle, which ends only with ctx
+	_ = c.Run(ctx, m.position) // it ends only with ctx, or with Handle, which ends only with ctx
 }
 
 // join makes targets members and starts them.
@@ -316,8 +318,10 @@ func (l *Lane) join(ctx context.Context, t targets, start func(*member)) error {
 				return fmt.Errorf("collection %s: %w", id, err)
 			}
 			m.stated = m.position
-		} else if l.resetRun != "" {
+		}
+		if l.resetRun != "" && !m.position.Resumable() {
 			m.reset, m.resetDetail = l.resetRun, "the bus and the checkpoint no longer agree"
+			m.declared = stored != nil
 		}
 		l.members[id] = m
 		l.status.add(m, l.metrics, l.id.Sink)

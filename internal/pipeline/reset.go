@@ -141,7 +141,7 @@ func (l *Lane) reset(ctx context.Context, why string, start func(*member)) error
 	}
 	for _, m := range l.members {
 		m.position, m.stated, m.list = event.Position{}, event.Position{}, nil
-		m.reset, m.resetDetail = l.resetRun, why
+		m.reset, m.resetDetail, m.declared = l.resetRun, why, false
 		start(m)
 	}
 	return nil

@@ -2,6 +2,7 @@ package source
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 
 	"github.com/cespare/xxhash/v2"
@@ -236,4 +237,19 @@ func (o *Object) restoreGVK(apiVersion, kind string) {
 	o.managedFields = o.managedFields.shift(len(head) - 1 - cut)
 	o.gvk = [2]span{{1, len(head)}, {}}
 	o.APIVersion, o.Kind = apiVersion, kind
+}
+
+// ParseObject finds the fields of one Kubernetes object's JSON, which must have
+// apiVersion and kind.
+func ParseObject(raw []byte) (Object, error) {
+	var s scanner
+	s.reset(raw)
+	o, err := s.object()
+	if err == nil && (o.APIVersion == "" || o.Kind == "") {
+		err = errors.New("it has no apiVersion or no kind")
+	}
+	if err != nil {
+		return Object{}, fmt.Errorf("parse object: %w", err)
+	}
+	return o, nil
 }

@@ -1,0 +1,453 @@
+package pipeline
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+	"pgregory.net/rapid"
+
+	"github.com/kubebridge/kubebridge/pkg/checkpoint"
+	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/sink"
+	"github.com/kubebridge/kubebridge/pkg/source"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// change is one entry of the model cluster's history.
+type change struct {
+	rv   int
+	kind source.SignalKind
+	name string
+	uid  string
+}
+
+// cluster is a model of one collection's history, which a lane reads as
+// pkg/source would hand it over.
+type cluster struct {
+	mu        sync.Mutex
+	history   []change
+	compacted int // watches from below it are gone
+	alive     map[string]change
+	grown     chan struct{}
+}
+
+func newCluster() *cluster {
+	return &cluster{alive: map[string]change{}, grown: make(chan struct{})}
+}
+
+func (c *cluster) do(kind source.SignalKind, name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ch := change{rv: len(c.history) + 1, kind: kind, name: name, uid: c.alive[name].uid}
+	if kind == source.Added {
+		ch.uid = fmt.Sprintf("uid-%s-%d", name, ch.rv)
+	}
+	if kind == source.Deleted {
+		delete(c.alive, name)
+	} else {
+		c.alive[name] = ch
+	}
+	c.history = append(c.history, ch)
+	close(c.grown)
+	c.grown = make(chan struct{})
+}
+
+func (c *cluster) compact() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.compacted = len(c.history)
+}
+
+// otherReplica lets watches begin anywhere again: behind a load balancer another
+// API server may still serve what the first had forgotten.
+func (c *cluster) otherReplica() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.compacted = 0
+}
+
+func objectOf(ch change) *source.Object {
+	o, err := source.ParseObject(fmt.Appendf(nil,
+		`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q,"namespace":"n","uid":%q,"resourceVersion":"%d"}}`, ch.name, ch.uid, ch.rv))
+	if err != nil {
+		panic(err)
+	}
+	return &o
+}
+
+// read plays pkg/source for one member until ctx ends.
+func (c *cluster) read(ctx context.Context, h source.Handler, from event.Position) {
+	send := func(s source.Signal) bool { return h.Handle(ctx, s) == nil }
+	at, _ := strconv.Atoi(from.RV)
+	void, reason := !from.Resumable(), source.ReasonSnapshot
+	if from.Void {
+		reason = source.ReasonInterrupted
+	}
+	for {
+		c.mu.Lock()
+		if !void && at < c.compacted {
+			void, reason = true, source.ReasonExpired
+		}
+		listed := slices.SortedFunc(maps.Values(c.alive), func(a, b change) int { return a.rv - b.rv })
+		rv, grown := len(c.history), c.grown
+		news := slices.Clone(c.history[min(at, rv):])
+		c.mu.Unlock()
+		if void {
+			from := ""
+			if at > 0 {
+				from = strconv.Itoa(at)
+			}
+			if !send(source.Signal{Kind: source.ListBegun, RV: from, Reason: reason}) {
+				return
+			}
+			for _, ch := range listed {
+				if !send(source.Signal{Kind: source.Listed, Object: objectOf(ch)}) {
+					return
+				}
+			}
+			at, void = rv, false
+			if !send(source.Signal{Kind: source.ListEnded, RV: strconv.Itoa(rv), Resume: strconv.Itoa(rv)}) {
+				return
+			}
+			continue
+		}
+		for _, ch := range news {
+			if !send(source.Signal{Kind: ch.kind, Object: objectOf(ch), Resume: strconv.Itoa(ch.rv - 1)}) {
+				return
+			}
+			at = ch.rv
+		}
+		select {
+		case <-grown:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// bus is a durable log that can be made to fail around a write.
+type bus struct {
+	mu      sync.Mutex
+	records []event.Record
+	// crashAfter counts down writes; the one that reaches zero becomes durable and
+	// its acknowledgement never arrives.
+	crashAfter int
+	crashed    chan struct{}
+	lost       bool // Tail and Write report ErrReset once
+}
+
+var errNoAck = errors.New("no acknowledgement")
+
+func (b *bus) Open(context.Context, []byte) error { return nil }
+func (b *bus) Close() error                       { return nil }
+
+func (b *bus) Write(ctx context.Context, batch *event.Batch) ([]byte, error) {
+	b.mu.Lock()
+	b.records = append(b.records, batch.Records...)
+	b.crashAfter--
+	crash := b.crashAfter == 0
+	mark := strconv.Itoa(len(b.records))
+	b.mu.Unlock()
+	if crash {
+		close(b.crashed)
+		<-ctx.Done()
+		return nil, errNoAck
+	}
+	return []byte(mark), nil
+}
+
+// logBus is a bus that can be read back.
+type logBus struct{ *bus }
+
+func (b logBus) Tail(_ context.Context, from []byte, fn func([]event.KV, []byte) error) error {
+	n, _ := strconv.Atoi(string(from))
+	if b.lost {
+		b.lost = false
+		return fmt.Errorf("%w: the test says so", sink.ErrReset)
+	}
+	for i, r := range b.records[n:] {
+		if err := fn(r.State, []byte(strconv.Itoa(n+i+1))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// life runs a lane over the cluster until stop returns or the bus "crashes",
+// which is kill -9 between bus and checkpoint.
+func life(t rapidOrT, c *cluster, s sink.Sink, crashed <-chan struct{}, store checkpoint.Store, until func() bool) {
+	lane := NewLane(LaneOptions{
+		Identity: event.Identity{Bridge: "b", Cluster: "c", ClusterUID: "u", Sink: "s"},
+		Sink:     s, Store: store, Shape: Shape{Encoder: event.Encoder{Cluster: "c", ClusterUID: "u"}},
+		Log: zap.NewNop(), Metrics: NewMetrics(prometheus.NewRegistry()),
+	})
+	lane.collect = func(ctx context.Context, m *member) { c.read(ctx, laneHandler{lane, m}, m.position) }
+	hard, kill := context.WithCancel(context.Background())
+	stop, finish := context.WithCancel(hard)
+	done := make(chan error, 1)
+	go func() { done <- lane.Run(hard, stop) }()
+	target := source.Target{
+		Collection: event.Collection{Resource: "configmaps"},
+		Resource:   source.Resource{Version: "v1", Name: "configmaps", Kind: "ConfigMap", Namespaced: true},
+	}
+	if err := lane.Add(hard, []source.Target{target}, true); err != nil {
+		t.Fatalf("add: %v", err)
+	}
+	deadline := time.After(20 * time.Second)
+	for ended := false; !ended; {
+		select {
+		case <-crashed:
+			kill()
+			<-done
+			ended = true
+		case err := <-done:
+			t.Fatalf("the lane ended by itself: %v", err)
+		case <-deadline:
+			t.Fatalf("the bus never came to hold what the cluster has")
+		case <-time.After(time.Millisecond):
+			if until() {
+				finish()
+				if err := <-done; err != nil {
+					t.Fatalf("stop: %v", err)
+				}
+				ended = true
+			}
+		}
+	}
+	kill()
+	finish()
+}
+
+type rapidOrT interface{ Fatalf(string, ...any) }
+
+// view is what a consumer makes of the bus: per uid, ignore what is not newer.
+type view struct {
+	alive   map[string]string // uid → name
+	last    map[string]int    // uid → highest resourceVersion
+	ids     map[string]int    // id → times seen
+	synced  bool
+	inOrder bool
+	repeats int
+}
+
+func consume(t rapidOrT, records []event.Record) view {
+	v := view{alive: map[string]string{}, last: map[string]int{}, ids: map[string]int{}, inOrder: true}
+	for _, r := range records {
+		var ce struct {
+			ID, Type, UID, Name string
+			ResourceVersion     string `json:"resourceversion"`
+			Data                struct {
+				Reset bool `json:"reset"`
+			} `json:"data"`
+		}
+		if err := json.Unmarshal(r.Value, &ce); err != nil {
+			t.Fatalf("record %s: %v", r.Value, err)
+		}
+		if v.ids[ce.ID]++; v.ids[ce.ID] > 1 {
+			v.repeats++
+		}
+		rv, _ := strconv.Atoi(ce.ResourceVersion)
+		switch ce.Type {
+		case event.Gap.CloudEvent():
+			v.synced = false
+			if ce.Data.Reset {
+				v.alive, v.last = map[string]string{}, map[string]int{}
+			}
+		case event.Synced.CloudEvent():
+			v.synced = true
+		case event.Deleted.CloudEvent():
+			delete(v.alive, ce.UID)
+			v.last[ce.UID] = max(v.last[ce.UID], rv)
+		default:
+			if rv <= v.last[ce.UID] {
+				if v.ids[ce.ID] == 1 {
+					v.inOrder = false
+				}
+				continue
+			}
+			v.last[ce.UID] = rv
+			v.alive[ce.UID] = ce.Name
+		}
+	}
+	return v
+}
+
+func (c *cluster) same(v view) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !v.synced || len(v.alive) != len(c.alive) {
+		return false
+	}
+	for name, ch := range c.alive {
+		if v.alive[ch.uid] != name || v.last[ch.uid] != ch.rv {
+			return false
+		}
+	}
+	return true
+}
+
+// TestCrashesLoseNothing lets a lane be killed between bus and checkpoint again
+// and again, with objects changing, vanishing and coming back under their names
+// and the history being compacted in between. Consumers must end with the
+// cluster's state (a ghost or a loss would show), see each object in order, and,
+// where the bus can be read back, nothing twice.
+func TestCrashesLoseNothing(t *testing.T) {
+	for _, kind := range []string{"plain", "log"} {
+		t.Run(kind, func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) {
+				c, b := newCluster(), &bus{}
+				store, err := file.OpenMem(event.Identity{Bridge: "b", Cluster: "c", ClusterUID: "u", Sink: "s"})
+				if err != nil {
+					t.Fatalf("open: %v", err)
+				}
+				defer func() {
+					if err := store.Close(); err != nil {
+						t.Fatalf("close: %v", err)
+					}
+				}()
+				lives := rapid.IntRange(1, 5).Draw(t, "lives")
+				for i := range lives {
+					for range rapid.IntRange(0, 12).Draw(t, "changes") {
+						mutate(t, c)
+					}
+					switch rapid.IntRange(0, 2).Draw(t, "history") {
+					case 0:
+						c.compact()
+					case 1:
+						c.otherReplica()
+					}
+					b.crashed = make(chan struct{})
+					b.crashAfter = 0
+					if i < lives-1 {
+						b.crashAfter = rapid.IntRange(1, 4).Draw(t, "crash after")
+					}
+					live := rapid.IntRange(0, 6).Draw(t, "live changes")
+					var s sink.Sink = b
+					if kind == "log" {
+						s = logBus{b}
+					}
+					life(t, c, s, b.crashed, store, func() bool {
+						if live > 0 {
+							live--
+							mutate(t, c)
+							return false
+						}
+						b.mu.Lock()
+						v := consume(t, b.records)
+						b.mu.Unlock()
+						return c.same(v)
+					})
+				}
+				v := consume(t, b.records)
+				if !v.inOrder {
+					t.Fatalf("an object went back in time:\n%s", dump(b.records))
+				}
+				if kind == "log" && v.repeats > gapsRepeated(v) {
+					t.Fatalf("%d events came twice:\n%s", v.repeats, dump(b.records))
+				}
+				if left := leftIntents(t, store); left > 0 {
+					t.Fatalf("%d intents were left behind:\n%s", left, dump(b.records))
+				}
+			})
+		})
+	}
+}
+
+// TestLostBusIsDeclared lets the bus forget what it had acknowledged: consumers
+// are told to drop their copy and get everything present again, also when the
+// bridge is killed in the middle of telling them.
+func TestLostBusIsDeclared(t *testing.T) {
+	c, b := newCluster(), &bus{}
+	store, err := file.OpenMem(event.Identity{Bridge: "b", Cluster: "c", ClusterUID: "u", Sink: "s"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	for _, name := range []string{"a", "b", "c"} {
+		c.do(source.Added, name)
+	}
+	inStep := func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return c.same(consume(t, b.records))
+	}
+	life(t, c, logBus{b}, nil, store, inStep)
+	c.do(source.Deleted, "a") // and the bus loses everything
+	b.records, b.lost = nil, true
+	b.crashed, b.crashAfter = make(chan struct{}), 1
+	life(t, c, logBus{b}, b.crashed, store, func() bool { return false })
+	c.do(source.Deleted, "b")
+	life(t, c, logBus{b}, nil, store, inStep)
+	v := consume(t, b.records)
+	first := b.records[0].Event
+	if first.Type != event.Gap || !first.Report.Reset {
+		t.Errorf("the first thing said is %s, not a gap with reset", b.records[0].ID)
+	}
+	for id := range v.ids {
+		if strings.HasSuffix(id, ":added") {
+			t.Errorf("%s: after a reset an object is present, not added", id)
+		}
+	}
+	if reset, err := store.Get(checkpoint.ResetKey()); err != nil || reset != nil {
+		t.Errorf("the reset is not over: %q, %v", reset, err)
+	}
+}
+
+// gapsRepeated counts the repetitions of gap events: a list that was interrupted
+// at one position opens the same gap again.
+func gapsRepeated(v view) int {
+	n := 0
+	for id, times := range v.ids {
+		if times > 1 && id[len(id)-3:] == "gap" {
+			n += times - 1
+		}
+	}
+	return n
+}
+
+func leftIntents(t rapidOrT, s checkpoint.Store) (n int) {
+	if err := s.Scan(checkpoint.IntentPrefix("", ""), func(_, _ []byte) error { n++; return nil }); err != nil {
+		t.Fatalf("scan: %v", err)
+	}
+	return n
+}
+
+func dump(records []event.Record) (s string) {
+	for _, r := range records {
+		s += r.ID + "\n"
+	}
+	return s
+}
+
+func mutate(t *rapid.T, c *cluster) {
+	name := rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(t, "name")
+	c.mu.Lock()
+	_, alive := c.alive[name]
+	c.mu.Unlock()
+	switch {
+	case !alive:
+		c.do(source.Added, name)
+	case rapid.Bool().Draw(t, "delete"):
+		c.do(source.Deleted, name)
+	default:
+		c.do(source.Modified, name)
+	}
+}
