@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"reflect"
 	"regexp"
@@ -64,8 +63,11 @@ func parse(path string, text []byte, flags *pflag.FlagSet, env func(string) (str
 	if err != nil {
 		return nil, Errors{at(path, err)}
 	}
+	if len(file.Docs) == 0 || file.Docs[0].Body == nil {
+		return nil, Errors{path + ": the file is empty: it needs at least cluster, resources and sinks"}
+	}
 	err = yaml.NewDecoder(bytes.NewReader(text), yaml.Strict()).Decode(c)
-	if err != nil && !errors.Is(err, io.EOF) {
+	if err != nil {
 		return nil, Errors{at(path, err)}
 	}
 	if err := override(c, flags, env); err != nil {
@@ -133,7 +135,7 @@ func at(path string, err error) string {
 	return fmt.Sprintf("%s:%d:%d: %s", path, t.Position.Line, t.Position.Column, message)
 }
 
-var mismatch = regexp.MustCompile(`^cannot unmarshal (\S+) into Go (?:struct field|value) (?:(\S+) )?of type (\S+)$`)
+var mismatch = regexp.MustCompile(`^cannot unmarshal (.+) into Go (?:struct field|value) (?:\S+ )?of type (.+)$`)
 
 // typeMismatch says in the file's words what the parser says in Go's.
 func typeMismatch(message string) string {
@@ -142,8 +144,8 @@ func typeMismatch(message string) string {
 		return message
 	}
 	words := map[string]string{
-		"string": "text", "int": "a number", "int64": "a number", "uint64": "a number", "bool": "true or false",
-		"[]interface": "a list", "map": "a map", "time.Duration": "a duration such as 20s",
+		"string": "text", "int": "a number", "int64": "a number", "uint64": "a number", "float64": "a number",
+		"bool": "true or false", "time.Duration": "a duration such as 20s",
 	}
 	word := func(t string) string {
 		if w, ok := words[t]; ok {
@@ -152,12 +154,12 @@ func typeMismatch(message string) string {
 		switch {
 		case strings.HasPrefix(t, "[]"):
 			return "a list"
-		case strings.Contains(t, "."):
+		case strings.HasPrefix(t, "map["), strings.Contains(t, "."):
 			return "a map"
 		}
 		return t
 	}
-	return fmt.Sprintf("expected %s, found %s", word(m[3]), word(m[1]))
+	return fmt.Sprintf("expected %s, found %s", word(m[2]), word(m[1]))
 }
 
 // suggest names the known key nearest to a misspelt one.

@@ -1,0 +1,132 @@
+package config
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+var update = flag.Bool("update", false, "rewrite the expected messages of the bad configurations")
+
+func testEnv(name string) (string, bool) {
+	if name == "TEST_PASSWORD" {
+		return "from-the-environment", true
+	}
+	return "", false
+}
+
+// TestBadConfigurations pins what a user is told of each mistake: where, what,
+// and what to do, one line each. The messages stand in files beside the
+// configurations.
+func TestBadConfigurations(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.bad.yaml")
+	if err != nil || len(files) < 20 {
+		t.Fatalf("found %d bad configurations: %v", len(files), err)
+	}
+	for _, path := range files {
+		t.Run(filepath.Base(path), func(t *testing.T) {
+			text, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = parse(filepath.Base(path), text, nil, testEnv)
+			if err == nil {
+				t.Fatal("it was taken")
+			}
+			want := strings.TrimSuffix(path, ".yaml") + ".want"
+			if *update {
+				if err := os.WriteFile(want, []byte(err.Error()+"\n"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			expected, readErr := os.ReadFile(want)
+			if readErr != nil {
+				t.Fatal(readErr)
+			}
+			if got := err.Error() + "\n"; got != string(expected) {
+				t.Errorf("got:\n%swant:\n%s", got, expected)
+			}
+			if strings.Contains(err.Error(), "hunter2") {
+				t.Error("a secret is printed")
+			}
+		})
+	}
+}
+
+func TestGoodConfigurations(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.good.yaml")
+	if err != nil || len(files) < 2 {
+		t.Fatalf("found %d good configurations: %v", len(files), err)
+	}
+	shipped, err := filepath.Glob("../../configs/*.yaml")
+	if err != nil || len(shipped) < 3 {
+		t.Fatalf("found %d shipped configurations: %v", len(shipped), err)
+	}
+	for _, path := range append(files, shipped...) {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := parse(path, text, nil, testEnv); err != nil {
+			t.Errorf("%v", err)
+		}
+	}
+}
+
+func TestWhatTheFileSays(t *testing.T) {
+	text, err := os.ReadFile("testdata/full.good.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := parse("full", text, nil, testEnv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := c.Sinks[0].Kafka.SASL.Password; got != "from-the-environment" {
+		t.Errorf("password is %q", got)
+	}
+	if got := c.Resources[2].Name(); got != "jobs.v1.batch" {
+		t.Errorf("the long form of a GVR is %q", got)
+	}
+	if got := c.ResourcesOf(&c.Sinks[1]); len(got) != 1 || got[0].Resource != "pods" {
+		t.Errorf("a sink's share is %v", got)
+	}
+	if got := c.ResourcesOf(&c.Sinks[0]); len(got) != len(c.Resources) {
+		t.Errorf("a sink without a share has %d resources", len(got))
+	}
+	if c.Shutdown.Timeout != time.Minute || c.Sinks[0].Linger != 5*time.Millisecond {
+		t.Errorf("durations are %v and %v", c.Shutdown.Timeout, c.Sinks[0].Linger)
+	}
+}
+
+// TestPrecedence: flags win over the environment, which wins over the file,
+// which wins over defaults.
+func TestPrecedence(t *testing.T) {
+	text := []byte("cluster: file\nresources: [pods]\nsinks: [{name: a, stdout: {}}]\ncheckpoint: {file: {path: /file}}\nlog: {level: error}\n")
+	env := func(name string) (string, bool) {
+		v, ok := map[string]string{"KUBEBRIDGE_CLUSTER": "env", "KUBEBRIDGE_LOG_LEVEL": "warn"}[name]
+		return v, ok
+	}
+	flags := pflag.NewFlagSet("test", pflag.ContinueOnError)
+	AddFlags(flags)
+	if err := flags.Parse([]string{"--log-level=debug"}); err != nil {
+		t.Fatal(err)
+	}
+	c, err := parse("file", text, flags, env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := []string{c.Name, c.Checkpoint.File.Path, c.Cluster, c.Log.Level}
+	want := []string{"kubebridge", "/file", "env", "debug"}
+	for i := range want {
+		if got[i] != want[i] {
+			t.Errorf("got %v, want %v (default, file, environment, flag)", got, want)
+			break
+		}
+	}
+}
