@@ -65,7 +65,7 @@ func checkCluster(ctx context.Context, c *config.Config) error {
 				continue
 			}
 			seen[r.Name()] = true
-			if _, err := client.Resolve(r.Name()); err != nil {
+			if _, err := client.Resolve(ctx, r.Name()); err != nil {
 				all = append(all, err)
 			}
 		}

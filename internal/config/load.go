@@ -129,7 +129,7 @@ func at(path string, err error) string {
 	if name, found := strings.CutPrefix(message, "unknown field "); found {
 		name = strings.Trim(name, `"`)
 		message = fmt.Sprintf("unknown key %q%s", name, suggest(name))
-	} else if strings.HasPrefix(message, "cannot unmarshal") {
+	} else {
 		message = typeMismatch(message)
 	}
 	return fmt.Sprintf("%s:%d:%d: %s", path, t.Position.Line, t.Position.Column, message)
@@ -137,8 +137,18 @@ func at(path string, err error) string {
 
 var mismatch = regexp.MustCompile(`^cannot unmarshal (.+) into Go (?:struct field|value) (?:\S+ )?of type (.+)$`)
 
+var notThat = regexp.MustCompile(`^(\w+) was used where (\w+) is expected$`)
+
+var yamlWords = map[string]string{
+	"string": "text", "int": "a number", "float": "a number", "bool": "true or false", "sequence": "a list",
+	"mapping": "a map", "null": "nothing", "tag": "a tag", "anchor": "an anchor", "alias": "an alias",
+}
+
 // typeMismatch says in the file's words what the parser says in Go's.
 func typeMismatch(message string) string {
+	if m := notThat.FindStringSubmatch(message); m != nil {
+		return fmt.Sprintf("expected %s, found %s", yamlWords[m[2]], yamlWords[m[1]])
+	}
 	m := mismatch.FindStringSubmatch(message)
 	if m == nil {
 		return message

@@ -219,7 +219,7 @@ func (b *Bridge) resolve(ctx context.Context, lane *Lane, specs []ResourceSpec) 
 		var missing []ResourceSpec
 		var found []source.Target
 		for _, spec := range specs {
-			resource, err := b.o.Client.Resolve(spec.Name)
+			resource, err := b.o.Client.Resolve(ctx, spec.Name)
 			if err != nil {
 				if ctx.Err() != nil {
 					return nil

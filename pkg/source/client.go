@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,6 +29,11 @@ type Client struct {
 	discovery discovery.CachedDiscoveryInterface
 	mapper    *restmapper.DeferredDiscoveryRESTMapper
 	transport *http.Transport
+
+	// Discovery knows no contexts all the way down: one look-up at a time lends it
+	// its own.
+	resolving sync.Mutex
+	resolve   context.Context
 }
 
 // NewClient returns a client for the server that cfg names. It does not connect.
@@ -57,18 +63,20 @@ func NewClient(cfg *rest.Config) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("set up a client for %s: %w", cfg.Host, err)
 	}
-	dc, err := discovery.NewDiscoveryClientForConfigAndClient(cfg, &http.Client{Transport: wrapped, Timeout: 30 * time.Second})
+	c := &Client{rest: rc, transport: base, resolve: context.Background()}
+	lent := roundTripper(func(r *http.Request) (*http.Response, error) { return wrapped.RoundTrip(r.WithContext(c.resolve)) })
+	dc, err := discovery.NewDiscoveryClientForConfigAndClient(cfg, &http.Client{Transport: lent})
 	if err != nil {
 		return nil, fmt.Errorf("set up discovery for %s: %w", cfg.Host, err)
 	}
-	cached := memory.NewMemCacheClient(dc)
-	return &Client{
-		rest:      rc,
-		discovery: cached,
-		mapper:    restmapper.NewDeferredDiscoveryRESTMapper(cached),
-		transport: base,
-	}, nil
+	c.discovery = memory.NewMemCacheClient(dc)
+	c.mapper = restmapper.NewDeferredDiscoveryRESTMapper(c.discovery)
+	return c, nil
 }
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 func newTransport(cfg *rest.Config) (*http.Transport, error) {
 	tc, err := cfg.TransportConfig()

@@ -1,10 +1,12 @@
 package source
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -19,6 +21,9 @@ var ErrNoResource = errors.New("the server has no such resource")
 
 // ErrNotWatchable is returned for a resource that cannot be listed and watched.
 var ErrNotWatchable = errors.New("the resource cannot be listed and watched")
+
+// resolveTimeout bounds one look-up, all discovery requests together.
+const resolveTimeout = 30 * time.Second
 
 // Resource is a resource as the server serves it.
 type Resource struct {
@@ -42,7 +47,12 @@ func (r Resource) String() string {
 // Resolve finds what name means, as kubectl would: "pods", "po",
 // "deployments.apps", "deployments.v1.apps". Errors wrap [ErrNoResource],
 // [ErrNotWatchable], or tell why the server could not be asked.
-func (c *Client) Resolve(name string) (Resource, error) {
+func (c *Client) Resolve(ctx context.Context, name string) (Resource, error) {
+	c.resolving.Lock()
+	defer c.resolving.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
+	defer cancel()
+	c.resolve = ctx
 	gvr, err := c.resourceFor(name)
 	if meta.IsNoMatchError(err) {
 		c.mapper.Reset() // it may have been installed since
