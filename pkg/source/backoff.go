@@ -3,6 +3,8 @@ package source
 import (
 	"context"
 	"errors"
+	"io"
+	"net/url"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -47,6 +49,21 @@ func asStatus(err error) (apierrors.APIStatus, bool) {
 	ok := errors.As(err, &s)
 	return s, ok
 }
+
+// plainCause leaves out the URL, whose random timeout would make every failure
+// of a series look new.
+func plainCause(err error) error {
+	var u *url.Error
+	if errors.As(err, &u) {
+		return u.Err
+	}
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return errBroken
+	}
+	return err
+}
+
+var errBroken = errors.New("the connection broke")
 
 // handlerError ends a collection: it came from the handler, not from the server.
 type handlerError struct{ error }

@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
 
 	"golang.org/x/sync/semaphore"
@@ -224,10 +223,7 @@ func (c *Collection) watchError(at *cursor, err error) error {
 	if isExpired(err) {
 		return fmt.Errorf("%w: %s: %w", errExpired, at.resume, err)
 	}
-	if s, ok := asStatus(err); ok && apierrors.IsForbidden(err) {
-		return fmt.Errorf("watch: forbidden: %s", s.Status().Message)
-	}
-	return fmt.Errorf("watch: %w", err)
+	return fmt.Errorf("watch: %w", plainCause(err))
 }
 
 // request is the part that list and watch share.

@@ -4,10 +4,9 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/http"
 	"strconv"
 	"time"
-
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
 const (
@@ -75,7 +74,7 @@ func (c *Collection) page(ctx context.Context, scan *scanner, token string, limi
 
 func retryPage(err error) bool {
 	switch code := statusCode(err); {
-	case code == 0, code == 429, code >= 500:
+	case code == 0, code == http.StatusTooManyRequests, code >= http.StatusInternalServerError:
 		return true
 	default:
 		return false
@@ -91,12 +90,12 @@ func (c *Collection) fetchPage(ctx context.Context, scan *scanner, token string,
 	}
 	body, err := req.Stream(ctx)
 	if err != nil {
-		return page{}, fmt.Errorf("list: %w", err)
+		return page{}, fmt.Errorf("list: %w", plainCause(err))
 	}
 	defer body.Close()
 	raw, err := io.ReadAll(body)
 	if err != nil {
-		return page{}, fmt.Errorf("list: read: %w", err)
+		return page{}, fmt.Errorf("list: read: %w", plainCause(err))
 	}
 	p, err := scan.parsePage(raw, c.target.Resource)
 	if err != nil {
@@ -115,5 +114,5 @@ func statusCode(err error) int {
 }
 
 func isExpired(err error) bool {
-	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || statusCode(err) == 410
+	return statusCode(err) == http.StatusGone
 }

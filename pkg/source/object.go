@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/go-json-experiment/json/jsontext"
@@ -118,13 +119,18 @@ func (s *scanner) members(f func(name string, start int) error) error {
 	return err
 }
 
-// memberSpan is the span of the member that began at start and has just been read.
-func (s *scanner) memberSpan(start int) span {
+// memberSpan is the span of the member that began at start and has just been
+// read. It takes the comma in front, or the one behind where it is the first, or
+// where the members in front of it, taken out too, left none.
+func (s *scanner) memberSpan(start int, takenOut ...span) span {
 	end := s.offset()
 	if start < len(s.text) && s.text[start] == ',' {
-		return span{start, end}
+		if !slices.ContainsFunc(takenOut, func(t span) bool { return t.end == start+1 }) {
+			return span{start, end}
+		}
+		start++
 	}
-	for i := end; i < len(s.text); i++ { // the first member: take the comma behind it
+	for i := end; i < len(s.text); i++ {
 		switch s.text[i] {
 		case ' ', '\t', '\r', '\n':
 			continue
@@ -168,10 +174,10 @@ func (s *scanner) object() (Object, error) {
 		switch name {
 		case "apiVersion":
 			err = s.str(&o.APIVersion)
-			o.gvk[0] = s.memberSpan(start)
+			o.gvk[0] = s.memberSpan(start, o.gvk[1])
 		case "kind":
 			err = s.str(&o.Kind)
-			o.gvk[1] = s.memberSpan(start)
+			o.gvk[1] = s.memberSpan(start, o.gvk[0])
 		case "metadata":
 			err = s.metadata(&o)
 		default:
