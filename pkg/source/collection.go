@@ -82,7 +82,7 @@ const (
 	emptyCloseQuick = 2 * time.Second
 )
 
-var errExpired = errors.New("the server no longer has what followed the position")
+var errExpired = errors.New("no longer served")
 
 // Run lists and watches from position until ctx ends or the handler returns an
 // error, which Run then returns. A void position, or one that the server has
@@ -154,7 +154,7 @@ func (c *Collection) watch(ctx context.Context, at *cursor, retry *backoff) erro
 		}
 		if empty++; empty >= emptyCloses {
 			if time.Since(since) < emptyCloseQuick {
-				return fmt.Errorf("%w: it ended %d watches from %s at once", errExpired, empty, at.resume)
+				return fmt.Errorf("resourceVersion %s is %w: %d watches from it ended at once", at.resume, errExpired, empty)
 			}
 			empty, since = 0, time.Now()
 		}
@@ -221,7 +221,7 @@ func (c *Collection) watchOnce(ctx context.Context, at *cursor, retry *backoff) 
 
 func (c *Collection) watchError(at *cursor, err error) error {
 	if isExpired(err) {
-		return fmt.Errorf("%w: %s: %w", errExpired, at.resume, err)
+		return fmt.Errorf("resourceVersion %s is %w: %w", at.resume, errExpired, err)
 	}
 	return fmt.Errorf("watch: %w", plainCause(err))
 }

@@ -102,7 +102,7 @@ func (c *Config) commitAndKill(t *testing.T, place string, from int) int {
 	if rand.IntN(4) == 0 {
 		defer time.AfterFunc(rand.N(50*time.Millisecond), killer).Stop()
 	}
-	last, rounds := from-1, rand.IntN(60)
+	last, rounds := from-1, rand.IntN(200)
 	for lines := bufio.NewScanner(out); lines.Scan(); {
 		n, err := strconv.Atoi(lines.Text())
 		if err != nil {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"strings"
 	"syscall"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -78,7 +79,7 @@ func classify(err error) error {
 	}
 	// A file that has gone is damage too.
 	if pebble.IsCorruptionError(err) || errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%w: %w", checkpoint.ErrCorrupt, err)
+		return fmt.Errorf("%w: %w", checkpoint.ErrCorrupt, firstLine{err})
 	}
 	return err
 }
@@ -90,5 +91,15 @@ func classifyOpen(err error) error {
 	if errors.As(err, &errno) {
 		return classify(err)
 	}
-	return fmt.Errorf("%w: %w", checkpoint.ErrCorrupt, err)
+	return fmt.Errorf("%w: %w", checkpoint.ErrCorrupt, firstLine{err})
 }
+
+// firstLine is an error without the details that pebble appends.
+type firstLine struct{ error }
+
+func (e firstLine) Error() string {
+	text, _, _ := strings.Cut(e.error.Error(), "\n")
+	return text
+}
+
+func (e firstLine) Unwrap() error { return e.error }

@@ -19,6 +19,11 @@ const (
 	dialTimeout   = 3 * time.Second
 	apiTimeout    = 5 * time.Second
 	reconnectWait = 500 * time.Millisecond
+	// writeTimeout bounds a write to a server that has stopped reading, which no
+	// context can end.
+	writeTimeout = 2 * time.Second
+	// pingInterval finds a dead connection within three of them.
+	pingInterval = 10 * time.Second
 )
 
 // conn is one connection, and the replies that come over it.
@@ -82,6 +87,8 @@ func (s *Sink) clientOptions() []nats.Option {
 		nats.Timeout(dialTimeout),
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(reconnectWait),
+		nats.FlusherTimeout(writeTimeout),
+		nats.PingInterval(pingInterval),
 		// What is published while there is no connection must fail: a buffer would
 		// let later messages overtake.
 		nats.ReconnectBufSize(-1),

@@ -1,13 +1,14 @@
 package nats
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -312,11 +313,13 @@ func TestRecordsThatCannotBeStored(t *testing.T) {
 	wantValues(t, b.read(t), "1/0 1/1")
 }
 
-// proxy passes bytes between the sink and the server; deaf cuts the server's answers off.
+// proxy passes bytes between the sink and the server. deaf ends a connection at the
+// server's next answer; while stalled is locked for writing nothing passes to the server.
 type proxy struct {
 	net.Listener
-	deaf atomic.Bool
-	done chan struct{}
+	deaf    atomic.Bool
+	stalled sync.RWMutex
+	done    chan struct{}
 }
 
 func startProxy(t *testing.T, to string) *proxy {
@@ -354,8 +357,20 @@ func (p *proxy) serve(down net.Conn, to string) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_, _ = io.Copy(up, down)
-		up.Close()
+		defer up.Close()
+		buf := make([]byte, 4096)
+		for {
+			n, err := down.Read(buf)
+			if err != nil {
+				return
+			}
+			p.stalled.RLock()
+			_, err = up.Write(buf[:n])
+			p.stalled.RUnlock()
+			if err != nil {
+				return
+			}
+		}
 	}()
 	buf := make([]byte, 4096)
 	for {
@@ -389,6 +404,39 @@ func TestAcknowledgementLost(t *testing.T) {
 		}
 	}
 	wantValues(t, b.read(t), "1/0 1/1 2/0 2/1 3/0 3/1 4/0 4/1")
+	_ = s.Close()
+}
+
+// A server that accepts bytes no longer, without closing, must not hold Write beyond
+// its context for long.
+func TestStalledServer(t *testing.T) {
+	b := startBus(t, nil)
+	p := startProxy(t, strings.TrimPrefix(b.url(), "nats://"))
+	s := newSink(t, Config{URL: "nats://" + p.Addr().String()})
+	mustOpen(t, s, nil)
+	mustWrite(t, s, records(1, 1))
+
+	batch := records(2, 40)
+	for i := range batch.Records {
+		batch.Records[i].Value = bytes.Repeat([]byte("x"), 500<<10)
+	}
+	p.stalled.Lock()
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	_, err := s.Write(ctx, batch)
+	took := time.Since(began)
+	p.stalled.Unlock()
+	wantPlain(t, err)
+	if took > 5*time.Second {
+		t.Errorf("Write took %v", took)
+	}
+	if _, err := retry(t, s, batch); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(b.read(t)); n != 41 {
+		t.Errorf("the bus holds %d records, want 41", n)
+	}
 	_ = s.Close()
 }
 

@@ -7,12 +7,13 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
-// settle finds out what became of the messages that were sent and not
-// acknowledged, by reading the stream after head.
-func (s *Sink) settle(ctx context.Context) error {
+// settle finds out how much of the rest of a batch is stored, by reading the stream
+// after head.
+func (s *Sink) settle(ctx context.Context, rest []event.Record) error {
 	handle, err := s.lookUp(ctx)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return s.reset(ctx, "it was deleted")
@@ -31,20 +32,24 @@ func (s *Sink) settle(ctx context.Context) error {
 	}
 	s.stream = now
 	if last := now.state.LastSeq; last > s.head {
-		if err := s.read(ctx, s.head+1, last, s.recognise); err != nil {
-			if errors.Is(err, errHole) {
-				return s.reset(ctx, err.Error())
+		err := s.read(ctx, s.head+1, last, func(m message) error {
+			if err := s.recognise(m, rest); err != nil {
+				return err
 			}
-			return err
+			rest = rest[1:]
+			return nil
+		})
+		if errors.Is(err, errHole) {
+			return s.reset(ctx, err.Error())
 		}
+		return err
 	}
-	s.sent = nil
 	return nil
 }
 
-// recognise moves the head over a message of ours; any other means that another
-// writer is at work.
-func (s *Sink) recognise(m message) error {
+// recognise moves the head over the first record of rest; any other message means
+// that another writer is at work.
+func (s *Sink) recognise(m message, rest []event.Record) error {
 	switch {
 	case m.term != s.token(s.term):
 		theirs := "no term"
@@ -53,11 +58,12 @@ func (s *Sink) recognise(m message) error {
 		}
 		s.fenced = fmt.Errorf("%w: message %d of stream %q carries %s, this writer's is %s", sink.ErrFenced, m.seq, s.name, theirs, s.token(s.term))
 		return s.fenced
-	case len(s.sent) == 0 || m.id != s.sent[0]:
+	case len(rest) == 0 || m.id != percentEncode(rest[0].ID):
 		s.fenced = fmt.Errorf("%w: message %d of stream %q is %q, which this writer did not send there", sink.ErrFenced, m.seq, s.name, m.id)
 		return s.fenced
 	}
-	s.advance(1)
+	s.head++
+	s.done++
 	return nil
 }
 

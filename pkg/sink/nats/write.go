@@ -40,10 +40,9 @@ const (
 
 // progress is where the writer stands.
 type progress struct {
-	head uint64   // everything up to here is on the stream, and known to be
-	sent []string // ids of the chunk that may follow head: its outcome is not known
-	seq  uint64   // the batch under way
-	done int      // records of it that are at or before head
+	head uint64 // everything up to here is on the stream, and known to be
+	seq  uint64 // the batch under way
+	done int    // records of it that are at or before head
 }
 
 // Write publishes the batch in chunks, each of which the server stores as a whole,
@@ -68,15 +67,15 @@ func (s *Sink) Write(ctx context.Context, b *event.Batch) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := s.publish(ctx, c); err != nil {
+		if err := s.publish(ctx, c, b.Records[s.done:]); err != nil {
 			return nil, err
 		}
 	}
 	return mark{s.stream.created, s.head, s.token(s.term)}.encode(), nil
 }
 
-// ready connects again where the client has given up, and finds out what became
-// of an earlier call.
+// ready connects again where the client has given up, and begins again on a stream
+// that has lost data.
 func (s *Sink) ready(ctx context.Context) error {
 	if s.conn.nc.IsClosed() {
 		c, err := s.connect()
@@ -88,16 +87,12 @@ func (s *Sink) ready(ctx context.Context) error {
 	if s.lost != "" {
 		return s.reset(ctx, s.lost)
 	}
-	if len(s.sent) > 0 {
-		return s.settle(ctx)
-	}
 	return nil
 }
 
 // chunk is what is published at once.
 type chunk struct {
 	msgs  []*nats.Msg
-	ids   []string
 	reply string
 }
 
@@ -126,7 +121,6 @@ func (s *Sink) chunk(records []event.Record) (*chunk, error) {
 			break
 		}
 		c.msgs = append(c.msgs, m)
-		c.ids = append(c.ids, m.Header[headerID][0])
 	}
 	c.msgs[0].Header[headerExpected] = []string{strconv.FormatUint(s.head, 10)}
 	last := c.msgs[len(c.msgs)-1]
@@ -160,30 +154,32 @@ func (s *Sink) checkRecord(m *nats.Msg) (size int, _ *sink.RecordError) {
 	return size, nil
 }
 
-// publish stores a chunk. Where the outcome is not known it reads the stream.
-func (s *Sink) publish(ctx context.Context, c *chunk) error {
+// publish stores a chunk, the first of the rest of the batch. After an error it reads
+// what became of it. Where even that fails, the next call sends the chunk again: if
+// it was stored, the server refuses it there, and the stream is read then.
+func (s *Sink) publish(ctx context.Context, c *chunk, rest []event.Record) error {
 	s.conn.forget()
 	if err := s.send(c); err != nil {
-		return err // without its last message the server drops a chunk
+		return err
 	}
-	s.sent = c.ids
+	stored := s.head + uint64(len(c.msgs))
 	cause := s.await(ctx, c)
 	if cause == nil {
-		s.advance(len(c.ids))
+		s.head = stored
+		s.done += len(c.msgs)
 		return nil
 	}
-	stored := s.head + uint64(len(c.ids))
 	var refused *jetstream.APIError
 	if errors.As(cause, &refused) && refused.ErrorCode == codeChunkTooLarge {
 		s.chunkRecords = max(s.chunkRecords/2, 1)
 	}
 	if ctx.Err() != nil {
-		return cause // the next call settles
+		return cause
 	}
-	switch err := s.settle(ctx); {
+	switch err := s.settle(ctx, rest); {
 	case errors.Is(err, sink.ErrFenced), errors.Is(err, sink.ErrReset):
 		return err
-	case err == nil && s.head == stored:
+	case err == nil && s.head >= stored:
 		return nil // stored, though the acknowledgement was lost
 	}
 	return cause
@@ -254,7 +250,7 @@ func (s *Sink) checkAck(m *nats.Msg, c *chunk) error {
 	if err := json.Unmarshal(m.Data, &ack); err != nil {
 		return fmt.Errorf("acknowledgement of stream %q does not parse: %w", s.name, err)
 	}
-	switch want := s.head + uint64(len(c.ids)); {
+	switch want := s.head + uint64(len(c.msgs)); {
 	case ack.Error != nil && ack.Error.ErrorCode == codeChunkIncomplete && errors.Is(s.conn.nc.LastError(), nats.ErrPermissionViolation):
 		return fmt.Errorf("publish to stream %q on %s: %w", s.name, s.conn.address, s.conn.nc.LastError())
 	case ack.Error != nil:
@@ -265,11 +261,4 @@ func (s *Sink) checkAck(m *nats.Msg, c *chunk) error {
 		return fmt.Errorf("stream %q stored a chunk up to sequence %d, want %d", s.name, ack.Sequence, want)
 	}
 	return nil
-}
-
-// advance moves the head over the first n messages that were sent.
-func (s *Sink) advance(n int) {
-	s.head += uint64(n)
-	s.done += n
-	s.sent = s.sent[n:]
 }

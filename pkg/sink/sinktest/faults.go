@@ -35,7 +35,11 @@ func testWriteObeysContext(t *testing.T, h *Harness) {
 func testBusStopped(t *testing.T, h *Harness) {
 	l := newLedger(h)
 	s, _ := open(t, h, nil)
-	w := startWriter(t, s, func() *event.Batch { return l.round(40, "a", "b", "c", "d") })
+	size := 40
+	w := startWriter(t, s, func() *event.Batch {
+		size = 1540 - size // a small batch and a large one in turn
+		return l.round(size, "a", "b", "c", "d")
+	})
 	for range 3 {
 		acked := w.acked.Load()
 		await(t, "batches to be acknowledged", func() bool { return w.acked.Load() > acked+3 || w.ended() })

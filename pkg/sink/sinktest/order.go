@@ -123,13 +123,19 @@ func testOversize(t *testing.T, h *Harness) {
 	l := newLedger(h)
 	s, _ := open(t, h, nil)
 	mustWrite(t, s, l.round(4, "a", "b"))
-	before := l.counts()
+	replaceOversize(t, l, s, 10, 5)
+	replaceOversize(t, l, s, 2000, 1500) // where a sink writes in parts, not in the first one
+}
 
-	const at = 5
-	records := make([]event.Record, 10)
+// replaceOversize writes a batch of n records of which the one at index is too large.
+func replaceOversize(t *testing.T, l *ledger, s sink.Sink, n, index int) {
+	t.Helper()
+	h := l.h
+	before := l.counts()
+	records := make([]event.Record, n)
 	for i := range records {
 		pad := 0
-		if i == at {
+		if i == index {
 			pad = h.MaxRecord
 		}
 		records[i] = l.record("a", pad)
@@ -138,17 +144,17 @@ func testOversize(t *testing.T, h *Harness) {
 	_, err := s.Write(t.Context(), b)
 	var rec *sink.RecordError
 	if !errors.As(err, &rec) {
-		t.Fatalf("Write of a record of %d bytes: %v, want a RecordError", len(records[at].Value), err)
+		t.Fatalf("Write of a record of %d bytes: %v, want a RecordError", len(records[index].Value), err)
 	}
-	if rec.Index != at || rec.Limit <= 0 || rec.Limit > h.MaxRecord || rec.Size <= rec.Limit {
+	if rec.Index != index || rec.Limit <= 0 || rec.Limit > h.MaxRecord || rec.Size <= rec.Limit {
 		t.Fatalf("RecordError has index %d, size %d, limit %d; the record is %d and has %d bytes, the bus takes %d",
-			rec.Index, rec.Size, rec.Limit, at, len(records[at].Value), h.MaxRecord)
+			rec.Index, rec.Size, rec.Limit, index, len(records[index].Value), h.MaxRecord)
 	}
-	if n := l.inspect(t, h.Read(t))["a"]; n < before["a"] || n > before["a"]+at {
-		t.Fatalf("the bus holds %d records of the key, want at least %d, and nothing from record %d of the batch on", n, before["a"], at)
+	if n := l.inspect(t, h.Read(t))["a"]; n < before["a"] || n > before["a"]+index {
+		t.Fatalf("the bus holds %d records of the key, want at least %d, and nothing from record %d of the batch on", n, before["a"], index)
 	}
 
-	records[at] = l.shrink(records[at], rec.Size-rec.Limit)
+	records[index] = l.shrink(records[index], rec.Size-rec.Limit)
 	mustWrite(t, s, b)
 	l.check(t, h.Read(t))
 }
