@@ -1,0 +1,88 @@
+package status
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// TestProbes: a kubelet restarts what is not healthy and sends no traffic to what
+// is not ready, so both must follow the bridge, and say why in the body.
+func TestProbes(t *testing.T) {
+	var ready, alive atomic.Bool
+	registry := prometheus.NewRegistry()
+	counter := prometheus.NewCounter(prometheus.CounterOpts{Name: "kubebridge_test_total", Help: "A test."})
+	registry.MustRegister(counter)
+	counter.Inc()
+	s, err := New(Options{
+		Listen: "127.0.0.1:0", Gatherer: registry,
+		Ready: func() (any, bool) { return map[string]bool{"ready": ready.Load()}, ready.Load() },
+		Alive: func(ctx context.Context) bool { return alive.Load() },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	transport := &http.Transport{}
+	defer transport.CloseIdleConnections()
+	get := func(path string) (int, string) {
+		t.Helper()
+		resp, err := (&http.Client{Transport: transport}).Get("http://" + s.Addr().String() + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode, string(body)
+	}
+	for _, now := range []bool{false, true} {
+		ready.Store(now)
+		alive.Store(now)
+		want := http.StatusServiceUnavailable
+		if now {
+			want = http.StatusOK
+		}
+		if code, _ := get("/healthz"); code != want {
+			t.Errorf("alive %t: /healthz answers %d", now, code)
+		}
+		code, body := get("/readyz")
+		var state map[string]bool
+		if err := json.Unmarshal([]byte(body), &state); err != nil || state["ready"] != now || code != want {
+			t.Errorf("ready %t: /readyz answers %d %q (%v)", now, code, body, err)
+		}
+	}
+	if _, body := get("/metrics"); !strings.Contains(body, "kubebridge_test_total 1") {
+		t.Errorf("/metrics lacks the counter:\n%s", body)
+	}
+	stop()
+	if err := <-done; err != nil {
+		t.Errorf("run: %v", err)
+	}
+}
+
+func TestAddressInUse(t *testing.T) {
+	o := Options{Listen: "127.0.0.1:0", Gatherer: prometheus.NewRegistry()}
+	s, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.listener.Close()
+	o.Listen = s.Addr().String()
+	if _, err := New(o); err == nil || !strings.Contains(err.Error(), o.Listen) || !strings.Contains(err.Error(), "choose another") {
+		t.Errorf("the error does not say what and what to do: %v", err)
+	}
+}
