@@ -1,5 +1,258 @@
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"bufio"
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
 
-func newCheckpoint() *cobra.Command { return &cobra.Command{Use: "checkpoint"} }
+	"github.com/spf13/cobra"
+
+	"github.com/kubebridge/kubebridge/internal/config"
+	"github.com/kubebridge/kubebridge/pkg/checkpoint"
+	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+func newCheckpoint() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "checkpoint",
+		Short: "Look at, or give up, what the bridge remembers",
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newCheckpointShow(), newCheckpointReset())
+	for _, c := range cmd.Commands() {
+		c.Args = usage(c.Args)
+	}
+	return cmd
+}
+
+// checkpointFlags say which checkpoints are meant.
+type checkpointFlags struct {
+	config, path, sink string
+}
+
+func (f *checkpointFlags) define(cmd *cobra.Command) {
+	configFlag(cmd, &f.config)
+	cmd.Flags().StringVar(&f.path, "path", "", "directory of one checkpoint, instead of a configuration")
+	cmd.Flags().StringVar(&f.sink, "sink", "", "only that sink's")
+}
+
+// paths are the directories of the checkpoints that are meant.
+func (f *checkpointFlags) paths(cmd *cobra.Command) ([]string, error) {
+	if f.path != "" {
+		return []string{f.path}, nil
+	}
+	c, err := loadConfig(cmd, f.config)
+	if err != nil {
+		return nil, err
+	}
+	var out, names []string
+	for _, s := range c.Sinks {
+		names = append(names, s.Name)
+		if f.sink == "" || f.sink == s.Name {
+			out = append(out, filepath.Join(c.Checkpoint.File.Path, s.Name))
+		}
+	}
+	if len(out) == 0 {
+		return nil, &exitError{exitConfig, fmt.Errorf("--sink %s: the configuration has %s", f.sink, strings.Join(names, ", "))}
+	}
+	return out, nil
+}
+
+// checkpointInfo is what `checkpoint show` tells.
+type checkpointInfo struct {
+	Path      string                    `json:"path"`
+	Identity  event.Identity            `json:"identity"`
+	Positions map[string]event.Position `json:"positions"`
+	Objects   map[string]int            `json:"objects"` // by resource
+	Intents   int                       `json:"intents"`
+	Mark      string                    `json:"mark,omitempty"`  // hexadecimal
+	Reset     string                    `json:"reset,omitempty"` // a declared reset is due
+}
+
+func newCheckpointShow() *cobra.Command {
+	var (
+		which  checkpointFlags
+		output string
+	)
+	cmd := &cobra.Command{
+		Use:   "show",
+		Short: "Print positions and the number of objects; the bridge must not be running",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if output != "" && output != "json" {
+				return &exitError{exitConfig, fmt.Errorf("-o %s: json is the only other format", output)}
+			}
+			paths, err := which.paths(cmd)
+			if err != nil {
+				return err
+			}
+			all := []checkpointInfo{}
+			for _, path := range paths {
+				info, err := readCheckpoint(path)
+				if err != nil {
+					return &exitError{exitEnvironment, err}
+				}
+				all = append(all, info)
+			}
+			if output == "json" {
+				e := json.NewEncoder(cmd.OutOrStdout())
+				e.SetIndent("", "  ")
+				return e.Encode(all)
+			}
+			for _, info := range all {
+				info.print(cmd.OutOrStdout())
+			}
+			return nil
+		},
+	}
+	which.define(cmd)
+	cmd.Flags().StringVarP(&output, "output", "o", "", "json, or nothing for lines")
+	config.AddFlags(cmd.Flags())
+	return cmd
+}
+
+func readCheckpoint(path string) (info checkpointInfo, err error) {
+	store, err := file.OpenReadOnly(path)
+	if err != nil {
+		return info, err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	info = checkpointInfo{Path: path, Positions: map[string]event.Position{}, Objects: map[string]int{}}
+	if info.Identity, err = store.Identity(); err != nil {
+		return info, err
+	}
+	mark, err := store.Get(checkpoint.MarkKey())
+	if err != nil {
+		return info, err
+	}
+	reset, err := store.Get(checkpoint.ResetKey())
+	if err != nil {
+		return info, err
+	}
+	info.Mark, info.Reset = hex.EncodeToString(mark), string(reset)
+	return info, errors.Join(
+		store.Scan(checkpoint.PositionPrefix(), func(key, value []byte) error {
+			p, err := checkpoint.DecodePosition(value)
+			info.Positions[checkpoint.PositionOf(key)] = p
+			return err
+		}),
+		store.Scan(checkpoint.AllEntries(), func(key, _ []byte) error {
+			resource, _, _, err := checkpoint.ParseEntryKey(key)
+			info.Objects[resource]++
+			return err
+		}),
+		store.Scan(checkpoint.IntentPrefix("", ""), func(_, _ []byte) error {
+			info.Intents++
+			return nil
+		}),
+	)
+}
+
+func (i checkpointInfo) print(w io.Writer) {
+	fmt.Fprintf(w, "%s: bridge %s, cluster %s (%s), sink %s\n", i.Path, i.Identity.Bridge, i.Identity.Cluster, i.Identity.ClusterUID, i.Identity.Sink)
+	for _, id := range slices.Sorted(maps.Keys(i.Positions)) {
+		p := i.Positions[id]
+		state := "resumes from " + p.RV
+		if !p.Resumable() {
+			state = "begins with a list"
+		}
+		fmt.Fprintf(w, "  %-40s %s\n", id, state)
+	}
+	for _, resource := range slices.Sorted(maps.Keys(i.Objects)) {
+		fmt.Fprintf(w, "  %-40s %s told\n", resource, count(i.Objects[resource], "object"))
+	}
+	if i.Intents > 0 {
+		fmt.Fprintf(w, "  %s: what the last run was about to tell; the next list settles them\n", count(i.Intents, "intent"))
+	}
+	if i.Reset != "" {
+		fmt.Fprintln(w, "  a declared reset is due at the next start")
+	}
+}
+
+const resetConsequence = "At the next start every consumer is told to drop its copy, and every object is announced again as present."
+
+func newCheckpointReset() *cobra.Command {
+	var (
+		which checkpointFlags
+		yes   bool
+	)
+	cmd := &cobra.Command{
+		Use:   "reset",
+		Short: "Give up positions and inventory; the next start is a declared reset",
+		Long:  "Gives up positions and inventory. " + resetConsequence + "\nThe bridge must not be running.",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			paths, err := which.paths(cmd)
+			if err != nil {
+				return err
+			}
+			if !yes {
+				if err := confirm(cmd, paths); err != nil {
+					return err
+				}
+			}
+			for _, path := range paths {
+				line, err := resetCheckpoint(cmd.Context(), path)
+				if err != nil {
+					return &exitError{exitEnvironment, err}
+				}
+				fmt.Fprintln(cmd.OutOrStdout(), path+": "+line)
+			}
+			return nil
+		},
+	}
+	which.define(cmd)
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	config.AddFlags(cmd.Flags())
+	return cmd
+}
+
+func confirm(cmd *cobra.Command, paths []string) error {
+	in := cmd.InOrStdin()
+	if !isTerminal(in) {
+		return &exitError{exitConfig, errors.New("checkpoint reset: there is nobody to ask: add --yes")}
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "%s\n%s\nType yes to go on: ", strings.Join(paths, "\n"), resetConsequence)
+	answer, err := bufio.NewReader(in).ReadString('\n')
+	if err != nil || strings.TrimSpace(answer) != "yes" {
+		return errors.New("checkpoint reset: nothing was changed")
+	}
+	return nil
+}
+
+// resetCheckpoint asks the next run for a declared reset. A damaged checkpoint
+// is removed: it cannot take the request.
+func resetCheckpoint(ctx context.Context, path string) (string, error) {
+	id, err := identityOf(path)
+	if errors.Is(err, checkpoint.ErrCorrupt) {
+		return "it was damaged and is removed; the next start announces every object as added", file.Reset(path)
+	}
+	if err != nil {
+		return "", err
+	}
+	store, err := file.Open(path, id, file.Options{})
+	if err != nil {
+		return "", err
+	}
+	err = store.Commit(ctx, []event.KV{{Key: checkpoint.ResetKey(), Value: checkpoint.ResetRequested()}})
+	return "the next start is a declared reset", errors.Join(err, store.Close())
+}
+
+func identityOf(path string) (id event.Identity, err error) {
+	store, err := file.OpenReadOnly(path)
+	if err != nil {
+		return id, err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	return store.Identity()
+}

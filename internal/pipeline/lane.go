@@ -72,6 +72,7 @@ type Lane struct {
 	members  map[string]*member
 	settled  bool   // every configured resource has become a member
 	resetRun string // of a reset that is not over
+	resetWhy string // known in the run that began it
 	current  *batch
 	moved    map[string]event.Position // positions that the current batch commits
 	silent   []event.KV                // other changes without a record
@@ -84,17 +85,16 @@ type Lane struct {
 
 // member is a collection of the lane.
 type member struct {
-	id          string
-	resource    string // for metrics and inventory keys
-	target      source.Target
-	position    event.Position // tentative: enqueued, not yet committed
-	stated      event.Position // the last one that a record carries
-	list        *listing       // nil unless a list is under way
-	reset       string         // the run of the reset it is in; "": none
-	resetDetail string
-	declared    bool // the bus was told of the reset: what comes now only fills up
-	stop        context.CancelFunc
-	done        chan struct{}
+	id       string
+	resource string // for metrics and inventory keys
+	target   source.Target
+	position event.Position // tentative: enqueued, not yet committed
+	stated   event.Position // the last one that a record carries
+	list     *listing       // nil unless a list is under way
+	reset    string         // the run of the reset it is in; "": none
+	declared bool           // the bus was told of the reset: what comes now only fills up
+	stop     context.CancelFunc
+	done     chan struct{}
 }
 
 func (m *member) entryKey(namespace, name string) []byte {
@@ -320,8 +320,7 @@ func (l *Lane) join(ctx context.Context, t targets, start func(*member)) error {
 			m.stated = m.position
 		}
 		if l.resetRun != "" && !m.position.Resumable() {
-			m.reset, m.resetDetail = l.resetRun, "the bus and the checkpoint no longer agree"
-			m.declared = stored != nil
+			m.reset, m.declared = l.resetRun, stored != nil
 		}
 		l.members[id] = m
 		l.status.add(m, l.metrics, l.id.Sink)

@@ -52,7 +52,7 @@ func (l *Lane) listBegun(ctx context.Context, m *member, s source.Signal) error 
 	report := &event.Report{Reason: s.Reason, Detail: s.Detail, From: s.RV}
 	if m.reset != "" {
 		m.list.run, m.list.origin = m.reset, event.Resync
-		report.Reason, report.Reset, report.Detail = reasonReset, !m.declared, m.resetDetail
+		report.Reason, report.Reset, report.Detail = reasonReset, !m.declared, l.resetWhy
 		m.declared = true
 	}
 	if err := l.room(ctx); err != nil {

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -35,7 +36,10 @@ func (l *Lane) recall(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the checkpoint: %w", err)
 	}
-	l.resetRun = strings.TrimPrefix(string(pendingReset), wiping)
+	requested := bytes.Equal(pendingReset, checkpoint.ResetRequested())
+	if !requested {
+		l.resetRun = strings.TrimPrefix(string(pendingReset), wiping)
+	}
 	if strings.HasPrefix(string(pendingReset), wiping) {
 		if err := l.wipe(ctx, l.resetRun); err != nil {
 			return err
@@ -43,11 +47,13 @@ func (l *Lane) recall(ctx context.Context) error {
 	}
 	err = l.foldTail(ctx)
 	if errors.Is(err, sink.ErrReset) {
-		l.log.Error("declared reset: consumers are told to drop their copy", zap.Error(err))
-		return l.beginReset(ctx)
+		return l.beginReset(ctx, err.Error())
 	}
 	if err != nil {
 		return err
+	}
+	if requested {
+		return l.beginReset(ctx, "an operator asked for it")
 	}
 	digest := []byte(l.shape.Digest())
 	stored, err := l.store.Get(checkpoint.DigestKey())
@@ -55,9 +61,7 @@ func (l *Lane) recall(ctx context.Context) error {
 	case err != nil:
 		return fmt.Errorf("read the checkpoint: %w", err)
 	case stored != nil && string(stored) != string(digest):
-		l.log.Warn("declared reset: what may be seen of objects was changed since they were told",
-			zap.ByteString("before", stored), zap.ByteString("now", digest))
-		return l.beginReset(ctx)
+		return l.beginReset(ctx, fmt.Sprintf("what may be seen of objects was %s and is now %s", stored, digest))
 	case stored == nil:
 		l.silent = append(l.silent, event.KV{Key: checkpoint.DigestKey(), Value: digest})
 	}
@@ -109,7 +113,6 @@ func (l *Lane) foldTail(ctx context.Context) error {
 
 // reset starts every collection anew while the lane runs.
 func (l *Lane) reset(ctx context.Context, why string, start func(*member)) error {
-	l.log.Error("declared reset: consumers are told to drop their copy", zap.String("because", why))
 	for _, m := range l.members {
 		m.stop()
 	}
@@ -136,12 +139,12 @@ func (l *Lane) reset(ctx context.Context, why string, start func(*member)) error
 	clear(l.moved)
 	clear(l.inv.pending)
 	l.silent = nil
-	if err := l.beginReset(ctx); err != nil {
+	if err := l.beginReset(ctx, why); err != nil {
 		return err
 	}
 	for _, m := range l.members {
 		m.position, m.stated, m.list = event.Position{}, event.Position{}, nil
-		m.reset, m.resetDetail, m.declared = l.resetRun, why, false
+		m.reset, m.declared = l.resetRun, false
 		start(m)
 	}
 	return nil
@@ -149,7 +152,9 @@ func (l *Lane) reset(ctx context.Context, why string, start func(*member)) error
 
 // beginReset makes the checkpoint forget everything, so that every collection
 // begins with a declared reset, also after a crash.
-func (l *Lane) beginReset(ctx context.Context) error {
+func (l *Lane) beginReset(ctx context.Context, why string) error {
+	l.log.Warn("declared reset: consumers are told to drop their copy", zap.String("because", why))
+	l.resetWhy = why
 	return l.wipe(ctx, strconv.FormatInt(time.Now().UnixNano(), 36))
 }
 

@@ -88,6 +88,9 @@ func DigestKey() []byte { return []byte(prefixDigest) }
 // position then begins with one, and its value tells that reset from others.
 func ResetKey() []byte { return []byte(prefixReset) }
 
+// ResetRequested is the value of [ResetKey] that asks the next run for a reset.
+func ResetRequested() []byte { return []byte("requested") }
+
 // PositionPrefix starts every position's key.
 func PositionPrefix() []byte { return []byte(prefixPosition) }
 
