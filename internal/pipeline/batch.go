@@ -71,9 +71,7 @@ var errBatchFailed = errors.New("the batch before failed")
 // room waits until the current batch takes another record.
 func (l *Lane) room(ctx context.Context) error {
 	for l.current.full() {
-		if err := l.dispatch(ctx); err != nil {
-			return err
-		}
+		l.dispatch(ctx)
 		if !l.current.full() {
 			return nil
 		}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -190,9 +192,7 @@ func (l *Lane) Run(ctx, stop context.Context) (err error) {
 	}
 	stopping := stop.Done()
 	for {
-		if err := l.dispatch(ctx); err != nil {
-			return err
-		}
+		l.dispatch(ctx)
 		in := l.in
 		if l.current.full() {
 			in = nil
@@ -218,16 +218,15 @@ func (l *Lane) Run(ctx, stop context.Context) (err error) {
 			stopCollections()
 			running.Wait()
 		case <-ctx.Done():
-			inFlight := 0
-			if l.writing {
-				inFlight = l.inFlight
-			}
-			return l.cutShort(inFlight)
+			err = ctx.Err()
 		}
 		if errors.Is(err, errBatchFailed) {
 			err = l.finish(ctx, <-l.written, start)
 		}
-		if err != nil {
+		switch {
+		case err != nil && ctx.Err() != nil:
+			return l.cutShort()
+		case err != nil:
 			return err
 		}
 	}
@@ -338,17 +337,17 @@ func (l *Lane) join(ctx context.Context, t targets, start func(*member)) error {
 // closeStale ends the collections that the checkpoint knows and the
 // configuration no longer has (design rule 10): no deletions, one "closed".
 func (l *Lane) closeStale(ctx context.Context) error {
-	var stale []string
-	err := l.store.Scan(checkpoint.PositionPrefix(), func(key, _ []byte) error {
+	stale := map[string]event.Position{}
+	err := l.store.Scan(checkpoint.PositionPrefix(), func(key, value []byte) (err error) {
 		if id := checkpoint.PositionOf(key); l.members[id] == nil {
-			stale = append(stale, id)
+			stale[id], err = checkpoint.DecodePosition(value)
 		}
-		return nil
+		return err
 	})
 	if err != nil {
 		return err
 	}
-	for _, id := range stale {
+	for _, id := range slices.Sorted(maps.Keys(stale)) {
 		c := event.ParseCollection(id)
 		reason := "removed"
 		if l.covered(&c) {
@@ -361,7 +360,8 @@ func (l *Lane) closeStale(ctx context.Context) error {
 		}
 		l.log.Info("collection closed", zap.String("collection", id), zapReason(reason))
 		l.emit(&member{id: id, resource: c.ResourceID(), target: source.Target{Collection: c}}, &event.Event{
-			Type: event.Closed, Origin: event.Reconcile, Time: time.Now(), Report: &event.Report{Reason: reason},
+			Type: event.Closed, Origin: event.Reconcile, Time: time.Now(), ResourceVersion: stale[id].RV,
+			Report: &event.Report{Reason: reason, From: stale[id].RV},
 		}, []event.KV{{Key: checkpoint.PositionKey(id)}})
 	}
 	return nil

@@ -81,8 +81,12 @@ func (c *cluster) otherReplica() {
 }
 
 func objectOf(ch change) *source.Object {
+	padding := ""
+	if ch.name == "large" {
+		padding = strings.Repeat("x", 3000)
+	}
 	o, err := source.ParseObject(fmt.Appendf(nil,
-		`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q,"namespace":"n","uid":%q,"resourceVersion":"%d"}}`, ch.name, ch.uid, ch.rv))
+		`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q,"namespace":"n","uid":%q,"resourceVersion":"%d"},"data":{"x":%q}}`, ch.name, ch.uid, ch.rv, padding))
 	if err != nil {
 		panic(err)
 	}
@@ -187,24 +191,31 @@ func (b logBus) Tail(_ context.Context, from []byte, fn func([]event.KV, []byte)
 	return nil
 }
 
+var (
+	identity   = event.Identity{Bridge: "b", Cluster: "c", ClusterUID: "u", Sink: "s"}
+	configMaps = source.Target{
+		Collection: event.Collection{Resource: "configmaps"},
+		Resource:   source.Resource{Version: "v1", Name: "configmaps", Kind: "ConfigMap", Namespaced: true},
+	}
+)
+
+func newTestLane(s sink.Sink, store checkpoint.Store) *Lane {
+	return NewLane(LaneOptions{
+		Identity: identity, Sink: s, Store: store, Shape: Shape{Encoder: event.Encoder{Cluster: "c", ClusterUID: "u"}},
+		Log: zap.NewNop(), Metrics: NewMetrics(prometheus.NewRegistry()),
+	})
+}
+
 // life runs a lane over the cluster until stop returns or the bus "crashes",
 // which is kill -9 between bus and checkpoint.
 func life(t rapidOrT, c *cluster, s sink.Sink, crashed <-chan struct{}, store checkpoint.Store, until func() bool) {
-	lane := NewLane(LaneOptions{
-		Identity: event.Identity{Bridge: "b", Cluster: "c", ClusterUID: "u", Sink: "s"},
-		Sink:     s, Store: store, Shape: Shape{Encoder: event.Encoder{Cluster: "c", ClusterUID: "u"}},
-		Log: zap.NewNop(), Metrics: NewMetrics(prometheus.NewRegistry()),
-	})
+	lane := newTestLane(s, store)
 	lane.collect = func(ctx context.Context, m *member) { c.read(ctx, laneHandler{lane, m}, m.position) }
 	hard, kill := context.WithCancel(context.Background())
 	stop, finish := context.WithCancel(hard)
 	done := make(chan error, 1)
 	go func() { done <- lane.Run(hard, stop) }()
-	target := source.Target{
-		Collection: event.Collection{Resource: "configmaps"},
-		Resource:   source.Resource{Version: "v1", Name: "configmaps", Kind: "ConfigMap", Namespaced: true},
-	}
-	if err := lane.Add(hard, []source.Target{target}, true); err != nil {
+	if err := lane.Add(hard, []source.Target{configMaps}, true); err != nil {
 		t.Fatalf("add: %v", err)
 	}
 	deadline := time.After(20 * time.Second)
@@ -310,7 +321,7 @@ func TestCrashesLoseNothing(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
 				c, b := newCluster(), &bus{}
-				store, err := file.OpenMem(event.Identity{Bridge: "b", Cluster: "c", ClusterUID: "u", Sink: "s"})
+				store, err := file.OpenMem(identity)
 				if err != nil {
 					t.Fatalf("open: %v", err)
 				}
@@ -372,7 +383,7 @@ func TestCrashesLoseNothing(t *testing.T) {
 // bridge is killed in the middle of telling them.
 func TestLostBusIsDeclared(t *testing.T) {
 	c, b := newCluster(), &bus{}
-	store, err := file.OpenMem(event.Identity{Bridge: "b", Cluster: "c", ClusterUID: "u", Sink: "s"})
+	store, err := file.OpenMem(identity)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -135,7 +135,7 @@ func (l *Lane) reset(ctx context.Context, why string, start func(*member)) error
 		}
 	}
 	l.budget = newBudget() // whatever the lost batches held
-	l.writing, l.current = false, newBatch(l.current.Seq+1)
+	l.inFlight, l.current = 0, newBatch(l.current.Seq+1)
 	clear(l.moved)
 	clear(l.inv.pending)
 	l.silent = nil

@@ -22,9 +22,9 @@ type result struct {
 
 // dispatch hands the current batch to the writer when the writer is free and the
 // batch has waited long enough.
-func (l *Lane) dispatch(ctx context.Context) error {
+func (l *Lane) dispatch(ctx context.Context) {
 	if l.writing || l.idle() || l.wait() > 0 {
-		return ctx.Err()
+		return
 	}
 	b := l.current
 	for id, p := range l.moved {
@@ -39,7 +39,6 @@ func (l *Lane) dispatch(ctx context.Context) error {
 	l.writing = true
 	l.inFlight = len(b.Records)
 	go func() { l.written <- result{b, l.deliver(ctx, b)} }()
-	return nil
 }
 
 // deliver makes a batch durable: what must be known before, the records, then
@@ -148,7 +147,7 @@ func (l *Lane) cutDown(b *batch, poison *sink.RecordError) error {
 
 // committed accounts for a batch that is durable.
 func (l *Lane) committed(r result) {
-	l.writing = false
+	l.writing, l.inFlight = false, 0
 	l.budget.Release(r.batch.held)
 	l.inv.committed(r.batch.Seq)
 	if n := len(r.batch.Records); n > 0 {
@@ -170,9 +169,9 @@ func (l *Lane) committed(r result) {
 }
 
 // cutShort is the error of a stop that could not wait for the bus.
-func (l *Lane) cutShort(inFlight int) error {
+func (l *Lane) cutShort() error {
 	return fmt.Errorf("stopped while %d events were not acknowledged by the bus: they come again at the next start",
-		inFlight+len(l.current.Records))
+		l.inFlight+len(l.current.Records))
 }
 
 // finish deals with the end of a batch, good or bad.
@@ -184,8 +183,6 @@ func (l *Lane) finish(ctx context.Context, r result, start func(*member)) error 
 		return nil
 	case errors.Is(r.err, sink.ErrReset):
 		return l.reset(ctx, r.err.Error(), start)
-	case ctx.Err() != nil:
-		return l.cutShort(len(r.batch.Records))
 	default:
 		return r.err
 	}
