@@ -183,8 +183,8 @@ const resetConsequence = "At the next start every consumer is told to drop its c
 
 func newCheckpointReset() *cobra.Command {
 	var (
-		which checkpointFlags
-		yes   bool
+		which       checkpointFlags
+		yes, forget bool
 	)
 	cmd := &cobra.Command{
 		Use:   "reset",
@@ -202,7 +202,7 @@ func newCheckpointReset() *cobra.Command {
 				}
 			}
 			for _, path := range paths {
-				line, err := resetCheckpoint(cmd.Context(), path)
+				line, err := resetCheckpoint(cmd.Context(), path, forget)
 				if err != nil {
 					return &exitError{exitEnvironment, err}
 				}
@@ -213,6 +213,7 @@ func newCheckpointReset() *cobra.Command {
 	}
 	which.define(cmd)
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	cmd.Flags().BoolVar(&forget, "forget", false, "also forget whose it is: another bridge or cluster takes it over")
 	config.AddFlags(cmd.Flags())
 	return cmd
 }
@@ -230,22 +231,31 @@ func confirm(cmd *cobra.Command, paths []string) error {
 	return nil
 }
 
-// resetCheckpoint asks the next run for a declared reset. A damaged checkpoint
-// is removed: it cannot take the request.
-func resetCheckpoint(ctx context.Context, path string) (string, error) {
-	id, err := identityOf(path)
-	if errors.Is(err, checkpoint.ErrCorrupt) {
-		return "it was damaged and is removed; the next start announces every object as added", file.Reset(path)
+// resetCheckpoint asks the next run for a declared reset. What cannot take the
+// request, or is to change hands, is removed; the empty one that follows makes it.
+func resetCheckpoint(ctx context.Context, path string, forget bool) (string, error) {
+	const consequence = "the next start is a declared reset"
+	if forget {
+		return "emptied; " + consequence, file.Reset(path)
 	}
+	err := requestReset(ctx, path)
+	if errors.Is(err, checkpoint.ErrCorrupt) || errors.Is(err, checkpoint.ErrNewer) {
+		return "it could not be read and is emptied; " + consequence, file.Reset(path)
+	}
+	return consequence, err
+}
+
+func requestReset(ctx context.Context, path string) error {
+	id, err := identityOf(path)
 	if err != nil {
-		return "", err
+		return err
 	}
 	store, err := file.Open(path, id, file.Options{})
 	if err != nil {
-		return "", err
+		return err
 	}
 	err = store.Commit(ctx, []event.KV{{Key: checkpoint.ResetKey(), Value: checkpoint.ResetRequested()}})
-	return "the next start is a declared reset", errors.Join(err, store.Close())
+	return errors.Join(err, store.Close())
 }
 
 func identityOf(path string) (id event.Identity, err error) {

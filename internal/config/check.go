@@ -5,6 +5,7 @@ import (
 	"net"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/fields"
@@ -20,37 +21,38 @@ const nameRule = "use lower-case letters, digits, - and ., at most 63, beginning
 
 // check completes what sinks leave open and notes every mistake.
 func (p *problems) check(c *Config) {
-	p.name("$.name", c.Name)
+	p.name("name", c.Name)
 	if c.Cluster == "" {
-		p.add("$.cluster", "it is required: the name of this cluster in every event")
+		p.add("cluster", "it is required: the name of this cluster in every event")
 	} else {
-		p.name("$.cluster", c.Cluster)
+		p.name("cluster", c.Cluster)
 	}
 	if c.Kubernetes.ConcurrentLists < 1 {
-		p.add("$.kubernetes.concurrentLists", "%d is not a number of lists: use 1 or more", c.Kubernetes.ConcurrentLists)
+		p.add("kubernetes.concurrentLists", "%d is not a number of lists: use 1 or more", c.Kubernetes.ConcurrentLists)
 	}
-	p.oneOf("$.secrets.values", c.Secrets.Values, "hash", "redact", "plain")
-	p.oneOf("$.managedFields", c.ManagedFields, "drop", "keep")
-	p.oneOf("$.log.level", c.Log.Level, "debug", "info", "warn", "error")
-	p.oneOf("$.log.format", c.Log.Format, "json", "console", "auto")
+	p.oneOf("secrets.values", c.Secrets.Values, "hash", "redact", "plain")
+	p.oneOf("managedFields", c.ManagedFields, "drop", "keep")
+	p.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
+	p.oneOf("log.format", c.Log.Format, "json", "console", "auto")
 	if c.Status.Listen != "off" {
-		if _, _, err := net.SplitHostPort(c.Status.Listen); err != nil {
-			p.add("$.status.listen", "%q is not host:port, or off", c.Status.Listen)
+		_, port, err := net.SplitHostPort(c.Status.Listen)
+		if _, e := strconv.ParseUint(port, 10, 16); err != nil || e != nil {
+			p.add("status.listen", "%q is not host:port, or off", c.Status.Listen)
 		}
 	}
 	if c.Shutdown.Timeout <= 0 {
-		p.add("$.shutdown.timeout", "%s is not a time to wait: use for example 20s", c.Shutdown.Timeout)
+		p.add("shutdown.timeout", "%s is not a time to wait: use for example 20s", c.Shutdown.Timeout)
 	}
-	p.resources("$.resources", c.Resources)
+	p.resources("resources", c.Resources)
 	if len(c.Sinks) == 0 {
-		p.add("$.sinks", "it is required: name at least one sink")
+		p.add("sinks", "it is required: name at least one sink")
 	} else if c.Checkpoint.File.Path == "" {
-		p.add("$.checkpoint.file.path", "it is required: a directory where the bridge remembers how far it got (this version keeps checkpoints in files only)")
+		p.add("checkpoint.file.path", "it is required: a directory where the bridge remembers how far it got (this version keeps checkpoints in files only)")
 	}
 	var names []string
 	for i := range c.Sinks {
 		s := &c.Sinks[i]
-		path := fmt.Sprintf("$.sinks[%d]", i)
+		path := fmt.Sprintf("sinks[%d]", i)
 		p.sink(path, s)
 		if slices.Contains(names, s.Name) {
 			p.add(path+".name", "two sinks are named %q", s.Name)
@@ -91,7 +93,13 @@ func (p *problems) sink(path string, s *Sink) {
 			return
 		}
 		for _, line := range strings.Split(err.Error(), "\n") {
-			p.add(path+"."+key, "%s", line)
+			field, message, ok := strings.Cut(line, ": ")
+			if !ok {
+				field, message = key, line
+			} else {
+				field = key + "." + field
+			}
+			p.add(path+"."+field, "%s", message)
 		}
 	}
 	if s.Kafka != nil {

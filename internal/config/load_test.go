@@ -4,6 +4,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -40,7 +41,7 @@ func TestBadConfigurations(t *testing.T) {
 			}
 			want := strings.TrimSuffix(path, ".yaml") + ".want"
 			if *update {
-				if err := os.WriteFile(want, []byte(err.Error()+"\n"), 0o600); err != nil {
+				if err := os.WriteFile(want, []byte(err.Error()+"\n"), 0o644); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -101,6 +102,32 @@ func TestWhatTheFileSays(t *testing.T) {
 	}
 	if c.Shutdown.Timeout != time.Minute || c.Sinks[0].Linger != 5*time.Millisecond {
 		t.Errorf("durations are %v and %v", c.Shutdown.Timeout, c.Sinks[0].Linger)
+	}
+}
+
+// A mistake in the environment or in a flag is not blamed on the file.
+func TestMistakesElsewhere(t *testing.T) {
+	text := []byte("cluster: file\nname: Wrong\nresources: [pods]\nsinks: [{name: a, stdout: {}}]\ncheckpoint: {file: {path: /file}}\n")
+	env := func(name string) (string, bool) {
+		v, ok := map[string]string{"KUBEBRIDGE_CLUSTER": "Env", "KUBEBRIDGE_LOG_LEVEL": "", "KUBEBRIDGE_LOG_FORMAT": "env"}[name]
+		return v, ok
+	}
+	flags := pflag.NewFlagSet("test", pflag.ContinueOnError)
+	AddFlags(flags)
+	if err := flags.Parse([]string{"--log-format=flag"}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := parse("file", text, flags, env)
+	if err == nil {
+		t.Fatal("it was taken")
+	}
+	want := []string{
+		`KUBEBRIDGE_CLUSTER: cluster: "Env" cannot be a name: ` + nameRule,
+		`--log-format: log.format: "flag" is not one of json, console, auto`,
+		`file:2:7: name: "Wrong" cannot be a name: ` + nameRule,
+	}
+	if got := strings.Split(err.Error(), "\n"); !slices.Equal(got, want) {
+		t.Errorf("got:\n%s\nwant:\n%s", err, strings.Join(want, "\n"))
 	}
 }
 

@@ -29,11 +29,12 @@ const (
 )
 
 // What the marker says. It is written before anything else is, so that a
-// directory with data and no marker is somebody else's, and an unfinished
-// creation or removal is known as such.
+// directory with data and no marker is somebody else's, and a creation or a
+// reset that was cut short is known as such.
 const (
 	layoutVersion  = 1 // goes up with pebble's format
 	markUnfinished = "kubebridge checkpoint, unfinished\n"
+	markReset      = "kubebridge checkpoint, reset\n"
 	markFormat     = "kubebridge checkpoint, format %d\n"
 )
 
@@ -42,18 +43,10 @@ type condition int
 const (
 	absent     condition = iota // no such directory
 	vacant                      // a directory with nothing in it
-	unfinished                  // creating or removing was cut short
+	unfinished                  // creating was cut short
+	emptied                     // by Reset; what is left of it goes, too
 	complete
 )
-
-// Exists reports whether path holds a checkpoint.
-func Exists(path string) (bool, error) {
-	c, err := inspect(vfs.Default, path)
-	if errors.Is(err, ErrNotCheckpoint) {
-		return false, nil
-	}
-	return c == complete || errors.Is(err, checkpoint.ErrCorrupt) || errors.Is(err, checkpoint.ErrNewer), pathError(path, "", err)
-}
 
 // inspect says what path holds. An unreadable marker is ErrCorrupt, a later
 // format ErrNewer, anything that is not ours ErrNotCheckpoint.
@@ -101,8 +94,11 @@ func readMarker(on vfs.FS, name string) (condition, error) {
 	if err = cmp.Or(err, f.Close()); err != nil {
 		return absent, err
 	}
-	if string(text) == markUnfinished {
+	switch string(text) {
+	case markUnfinished:
 		return unfinished, nil
+	case markReset:
+		return emptied, nil
 	}
 	var format int
 	if _, err := fmt.Sscanf(string(text), markFormat, &format); err != nil || format < 1 {
@@ -200,9 +196,11 @@ func lock(on vfs.FS, path string) (*pebble.Lock, error) {
 	return nil, fmt.Errorf("%w: %v", checkpoint.ErrLocked, err)
 }
 
-// Reset removes the checkpoint at path, damaged or not. It fails with
-// ErrNotCheckpoint for anything else and with checkpoint.ErrLocked while a
-// process holds it. The directory stays, with the hash key if it has one.
+// Reset removes the checkpoint at path, damaged or not. The next [Open] finds an
+// empty one that asks for a declared reset (checkpoint.ResetKey): the bus still
+// holds what the lost one told. Reset fails with ErrNotCheckpoint for anything
+// else, with checkpoint.ErrLocked while a process holds it, and with
+// fs.ErrNotExist where there is none (any more). A hash key stays.
 func Reset(path string) error {
 	path, err := canonical(path)
 	if err == nil {
@@ -212,36 +210,32 @@ func Reset(path string) error {
 }
 
 func reset(on vfs.FS, path string) error {
-	check := func() error {
-		c, err := inspect(on, path)
-		if errors.Is(err, checkpoint.ErrCorrupt) || errors.Is(err, checkpoint.ErrNewer) {
-			return nil
-		}
-		if err == nil && (c == absent || c == vacant) {
-			return fs.ErrNotExist
-		}
-		return err
-	}
-	if err := check(); err != nil {
+	if err := resettable(on, path); err != nil {
 		return err
 	}
 	l, err := lock(on, path)
 	if err != nil {
 		return err
 	}
-	err = func() error {
-		if err := check(); err != nil {
-			return err
-		}
-		if err := writeMarker(on, path, markUnfinished); err != nil {
-			return err
-		}
-		if err := clear(on, path); err != nil {
-			return err
-		}
-		return cmp.Or(on.Remove(on.PathJoin(path, markerName)), syncDir(on, path))
-	}()
+	err = resettable(on, path) // another process may have been at it until now
+	if err == nil {
+		err = writeMarker(on, path, markReset)
+	}
+	if err == nil {
+		err = clear(on, path)
+	}
 	return cmp.Or(err, l.Close())
+}
+
+func resettable(on vfs.FS, path string) error {
+	found, err := inspect(on, path)
+	switch {
+	case errors.Is(err, checkpoint.ErrCorrupt), errors.Is(err, checkpoint.ErrNewer):
+		return nil
+	case err == nil && found != complete:
+		return fs.ErrNotExist
+	}
+	return err
 }
 
 // canonical makes one name of path, since pebble's lock knows the holders within
@@ -270,16 +264,17 @@ func pathError(path, sink string, err error) error {
 	if sink != "" {
 		reset = "`bridge checkpoint reset --sink " + sink + "`"
 	}
+	forget := strings.TrimSuffix(reset, "`") + " --forget`"
 	hint := ""
 	switch {
 	case errors.Is(err, checkpoint.ErrLocked):
 		hint = "stop the bridge that holds it, or choose another checkpoint path"
 	case errors.Is(err, checkpoint.ErrForeign):
-		hint = "choose another checkpoint path, or remove this one with " + reset
+		hint = "choose another checkpoint path, or give this one up with " + forget
 	case errors.Is(err, checkpoint.ErrNewer):
-		hint = "run the newer version, or remove it with " + reset
+		hint = "run the newer version, or give it up with " + reset
 	case errors.Is(err, checkpoint.ErrCorrupt):
-		hint = "put a copy back, or remove it with " + reset + " (a declared reset follows)"
+		hint = "put a copy back, or give it up with " + reset
 	case errors.Is(err, ErrNotCheckpoint):
 		hint = "choose an empty or a new directory"
 	case errors.Is(err, fs.ErrNotExist):

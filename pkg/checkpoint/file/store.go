@@ -124,7 +124,7 @@ func (s *Store) start(id *event.Identity) error {
 		return err
 	}
 	if found != complete {
-		return s.create(*id)
+		return s.create(*id, found == emptied)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,10 +135,14 @@ func (s *Store) start(id *event.Identity) error {
 }
 
 // create makes a new checkpoint. The marker is last: whatever a crash leaves
-// behind before it holds nothing, and is cleared away.
-func (s *Store) create(id event.Identity) error {
+// behind before it holds nothing, and is cleared away. After a reset the old
+// marker stays until then, lest the request for a declared reset be lost.
+func (s *Store) create(id event.Identity, afterReset bool) error {
 	on := s.opts.fs
-	if err := writeMarker(on, s.path, markUnfinished); err != nil {
+	first := []event.KV{{Key: checkpoint.IdentityKey(), Value: checkpoint.EncodeIdentity(id)}}
+	if afterReset {
+		first = append(first, event.KV{Key: checkpoint.ResetKey(), Value: checkpoint.ResetRequested()})
+	} else if err := writeMarker(on, s.path, markUnfinished); err != nil {
 		return err
 	}
 	if err := clear(on, s.path); err != nil {
@@ -149,7 +153,7 @@ func (s *Store) create(id event.Identity) error {
 	if err := s.reopen(true); err != nil {
 		return err
 	}
-	if err := classify(s.apply([]event.KV{{Key: checkpoint.IdentityKey(), Value: checkpoint.EncodeIdentity(id)}})); err != nil {
+	if err := classify(s.apply(first)); err != nil {
 		return err
 	}
 	return writeMarker(on, s.path, fmt.Sprintf(markFormat, layoutVersion))

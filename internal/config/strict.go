@@ -1,0 +1,241 @@
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/token"
+)
+
+// problems gathers mistakes and finds their places. The YAML library would stop
+// at the first one.
+type problems struct {
+	file    string
+	places  map[string]*token.Position // by path, for example sinks[0].name
+	origins map[string]string          // what else than the file set a path: KUBEBRIDGE_NAME, --name
+	anchors map[string]ast.Node
+	list    []problem
+}
+
+type problem struct {
+	line, column int
+	text         string
+}
+
+// add notes a mistake at a path, or at the nearest of its parents that is in the
+// file.
+func (p *problems) add(path, format string, args ...any) {
+	message := path + ": " + fmt.Sprintf(format, args...)
+	if origin, ok := p.origins[path]; ok {
+		p.list = append(p.list, problem{text: origin + ": " + message})
+		return
+	}
+	for at := path; at != ""; at = at[:max(strings.LastIndexAny(at, ".["), 0)] {
+		if pos, ok := p.places[at]; ok {
+			p.addAt(pos, "%s", message)
+			return
+		}
+	}
+	p.list = append(p.list, problem{text: p.file + ": " + message})
+}
+
+func (p *problems) addAt(pos *token.Position, format string, args ...any) {
+	text := fmt.Sprintf("%s:%d:%d: ", p.file, pos.Line, pos.Column) + fmt.Sprintf(format, args...)
+	p.list = append(p.list, problem{pos.Line, pos.Column, text})
+}
+
+// errors are the mistakes in the order of the file, nil when there are none.
+func (p *problems) errors() error {
+	if len(p.list) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(p.list, func(a, b problem) int {
+		return cmp.Or(cmp.Compare(a.line, b.line), cmp.Compare(a.column, b.column))
+	})
+	var out Errors
+	for _, e := range p.list {
+		out = append(out, e.text)
+	}
+	return out
+}
+
+// fits notes the places of everything in n, each key that t does not know, and
+// each value of another type. It prints no values: they may be secrets.
+func (p *problems) fits(n ast.Node, t reflect.Type, path string) {
+	optional := t.Kind() == reflect.Pointer
+	if optional {
+		t = t.Elem()
+	}
+	switch node := n.(type) {
+	case *ast.AnchorNode:
+		p.fits(node.Value, t, path)
+		p.anchors[node.Name.String()] = node.Value // after it: an alias within would have no end
+		return
+	case *ast.AliasNode:
+		if target := p.anchors[node.Value.String()]; target != nil {
+			p.fits(target, t, path)
+		}
+		return
+	case *ast.TagNode:
+		p.fits(node.Value, t, path)
+		return
+	case *ast.NullNode:
+		if optional && t.Kind() == reflect.Struct {
+			p.addAt(start(n), "%s: expected a map, found nothing: write {} for its defaults", path)
+		}
+		return
+	}
+	wrong := func(want string) {
+		p.addAt(start(n), "%s: expected %s, found %s", path, want, found(n))
+	}
+	_, isText := text(n)
+	if isText && reflect.PointerTo(t).Implements(reflect.TypeFor[yaml.InterfaceUnmarshaler]()) {
+		return // the short form
+	}
+	switch {
+	case t == reflect.TypeFor[time.Duration]():
+		s, _ := text(n)
+		if _, err := time.ParseDuration(s); err != nil {
+			wrong("a duration such as 20s")
+		}
+	case t.Kind() == reflect.Struct:
+		if m, ok := n.(ast.MapNode); ok {
+			p.fitsStruct(m, t, path)
+		} else {
+			wrong("a map")
+		}
+	case t.Kind() == reflect.Slice:
+		list, ok := n.(*ast.SequenceNode)
+		if !ok {
+			wrong("a list")
+			return
+		}
+		for i, item := range list.Values {
+			at := fmt.Sprintf("%s[%d]", path, i)
+			p.places[at] = start(item)
+			p.fits(item, t.Elem(), at)
+		}
+	case t.Kind() == reflect.String && !isText:
+		wrong("text")
+	case t.Kind() == reflect.Bool && n.Type() != ast.BoolType:
+		wrong("true or false")
+	case t.Kind() >= reflect.Int && t.Kind() <= reflect.Uint64 && n.Type() != ast.IntegerType:
+		wrong("a whole number")
+	}
+}
+
+func (p *problems) fitsStruct(m ast.MapNode, t reflect.Type, path string) {
+	for entries := m.MapRange(); entries.Next(); {
+		key, value := entries.Key(), entries.Value()
+		if key.Type() == ast.MergeKeyType {
+			p.fits(value, t, path)
+			continue
+		}
+		name := key.GetToken().Value
+		field, ok := fieldOf(t, name)
+		if !ok {
+			p.addAt(key.GetToken().Position, "%s: %s", join(path, name), unknownKey(t, name))
+			continue
+		}
+		at := join(path, name)
+		p.places[at] = start(value)
+		if value.Type() == ast.MappingType || value.Type() == ast.SequenceType || value.Type() == ast.NullType {
+			p.places[at] = key.GetToken().Position
+		}
+		p.fits(value, field, at)
+	}
+}
+
+func join(path, name string) string {
+	if path == "" {
+		return name
+	}
+	return path + "." + name
+}
+
+func fieldOf(t reflect.Type, name string) (reflect.Type, bool) {
+	for f := range t.Fields() {
+		if f.Tag.Get("yaml") == name {
+			return f.Type, true
+		}
+	}
+	return nil, false
+}
+
+// unknownKey names the key nearest to a misspelt one, or all that there are.
+func unknownKey(t reflect.Type, name string) string {
+	var known []string
+	best, distance := "", len(name)/2+1
+	for f := range t.Fields() {
+		key := f.Tag.Get("yaml")
+		known = append(known, key)
+		if d := editDistance(strings.ToLower(name), strings.ToLower(key)); d < distance {
+			best, distance = key, d
+		}
+	}
+	if best != "" {
+		return fmt.Sprintf("unknown key; did you mean %q?", best)
+	}
+	return "unknown key; known here are " + strings.Join(known, ", ")
+}
+
+// editDistance is Levenshtein's.
+func editDistance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		diagonal := row[0]
+		row[0] = i
+		for j := 1; j <= len(b); j++ {
+			cost := 1
+			if a[i-1] == b[j-1] {
+				cost = 0
+			}
+			diagonal, row[j] = row[j], min(row[j]+1, row[j-1]+1, diagonal+cost)
+		}
+	}
+	return row[len(b)]
+}
+
+// start is where a node begins. The library's own answer for a map is its first
+// colon.
+func start(n ast.Node) *token.Position {
+	if m, ok := n.(*ast.MappingNode); ok && !m.IsFlowStyle && len(m.Values) > 0 {
+		return m.Values[0].Key.GetToken().Position
+	}
+	return n.GetToken().Position
+}
+
+func text(n ast.Node) (string, bool) {
+	switch node := n.(type) {
+	case *ast.StringNode:
+		return node.Value, true
+	case *ast.LiteralNode:
+		return node.Value.Value, true
+	}
+	return "", false
+}
+
+func found(n ast.Node) string {
+	switch n.Type() {
+	case ast.StringType, ast.LiteralType:
+		return "text"
+	case ast.IntegerType, ast.FloatType, ast.InfinityType, ast.NanType:
+		return "a number"
+	case ast.BoolType:
+		return "true or false"
+	case ast.SequenceType:
+		return "a list"
+	case ast.MappingType, ast.MappingValueType:
+		return "a map"
+	}
+	return "something else"
+}
