@@ -230,12 +230,19 @@ func life(t rapidOrT, c *cluster, s sink.Sink, crashed <-chan struct{}, store ch
 		case <-deadline:
 			t.Fatalf("the bus never came to hold what the cluster has")
 		case <-time.After(time.Millisecond):
-			if until() {
-				finish()
-				if err := <-done; err != nil {
+			if !until() {
+				continue
+			}
+			ended = true
+			finish()
+			select {
+			case err := <-done:
+				if err != nil {
 					t.Fatalf("stop: %v", err)
 				}
-				ended = true
+			case <-crashed: // in its very last write
+				kill()
+				<-done
 			}
 		}
 	}
