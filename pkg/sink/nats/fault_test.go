@@ -1,15 +1,12 @@
 package nats
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"os"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -313,133 +310,6 @@ func TestRecordsThatCannotBeStored(t *testing.T) {
 	wantValues(t, b.read(t), "1/0 1/1")
 }
 
-// proxy passes bytes between the sink and the server. deaf ends a connection at the
-// server's next answer; while stalled is locked for writing nothing passes to the server.
-type proxy struct {
-	net.Listener
-	deaf    atomic.Bool
-	stalled sync.RWMutex
-	done    chan struct{}
-}
-
-func startProxy(t *testing.T, to string) *proxy {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &proxy{Listener: l, done: make(chan struct{})}
-	go func() {
-		defer close(p.done)
-		for {
-			down, err := l.Accept()
-			if err != nil {
-				return
-			}
-			p.serve(down, to)
-		}
-	}()
-	t.Cleanup(func() {
-		l.Close()
-		<-p.done
-	})
-	return p
-}
-
-// serve passes one connection on until either side ends it, or an answer must not pass.
-func (p *proxy) serve(down net.Conn, to string) {
-	defer down.Close()
-	up, err := net.Dial("tcp", to)
-	if err != nil {
-		return
-	}
-	defer up.Close()
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		defer up.Close()
-		buf := make([]byte, 4096)
-		for {
-			n, err := down.Read(buf)
-			if err != nil {
-				return
-			}
-			p.stalled.RLock()
-			_, err = up.Write(buf[:n])
-			p.stalled.RUnlock()
-			if err != nil {
-				return
-			}
-		}
-	}()
-	buf := make([]byte, 4096)
-	for {
-		n, err := up.Read(buf)
-		if err != nil || p.deaf.CompareAndSwap(true, false) {
-			break
-		}
-		if _, err := down.Write(buf[:n]); err != nil {
-			break
-		}
-	}
-	down.Close()
-	up.Close()
-	<-ended
-}
-
-// A batch whose acknowledgement is lost with the connection must not be repeated.
-func TestAcknowledgementLost(t *testing.T) {
-	b := startBus(t, nil)
-	p := startProxy(t, strings.TrimPrefix(b.url(), "nats://"))
-	s := newSink(t, Config{URL: "nats://" + p.Addr().String()})
-	mustOpen(t, s, nil)
-	mustWrite(t, s, records(1, 2))
-	for seq := uint64(2); seq < 5; seq++ {
-		p.deaf.Store(true)
-		if _, err := s.Write(t.Context(), records(seq, 2)); err == nil {
-			t.Fatal("Write returned no error although no acknowledgement came through")
-		}
-		if _, err := retry(t, s, records(seq, 2)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	wantValues(t, b.read(t), "1/0 1/1 2/0 2/1 3/0 3/1 4/0 4/1")
-	_ = s.Close()
-}
-
-// A server that accepts bytes no longer, without closing, must not hold Write beyond
-// its context for long.
-func TestStalledServer(t *testing.T) {
-	b := startBus(t, nil)
-	p := startProxy(t, strings.TrimPrefix(b.url(), "nats://"))
-	s := newSink(t, Config{URL: "nats://" + p.Addr().String()})
-	mustOpen(t, s, nil)
-	mustWrite(t, s, records(1, 1))
-
-	batch := records(2, 40)
-	for i := range batch.Records {
-		batch.Records[i].Value = bytes.Repeat([]byte("x"), 500<<10)
-	}
-	p.stalled.Lock()
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
-	began := time.Now()
-	_, err := s.Write(ctx, batch)
-	took := time.Since(began)
-	p.stalled.Unlock()
-	wantPlain(t, err)
-	if took > 5*time.Second {
-		t.Errorf("Write took %v", took)
-	}
-	if _, err := retry(t, s, batch); err != nil {
-		t.Fatal(err)
-	}
-	if n := len(b.read(t)); n != 41 {
-		t.Errorf("the bus holds %d records, want 41", n)
-	}
-	_ = s.Close()
-}
-
 // Bytes of a server that is not one must be an error, not a panic or a wait.
 func TestNotNATS(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -468,5 +338,18 @@ func copyDir(t *testing.T, to, from string) {
 	}
 	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A server may be set to take fewer messages at once than others do.
+func TestServerTakesSmallChunks(t *testing.T) {
+	b := startBus(t, func(o *server.Options) { o.JetStreamLimits.MaxBatchSize = 10 })
+	s := newSink(t, Config{URL: b.url()})
+	mustOpen(t, s, nil)
+	if _, err := retry(t, s, records(1, 100)); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(b.read(t)); n != 100 {
+		t.Errorf("the bus holds %d records, want 100", n)
 	}
 }

@@ -72,6 +72,19 @@ func (b *bus) stop() {
 
 func (b *bus) url() string { return fmt.Sprintf("nats://127.0.0.1:%d", b.opts.Port) }
 
+// deleteStream deletes the lane's stream, once per bus: a second time the server may
+// still be at the files of the first. Another stream keeps their directory.
+func (b *bus) deleteStream(t *testing.T) {
+	t.Helper()
+	js := b.client(t)
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "KEEP", Subjects: []string{"keep"}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := js.DeleteStream(t.Context(), streamName); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // client connects as somebody else than the sink.
 func (b *bus) client(t *testing.T, opts ...nats.Option) jetstream.JetStream {
 	t.Helper()
@@ -123,18 +136,17 @@ func read(t *testing.T, js jetstream.JetStream) []sinktest.Message {
 		pending += int(n)
 	}
 	consumer, err := js.CreateConsumer(t.Context(), name, jetstream.ConsumerConfig{
-		FilterSubject: "k8s.>", AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true,
+		FilterSubject: "k8s.>", AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var msgs []sinktest.Message
-	for len(msgs) < pending {
-		batch, err := consumer.Fetch(min(pending-len(msgs), 2000), jetstream.FetchMaxWait(10*time.Second))
+	for deadline := time.Now().Add(20 * time.Second); len(msgs) < pending; {
+		batch, err := consumer.Fetch(min(pending-len(msgs), 2000), jetstream.FetchMaxWait(time.Second))
 		if err != nil {
 			t.Fatal(err)
 		}
-		before := len(msgs)
 		for m := range batch.Messages() {
 			headers := map[string]string{}
 			for k, v := range m.Headers() {
@@ -142,7 +154,7 @@ func read(t *testing.T, js jetstream.JetStream) []sinktest.Message {
 			}
 			msgs = append(msgs, sinktest.Message{Route: m.Subject(), Value: m.Data(), Headers: headers})
 		}
-		if len(msgs) == before {
+		if time.Now().After(deadline) {
 			t.Fatalf("read %d of %d messages: %v", len(msgs), pending, batch.Error())
 		}
 	}

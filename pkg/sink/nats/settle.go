@@ -16,7 +16,7 @@ import (
 func (s *Sink) settle(ctx context.Context, rest []event.Record) error {
 	handle, err := s.lookUp(ctx)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return s.reset(ctx, "it was deleted")
+		return s.lose("it was deleted")
 	}
 	if err != nil {
 		return err
@@ -24,11 +24,11 @@ func (s *Sink) settle(ctx context.Context, rest []event.Record) error {
 	now := describe(handle)
 	switch last := now.state.LastSeq; {
 	case now.created != s.stream.created:
-		return s.reset(ctx, "it was deleted and created anew")
+		return s.lose("it was deleted and created anew")
 	case last < s.head:
-		return s.reset(ctx, fmt.Sprintf("it ends at sequence %d, and %d was acknowledged", last, s.head))
+		return s.lose("it ends at sequence %d, and %d was acknowledged", last, s.head)
 	case now.state.FirstSeq > s.head+1:
-		return s.reset(ctx, fmt.Sprintf("it begins at sequence %d, and what follows %d was just written", now.state.FirstSeq, s.head))
+		return s.lose("it begins at sequence %d, and what follows %d was just written", now.state.FirstSeq, s.head)
 	}
 	s.stream = now
 	if last := now.state.LastSeq; last > s.head {
@@ -40,7 +40,7 @@ func (s *Sink) settle(ctx context.Context, rest []event.Record) error {
 			return nil
 		})
 		if errors.Is(err, errHole) {
-			return s.reset(ctx, err.Error())
+			return s.lose("%v", err)
 		}
 		return err
 	}
@@ -67,11 +67,17 @@ func (s *Sink) recognise(m message, rest []event.Record) error {
 	return nil
 }
 
+// lose notes what the stream has lost; the next call resets. Not at once: a server
+// that is still removing a stream's files cannot create it, or finds them again.
+func (s *Sink) lose(format string, args ...any) error {
+	s.lost = fmt.Sprintf(format, args...)
+	return fmt.Errorf("stream %q on %s: %s: it will be begun anew", s.name, s.conn.address, s.lost)
+}
+
 // reset begins a new term on a stream that has lost data, and only then says so:
 // a server that is cut off from its cluster may show an old state, but it cannot
 // store the record that begins the term.
-func (s *Sink) reset(ctx context.Context, why string) error {
-	s.lost = why
+func (s *Sink) reset(ctx context.Context) error {
 	found, err := s.find(ctx)
 	if err != nil {
 		return plain(err)
@@ -88,8 +94,9 @@ func (s *Sink) reset(ctx context.Context, why string) error {
 	if err := s.beginTermAfter(ctx, last, seq); err != nil {
 		return err
 	}
+	err = s.gone("%s", s.lost)
 	s.stream, s.lost = found, ""
-	return fmt.Errorf("%w: stream %q on %s: %s", sink.ErrReset, s.name, s.conn.address, why)
+	return err
 }
 
 // plain turns a refusal, which only Open may return, into an error to be tried

@@ -34,9 +34,7 @@ func TestStreamDeletedWhileWriting(t *testing.T) {
 	s := newSink(t, Config{URL: b.url()})
 	mustOpen(t, s, nil)
 	old := mustWrite(t, s, records(1, 2))
-	if err := b.client(t).DeleteStream(t.Context(), streamName); err != nil {
-		t.Fatal(err)
-	}
+	b.deleteStream(t)
 	_, err := retry(t, s, records(2, 2))
 	wantReset(t, err, streamName, "deleted")
 	mark := mustWrite(t, s, records(3, 2))
@@ -51,37 +49,34 @@ func TestStreamDeletedWhileWriting(t *testing.T) {
 	wantReset(t, err, "created")
 }
 
-func TestStreamDeletedAndMayNotBeCreated(t *testing.T) {
+func TestStreamMayNotBeCreated(t *testing.T) {
 	b := startBus(t, nil)
-	js := b.client(t)
 	c := Config{URL: b.url(), Stream: Stream{Create: new(false)}}
-	wantPlain(t, newSink(t, c).Open(t.Context(), nil), streamName, "nats.stream.create", "k8s.test.>", "allow_atomic")
+	s := newSink(t, c)
+	wantPlain(t, s.Open(t.Context(), nil), streamName, "nats.stream.create", "k8s.test.>", "allow_atomic")
 
+	js := b.client(t)
 	config := jetstream.StreamConfig{Name: streamName, Subjects: []string{"k8s.test.>"}}
-	create := func() {
-		if _, err := js.CreateStream(t.Context(), config); err != nil {
-			t.Fatal(err)
-		}
-	}
-	create()
-	wantPlain(t, newSink(t, c).Open(t.Context(), nil), "allow_atomic", "kubebridge.test.bridge.live.term")
-	if err := js.DeleteStream(t.Context(), streamName); err != nil {
+	if _, err := js.CreateStream(t.Context(), config); err != nil {
 		t.Fatal(err)
 	}
+	wantPlain(t, s.Open(t.Context(), nil), "allow_atomic", "kubebridge.test.bridge.live.term")
 	config.Subjects = append(config.Subjects, "kubebridge.>")
 	config.AllowAtomicPublish = true
-	create()
-	s := newSink(t, c)
-	mustOpen(t, s, nil)
-	mustWrite(t, s, records(1, 1))
-	if err := js.DeleteStream(t.Context(), streamName); err != nil {
+	if _, err := js.UpdateStream(t.Context(), config); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 {
+	mustOpen(t, s, nil)
+	mustWrite(t, s, records(1, 1))
+
+	b.deleteStream(t)
+	for range 3 {
 		_, err := s.Write(t.Context(), records(2, 1))
 		wantPlain(t, err, streamName)
 	}
-	create()
+	if _, err := js.CreateStream(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
 	_, err := retry(t, s, records(2, 1))
 	wantReset(t, err, "deleted")
 	mustWrite(t, s, records(2, 1))
@@ -95,9 +90,7 @@ func TestStreamRecreatedByAnother(t *testing.T) {
 	old, other := newSink(t, Config{URL: b.url()}), newSink(t, Config{URL: b.url()})
 	mustOpen(t, old, nil)
 	mustWrite(t, old, records(1, 3))
-	if err := b.client(t).DeleteStream(t.Context(), streamName); err != nil {
-		t.Fatal(err)
-	}
+	b.deleteStream(t)
 	mustOpen(t, other, nil) // term 1 again
 	mustWrite(t, other, records(7, 5))
 	wantFenced(t, old, records(2, 3))
@@ -329,94 +322,6 @@ func TestForeignMessage(t *testing.T) {
 	}
 	mustWrite(t, next, records(2, 3))
 	wantValues(t, b.read(t), "1/0 1/1 foreign 2/0 2/1 2/2")
-}
-
-func TestTailResets(t *testing.T) {
-	b := startBus(t, nil)
-	s := newSink(t, Config{URL: b.url()})
-	mustOpen(t, s, nil)
-	var marks [][]byte
-	for seq := range uint64(4) {
-		marks = append(marks, mustWrite(t, s, records(seq+1, 2)))
-	}
-	st, err := b.client(t).Stream(t.Context(), streamName)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := st.Purge(t.Context(), jetstream.WithPurgeSequence(4)); err != nil { // 1 is the term, 2 and 3 the first batch
-		t.Fatal(err)
-	}
-	reopen := func() *Sink {
-		next := newSink(t, Config{URL: b.url()})
-		mustOpen(t, next, marks[0])
-		return next
-	}
-	for _, c := range []struct {
-		name, want string
-		from       []byte
-	}{
-		{"nothing is recorded", "begins at sequence 4", nil},
-		{"not a mark", "not one of a JetStream sink", []byte("offset 12")},
-		{"of another stream", "created", mark{created: 1, seq: 5, term: "1.x"}.encode()},
-		{"beyond the end", "and 4000 is recorded", mark{created: s.stream.created, seq: 4000, term: "1.x"}.encode()},
-		{"another writer's", "lost", mark{created: s.stream.created, seq: 5, term: "1.somebody"}.encode()},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			next := reopen()
-			_, err := tailOf(t, next, c.from)
-			wantReset(t, err, streamName, c.want)
-			b := records(1, 0)
-			mustWrite(t, next, b)
-		})
-	}
-	t.Run("what precedes the mark may go", func(t *testing.T) {
-		if got, err := tailOf(t, reopen(), marks[0]); err != nil || got != "2/0 2/1 3/0 3/1 4/0 4/1" {
-			t.Errorf("Tail: %q, %v", got, err)
-		}
-	})
-	t.Run("retention removed what follows", func(t *testing.T) {
-		if err := st.Purge(t.Context(), jetstream.WithPurgeSequence(6)); err != nil {
-			t.Fatal(err)
-		}
-		_, err := tailOf(t, reopen(), marks[0])
-		wantReset(t, err, "retention", "begins at sequence 6")
-	})
-	t.Run("deleted from the middle", func(t *testing.T) {
-		if err := st.DeleteMsg(t.Context(), 8); err != nil {
-			t.Fatal(err)
-		}
-		_, err := tailOf(t, reopen(), marks[1])
-		wantReset(t, err, "deleted")
-	})
-	t.Run("purged", func(t *testing.T) {
-		if err := st.Purge(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		next := newSink(t, Config{URL: b.url()})
-		mustOpen(t, next, nil)
-		_, err := tailOf(t, next, nil)
-		wantReset(t, err, "nothing is recorded")
-		mustWrite(t, next, records(5, 1))
-		wantValues(t, b.read(t), "5/0")
-	})
-}
-
-// A lane that folds in must be able to stop at its own error.
-func TestTailReturnsTheCallersError(t *testing.T) {
-	b := startBus(t, nil)
-	s := newSink(t, Config{URL: b.url()})
-	mustOpen(t, s, nil)
-	mustWrite(t, s, records(1, 3))
-	s = newSink(t, Config{URL: b.url()})
-	mustOpen(t, s, nil)
-	full, calls := errors.New("disk full"), 0
-	err := s.Tail(t.Context(), nil, func([]event.KV, []byte) error {
-		calls++
-		return full
-	})
-	if !errors.Is(err, full) || calls != 1 {
-		t.Errorf("Tail: %v after %d calls", err, calls)
-	}
 }
 
 func TestSubjectOfAnotherStream(t *testing.T) {

@@ -85,7 +85,7 @@ func (s *Sink) ready(ctx context.Context) error {
 		s.conn = c
 	}
 	if s.lost != "" {
-		return s.reset(ctx, s.lost)
+		return s.reset(ctx)
 	}
 	return nil
 }
@@ -177,7 +177,7 @@ func (s *Sink) publish(ctx context.Context, c *chunk, rest []event.Record) error
 		return cause
 	}
 	switch err := s.settle(ctx, rest); {
-	case errors.Is(err, sink.ErrFenced), errors.Is(err, sink.ErrReset):
+	case s.fenced != nil, s.lost != "":
 		return err
 	case err == nil && s.head >= stored:
 		return nil // stored, though the acknowledgement was lost

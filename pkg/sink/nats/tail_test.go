@@ -1,0 +1,98 @@
+package nats
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+func TestTailResets(t *testing.T) {
+	b := startBus(t, nil)
+	s := newSink(t, Config{URL: b.url()})
+	mustOpen(t, s, nil)
+	var marks [][]byte
+	for seq := range uint64(4) {
+		marks = append(marks, mustWrite(t, s, records(seq+1, 2)))
+	}
+	st, err := b.client(t).Stream(t.Context(), streamName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := st.Purge(t.Context(), jetstream.WithPurgeSequence(4)); err != nil { // 1 is the term, 2 and 3 the first batch
+		t.Fatal(err)
+	}
+	reopen := func() *Sink {
+		next := newSink(t, Config{URL: b.url()})
+		mustOpen(t, next, marks[0])
+		return next
+	}
+	for _, c := range []struct {
+		name, want string
+		from       []byte
+	}{
+		{"nothing is recorded", "begins at sequence 4", nil},
+		{"not a mark", "not one of a JetStream sink", []byte("offset 12")},
+		{"of another stream", "created", mark{created: 1, seq: 5, term: "1.x"}.encode()},
+		{"beyond the end", "and 4000 is recorded", mark{created: s.stream.created, seq: 4000, term: "1.x"}.encode()},
+		{"another writer's", "lost", mark{created: s.stream.created, seq: 5, term: "1.somebody"}.encode()},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			next := reopen()
+			_, err := tailOf(t, next, c.from)
+			wantReset(t, err, streamName, c.want)
+			b := records(1, 0)
+			mustWrite(t, next, b)
+		})
+	}
+	t.Run("what precedes the mark may go", func(t *testing.T) {
+		if got, err := tailOf(t, reopen(), marks[0]); err != nil || got != "2/0 2/1 3/0 3/1 4/0 4/1" {
+			t.Errorf("Tail: %q, %v", got, err)
+		}
+	})
+	t.Run("retention removed what follows", func(t *testing.T) {
+		if err := st.Purge(t.Context(), jetstream.WithPurgeSequence(6)); err != nil {
+			t.Fatal(err)
+		}
+		_, err := tailOf(t, reopen(), marks[0])
+		wantReset(t, err, "retention", "begins at sequence 6")
+	})
+	t.Run("deleted from the middle", func(t *testing.T) {
+		if err := st.DeleteMsg(t.Context(), 8); err != nil {
+			t.Fatal(err)
+		}
+		_, err := tailOf(t, reopen(), marks[1])
+		wantReset(t, err, "deleted")
+	})
+	t.Run("purged", func(t *testing.T) {
+		if err := st.Purge(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		next := newSink(t, Config{URL: b.url()})
+		mustOpen(t, next, nil)
+		_, err := tailOf(t, next, nil)
+		wantReset(t, err, "nothing is recorded")
+		mustWrite(t, next, records(5, 1))
+		wantValues(t, b.read(t), "5/0")
+	})
+}
+
+// A lane that folds in must be able to stop at its own error.
+func TestTailReturnsTheCallersError(t *testing.T) {
+	b := startBus(t, nil)
+	s := newSink(t, Config{URL: b.url()})
+	mustOpen(t, s, nil)
+	mustWrite(t, s, records(1, 3))
+	s = newSink(t, Config{URL: b.url()})
+	mustOpen(t, s, nil)
+	full, calls := errors.New("disk full"), 0
+	err := s.Tail(t.Context(), nil, func([]event.KV, []byte) error {
+		calls++
+		return full
+	})
+	if !errors.Is(err, full) || calls != 1 {
+		t.Errorf("Tail: %v after %d calls", err, calls)
+	}
+}
