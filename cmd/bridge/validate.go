@@ -10,8 +10,9 @@ import (
 
 func newValidate() *cobra.Command {
 	var (
-		path    string
-		connect bool
+		path      string
+		connect   bool
+		reachable bool
 	)
 	cmd := &cobra.Command{
 		Use:   "validate",
@@ -22,8 +23,8 @@ func newValidate() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if connect {
-				if err := checkCluster(cmd.Context(), c); err != nil {
+			if connect || reachable {
+				if err := checkCluster(cmd.Context(), c, !reachable); err != nil {
 					return &exitError{exitEnvironment, err}
 				}
 			}
@@ -37,6 +38,7 @@ func newValidate() *cobra.Command {
 	}
 	configFlag(cmd, &path)
 	cmd.Flags().BoolVar(&connect, "connect", false, "also ask the API server for the cluster and every resource")
+	cmd.Flags().BoolVar(&reachable, "reachable-only", false, "with --connect: do not ask for the resources")
 	config.AddFlags(cmd.Flags())
 	return cmd
 }

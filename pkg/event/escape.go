@@ -2,6 +2,7 @@ package event
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -32,31 +33,26 @@ func EscapeToken(s string) string {
 }
 
 // UnescapeToken reverses [EscapeToken]. It returns an error for what that cannot
-// have made.
+// have made, so that no two tokens mean the same.
 func UnescapeToken(s string) (string, error) {
 	if s == "_" {
 		return "", nil
 	}
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {
-		switch c := s[i]; {
-		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '-':
-			b.WriteByte(c)
-		case c == '_':
+		switch {
+		case s[i] == '_':
 			b.WriteByte('.')
-		case c == '=':
-			var x byte
-			if i+2 >= len(s) {
-				return "", fmt.Errorf("token %q: cut off after =", s)
-			}
-			if _, err := fmt.Sscanf(s[i+1:i+3], "%02X", &x); err != nil {
-				return "", fmt.Errorf("token %q: byte %d: %w", s, i, err)
-			}
-			b.WriteByte(x)
+		case s[i] == '=' && i+2 < len(s):
+			x, _ := strconv.ParseUint(s[i+1:i+3], 16, 8) // what is no number does not escape to itself
+			b.WriteByte(byte(x))
 			i += 2
 		default:
-			return "", fmt.Errorf("token %q: byte %d (%q) cannot be in a token", s, i, c)
+			b.WriteByte(s[i])
 		}
+	}
+	if EscapeToken(b.String()) != s {
+		return "", fmt.Errorf("token %q is not what escaping makes", s)
 	}
 	return b.String(), nil
 }

@@ -5,7 +5,10 @@
 // can be written against it alone.
 package event
 
-import "time"
+import (
+	"encoding/json"
+	"time"
+)
 
 // Type says what happened.
 type Type uint8
@@ -121,6 +124,19 @@ type Report struct {
 	To     string     `json:"to,omitzero"`     // the resourceVersion complete again (synced)
 	Since  *time.Time `json:"since,omitzero"`  // when the gap opened (synced)
 	Counts *Counts    `json:"counts,omitzero"` // what the list and the inventory differed by (synced)
+}
+
+// MarshalJSON writes Since in [TimeFormat].
+func (r Report) MarshalJSON() ([]byte, error) {
+	type plain Report
+	since := ""
+	if r.Since != nil {
+		since = r.Since.UTC().Format(TimeFormat)
+	}
+	return json.Marshal(struct {
+		plain
+		Since string `json:"since,omitzero"`
+	}{plain(r), since})
 }
 
 // Counts are numbers of objects.

@@ -26,8 +26,9 @@ type Object struct {
 	managedFields span    // the member metadata.managedFields in Raw
 }
 
-// span is a member of a JSON object with one of the commas beside it, so that
-// leaving it out leaves valid JSON. The zero span is an absent member.
+// span is a member of a JSON object, from the end of what stands before it (the
+// brace, or the member in front) to the end of its value. The zero span is an
+// absent member.
 type span struct{ start, end int }
 
 func (s span) empty() bool { return s.end == 0 }
@@ -45,35 +46,41 @@ func (s span) shift(n int) span {
 func (o *Object) Hash() uint64 {
 	var d xxhash.Digest
 	d.Reset()
-	o.each([3]span{o.gvk[0], o.gvk[1], o.managedFields}, func(b []byte) { _, _ = d.Write(b) })
+	o.each([3]span{o.gvk[0], o.gvk[1], o.managedFields}, func(p span) { _, _ = d.Write(o.Raw[p.start:p.end]) })
 	return d.Sum64()
 }
 
 // AppendWithoutManagedFields appends Raw without metadata.managedFields.
 func (o *Object) AppendWithoutManagedFields(dst []byte) []byte {
-	o.each([3]span{o.managedFields}, func(b []byte) { dst = append(dst, b...) })
+	o.each([3]span{o.managedFields}, func(p span) { dst = append(dst, o.Raw[p.start:p.end]...) })
 	return dst
 }
 
-// each calls f with the pieces of Raw that lie outside the spans.
-func (o *Object) each(spans [3]span, f func([]byte)) {
+// each calls f with the pieces of Raw that lie outside the members, and are valid
+// JSON together: a member goes with the comma in front of it, the first ones of
+// their object with the comma behind.
+func (o *Object) each(members [3]span, f func(piece span)) {
+	slices.SortFunc(members[:], func(a, b span) int { return a.start - b.start })
 	at := 0
-	for {
-		next := -1
-		for i, s := range spans {
-			if !s.empty() && s.start >= at && (next < 0 || s.start < spans[next].start) {
-				next = i
-			}
+	for i := 0; i < len(members); i++ {
+		m := members[i]
+		if m.empty() {
+			continue
 		}
-		if next < 0 {
-			break
+		for i+1 < len(members) && members[i+1].start == m.end {
+			i++
+			m.end = members[i].end
 		}
-		f(o.Raw[at:spans[next].start])
-		at = spans[next].end
-		spans[next] = span{}
+		f(span{at, m.start})
+		at = m.end
+		if rest := bytes.TrimLeft(o.Raw[at:], whiteSpace); o.Raw[m.start-1] == '{' && rest[0] == ',' {
+			at = len(o.Raw) - len(rest) + 1
+		}
 	}
-	f(o.Raw[at:])
+	f(span{at, len(o.Raw)})
 }
+
+const whiteSpace = " \t\r\n" // RFC 8259, section 2
 
 // scanner finds objects in JSON texts. It is reused; the zero value is ready.
 type scanner struct {
@@ -93,7 +100,7 @@ func (s *scanner) reset(text []byte) {
 func (s *scanner) offset() int { return int(s.dec.InputOffset()) }
 
 // members reads an object and calls f for each of its members, with the offset
-// where the member begins; f must read the value.
+// where its span begins; f must read the value.
 func (s *scanner) members(f func(name string, start int) error) error {
 	t, err := s.dec.ReadToken()
 	if err != nil {
@@ -117,29 +124,6 @@ func (s *scanner) members(f func(name string, start int) error) error {
 	}
 	_, err = s.dec.ReadToken()
 	return err
-}
-
-// memberSpan is the span of the member that began at start and has just been
-// read. It takes the comma in front, or the one behind where it is the first, or
-// where the members in front of it, taken out too, left none.
-func (s *scanner) memberSpan(start int, takenOut ...span) span {
-	end := s.offset()
-	if start < len(s.text) && s.text[start] == ',' {
-		if !slices.ContainsFunc(takenOut, func(t span) bool { return t.end == start+1 }) {
-			return span{start, end}
-		}
-		start++
-	}
-	for i := end; i < len(s.text); i++ {
-		switch s.text[i] {
-		case ' ', '\t', '\r', '\n':
-			continue
-		case ',':
-			return span{start, i + 1}
-		}
-		break
-	}
-	return span{start, end}
 }
 
 // str reads a string, or null as "".
@@ -168,16 +152,16 @@ func (s *scanner) object() (Object, error) {
 	begin := -1
 	err := s.members(func(name string, start int) error {
 		if begin < 0 { // the first member: the brace stands right before it
-			begin = bytes.LastIndexByte(s.text[:start], '{')
+			begin = start - 1
 		}
 		var err error
 		switch name {
 		case "apiVersion":
 			err = s.str(&o.APIVersion)
-			o.gvk[0] = s.memberSpan(start, o.gvk[1])
+			o.gvk[0] = span{start, s.offset()}
 		case "kind":
 			err = s.str(&o.Kind)
-			o.gvk[1] = s.memberSpan(start, o.gvk[0])
+			o.gvk[1] = span{start, s.offset()}
 		case "metadata":
 			err = s.metadata(&o)
 		default:
@@ -210,7 +194,7 @@ func (s *scanner) metadata(o *Object) error {
 			return s.str(&o.ResourceVersion)
 		case "managedFields":
 			err := s.dec.SkipValue()
-			o.managedFields = s.memberSpan(start)
+			o.managedFields = span{start, s.offset()}
 			return err
 		default:
 			return s.dec.SkipValue()
@@ -228,19 +212,21 @@ func (o *Object) restoreGVK(apiVersion, kind string) {
 	head, _ = jsontext.AppendQuote(head, apiVersion) // discovery's names are valid UTF-8
 	head = append(head, `,"kind":`...)
 	head, _ = jsontext.AppendQuote(head, kind)
-	head = append(head, ',')
 
 	raw := append(make([]byte, 0, len(head)+len(o.Raw)), head...)
-	openingBrace := span{0, 1}
-	o.each([3]span{openingBrace, o.gvk[0], o.gvk[1]}, func(b []byte) { raw = append(raw, b...) })
-	o.Raw = raw
-	cut := 0
-	for _, s := range o.gvk {
-		if !s.empty() && s.start < o.managedFields.start {
-			cut += s.end - s.start
+	moved := 0
+	o.each([3]span{o.gvk[0], o.gvk[1]}, func(p span) {
+		if p.start <= o.managedFields.start && o.managedFields.end <= p.end {
+			moved = len(raw) - p.start
 		}
+		raw = append(raw, o.Raw[p.start:p.end]...)
+	})
+	raw[len(head)] = ',' // for the brace
+	if rest := bytes.TrimLeft(raw[len(head)+1:], whiteSpace); rest[0] == '}' {
+		raw = append(raw[:len(head)], rest...)
 	}
-	o.managedFields = o.managedFields.shift(len(head) - 1 - cut)
+	o.Raw = raw
+	o.managedFields = o.managedFields.shift(moved)
 	o.gvk = [2]span{{1, len(head)}, {}}
 	o.APIVersion, o.Kind = apiVersion, kind
 }

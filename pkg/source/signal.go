@@ -1,3 +1,6 @@
+// Package source reads Kubernetes collections: it lists and watches them over
+// client-go's REST client, object by object as raw bytes, and tells a handler
+// what it saw, with the position that a later watch may resume from.
 package source
 
 import "context"

@@ -29,14 +29,12 @@ func Main(m *testing.M, open func(place string) (Store, error)) {
 		goleak.VerifyTestMain(m)
 		return
 	}
-	if err := commitForEver(place, open); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
+	fmt.Fprintln(os.Stderr, commitForEver(place, open))
+	os.Exit(1)
 }
 
 // commitForEver says the number of each round on standard output once it is
-// committed.
+// committed. It ends with an error only, or with its process.
 func commitForEver(place string, open func(place string) (Store, error)) error {
 	from, err := strconv.Atoi(os.Getenv(fromVariable))
 	if err != nil {

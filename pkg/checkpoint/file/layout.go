@@ -193,7 +193,7 @@ func lock(on vfs.FS, path string) (*pebble.Lock, error) {
 	}
 	// What is left is a lock held by another process, or by this one: that error
 	// has no type.
-	return nil, fmt.Errorf("%w: %v", checkpoint.ErrLocked, err)
+	return nil, fmt.Errorf("%w: %w", checkpoint.ErrLocked, err)
 }
 
 // Reset removes the checkpoint at path, damaged or not. The next [Open] finds an

@@ -313,7 +313,7 @@ func (s *Store) acquire() error {
 func (s *Store) release(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.note(err)
+	_ = s.note(err) // it keeps the damage for the next call
 	s.users--
 	if s.users == 0 {
 		s.idle.Broadcast()

@@ -104,7 +104,7 @@ func (l *link) dial(ctx context.Context, network, address string) (net.Conn, err
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
-		raw.Close()
+		_ = raw.Close()
 		return nil, net.ErrClosed
 	}
 	c := &conn{Conn: raw, link: l}
@@ -120,7 +120,7 @@ func (l *link) close() {
 	l.mu.Lock()
 	l.closed = true
 	for c := range l.conns {
-		c.Conn.Close()
+		_ = c.Conn.Close()
 	}
 	l.mu.Unlock()
 	l.inUse.Wait()
@@ -137,7 +137,7 @@ func (l *link) cause(err error) error {
 		err = inner
 	}
 	hungUp := isAny(err, io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET) && l.authenticating.Load() > 0
-	if hungUp || err == error(kafka.SASLAuthenticationFailed) { // a refusal has the broker's words with it
+	if hungUp || err == error(kafka.SASLAuthenticationFailed) { //nolint:errorlint // a refusal wraps it, with the broker's words
 		return errHungUp
 	}
 	for _, e := range []error{protocol.ErrNoTopic, protocol.ErrNoPartition, protocol.ErrNoLeader} {

@@ -94,8 +94,10 @@ func (s *Sink) plan(ctx context.Context, b *event.Batch) ([]*queue, error) {
 			return nil, err
 		}
 		if n := batchOverhead + it.size; n > t.limit {
-			return nil, &sink.RecordError{Index: i, Size: n, Limit: t.limit,
-				Err: fmt.Errorf("max.message.bytes of topic %q", r.Route)}
+			return nil, &sink.RecordError{
+				Index: i, Size: n, Limit: t.limit,
+				Err: fmt.Errorf("max.message.bytes of topic %q", r.Route),
+			}
 		}
 	}
 	return queues, nil

@@ -138,7 +138,7 @@ func (s *Sink) callbacks(c *conn) []nats.Option {
 func (c *conn) forget() {
 	for {
 		select {
-		case <-c.events:
+		case <-c.events: //nolint:errcheck // what is over
 		default:
 			return
 		}
@@ -161,7 +161,7 @@ func (c *conn) do(ctx context.Context, f func(ctx context.Context) error) error 
 		return err
 	case event := <-c.events:
 		cancel()
-		<-result
+		<-result //nolint:errcheck // its failure is the event
 		return event
 	}
 }

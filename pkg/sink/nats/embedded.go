@@ -85,7 +85,7 @@ func (s *embeddedServer) close() {
 	s.unlock()
 }
 
-func (s *embeddedServer) unlock() { s.lock.Close() }
+func (s *embeddedServer) unlock() { _ = s.lock.Close() }
 
 func (s *embeddedServer) url() string { return s.ClientURL() }
 
@@ -127,7 +127,7 @@ func lockDir(dir string) (*os.File, error) {
 		return nil, err
 	}
 	if err := lockFile(f); err != nil {
-		f.Close()
+		_ = f.Close()
 		return nil, fmt.Errorf("directory %s is in use by another process: %w", dir, err)
 	}
 	return f, nil

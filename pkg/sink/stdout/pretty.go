@@ -97,8 +97,11 @@ func counts(c *event.Counts) string {
 		n    int
 		what string
 	}{
-		{c.Added, "added"}, {c.Modified, "modified"}, {c.Deleted, "deleted"},
-		{c.Present, "present"}, {c.Unchanged, "unchanged"},
+		{c.Added, "added"},
+		{c.Modified, "modified"},
+		{c.Deleted, "deleted"},
+		{c.Present, "present"},
+		{c.Unchanged, "unchanged"},
 	} {
 		if n.n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n.n, n.what))

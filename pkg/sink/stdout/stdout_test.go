@@ -116,31 +116,59 @@ func TestPretty(t *testing.T) {
 		name, want string
 		e          event.Event
 	}{
-		{"added", "12:30:01.500 ADDED    pods default/web rv=7 watch",
-			event.Event{Type: event.Added, Origin: event.Watch, Collection: pods, Namespace: "default", Name: "web", ResourceVersion: "7", Object: []byte("{}")}},
-		{"cluster-scoped, of a group", "12:30:01.500 MODIFIED clusterroles.rbac.authorization.k8s.io admin rv=8 reconcile",
-			event.Event{Type: event.Modified, Origin: event.Reconcile, Collection: &event.Collection{Group: "rbac.authorization.k8s.io", Resource: "clusterroles"},
-				Name: "admin", ResourceVersion: "8", Object: []byte("{}")}},
-		{"a name that would steer the terminal", `12:30:01.500 ADDED    roles "a/x\x1b[2J" rv=9 watch`,
-			event.Event{Type: event.Added, Origin: event.Watch, Collection: &event.Collection{Resource: "roles"}, Namespace: "a", Name: "x\x1b[2J", ResourceVersion: "9", Object: []byte("{}")}},
-		{"left", "12:30:01.500 DELETED  pods default/web rv=9 watch, left the selection",
-			event.Event{Type: event.Deleted, Origin: event.Watch, Collection: pods, Namespace: "default", Name: "web", ResourceVersion: "9", Reason: "left", Object: []byte("{}")}},
-		{"synthesised deletion", "12:30:01.500 DELETED  pods default/web rv=9 reconcile, last state not known",
-			event.Event{Type: event.Deleted, Origin: event.Reconcile, Collection: pods, Namespace: "default", Name: "web", ResourceVersion: "9"}},
-		{"truncated", "12:30:01.500 ADDED    pods default/web rv=9 watch, body of 2000000 bytes left out",
-			event.Event{Type: event.Added, Origin: event.Watch, Collection: pods, Namespace: "default", Name: "web", ResourceVersion: "9", Object: []byte("{}"),
-				Truncated: &event.Truncation{Size: 2000000}}},
-		{"first gap", "12:30:01.500 GAP      pods: not complete yet; snapshot",
-			event.Event{Type: event.Gap, Collection: pods, Report: &event.Report{Reason: "snapshot"}}},
-		{"gap", "12:30:01.500 GAP      pods?namespace=a: not complete after rv 5; expired, HTTP 410",
-			event.Event{Type: event.Gap, Collection: &event.Collection{Resource: "pods", Namespace: "a"}, Report: &event.Report{Reason: "expired", Detail: "HTTP 410", From: "5"}}},
-		{"reset", "12:30:01.500 GAP      pods: told anew from here, forget what was told before; reset",
-			event.Event{Type: event.Gap, Collection: pods, Report: &event.Report{Reason: "reset", Reset: true, From: "5"}}},
-		{"synced", "12:30:01.500 SYNCED   pods: complete up to rv 12 after 1.5s; 20 listed, 3 added, 1 deleted; expired",
-			event.Event{Type: event.Synced, Collection: pods, ResourceVersion: "12",
-				Report: &event.Report{Reason: "expired", To: "12", Since: &since, Counts: &event.Counts{Listed: 20, Added: 3, Deleted: 1}}}},
-		{"closed", "12:30:01.500 CLOSED   pods: no longer watched; removed",
-			event.Event{Type: event.Closed, Collection: pods, Report: &event.Report{Reason: "removed"}}},
+		{
+			"added", "12:30:01.500 ADDED    pods default/web rv=7 watch",
+			event.Event{Type: event.Added, Origin: event.Watch, Collection: pods, Namespace: "default", Name: "web", ResourceVersion: "7", Object: []byte("{}")},
+		},
+		{
+			"cluster-scoped, of a group", "12:30:01.500 MODIFIED clusterroles.rbac.authorization.k8s.io admin rv=8 reconcile",
+			event.Event{
+				Type: event.Modified, Origin: event.Reconcile, Collection: &event.Collection{Group: "rbac.authorization.k8s.io", Resource: "clusterroles"},
+				Name: "admin", ResourceVersion: "8", Object: []byte("{}"),
+			},
+		},
+		{
+			"a name that would steer the terminal", `12:30:01.500 ADDED    roles "a/x\x1b[2J" rv=9 watch`,
+			event.Event{Type: event.Added, Origin: event.Watch, Collection: &event.Collection{Resource: "roles"}, Namespace: "a", Name: "x\x1b[2J", ResourceVersion: "9", Object: []byte("{}")},
+		},
+		{
+			"left", "12:30:01.500 DELETED  pods default/web rv=9 watch, left the selection",
+			event.Event{Type: event.Deleted, Origin: event.Watch, Collection: pods, Namespace: "default", Name: "web", ResourceVersion: "9", Reason: "left", Object: []byte("{}")},
+		},
+		{
+			"synthesised deletion", "12:30:01.500 DELETED  pods default/web rv=9 reconcile, last state not known",
+			event.Event{Type: event.Deleted, Origin: event.Reconcile, Collection: pods, Namespace: "default", Name: "web", ResourceVersion: "9"},
+		},
+		{
+			"truncated", "12:30:01.500 ADDED    pods default/web rv=9 watch, body of 2000000 bytes left out",
+			event.Event{
+				Type: event.Added, Origin: event.Watch, Collection: pods, Namespace: "default", Name: "web", ResourceVersion: "9", Object: []byte("{}"),
+				Truncated: &event.Truncation{Size: 2000000},
+			},
+		},
+		{
+			"first gap", "12:30:01.500 GAP      pods: not complete yet; snapshot",
+			event.Event{Type: event.Gap, Collection: pods, Report: &event.Report{Reason: "snapshot"}},
+		},
+		{
+			"gap", "12:30:01.500 GAP      pods?namespace=a: not complete after rv 5; expired, HTTP 410",
+			event.Event{Type: event.Gap, Collection: &event.Collection{Resource: "pods", Namespace: "a"}, Report: &event.Report{Reason: "expired", Detail: "HTTP 410", From: "5"}},
+		},
+		{
+			"reset", "12:30:01.500 GAP      pods: told anew from here, forget what was told before; reset",
+			event.Event{Type: event.Gap, Collection: pods, Report: &event.Report{Reason: "reset", Reset: true, From: "5"}},
+		},
+		{
+			"synced", "12:30:01.500 SYNCED   pods: complete up to rv 12 after 1.5s; 20 listed, 3 added, 1 deleted; expired",
+			event.Event{
+				Type: event.Synced, Collection: pods, ResourceVersion: "12",
+				Report: &event.Report{Reason: "expired", To: "12", Since: &since, Counts: &event.Counts{Listed: 20, Added: 3, Deleted: 1}},
+			},
+		},
+		{
+			"closed", "12:30:01.500 CLOSED   pods: no longer watched; removed",
+			event.Event{Type: event.Closed, Collection: pods, Report: &event.Report{Reason: "removed"}},
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.e.Time = at

@@ -1,0 +1,130 @@
+package event_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"testing"
+
+	cloudevents "github.com/cloudevents/sdk-go/v2/event"
+	"github.com/google/go-cmp/cmp"
+)
+
+var update = flag.Bool("update", false, "rewrite testdata and the examples in docs/events.md")
+
+const docs = "../../docs/events.md"
+
+// What stands on the bus is a public contract: consumers parse it byte by byte.
+func TestGolden(t *testing.T) {
+	var want []string
+	for _, x := range examples() {
+		t.Run(x.name, func(t *testing.T) {
+			got := append(encode(&x.event), '\n')
+			if *update {
+				if err := os.WriteFile(golden(x.name), got, 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if diff := cmp.Diff(string(read(t, golden(x.name))), string(got)); diff != "" {
+				t.Errorf("the event format changed (-golden +got):\n%s", diff)
+			}
+		})
+		want = append(want, golden(x.name))
+	}
+	got, err := filepath.Glob("testdata/*.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(want)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("testdata holds other files than the examples make (-want +got):\n%s", diff)
+	}
+}
+
+// A consumer with the CloudEvents SDK must be able to take every event, and find
+// in it the attributes that stand in the headers.
+func TestCloudEventsSDKAccepts(t *testing.T) {
+	for _, x := range examples() {
+		t.Run(x.name, func(t *testing.T) {
+			var ce cloudevents.Event
+			if err := json.Unmarshal(encode(&x.event), &ce); err != nil {
+				t.Fatal(err)
+			}
+			if err := ce.Validate(); err != nil {
+				t.Fatal(err)
+			}
+			got := map[string]string{
+				"specversion": ce.SpecVersion(), "id": ce.ID(), "source": ce.Source(), "type": ce.Type(),
+				"time": ce.Time().Format("2006-01-02T15:04:05.000000Z07:00"), "datacontenttype": ce.DataContentType(), "dataschema": ce.DataSchema(),
+			}
+			if ce.Subject() != "" {
+				got["subject"] = ce.Subject()
+			}
+			for name, value := range ce.Extensions() {
+				got[name] = value.(string)
+			}
+			want := map[string]string{}
+			for _, a := range encoder.Attributes(&x.event) {
+				want[a.Name] = a.Value
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("attributes (-encoder +sdk):\n%s", diff)
+			}
+			if !json.Valid(ce.Data()) {
+				t.Errorf("data is not JSON: %s", ce.Data())
+			}
+		})
+	}
+}
+
+// The documentation shows what the bridge writes, not what it once wrote.
+func TestDocumentedExamples(t *testing.T) {
+	text := read(t, docs)
+	block := regexp.MustCompile("(?s)<!-- ([a-z-]+) -->\n```json\n(.*?)```")
+	if *update {
+		text = block.ReplaceAllFunc(text, func(old []byte) []byte {
+			name := string(block.FindSubmatch(old)[1])
+			return slices.Concat([]byte("<!-- "+name+" -->\n```json\n"), indented(t, name), []byte("```"))
+		})
+		if err := os.WriteFile(docs, text, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	shown := map[string]bool{}
+	for _, m := range block.FindAllSubmatch(text, -1) {
+		name := string(m[1])
+		shown[name] = true
+		if diff := cmp.Diff(string(indented(t, name)), string(m[2])); diff != "" {
+			t.Errorf("%s shows another %q than testdata; run go test ./pkg/event -update (-testdata +docs):\n%s", docs, name, diff)
+		}
+	}
+	for _, x := range examples() {
+		if !shown[x.name] {
+			t.Errorf("%s lacks the example %q", docs, x.name)
+		}
+	}
+}
+
+func golden(name string) string { return filepath.Join("testdata", name+".json") }
+
+func read(t *testing.T, path string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func indented(t *testing.T, name string) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	if err := json.Indent(&b, read(t, golden(name)), "", "  "); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}

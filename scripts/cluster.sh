@@ -1,0 +1,6 @@
+#!/usr/bin/env bash
+# Builds the real API server for tests and the demo, once, and prints its path.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. scripts/go.sh
+go -C test/cluster/clustertest run ./cmd/build-cluster

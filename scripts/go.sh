@@ -1,0 +1,69 @@
+# Sourced by the other scripts: makes sure that git, a C compiler (for the race
+# detector) and a Go as new as go.mod asks for are there, and puts that Go on
+# PATH. On a machine without them it installs Debian's packages; Debian's Go may
+# be too old to build this and then only fetches the right toolchain, as the Go
+# module that it is published as.
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]:-scripts/go.sh}")/.." && pwd)
+go_wanted=$(sed -n 's/^go //p' "$root/go.mod")
+go_toolchain=go1.26.8
+
+say() { printf '%s\n' "$*" >&2; }
+
+apt_install() {
+	local sudo=
+	[ "$(id -u)" = 0 ] || sudo=sudo
+	say "installing $* with apt-get"
+	$sudo apt-get update -qq >&2
+	DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y -qq --no-install-recommends "$@" >&2
+}
+
+# go_is_new_enough GO: whether that go command can build this.
+go_is_new_enough() {
+	local have
+	have=$(cd "$root" && GOTOOLCHAIN=local "$1" env GOVERSION 2>/dev/null) || return 1
+	[ "$(printf '%s\n' "$go_wanted" "${have#go}" | sort -V | head -n 1)" = "$go_wanted" ]
+}
+
+fetch_toolchain() {
+	local arch dir module
+	case $(uname -m) in
+	x86_64) arch=amd64 ;;
+	aarch64) arch=arm64 ;;
+	*) say "no Go toolchain is known for $(uname -m): install Go $go_wanted or newer"; return 1 ;;
+	esac
+	dir="$root/.cache/go"
+	if [ ! -x "$dir/bin/go" ]; then
+		say "fetching $go_toolchain (about 60 MB)"
+		module="golang.org/toolchain@v0.0.1-$go_toolchain.linux-$arch"
+		local tmp src
+		tmp=$(mktemp -d)
+		src=$(cd "$tmp" && printf 'module bootstrap\n' >go.mod && GOTOOLCHAIN=local GOFLAGS=-mod=mod go mod download -json "$module" | sed -n 's/^\t"Dir": "\(.*\)",\{0,1\}$/\1/p')
+		rm -rf "$tmp"
+		[ -d "$src" ] || { say "the toolchain module could not be fetched: install Go $go_wanted or newer"; return 1; }
+		mkdir -p "$root/.cache"
+		rm -rf "$dir.part"
+		cp -r "$src" "$dir.part"
+		chmod -R u+w "$dir.part"
+		chmod +x "$dir.part"/bin/* "$dir.part"/pkg/tool/*/*
+		mv "$dir.part" "$dir"
+	fi
+	export GOROOT="$dir" PATH="$dir/bin:$PATH"
+}
+
+ensure_go() {
+	if command -v go >/dev/null && go_is_new_enough go; then
+		return
+	fi
+	if [ -x "$root/.cache/go/bin/go" ]; then
+		fetch_toolchain
+		return
+	fi
+	command -v go >/dev/null || apt_install golang-go ca-certificates
+	go_is_new_enough go || fetch_toolchain
+}
+
+command -v git >/dev/null || apt_install git
+command -v cc >/dev/null || apt_install gcc libc6-dev
+ensure_go
+export GOTOOLCHAIN=local

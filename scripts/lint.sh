@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# Formatting and linters, the direction of imports among them. The linter is
+# built from its module, cold in about four minutes.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. scripts/go.sh
+go mod tidy -diff
+go tool -modfile=tools/go.mod golangci-lint run ./...
+for module in test/cluster test/cluster/clustertest test/e2e; do
+	(cd "$module" && go vet ./... && test -z "$(gofmt -l .)")
+done
+say "lint: nothing found"

@@ -1,0 +1,138 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/kubebridge/kubebridge/test/e2e/internal/check"
+	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
+)
+
+const (
+	// chaosFor is how long the chaos lasts, on each bus; chaosEnv overrides it.
+	chaosFor = 10 * time.Second
+	chaosEnv = "KUBEBRIDGE_E2E_CHAOS"
+	// seedEnv repeats the decisions of a failed run; what they meet differs with the machine's speed.
+	seedEnv = "KUBEBRIDGE_E2E_SEED"
+)
+
+// What nobody has thought of: objects change all the time while everything around the bridge fails, and the bridge itself. After
+// it all the bus must tell the truth.
+func TestChaos(t *testing.T) {
+	for _, name := range buses {
+		for _, gone := range []bool{false, true} {
+			t.Run(name+map[bool]string{true: " and history lost"}[gone], func(t *testing.T) { chaos(t, name, gone) })
+		}
+	}
+}
+
+func chaos(t *testing.T, busName string, gone bool) {
+	seed, duration := uint64(time.Now().UnixNano()), chaosFor
+	var err error
+	if s := os.Getenv(seedEnv); s != "" {
+		seed, err = strconv.ParseUint(s, 10, 64)
+	}
+	if s := os.Getenv(chaosEnv); s != "" && err == nil {
+		duration, err = time.ParseDuration(s)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%s=%d", seedEnv, seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	w := newWorld(t, options{bus: busName})
+	w.install()
+	types := []kube.Type{kube.ConfigMaps, w.widgets}
+	w.bridges(types...)
+	w.run()
+	changing, stop := context.WithTimeout(t.Context(), duration)
+	defer stop()
+	changed := make(chan error, 1)
+	changer := rand.New(rand.NewPCG(seed, 1))
+	go func() { changed <- keepChanging(changing, w.kube, changer, types) }()
+
+	faults := map[string]func(){
+		"kill": func() { w.bridge.Kill(); w.run() },
+		"stop": func() { w.bridge.Signal(syscall.SIGTERM); w.waitABit(random); w.bridge.Kill(); w.run() },
+		"stall": func() {
+			w.bridge.Signal(syscall.SIGSTOP)
+			w.waitABit(random)
+			w.bridge.Signal(syscall.SIGCONT)
+		},
+		"cut":    w.proxy.Cut,
+		"refuse": func() { w.proxy.Refuse(); w.waitABit(random); w.proxy.Pass() },
+		"hold":   func() { w.proxy.Hold(); w.waitABit(random); w.proxy.Pass() },
+		"hold and kill": func() {
+			w.proxy.Hold()
+			w.waitABit(random)
+			w.bridge.Kill()
+			w.proxy.Pass()
+			w.run()
+		},
+		"bus restart": func() { w.busDown(); w.waitABit(random); w.busUp() },
+	}
+	names := []string{"kill", "stop", "stall", "cut", "refuse", "hold", "hold and kill", "bus restart"}
+	if gone {
+		faults["history lost"] = w.expire
+		names = append(names, "history lost", "history lost")
+	}
+	count := map[string]int{}
+	for changing.Err() == nil {
+		w.waitABit(random)
+		fault := names[random.IntN(len(names))]
+		count[fault]++
+		faults[fault]()
+	}
+	w.must(<-changed)
+	if !w.bridge.Running() {
+		t.Error("the bridge has ended by itself")
+		w.run()
+	}
+	all := w.verify(check.Options{Types: types, Gap: gone, Repeats: busName == busKafka})
+	t.Logf("%d events about %d objects, over %v", len(all), len(w.kube.Ledger.Objects(types...)), count)
+}
+
+// waitABit lets chaos take its course for up to half a second.
+func (w *world) waitABit(random *rand.Rand) {
+	select {
+	case <-time.After(time.Duration(random.Int64N(int64(500 * time.Millisecond)))):
+	case <-w.t.Context().Done():
+	}
+}
+
+// keepChanging creates, patches, deletes and recreates a few objects of each type until ctx ends.
+func keepChanging(ctx context.Context, client *kube.Client, random *rand.Rand, types []kube.Type) error {
+	const names = 15
+	exists := map[string]bool{}
+	for step := 0; ctx.Err() == nil; step++ {
+		t := types[random.IntN(len(types))]
+		name := fmt.Sprintf("o-%d", random.IntN(names))
+		key := t.Resource + "/" + name
+		// A request is not broken off: whether it was served would not be known.
+		patient, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+		var err error
+		switch {
+		case !exists[key]:
+			_, err = client.Create(patient, t, name, sample(t, fmt.Sprint(step)))
+			exists[key] = err == nil
+		case random.IntN(4) == 0:
+			err = client.Delete(patient, t, name)
+			exists[key] = err != nil
+		default:
+			_, err = client.Patch(patient, t, name, change(fmt.Sprint(step)))
+		}
+		cancel()
+		if err != nil && !apierrors.IsConflict(err) {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,200 @@
+package e2e
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/kubebridge/kubebridge/test/e2e/internal/bridge"
+	"github.com/kubebridge/kubebridge/test/e2e/internal/bus"
+	"github.com/kubebridge/kubebridge/test/e2e/internal/check"
+	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
+)
+
+// unseen are the changes that the tests below make while nobody watches, and what a comparison must find of them.
+const (
+	unseenPatched = 30
+	unseenDeleted = 20
+	unseenNew     = 10
+)
+
+// makeUnseen changes some of 1,000 objects "o-…", one of them to another object of the same name.
+func (w *world) makeUnseen() (listed bus.Counts) {
+	w.t.Helper()
+	t := w.widgets
+	w.bulkPatch(t, "o", "unseen", 0, unseenPatched)
+	w.bulkPatch(t, "o", "unseen again", 0, unseenPatched)
+	w.bulkDelete(t, "o", unseenPatched, unseenPatched+unseenDeleted)
+	w.bulk(t, "n", unseenNew)
+	w.delete(t, "renewed")
+	w.create(t, "renewed")
+	w.create(t, "brief") // came and went: nobody can know
+	w.delete(t, "brief")
+	return bus.Counts{
+		Added: unseenNew + 1, Modified: unseenPatched, Deleted: unseenDeleted + 1,
+	}
+}
+
+// The server forgets: a CRD was edited, etcd compacted, the API server restarted. What happened meanwhile must be told exactly,
+// deletions included, and what did not happen must not be told, whether the bridge was running or down.
+func TestGoneTellsTheExactDifference(t *testing.T) {
+	const objects = 1000
+	for _, down := range []bool{false, true} {
+		name := map[bool]string{false: "while running", true: "while down"}[down]
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, options{})
+			w.install()
+			w.bridges(w.widgets)
+			w.bulk(w.widgets, "o", objects)
+			w.create(w.widgets, "renewed")
+			w.start()
+			before := w.settle(w.widgets)
+			w.committed()
+			if down {
+				w.stop()
+				w.expire()
+			} else {
+				w.bridge.Signal(syscall.SIGSTOP)
+				w.expire() // and the open watch has ended before anything happens
+			}
+			want := w.makeUnseen()
+			if down {
+				w.start()
+			} else {
+				w.bridge.Signal(syscall.SIGCONT)
+			}
+			w.onBus("the end of the comparison", func(all []bus.Message) bool {
+				return slices.ContainsFunc(after(all, len(before)), isSynced)
+			})
+			all := w.verify(check.Options{Types: []kube.Type{w.widgets}, Gap: true})
+			w.exactDifference(after(all, len(before)), want, objects+2) // with "renewed" and a marker
+		})
+	}
+}
+
+// exactDifference checks the events since the last settle against the counts of a comparison; had is how many objects there were.
+func (w *world) exactDifference(since []bus.Message, want bus.Counts, had int) {
+	w.t.Helper()
+	want.Listed = had + want.Added - want.Deleted
+	want.Unchanged = want.Listed - want.Added - want.Modified
+	said := check.Collections(since, w.collection(w.widgets))
+	if len(said) != 2 || !said[0].Is("gap") || !said[1].Is("synced") {
+		w.t.Fatalf("want one gap and one synced, got:\n%s", bus.Tail(said, 10))
+	}
+	gap, synced := &said[0], &said[1]
+	if gap.Data.Reason != "expired" || gap.Data.From == "" || gap.Data.From != gap.RV() {
+		w.t.Errorf("the gap says %+v", gap.Data)
+	}
+	if synced.Data.To == "" || synced.Data.To != synced.RV() || synced.Data.From != gap.Data.From || synced.Data.Since == "" {
+		w.t.Errorf("synced says %+v", synced.Data)
+	}
+	if got := synced.Data.Counts; got == nil || *got != want {
+		w.t.Errorf("counts are %+v, want %+v", got, want)
+	}
+	told := bus.Counts{Listed: want.Listed, Unchanged: want.Unchanged}
+	for i := range since {
+		m := &since[i]
+		if m.OfCollection() || m.Attributes["origin"] != "reconcile" {
+			continue
+		}
+		switch m.Type() {
+		case "added":
+			told.Added++
+		case "modified":
+			told.Modified++
+		case "deleted":
+			told.Deleted++
+			if known := m.Data.BodyKnown; known == nil || *known {
+				w.t.Errorf("nobody saw this deletion, and its body is not marked as unknown: %s", m)
+			}
+		}
+	}
+	if told != want {
+		w.t.Errorf("told %+v, want %+v", told, want)
+	}
+	if n := len(since) - 2 - want.Added - want.Modified - want.Deleted; n != 2 {
+		w.t.Errorf("%d events beside the difference, want the marker's two:\n%s", n, bus.Tail(since, 100))
+	}
+}
+
+// A bridge that is killed in the middle of a comparison has told half of it. It must neither forget the other half nor take the
+// old position for good: that would bring deleted objects back.
+func TestKilledWhileComparing(t *testing.T) {
+	for _, name := range buses {
+		t.Run(name, func(t *testing.T) { killWhileComparing(t, name) })
+	}
+}
+
+func killWhileComparing(t *testing.T, busName string) {
+	w := newWorld(t, options{bus: busName})
+	w.install()
+	w.bridges(w.widgets)
+	// Large enough that the differences take many batches: these are where a kill can fall between.
+	w.bulkOf(w.widgets, "o", 600, kube.Fields{"spec": map[string]any{"pad": strings.Repeat("x", 20<<10)}})
+	w.start()
+	before := len(w.settle(w.widgets))
+	w.stop()
+	w.expire()
+	w.bulkPatch(w.widgets, "o", "unseen", 0, 400)
+	w.bulkDelete(w.widgets, "o", 400, 550)
+	w.bulk(w.widgets, "p", 100)
+
+	n := before
+	if busName == busNATS { // a Kafka client asks before it sends, and would wait for that answer
+		// The bus knows and the bridge does not. Its first event waits for company, which gives time for the hold.
+		w.config.Sinks[0].Linger = "500ms"
+		w.run()
+		w.awaitStatus(func(s bridge.Status) bool { return len(s.Lanes) > 0 && len(s.Lanes[0].Collections) > 0 })
+		w.proxy.Hold()
+		n = w.killedAfter(n, 1)
+		w.proxy.Pass()
+		w.config.Sinks[0].Linger = ""
+	}
+	for i, more := range []int{1, 20, 50, 100} {
+		w.delete(w.widgets, fmt.Sprintf("o-%d", 50*i)) // perhaps told of already
+		w.delete(w.widgets, fmt.Sprintf("p-%d", i))
+		w.run()
+		n = w.killedAfter(n, more)
+	}
+	if said := check.Collections(w.since(before), w.collection(w.widgets)); slices.ContainsFunc(said, isSynced) {
+		t.Fatal("the comparison ended before the last kill: the test has to be made slower")
+	}
+	w.start()
+	w.verify(check.Options{Types: []kube.Type{w.widgets}, Gap: true, Repeats: busName == busKafka})
+	said := check.Collections(w.since(before), w.collection(w.widgets))
+	if last := said[len(said)-1]; !isSynced(last) || slices.ContainsFunc(said[:len(said)-1], isSynced) {
+		t.Errorf("want gaps and in the end one synced, got:\n%s", bus.Tail(said, 20))
+	}
+}
+
+func isSynced(m bus.Message) bool { return m.Is("synced") }
+
+// killedAfter kills the bridge when the bus holds so many events about objects beyond the first n messages, and returns how
+// many messages it holds then.
+func (w *world) killedAfter(n, more int) int {
+	w.t.Helper()
+	w.onBus("some differences", func(all []bus.Message) bool {
+		count := 0
+		for _, m := range after(all, n) {
+			if !m.OfCollection() {
+				count++
+			}
+		}
+		return count >= more
+	})
+	w.bridge.Kill()
+	all, err := w.log.Messages()
+	w.must(err)
+	w.t.Logf("killed when the bus held %d events more", len(all)-n)
+	return len(all)
+}
+
+// since are the messages from the n-th on.
+func (w *world) since(n int) []bus.Message {
+	w.t.Helper()
+	all, err := w.log.Messages()
+	w.must(err)
+	return after(all, n)
+}

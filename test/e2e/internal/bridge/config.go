@@ -1,0 +1,36 @@
+package bridge
+
+import "sigs.k8s.io/yaml"
+
+// Config is a configuration file, as far as tests vary it.
+type Config struct {
+	Name       string         `json:"name,omitempty"`
+	Cluster    string         `json:"cluster"`
+	Kubernetes map[string]any `json:"kubernetes"`
+	Resources  []Resource     `json:"resources"`
+	Sinks      []Sink         `json:"sinks"`
+	Checkpoint map[string]any `json:"checkpoint"`
+	Secrets    map[string]any `json:"secrets,omitempty"`
+	Status     map[string]any `json:"status"`
+	Shutdown   map[string]any `json:"shutdown,omitempty"`
+}
+
+// Resource asks for a resource.
+type Resource struct {
+	Resource      string   `json:"resource"`
+	Namespaces    []string `json:"namespaces,omitempty"`
+	LabelSelector string   `json:"labelSelector,omitempty"`
+	FieldSelector string   `json:"fieldSelector,omitempty"`
+}
+
+// Sink is where to.
+type Sink struct {
+	Name   string         `json:"name"`
+	Linger string         `json:"linger,omitempty"`
+	NATS   map[string]any `json:"nats,omitempty"`
+	Kafka  map[string]any `json:"kafka,omitempty"`
+	Stdout map[string]any `json:"stdout,omitempty"`
+}
+
+// YAML is the file's text.
+func (c Config) YAML() ([]byte, error) { return yaml.Marshal(c) }

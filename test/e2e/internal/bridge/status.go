@@ -1,0 +1,91 @@
+package bridge
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"time"
+)
+
+// Status is the body of /readyz as far as the tests need it.
+type Status struct {
+	Ready   bool   `json:"ready"`
+	Waiting string `json:"waiting"`
+	Lanes   []struct {
+		Sink        string       `json:"sink"`
+		Ready       bool         `json:"ready"`
+		Failing     string       `json:"failing"`
+		Collections []Collection `json:"collections"`
+	} `json:"lanes"`
+}
+
+// Collection is the state of one collection.
+type Collection struct {
+	Collection string     `json:"collection"`
+	State      string     `json:"state"`
+	Error      string     `json:"error"`
+	RV         string     `json:"resourceVersion"` // of the last event delivered and committed
+	Synced     *time.Time `json:"synced"`
+}
+
+// Find returns a collection of the first lane by its ID, the zero value if it is not there.
+func (s Status) Find(id string) Collection {
+	for _, lane := range s.Lanes {
+		for _, c := range lane.Collections {
+			if c.Collection == id {
+				return c
+			}
+		}
+	}
+	return Collection{}
+}
+
+// Status asks the running bridge. ctx bounds the wait for its status server and the answer.
+func (p *Process) Status(ctx context.Context) (Status, error) {
+	var s Status
+	select {
+	case <-p.listen:
+	case <-p.done:
+		return s, fmt.Errorf("the bridge ended with exit code %d", p.cmd.ProcessState.ExitCode())
+	case <-ctx.Done():
+		return s, context.Cause(ctx)
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.status+"/readyz", nil)
+	if err != nil {
+		return s, err
+	}
+	transport := &http.Transport{DisableKeepAlives: true}
+	res, err := transport.RoundTrip(req)
+	if err != nil {
+		return s, fmt.Errorf("ask /readyz: %w", err)
+	}
+	defer res.Body.Close()
+	if err := json.NewDecoder(res.Body).Decode(&s); err != nil {
+		return s, fmt.Errorf("ask /readyz: %w", err)
+	}
+	if want := map[bool]int{true: http.StatusOK, false: http.StatusServiceUnavailable}[s.Ready]; res.StatusCode != want {
+		return s, fmt.Errorf("ask /readyz: status %d with ready=%t", res.StatusCode, s.Ready)
+	}
+	return s, nil
+}
+
+// Await polls the status until it is as wanted.
+func (p *Process) Await(ctx context.Context, wanted func(Status) bool) error {
+	for {
+		s, err := p.Status(ctx)
+		if err == nil && wanted(s) {
+			return nil
+		}
+		if !p.Running() {
+			return fmt.Errorf("the bridge has ended, with exit code %d (%v)", p.cmd.ProcessState.ExitCode(), err)
+		}
+		select {
+		case <-time.After(30 * time.Millisecond):
+		case <-ctx.Done():
+			return fmt.Errorf("%w: /readyz says %+v (%v)", context.Cause(ctx), s, err)
+		}
+	}
+}

@@ -1,0 +1,146 @@
+package bus
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/kubebridge/kubebridge/test/e2e/internal/faultproxy"
+)
+
+// metadataAge is how soon the reader notices a new topic.
+const metadataAge = 250 * time.Millisecond
+
+// Kafka is a kfake broker behind a fault proxy, and a reader of every topic that begins with "k8s." which does not go
+// through the proxy.
+type Kafka struct {
+	*Log
+	Proxy   *faultproxy.Proxy
+	cluster *kfake.Cluster
+	client  *kgo.Client
+	stop    context.CancelFunc
+	reader  sync.WaitGroup
+	ends    map[string]int64 // offset behind the last record read, by topic and partition; guarded by Log.mu
+}
+
+// StartKafka starts a broker. It tells its clients the proxy's address as its own.
+func StartKafka() (*Kafka, error) {
+	k := &Kafka{Log: newLog(), ends: map[string]int64{}}
+	var broker string
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.ListenFn(func(network, address string) (net.Listener, error) {
+		l, err := net.Listen(network, address)
+		if err != nil {
+			return nil, err
+		}
+		broker = l.Addr().String()
+		if k.Proxy, err = faultproxy.Start(broker); err != nil {
+			return nil, err
+		}
+		return advertised{l, k.Proxy}, nil
+	}))
+	if err != nil {
+		return nil, fmt.Errorf("start kfake: %w", err)
+	}
+	k.cluster = cluster
+	k.client, err = kgo.NewClient(
+		kgo.SeedBrokers(broker),
+		kgo.Dialer(func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, network, broker)
+		}),
+		kgo.ConsumeRegex(), kgo.ConsumeTopics(`^k8s\..*`),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+		kgo.MetadataMinAge(metadataAge), kgo.MetadataMaxAge(metadataAge),
+	)
+	if err != nil {
+		cluster.Close()
+		return nil, fmt.Errorf("connect to kfake: %w", err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	k.stop = stop
+	k.reader.Go(func() { k.read(ctx) })
+	return k, nil
+}
+
+// advertised is a listener that gives out another address than its own.
+type advertised struct {
+	net.Listener
+	proxy *faultproxy.Proxy
+}
+
+func (a advertised) Addr() net.Addr {
+	addr, err := net.ResolveTCPAddr("tcp", a.proxy.Addr())
+	if err != nil {
+		return a.Listener.Addr()
+	}
+	return addr
+}
+
+// Close ends reader, proxy and broker.
+func (k *Kafka) Close() error {
+	k.stop()
+	k.reader.Wait()
+	k.client.Close()
+	err := k.Proxy.Close()
+	k.cluster.Close()
+	return err
+}
+
+func (k *Kafka) read(ctx context.Context) {
+	for ctx.Err() == nil {
+		k.client.PollFetches(ctx).EachRecord(func(r *kgo.Record) {
+			k.mu.Lock()
+			k.ends[partition(r.Topic, r.Partition)] = r.Offset + 1
+			k.mu.Unlock()
+			k.add(fromKafka(r))
+		})
+	}
+}
+
+func partition(topic string, n int32) string { return fmt.Sprintf("%s/%d", topic, n) }
+
+// CatchUp waits until the reader has read everything that the broker holds now, in every partition.
+func (k *Kafka) CatchUp(ctx context.Context) error {
+	offsets, err := kadm.NewClient(k.client).ListEndOffsets(ctx)
+	if err == nil {
+		err = offsets.Error()
+	}
+	if err != nil {
+		return fmt.Errorf("ask kfake for the end of its partitions: %w", err)
+	}
+	_, err = k.Wait(ctx, func([]Message) bool {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		behind := false
+		offsets.Each(func(o kadm.ListedOffset) {
+			behind = behind || k.ends[partition(o.Topic, o.Partition)] < o.Offset
+		})
+		return !behind
+	})
+	return err
+}
+
+func fromKafka(r *kgo.Record) (Message, error) {
+	headers := map[string]string{}
+	contentType := ""
+	for _, h := range r.Headers {
+		if attribute, ok := strings.CutPrefix(h.Key, "ce_"); ok {
+			headers[attribute] = string(h.Value)
+		} else if h.Key == "content-type" {
+			contentType = string(h.Value)
+		}
+	}
+	m, err := parse(r.Value, headers)
+	m.Route, m.Key, m.Partition = r.Topic, string(r.Key), int(r.Partition)
+	m.Place = fmt.Sprintf("kafka:%d/%d", r.Partition, r.Offset)
+	if err == nil && contentType != "application/cloudevents+json; charset=UTF-8" {
+		err = fmt.Errorf("content type %q", contentType)
+	}
+	return m, err
+}

@@ -1,0 +1,69 @@
+package bus
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+)
+
+// Log is everything a bus holds, in the order in which it gives it out. A reader fills it in the background.
+type Log struct {
+	mu       sync.Mutex
+	messages []Message
+	err      error // of the first message that is not as it should be
+	grown    chan struct{}
+}
+
+func newLog() *Log { return &Log{grown: make(chan struct{})} }
+
+func (l *Log) add(m Message, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err != nil && l.err == nil {
+		l.err = fmt.Errorf("%s: %w: %.2000s", m.Place, err, m.Raw)
+	}
+	l.messages = append(l.messages, m)
+	close(l.grown)
+	l.grown = make(chan struct{})
+}
+
+// Messages is what has been read so far. The error is about the first message that is no valid event.
+func (l *Log) Messages() ([]Message, error) {
+	messages, _, err := l.read()
+	return messages, err
+}
+
+func (l *Log) read() ([]Message, <-chan struct{}, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.messages[:len(l.messages):len(l.messages)], l.grown, l.err
+}
+
+// Wait returns what has been read as soon as done holds for it. The error tells of the end of ctx, or of a message that is
+// no valid event, and shows the end of the log.
+func (l *Log) Wait(ctx context.Context, done func([]Message) bool) ([]Message, error) {
+	for {
+		messages, grown, err := l.read()
+		if err != nil {
+			return messages, err
+		}
+		if done(messages) {
+			return messages, nil
+		}
+		select {
+		case <-grown:
+		case <-ctx.Done():
+			return messages, fmt.Errorf("%w; the bus holds %d messages:\n%s", context.Cause(ctx), len(messages), Tail(messages, 40))
+		}
+	}
+}
+
+// Tail prints the last n messages, one a line.
+func Tail(messages []Message, n int) string {
+	var b strings.Builder
+	for i := max(0, len(messages)-n); i < len(messages); i++ {
+		fmt.Fprintf(&b, "%6d %s\n", i, &messages[i])
+	}
+	return b.String()
+}

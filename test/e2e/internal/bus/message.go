@@ -1,0 +1,122 @@
+// Package bus holds the buses that the end-to-end tests bridge to, real servers in this process, and reads back what is on
+// them. It shares no code with the bridge: it decodes what any consumer would get.
+package bus
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Message is one CloudEvent as a consumer gets it.
+type Message struct {
+	Place     string // where it was found, for people: a subject and sequence, or a topic, partition and offset
+	Route     string // NATS subject or Kafka topic
+	Key       string // Kafka key
+	Partition int    // of Kafka
+	Raw       []byte
+
+	Attributes map[string]string // CloudEvents attributes of the JSON
+	Headers    map[string]string // those repeated as headers, decoded
+	Data       Data
+}
+
+// Data is the data of an event about an object, or about a collection.
+type Data struct {
+	Object    json.RawMessage `json:"object"`
+	BodyKnown *bool           `json:"bodyknown"`
+	Reason    string          `json:"reason"`
+	Truncated *struct {
+		Size   int    `json:"size"`
+		SHA256 string `json:"sha256"`
+		Limit  int    `json:"limit"`
+	} `json:"truncated"`
+
+	Detail string  `json:"detail"`
+	Reset  bool    `json:"reset"`
+	From   string  `json:"from"`
+	To     string  `json:"to"`
+	Since  string  `json:"since"`
+	Counts *Counts `json:"counts"`
+}
+
+// Counts are those of a synced event.
+type Counts struct {
+	Listed    int `json:"listed"`
+	Added     int `json:"added"`
+	Modified  int `json:"modified"`
+	Deleted   int `json:"deleted"`
+	Present   int `json:"present"`
+	Unchanged int `json:"unchanged"`
+}
+
+// parse reads a CloudEvent in structured JSON. headers are the CloudEvents attributes that stand beside it.
+func parse(raw []byte, headers map[string]string) (Message, error) {
+	m := Message{Raw: raw, Headers: headers, Attributes: map[string]string{}}
+	var all map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &all); err != nil {
+		return m, fmt.Errorf("not a JSON object: %w", err)
+	}
+	for name, value := range all {
+		if name == "data" {
+			continue
+		}
+		var s string
+		if err := json.Unmarshal(value, &s); err != nil {
+			return m, fmt.Errorf("attribute %s is %s, want a string", name, value)
+		}
+		m.Attributes[name] = s
+	}
+	strict := json.NewDecoder(bytes.NewReader(all["data"]))
+	strict.DisallowUnknownFields()
+	if err := strict.Decode(&m.Data); err != nil {
+		return m, fmt.Errorf("data: %w", err)
+	}
+	if !maps.Equal(m.Attributes, headers) {
+		return m, fmt.Errorf("headers %v differ from the attributes %v", headers, m.Attributes)
+	}
+	return m, nil
+}
+
+// ID, UID, and RV are attributes of that name.
+func (m *Message) ID() string  { return m.Attributes["id"] }
+func (m *Message) UID() string { return m.Attributes["uid"] }
+func (m *Message) RV() string  { return m.Attributes["resourceversion"] }
+
+// Type is the word of the type attribute that matters: added, modified, deleted, present, gap, synced, closed.
+func (m *Message) Type() string {
+	f := strings.Split(m.Attributes["type"], ".")
+	return f[max(len(f)-2, 0)]
+}
+
+// OfCollection reports whether the event is about a collection and not about an object.
+func (m *Message) OfCollection() bool {
+	return strings.HasPrefix(m.Attributes["type"], "io.kubebridge.collection.")
+}
+
+// Is reports whether the message is of one of the types.
+func (m *Message) Is(types ...string) bool { return slices.Contains(types, m.Type()) }
+
+// Name is the object's namespace/name, or its name alone.
+func (m *Message) Name() string { return m.Attributes["subject"] }
+
+// Body is the object, decoded.
+func (m *Message) Body() map[string]any {
+	var body map[string]any
+	_ = json.Unmarshal(m.Data.Object, &body) // parse has checked it
+	return body
+}
+
+func (m *Message) String() string {
+	s := fmt.Sprintf("%-28s %-8s %-24s rv=%-6s id=%s origin=%s", m.Place, m.Type(), m.Name(), m.RV(), m.ID(), m.Attributes["origin"])
+	if m.Data.Reason != "" {
+		s += " reason=" + m.Data.Reason
+	}
+	if m.Data.Counts != nil {
+		s += fmt.Sprintf(" counts=%+v", *m.Data.Counts)
+	}
+	return s
+}

@@ -1,0 +1,151 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Subjects are all that the bridge publishes to by default.
+const Subjects = "k8s.>"
+
+// NATS is a NATS server with JetStream on disk, and a reader of whichever stream takes [Subjects].
+type NATS struct {
+	*Log
+	dir    string
+	port   int
+	server *server.Server
+	conn   *nats.Conn
+	stop   context.CancelFunc
+	reader sync.WaitGroup
+}
+
+// StartNATS starts a server with its data in dir.
+func StartNATS(dir string) (*NATS, error) {
+	n := &NATS{Log: newLog(), dir: dir, port: server.RANDOM_PORT}
+	if err := n.Start(); err != nil {
+		return nil, err
+	}
+	n.port = n.server.Addr().(*net.TCPAddr).Port
+	var err error
+	n.conn, err = nats.Connect(n.server.ClientURL(), nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))
+	if err != nil {
+		n.Stop()
+		return nil, fmt.Errorf("connect to NATS: %w", err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	n.stop = stop
+	n.reader.Go(func() { n.read(ctx) })
+	return n, nil
+}
+
+// Start starts the server again after [NATS.Stop], on the same port and data.
+func (n *NATS) Start() error {
+	s, err := server.NewServer(&server.Options{
+		Host: "127.0.0.1", Port: n.port, JetStream: true, StoreDir: n.dir, NoLog: true, NoSigs: true,
+	})
+	if err != nil {
+		return fmt.Errorf("start NATS: %w", err)
+	}
+	s.Start()
+	if !s.ReadyForConnections(20 * time.Second) {
+		s.Shutdown()
+		s.WaitForShutdown()
+		return errors.New("start NATS: not ready after 20 s")
+	}
+	n.server = s
+	return nil
+}
+
+// Stop ends the server in an orderly way and returns when it is gone.
+func (n *NATS) Stop() {
+	n.server.Shutdown()
+	n.server.WaitForShutdown()
+}
+
+// Close ends reader and server.
+func (n *NATS) Close() {
+	n.stop()
+	n.reader.Wait()
+	n.conn.Close()
+	n.Stop()
+}
+
+// Addr is host:port of the server.
+func (n *NATS) Addr() string { return fmt.Sprintf("127.0.0.1:%d", n.port) }
+
+// read follows the stream over restarts of the server. Whatever fails begins again behind the last message read.
+func (n *NATS) read(ctx context.Context) {
+	js, err := jetstream.New(n.conn)
+	if err != nil {
+		n.add(Message{Place: "reader"}, err)
+		return
+	}
+	for next := uint64(1); ctx.Err() == nil; {
+		next = n.follow(ctx, js, next)
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (n *NATS) follow(ctx context.Context, js jetstream.JetStream, next uint64) uint64 {
+	name, err := js.StreamNameBySubject(ctx, Subjects)
+	if err != nil {
+		return next // the bridge has not made it yet
+	}
+	consumer, err := js.OrderedConsumer(ctx, name, jetstream.OrderedConsumerConfig{
+		FilterSubjects: []string{Subjects}, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: next,
+	})
+	if err != nil {
+		return next
+	}
+	messages, err := consumer.Messages(jetstream.PullHeartbeat(time.Second), jetstream.PullExpiry(5*time.Second))
+	if err != nil {
+		return next
+	}
+	defer messages.Stop()
+	for {
+		raw, err := messages.Next(jetstream.NextContext(ctx))
+		if err != nil {
+			return next
+		}
+		meta, err := raw.Metadata()
+		if err != nil {
+			return next
+		}
+		next = meta.Sequence.Stream + 1
+		n.add(fromNATS(raw, meta.Sequence.Stream))
+	}
+}
+
+func fromNATS(raw jetstream.Msg, seq uint64) (Message, error) {
+	headers := map[string]string{}
+	var wrong error
+	for name, values := range raw.Headers() {
+		attribute, ok := strings.CutPrefix(name, "ce-")
+		if !ok {
+			continue
+		}
+		value, err := url.PathUnescape(values[0]) // the escapes are those of RFC 3986
+		wrong = errors.Join(wrong, err)
+		headers[attribute] = value
+	}
+	m, err := parse(raw.Data(), headers)
+	m.Route = raw.Subject()
+	m.Place = fmt.Sprintf("nats:%d", seq)
+	if got := raw.Headers().Get("Content-Type"); got != "application/cloudevents+json" {
+		wrong = errors.Join(wrong, fmt.Errorf("content type %q", got))
+	}
+	return m, errors.Join(wrong, err)
+}

@@ -1,0 +1,197 @@
+// Package faultproxy stands between a client and a server on loopback and makes the network fail: it cuts connections,
+// refuses new ones, or holds back what the server answers.
+package faultproxy
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+)
+
+// Proxy forwards TCP connections to one address. It passes everything until told otherwise.
+type Proxy struct {
+	target   string
+	listener net.Listener
+	done     sync.WaitGroup
+
+	mu     sync.Mutex
+	refuse bool
+	held   chan struct{} // closed by the end of a Hold; nil while replies pass
+	conns  map[*pair]struct{}
+}
+
+// pair is one connection through the proxy.
+type pair struct {
+	client, server net.Conn
+	ctx            context.Context
+	end            context.CancelFunc
+}
+
+// Start listens on a free port of 127.0.0.1 and forwards to target (host:port), which need not be there yet.
+func Start(target string) (*Proxy, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("start fault proxy: %w", err)
+	}
+	p := &Proxy{target: target, listener: l, conns: map[*pair]struct{}{}}
+	p.done.Go(p.accept)
+	return p, nil
+}
+
+// Addr is where clients connect (host:port).
+func (p *Proxy) Addr() string { return p.listener.Addr().String() }
+
+// Pass ends a Refuse or a Hold; what was held is sent now.
+func (p *Proxy) Pass() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.refuse = false
+	if p.held != nil {
+		close(p.held)
+		p.held = nil
+	}
+}
+
+// Cut resets every connection. New ones pass.
+func (p *Proxy) Cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cut()
+}
+
+// Refuse resets every connection, and new ones as soon as they are made.
+func (p *Proxy) Refuse() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.refuse = true
+	p.cut()
+}
+
+// Hold lets requests through and keeps the server's answers: the server has done what it was asked, and the client does not
+// learn of it.
+func (p *Proxy) Hold() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.held == nil {
+		p.held = make(chan struct{})
+	}
+}
+
+// Close ends the proxy and everything that goes through it.
+func (p *Proxy) Close() error {
+	err := p.listener.Close()
+	p.Refuse()
+	p.done.Wait()
+	return err
+}
+
+func (p *Proxy) cut() {
+	for c := range p.conns {
+		c.reset()
+	}
+}
+
+func (p *Proxy) accept() {
+	for {
+		client, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		p.done.Go(func() { p.serve(client) })
+	}
+}
+
+func (p *Proxy) serve(client net.Conn) {
+	c := &pair{client: client}
+	c.ctx, c.end = context.WithCancel(context.Background())
+	defer c.reset()
+	if p.refused() {
+		return
+	}
+	var err error
+	if c.server, err = net.DialTimeout("tcp", p.target, 5*time.Second); err != nil {
+		return
+	}
+	if !p.enter(c) {
+		return
+	}
+	defer p.leave(c)
+	var replies sync.WaitGroup
+	replies.Go(func() {
+		defer c.reset()
+		p.copy(c, c.client, c.server, true)
+	})
+	p.copy(c, c.server, c.client, false)
+	c.reset()
+	replies.Wait()
+}
+
+func (p *Proxy) refused() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.refuse
+}
+
+func (p *Proxy) enter(c *pair) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.refuse {
+		p.conns[c] = struct{}{}
+	}
+	return !p.refuse
+}
+
+func (p *Proxy) leave(c *pair) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.conns, c)
+}
+
+// copy forwards one direction until either side ends.
+func (p *Proxy) copy(c *pair, to, from net.Conn, replies bool) {
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(buf)
+		if n > 0 {
+			if replies && !p.released(c.ctx) {
+				return
+			}
+			if _, err := to.Write(buf[:n]); err != nil {
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// released waits for the end of a Hold; it is false when the connection ends first.
+func (p *Proxy) released(ctx context.Context) bool {
+	for {
+		p.mu.Lock()
+		held := p.held
+		p.mu.Unlock()
+		if held == nil {
+			return ctx.Err() == nil
+		}
+		select {
+		case <-held:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// reset closes both sides at once, so that the peers see a reset rather than an orderly end.
+func (c *pair) reset() {
+	c.end()
+	for _, conn := range []net.Conn{c.client, c.server} {
+		if tcp, ok := conn.(*net.TCPConn); ok {
+			_ = tcp.SetLinger(0)
+			_ = tcp.Close()
+		}
+	}
+}

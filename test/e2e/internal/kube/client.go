@@ -1,0 +1,191 @@
+// Package kube changes objects in a cluster as its users do, and keeps a ledger of what the API server acknowledged: what a
+// bridge owes its bus.
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+)
+
+// Type is a resource and its kind.
+type Type struct {
+	schema.GroupVersionResource
+	Kind       string
+	Namespaced bool
+}
+
+// ResourceID is how the bridge's configuration and collections name it.
+func (t Type) ResourceID() string { return t.GroupResource().String() }
+
+// Built-in types.
+var (
+	ConfigMaps  = Type{schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, "ConfigMap", true}
+	Secrets     = Type{schema.GroupVersionResource{Version: "v1", Resource: "secrets"}, "Secret", true}
+	Pods        = Type{schema.GroupVersionResource{Version: "v1", Resource: "pods"}, "Pod", true}
+	Deployments = Type{schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}, "Deployment", true}
+	Namespaces  = Type{schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, "Namespace", false}
+	CRDs        = Type{schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}, "CustomResourceDefinition", false}
+)
+
+// Client changes objects in one namespace, and cluster-scoped ones. Its methods may be called from several goroutines.
+type Client struct {
+	Namespace string
+	Ledger    *Ledger
+	dynamic   dynamic.Interface
+}
+
+// New returns a client for a namespace with an empty ledger, without the client-side rate limit.
+func New(cfg *rest.Config, namespace string) (*Client, error) {
+	cfg = rest.CopyConfig(cfg)
+	cfg.QPS = -1
+	d, err := dynamic.NewForConfig(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("client: %w", err)
+	}
+	return &Client{Namespace: namespace, Ledger: NewLedger(), dynamic: d}, nil
+}
+
+// In is the same client, with the same ledger, for another namespace.
+func (c *Client) In(namespace string) *Client {
+	return &Client{Namespace: namespace, Ledger: c.Ledger, dynamic: c.dynamic}
+}
+
+func (c *Client) of(t Type) dynamic.ResourceInterface {
+	if t.Namespaced {
+		return c.dynamic.Resource(t.GroupVersionResource).Namespace(c.Namespace)
+	}
+	return c.dynamic.Resource(t.GroupVersionResource)
+}
+
+// Fields are what an object has besides apiVersion, kind, name and namespace.
+type Fields map[string]any
+
+// Create creates an object. A resource that is not served yet (a new CRD) is waited for until ctx ends.
+func (c *Client) Create(ctx context.Context, t Type, name string, fields Fields) (*unstructured.Unstructured, error) {
+	o := &unstructured.Unstructured{Object: map[string]any{}}
+	for k, v := range fields {
+		o.Object[k] = v
+	}
+	o.SetAPIVersion(t.GroupVersion().String())
+	o.SetKind(t.Kind)
+	o.SetName(name)
+	got, err := retry(ctx, func() (*unstructured.Unstructured, error) {
+		return c.of(t).Create(ctx, o, metav1.CreateOptions{})
+	})
+	if err != nil {
+		return nil, fmt.Errorf("create %s %s: %w", t.ResourceID(), name, err)
+	}
+	c.Ledger.Wrote(t, got)
+	return got, nil
+}
+
+// retry repeats a call that fails because a CRD's storage is being made.
+func retry(ctx context.Context, call func() (*unstructured.Unstructured, error)) (*unstructured.Unstructured, error) {
+	for {
+		o, err := call()
+		missing := apierrors.IsNotFound(err) && err.Error() == "the server could not find the requested resource"
+		if !missing && !apierrors.IsTooManyRequests(err) {
+			return o, err
+		}
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+			return nil, errors.Join(err, context.Cause(ctx))
+		}
+	}
+}
+
+// Patch merges a JSON document into an object.
+func (c *Client) Patch(ctx context.Context, t Type, name, merge string, subresources ...string) (*unstructured.Unstructured, error) {
+	got, err := retry(ctx, func() (*unstructured.Unstructured, error) {
+		return c.of(t).Patch(ctx, name, types.MergePatchType, []byte(merge), metav1.PatchOptions{}, subresources...)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("patch %s %s: %w", t.ResourceID(), name, err)
+	}
+	c.Ledger.Wrote(t, got)
+	return got, nil
+}
+
+// Delete deletes an object at once, whatever grace period it has.
+func (c *Client) Delete(ctx context.Context, t Type, name string) error {
+	uid, err := c.uid(ctx, t, name)
+	if err != nil {
+		return fmt.Errorf("delete %s %s: %w", t.ResourceID(), name, err)
+	}
+	now := int64(0)
+	err = c.of(t).Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: &now, Preconditions: &metav1.Preconditions{UID: &uid}})
+	if err != nil {
+		return fmt.Errorf("delete %s %s: %w", t.ResourceID(), name, err)
+	}
+	c.Ledger.Deleted(string(uid))
+	return nil
+}
+
+func (c *Client) uid(ctx context.Context, t Type, name string) (types.UID, error) {
+	o, err := c.of(t).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return "", err
+	}
+	return o.GetUID(), nil
+}
+
+// List returns all objects of a type, in the namespace if it has one, and the list's resourceVersion.
+func (c *Client) List(ctx context.Context, t Type, options metav1.ListOptions) ([]unstructured.Unstructured, string, error) {
+	l, err := c.of(t).List(ctx, options)
+	if err != nil {
+		return nil, "", fmt.Errorf("list %s: %w", t.ResourceID(), err)
+	}
+	return l.Items, l.GetResourceVersion(), nil
+}
+
+// AwaitGone returns when the server no longer serves a watch from rv: it answers 410 Gone.
+func (c *Client) AwaitGone(ctx context.Context, t Type, rv string) error {
+	for {
+		gone, err := c.gone(ctx, t, rv)
+		if gone {
+			return nil
+		}
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+			return fmt.Errorf("%w: waiting for 410 Gone on a watch of %s from %s (last: %v)", context.Cause(ctx), t.ResourceID(), rv, err)
+		}
+	}
+}
+
+func (c *Client) gone(ctx context.Context, t Type, rv string) (bool, error) {
+	second := int64(1)
+	w, err := c.of(t).Watch(ctx, metav1.ListOptions{ResourceVersion: rv, TimeoutSeconds: &second})
+	if err != nil {
+		return apierrors.IsGone(err) || apierrors.IsResourceExpired(err), err
+	}
+	defer w.Stop()
+	for e := range w.ResultChan() {
+		if err := apierrors.FromObject(e.Object); apierrors.IsGone(err) || apierrors.IsResourceExpired(err) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// Each calls do for 0 to n-1 from a few goroutines and returns the first error.
+func Each(n int, do func(i int) error) error {
+	var g errgroup.Group
+	g.SetLimit(8)
+	for i := range n {
+		g.Go(func() error { return do(i) })
+	}
+	return g.Wait()
+}

@@ -1,0 +1,143 @@
+package e2e
+
+import (
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubebridge/kubebridge/test/e2e/internal/bridge"
+	"github.com/kubebridge/kubebridge/test/e2e/internal/bus"
+	"github.com/kubebridge/kubebridge/test/e2e/internal/check"
+	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
+)
+
+// When what was told no longer holds, because the stream is gone or because values are to be shown in another way, consumers must
+// be told to drop their copy and get everything again; and what is deleted afterwards must be told as ever.
+func TestDeclaredReset(t *testing.T) {
+	for name, lose := range map[string]func(w *world){
+		"stream lost": func(w *world) {
+			w.startNATSIn("another") // with nothing in it
+		},
+		"values shown otherwise": func(w *world) { w.config.Secrets = map[string]any{"values": "redact"} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			const objects = 30
+			w := newWorld(t, options{types: []kube.Type{kube.Secrets}})
+			w.bulk(kube.Secrets, "o", objects)
+			w.start()
+			w.settle(kube.Secrets)
+			w.stop()
+			w.delete(kube.Secrets, "o-0") // nobody will tell of it: the copy is dropped
+			lose(w)
+			before := len(w.since(0))
+			w.start()
+			w.delete(kube.Secrets, "o-1")
+			w.settle(kube.Secrets)
+
+			since := w.since(before)
+			said := check.Collections(since, w.collection(kube.Secrets))
+			if len(said) != 2 || !said[0].Is("gap") || !said[0].Data.Reset || said[0].Data.Reason != "reset" || !isSynced(said[1]) {
+				t.Fatalf("want a gap that says reset, and synced, got:\n%s", bus.Tail(said, 10))
+			}
+			if c := said[1].Data.Counts; c.Present != objects || c.Added+c.Modified+c.Deleted != 0 {
+				t.Errorf("counts %+v, want %d present", *c, objects) // one gone, one marker more
+			}
+			entries := map[string]string{}
+			for i := range since {
+				m := &since[i]
+				switch {
+				case m.OfCollection():
+				case m.Is("present"):
+					entries[m.UID()] = m.RV()
+					if id := m.UID() + ":" + m.RV() + ":present:"; !strings.HasPrefix(m.ID(), id) || len(m.ID()) == len(id) {
+						t.Errorf("id %q, want %q and a run", m.ID(), id)
+					}
+				case m.Is("deleted"):
+					if want := m.UID() + ":" + entries[m.UID()] + ":deleted"; m.ID() != want {
+						t.Errorf("id %q, want %q", m.ID(), want)
+					}
+				case m.Is("added") && entries[m.UID()] != "":
+					t.Errorf("added after it was present: %s", m)
+				}
+			}
+			listed, _, err := w.kube.List(w.soon(), kube.Secrets, metav1.ListOptions{})
+			w.must(err)
+			copied := slices.Sorted(maps.Keys(check.Mirror(since, "secrets")))
+			var names []string
+			for _, o := range listed {
+				names = append(names, o.GetNamespace()+"/"+o.GetName())
+			}
+			if slices.Sort(names); !slices.Equal(copied, names) {
+				t.Errorf("who dropped the copy then has %v, the cluster has %v", copied, names)
+			}
+			w.stop()
+			n := len(w.since(0))
+			w.start() // and it is over
+			if all := after(w.settle(kube.Secrets), n); len(all) != 2 {
+				t.Errorf("after another restart, beside the marker:\n%s", bus.Tail(all, 10))
+			}
+		})
+	}
+}
+
+// A checkpoint that was lost with its disk is made up for by the stream: nothing is announced twice.
+func TestCheckpointLost(t *testing.T) {
+	w := newWorld(t, options{types: []kube.Type{kube.ConfigMaps}})
+	w.bulk(kube.ConfigMaps, "o", 50)
+	w.start()
+	w.delete(kube.ConfigMaps, "o-0")
+	w.settle(kube.ConfigMaps)
+	w.stop()
+	w.delete(kube.ConfigMaps, "o-1")
+	w.patch(kube.ConfigMaps, "o-2", "while down")
+	w.config.Checkpoint = map[string]any{"file": map[string]any{"path": filepath.Join(w.dir, "fresh")}}
+	w.start()
+	w.verify(check.Options{Types: []kube.Type{kube.ConfigMaps}})
+}
+
+// A custom type that is removed takes its objects along; one that is installed again is another one, with other objects.
+func TestCustomTypeRemovedAndInstalledAgain(t *testing.T) {
+	w := newWorld(t, options{})
+	w.install()
+	w.bridges(w.widgets)
+	w.bulk(w.widgets, "o", 5)
+	w.start()
+	w.settle(w.widgets)
+	w.must(w.kube.Uninstall(w.soon(), w.widgets))
+	for _, o := range w.kube.Ledger.Objects(w.widgets) {
+		w.toldDeleted(o.UID)
+		w.kube.Ledger.Deleted(o.UID)
+	}
+	w.awaitStatus(func(s bridge.Status) bool { return s.Find(w.collection(w.widgets)).State == "waiting" })
+	w.must(w.kube.Install(w.soon(), w.widgets))
+	w.bulk(w.widgets, "o", 5)
+	w.verify(check.Options{Types: []kube.Type{w.widgets}, Gap: true})
+}
+
+// Two sinks are two lanes: one that is stuck must not keep the other waiting.
+func TestOneSinkDownTheOtherFlows(t *testing.T) {
+	w := newWorld(t, options{types: []kube.Type{kube.ConfigMaps}})
+	nats, toNATS, natsSink := w.log, w.proxy, w.config.Sinks[0]
+	w.startKafka()
+	w.config.Sinks[0].Name = "kafka"
+	w.config.Sinks = append(w.config.Sinks, natsSink)
+	w.proxy.Refuse() // Kafka
+	w.run()
+	w.log, w.proxy = nats, toNATS
+	kafka, toKafka := w.kafka, w.kafka.Proxy
+	w.kafka = nil
+	for i := range 5 {
+		w.create(kube.ConfigMaps, fmt.Sprintf("o-%d", i))
+		w.settle(kube.ConfigMaps)
+	}
+	w.awaitStatus(func(s bridge.Status) bool { return len(s.Lanes) == 2 && !s.Ready })
+	w.verify(check.Options{Types: []kube.Type{kube.ConfigMaps}, Gap: true})
+	toKafka.Pass()
+	w.log, w.kafka = kafka.Log, kafka
+	w.verify(check.Options{Types: []kube.Type{kube.ConfigMaps}, Gap: true, Repeats: true})
+}

@@ -1,0 +1,114 @@
+package e2e
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/kubebridge/kubebridge/test/e2e/internal/bus"
+	"github.com/kubebridge/kubebridge/test/e2e/internal/check"
+	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
+)
+
+// buses are what a guarantee has to hold on.
+var buses = []string{busNATS, busKafka}
+
+// The product: every change of built-in and custom objects arrives, in order, with the right id and with apiVersion and kind,
+// whether a list, a watch or a comparison found it.
+func TestEveryChangeArrivesInOrder(t *testing.T) {
+	for _, name := range buses {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, options{bus: name})
+			w.install()
+			types := []kube.Type{kube.Pods, kube.ConfigMaps, kube.Deployments, w.widgets}
+			w.bridges(types...)
+			for _, typ := range types { // found by the first list
+				w.create(typ, "listed")
+			}
+			w.start()
+			for i := range 5 { // found by the watch
+				for _, typ := range types {
+					w.create(typ, fmt.Sprintf("live-%d", i))
+					w.patch(typ, "listed", fmt.Sprint(i))
+					w.patch(typ, fmt.Sprintf("live-%d", i), "only")
+				}
+			}
+			for _, typ := range types {
+				w.delete(typ, "live-0")
+				w.create(typ, "live-0") // another object of the same name
+				w.delete(typ, "listed")
+			}
+			messages := w.verify(check.Options{Types: types})
+			for _, typ := range types {
+				w.snapshotOf(typ, messages, bus.Counts{Listed: 1, Added: 1})
+			}
+		})
+	}
+}
+
+// snapshotOf checks that the collection was opened and closed once, as a first list, with these counts.
+func (w *world) snapshotOf(t kube.Type, messages []bus.Message, want bus.Counts) {
+	w.t.Helper()
+	found := check.Collections(messages, w.collection(t))
+	if len(found) != 2 || !found[0].Is("gap") || !found[1].Is("synced") {
+		w.t.Fatalf("%s: want one gap and one synced, got:\n%s", w.collection(t), bus.Tail(found, 20))
+	}
+	for i := range found {
+		if m := &found[i]; m.Data.Reason != "snapshot" || m.Attributes["origin"] != "snapshot" {
+			w.t.Errorf("the first list is told of as %s", m)
+		}
+	}
+	if got := found[1].Data.Counts; got == nil || *got != want {
+		w.t.Errorf("%s: counts %+v, want %+v", w.collection(t), got, want)
+	}
+}
+
+// An auditor who starts the bridge on a cluster in use wants each of its objects once, and a restart must not flood the topic.
+func TestExistingObjectsAreAnnouncedOnce(t *testing.T) {
+	const n = 1000
+	w := newWorld(t, options{types: []kube.Type{kube.ConfigMaps}})
+	w.bulk(kube.ConfigMaps, "old", n)
+	w.start()
+	before := w.verify(check.Options{Types: []kube.Type{kube.ConfigMaps}})
+	w.snapshotOf(kube.ConfigMaps, before, bus.Counts{Listed: n, Added: n})
+	w.stop()
+	w.start()
+	all := w.verify(check.Options{Types: []kube.Type{kube.ConfigMaps}})
+	if more := after(all, len(before)); len(more) != 2 {
+		t.Errorf("after the restart the bus was told of more than the marker:\n%s", bus.Tail(more, 20))
+	}
+}
+
+// A bridge that is down for an upgrade must not lose what happens meanwhile, nor tell only the outcome of it.
+func TestChangesWhileDownArrive(t *testing.T) {
+	for _, name := range buses {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, options{bus: name})
+			w.install()
+			types := []kube.Type{kube.ConfigMaps, w.widgets}
+			w.bridges(types...)
+			w.start()
+			for _, typ := range types {
+				w.create(typ, "kept")
+				w.create(typ, "gone")
+				w.create(typ, "again")
+			}
+			w.settle(types...)
+			w.stop()
+			for _, typ := range types {
+				for i := range 20 {
+					w.patch(typ, "kept", fmt.Sprint(i))
+				}
+				w.delete(typ, "gone")
+				w.delete(typ, "again")
+				w.create(typ, "again")
+				w.create(typ, "brief")
+				w.delete(typ, "brief")
+			}
+			w.start()
+			messages := w.verify(check.Options{Types: types})
+			for _, typ := range types { // the history was there: no second list
+				w.snapshotOf(typ, messages, bus.Counts{})
+			}
+		})
+	}
+}

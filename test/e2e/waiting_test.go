@@ -1,0 +1,130 @@
+package e2e
+
+import (
+	"net/url"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/kubebridge/kubebridge/test/e2e/internal/bridge"
+	"github.com/kubebridge/kubebridge/test/e2e/internal/bus"
+	"github.com/kubebridge/kubebridge/test/e2e/internal/check"
+	"github.com/kubebridge/kubebridge/test/e2e/internal/faultproxy"
+	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
+)
+
+// kubeconfig writes the cluster's kubeconfig with a change made to it, and makes the bridge use it.
+func (w *world) kubeconfig(change func(*api.Config)) {
+	w.t.Helper()
+	cfg, err := clientcmd.LoadFromFile(w.cluster.Kubeconfig())
+	w.must(err)
+	change(cfg)
+	path := filepath.Join(w.dir, "kubeconfig")
+	w.must(clientcmd.WriteToFile(*cfg, path))
+	w.config.Kubernetes = map[string]any{"kubeconfig": path}
+}
+
+var (
+	rbac                = schema.GroupVersion{Group: "rbac.authorization.k8s.io", Version: "v1"}
+	clusterRoles        = kube.Type{GroupVersionResource: rbac.WithResource("clusterroles"), Kind: "ClusterRole"}
+	clusterRoleBindings = kube.Type{GroupVersionResource: rbac.WithResource("clusterrolebindings"), Kind: "ClusterRoleBinding"}
+)
+
+// allow lets a user read a resource everywhere.
+func (w *world) allow(user, resource string, verbs ...any) {
+	w.t.Helper()
+	name := w.ns + "-" + resource
+	_, err := w.kube.Create(w.soon(), clusterRoles, name, kube.Fields{"rules": []any{map[string]any{
+		"apiGroups": []any{""}, "resources": []any{resource}, "verbs": verbs,
+	}}})
+	w.must(err)
+	_, err = w.kube.Create(w.soon(), clusterRoleBindings, name, kube.Fields{
+		"roleRef":  map[string]any{"apiGroup": clusterRoles.Group, "kind": clusterRoles.Kind, "name": name},
+		"subjects": []any{map[string]any{"apiGroup": clusterRoles.Group, "kind": "User", "name": user}},
+	})
+	w.must(err)
+}
+
+// A permission that is missing must not stop what is permitted, must be to be seen, and its absence must heal when it is given.
+func TestMissingPermission(t *testing.T) {
+	w := newWorld(t, options{types: []kube.Type{kube.ConfigMaps, kube.Secrets}})
+	user := "reader-" + w.ns
+	w.allow(user, "namespaces", "get")
+	w.allow(user, "configmaps", "list", "watch")
+	path, err := w.cluster.KubeconfigFor(user)
+	w.must(err)
+	w.config.Kubernetes = map[string]any{"kubeconfig": path}
+	w.create(kube.Secrets, "old")
+	w.run()
+	w.awaitStatus(func(s bridge.Status) bool {
+		secrets := s.Find(w.collection(kube.Secrets))
+		return secrets.State == "waiting" && strings.Contains(secrets.Error, "forbidden") &&
+			s.Find(w.collection(kube.ConfigMaps)).State == "watching"
+	})
+	w.create(kube.ConfigMaps, "meanwhile")
+	w.settle(kube.ConfigMaps)
+	w.create(kube.Secrets, "unseen")
+	w.delete(kube.Secrets, "unseen")
+	w.allow(user, "secrets", "list", "watch")
+	w.awaitStatus(func(s bridge.Status) bool { return s.Find(w.collection(kube.Secrets)).State == "watching" })
+	all := w.settle(kube.ConfigMaps, kube.Secrets)
+	w.none(check.History(w.kube.Ledger, all, check.Options{Types: []kube.Type{kube.ConfigMaps, kube.Secrets}, Gap: true}), all)
+}
+
+// A resource that is not there yet, a CRD of an operator installed later, is waited for, aloud, and streamed when it comes.
+func TestResourceComesLater(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, options{types: []kube.Type{kube.ConfigMaps}})
+	w.config.Resources = append(w.config.Resources, bridge.Resource{Resource: w.widgets.ResourceID(), Namespaces: []string{w.ns}})
+	w.run()
+	w.awaitStatus(func(s bridge.Status) bool {
+		return s.Find(w.widgets.ResourceID()).State == "discovering" && strings.Contains(s.Find(w.widgets.ResourceID()).Error, "no such resource") &&
+			s.Find(w.collection(kube.ConfigMaps)).State == "watching"
+	})
+	says(t, w.bridge.Log(), w.widgets.ResourceID())
+	w.create(kube.ConfigMaps, "meanwhile")
+	w.settle(kube.ConfigMaps)
+	w.install()
+	w.create(w.widgets, "o")
+	w.awaitStatus(func(s bridge.Status) bool {
+		return s.Find(w.collection(w.widgets)).State == "watching" && s.Find(w.widgets.ResourceID()).State == ""
+	})
+	w.verify(check.Options{Types: []kube.Type{kube.ConfigMaps, w.widgets}, Gap: true})
+}
+
+// A bridge that starts before its API server, or loses it, must not need anybody to start it again.
+func TestClusterDoesNotAnswer(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, options{types: []kube.Type{kube.ConfigMaps}})
+	server, err := url.Parse(w.cluster.Server())
+	w.must(err)
+	toCluster, err := faultproxy.Start(server.Host)
+	w.must(err)
+	t.Cleanup(func() { _ = toCluster.Close() })
+	toCluster.Refuse()
+	w.kubeconfig(func(c *api.Config) {
+		for _, one := range c.Clusters {
+			one.Server = "https://" + toCluster.Addr()
+		}
+	})
+	w.create(kube.ConfigMaps, "o")
+	w.run()
+	w.awaitStatus(func(s bridge.Status) bool { return !s.Ready && s.Waiting != "" && s.Waiting != "not yet asked" })
+	toCluster.Pass()
+	w.onBus("the first list", func(all []bus.Message) bool { return len(all) > 0 && isSynced(all[len(all)-1]) })
+	for range 3 {
+		toCluster.Cut() // every watch breaks
+		w.patch(kube.ConfigMaps, "o", "cut")
+		w.settle(kube.ConfigMaps)
+	}
+	toCluster.Refuse()
+	w.patch(kube.ConfigMaps, "o", "away")
+	w.awaitStatus(func(s bridge.Status) bool { return s.Find(w.collection(kube.ConfigMaps)).State == "waiting" })
+	toCluster.Pass()
+	all := w.verify(check.Options{Types: []kube.Type{kube.ConfigMaps}})
+	w.snapshotOf(kube.ConfigMaps, all, bus.Counts{Listed: 1, Added: 1})
+}
