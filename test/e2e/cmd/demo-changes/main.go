@@ -51,7 +51,7 @@ func run(ctx context.Context, kubeconfig string, every time.Duration, out io.Wri
 	}
 	tick := time.NewTicker(every)
 	defer tick.Stop()
-	for round := 1; ; round++ {
+	for round := int(time.Now().Unix() % 10_000); ; round++ { // not as in the last run: the same again would be no change
 		for _, s := range steps(round) {
 			if err := d.do(ctx, s); err != nil {
 				return err
