@@ -132,7 +132,7 @@ func killWhileComparing(t *testing.T, busName string) {
 	w.install()
 	w.bridges(w.widgets)
 	// Large enough that the differences take many batches: these are where a kill can fall between.
-	w.bulkOf(w.widgets, "o", 600, kube.Fields{"spec": map[string]any{"pad": strings.Repeat("x", 20<<10)}})
+	w.bulkOf(w.widgets, "o", 600, kube.Fields{"spec": map[string]any{"pad": strings.Repeat("x", 80<<10)}})
 	w.start()
 	before := len(w.settle(w.widgets))
 	w.stop()

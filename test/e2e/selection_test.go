@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"testing"
 
@@ -111,32 +110,6 @@ func TestEnteringAndLeavingASelection(t *testing.T) {
 		if n := len(got) - 1; n != len(want) || !slices.Equal(got[:n], want) {
 			t.Errorf("%s:\ngot  %q,\nwant %q and the deletion", c.of.Kind, got, want)
 		}
-	}
-}
-
-// An object that only left the selection lives on; an auditor must not read of its death.
-func TestLeavingIsNotToldAsDeath(t *testing.T) {
-	w := newWorld(t, options{types: []kube.Type{kube.ConfigMaps}})
-	w.config.Resources[0].LabelSelector = "audit=true"
-	w.start()
-	reasons := map[string]string{}
-	for name, leave := range map[string]func(){
-		"leaves": func() {
-			_, err := w.kube.Patch(w.soon(), kube.ConfigMaps, "leaves", `{"metadata":{"labels":{"audit":null}}}`)
-			w.must(err)
-		},
-		"dies": func() { w.delete(kube.ConfigMaps, "dies") },
-	} {
-		o, err := w.kube.Create(w.soon(), kube.ConfigMaps, name, kube.Fields{
-			"metadata": map[string]any{"labels": map[string]any{"audit": "true"}},
-		})
-		w.must(err)
-		leave()
-		all := w.toldDeleted(string(o.GetUID()))
-		reasons[name] = all[len(all)-1].Data.Reason
-	}
-	if want := map[string]string{"leaves": "left", "dies": ""}; !maps.Equal(reasons, want) {
-		t.Errorf("the reasons of deletions are %q, want %q", reasons, want)
 	}
 }
 

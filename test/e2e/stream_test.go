@@ -2,8 +2,10 @@ package e2e
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
+	"github.com/kubebridge/kubebridge/test/e2e/internal/bridge"
 	"github.com/kubebridge/kubebridge/test/e2e/internal/bus"
 	"github.com/kubebridge/kubebridge/test/e2e/internal/check"
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
@@ -41,7 +43,26 @@ func TestEveryChangeArrivesInOrder(t *testing.T) {
 			for _, typ := range types {
 				w.snapshotOf(typ, messages, bus.Counts{Listed: 1, Added: 1})
 			}
+			if name == busKafka {
+				w.inEveryPartition(messages)
+			}
 		})
+	}
+}
+
+// inEveryPartition checks that who reads only some partitions of a topic gets every collection event, once.
+func (w *world) inEveryPartition(messages []bus.Message) {
+	w.t.Helper()
+	partitions := map[string][]int{} // by id
+	for i := range messages {
+		if m := &messages[i]; m.OfCollection() {
+			partitions[m.ID()] = append(partitions[m.ID()], m.Partition)
+		}
+	}
+	for id, in := range partitions {
+		if slices.Sort(in); !slices.Equal(in, []int{0, 1, 2}) {
+			w.t.Errorf("%s is in the partitions %v, want it in each of the three, once", id, in)
+		}
 	}
 }
 
@@ -110,5 +131,54 @@ func TestChangesWhileDownArrive(t *testing.T) {
 				w.snapshotOf(typ, messages, bus.Counts{})
 			}
 		})
+	}
+}
+
+// Cluster-scoped objects have no namespace, and names of roles have characters that mean something else on a bus: a subject of
+// its own for each, or a subscriber of one would get another.
+func TestClusterScopedObjectsWithOddNames(t *testing.T) {
+	for _, name := range buses {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, options{bus: name})
+			w.config.Resources = []bridge.Resource{{Resource: clusterRoles.ResourceID(), LabelSelector: "of=" + w.ns}}
+			labels := kube.Fields{"metadata": map[string]any{"labels": map[string]any{"of": w.ns}}}
+			odd := []string{"system:node", "a*b", "a>b", "a.b", "a_b", "a=2Eb", "über", "with space", "UPPER"}
+			create := func(when string) {
+				for _, name := range odd {
+					_, err := w.kube.Create(w.soon(), clusterRoles, w.ns+when+name, labels)
+					w.must(err)
+				}
+			}
+			create("-listed-")
+			w.start()
+			create("-live-")
+			for _, name := range odd {
+				w.patch(clusterRoles, w.ns+"-listed-"+name, "1")
+				w.delete(clusterRoles, w.ns+"-live-"+name)
+			}
+			for _, o := range w.kube.Ledger.Objects(clusterRoles) {
+				if o.Deleted {
+					w.toldDeleted(o.UID)
+				} else {
+					w.told(o.UID, o.LastRV())
+				}
+			}
+			all := w.since(0)
+			w.none(check.History(w.kube.Ledger, all, check.Options{Types: []kube.Type{clusterRoles}}), all)
+		})
+	}
+}
+
+// People name resources as they do for kubectl; what they get must not depend on how.
+func TestResourceNames(t *testing.T) {
+	w := newWorld(t, options{})
+	for _, name := range []string{"cm", "deploy.apps", "pods.v1"} {
+		w.config.Resources = append(w.config.Resources, bridge.Resource{Resource: name, Namespaces: []string{w.ns}})
+	}
+	w.start()
+	types := []kube.Type{kube.ConfigMaps, kube.Deployments, kube.Pods}
+	all := w.verify(check.Options{Types: types})
+	for _, typ := range types {
+		w.snapshotOf(typ, all, bus.Counts{})
 	}
 }

@@ -120,6 +120,19 @@ func (h *history) identity(object kube.Object, m *bus.Message) {
 			h.wrong("%s is %q, want %q: %s", name, got, want, m)
 		}
 	}
+	cluster, namespace := m.Attributes["cluster"], object.Namespace
+	if namespace == "" {
+		namespace = "_"
+	}
+	if route := "k8s." + cluster + "." + token(group) + "." + t.Resource + "." + namespace + "." + token(object.Name); m.Key == "" && m.Route != route {
+		h.wrong("subject %q, want %q: %s", m.Route, route, m)
+	}
+	if topic := "k8s." + cluster + "." + group + "." + t.Resource; m.Key != "" && m.Route != topic {
+		h.wrong("topic %q, want %q: %s", m.Route, topic, m)
+	}
+	if key := cluster + "/" + group + "/" + t.Resource + "/" + namespace + "/" + object.Name; m.Key != "" && m.Key != key {
+		h.wrong("key %q, want %q: %s", m.Key, key, m)
+	}
 	u := unstructured.Unstructured{Object: m.Body()}
 	want := [...]string{t.GroupVersion().String(), t.Kind, object.Namespace, object.Name, object.UID}
 	if got := [...]string{u.GetAPIVersion(), u.GetKind(), u.GetNamespace(), u.GetName(), string(u.GetUID())}; got != want {
@@ -131,6 +144,22 @@ func (h *history) identity(object kube.Object, m *bus.Message) {
 	if u.GetManagedFields() != nil {
 		h.wrong("managedFields are on the bus: %s", m)
 	}
+}
+
+// token is a name as one token of a NATS subject.
+func token(s string) string {
+	var b strings.Builder
+	for _, c := range []byte(s) {
+		switch {
+		case c == '.':
+			b.WriteByte('_')
+		case c == '-', c >= '0' && c <= '9', c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z':
+			b.WriteByte(c)
+		default:
+			fmt.Fprintf(&b, "=%02X", c)
+		}
+	}
+	return b.String()
 }
 
 // life checks the events of one object, in their order.

@@ -45,6 +45,7 @@ func event(typ, uid, rv, entry string) bus.Message {
 	}
 	return bus.Message{
 		Place: uid + "@" + rv,
+		Route: "k8s.c.core.configmaps.ns.o",
 		Attributes: map[string]string{
 			"specversion": "1.0", "id": fmt.Sprintf("%s:%s:%s", uid, version, typ), "source": "/clusters/c/core/configmaps",
 			"type": "io.kubebridge.resource." + typ + ".v1", "subject": "ns/o", "time": "now", "dataschema": "d",
@@ -86,6 +87,11 @@ func having(m bus.Message, attribute, value string) bus.Message {
 	return m
 }
 
+func routed(m bus.Message, route, key string) bus.Message {
+	m.Route, m.Key = route, key
+	return m
+}
+
 // A checker that lets something pass makes every test above it worthless.
 func TestHistory(t *testing.T) {
 	g := good()
@@ -120,6 +126,9 @@ func TestHistory(t *testing.T) {
 		{"deletion's id with its own version", []bus.Message{g[0], g[1], event("deleted", "old", "15", "15"), g[3], g[4], g[5]}, Options{}, `want "old:10:deleted"`},
 		{"no kind", []bus.Message{g[0], g[1], g[2], g[3], g[4], having(g[5], "kind", "")}, Options{}, `kind is ""`},
 		{"no cluster", []bus.Message{g[0], g[1], g[2], g[3], g[4], having(g[5], "cluster", "")}, Options{}, "no attribute cluster"},
+		{"wrong subject", []bus.Message{g[0], g[1], g[2], g[3], g[4], routed(g[5], "k8s.c.core.configmaps.ns.p", "")}, Options{}, `want "k8s.c.core.configmaps.ns.o"`},
+		{"wrong topic", []bus.Message{g[0], g[1], g[2], g[3], g[4], routed(g[5], "k8s.c.core.pods", "c/core/configmaps/ns/o")}, Options{}, `want "k8s.c.core.configmaps"`},
+		{"wrong key", []bus.Message{g[0], g[1], g[2], g[3], g[4], routed(g[5], "k8s.c.core.configmaps", "o")}, Options{}, `want "c/core/configmaps/ns/o"`},
 		{"managed fields", []bus.Message{g[0], g[1], unbodied, g[3], g[4], g[5]}, Options{}, "managedFields are on the bus"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
