@@ -14,7 +14,7 @@ import (
 
 var (
 	nameForm     = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$`)
-	resourceForm = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`)
+	resourceForm = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?\.?$`)
 )
 
 const nameRule = "use lower-case letters, digits, - and ., at most 63, beginning and ending with a letter or digit"

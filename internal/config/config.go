@@ -58,16 +58,12 @@ func (r *Resource) UnmarshalYAML(unmarshal func(any) error) error {
 	return unmarshal((*plain)(r))
 }
 
-// Name is the resource with its version and group, as kubectl would take it.
+// Name is the resource with its version and group, as kubectl takes it.
 func (r Resource) Name() string {
-	name := r.Resource
-	if r.Version != "" {
-		name += "." + r.Version
+	if r.Version == "" {
+		return r.Resource
 	}
-	if r.Group != "" {
-		name += "." + r.Group
-	}
-	return name
+	return r.Resource + "." + r.Version + "." + r.Group // "pods.v1." is the core group's
 }
 
 // Sink is one lane. Exactly one of Kafka, NATS and Stdout is set.

@@ -119,9 +119,10 @@ func (c *Client) Close() { c.transport.CloseIdleConnections() }
 func (c *Client) ClusterUID(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	raw, err := c.rest.Get().AbsPath("/api/v1/namespaces/kube-system").MaxRetries(0).DoRaw(ctx)
+	result := c.rest.Get().AbsPath("/api/v1/namespaces/kube-system").MaxRetries(0).Do(ctx)
+	raw, err := result.Raw()
 	if err != nil {
-		return "", fmt.Errorf("get namespace kube-system: %w", err)
+		return "", fmt.Errorf("get namespace kube-system: %w", result.Error()) // err does not say why
 	}
 	var s scanner
 	s.reset(raw)

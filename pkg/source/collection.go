@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net/http"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -80,6 +81,12 @@ const (
 	// A server that ends watches at once, again and again, has lost the history.
 	emptyCloses     = 3
 	emptyCloseQuick = 2 * time.Second
+	// So has one that ends watches from one resourceVersion with an error of its
+	// own (an event whose previous value etcd has compacted away).
+	maxFailures = 5
+	// soundWatch is how long watches must last for the next failure to count as
+	// the first.
+	soundWatch = time.Minute
 )
 
 var errExpired = errors.New("no longer served")
@@ -93,7 +100,7 @@ func (c *Collection) Run(ctx context.Context, from event.Position) error {
 	if from.Void {
 		reason, detail = ReasonInterrupted, "an earlier list did not come to its end"
 	}
-	void := !from.Resumable()
+	void, listed := !from.Resumable(), ""
 	retry := newBackoff()
 	for {
 		var err error
@@ -102,18 +109,23 @@ func (c *Collection) Run(ctx context.Context, from event.Position) error {
 			var rv string
 			rv, err = c.list(ctx, Signal{Kind: ListBegun, RV: at.resume, Reason: reason, Detail: detail})
 			if err == nil {
-				at, void = cursor{resume: rv, last: rv}, false
-				retry.reset()
+				at, void, listed = cursor{resume: rv, last: rv}, false, rv
 				continue
 			}
 			if isExpired(err) {
 				reason, detail = ReasonInterrupted, "the server forgot the list before it came to its end"
 			}
 		} else {
-			err = c.watch(ctx, &at, retry)
+			before, began := at.resume, time.Now()
+			err = c.watch(ctx, &at)
+			if at.resume != before || time.Since(began) > soundWatch {
+				retry.reset()
+			}
 			if errors.Is(err, errExpired) {
 				void, reason, detail = true, ReasonExpired, err.Error()
-				continue
+				if at.resume != listed { // else lists would follow each other at once
+					continue
+				}
 			}
 		}
 		var fromHandler handlerError
@@ -141,10 +153,10 @@ func (c *Collection) state(s State) {
 // watch opens watches from at, one after another, as long as they end well. It
 // returns nil never, errExpired when a list is due, and any other error when it
 // is time to wait.
-func (c *Collection) watch(ctx context.Context, at *cursor, retry *backoff) error {
+func (c *Collection) watch(ctx context.Context, at *cursor) error {
 	empty, since := 0, time.Now()
 	for {
-		frames, err := c.watchOnce(ctx, at, retry)
+		frames, err := c.watchOnce(ctx, at)
 		switch {
 		case err == nil && frames > 0:
 			empty, since = 0, time.Now()
@@ -163,7 +175,7 @@ func (c *Collection) watch(ctx context.Context, at *cursor, retry *backoff) erro
 
 // watchOnce opens one watch and handles its frames, whose number it returns. A
 // nil error is the server's own, orderly end.
-func (c *Collection) watchOnce(ctx context.Context, at *cursor, retry *backoff) (frames int, err error) {
+func (c *Collection) watchOnce(ctx context.Context, at *cursor) (frames int, err error) {
 	timeout := minWatch + rand.N(minWatch)
 	stream, cancel := context.WithTimeout(ctx, timeout+graceWatch)
 	defer cancel()
@@ -181,7 +193,7 @@ func (c *Collection) watchOnce(ctx context.Context, at *cursor, retry *backoff) 
 	var blocked atomic.Bool
 	tooLong := time.AfterFunc(time.Hour, func() { blocked.Store(true); cancel() })
 	defer tooLong.Stop()
-	*at = cursor{resume: at.resume, last: at.resume} // what came after resume comes again
+	at.last = at.resume // what came after resume comes again
 	r := newFrameReader(body)
 	for {
 		kind, o, err := r.next()
@@ -189,10 +201,12 @@ func (c *Collection) watchOnce(ctx context.Context, at *cursor, retry *backoff) 
 			return frames, nil
 		}
 		if err != nil {
+			if statusCode(err) >= http.StatusInternalServerError {
+				at.failures++
+			}
 			return frames, c.watchError(at, err)
 		}
 		frames++
-		retry.reset()
 		at.saw(o.ResourceVersion)
 		s := Signal{Object: o, Resume: at.resume}
 		switch kind {
@@ -220,7 +234,7 @@ func (c *Collection) watchOnce(ctx context.Context, at *cursor, retry *backoff) 
 }
 
 func (c *Collection) watchError(at *cursor, err error) error {
-	if isExpired(err) {
+	if isExpired(err) || at.failures >= maxFailures {
 		return fmt.Errorf("resourceVersion %s is %w: %w", at.resume, errExpired, err)
 	}
 	return fmt.Errorf("watch: %w", plainCause(err))

@@ -46,19 +46,12 @@ func (f *frameReader) next() (string, *Object, error) {
 	var (
 		kind string
 		o    Object
-		raw  []byte
 	)
 	err = f.scan.members(func(name string, _ int) error {
 		switch name {
 		case "type":
 			return f.scan.str(&kind)
 		case "object":
-			if kind == "ERROR" {
-				v, err := f.scan.dec.ReadValue()
-				raw = v
-				return err
-			}
-			var err error
 			o, err = f.scan.object()
 			return err
 		default:
@@ -70,7 +63,7 @@ func (f *frameReader) next() (string, *Object, error) {
 	}
 	if kind == "ERROR" {
 		var status metav1.Status
-		if err := json.Unmarshal(raw, &status); err != nil {
+		if err := json.Unmarshal(o.Raw, &status); err != nil {
 			return "", nil, fmt.Errorf("watch frame of type ERROR: %w", err)
 		}
 		return "", nil, apierrors.FromObject(&status)

@@ -17,27 +17,26 @@ const (
 	pageTries   = 5               // per page, before the list begins again
 )
 
-// list reads the whole collection, consistently, and tells the handler. It
-// returns the list's resourceVersion. An error means that nothing is known:
+// list reads the whole collection, consistently, and tells the handler, but not
+// before the server has given a page: one that refuses is no list. It returns the
+// list's resourceVersion. An error means that nothing is known:
 // nothing is ever concluded from a list that did not come to its end.
 func (c *Collection) list(ctx context.Context, begun Signal) (string, error) {
 	if err := c.lists.Acquire(ctx, 1); err != nil {
 		return "", err
 	}
 	defer c.lists.Release(1)
+	var scan scanner
+	limit := firstPage
+	p, err := c.page(ctx, &scan, "", limit)
+	if err != nil {
+		return "", err
+	}
+	rv := p.rv // a watch continues from the first page
 	if err := c.handler.Handle(ctx, begun); err != nil {
 		return "", handlerError{err}
 	}
-	var scan scanner
-	rv, token, limit := "", "", firstPage
 	for {
-		p, err := c.page(ctx, &scan, token, limit)
-		if err != nil {
-			return "", err
-		}
-		if rv == "" {
-			rv = p.rv // a watch continues from the first page
-		}
 		for i := range p.items {
 			if err := c.handler.Handle(ctx, Signal{Kind: Listed, Object: &p.items[i]}); err != nil {
 				return "", handlerError{err}
@@ -49,7 +48,9 @@ func (c *Collection) list(ctx context.Context, begun Signal) (string, error) {
 		if n := len(p.items); n > 0 {
 			limit = min(max(targetPage*n/p.bytes, 1), maxPage)
 		}
-		token = p.remaining
+		if p, err = c.page(ctx, &scan, p.remaining, limit); err != nil {
+			return "", err
+		}
 	}
 	if err := c.handler.Handle(ctx, Signal{Kind: ListEnded, RV: rv, Resume: rv}); err != nil {
 		return "", handlerError{err}

@@ -9,7 +9,9 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/restmapper"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
@@ -81,7 +83,7 @@ func (c *Client) Resolve(ctx context.Context, name string) (Resource, error) {
 }
 
 func (c *Client) resourceFor(name string) (schema.GroupVersionResource, error) {
-	expander := restmapper.NewShortcutExpander(c.mapper, c.discovery, nil)
+	expander := restmapper.NewShortcutExpander(c.mapper, inOrder{c.discovery}, nil)
 	versioned, plain := schema.ParseResourceArg(strings.ToLower(name))
 	if versioned != nil { // "deployments.v1.apps", unless "v1.apps" is a group
 		gvr, err := expander.ResourceFor(*versioned)
@@ -90,6 +92,27 @@ func (c *Client) resourceFor(name string) (schema.GroupVersionResource, error) {
 		}
 	}
 	return expander.ResourceFor(plain.WithVersion(""))
+}
+
+// inOrder gives resources in the server's order of groups and versions. client-go
+// gives those of aggregated discovery in no order, and the expander takes the
+// first: "ev" would be events today and events.events.k8s.io tomorrow.
+type inOrder struct {
+	discovery.CachedDiscoveryInterface
+}
+
+func (d inOrder) ServerGroupsAndResources() ([]*metav1.APIGroup, []*metav1.APIResourceList, error) {
+	groups, lists, err := d.CachedDiscoveryInterface.ServerGroupsAndResources()
+	rank := map[string]int{}
+	for _, g := range groups {
+		for _, v := range g.Versions {
+			rank[v.GroupVersion] = len(rank)
+		}
+	}
+	lists = slices.SortedFunc(slices.Values(lists), func(a, b *metav1.APIResourceList) int {
+		return rank[a.GroupVersion] - rank[b.GroupVersion]
+	})
+	return groups, lists, err
 }
 
 // Target is one collection at the version it is read in.

@@ -11,7 +11,8 @@ type SignalKind uint8
 // The kinds of a signal. A list is ListBegun, any number of Listed, ListEnded;
 // one that breaks off is followed by another ListBegun, never by ListEnded.
 const (
-	// ListBegun: from here on nothing is known until ListEnded. Reason and Detail
+	// ListBegun: the server has given the first page of a list. From here on
+	// nothing is known until ListEnded. Reason and Detail
 	// say why, RV is the last resourceVersion known to be complete, "" if none.
 	ListBegun SignalKind = iota + 1
 	// Listed: one object of the list.
@@ -23,7 +24,8 @@ const (
 	Added
 	Modified
 	Deleted
-	// Progress: nothing else happened up to RV (a bookmark).
+	// Progress: whatever happened before RV was told (a bookmark). More can come
+	// at RV itself.
 	Progress
 )
 

@@ -71,11 +71,11 @@ func TestEnteringAndLeavingASelection(t *testing.T) {
 		}
 	}
 	for _, c := range []struct {
-		of                         kube.Type
-		enter, leave, in, out, end func() string
+		of                    kube.Type
+		enter, leave, in, out func() string
 	}{
-		{kube.ConfigMaps, label(`"true"`), label(`null`), touch(kube.ConfigMaps), touch(kube.ConfigMaps), nil},
-		{kube.Pods, phase("Running"), phase("Pending"), touch(kube.Pods), touch(kube.Pods), nil},
+		{kube.ConfigMaps, label(`"true"`), label(`null`), touch(kube.ConfigMaps), touch(kube.ConfigMaps)},
+		{kube.Pods, phase("Running"), phase("Pending"), touch(kube.Pods), touch(kube.Pods)},
 	} {
 		uid, _ := w.create(c.of, "o")
 		var want []string

@@ -3,6 +3,7 @@ package e2e
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/kubebridge/kubebridge/test/e2e/internal/bridge"
@@ -169,16 +170,24 @@ func TestClusterScopedObjectsWithOddNames(t *testing.T) {
 	}
 }
 
-// People name resources as they do for kubectl; what they get must not depend on how.
+// People name resources as they do for kubectl, or in full; what they get must not depend on how.
 func TestResourceNames(t *testing.T) {
-	w := newWorld(t, options{})
-	for _, name := range []string{"cm", "deploy.apps", "pods.v1"} {
-		w.config.Resources = append(w.config.Resources, bridge.Resource{Resource: name, Namespaces: []string{w.ns}})
-	}
-	w.start()
-	types := []kube.Type{kube.ConfigMaps, kube.Deployments, kube.Pods}
-	all := w.verify(check.Options{Types: types})
-	for _, typ := range types {
-		w.snapshotOf(typ, all, bus.Counts{})
+	for _, c := range []struct {
+		of   kube.Type
+		name bridge.Resource
+	}{
+		{kube.ConfigMaps, bridge.Resource{Resource: "cm"}},
+		{kube.Deployments, bridge.Resource{Resource: "deploy.apps"}},
+		{kube.Deployments, bridge.Resource{Resource: "deployments.v1.apps"}},
+		{kube.Deployments, bridge.Resource{Resource: "deployments", Version: "v1", Group: "apps"}},
+		{kube.Pods, bridge.Resource{Resource: "pods", Version: "v1"}},
+	} {
+		t.Run(strings.Trim(c.name.Resource+"."+c.name.Version+"."+c.name.Group, "."), func(t *testing.T) {
+			w := newWorld(t, options{})
+			c.name.Namespaces = []string{w.ns}
+			w.config.Resources = []bridge.Resource{c.name}
+			w.start()
+			w.snapshotOf(c.of, w.verify(check.Options{Types: []kube.Type{c.of}}), bus.Counts{})
+		})
 	}
 }

@@ -18,6 +18,8 @@ type Config struct {
 // Resource asks for a resource.
 type Resource struct {
 	Resource      string   `json:"resource"`
+	Group         string   `json:"group,omitempty"`
+	Version       string   `json:"version,omitempty"`
 	Namespaces    []string `json:"namespaces,omitempty"`
 	LabelSelector string   `json:"labelSelector,omitempty"`
 	FieldSelector string   `json:"fieldSelector,omitempty"`

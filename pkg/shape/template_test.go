@@ -1,0 +1,168 @@
+package shape_test
+
+import (
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/shape"
+)
+
+const usual = "k8s.{cluster}.{group}.{resource}.{namespace}.{name}"
+
+func template(t rapid.TB, text string, allowed []string) *shape.Template {
+	t.Helper()
+	tpl, err := shape.ParseTemplate(text, allowed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tpl
+}
+
+func TestTemplatesThatAreWrong(t *testing.T) {
+	for _, c := range []struct {
+		text    string
+		allowed []string
+		want    string
+	}{
+		{"k8s.{kind}", shape.SubjectNames, "{kind} is not one of {cluster}, {group}, {resource}, {namespace}, {name}"},
+		{"k8s.{version}", shape.TopicNames, "{version} is not one of"},
+		{"k8s.{type}", shape.TopicNames, "{type} is not one of"},
+		{"k8s.{namespace}", shape.TopicNames, "{namespace} is not one of {cluster}, {group}, {resource}"},
+		{"k8s.{Cluster}", shape.TopicNames, "{Cluster} is not one of"},
+		{"k8s.{ cluster }", shape.TopicNames, "{ cluster } is not one of"},
+		{"k8s.{}", shape.TopicNames, "{} is not one of"},
+		{"k8s.{cluster", shape.TopicNames, "a { without its }"},
+		{"k8s.{", shape.TopicNames, "a { without its }"},
+		{"k8s.cluster}", shape.TopicNames, "a } without its {"},
+		{"}{cluster}", shape.TopicNames, "a } without its {"},
+		{"{cluster}}", shape.TopicNames, "a } without its {"},
+		{"{{cluster}}", shape.TopicNames, "{{cluster} is not one of"},
+	} {
+		_, err := shape.ParseTemplate(c.text, c.allowed)
+		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), `"`+c.text+`"`) {
+			t.Errorf("%s: got %v, want %q", c.text, err, c.want)
+		}
+	}
+}
+
+func TestTopic(t *testing.T) {
+	for _, c := range []struct {
+		text string
+		v    shape.Values
+		want string
+	}{
+		{"k8s.{cluster}.{group}.{resource}", shape.Values{Cluster: "prod-eu.1", Group: "apps", Resource: "deployments"}, "k8s.prod-eu.1.apps.deployments"},
+		{"k8s.{cluster}.{group}.{resource}", shape.Values{Cluster: "prod", Resource: "pods", Namespace: "shop", Name: "web-0"}, "k8s.prod.core.pods"},
+		{"{resource}-{group}-{resource}", shape.Values{Resource: "pods"}, "pods-core-pods"},
+		{"all", shape.Values{Cluster: "prod", Resource: "pods"}, "all"},
+		{"{cluster}", shape.Values{}, "_"},
+	} {
+		if got := template(t, c.text, shape.TopicNames).Topic(c.v); got != c.want {
+			t.Errorf("%s: got %s, want %s", c.text, got, c.want)
+		}
+	}
+}
+
+// The server takes "*" and ">" in a published subject, and names of RBAC objects
+// hold those, colons and dots.
+func TestSubject(t *testing.T) {
+	v := func(group, resource, namespace, name string) shape.Values {
+		return shape.Values{Cluster: "prod-eu.1", Group: group, Resource: resource, Namespace: namespace, Name: name}
+	}
+	for _, c := range []struct {
+		text string
+		v    shape.Values
+		want string
+	}{
+		{usual, v("", "pods", "shop", "web-0"), "k8s.prod-eu_1.core.pods.shop.web-0"},
+		{usual, v("", "nodes", "", "ip-10-0-0-1.ec2.internal"), "k8s.prod-eu_1.core.nodes._.ip-10-0-0-1_ec2_internal"},
+		{usual, v("rbac.authorization.k8s.io", "clusterroles", "", "system:node:*"), "k8s.prod-eu_1.rbac_authorization_k8s_io.clusterroles._.system=3Anode=3A=2A"},
+		{usual, v("", "configmaps", "a", ">"), "k8s.prod-eu_1.core.configmaps.a.=3E"},
+		{usual, v("", "configmaps", "a", "_"), "k8s.prod-eu_1.core.configmaps.a.=5F"},
+		{usual, v("", "configmaps", "a", ""), "k8s.prod-eu_1.core.configmaps.a._"},
+		{usual, v("", "configmaps", "a b", "é\n"), "k8s.prod-eu_1.core.configmaps.a=20b.=C3=A9=0A"},
+		{"{name}.{name}", v("", "", "", "x.y"), "x_y.x_y"},
+		{"fixed", v("", "pods", "shop", "web-0"), "fixed"},
+	} {
+		if got := template(t, c.text, shape.SubjectNames).Subject(c.v); got != c.want {
+			t.Errorf("%s with %+v: got %s, want %s", c.text, c.v, got, c.want)
+		}
+	}
+}
+
+func TestCollectionSubject(t *testing.T) {
+	pods := shape.Values{Cluster: "prod", Resource: "pods"}
+	for _, c := range []struct {
+		text string
+		v    shape.Values
+		typ  event.Type
+		want string
+	}{
+		{usual, pods, event.Gap, "k8s.prod.core.pods._collection.gap"},
+		{usual, pods, event.Synced, "k8s.prod.core.pods._collection.synced"},
+		{usual, shape.Values{Cluster: "prod", Group: "stable.example.com", Resource: "crontabs"}, event.Closed, "k8s.prod.stable_example_com.crontabs._collection.closed"},
+		{"k8s.{resource}.{namespace}", pods, event.Gap, "k8s.pods._collection.gap"},
+		{"k8s.{resource}.{name}", pods, event.Gap, "k8s.pods.gap._collection"},
+		{"k8s.{name}.in.{namespace}", pods, event.Gap, "k8s.gap.in._collection"},
+		{"k8s.{resource}", pods, event.Gap, "k8s.pods._collection.gap"},
+		{"k8s", pods, event.Gap, "k8s._collection.gap"},
+	} {
+		if got := template(t, c.text, shape.SubjectNames).CollectionSubject(c.v, c.typ); got != c.want {
+			t.Errorf("%s: got %s, want %s", c.text, got, c.want)
+		}
+	}
+}
+
+func anyName() *rapid.Generator[string] {
+	return rapid.OneOf(
+		rapid.Just(""), rapid.SampledFrom([]string{"_collection", ".collection", "collection", "gap", "_", "."}),
+		rapid.StringMatching(`[a-z._:*>=-]{1,6}`), rapid.String(),
+	)
+}
+
+// Whatever objects are called, a subject has as many tokens as its template, none
+// is empty or a wildcard, two objects never share one, and none is a collection's.
+func TestSubjectsAreUnique(t *testing.T) {
+	tpl := template(t, usual, shape.SubjectNames)
+	seen := map[string]shape.Values{}
+	rapid.Check(t, func(t *rapid.T) {
+		v := shape.Values{Cluster: "prod", Group: rapid.SampledFrom([]string{"apps", "a.b", "a_b"}).Draw(t, "group"), Resource: "things", Namespace: anyName().Draw(t, "namespace"), Name: anyName().Draw(t, "name")}
+		subject := tpl.Subject(v)
+		tokens := strings.Split(subject, ".")
+		if len(tokens) != 6 {
+			t.Fatalf("%+v: %s", v, subject)
+		}
+		for _, token := range tokens {
+			if strings.Trim(token, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_=") != "" || token == "" {
+				t.Fatalf("%+v: %s", v, subject)
+			}
+		}
+		if other, ok := seen[subject]; ok && other != v {
+			t.Fatalf("%+v and %+v share %s", v, other, subject)
+		}
+		seen[subject] = v
+		if tokens[4] == "_collection" && v.Namespace != ".collection" {
+			t.Fatalf("%+v: looks like a collection's: %s", v, subject)
+		}
+	})
+}
+
+// An object deleted and made again, or served in another version, must stay in
+// its partition.
+func TestKey(t *testing.T) {
+	for _, c := range []struct {
+		v    shape.Values
+		want string
+	}{
+		{shape.Values{Cluster: "prod", Resource: "pods", Namespace: "shop", Name: "web-0"}, "prod/core/pods/shop/web-0"},
+		{shape.Values{Cluster: "prod", Resource: "nodes", Name: "n.1"}, "prod/core/nodes/_/n.1"},
+		{shape.Values{Cluster: "prod", Group: "rbac.authorization.k8s.io", Resource: "clusterroles", Name: "system:node:*"}, "prod/rbac.authorization.k8s.io/clusterroles/_/system:node:*"},
+	} {
+		if got := shape.Key(c.v); got != c.want {
+			t.Errorf("got %s, want %s", got, c.want)
+		}
+	}
+}

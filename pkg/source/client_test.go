@@ -1,0 +1,100 @@
+package source
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+func TestClusterUID(t *testing.T) {
+	const uid = "0b8c2f6e-5d0e-4c39-9a6c-0f7e3f1f5d11"
+	for _, c := range []struct {
+		name string
+		a    answer
+		uid  string
+		want string // in the error
+	}{
+		{"there", text200(`{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"kube-system","uid":"` + uid + `"}}`), uid, ""},
+		{"no uid", text200(`{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"kube-system"}}`), "", "it has no UID"},
+		{"no object", text200(`[]`), "", "where a Kubernetes object should be"},
+		{"forbidden", status(http.StatusForbidden, "Forbidden"), "", "the stub says Forbidden"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			overHTTP(t, func(t *testing.T, serve func(http.Handler) *Client) {
+				client := serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if r.URL.Path != "/api/v1/namespaces/kube-system" {
+						t.Errorf("asked for %s", r.URL.Path)
+					}
+					w.Header().Set("Content-Type", "application/json")
+					c.a(w, r)
+				}))
+				got, err := client.ClusterUID(t.Context())
+				if got != c.uid || (err == nil) != (c.want == "") {
+					t.Fatalf("got %q, %v", got, err)
+				}
+				if err != nil && (!strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "kube-system")) {
+					t.Errorf("got %v, want %q", err, c.want)
+				}
+			})
+		})
+	}
+}
+
+// A client configuration's timeout and rate limits are for requests that end:
+// they would cut off watches, or hold hundreds of them back.
+func TestClientIgnoresTimeoutAndRateLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub(t, nil, answers(50, func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(http.StatusOK)
+			_ = http.NewResponseController(w).Flush()
+			select {
+			case <-r.Context().Done():
+				t.Error("the watch was cut off")
+			case <-time.After(2 * time.Minute):
+			}
+			_, _ = fmt.Fprint(w, bookmark("11"))
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+		}))
+		cfg := inMemoryConfig(t, s)
+		cfg.Timeout, cfg.QPS, cfg.Burst = time.Second, 0.01, 1
+		client := newClient(t, cfg)
+		if cfg.Timeout != time.Second || cfg.QPS != 0.01 {
+			t.Error("the caller's configuration was changed")
+		}
+		begin := time.Now()
+		var all []*running
+		for range 50 {
+			all = append(all, run(t, Options{Client: client}, event.Position{RV: "10"}, nil))
+		}
+		for _, w := range s.await(50, true) {
+			if d := w.at.Sub(begin); d > 0 {
+				t.Errorf("a watch was held back for %s", d)
+			}
+		}
+		pass(3 * time.Minute)
+		for _, r := range all {
+			r.stop()
+			compare(t, r.told(), []string{"progress 11 >10"})
+		}
+	})
+}
+
+func TestNewClientRefuses(t *testing.T) {
+	for name, cfg := range map[string]*rest.Config{
+		"a file that is not there":   {Host: "https://stub", TLSClientConfig: rest.TLSClientConfig{CAFile: "/nowhere/ca.crt"}},
+		"a certificate that is none": {Host: "https://stub", TLSClientConfig: rest.TLSClientConfig{CertData: []byte("x"), KeyData: []byte("y")}},
+		"a host that is none":        {Host: "https://stub:port"},
+	} {
+		if _, err := NewClient(cfg); err == nil || !strings.Contains(err.Error(), cfg.Host) {
+			t.Errorf("%s: got %v, want an error that names %s", name, err, cfg.Host)
+		}
+	}
+}

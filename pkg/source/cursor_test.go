@@ -1,0 +1,84 @@
+package source
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// A position may be resumed from only when something strictly later was seen: one
+// resourceVersion can carry many events (expiring Events under one lease), and a
+// bookmark can come between two of them.
+func TestCursor(t *testing.T) {
+	for _, c := range []struct{ name, from, saw, resume string }{
+		{"nothing", "10", "", "10"},
+		{"one event", "10", "11", "10"},
+		{"each its own", "10", "11 12 15", "10 11 12"},
+		{"several at one", "10", "11 12 12 12", "10 11 11 11"},
+		{"a bookmark between two of one", "10", "12 12 12 13", "10 10 10 12"},
+		{"the bookmark first", "10", "12 12 14", "10 10 12"},
+		{"none of its own", "10", "11 - 12", "10 10 11"},
+		{"the position again", "10", "10 10 11 12", "10 10 10 11"},
+		{"going back", "10", "15 12 15 16", "10 10 10 15"},
+		{"more digits", "99", "100 101", "99 100"},
+		{"beyond 64 bits", "99999999999999999999", "99999999999999999998 100000000000000000000 100000000000000000001", "99999999999999999999 99999999999999999999 100000000000000000000"},
+		{"no numbers", "a", "b b c a", "a a b c"},
+		{"from no number", "initial", "11 12", "initial 11"},
+		{"to no number", "10", "x y", "10 x"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			at := cursor{resume: c.from, last: c.from}
+			resume := []string{}
+			for _, rv := range strings.Fields(c.saw) {
+				at.saw(strings.TrimPrefix(rv, "-"))
+				resume = append(resume, at.resume)
+			}
+			want := strings.Fields(c.resume)
+			if c.saw == "" {
+				resume = append(resume, at.resume)
+			}
+			if !slices.Equal(resume, want) {
+				t.Errorf("resume from %v, want %v", resume, want)
+			}
+		})
+	}
+}
+
+// Whatever a watch says, and wherever it breaks off, watching again from resume
+// must give every event that was not told.
+func TestCursorLosesNothing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		steps := rapid.SliceOf(rapid.IntRange(0, 2)).Draw(t, "steps")
+		history, rv := []int{}, 100
+		for _, s := range steps {
+			rv += s
+			history = append(history, rv)
+		}
+		read := rapid.IntRange(0, len(history)).Draw(t, "read")
+		at := cursor{resume: "99", last: "99"}
+		for _, rv := range history[:read] {
+			at.saw(strconv.Itoa(rv))
+		}
+		for _, rv := range history[read:] {
+			if !newer(strconv.Itoa(rv), at.resume) {
+				t.Fatalf("%v: %d read, and from %s the event at %d does not come", history, read, at.resume, rv)
+			}
+		}
+	})
+}
+
+// Failures count from one resourceVersion only.
+func TestCursorForgetsFailures(t *testing.T) {
+	at := cursor{resume: "10", last: "10", failures: 3}
+	at.saw("11")
+	if at.failures != 3 {
+		t.Error("forgotten before there was progress")
+	}
+	at.saw("12")
+	if at.failures != 0 {
+		t.Error("remembered after there was progress")
+	}
+}

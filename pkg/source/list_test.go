@@ -1,0 +1,101 @@
+package source
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func parse(text string) (page, error) {
+	var s scanner
+	return s.parsePage([]byte(text), Resource{Group: "apps", Version: "v1", Name: "things", Kind: "Thing"})
+}
+
+func TestParsePage(t *testing.T) {
+	bare, full := `{"metadata":{"name":"a","uid":"u","resourceVersion":"5","managedFields":[1]},"spec":{"metadata":{"resourceVersion":"no"}}}`,
+		`{"apiVersion":"apps/v1beta1","kind":"Old","metadata":{"name":"b","resourceVersion":"6"}}`
+	restored := `{"apiVersion":"apps/v1","kind":"Thing",` + bare[1:]
+	for _, c := range []struct {
+		name, text string
+		raw        []string
+		remaining  string
+	}{
+		{"metadata first", `{"kind":"ThingList","apiVersion":"apps/v1","metadata":{"resourceVersion":"9","continue":"t"},"items":[` + bare + `,` + full + `]}`, []string{restored, full}, "t"},
+		{"items first", `{"items":[` + bare + `],"kind":"ThingList","metadata":{"continue":"","remainingItemCount":3,"resourceVersion":"9"}}`, []string{restored}, ""},
+		{"white space", "{ \"items\" : [ " + bare + " , " + full + " ] , \"metadata\" : { \"resourceVersion\" : \"9\" } }\n", []string{restored, full}, ""},
+		{"no items", `{"metadata":{"resourceVersion":"9"},"items":[]}`, nil, ""},
+		{"null items", `{"items":null,"metadata":{"resourceVersion":"9"}}`, nil, ""},
+		{"null continue", `{"items":[],"metadata":{"continue":null,"resourceVersion":"9"}}`, nil, ""},
+		{"a nested items", `{"metadata":{"resourceVersion":"9"},"extra":{"items":[1]},"items":[` + full + `]}`, []string{full}, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p, err := parse(c.text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var raw []string
+			for _, o := range p.items {
+				raw = append(raw, string(o.Raw))
+			}
+			if diff := cmp.Diff(c.raw, raw); diff != "" {
+				t.Errorf("items (-want +got):\n%s", diff)
+			}
+			if p.rv != "9" || p.remaining != c.remaining || p.bytes != len(c.text) {
+				t.Errorf("got %q, %q, %d bytes", p.rv, p.remaining, p.bytes)
+			}
+		})
+	}
+}
+
+// A list that cannot be read to its end is no list: every object that it lacks
+// would count as deleted.
+func TestParsePageRefuses(t *testing.T) {
+	whole := `{"metadata":{"resourceVersion":"9"},"items":[{"metadata":{"name":"a"}},{"metadata":{"name":"b"}}]}`
+	if _, err := parse(whole); err != nil {
+		t.Fatal(err)
+	}
+	for n := range len(whole) {
+		if p, err := parse(whole[:n]); err == nil {
+			t.Fatalf("%s: accepted with %d items", whole[:n], len(p.items))
+		}
+	}
+	for text, want := range map[string]string{
+		`{"items":[]}`:                                        "without a resourceVersion",
+		`{"items":[],"metadata":{}}`:                          "without a resourceVersion",
+		`{"items":[],"metadata":null}`:                        "without a resourceVersion",
+		`{"items":[],"metadata":{"resourceVersion":null}}`:    "without a resourceVersion",
+		`{"metadata":{"resourceVersion":"9"}}`:                "without items",
+		`null`:                                                "without items",
+		`{"metadata":{"resourceVersion":"9"},"items":{}}`:     "items: { where an array should be",
+		`{"metadata":{"resourceVersion":"9"},"items":[null]}`: "null where a Kubernetes object should be",
+		`{"metadata":{"resourceVersion":"9"},"items":[{}]}`:   "an empty object",
+		`{"metadata":{"resourceVersion":"9"},"items":["a"]}`:  "string where a Kubernetes object should be",
+		`{"metadata":{"resourceVersion":9},"items":[]}`:       "number where a string should be",
+		`[]`: "[ where an object should be",
+		`{"kind":"Status","status":"Failure","code":500}`:       "without items",
+		`{"metadata":{"resourceVersion":"9"},"items":[],"x":tr`: "EOF",
+	} {
+		if p, err := parse(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %+v, %v, want an error with %q", text, p, err, want)
+		}
+	}
+}
+
+// An object waiting for the bus must not hold its whole page in memory, nor be
+// changed by the next.
+func TestItemsDoNotShareThePage(t *testing.T) {
+	body := []byte(`{"metadata":{"resourceVersion":"9"},"items":[{"apiVersion":"v1","kind":"A","metadata":{"name":"a"}}]}`)
+	var s scanner
+	p, err := s.parsePage(body, Resource{Version: "v1", Kind: "A"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := string(p.items[0].Raw)
+	for i := range body {
+		body[i] = '#'
+	}
+	if got := string(p.items[0].Raw); got != before || p.items[0].Name != "a" {
+		t.Errorf("got %s", got)
+	}
+}

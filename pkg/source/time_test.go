@@ -1,0 +1,442 @@
+package source
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+// pass lets time pass, and what it sets off come to rest.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// A refusal proves nothing: no list begins, and above all none ends, which would
+// declare every object deleted.
+func TestRefusedListIsNoList(t *testing.T) {
+	for _, code := range []int{401, 403, 404, 429, 500, 503, 504} {
+		t.Run(fmt.Sprint(code), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				refuse := func(w http.ResponseWriter, r *http.Request) { status(code, "ItIsSo")(w, r) }
+				s := newStub(t, append(answers(40, refuse), pageOf("9", "", item("a", "4"))), nil)
+				r := run(t, Options{Client: inMemory(t, s)}, event.Position{RV: "3", Void: true}, nil)
+				pass(time.Minute)
+				if got := r.told(); len(got) > 0 {
+					t.Fatalf("told %v", got)
+				}
+				r.stateMu.Lock()
+				last := r.states[len(r.states)-1]
+				r.stateMu.Unlock()
+				if last.Phase != Waiting && last.Phase != Reconciling {
+					t.Errorf("phase %s", last.Phase)
+				}
+				waiting := r.awaitState(Waiting, 1)
+				if !strings.Contains(waiting.Err.Error(), "the stub says ItIsSo") {
+					t.Errorf("it does not say why it waits: %v", waiting.Err)
+				}
+				asked := len(s.await(1, false))
+				if asked < 4 || asked > 40 {
+					t.Errorf("asked %d times in a minute", asked)
+				}
+				pass(30 * time.Minute)
+				r.stop()
+				compare(t, r.told(), []string{"begun interrupted from 3", "listed a@4", "ended 9 >9"})
+			})
+		})
+	}
+}
+
+// RBAC revoked, a version no longer served, an API server that is not ready: the
+// position is kept, and nothing is told.
+func TestRefusedWatchKeepsThePosition(t *testing.T) {
+	for _, code := range []int{401, 403, 404, 429, 500, 503, 504} {
+		t.Run(fmt.Sprint(code), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStub(t, nil, append(answers(9, status(code, "ItIsSo")), open(frame("ADDED", "a", "11"))))
+				r := run(t, Options{Client: inMemory(t, s)}, event.Position{RV: "10"}, nil)
+				pass(4 * time.Minute)
+				r.stop()
+				compare(t, r.told(), []string{"added a@11 >10"})
+				watches := s.await(10, true)
+				for i, w := range watches {
+					if w.Get("resourceVersion") != "10" {
+						t.Errorf("watch %d: from %s", i, w.Get("resourceVersion"))
+					}
+					if i > 0 {
+						wait, least := w.at.Sub(watches[i-1].at), min(500*time.Millisecond<<(i-1), 30*time.Second)
+						if wait < least || wait > least*3/2 {
+							t.Errorf("try %d came after %s, want %s and up to half as much more", i, wait, least)
+						}
+					}
+				}
+			})
+		})
+	}
+}
+
+// Most important while a CRD's storage is (re)initializing.
+func TestRetryAfter(t *testing.T) {
+	for name, refuse := range map[string]answer{
+		"in a header": func(w http.ResponseWriter, _ *http.Request) { // priority and fairness
+			w.Header().Set("Retry-After", "7")
+			http.Error(w, "too many requests", http.StatusTooManyRequests)
+		},
+		"in a status": func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusTooManyRequests)
+			_, _ = w.Write([]byte(strings.Replace(statusText(429, "TooManyRequests"), `"code"`, `"details":{"retryAfterSeconds":7},"code"`, 1)))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStub(t, []answer{refuse, pageOf("9", "")}, []answer{refuse, open(frame("ADDED", "a", "11"))})
+				r := run(t, Options{Client: inMemory(t, s)}, event.Position{}, nil)
+				pass(time.Minute)
+				r.stop()
+				compare(t, r.told(), []string{"begun snapshot from ", "ended 9 >9", "added a@11 >9"})
+				for _, watch := range []bool{false, true} {
+					asked := s.await(2, watch)
+					if d := asked[1].at.Sub(asked[0].at); d < 7*time.Second || d > 8*time.Second {
+						t.Errorf("watch=%t: again after %s, want 7 s", watch, d)
+					}
+				}
+			})
+		})
+	}
+}
+
+// A continue token that is gone leaves a list without its end: it begins again.
+func TestContinueTokenGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub(t, []answer{
+			pageOf("100", "token", item("a", "5")), status(http.StatusGone, "Expired"),
+			pageOf("120", "token", item("b", "110")), pageOf("120", "", item("c", "111")),
+		}, nil)
+		r := run(t, Options{Client: inMemory(t, s)}, event.Position{}, nil)
+		pass(time.Minute)
+		r.stop()
+		compare(t, r.told(), []string{
+			"begun snapshot from ", "listed a@5",
+			"begun interrupted from ", "listed b@110", "listed c@111", "ended 120 >120",
+		})
+		lists := s.await(4, false)
+		for i, want := range []string{"", "token", "", "token"} {
+			if got := lists[i].Get("continue"); got != want {
+				t.Errorf("list %d: continue %q, want %q", i, got, want)
+			}
+		}
+		if rv := s.await(1, true)[0].Get("resourceVersion"); rv != "120" {
+			t.Errorf("watched from %s", rv)
+		}
+	})
+}
+
+// A later page that fails is asked for again with its token; one that keeps
+// failing ends the list without its end.
+func TestLaterPageFails(t *testing.T) {
+	for name, fail := range map[string]answer{
+		"500":                 status(http.StatusInternalServerError, "InternalError"),
+		"a broken connection": broken(`{"metadata":{"resourceVersion":"100"},"items":[` + item("x", "9")),
+		"half a page":         text200(`{"metadata":{"resourceVersion":"100"},"items":[` + item("x", "9")),
+		"no list at all":      text200(`{"hello":"world"}`),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				lists := []answer{pageOf("100", "token", item("a", "5")), fail, pageOf("100", "token 2", item("b", "6"))}
+				lists = append(lists, answers(pageTries, fail)...)
+				lists = append(lists, pageOf("130", "", item("c", "7")))
+				s := newStub(t, lists, nil)
+				r := run(t, Options{Client: inMemory(t, s)}, event.Position{}, nil)
+				pass(5 * time.Minute)
+				r.stop()
+				compare(t, r.told(), []string{
+					"begun snapshot from ", "listed a@5", "listed b@6",
+					"begun snapshot from ", "listed c@7", "ended 130 >130",
+				})
+				for i, q := range s.await(len(lists), false) {
+					want := "token 2"
+					switch {
+					case i == 0 || i == len(lists)-1:
+						want = ""
+					case i < 3:
+						want = "token"
+					}
+					if got := q.Get("continue"); got != want {
+						t.Errorf("list %d: continue %q, want %q", i, got, want)
+					}
+				}
+			})
+		})
+	}
+}
+
+// A lane that is held back by its bus must not hold the API server's buffers: the
+// watch is closed, and goes on from where everything was told.
+func TestBlockedHandlerClosesTheWatch(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		block time.Duration
+		ends  bool
+	}{{"longer than allowed", maxBlocked + 20*time.Second, true}, {"shorter", maxBlocked - time.Second, false}} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var frames []string
+				for rv := 11; rv < 200; rv++ {
+					frames = append(frames, frame("ADDED", fmt.Sprint("o", rv), fmt.Sprint(rv)))
+				}
+				s := newStub(t, nil, []answer{open(frames...), open(frames[2:]...)})
+				blocked := false
+				r := run(t, Options{Client: inMemory(t, s)}, event.Position{RV: "10"}, func(_ context.Context, s Signal) error {
+					if s.Object.Name == "o13" && !blocked {
+						blocked = true
+						time.Sleep(c.block)
+					}
+					return nil
+				})
+				begin := time.Now()
+				synctest.Wait()
+				if got := len(r.told()); got != 3 {
+					t.Fatalf("told %d while the handler blocks", got)
+				}
+				first := s.await(1, true)[0]
+				pass(maxBlocked - time.Second/2)
+				select {
+				case <-first.gone:
+					t.Fatalf("the watch was closed after %s", time.Since(begin))
+				default:
+				}
+				pass(time.Second)
+				select {
+				case <-first.gone:
+					if !c.ends {
+						t.Fatal("the watch was closed")
+					}
+				default:
+					if c.ends {
+						t.Fatal("the watch is still open")
+					}
+				}
+				pass(time.Minute)
+				r.stop()
+
+				got, want := r.told(), []string{"added o11@11 >10", "added o12@12 >11", "added o13@13 >12"}
+				from := 14
+				if c.ends {
+					from = 13 // it blocked in 13: everything up to 12 was told
+					w := s.await(2, true)
+					if w[1].Get("resourceVersion") != "12" {
+						t.Errorf("watched again from %s, want 12", w[1].Get("resourceVersion"))
+					}
+					if d := w[1].at.Sub(begin); d < c.block || d > c.block+time.Second {
+						t.Errorf("watched again after %s, while the handler blocked for %s", d, c.block)
+					}
+				}
+				for rv := from; rv < 200; rv++ {
+					want = append(want, fmt.Sprintf("added o%d@%d >%d", rv, rv, rv-1))
+				}
+				compare(t, got, want)
+			})
+		})
+	}
+}
+
+// Over HTTP/1.1 nobody notices a connection that is half open.
+func TestSilentWatchEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub(t, nil, []answer{open(frame("ADDED", "a", "11"), frame("ADDED", "b", "12"))})
+		r := run(t, Options{Client: inMemory(t, s)}, event.Position{RV: "10"}, nil)
+		pass(2*minWatch + graceWatch + time.Second)
+		watches := s.await(2, true)
+		r.stop()
+		if rv := watches[1].Get("resourceVersion"); rv != "11" {
+			t.Errorf("watched again from %s, want 11", rv)
+		}
+		asked, err := time.ParseDuration(watches[0].Get("timeoutSeconds") + "s")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := watches[1].at.Sub(watches[0].at); d < asked+graceWatch || d > asked+graceWatch+3*time.Second {
+			t.Errorf("watched again after %s, having asked for %s", d, asked)
+		}
+	})
+}
+
+// Empty watches that last are a quiet collection's.
+func TestSlowEmptyWatchesAreNoGap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub(t, nil, answers(20, func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusOK)
+			_ = http.NewResponseController(w).Flush()
+			time.Sleep(time.Second)
+		}))
+		r := run(t, Options{Client: inMemory(t, s)}, event.Position{RV: "10"}, nil)
+		pass(time.Minute)
+		s.await(21, true)
+		r.stop()
+		compare(t, r.told(), nil)
+	})
+}
+
+// A server that lists but always answers watches with 410 must not be asked for
+// one list after the other.
+func TestListsThatLeadNowhereArePaced(t *testing.T) {
+	for name, gone := range map[string]answer{
+		"410 at open":   status(http.StatusGone, "Expired"),
+		"empty watches": closed(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStub(t, answers(1000, pageOf("50", "")), answers(4000, gone))
+				r := run(t, Options{Client: inMemory(t, s)}, event.Position{RV: "10"}, nil)
+				pass(10 * time.Minute)
+				r.stop()
+				lists := s.await(2, false)
+				if n := len(lists); n < 15 || n > 30 {
+					t.Errorf("%d lists in ten minutes", n)
+				}
+				got := r.told()
+				compare(t, got[:4], []string{"begun expired from 10", "ended 50 >50", "begun expired from 50", "ended 50 >50"})
+			})
+		})
+	}
+}
+
+// An event whose previous value etcd has compacted away cannot be read again,
+// however often one asks: in the end a list must close the gap.
+func TestErrorInTheStreamAgainAndAgain(t *testing.T) {
+	cannot := errorFrame(http.StatusInternalServerError, "InternalError")
+	synctest.Test(t, func(t *testing.T) {
+		stuck := open(frame("ADDED", "b", "12"), cannot)
+		watches := append([]answer{open(frame("ADDED", "a", "11"), frame("ADDED", "b", "12"), cannot)}, answers(maxFailures-1, stuck)...)
+		watches = append(watches, open(frame("ADDED", "c", "51")))
+		s := newStub(t, []answer{pageOf("50", "", item("a", "11"))}, watches)
+		r := run(t, Options{Client: inMemory(t, s)}, event.Position{RV: "10"}, nil)
+		pass(5 * time.Minute)
+		r.stop()
+		compare(t, r.told(), []string{
+			"added a@11 >10", "added b@12 >11", "added b@12 >11", "added b@12 >11", "added b@12 >11", "added b@12 >11",
+			"begun expired from 11", "listed a@11", "ended 50 >50", "added c@51 >50",
+		})
+	})
+	t.Run("but not when the watch gets on", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			var watches []answer
+			for rv := 11; rv < 11+2*maxFailures; rv++ {
+				watches = append(watches, open(frame("ADDED", "a", fmt.Sprint(rv)), frame("ADDED", "a", fmt.Sprint(rv+1)), cannot))
+			}
+			s := newStub(t, nil, watches)
+			r := run(t, Options{Client: inMemory(t, s)}, event.Position{RV: "10"}, nil)
+			pass(10 * time.Minute)
+			s.await(len(watches)+1, true)
+			r.stop()
+			if n := len(r.told()); n != 2*len(watches) {
+				t.Errorf("told %d: %v", n, r.told())
+			}
+		})
+	})
+}
+
+// A frame that cannot be taken must not be asked for twice a second for ever.
+func TestPoisonedFrameIsPaced(t *testing.T) {
+	for name, poison := range map[string]string{
+		"an unknown type": frame("RENAMED", "b", "12"),
+		"no object":       `{"type":"ADDED","object":{}}`,
+		"no JSON":         `{"type":"ADDED","object":<html>}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStub(t, nil, answers(1000, open(frame("ADDED", "a", "11"), poison)))
+				r := run(t, Options{Client: inMemory(t, s)}, event.Position{RV: "10"}, nil)
+				pass(10 * time.Minute)
+				waiting := r.awaitState(Waiting, 10)
+				r.stop()
+				for _, line := range r.told() {
+					if !strings.HasPrefix(line, "added a@11 ") {
+						t.Errorf("told %s", line)
+					}
+				}
+				if n := len(r.told()); n < 15 || n > 30 {
+					t.Errorf("%d watches in ten minutes", n)
+				}
+				if waiting.Err == nil || !strings.HasPrefix(waiting.Err.Error(), "watch: ") {
+					t.Errorf("it does not say why it waits: %v", waiting.Err)
+				}
+			})
+		})
+	}
+}
+
+// A connection that breaks now and then is opened again at once.
+func TestBackoffStartsAnewAfterASoundWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		breaks := func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusOK)
+			_ = http.NewResponseController(w).Flush()
+			time.Sleep(soundWatch + time.Second)
+			panic(http.ErrAbortHandler)
+		}
+		s := newStub(t, nil, answers(10, breaks))
+		r := run(t, Options{Client: inMemory(t, s)}, event.Position{RV: "10"}, nil)
+		pass(20 * time.Minute)
+		r.stop()
+		watches := s.await(11, true)
+		for i := range 10 {
+			if d := watches[i+1].at.Sub(watches[i].at) - soundWatch - time.Second; d > time.Second {
+				t.Errorf("try %d came after %s", i+1, d)
+			}
+		}
+	})
+}
+
+// An API server's restart is a 410 for every collection: their lists must not all
+// come at once.
+func TestListsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := func(w http.ResponseWriter, r *http.Request) {
+			time.Sleep(10 * time.Second)
+			pageOf("50", "")(w, r)
+		}
+		s := newStub(t, answers(3, slow), nil)
+		client, lists := inMemory(t, s), semaphore.NewWeighted(2)
+		var all []*running
+		for range 3 {
+			all = append(all, run(t, Options{Client: client, Lists: lists}, event.Position{}, nil))
+		}
+		pass(5 * time.Second)
+		if n := len(s.await(1, false)); n != 2 {
+			t.Errorf("%d lists at once, want 2", n)
+		}
+		pass(20 * time.Second)
+		for _, r := range all {
+			compare(t, r.told(), []string{"begun snapshot from ", "ended 50 >50"})
+		}
+		asked := s.await(3, false)
+		if d := asked[2].at.Sub(asked[0].at); d != 10*time.Second {
+			t.Errorf("the third list came after %s", d)
+		}
+		for _, r := range all {
+			r.stop()
+		}
+		if !lists.TryAcquire(2) {
+			t.Error("a list that is over still counts")
+		}
+	})
+	t.Run("waiting for a turn ends with the context", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			lists := semaphore.NewWeighted(1)
+			lists.TryAcquire(1)
+			r := run(t, Options{Client: inMemory(t, newStub(t, nil, nil)), Lists: lists}, event.Position{}, nil)
+			pass(time.Hour)
+			r.stop()
+			compare(t, r.told(), nil)
+		})
+	})
+}

@@ -1,0 +1,74 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/kubebridge/kubebridge/test/e2e/internal/bridge"
+	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
+)
+
+// printed waits until a program has printed an event with the id, and returns the ids of all events it has printed.
+func (w *world) printed(p *bridge.Process, id string) []string {
+	w.t.Helper()
+	ctx := w.soon()
+	for {
+		var ids []string
+		for line := range strings.Lines(p.Output()) {
+			var e struct {
+				ID   string `json:"id"`
+				Data struct{ Object map[string]any }
+			}
+			if !strings.HasSuffix(line, "\n") {
+				break
+			}
+			if err := json.Unmarshal([]byte(line), &e); err != nil || e.ID == "" {
+				w.t.Fatalf("not an event: %q (%v)", line, err)
+			}
+			ids = append(ids, e.ID)
+		}
+		if slices.Contains(ids, id) {
+			return ids
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+			w.t.Fatalf("%v: waiting for %s to be printed:\n%s", context.Cause(ctx), id, p.Output())
+		}
+	}
+}
+
+// A pipe is a bus too: a line per event for the next program, and after a restart only what is new.
+func TestStandardOutput(t *testing.T) {
+	w := newWorld(t, options{types: []kube.Type{kube.ConfigMaps}})
+	w.config.Sinks = []bridge.Sink{{Name: "pipe", Stdout: map[string]any{"format": "json"}}}
+	uid, rv := w.create(kube.ConfigMaps, "o")
+	w.start()
+	w.printed(w.bridge, uid+":"+rv+":added")
+	w.stop()
+	_, rv = w.patch(kube.ConfigMaps, "o", "while down")
+	w.start()
+	if got, want := w.printed(w.bridge, uid+":"+rv+":modified"), []string{uid + ":" + rv + ":modified"}; !slices.Equal(got, want) {
+		t.Errorf("after the restart it printed %q, want %q", got, want)
+	}
+	w.stop()
+}
+
+// The first thing that somebody tries: it needs no configuration and leaves nothing behind.
+func TestTail(t *testing.T) {
+	w := newWorld(t, options{})
+	uid, listed := w.create(kube.ConfigMaps, "o")
+	p := w.launch("tail", "cm", "-n", w.ns, "--kubeconfig", w.cluster.Kubeconfig(), "-o", "json")
+	w.printed(p, uid+":"+listed+":added")
+	_, rv := w.patch(kube.ConfigMaps, "o", "live")
+	w.printed(p, uid+":"+rv+":modified")
+	w.delete(kube.ConfigMaps, "o")
+	w.printed(p, uid+":"+listed+":deleted")
+	p.Signal(syscall.SIGTERM)
+	w.exits(p, 0)
+}
