@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"io"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -72,6 +73,9 @@ func (s Secrets) Append(dst, raw []byte, where string) ([]byte, error) {
 			return w.dec.SkipValue()
 		}
 	})
+	if err == nil {
+		err = w.end()
+	}
 	if err != nil {
 		return nil, fmt.Errorf("redact secret %s: %w", where, err)
 	}
@@ -133,6 +137,14 @@ func (w *splicer) object(f func(name string) error) error {
 	}
 	_, err = w.dec.ReadToken()
 	return err
+}
+
+// end returns an error when more stands behind what was read: nobody looked at it.
+func (w *splicer) end() error {
+	if _, err := w.dec.ReadToken(); err != io.EOF {
+		return fmt.Errorf("offset %d: more behind the object", w.dec.InputOffset())
+	}
+	return nil
 }
 
 // replace reads a value and writes by(value) as a string in its place.

@@ -2,12 +2,14 @@ package shape
 
 import (
 	"bytes"
+	"fmt"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
 
 // AppendHead appends an object cut down to apiVersion, kind and metadata, the
-// last without annotations: what is left when a body does not fit the bus.
+// last without annotations: what is left when a body does not fit the bus. On an
+// error it returns nothing.
 func AppendHead(dst, raw []byte) ([]byte, error) {
 	w := splicer{src: raw}
 	w.dec = jsontext.NewDecoder(bytes.NewBuffer(raw), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
@@ -47,5 +49,8 @@ func AppendHead(dst, raw []byte) ([]byte, error) {
 			return w.dec.SkipValue()
 		}
 	})
-	return append(dst, '}'), err
+	if err != nil {
+		return nil, fmt.Errorf("cut down an object: %w", err)
+	}
+	return append(dst, '}'), nil
 }

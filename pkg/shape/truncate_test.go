@@ -48,9 +48,6 @@ func TestHeadOfASecret(t *testing.T) {
 		}
 		head, err := shape.AppendHead(nil, redacted)
 		if err != nil {
-			if strings.Contains(raw, "etadata") { // metadata may be no object
-				return
-			}
 			t.Fatalf("%s: %v", redacted, err)
 		}
 		var v map[string]any
