@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 
@@ -141,7 +142,7 @@ func (w *splicer) object(f func(name string) error) error {
 
 // end returns an error when more stands behind what was read: nobody looked at it.
 func (w *splicer) end() error {
-	if _, err := w.dec.ReadToken(); err != io.EOF {
+	if _, err := w.dec.ReadToken(); !errors.Is(err, io.EOF) {
 		return fmt.Errorf("offset %d: more behind the object", w.dec.InputOffset())
 	}
 	return nil

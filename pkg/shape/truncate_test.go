@@ -13,8 +13,10 @@ import (
 
 func TestAppendHead(t *testing.T) {
 	for _, c := range []struct{ name, raw, want string }{
-		{"the usual", `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","uid":"u","labels":{"x":"y"},"annotations":{"big":"…"},"ownerReferences":[{"uid":"o"}],"managedFields":[1]},"spec":{"a":1},"status":{}}`,
-			`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","uid":"u","labels":{"x":"y"},"ownerReferences":[{"uid":"o"}]}}`},
+		{
+			"the usual", `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","uid":"u","labels":{"x":"y"},"annotations":{"big":"…"},"ownerReferences":[{"uid":"o"}],"managedFields":[1]},"spec":{"a":1},"status":{}}`,
+			`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","uid":"u","labels":{"x":"y"},"ownerReferences":[{"uid":"o"}]}}`,
+		},
 		{"another order", `{"spec":1,"metadata":{"annotations":{},"name":"a"},"kind":"Pod","apiVersion":"v1"}`, `{"metadata":{"name":"a"},"kind":"Pod","apiVersion":"v1"}`},
 		{"nothing to keep", `{"spec":1,"status":{"kind":"x","metadata":{}}}`, `{}`},
 		{"an empty metadata", `{"metadata":{},"kind":"Pod"}`, `{"metadata":{},"kind":"Pod"}`},
