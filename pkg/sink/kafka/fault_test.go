@@ -230,7 +230,8 @@ func TestFailureStopsOthers(t *testing.T) {
 	}
 	_, err := s.Write(t.Context(), batch)
 	wantError(t, err, "partition 0", "min.insync.replicas")
-	if n := b.PartitionInfo("t", 1).HighWatermark; n < 1 || n > each/2 {
+	// None is right too: the first may have failed before the other began.
+	if n := b.PartitionInfo("t", 1).HighWatermark; n > each/2 {
 		t.Errorf("the other partition holds %d of %d records, want few", n, each)
 	}
 	writeAll(t, s, batch)
