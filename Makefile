@@ -1,6 +1,7 @@
 # make demo and make test are all that a fresh machine needs: they install or
 # build what is missing. The logic is in scripts/.
 
+SHELL := bash
 .DEFAULT_GOAL := help
 
 help: ## this list
