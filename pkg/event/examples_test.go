@@ -35,7 +35,7 @@ func examples() []example {
 			Object: []byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web-0","namespace":"shop","uid":"` + podUID + `","resourceVersion":"1041","labels":{"app":"web"}},"spec":{"containers":[{"name":"web","image":"nginx:1.29","args":["--greet=<hi & \"bye\">"]}]},"status":{"phase":"Pending"}}`),
 		}},
 		{"modified", event.Event{
-			Type: event.Modified, Origin: event.Watch, Time: at(2), Collection: deployments,
+			Type: event.Modified, Origin: event.Watch, Time: at(2), Collection: deployments, Epoch: 1,
 			APIVersion: "apps/v1", Kind: "Deployment", Namespace: "shop", Name: "web", UID: webUID, ResourceVersion: "1057", Entry: "880",
 			Object: []byte(`{"kind":"Deployment","apiVersion":"apps/v1","metadata":{"name":"web","namespace":"shop","uid":"` + webUID + `","resourceVersion":"1057","generation":4},"spec":{"replicas":3},"status":{"readyReplicas":2}}`),
 		}},

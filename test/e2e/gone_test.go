@@ -152,7 +152,7 @@ func killWhileComparing(t *testing.T, busName string) {
 		w.proxy.Pass()
 		w.config.Sinks[0].Linger = ""
 	}
-	for i, more := range []int{1, 20, 50, 100} {
+	for i, more := range []int{1, 10, 20} {
 		w.delete(w.widgets, fmt.Sprintf("o-%d", 50*i)) // perhaps told of already
 		w.delete(w.widgets, fmt.Sprintf("p-%d", i))
 		w.run()
