@@ -10,25 +10,35 @@ scripts/build.sh
 mkdir -p var/demo
 
 children=()
+# start runs a command out of the terminal's reach: Ctrl-C is for this script.
+start() {
+	setsid "$@" &
+	children+=($!)
+}
+# finish ends what was started, last first: the bridge before what it watches.
 finish() {
-	trap - EXIT INT TERM
-	for pid in "${children[@]}"; do
-		kill "$pid" 2>/dev/null || true
-	done
-	for pid in "${children[@]}"; do
-		wait "$pid" 2>/dev/null || true
+	trap - EXIT
+	trap '' HUP INT TERM
+	local i
+	for ((i = ${#children[@]} - 1; i >= 0; i--)); do
+		kill "${children[i]}" 2>/dev/null || true
+		wait "${children[i]}" || true
 	done
 }
 trap finish EXIT
+trap 'exit 0' INT
+trap 'exit 143' HUP TERM
 
-if bin/bridge validate --connect -c configs/demo.yaml --reachable-only >var/demo/connect.log 2>&1; then
+config=configs/demo.yaml
+if bin/bridge validate --connect -c $config --reachable-only >var/demo/connect.log 2>&1; then
 	say "Using the cluster of the current kubeconfig; nothing in it is changed."
+	config=var/demo/own.yaml # with a checkpoint and a stream apart from the built-in cluster's
+	sed 's#var/demo/#var/demo/own/#' configs/demo.yaml >$config
 else
 	say "No cluster at hand: starting a real API server (the first time it is built, in about four minutes)."
 	cluster=$(scripts/cluster.sh)
 	: >var/demo/cluster.ready
-	"$cluster" --data-dir var/demo/cluster >var/demo/cluster.ready 2>var/demo/cluster.log &
-	children+=($!)
+	start "$cluster" --data-dir var/demo/cluster >var/demo/cluster.ready 2>var/demo/cluster.log
 	for _ in $(seq 240); do
 		grep -q '^ready ' var/demo/cluster.ready && break
 		kill -0 "${children[0]}" 2>/dev/null || { cat var/demo/cluster.log >&2; exit 1; }
@@ -38,8 +48,7 @@ else
 	[ -n "$KUBECONFIG" ] || { say "the API server did not become ready: see var/demo/cluster.log"; exit 1; }
 	export KUBECONFIG
 	(cd test/e2e && go build -o ../../bin/demo-changes ./cmd/demo-changes)
-	bin/demo-changes -kubeconfig "$KUBECONFIG" 2>var/demo/changes.log &
-	children+=($!)
+	start bin/demo-changes -kubeconfig "$KUBECONFIG" 2>var/demo/changes.log
 fi
 
 cat <<'TEXT'
@@ -54,9 +63,9 @@ Ctrl-C ends it. Run it again: it goes on where it stopped, and tells what happen
 TEXT
 
 if [ -n "${DEMO_SECONDS:-}" ]; then
-	timeout --signal=TERM "$DEMO_SECONDS" bin/bridge run -c configs/demo.yaml --follow | tee var/demo/events.log || true
+	timeout --preserve-status "$DEMO_SECONDS" bin/bridge run -c $config --follow | tee var/demo/events.log
 	grep -qE 'ADDED|MODIFIED|DELETED|SYNCED' var/demo/events.log || { say "the demo showed no event"; exit 1; }
 else
-	trap : INT # the bridge gets it too, and drains
-	bin/bridge run -c configs/demo.yaml --follow || exit $?
+	start bin/bridge run -c $config --follow
+	wait "${children[-1]}"
 fi

@@ -1,5 +1,6 @@
-# Sourced by the other scripts: makes sure that git, a C compiler (for the race
-# detector) and a Go as new as go.mod asks for are there, and puts that Go on
+# shellcheck shell=bash
+# Sourced by the other scripts: makes sure that git, make, a C compiler (for the
+# race detector) and a Go as new as go.mod asks for are there, and puts that Go on
 # PATH. On a machine without them it installs Debian's packages; Debian's Go may
 # be too old to build this and then only fetches the right toolchain, as the Go
 # module that it is published as.
@@ -32,15 +33,19 @@ fetch_toolchain() {
 	aarch64) arch=arm64 ;;
 	*) say "no Go toolchain is known for $(uname -m): install Go $go_wanted or newer"; return 1 ;;
 	esac
-	dir="$root/.cache/go"
+	dir="$root/.cache/$go_toolchain"
 	if [ ! -x "$dir/bin/go" ]; then
 		say "fetching $go_toolchain (about 60 MB)"
 		module="golang.org/toolchain@v0.0.1-$go_toolchain.linux-$arch"
-		local tmp src
-		tmp=$(mktemp -d)
-		src=$(cd "$tmp" && printf 'module bootstrap\n' >go.mod && GOTOOLCHAIN=local GOFLAGS=-mod=mod go mod download -json "$module" | sed -n 's/^\t"Dir": "\(.*\)",\{0,1\}$/\1/p')
+		local tmp answer src
+		tmp=$(mktemp -d) # outside the checkout, whose go.mod an old go cannot read
+		answer=$(cd "$tmp" && printf 'module bootstrap\n' >go.mod && GOTOOLCHAIN=local GOFLAGS=-mod=mod go mod download -json "$module") || {
+			say "$answer"
+			say "install Go $go_wanted or newer, or see to it that the go command can download modules"
+			return 1
+		}
 		rm -rf "$tmp"
-		[ -d "$src" ] || { say "the toolchain module could not be fetched: install Go $go_wanted or newer"; return 1; }
+		src=$(sed -n 's/^\t"Dir": "\(.*\)",\{0,1\}$/\1/p' <<<"$answer")
 		mkdir -p "$root/.cache"
 		rm -rf "$dir.part"
 		cp -r "$src" "$dir.part"
@@ -55,15 +60,17 @@ ensure_go() {
 	if command -v go >/dev/null && go_is_new_enough go; then
 		return
 	fi
-	if [ -x "$root/.cache/go/bin/go" ]; then
-		fetch_toolchain
-		return
+	if [ ! -x "$root/.cache/$go_toolchain/bin/go" ]; then
+		command -v go >/dev/null || apt_install golang-go ca-certificates
+		if go_is_new_enough go; then
+			return
+		fi
 	fi
-	command -v go >/dev/null || apt_install golang-go ca-certificates
-	go_is_new_enough go || fetch_toolchain
+	fetch_toolchain
 }
 
-command -v git >/dev/null || apt_install git
+command -v git >/dev/null || apt_install git ca-certificates
+command -v make >/dev/null || apt_install make
 command -v cc >/dev/null || apt_install gcc libc6-dev
 ensure_go
 export GOTOOLCHAIN=local
