@@ -23,6 +23,7 @@ type Collection struct {
 	Namespace     string // "" is all namespaces, or a cluster-scoped resource
 	LabelSelector string
 	FieldSelector string
+	MetadataOnly  bool // bodies are PartialObjectMetadata: no spec, no status
 }
 
 // ResourceID is "pods" or "deployments.apps": the key under which inventory is
@@ -49,6 +50,9 @@ func (c *Collection) ID() string {
 			sep = '&'
 		}
 	}
+	if c.MetadataOnly {
+		add("body", "metadata")
+	}
 	add("namespace", c.Namespace)
 	add("labels", c.LabelSelector)
 	add("fields", c.FieldSelector)
@@ -60,6 +64,9 @@ func ParseCollection(id string) Collection {
 	var c Collection
 	resource, rest, _ := strings.Cut(id, "?")
 	c.Resource, c.Group, _ = strings.Cut(resource, ".")
+	if rest, c.MetadataOnly = strings.CutPrefix(rest, "body=metadata"); c.MetadataOnly {
+		rest = strings.TrimPrefix(rest, "&")
+	}
 	rest, c.FieldSelector, _ = cutPart(rest, "fields=")
 	rest, c.LabelSelector, _ = cutPart(rest, "labels=")
 	_, c.Namespace, _ = cutPart(rest, "namespace=")

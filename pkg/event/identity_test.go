@@ -84,6 +84,7 @@ func TestCollectionIDRoundTrip(t *testing.T) {
 			Group:         optional(`[a-z]{1,5}(\.[a-z]{1,5}){0,2}`).Draw(t, "group"),
 			Namespace:     optional(`[a-z][a-z0-9-]{0,8}`).Draw(t, "namespace"),
 			LabelSelector: optional(`(namespace=|labels=|fields=)?[a-z./]{1,6}( in | notin |=|!=)[(]?[a-zA-Z0-9,._-]{1,9}[)]?`).Draw(t, "labels"),
+			MetadataOnly:  rapid.Bool().Draw(t, "metadata"),
 			FieldSelector: optional(`(&|=|\?|namespace=|&labels=|&fields=|fields=)?[ -~]{1,12}(&labels=x)?`).Draw(t, "fields"),
 		}
 		if got := event.ParseCollection(c.ID()); got != c {

@@ -11,8 +11,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"k8s.io/client-go/rest"
-
 	"golang.org/x/sync/semaphore"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
@@ -27,6 +25,8 @@ const (
 	Reconciling Phase = "reconciling" // listing
 	Watching    Phase = "watching"    // in step with the server
 	Waiting     Phase = "waiting"     // a failure; trying again at Until
+	Stalled     Phase = "stalled"     // a watch is open and says nothing, and probes fail
+	Gone        Phase = "gone"        // what the objects lived in was deleted
 )
 
 // State is a collection's phase, for people and metrics.
@@ -179,7 +179,7 @@ func (c *Collection) watchOnce(ctx context.Context, at *cursor) (frames int, err
 	timeout := minWatch + rand.N(minWatch)
 	stream, cancel := context.WithTimeout(ctx, timeout+graceWatch)
 	defer cancel()
-	body, err := c.request().
+	body, err := c.request(watchForm).
 		Param("watch", "true").
 		Param("allowWatchBookmarks", "true").
 		Param("timeoutSeconds", strconv.Itoa(int(timeout/time.Second))).
@@ -238,16 +238,4 @@ func (c *Collection) watchError(at *cursor, err error) error {
 		return fmt.Errorf("resourceVersion %s is %w: %w", at.resume, errExpired, err)
 	}
 	return fmt.Errorf("watch: %w", plainCause(err))
-}
-
-// request is the part that list and watch share.
-func (c *Collection) request() *rest.Request {
-	r := c.client.rest.Get().AbsPath(c.target.path()).MaxRetries(0)
-	if s := c.target.Collection.LabelSelector; s != "" {
-		r = r.Param("labelSelector", s)
-	}
-	if s := c.target.Collection.FieldSelector; s != "" {
-		r = r.Param("fieldSelector", s)
-	}
-	return r
 }

@@ -85,7 +85,7 @@ func retryPage(err error) bool {
 func (c *Collection) fetchPage(ctx context.Context, scan *scanner, token string, limit int) (page, error) {
 	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
 	defer cancel()
-	req := c.request().Param("limit", strconv.Itoa(limit))
+	req := c.request(listForm).Param("limit", strconv.Itoa(limit))
 	if token != "" {
 		req = req.Param("continue", token)
 	}

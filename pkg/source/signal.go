@@ -34,8 +34,15 @@ type Signal struct {
 	Kind   SignalKind
 	Object *Object // of Listed, Added, Modified, Deleted
 	RV     string  // of ListBegun, ListEnded, Progress
-	Reason string  // of ListBegun: "snapshot", "expired", "interrupted"
+	Reason string  // of ListBegun: one of the Reason constants
 	Detail string  // of ListBegun: one sentence for a human
+	// NewEpoch, of ListBegun: the server's history is not the one that the
+	// position belongs to (an etcd restored from a backup).
+	NewEpoch bool
+	// Left, of Deleted: the object was found alive; it only left the selection.
+	Left bool
+	// Owner, of ListEnded: what the listed objects live and die with.
+	Owner Owner
 	// Resume is the resourceVersion that a watch may be started from when
 	// everything up to this signal has been handled; "" during a list. One
 	// resourceVersion can carry many events, so it trails what was seen.
@@ -54,4 +61,13 @@ const (
 	ReasonSnapshot    = "snapshot"    // the collection has never been listed
 	ReasonExpired     = "expired"     // the server no longer has what followed the position
 	ReasonInterrupted = "interrupted" // an earlier list did not come to its end
+	ReasonHistory     = "history"     // the server's history is another one, see Signal.NewEpoch
+	ReasonGone        = "gone"        // what the objects live in was proved absent: a list of nothing
 )
+
+// Owner holds the UIDs of what a collection's objects cannot outlive. "" is: not
+// known, or no such thing.
+type Owner struct {
+	CRD       string // the CustomResourceDefinition that defines the resource
+	Namespace string // the collection's namespace
+}
