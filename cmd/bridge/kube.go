@@ -60,6 +60,10 @@ func checkCluster(ctx context.Context, c *config.Config, resources bool) error {
 	if !resources {
 		return nil
 	}
+	catalog, err := client.Catalog(ctx)
+	if err != nil {
+		return err
+	}
 	var all []error
 	seen := map[string]bool{}
 	for i := range c.Sinks {
@@ -68,7 +72,7 @@ func checkCluster(ctx context.Context, c *config.Config, resources bool) error {
 				continue
 			}
 			seen[r.Name()] = true
-			if _, err := client.Resolve(ctx, r.Name()); err != nil {
+			if _, err := catalog.Find(r.Name()); err != nil {
 				all = append(all, err)
 			}
 		}

@@ -39,13 +39,22 @@ type EnvironmentError struct{ Err error }
 func (e *EnvironmentError) Error() string { return e.Err.Error() }
 func (e *EnvironmentError) Unwrap() error { return e.Err }
 
-// ResourceSpec asks for a resource as people name it.
+// ResourceSpec asks for a resource as people name it, or for all that a pattern
+// matches.
 type ResourceSpec struct {
-	Name          string   // as kubectl takes it: "pods", "deployments.apps", "deployments.v1.apps"
-	Namespaces    []string // none: all of them
-	LabelSelector string
-	FieldSelector string
-	Required      bool // its absence ends the program instead of being waited for
+	Name              string   // as [source.Catalog.Find] or Match takes it: "pods", "deployments.v1.apps", "*.apps", "*.*"
+	Namespaces        []string // none: all of them
+	NamespaceSelector string   // of the namespaces' labels; not together with Namespaces
+	ExcludeNamespaces []string
+	LabelSelector     string
+	FieldSelector     string
+	MetadataOnly      bool          // bodies without spec and status
+	SkipSnapshot      bool          // what the first list finds is not announced
+	Types             []event.Type  // of the events about objects; nil: all, of core events Added and Modified
+	SyncedEvery       time.Duration // how often Synced is told while nothing happens; 0: never
+	Resync            time.Duration // how often the present state is told again; 0: never
+	VerifyEvery       time.Duration // how often a list is compared with the inventory; 0: never
+	Required          bool          // its absence ends the program instead of being waited for
 }
 
 // LaneSpec is what a lane is to be made of.
@@ -218,8 +227,13 @@ func (b *Bridge) resolve(ctx context.Context, lane *Lane, specs []ResourceSpec) 
 	for {
 		var missing []ResourceSpec
 		var found []source.Target
+		catalog, unasked := b.o.Client.Catalog(ctx)
 		for _, spec := range specs {
-			resource, err := b.o.Client.Resolve(ctx, spec.Name)
+			var resource source.Resource
+			err := unasked
+			if err == nil {
+				resource, err = catalog.Find(spec.Name)
+			}
 			if err != nil {
 				if ctx.Err() != nil {
 					return nil

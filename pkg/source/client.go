@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,9 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/restmapper"
 	"k8s.io/client-go/transport"
 )
 
@@ -26,14 +23,8 @@ const streamBuffer = 256 << 10 // bytes
 // Client talks to one API server. It is safe for concurrent use.
 type Client struct {
 	rest      rest.Interface
-	discovery discovery.CachedDiscoveryInterface
-	mapper    *restmapper.DeferredDiscoveryRESTMapper
+	discovery *discovery.DiscoveryClient
 	transport *http.Transport
-
-	// Discovery knows no contexts all the way down: one look-up at a time lends it
-	// its own.
-	resolving sync.Mutex
-	resolve   context.Context
 }
 
 // NewClient returns a client for the server that cfg names. It does not connect.
@@ -63,20 +54,12 @@ func NewClient(cfg *rest.Config) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("set up a client for %s: %w", cfg.Host, err)
 	}
-	c := &Client{rest: rc, transport: base, resolve: context.Background()}
-	lent := roundTripper(func(r *http.Request) (*http.Response, error) { return wrapped.RoundTrip(r.WithContext(c.resolve)) })
-	dc, err := discovery.NewDiscoveryClientForConfigAndClient(cfg, &http.Client{Transport: lent})
+	dc, err := discovery.NewDiscoveryClientForConfigAndClient(cfg, &http.Client{Transport: wrapped})
 	if err != nil {
 		return nil, fmt.Errorf("set up discovery for %s: %w", cfg.Host, err)
 	}
-	c.discovery = memory.NewMemCacheClient(dc)
-	c.mapper = restmapper.NewDeferredDiscoveryRESTMapper(c.discovery)
-	return c, nil
+	return &Client{rest: rc, discovery: dc, transport: base}, nil
 }
-
-type roundTripper func(*http.Request) (*http.Response, error)
-
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 func newTransport(cfg *rest.Config) (*http.Transport, error) {
 	tc, err := cfg.TransportConfig()

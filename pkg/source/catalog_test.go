@@ -1,0 +1,323 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// resolve is what a caller does who wants one resource now.
+func resolve(ctx context.Context, c *Client, name string) (Resource, error) {
+	catalog, err := c.Catalog(ctx)
+	if err != nil {
+		return Resource{}, err
+	}
+	return catalog.Find(name)
+}
+
+// Resources are named as kubectl names them.
+func TestFind(t *testing.T) {
+	pods := Resource{Version: "v1", Name: "pods", Kind: "Pod", Namespaced: true}
+	deployments := Resource{Group: "apps", Version: "v1", Name: "deployments", Kind: "Deployment", Namespaced: true}
+	events := Resource{Version: "v1", Name: "events", Kind: "Event", Namespaced: true}
+	forms(t, func(t *testing.T, d *discoveryStub) {
+		overHTTP(t, func(t *testing.T, serve func(http.Handler) *Client) {
+			client := serve(d)
+			for name, want := range map[string]Resource{
+				"pods": pods, "po": pods, "pod": pods, "Pods": pods,
+				"deploy": deployments, "deployments": deployments, "deployments.apps": deployments, "deployments.v1.apps": deployments, "deploy.apps": deployments,
+				"deployments.v1beta1.apps": {Group: "apps", Version: "v1beta1", Name: "deployments", Kind: "OldDeployment", Namespaced: true},
+				"events":                   events, "ev": events,
+				"events.events.k8s.io":   {Group: "events.k8s.io", Version: "v1", Name: "events", Kind: "Event", Namespaced: true},
+				"ns":                     {Version: "v1", Name: "namespaces", Kind: "Namespace"},
+				"widgets.v1.example.com": {Group: "v1.example.com", Version: "v2", Name: "widgets", Kind: "Widget"},
+			} {
+				got, err := resolve(t.Context(), client, name)
+				if err != nil || got != want {
+					t.Errorf("%s: got %+v, %v, want %+v", name, got, err, want)
+				}
+			}
+			for name, want := range map[string]error{
+				"unicorns": ErrNoResource, "unicorns.example.com": ErrNoResource, "pods.apps": ErrNoResource, "deployments.v7.apps": ErrNoResource,
+				"bindings": ErrNotWatchable, "pods.metrics.k8s.io": ErrNotWatchable,
+			} {
+				got, err := resolve(t.Context(), client, name)
+				if !errors.Is(err, want) || got != (Resource{}) {
+					t.Errorf("%q: got %+v, %v, want an error that is %v", name, got, err, want)
+				} else if !strings.Contains(err.Error(), `resource "`+name+`"`) {
+					t.Errorf("%q: the error does not name it: %v", name, err)
+				}
+			}
+		})
+	})
+}
+
+func TestResourceNames(t *testing.T) {
+	for _, c := range []struct {
+		r                  Resource
+		apiVersion, string string
+	}{
+		{Resource{Version: "v1", Name: "pods"}, "v1", "pods.v1"},
+		{Resource{Group: "apps", Version: "v1", Name: "deployments"}, "apps/v1", "deployments.v1.apps"},
+	} {
+		if c.r.APIVersion() != c.apiVersion || c.r.String() != c.string {
+			t.Errorf("%+v: got %s, %s", c.r, c.r.APIVersion(), c.r)
+		}
+	}
+}
+
+// A CRD that is installed while the bridge runs must be found.
+func TestCatalogFollowsTheCluster(t *testing.T) {
+	forms(t, func(t *testing.T, d *discoveryStub) {
+		overHTTP(t, func(t *testing.T, serve func(http.Handler) *Client) {
+			client := serve(d)
+			if _, err := resolve(t.Context(), client, "crontabs"); !errors.Is(err, ErrNoResource) {
+				t.Fatalf("got %v", err)
+			}
+			d.mu.Lock()
+			before := d.groups
+			d.groups = append(slices.Clone(before), groupVersion{"stable.example.com", "v1", []metav1.APIResource{{Name: "crontabs", SingularName: "crontab", Kind: "CronTab", Namespaced: true, Verbs: readable}}})
+			d.mu.Unlock()
+			want := Resource{Group: "stable.example.com", Version: "v1", Name: "crontabs", Kind: "CronTab", Namespaced: true}
+			if got, err := resolve(t.Context(), client, "crontabs"); err != nil || got != want {
+				t.Errorf("got %+v, %v", got, err)
+			}
+			d.mu.Lock()
+			d.groups = before
+			d.mu.Unlock()
+		})
+	})
+}
+
+// One API service that is down must not hide the others.
+func TestCatalogBesideABrokenGroup(t *testing.T) {
+	forms(t, func(t *testing.T, d *discoveryStub) {
+		d.broken = "metrics.k8s.io/v1beta1"
+		overHTTP(t, func(t *testing.T, serve func(http.Handler) *Client) {
+			client := serve(d)
+			if got, err := resolve(t.Context(), client, "deploy"); err != nil || got.Kind != "Deployment" {
+				t.Errorf("got %+v, %v", got, err)
+			}
+		})
+	})
+}
+
+// A server that cannot be asked has not said that it lacks the resource.
+func TestCatalogCannotAsk(t *testing.T) {
+	overHTTP(t, func(t *testing.T, serve func(http.Handler) *Client) {
+		client := serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			status(http.StatusInternalServerError, "InternalError")(w, r)
+		}))
+		_, err := resolve(t.Context(), client, "pods")
+		if err == nil || errors.Is(err, ErrNoResource) || errors.Is(err, ErrNotWatchable) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// Discovery must end with its caller, and serve the next one all the same.
+func TestCatalogEndsWithItsContext(t *testing.T) {
+	overHTTP(t, func(t *testing.T, serve func(http.Handler) *Client) {
+		cluster, asked, stuck := clusterOf(false), make(chan struct{}, 64), true
+		var mu sync.Mutex
+		client := serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			mu.Lock()
+			hang := stuck
+			mu.Unlock()
+			if hang {
+				asked <- struct{}{}
+				<-r.Context().Done()
+				return
+			}
+			cluster.ServeHTTP(w, r)
+		}))
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() {
+			_, err := resolve(ctx, client, "pods")
+			done <- err
+		}()
+		<-asked
+		begin := time.Now()
+		cancel()
+		if err := <-done; err == nil || errors.Is(err, ErrNoResource) {
+			t.Errorf("got %v", err)
+		}
+		if d := time.Since(begin); d > 2*time.Second {
+			t.Errorf("it took %s", d)
+		}
+		mu.Lock()
+		stuck = false
+		mu.Unlock()
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() {
+				if got, err := resolve(t.Context(), client, "pods"); err != nil || got.Kind != "Pod" {
+					t.Errorf("afterwards: got %+v, %v", got, err)
+				}
+			})
+		}
+		all.Wait()
+	})
+}
+
+// What an API service that is down may serve is not absent; what the others
+// serve is.
+func TestFindBesideAnUnknownGroup(t *testing.T) {
+	forms(t, func(t *testing.T, d *discoveryStub) {
+		d.broken = "metrics.k8s.io/v1beta1"
+		overHTTP(t, func(t *testing.T, serve func(http.Handler) *Client) {
+			c, err := serve(d).Catalog(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.Known("metrics.k8s.io") || !c.Known("apps") || !c.Known("") || !c.Known("no.such.group") {
+				t.Errorf("unknown are %v", c.Unknown())
+			}
+			for name, want := range map[string]error{
+				"pods.metrics.k8s.io": ErrUnknownGroup, "pods.v1beta1.metrics.k8s.io": ErrUnknownGroup, "unicorns": ErrUnknownGroup,
+				"unicorns.apps": ErrNoResource, "deployments.v7.apps": ErrNoResource, "pods": nil, "deploy": nil,
+			} {
+				_, err := c.Find(name)
+				if !errors.Is(err, want) {
+					t.Errorf("%s: got %v, want %v", name, err, want)
+				}
+				if errors.Is(want, ErrUnknownGroup) && !strings.Contains(err.Error(), "metrics.k8s.io/v1beta1") {
+					t.Errorf("%s: the error does not say which group: %v", name, err)
+				}
+			}
+		})
+	})
+}
+
+// A bare name must not come to mean another group's resource because the core
+// group could not be asked for a moment.
+func TestFindWhileTheCoreGroupIsUnknown(t *testing.T) {
+	overHTTP(t, func(t *testing.T, serve func(http.Handler) *Client) {
+		d := clusterOf(true)
+		c, err := serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if strings.Trim(r.URL.Path, "/") == "api" {
+				status(http.StatusNotFound, "NotFound")(w, r)
+				return
+			}
+			d.ServeHTTP(w, r)
+		})).Catalog(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.Known("") {
+			t.Error("the core group counts as known")
+		}
+		if got, err := c.Find("events"); !errors.Is(err, ErrUnknownGroup) {
+			t.Errorf("events: got %+v, %v", got, err)
+		}
+		if got, err := c.Find("events.events.k8s.io"); err != nil || got.Group != "events.k8s.io" {
+			t.Errorf("events.events.k8s.io: got %+v, %v", got, err)
+		}
+	})
+}
+
+// Who pinned a version that is no longer served must learn which are.
+func TestFindSaysWhichVersionsAreServed(t *testing.T) {
+	_, err := handMade(nil, clusterOf(true).groups...).Find("deploy.v2.apps")
+	if !errors.Is(err, ErrNoResource) || !strings.Contains(err.Error(), "v2") || !strings.Contains(err.Error(), "v1, v1beta1") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Short names that are each other's full names must not be followed for ever.
+func TestFindShortNamesInACircle(t *testing.T) {
+	c := handMade(nil, groupVersion{"a.io", "v1", []metav1.APIResource{
+		{Name: "as", Kind: "A", ShortNames: []string{"bs"}, Verbs: readable},
+		{Name: "bs", Kind: "B", ShortNames: []string{"as", "x"}, Verbs: readable},
+	}})
+	if got, err := c.Find("as.v2.a.io"); !errors.Is(err, ErrNoResource) {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	if got, err := c.Find("x.v1.a.io"); err != nil || got.Kind != "B" {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+func TestMatch(t *testing.T) {
+	crd := func(version string, names ...string) groupVersion {
+		g := groupVersion{"x.io", version, nil}
+		for _, n := range names {
+			g.resources = append(g.resources, metav1.APIResource{Name: n, Kind: n, Verbs: readable})
+		}
+		return g
+	}
+	c := handMade(nil, append(clusterOf(true).groups, crd("v2", "zebras", "apes", "apes/status"), crd("v1", "apes", "yaks"))...)
+	for pattern, want := range map[string]string{
+		"*.*": "apes.v2.x.io deployments.v1.apps events.v1 events.v1.events.k8s.io namespaces.v1 pods.v1 " +
+			"widgets.v2.v1.example.com yaks.v1.x.io zebras.v2.x.io",
+		"*.x.io":           "apes.v2.x.io yaks.v1.x.io zebras.v2.x.io",
+		"*.X.io":           "apes.v2.x.io yaks.v1.x.io zebras.v2.x.io",
+		"*.core":           "events.v1 namespaces.v1 pods.v1",
+		"*.":               "events.v1 namespaces.v1 pods.v1",
+		"*.io":             "",
+		"*.v1.apps":        "",
+		"*.metrics.k8s.io": "",
+	} {
+		if got := names(c.Match(pattern)); got != want || !IsPattern(pattern) {
+			t.Errorf("%s: got %q, want %q", pattern, got, want)
+		}
+	}
+	if got := names(c.Unwatchable("*.*")); got != "bindings.v1 pods.v1beta1.metrics.k8s.io" {
+		t.Errorf("not watchable: got %q", got)
+	}
+	if IsPattern("pods") || IsPattern("pods.apps") {
+		t.Error("a name passes for a pattern")
+	}
+}
+
+func names(list []Resource) string {
+	var out []string
+	for _, r := range list {
+		out = append(out, r.String())
+	}
+	return strings.Join(out, " ")
+}
+
+// A difference that is overlooked is a CRD that is never streamed; one that is
+// made up is a lane that plans without end.
+func TestCatalogEqual(t *testing.T) {
+	change := func(f func(*groupVersion)) []groupVersion {
+		all := clusterOf(true).groups
+		f(&all[2])
+		return all
+	}
+	same := clusterOf(true).groups
+	slices.Reverse(same[0].resources)
+	old := handMade(nil, clusterOf(true).groups...)
+	if !old.Equal(handMade(nil, same...)) {
+		t.Error("the order of a version's resources makes a difference")
+	}
+	for what, other := range map[string]*Catalog{
+		"a group":   handMade(nil, same[:len(same)-1]...),
+		"a version": handMade(nil, slices.Delete(clusterOf(true).groups, 3, 4)...),
+		"the preferred version": handMade(nil, func() []groupVersion {
+			g := clusterOf(true).groups
+			g[2], g[3] = g[3], g[2]
+			return g
+		}()...),
+		"a kind":  handMade(nil, change(func(g *groupVersion) { g.resources[0].Kind = "Other" })...),
+		"a scope": handMade(nil, change(func(g *groupVersion) { g.resources[0].Namespaced = false })...),
+		"verbs":   handMade(nil, change(func(g *groupVersion) { g.resources[0].Verbs = metav1.Verbs{"get"} })...),
+		"what is unknown": handMade([]schema.GroupVersion{{Group: "metrics.k8s.io", Version: "v1beta1"}},
+			clusterOf(true).groups...),
+	} {
+		if old.Equal(other) {
+			t.Errorf("%s makes no difference", what)
+		}
+	}
+}
