@@ -1,0 +1,57 @@
+package source
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// ErrSelector: the server does not support a selector on that resource. Every
+// resource knows labels, and the fields metadata.name and metadata.namespace;
+// more fields only where its API says so.
+var ErrSelector = errors.New("the server does not support this selector")
+
+const tryTimeout = 10 * time.Second
+
+// Try asks for what a [Collection] of the target would, one object and a watch
+// that is closed at once, and tells why that fails: an error that wraps
+// [ErrSelector], or one that says what permission is missing. nil does not
+// promise anything for later.
+func (c *Client) Try(ctx context.Context, t Target) error {
+	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
+	defer cancel()
+	one := NewCollection(Options{Client: c, Target: t})
+	result := one.request(listForm).Param("limit", "1").Do(ctx)
+	raw, err := result.Raw()
+	if err != nil {
+		return tryError(t, fmt.Errorf("list: %w", plainCause(result.Error()))) // err does not say why
+	}
+	var list metav1.PartialObjectMetadataList // of whole objects, what they have in common
+	if err := json.Unmarshal(raw, &list); err != nil {
+		return tryError(t, fmt.Errorf("list: parse: %w", err))
+	}
+	body, err := one.request(watchForm).Param("watch", "true").Param("timeoutSeconds", "1").Param("resourceVersion", list.ResourceVersion).Stream(ctx)
+	if err != nil {
+		return tryError(t, fmt.Errorf("watch: %w", plainCause(err)))
+	}
+	return body.Close()
+}
+
+func tryError(t Target, err error) error {
+	switch code := statusCode(err); {
+	case code == http.StatusBadRequest && t.Collection.FieldSelector+t.Collection.LabelSelector != "":
+		err = fmt.Errorf("%w: %w", ErrSelector, err)
+	case code == http.StatusForbidden:
+		where := "in the whole cluster"
+		if t.Collection.Namespace != "" {
+			where = "in namespace " + t.Collection.Namespace
+		}
+		err = fmt.Errorf("%w: grant list and watch on %s %s", err, t.Collection.ResourceID(), where)
+	}
+	return fmt.Errorf("collection %s: %w", t.Collection.ID(), err)
+}

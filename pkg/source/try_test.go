@@ -1,0 +1,59 @@
+package source
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+// A selector or a permission that is wrong must be told before the bridge runs,
+// in words that say what to do.
+func TestTry(t *testing.T) {
+	forbidden, bad := status(http.StatusForbidden, "Forbidden"), status(http.StatusBadRequest, "BadRequest")
+	one := pageOf("9", "more", item("a", "4"))
+	selecting := event.Collection{Namespace: "n", FieldSelector: "spec.color=red"}
+	for _, c := range []struct {
+		name        string
+		of          event.Collection
+		list, watch answer
+		want        []string // in the error; none: no error
+		selector    bool
+	}{
+		{"all is well", selecting, one, open(), nil, false},
+		{"may not list", event.Collection{}, forbidden, nil, []string{"collection configmaps: ", "list: the stub says Forbidden", "grant list and watch on configmaps in the whole cluster"}, false},
+		{"may not watch", event.Collection{Namespace: "n"}, one, forbidden, []string{"watch: the stub says Forbidden", "in namespace n"}, false},
+		{"no such field", selecting, bad, nil, []string{"configmaps?namespace=n&fields=spec.color=red", "the server does not support this selector", "the stub says BadRequest"}, true},
+		{"no such field to watch by", selecting, one, bad, []string{"watch: the stub says BadRequest"}, true},
+		{"another mistake", event.Collection{}, bad, nil, []string{"the stub says BadRequest"}, false},
+		{"down", selecting, status(http.StatusServiceUnavailable, "ServiceUnavailable"), nil, []string{"the stub says ServiceUnavailable"}, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			overHTTP(t, func(t *testing.T, serve func(http.Handler) *Client) {
+				s := newStub(t, []answer{c.list}, []answer{c.watch})
+				if c.of.Namespace != "" {
+					s.path = "/api/v1/namespaces/n/configmaps"
+				}
+				err := serve(s).Try(t.Context(), configMaps(c.of))
+				if (err == nil) != (c.want == nil) || errors.Is(err, ErrSelector) != c.selector {
+					t.Fatalf("got %v", err)
+				}
+				for _, want := range c.want {
+					if !strings.Contains(err.Error(), want) {
+						t.Errorf("got %v, want %q", err, want)
+					}
+				}
+				if q := s.await(1, false)[0]; q.Get("limit") != "1" || q.Get("fieldSelector") != c.of.FieldSelector {
+					t.Errorf("asked for %v", q.Values)
+				}
+				if c.watch != nil {
+					if q := s.await(1, true)[0]; q.Get("resourceVersion") != "9" || q.Get("fieldSelector") != c.of.FieldSelector {
+						t.Errorf("watched %v", q.Values)
+					}
+				}
+			})
+		})
+	}
+}
