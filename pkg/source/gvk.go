@@ -1,0 +1,242 @@
+package source
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/cache"
+)
+
+// Why a kind cannot be restored; each comes inside a [GVKError].
+var (
+	// ErrNoObject: nil, a nil pointer, or something that is no Kubernetes object.
+	ErrNoObject = errors.New("there is no object")
+	// ErrNotRegistered: the scheme does not have the Go type. Add its package with
+	// AddToScheme.
+	ErrNotRegistered = errors.New("the type is not registered in the scheme")
+	// ErrAmbiguous: the scheme has the Go type under several kinds or versions, and
+	// nothing in the object tells which. GVKError.Candidates lists them.
+	ErrAmbiguous = errors.New("the type is registered under several kinds")
+	// ErrUnversioned: the type (metav1.Status, …) belongs to every version and so to
+	// none.
+	ErrUnversioned = errors.New("the type belongs to no version of an API")
+	// ErrUnknowable: the Go type serves every kind (metav1.PartialObjectMetadata,
+	// unstructured objects) and this object does not say which it is.
+	ErrUnknowable = errors.New("only the object could tell its kind, and it does not")
+	// ErrOtherKind: the object says that it is something which the scheme has as
+	// another Go type. GVKError.Candidates lists what it may be.
+	ErrOtherKind = errors.New("the object says that it is of another kind")
+)
+
+// GVKError is the error of [GVKOf], [RestoreGVK] and [RestoreGVKTransform].
+type GVKError struct {
+	Type       string                    // the Go type, for example "*v1.Pod"
+	Item       int                       // the index in the list, -1 outside a list
+	Carried    schema.GroupVersionKind   // what the object itself says, perhaps in part
+	Candidates []schema.GroupVersionKind // of ErrAmbiguous and ErrOtherKind
+	Err        error                     // one of the sentinels
+}
+
+func (e *GVKError) Error() string {
+	var b strings.Builder
+	b.WriteString("restore kind of " + e.Type)
+	if e.Item >= 0 {
+		fmt.Fprintf(&b, ", item %d of its list", e.Item)
+	}
+	b.WriteString(": " + e.Err.Error())
+	if !e.Carried.Empty() {
+		fmt.Fprintf(&b, "; it carries apiVersion %q, kind %q", e.Carried.GroupVersion(), e.Carried.Kind)
+	}
+	for i, c := range e.Candidates {
+		b.WriteString([]string{"; the scheme has ", ", "}[min(i, 1)] + c.GroupVersion().String() + " " + c.Kind)
+	}
+	return b.String()
+}
+
+// Unwrap is the sentinel.
+func (e *GVKError) Unwrap() error { return e.Err }
+
+// RestoreGVK sets apiVersion and kind of obj, and of every item where obj is a
+// list. They are empty on typed objects from client-go's clients and informers,
+// whose decoder clears them ("just a convention of a codec",
+// runtime.WithoutVersionDecoder); encoded like that, an object does not say what
+// it is.
+//
+// Where the scheme has the type under several kinds, what the object carries
+// decides; where nothing does, the error is [ErrAmbiguous]: nothing is guessed.
+// Objects that need no scheme (unstructured ones, PartialObjectMetadata) keep what
+// they carry, as does a type that the scheme does not know. Items that hold raw
+// JSON (runtime.RawExtension without an Object) are left alone.
+//
+// RestoreGVK writes only where something is missing, so objects that are complete
+// may be shared. Others must be the caller's own: what a lister gives belongs to
+// the cache, see [RestoreGVKTransform]. An error, a [*GVKError], leaves obj as it
+// was.
+func RestoreGVK(scheme *runtime.Scheme, obj runtime.Object) error {
+	type change struct {
+		obj runtime.Object
+		gvk schema.GroupVersionKind
+	}
+	var changes []change
+	plan := func(obj runtime.Object, item int) error {
+		gvk, err := gvkOf(scheme, obj, item)
+		if err == nil && obj.GetObjectKind().GroupVersionKind() != gvk {
+			changes = append(changes, change{obj, gvk})
+		}
+		return err
+	}
+	if err := plan(obj, -1); err != nil {
+		return err
+	}
+	if isList(obj) {
+		item := -1
+		err := meta.EachListItem(obj, func(o runtime.Object) error {
+			item++
+			if o == nil { // a RawExtension
+				return nil
+			}
+			return plan(o, item)
+		})
+		var known *GVKError
+		switch {
+		case errors.As(err, &known):
+			return err
+		case err != nil:
+			return fmt.Errorf("restore kinds of the items of %T: %w", obj, err)
+		}
+	}
+	for _, c := range changes {
+		c.obj.GetObjectKind().SetGroupVersionKind(c.gvk)
+	}
+	return nil
+}
+
+// isList: an object may have items of its own, a list has no object's metadata.
+func isList(obj runtime.Object) bool {
+	_, object := obj.(metav1.Object)
+	return !object && meta.IsListType(obj)
+}
+
+// GVKOf is the group, version and kind that [RestoreGVK] would set on obj itself.
+// It only reads, so obj may be shared.
+func GVKOf(scheme *runtime.Scheme, obj runtime.Object) (schema.GroupVersionKind, error) {
+	return gvkOf(scheme, obj, -1)
+}
+
+func gvkOf(scheme *runtime.Scheme, obj runtime.Object, item int) (schema.GroupVersionKind, error) {
+	var carried schema.GroupVersionKind
+	refuse := func(why error, candidates ...schema.GroupVersionKind) (schema.GroupVersionKind, error) {
+		return schema.GroupVersionKind{}, &GVKError{
+			Type: fmt.Sprintf("%T", obj), Item: item, Carried: carried, Candidates: candidates, Err: why,
+		}
+	}
+	v := reflect.ValueOf(obj)
+	if !v.IsValid() || v.Kind() != reflect.Pointer || v.IsNil() {
+		return refuse(ErrNoObject)
+	}
+	carried = obj.GetObjectKind().GroupVersionKind()
+	complete := carried.Kind != "" && carried.Version != ""
+	if ofAnyKind(obj) {
+		if !complete || isMetadataOnly(carried) {
+			return refuse(ErrUnknowable)
+		}
+		return carried, nil
+	}
+	if scheme == nil {
+		scheme = runtime.NewScheme()
+	}
+	registered, unversioned, err := scheme.ObjectKinds(obj)
+	switch {
+	case err != nil && complete && !scheme.Recognizes(carried):
+		return carried, nil
+	case err != nil && complete:
+		return refuse(ErrOtherKind)
+	case err != nil:
+		return refuse(ErrNotRegistered)
+	}
+	// The internal version never stands in an object's JSON.
+	registered = slices.DeleteFunc(slices.Clone(registered), func(gvk schema.GroupVersionKind) bool {
+		return gvk.Version == runtime.APIVersionInternal
+	})
+	slices.SortFunc(registered, func(a, b schema.GroupVersionKind) int { return strings.Compare(a.String(), b.String()) })
+	fitting := slices.DeleteFunc(slices.Clone(registered), func(gvk schema.GroupVersionKind) bool {
+		return !agree(carried.Kind, gvk.Kind) || carried.Version != "" && carried.GroupVersion() != gvk.GroupVersion()
+	})
+	switch {
+	case len(registered) == 0:
+		return refuse(ErrNotRegistered)
+	case len(fitting) == 0:
+		return refuse(ErrOtherKind, registered...)
+	case unversioned && !complete:
+		return refuse(ErrUnversioned)
+	case len(fitting) > 1:
+		return refuse(ErrAmbiguous, fitting...)
+	}
+	return fitting[0], nil
+}
+
+func agree(carried, registered string) bool { return carried == "" || carried == registered }
+
+// ofAnyKind: one Go type for all kinds, so that a scheme cannot tell.
+func ofAnyKind(obj runtime.Object) bool {
+	switch obj.(type) {
+	case runtime.Unstructured, *metav1.PartialObjectMetadata, *metav1.PartialObjectMetadataList:
+		return true
+	default:
+		return false
+	}
+}
+
+// isMetadataOnly: the kind of the wire format says nothing of the object.
+func isMetadataOnly(gvk schema.GroupVersionKind) bool {
+	return gvk.Group == metav1.GroupName && strings.HasPrefix(gvk.Kind, "PartialObjectMetadata")
+}
+
+// RestoreGVKTransform is [RestoreGVK] for an informer's SetTransform: handlers
+// and listers then see objects that say what they are. It follows the contract of
+// [cache.TransformFunc]: a new object is changed in place, a complete one is only
+// read, and so it may be applied any number of times. A tombstone
+// ([cache.DeletedFinalStateUnknown]) holds an object that readers of the cache
+// share; if it has to be changed, a copy is.
+//
+// The error is a [*GVKError]. An informer does not store an object whose transform
+// fails: its list fails, is reported to its watch error handler and tried again;
+// from a watch the object is reported and dropped. An informer has one type, so
+// asking [GVKOf] once, before it starts, tells whether this can happen.
+func RestoreGVKTransform(scheme *runtime.Scheme) cache.TransformFunc {
+	return func(in any) (any, error) {
+		tombstone, ended := in.(cache.DeletedFinalStateUnknown)
+		if ended {
+			in = tombstone.Obj
+		}
+		obj, ok := in.(runtime.Object)
+		switch {
+		case ended && in == nil:
+			return tombstone, nil // only the key is known
+		case !ok:
+			return nil, &GVKError{Type: fmt.Sprintf("%T", in), Item: -1, Err: ErrNoObject}
+		case !ended:
+			if err := RestoreGVK(scheme, obj); err != nil {
+				return nil, err
+			}
+			return obj, nil
+		}
+		gvk, err := GVKOf(scheme, obj)
+		if err != nil {
+			return nil, err
+		}
+		if obj.GetObjectKind().GroupVersionKind() != gvk {
+			obj = obj.DeepCopyObject()
+			obj.GetObjectKind().SetGroupVersionKind(gvk)
+			tombstone.Obj = obj
+		}
+		return tombstone, nil
+	}
+}
