@@ -23,7 +23,9 @@ type batch struct {
 
 func newBatch(seq uint64) *batch { return &batch{Batch: event.Batch{Seq: seq}} }
 
-func (b *batch) full() bool { return len(b.Records) >= batchRecords || b.bytes >= batchBytes }
+func (b *batch) full() bool {
+	return len(b.Records) >= batchRecords || b.bytes >= batchBytes || len(b.Commit.Changes) >= batchChanges
+}
 
 // emit encodes an event into the current batch, with what it moves in the
 // inventory. The caller has made room.
@@ -31,6 +33,7 @@ func (l *Lane) emit(m *member, ev *event.Event, moved []event.KV) {
 	ev.Collection, ev.Epoch = &m.target.Collection, m.position.Epoch
 	r := l.shape.record(ev)
 	r.State = moved
+	l.begins()
 	b := l.current
 	b.Commit.Changes = append(b.Commit.Changes, moved...)
 	if m.stated != m.position {
@@ -38,13 +41,12 @@ func (l *Lane) emit(m *member, ev *event.Event, moved []event.KV) {
 		r.State = append(r.State[:len(r.State):len(r.State)],
 			event.KV{Key: checkpoint.PositionKey(m.id), Value: checkpoint.EncodePosition(m.position)})
 	}
-	l.begins()
-	switch ev.Type {
-	case event.Added, event.Present:
+	switch {
+	case ev.Type == event.Added, ev.Type == event.Present:
 		key := intentKey(m.entryKey(ev.Namespace, ev.Name), ev.UID)
 		b.before = append(b.before, event.KV{Key: key, Value: moved[0].Value})
 		b.Commit.Changes = append(b.Commit.Changes, event.KV{Key: key})
-	case event.Gap:
+	case ev.Type == event.Gap && m.position.Void:
 		b.before = append(b.before, event.KV{
 			Key: checkpoint.PositionKey(m.id), Value: checkpoint.EncodePosition(m.position),
 		})
@@ -63,7 +65,14 @@ func (l *Lane) begins() {
 
 // idle reports whether there is nothing to write or commit.
 func (l *Lane) idle() bool {
-	return len(l.current.Records) == 0 && len(l.moved) == 0 && len(l.silent) == 0
+	return len(l.current.Records) == 0 && len(l.moved) == 0 && len(l.current.Commit.Changes) == 0
+}
+
+// quietly enqueues changes of the checkpoint that the bus is not told of. The
+// caller has made room.
+func (l *Lane) quietly(changes ...event.KV) {
+	l.begins()
+	l.current.Commit.Changes = append(l.current.Commit.Changes, changes...)
 }
 
 var errBatchFailed = errors.New("the batch before failed")

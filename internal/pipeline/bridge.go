@@ -39,29 +39,31 @@ type EnvironmentError struct{ Err error }
 func (e *EnvironmentError) Error() string { return e.Err.Error() }
 func (e *EnvironmentError) Unwrap() error { return e.Err }
 
-// ResourceSpec asks for a resource as people name it, or for all that a pattern
-// matches.
+// ResourceSpec asks for a resource, or with a pattern for many, as people name
+// them.
 type ResourceSpec struct {
-	Name              string   // as [source.Catalog.Find] or Match takes it: "pods", "deployments.v1.apps", "*.apps", "*.*"
+	Name              string   // as kubectl takes it: "pods", "deployments.apps", "deployments.v1.apps"; or "*.*", "*.apps"
 	Namespaces        []string // none: all of them
-	NamespaceSelector string   // of the namespaces' labels; not together with Namespaces
+	NamespaceSelector string   // label selector of namespaces; not beside Namespaces
 	ExcludeNamespaces []string
 	LabelSelector     string
 	FieldSelector     string
-	MetadataOnly      bool          // bodies without spec and status
-	SkipSnapshot      bool          // what the first list finds is not announced
-	Types             []event.Type  // of the events about objects; nil: all, of core events Added and Modified
-	SyncedEvery       time.Duration // how often Synced is told while nothing happens; 0: never
-	Resync            time.Duration // how often the present state is told again; 0: never
-	VerifyEvery       time.Duration // how often a list is compared with the inventory; 0: never
-	Required          bool          // its absence ends the program instead of being waited for
+	MetadataOnly      bool // bodies hold metadata alone
+	Required          bool // its absence ends the program instead of being waited for
+	CollectionOptions
+}
+
+// LaneResources are what a lane watches.
+type LaneResources struct {
+	Sink      string
+	Resources []ResourceSpec
+	Exclude   []string // names and patterns that no pattern of Resources takes in
 }
 
 // LaneSpec is what a lane is to be made of.
 type LaneSpec struct {
-	Sink      string
-	Resources []ResourceSpec
-	Linger    time.Duration
+	LaneResources
+	Linger time.Duration
 	// Open makes the lane's parts once the cluster is known. Store is closed by
 	// the bridge if it is an io.Closer.
 	Open func(event.Identity) (sink.Sink, checkpoint.Store, Shape, error)
@@ -84,8 +86,9 @@ type BridgeOptions struct {
 
 // Bridge runs lanes over one cluster.
 type Bridge struct {
-	o     BridgeOptions
-	lists *semaphore.Weighted
+	o       BridgeOptions
+	lists   *semaphore.Weighted
+	horizon *horizon
 
 	mu         sync.Mutex
 	clusterUID string
@@ -101,7 +104,12 @@ func NewBridge(o BridgeOptions) *Bridge {
 	if o.Shutdown == 0 {
 		o.Shutdown = 20 * time.Second
 	}
-	return &Bridge{o: o, lists: semaphore.NewWeighted(int64(o.Lists)), connecting: "not yet asked"}
+	b := &Bridge{o: o, lists: semaphore.NewWeighted(int64(o.Lists)), connecting: "not yet asked"}
+	b.horizon = newHorizon(o.Client, o.Log)
+	for _, l := range o.Lanes {
+		b.horizon.ask(l.LaneResources)
+	}
+	return b
 }
 
 // Run delivers until stop ends, then finishes what was read within the shutdown
@@ -148,8 +156,9 @@ func (b *Bridge) Run(stop context.Context) error {
 			}
 			return nil
 		})
-		run(func() error { return b.resolve(stopAll, lane, spec.Resources) })
+		run(func() error { return b.follow(stopAll, lane) })
 	}
+	run(func() error { return b.horizon.run(stopAll) })
 	err = group.Wait()
 	notStopping()
 	return err
@@ -218,88 +227,6 @@ func classify(err error) error {
 		return &EnvironmentError{err}
 	}
 	return err
-}
-
-// resolve finds out what the server calls the resources and gives the lane their
-// collections; those it does not serve yet are waited for.
-func (b *Bridge) resolve(ctx context.Context, lane *Lane, specs []ResourceSpec) error {
-	var taken []source.Target
-	for {
-		var missing []ResourceSpec
-		var found []source.Target
-		catalog, unasked := b.o.Client.Catalog(ctx)
-		for _, spec := range specs {
-			var resource source.Resource
-			err := unasked
-			if err == nil {
-				resource, err = catalog.Find(spec.Name)
-			}
-			if err != nil {
-				if ctx.Err() != nil {
-					return nil
-				}
-				if spec.Required && errors.Is(err, source.ErrNoResource) {
-					return &EnvironmentError{fmt.Errorf("%w, and it is required", err)}
-				}
-				lane.unresolved(spec.Name, err)
-				missing = append(missing, spec)
-				continue
-			}
-			targets, err := spec.targets(resource)
-			if err == nil {
-				err = disjoint(slices.Concat(taken, found), targets)
-			}
-			if err != nil {
-				return &ConfigError{fmt.Errorf("sink %q: %w", lane.id.Sink, err)}
-			}
-			lane.resolved(spec.Name)
-			found = append(found, targets...)
-		}
-		taken = append(taken, found...)
-		if len(found) > 0 || len(missing) == 0 {
-			if lane.Add(ctx, found, len(missing) == 0) != nil {
-				return nil
-			}
-		}
-		if specs = missing; len(specs) == 0 || !pause(ctx, retryEvery) {
-			return nil
-		}
-	}
-}
-
-// targets are the collections that a spec asks for.
-func (s ResourceSpec) targets(r source.Resource) ([]source.Target, error) {
-	one := func(namespace string) source.Target {
-		return source.Target{Resource: r, Collection: event.Collection{
-			Group: r.Group, Resource: r.Name, Namespace: namespace,
-			LabelSelector: s.LabelSelector, FieldSelector: s.FieldSelector,
-		}}
-	}
-	if len(s.Namespaces) == 0 {
-		return []source.Target{one("")}, nil
-	}
-	if !r.Namespaced {
-		return nil, fmt.Errorf("resource %q is cluster-scoped: remove its namespaces", s.Name)
-	}
-	var out []source.Target
-	for _, n := range s.Namespaces {
-		out = append(out, one(n))
-	}
-	return out, nil
-}
-
-// disjoint checks that no object can be in two collections: their inventories
-// would contradict each other.
-func disjoint(have, more []source.Target) error {
-	for i := range more {
-		for _, other := range slices.Concat(have, more[:i]) {
-			a, b := &more[i].Collection, &other.Collection
-			if a.ResourceID() == b.ResourceID() && (a.Namespace == b.Namespace || a.Namespace == "" || b.Namespace == "") {
-				return fmt.Errorf("resource %q is asked for twice (collections %s and %s): one object could be in both; name different namespaces or join them", a.ResourceID(), b.ID(), a.ID())
-			}
-		}
-	}
-	return nil
 }
 
 func pause(ctx context.Context, d time.Duration) bool {

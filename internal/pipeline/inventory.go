@@ -107,13 +107,13 @@ type object struct {
 	entry checkpoint.Entry
 }
 
-// missing returns the objects under the prefix that the bus was told of, or
-// perhaps was, and that are not in seen, in key order.
-func (v *inventory) missing(prefix []byte, seen *keySet) ([]object, error) {
-	var gone []object
+// find returns the objects under the prefix that which selects, among those that
+// the bus was told of, or perhaps was, or that were seen, in key order.
+func (v *inventory) find(prefix []byte, which func(key []byte, e *checkpoint.Entry) bool) ([]object, error) {
+	var found []object
 	judge := func(key []byte, e checkpoint.Entry) {
-		if !seen.has(key) {
-			gone = append(gone, object{bytes.Clone(key), e})
+		if which(key, &e) {
+			found = append(found, object{bytes.Clone(key), e})
 		}
 	}
 	err := v.store.Scan(prefix, func(key, value []byte) error {
@@ -149,8 +149,8 @@ func (v *inventory) missing(prefix []byte, seen *keySet) ([]object, error) {
 			}
 		}
 	}
-	slices.SortFunc(gone, func(a, b object) int { return bytes.Compare(a.key, b.key) })
-	return gone, nil
+	slices.SortFunc(found, func(a, b object) int { return bytes.Compare(a.key, b.key) })
+	return found, nil
 }
 
 // keySet remembers keys by 64-bit hashes, eight bytes each, with a seed of its

@@ -43,7 +43,7 @@ func TestRemovedCollectionIsClosed(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- lane.Run(t.Context(), ctx) }()
-	if err := lane.Add(ctx, nil, true); err != nil {
+	if err := lane.Set(ctx, nil, map[string]Fate{"configmaps": Removed}, true); err != nil {
 		t.Fatal(err)
 	}
 	stop()
@@ -119,10 +119,10 @@ func TestFencedLaneEnds(t *testing.T) {
 	c.do(source.Added, "a")
 	b := &choosy{answer: func(*event.Batch) error { return sink.ErrFenced }}
 	lane := newTestLane(b, store)
-	lane.collect = func(ctx context.Context, m *member) { c.read(ctx, laneHandler{lane, m}, m.position) }
+	lane.cluster = modelReader{lane, c}
 	done := make(chan error, 1)
 	go func() { done <- lane.Run(t.Context(), t.Context()) }()
-	if err := lane.Add(t.Context(), []source.Target{configMaps}, true); err != nil {
+	if err := lane.Set(t.Context(), wantConfigMaps, nil, true); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-done; !errors.Is(err, sink.ErrFenced) {
@@ -155,12 +155,12 @@ func TestStopWaitsForTheBus(t *testing.T) {
 			}
 		}
 		lane := newTestLane(b, store)
-		lane.collect = func(ctx context.Context, m *member) { c.read(ctx, laneHandler{lane, m}, m.position) }
+		lane.cluster = modelReader{lane, c}
 		hard, kill := context.WithCancel(t.Context())
 		soft, stop := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- lane.Run(hard, soft) }()
-		if err := lane.Add(t.Context(), []source.Target{configMaps}, true); err != nil {
+		if err := lane.Set(t.Context(), wantConfigMaps, nil, true); err != nil {
 			t.Fatal(err)
 		}
 		<-asked

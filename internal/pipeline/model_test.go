@@ -93,6 +93,42 @@ func objectOf(ch change) *source.Object {
 	return &o
 }
 
+// list is what the cluster holds now, in the order of its history.
+func (c *cluster) list() ([]change, int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.SortedFunc(maps.Values(c.alive), func(a, b change) int { return a.rv - b.rv }), len(c.history)
+}
+
+// history is what a cluster that has forgotten nothing tells of vanished objects.
+type history struct{ c *cluster }
+
+func (h history) Alive(_ context.Context, _, name, uid string) (alive, known bool) {
+	h.c.mu.Lock()
+	defer h.c.mu.Unlock()
+	return h.c.alive[name].uid == uid, true
+}
+
+func (h history) Recall(_ context.Context, rv string, objects []source.Name, found func(*source.Object) error) error {
+	at, _ := strconv.Atoi(rv)
+	h.c.mu.Lock()
+	then := map[string]change{}
+	for _, ch := range h.c.history[:min(at, len(h.c.history))] {
+		if then[ch.name] = ch; ch.kind == source.Deleted {
+			delete(then, ch.name)
+		}
+	}
+	h.c.mu.Unlock()
+	for _, n := range objects {
+		if ch, ok := then[n.Name]; ok {
+			if err := found(objectOf(ch)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // read plays pkg/source for one member until ctx ends.
 func (c *cluster) read(ctx context.Context, h source.Handler, from event.Position) {
 	send := func(s source.Signal) bool { return h.Handle(ctx, s) == nil }
@@ -199,6 +235,29 @@ var (
 	}
 )
 
+var wantConfigMaps = []Wanted{{Target: configMaps}}
+
+// modelReader reads the model cluster for a lane.
+type modelReader struct {
+	lane *Lane
+	c    *cluster
+}
+
+func (r modelReader) read(ctx context.Context, j job) error {
+	r.c.read(ctx, &laneHandler{lane: r.lane, member: j.member, last: history{r.c}}, j.from)
+	return ctx.Err()
+}
+
+func (r modelReader) survey(ctx context.Context, _ source.Target, h source.Handler) (string, error) {
+	listed, rv := r.c.list()
+	for _, ch := range listed {
+		if err := h.Handle(ctx, source.Signal{Kind: source.Listed, Object: objectOf(ch)}); err != nil {
+			return "", err
+		}
+	}
+	return strconv.Itoa(rv), nil
+}
+
 func newTestLane(s sink.Sink, store checkpoint.Store) *Lane {
 	return NewLane(LaneOptions{
 		Identity: identity, Sink: s, Store: store, Shape: Shape{Encoder: event.Encoder{Cluster: "c", ClusterUID: "u"}},
@@ -210,12 +269,12 @@ func newTestLane(s sink.Sink, store checkpoint.Store) *Lane {
 // which is kill -9 between bus and checkpoint.
 func life(t rapidOrT, c *cluster, s sink.Sink, crashed <-chan struct{}, store checkpoint.Store, until func() bool) {
 	lane := newTestLane(s, store)
-	lane.collect = func(ctx context.Context, m *member) { c.read(ctx, laneHandler{lane, m}, m.position) }
+	lane.cluster = modelReader{lane, c}
 	hard, kill := context.WithCancel(context.Background())
 	stop, finish := context.WithCancel(hard)
 	done := make(chan error, 1)
 	go func() { done <- lane.Run(hard, stop) }()
-	if err := lane.Add(hard, []source.Target{configMaps}, true); err != nil {
+	if err := lane.Set(hard, wantConfigMaps, nil, true); err != nil {
 		t.Fatalf("add: %v", err)
 	}
 	deadline := time.After(20 * time.Second)

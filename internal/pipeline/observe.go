@@ -18,11 +18,19 @@ type listing struct {
 	begun  time.Time
 	reason string
 	from   string // the last resourceVersion known to be complete
+	first  bool   // nothing is known of what was before
 	origin event.Origin
 	run    string // of a reset: Present instead of Added, see member.reset
 	seen   *keySet
 	counts event.Counts
+	// reborn are objects whose name another one had, held back until it is known
+	// what that one was at last.
+	reborn      []*source.Object
+	rebornBytes int
 }
+
+// rebornBytes bounds what a list holds back, in bytes.
+const rebornBytes = 4 << 20
 
 // observe takes one signal of a collection: it decides, by the tentative
 // inventory, what the bus must be told (design rules 2 to 5), and enqueues it.
@@ -37,19 +45,32 @@ func (l *Lane) observe(ctx context.Context, m *member, s source.Signal) error {
 		return l.listEnded(ctx, m, s)
 	case source.Progress:
 		l.move(m, s.Resume)
-		return nil
+		return l.passed(ctx, m)
 	default:
 		l.metrics.seen.WithLabelValues(l.id.Sink, m.resource).Inc()
-		return l.changed(ctx, m, s)
+		if err := l.changed(ctx, m, s); err != nil {
+			return err
+		}
+		return l.passed(ctx, m)
 	}
 }
 
 func (l *Lane) listBegun(ctx context.Context, m *member, s source.Signal) error {
-	m.list = &listing{begun: time.Now(), reason: s.Reason, from: s.RV, origin: event.Reconcile, seen: newKeySet()}
-	if s.Reason == source.ReasonSnapshot {
+	l.endSurvey(m)
+	reason := s.Reason
+	switch {
+	case reason == source.ReasonGone:
+	case m.because != "":
+		reason, m.because = m.because, ""
+	case m.note.Gone:
+		reason = source.ReasonSnapshot
+	}
+	first := s.RV == "" && m.position.Epoch < 2 || m.note.Gone
+	m.list = &listing{begun: time.Now(), reason: reason, from: s.RV, first: first, origin: event.Reconcile, seen: newKeySet()}
+	if reason == source.ReasonSnapshot {
 		m.list.origin = event.Snapshot
 	}
-	report := &event.Report{Reason: s.Reason, Detail: s.Detail, From: s.RV}
+	report := &event.Report{Reason: reason, Detail: s.Detail, From: s.RV}
 	if m.reset != "" {
 		m.list.run, m.list.origin = m.reset, event.Resync
 		report.Reason, report.Reset, report.Detail = reasonReset, !m.declared, l.resetWhy
@@ -58,13 +79,32 @@ func (l *Lane) listBegun(ctx context.Context, m *member, s source.Signal) error 
 	if err := l.room(ctx); err != nil {
 		return err
 	}
-	l.set(m, event.Position{Epoch: m.position.Epoch, RV: s.RV, Void: true})
+	position := event.Position{Epoch: m.position.Epoch, RV: s.RV, Void: true}
+	if s.NewEpoch {
+		position = event.Position{Epoch: max(m.position.Epoch, 1) + 1, Void: true}
+	}
+	l.set(m, position)
 	l.log.Info("list begins", m.field(), zapReason(report.Reason), zapRV("from", s.RV))
 	l.metrics.lists.WithLabelValues(l.id.Sink, m.resource, report.Reason).Inc()
 	l.emit(m, &event.Event{
-		Type: event.Gap, Origin: m.list.origin, Time: m.list.begun, ResourceVersion: s.RV, Report: report,
+		Type: event.Gap, Origin: m.list.origin, Time: m.list.begun, ResourceVersion: s.RV, Report: report, Run: m.list.idRun(),
 	}, nil)
 	return nil
+}
+
+// idRun tells a collection's end from what else was said at that position.
+func (l *listing) idRun() string {
+	if l.reason == source.ReasonGone {
+		return source.ReasonGone
+	}
+	return ""
+}
+
+// unlist forgets an object that was held back, and is gone before the list's end.
+func (l *listing) unlist(uid string) {
+	if l != nil {
+		l.reborn = slices.DeleteFunc(l.reborn, func(o *source.Object) bool { return o.UID == uid })
+	}
 }
 
 func (l *Lane) listed(ctx context.Context, m *member, o *source.Object) error {
@@ -75,54 +115,165 @@ func (l *Lane) listed(ctx context.Context, m *member, o *source.Object) error {
 	if err != nil {
 		return err
 	}
-	hash := o.Hash()
-	// Whoever had this name before, and was perhaps told of, is gone.
-	for _, uid := range slices.Sorted(maps.Keys(l.inv.perhaps[string(key)])) {
-		if uid == o.UID || known != nil && known.UID == uid {
-			continue
+	if before := l.before(key, known, o.UID); len(before) > 0 {
+		if m.list.rebornBytes+len(o.Raw) <= rebornBytes {
+			m.list.reborn = append(m.list.reborn, o)
+			m.list.rebornBytes += len(o.Raw)
+			return nil
 		}
-		if err := l.gone(ctx, m, object{key, l.inv.perhaps[string(key)][uid]}, o.ResourceVersion); err != nil {
-			return err
-		}
-	}
-	if known != nil && known.UID != o.UID {
-		if err := l.gone(ctx, m, object{key, *known}, o.ResourceVersion); err != nil {
-			return err
+		for _, old := range before {
+			if err := l.end(ctx, m, ending{object: old, origin: event.Reconcile, rv: o.ResourceVersion}); err != nil {
+				return err
+			}
 		}
 		known = nil
 	}
-	typ, entry := event.Modified, o.ResourceVersion
-	switch {
-	case known != nil && known.RV == o.ResourceVersion && (known.Hash == hash || known.APIVersion != o.APIVersion):
-		m.list.counts.Unchanged++
-		l.metrics.repeated.WithLabelValues(l.id.Sink, m.resource).Inc()
-		return nil
-	case known != nil:
-		entry = known.Entry
-		m.list.counts.Modified++
-	case m.list.run != "":
-		typ = event.Present
-		m.list.counts.Present++
-	default:
-		typ = event.Added
-		if perhaps, ok := l.inv.perhaps[string(key)][o.UID]; ok && perhaps.Entry != o.ResourceVersion {
-			typ, entry = event.Modified, perhaps.Entry // it was perhaps announced at another version
-			m.list.counts.Modified++
-		} else {
-			m.list.counts.Added++
+	return l.compare(ctx, m, o, known)
+}
+
+// before returns the objects that had the key before uid, and of which the bus
+// was told, or perhaps was.
+func (l *Lane) before(key []byte, known *checkpoint.Entry, uid string) []object {
+	var list []object
+	for _, old := range slices.Sorted(maps.Keys(l.inv.perhaps[string(key)])) {
+		if old != uid && (known == nil || known.UID != old) {
+			list = append(list, object{key, l.inv.perhaps[string(key)][old]})
 		}
 	}
-	return l.tell(ctx, m, o, telling{typ: typ, origin: m.list.origin, entry: entry, hash: hash})
+	if known != nil && known.UID != uid {
+		list = append(list, object{key, *known})
+	}
+	return list
+}
+
+// compare tells by what a listed object differs from known, the entry of the same
+// object, or nil.
+func (l *Lane) compare(ctx context.Context, m *member, o *source.Object, known *checkpoint.Entry) error {
+	counts := &m.list.counts
+	t := telling{typ: event.Modified, origin: m.list.origin, hash: o.Hash()}
+	same := known != nil && known.RV == o.ResourceVersion
+	alike := same && (known.Hash == t.hash || known.APIVersion != o.APIVersion)
+	switch {
+	case alike && (known.Told || m.options.SkipSnapshot):
+		counts.Unchanged++
+		l.metrics.repeated.WithLabelValues(l.id.Sink, m.resource).Inc()
+		if known.Owner == m.owner {
+			return nil
+		}
+		if err := l.room(ctx); err != nil {
+			return err
+		}
+		moved := *known
+		moved.Owner = m.owner
+		l.quietly(l.remember(m.entryKey(o.Namespace, o.Name), o.UID, &moved)...)
+		return nil
+	case known != nil && known.Told:
+		t.entry = known.Entry
+		counts.Modified++
+		if same {
+			t.again = known.Again + 1
+		}
+	case m.list.first && m.options.SkipSnapshot:
+		counts.Skipped++
+		if err := l.room(ctx); err != nil {
+			return err
+		}
+		l.quietly(l.remember(m.entryKey(o.Namespace, o.Name), o.UID, &checkpoint.Entry{
+			UID: o.UID, RV: o.ResourceVersion, Hash: t.hash, APIVersion: o.APIVersion, Kind: o.Kind, Owner: m.owner,
+		})...)
+		return nil
+	default:
+		perhaps, maybe := l.inv.perhaps[string(m.entryKey(o.Namespace, o.Name))][o.UID]
+		switch {
+		case m.list.run != "":
+			t.typ = event.Present
+			counts.Present++
+		case known == nil && maybe && perhaps.RV != o.ResourceVersion:
+			t.entry = perhaps.Entry // it was perhaps announced at another version
+			counts.Modified++
+		default:
+			t.typ = event.Added
+			counts.Added++
+		}
+		t.returns(known, o)
+	}
+	return l.tell(ctx, m, o, t)
+}
+
+// absent returns what the list of a member that has just ended lacks, and what
+// gave its name to another object.
+func (l *Lane) absent(m *member) ([]vanished, error) {
+	list := m.list
+	if list == nil {
+		return nil, nil
+	}
+	gone, err := l.inv.find(m.prefix(), func(key []byte, e *checkpoint.Entry) bool {
+		return e.Told && m.holds(key, e) && !list.seen.has(key)
+	})
+	if err != nil {
+		return nil, err
+	}
+	var out []vanished
+	for _, o := range gone {
+		out = append(out, vanish(o))
+	}
+	for _, o := range list.reborn {
+		key := m.entryKey(o.Namespace, o.Name)
+		known, err := l.inv.get(key)
+		if err != nil {
+			return nil, err
+		}
+		for _, old := range l.before(key, known, o.UID) {
+			v := vanish(old)
+			v.reborn = true
+			out = append(out, v)
+		}
+	}
+	return out, nil
+}
+
+// recalled tells the end of an object of which more is known than its absence.
+func (l *Lane) recalled(ctx context.Context, m *member, r *recalled) error {
+	known, err := l.inv.get(r.key)
+	if err != nil {
+		return err
+	}
+	if known == nil || known.UID != r.uid || !known.Told || m.list == nil {
+		return nil // only an intent knew it; the list's end settles that
+	}
+	return l.end(ctx, m, ending{
+		object: object{r.key, *known}, origin: event.Reconcile, rv: r.rv, last: r.object, left: r.left,
+	})
 }
 
 func (l *Lane) listEnded(ctx context.Context, m *member, s source.Signal) error {
 	list := m.list
-	gone, err := l.inv.missing(m.prefix(), list.seen)
+	gone, err := l.inv.find(m.prefix(), func(key []byte, e *checkpoint.Entry) bool {
+		return m.holds(key, e) && !list.seen.has(key)
+	})
 	if err != nil {
 		return err
 	}
 	for _, o := range gone {
-		if err := l.gone(ctx, m, o, s.RV); err != nil {
+		if err := l.end(ctx, m, ending{object: o, origin: event.Reconcile, rv: s.RV}); err != nil {
+			return err
+		}
+	}
+	for _, o := range list.reborn {
+		key := m.entryKey(o.Namespace, o.Name)
+		known, err := l.inv.get(key)
+		if err != nil {
+			return err
+		}
+		for _, old := range l.before(key, known, o.UID) {
+			if err := l.end(ctx, m, ending{object: old, origin: event.Reconcile, rv: o.ResourceVersion}); err != nil {
+				return err
+			}
+		}
+		if known, err = l.inv.get(key); err != nil {
+			return err
+		}
+		if err := l.compare(ctx, m, o, known); err != nil {
 			return err
 		}
 	}
@@ -131,17 +282,36 @@ func (l *Lane) listEnded(ctx context.Context, m *member, s source.Signal) error 
 	}
 	m.list = nil
 	l.move(m, s.Resume)
+	l.listNoted(m, list, s)
 	reason := list.reason
 	if list.run != "" {
 		reason, m.reset = reasonReset, ""
 	}
+	at := s.RV
+	if at == "" {
+		at = list.from
+	}
 	l.log.Info("in step", m.field(), zapReason(reason), zapRV("resourceVersion", s.RV), zapCounts(list.counts))
 	l.emit(m, &event.Event{
-		Type: event.Synced, Origin: list.origin, Time: time.Now(), ResourceVersion: s.RV,
+		Type: event.Synced, Origin: list.origin, Time: time.Now(), ResourceVersion: at, Run: list.idRun(),
 		Report: &event.Report{Reason: reason, From: list.from, To: s.RV, Since: &list.begun, Counts: &list.counts},
 	}, nil)
 	l.resetDone()
-	return nil
+	return l.closeDue(ctx)
+}
+
+// listNoted remembers what the end of a list told beside the objects.
+func (l *Lane) listNoted(m *member, list *listing, s source.Signal) {
+	next := m.note
+	next.CRD, next.Namespace = s.Owner.CRD, s.Owner.Namespace
+	next.Gone = list.reason == source.ReasonGone
+	m.nextSync, m.verified = time.Now().Add(m.options.SyncedEvery), time.Now()
+	l.noted(m, next)
+}
+
+func (l *Lane) noted(m *member, next checkpoint.Note) {
+	m.note = next
+	l.quietly(event.KV{Key: checkpoint.NoteKey(m.id), Value: checkpoint.EncodeNote(next)})
 }
 
 // changed takes a watch event. What the bus already knows is dropped: a watch is
@@ -149,113 +319,38 @@ func (l *Lane) listEnded(ctx context.Context, m *member, s source.Signal) error 
 func (l *Lane) changed(ctx context.Context, m *member, s source.Signal) error {
 	o := s.Object
 	key := m.entryKey(o.Namespace, o.Name)
+	m.survey.touch(key)
 	known, err := l.inv.get(key)
 	if err != nil {
 		return err
 	}
-	stale := known != nil && compareRV(o.ResourceVersion, known.RV) < 0
+	stale := known != nil && m.list == nil && compareRV(o.ResourceVersion, known.RV) < 0
 	if s.Kind == source.Deleted {
 		l.move(m, s.Resume)
-		if known == nil || known.UID != o.UID || stale {
+		m.list.unlist(o.UID)
+		if known == nil || known.UID != o.UID || known.Owner != m.owner || stale {
 			l.metrics.repeated.WithLabelValues(l.id.Sink, m.resource).Inc()
 			return nil
 		}
-		return l.tell(ctx, m, o, telling{typ: event.Deleted, origin: event.Watch, entry: known.Entry})
+		return l.end(ctx, m, ending{object: object{key, *known}, origin: event.Watch, rv: o.ResourceVersion, last: o, left: s.Left})
 	}
-	t := telling{typ: event.Added, origin: event.Watch, entry: o.ResourceVersion}
+	t := telling{typ: event.Added, origin: event.Watch}
 	switch {
 	case known == nil:
-	case stale || known.RV == o.ResourceVersion:
+	case stale || known.RV == o.ResourceVersion && known.UID == o.UID:
 		l.move(m, s.Resume)
 		l.metrics.repeated.WithLabelValues(l.id.Sink, m.resource).Inc()
 		return nil
-	case known.UID == o.UID:
-		t.typ, t.entry = event.Modified, known.Entry
-	default: // the watch did not tell the end of the old one
-		if err := l.gone(ctx, m, object{key, *known}, o.ResourceVersion); err != nil {
+	case known.UID != o.UID: // the watch did not tell the end of the old one
+		if err := l.end(ctx, m, ending{object: object{key, *known}, origin: event.Reconcile, rv: o.ResourceVersion}); err != nil {
 			return err
 		}
+	case known.Told:
+		t.typ, t.entry = event.Modified, known.Entry
 	}
 	t.hash = o.Hash()
 	l.move(m, s.Resume)
 	return l.tell(ctx, m, o, t)
-}
-
-// telling is how an object's event is to be told.
-type telling struct {
-	typ    event.Type
-	origin event.Origin
-	entry  string
-	hash   uint64
-}
-
-// tell enqueues an event with the object's body.
-func (l *Lane) tell(ctx context.Context, m *member, o *source.Object, t telling) error {
-	if err := l.room(ctx); err != nil {
-		return err
-	}
-	key := m.entryKey(o.Namespace, o.Name)
-	ev := &event.Event{
-		Type: t.typ, Origin: t.origin, Time: time.Now(),
-		APIVersion: o.APIVersion, Kind: o.Kind, Namespace: o.Namespace, Name: o.Name, UID: o.UID,
-		ResourceVersion: o.ResourceVersion, Entry: t.entry, Object: l.body(m, o),
-	}
-	if t.typ == event.Present {
-		ev.Run = m.list.run
-	}
-	var next *checkpoint.Entry
-	if t.typ != event.Deleted {
-		next = &checkpoint.Entry{
-			UID: o.UID, RV: o.ResourceVersion, Hash: t.hash, Told: true, Entry: t.entry,
-			APIVersion: o.APIVersion, Kind: o.Kind,
-		}
-	}
-	l.emit(m, ev, l.remember(key, o.UID, next))
-	return nil
-}
-
-// gone enqueues the end of an object that nobody saw end. rv is where its
-// absence was seen.
-func (l *Lane) gone(ctx context.Context, m *member, o object, rv string) error {
-	if err := l.room(ctx); err != nil {
-		return err
-	}
-	_, namespace, name, err := checkpoint.ParseEntryKey(o.key)
-	if err != nil {
-		return err
-	}
-	known, err := l.inv.get(o.key)
-	if err != nil {
-		return err
-	}
-	var moved []event.KV
-	if known != nil && known.UID == o.entry.UID {
-		moved = l.remember(o.key, o.entry.UID, nil)
-	} else if kv, ok := l.inv.settle(o.key, o.entry.UID); ok {
-		moved = []event.KV{kv} // only an intent knew it; the name may belong to another by now
-	}
-	m.list.countDeleted()
-	l.emit(m, &event.Event{
-		Type: event.Deleted, Origin: event.Reconcile, Time: time.Now(),
-		APIVersion: o.entry.APIVersion, Kind: o.entry.Kind, Namespace: namespace, Name: name, UID: o.entry.UID,
-		ResourceVersion: rv, Entry: o.entry.Entry,
-	}, moved)
-	return nil
-}
-
-func (l *listing) countDeleted() {
-	if l != nil {
-		l.counts.Deleted++
-	}
-}
-
-// remember moves the inventory in the current batch.
-func (l *Lane) remember(key []byte, uid string, next *checkpoint.Entry) []event.KV {
-	kvs := []event.KV{l.inv.set(key, next, l.current.Seq)}
-	if kv, ok := l.inv.settle(key, uid); ok {
-		kvs = append(kvs, kv)
-	}
-	return kvs
 }
 
 // move lets the next commit record that everything up to rv is enqueued.

@@ -5,9 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
-	"time"
 
 	"go.uber.org/zap"
 
@@ -63,7 +61,7 @@ func (l *Lane) recall(ctx context.Context) error {
 	case stored != nil && string(stored) != string(digest):
 		return l.beginReset(ctx, fmt.Sprintf("what may be seen of objects was %s and is now %s", stored, digest))
 	case stored == nil:
-		l.silent = append(l.silent, event.KV{Key: checkpoint.DigestKey(), Value: digest})
+		l.quietly(event.KV{Key: checkpoint.DigestKey(), Value: digest})
 	}
 	return nil
 }
@@ -111,41 +109,33 @@ func (l *Lane) foldTail(ctx context.Context) error {
 	return err
 }
 
-// reset starts every collection anew while the lane runs.
-func (l *Lane) reset(ctx context.Context, why string, start func(*member)) error {
+// reset starts every collection anew while the lane runs. What they had read is
+// dropped: it is listed again.
+func (l *Lane) reset(ctx context.Context, why string) error {
 	for _, m := range l.members {
-		m.stop()
-	}
-	for _, m := range l.members {
-		for stopped := false; !stopped; {
-			select {
-			case <-m.done:
-				stopped = true
-			case p := <-l.in:
-				l.budget.Release(p.bytes)
-			}
+		if m.running {
+			m.stop() // all at once: one after another would take its time
 		}
 	}
-	for drained := false; !drained; {
-		select {
-		case p := <-l.in:
-			l.budget.Release(p.bytes)
-		default:
-			drained = true
+	for _, m := range l.members {
+		if err := l.halt(ctx, m, true); err != nil {
+			return err
 		}
 	}
 	l.budget = newBudget() // whatever the lost batches held
 	l.inFlight, l.current = 0, newBatch(l.current.Seq+1)
 	clear(l.moved)
 	clear(l.inv.pending)
-	l.silent = nil
+	clear(l.closing)
+	clear(l.shut)
 	if err := l.beginReset(ctx, why); err != nil {
 		return err
 	}
 	for _, m := range l.members {
 		m.position, m.stated, m.list = event.Position{}, event.Position{}, nil
+		m.note, m.because = checkpoint.Note{}, ""
 		m.reset, m.declared = l.resetRun, false
-		start(m)
+		l.start(m)
 	}
 	return nil
 }
@@ -155,7 +145,7 @@ func (l *Lane) reset(ctx context.Context, why string, start func(*member)) error
 func (l *Lane) beginReset(ctx context.Context, why string) error {
 	l.log.Warn("declared reset: consumers are told to drop their copy", zap.String("because", why))
 	l.resetWhy = why
-	return l.wipe(ctx, strconv.FormatInt(time.Now().UnixNano(), 36))
+	return l.wipe(ctx, newRun())
 }
 
 func (l *Lane) wipe(ctx context.Context, run string) error {
@@ -166,7 +156,7 @@ func (l *Lane) wipe(ctx context.Context, run string) error {
 		{Key: checkpoint.MarkKey()},
 		{Key: checkpoint.DigestKey(), Value: []byte(l.shape.Digest())},
 	}
-	for _, prefix := range [][]byte{checkpoint.PositionPrefix(), checkpoint.IntentPrefix("", ""), checkpoint.AllEntries()} {
+	for _, prefix := range [][]byte{checkpoint.PositionPrefix(), checkpoint.NotePrefix(), checkpoint.IntentPrefix("", ""), checkpoint.AllEntries()} {
 		err := l.store.Scan(prefix, func(key, _ []byte) error {
 			changes = append(changes, event.KV{Key: append([]byte(nil), key...)})
 			if len(changes) < batchRecords {
@@ -194,5 +184,5 @@ func (l *Lane) resetDone() {
 		}
 	}
 	l.resetRun = ""
-	l.silent = append(l.silent, event.KV{Key: checkpoint.ResetKey()})
+	l.quietly(event.KV{Key: checkpoint.ResetKey()})
 }

@@ -42,6 +42,7 @@ type laneStatus struct {
 	count       uint64
 	last        time.Time
 	collections map[string]*CollectionStatus
+	waiting     map[string]CollectionStatus // by configured name
 }
 
 func (s *laneStatus) failing(why string) {
@@ -63,30 +64,47 @@ func (s *laneStatus) add(m *member, metrics *Metrics, sink string) {
 	metrics.state.WithLabelValues(sink, m.resource, string(source.Discovering)).Inc()
 }
 
-// unresolved shows a configured resource that the server does not serve.
-func (l *Lane) unresolved(name string, err error) {
-	s := &l.status
+func (s *laneStatus) remove(m *member, metrics *Metrics, sink string) {
 	s.mu.Lock()
-	before := s.collections[name]
-	if s.collections == nil {
-		s.collections = map[string]*CollectionStatus{}
-	}
-	since := time.Now()
-	if before != nil {
-		since = before.Since
-	}
-	s.collections[name] = &CollectionStatus{Collection: name, State: source.Discovering, Since: since, Error: err.Error()}
-	s.mu.Unlock()
-	if before == nil || before.Error != err.Error() {
-		l.log.Warn("resource is not there yet; waiting for it", zap.Error(err))
+	defer s.mu.Unlock()
+	if c := s.collections[m.id]; c != nil {
+		metrics.state.WithLabelValues(sink, m.resource, string(c.State)).Dec()
+		delete(s.collections, m.id)
 	}
 }
 
-// resolved ends what unresolved showed.
-func (l *Lane) resolved(name string) {
-	l.status.mu.Lock()
-	defer l.status.mu.Unlock()
-	delete(l.status.collections, name)
+func (s *laneStatus) retarget(m *member) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.collections[m.id]
+	c.Kind, c.Version = m.target.Resource.Kind, m.target.Resource.APIVersion()
+}
+
+// watching reports whether a collection's watch is open and known to be sound.
+func (s *laneStatus) watching(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.collections[id]
+	return c != nil && c.State == source.Watching
+}
+
+// Waiting shows what is configured and cannot be watched now, by name, and why.
+func (l *Lane) Waiting(why map[string]error) {
+	s := &l.status
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := s.waiting
+	s.waiting = map[string]CollectionStatus{}
+	for name, err := range why {
+		now := CollectionStatus{Collection: name, State: source.Discovering, Since: time.Now(), Error: err.Error()}
+		if b, ok := before[name]; ok {
+			now.Since = b.Since
+		}
+		if before[name].Error != now.Error {
+			l.log.Warn("waiting for a resource", zap.String("resource", name), zap.Error(err))
+		}
+		s.waiting[name] = now
+	}
 }
 
 func (s *laneStatus) delivered(records []event.Record) {
@@ -126,6 +144,9 @@ func (l *Lane) Status() LaneStatus {
 	for _, c := range s.collections {
 		out.Collections = append(out.Collections, *c)
 	}
+	for _, c := range s.waiting {
+		out.Collections = append(out.Collections, c)
+	}
 	sort.Slice(out.Collections, func(i, j int) bool { return out.Collections[i].Collection < out.Collections[j].Collection })
 	return out
 }
@@ -135,6 +156,10 @@ func (l *Lane) stateChanged(m *member, st source.State) {
 	s := &l.status
 	s.mu.Lock()
 	c := s.collections[m.id]
+	if c == nil { // it is being closed
+		s.mu.Unlock()
+		return
+	}
 	before := *c
 	c.State, c.Error, c.Until = st.Phase, "", nil
 	if before.State != st.Phase {
@@ -149,9 +174,9 @@ func (l *Lane) stateChanged(m *member, st source.State) {
 	l.metrics.state.WithLabelValues(l.id.Sink, m.resource, string(before.State)).Dec()
 	l.metrics.state.WithLabelValues(l.id.Sink, m.resource, string(st.Phase)).Inc()
 	switch {
-	case st.Phase == source.Waiting && now.Error != before.Error:
-		l.log.Warn("collection waits and tries again", m.field(), zap.Error(st.Err))
-	case st.Phase != source.Waiting && before.State == source.Waiting:
+	case st.Err != nil && now.Error != before.Error:
+		l.log.Warn("collection "+string(st.Phase)+"; trying again", m.field(), zap.Error(st.Err))
+	case st.Err == nil && before.Error != "":
 		l.log.Info("collection goes on", m.field(), zap.String("state", string(st.Phase)))
 	}
 }

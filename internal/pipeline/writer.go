@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"go.uber.org/zap"
@@ -32,9 +33,7 @@ func (l *Lane) dispatch(ctx context.Context) {
 			Key: checkpoint.PositionKey(id), Value: checkpoint.EncodePosition(p),
 		})
 	}
-	b.Commit.Changes = append(b.Commit.Changes, l.silent...)
 	clear(l.moved)
-	l.silent = nil
 	l.current = newBatch(b.Seq + 1)
 	l.writing = true
 	l.inFlight = len(b.Records)
@@ -150,6 +149,7 @@ func (l *Lane) committed(r result) {
 	l.writing, l.inFlight = false, 0
 	l.budget.Release(r.batch.held)
 	l.inv.committed(r.batch.Seq)
+	maps.DeleteFunc(l.shut, func(_ string, seq uint64) bool { return seq <= r.batch.Seq })
 	if n := len(r.batch.Records); n > 0 {
 		l.metrics.records.WithLabelValues(l.id.Sink).Observe(float64(n))
 		l.metrics.lastEvent.WithLabelValues(l.id.Sink).SetToCurrentTime()
@@ -175,14 +175,14 @@ func (l *Lane) cutShort() error {
 }
 
 // finish deals with the end of a batch, good or bad.
-func (l *Lane) finish(ctx context.Context, r result, start func(*member)) error {
+func (l *Lane) finish(ctx context.Context, r result) error {
 	l.writing = false
 	switch {
 	case r.err == nil:
 		l.committed(r)
 		return nil
 	case errors.Is(r.err, sink.ErrReset):
-		return l.reset(ctx, r.err.Error(), start)
+		return l.reset(ctx, r.err.Error())
 	default:
 		return r.err
 	}

@@ -8,6 +8,9 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
@@ -24,6 +27,7 @@ const (
 	prefixPosition = "p/"
 	prefixEntry    = "e/"
 	prefixIntent   = "i/"
+	prefixNote     = "n/"
 )
 
 // Entry is what the bus has been told of one object, and what was last seen of it.
@@ -34,11 +38,61 @@ type Entry struct {
 	// Told reports whether the bus knows the object. An entry that is not told
 	// only remembers what was seen (a filtered object).
 	Told bool
-	// Entry is the resourceVersion at which the object was announced; part of
-	// the id of its deletion.
+	// Entry is the resourceVersion at which the object was announced, with a
+	// counter if that had happened before; part of the id of its deletion.
 	Entry      string
 	APIVersion string
 	Kind       string
+	// Again counts how often the bus was told of RV anew: with another body, or
+	// because the object had left the selection and came back.
+	Again uint64
+	// Owner tells apart collections that share a namespace, see [OwnerOf].
+	Owner uint64
+}
+
+// OwnerOf stands for the selection of a collection in its entries: those of one
+// resource and namespace may belong to several collections with selectors that
+// exclude each other. It is 0 for a collection without selectors.
+func OwnerOf(c *event.Collection) uint64 {
+	if c.LabelSelector == "" && c.FieldSelector == "" {
+		return 0
+	}
+	return max(xxhash.Sum64String(c.LabelSelector+"\x00"+c.FieldSelector), 1)
+}
+
+// Note is what is remembered of a collection beside its position.
+type Note struct {
+	// CRD and Namespace are the UIDs of what the objects cannot outlive, as of
+	// the last complete list; "" where there is no such thing or it is not known.
+	CRD       string `json:"crd,omitzero"`
+	Namespace string `json:"namespace,omitzero"`
+	// Resync is the run that is under way, "" for none.
+	Resync string `json:"resync,omitzero"`
+	// Resynced is when the last resync ended, or the collection was first listed.
+	Resynced time.Time `json:"resynced,omitzero"`
+	// Gone: what the objects lived in was deleted, and the bus was told so.
+	Gone bool `json:"gone,omitzero"`
+}
+
+// NotePrefix starts every note's key.
+func NotePrefix() []byte { return []byte(prefixNote) }
+
+// NoteKey is where the note on a collection is kept.
+func NoteKey(collection string) []byte { return []byte(prefixNote + collection) }
+
+// EncodeNote encodes a note as JSON.
+func EncodeNote(n Note) []byte {
+	b, _ := json.Marshal(n) // plain strings and a time: cannot fail
+	return b
+}
+
+// DecodeNote reverses [EncodeNote]. Errors wrap [ErrCorrupt].
+func DecodeNote(b []byte) (Note, error) {
+	var n Note
+	if err := json.Unmarshal(b, &n); err != nil {
+		return Note{}, fmt.Errorf("%w: note %q", ErrCorrupt, b)
+	}
+	return n, nil
 }
 
 // IdentityKey is where a store keeps whose checkpoint it is.
@@ -181,6 +235,8 @@ func inventoryPrefix(prefix, resource, namespace string) []byte {
 const (
 	flagTold = 1 << iota
 	flagEntryIsRV
+	flagAgain
+	flagOwner
 )
 
 // EncodeEntry encodes an inventory entry: some 35 bytes for the usual object.
@@ -197,6 +253,14 @@ func EncodeEntry(e Entry) []byte {
 	b = appendRV(b, e.RV)
 	if e.Entry != e.RV {
 		b = appendRV(b, e.Entry)
+	}
+	if e.Again != 0 {
+		b[0] |= flagAgain
+		b = binary.AppendUvarint(b, e.Again)
+	}
+	if e.Owner != 0 {
+		b[0] |= flagOwner
+		b = binary.LittleEndian.AppendUint64(b, e.Owner)
 	}
 	b = appendString(b, e.APIVersion)
 	return append(b, e.Kind...)
@@ -218,6 +282,14 @@ func DecodeEntry(b []byte) (Entry, error) {
 	e.Entry = e.RV
 	if flags[0]&flagEntryIsRV == 0 {
 		e.Entry = d.rv()
+	}
+	if flags[0]&flagAgain != 0 {
+		e.Again = d.uvarint()
+	}
+	if flags[0]&flagOwner != 0 {
+		if owner := d.take(8); owner != nil {
+			e.Owner = binary.LittleEndian.Uint64(owner)
+		}
 	}
 	e.APIVersion = d.str()
 	if d.err {

@@ -87,15 +87,20 @@ type Event struct {
 	// event, the position it speaks of.
 	ResourceVersion string
 
-	// Entry is the resourceVersion at which the object was announced, and part
-	// of a deletion's id (see [Event.ID]).
+	// Entry is the revision (see [Revision]) at which the object was announced,
+	// and part of a deletion's id (see [Event.ID]).
 	Entry string
+
+	// Again counts how often the bus was told of this ResourceVersion of the
+	// object before: with another body, or before the object left the selection.
+	Again uint64
 
 	// Object is the body as it may be seen, JSON with apiVersion and kind, or
 	// nil when it is not known (a synthesised deletion).
 	Object []byte
 
-	// Run tells one resync or reset from another; set on Present only.
+	// Run tells one resync or reset from another: of Present, and of collection
+	// events that may come again at one ResourceVersion.
 	Run string
 
 	// Reason refines a type: "left" on Deleted.
@@ -117,7 +122,7 @@ type Truncation struct {
 
 // Report is the data of a collection event. Zero fields are left out.
 type Report struct {
-	Reason string     `json:"reason"`          // snapshot, expired, interrupted, reset, selection, removed
+	Reason string     `json:"reason"`          // see docs/events.md
 	Detail string     `json:"detail,omitzero"` // one sentence for a human
 	Reset  bool       `json:"reset,omitzero"`  // the consumer drops its copy of the collection
 	From   string     `json:"from,omitzero"`   // the last resourceVersion known to be complete
@@ -147,6 +152,7 @@ type Counts struct {
 	Deleted   int `json:"deleted"`
 	Present   int `json:"present"`
 	Unchanged int `json:"unchanged"`
+	Skipped   int `json:"skipped,omitzero"` // not announced, as configured
 }
 
 // ID is the event's identity (design rule 7): the same change has the same id
@@ -162,12 +168,25 @@ func (e *Event) ID() string {
 		if rv == "" {
 			rv = "0" // before the first snapshot
 		}
-		return e.Collection.ID() + ":" + utoa(max(e.Epoch, 1)) + ":" + rv + ":" + e.Type.String()
+		id := e.Collection.ID() + ":" + utoa(max(e.Epoch, 1)) + ":" + rv + ":" + e.Type.String()
+		if e.Run != "" {
+			id += ":" + e.Run
+		}
+		return id
 	case e.Type == Deleted:
 		return prefix + e.UID + ":" + e.Entry + ":deleted"
 	case e.Type == Present:
 		return prefix + e.UID + ":" + e.ResourceVersion + ":present:" + e.Run
 	default:
-		return prefix + e.UID + ":" + e.ResourceVersion + ":" + e.Type.String()
+		return prefix + e.UID + ":" + Revision(e.ResourceVersion, e.Again) + ":" + e.Type.String()
 	}
+}
+
+// Revision is a resourceVersion as it stands in ids: with a counter behind it
+// from the second time on that the bus is told of it.
+func Revision(resourceVersion string, again uint64) string {
+	if again == 0 {
+		return resourceVersion
+	}
+	return resourceVersion + "." + utoa(again+1)
 }

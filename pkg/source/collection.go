@@ -47,6 +47,7 @@ type Options struct {
 	Lists *semaphore.Weighted
 	// OnState is told of every change of state, from Run's goroutine. May be nil.
 	OnState func(State)
+	Owner Owner
 }
 
 // Collection lists and watches one set of objects.

@@ -1,0 +1,400 @@
+package pipeline
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/kubebridge/kubebridge/pkg/checkpoint"
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/source"
+)
+
+// CollectionOptions are what a collection is asked for with, beside its target.
+// They may change while it runs.
+type CollectionOptions struct {
+	SkipSnapshot bool          // what is there at first is not announced
+	Types        []event.Type  // of objects' events; nil: all
+	SyncedEvery  time.Duration // 0: synced is not repeated
+	Resync       time.Duration // between two resyncs; 0: only on demand
+	VerifyEvery  time.Duration // between two silent comparisons; 0: never
+}
+
+// wants reports whether events of a type are to be delivered. Present stands for
+// Added.
+func (o *CollectionOptions) wants(t event.Type) bool {
+	if t == event.Present {
+		t = event.Added
+	}
+	return o.Types == nil || t.OfCollection() || slices.Contains(o.Types, t)
+}
+
+// Wanted is a collection that a lane is to watch. A target whose version is ""
+// is one that the server does not serve: its objects are gone when that is
+// proved.
+type Wanted struct {
+	Target  source.Target
+	Options CollectionOptions
+}
+
+// Fate is what becomes of a collection that is no longer wanted.
+type Fate uint8
+
+// The fates of a collection (design rule 10). Without one it stays as it is.
+const (
+	Removed    Fate = iota + 1 // closed; nothing is said of its objects
+	Unselected                 // closed; its objects left the selection, unless another collection has them
+	Vanished                   // closed; its objects are deleted: what they lived in is proved absent
+)
+
+var fateReasons = map[Fate]string{Removed: reasonRemoved, Unselected: reasonSelection, Vanished: source.ReasonGone}
+
+// The reasons of collection events that are not the source's.
+const (
+	reasonReset     = "reset"
+	reasonRemoved   = "removed"
+	reasonSelection = "selection"
+	reasonDrift     = "drift"
+	reasonResync    = "resync"
+	reasonPeriodic  = "periodic"
+)
+
+// member is a collection of the lane.
+type member struct {
+	id        string
+	resource  string // for metrics and inventory keys
+	owner     uint64 // in its inventory entries
+	target    source.Target
+	options   CollectionOptions
+	position  event.Position // tentative: enqueued, not yet committed
+	stated    event.Position // the last one that a record carries
+	note      checkpoint.Note
+	list      *listing // nil unless a list is under way
+	because   string   // why the lane itself asked for the next list; "": it did not
+	survey    *survey  // nil unless one is under way
+	reset     string   // the run of the reset it is in; "": none
+	declared  bool     // the bus was told of the reset: what comes now only fills up
+	running   bool     // it has a goroutine, which ends with stop
+	stop      context.CancelFunc
+	done      chan struct{}
+	nextSync  time.Time // when synced is to be repeated
+	verified  time.Time
+	notBefore time.Time // of the next survey, after one that broke off
+}
+
+func newMember(c event.Collection) *member {
+	return &member{id: c.ID(), resource: c.ResourceID(), owner: checkpoint.OwnerOf(&c), target: source.Target{Collection: c}}
+}
+
+func (m *member) entryKey(namespace, name string) []byte {
+	return checkpoint.EntryKey(m.resource, namespace, name)
+}
+
+func (m *member) prefix() []byte {
+	return checkpoint.EntryPrefix(m.resource, m.target.Collection.Namespace)
+}
+
+// holds reports whether an inventory entry is the member's.
+func (m *member) holds(key []byte, e *checkpoint.Entry) bool {
+	return e.Owner == m.owner && bytes.HasPrefix(key, m.prefix())
+}
+
+func (m *member) field() zap.Field { return zap.String("collection", m.id) }
+
+// inStep reports whether the bus mirrors the collection, as far as it is enqueued.
+func (m *member) inStep() bool { return m.list == nil && m.position.Resumable() }
+
+// job is what a member's goroutine is started with.
+type job struct {
+	member *member
+	target source.Target
+	from   event.Position
+	owner  source.Owner
+}
+
+func (l *Lane) start(m *member) {
+	ctx, cancel := context.WithCancel(l.collect)
+	m.stop, m.done, m.running = cancel, make(chan struct{}), true
+	j := job{m, m.target, m.position, source.Owner{CRD: m.note.CRD, Namespace: m.note.Namespace}}
+	l.running.Go(func() {
+		defer close(j.member.done)
+		err := l.cluster.read(ctx, j)
+		if ctx.Err() == nil {
+			_ = l.pass(ctx, parcel{member: j.member, ended: err}) // fails with ctx only
+		}
+	})
+}
+
+// halt ends a member's goroutines. What they had read is observed first, unless
+// it is to be dropped.
+func (l *Lane) halt(ctx context.Context, m *member, drop bool) error {
+	l.endSurvey(m)
+	if !m.running {
+		return nil
+	}
+	m.stop()
+	m.running = false
+	take := func(p parcel) error {
+		if drop {
+			l.budget.Release(p.bytes)
+			return nil
+		}
+		return l.take(ctx, p)
+	}
+	for stopped := false; !stopped; {
+		select {
+		case <-m.done:
+			stopped = true
+		case p := <-l.in:
+			if err := take(p); err != nil {
+				return err
+			}
+		}
+	}
+	for {
+		select {
+		case p := <-l.in:
+			if err := take(p); err != nil {
+				return err
+			}
+		default:
+			return nil
+		}
+	}
+}
+
+// ended is told that a collection's goroutine ended by itself.
+func (l *Lane) ended(ctx context.Context, m *member, err error) error {
+	if herr := l.halt(ctx, m, false); herr != nil {
+		return herr
+	}
+	if !errors.Is(err, source.ErrGone) {
+		return err
+	}
+	l.log.Info("collection is gone", m.field())
+	select { // it may be back already
+	case l.poke <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+// Known returns the collections that the lane watches or its checkpoint knows.
+func (l *Lane) Known(ctx context.Context) (list []event.Collection, err error) {
+	err = l.do(ctx, func(context.Context) error {
+		known := map[string]bool{}
+		for id := range l.members {
+			known[id] = true
+		}
+		err := l.store.Scan(checkpoint.PositionPrefix(), func(key, _ []byte) error {
+			known[checkpoint.PositionOf(key)] = true
+			return nil
+		})
+		for _, id := range slices.Sorted(maps.Keys(known)) {
+			list = append(list, event.ParseCollection(id))
+		}
+		return err
+	})
+	return list, err
+}
+
+// Set tells the running lane what to watch from now on: wanted, and what becomes
+// of collections that are not among them. Those of which fates says nothing go
+// on as they are. complete says that wanted holds all that is configured.
+func (l *Lane) Set(ctx context.Context, wanted []Wanted, fates map[string]Fate, complete bool) error {
+	return l.do(ctx, func(ctx context.Context) error {
+		for _, w := range wanted {
+			if err := l.want(ctx, w); err != nil {
+				return err
+			}
+		}
+		for _, id := range slices.Sorted(maps.Keys(fates)) {
+			if err := l.close(ctx, id, fates[id]); err != nil {
+				return err
+			}
+		}
+		if err := l.closeDue(ctx); err != nil {
+			return err
+		}
+		l.settled = complete
+		l.resetDone()
+		return nil
+	})
+}
+
+// want makes a target a member, or moves a member to it.
+func (l *Lane) want(ctx context.Context, w Wanted) error {
+	id := w.Target.Collection.ID()
+	m := l.members[id]
+	switch {
+	case m == nil && l.closing[id] == nil:
+		return l.join(w)
+	case m == nil: // back before it was closed
+		m = l.closing[id]
+		delete(l.closing, id)
+		l.members[id] = m
+		l.status.add(m, l.metrics, l.id.Sink)
+	case w.Target.Resource.Version == "" || m.running && m.target.Resource == w.Target.Resource:
+		m.options = w.Options
+		return nil
+	}
+	if err := l.halt(ctx, m, false); err != nil {
+		return err
+	}
+	l.log.Info("collection moves", m.field(), zap.String("gvr", w.Target.Resource.String()),
+		zap.String("kind", w.Target.Resource.Kind), zap.String("before", m.target.Resource.String()))
+	m.target, m.options = w.Target, w.Options
+	l.status.retarget(m)
+	l.start(m)
+	return nil
+}
+
+func (l *Lane) join(w Wanted) error {
+	m := newMember(w.Target.Collection)
+	m.target, m.options = w.Target, w.Options
+	known := false
+	if _, shut := l.shut[m.id]; !shut {
+		var err error
+		if known, err = l.recallMember(m); err != nil {
+			return err
+		}
+	}
+	if l.resetRun != "" && !m.position.Resumable() {
+		m.reset, m.declared = l.resetRun, known
+	}
+	m.verified = time.Now()
+	if m.note.Resynced.IsZero() {
+		m.note.Resynced = m.verified
+	}
+	l.members[m.id] = m
+	l.status.add(m, l.metrics, l.id.Sink)
+	if m.note.Gone && w.Target.Resource.Version == "" {
+		l.stateChanged(m, source.State{Phase: source.Gone, Since: time.Now()})
+		return nil
+	}
+	l.log.Info("collection joins", m.field(), zap.String("gvr", w.Target.Resource.String()),
+		zap.String("kind", w.Target.Resource.Kind), zapPosition(m.position))
+	l.start(m)
+	return nil
+}
+
+// recallMember reads what the checkpoint knows of a member, if anything.
+func (l *Lane) recallMember(m *member) (known bool, err error) {
+	position, err := l.store.Get(checkpoint.PositionKey(m.id))
+	if err != nil || position == nil {
+		return false, err
+	}
+	if m.position, err = checkpoint.DecodePosition(position); err != nil {
+		return false, fmt.Errorf("collection %s: %w", m.id, err)
+	}
+	m.stated = m.position
+	note, err := l.store.Get(checkpoint.NoteKey(m.id))
+	if err != nil || note == nil {
+		return true, err
+	}
+	if m.note, err = checkpoint.DecodeNote(note); err != nil {
+		return false, fmt.Errorf("collection %s: %w", m.id, err)
+	}
+	return true, nil
+}
+
+// close ends a collection: what was read of it is told, then its fate.
+func (l *Lane) close(ctx context.Context, id string, fate Fate) error {
+	m := l.members[id]
+	switch {
+	case m != nil:
+		if err := l.halt(ctx, m, false); err != nil {
+			return err
+		}
+		delete(l.members, id)
+		l.status.remove(m, l.metrics, l.id.Sink)
+	case l.closing[id] != nil:
+		m = l.closing[id]
+	default: // only the checkpoint knows it
+		m = newMember(event.ParseCollection(id))
+		if _, shut := l.shut[id]; shut {
+			return nil
+		}
+		if known, err := l.recallMember(m); !known || err != nil {
+			return err
+		}
+	}
+	if fate == Unselected {
+		l.closing[id] = m // until it is known which of its objects another collection has
+		return nil
+	}
+	delete(l.closing, id)
+	objects, err := l.inv.find(m.prefix(), m.holds)
+	if err != nil {
+		return err
+	}
+	for _, o := range objects {
+		if fate == Vanished {
+			err = l.end(ctx, m, ending{object: o, origin: event.Reconcile, rv: m.position.RV})
+		} else if err = l.room(ctx); err == nil {
+			l.quietly(l.remember(o.key, o.entry.UID, nil)...)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return l.closed(ctx, m, fateReasons[fate])
+}
+
+// closeDue closes the collections that left the selection, as soon as all others
+// of their resource are in step: what these do not hold has left with them.
+func (l *Lane) closeDue(ctx context.Context) error {
+	for _, id := range slices.Sorted(maps.Keys(l.closing)) {
+		c := l.closing[id]
+		var others []*member
+		inStep := true
+		for _, m := range l.members {
+			if m.resource == c.resource {
+				others = append(others, m)
+				inStep = inStep && (m.inStep() || m.note.Gone)
+			}
+		}
+		if !inStep {
+			continue
+		}
+		leaving, err := l.inv.find(c.prefix(), func(key []byte, e *checkpoint.Entry) bool {
+			return e.Told && c.holds(key, e) && !slices.ContainsFunc(others, func(m *member) bool { return m.holds(key, e) })
+		})
+		if err != nil {
+			return err
+		}
+		for _, o := range leaving {
+			if err := l.end(ctx, c, ending{object: o, origin: event.Reconcile, rv: c.position.RV, left: true}); err != nil {
+				return err
+			}
+		}
+		delete(l.closing, id)
+		if err := l.closed(ctx, c, reasonSelection); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// closed says that a collection is no longer watched, and forgets it.
+func (l *Lane) closed(ctx context.Context, m *member, reason string) error {
+	if err := l.room(ctx); err != nil {
+		return err
+	}
+	l.log.Info("collection closed", m.field(), zapReason(reason))
+	rv := m.position.RV
+	m.position, m.stated = event.Position{Epoch: m.position.Epoch}, event.Position{Epoch: m.position.Epoch}
+	delete(l.moved, m.id)
+	l.shut[m.id] = l.current.Seq
+	l.emit(m, &event.Event{
+		Type: event.Closed, Origin: event.Reconcile, Time: time.Now(), ResourceVersion: rv,
+		Report: &event.Report{Reason: reason, From: rv},
+	}, []event.KV{{Key: checkpoint.PositionKey(m.id)}, {Key: checkpoint.NoteKey(m.id)}})
+	return nil
+}

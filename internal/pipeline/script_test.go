@@ -1,0 +1,624 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/kubebridge/kubebridge/pkg/checkpoint"
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/source"
+)
+
+// script is a lane whose collections say what the test wants them to.
+type script struct {
+	t     *testing.T
+	lane  *Lane
+	store checkpoint.Store
+	bus   *bus
+
+	mu      sync.Mutex
+	started map[string]*collectionScript
+	listed  []*source.Object // what a survey finds, at surveyRV
+	rv      string
+	stop    context.CancelFunc
+	done    chan error
+}
+
+// collectionScript is one run of a collection.
+type collectionScript struct {
+	t    *testing.T
+	ctx  context.Context
+	h    *laneHandler
+	from event.Position
+	end  chan error
+	last fates
+}
+
+// fates are what is found out about vanished objects.
+type fates struct {
+	alive  map[string]bool           // by uid
+	bodies map[string]*source.Object // by uid
+}
+
+func (f fates) Alive(_ context.Context, _, _, uid string) (alive, known bool) {
+	return f.alive[uid], true
+}
+
+func (f fates) Recall(_ context.Context, _ string, _ []source.Name, found func(*source.Object) error) error {
+	for _, o := range f.bodies {
+		if err := found(o); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func newScript(t *testing.T, store checkpoint.Store) *script {
+	t.Helper()
+	s := &script{t: t, store: store, bus: &bus{}, started: map[string]*collectionScript{}, done: make(chan error, 1)}
+	s.run()
+	return s
+}
+
+// run runs a lane over the script's store and bus.
+func (s *script) run() {
+	s.lane = newTestLane(s.bus, s.store)
+	s.lane.cluster = s
+	ctx, stop := context.WithCancel(s.t.Context())
+	s.stop = stop
+	go func() { s.done <- s.lane.Run(s.t.Context(), ctx) }()
+}
+
+// finish stops the lane in good order.
+func (s *script) finish() {
+	s.t.Helper()
+	s.stop()
+	if err := <-s.done; err != nil {
+		s.t.Error(err)
+	}
+}
+
+func (s *script) read(ctx context.Context, j job) error {
+	c := &collectionScript{t: s.t, ctx: ctx, from: j.from, end: make(chan error)}
+	c.h = &laneHandler{lane: s.lane, member: j.member, last: &c.last}
+	s.mu.Lock()
+	s.started[j.target.Collection.ID()] = c
+	s.mu.Unlock()
+	select {
+	case err := <-c.end:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (s *script) survey(ctx context.Context, _ source.Target, h source.Handler) (string, error) {
+	s.mu.Lock()
+	listed, rv := s.listed, s.rv
+	s.mu.Unlock()
+	for _, o := range listed {
+		if err := h.Handle(ctx, source.Signal{Kind: source.Listed, Object: o}); err != nil {
+			return "", err
+		}
+	}
+	return rv, nil
+}
+
+func (s *script) set(wanted []Wanted, fates map[string]Fate) {
+	s.t.Helper()
+	if err := s.lane.Set(s.t.Context(), wanted, fates, true); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// collection waits for a collection's run, other than the one before.
+func (s *script) collection(id string, before *collectionScript) *collectionScript {
+	s.t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		s.mu.Lock()
+		c := s.started[id]
+		s.mu.Unlock()
+		if c != nil && c != before {
+			return c
+		}
+	}
+	s.t.Fatalf("collection %s does not run", id)
+	return nil
+}
+
+func (c *collectionScript) says(signals ...source.Signal) {
+	c.t.Helper()
+	for _, s := range signals {
+		if err := c.h.Handle(c.ctx, s); err != nil {
+			c.t.Fatalf("%+v: %v", s, err)
+		}
+	}
+}
+
+// lists says a whole list.
+func (c *collectionScript) lists(from, reason, rv string, objects ...*source.Object) {
+	c.t.Helper()
+	c.says(source.Signal{Kind: source.ListBegun, RV: from, Reason: reason})
+	for _, o := range objects {
+		c.says(source.Signal{Kind: source.Listed, Object: o})
+	}
+	c.says(source.Signal{Kind: source.ListEnded, RV: rv, Resume: rv})
+}
+
+// told waits until the bus holds as many records as want, and compares: a line
+// for each, "id" or "id reason".
+func (s *script) told(want ...string) {
+	s.t.Helper()
+	var got []string
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		s.bus.mu.Lock()
+		got = nil
+		for _, r := range s.bus.records {
+			line := r.ID
+			if r.Event.Type == event.Deleted && r.Event.Object != nil {
+				line += " body"
+			}
+			if r.Event.Reason != "" {
+				line += " " + r.Event.Reason
+			}
+			if r.Event.Report != nil {
+				line += " " + r.Event.Report.Reason
+			}
+			got = append(got, line)
+		}
+		s.bus.mu.Unlock()
+		if len(got) >= len(want) {
+			break
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		s.t.Fatalf("told (-want +got):\n%s", diff)
+	}
+}
+
+// forgetTold begins the next comparison anew.
+func (s *script) forgetTold() {
+	s.bus.mu.Lock()
+	defer s.bus.mu.Unlock()
+	s.bus.records = nil
+}
+
+func objectAt(namespace, name, uid, rv, data string) *source.Object {
+	o, err := source.ParseObject(fmt.Appendf(nil,
+		`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q,"namespace":%q,"uid":%q,"resourceVersion":%q},"data":{"x":%q}}`, name, namespace, uid, rv, data))
+	if err != nil {
+		panic(err)
+	}
+	return &o
+}
+
+func configMapsOf(c event.Collection) Wanted {
+	c.Resource = "configmaps"
+	return Wanted{Target: source.Target{Collection: c, Resource: configMaps.Resource}}
+}
+
+// TestNamespaceLeavesAndReturns: its objects leave the selection and come back at
+// versions that were told already; the ids must differ, or consumers would take
+// the return for a repetition (design rules 5 and 7).
+func TestNamespaceLeavesAndReturns(t *testing.T) {
+	s := newScript(t, openMem(t))
+	defer s.finish()
+	a := configMapsOf(event.Collection{Namespace: "a"})
+	b := configMapsOf(event.Collection{Namespace: "b"})
+	s.set([]Wanted{a, b}, nil)
+	inA, inB := s.collection("configmaps?namespace=a", nil), s.collection("configmaps?namespace=b", nil)
+	inA.lists("", source.ReasonSnapshot, "10", objectAt("a", "x", "u", "5", ""))
+	s.told("configmaps?namespace=a:1:0:gap snapshot", "u:5:added", "configmaps?namespace=a:1:10:synced snapshot")
+	s.forgetTold()
+	s.set([]Wanted{b}, map[string]Fate{"configmaps?namespace=a": Unselected})
+	inB.lists("", source.ReasonSnapshot, "11") // only then it is known that b does not have them
+	s.told("configmaps?namespace=b:1:0:gap snapshot", "configmaps?namespace=b:1:11:synced snapshot",
+		"u:5:deleted left", "configmaps?namespace=a:1:10:closed selection")
+	for i := 2; i < 4; i++ {
+		s.forgetTold()
+		s.set([]Wanted{a, b}, nil)
+		inA = s.collection("configmaps?namespace=a", inA)
+		if inA.from != (event.Position{}) {
+			t.Errorf("begins from %+v", inA.from)
+		}
+		inA.lists("", source.ReasonSnapshot, "12", objectAt("a", "x", "u", "5", ""))
+		s.told("configmaps?namespace=a:1:0:gap snapshot", fmt.Sprintf("u:5.%d:added", i), "configmaps?namespace=a:1:12:synced snapshot")
+		s.forgetTold()
+		s.set([]Wanted{b}, map[string]Fate{"configmaps?namespace=a": Unselected})
+		s.told(fmt.Sprintf("u:5.%d:deleted left", i), "configmaps?namespace=a:1:12:closed selection")
+	}
+}
+
+// TestNamespaceIsDeleted: what was not seen of its objects' ends is concluded
+// from the namespace's, and it is a deletion.
+func TestNamespaceIsDeleted(t *testing.T) {
+	s := newScript(t, openMem(t))
+	defer s.finish()
+	s.set([]Wanted{configMapsOf(event.Collection{Namespace: "a"})}, nil)
+	s.collection("configmaps?namespace=a", nil).lists("", source.ReasonSnapshot, "10", objectAt("a", "x", "u", "5", ""))
+	s.told("configmaps?namespace=a:1:0:gap snapshot", "u:5:added", "configmaps?namespace=a:1:10:synced snapshot")
+	s.forgetTold()
+	s.set(nil, map[string]Fate{"configmaps?namespace=a": Vanished})
+	s.told("u:5:deleted", "configmaps?namespace=a:1:10:closed gone")
+}
+
+// TestSelectorChanged: what both selections hold is not told again, what only the
+// old one held has left (design rule 10); also when the bridge restarts between.
+func TestSelectorChanged(t *testing.T) {
+	for _, restart := range []bool{false, true} {
+		t.Run(fmt.Sprintf("restart=%t", restart), func(t *testing.T) {
+			s := newScript(t, openMem(t))
+			defer func() { s.finish() }()
+			before, after := configMapsOf(event.Collection{LabelSelector: "a"}), configMapsOf(event.Collection{LabelSelector: "b"})
+			s.set([]Wanted{before}, nil)
+			s.collection("configmaps?labels=a", nil).lists("", source.ReasonSnapshot, "10",
+				objectAt("n", "both", "u1", "5", ""), objectAt("n", "old", "u2", "6", ""))
+			s.told("configmaps?labels=a:1:0:gap snapshot", "u1:5:added", "u2:6:added", "configmaps?labels=a:1:10:synced snapshot")
+			if restart {
+				s.finish()
+				s.run()
+			}
+			s.forgetTold()
+			s.set([]Wanted{after}, map[string]Fate{"configmaps?labels=a": Unselected})
+			s.collection("configmaps?labels=b", nil).lists("", source.ReasonSnapshot, "11",
+				objectAt("n", "both", "u1", "5", ""), objectAt("n", "new", "u3", "7", ""))
+			s.told("configmaps?labels=b:1:0:gap snapshot", "u3:7:added", "configmaps?labels=b:1:11:synced snapshot",
+				"u2:6:deleted left", "configmaps?labels=a:1:10:closed selection")
+		})
+	}
+}
+
+// TestObjectMovesBetweenCollections: two selections exclude each other, and their
+// watches tell of the move in either order; the bus must end with the object alive.
+func TestObjectMovesBetweenCollections(t *testing.T) {
+	for _, leftFirst := range []bool{true, false} {
+		t.Run(fmt.Sprintf("left first=%t", leftFirst), func(t *testing.T) {
+			s := newScript(t, openMem(t))
+			defer s.finish()
+			s.set([]Wanted{configMapsOf(event.Collection{LabelSelector: "x=1"}), configMapsOf(event.Collection{LabelSelector: "x=2"})}, nil)
+			one, two := s.collection("configmaps?labels=x=1", nil), s.collection("configmaps?labels=x=2", nil)
+			one.lists("", source.ReasonSnapshot, "10", objectAt("n", "o", "u", "5", ""))
+			s.told("configmaps?labels=x=1:1:0:gap snapshot", "u:5:added", "configmaps?labels=x=1:1:10:synced snapshot")
+			two.lists("", source.ReasonSnapshot, "10") // must not take it for gone
+			s.told("configmaps?labels=x=1:1:0:gap snapshot", "u:5:added", "configmaps?labels=x=1:1:10:synced snapshot",
+				"configmaps?labels=x=2:1:0:gap snapshot", "configmaps?labels=x=2:1:10:synced snapshot")
+			s.forgetTold()
+			left := source.Signal{Kind: source.Deleted, Object: objectAt("n", "o", "u", "20", ""), Left: true, Resume: "10"}
+			came := source.Signal{Kind: source.Added, Object: objectAt("n", "o", "u", "20", ""), Resume: "10"}
+			if leftFirst {
+				one.says(left)
+				two.says(came)
+				s.told("u:5:deleted body left", "u:20:added")
+			} else {
+				two.says(came)
+				one.says(left)
+				two.says(source.Signal{Kind: source.Modified, Object: objectAt("n", "o", "u", "21", ""), Resume: "20"})
+				s.told("u:20:modified", "u:21:modified")
+			}
+		})
+	}
+}
+
+// TestSameVersionOtherBody: a CRD gains a default, and objects have another body
+// at the resourceVersion that was told (kubernetes-facts, "Resuming", 6).
+func TestSameVersionOtherBody(t *testing.T) {
+	s := newScript(t, openMem(t))
+	defer s.finish()
+	s.set([]Wanted{configMapsOf(event.Collection{})}, nil)
+	c := s.collection("configmaps", nil)
+	c.lists("", source.ReasonSnapshot, "10", objectAt("n", "o", "u", "5", "one"))
+	c.lists("10", source.ReasonExpired, "11", objectAt("n", "o", "u", "5", "two"))
+	c.lists("11", source.ReasonExpired, "12", objectAt("n", "o", "u", "5", "three"))
+	c.says(source.Signal{Kind: source.Modified, Object: objectAt("n", "o", "u", "13", ""), Resume: "12"})
+	s.told("configmaps:1:0:gap snapshot", "u:5:added", "configmaps:1:10:synced snapshot",
+		"configmaps:1:10:gap expired", "u:5.2:modified", "configmaps:1:11:synced expired",
+		"configmaps:1:11:gap expired", "u:5.3:modified", "configmaps:1:12:synced expired", "u:13:modified")
+}
+
+// TestTypes: what nobody wants is not sent, and what comes after it is told as if
+// it had been.
+func TestTypes(t *testing.T) {
+	s := newScript(t, openMem(t))
+	defer s.finish()
+	w := configMapsOf(event.Collection{})
+	w.Options.Types = []event.Type{event.Modified, event.Deleted}
+	s.set([]Wanted{w}, nil)
+	c := s.collection("configmaps", nil)
+	c.lists("", source.ReasonSnapshot, "10", objectAt("n", "o", "u", "5", "one"))
+	c.says(
+		source.Signal{Kind: source.Modified, Object: objectAt("n", "o", "u", "11", ""), Resume: "10"},
+		source.Signal{Kind: source.Added, Object: objectAt("n", "p", "v", "12", ""), Resume: "11"},
+		source.Signal{Kind: source.Deleted, Object: objectAt("n", "p", "v", "13", ""), Resume: "12"},
+	)
+	s.told("configmaps:1:0:gap snapshot", "configmaps:1:10:synced snapshot", "u:11:modified", "v:12:deleted body")
+}
+
+// TestSnapshotSkipped: what is there at first is not announced; its next state is
+// its announcement, and its end is nobody's business before that (design rule 5).
+func TestSnapshotSkipped(t *testing.T) {
+	s := newScript(t, openMem(t))
+	defer s.finish()
+	w := configMapsOf(event.Collection{})
+	w.Options.SkipSnapshot = true
+	s.set([]Wanted{w}, nil)
+	c := s.collection("configmaps", nil)
+	one, two, three := objectAt("n", "1", "u1", "5", ""), objectAt("n", "2", "u2", "6", ""), objectAt("n", "3", "u3", "7", "")
+	c.lists("", source.ReasonSnapshot, "10", one, two, three)
+	c.says(
+		source.Signal{Kind: source.Modified, Object: objectAt("n", "1", "u1", "11", ""), Resume: "10"},
+		source.Signal{Kind: source.Deleted, Object: objectAt("n", "2", "u2", "12", ""), Resume: "11"},
+	)
+	c.lists("12", source.ReasonExpired, "20", objectAt("n", "1", "u1", "11", ""), three, objectAt("n", "4", "u4", "15", ""))
+	c.lists("20", source.ReasonExpired, "30", objectAt("n", "1", "u1", "11", ""), objectAt("n", "4", "u4", "15", ""))
+	s.told("configmaps:1:0:gap snapshot", "configmaps:1:10:synced snapshot", "u1:11:added",
+		"configmaps:1:12:gap expired", "u4:15:added", "configmaps:1:20:synced expired",
+		"configmaps:1:20:gap expired", "configmaps:1:30:synced expired")
+}
+
+// TestVanishedObjectsAreRecalled: after a gap the last bodies come from the
+// server's past, where it still has one, and who only left the selection did not
+// die.
+func TestVanishedObjectsAreRecalled(t *testing.T) {
+	s := newScript(t, openMem(t))
+	defer s.finish()
+	s.set([]Wanted{configMapsOf(event.Collection{LabelSelector: "x"})}, nil)
+	c := s.collection("configmaps?labels=x", nil)
+	dead, left, old := objectAt("n", "dead", "u1", "5", ""), objectAt("n", "left", "u2", "6", ""), objectAt("n", "same", "u3", "7", "")
+	c.lists("", source.ReasonSnapshot, "10", dead, left, old, objectAt("n", "unknown", "u4", "8", ""))
+	s.told("configmaps?labels=x:1:0:gap snapshot", "u1:5:added", "u2:6:added", "u3:7:added", "u4:8:added",
+		"configmaps?labels=x:1:10:synced snapshot")
+	s.forgetTold()
+	c.last = fates{alive: map[string]bool{"u2": true}, bodies: map[string]*source.Object{"u1": dead}}
+	c.lists("10", source.ReasonExpired, "20", objectAt("n", "same", "u5", "15", ""))
+	s.told("configmaps?labels=x:1:10:gap expired", "u1:5:deleted body", "u2:6:deleted left",
+		"u4:8:deleted", "u3:7:deleted", "u5:15:added", "configmaps?labels=x:1:20:synced expired")
+}
+
+// TestAnotherHistory: an etcd restored from a backup begins an epoch, and every
+// difference is told, with ids of its own (design rule 8).
+func TestAnotherHistory(t *testing.T) {
+	s := newScript(t, openMem(t))
+	defer func() { s.finish() }()
+	s.set([]Wanted{configMapsOf(event.Collection{})}, nil)
+	c := s.collection("configmaps", nil)
+	same := objectAt("n", "same", "u1", "5", "")
+	c.lists("", source.ReasonSnapshot, "100", same, objectAt("n", "back", "u2", "90", "new"), objectAt("n", "undone", "u3", "95", ""))
+	c.says(source.Signal{Kind: source.ListBegun, RV: "100", Reason: source.ReasonHistory, NewEpoch: true})
+	s.told("configmaps:1:0:gap snapshot", "u1:5:added", "u2:90:added", "u3:95:added", "configmaps:1:100:synced snapshot",
+		"configmaps:2:100:gap history")
+	s.forgetTold()
+	s.finish() // in the middle
+	s.run()
+	s.set([]Wanted{configMapsOf(event.Collection{})}, nil)
+	c = s.collection("configmaps", c)
+	if want := (event.Position{Epoch: 2, Void: true}); c.from != want {
+		t.Fatalf("begins from %+v, want %+v", c.from, want)
+	}
+	c.lists("", source.ReasonInterrupted, "50", same, objectAt("n", "back", "u2", "40", "old"))
+	c.says(source.Signal{Kind: source.Modified, Object: objectAt("n", "same", "u1", "51", ""), Resume: "50"})
+	s.told("configmaps:2:0:gap interrupted", "e2:u2:40:modified", "e2:u3:95:deleted", "configmaps:2:50:synced interrupted", "e2:u1:51:modified")
+}
+
+// TestResourceIsGone: its objects are deleted with it, it stays gone over a
+// restart, and what comes back is a snapshot.
+func TestResourceIsGone(t *testing.T) {
+	s := newScript(t, openMem(t))
+	defer func() { s.finish() }()
+	want := []Wanted{configMapsOf(event.Collection{})}
+	unserved := []Wanted{want[0]}
+	unserved[0].Target.Resource.Version = ""
+	s.set(want, nil)
+	c := s.collection("configmaps", nil)
+	c.lists("", source.ReasonSnapshot, "10", objectAt("n", "o", "u", "5", ""))
+	c.says(source.Signal{Kind: source.ListBegun, RV: "10", Reason: source.ReasonGone}, source.Signal{Kind: source.ListEnded})
+	c.end <- source.ErrGone
+	s.told("configmaps:1:0:gap snapshot", "u:5:added", "configmaps:1:10:synced snapshot",
+		"configmaps:1:10:gap:gone gone", "u:5:deleted", "configmaps:1:10:synced:gone gone")
+	<-s.lane.poke // somebody looks whether it is back
+	s.forgetTold()
+	s.set(unserved, nil)
+	s.finish()
+	s.run()
+	s.set(unserved, nil)
+	if got := s.lane.Status().Collections[0].State; got != source.Gone {
+		t.Errorf("after a restart it is %s", got)
+	}
+	s.set(want, nil)
+	c = s.collection("configmaps", c)
+	if want := (event.Position{RV: "10", Void: true}); c.from != want {
+		t.Errorf("begins from %+v, want %+v", c.from, want)
+	}
+	c.lists("10", source.ReasonInterrupted, "20", objectAt("n", "o", "v", "15", ""))
+	s.told("configmaps:1:10:gap snapshot", "v:15:added", "configmaps:1:20:synced snapshot")
+}
+
+// TestOtherCluster ends the lane: nothing may be written of a cluster that the
+// checkpoint does not belong to.
+func TestOtherCluster(t *testing.T) {
+	s := newScript(t, openMem(t))
+	s.set([]Wanted{configMapsOf(event.Collection{})}, nil)
+	c := s.collection("configmaps", nil)
+	c.end <- source.ErrOtherCluster
+	if err := <-s.done; !errors.Is(err, source.ErrOtherCluster) {
+		t.Errorf("the lane ended with %v", err)
+	}
+}
+
+// TestResync announces the present state again beside the watch: what the watch
+// has told in the meantime is not told back (design rule 4).
+func TestResync(t *testing.T) {
+	s := newScript(t, openMem(t))
+	defer func() { s.finish() }()
+	want := []Wanted{configMapsOf(event.Collection{})}
+	s.set(want, nil)
+	c := s.collection("configmaps", nil)
+	one, two, three := objectAt("n", "1", "u1", "5", ""), objectAt("n", "2", "u2", "6", ""), objectAt("n", "3", "u3", "7", "")
+	c.lists("", source.ReasonSnapshot, "10", one, two, three)
+	c.says(
+		source.Signal{Kind: source.Modified, Object: objectAt("n", "2", "u2", "11", ""), Resume: "10"},
+		source.Signal{Kind: source.Deleted, Object: objectAt("n", "3", "u3", "12", ""), Resume: "11"},
+	)
+	s.told("configmaps:1:0:gap snapshot", "u1:5:added", "u2:6:added", "u3:7:added", "configmaps:1:10:synced snapshot",
+		"u2:11:modified", "u3:7:deleted body")
+	s.forgetTold()
+	s.listed, s.rv = []*source.Object{one, two, three}, "10" // the list is older than what the watch told
+	s.watching(c)
+	ids, err := s.lane.Resync(t.Context(), "configmaps")
+	if err != nil || !slices.Equal(ids, []string{"configmaps"}) {
+		t.Fatalf("got %v, %v", ids, err)
+	}
+	s.awaitResync()
+	run := s.runOf("gap")
+	s.told("configmaps:1:11:gap:"+run+" resync", "u1:5:present:"+run, "configmaps:1:11:synced:"+run+" resync")
+}
+
+// watching makes a collection count as being in step with the server.
+func (s *script) watching(c *collectionScript) {
+	s.lane.stateChanged(c.h.member, source.State{Phase: source.Watching, Since: time.Now()})
+}
+
+func (s *script) awaitResync() {
+	s.t.Helper()
+	s.await("a resync's end", func(id string) bool { return strings.Contains(id, ":synced:") })
+}
+
+func (s *script) await(what string, is func(id string) bool) {
+	s.t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		s.bus.mu.Lock()
+		found := slices.ContainsFunc(s.bus.records, func(r event.Record) bool { return is(r.ID) })
+		s.bus.mu.Unlock()
+		if found {
+			return
+		}
+	}
+	s.t.Fatalf("%s does not come", what)
+}
+
+// runOf is the run of the first collection event of a type.
+func (s *script) runOf(typ string) string {
+	s.bus.mu.Lock()
+	defer s.bus.mu.Unlock()
+	for _, r := range s.bus.records {
+		if r.Event.Type.String() == typ {
+			return r.Event.Run
+		}
+	}
+	return ""
+}
+
+// TestResyncSurvivesARestart: one that was begun is brought to its end, with the
+// same ids.
+func TestResyncSurvivesARestart(t *testing.T) {
+	store := openMem(t)
+	s := newScript(t, store)
+	defer func() { s.finish() }()
+	want := []Wanted{configMapsOf(event.Collection{})}
+	s.set(want, nil)
+	c := s.collection("configmaps", nil)
+	c.lists("", source.ReasonSnapshot, "10", objectAt("n", "1", "u1", "5", ""))
+	if _, err := s.lane.Resync(t.Context(), "configmaps"); err != nil { // not watching: it waits
+		t.Fatal(err)
+	}
+	s.finish()
+	note, err := store.Get(checkpoint.NoteKey("configmaps"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := checkpoint.DecodeNote(note)
+	if err != nil || n.Resync == "" {
+		t.Fatalf("the note is %q, %v", note, err)
+	}
+	s.forgetTold()
+	s.listed, s.rv = []*source.Object{objectAt("n", "1", "u1", "5", "")}, "10"
+	s.run()
+	s.set(want, nil)
+	s.watching(s.collection("configmaps", c))
+	s.awaitResync()
+	s.told("configmaps:1:10:gap:"+n.Resync+" resync", "u1:5:present:"+n.Resync, "configmaps:1:10:synced:"+n.Resync+" resync")
+}
+
+// TestVerifyFindsDrift: what the watch never told is found, counted and repaired;
+// what the watch is only late with is not drift.
+func TestVerifyFindsDrift(t *testing.T) {
+	s := newScript(t, openMem(t))
+	defer s.finish()
+	w := configMapsOf(event.Collection{})
+	s.set([]Wanted{w}, nil)
+	c := s.collection("configmaps", nil)
+	one, two := objectAt("n", "1", "u1", "5", ""), objectAt("n", "2", "u2", "6", "")
+	c.lists("", source.ReasonSnapshot, "10", one, two)
+	s.told("configmaps:1:0:gap snapshot", "u1:5:added", "u2:6:added", "configmaps:1:10:synced snapshot")
+	s.forgetTold()
+	// The watch has missed the end of 1 and is late with a change of 2 and with 3.
+	late, three := objectAt("n", "2", "u2", "15", ""), objectAt("n", "3", "u3", "16", "")
+	s.listed, s.rv = []*source.Object{late, three}, "20"
+	s.watching(c)
+	w.Options.VerifyEvery = time.Millisecond
+	s.set([]Wanted{w}, nil)
+	s.surveyed(c)
+	w.Options.VerifyEvery = 0
+	s.set([]Wanted{w}, nil)
+	c.says(
+		source.Signal{Kind: source.Modified, Object: late, Resume: "10"},
+		source.Signal{Kind: source.Added, Object: three, Resume: "15"},
+		source.Signal{Kind: source.Progress, RV: "25", Resume: "16"},
+		source.Signal{Kind: source.Progress, RV: "26", Resume: "25"},
+	)
+	again := s.collection("configmaps", c)
+	if want := (event.Position{RV: "25", Void: true}); again.from != want {
+		t.Errorf("repairs from %+v, want %+v", again.from, want)
+	}
+	again.lists("25", source.ReasonInterrupted, "30", late, three)
+	s.told("u2:15:modified", "u3:16:added", "configmaps:1:25:gap drift", "u1:5:deleted", "configmaps:1:30:synced drift")
+	if n := testutil.ToFloat64(s.lane.metrics.drift.WithLabelValues("s", "configmaps")); n != 1 {
+		t.Errorf("drift of %v objects, want 1", n)
+	}
+}
+
+// surveyed waits until a verification's list is through.
+func (s *script) surveyed(c *collectionScript) {
+	s.t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		through := false
+		if err := s.lane.do(s.t.Context(), func(context.Context) error {
+			through = c.h.member.survey != nil && c.h.member.survey.rv != ""
+			return nil
+		}); err != nil {
+			s.t.Fatal(err)
+		}
+		if through {
+			return
+		}
+	}
+	s.t.Fatal("no verification")
+}
+
+// TestSyncedIsRepeated: silence can be trusted when the bridge says that nothing
+// happened.
+func TestSyncedIsRepeated(t *testing.T) {
+	s := newScript(t, openMem(t))
+	defer s.finish()
+	w := configMapsOf(event.Collection{})
+	w.Options.SyncedEvery = time.Second
+	s.set([]Wanted{w}, nil)
+	c := s.collection("configmaps", nil)
+	c.lists("", source.ReasonSnapshot, "10")
+	s.watching(c)
+	s.await("synced", func(id string) bool { return strings.HasPrefix(id, "configmaps:1:10:synced:") })
+	s.bus.mu.Lock()
+	last := s.bus.records[len(s.bus.records)-1].Event
+	s.bus.mu.Unlock()
+	if last.Report.Reason != "periodic" || last.Report.To != "10" {
+		t.Errorf("it says %+v", last.Report)
+	}
+}

@@ -1,0 +1,130 @@
+package pipeline
+
+import (
+	"context"
+	"time"
+
+	"github.com/kubebridge/kubebridge/pkg/checkpoint"
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/source"
+)
+
+// telling is how an object's event is to be told.
+type telling struct {
+	typ    event.Type
+	origin event.Origin
+	entry  string // "": it is announced with this event
+	again  uint64 // how often this resourceVersion was told before
+	hash   uint64
+}
+
+// returns counts an announcement at a resourceVersion that known, the same
+// object before it left the selection, was told at already (design rule 7).
+func (t *telling) returns(known *checkpoint.Entry, o *source.Object) {
+	if known != nil && known.Entry != "" && known.RV == o.ResourceVersion {
+		t.again = known.Again + 1
+	}
+}
+
+// tell enqueues an event with the object's body. One of a type that nobody wants
+// moves the inventory as if it had been told: what comes after it depends on that.
+func (l *Lane) tell(ctx context.Context, m *member, o *source.Object, t telling) error {
+	if err := l.room(ctx); err != nil {
+		return err
+	}
+	if t.entry == "" {
+		t.entry = event.Revision(o.ResourceVersion, t.again)
+	}
+	moved := l.remember(m.entryKey(o.Namespace, o.Name), o.UID, &checkpoint.Entry{
+		UID: o.UID, RV: o.ResourceVersion, Hash: t.hash, Told: true, Entry: t.entry, Again: t.again,
+		APIVersion: o.APIVersion, Kind: o.Kind, Owner: m.owner,
+	})
+	if !m.options.wants(t.typ) {
+		l.quietly(moved...)
+		return nil
+	}
+	ev := &event.Event{
+		Type: t.typ, Origin: t.origin, Time: time.Now(),
+		APIVersion: o.APIVersion, Kind: o.Kind, Namespace: o.Namespace, Name: o.Name, UID: o.UID,
+		ResourceVersion: o.ResourceVersion, Entry: t.entry, Again: t.again, Object: l.body(m, o),
+	}
+	if t.typ == event.Present {
+		ev.Run = m.run()
+	}
+	l.emit(m, ev, moved)
+	return nil
+}
+
+// run is of the reset or resync that a member's present events belong to.
+func (m *member) run() string {
+	if m.list != nil {
+		return m.list.run
+	}
+	return m.survey.run
+}
+
+// ending is the end of an object, for the bus.
+type ending struct {
+	object
+	origin event.Origin
+	rv     string         // of the deletion, or where the absence was seen
+	last   *source.Object // its last body; nil: not known
+	left   bool           // it only left the selection
+}
+
+// end enqueues the end of an object. Of one that the bus was not told of, nothing
+// is said.
+func (l *Lane) end(ctx context.Context, m *member, e ending) error {
+	if err := l.room(ctx); err != nil {
+		return err
+	}
+	known, err := l.inv.get(e.key)
+	if err != nil {
+		return err
+	}
+	var moved []event.KV
+	if known != nil && known.UID == e.entry.UID {
+		var next *checkpoint.Entry
+		if e.left && e.origin == event.Reconcile { // it may come back as it is
+			untold := *known
+			untold.Told = false
+			next = &untold
+		}
+		moved = l.remember(e.key, e.entry.UID, next)
+	} else if kv, ok := l.inv.settle(e.key, e.entry.UID); ok {
+		moved = []event.KV{kv} // only an intent knew it; the name may belong to another by now
+	}
+	if !e.entry.Told || !m.options.wants(event.Deleted) {
+		l.quietly(moved...)
+		return nil
+	}
+	if m.list != nil {
+		m.list.counts.Deleted++
+	}
+	_, namespace, name, err := checkpoint.ParseEntryKey(e.key)
+	if err != nil {
+		return err
+	}
+	ev := &event.Event{
+		Type: event.Deleted, Origin: e.origin, Time: time.Now(),
+		APIVersion: e.entry.APIVersion, Kind: e.entry.Kind, Namespace: namespace, Name: name, UID: e.entry.UID,
+		ResourceVersion: e.rv, Entry: e.entry.Entry,
+	}
+	if e.left {
+		ev.Reason = "left"
+	}
+	if e.last != nil {
+		ev.APIVersion, ev.Kind, ev.Object = e.last.APIVersion, e.last.Kind, l.body(m, e.last)
+	}
+	l.emit(m, ev, moved)
+	return nil
+}
+
+// remember moves the inventory in the current batch.
+func (l *Lane) remember(key []byte, uid string, next *checkpoint.Entry) []event.KV {
+	kvs := []event.KV{l.inv.set(key, next, l.current.Seq)}
+	if kv, ok := l.inv.settle(key, uid); ok {
+		kvs = append(kvs, kv)
+	}
+	return kvs
+}
