@@ -24,7 +24,9 @@ const streamBuffer = 256 << 10 // bytes
 type Client struct {
 	rest      rest.Interface
 	discovery *discovery.DiscoveryClient
-	transport *http.Transport
+	transport transports
+	probes    probes
+	cluster   identity
 }
 
 // NewClient returns a client for the server that cfg names. It does not connect.
@@ -38,10 +40,12 @@ func NewClient(cfg *rest.Config) (*Client, error) {
 	cfg.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
 	cfg.AcceptContentTypes, cfg.ContentType = "application/json", "application/json"
 
-	base, err := newTransport(cfg)
+	shared, err := newTransport(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("set up TLS for %s: %w", cfg.Host, err)
 	}
+	base := transports{shared: shared, single: shared.Clone()}
+	base.single.DisableKeepAlives = true
 	tc, err := cfg.TransportConfig()
 	if err != nil {
 		return nil, fmt.Errorf("set up authentication for %s: %w", cfg.Host, err)
@@ -58,7 +62,7 @@ func NewClient(cfg *rest.Config) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("set up discovery for %s: %w", cfg.Host, err)
 	}
-	return &Client{rest: rc, discovery: dc, transport: base}, nil
+	return &Client{rest: rc, discovery: dc, transport: base, probes: newProbes(), cluster: newIdentity()}, nil
 }
 
 func newTransport(cfg *rest.Config) (*http.Transport, error) {
@@ -94,27 +98,28 @@ func newTransport(cfg *rest.Config) (*http.Transport, error) {
 	}, nil
 }
 
-// Close drops idle connections.
-func (c *Client) Close() { c.transport.CloseIdleConnections() }
+// transports are the ways to the server: shared connections, and for requests
+// that ask for it one each, closed with the request. Such a one does not hang
+// where a shared connection is half open, and behind a load balancer it may reach
+// another server.
+type transports struct{ shared, single *http.Transport }
 
-// ClusterUID returns the UID of the kube-system namespace, which stands for the
-// cluster: it survives upgrades and restores.
-func (c *Client) ClusterUID(ctx context.Context) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-	defer cancel()
-	result := c.rest.Get().AbsPath("/api/v1/namespaces/kube-system").MaxRetries(0).Do(ctx)
-	raw, err := result.Raw()
-	if err != nil {
-		return "", fmt.Errorf("get namespace kube-system: %w", result.Error()) // err does not say why
+type singleUse struct{}
+
+// throwAway makes the requests of ctx use a connection of their own.
+func throwAway(ctx context.Context) context.Context {
+	return context.WithValue(ctx, singleUse{}, true)
+}
+
+func (t transports) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Context().Value(singleUse{}) != nil {
+		return t.single.RoundTrip(r)
 	}
-	var s scanner
-	s.reset(raw)
-	o, err := s.object()
-	if err == nil && o.UID == "" {
-		err = fmt.Errorf("it has no UID")
-	}
-	if err != nil {
-		return "", fmt.Errorf("get namespace kube-system: %w", err)
-	}
-	return o.UID, nil
+	return t.shared.RoundTrip(r)
+}
+
+// Close drops idle connections.
+func (c *Client) Close() {
+	c.transport.shared.CloseIdleConnections()
+	c.transport.single.CloseIdleConnections()
 }

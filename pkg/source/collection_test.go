@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -164,30 +165,32 @@ func TestWatchEnds(t *testing.T) {
 	})
 }
 
-// Every form of "gone" must lead to a list, and never to silence.
+// Every form of "gone" must lead to a list, and never to silence, when two more
+// connections, perhaps to other servers, find it gone too.
 func TestExpired(t *testing.T) {
 	const detail = "resourceVersion 10 is no longer served"
 	for _, c := range []struct {
 		name    string
 		watches []answer
 	}{
-		{"410 at open", []answer{status(http.StatusGone, "Expired")}},
-		{"410 at open, reason Gone", []answer{status(http.StatusGone, "Gone")}},
-		{"410 at open, no status in the body", []answer{func(w http.ResponseWriter, _ *http.Request) {
+		{"410 at open", answers(3, status(http.StatusGone, "Expired"))},
+		{"410 at open, reason Gone", answers(3, status(http.StatusGone, "Gone"))},
+		{"410 at open, no status in the body", answers(3, func(w http.ResponseWriter, _ *http.Request) {
 			http.Error(w, "it is gone", http.StatusGone)
-		}}},
-		{"410 in the stream", []answer{open(errorFrame(http.StatusGone, "Expired"))}},
-		{"410 in the stream, after an event", []answer{open(frame("ADDED", "x", "11"), errorFrame(http.StatusGone, "Expired"))}},
-		{"ended at once, three times", answers(3, closed())},
+		})},
+		{"410 in the stream", answers(3, open(errorFrame(http.StatusGone, "Expired")))},
+		{"410 in the stream, after an event", answers(3, open(frame("ADDED", "x", "11"), errorFrame(http.StatusGone, "Expired")))},
+		{"ended at once, three times", answers(5, closed())},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			overHTTP(t, func(t *testing.T, serve func(http.Handler) *Client) {
+			synctest.Test(t, func(t *testing.T) {
 				s := newStub(t, []answer{pageOf("50", "", item("a", "40"))}, c.watches)
-				r := run(t, Options{Client: serve(s)}, event.Position{RV: "10"}, nil)
-				watches := s.await(len(c.watches)+1, true)
+				r := run(t, Options{Client: inMemory(t, s)}, event.Position{RV: "10"}, nil)
+				pass(5 * time.Second)
 				r.stop()
+				watches := s.await(len(c.watches)+1, true)
 				got := r.told()
-				if strings.HasPrefix(got[0], "added x@11 >10") {
+				for strings.HasPrefix(got[0], "added x@11 >10") {
 					got = got[1:]
 				}
 				compare(t, got, []string{"begun expired from 10", "listed a@40", "ended 50 >50"})

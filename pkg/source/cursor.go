@@ -13,6 +13,13 @@ func newer(a, b string) bool {
 	return n > 0
 }
 
+// older reports whether a is known to come before b: where resourceVersions are
+// not numbers it never is.
+func older(a, b string) bool {
+	n, err := resourceversion.CompareResourceVersion(a, b)
+	return err == nil && n < 0
+}
+
 // cursor follows a watch. One resourceVersion can carry many events, so one may
 // be resumed from only when something strictly later was seen.
 type cursor struct {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -21,16 +23,23 @@ import (
 
 // stub is an API server that cannot be trusted: the nth list and the nth watch
 // get the nth answer of its script. Watches beyond the script stay open and say
-// nothing; lists beyond it are an error.
+// nothing; lists beyond it are an error. Probes beyond theirs find a history that
+// goes far enough, and second watches beyond theirs end with nothing.
 type stub struct {
 	t       testing.TB
 	path    string
 	lists   []answer
 	watches []answer
+	probes  []answer
+	glances []answer
+	others  map[string]answer // by path; forbidden unless set
 
-	mu    sync.Mutex
-	asked []request
-	more  signal
+	mu        sync.Mutex
+	asked     []request
+	probed    []request
+	glanced   []request
+	elsewhere map[string]int // requests, by path
+	more      signal
 }
 
 type answer func(w http.ResponseWriter, r *http.Request)
@@ -48,28 +57,52 @@ func newStub(t testing.TB, lists, watches []answer) *stub {
 }
 
 func (s *stub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.URL.Path != s.path {
-		s.t.Errorf("asked for %s, want %s", r.URL.Path, s.path)
-	}
 	q := request{r.URL.Query(), r.URL.Query().Get("watch") == "true", r.ProtoMajor, time.Now(), r.Context().Done()}
+	w.Header().Set("Content-Type", "application/json")
 	s.mu.Lock()
-	s.asked = append(s.asked, q)
-	n := len(s.of(q.watch)) - 1
+	a := s.script(q, r)
 	s.mu.Unlock()
 	s.more.tell()
-	script := s.lists
-	if q.watch {
-		script = s.watches
+	a(w, r)
+}
+
+// script picks the answer; s.mu is held.
+func (s *stub) script(q request, r *http.Request) answer {
+	nth := func(script []answer, n int, beyond answer) answer {
+		if n < len(script) {
+			return script[n]
+		}
+		return beyond
 	}
-	w.Header().Set("Content-Type", "application/json")
 	switch {
-	case n < len(script):
-		script[n](w, r)
+	case r.URL.Path != s.path:
+		if s.elsewhere == nil {
+			s.elsewhere = map[string]int{}
+		}
+		s.elsewhere[r.URL.Path]++
+		if a := s.others[r.URL.Path]; a != nil {
+			return a
+		}
+		return status(http.StatusForbidden, "Forbidden")
+	case q.watch && q.Get("timeoutSeconds") == "5":
+		s.glanced = append(s.glanced, q)
+		return nth(s.glances, len(s.glanced)-1, closed())
 	case q.watch:
-		open()(w, r)
+		s.asked = append(s.asked, q)
+		return nth(s.watches, len(s.of(true))-1, open())
+	case q.Get("limit") == "1" && !q.Has("continue"):
+		if !strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadataList") || q.Has("resourceVersion") || q.Has("labelSelector") {
+			s.t.Errorf("not a consistent, metadata-only probe: %s, %v", r.Header.Get("Accept"), q.Values)
+		}
+		s.probed = append(s.probed, q)
+		return nth(s.probes, len(s.probed)-1, pageOf("999999999999999999999999", ""))
 	default:
-		s.t.Errorf("list %d is not in the script: %v", n+1, q.Values)
-		status(http.StatusForbidden, "Forbidden")(w, r)
+		s.asked = append(s.asked, q)
+		n := len(s.of(false)) - 1
+		if n >= len(s.lists) {
+			s.t.Errorf("list %d is not in the script: %v", n+1, q.Values)
+		}
+		return nth(s.lists, n, status(http.StatusForbidden, "Forbidden"))
 	}
 }
 
@@ -210,6 +243,7 @@ func overHTTP(t *testing.T, f func(t *testing.T, serve func(http.Handler) *Clien
 					}
 					h.ServeHTTP(w, r)
 				}))
+				srv.Config.ErrorLog = log.New(io.Discard, "", 0) // of handshakes that a client broke off
 				cfg := &rest.Config{}
 				if major == 2 {
 					srv.EnableHTTP2 = true

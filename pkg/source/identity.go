@@ -1,0 +1,98 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+)
+
+// ErrOtherCluster is returned when the server's kube-system namespace is not the
+// one that the client saw first: another cluster answers at this address. Nothing
+// that is known of the first says anything about it.
+var ErrOtherCluster = errors.New("another cluster answers")
+
+const (
+	kubeSystem = "/api/v1/namespaces/kube-system"
+	getTimeout = 5 * time.Second // for one object's metadata
+	// sameFor is how long one look at the cluster's identity serves all
+	// collections: a server's restart makes hundreds of them ask.
+	sameFor = 5 * time.Second
+)
+
+// identity is the cluster's, as the client first saw it.
+type identity struct {
+	turn *semaphore.Weighted // guards the rest; unlike a mutex, waiting for it ends with a context
+	uid  string              // "" until it was seen
+	at   time.Time           // of the last look
+	err  error               // what it found
+}
+
+func newIdentity() identity { return identity{turn: semaphore.NewWeighted(1)} }
+
+// ClusterUID returns the UID of the kube-system namespace, which stands for the
+// cluster: it survives upgrades and restores. The first one that it returns is
+// the one that collections hold the server to, see [ErrOtherCluster].
+func (c *Client) ClusterUID(ctx context.Context) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	uid, err := c.uid(ctx, kubeSystem)
+	if err != nil {
+		return "", fmt.Errorf("get namespace kube-system: %w", err)
+	}
+	if err := c.cluster.turn.Acquire(ctx, 1); err != nil {
+		return "", err
+	}
+	defer c.cluster.turn.Release(1)
+	if c.cluster.uid == "" {
+		c.cluster.uid = uid
+	}
+	return uid, nil
+}
+
+// sameCluster returns an error that wraps [ErrOtherCluster] when the server
+// belongs to another cluster than it did, and any other when that cannot be told.
+// A client that never learnt the cluster's UID has nothing to compare.
+func (c *Client) sameCluster(ctx context.Context) error {
+	id := &c.cluster
+	if err := id.turn.Acquire(ctx, 1); err != nil {
+		return err
+	}
+	defer id.turn.Release(1)
+	if id.uid == "" || (!id.at.IsZero() && time.Since(id.at) < sameFor) {
+		return id.err
+	}
+	asking, cancel := context.WithTimeout(throwAway(ctx), getTimeout)
+	defer cancel()
+	uid, err := c.uid(asking, kubeSystem)
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil:
+		err = fmt.Errorf("get namespace kube-system: %w", err)
+	case uid != id.uid:
+		err = fmt.Errorf("%w: its kube-system namespace has UID %s, not %s; point the bridge at the cluster it was started for, or give this one a bridge of its own",
+			ErrOtherCluster, uid, id.uid)
+	}
+	id.at, id.err = time.Now(), err
+	return err
+}
+
+// uid returns the UID of the object at path, as of now (a GET without a
+// resourceVersion is consistent).
+func (c *Client) uid(ctx context.Context, path string) (string, error) {
+	result := c.rest.Get().AbsPath(path).SetHeader("Accept", metadataOnly(watchForm)).MaxRetries(0).Do(ctx)
+	raw, err := result.Raw()
+	if err != nil {
+		return "", plainCause(result.Error()) // err does not say why
+	}
+	var s scanner
+	s.reset(raw)
+	o, err := s.object()
+	if err == nil && o.UID == "" {
+		err = errors.New("it has no UID")
+	}
+	return o.UID, err
+}

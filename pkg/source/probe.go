@@ -1,0 +1,148 @@
+package source
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/rest"
+)
+
+const (
+	probeTimeout = 15 * time.Second
+	// probeFresh is how old a probe of the same resource may be that serves
+	// another collection too.
+	probeFresh = 5 * time.Second
+	probeRate  = 20 // a second, and at once: of all collections together
+)
+
+// probes holds the latest probe of each resource: collections of one resource, in
+// all lanes, share them.
+type probes struct {
+	limit *rate.Limiter
+	mu    *sync.Mutex
+	last  map[string]*probe
+}
+
+func newProbes() probes {
+	return probes{limit: rate.NewLimiter(probeRate, probeRate), mu: new(sync.Mutex), last: map[string]*probe{}}
+}
+
+// probe is a consistent LIST of one object's metadata: it tells where the server's
+// history has come to.
+type probe struct {
+	sent time.Time // zero: not yet; guarded by probes.mu
+	done chan struct{}
+	rv   string
+	err  error
+}
+
+// errHistory: the server's history is not the one that the position belongs to.
+var errHistory = errors.New("the server's history is another one")
+
+// probe asks how far the server's history goes, and returns errHistory when that
+// is not as far as what the caller has seen by now. The answer is one to a
+// question sent at or after since.
+func (c *Collection) probe(ctx context.Context, seen string, since time.Time) (rv string, err error) {
+	asked := time.Now()
+	for {
+		p, err := c.client.probe(ctx, c.target, since)
+		if err != nil {
+			return "", fmt.Errorf("probe: %w", err)
+		}
+		switch {
+		case !older(p.rv, seen):
+			return p.rv, nil
+		case !p.sent.Before(asked):
+			return p.rv, fmt.Errorf("%w: it is at resourceVersion %s, and %s was seen", errHistory, p.rv, seen)
+		}
+		since = asked // when that probe was sent less may have been seen
+	}
+}
+
+func (c *Client) probe(ctx context.Context, t Target, since time.Time) (*probe, error) {
+	req := c.rest.Get().AbsPath(t.path()).MaxRetries(0).Param("limit", "1").SetHeader("Accept", metadataOnly(listForm))
+	key := t.path()
+	// Selectors would make the server look for a match. But who may list one name
+	// only must ask for it.
+	if s, err := fields.ParseSelector(t.Collection.FieldSelector); err == nil {
+		if name, ok := s.RequiresExactMatch("metadata.name"); ok {
+			req, key = req.Param("fieldSelector", "metadata.name="+name), key+"/"+name
+		}
+	}
+	for {
+		c.probes.mu.Lock()
+		p := c.probes.last[key]
+		mine := p == nil || !p.sent.IsZero() && p.sent.Before(since)
+		if mine {
+			p = &probe{done: make(chan struct{})}
+			c.probes.last[key] = p
+		}
+		c.probes.mu.Unlock()
+		if mine {
+			c.send(ctx, p, req)
+		}
+		select {
+		case <-p.done:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		// Whoever sent it may have left before the answer came.
+		if mine || !errors.Is(p.err, context.Canceled) {
+			return p, p.err
+		}
+		c.probes.forget(key, p)
+	}
+}
+
+func (p *probes) forget(key string, old *probe) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.last[key] == old {
+		delete(p.last, key)
+	}
+}
+
+func (c *Client) send(ctx context.Context, p *probe, req *rest.Request) {
+	defer close(p.done)
+	if err := c.probes.limit.Wait(ctx); err != nil {
+		p.err = context.Canceled
+		return
+	}
+	c.probes.mu.Lock()
+	p.sent = time.Now()
+	c.probes.mu.Unlock()
+	own, cancel := context.WithTimeout(throwAway(ctx), probeTimeout)
+	defer cancel()
+	result := req.Do(own)
+	raw, err := result.Raw()
+	if err != nil {
+		p.err = plainCause(result.Error()) // err does not say why
+		switch {
+		case ctx.Err() != nil:
+			p.err = context.Canceled
+		case own.Err() != nil:
+			p.err = fmt.Errorf("no answer within %s", probeTimeout)
+		}
+		return
+	}
+	var list struct {
+		Metadata struct {
+			ResourceVersion string `json:"resourceVersion"`
+		} `json:"metadata"`
+	}
+	if p.err = json.Unmarshal(raw, &list); p.err == nil && list.Metadata.ResourceVersion == "" {
+		p.err = errors.New("a list without a resourceVersion")
+	}
+	p.rv = list.Metadata.ResourceVersion
+}
+
+// metadataOnly is the Accept header for metadata instead of objects.
+func metadataOnly(form string) string {
+	return "application/json;as=" + form + ";v=v1;g=meta.k8s.io,application/json"
+}

@@ -1,0 +1,184 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+const (
+	// A watch that is quiet for quietFor, give or take some seconds, is looked
+	// after, and again every probeEvery; the server sends bookmarks about every
+	// minute, so one quiet for longer than quietLong is either without bookmarks or
+	// dead. Together with probeTimeout: whatever it is shows within two minutes.
+	quietFor   = 45 * time.Second
+	quietSpan  = 10 * time.Second
+	probeEvery = 30 * time.Second
+	quietLong  = 100 * time.Second
+	// glanceFor is how long the second watch lasts that tells quiet from dead: the
+	// server sends a bookmark two seconds before the end of a watch.
+	glanceFor   = 5 * time.Second
+	glanceGrace = 3 * time.Second
+)
+
+// pulse finds out, beside an open watch, whether the server's history is still the
+// position's, and whether a watch that says nothing has nothing to say. All but
+// look runs in Run's goroutine.
+type pulse struct {
+	loop     *loop
+	timer    *time.Timer
+	findings chan finding
+	looks    sync.WaitGroup
+	ctx      context.Context
+	stop     func()
+
+	quiet    time.Duration // this watch's quietFor
+	last     time.Time     // when it was last known to be in step
+	frames   int           // that came
+	looking  bool
+	verified bool // the history, since this watch is open
+	shown    Phase
+	unsure   bool // shown with an error
+}
+
+// finding is what a look at the server found.
+type finding struct {
+	asked  time.Time
+	frames int // that had come by then
+	inStep bool
+	err    error
+}
+
+func (l *loop) newPulse(ctx context.Context, doubt error) *pulse {
+	ctx, cancel := context.WithCancel(ctx)
+	p := &pulse{
+		loop: l, findings: make(chan finding, 1), ctx: ctx,
+		quiet: quietFor - quietSpan/2 + rand.N(quietSpan), last: time.Now(), shown: Watching, unsure: doubt != nil,
+	}
+	p.timer = time.NewTimer(time.Hour)
+	p.stop = func() {
+		p.timer.Stop()
+		cancel()
+		p.looks.Wait()
+	}
+	p.look()
+	return p
+}
+
+// heard notes a frame, after it was handled.
+func (p *pulse) heard(kind string) {
+	p.frames, p.last = p.frames+1, time.Now()
+	if kind == "BOOKMARK" {
+		p.loop.bookmarks = true
+	}
+	if p.shown == Stalled {
+		p.show(State{Phase: Watching})
+	}
+}
+
+// check is due when the timer fires.
+func (p *pulse) check() {
+	switch left := p.quiet - time.Since(p.last); {
+	case p.looking: // judge sets the timer
+	case p.verified && left > 0:
+		p.timer.Reset(left)
+	default:
+		p.look()
+	}
+}
+
+// look asks the server, beside the watch.
+func (p *pulse) look() {
+	p.looking = true
+	at, long, now := p.loop.at, time.Since(p.last) >= quietLong, time.Now()
+	bookmarks, since := p.loop.bookmarks, now // the watch was open before
+	if p.verified {
+		since = now.Add(-probeFresh)
+	}
+	f := finding{asked: now, frames: p.frames}
+	p.looks.Go(func() {
+		var rv string
+		rv, f.err = p.loop.probe(p.ctx, at.last, since)
+		switch {
+		case f.err != nil:
+		case !newer(rv, at.last):
+			f.inStep = true
+		case long:
+			f.inStep, f.err = p.loop.glance(p.ctx, at, bookmarks)
+		}
+		p.findings <- f
+	})
+}
+
+// judge draws the conclusion: errHistory and errDead end the watch.
+func (p *pulse) judge(f finding) error {
+	if p.ctx.Err() != nil {
+		return p.ctx.Err()
+	}
+	p.looking = false
+	since := time.Since(p.last)
+	moved := p.frames != f.frames
+	switch {
+	case errors.Is(f.err, errHistory):
+		return f.err
+	case errors.Is(f.err, errDead) && !moved:
+		return f.err
+	case f.err == nil || errors.Is(f.err, errDead):
+		p.verified = true
+		if f.inStep && !moved {
+			p.last = f.asked
+		}
+		if p.shown == Stalled || p.unsure {
+			p.show(State{Phase: Watching})
+		}
+	case since >= p.quiet:
+		p.show(State{Phase: Stalled, Err: f.err, Until: time.Now().Add(probeEvery)})
+	case !p.unsure:
+		p.show(State{Phase: Watching, Err: f.err})
+	}
+	next := probeEvery
+	if p.verified {
+		next = max(next, p.quiet-time.Since(p.last))
+	}
+	p.timer.Reset(next)
+	return nil
+}
+
+func (p *pulse) show(s State) {
+	p.shown, p.unsure = s.Phase, s.Err != nil
+	p.loop.state(s)
+}
+
+// glance opens a second watch from the position of one that has said nothing for
+// long, and reports whether it is known to have missed nothing.
+func (c *Collection) glance(ctx context.Context, at cursor, bookmarks bool) (inStep bool, err error) {
+	s, err := c.open(throwAway(ctx), at.resume, glanceFor, glanceGrace)
+	if isExpired(err) {
+		return false, nil // an open watch needs no history
+	}
+	if err != nil {
+		return false, fmt.Errorf("second watch: %w", plainCause(err))
+	}
+	defer s.close()
+	bookmarked := false
+	for {
+		f := <-s.frames
+		switch {
+		case isExpired(f.err):
+			return false, nil
+		case f.err != nil && !errors.Is(f.err, io.EOF) && !errors.Is(f.err, context.DeadlineExceeded):
+			return false, fmt.Errorf("second watch: %w", plainCause(f.err))
+		case f.err != nil && !bookmarked && bookmarks:
+			return false, errors.New("the server sends no bookmarks any more: whether it tells all changes is not known")
+		case f.err != nil:
+			return true, nil
+		case newer(f.object.ResourceVersion, at.last):
+			return false, fmt.Errorf("%w: resourceVersion %s", errDead, f.object.ResourceVersion)
+		}
+		bookmarked = bookmarked || f.kind == "BOOKMARK"
+	}
+}

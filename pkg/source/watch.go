@@ -1,0 +1,181 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	minWatch = 5 * time.Minute // asked of the server; twice that at most
+	// graceWatch is how much longer than asked a watch may last before it counts
+	// as dead.
+	graceWatch = 30 * time.Second
+	// maxBlocked is how long a watch stays open that nobody reads: the server
+	// would cut it off soon, and its buffers are ours until then.
+	maxBlocked = 10 * time.Second
+)
+
+var (
+	errExpired = errors.New("no longer served")
+	errDead    = errors.New("the watch is dead: another one is told what it is not")
+)
+
+// stream is an open watch, read by a goroutine of its own.
+type stream struct {
+	frames chan watchFrame // the last one has an error
+	cancel context.CancelFunc
+	body   io.Closer
+	closed chan struct{}
+	reader sync.WaitGroup
+}
+
+type watchFrame struct {
+	kind   string
+	object *Object
+	err    error
+}
+
+// open opens a watch from rv that the server should end after timeout.
+func (c *Collection) open(ctx context.Context, rv string, timeout, grace time.Duration) (*stream, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout+grace)
+	body, err := c.request(watchForm).
+		Param("watch", "true").
+		Param("allowWatchBookmarks", "true").
+		Param("timeoutSeconds", strconv.Itoa(int(timeout/time.Second))).
+		Param("resourceVersion", rv).
+		Stream(ctx)
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	s := &stream{frames: make(chan watchFrame), cancel: cancel, body: body, closed: make(chan struct{})}
+	s.reader.Go(func() { s.read(newFrameReader(body)) })
+	return s, nil
+}
+
+func (s *stream) read(r *frameReader) {
+	for {
+		kind, o, err := r.next()
+		select {
+		case s.frames <- watchFrame{kind, o, err}:
+		case <-s.closed:
+			return
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (s *stream) close() {
+	close(s.closed)
+	s.cancel()
+	s.body.Close()
+	s.reader.Wait()
+}
+
+// watch opens one watch and tells its frames, whose number it returns. A nil error
+// is the server's own, orderly end. doubt is why it is not known that the server's
+// history is the position's, nil if it is.
+func (l *loop) watch(ctx context.Context, doubt error) (frames int, err error) {
+	at := &l.at
+	timeout, opening := minWatch+rand.N(minWatch), ctx
+	if l.throwAway {
+		opening = throwAway(ctx)
+	}
+	s, err := l.open(opening, at.resume, timeout, graceWatch)
+	if err != nil {
+		return 0, l.watchError(err)
+	}
+	defer s.close()
+	l.state(State{Phase: Watching, Err: doubt})
+	at.last = at.resume // what came after resume comes again
+	pulse := l.newPulse(ctx, doubt)
+	defer pulse.stop()
+	var blocked atomic.Bool
+	tooLong := time.AfterFunc(time.Hour, func() { blocked.Store(true); s.cancel() })
+	defer tooLong.Stop()
+	for {
+		var f watchFrame
+		select { // what is found out about the server comes before what it says
+		case found := <-pulse.findings:
+			err = pulse.judge(found)
+		default:
+			select {
+			case found := <-pulse.findings:
+				err = pulse.judge(found)
+			case <-pulse.timer.C:
+				pulse.check()
+			case f = <-s.frames:
+				if errors.Is(f.err, io.EOF) || blocked.Load() {
+					return frames, nil
+				}
+				if err = f.err; err != nil {
+					if statusCode(err) >= http.StatusInternalServerError || errors.Is(err, errFrameTooLarge) {
+						at.failures++
+					}
+					err = l.watchError(err)
+				}
+			}
+		}
+		if err != nil {
+			return frames, err
+		}
+		if f.object == nil {
+			continue
+		}
+		frames++
+		if older(f.object.ResourceVersion, at.last) {
+			return frames, fmt.Errorf("%w: a watch is at resourceVersion %s, and %s was seen", errHistory, f.object.ResourceVersion, at.last)
+		}
+		at.saw(f.object.ResourceVersion)
+		signal, err := l.signal(ctx, f)
+		if err != nil {
+			return frames, err
+		}
+		tooLong.Reset(maxBlocked)
+		err = l.handler.Handle(ctx, signal)
+		tooLong.Stop()
+		if err != nil {
+			return frames, handlerError{err}
+		}
+		pulse.heard(f.kind)
+	}
+}
+
+// signal is what a frame tells.
+func (l *loop) signal(ctx context.Context, f watchFrame) (Signal, error) {
+	s := Signal{Object: f.object, Resume: l.at.resume}
+	switch f.kind {
+	case "ADDED":
+		s.Kind = Added
+	case "MODIFIED":
+		s.Kind = Modified
+	case "DELETED":
+		s.Kind = Deleted
+		if l.leavable {
+			s.Left, _ = l.Alive(ctx, f.object.Namespace, f.object.Name, f.object.UID)
+		}
+	case "BOOKMARK":
+		return Signal{Kind: Progress, RV: f.object.ResourceVersion, Resume: l.at.resume}, nil
+	default:
+		return s, fmt.Errorf("watch: a frame of unknown type %q", f.kind)
+	}
+	s.Object.restoreGVK(l.target.Resource.APIVersion(), l.target.Resource.Kind)
+	return s, nil
+}
+
+func (l *loop) watchError(err error) error {
+	if isExpired(err) || l.at.failures >= maxFailures {
+		return fmt.Errorf("resourceVersion %s is %w: %w", l.at.resume, errExpired, err)
+	}
+	return fmt.Errorf("watch: %w", plainCause(err))
+}
