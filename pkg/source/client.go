@@ -27,6 +27,7 @@ type Client struct {
 	transport transports
 	probes    probes
 	cluster   identity
+	streams   pause // after a server showed that it does not know streamed lists
 }
 
 // NewClient returns a client for the server that cfg names. It does not connect.

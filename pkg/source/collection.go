@@ -44,7 +44,6 @@ type Options struct {
 	Lists *semaphore.Weighted
 	// OnState is told of every change of state, from Run's goroutine. May be nil.
 	OnState func(State)
-	Owner Owner
 }
 
 // Collection lists and watches one set of objects.
@@ -57,6 +56,7 @@ type Collection struct {
 	onState  func(State)
 	leavable bool
 	asked    questions
+	streams  pause // after a streamed list that broke off
 
 	// Of Run's goroutine.
 	owner     Owner

@@ -12,8 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// maxFrame bounds one watch frame or one list page's reading ahead, in bytes. A
-// 1.04 MB ConfigMap full of "<" is a 6.24 MB frame.
+// maxFrame bounds one watch frame, in bytes. A 1.04 MB ConfigMap full of "<" is a
+// 6.24 MB frame.
 const maxFrame = 16 << 20
 
 var errFrameTooLarge = fmt.Errorf("a watch frame of more than %d bytes", maxFrame)
@@ -58,6 +58,9 @@ func (f *frameReader) next() (string, *Object, error) {
 			return f.scan.dec.SkipValue()
 		}
 	})
+	if err == nil && (kind == "" || o.Raw == nil) {
+		err = errors.New("it has no type or no object")
+	}
 	if err != nil {
 		return "", nil, fmt.Errorf("watch frame of %d bytes: %w", len(value), err)
 	}
@@ -87,69 +90,4 @@ func (l *limitedReader) Read(p []byte) (int, error) {
 	n, err := l.r.Read(p)
 	l.left -= n
 	return n, err
-}
-
-// page is one page of a list.
-type page struct {
-	items     []Object
-	rv        string
-	remaining string // the continue token; "" on the last page
-	bytes     int
-}
-
-// parsePage reads a list. Items may come before or after the list's metadata.
-func (s *scanner) parsePage(body []byte, r Resource) (page, error) {
-	p := page{bytes: len(body)}
-	s.reset(body)
-	sawItems := false
-	err := s.members(func(name string, _ int) error {
-		switch name {
-		case "metadata":
-			return s.members(func(name string, _ int) error {
-				switch name {
-				case "resourceVersion":
-					return s.str(&p.rv)
-				case "continue":
-					return s.str(&p.remaining)
-				default:
-					return s.dec.SkipValue()
-				}
-			})
-		case "items":
-			sawItems = true
-			return s.items(&p, r)
-		default:
-			return s.dec.SkipValue()
-		}
-	})
-	switch {
-	case err != nil:
-		return page{}, err
-	case !sawItems:
-		return page{}, errors.New("a list without items")
-	case p.rv == "":
-		return page{}, errors.New("a list without a resourceVersion")
-	}
-	return p, nil
-}
-
-func (s *scanner) items(p *page, r Resource) error {
-	t, err := s.dec.ReadToken()
-	if err != nil || t.Kind() == 'n' {
-		return err
-	}
-	if t.Kind() != '[' {
-		return fmt.Errorf("items: %s where an array should be", t.Kind())
-	}
-	for s.dec.PeekKind() != ']' {
-		o, err := s.object()
-		if err != nil {
-			return err
-		}
-		o.Raw = bytes.Clone(o.Raw) // an object waiting for the bus must not hold its whole page
-		o.restoreGVK(r.APIVersion(), r.Kind)
-		p.items = append(p.items, o)
-	}
-	_, err = s.dec.ReadToken()
-	return err
 }

@@ -90,6 +90,9 @@ func TestFrameThatIsNone(t *testing.T) {
 	for text, want := range map[string]string{
 		`[]`:                             "[ where an object should be",
 		`"ADDED"`:                        "string where an object should be",
+		`null`:                           "it has no type or no object",
+		`{"type":"ADDED"}`:               "it has no type or no object",
+		`{"object":{"a":1}}`:             "it has no type or no object",
 		`{"type":7}`:                     "number where a string should be",
 		`{"type":"ADDED","object":{}}`:   "an empty object",
 		`{"type":"ADDED","object":"x"}`:  "string where a Kubernetes object should be",
@@ -161,4 +164,30 @@ func TestManyFramesAreNotTooLarge(t *testing.T) {
 	if got, err := readFrames(strings.NewReader(almost + almost)); len(got) != 2 || !errors.Is(err, io.EOF) {
 		t.Errorf("frames of 16 MiB: got %d, %v", len(got), err)
 	}
+}
+
+func FuzzFrames(f *testing.F) {
+	for _, s := range []string{
+		frame("ADDED", "a", "5") + bookmark("9"), errorFrame(http.StatusGone, "Expired"), `{"object":` + item("a", "5") + `,"type":"DELETED"}`,
+		`{"type":"ADDED","object":{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"b"}}}`,
+		`{"type":"ERROR","object":{"code":"x"}}`, `{"type":"ADDED"}`, `{"object":{"":""}}`, `null`, `{`, `{"type":"ADDED","object":{"metadata":{}},"object":{"a":{}}}`, `{"type":"ERROR"}`,
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		r := newFrameReader(bytes.NewReader(text))
+		for {
+			kind, o, err := r.next()
+			if err != nil {
+				return
+			}
+			if kind == "" || kind == "ERROR" || len(o.Raw) == 0 {
+				t.Fatalf("%q: a frame of type %q with the object %q", text, kind, o.Raw)
+			}
+			things(false).restore(o)
+			if _, err := ParseObject(o.Raw); err != nil {
+				t.Fatalf("%q: %q: %v", text, o.Raw, err)
+			}
+		}
+	})
 }

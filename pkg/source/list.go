@@ -1,11 +1,13 @@
 package source
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"strconv"
 	"time"
 )
 
@@ -14,57 +16,136 @@ const (
 	firstPage   = 100             // objects; later pages are sized by what these weigh
 	maxPage     = 1000            // objects
 	targetPage  = 8 << 20         // bytes
-	pageTries   = 5               // per page, before the list begins again
+	// largestPage bounds what is read of a page, in bytes: the objects of one can
+	// be of another size than those of the page before. It is then asked for in
+	// smaller pieces.
+	largestPage = 4 * targetPage
+	// largestSingle bounds a page of one object, in bytes: nothing smaller can be
+	// asked for, and not every server heeds a limit.
+	largestSingle = 256 << 20
+	pageTries     = 5 // per page, before the list begins again
 )
 
+var errPageTooLarge = errors.New("the page is too large")
+
+// cutError is an answer that broke off.
+type cutError struct{ error }
+
+func (e cutError) Unwrap() error { return e.error }
+
 // list reads the whole collection, consistently, and tells the handler, but not
-// before the server has given a page: one that refuses is no list. It returns the
-// list's resourceVersion. An error means that nothing is known:
-// nothing is ever concluded from a list that did not come to its end.
+// before the server has begun to answer: one that refuses is no list. It returns
+// the list's resourceVersion. An error means that nothing is known: nothing is
+// ever concluded from a list that did not come to its end. begun is told first;
+// its Owner goes into ListEnded.
 func (c *Collection) list(ctx context.Context, begun Signal) (string, error) {
 	if err := c.lists.Acquire(ctx, 1); err != nil {
 		return "", err
 	}
 	defer c.lists.Release(1)
-	var scan scanner
-	limit := firstPage
-	p, err := c.page(ctx, &scan, "", limit)
+	owner := begun.Owner
+	begun.Owner = Owner{}
+	rv, err := c.stream(ctx, begun)
+	if errors.Is(err, errNotStreamed) {
+		rv, err = c.paged(ctx, begun)
+	}
 	if err != nil {
 		return "", err
 	}
-	rv := p.rv // a watch continues from the first page
-	if err := c.handler.Handle(ctx, begun); err != nil {
-		return "", handlerError{err}
-	}
-	for {
-		for i := range p.items {
-			if err := c.handler.Handle(ctx, Signal{Kind: Listed, Object: &p.items[i]}); err != nil {
-				return "", handlerError{err}
-			}
-		}
-		if p.remaining == "" {
-			break
-		}
-		if n := len(p.items); n > 0 {
-			limit = min(max(targetPage*n/p.bytes, 1), maxPage)
-		}
-		if p, err = c.page(ctx, &scan, p.remaining, limit); err != nil {
-			return "", err
-		}
-	}
-	if err := c.handler.Handle(ctx, Signal{Kind: ListEnded, RV: rv, Resume: rv}); err != nil {
+	if err := c.handler.Handle(ctx, Signal{Kind: ListEnded, RV: rv, Owner: owner, Resume: rv}); err != nil {
 		return "", handlerError{err}
 	}
 	return rv, nil
 }
 
+func (c *Collection) paged(ctx context.Context, begun Signal) (string, error) {
+	return c.pages(ctx, pageQuery{}, func(string) error { return c.handler.Handle(ctx, begun) }, func(o *Object) error {
+		c.own(o)
+		return c.handler.Handle(ctx, Signal{Kind: Listed, Object: o})
+	})
+}
+
+// Survey reads the whole collection, consistently, beside a watch that Run may
+// have open, and tells handler Listed for every object and nothing else. It
+// returns the list's resourceVersion. An error, the handler's own among them,
+// means that nothing is known, whatever the handler has been told.
+//
+// It takes a slot of [Options].Lists, so a handler must not call it from within
+// Handle. It may run beside Run.
+func (c *Collection) Survey(ctx context.Context, handler Handler) (rv string, err error) {
+	if err := c.lists.Acquire(ctx, 1); err != nil {
+		return "", fmt.Errorf("survey of %s: %w", c.target.Resource, err)
+	}
+	defer c.lists.Release(1)
+	rv, err = c.pages(ctx, pageQuery{}, func(string) error { return nil }, func(o *Object) error {
+		c.own(o)
+		return handler.Handle(ctx, Signal{Kind: Listed, Object: o})
+	})
+	var fromHandler handlerError
+	switch {
+	case errors.As(err, &fromHandler):
+		return "", fromHandler.error
+	case err != nil:
+		return "", fmt.Errorf("survey of %s: %w", c.target.Resource, err)
+	}
+	return rv, nil
+}
+
+// pages reads a list from q on. begin is called with its resourceVersion when the
+// first page is there, each with every object, whose Raw is valid until it
+// returns; a page's objects are handed on when it is known to be whole. Errors of
+// the two come back as handlerError.
+func (c *Collection) pages(ctx context.Context, q pageQuery, begin func(rv string) error, each func(*Object) error) (string, error) {
+	var (
+		r  pageReader
+		rv string
+	)
+	q.limit = cmp.Or(q.limit, firstPage)
+	for {
+		p, err := c.page(ctx, &r, q)
+		if errors.Is(err, errPageTooLarge) && q.limit > 1 {
+			q.limit = max(q.limit/4, 1)
+			continue
+		}
+		if err != nil {
+			return "", err
+		}
+		if q.token == "" {
+			rv = p.rv // a watch continues from the first page
+			if err := begin(rv); err != nil {
+				return "", handlerError{err}
+			}
+		}
+		for _, o := range p.items {
+			if err := each(&o); err != nil {
+				return "", handlerError{err}
+			}
+		}
+		if p.remaining == "" {
+			return rv, nil
+		}
+		q.token, q.limit = p.remaining, p.nextLimit(q.limit)
+	}
+}
+
+// nextLimit is how many objects to ask for after p, so that they weigh what a
+// page should.
+func (p *page) nextLimit(limit int) int {
+	n := len(p.items)
+	if n == 0 {
+		return limit
+	}
+	return min(max(targetPage*n/p.bytes, 1), maxPage)
+}
+
 // page reads one page, again when the connection or the server fails: the same
 // continue token gives the same page. A 410 is for the caller: the token is gone.
-func (c *Collection) page(ctx context.Context, scan *scanner, token string, limit int) (page, error) {
+// An exact list is not worth it: the past is what servers cannot give.
+func (c *Collection) page(ctx context.Context, r *pageReader, q pageQuery) (page, error) {
 	backoff := newBackoff()
 	for try := 1; ; try++ {
-		p, err := c.fetchPage(ctx, scan, token, limit)
-		if err == nil || ctx.Err() != nil || try == pageTries || !retryPage(err) {
+		p, err := c.fetchPage(ctx, r, q)
+		if err == nil || ctx.Err() != nil || try == pageTries || !retryPage(err) || q.exact != "" {
 			return p, err
 		}
 		if err := sleep(ctx, backoff.after(err)); err != nil {
@@ -75,6 +156,8 @@ func (c *Collection) page(ctx context.Context, scan *scanner, token string, limi
 
 func retryPage(err error) bool {
 	switch code := statusCode(err); {
+	case errors.Is(err, errPageTooLarge):
+		return false
 	case code == 0, code == http.StatusTooManyRequests, code >= http.StatusInternalServerError:
 		return true
 	default:
@@ -82,23 +165,44 @@ func retryPage(err error) bool {
 	}
 }
 
-func (c *Collection) fetchPage(ctx context.Context, scan *scanner, token string, limit int) (page, error) {
+// pageQuery is which page of which list is asked for.
+type pageQuery struct {
+	token string // the page before's; "" is the first
+	limit int    // objects; 0 is for pages to choose
+	exact string // the resourceVersion that the list shows; "" is the latest
+	one   Name   // of exact: the only object asked for, if not zero
+}
+
+// pageReader is what the pages of a list share: the memory for one. The zero
+// value is ready.
+type pageReader struct {
+	body bytes.Buffer
+	scan scanner
+}
+
+// fetchPage reads one page, whose objects are valid until the next is read.
+func (c *Collection) fetchPage(ctx context.Context, r *pageReader, q pageQuery) (page, error) {
 	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
 	defer cancel()
-	req := c.request(listForm).Param("limit", strconv.Itoa(limit))
-	if token != "" {
-		req = req.Param("continue", token)
-	}
-	body, err := req.Stream(ctx)
+	body, err := c.pageRequest(q).Stream(ctx)
 	if err != nil {
 		return page{}, fmt.Errorf("list: %w", plainCause(err))
 	}
 	defer body.Close()
-	raw, err := io.ReadAll(body)
-	if err != nil {
-		return page{}, fmt.Errorf("list: read: %w", plainCause(err))
+	bound := int64(largestPage)
+	if q.limit == 1 {
+		bound = largestSingle
 	}
-	p, err := scan.parsePage(raw, c.target.Resource)
+	r.body.Reset()
+	n, err := r.body.ReadFrom(io.LimitReader(body, bound+1))
+	if err != nil {
+		return page{}, cutError{fmt.Errorf("list: read: %w", plainCause(err))}
+	}
+	if n > bound {
+		r.body = bytes.Buffer{}
+		return page{}, fmt.Errorf("list: %w: over %d bytes where %d objects were asked for", errPageTooLarge, bound, q.limit)
+	}
+	p, err := r.scan.parsePage(r.body.Bytes())
 	if err != nil {
 		return page{}, fmt.Errorf("list: parse: %w", err)
 	}

@@ -1,15 +1,27 @@
 package source
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
 )
+
+// things is a collection for objects that come from no server.
+func things(metadataOnly bool) *Collection {
+	return NewCollection(Options{Target: Target{
+		Collection: event.Collection{MetadataOnly: metadataOnly},
+		Resource:   Resource{Group: "apps", Version: "v1", Name: "things", Kind: "Thing"},
+	}})
+}
 
 func parse(text string) (page, error) {
 	var s scanner
-	return s.parsePage([]byte(text), Resource{Group: "apps", Version: "v1", Name: "things", Kind: "Thing"})
+	return s.parsePage([]byte(text))
 }
 
 func TestParsePage(t *testing.T) {
@@ -36,6 +48,7 @@ func TestParsePage(t *testing.T) {
 			}
 			var raw []string
 			for _, o := range p.items {
+				things(false).own(&o)
 				raw = append(raw, string(o.Raw))
 			}
 			if diff := cmp.Diff(c.raw, raw); diff != "" {
@@ -85,17 +98,61 @@ func TestParsePageRefuses(t *testing.T) {
 // An object waiting for the bus must not hold its whole page in memory, nor be
 // changed by the next.
 func TestItemsDoNotShareThePage(t *testing.T) {
-	body := []byte(`{"metadata":{"resourceVersion":"9"},"items":[{"apiVersion":"v1","kind":"A","metadata":{"name":"a"}}]}`)
-	var s scanner
-	p, err := s.parsePage(body, Resource{Version: "v1", Kind: "A"})
-	if err != nil {
-		t.Fatal(err)
+	for _, item := range []string{`{"apiVersion":"v1","kind":"A","metadata":{"name":"a"}}`, `{"metadata":{"name":"a"}}`} {
+		body := []byte(`{"metadata":{"resourceVersion":"9"},"items":[` + item + `]}`)
+		var s scanner
+		p, err := s.parsePage(body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := p.items[0]
+		things(false).own(&o)
+		before := string(o.Raw)
+		for i := range body {
+			body[i] = '#'
+		}
+		if got := string(o.Raw); got != before || o.Name != "a" {
+			t.Errorf("got %s", got)
+		}
 	}
-	before := string(p.items[0].Raw)
-	for i := range body {
-		body[i] = '#'
+}
+
+func FuzzParsePage(f *testing.F) {
+	for _, s := range []string{
+		`{"kind":"ThingList","apiVersion":"apps/v1","metadata":{"resourceVersion":"9","continue":"t"},"items":[{"metadata":{"name":"a","managedFields":[]},"spec":{}}]}`,
+		`{ "items" : [ {"apiVersion":"v1","kind":"A","metadata":null} , {"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"b"}} ] , "metadata" : { "resourceVersion" : "9" } }`,
+		`{"items":null,"metadata":{"resourceVersion":"9"}}`, `{"metadata":{"resourceVersion":"9"},"items":[{}]}`, `[]`, `{"items":[`, `{"items":[],"items":[{"a":1}],"metadata":{"resourceVersion":"9"}}`,
+	} {
+		f.Add([]byte(s))
 	}
-	if got := string(p.items[0].Raw); got != before || p.items[0].Name != "a" {
-		t.Errorf("got %s", got)
-	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		var s scanner
+		before := string(body)
+		p, err := s.parsePage(body)
+		if err != nil {
+			return
+		}
+		if p.rv == "" || !json.Valid(body) && utf8.Valid(body) {
+			t.Fatalf("%q was accepted", body)
+		}
+		for _, o := range p.items {
+			for _, c := range []*Collection{things(false), things(true)} {
+				o := o
+				c.own(&o)
+				again, err := ParseObject(o.Raw)
+				if err != nil {
+					t.Fatalf("%q: %q: %v", body, o.Raw, err)
+				}
+				if again.Kind != o.Kind || again.APIVersion != o.APIVersion || again.isPartial() {
+					t.Fatalf("%q: %q is %s %s, not %s %s", body, o.Raw, again.APIVersion, again.Kind, o.APIVersion, o.Kind)
+				}
+				if out := o.AppendWithoutManagedFields(nil); utf8.Valid(body) && !json.Valid(out) {
+					t.Fatalf("%q: without managedFields: %q", body, out)
+				}
+			}
+		}
+		if string(body) != before {
+			t.Fatalf("%q became %q", before, body)
+		}
+	})
 }

@@ -23,6 +23,7 @@ type Object struct {
 	ResourceVersion string
 
 	gvk           [2]span // the members apiVersion and kind in Raw
+	metadata      span    // the member metadata in Raw, until it is restored
 	managedFields span    // the member metadata.managedFields in Raw
 }
 
@@ -163,7 +164,9 @@ func (s *scanner) object() (Object, error) {
 			err = s.str(&o.Kind)
 			o.gvk[1] = span{start, s.offset()}
 		case "metadata":
+			o.managedFields = span{} // of a member of the same name in front
 			err = s.metadata(&o)
+			o.metadata = span{start, s.offset()}
 		default:
 			err = s.dec.SkipValue()
 		}
@@ -177,7 +180,7 @@ func (s *scanner) object() (Object, error) {
 	}
 	o.Raw = s.text[begin:s.offset()]
 	o.gvk[0], o.gvk[1] = o.gvk[0].shift(-begin), o.gvk[1].shift(-begin)
-	o.managedFields = o.managedFields.shift(-begin)
+	o.metadata, o.managedFields = o.metadata.shift(-begin), o.managedFields.shift(-begin)
 	return o, nil
 }
 
@@ -200,35 +203,6 @@ func (s *scanner) metadata(o *Object) error {
 			return s.dec.SkipValue()
 		}
 	})
-}
-
-// restoreGVK puts apiVersion and kind in front where the server left them out,
-// as it does in lists of built-in types.
-func (o *Object) restoreGVK(apiVersion, kind string) {
-	if o.APIVersion != "" && o.Kind != "" {
-		return
-	}
-	head := append(make([]byte, 0, 64), `{"apiVersion":`...)
-	head, _ = jsontext.AppendQuote(head, apiVersion) // discovery's names are valid UTF-8
-	head = append(head, `,"kind":`...)
-	head, _ = jsontext.AppendQuote(head, kind)
-
-	raw := append(make([]byte, 0, len(head)+len(o.Raw)), head...)
-	moved := 0
-	o.each([3]span{o.gvk[0], o.gvk[1]}, func(p span) {
-		if p.start <= o.managedFields.start && o.managedFields.end <= p.end {
-			moved = len(raw) - p.start
-		}
-		raw = append(raw, o.Raw[p.start:p.end]...)
-	})
-	raw[len(head)] = ',' // for the brace
-	if rest := bytes.TrimLeft(raw[len(head)+1:], whiteSpace); rest[0] == '}' {
-		raw = append(raw[:len(head)], rest...)
-	}
-	o.Raw = raw
-	o.managedFields = o.managedFields.shift(moved)
-	o.gvk = [2]span{{1, len(head)}, {}}
-	o.APIVersion, o.Kind = apiVersion, kind
 }
 
 // ParseObject finds the fields of one Kubernetes object's JSON, which must have

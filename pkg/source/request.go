@@ -1,6 +1,12 @@
 package source
 
-import "k8s.io/client-go/rest"
+import (
+	"strconv"
+	"time"
+
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/rest"
+)
 
 // What is asked for when only metadata is wanted (KEP-2832 and its predecessors:
 // content negotiation on "as"). A server that does not know it would send whole
@@ -13,15 +19,53 @@ const (
 // request is the part that all requests for the collection's objects share. form
 // is what a metadata-only collection asks for.
 func (c *Collection) request(form string) *rest.Request {
-	r := c.client.rest.Get().AbsPath(c.target.path()).MaxRetries(0)
+	return c.selected(c.target.path(), form, c.target.Collection.FieldSelector)
+}
+
+// selected is request for another path and field selector.
+func (c *Collection) selected(path, form, fieldSelector string) *rest.Request {
+	r := c.client.rest.Get().AbsPath(path).MaxRetries(0)
 	if c.target.Collection.MetadataOnly {
 		r = r.SetHeader("Accept", "application/json;as="+form+";v=v1;g=meta.k8s.io,application/json")
 	}
 	if s := c.target.Collection.LabelSelector; s != "" {
 		r = r.Param("labelSelector", s)
 	}
-	if s := c.target.Collection.FieldSelector; s != "" {
-		r = r.Param("fieldSelector", s)
+	if fieldSelector != "" {
+		r = r.Param("fieldSelector", fieldSelector)
+	}
+	return r
+}
+
+// initialEvents asks for a watch that begins with what there is (KEP-3157).
+func (c *Collection) initialEvents() *rest.Request {
+	return c.request(watchForm).
+		Param("watch", "true").
+		Param("sendInitialEvents", "true").
+		Param("resourceVersionMatch", "NotOlderThan").
+		Param("allowWatchBookmarks", "true").
+		Param("timeoutSeconds", strconv.Itoa(int(streamTimeout/time.Second)))
+}
+
+func (c *Collection) pageRequest(q pageQuery) *rest.Request {
+	r := c.request(listForm)
+	if q.one != (Name{}) {
+		t := c.target
+		if t.Resource.Namespaced {
+			t.Collection.Namespace = q.one.Namespace
+		}
+		selector := fields.OneTermEqualSelector("metadata.name", q.one.Name).String()
+		if s := t.Collection.FieldSelector; s != "" {
+			selector += "," + s
+		}
+		r = c.selected(t.path(), listForm, selector)
+	}
+	r = r.Param("limit", strconv.Itoa(q.limit))
+	switch {
+	case q.token != "": // which carries the resourceVersion
+		r = r.Param("continue", q.token)
+	case q.exact != "":
+		r = r.Param("resourceVersion", q.exact).Param("resourceVersionMatch", "Exact")
 	}
 	return r
 }

@@ -33,6 +33,7 @@ type stub struct {
 	probes  []answer
 	glances []answer
 	others  map[string]answer // by path; forbidden unless set
+	initial initialScript     // of streamed lists
 
 	mu        sync.Mutex
 	asked     []request
@@ -58,6 +59,10 @@ func newStub(t testing.TB, lists, watches []answer) *stub {
 
 func (s *stub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	q := request{r.URL.Query(), r.URL.Query().Get("watch") == "true", r.ProtoMajor, time.Now(), r.Context().Done()}
+	if q.Has("sendInitialEvents") {
+		s.streamed(w, r)
+		return
+	}
 	w.Header().Set("Content-Type", "application/json")
 	s.mu.Lock()
 	a := s.script(q, r)
@@ -90,9 +95,9 @@ func (s *stub) script(q request, r *http.Request) answer {
 	case q.watch:
 		s.asked = append(s.asked, q)
 		return nth(s.watches, len(s.of(true))-1, open())
-	case q.Get("limit") == "1" && !q.Has("continue"):
-		if !strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadataList") || q.Has("resourceVersion") || q.Has("labelSelector") {
-			s.t.Errorf("not a consistent, metadata-only probe: %s, %v", r.Header.Get("Accept"), q.Values)
+	case q.Get("limit") == "1" && strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadataList"):
+		if q.Has("resourceVersion") || q.Has("labelSelector") {
+			s.t.Errorf("not a consistent probe of a whole resource: %v", q.Values)
 		}
 		s.probed = append(s.probed, q)
 		return nth(s.probes, len(s.probed)-1, pageOf("999999999999999999999999", ""))

@@ -169,7 +169,7 @@ func (l *loop) signal(ctx context.Context, f watchFrame) (Signal, error) {
 	default:
 		return s, fmt.Errorf("watch: a frame of unknown type %q", f.kind)
 	}
-	s.Object.restoreGVK(l.target.Resource.APIVersion(), l.target.Resource.Kind)
+	l.restore(s.Object)
 	return s, nil
 }
 

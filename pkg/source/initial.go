@@ -1,0 +1,146 @@
+package source
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+)
+
+const (
+	// silentStream is how long a streamed list may say nothing: a server that
+	// ignores what makes a watch one says nothing more after the last object.
+	silentStream = 10 * time.Second
+	// streamTimeout is asked of the server: one that ignores the rest, with objects
+	// that change all the time, is never silent.
+	streamTimeout = 2 * time.Minute
+	// pagedFor is how long lists are paged after one could not be streamed.
+	pagedFor = 10 * time.Minute
+)
+
+var (
+	// errNotStreamed is that a list has to be paged; the handler knows nothing of it.
+	errNotStreamed = errors.New("not streamed")
+	errNoEnd       = errors.New("the server streams objects and not the list's end")
+	errBlocked     = fmt.Errorf("nobody read the stream for %s", maxBlocked)
+)
+
+// pause is a time in which something is not tried. The zero value is over.
+type pause struct{ until atomic.Int64 }
+
+func (p *pause) begin(d time.Duration) { p.until.Store(time.Now().Add(d).UnixNano()) }
+func (p *pause) over() bool            { return time.Now().UnixNano() >= p.until.Load() }
+
+// stream lists by a watch that begins with what there is (WatchList, KEP-3157),
+// and returns the resourceVersion that it was complete at. errNotStreamed means
+// that nothing was told. After any other error the collection's lists are paged
+// for a while.
+func (c *Collection) stream(ctx context.Context, begun Signal) (string, error) {
+	// Only a selection is worth it: docs/adr/0004-lists-are-paged.md.
+	selects := c.target.Collection.LabelSelector != "" || c.target.Collection.FieldSelector != ""
+	if !selects || !c.streams.over() || !c.client.streams.over() {
+		return "", errNotStreamed
+	}
+	rv, told, err := c.readInitial(ctx, begun)
+	var fromHandler handlerError
+	switch {
+	case err == nil, ctx.Err() != nil, errors.As(err, &fromHandler):
+		return rv, err
+	case statusCode(err) == http.StatusTooManyRequests && !told: // and so would be a page
+		return "", fmt.Errorf("list: %w", plainCause(err))
+	case errors.Is(err, errNoEnd), isUnknownForm(err):
+		c.client.streams.begin(pagedFor)
+	}
+	if !told {
+		return "", errNotStreamed
+	}
+	c.streams.begin(pagedFor)
+	return "", fmt.Errorf("streamed list: %w", plainCause(err))
+}
+
+// isUnknownForm reports whether the server refused a request of a form that it
+// does not know.
+func isUnknownForm(err error) bool {
+	switch statusCode(err) {
+	case http.StatusBadRequest, http.StatusMethodNotAllowed, http.StatusNotAcceptable, http.StatusUnsupportedMediaType,
+		http.StatusUnprocessableEntity, http.StatusNotImplemented:
+		return true
+	default:
+		return false
+	}
+}
+
+// readInitial is one try of stream. told is whether the handler knows of it.
+func (c *Collection) readInitial(ctx context.Context, begun Signal) (rv string, told bool, err error) {
+	watch, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var late atomic.Bool
+	timer := time.AfterFunc(silentStream, func() { late.Store(true); cancel() })
+	defer timer.Stop()
+	body, err := c.initialEvents().Stream(watch)
+	if late.Load() {
+		return "", false, errNoEnd
+	}
+	if err != nil {
+		return "", false, err
+	}
+	defer body.Close()
+	frames := newFrameReader(body)
+	for {
+		timer.Reset(silentStream)
+		kind, o, err := frames.next()
+		if late.Load() || errors.Is(err, io.EOF) {
+			return "", told, errNoEnd
+		}
+		if err != nil {
+			return "", told, err
+		}
+		timer.Reset(maxBlocked) // the server would cut it off soon
+		if !told {
+			told = true
+			if err := c.handler.Handle(ctx, begun); err != nil {
+				return "", told, handlerError{err}
+			}
+		}
+		if kind == "BOOKMARK" {
+			if !endsInitialEvents(o) {
+				continue
+			}
+			if n, err := resourceversion.CompareResourceVersion(o.ResourceVersion, begun.RV); err == nil && n < 0 {
+				return "", told, fmt.Errorf("it ended at resourceVersion %s, older than %s", o.ResourceVersion, begun.RV)
+			}
+			return o.ResourceVersion, told, nil
+		}
+		s := Signal{Kind: Listed, Object: o}
+		switch kind {
+		case "ADDED", "MODIFIED":
+		case "DELETED": // since the stream began
+			s.Kind = Deleted
+		default:
+			return "", told, fmt.Errorf("a frame of unknown type %q", kind)
+		}
+		c.restore(o)
+		if err := c.handler.Handle(ctx, s); err != nil {
+			return "", told, handlerError{err}
+		}
+		if late.Load() {
+			return "", told, errBlocked
+		}
+	}
+}
+
+// endsInitialEvents reports whether a bookmark is the one that ends them.
+func endsInitialEvents(o *Object) bool {
+	var bookmark struct {
+		Metadata struct{ Annotations map[string]string }
+	}
+	err := json.Unmarshal(o.Raw, &bookmark)
+	return err == nil && bookmark.Metadata.Annotations[metav1.InitialEventsAnnotationKey] == "true"
+}

@@ -1,0 +1,216 @@
+package source
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+// initialScript is what a stub answers when it is asked for streamed lists. What
+// is not in the script it does not know.
+type initialScript struct {
+	answers []answer
+
+	mu    sync.Mutex
+	asked []url.Values
+}
+
+func (s *stub) streamed(w http.ResponseWriter, r *http.Request) {
+	s.initial.mu.Lock()
+	n := len(s.initial.asked)
+	s.initial.asked = append(s.initial.asked, r.URL.Query())
+	s.initial.mu.Unlock()
+	w.Header().Set("Content-Type", "application/json")
+	if n < len(s.initial.answers) {
+		s.initial.answers[n](w, r)
+		return
+	}
+	status(http.StatusUnprocessableEntity, "Invalid")(w, r)
+}
+
+func (s *initialScript) requests() []url.Values {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.asked
+}
+
+// selected is a collection whose lists are streamed.
+func selected() Target { return configMaps(event.Collection{LabelSelector: "audit=true"}) }
+
+func initialEnd(rv string) string {
+	return strings.Replace(bookmark(rv), `"metadata":{`, `"metadata":{"annotations":{"k8s.io/initial-events-end":"true"},`, 1)
+}
+
+func TestStreamedList(t *testing.T) {
+	overHTTP(t, func(t *testing.T, serve func(http.Handler) *Client) {
+		s := newStub(t, nil, []answer{open(frame("MODIFIED", "b", "14"))})
+		s.initial.answers = []answer{open(frame("ADDED", "a", "5"), frame("ADDED", "b", "7"), bookmark("9"),
+			frame("MODIFIED", "a", "11"), frame("DELETED", "c", "12"), initialEnd("13"), frame("ADDED", "late", "14"))}
+		r := run(t, Options{Client: serve(s), Target: selected()}, event.Position{}, nil)
+		got := r.await(t, 7)
+		r.stop()
+		compare(t, got, []string{
+			"begun snapshot from ", "listed a@5", "listed b@7", "listed a@11", "deleted c@12 >", "ended 13 >13", "modified b@14 >13",
+		})
+		q := s.initial.requests()[0]
+		for name, want := range map[string]string{
+			"watch": "true", "sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": "true",
+			"resourceVersion": "", "labelSelector": "audit=true", "timeoutSeconds": "120",
+		} {
+			if q.Get(name) != want {
+				t.Errorf("%s=%s, want %q", name, q.Get(name), want)
+			}
+		}
+		if o := r.signals[1].Object; o.Kind != "ConfigMap" || o.APIVersion != "v1" {
+			t.Errorf("%s %s", o.APIVersion, o.Kind)
+		}
+	})
+}
+
+// A whole collection costs the server less in pages.
+func TestListWithoutSelectionIsPaged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub(t, []answer{pageOf("9", "")}, nil)
+		r := run(t, Options{Client: inMemory(t, s)}, event.Position{}, nil)
+		r.await(t, 2)
+		r.stop()
+		if asked := s.initial.requests(); len(asked) > 0 {
+			t.Errorf("asked for %v", asked)
+		}
+	})
+}
+
+// A server that knows no streamed lists is not asked again at every list, by no
+// collection, but it may learn.
+func TestStreamedListUnknown(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		answer answer
+		lasts  time.Duration
+	}{
+		{"400", status(http.StatusBadRequest, "BadRequest"), 0},
+		{"422", status(http.StatusUnprocessableEntity, "Invalid"), 0},
+		{"it ignores the request, nothing to say", open(), silentStream},
+		{"it ignores the request, and ends", closed(), 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStub(t, []answer{pageOf("9", "", item("a", "4")), pageOf("10", ""), pageOf("11", "")}, nil)
+				s.initial.answers = []answer{c.answer, closed(initialEnd("20"))}
+				client := inMemory(t, s)
+				list := func(want ...string) {
+					t.Helper()
+					r, other := &recorder{}, selected()
+					other.Collection.LabelSelector = fmt.Sprint("list=", len(s.initial.requests()))
+					if _, err := NewCollection(Options{Client: client, Target: other, Handler: r}).list(t.Context(), Signal{Kind: ListBegun}); err != nil {
+						t.Error(err)
+					}
+					compare(t, r.told(), want)
+				}
+				began := time.Now()
+				list("begun  from ", "listed a@4", "ended 9 >9")
+				if d := time.Since(began); d != c.lasts {
+					t.Errorf("the first list took %s, want %s", d, c.lasts)
+				}
+				list("begun  from ", "ended 10 >10")
+				time.Sleep(pagedFor)
+				list("begun  from ", "ended 20 >20")
+			})
+		})
+	}
+}
+
+// Once objects were told, a list that does not come to its end begins again, in
+// pages. No ListEnded may follow: what was not told yet would count as deleted.
+func TestStreamedListBreaksOff(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		answer  answer
+		unknown bool
+		err     string
+	}{
+		{"the connection breaks", broken(frame("ADDED", "a", "5")), false, "the connection broke"},
+		{"an error in the stream", closed(frame("ADDED", "a", "5"), errorFrame(http.StatusGone, "Expired")), false, "the stub says Expired"},
+		{"another server's history", closed(frame("ADDED", "a", "5"), initialEnd("99")), false, "older than 100"},
+		{"a frame of a new type", closed(frame("ADDED", "a", "5"), frame("NEW", "a", "5")), false, `unknown type "NEW"`},
+		{"silence", open(frame("ADDED", "a", "5"), bookmark("99")), true, errNoEnd.Error()},
+		{"the end without a bookmark", closed(frame("ADDED", "a", "5")), true, errNoEnd.Error()},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStub(t, []answer{pageOf("105", "", item("b", "4"))}, nil)
+				s.initial.answers = []answer{c.answer}
+				r := run(t, Options{Client: inMemory(t, s), Target: selected()}, event.Position{RV: "100", Void: true}, nil)
+				pass(silentStream + 2*time.Second)
+				waiting := r.awaitState(Waiting, 1)
+				r.stop()
+				compare(t, r.told(), []string{
+					"begun interrupted from 100", "listed a@5",
+					"begun interrupted from 100", "listed b@4", "ended 105 >105",
+				})
+				if !strings.Contains(waiting.Err.Error(), c.err) {
+					t.Errorf("it says %v, want %q", waiting.Err, c.err)
+				}
+				if n := len(s.initial.requests()); n != 1 {
+					t.Errorf("asked for %d streamed lists", n)
+				}
+			})
+		})
+	}
+}
+
+// The server would cut off a stream that nobody reads.
+func TestStreamedListIsNotRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gone := make(chan time.Time, 1)
+		s := newStub(t, []answer{pageOf("9", "", item("b", "4"))}, nil)
+		s.initial.answers = []answer{func(w http.ResponseWriter, r *http.Request) {
+			open(frame("ADDED", "a", "5"), frame("ADDED", "b", "4"))(w, r)
+			gone <- time.Now()
+		}}
+		slow := func(_ context.Context, s Signal) error {
+			if s.Kind == Listed && s.Object.Name == "a" {
+				time.Sleep(time.Minute)
+			}
+			return nil
+		}
+		began := time.Now()
+		r := run(t, Options{Client: inMemory(t, s), Target: selected()}, event.Position{}, slow)
+		pass(65 * time.Second)
+		r.stop()
+		if d := (<-gone).Sub(began); d > maxBlocked+time.Second {
+			t.Errorf("it was open for %s", d)
+		}
+		compare(t, r.told()[2:], []string{"begun interrupted from ", "listed b@4", "ended 9 >9"})
+	})
+}
+
+// Nothing was told yet: a page may do better, or tell why not.
+func TestStreamedListRefused(t *testing.T) {
+	for _, c := range []struct {
+		code  int
+		paged bool
+	}{{403, true}, {500, true}, {429, false}} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newStub(t, []answer{pageOf("9", "")}, nil)
+			s.initial.answers = []answer{status(c.code, "ItIsSo")}
+			client := inMemory(t, s)
+			r := &recorder{}
+			_, err := NewCollection(Options{Client: client, Target: selected(), Handler: r}).list(t.Context(), Signal{Kind: ListBegun})
+			if c.paged != (err == nil) || c.paged != (len(r.told()) == 2) {
+				t.Errorf("%d: %v, told %v", c.code, err, r.told())
+			}
+			if !client.streams.over() {
+				t.Errorf("%d says nothing about what the server knows", c.code)
+			}
+		})
+	}
+}

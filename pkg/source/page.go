@@ -1,0 +1,70 @@
+package source
+
+import (
+	"errors"
+	"fmt"
+)
+
+// page is one page of a list.
+type page struct {
+	items     []Object // as the server sent them, in the page's own text
+	rv        string
+	remaining string // the continue token; "" on the last page
+	bytes     int
+}
+
+// parsePage reads a list. Items may come before or after the list's metadata; as
+// long as they refer to body, it must not change.
+func (s *scanner) parsePage(body []byte) (page, error) {
+	p := page{bytes: len(body)}
+	s.reset(body)
+	sawItems := false
+	err := s.members(func(name string, _ int) error {
+		switch name {
+		case "metadata":
+			return s.members(func(name string, _ int) error {
+				switch name {
+				case "resourceVersion":
+					return s.str(&p.rv)
+				case "continue":
+					return s.str(&p.remaining)
+				default:
+					return s.dec.SkipValue()
+				}
+			})
+		case "items":
+			sawItems = true
+			return s.items(&p)
+		default:
+			return s.dec.SkipValue()
+		}
+	})
+	switch {
+	case err != nil:
+		return page{}, err
+	case !sawItems:
+		return page{}, errors.New("a list without items")
+	case p.rv == "":
+		return page{}, errors.New("a list without a resourceVersion")
+	}
+	return p, nil
+}
+
+func (s *scanner) items(p *page) error {
+	t, err := s.dec.ReadToken()
+	if err != nil || t.Kind() == 'n' {
+		return err
+	}
+	if t.Kind() != '[' {
+		return fmt.Errorf("items: %s where an array should be", t.Kind())
+	}
+	for s.dec.PeekKind() != ']' {
+		o, err := s.object()
+		if err != nil {
+			return err
+		}
+		p.items = append(p.items, o)
+	}
+	_, err = s.dec.ReadToken()
+	return err
+}

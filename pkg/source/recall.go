@@ -1,0 +1,104 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+)
+
+const (
+	recallTimeout = 30 * time.Second // for all requests together
+	// recallSingly is how many objects are asked for one by one. The server answers
+	// such a request from one key.
+	recallSingly = 32
+)
+
+// Name names an object of a collection.
+type Name struct {
+	Namespace string // "" in a resource without namespaces
+	Name      string
+}
+
+var errFoundAll = errors.New("all were found")
+
+// Recall calls found for those of the objects that the server still has at
+// resourceVersion rv, as they were then: the last bodies of what has vanished
+// since. A server often serves an exact list (resourceVersionMatch=Exact) for
+// some minutes after it answers a watch from there with 410, until etcd is
+// compacted. The collection's selectors hold.
+//
+// An object that is not found is no error, nor is a server that no longer has rv,
+// an answer that breaks off, or running out of the 30 s that Recall takes at
+// most: nothing follows from an object's absence. Errors are the server's
+// refusals, ctx's, and found's own. Only a page is held in memory. Recall takes
+// no slot of [Options].Lists, so it may be called from within Handle.
+func (c *Collection) Recall(ctx context.Context, rv string, objects []Name, found func(*Object) error) error {
+	if rv == "" || len(objects) == 0 {
+		return nil
+	}
+	limited, cancel := context.WithTimeout(ctx, recallTimeout)
+	defer cancel()
+	err := c.recall(limited, rv, objects, found)
+	var (
+		fromCaller handlerError
+		cut        cutError
+	)
+	switch {
+	case errors.Is(err, errFoundAll):
+		return nil
+	case errors.As(err, &fromCaller):
+		return fromCaller.error
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err == nil, limited.Err() != nil, isForgotten(err), errors.As(err, &cut):
+		return nil
+	default:
+		return fmt.Errorf("recall %s at resourceVersion %s: %w", c.target.Resource, rv, err)
+	}
+}
+
+// isForgotten reports whether a server does not have the resourceVersion that an
+// exact list asked for: compacted, or not there yet (504).
+func isForgotten(err error) bool {
+	switch statusCode(err) {
+	case http.StatusGone, http.StatusGatewayTimeout, http.StatusBadRequest:
+		return true
+	default:
+		return false
+	}
+}
+
+func (c *Collection) recall(ctx context.Context, rv string, objects []Name, found func(*Object) error) error {
+	wanted := make(map[Name]struct{}, len(objects))
+	for _, n := range objects {
+		wanted[n] = struct{}{}
+	}
+	each := func(o *Object) error {
+		n := Name{o.Namespace, o.Name}
+		if _, ok := wanted[n]; !ok {
+			return nil
+		}
+		delete(wanted, n)
+		c.own(o)
+		if err := found(o); err != nil {
+			return err
+		}
+		if len(wanted) == 0 {
+			return errFoundAll
+		}
+		return nil
+	}
+	begin := func(string) error { return nil }
+	if len(objects) > recallSingly {
+		_, err := c.pages(ctx, pageQuery{exact: rv}, begin, each)
+		return err
+	}
+	for _, n := range objects {
+		if _, err := c.pages(ctx, pageQuery{exact: rv, one: n, limit: 1}, begin, each); err != nil {
+			return err
+		}
+	}
+	return nil
+}

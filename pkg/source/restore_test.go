@@ -1,0 +1,78 @@
+package source
+
+import (
+	"testing"
+)
+
+// Who reads metadata only must not be able to tell from the object: its kind is
+// the resource's, whatever form the server sent it in.
+func TestMetadataOnly(t *testing.T) {
+	const (
+		meta = `"metadata":{"name":"n","uid":"u","resourceVersion":"7","managedFields":[{"manager":"x"}],"labels":{"a":"b"}}`
+		want = `{"apiVersion":"apps/v1","kind":"Thing",` + meta + `}`
+	)
+	for _, c := range []struct{ name, raw, want string }{
+		{"as asked for", `{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1",` + meta + `}`, want},
+		{"of a server before 1.15", `{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1beta1",` + meta + `}`, want},
+		{"kind last", `{` + meta + `,"apiVersion":"meta.k8s.io/v1","kind":"PartialObjectMetadata"}`, want},
+		{"white space", `{ "kind" : "PartialObjectMetadata" , ` + meta + ` , "apiVersion":"meta.k8s.io/v1" }`, want},
+		{"a whole object", `{"kind":"Thing","apiVersion":"apps/v1",` + meta + `,"spec":{"secret":1},"status":{}}`, want},
+		{"a whole list item", `{` + meta + `,"spec":{"secret":1}}`, want},
+		{"a whole list item, metadata last", `{"spec":{"secret":1},` + meta + `}`, want},
+		{"a whole object of another version", `{"kind":"Thing","apiVersion":"apps/v1beta1","data":1,` + meta + `}`, `{"apiVersion":"apps/v1beta1","kind":"Thing",` + meta + `}`},
+		{"none", `{"kind":"Thing","apiVersion":"apps/v1","spec":{}}`, `{"apiVersion":"apps/v1","kind":"Thing"}`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			o := mustScan(t, c.raw)
+			hash := o.Hash()
+			things(true).restore(o)
+			if string(o.Raw) != c.want {
+				t.Fatalf("got  %s\nwant %s", o.Raw, c.want)
+			}
+			again := mustScan(t, string(o.Raw))
+			if o.Kind != again.Kind || o.APIVersion != again.APIVersion || o.Hash() != again.Hash() || o.Name != again.Name {
+				t.Errorf("got  %+v\nwant %+v", o, again)
+			}
+			if c.raw == c.want && hash != o.Hash() {
+				t.Error("another hash than the server's")
+			}
+			if got, want := string(o.AppendWithoutManagedFields(nil)), string(again.AppendWithoutManagedFields(nil)); got != want {
+				t.Errorf("without managedFields: got  %s\nwant %s", got, want)
+			}
+		})
+	}
+}
+
+// A list and a watch, a server that knows the form and one that does not: an
+// object that did not change hashes the same, or it would be announced again.
+func TestMetadataOnlyHashesTheSame(t *testing.T) {
+	const meta = `"metadata":{"name":"n","uid":"u","resourceVersion":"7"}`
+	var want uint64
+	for i, raw := range []string{
+		`{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1",` + meta + `}`,
+		`{` + meta + `,"spec":{}}`,
+		`{"kind":"Thing","apiVersion":"apps/v1",` + meta + `,"spec":{}}`,
+		`{"spec":{},"kind":"Thing","apiVersion":"apps/v1", ` + meta + ` }`,
+	} {
+		o := mustScan(t, raw)
+		things(true).restore(o)
+		if i == 0 {
+			want = o.Hash()
+		} else if o.Hash() != want {
+			t.Errorf("%s: another hash", raw)
+		}
+	}
+}
+
+// What a collection of whole objects is sent in the form for metadata is restored
+// too, as far as it can be.
+func TestRestorePartial(t *testing.T) {
+	o := mustScan(t, `{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"n"}}`)
+	if things(false).restore(o); string(o.Raw) != `{"apiVersion":"apps/v1","kind":"Thing","metadata":{"name":"n"}}` {
+		t.Errorf("got %s", o.Raw)
+	}
+	custom := mustScan(t, `{"kind":"PartialObjectMetadata","apiVersion":"example.com/v1","metadata":{"name":"n"}}`)
+	if things(false).restore(custom) {
+		t.Errorf("a custom resource of that kind became %s", custom.Raw)
+	}
+}
