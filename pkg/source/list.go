@@ -104,7 +104,7 @@ func (c *Collection) pages(ctx context.Context, q pageQuery, begin func(rv strin
 	for {
 		p, err := c.page(ctx, &r, q)
 		if errors.Is(err, errPageTooLarge) && q.limit > 1 {
-			q.limit = max(q.limit/4, 1)
+			q.limit = max(q.limit/8, 1)
 			continue
 		}
 		if err != nil {
@@ -200,7 +200,7 @@ func (c *Collection) fetchPage(ctx context.Context, r *pageReader, q pageQuery) 
 	}
 	if n > bound {
 		r.body = bytes.Buffer{}
-		return page{}, fmt.Errorf("list: %w: over %d bytes where %d objects were asked for", errPageTooLarge, bound, q.limit)
+		return page{}, fmt.Errorf("list: %w: more than %d bytes for a limit of %d", errPageTooLarge, bound, q.limit)
 	}
 	p, err := r.scan.parsePage(r.body.Bytes())
 	if err != nil {

@@ -1,0 +1,246 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+	"k8s.io/client-go/rest"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+// past is a server of exact lists that notes what it is asked.
+type past struct {
+	answer func(w http.ResponseWriter, r *http.Request)
+
+	mu    sync.Mutex
+	asked []*url.URL
+}
+
+func (p *past) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	p.mu.Lock()
+	p.asked = append(p.asked, r.URL)
+	p.mu.Unlock()
+	w.Header().Set("Content-Type", "application/json")
+	p.answer(w, r)
+}
+
+func names(n int) []Name {
+	var out []Name
+	for i := range n {
+		out = append(out, Name{"s", fmt.Sprintf("o%d", i)})
+	}
+	return out
+}
+
+// recall asks for n objects and returns what was found.
+func (p *past) recall(t *testing.T, target Target, n int) ([]string, error) {
+	t.Helper()
+	var got []string
+	c := NewCollection(Options{Client: inMemory(t, p), Target: target, Lists: semaphore.NewWeighted(1)})
+	if err := c.lists.Acquire(t.Context(), 1); err != nil { // as in a handler
+		t.Fatal(err)
+	}
+	err := c.Recall(t.Context(), "50", names(n), func(o *Object) error {
+		if o.Kind != "ConfigMap" || !strings.HasPrefix(string(o.Raw), `{"apiVersion":"v1","kind":"ConfigMap",`) {
+			t.Errorf("not restored: %s", o.Raw)
+		}
+		got = append(got, o.Name)
+		return nil
+	})
+	return got, err
+}
+
+func TestRecallAsksForFewByName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &past{answer: func(w http.ResponseWriter, r *http.Request) {
+			name := ""
+			_, _ = fmt.Sscanf(r.URL.Query().Get("fieldSelector"), "metadata.name=%s", &name)
+			name, _, _ = strings.Cut(name, ",")
+			items := []string{item(name, "40"), item("another", "41")} // of a server that ignores selectors
+			if name == "o1" {
+				items = nil
+			}
+			pageOf("50", "", items...)(w, r)
+		}}
+		got, err := p.recall(t, configMaps(event.Collection{LabelSelector: "a=b", FieldSelector: "data.x=y"}), 3)
+		if err != nil || !slices.Equal(got, []string{"o0", "o2"}) {
+			t.Errorf("found %v, %v", got, err)
+		}
+		for i, u := range p.asked {
+			q := u.Query()
+			if u.Path != "/api/v1/namespaces/s/configmaps" || q.Get("resourceVersion") != "50" || q.Get("resourceVersionMatch") != "Exact" ||
+				q.Get("fieldSelector") != fmt.Sprintf("metadata.name=o%d,data.x=y", i) || q.Get("labelSelector") != "a=b" {
+				t.Errorf("asked for %s", u)
+			}
+		}
+	})
+}
+
+func TestRecallReadsAListForMany(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &past{answer: func(w http.ResponseWriter, r *http.Request) {
+			switch q := r.URL.Query(); q.Get("continue") {
+			case "":
+				if q.Get("resourceVersion") != "50" || q.Get("resourceVersionMatch") != "Exact" || q.Has("fieldSelector") {
+					t.Errorf("asked for %v", q)
+				}
+				pageOf("50", "1", item("o3", "1"), item("another", "2"))(w, r)
+			case "1":
+				if q.Has("resourceVersion") || q.Has("resourceVersionMatch") { // which servers refuse
+					t.Errorf("asked for %v", q)
+				}
+				pageOf("50", "2", item("o30", "3"))(w, r)
+			default:
+				status(http.StatusGone, "Expired")(w, r)
+			}
+		}}
+		got, err := p.recall(t, configMaps(event.Collection{}), recallSingly+1)
+		if err != nil || !slices.Equal(got, []string{"o3", "o30"}) {
+			t.Errorf("found %v, %v", got, err)
+		}
+	})
+}
+
+func TestRecallStopsWhenAllAreFound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var items []string
+		for _, n := range names(recallSingly + 1) {
+			items = append(items, item(n.Name, "1"))
+		}
+		p := &past{answer: pageOf("50", "more", items...)}
+		if got, err := p.recall(t, configMaps(event.Collection{}), recallSingly+1); err != nil || len(got) != len(items) || len(p.asked) != 1 {
+			t.Errorf("found %d, %v; asked %d times", len(got), err, len(p.asked))
+		}
+	})
+}
+
+// What cannot be recalled is simply not known. A refusal is told: somebody can do
+// something about it.
+func TestRecallFromAServerThatCannot(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		answer answer
+		err    string // "": none
+		asked  int
+		took   time.Duration
+	}{
+		{"compacted", status(http.StatusGone, "Expired"), "", 1, 0},
+		{"not there yet", status(http.StatusGatewayTimeout, "Timeout"), "", 1, 0},
+		{"no such resourceVersion", status(http.StatusBadRequest, "BadRequest"), "", 1, 0},
+		{"cut off", broken(`{"metadata":{"resourceVersion":"50"},"items":[` + item("o0", "1")), "", 1, 0},
+		{"no answer", open(), "", 1, recallTimeout},
+		{"forbidden", status(http.StatusForbidden, "Forbidden"), "recall configmaps.v1 at resourceVersion 50: list: the stub says Forbidden", 1, 0},
+		{"nonsense", text200(`<html>`), "parse", 1, 0},
+	} {
+		for _, n := range []int{2, recallSingly + 1} {
+			t.Run(fmt.Sprint(c.name, ", ", n), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					p := &past{answer: c.answer}
+					began := time.Now()
+					got, err := p.recall(t, configMaps(event.Collection{}), n)
+					if len(got) > 0 || len(p.asked) != c.asked || time.Since(began) != c.took {
+						t.Errorf("found %v; asked %d times in %s", got, len(p.asked), time.Since(began))
+					}
+					if (c.err == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), c.err) {
+						t.Errorf("got %v, want %q", err, c.err)
+					}
+				})
+			})
+		}
+	}
+}
+
+func TestRecallEnds(t *testing.T) {
+	mine := errors.New("mine")
+	p := &past{answer: pageOf("50", "", item("o0", "1"))}
+	c := NewCollection(Options{Client: inMemory(t, p), Target: configMaps(event.Collection{})})
+	if err := c.Recall(t.Context(), "50", names(2), func(*Object) error { return mine }); err != mine {
+		t.Errorf("found's error: got %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := c.Recall(ctx, "50", names(2), nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: got %v", err)
+	}
+	asked := len(p.asked)
+	if err := errors.Join(c.Recall(t.Context(), "50", nil, nil), c.Recall(t.Context(), "", names(1), nil)); err != nil || len(p.asked) != asked {
+		t.Errorf("nothing to ask for: got %v", err)
+	}
+}
+
+// A survey tells objects, and no list: a handler would take that for a gap.
+func TestSurvey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub(t, []answer{status(http.StatusServiceUnavailable, "ServiceUnavailable"), pageOf("9", "t", item("a", "4")), broken(), pageOf("11", "", item("b", "5"))}, nil)
+		lists := semaphore.NewWeighted(1)
+		c := NewCollection(Options{Client: inMemory(t, s), Target: selected(), Lists: lists})
+		r := &recorder{hook: func(context.Context, Signal) error {
+			if lists.TryAcquire(1) {
+				t.Error("it takes no slot of Lists")
+			}
+			return nil
+		}}
+		rv, err := c.Survey(t.Context(), r)
+		if err != nil || rv != "9" {
+			t.Errorf("got %s, %v", rv, err)
+		}
+		compare(t, r.told(), []string{"listed a@4", "listed b@5"})
+		if raw := string(r.signals[0].Object.Raw); !strings.HasPrefix(raw, `{"apiVersion":"v1","kind":"ConfigMap",`) {
+			t.Errorf("not restored: %s", raw)
+		}
+		if !lists.TryAcquire(1) {
+			t.Error("it kept its slot")
+		}
+	})
+}
+
+func TestSurveyFails(t *testing.T) {
+	mine := errors.New("mine")
+	for _, c := range []struct {
+		name  string
+		lists []answer
+		hook  func(context.Context, Signal) error
+		want  string
+	}{
+		{"refused", []answer{status(http.StatusForbidden, "Forbidden")}, nil, "survey of configmaps.v1: list: the stub says Forbidden"},
+		{"the token is gone", []answer{pageOf("9", "t", item("a", "4")), status(http.StatusGone, "Expired")}, nil, "survey of configmaps.v1: list: the stub says Expired"},
+		{"the handler's own", []answer{pageOf("9", "", item("a", "4"))}, func(context.Context, Signal) error { return mine }, "mine"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				col := NewCollection(Options{Client: inMemory(t, newStub(t, c.lists, nil)), Target: configMaps(event.Collection{})})
+				rv, err := col.Survey(t.Context(), &recorder{hook: c.hook})
+				if rv != "" || err == nil || err.Error() != c.want {
+					t.Errorf("got %q, %v, want %s", rv, err, c.want)
+				}
+			})
+		})
+	}
+}
+
+func TestRecallOfNamesThatNeedEscaping(t *testing.T) {
+	var got string
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		got = r.URL.Query().Get("fieldSelector")
+		w.Header().Set("Content-Type", "application/json")
+		pageOf("50", "")(w, r)
+	}))
+	defer srv.Close()
+	target := Target{Resource: Resource{Group: "rbac.authorization.k8s.io", Version: "v1", Name: "clusterroles", Kind: "ClusterRole"}}
+	c := NewCollection(Options{Client: newClient(t, &rest.Config{Host: srv.URL}), Target: target})
+	if err := c.Recall(t.Context(), "50", []Name{{Name: "system:a,b=c"}}, nil); err != nil || got != `metadata.name=system:a\,b\=c` {
+		t.Errorf("asked for %s, %v", got, err)
+	}
+}
