@@ -150,7 +150,7 @@ func (w *catalogWatch) watch(ctx context.Context, r Resource) {
 func (w *catalogWatch) Handle(_ context.Context, s Signal) error {
 	switch s.Kind {
 	case ListEnded, Added, Modified, Deleted:
-		tell(w.occasion)
+		nudge(w.occasion)
 	case ListBegun, Listed, Progress:
 	}
 	return nil
@@ -168,10 +168,10 @@ func (w *catalogWatch) note(what string, err error) {
 	}
 	w.mu.Unlock()
 	if before != nil && err == nil {
-		tell(w.occasion)
+		nudge(w.occasion)
 	}
 	if before != nil || err != nil {
-		tell(w.moved)
+		nudge(w.moved)
 	}
 }
 
@@ -190,7 +190,7 @@ func (w *catalogWatch) trouble() error {
 	return errors.Join(all...)
 }
 
-func tell(c chan<- struct{}) {
+func nudge(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:
