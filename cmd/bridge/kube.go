@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/kubebridge/kubebridge/internal/config"
+	"github.com/kubebridge/kubebridge/internal/pipeline"
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
@@ -52,29 +53,23 @@ func checkCluster(ctx context.Context, c *config.Config, resources bool) error {
 		return err
 	}
 	defer client.Close()
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	asking, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	if _, err := client.ClusterUID(ctx); err != nil {
+	if _, err := client.ClusterUID(asking); err != nil {
 		return fmt.Errorf("the cluster does not answer as it should: %w", err)
 	}
 	if !resources {
 		return nil
 	}
-	catalog, err := client.Catalog(ctx)
-	if err != nil {
-		return err
-	}
+	asking, cancel = context.WithTimeout(ctx, time.Minute)
+	defer cancel()
 	var all []error
-	seen := map[string]bool{}
+	seen := map[string]bool{} // sinks that share resources have the same mistakes
 	for i := range c.Sinks {
-		for _, r := range c.ResourcesOf(&c.Sinks[i]) {
-			if seen[r.Name()] {
-				continue
-			}
-			seen[r.Name()] = true
-			if _, err := catalog.Find(r.Name()); err != nil {
-				all = append(all, err)
-			}
+		err := pipeline.Check(asking, client, resourceSpecs(c.ResourcesOf(&c.Sinks[i])), nil)
+		if err != nil && !seen[err.Error()] {
+			seen[err.Error()] = true
+			all = append(all, err)
 		}
 	}
 	return errors.Join(all...)

@@ -1,0 +1,41 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kubebridge/kubebridge/pkg/source"
+)
+
+// Check asks the API server for all that resources need and returns everything
+// that is wrong: names and patterns that mean nothing there, resources asked for
+// twice, selectors that are not supported, permissions that are missing.
+// Namespaces that a selector chooses are not looked into.
+func Check(ctx context.Context, client *source.Client, resources []ResourceSpec, exclude []string) error {
+	catalog, err := client.Catalog(ctx)
+	if err != nil {
+		return err
+	}
+	p := makePlan(planOptions{specs: resources, exclude: exclude, catalog: catalog})
+	all := []error{p.err}
+	for _, name := range slices.Sorted(maps.Keys(p.waiting)) {
+		if err := p.waiting[name]; !errors.Is(err, errNamespacesUnknown) {
+			all = append(all, err)
+		}
+	}
+	tried := make([]error, len(p.collections))
+	var group errgroup.Group
+	group.SetLimit(8)
+	for i, w := range p.collections {
+		group.Go(func() error {
+			tried[i] = client.Try(ctx, w.Target)
+			return nil
+		})
+	}
+	_ = group.Wait() // each has its own error
+	return errors.Join(append(all, tried...)...)
+}
