@@ -1,0 +1,396 @@
+package source
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+// ListerWatcherOptions of a [ListerWatcher].
+type ListerWatcherOptions struct {
+	Handler Handler // required
+	// Scheme tells the kinds of typed objects. nil: each object carries its own, or
+	// is of Resource's.
+	Scheme *runtime.Scheme
+	// Resource is what the objects are whose kind neither they nor Scheme tell
+	// (metadata-only ones always): its Group, Version and Kind. The zero value:
+	// such an object ends Run with a [*GVKError].
+	Resource Resource
+	// OnState is told of every change of state, from Run's goroutine. May be nil.
+	OnState func(State)
+}
+
+// ListerWatcher is a source like [Collection], over any client-go
+// [cache.ListerWatcher]: a typed client's, or one behind which there is no API
+// server at all. What stands behind must keep the API's conventions: a list has a
+// resourceVersion, a watch continues after it, and one that is no longer served
+// gives 410 Gone (apierrors.NewResourceExpired).
+//
+// Where there is an API server, Collection is the better choice: it passes its
+// JSON on unparsed, and sees stalls and proofs of absence, which this does not. A
+// history that is not the position's is seen where resourceVersions are numbers
+// and a list gives an earlier one.
+type ListerWatcher struct {
+	lw       cache.ListerWatcherWithContext
+	handler  Handler
+	scheme   *runtime.Scheme
+	resource Resource
+	onState  func(State)
+}
+
+// FromListerWatcher returns a source over lw that is not yet running. Nothing that
+// lw returns is changed, so it may be shared.
+func FromListerWatcher(lw cache.ListerWatcher, o ListerWatcherOptions) *ListerWatcher {
+	l := &ListerWatcher{
+		lw: cache.ToListerWatcherWithContext(lw), handler: o.Handler,
+		scheme: o.Scheme, resource: o.Resource, onState: o.OnState,
+	}
+	if l.onState == nil {
+		l.onState = func(State) {}
+	}
+	return l
+}
+
+const adapterPage = 500 // objects; client-go's pager asks for as many
+
+// objectError ends Run: another try would meet the same object.
+type objectError struct{ error }
+
+func (e objectError) Unwrap() error { return e.error }
+
+// final is the error within err that is for whoever called Run, nil if there is
+// none.
+func final(err error) error {
+	var h handlerError
+	var o objectError
+	switch {
+	case errors.As(err, &h):
+		return h.error
+	case errors.As(err, &o):
+		return o.error
+	default:
+		return nil
+	}
+}
+
+// Run lists and watches from position until ctx ends, the handler returns an
+// error, which Run then returns, or an object's kind cannot be known (a
+// [*GVKError]). A void position, or one that is no longer served, begins with a
+// list. Run returns when the calls under way into the cache.ListerWatcher have,
+// which those that take a context do at once.
+func (l *ListerWatcher) Run(ctx context.Context, from event.Position) error {
+	at := cursor{resume: from.RV, last: from.RV}
+	var due *Signal // the list to begin; nil: none, watch
+	switch {
+	case from.Void:
+		due = listDue(ReasonInterrupted, notToItsEnd)
+	case from.RV == "":
+		due = listDue(ReasonSnapshot, "")
+	}
+	listed, fresh := "", false
+	retry := newBackoff()
+	for {
+		var err error
+		if due != nil {
+			l.state(State{Phase: Reconciling})
+			due, err = l.list(ctx, &at, due)
+			if err == nil {
+				listed, fresh = at.resume, true
+				continue
+			}
+		} else {
+			before, began := at.resume, time.Now()
+			due, err = l.watch(ctx, &at, fresh)
+			fresh = false
+			if at.resume != before || time.Since(began) > soundWatch {
+				retry.reset()
+			}
+			if due != nil && at.resume != listed { // else lists would follow each other at once
+				continue
+			}
+		}
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case final(err) != nil:
+			return final(err)
+		}
+		d := retry.after(err)
+		l.state(State{Phase: Waiting, Until: time.Now().Add(d), Err: err})
+		if err := sleep(ctx, d); err != nil {
+			return err
+		}
+	}
+}
+
+const notToItsEnd = "an earlier list did not come to its end"
+
+func listDue(reason, detail string) *Signal {
+	return &Signal{Kind: ListBegun, Reason: reason, Detail: detail, NewEpoch: reason == ReasonHistory}
+}
+
+func (l *ListerWatcher) state(s State) {
+	s.Since = time.Now()
+	l.onState(s)
+}
+
+// wentBack tells, in a sentence, that what is served at now is older than rv: it
+// is another history, in which a watch from rv would be silent until its
+// resourceVersions pass it. "" is: it is not, or nothing is known.
+func wentBack(now, rv string) string {
+	if newer(now, rv) || !newer(rv, now) {
+		return ""
+	}
+	return fmt.Sprintf("the position is at resourceVersion %s, what is served at %s", rv, now)
+}
+
+type anyList struct {
+	metav1.ListInterface
+	object runtime.Object
+}
+
+// page lists once. A page without a resourceVersion is an error: no watch could
+// continue after it.
+func (l *ListerWatcher) page(ctx context.Context, o metav1.ListOptions) (anyList, error) {
+	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
+	defer cancel()
+	obj, err := l.lw.ListWithContext(ctx, o)
+	if err != nil {
+		return anyList{}, fmt.Errorf("list: %w", plainCause(err))
+	}
+	list, err := meta.ListAccessor(obj)
+	if err != nil {
+		return anyList{}, fmt.Errorf("list: a %T: %w", obj, err)
+	}
+	if list.GetResourceVersion() == "" {
+		return anyList{}, fmt.Errorf("list: a %T without a resourceVersion", obj)
+	}
+	return anyList{list, obj}, nil
+}
+
+// nextPage is page, again where the connection or the server failed: a list that
+// has come far should not begin again for that.
+func (l *ListerWatcher) nextPage(ctx context.Context, o metav1.ListOptions) (anyList, error) {
+	backoff := newBackoff()
+	for try := 1; ; try++ {
+		p, err := l.page(ctx, o)
+		if err == nil || ctx.Err() != nil || try == pageTries || !retryPage(err) {
+			return p, err
+		}
+		if err := sleep(ctx, backoff.after(err)); err != nil {
+			return p, err
+		}
+	}
+}
+
+// list reads everything, page by page where lw knows pages, tells the handler and
+// moves at to the list's resourceVersion. An error means that nothing is known;
+// with it comes the list that is due now.
+func (l *ListerWatcher) list(ctx context.Context, at *cursor, due *Signal) (*Signal, error) {
+	o := metav1.ListOptions{Limit: adapterPage}
+	p, err := l.page(ctx, o)
+	if err != nil {
+		return due, err
+	}
+	rv := p.GetResourceVersion() // a watch continues from the first page
+	if detail := wentBack(rv, at.resume); detail != "" {
+		due = listDue(ReasonHistory, detail)
+	}
+	begin := *due
+	begin.RV = at.resume
+	if begin.NewEpoch {
+		*at = cursor{} // from here on nothing is known of the new history
+	}
+	err = l.handle(ctx, begin)
+	due = listDue(ReasonInterrupted, notToItsEnd)
+	for err == nil {
+		err = meta.EachListItem(p.object, func(item runtime.Object) error {
+			o, err := l.encode(item)
+			if err != nil {
+				return err
+			}
+			return l.handle(ctx, Signal{Kind: Listed, Object: o})
+		})
+		if err != nil {
+			break
+		}
+		if o.Continue = p.GetContinue(); o.Continue == "" {
+			*at = cursor{resume: rv, last: rv}
+			return nil, l.handle(ctx, Signal{Kind: ListEnded, RV: rv, Resume: rv})
+		}
+		p, err = l.nextPage(ctx, o)
+	}
+	return due, err
+}
+
+func (l *ListerWatcher) handle(ctx context.Context, s Signal) error {
+	if err := l.handler.Handle(ctx, s); err != nil {
+		return handlerError{err}
+	}
+	return nil
+}
+
+// watch opens watches from at, one after another, as long as they end well. It
+// returns with the list that is due, if any, and with the error that ended it.
+// fresh says that at is where a list has just ended.
+func (l *ListerWatcher) watch(ctx context.Context, at *cursor, fresh bool) (*Signal, error) {
+	empty, since := 0, time.Now()
+	for {
+		if !fresh { // a probe that fails proves nothing
+			if now, err := l.page(ctx, metav1.ListOptions{Limit: 1}); err == nil {
+				if detail := wentBack(now.GetResourceVersion(), at.resume); detail != "" {
+					return listDue(ReasonHistory, detail), errors.New(detail)
+				}
+			}
+		}
+		fresh = false
+		events, err := l.watchOnce(ctx, at)
+		switch {
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case final(err) != nil:
+			return nil, err
+		case err == nil && events > 0:
+			empty, since = 0, time.Now()
+			continue
+		case err == nil:
+			if empty++; empty < emptyCloses {
+				continue
+			}
+			if time.Since(since) > emptyCloseQuick {
+				empty, since = 0, time.Now()
+				continue
+			}
+			err = fmt.Errorf("%d watches from it ended at once", empty)
+		case !isExpired(err) && at.failures < maxFailures:
+			return nil, fmt.Errorf("watch: %w", plainCause(err))
+		}
+		err = fmt.Errorf("resourceVersion %s is %w: %w", at.resume, errExpired, err)
+		return listDue(ReasonExpired, err.Error()), err
+	}
+}
+
+// watchOnce opens one watch and handles its events, whose number it returns. A nil
+// error is an orderly end.
+func (l *ListerWatcher) watchOnce(ctx context.Context, at *cursor) (events int, err error) {
+	timeout := minWatch + rand.N(minWatch)
+	seconds := int64(timeout / time.Second)
+	stream, cancel := context.WithTimeout(ctx, timeout+graceWatch)
+	defer cancel()
+	w, err := l.lw.WatchWithContext(stream, metav1.ListOptions{
+		ResourceVersion: at.resume, AllowWatchBookmarks: true, TimeoutSeconds: &seconds,
+	})
+	if err != nil {
+		return 0, err
+	}
+	defer func() {
+		w.Stop()
+		for range w.ResultChan() { // until its goroutine is gone
+		}
+	}()
+	l.state(State{Phase: Watching})
+	opened := time.Now()
+	tooLong := time.AfterFunc(time.Hour, cancel)
+	defer tooLong.Stop()
+	at.last = at.resume // what came after resume comes again
+	for {
+		var e watch.Event
+		var open bool
+		select {
+		case <-stream.Done():
+		case e, open = <-w.ResultChan():
+		}
+		if !open || stream.Err() != nil {
+			return events, nil
+		}
+		s, rv, err := l.signal(e)
+		if err != nil {
+			if time.Since(opened) > soundWatch {
+				at.failures = 0
+			}
+			// client-go's decoder gives 500 as well when the connection breaks.
+			if statusCode(err) >= http.StatusInternalServerError {
+				at.failures++
+			}
+			return events, err
+		}
+		events++
+		at.saw(rv)
+		s.Resume = at.resume
+		tooLong.Reset(maxBlocked)
+		err = l.handle(ctx, s)
+		tooLong.Stop()
+		if err != nil {
+			return events, err
+		}
+	}
+}
+
+// signal is what an event of the watch tells, without its Resume, and the event's
+// resourceVersion.
+func (l *ListerWatcher) signal(e watch.Event) (s Signal, rv string, err error) {
+	switch e.Type {
+	case watch.Added:
+		s.Kind = Added
+	case watch.Modified:
+		s.Kind = Modified
+	case watch.Deleted:
+		s.Kind = Deleted
+	case watch.Bookmark:
+		o, err := meta.Accessor(e.Object)
+		if err != nil {
+			return s, "", fmt.Errorf("a bookmark of %T: %w", e.Object, err)
+		}
+		return Signal{Kind: Progress, RV: o.GetResourceVersion()}, o.GetResourceVersion(), nil
+	case watch.Error:
+		return s, "", apierrors.FromObject(e.Object)
+	default:
+		return s, "", fmt.Errorf("an event of unknown type %q", e.Type)
+	}
+	if s.Object, err = l.encode(e.Object); err != nil {
+		return s, "", err
+	}
+	return s, s.Object.ResourceVersion, nil
+}
+
+// encode makes of obj, which it only reads, the JSON that an API server would
+// send.
+func (l *ListerWatcher) encode(obj runtime.Object) (*Object, error) {
+	gvk, err := GVKOf(l.scheme, obj)
+	if err != nil {
+		if l.resource.Kind == "" || errors.Is(err, ErrNoObject) || errors.Is(err, ErrOtherKind) {
+			return nil, objectError{err}
+		}
+		gvk.Group, gvk.Version, gvk.Kind = l.resource.Group, l.resource.Version, l.resource.Kind
+	}
+	if m, ok := obj.(*metav1.PartialObjectMetadata); ok {
+		own := *m
+		own.SetGroupVersionKind(gvk)
+		obj = &own
+	}
+	raw, err := json.Marshal(obj)
+	if err != nil {
+		return nil, objectError{fmt.Errorf("encode a %T: %w", obj, err)}
+	}
+	var scan scanner
+	scan.reset(raw)
+	o, err := scan.object()
+	if err != nil {
+		return nil, objectError{fmt.Errorf("encode a %T: %w", obj, err)}
+	}
+	o.restoreGVK(gvk.GroupVersion().String(), gvk.Kind)
+	return &o, nil
+}
