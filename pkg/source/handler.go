@@ -7,3 +7,12 @@ type HandlerFunc func(ctx context.Context, s Signal) error
 
 // Handle calls f.
 func (f HandlerFunc) Handle(ctx context.Context, s Signal) error { return f(ctx, s) }
+
+// String is the kind in a word or two: "added", "list begun".
+func (k SignalKind) String() string {
+	names := [...]string{"", "list begun", "listed", "list ended", "added", "modified", "deleted", "progress"}
+	if int(k) < len(names) {
+		return names[k]
+	}
+	return "unknown"
+}
