@@ -3,19 +3,18 @@ package config
 import (
 	"fmt"
 	"net"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
 )
 
-var (
-	nameForm     = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$`)
-	resourceForm = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?\.?$`)
-)
+var nameForm = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$`)
+
+// socketLimit leaves room for the name that a socket has until it may be
+// connected to: the shortest of the systems' limits is 103.
+const socketLimit = 90 // bytes
 
 const nameRule = "use lower-case letters, digits, - and ., at most 63, beginning and ending with a letter or digit"
 
@@ -34,7 +33,7 @@ func (p *problems) check(c *Config) {
 	p.oneOf("managedFields", c.ManagedFields, "drop", "keep")
 	p.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
 	p.oneOf("log.format", c.Log.Format, "json", "console", "auto")
-	if c.Status.Listen != "off" {
+	if c.Status.Listen != Off {
 		_, port, err := net.SplitHostPort(c.Status.Listen)
 		if _, e := strconv.ParseUint(port, 10, 16); err != nil || e != nil {
 			p.add("status.listen", "%q is not host:port, or off", c.Status.Listen)
@@ -43,6 +42,7 @@ func (p *problems) check(c *Config) {
 	if c.Shutdown.Timeout <= 0 {
 		p.add("shutdown.timeout", "%s is not a time to wait: use for example 20s", c.Shutdown.Timeout)
 	}
+	p.admin(c)
 	p.resources("resources", c.Resources)
 	if len(c.Sinks) == 0 {
 		p.add("sinks", "it is required: name at least one sink")
@@ -61,6 +61,20 @@ func (p *problems) check(c *Config) {
 		if len(c.ResourcesOf(s)) == 0 {
 			p.add(path, "it has no resources: name some under resources, here or for the whole bridge")
 		}
+	}
+	p.exclude(c)
+}
+
+// admin puts the socket beside the checkpoints unless it is named.
+func (p *problems) admin(c *Config) {
+	if c.Admin.Socket == "" {
+		c.Admin.Socket = filepath.Join(c.Checkpoint.File.Path, "admin.sock")
+		if c.Checkpoint.File.Path == "" || len(c.Admin.Socket) > socketLimit {
+			c.Admin.Socket = Off
+		}
+	}
+	if n := len(c.Admin.Socket); n > socketLimit {
+		p.add("admin.socket", "%q has %d bytes, a socket's path can have %d: choose a shorter one, or off", c.Admin.Socket, n, socketLimit)
 	}
 }
 
@@ -119,49 +133,5 @@ func (p *problems) sink(path string, s *Sink) {
 	}
 	if n != 1 {
 		p.add(path, "it has %d of kafka, nats and stdout: a sink is exactly one of them", n)
-	}
-}
-
-func (p *problems) resources(path string, list []Resource) {
-	for i, r := range list {
-		at := fmt.Sprintf("%s[%d]", path, i)
-		p.resource(at, r)
-		for j, other := range list[:i] {
-			if other.Name() == r.Name() && !disjoint(other.Namespaces, r.Namespaces) {
-				p.add(at, "%q is asked for twice (see resources[%d]): one object could be in both; name different namespaces or join them", r.Name(), j)
-			}
-		}
-	}
-}
-
-func disjoint(a, b []string) bool {
-	return len(a) > 0 && len(b) > 0 && !slices.ContainsFunc(a, func(n string) bool { return slices.Contains(b, n) })
-}
-
-func (p *problems) resource(at string, r Resource) {
-	switch {
-	case r.Resource == "":
-		p.add(at, "it names no resource: write pods, deployments.apps, or resource: with its options")
-	case strings.Contains(r.Resource, "*"):
-		p.add(at, "%q: wildcards are not in this version: name each resource", r.Resource)
-	case strings.Contains(r.Resource, "/"):
-		p.add(at, "%q: name a resource as kubectl does, for example deployments.v1.apps; subresources have no watch", r.Resource)
-	case !resourceForm.MatchString(r.Name()):
-		p.add(at, "%q cannot be a resource: name it as kubectl does, for example pods, deployments.apps or deployments.v1.apps", r.Name())
-	case r.Group != "" && r.Version == "":
-		p.add(at, "it has a group but no version: write %s.%s, or add version", r.Resource, r.Group)
-	}
-	if _, err := labels.Parse(r.LabelSelector); err != nil {
-		p.add(at+".labelSelector", "%q does not parse: %v", r.LabelSelector, err)
-	}
-	if _, err := fields.ParseSelector(r.FieldSelector); err != nil {
-		p.add(at+".fieldSelector", "%q does not parse: %v", r.FieldSelector, err)
-	}
-	for i, n := range r.Namespaces {
-		if !nameForm.MatchString(n) {
-			p.add(fmt.Sprintf("%s.namespaces[%d]", at, i), "%q cannot be a namespace: %s", n, nameRule)
-		} else if slices.Contains(r.Namespaces[:i], n) {
-			p.add(fmt.Sprintf("%s.namespaces[%d]", at, i), "namespace %q is named twice", n)
-		}
 	}
 }

@@ -10,18 +10,25 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink/stdout"
 )
 
+// Off, in place of an address, says that nothing shall listen.
+const Off = "off"
+
 // Config is the whole configuration. [Load] fills in every default.
 type Config struct {
 	Name       string     `yaml:"name"`    // this bridge; two in one cluster need two names. Default: kubebridge
 	Cluster    string     `yaml:"cluster"` // in every event; required
 	Kubernetes Kubernetes `yaml:"kubernetes"`
 	Resources  []Resource `yaml:"resources"` // what every sink gets that does not name its own
-	Sinks      []Sink     `yaml:"sinks"`     // one lane each; at least one
+	// Exclude names resources, or patterns of them, that no pattern under Resources
+	// takes in.
+	Exclude    []string   `yaml:"exclude"`
+	Sinks      []Sink     `yaml:"sinks"` // one lane each; at least one
 	Checkpoint Checkpoint `yaml:"checkpoint"`
 	Secrets    Secrets    `yaml:"secrets"`
 	// ManagedFields is "drop" (default) or "keep".
 	ManagedFields string   `yaml:"managedFields"`
 	Status        Status   `yaml:"status"`
+	Admin         Admin    `yaml:"admin"`
 	Log           Log      `yaml:"log"`
 	Shutdown      Shutdown `yaml:"shutdown"`
 }
@@ -32,38 +39,6 @@ type Kubernetes struct {
 	Kubeconfig      string `yaml:"kubeconfig"`
 	Context         string `yaml:"context"`
 	ConcurrentLists int    `yaml:"concurrentLists"` // lists under way at once. Default: 4
-}
-
-// Resource asks for a resource, as kubectl names it. In the file it is a string
-// or a map.
-type Resource struct {
-	Resource      string   `yaml:"resource"`   // "pods", "deployments.apps", "deployments.v1.apps"
-	Group         string   `yaml:"group"`      // with Version: the long form of a GVR
-	Version       string   `yaml:"version"`    // empty: the server's preferred one
-	Namespaces    []string `yaml:"namespaces"` // none: all of them
-	LabelSelector string   `yaml:"labelSelector"`
-	FieldSelector string   `yaml:"fieldSelector"`
-	// Required makes the resource's absence an error instead of something to wait for.
-	Required bool `yaml:"required"`
-}
-
-// UnmarshalYAML takes the short form, a string, or the map.
-func (r *Resource) UnmarshalYAML(unmarshal func(any) error) error {
-	var name string
-	if unmarshal(&name) == nil {
-		*r = Resource{Resource: name}
-		return nil
-	}
-	type plain Resource
-	return unmarshal((*plain)(r))
-}
-
-// Name is the resource with its version and group, as kubectl takes it.
-func (r Resource) Name() string {
-	if r.Version == "" {
-		return r.Resource
-	}
-	return r.Resource + "." + r.Version + "." + r.Group // "pods.v1." is the core group's
 }
 
 // Sink is one lane. Exactly one of Kafka, NATS and Stdout is set.
@@ -98,6 +73,13 @@ type Secrets struct {
 // Status is the HTTP server of /metrics, /healthz and /readyz.
 type Status struct {
 	Listen string `yaml:"listen"` // host:port; "off" for none. Default: :8080
+}
+
+// Admin is the local socket that takes commands: `bridge resync` speaks to it.
+type Admin struct {
+	// Socket is its path; "off" for none. Default: admin.sock in the checkpoints'
+	// directory, or off where that would be too long a path for a socket.
+	Socket string `yaml:"socket"`
 }
 
 // Log says what is logged and how.

@@ -53,6 +53,11 @@ func Load(path string, flags *pflag.FlagSet) (*Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the configuration: %w", err)
 	}
+	return Parse(path, text, flags)
+}
+
+// Parse is [Load] for a file whose text is at hand.
+func Parse(path string, text []byte, flags *pflag.FlagSet) (*Config, error) {
 	return parse(path, text, flags, os.LookupEnv)
 }
 

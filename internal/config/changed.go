@@ -1,0 +1,82 @@
+package config
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// Changed names the settings that differ in next, as paths of the file
+// (sinks[NAME].kafka.topic for a sink's): those that a running bridge can take
+// over, and those for which it must be started again.
+func (c *Config) Changed(next *Config) (reloadable, restart []string) {
+	var names []string
+	a, b := *c, *next
+	a.Sinks, b.Sinks = nil, nil
+	differences(reflect.ValueOf(a), reflect.ValueOf(b), "", &names)
+	for i := range c.Sinks {
+		was, path := &c.Sinks[i], "sinks["+c.Sinks[i].Name+"]"
+		if is := next.sink(was.Name); is != nil {
+			differences(reflect.ValueOf(*was), reflect.ValueOf(*is), path, &names)
+		} else {
+			names = append(names, path)
+		}
+	}
+	for _, s := range next.Sinks {
+		if c.sink(s.Name) == nil {
+			names = append(names, "sinks["+s.Name+"]")
+		}
+	}
+	for _, name := range names {
+		if isReloadable(name) {
+			reloadable = append(reloadable, name)
+		} else {
+			restart = append(restart, name)
+		}
+	}
+	return reloadable, restart
+}
+
+func isReloadable(name string) bool {
+	return slices.Contains([]string{"resources", "exclude", "log.level"}, name) || strings.HasSuffix(name, "].resources")
+}
+
+// Reloaded is c with everything of next that a running bridge can take over. A
+// sink that next does not have keeps its resources: it runs until the restart.
+func (c *Config) Reloaded(next *Config) *Config {
+	merged := *c
+	merged.Resources, merged.Exclude, merged.Log.Level = next.Resources, next.Exclude, next.Log.Level
+	merged.Sinks = slices.Clone(c.Sinks)
+	for i := range merged.Sinks {
+		s := &merged.Sinks[i]
+		if is := next.sink(s.Name); is != nil {
+			s.Resources = is.Resources
+		} else {
+			s.Resources = c.ResourcesOf(s)
+		}
+	}
+	return &merged
+}
+
+func (c *Config) sink(name string) *Sink {
+	if i := slices.IndexFunc(c.Sinks, func(s Sink) bool { return s.Name == name }); i >= 0 {
+		return &c.Sinks[i]
+	}
+	return nil
+}
+
+// differences appends the paths of the values that differ, as deep as maps go.
+func differences(a, b reflect.Value, path string, names *[]string) {
+	if a.Kind() == reflect.Pointer && a.Type().Elem().Kind() == reflect.Struct && !a.IsNil() && !b.IsNil() {
+		a, b = a.Elem(), b.Elem()
+	}
+	if a.Kind() == reflect.Struct {
+		for i := range a.NumField() {
+			differences(a.Field(i), b.Field(i), join(path, a.Type().Field(i).Tag.Get("yaml")), names)
+		}
+		return
+	}
+	if !reflect.DeepEqual(a.Interface(), b.Interface()) {
+		*names = append(*names, path)
+	}
+}

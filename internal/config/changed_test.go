@@ -1,0 +1,103 @@
+package config
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const base = `cluster: x
+resources: [pods]
+checkpoint: {file: {path: /cp}}
+sinks:
+  - {name: a, kafka: {brokers: ["k:1"], delivery: at-least-once, sasl: {mechanism: PLAIN, username: u, password: hunter2}}}
+  - {name: b, stdout: {}, resources: [secrets]}
+`
+
+func mustParse(t *testing.T, text string) *Config {
+	t.Helper()
+	c, err := parse("test", []byte(text), nil, testEnv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// A running bridge must take over what it can, and never seem to have taken over
+// what it has not.
+func TestChanged(t *testing.T) {
+	for _, test := range []struct {
+		name, next          string
+		reloadable, restart []string
+	}{
+		{name: "nothing", next: base},
+		{name: "order of the sinks, and defaults written out", next: `cluster: x
+name: kubebridge
+resources: [{resource: pods, snapshot: announce}]
+checkpoint: {file: {path: /cp}}
+admin: {socket: /cp/admin.sock}
+sinks:
+  - {name: b, stdout: {format: json}, resources: [secrets], linger: 0s}
+  - {name: a, kafka: {brokers: ["k:1"], delivery: at-least-once, create: {enabled: true}, sasl: {mechanism: PLAIN, username: u, password: hunter2}}}
+`},
+		{name: "resources, exclude and the level", next: `cluster: x
+resources: ["*.*"]
+exclude: [nodes]
+log: {level: debug}
+checkpoint: {file: {path: /cp}}
+sinks:
+  - {name: a, kafka: {brokers: ["k:1"], delivery: at-least-once, sasl: {mechanism: PLAIN, username: u, password: hunter2}}}
+  - {name: b, stdout: {}, resources: [{resource: secrets, metadataOnly: true}]}
+`, reloadable: []string{"resources", "exclude", "log.level", "sinks[b].resources"}},
+		{name: "everything else", next: `cluster: y
+name: other
+kubernetes: {context: c}
+resources: [nodes]
+checkpoint: {file: {path: /other}}
+log: {format: json}
+sinks:
+  - {name: a, linger: 1s, kafka: {brokers: ["k:1", "k:2"], delivery: at-least-once, create: {enabled: false}, sasl: {mechanism: PLAIN, username: u, password: hunter3}}}
+  - {name: c, stdout: {}}
+`, reloadable: []string{"resources"}, restart: []string{
+			"name", "cluster", "kubernetes.context", "checkpoint.file.path", "admin.socket", "log.format",
+			"sinks[a].linger", "sinks[a].kafka.brokers", "sinks[a].kafka.create.enabled", "sinks[a].kafka.sasl.password",
+			"sinks[b]", "sinks[c]",
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c, next := mustParse(t, base), mustParse(t, test.next)
+			reloadable, restart := c.Changed(next)
+			if diff := cmp.Diff(test.reloadable, reloadable); diff != "" {
+				t.Errorf("reloadable (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(test.restart, restart); diff != "" {
+				t.Errorf("restart (-want +got):\n%s", diff)
+			}
+			merged := c.Reloaded(next)
+			if left, still := merged.Changed(next); len(left) > 0 || !slices.Equal(still, restart) {
+				t.Errorf("after the reload %q and %q are left", left, still)
+			}
+			if changed, more := c.Changed(mustParse(t, base)); changed != nil || more != nil {
+				t.Errorf("the old configuration is not what it was: %q, %q", changed, more)
+			}
+		})
+	}
+}
+
+// A sink that goes away only with the restart must not be told until then that
+// its collections are closed.
+func TestReloadedKeepsARemovedSink(t *testing.T) {
+	c := mustParse(t, base)
+	next := mustParse(t, `cluster: x
+checkpoint: {file: {path: /cp}}
+sinks: [{name: b, stdout: {}, resources: [nodes]}]
+`)
+	merged := c.Reloaded(next)
+	if got := merged.ResourcesOf(&merged.Sinks[0]); len(got) != 1 || got[0].Resource != "pods" {
+		t.Errorf("the removed sink has %v", got)
+	}
+	if got := merged.ResourcesOf(&merged.Sinks[1]); len(got) != 1 || got[0].Resource != "nodes" {
+		t.Errorf("the kept sink has %v", got)
+	}
+}

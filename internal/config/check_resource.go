@@ -1,0 +1,174 @@
+package config
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+var (
+	resourceForm = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?\.?$`)
+	patternForm  = regexp.MustCompile(`^\*\.(\*|[a-z0-9]([-a-z0-9.]*[a-z0-9])?\.?)?$`)
+)
+
+// The values of [Resource]'s Snapshot.
+const (
+	SnapshotAnnounce = "announce"
+	SnapshotSkip     = "skip"
+)
+
+func eventTypes() []string { return []string{"added", "modified", "deleted"} }
+
+func (p *problems) resources(path string, list []Resource) {
+	for i := range list {
+		r, at := &list[i], fmt.Sprintf("%s[%d]", path, i)
+		p.resource(at, r)
+		for j, other := range list[:i] {
+			if r.overlaps(other) {
+				p.add(at, "%q is asked for twice (see %s[%d]): one object could be in both; name different namespaces, or selectors that rule each other out, or join them", r.Name(), path, j)
+				break
+			}
+		}
+	}
+}
+
+// resource fills in the defaults of an entry and notes its mistakes.
+func (p *problems) resource(at string, r *Resource) {
+	wrong := wrongName(r.Name())
+	switch {
+	case r.Resource == "":
+		p.add(at, "it names no resource: write pods, deployments.apps, or resource: with its options")
+	case r.Resource == "*" && r.Group != "" && r.Version == "":
+		p.add(at, "it has a group of its own: write *.%s as the resource", r.Group)
+	case wrong != "":
+		p.add(at, "%s", wrong)
+	case r.Group != "" && r.Version == "":
+		p.add(at, "it has a group but no version: write %s.%s, or add version", r.Resource, r.Group)
+	}
+	p.selection(at, r)
+	if r.Snapshot == "" {
+		r.Snapshot = SnapshotAnnounce
+	}
+	p.oneOf(at+".snapshot", r.Snapshot, SnapshotAnnounce, SnapshotSkip)
+	p.types(at+".types", r)
+	p.interval(at+".syncedEvery", r.SyncedEvery, time.Second)
+	p.interval(at+".resync", r.Resync, time.Minute)
+	p.interval(at+".verifyEvery", r.VerifyEvery, time.Minute)
+}
+
+// wrongName says what is wrong with the name or pattern of a resource, "" when
+// nothing is.
+func wrongName(name string) string {
+	gr, version := parseName(name)
+	if isPattern(name) && version == "" && versionForm.MatchString(gr.group) { // "*.v1"
+		gr.group, version = "", gr.group
+	}
+	switch {
+	case strings.Contains(name, "/"):
+		return fmt.Sprintf("%q: name a resource as kubectl does, for example deployments.v1.apps; subresources have no watch", name)
+	case strings.Contains(name, "*") && !patternForm.MatchString(name):
+		return fmt.Sprintf("%q is no pattern: write *.* for everything, *.GROUP for an API group, or *. for the core group", name)
+	case isPattern(name) && version != "":
+		return fmt.Sprintf("%q: a pattern has no version, each resource is read in the one that the server prefers: write *.%s", name, gr.group)
+	case name == "*.core":
+		return fmt.Sprintf("%q: the core group has no name: write *. for it", name)
+	case !strings.Contains(name, "*") && !resourceForm.MatchString(name):
+		return fmt.Sprintf("%q cannot be a resource: name it as kubectl does, for example pods, deployments.apps or deployments.v1.apps", name)
+	}
+	return ""
+}
+
+func (p *problems) selection(at string, r *Resource) {
+	for _, s := range []struct{ key, value string }{{"labelSelector", r.LabelSelector}, {"namespaceSelector", r.NamespaceSelector}} {
+		if _, err := labels.Parse(s.value); err != nil {
+			p.add(at+"."+s.key, "%q does not parse: %v", s.value, err)
+		}
+	}
+	if _, err := fields.ParseSelector(r.FieldSelector); err != nil {
+		p.add(at+".fieldSelector", "%q does not parse: %v", r.FieldSelector, err)
+	}
+	p.namespaces(at+".namespaces", r.Namespaces)
+	p.namespaces(at+".excludeNamespaces", r.ExcludeNamespaces)
+	if len(r.Namespaces) > 0 && r.NamespaceSelector != "" {
+		p.add(at+".namespaceSelector", "it stands beside namespaces: keep one of them")
+	}
+	if len(r.Namespaces) > 0 && len(r.ExcludeNamespaces) > 0 {
+		p.add(at+".excludeNamespaces", "it stands beside namespaces, which names all there are: remove %s from namespaces instead", strings.Join(r.ExcludeNamespaces, ", "))
+	}
+}
+
+func (p *problems) namespaces(at string, list []string) {
+	for i, n := range list {
+		if !nameForm.MatchString(n) {
+			p.add(fmt.Sprintf("%s[%d]", at, i), "%q cannot be a namespace: %s", n, nameRule)
+		} else if slices.Contains(list[:i], n) {
+			p.add(fmt.Sprintf("%s[%d]", at, i), "namespace %q is named twice", n)
+		}
+	}
+}
+
+// types checks the types of change. Core events are told without their deletions
+// unless asked for: nobody deleted them, they expire. What a pattern takes in is
+// the pipeline's to know.
+func (p *problems) types(at string, r *Resource) {
+	if gr, _ := parseName(r.Name()); r.Types == nil && gr == (groupResource{"", "events"}) {
+		r.Types = []string{"added", "modified"}
+	}
+	if r.Types != nil && len(r.Types) == 0 {
+		p.add(at, "it is empty, so nothing would be told: leave it out for all types, or name some of %s", strings.Join(eventTypes(), ", "))
+	}
+	for i, t := range r.Types {
+		p.oneOf(fmt.Sprintf("%s[%d]", at, i), t, eventTypes()...)
+		if slices.Contains(r.Types[:i], t) {
+			p.add(fmt.Sprintf("%s[%d]", at, i), "%q is named twice", t)
+		}
+	}
+}
+
+func (p *problems) interval(at string, d, least time.Duration) {
+	if d != 0 && d < least {
+		p.add(at, "%s is too short: use at least %s, or leave it out for never", d, least)
+	}
+}
+
+// exclude checks what is left out against what is asked for by name.
+func (p *problems) exclude(c *Config) {
+	for i, name := range c.Exclude {
+		at := fmt.Sprintf("exclude[%d]", i)
+		left, version := parseName(name)
+		switch wrong := wrongName(name); {
+		case name == "":
+			p.add(at, "it names no resource: write leases.coordination.k8s.io, or a pattern such as *.metrics.k8s.io")
+		case wrong != "":
+			p.add(at, "%s", wrong)
+		case name == "*.*":
+			p.add(at, "%q would leave nothing: name what is to be left out", name)
+		case version != "":
+			p.add(at, "%q: a resource is left out in all its versions: write %s.%s", name, left.resource, left.group)
+		case slices.Contains(c.Exclude[:i], name):
+			p.add(at, "%q is named twice", name)
+		default:
+			p.asked(at, name, "resources", c.Resources)
+			for j := range c.Sinks {
+				p.asked(at, name, fmt.Sprintf("sinks[%d].resources", j), c.Sinks[j].Resources)
+			}
+		}
+	}
+}
+
+func (p *problems) asked(at, excluded, path string, list []Resource) {
+	left, _ := parseName(excluded)
+	for i, r := range list {
+		if left.resource == "*" && !strings.Contains(r.Name(), ".") {
+			continue // only the server knows whose group it is
+		}
+		if named, _ := parseName(r.Name()); left.covers(named) {
+			p.add(at, "%q would leave out %q, which %s[%d] asks for: remove one of them", excluded, r.Name(), path, i)
+		}
+	}
+}

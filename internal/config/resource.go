@@ -1,0 +1,131 @@
+package config
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// Resource asks for a resource, as kubectl names it, or for all that a pattern
+// matches. In the file it is a string or a map.
+type Resource struct {
+	// Resource is "pods", "deployments.apps", "deployments.v1.apps", or a pattern:
+	// "*.*" is everything that can be watched, "*.apps" a group, "*." the core group.
+	Resource string `yaml:"resource"`
+	Group    string `yaml:"group"`   // with Version: the long form of a GVR
+	Version  string `yaml:"version"` // empty: the server's preferred one
+
+	Namespaces        []string `yaml:"namespaces"`        // none: all of them
+	NamespaceSelector string   `yaml:"namespaceSelector"` // label selector of namespaces; not beside Namespaces
+	ExcludeNamespaces []string `yaml:"excludeNamespaces"` // not beside Namespaces
+	LabelSelector     string   `yaml:"labelSelector"`
+	FieldSelector     string   `yaml:"fieldSelector"`
+
+	// MetadataOnly asks the server for metadata alone: no spec, no status.
+	MetadataOnly bool `yaml:"metadataOnly"`
+	// Snapshot says what becomes of objects that exist when the collection is new:
+	// "announce" (default) tells them as added, "skip" does not.
+	Snapshot string `yaml:"snapshot"`
+	// Types are the types of change that are told: added, modified, deleted. None:
+	// all of them, but no deletions of core events: those are mere expiry.
+	Types []string `yaml:"types"`
+
+	SyncedEvery time.Duration `yaml:"syncedEvery"` // repeats "complete up to here"; at least 1s. 0: never
+	Resync      time.Duration `yaml:"resync"`      // tells every object again; at least 1m. 0: never
+	VerifyEvery time.Duration `yaml:"verifyEvery"` // compares with a fresh list; at least 1m. 0: never
+
+	// Required makes the resource's absence an error instead of something to wait for.
+	Required bool `yaml:"required"`
+}
+
+// UnmarshalYAML takes the short form, a string, or the map.
+func (r *Resource) UnmarshalYAML(unmarshal func(any) error) error {
+	var name string
+	if unmarshal(&name) == nil {
+		*r = Resource{Resource: name}
+		return nil
+	}
+	type plain Resource
+	return unmarshal((*plain)(r))
+}
+
+// Name is the resource with its version and group, as kubectl takes it, or the
+// pattern.
+func (r Resource) Name() string {
+	if r.Version == "" {
+		return r.Resource
+	}
+	return r.Resource + "." + r.Version + "." + r.Group // "pods.v1." is the core group's
+}
+
+// isPattern reports whether a name stands for many resources.
+func isPattern(name string) bool { return strings.HasPrefix(name, "*.") }
+
+var versionForm = regexp.MustCompile(`^v[1-9][0-9]*((alpha|beta)[1-9][0-9]*)?$`)
+
+// groupResource is what a name is without its version. A bare name counts as the
+// core group's; which group it means only the server knows.
+type groupResource struct{ group, resource string }
+
+func parseName(name string) (gr groupResource, version string) {
+	resource, rest, _ := strings.Cut(name, ".")
+	if v, group, ok := strings.Cut(rest, "."); ok && versionForm.MatchString(v) {
+		return groupResource{group, resource}, v
+	}
+	return groupResource{rest, resource}, ""
+}
+
+// covers reports whether every resource that other names is one of g's, too.
+func (g groupResource) covers(other groupResource) bool {
+	return g == other || g.resource == "*" && (g.group == "*" || g.group == other.group)
+}
+
+// overlaps reports whether two entries plainly ask for one object. Where their
+// selectors may keep them apart, only the pipeline can tell.
+func (r Resource) overlaps(other Resource) bool {
+	mine, _ := parseName(r.Name())
+	others, _ := parseName(other.Name())
+	return mine == others && wrongName(r.Name()) == "" &&
+		!apart(r.Namespaces, other.Namespaces) &&
+		!within(r.Namespaces, other.ExcludeNamespaces) && !within(other.Namespaces, r.ExcludeNamespaces) &&
+		!differ(r.namespaceChoice(), other.namespaceChoice()) &&
+		!differ(canonicalLabels(r.LabelSelector), canonicalLabels(other.LabelSelector)) &&
+		!differ(canonicalFields(r.FieldSelector), canonicalFields(other.FieldSelector))
+}
+
+// namespaceChoice is the selector of namespaces; a list of them, which may be
+// none of the selected ones, counts as a selector, too.
+func (r Resource) namespaceChoice() string {
+	if r.NamespaceSelector == "" && len(r.Namespaces) > 0 {
+		return "named"
+	}
+	return canonicalLabels(r.NamespaceSelector)
+}
+
+func differ(a, b string) bool { return a != "" && b != "" && a != b }
+
+func apart(a, b []string) bool {
+	return len(a) > 0 && len(b) > 0 && !slices.ContainsFunc(a, func(n string) bool { return slices.Contains(b, n) })
+}
+
+func within(some, all []string) bool {
+	return len(some) > 0 && !slices.ContainsFunc(some, func(n string) bool { return !slices.Contains(all, n) })
+}
+
+func canonicalLabels(s string) string {
+	if l, err := labels.Parse(s); err == nil {
+		return l.String()
+	}
+	return s
+}
+
+func canonicalFields(s string) string {
+	if f, err := fields.ParseSelector(s); err == nil {
+		return f.String()
+	}
+	return s
+}
