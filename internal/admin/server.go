@@ -1,0 +1,178 @@
+// Package admin is the door for commands to a running bridge: HTTP over a Unix
+// socket that only the bridge's own user can open.
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// resyncPath takes POST with the parameters resource and, optionally, sink.
+const resyncPath = "/resync"
+
+// Options of a [Server]. All are required.
+type Options struct {
+	Socket string // path; its directory is made if it is missing
+	// Resync begins to tell every object again of the collections that resource
+	// and sink ("" for all) name, and returns their IDs. It must end with ctx. For
+	// what the bridge does not know it returns a *[NotFoundError].
+	Resync func(ctx context.Context, sink, resource string) (started []string, err error)
+}
+
+// NotFoundError says that the bridge does not have what a command names.
+type NotFoundError struct{ Message string }
+
+func (e *NotFoundError) Error() string { return e.Message }
+
+// answer is the body of every response of the server's own.
+type answer struct {
+	Started []string `json:"started,omitzero"` // collection IDs
+	Error   string   `json:"error,omitzero"`
+}
+
+// Server takes commands.
+type Server struct {
+	listener net.Listener
+	http     http.Server
+	socket   string
+	own      fs.FileInfo // what Socket was when it was ours
+}
+
+// stopTimeout is how long a command may take to notice the end.
+const stopTimeout = 5 * time.Second
+
+// New listens; Run serves. The socket of a process that is gone is replaced, one
+// that a process listens on is an error. Before Run, Close gives it up.
+func New(o Options) (*Server, error) {
+	l, err := listen(o.Socket)
+	if err != nil {
+		return nil, fmt.Errorf("admin.socket %s: %w", o.Socket, err)
+	}
+	own, err := os.Lstat(o.Socket)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("admin.socket: %w", err), l.Close())
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST "+resyncPath, func(w http.ResponseWriter, r *http.Request) {
+		q := r.URL.Query()
+		if q.Get("resource") == "" {
+			respond(w, http.StatusBadRequest, answer{Error: "no resource: add ?resource=NAME"})
+			return
+		}
+		started, err := o.Resync(r.Context(), q.Get("sink"), q.Get("resource"))
+		var notFound *NotFoundError
+		switch {
+		case errors.As(err, &notFound):
+			respond(w, http.StatusNotFound, answer{Error: err.Error()})
+		case err != nil:
+			respond(w, http.StatusInternalServerError, answer{Error: err.Error()})
+		default:
+			respond(w, http.StatusOK, answer{Started: append([]string{}, started...)})
+		}
+	})
+	return &Server{listener: l, socket: o.Socket, own: own, http: http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}}, nil
+}
+
+// listen makes the socket under a name in a directory that nobody else can
+// enter, and moves it into place with its final mode: nobody can connect before,
+// and what was there is replaced in one step.
+func listen(socket string) (net.Listener, error) {
+	if err := vacant(socket); err != nil {
+		return nil, err
+	}
+	dir := filepath.Dir(socket)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	private, err := os.MkdirTemp(dir, ".a")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = os.RemoveAll(private) }() // empty, or what never came into place
+	temporary := filepath.Join(private, "s")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: temporary, Net: "unix"})
+	if err != nil {
+		return nil, fmt.Errorf("%w: choose another path, or off", err)
+	}
+	l.SetUnlinkOnClose(false) // it knows the temporary name only
+	err = os.Chmod(temporary, 0o600)
+	if err == nil {
+		err = os.Rename(temporary, socket)
+	}
+	if err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
+// vacant reports as an error whatever may not be replaced at the path.
+func vacant(socket string) error {
+	info, err := os.Lstat(socket)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case info.Mode().Type() != fs.ModeSocket:
+		return errors.New("it exists and is no socket: remove it, or choose another path")
+	}
+	c, err := net.DialTimeout("unix", socket, time.Second)
+	if err == nil {
+		_ = c.Close()
+	}
+	if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist) {
+		return nil // whoever made it is gone
+	}
+	if err == nil || errors.Is(err, syscall.EAGAIN) || errors.Is(err, os.ErrDeadlineExceeded) {
+		return errors.New("in use by another process: a bridge listens there; stop it, or give this one a checkpoint and socket of its own")
+	}
+	return err
+}
+
+func respond(w http.ResponseWriter, code int, a answer) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(a) // a client that went away learns nothing
+}
+
+// Run serves until ctx ends, then removes the socket. Commands under way are
+// told by their context.
+func (s *Server) Run(ctx context.Context) error {
+	defer s.Close()
+	s.http.BaseContext = func(net.Listener) context.Context { return ctx }
+	stopped := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(stopped)
+		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+		defer cancel()
+		_ = s.http.Shutdown(bounded) // its error is the time that ran out
+	})
+	if err := s.http.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
+		stop()
+		return fmt.Errorf("serve commands: %w", err)
+	}
+	<-stopped
+	return nil
+}
+
+// Close stops listening and removes the socket, unless it is another's by now.
+func (s *Server) Close() error {
+	_ = s.http.Close()
+	err := s.listener.Close()
+	if errors.Is(err, net.ErrClosed) {
+		err = nil
+	}
+	if now, e := os.Lstat(s.socket); e == nil && os.SameFile(now, s.own) {
+		err = errors.Join(err, os.Remove(s.socket))
+	}
+	return err
+}
