@@ -7,21 +7,25 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"golang.org/x/term"
-
-	"github.com/kubebridge/kubebridge/internal/config"
 )
 
-// newLogger writes to w: lines for people on a terminal, JSON elsewhere.
-func newLogger(c config.Log, w io.Writer) *zap.Logger {
-	level, err := zapcore.ParseLevel(c.Level)
+// logLevel is the level of a configured name, which has been checked.
+func logLevel(name string) zapcore.Level {
+	level, err := zapcore.ParseLevel(name)
 	if err != nil {
-		level = zapcore.InfoLevel // the configuration has been checked
+		return zapcore.InfoLevel
 	}
+	return level
+}
+
+// newLogger writes to w what level lets pass: lines for people if format is
+// console, or auto on a terminal, JSON elsewhere.
+func newLogger(format string, level zapcore.LevelEnabler, w io.Writer) *zap.Logger {
 	e := zap.NewProductionEncoderConfig()
 	e.TimeKey, e.EncodeTime = "time", zapcore.RFC3339NanoTimeEncoder
 	e.EncodeDuration = zapcore.StringDurationEncoder
 	encoder := zapcore.NewJSONEncoder(e)
-	if c.Format == "console" || c.Format == "auto" && isTerminal(w) {
+	if format == "console" || format == "auto" && isTerminal(w) {
 		e.EncodeTime = zapcore.TimeEncoderOfLayout("15:04:05.000")
 		e.EncodeLevel = zapcore.CapitalLevelEncoder
 		encoder = zapcore.NewConsoleEncoder(e)

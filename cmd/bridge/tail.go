@@ -3,6 +3,7 @@ package main
 import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
+	"go.uber.org/zap"
 
 	"github.com/kubebridge/kubebridge/internal/config"
 	"github.com/kubebridge/kubebridge/internal/pipeline"
@@ -59,7 +60,7 @@ func newTail() *cobra.Command {
 			}
 			return pipeline.NewBridge(pipeline.BridgeOptions{
 				Name: "tail", Cluster: "tail", Client: client, Lanes: []pipeline.LaneSpec{lane},
-				Log:     newLogger(config.Log{Level: "warn", Format: "auto"}, cmd.ErrOrStderr()),
+				Log:     newLogger("auto", zap.WarnLevel, cmd.ErrOrStderr()),
 				Metrics: pipeline.NewMetrics(prometheus.NewRegistry()),
 			}).Run(cmd.Context())
 		},

@@ -1,0 +1,152 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"go.uber.org/zap"
+
+	"github.com/kubebridge/kubebridge/internal/config"
+	"github.com/kubebridge/kubebridge/internal/pipeline"
+	"github.com/kubebridge/kubebridge/pkg/checkpoint"
+	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/shape"
+	"github.com/kubebridge/kubebridge/pkg/sink"
+	"github.com/kubebridge/kubebridge/pkg/sink/kafka"
+	"github.com/kubebridge/kubebridge/pkg/sink/nats"
+	"github.com/kubebridge/kubebridge/pkg/sink/stdout"
+)
+
+// laneSpecs say how the configured sinks' lanes are made. What they deliver is
+// printed to follow unless it is nil.
+func laneSpecs(c *config.Config, log *zap.Logger, follow io.Writer) ([]pipeline.LaneSpec, error) {
+	var out []pipeline.LaneSpec
+	for i := range c.Sinks {
+		spec, err := laneSpec(c, &c.Sinks[i], log)
+		if err == nil && follow != nil {
+			spec.Delivered, err = printer(follow)
+		}
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, spec)
+	}
+	return out, nil
+}
+
+// laneSpec says how a configured sink's lane is made.
+func laneSpec(c *config.Config, s *config.Sink, log *zap.Logger) (pipeline.LaneSpec, error) {
+	form := pipeline.Shape{KeepManagedFields: c.ManagedFields == "keep", Secrets: shape.Secrets{Plain: c.Secrets.Values == "plain"}}
+	var (
+		err  error
+		open func(event.Identity) (sink.Sink, error)
+	)
+	log = log.With(zap.String("sink", s.Name))
+	switch {
+	case s.Kafka != nil:
+		form.Topic, err = shape.ParseTemplate(s.Kafka.Topic, shape.TopicNames)
+		open = func(id event.Identity) (sink.Sink, error) {
+			return kafka.New(kafka.Options{Config: *s.Kafka, Identity: id, Logger: log})
+		}
+	case s.NATS != nil:
+		form.Subject, err = shape.ParseTemplate(s.NATS.Subject, shape.SubjectNames)
+		open = func(id event.Identity) (sink.Sink, error) {
+			return nats.New(nats.Options{Config: *s.NATS, Identity: id, Logger: log})
+		}
+	default:
+		open = func(event.Identity) (sink.Sink, error) { return stdout.New(stdout.Options{Config: *s.Stdout}) }
+	}
+	if err != nil {
+		return pipeline.LaneSpec{}, &exitError{exitConfig, fmt.Errorf("sink %q: %w", s.Name, err)}
+	}
+	return pipeline.LaneSpec{
+		Sink: s.Name, Resources: resourceSpecs(c.ResourcesOf(s)), Exclude: c.Exclude, Linger: s.Linger,
+		Open: func(id event.Identity) (sink.Sink, checkpoint.Store, pipeline.Shape, error) {
+			var err error
+			if form.Secrets.Key, err = hashKey(c); err != nil {
+				return nil, nil, form, &pipeline.EnvironmentError{Err: err}
+			}
+			bus, err := open(id)
+			if err != nil {
+				return nil, nil, form, &pipeline.EnvironmentError{Err: err}
+			}
+			store, err := file.Open(filepath.Join(c.Checkpoint.File.Path, s.Name), id, file.Options{})
+			if err != nil {
+				return nil, nil, form, &pipeline.EnvironmentError{Err: err}
+			}
+			return bus, store, form, nil
+		},
+	}, nil
+}
+
+// laneResources are what the configured sinks' lanes watch.
+func laneResources(c *config.Config) []pipeline.LaneResources {
+	var out []pipeline.LaneResources
+	for i := range c.Sinks {
+		s := &c.Sinks[i]
+		out = append(out, pipeline.LaneResources{Sink: s.Name, Resources: resourceSpecs(c.ResourcesOf(s)), Exclude: c.Exclude})
+	}
+	return out
+}
+
+func resourceSpecs(list []config.Resource) []pipeline.ResourceSpec {
+	var out []pipeline.ResourceSpec
+	for _, r := range list {
+		out = append(out, pipeline.ResourceSpec{
+			Name: r.Name(), Required: r.Required,
+			Namespaces: r.Namespaces, NamespaceSelector: r.NamespaceSelector, ExcludeNamespaces: r.ExcludeNamespaces,
+			LabelSelector: r.LabelSelector, FieldSelector: r.FieldSelector,
+			MetadataOnly: r.MetadataOnly, SkipSnapshot: r.Snapshot == config.SnapshotSkip, Types: eventTypes(r.Types),
+			SyncedEvery: r.SyncedEvery, Resync: r.Resync, VerifyEvery: r.VerifyEvery,
+		})
+	}
+	return out
+}
+
+// eventTypes are the types of configured names, which have been checked.
+func eventTypes(names []string) []event.Type {
+	var out []event.Type
+	for _, t := range []event.Type{event.Added, event.Modified, event.Deleted} {
+		if slices.Contains(names, t.String()) {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+// hashKey is the key that Secrets' values are hashed with, nil for none.
+func hashKey(c *config.Config) ([]byte, error) {
+	switch {
+	case c.Secrets.Values != "hash":
+		return nil, nil
+	case c.Secrets.HashKeyFile == "":
+		return file.HashKey(c.Checkpoint.File.Path)
+	}
+	key, err := os.ReadFile(c.Secrets.HashKeyFile)
+	if err != nil {
+		return nil, fmt.Errorf("secrets.hashKeyFile: %w", err)
+	}
+	if len(key) < 16 {
+		return nil, fmt.Errorf("secrets.hashKeyFile %s: %d bytes are too few for a key: use at least 16 random ones", c.Secrets.HashKeyFile, len(key))
+	}
+	return key, nil
+}
+
+// printer prints delivered records for people.
+func printer(w io.Writer) (func([]event.Record), error) {
+	s, err := stdout.New(stdout.Options{Config: stdout.Config{Format: stdout.Pretty, Color: isTerminal(w)}, Writer: w})
+	if err != nil {
+		return nil, err
+	}
+	seq := uint64(0)
+	return func(records []event.Record) {
+		seq++
+		// What a closed terminal misses, the bus has.
+		_, _ = s.Write(context.Background(), &event.Batch{Seq: seq, Records: records})
+	}, nil
+}

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kubebridge/kubebridge/internal/admin"
+	"github.com/kubebridge/kubebridge/internal/config"
+)
+
+func newResync() *cobra.Command {
+	var path, socket, sink string
+	cmd := &cobra.Command{
+		Use:   "resync RESOURCE",
+		Short: "Have a running bridge tell every object of a resource again",
+		Long: `Has a running bridge tell every object of a resource again, as present. RESOURCE
+is written as in the configuration, or is the ID of one collection. The bridge
+is found by the admin.socket of its configuration: give the same file, flags and
+environment, or --socket.`,
+		Example: "  bridge resync deployments.apps -c bridge.yaml\n  bridge resync 'secrets?namespace=payments' --sink audit",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if socket == "" {
+				c, err := loadConfig(cmd, path)
+				if err != nil {
+					return err
+				}
+				if socket = c.Admin.Socket; socket == config.Off {
+					return &exitError{exitConfig, fmt.Errorf("%s: admin.socket is off, or its default would be too long a path: name one and restart the bridge", path)}
+				}
+			}
+			started, err := admin.Resync(cmd.Context(), socket, sink, args[0])
+			var unknown *admin.NotFoundError
+			switch {
+			case errors.As(err, &unknown):
+				return &exitError{exitConfig, err}
+			case errors.Is(err, admin.ErrNoBridge):
+				return &exitError{exitEnvironment, err}
+			case err != nil:
+				return err
+			}
+			for _, id := range started {
+				fmt.Fprintln(cmd.OutOrStdout(), id+": resync started")
+			}
+			return nil
+		},
+	}
+	configFlag(cmd, &path)
+	cmd.Flags().StringVar(&socket, "socket", "", "the bridge's admin socket, instead of a configuration")
+	cmd.Flags().StringVar(&sink, "sink", "", "only to that sink")
+	config.AddFlags(cmd.Flags())
+	return cmd
+}
