@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -72,11 +73,9 @@ func wrongName(name string) string {
 	case strings.Contains(name, "/"):
 		return fmt.Sprintf("%q: name a resource as kubectl does, for example deployments.v1.apps; subresources have no watch", name)
 	case strings.Contains(name, "*") && !patternForm.MatchString(name):
-		return fmt.Sprintf("%q is no pattern: write *.* for everything, *.GROUP for an API group, or *. for the core group", name)
+		return fmt.Sprintf("%q is no pattern: write *.* for everything, *.GROUP for an API group, or *.core for the core group", name)
 	case isPattern(name) && version != "":
-		return fmt.Sprintf("%q: a pattern has no version, each resource is read in the one that the server prefers: write *.%s", name, gr.group)
-	case name == "*.core":
-		return fmt.Sprintf("%q: the core group has no name: write *. for it", name)
+		return fmt.Sprintf("%q: a pattern has no version, each resource is read in the one that the server prefers: write *.%s", name, cmp.Or(gr.group, "core"))
 	case !strings.Contains(name, "*") && !resourceForm.MatchString(name):
 		return fmt.Sprintf("%q cannot be a resource: name it as kubectl does, for example pods, deployments.apps or deployments.v1.apps", name)
 	}

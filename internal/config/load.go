@@ -33,6 +33,11 @@ var settings = []struct {
 	{"log.format", "log-format", "json, console or auto", func(c *Config) *string { return &c.Log.Format }},
 }
 
+// variable is the environment variable that overrides a setting.
+func variable(key string) string {
+	return "KUBEBRIDGE_" + strings.ToUpper(strings.ReplaceAll(key, ".", "_"))
+}
+
 // AddFlags defines a flag for every setting that may be overridden.
 func AddFlags(f *pflag.FlagSet) {
 	for _, s := range settings {
@@ -78,7 +83,9 @@ func parse(path string, text []byte, flags *pflag.FlagSet, env func(string) (str
 	if err := p.errors(); err != nil {
 		return nil, err
 	}
-	if err := yaml.NewDecoder(bytes.NewReader(text), yaml.Strict()).Decode(c); err != nil {
+	// A key that is really there twice the parser has refused; what is left is one
+	// that wins over a merged one.
+	if err := yaml.NewDecoder(bytes.NewReader(text), yaml.Strict(), yaml.AllowDuplicateMapKey()).Decode(c); err != nil {
 		return nil, Errors{at(path, err)}
 	}
 	if err := p.override(c, flags, env); err != nil {
@@ -99,7 +106,7 @@ func parse(path string, text []byte, flags *pflag.FlagSet, env func(string) (str
 func (p *problems) override(c *Config, flags *pflag.FlagSet, env func(string) (string, bool)) error {
 	v := viper.New()
 	for _, s := range settings {
-		name := "KUBEBRIDGE_" + strings.ToUpper(strings.ReplaceAll(s.key, ".", "_"))
+		name := variable(s.key)
 		if value, _ := env(name); value != "" {
 			v.SetDefault(s.key, value)
 			p.origins[s.key] = name

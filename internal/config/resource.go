@@ -14,7 +14,8 @@ import (
 // matches. In the file it is a string or a map.
 type Resource struct {
 	// Resource is "pods", "deployments.apps", "deployments.v1.apps", or a pattern:
-	// "*.*" is everything that can be watched, "*.apps" a group, "*." the core group.
+	// "*.*" is everything that can be watched, "*.apps" a group, "*.core" (or "*.")
+	// the core group.
 	Resource string `yaml:"resource"`
 	Group    string `yaml:"group"`   // with Version: the long form of a GVR
 	Version  string `yaml:"version"` // empty: the server's preferred one
@@ -75,6 +76,9 @@ func parseName(name string) (gr groupResource, version string) {
 	resource, rest, _ := strings.Cut(name, ".")
 	if v, group, ok := strings.Cut(rest, "."); ok && versionForm.MatchString(v) {
 		return groupResource{group, resource}, v
+	}
+	if name == "*.core" {
+		rest = ""
 	}
 	return groupResource{rest, resource}, ""
 }

@@ -36,6 +36,22 @@ func TestWhatIsSelected(t *testing.T) {
 	}
 }
 
+// Options that many resources share are written once; what stands beside << wins.
+func TestSharedOptions(t *testing.T) {
+	text, err := os.ReadFile("testdata/anchors.good.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := parse("anchors", text, nil, testEnv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Resource{Resource: "nodes", Resync: 24 * time.Hour, Snapshot: SnapshotAnnounce}
+	if diff := cmp.Diff(want, c.Resources[3]); diff != "" {
+		t.Errorf("nodes (-want +got):\n%s", diff)
+	}
+}
+
 // Core events expire, an hour after they were last written: thousands of
 // deletions that nobody made must not reach an audit, unless it asks for them.
 func TestTypesOfEvents(t *testing.T) {
@@ -90,6 +106,7 @@ func TestOverlaps(t *testing.T) {
 		{"a group that begins like a version", Resource{Resource: "x.v1x.io"}, Resource{Resource: "x.io"}, false},
 		{"another group", Resource{Resource: "events"}, Resource{Resource: "events.events.k8s.io"}, false},
 		{"a narrower pattern", Resource{Resource: "*.*"}, Resource{Resource: "*.apps"}, false},
+		{"the core group by either name", Resource{Resource: "*."}, Resource{Resource: "*.core"}, true},
 		{"a name under a pattern", Resource{Resource: "*.apps"}, Resource{Resource: "deployments.apps"}, false},
 		{"other namespaces", Resource{Resource: "pods", Namespaces: []string{"a"}}, Resource{Resource: "pods", Namespaces: []string{"b", "c"}}, false},
 		{"one namespace in common", Resource{Resource: "pods", Namespaces: []string{"a", "b"}}, Resource{Resource: "pods", Namespaces: []string{"b"}}, true},

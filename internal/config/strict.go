@@ -131,9 +131,12 @@ func (p *problems) fits(n ast.Node, t reflect.Type, path string) {
 }
 
 func (p *problems) fitsStruct(m ast.MapNode, t reflect.Type, path string) {
-	for entries := m.MapRange(); entries.Next(); {
+	for i, entries := 0, m.MapRange(); entries.Next(); i++ {
 		key, value := entries.Key(), entries.Value()
 		if key.Type() == ast.MergeKeyType {
+			if i > 0 { // the YAML library lets the later one win, whichever it is
+				p.addAt(key.GetToken().Position, "%s: it must come first in its map, so that the keys beside it win", join(path, "<<"))
+			}
 			p.fits(value, t, path)
 			continue
 		}
