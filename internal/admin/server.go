@@ -146,8 +146,8 @@ func respond(w http.ResponseWriter, code int, a answer) {
 
 // Run serves until ctx ends, then removes the socket. Commands under way are
 // told by their context.
-func (s *Server) Run(ctx context.Context) error {
-	defer s.Close()
+func (s *Server) Run(ctx context.Context) (err error) {
+	defer func() { err = errors.Join(err, s.Close()) }()
 	s.http.BaseContext = func(net.Listener) context.Context { return ctx }
 	stopped := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {

@@ -10,7 +10,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink/stdout"
 )
 
-// Off, in place of an address, says that nothing shall listen.
+// Off is written in place of an address where nothing shall listen.
 const Off = "off"
 
 // Config is the whole configuration. [Load] fills in every default.

@@ -58,7 +58,10 @@ func TestDocumentedExample(t *testing.T) {
 		if !ok {
 			t.Fatalf("%s has no example", path)
 		}
-		env := func(name string) (string, bool) { return map[string]string{"KAFKA_PASSWORD": "p"}[name], name == "KAFKA_PASSWORD" }
+		env := func(name string) (string, bool) {
+			value, ok := map[string]string{"KAFKA_PASSWORD": "p"}[name]
+			return value, ok
+		}
 		if _, err := parse(path, []byte(text), nil, env); err != nil {
 			t.Errorf("the example: %v", err)
 		}
