@@ -65,7 +65,7 @@ func laneSpec(c *config.Config, s *config.Sink, log *zap.Logger) (pipeline.LaneS
 		return pipeline.LaneSpec{}, &exitError{exitConfig, fmt.Errorf("sink %q: %w", s.Name, err)}
 	}
 	return pipeline.LaneSpec{
-		Sink: s.Name, Resources: resourceSpecs(c.ResourcesOf(s)), Exclude: c.Exclude, Linger: s.Linger,
+		LaneResources: laneResources(c, s), Linger: s.Linger,
 		Open: func(id event.Identity) (sink.Sink, checkpoint.Store, pipeline.Shape, error) {
 			var err error
 			if form.Secrets.Key, err = hashKey(c); err != nil {
@@ -84,14 +84,9 @@ func laneSpec(c *config.Config, s *config.Sink, log *zap.Logger) (pipeline.LaneS
 	}, nil
 }
 
-// laneResources are what the configured sinks' lanes watch.
-func laneResources(c *config.Config) []pipeline.LaneResources {
-	var out []pipeline.LaneResources
-	for i := range c.Sinks {
-		s := &c.Sinks[i]
-		out = append(out, pipeline.LaneResources{Sink: s.Name, Resources: resourceSpecs(c.ResourcesOf(s)), Exclude: c.Exclude})
-	}
-	return out
+// laneResources are what a configured sink's lane watches.
+func laneResources(c *config.Config, s *config.Sink) pipeline.LaneResources {
+	return pipeline.LaneResources{Sink: s.Name, Resources: resourceSpecs(c.ResourcesOf(s)), Exclude: c.Exclude}
 }
 
 func resourceSpecs(list []config.Resource) []pipeline.ResourceSpec {
@@ -101,8 +96,11 @@ func resourceSpecs(list []config.Resource) []pipeline.ResourceSpec {
 			Name: r.Name(), Required: r.Required,
 			Namespaces: r.Namespaces, NamespaceSelector: r.NamespaceSelector, ExcludeNamespaces: r.ExcludeNamespaces,
 			LabelSelector: r.LabelSelector, FieldSelector: r.FieldSelector,
-			MetadataOnly: r.MetadataOnly, SkipSnapshot: r.Snapshot == config.SnapshotSkip, Types: eventTypes(r.Types),
-			SyncedEvery: r.SyncedEvery, Resync: r.Resync, VerifyEvery: r.VerifyEvery,
+			MetadataOnly: r.MetadataOnly,
+			CollectionOptions: pipeline.CollectionOptions{
+				SkipSnapshot: r.Snapshot == config.SnapshotSkip, Types: eventTypes(r.Types),
+				SyncedEvery: r.SyncedEvery, Resync: r.Resync, VerifyEvery: r.VerifyEvery,
+			},
 		})
 	}
 	return out

@@ -101,7 +101,11 @@ func run(ctx context.Context, o runOptions) error {
 	o.reload.hangUps = hangUps
 	o.reload.apply = func(c *config.Config) {
 		o.level.SetLevel(logLevel(c.Log.Level))
-		bridge.Reconfigure(laneResources(c))
+		var all []pipeline.LaneResources
+		for i := range c.Sinks {
+			all = append(all, laneResources(c, &c.Sinks[i]))
+		}
+		bridge.Reconfigure(all)
 	}
 	beside, stopBeside := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopBeside()

@@ -42,7 +42,7 @@ func newTail() *cobra.Command {
 			}
 			defer client.Close()
 			lane := pipeline.LaneSpec{
-				Sink: "tail",
+				LaneResources: pipeline.LaneResources{Sink: "tail"},
 				Open: func(id event.Identity) (sink.Sink, checkpoint.Store, pipeline.Shape, error) {
 					form := pipeline.Shape{Secrets: shape.Secrets{}} // redacted: there is no key
 					store, err := file.OpenMem(id)
