@@ -54,20 +54,22 @@ type follower struct {
 	matched []string // patterns that matched nothing, as last logged
 }
 
+func (s *sight) plan(asked LaneResources) plan {
+	return makePlan(planOptions{specs: asked.Resources, exclude: asked.Exclude, catalog: s.catalog, namespaces: s.namespaces})
+}
+
 func (f *follower) apply(ctx context.Context, s sight) error {
 	log := f.lane.log
-	p := newPlan(s.asked.Resources, s.asked.Exclude, s.catalog, s.namespaces)
-	if p.err == nil {
-		p.err = p.missing(s.asked.Resources)
-	}
+	p := s.plan(s.asked)
+	problem := errors.Join(p.err, p.required)
 	switch {
-	case p.err == nil:
+	case problem == nil:
 		f.asked, f.planned = s.asked, true
 	case !f.planned:
-		return fmt.Errorf("sink %q: %w", f.lane.id.Sink, p.err)
+		return fmt.Errorf("sink %q: %w", f.lane.id.Sink, problem)
 	default:
-		log.Error("this configuration cannot be followed; the one before stays", zap.Error(p.err))
-		if p = newPlan(f.asked.Resources, f.asked.Exclude, s.catalog, s.namespaces); p.err != nil {
+		log.Error("this configuration cannot be followed; the one before stays", zap.Error(problem))
+		if p = s.plan(f.asked); p.err != nil {
 			return nil
 		}
 	}
@@ -87,8 +89,8 @@ func (f *follower) apply(ctx context.Context, s sight) error {
 	wanted := make([]Wanted, 0, len(p.collections))
 	ids := map[string]bool{}
 	for _, w := range p.collections {
-		wanted = append(wanted, w)
-		ids[w.Target.Collection.ID()] = true
+		wanted = append(wanted, Wanted{w.Target, w.spec.CollectionOptions})
+		ids[w.Collection.ID()] = true
 	}
 	fates := map[string]Fate{}
 	for _, c := range known {
@@ -119,7 +121,7 @@ func (f *follower) fate(ctx context.Context, c event.Collection, s sight, p *pla
 		}
 	}
 	if spec == nil {
-		if slices.ContainsFunc(p.collections, func(w Wanted) bool { return w.Target.Collection.ResourceID() == c.ResourceID() }) {
+		if slices.ContainsFunc(p.collections, func(w wanted) bool { return w.Collection.ResourceID() == c.ResourceID() }) {
 			return nil, Unselected
 		}
 		return nil, Removed

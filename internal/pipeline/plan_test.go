@@ -175,7 +175,7 @@ func TestPlan(t *testing.T) {
 		{name: "what one pattern skips another takes in", catalog: catalogOf("pods.v1.", "-nodes.v1."), specs: []ResourceSpec{{Name: "*.core", Namespaces: []string{"a"}}, {Name: "*.*"}},
 			want: []string{"watch nodes", "watch pods?namespace=a"}},
 		{name: "metadata only", specs: []ResourceSpec{{Name: "pods", MetadataOnly: true, Namespaces: []string{"a"}}}, want: []string{"watch pods?body=metadata&namespace=a"}},
-		{name: "types of events as configured", specs: []ResourceSpec{{Name: "events", Types: []event.Type{event.Deleted}}}, want: []string{"watch events types [deleted]"}},
+		{name: "types of events as configured", specs: []ResourceSpec{{Name: "events", CollectionOptions: CollectionOptions{Types: []event.Type{event.Deleted}}}}, want: []string{"watch events types [deleted]"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.catalog == nil {

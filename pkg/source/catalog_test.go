@@ -268,11 +268,11 @@ func TestMatch(t *testing.T) {
 		"*.v1.apps":        "",
 		"*.metrics.k8s.io": "",
 	} {
-		if got := names(c.Match(pattern)); got != want || !IsPattern(pattern) {
+		if got := namesOf(c.Match(pattern)); got != want || !IsPattern(pattern) {
 			t.Errorf("%s: got %q, want %q", pattern, got, want)
 		}
 	}
-	if got := names(c.Unwatchable("*.*")); got != "bindings.v1 pods.v1beta1.metrics.k8s.io" {
+	if got := namesOf(c.Unwatchable("*.*")); got != "bindings.v1 pods.v1beta1.metrics.k8s.io" {
 		t.Errorf("not watchable: got %q", got)
 	}
 	if IsPattern("pods") || IsPattern("pods.apps") {
@@ -280,7 +280,7 @@ func TestMatch(t *testing.T) {
 	}
 }
 
-func names(list []Resource) string {
+func namesOf(list []Resource) string {
 	var out []string
 	for _, r := range list {
 		out = append(out, r.String())

@@ -13,7 +13,7 @@ const (
 	alivePause    = time.Minute
 )
 
-// Alive reports whether the object of that name and UID exists, whether or not it
+// Alive reports whether the object of that name and UID ("": any) exists, whether or not it
 // is in the collection's selection. known is false where that could not be found
 // out: the server refused, or did not answer in time. It may be called at any
 // time, from any goroutine. After three failures in a row it asks nothing for a
@@ -29,7 +29,7 @@ func (c *Collection) Alive(ctx context.Context, namespace, name, uid string) (al
 	if ctx.Err() == nil {
 		c.asked.came(known || statusCode(err) == 404)
 	}
-	return err == nil && got == uid, known
+	return err == nil && (uid == "" || got == uid), known
 }
 
 // questions counts those that came to nothing.
