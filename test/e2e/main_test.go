@@ -8,6 +8,7 @@ package e2e
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/signal"
@@ -33,7 +34,15 @@ var (
 	raceEnabled = os.Getenv(raceEnv) != ""
 )
 
+// parallel is how many of the tests that allow it run at once, unless -parallel says otherwise: most of these wait, for timeouts
+// of a minute, and need no processor of their own.
+const parallel = "4"
+
 func TestMain(m *testing.M) {
+	if err := moreInParallel(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code, err := run(ctx, m)
 	stop()
@@ -45,6 +54,16 @@ func TestMain(m *testing.M) {
 		code = 1
 	}
 	os.Exit(code)
+}
+
+func moreInParallel() error {
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if given {
+		return nil
+	}
+	return flag.Set("test.parallel", parallel)
 }
 
 func run(ctx context.Context, m *testing.M) (code int, err error) {

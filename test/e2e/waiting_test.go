@@ -17,11 +17,33 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
+// proxyToCluster stands between bridge and API server from the next kubeconfig or kubeconfigOf on.
+func (w *world) proxyToCluster() *faultproxy.Proxy {
+	w.t.Helper()
+	server, err := url.Parse(w.cluster.Server())
+	w.must(err)
+	w.toCluster, err = faultproxy.Start(server.Host)
+	w.must(err)
+	w.t.Cleanup(func() { _ = w.toCluster.Close() })
+	return w.toCluster
+}
+
 // kubeconfig writes the cluster's kubeconfig with a change made to it, and makes the bridge use it.
 func (w *world) kubeconfig(change func(*api.Config)) {
 	w.t.Helper()
-	cfg, err := clientcmd.LoadFromFile(w.cluster.Kubeconfig())
+	w.kubeconfigOf(w.cluster.Kubeconfig(), change)
+}
+
+// kubeconfigOf does so with the kubeconfig of a user.
+func (w *world) kubeconfigOf(user string, change func(*api.Config)) {
+	w.t.Helper()
+	cfg, err := clientcmd.LoadFromFile(user)
 	w.must(err)
+	if w.toCluster != nil {
+		for _, one := range cfg.Clusters {
+			one.Server = "https://" + w.toCluster.Addr()
+		}
+	}
 	change(cfg)
 	path := filepath.Join(w.dir, "kubeconfig")
 	w.must(clientcmd.WriteToFile(*cfg, path))
@@ -100,17 +122,9 @@ func TestResourceComesLater(t *testing.T) {
 func TestClusterDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, options{types: []kube.Type{kube.ConfigMaps}})
-	server, err := url.Parse(w.cluster.Server())
-	w.must(err)
-	toCluster, err := faultproxy.Start(server.Host)
-	w.must(err)
-	t.Cleanup(func() { _ = toCluster.Close() })
+	toCluster := w.proxyToCluster()
+	w.kubeconfig(func(*api.Config) {})
 	toCluster.Refuse()
-	w.kubeconfig(func(c *api.Config) {
-		for _, one := range c.Clusters {
-			one.Server = "https://" + toCluster.Addr()
-		}
-	})
 	w.create(kube.ConfigMaps, "o")
 	w.run()
 	w.awaitStatus(func(s bridge.Status) bool { return !s.Ready && s.Waiting != "" && s.Waiting != "not yet asked" })

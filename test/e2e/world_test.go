@@ -39,6 +39,8 @@ type world struct {
 	kafka   *bus.Kafka        // nil on NATS
 	bridge  *bridge.Process   // the last one started
 	widgets kube.Type         // a custom type of this test's own, see install
+
+	toCluster *faultproxy.Proxy // nil unless asked for
 }
 
 type options struct {
@@ -144,7 +146,12 @@ var errImpatient = errors.New("not in time")
 
 // soon ends when patience does.
 func (w *world) soon() context.Context {
-	ctx, cancel := context.WithTimeoutCause(w.t.Context(), patience, errImpatient)
+	return w.within(patience)
+}
+
+// within is soon for what takes its time.
+func (w *world) within(d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeoutCause(w.t.Context(), d, errImpatient)
 	w.t.Cleanup(cancel)
 	return ctx
 }
@@ -312,6 +319,8 @@ func sample(t kube.Type, step string) kube.Fields {
 		return kube.Fields{"stringData": map[string]any{"step": step}}
 	case kube.Pods:
 		return kube.Fields{"spec": podSpec()}
+	case kube.Events:
+		return kube.Fields{"reason": step}
 	case kube.Deployments:
 		labels := map[string]any{"app": "sample"}
 		return kube.Fields{"spec": map[string]any{

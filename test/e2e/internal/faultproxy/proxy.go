@@ -1,5 +1,5 @@
 // Package faultproxy stands between a client and a server on loopback and makes the network fail: it cuts connections,
-// refuses new ones, or holds back what the server answers.
+// refuses new ones, holds back what the server answers, or falls silent.
 package faultproxy
 
 import (
@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -27,6 +28,7 @@ type pair struct {
 	client, server net.Conn
 	ctx            context.Context
 	end            context.CancelFunc
+	silent         atomic.Bool // see Silence
 }
 
 // Start listens on a free port of 127.0.0.1 and forwards to target (host:port), which need not be there yet.
@@ -76,6 +78,16 @@ func (p *Proxy) Hold() {
 	defer p.mu.Unlock()
 	if p.held == nil {
 		p.held = make(chan struct{})
+	}
+}
+
+// Silence makes every connection half-open, for ever: neither side gets another byte, and neither is told that it is over. New
+// connections pass. It is what a firewall does that has forgotten a connection.
+func (p *Proxy) Silence() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.conns {
+		c.silent.Store(true)
 	}
 }
 
@@ -154,6 +166,10 @@ func (p *Proxy) copy(c *pair, to, from net.Conn, replies bool) {
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := from.Read(buf)
+		if c.silent.Load() {
+			<-c.ctx.Done()
+			return
+		}
 		if n > 0 {
 			if replies && !p.released(c.ctx) {
 				return

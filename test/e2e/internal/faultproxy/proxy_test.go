@@ -2,6 +2,7 @@ package faultproxy
 
 import (
 	"bufio"
+	"errors"
 	"io"
 	"net"
 	"testing"
@@ -146,5 +147,35 @@ func TestCutAndRefuse(t *testing.T) {
 	p.Pass()
 	if !answered(dial(t, p)) {
 		t.Error("no answer after the refusal")
+	}
+}
+
+// A connection that is cut tells both sides. This one must tell neither, and new ones must work.
+func TestSilence(t *testing.T) {
+	p, got := start(t)
+	c := dial(t, p)
+	if _, err := io.WriteString(c, "a\n"); err != nil {
+		t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(c).ReadString('\n'); line != "a\n" {
+		t.Fatalf("before the silence the client read %q (%v)", line, err)
+	}
+	<-got
+	p.Silence()
+	if _, err := io.WriteString(c, "b\n"); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.SetReadDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	var timeout net.Error
+	if _, err := c.Read(make([]byte, 1)); !errors.As(err, &timeout) || !timeout.Timeout() {
+		t.Errorf("a silent connection told its client: %v", err)
+	}
+	if _, err := io.WriteString(dial(t, p), "c\n"); err != nil {
+		t.Fatal(err)
+	}
+	if line := <-got; line != "c\n" {
+		t.Errorf("the server got %q, want what the new connection sent", line)
 	}
 }

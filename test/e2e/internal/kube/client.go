@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -33,6 +34,7 @@ var (
 	ConfigMaps  = Type{schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, "ConfigMap", true}
 	Secrets     = Type{schema.GroupVersionResource{Version: "v1", Resource: "secrets"}, "Secret", true}
 	Pods        = Type{schema.GroupVersionResource{Version: "v1", Resource: "pods"}, "Pod", true}
+	Events      = Type{schema.GroupVersionResource{Version: "v1", Resource: "events"}, "Event", true}
 	Deployments = Type{schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}, "Deployment", true}
 	Namespaces  = Type{schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, "Namespace", false}
 	CRDs        = Type{schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}, "CustomResourceDefinition", false}
@@ -75,7 +77,13 @@ type Fields map[string]any
 func (c *Client) Create(ctx context.Context, t Type, name string, fields Fields) (*unstructured.Unstructured, error) {
 	o := &unstructured.Unstructured{Object: map[string]any{}}
 	for k, v := range fields {
+		if metadata, ok := v.(map[string]any); ok {
+			v = maps.Clone(metadata) // the caller may use the fields for several objects at once
+		}
 		o.Object[k] = v
+	}
+	if t == Events { // their validation asks for it
+		o.Object["involvedObject"] = map[string]any{"kind": "Namespace", "name": c.Namespace, "namespace": c.Namespace}
 	}
 	o.SetAPIVersion(t.GroupVersion().String())
 	o.SetKind(t.Kind)
@@ -130,6 +138,23 @@ func (c *Client) Delete(ctx context.Context, t Type, name string) error {
 		return fmt.Errorf("delete %s %s: %w", t.ResourceID(), name, err)
 	}
 	c.Ledger.Deleted(string(uid))
+	return nil
+}
+
+// DeleteAll deletes at once, in one request, the objects of a type in the namespace that the label selector takes.
+func (c *Client) DeleteAll(ctx context.Context, t Type, labelSelector string) error {
+	selected := metav1.ListOptions{LabelSelector: labelSelector}
+	objects, _, err := c.List(ctx, t, selected)
+	if err != nil {
+		return err
+	}
+	now := int64(0)
+	if err := c.of(t).DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &now}, selected); err != nil {
+		return fmt.Errorf("delete all %s: %w", t.ResourceID(), err)
+	}
+	for i := range objects {
+		c.Ledger.Deleted(string(objects[i].GetUID()))
+	}
 	return nil
 }
 
