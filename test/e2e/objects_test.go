@@ -1,0 +1,204 @@
+package e2e
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/kubebridge/kubebridge/test/e2e/internal/bus"
+	"github.com/kubebridge/kubebridge/test/e2e/internal/check"
+	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
+)
+
+// toldOf is what the messages say of an object: its events' types in order.
+func toldOf(messages []bus.Message, uid string) (types []string) {
+	for i := range messages {
+		if m := &messages[i]; m.UID() == uid {
+			types = append(types, m.Type())
+		}
+	}
+	return types
+}
+
+// An object with finalizers is deleted in two steps: first it says that it will go, then it goes. Who acts on the first step must
+// see it, and nobody may take it for the second.
+func TestFinalizers(t *testing.T) {
+	w := newWorld(t, options{})
+	w.install()
+	w.bridges(w.widgets)
+	quiet, err := kube.New(w.cluster.RESTConfig(), w.ns) // whose acknowledgements are not the ledger's
+	w.must(err)
+	create := func(name string) (uid string) {
+		o, err := w.kube.Create(w.soon(), w.widgets, name, kube.Fields{
+			"metadata": map[string]any{"finalizers": []any{"kubebridge.io/test"}},
+		})
+		w.must(err)
+		return string(o.GetUID())
+	}
+	release := func(name string) {
+		_, err := quiet.Patch(w.soon(), w.widgets, name, `{"metadata":{"finalizers":null}}`)
+		w.must(err)
+	}
+	isTerminating := func(uid string) func([]bus.Message) bool {
+		return func(all []bus.Message) bool {
+			return slices.ContainsFunc(all, func(m bus.Message) bool { return m.UID() == uid && terminating(&m) })
+		}
+	}
+	uids := map[string]string{}
+	for _, name := range []string{"live", "released-unseen", "unseen"} {
+		uids[name] = create(name)
+	}
+	w.start()
+	w.delete(w.widgets, "live")
+	w.delete(w.widgets, "released-unseen")
+	w.onBus("what begins to go", isTerminating(uids["released-unseen"]))
+	release("live")
+	w.toldDeleted(uids["live"])
+	w.settle(w.widgets)
+	w.stop()
+
+	w.delete(w.widgets, "unseen")
+	release("released-unseen")
+	w.expire()
+	w.start()
+	w.onBus("what began to go unseen", isTerminating(uids["unseen"]))
+	w.toldDeleted(uids["released-unseen"])
+	release("unseen")
+	w.toldDeleted(uids["unseen"])
+	all := w.verify(check.Options{Types: []kube.Type{w.widgets}, Gap: true})
+	for name, uid := range uids {
+		if got, want := toldOf(all, uid), []string{"added", "modified", "deleted"}; !slices.Equal(got, want) {
+			t.Errorf("%s is told of as %v, want %v", name, got, want)
+		}
+	}
+}
+
+// Somebody empties a namespace with one request: each of the objects is told of, once.
+func TestDeleteCollection(t *testing.T) {
+	const n = 5000
+	w := newWorld(t, options{types: []kube.Type{kube.ConfigMaps}})
+	w.bulkOf(kube.ConfigMaps, "o", n, kube.Fields{"metadata": map[string]any{"labels": map[string]any{"of": "many"}}})
+	w.start()
+	w.settle(kube.ConfigMaps)
+	w.must(w.kube.DeleteAll(w.soon(), kube.ConfigMaps, "of=many"))
+	all := w.verify(check.Options{Types: []kube.Type{kube.ConfigMaps}})
+	deleted := 0
+	for i := range all {
+		if all[i].Is("deleted") {
+			deleted++
+		}
+	}
+	if deleted != n {
+		t.Errorf("told of %d deletions, want %d", deleted, n)
+	}
+	w.snapshotOf(kube.ConfigMaps, all, bus.Counts{Listed: n, Added: n})
+}
+
+// The largest objects that the API server takes, whether a list, a watch or a comparison finds them: Kafka's topics are made for
+// them; NATS with its default of 1 MiB gets what they are without their bodies, and it is said, in the event and in the log.
+func TestLargestObjects(t *testing.T) {
+	for _, name := range buses {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, options{bus: name})
+			w.install()
+			w.bridges(kube.ConfigMaps, w.widgets)
+			// etcd takes requests of 1.5 MiB; the API server 1 MiB of a ConfigMap's data. Every < is six bytes in a watch.
+			large := kube.Fields{"spec": map[string]any{"pad": strings.Repeat("x", 3<<19-2<<10)}}
+			escaped := `{"data":{"pad":"` + strings.Repeat("<", 1<<20-1<<10) + `"}}`
+			_, err := w.kube.Create(w.soon(), w.widgets, "too-large", kube.Fields{"spec": map[string]any{"pad": strings.Repeat("x", 3<<19)}})
+			if err == nil || !strings.Contains(err.Error(), "request is too large") { // which the server has from etcd
+				t.Fatalf("want to be told that this is too large for the server, got %v", err)
+			}
+			create := func(object string) {
+				_, err := w.kube.Create(w.soon(), w.widgets, object, large)
+				w.must(err)
+				// By a patch, since the client would escape what it creates, to more than the server takes.
+				w.create(kube.ConfigMaps, object)
+				_, err = w.kube.Patch(w.soon(), kube.ConfigMaps, object, escaped)
+				w.must(err)
+			}
+			types := []kube.Type{kube.ConfigMaps, w.widgets}
+			create("listed")
+			w.start()
+			create("live")
+			for _, typ := range types {
+				w.patch(typ, "listed", "live")
+				w.delete(typ, "live")
+			}
+			w.settle(types...)
+			w.stop()
+			w.patch(w.widgets, "listed", "unseen")
+			w.expire()
+			w.start()
+			all := w.verify(check.Options{Types: types, Gap: true})
+			for i := range all {
+				m := &all[i]
+				small := m.Is("added") && m.Attributes["kind"] == kube.ConfigMaps.Kind && m.Attributes["origin"] == "watch"
+				if m.OfCollection() || small || strings.Contains(m.Name(), "marker") {
+					continue
+				}
+				switch cut := m.Data.Truncated; {
+				case name == busKafka && cut != nil:
+					t.Errorf("truncated to %+v: %s", *cut, m)
+				case name == busNATS && (cut == nil || cut.Size < 1<<20 || cut.Limit != 1<<20 || len(cut.SHA256) != 64):
+					t.Errorf("it does not fit, and says %+v: %s", cut, m)
+				}
+			}
+			if name == busNATS {
+				says(t, w.bridge.Log(), "event truncated")
+			}
+		})
+	}
+}
+
+// A write that changes nothing is no event, however often a controller repeats it.
+func TestNoOpWrites(t *testing.T) {
+	w := newWorld(t, options{types: []kube.Type{kube.ConfigMaps}})
+	w.create(kube.ConfigMaps, "o")
+	w.start()
+	uid, rv := w.patch(kube.ConfigMaps, "o", "same")
+	for range 10 {
+		if _, again := w.patch(kube.ConfigMaps, "o", "same"); again != rv {
+			t.Fatalf("the server made a new version %s of %s", again, rv)
+		}
+	}
+	all := w.verify(check.Options{Types: []kube.Type{kube.ConfigMaps}})
+	if got, want := toldOf(all, uid), []string{"added", "modified"}; !slices.Equal(got, want) {
+		t.Errorf("told %v, want %v", got, want)
+	}
+}
+
+// Another object of the same name, made while the bridge was away, is another object: the old one's end is told first, with its
+// old UID, then the new one. The server's history has both; a comparison must say the same two things in the same order.
+func TestRecreatedWhileDown(t *testing.T) {
+	for _, lost := range []bool{false, true} {
+		t.Run(map[bool]string{false: "within the history", true: "after a gap"}[lost], func(t *testing.T) {
+			w := newWorld(t, options{})
+			w.install()
+			w.bridges(w.widgets)
+			old, entry := w.create(w.widgets, "o")
+			w.start()
+			before := len(w.settle(w.widgets))
+			w.stop()
+			w.delete(w.widgets, "o")
+			renewed, rv := w.create(w.widgets, "o")
+			if lost {
+				w.expire()
+			}
+			w.start()
+			w.told(renewed, rv)
+			all := w.verify(check.Options{Types: []kube.Type{w.widgets}, Gap: lost})
+			var got []string
+			for _, m := range after(all, before) {
+				if m.UID() == old || m.UID() == renewed {
+					got = append(got, m.ID())
+				}
+			}
+			want := []string{fmt.Sprintf("%s:%s:deleted", old, entry), fmt.Sprintf("%s:%s:added", renewed, rv)}
+			if !slices.Equal(got, want) {
+				t.Errorf("told %q, want %q", got, want)
+			}
+		})
+	}
+}
