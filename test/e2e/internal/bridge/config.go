@@ -8,11 +8,13 @@ type Config struct {
 	Cluster    string         `json:"cluster"`
 	Kubernetes map[string]any `json:"kubernetes"`
 	Resources  []Resource     `json:"resources"`
+	Exclude    []string       `json:"exclude,omitempty"`
 	Sinks      []Sink         `json:"sinks"`
 	Checkpoint map[string]any `json:"checkpoint"`
 	Secrets    map[string]any `json:"secrets,omitempty"`
 	Status     map[string]any `json:"status"`
 	Shutdown   map[string]any `json:"shutdown,omitempty"`
+	Admin      map[string]any `json:"admin,omitempty"`
 }
 
 // Resource asks for a resource.
@@ -23,6 +25,15 @@ type Resource struct {
 	Namespaces    []string `json:"namespaces,omitempty"`
 	LabelSelector string   `json:"labelSelector,omitempty"`
 	FieldSelector string   `json:"fieldSelector,omitempty"`
+
+	NamespaceSelector string   `json:"namespaceSelector,omitempty"`
+	ExcludeNamespaces []string `json:"excludeNamespaces,omitempty"`
+	MetadataOnly      bool     `json:"metadataOnly,omitempty"`
+	Snapshot          string   `json:"snapshot,omitempty"`
+	Types             []string `json:"types,omitempty"`
+	SyncedEvery       string   `json:"syncedEvery,omitempty"`
+	Resync            string   `json:"resync,omitempty"`
+	VerifyEvery       string   `json:"verifyEvery,omitempty"`
 }
 
 // Sink is where to.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -85,6 +86,12 @@ func parse(raw []byte, headers map[string]string) (Message, error) {
 func (m *Message) ID() string  { return m.Attributes["id"] }
 func (m *Message) UID() string { return m.Attributes["uid"] }
 func (m *Message) RV() string  { return m.Attributes["resourceversion"] }
+
+// Epoch numbers the cluster's histories: an etcd restored from a backup begins another one. The first is 1.
+func (m *Message) Epoch() int {
+	n, _ := strconv.Atoi(m.Attributes["epoch"])
+	return max(n, 1)
+}
 
 // Type is the word of the type attribute that matters: added, modified, deleted, present, gap, synced, closed.
 func (m *Message) Type() string {

@@ -238,17 +238,17 @@ func State(messages []bus.Message, cluster []unstructured.Unstructured, resource
 }
 
 // Mirror is the last event of every object of a resource that exists, as a consumer would keep it by the published rule: per
-// UID ignore what is not newer than the last. The key is namespace/name.
+// UID ignore what is not newer, by epoch and resourceVersion, than the last. The key is namespace/name.
 func Mirror(messages []bus.Message, resourceID string) map[string]*bus.Message {
-	last := map[string]string{} // by UID
+	last := map[string]*bus.Message{} // by UID
 	copied := map[string]*bus.Message{}
 	for i := range messages {
 		m := &messages[i]
 		collection, _, _ := strings.Cut(m.Attributes["collection"], "?")
-		if collection != resourceID || m.OfCollection() || kube.CompareRV(m.RV(), last[m.UID()]) <= 0 && last[m.UID()] != "" {
+		if collection != resourceID || m.OfCollection() || !newer(m, last[m.UID()]) {
 			continue
 		}
-		last[m.UID()] = m.RV()
+		last[m.UID()] = m
 		if !m.Is("deleted") {
 			copied[m.Name()] = m
 		} else if held := copied[m.Name()]; held != nil && held.UID() == m.UID() {
@@ -256,6 +256,13 @@ func Mirror(messages []bus.Message, resourceID string) map[string]*bus.Message {
 		}
 	}
 	return copied
+}
+
+func newer(m, last *bus.Message) bool {
+	if last == nil || m.Epoch() > last.Epoch() {
+		return true
+	}
+	return m.Epoch() == last.Epoch() && kube.CompareRV(m.RV(), last.RV()) > 0
 }
 
 func canonical(v any) string {
