@@ -336,7 +336,7 @@ func (l *Lane) close(ctx context.Context, id string, fate Fate) error {
 	}
 	for _, o := range objects {
 		if fate == Vanished {
-			err = l.end(ctx, m, ending{object: o, origin: event.Reconcile, rv: m.position.RV})
+			err = l.end(ctx, m, ending{object: o, origin: event.Reconcile})
 		} else if err = l.room(ctx); err == nil {
 			l.quietly(l.remember(o.key, o.entry.UID, nil)...)
 		}
@@ -370,7 +370,7 @@ func (l *Lane) closeDue(ctx context.Context) error {
 			return err
 		}
 		for _, o := range leaving {
-			if err := l.end(ctx, c, ending{object: o, origin: event.Reconcile, rv: c.position.RV, left: true}); err != nil {
+			if err := l.end(ctx, c, ending{object: o, origin: event.Reconcile, left: true}); err != nil {
 				return err
 			}
 		}

@@ -85,7 +85,7 @@ func (s *laneStatus) watching(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.collections[id]
-	return c != nil && c.State == source.Watching
+	return c != nil && c.State == source.Watching && c.Error == ""
 }
 
 // Waiting shows what is configured and cannot be watched now, by name, and why.

@@ -67,7 +67,7 @@ func (m *member) run() string {
 type ending struct {
 	object
 	origin event.Origin
-	rv     string         // of the deletion, or where the absence was seen
+	rv     string         // of the deletion, or of the list that lacked it; "": neither is known
 	last   *source.Object // its last body; nil: not known
 	left   bool           // it only left the selection
 }
@@ -104,6 +104,9 @@ func (l *Lane) end(ctx context.Context, m *member, e ending) error {
 	_, namespace, name, err := checkpoint.ParseEntryKey(e.key)
 	if err != nil {
 		return err
+	}
+	if e.rv == "" {
+		e.rv = e.entry.RV // not older than anything that was told of it
 	}
 	ev := &event.Event{
 		Type: event.Deleted, Origin: e.origin, Time: time.Now(),
