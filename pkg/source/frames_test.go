@@ -184,7 +184,7 @@ func FuzzFrames(f *testing.F) {
 			if kind == "" || kind == "ERROR" || len(o.Raw) == 0 {
 				t.Fatalf("%q: a frame of type %q with the object %q", text, kind, o.Raw)
 			}
-			things(false).restore(o)
+			fromNowhere(false).restore(o)
 			if _, err := ParseObject(o.Raw); err != nil {
 				t.Fatalf("%q: %q: %v", text, o.Raw, err)
 			}

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
 
 const (
@@ -112,9 +111,6 @@ func (c *Collection) readInitial(ctx context.Context, begun Signal) (rv string, 
 		if kind == "BOOKMARK" {
 			if !endsInitialEvents(o) {
 				continue
-			}
-			if n, err := resourceversion.CompareResourceVersion(o.ResourceVersion, begun.RV); err == nil && n < 0 {
-				return "", told, fmt.Errorf("it ended at resourceVersion %s, older than %s", o.ResourceVersion, begun.RV)
 			}
 			return o.ResourceVersion, told, nil
 		}

@@ -36,15 +36,12 @@ func (e cutError) Unwrap() error { return e.error }
 // list reads the whole collection, consistently, and tells the handler, but not
 // before the server has begun to answer: one that refuses is no list. It returns
 // the list's resourceVersion. An error means that nothing is known: nothing is
-// ever concluded from a list that did not come to its end. begun is told first;
-// its Owner goes into ListEnded.
+// ever concluded from a list that did not come to its end. begun is told first.
 func (c *Collection) list(ctx context.Context, begun Signal) (string, error) {
 	if err := c.lists.Acquire(ctx, 1); err != nil {
 		return "", err
 	}
 	defer c.lists.Release(1)
-	owner := begun.Owner
-	begun.Owner = Owner{}
 	rv, err := c.stream(ctx, begun)
 	if errors.Is(err, errNotStreamed) {
 		rv, err = c.paged(ctx, begun)
@@ -52,7 +49,7 @@ func (c *Collection) list(ctx context.Context, begun Signal) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if err := c.handler.Handle(ctx, Signal{Kind: ListEnded, RV: rv, Owner: owner, Resume: rv}); err != nil {
+	if err := c.handler.Handle(ctx, Signal{Kind: ListEnded, RV: rv, Resume: rv}); err != nil {
 		return "", handlerError{err}
 	}
 	return rv, nil

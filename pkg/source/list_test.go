@@ -11,8 +11,8 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// things is a collection for objects that come from no server.
-func things(metadataOnly bool) *Collection {
+// fromNowhere is a collection for objects that come from no server.
+func fromNowhere(metadataOnly bool) *Collection {
 	return NewCollection(Options{Target: Target{
 		Collection: event.Collection{MetadataOnly: metadataOnly},
 		Resource:   Resource{Group: "apps", Version: "v1", Name: "things", Kind: "Thing"},
@@ -48,7 +48,7 @@ func TestParsePage(t *testing.T) {
 			}
 			var raw []string
 			for _, o := range p.items {
-				things(false).own(&o)
+				fromNowhere(false).own(&o)
 				raw = append(raw, string(o.Raw))
 			}
 			if diff := cmp.Diff(c.raw, raw); diff != "" {
@@ -74,20 +74,26 @@ func TestParsePageRefuses(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		`{"items":[]}`:                                        "without a resourceVersion",
-		`{"items":[],"metadata":{}}`:                          "without a resourceVersion",
-		`{"items":[],"metadata":null}`:                        "without a resourceVersion",
-		`{"items":[],"metadata":{"resourceVersion":null}}`:    "without a resourceVersion",
-		`{"metadata":{"resourceVersion":"9"}}`:                "without items",
-		`null`:                                                "without items",
-		`{"metadata":{"resourceVersion":"9"},"items":{}}`:     "items: { where an array should be",
-		`{"metadata":{"resourceVersion":"9"},"items":[null]}`: "null where a Kubernetes object should be",
-		`{"metadata":{"resourceVersion":"9"},"items":[{}]}`:   "an empty object",
-		`{"metadata":{"resourceVersion":"9"},"items":["a"]}`:  "string where a Kubernetes object should be",
-		`{"metadata":{"resourceVersion":9},"items":[]}`:       "number where a string should be",
+		`{"items":[]}`:                                                                       "without a resourceVersion",
+		`{"items":[],"metadata":{}}`:                                                         "without a resourceVersion",
+		`{"items":[],"metadata":null}`:                                                       "without a resourceVersion",
+		`{"items":[],"metadata":{"resourceVersion":null}}`:                                   "without a resourceVersion",
+		`{"metadata":{"resourceVersion":"9"}}`:                                               "without items",
+		`null`:                                                                               "without items",
+		`{"metadata":{"resourceVersion":"9"},"items":{}}`:                                    "items: { where an array should be",
+		`{"metadata":{"resourceVersion":"9"},"items":[null]}`:                                "null where a Kubernetes object should be",
+		`{"metadata":{"resourceVersion":"9"},"items":[{}]}`:                                  "an empty object",
+		`{"metadata":{"resourceVersion":"9"},"items":["a"]}`:                                 "string where a Kubernetes object should be",
+		`{"metadata":{"resourceVersion":9},"items":[]}`:                                      "number where a string should be",
+		`{"metadata":{"resourceVersion":"9"},"items":[{"kind":"A","kind":"B"}]}`:             "a second kind",
+		`{"metadata":{"resourceVersion":"9"},"items":[{"apiVersion":"A","apiVersion":"B"}]}`: "a second apiVersion",
+		`{"metadata":{"resourceVersion":"9"},"items":[{"metadata":{},"metadata":null}]}`:     "a second metadata",
+		`{"metadata":{"resourceVersion":"9"},"items":[{"metadata":{"managedFields":[],"managedFields":[{}]}}]}`: "a second managedFields",
 		`[]`: "[ where an object should be",
 		`{"kind":"Status","status":"Failure","code":500}`:       "without items",
 		`{"metadata":{"resourceVersion":"9"},"items":[],"x":tr`: "EOF",
+		`{"metadata":{"resourceVersion":"9"},"items":[]}{}`:     "{ behind the end",
+		`{"metadata":{"resourceVersion":"9"},"items":[]}x`:      "invalid character",
 	} {
 		if p, err := parse(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %+v, %v, want an error with %q", text, p, err, want)
@@ -106,7 +112,7 @@ func TestItemsDoNotShareThePage(t *testing.T) {
 			t.Fatal(err)
 		}
 		o := p.items[0]
-		things(false).own(&o)
+		fromNowhere(false).own(&o)
 		before := string(o.Raw)
 		for i := range body {
 			body[i] = '#'
@@ -136,7 +142,7 @@ func FuzzParsePage(f *testing.F) {
 			t.Fatalf("%q was accepted", body)
 		}
 		for _, o := range p.items {
-			for _, c := range []*Collection{things(false), things(true)} {
+			for _, c := range []*Collection{fromNowhere(false), fromNowhere(true)} {
 				o := o
 				c.own(&o)
 				again, err := ParseObject(o.Raw)

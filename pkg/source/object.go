@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 
 	"github.com/cespare/xxhash/v2"
@@ -127,6 +128,18 @@ func (s *scanner) members(f func(name string, start int) error) error {
 	return err
 }
 
+// end checks that nothing but white space is left.
+func (s *scanner) end() error {
+	switch t, err := s.dec.ReadToken(); {
+	case errors.Is(err, io.EOF):
+		return nil
+	case err != nil:
+		return err
+	default:
+		return fmt.Errorf("offset %d: %s behind the end", s.offset(), t.Kind())
+	}
+}
+
 // str reads a string, or null as "".
 func (s *scanner) str(dst *string) error {
 	t, err := s.dec.ReadToken()
@@ -144,6 +157,17 @@ func (s *scanner) str(dst *string) error {
 	return nil
 }
 
+// once reads the value of a member that is cut out or replaced, and must not stand
+// there a second time.
+func (s *scanner) once(member *span, name string, start int, value func() error) error {
+	if !member.empty() {
+		return fmt.Errorf("offset %d: a second %s", start, name)
+	}
+	err := value()
+	*member = span{start, s.offset()}
+	return err
+}
+
 // object reads one Kubernetes object. Its spans and Raw refer to the text.
 func (s *scanner) object() (Object, error) {
 	var o Object
@@ -155,22 +179,16 @@ func (s *scanner) object() (Object, error) {
 		if begin < 0 { // the first member: the brace stands right before it
 			begin = start - 1
 		}
-		var err error
 		switch name {
 		case "apiVersion":
-			err = s.str(&o.APIVersion)
-			o.gvk[0] = span{start, s.offset()}
+			return s.once(&o.gvk[0], name, start, func() error { return s.str(&o.APIVersion) })
 		case "kind":
-			err = s.str(&o.Kind)
-			o.gvk[1] = span{start, s.offset()}
+			return s.once(&o.gvk[1], name, start, func() error { return s.str(&o.Kind) })
 		case "metadata":
-			o.managedFields = span{} // of a member of the same name in front
-			err = s.metadata(&o)
-			o.metadata = span{start, s.offset()}
+			return s.once(&o.metadata, name, start, func() error { return s.metadata(&o) })
 		default:
-			err = s.dec.SkipValue()
+			return s.dec.SkipValue()
 		}
-		return err
 	})
 	if err != nil {
 		return o, err
@@ -196,9 +214,7 @@ func (s *scanner) metadata(o *Object) error {
 		case "resourceVersion":
 			return s.str(&o.ResourceVersion)
 		case "managedFields":
-			err := s.dec.SkipValue()
-			o.managedFields = span{start, s.offset()}
-			return err
+			return s.once(&o.managedFields, name, start, s.dec.SkipValue)
 		default:
 			return s.dec.SkipValue()
 		}
@@ -211,6 +227,9 @@ func ParseObject(raw []byte) (Object, error) {
 	var s scanner
 	s.reset(raw)
 	o, err := s.object()
+	if err == nil {
+		err = s.end()
+	}
 	if err == nil && (o.APIVersion == "" || o.Kind == "") {
 		err = errors.New("it has no apiVersion or no kind")
 	}

@@ -39,6 +39,9 @@ func (s *scanner) parsePage(body []byte) (page, error) {
 			return s.dec.SkipValue()
 		}
 	})
+	if err == nil {
+		err = s.end()
+	}
 	switch {
 	case err != nil:
 		return page{}, err
