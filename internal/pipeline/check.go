@@ -20,7 +20,7 @@ func Check(ctx context.Context, client *source.Client, resources []ResourceSpec,
 	if err != nil {
 		return err
 	}
-	p := makePlan(planOptions{specs: resources, exclude: exclude, catalog: catalog})
+	p := newPlan(resources, exclude, catalog, func(string) ([]string, bool) { return nil, false })
 	all := []error{p.err}
 	for _, name := range slices.Sorted(maps.Keys(p.waiting)) {
 		if err := p.waiting[name]; !errors.Is(err, errNamespacesUnknown) {

@@ -13,51 +13,30 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
-// planOptions are what a plan is made of.
-type planOptions struct {
-	specs   []ResourceSpec
-	exclude []string // names and patterns that no pattern takes in
-	catalog *source.Catalog
-	// namespaces are those whose labels match a selector; known is false until they
-	// have been listed. nil: they are never known.
-	namespaces func(selector string) (names []string, known bool)
-}
-
 // plan is what a lane is to watch, as far as the catalog and the namespaces are
-// known. The same options make the same plan, in the same order.
+// known. The same input makes the same plan, in the same order.
 type plan struct {
-	collections []wanted         // by ID
+	collections []Wanted         // by ID
 	waiting     map[string]error // by a spec's name: why some or all of its collections are missing
 	unmatched   []string         // patterns that match nothing; waiting says why
 	skipped     []string         // what patterns leave out, "resource: reason"; sorted
-	required    error            // an *EnvironmentError: something required is not there
 	err         error            // a *ConfigError: the specs contradict each other or the server
-}
-
-// wanted is a collection that a lane is to keep.
-type wanted struct {
-	source.Target
-	spec ResourceSpec // what asked for it; Types is complete
-	// fromSelector: it is wanted as long as its namespace matches the spec's
-	// NamespaceSelector.
-	fromSelector bool
 }
 
 var errNamespacesUnknown = errors.New("the namespaces that match are not known yet")
 
-// makePlan finds out which collections are asked for. A named resource is left
-// out by patterns, and what a group's pattern takes in by "*.*".
-func makePlan(o planOptions) plan {
+// newPlan finds out which collections are asked for. A named resource is left out
+// by patterns, and what a group's pattern takes in by "*.*". exclude are names and
+// patterns that no pattern takes in. namespaces returns those whose labels match a
+// selector; known is false until they have been listed.
+func newPlan(specs []ResourceSpec, exclude []string, catalog *source.Catalog, namespaces func(selector string) (names []string, known bool)) plan {
 	p := planner{
-		planOptions: o, plan: plan{waiting: map[string]error{}},
+		plan: plan{waiting: map[string]error{}}, exclude: exclude, catalog: catalog, namespaces: namespaces,
 		taken: map[schema.GroupResource]bool{}, claims: map[schema.GroupResource][]claim{}, left: map[string]string{},
-	}
-	if p.namespaces == nil {
-		p.namespaces = func(string) ([]string, bool) { return nil, false }
 	}
 	p.excluded = p.exclusions()
 	var parsed []claim
-	for _, s := range o.specs {
+	for _, s := range specs {
 		c, err := parseClaim(s)
 		if err != nil {
 			p.errs = append(p.errs, err)
@@ -79,7 +58,9 @@ func makePlan(o planOptions) plan {
 			p.taken[r] = true
 		}
 	}
-	slices.SortFunc(p.collections, func(a, b wanted) int { return strings.Compare(a.Collection.ID(), b.Collection.ID()) })
+	slices.SortFunc(p.collections, func(a, b Wanted) int {
+		return strings.Compare(a.Target.Collection.ID(), b.Target.Collection.ID())
+	})
 	for what, reason := range p.left {
 		if len(p.claims[schema.ParseGroupResource(what)]) == 0 { // else another pattern took it in
 			p.skipped = append(p.skipped, what+": "+reason)
@@ -90,6 +71,17 @@ func makePlan(o planOptions) plan {
 		p.err = &ConfigError{errors.Join(p.errs...)}
 	}
 	return p.plan
+}
+
+// missing returns an *[EnvironmentError] when the server does not serve a resource
+// that is required. One that may exist is not missing.
+func (p *plan) missing(specs []ResourceSpec) error {
+	for _, s := range specs {
+		if err := p.waiting[s.Name]; s.Required && errors.Is(err, source.ErrNoResource) {
+			return &EnvironmentError{fmt.Errorf("%w, and it is required", err)}
+		}
+	}
+	return nil
 }
 
 func widthOf(name string) int {
@@ -103,8 +95,11 @@ func widthOf(name string) int {
 }
 
 type planner struct {
-	planOptions
 	plan
+	exclude    []string
+	catalog    *source.Catalog
+	namespaces func(selector string) (names []string, known bool)
+
 	excluded map[schema.GroupResource]string // the resources that exclude names
 	taken    map[schema.GroupResource]bool   // by something narrower
 	claims   map[schema.GroupResource][]claim
@@ -170,9 +165,6 @@ func (p *planner) named(c claim) {
 func (p *planner) wait(s ResourceSpec, err error) {
 	if p.waiting[s.Name] == nil {
 		p.waiting[s.Name] = err
-	}
-	if s.Required && p.required == nil && errors.Is(err, source.ErrNoResource) {
-		p.required = &EnvironmentError{fmt.Errorf("%w, and it is required", err)}
 	}
 }
 
@@ -250,29 +242,26 @@ func (p *planner) claim(c claim, r source.Resource) {
 		}
 	}
 	p.claims[gr] = append(p.claims[gr], c)
-	spec := c.spec
-	if spec.Types == nil && r.Name == "events" && (r.Group == "" || r.Group == "events.k8s.io") {
-		spec.Types = []event.Type{event.Added, event.Modified} // their deletion is mere expiry
-	}
-	w := wanted{Target: source.Target{Resource: r}, spec: spec}
-	w.Collection = event.Collection{
-		Group: r.Group, Resource: r.Name, MetadataOnly: spec.MetadataOnly,
+	w := Wanted{Options: c.spec.CollectionOptions, Target: source.Target{Resource: r, Collection: event.Collection{
+		Group: r.Group, Resource: r.Name, MetadataOnly: c.spec.MetadataOnly,
 		LabelSelector: c.labels.String(), FieldSelector: c.fieldSelector(r.Namespaced && !c.confined()),
+	}}}
+	if w.Options.Types == nil && r.Name == "events" && (r.Group == "" || r.Group == "events.k8s.io") {
+		w.Options.Types = []event.Type{event.Added, event.Modified} // their deletion is mere expiry
 	}
 	names := c.in
-	switch {
-	case spec.NamespaceSelector != "":
-		matching, known := p.namespaces(spec.NamespaceSelector)
+	if selector := c.spec.NamespaceSelector; selector != "" {
+		matching, known := p.namespaces(selector)
 		if !known {
-			p.wait(spec, fmt.Errorf("resource %q in namespaces with %s: %w", spec.Name, spec.NamespaceSelector, errNamespacesUnknown))
+			p.wait(c.spec, fmt.Errorf("resource %q in namespaces with %s: %w", c.spec.Name, selector, errNamespacesUnknown))
 			return
 		}
-		names, w.fromSelector = without(matching, spec.ExcludeNamespaces), true
-	case len(spec.Namespaces) == 0:
+		names = without(matching, c.spec.ExcludeNamespaces)
+	} else if !c.confined() {
 		names = []string{""}
 	}
 	for _, n := range names {
-		w.Collection.Namespace = n
+		w.Target.Collection.Namespace = n
 		p.collections = append(p.collections, w)
 	}
 }

@@ -66,20 +66,16 @@ func labelled(of map[string][]string) func(string) ([]string, bool) {
 	return func(selector string) ([]string, bool) { n, ok := of[selector]; return n, ok }
 }
 
-// outline is what a plan says, in words: "pods.v1 as pods" for collection pods of
-// resource pods.v1, and so on.
-func (p *plan) outline() []string {
+// outline is what a plan says, in words.
+func (p *plan) outline(specs []ResourceSpec) []string {
 	var out []string
 	for _, w := range p.collections {
-		line := "watch " + w.Collection.ID()
-		if v := w.Resource.Version; v != "v1" {
+		line := "watch " + w.Target.Collection.ID()
+		if v := w.Target.Resource.Version; v != "v1" {
 			line += " in " + v
 		}
-		if w.spec.Types != nil {
-			line += fmt.Sprint(" types ", w.spec.Types)
-		}
-		if w.fromSelector {
-			line += " for now"
+		if w.Options.Types != nil {
+			line += fmt.Sprint(" types ", w.Options.Types)
 		}
 		out = append(out, line)
 	}
@@ -92,8 +88,8 @@ func (p *plan) outline() []string {
 	for _, s := range p.unmatched {
 		out = append(out, "unmatched "+s)
 	}
-	if p.required != nil {
-		out = append(out, "required "+p.required.Error())
+	if err := p.missing(specs); err != nil {
+		out = append(out, "required "+err.Error())
 	}
 	return out
 }
@@ -164,11 +160,11 @@ func TestPlan(t *testing.T) {
 			want: []string{`watch pods?labels=x,y in (1,2)&fields=a=1,b=2`}},
 		{name: "a namespace selector", specs: []ResourceSpec{{Name: "pods", NamespaceSelector: "env=prod", ExcludeNamespaces: []string{"c"}}, {Name: "secrets", NamespaceSelector: "none"}, {Name: "da.apps", NamespaceSelector: "later"}},
 			namespaces: map[string][]string{"env=prod": {"b", "c", "a"}, "none": nil},
-			want: []string{"watch pods?namespace=a for now", "watch pods?namespace=b for now",
+			want: []string{"watch pods?namespace=a", "watch pods?namespace=b",
 				`wait da.apps: resource "da.apps" in namespaces with later: the namespaces that match are not known yet`}},
 		{name: "patterns within namespaces", specs: []ResourceSpec{{Name: "*.core", Namespaces: []string{"a"}}, {Name: "*.apps", NamespaceSelector: "env=prod"}},
 			namespaces: map[string][]string{"env=prod": {"b"}},
-			want: []string{"watch daemonsets.apps?namespace=b for now", "watch deployments.apps?namespace=b for now", "watch events?namespace=a types [added modified]", "watch pods?namespace=a",
+			want: []string{"watch daemonsets.apps?namespace=b", "watch deployments.apps?namespace=b", "watch events?namespace=a types [added modified]", "watch pods?namespace=a",
 				skipBindings, `skip nodes: cluster-scoped, and "*.core" is confined to namespaces`, skipSecrets}},
 		{name: "excluded namespaces leave cluster-scoped ones alone", catalog: catalogOf("pods.v1.", "-nodes.v1."), specs: []ResourceSpec{{Name: "*.*", ExcludeNamespaces: []string{"a"}}},
 			want: []string{"watch nodes", "watch pods?fields=metadata.namespace!=a"}},
@@ -181,24 +177,24 @@ func TestPlan(t *testing.T) {
 			if c.catalog == nil {
 				c.catalog = ordinary()
 			}
-			p := makePlan(planOptions{specs: c.specs, exclude: c.exclude, catalog: c.catalog, namespaces: labelled(c.namespaces)})
+			p := newPlan(c.specs, c.exclude, c.catalog, labelled(c.namespaces))
 			if p.err != nil {
 				t.Fatal(p.err)
 			}
-			if diff := cmp.Diff(c.want, p.outline()); diff != "" {
+			if diff := cmp.Diff(c.want, p.outline(c.specs)); diff != "" {
 				t.Error(diff)
 			}
 			slices.Reverse(c.specs)
 			slices.Reverse(c.exclude)
-			again := makePlan(planOptions{specs: c.specs, exclude: c.exclude, catalog: c.catalog, namespaces: labelled(c.namespaces)})
+			again := newPlan(c.specs, c.exclude, c.catalog, labelled(c.namespaces))
 			slices.Sort(p.unmatched)
 			slices.Sort(again.unmatched)
-			if diff := cmp.Diff(p.outline(), again.outline()); diff != "" {
+			if diff := cmp.Diff(p.outline(c.specs), again.outline(c.specs)); diff != "" {
 				t.Errorf("in another order of the configuration: %s", diff)
 			}
 			var environment *EnvironmentError
-			if p.required != nil && !errors.As(p.required, &environment) {
-				t.Errorf("what is required and not there is a %T", p.required)
+			if err := p.missing(c.specs); err != nil && !errors.As(err, &environment) {
+				t.Errorf("what is required and not there is a %T", err)
 			}
 		})
 	}
@@ -226,7 +222,7 @@ func TestPlanRefuses(t *testing.T) {
 			[]string{`resource "daemonsets.apps" is asked for twice`, `resource "deployments.apps" is asked for twice`}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			p := makePlan(planOptions{specs: c.specs, exclude: c.exclude, catalog: ordinary()})
+			p := newPlan(c.specs, c.exclude, ordinary(), labelled(nil))
 			var config *ConfigError
 			if !errors.As(p.err, &config) {
 				t.Fatalf("got %v", p.err)

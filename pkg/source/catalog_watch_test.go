@@ -25,10 +25,11 @@ type changingCluster struct {
 
 	mu     sync.Mutex
 	rounds []time.Time
+	rv     int // of CRDs and APIServices
 }
 
 func newChangingCluster() *changingCluster {
-	return &changingCluster{discoveryStub: clusterOf(true), events: make(chan string)}
+	return &changingCluster{discoveryStub: clusterOf(true), events: make(chan string), rv: 5}
 }
 
 func (c *changingCluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -56,9 +57,9 @@ func (c *changingCluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.URL.Query().Get("limit") == "1": // a probe
 		pageOf("99", "")(w, r)
 	case r.URL.Query().Get("watch") != "true":
-		pageOf("5", "")(w, r)
+		pageOf(c.version(), "")(w, r)
 	case services || r.URL.Query().Get("sendInitialEvents") == "true":
-		open(fmt.Sprintf(`{"type":"BOOKMARK","object":{"kind":"X","apiVersion":"v1","metadata":{"resourceVersion":"5","annotations":{"k8s.io/initial-events-end":"true"}}}}`+"\n"))(w, r)
+		open(fmt.Sprintf(`{"type":"BOOKMARK","object":{"kind":"X","apiVersion":"v1","metadata":{"resourceVersion":%q,"annotations":{"k8s.io/initial-events-end":"true"}}}}`+"\n", c.version()))(w, r)
 	default:
 		w.WriteHeader(http.StatusOK)
 		_ = http.NewResponseController(w).Flush()
@@ -72,6 +73,20 @@ func (c *changingCluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 	}
+}
+
+func (c *changingCluster) version() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return fmt.Sprint(c.rv)
+}
+
+// crd has the watch of CRDs tell of a change.
+func (c *changingCluster) crd(kind, name string) {
+	c.mu.Lock()
+	c.rv++
+	c.mu.Unlock()
+	c.events <- frame(kind, name, c.version())
 }
 
 func (c *changingCluster) serves(groups ...groupVersion) {
@@ -136,7 +151,7 @@ func TestWatchCatalogSeesCRDs(t *testing.T) {
 					kind   string
 				}{{append(slices.Clone(before), cronTabs), "CronTab"}, {append(slices.Clone(before), other), "OtherKind"}, {before, ""}} {
 					begin := time.Now()
-					c.events <- frame("MODIFIED", "crontabs", fmt.Sprint(10+i))
+					c.crd("MODIFIED", "crontabs")
 					time.Sleep(lag)
 					c.serves(step.groups...)
 					pass(5*time.Second - lag)
@@ -168,7 +183,7 @@ func TestWatchCatalogBurst(t *testing.T) {
 		pass(25 * time.Second)
 		begin := time.Now()
 		for i := range 500 {
-			c.events <- frame("ADDED", fmt.Sprint("crd", i), fmt.Sprint(10+i))
+			c.crd("ADDED", fmt.Sprint("crd", i))
 			time.Sleep(10 * time.Millisecond)
 		}
 		c.serves(append(c.groups, cronTabs)...)

@@ -3,6 +3,7 @@ package source
 import (
 	"errors"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -32,11 +33,16 @@ func TestTry(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			overHTTP(t, func(t *testing.T, serve func(http.Handler) *Client) {
-				s := newStub(t, []answer{c.list}, []answer{c.watch})
-				if c.of.Namespace != "" {
-					s.path = "/api/v1/namespaces/n/configmaps"
-				}
-				err := serve(s).Try(t.Context(), configMaps(c.of))
+				var asked []*http.Request
+				err := serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					asked = append(asked, r)
+					w.Header().Set("Content-Type", "application/json")
+					if r.URL.Query().Get("watch") == "true" {
+						c.watch(w, r)
+						return
+					}
+					c.list(w, r)
+				})).Try(t.Context(), configMaps(c.of))
 				if (err == nil) != (c.want == nil) || errors.Is(err, ErrSelector) != c.selector {
 					t.Fatalf("got %v", err)
 				}
@@ -45,13 +51,16 @@ func TestTry(t *testing.T) {
 						t.Errorf("got %v, want %q", err, want)
 					}
 				}
-				if q := s.await(1, false)[0]; q.Get("limit") != "1" || q.Get("fieldSelector") != c.of.FieldSelector {
-					t.Errorf("asked for %v", q.Values)
-				}
-				if c.watch != nil {
-					if q := s.await(1, true)[0]; q.Get("resourceVersion") != "9" || q.Get("fieldSelector") != c.of.FieldSelector {
-						t.Errorf("watched %v", q.Values)
+				for i, want := range []string{"limit=1", "resourceVersion=9&timeoutSeconds=1&watch=true"}[:min(len(asked), 2)] {
+					if f := c.of.FieldSelector; f != "" {
+						want = "fieldSelector=" + url.QueryEscape(f) + "&" + want
 					}
+					if got := asked[i].URL; got.RawQuery != want || strings.Contains(got.Path, "/namespaces/n/") != (c.of.Namespace != "") {
+						t.Errorf("request %d is %s, want %s", i, got, want)
+					}
+				}
+				if (len(asked) == 2) != (c.watch != nil) {
+					t.Errorf("asked %d times", len(asked))
 				}
 			})
 		})
