@@ -11,16 +11,16 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
-// Check asks the API server for all that resources need and returns everything
-// that is wrong: names and patterns that mean nothing there, resources asked for
-// twice, selectors that are not supported, permissions that are missing.
-// Namespaces that a selector chooses are not looked into.
-func Check(ctx context.Context, client *source.Client, resources []ResourceSpec, exclude []string) error {
+// Check asks the API server for all that a lane needs and returns everything that
+// is wrong: names and patterns that mean nothing there, resources asked for twice,
+// selectors that are not supported, permissions that are missing. Namespaces that
+// a selector chooses are not looked into.
+func Check(ctx context.Context, client *source.Client, l LaneResources) error {
 	catalog, err := client.Catalog(ctx)
 	if err != nil {
 		return err
 	}
-	p := newPlan(resources, exclude, catalog, func(string) ([]string, bool) { return nil, false })
+	p := newPlan(l.Resources, l.Exclude, catalog, func(string) ([]string, bool) { return nil, false })
 	all := []error{p.err}
 	for _, name := range slices.Sorted(maps.Keys(p.waiting)) {
 		if err := p.waiting[name]; !errors.Is(err, errNamespacesUnknown) {
