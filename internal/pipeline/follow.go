@@ -55,13 +55,16 @@ type follower struct {
 }
 
 func (s *sight) plan(asked LaneResources) plan {
-	return makePlan(planOptions{specs: asked.Resources, exclude: asked.Exclude, catalog: s.catalog, namespaces: s.namespaces})
+	return newPlan(asked.Resources, asked.Exclude, s.catalog, s.namespaces)
 }
 
 func (f *follower) apply(ctx context.Context, s sight) error {
 	log := f.lane.log
 	p := s.plan(s.asked)
-	problem := errors.Join(p.err, p.required)
+	problem := p.err
+	if !f.planned { // later it is waited for, like everything else
+		problem = errors.Join(problem, p.missing(s.asked.Resources))
+	}
 	switch {
 	case problem == nil:
 		f.asked, f.planned = s.asked, true
@@ -89,8 +92,8 @@ func (f *follower) apply(ctx context.Context, s sight) error {
 	wanted := make([]Wanted, 0, len(p.collections))
 	ids := map[string]bool{}
 	for _, w := range p.collections {
-		wanted = append(wanted, Wanted{w.Target, w.spec.CollectionOptions})
-		ids[w.Collection.ID()] = true
+		wanted = append(wanted, w)
+		ids[w.Target.Collection.ID()] = true
 	}
 	fates := map[string]Fate{}
 	for _, c := range known {
@@ -121,7 +124,7 @@ func (f *follower) fate(ctx context.Context, c event.Collection, s sight, p *pla
 		}
 	}
 	if spec == nil {
-		if slices.ContainsFunc(p.collections, func(w wanted) bool { return w.Collection.ResourceID() == c.ResourceID() }) {
+		if slices.ContainsFunc(p.collections, func(w Wanted) bool { return w.Target.Collection.ResourceID() == c.ResourceID() }) {
 			return nil, Unselected
 		}
 		return nil, Removed
