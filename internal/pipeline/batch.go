@@ -122,6 +122,13 @@ func (l *Lane) due() <-chan time.Time {
 
 func zapReason(reason string) zap.Field { return zap.String("reason", reason) }
 
+func zapDetail(detail string) zap.Field {
+	if detail == "" {
+		return zap.Skip()
+	}
+	return zap.String("detail", detail)
+}
+
 func zapRV(key, rv string) zap.Field {
 	if rv == "" {
 		return zap.Skip()

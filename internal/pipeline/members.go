@@ -247,8 +247,7 @@ func (l *Lane) want(ctx context.Context, w Wanted) error {
 	if err := l.halt(ctx, m, false); err != nil {
 		return err
 	}
-	l.log.Info("collection moves", m.field(), zap.String("gvr", w.Target.Resource.String()),
-		zap.String("kind", w.Target.Resource.Kind), zap.String("before", m.target.Resource.String()))
+	l.log.Info("collection moves", m.field(), zap.Stringer("gvr", w.Target.Resource), zap.String("kind", w.Target.Resource.Kind))
 	m.target, m.options = w.Target, w.Options
 	l.status.retarget(m)
 	l.start(m)
@@ -278,8 +277,12 @@ func (l *Lane) join(w Wanted) error {
 		l.stateChanged(m, source.State{Phase: source.Gone, Since: time.Now()})
 		return nil
 	}
-	l.log.Info("collection joins", m.field(), zap.String("gvr", w.Target.Resource.String()),
-		zap.String("kind", w.Target.Resource.Kind), zapPosition(m.position))
+	if w.Target.Resource.Version == "" {
+		l.log.Info("collection joins, though the server does not serve it now", m.field())
+	} else {
+		l.log.Info("collection joins", m.field(), zap.Stringer("gvr", w.Target.Resource),
+			zap.String("kind", w.Target.Resource.Kind), zapPosition(m.position))
+	}
 	l.start(m)
 	return nil
 }

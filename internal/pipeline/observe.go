@@ -57,20 +57,20 @@ func (l *Lane) observe(ctx context.Context, m *member, s source.Signal) error {
 
 func (l *Lane) listBegun(ctx context.Context, m *member, s source.Signal) error {
 	l.endSurvey(m)
-	reason := s.Reason
+	reason, detail := s.Reason, s.Detail
 	switch {
 	case reason == source.ReasonGone:
 	case m.because != "":
-		reason, m.because = m.because, ""
+		reason, detail, m.because = m.because, "", ""
 	case m.note.Gone:
-		reason = source.ReasonSnapshot
+		reason, detail = source.ReasonSnapshot, ""
 	}
 	first := s.RV == "" && m.position.Epoch < 2 || m.note.Gone
 	m.list = &listing{begun: time.Now(), reason: reason, from: s.RV, first: first, origin: event.Reconcile, seen: newKeySet()}
 	if reason == source.ReasonSnapshot {
 		m.list.origin = event.Snapshot
 	}
-	report := &event.Report{Reason: reason, Detail: s.Detail, From: s.RV}
+	report := &event.Report{Reason: reason, Detail: detail, From: s.RV}
 	if m.reset != "" {
 		m.list.run, m.list.origin = m.reset, event.Resync
 		report.Reason, report.Reset, report.Detail = reasonReset, !m.declared, l.resetWhy
@@ -84,7 +84,7 @@ func (l *Lane) listBegun(ctx context.Context, m *member, s source.Signal) error 
 		position = event.Position{Epoch: max(m.position.Epoch, 1) + 1, Void: true}
 	}
 	l.set(m, position)
-	l.log.Info("list begins", m.field(), zapReason(report.Reason), zapRV("from", s.RV))
+	l.log.Info("gap", m.field(), zapReason(report.Reason), zapDetail(report.Detail), zapRV("from", s.RV))
 	l.metrics.lists.WithLabelValues(l.id.Sink, m.resource, report.Reason).Inc()
 	l.emit(m, &event.Event{
 		Type: event.Gap, Origin: m.list.origin, Time: m.list.begun, ResourceVersion: s.RV, Report: report, Run: m.list.idRun(),
@@ -291,7 +291,7 @@ func (l *Lane) listEnded(ctx context.Context, m *member, s source.Signal) error 
 	if at == "" {
 		at = list.from
 	}
-	l.log.Info("in step", m.field(), zapReason(reason), zapRV("resourceVersion", s.RV), zapCounts(list.counts))
+	l.log.Info("synced", m.field(), zapReason(reason), zapRV("resourceVersion", s.RV), zapCounts(list.counts))
 	l.emit(m, &event.Event{
 		Type: event.Synced, Origin: list.origin, Time: time.Now(), ResourceVersion: at, Run: list.idRun(),
 		Report: &event.Report{Reason: reason, From: list.from, To: s.RV, Since: &list.begun, Counts: &list.counts},

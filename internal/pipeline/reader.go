@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 
+	"go.uber.org/zap"
 	"golang.org/x/sync/semaphore"
 
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
@@ -135,8 +136,11 @@ func (h *laneHandler) recall(ctx context.Context, rv string) error {
 			delete(open, name)
 			return tell(v, o)
 		})
-		if err != nil {
-			return err
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil { // they are told without a body
+			h.lane.log.Info("last bodies cannot be read", h.member.field(), zap.Error(err))
 		}
 	}
 	for _, v := range list {

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"errors"
 	"sort"
 	"sync"
 	"time"
@@ -35,6 +36,13 @@ type CollectionStatus struct {
 	RV     string     `json:"resourceVersion,omitzero"` // of the last delivered event
 }
 
+// serves shows what the server calls the resource now, if it serves it.
+func (c *CollectionStatus) serves(r source.Resource) {
+	if r.Version != "" {
+		c.Kind, c.Version = r.Kind, r.APIVersion()
+	}
+}
+
 // laneStatus is written by a lane's goroutines and read by anyone.
 type laneStatus struct {
 	mu          sync.Mutex
@@ -57,10 +65,9 @@ func (s *laneStatus) add(m *member, metrics *Metrics, sink string) {
 	if s.collections == nil {
 		s.collections = map[string]*CollectionStatus{}
 	}
-	s.collections[m.id] = &CollectionStatus{
-		Collection: m.id, State: source.Discovering, Since: time.Now(),
-		Kind: m.target.Resource.Kind, Version: m.target.Resource.APIVersion(),
-	}
+	c := &CollectionStatus{Collection: m.id, State: source.Discovering, Since: time.Now()}
+	c.serves(m.target.Resource)
+	s.collections[m.id] = c
 	metrics.state.WithLabelValues(sink, m.resource, string(source.Discovering)).Inc()
 }
 
@@ -77,7 +84,7 @@ func (s *laneStatus) retarget(m *member) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.collections[m.id]
-	c.Kind, c.Version = m.target.Resource.Kind, m.target.Resource.APIVersion()
+	c.serves(m.target.Resource)
 }
 
 // watching reports whether a collection's watch is open and known to be sound.
@@ -100,7 +107,7 @@ func (l *Lane) Waiting(why map[string]error) {
 		if b, ok := before[name]; ok {
 			now.Since = b.Since
 		}
-		if before[name].Error != now.Error {
+		if before[name].Error != now.Error && !errors.Is(err, errNamespacesUnknown) { // those come in a moment
 			l.log.Warn("waiting for a resource", zap.String("resource", name), zap.Error(err))
 		}
 		s.waiting[name] = now
@@ -174,6 +181,7 @@ func (l *Lane) stateChanged(m *member, st source.State) {
 	l.metrics.state.WithLabelValues(l.id.Sink, m.resource, string(before.State)).Dec()
 	l.metrics.state.WithLabelValues(l.id.Sink, m.resource, string(st.Phase)).Inc()
 	switch {
+	case st.Phase == source.Gone: // said in full elsewhere
 	case st.Err != nil && now.Error != before.Error:
 		l.log.Warn("collection "+string(st.Phase)+"; trying again", m.field(), zap.Error(st.Err))
 	case st.Err == nil && before.Error != "":

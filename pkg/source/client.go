@@ -39,6 +39,7 @@ func NewClient(cfg *rest.Config) (*Client, error) {
 	scheme := runtime.NewScheme()
 	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"}) // Status, for errors
 	cfg.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	cfg.WarningHandler = rest.NoWarnings{} // of deprecated versions: nothing that a reader of all can act on
 	cfg.AcceptContentTypes, cfg.ContentType = "application/json", "application/json"
 
 	shared, err := newTransport(cfg)
