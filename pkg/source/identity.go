@@ -17,8 +17,8 @@ var ErrOtherCluster = errors.New("another cluster answers")
 const (
 	kubeSystem = "/api/v1/namespaces/kube-system"
 	getTimeout = 5 * time.Second // for one object's metadata
-	// sameFor is how long one look at the cluster's identity serves all
-	// collections: a server's restart makes hundreds of them ask.
+	// sameFor is how old a look at the cluster's identity may be before a list: a
+	// server's restart makes hundreds of collections ask.
 	sameFor = 5 * time.Second
 )
 
@@ -26,7 +26,7 @@ const (
 type identity struct {
 	turn *semaphore.Weighted // guards the rest; unlike a mutex, waiting for it ends with a context
 	uid  string              // "" until it was seen
-	at   time.Time           // of the last look
+	at   time.Time           // when it was last asked for
 	err  error               // what it found
 }
 
@@ -54,16 +54,18 @@ func (c *Client) ClusterUID(ctx context.Context) (string, error) {
 
 // sameCluster returns an error that wraps [ErrOtherCluster] when the server
 // belongs to another cluster than it did, and any other when that cannot be told.
-// A client that never learnt the cluster's UID has nothing to compare.
-func (c *Client) sameCluster(ctx context.Context) error {
+// A client that never learnt the cluster's UID has nothing to compare. The answer
+// is one to a question asked after since.
+func (c *Client) sameCluster(ctx context.Context, since time.Time) error {
 	id := &c.cluster
 	if err := id.turn.Acquire(ctx, 1); err != nil {
 		return err
 	}
 	defer id.turn.Release(1)
-	if id.uid == "" || (!id.at.IsZero() && time.Since(id.at) < sameFor) {
+	if id.uid == "" || id.at.After(since) {
 		return id.err
 	}
+	asked := time.Now()
 	asking, cancel := context.WithTimeout(throwAway(ctx), getTimeout)
 	defer cancel()
 	uid, err := c.uid(asking, kubeSystem)
@@ -76,7 +78,7 @@ func (c *Client) sameCluster(ctx context.Context) error {
 		err = fmt.Errorf("%w: its kube-system namespace has UID %s, not %s; point the bridge at the cluster it was started for, or give this one a bridge of its own",
 			ErrOtherCluster, uid, id.uid)
 	}
-	id.at, id.err = time.Now(), err
+	id.at, id.err = asked, err
 	return err
 }
 

@@ -18,7 +18,10 @@ const (
 	// probeFresh is how old a probe of the same resource may be that serves
 	// another collection too.
 	probeFresh = 5 * time.Second
-	probeRate  = 20 // a second, and at once: of all collections together
+	// How many there are a second, and at once, over all collections: 500 that share
+	// no resource are all probed within ten seconds of a restart.
+	probeRate  = 50
+	probeBurst = 100
 )
 
 // probes holds the latest probe of each resource: collections of one resource, in
@@ -30,7 +33,7 @@ type probes struct {
 }
 
 func newProbes() probes {
-	return probes{limit: rate.NewLimiter(probeRate, probeRate), mu: new(sync.Mutex), last: map[string]*probe{}}
+	return probes{limit: rate.NewLimiter(probeRate, probeBurst), mu: new(sync.Mutex), last: map[string]*probe{}}
 }
 
 // probe is a consistent LIST of one object's metadata: it tells where the server's
@@ -47,7 +50,7 @@ var errHistory = errors.New("the server's history is another one")
 
 // probe asks how far the server's history goes, and returns errHistory when that
 // is not as far as what the caller has seen by now. The answer is one to a
-// question sent at or after since.
+// question sent after since.
 func (c *Collection) probe(ctx context.Context, seen string, since time.Time) (rv string, err error) {
 	asked := time.Now()
 	for {
@@ -78,7 +81,7 @@ func (c *Client) probe(ctx context.Context, t Target, since time.Time) (*probe, 
 	for {
 		c.probes.mu.Lock()
 		p := c.probes.last[key]
-		mine := p == nil || !p.sent.IsZero() && p.sent.Before(since)
+		mine := p == nil || !p.sent.IsZero() && !p.sent.After(since)
 		if mine {
 			p = &probe{done: make(chan struct{})}
 			c.probes.last[key] = p

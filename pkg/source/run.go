@@ -109,7 +109,7 @@ func (l *loop) wait(ctx context.Context, d time.Duration, why error) error {
 // reconcile reads the list that is due.
 func (l *loop) reconcile(ctx context.Context) error {
 	l.state(State{Phase: Reconciling})
-	if err := l.sameCluster(ctx); err != nil {
+	if err := l.sameCluster(ctx, time.Now().Add(-sameFor)); err != nil {
 		return err
 	}
 	if l.at.resume != "" && !l.due.NewEpoch {
@@ -135,8 +135,8 @@ func (l *loop) reconcile(ctx context.Context) error {
 }
 
 // sameCluster returns an error only if it is known that it is not, or ctx ended.
-func (l *loop) sameCluster(ctx context.Context) error {
-	err := l.client.sameCluster(ctx)
+func (l *loop) sameCluster(ctx context.Context, since time.Time) error {
+	err := l.client.sameCluster(ctx, since)
 	if errors.Is(err, ErrOtherCluster) || ctx.Err() != nil {
 		return err
 	}
@@ -148,6 +148,9 @@ func (l *loop) sameCluster(ctx context.Context) error {
 func (l *loop) follow(ctx context.Context) error {
 	var doubt error
 	if !l.trouble.IsZero() {
+		if err := l.sameCluster(ctx, l.trouble); err != nil {
+			return err
+		}
 		if _, doubt = l.probe(ctx, l.at.last, l.trouble); errors.Is(doubt, errHistory) {
 			return doubt
 		}
@@ -225,7 +228,7 @@ func (l *loop) prove(ctx context.Context, err error) error {
 	if found.proof == "" {
 		return nil
 	}
-	switch err := l.client.sameCluster(ctx); {
+	switch err := l.client.sameCluster(ctx, time.Now().Add(-sameFor)); {
 	case errors.Is(err, ErrOtherCluster):
 		return err
 	case err != nil:

@@ -352,6 +352,9 @@ func (r *recorder) Handle(ctx context.Context, s Signal) error {
 func describe(s Signal) string {
 	switch s.Kind {
 	case ListBegun:
+		if s.NewEpoch {
+			return "begun " + s.Reason + " from " + s.RV + ", a new epoch"
+		}
 		return "begun " + s.Reason + " from " + s.RV
 	case ListEnded:
 		return "ended " + s.RV + " >" + s.Resume
@@ -359,6 +362,9 @@ func describe(s Signal) string {
 		return "progress " + s.RV + " >" + s.Resume
 	case Listed:
 		return "listed " + s.Object.Name + "@" + s.Object.ResourceVersion
+	}
+	if s.Left {
+		return "left " + s.Object.Name + "@" + s.Object.ResourceVersion + " >" + s.Resume
 	}
 	kind := map[SignalKind]string{Added: "added", Modified: "modified", Deleted: "deleted"}[s.Kind]
 	return kind + " " + s.Object.Name + "@" + s.Object.ResourceVersion + " >" + s.Resume
@@ -443,5 +449,15 @@ func (r *running) stop() {
 	r.cancel()
 	if err := <-r.done; !errors.Is(err, context.Canceled) {
 		r.t.Errorf("Run returned %v, want the context's error", err)
+	}
+}
+
+// ended returns what Run returned, if it has.
+func (r *running) ended() error {
+	select {
+	case err := <-r.done:
+		return err
+	default:
+		return errors.New("nothing: it still runs")
 	}
 }

@@ -21,6 +21,9 @@ const (
 	// maxBlocked is how long a watch stays open that nobody reads: the server
 	// would cut it off soon, and its buffers are ours until then.
 	maxBlocked = 10 * time.Second
+	// openTimeout is how long a server may take to begin its answer. It does so at
+	// once, and a proxy that waits for content has a bookmark to pass on by then.
+	openTimeout = 90 * time.Second
 )
 
 var (
@@ -46,12 +49,19 @@ type watchFrame struct {
 // open opens a watch from rv that the server should end after timeout.
 func (c *Collection) open(ctx context.Context, rv string, timeout, grace time.Duration) (*stream, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout+grace)
+	unanswered := time.AfterFunc(openTimeout, cancel)
 	body, err := c.request(watchForm).
 		Param("watch", "true").
 		Param("allowWatchBookmarks", "true").
 		Param("timeoutSeconds", strconv.Itoa(int(timeout/time.Second))).
 		Param("resourceVersion", rv).
 		Stream(ctx)
+	if !unanswered.Stop() {
+		err = fmt.Errorf("no answer within %s", openTimeout)
+		if body != nil {
+			body.Close()
+		}
+	}
 	if err != nil {
 		cancel()
 		return nil, err

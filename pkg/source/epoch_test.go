@@ -1,0 +1,279 @@
+package source
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+const newHistory = "begun history from 100, a new epoch"
+
+func afterASecond(a answer) answer {
+	return func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusOK)
+		_ = http.NewResponseController(w).Flush()
+		time.Sleep(time.Second)
+		a(w, r)
+	}
+}
+
+func failing(code int) answer { return status(code, "ItIsSo") }
+
+// Resuming 2: a watch from a resourceVersion that an etcd restore took back is
+// answered with 200 and silence until the counter passes it.
+func TestHistoryIsAnotherOne(t *testing.T) {
+	restored := []answer{pageOf("40", "", item("a", "30"))}
+	relisted := []string{newHistory, "listed a@30", "ended 40 >40"}
+	early, late := pageOf("41", ""), pageOf("100", "")
+	for _, c := range []struct {
+		name            string
+		lists           []answer
+		watches, probes []answer
+		want            []string
+		from            string // of the last watch
+	}{
+		{"restored while the bridge was away", restored, nil, []answer{early}, relisted, "40"},
+		{
+			"restored while the bridge was away, and the probe before the watch failed", restored, []answer{open()},
+			[]answer{failing(500), early}, relisted, "40",
+		},
+		{
+			"restored just before the watch was open", restored, []answer{open()},
+			[]answer{late, early}, relisted, "40",
+		},
+		{
+			"restored while the watch was open, which broke", restored, []answer{broken(frame("ADDED", "x", "101"))},
+			[]answer{late, late, early}, append([]string{"added x@101 >100"}, relisted...), "40",
+		},
+		{
+			"restored while the watch was open, which ended well", restored, []answer{afterASecond(closed(frame("ADDED", "x", "101")))},
+			[]answer{late, late, early}, append([]string{"added x@101 >100"}, relisted...), "40",
+		},
+		{
+			"a frame goes back", restored, []answer{open(frame("ADDED", "x", "101"), frame("ADDED", "y", "99"))},
+			nil, append([]string{"added x@101 >100"}, relisted...), "40",
+		},
+		{
+			"found by the probe before a list", restored, answers(3, failing(410)),
+			[]answer{late, early}, relisted, "40",
+		},
+		{
+			"found when a list has come to its end, since no probe was answered",
+			append([]answer{pageOf("40", "", item("a", "30"))}, restored...), answers(3, failing(410)),
+			answers(9, failing(403)), append([]string{"begun expired from 100", "listed a@30"}, relisted...), "40",
+		},
+		{
+			"the list of the new history breaks off",
+			[]answer{pageOf("40", "token", item("a", "30")), failing(410), pageOf("42", "")}, nil, []answer{early},
+			[]string{newHistory, "listed a@30", "begun interrupted from ", "ended 42 >42"}, "42",
+		},
+		{
+			"the list of the new history is refused first", append([]answer{failing(403)}, restored...), nil,
+			[]answer{early}, relisted, "40",
+		},
+		{"as far as it was", nil, []answer{open(frame("ADDED", "x", "101"))}, answers(9, late), []string{"added x@101 >100"}, "100"},
+		{"no number", nil, []answer{open(frame("ADDED", "x", "101"))}, answers(9, pageOf("n0", "")), []string{"added x@101 >100"}, "100"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStub(t, c.lists, c.watches)
+				s.probes = c.probes
+				r := run(t, Options{Client: inMemory(t, s)}, event.Position{RV: "100"}, nil)
+				pass(30 * time.Second)
+				watches := s.await(1, true)
+				r.stop()
+				compare(t, r.told(), c.want)
+				if rv := watches[len(watches)-1].Get("resourceVersion"); rv != c.from {
+					t.Errorf("the last watch is from %s, want %s", rv, c.from)
+				}
+				for _, s := range r.signals {
+					if s.NewEpoch && (s.Reason != ReasonHistory || s.Detail == "") {
+						t.Errorf("a new epoch with %+v", s)
+					}
+				}
+			})
+		})
+	}
+}
+
+// What a watch from the old history still says must not be told when the probe
+// that was sent after it was opened knows better.
+func TestProbeComesBeforeFrames(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(http.StatusOK)
+			_ = http.NewResponseController(w).Flush()
+			time.Sleep(time.Second)
+			_, _ = w.Write([]byte(frame("ADDED", "x", "101")))
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+		}
+		s := newStub(t, []answer{pageOf("40", "")}, []answer{slow})
+		s.probes = []answer{pageOf("100", ""), pageOf("41", "")}
+		r := run(t, Options{Client: inMemory(t, s)}, event.Position{RV: "100"}, nil)
+		pass(time.Minute)
+		r.stop()
+		compare(t, r.told(), []string{newHistory, "ended 40 >40"})
+	})
+}
+
+// A probe that fails is no proof of anything: the watch goes on, and the state
+// says that its history was not verified, until a probe succeeds.
+func TestUnverifiedHistoryShows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		busy := func(w http.ResponseWriter, r *http.Request) {
+			for rv := 101; r.Context().Err() == nil; rv++ {
+				_, _ = fmt.Fprint(w, frame("MODIFIED", "x", fmt.Sprint(rv)))
+				_ = http.NewResponseController(w).Flush()
+				select {
+				case <-r.Context().Done():
+				case <-time.After(time.Second):
+				}
+			}
+		}
+		s := newStub(t, nil, []answer{busy})
+		s.probes = answers(3, failing(403))
+		r := run(t, Options{Client: inMemory(t, s)}, event.Position{RV: "100"}, nil)
+		pass(time.Minute + 50*time.Second)
+		r.stop()
+		if n := len(r.told()); n < 100 {
+			t.Errorf("told %d", n)
+		}
+		compare(t, phases(r), []string{"watching", "watching"})
+		if err := r.awaitState(Watching, 1).Err; err == nil || !strings.Contains(err.Error(), "the stub says ItIsSo") {
+			t.Errorf("it does not say that the history is not verified: %v", err)
+		}
+		if err := r.awaitState(Watching, 2).Err; err != nil {
+			t.Errorf("it still says %v", err)
+		}
+	})
+}
+
+// A lane that starts an epoch anew has nothing to compare, and nothing to resume.
+func TestVoidPositionOfANewEpoch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub(t, []answer{pageOf("40", "")}, nil)
+		s.probes = answers(1, pageOf("40", ""))
+		r := run(t, Options{Client: inMemory(t, s)}, event.Position{Epoch: 2, Void: true}, nil)
+		pass(10 * time.Second)
+		r.stop()
+		compare(t, r.told(), []string{"begun interrupted from ", "ended 40 >40"})
+		if n := len(s.probed); n != 1 {
+			t.Errorf("%d probes, want the one after the watch was opened", n)
+		}
+	})
+}
+
+// Collections of one resource share probes, and each compares them with what it
+// had seen when they were sent: one that is ahead asks again.
+func TestSharedProbe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub(t, nil, nil)
+		slow := func(rv string) answer {
+			return func(w http.ResponseWriter, r *http.Request) { time.Sleep(time.Second); pageOf(rv, "")(w, r) }
+		}
+		s.probes = []answer{slow("100"), slow("120"), slow("90")}
+		client := inMemory(t, s)
+		c := NewCollection(Options{Client: client, Target: configMaps(event.Collection{LabelSelector: "a=b"})})
+		d := NewCollection(Options{Client: client, Target: configMaps(event.Collection{FieldSelector: "x=y"})})
+		type result struct {
+			rv  string
+			err error
+		}
+		ask := func(c *Collection, seen string) chan result {
+			done, since := make(chan result, 1), time.Now().Add(-time.Millisecond)
+			go func() { rv, err := c.probe(t.Context(), seen, since); done <- result{rv, err} }()
+			synctest.Wait()
+			return done
+		}
+		first, same := ask(c, "100"), ask(d, "99")
+		time.Sleep(time.Second / 2)
+		since := time.Now().Add(-time.Second)
+		ahead := make(chan result, 1)
+		go func() { rv, err := c.probe(t.Context(), "110", since); ahead <- result{rv, err} }()
+		if a, b := <-first, <-same; a != (result{"100", nil}) || b != a {
+			t.Errorf("got %v and %v", a, b)
+		}
+		if a := <-ahead; a != (result{"120", nil}) {
+			t.Errorf("ahead of the shared probe: got %v", a)
+		}
+		if n := len(s.probed); n != 2 {
+			t.Errorf("%d probes, want 2", n)
+		}
+		if a := <-ask(c, "110"); !errors.Is(a.err, errHistory) {
+			t.Errorf("a history that is shorter: got %v", a)
+		}
+	})
+}
+
+// Who may list one name only must be able to probe.
+func TestProbeOfOneName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub(t, nil, nil)
+		c := NewCollection(Options{Client: inMemory(t, s), Target: configMaps(event.Collection{FieldSelector: "metadata.name=x,data=y"})})
+		if _, err := c.probe(t.Context(), "1", time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		if got := s.probed[0].Get("fieldSelector"); got != "metadata.name=x" {
+			t.Errorf("asked with fieldSelector %q", got)
+		}
+	})
+}
+
+// Another cluster at the same address is not another history: nothing that is
+// known says anything about it.
+func TestAnotherClusterAnswers(t *testing.T) {
+	namespace := func(uid string) answer {
+		return text200(`{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"kube-system","uid":"` + uid + `"}}`)
+	}
+	for _, c := range []struct {
+		name    string
+		now     answer
+		watches []answer
+		probes  []answer
+		foreign bool
+		want    []string
+	}{
+		{"when a history seems to be another one", namespace("2"), nil, []answer{pageOf("41", "")}, true, nil},
+		{"when a watch expires", namespace("2"), answers(3, failing(410)), nil, true, nil},
+		{"when a collection seems to be gone", namespace("2"), answers(1, failing(403)), nil, true, nil},
+		{"the same", namespace("1"), answers(3, failing(410)), nil, false, []string{"begun expired from 100", "ended 140 >140"}},
+		{"not known", failing(500), answers(3, failing(410)), nil, false, []string{"begun expired from 100", "ended 140 >140"}},
+		{"not known, and gone", failing(500), answers(9, failing(403)), nil, false, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStub(t, []answer{pageOf("140", "")}, c.watches)
+				s.path = "/api/v1/namespaces/s/configmaps"
+				s.probes = c.probes
+				s.others = map[string]answer{
+					kubeSystem:             namespace("1"),
+					"/api/v1/namespaces/s": notThere("namespaces", "s"),
+				}
+				client := inMemory(t, s)
+				if uid, err := client.ClusterUID(t.Context()); uid != "1" || err != nil {
+					t.Fatal(uid, err)
+				}
+				s.mu.Lock()
+				s.others[kubeSystem] = c.now
+				s.mu.Unlock()
+				r := run(t, Options{Client: client, Target: configMaps(event.Collection{Namespace: "s"})}, event.Position{RV: "100"}, nil)
+				pass(time.Minute)
+				if c.foreign {
+					if err := r.ended(); !errors.Is(err, ErrOtherCluster) || !strings.Contains(err.Error(), "UID 2, not 1") {
+						t.Errorf("Run returned %v", err)
+					}
+				} else {
+					r.stop()
+				}
+				compare(t, r.told(), c.want)
+			})
+		})
+	}
+}
