@@ -1,0 +1,321 @@
+package source
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+// then answers as a does, and after d as b does, in one stream.
+func then(d time.Duration, first, second string) answer {
+	return func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusOK)
+		_, _ = w.Write([]byte(first))
+		_ = http.NewResponseController(w).Flush()
+		select {
+		case <-time.After(d):
+		case <-r.Context().Done():
+		}
+		_, _ = w.Write([]byte(second))
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	}
+}
+
+// Resuming 5: with a dead conversion webhook the watch stays open and says
+// nothing, while LIST answers 500. It must show within two minutes, and heal by
+// itself, and the watch may not be closed for it.
+func TestStalledWatchShows(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		watch   answer
+		probes  []answer
+		after   time.Duration // when it is healed at the latest
+		because string
+		told    []string
+	}{
+		{"until a probe works", open(), append(answers(2, pageOf("10", "")), append(answers(4, failing(500)), pageOf("10", ""))...), 200 * time.Second, "the stub says ItIsSo", nil},
+		{"until a frame comes", then(130*time.Second, "", frame("ADDED", "a", "11")), append(answers(2, pageOf("10", "")), answers(100, failing(500))...), 131 * time.Second, "the stub says ItIsSo", []string{"added a@11 >10"}},
+		{"no answer at all", open(), append(answers(2, pageOf("10", "")), append(answers(2, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }), pageOf("10", ""))...), 200 * time.Second, "no answer within 15s", nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStub(t, nil, []answer{c.watch})
+				s.probes = c.probes
+				begin := time.Now()
+				r := run(t, Options{Client: inMemory(t, s)}, event.Position{RV: "10"}, nil)
+				pass(39 * time.Second)
+				compare(t, phases(r), []string{"watching"})
+				pass(81 * time.Second)
+				stalled := r.awaitState(Stalled, 1)
+				if stalled.Err == nil || !strings.Contains(stalled.Err.Error(), c.because) {
+					t.Errorf("stalled because of %v", stalled.Err)
+				}
+				if d := stalled.Until.Sub(stalled.Since); d != probeEvery {
+					t.Errorf("the next probe comes after %s", d)
+				}
+				pass(c.after - time.Since(begin))
+				healed := r.awaitState(Watching, 2)
+				if healed.Err != nil {
+					t.Errorf("healed, but %v", healed.Err)
+				}
+				r.stop()
+				compare(t, r.told(), c.told)
+				if n := len(s.await(1, true)); n != 1 {
+					t.Errorf("%d watches", n)
+				}
+			})
+		})
+	}
+}
+
+// A watch that is dead while the server lives is found out by a second one, and
+// opened again from where everything was seen.
+func TestDeadWatchIsReplaced(t *testing.T) {
+	for name, glance := range map[string]answer{
+		"by an event":    closed(frame("ADDED", "b", "12"), frame("ADDED", "c", "13")),
+		"by a bookmark":  closed(frame("ADDED", "b", "12"), bookmark("90")),
+		"by what is new": then(4*time.Second, frame("ADDED", "b", "12"), frame("ADDED", "c", "13")),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStub(t, nil, []answer{open(frame("ADDED", "a", "11"), frame("ADDED", "b", "12")), open(frame("ADDED", "b", "12"), frame("ADDED", "c", "13"))})
+				s.glances = []answer{glance}
+				r := run(t, Options{Client: inMemory(t, s)}, event.Position{RV: "10"}, nil)
+				pass(2 * time.Minute)
+				r.stop()
+				compare(t, r.told(), []string{"added a@11 >10", "added b@12 >11", "added b@12 >11", "added c@13 >12"})
+				if rv := s.glanced[0].Get("resourceVersion"); rv != "11" || s.glanced[0].Get("allowWatchBookmarks") != "true" {
+					t.Errorf("the second watch: %v", s.glanced[0].Values)
+				}
+				if rv := s.await(2, true)[1].Get("resourceVersion"); rv != "11" {
+					t.Errorf("watched again from %s, want 11", rv)
+				}
+			})
+		})
+	}
+}
+
+// Core events never get bookmarks, and a quiet collection has nothing to say: its
+// watch stays open, and its state stays what it is.
+func TestQuietIsNotStalled(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		first  answer
+		glance answer
+	}{
+		{"no bookmarks, and nothing new", open(), closed()},
+		{"no bookmarks, and what was seen again", open(frame("ADDED", "a", "11")), closed(frame("ADDED", "a", "11"))},
+		{"the history that the position needs is gone", open(), failing(410)},
+		{"the history is gone, in the stream", open(), closed(errorFrame(410, "Expired"))},
+		{"bookmarks, of what was seen", open(bookmark("11")), closed(bookmark("11"))},
+		{"a server that ends no watches", open(), open()},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStub(t, nil, []answer{c.first})
+				s.glances = answers(20, c.glance)
+				r := run(t, Options{Client: inMemory(t, s)}, event.Position{RV: "10"}, nil)
+				pass(5*time.Minute - time.Second)
+				r.stop()
+				compare(t, phases(r), []string{"watching"})
+				if n := len(s.await(1, true)); n != 1 {
+					t.Errorf("%d watches", n)
+				}
+				if n := len(s.glanced); n < 1 || n > 7 {
+					t.Errorf("%d second watches in five minutes", n)
+				}
+				if n := len(s.probed); n < 4 || n > 12 {
+					t.Errorf("%d probes in five minutes", n)
+				}
+			})
+		})
+	}
+}
+
+// A server whose history has not moved has nothing to say, and is not asked for a
+// second watch.
+func TestWatchInStepNeedsNoSecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub(t, nil, []answer{open(bookmark("11"))})
+		s.probes = answers(20, pageOf("11", ""))
+		r := run(t, Options{Client: inMemory(t, s)}, event.Position{RV: "10"}, nil)
+		pass(5*time.Minute - time.Second)
+		r.stop()
+		compare(t, phases(r), []string{"watching"})
+		if len(s.glanced) > 0 {
+			t.Errorf("%d second watches", len(s.glanced))
+		}
+	})
+}
+
+// A server that has sent bookmarks, and sends none any more on two watches at
+// once, is not known to tell everything.
+func TestBookmarksStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub(t, nil, []answer{then(400*time.Second, bookmark("11"), bookmark("90"))})
+		r := run(t, Options{Client: inMemory(t, s)}, event.Position{RV: "10"}, nil)
+		pass(2 * time.Minute)
+		if err := r.awaitState(Stalled, 1).Err; err == nil || !strings.Contains(err.Error(), "no bookmarks any more") {
+			t.Errorf("stalled because of %v", err)
+		}
+		pass(270 * time.Second) // probes work, and yet it stays what it is
+		got := phases(r)
+		for _, p := range got[1:] {
+			if p != string(Stalled) {
+				t.Errorf("phases %v", got)
+				break
+			}
+		}
+		pass(20 * time.Second)
+		r.awaitState(Watching, 2)
+		r.stop()
+	})
+}
+
+// A second watch that is refused leaves it open whether the first is dead.
+func TestSecondWatchRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub(t, nil, nil)
+		s.glances = answers(20, failing(403))
+		r := run(t, Options{Client: inMemory(t, s)}, event.Position{RV: "10"}, nil)
+		pass(2 * time.Minute)
+		if err := r.awaitState(Stalled, 1).Err; err == nil || !strings.HasPrefix(err.Error(), "second watch: the stub says") {
+			t.Errorf("stalled because of %v", err)
+		}
+		r.stop()
+	})
+}
+
+// freezer dials connections that can all be made half open: what is written is
+// lost, and nothing comes any more.
+type freezer struct {
+	dial func(context.Context, string, string) (net.Conn, error)
+
+	mu    sync.Mutex
+	conns []*frozenConn
+	black bool // new ones hang
+}
+
+type frozenConn struct {
+	net.Conn
+	once   sync.Once
+	frozen chan struct{}
+	closed chan struct{}
+}
+
+func (f *freezer) Dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	f.mu.Lock()
+	black := f.black
+	f.mu.Unlock()
+	if black {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	c, err := f.dial(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	fc := &frozenConn{Conn: c, frozen: make(chan struct{}), closed: make(chan struct{})}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.conns = append(f.conns, fc)
+	return fc, nil
+}
+
+func (f *freezer) freeze(black bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, c := range f.conns {
+		close(c.frozen)
+	}
+	f.conns, f.black = nil, black
+}
+
+func (f *freezer) thaw() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.black = false
+}
+
+func (c *frozenConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	select {
+	case <-c.frozen:
+		<-c.closed
+		return 0, net.ErrClosed
+	default:
+		return n, err
+	}
+}
+
+func (c *frozenConn) Write(p []byte) (int, error) {
+	select {
+	case <-c.frozen:
+		return len(p), nil
+	default:
+		return c.Conn.Write(p)
+	}
+}
+
+func (c *frozenConn) Close() error {
+	c.once.Do(func() { close(c.closed) })
+	return c.Conn.Close()
+}
+
+// Watches, half-open TCP: HTTP/2 pings find it, over HTTP/1.1 nothing does. What
+// happened meanwhile must be told within two minutes; where the whole network is
+// gone the state must say so.
+func TestHalfOpenConnection(t *testing.T) {
+	for _, major := range []int{1, 2} {
+		for _, black := range []bool{false, true} {
+			t.Run(map[int]string{1: "HTTP1", 2: "HTTP2"}[major]+map[bool]string{false: "", true: ", network gone"}[black], func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s := newStub(t, nil, []answer{open(frame("ADDED", "a", "11")), open(frame("ADDED", "b", "12")), open(frame("ADDED", "b", "12")), open(frame("ADDED", "b", "12"))})
+					s.glances = answers(9, closed(frame("ADDED", "b", "12")))
+					l := &pipeListener{conns: make(chan net.Conn), closed: make(chan struct{})}
+					srv := &httptest.Server{Listener: l, EnableHTTP2: major == 2, Config: &http.Server{Handler: s}}
+					cfg := &rest.Config{Host: "http://stub"}
+					if major == 2 {
+						srv.StartTLS()
+						cfg.Host, cfg.Insecure = "https://stub", true
+					} else {
+						srv.Start()
+					}
+					t.Cleanup(srv.Close)
+					net := &freezer{dial: l.dial}
+					cfg.Dial = net.Dial
+					r := run(t, Options{Client: newClient(t, cfg)}, event.Position{RV: "10"}, nil)
+					pass(time.Second)
+					if q := s.await(1, true)[0]; q.major != major {
+						t.Fatalf("HTTP/%d", q.major)
+					}
+					net.freeze(black)
+					pass(2 * time.Minute)
+					if black {
+						r.stateMu.Lock()
+						last := r.states[len(r.states)-1]
+						r.stateMu.Unlock()
+						if last.Phase != Stalled && last.Phase != Waiting && last.Err == nil {
+							t.Errorf("after two minutes without a network the state is %+v", last)
+						}
+						net.thaw()
+						pass(2 * time.Minute)
+					}
+					r.stop()
+					compare(t, r.told(), []string{"added a@11 >10", "added b@12 >10"})
+				})
+			})
+		}
+	}
+}
