@@ -142,8 +142,13 @@ func parseType(name string) (Type, bool) {
 // parseData reads data, and sees that nothing is absent that a consumer relies on.
 func (e *Received) parseData() error {
 	required := []Attribute{
-		{"id", e.ID}, {"cluster", e.Cluster}, {"clusteruid", e.ClusterUID}, {"collection", e.Collection},
-		{"resource", e.Resource}, {"origin", string(e.Origin)}, {"data", string(e.Data)},
+		{"id", e.ID},
+		{"cluster", e.Cluster},
+		{"clusteruid", e.ClusterUID},
+		{"collection", e.Collection},
+		{"resource", e.Resource},
+		{"origin", string(e.Origin)},
+		{"data", string(e.Data)},
 	}
 	if !e.Type.OfCollection() {
 		required = append(required, []Attribute{

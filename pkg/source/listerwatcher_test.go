@@ -355,7 +355,7 @@ func TestListerWatcherHandlerEndsRun(t *testing.T) {
 					})
 				})
 				s.put("b")
-				if err := <-r.done; err != full { //nolint:errorlint // the very error
+				if err := <-r.done; err != full {
 					t.Errorf("Run returned %v", err)
 				}
 			})
