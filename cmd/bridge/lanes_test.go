@@ -53,7 +53,7 @@ sinks:
 				},
 			},
 			{Name: "jobs.v1.batch", Namespaces: []string{"a", "b"}},
-			{Name: "events", CollectionOptions: pipeline.CollectionOptions{Types: []event.Type{event.Added, event.Modified}}},
+			{Name: "events"},
 		}},
 		{Sink: "own", Exclude: exclude, Resources: []pipeline.ResourceSpec{{Name: "nodes"}}},
 	}

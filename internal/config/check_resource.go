@@ -111,13 +111,7 @@ func (p *problems) namespaces(at string, list []string) {
 	}
 }
 
-// types checks the types of change. Core events are told without their deletions
-// unless asked for: nobody deleted them, they expire. What a pattern takes in is
-// the pipeline's to know.
 func (p *problems) types(at string, r *Resource) {
-	if gr, _ := parseName(r.Name()); r.Types == nil && gr == (groupResource{"", "events"}) {
-		r.Types = []string{"added", "modified"}
-	}
 	if r.Types != nil && len(r.Types) == 0 {
 		p.add(at, "it is empty, so nothing would be told: leave it out for all types, or name some of %s", strings.Join(eventTypes(), ", "))
 	}

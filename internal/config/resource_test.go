@@ -3,7 +3,6 @@ package config
 import (
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -49,32 +48,6 @@ func TestSharedOptions(t *testing.T) {
 	want := Resource{Resource: "nodes", Resync: 24 * time.Hour, Snapshot: SnapshotAnnounce}
 	if diff := cmp.Diff(want, c.Resources[3]); diff != "" {
 		t.Errorf("nodes (-want +got):\n%s", diff)
-	}
-}
-
-// Core events expire, an hour after they were last written: thousands of
-// deletions that nobody made must not reach an audit, unless it asks for them.
-func TestTypesOfEvents(t *testing.T) {
-	noDeletions := []string{"added", "modified"}
-	for _, test := range []struct {
-		entry string
-		want  []string
-	}{
-		{"events", noDeletions},
-		{"events.v1.", noDeletions},
-		{"{resource: events, labelSelector: a=b}", noDeletions},
-		{"{resource: events, types: [added, modified, deleted]}", eventTypes()},
-		{"events.events.k8s.io", nil},
-		{"pods", nil},
-		{`"*.*"`, nil},
-	} {
-		text := "cluster: x\nresources: [" + test.entry + "]\nsinks: [{name: a, stdout: {}}]\ncheckpoint: {file: {path: /cp}}\n"
-		c, err := parse("test", []byte(text), nil, testEnv)
-		if err != nil {
-			t.Errorf("%s: %v", test.entry, err)
-		} else if got := c.Resources[0].Types; !slices.Equal(got, test.want) {
-			t.Errorf("%s: types %q, want %q", test.entry, got, test.want)
-		}
 	}
 }
 
