@@ -37,7 +37,7 @@ func TestParseLosesNothing(t *testing.T) {
 			e := event.Event{
 				Type: r.Type, Origin: r.Origin, Time: r.Time, Collection: &collection, Epoch: r.Epoch,
 				APIVersion: r.APIVersion, Kind: r.Kind, Namespace: r.Namespace, Name: r.Name, UID: r.UID,
-				ResourceVersion: r.ResourceVersion, Entry: x.event.Entry, Run: x.event.Run,
+				ResourceVersion: r.ResourceVersion, Entry: x.event.Entry, Again: x.event.Again, Run: x.event.Run,
 				Object: r.Object, Reason: r.Reason, Truncated: r.Truncated, Report: r.Report,
 			}
 			if !r.BodyKnown {
