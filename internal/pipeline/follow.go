@@ -210,8 +210,11 @@ func (e *UnknownResourceError) Error() string {
 // collections; the error is an *[UnknownResourceError] when there are none.
 func (b *Bridge) Resync(ctx context.Context, sink, resource string) ([]string, error) {
 	b.mu.Lock()
-	lanes := slices.Clone(b.lanes)
+	lanes, connecting := slices.Clone(b.lanes), b.connecting
 	b.mu.Unlock()
+	if connecting != "" {
+		return nil, fmt.Errorf("the bridge does not know its cluster yet (%s): try again later", connecting)
+	}
 	var all []string
 	for _, l := range lanes {
 		if sink != "" && l.id.Sink != sink {

@@ -75,7 +75,7 @@ func (p *plan) outline(specs []ResourceSpec) []string {
 			line += " in " + v
 		}
 		if w.Options.Types != nil {
-			line += fmt.Sprint(" types ", w.Options.Types)
+			line += fmt.Sprintf(" types %v", w.Options.Types)
 		}
 		out = append(out, line)
 	}
@@ -111,65 +111,118 @@ func TestPlan(t *testing.T) {
 		namespaces map[string][]string
 		want       []string
 	}{
-		{name: "names", specs: []ResourceSpec{{Name: "po"}, {Name: "deployments.v1beta1.apps"}, {Name: "nodes"}},
-			want: []string{"watch deployments.apps in v1beta1", "watch nodes", "watch pods"}},
-		{name: "not there", specs: []ResourceSpec{{Name: "unicorns"}, {Name: "deployments.v2.apps"}, {Name: "bindings"}, {Name: "pods"}},
-			want: []string{"watch pods",
+		{
+			name: "names", specs: []ResourceSpec{{Name: "po"}, {Name: "deployments.v1beta1.apps"}, {Name: "nodes"}},
+			want: []string{"watch deployments.apps in v1beta1", "watch nodes", "watch pods"},
+		},
+		{
+			name: "not there", specs: []ResourceSpec{{Name: "unicorns"}, {Name: "deployments.v2.apps"}, {Name: "bindings"}, {Name: "pods"}},
+			want: []string{
+				"watch pods",
 				`wait bindings: resource "bindings": the resource cannot be listed and watched: its verbs are create`,
 				`wait deployments.v2.apps: resource "deployments.v2.apps": the server has no such resource in version v2: it is served in v1, v1beta1`,
-				`wait unicorns: resource "unicorns": the server has no such resource`}},
-		{name: "not there, and required", specs: []ResourceSpec{{Name: "pods", Required: true}, {Name: "unicorns", Required: true}},
-			want: []string{"watch pods", `wait unicorns: resource "unicorns": the server has no such resource`,
-				`required resource "unicorns": the server has no such resource, and it is required`}},
-		{name: "not to be known, and required", catalog: ordinary("?metrics.k8s.io/v1"), specs: []ResourceSpec{{Name: "nodes.metrics.k8s.io", Required: true}},
-			want: []string{`wait nodes.metrics.k8s.io: resource "nodes.metrics.k8s.io": an API group that may have it could not be asked (metrics.k8s.io/v1): see whether its APIService is available`}},
+				`wait unicorns: resource "unicorns": the server has no such resource`,
+			},
+		},
+		{
+			name: "not there, and required", specs: []ResourceSpec{{Name: "pods", Required: true}, {Name: "unicorns", Required: true}},
+			want: []string{
+				"watch pods", `wait unicorns: resource "unicorns": the server has no such resource`,
+				`required resource "unicorns": the server has no such resource, and it is required`,
+			},
+		},
+		{
+			name: "not to be known, and required", catalog: ordinary("?metrics.k8s.io/v1"), specs: []ResourceSpec{{Name: "nodes.metrics.k8s.io", Required: true}},
+			want: []string{`wait nodes.metrics.k8s.io: resource "nodes.metrics.k8s.io": an API group that may have it could not be asked (metrics.k8s.io/v1): see whether its APIService is available`},
+		},
 
-		{name: "everything", specs: []ResourceSpec{{Name: "*.*"}},
-			want: []string{"watch daemonsets.apps", "watch deployments.apps", coreEvents, "watch nodes", "watch pods", skipBindings, skipEvents, skipLeases, skipSecrets}},
+		{
+			name: "everything", specs: []ResourceSpec{{Name: "*.*"}},
+			want: []string{"watch daemonsets.apps", "watch deployments.apps", coreEvents, "watch nodes", "watch pods", skipBindings, skipEvents, skipLeases, skipSecrets},
+		},
 		{name: "a group", specs: []ResourceSpec{{Name: "*.apps"}}, want: []string{"watch daemonsets.apps", "watch deployments.apps"}},
 		{name: "the core group", specs: []ResourceSpec{{Name: "*.core"}}, want: []string{coreEvents, "watch nodes", "watch pods", skipBindings, skipSecrets}},
-		{name: "only what is left out", specs: []ResourceSpec{{Name: "*.coordination.k8s.io"}},
-			want: []string{`wait *.coordination.k8s.io: pattern "*.coordination.k8s.io": the server has no such resource that it may take in: all that it matches is left out`, skipLeases, "unmatched *.coordination.k8s.io"}},
-		{name: "a pattern that matches nothing", specs: []ResourceSpec{{Name: "*.example.com"}, {Name: "*.example.org", Required: true}},
-			want: []string{`wait *.example.com: pattern "*.example.com": the server has no such resource that can be listed and watched`,
+		{
+			name: "only what is left out", specs: []ResourceSpec{{Name: "*.coordination.k8s.io"}},
+			want: []string{`wait *.coordination.k8s.io: pattern "*.coordination.k8s.io": the server has no such resource that it may take in: all that it matches is left out`, skipLeases, "unmatched *.coordination.k8s.io"},
+		},
+		{
+			name: "a pattern that matches nothing", specs: []ResourceSpec{{Name: "*.example.com"}, {Name: "*.example.org", Required: true}},
+			want: []string{
+				`wait *.example.com: pattern "*.example.com": the server has no such resource that can be listed and watched`,
 				`wait *.example.org: pattern "*.example.org": the server has no such resource that can be listed and watched`,
 				"unmatched *.example.com", "unmatched *.example.org",
-				`required pattern "*.example.org": the server has no such resource that can be listed and watched, and it is required`}},
-		{name: "a pattern of a group that is not known", catalog: ordinary("?metrics.k8s.io/v1"), specs: []ResourceSpec{{Name: "*.metrics.k8s.io", Required: true}},
-			want: []string{`wait *.metrics.k8s.io: pattern "*.metrics.k8s.io": an API group that may have it could not be asked`,
-				"skip metrics.k8s.io/v1: it could not be asked what it serves: see whether its APIService is available"}},
+				`required pattern "*.example.org": the server has no such resource that can be listed and watched, and it is required`,
+			},
+		},
+		{
+			name: "a pattern of a group that is not known", catalog: ordinary("?metrics.k8s.io/v1"), specs: []ResourceSpec{{Name: "*.metrics.k8s.io", Required: true}},
+			want: []string{
+				`wait *.metrics.k8s.io: pattern "*.metrics.k8s.io": an API group that may have it could not be asked`,
+				"skip metrics.k8s.io/v1: it could not be asked what it serves: see whether its APIService is available",
+			},
+		},
 
-		{name: "a named one wins, the narrower pattern too", specs: []ResourceSpec{
-			{Name: "*.*", LabelSelector: "wide=1"}, {Name: "*.apps", LabelSelector: "narrow=1"}, {Name: "da.v1.apps"}, {Name: "secrets", Namespaces: []string{"pay"}}, {Name: "events.events.k8s.io"}},
-			want: []string{"watch daemonsets.apps", "watch deployments.apps?labels=narrow=1", "watch events.events.k8s.io types [added modified]",
+		{
+			name: "a named one wins, the narrower pattern too", specs: []ResourceSpec{
+				{Name: "*.*", LabelSelector: "wide=1"}, {Name: "*.apps", LabelSelector: "narrow=1"}, {Name: "da.v1.apps"}, {Name: "secrets", Namespaces: []string{"pay"}}, {Name: "events.events.k8s.io"},
+			},
+			want: []string{
+				"watch daemonsets.apps", "watch deployments.apps?labels=narrow=1", "watch events.events.k8s.io types [added modified]",
 				"watch events?labels=wide=1 types [added modified]", "watch nodes?labels=wide=1", "watch pods?labels=wide=1",
-				"watch secrets?namespace=pay", skipBindings, skipLeases}},
-		{name: "a named version that is not served keeps the pattern away", specs: []ResourceSpec{{Name: "deployments.v2.apps"}, {Name: "*.apps"}},
-			want: []string{"watch daemonsets.apps", `wait deployments.v2.apps: resource "deployments.v2.apps": the server has no such resource in version v2: it is served in v1, v1beta1`}},
-		{name: "excluded", specs: []ResourceSpec{{Name: "*.*"}}, exclude: []string{"po", "*.apps", "unicorns", "nodes.v1."},
-			want: []string{coreEvents, skipBindings, `skip daemonsets.apps: excluded by "*.apps"`, `skip deployments.apps: excluded by "*.apps"`,
-				skipEvents, skipLeases, `skip nodes: excluded by "nodes.v1."`, `skip pods: excluded by "po"`, skipSecrets}},
+				"watch secrets?namespace=pay", skipBindings, skipLeases,
+			},
+		},
+		{
+			name: "a named version that is not served keeps the pattern away", specs: []ResourceSpec{{Name: "deployments.v2.apps"}, {Name: "*.apps"}},
+			want: []string{"watch daemonsets.apps", `wait deployments.v2.apps: resource "deployments.v2.apps": the server has no such resource in version v2: it is served in v1, v1beta1`},
+		},
+		{
+			name: "excluded", specs: []ResourceSpec{{Name: "*.*"}}, exclude: []string{"po", "*.apps", "unicorns", "nodes.v1."},
+			want: []string{
+				coreEvents, skipBindings, `skip daemonsets.apps: excluded by "*.apps"`, `skip deployments.apps: excluded by "*.apps"`,
+				skipEvents, skipLeases, `skip nodes: excluded by "nodes.v1."`, `skip pods: excluded by "po"`, skipSecrets,
+			},
+		},
 		{name: "a named one wins over an excluding pattern", specs: []ResourceSpec{{Name: "deployments.apps"}}, exclude: []string{"*.apps", "*.*"}, want: []string{"watch deployments.apps"}},
 		{name: "an excluded group that is not known", catalog: catalogOf("pods.v1.", "?metrics.k8s.io/v1"), specs: []ResourceSpec{{Name: "*.*"}}, exclude: []string{"*.metrics.k8s.io"}, want: []string{"watch pods"}},
 
-		{name: "namespaces", specs: []ResourceSpec{{Name: "pods", Namespaces: []string{"b", "a", "c", "a"}, ExcludeNamespaces: []string{"c"}}},
-			want: []string{"watch pods?namespace=a", "watch pods?namespace=b"}},
-		{name: "excluded namespaces", specs: []ResourceSpec{{Name: "pods", ExcludeNamespaces: []string{"z", "a"}, FieldSelector: "spec.nodeName==n,metadata.name!=x"}},
-			want: []string{"watch pods?fields=metadata.name!=x,metadata.namespace!=a,metadata.namespace!=z,spec.nodeName=n"}},
-		{name: "one order of terms", specs: []ResourceSpec{{Name: "pods", FieldSelector: "b=2, a=1,b=2", LabelSelector: "y in (2,1), x"}},
-			want: []string{`watch pods?labels=x,y in (1,2)&fields=a=1,b=2`}},
-		{name: "a namespace selector", specs: []ResourceSpec{{Name: "pods", NamespaceSelector: "env=prod", ExcludeNamespaces: []string{"c"}}, {Name: "secrets", NamespaceSelector: "none"}, {Name: "da.apps", NamespaceSelector: "later"}},
+		{
+			name: "namespaces", specs: []ResourceSpec{{Name: "pods", Namespaces: []string{"b", "a", "c", "a"}, ExcludeNamespaces: []string{"c"}}},
+			want: []string{"watch pods?namespace=a", "watch pods?namespace=b"},
+		},
+		{
+			name: "excluded namespaces", specs: []ResourceSpec{{Name: "pods", ExcludeNamespaces: []string{"z", "a"}, FieldSelector: "spec.nodeName==n,metadata.name!=x"}},
+			want: []string{"watch pods?fields=metadata.name!=x,metadata.namespace!=a,metadata.namespace!=z,spec.nodeName=n"},
+		},
+		{
+			name: "one order of terms", specs: []ResourceSpec{{Name: "pods", FieldSelector: "b=2, a=1,b=2", LabelSelector: "y in (2,1), x"}},
+			want: []string{`watch pods?labels=x,y in (1,2)&fields=a=1,b=2`},
+		},
+		{
+			name: "a namespace selector", specs: []ResourceSpec{{Name: "pods", NamespaceSelector: "env=prod", ExcludeNamespaces: []string{"c"}}, {Name: "secrets", NamespaceSelector: "none"}, {Name: "da.apps", NamespaceSelector: "later"}},
 			namespaces: map[string][]string{"env=prod": {"b", "c", "a"}, "none": nil},
-			want: []string{"watch pods?namespace=a", "watch pods?namespace=b",
-				`wait da.apps: resource "da.apps" in namespaces with later: the namespaces that match are not known yet`}},
-		{name: "patterns within namespaces", specs: []ResourceSpec{{Name: "*.core", Namespaces: []string{"a"}}, {Name: "*.apps", NamespaceSelector: "env=prod"}},
+			want: []string{
+				"watch pods?namespace=a", "watch pods?namespace=b",
+				`wait da.apps: resource "da.apps" in namespaces with later: the namespaces that match are not known yet`,
+			},
+		},
+		{
+			name: "patterns within namespaces", specs: []ResourceSpec{{Name: "*.core", Namespaces: []string{"a"}}, {Name: "*.apps", NamespaceSelector: "env=prod"}},
 			namespaces: map[string][]string{"env=prod": {"b"}},
-			want: []string{"watch daemonsets.apps?namespace=b", "watch deployments.apps?namespace=b", "watch events?namespace=a types [added modified]", "watch pods?namespace=a",
-				skipBindings, `skip nodes: cluster-scoped, and "*.core" is confined to namespaces`, skipSecrets}},
-		{name: "excluded namespaces leave cluster-scoped ones alone", catalog: catalogOf("pods.v1.", "-nodes.v1."), specs: []ResourceSpec{{Name: "*.*", ExcludeNamespaces: []string{"a"}}},
-			want: []string{"watch nodes", "watch pods?fields=metadata.namespace!=a"}},
-		{name: "what one pattern skips another takes in", catalog: catalogOf("pods.v1.", "-nodes.v1."), specs: []ResourceSpec{{Name: "*.core", Namespaces: []string{"a"}}, {Name: "*.*"}},
-			want: []string{"watch nodes", "watch pods?namespace=a"}},
+			want: []string{
+				"watch daemonsets.apps?namespace=b", "watch deployments.apps?namespace=b", "watch events?namespace=a types [added modified]", "watch pods?namespace=a",
+				skipBindings, `skip nodes: cluster-scoped, and "*.core" is confined to namespaces`, skipSecrets,
+			},
+		},
+		{
+			name: "excluded namespaces leave cluster-scoped ones alone", catalog: catalogOf("pods.v1.", "-nodes.v1."), specs: []ResourceSpec{{Name: "*.*", ExcludeNamespaces: []string{"a"}}},
+			want: []string{"watch nodes", "watch pods?fields=metadata.namespace!=a"},
+		},
+		{
+			name: "what one pattern skips another takes in", catalog: catalogOf("pods.v1.", "-nodes.v1."), specs: []ResourceSpec{{Name: "*.core", Namespaces: []string{"a"}}, {Name: "*.*"}},
+			want: []string{"watch nodes", "watch pods?namespace=a"},
+		},
 		{name: "metadata only", specs: []ResourceSpec{{Name: "pods", MetadataOnly: true, Namespaces: []string{"a"}}}, want: []string{"watch pods?body=metadata&namespace=a"}},
 		{name: "types of events as configured", specs: []ResourceSpec{{Name: "events", CollectionOptions: CollectionOptions{Types: []event.Type{event.Deleted}}}}, want: []string{"watch events types [deleted]"}},
 	} {
@@ -212,14 +265,26 @@ func TestPlanRefuses(t *testing.T) {
 		{"cluster-scoped by namespace selector", []ResourceSpec{{Name: "nodes", NamespaceSelector: "a"}}, nil, []string{`remove its namespaceSelector`}},
 		{"cluster-scoped without namespaces", []ResourceSpec{{Name: "nodes", ExcludeNamespaces: []string{"a"}}}, nil, []string{`remove its excludeNamespaces`}},
 		{"named and excluded", []ResourceSpec{{Name: "pods"}}, []string{"po"}, []string{`resource "pods" is both asked for and excluded (as "po"): remove one of the two`}},
-		{"selectors that do not parse", []ResourceSpec{{Name: "pods", LabelSelector: "a in b"}, {Name: "secrets", FieldSelector: "x"}, {Name: "nodes", NamespaceSelector: "!"}}, nil,
-			[]string{`resource "pods": labelSelector "a in b"`, `resource "secrets": fieldSelector "x"`, `resource "nodes": namespaceSelector "!"`}},
+		{
+			"selectors that do not parse",
+			[]ResourceSpec{{Name: "pods", LabelSelector: "a in b"}, {Name: "secrets", FieldSelector: "x"}, {Name: "nodes", NamespaceSelector: "!"}},
+			nil,
+			[]string{`resource "pods": labelSelector "a in b"`, `resource "secrets": fieldSelector "x"`, `resource "nodes": namespaceSelector "!"`},
+		},
 		{"namespaces twice", []ResourceSpec{{Name: "pods", Namespaces: []string{"a"}, NamespaceSelector: "b"}}, nil, []string{`resource "pods" has namespaces and a namespaceSelector`}},
 		{"no namespace left", []ResourceSpec{{Name: "pods", Namespaces: []string{"a"}, ExcludeNamespaces: []string{"a"}}}, nil, []string{`resource "pods": excludeNamespaces leaves none of its namespaces`}},
-		{"twice by two names", []ResourceSpec{{Name: "deployments.apps", Namespaces: []string{"a", "b"}}, {Name: "deployments.v1beta1.apps", LabelSelector: "x=1"}}, nil,
-			[]string{`resource "deployments.apps" is asked for twice, by "deployments.apps" (in a, b) and "deployments.v1beta1.apps" (labels x=1): one object could be in both`}},
-		{"twice by one pattern", []ResourceSpec{{Name: "*.apps", Namespaces: []string{"a"}}, {Name: "*.apps", Namespaces: []string{"a"}}}, nil,
-			[]string{`resource "daemonsets.apps" is asked for twice`, `resource "deployments.apps" is asked for twice`}},
+		{
+			"twice by two names",
+			[]ResourceSpec{{Name: "deployments.apps", Namespaces: []string{"a", "b"}}, {Name: "deployments.v1beta1.apps", LabelSelector: "x=1"}},
+			nil,
+			[]string{`resource "deployments.apps" is asked for twice, by "deployments.apps" (in a, b) and "deployments.v1beta1.apps" (labels x=1): one object could be in both`},
+		},
+		{
+			"twice by one pattern",
+			[]ResourceSpec{{Name: "*.apps", Namespaces: []string{"a"}}, {Name: "*.apps", Namespaces: []string{"a"}}},
+			nil,
+			[]string{`resource "daemonsets.apps" is asked for twice`, `resource "deployments.apps" is asked for twice`},
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := newPlan(c.specs, c.exclude, ordinary(), labelled(nil))

@@ -1,7 +1,6 @@
 package source
 
 import (
-	"fmt"
 	"net/http"
 	"testing"
 	"testing/synctest"
@@ -110,7 +109,7 @@ func TestAliveStopsAsking(t *testing.T) {
 				}
 			}
 			if got := s.elsewhere[path+"down"]; got != 9 {
-				t.Error(fmt.Sprintf("asked %d times, want 9", got))
+				t.Errorf("asked %d times, want 9", got)
 			}
 		})
 	})

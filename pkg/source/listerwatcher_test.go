@@ -227,7 +227,7 @@ func TestListerWatcherHistoryWentBack(t *testing.T) {
 	t.Run("before Run", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			r := read(t, newShelf(10, "a"), at("90"), nil)
-			r.expect("begun history from 90", "listed a@11", "ended 11 >11")
+			r.expect("begun history from 90, a new epoch", "listed a@11", "ended 11 >11")
 			if !r.signals[0].NewEpoch {
 				t.Error("no new epoch")
 			}
@@ -253,7 +253,7 @@ func TestListerWatcherHistoryWentBack(t *testing.T) {
 			s.restore(20)
 			s.hangUp()
 			time.Sleep(5 * time.Second)
-			r.expect("begun history from 92", "listed a@91", "begun interrupted from ", "listed a@91", "listed b@92", "ended 20 >20")
+			r.expect("begun history from 92, a new epoch", "listed a@91", "begun interrupted from ", "listed a@91", "listed b@92", "ended 20 >20")
 			if again := r.signals[6]; again.NewEpoch {
 				t.Errorf("%s: the epoch is new only once", describe(again))
 			}

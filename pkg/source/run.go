@@ -120,7 +120,7 @@ func (l *loop) reconcile(ctx context.Context) error {
 	begun := *l.due
 	begun.Kind, begun.RV = ListBegun, l.at.resume
 	l.teller.begun = false
-	rv, err := l.Collection.list(ctx, begun)
+	rv, err := l.list(ctx, begun)
 	if err == nil {
 		l.at, l.due, l.listed, l.trouble = cursor{resume: rv, last: rv}, nil, rv, time.Time{}
 		return nil

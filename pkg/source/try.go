@@ -11,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ErrSelector: the server does not support a selector on that resource. Every
-// resource knows labels, and the fields metadata.name and metadata.namespace;
+// ErrSelector is returned when the server does not support a selector on that
+// resource. Every resource knows labels, and the fields metadata.name and metadata.namespace;
 // more fields only where its API says so.
 var ErrSelector = errors.New("the server does not support this selector")
 
