@@ -53,12 +53,13 @@ func TestStreamedList(t *testing.T) {
 	overHTTP(t, func(t *testing.T, serve func(http.Handler) *Client) {
 		s := newStub(t, nil, []answer{open(frame("MODIFIED", "b", "14"))})
 		s.initial.answers = []answer{open(frame("ADDED", "a", "5"), frame("ADDED", "b", "7"), bookmark("9"),
-			frame("MODIFIED", "a", "11"), frame("DELETED", "c", "12"), initialEnd("13"), frame("ADDED", "late", "14"))}
+			frame("MODIFIED", "a", "11"), frame("DELETED", "c", "12"), frame("DELETED", "d", "12"), initialEnd("13"), frame("ADDED", "late", "14"))}
+		s.others = map[string]answer{"/api/v1/namespaces/s/configmaps/d": text200(`{"apiVersion":"v1","kind":"ConfigMap",` + item("d", "12")[1:])}
 		r := run(t, Options{Client: serve(s), Target: selected()}, event.Position{}, nil)
-		got := r.await(t, 7)
+		got := r.await(t, 8)
 		r.stop()
 		compare(t, got, []string{
-			"begun snapshot from ", "listed a@5", "listed b@7", "listed a@11", "deleted c@12 >", "ended 13 >13", "modified b@14 >13",
+			"begun snapshot from ", "listed a@5", "listed b@7", "listed a@11", "deleted c@12 >", "left d@12 >", "ended 13 >13", "modified b@14 >13",
 		})
 		q := s.initial.requests()[0]
 		for name, want := range map[string]string{

@@ -9,7 +9,8 @@ import "context"
 type SignalKind uint8
 
 // The kinds of a signal. A list is ListBegun, any number of Listed, ListEnded;
-// one that breaks off is followed by another ListBegun, never by ListEnded.
+// one that breaks off is followed by another ListBegun, never by ListEnded. While
+// a list is streamed an object may change, and is Listed again, or be Deleted.
 const (
 	// ListBegun: the server has given the first page of a list. From here on
 	// nothing is known until ListEnded. Reason and Detail
