@@ -26,7 +26,7 @@ func (c *Collection) request(form string) *rest.Request {
 func (c *Collection) selected(path, form, fieldSelector string) *rest.Request {
 	r := c.client.rest.Get().AbsPath(path).MaxRetries(0)
 	if c.target.Collection.MetadataOnly {
-		r = r.SetHeader("Accept", "application/json;as="+form+";v=v1;g=meta.k8s.io,application/json")
+		r = r.SetHeader("Accept", metadataOnly(form))
 	}
 	if s := c.target.Collection.LabelSelector; s != "" {
 		r = r.Param("labelSelector", s)
