@@ -83,8 +83,8 @@ func TestRunReloadsAndTakesCommands(t *testing.T) {
 	log, stop := start(t, path)
 	log.awaits(t, "waiting for the API server")
 
-	bridge(t, "resync", "widgets.example.com", "-c", path).failed(t, exitConfig, "widgets.example.com")
-	bridge(t, "resync", "pods", "--sink", "nope", "--socket", filepath.Join(checkpoints, "admin.sock")).failed(t, exitConfig, "nope")
+	bridge(t, "resync", "widgets.example.com", "-c", path).failed(t, exitRuntime, "does not know its cluster yet")
+	bridge(t, "resync", "pods", "--sink", "nope", "--socket", filepath.Join(checkpoints, "admin.sock")).failed(t, exitRuntime, "does not know its cluster yet")
 
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -118,7 +118,7 @@ func TestRunWithFlags(t *testing.T) {
 	log, _ := start(t, path, "--checkpoint-path", elsewhere, "--log-level", "warn")
 	log.awaits(t, "waiting for the API server")
 	bridge(t, "resync", "widgets.example.com", "-c", path).failed(t, exitEnvironment, "no bridge listens")
-	bridge(t, "resync", "widgets.example.com", "-c", path, "--checkpoint-path", elsewhere).failed(t, exitConfig, "widgets.example.com")
+	bridge(t, "resync", "widgets.example.com", "-c", path, "--checkpoint-path", elsewhere).failed(t, exitRuntime, "does not know its cluster yet")
 	if strings.Contains(log.String(), `"level":"info"`) {
 		t.Errorf("--log-level warn: it says\n%s", log)
 	}

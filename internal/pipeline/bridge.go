@@ -218,12 +218,7 @@ func (b *Bridge) openLane(spec LaneSpec, uid string) (*Lane, func() error, error
 // classify tells what a retry cannot heal from what ended this run.
 func classify(err error) error {
 	var refused *sink.RefusedError
-	for _, e := range []error{checkpoint.ErrForeign, checkpoint.ErrLocked, checkpoint.ErrCorrupt, checkpoint.ErrNewer} {
-		if errors.Is(err, e) {
-			return &EnvironmentError{err}
-		}
-	}
-	if errors.As(err, &refused) {
+	if final(err) || errors.As(err, &refused) || errors.Is(err, source.ErrOtherCluster) {
 		return &EnvironmentError{err}
 	}
 	return err

@@ -164,15 +164,15 @@ func (l *Lane) Run(ctx, stop context.Context) (err error) {
 		err = errors.Join(err, l.sink.Close())
 	}()
 
-	if l.inv, err = newInventory(l.store); err != nil {
-		return fmt.Errorf("read the checkpoint: %w", err)
-	}
 	l.current = newBatch(1)
 	if err := l.answering(func() error { return l.openSink(stop) }); err != nil {
 		if stop.Err() != nil {
 			return nil
 		}
 		return err
+	}
+	if l.inv, err = newInventory(l.store); err != nil {
+		return fmt.Errorf("read the checkpoint: %w", err)
 	}
 	if err := l.answering(func() error { return l.recall(ctx) }); err != nil {
 		return err

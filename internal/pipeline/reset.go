@@ -18,13 +18,18 @@ import (
 // removed, which takes several commits.
 const wiping = "wiping "
 
-// openSink connects, for as long as it takes.
+// openSink connects, and reads a checkpoint that the bus keeps, for as long as it
+// takes.
 func (l *Lane) openSink(ctx context.Context) error {
 	mark, err := l.store.Get(checkpoint.MarkKey())
 	if err != nil {
 		return fmt.Errorf("read the checkpoint: %w", err)
 	}
-	return l.retry(ctx, "open the bus", func() error { return l.sink.Open(ctx, mark) })
+	err = l.retry(ctx, "open the bus", func() error { return l.sink.Open(ctx, mark) })
+	if loader, ok := l.store.(checkpoint.Loader); ok && err == nil {
+		err = l.retry(ctx, "read the checkpoint", func() error { return loader.Load(ctx) })
+	}
+	return err
 }
 
 // recall brings the checkpoint up to what the bus holds, and begins a reset

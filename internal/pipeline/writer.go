@@ -46,7 +46,9 @@ func (l *Lane) deliver(ctx context.Context, b *batch) error {
 	if len(b.Records) == 0 {
 		return l.commit(ctx, b.Commit.Changes)
 	}
-	if _, isLog := l.sink.(sink.Log); !isLog && len(b.before) > 0 {
+	_, isLog := l.sink.(sink.Log)
+	_, atOnce := l.sink.(sink.Transactional)
+	if !isLog && !atOnce && len(b.before) > 0 {
 		if err := l.commit(ctx, b.before); err != nil {
 			return err
 		}
@@ -71,10 +73,24 @@ func (l *Lane) deliver(ctx context.Context, b *batch) error {
 	if mark != nil {
 		changes = append(changes, event.KV{Key: checkpoint.MarkKey(), Value: mark})
 	}
-	return l.commit(ctx, changes)
+	return l.record(ctx, changes)
 }
 
+// commit makes changes of the checkpoint durable that come with no record.
 func (l *Lane) commit(ctx context.Context, changes []event.KV) error {
+	if _, ok := l.sink.(sink.Transactional); ok {
+		err := l.retry(ctx, "write the checkpoint to the bus", func() error {
+			_, err := l.sink.Write(ctx, &event.Batch{Commit: event.Commit{Changes: changes}})
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return l.record(ctx, changes)
+}
+
+func (l *Lane) record(ctx context.Context, changes []event.KV) error {
 	return l.retry(ctx, "commit the checkpoint", func() error {
 		started := time.Now()
 		err := l.store.Commit(ctx, changes)
@@ -105,7 +121,7 @@ func (l *Lane) retry(ctx context.Context, what string, do func() error) error {
 			return ctx.Err()
 		}
 		var refused *sink.RefusedError
-		if errors.Is(err, sink.ErrFenced) || errors.Is(err, sink.ErrReset) || errors.As(err, &refused) {
+		if errors.Is(err, sink.ErrFenced) || errors.Is(err, sink.ErrReset) || errors.As(err, &refused) || final(err) {
 			return fmt.Errorf("%s: %w", what, err)
 		}
 		l.metrics.failures.WithLabelValues(l.id.Sink).Inc()
@@ -120,6 +136,17 @@ func (l *Lane) retry(ctx context.Context, what string, do func() error) error {
 		case <-time.After(pause.Step()):
 		}
 	}
+}
+
+// final reports whether a store's error heals by nothing but a change of the
+// surroundings.
+func final(err error) bool {
+	for _, e := range []error{checkpoint.ErrForeign, checkpoint.ErrLocked, checkpoint.ErrCorrupt, checkpoint.ErrNewer} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
 }
 
 // cutDown makes a record fit that the bus would not take: first without its

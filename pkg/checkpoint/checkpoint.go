@@ -31,6 +31,14 @@ type Store interface {
 	Commit(ctx context.Context, changes []event.KV) error
 }
 
+// Loader is offered by a store whose contents lie elsewhere, such as on the bus.
+type Loader interface {
+	// Load reads them. It is called after the sink was opened, which has shut out a
+	// predecessor, and before anything else but Get of [MarkKey]; again after an
+	// error, until it succeeds. Errors that wrap one of this package's are final.
+	Load(ctx context.Context) error
+}
+
 // ErrForeign is returned on opening a checkpoint that another cluster, bridge or
 // sink wrote.
 var ErrForeign = errors.New("checkpoint belongs to another cluster, bridge or sink")

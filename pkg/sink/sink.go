@@ -44,6 +44,15 @@ type Log interface {
 	Tail(ctx context.Context, from []byte, fn func(state []event.KV, mark []byte) error) error
 }
 
+// Transactional is offered by a Sink that makes a batch's Commit durable in one
+// transaction with its records: all of both, or nothing. The store is then told
+// of what is durable already, and the lane needs no intents.
+type Transactional interface {
+	// Transactional does nothing. Write also takes batches without records, whose
+	// Seq is 0: a change of the checkpoint alone.
+	Transactional()
+}
+
 // ErrFenced is returned when another writer has taken over. It is final: the
 // sink will not write again.
 var ErrFenced = errors.New("another writer has taken over")
