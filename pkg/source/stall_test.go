@@ -163,13 +163,13 @@ func TestWatchInStepNeedsNoSecond(t *testing.T) {
 // once, is not known to tell everything.
 func TestBookmarksStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newStub(t, nil, []answer{then(400*time.Second, bookmark("11"), bookmark("90"))})
+		s := newStub(t, nil, []answer{then(310*time.Second, bookmark("11"), bookmark("90"))})
 		r := run(t, Options{Client: inMemory(t, s)}, event.Position{RV: "10"}, nil)
 		pass(2 * time.Minute)
 		if err := r.awaitState(Stalled, 1).Err; err == nil || !strings.Contains(err.Error(), "no bookmarks any more") {
 			t.Errorf("stalled because of %v", err)
 		}
-		pass(270 * time.Second) // probes work, and yet it stays what it is
+		pass(180 * time.Second) // probes work, and yet it stays what it is
 		got := phases(r)
 		for _, p := range got[1:] {
 			if p != string(Stalled) {
