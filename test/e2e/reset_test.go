@@ -113,7 +113,9 @@ func TestCustomTypeRemovedAndInstalledAgain(t *testing.T) {
 		w.toldDeleted(o.UID)
 		w.kube.Ledger.Deleted(o.UID)
 	}
-	w.awaitStatus(func(s bridge.Status) bool { return s.Find(w.collection(w.widgets)).State == "waiting" })
+	w.awaitStatus(func(s bridge.Status) bool {
+		return slices.Contains([]string{"waiting", "gone"}, s.Find(w.collection(w.widgets)).State)
+	})
 	w.must(w.kube.Install(w.soon(), w.widgets))
 	w.bulk(w.widgets, "o", 5)
 	w.verify(check.Options{Types: []kube.Type{w.widgets}, Gap: true})

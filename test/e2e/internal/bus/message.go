@@ -52,6 +52,7 @@ type Counts struct {
 	Deleted   int `json:"deleted"`
 	Present   int `json:"present"`
 	Unchanged int `json:"unchanged"`
+	Skipped   int `json:"skipped"`
 }
 
 // parse reads a CloudEvent in structured JSON. headers are the CloudEvents attributes that stand beside it.

@@ -179,6 +179,7 @@ func (h *history) life(object kube.Object, life []bus.Message) {
 			h.wrong("%s begins with %s", name, m)
 		case i > 0 && !m.Is("modified", "deleted"):
 			h.wrong("%s goes on with %s", name, m)
+		case i > 0 && m.Is("deleted") && m.RV() == life[i-1].RV(): // of an end that nobody saw
 		case i > 0 && kube.CompareRV(m.RV(), life[i-1].RV()) <= 0:
 			h.wrong("%s is out of order: %s follows rv=%s", name, m, life[i-1].RV())
 		}
@@ -238,17 +239,18 @@ func State(messages []bus.Message, cluster []unstructured.Unstructured, resource
 }
 
 // Mirror is the last event of every object of a resource that exists, as a consumer would keep it by the published rule: per
-// UID ignore what is not newer, by epoch and resourceVersion, than the last. The key is namespace/name.
+// UID ignore what is older, by epoch and resourceVersion, than the last, and ids that were seen. The key is namespace/name.
 func Mirror(messages []bus.Message, resourceID string) map[string]*bus.Message {
 	last := map[string]*bus.Message{} // by UID
+	seen := map[string]bool{}         // ids
 	copied := map[string]*bus.Message{}
 	for i := range messages {
 		m := &messages[i]
 		collection, _, _ := strings.Cut(m.Attributes["collection"], "?")
-		if collection != resourceID || m.OfCollection() || !newer(m, last[m.UID()]) {
+		if collection != resourceID || m.OfCollection() || seen[m.ID()] || older(m, last[m.UID()]) {
 			continue
 		}
-		last[m.UID()] = m
+		last[m.UID()], seen[m.ID()] = m, true
 		if !m.Is("deleted") {
 			copied[m.Name()] = m
 		} else if held := copied[m.Name()]; held != nil && held.UID() == m.UID() {
@@ -258,11 +260,11 @@ func Mirror(messages []bus.Message, resourceID string) map[string]*bus.Message {
 	return copied
 }
 
-func newer(m, last *bus.Message) bool {
+func older(m, last *bus.Message) bool {
 	if last == nil || m.Epoch() > last.Epoch() {
-		return true
+		return false
 	}
-	return m.Epoch() == last.Epoch() && kube.CompareRV(m.RV(), last.RV()) > 0
+	return m.Epoch() < last.Epoch() || kube.CompareRV(m.RV(), last.RV()) < 0
 }
 
 func canonical(v any) string {

@@ -190,6 +190,21 @@ func (c *Client) AwaitGone(ctx context.Context, t Type, rv string) error {
 	}
 }
 
+// AwaitAbsent returns when an object does not exist.
+func (c *Client) AwaitAbsent(ctx context.Context, t Type, name string) error {
+	for {
+		_, err := c.uid(ctx, t, name)
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+			return fmt.Errorf("%w: waiting for %s %s to be gone (last: %v)", context.Cause(ctx), t.ResourceID(), name, err)
+		}
+	}
+}
+
 func (c *Client) gone(ctx context.Context, t Type, rv string) (bool, error) {
 	second := int64(1)
 	w, err := c.of(t).Watch(ctx, metav1.ListOptions{ResourceVersion: rv, TimeoutSeconds: &second})

@@ -52,6 +52,21 @@ func (c *Client) awaitServed(ctx context.Context, t Type) error {
 	}
 }
 
+// AwaitUnserved returns when the server does not know a custom type in its version.
+func (c *Client) AwaitUnserved(ctx context.Context, t Type) error {
+	for {
+		_, err := c.of(t).List(ctx, metav1.ListOptions{Limit: 1})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+			return fmt.Errorf("wait until %s is not served: %w (last: %v)", t.GroupVersionResource, context.Cause(ctx), err)
+		}
+	}
+}
+
 // Expire makes the API server forget the history of a custom type: it edits the CRD's spec, which builds the type's storage
 // anew, and returns when a watch from rv is answered with 410 Gone. The objects stay as they are.
 func (c *Client) Expire(ctx context.Context, t Type, rv string) error {
