@@ -1,0 +1,171 @@
+package e2e
+
+import (
+	"slices"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kubebridge/kubebridge/test/e2e/internal/bridge"
+	"github.com/kubebridge/kubebridge/test/e2e/internal/bus"
+	"github.com/kubebridge/kubebridge/test/e2e/internal/check"
+	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
+)
+
+// listed is what the cluster has of a type.
+func (w *world) listed(t kube.Type, labelSelector string, namespaces []string) (objects []unstructured.Unstructured) {
+	w.t.Helper()
+	for _, ns := range namespaces {
+		some, _, err := w.kube.In(ns).List(w.soon(), t, metav1.ListOptions{LabelSelector: labelSelector})
+		w.must(err)
+		objects = append(objects, some...)
+	}
+	return objects
+}
+
+// asks makes the configuration ask for ConfigMaps of the world's namespace with options.
+func (w *world) asks(r bridge.Resource) {
+	r.Resource, r.Namespaces = "configmaps", []string{w.ns}
+	w.config.Resources = []bridge.Resource{r}
+}
+
+// Who needs to know that objects exist, and not what is in them, gets their metadata, under their own kind.
+func TestMetadataOnly(t *testing.T) {
+	w := newWorld(t, options{})
+	w.asks(bridge.Resource{MetadataOnly: true})
+	w.create(kube.ConfigMaps, "listed")
+	w.create(kube.ConfigMaps, "deleted")
+	w.run()
+	w.onBus("the end of the list", func(all []bus.Message) bool { return slices.ContainsFunc(all, isSynced) })
+	w.patch(kube.ConfigMaps, "listed", "live")
+	w.delete(kube.ConfigMaps, "deleted")
+	all := w.settle(kube.ConfigMaps)
+	w.none(check.History(w.kube.Ledger, all, check.Options{Types: []kube.Type{kube.ConfigMaps}}), all)
+	for i := range all {
+		if m := &all[i]; m.Body()["data"] != nil {
+			t.Errorf("its data are on the bus: %s", m)
+		}
+	}
+}
+
+// Who wants to hear only what happens from now on is not told of what is there, but of everything that happens to it.
+func TestSnapshotSkip(t *testing.T) {
+	w := newWorld(t, options{})
+	w.asks(bridge.Resource{Snapshot: "skip"})
+	uids := map[string]string{}
+	for _, name := range []string{"untouched", "patched", "deleted"} {
+		uids[name], _ = w.create(kube.ConfigMaps, name)
+	}
+	w.start()
+	_, rv := w.patch(kube.ConfigMaps, "patched", "live")
+	w.told(uids["patched"], rv)
+	w.delete(kube.ConfigMaps, "deleted")
+	all := w.settle(kube.ConfigMaps)
+	if told := toldOf(all, uids["untouched"]); len(told) > 0 {
+		t.Errorf("told of what was there: %v", told)
+	}
+	if told := toldOf(all, uids["patched"]); len(told) != 1 {
+		t.Errorf("told of a change as %v", told)
+	}
+	w.stop()
+	w.start()
+	if more := after(w.settle(kube.ConfigMaps), len(all)); len(more) != 2 {
+		t.Errorf("after a restart, more than the marker:\n%s", bus.Tail(more, 10))
+	}
+}
+
+// Who asks for some types of events gets no others.
+func TestTypes(t *testing.T) {
+	w := newWorld(t, options{})
+	w.asks(bridge.Resource{Types: []string{"added", "deleted"}})
+	uid, _ := w.create(kube.ConfigMaps, "o")
+	w.start()
+	w.patch(kube.ConfigMaps, "o", "unheard")
+	w.delete(kube.ConfigMaps, "o")
+	all := w.toldDeleted(uid)
+	if got, want := toldOf(all, uid), []string{"added", "deleted"}; !slices.Equal(got, want) {
+		t.Errorf("told %v, want %v", got, want)
+	}
+}
+
+// Core events expire by themselves, thousands an hour: unless asked for, their ends are not told.
+func TestExpiryOfEventsIsNotTold(t *testing.T) {
+	w := newWorld(t, options{types: []kube.Type{kube.Events}})
+	uid, _ := w.create(kube.Events, "o")
+	w.start()
+	w.patch(kube.Events, "o", "live")
+	w.delete(kube.Events, "o")
+	if got, want := toldOf(w.settle(kube.Events), uid), []string{"added", "modified"}; !slices.Equal(got, want) {
+		t.Errorf("told %v, want %v", got, want)
+	}
+}
+
+// An auditor must be able to tell silence from failure: the collection says every so often that it is complete.
+func TestSyncedEvery(t *testing.T) {
+	w := newWorld(t, options{})
+	w.asks(bridge.Resource{SyncedEvery: "1s"})
+	w.create(kube.ConfigMaps, "o")
+	w.start()
+	_, rv := w.patch(kube.ConfigMaps, "o", "live")
+	all := w.onBus("the third synced", func(all []bus.Message) bool { return len(syncedOf(all)) >= 3 })
+	w.uniqueIDs()
+	for _, m := range syncedOf(all) {
+		if m.Data.To == "" || m.Data.To != m.RV() {
+			t.Errorf("complete up to %q: %s", m.Data.To, &m)
+		}
+	}
+	w.patch(kube.ConfigMaps, "o", "and on")
+	w.onBus("a synced that has the change", func(all []bus.Message) bool {
+		return slices.ContainsFunc(syncedOf(all), func(m bus.Message) bool { return kube.CompareRV(m.RV(), rv) >= 0 })
+	})
+}
+
+func syncedOf(all []bus.Message) (synced []bus.Message) {
+	for _, m := range all {
+		if isSynced(m) {
+			synced = append(synced, m)
+		}
+	}
+	return synced
+}
+
+// A consumer that has lost its copy asks for the present state, of a bridge that goes on meanwhile.
+func TestResync(t *testing.T) {
+	const n = 50
+	w := newWorld(t, options{types: []kube.Type{kube.ConfigMaps}})
+	w.bulk(kube.ConfigMaps, "o", n)
+	path := w.startWithFile()
+	before := len(w.settle(kube.ConfigMaps))
+	command := w.launch("resync", "configmaps", "-c", path)
+	w.exits(command, 0)
+	says(t, command.Output()+command.Log(), w.collection(kube.ConfigMaps))
+	all := w.onBus("the end of the resync", func(all []bus.Message) bool { return slices.ContainsFunc(after(all, before), isSynced) })
+	present := map[string]bool{}
+	for _, m := range after(all, before) {
+		switch {
+		case m.Is("present"):
+			present[m.UID()] = true
+		case !m.OfCollection():
+			t.Errorf("something else was told: %s", &m)
+		}
+	}
+	if want := len(w.kube.Ledger.Objects(kube.ConfigMaps)); len(present) != want {
+		t.Errorf("%d objects are present, want %d", len(present), want)
+	}
+	unknown := w.launch("resync", "pods", "-c", path)
+	w.exits(unknown, exitConfig)
+	says(t, unknown.Log(), "pods")
+	w.stop()
+	nobody := w.launch("resync", "configmaps", "-c", path)
+	w.exits(nobody, exitEnvironment)
+}
+
+// startWithFile is start, and returns the configuration's path.
+func (w *world) startWithFile() string {
+	w.t.Helper()
+	path := w.writeConfig(w.config)
+	w.bridge = w.launch("run", "-c", path)
+	w.awaitStatus(func(s bridge.Status) bool { return s.Ready && w.isWatching(kube.ConfigMaps)(s) })
+	return path
+}
