@@ -22,8 +22,16 @@ func TestFormsOfGoneFromEtcd(t *testing.T) {
 		"410 on a continue token":       goneOnContinueToken,
 		"500 for want of a former body": goneForWantOfPrevKv,
 	} {
-		t.Run(name, func(t *testing.T) { test(newWorld(t, options{cluster: own, types: []kube.Type{kube.Events}})) })
+		t.Run(name, func(t *testing.T) { test(newWorldOfEvents(t, own)) })
 	}
+}
+
+// newWorldOfEvents bridges core events with their deletions, which are left out unless asked for.
+func newWorldOfEvents(t *testing.T, c *clustertest.Cluster) *world {
+	t.Helper()
+	w := newWorld(t, options{cluster: c, types: []kube.Type{kube.Events}})
+	w.config.Resources[0].Types = []string{"added", "modified", "deleted"}
+	return w
 }
 
 func goneInStream(w *world) {
@@ -95,7 +103,7 @@ func goneForWantOfPrevKv(w *world) {
 		w.must(err)
 		if to := listed[len(listed)-1].Data.To; to != strconv.FormatInt(deleted-1, 10) {
 			w.t.Logf("listed at %s, deleted at %d: something else was written between the two", to, deleted)
-			w = newWorld(w.t, options{cluster: w.cluster, types: []kube.Type{kube.Events}})
+			w = newWorldOfEvents(w.t, w.cluster)
 			continue
 		}
 		w.must(w.cluster.CompactEtcdAt(w.soon(), deleted))
