@@ -1,0 +1,41 @@
+package e2e
+
+import (
+	"os"
+	"testing"
+
+	"github.com/kubebridge/kubebridge/test/cluster/clustertest"
+	"github.com/kubebridge/kubebridge/test/e2e/internal/bus"
+	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
+)
+
+// Another cluster behind the same address is no other history of this one: nothing of it belongs on this bus, and what it lacks
+// was not deleted. The bridge ends, as one that is configured wrongly.
+func TestAnotherClusterBehindTheAddress(t *testing.T) {
+	t.Parallel()
+	empty := t.TempDir()
+	for _, running := range []bool{true, false} {
+		t.Run(map[bool]string{true: "while running", false: "while down"}[running], func(t *testing.T) {
+			w := newWorld(t, options{cluster: clustertest.Start(t, clustertest.Options{}), types: []kube.Type{kube.ConfigMaps}})
+			w.create(kube.ConfigMaps, "o")
+			w.start()
+			before := len(w.settle(kube.ConfigMaps))
+			w.committed()
+			if !running {
+				w.stop()
+			}
+			w.must(w.cluster.Stop())
+			w.must(os.MkdirAll(empty, 0o700))
+			w.must(w.cluster.RestoreEtcd(empty)) // everything anew, kube-system too
+			w.must(w.cluster.Restart(w.soon()))
+			if !running {
+				w.run()
+			}
+			w.exits(w.bridge, exitEnvironment)
+			says(t, w.bridge.Log(), "cluster", "UID")
+			if more := w.since(before); len(more) > 0 {
+				t.Errorf("told of another cluster:\n%s", bus.Tail(more, 10))
+			}
+		})
+	}
+}
