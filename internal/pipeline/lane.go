@@ -71,7 +71,7 @@ type Lane struct {
 	running  sync.WaitGroup
 	settled  bool               // every configured resource has become a member
 	closing  map[string]*member // no longer wanted, see closeDue
-	shut     map[string]uint64  // the batch that forgets a closed collection
+	shut     map[string]shut    // closed collections that the store does not know as such yet
 	resetRun string             // of a reset that is not over
 	resetWhy string             // known in the run that began it
 	current  *batch
@@ -102,6 +102,12 @@ type parcel struct {
 	ended  error             // the collection, or its survey, ended by itself
 }
 
+// shut is a collection that was closed.
+type shut struct {
+	batch uint64 // that says so
+	lives uint64 // it has had
+}
+
 // call is what somebody else wants done in the lane's goroutine.
 type call struct {
 	do   func(ctx context.Context) error
@@ -120,7 +126,7 @@ func NewLane(o LaneOptions) *Lane {
 		budget:  newBudget(),
 		members: map[string]*member{},
 		closing: map[string]*member{},
-		shut:    map[string]uint64{},
+		shut:    map[string]shut{},
 		moved:   map[string]event.Position{},
 		written: make(chan result, 1),
 	}

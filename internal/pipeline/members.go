@@ -140,6 +140,7 @@ func (l *Lane) halt(ctx context.Context, m *member, drop bool) error {
 	}
 	m.stop()
 	m.running = false
+	defer func() { m.list = nil }() // another run begins it anew
 	take := func(p parcel) error {
 		if drop {
 			l.budget.Release(p.bytes)
@@ -258,7 +259,9 @@ func (l *Lane) join(w Wanted) error {
 	m := newMember(w.Target.Collection)
 	m.target, m.options = w.Target, w.Options
 	known := false
-	if _, shut := l.shut[m.id]; !shut {
+	if s, ok := l.shut[m.id]; ok {
+		m.note.Lives = s.lives
+	} else {
 		var err error
 		if known, err = l.recallMember(m); err != nil {
 			return err
@@ -289,6 +292,15 @@ func (l *Lane) join(w Wanted) error {
 
 // recallMember reads what the checkpoint knows of a member, if anything.
 func (l *Lane) recallMember(m *member) (known bool, err error) {
+	note, err := l.store.Get(checkpoint.NoteKey(m.id))
+	if err != nil {
+		return false, err
+	}
+	if note != nil {
+		if m.note, err = checkpoint.DecodeNote(note); err != nil {
+			return false, fmt.Errorf("collection %s: %w", m.id, err)
+		}
+	}
 	position, err := l.store.Get(checkpoint.PositionKey(m.id))
 	if err != nil || position == nil {
 		return false, err
@@ -297,13 +309,6 @@ func (l *Lane) recallMember(m *member) (known bool, err error) {
 		return false, fmt.Errorf("collection %s: %w", m.id, err)
 	}
 	m.stated = m.position
-	note, err := l.store.Get(checkpoint.NoteKey(m.id))
-	if err != nil || note == nil {
-		return true, err
-	}
-	if m.note, err = checkpoint.DecodeNote(note); err != nil {
-		return false, fmt.Errorf("collection %s: %w", m.id, err)
-	}
 	return true, nil
 }
 
@@ -394,10 +399,13 @@ func (l *Lane) closed(ctx context.Context, m *member, reason string) error {
 	rv := m.position.RV
 	m.position, m.stated = event.Position{Epoch: m.position.Epoch}, event.Position{Epoch: m.position.Epoch}
 	delete(l.moved, m.id)
-	l.shut[m.id] = l.current.Seq
+	l.shut[m.id] = shut{l.current.Seq, m.note.Lives + 1}
 	l.emit(m, &event.Event{
 		Type: event.Closed, Origin: event.Reconcile, Time: time.Now(), ResourceVersion: rv,
 		Report: &event.Report{Reason: reason, From: rv},
-	}, []event.KV{{Key: checkpoint.PositionKey(m.id)}, {Key: checkpoint.NoteKey(m.id)}})
+	}, []event.KV{
+		{Key: checkpoint.PositionKey(m.id)},
+		{Key: checkpoint.NoteKey(m.id), Value: checkpoint.EncodeNote(checkpoint.Note{Lives: m.note.Lives + 1})},
+	})
 	return nil
 }

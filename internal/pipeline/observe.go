@@ -2,8 +2,10 @@ package pipeline
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/resourceversion"
@@ -27,6 +29,7 @@ type listing struct {
 	// what that one was at last.
 	reborn      []*source.Object
 	rebornBytes int
+	newEpoch    bool // it began with this list, or in it
 }
 
 // rebornBytes bounds what a list holds back, in bytes.
@@ -67,6 +70,7 @@ func (l *Lane) listBegun(ctx context.Context, m *member, s source.Signal) error 
 	}
 	first := s.RV == "" && m.position.Epoch < 2 || m.note.Gone
 	m.list = &listing{begun: time.Now(), reason: reason, from: s.RV, first: first, origin: event.Reconcile, seen: newKeySet()}
+	m.list.newEpoch = s.NewEpoch || s.RV == "" && m.position.Epoch > 1 && m.position.Void // begun by a list that broke off
 	if reason == source.ReasonSnapshot {
 		m.list.origin = event.Snapshot
 	}
@@ -81,21 +85,36 @@ func (l *Lane) listBegun(ctx context.Context, m *member, s source.Signal) error 
 	}
 	position := event.Position{Epoch: m.position.Epoch, RV: s.RV, Void: true}
 	if s.NewEpoch {
-		position = event.Position{Epoch: max(m.position.Epoch, 1) + 1, Void: true}
+		position = nextEpoch(m.position)
 	}
 	l.set(m, position)
-	l.log.Info("gap", m.field(), zapReason(report.Reason), zapDetail(report.Detail), zapRV("from", s.RV))
 	l.metrics.lists.WithLabelValues(l.id.Sink, m.resource, report.Reason).Inc()
-	l.emit(m, &event.Event{
-		Type: event.Gap, Origin: m.list.origin, Time: m.list.begun, ResourceVersion: s.RV, Report: report, Run: m.list.idRun(),
-	}, nil)
+	l.gap(m, report)
 	return nil
 }
 
-// idRun tells a collection's end from what else was said at that position.
-func (l *listing) idRun() string {
-	if l.reason == source.ReasonGone {
+func nextEpoch(p event.Position) event.Position {
+	return event.Position{Epoch: max(p.Epoch, 1) + 1, Void: true}
+}
+
+// gap says that a list is under way. The caller has made room.
+func (l *Lane) gap(m *member, report *event.Report) {
+	l.log.Info("gap", m.field(), zapReason(report.Reason), zapDetail(report.Detail), zapRV("from", report.From))
+	l.emit(m, &event.Event{
+		Type: event.Gap, Origin: m.list.origin, Time: time.Now(), ResourceVersion: report.From, Report: report, Run: m.listRun(),
+	}, nil)
+}
+
+// listRun tells the gap of a list from what else was said at its position: the
+// end of everything, a reset, another life of a collection that was closed.
+func (m *member) listRun() string {
+	switch {
+	case m.list.reason == source.ReasonGone:
 		return source.ReasonGone
+	case m.list.run != "":
+		return m.list.run
+	case m.list.from == "" && m.note.Lives > 0:
+		return strconv.FormatUint(m.note.Lives+1, 10)
 	}
 	return ""
 }
@@ -149,6 +168,15 @@ func (l *Lane) before(key []byte, known *checkpoint.Entry, uid string) []object 
 // compare tells by what a listed object differs from known, the entry of the same
 // object, or nil.
 func (l *Lane) compare(ctx context.Context, m *member, o *source.Object, known *checkpoint.Entry) error {
+	if known != nil && compareRV(o.ResourceVersion, known.RV) < 0 {
+		if known.Owner != m.owner { // which is ahead of this list
+			m.list.counts.Unchanged++
+			return nil
+		}
+		if err := l.wentBack(ctx, m, o); err != nil {
+			return err
+		}
+	}
 	counts := &m.list.counts
 	t := telling{typ: event.Modified, origin: m.list.origin, hash: o.Hash()}
 	same := known != nil && known.RV == o.ResourceVersion
@@ -198,6 +226,25 @@ func (l *Lane) compare(ctx context.Context, m *member, o *source.Object, known *
 		t.returns(known, o)
 	}
 	return l.tell(ctx, m, o, t)
+}
+
+// wentBack begins an epoch in the middle of a list: an object is older than it was
+// told, so the server's history is another one, whose counter had passed the
+// position before anybody looked (design rule 8).
+func (l *Lane) wentBack(ctx context.Context, m *member, o *source.Object) error {
+	if m.list.newEpoch {
+		return nil
+	}
+	m.list.newEpoch = true
+	if err := l.room(ctx); err != nil {
+		return err
+	}
+	l.set(m, nextEpoch(m.position))
+	l.gap(m, &event.Report{
+		Reason: source.ReasonHistory, From: m.list.from,
+		Detail: fmt.Sprintf("%s is at resourceVersion %s, older than it was told: the history is another one", o.Name, o.ResourceVersion),
+	})
+	return nil
 }
 
 // absent returns what the list of a member that has just ended lacks, and what
@@ -280,6 +327,7 @@ func (l *Lane) listEnded(ctx context.Context, m *member, s source.Signal) error 
 	if err := l.room(ctx); err != nil {
 		return err
 	}
+	run := m.listRun()
 	m.list = nil
 	l.move(m, s.Resume)
 	l.listNoted(m, list, s)
@@ -293,7 +341,7 @@ func (l *Lane) listEnded(ctx context.Context, m *member, s source.Signal) error 
 	}
 	l.log.Info("synced", m.field(), zapReason(reason), zapRV("resourceVersion", s.RV), zapCounts(list.counts))
 	l.emit(m, &event.Event{
-		Type: event.Synced, Origin: list.origin, Time: time.Now(), ResourceVersion: at, Run: list.idRun(),
+		Type: event.Synced, Origin: list.origin, Time: time.Now(), ResourceVersion: at, Run: run,
 		Report: &event.Report{Reason: reason, From: list.from, To: s.RV, Since: &list.begun, Counts: &list.counts},
 	}, nil)
 	l.resetDone()

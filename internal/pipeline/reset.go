@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -138,7 +139,7 @@ func (l *Lane) reset(ctx context.Context, why string) error {
 	}
 	for _, m := range l.members {
 		m.position, m.stated, m.list = event.Position{}, event.Position{}, nil
-		m.note, m.because = checkpoint.Note{}, ""
+		m.note, m.because = checkpoint.Note{Resynced: time.Now()}, ""
 		m.reset, m.declared = l.resetRun, false
 		l.start(m)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -231,7 +232,8 @@ func TestNamespaceLeavesAndReturns(t *testing.T) {
 			t.Errorf("begins from %+v", inA.from)
 		}
 		inA.lists("", source.ReasonSnapshot, "12", objectAt("a", "x", "u", "5", ""))
-		s.told("configmaps?namespace=a:1:0:gap snapshot", fmt.Sprintf("u:5.%d:added", i), "configmaps?namespace=a:1:12:synced snapshot")
+		s.told(fmt.Sprintf("configmaps?namespace=a:1:0:gap:%d snapshot", i), fmt.Sprintf("u:5.%d:added", i),
+			fmt.Sprintf("configmaps?namespace=a:1:12:synced:%d snapshot", i))
 		s.forgetTold()
 		s.set([]Wanted{b}, map[string]Fate{"configmaps?namespace=a": Unselected})
 		s.told(fmt.Sprintf("u:5.%d:deleted left", i), "configmaps?namespace=a:1:12:closed selection")
@@ -406,6 +408,21 @@ func TestAnotherHistory(t *testing.T) {
 	c.lists("", source.ReasonInterrupted, "50", same, objectAt("n", "back", "u2", "40", "old"))
 	c.says(source.Signal{Kind: source.Modified, Object: objectAt("n", "same", "u1", "51", ""), Resume: "50"})
 	s.told("configmaps:2:0:gap interrupted", "e2:u2:40:modified", "e2:u3:95:deleted", "configmaps:2:50:synced interrupted", "e2:u1:51:modified")
+}
+
+// TestHistoryWasOvertaken: etcd was restored, and its counter had passed the
+// position before anybody looked. The first object that went back tells.
+func TestHistoryWasOvertaken(t *testing.T) {
+	s := newScript(t, openMem(t))
+	defer s.finish()
+	s.set([]Wanted{configMapsOf(event.Collection{})}, nil)
+	c := s.collection("configmaps", nil)
+	c.lists("", source.ReasonSnapshot, "100", objectAt("n", "1", "u1", "50", ""), objectAt("n", "2", "u2", "90", ""), objectAt("n", "3", "u3", "95", ""))
+	s.told("configmaps:1:0:gap snapshot", "u1:50:added", "u2:90:added", "u3:95:added", "configmaps:1:100:synced snapshot")
+	s.forgetTold()
+	c.lists("100", source.ReasonExpired, "120", objectAt("n", "1", "u1", "110", ""), objectAt("n", "2", "u2", "60", ""), objectAt("n", "4", "u4", "70", ""))
+	s.told("configmaps:1:100:gap expired", "u1:110:modified", "configmaps:2:100:gap history",
+		"e2:u2:60:modified", "e2:u4:70:added", "e2:u3:95:deleted", "configmaps:2:120:synced expired")
 }
 
 // TestResourceIsGone: its objects are deleted with it, it stays gone over a
@@ -621,4 +638,60 @@ func TestSyncedIsRepeated(t *testing.T) {
 	if last.Report.Reason != "periodic" || last.Report.To != "10" {
 		t.Errorf("it says %+v", last.Report)
 	}
+}
+
+// TestHaltedCollectionFreesItsMemory: what a list remembers of thousands of
+// objects goes with it, as do its goroutines, not when the next list begins.
+func TestHaltedCollectionFreesItsMemory(t *testing.T) {
+	const objects = 20_000
+	s := newScript(t, openMem(t))
+	defer s.finish()
+	w := configMapsOf(event.Collection{})
+	w.Options.SkipSnapshot = true // nothing is told: the bus of this test would keep it
+	s.set([]Wanted{w}, nil)
+	c := s.collection("configmaps", nil)
+	list := func() {
+		for i := range objects {
+			c.says(source.Signal{Kind: source.Listed, Object: objectAt("n", fmt.Sprint(i), fmt.Sprint(i), "5", "")})
+		}
+	}
+	c.says(source.Signal{Kind: source.ListBegun, Reason: source.ReasonSnapshot})
+	list()
+	c.says(source.Signal{Kind: source.ListEnded, RV: "10", Resume: "10"})
+	s.settle()
+	before := heap()
+	c.says(source.Signal{Kind: source.ListBegun, RV: "10", Reason: source.ReasonExpired})
+	list()
+	s.settle()
+	during := heap()
+	goroutines := runtime.NumGoroutine()
+	s.set(nil, map[string]Fate{"configmaps": Unselected})
+	s.settle()
+	if after := heap(); during-before < 6*objects || after-before > 2*objects {
+		t.Errorf("the heap grew by %d bytes with a list, and %d were left of it", during-before, after-before)
+	}
+	if n := runtime.NumGoroutine(); n >= goroutines {
+		t.Errorf("%d goroutines with the collection, %d without", goroutines, n)
+	}
+}
+
+// settle waits until the lane has handled what it was told, and committed it.
+func (s *script) settle() {
+	s.t.Helper()
+	for idle := false; !idle; time.Sleep(time.Millisecond) {
+		if err := s.lane.do(s.t.Context(), func(context.Context) error {
+			idle = len(s.lane.in) == 0 && !s.lane.writing && s.lane.idle()
+			return nil
+		}); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+}
+
+func heap() int64 {
+	runtime.GC()
+	runtime.GC() // finalizers of the first
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }

@@ -176,7 +176,7 @@ func (l *Lane) committed(r result) {
 	l.writing, l.inFlight = false, 0
 	l.budget.Release(r.batch.held)
 	l.inv.committed(r.batch.Seq)
-	maps.DeleteFunc(l.shut, func(_ string, seq uint64) bool { return seq <= r.batch.Seq })
+	maps.DeleteFunc(l.shut, func(_ string, s shut) bool { return s.batch <= r.batch.Seq })
 	if n := len(r.batch.Records); n > 0 {
 		l.metrics.records.WithLabelValues(l.id.Sink).Observe(float64(n))
 		l.metrics.lastEvent.WithLabelValues(l.id.Sink).SetToCurrentTime()

@@ -72,6 +72,9 @@ type Note struct {
 	Resynced time.Time `json:"resynced,omitzero"`
 	// Gone: what the objects lived in was deleted, and the bus was told so.
 	Gone bool `json:"gone,omitzero"`
+	// Lives counts how often the collection was closed: what is said of another
+	// life is not said again.
+	Lives uint64 `json:"lives,omitzero"`
 }
 
 // NotePrefix starts every note's key.

@@ -18,7 +18,7 @@ import (
 
 // streamBuffer bounds what the HTTP/2 client takes in for one watch that nobody
 // reads. Go's default, 4 MiB, would be 2 GiB for 500 watches.
-const streamBuffer = 256 << 10 // bytes
+const streamBuffer = 128 << 10 // bytes
 
 // Client talks to one API server. It is safe for concurrent use.
 type Client struct {

@@ -16,6 +16,10 @@ import (
 // 6.24 MB frame.
 const maxFrame = 16 << 20
 
+// keepBuffer is how large a frame may be, in bytes, whose buffer is kept for the
+// next one: hundreds of watches would keep hundreds of the largest.
+const keepBuffer = 32 << 10
+
 var errFrameTooLarge = fmt.Errorf("a watch frame of more than %d bytes", maxFrame)
 
 // frameReader reads watch frames: JSON values one after another.
@@ -27,10 +31,11 @@ type frameReader struct {
 
 func newFrameReader(r io.Reader) *frameReader {
 	l := &limitedReader{r: r, left: maxFrame}
-	return &frameReader{
-		limit: l,
-		dec:   jsontext.NewDecoder(l, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)),
-	}
+	return &frameReader{limit: l, dec: newFrameDecoder(l)}
+}
+
+func newFrameDecoder(r io.Reader) *jsontext.Decoder {
+	return jsontext.NewDecoder(r, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 }
 
 // next returns the type and the object of the next frame. io.EOF is the end of
@@ -43,6 +48,9 @@ func (f *frameReader) next() (string, *Object, error) {
 		return "", nil, err
 	}
 	f.scan.reset(bytes.Clone(value)) // the decoder reuses its buffer
+	if len(value) > keepBuffer {
+		f.dec = newFrameDecoder(io.MultiReader(bytes.NewReader(bytes.Clone(f.dec.UnreadBuffer())), f.limit))
+	}
 	var (
 		kind string
 		o    Object

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -31,11 +30,15 @@ var (
 	errDead    = errors.New("the watch is dead: another one is told what it is not")
 )
 
-// stream is an open watch, read by a goroutine of its own.
+// stream is an open watch, read by a goroutine of its own, one frame each time
+// that next is asked for: what is not read waits in the connection's buffers,
+// which are bounded.
 type stream struct {
+	wanted chan struct{}
 	frames chan watchFrame // the last one has an error
 	cancel context.CancelFunc
 	body   io.Closer
+	once   sync.Once
 	closed chan struct{}
 	reader sync.WaitGroup
 }
@@ -66,13 +69,24 @@ func (c *Collection) open(ctx context.Context, rv string, timeout, grace time.Du
 		cancel()
 		return nil, err
 	}
-	s := &stream{frames: make(chan watchFrame), cancel: cancel, body: body, closed: make(chan struct{})}
+	s := &stream{
+		wanted: make(chan struct{}, 1), frames: make(chan watchFrame), cancel: cancel, body: body, closed: make(chan struct{}),
+	}
+	s.next()
 	s.reader.Go(func() { s.read(newFrameReader(body)) })
 	return s, nil
 }
 
+// next asks for another frame.
+func (s *stream) next() { s.wanted <- struct{}{} }
+
 func (s *stream) read(r *frameReader) {
 	for {
+		select {
+		case <-s.wanted:
+		case <-s.closed:
+			return
+		}
 		kind, o, err := r.next()
 		select {
 		case s.frames <- watchFrame{kind, o, err}:
@@ -85,10 +99,14 @@ func (s *stream) read(r *frameReader) {
 	}
 }
 
+// close ends the watch and frees its buffers. It may be called again, and while
+// somebody waits for a frame, who then waits for ever.
 func (s *stream) close() {
-	close(s.closed)
-	s.cancel()
-	s.body.Close()
+	s.once.Do(func() {
+		close(s.closed)
+		s.cancel()
+		s.body.Close()
+	})
 	s.reader.Wait()
 }
 
@@ -110,8 +128,7 @@ func (l *loop) watch(ctx context.Context, doubt error) (frames int, err error) {
 	at.last = at.resume // what came after resume comes again
 	pulse := l.newPulse(ctx, doubt)
 	defer pulse.stop()
-	var blocked atomic.Bool
-	tooLong := time.AfterFunc(time.Hour, func() { blocked.Store(true); s.cancel() })
+	tooLong := time.AfterFunc(time.Hour, s.close)
 	defer tooLong.Stop()
 	for {
 		var f watchFrame
@@ -124,8 +141,10 @@ func (l *loop) watch(ctx context.Context, doubt error) (frames int, err error) {
 				err = pulse.judge(found)
 			case <-pulse.timer.C:
 				pulse.check()
+			case <-s.closed: // nobody took what it said
+				return frames, nil
 			case f = <-s.frames:
-				if errors.Is(f.err, io.EOF) || blocked.Load() {
+				if errors.Is(f.err, io.EOF) {
 					return frames, nil
 				}
 				if err = f.err; err != nil {
@@ -158,6 +177,7 @@ func (l *loop) watch(ctx context.Context, doubt error) (frames int, err error) {
 			return frames, handlerError{err}
 		}
 		pulse.heard(f.kind)
+		s.next()
 	}
 }
 
