@@ -14,17 +14,39 @@ import (
 // batch is an event.Batch while it fills.
 type batch struct {
 	event.Batch
-	bytes int
-	held  int64 // of the frame budget
+	of      []*member // whose Records are
+	changes []move    // of the checkpoint; Commit, once it is dispatched
 	// before is what a store that is not one with the sink must know before the
 	// sink does: intents, and positions that become void (design rules 1 and 2).
-	before []event.KV
+	before []move
+	bytes  int
+	held   int64 // of the frame budget
+}
+
+// move is a change of the checkpoint, for a member, or nil for the lane.
+type move struct {
+	of *member
+	event.KV
 }
 
 func newBatch(seq uint64) *batch { return &batch{Batch: event.Batch{Seq: seq}} }
 
 func (b *batch) full() bool {
-	return len(b.Records) >= batchRecords || b.bytes >= batchBytes || len(b.Commit.Changes) >= batchChanges
+	return len(b.Records) >= batchRecords || b.bytes >= batchBytes || len(b.changes) >= batchChanges
+}
+
+func (b *batch) change(m *member, kvs ...event.KV) {
+	for _, kv := range kvs {
+		b.changes = append(b.changes, move{m, kv})
+	}
+}
+
+func plain(changes []move) []event.KV {
+	kvs := make([]event.KV, len(changes))
+	for i, c := range changes {
+		kvs[i] = c.KV
+	}
+	return kvs
 }
 
 // emit encodes an event into the current batch, with what it moves in the
@@ -35,8 +57,10 @@ func (l *Lane) emit(m *member, ev *event.Event, moved []event.KV) {
 	r.State = moved
 	l.begins()
 	b := l.current
-	b.Commit.Changes = append(b.Commit.Changes, moved...)
-	if m.stated != m.position {
+	b.change(m, moved...)
+	// What was moved without a record is committed with its batch; a record of that
+	// batch must not let a log's reader resume behind it before that.
+	if m.stated != m.position && (m.position.Void || m.quiet != b.Seq) {
 		m.stated = m.position
 		r.State = append(r.State[:len(r.State):len(r.State)],
 			event.KV{Key: checkpoint.PositionKey(m.id), Value: checkpoint.EncodePosition(m.position)})
@@ -44,14 +68,14 @@ func (l *Lane) emit(m *member, ev *event.Event, moved []event.KV) {
 	switch {
 	case ev.Type == event.Added, ev.Type == event.Present:
 		key := intentKey(m.entryKey(ev.Namespace, ev.Name), ev.UID)
-		b.before = append(b.before, event.KV{Key: key, Value: moved[0].Value})
-		b.Commit.Changes = append(b.Commit.Changes, event.KV{Key: key})
+		b.before = append(b.before, move{m, event.KV{Key: key, Value: moved[0].Value}})
+		b.change(m, event.KV{Key: key})
 	case ev.Type == event.Gap && m.position.Void:
-		b.before = append(b.before, event.KV{
+		b.before = append(b.before, move{m, event.KV{
 			Key: checkpoint.PositionKey(m.id), Value: checkpoint.EncodePosition(m.position),
-		})
+		}})
 	}
-	b.Records = append(b.Records, r)
+	b.Records, b.of = append(b.Records, r), append(b.of, m)
 	b.bytes += len(r.Value)
 	l.emitted++
 }
@@ -65,14 +89,17 @@ func (l *Lane) begins() {
 
 // idle reports whether there is nothing to write or commit.
 func (l *Lane) idle() bool {
-	return len(l.current.Records) == 0 && len(l.moved) == 0 && len(l.current.Commit.Changes) == 0
+	return len(l.current.Records) == 0 && len(l.moved) == 0 && len(l.current.changes) == 0
 }
 
-// quietly enqueues changes of the checkpoint that the bus is not told of. The
-// caller has made room.
-func (l *Lane) quietly(changes ...event.KV) {
+// quietly enqueues changes of the checkpoint that the bus is not told of, for a
+// member, or nil for the lane. The caller has made room.
+func (l *Lane) quietly(m *member, changes ...event.KV) {
 	l.begins()
-	l.current.Commit.Changes = append(l.current.Commit.Changes, changes...)
+	l.current.change(m, changes...)
+	if m != nil {
+		m.quiet = l.current.Seq
+	}
 }
 
 var errBatchFailed = errors.New("the batch before failed")

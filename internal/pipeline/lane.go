@@ -75,9 +75,9 @@ type Lane struct {
 	resetRun string             // of a reset that is not over
 	resetWhy string             // known in the run that began it
 	current  *batch
-	moved    map[string]event.Position // positions that the current batch commits
-	since    time.Time                 // when the current batch got its first content
-	emitted  uint64                    // records so far
+	moved    map[*member]event.Position // positions that the current batch commits
+	since    time.Time                  // when the current batch got its first content
+	emitted  uint64                     // records so far
 	writing  bool
 	inFlight int // records of the batch being written
 	written  chan result
@@ -127,7 +127,7 @@ func NewLane(o LaneOptions) *Lane {
 		members: map[string]*member{},
 		closing: map[string]*member{},
 		shut:    map[string]shut{},
-		moved:   map[string]event.Position{},
+		moved:   map[*member]event.Position{},
 		written: make(chan result, 1),
 	}
 	l.cluster = &apiReader{lane: l, client: o.Client, lists: o.Lists}

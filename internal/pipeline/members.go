@@ -74,6 +74,7 @@ type member struct {
 	options   CollectionOptions
 	position  event.Position // tentative: enqueued, not yet committed
 	stated    event.Position // the last one that a record carries
+	quiet     uint64         // the batch that changes the checkpoint for it without a record
 	note      checkpoint.Note
 	list      *listing // nil unless a list is under way
 	because   string   // why the lane itself asked for the next list; "": it did not
@@ -346,7 +347,7 @@ func (l *Lane) close(ctx context.Context, id string, fate Fate) error {
 		if fate == Vanished {
 			err = l.end(ctx, m, ending{object: o, origin: event.Reconcile})
 		} else if err = l.room(ctx); err == nil {
-			l.quietly(l.remember(o.key, o.entry.UID, nil)...)
+			l.quietly(m, l.remember(o.key, o.entry.UID, nil)...)
 		}
 		if err != nil {
 			return err
@@ -398,7 +399,7 @@ func (l *Lane) closed(ctx context.Context, m *member, reason string) error {
 	l.log.Info("collection closed", m.field(), zapReason(reason))
 	rv := m.position.RV
 	m.position, m.stated = event.Position{Epoch: m.position.Epoch}, event.Position{Epoch: m.position.Epoch}
-	delete(l.moved, m.id)
+	delete(l.moved, m)
 	l.shut[m.id] = shut{l.current.Seq, m.note.Lives + 1}
 	l.emit(m, &event.Event{
 		Type: event.Closed, Origin: event.Reconcile, Time: time.Now(), ResourceVersion: rv,

@@ -30,6 +30,7 @@ type listing struct {
 	reborn      []*source.Object
 	rebornBytes int
 	newEpoch    bool // it began with this list, or in it
+	retell      bool // it began in it
 }
 
 // rebornBytes bounds what a list holds back, in bytes.
@@ -98,11 +99,11 @@ func nextEpoch(p event.Position) event.Position {
 }
 
 // gap says that a list is under way. The caller has made room.
-func (l *Lane) gap(m *member, report *event.Report) {
+func (l *Lane) gap(m *member, report *event.Report, moved ...event.KV) {
 	l.log.Info("gap", m.field(), zapReason(report.Reason), zapDetail(report.Detail), zapRV("from", report.From))
 	l.emit(m, &event.Event{
 		Type: event.Gap, Origin: m.list.origin, Time: time.Now(), ResourceVersion: report.From, Report: report, Run: m.listRun(),
-	}, nil)
+	}, moved)
 }
 
 // listRun tells the gap of a list from what else was said at its position: the
@@ -193,7 +194,7 @@ func (l *Lane) compare(ctx context.Context, m *member, o *source.Object, known *
 		}
 		moved := *known
 		moved.Owner = m.owner
-		l.quietly(l.remember(m.entryKey(o.Namespace, o.Name), o.UID, &moved)...)
+		l.quietly(m, l.remember(m.entryKey(o.Namespace, o.Name), o.UID, &moved)...)
 		return nil
 	case known != nil && known.Told:
 		t.entry = known.Entry
@@ -206,7 +207,7 @@ func (l *Lane) compare(ctx context.Context, m *member, o *source.Object, known *
 		if err := l.room(ctx); err != nil {
 			return err
 		}
-		l.quietly(l.remember(m.entryKey(o.Namespace, o.Name), o.UID, &checkpoint.Entry{
+		l.quietly(m, l.remember(m.entryKey(o.Namespace, o.Name), o.UID, &checkpoint.Entry{
 			UID: o.UID, RV: o.ResourceVersion, Hash: t.hash, APIVersion: o.APIVersion, Kind: o.Kind, Owner: m.owner,
 		})...)
 		return nil
@@ -240,10 +241,15 @@ func (l *Lane) wentBack(ctx context.Context, m *member, o *source.Object) error 
 		return err
 	}
 	l.set(m, nextEpoch(m.position))
+	// What this list has told by now was told in the old epoch, and may have been
+	// ignored: all is told again when it ends.
+	next := m.note
+	next.Resync = newRun()
+	m.list.retell = true
 	l.gap(m, &event.Report{
 		Reason: source.ReasonHistory, From: m.list.from,
 		Detail: fmt.Sprintf("%s is at resourceVersion %s, older than it was told: the history is another one", o.Name, o.ResourceVersion),
-	})
+	}, m.noted(next)...)
 	return nil
 }
 
@@ -330,10 +336,13 @@ func (l *Lane) listEnded(ctx context.Context, m *member, s source.Signal) error 
 	run := m.listRun()
 	m.list = nil
 	l.move(m, s.Resume)
-	l.listNoted(m, list, s)
 	reason := list.reason
 	if list.run != "" {
 		reason, m.reset = reasonReset, ""
+	}
+	if list.retell {
+		l.quietly(m, listNoted(m, list, s)...)
+		return l.beginSurvey(ctx, m, m.note.Resync) // which says when all is in step
 	}
 	at := s.RV
 	if at == "" {
@@ -343,23 +352,24 @@ func (l *Lane) listEnded(ctx context.Context, m *member, s source.Signal) error 
 	l.emit(m, &event.Event{
 		Type: event.Synced, Origin: list.origin, Time: time.Now(), ResourceVersion: at, Run: run,
 		Report: &event.Report{Reason: reason, From: list.from, To: s.RV, Since: &list.begun, Counts: &list.counts},
-	}, nil)
+	}, listNoted(m, list, s))
 	l.resetDone()
 	return l.closeDue(ctx)
 }
 
 // listNoted remembers what the end of a list told beside the objects.
-func (l *Lane) listNoted(m *member, list *listing, s source.Signal) {
+func listNoted(m *member, list *listing, s source.Signal) []event.KV {
 	next := m.note
 	next.CRD, next.Namespace = s.Owner.CRD, s.Owner.Namespace
 	next.Gone = list.reason == source.ReasonGone
 	m.nextSync, m.verified = time.Now().Add(m.options.SyncedEvery), time.Now()
-	l.noted(m, next)
+	return m.noted(next)
 }
 
-func (l *Lane) noted(m *member, next checkpoint.Note) {
+// noted moves the note, and returns how the store will record it.
+func (m *member) noted(next checkpoint.Note) []event.KV {
 	m.note = next
-	l.quietly(event.KV{Key: checkpoint.NoteKey(m.id), Value: checkpoint.EncodeNote(next)})
+	return []event.KV{{Key: checkpoint.NoteKey(m.id), Value: checkpoint.EncodeNote(next)}}
 }
 
 // changed takes a watch event. What the bus already knows is dropped: a watch is
@@ -411,7 +421,7 @@ func (l *Lane) move(m *member, rv string) {
 func (l *Lane) set(m *member, p event.Position) {
 	l.begins()
 	m.position = p
-	l.moved[m.id] = p
+	l.moved[m] = p
 }
 
 // compareRV orders resourceVersions; those that are not numbers are equal or

@@ -67,7 +67,7 @@ func (l *Lane) recall(ctx context.Context) error {
 	case stored != nil && string(stored) != string(digest):
 		return l.beginReset(ctx, fmt.Sprintf("what may be seen of objects was %s and is now %s", stored, digest))
 	case stored == nil:
-		l.quietly(event.KV{Key: checkpoint.DigestKey(), Value: digest})
+		l.quietly(nil, event.KV{Key: checkpoint.DigestKey(), Value: digest})
 	}
 	return nil
 }
@@ -190,5 +190,5 @@ func (l *Lane) resetDone() {
 		}
 	}
 	l.resetRun = ""
-	l.quietly(event.KV{Key: checkpoint.ResetKey()})
+	l.quietly(nil, event.KV{Key: checkpoint.ResetKey()})
 }

@@ -412,7 +412,8 @@ func TestAnotherHistory(t *testing.T) {
 }
 
 // TestHistoryWasOvertaken: etcd was restored, and its counter had passed the
-// position before anybody looked. The first object that went back tells.
+// position before anybody looked. The first object that went back tells. What was
+// told before it, in the old epoch, consumers may have ignored: it is told again.
 func TestHistoryWasOvertaken(t *testing.T) {
 	s := newScript(t, openMem(t))
 	defer s.finish()
@@ -421,9 +422,14 @@ func TestHistoryWasOvertaken(t *testing.T) {
 	c.lists("", source.ReasonSnapshot, "100", objectAt("n", "1", "u1", "50", ""), objectAt("n", "2", "u2", "90", ""), objectAt("n", "3", "u3", "95", ""))
 	s.told("configmaps:1:0:gap snapshot", "u1:50:added", "u2:90:added", "u3:95:added", "configmaps:1:100:synced snapshot")
 	s.forgetTold()
-	c.lists("100", source.ReasonExpired, "120", objectAt("n", "1", "u1", "110", ""), objectAt("n", "2", "u2", "60", ""), objectAt("n", "4", "u4", "70", ""))
+	back := []*source.Object{objectAt("n", "1", "u1", "110", ""), objectAt("n", "2", "u2", "60", ""), objectAt("n", "4", "u4", "70", "")}
+	s.listed, s.rv = back, "120"
+	c.lists("100", source.ReasonExpired, "120", back...)
+	s.awaitResync()
+	run := s.runOf("synced")
 	s.told("configmaps:1:100:gap expired", "u1:110:modified", "configmaps:2:100:gap history",
-		"e2:u2:60:modified", "e2:u4:70:added", "e2:u3:95:deleted", "configmaps:2:120:synced expired")
+		"e2:u2:60:modified", "e2:u4:70:added", "e2:u3:95:deleted", "configmaps:2:120:gap:"+run+" resync",
+		"e2:u1:110:present:"+run, "e2:u2:60:present:"+run, "e2:u4:70:present:"+run, "configmaps:2:120:synced:"+run+" resync")
 }
 
 // TestResourceIsGone: its objects are deleted with it, it stays gone over a

@@ -56,11 +56,10 @@ func (l *Lane) beginSurvey(ctx context.Context, m *member, run string) error {
 		}
 		next := m.note
 		next.Resync = run
-		l.noted(m, next)
 		l.emit(m, &event.Event{
 			Type: event.Gap, Origin: event.Resync, Time: time.Now(), ResourceVersion: m.position.RV, Run: run,
 			Report: &event.Report{Reason: reasonResync, From: m.position.RV},
-		}, nil)
+		}, m.noted(next))
 		l.log.Info("resync begins", m.field())
 	}
 	listing, stop := context.WithCancel(l.collect)
@@ -158,12 +157,11 @@ func (l *Lane) resynced(ctx context.Context, m *member) error {
 	}
 	next := m.note
 	next.Resync, next.Resynced = "", time.Now()
-	l.noted(m, next)
 	l.log.Info("resync ends", m.field(), zapCounts(s.counts))
 	l.emit(m, &event.Event{
 		Type: event.Synced, Origin: event.Resync, Time: time.Now(), ResourceVersion: m.position.RV, Run: s.run,
 		Report: &event.Report{Reason: reasonResync, To: m.position.RV, Since: &s.begun, Counts: &s.counts},
-	}, nil)
+	}, m.noted(next))
 	l.endSurvey(m)
 	return nil
 }
@@ -267,7 +265,7 @@ func (l *Lane) Resync(ctx context.Context, resource string) (ids []string, err e
 				}
 				next := m.note
 				next.Resync = newRun()
-				l.noted(m, next)
+				l.quietly(m, m.noted(next)...)
 			}
 		}
 		return nil

@@ -40,7 +40,7 @@ func (l *Lane) tell(ctx context.Context, m *member, o *source.Object, t telling)
 		APIVersion: o.APIVersion, Kind: o.Kind, Owner: m.owner,
 	})
 	if !m.options.wants(t.typ) {
-		l.quietly(moved...)
+		l.quietly(m, moved...)
 		return nil
 	}
 	ev := &event.Event{
@@ -95,7 +95,7 @@ func (l *Lane) end(ctx context.Context, m *member, e ending) error {
 		moved = []event.KV{kv} // only an intent knew it; the name may belong to another by now
 	}
 	if !e.entry.Told || !m.options.wants(event.Deleted) {
-		l.quietly(moved...)
+		l.quietly(m, moved...)
 		return nil
 	}
 	if m.list != nil {

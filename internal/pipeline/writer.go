@@ -28,12 +28,11 @@ func (l *Lane) dispatch(ctx context.Context) {
 		return
 	}
 	b := l.current
-	for id, p := range l.moved {
-		b.Commit.Changes = append(b.Commit.Changes, event.KV{
-			Key: checkpoint.PositionKey(id), Value: checkpoint.EncodePosition(p),
-		})
+	for m, p := range l.moved {
+		b.change(m, event.KV{Key: checkpoint.PositionKey(m.id), Value: checkpoint.EncodePosition(p)})
 	}
 	clear(l.moved)
+	b.Commit.Changes = plain(b.changes)
 	l.current = newBatch(b.Seq + 1)
 	l.writing = true
 	l.inFlight = len(b.Records)
@@ -49,7 +48,7 @@ func (l *Lane) deliver(ctx context.Context, b *batch) error {
 	_, isLog := l.sink.(sink.Log)
 	_, atOnce := l.sink.(sink.Transactional)
 	if !isLog && !atOnce && len(b.before) > 0 {
-		if err := l.commit(ctx, b.before); err != nil {
+		if err := l.commit(ctx, plain(b.before)); err != nil {
 			return err
 		}
 	}

@@ -258,7 +258,8 @@ func TestAnotherClusterAnswers(t *testing.T) {
 		{"when a watch expires", namespace("2"), answers(3, failing(410)), nil, true, nil},
 		{"when a collection seems to be gone", namespace("2"), answers(1, failing(403)), nil, true, nil},
 		{"the same", namespace("1"), answers(3, failing(410)), nil, false, []string{"begun expired from 100", "ended 140 >140"}},
-		{"not known", failing(500), answers(3, failing(410)), nil, false, []string{"begun expired from 100", "ended 140 >140"}},
+		{"not known", failing(500), answers(3, failing(410)), nil, false, nil},
+		{"made anew a moment ago", notThere("namespaces", "kube-system"), answers(3, failing(410)), nil, false, nil},
 		{"not known, and gone", failing(500), answers(9, failing(403)), nil, false, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -134,13 +134,16 @@ func (l *loop) reconcile(ctx context.Context) error {
 	return err
 }
 
-// sameCluster returns an error only if it is known that it is not, or ctx ended.
+// sameCluster returns nil only when it is known that the cluster is the same:
+// another one lacks every object, and that would be taken for its end. A cluster
+// that was made anew has no kube-system namespace in its first seconds.
 func (l *loop) sameCluster(ctx context.Context, since time.Time) error {
 	err := l.client.sameCluster(ctx, since)
-	if errors.Is(err, ErrOtherCluster) || ctx.Err() != nil {
+	if err == nil || errors.Is(err, ErrOtherCluster) || ctx.Err() != nil {
 		return err
 	}
-	return nil
+	// In words alone: its status says nothing of the collection.
+	return errors.New("it is not known whether this is still the same cluster: " + err.Error())
 }
 
 // follow opens a watch and follows it to its end. It returns nil when another one,

@@ -64,7 +64,7 @@ func (w *world) nowhere(all []bus.Message, texts []string) {
 	}
 	dir := filepath.Join(w.dir, "checkpoint")
 	w.must(filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
+		if err != nil || !d.Type().IsRegular() {
 			return err
 		}
 		places[path], err = os.ReadFile(path)
