@@ -23,9 +23,10 @@ const (
 	concurrentLists = 4
 	// manyPatience is for what 500 collections do one after another, on a small machine.
 	manyPatience = 2 * time.Minute
-	// manyMemory is what 500 watches may cost while the bus is down and each has more to tell than is buffered for it: the bytes of
-	// all watches share one budget, and a watch that nobody reads is closed.
-	manyMemory = 300 << 20
+	// manyMemory is what 500 watches may cost while the bus is down and each has three objects of 100 KB to tell: 32 MiB of events
+	// that wait for the bus, and for each watch one object and 128 KiB of buffers until it is closed; Go's collector lets that double.
+	// Without a bound it would be what the API server has to send.
+	manyMemory = 512 << 20
 )
 
 // auditPolicy has the API server write down when it got each request of the bridge to list or watch ConfigMaps, and when it was done.
