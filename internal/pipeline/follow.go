@@ -123,10 +123,11 @@ func (f *follower) fate(ctx context.Context, c event.Collection, s sight, p *pla
 			break
 		}
 	}
-	if spec == nil {
-		if slices.ContainsFunc(p.collections, func(w Wanted) bool { return w.Target.Collection.ResourceID() == c.ResourceID() }) {
-			return nil, Unselected
-		}
+	planned := slices.ContainsFunc(p.collections, func(w Wanted) bool { return w.Target.Collection.ResourceID() == c.ResourceID() })
+	switch {
+	case spec == nil && planned:
+		return nil, Unselected
+	case spec == nil:
 		return nil, Removed
 	}
 	_, waits := p.waiting[spec.Name]
@@ -144,6 +145,8 @@ func (f *follower) fate(ctx context.Context, c event.Collection, s sight, p *pla
 		if _, known := s.namespaces(spec.NamespaceSelector); !known {
 			return nil, 0
 		}
+	} else if !planned {
+		return nil, Removed // a pattern leaves it out
 	}
 	if c.Namespace != "" && f.bridge.horizon.absent(ctx, c.Namespace) {
 		return nil, Vanished

@@ -17,6 +17,7 @@ import (
 
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/sink"
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
@@ -32,7 +33,9 @@ type script struct {
 	listed  []*source.Object // what a survey finds, at surveyRV
 	rv      string
 	stop    context.CancelFunc
+	kill    context.CancelFunc
 	done    chan error
+	log     bool // the bus can be read back
 }
 
 // collectionScript is one run of a collection.
@@ -73,11 +76,17 @@ func newScript(t *testing.T, store checkpoint.Store) *script {
 
 // run runs a lane over the script's store and bus.
 func (s *script) run() {
-	s.lane = newTestLane(s.bus, s.store)
+	var on sink.Sink = s.bus
+	if s.log {
+		on = logBus{s.bus}
+	}
+	s.lane = newTestLane(on, s.store)
 	s.lane.cluster = s
-	ctx, stop := context.WithCancel(s.t.Context())
-	s.stop = stop
-	go func() { s.done <- s.lane.Run(s.t.Context(), ctx) }()
+	hard, kill := context.WithCancel(s.t.Context())
+	soft, stop := context.WithCancel(hard)
+	s.stop, s.kill = stop, kill
+	lane := s.lane
+	go func() { s.done <- lane.Run(hard, soft) }()
 }
 
 // finish stops the lane in good order.
@@ -343,6 +352,51 @@ func TestTypes(t *testing.T) {
 		source.Signal{Kind: source.Deleted, Object: objectAt("n", "p", "v", "13", ""), Resume: "12"},
 	)
 	s.told("configmaps:1:0:gap snapshot", "configmaps:1:10:synced snapshot", "u:11:modified", "v:12:deleted body")
+}
+
+// TestCrashAfterChangesWithoutARecord: what moves the inventory without a record is
+// not on the bus. A log that is read back after a crash must not lead behind it: an
+// object that counts as told would be forgotten, and its end with it.
+func TestCrashAfterChangesWithoutARecord(t *testing.T) {
+	s := &script{t: t, store: openMem(t), bus: &bus{}, started: map[string]*collectionScript{}, done: make(chan error, 1), log: true}
+	s.run()
+	w := configMapsOf(event.Collection{})
+	w.Options.Types = []event.Type{event.Modified, event.Deleted}
+	s.set([]Wanted{w}, nil)
+	c := s.collection("configmaps", nil)
+	c.lists("", source.ReasonSnapshot, "10", objectAt("n", "o", "u", "5", ""))
+	s.settle()
+	s.bus.mu.Lock()
+	s.bus.crashed, s.bus.crashAfter = make(chan struct{}), 1
+	crashed := s.bus.crashed
+	s.bus.mu.Unlock()
+	unseen := source.Signal{Kind: source.Added, Object: objectAt("n", "p", "v", "12", ""), Resume: "11"}
+	seen := source.Signal{Kind: source.Modified, Object: objectAt("n", "o", "u", "13", ""), Resume: "12"}
+	if err := s.lane.do(t.Context(), func(ctx context.Context) error { // in one batch
+		for _, signal := range []source.Signal{unseen, seen} {
+			if err := s.lane.observe(ctx, c.h.member, signal); err != nil {
+				return err
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	<-crashed
+	s.kill()
+	<-s.done
+	s.run()
+	defer s.finish()
+	s.set([]Wanted{w}, nil)
+	c = s.collection("configmaps", c)
+	for _, signal := range []source.Signal{unseen, seen} { // what the server has from there
+		if compareRV(signal.Object.ResourceVersion, c.from.RV) > 0 {
+			c.says(signal)
+		}
+	}
+	s.forgetTold()
+	c.says(source.Signal{Kind: source.Deleted, Object: objectAt("n", "p", "v", "14", ""), Resume: "13"})
+	s.told("v:12:deleted body")
 }
 
 // TestSnapshotSkipped: what is there at first is not announced; its next state is
