@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -14,37 +15,69 @@ import (
 // batch is an event.Batch while it fills.
 type batch struct {
 	event.Batch
-	of      []*member // whose Records are
-	changes []move    // of the checkpoint; Commit, once it is dispatched
+	of    []origin // of Records
+	moves []move   // of the checkpoint; Commit, once it is dispatched
 	// before is what a store that is not one with the sink must know before the
 	// sink does: intents, and positions that become void (design rules 1 and 2).
-	before []move
-	bytes  int
-	held   int64 // of the frame budget
+	before    []move
+	bytes     int
+	held      int64 // of the frame budget
+	numbered  int   // records that joined, also those that were taken out
+	suspended []suspension
 }
 
-// move is a change of the checkpoint, for a member, or nil for the lane.
+// origin is where a record or a move comes from: the member, nil for the lane, and
+// the record's number in its batch, which stays when others are taken out; -1 for
+// none.
+type origin struct {
+	member *member
+	record int
+}
+
+// move is a change of the checkpoint.
 type move struct {
-	of *member
+	origin
 	event.KV
 }
 
 func newBatch(seq uint64) *batch { return &batch{Batch: event.Batch{Seq: seq}} }
 
 func (b *batch) full() bool {
-	return len(b.Records) >= batchRecords || b.bytes >= batchBytes || len(b.changes) >= batchChanges
+	return len(b.Records) >= batchRecords || b.bytes >= batchBytes || len(b.moves) >= batchChanges
 }
 
-func (b *batch) change(m *member, kvs ...event.KV) {
+func (b *batch) move(from origin, kvs ...event.KV) {
 	for _, kv := range kvs {
-		b.changes = append(b.changes, move{m, kv})
+		b.moves = append(b.moves, move{from, kv})
 	}
 }
 
-func plain(changes []move) []event.KV {
-	kvs := make([]event.KV, len(changes))
-	for i, c := range changes {
-		kvs[i] = c.KV
+// drop takes out what is of a member and not of a record before that one. The
+// intents of records that go are taken back.
+func (b *batch) drop(m *member, from int) {
+	goes := func(o origin) bool { return o.member == m && (o.record < 0 || o.record >= from) }
+	kept := 0
+	for i, o := range b.of {
+		if !goes(o) {
+			b.of[kept], b.Records[kept] = o, b.Records[i]
+			kept++
+		}
+	}
+	clear(b.Records[kept:])
+	b.of, b.Records = b.of[:kept], b.Records[:kept]
+	b.moves = slices.DeleteFunc(b.moves, func(v move) bool { return goes(v.origin) })
+	for _, v := range b.before {
+		if goes(v.origin) && checkpoint.IsIntent(v.Key) {
+			b.move(origin{nil, -1}, event.KV{Key: v.Key})
+		}
+	}
+	b.before = slices.DeleteFunc(b.before, func(v move) bool { return goes(v.origin) })
+}
+
+func changes(moves []move) []event.KV {
+	kvs := make([]event.KV, len(moves))
+	for i, v := range moves {
+		kvs[i] = v.KV
 	}
 	return kvs
 }
@@ -57,7 +90,9 @@ func (l *Lane) emit(m *member, ev *event.Event, moved []event.KV) {
 	r.State = moved
 	l.begins()
 	b := l.current
-	b.change(m, moved...)
+	from := origin{m, b.numbered}
+	b.numbered++
+	b.move(from, moved...)
 	// What was moved without a record is committed with its batch; a record of that
 	// batch must not let a log's reader resume behind it before that.
 	if m.stated != m.position && (m.position.Void || m.quiet != b.Seq) {
@@ -68,14 +103,14 @@ func (l *Lane) emit(m *member, ev *event.Event, moved []event.KV) {
 	switch {
 	case ev.Type == event.Added, ev.Type == event.Present:
 		key := intentKey(m.entryKey(ev.Namespace, ev.Name), ev.UID)
-		b.before = append(b.before, move{m, event.KV{Key: key, Value: moved[0].Value}})
-		b.change(m, event.KV{Key: key})
+		b.before = append(b.before, move{from, event.KV{Key: key, Value: moved[0].Value}})
+		b.move(from, event.KV{Key: key})
 	case ev.Type == event.Gap && m.position.Void:
-		b.before = append(b.before, move{m, event.KV{
+		b.before = append(b.before, move{from, event.KV{
 			Key: checkpoint.PositionKey(m.id), Value: checkpoint.EncodePosition(m.position),
 		}})
 	}
-	b.Records, b.of = append(b.Records, r), append(b.of, m)
+	b.Records, b.of = append(b.Records, r), append(b.of, from)
 	b.bytes += len(r.Value)
 	l.emitted++
 }
@@ -89,14 +124,14 @@ func (l *Lane) begins() {
 
 // idle reports whether there is nothing to write or commit.
 func (l *Lane) idle() bool {
-	return len(l.current.Records) == 0 && len(l.moved) == 0 && len(l.current.changes) == 0
+	return len(l.current.Records) == 0 && len(l.moved) == 0 && len(l.current.moves) == 0
 }
 
 // quietly enqueues changes of the checkpoint that the bus is not told of, for a
 // member, or nil for the lane. The caller has made room.
 func (l *Lane) quietly(m *member, changes ...event.KV) {
 	l.begins()
-	l.current.change(m, changes...)
+	l.current.move(origin{m, -1}, changes...)
 	if m != nil {
 		m.quiet = l.current.Seq
 	}

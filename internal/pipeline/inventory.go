@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"hash/maphash"
+	"maps"
 	"slices"
 
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
@@ -25,11 +26,17 @@ type inventory struct {
 type pending struct {
 	entry *checkpoint.Entry // nil: the object is gone
 	batch uint64            // the batch that commits it
+	of    *member
 }
 
 func newInventory(store checkpoint.Store) (*inventory, error) {
 	v := &inventory{store: store, pending: map[string]pending{}, perhaps: map[string]map[string]checkpoint.Entry{}}
-	err := store.Scan(checkpoint.IntentPrefix("", ""), func(key, value []byte) error {
+	return v, v.readIntents(checkpoint.IntentPrefix("", ""))
+}
+
+// readIntents takes in what the store knows of intents.
+func (v *inventory) readIntents(prefix []byte) error {
+	return v.store.Scan(prefix, func(key, value []byte) error {
 		resource, namespace, name, uid, err := checkpoint.ParseIntentKey(key)
 		if err != nil {
 			return err
@@ -45,7 +52,11 @@ func newInventory(store checkpoint.Store) (*inventory, error) {
 		v.perhaps[k][uid] = e
 		return nil
 	})
-	return v, err
+}
+
+// drop forgets what is enqueued of a member.
+func (v *inventory) drop(m *member) {
+	maps.DeleteFunc(v.pending, func(_ string, p pending) bool { return p.of == m })
 }
 
 // get returns what the bus will have been told of the key, nil for nothing.
@@ -65,8 +76,8 @@ func (v *inventory) get(key []byte) (*checkpoint.Entry, error) {
 }
 
 // set enqueues a change for the batch and returns how the store will record it.
-func (v *inventory) set(key []byte, e *checkpoint.Entry, batch uint64) event.KV {
-	v.pending[string(key)] = pending{entry: e, batch: batch}
+func (v *inventory) set(key []byte, e *checkpoint.Entry, batch uint64, of *member) event.KV {
+	v.pending[string(key)] = pending{entry: e, batch: batch, of: of}
 	if e == nil {
 		return event.KV{Key: key}
 	}

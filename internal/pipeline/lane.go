@@ -65,22 +65,23 @@ type Lane struct {
 	budget *semaphore.Weighted
 
 	// All below belongs to Run's goroutine.
-	inv      *inventory
-	members  map[string]*member
-	collect  context.Context // of the members' goroutines
-	running  sync.WaitGroup
-	settled  bool               // every configured resource has become a member
-	closing  map[string]*member // no longer wanted, see closeDue
-	shut     map[string]shut    // closed collections that the store does not know as such yet
-	resetRun string             // of a reset that is not over
-	resetWhy string             // known in the run that began it
-	current  *batch
-	moved    map[*member]event.Position // positions that the current batch commits
-	since    time.Time                  // when the current batch got its first content
-	emitted  uint64                     // records so far
-	writing  bool
-	inFlight int // records of the batch being written
-	written  chan result
+	inv       *inventory
+	members   map[string]*member
+	collect   context.Context // of the members' goroutines
+	running   sync.WaitGroup
+	settled   bool               // every configured resource has become a member
+	closing   map[string]*member // no longer wanted, see closeDue
+	suspended []suspension       // since the last signal, see suspendAll
+	shut      map[string]shut    // closed collections that the store does not know as such yet
+	resetRun  string             // of a reset that is not over
+	resetWhy  string             // known in the run that began it
+	current   *batch
+	moved     map[*member]event.Position // positions that the current batch commits
+	since     time.Time                  // when the current batch got its first content
+	emitted   uint64                     // records so far
+	writing   bool
+	inFlight  int // records of the batch being written
+	written   chan result
 }
 
 // reader reads collections: the API server's, or a test's.
@@ -222,6 +223,9 @@ func (l *Lane) Run(ctx, stop context.Context) (err error) {
 		}
 		if errors.Is(err, errBatchFailed) {
 			err = l.finish(ctx, <-l.written)
+		}
+		if err == nil && len(l.suspended) > 0 {
+			err = l.suspendAll(ctx)
 		}
 		switch {
 		case err != nil && ctx.Err() != nil:

@@ -86,7 +86,9 @@ type member struct {
 	done      chan struct{}
 	nextSync  time.Time // when synced is to be repeated
 	verified  time.Time
-	notBefore time.Time // of the next survey, after one that broke off
+	notBefore time.Time     // of the next survey, after one that broke off
+	pause     time.Duration // how long it was suspended last; 0: not since it was told something
+	resumes   time.Time     // when its suspension ends; zero: it is not suspended
 }
 
 func newMember(c event.Collection) *member {
@@ -132,9 +134,12 @@ func (l *Lane) start(m *member) {
 	})
 }
 
+// observed is what becomes of parcels while a member is halted.
+func observed(parcel) bool { return false }
+
 // halt ends a member's goroutines. What they had read is observed first, unless
 // it is to be dropped.
-func (l *Lane) halt(ctx context.Context, m *member, drop bool) error {
+func (l *Lane) halt(ctx context.Context, m *member, drop func(parcel) bool) error {
 	l.endSurvey(m)
 	if !m.running {
 		return nil
@@ -143,7 +148,7 @@ func (l *Lane) halt(ctx context.Context, m *member, drop bool) error {
 	m.running = false
 	defer func() { m.list = nil }() // another run begins it anew
 	take := func(p parcel) error {
-		if drop {
+		if drop(p) {
 			l.budget.Release(p.bytes)
 			return nil
 		}
@@ -173,7 +178,7 @@ func (l *Lane) halt(ctx context.Context, m *member, drop bool) error {
 
 // ended is told that a collection's goroutine ended by itself.
 func (l *Lane) ended(ctx context.Context, m *member, err error) error {
-	if herr := l.halt(ctx, m, false); herr != nil {
+	if herr := l.halt(ctx, m, observed); herr != nil {
 		return herr
 	}
 	if !errors.Is(err, source.ErrGone) {
@@ -242,11 +247,11 @@ func (l *Lane) want(ctx context.Context, w Wanted) error {
 		delete(l.closing, id)
 		l.members[id] = m
 		l.status.add(m, l.metrics, l.id.Sink)
-	case w.Target.Resource.Version == "" || m.running && m.target.Resource == w.Target.Resource:
+	case w.Target.Resource.Version == "" || (m.running || !m.resumes.IsZero()) && m.target.Resource == w.Target.Resource:
 		m.options = w.Options
 		return nil
 	}
-	if err := l.halt(ctx, m, false); err != nil {
+	if err := l.halt(ctx, m, observed); err != nil {
 		return err
 	}
 	l.log.Info("collection moves", m.field(), zap.Stringer("gvr", w.Target.Resource), zap.String("kind", w.Target.Resource.Kind))
@@ -318,7 +323,7 @@ func (l *Lane) close(ctx context.Context, id string, fate Fate) error {
 	m := l.members[id]
 	switch {
 	case m != nil:
-		if err := l.halt(ctx, m, false); err != nil {
+		if err := l.halt(ctx, m, observed); err != nil {
 			return err
 		}
 		delete(l.members, id)
@@ -347,7 +352,7 @@ func (l *Lane) close(ctx context.Context, id string, fate Fate) error {
 		if fate == Vanished {
 			err = l.end(ctx, m, ending{object: o, origin: event.Reconcile})
 		} else if err = l.room(ctx); err == nil {
-			l.quietly(m, l.remember(o.key, o.entry.UID, nil)...)
+			l.quietly(m, l.remember(m, o.key, o.entry.UID, nil)...)
 		}
 		if err != nil {
 			return err

@@ -13,6 +13,7 @@ type Metrics struct {
 	unredacted *prometheus.CounterVec
 	lists      *prometheus.CounterVec
 	drift      *prometheus.CounterVec
+	suspended  *prometheus.CounterVec
 	state      *prometheus.GaugeVec
 	writes     *prometheus.HistogramVec
 	records    *prometheus.HistogramVec
@@ -44,6 +45,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		seen:       counter("source_events_total", "Watch events and list items read from the API server.", "sink", "resource"),
 		lists:      counter("source_lists_total", "Lists begun, by why they were needed.", "sink", "resource", "reason"),
 		drift:      counter("source_drift_total", "Objects that a verification found other than the bus had been told.", "sink", "resource"),
+		suspended:  counter("collection_suspensions_total", "Times that the bus refused a collection's route and it was taken out of the lane.", "sink", "resource"),
 		state:      gauge("source_collections", "Collections by what they are doing.", "sink", "resource", "state"),
 		repeated:   counter("source_repeated_total", "Events and list items that the bus already knew.", "sink", "resource"),
 		delivered:  counter("events_delivered_total", "Events that the bus has acknowledged and the checkpoint holds.", "sink", "resource", "type"),

@@ -194,7 +194,7 @@ func (l *Lane) compare(ctx context.Context, m *member, o *source.Object, known *
 		}
 		moved := *known
 		moved.Owner = m.owner
-		l.quietly(m, l.remember(m.entryKey(o.Namespace, o.Name), o.UID, &moved)...)
+		l.quietly(m, l.remember(m, m.entryKey(o.Namespace, o.Name), o.UID, &moved)...)
 		return nil
 	case known != nil && known.Told:
 		t.entry = known.Entry
@@ -207,7 +207,7 @@ func (l *Lane) compare(ctx context.Context, m *member, o *source.Object, known *
 		if err := l.room(ctx); err != nil {
 			return err
 		}
-		l.quietly(m, l.remember(m.entryKey(o.Namespace, o.Name), o.UID, &checkpoint.Entry{
+		l.quietly(m, l.remember(m, m.entryKey(o.Namespace, o.Name), o.UID, &checkpoint.Entry{
 			UID: o.UID, RV: o.ResourceVersion, Hash: t.hash, APIVersion: o.APIVersion, Kind: o.Kind, Owner: m.owner,
 		})...)
 		return nil

@@ -124,7 +124,7 @@ func (l *Lane) reset(ctx context.Context, why string) error {
 		}
 	}
 	for _, m := range l.members {
-		if err := l.halt(ctx, m, true); err != nil {
+		if err := l.halt(ctx, m, func(parcel) bool { return true }); err != nil {
 			return err
 		}
 	}
@@ -134,6 +134,7 @@ func (l *Lane) reset(ctx context.Context, why string) error {
 	clear(l.inv.pending)
 	clear(l.closing)
 	clear(l.shut)
+	l.suspended = nil
 	if err := l.beginReset(ctx, why); err != nil {
 		return err
 	}
@@ -141,6 +142,7 @@ func (l *Lane) reset(ctx context.Context, why string) error {
 		m.position, m.stated, m.list = event.Position{}, event.Position{}, nil
 		m.note, m.because = checkpoint.Note{Resynced: time.Now()}, ""
 		m.reset, m.declared = l.resetRun, false
+		m.pause, m.resumes = 0, time.Time{}
 		l.start(m)
 	}
 	return nil

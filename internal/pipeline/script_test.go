@@ -17,6 +17,7 @@ import (
 
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/shape"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
@@ -35,7 +36,8 @@ type script struct {
 	stop    context.CancelFunc
 	kill    context.CancelFunc
 	done    chan error
-	log     bool // the bus can be read back
+	log     bool      // the bus can be read back
+	sink    sink.Sink // nil: bus
 }
 
 // collectionScript is one run of a collection.
@@ -77,8 +79,11 @@ func newScript(t *testing.T, store checkpoint.Store) *script {
 // run runs a lane over the script's store and bus.
 func (s *script) run() {
 	var on sink.Sink = s.bus
-	if s.log {
+	switch {
+	case s.log:
 		on = logBus{s.bus}
+	case s.sink != nil:
+		on = s.sink
 	}
 	s.lane = newTestLane(on, s.store)
 	s.lane.cluster = s
@@ -749,5 +754,84 @@ func (s *script) settle() {
 		}); err != nil {
 			s.t.Fatal(err)
 		}
+	}
+}
+
+// strict is a bus that refuses routes.
+type strict struct {
+	*bus
+	refused map[string]bool
+}
+
+func (b *strict) Write(ctx context.Context, batch *event.Batch) ([]byte, error) {
+	b.mu.Lock()
+	i := slices.IndexFunc(batch.Records, func(r event.Record) bool { return b.refused[r.Route] })
+	b.mu.Unlock()
+	if i < 0 {
+		return b.bus.Write(ctx, batch)
+	}
+	return nil, &sink.RouteError{Index: i, Route: batch.Records[i].Route, Err: errors.New("the test says so")}
+}
+
+// TestOneBadRouteIsNotTheLane: a forbidden topic suspends the collections that use
+// it; the others flow on, and nothing of the suspended one is lost or told out of
+// order when the topic heals (design rule 11).
+func TestOneBadRouteIsNotTheLane(t *testing.T) {
+	store, b := openMem(t), &bus{}
+	refuses := &strict{b, map[string]bool{}}
+	s := &script{t: t, store: store, bus: b, started: map[string]*collectionScript{}, done: make(chan error, 1), sink: refuses}
+	s.run()
+	defer s.finish()
+	topic, err := shape.ParseTemplate("{resource}", shape.TopicNames)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.lane.do(t.Context(), func(context.Context) error { s.lane.shape.Topic = topic; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	bad := configMapsOf(event.Collection{})
+	good := Wanted{Target: source.Target{Collection: event.Collection{Resource: "pods"}, Resource: source.Resource{Version: "v1", Name: "pods", Kind: "Pod"}}}
+	s.set([]Wanted{bad, good}, nil)
+	c, g := s.collection("configmaps", nil), s.collection("pods", nil)
+	c.lists("", source.ReasonSnapshot, "10", objectAt("n", "a", "u1", "5", ""))
+	s.told("configmaps:1:0:gap snapshot", "u1:5:added", "configmaps:1:10:synced snapshot")
+	s.settle()
+	s.forgetTold()
+	b.mu.Lock()
+	refuses.refused["configmaps"] = true
+	b.mu.Unlock()
+	c.says(source.Signal{Kind: source.Added, Object: objectAt("n", "b", "u2", "11", ""), Resume: "10"})
+	_ = c.h.Handle(c.ctx, source.Signal{Kind: source.Deleted, Object: objectAt("n", "a", "u1", "12", ""), Resume: "11"}) // unless it is suspended by now
+	g.lists("", source.ReasonSnapshot, "13", objectAt("n", "p", "u3", "9", ""))
+	s.told("pods:1:0:gap snapshot", "u3:9:added", "pods:1:13:synced snapshot")
+	s.settle()
+	if at, err := store.Get(checkpoint.PositionKey("configmaps")); err != nil || string(at) != "at 0 10" {
+		t.Errorf("what was refused moved the position to %q, %v", at, err)
+	}
+	for _, status := range s.lane.Status().Collections {
+		if waits := status.State == source.Waiting; waits != (status.Collection == "configmaps") {
+			t.Errorf("%s is %s: %s", status.Collection, status.State, status.Error)
+		}
+	}
+	b.mu.Lock()
+	refuses.refused["configmaps"] = false
+	b.mu.Unlock()
+	s.forgetTold()
+	if err := s.lane.do(t.Context(), func(context.Context) error {
+		s.lane.resume(time.Now().Add(suspendMost))
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	c = s.collection("configmaps", c)
+	if want := (event.Position{RV: "10"}); c.from != want {
+		t.Errorf("it begins again from %+v, want %+v", c.from, want)
+	}
+	c.says(source.Signal{Kind: source.Added, Object: objectAt("n", "b", "u2", "11", ""), Resume: "10"},
+		source.Signal{Kind: source.Deleted, Object: objectAt("n", "a", "u1", "12", ""), Resume: "11"})
+	s.told("u2:11:added", "u1:5:deleted body")
+	s.settle()
+	if n := leftIntents(t, store); n > 0 {
+		t.Errorf("%d intents were left behind", n)
 	}
 }

@@ -197,7 +197,7 @@ func (l *Lane) passed(ctx context.Context, m *member) error {
 		return nil
 	}
 	l.log.Warn("the cluster holds other than what the bus was told; reconciling", m.field(), zap.Int("objects", drift))
-	if err := l.halt(ctx, m, false); err != nil {
+	if err := l.halt(ctx, m, observed); err != nil {
 		return err
 	}
 	m.because = reasonDrift
@@ -209,6 +209,7 @@ func (l *Lane) passed(ctx context.Context, m *member) error {
 // tick does what members ask for at intervals.
 func (l *Lane) tick(ctx context.Context) error {
 	now := time.Now()
+	l.resume(now)
 	for _, m := range l.members {
 		if !m.inStep() || m.survey != nil || !m.running || now.Before(m.notBefore) || !l.status.watching(m.id) {
 			continue

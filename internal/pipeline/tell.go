@@ -35,7 +35,7 @@ func (l *Lane) tell(ctx context.Context, m *member, o *source.Object, t telling)
 	if t.entry == "" {
 		t.entry = event.Revision(o.ResourceVersion, t.again)
 	}
-	moved := l.remember(m.entryKey(o.Namespace, o.Name), o.UID, &checkpoint.Entry{
+	moved := l.remember(m, m.entryKey(o.Namespace, o.Name), o.UID, &checkpoint.Entry{
 		UID: o.UID, RV: o.ResourceVersion, Hash: t.hash, Told: true, Entry: t.entry, Again: t.again,
 		APIVersion: o.APIVersion, Kind: o.Kind, Owner: m.owner,
 	})
@@ -90,7 +90,7 @@ func (l *Lane) end(ctx context.Context, m *member, e ending) error {
 			untold.Told = false
 			next = &untold
 		}
-		moved = l.remember(e.key, e.entry.UID, next)
+		moved = l.remember(m, e.key, e.entry.UID, next)
 	} else if kv, ok := l.inv.settle(e.key, e.entry.UID); ok {
 		moved = []event.KV{kv} // only an intent knew it; the name may belong to another by now
 	}
@@ -124,8 +124,8 @@ func (l *Lane) end(ctx context.Context, m *member, e ending) error {
 }
 
 // remember moves the inventory in the current batch.
-func (l *Lane) remember(key []byte, uid string, next *checkpoint.Entry) []event.KV {
-	kvs := []event.KV{l.inv.set(key, next, l.current.Seq)}
+func (l *Lane) remember(m *member, key []byte, uid string, next *checkpoint.Entry) []event.KV {
+	kvs := []event.KV{l.inv.set(key, next, l.current.Seq, m)}
 	if kv, ok := l.inv.settle(key, uid); ok {
 		kvs = append(kvs, kv)
 	}

@@ -28,11 +28,15 @@ func (l *Lane) dispatch(ctx context.Context) {
 		return
 	}
 	b := l.current
+	for _, s := range l.suspended { // nothing may overtake what its route refused
+		b.drop(s.member, 0)
+		delete(l.moved, s.member)
+	}
 	for m, p := range l.moved {
-		b.change(m, event.KV{Key: checkpoint.PositionKey(m.id), Value: checkpoint.EncodePosition(p)})
+		b.move(origin{m, -1}, event.KV{Key: checkpoint.PositionKey(m.id), Value: checkpoint.EncodePosition(p)})
 	}
 	clear(l.moved)
-	b.Commit.Changes = plain(b.changes)
+	b.Commit.Changes = changes(b.moves)
 	l.current = newBatch(b.Seq + 1)
 	l.writing = true
 	l.inFlight = len(b.Records)
@@ -48,7 +52,7 @@ func (l *Lane) deliver(ctx context.Context, b *batch) error {
 	_, isLog := l.sink.(sink.Log)
 	_, atOnce := l.sink.(sink.Transactional)
 	if !isLog && !atOnce && len(b.before) > 0 {
-		if err := l.commit(ctx, plain(b.before)); err != nil {
+		if err := l.commit(ctx, changes(b.before)); err != nil {
 			return err
 		}
 	}
@@ -56,23 +60,37 @@ func (l *Lane) deliver(ctx context.Context, b *batch) error {
 	err := l.retry(ctx, "write to the bus", func() (err error) {
 		started := time.Now()
 		mark, err = l.sink.Write(ctx, &b.Batch)
-		var poison *sink.RecordError
-		for errors.As(err, &poison) {
-			if err = l.cutDown(b, poison); err == nil {
+		var (
+			poison *sink.RecordError
+			route  *sink.RouteError
+		)
+		for {
+			switch {
+			case errors.As(err, &poison):
+				err = l.cutDown(b, poison)
+			case errors.As(err, &route):
+				b.suspend(route)
+				err = nil
+			default:
+				l.metrics.writes.WithLabelValues(l.id.Sink).Observe(time.Since(started).Seconds())
+				return err
+			}
+			if err == nil && len(b.Records) > 0 {
 				mark, err = l.sink.Write(ctx, &b.Batch)
 			}
 		}
-		l.metrics.writes.WithLabelValues(l.id.Sink).Observe(time.Since(started).Seconds())
-		return err
 	})
 	if err != nil {
 		return err
 	}
-	changes := b.Commit.Changes
-	if mark != nil {
-		changes = append(changes, event.KV{Key: checkpoint.MarkKey(), Value: mark})
+	if len(b.Records) == 0 { // all suspended
+		return l.commit(ctx, b.Commit.Changes)
 	}
-	return l.record(ctx, changes)
+	commit := b.Commit.Changes
+	if mark != nil {
+		commit = append(commit, event.KV{Key: checkpoint.MarkKey(), Value: mark})
+	}
+	return l.record(ctx, commit)
 }
 
 // commit makes changes of the checkpoint durable that come with no record.
@@ -188,6 +206,10 @@ func (l *Lane) committed(r result) {
 			l.metrics.gaps.WithLabelValues(l.id.Sink, resource, ev.Report.Reason).Inc()
 		}
 	}
+	for _, o := range r.batch.of {
+		o.member.pause = 0
+	}
+	l.suspended = append(l.suspended, r.batch.suspended...)
 	l.status.delivered(r.batch.Records)
 	if l.onDelivery != nil {
 		l.onDelivery(r.batch.Records)

@@ -218,6 +218,9 @@ func IntentKey(resource, namespace, name, uid string) []byte {
 	return []byte(prefixIntent + resource + "/" + namespace + "/" + name + "/" + uid)
 }
 
+// IsIntent reports whether a key is of an intent.
+func IsIntent(key []byte) bool { return bytes.HasPrefix(key, []byte(prefixIntent)) }
+
 // ParseIntentKey reverses [IntentKey]. Errors wrap [ErrCorrupt].
 func ParseIntentKey(key []byte) (resource, namespace, name, uid string, err error) {
 	f := strings.SplitN(string(key), "/", 5)

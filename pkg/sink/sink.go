@@ -80,6 +80,22 @@ func (e *RecordError) Error() string {
 
 func (e *RecordError) Unwrap() error { return e.Err }
 
+// RouteError is returned by Write when one route, and no other, refuses: it may not
+// be written to, or is not there. Everything before Index is durable. Nothing from
+// Index on is known to be, also of other routes: a later record may carry a position
+// beyond the refused one. The lane takes records out at Index and behind it, those of
+// every collection that uses the route, and calls Write again; or it calls Write
+// again with the same batch, if the route may have healed.
+type RouteError struct {
+	Index int    // in Batch.Records: the first record that was refused
+	Route string // its topic or subject
+	Err   error
+}
+
+func (e *RouteError) Error() string { return fmt.Sprintf("route %q: %v", e.Route, e.Err) }
+
+func (e *RouteError) Unwrap() error { return e.Err }
+
 // RefusedError is returned by Open, and by nothing else, for what no retry
 // heals: wrong credentials, a stream that belongs to another bridge. The program
 // exits with code 3. Every other error is retried for ever.
