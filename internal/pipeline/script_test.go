@@ -733,7 +733,7 @@ func TestHaltedCollectionFreesItsMemory(t *testing.T) {
 	s.set(nil, map[string]Fate{"configmaps": Unselected})
 	s.settle()
 	s.mu.Lock()
-	c, s.started = nil, nil
+	s.started = nil
 	s.mu.Unlock()
 	s.forgetTold() // events refer to their collection
 	if runtime.GC(); list.Value() != nil || m.Value() != nil {
