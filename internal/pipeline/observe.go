@@ -169,7 +169,12 @@ func (l *Lane) before(key []byte, known *checkpoint.Entry, uid string) []object 
 // compare tells by what a listed object differs from known, the entry of the same
 // object, or nil.
 func (l *Lane) compare(ctx context.Context, m *member, o *source.Object, known *checkpoint.Entry) error {
-	if known != nil && compareRV(o.ResourceVersion, known.RV) < 0 {
+	switch {
+	case known == nil && l.lateComer(m, o):
+		if err := l.wentBack(ctx, m, o); err != nil {
+			return err
+		}
+	case known != nil && compareRV(o.ResourceVersion, known.RV) < 0:
 		if known.Owner != m.owner { // which is ahead of this list
 			m.list.counts.Unchanged++
 			return nil
@@ -229,8 +234,15 @@ func (l *Lane) compare(ctx context.Context, m *member, o *source.Object, known *
 	return l.tell(ctx, m, o, t)
 }
 
-// wentBack begins an epoch in the middle of a list: an object is older than it was
-// told, so the server's history is another one, whose counter had passed the
+// lateComer reports whether an object that nobody knows is no younger than what
+// is known to be complete: in one history that cannot be.
+func (l *Lane) lateComer(m *member, o *source.Object) bool {
+	_, perhaps := l.inv.perhaps[string(m.entryKey(o.Namespace, o.Name))][o.UID]
+	return !perhaps && !m.list.first && m.list.from != "" && m.list.reason != reasonDrift && compareRV(o.ResourceVersion, m.list.from) <= 0
+}
+
+// wentBack begins an epoch in the middle of a list: an object is older than it
+// can be, so the server's history is another one, whose counter had passed the
 // position before anybody looked (design rule 8).
 func (l *Lane) wentBack(ctx context.Context, m *member, o *source.Object) error {
 	if m.list.newEpoch {
@@ -248,7 +260,7 @@ func (l *Lane) wentBack(ctx context.Context, m *member, o *source.Object) error 
 	m.list.retell = true
 	l.gap(m, &event.Report{
 		Reason: source.ReasonHistory, From: m.list.from,
-		Detail: fmt.Sprintf("%s is at resourceVersion %s, older than it was told: the history is another one", o.Name, o.ResourceVersion),
+		Detail: fmt.Sprintf("%s is at resourceVersion %s, older than what was told: the history is another one", o.Name, o.ResourceVersion),
 	}, m.noted(next)...)
 	return nil
 }

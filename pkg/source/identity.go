@@ -20,6 +20,8 @@ const (
 	// sameFor is how old a look at the cluster's identity may be before a list: a
 	// server's restart makes hundreds of collections ask.
 	sameFor = 5 * time.Second
+	// sameRetry is how long one that failed serves them.
+	sameRetry = time.Second
 )
 
 // identity is the cluster's, as the client first saw it.
@@ -62,7 +64,10 @@ func (c *Client) sameCluster(ctx context.Context, since time.Time) error {
 		return err
 	}
 	defer id.turn.Release(1)
-	if id.uid == "" || id.at.After(since) {
+	switch {
+	case id.uid == "", id.err == nil && id.at.After(since):
+		return nil
+	case id.err != nil && time.Since(id.at) < sameRetry:
 		return id.err
 	}
 	asked := time.Now()

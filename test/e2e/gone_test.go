@@ -106,8 +106,8 @@ func (w *world) exactDifference(since []bus.Message, want bus.Counts, had int) {
 			told.Modified++
 		case "deleted":
 			told.Deleted++
-			if known := m.Data.BodyKnown; known == nil || *known {
-				w.t.Errorf("nobody saw this deletion, and its body is not marked as unknown: %s", m)
+			if known := m.Data.BodyKnown; known != nil && !*known { // etcd still has what the API server has forgotten
+				w.t.Errorf("nobody saw this deletion, but its last state can be asked for: %s", m)
 			}
 		}
 	}
