@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# Makes sure that Apache Kafka can run in the tests: Java 17 or newer and Maven, from
+# Debian's packages where they are missing, and Kafka's jars, through Maven; prints
+# where they are. With KUBEBRIDGE_KAFKA=host:port the tests use that Kafka instead.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. scripts/go.sh
+
+java_is_new_enough() {
+	local version
+	version=$(java -version 2>&1 | sed -n 's/^[a-z]* version "\([0-9]*\).*/\1/p') || return 1
+	[ "${version:-0}" -ge 17 ]
+}
+
+if [ -n "${KUBEBRIDGE_KAFKA:-}" ]; then
+	say "using the Kafka at $KUBEBRIDGE_KAFKA"
+	echo "$KUBEBRIDGE_KAFKA"
+	exit
+fi
+missing=()
+java_is_new_enough || missing+=(default-jre-headless)
+command -v mvn >/dev/null || missing+=(maven)
+if [ ${#missing[@]} -gt 0 ]; then
+	command -v apt-get >/dev/null || {
+		say "install Java 17 or newer and Maven, or set KUBEBRIDGE_KAFKA=host:port to test with a Kafka that is there"
+		exit 1
+	}
+	apt_install "${missing[@]}"
+	java_is_new_enough || { say "$(java -version 2>&1 | head -n 1) is too old for Kafka: install Java 17 or newer and put it first in PATH"; exit 1; }
+fi
+go -C test/kafka run ./cmd/fetch-kafka

@@ -1,0 +1,24 @@
+// Program fetch-kafka prints the directory of Kafka's jars, fetching them first if need be. It is for shell scripts and for
+// warming the cache: everything but the directory goes to stderr.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/kubebridge/kubebridge/test/kafka/kafkatest"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	dir, err := kafkatest.Jars(ctx)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "fetch-kafka:", err)
+		os.Exit(1)
+	}
+	fmt.Println(dir)
+}

@@ -1,0 +1,125 @@
+package kafkatest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+)
+
+// Allow lets a user do something with topics that begin with a prefix.
+func (c *Cluster) Allow(ctx context.Context, user, prefix string, ops ...kadm.ACLOperation) error {
+	return c.acl(ctx, kadm.NewACLs().Allow("User:"+user).AllowHosts().Topics(prefix).ResourcePatternType(kadm.ACLPatternPrefixed).Operations(ops...))
+}
+
+// Deny forbids a user to do something with a topic, whatever else is allowed.
+func (c *Cluster) Deny(ctx context.Context, user, topic string, ops ...kadm.ACLOperation) error {
+	return c.acl(ctx, kadm.NewACLs().Deny("User:"+user).DenyHosts().Topics(topic).Operations(ops...))
+}
+
+// AllowTransactions lets a user do something with the transactional ids that begin with a prefix.
+func (c *Cluster) AllowTransactions(ctx context.Context, user, prefix string, ops ...kadm.ACLOperation) error {
+	return c.acl(ctx, kadm.NewACLs().Allow("User:"+user).AllowHosts().TransactionalIDs(prefix).ResourcePatternType(kadm.ACLPatternPrefixed).Operations(ops...))
+}
+
+// AllowCluster lets a user do something with the cluster.
+func (c *Cluster) AllowCluster(ctx context.Context, user string, ops ...kadm.ACLOperation) error {
+	return c.acl(ctx, kadm.NewACLs().Allow("User:"+user).AllowHosts().Clusters().Operations(ops...))
+}
+
+func (c *Cluster) acl(ctx context.Context, b *kadm.ACLBuilder) error {
+	err := c.admin(func(a *kadm.Client) error {
+		results, err := a.CreateACLs(ctx, b)
+		for _, r := range results {
+			err = errors.Join(err, r.Err)
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("create ACLs: %w", err)
+	}
+	return c.settled(ctx)
+}
+
+// Forget takes back all that Deny has forbidden a user on a topic.
+func (c *Cluster) Forget(ctx context.Context, user, topic string) error {
+	b := kadm.NewACLs().Deny("User:" + user).DenyHosts().Topics(topic).Operations().ResourcePatternType(kadm.ACLPatternLiteral)
+	err := c.admin(func(a *kadm.Client) error {
+		results, err := a.DeleteACLs(ctx, b)
+		for _, r := range results {
+			err = errors.Join(err, r.Err)
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("delete ACLs: %w", err)
+	}
+	return c.settled(ctx)
+}
+
+// Quota bounds what a client (client.id) may produce, in bytes per second and broker; 0 lifts it.
+func (c *Cluster) Quota(ctx context.Context, clientID string, bytesPerSecond float64) error {
+	entry := kadm.AlterClientQuotaEntry{
+		Entity: kadm.ClientQuotaEntity{{Type: "client-id", Name: &clientID}},
+		Ops:    []kadm.AlterClientQuotaOp{{Key: "producer_byte_rate", Value: bytesPerSecond, Remove: bytesPerSecond == 0}},
+	}
+	err := c.admin(func(a *kadm.Client) error {
+		results, err := a.AlterClientQuotas(ctx, []kadm.AlterClientQuotaEntry{entry})
+		for _, r := range results {
+			err = errors.Join(err, r.Err)
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("set the quota of client %q: %w", clientID, err)
+	}
+	return c.settled(ctx)
+}
+
+// SetPassword gives a user a new password, by every mechanism; an empty one ends the user. Connections that are open stay
+// so, as with any Kafka.
+func (c *Cluster) SetPassword(ctx context.Context, user, password string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	users := maps.Clone(c.opts.Users)
+	users[user] = password
+	if password == "" {
+		delete(users, user)
+	}
+	login := jaas(users)
+	mechanisms := []kadm.ScramMechanism{kadm.ScramSha256, kadm.ScramSha512}
+	err := c.admin(func(a *kadm.Client) error {
+		var del []kadm.DeleteSCRAM
+		var set []kadm.UpsertSCRAM
+		for _, m := range mechanisms {
+			if password == "" {
+				del = append(del, kadm.DeleteSCRAM{User: user, Mechanism: m})
+			} else {
+				set = append(set, kadm.UpsertSCRAM{User: user, Mechanism: m, Iterations: 4096, Password: password})
+			}
+		}
+		altered, err := a.AlterUserSCRAMs(ctx, del, set)
+		for _, r := range altered {
+			err = errors.Join(err, r.Err)
+		}
+		if err != nil {
+			return err
+		}
+		var ids []int32
+		for _, b := range c.brokers {
+			ids = append(ids, b.id)
+		}
+		changed, err := a.AlterBrokerConfigs(ctx, []kadm.AlterConfig{{Op: kadm.SetConfig, Name: plainLogin, Value: &login}}, ids...)
+		for _, r := range changed {
+			err = errors.Join(err, r.Err)
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("set the password of user %q: %w", user, err)
+	}
+	c.opts.Users = users
+	return c.settled(ctx)
+}

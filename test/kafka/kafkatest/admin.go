@@ -1,0 +1,227 @@
+package kafkatest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// requestTimeout is how long a broker that hangs holds a request up, beyond the time that Kafka gives it.
+const requestTimeout = 5 * time.Second
+
+// seeds are the addresses where the brokers that answer let the test do anything.
+func (c *Cluster) seeds() []string {
+	seeds := slices.Clone(c.external)
+	for _, b := range c.brokers {
+		if b.answers() {
+			seeds = append(seeds, b.admin)
+		}
+	}
+	return seeds
+}
+
+// admin does something as the superuser, through the brokers that answer.
+func (c *Cluster) admin(do func(*kadm.Client) error) error {
+	seeds := c.seeds()
+	if len(seeds) == 0 {
+		return errors.New("no broker is up")
+	}
+	return administer(seeds, do)
+}
+
+func administer(seeds []string, do func(*kadm.Client) error) error {
+	client, err := kgo.NewClient(kgo.SeedBrokers(seeds...), kgo.RequestTimeoutOverhead(requestTimeout))
+	if err != nil {
+		return fmt.Errorf("make client: %w", err)
+	}
+	defer client.Close()
+	return do(kadm.NewClient(client))
+}
+
+// metadata is the cluster as this broker sees it.
+func (b *Broker) metadata(ctx context.Context) (meta kadm.Metadata, err error) {
+	err = administer([]string{b.admin}, func(a *kadm.Client) (err error) {
+		meta, err = a.Metadata(ctx)
+		return err
+	})
+	return meta, err
+}
+
+// CreateTopic makes a topic and returns when every broker that is up knows its leaders. replicas 0 is the cluster's
+// default: all brokers, three at most.
+func (c *Cluster) CreateTopic(ctx context.Context, name string, partitions, replicas int, configs map[string]string) error {
+	if replicas == 0 {
+		replicas = -1
+	}
+	values := map[string]*string{}
+	for k, v := range configs {
+		values[k] = &v
+	}
+	err := c.admin(func(a *kadm.Client) error {
+		_, err := a.CreateTopic(ctx, int32(partitions), int16(replicas), values, name)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("create topic %q: %w", name, err)
+	}
+	return c.everywhere(ctx, fmt.Sprintf("leaders of topic %q", name), func(meta kadm.Metadata) bool {
+		all := meta.Topics[name].Partitions.Sorted()
+		return len(all) == partitions && !slices.ContainsFunc(all, func(p kadm.PartitionDetail) bool { return p.Leader < 0 })
+	})
+}
+
+// DeleteTopic deletes a topic with all that it holds.
+func (c *Cluster) DeleteTopic(ctx context.Context, name string) error {
+	err := c.admin(func(a *kadm.Client) error {
+		_, err := a.DeleteTopic(ctx, name)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("delete topic %q: %w", name, err)
+	}
+	return nil
+}
+
+// partition is what the brokers that are up say of a partition.
+func (c *Cluster) partition(ctx context.Context, topic string, id int32) (p kadm.PartitionDetail, err error) {
+	err = c.admin(func(a *kadm.Client) error {
+		meta, err := a.Metadata(ctx, topic)
+		if err != nil {
+			return err
+		}
+		t := meta.Topics[topic]
+		if t.Err != nil {
+			return t.Err
+		}
+		var ok bool
+		if p, ok = t.Partitions[id]; !ok {
+			return errors.New("no such partition")
+		}
+		return nil
+	})
+	if err != nil {
+		return p, fmt.Errorf("look up topic %q, partition %d: %w", topic, id, err)
+	}
+	return p, nil
+}
+
+// Partitions is how many partitions a topic has.
+func (c *Cluster) Partitions(ctx context.Context, topic string) (n int, err error) {
+	err = c.admin(func(a *kadm.Client) error {
+		meta, err := a.Metadata(ctx, topic)
+		if err == nil {
+			err = meta.Topics[topic].Err
+		}
+		n = len(meta.Topics[topic].Partitions)
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("look up topic %q: %w", topic, err)
+	}
+	return n, nil
+}
+
+// Leader is the id of the broker that leads a partition, -1 when none does.
+func (c *Cluster) Leader(ctx context.Context, topic string, partition int32) (int32, error) {
+	p, err := c.partition(ctx, topic, partition)
+	return p.Leader, err
+}
+
+// MoveLeader makes the next replica lead a partition, and returns its broker's id when it does.
+func (c *Cluster) MoveLeader(ctx context.Context, topic string, partition int32) (int32, error) {
+	p, err := c.partition(ctx, topic, partition)
+	if err != nil {
+		return -1, err
+	}
+	if len(p.Replicas) < 2 {
+		return -1, fmt.Errorf("move the leader of topic %q, partition %d: it has one replica", topic, partition)
+	}
+	order := slices.Sorted(slices.Values(p.Replicas)) // the first will be preferred
+	next := (slices.Index(order, p.Leader) + 1) % len(order)
+	order = slices.Concat(order[next:], order[:next])
+	err = await(ctx, fmt.Sprintf("broker %d to lead topic %q, partition %d", order[0], topic, partition), func(ctx context.Context) (bool, error) {
+		return c.prefer(ctx, topic, partition, order)
+	})
+	return order[0], err
+}
+
+// prefer asks for a leader, and reports whether it is one.
+func (c *Cluster) prefer(ctx context.Context, topic string, partition int32, order []int32) (bool, error) {
+	err := c.admin(func(a *kadm.Client) error {
+		var req kadm.AlterPartitionAssignmentsReq
+		req.Assign(topic, partition, order)
+		resp, err := a.AlterPartitionAssignments(ctx, req)
+		if err == nil {
+			err = resp.Error()
+		}
+		if err != nil {
+			return err
+		}
+		var set kadm.TopicsSet
+		set.Add(topic, partition)
+		_, err = a.ElectLeaders(ctx, kadm.ElectPreferredReplica, set) // may have been elected already: what counts is who leads
+		return err
+	})
+	if err != nil {
+		return false, err
+	}
+	p, err := c.partition(ctx, topic, partition)
+	return p.Leader == order[0], err
+}
+
+// SetTopicConfig changes one setting of a topic; an empty value is the broker's default again. It returns when the brokers
+// that are up have it.
+func (c *Cluster) SetTopicConfig(ctx context.Context, topic, name, value string) error {
+	change := kadm.AlterConfig{Op: kadm.SetConfig, Name: name, Value: &value}
+	if value == "" {
+		change = kadm.AlterConfig{Op: kadm.DeleteConfig, Name: name}
+	}
+	err := c.admin(func(a *kadm.Client) error {
+		resp, err := a.AlterTopicConfigs(ctx, []kadm.AlterConfig{change}, topic)
+		for _, r := range resp {
+			err = errors.Join(err, r.Err)
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("set %s of topic %q: %w", name, topic, err)
+	}
+	return c.settled(ctx)
+}
+
+// settled returns when the brokers that are up do as they have been told. They learn what the controller has decided in the
+// order in which it did: when each has seen a topic come, and then go, all that was decided before is in force.
+func (c *Cluster) settled(ctx context.Context) error {
+	marker := fmt.Sprintf("kafkatest.settled.%x", rand.Uint64())
+	if err := c.CreateTopic(ctx, marker, 1, 1, nil); err != nil {
+		return err
+	}
+	if err := c.DeleteTopic(ctx, marker); err != nil {
+		return err
+	}
+	return c.everywhere(ctx, "the brokers to settle", func(meta kadm.Metadata) bool { return !meta.Topics.Has(marker) })
+}
+
+// everywhere waits until every broker that is up sees the cluster so. An external Kafka is asked as a whole.
+func (c *Cluster) everywhere(ctx context.Context, what string, so func(kadm.Metadata) bool) error {
+	for _, seed := range c.seeds() {
+		err := await(ctx, what, func(ctx context.Context) (ok bool, err error) {
+			err = administer([]string{seed}, func(a *kadm.Client) error {
+				meta, err := a.Metadata(ctx)
+				ok = so(meta)
+				return err
+			})
+			return ok, err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

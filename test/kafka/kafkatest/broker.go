@@ -1,0 +1,225 @@
+package kafkatest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+)
+
+const (
+	// stopTimeout bounds a clean stop; a second or two are usual.
+	stopTimeout = 30 * time.Second
+	// askTimeout bounds one request that asks whether a broker is there yet.
+	askTimeout = 2 * time.Second
+)
+
+// Broker is one broker and controller of a cluster, running or not.
+type Broker struct {
+	cluster                   *Cluster
+	id                        int32
+	dir                       string
+	client, admin, controller string // addresses of its listeners
+	proxy                     *Proxy // nil when there is none
+
+	mu     sync.Mutex
+	proc   *process // nil when it was never started, or stopped
+	paused bool
+}
+
+// ID is the broker's number.
+func (b *Broker) ID() int32 { return b.id }
+
+// Addr is the address (host:port) that clients are given.
+func (b *Broker) Addr() string {
+	if b.proxy != nil {
+		return b.proxy.Addr()
+	}
+	return b.client
+}
+
+// Proxy stands between clients and the broker. nil unless Options.Proxy was set.
+func (b *Broker) Proxy() *Proxy { return b.proxy }
+
+func (b *Broker) properties() string { return filepath.Join(b.dir, "server.properties") }
+func (b *Broker) log() string        { return filepath.Join(b.dir, "broker.log") }
+func (b *Broker) data() string       { return filepath.Join(b.dir, "data") }
+
+// java runs a class of Kafka's. The heap is what a broker of tests needs; a C1 compiler that optimises little has it ready in
+// two thirds of the time.
+func (b *Broker) java(class string, args ...string) *exec.Cmd {
+	return exec.Command("java", slices.Concat([]string{
+		"-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "-XX:+ExitOnOutOfMemoryError",
+		"-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.showDateTime=true",
+		"-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS", "-Dorg.slf4j.simpleLogger.showThreadName=false",
+		"-cp", filepath.Join(b.cluster.jars, "*"), class,
+	}, args)...)
+}
+
+// format prepares the data directory, as a new broker's has to be.
+func (b *Broker) format(ctx context.Context) error {
+	p, err := startProcess(b.java("kafka.tools.StorageTool", "format", "-t", clusterID, "-c", b.properties()), b.log())
+	if err != nil {
+		return err
+	}
+	select {
+	case <-p.done:
+	case <-ctx.Done():
+		err = errors.Join(context.Cause(ctx), p.signal(syscall.SIGKILL))
+		<-p.done
+	}
+	if err := errors.Join(err, p.err); err != nil {
+		return fmt.Errorf("format the data directory of broker %d: %w", b.id, err)
+	}
+	return nil
+}
+
+// Start runs the broker with the data that it has, and returns when clients can write to every partition that it holds a
+// replica of. One that runs is left alone.
+func (b *Broker) Start(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, launchTimeout, fmt.Errorf("not ready after %s", launchTimeout))
+	defer cancel()
+	if err := b.run(); err != nil {
+		return err
+	}
+	return await(ctx, fmt.Sprintf("broker %d", b.id), func(ctx context.Context) (bool, error) {
+		if !b.running() {
+			return false, errors.New("it has ended")
+		}
+		ask, cancel := context.WithTimeout(ctx, askTimeout)
+		defer cancel()
+		return b.ready(ask)
+	})
+}
+
+func (b *Broker) run() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.proc != nil && b.proc.running() {
+		return nil
+	}
+	var err error
+	b.proc, err = startProcess(b.java("kafka.Kafka", b.properties()), b.log())
+	b.paused = false
+	return err
+}
+
+// ready asks the broker itself.
+func (b *Broker) ready(ctx context.Context) (bool, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", b.client)
+	if err != nil {
+		return false, err
+	}
+	if err := conn.Close(); err != nil {
+		return false, err
+	}
+	meta, err := b.metadata(ctx)
+	if err != nil {
+		return false, err
+	}
+	if !slices.Contains(meta.Brokers.NodeIDs(), b.id) {
+		return false, errors.New("it is not registered")
+	}
+	for _, t := range meta.Topics {
+		for _, p := range t.Partitions {
+			if p.Leader < 0 && slices.Contains(p.Replicas, b.id) {
+				return false, fmt.Errorf("topic %s, partition %d has no leader", t.Topic, p.Partition)
+			}
+		}
+	}
+	return true, nil
+}
+
+func (b *Broker) running() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.proc != nil && b.proc.running()
+}
+
+// answers reports whether the broker is there and not paused.
+func (b *Broker) answers() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.proc != nil && b.proc.running() && !b.paused
+}
+
+// Stop ends the broker as an operator does (SIGTERM) and returns when it is gone; its leaders move first. A paused one is
+// resumed. One that is down already is no error, one that has to be killed after 30 seconds is.
+func (b *Broker) Stop() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.proc == nil {
+		return nil
+	}
+	err := errors.Join(b.proc.signal(syscall.SIGTERM), b.proc.signal(syscall.SIGCONT))
+	select {
+	case <-b.proc.done:
+	case <-time.After(stopTimeout):
+		err = errors.Join(err, fmt.Errorf("stop broker %d: still there after %s", b.id, stopTimeout), b.proc.signal(syscall.SIGKILL))
+		<-b.proc.done
+	}
+	b.proc, b.paused = nil, false
+	return err
+}
+
+// Kill ends the broker at once (SIGKILL), paused or not, and returns when it is gone. What it has written to its files stays.
+func (b *Broker) Kill() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.proc == nil {
+		return nil
+	}
+	err := b.proc.signal(syscall.SIGKILL)
+	<-b.proc.done
+	b.proc, b.paused = nil, false
+	return err
+}
+
+// Wait returns when the broker has ended by itself, or with ctx's error.
+func (b *Broker) Wait(ctx context.Context) error {
+	b.mu.Lock()
+	proc := b.proc
+	b.mu.Unlock()
+	if proc == nil {
+		return nil
+	}
+	select {
+	case <-proc.done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("wait for the end of broker %d: %w", b.id, ctx.Err())
+	}
+}
+
+// Pause stops the broker's time (SIGSTOP): its connections stay open, and nothing is answered.
+func (b *Broker) Pause() error { return b.pause(syscall.SIGSTOP, true) }
+
+// Resume ends a Pause. What was sent to the broker meanwhile is answered now.
+func (b *Broker) Resume() error { return b.pause(syscall.SIGCONT, false) }
+
+func (b *Broker) pause(sig syscall.Signal, paused bool) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.proc == nil {
+		return fmt.Errorf("send %s to broker %d: it is down", sig, b.id)
+	}
+	b.paused = paused
+	return b.proc.signal(sig)
+}
+
+// LimitFiles makes every write fail that would let a file of the broker grow past so many bytes, until it is started
+// again: its disk is full. Kafka gives up a log directory that it cannot write to, and ends when it has no other.
+func (b *Broker) LimitFiles(bytes uint64) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.proc == nil {
+		return fmt.Errorf("limit the files of broker %d: it is down", b.id)
+	}
+	return limitFileSize(b.proc.cmd.Process.Pid, bytes)
+}

@@ -1,0 +1,122 @@
+package kafkatest
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"go.uber.org/goleak"
+)
+
+// childEnv makes the test binary a program that launches a cluster, says where it is, and waits to be killed.
+const childEnv = "KAFKATEST_LAUNCH"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(childEnv) == "" {
+		goleak.VerifyTestMain(m)
+		return
+	}
+	c, err := Launch(context.Background(), Options{})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	fmt.Println(c.dir, c.brokers[0].proc.cmd.Process.Pid)
+	select {}
+}
+
+// A test that is killed must not leave a JVM behind.
+func TestBrokerDiesWithTest(t *testing.T) {
+	if os.Getenv(Env) != "" {
+		t.Skip("the brokers are others'")
+	}
+	child := exec.CommandContext(t.Context(), os.Args[0])
+	child.Env = append(os.Environ(), childEnv+"=1")
+	child.Stderr = os.Stderr
+	out, err := child.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	dir, number, _ := strings.Cut(strings.TrimSpace(line), " ")
+	pid, convErr := strconv.Atoi(number)
+	if err != nil || convErr != nil {
+		t.Fatalf("the child said %q (%v)", line, err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := syscall.Kill(pid, 0); err != nil {
+		t.Fatalf("broker: %v", err)
+	}
+	if err := child.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = child.Wait() // says that it was killed
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := await(ctx, "the end of the broker", func(context.Context) (bool, error) {
+		state, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		return err != nil || strings.Contains(string(state), ") Z "), nil // gone, or waits for init
+	}); err != nil {
+		t.Error(err)
+	}
+}
+
+// produce writes values to a topic, with a client that is not ours.
+func produce(t *testing.T, c *Cluster, topic string, values ...string) error {
+	t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(c.Addrs()...), kgo.RecordDeliveryTimeout(2*time.Second), kgo.ProducerBatchCompression(kgo.NoCompression()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	var records []*kgo.Record
+	for _, v := range values {
+		records = append(records, &kgo.Record{Topic: topic, Value: []byte(v)})
+	}
+	return client.ProduceSync(t.Context(), records...).FirstErr()
+}
+
+func mustProduce(t *testing.T, c *Cluster, topic string, values ...string) {
+	t.Helper()
+	if err := produce(t, c, topic, values...); err != nil {
+		t.Fatalf("produce: %v", err)
+	}
+}
+
+// wantValues fails the test unless a topic of one partition holds exactly these.
+func wantValues(t *testing.T, c *Cluster, topic string, want ...string) {
+	t.Helper()
+	records, err := c.Read(t.Context(), topic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, r := range records {
+		got = append(got, string(r.Value))
+	}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("topic %q holds %q, want %q", topic, got, want)
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// suffix keeps names in a Kafka that others use apart.
+func suffix() string { return fmt.Sprintf("%x", rand.Uint64()) }

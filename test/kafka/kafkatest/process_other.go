@@ -1,0 +1,15 @@
+//go:build !linux
+
+package kafkatest
+
+import (
+	"errors"
+	"syscall"
+)
+
+// diesWithParent is what only Linux offers: elsewhere a killed test leaves its brokers running.
+func diesWithParent() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
+
+func limitFileSize(int, uint64) error {
+	return errors.New("limit the size of the broker's files: only Linux can")
+}

@@ -1,0 +1,86 @@
+package kafkatest
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// Read returns the records of a topic as a consumer of committed data sees them, partition after partition: those written
+// before the call, up to the first transaction that is still open.
+func (c *Cluster) Read(ctx context.Context, topic string) (records []*kgo.Record, err error) {
+	var starts, ends kadm.ListedOffsets
+	if err := await(ctx, "the end of transactions", c.resolved); err != nil {
+		return nil, fmt.Errorf("read topic %q: %w", topic, err)
+	}
+	err = c.admin(func(a *kadm.Client) (err error) {
+		if starts, err = a.ListStartOffsets(ctx, topic); err == nil {
+			err = starts.Error()
+		}
+		if err != nil {
+			return err
+		}
+		if ends, err = a.ListCommittedOffsets(ctx, topic); err == nil {
+			err = ends.Error()
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read topic %q: %w", topic, err)
+	}
+	from := map[int32]kgo.Offset{}
+	last := map[int32]int64{} // offset to be seen
+	ends.Each(func(end kadm.ListedOffset) {
+		if start, _ := starts.Lookup(topic, end.Partition); start.Offset < end.Offset {
+			from[end.Partition] = kgo.NewOffset().AtStart()
+			last[end.Partition] = end.Offset - 1
+		}
+	})
+	if len(from) == 0 {
+		return nil, nil
+	}
+	client, err := kgo.NewClient(
+		kgo.SeedBrokers(c.seeds()...),
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: from}),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.KeepControlRecords(), // one may be the last
+	)
+	if err != nil {
+		return nil, fmt.Errorf("read topic %q: %w", topic, err)
+	}
+	defer client.Close()
+	for len(last) > 0 {
+		fetches := client.PollFetches(ctx)
+		if err := ctx.Err(); err != nil {
+			return nil, fmt.Errorf("read topic %q: %w", topic, err)
+		}
+		fetches.EachRecord(func(r *kgo.Record) {
+			end, pending := last[r.Partition]
+			if pending && r.Offset <= end && !r.Attrs.IsControl() {
+				records = append(records, r)
+			}
+			if pending && r.Offset >= end {
+				delete(last, r.Partition)
+			}
+		})
+	}
+	slices.SortFunc(records, func(a, b *kgo.Record) int {
+		return cmp.Or(cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Offset, b.Offset))
+	})
+	return records, nil
+}
+
+// resolved reports whether no transaction is between its producer's being told that it has ended and its records' being seen.
+func (c *Cluster) resolved(ctx context.Context) (bool, error) {
+	n := 0
+	err := c.admin(func(a *kadm.Client) error {
+		ending, err := a.ListTransactions(ctx, nil, []string{"PrepareCommit", "PrepareAbort"})
+		n = len(ending)
+		return err
+	})
+	return n == 0, err
+}
