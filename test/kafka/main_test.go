@@ -1,0 +1,42 @@
+// Package kafka_test runs the Kafka sink against real Kafka: the suite that every sink passes, and each fault that brokers
+// can be made to have.
+package kafka_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/kubebridge/kubebridge/test/kafka/kafkatest"
+)
+
+// shared is the Kafka of all tests that any will do for; each has topics of its own.
+var shared *kafkatest.Cluster
+
+func TestMain(m *testing.M) {
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	var err error
+	if shared, err = kafkatest.Launch(context.Background(), kafkatest.Options{}); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	code := m.Run()
+	if code != 0 {
+		fmt.Fprintln(os.Stderr, shared.Logs())
+	}
+	if err := shared.Close(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	if err := goleak.Find(); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return code
+}
