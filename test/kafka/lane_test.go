@@ -103,13 +103,15 @@ func (l *lane) batch(n, pad int) *event.Batch {
 	return b
 }
 
-// write calls Write until the batch is taken, and returns the errors on the way.
+// write calls Write until the batch is taken, each time with a few seconds to do it, and returns the errors on the way.
 func (l *lane) write(s *kafka.Sink, b *event.Batch) (errs []error) {
 	l.t.Helper()
 	ctx, cancel := context.WithTimeout(l.t.Context(), patience)
 	defer cancel()
 	for {
-		_, err := s.Write(ctx, b)
+		attempt, end := context.WithTimeout(ctx, 5*time.Second)
+		_, err := s.Write(attempt, b)
+		end()
 		if err == nil {
 			return errs
 		}

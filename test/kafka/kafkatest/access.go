@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 )
@@ -79,7 +80,7 @@ func (c *Cluster) Quota(ctx context.Context, clientID string, bytesPerSecond flo
 }
 
 // SetPassword gives a user a new password, by every mechanism; an empty one ends the user. Connections that are open stay
-// so, as with any Kafka.
+// so, as with any Kafka, and PLAIN is told by a file that a broker reads when it is started.
 func (c *Cluster) SetPassword(ctx context.Context, user, password string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -88,38 +89,30 @@ func (c *Cluster) SetPassword(ctx context.Context, user, password string) error 
 	if password == "" {
 		delete(users, user)
 	}
-	login := jaas(users)
-	mechanisms := []kadm.ScramMechanism{kadm.ScramSha256, kadm.ScramSha512}
-	err := c.admin(func(a *kadm.Client) error {
+	c.opts.Users = users
+	for _, b := range c.brokers {
+		if err := os.WriteFile(b.properties(), b.configure(), 0o600); err != nil {
+			return fmt.Errorf("set the password of user %q: %w", user, err)
+		}
+	}
+	for _, m := range []kadm.ScramMechanism{kadm.ScramSha256, kadm.ScramSha512} { // Kafka takes a user once per request
 		var del []kadm.DeleteSCRAM
 		var set []kadm.UpsertSCRAM
-		for _, m := range mechanisms {
-			if password == "" {
-				del = append(del, kadm.DeleteSCRAM{User: user, Mechanism: m})
-			} else {
-				set = append(set, kadm.UpsertSCRAM{User: user, Mechanism: m, Iterations: 4096, Password: password})
+		if password == "" {
+			del = append(del, kadm.DeleteSCRAM{User: user, Mechanism: m})
+		} else {
+			set = append(set, kadm.UpsertSCRAM{User: user, Mechanism: m, Iterations: 4096, Password: password})
+		}
+		err := c.admin(func(a *kadm.Client) error {
+			altered, err := a.AlterUserSCRAMs(ctx, del, set)
+			for _, r := range altered {
+				err = errors.Join(err, r.Err)
 			}
-		}
-		altered, err := a.AlterUserSCRAMs(ctx, del, set)
-		for _, r := range altered {
-			err = errors.Join(err, r.Err)
-		}
-		if err != nil {
 			return err
+		})
+		if err != nil {
+			return fmt.Errorf("set the password of user %q: %w", user, err)
 		}
-		var ids []int32
-		for _, b := range c.brokers {
-			ids = append(ids, b.id)
-		}
-		changed, err := a.AlterBrokerConfigs(ctx, []kadm.AlterConfig{{Op: kadm.SetConfig, Name: plainLogin, Value: &login}}, ids...)
-		for _, r := range changed {
-			err = errors.Join(err, r.Err)
-		}
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("set the password of user %q: %w", user, err)
 	}
-	c.opts.Users = users
 	return c.settled(ctx)
 }

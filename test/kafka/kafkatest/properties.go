@@ -81,8 +81,6 @@ func (c *Cluster) protocol() string {
 	}
 }
 
-const plainLogin = "listener.name.client.plain.sasl.jaas.config"
-
 func (c *Cluster) saslProps() map[string]string {
 	if c.opts.Users == nil {
 		return nil
@@ -92,7 +90,7 @@ func (c *Cluster) saslProps() map[string]string {
 		"listener.name.client.sasl.enabled.mechanisms":        "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
 		"listener.name.client.scram-sha-256.sasl.jaas.config": scram,
 		"listener.name.client.scram-sha-512.sasl.jaas.config": scram,
-		plainLogin: jaas(c.opts.Users),
+		"listener.name.client.plain.sasl.jaas.config":         jaas(c.opts.Users),
 	}
 }
 

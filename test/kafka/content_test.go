@@ -1,0 +1,165 @@
+package kafka_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+// The sink says how large a record batch Kafka will see. One byte too few would be an error that comes from the broker, for a
+// whole chunk; many too many would cut events that have room.
+func TestSizeIsWhatKafkaSees(t *testing.T) {
+	const limit = 5000
+	topic := newTopic(t, shared, 1, 0, map[string]string{"max.message.bytes": fmt.Sprint(limit)})
+	s := openSink(t, config(shared))
+	made := func(pad int) *event.Batch {
+		r := record(topic, "some/key", strings.Repeat("x", pad))
+		r.Attributes = []event.Attribute{{Name: "specversion", Value: "1.0"}, {Name: "id", Value: "an-id"}}
+		r.Event = &event.Event{Time: time.Now()}
+		return &event.Batch{Seq: 1, Records: []event.Record{r}}
+	}
+	_, err := s.Write(t.Context(), made(limit))
+	e := wantRecordError(t, err, 0)
+	if e.Limit != limit {
+		t.Errorf("the limit is said to be %d, want %d", e.Limit, limit)
+	}
+	largest := limit - (e.Size - e.Limit)
+	_, err = s.Write(t.Context(), made(largest+1))
+	wantRecordError(t, err, 0)
+	if _, err := s.Write(t.Context(), made(largest)); err != nil {
+		t.Errorf("Kafka does not take a record of which the sink says that it just fits: %v", err)
+	}
+	if n := len(read(t, shared, topic)); n != 1 {
+		t.Fatalf("the topic holds %d records, want one", n)
+	}
+	// Nor is it far too careful: it does not know the timestamp's few bytes.
+	const slack = 25
+	must(t, shared.SetTopicConfig(t.Context(), topic, "max.message.bytes", fmt.Sprint(limit-slack)))
+	batch := made(largest)
+	batch.Seq = 2 // the sink has read the limit before
+	_, err = s.Write(t.Context(), batch)
+	wantRecordError(t, err, 0)
+}
+
+// The limit is lowered after it was read: chunks become too large without anyone noticing, then a record.
+func TestLimitLowered(t *testing.T) {
+	topic := newTopic(t, shared, 1, 0, nil)
+	l := newLane(t, shared, topic)
+	s := openSink(t, config(shared))
+	l.write(s, l.batch(10, 0))
+	must(t, shared.SetTopicConfig(t.Context(), topic, "max.message.bytes", "5000"))
+	if errs := l.write(s, l.batch(10, 2000)); errs != nil {
+		t.Errorf("Write of chunks that are too large: %v, want none to notice", errs)
+	}
+	must(t, shared.SetTopicConfig(t.Context(), topic, "max.message.bytes", "1000"))
+	batch := l.batch(3, 500)
+	large := batch.Records[1]
+	batch.Records[1].Value = append([]byte(string(large.Value)), make([]byte, 1500)...)
+	_, err := s.Write(t.Context(), batch)
+	if e := wantRecordError(t, err, 1); e.Limit >= e.Size {
+		t.Errorf("RecordError has size %d and limit %d: nothing to cut", e.Size, e.Limit)
+	}
+	batch.Records[1] = large
+	l.write(s, batch)
+	l.check(0)
+}
+
+// A compacted topic takes no record without a key: Kafka says which, and the others are written.
+func TestCompactedTopicWantsKeys(t *testing.T) {
+	topic := newTopic(t, shared, 1, 0, map[string]string{"cleanup.policy": "compact"})
+	s := openSink(t, config(shared))
+	batch := &event.Batch{Seq: 1, Records: []event.Record{
+		record(topic, "k", "before"), record(topic, "", "no key"), record(topic, "k", "after"),
+	}}
+	_, err := s.Write(t.Context(), batch)
+	e := wantRecordError(t, err, 1)
+	wantWords(t, e, topic)
+	batch.Records[1].Key = "k"
+	_, err = s.Write(t.Context(), batch)
+	must(t, err)
+	var got []string
+	for _, r := range read(t, shared, topic) {
+		got = append(got, string(r.Value))
+	}
+	if want := []string{"before", "no key", "after"}; fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("the topic holds %q, want %q", got, want)
+	}
+}
+
+// Events that waited for Kafka are older than a topic may accept: they wait on, and the operator is told which setting it is.
+func TestTooOldForTheTopic(t *testing.T) {
+	topic := newTopic(t, shared, 1, 0, map[string]string{"message.timestamp.before.max.ms": "60000"})
+	s := openSink(t, config(shared))
+	r := record(topic, "k", "1")
+	r.Event = &event.Event{Time: time.Now().Add(-time.Hour)}
+	batch := &event.Batch{Seq: 1, Records: []event.Record{r}}
+	_, err := s.Write(t.Context(), batch)
+	wantError(t, err, topic, "message.timestamp.before.max.ms")
+	must(t, shared.SetTopicConfig(t.Context(), topic, "message.timestamp.before.max.ms", ""))
+	_, err = s.Write(t.Context(), batch)
+	must(t, err)
+}
+
+func TestTopicMissing(t *testing.T) {
+	topic := topicName(t, shared)
+	c := config(shared)
+	c.Create.Enabled = new(false)
+	s := openSink(t, c)
+	batch := &event.Batch{Seq: 1, Records: []event.Record{record(topic, "k", "1")}}
+	_, err := s.Write(t.Context(), batch)
+	wantError(t, err, topic, "does not exist", "create.enabled")
+	must(t, shared.CreateTopic(t.Context(), topic, 1, 0, nil)) // the operator has read it
+	if _, err = s.Write(t.Context(), batch); err != nil {
+		t.Errorf("Write after the topic was created: %v", err)
+	}
+}
+
+// A missing topic is made as the configuration says, and is of use at once.
+func TestCreatesTopic(t *testing.T) {
+	topic := topicName(t, shared)
+	c := config(shared)
+	c.Create.Partitions = 7
+	s := openSink(t, c)
+	l := newLane(t, shared, topic)
+	l.write(s, l.batch(100, 0)) // a leader of the new topic may take a moment
+	l.check(0)
+	if n, err := shared.Partitions(t.Context(), topic); err != nil || n != 7 {
+		t.Errorf("the topic has %d partitions (%v), want 7", n, err)
+	}
+	l = newLane(t, shared, topic)
+	large := record(topic, "large", strings.Repeat("x", 3<<20)) // over Kafka's default of a million
+	if _, err := s.Write(t.Context(), &event.Batch{Seq: 2, Records: []event.Record{large}}); err != nil {
+		t.Errorf("a created topic does not take 3 MiB: %v", err)
+	}
+}
+
+func TestCannotCreateTopic(t *testing.T) {
+	own(t) // how many brokers others have is not known
+	topic := topicName(t, shared)
+	c := config(shared)
+	c.Create.ReplicationFactor = 3
+	s := openSink(t, c)
+	_, err := s.Write(t.Context(), &event.Batch{Seq: 1, Records: []event.Record{record(topic, "k", "1")}})
+	wantError(t, err, topic, "replication factor 3", "create it by hand")
+}
+
+// What a deleted topic held is lost: a new one in its place must not hide it.
+func TestTopicDeleted(t *testing.T) {
+	topic := newTopic(t, shared, 1, 0, nil)
+	l := newLane(t, shared, topic)
+	s := openSink(t, config(shared))
+	l.write(s, l.batch(10, 0))
+	must(t, shared.DeleteTopic(t.Context(), topic))
+	batch := l.batch(10, 0)
+	var err error
+	for range 3 { // the first may only learn that the leader is gone
+		_, err = s.Write(t.Context(), batch)
+	}
+	wantError(t, err, topic, "is gone")
+	if n, err := shared.Partitions(t.Context(), topic); err == nil {
+		t.Errorf("the topic was created again, with %d partitions", n)
+	}
+}

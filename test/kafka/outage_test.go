@@ -1,0 +1,259 @@
+package kafka_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/kubebridge/kubebridge/test/kafka/kafkatest"
+)
+
+// Three brokers, any of which may go.
+func TestThreeBrokers(t *testing.T) {
+	c := kafkatest.Start(t, kafkatest.Options{Brokers: 3})
+
+	// A leader that moves says that it has written nothing: nothing is repeated, one retry is enough.
+	t.Run("leader moves", func(t *testing.T) {
+		topic := newTopic(t, c, 3, 0, nil)
+		s, l := openSink(t, config(c)), newLane(t, c, topic)
+		for i := range int32(9) {
+			if _, err := c.MoveLeader(t.Context(), topic, i%3); err != nil {
+				t.Fatal(err)
+			}
+			errs := l.write(s, l.batch(200, 1000))
+			if len(errs) > 1 {
+				t.Errorf("move %d: Write failed %d times, want at most one retry: %v", i, len(errs), errs)
+			}
+			for _, err := range errs {
+				wantError(t, err, topic, "leader")
+			}
+		}
+		l.check(0)
+	})
+
+	t.Run("leaders move while it writes", func(t *testing.T) {
+		topic := newTopic(t, c, 3, 0, nil)
+		s, l := openSink(t, config(c)), newLane(t, c, topic)
+		l.during(s, 300, func() (err error) {
+			for i := range int32(9) {
+				_, e := c.MoveLeader(t.Context(), topic, i%3)
+				err = errors.Join(err, e)
+			}
+			return err
+		})
+		l.check(0)
+	})
+
+	// An upgrade: every broker goes and comes back.
+	t.Run("rolling restart", func(t *testing.T) {
+		topic := newTopic(t, c, 3, 0, nil)
+		s, l := openSink(t, config(c)), newLane(t, c, topic)
+		l.during(s, 100, func() (err error) {
+			for _, b := range c.Brokers() {
+				err = errors.Join(err, b.Stop(), b.Start(t.Context()))
+			}
+			return err
+		})
+		l.check(300)
+	})
+
+	for name, fault := range map[string]struct{ down, up func(*kafkatest.Broker) error }{
+		"leader killed": {(*kafkatest.Broker).Kill, func(b *kafkatest.Broker) error { return b.Start(context.Background()) }},
+		"leader paused": {(*kafkatest.Broker).Pause, (*kafkatest.Broker).Resume}, // wakes up as one that does not know that it leads no more
+	} {
+		t.Run(name, func(t *testing.T) {
+			topic := newTopic(t, c, 3, 0, map[string]string{"min.insync.replicas": "2"})
+			s, l := openSink(t, config(c)), newLane(t, c, topic)
+			l.write(s, l.batch(200, 100))
+			id, err := c.Leader(t.Context(), topic, 0)
+			must(t, err)
+			leader := c.Broker(id)
+			must(t, fault.down(leader))
+			t.Cleanup(func() { must(t, fault.up(leader)) })
+			l.write(s, l.batch(200, 100)) // without it
+			if now, err := c.Leader(t.Context(), topic, 0); err != nil || now == id {
+				t.Errorf("the leader is still broker %d (%v)", now, err)
+			}
+			must(t, fault.up(leader))
+			l.write(s, l.batch(200, 100))
+			l.check(400) // what was on its way
+		})
+	}
+
+	t.Run("no leader", func(t *testing.T) {
+		topic := newTopic(t, c, 1, 1, nil)
+		s, l := openSink(t, config(c)), newLane(t, c, topic)
+		l.write(s, l.batch(20, 0))
+		id, err := c.Leader(t.Context(), topic, 0)
+		must(t, err)
+		must(t, c.Broker(id).Kill())
+		awaitLeader(t, c, topic, -1)
+		batch := l.batch(20, 0)
+		var last error
+		for range 3 { // the first may still know of the old leader
+			_, last = s.Write(t.Context(), batch)
+		}
+		wantError(t, last, topic, "partition 0", "leader", "check the brokers")
+		must(t, c.Broker(id).Start(t.Context()))
+		l.write(s, batch)
+		l.check(0)
+	})
+
+	t.Run("too few replicas", func(t *testing.T) {
+		topic := newTopic(t, c, 1, 0, map[string]string{"min.insync.replicas": "3"})
+		s, l := openSink(t, config(c)), newLane(t, c, topic)
+		l.write(s, l.batch(20, 0))
+		id, err := c.Leader(t.Context(), topic, 0)
+		must(t, err)
+		other := c.Broker(id%3 + 1)
+		must(t, other.Stop()) // tells of it: it leaves the replicas in sync at once
+		batch := l.batch(20, 0)
+		_, err = s.Write(t.Context(), batch)
+		wantError(t, err, topic, "partition 0", "min.insync.replicas")
+		must(t, other.Start(t.Context()))
+		l.write(s, batch)
+		l.check(0)
+	})
+}
+
+func awaitLeader(t *testing.T, c *kafkatest.Cluster, topic string, want int32) {
+	t.Helper()
+	for end := time.Now().Add(patience); ; {
+		leader, err := c.Leader(t.Context(), topic, 0)
+		if err == nil && leader == want {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the leader is %d (%v), want %d", leader, err, want)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// A broker that is not there is named, and is no reason to end.
+func TestBrokerDownAtStart(t *testing.T) {
+	b := own(t).Broker(1)
+	l := newLane(t, shared, newTopic(t, shared, 3, 0, nil))
+	s := newSink(t, config(shared))
+	must(t, b.Stop())
+	t.Cleanup(func() { must(t, b.Start(context.Background())) })
+	for range 2 {
+		wantError(t, s.Open(t.Context(), nil), b.Addr(), "connection refused")
+	}
+	must(t, b.Start(t.Context()))
+	must(t, s.Open(t.Context(), nil))
+	l.write(s, l.batch(100, 0))
+	l.check(0)
+}
+
+// own is the shared Kafka, if its brokers are ours to stop.
+func own(t *testing.T) *kafkatest.Cluster {
+	t.Helper()
+	if !shared.Owned() {
+		t.Skipf("would stop brokers, and %s names others'", kafkatest.Env)
+	}
+	return shared
+}
+
+func TestNetwork(t *testing.T) {
+	c := kafkatest.Start(t, kafkatest.Options{Proxy: true})
+	proxy := c.Broker(1).Proxy()
+
+	// Kafka has written, the sink does not learn of it: one request is written again, behind itself, and nothing else is.
+	t.Run("acknowledgement lost", func(t *testing.T) {
+		const produce = 0
+		l := newLane(t, c, newTopic(t, c, 3, 0, nil))
+		s := openSink(t, config(c))
+		l.write(s, l.batch(100, 0))
+		for range 5 {
+			lost := proxy.LoseAnswer(produce)
+			errs := l.write(s, l.batch(100, 0))
+			select {
+			case <-lost:
+			default:
+				t.Fatal("no acknowledgement was lost")
+			}
+			if len(errs) != 1 {
+				t.Errorf("Write failed %d times, want once: %v", len(errs), errs)
+			}
+			for _, err := range errs {
+				wantError(t, err, l.topic, "partition ")
+			}
+		}
+		l.check(5 * 100)
+		if n := len(read(t, c, l.topic)); n <= 6*100 {
+			t.Errorf("the topic holds %d records: nothing was repeated, so nothing was lost", n)
+		}
+	})
+
+	t.Run("flaps", func(t *testing.T) {
+		l := newLane(t, c, newTopic(t, c, 3, 0, nil))
+		s := openSink(t, config(c))
+		for range 20 {
+			l.write(s, l.batch(50, 0))
+			proxy.Cut()
+			l.write(s, l.batch(50, 0))
+			proxy.Refuse()
+			batch := l.batch(50, 0)
+			if _, err := s.Write(t.Context(), batch); err == nil {
+				t.Error("Write passed a network that refuses")
+			}
+			proxy.Pass()
+			l.write(s, batch)
+		}
+		l.check(0) // all was quiet whenever it was cut
+	})
+}
+
+// The broker asks to be left alone for a while, as it does of who is over the quota: the lane is slower, and nothing else.
+func TestQuota(t *testing.T) {
+	c := own(t)
+	l := newLane(t, c, newTopic(t, c, 1, 0, nil))
+	s := openSink(t, config(c))
+	const client, rate, records, each = "kubebridge.test.audit", 150_000, 40, 50_000
+	must(t, c.Quota(t.Context(), client, rate))
+	t.Cleanup(func() { must(t, c.Quota(context.Background(), client, 0)) })
+	began := time.Now()
+	for range 2 {
+		if errs := l.write(s, l.batch(records/2, each)); errs != nil {
+			t.Errorf("Write over the quota: %v, want patience", errs)
+		}
+	}
+	l.write(s, l.batch(1, 0))
+	if took := time.Since(began); took < 500*time.Millisecond {
+		t.Errorf("%d bytes took %s at %d a second: the quota does not hold", records*each, took, rate)
+	}
+	l.check(0)
+}
+
+// Kafka gives a disk up that it cannot write to, and with its only one itself. What it acknowledged before is there when an
+// operator has made room, and the lane goes on.
+func TestDiskFull(t *testing.T) {
+	c := kafkatest.Start(t, kafkatest.Options{})
+	b := c.Broker(1)
+	l := newLane(t, c, newTopic(t, c, 1, 0, nil))
+	s := openSink(t, config(c))
+	l.write(s, l.batch(100, 0))
+	if err := b.LimitFiles(4 << 20); err != nil {
+		t.Skip(err)
+	}
+	batch := l.batch(100, 1000)
+	var errs []error
+	for end := time.Now().Add(patience); errs == nil; {
+		if _, err := s.Write(t.Context(), batch); err != nil {
+			errs = append(errs, err)
+		} else {
+			batch = l.batch(100, 1000)
+		}
+		if time.Now().After(end) {
+			t.Fatal("Kafka wrote past the end of its disk")
+		}
+	}
+	wantError(t, errs[0], l.topic, "partition 0")
+	t.Logf("Write: %v", errs[0])
+	must(t, b.Wait(t.Context()))
+	must(t, b.Start(t.Context())) // there is room now
+	l.write(s, batch)
+	l.check(len(batch.Records))
+}
