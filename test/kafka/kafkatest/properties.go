@@ -97,8 +97,9 @@ func (c *Cluster) saslProps() map[string]string {
 // jaas tells PLAIN its users.
 func jaas(users map[string]string) string {
 	text := "org.apache.kafka.common.security.plain.PlainLoginModule required"
+	quote := strings.NewReplacer(`\`, `\\`, `"`, `\"`)
 	for _, name := range slices.Sorted(maps.Keys(users)) {
-		text += fmt.Sprintf(` user_%s="%s"`, name, strings.ReplaceAll(users[name], `"`, `\"`))
+		text += fmt.Sprintf(` user_%s="%s"`, name, quote.Replace(users[name]))
 	}
 	return text + ";"
 }

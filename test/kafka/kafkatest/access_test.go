@@ -1,0 +1,81 @@
+package kafkatest
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl/plain"
+)
+
+// A client is who its certificate says, and may do what the ACLs allow that user.
+func TestClientCertificates(t *testing.T) {
+	c := Start(t, Options{ClientCertificates: true, ACLs: true})
+	for _, topic := range []string{"open", "closed"} {
+		must(t, c.CreateTopic(t.Context(), topic, 1, 0, nil))
+	}
+	must(t, c.Allow(t.Context(), "CN=writer", "open", kadm.OpWrite))
+	certPath, keyPath, err := c.Certificate("writer")
+	must(t, err)
+	cert, err := tls.LoadX509KeyPair(certPath, keyPath)
+	must(t, err)
+	ca, err := os.ReadFile(c.CA())
+	must(t, err)
+	trust := &tls.Config{RootCAs: x509.NewCertPool(), Certificates: []tls.Certificate{cert}}
+	trust.RootCAs.AppendCertsFromPEM(ca)
+
+	must(t, produceAs(t, c, "open", kgo.DialTLSConfig(trust)))
+	if err := produceAs(t, c, "closed", kgo.DialTLSConfig(trust)); !errors.Is(err, kerr.TopicAuthorizationFailed) {
+		t.Errorf("produce to a topic that is not allowed: %v", err)
+	}
+	trust.Certificates = nil
+	if err := produceAs(t, c, "open", kgo.DialTLSConfig(trust)); err == nil {
+		t.Error("produce without a certificate: no error")
+	}
+	wantValues(t, c, "open", "value")
+	wantValues(t, c, "closed")
+}
+
+// Deny overrules Allow until it is forgotten; a new password is in force when SetPassword returns, or the broker is started.
+func TestUsers(t *testing.T) {
+	c := Start(t, Options{Users: map[string]string{"writer": `a"b\c`}, ACLs: true})
+	must(t, c.CreateTopic(t.Context(), "t", 1, 0, nil))
+	login := func(password string) kgo.Opt {
+		return kgo.SASL(plain.Auth{User: "writer", Pass: password}.AsMechanism())
+	}
+	if err := produceAs(t, c, "t", login(`a"b\c`)); !errors.Is(err, kerr.TopicAuthorizationFailed) {
+		t.Errorf("produce without an ACL: %v", err)
+	}
+	must(t, c.Allow(t.Context(), "writer", "t", kadm.OpWrite))
+	must(t, produceAs(t, c, "t", login(`a"b\c`)))
+	must(t, c.Deny(t.Context(), "writer", "t", kadm.OpWrite))
+	if err := produceAs(t, c, "t", login(`a"b\c`)); !errors.Is(err, kerr.TopicAuthorizationFailed) {
+		t.Errorf("produce after Deny: %v", err)
+	}
+	must(t, c.Forget(t.Context(), "writer", "t"))
+	must(t, produceAs(t, c, "t", login(`a"b\c`)))
+
+	must(t, c.SetPassword(t.Context(), "writer", "new"))
+	must(t, c.Broker(1).Stop())
+	must(t, c.Broker(1).Start(t.Context()))
+	if err := produceAs(t, c, "t", login(`a"b\c`)); err == nil {
+		t.Error("produce with the old password: no error")
+	}
+	must(t, produceAs(t, c, "t", login("new")))
+	wantValues(t, c, "t", "value", "value", "value")
+}
+
+// produceAs writes one record with a client that is set up so.
+func produceAs(t *testing.T, c *Cluster, topic string, opt kgo.Opt) error {
+	t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(c.Addrs()...), opt, kgo.DisableIdempotentWrite(), kgo.RecordDeliveryTimeout(3*time.Second))
+	must(t, err)
+	defer client.Close()
+	return client.ProduceSync(t.Context(), &kgo.Record{Topic: topic, Value: []byte("value")}).FirstErr()
+}
