@@ -22,11 +22,12 @@ const (
 )
 
 // Main runs a store's tests and looks for leaked goroutines. In the process that
-// the suite starts to kill it commits to a store instead, until it is killed.
-func Main(m *testing.M, open func(place string) (Store, error)) {
+// the suite starts to kill it commits to a store instead, until it is killed. ignore
+// names the goroutines of a server that the tests run.
+func Main(m *testing.M, open func(place string) (Store, error), ignore ...goleak.Option) {
 	place, child := os.LookupEnv(placeVariable)
 	if !child {
-		goleak.VerifyTestMain(m)
+		goleak.VerifyTestMain(m, ignore...)
 		return
 	}
 	fmt.Fprintln(os.Stderr, commitForEver(place, open))

@@ -19,6 +19,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"sync"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -42,6 +43,7 @@ type Options struct {
 
 	fs       vfs.FS // nil is the disk
 	readOnly bool
+	scratch  bool // nothing of it outlives the store
 }
 
 // Store is a [checkpoint.Store] in a directory. Its methods may be called from
@@ -272,6 +274,9 @@ func (s *Store) stop() error {
 	if s.lock != nil {
 		err = cmp.Or(err, s.lock.Close())
 	}
+	if s.opts.scratch {
+		err = cmp.Or(err, os.RemoveAll(s.path))
+	}
 	return err
 }
 
@@ -394,7 +399,7 @@ func (s *Store) apply(changes []event.KV) error {
 			return cmp.Or(err, b.Close())
 		}
 	}
-	if err := b.Commit(pebble.Sync); err != nil {
+	if err := b.Commit(s.opts.durability()); err != nil {
 		return err
 	}
 	if err := s.disk.err(); err != nil {

@@ -1,0 +1,253 @@
+// Package kafka is the checkpoint store in a compacted Kafka topic.
+//
+// A lane has a topic of its own, with one partition: key and value of a record
+// are key and value of the checkpoint, a null value deletes. What the topic
+// holds is written in transactions only, by one transactional.id, and read with
+// isolation level read_committed: a commit that a crash tore is not there. A
+// sink that delivers exactly once writes its events in the same transactions
+// ([Store.Transact]); beside other sinks [Store.Commit] makes transactions of
+// its own.
+//
+// Whoever begins to write says so in the topic with a record under one fixed
+// key, and every transaction renews that record: this is how a writer whose
+// commit was not answered finds out what became of it, and whether another has
+// taken over since, whatever error codes a broker chose to say so.
+//
+// Get and Scan are answered from a working copy in a temporary directory.
+package kafka
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"go.uber.org/zap"
+
+	"github.com/kubebridge/kubebridge/pkg/checkpoint"
+	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+// DefaultTopic is the template of a lane's topic. It has the cluster's name and
+// not its UID: two clusters under one name meet in one topic, and the second is
+// refused.
+const DefaultTopic = "kubebridge.{name}.{cluster}.{sink}"
+
+// TopicFor fills in a template of a topic's name; "" means [DefaultTopic].
+func TopicFor(template string, id event.Identity) string {
+	if template == "" {
+		template = DefaultTopic
+	}
+	return strings.NewReplacer("{name}", id.Bridge, "{cluster}", id.Cluster, "{sink}", id.Sink).Replace(template)
+}
+
+// TransactionalID is the transactional.id of a lane's writer. It is the same for
+// every process that runs the lane: each shuts out the one before.
+func TransactionalID(id event.Identity) string {
+	return "kubebridge." + id.Bridge + "." + id.ClusterUID + "." + id.Sink
+}
+
+// Options are what a store is made of.
+type Options struct {
+	// Client says how to reach Kafka: brokers, TLS, SASL, client.id.
+	Client []kgo.Opt
+	// Topic is the topic's name; "" is [TopicFor] of the default.
+	Topic string
+	// Replicas is the replication factor of a topic that the store creates; 0 is
+	// the broker's default.
+	Replicas int
+	// TransactionTimeout is after how long Kafka gives up a transaction that was
+	// begun and not ended; 0 is 15 s. A transaction that proves to need more is
+	// given more, up to two minutes.
+	TransactionTimeout time.Duration
+	Identity           event.Identity
+	Logger             *zap.Logger // nil: silent
+	// StandAlone is set beside a sink that does not write in transactions: Load
+	// then takes over, and Commit writes to the topic.
+	StandAlone bool
+}
+
+// Store is a [checkpoint.Store] and a [checkpoint.Loader]. Get and Scan may be
+// called from several goroutines at once, all else from one at a time.
+type Store struct {
+	o     Options
+	topic string
+	log   *zap.Logger
+	run   string // of this writer, see writerKey
+
+	copy  *file.Store
+	next  int64  // offset up to which copy holds the topic
+	owner []byte // identity record in the topic; nil: none
+	used  bool   // the topic holds records
+
+	writer writer
+	warned bool // that the topic's configuration cannot be read
+}
+
+var (
+	_ checkpoint.Store  = (*Store)(nil)
+	_ checkpoint.Loader = (*Store)(nil)
+)
+
+// New returns a store that has not connected yet. The caller closes it.
+func New(o Options) (*Store, error) {
+	if o.Logger == nil {
+		o.Logger = zap.NewNop()
+	}
+	if o.Topic == "" {
+		o.Topic = TopicFor("", o.Identity)
+	}
+	if o.TransactionTimeout == 0 {
+		o.TransactionTimeout = 15 * time.Second
+	}
+	s := &Store{o: o, topic: o.Topic, log: o.Logger}
+	return s, s.empty()
+}
+
+// empty begins a new working copy.
+func (s *Store) empty() error {
+	err := s.closeCopy()
+	s.next, s.owner, s.used = 0, nil, false
+	if err != nil {
+		return err
+	}
+	s.copy, err = file.OpenScratch(s.o.Identity)
+	if err != nil {
+		s.log.Warn("the checkpoint's working copy is kept in memory: set TMPDIR to a directory that can be written to", zap.Error(err))
+		s.copy, err = file.OpenMem(s.o.Identity)
+	}
+	return err
+}
+
+func (s *Store) closeCopy() error {
+	if s.copy == nil {
+		return nil
+	}
+	return s.copy.Close()
+}
+
+// Get implements [checkpoint.Store].
+func (s *Store) Get(key []byte) ([]byte, error) { return s.copy.Get(key) }
+
+// Scan implements [checkpoint.Store].
+func (s *Store) Scan(prefix []byte, fn func(key, value []byte) error) error {
+	return s.copy.Scan(prefix, fn)
+}
+
+// Commit implements [checkpoint.Store]. Beside a sink that writes in
+// transactions it only notes what is durable already. Else the error of a store
+// that another process has taken over wraps [checkpoint.ErrLocked].
+func (s *Store) Commit(ctx context.Context, changes []event.KV) error {
+	if s.o.StandAlone && len(changes) > 0 {
+		if err := s.Transact(ctx, Transaction{Changes: changes}); err != nil {
+			return s.locked(err)
+		}
+	}
+	return s.copy.Commit(ctx, changes)
+}
+
+// Load implements [checkpoint.Loader]: it reads what the topic holds and the
+// copy does not. A store that stands alone takes over first.
+func (s *Store) Load(ctx context.Context) error {
+	if s.o.StandAlone {
+		return s.locked(s.Open(ctx))
+	}
+	return s.catchUp(ctx, written)
+}
+
+// Open prepares the topic, reads what it holds, checks whose it is, and only
+// then shuts out a predecessor; it may be called again after an error. producer
+// are options for the client that Transact writes with. The errors for a
+// checkpoint that is not this lane's wrap those of [checkpoint.CheckIdentity].
+func (s *Store) Open(ctx context.Context, producer ...kgo.Opt) error {
+	s.Release()
+	s.run = rand.Text()
+	s.writer = writer{opts: producer}
+	err := s.ensureTopic(ctx)
+	if err == nil {
+		err = s.catchUp(ctx, committed)
+	}
+	if err == nil {
+		err = s.takeOver(ctx)
+	}
+	if err != nil {
+		s.Release()
+		return fmt.Errorf("checkpoint topic %q: %w", s.topic, err)
+	}
+	return nil
+}
+
+// Close releases the writer and removes the working copy.
+func (s *Store) Close() error {
+	s.Release()
+	err := s.closeCopy()
+	s.copy = nil
+	return err
+}
+
+// catchUp reads into the copy what it lacks, up to an end of the topic, and
+// checks whose it is.
+func (s *Store) catchUp(ctx context.Context, end end) error {
+	to, err := s.end(ctx, end)
+	if err != nil {
+		return err
+	}
+	if to < s.next {
+		s.log.Warn("the checkpoint topic was cut off or made anew: reading it from its beginning", zap.String("topic", s.topic))
+		if err := s.empty(); err != nil {
+			return err
+		}
+	}
+	const enough = 2000
+	var changes []event.KV
+	flush := func() error {
+		err := s.copy.Commit(ctx, changes)
+		changes = changes[:0]
+		return err
+	}
+	began, from := time.Now(), s.next
+	err = s.read(ctx, s.next, to, func(r *kgo.Record) error {
+		s.used = true
+		switch key := string(r.Key); key {
+		case string(checkpoint.IdentityKey()):
+			s.owner = r.Value
+			return nil
+		case writerKey:
+			return nil
+		}
+		if changes = append(changes, event.KV{Key: r.Key, Value: r.Value}); len(changes) < enough {
+			return nil
+		}
+		return flush()
+	})
+	if err == nil {
+		err = flush()
+	}
+	if err != nil {
+		s.next = from // the same records again do no harm
+		return fmt.Errorf("read the checkpoint: %w", err)
+	}
+	s.next = to
+	if to > from {
+		s.log.Info("checkpoint read", zap.String("topic", s.topic), zap.Int64("offsets", to-from), zap.Duration("took", time.Since(began).Round(time.Millisecond)))
+	}
+	return s.checkOwner()
+}
+
+func (s *Store) checkOwner() error {
+	if s.owner == nil {
+		return nil
+	}
+	err := checkpoint.CheckIdentity(s.owner, s.o.Identity)
+	switch {
+	case errors.Is(err, checkpoint.ErrForeign):
+		return fmt.Errorf("%w: give this bridge another name, or another checkpoint.kafka.topic", err)
+	case err != nil:
+		return fmt.Errorf("%w: give it up with `bridge checkpoint reset --sink %s`", err, s.o.Identity.Sink)
+	}
+	return nil
+}

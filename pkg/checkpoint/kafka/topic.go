@@ -1,0 +1,104 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"go.uber.org/zap"
+)
+
+// topicConfigs are set on a topic that the store creates. Segments are small and
+// closed daily, since only closed ones are compacted: a start reads what is left.
+// An entry that holds a body may be as large as an event.
+func topicConfigs() map[string]*string {
+	return map[string]*string{
+		"cleanup.policy":            kadm.StringPtr("compact"),
+		"segment.bytes":             kadm.StringPtr("67108864"),
+		"segment.ms":                kadm.StringPtr("86400000"),
+		"min.cleanable.dirty.ratio": kadm.StringPtr("0.2"),
+		"max.message.bytes":         kadm.StringPtr("8388608"),
+	}
+}
+
+// ensureTopic creates the topic, or checks that what it holds is kept.
+func (s *Store) ensureTopic(ctx context.Context) error {
+	c, err := s.client()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(ctx, stall)
+	defer cancel()
+	admin := kadm.NewClient(c)
+	details, err := admin.ListTopics(ctx, s.topic)
+	if err == nil {
+		err = details.Error()
+	}
+	if errors.Is(err, kerr.UnknownTopicOrPartition) {
+		return s.createTopic(ctx, admin)
+	}
+	if err != nil {
+		return fmt.Errorf("look it up: %w", explain(err))
+	}
+	return s.checkTopic(ctx, admin)
+}
+
+func (s *Store) createTopic(ctx context.Context, admin *kadm.Client) error {
+	replicas := int16(-1)
+	if s.o.Replicas > 0 {
+		replicas = int16(s.o.Replicas)
+	}
+	_, err := admin.CreateTopic(ctx, 1, replicas, topicConfigs(), s.topic)
+	switch {
+	case errors.Is(err, kerr.TopicAlreadyExists): // another one was faster
+		return s.checkTopic(ctx, admin)
+	case err != nil:
+		return fmt.Errorf("it does not exist, and creating it fails: %w: create it with one partition and cleanup.policy=compact, or allow CREATE on it", err)
+	}
+	s.log.Info("created the checkpoint topic", zap.String("topic", s.topic))
+	return nil
+}
+
+// checkTopic refuses a topic that forgets. That can be put right while the
+// bridge waits.
+func (s *Store) checkTopic(ctx context.Context, admin *kadm.Client) error {
+	configs, err := admin.DescribeTopicConfigs(ctx, s.topic)
+	var found kadm.ResourceConfig
+	if err == nil {
+		found, err = configs.On(s.topic, nil)
+	}
+	if err == nil {
+		err = found.Err
+	}
+	switch {
+	case errors.Is(err, kerr.TopicAuthorizationFailed), errors.Is(err, kerr.ClusterAuthorizationFailed):
+		if !s.warned {
+			s.warned = true
+			s.log.Warn("may not read the checkpoint topic's configuration: make sure of cleanup.policy=compact, or allow DESCRIBE_CONFIGS", zap.String("topic", s.topic))
+		}
+		return nil
+	case err != nil:
+		return fmt.Errorf("read its configuration: %w", err)
+	}
+	for _, c := range found.Configs {
+		if c.Key == "cleanup.policy" && c.Value != nil && strings.ReplaceAll(*c.Value, " ", "") != "compact" {
+			return fmt.Errorf("its cleanup.policy is %q, and what it holds would be deleted: set it to compact", *c.Value)
+		}
+	}
+	return nil
+}
+
+// explain adds what to do.
+func explain(err error) error {
+	switch {
+	case errors.Is(err, kerr.TopicAuthorizationFailed):
+		return fmt.Errorf("%w: allow READ, WRITE, DESCRIBE and DESCRIBE_CONFIGS on it", err)
+	case errors.Is(err, kerr.TransactionalIDAuthorizationFailed):
+		return fmt.Errorf("%w: allow WRITE and DESCRIBE on the transactional id", err)
+	}
+	return err
+}

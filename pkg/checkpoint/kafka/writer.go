@@ -1,0 +1,316 @@
+package kafka
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"go.uber.org/zap"
+
+	"github.com/kubebridge/kubebridge/pkg/checkpoint"
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+// writerKey is the key of the record "<run> <n>" that every transaction renews:
+// who wrote it, and the how many-th of that run it is.
+const writerKey = "!writer"
+
+// maxTransactionTimeout is what a slow bus is given in the end.
+const maxTransactionTimeout = 2 * time.Minute
+
+// errUnknown marks a transaction of which it is not known whether it was committed.
+var errUnknown = errors.New("no answer to the end of the transaction")
+
+// Transaction is what becomes durable at once.
+type Transaction struct {
+	// Seq tells it from others when it is repeated after an error: it is then
+	// not written again if it was committed after all. 0 is always written.
+	Seq     uint64
+	Changes []event.KV
+	// Produce writes more in the transaction, in the order and to the partitions
+	// that the records name, and returns when all of that is acknowledged. nil:
+	// nothing more.
+	Produce func(ctx context.Context, c *kgo.Client) error
+}
+
+// writer is the state of a transactional producer over its generations.
+type writer struct {
+	opts    []kgo.Opt
+	client  *kgo.Client // nil: a new generation is due
+	timeout time.Duration
+	n       uint64 // transactions begun
+	base    int64  // offset behind our last committed writer record
+	began   bool   // the first one is committed, base is valid
+	fenced  bool
+
+	unknown    uint64 // n of the transaction whose outcome is not known; 0: none
+	unknownSeq uint64
+}
+
+// Transact commits the transaction or nothing of it. An error that wraps
+// [kerr.ProducerFenced] says that another process has taken over: it is final. One
+// that wraps [kerr.OffsetOutOfRange] says that the topic has lost what was
+// committed to it. After any other the same transaction may be tried again;
+// errors of Produce are returned as they are.
+func (s *Store) Transact(ctx context.Context, t Transaction) error {
+	w := &s.writer
+	if w.fenced {
+		return s.takenOver()
+	}
+	if w.client == nil {
+		done, err := s.renew(ctx)
+		if err != nil {
+			return fmt.Errorf("checkpoint topic %q: %w", s.topic, err)
+		}
+		if done && t.Seq != 0 && t.Seq == w.unknownSeq {
+			w.unknownSeq = 0
+			return nil
+		}
+	}
+	return s.attempt(ctx, t)
+}
+
+// Release gives up the producer. A transaction that is open is aborted when the
+// next producer begins, or when it times out.
+func (s *Store) Release() {
+	if s.writer.client != nil {
+		s.writer.client.Close()
+		s.writer.client = nil
+	}
+}
+
+func (s *Store) takenOver() error {
+	return fmt.Errorf("checkpoint topic %q: %w: another process runs this sink of this bridge", s.topic, kerr.ProducerFenced)
+}
+
+// locked translates what [checkpoint] has words for.
+func (s *Store) locked(err error) error {
+	switch {
+	case errors.Is(err, kerr.ProducerFenced):
+		return fmt.Errorf("%w: %w", checkpoint.ErrLocked, err)
+	case errors.Is(err, kerr.OffsetOutOfRange):
+		return fmt.Errorf("%w: %w", checkpoint.ErrCorrupt, err)
+	}
+	return err
+}
+
+// takeOver begins to write: the producer's initialisation shuts out and aborts
+// whoever was before, then all that is written is read, then we say who we are.
+func (s *Store) takeOver(ctx context.Context) error {
+	if err := s.initProducer(ctx); err != nil {
+		return err
+	}
+	if err := s.catchUp(ctx, written); err != nil {
+		return err
+	}
+	var first []event.KV
+	if s.owner == nil {
+		first = append(first, event.KV{Key: checkpoint.IdentityKey(), Value: checkpoint.EncodeIdentity(s.o.Identity)})
+		if s.used { // its beginning is gone: what is left says nothing for certain
+			s.log.Warn("the checkpoint topic has lost its beginning: a declared reset is due", zap.String("topic", s.topic))
+			first = append(first, event.KV{Key: checkpoint.ResetKey(), Value: checkpoint.ResetRequested()})
+		}
+	}
+	if err := s.attempt(ctx, Transaction{Changes: first}); err != nil {
+		return err
+	}
+	s.writer.began = true
+	if s.owner != nil {
+		return nil
+	}
+	s.owner = first[0].Value
+	return s.copy.Commit(ctx, first[1:])
+}
+
+// renew begins a new generation after a failure. done says that the transaction
+// of unknown outcome was committed.
+func (s *Store) renew(ctx context.Context) (done bool, err error) {
+	w := &s.writer
+	if !w.began {
+		return false, errors.New("it is not open")
+	}
+	// Before the producer's initialisation would shut out the one that has shut
+	// us out.
+	if done, err = s.witness(ctx, committed); err != nil {
+		return false, err
+	}
+	if err := s.initProducer(ctx); err != nil {
+		return false, err
+	}
+	more, err := s.witness(ctx, written)
+	if err != nil {
+		s.Release()
+		return false, err
+	}
+	w.unknown = 0
+	return done || more, nil
+}
+
+// witness reads who has written since our last transaction.
+func (s *Store) witness(ctx context.Context, e end) (done bool, err error) {
+	w := &s.writer
+	to, err := s.end(ctx, e)
+	if err != nil {
+		return false, err
+	}
+	if to < w.base {
+		return false, fmt.Errorf("it ends at offset %d and was written up to %d: %w", to, w.base, kerr.OffsetOutOfRange)
+	}
+	err = s.read(ctx, w.base, to, func(r *kgo.Record) error {
+		if string(r.Key) != writerKey {
+			return nil
+		}
+		run, n, _ := strings.Cut(string(r.Value), " ")
+		if run != s.run {
+			w.fenced = true
+			return s.takenOver()
+		}
+		w.base = r.Offset + 1
+		if w.unknown != 0 && n == strconv.FormatUint(w.unknown, 10) {
+			done = true
+		}
+		return nil
+	})
+	return done, err
+}
+
+func (s *Store) initProducer(ctx context.Context) error {
+	w := &s.writer
+	w.timeout = max(w.timeout, s.o.TransactionTimeout)
+	c, err := s.client(append(w.opts[:len(w.opts):len(w.opts)],
+		kgo.TransactionalID(TransactionalID(s.o.Identity)),
+		kgo.TransactionTimeout(w.timeout),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.ProducerLinger(0),
+		kgo.MaxBufferedBytes(32<<20),
+	)...)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, stall)
+	defer cancel()
+	if _, _, err := c.ProducerID(ctx); err != nil {
+		c.Close()
+		return fmt.Errorf("initialise transactional id %q: %w", TransactionalID(s.o.Identity), explain(err))
+	}
+	w.client = c
+	return nil
+}
+
+// attempt runs one transaction on the producer at hand, which does not survive a
+// failure: the next one's initialisation aborts what this one began.
+func (s *Store) attempt(ctx context.Context, t Transaction) (err error) {
+	w := &s.writer
+	limit, cancel := context.WithTimeout(ctx, w.timeout*4/5)
+	defer cancel()
+	w.n++
+	began := time.Now()
+	defer func() {
+		if err == nil {
+			return
+		}
+		if limit.Err() != nil && ctx.Err() == nil {
+			err = fmt.Errorf("the transaction took longer than %v: %w", w.timeout*4/5, err)
+			w.timeout = min(2*w.timeout, max(maxTransactionTimeout, s.o.TransactionTimeout))
+		}
+		s.log.Debug("transaction failed", zap.Error(err), zap.Duration("after", time.Since(began)))
+		if !errors.Is(err, errUnknown) && harmless(err) {
+			s.abort(ctx)
+		}
+		s.Release()
+	}()
+	if err := w.client.BeginTransaction(); err != nil {
+		return fmt.Errorf("begin a transaction: %w", lost(err))
+	}
+	if t.Produce != nil {
+		if err := t.Produce(limit, w.client); err != nil {
+			return lost(err)
+		}
+	}
+	at, err := s.produce(limit, t.Changes)
+	if err != nil {
+		return fmt.Errorf("checkpoint topic %q: %w", s.topic, lost(explain(err)))
+	}
+	if err := w.client.EndTransaction(limit, kgo.TryCommit); err != nil {
+		w.unknown, w.unknownSeq = w.n, t.Seq
+		return fmt.Errorf("%w: %w", errUnknown, lost(err))
+	}
+	w.base, w.unknown = at+1, 0
+	return nil
+}
+
+// produce writes the changes and the record that says who wrote them, whose
+// offset it returns.
+func (s *Store) produce(ctx context.Context, changes []event.KV) (int64, error) {
+	w := &s.writer
+	var (
+		mu    sync.Mutex
+		first error
+		left  sync.WaitGroup
+	)
+	send := func(r *kgo.Record) {
+		left.Add(1)
+		w.client.Produce(ctx, r, func(_ *kgo.Record, err error) {
+			defer left.Done()
+			mu.Lock()
+			defer mu.Unlock()
+			if first == nil {
+				first = err
+			}
+		})
+	}
+	for _, c := range changes {
+		send(&kgo.Record{Topic: s.topic, Key: c.Key, Value: c.Value})
+	}
+	mark := &kgo.Record{Topic: s.topic, Key: []byte(writerKey), Value: []byte(s.run + " " + strconv.FormatUint(w.n, 10))}
+	send(mark)
+	if err := w.client.Flush(ctx); err != nil {
+		mu.Lock()
+		defer mu.Unlock()
+		return 0, cmp.Or(first, err)
+	}
+	left.Wait()
+	return mark.Offset, first
+}
+
+// abort ends the transaction, so that consumers need not wait until the next one
+// begins. That it may fail is why the next producer's initialisation aborts too.
+func (s *Store) abort(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	if s.writer.client.AbortBufferedRecords(ctx) == nil {
+		_ = s.writer.client.EndTransaction(ctx, kgo.TryAbort)
+	}
+}
+
+// harmless reports whether the producer itself is sound after the error. One
+// that is not must not try to recover by itself: it could shut out its successor.
+func harmless(err error) bool {
+	for _, e := range []error{
+		kerr.MessageTooLarge, kerr.RecordListTooLarge, kerr.InvalidRecord, kerr.InvalidTimestamp,
+		kerr.TopicAuthorizationFailed, kerr.UnknownTopicOrPartition, kerr.PolicyViolation,
+	} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// lost hides that a broker called the producer fenced: a transaction that timed
+// out looks the same. Only the topic tells.
+func lost(err error) error {
+	for _, e := range []error{kerr.ProducerFenced, kerr.InvalidProducerEpoch, kerr.OffsetOutOfRange, kerr.InvalidTxnState, kerr.InvalidProducerIDMapping, kerr.UnknownProducerID} {
+		if errors.Is(err, e) {
+			return fmt.Errorf("the broker no longer takes this producer: %v", err) //nolint:errorlint // hidden on purpose
+		}
+	}
+	return err
+}
