@@ -143,7 +143,7 @@ func (s *Store) Scan(prefix []byte, fn func(key, value []byte) error) error {
 // that another process has taken over wraps [checkpoint.ErrLocked].
 func (s *Store) Commit(ctx context.Context, changes []event.KV) error {
 	if s.o.StandAlone && len(changes) > 0 {
-		if err := s.Transact(ctx, Transaction{Changes: changes}); err != nil {
+		if err := s.Transact(ctx, 0, changes, nil); err != nil {
 			return s.locked(err)
 		}
 	}

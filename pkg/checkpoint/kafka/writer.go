@@ -28,18 +28,6 @@ const maxTransactionTimeout = 2 * time.Minute
 // errUnknown marks a transaction of which it is not known whether it was committed.
 var errUnknown = errors.New("no answer to the end of the transaction")
 
-// Transaction is what becomes durable at once.
-type Transaction struct {
-	// Seq tells it from others when it is repeated after an error: it is then
-	// not written again if it was committed after all. 0 is always written.
-	Seq     uint64
-	Changes []event.KV
-	// Produce writes more in the transaction, in the order and to the partitions
-	// that the records name, and returns when all of that is acknowledged. nil:
-	// nothing more.
-	Produce func(ctx context.Context, c *kgo.Client) error
-}
-
 // writer is the state of a transactional producer over its generations.
 type writer struct {
 	opts    []kgo.Opt
@@ -49,17 +37,23 @@ type writer struct {
 	base    int64  // offset behind our last committed writer record
 	began   bool   // the first one is committed, base is valid
 	fenced  bool
+	lost    bool // the topic is not what was written
 
 	unknown    uint64 // n of the transaction whose outcome is not known; 0: none
 	unknownSeq uint64
 }
 
-// Transact commits the transaction or nothing of it. An error that wraps
-// [kerr.ProducerFenced] says that another process has taken over: it is final. One
-// that wraps [kerr.OffsetOutOfRange] says that the topic has lost what was
-// committed to it. After any other the same transaction may be tried again;
-// errors of Produce are returned as they are.
-func (s *Store) Transact(ctx context.Context, t Transaction) error {
+// Transact commits the changes, and what produce writes, in one transaction, or
+// nothing of it. produce (nil: nothing more) names the partitions, and returns when
+// everything of its own is acknowledged; its error is returned as it is. seq tells
+// the transaction from others when it is repeated after an error: it is then not
+// written again if it was committed after all. 0 is always written.
+//
+// An error that wraps [kerr.ProducerFenced] says that another process has taken
+// over: it is final. One that wraps [kerr.OffsetOutOfRange] says, once, that the
+// topic has lost what was committed to it. After any other the same transaction
+// may be tried again.
+func (s *Store) Transact(ctx context.Context, seq uint64, changes []event.KV, produce func(context.Context, *kgo.Client) error) error {
 	w := &s.writer
 	if w.fenced {
 		return s.takenOver()
@@ -69,12 +63,17 @@ func (s *Store) Transact(ctx context.Context, t Transaction) error {
 		if err != nil {
 			return fmt.Errorf("checkpoint topic %q: %w", s.topic, err)
 		}
-		if done && t.Seq != 0 && t.Seq == w.unknownSeq {
-			w.unknownSeq = 0
+		if done && seq != 0 && seq == w.unknownSeq {
 			return nil
 		}
 	}
-	return s.attempt(ctx, t)
+	return s.attempt(ctx, transaction{seq, changes, produce})
+}
+
+type transaction struct {
+	seq     uint64
+	changes []event.KV
+	produce func(context.Context, *kgo.Client) error
 }
 
 // Release gives up the producer. A transaction that is open is aborted when the
@@ -118,7 +117,7 @@ func (s *Store) takeOver(ctx context.Context) error {
 			first = append(first, event.KV{Key: checkpoint.ResetKey(), Value: checkpoint.ResetRequested()})
 		}
 	}
-	if err := s.attempt(ctx, Transaction{Changes: first}); err != nil {
+	if err := s.attempt(ctx, transaction{changes: first}); err != nil {
 		return err
 	}
 	s.writer.began = true
@@ -133,8 +132,11 @@ func (s *Store) takeOver(ctx context.Context) error {
 // of unknown outcome was committed.
 func (s *Store) renew(ctx context.Context) (done bool, err error) {
 	w := &s.writer
-	if !w.began {
+	switch {
+	case !w.began:
 		return false, errors.New("it is not open")
+	case w.lost:
+		return false, s.restart(ctx)
 	}
 	// Before the producer's initialisation would shut out the one that has shut
 	// us out.
@@ -153,6 +155,23 @@ func (s *Store) renew(ctx context.Context) (done bool, err error) {
 	return done || more, nil
 }
 
+// restart begins anew in a topic that was cut off or made again. The working
+// copy stays: whoever is told of the loss deletes what is in it.
+func (s *Store) restart(ctx context.Context) error {
+	w := &s.writer
+	if err := s.ensureTopic(ctx); err != nil {
+		return err
+	}
+	if err := s.initProducer(ctx); err != nil {
+		return err
+	}
+	if err := s.attempt(ctx, transaction{changes: []event.KV{{Key: checkpoint.IdentityKey(), Value: s.owner}}}); err != nil {
+		return err
+	}
+	w.lost, w.unknownSeq = false, 0
+	return nil
+}
+
 // witness reads who has written since our last transaction.
 func (s *Store) witness(ctx context.Context, e end) (done bool, err error) {
 	w := &s.writer
@@ -161,6 +180,7 @@ func (s *Store) witness(ctx context.Context, e end) (done bool, err error) {
 		return false, err
 	}
 	if to < w.base {
+		w.lost = true
 		return false, fmt.Errorf("it ends at offset %d and was written up to %d: %w", to, w.base, kerr.OffsetOutOfRange)
 	}
 	err = s.read(ctx, w.base, to, func(r *kgo.Record) error {
@@ -206,7 +226,7 @@ func (s *Store) initProducer(ctx context.Context) error {
 
 // attempt runs one transaction on the producer at hand, which does not survive a
 // failure: the next one's initialisation aborts what this one began.
-func (s *Store) attempt(ctx context.Context, t Transaction) (err error) {
+func (s *Store) attempt(ctx context.Context, t transaction) (err error) {
 	w := &s.writer
 	limit, cancel := context.WithTimeout(ctx, w.timeout*4/5)
 	defer cancel()
@@ -229,17 +249,17 @@ func (s *Store) attempt(ctx context.Context, t Transaction) (err error) {
 	if err := w.client.BeginTransaction(); err != nil {
 		return fmt.Errorf("begin a transaction: %w", lost(err))
 	}
-	if t.Produce != nil {
-		if err := t.Produce(limit, w.client); err != nil {
+	if t.produce != nil {
+		if err := t.produce(limit, w.client); err != nil {
 			return lost(err)
 		}
 	}
-	at, err := s.produce(limit, t.Changes)
+	at, err := s.produce(limit, t.changes)
 	if err != nil {
 		return fmt.Errorf("checkpoint topic %q: %w", s.topic, lost(explain(err)))
 	}
 	if err := w.client.EndTransaction(limit, kgo.TryCommit); err != nil {
-		w.unknown, w.unknownSeq = w.n, t.Seq
+		w.unknown, w.unknownSeq = w.n, t.seq
 		return fmt.Errorf("%w: %w", errUnknown, lost(err))
 	}
 	w.base, w.unknown = at+1, 0

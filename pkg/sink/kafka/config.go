@@ -16,11 +16,16 @@ type Config struct {
 	// Topic is the template of a collection's topic.
 	// Default: k8s.{cluster}.{group}.{resource}
 	Topic string `yaml:"topic"`
-	// Delivery is at-least-once.
+	// Delivery is exactly-once (default) or at-least-once.
 	Delivery string `yaml:"delivery"`
-	Create   Create `yaml:"create"`
-	SASL     SASL   `yaml:"sasl"`
-	TLS      TLS    `yaml:"tls"`
+	// Compression is none (default), snappy, lz4, zstd or gzip.
+	Compression string `yaml:"compression"`
+	// Tombstones: a deletion is followed by a null value of its key, so that a
+	// compacted topic forgets the object. Topics are then created compacted.
+	Tombstones bool   `yaml:"tombstones"`
+	Create     Create `yaml:"create"`
+	SASL       SASL   `yaml:"sasl"`
+	TLS        TLS    `yaml:"tls"`
 }
 
 // Create says how missing topics are created.
@@ -32,15 +37,21 @@ type Create struct {
 
 // SASL holds credentials. No mechanism means no authentication.
 type SASL struct {
-	Mechanism string `yaml:"mechanism"` // PLAIN, SCRAM-SHA-256, SCRAM-SHA-512
+	Mechanism string `yaml:"mechanism"` // PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER
 	Username  string `yaml:"username"`
 	Password  string `yaml:"password"`
+	// TokenFile holds the token of OAUTHBEARER. It is read for each connection.
+	TokenFile string `yaml:"tokenFile"`
 }
 
 // TLS encrypts the connections.
 type TLS struct {
 	Enabled bool   `yaml:"enabled"`
 	CA      string `yaml:"ca"` // path of a PEM file; empty: the system's
+	// Cert and Key are PEM files of a client certificate. They are read for each
+	// connection.
+	Cert string `yaml:"cert"`
+	Key  string `yaml:"key"`
 }
 
 const (
@@ -56,13 +67,26 @@ const (
 	mechanismPlain    = "PLAIN"
 	mechanismScram256 = "SCRAM-SHA-256"
 	mechanismScram512 = "SCRAM-SHA-512"
+	mechanismOAuth    = "OAUTHBEARER"
 )
+
+// compressions are the codecs of both clients, in the protocol's order.
+var compressions = []string{"none", "gzip", "snappy", "lz4", "zstd"}
+
+// ExactlyOnce reports whether the sink is one of [NewTransactional].
+func (c *Config) ExactlyOnce() bool { return c.Delivery == "" || c.Delivery == exactlyOnce }
 
 // Complete returns the configuration with every default filled in. The error
 // joins everything that is wrong with it; each line starts with the field.
 func (c Config) Complete() (Config, error) {
 	if c.Topic == "" {
 		c.Topic = defaultTopic
+	}
+	if c.Delivery == "" {
+		c.Delivery = exactlyOnce
+	}
+	if c.Compression == "" {
+		c.Compression = compressions[0]
 	}
 	if c.Create.Enabled == nil {
 		c.Create.Enabled = new(true)
@@ -73,7 +97,7 @@ func (c Config) Complete() (Config, error) {
 	if c.Create.ReplicationFactor == 0 {
 		c.Create.ReplicationFactor = -1
 	}
-	return c, errors.Join(c.checkBrokers(), c.checkTopic(), c.checkDelivery(), c.checkCreate(), c.checkSecurity())
+	return c, errors.Join(c.checkBrokers(), c.checkTopic(), c.checkDelivery(), c.checkCompression(), c.checkCreate(), c.checkSecurity())
 }
 
 func (c Config) checkBrokers() error {
@@ -103,14 +127,17 @@ func (c Config) checkTopic() error {
 }
 
 func (c Config) checkDelivery() error {
-	switch c.Delivery {
-	case atLeastOnce:
-		return nil
-	case "", exactlyOnce:
-		return errors.New("delivery: exactly-once (also meant when delivery is left out) is not in this version: set `delivery: at-least-once`")
-	default:
-		return fmt.Errorf("delivery: %q is not known: set `delivery: at-least-once`", c.Delivery)
+	if c.Delivery != exactlyOnce && c.Delivery != atLeastOnce {
+		return fmt.Errorf("delivery: %q is not known: set %s or %s", c.Delivery, exactlyOnce, atLeastOnce)
 	}
+	return nil
+}
+
+func (c Config) checkCompression() error {
+	if !slices.Contains(compressions, c.Compression) {
+		return fmt.Errorf("compression: %q is not known: set one of %s", c.Compression, strings.Join(compressions, ", "))
+	}
+	return nil
 }
 
 func (c Config) checkCreate() error {
@@ -124,16 +151,24 @@ func (c Config) checkCreate() error {
 }
 
 func (c Config) checkSecurity() error {
-	known := []string{mechanismPlain, mechanismScram256, mechanismScram512}
+	known := []string{mechanismPlain, mechanismScram256, mechanismScram512, mechanismOAuth}
 	switch s := c.SASL; {
-	case s.Mechanism == "" && (s.Username != "" || s.Password != ""):
+	case s.Mechanism == "" && (s.Username != "" || s.Password != "" || s.TokenFile != ""):
 		return fmt.Errorf("sasl.mechanism: missing beside the credentials: set one of %s", strings.Join(known, ", "))
 	case s.Mechanism != "" && !slices.Contains(known, s.Mechanism):
 		return fmt.Errorf("sasl.mechanism: %q is not known: set one of %s", s.Mechanism, strings.Join(known, ", "))
-	case s.Mechanism != "" && (s.Username == "" || s.Password == ""):
+	case s.Mechanism == mechanismOAuth && (s.TokenFile == "" || s.Username != "" || s.Password != ""):
+		return errors.New("sasl: OAUTHBEARER takes a tokenFile, and no username and password")
+	case s.Mechanism != mechanismOAuth && s.TokenFile != "":
+		return errors.New("sasl.tokenFile: only OAUTHBEARER takes one")
+	case s.Mechanism != "" && s.Mechanism != mechanismOAuth && (s.Username == "" || s.Password == ""):
 		return errors.New("sasl: username and password are both needed")
 	case c.TLS.CA != "" && !c.TLS.Enabled:
 		return errors.New("tls.ca: set, but TLS is off: set `tls.enabled: true`")
+	case c.TLS.Cert != "" && !c.TLS.Enabled:
+		return errors.New("tls.cert: set, but TLS is off: set `tls.enabled: true`")
+	case (c.TLS.Cert == "") != (c.TLS.Key == ""):
+		return errors.New("tls: cert and key go together: set both or none")
 	}
 	return nil
 }

@@ -13,7 +13,7 @@ func TestConfigDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Config{
-		Brokers: []string{"kafka:9092"}, Delivery: "at-least-once", Topic: "k8s.{cluster}.{group}.{resource}",
+		Brokers: []string{"kafka:9092"}, Delivery: "at-least-once", Topic: "k8s.{cluster}.{group}.{resource}", Compression: "none",
 		Create: Create{Enabled: new(true), Partitions: 12, ReplicationFactor: -1},
 	}
 	if d := cmp.Diff(want, got); d != "" {
@@ -30,19 +30,17 @@ func TestConfigRejected(t *testing.T) {
 		{"no brokers", func(c *Config) { c.Brokers = nil }, "brokers: none given"},
 		{"broker without port", func(c *Config) { c.Brokers = []string{"kafka"} }, `brokers: "kafka" is not host:port`},
 		{"broker with a bad port", func(c *Config) { c.Brokers = []string{"kafka:70000"} }, `brokers: "kafka:70000"`},
-		{"delivery left out", func(c *Config) { c.Delivery = "" }, "set `delivery: at-least-once`"},
-		{"exactly-once", func(c *Config) { c.Delivery = "exactly-once" }, "not in this version: set `delivery: at-least-once`"},
 		{"unknown delivery", func(c *Config) { c.Delivery = "twice" }, `delivery: "twice"`},
 		{"version in the topic", func(c *Config) { c.Topic = "k8s.{version}" }, "topic: "},
 		{"illegal topic", func(c *Config) { c.Topic = "k8s/{cluster}" }, "topic: "},
 		{"partitions", func(c *Config) { c.Create.Partitions = -1 }, "create.partitions: -1"},
 		{"replication", func(c *Config) { c.Create.ReplicationFactor = -2 }, "create.replicationFactor: -2"},
 		{"credentials without mechanism", func(c *Config) { c.SASL.Username = "u" }, "sasl.mechanism: missing"},
-		{"unknown mechanism", func(c *Config) { c.SASL = SASL{"GSSAPI", "u", "hunter2"} }, `sasl.mechanism: "GSSAPI"`},
-		{"no password", func(c *Config) { c.SASL = SASL{"PLAIN", "u", ""} }, "sasl: username and password"},
+		{"unknown mechanism", func(c *Config) { c.SASL = SASL{Mechanism: "GSSAPI", Username: "u", Password: "hunter2"} }, `sasl.mechanism: "GSSAPI"`},
+		{"no password", func(c *Config) { c.SASL = SASL{Mechanism: "PLAIN", Username: "u"} }, "sasl: username and password"},
 		{"CA without TLS", func(c *Config) { c.TLS.CA = "/ca.pem" }, "tls.ca: "},
-		{"CA missing", func(c *Config) { c.TLS = TLS{true, "/does/not/exist.pem"} }, "tls.ca: open /does/not/exist.pem"},
-		{"CA is no certificate", func(c *Config) { c.TLS = TLS{true, "config_test.go"} }, "holds no PEM certificate"},
+		{"CA missing", func(c *Config) { c.TLS = TLS{Enabled: true, CA: "/does/not/exist.pem"} }, "tls.ca: open /does/not/exist.pem"},
+		{"CA is no certificate", func(c *Config) { c.TLS = TLS{Enabled: true, CA: "config_test.go"} }, "holds no PEM certificate"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			config := Config{Brokers: []string{"kafka:9092"}, Delivery: atLeastOnce}

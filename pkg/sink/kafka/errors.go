@@ -11,6 +11,7 @@ import (
 
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
+	"github.com/twmb/franz-go/pkg/kerr"
 )
 
 // isAny reports whether err is one of targets.
@@ -35,6 +36,9 @@ func refused(err error) bool {
 func (s *Sink) credentialsHint() string {
 	if s.config.SASL.Mechanism == "" {
 		return "the brokers want credentials: set sasl"
+	}
+	if s.config.SASL.Mechanism == mechanismOAuth {
+		return fmt.Sprintf("check the token in sasl.tokenFile (%s)", s.config.SASL.TokenFile)
 	}
 	return fmt.Sprintf("check sasl.mechanism (%s), sasl.username (%s) and sasl.password", s.config.SASL.Mechanism, s.config.SASL.Username)
 }
@@ -79,4 +83,22 @@ func (s *Sink) explain(err error) error {
 		return err
 	}
 	return fmt.Errorf("%w: %s", err, hint)
+}
+
+// brokerError is an error of franz-go that kafka-go has a type for.
+type brokerError struct {
+	code kafka.Error
+	err  error
+}
+
+func (e *brokerError) Error() string   { return e.err.Error() }
+func (e *brokerError) Unwrap() []error { return []error{e.code, e.err} }
+
+// fromFranz makes an error of franz-go known to the functions above.
+func fromFranz(err error) error {
+	var k *kerr.Error
+	if !errors.As(err, &k) {
+		return err
+	}
+	return &brokerError{kafka.Error(k.Code), err}
 }

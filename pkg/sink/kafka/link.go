@@ -2,13 +2,11 @@ package kafka
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"net"
-	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -17,8 +15,6 @@ import (
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
 	"github.com/segmentio/kafka-go/sasl"
-	"github.com/segmentio/kafka-go/sasl/plain"
-	"github.com/segmentio/kafka-go/sasl/scram"
 )
 
 const (
@@ -29,48 +25,17 @@ const (
 	// metadataTTL bounds how long a change of the cluster's layout that makes no
 	// request fail goes unseen: every failure brings fresh metadata.
 	metadataTTL = time.Minute
+	// metadataMinAge bounds how often a client asks for it.
+	metadataMinAge = 250 * time.Millisecond
 )
-
-// security is how a connection is encrypted and authenticated.
-type security struct {
-	tls  *tls.Config    // nil: plain text
-	sasl sasl.Mechanism // nil: none
-}
-
-func newSecurity(c Config) (s security, err error) {
-	if c.TLS.Enabled {
-		s.tls = &tls.Config{MinVersion: tls.VersionTLS12}
-	}
-	if c.TLS.CA != "" {
-		pem, err := os.ReadFile(c.TLS.CA)
-		if err != nil {
-			return s, fmt.Errorf("tls.ca: %w", err)
-		}
-		s.tls.RootCAs = x509.NewCertPool()
-		if !s.tls.RootCAs.AppendCertsFromPEM(pem) {
-			return s, fmt.Errorf("tls.ca: %s holds no PEM certificate", c.TLS.CA)
-		}
-	}
-	switch c.SASL.Mechanism {
-	case mechanismPlain:
-		s.sasl = plain.Mechanism{Username: c.SASL.Username, Password: c.SASL.Password}
-	case mechanismScram256:
-		s.sasl, err = scram.Mechanism(scram.SHA256, c.SASL.Username, c.SASL.Password)
-	case mechanismScram512:
-		s.sasl, err = scram.Mechanism(scram.SHA512, c.SASL.Username, c.SASL.Password)
-	}
-	if err != nil {
-		return s, fmt.Errorf("sasl.username or sasl.password: SCRAM cannot encode it: %w", err)
-	}
-	return s, nil
-}
 
 // link is one generation of connections to the cluster. kafka-go leaves a request
 // running when its context ends, and hides its connections; a link keeps them, so
 // that close can end every request and see it ended.
 type link struct {
 	*kafka.Client
-	transport *kafka.Transport
+	transport   *kafka.Transport
+	compression kafka.Compression
 
 	mu     sync.Mutex
 	closed bool
@@ -81,7 +46,7 @@ type link struct {
 }
 
 func newLink(s *Sink) *link {
-	l := &link{conns: map[*conn]struct{}{}}
+	l := &link{conns: map[*conn]struct{}{}, compression: kafka.Compression(slices.Index(compressions, s.config.Compression))}
 	l.transport = &kafka.Transport{
 		Dial:        l.dial,
 		DialTimeout: min(dialTimeout, s.timeout),

@@ -70,7 +70,7 @@ func (s *Sink) plan(ctx context.Context, b *event.Batch) ([]*queue, error) {
 	for i := range b.Records {
 		r := &b.Records[i]
 		t := s.topics[r.Route]
-		it := item{index: i, size: size(r)}
+		it := item{index: i, size: t.size(r)}
 		pending := false
 		for _, id := range t.choose(r) {
 			p := partition{r.Route, id}
@@ -143,9 +143,11 @@ func (s *Sink) step(ctx context.Context, conn *link, budget *semaphore.Weighted,
 		return err
 	}
 	defer budget.Release(weight)
-	records := make([]kafka.Record, n)
-	for i := range records {
-		records[i] = encode(&b.Records[q.rest[i].index])
+	records := make([]kafka.Record, 0, n)
+	for _, it := range q.rest[:n] {
+		for _, m := range q.topic.messages(&b.Records[it.index]) {
+			records = append(records, m.forKafkaGo())
+		}
 	}
 	err := conn.produce(ctx, q.partition, records)
 	switch {
@@ -229,6 +231,7 @@ func (l *link) produce(ctx context.Context, p partition, records []kafka.Record)
 		Topic:        p.topic,
 		Partition:    p.id,
 		RequiredAcks: kafka.RequireAll,
+		Compression:  l.compression,
 		Records:      kafka.NewRecordReader(records...),
 	})
 	if err != nil {

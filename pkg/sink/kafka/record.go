@@ -2,8 +2,11 @@ package kafka
 
 import (
 	"math/bits"
+	"strings"
+	"time"
 
 	"github.com/segmentio/kafka-go"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
@@ -19,29 +22,88 @@ const (
 	recordOverhead = 5 + 1 + 10 + 5
 )
 
-// encode makes what goes on the wire. Values are shared with r.
-func encode(r *event.Record) kafka.Record {
-	headers := make([]kafka.Header, 0, 1+len(r.Attributes))
-	headers = append(headers, kafka.Header{Key: "content-type", Value: []byte(contentType)})
+// message is what goes on the wire.
+type message struct {
+	key, value []byte // nil: null
+	headers    []kafka.Header
+	time       time.Time // zero: the present
+}
+
+// messages are what is written for r: itself and, after a deletion where that is
+// asked for, a tombstone of its key. Values are shared with r.
+func (t *topic) messages(r *event.Record) []message {
+	m := message{value: r.Value, headers: make([]kafka.Header, 0, 1+len(r.Attributes))}
+	m.headers = append(m.headers, kafka.Header{Key: "content-type", Value: []byte(contentType)})
 	for _, a := range r.Attributes {
-		headers = append(headers, kafka.Header{Key: headerPrefix + a.Name, Value: []byte(a.Value)})
+		m.headers = append(m.headers, kafka.Header{Key: headerPrefix + a.Name, Value: []byte(a.Value)})
 	}
-	k := kafka.Record{Value: kafka.NewBytes(r.Value), Headers: headers}
-	if r.Key != "" {
-		k.Key = kafka.NewBytes([]byte(r.Key))
+	if key := t.key(r); key != "" {
+		m.key = []byte(key)
 	}
 	if r.Event != nil {
-		k.Time = r.Event.Time // else kafka-go takes the present
+		m.time = r.Event.Time
+	}
+	if !t.buries(r) {
+		return []message{m}
+	}
+	return []message{m, {key: m.key, time: m.time}}
+}
+
+// buries reports whether a tombstone follows r.
+func (t *topic) buries(r *event.Record) bool {
+	return t.tombstones && r.Key != "" && r.Event != nil && r.Event.Type == event.Deleted
+}
+
+// key is r's own. A compacted topic takes no record without one: there a
+// collection event has <cluster>/_collection/<collection>/<type>, which no
+// object has, so that the last one of each type is kept.
+func (t *topic) key(r *event.Record) string {
+	if r.Key != "" || !r.Broadcast || !t.compacted {
+		return r.Key
+	}
+	var cluster, collection, kind string
+	for _, a := range r.Attributes {
+		switch a.Name {
+		case "cluster":
+			cluster = a.Value
+		case "collection":
+			collection = a.Value
+		case "type":
+			kind = strings.TrimSuffix(strings.TrimPrefix(a.Value, "io.kubebridge.collection."), ".v1")
+		}
+	}
+	return cluster + "/_collection/" + collection + "/" + kind
+}
+
+func (m *message) forKafkaGo() kafka.Record {
+	k := kafka.Record{Headers: m.headers, Time: m.time}
+	if m.key != nil {
+		k.Key = kafka.NewBytes(m.key)
+	}
+	if m.value != nil {
+		k.Value = kafka.NewBytes(m.value)
 	}
 	return k
 }
 
-// size is the most bytes that r takes in a record batch.
-func size(r *event.Record) int {
-	n := recordOverhead + sized(len(r.Key)) + sized(len(r.Value)) + varint(1+len(r.Attributes))
+func (m *message) forFranz(p partition) *kgo.Record {
+	k := &kgo.Record{Topic: p.topic, Partition: int32(p.id), Key: m.key, Value: m.value, Timestamp: m.time}
+	for _, h := range m.headers {
+		k.Headers = append(k.Headers, kgo.RecordHeader{Key: h.Key, Value: h.Value})
+	}
+	return k
+}
+
+// size is the most bytes that r's messages take in a record batch.
+func (t *topic) size(r *event.Record) int {
+	key := sized(len(t.key(r)))
+	n := recordOverhead + key + sized(len(r.Value)) + varint(1+len(r.Attributes))
 	n += sized(len("content-type")) + sized(len(contentType))
 	for _, a := range r.Attributes {
 		n += sized(len(headerPrefix)+len(a.Name)) + sized(len(a.Value))
+	}
+	if t.buries(r) {
+		n += recordOverhead + key + sized(0) + varint(0)
 	}
 	return n
 }

@@ -49,7 +49,7 @@ func TestSizeIsAnUpperBound(t *testing.T) {
 		r.Route = "t"
 		writeAll(t, s, &event.Batch{Seq: uint64(i) + 1, Records: []event.Record{r}})
 		after := b.PartitionInfo("t", 0).NumBytes
-		if is, said := int(after-before), batchOverhead+size(&r); is > said || said > is+25 {
+		if is, said := int(after-before), batchOverhead+new(topic).size(&r); is > said || said > is+25 {
 			t.Errorf("record %d takes %d bytes, size says %d", i, is, said)
 		}
 		before = after

@@ -75,7 +75,7 @@ func New(o Options) (*Sink, error) {
 	return &Sink{
 		config:   config,
 		security: sec,
-		client:   "kubebridge." + o.Identity.Bridge + "." + o.Identity.Sink,
+		client:   clientID(o.Identity),
 		log:      o.Logger,
 		timeout:  requestTimeout,
 		topics:   map[string]*topic{},

@@ -20,6 +20,11 @@ const (
 	createdMaxBytes = 8 << 20
 	// brokerMaxBytes is what Kafka takes when max.message.bytes was never set.
 	brokerMaxBytes = 1<<20 + 12
+
+	maxMessageBytes = "max.message.bytes"
+	cleanupPolicy   = "cleanup.policy"
+	policyCompact   = "compact"
+	policyDelete    = "delete"
 )
 
 // topic is what the sink remembers of a topic.
@@ -29,6 +34,10 @@ type topic struct {
 	// has to be read (again).
 	limit   int
 	assumed bool // limit could not be read
+	// compacted: the topic keeps the last record of each key, and each has to
+	// have one. Known when limit is.
+	compacted  bool
+	tombstones bool // as configured
 }
 
 // checkTopicName reports what Kafka would not accept as a topic's name.
@@ -139,7 +148,10 @@ func (s *Sink) metadata(ctx context.Context, names []string) (*kafka.MetadataRes
 }
 
 func (s *Sink) create(ctx context.Context, names []string) error {
-	c := s.config.Create
+	c, policy := s.config.Create, policyDelete
+	if s.config.Tombstones {
+		policy = policyCompact
+	}
 	req := &kafka.CreateTopicsRequest{}
 	for _, name := range names {
 		req.Topics = append(req.Topics, kafka.TopicConfig{
@@ -147,8 +159,8 @@ func (s *Sink) create(ctx context.Context, names []string) error {
 			NumPartitions:     c.Partitions,
 			ReplicationFactor: c.ReplicationFactor,
 			ConfigEntries: []kafka.ConfigEntry{
-				{ConfigName: "cleanup.policy", ConfigValue: "delete"},
-				{ConfigName: "max.message.bytes", ConfigValue: strconv.Itoa(createdMaxBytes)},
+				{ConfigName: cleanupPolicy, ConfigValue: policy},
+				{ConfigName: maxMessageBytes, ConfigValue: strconv.Itoa(createdMaxBytes)},
 			},
 		})
 	}
@@ -173,7 +185,7 @@ func (s *Sink) create(ctx context.Context, names []string) error {
 func (s *Sink) remember(t kafka.Topic) error {
 	known := s.topics[t.Name]
 	if known == nil {
-		known = &topic{}
+		known = &topic{tombstones: s.config.Tombstones}
 		for _, p := range t.Partitions {
 			known.partitions = append(known.partitions, p.ID)
 		}
@@ -181,12 +193,23 @@ func (s *Sink) remember(t kafka.Topic) error {
 		s.topics[t.Name] = known
 	}
 	if was, is := len(known.partitions), len(t.Partitions); was != is {
-		return fmt.Errorf("topic %q has %d partitions and had %d when it was first written to: keys would move and lose their order: restart the bridge to accept the new number", t.Name, is, was)
+		return &partitionsError{topic: t.Name, was: was, is: is}
 	}
 	return nil
 }
 
-// readLimits asks for max.message.bytes of topics that are remembered.
+// partitionsError is a topic whose number of partitions is not what it was.
+type partitionsError struct {
+	topic   string
+	was, is int
+}
+
+func (e *partitionsError) Error() string {
+	return fmt.Sprintf("topic %q has %d partitions and had %d when it was first written to: keys would move and lose their order: restart the bridge to accept the new number", e.topic, e.is, e.was)
+}
+
+// readLimits asks for max.message.bytes and cleanup.policy of topics that are
+// remembered.
 func (s *Sink) readLimits(ctx context.Context, names []string) error {
 	if len(names) == 0 {
 		return nil
@@ -196,7 +219,7 @@ func (s *Sink) readLimits(ctx context.Context, names []string) error {
 		req.Resources = append(req.Resources, kafka.DescribeConfigRequestResource{
 			ResourceType: kafka.ResourceTypeTopic,
 			ResourceName: name,
-			ConfigNames:  []string{"max.message.bytes"},
+			ConfigNames:  []string{maxMessageBytes, cleanupPolicy},
 		})
 	}
 	conn := s.connection()
@@ -212,15 +235,21 @@ func (s *Sink) readLimits(ctx context.Context, names []string) error {
 				s.log.Warn("may not read the topic's max.message.bytes, taking Kafka's default: allow DESCRIBE_CONFIGS for records that are larger",
 					zap.String("topic", r.ResourceName), zap.Int("bytes", brokerMaxBytes))
 			}
-			t.limit, t.assumed = brokerMaxBytes, true
+			t.limit, t.assumed, t.compacted = brokerMaxBytes, true, t.tombstones
 		case r.Error != nil:
 			return fmt.Errorf("read max.message.bytes of topic %q: %w", r.ResourceName, s.explain(r.Error))
 		default:
 			t.limit, t.assumed = brokerMaxBytes, false
 			for _, e := range r.ConfigEntries {
-				if n, err := strconv.Atoi(e.ConfigValue); err == nil && e.ConfigName == "max.message.bytes" {
+				switch n, err := strconv.Atoi(e.ConfigValue); {
+				case e.ConfigName == maxMessageBytes && err == nil:
 					t.limit = n
+				case e.ConfigName == cleanupPolicy:
+					t.compacted = strings.Contains(e.ConfigValue, policyCompact)
 				}
+			}
+			if t.tombstones && !t.compacted {
+				s.log.Warn("tombstones are written to a topic that is not compacted: set its cleanup.policy to compact, or tombstones to false", zap.String("topic", r.ResourceName))
 			}
 		}
 	}

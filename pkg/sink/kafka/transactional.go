@@ -1,0 +1,336 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/sink"
+)
+
+// Journal is the checkpoint, as a sink sees it that writes in transactions:
+// pkg/checkpoint/kafka's Store is one. One goroutine calls it.
+type Journal interface {
+	// Open checks whose the checkpoint is and then shuts out whoever wrote to it
+	// before. It may be called again, after an error or to begin anew. producer are
+	// options of the client that Transact hands out.
+	Open(ctx context.Context, producer ...kgo.Opt) error
+
+	// Transact makes the changes, and what produce writes with the client,
+	// durable at once, or nothing of it. produce names partitions and returns when
+	// its records are acknowledged; its error is returned as it is. A transaction
+	// that is repeated after an error under the same seq (but 0) is not written
+	// twice. An error that wraps kerr.ProducerFenced says that somebody else has
+	// called Open since, kerr.OffsetOutOfRange that the checkpoint is lost.
+	Transact(ctx context.Context, seq uint64, changes []event.KV, produce func(context.Context, *kgo.Client) error) error
+
+	// Scan is that of a checkpoint store, as of Open.
+	Scan(prefix []byte, fn func(key, value []byte) error) error
+
+	// Release ends the client. Nothing of it runs after it returns.
+	Release()
+}
+
+// pinPrefix starts the checkpoint's keys for the number of partitions of topics.
+const pinPrefix = "!topic/"
+
+// Transactional is a [sink.Sink] that writes each batch and its commit in one
+// transaction.
+type Transactional struct {
+	topics  *Sink // looks after the topics, and tries the credentials
+	journal Journal
+
+	open  bool
+	final error          // why nothing is written any more
+	seq   uint64         // of the latest batch
+	done  bool           // and whether it is committed
+	pins  map[string]int // partitions of each topic, as the checkpoint has them
+	// alone are partitions of the latest batch whose records are sent one by one,
+	// to find the one that the broker rejects.
+	alone map[partition]bool
+
+	mu     sync.Mutex // the client asks from a goroutine of its own
+	limits map[string]int
+}
+
+var (
+	_ sink.Sink          = (*Transactional)(nil)
+	_ sink.Transactional = (*Transactional)(nil)
+)
+
+// NewTransactional returns a sink for `delivery: exactly-once` that has not
+// connected yet. An error is about the configuration, or a file it names.
+func NewTransactional(o Options, j Journal) (*Transactional, error) {
+	topics, err := New(o)
+	if err != nil {
+		return nil, err
+	}
+	return &Transactional{topics: topics, journal: j, pins: map[string]int{}, limits: map[string]int{}}, nil
+}
+
+// Transactional implements [sink.Transactional].
+func (*Transactional) Transactional() {}
+
+// Open implements [sink.Sink]: credentials first, then whose checkpoint it is,
+// then the predecessor is shut out. The mark is not used. Wrong credentials and a
+// topic whose number of partitions has changed are a [sink.RefusedError].
+func (x *Transactional) Open(ctx context.Context, mark []byte) error {
+	x.open, x.final, x.seq, x.done = false, nil, 0, false
+	if err := x.topics.Open(ctx, mark); err != nil {
+		return err
+	}
+	codecs := []kgo.CompressionCodec{kgo.NoCompression(), kgo.GzipCompression(), kgo.SnappyCompression(), kgo.Lz4Compression(), kgo.ZstdCompression()}
+	codec := codecs[slices.Index(compressions, x.topics.config.Compression)]
+	err := x.journal.Open(ctx, kgo.ProducerBatchCompression(codec), kgo.ProducerBatchMaxBytesFn(x.limit))
+	if err == nil {
+		err = x.readPins(ctx)
+	}
+	x.open = err == nil
+	return err
+}
+
+// limit is the most bytes that a record batch for a topic may have: what the
+// topic takes, but not so much that a single rejection concerns everything.
+func (x *Transactional) limit(topic string) int32 {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	n := x.limits[topic]
+	if n == 0 {
+		n = brokerMaxBytes
+	}
+	return int32(min(max(n, 512), math.MaxInt32/2))
+}
+
+// readPins compares the topics with what the checkpoint has of them.
+func (x *Transactional) readPins(ctx context.Context) error {
+	clear(x.pins)
+	var names []string
+	err := x.journal.Scan([]byte(pinPrefix), func(key, value []byte) error {
+		name := strings.TrimPrefix(string(key), pinPrefix)
+		if n, err := strconv.Atoi(string(value)); err == nil {
+			x.pins[name] = n
+			names = append(names, name)
+		}
+		return nil
+	})
+	if err != nil || len(names) == 0 {
+		return err
+	}
+	meta, err := x.topics.metadata(ctx, names)
+	if err != nil {
+		return fmt.Errorf("look up topic %q: %w", names[0], x.topics.explain(err))
+	}
+	for _, t := range meta.Topics {
+		// One that is gone or not to be seen is dealt with when it is written to.
+		if t.Error == nil && len(t.Partitions) != x.pins[t.Name] {
+			return x.moved(t.Name, x.pins[t.Name], len(t.Partitions))
+		}
+	}
+	return nil
+}
+
+func (x *Transactional) moved(topic string, was, is int) error {
+	return &sink.RefusedError{
+		What: fmt.Sprintf("topic %q", topic),
+		Err:  fmt.Errorf("it has %d partitions and had %d when it was first written to: keys would move and lose their order", is, was),
+		Hint: "make it again as it was, or let `bridge checkpoint reset` begin anew: consumers are then told to drop their copy",
+	}
+}
+
+// Write implements [sink.Sink]. The batch and its commit are durable when it
+// returns nil; after an error nothing of them is to be seen by a consumer that
+// reads committed records only. A record that Kafka will not take is a
+// [sink.RecordError]. A topic whose number of partitions changes is a
+// [sink.RefusedError]. It returns no mark.
+func (x *Transactional) Write(ctx context.Context, b *event.Batch) ([]byte, error) {
+	switch {
+	case x.final != nil:
+		return nil, x.final
+	case !x.open:
+		return nil, errors.New("write to Kafka: the sink is not open")
+	case b.Seq == 0 || b.Seq != x.seq:
+		x.seq, x.done, x.alone = b.Seq, false, map[partition]bool{}
+	case x.done:
+		return nil, nil
+	}
+	err := ctx.Err()
+	if err == nil {
+		err = x.write(ctx, b)
+	}
+	var (
+		poison *sink.RecordError
+		moved  *partitionsError
+	)
+	switch {
+	case err == nil:
+		x.done = true
+		return nil, nil
+	case errors.As(err, &poison):
+		return nil, err
+	case errors.As(err, &moved):
+		err = x.moved(moved.topic, moved.was, moved.is)
+	case errors.Is(err, kerr.ProducerFenced):
+		x.final = fmt.Errorf("%w: %w", sink.ErrFenced, err)
+		err = x.final
+	case errors.Is(err, kerr.OffsetOutOfRange):
+		clear(x.pins) // they are written again
+		err = fmt.Errorf("%w: %w", sink.ErrReset, err)
+	case ctx.Err() != nil:
+		err = fmt.Errorf("write to Kafka: %w", ctx.Err())
+	}
+	x.topics.drop() // the next connection learns the layout anew
+	return nil, err
+}
+
+func (x *Transactional) write(ctx context.Context, b *event.Batch) error {
+	for {
+		if err := x.topics.resolve(ctx, b); err != nil {
+			return err
+		}
+		changes, err := x.pin(b)
+		if err != nil {
+			return err
+		}
+		queues, err := x.topics.plan(ctx, b)
+		if err != nil {
+			return err
+		}
+		x.shareLimits()
+		p := &production{batch: b, queues: queues, alone: x.alone}
+		err = x.journal.Transact(ctx, b.Seq, changes, p.run)
+		var failed *deliveryError
+		switch {
+		case err == nil:
+			for _, kv := range changes[len(b.Commit.Changes):] {
+				x.pins[strings.TrimPrefix(string(kv.Key), pinPrefix)], _ = strconv.Atoi(string(kv.Value))
+			}
+			return nil
+		case !errors.As(err, &failed):
+			return err
+		}
+		cause := fromFranz(failed.err)
+		if tooLarge(cause) {
+			failed.topic.limit = 0 // it has proved too high
+		}
+		switch {
+		case !aboutRecords(cause):
+			return fmt.Errorf("topic %q, partition %d: %w", failed.partition.topic, failed.id, x.topics.explain(cause))
+		case x.alone[failed.partition]:
+			q := queue{partition: failed.partition, topic: failed.topic, rest: []item{failed.item}}
+			return q.reject(cause)
+		}
+		x.alone[failed.partition] = true // the batch again, and which record it is shows
+	}
+}
+
+// pin returns the batch's changes, and those that pin the partitions of topics
+// that it is the first to write to.
+func (x *Transactional) pin(b *event.Batch) ([]event.KV, error) {
+	changes := b.Commit.Changes[:len(b.Commit.Changes):len(b.Commit.Changes)]
+	seen := map[string]bool{}
+	for i := range b.Records {
+		name := b.Records[i].Route
+		if seen[name] {
+			continue
+		}
+		seen[name] = true
+		is := len(x.topics.topics[name].partitions)
+		switch was, ok := x.pins[name]; {
+		case !ok:
+			changes = append(changes, event.KV{Key: []byte(pinPrefix + name), Value: []byte(strconv.Itoa(is))})
+		case was != is:
+			return nil, x.moved(name, was, is)
+		}
+	}
+	return changes, nil
+}
+
+func (x *Transactional) shareLimits() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for name, t := range x.topics.topics {
+		x.limits[name] = t.limit
+	}
+}
+
+// Close implements [sink.Sink].
+func (x *Transactional) Close() error {
+	x.journal.Release()
+	x.open = false
+	return x.topics.Close()
+}
+
+// production writes a batch's records in a transaction.
+type production struct {
+	batch  *event.Batch
+	queues []*queue
+	alone  map[partition]bool
+
+	mu     sync.Mutex
+	failed *deliveryError // the first to fail
+}
+
+// deliveryError is one record that was not written to one partition.
+type deliveryError struct {
+	item
+	partition
+	topic *topic
+	err   error
+}
+
+func (e *deliveryError) Error() string {
+	return fmt.Sprintf("topic %q, partition %d: %v", e.partition.topic, e.id, e.err)
+}
+
+func (e *deliveryError) Unwrap() error { return e.err }
+
+// run returns when every record is acknowledged, or with the first error.
+func (p *production) run(ctx context.Context, c *kgo.Client) error {
+	for _, q := range p.queues {
+		for _, it := range q.rest {
+			messages := q.topic.messages(&p.batch.Records[it.index])
+			for i := range messages {
+				p.send(ctx, c, q, it, messages[i].forFranz(q.partition))
+			}
+			if p.alone[q.partition] {
+				if err := p.settle(ctx, c); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return p.settle(ctx, c)
+}
+
+func (p *production) send(ctx context.Context, c *kgo.Client, q *queue, it item, r *kgo.Record) {
+	c.Produce(ctx, r, func(_ *kgo.Record, err error) {
+		if err == nil {
+			return
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.failed == nil {
+			p.failed = &deliveryError{item: it, partition: q.partition, topic: q.topic, err: err}
+		}
+	})
+}
+
+// settle waits for what is under way.
+func (p *production) settle(ctx context.Context, c *kgo.Client) error {
+	err := c.Flush(ctx)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.failed != nil {
+		return p.failed
+	}
+	return err
+}
