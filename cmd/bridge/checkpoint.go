@@ -18,7 +18,9 @@ import (
 	"github.com/kubebridge/kubebridge/internal/config"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
+	kafkastore "github.com/kubebridge/kubebridge/pkg/checkpoint/kafka"
 	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/sink/kafka"
 )
 
 func newCheckpoint() *cobra.Command {
@@ -46,21 +48,70 @@ func (f *checkpointFlags) define(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.sink, "sink", "", "only that sink's")
 }
 
-// paths are the directories of the checkpoints that are meant.
-func (f *checkpointFlags) paths(cmd *cobra.Command) ([]string, error) {
+// place is where one checkpoint is kept.
+type place struct {
+	name  string // a path, or a topic
+	show  func(context.Context) (checkpointInfo, error)
+	reset func(ctx context.Context, forget bool) (string, error)
+}
+
+func directory(path string) place {
+	return place{
+		path,
+		func(context.Context) (checkpointInfo, error) { return readCheckpoint(path) },
+		func(ctx context.Context, forget bool) (string, error) { return resetCheckpoint(ctx, path, forget) },
+	}
+}
+
+func kafkaTopic(c *config.Config, s *config.Sink) (place, error) {
+	id := event.Identity{Bridge: c.Name, Cluster: c.Cluster, Sink: s.Name}
+	client, err := kafka.ClientOptions(*s.Kafka, id)
+	if err != nil {
+		return place{}, &exitError{exitEnvironment, err}
+	}
+	o := kafkastore.Options{Client: client, Topic: kafkastore.TopicFor(c.Checkpoint.Kafka.Topic, id), Identity: id}
+	return place{
+		"topic " + o.Topic,
+		func(ctx context.Context) (info checkpointInfo, err error) {
+			store, id, err := kafkastore.Look(ctx, o)
+			if err != nil {
+				return info, err
+			}
+			defer func() { err = errors.Join(err, store.Close()) }()
+			return describe("topic "+o.Topic, id, store)
+		},
+		func(ctx context.Context, forget bool) (string, error) {
+			return "the next start is a declared reset", kafkastore.Reset(ctx, o, forget)
+		},
+	}, nil
+}
+
+// places are where the checkpoints are kept that are meant.
+func (f *checkpointFlags) places(cmd *cobra.Command) ([]place, error) {
 	if f.path != "" {
-		return []string{f.path}, nil
+		return []place{directory(f.path)}, nil
 	}
 	c, err := loadConfig(cmd, f.config)
 	if err != nil {
 		return nil, err
 	}
-	var out, names []string
-	for _, s := range c.Sinks {
+	var (
+		out   []place
+		names []string
+	)
+	for i := range c.Sinks {
+		s := &c.Sinks[i]
 		names = append(names, s.Name)
-		if f.sink == "" || f.sink == s.Name {
-			out = append(out, filepath.Join(c.Checkpoint.File.Path, s.Name))
+		if f.sink != "" && f.sink != s.Name {
+			continue
 		}
+		p := directory(filepath.Join(c.Checkpoint.File.Path, s.Name))
+		if c.InKafka(s) {
+			if p, err = kafkaTopic(c, s); err != nil {
+				return nil, err
+			}
+		}
+		out = append(out, p)
 	}
 	if len(out) == 0 {
 		return nil, &exitError{exitConfig, fmt.Errorf("--sink %s: the configuration has %s", f.sink, strings.Join(names, ", "))}
@@ -86,19 +137,19 @@ func newCheckpointShow() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "show",
-		Short: "Print positions and the number of objects; the bridge must not be running",
+		Short: "Print positions and the number of objects; a bridge with a checkpoint on disk must not be running",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if output != "" && output != "json" {
 				return &exitError{exitConfig, fmt.Errorf("-o %s: json is the only other format", output)}
 			}
-			paths, err := which.paths(cmd)
+			places, err := which.places(cmd)
 			if err != nil {
 				return err
 			}
 			all := []checkpointInfo{}
-			for _, path := range paths {
-				info, err := readCheckpoint(path)
+			for _, p := range places {
+				info, err := p.show(cmd.Context())
 				if err != nil {
 					return &exitError{exitEnvironment, err}
 				}
@@ -127,10 +178,15 @@ func readCheckpoint(path string) (info checkpointInfo, err error) {
 		return info, err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	info = checkpointInfo{Path: path, Positions: map[string]event.Position{}, Objects: map[string]int{}}
-	if info.Identity, err = store.Identity(); err != nil {
+	id, err := store.Identity()
+	if err != nil {
 		return info, err
 	}
+	return describe(path, id, store)
+}
+
+func describe(path string, id event.Identity, store checkpoint.Store) (checkpointInfo, error) {
+	info := checkpointInfo{Path: path, Identity: id, Positions: map[string]event.Position{}, Objects: map[string]int{}}
 	mark, err := store.Get(checkpoint.MarkKey())
 	if err != nil {
 		return info, err
@@ -189,24 +245,24 @@ func newCheckpointReset() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "reset",
 		Short: "Give up positions and inventory; the next start is a declared reset",
-		Long:  "Gives up positions and inventory. " + resetConsequence + "\nThe bridge must not be running.",
+		Long:  "Gives up positions and inventory. " + resetConsequence + "\nA bridge with a checkpoint on disk must not be running; one with a checkpoint in Kafka is shut out.",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			paths, err := which.paths(cmd)
+			places, err := which.places(cmd)
 			if err != nil {
 				return err
 			}
 			if !yes {
-				if err := confirm(cmd, paths); err != nil {
+				if err := confirm(cmd, places); err != nil {
 					return err
 				}
 			}
-			for _, path := range paths {
-				line, err := resetCheckpoint(cmd.Context(), path, forget)
+			for _, p := range places {
+				line, err := p.reset(cmd.Context(), forget)
 				if err != nil {
 					return &exitError{exitEnvironment, err}
 				}
-				fmt.Fprintln(cmd.OutOrStdout(), path+": "+line)
+				fmt.Fprintln(cmd.OutOrStdout(), p.name+": "+line)
 			}
 			return nil
 		},
@@ -218,12 +274,16 @@ func newCheckpointReset() *cobra.Command {
 	return cmd
 }
 
-func confirm(cmd *cobra.Command, paths []string) error {
+func confirm(cmd *cobra.Command, places []place) error {
+	var names []string
+	for _, p := range places {
+		names = append(names, p.name)
+	}
 	in := cmd.InOrStdin()
 	if !isTerminal(in) {
 		return &exitError{exitConfig, errors.New("checkpoint reset: there is nobody to ask: add --yes")}
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "%s\n%s\nType yes to go on: ", strings.Join(paths, "\n"), resetConsequence)
+	fmt.Fprintf(cmd.ErrOrStderr(), "%s\n%s\nType yes to go on: ", strings.Join(names, "\n"), resetConsequence)
 	answer, err := bufio.NewReader(in).ReadString('\n')
 	if err != nil || strings.TrimSpace(answer) != "yes" {
 		return errors.New("checkpoint reset: nothing was changed")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"github.com/kubebridge/kubebridge/internal/pipeline"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
+	kafkastore "github.com/kubebridge/kubebridge/pkg/checkpoint/kafka"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/shape"
 	"github.com/kubebridge/kubebridge/pkg/sink"
@@ -46,12 +48,17 @@ func laneSpec(c *config.Config, s *config.Sink, log *zap.Logger) (pipeline.LaneS
 		err  error
 		open func(event.Identity) (sink.Sink, error)
 	)
+	// Where a bus keeps the checkpoint itself, it opens both.
+	var openBoth func(event.Identity) (sink.Sink, checkpoint.Store, error)
 	log = log.With(zap.String("sink", s.Name))
 	switch {
 	case s.Kafka != nil:
 		form.Topic, err = shape.ParseTemplate(s.Kafka.Topic, shape.TopicNames)
 		open = func(id event.Identity) (sink.Sink, error) {
 			return kafka.New(kafka.Options{Config: *s.Kafka, Identity: id, Logger: log})
+		}
+		if c.InKafka(s) {
+			openBoth = func(id event.Identity) (sink.Sink, checkpoint.Store, error) { return openKafka(c, s, id, log) }
 		}
 	case s.NATS != nil:
 		form.Subject, err = shape.ParseTemplate(s.NATS.Subject, shape.SubjectNames)
@@ -71,17 +78,58 @@ func laneSpec(c *config.Config, s *config.Sink, log *zap.Logger) (pipeline.LaneS
 			if form.Secrets.Key, err = hashKey(c); err != nil {
 				return nil, nil, form, &pipeline.EnvironmentError{Err: err}
 			}
-			bus, err := open(id)
-			if err != nil {
-				return nil, nil, form, &pipeline.EnvironmentError{Err: err}
+			if openBoth == nil {
+				openBoth = beside(filepath.Join(c.Checkpoint.File.Path, s.Name), open)
 			}
-			store, err := file.Open(filepath.Join(c.Checkpoint.File.Path, s.Name), id, file.Options{})
+			bus, store, err := openBoth(id)
 			if err != nil {
 				return nil, nil, form, &pipeline.EnvironmentError{Err: err}
 			}
 			return bus, store, form, nil
 		},
 	}, nil
+}
+
+// beside opens a sink whose checkpoint is kept in a directory.
+func beside(path string, open func(event.Identity) (sink.Sink, error)) func(event.Identity) (sink.Sink, checkpoint.Store, error) {
+	return func(id event.Identity) (sink.Sink, checkpoint.Store, error) {
+		bus, err := open(id)
+		if err != nil {
+			return nil, nil, err
+		}
+		store, err := file.Open(path, id, file.Options{})
+		return bus, store, err
+	}
+}
+
+// openKafka opens a Kafka sink whose checkpoint is kept in Kafka too.
+func openKafka(c *config.Config, s *config.Sink, id event.Identity, log *zap.Logger) (sink.Sink, checkpoint.Store, error) {
+	o := kafka.Options{Config: *s.Kafka, Identity: id, Logger: log}
+	store, err := kafkaStore(c, s, id, log)
+	if err != nil {
+		return nil, nil, err
+	}
+	var bus sink.Sink
+	if s.Kafka.ExactlyOnce() {
+		bus, err = kafka.NewTransactional(o, store)
+	} else {
+		bus, err = kafka.New(o)
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, store.Close())
+	}
+	return bus, store, nil
+}
+
+func kafkaStore(c *config.Config, s *config.Sink, id event.Identity, log *zap.Logger) (*kafkastore.Store, error) {
+	client, err := kafka.ClientOptions(*s.Kafka, id)
+	if err != nil {
+		return nil, err
+	}
+	return kafkastore.New(kafkastore.Options{
+		Client: client, Topic: kafkastore.TopicFor(c.Checkpoint.Kafka.Topic, id), Replicas: c.Checkpoint.Kafka.Replicas,
+		Identity: id, Logger: log, StandAlone: !s.Kafka.ExactlyOnce(),
+	})
 }
 
 // laneResources are what a configured sink's lane watches.
@@ -122,6 +170,8 @@ func hashKey(c *config.Config) ([]byte, error) {
 	switch {
 	case c.Secrets.Values != "hash":
 		return nil, nil
+	case c.Secrets.HashKeyFile == "" && c.Checkpoint.File.Path == "":
+		return nil, nil // values are redacted
 	case c.Secrets.HashKeyFile == "":
 		return file.HashKey(c.Checkpoint.File.Path)
 	}

@@ -46,8 +46,6 @@ func (p *problems) check(c *Config) {
 	p.resources("resources", c.Resources)
 	if len(c.Sinks) == 0 {
 		p.add("sinks", "it is required: name at least one sink")
-	} else if c.Checkpoint.File.Path == "" {
-		p.add("checkpoint.file.path", "it is required: a directory where the bridge remembers how far it got (this version keeps checkpoints in files only)")
 	}
 	var names []string
 	for i := range c.Sinks {
@@ -62,6 +60,7 @@ func (p *problems) check(c *Config) {
 			p.add(path, "it has no resources: name some under resources, here or for the whole bridge")
 		}
 	}
+	p.checkpoint(c)
 	p.exclude(c)
 }
 

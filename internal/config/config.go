@@ -51,9 +51,19 @@ type Sink struct {
 	Stdout    *stdout.Config `yaml:"stdout"`
 }
 
-// Checkpoint says where positions and inventories are kept.
+// Checkpoint says where positions and inventories are kept. What is left out is
+// kept on the sink's own bus where that can do it, see [Config.InKafka].
 type Checkpoint struct {
-	File File `yaml:"file"`
+	File  File            `yaml:"file"`
+	Kafka CheckpointTopic `yaml:"kafka"`
+}
+
+// CheckpointTopic is the compacted topic that a Kafka sink keeps its checkpoint in.
+type CheckpointTopic struct {
+	// Topic is a template of its name: {name}, {cluster} and {sink}.
+	// Default: kubebridge.{name}.{cluster}.{sink}
+	Topic    string `yaml:"topic"`
+	Replicas int    `yaml:"replicas"` // of a topic that is created. Default: the broker's own
 }
 
 // File keeps checkpoints in a directory, one below it for each sink.
@@ -99,6 +109,12 @@ func (c *Config) ResourcesOf(s *Sink) []Resource {
 		return s.Resources
 	}
 	return c.Resources
+}
+
+// InKafka reports whether the sink's checkpoint is kept in Kafka, beside what it
+// writes: always where it delivers exactly once, else unless a directory is named.
+func (c *Config) InKafka(s *Sink) bool {
+	return s.Kafka != nil && (s.Kafka.ExactlyOnce() || c.Checkpoint.File.Path == "")
 }
 
 func defaults() *Config {

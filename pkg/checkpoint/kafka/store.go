@@ -189,9 +189,16 @@ func (s *Store) Close() error {
 	return err
 }
 
-// catchUp reads into the copy what it lacks, up to an end of the topic, and
-// checks whose it is.
+// catchUp fills the copy and checks whose it is.
 func (s *Store) catchUp(ctx context.Context, end end) error {
+	if err := s.fill(ctx, end); err != nil {
+		return err
+	}
+	return s.checkOwner()
+}
+
+// fill reads into the copy what it lacks, up to an end of the topic.
+func (s *Store) fill(ctx context.Context, end end) error {
 	to, err := s.end(ctx, end)
 	if err != nil {
 		return err
@@ -235,7 +242,7 @@ func (s *Store) catchUp(ctx context.Context, end end) error {
 	if to > from {
 		s.log.Info("checkpoint read", zap.String("topic", s.topic), zap.Int64("offsets", to-from), zap.Duration("took", time.Since(began).Round(time.Millisecond)))
 	}
-	return s.checkOwner()
+	return nil
 }
 
 func (s *Store) checkOwner() error {

@@ -41,6 +41,7 @@ type Journal interface {
 }
 
 // pinPrefix starts the checkpoint's keys for the number of partitions of topics.
+// It is pkg/checkpoint/kafka's TopicPrefix.
 const pinPrefix = "!topic/"
 
 // Transactional is a [sink.Sink] that writes each batch and its commit in one

@@ -1,0 +1,45 @@
+package config
+
+import (
+	"regexp"
+	"strings"
+)
+
+var (
+	topicForm   = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,249}$`)
+	placeholder = regexp.MustCompile(`\{(name|cluster|sink)\}`)
+)
+
+// checkpoint checks that every sink has a place to remember in, and that what is
+// configured is used.
+func (p *problems) checkpoint(c *Config) {
+	var inKafka, exact, elsewhere []string
+	for i := range c.Sinks {
+		switch s := &c.Sinks[i]; {
+		case s.Kafka != nil && s.Kafka.ExactlyOnce():
+			inKafka, exact = append(inKafka, s.Name), append(exact, s.Name)
+		case c.InKafka(s):
+			inKafka = append(inKafka, s.Name)
+		default:
+			elsewhere = append(elsewhere, s.Name)
+		}
+	}
+	path, topic := c.Checkpoint.File.Path, c.Checkpoint.Kafka
+	switch {
+	case path == "" && len(elsewhere) > 0:
+		p.add("checkpoint.file.path", "it is required for sink %q: a directory where the bridge remembers how far it got", elsewhere[0])
+	case path != "" && len(exact) > 0 && len(elsewhere) == 0:
+		p.add("checkpoint.file.path", "sink %q delivers exactly once, and its checkpoint stands in the same Kafka transactions: leave checkpoint.file out, or set `delivery: at-least-once`", exact[0])
+	}
+	switch literal := placeholder.ReplaceAllString(topic.Topic, "x"); {
+	case topic == CheckpointTopic{}:
+	case len(inKafka) == 0 && len(c.Sinks) > 0:
+		p.add("checkpoint.kafka", "no sink keeps its checkpoint in Kafka: leave it out")
+	case topic.Topic != "" && !topicForm.MatchString(literal):
+		p.add("checkpoint.kafka.topic", "%q is not a topic name: letters, digits, '.', '_', '-', and {name}, {cluster}, {sink}", topic.Topic)
+	case topic.Topic != "" && len(inKafka) > 1 && !strings.Contains(topic.Topic, "{sink}"):
+		p.add("checkpoint.kafka.topic", "sinks %q and %q would share it: put {sink} into it", inKafka[0], inKafka[1])
+	case topic.Replicas < 0:
+		p.add("checkpoint.kafka.replicas", "%d: at least 1, or leave it out for the broker's default", topic.Replicas)
+	}
+}
