@@ -219,15 +219,16 @@ func (x *Transactional) write(ctx context.Context, b *event.Batch) error {
 			return err
 		}
 		cause := fromFranz(failed.err)
+		if !aboutRecords(cause) {
+			return fmt.Errorf("topic %q, partition %d: %w", failed.partition.topic, failed.id, x.topics.explain(cause))
+		}
+		q := queue{partition: failed.partition, topic: failed.topic, rest: []item{failed.item}}
+		rejected := q.reject(cause)
 		if tooLarge(cause) {
 			failed.topic.limit = 0 // it has proved too high
 		}
-		switch {
-		case !aboutRecords(cause):
-			return fmt.Errorf("topic %q, partition %d: %w", failed.partition.topic, failed.id, x.topics.explain(cause))
-		case x.alone[failed.partition]:
-			q := queue{partition: failed.partition, topic: failed.topic, rest: []item{failed.item}}
-			return q.reject(cause)
+		if x.alone[failed.partition] {
+			return rejected
 		}
 		x.alone[failed.partition] = true // the batch again, and which record it is shows
 	}

@@ -1,0 +1,305 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"runtime"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"go.uber.org/zap/zaptest"
+
+	"github.com/kubebridge/kubebridge/pkg/checkpoint"
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+func options(t *testing.T, b *kfake.Cluster) Options {
+	return Options{
+		Client: []kgo.Opt{kgo.SeedBrokers(b.ListenAddrs()...)}, Topic: "checkpoint", Identity: lane,
+		Logger: zaptest.NewLogger(t), StandAlone: true,
+	}
+}
+
+// load opens a store until the test ends.
+func load(t *testing.T, o Options) *Store {
+	t.Helper()
+	s, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	if err := s.Load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func kv(key, value string) event.KV { return event.KV{Key: []byte(key), Value: []byte(value)} }
+
+func expect(t *testing.T, s checkpoint.Store, key, want string) {
+	t.Helper()
+	if got, err := s.Get([]byte(key)); err != nil || string(got) != want {
+		t.Errorf("%s is %q, %v, want %q", key, got, err, want)
+	}
+}
+
+// What a crash leaves of a commit is not there at the next start, and is not in
+// its way.
+func TestTornCommit(t *testing.T) {
+	b := startBus(t)
+	s := load(t, options(t, b))
+	if err := s.Commit(t.Context(), []event.KV{kv("e/a", "1"), kv("p/x", "1")}); err != nil {
+		t.Fatal(err)
+	}
+	// A producer of the same transactional.id that dies before the end.
+	c, err := kgo.NewClient(append(options(t, b).Client, kgo.TransactionalID(TransactionalID(lane)))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.BeginTransaction(); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range []string{"e/a", "e/b", "p/x"} {
+		if err := c.ProduceSync(t.Context(), &kgo.Record{Topic: "checkpoint", Key: []byte(r), Value: []byte("torn")}).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.Close()
+	again := load(t, options(t, b))
+	expect(t, again, "e/a", "1")
+	expect(t, again, "e/b", "")
+	expect(t, again, "p/x", "1")
+	if err := again.Commit(t.Context(), []event.KV{kv("e/b", "2")}); err != nil {
+		t.Fatal(err)
+	}
+	last := load(t, options(t, b))
+	expect(t, last, "e/a", "1")
+	expect(t, last, "e/b", "2")
+}
+
+// The older of two processes ends with ErrLocked and cannot write any more.
+func TestTakenOver(t *testing.T) {
+	b := startBus(t)
+	old := load(t, options(t, b))
+	young := load(t, options(t, b))
+	for range 2 {
+		err := errors.New("")
+		for err != nil && !errors.Is(err, checkpoint.ErrLocked) {
+			err = old.Commit(t.Context(), []event.KV{kv("e/a", "old")})
+		}
+		if err == nil {
+			t.Fatal("the older one committed")
+		}
+	}
+	if err := young.Commit(t.Context(), []event.KV{kv("e/a", "young")}); err != nil {
+		t.Errorf("the younger one was disturbed: %v", err)
+	}
+	expect(t, load(t, options(t, b)), "e/a", "young")
+}
+
+// Control records and aborted ones stand at the end: reading must not wait for
+// what never comes.
+func TestEndsWithAborted(t *testing.T) {
+	b := startBus(t)
+	s := load(t, options(t, b))
+	b.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.EndTxn}, Err: kerr.InvalidTxnState, Count: 1})
+	if err := s.Commit(t.Context(), []event.KV{kv("e/a", "1")}); err == nil {
+		t.Fatal("the commit was not refused")
+	}
+	s.Close()
+	began := time.Now()
+	again := load(t, options(t, b))
+	expect(t, again, "e/a", "")
+	if took := time.Since(began); took > stall/2 {
+		t.Errorf("reading took %v", took)
+	}
+}
+
+func TestNotOurs(t *testing.T) {
+	b := startBus(t)
+	load(t, options(t, b))
+	for name, change := range map[string]func(*event.Identity){
+		"cluster": func(id *event.Identity) { id.ClusterUID = "other" },
+		"bridge":  func(id *event.Identity) { id.Bridge = "other" },
+		"sink":    func(id *event.Identity) { id.Sink = "other" },
+	} {
+		o := options(t, b)
+		change(&o.Identity)
+		s, err := New(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Load(t.Context()); !errors.Is(err, checkpoint.ErrForeign) || !strings.Contains(err.Error(), `"checkpoint"`) {
+			t.Errorf("another %s: %v, want ErrForeign with the topic", name, err)
+		}
+		s.Close()
+	}
+	o := options(t, b)
+	o.Identity.Cluster = "renamed" // may change
+	load(t, o)
+}
+
+// A topic that forgets is not written to until that is put right.
+func TestCleanupPolicy(t *testing.T) {
+	b := startBus(t)
+	if err := b.CreateTopic("checkpoint", 1, map[string]string{"cleanup.policy": "compact,delete"}); err != nil {
+		t.Fatal(err)
+	}
+	s, err := New(options(t, b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if err := s.Load(t.Context()); err == nil || !strings.Contains(err.Error(), `cleanup.policy is "compact,delete"`) {
+		t.Errorf("Load: %v, want the policy named", err)
+	}
+	o := options(t, b)
+	o.Topic = "made"
+	load(t, o)
+	if p := b.TopicInfo("made").Configs["cleanup.policy"]; p == nil || *p != "compact" || len(b.PartitionInfos("made")) != 1 {
+		t.Errorf("the topic was created with policy %v and %d partitions", p, len(b.PartitionInfos("made")))
+	}
+}
+
+// Without its beginning nobody knows whose it was, nor what is missing.
+func TestBeginningLost(t *testing.T) {
+	b := startBus(t)
+	s := load(t, options(t, b))
+	if err := s.Commit(t.Context(), []event.KV{{Key: checkpoint.IdentityKey()}, kv("e/a", "1")}); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // also when the first to notice crashes
+		again := load(t, options(t, b))
+		expect(t, again, string(checkpoint.ResetKey()), string(checkpoint.ResetRequested()))
+		again.Close()
+	}
+}
+
+func TestLookAndReset(t *testing.T) {
+	b := startBus(t)
+	o := options(t, b)
+	if _, _, err := Look(t.Context(), o); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("Look where nothing is: %v, want ErrNotExist", err)
+	}
+	s := load(t, o)
+	if err := s.Commit(t.Context(), []event.KV{kv("e/a", "1"), kv(TopicPrefix+"t", "4")}); err != nil {
+		t.Fatal(err)
+	}
+	seen, id, err := Look(t.Context(), o)
+	if err != nil || id != lane {
+		t.Fatalf("Look: %v, %v", id, err)
+	}
+	expect(t, seen, "e/a", "1")
+	seen.Close()
+	if err := s.Commit(t.Context(), []event.KV{kv("e/a", "2")}); err != nil {
+		t.Errorf("looking disturbed the one that is running: %v", err)
+	}
+	other := o
+	other.Identity = event.Identity{Bridge: "other", Cluster: "c", ClusterUID: "u", Sink: "s"}
+	for _, forget := range []bool{false, true} {
+		if err := Reset(t.Context(), Options{Client: o.Client, Topic: o.Topic}, forget); err != nil {
+			t.Fatal(err)
+		}
+		if forget {
+			o = other
+		}
+		again := load(t, o)
+		expect(t, again, string(checkpoint.ResetKey()), string(checkpoint.ResetRequested()))
+		expect(t, again, TopicPrefix+"t", "")
+		again.Close()
+	}
+}
+
+// Loading is tried again until it works, from where it was.
+func TestLoadAgain(t *testing.T) {
+	b := startBus(t)
+	s := load(t, options(t, b))
+	if err := s.Commit(t.Context(), []event.KV{kv("e/a", "1")}); err != nil {
+		t.Fatal(err)
+	}
+	var failures atomic.Int32
+	b.ControlKey(int16(kmsg.InitProducerID), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		b.KeepControl()
+		if failures.Add(1) > 1 {
+			return nil, nil, false
+		}
+		resp := req.ResponseKind().(*kmsg.InitProducerIDResponse)
+		resp.ErrorCode = kerr.TransactionalIDAuthorizationFailed.Code
+		return resp, nil, true
+	})
+	again, err := New(options(t, b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	if err := again.Load(t.Context()); err == nil || !strings.Contains(err.Error(), "allow WRITE and DESCRIBE on the transactional id") {
+		t.Errorf("Load: %v, want what is not allowed", err)
+	}
+	if err := again.Load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, again, "e/a", "1")
+}
+
+// Restart is bounded in time and memory; the numbers are in docs/configuration.md.
+func TestRestartOfManyObjects(t *testing.T) {
+	if testing.Short() {
+		t.Skip("some seconds")
+	}
+	b := startBus(t)
+	s := load(t, options(t, b))
+	const objects = 100_000
+	entry := func(i, rv int) event.KV {
+		return event.KV{
+			Key: checkpoint.EntryKey("pods", fmt.Sprintf("namespace-%d", i%100), fmt.Sprintf("deployment-7c5ddbdf54-%05d", i)),
+			Value: checkpoint.EncodeEntry(checkpoint.Entry{
+				UID: fmt.Sprintf("5b8f1c34-7a2e-4c8a-9f39-%012x", i), RV: fmt.Sprint(rv), Entry: fmt.Sprint(rv), Hash: uint64(i), Told: true, APIVersion: "v1", Kind: "Pod",
+			}),
+		}
+	}
+	all := make([]event.KV, objects)
+	for i := range all {
+		all[i] = entry(i, i)
+	}
+	for batch := range slices.Chunk(all, 2000) {
+		if err := s.Commit(t.Context(), batch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.Close()
+	runtime.GC()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	again, err := New(options(t, b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	if err := again.Load(ctx); err != nil {
+		t.Fatal(err)
+	}
+	took := time.Since(began)
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	n := 0
+	if err := again.Scan(checkpoint.AllEntries(), func(_, _ []byte) error { n++; return nil }); err != nil || n != objects {
+		t.Errorf("%d objects, %v, want %d", n, err, objects)
+	}
+	if took > 20*time.Second {
+		t.Errorf("loading took %v", took)
+	}
+	t.Logf("%d objects: %v, %d KiB of heap more, %d MiB allocated on the way, topic of %d KiB", objects, took.Round(time.Millisecond),
+		(int64(after.HeapInuse)-int64(before.HeapInuse))>>10, (after.TotalAlloc-before.TotalAlloc)>>20, b.PartitionInfo("checkpoint", 0).NumBytes>>10)
+}

@@ -1,0 +1,414 @@
+package kafka
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/kubebridge/kubebridge/pkg/checkpoint"
+	store "github.com/kubebridge/kubebridge/pkg/checkpoint/kafka"
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/sink"
+)
+
+var checkpointTopic = store.TopicFor("", identity)
+
+// position is the change of the checkpoint that goes with batch n.
+func position(n uint64) []event.KV {
+	return []event.KV{{Key: checkpoint.PositionKey("pods"), Value: []byte(fmt.Sprintf("at 1 %d", n))}}
+}
+
+// deliver writes a batch as a lane does: until it is taken, then the store.
+func deliver(t *testing.T, x *owned, b *event.Batch) (errs []error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	b.Commit.Changes = position(b.Seq)
+	for {
+		_, err := x.Write(ctx, b)
+		if err == nil {
+			break
+		}
+		errs = append(errs, err)
+		if errors.Is(err, sink.ErrFenced) || ctx.Err() != nil {
+			t.Fatalf("batch %d: %v", b.Seq, err)
+		}
+	}
+	if err := x.store.Commit(ctx, b.Commit.Changes); err != nil {
+		t.Fatal(err)
+	}
+	return errs
+}
+
+// wantPosition checks what a restart finds.
+func wantPosition(t *testing.T, x *owned, n uint64) {
+	t.Helper()
+	got, err := x.store.Get(checkpoint.PositionKey("pods"))
+	if err != nil || string(got) != fmt.Sprintf("at 1 %d", n) {
+		t.Errorf("position %q, %v, want that of batch %d", got, err, n)
+	}
+}
+
+// checkExactly compares the topic with everything that was made, each once.
+func (n *numbered) checkExactly(t *testing.T, msgs []consumed) {
+	t.Helper()
+	total := 0
+	for _, c := range n.count {
+		total += c
+	}
+	if len(msgs) != total {
+		t.Errorf("the topic holds %d records, %d were written", len(msgs), total)
+	}
+	n.check(t, msgs, 0)
+}
+
+// Events and positions are one: what a restart finds is what consumers have seen.
+func TestRestartFromTheTopic(t *testing.T) {
+	b := startBus(t)
+	n := number("t")
+	for range 4 {
+		x := openExact(t, b.config())
+		if n.seq > 0 {
+			wantPosition(t, x, n.seq)
+		}
+		for range 3 {
+			deliver(t, x, n.batch(50, 10))
+		}
+		x.Close()
+	}
+	n.checkExactly(t, b.consumeCommitted(t, "t"))
+}
+
+// The answer to the end of a transaction is lost: whether it was committed or
+// not, the batch is there once.
+func TestLostEndOfTransaction(t *testing.T) {
+	for name, carriedOut := range map[string]bool{"carried out": true, "not carried out": false} {
+		t.Run(name, func(t *testing.T) {
+			b := startBus(t)
+			x := openExact(t, b.config())
+			n := number("t")
+			deliver(t, x, n.batch(50, 10))
+			var lost atomic.Bool
+			b.ControlKey(int16(kmsg.EndTxn), func(kmsg.Request) (kmsg.Response, error, bool) {
+				b.DropControl()
+				lost.Store(true)
+				if carriedOut {
+					b.gates[0].loseAnswer()
+					return nil, nil, false
+				}
+				return nil, errors.New("gone"), true
+			})
+			deliver(t, x, n.batch(50, 10))
+			if !lost.Load() {
+				t.Fatal("no answer was lost")
+			}
+			deliver(t, x, n.batch(50, 10))
+			n.checkExactly(t, b.consumeCommitted(t, "t"))
+			again := openExact(t, b.config())
+			wantPosition(t, again, n.seq)
+		})
+	}
+}
+
+// A process that was cut off must not shut out the one that took its place.
+func TestCutOffWhileTakenOver(t *testing.T) {
+	b := startBus(t)
+	old := openExact(t, b.config())
+	n := number("t")
+	deliver(t, old, n.batch(50, 10))
+	old.store.Release() // what a failure leads to
+	successor := openExact(t, b.config())
+	zombie := &event.Batch{Seq: 2, Records: []event.Record{record("t", "k", "zombie", 0)}, Commit: event.Commit{Changes: position(99)}}
+	for range 2 {
+		if _, err := old.Write(t.Context(), zombie); !errors.Is(err, sink.ErrFenced) {
+			t.Errorf("Write of the one that was replaced: %v, want ErrFenced", err)
+		}
+	}
+	if errs := deliver(t, successor, n.batch(50, 10)); errs != nil {
+		t.Errorf("the successor was disturbed: %v", errs)
+	}
+	n.checkExactly(t, b.consumeCommitted(t, "t"))
+}
+
+// Kafka ends a transaction that takes too long in the way it shuts out a writer:
+// that alone must not end the program.
+func TestTransactionTimedOut(t *testing.T) {
+	b := startBus(t)
+	x := openExact(t, b.config())
+	n := number("t")
+	deliver(t, x, n.batch(50, 10))
+	for _, e := range []*kerr.Error{kerr.ProducerFenced, kerr.InvalidProducerEpoch, kerr.InvalidTxnState} {
+		b.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.EndTxn}, Err: e, Count: 1})
+		errs := deliver(t, x, n.batch(50, 10))
+		if len(errs) == 0 {
+			t.Errorf("%v was not noticed", e)
+		}
+	}
+	n.checkExactly(t, b.consumeCommitted(t, "t"))
+}
+
+// A partition that refuses in the middle of a batch takes the rest of it, and the
+// position, with it.
+func TestAborted(t *testing.T) {
+	b := startBus(t)
+	b.topic(t, "other", 1, 0)
+	x := openExact(t, b.config())
+	n := number("t")
+	deliver(t, x, n.batch(50, 10))
+	denied := b.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "other", Err: kerr.TopicAuthorizationFailed, Count: -1})
+	batch := n.batch(50, 10)
+	batch.Records = append(batch.Records, record("other", "k", "1", 0))
+	batch.Commit.Changes = position(2)
+	_, err := x.Write(t.Context(), batch)
+	wantError(t, err, `topic "other", partition 0`, "WRITE")
+	if got := len(b.consumeCommitted(t, "t")); got != 50 {
+		t.Errorf("consumers see %d records, want the 50 of the first batch", got)
+	}
+	denied.Remove()
+	deliver(t, x, batch)
+	n.checkExactly(t, b.consumeCommitted(t, "t"))
+	if got := len(b.consumeCommitted(t, "other")); got != 1 {
+		t.Errorf("the other topic holds %d records, want 1", got)
+	}
+}
+
+// The one bad record is found, nothing of the batch is to be seen until it is
+// replaced, and then all of it once.
+func TestPoisonInTransaction(t *testing.T) {
+	for name, e := range map[string]*kerr.Error{"content": kerr.InvalidRecord, "size": kerr.MessageTooLarge} {
+		t.Run(name, func(t *testing.T) {
+			b := startBus(t)
+			b.topic(t, "t", 4, 0)
+			for p := range 4 { // each partition of a request is judged alone, as brokers do
+				b.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "t", Partitions: []int32{int32(p)}, Err: e, Count: -1, When: func(req kmsg.Request) bool {
+					for _, topic := range req.(*kmsg.ProduceRequest).Topics {
+						for _, part := range topic.Partitions {
+							if part.Partition == int32(p) && bytes.Contains(part.Records, []byte("poison")) {
+								return true
+							}
+						}
+					}
+					return false
+				}})
+			}
+			x := openExact(t, b.config())
+			n := number("t")
+			batch := n.batch(200, 10)
+			whole := batch.Records[120].Value
+			batch.Records[120].Value = append(bytes.Clone(whole), "poison"...)
+			batch.Commit.Changes = position(1)
+			_, err := x.Write(t.Context(), batch)
+			rec := wantRecordError(t, err, 120)
+			if tooLarge := e == kerr.MessageTooLarge; tooLarge != (rec.Limit > 0) || rec.Limit > 0 && rec.Limit >= rec.Size {
+				t.Errorf("RecordError has size %d and limit %d", rec.Size, rec.Limit)
+			}
+			if got := b.consumeCommitted(t, "t"); len(got) > 0 {
+				t.Errorf("%d records are to be seen", len(got))
+			}
+			batch.Records[120].Value = whole
+			deliver(t, x, batch)
+			deliver(t, x, n.batch(50, 10))
+			n.checkExactly(t, b.consumeCommitted(t, "t"))
+		})
+	}
+}
+
+// Chunks are cut to what each topic takes.
+func TestLimitsPerTopic(t *testing.T) {
+	b := startBus(t)
+	b.topic(t, "small", 1, 5000)
+	b.topic(t, "large", 1, 4<<20)
+	x := openExact(t, b.config())
+	batch := &event.Batch{Seq: 1}
+	for i := range 20 {
+		batch.Records = append(batch.Records, record("small", "k", fmt.Sprint(i), 2000), record("large", "k", fmt.Sprint(i), 150_000))
+	}
+	if errs := deliver(t, x, batch); errs != nil {
+		t.Errorf("Write: %v", errs)
+	}
+	b.setLimit(t, "small", 2500) // no chunk of two fits any more
+	batch = &event.Batch{Seq: 2, Records: []event.Record{record("small", "k", "20", 2000), record("small", "k", "21", 2000)}}
+	deliver(t, x, batch)
+	if got := len(values(b.consumeCommitted(t, "small"))[0]); got != 22 {
+		t.Errorf("the topic holds %d records, want 22", got)
+	}
+}
+
+// Growing a topic moves keys. At the start as while running it ends the program,
+// with what to do; making the topic again, or a reset, lets it go on.
+func TestPinnedPartitions(t *testing.T) {
+	b := startBus(t)
+	b.topic(t, "t", 3, 0)
+	x := openExact(t, b.config())
+	n := number("t")
+	deliver(t, x, n.batch(20, 0))
+	if err := b.DeleteTopic("t"); err != nil {
+		t.Fatal(err)
+	}
+	b.topic(t, "t", 5, 0)
+	want := func(err error) {
+		t.Helper()
+		if !errors.As(err, new(*sink.RefusedError)) || !strings.Contains(err.Error(), `topic "t": it has 5 partitions and had 3`) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%v, want a RefusedError about the partitions", err)
+		}
+	}
+	x.topics.drop() // as any failed request does: metadata is then fresh
+	_, err := x.Write(t.Context(), n.batch(20, 0))
+	want(err)
+	again := newExact(t, b.config())
+	defer again.Close()
+	want(again.Open(t.Context(), nil))
+
+	opts, err := ClientOptions(b.config(), identity)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Reset(t.Context(), store.Options{Client: opts, Topic: checkpointTopic}, false); err != nil {
+		t.Fatal(err)
+	}
+	fresh := openExact(t, b.config())
+	if v, err := fresh.store.Get(checkpoint.ResetKey()); string(v) != string(checkpoint.ResetRequested()) {
+		t.Errorf("after a reset its request is %q, %v", v, err)
+	}
+	deliver(t, fresh, &event.Batch{Seq: 1, Records: []event.Record{record("t", "k", "1", 0)}})
+}
+
+// A second cluster under one name must not shut out the first.
+func TestForeignCheckpoint(t *testing.T) {
+	b := startBus(t)
+	x := openExact(t, b.config())
+	n := number("t")
+	deliver(t, x, n.batch(20, 0))
+	var inits atomic.Int32
+	b.ControlKey(int16(kmsg.InitProducerID), func(kmsg.Request) (kmsg.Response, error, bool) {
+		b.KeepControl()
+		inits.Add(1)
+		return nil, nil, false
+	})
+	other := identity
+	other.ClusterUID = "another"
+	opts, err := ClientOptions(b.config(), other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := store.New(store.Options{Client: opts, Identity: other})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := b.config()
+	c.Delivery = exactlyOnce
+	foreign, err := NewTransactional(Options{Config: c, Identity: other}, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	y := &owned{foreign, s}
+	defer y.Close()
+	if err := y.Open(t.Context(), nil); !errors.Is(err, checkpoint.ErrForeign) || !strings.Contains(err.Error(), checkpointTopic) {
+		t.Errorf("Open of a foreign checkpoint: %v, want ErrForeign with the topic", err)
+	}
+	if inits.Load() != 0 {
+		t.Errorf("%d producers were initialised before the identity was known", inits.Load())
+	}
+	if errs := deliver(t, x, n.batch(20, 0)); errs != nil {
+		t.Errorf("the owner was disturbed: %v", errs)
+	}
+}
+
+// What was acknowledged is gone: the lane is told to declare a reset, and can.
+func TestCheckpointTopicMadeAnew(t *testing.T) {
+	b := startBus(t)
+	x := openExact(t, b.config())
+	n := number("t")
+	deliver(t, x, n.batch(20, 0))
+	deliver(t, x, n.batch(20, 0))
+	if err := b.DeleteTopic(checkpointTopic); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.CreateTopic(checkpointTopic, 1, map[string]string{"cleanup.policy": "compact"}); err != nil {
+		t.Fatal(err)
+	}
+	x.store.Release()
+	batch := n.batch(20, 0)
+	if _, err := x.Write(t.Context(), batch); !errors.Is(err, sink.ErrReset) {
+		t.Fatalf("Write: %v, want ErrReset", err)
+	}
+	if _, err := x.Write(t.Context(), &event.Batch{Commit: event.Commit{Changes: position(7)}}); err != nil {
+		t.Fatal(err)
+	}
+	batch.Seq = 8
+	batch.Commit.Changes = nil
+	if _, err := x.Write(t.Context(), batch); err != nil {
+		t.Fatal(err)
+	}
+	n.checkExactly(t, b.consumeCommitted(t, "t"))
+	again := openExact(t, b.config())
+	wantPosition(t, again, 7)
+	if again.pins["t"] != 4 {
+		t.Errorf("the partitions are not pinned anew: %v", again.pins)
+	}
+}
+
+// A compacted topic takes no record without a key, and forgets a deleted object
+// only with a tombstone. Both deliveries write the same.
+func TestTombstones(t *testing.T) {
+	for _, delivery := range []string{exactlyOnce, atLeastOnce} {
+		t.Run(delivery, func(t *testing.T) {
+			b := startBus(t)
+			c := b.config()
+			c.Delivery, c.Tombstones, c.Compression, c.Create.Partitions = delivery, true, "snappy", 1
+			deleted := record("t", "c/core/pods/ns/name", "last body", 0)
+			deleted.Event = &event.Event{Type: event.Deleted, Time: time.Unix(1, 0)}
+			gap := record("t", "", "gap", 0)
+			gap.Broadcast = true
+			gap.Attributes = []event.Attribute{{Name: "cluster", Value: "c"}, {Name: "collection", Value: "pods"}, {Name: "type", Value: event.Gap.CloudEvent()}}
+			batch := &event.Batch{Seq: 1, Records: []event.Record{gap, deleted, record("t", "c/core/pods/ns/other", "next", 0)}}
+			if delivery == exactlyOnce {
+				deliver(t, openExact(t, c), batch)
+			} else {
+				writeAll(t, openSink(t, c), batch)
+			}
+			var got []string
+			for _, m := range b.consumeCommitted(t, "t") {
+				value := string(m.Value)
+				if m.Value == nil {
+					value = "null"
+				}
+				got = append(got, string(m.key)+"="+value)
+			}
+			want := []string{"c/_collection/pods/gap=gap", "c/core/pods/ns/name=last body", "c/core/pods/ns/name=null", "c/core/pods/ns/other=next"}
+			if d := cmp.Diff(want, got); d != "" {
+				t.Errorf("(-want +got):\n%s", d)
+			}
+			if policy := b.TopicInfo("t").Configs["cleanup.policy"]; policy == nil || *policy != "compact" {
+				t.Errorf("cleanup.policy of the created topic is %v", policy)
+			}
+		})
+	}
+}
+
+// Every compression is one that a consumer reads.
+func TestCompressions(t *testing.T) {
+	b := startBus(t)
+	for i, codec := range compressions {
+		c := b.config()
+		c.Compression = codec
+		n := number(fmt.Sprintf("t%d", i))
+		x := openExact(t, c)
+		deliver(t, x, n.batch(50, 200))
+		n.checkExactly(t, b.consumeCommitted(t, n.topic))
+		x.Close()
+		m := number(fmt.Sprintf("u%d", i))
+		writeAll(t, openSink(t, c), m.batch(50, 200))
+		m.checkExactly(t, b.consumeCommitted(t, m.topic))
+	}
+}
