@@ -227,6 +227,22 @@ func (b logBus) Tail(_ context.Context, from []byte, fn func([]event.KV, []byte)
 	return nil
 }
 
+// atomicBus is a bus that keeps the checkpoint in the transaction with the records.
+type atomicBus struct {
+	*bus
+	store checkpoint.Store
+}
+
+func (atomicBus) Transactional() {}
+
+func (b atomicBus) Write(ctx context.Context, batch *event.Batch) ([]byte, error) {
+	if err := b.store.Commit(ctx, batch.Commit.Changes); err != nil {
+		return nil, err
+	}
+	_, err := b.bus.Write(ctx, batch)
+	return nil, err
+}
+
 var (
 	identity   = event.Identity{Bridge: "b", Cluster: "c", ClusterUID: "u", Sink: "s"}
 	configMaps = source.Target{
@@ -381,9 +397,9 @@ func (c *cluster) same(v view) bool {
 // and again, with objects changing, vanishing and coming back under their names
 // and the history being compacted in between. Consumers must end with the
 // cluster's state (a ghost or a loss would show), see each object in order, and,
-// where the bus can be read back, nothing twice.
+// where the bus can be read back or keeps the checkpoint itself, nothing twice.
 func TestCrashesLoseNothing(t *testing.T) {
-	for _, kind := range []string{"plain", "log"} {
+	for _, kind := range []string{"plain", "log", "transactional"} {
 		t.Run(kind, func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
 				c, b := newCluster(), &bus{}
@@ -414,8 +430,11 @@ func TestCrashesLoseNothing(t *testing.T) {
 					}
 					live := rapid.IntRange(0, 6).Draw(t, "live changes")
 					var s sink.Sink = b
-					if kind == "log" {
+					switch kind {
+					case "log":
 						s = logBus{b}
+					case "transactional":
+						s = atomicBus{b, store}
 					}
 					life(t, c, s, b.crashed, store, func() bool {
 						if live > 0 {
@@ -433,7 +452,7 @@ func TestCrashesLoseNothing(t *testing.T) {
 				if !v.inOrder {
 					t.Fatalf("an object went back in time:\n%s", dump(b.records))
 				}
-				if kind == "log" && v.repeats > gapsRepeated(v) {
+				if kind != "plain" && v.repeats > gapsRepeated(v) {
 					t.Fatalf("%d events came twice:\n%s", v.repeats, dump(b.records))
 				}
 				if left := leftIntents(t, store); left > 0 {

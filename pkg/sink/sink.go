@@ -81,8 +81,8 @@ func (e *RecordError) Error() string {
 func (e *RecordError) Unwrap() error { return e.Err }
 
 // RouteError is returned by Write when one route, and no other, refuses: it may not
-// be written to, or is not there. Everything before Index is durable. Nothing from
-// Index on is known to be, also of other routes: a later record may carry a position
+// be written to, or is not there. Everything before Index is durable, or is written
+// by the next call of Write (all of a [Transactional]'s is). Nothing from Index on is known to be, also of other routes: a later record may carry a position
 // beyond the refused one. The lane takes records out at Index and behind it, those of
 // every collection that uses the route, and calls Write again; or it calls Write
 // again with the same batch, if the route may have healed.
@@ -96,8 +96,9 @@ func (e *RouteError) Error() string { return fmt.Sprintf("route %q: %v", e.Route
 
 func (e *RouteError) Unwrap() error { return e.Err }
 
-// RefusedError is returned by Open, and by nothing else, for what no retry
-// heals: wrong credentials, a stream that belongs to another bridge. The program
+// RefusedError is returned by Open for what no retry heals: wrong credentials, a
+// stream that belongs to another bridge. Write returns it only where going on would
+// break the order that consumers rely on. The program
 // exits with code 3. Every other error is retried for ever.
 type RefusedError struct {
 	What string // the thing, for example `stream "K8S_prod"`

@@ -54,20 +54,28 @@ type writer struct {
 // topic has lost what was committed to it. After any other the same transaction
 // may be tried again.
 func (s *Store) Transact(ctx context.Context, seq uint64, changes []event.KV, produce func(context.Context, *kgo.Client) error) error {
-	w := &s.writer
-	if w.fenced {
-		return s.takenOver()
-	}
-	if w.client == nil {
-		done, err := s.renew(ctx)
-		if err != nil {
-			return fmt.Errorf("checkpoint topic %q: %w", s.topic, err)
-		}
-		if done && seq != 0 && seq == w.unknownSeq {
-			return nil
-		}
+	committed, err := s.Settle(ctx, seq)
+	if err != nil || committed {
+		return err
 	}
 	return s.attempt(ctx, transaction{seq, changes, produce})
+}
+
+// Settle finds out whether a transaction that ended with an error was committed
+// after all. The errors are those of Transact. It costs nothing after a success.
+func (s *Store) Settle(ctx context.Context, seq uint64) (committed bool, err error) {
+	w := &s.writer
+	switch {
+	case w.fenced:
+		return false, s.takenOver()
+	case w.client != nil:
+		return false, nil
+	}
+	done, err := s.renew(ctx)
+	if err != nil {
+		return false, fmt.Errorf("checkpoint topic %q: %w", s.topic, err)
+	}
+	return done && seq != 0 && seq == w.unknownSeq, nil
 }
 
 type transaction struct {

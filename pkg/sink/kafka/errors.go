@@ -12,6 +12,9 @@ import (
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
 	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
 // isAny reports whether err is one of targets.
@@ -101,4 +104,32 @@ func fromFranz(err error) error {
 		return err
 	}
 	return &brokerError{kafka.Error(k.Code), err}
+}
+
+// refusal is one topic that is not there, or that we may not use.
+type refusal struct {
+	topic string
+	err   error
+}
+
+func (e *refusal) Error() string { return e.err.Error() }
+func (e *refusal) Unwrap() error { return e.err }
+
+// refusalOf makes full a refusal where the cause says that only this topic is
+// concerned.
+func refusalOf(topic string, cause, full error) error {
+	if isAny(cause, kafka.TopicAuthorizationFailed, kafka.UnknownTopicOrPartition, kafka.PolicyViolation) {
+		return &refusal{topic, full}
+	}
+	return full
+}
+
+// routeError tells the lane of a refusal.
+func routeError(b *event.Batch, err error) error {
+	var r *refusal
+	if !errors.As(err, &r) {
+		return err
+	}
+	i := slices.IndexFunc(b.Records, func(rec event.Record) bool { return rec.Route == r.topic })
+	return &sink.RouteError{Index: i, Route: r.topic, Err: err}
 }

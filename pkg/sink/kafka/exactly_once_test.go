@@ -120,6 +120,28 @@ func TestLostEndOfTransaction(t *testing.T) {
 	}
 }
 
+// What is committed is not reported as refused: the lane would take it back.
+func TestLostEndThenRefused(t *testing.T) {
+	b := startBus(t)
+	x := openExact(t, b.config())
+	n := number("t")
+	deliver(t, x, n.batch(50, 10))
+	b.ControlKey(int16(kmsg.EndTxn), func(kmsg.Request) (kmsg.Response, error, bool) {
+		b.gates[0].loseAnswer()
+		return nil, nil, false
+	})
+	batch := n.batch(50, 10)
+	if _, err := x.Write(t.Context(), batch); err == nil {
+		t.Fatal("no answer was lost")
+	}
+	denied := b.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata}, Topic: "t", Err: kerr.TopicAuthorizationFailed, Count: -1})
+	if _, err := x.Write(t.Context(), batch); err != nil {
+		t.Errorf("Write of what is committed: %v", err)
+	}
+	denied.Remove()
+	n.checkExactly(t, b.consumeCommitted(t, "t"))
+}
+
 // A process that was cut off must not shut out the one that took its place.
 func TestCutOffWhileTakenOver(t *testing.T) {
 	b := startBus(t)
@@ -171,6 +193,10 @@ func TestAborted(t *testing.T) {
 	batch.Commit.Changes = position(2)
 	_, err := x.Write(t.Context(), batch)
 	wantError(t, err, `topic "other", partition 0`, "WRITE")
+	var route *sink.RouteError
+	if !errors.As(err, &route) || route.Route != "other" || route.Index != 50 {
+		t.Errorf("%#v, want a RouteError about record 50", err)
+	}
 	if got := len(b.consumeCommitted(t, "t")); got != 50 {
 		t.Errorf("consumers see %d records, want the 50 of the first batch", got)
 	}

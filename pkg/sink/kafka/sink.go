@@ -156,7 +156,10 @@ func (s *Sink) Write(ctx context.Context, b *event.Batch) ([]byte, error) {
 
 func (s *Sink) write(ctx context.Context, b *event.Batch) error {
 	if err := s.resolve(ctx, b); err != nil {
-		return err
+		if len(s.progress.acked) > 0 { // kept by index: the batch must stay as it is
+			return err
+		}
+		return routeError(b, err)
 	}
 	queues, err := s.plan(ctx, b)
 	if err != nil {

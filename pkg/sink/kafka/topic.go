@@ -103,18 +103,18 @@ func (s *Sink) find(ctx context.Context, names []string) ([]kafka.Topic, error) 
 	}
 	for _, name := range missing {
 		if s.topics[name] != nil {
-			return nil, fmt.Errorf("topic %q is gone, and what was written to it: create it again, or restart the bridge to have it looked at as a new one", name)
+			return nil, &refusal{name, fmt.Errorf("topic %q is gone, and what was written to it: create it again, or restart the bridge to have it looked at as a new one", name)}
 		}
 	}
 	if !*s.config.Create.Enabled {
-		return nil, fmt.Errorf("topic %q does not exist, or %s may not see it: create it, or set `create.enabled: true`", missing[0], s.user())
+		return nil, &refusal{missing[0], fmt.Errorf("topic %q does not exist, or %s may not see it: create it, or set `create.enabled: true`", missing[0], s.user())}
 	}
 	if err := s.create(ctx, missing); err != nil {
 		return nil, err
 	}
 	found, missing, err = s.lookup(ctx, names)
 	if err == nil && len(missing) > 0 {
-		return nil, fmt.Errorf("topic %q exists but is not to be seen: if this lasts, allow %s DESCRIBE on it", missing[0], s.user())
+		return nil, &refusal{missing[0], fmt.Errorf("topic %q exists but is not to be seen: if this lasts, allow %s DESCRIBE on it", missing[0], s.user())}
 	}
 	return found, err
 }
@@ -129,7 +129,7 @@ func (s *Sink) lookup(ctx context.Context, names []string) (found []kafka.Topic,
 		case errors.Is(t.Error, kafka.UnknownTopicOrPartition):
 			missing = append(missing, t.Name)
 		case t.Error != nil:
-			return nil, nil, fmt.Errorf("topic %q: %w", t.Name, s.explain(t.Error))
+			return nil, nil, refusalOf(t.Name, t.Error, fmt.Errorf("topic %q: %w", t.Name, s.explain(t.Error)))
 		default:
 			found = append(found, t)
 		}
@@ -175,8 +175,8 @@ func (s *Sink) create(ctx context.Context, names []string) error {
 			s.log.Info("created topic", zap.String("topic", name), zap.Int("partitions", c.Partitions))
 		case errors.Is(err, kafka.TopicAlreadyExists): // another one was faster
 		default:
-			return fmt.Errorf("topic %q does not exist or is not to be seen, and creating it with %d partitions and replication factor %d fails: %w: create it by hand, or let %s create topics",
-				name, c.Partitions, c.ReplicationFactor, err, s.user())
+			return refusalOf(name, err, fmt.Errorf("topic %q does not exist or is not to be seen, and creating it with %d partitions and replication factor %d fails: %w: create it by hand, or let %s create topics",
+				name, c.Partitions, c.ReplicationFactor, err, s.user()))
 		}
 	}
 	return nil

@@ -33,6 +33,10 @@ type Journal interface {
 	// called Open since, kerr.OffsetOutOfRange that the checkpoint is lost.
 	Transact(ctx context.Context, seq uint64, changes []event.KV, produce func(context.Context, *kgo.Client) error) error
 
+	// Settle reports whether a transaction that ended with an error was committed
+	// after all. The errors are those of Transact.
+	Settle(ctx context.Context, seq uint64) (committed bool, err error)
+
 	// Scan is that of a checkpoint store, as of Open.
 	Scan(prefix []byte, fn func(key, value []byte) error) error
 
@@ -150,8 +154,9 @@ func (x *Transactional) moved(topic string, was, is int) error {
 // Write implements [sink.Sink]. The batch and its commit are durable when it
 // returns nil; after an error nothing of them is to be seen by a consumer that
 // reads committed records only. A record that Kafka will not take is a
-// [sink.RecordError]. A topic whose number of partitions changes is a
-// [sink.RefusedError]. It returns no mark.
+// [sink.RecordError]. A topic that refuses is a [sink.RouteError]; what stands
+// before its Index is written with the rest, when Write is called again. A topic
+// whose number of partitions changes is a [sink.RefusedError]. It returns no mark.
 func (x *Transactional) Write(ctx context.Context, b *event.Batch) ([]byte, error) {
 	switch {
 	case x.final != nil:
@@ -193,9 +198,13 @@ func (x *Transactional) Write(ctx context.Context, b *event.Batch) ([]byte, erro
 }
 
 func (x *Transactional) write(ctx context.Context, b *event.Batch) error {
+	// First of all: what is committed must not be reported as refused.
+	if committed, err := x.journal.Settle(ctx, b.Seq); committed || err != nil {
+		return err
+	}
 	for {
 		if err := x.topics.resolve(ctx, b); err != nil {
-			return err
+			return routeError(b, err)
 		}
 		changes, err := x.pin(b)
 		if err != nil {
@@ -220,7 +229,8 @@ func (x *Transactional) write(ctx context.Context, b *event.Batch) error {
 		}
 		cause := fromFranz(failed.err)
 		if !aboutRecords(cause) {
-			return fmt.Errorf("topic %q, partition %d: %w", failed.partition.topic, failed.id, x.topics.explain(cause))
+			err := fmt.Errorf("topic %q, partition %d: %w", failed.partition.topic, failed.id, x.topics.explain(cause))
+			return routeError(b, refusalOf(failed.partition.topic, cause, err))
 		}
 		q := queue{partition: failed.partition, topic: failed.topic, rest: []item{failed.item}}
 		rejected := q.reject(cause)
