@@ -78,6 +78,9 @@ func laneSpec(c *config.Config, s *config.Sink, log *zap.Logger) (pipeline.LaneS
 			if form.Secrets.Key, err = hashKey(c); err != nil {
 				return nil, nil, form, &pipeline.EnvironmentError{Err: err}
 			}
+			if c.Secrets.Values == "hash" && form.Secrets.Key == nil {
+				log.Warn("values of Secrets are redacted, not hashed: there is no key: set secrets.hashKeyFile")
+			}
 			if openBoth == nil {
 				openBoth = beside(filepath.Join(c.Checkpoint.File.Path, s.Name), open)
 			}

@@ -1,14 +1,18 @@
 package main
 
 import (
+	"io"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"go.uber.org/zap"
 
 	"github.com/kubebridge/kubebridge/internal/config"
 	"github.com/kubebridge/kubebridge/internal/pipeline"
+	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
 // An option that is checked but never reaches the lane would be one that silently
@@ -63,5 +67,41 @@ sinks:
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// Where a sink can keep its checkpoint on its bus, it does; a directory is used
+// where one is named and the guarantee allows it.
+func TestWhereTheCheckpointIsKept(t *testing.T) {
+	dir := t.TempDir()
+	for name, c := range map[string]struct {
+		text           string
+		atOnce, loaded bool
+	}{
+		"exactly once":                  {"sinks: [{name: a, kafka: {brokers: ['k:9092']}}]", true, true},
+		"at least once":                 {"sinks: [{name: a, kafka: {brokers: ['k:9092'], delivery: at-least-once}}]", false, true},
+		"at least once, in a directory": {"sinks: [{name: a, kafka: {brokers: ['k:9092'], delivery: at-least-once}}]\ncheckpoint: {file: {path: " + dir + "}}", false, false},
+		"exactly once, beside another":  {"sinks: [{name: b, kafka: {brokers: ['k:9092']}}, {name: c, stdout: {}}]\ncheckpoint: {file: {path: " + dir + "}}", true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			conf, err := config.Parse("test", []byte("cluster: prod\nresources: [pods]\n"+c.text), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			spec, err := laneSpec(conf, &conf.Sinks[0], zap.NewNop())
+			if err != nil {
+				t.Fatal(err)
+			}
+			bus, store, _, err := spec.Open(event.Identity{Bridge: "kubebridge", Cluster: "prod", ClusterUID: "u", Sink: conf.Sinks[0].Name})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer store.(io.Closer).Close()
+			_, atOnce := bus.(sink.Transactional)
+			_, loaded := store.(checkpoint.Loader)
+			if atOnce != c.atOnce || loaded != c.loaded {
+				t.Errorf("transactions: %t, read from the bus: %t, want %t, %t", atOnce, loaded, c.atOnce, c.loaded)
+			}
+		})
 	}
 }

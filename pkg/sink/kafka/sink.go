@@ -1,14 +1,19 @@
-// Package kafka writes batches to Kafka, at least once and in order per key.
+// Package kafka writes batches to Kafka, in order per key.
 //
-// One partition has one request in flight, acknowledged by all in-sync replicas;
-// the first failure stops the partition, and Write goes on from the first record
-// that was not acknowledged. What the broker has received but not answered in
-// time is sent again: a record may be on the bus twice, and because kafka-go
-// has no idempotent producer, the old copy may even land after newer records.
-// Consumers therefore ignore, per uid, what is not newer than what they have seen.
+// [Transactional] does so exactly once, for consumers that read committed records
+// only: a batch and what it moves in the checkpoint are one transaction.
+//
+// [Sink] does so at least once. One partition has one request in flight,
+// acknowledged by all in-sync replicas; the first failure stops the partition, and
+// Write goes on from the first record that was not acknowledged. What the broker
+// has received but not answered in time is sent again: a record may be on the bus
+// twice, and because kafka-go has no idempotent producer, the old copy may even
+// land after newer records. Consumers therefore ignore, per uid, what is not newer
+// than what they have seen.
 //
 // A record's key decides its partition as Java's default partitioner does. The
-// number of partitions of a topic is remembered as long as the sink lives.
+// number of partitions of a topic is remembered: by a Sink as long as it lives, by
+// a Transactional in the checkpoint.
 package kafka
 
 import (
@@ -42,7 +47,7 @@ type Options struct {
 	Logger   *zap.Logger    // nil: silent
 }
 
-// Sink is a [sink.Sink] for Kafka.
+// Sink is a [sink.Sink] for `delivery: at-least-once`.
 type Sink struct {
 	config Config
 	security
