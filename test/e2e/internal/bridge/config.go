@@ -38,11 +38,12 @@ type Resource struct {
 
 // Sink is where to.
 type Sink struct {
-	Name   string         `json:"name"`
-	Linger string         `json:"linger,omitempty"`
-	NATS   map[string]any `json:"nats,omitempty"`
-	Kafka  map[string]any `json:"kafka,omitempty"`
-	Stdout map[string]any `json:"stdout,omitempty"`
+	Name      string         `json:"name"`
+	Resources []Resource     `json:"resources,omitempty"`
+	Linger    string         `json:"linger,omitempty"`
+	NATS      map[string]any `json:"nats,omitempty"`
+	Kafka     map[string]any `json:"kafka,omitempty"`
+	Stdout    map[string]any `json:"stdout,omitempty"`
 }
 
 // YAML is the file's text.

@@ -12,12 +12,15 @@ import (
 type Status struct {
 	Ready   bool   `json:"ready"`
 	Waiting string `json:"waiting"`
-	Lanes   []struct {
-		Sink        string       `json:"sink"`
-		Ready       bool         `json:"ready"`
-		Failing     string       `json:"failing"`
-		Collections []Collection `json:"collections"`
-	} `json:"lanes"`
+	Lanes   []Lane `json:"lanes"`
+}
+
+// Lane is the state of one sink.
+type Lane struct {
+	Sink        string       `json:"sink"`
+	Ready       bool         `json:"ready"`
+	Failing     string       `json:"failing"`
+	Collections []Collection `json:"collections"`
 }
 
 // Collection is the state of one collection.
