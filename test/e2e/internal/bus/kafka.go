@@ -55,7 +55,7 @@ func StartKafka() (*Kafka, error) {
 			return new(net.Dialer).DialContext(ctx, network, broker)
 		}),
 		kgo.ConsumeRegex(), kgo.ConsumeTopics(`^k8s\..*`),
-		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.MetadataMinAge(metadataAge), kgo.MetadataMaxAge(metadataAge),
 	)
 	if err != nil {
