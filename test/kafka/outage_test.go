@@ -35,27 +35,29 @@ func TestThreeBrokers(t *testing.T) {
 	t.Run("leaders move while it writes", func(t *testing.T) {
 		topic := newTopic(t, c, 3, 0, nil)
 		s, l := openSink(t, config(c)), newLane(t, c, topic)
-		l.during(s, 300, func() (err error) {
+		errs := l.during(s, 300, func() (err error) {
 			for i := range int32(9) {
 				_, e := c.MoveLeader(t.Context(), topic, i%3)
 				err = errors.Join(err, e)
 			}
 			return err
 		})
-		l.check(0)
+		// One that loses the lead while replicas confirm says that it does not lead, and the records may be there.
+		l.check(300 * len(errs))
 	})
 
 	// An upgrade: every broker goes and comes back.
 	t.Run("rolling restart", func(t *testing.T) {
 		topic := newTopic(t, c, 3, 0, nil)
 		s, l := openSink(t, config(c)), newLane(t, c, topic)
-		l.during(s, 100, func() (err error) {
+		errs := l.during(s, 100, func() (err error) {
 			for _, b := range c.Brokers() {
 				err = errors.Join(err, b.Stop(), b.Start(t.Context()))
 			}
 			return err
 		})
-		l.check(300)
+		must(t, c.Settle(t.Context()))
+		l.check(100 * len(errs))
 	})
 
 	for name, fault := range map[string]struct{ down, up func(*kafkatest.Broker) error }{
@@ -77,7 +79,8 @@ func TestThreeBrokers(t *testing.T) {
 			}
 			must(t, fault.up(leader))
 			l.write(s, l.batch(200, 100))
-			l.check(400) // what was on its way
+			must(t, c.Settle(t.Context())) // else the reader, too, may believe one that was away
+			l.check(400)                   // what was on its way
 		})
 	}
 

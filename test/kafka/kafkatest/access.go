@@ -41,7 +41,7 @@ func (c *Cluster) acl(ctx context.Context, b *kadm.ACLBuilder) error {
 	if err != nil {
 		return fmt.Errorf("create ACLs: %w", err)
 	}
-	return c.settled(ctx)
+	return c.Settle(ctx)
 }
 
 // Forget takes back all that Deny has forbidden a user on a topic.
@@ -57,7 +57,7 @@ func (c *Cluster) Forget(ctx context.Context, user, topic string) error {
 	if err != nil {
 		return fmt.Errorf("delete ACLs: %w", err)
 	}
-	return c.settled(ctx)
+	return c.Settle(ctx)
 }
 
 // Quota bounds what a client (client.id) may produce, in bytes per second and broker; 0 lifts it.
@@ -76,7 +76,7 @@ func (c *Cluster) Quota(ctx context.Context, clientID string, bytesPerSecond flo
 	if err != nil {
 		return fmt.Errorf("set the quota of client %q: %w", clientID, err)
 	}
-	return c.settled(ctx)
+	return c.Settle(ctx)
 }
 
 // SetPassword gives a user a new password, by every mechanism; an empty one ends the user. Connections that are open stay
@@ -114,5 +114,5 @@ func (c *Cluster) SetPassword(ctx context.Context, user, password string) error 
 			return fmt.Errorf("set the password of user %q: %w", user, err)
 		}
 	}
-	return c.settled(ctx)
+	return c.Settle(ctx)
 }

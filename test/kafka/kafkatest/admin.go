@@ -192,12 +192,13 @@ func (c *Cluster) SetTopicConfig(ctx context.Context, topic, name, value string)
 	if err != nil {
 		return fmt.Errorf("set %s of topic %q: %w", name, topic, err)
 	}
-	return c.settled(ctx)
+	return c.Settle(ctx)
 }
 
-// settled returns when the brokers that are up do as they have been told. They learn what the controller has decided in the
-// order in which it did: when each has seen a topic come, and then go, all that was decided before is in force.
-func (c *Cluster) settled(ctx context.Context) error {
+// Settle returns when the brokers that are up know what has been decided so far: changes are in force, and one that was
+// paused has learnt that it leads no more. They learn what the controller decides in the order in which it does: when each has
+// seen a topic come, and then go, it knows all that was decided before.
+func (c *Cluster) Settle(ctx context.Context) error {
 	marker := fmt.Sprintf("kafkatest.settled.%x", rand.Uint64())
 	if err := c.CreateTopic(ctx, marker, 1, 1, nil); err != nil {
 		return err
