@@ -23,7 +23,7 @@ type Config struct {
 	// Subject is the template of an object's subject.
 	// Default: k8s.{cluster}.{group}.{resource}.{namespace}.{name}
 	Subject string `yaml:"subject"`
-	// Delivery is exactly-once (default).
+	// Delivery is exactly-once (default), at-least-once or at-most-once.
 	Delivery string `yaml:"delivery"`
 	Stream   Stream `yaml:"stream"`
 	Auth     Auth   `yaml:"auth"`
@@ -34,36 +34,30 @@ type Config struct {
 // may read; with [Auth]'s username and password set, only who has them. Nobody
 // but the bridge may publish.
 type Embedded struct {
-	Dir    string `yaml:"dir"`    // where its data lives; required
-	Listen string `yaml:"listen"` // host:port that subscribers connect to; default 127.0.0.1:4222, port 0 = a free one
+	Dir       string     `yaml:"dir"`       // where its data lives; required
+	Listen    string     `yaml:"listen"`    // host:port that subscribers connect to; default 127.0.0.1:4222, port 0 = a free one
+	MaxBytes  int64      `yaml:"maxBytes"`  // of all streams on disk; 0 = three quarters of the disk
+	MaxMemory int64      `yaml:"maxMemory"` // bytes of all streams in memory; 0 = three quarters of the machine's
+	TLS       *ServerTLS `yaml:"tls"`       // nil: none
+	Leaf      *Leaf      `yaml:"leaf"`      // nil: it stands alone
 }
 
-// Stream is the JetStream stream that belongs to the lane alone.
+// Stream is the JetStream stream: the lane's alone (exactly-once), or one that others
+// write to as well (at-least-once).
 type Stream struct {
-	Name     string        `yaml:"name"`     // default K8S_<cluster>
+	Name     string        `yaml:"name"`     // default K8S_<cluster>, or for at-least-once the one that takes the subject
 	Create   *bool         `yaml:"create"`   // create it when missing; default true
 	Replicas int           `yaml:"replicas"` // 1 to 5; default 1; used on creation
 	MaxAge   time.Duration `yaml:"maxAge"`   // 0 = kept for ever; used on creation
 	MaxBytes int64         `yaml:"maxBytes"` // 0 = no limit; used on creation
 }
 
-// Auth holds credentials. At most one way is used.
-type Auth struct {
-	Username string `yaml:"username"`
-	Password string `yaml:"password"`
-	Token    string `yaml:"token"`
-	Creds    string `yaml:"creds"` // path of a .creds file
-}
-
-// TLS is used when the URL's scheme is tls or CA is set.
-type TLS struct {
-	CA string `yaml:"ca"` // path of a PEM file; empty: the system's
-}
-
 const (
 	defaultSubject = "k8s.{cluster}.{group}.{resource}.{namespace}.{name}"
 	defaultListen  = "127.0.0.1:4222"
 	exactlyOnce    = "exactly-once"
+	atLeastOnce    = "at-least-once"
+	atMostOnce     = "at-most-once"
 )
 
 // Complete returns the configuration with every default filled in, except the
@@ -126,7 +120,10 @@ func (e *Embedded) check() error {
 	if _, _, err := e.hostPort(); err != nil {
 		return fmt.Errorf("embedded.listen: %q is not host:port, for example %s", e.Listen, defaultListen)
 	}
-	return nil
+	if e.MaxBytes < 0 || e.MaxMemory < 0 {
+		return errors.New("embedded.maxBytes, embedded.maxMemory: not negative; 0 leaves it to the server")
+	}
+	return e.checkSecurity()
 }
 
 func (e *Embedded) hostPort() (host string, port int, err error) {
@@ -151,12 +148,15 @@ func (c Config) checkSubject() error {
 
 func (c Config) checkDelivery() error {
 	switch c.Delivery {
-	case exactlyOnce:
+	case exactlyOnce, atLeastOnce:
 		return nil
-	case "at-least-once", "at-most-once":
-		return fmt.Errorf("delivery: %s is not in this version: set `delivery: %s` or leave it out", c.Delivery, exactlyOnce)
+	case atMostOnce:
+		if s := c.Stream; s.Name != "" || s.Replicas > 1 || s.MaxAge != 0 || s.MaxBytes != 0 {
+			return errors.New("stream: at-most-once has no stream: leave it out, or set delivery to exactly-once")
+		}
+		return nil
 	default:
-		return fmt.Errorf("delivery: %q is not known: set `delivery: %s` or leave it out", c.Delivery, exactlyOnce)
+		return fmt.Errorf("delivery: %q is not known: set %s, %s or %s", c.Delivery, exactlyOnce, atLeastOnce, atMostOnce)
 	}
 }
 
@@ -173,27 +173,6 @@ func (c Config) checkStream() error {
 		return fmt.Errorf("stream.maxAge: %v: not negative; 0 keeps events for ever", s.MaxAge)
 	case s.MaxBytes < 0:
 		return fmt.Errorf("stream.maxBytes: %d: not negative; 0 is no limit", s.MaxBytes)
-	}
-	return nil
-}
-
-func (c Config) checkSecurity() error {
-	a := c.Auth
-	ways := 0
-	for _, set := range []bool{a.Username != "" || a.Password != "", a.Token != "", a.Creds != ""} {
-		if set {
-			ways++
-		}
-	}
-	switch {
-	case ways > 1:
-		return errors.New("auth: more than one of username and password, token and creds: keep one")
-	case (a.Username == "") != (a.Password == ""):
-		return errors.New("auth: username and password are both needed")
-	case c.Embedded != nil && (a.Token != "" || a.Creds != ""):
-		return errors.New("auth: an embedded server knows username and password only")
-	case c.Embedded != nil && c.TLS != (TLS{}):
-		return errors.New("tls: an embedded server has none: leave it out")
 	}
 	return nil
 }

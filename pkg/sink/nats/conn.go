@@ -2,16 +2,20 @@ package nats
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net/url"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/zap"
 
+	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
@@ -36,27 +40,122 @@ type conn struct {
 	// events are what the client learns beside replies: a lost connection, a
 	// denied publish. A denied publish gets no other answer.
 	events chan error
+	// key tells the nkey that it was made with.
+	key [sha256.Size]byte
 }
 
-// connect dials and authenticates once. Wrong credentials are a
-// [sink.RefusedError].
-func (s *Sink) connect() (*conn, error) {
-	c := &conn{
-		address: s.config.address(),
-		acks:    make(chan *nats.Msg, 64),
-		events:  make(chan error, 16),
+// link is what the sinks of every delivery have: a configuration and a connection.
+type link struct {
+	config   Config
+	id       event.Identity
+	log      *zap.Logger
+	name     string   // of the stream; "" where there is none, or it is not yet known
+	subjects []string // patterns of the records' subjects
+
+	conn   *conn         // nil when not open
+	denied atomic.Uint64 // publishes
+
+	mu     sync.Mutex      // of server, which Dial uses from other goroutines
+	server *embeddedServer // nil unless open and embedded
+}
+
+// start runs the embedded server if there is one, and connects.
+func (l *link) start(ctx context.Context) (err error) {
+	if err := ctx.Err(); err != nil {
+		return err
 	}
-	if s.server != nil {
-		c.address = "embedded server at " + s.server.url()
-	}
-	nc, err := nats.Connect(s.config.URL, append(s.clientOptions(), s.callbacks(c)...)...)
-	for _, wrong := range []error{nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked, nats.ErrAccountAuthExpired} {
-		if errors.Is(err, wrong) {
-			return nil, &sink.RefusedError{What: c.address, Err: err, Hint: "correct the credentials under nats.auth"}
+	if e := l.config.Embedded; e != nil {
+		server, err := startServer(*e, l.config.Auth, l.log)
+		if err != nil {
+			return err
 		}
+		l.mu.Lock()
+		l.server = server
+		l.mu.Unlock()
+	}
+	l.conn, err = l.connect()
+	return err
+}
+
+// Close disconnects, and stops the embedded server if there is one.
+func (l *link) Close() error {
+	l.disconnect()
+	return nil
+}
+
+func (l *link) disconnect() {
+	if l.conn != nil {
+		l.conn.close()
+		l.conn = nil
+	}
+	l.mu.Lock()
+	server := l.server
+	l.server = nil
+	l.mu.Unlock()
+	if server != nil {
+		server.close()
+	}
+}
+
+// ClientURL is where subscribers connect to an embedded server; "" before Open and
+// without one.
+func (l *link) ClientURL() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.server == nil {
+		return ""
+	}
+	return l.server.url()
+}
+
+// Dial makes another connection to the same servers with the same credentials, which
+// the caller closes. To an embedded server it connects only while the sink is open. It
+// may be called from any goroutine.
+func (l *link) Dial() (*nats.Conn, error) {
+	nc, address, err := l.dial()
+	if err != nil {
+		return nil, fmt.Errorf("connect to %s: %w", address, err)
+	}
+	return nc, nil
+}
+
+func (l *link) dial(more ...nats.Option) (nc *nats.Conn, address string, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	address = l.config.address()
+	opts := append(baseOptions(l.id), more...)
+	switch {
+	case l.server != nil:
+		address = "embedded server at " + l.server.url()
+		opts = append(opts, l.server.clientOptions()...)
+	case l.config.Embedded != nil:
+		return nil, "the embedded server", errors.New("it does not run")
+	default:
+		secure, err := l.config.securityOptions()
+		if err != nil {
+			return nil, address, err
+		}
+		opts = append(opts, secure...)
+	}
+	nc, err = nats.Connect(l.config.URL, opts...)
+	return nc, address, err
+}
+
+// connect dials and authenticates once. What only other credentials heal is a
+// [sink.RefusedError].
+func (l *link) connect() (*conn, error) {
+	c := &conn{
+		acks:   make(chan *nats.Msg, 2*window),
+		events: make(chan error, 16),
+		key:    l.config.keyDigest(),
+	}
+	nc, address, err := l.dial(l.callbacks(c)...)
+	c.address = address
+	if hint := refusal(err); hint != "" {
+		return nil, &sink.RefusedError{What: address, Err: err, Hint: hint}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("connect to %s: %w", c.address, err)
+		return nil, fmt.Errorf("connect to %s: %w", address, err)
 	}
 	c.nc = nc
 	c.inbox = nc.NewInbox()
@@ -65,6 +164,25 @@ func (s *Sink) connect() (*conn, error) {
 		return nil, fmt.Errorf("connect to %s: %w", c.address, err)
 	}
 	return c, nil
+}
+
+// renew connects again where the client has given up, or lost the connection and
+// does not know that its nkey was replaced.
+func (l *link) renew() error {
+	if l.conn == nil {
+		return errors.New("write: not open")
+	}
+	stale := !l.conn.nc.IsConnected() && l.conn.key != l.config.keyDigest()
+	if !l.conn.nc.IsClosed() && !stale {
+		return nil
+	}
+	c, err := l.connect()
+	if err != nil {
+		return plain(err)
+	}
+	l.conn.close()
+	l.conn = c
+	return nil
 }
 
 func (c *conn) prepare() (err error) {
@@ -81,9 +199,9 @@ func (c *conn) prepare() (err error) {
 	return err
 }
 
-func (s *Sink) clientOptions() []nats.Option {
-	opts := []nats.Option{
-		nats.Name("kubebridge " + s.id.Bridge + "/" + s.id.Sink),
+func baseOptions(id event.Identity) []nats.Option {
+	return []nats.Option{
+		nats.Name("kubebridge " + id.Bridge + "/" + id.Sink),
 		nats.Timeout(dialTimeout),
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(reconnectWait),
@@ -96,23 +214,9 @@ func (s *Sink) clientOptions() []nats.Option {
 		nats.IgnoreAuthErrorAbort(),
 		nats.NoCallbacksAfterClientClose(),
 	}
-	switch a := s.config.Auth; {
-	case s.server != nil:
-		return append(opts, s.server.clientOptions()...)
-	case a.Username != "":
-		opts = append(opts, nats.UserInfo(a.Username, a.Password))
-	case a.Token != "":
-		opts = append(opts, nats.Token(a.Token))
-	case a.Creds != "":
-		opts = append(opts, nats.UserCredentials(a.Creds))
-	}
-	if s.config.TLS.CA != "" {
-		opts = append(opts, nats.RootCAs(s.config.TLS.CA))
-	}
-	return opts
 }
 
-func (s *Sink) callbacks(c *conn) []nats.Option {
+func (l *link) callbacks(c *conn) []nats.Option {
 	tell := func(err error) {
 		select {
 		case c.events <- err:
@@ -124,13 +228,18 @@ func (s *Sink) callbacks(c *conn) []nats.Option {
 			if err == nil {
 				err = nats.ErrDisconnected
 			}
-			s.log.Warn("connection to NATS lost", zap.String("server", c.address), zap.Error(err))
+			l.log.Warn("connection to NATS lost", zap.String("server", c.address), zap.Error(err))
 			tell(fmt.Errorf("connection to %s lost: %w", c.address, err))
 		}),
 		nats.ReconnectHandler(func(nc *nats.Conn) {
-			s.log.Info("connection to NATS restored", zap.String("server", nc.ConnectedUrlRedacted()))
+			l.log.Info("connection to NATS restored", zap.String("server", nc.ConnectedUrlRedacted()))
 		}),
-		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { tell(err) }),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			if errors.Is(err, nats.ErrPermissionViolation) {
+				l.denied.Add(1)
+			}
+			tell(err)
+		}),
 	}
 }
 

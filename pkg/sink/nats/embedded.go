@@ -22,6 +22,7 @@ const (
 	// lane declares a reset.
 	embeddedSync  = 5 * time.Second
 	embeddedReady = 30 * time.Second
+	tlsTimeout    = 5.0 // seconds, for a client's handshake
 
 	bridgeUser = "kubebridge-internal" // with a password made at each start
 	readerUser = "reader"              // of those who connect without credentials
@@ -45,22 +46,41 @@ func startServer(e Embedded, auth Auth, log *zap.Logger) (_ *embeddedServer, err
 		port = server.RANDOM_PORT
 	}
 	s := &embeddedServer{password: rand.Text()}
-	if s.lock, err = lockDir(e.Dir); err != nil {
-		return nil, fail(err)
-	}
-	s.Server, err = server.NewServer(&server.Options{
+	options := &server.Options{
 		ServerName:             "kubebridge",
 		Host:                   host,
 		Port:                   port,
 		JetStream:              true,
 		StoreDir:               e.Dir,
+		JetStreamMaxStore:      e.MaxBytes,
+		JetStreamMaxMemory:     e.MaxMemory,
 		SyncInterval:           embeddedSync,
 		MaxPayload:             embeddedMaxPayload,
-		Users:                  users(s.password, auth),
 		NoAuthUser:             noAuthUser(auth),
 		NoSigs:                 true,
 		DisableJetStreamBanner: true,
-	})
+	}
+	if options.Users, err = users(s.password, auth); err != nil {
+		return nil, fail(err)
+	}
+	if e.TLS != nil {
+		if options.TLSConfig, err = e.TLS.load(); err != nil {
+			return nil, fail(err)
+		}
+		options.TLSVerify = e.TLS.ClientCA != ""
+		options.TLSTimeout = tlsTimeout
+	}
+	if e.Leaf != nil {
+		remote, err := e.Leaf.remote()
+		if err != nil {
+			return nil, fail(err)
+		}
+		options.LeafNode.Remotes = []*server.RemoteLeafOpts{remote}
+	}
+	if s.lock, err = lockDir(e.Dir); err != nil {
+		return nil, fail(err)
+	}
+	s.Server, err = server.NewServer(options)
 	if err != nil {
 		s.unlock()
 		return nil, fail(err)
@@ -97,7 +117,7 @@ func (s *embeddedServer) clientOptions() []nats.Option {
 
 // users are the bridge, and those who may only read: a message that another puts
 // on the stream would fence the bridge.
-func users(password string, auth Auth) []*server.User {
+func users(password string, auth Auth) (_ []*server.User, err error) {
 	reader := &server.User{
 		Username: readerUser,
 		Permissions: &server.Permissions{Publish: &server.SubjectPermission{Allow: []string{
@@ -106,9 +126,12 @@ func users(password string, auth Auth) []*server.User {
 		}}},
 	}
 	if auth.Username != "" {
-		reader.Username, reader.Password = auth.Username, auth.Password
+		reader.Username = auth.Username
+		if reader.Password, err = auth.password(); err != nil {
+			return nil, err
+		}
 	}
-	return []*server.User{{Username: bridgeUser, Password: password}, reader}
+	return []*server.User{{Username: bridgeUser, Password: password}, reader}, nil
 }
 
 func noAuthUser(auth Auth) string {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -32,14 +33,14 @@ func records(seq uint64, n int) *event.Batch {
 	return b
 }
 
-func mustOpen(t *testing.T, s *Sink, mark []byte) {
+func mustOpen(t *testing.T, s sink.Sink, mark []byte) {
 	t.Helper()
 	if err := s.Open(t.Context(), mark); err != nil {
 		t.Fatalf("Open: %v", err)
 	}
 }
 
-func mustWrite(t *testing.T, s *Sink, b *event.Batch) []byte {
+func mustWrite(t *testing.T, s sink.Sink, b *event.Batch) []byte {
 	t.Helper()
 	mark, err := s.Write(t.Context(), b)
 	if err != nil {
@@ -49,7 +50,7 @@ func mustWrite(t *testing.T, s *Sink, b *event.Batch) []byte {
 }
 
 // retry writes as a lane does, while the error is one to be tried again.
-func retry(t *testing.T, s *Sink, b *event.Batch) ([]byte, error) {
+func retry(t *testing.T, s sink.Sink, b *event.Batch) ([]byte, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
@@ -139,26 +140,50 @@ func TestDeniedPublish(t *testing.T) {
 		batch := records(2, n)
 		batch.Records[n/2].Route = denied
 		began := time.Now()
-		_, err := s.Write(t.Context(), batch)
+		_, err := retryRoute(t, s, batch)
 		wantPlain(t, err, "Permissions Violation", denied)
+		var route *sink.RouteError
+		if !errors.As(err, &route) || route.Route != denied || route.Index != n/2 {
+			t.Errorf("got %v, want a RouteError about record %d", err, n/2)
+		}
 		if took := time.Since(began); took > 5*time.Second {
 			t.Errorf("Write took %v", took)
 		}
 	}
 	admin := nats.UserInfo("admin", "a")
-	wantValues(t, b.read(t, admin), "1/0 1/1")
+	wantValues(t, b.read(t, admin), "1/0 1/1 2/0")
+
+	// The lane takes the route's records out, and those behind go on.
+	rest := records(2, 3)
+	rest.Records = slices.Delete(rest.Records, 1, 2)
+	mustWrite(t, s, rest)
+	wantValues(t, b.read(t, admin), "1/0 1/1 2/0 2/2")
 
 	allowed := b.opts
 	allowed.Users = user("nothing")
 	if err := b.srv.ReloadOptions(&allowed); err != nil {
 		t.Fatal(err)
 	}
-	batch := records(2, 3)
+	batch := records(3, 3)
 	batch.Records[1].Route = denied
 	if _, err := retry(t, s, batch); err != nil {
 		t.Fatal(err)
 	}
-	wantValues(t, b.read(t, admin), "1/0 1/1 2/0 2/1 2/2")
+	wantValues(t, b.read(t, admin), "1/0 1/1 2/0 2/2 3/0 3/1 3/2")
+}
+
+// retryRoute writes until the route that is denied is known.
+func retryRoute(t *testing.T, s sink.Sink, b *event.Batch) ([]byte, error) {
+	t.Helper()
+	for range 20 {
+		mark, err := s.Write(t.Context(), b)
+		var route *sink.RouteError
+		if err == nil || errors.As(err, &route) {
+			return mark, err
+		}
+	}
+	t.Fatal("the denied route was never named")
+	return nil, nil
 }
 
 func TestWrongCredentials(t *testing.T) {
@@ -283,9 +308,7 @@ func TestRecordsThatCannotBeStored(t *testing.T) {
 		{"empty token", "empty token", func(r *event.Record) { r.Route = "k8s.test..pods" }},
 		{"wildcard", "wildcard", func(r *event.Record) { r.Route = "k8s.test.*.pods" }},
 		{"space", "space", func(r *event.Record) { r.Route = "k8s.test.my pods" }},
-		{"headers", "headers", func(r *event.Record) {
-			r.State = []event.KV{{Key: []byte("k"), Value: make([]byte, 60_000)}}
-		}},
+		{"id", "headers", func(r *event.Record) { r.ID = strings.Repeat("x", 70_000) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			batch := records(1, 3)

@@ -171,6 +171,12 @@ func newSink(t *testing.T, c Config) *Sink {
 
 func newSinkOf(t *testing.T, id event.Identity, c Config) *Sink {
 	t.Helper()
+	return newAny(t, id, c).(*Sink)
+}
+
+// newAny makes the sink of any delivery.
+func newAny(t *testing.T, id event.Identity, c Config) sink.Sink {
+	t.Helper()
 	s, err := New(Options{Config: c, Identity: id, Logger: testLog(t)})
 	if err != nil {
 		t.Fatal(err)

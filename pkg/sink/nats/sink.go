@@ -1,6 +1,8 @@
-// Package nats writes batches to JetStream, exactly once and in order.
+// Package nats writes batches to NATS: exactly once to a JetStream stream of the
+// lane's own ([Sink]), at least once to a stream shared with others ([Shared]), or at
+// most once without JetStream ([Core]). Order per subject is kept in each.
 //
-// A lane has a stream of its own. Records are published in chunks. The server
+// Of exactly once: a lane has a stream of its own. Records are published in chunks. The server
 // stores a chunk as a whole, and only if the stream has reached the sequence that
 // the sink expects (an atomic publish, NATS 2.12). After any error the sink reads
 // the stream from where it last knew it to the end, and goes on from there.
@@ -17,7 +19,7 @@
 // The stream is also the log that a checkpoint may trail: each message carries
 // what it moves in the checkpoint, and [Sink.Tail] gives it back.
 //
-// Nats-Msg-Id is not used. The server would drop a message whose id it has seen
+// Nats-Msg-Id is not used there. The server would drop a message whose id it has seen
 // within its duplicate window without taking a sequence for it, and an event may
 // rightly repeat an id (a gap that is opened twice); the expected sequence already
 // excludes what is published twice.
@@ -25,10 +27,8 @@ package nats
 
 import (
 	"context"
-	"crypto/x509"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 
 	"github.com/nats-io/nuid"
@@ -45,18 +45,13 @@ type Options struct {
 	Logger   *zap.Logger    // nil: silent
 }
 
-// Sink is a [sink.Sink] and a [sink.Log] for JetStream.
+// Sink is a [sink.Sink] and a [sink.Log] for JetStream: exactly once, on a stream
+// that nobody else writes to.
 type Sink struct {
-	config      Config
-	id          event.Identity
-	log         *zap.Logger
-	name        string   // of the stream
-	subjects    []string // patterns of the records' subjects
+	link
 	termSubject string
 	writer      string // tells this Sink's terms from every other's
 
-	server *embeddedServer // nil unless open and embedded
-	conn   *conn           // nil when not open
 	stream stream
 	term   uint64
 	opened uint64 // the sequence of the record that began the term
@@ -77,9 +72,10 @@ var (
 // termRoot is the first token of the subjects on which terms begin.
 const termRoot = "kubebridge"
 
-// New returns a sink that has not connected yet. An error is about the
-// configuration, or the files it names.
-func New(o Options) (*Sink, error) {
+// New returns the sink for the configured delivery: a [*Sink], a [*Shared] or a
+// [*Core]. It has not connected yet. An error is about the configuration, or the
+// files it names.
+func New(o Options) (sink.Sink, error) {
 	c, err := o.Config.Complete()
 	if err != nil {
 		return nil, err
@@ -90,43 +86,36 @@ func New(o Options) (*Sink, error) {
 	if o.Logger == nil {
 		o.Logger = zap.NewNop()
 	}
-	name := c.Stream.Name
-	if name == "" {
-		name = "K8S_" + event.EscapeToken(o.Identity.Cluster)
-	}
 	subjects := []string{subjectRoot(c.Subject, o.Identity.Cluster)}
 	if !strings.HasSuffix(subjects[0], ">") { // collection events need room
 		subjects = append(subjects, subjects[0]+".>")
 	}
-	return &Sink{
-		config:   c,
-		id:       o.Identity,
-		log:      o.Logger,
-		name:     name,
-		subjects: subjects,
+	switch c.Delivery {
+	case atLeastOnce:
+		s := &Shared{writer: nuid.Next()}
+		s.config, s.id, s.log, s.name, s.subjects = c, o.Identity, o.Logger, c.Stream.Name, subjects
+		return s, nil
+	case atMostOnce:
+		s := &Core{}
+		s.config, s.id, s.log = c, o.Identity, o.Logger
+		return s, nil
+	}
+	s := &Sink{
 		termSubject: fmt.Sprintf("%s.%s.%s.%s.term", termRoot,
 			event.EscapeToken(o.Identity.Cluster), event.EscapeToken(o.Identity.Bridge), event.EscapeToken(o.Identity.Sink)),
 		writer:       nuid.Next(),
 		chunkRecords: chunkRecords,
-	}, nil
+	}
+	s.config, s.id, s.log, s.subjects = c, o.Identity, o.Logger, subjects
+	s.name = c.streamName(o.Identity)
+	return s, nil
 }
 
-func (c Config) checkFiles() error {
-	if c.Auth.Creds != "" {
-		if _, err := os.ReadFile(c.Auth.Creds); err != nil {
-			return fmt.Errorf("auth.creds: %w", err)
-		}
+func (c Config) streamName(id event.Identity) string {
+	if c.Stream.Name != "" {
+		return c.Stream.Name
 	}
-	if c.TLS.CA != "" {
-		pem, err := os.ReadFile(c.TLS.CA)
-		if err != nil {
-			return fmt.Errorf("tls.ca: %w", err)
-		}
-		if !x509.NewCertPool().AppendCertsFromPEM(pem) {
-			return fmt.Errorf("tls.ca: %s holds no PEM certificate", c.TLS.CA)
-		}
-	}
-	return nil
+	return "K8S_" + event.EscapeToken(id.Cluster)
 }
 
 // Open starts the embedded server if there is one, connects, finds or creates the
@@ -145,15 +134,7 @@ func (s *Sink) Open(ctx context.Context, recorded []byte) error {
 }
 
 func (s *Sink) open(ctx context.Context, recorded []byte) (err error) {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if e := s.config.Embedded; e != nil {
-		if s.server, err = startServer(*e, s.config.Auth, s.log); err != nil {
-			return err
-		}
-	}
-	if s.conn, err = s.connect(); err != nil {
+	if err := s.start(ctx); err != nil {
 		return err
 	}
 	if m, err := decodeMark(recorded); err == nil {
@@ -163,30 +144,4 @@ func (s *Sink) open(ctx context.Context, recorded []byte) (err error) {
 		return err
 	}
 	return s.beginTerm(ctx, s.stream)
-}
-
-// Close disconnects, and stops the embedded server if there is one.
-func (s *Sink) Close() error {
-	s.disconnect()
-	return nil
-}
-
-func (s *Sink) disconnect() {
-	if s.conn != nil {
-		s.conn.close()
-		s.conn = nil
-	}
-	if s.server != nil {
-		s.server.close()
-		s.server = nil
-	}
-}
-
-// ClientURL is where subscribers connect to an embedded server; "" before Open and
-// without one.
-func (s *Sink) ClientURL() string {
-	if s.server == nil {
-		return ""
-	}
-	return s.server.url()
 }

@@ -63,14 +63,14 @@ func describe(handle jetstream.Stream) stream {
 func (s *Sink) find(ctx context.Context) (found stream, err error) {
 	handle, err := s.lookUp(ctx)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return s.create(ctx)
+		return s.atomic(s.create(ctx, s.missingSubjects(nil), s.owner(nil, 0)))
 	}
 	if err != nil {
 		return stream{}, err
 	}
 	info := handle.CachedInfo()
 	config := info.Config
-	if err := s.checkConfig(config); err != nil {
+	if err := s.inspect(config); err != nil {
 		return stream{}, err
 	}
 	owned, err := s.checkOwner(config.Metadata)
@@ -94,34 +94,46 @@ func (s *Sink) find(ctx context.Context) (found stream, err error) {
 	if !owned {
 		config.Metadata = s.owner(config.Metadata, info.State.LastSeq)
 	}
-	return s.change(ctx, "update", config, s.conn.js.UpdateStream)
+	return s.atomic(s.change(ctx, "update", config, s.conn.js.UpdateStream))
 }
 
-func (s *Sink) lookUp(ctx context.Context) (handle jetstream.Stream, err error) {
-	err = s.conn.do(ctx, func(ctx context.Context) (err error) {
-		handle, err = s.conn.js.Stream(ctx, s.name)
+// atomic refuses a server that does not know atomic publishes.
+func (s *Sink) atomic(found stream, err error) (stream, error) {
+	if err == nil && !found.handle.CachedInfo().Config.AllowAtomicPublish {
+		return stream{}, s.refuse(fmt.Errorf("NATS %s has no atomic publish", s.conn.nc.ConnectedServerVersion()), "upgrade to NATS 2.12 or newer")
+	}
+	return found, err
+}
+
+func (l *link) lookUp(ctx context.Context) (handle jetstream.Stream, err error) {
+	err = l.conn.do(ctx, func(ctx context.Context) (err error) {
+		handle, err = l.conn.js.Stream(ctx, l.name)
 		return err
 	})
 	if err != nil {
-		return nil, s.explain("look up", err)
+		return nil, l.explain("look up", err)
 	}
 	return handle, nil
 }
 
-func (s *Sink) create(ctx context.Context) (stream, error) {
-	c := s.config.Stream
-	subjects := s.missingSubjects(nil)
+// create makes the stream. With an owner it is the lane's alone.
+func (l *link) create(ctx context.Context, subjects []string, owner map[string]string) (stream, error) {
+	c := l.config.Stream
 	if !*c.Create {
-		return stream{}, fmt.Errorf("stream %q does not exist, and nats.stream.create is false: create it with the subjects %s and allow_atomic",
-			s.name, strings.Join(subjects, ", "))
+		hint := ""
+		if owner != nil {
+			hint = " and allow_atomic"
+		}
+		return stream{}, fmt.Errorf("stream %q does not exist, and nats.stream.create is false: create it with the subjects %s%s",
+			l.name, strings.Join(subjects, ", "), hint)
 	}
 	maxBytes := c.MaxBytes
 	if maxBytes == 0 {
 		maxBytes = -1
 	}
-	return s.change(ctx, "create", jetstream.StreamConfig{
-		Name:        s.name,
-		Description: "Changes of the Kubernetes cluster " + s.id.Cluster,
+	return l.change(ctx, "create", jetstream.StreamConfig{
+		Name:        l.name,
+		Description: "Changes of the Kubernetes cluster " + l.id.Cluster,
 		Subjects:    subjects,
 		Retention:   jetstream.LimitsPolicy,
 		Storage:     jetstream.FileStorage,
@@ -131,45 +143,24 @@ func (s *Sink) create(ctx context.Context) (stream, error) {
 		MaxBytes:    maxBytes,
 		AllowDirect: true,
 
-		AllowAtomicPublish: true,
-		Metadata:           s.owner(nil, 0),
-	}, s.conn.js.CreateStream)
+		AllowAtomicPublish: owner != nil,
+		Metadata:           owner,
+	}, l.conn.js.CreateStream)
 }
 
-func (s *Sink) change(ctx context.Context, verb string, config jetstream.StreamConfig,
+func (l *link) change(ctx context.Context, verb string, config jetstream.StreamConfig,
 	call func(context.Context, jetstream.StreamConfig) (jetstream.Stream, error),
 ) (stream, error) {
 	var handle jetstream.Stream
-	err := s.conn.do(ctx, func(ctx context.Context) (err error) {
+	err := l.conn.do(ctx, func(ctx context.Context) (err error) {
 		handle, err = call(ctx, config)
 		return err
 	})
 	if err != nil {
-		return stream{}, s.explain(verb, err)
+		return stream{}, l.explain(verb, err)
 	}
-	if !handle.CachedInfo().Config.AllowAtomicPublish {
-		return stream{}, s.refuse(fmt.Errorf("NATS %s has no atomic publish", s.conn.nc.ConnectedServerVersion()), "upgrade to NATS 2.12 or newer")
-	}
-	s.log.Info("stream "+verb+"d", zap.String("stream", s.name), zap.Strings("subjects", config.Subjects))
+	l.log.Info("stream "+verb+"d", zap.String("stream", l.name), zap.Strings("subjects", config.Subjects))
 	return describe(handle), nil
-}
-
-// checkConfig refuses a stream whose settings break what the lane promises.
-func (s *Sink) checkConfig(c jetstream.StreamConfig) error {
-	var why error
-	switch {
-	case c.Retention != jetstream.LimitsPolicy:
-		why = fmt.Errorf("its retention is %s: messages would vanish once consumed", strings.ToLower(c.Retention.String()))
-	case c.Mirror != nil || len(c.Sources) > 0:
-		why = errors.New("it copies from other streams: other messages would come between")
-	case c.NoAck:
-		why = errors.New("it does not acknowledge (no_ack)")
-	case c.MaxMsgsPerSubject > 0:
-		why = fmt.Errorf("it keeps only %d messages per subject: others would vanish from the middle", c.MaxMsgsPerSubject)
-	default:
-		return nil
-	}
-	return s.refuse(why, "set nats.stream.name to another name, and let the bridge create it")
 }
 
 // checkOwner reports whether the metadata name this lane, and refuses those that
@@ -199,29 +190,34 @@ func (s *Sink) owner(meta map[string]string, after uint64) map[string]string {
 }
 
 func (s *Sink) missingSubjects(have []string) []string {
+	return uncovered(append(slices.Clone(s.subjects), s.termSubject), have)
+}
+
+// uncovered are the subjects that no pattern takes.
+func uncovered(subjects, patterns []string) []string {
 	var missing []string
-	for _, want := range append(slices.Clone(s.subjects), s.termSubject) {
-		if !slices.ContainsFunc(have, func(p string) bool { return covers(p, want) }) {
+	for _, want := range subjects {
+		if !slices.ContainsFunc(patterns, func(p string) bool { return covers(p, want) }) {
 			missing = append(missing, want)
 		}
 	}
 	return missing
 }
 
-func (s *Sink) refuse(why error, hint string) error {
-	return &sink.RefusedError{What: fmt.Sprintf("stream %q on %s", s.name, s.conn.address), Err: why, Hint: hint}
+func (l *link) refuse(why error, hint string) error {
+	return &sink.RefusedError{What: fmt.Sprintf("stream %q on %s", l.name, l.conn.address), Err: why, Hint: hint}
 }
 
 // explain says what an error of the JetStream API means.
-func (s *Sink) explain(verb string, err error) error {
+func (l *link) explain(verb string, err error) error {
 	switch {
 	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, jetstream.ErrNoStreamResponse),
 		errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
-		return fmt.Errorf("%s stream %q: nobody answers for JetStream on %s: is it enabled, and has the cluster a leader? (%w)", verb, s.name, s.conn.address, err)
+		return fmt.Errorf("%s stream %q: nobody answers for JetStream on %s: is it enabled, and has the cluster a leader? (%w)", verb, l.name, l.conn.address, err)
 	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("%s stream %q: no answer from %s: %w", verb, s.name, s.conn.address, err)
+		return fmt.Errorf("%s stream %q: no answer from %s: %w", verb, l.name, l.conn.address, err)
 	}
-	return fmt.Errorf("%s stream %q on %s: %w", verb, s.name, s.conn.address, err)
+	return fmt.Errorf("%s stream %q on %s: %w", verb, l.name, l.conn.address, err)
 }
 
 // termRecord is the data of the message that begins a term.

@@ -61,6 +61,9 @@ func (s *Sink) Tail(ctx context.Context, from []byte, fn func(state []event.KV, 
 		case m.id == "": // a term begins
 			return nil
 		}
+		if m.state == stateOmitted {
+			return s.gone("what message %d moved did not fit it, and is not known", m.seq)
+		}
 		state, err := decodeState(m.state)
 		if err != nil {
 			return fmt.Errorf("message %d of stream %q: %w", m.seq, s.name, err)

@@ -2,6 +2,7 @@ package nats
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -95,4 +96,30 @@ func TestTailReturnsTheCallersError(t *testing.T) {
 	if !errors.Is(err, full) || calls != 1 {
 		t.Errorf("Tail: %v after %d calls", err, calls)
 	}
+}
+
+// A state that does not fit must not hold the record back. Who would have to fold it in
+// is told that it cannot; a checkpoint that has it goes on.
+func TestStateTooLarge(t *testing.T) {
+	b := startBus(t, nil)
+	s := newSink(t, Config{URL: b.url()})
+	mustOpen(t, s, nil)
+	before := mustWrite(t, s, records(1, 1))
+	batch := records(2, 3)
+	batch.Records[1].State = []event.KV{{Key: []byte("k"), Value: make([]byte, 60_000)}}
+	batch.Records[2].Attributes = []event.Attribute{{Name: "collection", Value: strings.Repeat("x", 70_000)}, {Name: "id", Value: "2/2"}}
+	after := mustWrite(t, s, batch)
+	msgs := b.read(t)
+	wantValues(t, msgs, "1/0 2/0 2/1 2/2")
+	if h := msgs[3].Headers; h["ce-id"] != "2/2" || h["ce-collection"] != "" || h[headerState] == "" {
+		t.Errorf("of attributes that do not fit the id must be left: %v", h)
+	}
+	next := newSink(t, Config{URL: b.url()})
+	mustOpen(t, next, before)
+	_, err := tailOf(t, next, before)
+	wantReset(t, err, "did not fit")
+	if got, err := tailOf(t, next, after); got != "" || err != nil {
+		t.Errorf("Tail from behind it: %q, %v", got, err)
+	}
+	mustWrite(t, next, records(3, 1))
 }

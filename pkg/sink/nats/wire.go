@@ -5,11 +5,14 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 
 	"github.com/nats-io/nats.go"
+	"go.uber.org/zap"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
 // The headers of a message beside the CloudEvents attributes.
@@ -20,6 +23,9 @@ const (
 	headerID          = "ce-id"
 
 	contentType = "application/cloudevents+json"
+
+	// stateOmitted stands for a state that does not fit. It is not base64.
+	stateOmitted = "-"
 )
 
 // What the server takes.
@@ -28,20 +34,77 @@ const (
 	maxHeader  = 1<<16 - 1
 )
 
-// encode makes the message of a record; the expected sequence is added when it
-// is sent.
-func encode(r *event.Record, term string) *nats.Msg {
-	h := make(nats.Header, len(r.Attributes)+4)
+// compose makes the message of a record, as every delivery sends it.
+func compose(r *event.Record) *nats.Msg {
+	h := make(nats.Header, len(r.Attributes)+6)
 	h[headerContentType] = []string{contentType}
-	h[headerTerm] = []string{term}
 	for _, a := range r.Attributes {
 		h["ce-"+a.Name] = []string{percentEncode(a.Value)}
 	}
 	h[headerID] = []string{percentEncode(r.ID)}
-	if len(r.State) > 0 {
-		h[headerState] = []string{encodeState(r.State)}
-	}
 	return &nats.Msg{Subject: r.Route, Data: r.Value, Header: h}
+}
+
+// encode makes the message of a record on a stream of the lane's own; the expected
+// sequence is added when it is sent.
+func encode(r *event.Record, term string) *nats.Msg {
+	m := compose(r)
+	m.Header[headerTerm] = []string{term}
+	if len(r.State) > 0 {
+		m.Header[headerState] = []string{encodeState(r.State)}
+	}
+	return m
+}
+
+// fit leaves out of headers what is more than the server takes: the state, so that
+// who folds the message in must reset, and then the attributes, which the body has as
+// well. It reports whether it left anything out.
+func fit(m *nats.Msg) bool {
+	if headerSize(m.Header) <= maxHeader {
+		return false
+	}
+	if _, ok := m.Header[headerState]; ok {
+		m.Header[headerState] = []string{stateOmitted}
+	}
+	if headerSize(m.Header) > maxHeader {
+		maps.DeleteFunc(m.Header, func(name string, _ []string) bool {
+			return strings.HasPrefix(name, "ce-") && name != headerID
+		})
+	}
+	return true
+}
+
+// checkMessage compares a message with what the server takes, and with what a stream
+// does (bytes; 0 and less: no limit).
+func (l *link) checkMessage(m *nats.Msg, streamLimit int) (size int, _ *sink.RecordError) {
+	if err := checkSubject(m.Subject); err != nil {
+		return 0, &sink.RecordError{Err: err}
+	}
+	if fit(m) {
+		l.log.Warn("headers do not fit a message: some were left out; a crash right now is followed by a declared reset",
+			zap.String("id", m.Header.Get(headerID)), zap.Int("limit", maxHeader))
+	}
+	header := headerSize(m.Header)
+	if header > maxHeader {
+		return 0, &sink.RecordError{Err: fmt.Errorf("headers of %d bytes: the server takes %d", header, maxHeader)}
+	}
+	limit, of := int(l.conn.nc.MaxPayload()), "the server (max_payload)"
+	if streamLimit > 0 && streamLimit < limit {
+		limit, of = streamLimit, fmt.Sprintf("stream %q (max_msg_size)", l.name)
+	}
+	if size = header + len(m.Data); size > limit {
+		return 0, &sink.RecordError{Size: size, Limit: limit, Err: fmt.Errorf("too large for %s", of)}
+	}
+	return size, nil
+}
+
+// outside returns an error for a record whose subject the stream is not for.
+func (l *link) outside(r *event.Record) error {
+	if len(uncovered([]string{r.Route}, l.subjects)) == 0 {
+		return nil
+	}
+	return fmt.Errorf("record %s: subject %q is outside %s, which stream %q is for",
+		r.ID, r.Route, strings.Join(l.subjects, " and "), l.name)
 }
 
 // headerSize is the most bytes that the headers of a message take on the wire,

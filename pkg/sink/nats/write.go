@@ -5,9 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -43,6 +41,8 @@ type progress struct {
 	head uint64 // everything up to here is on the stream, and known to be
 	seq  uint64 // the batch under way
 	done int    // records of it that are at or before head
+	// careful sends what is left of it one by one, to find the route that is denied.
+	careful bool
 }
 
 // Write publishes the batch in chunks, each of which the server stores as a whole,
@@ -51,8 +51,6 @@ func (s *Sink) Write(ctx context.Context, b *event.Batch) ([]byte, error) {
 	switch {
 	case s.fenced != nil:
 		return nil, s.fenced
-	case s.conn == nil:
-		return nil, errors.New("write: not open")
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
 	}
@@ -60,7 +58,7 @@ func (s *Sink) Write(ctx context.Context, b *event.Batch) ([]byte, error) {
 		return nil, err
 	}
 	if b.Seq != s.seq {
-		s.seq, s.done = b.Seq, 0
+		s.seq, s.done, s.careful = b.Seq, 0, false
 	}
 	for s.done < len(b.Records) {
 		c, err := s.chunk(b.Records)
@@ -77,12 +75,8 @@ func (s *Sink) Write(ctx context.Context, b *event.Batch) ([]byte, error) {
 // ready connects again where the client has given up, and begins again on a stream
 // that has lost data.
 func (s *Sink) ready(ctx context.Context) error {
-	if s.conn.nc.IsClosed() {
-		c, err := s.connect()
-		if err != nil {
-			return plain(err)
-		}
-		s.conn = c
+	if err := s.renew(); err != nil {
+		return err
 	}
 	if s.lost != "" {
 		return s.reset(ctx)
@@ -103,16 +97,19 @@ func (s *Sink) chunk(records []event.Record) (*chunk, error) {
 	id := s.writer + "." + strconv.FormatUint(s.attempt, 36)
 	c := &chunk{reply: s.conn.inbox + "." + id}
 	bytes := 0
-	for i := s.done; i < len(records) && len(c.msgs) < s.chunkRecords; i++ {
+	most := s.chunkRecords
+	if s.careful {
+		most = 1
+	}
+	for i := s.done; i < len(records) && len(c.msgs) < most; i++ {
 		r := &records[i]
-		if !slices.ContainsFunc(s.subjects, func(p string) bool { return covers(p, r.Route) }) {
-			return nil, fmt.Errorf("record %s: subject %q is outside %s, which stream %q is for",
-				r.ID, r.Route, strings.Join(s.subjects, " and "), s.name)
+		if err := s.outside(r); err != nil {
+			return nil, err
 		}
 		m := encode(r, s.token(s.term))
 		m.Header[headerBatch] = []string{id}
 		m.Header[headerBatchSequence] = []string{strconv.Itoa(len(c.msgs) + 1)}
-		size, err := s.checkRecord(m)
+		size, err := s.checkMessage(m, s.stream.maxMessage)
 		if err != nil {
 			err.Index = i
 			return nil, err
@@ -132,26 +129,6 @@ func (s *Sink) chunk(records []event.Record) (*chunk, error) {
 		delete(last.Header, headerBatchSequence)
 	}
 	return c, nil
-}
-
-// checkRecord compares a message with what the server and the stream take.
-func (s *Sink) checkRecord(m *nats.Msg) (size int, _ *sink.RecordError) {
-	if err := checkSubject(m.Subject); err != nil {
-		return 0, &sink.RecordError{Err: err}
-	}
-	header := headerSize(m.Header)
-	if header > maxHeader {
-		return 0, &sink.RecordError{Err: fmt.Errorf("headers of %d bytes: the server takes %d", header, maxHeader)}
-	}
-	limit, of := int(s.conn.nc.MaxPayload()), "the server (max_payload)"
-	if m := s.stream.maxMessage; m > 0 && m < limit {
-		limit, of = m, fmt.Sprintf("stream %q (max_msg_size)", s.name)
-	}
-	size = header + len(m.Data)
-	if size > limit {
-		return 0, &sink.RecordError{Size: size, Limit: limit, Err: fmt.Errorf("too large for %s", of)}
-	}
-	return size, nil
 }
 
 // publish stores a chunk, the first of the rest of the batch. After an error it reads
@@ -181,6 +158,12 @@ func (s *Sink) publish(ctx context.Context, c *chunk, rest []event.Record) error
 		return err
 	case err == nil && s.head >= stored:
 		return nil // stored, though the acknowledgement was lost
+	}
+	if errors.Is(cause, nats.ErrPermissionViolation) {
+		if len(c.msgs) == 1 {
+			return &sink.RouteError{Index: s.done, Route: c.msgs[0].Subject, Err: cause}
+		}
+		s.careful = true
 	}
 	return cause
 }

@@ -1,0 +1,135 @@
+package nats
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"go.uber.org/zap"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/sink"
+)
+
+// coreWait is how long Core waits for a connection, or for the server to have read a
+// batch, before it gives the batch up.
+const coreWait = 5 * time.Second
+
+// Core is a [sink.Sink] for NATS without JetStream: at most once. Who listens gets
+// an event, nobody keeps it. It never waits for long: what cannot be sent is counted
+// and given up, and what may have been sent is not sent again.
+type Core struct {
+	link
+	lost   atomic.Uint64
+	told   uint64 // of what is lost, in the log
+	outage bool
+}
+
+var _ sink.Sink = (*Core)(nil)
+
+// Open connects, and says in the log what is not promised.
+func (s *Core) Open(ctx context.Context, _ []byte) error {
+	if s.conn != nil {
+		return errors.New("open: already open")
+	}
+	if err := s.start(ctx); err != nil {
+		s.disconnect()
+		return err
+	}
+	s.log.Warn("delivery is at-most-once: events that nobody listens for, or that cannot be sent, are lost", zap.String("server", s.conn.address))
+	return nil
+}
+
+// Write sends the batch and waits until the server has read it, for at most
+// [coreWait] each for a connection and for the answer. It returns nil also when
+// records were lost: see [Core.Lost].
+func (s *Core) Write(ctx context.Context, b *event.Batch) ([]byte, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if err := s.renew(); err != nil && s.conn == nil {
+		return nil, err
+	}
+	msgs := make([]*nats.Msg, len(b.Records))
+	for i := range b.Records { // nothing is sent before all are known to fit
+		msgs[i] = compose(&b.Records[i])
+		if _, err := s.checkMessage(msgs[i], 0); err != nil {
+			err.Index = i
+			return nil, err
+		}
+	}
+	if len(msgs) == 0 {
+		return nil, nil
+	}
+	sent, err := s.send(ctx, msgs)
+	if ctx.Err() != nil && sent == 0 {
+		return nil, ctx.Err()
+	}
+	if err != nil {
+		s.lost.Add(uint64(len(msgs)))
+	}
+	s.tell(err)
+	return nil, nil
+}
+
+// send returns how many messages were handed to the connection. An error means that
+// it is not known of any whether the server has it.
+func (s *Core) send(ctx context.Context, msgs []*nats.Msg) (sent int, err error) {
+	if err := s.connected(ctx); err != nil {
+		return 0, err
+	}
+	for _, m := range msgs {
+		if err := s.conn.nc.PublishMsg(m); err != nil {
+			return sent, fmt.Errorf("publish to %q: %w", m.Subject, err)
+		}
+		sent++
+	}
+	ctx, cancel := context.WithTimeout(ctx, coreWait)
+	defer cancel()
+	return sent, s.conn.nc.FlushWithContext(ctx)
+}
+
+// connected waits for a connection, once per outage.
+func (s *Core) connected(ctx context.Context) error {
+	wait := coreWait
+	if s.outage {
+		wait = 0
+	}
+	deadline := time.NewTimer(wait)
+	defer deadline.Stop()
+	restored := s.conn.nc.StatusChanged(nats.CONNECTED)
+	defer s.conn.nc.RemoveStatusListener(restored)
+	for {
+		err := s.conn.connected()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-restored:
+		case <-deadline.C:
+			return err
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// tell logs when events begin to be lost, and how many were when it is over.
+func (s *Core) tell(err error) {
+	lost := s.Lost()
+	switch {
+	case err != nil && !s.outage:
+		s.log.Warn("events cannot be sent and are lost", zap.String("server", s.conn.address), zap.Error(err))
+	case err == nil && lost > s.told:
+		s.log.Warn("events were lost", zap.String("server", s.conn.address), zap.Uint64("events", lost-s.told), zap.NamedError("last", s.conn.nc.LastError()))
+		s.told = lost
+	}
+	s.outage = err != nil
+}
+
+// Lost is how many records could not be sent, or may not have been, since the sink
+// was made. It may be called from any goroutine.
+func (s *Core) Lost() uint64 { return s.lost.Load() + s.denied.Load() }

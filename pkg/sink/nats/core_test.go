@@ -1,0 +1,168 @@
+package nats
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/kubebridge/kubebridge/pkg/sink"
+)
+
+// newCore makes a sink whose log can be looked into.
+func newCore(t *testing.T, c Config) (*Core, *observer.ObservedLogs) {
+	t.Helper()
+	c.Delivery = atMostOnce
+	core, logs := observer.New(zap.InfoLevel)
+	s, err := New(Options{Config: c, Identity: lane, Logger: zap.New(core)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() }) // always nil
+	return s.(*Core), logs
+}
+
+func listen(t *testing.T, b *bus, opts ...nats.Option) *nats.Subscription {
+	t.Helper()
+	nc := b.client(t, opts...).Conn()
+	sub, err := nc.SubscribeSync("k8s.>")
+	if err == nil {
+		err = nc.Flush()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sub
+}
+
+func hear(t *testing.T, sub *nats.Subscription, want string) {
+	t.Helper()
+	var got []string
+	for range strings.Fields(want) {
+		m, err := sub.NextMsg(5 * time.Second)
+		if err != nil {
+			t.Fatalf("heard %q, want %q: %v", got, want, err)
+		}
+		got = append(got, strings.Trim(string(m.Data), `"`))
+	}
+	if v := strings.Join(got, " "); v != want {
+		t.Errorf("heard %q, want %q", v, want)
+	}
+	if n, _, _ := sub.Pending(); n > 0 {
+		t.Errorf("heard %q, and %d more", want, n)
+	}
+}
+
+// Who listens gets everything in order; no JetStream is needed; the log says what is
+// not promised.
+func TestCoreDelivers(t *testing.T) {
+	b := startBus(t, func(o *server.Options) { o.JetStream = false })
+	sub := listen(t, b)
+	s, logs := newCore(t, Config{URL: b.url()})
+	mustOpen(t, s, nil)
+	if logs.FilterMessageSnippet("at-most-once").FilterLevelExact(zap.WarnLevel).Len() != 1 {
+		t.Errorf("the log does not say at-most-once: %v", logs.All())
+	}
+	mustWrite(t, s, records(1, 3))
+	mustWrite(t, s, records(2, 0))
+	mustWrite(t, s, records(3, 2))
+	hear(t, sub, "1/0 1/1 1/2 3/0 3/1")
+	if n := s.Lost(); n != 0 {
+		t.Errorf("%d records were counted as lost", n)
+	}
+}
+
+// An outage must neither hold the lane for ever nor go unnoticed.
+func TestCoreOutage(t *testing.T) {
+	b := startBus(t, nil)
+	s, logs := newCore(t, Config{URL: b.url()})
+	mustOpen(t, s, nil)
+	mustWrite(t, s, records(1, 1))
+	b.stop()
+	began := time.Now()
+	mustWrite(t, s, records(2, 4))
+	if took := time.Since(began); took > coreWait+2*time.Second {
+		t.Errorf("Write took %v", took)
+	}
+	began = time.Now()
+	mustWrite(t, s, records(3, 2)) // later ones do not wait again
+	if took := time.Since(began); took > time.Second {
+		t.Errorf("the next Write took %v", took)
+	}
+	if n := s.Lost(); n != 6 {
+		t.Errorf("%d records were counted as lost, want 6", n)
+	}
+	b.start(t)
+	sub := listen(t, b)
+	wait(t, "the connection", func() bool { return s.conn.nc.IsConnected() })
+	mustWrite(t, s, records(4, 2))
+	hear(t, sub, "4/0 4/1")
+	if logs.FilterMessage("events cannot be sent and are lost").Len() != 1 {
+		t.Error("the log does not say once that events are being lost")
+	}
+	if over := logs.FilterMessage("events were lost").All(); len(over) != 1 || over[0].ContextMap()["events"] != uint64(6) {
+		t.Errorf("the log does not say that 6 events were lost: %v", over)
+	}
+}
+
+// A stop must not wait for the bus.
+func TestCoreObeysContext(t *testing.T) {
+	b := startBus(t, nil)
+	s, _ := newCore(t, Config{URL: b.url()})
+	mustOpen(t, s, nil)
+	b.stop()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	if _, err := s.Write(ctx, records(1, 1)); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Write: %v", err)
+	}
+	if took := time.Since(began); took > 2*time.Second {
+		t.Errorf("Write took %v", took)
+	}
+	b.start(t)
+}
+
+func TestCoreCountsWhatIsDenied(t *testing.T) {
+	b := startBus(t, func(o *server.Options) {
+		o.Users = []*server.User{
+			{Username: "admin", Password: "a"},
+			{Username: "bridge", Password: "b", Permissions: &server.Permissions{Publish: &server.SubjectPermission{Deny: []string{"k8s.test.core.secrets.>"}}}},
+		}
+	})
+	sub := listen(t, b, nats.UserInfo("admin", "a"))
+	s, logs := newCore(t, Config{URL: b.url(), Auth: Auth{Username: "bridge", Password: "b"}})
+	mustOpen(t, s, nil)
+	batch := records(1, 3)
+	batch.Records[1].Route = "k8s.test.core.secrets.default.token"
+	mustWrite(t, s, batch)
+	hear(t, sub, "1/0 1/2")
+	wait(t, "the denied record to be counted", func() bool { return s.Lost() == 1 })
+	mustWrite(t, s, records(2, 1))
+	if logs.FilterMessage("events were lost").Len() != 1 {
+		t.Error("the log does not say that an event was lost")
+	}
+}
+
+func TestCoreRecordErrors(t *testing.T) {
+	b := startBus(t, nil)
+	sub := listen(t, b)
+	s, _ := newCore(t, Config{URL: b.url()})
+	mustOpen(t, s, nil)
+	batch := records(1, 3)
+	batch.Records[1].Value = make([]byte, 2<<20)
+	_, err := s.Write(t.Context(), batch)
+	var rec *sink.RecordError
+	if !errors.As(err, &rec) || rec.Index != 1 || rec.Limit != server.MAX_PAYLOAD_SIZE {
+		t.Fatalf("Write: %v, want a RecordError about record 1", err)
+	}
+	batch.Records[1] = records(1, 2).Records[1]
+	mustWrite(t, s, batch)
+	hear(t, sub, "1/0 1/1 1/2")
+}

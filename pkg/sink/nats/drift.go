@@ -1,0 +1,66 @@
+package nats
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/zap"
+
+	"github.com/kubebridge/kubebridge/pkg/sink"
+)
+
+// duplicateWindow is how far back a stream should know the ids of its messages: a
+// bridge that is restarted, or cut off, within it repeats nothing.
+const duplicateWindow = 2 * time.Minute
+
+// finding is one setting of a stream that is not as it should be.
+type finding struct {
+	wrong       bool // whether it is
+	breaks      bool // whether the guarantee depends on it
+	found, want string
+	advice      string
+}
+
+// inspect refuses a stream whose settings break what the delivery promises, and
+// warns of others that are not as configured.
+func (l *link) inspect(c jetstream.StreamConfig) error {
+	const another = "set nats.stream.name to another name, and let the bridge create it"
+	alone := l.config.Delivery == exactlyOnce
+	want := l.config.Stream
+	maxAge, maxBytes := max(want.MaxAge, 0), max(want.MaxBytes, 0)
+	var breaks []error
+	for _, f := range []finding{
+		{c.Retention != jetstream.LimitsPolicy, true, "its retention is " + strings.ToLower(c.Retention.String()), "limits", "messages would vanish once consumed: " + another},
+		{c.Mirror != nil || len(c.Sources) > 0 && alone, true, "it copies from other streams", "no mirror and no sources", "other messages would come between: " + another},
+		{c.NoAck, true, "its no_ack is true", "false", "nothing would tell that it has an event: set it to false"},
+		{c.Sealed, true, "it is sealed", "a stream that takes messages", another},
+		{c.PersistMode == jetstream.AsyncPersistMode, true, "its persist_mode is async", "default", "it would acknowledge what it can still lose: " + another},
+		{c.AllowMsgCounter, true, "its allow_msg_counter is true", "false", "it takes numbers only: " + another},
+		{alone && c.MaxMsgsPerSubject > 0, true, fmt.Sprintf("it keeps only %d messages per subject (max_msgs_per_subject)", c.MaxMsgsPerSubject), "-1", "others would vanish from the middle: " + another},
+		{c.DiscardNewPerSubject, true, "its discard_new_per_subject is true", "false", "a subject that is full would hold everything back: set it to false"},
+		{c.Storage != jetstream.FileStorage, false, "its storage is memory", "file", "what it holds is lost when its servers end, and a reset follows"},
+		{c.Replicas < want.Replicas, false, fmt.Sprintf("its num_replicas is %d", c.Replicas), fmt.Sprint(want.Replicas), "raise it with `nats stream edit`, or correct nats.stream.replicas"},
+		{maxAge > 0 && c.MaxAge != maxAge, false, fmt.Sprintf("its max_age is %v", c.MaxAge), maxAge.String(), "change it with `nats stream edit`, or correct nats.stream.maxAge"},
+		{maxBytes > 0 && c.MaxBytes != maxBytes, false, fmt.Sprintf("its max_bytes is %d", c.MaxBytes), fmt.Sprint(maxBytes), "change it with `nats stream edit`, or correct nats.stream.maxBytes"},
+		{c.MaxMsgSize > 0, false, fmt.Sprintf("its max_msg_size is %d", c.MaxMsgSize), "-1", "larger events are cut down to it"},
+		{c.Discard != jetstream.DiscardOld, false, "its discard is new", "old", "once it is full it takes nothing, and the bridge waits"},
+		{!alone && c.Duplicates < duplicateWindow, false, fmt.Sprintf("its duplicate_window is %v", c.Duplicates), duplicateWindow.String(), "what is sent again later than that is there twice"},
+		{c.SubjectTransform != nil, false, "it changes subjects (subject_transform)", "none", "consumers find events under the changed ones"},
+	} {
+		switch {
+		case !f.wrong:
+		case f.breaks:
+			breaks = append(breaks, fmt.Errorf("%s, want %s: %s", f.found, f.want, f.advice))
+		default:
+			l.log.Warn("stream is not as it should be", zap.String("stream", l.name),
+				zap.String("found", f.found), zap.String("want", f.want), zap.String("advice", f.advice))
+		}
+	}
+	if len(breaks) == 0 {
+		return nil
+	}
+	return &sink.RefusedError{What: fmt.Sprintf("stream %q on %s", l.name, l.conn.address), Err: errors.Join(breaks...)}
+}

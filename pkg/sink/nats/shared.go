@@ -1,0 +1,331 @@
+package nats
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/zap"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/sink"
+)
+
+const (
+	// window and windowBytes bound what is under way at once. The server answers 429
+	// past 128 MB of all clients together.
+	window      = 256
+	windowBytes = 8 << 20
+
+	headerMsgID = jetstream.MsgIDHeader
+)
+
+// Shared is a [sink.Sink] for a stream that others write to as well: at least once.
+//
+// Messages are under way in parallel, but of one subject only one at a time, and of a
+// collection's own events none beside any other: whatever fails or is sent again,
+// nothing on a subject is overtaken. After any failure nothing more is sent until all
+// answers are in or overdue; then everything without one is sent again, under the same
+// Nats-Msg-Id. It has no fence: two bridges of one name both write.
+type Shared struct {
+	link
+	writer string // tells this Shared's collection events from every other's
+
+	stream  stream
+	last    uint64 // the highest sequence acknowledged
+	look    bool   // whether the stream must be looked up before anything is sent
+	lost    string // what the stream lost: the lane hears of it at the next Write
+	attempt uint64
+
+	seq     uint64
+	acked   []bool // the records of batch seq
+	careful bool   // one at a time, to find the route that is denied
+}
+
+var _ sink.Sink = (*Shared)(nil)
+
+// Open connects and finds or creates the stream.
+func (s *Shared) Open(ctx context.Context, recorded []byte) error {
+	if s.conn != nil {
+		return errors.New("open: already open")
+	}
+	err := s.start(ctx)
+	if err == nil {
+		s.stream, err = s.find(ctx)
+	}
+	if err != nil {
+		s.disconnect()
+		return err
+	}
+	if m, err := decodeMark(recorded); err == nil {
+		s.compare(m.created, m.seq)
+	}
+	s.last, s.look = s.stream.state.LastSeq, false
+	s.log.Info("stream opened", zap.String("server", s.conn.address), zap.String("stream", s.name),
+		zap.String("delivery", atLeastOnce))
+	return nil
+}
+
+// find looks for the stream that takes the lane's subjects, and creates it when there
+// is none.
+func (s *Shared) find(ctx context.Context) (found stream, err error) {
+	if s.config.Stream.Name == "" {
+		s.name = s.config.streamName(s.id)
+		err := s.conn.do(ctx, func(ctx context.Context) error {
+			name, err := s.conn.js.StreamNameBySubject(ctx, s.subjects[0])
+			if err == nil {
+				s.name = name
+			}
+			return err
+		})
+		if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+			return stream{}, s.explain("find", err)
+		}
+	}
+	handle, err := s.lookUp(ctx)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return s.create(ctx, s.subjects, nil)
+	}
+	if err != nil {
+		return stream{}, err
+	}
+	c := handle.CachedInfo().Config
+	if err := s.inspect(c); err != nil {
+		return stream{}, err
+	}
+	if owner := c.Metadata[metaBridge]; owner != "" {
+		return stream{}, s.refuse(fmt.Errorf("it belongs to bridge %q (cluster %s, sink %q) alone, which this one would shut out",
+			owner, c.Metadata[metaClusterUID], c.Metadata[metaSink]), "set nats.stream.name and nats.subject to others")
+	}
+	if missing := uncovered(s.subjects, c.Subjects); len(missing) > 0 {
+		return stream{}, fmt.Errorf("stream %q has the subjects %s: add %s to them",
+			s.name, strings.Join(c.Subjects, ", "), strings.Join(missing, ", "))
+	}
+	return describe(handle), nil
+}
+
+// compare notes it when the stream is not the one that was written to, or lost the end
+// of it.
+func (s *Shared) compare(created int64, last uint64) {
+	switch {
+	case s.stream.created != created:
+		s.lost = fmt.Sprintf("it was created at %s, the one written to at %s", utc(s.stream.created), utc(created))
+	case s.stream.state.LastSeq < last:
+		s.lost = fmt.Sprintf("it ends at sequence %d, and %d was acknowledged", s.stream.state.LastSeq, last)
+	}
+}
+
+// Write publishes the batch until every record is acknowledged. See [sink.Sink].
+func (s *Shared) Write(ctx context.Context, b *event.Batch) ([]byte, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if err := s.renew(); err != nil {
+		return nil, err
+	}
+	if err := s.ready(ctx); err != nil {
+		return nil, err
+	}
+	if b.Seq != s.seq {
+		s.seq, s.acked, s.careful = b.Seq, nil, false
+	}
+	s.acked = s.acked[:min(len(s.acked), len(b.Records))]
+	s.acked = append(s.acked, make([]bool, len(b.Records)-len(s.acked))...)
+	if err := s.round(ctx, b); err != nil {
+		return nil, err
+	}
+	return mark{s.stream.created, s.last, "-"}.encode(), nil
+}
+
+// ready looks the stream up where something said that it is not what it was, and
+// tells the lane what it lost.
+func (s *Shared) ready(ctx context.Context) error {
+	if s.look {
+		created, last := s.stream.created, s.last
+		found, err := s.find(ctx)
+		if err != nil {
+			return plain(err)
+		}
+		s.stream, s.look = found, false
+		s.compare(created, last)
+	}
+	if s.lost == "" {
+		return nil
+	}
+	err := fmt.Errorf("%w: stream %q on %s: %s", sink.ErrReset, s.name, s.conn.address, s.lost)
+	s.lost, s.last = "", s.stream.state.LastSeq
+	return err
+}
+
+// round is one attempt at what is left of a batch.
+type round struct {
+	*Shared
+	records []event.Record
+	prefix  string // of the replies
+	flight  map[string]int
+	bytes   int
+	alone   bool // a collection's own event is under way
+	cause   error
+}
+
+func (s *Shared) round(ctx context.Context, b *event.Batch) error {
+	s.attempt++
+	s.conn.forget()
+	r := &round{Shared: s, records: b.Records, prefix: s.conn.inbox + "." + strconv.FormatUint(s.attempt, 36) + ".", flight: map[string]int{}}
+	timeout := time.NewTimer(ackTimeout)
+	defer timeout.Stop()
+	fail := func(err error) {
+		if err != nil && r.cause == nil {
+			r.cause = err
+			timeout.Reset(lateAck)
+		}
+	}
+	done := ctx.Done()
+	for next := 0; ; {
+		for r.cause == nil && next < len(r.records) && (s.acked[next] || r.room(&r.records[next])) {
+			if !s.acked[next] {
+				fail(r.send(next))
+			}
+			next++
+		}
+		if len(r.flight) == 0 {
+			return r.end()
+		}
+		select {
+		case m := <-s.conn.acks:
+			if index, ours := strings.CutPrefix(m.Subject, r.prefix); ours {
+				fail(r.acknowledged(index, m))
+				if r.cause == nil {
+					timeout.Reset(ackTimeout)
+				}
+			}
+		case err := <-s.conn.events:
+			fail(err)
+			if !s.conn.nc.IsConnected() {
+				return r.end()
+			}
+		case <-done:
+			done = nil
+			fail(ctx.Err())
+		case <-timeout.C:
+			fail(fmt.Errorf("stream %q on %s has not acknowledged %d messages for %v", s.name, s.conn.address, len(r.flight), ackTimeout))
+			return r.end()
+		}
+	}
+}
+
+// room reports whether a record may be sent beside what is under way.
+func (r *round) room(record *event.Record) bool {
+	_, busy := r.flight[record.Route]
+	switch {
+	case len(r.flight) == 0:
+		return true
+	case busy, r.alone, record.Broadcast, r.careful:
+		return false
+	}
+	return len(r.flight) < window && r.bytes < windowBytes
+}
+
+func (r *round) send(index int) error {
+	record := &r.records[index]
+	if err := r.outside(record); err != nil {
+		return err
+	}
+	m := compose(record)
+	m.Header[headerMsgID] = []string{r.messageID(record)}
+	size, wrong := r.checkMessage(m, r.stream.maxMessage)
+	if wrong != nil {
+		wrong.Index = index
+		return wrong
+	}
+	m.Reply = r.prefix + strconv.Itoa(index)
+	if err := r.conn.nc.PublishMsg(m); err != nil {
+		if down := r.conn.connected(); down != nil {
+			return down
+		}
+		return fmt.Errorf("publish to %q: %w", m.Subject, err)
+	}
+	r.flight[record.Route] = index
+	r.alone = record.Broadcast
+	r.bytes += size
+	return nil
+}
+
+// messageID is what the server knows a message by. A collection's own event may
+// rightly come again under its id; only what one writer sends twice of it is one.
+func (r *round) messageID(record *event.Record) string {
+	lane := strings.Join([]string{r.id.Bridge, r.id.ClusterUID, r.id.Sink}, "/")
+	collection := ""
+	for _, a := range record.Attributes {
+		if a.Name == "collection" {
+			collection = a.Value
+		}
+	}
+	id := lane + "/" + collection + "/" + record.ID
+	if record.Broadcast {
+		id += "/" + r.writer + "/" + strconv.FormatUint(r.seq, 10)
+	}
+	return percentEncode(id)
+}
+
+func (r *round) acknowledged(index string, m *nats.Msg) error {
+	i, err := strconv.Atoi(index)
+	if err != nil || i >= len(r.records) {
+		return fmt.Errorf("an acknowledgement for record %q of %d", index, len(r.records))
+	}
+	record := &r.records[i]
+	delete(r.flight, record.Route)
+	r.bytes = max(0, r.bytes-len(record.Value))
+	r.alone = false
+	if len(r.flight) == 0 {
+		r.bytes = 0
+	}
+	if len(m.Data) == 0 && m.Header.Get("Status") == "503" {
+		return fmt.Errorf("stream %q on %s does not answer: it has no leader, or is gone", r.name, r.conn.address)
+	}
+	var ack struct {
+		Error    *jetstream.APIError `json:"error"`
+		Stream   string              `json:"stream"`
+		Sequence uint64              `json:"seq"`
+	}
+	switch err := json.Unmarshal(m.Data, &ack); {
+	case err != nil:
+		return fmt.Errorf("acknowledgement of stream %q does not parse: %w", r.name, err)
+	case ack.Error != nil:
+		return fmt.Errorf("publish to stream %q on %s: %w", r.name, r.conn.address, ack.Error)
+	case ack.Stream != r.name:
+		return fmt.Errorf("subject %q belongs to stream %q, not %q", record.Route, ack.Stream, r.name)
+	}
+	r.acked[i] = true
+	r.last = max(r.last, ack.Sequence)
+	return nil
+}
+
+// end is what the round comes to once nothing more is waited for.
+func (r *round) end() error {
+	var poison *sink.RecordError
+	switch {
+	case r.cause == nil, errors.As(r.cause, &poison):
+		return r.cause
+	case !errors.Is(r.cause, nats.ErrPermissionViolation):
+		r.look = true // the stream may have lost something, or takes other sizes now
+		return r.cause
+	}
+	if !r.careful {
+		r.careful = true // the next round finds out which it was
+		return r.cause
+	}
+	index := slices.Index(r.acked, false)
+	if index < 0 {
+		return nil
+	}
+	clear(r.acked[index:]) // the lane may take records out
+	return &sink.RouteError{Index: index, Route: r.records[index].Route, Err: r.cause}
+}

@@ -1,0 +1,285 @@
+package nats
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/sink"
+	"github.com/kubebridge/kubebridge/pkg/sink/sinktest"
+)
+
+func newShared(t *testing.T, c Config) *Shared {
+	t.Helper()
+	c.Delivery = atLeastOnce
+	return newAny(t, lane, c).(*Shared)
+}
+
+func TestSharedSuite(t *testing.T) {
+	sinktest.Run(t, func(t *testing.T) *sinktest.Harness {
+		b := startBus(t, nil)
+		h := harness(t, b)
+		h.ExactlyOnce = false
+		h.New = func(t *testing.T) sink.Sink { return newShared(t, Config{URL: b.url()}) }
+		return h
+	})
+}
+
+// spread makes a batch whose records go round n subjects.
+func spread(seq uint64, records, n int) *event.Batch {
+	b := &event.Batch{Seq: seq}
+	for i := range records {
+		id := fmt.Sprintf("%d/%d", seq, i)
+		b.Records = append(b.Records, event.Record{ID: id, Route: fmt.Sprintf("k8s.test.core.pods.default.p%d", i%n), Value: []byte(`"` + id + `"`)})
+	}
+	return b
+}
+
+// perSubject fails the test unless each subject's values come in the order they were
+// written in; it returns how many are there twice.
+func perSubject(t *testing.T, msgs []sinktest.Message, want ...*event.Batch) (repeated int) {
+	t.Helper()
+	got, left := map[string][]string{}, map[string][]string{}
+	for _, m := range msgs {
+		v := strings.Trim(string(m.Value), `"`)
+		if have := got[m.Route]; len(have) > 0 && have[len(have)-1] == v {
+			repeated++
+			continue
+		}
+		got[m.Route] = append(got[m.Route], v)
+	}
+	for _, b := range want {
+		for _, r := range b.Records {
+			left[r.Route] = append(left[r.Route], r.ID)
+		}
+	}
+	for route, ids := range left {
+		if !slices.Equal(got[route], ids) {
+			t.Errorf("%s holds %q, want %q", route, got[route], ids)
+		}
+	}
+	return repeated
+}
+
+// Whatever is sent again must not be there twice, nor behind what followed it.
+func TestSharedAcknowledgementsLost(t *testing.T) {
+	b := startBus(t, nil)
+	p := startProxy(t, strings.TrimPrefix(b.url(), "nats://"))
+	s := newShared(t, Config{URL: "nats://" + p.Addr().String()})
+	mustOpen(t, s, nil)
+	var all []*event.Batch
+	for seq := range uint64(6) {
+		batch := spread(seq+1, 500, 60)
+		p.deaf.Store(true)
+		if _, err := retry(t, s, batch); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, batch)
+	}
+	if n := perSubject(t, b.read(t), all...); n > 0 {
+		t.Errorf("%d messages are there twice", n)
+	}
+	_ = s.Close()
+}
+
+// A collection's own event stands behind everything sent before it and before
+// everything sent after it, on whatever subjects.
+func TestSharedCollectionEventsAreBarriers(t *testing.T) {
+	b := startBus(t, nil)
+	s := newShared(t, Config{URL: b.url()})
+	mustOpen(t, s, nil)
+	batch := spread(1, 400, 100)
+	for i := 50; i < 400; i += 100 {
+		batch.Records[i].Route, batch.Records[i].Broadcast = "k8s.test.core.pods._collection.gap", true
+	}
+	mustWrite(t, s, batch)
+	for i, m := range b.read(t) {
+		want := batch.Records[i]
+		if isGap := strings.Contains(m.Route, "_collection"); isGap != want.Broadcast || isGap && string(m.Value) != string(want.Value) {
+			t.Fatalf("message %d is %s on %s, want a collection event: %v", i, m.Value, m.Route, want.Broadcast)
+		}
+	}
+}
+
+// An object's event that a restarted bridge sends again is the same event; a gap that
+// it opens again, or a heartbeat, is not.
+func TestSharedRepeatsAreKnown(t *testing.T) {
+	b := startBus(t, nil)
+	object := event.Record{ID: "uid:7:modified", Route: subject, Value: []byte(`"object"`)}
+	gap := event.Record{ID: "pods:1:7:gap", Route: "k8s.test.core.pods._collection.gap", Value: []byte(`"gap"`), Broadcast: true}
+	batch := func(seq uint64) *event.Batch {
+		return &event.Batch{Seq: seq, Records: []event.Record{object, gap}}
+	}
+	s := newShared(t, Config{URL: b.url()})
+	mustOpen(t, s, nil)
+	mustWrite(t, s, batch(1))
+	mustWrite(t, s, batch(1)) // the lane asks again: nothing new
+	mustWrite(t, s, batch(2))
+	next := newShared(t, Config{URL: b.url()})
+	mustOpen(t, next, nil)
+	mustWrite(t, next, batch(1))
+	wantValues(t, b.read(t), "object gap gap gap")
+}
+
+// Others write to the stream, too, and nobody shuts out anybody.
+func TestSharedWithOthers(t *testing.T) {
+	b := startBus(t, nil)
+	js := b.client(t)
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "ALL", Subjects: []string{"k8s.>", "orders.>"}}); err != nil {
+		t.Fatal(err)
+	}
+	s, other := newShared(t, Config{URL: b.url()}), newShared(t, Config{URL: b.url()})
+	mustOpen(t, s, nil)
+	mustOpen(t, other, nil)
+	for seq := range uint64(3) {
+		mustWrite(t, s, records(seq+1, 2))
+		if _, err := js.Publish(t.Context(), "orders.new", nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mustWrite(t, other, records(9, 1))
+	wantValues(t, b.read(t), "1/0 1/1 2/0 2/1 3/0 3/1 9/0")
+	if s.name != "ALL" {
+		t.Errorf("found stream %q, want the one that takes the subjects", s.name)
+	}
+}
+
+func TestSharedStreamLost(t *testing.T) {
+	b := startBus(t, nil)
+	s := newShared(t, Config{URL: b.url()})
+	mustOpen(t, s, nil)
+	old := mustWrite(t, s, records(1, 2))
+	b.deleteStream(t)
+	_, err := retry(t, s, records(2, 2))
+	wantReset(t, err, streamName, "created")
+	mustWrite(t, s, records(3, 2))
+	wantValues(t, b.read(t), "3/0 3/1")
+
+	next := newShared(t, Config{URL: b.url()}) // it was away meanwhile
+	mustOpen(t, next, old)
+	_, err = next.Write(t.Context(), records(1, 1))
+	wantReset(t, err, streamName, "created")
+	mark := mustWrite(t, next, records(4, 1))
+	again := newShared(t, Config{URL: b.url()})
+	mustOpen(t, again, mark)
+	mustWrite(t, again, records(5, 1))
+	wantValues(t, b.read(t), "3/0 3/1 4/0 5/0")
+}
+
+// The server died within its sync interval and came back without the last batch.
+func TestSharedStreamLostItsTail(t *testing.T) {
+	b := startBus(t, nil)
+	s := newShared(t, Config{URL: b.url()})
+	mustOpen(t, s, nil)
+	mustWrite(t, s, records(1, 2))
+	b.stop()
+	saved := t.TempDir() + "/saved"
+	copyDir(t, saved, b.opts.StoreDir)
+	b.start(t)
+	if _, err := retry(t, s, records(2, 3)); err != nil {
+		t.Fatal(err)
+	}
+	b.stop()
+	copyDir(t, b.opts.StoreDir, saved)
+	b.start(t)
+	_, err := retry(t, s, records(3, 2))
+	wantReset(t, err, "acknowledged")
+	mustWrite(t, s, records(4, 1))
+}
+
+func TestSharedRefusedStreams(t *testing.T) {
+	subjects := []string{"k8s.test.>"}
+	for _, c := range []struct {
+		name   string
+		config jetstream.StreamConfig
+		want   []string
+	}{
+		{"work queue", jetstream.StreamConfig{Subjects: subjects, Retention: jetstream.WorkQueuePolicy}, []string{"workqueue", "want limits"}},
+		{"interest", jetstream.StreamConfig{Subjects: subjects, Retention: jetstream.InterestPolicy}, []string{"interest"}},
+		{"no acknowledgements", jetstream.StreamConfig{Subjects: subjects, NoAck: true}, []string{"no_ack"}},
+		{"counters", jetstream.StreamConfig{Subjects: subjects, AllowMsgCounter: true}, []string{"allow_msg_counter"}},
+		{"full subjects refuse", jetstream.StreamConfig{
+			Subjects: subjects, Discard: jetstream.DiscardNew, DiscardNewPerSubject: true, MaxMsgsPerSubject: 1,
+		}, []string{"discard_new_per_subject"}},
+		{"a lane's own", jetstream.StreamConfig{Subjects: subjects, Metadata: map[string]string{metaBridge: "b2"}}, []string{`"b2"`, "shut out"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := startBus(t, nil)
+			c.config.Name = streamName
+			if _, err := b.client(t).CreateStream(t.Context(), c.config); err != nil {
+				t.Fatal(err)
+			}
+			wantRefused(t, newShared(t, Config{URL: b.url()}).Open(t.Context(), nil), append(c.want, streamName)...)
+		})
+	}
+}
+
+// One route that is denied is named, and the lane goes on without it.
+func TestSharedDeniedRoute(t *testing.T) {
+	const denied = "k8s.test.core.secrets.default.token"
+	b := startBus(t, func(o *server.Options) {
+		o.Users = []*server.User{
+			{Username: "admin", Password: "a"},
+			{Username: "bridge", Password: "b", Permissions: &server.Permissions{Publish: &server.SubjectPermission{Deny: []string{denied}}}},
+		}
+	})
+	s := newShared(t, Config{URL: b.url(), Auth: Auth{Username: "bridge", Password: "b"}})
+	mustOpen(t, s, nil)
+	batch := spread(1, 20, 5)
+	batch.Records[7].Route = denied
+	_, err := retryRoute(t, s, batch)
+	var route *sink.RouteError
+	if !errors.As(err, &route) || route.Index != 7 || route.Route != denied {
+		t.Fatalf("got %v, want a RouteError about record 7", err)
+	}
+	batch.Records = slices.Delete(batch.Records, 7, 8)
+	mustWrite(t, s, batch)
+	if n := perSubject(t, b.read(t, nats.UserInfo("admin", "a")), batch); n > 0 {
+		t.Errorf("%d messages are there twice", n)
+	}
+}
+
+// A stream that is full, or takes less than it did, holds the lane back or asks for a
+// smaller record; it never loses one.
+func TestSharedStreamTakesLess(t *testing.T) {
+	b := startBus(t, nil)
+	s := newShared(t, Config{URL: b.url()})
+	mustOpen(t, s, nil)
+	mustWrite(t, s, records(1, 1))
+	js := b.client(t)
+	change := func(f func(*jetstream.StreamConfig)) {
+		st, err := js.Stream(t.Context(), streamName)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := st.CachedInfo().Config
+		f(&c)
+		if _, err := js.UpdateStream(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	change(func(c *jetstream.StreamConfig) { c.MaxMsgs, c.Discard = 2, jetstream.DiscardNew })
+	_, err := s.Write(t.Context(), records(2, 3))
+	wantPlain(t, err, streamName, "maximum messages exceeded")
+	change(func(c *jetstream.StreamConfig) { c.MaxMsgs, c.MaxMsgSize = -1, 2000 })
+	if _, err := retry(t, s, records(2, 3)); err != nil {
+		t.Fatal(err)
+	}
+	batch := records(3, 3)
+	batch.Records[1].Value = []byte(strings.Repeat("x", 3000))
+	_, err = s.Write(t.Context(), batch)
+	var rec *sink.RecordError
+	if !errors.As(err, &rec) || rec.Index != 1 || rec.Limit != 2000 {
+		t.Fatalf("Write: %v, want a RecordError about record 1 and 2000 bytes", err)
+	}
+	batch.Records[1] = records(3, 2).Records[1]
+	mustWrite(t, s, batch)
+	wantValues(t, b.read(t), "1/0 2/0 2/1 2/2 3/0 3/1 3/2")
+}
