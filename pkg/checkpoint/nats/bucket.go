@@ -1,0 +1,353 @@
+package nats
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
+
+	"github.com/kubebridge/kubebridge/pkg/checkpoint"
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+const (
+	// chunkMessages and chunkBytes bound one atomic publish: servers take 1000
+	// messages.
+	chunkMessages = 1000
+	chunkBytes    = 4 << 20
+	redoBytes     = 256 << 10 // of one message of a redo
+	// mostRedo bounds a redo, which must be one publish. Servers hold 128 MB of all
+	// clients' before they have stored it.
+	mostRedo = 48 << 20
+
+	requestTimeout = 5 * time.Second
+
+	headerExpected      = jetstream.ExpectedLastSeqHeader
+	headerBatch         = "Nats-Batch-Id"
+	headerBatchSequence = "Nats-Batch-Sequence"
+	headerBatchCommit   = "Nats-Batch-Commit"
+
+	// codeChunkTooLarge answers more messages than the server is set to take.
+	codeChunkTooLarge jetstream.ErrorCode = 10199
+)
+
+// bucket is the stream behind a key-value bucket, and how far it is known. Its methods
+// are called one at a time.
+type bucket struct {
+	connect  func() (*nats.Conn, error)
+	stream   string
+	prefix   string // of subjects
+	id       event.Identity
+	replicas int
+	writer   string
+	most     int // messages at once
+
+	nc     *nats.Conn
+	js     jetstream.JetStream
+	last   uint64 // the stream's last sequence
+	redo   int    // messages of a redo that is not known to be complete
+	unsure bool   // whether last must be asked for
+	fenced error  // final
+}
+
+// dial connects unless there is a connection.
+func (b *bucket) dial() error {
+	if b.nc != nil && !b.nc.IsClosed() {
+		return nil
+	}
+	nc, err := b.connect()
+	if err != nil {
+		return err
+	}
+	b.close()
+	b.nc = nc
+	b.js, err = jetstream.New(nc)
+	return err
+}
+
+func (b *bucket) close() {
+	if b.nc != nil {
+		b.nc.Close()
+		b.nc = nil
+	}
+}
+
+// find looks the stream up, and creates it if it is missing.
+func (b *bucket) find(ctx context.Context) (*jetstream.StreamInfo, jetstream.Stream, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	handle, err := b.js.Stream(ctx, b.stream)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		handle, err = b.js.CreateStream(ctx, jetstream.StreamConfig{
+			Name:        b.stream,
+			Description: "Checkpoint of kubebridge " + b.id.Bridge + "/" + b.id.Sink + ", cluster " + b.id.Cluster,
+			Subjects:    []string{b.prefix + ">"},
+			Storage:     jetstream.FileStorage,
+			Replicas:    b.replicas,
+			Discard:     jetstream.DiscardNew,
+			DenyDelete:  true,
+			AllowRollup: true, AllowDirect: true, // what NATS tools expect of a bucket
+			MaxMsgsPerSubject:  1,
+			AllowMsgTTL:        true,
+			AllowAtomicPublish: true,
+		})
+	}
+	if err != nil {
+		return nil, nil, b.explain(err)
+	}
+	info := handle.CachedInfo()
+	switch c := info.Config; {
+	case !c.AllowAtomicPublish, !c.AllowMsgTTL:
+		err = fmt.Errorf("%w: its stream has allow_atomic %v and allow_msg_ttl %v, want both (NATS 2.12 or newer)", checkpoint.ErrForeign, c.AllowAtomicPublish, c.AllowMsgTTL)
+	case c.MaxMsgsPerSubject != 1:
+		err = fmt.Errorf("%w: it keeps %d values of a key, want 1", checkpoint.ErrForeign, c.MaxMsgsPerSubject)
+	case c.MaxAge > 0:
+		err = fmt.Errorf("%w: it forgets values after %v, want never", checkpoint.ErrForeign, c.MaxAge)
+	}
+	return info, handle, err
+}
+
+// value is the message of a key, nil when there is none.
+func (b *bucket) value(ctx context.Context, handle jetstream.Stream, token string) (*jetstream.RawStreamMsg, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	// Not the direct API: a replica that lags may answer that.
+	m, err := handle.GetLastMsgForSubject(ctx, b.prefix+token)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, b.explain(err)
+	}
+	return m, nil
+}
+
+// ready finds out where the stream ends when that is not known. anew: it lost
+// something, all must be written again.
+func (b *bucket) ready(ctx context.Context) (anew bool, err error) {
+	if b.fenced != nil {
+		return false, b.fenced
+	}
+	if err := b.dial(); err != nil {
+		return false, err
+	}
+	if !b.unsure {
+		return false, nil
+	}
+	info, handle, err := b.find(ctx)
+	if err != nil {
+		return false, err
+	}
+	m, err := b.value(ctx, handle, headToken)
+	if err != nil {
+		return false, err
+	}
+	if m != nil {
+		h, err := decodeHead(m.Data)
+		if err != nil {
+			return false, err
+		}
+		if h.Writer != b.writer {
+			b.fenced = fmt.Errorf("%w: another writer has taken it over", checkpoint.ErrLocked)
+			return false, b.fenced
+		}
+		b.redo = h.Redo
+	}
+	anew = m == nil || info.State.LastSeq < b.last
+	if anew {
+		b.redo, err = 0, b.purge(ctx, handle)
+	}
+	b.last, b.unsure = info.State.LastSeq, err != nil
+	return anew, err
+}
+
+// purge removes every key; the stream's sequence goes on.
+func (b *bucket) purge(ctx context.Context, handle jetstream.Stream) error {
+	if handle.CachedInfo().State.Msgs == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	return b.explain(handle.Purge(ctx))
+}
+
+// write makes changes durable, all or none.
+func (b *bucket) write(ctx context.Context, changes map[string][]byte) error {
+	msgs, err := b.messages(changes)
+	if err != nil {
+		return err
+	}
+	if chunks := b.chunks(append(msgs, b.head(0)), chunkBytes); len(chunks) == 1 && b.redo == 0 {
+		return b.publish(ctx, chunks[0])
+	}
+	redo, err := b.pack(changes)
+	if err != nil {
+		return err
+	}
+	n := len(redo)
+	chunks := b.chunks(append(redo, b.head(n)), mostRedo)
+	if len(chunks) != 1 {
+		return fmt.Errorf("%d changes are more than the server takes at once", len(changes))
+	}
+	if err := b.publish(ctx, chunks[0]); err != nil {
+		return err
+	}
+	for i := range max(n, b.redo) {
+		m := &nats.Msg{Subject: b.prefix + redoKey(i), Header: nats.Header{}}
+		remove(m)
+		msgs = append(msgs, m)
+	}
+	b.redo = n
+	if err := b.publishAll(ctx, append(msgs, b.head(0))); err != nil {
+		return err
+	}
+	b.redo = 0
+	return nil
+}
+
+// fill writes everything to a stream that holds nothing of worth. Without a head at its
+// end it is no checkpoint.
+func (b *bucket) fill(ctx context.Context, all map[string][]byte) error {
+	all[string(checkpoint.IdentityKey())] = checkpoint.EncodeIdentity(b.id)
+	msgs, err := b.messages(all)
+	if err != nil {
+		return err
+	}
+	err = b.publishAll(ctx, append(msgs, b.head(0)))
+	if err == nil {
+		b.redo = 0
+	}
+	return err
+}
+
+func (b *bucket) head(redo int) *nats.Msg {
+	return &nats.Msg{
+		Subject: b.prefix + headToken, Header: nats.Header{},
+		Data: head{Version: checkpoint.Version, Writer: b.writer, Redo: redo}.encode(),
+	}
+}
+
+// messages are those of the changes, the identity first.
+func (b *bucket) messages(changes map[string][]byte) ([]*nats.Msg, error) {
+	var msgs []*nats.Msg
+	for _, key := range slices.Sorted(maps.Keys(changes)) {
+		m := put(b.prefix, key, changes[key])
+		if limit := b.nc.MaxPayload(); int64(m.Size()) > limit {
+			return nil, fmt.Errorf("the value of %q has %d bytes, the server takes %d in all (max_payload): raise it", key, len(m.Data), limit)
+		}
+		msgs = append(msgs, m)
+	}
+	return msgs, nil
+}
+
+// pack makes the messages of a redo.
+func (b *bucket) pack(changes map[string][]byte) ([]*nats.Msg, error) {
+	var (
+		msgs []*nats.Msg
+		all  []packed
+		size int
+	)
+	end := func() error {
+		data, err := json.Marshal(all)
+		msgs = append(msgs, &nats.Msg{Subject: b.prefix + redoKey(len(msgs)), Data: data, Header: nats.Header{}})
+		all, size = nil, 0
+		return err
+	}
+	for _, key := range slices.Sorted(maps.Keys(changes)) {
+		all = append(all, packed{[]byte(key), changes[key]})
+		if size += len(key) + len(changes[key]); size > redoBytes {
+			if err := end(); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return msgs, end()
+}
+
+// chunks divides messages into what may be published at once.
+func (b *bucket) chunks(msgs []*nats.Msg, limit int) (chunks [][]*nats.Msg) {
+	bytes := 0
+	for _, m := range msgs {
+		size := m.Size() + 100 // the batch's own headers
+		if n := len(chunks); n == 0 || len(chunks[n-1]) == b.most || bytes+size > limit {
+			chunks, bytes = append(chunks, nil), 0
+		}
+		n := len(chunks) - 1
+		chunks[n] = append(chunks[n], m)
+		bytes += size
+	}
+	return chunks
+}
+
+func (b *bucket) publishAll(ctx context.Context, msgs []*nats.Msg) error {
+	for _, chunk := range b.chunks(msgs, chunkBytes) {
+		if err := b.publish(ctx, chunk); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// publish stores messages at the stream's end, all or none. After an error it is not
+// known which.
+func (b *bucket) publish(ctx context.Context, msgs []*nats.Msg) (err error) {
+	defer func() { b.unsure = b.unsure || err != nil }()
+	id := nuid.Next()
+	for i, m := range msgs {
+		m.Header[headerBatch] = []string{id}
+		m.Header[headerBatchSequence] = []string{strconv.Itoa(i + 1)}
+	}
+	msgs[0].Header[headerExpected] = []string{strconv.FormatUint(b.last, 10)}
+	final := msgs[len(msgs)-1]
+	final.Header[headerBatchCommit] = []string{"1"}
+	for _, m := range msgs[:len(msgs)-1] {
+		if err := b.nc.PublishMsg(m); err != nil {
+			return b.explain(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	reply, err := b.nc.RequestMsgWithContext(ctx, final)
+	if err != nil {
+		return b.explain(err)
+	}
+	var ack struct {
+		Error    *jetstream.APIError `json:"error"`
+		Sequence uint64              `json:"seq"`
+	}
+	switch err := json.Unmarshal(reply.Data, &ack); {
+	case err != nil:
+		return fmt.Errorf("the acknowledgement does not parse: %w", err)
+	case ack.Error != nil && ack.Error.ErrorCode == codeChunkTooLarge:
+		b.most = max(b.most/2, 1)
+		return ack.Error
+	case ack.Error != nil:
+		return b.explain(ack.Error)
+	case ack.Sequence != b.last+uint64(len(msgs)):
+		return fmt.Errorf("stored up to sequence %d, want %d", ack.Sequence, b.last+uint64(len(msgs)))
+	}
+	b.last = ack.Sequence
+	return nil
+}
+
+// explain adds what a server says beside a reply that never comes.
+func (b *bucket) explain(err error) error {
+	if err == nil {
+		return nil
+	}
+	if last := b.nc.LastError(); errors.Is(last, nats.ErrPermissionViolation) {
+		return fmt.Errorf("%w (%w)", err, last)
+	}
+	if errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrNoStreamResponse) {
+		return fmt.Errorf("nobody answers for stream %q: is JetStream enabled, and has the cluster a leader? (%w)", b.stream, err)
+	}
+	return err
+}
