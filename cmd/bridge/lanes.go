@@ -16,6 +16,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
 	kafkastore "github.com/kubebridge/kubebridge/pkg/checkpoint/kafka"
+	natsstore "github.com/kubebridge/kubebridge/pkg/checkpoint/nats"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/shape"
 	"github.com/kubebridge/kubebridge/pkg/sink"
@@ -64,6 +65,9 @@ func laneSpec(c *config.Config, s *config.Sink, log *zap.Logger) (pipeline.LaneS
 		form.Subject, err = shape.ParseTemplate(s.NATS.Subject, shape.SubjectNames)
 		open = func(id event.Identity) (sink.Sink, error) {
 			return nats.New(nats.Options{Config: *s.NATS, Identity: id, Logger: log})
+		}
+		if c.InNATS(s) {
+			openBoth = func(id event.Identity) (sink.Sink, checkpoint.Store, error) { return openNATS(c, s, id, log) }
 		}
 	default:
 		open = func(event.Identity) (sink.Sink, error) { return stdout.New(stdout.Options{Config: *s.Stdout}) }
@@ -133,6 +137,21 @@ func kafkaStore(c *config.Config, s *config.Sink, id event.Identity, log *zap.Lo
 		Client: client, Topic: kafkastore.TopicFor(c.Checkpoint.Kafka.Topic, id), Replicas: c.Checkpoint.Kafka.Replicas,
 		Identity: id, Logger: log, StandAlone: !s.Kafka.ExactlyOnce(),
 	})
+}
+
+// openNATS opens a NATS sink whose checkpoint is kept on its NATS too.
+func openNATS(c *config.Config, s *config.Sink, id event.Identity, log *zap.Logger) (sink.Sink, checkpoint.Store, error) {
+	bus, err := nats.New(nats.Options{Config: *s.NATS, Identity: id, Logger: log})
+	if err != nil {
+		return nil, nil, err
+	}
+	stream, ok := bus.(*nats.Sink)
+	if !ok {
+		return nil, nil, fmt.Errorf("a checkpoint on NATS beside delivery %s", s.NATS.Delivery)
+	}
+	return bus, natsstore.New(natsstore.Options{
+		Connect: stream.Dial, Identity: id, Replicas: s.NATS.Stream.Replicas, Scratch: c.Checkpoint.NATS.Scratch, Log: log,
+	}), nil
 }
 
 // laneResources are what a configured sink's lane watches.

@@ -13,13 +13,15 @@ var (
 // checkpoint checks that every sink has a place to remember in, and that what is
 // configured is used.
 func (p *problems) checkpoint(c *Config) {
-	var inKafka, exact, elsewhere []string
+	var inKafka, exact, inNATS, elsewhere []string
 	for i := range c.Sinks {
 		switch s := &c.Sinks[i]; {
 		case s.Kafka != nil && s.Kafka.ExactlyOnce():
 			inKafka, exact = append(inKafka, s.Name), append(exact, s.Name)
 		case c.InKafka(s):
 			inKafka = append(inKafka, s.Name)
+		case c.InNATS(s):
+			inNATS = append(inNATS, s.Name)
 		default:
 			elsewhere = append(elsewhere, s.Name)
 		}
@@ -30,6 +32,9 @@ func (p *problems) checkpoint(c *Config) {
 		p.add("checkpoint.file.path", "it is required for sink %q: a directory where the bridge remembers how far it got", elsewhere[0])
 	case path != "" && len(exact) > 0 && len(elsewhere) == 0:
 		p.add("checkpoint.file.path", "sink %q delivers exactly once, and its checkpoint stands in the same Kafka transactions: leave checkpoint.file out, or set `delivery: at-least-once`", exact[0])
+	}
+	if c.Checkpoint.NATS != (NATSCheckpoint{}) && len(inNATS) == 0 && len(c.Sinks) > 0 {
+		p.add("checkpoint.nats", "no sink keeps its checkpoint on NATS: that is beside nats with `delivery: exactly-once`, without checkpoint.file.path: leave it out")
 	}
 	switch literal := placeholder.ReplaceAllString(topic.Topic, "x"); {
 	case topic == CheckpointTopic{}:

@@ -56,6 +56,7 @@ type Sink struct {
 type Checkpoint struct {
 	File  File            `yaml:"file"`
 	Kafka CheckpointTopic `yaml:"kafka"`
+	NATS  NATSCheckpoint  `yaml:"nats"`
 }
 
 // CheckpointTopic is the compacted topic that a Kafka sink keeps its checkpoint in.

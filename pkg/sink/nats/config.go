@@ -84,6 +84,9 @@ func (c Config) Complete() (Config, error) {
 	return c, errors.Join(c.checkServer(), c.checkSubject(), c.checkDelivery(), c.checkStream(), c.checkSecurity())
 }
 
+// IsLog reports whether the sink is a [sink.Log], which a checkpoint may trail.
+func (c Config) IsLog() bool { return c.Delivery == exactlyOnce || c.Delivery == "" }
+
 func (c Config) checkServer() error {
 	switch {
 	case c.URL == "" && c.Embedded == nil:
