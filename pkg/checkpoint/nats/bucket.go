@@ -1,6 +1,7 @@
 package nats
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -58,6 +59,26 @@ type bucket struct {
 	fenced error  // final
 }
 
+// bound limits a request, and ends it when the connection is lost: no answer will come.
+func (b *bucket) bound(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	lost := b.nc.StatusChanged(nats.DISCONNECTED, nats.RECONNECTING, nats.CLOSED)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		select {
+		case <-lost:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() {
+		cancel()
+		<-done
+		b.nc.RemoveStatusListener(lost)
+	}
+}
+
 // dial connects unless there is a connection.
 func (b *bucket) dial() error {
 	if b.nc != nil && !b.nc.IsClosed() {
@@ -82,7 +103,7 @@ func (b *bucket) close() {
 
 // find looks the stream up, and creates it if it is missing.
 func (b *bucket) find(ctx context.Context) (*jetstream.StreamInfo, jetstream.Stream, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := b.bound(ctx)
 	defer cancel()
 	handle, err := b.js.Stream(ctx, b.stream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -117,7 +138,7 @@ func (b *bucket) find(ctx context.Context) (*jetstream.StreamInfo, jetstream.Str
 
 // value is the message of a key, nil when there is none.
 func (b *bucket) value(ctx context.Context, handle jetstream.Stream, token string) (*jetstream.RawStreamMsg, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := b.bound(ctx)
 	defer cancel()
 	// Not the direct API: a replica that lags may answer that.
 	m, err := handle.GetLastMsgForSubject(ctx, b.prefix+token)
@@ -174,7 +195,7 @@ func (b *bucket) purge(ctx context.Context, handle jetstream.Stream) error {
 	if handle.CachedInfo().State.Msgs == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := b.bound(ctx)
 	defer cancel()
 	return b.explain(handle.Purge(ctx))
 }
@@ -313,7 +334,7 @@ func (b *bucket) publish(ctx context.Context, msgs []*nats.Msg) (err error) {
 			return b.explain(err)
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := b.bound(ctx)
 	defer cancel()
 	reply, err := b.nc.RequestMsgWithContext(ctx, final)
 	if err != nil {
@@ -345,6 +366,9 @@ func (b *bucket) explain(err error) error {
 	}
 	if last := b.nc.LastError(); errors.Is(last, nats.ErrPermissionViolation) {
 		return fmt.Errorf("%w (%w)", err, last)
+	}
+	if !b.nc.IsConnected() {
+		return fmt.Errorf("connection to NATS lost: %w", cmp.Or(b.nc.LastError(), err))
 	}
 	if errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrNoStreamResponse) {
 		return fmt.Errorf("nobody answers for stream %q: is JetStream enabled, and has the cluster a leader? (%w)", b.stream, err)

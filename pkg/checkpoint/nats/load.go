@@ -164,7 +164,7 @@ func redoIndex(t string) (i int, ok bool) {
 
 // reader reads the stream from its beginning; end releases it.
 func (b *bucket) reader(ctx context.Context) (messages jetstream.MessagesContext, end func(), err error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := b.bound(ctx)
 	defer cancel()
 	consumer, err := b.js.CreateConsumer(ctx, b.stream, jetstream.ConsumerConfig{
 		DeliverPolicy:     jetstream.DeliverAllPolicy,
@@ -181,7 +181,7 @@ func (b *bucket) reader(ctx context.Context) (messages jetstream.MessagesContext
 	}
 	return messages, func() {
 		messages.Stop()
-		ctx, cancel := context.WithTimeout(context.Background(), requestTimeout)
+		ctx, cancel := b.bound(context.Background())
 		defer cancel()
 		// One that is left behind ends by itself.
 		_ = b.js.DeleteConsumer(ctx, b.stream, consumer.CachedInfo().Name)

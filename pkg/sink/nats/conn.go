@@ -112,7 +112,9 @@ func (l *link) ClientURL() string {
 // the caller closes. To an embedded server it connects only while the sink is open. It
 // may be called from any goroutine.
 func (l *link) Dial() (*nats.Conn, error) {
-	nc, address, err := l.dial()
+	nc, address, err := l.dial(nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+		l.log.Debug("another connection of the sink's", zap.Error(err)) // its owner sees what comes of it
+	}))
 	if err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", address, err)
 	}
