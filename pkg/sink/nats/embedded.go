@@ -76,6 +76,7 @@ func startServer(e Embedded, auth Auth, log *zap.Logger) (_ *embeddedServer, err
 			return nil, fail(err)
 		}
 		options.LeafNode.Remotes = []*server.RemoteLeafOpts{remote}
+		options.Accounts = []*server.Account{server.NewAccount(leafAccount)}
 	}
 	if s.lock, err = lockDir(e.Dir); err != nil {
 		return nil, fail(err)
@@ -84,6 +85,12 @@ func startServer(e Embedded, auth Auth, log *zap.Logger) (_ *embeddedServer, err
 	if err != nil {
 		s.unlock()
 		return nil, fail(err)
+	}
+	if e.Leaf != nil {
+		if err := isolate(s.Server); err != nil {
+			s.unlock()
+			return nil, fail(err)
+		}
 	}
 	serverLog := &serverLog{log: log.Named("nats-server").WithOptions(zap.AddCallerSkip(1))}
 	s.SetLoggerV2(serverLog, log.Core().Enabled(zap.DebugLevel), false, false)
@@ -95,6 +102,12 @@ func startServer(e Embedded, auth Auth, log *zap.Logger) (_ *embeddedServer, err
 	if !s.ReadyForConnections(embeddedReady) {
 		s.close()
 		return nil, fail(fmt.Errorf("on %s with data in %s: not ready after %v", e.Listen, e.Dir, embeddedReady))
+	}
+	if e.Leaf != nil { // with a second account the first has no JetStream by itself
+		if err := s.GlobalAccount().EnableJetStream(nil, nil); err != nil {
+			s.close()
+			return nil, fail(err)
+		}
 	}
 	log.Info("embedded NATS server started", zap.String("url", s.url()), zap.String("dir", e.Dir))
 	return s, nil

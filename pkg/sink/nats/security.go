@@ -207,17 +207,31 @@ func (t ServerTLS) load() (*tls.Config, error) {
 	return c, err
 }
 
+// leafAccount is where the larger NATS is, within an embedded server. It sees what is
+// published beside it and is not seen: what came from there would stand in the stream,
+// and shut the bridge out.
+const leafAccount = "LEAF"
+
+// isolate lets the leaf's account see everything of the main one.
+func isolate(s *server.Server) error {
+	global := s.GlobalAccount()
+	leaf, err := s.LookupAccount(leafAccount)
+	if err != nil {
+		return err
+	}
+	if err := global.AddStreamExport(">", nil); err != nil {
+		return err
+	}
+	return leaf.AddStreamImport(global, ">", "")
+}
+
 // remote makes the server's side of a leaf.
 func (l *Leaf) remote() (*server.RemoteLeafOpts, error) {
 	urls, err := l.urls()
 	if err != nil {
 		return nil, err
 	}
-	r := &server.RemoteLeafOpts{
-		URLs: urls, Credentials: l.Creds,
-		// What came from there would stand in the stream, and fence the bridge.
-		DenyImports: []string{">"},
-	}
+	r := &server.RemoteLeafOpts{URLs: urls, Credentials: l.Creds, LocalAccount: leafAccount}
 	if l.TLS != (TLS{}) {
 		if r.TLSConfig, err = l.TLS.load(); err != nil {
 			return nil, err
@@ -297,7 +311,8 @@ func refusal(err error) string {
 	switch {
 	case errors.As(err, &verify):
 		return "name who signed the server's certificate in nats.tls.ca, or the name that is in it in nats.tls.serverName"
-	case errors.As(err, &alert) && alert.Op == "remote error": // crypto/tls: an alert of the peer's
+	case errors.As(err, &alert) && alert.Op == "remote error", // crypto/tls: an alert of the peer's
+		errors.Is(err, nats.ErrTLS): // it closed the connection right after the handshake
 		return "name a client certificate that the server accepts in nats.tls.cert and nats.tls.key"
 	case errors.Is(err, nats.ErrSecureConnWanted):
 		return "the server offers no TLS: leave nats.tls out and begin nats.url with nats://"
