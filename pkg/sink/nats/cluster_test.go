@@ -155,3 +155,54 @@ func writeUntilDone(ctx context.Context, s *Sink, b *event.Batch) error {
 		}
 	}
 }
+
+// A shared stream whose leader steps down and dies: nothing lost, nothing overtaken on
+// its subject, and what is sent again within the duplicate window known.
+func TestSharedCluster(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts three servers")
+	}
+	nodes := startCluster(t)
+	var urls []string
+	for _, b := range nodes {
+		urls = append(urls, b.url())
+	}
+	s := newShared(t, Config{URL: strings.Join(urls, ","), Stream: Stream{Replicas: 3}})
+	wait(t, "the stream", func() bool { return s.Open(t.Context(), nil) == nil })
+	js := client(t, s.config.URL)
+	var all []*event.Batch
+	write := func(n int) {
+		t.Helper()
+		for range n {
+			b := spread(uint64(len(all)+1), 300, 50)
+			if _, err := retry(t, s, b); err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, b)
+		}
+	}
+	leader := func() *bus {
+		for _, b := range nodes {
+			if b.srv.JetStreamIsStreamLeader(server.DEFAULT_GLOBAL_ACCOUNT, streamName) {
+				return b
+			}
+		}
+		return nil
+	}
+	write(3)
+	for range 2 {
+		if _, err := js.Conn().Request("$JS.API.STREAM.LEADER.STEPDOWN."+streamName, nil, 5*time.Second); err != nil {
+			t.Fatal(err)
+		}
+		write(3) // while there may be no leader
+	}
+	wait(t, "a leader", func() bool { return leader() != nil })
+	dead := leader()
+	dead.stop()
+	write(3)
+	dead.start(t)
+	write(3)
+	if n := perSubject(t, read(t, js), all...); n > 0 {
+		t.Errorf("%d messages are there twice", n)
+	}
+}

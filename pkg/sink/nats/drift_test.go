@@ -1,0 +1,51 @@
+package nats
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+)
+
+// What does not break the guarantee is said, one line a setting: what it is, what it
+// should be, and what to do. The bridge goes on.
+func TestDriftIsSaid(t *testing.T) {
+	b := startBus(t, nil)
+	_, err := b.client(t).CreateStream(t.Context(), jetstream.StreamConfig{
+		Name: streamName, Subjects: []string{"k8s.test.>"}, Storage: jetstream.MemoryStorage, MaxAge: time.Hour, MaxBytes: 1 << 20,
+		MaxMsgSize: 1000, Discard: jetstream.DiscardNew, Duplicates: time.Second,
+		SubjectTransform: &jetstream.SubjectTransformConfig{Source: "k8s.test.none", Destination: "k8s.test.some"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	core, logs := observer.New(zap.WarnLevel)
+	c := Config{URL: b.url(), Delivery: atLeastOnce, Stream: Stream{Replicas: 3, MaxAge: 2 * time.Hour, MaxBytes: 1 << 30}}
+	s, err := New(Options{Config: c, Identity: lane, Logger: zap.New(core)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() }) // always nil
+	mustOpen(t, s, nil)
+	got := map[string]string{}
+	for _, e := range logs.All() {
+		fields := e.ContextMap()
+		if fields["stream"] != streamName || fields["advice"] == "" {
+			t.Errorf("a line without stream or advice: %v", fields)
+		}
+		setting, _, _ := strings.Cut(strings.TrimPrefix(fields["found"].(string), "its "), " ")
+		got[setting] = fields["want"].(string)
+	}
+	for setting, want := range map[string]string{
+		"storage": "file", "num_replicas": "3", "max_age": "2h0m0s", "max_bytes": "1073741824", "max_msg_size": "-1",
+		"discard": "old", "duplicate_window": "2m0s", "it": "none",
+	} {
+		if got[setting] != want {
+			t.Errorf("%s: want %q, the log says %q", setting, want, got[setting])
+		}
+	}
+	mustWrite(t, s, records(1, 1))
+}
