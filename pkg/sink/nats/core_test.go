@@ -117,6 +117,7 @@ func TestCoreObeysContext(t *testing.T) {
 	s, _ := newCore(t, Config{URL: b.url()})
 	mustOpen(t, s, nil)
 	b.stop()
+	wait(t, "the loss of the connection", func() bool { return !s.conn.nc.IsConnected() })
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	began := time.Now()
