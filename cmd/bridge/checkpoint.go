@@ -106,6 +106,10 @@ func (f *checkpointFlags) places(cmd *cobra.Command) ([]place, error) {
 			continue
 		}
 		p := directory(filepath.Join(c.Checkpoint.File.Path, s.Name))
+		if c.InNATS(s) {
+			bucket := "kubebridge_" + event.EscapeToken(c.Name) + "_<cluster UID>_" + event.EscapeToken(s.Name)
+			return nil, &exitError{exitConfig, fmt.Errorf("sink %q keeps its checkpoint in the NATS bucket %s, which this command does not open: `nats kv ls` and `nats kv get` show it, and `nats kv put BUCKET =21reset requested` makes the next start a declared reset", s.Name, bucket)}
+		}
 		if c.InKafka(s) {
 			if p, err = kafkaTopic(c, s); err != nil {
 				return nil, err
