@@ -463,3 +463,21 @@ func copyDir(t *testing.T, to, from string) {
 		t.Fatal(err)
 	}
 }
+
+// An operator asks for a reset with NATS tools, as `bridge checkpoint reset` says: it
+// must be found, also when the bridge was running.
+func TestResetByNATSTools(t *testing.T) {
+	b := startBus(t)
+	s := mustOpen(t, options(b.url()))
+	commit(t, s, kv("e/a", "1"))
+	bucket, err := b.js(t).KeyValue(t.Context(), BucketName(lane))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := bucket.PutString(t.Context(), "=21reset", string(checkpoint.ResetRequested())); err != nil {
+		t.Fatal(err)
+	}
+	within(t, "a commit", func() bool { return s.Commit(t.Context(), []event.KV{kv("e/a", "2")}) == nil })
+	crash(s)
+	expect(t, mustOpen(t, options(b.url())), kv("e/a", "2"), event.KV{Key: checkpoint.ResetKey(), Value: checkpoint.ResetRequested()})
+}
