@@ -199,12 +199,12 @@ func TestTrailing(t *testing.T) {
 	s = mustOpen(t, o)
 	commit(t, s, kv("e/a", "2"), mark("m2"))
 	within(t, "the background to write it", func() bool {
+		s.writing.Lock() // what was taken has been written
+		defer s.writing.Unlock()
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return len(s.pending) == 0
 	})
-	s.writing.Lock() // what was taken has been written
-	s.writing.Unlock()
 	crash(s)
 	expect(t, mustOpen(t, o), kv("e/a", "2"), mark("m2"))
 }

@@ -115,8 +115,10 @@ func (l *Leaf) urls() ([]*url.URL, error) {
 // before anything runs.
 func (c Config) checkFiles() error {
 	plain := []struct{ field, path string }{
-		{"auth.creds", c.Auth.Creds}, {"auth.nkey", c.Auth.NKey},
-		{"auth.passwordFile", c.Auth.PasswordFile}, {"auth.tokenFile", c.Auth.TokenFile},
+		{"auth.creds", c.Auth.Creds},
+		{"auth.nkey", c.Auth.NKey},
+		{"auth.passwordFile", c.Auth.PasswordFile},
+		{"auth.tokenFile", c.Auth.TokenFile},
 	}
 	if e := c.Embedded; e != nil && e.Leaf != nil {
 		plain = append(plain, struct{ field, path string }{"embedded.leaf.creds", e.Leaf.Creds})
