@@ -27,12 +27,17 @@ type batch struct {
 }
 
 // origin is where a record or a move comes from: the member, nil for the lane, and
-// the record's number in its batch, which stays when others are taken out; -1 for
-// none.
+// the record's number in its batch, which stays when others are taken out; or one
+// of those below.
 type origin struct {
 	member *member
 	record int
 }
+
+const (
+	quiet    = -1 // a move without a record
+	position = -2 // how far a member's signals were handled
+)
 
 // move is a change of the checkpoint.
 type move struct {
@@ -68,7 +73,7 @@ func (b *batch) drop(m *member, from int) {
 	b.moves = slices.DeleteFunc(b.moves, func(v move) bool { return goes(v.origin) })
 	for _, v := range b.before {
 		if goes(v.origin) && checkpoint.IsIntent(v.Key) {
-			b.move(origin{nil, -1}, event.KV{Key: v.Key})
+			b.move(origin{nil, quiet}, event.KV{Key: v.Key})
 		}
 	}
 	b.before = slices.DeleteFunc(b.before, func(v move) bool { return goes(v.origin) })
@@ -131,7 +136,7 @@ func (l *Lane) idle() bool {
 // member, or nil for the lane. The caller has made room.
 func (l *Lane) quietly(m *member, changes ...event.KV) {
 	l.begins()
-	l.current.move(origin{m, -1}, changes...)
+	l.current.move(origin{m, quiet}, changes...)
 	if m != nil {
 		m.quiet = l.current.Seq
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -33,7 +34,7 @@ func (l *Lane) dispatch(ctx context.Context) {
 		delete(l.moved, s.member)
 	}
 	for m, p := range l.moved {
-		b.move(origin{m, -1}, event.KV{Key: checkpoint.PositionKey(m.id), Value: checkpoint.EncodePosition(p)})
+		b.move(origin{m, position}, event.KV{Key: checkpoint.PositionKey(m.id), Value: checkpoint.EncodePosition(p)})
 	}
 	clear(l.moved)
 	b.Commit.Changes = changes(b.moves)
@@ -90,7 +91,19 @@ func (l *Lane) deliver(ctx context.Context, b *batch) error {
 	if mark != nil {
 		commit = append(commit, event.KV{Key: checkpoint.MarkKey(), Value: mark})
 	}
-	return l.record(ctx, commit)
+	if err := l.record(ctx, commit); err != nil {
+		return err
+	}
+	if _, trails := l.store.(checkpoint.Loader); !isLog || !trails {
+		return nil
+	}
+	// A store beside a log may let commits with a mark trail, since the log has what
+	// they hold. It does not have what was moved without a record: once more, and
+	// without a mark, has the store catch up before a later record leads behind it.
+	if quietly := slices.DeleteFunc(slices.Clone(b.moves), func(v move) bool { return v.record != quiet }); len(quietly) > 0 {
+		return l.record(ctx, changes(quietly))
+	}
+	return nil
 }
 
 // commit makes changes of the checkpoint durable that come with no record.
