@@ -20,6 +20,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/shape"
 	"github.com/kubebridge/kubebridge/pkg/sink"
+	filesink "github.com/kubebridge/kubebridge/pkg/sink/file"
 	"github.com/kubebridge/kubebridge/pkg/sink/kafka"
 	"github.com/kubebridge/kubebridge/pkg/sink/nats"
 	"github.com/kubebridge/kubebridge/pkg/sink/stdout"
@@ -69,6 +70,8 @@ func laneSpec(c *config.Config, s *config.Sink, log *zap.Logger) (pipeline.LaneS
 		if c.InNATS(s) {
 			openBoth = func(id event.Identity) (sink.Sink, checkpoint.Store, error) { return openNATS(c, s, id, log) }
 		}
+	case s.File != nil:
+		open = func(event.Identity) (sink.Sink, error) { return filesink.New(filesink.Options{Config: *s.File}) }
 	default:
 		open = func(event.Identity) (sink.Sink, error) { return stdout.New(stdout.Options{Config: *s.Stdout}) }
 	}

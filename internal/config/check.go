@@ -125,12 +125,17 @@ func (p *problems) sink(path string, s *Sink) {
 		*s.NATS = c
 		complete("nats", err)
 	}
+	if s.File != nil {
+		c, err := s.File.Complete()
+		*s.File = c
+		complete("file", err)
+	}
 	if s.Stdout != nil {
 		c, err := s.Stdout.Complete()
 		*s.Stdout = c
 		complete("stdout", err)
 	}
 	if n != 1 {
-		p.add(path, "it has %d of kafka, nats and stdout: a sink is exactly one of them", n)
+		p.add(path, "it has %d of kafka, nats, file and stdout: a sink is exactly one of them", n)
 	}
 }

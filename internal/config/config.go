@@ -5,6 +5,7 @@ package config
 import (
 	"time"
 
+	"github.com/kubebridge/kubebridge/pkg/sink/file"
 	"github.com/kubebridge/kubebridge/pkg/sink/kafka"
 	"github.com/kubebridge/kubebridge/pkg/sink/nats"
 	"github.com/kubebridge/kubebridge/pkg/sink/stdout"
@@ -41,13 +42,14 @@ type Kubernetes struct {
 	ConcurrentLists int    `yaml:"concurrentLists"` // lists under way at once. Default: 4
 }
 
-// Sink is one lane. Exactly one of Kafka, NATS and Stdout is set.
+// Sink is one lane. Exactly one of Kafka, NATS, File and Stdout is set.
 type Sink struct {
 	Name      string         `yaml:"name"`
 	Resources []Resource     `yaml:"resources"` // none: the bridge's
 	Linger    time.Duration  `yaml:"linger"`    // how long a batch waits for company. Default: 0
 	Kafka     *kafka.Config  `yaml:"kafka"`
 	NATS      *nats.Config   `yaml:"nats"`
+	File      *file.Config   `yaml:"file"`
 	Stdout    *stdout.Config `yaml:"stdout"`
 }
 

@@ -1,0 +1,45 @@
+package file
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Config says where events are kept and how many.
+type Config struct {
+	// Path of the file that is written; required. The rotated ones stand beside it:
+	// Path.1 is the newest of them. The directory must exist.
+	Path string `yaml:"path"`
+	// MaxSize is where a file ends, in bytes. A batch is never split: one that is
+	// larger has a file to itself. 0 = 100 MiB.
+	MaxSize int64 `yaml:"maxSize"`
+	// Keep is how many rotated files are kept; the older ones are removed. 0 = 10.
+	Keep int `yaml:"keep"`
+}
+
+const (
+	defaultMaxSize = 100 << 20
+	defaultKeep    = 10
+)
+
+// Complete returns the configuration with every default filled in. The error
+// joins everything that is wrong with it; each line starts with the field.
+func (c Config) Complete() (Config, error) {
+	if c.MaxSize == 0 {
+		c.MaxSize = defaultMaxSize
+	}
+	if c.Keep == 0 {
+		c.Keep = defaultKeep
+	}
+	var path, size, keep error
+	if c.Path == "" {
+		path = errors.New("path: missing: name the file that events are written to, for example /var/lib/kubebridge/events.jsonl")
+	}
+	if c.MaxSize < 0 {
+		size = fmt.Errorf("maxSize: %d: use a number of bytes, or leave it out for %d", c.MaxSize, defaultMaxSize)
+	}
+	if c.Keep < 0 {
+		keep = fmt.Errorf("keep: %d: use 1 or more, or leave it out for %d", c.Keep, defaultKeep)
+	}
+	return c, errors.Join(path, size, keep)
+}
