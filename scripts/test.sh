@@ -16,5 +16,7 @@ say "== test/library: pkg/source and pkg/event as a library"
 (cd test/library && go test -race -p 1 ./...)
 say "== test/kafka: the Kafka sink against Apache Kafka"
 (cd test/kafka && go test -race -p 1 -timeout 15m ./...)
+say "== test/compose: docker-compose.yaml and the Dockerfile"
+(cd test/compose && go test -timeout 25m ./...)
 say "== test/e2e: the program against real servers"
 (cd test/e2e && go test -p 1 -timeout 25m ./...)

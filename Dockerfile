@@ -1,0 +1,32 @@
+# The bridge alone: one static program, the system's certificates, and a
+# directory for checkpoints that belongs to an unprivileged user. There is no
+# shell and no package manager in it.
+#
+# No Docker has built this where it was written: test/compose reads it with
+# BuildKit's parser and runs the build stage's commands on what it copies.
+#
+#   docker build --build-arg VERSION=$(git describe --tags --always) -t kubebridge .
+
+FROM --platform=$BUILDPLATFORM golang:1.26.5 AS build
+WORKDIR /src
+COPY go.mod go.sum ./
+RUN go mod download
+COPY cmd cmd
+COPY internal internal
+COPY pkg pkg
+ARG VERSION
+ARG TARGETOS TARGETARCH
+RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH \
+    go build -trimpath -ldflags "-s -w -X main.version=$VERSION" -o /out/bridge ./cmd/bridge
+# Its group may write, so that it works under any user of that group; a new
+# volume that is mounted here begins with these permissions.
+RUN mkdir /out/lib && mkdir -m 0770 /out/lib/kubebridge
+
+FROM scratch
+COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/
+COPY --from=build /out/bridge /usr/local/bin/bridge
+COPY --from=build --chown=65532:65532 /out/lib /var/lib
+USER 65532:65532
+EXPOSE 8080
+ENTRYPOINT ["/usr/local/bin/bridge"]
+CMD ["run", "-c", "/etc/kubebridge/config.yaml"]
