@@ -75,6 +75,10 @@ func TestRotation(t *testing.T) {
 		must(t, os.WriteFile(fmt.Sprintf("%s.%d", path, stale), nil, 0o600))
 	}
 	s := open(t, file.Config{Path: path, MaxSize: 40, Keep: 3})
+	write(t, s, slices.Repeat([]string{line(0)}, 10)...) // larger than a file may be, and there is none to rotate
+	if _, err := os.Stat(path + ".1"); err == nil {
+		t.Error("an empty file was rotated")
+	}
 	for n := range 20 {
 		write(t, s, line(2*n), line(2*n+1))
 	}
