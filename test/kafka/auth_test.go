@@ -129,6 +129,8 @@ func TestNotAllowed(t *testing.T) {
 		}
 	})
 
+	t.Run("exactly once", func(t *testing.T) { testExactNotAllowed(t, c) })
+
 	t.Run("to see", func(t *testing.T) {
 		topic := newTopic(t, c, 1, 0, nil)
 		s := openSink(t, as(config(c), "PLAIN", "seer", password))

@@ -94,7 +94,7 @@ func record(topic, key, value string) event.Record {
 // batch is the next n records, of pad bytes and more, round 20 keys.
 func (l *lane) batch(n, pad int) *event.Batch {
 	l.seq++
-	b := &event.Batch{Seq: l.seq}
+	b := &event.Batch{Seq: l.seq, Commit: event.Commit{Changes: position(l.seq)}}
 	for i := range n {
 		key := fmt.Sprintf("key-%d", i%20)
 		l.count[key]++
@@ -103,8 +103,16 @@ func (l *lane) batch(n, pad int) *event.Batch {
 	return b
 }
 
+// take takes back the latest batch, which was not written.
+func (l *lane) take(b *event.Batch) {
+	for _, r := range b.Records {
+		l.count[r.Key]--
+	}
+	l.seq--
+}
+
 // write calls Write until the batch is taken, each time with a few seconds to do it, and returns the errors on the way.
-func (l *lane) write(s *kafka.Sink, b *event.Batch) (errs []error) {
+func (l *lane) write(s sink.Sink, b *event.Batch) (errs []error) {
 	l.t.Helper()
 	ctx, cancel := context.WithTimeout(l.t.Context(), patience)
 	defer cancel()
@@ -115,7 +123,7 @@ func (l *lane) write(s *kafka.Sink, b *event.Batch) (errs []error) {
 		if err == nil {
 			return errs
 		}
-		if errors.As(err, new(*sink.RecordError)) || errors.As(err, new(*sink.RefusedError)) {
+		if errors.As(err, new(*sink.RecordError)) || errors.As(err, new(*sink.RefusedError)) || errors.Is(err, sink.ErrFenced) || errors.Is(err, sink.ErrReset) {
 			l.t.Fatalf("batch %d: %v", b.Seq, err)
 		}
 		errs = append(errs, err)
@@ -128,7 +136,7 @@ func (l *lane) write(s *kafka.Sink, b *event.Batch) (errs []error) {
 }
 
 // during writes batches of n records for as long as fault takes, and one more, and returns all errors on the way.
-func (l *lane) during(s *kafka.Sink, n int, fault func() error) (errs []error) {
+func (l *lane) during(s sink.Sink, n int, fault func() error) (errs []error) {
 	l.t.Helper()
 	done := make(chan error, 1)
 	go func() { done <- fault() }()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 
+	store "github.com/kubebridge/kubebridge/pkg/checkpoint/kafka"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 	"github.com/kubebridge/kubebridge/pkg/sink/sinktest"
@@ -11,7 +12,19 @@ import (
 )
 
 // The suite, with each way that a broker can go: in order, by kill -9, and by hanging.
-func TestSuite(t *testing.T) {
+func TestSuite(t *testing.T) { runSuite(t, harness) }
+
+// The same of exactly once: the suite then wants no record twice, and the second of two sinks to shut out the first.
+func TestExactSuite(t *testing.T) {
+	runSuite(t, func(t *testing.T) *sinktest.Harness {
+		h, o := harness(t), store.Options{Identity: bridge(t, shared)}
+		h.New = func(t *testing.T) sink.Sink { return newExact(t, exactly(shared), o) }
+		h.ExactlyOnce = true
+		return h
+	})
+}
+
+func runSuite(t *testing.T, harness func(*testing.T) *sinktest.Harness) {
 	if !shared.Owned() {
 		sinktest.Run(t, harness)
 		return

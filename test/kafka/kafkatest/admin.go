@@ -127,6 +127,39 @@ func (c *Cluster) Partitions(ctx context.Context, topic string) (n int, err erro
 	return n, nil
 }
 
+// Grow gives a topic more partitions, and returns when every broker that is up knows of them.
+func (c *Cluster) Grow(ctx context.Context, topic string, partitions int) error {
+	err := c.admin(func(a *kadm.Client) error {
+		results, err := a.UpdatePartitions(ctx, partitions, topic)
+		if err == nil {
+			err = results.Error()
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("grow topic %q to %d partitions: %w", topic, partitions, err)
+	}
+	return c.everywhere(ctx, fmt.Sprintf("partitions of topic %q", topic), func(meta kadm.Metadata) bool {
+		return len(meta.Topics[topic].Partitions) == partitions
+	})
+}
+
+// Transaction is the state of a transactional id as its coordinator has it: Ongoing, CompleteCommit, CompleteAbort or another.
+func (c *Cluster) Transaction(ctx context.Context, id string) (state string, err error) {
+	err = c.admin(func(a *kadm.Client) error {
+		all, err := a.DescribeTransactions(ctx, id)
+		if err != nil {
+			return err
+		}
+		state = all[id].State
+		return all[id].Err
+	})
+	if err != nil {
+		return "", fmt.Errorf("look up transactional id %q: %w", id, err)
+	}
+	return state, nil
+}
+
 // Leader is the id of the broker that leads a partition, -1 when none does.
 func (c *Cluster) Leader(ctx context.Context, topic string, partition int32) (int32, error) {
 	p, err := c.partition(ctx, topic, partition)

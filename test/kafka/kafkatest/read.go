@@ -12,7 +12,16 @@ import (
 
 // Read returns the records of a topic as a consumer of committed data sees them, partition after partition: those written
 // before the call, up to the first transaction that is still open.
-func (c *Cluster) Read(ctx context.Context, topic string) (records []*kgo.Record, err error) {
+func (c *Cluster) Read(ctx context.Context, topic string) ([]*kgo.Record, error) {
+	return c.read(ctx, topic, kgo.ReadCommitted())
+}
+
+// ReadUncommitted is Read as a consumer does that is not told otherwise: with what was aborted, and what is not committed yet.
+func (c *Cluster) ReadUncommitted(ctx context.Context, topic string) ([]*kgo.Record, error) {
+	return c.read(ctx, topic, kgo.ReadUncommitted())
+}
+
+func (c *Cluster) read(ctx context.Context, topic string, isolation kgo.IsolationLevel) (records []*kgo.Record, err error) {
 	var starts, ends kadm.ListedOffsets
 	if err := await(ctx, "the end of transactions", c.resolved); err != nil {
 		return nil, fmt.Errorf("read topic %q: %w", topic, err)
@@ -24,7 +33,11 @@ func (c *Cluster) Read(ctx context.Context, topic string) (records []*kgo.Record
 		if err != nil {
 			return err
 		}
-		if ends, err = a.ListCommittedOffsets(ctx, topic); err == nil {
+		list := a.ListCommittedOffsets
+		if isolation == kgo.ReadUncommitted() {
+			list = a.ListEndOffsets
+		}
+		if ends, err = list(ctx, topic); err == nil {
 			err = ends.Error()
 		}
 		return err
@@ -46,7 +59,7 @@ func (c *Cluster) Read(ctx context.Context, topic string) (records []*kgo.Record
 	client, err := kgo.NewClient(
 		kgo.SeedBrokers(c.seeds()...),
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: from}),
-		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.FetchIsolationLevel(isolation),
 		kgo.KeepControlRecords(), // one may be the last
 	)
 	if err != nil {

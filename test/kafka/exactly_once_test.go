@@ -1,0 +1,301 @@
+package kafka_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+
+	"github.com/kubebridge/kubebridge/pkg/checkpoint"
+	store "github.com/kubebridge/kubebridge/pkg/checkpoint/kafka"
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/sink"
+	"github.com/kubebridge/kubebridge/test/kafka/kafkatest"
+)
+
+// Everything happens to one lane, each time in the middle of a transaction: the records are written, the commit is not.
+func TestExactlyOnce(t *testing.T) {
+	c := kafkatest.Start(t, kafkatest.Options{Brokers: 3, Proxy: true, Props: map[string]string{
+		"transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
+	}})
+	topic := newTopic(t, c, 3, 0, map[string]string{"min.insync.replicas": "2"})
+	o := store.Options{Identity: bridge(t, c), TransactionTimeout: 4 * time.Second}
+	transactions := store.TransactionalID(o.Identity)
+	aborted := func() error { // by the coordinator, which has waited long enough
+		return await(t, "the transaction to be aborted", func() bool {
+			state, err := c.Transaction(t.Context(), transactions)
+			return err == nil && state == "CompleteAbort"
+		})
+	}
+	l, x := newLane(t, c, topic), openExact(t, exactly(c), o)
+	// amid writes a batch while fault happens, and one afterwards.
+	amid := func(t *testing.T, fault func() error) (errs []error) {
+		t.Helper()
+		l.t = t
+		x.amid = func() { must(t, fault()) }
+		errs = l.write(x, l.batch(200, 100))
+		if x.amid != nil {
+			t.Fatal("there was no transaction for it to happen in")
+		}
+		l.write(x, l.batch(200, 100))
+		l.checkExactly(o.Identity)
+		return errs
+	}
+	amid(t, func() error { return nil })
+
+	// The answer is lost, the deed is done: whether it was is for the sink to find out.
+	for name, requests := range map[string][]int16{
+		"acknowledgement": {0}, "end of transaction": {26}, "end of transaction, then initialisation": {26, 22},
+	} {
+		t.Run(name+" lost", func(t *testing.T) {
+			for range 3 {
+				var gone []<-chan struct{} // which of the brokers is asked is Kafka's matter
+				t.Log(amid(t, func() error {
+					for _, b := range c.Brokers() {
+						for _, r := range requests {
+							gone = append(gone, b.Proxy().LoseAnswer(r))
+						}
+					}
+					return nil
+				}))
+				lost := 0
+				for _, g := range gone {
+					select {
+					case <-g:
+						lost++
+					default:
+					}
+				}
+				if lost < len(requests) {
+					t.Errorf("%d answers were lost, want %d", lost, len(requests))
+				}
+			}
+		})
+	}
+
+	t.Run("leaders move", func(t *testing.T) {
+		moves := map[string]int32{topic: 3, store.TopicFor("", o.Identity): 1, "__transaction_state": 3}
+		for name, partitions := range moves {
+			amid(t, func() (err error) {
+				for p := range partitions {
+					_, e := c.MoveLeader(t.Context(), name, p)
+					err = errors.Join(err, e)
+				}
+				return err
+			})
+		}
+	})
+
+	t.Run("brokers killed", func(t *testing.T) {
+		for _, b := range c.Brokers() {
+			amid(t, b.Kill)
+			must(t, b.Start(t.Context()))
+			l.write(x, l.batch(200, 100))
+		}
+		l.checkExactly(o.Identity)
+	})
+
+	// One hangs for longer than a transaction may take; who wakes up again does not know of what has been decided meanwhile.
+	t.Run("brokers paused", func(t *testing.T) {
+		for _, b := range c.Brokers() {
+			amid(t, b.Pause)
+			must(t, b.Resume())
+			l.write(x, l.batch(200, 100))
+		}
+		l.checkExactly(o.Identity)
+	})
+
+	t.Run("all brokers paused", func(t *testing.T) {
+		all := func(do func(*kafkatest.Broker) error) (err error) {
+			for _, b := range c.Brokers() {
+				err = errors.Join(err, do(b))
+			}
+			return err
+		}
+		l.t = t
+		x.amid = func() { must(t, all((*kafkatest.Broker).Pause)) }
+		batch := l.batch(200, 100)
+		for began := time.Now(); time.Since(began) < 2*o.TransactionTimeout; {
+			attempt, end := context.WithTimeout(t.Context(), o.TransactionTimeout)
+			_, err := x.Write(attempt, batch)
+			end()
+			if err == nil || errors.Is(err, sink.ErrFenced) {
+				t.Fatalf("Write to brokers that hang: %v, want an error to be tried again", err)
+			}
+		}
+		must(t, all((*kafkatest.Broker).Resume))
+		l.write(x, batch)
+		l.checkExactly(o.Identity)
+	})
+
+	// The bridge hangs: to Kafka that is a crash, and what it had begun is aborted. It goes on when it wakes up.
+	t.Run("bridge paused", func(t *testing.T) {
+		errs := amid(t, aborted)
+		if len(errs) == 0 {
+			t.Error("nobody noticed that the transaction was aborted")
+		}
+		t.Log(errs)
+	})
+
+	// A second instance: it shuts the first one out in the middle of a transaction, which takes nothing with it, and goes on
+	// where the checkpoint stands.
+	t.Run("taken over", func(t *testing.T) {
+		l.t = t
+		for range 3 {
+			var next *exact
+			x.amid = func() { next = openExact(t, exactly(c), o) }
+			batch := l.batch(200, 100)
+			var err error
+			for tries := 0; tries < 5 && !errors.Is(err, sink.ErrFenced); tries++ {
+				if _, err = x.Write(t.Context(), batch); err == nil {
+					t.Fatal("the one that was shut out has written")
+				}
+				t.Log(err)
+			}
+			if _, err := x.Write(t.Context(), batch); !errors.Is(err, sink.ErrFenced) {
+				t.Errorf("Write: %v, want ErrFenced for good", err)
+			}
+			before := position(l.seq - 1)[0]
+			if got, err := next.Get(before.Key); err != nil || string(got) != string(before.Value) {
+				t.Errorf("the second one begins at %q (%v), want %q", got, err, before.Value)
+			}
+			x = next
+			if errs := l.write(x, batch); errs != nil {
+				t.Errorf("the second one was disturbed: %v", errs)
+			}
+			l.checkExactly(o.Identity)
+		}
+	})
+
+	// The limit was lowered after it was read: the one record is found, and until it is replaced nothing is to be seen.
+	t.Run("message too large", func(t *testing.T) {
+		l.t = t
+		must(t, c.SetTopicConfig(t.Context(), topic, "max.message.bytes", "5000"))
+		if errs := l.write(x, l.batch(100, 2000)); errs != nil {
+			t.Errorf("Write of chunks that are too large: %v, want none to notice", errs)
+		}
+		must(t, c.SetTopicConfig(t.Context(), topic, "max.message.bytes", "1000"))
+		seen := len(read(t, c, topic))
+		batch := l.batch(60, 500)
+		large := batch.Records[31]
+		batch.Records[31].Value = append([]byte(string(large.Value)), make([]byte, 1500)...)
+		_, err := x.Write(t.Context(), batch)
+		if e := wantRecordError(t, err, 31); e.Limit >= e.Size {
+			t.Errorf("RecordError has size %d and limit %d: nothing to cut", e.Size, e.Limit)
+		}
+		if n := len(read(t, c, topic)); n != seen {
+			t.Errorf("consumers see %d records of a batch that is not written", n-seen)
+		}
+		batch.Records[31] = large
+		l.write(x, batch)
+		l.checkExactly(o.Identity)
+		must(t, c.SetTopicConfig(t.Context(), topic, "max.message.bytes", ""))
+	})
+
+	// Keys would move. The order of what was written holds until then, and the program ends rather than break it.
+	t.Run("partitions grown", func(t *testing.T) {
+		l.t = t
+		must(t, c.Grow(t.Context(), topic, 5))
+		want := func(err error) {
+			t.Helper()
+			if !errors.As(err, new(*sink.RefusedError)) {
+				t.Fatalf("%v, want a RefusedError", err)
+			}
+			wantWords(t, err, topic, "5 partitions and had 3")
+		}
+		for _, b := range c.Brokers() { // the layout is looked at when something fails, or once a minute
+			b.Proxy().Cut()
+		}
+		var err error
+		batch := l.batch(20, 0)
+		for range 5 {
+			if _, err = x.Write(t.Context(), batch); err == nil {
+				batch = l.batch(20, 0)
+			}
+			if errors.As(err, new(*sink.RefusedError)) {
+				break
+			}
+		}
+		want(err)
+		l.take(batch)
+		want(newExact(t, exactly(c), o).Open(t.Context(), nil))
+		l.checkExactly(o.Identity)
+	})
+
+	all, err := c.ReadUncommitted(t.Context(), topic)
+	must(t, err)
+	seen := len(read(t, c, topic))
+	t.Logf("%d records were written, %d of them are committed", len(all), seen)
+	if len(all) <= seen {
+		t.Error("nothing was aborted, so nothing was in the middle of a transaction")
+	}
+}
+
+// What is not allowed is said, by topic where it is one topic's matter, and noticed when it is.
+func testExactNotAllowed(t *testing.T, c *kafkatest.Cluster) {
+	writer := as(exactly(c), "SCRAM-SHA-512", "writer", password)
+	o := store.Options{Identity: bridge(t, c)}
+	checkpoints := store.TopicFor("", o.Identity)
+	must(t, c.CreateTopic(t.Context(), checkpoints, 1, 0, map[string]string{"cleanup.policy": "compact"}))
+	fine, forbidden := newTopic(t, c, 3, 0, nil), newTopic(t, c, 3, 0, nil)
+
+	x := newExact(t, writer, o)
+	wantError(t, x.Open(t.Context(), nil), checkpoints, "allow READ, WRITE, DESCRIBE and DESCRIBE_CONFIGS")
+	must(t, c.Allow(t.Context(), "writer", checkpoints, kadm.OpRead, kadm.OpWrite, kadm.OpDescribe, kadm.OpDescribeConfigs))
+	id := store.TransactionalID(o.Identity)
+	wantError(t, x.Open(t.Context(), nil), checkpoints, id, "allow WRITE and DESCRIBE on the transactional id")
+	must(t, c.AllowTransactions(t.Context(), "writer", id, kadm.OpWrite, kadm.OpDescribe))
+	must(t, x.Open(t.Context(), nil))
+
+	l := newLane(t, c, fine)
+	l.write(x, l.batch(20, 0))
+	must(t, c.Deny(t.Context(), "writer", forbidden, kadm.OpWrite))
+	batch := l.batch(20, 0)
+	batch.Records = append(batch.Records, record(forbidden, "k", "1"), record(fine, "key-0", "after"))
+	_, err := x.Write(t.Context(), batch)
+	var route *sink.RouteError
+	if !errors.As(err, &route) || route.Route != forbidden || route.Index != 20 {
+		t.Fatalf("Write: %v, want a RouteError about record 20", err)
+	}
+	wantWords(t, err, forbidden, `allow user "writer" WRITE`)
+	if n := len(read(t, c, fine)); n != 20 {
+		t.Errorf("consumers see %d records, want the 20 of the first batch", n)
+	}
+	batch.Records = batch.Records[:20] // as a lane does
+	l.write(x, batch)
+	must(t, c.Forget(t.Context(), "writer", forbidden))
+	l.write(x, &event.Batch{Seq: batch.Seq + 1, Records: []event.Record{record(forbidden, "k", "1")}})
+	if n := len(read(t, c, forbidden)); n != 1 {
+		t.Errorf("topic %q holds %d records, want one", forbidden, n)
+	}
+	l.checkExactly(o.Identity)
+}
+
+// A second cluster of the same name and bridge does not shut out the first.
+func TestForeignCheckpoint(t *testing.T) {
+	o := store.Options{Identity: bridge(t, shared)}
+	l, x := newLane(t, shared, newTopic(t, shared, 3, 0, nil)), openExact(t, exactly(shared), o)
+	l.write(x, l.batch(20, 0))
+	other := o
+	other.Identity.ClusterUID = "another"
+	if err := newExact(t, exactly(shared), other).Open(t.Context(), nil); !errors.Is(err, checkpoint.ErrForeign) || !strings.Contains(err.Error(), store.TopicFor("", o.Identity)) {
+		t.Errorf("Open: %v, want ErrForeign with the topic", err)
+	}
+	if errs := l.write(x, l.batch(20, 0)); errs != nil {
+		t.Errorf("the owner was disturbed: %v", errs)
+	}
+	l.checkExactly(o.Identity)
+}
+
+func await(t *testing.T, what string, so func() bool) error {
+	t.Helper()
+	for end := time.Now().Add(patience); !so(); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(end) {
+			return errors.New("waited in vain for " + what)
+		}
+	}
+	return nil
+}
