@@ -26,10 +26,14 @@ func exactly(c *kafkatest.Cluster) kafka.Config {
 	return conf
 }
 
+// transactional is called otherwise than its method.
+type transactional = kafka.Transactional
+
 // exact is a sink that delivers exactly once, with its checkpoint.
 type exact struct {
-	*kafka.Transactional
+	*transactional
 	*journal
+	options store.Options
 }
 
 // journal is the checkpoint, and a way into the middle of a transaction.
@@ -50,9 +54,9 @@ func (j *journal) Transact(ctx context.Context, seq uint64, changes []event.KV, 
 	})
 }
 
-func (x *exact) Open(ctx context.Context, mark []byte) error { return x.Transactional.Open(ctx, mark) }
+func (x *exact) Open(ctx context.Context, mark []byte) error { return x.transactional.Open(ctx, mark) }
 
-func (x *exact) Close() error { return errors.Join(x.Transactional.Close(), x.Store.Close()) }
+func (x *exact) Close() error { return errors.Join(x.transactional.Close(), x.Store.Close()) }
 
 // bridge is the identity of one that nobody else is.
 func bridge(t *testing.T, c *kafkatest.Cluster) event.Identity {
@@ -78,7 +82,7 @@ func newExact(t *testing.T, c kafka.Config, o store.Options) *exact {
 	j := &journal{Store: s}
 	sink, err := kafka.NewTransactional(kafka.Options{Config: c, Identity: o.Identity, Logger: o.Logger}, j)
 	must(t, err)
-	x := &exact{sink, j}
+	x := &exact{sink, j, o}
 	t.Cleanup(func() {
 		if err := x.Close(); err != nil {
 			t.Errorf("Close: %v", err)
@@ -102,12 +106,10 @@ func position(seq uint64) []event.KV {
 
 // checkExactly fails the test unless consumers find every record once, in order per key, and a restart the position that goes
 // with the last.
-func (l *lane) checkExactly(id event.Identity) {
+func (l *lane) checkExactly(x *exact) {
 	l.t.Helper()
 	l.check(0)
-	opts, err := kafka.ClientOptions(exactly(l.cluster), id)
-	must(l.t, err)
-	s, _, err := store.Look(l.t.Context(), store.Options{Client: opts, Identity: id})
+	s, _, err := store.Look(l.t.Context(), x.options)
 	must(l.t, err)
 	defer s.Close()
 	want := position(l.seq)[0]

@@ -3,6 +3,7 @@ package kafka_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -30,6 +31,7 @@ func TestExactlyOnce(t *testing.T) {
 			return err == nil && state == "CompleteAbort"
 		})
 	}
+	lifetime := t // of sinks, beyond a subtest's
 	l, x := newLane(t, c, topic), openExact(t, exactly(c), o)
 	// amid writes a batch while fault happens, and one afterwards.
 	amid := func(t *testing.T, fault func() error) (errs []error) {
@@ -41,38 +43,35 @@ func TestExactlyOnce(t *testing.T) {
 			t.Fatal("there was no transaction for it to happen in")
 		}
 		l.write(x, l.batch(200, 100))
-		l.checkExactly(o.Identity)
 		return errs
 	}
 	amid(t, func() error { return nil })
+	l.checkExactly(x)
 
-	// The answer is lost, the deed is done: whether it was is for the sink to find out.
-	for name, requests := range map[string][]int16{
-		"acknowledgement": {0}, "end of transaction": {26}, "end of transaction, then initialisation": {26, 22},
+	// The answer is lost, the deed is done: whether it was is for the client and the sink to find out.
+	for name, lost := range map[string]struct {
+		request int16
+		fault   func() error
+	}{
+		"acknowledgement":    {0, func() error { return nil }},
+		"end of transaction": {26, func() error { return nil }},
+		"initialisation":     {22, aborted}, // which is asked for after a failure only
 	} {
 		t.Run(name+" lost", func(t *testing.T) {
 			for range 3 {
-				var gone []<-chan struct{} // which of the brokers is asked is Kafka's matter
-				t.Log(amid(t, func() error {
-					for _, b := range c.Brokers() {
-						for _, r := range requests {
-							gone = append(gone, b.Proxy().LoseAnswer(r))
-						}
+				var answers []<-chan struct{}
+				errs := amid(t, func() error {
+					for _, b := range c.Brokers() { // which of them is asked is Kafka's matter
+						answers = append(answers, b.Proxy().LoseAnswer(lost.request))
 					}
-					return nil
-				}))
-				lost := 0
-				for _, g := range gone {
-					select {
-					case <-g:
-						lost++
-					default:
-					}
+					return lost.fault()
+				})
+				if !slices.ContainsFunc(answers, ended) {
+					t.Error("no answer was lost")
 				}
-				if lost < len(requests) {
-					t.Errorf("%d answers were lost, want %d", lost, len(requests))
-				}
+				t.Log(errs)
 			}
+			l.checkExactly(x)
 		})
 	}
 
@@ -87,25 +86,34 @@ func TestExactlyOnce(t *testing.T) {
 				return err
 			})
 		}
+		l.checkExactly(x)
 	})
 
 	t.Run("brokers killed", func(t *testing.T) {
 		for _, b := range c.Brokers() {
-			amid(t, b.Kill)
+			t.Cleanup(func() { must(t, b.Start(context.Background())) })
+			began := time.Now()
+			errs := amid(t, b.Kill)
+			t.Log(time.Since(began).Round(time.Millisecond), errs)
 			must(t, b.Start(t.Context()))
 			l.write(x, l.batch(200, 100))
 		}
-		l.checkExactly(o.Identity)
+		l.checkExactly(x)
 	})
 
-	// One hangs for longer than a transaction may take; who wakes up again does not know of what has been decided meanwhile.
-	t.Run("brokers paused", func(t *testing.T) {
-		for _, b := range c.Brokers() {
-			amid(t, b.Pause)
-			must(t, b.Resume())
-			l.write(x, l.batch(200, 100))
-		}
-		l.checkExactly(o.Identity)
+	// The one that the checkpoint is written to hangs for longer than a transaction may take. When it wakes up again it does not
+	// know of what has been decided meanwhile.
+	t.Run("broker paused", func(t *testing.T) {
+		id, err := c.Leader(t.Context(), store.TopicFor("", o.Identity), 0)
+		must(t, err)
+		b := c.Broker(id)
+		t.Cleanup(func() { must(t, b.Resume()) })
+		began := time.Now()
+		errs := amid(t, b.Pause)
+		t.Log(time.Since(began).Round(time.Millisecond), errs)
+		must(t, b.Resume())
+		l.write(x, l.batch(200, 100))
+		l.checkExactly(x)
 	})
 
 	t.Run("all brokers paused", func(t *testing.T) {
@@ -116,6 +124,7 @@ func TestExactlyOnce(t *testing.T) {
 			return err
 		}
 		l.t = t
+		t.Cleanup(func() { must(t, all((*kafkatest.Broker).Resume)) })
 		x.amid = func() { must(t, all((*kafkatest.Broker).Pause)) }
 		batch := l.batch(200, 100)
 		for began := time.Now(); time.Since(began) < 2*o.TransactionTimeout; {
@@ -128,7 +137,7 @@ func TestExactlyOnce(t *testing.T) {
 		}
 		must(t, all((*kafkatest.Broker).Resume))
 		l.write(x, batch)
-		l.checkExactly(o.Identity)
+		l.checkExactly(x)
 	})
 
 	// The bridge hangs: to Kafka that is a crash, and what it had begun is aborted. It goes on when it wakes up.
@@ -137,6 +146,7 @@ func TestExactlyOnce(t *testing.T) {
 		if len(errs) == 0 {
 			t.Error("nobody noticed that the transaction was aborted")
 		}
+		l.checkExactly(x)
 		t.Log(errs)
 	})
 
@@ -145,8 +155,13 @@ func TestExactlyOnce(t *testing.T) {
 	t.Run("taken over", func(t *testing.T) {
 		l.t = t
 		for range 3 {
-			var next *exact
-			x.amid = func() { next = openExact(t, exactly(c), o) }
+			next := newExact(lifetime, exactly(c), o)
+			opened := false
+			x.amid = func() {
+				must(t, next.Open(t.Context(), nil))
+				must(t, next.Load(t.Context()))
+				opened = true
+			}
 			batch := l.batch(200, 100)
 			var err error
 			for tries := 0; tries < 5 && !errors.Is(err, sink.ErrFenced); tries++ {
@@ -154,6 +169,9 @@ func TestExactlyOnce(t *testing.T) {
 					t.Fatal("the one that was shut out has written")
 				}
 				t.Log(err)
+			}
+			if !opened {
+				t.Fatal("there was no transaction to take over")
 			}
 			if _, err := x.Write(t.Context(), batch); !errors.Is(err, sink.ErrFenced) {
 				t.Errorf("Write: %v, want ErrFenced for good", err)
@@ -166,7 +184,7 @@ func TestExactlyOnce(t *testing.T) {
 			if errs := l.write(x, batch); errs != nil {
 				t.Errorf("the second one was disturbed: %v", errs)
 			}
-			l.checkExactly(o.Identity)
+			l.checkExactly(x)
 		}
 	})
 
@@ -191,7 +209,7 @@ func TestExactlyOnce(t *testing.T) {
 		}
 		batch.Records[31] = large
 		l.write(x, batch)
-		l.checkExactly(o.Identity)
+		l.checkExactly(x)
 		must(t, c.SetTopicConfig(t.Context(), topic, "max.message.bytes", ""))
 	})
 
@@ -206,23 +224,27 @@ func TestExactlyOnce(t *testing.T) {
 			}
 			wantWords(t, err, topic, "5 partitions and had 3")
 		}
-		for _, b := range c.Brokers() { // the layout is looked at when something fails, or once a minute
-			b.Proxy().Cut()
+		batch := l.batch(20, 0)
+		for _, b := range c.Brokers() { // the layout is looked at when something has failed, or once a minute
+			b.Proxy().Refuse()
+		}
+		attempt, end := context.WithTimeout(t.Context(), 2*time.Second)
+		defer end()
+		if _, err := x.Write(attempt, batch); err == nil {
+			t.Fatal("Write passed a network that refuses")
+		}
+		for _, b := range c.Brokers() {
+			b.Proxy().Pass()
 		}
 		var err error
-		batch := l.batch(20, 0)
-		for range 5 {
-			if _, err = x.Write(t.Context(), batch); err == nil {
-				batch = l.batch(20, 0)
-			}
-			if errors.As(err, new(*sink.RefusedError)) {
-				break
-			}
-		}
+		must(t, await(t, "the new number to be seen", func() bool {
+			_, err = x.Write(t.Context(), batch)
+			return err == nil || errors.As(err, new(*sink.RefusedError))
+		}))
 		want(err)
 		l.take(batch)
 		want(newExact(t, exactly(c), o).Open(t.Context(), nil))
-		l.checkExactly(o.Identity)
+		l.checkExactly(x)
 	})
 
 	all, err := c.ReadUncommitted(t.Context(), topic)
@@ -271,7 +293,7 @@ func testExactNotAllowed(t *testing.T, c *kafkatest.Cluster) {
 	if n := len(read(t, c, forbidden)); n != 1 {
 		t.Errorf("topic %q holds %d records, want one", forbidden, n)
 	}
-	l.checkExactly(o.Identity)
+	l.checkExactly(x)
 }
 
 // A second cluster of the same name and bridge does not shut out the first.
@@ -287,7 +309,17 @@ func TestForeignCheckpoint(t *testing.T) {
 	if errs := l.write(x, l.batch(20, 0)); errs != nil {
 		t.Errorf("the owner was disturbed: %v", errs)
 	}
-	l.checkExactly(o.Identity)
+	l.checkExactly(x)
+}
+
+// ended reports whether c is closed.
+func ended(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
 }
 
 func await(t *testing.T, what string, so func() bool) error {

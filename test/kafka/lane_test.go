@@ -111,13 +111,18 @@ func (l *lane) take(b *event.Batch) {
 	l.seq--
 }
 
-// write calls Write until the batch is taken, each time with a few seconds to do it, and returns the errors on the way.
+// write calls Write until the batch is taken, each time with a few seconds to do it, or as long as it wants where it looks
+// after the time itself, and returns the errors on the way.
 func (l *lane) write(s sink.Sink, b *event.Batch) (errs []error) {
 	l.t.Helper()
 	ctx, cancel := context.WithTimeout(l.t.Context(), patience)
 	defer cancel()
+	limit := 5 * time.Second
+	if _, ok := s.(sink.Transactional); ok {
+		limit = patience
+	}
 	for {
-		attempt, end := context.WithTimeout(ctx, 5*time.Second)
+		attempt, end := context.WithTimeout(ctx, limit)
 		_, err := s.Write(attempt, b)
 		end()
 		if err == nil {

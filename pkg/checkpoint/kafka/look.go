@@ -35,15 +35,17 @@ func Look(ctx context.Context, o Options) (*Store, event.Identity, error) {
 }
 
 func (s *Store) look(ctx context.Context) (id event.Identity, err error) {
-	c, err := s.client()
+	wait, cancel := context.WithTimeoutCause(ctx, stall, errStalled)
+	defer cancel()
+	c, err := s.client(wait)
 	if err != nil {
 		return id, err
 	}
 	defer c.Close()
-	wait, cancel := context.WithTimeout(ctx, stall)
-	defer cancel()
 	found, err := kadm.NewClient(c).ListTopics(wait, s.topic)
 	switch {
+	case err != nil && wait.Err() != nil:
+		return id, fmt.Errorf("look it up: %w", context.Cause(wait))
 	case err != nil:
 		return id, fmt.Errorf("look it up: %w", err)
 	case !found.Has(s.topic):

@@ -7,12 +7,19 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // stall is how long reading may make no progress: another producer's open
 // transaction can hold back what was written after it, until it times out.
 const stall = 20 * time.Second
+
+// spread is how long it may take until every broker knows a new topic.
+const spread = 2 * time.Second
+
+// errStalled says that stall has passed.
+var errStalled = fmt.Errorf("no answer for %v: check the brokers and the network", stall)
 
 // end is how far reading goes.
 type end int
@@ -24,20 +31,37 @@ const (
 	written
 )
 
-// client is one for a short time of use.
-func (s *Store) client(more ...kgo.Opt) (*kgo.Client, error) {
+// client is one that ends with ctx: a request's own context does not end the wait
+// for a broker that takes a connection and says nothing.
+func (s *Store) client(ctx context.Context, more ...kgo.Opt) (*kgo.Client, error) {
 	// Full slice expressions: the options are shared.
-	return kgo.NewClient(append(s.o.Client[:len(s.o.Client):len(s.o.Client)], more...)...)
+	return kgo.NewClient(append(append(s.o.Client[:len(s.o.Client):len(s.o.Client)], more...), kgo.WithContext(ctx))...)
 }
 
-func (s *Store) end(ctx context.Context, e end) (int64, error) {
-	c, err := s.client()
+// end asks where the topic ends. Brokers learn of a new topic one after another:
+// that one does not know it yet is no answer.
+func (s *Store) end(ctx context.Context, e end) (offset int64, err error) {
+	for until := time.Now().Add(spread); ; {
+		offset, err = s.askEnd(ctx, e)
+		if !errors.Is(err, kerr.UnknownTopicOrPartition) || time.Now().After(until) {
+			return offset, err
+		}
+		select {
+		case <-ctx.Done():
+			return 0, err
+		case <-time.After(spread / 20):
+		}
+	}
+}
+
+func (s *Store) askEnd(ctx context.Context, e end) (int64, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, stall, errStalled)
+	defer cancel()
+	c, err := s.client(ctx)
 	if err != nil {
 		return 0, err
 	}
 	defer c.Close()
-	ctx, cancel := context.WithTimeout(ctx, stall)
-	defer cancel()
 	list := kadm.NewClient(c).ListEndOffsets
 	if e == committed {
 		list = kadm.NewClient(c).ListCommittedOffsets
@@ -48,6 +72,8 @@ func (s *Store) end(ctx context.Context, e end) (int64, error) {
 	}
 	o, ok := offsets.Lookup(s.topic, 0)
 	switch {
+	case err != nil && ctx.Err() != nil:
+		return 0, fmt.Errorf("ask for its end: %w", context.Cause(ctx))
 	case err != nil:
 		return 0, fmt.Errorf("ask for its end: %w", explain(err))
 	case !ok:
@@ -63,7 +89,7 @@ func (s *Store) read(ctx context.Context, from, to int64, fn func(*kgo.Record) e
 	if from >= to {
 		return nil
 	}
-	c, err := s.client(
+	c, err := s.client(ctx,
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{s.topic: {0: kgo.NewOffset().At(from)}}),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.KeepControlRecords(),

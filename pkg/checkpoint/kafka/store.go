@@ -203,7 +203,10 @@ func (s *Store) fill(ctx context.Context, end end) error {
 	if err != nil {
 		return err
 	}
-	if to < s.next {
+	switch {
+	case to < s.next && end == committed: // it holds back what has been read already
+		return nil
+	case to < s.next:
 		s.log.Warn("the checkpoint topic was cut off or made anew: reading it from its beginning", zap.String("topic", s.topic))
 		if err := s.empty(); err != nil {
 			return err

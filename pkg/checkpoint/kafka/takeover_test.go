@@ -106,6 +106,41 @@ func TestTakenOver(t *testing.T) {
 	expect(t, load(t, options(t, b)), "e/a", "young")
 }
 
+// Kafka answers that a transaction is committed before consumers can see it. That
+// is no loss, and nothing for consumers to be told of.
+func TestCommittedNotYetSeen(t *testing.T) {
+	b := startBus(t)
+	s := load(t, options(t, b))
+	if err := s.Commit(t.Context(), []event.KV{kv("e/a", "1")}); err != nil {
+		t.Fatal(err)
+	}
+	var asked atomic.Int32
+	b.ControlKey(int16(kmsg.ListOffsets), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		b.KeepControl()
+		const readCommitted = 1
+		if r := req.(*kmsg.ListOffsetsRequest); r.IsolationLevel != readCommitted {
+			return nil, nil, false
+		}
+		asked.Add(1)
+		resp := req.ResponseKind().(*kmsg.ListOffsetsResponse)
+		partition := kmsg.NewListOffsetsResponseTopicPartition()
+		partition.Offset = 0
+		topic := kmsg.NewListOffsetsResponseTopic()
+		topic.Topic, topic.Partitions = "checkpoint", append(topic.Partitions, partition)
+		resp.Topics = append(resp.Topics, topic)
+		return resp, nil, true
+	})
+	s.Release() // what a failure leads to
+	if err := s.Commit(t.Context(), []event.KV{kv("e/b", "1")}); err != nil || asked.Load() == 0 {
+		t.Errorf("Commit: %v, after %d looks at what is committed", err, asked.Load())
+	}
+	if err := s.Load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, s, "e/a", "1")
+	expect(t, s, "e/b", "1")
+}
+
 // Control records and aborted ones stand at the end: reading must not wait for
 // what never comes.
 func TestEndsWithAborted(t *testing.T) {

@@ -26,13 +26,13 @@ func topicConfigs() map[string]*string {
 
 // ensureTopic creates the topic, or checks that what it holds is kept.
 func (s *Store) ensureTopic(ctx context.Context) error {
-	c, err := s.client()
+	ctx, cancel := context.WithTimeoutCause(ctx, stall, errStalled)
+	defer cancel()
+	c, err := s.client(ctx)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	ctx, cancel := context.WithTimeout(ctx, stall)
-	defer cancel()
 	admin := kadm.NewClient(c)
 	details, err := admin.ListTopics(ctx, s.topic)
 	if err == nil {
@@ -41,7 +41,10 @@ func (s *Store) ensureTopic(ctx context.Context) error {
 	if errors.Is(err, kerr.UnknownTopicOrPartition) {
 		return s.createTopic(ctx, admin)
 	}
-	if err != nil {
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return fmt.Errorf("look it up: %w", context.Cause(ctx))
+	case err != nil:
 		return fmt.Errorf("look it up: %w", explain(err))
 	}
 	return s.checkTopic(ctx, admin)

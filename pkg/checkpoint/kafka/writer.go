@@ -31,7 +31,8 @@ var errUnknown = errors.New("no answer to the end of the transaction")
 // writer is the state of a transactional producer over its generations.
 type writer struct {
 	opts    []kgo.Opt
-	client  *kgo.Client // nil: a new generation is due
+	client  *kgo.Client        // nil: a new generation is due
+	kill    context.CancelFunc // of client: it ends whatever it waits for
 	timeout time.Duration
 	n       uint64 // transactions begun
 	base    int64  // offset behind our last committed writer record
@@ -89,6 +90,7 @@ type transaction struct {
 func (s *Store) Release() {
 	if s.writer.client != nil {
 		s.writer.client.Close()
+		s.writer.kill()
 		s.writer.client = nil
 	}
 }
@@ -187,7 +189,9 @@ func (s *Store) witness(ctx context.Context, e end) (done bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if to < w.base {
+	// The answer to the end of a transaction comes before its marker is in the
+	// topic: until then what is committed ends before it.
+	if to < w.base && e == written {
 		w.lost = true
 		return false, fmt.Errorf("it ends at offset %d and was written up to %d: %w", to, w.base, kerr.OffsetOutOfRange)
 	}
@@ -212,7 +216,8 @@ func (s *Store) witness(ctx context.Context, e end) (done bool, err error) {
 func (s *Store) initProducer(ctx context.Context) error {
 	w := &s.writer
 	w.timeout = max(w.timeout, s.o.TransactionTimeout)
-	c, err := s.client(append(w.opts[:len(w.opts):len(w.opts)],
+	life, kill := context.WithCancel(context.Background())
+	c, err := s.client(life, append(w.opts[:len(w.opts):len(w.opts)],
 		kgo.TransactionalID(TransactionalID(s.o.Identity)),
 		kgo.TransactionTimeout(w.timeout),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
@@ -220,15 +225,22 @@ func (s *Store) initProducer(ctx context.Context) error {
 		kgo.MaxBufferedBytes(32<<20),
 	)...)
 	if err != nil {
+		kill()
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, stall)
+	ctx, cancel := context.WithTimeoutCause(ctx, stall, errStalled)
 	defer cancel()
-	if _, _, err := c.ProducerID(ctx); err != nil {
+	alive := context.AfterFunc(ctx, kill)
+	_, _, err = c.ProducerID(ctx)
+	if !alive() {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
 		c.Close()
+		kill()
 		return fmt.Errorf("initialise transactional id %q: %w", TransactionalID(s.o.Identity), explain(err))
 	}
-	w.client = c
+	w.client, w.kill = c, kill
 	return nil
 }
 
@@ -238,13 +250,22 @@ func (s *Store) attempt(ctx context.Context, t transaction) (err error) {
 	w := &s.writer
 	limit, cancel := context.WithTimeout(ctx, w.timeout*4/5)
 	defer cancel()
+	alive := context.AfterFunc(limit, w.kill)
+	defer func() {
+		if !alive() {
+			s.Release()
+		}
+	}()
 	w.n++
 	began := time.Now()
 	defer func() {
 		if err == nil {
 			return
 		}
-		if limit.Err() != nil && ctx.Err() == nil {
+		switch {
+		case ctx.Err() != nil:
+			err = fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		case limit.Err() != nil:
 			err = fmt.Errorf("the transaction took longer than %v: %w", w.timeout*4/5, err)
 			w.timeout = min(2*w.timeout, max(maxTransactionTimeout, s.o.TransactionTimeout))
 		}

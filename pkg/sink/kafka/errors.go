@@ -12,6 +12,7 @@ import (
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
@@ -58,7 +59,7 @@ func (s *Sink) user() string {
 func (s *Sink) explain(err error) error {
 	hint := ""
 	switch {
-	case isAny(err, context.DeadlineExceeded, os.ErrDeadlineExceeded):
+	case isAny(err, context.DeadlineExceeded, os.ErrDeadlineExceeded, kgo.ErrClientClosed):
 		// Not wrapped: it is not the caller's deadline.
 		return errors.New("no answer in time: check the broker's load and the network")
 	case isAny(err, kafka.TopicAuthorizationFailed, kafka.ClusterAuthorizationFailed):

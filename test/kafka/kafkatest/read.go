@@ -23,7 +23,7 @@ func (c *Cluster) ReadUncommitted(ctx context.Context, topic string) ([]*kgo.Rec
 
 func (c *Cluster) read(ctx context.Context, topic string, isolation kgo.IsolationLevel) (records []*kgo.Record, err error) {
 	var starts, ends kadm.ListedOffsets
-	if err := await(ctx, "the end of transactions", c.resolved); err != nil {
+	if err := await(ctx, "the end of transactions", func(ctx context.Context) (bool, error) { return c.resolved(ctx, topic) }); err != nil {
 		return nil, fmt.Errorf("read topic %q: %w", topic, err)
 	}
 	err = c.admin(func(a *kadm.Client) (err error) {
@@ -87,13 +87,37 @@ func (c *Cluster) read(ctx context.Context, topic string, isolation kgo.Isolatio
 	return records, nil
 }
 
-// resolved reports whether no transaction is between its producer's being told that it has ended and its records' being seen.
-func (c *Cluster) resolved(ctx context.Context) (bool, error) {
-	n := 0
-	err := c.admin(func(a *kadm.Client) error {
-		ending, err := a.ListTransactions(ctx, nil, []string{"PrepareCommit", "PrepareAbort"})
-		n = len(ending)
-		return err
+// resolved reports whether no transaction on a topic is between its producer's being told that it has ended and its records'
+// being seen. A coordinator that has just been started does not know of any yet: then the topic's end gives it away.
+func (c *Cluster) resolved(ctx context.Context, topic string) (ok bool, err error) {
+	err = c.admin(func(a *kadm.Client) error {
+		open, err := a.ListTransactions(ctx, nil, nil)
+		if err != nil {
+			return err
+		}
+		ongoing := false
+		for _, t := range open {
+			switch t.State {
+			case "Ongoing":
+				ongoing = true
+			case "PrepareCommit", "PrepareAbort":
+				return nil
+			}
+		}
+		committed, err := a.ListCommittedOffsets(ctx, topic)
+		if err != nil {
+			return err
+		}
+		ends, err := a.ListEndOffsets(ctx, topic)
+		if err != nil {
+			return err
+		}
+		ok = true
+		ends.Each(func(end kadm.ListedOffset) {
+			stable, _ := committed.Lookup(topic, end.Partition)
+			ok = ok && (ongoing || stable.Offset == end.Offset)
+		})
+		return nil
 	})
-	return n == 0, err
+	return ok, err
 }
