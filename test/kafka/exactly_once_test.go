@@ -51,14 +51,15 @@ func TestExactlyOnce(t *testing.T) {
 	// The answer is lost, the deed is done: whether it was is for the client and the sink to find out.
 	for name, lost := range map[string]struct {
 		request int16
+		times   int
 		fault   func() error
 	}{
-		"acknowledgement":    {0, func() error { return nil }},
-		"end of transaction": {26, func() error { return nil }},
-		"initialisation":     {22, aborted}, // which is asked for after a failure only
+		"acknowledgement":    {0, 3, func() error { return nil }},
+		"end of transaction": {26, 3, func() error { return nil }},
+		"initialisation":     {22, 1, aborted}, // which is asked for after a failure only
 	} {
 		t.Run(name+" lost", func(t *testing.T) {
-			for range 3 {
+			for range lost.times {
 				var answers []<-chan struct{}
 				errs := amid(t, func() error {
 					for _, b := range c.Brokers() { // which of them is asked is Kafka's matter
@@ -142,6 +143,9 @@ func TestExactlyOnce(t *testing.T) {
 
 	// The bridge hangs: to Kafka that is a crash, and what it had begun is aborted. It goes on when it wakes up.
 	t.Run("bridge paused", func(t *testing.T) {
+		must(t, x.Close())
+		x = newExact(lifetime, exactly(c), o) // which has not been given more time yet
+		must(t, x.Open(t.Context(), nil))
 		errs := amid(t, aborted)
 		if len(errs) == 0 {
 			t.Error("nobody noticed that the transaction was aborted")

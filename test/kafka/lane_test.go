@@ -135,7 +135,7 @@ func (l *lane) write(s sink.Sink, b *event.Batch) (errs []error) {
 		select {
 		case <-time.After(50 * time.Millisecond):
 		case <-ctx.Done():
-			l.t.Fatalf("batch %d was not taken in %s: %v", b.Seq, patience, err)
+			l.t.Fatalf("batch %d was not taken in %s: %v", b.Seq, patience, errors.Join(errs...))
 		}
 	}
 }

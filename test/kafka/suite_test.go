@@ -39,7 +39,10 @@ func runSuite(t *testing.T, harness func(*testing.T) *sinktest.Harness) {
 		t.Run(name, func(t *testing.T) {
 			sinktest.Run(t, func(t *testing.T) *sinktest.Harness {
 				h := harness(t)
-				h.Stop = func(t *testing.T) { must(t, outage.stop()) }
+				h.Stop = func(t *testing.T) {
+					must(t, shared.Resolved(t.Context(), h.Route)) // see there: what a lone broker forgets is not ours
+					must(t, outage.stop())
+				}
 				h.Start = func(t *testing.T) { must(t, outage.start()) }
 				t.Cleanup(func() { must(t, outage.start()) }) // a test that failed in between must not fail others
 				return h

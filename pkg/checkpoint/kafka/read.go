@@ -135,7 +135,7 @@ func (s *Store) read(ctx context.Context, from, to int64, fn func(*kgo.Record) e
 		case last != nil:
 			return fmt.Errorf("nothing came for %v: %w", stall, explain(last))
 		default:
-			return fmt.Errorf("nothing came for %v: another producer's transaction may be open on it", stall)
+			return fmt.Errorf("nothing came for %v: another producer's transaction may be open on it: if this lasts, `kafka-transactions.sh find-hanging` says which", stall)
 		}
 	}
 }

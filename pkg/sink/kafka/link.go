@@ -22,6 +22,10 @@ const (
 	// leaves time for the other bootstrap brokers when one is dead.
 	dialTimeout = 10 * time.Second
 	tcpTimeout  = 3 * time.Second
+	// silence is how long franz-go waits for an answer beyond the time that a
+	// request gives the broker: half of what it retries for, so that another
+	// broker is asked when one hangs.
+	silence = dialTimeout / 2
 	// metadataTTL bounds how long a change of the cluster's layout that makes no
 	// request fail goes unseen: every failure brings fresh metadata.
 	metadataTTL = time.Minute

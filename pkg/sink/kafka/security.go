@@ -134,6 +134,7 @@ func ClientOptions(c Config, id event.Identity) ([]kgo.Opt, error) {
 	opts := []kgo.Opt{
 		kgo.SeedBrokers(c.Brokers...), kgo.ClientID(clientID(id)),
 		kgo.DialTimeout(tcpTimeout), kgo.RetryTimeout(dialTimeout), kgo.MetadataMinAge(metadataMinAge),
+		kgo.RequestTimeoutOverhead(silence),
 	}
 	if s.tls != nil {
 		opts = append(opts, kgo.DialTLSConfig(s.tls))
