@@ -117,7 +117,7 @@ func (l *lane) write(s sink.Sink, b *event.Batch) (errs []error) {
 	l.t.Helper()
 	ctx, cancel := context.WithTimeout(l.t.Context(), patience)
 	defer cancel()
-	limit := 5 * time.Second
+	began, limit := time.Now(), 5*time.Second
 	if _, ok := s.(sink.Transactional); ok {
 		limit = patience
 	}
@@ -131,7 +131,7 @@ func (l *lane) write(s sink.Sink, b *event.Batch) (errs []error) {
 		if errors.As(err, new(*sink.RecordError)) || errors.As(err, new(*sink.RefusedError)) || errors.Is(err, sink.ErrFenced) || errors.Is(err, sink.ErrReset) {
 			l.t.Fatalf("batch %d: %v", b.Seq, err)
 		}
-		errs = append(errs, err)
+		errs = append(errs, fmt.Errorf("after %v: %w", time.Since(began).Round(time.Millisecond), err))
 		select {
 		case <-time.After(50 * time.Millisecond):
 		case <-ctx.Done():

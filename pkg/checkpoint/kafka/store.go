@@ -82,7 +82,7 @@ type Store struct {
 	copy  *file.Store
 	next  int64  // offset up to which copy holds the topic
 	owner []byte // identity record in the topic; nil: none
-	used  bool   // the topic holds records
+	used  bool   // the topic holds, or held, records
 
 	writer writer
 	warned bool // that the topic's configuration cannot be read
@@ -167,7 +167,7 @@ func (s *Store) Open(ctx context.Context, producer ...kgo.Opt) error {
 	s.Release()
 	s.run = rand.Text()
 	s.writer = writer{opts: producer}
-	err := s.ensureTopic(ctx)
+	_, err := s.ensureTopic(ctx)
 	if err == nil {
 		err = s.catchUp(ctx, committed)
 	}
@@ -211,6 +211,7 @@ func (s *Store) fill(ctx context.Context, end end) error {
 		if err := s.empty(); err != nil {
 			return err
 		}
+		s.used = true
 	}
 	const enough = 2000
 	var changes []event.KV

@@ -25,12 +25,12 @@ func topicConfigs() map[string]*string {
 }
 
 // ensureTopic creates the topic, or checks that what it holds is kept.
-func (s *Store) ensureTopic(ctx context.Context) error {
+func (s *Store) ensureTopic(ctx context.Context) (created bool, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, stall, errStalled)
 	defer cancel()
 	c, err := s.client(ctx)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer c.Close()
 	admin := kadm.NewClient(c)
@@ -43,27 +43,27 @@ func (s *Store) ensureTopic(ctx context.Context) error {
 	}
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return fmt.Errorf("look it up: %w", context.Cause(ctx))
+		return false, fmt.Errorf("look it up: %w", context.Cause(ctx))
 	case err != nil:
-		return fmt.Errorf("look it up: %w", explain(err))
+		return false, fmt.Errorf("look it up: %w", explain(err))
 	}
-	return s.checkTopic(ctx, admin)
+	return false, s.checkTopic(ctx, admin)
 }
 
-func (s *Store) createTopic(ctx context.Context, admin *kadm.Client) error {
+func (s *Store) createTopic(ctx context.Context, admin *kadm.Client) (created bool, err error) {
 	replicas := int16(-1)
 	if s.o.Replicas > 0 {
 		replicas = int16(s.o.Replicas)
 	}
-	_, err := admin.CreateTopic(ctx, 1, replicas, topicConfigs(), s.topic)
+	_, err = admin.CreateTopic(ctx, 1, replicas, topicConfigs(), s.topic)
 	switch {
 	case errors.Is(err, kerr.TopicAlreadyExists): // another one was faster
-		return s.checkTopic(ctx, admin)
+		return false, s.checkTopic(ctx, admin)
 	case err != nil:
-		return fmt.Errorf("it does not exist, and creating it fails: %w: create it with one partition and cleanup.policy=compact, or allow CREATE on it", err)
+		return false, fmt.Errorf("it does not exist, and creating it fails: %w: create it with one partition and cleanup.policy=compact, or allow CREATE on it", err)
 	}
 	s.log.Info("created the checkpoint topic", zap.String("topic", s.topic))
-	return nil
+	return true, nil
 }
 
 // checkTopic refuses a topic that forgets. That can be put right while the

@@ -38,7 +38,7 @@ type writer struct {
 	base    int64  // offset behind our last committed writer record
 	began   bool   // the first one is committed, base is valid
 	fenced  bool
-	lost    bool // the topic is not what was written
+	lost    error // the topic is not what was written; told by restart
 
 	unknown    uint64 // n of the transaction whose outcome is not known; 0: none
 	unknownSeq uint64
@@ -52,8 +52,9 @@ type writer struct {
 //
 // An error that wraps [kerr.ProducerFenced] says that another process has taken
 // over: it is final. One that wraps [kerr.OffsetOutOfRange] says, once, that the
-// topic has lost what was committed to it. After any other the same transaction
-// may be tried again.
+// topic has lost what was committed to it, or was deleted; it holds by then the
+// request for a declared reset. After any other the same transaction may be tried
+// again.
 func (s *Store) Transact(ctx context.Context, seq uint64, changes []event.KV, produce func(context.Context, *kgo.Client) error) error {
 	committed, err := s.Settle(ctx, seq)
 	if err != nil || committed {
@@ -145,19 +146,26 @@ func (s *Store) renew(ctx context.Context) (done bool, err error) {
 	switch {
 	case !w.began:
 		return false, errors.New("it is not open")
-	case w.lost:
+	case w.lost != nil:
 		return false, s.restart(ctx)
 	}
 	// Before the producer's initialisation would shut out the one that has shut
 	// us out.
-	if done, err = s.witness(ctx, committed); err != nil {
+	done, err = s.witness(ctx, committed)
+	if errors.Is(err, kerr.UnknownTopicOrPartition) {
+		return false, s.remake(ctx, err)
+	}
+	if err != nil {
 		return false, err
 	}
 	if err := s.initProducer(ctx); err != nil {
 		return false, err
 	}
 	more, err := s.witness(ctx, written)
-	if err != nil {
+	switch {
+	case w.lost != nil:
+		return false, s.restart(ctx)
+	case err != nil:
 		s.Release()
 		return false, err
 	}
@@ -165,21 +173,43 @@ func (s *Store) renew(ctx context.Context) (done bool, err error) {
 	return done || more, nil
 }
 
-// restart begins anew in a topic that was cut off or made again. The working
-// copy stays: whoever is told of the loss deletes what is in it.
+// remake restarts where the topic was deleted. That a broker does not know it is
+// no proof; that it can be created is.
+func (s *Store) remake(ctx context.Context, unknown error) error {
+	created, err := s.ensureTopic(ctx)
+	switch {
+	case err != nil:
+		return err
+	case !created:
+		return unknown
+	}
+	s.writer.lost = fmt.Errorf("it was deleted: %w", kerr.OffsetOutOfRange)
+	return s.restart(ctx)
+}
+
+// restart begins anew in a topic that was cut off or made again, and then says
+// so. Who comes after a crash learns of it from the topic. The working copy stays:
+// whoever is told of the loss deletes what is in it.
 func (s *Store) restart(ctx context.Context) error {
 	w := &s.writer
-	if err := s.ensureTopic(ctx); err != nil {
+	s.Release()
+	if _, err := s.ensureTopic(ctx); err != nil {
 		return err
 	}
 	if err := s.initProducer(ctx); err != nil {
 		return err
 	}
-	if err := s.attempt(ctx, transaction{changes: []event.KV{{Key: checkpoint.IdentityKey(), Value: s.owner}}}); err != nil {
+	w.base = 0
+	first := []event.KV{
+		{Key: checkpoint.IdentityKey(), Value: s.owner},
+		{Key: checkpoint.ResetKey(), Value: checkpoint.ResetRequested()},
+	}
+	if err := s.attempt(ctx, transaction{changes: first}); err != nil {
 		return err
 	}
-	w.lost, w.unknownSeq = false, 0
-	return nil
+	err := w.lost
+	w.lost, w.unknownSeq = nil, 0
+	return err
 }
 
 // witness reads who has written since our last transaction.
@@ -192,8 +222,8 @@ func (s *Store) witness(ctx context.Context, e end) (done bool, err error) {
 	// The answer to the end of a transaction comes before its marker is in the
 	// topic: until then what is committed ends before it.
 	if to < w.base && e == written {
-		w.lost = true
-		return false, fmt.Errorf("it ends at offset %d and was written up to %d: %w", to, w.base, kerr.OffsetOutOfRange)
+		w.lost = fmt.Errorf("it ends at offset %d and was written up to %d: %w", to, w.base, kerr.OffsetOutOfRange)
+		return false, w.lost
 	}
 	err = s.read(ctx, w.base, to, func(r *kgo.Record) error {
 		if string(r.Key) != writerKey {
@@ -286,6 +316,10 @@ func (s *Store) attempt(ctx context.Context, t transaction) (err error) {
 	at, err := s.produce(limit, t.changes)
 	if err != nil {
 		return fmt.Errorf("checkpoint topic %q: %w", s.topic, lost(explain(err)))
+	}
+	if at < w.base { // it was made again, and no request failed of it
+		w.lost = fmt.Errorf("offset %d was written a second time, it had been written up to %d: %w", at, w.base, kerr.OffsetOutOfRange)
+		return fmt.Errorf("checkpoint topic %q: %w", s.topic, lost(w.lost))
 	}
 	if err := w.client.EndTransaction(limit, kgo.TryCommit); err != nil {
 		w.unknown, w.unknownSeq = w.n, t.seq

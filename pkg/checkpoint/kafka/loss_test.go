@@ -1,0 +1,114 @@
+package kafka
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/kversion"
+
+	"github.com/kubebridge/kubebridge/pkg/checkpoint"
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+// untilLost commits until the loss is told, and returns the errors before that.
+func untilLost(t *testing.T, s *Store) (before []error) {
+	t.Helper()
+	for range 10 {
+		err := s.Commit(t.Context(), []event.KV{kv("e/b", "2")})
+		switch {
+		case err == nil:
+			t.Fatalf("the loss went unnoticed, after %v", before)
+		case errors.Is(err, checkpoint.ErrCorrupt):
+			return before
+		}
+		before = append(before, err)
+	}
+	t.Fatalf("the loss is never told: %v", before)
+	return nil
+}
+
+// wantReset checks what a process finds that is started now.
+func wantReset(t *testing.T, o Options) {
+	t.Helper()
+	again := load(t, o)
+	expect(t, again, string(checkpoint.ResetKey()), string(checkpoint.ResetRequested()))
+	expect(t, again, "e/a", "")
+}
+
+// A checkpoint topic that goes under a running bridge is a declared reset, also
+// if the bridge dies of it: consumers must drop what nobody remembers.
+func TestDeletedWhileRunning(t *testing.T) {
+	for name, recreate := range map[string]bool{"deleted": false, "made anew": true} {
+		t.Run(name, func(t *testing.T) {
+			for release, opts := range map[string][]kfake.Opt{"now": nil, "before topics had ids": {kfake.MaxVersions(kversion.V2_7_0())}} {
+				t.Run(release, func(t *testing.T) {
+					b := startBus(t, opts...)
+					s := load(t, options(t, b))
+					for range 3 {
+						if err := s.Commit(t.Context(), []event.KV{kv("e/a", "1")}); err != nil {
+							t.Fatal(err)
+						}
+					}
+					if err := b.DeleteTopic("checkpoint"); err != nil {
+						t.Fatal(err)
+					}
+					if recreate {
+						if err := b.CreateTopic("checkpoint", 1, map[string]string{"cleanup.policy": "compact"}); err != nil {
+							t.Fatal(err)
+						}
+					}
+					untilLost(t, s)
+					wantReset(t, options(t, b))
+				})
+			}
+		})
+	}
+}
+
+// Where the topic may not be made again, the error says so until somebody does.
+func TestDeletedAndNotAllowed(t *testing.T) {
+	b := startBus(t)
+	s := load(t, options(t, b))
+	if err := s.Commit(t.Context(), []event.KV{kv("e/a", "1")}); err != nil {
+		t.Fatal(err)
+	}
+	denied := b.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.CreateTopics}, Err: kerr.TopicAuthorizationFailed, Count: -1})
+	if err := b.DeleteTopic("checkpoint"); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	for range 3 {
+		err = s.Commit(t.Context(), []event.KV{kv("e/b", "2")})
+	}
+	if err == nil || errors.Is(err, checkpoint.ErrCorrupt) || !strings.Contains(err.Error(), "create it with one partition and cleanup.policy=compact, or allow CREATE") {
+		t.Errorf("Commit: %v, want what to do", err)
+	}
+	denied.Remove()
+	untilLost(t, s)
+	wantReset(t, options(t, b))
+}
+
+// A broker that does not know the topic yet, or any more, proves nothing.
+func TestNotKnownIsNotDeleted(t *testing.T) {
+	b := startBus(t)
+	s := load(t, options(t, b))
+	if err := s.Commit(t.Context(), []event.KV{kv("e/a", "1")}); err != nil {
+		t.Fatal(err)
+	}
+	lagging := b.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.ListOffsets}, Err: kerr.UnknownTopicOrPartition, Count: -1})
+	s.Release() // what a failure leads to
+	if err := s.Commit(t.Context(), []event.KV{kv("e/b", "2")}); err == nil || errors.Is(err, checkpoint.ErrCorrupt) {
+		t.Errorf("Commit: %v, want one to be tried again", err)
+	}
+	lagging.Remove()
+	if err := s.Commit(t.Context(), []event.KV{kv("e/b", "2")}); err != nil {
+		t.Error(err)
+	}
+	again := load(t, options(t, b))
+	expect(t, again, "e/a", "1")
+	expect(t, again, string(checkpoint.ResetKey()), "")
+}
