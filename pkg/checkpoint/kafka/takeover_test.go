@@ -24,7 +24,7 @@ import (
 
 func options(t *testing.T, b *kfake.Cluster) Options {
 	return Options{
-		Client: []kgo.Opt{kgo.SeedBrokers(b.ListenAddrs()...)}, Topic: "checkpoint", Identity: lane,
+		Client: []kgo.Opt{kgo.SeedBrokers(b.ListenAddrs()...)}, Topic: "checkpoint", Identity: lane, TransactionTimeout: 3 * time.Second,
 		Logger: zaptest.NewLogger(t), StandAlone: true,
 	}
 }

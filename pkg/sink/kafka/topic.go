@@ -142,6 +142,8 @@ func (s *Sink) metadata(ctx context.Context, names []string) (*kafka.MetadataRes
 	if names == nil {
 		names = []string{} // nil would ask for all of them
 	}
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout) // another broker answers when one hangs
+	defer cancel()
 	conn := s.connection()
 	meta, err := conn.Metadata(ctx, &kafka.MetadataRequest{Topics: names})
 	return meta, conn.cause(err)

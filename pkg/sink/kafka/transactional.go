@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -44,21 +44,20 @@ type Journal interface {
 	Release()
 }
 
-// pinPrefix starts the checkpoint's keys for the number of partitions of topics.
-// It is pkg/checkpoint/kafka's TopicPrefix.
-const pinPrefix = "!topic/"
-
 // Transactional is a [sink.Sink] that writes each batch and its commit in one
 // transaction.
 type Transactional struct {
-	topics  *Sink // looks after the topics, and tries the credentials
+	topics  *Sink     // looks after the topics, and tries the credentials
+	client  []kgo.Opt // for looking at topics' ids, which kafka-go does not read
 	journal Journal
 
-	open  bool
-	final error          // why nothing is written any more
-	seq   uint64         // of the latest batch
-	done  bool           // and whether it is committed
-	pins  map[string]int // partitions of each topic, as the checkpoint has them
+	open   bool
+	final  error          // why nothing is written any more
+	seq    uint64         // of the latest batch
+	done   bool           // and whether it is committed
+	pins   map[string]pin // the topics, as the checkpoint has them
+	seen   map[string]pin // the topics, as Kafka has them
+	looked time.Time      // when it was last asked
 	// alone are partitions of the latest batch whose records are sent one by one,
 	// to find the one that the broker rejects.
 	alone map[partition]bool
@@ -79,7 +78,14 @@ func NewTransactional(o Options, j Journal) (*Transactional, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Transactional{topics: topics, journal: j, pins: map[string]int{}, limits: map[string]int{}}, nil
+	client, err := ClientOptions(topics.config, o.Identity)
+	if err != nil {
+		return nil, err
+	}
+	return &Transactional{
+		topics: topics, client: client, journal: j,
+		pins: map[string]pin{}, seen: map[string]pin{}, limits: map[string]int{},
+	}, nil
 }
 
 // Transactional implements [sink.Transactional].
@@ -87,7 +93,8 @@ func (*Transactional) Transactional() {}
 
 // Open implements [sink.Sink]: credentials first, then whose checkpoint it is,
 // then the predecessor is shut out. The mark is not used. Wrong credentials and a
-// topic whose number of partitions has changed are a [sink.RefusedError].
+// topic whose number of partitions has changed are a [sink.RefusedError]. Where a
+// topic was made anew, the checkpoint asks for a declared reset from then on.
 func (x *Transactional) Open(ctx context.Context, mark []byte) error {
 	x.open, x.final, x.seq, x.done = false, nil, 0, false
 	if err := x.topics.Open(ctx, mark); err != nil {
@@ -115,48 +122,13 @@ func (x *Transactional) limit(topic string) int32 {
 	return int32(min(max(n, 512), math.MaxInt32/2))
 }
 
-// readPins compares the topics with what the checkpoint has of them.
-func (x *Transactional) readPins(ctx context.Context) error {
-	clear(x.pins)
-	var names []string
-	err := x.journal.Scan([]byte(pinPrefix), func(key, value []byte) error {
-		name := strings.TrimPrefix(string(key), pinPrefix)
-		if n, err := strconv.Atoi(string(value)); err == nil {
-			x.pins[name] = n
-			names = append(names, name)
-		}
-		return nil
-	})
-	if err != nil || len(names) == 0 {
-		return err
-	}
-	meta, err := x.topics.metadata(ctx, names)
-	if err != nil {
-		return fmt.Errorf("look up topic %q: %w", names[0], x.topics.explain(err))
-	}
-	for _, t := range meta.Topics {
-		// One that is gone or not to be seen is dealt with when it is written to.
-		if t.Error == nil && len(t.Partitions) != x.pins[t.Name] {
-			return x.moved(t.Name, x.pins[t.Name], len(t.Partitions))
-		}
-	}
-	return nil
-}
-
-func (x *Transactional) moved(topic string, was, is int) error {
-	return &sink.RefusedError{
-		What: fmt.Sprintf("topic %q", topic),
-		Err:  fmt.Errorf("it has %d partitions and had %d when it was first written to: keys would move and lose their order", is, was),
-		Hint: "make it again as it was, or let `bridge checkpoint reset` begin anew: consumers are then told to drop their copy",
-	}
-}
-
 // Write implements [sink.Sink]. The batch and its commit are durable when it
 // returns nil; after an error nothing of them is to be seen by a consumer that
 // reads committed records only. A record that Kafka will not take is a
 // [sink.RecordError]. A topic that refuses is a [sink.RouteError]; what stands
 // before its Index is written with the rest, when Write is called again. A topic
-// whose number of partitions changes is a [sink.RefusedError]. It returns no mark.
+// whose number of partitions changes is a [sink.RefusedError]; one that is made
+// anew is a [sink.ErrReset], within a minute at most. It returns no mark.
 func (x *Transactional) Write(ctx context.Context, b *event.Batch) ([]byte, error) {
 	switch {
 	case x.final != nil:
@@ -194,6 +166,7 @@ func (x *Transactional) Write(ctx context.Context, b *event.Batch) ([]byte, erro
 		err = fmt.Errorf("write to Kafka: %w", ctx.Err())
 	}
 	x.topics.drop() // the next connection learns the layout anew
+	clear(x.seen)
 	return nil, err
 }
 
@@ -203,10 +176,13 @@ func (x *Transactional) write(ctx context.Context, b *event.Batch) error {
 		return err
 	}
 	for {
+		if err := x.identify(ctx, b); err != nil {
+			return err
+		}
 		if err := x.topics.resolve(ctx, b); err != nil {
 			return routeError(b, err)
 		}
-		changes, err := x.pin(b)
+		changes, pins, err := x.pin(ctx, b)
 		if err != nil {
 			return err
 		}
@@ -220,9 +196,7 @@ func (x *Transactional) write(ctx context.Context, b *event.Batch) error {
 		var failed *deliveryError
 		switch {
 		case err == nil:
-			for _, kv := range changes[len(b.Commit.Changes):] {
-				x.pins[strings.TrimPrefix(string(kv.Key), pinPrefix)], _ = strconv.Atoi(string(kv.Value))
-			}
+			maps.Copy(x.pins, pins)
 			return nil
 		case !errors.As(err, &failed):
 			return err
@@ -242,28 +216,6 @@ func (x *Transactional) write(ctx context.Context, b *event.Batch) error {
 		}
 		x.alone[failed.partition] = true // the batch again, and which record it is shows
 	}
-}
-
-// pin returns the batch's changes, and those that pin the partitions of topics
-// that it is the first to write to.
-func (x *Transactional) pin(b *event.Batch) ([]event.KV, error) {
-	changes := b.Commit.Changes[:len(b.Commit.Changes):len(b.Commit.Changes)]
-	seen := map[string]bool{}
-	for i := range b.Records {
-		name := b.Records[i].Route
-		if seen[name] {
-			continue
-		}
-		seen[name] = true
-		is := len(x.topics.topics[name].partitions)
-		switch was, ok := x.pins[name]; {
-		case !ok:
-			changes = append(changes, event.KV{Key: []byte(pinPrefix + name), Value: []byte(strconv.Itoa(is))})
-		case was != is:
-			return nil, x.moved(name, was, is)
-		}
-	}
-	return changes, nil
 }
 
 func (x *Transactional) shareLimits() {

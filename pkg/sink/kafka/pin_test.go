@@ -1,0 +1,109 @@
+package kafka
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/kubebridge/kubebridge/pkg/checkpoint"
+	store "github.com/kubebridge/kubebridge/pkg/checkpoint/kafka"
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/sink"
+)
+
+// grow gives a topic more partitions.
+func (b *bus) grow(t *testing.T, topic string, partitions int) {
+	t.Helper()
+	c, err := kgo.NewClient(kgo.SeedBrokers(b.brokers...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	resp, err := kadm.NewClient(c).UpdatePartitions(t.Context(), partitions, topic)
+	if err == nil {
+		err = resp.Error()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// remake deletes a topic and makes it again.
+func (b *bus) remake(t *testing.T, topic string, partitions int32) {
+	t.Helper()
+	if err := b.DeleteTopic(topic); err != nil {
+		t.Fatal(err)
+	}
+	b.topic(t, topic, partitions, 0)
+}
+
+func wantRequest(t *testing.T, x *owned, want string) {
+	t.Helper()
+	if got, err := x.store.Get(checkpoint.ResetKey()); err != nil || string(got) != want {
+		t.Errorf("the request for a reset is %q, %v, want %q", got, err, want)
+	}
+}
+
+// What consumers have not read yet of a topic that is made anew never reaches
+// them: they are told, at once or at the next start, however many partitions it has.
+func TestTopicMadeAnew(t *testing.T) {
+	for name, partitions := range map[string]int32{"alike": 3, "larger": 5} {
+		t.Run(name, func(t *testing.T) {
+			b := startBus(t)
+			b.topic(t, "t", 3, 0)
+			b.topic(t, "other", 3, 0)
+			x := openExact(t, b.config())
+			deliver(t, x, number("t").batch(20, 0))
+			deliver(t, x, &event.Batch{Seq: 2, Records: []event.Record{record("other", "k", "1", 0)}})
+
+			b.remake(t, "t", partitions)
+			lost := &event.Batch{Seq: 3, Records: []event.Record{record("t", "k", "lost", 0)}}
+			var err error
+			for tries := 0; tries < 5 && !errors.Is(err, sink.ErrReset); tries++ {
+				if _, err = x.Write(t.Context(), lost); err == nil {
+					t.Fatal("nobody noticed that the topic was made anew")
+				}
+			}
+			if !errors.Is(err, sink.ErrReset) || !strings.Contains(err.Error(), `topic "t" was deleted and made again`) {
+				t.Fatalf("Write: %v, want ErrReset", err)
+			}
+			deliver(t, x, &event.Batch{Seq: 4, Records: []event.Record{record("t", "k", "told again", 0)}})
+			deliver(t, x, &event.Batch{Seq: 5, Records: []event.Record{record("t", "k", "and on", 0)}})
+			if got := b.consumeCommitted(t, "t"); len(got) != 2 || string(got[0].Value) != "told again" {
+				t.Errorf("consumers find %v", got)
+			}
+
+			wantRequest(t, openExact(t, b.config()), "") // the new one is known
+			b.remake(t, "t", partitions)
+			again := openExact(t, b.config())
+			wantRequest(t, again, string(checkpoint.ResetRequested()))
+			deliver(t, again, &event.Batch{Seq: 1, Records: []event.Record{record("t", "k", "1", 0)}})
+		})
+	}
+}
+
+// A topic of an older bridge's checkpoint, of which the number of partitions alone
+// is known, is that topic.
+func TestPinWithoutID(t *testing.T) {
+	b := startBus(t)
+	b.topic(t, "t", 3, 0)
+	x := openExact(t, b.config())
+	deliver(t, x, &event.Batch{Seq: 1, Records: []event.Record{record("t", "k", "1", 0)}})
+	old := []event.KV{{Key: []byte(store.TopicPrefix + "t"), Value: []byte("3")}}
+	if _, err := x.Write(t.Context(), &event.Batch{Commit: event.Commit{Changes: old}}); err != nil {
+		t.Fatal(err)
+	}
+	x = openExact(t, b.config())
+	if p := x.pins["t"]; p != (pin{partitions: 3}) {
+		t.Fatalf("the pin is %v", p)
+	}
+	deliver(t, x, &event.Batch{Seq: 1, Records: []event.Record{record("t", "k", "2", 0)}})
+	x = openExact(t, b.config())
+	wantRequest(t, x, "")
+	if p := x.pins["t"]; p.partitions != 3 || p.id == "" {
+		t.Errorf("the pin is %v, want the topic's id in it", p)
+	}
+}
