@@ -44,6 +44,9 @@ type journal struct {
 
 // Transact calls amid, once, when all records of a batch are written and nothing is committed.
 func (j *journal) Transact(ctx context.Context, seq uint64, changes []event.KV, produce func(context.Context, *kgo.Client) error) error {
+	if produce == nil {
+		return j.Store.Transact(ctx, seq, changes, nil)
+	}
 	return j.Store.Transact(ctx, seq, changes, func(ctx context.Context, c *kgo.Client) error {
 		err := produce(ctx, c)
 		if amid := j.amid; amid != nil && err == nil {

@@ -23,9 +23,10 @@ const (
 	dialTimeout = 10 * time.Second
 	tcpTimeout  = 3 * time.Second
 	// silence is how long franz-go waits for an answer beyond the time that a
-	// request gives the broker: half of what it retries for, so that another
-	// broker is asked when one hangs.
-	silence = dialTimeout / 2
+	// request gives the broker. It tries one that hangs twice before another:
+	// retryTimeout is for two that do.
+	silence      = 3 * time.Second
+	retryTimeout = 5 * silence
 	// metadataTTL bounds how long a change of the cluster's layout that makes no
 	// request fail goes unseen: every failure brings fresh metadata.
 	metadataTTL = time.Minute

@@ -133,7 +133,7 @@ func ClientOptions(c Config, id event.Identity) ([]kgo.Opt, error) {
 	}
 	opts := []kgo.Opt{
 		kgo.SeedBrokers(c.Brokers...), kgo.ClientID(clientID(id)),
-		kgo.DialTimeout(tcpTimeout), kgo.RetryTimeout(dialTimeout), kgo.MetadataMinAge(metadataMinAge),
+		kgo.DialTimeout(tcpTimeout), kgo.RetryTimeout(retryTimeout), kgo.MetadataMinAge(metadataMinAge),
 		kgo.RequestTimeoutOverhead(silence),
 	}
 	if s.tls != nil {

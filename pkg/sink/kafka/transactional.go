@@ -26,7 +26,8 @@ type Journal interface {
 	Open(ctx context.Context, producer ...kgo.Opt) error
 
 	// Transact makes the changes, and what produce writes with the client,
-	// durable at once, or nothing of it. produce names partitions and returns when
+	// durable at once, or nothing of it. produce (nil: nothing more) names
+	// partitions and returns when
 	// its records are acknowledged; its error is returned as it is. A transaction
 	// that is repeated after an error under the same seq (but 0) is not written
 	// twice. An error that wraps kerr.ProducerFenced says that somebody else has

@@ -1,0 +1,110 @@
+package kafka_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/kubebridge/kubebridge/pkg/checkpoint"
+	store "github.com/kubebridge/kubebridge/pkg/checkpoint/kafka"
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/sink"
+	"github.com/kubebridge/kubebridge/test/kafka/kafkatest"
+)
+
+// untilReset writes a batch until the sink says that what it acknowledged is gone, and returns the errors on the way.
+func untilReset(t *testing.T, x *exact, b *event.Batch) (errs []error) {
+	t.Helper()
+	must(t, await(t, "the loss to be told", func() bool {
+		_, err := x.Write(t.Context(), b)
+		if err == nil || errors.Is(err, sink.ErrFenced) {
+			t.Fatalf("Write: %v, want ErrReset; before that: %v", err, errs)
+		}
+		errs = append(errs, err)
+		return errors.Is(err, sink.ErrReset)
+	}))
+	return errs
+}
+
+// wantRequest checks whether a bridge that starts now declares a reset.
+func wantRequest(t *testing.T, x *exact, want []byte) {
+	t.Helper()
+	if got, err := x.Get(checkpoint.ResetKey()); err != nil || string(got) != string(want) {
+		t.Errorf("the request for a reset is %q (%v), want %q", got, err, want)
+	}
+}
+
+// remove deletes a topic, and returns when every broker knows that.
+func remove(t *testing.T, c *kafkatest.Cluster, topic string) {
+	t.Helper()
+	must(t, c.DeleteTopic(t.Context(), topic))
+	must(t, c.Settle(t.Context()))
+}
+
+// What consumers had not read yet of a topic that is made anew never reaches them: it is told again, and so is everything.
+func TestTopicMadeAnew(t *testing.T) {
+	remake := func(topic string, partitions int) {
+		remove(t, shared, topic)
+		must(t, shared.CreateTopic(t.Context(), topic, partitions, 0, nil))
+	}
+	for name, partitions := range map[string]int{"alike": 3, "larger": 5} {
+		t.Run(name, func(t *testing.T) {
+			topic, o := newTopic(t, shared, 3, 0, nil), store.Options{Identity: bridge(t, shared), TransactionTimeout: 4 * time.Second}
+			l, x := newLane(t, shared, topic), openExact(t, exactly(shared), o)
+			l.write(x, l.batch(100, 0))
+			remake(topic, partitions)
+			errs := untilReset(t, x, l.batch(100, 0))
+			wantWords(t, errs[len(errs)-1], topic, "was deleted and made again")
+			t.Log(errs)
+			seq := l.seq
+			l = newLane(t, shared, topic) // as if it had never been told of anything
+			l.seq = seq
+			l.write(x, l.batch(100, 0))
+			l.checkExactly(x)
+			must(t, x.Close())
+
+			x = openExact(t, exactly(shared), o)
+			wantRequest(t, x, nil)
+			must(t, x.Close())
+			remake(topic, partitions) // while nobody looks
+			x = openExact(t, exactly(shared), o)
+			wantRequest(t, x, checkpoint.ResetRequested())
+			l = newLane(t, shared, topic)
+			l.write(x, l.batch(100, 0))
+			l.checkExactly(x)
+		})
+	}
+}
+
+// Who deletes a checkpoint has everything told again; a bridge that dies of it knows no less.
+func TestCheckpointTopicDeleted(t *testing.T) {
+	topic, o := newTopic(t, shared, 3, 0, nil), store.Options{Identity: bridge(t, shared), TransactionTimeout: 4 * time.Second}
+	l, x := newLane(t, shared, topic), openExact(t, exactly(shared), o)
+	l.write(x, l.batch(100, 0))
+	remove(t, shared, store.TopicFor("", o.Identity))
+	batch := l.batch(100, 0)
+	t.Log(untilReset(t, x, batch))
+	must(t, x.Close())
+	x = openExact(t, exactly(shared), o)
+	wantRequest(t, x, checkpoint.ResetRequested())
+	l.write(x, batch)
+	l.checkExactly(x)
+}
+
+// Where nobody but an operator may make it again, the bridge says so and waits.
+func testCheckpointTopicNotAllowed(t *testing.T, c *kafkatest.Cluster, l *lane, x *exact) {
+	checkpoints := store.TopicFor("", x.options.Identity)
+	remove(t, c, checkpoints)
+	batch := l.batch(20, 0)
+	var err error
+	for range 3 { // the first may only learn that the topic is gone
+		if _, err = x.Write(t.Context(), batch); err == nil || errors.Is(err, sink.ErrReset) {
+			t.Fatalf("Write: %v, want what is not allowed", err)
+		}
+	}
+	wantError(t, err, checkpoints, "create it with one partition and cleanup.policy=compact, or allow CREATE on it")
+	must(t, c.CreateTopic(t.Context(), checkpoints, 1, 0, map[string]string{"cleanup.policy": "compact"}))
+	untilReset(t, x, batch)
+	l.write(x, batch)
+	l.checkExactly(x)
+}
