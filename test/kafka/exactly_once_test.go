@@ -263,7 +263,7 @@ func TestExactlyOnce(t *testing.T) {
 // What is not allowed is said, by topic where it is one topic's matter, and noticed when it is.
 func testExactNotAllowed(t *testing.T, c *kafkatest.Cluster) {
 	writer := as(exactly(c), "SCRAM-SHA-512", "writer", password)
-	o := store.Options{Identity: bridge(t, c), TransactionTimeout: 4 * time.Second}
+	o := store.Options{Identity: bridge(t, c)}
 	checkpoints := store.TopicFor("", o.Identity)
 	must(t, c.CreateTopic(t.Context(), checkpoints, 1, 0, map[string]string{"cleanup.policy": "compact"}))
 	fine, forbidden := newTopic(t, c, 3, 0, nil), newTopic(t, c, 3, 0, nil)
@@ -298,7 +298,7 @@ func testExactNotAllowed(t *testing.T, c *kafkatest.Cluster) {
 		t.Errorf("topic %q holds %d records, want one", forbidden, n)
 	}
 	l.checkExactly(x)
-	testCheckpointTopicNotAllowed(t, c, l, x)
+	t.Run("checkpoint deleted", func(t *testing.T) { testCheckpointTopicNotAllowed(t, c) })
 }
 
 // A second cluster of the same name and bridge does not shut out the first.

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
+
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	store "github.com/kubebridge/kubebridge/pkg/checkpoint/kafka"
 	"github.com/kubebridge/kubebridge/pkg/event"
@@ -92,8 +94,20 @@ func TestCheckpointTopicDeleted(t *testing.T) {
 }
 
 // Where nobody but an operator may make it again, the bridge says so and waits.
-func testCheckpointTopicNotAllowed(t *testing.T, c *kafkatest.Cluster, l *lane, x *exact) {
-	checkpoints := store.TopicFor("", x.options.Identity)
+func testCheckpointTopicNotAllowed(t *testing.T, c *kafkatest.Cluster) {
+	const user = "seer" // who may not create anything
+	o := store.Options{Identity: bridge(t, c), TransactionTimeout: 4 * time.Second}
+	topic, checkpoints := newTopic(t, c, 3, 0, nil), store.TopicFor("", o.Identity)
+	create := func() {
+		must(t, c.CreateTopic(t.Context(), checkpoints, 1, 0, map[string]string{"cleanup.policy": "compact"}))
+	}
+	create()
+	for _, name := range []string{topic, checkpoints} {
+		must(t, c.Allow(t.Context(), user, name, kadm.OpRead, kadm.OpWrite, kadm.OpDescribe, kadm.OpDescribeConfigs))
+	}
+	must(t, c.AllowTransactions(t.Context(), user, store.TransactionalID(o.Identity), kadm.OpWrite, kadm.OpDescribe))
+	l, x := newLane(t, c, topic), openExact(t, as(exactly(c), "SCRAM-SHA-512", user, password), o)
+	l.write(x, l.batch(20, 0))
 	remove(t, c, checkpoints)
 	batch := l.batch(20, 0)
 	var err error
@@ -103,7 +117,7 @@ func testCheckpointTopicNotAllowed(t *testing.T, c *kafkatest.Cluster, l *lane, 
 		}
 	}
 	wantError(t, err, checkpoints, "create it with one partition and cleanup.policy=compact, or allow CREATE on it")
-	must(t, c.CreateTopic(t.Context(), checkpoints, 1, 0, map[string]string{"cleanup.policy": "compact"}))
+	create()
 	untilReset(t, x, batch)
 	l.write(x, batch)
 	l.checkExactly(x)
