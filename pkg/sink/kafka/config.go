@@ -37,17 +37,22 @@ type Create struct {
 
 // SASL holds credentials. No mechanism means no authentication.
 type SASL struct {
-	Mechanism string `yaml:"mechanism"` // PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER
+	Mechanism string `yaml:"mechanism"` // PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, AWS_MSK_IAM
 	Username  string `yaml:"username"`
 	Password  string `yaml:"password"`
 	// TokenFile holds the token of OAUTHBEARER. It is read for each connection.
 	TokenFile string `yaml:"tokenFile"`
+	// Region is that of the cluster, for AWS_MSK_IAM. Default: AWS_REGION.
+	Region string `yaml:"region"`
 }
 
 // TLS encrypts the connections.
 type TLS struct {
 	Enabled bool   `yaml:"enabled"`
 	CA      string `yaml:"ca"` // path of a PEM file; empty: the system's
+	// ServerName is what every broker's certificate must be good for. Default: the
+	// host that is dialled.
+	ServerName string `yaml:"serverName"`
 	// Cert and Key are PEM files of a client certificate. They are read for each
 	// connection.
 	Cert string `yaml:"cert"`
@@ -68,6 +73,7 @@ const (
 	mechanismScram256 = "SCRAM-SHA-256"
 	mechanismScram512 = "SCRAM-SHA-512"
 	mechanismOAuth    = "OAUTHBEARER"
+	mechanismAWS      = "AWS_MSK_IAM"
 )
 
 // compressions are the codecs of both clients, in the protocol's order.
@@ -151,20 +157,29 @@ func (c Config) checkCreate() error {
 }
 
 func (c Config) checkSecurity() error {
-	known := []string{mechanismPlain, mechanismScram256, mechanismScram512, mechanismOAuth}
+	known := []string{mechanismPlain, mechanismScram256, mechanismScram512, mechanismOAuth, mechanismAWS}
+	byPassword := slices.Contains(known[:3], c.SASL.Mechanism)
 	switch s := c.SASL; {
-	case s.Mechanism == "" && (s.Username != "" || s.Password != "" || s.TokenFile != ""):
+	case s.Mechanism == "" && s != SASL{}:
 		return fmt.Errorf("sasl.mechanism: missing beside the credentials: set one of %s", strings.Join(known, ", "))
 	case s.Mechanism != "" && !slices.Contains(known, s.Mechanism):
 		return fmt.Errorf("sasl.mechanism: %q is not known: set one of %s", s.Mechanism, strings.Join(known, ", "))
 	case s.Mechanism == mechanismOAuth && (s.TokenFile == "" || s.Username != "" || s.Password != ""):
 		return errors.New("sasl: OAUTHBEARER takes a tokenFile, and no username and password")
+	case s.Mechanism == mechanismAWS && (s.Username != "" || s.Password != ""):
+		return errors.New("sasl: AWS_MSK_IAM takes a region, and no username and password: credentials come from AWS's environment")
+	case s.Mechanism == mechanismAWS && !c.TLS.Enabled:
+		return errors.New("sasl.mechanism: AWS_MSK_IAM goes over TLS only: set `tls.enabled: true`")
 	case s.Mechanism != mechanismOAuth && s.TokenFile != "":
 		return errors.New("sasl.tokenFile: only OAUTHBEARER takes one")
-	case s.Mechanism != "" && s.Mechanism != mechanismOAuth && (s.Username == "" || s.Password == ""):
+	case s.Mechanism != mechanismAWS && s.Region != "":
+		return errors.New("sasl.region: only AWS_MSK_IAM takes one")
+	case byPassword && (s.Username == "" || s.Password == ""):
 		return errors.New("sasl: username and password are both needed")
 	case c.TLS.CA != "" && !c.TLS.Enabled:
 		return errors.New("tls.ca: set, but TLS is off: set `tls.enabled: true`")
+	case c.TLS.ServerName != "" && !c.TLS.Enabled:
+		return errors.New("tls.serverName: set, but TLS is off: set `tls.enabled: true`")
 	case c.TLS.Cert != "" && !c.TLS.Enabled:
 		return errors.New("tls.cert: set, but TLS is off: set `tls.enabled: true`")
 	case (c.TLS.Cert == "") != (c.TLS.Key == ""):

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -15,6 +16,7 @@ import (
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
 	"github.com/segmentio/kafka-go/sasl"
+	franz "github.com/twmb/franz-go/pkg/sasl"
 )
 
 const (
@@ -118,25 +120,30 @@ func (l *link) cause(err error) error {
 	return err
 }
 
-// mechanism counts the authentications under way.
+// mechanism is one of franz-go's as kafka-go wants it: both clients authenticate
+// with the same code. It counts the authentications under way.
 type mechanism struct {
-	sasl.Mechanism
+	franz.Mechanism
 	pending *atomic.Int32
 }
 
 func (m mechanism) Start(ctx context.Context) (sasl.StateMachine, []byte, error) {
 	m.pending.Add(1)
-	state, first, err := m.Mechanism.Start(ctx)
-	return session{state, m.pending}, first, err
+	address := ""
+	if at := sasl.MetadataFromContext(ctx); at != nil {
+		address = net.JoinHostPort(at.Host, strconv.Itoa(at.Port))
+	}
+	s, first, err := m.Authenticate(ctx, address)
+	return session{s, m.pending}, first, err
 }
 
 type session struct {
-	sasl.StateMachine
+	franz.Session
 	pending *atomic.Int32
 }
 
-func (s session) Next(ctx context.Context, challenge []byte) (bool, []byte, error) {
-	done, answer, err := s.StateMachine.Next(ctx, challenge)
+func (s session) Next(_ context.Context, challenge []byte) (bool, []byte, error) {
+	done, answer, err := s.Challenge(challenge)
 	if done && err == nil {
 		s.pending.Add(-1)
 	}

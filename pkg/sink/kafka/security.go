@@ -9,23 +9,18 @@ import (
 	"strings"
 
 	"github.com/segmentio/kafka-go"
-	"github.com/segmentio/kafka-go/sasl"
-	"github.com/segmentio/kafka-go/sasl/plain"
-	"github.com/segmentio/kafka-go/sasl/scram"
 	"github.com/twmb/franz-go/pkg/kgo"
 	franz "github.com/twmb/franz-go/pkg/sasl"
-	franzoauth "github.com/twmb/franz-go/pkg/sasl/oauth"
-	franzplain "github.com/twmb/franz-go/pkg/sasl/plain"
-	franzscram "github.com/twmb/franz-go/pkg/sasl/scram"
+	"github.com/twmb/franz-go/pkg/sasl/plain"
+	"github.com/twmb/franz-go/pkg/sasl/scram"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
 // security is how a connection is encrypted and authenticated, for either client.
 type security struct {
-	tls   *tls.Config     // nil: plain text
-	sasl  sasl.Mechanism  // nil: none
-	franz franz.Mechanism // the same
+	tls  *tls.Config     // nil: plain text
+	sasl franz.Mechanism // nil: none
 }
 
 func newSecurity(c Config) (s security, err error) {
@@ -35,35 +30,32 @@ func newSecurity(c Config) (s security, err error) {
 	user, password := c.SASL.Username, c.SASL.Password
 	switch c.SASL.Mechanism {
 	case mechanismPlain:
-		s.sasl = plain.Mechanism{Username: user, Password: password}
-		s.franz = franzplain.Auth{User: user, Pass: password}.AsMechanism()
+		s.sasl = plain.Auth{User: user, Pass: password}.AsMechanism()
 	case mechanismScram256:
-		s.sasl, err = scram.Mechanism(scram.SHA256, user, password)
-		s.franz = franzscram.Auth{User: user, Pass: password}.AsSha256Mechanism()
+		s.sasl = scram.Auth{User: user, Pass: password}.AsSha256Mechanism()
 	case mechanismScram512:
-		s.sasl, err = scram.Mechanism(scram.SHA512, user, password)
-		s.franz = franzscram.Auth{User: user, Pass: password}.AsSha512Mechanism()
+		s.sasl = scram.Auth{User: user, Pass: password}.AsSha512Mechanism()
 	case mechanismOAuth:
-		t := tokenFile(c.SASL.TokenFile)
-		_, err := t.read()
-		s.sasl = t
-		s.franz = franzoauth.Oauth(func(context.Context) (franzoauth.Auth, error) {
-			token, err := t.read()
-			return franzoauth.Auth{Token: token}, err
-		})
-		return s, err
+		token := tokenFile(c.SASL.TokenFile)
+		_, err = token.read()
+		s.sasl = token
+	case mechanismAWS:
+		s.sasl, err = newAWS(c.SASL.Region)
 	}
-	if err != nil {
-		return s, fmt.Errorf("sasl.username or sasl.password: SCRAM cannot encode it: %w", err)
-	}
-	return s, nil
+	return s, err
 }
+
+// credentialsError is that there is nothing to authenticate with, at the moment.
+type credentialsError struct{ err error }
+
+func (e *credentialsError) Error() string { return e.err.Error() }
+func (e *credentialsError) Unwrap() error { return e.err }
 
 func newTLS(c TLS) (*tls.Config, error) {
 	if !c.Enabled {
 		return nil, nil
 	}
-	out := &tls.Config{MinVersion: tls.VersionTLS12}
+	out := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: c.ServerName}
 	if c.CA != "" {
 		pem, err := os.ReadFile(c.CA)
 		if err != nil {
@@ -97,28 +89,28 @@ type tokenFile string
 func (t tokenFile) read() (string, error) {
 	text, err := os.ReadFile(string(t))
 	if err != nil {
-		return "", fmt.Errorf("sasl.tokenFile: %w", err)
+		return "", &credentialsError{fmt.Errorf("sasl.tokenFile: %w", err)}
 	}
 	token := strings.TrimSpace(string(text))
 	if token == "" {
-		return "", fmt.Errorf("sasl.tokenFile: %s is empty", string(t))
+		return "", &credentialsError{fmt.Errorf("sasl.tokenFile: %s is empty", string(t))}
 	}
 	return token, nil
 }
 
-// Name implements [sasl.Mechanism].
+// Name implements [franz.Mechanism].
 func (tokenFile) Name() string { return mechanismOAuth }
 
-// Start implements [sasl.Mechanism].
-func (t tokenFile) Start(context.Context) (sasl.StateMachine, []byte, error) {
+// Authenticate implements [franz.Mechanism].
+func (t tokenFile) Authenticate(context.Context, string) (franz.Session, []byte, error) {
 	token, err := t.read()
 	return t, []byte("n,,\x01auth=Bearer " + token + "\x01\x01"), err
 }
 
-// Next implements [sasl.StateMachine]: a broker that has something to say refuses.
-func (tokenFile) Next(_ context.Context, challenge []byte) (bool, []byte, error) {
-	if len(challenge) > 0 {
-		return false, nil, fmt.Errorf("%w: %s", kafka.SASLAuthenticationFailed, challenge)
+// Challenge implements [franz.Session]: a broker that has something to say refuses.
+func (tokenFile) Challenge(answer []byte) (bool, []byte, error) {
+	if len(answer) > 0 {
+		return false, nil, fmt.Errorf("%w: %s", kafka.SASLAuthenticationFailed, answer)
 	}
 	return true, nil, nil
 }
@@ -139,8 +131,8 @@ func ClientOptions(c Config, id event.Identity) ([]kgo.Opt, error) {
 	if s.tls != nil {
 		opts = append(opts, kgo.DialTLSConfig(s.tls))
 	}
-	if s.franz != nil {
-		opts = append(opts, kgo.SASL(s.franz))
+	if s.sasl != nil {
+		opts = append(opts, kgo.SASL(s.sasl))
 	}
 	return opts, nil
 }

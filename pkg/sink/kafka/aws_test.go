@@ -1,0 +1,215 @@
+package kafka
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/google/go-cmp/cmp"
+	franzaws "github.com/twmb/franz-go/pkg/sasl/aws"
+)
+
+const (
+	awsKey, awsSecret, awsSession1 = "AKIDEXAMPLE", "wJalr-hunter2-EXAMPLEKEY", "session+token/hunter2=="
+	mskHost                        = "b-1.demo.abc123.c2.kafka.eu-central-1.amazonaws.com"
+)
+
+// What the broker is shown, at a fixed time: another's signer, written apart from
+// AWS's, makes the same of it.
+func TestAWSSigned(t *testing.T) {
+	for name, token := range map[string]string{"of a user": "", "of a role": awsSession1} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { // it is midnight, UTC, of 2000-01-01
+				a := awsIAM{"eu-central-1", credentials.NewStaticCredentialsProvider(awsKey, awsSecret, token)}
+				got := shown(t, a, mskHost+":9098")
+				want := map[string]string{
+					"version": "2020_10_22", "host": mskHost, "user-agent": "kubebridge", "action": "kafka-cluster:Connect",
+					"x-amz-algorithm": "AWS4-HMAC-SHA256", "x-amz-signedheaders": "host", "x-amz-expires": "300",
+					"x-amz-credential": awsKey + "/20000101/eu-central-1/kafka-cluster/aws4_request", "x-amz-date": "20000101T000000Z",
+				}
+				if token != "" {
+					want["x-amz-security-token"] = token
+				}
+				other := franzaws.Auth{AccessKey: awsKey, SecretKey: awsSecret, SessionToken: token}.AsManagedStreamingIAMMechanism()
+				_, first, err := other.Authenticate(t.Context(), mskHost+":9098")
+				if err != nil {
+					t.Fatal(err)
+				}
+				theirs := map[string]string{}
+				if err := json.Unmarshal(first, &theirs); err != nil {
+					t.Fatal(err)
+				}
+				want["x-amz-signature"] = theirs["x-amz-signature"]
+				if d := cmp.Diff(want, got); d != "" {
+					t.Errorf("what is shown (-want +got):\n%s", d)
+				}
+				time.Sleep(time.Hour)
+				if later := shown(t, a, mskHost+":9098"); later["x-amz-date"] != "20000101T010000Z" || later["x-amz-signature"] == got["x-amz-signature"] {
+					t.Error("an hour later the same is shown")
+				}
+			})
+		})
+	}
+}
+
+// shown is what a mechanism begins with.
+func shown(t *testing.T, a awsIAM, address string) map[string]string {
+	t.Helper()
+	_, first, err := a.Authenticate(t.Context(), address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	if err := json.Unmarshal(first, &got); err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+func TestAWSAnswer(t *testing.T) {
+	if done, _, err := (awsSession{}).Challenge([]byte(`{"version":"2020_10_22"}`)); !done || err != nil {
+		t.Errorf("an accepted signature: %t, %v", done, err)
+	}
+	if done, _, err := (awsSession{}).Challenge(nil); done || err == nil {
+		t.Errorf("an empty answer: %t, %v", done, err)
+	}
+}
+
+// amazon gives credentials out as AWS does, each lasting until the time given.
+type amazon struct {
+	*httptest.Server
+	mu    sync.Mutex
+	until time.Time
+	given int
+}
+
+func startAmazon(t *testing.T) *amazon {
+	a := &amazon{}
+	a.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		until := a.until.UTC().Format(time.RFC3339)
+		switch _ = r.ParseForm(); {
+		case r.Form.Get("Action") == "AssumeRoleWithWebIdentity" && r.Form.Get("WebIdentityToken") == "from-the-cluster": // STS
+			a.given++
+			fmt.Fprintf(w, `<AssumeRoleWithWebIdentityResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><AssumeRoleWithWebIdentityResult><Credentials>
+<AccessKeyId>key-%d</AccessKeyId><SecretAccessKey>s</SecretAccessKey><SessionToken>t</SessionToken><Expiration>%s</Expiration>
+</Credentials></AssumeRoleWithWebIdentityResult></AssumeRoleWithWebIdentityResponse>`, a.given, until)
+		case r.URL.Path == "/v1/credentials" && r.Header.Get("Authorization") == "from-the-cluster": // EKS Pod Identity
+			a.given++
+			fmt.Fprintf(w, `{"AccessKeyId":"key-%d","SecretAccessKey":"s","Token":"t","Expiration":%q}`, a.given, until)
+		case r.URL.Path == "/latest/api/token": // the instance's metadata, version 2
+			w.Header().Set("X-Aws-Ec2-Metadata-Token-Ttl-Seconds", "21600")
+			fmt.Fprint(w, "imds")
+		case strings.HasSuffix(r.URL.Path, "/security-credentials/"):
+			fmt.Fprint(w, "role")
+		case strings.HasSuffix(r.URL.Path, "/security-credentials/role") && r.Header.Get("X-Aws-Ec2-Metadata-Token") == "imds":
+			a.given++
+			fmt.Fprintf(w, `{"Code":"Success","Type":"AWS-HMAC","AccessKeyId":"key-%d","SecretAccessKey":"s","Token":"t","Expiration":%q}`, a.given, until)
+		default:
+			http.Error(w, `{"code":"AccessDenied","message":"no"}`, http.StatusForbidden)
+		}
+	}))
+	t.Cleanup(a.Close)
+	return a
+}
+
+func (a *amazon) lasting(d time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.until = time.Now().Add(d)
+}
+
+// noAWS hides what this machine may have of AWS.
+func noAWS(t *testing.T) {
+	for _, v := range os.Environ() {
+		if name, value, _ := strings.Cut(v, "="); strings.HasPrefix(name, "AWS_") {
+			t.Setenv(name, value) // puts it back
+			os.Unsetenv(name)
+		}
+	}
+	t.Setenv("HOME", t.TempDir())
+	t.Setenv("AWS_EC2_METADATA_DISABLED", "true")
+}
+
+// Credentials are found where AWS puts them, kept while they last, and then renewed.
+func TestAWSCredentials(t *testing.T) {
+	token := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(token, []byte("from-the-cluster"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, set := range map[string]func(t *testing.T, url string){
+		"service account": func(t *testing.T, url string) {
+			t.Setenv("AWS_WEB_IDENTITY_TOKEN_FILE", token)
+			t.Setenv("AWS_ROLE_ARN", "arn:aws:iam::123456789012:role/bridge")
+			t.Setenv("AWS_ENDPOINT_URL_STS", url)
+		},
+		"pod identity": func(t *testing.T, url string) {
+			t.Setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", url+"/v1/credentials")
+			t.Setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", token)
+		},
+		"instance": func(t *testing.T, url string) {
+			t.Setenv("AWS_EC2_METADATA_DISABLED", "false")
+			t.Setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", url)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			noAWS(t)
+			a := startAmazon(t)
+			set(t, a.URL)
+			t.Setenv("AWS_REGION", "eu-central-1")
+			m, err := newAWS("")
+			if err != nil {
+				t.Fatal(err)
+			}
+			a.lasting(-time.Minute)
+			if key := shown(t, m.(awsIAM), mskHost+":9098")["x-amz-credential"]; !strings.HasPrefix(key, "key-1/") {
+				t.Errorf("the first connection has %s", key)
+			}
+			a.lasting(time.Hour) // the first ones have expired
+			for range 2 {
+				if key := shown(t, m.(awsIAM), mskHost+":9098")["x-amz-credential"]; !strings.HasPrefix(key, "key-2/") {
+					t.Errorf("a later connection has %s", key)
+				}
+			}
+		})
+	}
+
+	t.Run("environment", func(t *testing.T) {
+		noAWS(t)
+		t.Setenv("AWS_ACCESS_KEY_ID", awsKey)
+		t.Setenv("AWS_SECRET_ACCESS_KEY", awsSecret)
+		m, err := newAWS("us-west-2")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if key := shown(t, m.(awsIAM), "private.example:9098")["x-amz-credential"]; !strings.HasPrefix(key, awsKey+"/") || !strings.Contains(key, "/us-west-2/") {
+			t.Errorf("the connection has %s", key)
+		}
+	})
+
+	t.Run("none", func(t *testing.T) {
+		noAWS(t)
+		if _, err := newAWS(""); err == nil || !strings.Contains(err.Error(), "sasl.region: none given") {
+			t.Errorf("without a region: %v", err)
+		}
+		m, err := newAWS("eu-central-1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _, err = m.Authenticate(t.Context(), mskHost+":9098")
+		if !errors.As(err, new(*credentialsError)) {
+			t.Errorf("without credentials: %v", err)
+		}
+	})
+}
