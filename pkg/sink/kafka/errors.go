@@ -2,12 +2,15 @@ package kafka
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
+	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
@@ -41,15 +44,72 @@ func (s *Sink) credentialsHint() string {
 	if s.config.SASL.Mechanism == "" {
 		return "the brokers want credentials: set sasl"
 	}
-	if s.config.SASL.Mechanism == mechanismOAuth {
+	switch s.config.SASL.Mechanism {
+	case mechanismOAuth:
 		return fmt.Sprintf("check the token in sasl.tokenFile (%s)", s.config.SASL.TokenFile)
+	case mechanismAWS:
+		return "allow the AWS role or user kafka-cluster:Connect on the cluster, and check sasl.region and this machine's clock"
 	}
 	return fmt.Sprintf("check sasl.mechanism (%s), sasl.username (%s) and sasl.password", s.config.SASL.Mechanism, s.config.SASL.Username)
 }
 
+// explainConnect says what to do about an error of Open.
+func (s *Sink) explainConnect(ctx context.Context, err error) error {
+	at := "Kafka at " + strings.Join(s.config.Brokers, ", ")
+	hint := "check the addresses, the network, and whether the brokers want TLS or SASL"
+	switch {
+	case ctx.Err() != nil:
+		return fmt.Errorf("connect to %s: %w", at, ctx.Err())
+	case errors.As(err, new(*credentialsError)): // says enough
+		return fmt.Errorf("connect to %s: %w", at, err)
+	case refused(err):
+		return &sink.RefusedError{What: at, Err: err, Hint: s.credentialsHint()}
+	case certificateRefused(err):
+		return &sink.RefusedError{What: at, Err: err, Hint: s.certificateHint()}
+	case errors.As(err, new(*tls.CertificateVerificationError)):
+		hint = "check tls.ca, which has to have signed the brokers' certificates, and tls.serverName"
+	}
+	return fmt.Errorf("connect to %s: %w: %s", at, err, hint)
+}
+
+// certificateRefused reports whether the broker has rejected our certificate, or
+// that we have none: by the alerts that RFC 8446, section 6.2, has for that.
+func certificateRefused(err error) bool {
+	var op *net.OpError
+	if !errors.As(err, &op) || op.Op != "remote error" {
+		return false
+	}
+	alert := reflect.ValueOf(op.Err) // crypto/tls has no name for its type
+	return alert.Kind() == reflect.Uint8 && slices.Contains([]uint64{
+		42,  // bad_certificate
+		43,  // unsupported_certificate
+		44,  // certificate_revoked
+		45,  // certificate_expired
+		46,  // certificate_unknown
+		48,  // unknown_ca
+		49,  // access_denied
+		116, // certificate_required
+	}, alert.Uint())
+}
+
+func (s *Sink) certificateHint() string {
+	if s.config.TLS.Cert == "" {
+		return "the brokers want a client certificate: set tls.cert and tls.key"
+	}
+	return fmt.Sprintf("check tls.cert (%s): who signed it, and until when it is valid", s.config.TLS.Cert)
+}
+
 // user names who is not allowed something.
 func (s *Sink) user() string {
-	if s.config.SASL.Username == "" {
+	switch {
+	case s.config.SASL.Username != "":
+	case s.config.SASL.Mechanism == mechanismOAuth:
+		return "the token's user"
+	case s.config.SASL.Mechanism == mechanismAWS:
+		return "the AWS role or user"
+	case s.config.TLS.Cert != "":
+		return "the certificate's user"
+	default:
 		return "the anonymous user"
 	}
 	return fmt.Sprintf("user %q", s.config.SASL.Username)
@@ -66,6 +126,8 @@ func (s *Sink) explain(err error) error {
 		hint = "allow " + s.user() + " WRITE and DESCRIBE on the topic"
 	case refused(err):
 		hint = s.credentialsHint()
+	case certificateRefused(err):
+		hint = s.certificateHint()
 	case isAny(err, kafka.UnknownTopicOrPartition, protocol.ErrNoTopic, protocol.ErrNoPartition):
 		hint = "the topic was deleted or has lost partitions"
 	case isAny(err, kafka.LeaderNotAvailable, kafka.NotLeaderForPartition, kafka.BrokerNotAvailable,

@@ -110,7 +110,7 @@ func (x *Transactional) readPins(ctx context.Context) error {
 			x.topics.log.Warn("a declared reset is due", zap.Error(remadeError(name)))
 			changes = append(changes, event.KV{Key: []byte(pinPrefix + name)})
 		case was.partitions != is.partitions:
-			return x.moved(name, was.partitions, is.partitions)
+			return refuse(&partitionsError{topic: name, was: was.partitions, is: is.partitions})
 		}
 	}
 	if changes == nil {
@@ -180,7 +180,7 @@ func (x *Transactional) pin(ctx context.Context, b *event.Batch) ([]event.KV, ma
 		was, ok := x.pins[name]
 		is.id = cmp.Or(is.id, was.id)
 		if ok && was.partitions != is.partitions {
-			return nil, nil, x.moved(name, was.partitions, is.partitions)
+			return nil, nil, refuse(&partitionsError{topic: name, was: was.partitions, is: is.partitions})
 		}
 		pins[name] = is
 		if was != is {
@@ -208,13 +208,5 @@ func (x *Transactional) awaitKnown(ctx context.Context, b *event.Batch, name str
 			return ctx.Err()
 		case <-time.After(spread / 20):
 		}
-	}
-}
-
-func (x *Transactional) moved(topic string, was, is int) error {
-	return &sink.RefusedError{
-		What: fmt.Sprintf("topic %q", topic),
-		Err:  fmt.Errorf("it has %d partitions and had %d when it was first written to: keys would move and lose their order", is, was),
-		Hint: "let `bridge checkpoint reset` begin anew: consumers are then told to drop their copy",
 	}
 }

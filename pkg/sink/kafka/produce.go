@@ -35,15 +35,6 @@ type delivery struct {
 	partition
 }
 
-// progress is what is known to be durable of the latest batch.
-type progress struct {
-	seq      uint64
-	complete bool
-	// acked is kept per record and not as a number per partition, because a
-	// record that the lane replaces may go to another partition.
-	acked map[delivery]bool
-}
-
 // queue is what is to be written to a partition, in order.
 type queue struct {
 	partition
@@ -122,8 +113,9 @@ func (s *Sink) send(ctx context.Context, b *event.Batch, queues []*queue) error 
 	workers.SetLimit(parallel)
 	for _, q := range queues {
 		workers.Go(func() error {
-			for len(q.rest) > 0 && !stop.Load() {
-				if q.err = s.step(ctx, conn, budget, b, q); q.err != nil {
+			for len(q.rest) > 0 && q.err == nil && !stop.Load() {
+				q.err = s.step(ctx, conn, budget, b, q)
+				if q.err != nil && !errors.As(q.err, new(*refusal)) { // a refusal is no matter of other topics
 					stop.Store(true)
 				}
 			}
@@ -159,7 +151,11 @@ func (s *Sink) step(ctx context.Context, conn *link, budget *semaphore.Weighted,
 		q.alone = max(q.alone-n, 0)
 		return nil
 	case !aboutRecords(err):
-		return fmt.Errorf("topic %q, partition %d: %w", q.partition.topic, q.id, s.explain(err))
+		full := fmt.Errorf("topic %q, partition %d: %w", q.partition.topic, q.id, s.explain(err))
+		if errors.Is(err, kafka.TopicAuthorizationFailed) { // that it is not there has to be looked up first
+			return &refusal{q.partition.topic, full}
+		}
+		return full
 	}
 	q.stale = q.stale || tooLarge(err)
 	if n == 1 {
@@ -192,7 +188,8 @@ func (q *queue) reject(err error) *sink.RecordError {
 }
 
 // settle remembers what was acknowledged and picks the error to return: a record
-// to be replaced before all others, since the lane can do that at once.
+// to be replaced before all others, since the lane can do that at once, and for the
+// same reason a refused topic before what has to be waited for.
 func (s *Sink) settle(queues []*queue) error {
 	var failed error
 	var poison *sink.RecordError
@@ -201,7 +198,8 @@ func (s *Sink) settle(queues []*queue) error {
 		switch {
 		case errors.As(q.err, &e) && (poison == nil || e.Index < poison.Index):
 			poison = e
-		case failed == nil && e == nil:
+		case e != nil:
+		case failed == nil || errors.As(q.err, new(*refusal)):
 			failed = q.err
 		}
 		if q.stale {

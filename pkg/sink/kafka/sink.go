@@ -12,15 +12,17 @@
 // than what they have seen.
 //
 // A record's key decides its partition as Java's default partitioner does. The
-// number of partitions of a topic is remembered: by a Sink as long as it lives, by
-// a Transactional in the checkpoint.
+// number of partitions of a topic is remembered in the checkpoint: by a Sink in its
+// mark, by a Transactional beside it.
 package kafka
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
+	"io"
+	"slices"
+	"syscall"
 	"time"
 
 	"go.uber.org/zap"
@@ -59,6 +61,8 @@ type Sink struct {
 	open     bool
 	topics   map[string]*topic
 	progress progress
+	pins     pins
+	marked   int // how many pins the latest mark has; none is ever taken back
 }
 
 var _ sink.Sink = (*Sink)(nil)
@@ -84,16 +88,22 @@ func New(o Options) (*Sink, error) {
 		log:      o.Logger,
 		timeout:  requestTimeout,
 		topics:   map[string]*topic{},
+		pins:     pins{},
 	}, nil
 }
 
-// Open connects and authenticates. Wrong credentials are a [sink.RefusedError];
-// brokers that cannot be reached are an ordinary error. Topics are looked up when
-// they are first written to. The mark is not used.
-func (s *Sink) Open(ctx context.Context, _ []byte) error {
+// Open connects and authenticates. Wrong credentials are a [sink.RefusedError], and
+// so is a topic whose number of partitions is not what the mark says; brokers that
+// cannot be reached are an ordinary error. Topics that the mark does not know are
+// looked up when they are first written to.
+func (s *Sink) Open(ctx context.Context, mark []byte) (err error) {
 	s.drop()
 	s.open, s.progress = false, progress{}
-	err := s.connect(ctx)
+	if s.pins, err = decodePins(mark); err != nil {
+		return err
+	}
+	s.marked = len(s.pins)
+	err = s.connect(ctx)
 	for attempt := 1; attempt < hangUps && errors.Is(err, errHungUp); attempt++ {
 		select {
 		case <-time.After(hangUpPause):
@@ -101,14 +111,12 @@ func (s *Sink) Open(ctx context.Context, _ []byte) error {
 		}
 		err = s.connect(ctx)
 	}
-	switch at := "Kafka at " + strings.Join(s.config.Brokers, ", "); {
-	case err == nil:
-	case ctx.Err() != nil:
-		return fmt.Errorf("connect to %s: %w", at, ctx.Err())
-	case refused(err):
-		return &sink.RefusedError{What: at, Err: err, Hint: s.credentialsHint()}
-	default:
-		return fmt.Errorf("connect to %s: %w: check the addresses, the network, and whether the brokers want TLS or SASL", at, err)
+	if err != nil {
+		return s.explainConnect(ctx, err)
+	}
+	if err := s.checkPins(ctx); err != nil {
+		s.drop()
+		return refuse(err)
 	}
 	s.open = true
 	if s.config.SASL.Mechanism == mechanismPlain && !s.config.TLS.Enabled {
@@ -129,8 +137,10 @@ func (s *Sink) connect(ctx context.Context) error {
 // Write implements [sink.Sink]. A record that Kafka will not take is a
 // [sink.RecordError]: the records before it in its partition are written, it and
 // those after it there are not; other partitions may be further. The record that
-// stands at that Index on the next Write with the same Seq replaces it.
-// It returns no mark.
+// stands at that Index on the next Write with the same Seq replaces it. A topic that
+// may not be written to, or is not there, is a [sink.RouteError]; what other topics
+// have taken is not written again. A topic whose number of partitions changes is a
+// [sink.RefusedError]. The mark is nil while it is what it was.
 func (s *Sink) Write(ctx context.Context, b *event.Batch) ([]byte, error) {
 	if !s.open {
 		return nil, errors.New("write to Kafka: the sink is not open")
@@ -139,15 +149,21 @@ func (s *Sink) Write(ctx context.Context, b *event.Batch) ([]byte, error) {
 		s.progress = progress{seq: b.Seq, acked: map[delivery]bool{}}
 	}
 	if s.progress.complete {
-		return nil, nil
+		return s.progress.mark, nil
 	}
+	s.progress.realign(b.Records)
 	err := ctx.Err()
 	if err == nil {
 		err = s.write(ctx, b)
 	}
+	if s.sasl != nil && isAny(err, io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET) && ctx.Err() == nil {
+		// So a broker ends a session that is over (KIP-368): kafka-go does not
+		// authenticate anew on the same connection. Any other retry would be the same.
+		s.drop()
+		err = s.write(ctx, b)
+	}
 	if err == nil {
-		s.progress = progress{seq: b.Seq, complete: true}
-		return nil, nil
+		return s.completed()
 	}
 	if ctx.Err() != nil {
 		err = fmt.Errorf("write to Kafka: %w", ctx.Err())
@@ -156,21 +172,47 @@ func (s *Sink) Write(ctx context.Context, b *event.Batch) ([]byte, error) {
 	if !errors.As(err, &poison) {
 		s.drop() // ends what may be in flight; the next connection learns the leaders anew
 	}
-	return nil, err
+	return nil, refuse(err)
 }
 
 func (s *Sink) write(ctx context.Context, b *event.Batch) error {
-	if err := s.resolve(ctx, b); err != nil {
-		if len(s.progress.acked) > 0 { // kept by index: the batch must stay as it is
-			return err
-		}
-		return routeError(b, err)
+	err := s.resolve(ctx, b)
+	if err == nil {
+		err = s.pin(b)
+	}
+	if err != nil {
+		return s.refusedRoute(b, err)
 	}
 	queues, err := s.plan(ctx, b)
 	if err != nil {
 		return err
 	}
-	return s.send(ctx, b, queues)
+	return s.refusedRoute(b, s.send(ctx, b, queues))
+}
+
+// refusedRoute tells the lane of a refusal, and where in the batch it begins.
+func (s *Sink) refusedRoute(b *event.Batch, err error) error {
+	err = routeError(b, err)
+	var e *sink.RouteError
+	if errors.As(err, &e) {
+		for !s.pending(e.Index, &b.Records[e.Index]) || b.Records[e.Index].Route != e.Route {
+			e.Index++ // one of them is: it was refused
+		}
+		s.progress.refused = slices.Clone(b.Records)
+	}
+	return err
+}
+
+// completed ends a batch that is durable.
+func (s *Sink) completed() (mark []byte, err error) {
+	if s.marked < len(s.pins) {
+		if mark, err = s.pins.encode(); err != nil {
+			return nil, fmt.Errorf("record the topics' partitions: %w", err)
+		}
+		s.marked = len(s.pins)
+	}
+	s.progress = progress{seq: s.progress.seq, complete: true, mark: mark}
+	return mark, nil
 }
 
 // Close implements [sink.Sink].

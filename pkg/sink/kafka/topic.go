@@ -61,7 +61,7 @@ func (s *Sink) resolve(ctx context.Context, b *event.Batch) error {
 	seen := map[string]bool{}
 	for i := range b.Records {
 		name := b.Records[i].Route
-		if seen[name] {
+		if seen[name] || !s.pending(i, &b.Records[i]) {
 			continue
 		}
 		if err := checkTopicName(name); err != nil {
@@ -207,7 +207,7 @@ type partitionsError struct {
 }
 
 func (e *partitionsError) Error() string {
-	return fmt.Sprintf("topic %q has %d partitions and had %d when it was first written to: keys would move and lose their order: restart the bridge to accept the new number", e.topic, e.is, e.was)
+	return fmt.Sprintf("topic %q has %d partitions and had %d when it was first written to: keys would move and lose their order", e.topic, e.is, e.was)
 }
 
 // readLimits asks for max.message.bytes and cleanup.policy of topics that are

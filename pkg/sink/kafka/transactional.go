@@ -156,7 +156,7 @@ func (x *Transactional) Write(ctx context.Context, b *event.Batch) ([]byte, erro
 	case errors.As(err, &poison):
 		return nil, err
 	case errors.As(err, &moved):
-		err = x.moved(moved.topic, moved.was, moved.is)
+		err = refuse(err)
 	case errors.Is(err, kerr.ProducerFenced):
 		x.final = fmt.Errorf("%w: %w", sink.ErrFenced, err)
 		err = x.final

@@ -1,0 +1,156 @@
+package kafka
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/sink"
+)
+
+// A right that is taken away in the middle of a batch is a matter of its topic: the
+// others have every record once, and it has its own when the right is back.
+func TestRouteRefused(t *testing.T) {
+	b := startBus(t)
+	b.topic(t, "closed", 4, 0)
+	b.topic(t, "open", 4, 0)
+	s := openSink(t, b.config())
+	closed, open := number("closed"), number("open")
+	mix := func() *event.Batch { // turn about, so that every index moves
+		x, y := closed.batch(200, 2000), open.batch(200, 2000)
+		for i := range x.Records {
+			y.Records = slices.Insert(y.Records, 2*i, x.Records[i])
+		}
+		return y
+	}
+	if errs := writeAll(t, s, mix()); errs != nil {
+		t.Fatal(errs)
+	}
+	fault := b.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "closed", Partitions: []int32{1, 2}, Err: kerr.TopicAuthorizationFailed, Count: -1})
+	batch := mix()
+	_, err := s.Write(t.Context(), batch)
+	e := wantRouteError(t, err, "closed", "WRITE")
+	for range 2 { // the lane may also just try again
+		_, err = s.Write(t.Context(), batch)
+		if again := wantRouteError(t, err, "closed"); again.Index != e.Index {
+			t.Errorf("the route is refused from record %d on, and then %d", e.Index, again.Index)
+		}
+	}
+	var later []event.Record // what the lane takes out, and brings again
+	batch.Records, later = split(batch.Records, e)
+	if errs := writeAll(t, s, batch); errs != nil {
+		t.Errorf("Write without the refused route: %v", errs)
+	}
+	open.check(t, b.consume(t, "open"), 0)
+	fault.Remove()
+	if errs := writeAll(t, s, &event.Batch{Seq: batch.Seq + 1, Records: later}); errs != nil {
+		t.Errorf("Write after the right is back: %v", errs)
+	}
+	closed.check(t, b.consume(t, "closed"), len(later))
+	open.check(t, b.consume(t, "open"), 0)
+}
+
+// split is what a lane does about a refusal.
+func split(records []event.Record, e *sink.RouteError) (stay, leave []event.Record) {
+	for i, r := range records {
+		if i >= e.Index && r.Route == e.Route {
+			leave = append(leave, r)
+		} else {
+			stay = append(stay, r)
+		}
+	}
+	return stay, leave
+}
+
+func wantRouteError(t *testing.T, err error, route string, parts ...string) *sink.RouteError {
+	t.Helper()
+	var e *sink.RouteError
+	if !errors.As(err, &e) || e.Route != route {
+		t.Fatalf("error %v, want a RouteError of %q", err, route)
+	}
+	wantError(t, err, parts...)
+	return e
+}
+
+// Records that look alike are told from each other by their order.
+func TestRealign(t *testing.T) {
+	at := func(route string, n int) event.Record { return event.Record{Route: route, Value: []byte{byte(n)}} }
+	before := []event.Record{at("a", 0), at("b", 1), at("b", 2), at("a", 3), at("b", 4), at("a", 5)}
+	acked := func(indexes ...int) map[delivery]bool {
+		m := map[delivery]bool{}
+		for _, i := range indexes {
+			m[delivery{i, partition{"b", 0}}] = true
+		}
+		return m
+	}
+	p := progress{refused: before, acked: acked(1, 4)}
+	p.realign([]event.Record{before[0], before[1], before[2], before[4]}) // the route a is out from 3 on
+	if want := acked(1, 3); fmt.Sprint(p.acked) != fmt.Sprint(want) {
+		t.Errorf("acknowledged are %v, want %v", p.acked, want)
+	}
+	p = progress{refused: before, acked: acked(1, 4)}
+	p.realign([]event.Record{before[1], at("c", 9)})
+	if len(p.acked) > 0 {
+		t.Errorf("acknowledged are %v in a batch that is not the same", p.acked)
+	}
+}
+
+// The number of partitions outlives the sink: keys must not move while nobody looks.
+func TestPartitionCountOutlivesSink(t *testing.T) {
+	b := startBus(t)
+	b.topic(t, "pods", 3, 0)
+	s := openSink(t, b.config())
+	one := func(seq uint64, topic string) *event.Batch {
+		return &event.Batch{Seq: seq, Records: []event.Record{record(topic, "k", fmt.Sprint(seq), 0)}}
+	}
+	write := func(s *Sink, batch *event.Batch) []byte {
+		t.Helper()
+		mark, err := s.Write(t.Context(), batch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return mark
+	}
+	first := write(s, one(1, "pods"))
+	if want := `{"partitions":{"pods":3}}`; string(first) != want {
+		t.Errorf("the mark is %s, want %s", first, want)
+	}
+	if again := write(s, one(1, "pods")); string(again) != string(first) { // its commit failed
+		t.Errorf("the mark of the same batch is then %s", again)
+	}
+	if mark := write(s, one(2, "pods")); mark != nil {
+		t.Errorf("a mark that says nothing new: %s", mark)
+	}
+	mark := write(s, one(3, "nodes"))
+	if want := `{"partitions":{"nodes":4,"pods":3}}`; string(mark) != want {
+		t.Errorf("the mark is %s, want %s", mark, want)
+	}
+
+	next := newSink(t, b.config())
+	defer next.Close()
+	if err := next.Open(t.Context(), mark); err != nil {
+		t.Fatal(err)
+	}
+	if again := write(next, one(1, "pods")); again != nil {
+		t.Errorf("a mark that says nothing new: %s", again)
+	}
+	if err := b.DeleteTopic("nodes"); err != nil {
+		t.Fatal(err)
+	}
+	b.topic(t, "nodes", 6, 0)
+	err := newSink(t, b.config()).Open(t.Context(), mark)
+	if !errors.As(err, new(*sink.RefusedError)) || !strings.Contains(err.Error(), `topic "nodes": it has 6 partitions and had 4`) || !strings.Contains(err.Error(), "checkpoint reset") {
+		t.Errorf("Open: %v, want a RefusedError", err)
+	}
+	err = newSink(t, b.config()).Open(t.Context(), []byte("1 17 4 -")) // of another kind of sink
+	if !errors.As(err, new(*sink.RefusedError)) || !strings.Contains(err.Error(), "another name") {
+		t.Errorf("Open with another's mark: %v, want a RefusedError", err)
+	}
+}
