@@ -22,15 +22,40 @@ const wiping = "wiping "
 // openSink connects, and reads a checkpoint that the bus keeps, for as long as it
 // takes.
 func (l *Lane) openSink(ctx context.Context) error {
-	mark, err := l.store.Get(checkpoint.MarkKey())
+	mark, err := l.openingMark()
 	if err != nil {
-		return fmt.Errorf("read the checkpoint: %w", err)
+		return err
 	}
-	err = l.retry(ctx, "open the bus", func() error { return l.sink.Open(ctx, mark) })
-	if loader, ok := l.store.(checkpoint.Loader); ok && err == nil {
-		err = l.retry(ctx, "read the checkpoint", func() error { return loader.Load(ctx) })
+	open := func() error { return l.retry(ctx, "open the bus", func() error { return l.sink.Open(ctx, mark) }) }
+	loader, ok := l.store.(checkpoint.Loader)
+	if err := open(); err != nil || !ok {
+		return err
 	}
-	return err
+	if err := l.retry(ctx, "read the checkpoint", func() error { return loader.Load(ctx) }); err != nil {
+		return err
+	}
+	before := mark
+	if mark, err = l.openingMark(); err != nil || bytes.Equal(mark, before) {
+		return err
+	}
+	if _, isLog := l.sink.(sink.Log); isLog { // its Tail is given the mark
+		return nil
+	}
+	return open() // now that the mark is known
+}
+
+// openingMark is what a sink is opened with. What no Tail looks at is given up with
+// the rest when an operator asks for a reset.
+func (l *Lane) openingMark() ([]byte, error) {
+	mark, err := l.store.Get(checkpoint.MarkKey())
+	reset, err2 := l.store.Get(checkpoint.ResetKey())
+	if err := errors.Join(err, err2); err != nil {
+		return nil, fmt.Errorf("read the checkpoint: %w", err)
+	}
+	if _, isLog := l.sink.(sink.Log); !isLog && bytes.Equal(reset, checkpoint.ResetRequested()) {
+		return nil, nil
+	}
+	return mark, nil
 }
 
 // recall brings the checkpoint up to what the bus holds, and begins a reset
