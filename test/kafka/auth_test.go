@@ -154,12 +154,3 @@ func TestNotAllowed(t *testing.T) {
 		}
 	})
 }
-
-// Brokers that ask for a client's certificate do not take one without.
-func TestClientCertificateWanted(t *testing.T) {
-	c := kafkatest.Start(t, kafkatest.Options{ClientCertificates: true})
-	without := config(c)
-	without.TLS = kafka.TLS{Enabled: true, CA: c.CA()}
-	err := newSink(t, without).Open(t.Context(), nil)
-	wantError(t, err, c.Addrs()[0], "certificate")
-}

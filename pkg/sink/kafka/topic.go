@@ -103,7 +103,7 @@ func (s *Sink) find(ctx context.Context, names []string) ([]kafka.Topic, error) 
 	}
 	for _, name := range missing {
 		if s.topics[name] != nil {
-			return nil, &refusal{name, fmt.Errorf("topic %q is gone, and what was written to it: create it again, or restart the bridge to have it looked at as a new one", name)}
+			return nil, &refusal{name, fmt.Errorf("topic %q is gone, and what was written to it, or %s may no longer see it: allow DESCRIBE on it, or create it again, or restart the bridge to have it looked at as a new one", name, s.user())}
 		}
 	}
 	if !*s.config.Create.Enabled {

@@ -2,13 +2,24 @@ package kafkatest
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"maps"
 	"os"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 )
+
+// Token is good for a user of a cluster with Tokens, for so long (RFC 7515, appendix A.5: an unsecured JWS). The broker ends
+// what it authenticates at that time.
+func Token(user string, valid time.Duration) string {
+	part := base64.RawURLEncoding.EncodeToString
+	now := time.Now()
+	claims := fmt.Sprintf(`{"sub":%q,"iat":%d,"exp":%d}`, user, now.Unix(), now.Add(valid).Unix())
+	return part([]byte(`{"alg":"none"}`)) + "." + part([]byte(claims)) + "."
+}
 
 // Allow lets a user do something with topics that begin with a prefix.
 func (c *Cluster) Allow(ctx context.Context, user, prefix string, ops ...kadm.ACLOperation) error {

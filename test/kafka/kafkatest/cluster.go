@@ -26,6 +26,8 @@ type Options struct {
 	Brokers int
 	// Users and their passwords make clients authenticate, by PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512 as they like.
 	Users map[string]string
+	// Tokens makes clients authenticate by OAUTHBEARER, with tokens of Token. It goes without Users.
+	Tokens bool
 	// TLS encrypts the clients' connections with certificates for 127.0.0.1; see Cluster.CA.
 	TLS bool
 	// ClientCertificates asks clients for a certificate, and TLS; see Cluster.Certificate.
@@ -41,7 +43,7 @@ type Options struct {
 
 // plain reports whether any Kafka will do.
 func (o Options) plain() bool {
-	return o.Brokers <= 1 && o.Users == nil && !o.TLS && !o.ClientCertificates && !o.ACLs && !o.Proxy && o.Props == nil
+	return o.Brokers <= 1 && o.Users == nil && !o.Tokens && !o.TLS && !o.ClientCertificates && !o.ACLs && !o.Proxy && o.Props == nil
 }
 
 // Cluster is a Kafka. Its methods may be called from several goroutines.

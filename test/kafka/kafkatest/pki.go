@@ -14,6 +14,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"testing"
 	"time"
 )
 
@@ -21,6 +22,9 @@ const (
 	caPEM     = "ca.pem"
 	serverPEM = "server.pem" // key and certificate
 )
+
+// ServerName is what the brokers' certificates are good for, beside 127.0.0.1.
+const ServerName = "kafka.test"
 
 // pki is an authority that has certified the brokers, and certifies clients.
 type pki struct {
@@ -41,7 +45,7 @@ func newPKI(dir string) (*pki, error) {
 		return nil, fmt.Errorf("make certificate authority: %w", err)
 	}
 	server := template("broker")
-	server.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1)}
+	server.IPAddresses, server.DNSNames = []net.IP{net.IPv4(127, 0, 0, 1)}, []string{ServerName}
 	server.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 	if cert, key, err = p.sign(server); err == nil {
 		err = os.WriteFile(filepath.Join(dir, serverPEM), bytes.Join([][]byte{key, cert}, nil), 0o600)
@@ -100,4 +104,27 @@ func (c *Cluster) Certificate(name string) (certPath, keyPath string, err error)
 	}
 	certPath, keyPath = filepath.Join(c.dir, name+".crt"), filepath.Join(c.dir, name+".key")
 	return certPath, keyPath, errors.Join(os.WriteFile(certPath, cert, 0o600), os.WriteFile(keyPath, key, 0o600))
+}
+
+// Authority makes one that has certified nothing in any cluster, with its certificate (PEM) at path. It returns what makes a
+// client's certificate and key, beside it.
+func Authority(t testing.TB, path string) (certify func(name string) (certPath, keyPath string)) {
+	t.Helper()
+	dir := t.TempDir()
+	p, err := newPKI(dir)
+	if err == nil {
+		err = os.Rename(filepath.Join(dir, caPEM), path)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &Cluster{dir: dir, pki: p}
+	return func(name string) (string, string) {
+		t.Helper()
+		cert, key, err := c.Certificate(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cert, key
+	}
 }

@@ -70,9 +70,9 @@ func (b *Broker) configure() []byte {
 // protocol is the security protocol of the clients' listener.
 func (c *Cluster) protocol() string {
 	switch {
-	case c.opts.Users != nil && c.pki != nil:
+	case c.authenticates() && c.pki != nil:
 		return "SASL_SSL"
-	case c.opts.Users != nil:
+	case c.authenticates():
 		return "SASL_PLAINTEXT"
 	case c.pki != nil:
 		return "SSL"
@@ -81,7 +81,15 @@ func (c *Cluster) protocol() string {
 	}
 }
 
+func (c *Cluster) authenticates() bool { return c.opts.Users != nil || c.opts.Tokens }
+
 func (c *Cluster) saslProps() map[string]string {
+	if c.opts.Tokens {
+		return map[string]string{ // without a handler named, tokens need no signature
+			"listener.name.client.sasl.enabled.mechanisms":      "OAUTHBEARER",
+			"listener.name.client.oauthbearer.sasl.jaas.config": `org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="broker";`,
+		}
+	}
 	if c.opts.Users == nil {
 		return nil
 	}
