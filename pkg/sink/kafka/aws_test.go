@@ -1,7 +1,9 @@
 package kafka
 
 import (
+	"crypto/tls"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"net/http"
@@ -10,13 +12,19 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/google/go-cmp/cmp"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
 	franzaws "github.com/twmb/franz-go/pkg/sasl/aws"
+
+	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
 const (
@@ -212,4 +220,67 @@ func TestAWSCredentials(t *testing.T) {
 			t.Errorf("without credentials: %v", err)
 		}
 	})
+}
+
+// Both clients show a broker what it asks for, sign for its own host, and print no
+// secret when it refuses. The broker is one that speaks the mechanism, since MSK's
+// is not to be had.
+func TestAWSOnTheWire(t *testing.T) {
+	noAWS(t)
+	t.Setenv("AWS_ACCESS_KEY_ID", awsKey)
+	t.Setenv("AWS_SECRET_ACCESS_KEY", awsSecret)
+	t.Setenv("AWS_SESSION_TOKEN", awsSession1)
+	web := httptest.NewTLSServer(http.NotFoundHandler()) // for its certificate, good for 127.0.0.1
+	defer web.Close()
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	block := &pem.Block{Type: "CERTIFICATE", Bytes: web.Certificate().Raw}
+	if err := os.WriteFile(ca, pem.EncodeToMemory(block), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b := startBus(t, kfake.TLS(&tls.Config{Certificates: web.TLS.Certificates}))
+	var refuse atomic.Bool
+	var seen atomic.Int32
+	b.ControlKey(int16(kmsg.SASLHandshake), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		b.KeepControl()
+		resp := req.ResponseKind().(*kmsg.SASLHandshakeResponse)
+		resp.SupportedMechanisms = []string{mechanismAWS}
+		if m := req.(*kmsg.SASLHandshakeRequest).Mechanism; m != mechanismAWS {
+			t.Errorf("the mechanism is %s", m)
+		}
+		return resp, nil, true
+	})
+	b.ControlKey(int16(kmsg.SASLAuthenticate), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		b.KeepControl()
+		seen.Add(1)
+		resp := req.ResponseKind().(*kmsg.SASLAuthenticateResponse)
+		got := map[string]string{}
+		if err := json.Unmarshal(req.(*kmsg.SASLAuthenticateRequest).SASLAuthBytes, &got); err != nil || got["host"] != "127.0.0.1" || got["x-amz-security-token"] != awsSession1 {
+			t.Errorf("a client shows host %q (%v)", got["host"], err)
+		}
+		resp.SASLAuthBytes = []byte(`{"version":"2020_10_22","request-id":"1"}`)
+		if refuse.Load() {
+			resp.ErrorCode, resp.ErrorMessage = kerr.SaslAuthenticationFailed.Code, kmsg.StringPtr("[1]: Access denied")
+		}
+		return resp, nil, true
+	})
+	c := b.config()
+	c.Delivery = exactlyOnce
+	c.SASL = SASL{Mechanism: mechanismAWS, Region: "eu-central-1"}
+	c.TLS = TLS{Enabled: true, CA: ca}
+	x := openExact(t, c)
+	n := number("t")
+	deliver(t, x, n.batch(50, 10))
+	if p := b.PartitionInfos("t"); len(p) != 4 {
+		t.Errorf("the topic has %d partitions, want 4", len(p))
+	}
+	if seen.Load() < 2 {
+		t.Errorf("%d clients authenticated, want both", seen.Load())
+	}
+	refuse.Store(true)
+	refused := newExact(t, c)
+	defer refused.Close()
+	err := refused.Open(t.Context(), nil)
+	if !errors.As(err, new(*sink.RefusedError)) || !strings.Contains(err.Error(), "kafka-cluster:Connect") || strings.Contains(err.Error(), "hunter2") {
+		t.Errorf("Open: %v, want a RefusedError without secrets", err)
+	}
 }
