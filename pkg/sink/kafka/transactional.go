@@ -27,9 +27,8 @@ type Journal interface {
 
 	// Transact makes the changes, and what produce writes with the client,
 	// durable at once, or nothing of it. produce (nil: nothing more) names
-	// partitions and returns when
-	// its records are acknowledged; its error is returned as it is. A transaction
-	// that is repeated after an error under the same seq (but 0) is not written
+	// partitions and returns when its records are acknowledged; its error is
+	// returned as it is. A transaction that is repeated after an error under the same seq (but 0) is not written
 	// twice. An error that wraps kerr.ProducerFenced says that somebody else has
 	// called Open since, kerr.OffsetOutOfRange that the checkpoint is lost.
 	Transact(ctx context.Context, seq uint64, changes []event.KV, produce func(context.Context, *kgo.Client) error) error
