@@ -1,16 +1,22 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/kubebridge/kubebridge/internal/config"
+	"github.com/kubebridge/kubebridge/internal/leader"
 	"github.com/kubebridge/kubebridge/internal/pipeline"
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
@@ -22,7 +28,6 @@ func newClient(k config.Kubernetes) (*source.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg.UserAgent = "kubebridge/" + currentVersion().Version
 	return source.NewClient(cfg)
 }
 
@@ -33,6 +38,7 @@ func restConfig(k config.Kubernetes) (*rest.Config, error) {
 		&clientcmd.ConfigOverrides{CurrentContext: k.Context}).ClientConfig()
 	switch {
 	case err == nil:
+		cfg.UserAgent = "kubebridge/" + currentVersion().Version
 		return cfg, nil
 	case clientcmd.IsEmptyConfig(err):
 		return nil, &exitError{exitEnvironment, errors.New("no cluster: not in a pod, and no kubeconfig: set kubernetes.kubeconfig, or KUBECONFIG")}
@@ -44,6 +50,34 @@ func restConfig(k config.Kubernetes) (*rest.Config, error) {
 }
 
 func oneLine(err error) error { return errors.New(strings.ReplaceAll(err.Error(), "\n", "; ")) }
+
+// ownNamespace is where a pod finds the name of its namespace.
+const ownNamespace = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+
+// newElector returns the candidate for the configured Lease, nil if there is to be
+// no election.
+func newElector(c *config.Config, metrics prometheus.Registerer, log *zap.Logger) (*leader.Elector, error) {
+	e := c.LeaderElection
+	if !e.Enabled {
+		return nil, nil
+	}
+	if e.Namespace == "" {
+		raw, err := os.ReadFile(ownNamespace)
+		if e.Namespace = strings.TrimSpace(string(raw)); e.Namespace == "" {
+			return nil, &exitError{exitConfig, fmt.Errorf("leaderElection.namespace: name the namespace of the Lease: this is no pod that knows its own (%s: %w)",
+				ownNamespace, cmp.Or(err, io.ErrUnexpectedEOF))}
+		}
+	}
+	cfg, err := restConfig(c.Kubernetes)
+	if err != nil {
+		return nil, err
+	}
+	return leader.New(leader.Options{
+		Client: cfg, Namespace: e.Namespace, Name: e.LeaseName,
+		LeaseDuration: e.LeaseDuration, RenewDeadline: e.RenewDeadline, RetryPeriod: e.RetryPeriod,
+		Log: log, Metrics: metrics,
+	})
+}
 
 // checkCluster asks the API server for the cluster and, if so told, for every
 // resource, and reports all that is wrong.

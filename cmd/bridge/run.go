@@ -90,9 +90,13 @@ func run(ctx context.Context, o runOptions) error {
 	if err != nil {
 		return err
 	}
+	elector, err := newElector(c, registry, log)
+	if err != nil {
+		return err
+	}
 	bridge := pipeline.NewBridge(pipeline.BridgeOptions{
 		Name: c.Name, Cluster: c.Cluster, Client: client, Lanes: lanes, Lists: c.Kubernetes.ConcurrentLists,
-		Shutdown: c.Shutdown.Timeout, Log: log, Metrics: pipeline.NewMetrics(registry),
+		Shutdown: c.Shutdown.Timeout, Elector: elector, Log: log, Metrics: pipeline.NewMetrics(registry),
 	})
 	doors, err := openDoors(c, bridge, registry, log)
 	if err != nil {

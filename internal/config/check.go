@@ -61,6 +61,7 @@ func (p *problems) check(c *Config) {
 		}
 	}
 	p.checkpoint(c)
+	p.leaderElection(c)
 	p.exclude(c)
 }
 

@@ -28,6 +28,7 @@ func (p *problems) checkpoint(c *Config) {
 	}
 	path, topic := c.Checkpoint.File.Path, c.Checkpoint.Kafka
 	switch {
+	case path == "" && len(elsewhere) > 0 && c.LeaderElection.Enabled: // see there
 	case path == "" && len(elsewhere) > 0:
 		p.add("checkpoint.file.path", "it is required for sink %q: a directory where the bridge remembers how far it got", elsewhere[0])
 	case path != "" && len(exact) > 0 && len(elsewhere) == 0:

@@ -32,6 +32,8 @@ type Config struct {
 	Admin         Admin    `yaml:"admin"`
 	Log           Log      `yaml:"log"`
 	Shutdown      Shutdown `yaml:"shutdown"`
+	// LeaderElection lets several replicas run, of which one writes.
+	LeaderElection LeaderElection `yaml:"leaderElection"`
 }
 
 // Kubernetes says where the API server is. Both empty: in-cluster, else the
@@ -106,6 +108,16 @@ type Shutdown struct {
 	Timeout time.Duration `yaml:"timeout"` // to deliver what was read. Default: 20s
 }
 
+// LeaderElection is a Lease in the cluster that is watched.
+type LeaderElection struct {
+	Enabled       bool          `yaml:"enabled"`
+	LeaseName     string        `yaml:"leaseName"`     // default: kubebridge-<name>
+	Namespace     string        `yaml:"namespace"`     // of the Lease. Default: the pod's own
+	LeaseDuration time.Duration `yaml:"leaseDuration"` // a silent leader is believed in for so long; whole seconds. Default: 10s
+	RenewDeadline time.Duration `yaml:"renewDeadline"` // a leader that cannot renew gives up after it. Default: 7s
+	RetryPeriod   time.Duration `yaml:"retryPeriod"`   // between two attempts. Default: 1s
+}
+
 // ResourcesOf are the resources of a sink.
 func (c *Config) ResourcesOf(s *Sink) []Resource {
 	if len(s.Resources) > 0 {
@@ -129,5 +141,8 @@ func defaults() *Config {
 		Status:        Status{Listen: ":8080"},
 		Log:           Log{Level: "info", Format: "auto"},
 		Shutdown:      Shutdown{Timeout: 20 * time.Second},
+		LeaderElection: LeaderElection{
+			LeaseDuration: 10 * time.Second, RenewDeadline: 7 * time.Second, RetryPeriod: time.Second,
+		},
 	}
 }

@@ -11,11 +11,13 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/kubebridge/kubebridge/internal/leader"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
@@ -80,8 +82,11 @@ type BridgeOptions struct {
 	Lanes    []LaneSpec
 	Lists    int           // lists under way at once; 0: four
 	Shutdown time.Duration // how long a stop may take to deliver what was read; 0: 20 s
-	Log      *zap.Logger
-	Metrics  *Metrics
+	// Elector says when the bridge may write; until then it is a standby. nil: it
+	// always may.
+	Elector *leader.Elector
+	Log     *zap.Logger
+	Metrics *Metrics
 }
 
 // Bridge runs lanes over one cluster.
@@ -113,8 +118,9 @@ func NewBridge(o BridgeOptions) *Bridge {
 }
 
 // Run delivers until stop ends, then finishes what was read within the shutdown
-// time. It waits for whatever can heal. Errors it returns are a *ConfigError, an
-// *EnvironmentError, or the end of this run for another reason.
+// time. It waits for whatever can heal, and with an Elector until it leads. Errors it
+// returns are a *ConfigError, an *EnvironmentError, or the end of this run for
+// another reason.
 func (b *Bridge) Run(stop context.Context) error {
 	uid, err := b.findCluster(stop)
 	if err != nil {
@@ -125,14 +131,42 @@ func (b *Bridge) Run(stop context.Context) error {
 	}
 	b.o.Log.Info("cluster found", zap.String("cluster", b.o.Cluster), zap.String("uid", uid))
 
-	hard, cancel := context.WithCancel(context.WithoutCancel(stop))
+	// What plans the lanes is followed by a standby, too.
+	stopAll, halt := context.WithCancel(stop)
+	defer halt()
+	var group errgroup.Group
+	group.Go(func() error {
+		defer halt()
+		return b.horizon.run(stopAll)
+	})
+	group.Go(func() error {
+		defer halt()
+		lead := func(held context.Context) error { return b.deliver(held, stopAll, uid) }
+		if b.o.Elector == nil {
+			return lead(context.WithoutCancel(stopAll))
+		}
+		return b.o.Elector.Run(stopAll, lead)
+	})
+	return group.Wait()
+}
+
+// deliver runs the lanes until stop ends, and then until what was read is delivered.
+// When held ends they write nothing more.
+func (b *Bridge) deliver(held, stop context.Context, uid string) error {
+	hard, cancel := context.WithCancel(held)
 	defer cancel()
 	stopAll, halt := context.WithCancel(stop)
 	defer halt()
+	defer context.AfterFunc(held, halt)()
 	notStopping := context.AfterFunc(stopAll, func() {
+		if held.Err() != nil {
+			b.o.Log.Warn("stopping at once: the lease is lost, and with it the right to write")
+			return
+		}
 		b.o.Log.Info("stopping: delivering what was read", zap.Duration("atMost", b.o.Shutdown))
 		time.AfterFunc(b.o.Shutdown, cancel)
 	})
+	defer b.forgetLanes()
 	var group errgroup.Group
 	run := func(f func() error) {
 		group.Go(func() error {
@@ -158,10 +192,19 @@ func (b *Bridge) Run(stop context.Context) error {
 		})
 		run(func() error { return b.follow(stopAll, lane) })
 	}
-	run(func() error { return b.horizon.run(stopAll) })
-	err = group.Wait()
+	err := group.Wait()
 	notStopping()
 	return err
+}
+
+// forgetLanes ends what status and metrics show of the lanes.
+func (b *Bridge) forgetLanes() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.lanes = nil
+	for _, spec := range b.o.Lanes {
+		b.o.Metrics.state.DeletePartialMatch(prometheus.Labels{"sink": spec.Sink})
+	}
 }
 
 // findCluster asks for the cluster's UID until it is told.
@@ -237,22 +280,32 @@ func pause(ctx context.Context, d time.Duration) bool {
 
 // BridgeStatus is what a bridge shows of itself.
 type BridgeStatus struct {
-	Ready      bool         `json:"ready"`
-	Cluster    string       `json:"cluster"`
-	ClusterUID string       `json:"clusterUID,omitzero"`
-	Waiting    string       `json:"waiting,omitzero"` // why the cluster is not known yet
-	Lanes      []LaneStatus `json:"lanes"`
+	Ready      bool   `json:"ready"`
+	Cluster    string `json:"cluster"`
+	ClusterUID string `json:"clusterUID,omitzero"`
+	Waiting    string `json:"waiting,omitzero"` // why the cluster is not known yet
+	// Election is nil where there is none.
+	Election *leader.Status `json:"election,omitzero"`
+	Lanes    []LaneStatus   `json:"lanes"`
 }
 
 // Status returns the present state. A bridge is ready when its cluster is known
-// and its sinks take what they are given; a degraded collection does not count.
+// and its sinks take what they are given; a degraded collection does not count. A
+// standby is ready when it could take over.
 func (b *Bridge) Status() BridgeStatus {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s := BridgeStatus{
 		Cluster: b.o.Cluster, ClusterUID: b.clusterUID, Waiting: b.connecting,
-		Ready: b.connecting == "" && len(b.lanes) == len(b.o.Lanes), Lanes: []LaneStatus{},
+		Ready: b.connecting == "", Lanes: []LaneStatus{},
 	}
+	standby := false
+	if b.o.Elector != nil {
+		election := b.o.Elector.Status()
+		s.Election, standby = &election, election.Role == leader.Standby
+		s.Ready = s.Ready && (!standby || election.Problem == "")
+	}
+	s.Ready = s.Ready && (standby || len(b.lanes) == len(b.o.Lanes))
 	for _, l := range b.lanes {
 		ls := l.Status()
 		s.Ready = s.Ready && ls.Ready

@@ -218,6 +218,9 @@ func (b *Bridge) Resync(ctx context.Context, sink, resource string) ([]string, e
 	if connecting != "" {
 		return nil, fmt.Errorf("the bridge does not know its cluster yet (%s): try again later", connecting)
 	}
+	if e := b.o.Elector; e != nil && len(lanes) == 0 {
+		return nil, fmt.Errorf("this process is a standby: ask the leader, %q", e.Status().Holder)
+	}
 	var all []string
 	for _, l := range lanes {
 		if sink != "" && l.id.Sink != sink {

@@ -1,0 +1,313 @@
+// Package leader has one of several processes lead, by a Lease of the Kubernetes
+// API (coordination.k8s.io/v1) and client-go's election.
+//
+// The Lease says who may begin. It cannot stop who does not know that time has
+// passed, such as a process that was paused: what only one may write must fence
+// the other by itself.
+package leader
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/watch"
+	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/klog/v2"
+)
+
+// Options of an [Elector]. All are required.
+type Options struct {
+	Client          *rest.Config // of the cluster that holds the Lease; it is not changed
+	Namespace, Name string       // of the Lease
+	// LeaseDuration is how long a leader that says nothing is believed in: whole
+	// seconds. RenewDeadline is how long a leader tries to renew before it gives up,
+	// RetryPeriod the time between two attempts. A leader must have given up before
+	// another believes that it has: LeaseDuration > RenewDeadline + RetryPeriod.
+	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
+	Log                                       *zap.Logger
+	Metrics                                   prometheus.Registerer
+}
+
+// Elector is one candidate.
+type Elector struct {
+	o        Options
+	identity string
+	leases   coordinationclient.LeaseInterface
+	lock     *lock
+	leading  atomic.Bool
+	gauge    prometheus.Gauge
+}
+
+// Roles of a candidate.
+const (
+	Leader  = "leader"
+	Standby = "standby"
+)
+
+// Status is what a candidate shows of itself.
+type Status struct {
+	Role     string `json:"role"`            // Leader or Standby
+	Lease    string `json:"lease"`           // namespace/name
+	Identity string `json:"identity"`        // this process
+	Holder   string `json:"holder,omitzero"` // who leads, as last seen
+	// Problem is why the Lease could not be read or written at the last attempt. A
+	// standby with a problem cannot take over.
+	Problem string `json:"problem,omitzero"`
+}
+
+// New returns a candidate that does not run yet. It does not connect.
+func New(o Options) (*Elector, error) {
+	host, err := os.Hostname() // in a pod: its name
+	if err != nil {
+		return nil, fmt.Errorf("name this process in the Lease: %w", err)
+	}
+	cfg := rest.CopyConfig(o.Client)
+	// Over HTTP/1.1 a request that gets no answer takes its connection with it, and
+	// the next one dials. An HTTP/2 connection that is half open would be kept for
+	// longer than the Lease.
+	cfg.TLSClientConfig.NextProtos = []string{"http/1.1"}
+	client, err := coordinationclient.NewForConfig(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("set up a client for Lease %s/%s: %w", o.Namespace, o.Name, err)
+	}
+	e := &Elector{
+		o: o, identity: host + "_" + strings.ToLower(rand.Text()[:8]), leases: client.Leases(o.Namespace),
+		gauge: prometheus.NewGauge(prometheus.GaugeOpts{
+			Namespace: "kubebridge", Name: "leader", Help: "1 while this process leads, 0 while it is a standby.",
+			ConstLabels: prometheus.Labels{"lease": o.Namespace + "/" + o.Name},
+		}),
+	}
+	e.lock = &lock{timeout: o.RenewDeadline / 2, log: o.Log, LeaseLock: resourcelock.LeaseLock{
+		LeaseMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name}, Client: client,
+		LockConfig: resourcelock.ResourceLockConfig{Identity: e.identity},
+	}}
+	if err := o.Metrics.Register(e.gauge); err != nil {
+		return nil, fmt.Errorf("register kubebridge_leader: %w", err)
+	}
+	return e, nil
+}
+
+// Run calls lead each time that this process holds the Lease, one call at a time,
+// until ctx ends; the Lease is given back when lead has returned. held ends when the
+// Lease can no longer be relied upon, but not with ctx: lead must then stop at once, and
+// what it returns does not matter. Otherwise it returns when ctx ends or with an
+// error, which Run returns.
+func (e *Elector) Run(ctx context.Context, lead func(held context.Context) error) error {
+	for ctx.Err() == nil {
+		lost, err := e.term(ctx, lead)
+		if !lost && err != nil || ctx.Err() != nil {
+			return err
+		}
+		if lost {
+			e.o.Log.Warn("no longer the leader: waiting as a standby", zap.String("lease", e.lock.Describe()), zap.NamedError("ended", err))
+		}
+	}
+	return nil
+}
+
+// term waits for the Lease and leads for as long as that lasts. It returns early,
+// with neither, when there may be a Lease to be had at once.
+func (e *Elector) term(ctx context.Context, lead func(held context.Context) error) (lost bool, err error) {
+	elected := make(chan context.Context, 1)
+	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Lock: e.lock, Name: e.lock.Describe(),
+		LeaseDuration: e.o.LeaseDuration, RenewDeadline: e.o.RenewDeadline, RetryPeriod: e.o.RetryPeriod,
+		// client-go would release before it tells that the Lease is lost, and after a
+		// pause it would release another's: see giveBack.
+		ReleaseOnCancel: false,
+		Callbacks: leaderelection.LeaderCallbacks{
+			OnStartedLeading: func(held context.Context) { elected <- held },
+			OnStoppedLeading: func() {},
+		},
+	})
+	if err != nil {
+		return false, fmt.Errorf("leaderElection: %w", err)
+	}
+	// Not with ctx: the Lease is held until lead has returned. What the election
+	// logs is said by lock, once.
+	running, end := context.WithCancel(klog.NewContext(context.WithoutCancel(ctx), klog.Logger{}))
+	waiting, stopWaiting := context.WithCancel(ctx)
+	released := make(chan struct{}, 1)
+	var group sync.WaitGroup
+	group.Go(func() { elector.Run(running) })
+	group.Go(func() { e.watchRelease(waiting, released) })
+	defer func() {
+		stopWaiting()
+		end()
+		group.Wait()
+		e.leads(false)
+		if elector.IsLeader() && !e.giveBack(ctx) {
+			lost = true
+		}
+	}()
+	select {
+	case held := <-elected:
+		stopWaiting()
+		e.leads(true)
+		e.o.Log.Info("leads", zap.String("lease", e.lock.Describe()), zap.String("identity", e.identity))
+		err = lead(held)
+		return held.Err() != nil, err
+	case <-released:
+	case <-ctx.Done():
+	}
+	return false, nil
+}
+
+// watchRelease tells when the Lease becomes free, which a standby would else notice
+// only with its next attempt.
+func (e *Elector) watchRelease(ctx context.Context, released chan<- struct{}) {
+	for ctx.Err() == nil {
+		w, err := e.leases.Watch(ctx, metav1.ListOptions{
+			FieldSelector: fields.OneTermEqualSelector("metadata.name", e.o.Name).String(),
+		})
+		if err == nil {
+			for event := range w.ResultChan() {
+				if free(event) {
+					released <- struct{}{}
+					w.Stop()
+					return
+				}
+			}
+			w.Stop()
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(e.o.RetryPeriod):
+		}
+	}
+}
+
+// free reports whether an event is a Lease's becoming free. The state at the
+// watch's beginning is not: the election looks at it by itself.
+func free(event watch.Event) bool {
+	lease, ok := event.Object.(*coordinationv1.Lease)
+	return ok && (event.Type == watch.Deleted ||
+		event.Type == watch.Modified && (lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == ""))
+}
+
+// giveBack gives the Lease up, so that another need not wait for its end. It
+// reports whether this process held it until then, as far as can be known.
+func (e *Elector) giveBack(ctx context.Context) (held bool) {
+	ctx = context.WithoutCancel(ctx)
+	ctx, cancel := context.WithTimeout(ctx, e.lock.timeout)
+	defer cancel()
+	for {
+		record, _, err := e.lock.Get(ctx)
+		if err != nil {
+			return !apierrors.IsNotFound(err)
+		}
+		if record.HolderIdentity != e.identity {
+			return false
+		}
+		now := metav1.Now()
+		err = e.lock.Update(ctx, resourcelock.LeaderElectionRecord{
+			LeaseDurationSeconds: 1, AcquireTime: now, RenewTime: now, LeaderTransitions: record.LeaderTransitions,
+		})
+		if !apierrors.IsConflict(err) { // a renewal that was under way
+			return true
+		}
+	}
+}
+
+// Status returns the present state.
+func (e *Elector) Status() Status {
+	s := Status{Role: Standby, Lease: e.lock.Describe(), Identity: e.identity}
+	s.Holder, s.Problem = e.lock.seen()
+	if e.leading.Load() {
+		s.Role = Leader
+	}
+	return s
+}
+
+func (e *Elector) leads(is bool) {
+	e.leading.Store(is)
+	e.gauge.Set(map[bool]float64{true: 1}[is])
+}
+
+// lock remembers what was seen of the Lease.
+type lock struct {
+	resourcelock.LeaseLock
+	timeout time.Duration // of one request, so that a deadline has room for a second
+	log     *zap.Logger
+
+	mu      sync.Mutex
+	holder  string
+	problem string
+}
+
+func (l *lock) Get(ctx context.Context) (record *resourcelock.LeaderElectionRecord, raw []byte, err error) {
+	ctx, cancel := context.WithTimeout(ctx, l.timeout)
+	defer cancel()
+	record, raw, err = l.LeaseLock.Get(ctx)
+	holder := ""
+	if err == nil {
+		holder = record.HolderIdentity
+	}
+	if apierrors.IsNotFound(err) { // yet: whether there can be one, Create shows
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.holder = ""
+		return record, raw, err
+	}
+	l.note(holder, err)
+	return record, raw, err
+}
+
+func (l *lock) Create(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
+	ctx, cancel := context.WithTimeout(ctx, l.timeout)
+	defer cancel()
+	err := l.LeaseLock.Create(ctx, r)
+	l.note(r.HolderIdentity, err)
+	return err
+}
+
+func (l *lock) Update(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
+	ctx, cancel := context.WithTimeout(ctx, l.timeout)
+	defer cancel()
+	err := l.LeaseLock.Update(ctx, r)
+	l.note(r.HolderIdentity, err)
+	return err
+}
+
+// note remembers the outcome of a request. That another was faster is no problem.
+func (l *lock) note(holder string, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case errors.Is(err, context.Canceled):
+	case err == nil:
+		l.holder = holder
+		if l.problem != "" {
+			l.log.Info("the Lease can be read and written again", zap.String("lease", l.Describe()))
+		}
+		l.problem = ""
+	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
+	default:
+		if l.problem == "" {
+			l.log.Warn("the Lease cannot be read or written; trying again", zap.String("lease", l.Describe()), zap.Error(err))
+		}
+		l.problem = err.Error()
+	}
+}
+
+func (l *lock) seen() (holder, problem string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.holder, l.problem
+}
