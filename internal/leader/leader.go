@@ -151,14 +151,18 @@ func (e *Elector) term(ctx context.Context, lead func(held context.Context) erro
 		stopWaiting()
 		end()
 		group.Wait()
-		e.leads(false)
-		if elector.IsLeader() && !e.giveBack(ctx) {
-			lost = true
+		if e.leading.Load() || elector.IsLeader() {
+			lost = !e.giveBack(ctx) || lost
 		}
+		e.leads(false)
 	}()
 	select {
-	case held := <-elected:
+	case term := <-elected:
 		stopWaiting()
+		held, drop := context.WithCancel(term)
+		defer drop()
+		e.lock.onOther(drop)
+		defer e.lock.onOther(nil)
 		e.leads(true)
 		e.o.Log.Info("leads", zap.String("lease", e.lock.Describe()), zap.String("identity", e.identity))
 		err = lead(held)
@@ -249,6 +253,15 @@ type lock struct {
 	mu      sync.Mutex
 	holder  string
 	problem string
+	other   context.CancelFunc
+}
+
+// onOther has f called when the Lease is seen in another's hands. The election
+// itself would go on trying until its deadline.
+func (l *lock) onOther(f context.CancelFunc) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.other = f
 }
 
 func (l *lock) Get(ctx context.Context) (record *resourcelock.LeaderElectionRecord, raw []byte, err error) {
@@ -293,6 +306,9 @@ func (l *lock) note(holder string, err error) {
 	case errors.Is(err, context.Canceled):
 	case err == nil:
 		l.holder = holder
+		if l.other != nil && holder != "" && holder != l.Identity() {
+			l.other()
+		}
 		if l.problem != "" {
 			l.log.Info("the Lease can be read and written again", zap.String("lease", l.Describe()))
 		}

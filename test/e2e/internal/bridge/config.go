@@ -15,6 +15,8 @@ type Config struct {
 	Status     map[string]any `json:"status"`
 	Shutdown   map[string]any `json:"shutdown,omitempty"`
 	Admin      map[string]any `json:"admin,omitempty"`
+
+	LeaderElection map[string]any `json:"leaderElection,omitempty"`
 }
 
 // Resource asks for a resource.

@@ -10,9 +10,18 @@ import (
 
 // Status is the body of /readyz as far as the tests need it.
 type Status struct {
-	Ready   bool   `json:"ready"`
-	Waiting string `json:"waiting"`
-	Lanes   []Lane `json:"lanes"`
+	Ready    bool     `json:"ready"`
+	Waiting  string   `json:"waiting"`
+	Election Election `json:"election"`
+	Lanes    []Lane   `json:"lanes"`
+}
+
+// Election is what a bridge with leaderElection says of it.
+type Election struct {
+	Role     string `json:"role"` // leader or standby
+	Identity string `json:"identity"`
+	Holder   string `json:"holder"`
+	Problem  string `json:"problem"`
 }
 
 // Lane is the state of one sink.

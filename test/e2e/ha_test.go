@@ -1,0 +1,252 @@
+package e2e
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/kubebridge/kubebridge/test/e2e/internal/bridge"
+	"github.com/kubebridge/kubebridge/test/e2e/internal/bus"
+	"github.com/kubebridge/kubebridge/test/e2e/internal/check"
+	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
+)
+
+// newReplicas is a world whose bridge may have several replicas: nothing is kept on disk.
+func newReplicas(t *testing.T, name string) *world {
+	t.Helper()
+	w := newWorld(t, options{bus: name, types: []kube.Type{kube.ConfigMaps}})
+	w.config.Checkpoint = map[string]any{}
+	w.config.LeaderElection = map[string]any{"enabled": true, "namespace": w.ns}
+	if name == busKafka {
+		w.transactional = true
+		w.config.Checkpoint = map[string]any{"kafka": map[string]any{"replicas": 1}}
+		w.config.Sinks[0].Kafka["delivery"] = "exactly-once"
+		w.onePartition()
+	}
+	return w
+}
+
+// leads makes a bridge the world's, once it leads and is in step.
+func (w *world) leads(p *bridge.Process) {
+	w.t.Helper()
+	w.bridge = p
+	w.awaitStatus(func(s bridge.Status) bool {
+		return s.Ready && s.Election.Role == "leader" && s.Election.Holder == s.Election.Identity &&
+			s.Find(w.collection(kube.ConfigMaps)).State == "watching"
+	})
+}
+
+// waits waits until a bridge is a standby that could take over, and knows who leads.
+func (w *world) waits(p *bridge.Process) {
+	w.t.Helper()
+	w.must(p.Await(w.soon(), func(s bridge.Status) bool {
+		return s.Ready && s.Election.Role == "standby" && s.Election.Holder != "" && s.Election.Holder != s.Election.Identity && len(s.Lanes) == 0
+	}))
+}
+
+// replica starts one more bridge of the world's configuration.
+func (w *world) replica() *bridge.Process {
+	w.t.Helper()
+	w.run()
+	return w.bridge
+}
+
+// pair starts two replicas: the first leads, the second waits.
+func (w *world) pair() (leader, standby *bridge.Process) {
+	w.t.Helper()
+	leader = w.replica()
+	w.leads(leader)
+	standby = w.replica()
+	w.waits(standby)
+	w.bridge = leader
+	return leader, standby
+}
+
+// load changes objects until it is stopped; an error fails the test then.
+func (w *world) load(objects int) (stop func()) {
+	w.t.Helper()
+	w.bulk(kube.ConfigMaps, "load", objects)
+	ctx := w.within(3 * patience)
+	done, result := make(chan struct{}), make(chan error, 1)
+	go func() {
+		for round := 0; ; round++ {
+			select {
+			case <-done:
+				result <- nil
+				return
+			default:
+			}
+			if _, err := w.kube.Patch(ctx, kube.ConfigMaps, fmt.Sprintf("load-%d", round%objects), change(fmt.Sprint(round))); err != nil {
+				result <- err
+				return
+			}
+		}
+	}()
+	return func() {
+		w.t.Helper()
+		close(done)
+		w.must(<-result)
+	}
+}
+
+// takenOver measures how long it takes until the bus is told of something that happened just now.
+func (w *world) takenOver(what string, since time.Time) {
+	w.t.Helper()
+	w.told(w.create(kube.ConfigMaps, fmt.Sprintf("mark-%x", time.Now().UnixNano())))
+	w.t.Logf("%s: the bus is told again after %v", what, time.Since(since).Round(10*time.Millisecond))
+}
+
+// A node dies under load. The standby goes on where the dead leader's last word on the bus ends.
+func TestStandbyTakesOverFromTheDead(t *testing.T) {
+	for _, name := range buses {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newReplicas(t, name)
+			leader, standby := w.pair()
+			stop := w.load(40)
+			before := w.count()
+			w.onBus("the load", func(all []bus.Message) bool { return len(all) > before+50 })
+			leader.Kill()
+			w.takenOver("kill -9", time.Now())
+			w.leads(standby)
+			stop()
+			w.repeated(w.verify(check.Options{Types: []kube.Type{kube.ConfigMaps}}), false)
+		})
+	}
+}
+
+// A rolling update stops the leader under load, again and again: each takes what it has read to the bus, and only then gives
+// the Lease up, which the other notices at once.
+func TestStandbyTakesOverFromTheStopped(t *testing.T) {
+	t.Parallel()
+	w := newReplicas(t, busNATS)
+	leader, standby := w.pair()
+	stop := w.load(40)
+	for range 4 {
+		before := w.count()
+		w.onBus("the load", func(all []bus.Message) bool { return len(all) > before+20 })
+		signalled := time.Now()
+		leader.Signal(syscall.SIGTERM)
+		w.takenOver("SIGTERM", signalled)
+		w.exits(leader, 0)
+		says(t, leader.Log(), "everything enqueued is committed")
+		w.leads(standby)
+		leader = standby
+		standby = w.replica()
+		w.waits(standby)
+	}
+	w.bridge = leader
+	stop()
+	w.repeated(w.verify(check.Options{Types: []kube.Type{kube.ConfigMaps}}), false)
+	// Who only waited leaves at once, and says nothing on the bus.
+	standby.Signal(syscall.SIGTERM)
+	w.exits(standby, 0)
+}
+
+// A leader that is paused for longer than its Lease does not know it when it wakes up, with work at hand: the bus does not
+// take it, and the bridge waits for its next turn, in the same process.
+func TestPausedLeaderIsFenced(t *testing.T) {
+	for _, name := range buses {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newReplicas(t, name)
+			leader, standby := w.pair()
+			stop := w.load(40)
+			before := w.count()
+			w.onBus("the load", func(all []bus.Message) bool { return len(all) > before+20 })
+			leader.Signal(syscall.SIGSTOP)
+			w.takenOver("SIGSTOP", time.Now())
+			w.leads(standby)
+			leader.Signal(syscall.SIGCONT)
+			w.waits(leader)
+			for _, line := range strings.Split(leader.Log(), "\n") {
+				if strings.Contains(line, "no longer the leader") {
+					t.Log(line)
+				}
+			}
+			// The leader's Lease was not given up by the one that came back, and that one can lead again.
+			w.leads(standby)
+			w.bridge = leader
+			standby.Signal(syscall.SIGTERM)
+			w.exits(standby, 0)
+			w.leads(leader)
+			stop()
+			w.repeated(w.verify(check.Options{Types: []kube.Type{kube.ConfigMaps}}), false)
+		})
+	}
+}
+
+// A leader that cannot reach the API server cannot know whether it still leads: it stops writing before another may begin,
+// and when it gets there again it is a standby like any other.
+func TestLeaderWithoutAPIServerStepsDown(t *testing.T) {
+	t.Parallel()
+	w := newReplicas(t, busNATS)
+	direct := w.config.Kubernetes
+	toCluster := w.proxyToCluster()
+	w.kubeconfig(func(*api.Config) {})
+	leader := w.replica()
+	w.leads(leader)
+	w.config.Kubernetes = direct
+	standby := w.replica()
+	w.waits(standby)
+	w.bridge = leader
+	w.settle(kube.ConfigMaps)
+
+	cut := time.Now()
+	toCluster.Refuse()
+	w.must(leader.Await(w.soon(), func(s bridge.Status) bool {
+		return s.Election.Role == "standby" && !s.Ready && s.Election.Problem != "" && len(s.Lanes) == 0
+	}))
+	t.Logf("stepped down after %v", time.Since(cut).Round(10*time.Millisecond))
+	w.takenOver("API server unreachable", cut)
+	w.leads(standby)
+	toCluster.Pass()
+	w.waits(leader)
+	standby.Kill()
+	w.leads(leader)
+	w.repeated(w.verify(check.Options{Types: []kube.Type{kube.ConfigMaps}}), false)
+}
+
+// Bridges of other names have Leases of their own.
+func TestElectionsOfTwoBridges(t *testing.T) {
+	t.Parallel()
+	w := newReplicas(t, busNATS)
+	one := w.replica()
+	w.leads(one)
+	w.config.Name = "another"
+	w.config.Sinks = []bridge.Sink{{Name: "audit", NATS: map[string]any{
+		"url": "nats://" + w.proxy.Addr(), "subject": "other.{cluster}.{group}.{resource}.{namespace}.{name}",
+		"stream": map[string]any{"name": "OTHER"},
+	}}}
+	other := w.replica()
+	w.leads(other)
+	w.leads(one)
+	other.Kill()
+	w.verify(check.Options{Types: []kube.Type{kube.ConfigMaps}})
+	s, err := one.Status(w.soon())
+	w.must(err)
+	if !s.Ready || s.Election.Role != "leader" || slices.Contains([]string{"", other.Log()}, s.Election.Holder) {
+		t.Errorf("the first bridge: %+v", s)
+	}
+}
+
+// Without permission for Leases a bridge waits, and says what it lacks.
+func TestElectionWithoutPermission(t *testing.T) {
+	t.Parallel()
+	w := newReplicas(t, busNATS)
+	w.config.LeaderElection["namespace"] = w.ns + "-absent"
+	w.run()
+	w.awaitStatus(func(s bridge.Status) bool {
+		return !s.Ready && s.Election.Role == "standby" && strings.Contains(s.Election.Problem, w.ns+"-absent")
+	})
+	w.create(kube.ConfigMaps, "untold")
+	w.stop()
+	if n := w.count(); n != 0 {
+		t.Errorf("%d messages on the bus", n)
+	}
+}
