@@ -1,11 +1,9 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"strings"
 	"time"
@@ -61,22 +59,35 @@ func newElector(c *config.Config, metrics prometheus.Registerer, log *zap.Logger
 	if !e.Enabled {
 		return nil, nil
 	}
-	if e.Namespace == "" {
-		raw, err := os.ReadFile(ownNamespace)
-		if e.Namespace = strings.TrimSpace(string(raw)); e.Namespace == "" {
-			return nil, &exitError{exitConfig, fmt.Errorf("leaderElection.namespace: name the namespace of the Lease: this is no pod that knows its own (%s: %w)",
-				ownNamespace, cmp.Or(err, io.ErrUnexpectedEOF))}
-		}
+	namespace, err := leaseNamespace(e.Namespace, ownNamespace)
+	if err != nil {
+		return nil, err
 	}
 	cfg, err := restConfig(c.Kubernetes)
 	if err != nil {
 		return nil, err
 	}
 	return leader.New(leader.Options{
-		Client: cfg, Namespace: e.Namespace, Name: e.LeaseName,
+		Client: cfg, Namespace: namespace, Name: e.LeaseName,
 		LeaseDuration: e.LeaseDuration, RenewDeadline: e.RenewDeadline, RetryPeriod: e.RetryPeriod,
 		Log: log, Metrics: metrics,
 	})
+}
+
+// leaseNamespace is the configured namespace, else the one in the pod's file.
+func leaseNamespace(configured, pod string) (string, error) {
+	if configured != "" {
+		return configured, nil
+	}
+	raw, err := os.ReadFile(pod)
+	own := strings.TrimSpace(string(raw))
+	if err == nil && own == "" {
+		err = fmt.Errorf("%s is empty", pod)
+	}
+	if err != nil {
+		return "", &exitError{exitConfig, fmt.Errorf("leaderElection.namespace: name the namespace of the Lease: this is no pod that knows its own: %w", err)}
+	}
+	return own, nil
 }
 
 // checkCluster asks the API server for the cluster and, if so told, for every

@@ -11,6 +11,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"strings"
 	"sync"
@@ -23,6 +24,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/watch"
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
@@ -46,12 +48,13 @@ type Options struct {
 
 // Elector is one candidate.
 type Elector struct {
-	o        Options
-	identity string
-	leases   coordinationclient.LeaseInterface
-	lock     *lock
-	leading  atomic.Bool
-	gauge    prometheus.Gauge
+	o           Options
+	identity    string
+	connections *http.Client
+	leases      coordinationclient.LeaseInterface
+	lock        *lock
+	leading     atomic.Bool
+	gauge       prometheus.Gauge
 }
 
 // Roles of a candidate.
@@ -82,12 +85,16 @@ func New(o Options) (*Elector, error) {
 	// the next one dials. An HTTP/2 connection that is half open would be kept for
 	// longer than the Lease.
 	cfg.TLSClientConfig.NextProtos = []string{"http/1.1"}
-	client, err := coordinationclient.NewForConfig(cfg)
+	connections, err := rest.HTTPClientFor(cfg)
 	if err != nil {
-		return nil, fmt.Errorf("set up a client for Lease %s/%s: %w", o.Namespace, o.Name, err)
+		return nil, fmt.Errorf("set up a client for %s: %w", cfg.Host, err)
+	}
+	client, err := coordinationclient.NewForConfigAndClient(cfg, connections)
+	if err != nil {
+		return nil, fmt.Errorf("set up a client for Leases at %s: %w", cfg.Host, err)
 	}
 	e := &Elector{
-		o: o, identity: host + "_" + strings.ToLower(rand.Text()[:8]), leases: client.Leases(o.Namespace),
+		o: o, connections: connections, identity: host + "_" + strings.ToLower(rand.Text()[:8]), leases: client.Leases(o.Namespace),
 		gauge: prometheus.NewGauge(prometheus.GaugeOpts{
 			Namespace: "kubebridge", Name: "leader", Help: "1 while this process leads, 0 while it is a standby.",
 			ConstLabels: prometheus.Labels{"lease": o.Namespace + "/" + o.Name},
@@ -109,6 +116,7 @@ func New(o Options) (*Elector, error) {
 // what it returns does not matter. Otherwise it returns when ctx ends or with an
 // error, which Run returns.
 func (e *Elector) Run(ctx context.Context, lead func(held context.Context) error) error {
+	defer utilnet.CloseIdleConnectionsFor(e.connections.Transport)
 	for ctx.Err() == nil {
 		lost, err := e.term(ctx, lead)
 		if !lost && err != nil || ctx.Err() != nil {

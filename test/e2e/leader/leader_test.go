@@ -1,0 +1,384 @@
+// Package leader_test tests internal/leader against a real kube-apiserver.
+package leader_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/kubebridge/kubebridge/internal/leader"
+	"github.com/kubebridge/kubebridge/test/cluster/clustertest"
+	"github.com/kubebridge/kubebridge/test/e2e/internal/faultproxy"
+)
+
+// patience bounds every wait for something that should happen soon.
+const patience = 45 * time.Second
+
+// The times of the elections here: two seconds for a leader to stop in.
+const leaseDuration, renewDeadline, retryPeriod = 5 * time.Second, 2500 * time.Millisecond, 200 * time.Millisecond
+
+var cluster *clustertest.Cluster
+
+func TestMain(m *testing.M) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code, err := run(ctx, m)
+	stop()
+	if err == nil && code == 0 {
+		err = goleak.Find()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func run(ctx context.Context, m *testing.M) (code int, err error) {
+	if cluster, err = clustertest.Launch(ctx, clustertest.Options{}); err != nil {
+		return 1, err
+	}
+	code = m.Run()
+	return code, cluster.Close()
+}
+
+// election is one Lease, and what those who want it do.
+type election struct {
+	t      *testing.T
+	ctx    context.Context // ends when patience does
+	name   string
+	leases coordinationclient.LeaseInterface
+
+	mu      sync.Mutex
+	leading string // who leads
+	terms   []string
+	changed chan struct{}
+}
+
+func newElection(t *testing.T) *election {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	client, err := coordinationclient.NewForConfig(cluster.RESTConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &election{t: t, ctx: ctx, name: fmt.Sprintf("l%x", time.Now().UnixNano()), leases: client.Leases("default"), changed: make(chan struct{})}
+}
+
+// candidate is one that runs.
+type candidate struct {
+	*leader.Elector
+	stop func() error  // ends it, and returns what Run returned
+	end  chan<- error  // ends its present term
+	lost chan struct{} // one for each term that ended because the Lease was lost
+}
+
+// runs starts a candidate, which stops at the end of the test at the latest.
+func (e *election) runs(name string, cfg *rest.Config) *candidate {
+	e.t.Helper()
+	elector, err := leader.New(leader.Options{
+		Client: cfg, Namespace: "default", Name: e.name,
+		LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod,
+		Log: zap.NewNop(), Metrics: prometheus.NewRegistry(),
+	})
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	end, done := make(chan error), make(chan error, 1)
+	c := &candidate{Elector: elector, end: end, lost: make(chan struct{}, 10)}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(e.ctx))
+	go func() {
+		done <- elector.Run(ctx, func(held context.Context) error {
+			e.begins(name)
+			defer e.ends(name)
+			select {
+			case <-held.Done():
+				c.lost <- struct{}{}
+				return errors.New("of a term that was lost")
+			case err := <-end:
+				return err
+			case <-ctx.Done():
+				return nil
+			}
+		})
+	}()
+	c.stop = sync.OnceValue(func() error {
+		cancel()
+		return <-done
+	})
+	e.t.Cleanup(func() { _ = c.stop() })
+	return c
+}
+
+func (e *election) begins(name string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.leading != "" {
+		e.t.Errorf("%s leads while %s does", name, e.leading)
+	}
+	e.leading = name
+	e.terms = append(e.terms, name)
+	close(e.changed)
+	e.changed = make(chan struct{})
+}
+
+func (e *election) ends(name string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.leading == name {
+		e.leading = ""
+	}
+}
+
+// leads waits until the n-th term has begun, and returns whose it is.
+func (e *election) leads(n int) string {
+	e.t.Helper()
+	for {
+		e.mu.Lock()
+		changed, terms := e.changed, e.terms
+		e.mu.Unlock()
+		if len(terms) >= n {
+			return terms[n-1]
+		}
+		select {
+		case <-changed:
+		case <-e.ctx.Done():
+			e.t.Fatalf("nobody has begun term %d: %v", n, terms)
+		}
+	}
+}
+
+// becomes waits until a candidate shows a role, and a holder other than itself exactly as a standby.
+func (e *election) becomes(c *candidate, role string) {
+	e.t.Helper()
+	e.until(fmt.Sprintf("it is %s", role), func() bool {
+		s := c.Status()
+		return s.Role == role && s.Holder != "" && (s.Holder == s.Identity) == (role == leader.Leader)
+	})
+}
+
+func (e *election) until(what string, is func() bool) {
+	e.t.Helper()
+	for !is() {
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-e.ctx.Done():
+			e.t.Fatalf("waiting until %s", what)
+		}
+	}
+}
+
+// holder is who the API server says holds the Lease.
+func (e *election) holder() string {
+	e.t.Helper()
+	l, err := e.leases.Get(e.ctx, e.name, metav1.GetOptions{})
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	if l.Spec.HolderIdentity == nil {
+		return ""
+	}
+	return *l.Spec.HolderIdentity
+}
+
+func (e *election) lost(c *candidate) {
+	e.t.Helper()
+	select {
+	case <-c.lost:
+	case <-e.ctx.Done():
+		e.t.Fatal("the term has not ended")
+	}
+}
+
+// Of three, one leads at any time; whoever stops gives the Lease back, and nobody waits for its end.
+func TestOneLeads(t *testing.T) {
+	e := newElection(t)
+	all := map[string]*candidate{}
+	for _, name := range []string{"a", "b", "c"} {
+		all[name] = e.runs(name, cluster.RESTConfig())
+	}
+	for n := 1; n <= 3; n++ {
+		name := e.leads(n)
+		e.becomes(all[name], leader.Leader)
+		for other, c := range all {
+			if other != name {
+				e.becomes(c, leader.Standby)
+			}
+		}
+		if err := all[name].stop(); err != nil {
+			t.Error(err)
+		}
+		if s := all[name].Status(); s.Role != leader.Standby {
+			t.Errorf("after its end: %+v", s)
+		}
+		delete(all, name)
+	}
+	if h := e.holder(); h != "" {
+		t.Errorf("the last one has left the Lease with %q", h)
+	}
+}
+
+// What ends a leader that holds the Lease is the program's end, and the next one's turn.
+func TestLeaderFails(t *testing.T) {
+	e := newElection(t)
+	a := e.runs("a", cluster.RESTConfig())
+	e.leads(1)
+	b := e.runs("b", cluster.RESTConfig())
+	e.becomes(b, leader.Standby)
+	failure := errors.New("wrong credentials")
+	a.end <- failure
+	if got := e.leads(2); got != "b" {
+		t.Errorf("%s leads", got)
+	}
+	if err := a.stop(); !errors.Is(err, failure) {
+		t.Errorf("it ended with %v", err)
+	}
+}
+
+// A leader that finds another in the Lease stops at once and takes nothing from that one, also where it failed before it
+// could see it: that is no failure of the program.
+func TestAnotherTookTheLease(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		fail bool
+	}{{"seen", false}, {"failed first", true}} {
+		t.Run(test.name, func(t *testing.T) {
+			e := newElection(t)
+			a := e.runs("a", cluster.RESTConfig())
+			e.leads(1)
+			e.usurp()
+			if test.fail {
+				select {
+				case a.end <- errors.New("fenced"):
+				case <-a.lost: // it was faster
+					a.lost <- struct{}{}
+				}
+			} else {
+				e.lost(a)
+			}
+			e.becomes(a, leader.Standby)
+			if h := e.holder(); h != "usurper" {
+				t.Errorf("the Lease is held by %q", h)
+			}
+			e.leads(2) // when the usurper's time is over
+			if err := a.stop(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// usurp writes another holder into the Lease, as happens while its leader is paused.
+func (e *election) usurp() {
+	e.t.Helper()
+	e.until("the Lease is another's", func() bool {
+		l, err := e.leases.Get(e.ctx, e.name, metav1.GetOptions{})
+		if err != nil {
+			e.t.Fatal(err)
+		}
+		other, now := "usurper", metav1.NowMicro()
+		l.Spec.HolderIdentity, l.Spec.RenewTime = &other, &now
+		_, err = e.leases.Update(e.ctx, l, metav1.UpdateOptions{})
+		return err == nil
+	})
+}
+
+// Who deletes the Lease does not end the leader.
+func TestLeaseIsDeleted(t *testing.T) {
+	e := newElection(t)
+	a := e.runs("a", cluster.RESTConfig())
+	e.leads(1)
+	if err := e.leases.Delete(e.ctx, e.name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	e.until("it is there again", func() bool {
+		_, err := e.leases.Get(e.ctx, e.name, metav1.GetOptions{})
+		return err == nil
+	})
+	if h := e.holder(); h != a.Status().Identity {
+		t.Errorf("it is held by %q", h)
+	}
+	if len(a.lost) > 0 {
+		t.Error("the term has ended")
+	}
+}
+
+// behindProxy is the way to the API server through a proxy.
+func behindProxy(t *testing.T) (*faultproxy.Proxy, *rest.Config) {
+	t.Helper()
+	cfg := cluster.RESTConfig()
+	server, err := url.Parse(cfg.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy, err := faultproxy.Start(server.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = proxy.Close() })
+	cfg = rest.CopyConfig(cfg)
+	cfg.Host = "https://" + proxy.Addr()
+	return proxy, cfg
+}
+
+// A leader that cannot renew has stopped before another begins (begins checks that), and leads again when the other has left.
+func TestLeaderIsCutOff(t *testing.T) {
+	e := newElection(t)
+	proxy, cfg := behindProxy(t)
+	a := e.runs("a", cfg)
+	e.leads(1)
+	b := e.runs("b", cluster.RESTConfig())
+	e.becomes(b, leader.Standby)
+	proxy.Refuse()
+	e.lost(a)
+	if got := e.leads(2); got != "b" {
+		t.Errorf("%s leads", got)
+	}
+	e.until("it says what is wrong", func() bool { return a.Status().Problem != "" })
+	proxy.Pass()
+	e.until("it is well", func() bool { return a.Status().Problem == "" })
+	e.becomes(a, leader.Standby)
+	if err := b.stop(); err != nil {
+		t.Error(err)
+	}
+	if got := e.leads(3); got != "a" {
+		t.Errorf("%s leads", got)
+	}
+}
+
+// A connection that is half open costs an attempt, not the lead.
+func TestLeaderOnDeadConnection(t *testing.T) {
+	e := newElection(t)
+	proxy, cfg := behindProxy(t)
+	a := e.runs("a", cfg)
+	e.leads(1)
+	renewed := func() time.Time {
+		l, err := e.leases.Get(e.ctx, e.name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l.Spec.RenewTime.Time
+	}
+	for range 2 {
+		before := time.Now()
+		proxy.Silence()
+		e.until("it renews over another connection", func() bool { return renewed().After(before.Add(renewDeadline / 2)) })
+	}
+	if len(a.lost) > 0 {
+		t.Error("the lead was lost")
+	}
+}
