@@ -190,7 +190,7 @@ func (e *Elector) watchRelease(ctx context.Context, released chan<- struct{}) {
 		})
 		if err == nil {
 			for event := range w.ResultChan() {
-				if free(event) {
+				if holder, _ := e.lock.seen(); freed(event, holder) {
 					released <- struct{}{}
 					w.Stop()
 					return
@@ -205,12 +205,20 @@ func (e *Elector) watchRelease(ctx context.Context, released chan<- struct{}) {
 	}
 }
 
-// free reports whether an event is a Lease's becoming free. The state at the
-// watch's beginning is not: the election looks at it by itself.
-func free(event watch.Event) bool {
+// freed reports whether an event is a Lease's becoming free since holder was seen
+// in it. That it is free at the watch's beginning is no news where the election has
+// seen that, too, and could not take it.
+func freed(event watch.Event, holder string) bool {
 	lease, ok := event.Object.(*coordinationv1.Lease)
-	return ok && (event.Type == watch.Deleted ||
-		event.Type == watch.Modified && (lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == ""))
+	switch {
+	case !ok:
+		return false
+	case event.Type == watch.Deleted:
+		return true
+	case event.Type == watch.Added && holder == "":
+		return false
+	}
+	return lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == ""
 }
 
 // giveBack gives the Lease up, so that another need not wait for its end. It

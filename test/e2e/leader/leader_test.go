@@ -28,8 +28,16 @@ import (
 // patience bounds every wait for something that should happen soon.
 const patience = 45 * time.Second
 
-// The times of the elections here: two seconds for a leader to stop in.
-const leaseDuration, renewDeadline, retryPeriod = 5 * time.Second, 2500 * time.Millisecond, 200 * time.Millisecond
+// times of an election.
+type times struct{ lease, deadline, retry time.Duration }
+
+var (
+	// short leaves two seconds for a leader to stop in.
+	short = times{5 * time.Second, 2500 * time.Millisecond, 200 * time.Millisecond}
+	// longLease and longRetry are for what must not wait for these times: they are longer than patience.
+	longLease = times{150 * time.Second, 2 * patience, 200 * time.Millisecond}
+	longRetry = times{150 * time.Second, 2 * patience, patience + 15*time.Second}
+)
 
 var cluster *clustertest.Cluster
 
@@ -60,6 +68,7 @@ type election struct {
 	t      *testing.T
 	ctx    context.Context // ends when patience does
 	name   string
+	times  times
 	leases coordinationclient.LeaseInterface
 
 	mu      sync.Mutex
@@ -68,7 +77,7 @@ type election struct {
 	changed chan struct{}
 }
 
-func newElection(t *testing.T) *election {
+func newElection(t *testing.T, o times) *election {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
@@ -76,7 +85,7 @@ func newElection(t *testing.T) *election {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &election{t: t, ctx: ctx, name: fmt.Sprintf("l%x", time.Now().UnixNano()), leases: client.Leases("default"), changed: make(chan struct{})}
+	return &election{t: t, ctx: ctx, times: o, name: fmt.Sprintf("l%x", time.Now().UnixNano()), leases: client.Leases("default"), changed: make(chan struct{})}
 }
 
 // candidate is one that runs.
@@ -92,7 +101,7 @@ func (e *election) runs(name string, cfg *rest.Config) *candidate {
 	e.t.Helper()
 	elector, err := leader.New(leader.Options{
 		Client: cfg, Namespace: "default", Name: e.name,
-		LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod,
+		LeaseDuration: e.times.lease, RenewDeadline: e.times.deadline, RetryPeriod: e.times.retry,
 		Log: zap.NewNop(), Metrics: prometheus.NewRegistry(),
 	})
 	if err != nil {
@@ -204,9 +213,9 @@ func (e *election) lost(c *candidate) {
 	}
 }
 
-// Of three, one leads at any time; whoever stops gives the Lease back, and nobody waits for its end.
+// Of three, one leads at any time.
 func TestOneLeads(t *testing.T) {
-	e := newElection(t)
+	e := newElection(t, short)
 	all := map[string]*candidate{}
 	for _, name := range []string{"a", "b", "c"} {
 		all[name] = e.runs(name, cluster.RESTConfig())
@@ -232,9 +241,24 @@ func TestOneLeads(t *testing.T) {
 	}
 }
 
+// Whoever stops gives the Lease back, and a standby notices: it waits neither for its end nor for its own next attempt.
+func TestReleaseIsNoticed(t *testing.T) {
+	e := newElection(t, longRetry)
+	a := e.runs("a", cluster.RESTConfig())
+	e.leads(1)
+	b := e.runs("b", cluster.RESTConfig())
+	e.becomes(b, leader.Standby)
+	if err := a.stop(); err != nil {
+		t.Error(err)
+	}
+	if got := e.leads(2); got != "b" {
+		t.Errorf("%s leads", got)
+	}
+}
+
 // What ends a leader that holds the Lease is the program's end, and the next one's turn.
 func TestLeaderFails(t *testing.T) {
-	e := newElection(t)
+	e := newElection(t, short)
 	a := e.runs("a", cluster.RESTConfig())
 	e.leads(1)
 	b := e.runs("b", cluster.RESTConfig())
@@ -257,10 +281,10 @@ func TestAnotherTookTheLease(t *testing.T) {
 		fail bool
 	}{{"seen", false}, {"failed first", true}} {
 		t.Run(test.name, func(t *testing.T) {
-			e := newElection(t)
+			e := newElection(t, longLease)
 			a := e.runs("a", cluster.RESTConfig())
 			e.leads(1)
-			e.usurp()
+			e.hold("usurper")
 			if test.fail {
 				select {
 				case a.end <- errors.New("fenced"):
@@ -274,7 +298,8 @@ func TestAnotherTookTheLease(t *testing.T) {
 			if h := e.holder(); h != "usurper" {
 				t.Errorf("the Lease is held by %q", h)
 			}
-			e.leads(2) // when the usurper's time is over
+			e.hold("")
+			e.leads(2)
 			if err := a.stop(); err != nil {
 				t.Error(err)
 			}
@@ -282,16 +307,16 @@ func TestAnotherTookTheLease(t *testing.T) {
 	}
 }
 
-// usurp writes another holder into the Lease, as happens while its leader is paused.
-func (e *election) usurp() {
+// hold writes a holder into the Lease: another's name, as happens while its leader is paused, or none.
+func (e *election) hold(holder string) {
 	e.t.Helper()
-	e.until("the Lease is another's", func() bool {
+	e.until("the Lease is written", func() bool {
 		l, err := e.leases.Get(e.ctx, e.name, metav1.GetOptions{})
 		if err != nil {
 			e.t.Fatal(err)
 		}
-		other, now := "usurper", metav1.NowMicro()
-		l.Spec.HolderIdentity, l.Spec.RenewTime = &other, &now
+		now := metav1.NowMicro()
+		l.Spec.HolderIdentity, l.Spec.RenewTime = &holder, &now
 		_, err = e.leases.Update(e.ctx, l, metav1.UpdateOptions{})
 		return err == nil
 	})
@@ -299,7 +324,7 @@ func (e *election) usurp() {
 
 // Who deletes the Lease does not end the leader.
 func TestLeaseIsDeleted(t *testing.T) {
-	e := newElection(t)
+	e := newElection(t, short)
 	a := e.runs("a", cluster.RESTConfig())
 	e.leads(1)
 	if err := e.leases.Delete(e.ctx, e.name, metav1.DeleteOptions{}); err != nil {
@@ -337,7 +362,7 @@ func behindProxy(t *testing.T) (*faultproxy.Proxy, *rest.Config) {
 
 // A leader that cannot renew has stopped before another begins (begins checks that), and leads again when the other has left.
 func TestLeaderIsCutOff(t *testing.T) {
-	e := newElection(t)
+	e := newElection(t, short)
 	proxy, cfg := behindProxy(t)
 	a := e.runs("a", cfg)
 	e.leads(1)
@@ -362,7 +387,7 @@ func TestLeaderIsCutOff(t *testing.T) {
 
 // A connection that is half open costs an attempt, not the lead.
 func TestLeaderOnDeadConnection(t *testing.T) {
-	e := newElection(t)
+	e := newElection(t, short)
 	proxy, cfg := behindProxy(t)
 	a := e.runs("a", cfg)
 	e.leads(1)
@@ -376,7 +401,7 @@ func TestLeaderOnDeadConnection(t *testing.T) {
 	for range 2 {
 		before := time.Now()
 		proxy.Silence()
-		e.until("it renews over another connection", func() bool { return renewed().After(before.Add(renewDeadline / 2)) })
+		e.until("it renews over another connection", func() bool { return renewed().After(before.Add(short.deadline / 2)) })
 	}
 	if len(a.lost) > 0 {
 		t.Error("the lead was lost")
