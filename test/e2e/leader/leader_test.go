@@ -91,24 +91,26 @@ func newElection(t *testing.T, o times) *election {
 // candidate is one that runs.
 type candidate struct {
 	*leader.Elector
-	stop func() error  // ends it, and returns what Run returned
-	end  chan<- error  // ends its present term
-	lost chan struct{} // one for each term that ended because the Lease was lost
+	metrics prometheus.Gatherer
+	stop    func() error  // ends it, and returns what Run returned
+	end     chan<- error  // ends its present term
+	lost    chan struct{} // one for each term that ended because the Lease was lost
 }
 
 // runs starts a candidate, which stops at the end of the test at the latest.
 func (e *election) runs(name string, cfg *rest.Config) *candidate {
 	e.t.Helper()
+	registry := prometheus.NewRegistry()
 	elector, err := leader.New(leader.Options{
 		Client: cfg, Namespace: "default", Name: e.name,
 		LeaseDuration: e.times.lease, RenewDeadline: e.times.deadline, RetryPeriod: e.times.retry,
-		Log: zap.NewNop(), Metrics: prometheus.NewRegistry(),
+		Log: zap.NewNop(), Metrics: registry,
 	})
 	if err != nil {
 		e.t.Fatal(err)
 	}
 	end, done := make(chan error), make(chan error, 1)
-	c := &candidate{Elector: elector, end: end, lost: make(chan struct{}, 10)}
+	c := &candidate{Elector: elector, metrics: registry, end: end, lost: make(chan struct{}, 10)}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(e.ctx))
 	go func() {
 		done <- elector.Run(ctx, func(held context.Context) error {
@@ -180,6 +182,16 @@ func (e *election) becomes(c *candidate, role string) {
 	})
 }
 
+// gauge is what kubebridge_leader shows.
+func (c *candidate) gauge(t *testing.T) float64 {
+	t.Helper()
+	families, err := c.metrics.Gather()
+	if err != nil || len(families) != 1 || families[0].GetName() != "kubebridge_leader" {
+		t.Fatalf("metrics %v: %v", families, err)
+	}
+	return families[0].GetMetric()[0].GetGauge().GetValue()
+}
+
 func (e *election) until(what string, is func() bool) {
 	e.t.Helper()
 	for !is() {
@@ -228,8 +240,14 @@ func TestOneLeads(t *testing.T) {
 				e.becomes(c, leader.Standby)
 			}
 		}
+		if got := all[name].gauge(t); got != 1 {
+			t.Errorf("kubebridge_leader is %v at the leader", got)
+		}
 		if err := all[name].stop(); err != nil {
 			t.Error(err)
+		}
+		if got := all[name].gauge(t); got != 0 {
+			t.Errorf("kubebridge_leader is %v after its end", got)
 		}
 		if s := all[name].Status(); s.Role != leader.Standby {
 			t.Errorf("after its end: %+v", s)
