@@ -155,14 +155,14 @@ func (e *Elector) term(ctx context.Context, lead func(held context.Context) erro
 	var group sync.WaitGroup
 	group.Go(func() { elector.Run(running) })
 	group.Go(func() { e.watchRelease(waiting, released) })
+	led := false
 	defer func() {
 		stopWaiting()
 		end()
 		group.Wait()
-		if e.leading.Load() || elector.IsLeader() {
+		if led || elector.IsLeader() {
 			lost = !e.giveBack(ctx) || lost
 		}
-		e.leads(false)
 	}()
 	select {
 	case term := <-elected:
@@ -171,7 +171,9 @@ func (e *Elector) term(ctx context.Context, lead func(held context.Context) erro
 		defer drop()
 		e.lock.onOther(drop)
 		defer e.lock.onOther(nil)
+		led = true
 		e.leads(true)
+		defer e.leads(false)
 		e.o.Log.Info("leads", zap.String("lease", e.lock.Describe()), zap.String("identity", e.identity))
 		err = lead(held)
 		return held.Err() != nil, err
