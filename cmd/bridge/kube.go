@@ -26,7 +26,12 @@ func newClient(k config.Kubernetes) (*source.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return source.NewClient(cfg)
+	client, err := source.NewClient(cfg)
+	if err != nil {
+		return nil, err
+	}
+	client.ExpectCluster(k.ClusterUID)
+	return client, nil
 }
 
 func restConfig(k config.Kubernetes) (*rest.Config, error) {

@@ -41,6 +41,7 @@ type Config struct {
 type Kubernetes struct {
 	Kubeconfig      string `yaml:"kubeconfig"`
 	Context         string `yaml:"context"`
+	ClusterUID      string `yaml:"clusterUID"`      // of the kube-system namespace, where the bridge may not get it
 	ConcurrentLists int    `yaml:"concurrentLists"` // lists under way at once. Default: 4
 }
 

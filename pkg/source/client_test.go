@@ -1,6 +1,7 @@
 package source
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -41,6 +42,51 @@ func TestClusterUID(t *testing.T) {
 				}
 				if err != nil && (!strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "kube-system")) {
 					t.Errorf("got %v, want %q", err, c.want)
+				}
+			})
+		})
+	}
+}
+
+// Who may not ask for the cluster's UID can say it. A server that does show one
+// is held to it.
+func TestExpectedCluster(t *testing.T) {
+	shows := text200(`{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"kube-system","uid":"1"}}`)
+	for _, c := range []struct {
+		name    string
+		given   string
+		a       answer
+		foreign bool
+		want    string // in any other error
+	}{
+		{"not shown", "1", status(http.StatusForbidden, "Forbidden"), false, ""},
+		{"the same", "1", shows, false, ""},
+		{"another", "2", shows, true, ""},
+		{"no answer", "1", status(http.StatusInternalServerError, "InternalError"), false, "the stub says InternalError"},
+		{"nothing expected", "", status(http.StatusForbidden, "Forbidden"), false, "the stub says Forbidden"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			overHTTP(t, func(t *testing.T, serve func(http.Handler) *Client) {
+				client := serve(http.HandlerFunc(c.a))
+				client.ExpectCluster(c.given)
+				uid, err := client.ClusterUID(t.Context())
+				errs := []error{err}
+				if c.given != "" {
+					errs = append(errs, client.sameCluster(t.Context(), time.Now()))
+				}
+				for _, err := range errs {
+					switch {
+					case c.foreign:
+						if !errors.Is(err, ErrOtherCluster) {
+							t.Errorf("got %v", err)
+						}
+					case c.want != "":
+						if err == nil || !strings.Contains(err.Error(), c.want) {
+							t.Errorf("got %v, want %q", err, c.want)
+						}
+					case err != nil || uid != c.given:
+						t.Errorf("got %q, %v", uid, err)
+					}
 				}
 			})
 		})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
 	"golang.org/x/sync/semaphore"
@@ -28,11 +29,19 @@ const (
 type identity struct {
 	turn *semaphore.Weighted // guards the rest; unlike a mutex, waiting for it ends with a context
 	uid  string              // "" until it was seen
+	told bool                // uid is the caller's word, see Client.ExpectCluster
 	at   time.Time           // when it was last asked for
 	err  error               // what it found
 }
 
 func newIdentity() identity { return identity{turn: semaphore.NewWeighted(1)} }
+
+// ExpectCluster says which cluster this is, for a user who may not get the
+// kube-system namespace: where the server refuses to show it (403), uid is taken
+// for its UID, also after a failure, and another cluster that refuses as well is
+// not noticed. A server that shows another UID is [ErrOtherCluster]. Call it
+// before anything else; an empty uid expects nothing.
+func (c *Client) ExpectCluster(uid string) { c.cluster.uid, c.cluster.told = uid, uid != "" }
 
 // ClusterUID returns the UID of the kube-system namespace, which stands for the
 // cluster: it survives upgrades and restores. The first one that it returns is
@@ -41,15 +50,19 @@ func (c *Client) ClusterUID(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	uid, err := c.uid(ctx, kubeSystem)
-	if err != nil {
-		return "", fmt.Errorf("get namespace kube-system: %w", err)
+	id := &c.cluster
+	if id.told || err != nil {
+		if err := id.judge(uid, err); err != nil {
+			return "", err
+		}
+		return id.uid, nil // it never changes
 	}
-	if err := c.cluster.turn.Acquire(ctx, 1); err != nil {
+	if err := id.turn.Acquire(ctx, 1); err != nil {
 		return "", err
 	}
-	defer c.cluster.turn.Release(1)
-	if c.cluster.uid == "" {
-		c.cluster.uid = uid
+	defer id.turn.Release(1)
+	if id.uid == "" {
+		id.uid = uid
 	}
 	return uid, nil
 }
@@ -74,17 +87,25 @@ func (c *Client) sameCluster(ctx context.Context, since time.Time) error {
 	asking, cancel := context.WithTimeout(throwAway(ctx), getTimeout)
 	defer cancel()
 	uid, err := c.uid(asking, kubeSystem)
-	switch {
-	case ctx.Err() != nil:
+	if ctx.Err() != nil {
 		return ctx.Err()
+	}
+	id.at, id.err = asked, id.judge(uid, err)
+	return id.err
+}
+
+// judge says what the answer to "which cluster are you" is worth.
+func (id *identity) judge(uid string, err error) error {
+	switch {
+	case err != nil && id.told && statusCode(err) == http.StatusForbidden:
+		return nil
 	case err != nil:
-		err = fmt.Errorf("get namespace kube-system: %w", err)
+		return fmt.Errorf("get namespace kube-system: %w", err)
 	case uid != id.uid:
-		err = fmt.Errorf("%w: its kube-system namespace has UID %s, not %s; point the bridge at the cluster it was started for, or give this one a bridge of its own",
+		return fmt.Errorf("%w: its kube-system namespace has UID %s, not %s; point the bridge at the cluster it was started for, or give this one a bridge of its own",
 			ErrOtherCluster, uid, id.uid)
 	}
-	id.at, id.err = asked, err
-	return err
+	return nil
 }
 
 // uid returns the UID of the object at path, as of now (a GET without a
