@@ -1,0 +1,105 @@
+{{/*
+What the bridge needs in the cluster, as JSON:
+  grants      by namespace ("" is all of them), API group and resource: "list" (and watch), or "get" (as well)
+  namespaces  that are named
+  selects     whether namespaces are chosen by their labels
+Each of it comes from one entry of resources, of the bridge or of a sink.
+*/}}
+{{- define "kubebridge.access" -}}
+{{- $known := .Files.Get "files/kubernetes-resources.yaml" | fromYaml -}}
+{{- $out := dict "grants" dict "namespaces" dict "selects" false -}}
+{{- range $sink := .Values.config.sinks -}}
+{{- range $entry := default $.Values.config.resources $sink.resources -}}
+{{- $e := $entry -}}
+{{- if kindIs "string" $entry -}}{{- $e = dict "resource" $entry -}}{{- end -}}
+{{- $wanted := include "kubebridge.parse" (dict "entry" $e "known" $known) | fromJson -}}
+{{- $group := $wanted.group -}}
+{{- $names := list $wanted.resource -}}
+{{- /* To get one object tells whether it left the selection or was deleted. Where the name is "*", subresources
+       are granted as well, and whoever may "get" pods/exec may run commands. */ -}}
+{{- $verb := ternary "get" "list" (and (ne $wanted.resource "*") (or $e.labelSelector $e.fieldSelector | not | not)) -}}
+{{- if eq $wanted.resource "*" -}}
+{{- if eq $group "*" -}}
+{{- if not $.Values.rbac.allowEverything -}}
+{{- fail (printf "resource %q is all that the cluster has, and RBAC cannot leave out Secrets: the bridge would not read them, but its service account could. Name groups instead, as in *.apps, or set rbac.allowEverything: true" $e.resource) -}}
+{{- end -}}
+{{- else if eq $group "" -}}
+{{- /* Of the core group by name: a "*" would hand out Secrets. */ -}}
+{{- $names = list -}}
+{{- range $name := keys (index $known "") | sortAlpha -}}
+{{- if and (ne $name "secrets") (not (has $name $.Values.config.exclude)) -}}{{- $names = append $names $name -}}{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- $scopes := list "" -}}
+{{- if $e.namespaces -}}
+{{- $scopes = $e.namespaces -}}
+{{- range $e.namespaces -}}{{- $_ := set $out.namespaces . true -}}{{- end -}}
+{{- else if not $.Values.rbac.clusterScope -}}
+{{- fail (printf "rbac.clusterScope is false, and resource %q is watched in all namespaces: name its namespaces" (toString $e.resource)) -}}
+{{- end -}}
+{{- if $e.namespaceSelector -}}{{- $_ := set $out "selects" true -}}{{- end -}}
+{{- range $scope := $scopes -}}
+{{- if not (hasKey $out.grants $scope) -}}{{- $_ := set $out.grants $scope dict -}}{{- end -}}
+{{- $groups := index $out.grants $scope -}}
+{{- if not (hasKey $groups $group) -}}{{- $_ := set $groups $group dict -}}{{- end -}}
+{{- $resources := index $groups $group -}}
+{{- range $names -}}
+{{- if or (eq $verb "get") (not (hasKey $resources .)) -}}{{- $_ := set $resources . $verb -}}{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $out -}}
+{{- end -}}
+
+{{/*
+The group and the full name that an entry of resources means, as JSON. Names are the bridge's:
+pods, deployments.apps, deployments.v1.apps, *.apps, *.core, *.*
+*/}}
+{{- define "kubebridge.parse" -}}
+{{- $e := .entry -}}
+{{- $parts := splitn "." 2 (lower (toString $e.resource)) -}}
+{{- $name := $parts._0 -}}
+{{- $group := default "" $parts._1 -}}
+{{- $bare := not (contains "." (toString $e.resource)) -}}
+{{- $version := "^v[1-9][0-9]*((alpha|beta)[1-9][0-9]*)?\\." -}}
+{{- if $e.version -}}{{- $group = default "" $e.group -}}{{- $bare = false -}}
+{{- else if regexMatch $version $group -}}{{- $group = regexReplaceAll $version $group "" -}}
+{{- else if and (eq $name "*") (eq $group "core") -}}{{- $group = "" -}}
+{{- end -}}
+{{- $found := "" -}}
+{{- if ne $name "*" -}}
+{{- /* The core group comes first, and full names before short ones, as with kubectl. */ -}}
+{{- range $g, $resources := .known -}}
+{{- if and (not $found) (or $bare (eq $g $group)) (hasKey $resources $name) -}}{{- $found = list $g $name -}}{{- end -}}
+{{- end -}}
+{{- range $g, $resources := .known -}}
+{{- range $plural, $others := $resources -}}
+{{- if and (not $found) (or $bare (eq $g $group)) (has $name $others) -}}{{- $found = list $g $plural -}}{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if $found -}}
+{{- toJson (dict "group" (first $found) "resource" (last $found)) -}}
+{{- else if and $bare $name -}}
+{{- fail (printf "resource %q is none of Kubernetes' own, and a template cannot ask the cluster which API group has it: write name and group in full, as in certificates.cert-manager.io" (toString $e.resource)) -}}
+{{- else -}}
+{{- toJson (dict "group" $group "resource" $name) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Rules for one scope's groups. */}}
+{{- define "kubebridge.rules" -}}
+{{- range $group, $resources := . -}}
+{{- range $verb, $verbs := dict "get" (list "get" "list" "watch") "list" (list "list" "watch") -}}
+{{- $names := list -}}
+{{- range $name, $v := $resources -}}{{- if eq $v $verb -}}{{- $names = append $names $name -}}{{- end -}}{{- end -}}
+{{- if $names }}
+- apiGroups: [{{ quote $group }}]
+  resources: {{ toJson (sortAlpha $names) }}
+  verbs: {{ toJson $verbs }}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}

@@ -1,0 +1,61 @@
+{{/* Fails with a sentence where values contradict each other. What the bridge can tell by itself, it does. */}}
+{{- define "kubebridge.check" -}}
+{{- $c := .Values.config -}}
+{{- $missing := list -}}
+{{- range list "cluster" "sinks" -}}{{- if not (index $c .) -}}{{- $missing = append $missing (printf "config.%s" .) -}}{{- end -}}{{- end -}}
+{{- if $missing -}}
+{{- fail (printf "%s: nothing is set. The bridge needs at least config.cluster, a name for this cluster that stands in every event, config.resources, what is watched, and config.sinks, where it goes. docs/configuration.md has an example" (join " and " $missing)) -}}
+{{- end -}}
+{{- range $c.sinks -}}
+{{- if not (or .resources $c.resources) -}}
+{{- fail (printf "sink %q has no resources: name some under config.resources, or in the sink" (toString .name)) -}}
+{{- end -}}
+{{- $onBus := or .kafka (and .nats (eq (dig "nats" "delivery" "exactly-once" .) "exactly-once")) -}}
+{{- if not (or $onBus (dig "checkpoint" "file" "path" "" $c)) -}}
+{{- fail (printf "sink %q cannot keep its checkpoint on its bus: set config.checkpoint.file.path: %s, for which the chart makes a volume" (toString .name) $.Values.persistence.mountPath) -}}
+{{- end -}}
+{{- end -}}
+
+{{- $replicas := include "kubebridge.replicas" . | int -}}
+{{- $disk := include "kubebridge.disk" . | fromJsonArray -}}
+{{- if and (gt $replicas 1) $disk -}}
+{{- fail (printf "replicas is %d, and %s is a directory, which two bridges cannot share: set replicas: 1, or keep nothing on a disk" $replicas (first $disk).key) -}}
+{{- end -}}
+{{- if and (gt $replicas 1) (not (include "kubebridge.leads" .)) -}}
+{{- fail (printf "replicas is %d without leader election: all of them would write. Set replicas: 1, or leave config.leaderElection.enabled out" $replicas) -}}
+{{- end -}}
+{{- if and $disk (include "kubebridge.leads" .) -}}
+{{- fail (printf "config.leaderElection is enabled, and %s is a directory, which two bridges cannot share: leave one of them out" (first $disk).key) -}}
+{{- end -}}
+{{- $roots := list .Values.persistence.mountPath -}}
+{{- range .Values.extraVolumeMounts -}}{{- $roots = append $roots .mountPath -}}{{- end -}}
+{{- range $d := $disk -}}
+{{- $within := false -}}
+{{- range $roots -}}
+{{- if or (eq (clean $d.path) (clean .)) (hasPrefix (printf "%s/" (clean .)) (clean $d.path)) -}}{{- $within = true -}}{{- end -}}
+{{- end -}}
+{{- if not $within -}}
+{{- fail (printf "%s is %s, where no volume is mounted: put it below persistence.mountPath, %s, or mount one there with extraVolumes and extraVolumeMounts" $d.key $d.path $.Values.persistence.mountPath) -}}
+{{- end -}}
+{{- end -}}
+
+{{- $listen := dig "status" "listen" ":8080" $c -}}
+{{- if include "kubebridge.loopback" $listen -}}
+{{- fail (printf "config.status.listen is %s, where the kubelet's probes do not reach it: leave it out, or set it to off" $listen) -}}
+{{- end -}}
+{{- range $key := list "podMonitor" "serviceMonitor" -}}
+{{- if and (index $.Values.metrics $key).enabled (eq $listen "off") -}}
+{{- fail (printf "metrics.%s is enabled, and config.status.listen is off: there is nothing to scrape" $key) -}}
+{{- end -}}
+{{- end -}}
+{{- if and .Values.metrics.podMonitor.enabled .Values.metrics.serviceMonitor.enabled -}}
+{{- fail "metrics.podMonitor and metrics.serviceMonitor are both enabled: every number would come twice. Choose one" -}}
+{{- end -}}
+
+{{- if and (not .Values.rbac.clusterScope) (not (dig "kubernetes" "clusterUID" "" $c)) -}}
+{{- fail "rbac.clusterScope is false, and without a ClusterRole the bridge may not ask which cluster this is: set config.kubernetes.clusterUID to what `kubectl get namespace kube-system -o jsonpath={.metadata.uid}` prints" -}}
+{{- end -}}
+{{- if and (not .Values.serviceAccount.create) (not .Values.serviceAccount.name) -}}
+{{- fail "serviceAccount.create is false, and no serviceAccount.name says whose rights the bridge has: name one" -}}
+{{- end -}}
+{{- end -}}

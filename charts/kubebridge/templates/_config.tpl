@@ -1,0 +1,114 @@
+{{/* The bridge's configuration, as JSON: the user's, and what only the chart knows. */}}
+{{- define "kubebridge.config" -}}
+{{- $c := deepCopy .Values.config -}}
+{{- if not $c.name -}}{{- $_ := set $c "name" (include "kubebridge.fullname" .) -}}{{- end -}}
+{{- if include "kubebridge.leads" . -}}
+{{- $l := default dict $c.leaderElection -}}
+{{- $_ := set $l "enabled" true -}}
+{{- if not $l.leaseName -}}{{- $_ := set $l "leaseName" (printf "kubebridge-%s" $c.name) -}}{{- end -}}
+{{- $_ := set $c "leaderElection" $l -}}
+{{- end -}}
+{{- with include "kubebridge.hashKeySecret" . -}}
+{{- $_ := set $c "secrets" (set (default dict $c.secrets) "hashKeyFile" "/etc/kubebridge/hash-key/key") -}}
+{{- end -}}
+{{- if not (dig "admin" "socket" "" $c) -}}
+{{- $_ := set $c "admin" (dict "socket" "/tmp/admin.sock") -}}
+{{- end -}}
+{{- toJson $c -}}
+{{- end -}}
+
+{{/* Directories that outlive a pod, as a JSON list of {key, path}. */}}
+{{- define "kubebridge.disk" -}}
+{{- $all := list -}}
+{{- with dig "checkpoint" "file" "path" "" .Values.config -}}
+{{- $all = append $all (dict "key" "config.checkpoint.file.path" "path" .) -}}
+{{- end -}}
+{{- range .Values.config.sinks -}}
+{{- $sink := . -}}
+{{- with dig "nats" "embedded" "dir" "" . -}}
+{{- $all = append $all (dict "key" (printf "sink %q's nats.embedded.dir" $sink.name) "path" .) -}}
+{{- end -}}
+{{- with dig "file" "path" "" . -}}
+{{- $all = append $all (dict "key" (printf "sink %q's file.path" $sink.name) "path" .) -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $all -}}
+{{- end -}}
+
+{{/* Not empty where something is kept on a disk: that belongs to one bridge alone. */}}
+{{- define "kubebridge.stateful" -}}
+{{- if include "kubebridge.disk" . | fromJsonArray -}}yes{{- end -}}
+{{- end -}}
+
+{{/* Not empty where a Lease says who leads. */}}
+{{- define "kubebridge.leads" -}}
+{{- $wanted := dig "leaderElection" "enabled" (not (include "kubebridge.stateful" .)) .Values.config -}}
+{{- if $wanted -}}yes{{- end -}}
+{{- end -}}
+
+{{- define "kubebridge.replicas" -}}
+{{- if kindIs "invalid" .Values.replicas -}}
+{{- if and (include "kubebridge.leads" .) (not (include "kubebridge.stateful" .)) -}}2{{- else -}}1{{- end -}}
+{{- else -}}
+{{- int .Values.replicas -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Name of the Secret with the hash key, if the bridge hashes and no file of the user's holds it. */}}
+{{- define "kubebridge.hashKeySecret" -}}
+{{- $s := default dict .Values.config.secrets -}}
+{{- if and (eq (default "hash" $s.values) "hash") (not $s.hashKeyFile) -}}
+{{- if .Values.hashKey.existingSecret -}}
+{{- .Values.hashKey.existingSecret -}}
+{{- else if .Values.hashKey.create -}}
+{{- include "kubebridge.fullname" . }}-hash-key
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The status server's port; empty where it is off. */}}
+{{- define "kubebridge.statusPort" -}}
+{{- $listen := dig "status" "listen" ":8080" .Values.config -}}
+{{- if ne $listen "off" -}}{{- regexFind "[0-9]+$" $listen -}}{{- end -}}
+{{- end -}}
+
+{{/* Not empty for an address that nothing outside the pod reaches. */}}
+{{- define "kubebridge.loopback" -}}
+{{- if regexMatch "^(127\\.|localhost:|\\[::1\\])" . -}}yes{{- end -}}
+{{- end -}}
+
+{{/* Ports of embedded NATS servers that can be reached, as a JSON list of {name, port}. */}}
+{{- define "kubebridge.natsPorts" -}}
+{{- $all := list -}}
+{{- range $i, $sink := .Values.config.sinks -}}
+{{- with dig "nats" "embedded" "listen" "" $sink -}}
+{{- if not (include "kubebridge.loopback" .) -}}
+{{- $all = append $all (dict "name" (printf "nats-%d" $i) "port" (regexFind "[0-9]+$" . | int)) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $all -}}
+{{- end -}}
+
+{{/* What a running bridge does not take over from a changed configuration: a change of it is a restart. */}}
+{{- define "kubebridge.restartsOn" -}}
+{{- $c := omit (include "kubebridge.config" . | fromJson) "resources" "exclude" -}}
+{{- with $c.log -}}{{- $_ := set $c "log" (omit . "level") -}}{{- end -}}
+{{- $sinks := list -}}
+{{- range $c.sinks -}}{{- $sinks = append $sinks (omit . "resources") -}}{{- end -}}
+{{- $_ := set $c "sinks" $sinks -}}
+{{- toJson $c | sha256sum -}}
+{{- end -}}
+
+{{/* Nine tenths of the memory limit, in bytes; empty without one. */}}
+{{- define "kubebridge.memory" -}}
+{{- with dig "limits" "memory" "" .Values.resources -}}
+{{- $text := toString . -}}
+{{- $number := regexFind "^[0-9.]+" $text -}}
+{{- $units := dict "" 1 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 -}}
+{{- $unit := trimPrefix $number $text -}}
+{{- if and $number (hasKey $units $unit) -}}
+{{- mulf (float64 $number) (index $units $unit) 0.9 | int64 -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
