@@ -1,0 +1,360 @@
+package chart
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"helm.sh/helm/v4/pkg/action"
+	"helm.sh/helm/v4/pkg/kube"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// patience bounds every wait.
+const patience = 2 * time.Minute
+
+// The bridge, as the chart's own account and with nothing but what the chart grants it, streams what it is configured for.
+func TestInstalledBridgeStreams(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		resources string // NS is a namespace with an object of each kind
+		rest      string // of the values
+		told      []string
+		may, not  []string
+	}{
+		{
+			"in the whole cluster",
+			`[cm, {resource: secrets, labelSelector: audit=true}, "*.networking.k8s.io", {resource: sa, namespaceSelector: chart=NS}]`,
+			"", []string{"core.configmaps.NS.x", "core.secrets.NS.x", "networking_k8s_io.networkpolicies.NS.x", "core.serviceaccounts.NS.x"},
+			[]string{"get secrets", "list configmaps", "get namespaces"},
+			[]string{"get configmaps", "list pods", "delete secrets", "get networkpolicies.networking.k8s.io", "create pods/exec", "get leases.coordination.k8s.io"},
+		},
+		{
+			"the core group",
+			`["*.core"]`, "", []string{"core.configmaps.NS.x", "core.namespaces._.NS"},
+			[]string{"list pods"}, []string{"list secrets", "get pods/exec", "get nodes/proxy"},
+		},
+		{
+			"everything",
+			`["*.*"]`, "rbac: {allowEverything: true}", []string{"core.configmaps.NS.x", "networking_k8s_io.networkpolicies.NS.x"},
+			[]string{"list secrets"}, []string{"get secrets", "get pods/exec", "get nodes/proxy", "create pods"},
+		},
+		{
+			"a role per namespace",
+			`[{resource: configmaps, namespaces: [NS]}, {resource: secrets, namespaces: [NS], labelSelector: audit=true}]`, "",
+			[]string{"core.configmaps.NS.x", "core.secrets.NS.x"}, nil, []string{"list configmaps", "list secrets"},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t)
+			w.objects()
+			w.install(w.filled(c.resources), w.filled(c.rest))
+			for _, what := range c.may {
+				w.allowed(what, true)
+			}
+			for _, what := range c.not {
+				w.allowed(what, false)
+			}
+			told := w.listen()
+			p := w.start()
+			var want []string
+			for _, subject := range c.told {
+				want = append(want, "k8s.chart."+w.filled(subject))
+			}
+			w.await(p, told, want)
+			p.stop()
+			if log := strings.ToLower(p.log()); strings.Contains(log, "forbidden") || strings.Contains(log, "unauthorized") {
+				t.Errorf("something was refused:\n%s", p.log())
+			}
+		})
+	}
+}
+
+// Without a ClusterRole, on the user's word which cluster this is.
+func TestInstalledBridgeWithRolesAlone(t *testing.T) {
+	w := newWorld(t)
+	w.objects()
+	system, err := w.client.CoreV1().Namespaces().Get(t.Context(), metav1.NamespaceSystem, metav1.GetOptions{})
+	w.must(err)
+	w.uid = string(system.UID)
+	w.install(w.filled(`[{resource: configmaps, namespaces: [NS]}]`), "rbac: {clusterScope: false}")
+	w.allowed("get namespaces", false)
+	w.allowed("list customresourcedefinitions.apiextensions.k8s.io", false)
+	told := w.listen()
+	p := w.start()
+	w.await(p, told, []string{w.filled("k8s.chart.core.configmaps.NS.x")})
+	p.stop()
+}
+
+// Another key would be another hash of every value: it is made once, and outlives upgrades and even the release.
+func TestHashKeyIsKept(t *testing.T) {
+	w := newWorld(t)
+	w.install("[pods]", "")
+	first := w.hashKey()
+	if len(first) < 16 {
+		t.Fatalf("a key of %d bytes", len(first))
+	}
+	upgrade := action.NewUpgrade(w.helm)
+	upgrade.Namespace, upgrade.WaitStrategy, upgrade.Timeout = w.ns, kube.HookOnlyStrategy, patience
+	if _, err := upgrade.Run(release, chart(t), w.values("[pods, services]", "")); err != nil {
+		t.Fatal(err)
+	}
+	if again := w.hashKey(); !bytes.Equal(again, first) {
+		t.Error("an upgrade changed the key")
+	}
+	w.uninstall()
+	if kept := w.hashKey(); !bytes.Equal(kept, first) {
+		t.Error("the key went with the release")
+	}
+	w.install("[pods]", "")
+	if again := w.hashKey(); !bytes.Equal(again, first) {
+		t.Error("a new installation changed the key")
+	}
+}
+
+// world is a namespace with a release in it, and a bus.
+type world struct {
+	*testing.T
+	ns, dir, bus, uid string
+	client            *kubernetes.Clientset
+	helm              *action.Configuration
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{T: t, dir: t.TempDir()}
+	var err error
+	w.client, err = kubernetes.NewForConfig(cluster.RESTConfig())
+	w.must(err)
+	ns, err := w.client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "chart-"}}, metav1.CreateOptions{})
+	w.must(err)
+	w.ns = ns.Name
+	ns.Labels["chart"] = ns.Name
+	_, err = w.client.CoreV1().Namespaces().Update(t.Context(), ns, metav1.UpdateOptions{})
+	w.must(err)
+	t.Cleanup(func() {
+		if err := cluster.DeleteNamespace(context.Background(), w.ns); err != nil {
+			t.Error(err)
+		}
+	})
+	flags := genericclioptions.NewConfigFlags(false)
+	kubeconfig, cache := cluster.Kubeconfig(), filepath.Join(w.dir, "cache")
+	flags.KubeConfig, flags.Namespace, flags.CacheDir = &kubeconfig, &w.ns, &cache
+	w.helm = action.NewConfiguration()
+	w.must(w.helm.Init(flags, w.ns, "secret"))
+	w.bus = natsServer(t)
+	return w
+}
+
+func natsServer(t *testing.T) string {
+	t.Helper()
+	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
+	if !s.ReadyForConnections(patience) {
+		t.Fatal("the NATS server is not ready")
+	}
+	return s.ClientURL()
+}
+
+func (w *world) must(err error) {
+	w.Helper()
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *world) filled(text string) string { return strings.ReplaceAll(text, "NS", w.ns) }
+
+// objects makes one of each kind that the tests watch, named x.
+func (w *world) objects() {
+	w.Helper()
+	ctx, meta := w.Context(), metav1.ObjectMeta{Name: "x", Labels: map[string]string{"audit": "true"}}
+	_, err := w.client.CoreV1().ConfigMaps(w.ns).Create(ctx, &corev1.ConfigMap{ObjectMeta: meta}, metav1.CreateOptions{})
+	w.must(err)
+	_, err = w.client.CoreV1().Secrets(w.ns).Create(ctx, &corev1.Secret{ObjectMeta: meta, StringData: map[string]string{"k": "v"}}, metav1.CreateOptions{})
+	w.must(err)
+	_, err = w.client.CoreV1().ServiceAccounts(w.ns).Create(ctx, &corev1.ServiceAccount{ObjectMeta: meta}, metav1.CreateOptions{})
+	w.must(err)
+	_, err = w.client.NetworkingV1().NetworkPolicies(w.ns).Create(ctx, &networkingv1.NetworkPolicy{ObjectMeta: meta}, metav1.CreateOptions{})
+	w.must(err)
+}
+
+func (w *world) values(resources, rest string) map[string]any {
+	w.Helper()
+	text := "config:\n  cluster: chart\n  name: " + w.ns + "\n  resources: " + resources + "\n" +
+		"  kubernetes: {clusterUID: \"" + w.uid + "\"}\n" +
+		"  leaderElection: {namespace: " + w.ns + "}\n" + // a process is in none
+		"  sinks: [{name: live, nats: {url: \"" + w.bus + "\"}}]\n" + rest + "\n"
+	return valuesOf(w.T, write(w.T, filepath.Join(w.dir, "values.yaml"), text))
+}
+
+// install does what `helm install` does; nothing here runs the pods.
+func (w *world) install(resources, rest string) {
+	w.Helper()
+	install := action.NewInstall(w.helm)
+	install.ReleaseName, install.Namespace = release, w.ns
+	install.WaitStrategy, install.Timeout = kube.HookOnlyStrategy, patience
+	if _, err := install.Run(chart(w.T), w.values(resources, rest)); err != nil {
+		w.Fatal(err)
+	}
+	w.Cleanup(w.uninstall)
+}
+
+func (w *world) uninstall() {
+	uninstall := action.NewUninstall(w.helm)
+	uninstall.IgnoreNotFound, uninstall.WaitStrategy, uninstall.Timeout = true, kube.HookOnlyStrategy, patience
+	if _, err := uninstall.Run(release); err != nil {
+		w.Error(err)
+	}
+}
+
+func (w *world) hashKey() []byte {
+	w.Helper()
+	s, err := w.client.CoreV1().Secrets(w.ns).Get(w.Context(), release+"-kubebridge-hash-key", metav1.GetOptions{})
+	w.must(err)
+	return s.Data["key"]
+}
+
+func (w *world) kubeconfig() string {
+	w.Helper()
+	path, err := cluster.KubeconfigForServiceAccount(w.Context(), w.ns, release+"-kubebridge")
+	w.must(err)
+	return path
+}
+
+// allowed asks the API server whether the chart's account may do what "verb resource" says, anywhere.
+func (w *world) allowed(what string, want bool) {
+	w.Helper()
+	cfg, err := clientcmd.BuildConfigFromFlags("", w.kubeconfig())
+	w.must(err)
+	client, err := kubernetes.NewForConfig(cfg)
+	w.must(err)
+	verb, resource, _ := strings.Cut(what, " ")
+	resource, sub, _ := strings.Cut(resource, "/")
+	resource, group, _ := strings.Cut(resource, ".")
+	review, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(w.Context(), &authorizationv1.SelfSubjectAccessReview{
+		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Verb: verb, Group: group, Resource: resource, Subresource: sub,
+		}},
+	}, metav1.CreateOptions{})
+	w.must(err)
+	if review.Status.Allowed != want {
+		w.Errorf("may %s: %t", what, review.Status.Allowed)
+	}
+}
+
+// listen returns the subjects of what arrives on the bus.
+func (w *world) listen() <-chan string {
+	w.Helper()
+	nc, err := nats.Connect(w.bus)
+	w.must(err)
+	w.Cleanup(nc.Close)
+	told := make(chan string, 10000)
+	_, err = nc.Subscribe("k8s.>", func(m *nats.Msg) { told <- m.Subject })
+	w.must(err)
+	w.must(nc.Flush())
+	return told
+}
+
+func (w *world) await(p *process, told <-chan string, want []string) {
+	w.Helper()
+	missing := map[string]bool{}
+	for _, subject := range want {
+		missing[subject] = true
+	}
+	timeout := time.NewTimer(patience)
+	defer timeout.Stop()
+	for len(missing) > 0 {
+		select {
+		case subject := <-told:
+			delete(missing, subject)
+		case <-p.done:
+			w.Fatalf("the bridge ended:\n%s", p.log())
+		case <-timeout.C:
+			w.Fatalf("not told: %v\n%s", missing, p.log())
+		}
+	}
+}
+
+// process is the bridge while it runs.
+type process struct {
+	t    *testing.T
+	cmd  *exec.Cmd
+	done chan struct{}
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+// start runs the bridge with the installed configuration and the chart's account.
+func (w *world) start() *process {
+	w.Helper()
+	installed, err := w.client.CoreV1().ConfigMaps(w.ns).Get(w.Context(), release+"-kubebridge", metav1.GetOptions{})
+	w.must(err)
+	write(w.T, filepath.Join(w.dir, "hash-key", "key"), string(w.hashKey()))
+	text := strings.NewReplacer("/etc/kubebridge", w.dir, "/tmp/admin.sock", filepath.Join(w.dir, "s")).Replace(installed.Data["config.yaml"])
+	file := write(w.T, filepath.Join(w.dir, "config.yaml"), text)
+
+	p := &process{t: w.T, cmd: exec.Command(bridge, "run", "-c", file, "--status-listen", "127.0.0.1:0"), done: make(chan struct{})}
+	p.cmd.Env = append(os.Environ(), "KUBECONFIG="+w.kubeconfig())
+	out, err := p.cmd.StderrPipe()
+	w.must(err)
+	w.must(p.cmd.Start())
+	go func() {
+		defer close(p.done)
+		_, _ = io.Copy(p, out)
+		_ = p.cmd.Wait() // ProcessState tells
+	}()
+	w.Cleanup(func() {
+		_ = p.cmd.Process.Kill()
+		<-p.done
+	})
+	return p
+}
+
+func (p *process) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.text.Write(b)
+}
+
+func (p *process) log() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.text.String()
+}
+
+// stop ends it as a kubelet would, and asks for a clean end.
+func (p *process) stop() {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		p.t.Fatal(err)
+	}
+	select {
+	case <-p.done:
+	case <-time.After(patience):
+		p.t.Fatalf("the bridge does not end:\n%s", p.log())
+	}
+	if code := p.cmd.ProcessState.ExitCode(); code != 0 {
+		p.t.Errorf("exit code %d:\n%s", code, p.log())
+	}
+}
