@@ -18,5 +18,7 @@ say "== test/kafka: the Kafka sink against Apache Kafka"
 (cd test/kafka && go test -race -p 1 -timeout 15m ./...)
 say "== test/compose: docker-compose.yaml and the Dockerfile"
 (cd test/compose && go test -timeout 25m ./...)
+say "== test/chart: the Helm chart, by Helm and on the API server"
+(cd test/chart && go test -timeout 15m ./...)
 say "== test/e2e: the program against real servers"
 (cd test/e2e && go test -p 1 -timeout 25m ./...)
