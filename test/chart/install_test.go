@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"io"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -314,8 +313,7 @@ func (w *world) start() *process {
 	text := strings.NewReplacer("/etc/kubebridge", w.dir, "/tmp/admin.sock", filepath.Join(w.dir, "s")).Replace(installed.Data["config.yaml"])
 	file := write(w.T, filepath.Join(w.dir, "config.yaml"), text)
 
-	p := &process{t: w.T, cmd: exec.Command(bridge, "run", "-c", file, "--status-listen", "127.0.0.1:0"), done: make(chan struct{})}
-	p.cmd.Env = append(os.Environ(), "KUBECONFIG="+w.kubeconfig())
+	p := &process{t: w.T, cmd: exec.Command(bridge, "run", "-c", file, "--status-listen", "127.0.0.1:0", "--kubeconfig", w.kubeconfig()), done: make(chan struct{})}
 	out, err := p.cmd.StderrPipe()
 	w.must(err)
 	w.must(p.cmd.Start())

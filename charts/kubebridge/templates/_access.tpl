@@ -59,7 +59,7 @@ pods, deployments.apps, deployments.v1.apps, *.apps, *.core, *.*
 */}}
 {{- define "kubebridge.parse" -}}
 {{- $e := .entry -}}
-{{- $parts := splitn "." 2 (lower (toString $e.resource)) -}}
+{{- $parts := splitn "." 2 (toString $e.resource) -}}
 {{- $name := $parts._0 -}}
 {{- $group := default "" $parts._1 -}}
 {{- $bare := not (contains "." (toString $e.resource)) -}}
