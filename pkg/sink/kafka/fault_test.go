@@ -9,6 +9,7 @@ import (
 	"os"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -217,10 +218,16 @@ func TestFailureStopsOthers(t *testing.T) {
 	fault := b.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "t", Partitions: []int32{0}, Err: kerr.NotEnoughReplicas})
 	failed, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
+	// All of the other partition's requests together take five seconds from the
+	// failure on: much longer than it takes to be heard of.
+	var heard atomic.Bool
 	b.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
-		if req.(*kmsg.ProduceRequest).Topics[0].Partitions[0].Partition == 1 {
-			b.DropControl()
-			b.SleepControl(func() { _ = fault.Wait(failed, 1) })
+		b.KeepControl()
+		if req.(*kmsg.ProduceRequest).Topics[0].Partitions[0].Partition == 1 && !heard.Load() {
+			b.SleepControl(func() {
+				_ = fault.Wait(failed, 1)
+				time.Sleep(5 * time.Second / each)
+			})
 		}
 		return nil, nil, false
 	})
@@ -229,6 +236,7 @@ func TestFailureStopsOthers(t *testing.T) {
 		batch.Records = append(batch.Records, event.Record{Route: "t", Broadcast: true, Value: make([]byte, 600)})
 	}
 	_, err := s.Write(t.Context(), batch)
+	heard.Store(true)
 	wantError(t, err, "partition 0", "min.insync.replicas")
 	// None is right too: the first may have failed before the other began.
 	if n := b.PartitionInfo("t", 1).HighWatermark; n > each/2 {
