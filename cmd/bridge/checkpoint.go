@@ -19,8 +19,10 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
 	kafkastore "github.com/kubebridge/kubebridge/pkg/checkpoint/kafka"
+	natsstore "github.com/kubebridge/kubebridge/pkg/checkpoint/nats"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink/kafka"
+	"github.com/kubebridge/kubebridge/pkg/sink/nats"
 )
 
 func newCheckpoint() *cobra.Command {
@@ -50,7 +52,7 @@ func (f *checkpointFlags) define(cmd *cobra.Command) {
 
 // place is where one checkpoint is kept.
 type place struct {
-	name  string // a path, or a topic
+	name  string // a path, a topic or a bucket
 	show  func(context.Context) (checkpointInfo, error)
 	reset func(ctx context.Context, forget bool) (string, error)
 }
@@ -81,9 +83,60 @@ func kafkaTopic(c *config.Config, s *config.Sink) (place, error) {
 			return describe("topic "+o.Topic, id, store)
 		},
 		func(ctx context.Context, forget bool) (string, error) {
-			return "the next start is a declared reset", kafkastore.Reset(ctx, o, forget)
+			return resetLine(false, forget), kafkastore.Reset(ctx, o, forget)
 		},
 	}, nil
+}
+
+func natsBucket(c *config.Config, s *config.Sink) place {
+	name := natsstore.BucketName(event.Identity{Bridge: c.Name, ClusterUID: "CLUSTER-UID", Sink: s.Name})
+	return place{
+		"bucket " + name,
+		func(ctx context.Context) (info checkpointInfo, err error) {
+			err = withNATS(ctx, c, s, func(o natsstore.Options) error {
+				store, id, err := natsstore.Look(ctx, o)
+				if err != nil {
+					return err
+				}
+				info, err = describe("bucket "+store.Name(), id, store)
+				return errors.Join(err, store.Close())
+			})
+			return info, err
+		},
+		func(ctx context.Context, forget bool) (line string, err error) {
+			err = withNATS(ctx, c, s, func(o natsstore.Options) error {
+				emptied, err := natsstore.Reset(ctx, o, forget)
+				line = resetLine(emptied, forget)
+				return err
+			})
+			return line, err
+		},
+	}
+}
+
+// withNATS connects to the NATS that a sink's checkpoint is kept on. An embedded server
+// is started for that, for nobody else.
+func withNATS(ctx context.Context, c *config.Config, s *config.Sink, do func(natsstore.Options) error) (err error) {
+	conf := *s.NATS
+	if conf.Embedded != nil {
+		alone := *conf.Embedded
+		alone.Listen, alone.TLS, alone.Leaf = "127.0.0.1:0", nil, nil
+		conf.Embedded = &alone
+	}
+	id := event.Identity{Bridge: c.Name, Cluster: c.Cluster, Sink: s.Name}
+	bus, err := nats.New(nats.Options{Config: conf, Identity: id})
+	if err != nil {
+		return err
+	}
+	stream, ok := bus.(*nats.Sink)
+	if !ok {
+		return fmt.Errorf("a checkpoint on NATS beside delivery %s", conf.Delivery)
+	}
+	if err := stream.Connect(ctx); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stream.Close()) }()
+	return do(natsstore.Options{Connect: stream.Dial, Identity: id, Replicas: conf.Stream.Replicas, Scratch: c.Checkpoint.NATS.Scratch})
 }
 
 // places are where the checkpoints are kept that are meant.
@@ -106,11 +159,10 @@ func (f *checkpointFlags) places(cmd *cobra.Command) ([]place, error) {
 			continue
 		}
 		p := directory(filepath.Join(c.Checkpoint.File.Path, s.Name))
-		if c.InNATS(s) {
-			bucket := "kubebridge_" + event.EscapeToken(c.Name) + "_<cluster UID>_" + event.EscapeToken(s.Name)
-			return nil, &exitError{exitConfig, fmt.Errorf("sink %q keeps its checkpoint in the NATS bucket %s, which this command does not open: `nats kv ls` and `nats kv get` show it, and `nats kv put BUCKET =21reset requested` makes the next start a declared reset", s.Name, bucket)}
-		}
-		if c.InKafka(s) {
+		switch {
+		case c.InNATS(s):
+			p = natsBucket(c, s)
+		case c.InKafka(s):
 			if p, err = kafkaTopic(c, s); err != nil {
 				return nil, err
 			}
@@ -249,7 +301,7 @@ func newCheckpointReset() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "reset",
 		Short: "Give up positions and inventory; the next start is a declared reset",
-		Long:  "Gives up positions and inventory. " + resetConsequence + "\nA bridge with a checkpoint on disk must not be running; one with a checkpoint in Kafka is shut out.",
+		Long:  "Gives up positions and inventory. " + resetConsequence + "\nA bridge with a checkpoint on disk must not be running; one with a checkpoint in Kafka or on NATS is shut out. An embedded NATS server's is on disk.",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			places, err := which.places(cmd)
@@ -298,15 +350,25 @@ func confirm(cmd *cobra.Command, places []place) error {
 // resetCheckpoint asks the next run for a declared reset. What cannot take the
 // request, or is to change hands, is removed; the empty one that follows makes it.
 func resetCheckpoint(ctx context.Context, path string, forget bool) (string, error) {
-	const consequence = "the next start is a declared reset"
 	if forget {
-		return "emptied; " + consequence, file.Reset(path)
+		return resetLine(true, forget), file.Reset(path)
 	}
 	err := requestReset(ctx, path)
 	if errors.Is(err, checkpoint.ErrCorrupt) || errors.Is(err, checkpoint.ErrNewer) {
-		return "it could not be read and is emptied; " + consequence, file.Reset(path)
+		return resetLine(true, forget), file.Reset(path)
 	}
-	return consequence, err
+	return resetLine(false, forget), err
+}
+
+func resetLine(emptied, forget bool) string {
+	const consequence = "the next start is a declared reset"
+	switch {
+	case emptied && forget:
+		return "emptied; " + consequence
+	case emptied:
+		return "it could not be read and is emptied; " + consequence
+	}
+	return consequence
 }
 
 func requestReset(ctx context.Context, path string) error {

@@ -26,7 +26,7 @@ const (
 // found is what a bucket held beside its keys.
 type found struct {
 	redo []event.KV // a write that is not complete
-	torn bool       // it ends with what belongs to no whole write
+	torn bool       // it ended with what belongs to no whole write, or had been emptied
 }
 
 // open takes the bucket over and gives its content to commit.
@@ -76,6 +76,8 @@ func (b *bucket) takeOver(ctx context.Context) (last head, torn bool, err error)
 		if err := checkpoint.CheckIdentity(mine.Data, b.id); err != nil {
 			return head{}, false, err
 		}
+	case m != nil && info.State.Msgs == 1: // emptied by Reset
+		return head{}, true, b.begin(ctx, true)
 	case info.State.Msgs > 0:
 		return head{}, false, fmt.Errorf("%w: it holds %d values, and does not say whose it is", checkpoint.ErrForeign, info.State.Msgs)
 	}
@@ -83,15 +85,29 @@ func (b *bucket) takeOver(ctx context.Context) (last head, torn bool, err error)
 		if err := b.purge(ctx, handle); err != nil {
 			return head{}, false, err
 		}
-		b.redo, b.unsure = 0, false
-		return head{}, info.State.Msgs > 0, b.fill(ctx, map[string][]byte{})
+		torn = info.State.Msgs > 0
+		return head{}, torn, b.begin(ctx, torn)
 	}
 	if last, err = decodeHead(m.Data); err != nil {
 		return head{}, false, err
 	}
 	torn = last.Redo == 0 && m.Sequence < info.State.LastSeq
 	b.redo, b.unsure = last.Redo, false
-	return last, torn, b.publish(ctx, []*nats.Msg{put(b.prefix, string(checkpoint.IdentityKey()), checkpoint.EncodeIdentity(b.id)), b.head(last.Redo)})
+	msgs := []*nats.Msg{put(b.prefix, string(checkpoint.IdentityKey()), checkpoint.EncodeIdentity(b.id))}
+	if torn { // in the same write: the next start would not see it
+		msgs = append(msgs, put(b.prefix, string(checkpoint.ResetKey()), checkpoint.ResetRequested()))
+	}
+	return last, torn, b.publish(ctx, append(msgs, b.head(last.Redo)))
+}
+
+// begin makes an empty checkpoint.
+func (b *bucket) begin(ctx context.Context, reset bool) error {
+	b.redo, b.unsure = 0, false
+	content := map[string][]byte{}
+	if reset {
+		content[string(checkpoint.ResetKey())] = checkpoint.ResetRequested()
+	}
+	return b.fill(ctx, content)
 }
 
 // read gives every key to commit, and returns the redo of n messages.

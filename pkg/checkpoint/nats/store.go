@@ -133,11 +133,10 @@ func (s *Store) load(ctx context.Context) error {
 	s.mu.Lock()
 	clear(s.pending)
 	s.mu.Unlock()
-	if err := s.take(ctx, content.redo); err != nil || !content.torn {
-		return err
+	if content.torn {
+		s.o.Log.Warn("checkpoint was emptied, ends within a write, or somebody else wrote to it: a reset is declared", zap.String("bucket", s.name))
 	}
-	s.o.Log.Warn("checkpoint ends within a write, or somebody else wrote to it: a reset is declared", zap.String("bucket", s.name))
-	return s.take(ctx, []event.KV{{Key: checkpoint.ResetKey(), Value: checkpoint.ResetRequested()}})
+	return s.take(ctx, content.redo)
 }
 
 // fresh makes an empty working copy.
@@ -340,7 +339,7 @@ func (s *Store) wrap(verb string, err error) error {
 	case errors.Is(err, checkpoint.ErrForeign):
 		hint = ": give this bridge or sink another name, or delete the bucket"
 	case errors.Is(err, checkpoint.ErrCorrupt):
-		hint = ": delete the bucket: the bridge then declares a reset"
+		hint = ": give it up with `bridge checkpoint reset --sink " + s.o.Identity.Sink + "`"
 	case errors.Is(err, checkpoint.ErrNewer):
 		hint = ": use that version"
 	}

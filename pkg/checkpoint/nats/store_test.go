@@ -300,11 +300,10 @@ func TestTornWrite(t *testing.T) {
 		t.Fatal(err)
 	}
 	s = mustOpen(t, options(b.url()))
-	reset := event.KV{Key: checkpoint.ResetKey(), Value: checkpoint.ResetRequested()}
-	expect(t, s, reset)
+	expect(t, s, resetDue)
 	commit(t, s, kv("e/a", "1"))
 	crash(s)
-	expect(t, mustOpen(t, options(b.url())), reset, kv("e/a", "1"))
+	expect(t, mustOpen(t, options(b.url())), resetDue, kv("e/a", "1"))
 }
 
 // NATS tools must find an ordinary bucket, with keys that can be read.
@@ -479,5 +478,5 @@ func TestResetByNATSTools(t *testing.T) {
 	}
 	within(t, "a commit", func() bool { return s.Commit(t.Context(), []event.KV{kv("e/a", "2")}) == nil })
 	crash(s)
-	expect(t, mustOpen(t, options(b.url())), kv("e/a", "2"), event.KV{Key: checkpoint.ResetKey(), Value: checkpoint.ResetRequested()})
+	expect(t, mustOpen(t, options(b.url())), kv("e/a", "2"), resetDue)
 }

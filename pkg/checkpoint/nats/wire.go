@@ -37,11 +37,17 @@ const (
 
 // BucketName is the bucket of a lane: named after bridge, cluster UID and sink.
 func BucketName(id event.Identity) string {
-	var parts []string
-	for _, p := range []string{"kubebridge", id.Bridge, id.ClusterUID, id.Sink} {
-		parts = append(parts, event.EscapeToken(p))
-	}
-	return strings.ReplaceAll(strings.Join(parts, "_"), "=", "-") // buckets have no =
+	before, after := aroundUID(id)
+	return before + bucketToken(id.ClusterUID) + after
+}
+
+// aroundUID is what a lane's bucket is called before and after the cluster's UID.
+func aroundUID(id event.Identity) (before, after string) {
+	return "kubebridge_" + bucketToken(id.Bridge) + "_", "_" + bucketToken(id.Sink)
+}
+
+func bucketToken(s string) string {
+	return strings.ReplaceAll(event.EscapeToken(s), "=", "-") // buckets have no =
 }
 
 // token makes a key one of the bucket's; long reports that it cannot be read back

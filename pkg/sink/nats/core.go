@@ -2,7 +2,6 @@ package nats
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -32,11 +31,7 @@ var _ sink.Sink = (*Core)(nil)
 
 // Open connects, and says in the log what is not promised.
 func (s *Core) Open(ctx context.Context, _ []byte) error {
-	if s.conn != nil {
-		return errors.New("open: already open")
-	}
-	if err := s.start(ctx); err != nil {
-		s.disconnect()
+	if err := s.Connect(ctx); err != nil {
 		return err
 	}
 	s.log.Warn("delivery is at-most-once: events that nobody listens for, or that cannot be sent, are lost", zap.String("server", s.conn.address))

@@ -1,0 +1,152 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats-server/v2/server"
+	"go.uber.org/zap"
+
+	"github.com/kubebridge/kubebridge/internal/config"
+	"github.com/kubebridge/kubebridge/pkg/checkpoint"
+	natsstore "github.com/kubebridge/kubebridge/pkg/checkpoint/nats"
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/sink"
+)
+
+// startNATS starts a real server and returns its URL.
+func startNATS(t *testing.T) string {
+	t.Helper()
+	srv, err := server.NewServer(&server.Options{
+		Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(),
+		NoSigs: true, NoLog: true, DisableJetStreamBanner: true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv.Start()
+	t.Cleanup(func() {
+		srv.Shutdown()
+		srv.WaitForShutdown()
+	})
+	if !srv.ReadyForConnections(10 * time.Second) {
+		t.Fatal("NATS server is not ready")
+	}
+	return srv.ClientURL()
+}
+
+// runNATS opens sink and checkpoint as a running bridge does.
+func runNATS(t *testing.T, path string) (bus sink.Sink, store *natsstore.Store, stop func()) {
+	t.Helper()
+	c, err := config.Load(path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec, err := laneSpec(c, &c.Sinks[0], zap.NewNop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	bus, any, _, err := spec.Open(lane("live"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	store = any.(*natsstore.Store)
+	if err := errors.Join(bus.Open(t.Context(), nil), store.Load(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	return bus, store, func() {
+		if err := errors.Join(store.Close(), bus.Close()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A checkpoint in a bucket is shown and given up like any other. A running bridge is not
+// disturbed by who looks, and is shut out by who resets; where the server is embedded in
+// it, neither gets in.
+func TestCheckpointOnNATS(t *testing.T) {
+	for _, embedded := range []bool{false, true} {
+		t.Run(fmt.Sprintf("embedded %t", embedded), func(t *testing.T) {
+			dir := t.TempDir()
+			where := fmt.Sprintf("embedded: {dir: %q, listen: '127.0.0.1:0'}", filepath.Join(dir, "nats"))
+			if !embedded {
+				where = "url: " + startNATS(t)
+			}
+			path := filepath.Join(dir, "bridge.yaml")
+			if err := os.WriteFile(path, []byte("cluster: prod\nresources: [pods]\nsinks: [{name: live, nats: {"+where+"}}]\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			bridge(t, "checkpoint", "show", "-c", path).failed(t, exitEnvironment, "no checkpoint of bridge kubebridge, cluster prod, sink live")
+			bridge(t, "checkpoint", "reset", "-c", path, "--yes").failed(t, exitEnvironment, "no checkpoint of bridge kubebridge, cluster prod, sink live")
+
+			_, store, stop := runNATS(t, path)
+			entry := checkpoint.EncodeEntry(checkpoint.Entry{UID: "u", RV: "7", Told: true, Entry: "7"})
+			changes := []event.KV{
+				{Key: checkpoint.PositionKey("pods"), Value: checkpoint.EncodePosition(event.Position{RV: "42"})},
+				{Key: checkpoint.EntryKey("pods", "a", "x"), Value: entry},
+			}
+			if err := store.Commit(t.Context(), changes); err != nil {
+				t.Fatal(err)
+			}
+			if embedded {
+				bridge(t, "checkpoint", "show", "-c", path).failed(t, exitEnvironment, filepath.Join(dir, "nats"), "in use by another process")
+				bridge(t, "checkpoint", "reset", "-c", path, "--yes").failed(t, exitEnvironment, "in use by another process")
+				stop()
+			}
+			show := func() checkpointInfo {
+				t.Helper()
+				var got []checkpointInfo
+				if err := json.Unmarshal([]byte(bridge(t, "checkpoint", "show", "-o", "json", "-c", path).ok(t)), &got); err != nil || len(got) != 1 {
+					t.Fatalf("shows %v, %v", got, err)
+				}
+				return got[0]
+			}
+			bucket := "bucket kubebridge_kubebridge_5b8f1c34_live"
+			want := checkpointInfo{
+				Path: bucket, Identity: lane("live"), Objects: map[string]int{"pods": 1},
+				Positions: map[string]event.Position{"pods": {RV: "42"}},
+			}
+			if diff := cmp.Diff(want, show()); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if !embedded {
+				if err := store.Commit(t.Context(), changes); err != nil {
+					t.Errorf("after somebody looked: %v", err)
+				}
+			}
+			bridge(t, "checkpoint", "reset", "-c", path).failed(t, exitConfig, "add --yes")
+			out := bridge(t, "checkpoint", "reset", "-c", path, "--yes").ok(t)
+			if !strings.Contains(out, "kubebridge_kubebridge_") || !strings.Contains(out, "declared reset") {
+				t.Errorf("reset says %q", out)
+			}
+			want.Reset = string(checkpoint.ResetRequested())
+			if diff := cmp.Diff(want, show()); diff != "" {
+				t.Errorf("after the reset (-want +got):\n%s", diff)
+			}
+			if !embedded {
+				for range 2 {
+					if err := store.Commit(t.Context(), changes); err == nil {
+						t.Error("the bridge that was running could still write")
+					}
+				}
+				stop()
+			}
+			if out := bridge(t, "checkpoint", "reset", "--forget", "-c", path, "--yes").ok(t); !strings.Contains(out, "emptied") {
+				t.Errorf("reset --forget says %q", out)
+			}
+			_, store, stop = runNATS(t, path)
+			defer stop()
+			reset, err := store.Get(checkpoint.ResetKey())
+			if err != nil || string(reset) != want.Reset {
+				t.Errorf("after --forget the next start finds %q, %v", reset, err)
+			}
+		})
+	}
+}

@@ -1,0 +1,153 @@
+package nats
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"testing"
+
+	"github.com/kubebridge/kubebridge/pkg/checkpoint"
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+var resetDue = event.KV{Key: checkpoint.ResetKey(), Value: checkpoint.ResetRequested()}
+
+// unknownCluster is what a command line knows of a lane.
+func unknownCluster(url string) Options {
+	o := options(url)
+	o.Identity.ClusterUID = ""
+	return o
+}
+
+// Looking must not disturb the bridge that writes, and must see what is only packed.
+func TestLook(t *testing.T) {
+	b := startBus(t)
+	if _, _, err := Look(t.Context(), unknownCluster(b.url())); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("no bucket: %v", err)
+	}
+	o := options(b.url())
+	o.chunk = 10
+	s := mustOpen(t, o)
+	commit(t, s, kv("e/a", "1"), kv("p/pods", "at 1 7"))
+	see := func(want ...event.KV) {
+		t.Helper()
+		seen, id, err := Look(t.Context(), unknownCluster(b.url()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if id != lane || seen.Name() != BucketName(lane) {
+			t.Errorf("%s is of %+v", seen.Name(), id)
+		}
+		expect(t, seen, want...)
+		if err := seen.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	see(kv("e/a", "1"), kv("p/pods", "at 1 7"))
+	commit(t, s, kv("e/a", "2"))
+
+	changes := map[string][]byte{"p/pods": nil}
+	for i := range 30 {
+		changes[fmt.Sprintf("e/%02d", i)] = []byte("new")
+	}
+	redo, err := s.bucket.pack(changes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.bucket.publish(t.Context(), append(redo, s.bucket.head(len(redo)))); err != nil {
+		t.Fatal(err)
+	}
+	see(kv("e/a", "2"), kv("e/29", "new"), event.KV{Key: []byte("p/pods")})
+}
+
+// Whose a bucket is stands in it: that of another lane whose name looks alike, or of
+// another cluster, must be neither shown nor reset.
+func TestOthersBucketsAreLeftAlone(t *testing.T) {
+	b := startBus(t)
+	for _, other := range []func(*event.Identity){
+		func(id *event.Identity) { id.Cluster, id.ClusterUID = "prod", "uid-of-prod" },
+		func(id *event.Identity) { id.Bridge, id.ClusterUID = "bridge.0b5e-uid", "x" },
+		func(id *event.Identity) { id.Sink, id.ClusterUID = "x.live", "y" },
+	} {
+		o := options(b.url())
+		other(&o.Identity)
+		commit(t, mustOpen(t, o), kv("e/a", "theirs"))
+	}
+	for name, err := range map[string]error{
+		"look":  func() error { _, _, err := Look(t.Context(), unknownCluster(b.url())); return err }(),
+		"reset": func() error { _, err := Reset(t.Context(), unknownCluster(b.url()), true); return err }(),
+	} {
+		if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "cluster prod (uid-of-prod)") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	commit(t, mustOpen(t, options(b.url())), kv("e/a", "mine"))
+	seen, _, err := Look(t.Context(), unknownCluster(b.url()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	expect(t, seen, kv("e/a", "mine"))
+	if err := seen.Close(); err != nil {
+		t.Error(err)
+	}
+
+	twice := options(b.url())
+	twice.Identity.ClusterUID = "rebuilt"
+	mustOpen(t, twice)
+	if _, err := Reset(t.Context(), unknownCluster(b.url()), false); err == nil || !strings.Contains(err.Error(), BucketName(lane)) || !strings.Contains(err.Error(), BucketName(twice.Identity)) {
+		t.Errorf("two that fit: %v", err)
+	}
+}
+
+// A reset beside a running bridge shuts it out, whether or not what is there is kept:
+// what it would write then must not take the request back.
+func TestReset(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		forget  bool
+		damage  string // of the head
+		emptied bool
+	}{
+		{name: "kept"},
+		{name: "forgotten", forget: true, emptied: true},
+		{name: "damaged", damage: "x", emptied: true},
+		{name: "of a newer version", damage: `{"version":99}`, emptied: true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := startBus(t)
+			running := mustOpen(t, options(b.url()))
+			commit(t, running, kv("e/a", "1"))
+			if c.damage != "" {
+				bucket, err := b.js(t).KeyValue(t.Context(), BucketName(lane))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := bucket.PutString(t.Context(), headToken, c.damage); err != nil {
+					t.Fatal(err)
+				}
+			}
+			emptied, err := Reset(t.Context(), unknownCluster(b.url()), c.forget)
+			if err != nil || emptied != c.emptied {
+				t.Fatalf("Reset: emptied %t, %v", emptied, err)
+			}
+			within(t, "the running bridge to be shut out", func() bool {
+				err := running.Commit(context.Background(), []event.KV{kv("e/a", "2")})
+				if err == nil {
+					t.Fatal("the running bridge could still write")
+				}
+				return errors.Is(err, checkpoint.ErrLocked)
+			})
+			want := kv("e/a", "1")
+			if c.emptied {
+				want.Value = nil
+			}
+			for range 2 { // also when it dies at once
+				next := mustOpen(t, options(b.url()))
+				expect(t, next, want, resetDue)
+				crash(next)
+			}
+		})
+	}
+}
