@@ -131,6 +131,7 @@ func NewLane(o LaneOptions) *Lane {
 		moved:   map[*member]event.Position{},
 		written: make(chan result, 1),
 	}
+	l.metrics.lost.of(l.id.Sink, l.sink)
 	l.cluster = &apiReader{lane: l, client: o.Client, lists: o.Lists}
 	return l
 }

@@ -21,6 +21,7 @@ type Metrics struct {
 	commits    *prometheus.HistogramVec
 	lastCommit *prometheus.GaugeVec
 	lastEvent  *prometheus.GaugeVec
+	lost       *losses
 }
 
 // NewMetrics registers the metrics with r.
@@ -41,7 +42,10 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		return v
 	}
 	seconds := prometheus.ExponentialBuckets(0.0005, 2, 15) // half a millisecond to eight seconds
+	lost := newLosses()
+	r.MustRegister(lost)
 	return &Metrics{
+		lost:       lost,
 		seen:       counter("source_events_total", "Watch events and list items read from the API server.", "sink", "resource"),
 		lists:      counter("source_lists_total", "Lists begun, by why they were needed.", "sink", "resource", "reason"),
 		drift:      counter("source_drift_total", "Objects that a verification found other than the bus had been told.", "sink", "resource"),

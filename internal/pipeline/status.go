@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/sink"
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
@@ -18,6 +19,7 @@ type LaneStatus struct {
 	Ready       bool               `json:"ready"`
 	Failing     string             `json:"failing,omitzero"` // what is being tried again, and why
 	Delivered   uint64             `json:"delivered"`        // events since the start
+	Lost        *uint64            `json:"lost,omitzero"`    // of those, what an at-most-once bus did not take; nil: the sink loses nothing
 	LastEvent   *time.Time         `json:"lastEvent,omitzero"`
 	Collections []CollectionStatus `json:"collections"`
 }
@@ -144,6 +146,10 @@ func (l *Lane) Status() LaneStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := LaneStatus{Sink: l.id.Sink, Ready: s.failed == "", Failing: s.failed, Delivered: s.count, Collections: []CollectionStatus{}}
+	if lossy, ok := l.sink.(sink.Lossy); ok {
+		lost := lossy.Lost()
+		out.Lost = &lost
+	}
 	if !s.last.IsZero() {
 		last := s.last
 		out.LastEvent = &last

@@ -53,6 +53,14 @@ type Transactional interface {
 	Transactional()
 }
 
+// Lossy is offered by a Sink that returns nil from Write also for records that its bus
+// does not have: at most once.
+type Lossy interface {
+	// Lost is how many records could not be written, or may not have been, since the
+	// sink was made. It never falls, and may be called from any goroutine.
+	Lost() uint64
+}
+
 // ErrFenced is returned when another writer has taken over. It is final: the
 // sink will not write again.
 var ErrFenced = errors.New("another writer has taken over")

@@ -27,7 +27,10 @@ type Core struct {
 	outage bool
 }
 
-var _ sink.Sink = (*Core)(nil)
+var (
+	_ sink.Sink  = (*Core)(nil)
+	_ sink.Lossy = (*Core)(nil)
+)
 
 // Open connects, and says in the log what is not promised.
 func (s *Core) Open(ctx context.Context, _ []byte) error {
