@@ -60,6 +60,7 @@ func (p *problems) check(c *Config) {
 			p.add(path, "it has no resources: name some under resources, here or for the whole bridge")
 		}
 	}
+	p.apart(c)
 	p.checkpoint(c)
 	p.leaderElection(c)
 	p.exclude(c)

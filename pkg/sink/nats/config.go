@@ -87,6 +87,15 @@ func (c Config) Complete() (Config, error) {
 // IsLog reports whether the sink is a [sink.Log], which a checkpoint may trail.
 func (c Config) IsLog() bool { return c.Delivery == exactlyOnce || c.Delivery == "" }
 
+// StreamName is the stream's name for events of a cluster. A stream for at-least-once
+// that is not configured may have another, see [Stream].
+func (c Config) StreamName(cluster string) string {
+	if c.Stream.Name != "" {
+		return c.Stream.Name
+	}
+	return "K8S_" + event.EscapeToken(cluster)
+}
+
 func (c Config) checkServer() error {
 	switch {
 	case c.URL == "" && c.Embedded == nil:

@@ -77,7 +77,7 @@ func (s *Shared) Open(ctx context.Context, recorded []byte) error {
 // is none.
 func (s *Shared) find(ctx context.Context) (found stream, err error) {
 	if s.config.Stream.Name == "" {
-		s.name = s.config.streamName(s.id)
+		s.name = s.config.StreamName(s.id.Cluster)
 		err := s.conn.do(ctx, func(ctx context.Context) error {
 			name, err := s.conn.js.StreamNameBySubject(ctx, s.subjects[0])
 			if err == nil {

@@ -107,15 +107,8 @@ func New(o Options) (sink.Sink, error) {
 		chunkRecords: chunkRecords,
 	}
 	s.config, s.id, s.log, s.subjects = c, o.Identity, o.Logger, subjects
-	s.name = c.streamName(o.Identity)
+	s.name = c.StreamName(o.Identity.Cluster)
 	return s, nil
-}
-
-func (c Config) streamName(id event.Identity) string {
-	if c.Stream.Name != "" {
-		return c.Stream.Name
-	}
-	return "K8S_" + event.EscapeToken(id.Cluster)
 }
 
 // Open starts the embedded server if there is one, connects, finds or creates the
