@@ -55,10 +55,16 @@ type bus struct {
 
 func startBus(t *testing.T) *bus {
 	t.Helper()
+	return startBusWith(t, func(*server.Options) {})
+}
+
+func startBusWith(t *testing.T, change func(*server.Options)) *bus {
+	t.Helper()
 	b := &bus{opts: server.Options{
 		Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(),
 		NoSigs: true, NoLog: true, DisableJetStreamBanner: true,
 	}}
+	change(&b.opts)
 	b.start(t)
 	t.Cleanup(b.stop)
 	return b

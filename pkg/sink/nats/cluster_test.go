@@ -143,7 +143,7 @@ func TestCluster(t *testing.T) {
 	wantValues(t, read(t, js)[len(tailed):], "100000/0 100000/1")
 }
 
-func writeUntilDone(ctx context.Context, s *Sink, b *event.Batch) error {
+func writeUntilDone(ctx context.Context, s sink.Sink, b *event.Batch) error {
 	for {
 		_, err := s.Write(ctx, b)
 		if err == nil || errors.Is(err, sink.ErrFenced) || errors.Is(err, sink.ErrReset) || ctx.Err() != nil {

@@ -11,7 +11,6 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"go.uber.org/goleak"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest"
 
@@ -19,8 +18,6 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink"
 	"github.com/kubebridge/kubebridge/pkg/sink/sinktest"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var lane = event.Identity{Bridge: "bridge", Cluster: "test", ClusterUID: "uid-1", Sink: "live"}
 

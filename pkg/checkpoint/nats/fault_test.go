@@ -1,0 +1,203 @@
+package nats
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kubebridge/kubebridge/pkg/checkpoint"
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+// A replicated bucket whose leader steps down, is killed and comes back while it is
+// written to: what a commit returned for is there, whoever leads.
+func TestClusterBucket(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts three servers")
+	}
+	t.Parallel()
+	nodes := startCluster(t)
+	var urls []string
+	for _, b := range nodes {
+		urls = append(urls, b.url())
+	}
+	o := options(strings.Join(urls, ","))
+	o.Replicas = 3
+	var s *Store
+	within(t, "the bucket", func() bool {
+		opened, err := openStore(o)
+		s = opened
+		return err == nil
+	})
+	t.Cleanup(func() { _ = s.Close() }) // what it could not write is logged
+	leader := func() *bus {
+		for _, b := range nodes {
+			if b.srv.JetStreamIsStreamLeader(server.DEFAULT_GLOBAL_ACCOUNT, "KV_"+BucketName(lane)) {
+				return b
+			}
+		}
+		return nil
+	}
+	var all []event.KV
+	n := 0
+	write := func() {
+		t.Helper()
+		for range 3 {
+			all = all[:0]
+			for i := range 50 {
+				all = append(all, kv(fmt.Sprintf("e/%03d", (n*17+i)%200), fmt.Sprint(n)))
+			}
+			n++
+			all = append(all, kv("p/pods", fmt.Sprint(n)))
+			within(t, "a commit", func() bool { return s.Commit(t.Context(), all) == nil })
+		}
+	}
+	write()
+	for range 2 {
+		if _, err := s.bucket.nc.Request("$JS.API.STREAM.LEADER.STEPDOWN.KV_"+BucketName(lane), nil, 5*time.Second); err != nil {
+			t.Fatal(err)
+		}
+		write() // while there may be no leader
+	}
+	within(t, "a leader", func() bool { return leader() != nil })
+	dead := leader()
+	dead.stop()
+	write()
+	dead.start(t)
+	write()
+	want := append(all, event.KV{Key: checkpoint.ResetKey()})
+	crash(s)
+	within(t, "the successor to load", func() bool {
+		next, err := openStore(o)
+		if err != nil {
+			return false
+		}
+		expect(t, next, want...)
+		return next.Close() == nil
+	})
+}
+
+// startCluster starts three servers that know each other.
+func startCluster(t *testing.T) []*bus {
+	t.Helper()
+	var routes []*url.URL // each must know the others' before it starts
+	for range 3 {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		routes = append(routes, &url.URL{Scheme: "nats", Host: l.Addr().String()})
+		l.Close()
+	}
+	var nodes []*bus
+	for i, route := range routes {
+		nodes = append(nodes, startBusWith(t, func(o *server.Options) {
+			o.ServerName = fmt.Sprintf("n%d", i)
+			o.Cluster = server.ClusterOpts{Name: "c", Host: "127.0.0.1", Port: int(portOf(t, route))}
+			o.Routes = routes
+		}))
+	}
+	within(t, "a meta leader", func() bool {
+		for _, b := range nodes {
+			if b.srv.JetStreamIsLeader() && b.srv.JetStreamIsCurrent() && len(b.srv.JetStreamClusterPeers()) == 3 {
+				return true
+			}
+		}
+		return false
+	})
+	return nodes
+}
+
+func portOf(t *testing.T, u *url.URL) uint16 {
+	t.Helper()
+	addr, err := net.ResolveTCPAddr("tcp", u.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return uint16(addr.Port)
+}
+
+// A bridge whose user may not write to its bucket says which subject it is, in one
+// line, and goes on once that is put right.
+func TestDeniedBucket(t *testing.T) {
+	t.Parallel()
+	users := func(deny ...string) []*server.User {
+		return []*server.User{{Username: "bridge", Password: "b", Permissions: &server.Permissions{Publish: &server.SubjectPermission{Deny: deny}}}}
+	}
+	denied := "$KV." + BucketName(lane) + ".p=2Fpods"
+	b := startBusWith(t, func(o *server.Options) { o.Users = users("$KV.>") })
+	o := options("nats://bridge:b@" + strings.TrimPrefix(b.url(), "nats://"))
+	allow := func(users []*server.User) {
+		t.Helper()
+		reloaded := b.opts
+		reloaded.Users = users
+		if err := b.srv.ReloadOptions(&reloaded); err != nil {
+			t.Fatal(err)
+		}
+	}
+	says := func(err error, subject string) {
+		t.Helper()
+		if !errors.Is(err, nats.ErrPermissionViolation) || !strings.Contains(err.Error(), subject) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("got %v, want one line that names %s", err, subject)
+		}
+		if errors.Is(err, checkpoint.ErrForeign) || errors.Is(err, checkpoint.ErrCorrupt) || errors.Is(err, checkpoint.ErrLocked) {
+			t.Errorf("%v cannot be tried again", err)
+		}
+	}
+	s := New(o)
+	t.Cleanup(func() { _ = s.Close() }) // what it could not write is logged
+	says(s.Load(t.Context()), "$KV."+BucketName(lane))
+	allow(users(denied))
+	within(t, "the checkpoint to load", func() bool { return s.Load(t.Context()) == nil })
+	commit(t, s, kv("e/a", "1"))
+	says(s.Commit(t.Context(), []event.KV{kv("p/pods", "at 1 7"), kv("e/a", "2")}), denied)
+	allow(users("nothing"))
+	within(t, "a commit", func() bool { return s.Commit(t.Context(), []event.KV{kv("e/b", "3")}) == nil })
+	crash(s)
+	expect(t, mustOpen(t, o), kv("p/pods", "at 1 7"), kv("e/a", "2"), kv("e/b", "3"), event.KV{Key: checkpoint.ResetKey()})
+}
+
+// The server's disk is full: the checkpoint says so, and has everything once there is
+// room, without a reset.
+func TestNoRoom(t *testing.T) {
+	t.Parallel()
+	b := startBusWith(t, func(o *server.Options) { o.JetStreamMaxStore = 1 << 20 })
+	js := b.js(t)
+	s := mustOpen(t, options(b.url()))
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "HOG", Subjects: []string{"hog"}}); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if _, err := js.Publish(t.Context(), "hog", make([]byte, 256<<10)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var all []event.KV
+	for i := range 40 {
+		all = append(all, kv(fmt.Sprintf("e/%02d", i), strings.Repeat("x", 10<<10)))
+	}
+	for range 2 {
+		if err := s.Commit(t.Context(), all); err == nil {
+			t.Fatal("the commit succeeded on a full disk")
+		} else if errors.Is(err, checkpoint.ErrLocked) || errors.Is(err, checkpoint.ErrCorrupt) {
+			t.Fatalf("%v cannot be tried again", err)
+		}
+	}
+	if err := s.Commit(t.Context(), all); err == nil || !strings.Contains(err.Error(), "insufficient resources") {
+		t.Errorf("a full disk: %v", err)
+	}
+	if err := js.DeleteStream(t.Context(), "HOG"); err != nil {
+		t.Fatal(err)
+	}
+	within(t, "a commit", func() bool { return s.Commit(t.Context(), []event.KV{kv("e/last", "1")}) == nil })
+	crash(s)
+	expect(t, mustOpen(t, options(b.url())), append(all, kv("e/last", "1"), event.KV{Key: checkpoint.ResetKey()})...)
+}
