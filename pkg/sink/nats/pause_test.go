@@ -11,6 +11,21 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
+// pause stops the server's process, and returns when it stands.
+func (p *process) pause(t *testing.T) {
+	t.Helper()
+	p.signal(t, syscall.SIGSTOP)
+	var status syscall.WaitStatus
+	if _, err := syscall.Wait4(p.cmd.Process.Pid, &status, syscall.WUNTRACED, nil); err != nil || !status.Stopped() {
+		t.Fatalf("the server does not stand: %v, %v", status, err)
+	}
+}
+
+func (p *process) goOn(t *testing.T) {
+	t.Helper()
+	p.signal(t, syscall.SIGCONT)
+}
+
 func (p *process) signal(t *testing.T, s syscall.Signal) {
 	t.Helper()
 	if err := p.cmd.Process.Signal(s); err != nil {
@@ -31,10 +46,10 @@ func TestServerPaused(t *testing.T) {
 			all := []*event.Batch{batch(1), batch(2), batch(3)}
 			mustWrite(t, s, all[0])
 			for _, b := range all[1:] {
-				p.signal(t, syscall.SIGSTOP)
+				p.pause(t)
 				began := time.Now()
 				_, err := s.Write(t.Context(), b)
-				p.signal(t, syscall.SIGCONT)
+				p.goOn(t)
 				wantPlain(t, err, p.bus.url())
 				if took := time.Since(began); took < ackTimeout || took > ackTimeout+2*apiTimeout {
 					t.Errorf("Write gave up after %v", took)
@@ -56,9 +71,9 @@ func TestServerPaused(t *testing.T) {
 		s, _ := newCore(t, Config{URL: p.bus.url()})
 		mustOpen(t, s, nil)
 		mustWrite(t, s, records(1, 2))
-		p.signal(t, syscall.SIGSTOP)
+		p.pause(t)
 		mustWrite(t, s, records(2, 3)) // it may come or not, and counts as lost
-		p.signal(t, syscall.SIGCONT)
+		p.goOn(t)
 		mustWrite(t, s, records(3, 2))
 		if n := s.Lost(); n != 3 {
 			t.Errorf("%d records were counted as lost, want 3", n)

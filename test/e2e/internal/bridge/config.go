@@ -45,6 +45,7 @@ type Sink struct {
 	Linger    string         `json:"linger,omitempty"`
 	NATS      map[string]any `json:"nats,omitempty"`
 	Kafka     map[string]any `json:"kafka,omitempty"`
+	File      map[string]any `json:"file,omitempty"`
 	Stdout    map[string]any `json:"stdout,omitempty"`
 }
 

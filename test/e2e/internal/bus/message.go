@@ -15,7 +15,7 @@ import (
 // Message is one CloudEvent as a consumer gets it.
 type Message struct {
 	Place     string // where it was found, for people: a subject and sequence, or a topic, partition and offset
-	Route     string // NATS subject or Kafka topic
+	Route     string // NATS subject or Kafka topic; "" in a file
 	Key       string // Kafka key
 	Partition int    // of Kafka
 	Raw       []byte
@@ -57,7 +57,17 @@ type Counts struct {
 
 // parse reads a CloudEvent in structured JSON. headers are the CloudEvents attributes that stand beside it.
 func parse(raw []byte, headers map[string]string) (Message, error) {
-	m := Message{Raw: raw, Headers: headers, Attributes: map[string]string{}}
+	m, err := parseAlone(raw)
+	m.Headers = headers
+	if err == nil && !maps.Equal(m.Attributes, headers) {
+		err = fmt.Errorf("headers %v differ from the attributes %v", headers, m.Attributes)
+	}
+	return m, err
+}
+
+// parseAlone reads a CloudEvent in structured JSON that has no headers.
+func parseAlone(raw []byte) (Message, error) {
+	m := Message{Raw: raw, Attributes: map[string]string{}}
 	var all map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &all); err != nil {
 		return m, fmt.Errorf("not a JSON object: %w", err)
@@ -76,9 +86,6 @@ func parse(raw []byte, headers map[string]string) (Message, error) {
 	strict.DisallowUnknownFields()
 	if err := strict.Decode(&m.Data); err != nil {
 		return m, fmt.Errorf("data: %w", err)
-	}
-	if !maps.Equal(m.Attributes, headers) {
-		return m, fmt.Errorf("headers %v differ from the attributes %v", headers, m.Attributes)
 	}
 	return m, nil
 }

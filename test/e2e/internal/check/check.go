@@ -124,7 +124,7 @@ func (h *history) identity(object kube.Object, m *bus.Message) {
 	if namespace == "" {
 		namespace = "_"
 	}
-	if route := "k8s." + cluster + "." + token(group) + "." + t.Resource + "." + namespace + "." + token(object.Name); m.Key == "" && m.Route != route {
+	if route := "k8s." + cluster + "." + token(group) + "." + t.Resource + "." + namespace + "." + token(object.Name); m.Key == "" && m.Route != "" && m.Route != route {
 		h.wrong("subject %q, want %q: %s", m.Route, route, m)
 	}
 	if topic := "k8s." + cluster + "." + group + "." + t.Resource; m.Key != "" && m.Route != topic {
