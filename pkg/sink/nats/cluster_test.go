@@ -65,6 +65,7 @@ func TestCluster(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts three servers")
 	}
+	t.Parallel()
 	nodes := startCluster(t)
 	var urls []string
 	for _, b := range nodes {
@@ -162,6 +163,7 @@ func TestSharedCluster(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts three servers")
 	}
+	t.Parallel()
 	nodes := startCluster(t)
 	var urls []string
 	for _, b := range nodes {

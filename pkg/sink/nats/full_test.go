@@ -21,6 +21,7 @@ func padded(seq uint64, n, bytes int) *event.Batch {
 // The server's disk is full, or the stream is and refuses what is new: the lane is held
 // back and told why, and nothing is missing, repeated or out of order once there is room.
 func TestNoRoom(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name   string
 		says   string

@@ -96,6 +96,7 @@ func (p *process) kill() {
 // A server that is killed and started again and again while the bridge writes: what it
 // acknowledged it has, and nothing is there twice.
 func TestServerKilled(t *testing.T) {
+	t.Parallel()
 	for _, delivery := range []string{exactlyOnce, atLeastOnce} {
 		t.Run(delivery, func(t *testing.T) {
 			t.Parallel()

@@ -118,6 +118,7 @@ func TestAcknowledgementLost(t *testing.T) {
 // nothing may be missing, repeated or out of order. At most once, what is not known to
 // have come is counted.
 func TestFlappingConnection(t *testing.T) {
+	t.Parallel()
 	for _, delivery := range []string{exactlyOnce, atLeastOnce, atMostOnce} {
 		t.Run(delivery, func(t *testing.T) {
 			t.Parallel()
@@ -168,6 +169,7 @@ func TestFlappingConnection(t *testing.T) {
 // A server that accepts bytes no longer, without closing, must not hold Write beyond
 // its context for long.
 func TestStalledServer(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, nil)
 	p := startProxy(t, strings.TrimPrefix(b.url(), "nats://"))
 	s := newSink(t, Config{URL: "nats://" + p.Addr().String()})

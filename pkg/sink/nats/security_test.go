@@ -219,6 +219,7 @@ func TestNKey(t *testing.T) {
 }
 
 func TestSecretsInFiles(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "secret")
 	for _, c := range []struct {
 		name   string

@@ -70,6 +70,7 @@ func perSubject(t *testing.T, msgs []sinktest.Message, want ...*event.Batch) (re
 
 // Whatever is sent again must not be there twice, nor behind what followed it.
 func TestSharedAcknowledgementsLost(t *testing.T) {
+	t.Parallel()
 	b := startBus(t, nil)
 	p := startProxy(t, strings.TrimPrefix(b.url(), "nats://"))
 	s := newShared(t, Config{URL: "nats://" + p.Addr().String()})

@@ -20,8 +20,15 @@ const (
 	readerTTL = 30 * time.Second // after which the server drops an abandoned reader
 )
 
-// errHole is returned by read when a message within the range is not there.
-var errHole = errors.New("messages were deleted from it")
+var (
+	// errHole is returned by read when a message within the range is not there.
+	errHole = errors.New("messages were deleted from it")
+	// errDropped is of a message that the server has sent and the client has not got.
+	errDropped = errors.New("it was lost on the way")
+)
+
+// rereads is how often a message is asked for again that was dropped.
+const rereads = 3
 
 // message is what the sink reads back of one message.
 type message struct {
@@ -117,11 +124,28 @@ func utc(nanoseconds int64) string { return time.Unix(0, nanoseconds).UTC().Form
 // read calls fn for the messages from first to last. It returns errHole when one
 // is not there.
 func (s *Sink) read(ctx context.Context, first, last uint64, fn func(message) error) error {
+	for tries := 0; ; {
+		next, err := s.readOnce(ctx, first, last, fn)
+		if !errors.Is(err, errDropped) {
+			return err
+		}
+		if next > first {
+			tries = 0
+		}
+		if tries++; tries > rereads {
+			return err
+		}
+		first = next
+	}
+}
+
+// readOnce is read; after an error next is the first message that fn was not called for.
+func (s *Sink) readOnce(ctx context.Context, first, last uint64, fn func(message) error) (next uint64, err error) {
 	if first > last {
-		return nil
+		return first, nil
 	}
 	var consumer jetstream.Consumer
-	err := s.conn.do(ctx, func(ctx context.Context) (err error) {
+	err = s.conn.do(ctx, func(ctx context.Context) (err error) {
 		consumer, err = s.conn.js.CreateConsumer(ctx, s.name, jetstream.ConsumerConfig{
 			DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
 			OptStartSeq:       first,
@@ -133,30 +157,30 @@ func (s *Sink) read(ctx context.Context, first, last uint64, fn func(message) er
 		return err
 	})
 	if err != nil {
-		return s.explain("read", err)
+		return first, s.explain("read", err)
 	}
 	limit := max(readBytes, 2*int(s.conn.nc.MaxPayload()))
 	messages, err := consumer.Messages(jetstream.PullMaxMessagesWithBytesLimit(readAhead, limit))
 	if err != nil {
-		return s.explain("read", err)
+		return first, s.explain("read", err)
 	}
 	defer s.endReader(messages, consumer)
-	for next := first; next <= last; next++ {
+	for next = first; next <= last; next++ {
 		m, err := s.next(ctx, messages)
 		if err != nil {
-			return err
+			return next, err
 		}
 		if want := next - first + 1; m.delivered != want {
-			return fmt.Errorf("read stream %q on %s: message %d was lost on the way", s.name, s.conn.address, next)
+			return next, fmt.Errorf("read message %d of stream %q on %s: %w", next, s.name, s.conn.address, errDropped)
 		}
 		if m.seq != next {
-			return fmt.Errorf("%w: %d follows %d", errHole, m.seq, next-1)
+			return next, fmt.Errorf("%w: %d follows %d", errHole, m.seq, next-1)
 		}
 		if err := fn(m); err != nil {
-			return err
+			return next, err
 		}
 	}
-	return nil
+	return next, nil
 }
 
 // endReader removes the reader from the server; one that is left behind there ends
