@@ -40,6 +40,10 @@ func (c Encoder) Attributes(e *Event) []Attribute {
 	if e.Epoch > 1 {
 		epoch = utoa(e.Epoch)
 	}
+	var dead DeadLetter
+	if e.DeadLetter != nil {
+		dead = *e.DeadLetter
+	}
 	all := [...]Attribute{
 		{"specversion", "1.0"},
 		{"id", e.ID()},
@@ -62,6 +66,10 @@ func (c Encoder) Attributes(e *Event) []Attribute {
 		{"resourceversion", e.ResourceVersion},
 		{"epoch", epoch},
 		{"origin", string(e.Origin)},
+		{"deadletterreason", dead.Reason},
+		{"deadletterroute", dead.Route},
+		{"deadlettersize", positive(dead.Size)},
+		{"deadletterlimit", positive(dead.Limit)},
 	}
 	out := make([]Attribute, 0, len(all))
 	for _, a := range all {
@@ -70,6 +78,14 @@ func (c Encoder) Attributes(e *Event) []Attribute {
 		}
 	}
 	return out
+}
+
+// positive writes a number, and nothing for 0.
+func positive(n int) string {
+	if n <= 0 {
+		return ""
+	}
+	return utoa(uint64(n))
 }
 
 // AppendStructured appends the CloudEvent with the given attributes and e's data

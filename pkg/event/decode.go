@@ -60,6 +60,10 @@ type Received struct {
 	Truncated  *Truncation // not nil: Object was cut down to fit the bus
 	Reason     string      // "left" on Deleted: it may live on outside the selection
 
+	// DeadLetter is not nil on an event of the dead letters: the bus did not take
+	// it where it belongs, and Object may be cut down or not known.
+	DeadLetter *DeadLetter
+
 	// Report is the body of an event about a collection, and nil otherwise.
 	Report *Report
 
@@ -86,6 +90,10 @@ type received struct {
 	Name            string          `json:"name"`
 	UID             string          `json:"uid"`
 	ResourceVersion string          `json:"resourceversion"`
+	DeadReason      string          `json:"deadletterreason"`
+	DeadRoute       string          `json:"deadletterroute"`
+	DeadSize        string          `json:"deadlettersize"`
+	DeadLimit       string          `json:"deadletterlimit"`
 	Data            json.RawMessage `json:"data"`
 }
 
@@ -123,6 +131,11 @@ func Parse(value []byte) (*Received, error) {
 		if e.Epoch, err = strconv.ParseUint(w.Epoch, 10, 64); err != nil || e.Epoch == 0 {
 			return nil, fmt.Errorf("event %q: %w: epoch is %q, want a number from 1", w.ID, ErrNotEvent, w.Epoch)
 		}
+	}
+	if w.DeadReason != "" {
+		e.DeadLetter = &DeadLetter{Reason: w.DeadReason, Route: w.DeadRoute}
+		e.DeadLetter.Size, _ = strconv.Atoi(w.DeadSize) // absent: 0
+		e.DeadLetter.Limit, _ = strconv.Atoi(w.DeadLimit)
 	}
 	if err := e.parseData(); err != nil {
 		return nil, fmt.Errorf("event %q: %w: %w", w.ID, ErrNotEvent, err)

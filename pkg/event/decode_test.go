@@ -38,7 +38,7 @@ func TestParseLosesNothing(t *testing.T) {
 				Type: r.Type, Origin: r.Origin, Time: r.Time, Collection: &collection, Epoch: r.Epoch,
 				APIVersion: r.APIVersion, Kind: r.Kind, Namespace: r.Namespace, Name: r.Name, UID: r.UID,
 				ResourceVersion: r.ResourceVersion, Entry: x.event.Entry, Again: x.event.Again, Run: x.event.Run,
-				Object: r.Object, Reason: r.Reason, Truncated: r.Truncated, Report: r.Report,
+				Object: r.Object, Reason: r.Reason, Truncated: r.Truncated, DeadLetter: r.DeadLetter, Report: r.Report,
 			}
 			if !r.BodyKnown {
 				e.Object = nil

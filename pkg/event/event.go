@@ -109,9 +109,28 @@ type Event struct {
 	// Truncated is set when Object was cut down to fit the bus.
 	Truncated *Truncation
 
+	// DeadLetter is set on an event that goes to the dead letters.
+	DeadLetter *DeadLetter
+
 	// Report is the body of a collection event, and nil otherwise.
 	Report *Report
 }
+
+// DeadLetter says why an event is not where it belongs. It stands in the
+// attributes deadletterreason, deadletterroute, deadlettersize, deadletterlimit.
+type DeadLetter struct {
+	Reason string // one of those below
+	Route  string // the topic or subject that it would have gone to
+	Size   int    // bytes that the bus was asked to take; 0: size is not the matter
+	Limit  int    // bytes that it takes; 0: size is not the matter
+}
+
+// The reasons of a dead letter.
+const (
+	Oversize   = "oversize"   // it is larger than the bus takes
+	Rejected   = "rejected"   // the bus does not take it, whatever its size
+	Unredacted = "unredacted" // its body could not be redacted, and is left out
+)
 
 // Truncation describes the body that did not fit.
 type Truncation struct {

@@ -65,6 +65,12 @@ func examples() []example {
 			Object:    []byte(`{"apiVersion":"stable.example.com/v1","kind":"CronTab","metadata":{"name":"huge","namespace":"ops","resourceVersion":"1301","uid":"` + cronUID + `"}}`),
 			Truncated: &event.Truncation{Size: 1_310_720, SHA256: "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08", Limit: 1_048_576},
 		}},
+		{"dead-letter", event.Event{
+			Type: event.Added, Origin: event.Watch, Time: at(7), Collection: crontabs,
+			APIVersion: "stable.example.com/v1", Kind: "CronTab", Namespace: "ops", Name: "huge", UID: cronUID, ResourceVersion: "1300", Entry: "1300",
+			Object:     []byte(`{"apiVersion":"stable.example.com/v1","kind":"CronTab","metadata":{"name":"huge","namespace":"ops","resourceVersion":"1300","uid":"` + cronUID + `"},"spec":{"cronSpec":"0 3 * * *"}}`),
+			DeadLetter: &event.DeadLetter{Reason: event.Oversize, Route: "k8s.prod-eu-1.stable.example.com.crontabs", Size: 1_311_942, Limit: 1_048_588},
+		}},
 		{"gap", event.Event{
 			Type: event.Gap, Origin: event.Reconcile, Time: at(8), Collection: secrets, ResourceVersion: "1190",
 			Report: &event.Report{Reason: "expired", Detail: "resourceVersion 1190 is no longer served: too old resource version: 1190 (1875)", From: "1190"},

@@ -15,6 +15,12 @@ type Identity struct {
 	Sink       string // the sink's name
 }
 
+// Expand fills in the template of a name that the lane owns: {name} is the
+// bridge's, {cluster} the cluster's configured one, {sink} the sink's.
+func (id Identity) Expand(template string) string {
+	return strings.NewReplacer("{name}", id.Bridge, "{cluster}", id.Cluster, "{sink}", id.Sink).Replace(template)
+}
+
 // Collection is one watched set of a lane. Its identity leaves the version out:
 // going from v1beta1 to v1 announces nothing again.
 type Collection struct {

@@ -21,7 +21,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -42,7 +41,7 @@ func TopicFor(template string, id event.Identity) string {
 	if template == "" {
 		template = DefaultTopic
 	}
-	return strings.NewReplacer("{name}", id.Bridge, "{cluster}", id.Cluster, "{sink}", id.Sink).Replace(template)
+	return id.Expand(template)
 }
 
 // TransactionalID is the transactional.id of a lane's writer. It is the same for
