@@ -22,8 +22,8 @@ type Sink interface {
 	// order per key, or until an error or the end of ctx. It never reorders and
 	// never skips. After an error nothing of it is in flight any more, and it
 	// may be called again with the same batch (same Seq, same records, except
-	// those the lane replaced after a *RecordError): it then continues after
-	// what is already durable.
+	// those the lane replaced or took out after a *RecordError, see [Place]): it
+	// then continues after what is already durable.
 	//
 	// The mark says where the batch ends on the bus; the lane stores it in the
 	// same commit. nil where the bus has no such thing.
@@ -71,7 +71,8 @@ var ErrReset = errors.New("the bus no longer holds what it acknowledged")
 
 // RecordError is returned when one record, and no other, cannot be stored as it
 // is. Neither it nor anything behind it of its key has been written. The lane
-// replaces that record and calls Write again.
+// replaces that record, may replace others of its key behind it or take them out,
+// and calls Write again.
 type RecordError struct {
 	Index int // in Batch.Records
 	Size  int // bytes; 0 when size is not the matter

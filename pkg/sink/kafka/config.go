@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
 // Config says which Kafka a sink writes to and how.
@@ -24,8 +26,19 @@ type Config struct {
 	// compacted topic forgets the object. Topics are then created compacted.
 	Tombstones bool   `yaml:"tombstones"`
 	Create     Create `yaml:"create"`
-	SASL       SASL   `yaml:"sasl"`
-	TLS        TLS    `yaml:"tls"`
+	// DeadLetter is where events go that their topic does not take; nil: there is
+	// no such place.
+	DeadLetter *DeadLetter `yaml:"deadLetter"`
+	SASL       SASL        `yaml:"sasl"`
+	TLS        TLS         `yaml:"tls"`
+}
+
+// DeadLetter is the topic of dead letters. When the sink creates it, it keeps them
+// for 30 days, and is never compacted.
+type DeadLetter struct {
+	// Topic is a template of its name: {name} (of the bridge), {cluster}, {sink}.
+	// Default: kubebridge.{name}.{cluster}.{sink}.dead
+	Topic string `yaml:"topic"`
 }
 
 // Create says how missing topics are created.
@@ -61,6 +74,7 @@ type TLS struct {
 
 const (
 	defaultTopic      = "k8s.{cluster}.{group}.{resource}"
+	defaultDeadTopic  = "kubebridge.{name}.{cluster}.{sink}.dead"
 	defaultPartitions = 12
 
 	atLeastOnce = "at-least-once"
@@ -88,6 +102,9 @@ func (c Config) Complete() (Config, error) {
 	if c.Topic == "" {
 		c.Topic = defaultTopic
 	}
+	if c.DeadLetter != nil && c.DeadLetter.Topic == "" {
+		c.DeadLetter = &DeadLetter{Topic: defaultDeadTopic}
+	}
 	if c.Delivery == "" {
 		c.Delivery = exactlyOnce
 	}
@@ -103,7 +120,7 @@ func (c Config) Complete() (Config, error) {
 	if c.Create.ReplicationFactor == 0 {
 		c.Create.ReplicationFactor = -1
 	}
-	return c, errors.Join(c.checkBrokers(), c.checkTopic(), c.checkDelivery(), c.checkCompression(), c.checkCreate(), c.checkSecurity())
+	return c, errors.Join(c.checkBrokers(), c.checkTopic(), c.checkDeadLetter(), c.checkDelivery(), c.checkCompression(), c.checkCreate(), c.checkSecurity())
 }
 
 func (c Config) checkBrokers() error {
@@ -130,6 +147,27 @@ func (c Config) checkTopic() error {
 		return fmt.Errorf("topic: %w", err)
 	}
 	return nil
+}
+
+func (c Config) checkDeadLetter() error {
+	if c.DeadLetter == nil {
+		return nil
+	}
+	if err := checkTopicName(c.DeadTopic(event.Identity{Bridge: "x", Cluster: "x", Sink: "x"})); err != nil {
+		return fmt.Errorf("deadLetter.topic: %w, beside {name}, {cluster} and {sink}", err)
+	}
+	if c.DeadLetter.Topic == c.Topic {
+		return fmt.Errorf("deadLetter.topic: %q is the events' own: set another", c.Topic)
+	}
+	return nil
+}
+
+// DeadTopic is the topic of a lane's dead letters, "" for none.
+func (c Config) DeadTopic(id event.Identity) string {
+	if c.DeadLetter == nil {
+		return ""
+	}
+	return id.Expand(c.DeadLetter.Topic)
 }
 
 func (c Config) checkDelivery() error {

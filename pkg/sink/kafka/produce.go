@@ -29,9 +29,9 @@ type partition struct {
 	id    int
 }
 
-// delivery is one record (its index in the batch) in one partition.
+// delivery is one record in one partition.
 type delivery struct {
-	index int
+	sink.Place
 	partition
 }
 
@@ -58,6 +58,10 @@ type item struct {
 func (s *Sink) plan(ctx context.Context, b *event.Batch) ([]*queue, error) {
 	var queues []*queue
 	byPartition := map[partition]*queue{}
+	var places []sink.Place
+	if len(s.progress.acked) > 0 {
+		places = sink.Places(b.Records)
+	}
 	for i := range b.Records {
 		r := &b.Records[i]
 		t := s.topics[r.Route]
@@ -65,7 +69,7 @@ func (s *Sink) plan(ctx context.Context, b *event.Batch) ([]*queue, error) {
 		pending := false
 		for _, id := range t.choose(r) {
 			p := partition{r.Route, id}
-			if s.progress.acked[delivery{i, p}] {
+			if places != nil && s.progress.acked[delivery{places[i], p}] {
 				continue
 			}
 			pending = true
@@ -123,7 +127,7 @@ func (s *Sink) send(ctx context.Context, b *event.Batch, queues []*queue) error 
 		})
 	}
 	_ = workers.Wait() // each queue holds its own error
-	return s.settle(queues)
+	return s.settle(b, queues)
 }
 
 // step sends the next request of a queue. A chunk that the broker rejects for
@@ -190,7 +194,7 @@ func (q *queue) reject(err error) *sink.RecordError {
 // settle remembers what was acknowledged and picks the error to return: a record
 // to be replaced before all others, since the lane can do that at once, and for the
 // same reason a refused topic before what has to be waited for.
-func (s *Sink) settle(queues []*queue) error {
+func (s *Sink) settle(b *event.Batch, queues []*queue) error {
 	var failed error
 	var poison *sink.RecordError
 	for _, q := range queues {
@@ -209,9 +213,10 @@ func (s *Sink) settle(queues []*queue) error {
 	if failed == nil && poison == nil {
 		return nil // the whole batch is durable
 	}
+	places := sink.Places(b.Records)
 	for _, q := range queues {
 		for _, i := range q.acked {
-			s.progress.acked[delivery{i, q.partition}] = true
+			s.progress.acked[delivery{places[i], q.partition}] = true
 		}
 	}
 	if poison == nil {

@@ -79,29 +79,6 @@ func wantRouteError(t *testing.T, err error, route string, parts ...string) *sin
 	return e
 }
 
-// Records that look alike are told from each other by their order.
-func TestRealign(t *testing.T) {
-	at := func(route string, n int) event.Record { return event.Record{Route: route, Value: []byte{byte(n)}} }
-	before := []event.Record{at("a", 0), at("b", 1), at("b", 2), at("a", 3), at("b", 4), at("a", 5)}
-	acked := func(indexes ...int) map[delivery]bool {
-		m := map[delivery]bool{}
-		for _, i := range indexes {
-			m[delivery{i, partition{"b", 0}}] = true
-		}
-		return m
-	}
-	p := progress{refused: before, acked: acked(1, 4)}
-	p.realign([]event.Record{before[0], before[1], before[2], before[4]}) // the route a is out from 3 on
-	if want := acked(1, 3); fmt.Sprint(p.acked) != fmt.Sprint(want) {
-		t.Errorf("acknowledged are %v, want %v", p.acked, want)
-	}
-	p = progress{refused: before, acked: acked(1, 4)}
-	p.realign([]event.Record{before[1], at("c", 9)})
-	if len(p.acked) > 0 {
-		t.Errorf("acknowledged are %v in a batch that is not the same", p.acked)
-	}
-}
-
 // The number of partitions outlives the sink: keys must not move while nobody looks.
 func TestPartitionCountOutlivesSink(t *testing.T) {
 	b := startBus(t)

@@ -21,7 +21,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"syscall"
 	"time"
 
@@ -54,6 +53,7 @@ type Sink struct {
 	config Config
 	security
 	client  string // client.id
+	dead    string // topic of dead letters, "" for none
 	log     *zap.Logger
 	timeout time.Duration // of one request
 
@@ -85,6 +85,7 @@ func New(o Options) (*Sink, error) {
 		config:   config,
 		security: sec,
 		client:   clientID(o.Identity),
+		dead:     config.DeadTopic(o.Identity),
 		log:      o.Logger,
 		timeout:  requestTimeout,
 		topics:   map[string]*topic{},
@@ -151,7 +152,6 @@ func (s *Sink) Write(ctx context.Context, b *event.Batch) ([]byte, error) {
 	if s.progress.complete {
 		return s.progress.mark, nil
 	}
-	s.progress.realign(b.Records)
 	err := ctx.Err()
 	if err == nil {
 		err = s.write(ctx, b)
@@ -195,10 +195,9 @@ func (s *Sink) refusedRoute(b *event.Batch, err error) error {
 	err = routeError(b, err)
 	var e *sink.RouteError
 	if errors.As(err, &e) {
-		for !s.pending(e.Index, &b.Records[e.Index]) || b.Records[e.Index].Route != e.Route {
+		for pending := s.pending(b.Records); !pending(e.Index) || b.Records[e.Index].Route != e.Route; {
 			e.Index++ // one of them is: it was refused
 		}
-		s.progress.refused = slices.Clone(b.Records)
 	}
 	return err
 }

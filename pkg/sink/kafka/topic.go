@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/segmentio/kafka-go"
 	"go.uber.org/zap"
@@ -18,11 +19,14 @@ const (
 	maxTopicName = 249
 	// createdMaxBytes is max.message.bytes of the topics this sink creates.
 	createdMaxBytes = 8 << 20
+	// deadRetention is how long a topic of dead letters keeps them that it creates.
+	deadRetention = 30 * 24 * time.Hour
 	// brokerMaxBytes is what Kafka takes when max.message.bytes was never set.
 	brokerMaxBytes = 1<<20 + 12
 
 	maxMessageBytes = "max.message.bytes"
 	cleanupPolicy   = "cleanup.policy"
+	retentionMS     = "retention.ms"
 	policyCompact   = "compact"
 	policyDelete    = "delete"
 )
@@ -59,9 +63,10 @@ func checkTopicName(name string) error {
 func (s *Sink) resolve(ctx context.Context, b *event.Batch) error {
 	var names []string
 	seen := map[string]bool{}
+	pending := s.pending(b.Records)
 	for i := range b.Records {
 		name := b.Records[i].Route
-		if seen[name] || !s.pending(i, &b.Records[i]) {
+		if seen[name] || !pending(i) {
 			continue
 		}
 		if err := checkTopicName(name); err != nil {
@@ -150,20 +155,14 @@ func (s *Sink) metadata(ctx context.Context, names []string) (*kafka.MetadataRes
 }
 
 func (s *Sink) create(ctx context.Context, names []string) error {
-	c, policy := s.config.Create, policyDelete
-	if s.config.Tombstones {
-		policy = policyCompact
-	}
+	c := s.config.Create
 	req := &kafka.CreateTopicsRequest{}
 	for _, name := range names {
 		req.Topics = append(req.Topics, kafka.TopicConfig{
 			Topic:             name,
 			NumPartitions:     c.Partitions,
 			ReplicationFactor: c.ReplicationFactor,
-			ConfigEntries: []kafka.ConfigEntry{
-				{ConfigName: cleanupPolicy, ConfigValue: policy},
-				{ConfigName: maxMessageBytes, ConfigValue: strconv.Itoa(createdMaxBytes)},
-			},
+			ConfigEntries:     s.created(name),
 		})
 	}
 	conn := s.connection()
@@ -184,10 +183,23 @@ func (s *Sink) create(ctx context.Context, names []string) error {
 	return nil
 }
 
+// created is the configuration of a topic that the sink creates.
+func (s *Sink) created(name string) []kafka.ConfigEntry {
+	entries := []kafka.ConfigEntry{{ConfigName: maxMessageBytes, ConfigValue: strconv.Itoa(createdMaxBytes)}}
+	policy := policyDelete
+	switch {
+	case name == s.dead:
+		entries = append(entries, kafka.ConfigEntry{ConfigName: retentionMS, ConfigValue: strconv.FormatInt(deadRetention.Milliseconds(), 10)})
+	case s.config.Tombstones:
+		policy = policyCompact
+	}
+	return append(entries, kafka.ConfigEntry{ConfigName: cleanupPolicy, ConfigValue: policy})
+}
+
 func (s *Sink) remember(t kafka.Topic) error {
 	known := s.topics[t.Name]
 	if known == nil {
-		known = &topic{tombstones: s.config.Tombstones}
+		known = &topic{tombstones: s.config.Tombstones && t.Name != s.dead}
 		for _, p := range t.Partitions {
 			known.partitions = append(known.partitions, p.ID)
 		}

@@ -26,8 +26,20 @@ type Config struct {
 	// Delivery is exactly-once (default), at-least-once or at-most-once.
 	Delivery string `yaml:"delivery"`
 	Stream   Stream `yaml:"stream"`
-	Auth     Auth   `yaml:"auth"`
-	TLS      TLS    `yaml:"tls"`
+	// DeadLetter is where events go that NATS does not take; nil: there is no such
+	// place.
+	DeadLetter *DeadLetter `yaml:"deadLetter"`
+	Auth       Auth        `yaml:"auth"`
+	TLS        TLS         `yaml:"tls"`
+}
+
+// DeadLetter says where dead letters are published: on the sink's own stream, so
+// that they keep their place among its records, and outside of its subjects.
+type DeadLetter struct {
+	// Subject is a template of what their subjects begin with: {name} (of the
+	// bridge), {cluster}, {sink}. <group>.<resource>.<namespace>.<name> follows.
+	// Default: kubebridge.{cluster}.{name}.{sink}.dead
+	Subject string `yaml:"subject"`
 }
 
 // Embedded is a NATS server with JetStream inside the bridge. Whoever connects
@@ -54,6 +66,8 @@ type Stream struct {
 
 const (
 	defaultSubject = "k8s.{cluster}.{group}.{resource}.{namespace}.{name}"
+	defaultDead    = termRoot + ".{cluster}.{name}.{sink}.dead"
+	deadTail       = ".{group}.{resource}.{namespace}.{name}"
 	defaultListen  = "127.0.0.1:4222"
 	exactlyOnce    = "exactly-once"
 	atLeastOnce    = "at-least-once"
@@ -66,6 +80,9 @@ const (
 func (c Config) Complete() (Config, error) {
 	if c.Subject == "" {
 		c.Subject = defaultSubject
+	}
+	if c.DeadLetter != nil && c.DeadLetter.Subject == "" {
+		c.DeadLetter = &DeadLetter{Subject: defaultDead}
 	}
 	if c.Delivery == "" {
 		c.Delivery = exactlyOnce
@@ -81,7 +98,7 @@ func (c Config) Complete() (Config, error) {
 		e.Listen = defaultListen
 		c.Embedded = &e
 	}
-	return c, errors.Join(c.checkServer(), c.checkSubject(), c.checkDelivery(), c.checkStream(), c.checkSecurity())
+	return c, errors.Join(c.checkServer(), c.checkSubject(), c.checkDeadLetter(), c.checkDelivery(), c.checkStream(), c.checkSecurity())
 }
 
 // IsLog reports whether the sink is a [sink.Log], which a checkpoint may trail.
@@ -156,6 +173,38 @@ func (c Config) checkSubject() error {
 		return fmt.Errorf("subject: %q: must begin with a token of its own before the first {name}, for example k8s", c.Subject)
 	}
 	return nil
+}
+
+func (c Config) checkDeadLetter() error {
+	if c.DeadLetter == nil {
+		return nil
+	}
+	id := event.Identity{Bridge: "x", Cluster: "x", Sink: "x"}
+	root := c.deadRoot(id)
+	if err := checkSubject(root); err != nil || strings.ContainsAny(root, "{}") {
+		return fmt.Errorf("deadLetter.subject: %q: want tokens like %s", c.DeadLetter.Subject, defaultDead)
+	}
+	events := subjectRoot(c.Subject, "x")
+	if all := root + ".>"; covers(all, events) || covers(events, all) || covers(all, termSubject(id)) {
+		return fmt.Errorf("deadLetter.subject: %q: it meets the subjects of other messages of the stream: leave it out, or begin it with another token", c.DeadLetter.Subject)
+	}
+	return nil
+}
+
+// deadRoot is what the subjects of a lane's dead letters begin with.
+func (c Config) deadRoot(id event.Identity) string {
+	return event.Identity{
+		Bridge: event.EscapeToken(id.Bridge), Cluster: event.EscapeToken(id.Cluster), Sink: event.EscapeToken(id.Sink),
+	}.Expand(c.DeadLetter.Subject)
+}
+
+// DeadSubject is the template of the subjects of a lane's dead letters, "" for
+// none.
+func (c Config) DeadSubject(id event.Identity) string {
+	if c.DeadLetter == nil {
+		return ""
+	}
+	return c.deadRoot(id) + deadTail
 }
 
 func (c Config) checkDelivery() error {

@@ -45,8 +45,9 @@ type Shared struct {
 	attempt uint64
 
 	seq     uint64
-	acked   []bool // the records of batch seq
-	careful bool   // one at a time, to find the route that is denied
+	written map[sink.Place]bool // of batch seq; nil: nothing
+	acked   []bool              // the records of this Write
+	careful bool                // one at a time, to find the route that is denied
 }
 
 var _ sink.Sink = (*Shared)(nil)
@@ -134,11 +135,19 @@ func (s *Shared) Write(ctx context.Context, b *event.Batch) ([]byte, error) {
 		return nil, err
 	}
 	if b.Seq != s.seq {
-		s.seq, s.acked, s.careful = b.Seq, nil, false
+		s.seq, s.written, s.careful = b.Seq, nil, false
 	}
-	s.acked = s.acked[:min(len(s.acked), len(b.Records))]
-	s.acked = append(s.acked, make([]bool, len(b.Records)-len(s.acked))...)
-	if err := s.round(ctx, b); err != nil {
+	places := sink.Places(b.Records)
+	s.acked = make([]bool, len(places))
+	for i, p := range places {
+		s.acked[i] = s.written[p]
+	}
+	err := s.round(ctx, b)
+	s.written = make(map[sink.Place]bool, len(places))
+	for i, p := range places {
+		s.written[p] = s.acked[i]
+	}
+	if err != nil {
 		return nil, err
 	}
 	return mark{s.stream.created, s.last, "-"}.encode(), nil

@@ -90,6 +90,9 @@ func New(o Options) (sink.Sink, error) {
 	if !strings.HasSuffix(subjects[0], ">") { // collection events need room
 		subjects = append(subjects, subjects[0]+".>")
 	}
+	if c.DeadLetter != nil {
+		subjects = append(subjects, c.deadRoot(o.Identity)+".>")
+	}
 	switch c.Delivery {
 	case atLeastOnce:
 		s := &Shared{writer: nuid.Next()}
@@ -101,14 +104,18 @@ func New(o Options) (sink.Sink, error) {
 		return s, nil
 	}
 	s := &Sink{
-		termSubject: fmt.Sprintf("%s.%s.%s.%s.term", termRoot,
-			event.EscapeToken(o.Identity.Cluster), event.EscapeToken(o.Identity.Bridge), event.EscapeToken(o.Identity.Sink)),
+		termSubject:  termSubject(o.Identity),
 		writer:       nuid.Next(),
 		chunkRecords: chunkRecords,
 	}
 	s.config, s.id, s.log, s.subjects = c, o.Identity, o.Logger, subjects
 	s.name = c.StreamName(o.Identity.Cluster)
 	return s, nil
+}
+
+func termSubject(id event.Identity) string {
+	return fmt.Sprintf("%s.%s.%s.%s.term", termRoot,
+		event.EscapeToken(id.Cluster), event.EscapeToken(id.Bridge), event.EscapeToken(id.Sink))
 }
 
 // Open starts the embedded server if there is one, connects, finds or creates the
