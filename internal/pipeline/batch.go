@@ -15,8 +15,8 @@ import (
 // batch is an event.Batch while it fills.
 type batch struct {
 	event.Batch
-	of    []origin // of Records
-	moves []move   // of the checkpoint; Commit, once it is dispatched
+	of    []enqueued // Records
+	moves []move     // of the checkpoint; Commit, once it is dispatched
 	// before is what a store that is not one with the sink must know before the
 	// sink does: intents, and positions that become void (design rules 1 and 2).
 	before    []move
@@ -24,6 +24,13 @@ type batch struct {
 	held      int64 // of the frame budget
 	numbered  int   // records that joined, also those that were taken out
 	suspended []suspension
+	unheard   []*unheard // in the order of their dead letters
+}
+
+// enqueued is what a batch knows of a record.
+type enqueued struct {
+	origin
+	announces []byte // the inventory key of the object that it announces; nil: of none
 }
 
 // origin is where a record or a move comes from: the member, nil for the lane, and
@@ -57,13 +64,36 @@ func (b *batch) move(from origin, kvs ...event.KV) {
 	}
 }
 
+// intend has a store that is not one with the sink know, from before the batch is
+// written until it is committed, that an object is perhaps told.
+func (b *batch) intend(from origin, key, value []byte) {
+	b.before = append(b.before, move{from, event.KV{Key: key, Value: value}})
+	b.move(from, event.KV{Key: key})
+}
+
+// unrecorded are the changes that no record tells of, without those that a record
+// overtakes.
+func (b *batch) unrecorded() []event.KV {
+	last := make(map[string]int, len(b.moves))
+	for i, v := range b.moves {
+		last[string(v.Key)] = i
+	}
+	var kvs []event.KV
+	for i, v := range b.moves {
+		if v.record == quiet && last[string(v.Key)] == i {
+			kvs = append(kvs, v.KV)
+		}
+	}
+	return kvs
+}
+
 // drop takes out what is of a member and not of a record before that one. The
 // intents of records that go are taken back.
 func (b *batch) drop(m *member, from int) {
 	goes := func(o origin) bool { return o.member == m && (o.record < 0 || o.record >= from) }
 	kept := 0
 	for i, o := range b.of {
-		if !goes(o) {
+		if !goes(o.origin) {
 			b.of[kept], b.Records[kept] = o, b.Records[i]
 			kept++
 		}
@@ -107,15 +137,13 @@ func (l *Lane) emit(m *member, ev *event.Event, moved []event.KV) {
 	}
 	switch {
 	case ev.Type == event.Added, ev.Type == event.Present:
-		key := intentKey(m.entryKey(ev.Namespace, ev.Name), ev.UID)
-		b.before = append(b.before, move{from, event.KV{Key: key, Value: moved[0].Value}})
-		b.move(from, event.KV{Key: key})
+		b.intend(from, intentKey(m.entryKey(ev.Namespace, ev.Name), ev.UID), moved[0].Value)
 	case ev.Type == event.Gap && m.position.Void:
 		b.before = append(b.before, move{from, event.KV{
 			Key: checkpoint.PositionKey(m.id), Value: checkpoint.EncodePosition(m.position),
 		}})
 	}
-	b.Records, b.of = append(b.Records, r), append(b.of, from)
+	b.Records, b.of = append(b.Records, r), append(b.of, enqueued{origin: from})
 	b.bytes += len(r.Value)
 	l.emitted++
 }

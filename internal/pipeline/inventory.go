@@ -84,6 +84,25 @@ func (v *inventory) set(key []byte, e *checkpoint.Entry, batch uint64, of *membe
 	return event.KV{Key: key, Value: checkpoint.EncodeEntry(*e)}
 }
 
+// restate follows what moves, those of the batch that is enqueued, now say of a key.
+func (v *inventory) restate(key []byte, moves []move) {
+	p, ok := v.pending[string(key)]
+	if !ok {
+		return
+	}
+	for i := len(moves) - 1; i >= 0; i-- {
+		if !bytes.Equal(moves[i].Key, key) {
+			continue
+		}
+		p.entry = nil
+		if e, err := checkpoint.DecodeEntry(moves[i].Value); err == nil {
+			p.entry = &e
+		}
+		v.pending[string(key)] = p
+		return
+	}
+}
+
 // committed forgets what the store now knows itself.
 func (v *inventory) committed(batch uint64) {
 	for k, p := range v.pending {

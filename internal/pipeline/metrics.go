@@ -10,6 +10,7 @@ type Metrics struct {
 	repeated   *prometheus.CounterVec
 	gaps       *prometheus.CounterVec
 	truncated  *prometheus.CounterVec
+	dead       *prometheus.CounterVec
 	unredacted *prometheus.CounterVec
 	lists      *prometheus.CounterVec
 	drift      *prometheus.CounterVec
@@ -55,6 +56,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		delivered:  counter("events_delivered_total", "Events that the bus has acknowledged and the checkpoint holds.", "sink", "resource", "type"),
 		gaps:       counter("gaps_total", "Gap events delivered, by reason.", "sink", "resource", "reason"),
 		truncated:  counter("events_truncated_total", "Events whose body did not fit the bus and was cut down.", "sink", "resource"),
+		dead:       counter("dead_letters_total", "Events that the bus has acknowledged among the dead letters, by reason.", "sink", "reason"),
 		unredacted: counter("events_withheld_total", "Events whose body could not be redacted and was left out.", "sink", "resource"),
 		writes:     histogram("sink_write_seconds", "Time to make one batch durable on the bus.", seconds, "sink"),
 		records:    histogram("sink_batch_records", "Records in one batch.", prometheus.ExponentialBuckets(1, 2, 12), "sink"),

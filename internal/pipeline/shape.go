@@ -21,6 +21,11 @@ type Shape struct {
 	// Topic or Subject is the route; neither: the sink has none.
 	Topic   *shape.Template
 	Subject *shape.Template
+	// Oversize says what becomes of events that the bus does not take.
+	Oversize Oversize
+	// DeadLetters is the route of dead letters, beside Topic or Subject. It is
+	// required for [ToDeadLetters], and nil otherwise.
+	DeadLetters *shape.Template
 }
 
 // Digest changes with what the bus is told of an unchanged object (design
@@ -38,40 +43,62 @@ func (s Shape) Digest() string {
 func (s Shape) record(ev *event.Event) event.Record {
 	c := ev.Collection
 	v := shape.Values{Cluster: s.Encoder.Cluster, Group: c.Group, Resource: c.Resource, Namespace: ev.Namespace, Name: ev.Name}
-	r := event.Record{ID: ev.ID(), Event: ev, Attributes: s.Encoder.Attributes(ev)}
+	r := event.Record{ID: ev.ID(), Event: ev, Route: s.route(ev, v)}
+	if d := ev.DeadLetter; d != nil {
+		d.Route, r.Route = r.Route, s.deadRoute(v)
+	}
+	r.Attributes = s.Encoder.Attributes(ev)
 	r.Value = event.AppendStructured(make([]byte, 0, len(ev.Object)+1024), r.Attributes, ev)
 	if ev.Type.OfCollection() {
 		r.Broadcast = true
 	} else {
 		r.Key = shape.Key(v)
 	}
-	switch {
-	case s.Topic != nil:
-		r.Route = s.Topic.Topic(v)
-	case s.Subject != nil && ev.Type.OfCollection():
-		r.Route = s.Subject.CollectionSubject(v, ev.Type)
-	case s.Subject != nil:
-		r.Route = s.Subject.Subject(v)
-	}
 	return r
 }
 
-// body is the object as it may be seen, nil when that cannot be made.
-func (l *Lane) body(m *member, o *source.Object) []byte {
+func (s Shape) route(ev *event.Event, v shape.Values) string {
+	switch {
+	case s.Topic != nil:
+		return s.Topic.Topic(v)
+	case s.Subject != nil && ev.Type.OfCollection():
+		return s.Subject.CollectionSubject(v, ev.Type)
+	case s.Subject != nil:
+		return s.Subject.Subject(v)
+	}
+	return ""
+}
+
+func (s Shape) deadRoute(v shape.Values) string {
+	if s.Subject != nil {
+		return s.DeadLetters.Subject(v)
+	}
+	return s.DeadLetters.Topic(v)
+}
+
+// body is the object as it may be seen.
+func (l *Lane) body(m *member, o *source.Object) ([]byte, error) {
 	raw := o.Raw
 	if !l.shape.KeepManagedFields {
 		raw = o.AppendWithoutManagedFields(make([]byte, 0, len(raw)))
 	}
 	if c := &m.target.Collection; c.Group != "" || c.Resource != "secrets" {
-		return raw
+		return raw, nil
 	}
-	redacted, err := l.shape.Secrets.Append(make([]byte, 0, len(raw)+256), raw, o.Namespace+"/"+o.Name)
-	if err != nil { // never unredacted
-		l.log.Error("body withheld: it could not be redacted", zap.String("uid", o.UID), zap.Error(err))
-		l.metrics.unredacted.WithLabelValues(l.id.Sink, m.resource).Inc()
-		return nil
+	return l.shape.Secrets.Append(make([]byte, 0, len(raw)+256), raw, o.Namespace+"/"+o.Name)
+}
+
+// withhold deals with an event whose body could not be redacted: it goes without
+// one, and to the dead letters where there are any, but for a deletion.
+func (l *Lane) withhold(m *member, ev *event.Event, because error) {
+	ev.Collection, ev.Epoch = &m.target.Collection, m.position.Epoch // of its id
+	if l.shape.Oversize == ToDeadLetters && ev.Type != event.Deleted {
+		ev.DeadLetter = &event.DeadLetter{Reason: event.Unredacted}
+		l.logDeadLetter(ev, because)
+		return
 	}
-	return redacted
+	l.log.Error("body withheld: it could not be redacted", zap.String("id", ev.ID()), zap.Error(because))
+	l.metrics.unredacted.WithLabelValues(l.id.Sink, m.resource).Inc()
 }
 
 // truncate replaces an event's body by its head, with the size and digest of

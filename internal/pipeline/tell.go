@@ -32,26 +32,39 @@ func (l *Lane) tell(ctx context.Context, m *member, o *source.Object, t telling)
 	if err := l.room(ctx); err != nil {
 		return err
 	}
+	key := m.entryKey(o.Namespace, o.Name)
+	_, perhaps := l.inv.perhaps[string(key)][o.UID] // then its end must be told, whatever becomes of this
+	announces := t.entry == "" && !perhaps
 	if t.entry == "" {
 		t.entry = event.Revision(o.ResourceVersion, t.again)
 	}
-	moved := l.remember(m, m.entryKey(o.Namespace, o.Name), o.UID, &checkpoint.Entry{
+	entry := checkpoint.Entry{
 		UID: o.UID, RV: o.ResourceVersion, Hash: t.hash, Told: true, Entry: t.entry, Again: t.again,
 		APIVersion: o.APIVersion, Kind: o.Kind, Owner: m.owner,
-	})
+	}
 	if !m.options.wants(t.typ) {
-		l.quietly(m, moved...)
+		l.quietly(m, l.remember(m, key, o.UID, &entry)...)
 		return nil
 	}
 	ev := &event.Event{
 		Type: t.typ, Origin: t.origin, Time: time.Now(),
 		APIVersion: o.APIVersion, Kind: o.Kind, Namespace: o.Namespace, Name: o.Name, UID: o.UID,
-		ResourceVersion: o.ResourceVersion, Entry: t.entry, Again: t.again, Object: l.body(m, o),
+		ResourceVersion: o.ResourceVersion, Entry: t.entry, Again: t.again,
+	}
+	var err error
+	if ev.Object, err = l.body(m, o); err != nil {
+		l.withhold(m, ev, err)
+		if ev.DeadLetter != nil && announces {
+			entry, announces = untold(entry), false
+		}
 	}
 	if t.typ == event.Present {
 		ev.Run = m.run()
 	}
-	l.emit(m, ev, moved)
+	l.emit(m, ev, l.remember(m, key, o.UID, &entry))
+	if announces {
+		l.current.of[len(l.current.of)-1].announces = key
+	}
 	return nil
 }
 
@@ -117,7 +130,10 @@ func (l *Lane) end(ctx context.Context, m *member, e ending) error {
 		ev.Reason = "left"
 	}
 	if e.last != nil {
-		ev.APIVersion, ev.Kind, ev.Object = e.last.APIVersion, e.last.Kind, l.body(m, e.last)
+		ev.APIVersion, ev.Kind = e.last.APIVersion, e.last.Kind
+		if ev.Object, err = l.body(m, e.last); err != nil {
+			l.withhold(m, ev, err)
+		}
 	}
 	l.emit(m, ev, moved)
 	return nil

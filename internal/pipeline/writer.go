@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -50,9 +49,7 @@ func (l *Lane) deliver(ctx context.Context, b *batch) error {
 	if len(b.Records) == 0 {
 		return l.commit(ctx, b.Commit.Changes)
 	}
-	_, isLog := l.sink.(sink.Log)
-	_, atOnce := l.sink.(sink.Transactional)
-	if !isLog && !atOnce && len(b.before) > 0 {
+	if l.intends() && len(b.before) > 0 {
 		if err := l.commit(ctx, changes(b.before)); err != nil {
 			return err
 		}
@@ -68,7 +65,7 @@ func (l *Lane) deliver(ctx context.Context, b *batch) error {
 		for {
 			switch {
 			case errors.As(err, &poison):
-				err = l.cutDown(b, poison)
+				err = l.refused(ctx, b, poison)
 			case errors.As(err, &route):
 				b.suspend(route)
 				err = nil
@@ -94,16 +91,25 @@ func (l *Lane) deliver(ctx context.Context, b *batch) error {
 	if err := l.record(ctx, commit); err != nil {
 		return err
 	}
+	_, isLog := l.sink.(sink.Log)
 	if _, trails := l.store.(checkpoint.Loader); !isLog || !trails {
 		return nil
 	}
 	// A store beside a log may let commits with a mark trail, since the log has what
 	// they hold. It does not have what was moved without a record: once more, and
 	// without a mark, has the store catch up before a later record leads behind it.
-	if quietly := slices.DeleteFunc(slices.Clone(b.moves), func(v move) bool { return v.record != quiet }); len(quietly) > 0 {
-		return l.record(ctx, changes(quietly))
+	if quietly := b.unrecorded(); len(quietly) > 0 {
+		return l.record(ctx, quietly)
 	}
 	return nil
+}
+
+// intends reports whether the store must know of announcements before the bus does
+// (design rule 1).
+func (l *Lane) intends() bool {
+	_, isLog := l.sink.(sink.Log)
+	_, atOnce := l.sink.(sink.Transactional)
+	return !isLog && !atOnce
 }
 
 // commit makes changes of the checkpoint durable that come with no record.
@@ -179,33 +185,12 @@ func final(err error) bool {
 	return false
 }
 
-// cutDown makes a record fit that the bus would not take: first without its
-// body, then without anything but its identity.
-func (l *Lane) cutDown(b *batch, poison *sink.RecordError) error {
-	r := &b.Records[poison.Index]
-	ev := *r.Event
-	if ev.Type.OfCollection() || ev.Object == nil {
-		return fmt.Errorf("event %s does not fit the bus even without a body: %w", r.ID, poison.Err)
-	}
-	if ev.Truncated == nil {
-		l.log.Warn("event truncated: its body does not fit the bus", zap.String("id", r.ID),
-			zap.Int("bytes", poison.Size), zap.Int("limit", poison.Limit), zap.NamedError("because", poison.Err))
-		l.metrics.truncated.WithLabelValues(l.id.Sink, ev.Collection.ResourceID()).Inc()
-		truncate(&ev, poison.Limit)
-	} else {
-		ev.Object = nil
-	}
-	cut := l.shape.record(&ev)
-	cut.State = r.State
-	*r = cut
-	return nil
-}
-
 // committed accounts for a batch that is durable.
 func (l *Lane) committed(r result) {
 	l.writing, l.inFlight = false, 0
 	l.budget.Release(r.batch.held)
 	l.inv.committed(r.batch.Seq)
+	l.unheardOf(r.batch)
 	maps.DeleteFunc(l.shut, func(_ string, s shut) bool { return s.batch <= r.batch.Seq })
 	if n := len(r.batch.Records); n > 0 {
 		l.metrics.records.WithLabelValues(l.id.Sink).Observe(float64(n))
@@ -214,6 +199,10 @@ func (l *Lane) committed(r result) {
 	for i := range r.batch.Records {
 		ev := r.batch.Records[i].Event
 		resource := ev.Collection.ResourceID()
+		if ev.DeadLetter != nil {
+			l.metrics.dead.WithLabelValues(l.id.Sink, ev.DeadLetter.Reason).Inc()
+			continue
+		}
 		l.metrics.delivered.WithLabelValues(l.id.Sink, resource, ev.Type.String()).Inc()
 		if ev.Type == event.Gap {
 			l.metrics.gaps.WithLabelValues(l.id.Sink, resource, ev.Report.Reason).Inc()
