@@ -53,8 +53,12 @@ func laneSpec(c *config.Config, s *config.Sink, log *zap.Logger) (pipeline.LaneS
 	// Where a bus keeps the checkpoint itself, it opens both.
 	var openBoth func(event.Identity) (sink.Sink, checkpoint.Store, error)
 	log = log.With(zap.String("sink", s.Name))
+	own := event.Identity{Bridge: c.Name, Cluster: c.Cluster, Sink: s.Name} // its UID is found out later
+	form.Oversize = pipeline.Oversize(s.Oversize)
+	dead := ""
 	switch {
 	case s.Kafka != nil:
+		dead = s.Kafka.DeadTopic(own)
 		form.Topic, err = shape.ParseTemplate(s.Kafka.Topic, shape.TopicNames)
 		open = func(id event.Identity) (sink.Sink, error) {
 			return kafka.New(kafka.Options{Config: *s.Kafka, Identity: id, Logger: log})
@@ -63,6 +67,7 @@ func laneSpec(c *config.Config, s *config.Sink, log *zap.Logger) (pipeline.LaneS
 			openBoth = func(id event.Identity) (sink.Sink, checkpoint.Store, error) { return openKafka(c, s, id, log) }
 		}
 	case s.NATS != nil:
+		dead = s.NATS.DeadSubject(own)
 		form.Subject, err = shape.ParseTemplate(s.NATS.Subject, shape.SubjectNames)
 		open = func(id event.Identity) (sink.Sink, error) {
 			return nats.New(nats.Options{Config: *s.NATS, Identity: id, Logger: log})
@@ -74,6 +79,9 @@ func laneSpec(c *config.Config, s *config.Sink, log *zap.Logger) (pipeline.LaneS
 		open = func(event.Identity) (sink.Sink, error) { return filesink.New(filesink.Options{Config: *s.File}) }
 	default:
 		open = func(event.Identity) (sink.Sink, error) { return stdout.New(stdout.Options{Config: *s.Stdout}) }
+	}
+	if err == nil && dead != "" {
+		form.DeadLetters, err = shape.ParseTemplate(dead, shape.SubjectNames)
 	}
 	if err != nil {
 		return pipeline.LaneSpec{}, &exitError{exitConfig, fmt.Errorf("sink %q: %w", s.Name, err)}

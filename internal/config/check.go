@@ -101,6 +101,7 @@ func (p *problems) sink(path string, s *Sink) {
 		p.add(path+".linger", "%s is not a time to wait: use 0 or more", s.Linger)
 	}
 	p.resources(path+".resources", s.Resources)
+	p.oversize(path, s)
 	n := 0
 	complete := func(key string, err error) {
 		n++

@@ -47,13 +47,16 @@ type Kubernetes struct {
 
 // Sink is one lane. Exactly one of Kafka, NATS, File and Stdout is set.
 type Sink struct {
-	Name      string         `yaml:"name"`
-	Resources []Resource     `yaml:"resources"` // none: the bridge's
-	Linger    time.Duration  `yaml:"linger"`    // how long a batch waits for company. Default: 0
-	Kafka     *kafka.Config  `yaml:"kafka"`
-	NATS      *nats.Config   `yaml:"nats"`
-	File      *file.Config   `yaml:"file"`
-	Stdout    *stdout.Config `yaml:"stdout"`
+	Name      string        `yaml:"name"`
+	Resources []Resource    `yaml:"resources"` // none: the bridge's
+	Linger    time.Duration `yaml:"linger"`    // how long a batch waits for company. Default: 0
+	// Oversize says what becomes of an event that the bus does not take: "truncate"
+	// (default), "dead-letter" or "fail".
+	Oversize string         `yaml:"oversize"`
+	Kafka    *kafka.Config  `yaml:"kafka"`
+	NATS     *nats.Config   `yaml:"nats"`
+	File     *file.Config   `yaml:"file"`
+	Stdout   *stdout.Config `yaml:"stdout"`
 }
 
 // Checkpoint says where positions and inventories are kept. What is left out is
