@@ -142,6 +142,9 @@ type object struct {
 func (v *inventory) find(prefix []byte, which func(key []byte, e *checkpoint.Entry) bool) ([]object, error) {
 	var found []object
 	judge := func(key []byte, e checkpoint.Entry) {
+		if _, perhaps := v.perhaps[string(key)][e.UID]; perhaps && !e.Told {
+			return // the intent knows more
+		}
 		if which(key, &e) {
 			found = append(found, object{bytes.Clone(key), e})
 		}
@@ -174,8 +177,8 @@ func (v *inventory) find(prefix []byte, which func(key []byte, e *checkpoint.Ent
 			return nil, err
 		}
 		for uid, e := range m {
-			if known == nil || known.UID != uid {
-				judge([]byte(k), e)
+			if (known == nil || known.UID != uid || !known.Told) && which([]byte(k), &e) {
+				found = append(found, object{[]byte(k), e})
 			}
 		}
 	}

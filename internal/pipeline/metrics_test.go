@@ -19,6 +19,7 @@ func TestMetricNames(t *testing.T) {
 	m.delivered.WithLabelValues("s", "pods", "added")
 	m.gaps.WithLabelValues("s", "pods", "expired")
 	m.truncated.WithLabelValues("s", "pods")
+	m.dead.WithLabelValues("s", "oversize")
 	m.unredacted.WithLabelValues("s", "pods")
 	m.failures.WithLabelValues("s")
 	m.writes.WithLabelValues("s")
@@ -34,7 +35,7 @@ func TestMetricNames(t *testing.T) {
 		t.Errorf("%s: %s", p.Metric, p.Text)
 	}
 	families, err := r.Gather()
-	if err != nil || len(families) != 14 {
+	if err != nil || len(families) != 15 {
 		t.Errorf("%d metrics were linted: %v", len(families), err)
 	}
 }

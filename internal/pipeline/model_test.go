@@ -188,6 +188,8 @@ type bus struct {
 	crashAfter int
 	crashed    chan struct{}
 	lost       bool // Tail and Write report ErrReset once
+	// limit is the bytes that it takes of a record, nil: any.
+	limit func(*event.Record) int
 }
 
 var errNoAck = errors.New("no acknowledgement")
@@ -195,7 +197,24 @@ var errNoAck = errors.New("no acknowledgement")
 func (b *bus) Open(context.Context, []byte) error { return nil }
 func (b *bus) Close() error                       { return nil }
 
+// check finds a record that is too large.
+func (b *bus) check(batch *event.Batch) error {
+	for i := range batch.Records {
+		r := &batch.Records[i]
+		if b.limit == nil {
+			return nil
+		}
+		if limit := b.limit(r); len(r.Value) > limit {
+			return &sink.RecordError{Index: i, Size: len(r.Value), Limit: limit, Err: errors.New("too large")}
+		}
+	}
+	return nil
+}
+
 func (b *bus) Write(ctx context.Context, batch *event.Batch) ([]byte, error) {
+	if err := b.check(batch); err != nil {
+		return nil, err
+	}
 	b.mu.Lock()
 	b.records = append(b.records, batch.Records...)
 	b.crashAfter--
@@ -236,6 +255,9 @@ type atomicBus struct {
 func (atomicBus) Transactional() {}
 
 func (b atomicBus) Write(ctx context.Context, batch *event.Batch) ([]byte, error) {
+	if err := b.check(batch); err != nil {
+		return nil, err
+	}
 	if err := b.store.Commit(ctx, batch.Commit.Changes); err != nil {
 		return nil, err
 	}
@@ -284,7 +306,10 @@ func newTestLane(s sink.Sink, store checkpoint.Store) *Lane {
 // life runs a lane over the cluster until stop returns or the bus "crashes",
 // which is kill -9 between bus and checkpoint.
 func life(t rapidOrT, c *cluster, s sink.Sink, crashed <-chan struct{}, store checkpoint.Store, until func() bool) {
-	lane := newTestLane(s, store)
+	runLife(t, c, newTestLane(s, store), crashed, until)
+}
+
+func runLife(t rapidOrT, c *cluster, lane *Lane, crashed <-chan struct{}, until func() bool) {
 	lane.cluster = modelReader{lane, c}
 	hard, kill := context.WithCancel(context.Background())
 	stop, finish := context.WithCancel(hard)

@@ -156,12 +156,14 @@ func (l *Lane) listed(ctx context.Context, m *member, o *source.Object) error {
 func (l *Lane) before(key []byte, known *checkpoint.Entry, uid string) []object {
 	var list []object
 	for _, old := range slices.Sorted(maps.Keys(l.inv.perhaps[string(key)])) {
-		if old != uid && (known == nil || known.UID != old) {
+		if old != uid && (known == nil || known.UID != old || !known.Told) {
 			list = append(list, object{key, l.inv.perhaps[string(key)][old]})
 		}
 	}
 	if known != nil && known.UID != uid {
-		list = append(list, object{key, *known})
+		if _, perhaps := l.inv.perhaps[string(key)][known.UID]; known.Told || !perhaps {
+			list = append(list, object{key, *known})
+		}
 	}
 	return list
 }
@@ -222,7 +224,7 @@ func (l *Lane) compare(ctx context.Context, m *member, o *source.Object, known *
 		case m.list.run != "":
 			t.typ = event.Present
 			counts.Present++
-		case known == nil && maybe && perhaps.RV != o.ResourceVersion:
+		case maybe && perhaps.RV != o.ResourceVersion:
 			t.entry = perhaps.Entry // it was perhaps announced at another version
 			counts.Modified++
 		default:

@@ -38,6 +38,7 @@ type script struct {
 	done    chan error
 	log     bool      // the bus can be read back
 	sink    sink.Sink // nil: bus
+	policy  Oversize  // "": nothing is said of it
 }
 
 // collectionScript is one run of a collection.
@@ -86,12 +87,28 @@ func (s *script) run() {
 		on = s.sink
 	}
 	s.lane = newTestLane(on, s.store)
+	if s.policy != "" {
+		s.lane = newPolicyLane(s.t, on, s.store, s.policy)
+	}
 	s.lane.cluster = s
 	hard, kill := context.WithCancel(s.t.Context())
 	soft, stop := context.WithCancel(hard)
 	s.stop, s.kill = stop, kill
 	lane := s.lane
 	go func() { s.done <- lane.Run(hard, soft) }()
+}
+
+// handled waits until the lane has handled what was said.
+func (s *script) handled() {
+	s.t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); len(s.lane.in) > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			s.t.Fatal("the lane does not handle what it is told")
+		}
+	}
+	if err := s.lane.do(s.t.Context(), func(context.Context) error { return nil }); err != nil {
+		s.t.Fatal(err)
+	}
 }
 
 // finish stops the lane in good order.

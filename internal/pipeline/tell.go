@@ -33,8 +33,7 @@ func (l *Lane) tell(ctx context.Context, m *member, o *source.Object, t telling)
 		return err
 	}
 	key := m.entryKey(o.Namespace, o.Name)
-	_, perhaps := l.inv.perhaps[string(key)][o.UID] // then its end must be told, whatever becomes of this
-	announces := t.entry == "" && !perhaps
+	announces := t.entry == ""
 	if t.entry == "" {
 		t.entry = event.Revision(o.ResourceVersion, t.again)
 	}
