@@ -321,7 +321,10 @@ func (r *round) acknowledged(index string, m *nats.Msg) error {
 func (r *round) end() error {
 	var poison *sink.RecordError
 	switch {
-	case r.cause == nil, errors.As(r.cause, &poison):
+	case r.cause == nil:
+		return nil
+	case errors.As(r.cause, &poison):
+		r.look = poison.Limit > 0 // the stream may take more when this is tried again
 		return r.cause
 	case !errors.Is(r.cause, nats.ErrPermissionViolation):
 		r.look = true // the stream may have lost something, or takes other sizes now

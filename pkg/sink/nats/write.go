@@ -62,6 +62,12 @@ func (s *Sink) Write(ctx context.Context, b *event.Batch) ([]byte, error) {
 	}
 	for s.done < len(b.Records) {
 		c, err := s.chunk(b.Records)
+		if e := new(sink.RecordError); errors.As(err, &e) && s.stream.maxMessage > 0 && e.Limit == s.stream.maxMessage {
+			if err := s.settle(ctx, nil); err != nil { // it may take more by now
+				return nil, err
+			}
+			c, err = s.chunk(b.Records)
+		}
 		if err != nil {
 			return nil, err
 		}

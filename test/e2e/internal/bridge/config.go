@@ -43,6 +43,7 @@ type Sink struct {
 	Name      string         `json:"name"`
 	Resources []Resource     `json:"resources,omitempty"`
 	Linger    string         `json:"linger,omitempty"`
+	Oversize  string         `json:"oversize,omitempty"`
 	NATS      map[string]any `json:"nats,omitempty"`
 	Kafka     map[string]any `json:"kafka,omitempty"`
 	File      map[string]any `json:"file,omitempty"`

@@ -54,7 +54,7 @@ func StartKafka() (*Kafka, error) {
 		kgo.Dialer(func(ctx context.Context, network, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, network, broker)
 		}),
-		kgo.ConsumeRegex(), kgo.ConsumeTopics(`^k8s\..*`),
+		kgo.ConsumeRegex(), kgo.ConsumeTopics(`^k8s\..*`, `^kubebridge\..*\.dead$`),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.MetadataMinAge(metadataAge), kgo.MetadataMaxAge(metadataAge),
 	)

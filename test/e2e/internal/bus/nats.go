@@ -18,7 +18,7 @@ import (
 // Subjects are all that the bridge publishes to by default.
 const Subjects = "k8s.>"
 
-// NATS is a NATS server with JetStream on disk, and a reader of whichever stream takes [Subjects].
+// NATS is a NATS server with JetStream on disk, and a reader of whichever stream takes [Subjects], and of its dead letters.
 type NATS struct {
 	*Log
 	dir    string
@@ -104,8 +104,16 @@ func (n *NATS) follow(ctx context.Context, js jetstream.JetStream, next uint64) 
 	if err != nil {
 		return next // the bridge has not made it yet
 	}
+	filters := []string{Subjects}
+	if s, err := js.Stream(ctx, name); err == nil {
+		for _, subject := range s.CachedInfo().Config.Subjects {
+			if strings.HasSuffix(subject, ".dead.>") {
+				filters = append(filters, subject)
+			}
+		}
+	}
 	consumer, err := js.OrderedConsumer(ctx, name, jetstream.OrderedConsumerConfig{
-		FilterSubjects: []string{Subjects}, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: next,
+		FilterSubjects: filters, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: next,
 	})
 	if err != nil {
 		return next

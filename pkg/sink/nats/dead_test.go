@@ -1,0 +1,97 @@
+package nats
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/sink"
+)
+
+const deadSubject = "kubebridge.test.bridge.live.dead.core.pods.default.web"
+
+// Dead letters are on the lane's own stream, so a checkpoint that trails it learns of
+// them; also on a stream that was made before there were any.
+func TestDeadLettersAreInTheStream(t *testing.T) {
+	b := startBus(t, nil)
+	before := newSink(t, Config{URL: b.url()})
+	mustOpen(t, before, nil)
+	mark := mustWrite(t, before, records(1, 1))
+	if err := before.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c := Config{URL: b.url(), DeadLetter: &DeadLetter{}}
+	s := newSink(t, c)
+	mustOpen(t, s, mark)
+	batch := records(2, 3)
+	batch.Records[1].Route = deadSubject
+	batch.Records[1].State = []event.KV{{Key: []byte("k"), Value: []byte("untold")}}
+	mustWrite(t, s, batch)
+	wantValues(t, b.read(t), "1/0 2/0 2/2") // who subscribes to events hears nothing
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again := newSink(t, c)
+	mustOpen(t, again, mark)
+	found := false
+	err := again.Tail(t.Context(), mark, func(state []event.KV, _ []byte) error {
+		for _, kv := range state {
+			found = found || string(kv.Key) == "k" && string(kv.Value) == "untold"
+		}
+		return nil
+	})
+	if err != nil || !found {
+		t.Errorf("the tail has the dead letter: %t, %v", found, err)
+	}
+}
+
+// What a stream at-least-once lacks for dead letters is said before anything is lost.
+func TestSharedStreamLacksDeadLetters(t *testing.T) {
+	b := startBus(t, nil)
+	if _, err := b.client(t).CreateStream(t.Context(), jetstream.StreamConfig{Name: streamName, Subjects: []string{"k8s.test.>"}}); err != nil {
+		t.Fatal(err)
+	}
+	s := newShared(t, Config{URL: b.url(), DeadLetter: &DeadLetter{}})
+	if err := s.Open(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "kubebridge.test.bridge.live.dead.>") {
+		t.Errorf("Open: %v", err)
+	}
+}
+
+// A lane that waits for a stream to take a larger message goes on when it does.
+func TestStreamTakesMoreAgain(t *testing.T) {
+	for _, delivery := range []string{exactlyOnce, atLeastOnce} {
+		t.Run(delivery, func(t *testing.T) {
+			b := startBus(t, func(*server.Options) {})
+			js := b.client(t)
+			limited := jetstream.StreamConfig{Name: streamName, Subjects: []string{"k8s.test.>"}, MaxMsgSize: 2000}
+			if _, err := js.CreateStream(t.Context(), limited); err != nil {
+				t.Fatal(err)
+			}
+			s := newAny(t, lane, Config{URL: b.url(), Delivery: delivery})
+			mustOpen(t, s, nil)
+			batch := records(1, 3)
+			batch.Records[1].Value = []byte(strings.Repeat("x", 3000))
+			var rec *sink.RecordError
+			if _, err := s.Write(t.Context(), batch); !errors.As(err, &rec) || rec.Index != 1 || rec.Limit != 2000 {
+				t.Fatalf("Write: %v", err)
+			}
+			st, err := js.Stream(t.Context(), streamName)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := st.CachedInfo().Config
+			c.MaxMsgSize = -1
+			if _, err := js.UpdateStream(t.Context(), c); err != nil {
+				t.Fatal(err)
+			}
+			mustWrite(t, s, batch)
+			if n := len(b.read(t)); n != 3 {
+				t.Errorf("%d messages", n)
+			}
+		})
+	}
+}
