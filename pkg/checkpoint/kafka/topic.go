@@ -11,16 +11,16 @@ import (
 	"go.uber.org/zap"
 )
 
-// topicConfigs are set on a topic that the store creates. Segments are small and
+// TopicConfigs are set on a topic that the store creates, with one partition. Segments are small and
 // closed daily, since only closed ones are compacted: a start reads what is left.
 // An entry that holds a body may be as large as an event.
-func topicConfigs() map[string]*string {
-	return map[string]*string{
-		"cleanup.policy":            kadm.StringPtr("compact"),
-		"segment.bytes":             kadm.StringPtr("67108864"),
-		"segment.ms":                kadm.StringPtr("86400000"),
-		"min.cleanable.dirty.ratio": kadm.StringPtr("0.2"),
-		"max.message.bytes":         kadm.StringPtr("8388608"),
+func TopicConfigs() map[string]string {
+	return map[string]string{
+		"cleanup.policy":            "compact",
+		"segment.bytes":             "67108864",
+		"segment.ms":                "86400000",
+		"min.cleanable.dirty.ratio": "0.2",
+		"max.message.bytes":         "8388608",
 	}
 }
 
@@ -51,11 +51,7 @@ func (s *Store) ensureTopic(ctx context.Context) (created bool, err error) {
 }
 
 func (s *Store) createTopic(ctx context.Context, admin *kadm.Client) (created bool, err error) {
-	replicas := int16(-1)
-	if s.o.Replicas > 0 {
-		replicas = int16(s.o.Replicas)
-	}
-	_, err = admin.CreateTopic(ctx, 1, replicas, topicConfigs(), s.topic)
+	_, err = admin.CreateTopic(ctx, 1, s.replicas(), topicConfigs(), s.topic)
 	switch {
 	case errors.Is(err, kerr.TopicAlreadyExists): // another one was faster
 		return false, s.checkTopic(ctx, admin)
@@ -64,6 +60,22 @@ func (s *Store) createTopic(ctx context.Context, admin *kadm.Client) (created bo
 	}
 	s.log.Info("created the checkpoint topic", zap.String("topic", s.topic))
 	return true, nil
+}
+
+// replicas is the replication factor of a topic that is created, -1 the broker's own.
+func (s *Store) replicas() int16 {
+	if s.o.Replicas > 0 {
+		return int16(s.o.Replicas)
+	}
+	return -1
+}
+
+func topicConfigs() map[string]*string {
+	all := map[string]*string{}
+	for key, value := range TopicConfigs() {
+		all[key] = &value
+	}
+	return all
 }
 
 // checkTopic refuses a topic that forgets. That can be put right while the

@@ -107,33 +107,13 @@ func (b *bucket) find(ctx context.Context) (*jetstream.StreamInfo, jetstream.Str
 	defer cancel()
 	handle, err := b.js.Stream(ctx, b.stream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		handle, err = b.js.CreateStream(ctx, jetstream.StreamConfig{
-			Name:        b.stream,
-			Description: "Checkpoint of kubebridge " + b.id.Bridge + "/" + b.id.Sink + ", cluster " + b.id.Cluster,
-			Subjects:    []string{b.prefix + ">"},
-			Storage:     jetstream.FileStorage,
-			Replicas:    b.replicas,
-			Discard:     jetstream.DiscardNew,
-			DenyDelete:  true,
-			AllowRollup: true, AllowDirect: true, // what NATS tools expect of a bucket
-			MaxMsgsPerSubject:  1,
-			AllowMsgTTL:        true,
-			AllowAtomicPublish: true,
-		})
+		handle, err = b.js.CreateStream(ctx, definition(b.stream, b.prefix, b.id, b.replicas))
 	}
 	if err != nil {
 		return nil, nil, b.explain(err)
 	}
 	info := handle.CachedInfo()
-	switch c := info.Config; {
-	case !c.AllowAtomicPublish, !c.AllowMsgTTL:
-		err = fmt.Errorf("%w: its stream has allow_atomic %v and allow_msg_ttl %v, want both (NATS 2.12 or newer)", checkpoint.ErrForeign, c.AllowAtomicPublish, c.AllowMsgTTL)
-	case c.MaxMsgsPerSubject != 1:
-		err = fmt.Errorf("%w: it keeps %d values of a key, want 1", checkpoint.ErrForeign, c.MaxMsgsPerSubject)
-	case c.MaxAge > 0:
-		err = fmt.Errorf("%w: it forgets values after %v, want never", checkpoint.ErrForeign, c.MaxAge)
-	}
-	return info, handle, err
+	return info, handle, fits(info.Config)
 }
 
 // value is the message of a key, nil when there is none.

@@ -95,11 +95,12 @@ func New(o Options) *Store {
 		o.Log = zap.NewNop()
 	}
 	name := cmp.Or(o.Bucket, BucketName(o.Identity))
+	stream, prefix := place(name)
 	return &Store{
 		o: o, name: name,
 		pending: map[string][]byte{},
 		bucket: bucket{
-			connect: o.Connect, stream: "KV_" + name, prefix: "$KV." + name + ".",
+			connect: o.Connect, stream: stream, prefix: prefix,
 			id: o.Identity, replicas: max(o.Replicas, 1),
 			writer: nuid.Next(), most: cmp.Or(o.chunk, chunkMessages),
 		},

@@ -155,45 +155,57 @@ func (s *Sink) metadata(ctx context.Context, names []string) (*kafka.MetadataRes
 }
 
 func (s *Sink) create(ctx context.Context, names []string) error {
-	c := s.config.Create
-	req := &kafka.CreateTopicsRequest{}
-	for _, name := range names {
-		req.Topics = append(req.Topics, kafka.TopicConfig{
-			Topic:             name,
-			NumPartitions:     c.Partitions,
-			ReplicationFactor: c.ReplicationFactor,
-			ConfigEntries:     s.created(name),
-		})
-	}
-	conn := s.connection()
-	resp, err := conn.CreateTopics(ctx, req)
+	failed, err := s.requestTopics(ctx, names, false)
 	if err != nil {
-		return fmt.Errorf("create topic %q: %w", names[0], s.explain(conn.cause(err)))
+		return err
 	}
 	for _, name := range names {
-		switch err := resp.Errors[name]; {
-		case err == nil:
-			s.log.Info("created topic", zap.String("topic", name), zap.Int("partitions", c.Partitions))
-		case errors.Is(err, kafka.TopicAlreadyExists): // another one was faster
-		default:
-			return refusalOf(name, err, fmt.Errorf("topic %q does not exist or is not to be seen, and creating it with %d partitions and replication factor %d fails: %w: create it by hand, or let %s create topics",
-				name, c.Partitions, c.ReplicationFactor, err, s.user()))
+		if err := failed[name]; err != nil {
+			return err
 		}
+		s.log.Info("created topic", zap.String("topic", name), zap.Int("partitions", s.config.Create.Partitions))
 	}
 	return nil
 }
 
-// created is the configuration of a topic that the sink creates.
-func (s *Sink) created(name string) []kafka.ConfigEntry {
-	entries := []kafka.ConfigEntry{{ConfigName: maxMessageBytes, ConfigValue: strconv.Itoa(createdMaxBytes)}}
-	policy := policyDelete
-	switch {
-	case name == s.dead:
-		entries = append(entries, kafka.ConfigEntry{ConfigName: retentionMS, ConfigValue: strconv.FormatInt(deadRetention.Milliseconds(), 10)})
-	case s.config.Tombstones:
-		policy = policyCompact
+// requestTopics asks for topics to be created, or, if it is only a try, whether they
+// could be. failed tells of each topic why not.
+func (s *Sink) requestTopics(ctx context.Context, names []string, try bool) (failed map[string]error, _ error) {
+	c := s.config.Create
+	req := &kafka.CreateTopicsRequest{ValidateOnly: try}
+	for _, name := range names {
+		t := kafka.TopicConfig{Topic: name, NumPartitions: c.Partitions, ReplicationFactor: c.ReplicationFactor}
+		for key, value := range s.config.TopicConfigs(name == s.dead) {
+			t.ConfigEntries = append(t.ConfigEntries, kafka.ConfigEntry{ConfigName: key, ConfigValue: value})
+		}
+		req.Topics = append(req.Topics, t)
 	}
-	return append(entries, kafka.ConfigEntry{ConfigName: cleanupPolicy, ConfigValue: policy})
+	conn := s.connection()
+	resp, err := conn.CreateTopics(ctx, req)
+	if err != nil {
+		return nil, fmt.Errorf("create topic %q: %w", names[0], s.explain(conn.cause(err)))
+	}
+	failed = map[string]error{}
+	for _, name := range names {
+		if err := resp.Errors[name]; err != nil && !errors.Is(err, kafka.TopicAlreadyExists) { // another one was faster
+			failed[name] = refusalOf(name, err, fmt.Errorf("topic %q does not exist or is not to be seen, and creating it with %d partitions and replication factor %d fails: %w: create it by hand, or let %s create topics",
+				name, c.Partitions, c.ReplicationFactor, err, s.user()))
+		}
+	}
+	return failed, nil
+}
+
+// TopicConfigs are set on the topics that the sink creates: those of events, or that of
+// dead letters.
+func (c Config) TopicConfigs(dead bool) map[string]string {
+	configs := map[string]string{cleanupPolicy: policyDelete, maxMessageBytes: strconv.Itoa(createdMaxBytes)}
+	switch {
+	case dead:
+		configs[retentionMS] = strconv.FormatInt(deadRetention.Milliseconds(), 10)
+	case c.Tombstones:
+		configs[cleanupPolicy] = policyCompact
+	}
+	return configs
 }
 
 func (s *Sink) remember(t kafka.Topic) error {

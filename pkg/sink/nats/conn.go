@@ -217,6 +217,7 @@ func (c *conn) prepare() (err error) {
 func baseOptions(id event.Identity) []nats.Option {
 	return []nats.Option{
 		nats.Name("kubebridge " + id.Bridge + "/" + id.Sink),
+		nats.CustomInboxPrefix(inboxPrefix(id)),
 		nats.Timeout(dialTimeout),
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(reconnectWait),

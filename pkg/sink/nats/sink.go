@@ -28,8 +28,6 @@ package nats
 import (
 	"context"
 	"errors"
-	"fmt"
-	"strings"
 
 	"github.com/nats-io/nuid"
 	"go.uber.org/zap"
@@ -86,13 +84,7 @@ func New(o Options) (sink.Sink, error) {
 	if o.Logger == nil {
 		o.Logger = zap.NewNop()
 	}
-	subjects := []string{subjectRoot(c.Subject, o.Identity.Cluster)}
-	if !strings.HasSuffix(subjects[0], ">") { // collection events need room
-		subjects = append(subjects, subjects[0]+".>")
-	}
-	if c.DeadLetter != nil {
-		subjects = append(subjects, c.deadRoot(o.Identity)+".>")
-	}
+	subjects := c.subjects(o.Identity)
 	switch c.Delivery {
 	case atLeastOnce:
 		s := &Shared{writer: nuid.Next()}

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/zap"
 
+	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
@@ -63,7 +64,7 @@ func describe(handle jetstream.Stream) stream {
 func (s *Sink) find(ctx context.Context) (found stream, err error) {
 	handle, err := s.lookUp(ctx)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return s.atomic(s.create(ctx, s.missingSubjects(nil), s.owner(nil, 0)))
+		return s.atomic(s.create(ctx, s.missingSubjects(nil), owner(s.id, nil, 0)))
 	}
 	if err != nil {
 		return stream{}, err
@@ -92,7 +93,7 @@ func (s *Sink) find(ctx context.Context) (found stream, err error) {
 	config.Subjects = append(config.Subjects, missing...)
 	config.AllowAtomicPublish = true
 	if !owned {
-		config.Metadata = s.owner(config.Metadata, info.State.LastSeq)
+		config.Metadata = owner(s.id, config.Metadata, info.State.LastSeq)
 	}
 	return s.atomic(s.change(ctx, "update", config, s.conn.js.UpdateStream))
 }
@@ -118,8 +119,7 @@ func (l *link) lookUp(ctx context.Context) (handle jetstream.Stream, err error) 
 
 // create makes the stream. With an owner it is the lane's alone.
 func (l *link) create(ctx context.Context, subjects []string, owner map[string]string) (stream, error) {
-	c := l.config.Stream
-	if !*c.Create {
+	if !*l.config.Stream.Create {
 		hint := ""
 		if owner != nil {
 			hint = " and allow_atomic"
@@ -127,25 +127,9 @@ func (l *link) create(ctx context.Context, subjects []string, owner map[string]s
 		return stream{}, fmt.Errorf("stream %q does not exist, and nats.stream.create is false: create it with the subjects %s%s",
 			l.name, strings.Join(subjects, ", "), hint)
 	}
-	maxBytes := c.MaxBytes
-	if maxBytes == 0 {
-		maxBytes = -1
-	}
-	return l.change(ctx, "create", jetstream.StreamConfig{
-		Name:        l.name,
-		Description: "Changes of the Kubernetes cluster " + l.id.Cluster,
-		Subjects:    subjects,
-		Retention:   jetstream.LimitsPolicy,
-		Storage:     jetstream.FileStorage,
-		Discard:     jetstream.DiscardOld,
-		Replicas:    c.Replicas,
-		MaxAge:      c.MaxAge,
-		MaxBytes:    maxBytes,
-		AllowDirect: true,
-
-		AllowAtomicPublish: owner != nil,
-		Metadata:           owner,
-	}, l.conn.js.CreateStream)
+	config := l.config.definition(l.id, subjects, owner)
+	config.Name = l.name
+	return l.change(ctx, "create", config, l.conn.js.CreateStream)
 }
 
 func (l *link) change(ctx context.Context, verb string, config jetstream.StreamConfig,
@@ -166,7 +150,7 @@ func (l *link) change(ctx context.Context, verb string, config jetstream.StreamC
 // checkOwner reports whether the metadata name this lane, and refuses those that
 // name another.
 func (s *Sink) checkOwner(meta map[string]string) (owned bool, err error) {
-	for name, mine := range s.owner(nil, 0) {
+	for name, mine := range owner(s.id, nil, 0) {
 		theirs, set := meta[name]
 		if set && theirs != mine {
 			return false, s.refuse(fmt.Errorf("it belongs to another bridge, cluster or sink: its %s is %q, this one is %q", name, theirs, mine),
@@ -177,12 +161,13 @@ func (s *Sink) checkOwner(meta map[string]string) (owned bool, err error) {
 	return owned, nil
 }
 
-func (s *Sink) owner(meta map[string]string, after uint64) map[string]string {
+// owner adds to metadata whose the stream is.
+func owner(id event.Identity, meta map[string]string, after uint64) map[string]string {
 	all := map[string]string{}
 	for k, v := range meta {
 		all[k] = v
 	}
-	all[metaBridge], all[metaClusterUID], all[metaSink] = s.id.Bridge, s.id.ClusterUID, s.id.Sink
+	all[metaBridge], all[metaClusterUID], all[metaSink] = id.Bridge, id.ClusterUID, id.Sink
 	if after > 0 {
 		all[metaAfter] = strconv.FormatUint(after, 10)
 	}

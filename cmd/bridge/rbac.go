@@ -1,0 +1,118 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kubebridge/kubebridge/internal/access"
+	"github.com/kubebridge/kubebridge/internal/config"
+)
+
+func newRBAC() *cobra.Command {
+	var (
+		path         string
+		bus, connect bool
+		options      access.BusOptions
+		subject      access.Subject
+		principal    string
+	)
+	cmd := &cobra.Command{
+		Use:   "rbac",
+		Short: "Print the permissions that the configuration needs, in the cluster or, with --bus, on the buses",
+		Example: "  bridge rbac -c bridge.yaml --namespace streaming | kubectl apply -f -\n" +
+			"  bridge rbac --bus -c bridge.yaml --principal User:bridge",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := loadConfig(cmd, path)
+			if err != nil {
+				return err
+			}
+			if connect {
+				ctx, cancel := context.WithTimeout(cmd.Context(), 30*time.Second)
+				defer cancel()
+				if err := askCluster(ctx, c.Kubernetes, &options); err != nil {
+					return &exitError{exitEnvironment, err}
+				}
+			}
+			if bus {
+				return printBuses(cmd.OutOrStdout(), c, options, principal)
+			}
+			need, err := access.ForCluster(c, options.ClusterOptions)
+			if err != nil {
+				return &exitError{exitConfig, err}
+			}
+			return need.WriteYAML(cmd.OutOrStdout(), roleName(c.Name), subject)
+		},
+	}
+	configFlag(cmd, &path)
+	f := cmd.Flags()
+	f.BoolVar(&bus, "bus", false, "what the sinks need of Kafka and NATS instead: topics, streams and permissions")
+	f.BoolVar(&connect, "connect", false, "ask the API server what names mean, and for the cluster's UID")
+	f.StringVar(&subject.Namespace, "namespace", "kubebridge", "namespace of the service account")
+	f.StringVar(&subject.ServiceAccount, "service-account", "kubebridge", "service account that the bridge runs as")
+	f.BoolVar(&options.Everything, "allow-everything", false, "let `*.*` be granted: reading everything, Secrets too")
+	f.StringVar(&principal, "principal", "", "with --bus: whom Kafka's ACLs are for; User: and sasl.username by default")
+	f.StringVar(&options.ClusterUID, "cluster-uid", "", "with --bus: UID of the namespace kube-system, which stands in names")
+	config.AddFlags(f)
+	return cmd
+}
+
+// roleName names what is made for a bridge: two in one cluster have two names.
+func roleName(bridge string) string {
+	if bridge == "kubebridge" {
+		return bridge
+	}
+	return "kubebridge-" + bridge
+}
+
+// askCluster fills in what a configuration does not know.
+func askCluster(ctx context.Context, k config.Kubernetes, o *access.BusOptions) error {
+	client, err := newClient(k)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	if o.Catalog, err = client.Catalog(ctx); err != nil {
+		return err
+	}
+	uid, err := client.ClusterUID(ctx)
+	o.ClusterUID = cmp.Or(o.ClusterUID, uid)
+	return err
+}
+
+func printBuses(w io.Writer, c *config.Config, o access.BusOptions, principal string) error {
+	for i := range c.Sinks {
+		s := &c.Sinks[i]
+		fmt.Fprintf(w, "# Sink %s\n", s.Name)
+		switch {
+		case s.Kafka != nil:
+			need, err := access.ForKafka(c, s, o)
+			if err != nil {
+				return &exitError{exitConfig, fmt.Errorf("sink %q: %w", s.Name, err)}
+			}
+			whom := cmp.Or(principal, "User:"+cmp.Or(s.Kafka.SASL.Username, "NAME"))
+			if whom == "User:NAME" {
+				fmt.Fprintln(w, "# NAME is the user that Kafka knows the bridge by: give --principal.")
+			}
+			if err := need.WriteShell(w, whom); err != nil {
+				return err
+			}
+		case s.NATS != nil:
+			need, err := access.ForNATS(c, s, o)
+			if err != nil {
+				return &exitError{exitConfig, fmt.Errorf("sink %q: %w", s.Name, err)}
+			}
+			if err := need.WriteText(w); err != nil {
+				return err
+			}
+		default:
+			fmt.Fprintln(w, "# It writes to this machine: nothing has to be granted.")
+		}
+	}
+	return nil
+}

@@ -1,0 +1,178 @@
+package access
+
+import (
+	"cmp"
+	"strings"
+
+	"github.com/kubebridge/kubebridge/internal/config"
+	kafkastore "github.com/kubebridge/kubebridge/pkg/checkpoint/kafka"
+	natsstore "github.com/kubebridge/kubebridge/pkg/checkpoint/nats"
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/shape"
+	"github.com/kubebridge/kubebridge/pkg/sink/nats"
+)
+
+// unknownUID stands for the cluster's UID where that is not known.
+const unknownUID = "CLUSTER-UID"
+
+// BusOptions say what is known beside the configuration.
+type BusOptions struct {
+	ClusterOptions
+	ClusterUID string // "": not known
+}
+
+func (o BusOptions) identity(c *config.Config, s *config.Sink) event.Identity {
+	return event.Identity{Bridge: c.Name, Cluster: c.Cluster, ClusterUID: cmp.Or(o.ClusterUID, unknownUID), Sink: s.Name}
+}
+
+// Topic is a topic that a sink, or its checkpoint, needs.
+type Topic struct {
+	Name       string
+	Partitions int
+	Replicas   int               // 0: the broker's default
+	Configs    map[string]string // to be set on it
+}
+
+// ACL lets a bridge do something on a Kafka resource.
+type ACL struct {
+	Resource   string // "topic" or "transactional-id"
+	Name       string
+	Prefixed   bool // Name begins the names that are meant; "*" stands for all
+	Operations []string
+	Why        string
+}
+
+// Kafka is what a Kafka sink needs of its brokers.
+type Kafka struct {
+	Brokers []string
+	Topics  []Topic
+	ACLs    []ACL
+	Notes   []string
+}
+
+// ForKafka returns what a Kafka sink needs. The error is that of [ForCluster]: which
+// topics there are depends on what is watched.
+func ForKafka(c *config.Config, s *config.Sink, o BusOptions) (Kafka, error) {
+	out := Kafka{Brokers: s.Kafka.Brokers}
+	id := o.identity(c, s)
+	names, open, err := Topics(c, s, o.ClusterOptions)
+	if err != nil {
+		return out, err
+	}
+	for _, n := range names {
+		out.Topics = append(out.Topics, Topic{n, s.Kafka.Create.Partitions, max(s.Kafka.Create.ReplicationFactor, 0), s.Kafka.TopicConfigs(false)})
+	}
+	if open {
+		out.note("Patterns have more topics than are listed here: one for each resource that they find.")
+	}
+	ops := []string{"Write", "Describe", "DescribeConfigs"}
+	if *s.Kafka.Create.Enabled {
+		ops = append(ops, "Create")
+		out.note("Create is for topics that are missing: leave it out where all are made beforehand, and set `create.enabled: false`.")
+	}
+	prefix, whole := literal(s.Kafka.Topic, c.Cluster)
+	if prefix == "" {
+		out.note("The topic's template begins with a name: there is no prefix that is the bridge's own, and the ACL is on all topics.")
+	}
+	out.ACLs = append(out.ACLs, ACL{"topic", cmp.Or(prefix, all), !whole && prefix != "", ops, "events"})
+	if !c.InKafka(s) {
+		return out, nil
+	}
+	checkpoint := kafkastore.TopicFor(c.Checkpoint.Kafka.Topic, id)
+	out.Topics = append(out.Topics, Topic{checkpoint, 1, c.Checkpoint.Kafka.Replicas, kafkastore.TopicConfigs()})
+	writer := ACL{"transactional-id", kafkastore.TransactionalID(id), false, []string{"Write", "Describe"}, "the bridge's transactions: a new one shuts out its predecessor"}
+	if o.ClusterUID == "" {
+		writer.Name, writer.Prefixed = strings.TrimSuffix(writer.Name, unknownUID+"."+s.Name), true
+		out.note("The transactional id is %s: with --cluster-uid, or --connect, the ACL is on it alone.", kafkastore.TransactionalID(id))
+	}
+	out.ACLs = append(out.ACLs, ACL{"topic", checkpoint, false, []string{"Read", "Write", "Describe", "DescribeConfigs", "Create"}, "the checkpoint"}, writer)
+	return out, nil
+}
+
+func (k *Kafka) note(format string, args ...any) { k.Notes = addNote(k.Notes, format, args...) }
+
+// literal is what every topic of a template begins with, and whether that is all of it.
+func literal(template, cluster string) (prefix string, whole bool) {
+	prefix, _, found := strings.Cut(strings.ReplaceAll(template, "{cluster}", cluster), "{")
+	return prefix, !found
+}
+
+// Topics are the topics that the sink's resources go to; open reports that patterns
+// may find more.
+func Topics(c *config.Config, s *config.Sink, o ClusterOptions) (names []string, open bool, err error) {
+	t, err := shape.ParseTemplate(s.Kafka.Topic, shape.TopicNames)
+	if err != nil {
+		return nil, false, err
+	}
+	o.Everything = true // what may be written where is not at stake
+	a := newAsker(c, o)
+	for _, r := range c.ResourcesOf(s) {
+		list, err := a.resolve(r)
+		if err != nil {
+			return nil, false, err
+		}
+		for _, gr := range list {
+			name := t.Topic(shape.Values{Cluster: c.Cluster, Group: mark(gr.Group), Resource: mark(gr.Resource)})
+			if strings.Contains(name, unknown) {
+				open = true
+			} else {
+				names = append(names, name)
+			}
+		}
+	}
+	return sorted(names), open, nil
+}
+
+// unknown marks what a pattern leaves open. No resource's name is like it.
+const unknown = "?"
+
+func mark(s string) string {
+	if s == all {
+		return unknown
+	}
+	return s
+}
+
+// NATS is what a NATS sink needs of its servers.
+type NATS struct {
+	Publish, Subscribe []nats.Grant
+	Streams            [][]byte // JSON, as `nats stream add --config` takes it
+	Notes              []string
+}
+
+// ForNATS returns what a NATS sink needs.
+func ForNATS(c *config.Config, s *config.Sink, o BusOptions) (out NATS, err error) {
+	if s.NATS.Embedded != nil {
+		out.Notes = addNote(out.Notes, "The server is embedded: nothing has to be granted.")
+		return out, nil
+	}
+	id := o.identity(c, s)
+	if out.Publish, out.Subscribe, err = s.NATS.Grants(id); err != nil {
+		return out, err
+	}
+	unowned := id
+	unowned.ClusterUID = o.ClusterUID
+	if err := out.stream(s.NATS.StreamDefinition(unowned)); err != nil {
+		return out, err
+	}
+	if c.InNATS(s) {
+		for _, subject := range natsstore.Subjects(id) {
+			out.Publish = append(out.Publish, nats.Grant{Subject: subject, Why: "the checkpoint"})
+		}
+		if err := out.stream(natsstore.StreamDefinition(id, s.NATS.Stream.Replicas)); err != nil {
+			return out, err
+		}
+	}
+	if o.ClusterUID == "" && s.NATS.IsLog() {
+		out.Notes = addNote(out.Notes, "Put the UID of the namespace kube-system in place of %s, or give --cluster-uid, or --connect.", unknownUID)
+	}
+	return out, nil
+}
+
+func (n *NATS) stream(text []byte, err error) error {
+	if text == nil || err != nil {
+		return err
+	}
+	n.Streams = append(n.Streams, text)
+	return nil
+}

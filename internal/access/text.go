@@ -1,0 +1,99 @@
+package access
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/kubebridge/kubebridge/pkg/sink/nats"
+)
+
+// WriteShell prints the topics and ACLs as lines for Kafka's own tools. principal is
+// whom they are for, as in "User:bridge".
+func (k Kafka) WriteShell(w io.Writer, principal string) error {
+	var b strings.Builder
+	for _, n := range k.Notes {
+		comment(&b, "", n)
+	}
+	servers := " --bootstrap-server " + quote(strings.Join(k.Brokers, ","))
+	for _, t := range k.Topics {
+		fmt.Fprintf(&b, "kafka-topics.sh%s --create --if-not-exists --topic %s --partitions %d", servers, quote(t.Name), t.Partitions)
+		if t.Replicas > 0 {
+			fmt.Fprintf(&b, " --replication-factor %d", t.Replicas)
+		}
+		for _, key := range slices.Sorted(maps.Keys(t.Configs)) {
+			fmt.Fprintf(&b, " --config %s", quote(key+"="+t.Configs[key]))
+		}
+		b.WriteString("\n")
+	}
+	for _, a := range k.ACLs {
+		comment(&b, "", a.Why)
+		fmt.Fprintf(&b, "kafka-acls.sh%s --add --allow-principal %s", servers, quote(principal))
+		for _, op := range a.Operations {
+			b.WriteString(" --operation " + op)
+		}
+		fmt.Fprintf(&b, " --%s %s", a.Resource, quote(a.Name))
+		if a.Prefixed {
+			b.WriteString(" --resource-pattern-type prefixed")
+		}
+		b.WriteString("\n")
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// quote makes a word of a shell's. What it quotes has no quotes: names and addresses.
+func quote(s string) string {
+	plain := func(c rune) bool {
+		return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("._-:,=/", c)
+	}
+	if s != "" && strings.IndexFunc(s, func(c rune) bool { return !plain(c) }) < 0 {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+// WriteText prints a user's permissions for nats-server.conf, and a command for each
+// stream.
+func (n NATS) WriteText(w io.Writer) error {
+	var b strings.Builder
+	for _, note := range n.Notes {
+		comment(&b, "", note)
+	}
+	if len(n.Publish) > 0 {
+		comment(&b, "", "For the bridge's user in nats-server.conf:")
+		b.WriteString("permissions {\n")
+		for _, side := range []struct {
+			name   string
+			grants []nats.Grant
+		}{{"publish", n.Publish}, {"subscribe", n.Subscribe}} {
+			fmt.Fprintf(&b, "  %s: {allow: [\n", side.name)
+			why := ""
+			for _, g := range side.grants {
+				if g.Why != why {
+					why = g.Why
+					comment(&b, "    ", why)
+				}
+				fmt.Fprintf(&b, "    %q\n", g.Subject)
+			}
+			b.WriteString("  ]}\n")
+		}
+		b.WriteString("}\n")
+	}
+	for _, text := range n.Streams {
+		var stream struct {
+			Name string `json:"name"`
+		}
+		if err := json.Unmarshal(text, &stream); err != nil {
+			return fmt.Errorf("definition of a stream: %w", err)
+		}
+		comment(&b, "", "The bridge creates it when it is missing; or beforehand:")
+		fmt.Fprintf(&b, "nats stream add %s --config /dev/stdin <<'END'\n%s\nEND\n", quote(stream.Name), bytes.ReplaceAll(text, []byte(`\u003e`), []byte(">")))
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}

@@ -1,0 +1,81 @@
+package access
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Subject is the service account that a bridge runs as.
+type Subject struct{ Namespace, ServiceAccount string }
+
+// WriteYAML prints roles and bindings under a name, for `kubectl apply`. Every rule
+// says why it is needed.
+func (c Cluster) WriteYAML(w io.Writer, name string, s Subject) error {
+	var b strings.Builder
+	for _, n := range append(slices.Clone(c.Notes),
+		"What a cluster serves is asked through the role system:discovery, which every authenticated user has.") {
+		comment(&b, "", n)
+	}
+	role(&b, "ClusterRole", name, "", c.Everywhere)
+	binding(&b, "ClusterRole", name, "", s)
+	for _, namespace := range slices.Sorted(maps.Keys(c.Within)) {
+		role(&b, "Role", name, namespace, c.Within[namespace])
+		binding(&b, "Role", name, namespace, s)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// comment prints a text in lines of a readable width.
+func comment(b *strings.Builder, indent, text string) {
+	const width = 100
+	line := indent + "#"
+	for word := range strings.FieldsSeq(text) {
+		if len(line)+1+len(word) > width && len(line) > len(indent)+1 {
+			b.WriteString(line + "\n")
+			line = indent + "#"
+		}
+		line += " " + word
+	}
+	b.WriteString(line + "\n")
+}
+
+func header(b *strings.Builder, kind, name, namespace string) {
+	fmt.Fprintf(b, "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: %s\nmetadata:\n  name: %q\n", kind, name)
+	if namespace != "" {
+		fmt.Fprintf(b, "  namespace: %q\n", namespace)
+	}
+}
+
+func role(b *strings.Builder, kind, name, namespace string, rules []Rule) {
+	header(b, kind, name, namespace)
+	b.WriteString("rules:\n")
+	for _, r := range rules {
+		for _, why := range r.Why {
+			comment(b, "  ", why)
+		}
+		fmt.Fprintf(b, "  - apiGroups: %s\n    resources: %s\n", flow(r.Group), flow(r.Resources...))
+		if len(r.Names) > 0 {
+			fmt.Fprintf(b, "    resourceNames: %s\n", flow(r.Names...))
+		}
+		fmt.Fprintf(b, "    verbs: %s\n", flow(r.Verbs...))
+	}
+}
+
+func binding(b *strings.Builder, kind, name, namespace string, s Subject) {
+	header(b, kind+"Binding", name, namespace)
+	fmt.Fprintf(b, "roleRef:\n  apiGroup: rbac.authorization.k8s.io\n  kind: %s\n  name: %q\n", kind, name)
+	fmt.Fprintf(b, "subjects:\n  - kind: ServiceAccount\n    name: %q\n    namespace: %q\n", s.ServiceAccount, s.Namespace)
+}
+
+// flow is a YAML list on one line.
+func flow(list ...string) string {
+	quoted := make([]string, len(list))
+	for i, s := range list {
+		quoted[i] = fmt.Sprintf("%q", s)
+	}
+	return "[" + strings.Join(quoted, ", ") + "]"
+}

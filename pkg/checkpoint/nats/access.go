@@ -1,0 +1,63 @@
+package nats
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kubebridge/kubebridge/pkg/checkpoint"
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+// Subjects are those that a store with the default bucket publishes to; it subscribes
+// to nothing but its connection's inbox.
+func Subjects(id event.Identity) []string {
+	stream, prefix := place(BucketName(id))
+	const api = "$JS.API."
+	return []string{
+		prefix + ">",
+		api + "STREAM.INFO." + stream, api + "STREAM.CREATE." + stream, api + "STREAM.PURGE." + stream,
+		api + "STREAM.MSG.GET." + stream, api + "DIRECT.GET." + stream + "." + prefix + ">",
+		api + "CONSUMER.CREATE." + stream + ".*", api + "CONSUMER.MSG.NEXT." + stream + ".*", api + "CONSUMER.DELETE." + stream + ".*",
+	}
+}
+
+// StreamDefinition is the JSON of the stream behind the bucket, as a store creates it;
+// `nats stream add --config` takes it.
+func StreamDefinition(id event.Identity, replicas int) ([]byte, error) {
+	stream, prefix := place(BucketName(id))
+	return json.MarshalIndent(definition(stream, prefix, id, max(replicas, 1)), "", "  ")
+}
+
+// place is the stream behind a bucket, and the prefix of its subjects.
+func place(bucket string) (stream, prefix string) { return "KV_" + bucket, "$KV." + bucket + "." }
+
+func definition(stream, prefix string, id event.Identity, replicas int) jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name:        stream,
+		Description: "Checkpoint of kubebridge " + id.Bridge + "/" + id.Sink + ", cluster " + id.Cluster,
+		Subjects:    []string{prefix + ">"},
+		Storage:     jetstream.FileStorage,
+		Replicas:    replicas,
+		Discard:     jetstream.DiscardNew,
+		DenyDelete:  true,
+		AllowRollup: true, AllowDirect: true, // what NATS tools expect of a bucket
+		MaxMsgsPerSubject:  1,
+		AllowMsgTTL:        true,
+		AllowAtomicPublish: true,
+	}
+}
+
+// fits refuses a stream that is no bucket for a checkpoint.
+func fits(c jetstream.StreamConfig) error {
+	switch {
+	case !c.AllowAtomicPublish, !c.AllowMsgTTL:
+		return fmt.Errorf("%w: its stream has allow_atomic %v and allow_msg_ttl %v, want both (NATS 2.12 or newer)", checkpoint.ErrForeign, c.AllowAtomicPublish, c.AllowMsgTTL)
+	case c.MaxMsgsPerSubject != 1:
+		return fmt.Errorf("%w: it keeps %d values of a key, want 1", checkpoint.ErrForeign, c.MaxMsgsPerSubject)
+	case c.MaxAge > 0:
+		return fmt.Errorf("%w: it forgets values after %v, want never", checkpoint.ErrForeign, c.MaxAge)
+	}
+	return nil
+}

@@ -1,0 +1,125 @@
+package nats
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+// Grant is a subject that a sink's connection must be allowed, and what for.
+type Grant struct{ Subject, Why string }
+
+const (
+	api = "$JS.API."
+	// userInfo is where a server tells a user its own permissions; see [Check].
+	userInfo = "$SYS.REQ.USER.INFO"
+)
+
+// Grants are the subjects that the sink publishes and subscribes to. None are for an
+// embedded server, which lets the bridge do everything.
+func (c Config) Grants(id event.Identity) (publish, subscribe []Grant, err error) {
+	c, err = c.Complete()
+	if err != nil || c.Embedded != nil {
+		return nil, nil, err
+	}
+	allow := func(why string, subjects ...string) {
+		for _, s := range subjects {
+			publish = append(publish, Grant{s, why})
+		}
+	}
+	allow("events", c.subjects(id)...)
+	subscribe = []Grant{{inboxPrefix(id) + ".>", "answers to this bridge alone"}}
+	stream := c.streamName(id)
+	found := stream
+	switch {
+	case c.Delivery == exactlyOnce:
+		allow("shuts out a predecessor", termSubject(id))
+		allow("adopts an empty stream, adds subjects that it lacks", api+"STREAM.UPDATE."+stream)
+		allow("reads what a crash left unsaid",
+			api+"STREAM.MSG.GET."+stream, api+"DIRECT.GET."+stream, api+"DIRECT.GET."+stream+"."+termSubject(id),
+			api+"CONSUMER.CREATE."+stream+".*", api+"CONSUMER.MSG.NEXT."+stream+".*", api+"CONSUMER.DELETE."+stream+".*")
+	case c.Delivery == atLeastOnce && c.Stream.Name == "":
+		allow("finds the stream that takes the subjects; give nats.stream.name to need less", api+"STREAM.NAMES")
+		found = "*"
+	}
+	if c.Delivery != atMostOnce {
+		allow("looks the stream up", api+"STREAM.INFO."+found)
+		if *c.Stream.Create {
+			allow("creates it when it is missing (nats.stream.create)", api+"STREAM.CREATE."+stream)
+		}
+	}
+	allow("lets `bridge validate --connect` say what is not granted (optional)", userInfo)
+	return publish, subscribe, nil
+}
+
+// StreamDefinition is the JSON of the stream that the sink would create, as `nats
+// stream add --config` takes it; nil where it has none, or a server of its own. Without
+// the cluster's UID it does not say whose it is: the bridge adopts it.
+func (c Config) StreamDefinition(id event.Identity) ([]byte, error) {
+	c, err := c.Complete()
+	if err != nil || c.Delivery == atMostOnce || c.Embedded != nil {
+		return nil, err
+	}
+	subjects := c.subjects(id)
+	var whose map[string]string
+	if c.Delivery == exactlyOnce {
+		subjects = append(subjects, termSubject(id))
+		whose = owner(id, nil, 0)
+	}
+	stream := c.definition(id, subjects, whose)
+	if id.ClusterUID == "" {
+		stream.Metadata = nil
+	}
+	return json.MarshalIndent(stream, "", "  ")
+}
+
+// definition is the stream as the sink creates it. With an owner it is the lane's
+// alone.
+func (c Config) definition(id event.Identity, subjects []string, owner map[string]string) jetstream.StreamConfig {
+	maxBytes := c.Stream.MaxBytes
+	if maxBytes == 0 {
+		maxBytes = -1
+	}
+	return jetstream.StreamConfig{
+		Name:        c.streamName(id),
+		Description: "Changes of the Kubernetes cluster " + id.Cluster,
+		Subjects:    subjects,
+		Retention:   jetstream.LimitsPolicy,
+		Storage:     jetstream.FileStorage,
+		Discard:     jetstream.DiscardOld,
+		Replicas:    c.Stream.Replicas,
+		MaxAge:      c.Stream.MaxAge,
+		MaxBytes:    maxBytes,
+		AllowDirect: true,
+
+		AllowAtomicPublish: owner != nil,
+		Metadata:           owner,
+	}
+}
+
+// subjects are the patterns of the records' subjects.
+func (c Config) subjects(id event.Identity) []string {
+	subjects := []string{subjectRoot(c.Subject, id.Cluster)}
+	if !strings.HasSuffix(subjects[0], ">") { // collection events need room
+		subjects = append(subjects, subjects[0]+".>")
+	}
+	if c.DeadLetter != nil {
+		subjects = append(subjects, c.deadRoot(id)+".>")
+	}
+	return subjects
+}
+
+// termSubject is where the lane's terms begin.
+func termSubject(id event.Identity) string {
+	return fmt.Sprintf("%s.%s.%s.%s.term", termRoot, event.EscapeToken(id.Cluster), event.EscapeToken(id.Bridge), event.EscapeToken(id.Sink))
+}
+
+// inboxPrefix begins the subjects of answers. It is the lane's own: who may subscribe
+// to it sees no answers to others.
+func inboxPrefix(id event.Identity) string {
+	return "_INBOX.kubebridge." + event.EscapeToken(id.Bridge) + "." + event.EscapeToken(id.Sink)
+}
