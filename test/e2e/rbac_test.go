@@ -1,0 +1,196 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kubebridge/kubebridge/test/e2e/internal/bridge"
+	"github.com/kubebridge/kubebridge/test/e2e/internal/bus"
+	"github.com/kubebridge/kubebridge/test/e2e/internal/check"
+	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
+)
+
+// prints runs a command to its end and returns what it prints.
+func (w *world) prints(args ...string) string {
+	w.t.Helper()
+	p := w.launch(args...)
+	w.exits(p, 0)
+	return p.Output()
+}
+
+// grant applies printed roles and bindings, as kubectl would.
+func (w *world) grant(printed string) {
+	w.t.Helper()
+	types := map[string]kube.Type{"ClusterRole": clusterRoles, "ClusterRoleBinding": clusterRoleBindings, "Role": roles, "RoleBinding": roleBindings}
+	for doc := range strings.SplitSeq(printed, "---\n") {
+		var object struct {
+			Kind     string
+			Metadata struct{ Name, Namespace string }
+		}
+		fields := kube.Fields{}
+		w.must(yaml.Unmarshal([]byte(doc), &object))
+		w.must(yaml.Unmarshal([]byte(doc), &fields))
+		if object.Kind == "" {
+			continue // comments
+		}
+		for _, set := range []string{"apiVersion", "kind", "metadata"} {
+			delete(fields, set)
+		}
+		_, err := w.kube.In(object.Metadata.Namespace).Create(w.soon(), types[object.Kind], object.Metadata.Name, fields)
+		w.must(err)
+	}
+}
+
+// Who installs the bridge with what it says that it needs must not find out at the first 410, or when a CRD goes, that
+// something was missing; and has not given away more.
+func TestPrintedRolesAreEnough(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, options{})
+	w.must(w.kube.Install(w.soon(), w.widgets))
+	w.config.Name = w.ns
+	w.config.Resources = []bridge.Resource{
+		{Resource: "cm", Namespaces: []string{w.ns}},
+		{Resource: w.widgets.ResourceID()},
+		{Resource: "secrets", Namespaces: []string{w.ns}, LabelSelector: "seen=yes"},
+		{Resource: "deployments", NamespaceSelector: "team=" + w.ns},
+	}
+	_, err := w.kube.Patch(w.soon(), kube.Namespaces, w.ns, `{"metadata":{"labels":{"team":"`+w.ns+`"}}}`)
+	w.must(err)
+	w.grant(w.prints("rbac", "-c", w.writeConfig(w.config), "--namespace", w.ns, "--service-account", "bridge"))
+	_, path := w.token()
+	w.kubeconfigOf(path, func(*api.Config) {})
+	said := w.prints("validate", "--connect", "-c", w.writeConfig(w.config))
+	says(t, said, "ok")
+
+	w.create(w.widgets, "kept")
+	w.create(w.widgets, "deleted")
+	w.start()
+	types := []kube.Type{kube.ConfigMaps, w.widgets, kube.Deployments}
+	w.settle(types...)
+	w.patch(w.widgets, "kept", "live")
+	w.stop()
+	w.delete(w.widgets, "deleted")
+	w.expire()
+	w.start()
+	all := w.settle(types...)
+	w.none(check.History(w.kube.Ledger, all, check.Options{Types: types, Gap: true}), all)
+	secret, _ := w.create(kube.Secrets, "s")
+	_, err = w.kube.Patch(w.soon(), kube.Secrets, "s", `{"metadata":{"labels":{"seen":"yes"}}}`)
+	w.must(err)
+	_, err = w.kube.Patch(w.soon(), kube.Secrets, "s", `{"metadata":{"labels":{"seen":"no"}}}`)
+	w.must(err)
+	left := w.toldDeleted(secret)
+	if i := slices.IndexFunc(left, func(m bus.Message) bool { return m.UID() == secret && m.Is("deleted") }); left[i].Data.Reason != "left" {
+		t.Errorf("it lives: %s", &left[i])
+	}
+	w.must(w.kube.Uninstall(w.soon(), w.widgets)) // what proves that they are gone is to be read, too
+	w.awaitStatus(func(s bridge.Status) bool { return s.Find(w.widgets.ResourceID()).State == "gone" })
+	if log := strings.ToLower(w.bridge.Log()); strings.Contains(log, "forbidden") || strings.Contains(log, "403") {
+		t.Error("something was refused, see the log")
+	}
+
+	cfg, err := clientcmd.BuildConfigFromFlags("", path)
+	w.must(err)
+	limited, err := kube.New(cfg, "default")
+	w.must(err)
+	for _, typ := range []kube.Type{kube.ConfigMaps, kube.Secrets, kube.Pods} {
+		if _, _, err := limited.List(w.soon(), typ, metav1.ListOptions{}); !apierrors.IsForbidden(err) {
+			t.Errorf("list %s in another namespace: %v, want it to be forbidden", typ.Resource, err)
+		}
+	}
+}
+
+// With exactly the permissions that are printed, each delivery writes, and begins again after a crash.
+func TestPrintedNATSPermissionsAreEnough(t *testing.T) {
+	for _, delivery := range []string{"exactly-once", "at-least-once", "at-most-once"} {
+		t.Run(delivery, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, options{types: []kube.Type{kube.ConfigMaps}})
+			w.config.Sinks = []bridge.Sink{{Name: "audit", NATS: map[string]any{
+				"url": "nats://127.0.0.1:4222", "delivery": delivery, "auth": map[string]any{"username": "bridge", "password": "b"},
+			}}}
+			if delivery == "exactly-once" {
+				delete(w.config.Checkpoint, "file") // it is kept on the bus
+			}
+			printed := w.prints("rbac", "--bus", "--connect", "-c", w.writeConfig(w.config))
+			from, to := strings.Index(printed, "permissions {"), strings.Index(printed, "\n}\n")
+			if from < 0 || to < from {
+				t.Fatalf("no permissions are printed:\n%s", printed)
+			}
+			url := w.startNATSWith(printed[from : to+3])
+			admin, err := nats.Connect(url, nats.UserInfo("admin", "a"))
+			w.must(err)
+			defer admin.Close()
+			events, err := admin.SubscribeSync("k8s.>")
+			w.must(err)
+			w.must(admin.Flush())
+			w.config.Sinks[0].NATS["url"] = url
+			heard := func(word, uid string) {
+				t.Helper()
+				for ctx := w.soon(); ; {
+					m, err := events.NextMsgWithContext(ctx)
+					if err != nil {
+						t.Fatalf("waiting to hear of %s %s: %v; the log:\n%s", word, uid, err, w.bridge.Log())
+					}
+					if strings.Contains(m.Header.Get("ce-type"), word) && m.Header.Get("ce-uid") == uid {
+						return
+					}
+				}
+			}
+			for round := range 2 {
+				w.start()
+				uid, _ := w.create(kube.ConfigMaps, "o")
+				heard("added", uid)
+				w.patch(kube.ConfigMaps, "o", "patched")
+				heard("modified", uid)
+				w.delete(kube.ConfigMaps, "o")
+				heard("deleted", uid)
+				if round == 0 {
+					w.bridge.Kill()
+				}
+			}
+			w.stop() // and the checkpoint's last write
+			if log := strings.ToLower(w.bridge.Log()); strings.Contains(log, "violation") {
+				t.Errorf("something was refused:\n%s", log)
+			}
+			w.prints("validate", "--connect", "-c", w.writeConfig(w.config))
+		})
+	}
+}
+
+// startNATSWith starts a server that lets the user bridge do what permissions say, and returns its URL.
+func (w *world) startNATSWith(permissions string) string {
+	w.t.Helper()
+	path := filepath.Join(w.dir, "nats.conf")
+	w.must(os.WriteFile(path, []byte(`
+listen: "127.0.0.1:-1"
+jetstream {store_dir: "`+filepath.Join(w.dir, "jetstream")+`"}
+authorization {users: [
+  {user: admin, password: a}
+  {user: bridge, password: b, `+permissions+`}
+]}
+`), 0o600))
+	opts, err := server.ProcessConfigFile(path)
+	w.must(err)
+	opts.NoLog, opts.NoSigs = true, true
+	s, err := server.NewServer(opts)
+	w.must(err)
+	s.Start()
+	w.t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
+	if !s.ReadyForConnections(20 * time.Second) {
+		w.t.Fatal("NATS is not ready")
+	}
+	return s.ClientURL()
+}
