@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/kubebridge/kubebridge/internal/access"
 	"github.com/kubebridge/kubebridge/internal/config"
 	"github.com/kubebridge/kubebridge/internal/leader"
 	"github.com/kubebridge/kubebridge/internal/pipeline"
@@ -96,20 +97,21 @@ func leaseNamespace(configured, pod string) (string, error) {
 }
 
 // checkCluster asks the API server for the cluster and, if so told, for every
-// resource, and reports all that is wrong.
-func checkCluster(ctx context.Context, c *config.Config, resources bool) error {
+// resource, and reports all that is wrong. What it has learnt comes back beside that;
+// there is no UID if there is no such cluster.
+func checkCluster(ctx context.Context, c *config.Config, resources bool) (known access.BusOptions, err error) {
 	client, err := newClient(c.Kubernetes)
 	if err != nil {
-		return err
+		return known, err
 	}
 	defer client.Close()
 	asking, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	if _, err := client.ClusterUID(asking); err != nil {
-		return fmt.Errorf("the cluster does not answer as it should: %w", err)
+	if known.ClusterUID, err = client.ClusterUID(asking); err != nil {
+		return known, fmt.Errorf("the cluster does not answer as it should: %w", err)
 	}
 	if !resources {
-		return nil
+		return known, nil
 	}
 	asking, cancel = context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -122,5 +124,8 @@ func checkCluster(ctx context.Context, c *config.Config, resources bool) error {
 			all = append(all, err)
 		}
 	}
-	return errors.Join(all...)
+	if known.Catalog, err = client.Catalog(asking); err != nil {
+		known.Catalog = nil // Check has said so
+	}
+	return known, errors.Join(all...)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -16,7 +17,7 @@ func newValidate() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "validate",
-		Short: "Check the configuration, and with --connect the cluster it names",
+		Short: "Check the configuration, and with --connect the cluster and the buses it names",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := loadConfig(cmd, path)
@@ -24,7 +25,17 @@ func newValidate() *cobra.Command {
 				return err
 			}
 			if connect || reachable {
-				if err := checkCluster(cmd.Context(), c, !reachable); err != nil {
+				known, err := checkCluster(cmd.Context(), c, !reachable)
+				if known.ClusterUID != "" && !reachable {
+					var weak []string
+					var bad error
+					weak, bad = checkBuses(cmd.Context(), c, known)
+					for _, w := range weak {
+						fmt.Fprintln(cmd.ErrOrStderr(), "bridge: warning: "+w)
+					}
+					err = errors.Join(err, bad)
+				}
+				if err != nil {
 					return &exitError{exitEnvironment, err}
 				}
 			}
@@ -37,8 +48,8 @@ func newValidate() *cobra.Command {
 		},
 	}
 	configFlag(cmd, &path)
-	cmd.Flags().BoolVar(&connect, "connect", false, "also ask the API server for the cluster and every resource")
-	cmd.Flags().BoolVar(&reachable, "reachable-only", false, "with --connect: do not ask for the resources")
+	cmd.Flags().BoolVar(&connect, "connect", false, "also ask the API server for the cluster and every resource, and the buses; nothing is written")
+	cmd.Flags().BoolVar(&reachable, "reachable-only", false, "with --connect: ask only whether the cluster answers")
 	config.AddFlags(cmd.Flags())
 	return cmd
 }

@@ -2,7 +2,6 @@ package nats
 
 import (
 	"encoding/json"
-	"fmt"
 	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -33,7 +32,7 @@ func (c Config) Grants(id event.Identity) (publish, subscribe []Grant, err error
 	}
 	allow("events", c.subjects(id)...)
 	subscribe = []Grant{{inboxPrefix(id) + ".>", "answers to this bridge alone"}}
-	stream := c.streamName(id)
+	stream := c.StreamName(id.Cluster)
 	found := stream
 	switch {
 	case c.Delivery == exactlyOnce:
@@ -85,7 +84,7 @@ func (c Config) definition(id event.Identity, subjects []string, owner map[strin
 		maxBytes = -1
 	}
 	return jetstream.StreamConfig{
-		Name:        c.streamName(id),
+		Name:        c.StreamName(id.Cluster),
 		Description: "Changes of the Kubernetes cluster " + id.Cluster,
 		Subjects:    subjects,
 		Retention:   jetstream.LimitsPolicy,
@@ -111,11 +110,6 @@ func (c Config) subjects(id event.Identity) []string {
 		subjects = append(subjects, c.deadRoot(id)+".>")
 	}
 	return subjects
-}
-
-// termSubject is where the lane's terms begin.
-func termSubject(id event.Identity) string {
-	return fmt.Sprintf("%s.%s.%s.%s.term", termRoot, event.EscapeToken(id.Cluster), event.EscapeToken(id.Bridge), event.EscapeToken(id.Sink))
 }
 
 // inboxPrefix begins the subjects of answers. It is the lane's own: who may subscribe

@@ -8,8 +8,6 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/zap"
-
-	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
 // duplicateWindow is how far back a stream should know the ids of its messages: a
@@ -24,14 +22,29 @@ type finding struct {
 	advice      string
 }
 
+func (f finding) String() string { return f.found + ", want " + f.want + ": " + f.advice }
+
 // inspect refuses a stream whose settings break what the delivery promises, and
 // warns of others that are not as configured.
 func (l *link) inspect(c jetstream.StreamConfig) error {
+	breaks, weak := l.judge(c)
+	for _, f := range weak {
+		l.log.Warn("stream is not as it should be", zap.String("stream", l.name),
+			zap.String("found", f.found), zap.String("want", f.want), zap.String("advice", f.advice))
+	}
+	if len(breaks) == 0 {
+		return nil
+	}
+	return l.refuse(errors.Join(breaks...), "")
+}
+
+// judge finds the settings that break what the delivery promises, and others that are
+// not as they should be.
+func (l *link) judge(c jetstream.StreamConfig) (breaks []error, weak []finding) {
 	const another = "set nats.stream.name to another name, and let the bridge create it"
 	alone := l.config.Delivery == exactlyOnce
 	want := l.config.Stream
 	maxAge, maxBytes := max(want.MaxAge, 0), max(want.MaxBytes, 0)
-	var breaks []error
 	for _, f := range []finding{
 		{c.Retention != jetstream.LimitsPolicy, true, "its retention is " + strings.ToLower(c.Retention.String()), "limits", "messages would vanish once consumed: " + another},
 		{c.Mirror != nil || len(c.Sources) > 0 && alone, true, "it copies from other streams", "no mirror and no sources", "other messages would come between: " + another},
@@ -53,14 +66,10 @@ func (l *link) inspect(c jetstream.StreamConfig) error {
 		switch {
 		case !f.wrong:
 		case f.breaks:
-			breaks = append(breaks, fmt.Errorf("%s, want %s: %s", f.found, f.want, f.advice))
+			breaks = append(breaks, errors.New(f.String()))
 		default:
-			l.log.Warn("stream is not as it should be", zap.String("stream", l.name),
-				zap.String("found", f.found), zap.String("want", f.want), zap.String("advice", f.advice))
+			weak = append(weak, f)
 		}
 	}
-	if len(breaks) == 0 {
-		return nil
-	}
-	return &sink.RefusedError{What: fmt.Sprintf("stream %q on %s", l.name, l.conn.address), Err: errors.Join(breaks...)}
+	return breaks, weak
 }

@@ -77,18 +77,8 @@ func (s *Shared) Open(ctx context.Context, recorded []byte) error {
 // find looks for the stream that takes the lane's subjects, and creates it when there
 // is none.
 func (s *Shared) find(ctx context.Context) (found stream, err error) {
-	if s.config.Stream.Name == "" {
-		s.name = s.config.StreamName(s.id.Cluster)
-		err := s.conn.do(ctx, func(ctx context.Context) error {
-			name, err := s.conn.js.StreamNameBySubject(ctx, s.subjects[0])
-			if err == nil {
-				s.name = name
-			}
-			return err
-		})
-		if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
-			return stream{}, s.explain("find", err)
-		}
+	if err := s.choose(ctx); err != nil {
+		return stream{}, err
 	}
 	handle, err := s.lookUp(ctx)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -101,15 +91,41 @@ func (s *Shared) find(ctx context.Context) (found stream, err error) {
 	if err := s.inspect(c); err != nil {
 		return stream{}, err
 	}
+	if err := s.accept(c); err != nil {
+		return stream{}, err
+	}
+	return describe(handle), nil
+}
+
+// choose finds out which stream takes the subjects, where none is named.
+func (s *Shared) choose(ctx context.Context) error {
+	if s.config.Stream.Name == "" {
+		s.name = s.config.StreamName(s.id.Cluster)
+		err := s.conn.do(ctx, func(ctx context.Context) error {
+			name, err := s.conn.js.StreamNameBySubject(ctx, s.subjects[0])
+			if err == nil {
+				s.name = name
+			}
+			return err
+		})
+		if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+			return s.explain("find", err)
+		}
+	}
+	return nil
+}
+
+// accept refuses a stream that is a lane's alone, or does not take the subjects.
+func (s *Shared) accept(c jetstream.StreamConfig) error {
 	if owner := c.Metadata[metaBridge]; owner != "" {
-		return stream{}, s.refuse(fmt.Errorf("it belongs to bridge %q (cluster %s, sink %q) alone, which this one would shut out",
+		return s.refuse(fmt.Errorf("it belongs to bridge %q (cluster %s, sink %q) alone, which this one would shut out",
 			owner, c.Metadata[metaClusterUID], c.Metadata[metaSink]), "set nats.stream.name and nats.subject to others")
 	}
 	if missing := uncovered(s.subjects, c.Subjects); len(missing) > 0 {
-		return stream{}, fmt.Errorf("stream %q has the subjects %s: add %s to them",
+		return fmt.Errorf("stream %q has the subjects %s: add %s to them",
 			s.name, strings.Join(c.Subjects, ", "), strings.Join(missing, ", "))
 	}
-	return describe(handle), nil
+	return nil
 }
 
 // compare notes it when the stream is not the one that was written to, or lost the end

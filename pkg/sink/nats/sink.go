@@ -28,6 +28,7 @@ package nats
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/nats-io/nuid"
 	"go.uber.org/zap"

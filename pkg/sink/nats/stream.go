@@ -74,21 +74,12 @@ func (s *Sink) find(ctx context.Context) (found stream, err error) {
 	if err := s.inspect(config); err != nil {
 		return stream{}, err
 	}
-	owned, err := s.checkOwner(config.Metadata)
+	owned, missing, err := s.accept(info)
 	if err != nil {
 		return stream{}, err
 	}
-	if !owned && info.State.Msgs > 0 {
-		return stream{}, s.refuse(fmt.Errorf("it holds %d messages and does not belong to a bridge", info.State.Msgs),
-			"set nats.stream.name to another name, or delete the stream")
-	}
-	missing := s.missingSubjects(config.Subjects)
-	switch complete := len(missing) == 0 && config.AllowAtomicPublish; {
-	case owned && complete:
+	if owned && len(missing) == 0 && config.AllowAtomicPublish {
 		return describe(handle), nil
-	case !complete && !*s.config.Stream.Create:
-		return stream{}, fmt.Errorf("stream %q has the subjects %s and allow_atomic %v, and nats.stream.create is false: set its subjects to %s and allow_atomic to true",
-			s.name, strings.Join(config.Subjects, ", "), config.AllowAtomicPublish, strings.Join(s.missingSubjects(nil), ", "))
 	}
 	config.Subjects = append(config.Subjects, missing...)
 	config.AllowAtomicPublish = true
@@ -96,6 +87,25 @@ func (s *Sink) find(ctx context.Context) (found stream, err error) {
 		config.Metadata = owner(s.id, config.Metadata, info.State.LastSeq)
 	}
 	return s.atomic(s.change(ctx, "update", config, s.conn.js.UpdateStream))
+}
+
+// accept refuses a stream that is another's, or that lacks what the bridge may not give
+// it. missing are subjects that it lacks.
+func (s *Sink) accept(info *jetstream.StreamInfo) (owned bool, missing []string, err error) {
+	config := info.Config
+	if owned, err = s.checkOwner(config.Metadata); err != nil {
+		return false, nil, err
+	}
+	if !owned && info.State.Msgs > 0 {
+		return false, nil, s.refuse(fmt.Errorf("it holds %d messages and does not belong to a bridge", info.State.Msgs),
+			"set nats.stream.name to another name, or delete the stream")
+	}
+	missing = s.missingSubjects(config.Subjects)
+	if (len(missing) > 0 || !config.AllowAtomicPublish) && !*s.config.Stream.Create {
+		return false, nil, fmt.Errorf("stream %q has the subjects %s and allow_atomic %v, and nats.stream.create is false: set its subjects to %s and allow_atomic to true",
+			s.name, strings.Join(config.Subjects, ", "), config.AllowAtomicPublish, strings.Join(s.missingSubjects(nil), ", "))
+	}
+	return owned, missing, nil
 }
 
 // atomic refuses a server that does not know atomic publishes.
@@ -119,17 +129,25 @@ func (l *link) lookUp(ctx context.Context) (handle jetstream.Stream, err error) 
 
 // create makes the stream. With an owner it is the lane's alone.
 func (l *link) create(ctx context.Context, subjects []string, owner map[string]string) (stream, error) {
-	if !*l.config.Stream.Create {
-		hint := ""
-		if owner != nil {
-			hint = " and allow_atomic"
-		}
-		return stream{}, fmt.Errorf("stream %q does not exist, and nats.stream.create is false: create it with the subjects %s%s",
-			l.name, strings.Join(subjects, ", "), hint)
+	if err := l.mayCreate(subjects, owner != nil); err != nil {
+		return stream{}, err
 	}
 	config := l.config.definition(l.id, subjects, owner)
 	config.Name = l.name
 	return l.change(ctx, "create", config, l.conn.js.CreateStream)
+}
+
+// mayCreate returns an error unless a stream that is missing is to be created.
+func (l *link) mayCreate(subjects []string, alone bool) error {
+	if *l.config.Stream.Create {
+		return nil
+	}
+	hint := ""
+	if alone {
+		hint = " and allow_atomic"
+	}
+	return fmt.Errorf("stream %q does not exist, and nats.stream.create is false: create it with the subjects %s%s",
+		l.name, strings.Join(subjects, ", "), hint)
 }
 
 func (l *link) change(ctx context.Context, verb string, config jetstream.StreamConfig,

@@ -1,0 +1,150 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/kubebridge/kubebridge/internal/access"
+	"github.com/kubebridge/kubebridge/internal/config"
+	"github.com/kubebridge/kubebridge/pkg/checkpoint"
+	kafkastore "github.com/kubebridge/kubebridge/pkg/checkpoint/kafka"
+	natsstore "github.com/kubebridge/kubebridge/pkg/checkpoint/nats"
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/sink/kafka"
+	"github.com/kubebridge/kubebridge/pkg/sink/nats"
+)
+
+// busBudget is how long the buses of one sink may take to answer.
+const busBudget = time.Minute
+
+// checkBuses asks the bus and the checkpoint of every sink, without writing to them and
+// without shutting out a bridge that runs. bad is what must be mended, a line each.
+func checkBuses(ctx context.Context, c *config.Config, known access.BusOptions) (weak []string, bad error) {
+	var all []error
+	if c.Secrets.HashKeyFile != "" { // else the first run makes one
+		_, err := hashKey(c)
+		all = append(all, err)
+	}
+	for i := range c.Sinks {
+		s := &c.Sinks[i]
+		one := busCheck{config: c, sink: s, known: known, id: event.Identity{
+			Bridge: c.Name, Cluster: c.Cluster, ClusterUID: known.ClusterUID, Sink: s.Name,
+		}}
+		limit, cancel := context.WithTimeout(ctx, busBudget)
+		one.run(limit)
+		cancel()
+		for _, w := range one.weak {
+			weak = append(weak, fmt.Sprintf("sink %q: %s", s.Name, w))
+		}
+		for _, err := range one.bad {
+			for line := range strings.Lines(err.Error()) {
+				all = append(all, fmt.Errorf("sink %q: %s", s.Name, strings.TrimRight(line, "\n")))
+			}
+		}
+	}
+	return weak, errors.Join(all...)
+}
+
+// busCheck is the check of one sink.
+type busCheck struct {
+	config *config.Config
+	sink   *config.Sink
+	known  access.BusOptions
+	id     event.Identity
+
+	weak []string
+	bad  []error
+}
+
+func (b *busCheck) found(weak []string, err error) {
+	b.weak = append(b.weak, weak...)
+	if err != nil {
+		b.bad = append(b.bad, err)
+	}
+}
+
+func (b *busCheck) run(ctx context.Context) {
+	switch {
+	case b.sink.Kafka != nil:
+		b.kafka(ctx)
+	case b.sink.NATS != nil:
+		b.nats(ctx)
+	}
+	if !b.config.InKafka(b.sink) && !b.config.InNATS(b.sink) {
+		b.found(nil, b.directory())
+	}
+}
+
+func (b *busCheck) kafka(ctx context.Context) {
+	o := kafka.Options{Config: *b.sink.Kafka, Identity: b.id}
+	if _, err := kafka.Check(ctx, o, nil); err != nil { // nothing more can be asked
+		b.found(nil, err)
+		return
+	}
+	// What cannot be resolved is the cluster's matter, and was said.
+	topics, _, _ := access.Topics(b.config, b.sink, b.known.ClusterOptions)
+	b.found(kafka.Check(ctx, o, topics))
+	if !b.config.InKafka(b.sink) {
+		return
+	}
+	client, err := kafka.ClientOptions(*b.sink.Kafka, b.id)
+	if err != nil {
+		b.found(nil, err)
+		return
+	}
+	store, weak, err := kafkastore.Check(ctx, kafkastore.Options{
+		Client: client, Topic: kafkastore.TopicFor(b.config.Checkpoint.Kafka.Topic, b.id), Replicas: b.config.Checkpoint.Kafka.Replicas, Identity: b.id,
+	})
+	b.found(weak, err)
+	if store == nil {
+		return
+	}
+	if b.sink.Kafka.ExactlyOnce() {
+		b.found(nil, kafka.CheckPins(ctx, o, store.Scan))
+	}
+	b.found(nil, store.Close())
+}
+
+func (b *busCheck) nats(ctx context.Context) {
+	o := nats.Options{Config: *b.sink.NATS, Identity: b.id}
+	kept := b.config.InNATS(b.sink) && b.sink.NATS.Embedded == nil
+	var also []string
+	if kept {
+		also = natsstore.Subjects(b.id)
+	}
+	b.found(nats.Check(ctx, o, also...))
+	if !kept {
+		return
+	}
+	bus, err := nats.New(o)
+	stream, ok := bus.(*nats.Sink)
+	if err != nil || !ok {
+		return // Check has said so
+	}
+	if nc, err := stream.Dial(); err == nil { // else Check has said so
+		nc.Close()
+		b.found(natsstore.Check(ctx, natsstore.Options{Connect: stream.Dial, Identity: b.id, Replicas: b.sink.NATS.Stream.Replicas}))
+	}
+}
+
+// directory looks whose a checkpoint on disk is. One that is in use, or not there yet,
+// is as it should be.
+func (b *busCheck) directory() error {
+	path := filepath.Join(b.config.Checkpoint.File.Path, b.sink.Name)
+	got, err := identityOf(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, checkpoint.ErrLocked):
+		return nil
+	case err == nil:
+		err = checkpoint.CheckIdentity(checkpoint.EncodeIdentity(got), b.id)
+	}
+	if err != nil {
+		return fmt.Errorf("checkpoint %s: %w: name another directory in checkpoint.file.path, or give it up with `bridge checkpoint reset`", path, err)
+	}
+	return nil
+}

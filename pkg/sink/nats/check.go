@@ -1,0 +1,156 @@
+package nats
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/zap"
+)
+
+const (
+	// smallPayload is what a message should be able to have: servers' default, and less
+	// than the largest objects.
+	smallPayload = 1 << 20
+	// userInfoWait is how long a server may take to tell a user its permissions. Old ones,
+	// and those that do not allow the question, answer nothing.
+	userInfoWait = time.Second
+)
+
+// Check asks the servers what would keep the sink from working, and writes nothing. err
+// joins what must be mended, a line each; weak is what is legal, but less than it could
+// be. An embedded server is not started: it may be running. also are subjects that the
+// user has to publish to beside the sink's.
+func Check(ctx context.Context, o Options, also ...string) (weak []string, err error) {
+	o.Logger = zap.NewNop()
+	s, err := New(o)
+	if err != nil {
+		return nil, err
+	}
+	var c checker
+	switch s := s.(type) {
+	case *Sink:
+		c = checker{link: &s.link, alone: true, accept: func(i *jetstream.StreamInfo) error { _, _, err := s.accept(i); return err }}
+		c.subjects = s.missingSubjects(nil)
+	case *Shared:
+		c = checker{link: &s.link, subjects: s.subjects, choose: s.choose, accept: func(i *jetstream.StreamInfo) error { return s.accept(i.Config) }}
+	case *Core:
+		c = checker{link: &s.link}
+	}
+	if c.config.Embedded != nil {
+		return nil, nil
+	}
+	if err := c.start(ctx); err != nil {
+		return nil, err
+	}
+	defer c.disconnect()
+	if n := c.conn.nc.MaxPayload(); n < smallPayload {
+		weak = append(weak, fmt.Sprintf("%s takes messages of %d bytes (max_payload): larger events are cut down; objects have up to 1.5 MB", c.conn.address, n))
+	}
+	bad := []error{c.checkGrants(ctx, also)}
+	if c.accept != nil {
+		more, err := c.checkStream(ctx)
+		weak, bad = append(weak, more...), append(bad, err)
+	}
+	return weak, errors.Join(bad...)
+}
+
+// checker is what there is to check of a delivery.
+type checker struct {
+	*link
+	subjects []string                    // that the stream takes
+	alone    bool                        // the stream is the lane's alone
+	choose   func(context.Context) error // finds the stream's name; may be nil
+	accept   func(*jetstream.StreamInfo) error
+}
+
+func (c *checker) checkStream(ctx context.Context) (weak []string, err error) {
+	if c.choose != nil {
+		if err := c.choose(ctx); err != nil {
+			return nil, err
+		}
+	}
+	handle, err := c.lookUp(ctx)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil, errors.Join(c.mayCreate(c.subjects, c.alone), c.taken(ctx))
+	}
+	if err != nil {
+		return nil, err
+	}
+	info := handle.CachedInfo()
+	breaks, found := c.judge(info.Config)
+	for _, f := range found {
+		weak = append(weak, fmt.Sprintf("stream %q: %s", c.name, f))
+	}
+	var bad []error
+	for _, b := range breaks {
+		bad = append(bad, c.refuse(b, ""))
+	}
+	return weak, errors.Join(append(bad, c.accept(info))...)
+}
+
+// taken reports streams that take the subjects of the one that is to be created. Who
+// may not ask is not told.
+func (c *checker) taken(ctx context.Context) error {
+	var bad []error
+	for _, subject := range c.subjects {
+		var name string
+		err := c.conn.do(ctx, func(ctx context.Context) (err error) {
+			name, err = c.conn.js.StreamNameBySubject(ctx, subject)
+			return err
+		})
+		if err == nil && name != c.name {
+			bad = append(bad, fmt.Errorf("stream %q takes %s, and %q is to be created for that: set nats.subject or nats.stream.name to another", name, subject, c.name))
+		}
+	}
+	return errors.Join(bad...)
+}
+
+// checkGrants compares what the server says that the user may do with what the sink
+// needs.
+func (c *checker) checkGrants(ctx context.Context, also []string) error {
+	publish, subscribe, err := c.config.Grants(c.id)
+	if err != nil {
+		return err
+	}
+	for _, subject := range also {
+		publish = append(publish, Grant{subject, "the checkpoint"})
+	}
+	type side struct{ Allow, Deny []string }
+	var info struct {
+		Data struct {
+			Permissions struct{ Publish, Subscribe *side }
+		}
+	}
+	answer := c.conn.do(ctx, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, userInfoWait)
+		defer cancel()
+		m, err := c.conn.nc.RequestWithContext(ctx, userInfo, nil)
+		if err != nil {
+			return err
+		}
+		return json.Unmarshal(m.Data, &info)
+	})
+	if answer != nil {
+		return nil // it is optional
+	}
+	var bad []error
+	lacking := func(verb string, s *side, need []Grant) {
+		if s == nil {
+			return
+		}
+		for _, g := range need {
+			allowed := len(s.Allow) == 0 || slices.ContainsFunc(s.Allow, func(p string) bool { return covers(p, g.Subject) })
+			if !allowed || slices.ContainsFunc(s.Deny, func(p string) bool { return covers(p, g.Subject) }) {
+				bad = append(bad, fmt.Errorf("%s: the user may not %s %q: grant it (`bridge rbac --bus` prints all that is needed): %s", c.conn.address, verb, g.Subject, g.Why))
+			}
+		}
+	}
+	lacking("publish to", info.Data.Permissions.Publish, publish)
+	lacking("subscribe to", info.Data.Permissions.Subscribe, subscribe)
+	return errors.Join(bad...)
+}
