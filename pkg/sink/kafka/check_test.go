@@ -1,0 +1,146 @@
+package kafka
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	store "github.com/kubebridge/kubebridge/pkg/checkpoint/kafka"
+)
+
+func lines(err error) []string {
+	if err == nil {
+		return nil
+	}
+	return strings.Split(err.Error(), "\n")
+}
+
+// say fails the test unless there is exactly a line for each of want, with its words.
+func say(t *testing.T, what string, got, want []string) {
+	t.Helper()
+	if len(got) != len(want) {
+		t.Errorf("%d %s, want %d:\n%s", len(got), what, len(want), strings.Join(got, "\n"))
+		return
+	}
+	for i, words := range want {
+		for word := range strings.SplitSeq(words, "|") {
+			if !strings.Contains(got[i], word) {
+				t.Errorf("%q does not say %q", got[i], word)
+			}
+		}
+	}
+}
+
+// Each mismatch of a topic is a line, and looking for them creates nothing.
+func TestCheckTopics(t *testing.T) {
+	b := startBus(t)
+	admin := newAdmin(t, b)
+	for topic, configs := range map[string]map[string]string{
+		"good": {}, "compacted": {cleanupPolicy: "compact"},
+		"small": {maxMessageBytes: "1000", retentionMS: "60000"},
+	} {
+		values := map[string]*string{}
+		for k, v := range configs {
+			values[k] = &v
+		}
+		if _, err := admin.CreateTopic(t.Context(), 3, 1, values, topic); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, c := range map[string]struct {
+		config    Config
+		topics    []string
+		weak, bad []string
+	}{
+		"good":            {Config{}, []string{"good"}, nil, nil},
+		"to be created":   {Config{}, []string{"missing"}, nil, nil},
+		"not created":     {Config{Create: Create{Enabled: new(false)}}, []string{"good", "missing", "too"}, nil, []string{`"missing" does not exist`, `"too" does not exist`}},
+		"compacted":       {Config{}, []string{"compacted"}, []string{`cleanup.policy is "compact"|tombstones`}, nil},
+		"not compacted":   {Config{Tombstones: true}, []string{"good"}, []string{`cleanup.policy is "delete"|tombstones`}, nil},
+		"small and short": {Config{}, []string{"small"}, []string{"max.message.bytes is 1000", "retention.ms is 60000 (1m0s)"}, nil},
+		"too few copies":  {Config{Create: Create{ReplicationFactor: 3}}, []string{"good"}, []string{"1 replicas|replicationFactor is 3", "min.insync.replicas is 1"}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.config.Brokers = b.brokers
+			weak, err := Check(t.Context(), Options{Config: c.config, Identity: identity}, c.topics)
+			say(t, "warnings", weak, c.weak)
+			say(t, "errors", lines(err), c.bad)
+		})
+	}
+	all, err := admin.ListTopics(t.Context())
+	if err != nil || len(all) != 3 {
+		t.Errorf("%d topics afterwards, want 3 (%v)", len(all), err)
+	}
+	_, err = Check(t.Context(), Options{Config: Config{Brokers: []string{"127.0.0.1:1"}}, Identity: identity}, []string{"good"})
+	say(t, "errors", lines(err), []string{"127.0.0.1:1|refused"})
+}
+
+func newAdmin(t *testing.T, b *bus) *kadm.Client {
+	t.Helper()
+	c, err := kgo.NewClient(kgo.SeedBrokers(b.brokers...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return kadm.NewClient(c)
+}
+
+// Whoever validates beside a running bridge sees its checkpoint and does not shut it
+// out; every topic that has more partitions than it had is named.
+func TestCheckCheckpoint(t *testing.T) {
+	b := startBus(t)
+	config := Config{Brokers: b.brokers, Create: Create{Partitions: 2}}
+	x := openExact(t, config)
+	n := number("one")
+	if _, err := x.Write(t.Context(), n.batch(3, 0)); err != nil {
+		t.Fatal(err)
+	}
+	m := number("two")
+	second := m.batch(3, 0)
+	second.Seq = 2
+	if _, err := x.Write(t.Context(), second); err != nil {
+		t.Fatal(err)
+	}
+	client, err := ClientOptions(config, identity)
+	if err != nil {
+		t.Fatal(err)
+	}
+	look := func(change func(*store.Options)) (weak []string, err error) {
+		o := store.Options{Client: client, Identity: identity}
+		change(&o)
+		s, weak, err := store.Check(t.Context(), o)
+		if s == nil {
+			return weak, err
+		}
+		defer s.Close()
+		return weak, CheckPins(t.Context(), Options{Config: config, Identity: identity}, s.Scan)
+	}
+	same := func(*store.Options) {}
+	weak, err := look(same)
+	say(t, "warnings", weak, nil)
+	say(t, "errors", lines(err), nil)
+	own := store.TopicFor("", identity)
+	for what, other := range map[string]func(*store.Options){
+		"cluster UID": func(o *store.Options) { o.Identity.ClusterUID = "other" },
+		"bridge":      func(o *store.Options) { o.Identity.Bridge = "other" },
+		"sink":        func(o *store.Options) { o.Identity.Sink = "other" },
+	} {
+		_, err := look(func(o *store.Options) { other(o); o.Topic = own })
+		say(t, "errors", lines(err), []string{own + "|" + what + "|other"})
+	}
+	_, err = look(func(o *store.Options) { o.Topic = "none-yet" })
+	say(t, "errors", lines(err), nil)
+	if _, err := newAdmin(t, b).CreatePartitions(t.Context(), 1, "one", "two"); err != nil {
+		t.Fatal(err)
+	}
+	_, err = look(same)
+	say(t, "errors", lines(err), []string{`"one"|has 3 partitions and had 2`, `"two"|has 3 partitions and had 2`})
+	if _, err := newAdmin(t, b).AlterTopicConfigs(context.Background(), []kadm.AlterConfig{{Name: cleanupPolicy, Value: new("delete")}}, own); err != nil {
+		t.Fatal(err)
+	}
+	_, err = look(same)
+	say(t, "errors", lines(err), []string{own + `|cleanup.policy is "delete"`})
+}

@@ -1,0 +1,130 @@
+package nats
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// checked runs Check and compares what it says, a line each, with the words expected
+// of each line.
+func checked(t *testing.T, c Config, weak, bad []string, also ...string) {
+	t.Helper()
+	warnings, err := Check(t.Context(), Options{Config: c, Identity: lane}, also...)
+	var errs []string
+	if err != nil {
+		errs = strings.Split(err.Error(), "\n")
+	}
+	for _, side := range []struct {
+		name      string
+		got, want []string
+	}{{"warnings", warnings, weak}, {"errors", errs, bad}} {
+		if len(side.got) != len(side.want) {
+			t.Errorf("%d %s, want %d:\n%s", len(side.got), side.name, len(side.want), strings.Join(side.got, "\n"))
+			continue
+		}
+		for i, words := range side.want {
+			for word := range strings.SplitSeq(words, "|") {
+				if !strings.Contains(side.got[i], word) {
+					t.Errorf("%q does not say %q", side.got[i], word)
+				}
+			}
+		}
+	}
+}
+
+// Each mismatch of a stream is a line, and looking for them changes nothing.
+func TestCheckStream(t *testing.T) {
+	none := []string(nil)
+	stream := jetstream.StreamConfig{Name: streamName, Subjects: []string{"k8s.test.>", "kubebridge.test.bridge.live.term"}, AllowAtomicPublish: true}
+	for name, c := range map[string]struct {
+		stream    *jetstream.StreamConfig
+		change    func(*jetstream.StreamConfig)
+		config    Config
+		weak, bad []string
+	}{
+		"to be created":   {nil, nil, Config{}, none, none},
+		"not created":     {nil, nil, Config{Stream: Stream{Create: new(false)}}, none, []string{`stream "K8S_test" does not exist|create it`}},
+		"subject taken":   {&stream, func(c *jetstream.StreamConfig) { c.Name = "OTHER" }, Config{}, none, []string{`"OTHER" takes k8s.test.>`, `"OTHER" takes kubebridge.test`}},
+		"as it should be": {&stream, nil, Config{}, none, none},
+		"several mistakes": {&stream, func(c *jetstream.StreamConfig) {
+			c.Retention, c.MaxMsgsPerSubject, c.Storage = jetstream.InterestPolicy, 1, jetstream.MemoryStorage
+		}, Config{}, []string{"storage is memory"}, []string{"retention is interest", "max_msgs_per_subject"}},
+		"drift": {&stream, nil, Config{Stream: Stream{Replicas: 3, MaxBytes: 5}},
+			[]string{"num_replicas is 1, want 3", "max_bytes is -1, want 5"}, none},
+		"another lane's": {&stream, func(c *jetstream.StreamConfig) {
+			c.Metadata = owner(lane, nil, 0)
+			c.Metadata[metaClusterUID] = "other"
+		}, Config{}, none, []string{`another bridge, cluster or sink|"other"|"uid-1"`}},
+		"subjects, not to be changed": {&stream, func(c *jetstream.StreamConfig) { c.Subjects = []string{"k8s.test.>"} },
+			Config{Stream: Stream{Create: new(false)}}, none, []string{"set its subjects to"}},
+		"shared, but a lane's alone": {&stream, func(c *jetstream.StreamConfig) { c.Metadata = owner(lane, nil, 0) },
+			Config{Delivery: atLeastOnce}, none, []string{`belongs to bridge "bridge"`}},
+		"no stream": {nil, nil, Config{Delivery: atMostOnce}, none, none},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := startBus(t, nil)
+			js := b.client(t)
+			names := 0
+			if c.stream != nil {
+				s := *c.stream
+				if c.change != nil {
+					c.change(&s)
+				}
+				if _, err := js.CreateStream(t.Context(), s); err != nil {
+					t.Fatal(err)
+				}
+				names = 1
+			}
+			c.config.URL = b.url()
+			checked(t, c.config, c.weak, c.bad)
+			info, err := js.AccountInfo(t.Context())
+			if err != nil || info.Streams != names {
+				t.Errorf("there are %d streams afterwards, want %d (%v)", info.Streams, names, err)
+			}
+		})
+	}
+}
+
+// A running bridge goes on when somebody validates its configuration.
+func TestCheckFencesNobody(t *testing.T) {
+	b := startBus(t, nil)
+	c := Config{URL: b.url()}
+	s, err := New(Options{Config: c, Identity: lane})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	if err := s.Open(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	before := s.(*Sink).opened
+	checked(t, c, nil, nil)
+	handle, err := b.client(t).Stream(t.Context(), streamName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if last := handle.CachedInfo().State.LastSeq; last != before {
+		t.Errorf("the stream ends at %d, want %d", last, before)
+	}
+}
+
+func TestCheckServer(t *testing.T) {
+	t.Run("unreachable", func(t *testing.T) {
+		checked(t, Config{URL: "nats://127.0.0.1:1"}, nil, []string{"127.0.0.1:1|no servers"})
+	})
+	t.Run("payload, credentials, permissions", func(t *testing.T) {
+		b := startBus(t, func(o *server.Options) {
+			o.MaxPayload = 1000
+			o.Users = []*server.User{{Username: "u", Password: "p", Permissions: &server.Permissions{
+				Publish:   &server.SubjectPermission{Allow: []string{"$JS.API.>", "$SYS.REQ.USER.INFO", "k8s.test.core.>"}},
+				Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>"}},
+			}}}
+		})
+		checked(t, Config{URL: b.url(), Auth: Auth{Username: "u", Password: "wrong"}}, nil, []string{"nats.auth"})
+		checked(t, Config{URL: b.url(), Auth: Auth{Username: "u", Password: "p"}}, []string{"1000 bytes (max_payload)"},
+			[]string{`publish to "k8s.test.>"|events`, `publish to "kubebridge.test.bridge.live.term"`, `publish to "$KV.x.>"|checkpoint`}, "$KV.x.>")
+	})
+}
