@@ -21,7 +21,6 @@ const (
 	// shortRetention is how long a consumer should be able to be away: over a night.
 	shortRetention = 24 * time.Hour
 
-	retentionMS       = "retention.ms"
 	minInsyncReplicas = "min.insync.replicas"
 )
 
@@ -79,7 +78,7 @@ func (s *Sink) check(ctx context.Context, o Options, names []string) (weak []str
 			weak = append(weak, s.weakReplicas(t, len(meta.Brokers))...)
 		}
 	}
-	bad = append(bad, s.checkMissing(ctx, missing))
+	bad = append(bad, s.checkMissing(ctx, c, missing))
 	more, err := s.checkConfigs(ctx, c, there)
 	slices.Sort(weak)
 	return append(weak, more...), errors.Join(append(bad, err)...)
@@ -117,7 +116,7 @@ func (s *Sink) weakReplicas(t *kmsg.MetadataResponseTopic, brokers int) (weak []
 	return weak
 }
 
-func (s *Sink) checkMissing(ctx context.Context, names []string) error {
+func (s *Sink) checkMissing(ctx context.Context, c *kgo.Client, names []string) error {
 	var bad []error
 	if !*s.config.Create.Enabled {
 		for _, name := range names {
@@ -128,12 +127,20 @@ func (s *Sink) checkMissing(ctx context.Context, names []string) error {
 	if len(names) == 0 {
 		return nil
 	}
-	failed, err := s.requestTopics(ctx, names, true)
+	configs := map[string]*string{}
+	for key, value := range s.config.TopicConfigs(false) {
+		configs[key] = &value
+	}
+	// Not kafka-go, which waits for the topics to be seen.
+	create := s.config.Create
+	tried, err := kadm.NewClient(c).ValidateCreateTopics(ctx, int32(create.Partitions), int16(create.ReplicationFactor), configs, names...)
 	if err != nil {
-		return err
+		return fmt.Errorf("ask whether topic %q could be created: %w", names[0], s.explain(fromFranz(err)))
 	}
 	for _, name := range names {
-		bad = append(bad, failed[name])
+		if err := tried[name].Err; err != nil && !errors.Is(err, kerr.TopicAlreadyExists) {
+			bad = append(bad, s.uncreated(name, fromFranz(err)))
+		}
 	}
 	return errors.Join(bad...)
 }

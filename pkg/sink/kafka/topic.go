@@ -155,7 +155,7 @@ func (s *Sink) metadata(ctx context.Context, names []string) (*kafka.MetadataRes
 }
 
 func (s *Sink) create(ctx context.Context, names []string) error {
-	failed, err := s.requestTopics(ctx, names, false)
+	failed, err := s.requestTopics(ctx, names)
 	if err != nil {
 		return err
 	}
@@ -168,11 +168,10 @@ func (s *Sink) create(ctx context.Context, names []string) error {
 	return nil
 }
 
-// requestTopics asks for topics to be created, or, if it is only a try, whether they
-// could be. failed tells of each topic why not.
-func (s *Sink) requestTopics(ctx context.Context, names []string, try bool) (failed map[string]error, _ error) {
+// requestTopics asks for topics to be created. failed tells of each topic why not.
+func (s *Sink) requestTopics(ctx context.Context, names []string) (failed map[string]error, _ error) {
 	c := s.config.Create
-	req := &kafka.CreateTopicsRequest{ValidateOnly: try}
+	req := &kafka.CreateTopicsRequest{}
 	for _, name := range names {
 		t := kafka.TopicConfig{Topic: name, NumPartitions: c.Partitions, ReplicationFactor: c.ReplicationFactor}
 		for key, value := range s.config.TopicConfigs(name == s.dead) {
@@ -188,11 +187,16 @@ func (s *Sink) requestTopics(ctx context.Context, names []string, try bool) (fai
 	failed = map[string]error{}
 	for _, name := range names {
 		if err := resp.Errors[name]; err != nil && !errors.Is(err, kafka.TopicAlreadyExists) { // another one was faster
-			failed[name] = refusalOf(name, err, fmt.Errorf("topic %q does not exist or is not to be seen, and creating it with %d partitions and replication factor %d fails: %w: create it by hand, or let %s create topics",
-				name, c.Partitions, c.ReplicationFactor, err, s.user()))
+			failed[name] = refusalOf(name, err, s.uncreated(name, err))
 		}
 	}
 	return failed, nil
+}
+
+func (s *Sink) uncreated(topic string, err error) error {
+	c := s.config.Create
+	return fmt.Errorf("topic %q does not exist or is not to be seen, and creating it with %d partitions and replication factor %d fails: %w: create it by hand, or let %s create topics",
+		topic, c.Partitions, c.ReplicationFactor, err, s.user())
 }
 
 // TopicConfigs are set on the topics that the sink creates: those of events, or that of
