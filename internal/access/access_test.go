@@ -1,0 +1,152 @@
+package access
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"github.com/kubebridge/kubebridge/internal/config"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func parse(t *testing.T, text string) *config.Config {
+	t.Helper()
+	c, err := config.Parse("test.yaml", []byte("cluster: prod\n"+text), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// permissions are the rules beside those that every bridge has, as lines.
+func permissions(t *testing.T, resources string, o ClusterOptions) []string {
+	t.Helper()
+	need, err := ForCluster(parse(t, "checkpoint: {file: {path: /x}}\nsinks: [{name: a, stdout: {}}]\n"+resources), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	line := func(namespace string, r Rule) {
+		if strings.Contains(strings.Join(r.Why, " "), "identity") || strings.HasPrefix(r.Why[0], "What is installed") {
+			return
+		}
+		where := "everywhere"
+		if namespace != "" {
+			where = "in " + namespace
+		}
+		names := ""
+		if len(r.Names) > 0 {
+			names = "=" + strings.Join(r.Names, ",")
+		}
+		out = append(out, where+": "+strings.Join(r.Verbs, ",")+" "+strings.Join(r.Resources, ",")+"."+r.Group+names)
+	}
+	for _, r := range need.Everywhere {
+		line("", r)
+	}
+	for _, namespace := range []string{"a", "b"} {
+		for _, r := range need.Within[namespace] {
+			line(namespace, r)
+		}
+	}
+	return out
+}
+
+// Neither more nor less than what is watched is granted, each thing once.
+func TestPermissions(t *testing.T) {
+	for name, c := range map[string]struct {
+		resources string
+		want      []string
+	}{
+		"merged by group": {"resources: [pods, svc, deploy, statefulsets.apps]",
+			[]string{"everywhere: list,watch pods,services.", "everywhere: list,watch deployments,statefulsets.apps"}},
+		"a version is no matter": {"resources: [hpa.v1.autoscaling, certificates.v1.cert-manager.io]",
+			[]string{"everywhere: list,watch horizontalpodautoscalers.autoscaling", "everywhere: list,watch certificates.cert-manager.io"}},
+		"namespaces": {"resources: [{resource: pods, namespaces: [a, b]}, nodes]", []string{
+			"everywhere: get namespaces.=a,b", "everywhere: list,watch nodes.",
+			"in a: list,watch pods.", "in b: list,watch pods."}},
+		"selectors ask for get": {"resources: [{resource: pods, labelSelector: x=y}]", []string{"everywhere: get,list,watch pods."}},
+		"one name":              {"resources: [{resource: cm, namespaces: [a], fieldSelector: metadata.name=x}]", []string{"everywhere: get namespaces.=a", "in a: get,list,watch configmaps.=x"}},
+		"namespaceSelector":     {"resources: [{resource: pods, namespaceSelector: x=y}]", []string{"everywhere: get,list,watch namespaces.", "everywhere: list,watch pods."}},
+		"a group":               {"resources: ['*.cert-manager.io', certificates.cert-manager.io]", []string{"everywhere: list,watch *.cert-manager.io"}},
+		"covered elsewhere":     {"resources: [{resource: pods, labelSelector: x=y, namespaces: [a]}, {resource: pods, labelSelector: x!=y}]", []string{"everywhere: get,list,watch pods.", "everywhere: get namespaces.=a"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(c.want, permissions(t, c.resources, ClusterOptions{}), cmp.Transformer("set", set)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func set(list []string) map[string]bool {
+	out := map[string]bool{}
+	for _, s := range list {
+		out[s] = true
+	}
+	return out
+}
+
+// Who asks for the core group does not want Secrets to be read, or pods/exec allowed.
+func TestCoreGroupIsListed(t *testing.T) {
+	got := strings.Join(permissions(t, "resources: ['*.core']\nexclude: [events]", ClusterOptions{}), "\n")
+	if !strings.Contains(got, "configmaps,") || strings.Contains(got, "secrets") || strings.Contains(got, "*") || strings.Contains(got, "events") {
+		t.Errorf("granted: %s", got)
+	}
+}
+
+func TestWhatCannotBeGranted(t *testing.T) {
+	for resources, says := range map[string]string{
+		"resources: ['*.*']": "Secrets",
+		"resources: [cert]":  "write it in full",
+	} {
+		_, err := ForCluster(parse(t, "checkpoint: {file: {path: /x}}\nsinks: [{name: a, stdout: {}}]\n"+resources), ClusterOptions{})
+		if err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v, want it to say %q", resources, err, says)
+		}
+	}
+	got := permissions(t, "resources: [{resource: '*.*', labelSelector: a=b}]", ClusterOptions{Everything: true})
+	if diff := cmp.Diff([]string{"everywhere: list,watch *.*"}, got[:1]); diff != "" { // no get: that is pods/exec
+		t.Error(diff)
+	}
+}
+
+// The ACL's prefix is as long as it can be, and topics are those of the resources.
+func TestKafka(t *testing.T) {
+	for name, c := range map[string]struct {
+		config string
+		want   []string
+	}{
+		"exactly once": {"sinks: [{name: a, kafka: {brokers: ['k:9092']}}]", []string{
+			"create --if-not-exists --topic k8s.prod.apps.deployments --partitions 12 ", "--topic k8s.prod.core.pods --partitions 12 --config cleanup.policy=delete",
+			"--topic k8s.prod. --resource-pattern-type prefixed", "--topic kubebridge.kubebridge.prod.a --partitions 1 --config cleanup.policy=compact",
+			"--operation Read --operation Write --operation Describe --operation DescribeConfigs --operation Create --topic kubebridge.kubebridge.prod.a\n",
+			"--transactional-id kubebridge.kubebridge. --resource-pattern-type prefixed"}},
+		"one topic, made beforehand": {"sinks: [{name: a, kafka: {brokers: ['k:9092'], topic: all, delivery: at-least-once, create: {enabled: false, replicationFactor: 3}}}]\ncheckpoint: {file: {path: /x}}", []string{
+			"--topic all --partitions 12 --replication-factor 3", "--operation Write --operation Describe --operation DescribeConfigs --topic all\n"}},
+		"no prefix": {"sinks: [{name: a, kafka: {brokers: ['k:9092'], topic: '{resource}', tombstones: true}}]", []string{
+			"DescribeConfigs --operation Create --topic '*'\n", "--topic pods --partitions 12 --config cleanup.policy=compact"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			conf := parse(t, "resources: [pods, deploy]\n"+c.config)
+			need, err := ForKafka(conf, &conf.Sinks[0], BusOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var b strings.Builder
+			if err := need.WriteShell(&b, "User:x"); err != nil {
+				t.Fatal(err)
+			}
+			for _, want := range c.want {
+				if !strings.Contains(b.String(), want) {
+					t.Errorf("does not print %q:\n%s", want, b.String())
+				}
+			}
+			if name == "one topic, made beforehand" && strings.Contains(b.String(), "transactional") {
+				t.Error("transactions are granted to who makes none")
+			}
+		})
+	}
+}
