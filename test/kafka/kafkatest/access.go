@@ -23,25 +23,26 @@ func Token(user string, valid time.Duration) string {
 
 // Allow lets a user do something with topics that begin with a prefix.
 func (c *Cluster) Allow(ctx context.Context, user, prefix string, ops ...kadm.ACLOperation) error {
-	return c.acl(ctx, kadm.NewACLs().Allow("User:"+user).AllowHosts().Topics(prefix).ResourcePatternType(kadm.ACLPatternPrefixed).Operations(ops...))
+	return c.AddACLs(ctx, kadm.NewACLs().Allow("User:"+user).AllowHosts().Topics(prefix).ResourcePatternType(kadm.ACLPatternPrefixed).Operations(ops...))
 }
 
 // Deny forbids a user to do something with a topic, whatever else is allowed.
 func (c *Cluster) Deny(ctx context.Context, user, topic string, ops ...kadm.ACLOperation) error {
-	return c.acl(ctx, kadm.NewACLs().Deny("User:"+user).DenyHosts().Topics(topic).Operations(ops...))
+	return c.AddACLs(ctx, kadm.NewACLs().Deny("User:"+user).DenyHosts().Topics(topic).Operations(ops...))
 }
 
 // AllowTransactions lets a user do something with the transactional ids that begin with a prefix.
 func (c *Cluster) AllowTransactions(ctx context.Context, user, prefix string, ops ...kadm.ACLOperation) error {
-	return c.acl(ctx, kadm.NewACLs().Allow("User:"+user).AllowHosts().TransactionalIDs(prefix).ResourcePatternType(kadm.ACLPatternPrefixed).Operations(ops...))
+	return c.AddACLs(ctx, kadm.NewACLs().Allow("User:"+user).AllowHosts().TransactionalIDs(prefix).ResourcePatternType(kadm.ACLPatternPrefixed).Operations(ops...))
 }
 
 // AllowCluster lets a user do something with the cluster.
 func (c *Cluster) AllowCluster(ctx context.Context, user string, ops ...kadm.ACLOperation) error {
-	return c.acl(ctx, kadm.NewACLs().Allow("User:"+user).AllowHosts().Clusters().Operations(ops...))
+	return c.AddACLs(ctx, kadm.NewACLs().Allow("User:"+user).AllowHosts().Clusters().Operations(ops...))
 }
 
-func (c *Cluster) acl(ctx context.Context, b *kadm.ACLBuilder) error {
+// AddACLs adds what b says.
+func (c *Cluster) AddACLs(ctx context.Context, b *kadm.ACLBuilder) error {
 	err := c.admin(func(a *kadm.Client) error {
 		results, err := a.CreateACLs(ctx, b)
 		for _, r := range results {

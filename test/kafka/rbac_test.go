@@ -1,0 +1,144 @@
+package kafka_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+
+	store "github.com/kubebridge/kubebridge/pkg/checkpoint/kafka"
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/sink"
+	"github.com/kubebridge/kubebridge/pkg/sink/kafka"
+	"github.com/kubebridge/kubebridge/test/kafka/kafkatest"
+)
+
+// printedACLs are the lines of `bridge rbac --bus` for a user, as words.
+func printedACLs(t *testing.T, delivery, user string) [][]string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "bridge.yaml")
+	must(t, os.WriteFile(path, fmt.Appendf(nil, "name: %s\ncluster: %s\nresources: [pods]\nsinks: [{name: %s, kafka: {brokers: ['kafka:9092'], delivery: %s}}]\n",
+		identity.Bridge, identity.Cluster, identity.Sink, delivery), 0o600))
+	cmd := exec.CommandContext(t.Context(), "go", "run", "./cmd/bridge", "rbac", "--bus", "-c", path, "--principal", "User:"+user, "--cluster-uid", identity.ClusterUID)
+	cmd.Dir = "../.."
+	var errs strings.Builder
+	cmd.Stderr = &errs
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v: %s", err, errs.String())
+	}
+	var all [][]string
+	for line := range strings.Lines(string(out)) {
+		if words := strings.Fields(line); len(words) > 0 && words[0] == "kafka-acls.sh" {
+			all = append(all, words)
+		}
+	}
+	return all
+}
+
+// apply does what kafka-acls.sh would.
+func apply(t *testing.T, c *kafkatest.Cluster, lines [][]string) {
+	t.Helper()
+	operations := map[string]kadm.ACLOperation{
+		"Write": kadm.OpWrite, "Read": kadm.OpRead, "Create": kadm.OpCreate, "Describe": kadm.OpDescribe, "DescribeConfigs": kadm.OpDescribeConfigs,
+	}
+	for _, words := range lines {
+		b := kadm.NewACLs().AllowHosts().ResourcePatternType(kadm.ACLPatternLiteral)
+		var ops []kadm.ACLOperation
+		for i := 1; i < len(words); i++ {
+			value := ""
+			if words[i] != "--add" {
+				i++
+				value = words[i]
+			}
+			switch flag := words[max(i-1, 0)]; {
+			case value == "", flag == "--bootstrap-server":
+			case flag == "--allow-principal":
+				b = b.Allow(value)
+			case flag == "--operation" && operations[value] != 0:
+				ops = append(ops, operations[value])
+			case flag == "--topic":
+				b = b.Topics(value)
+			case flag == "--transactional-id":
+				b = b.TransactionalIDs(value)
+			case flag == "--resource-pattern-type" && value == "prefixed":
+				b = b.ResourcePatternType(kadm.ACLPatternPrefixed)
+			default:
+				t.Fatalf("what is %s %s?", flag, value)
+			}
+		}
+		must(t, c.AddACLs(t.Context(), b.Operations(ops...)))
+	}
+}
+
+// With exactly the ACLs that are printed, topics are made and written to, the checkpoint is kept and read again; and nothing
+// else may be written.
+func TestPrintedACLsAreEnough(t *testing.T) {
+	users := map[string]string{"exactly-once": password, "at-least-once": password}
+	for delivery := range users {
+		t.Run(delivery, func(t *testing.T) {
+			c := kafkatest.Start(t, kafkatest.Options{Users: users, ACLs: true})
+			acls := printedACLs(t, delivery, delivery)
+			conf := as(config(c), "SCRAM-SHA-512", delivery, password)
+			conf.Delivery = delivery
+			client, err := kafka.ClientOptions(conf, identity)
+			must(t, err)
+			o := store.Options{Client: client, Identity: identity, StandAlone: delivery == "at-least-once"}
+			const topic = "k8s.c.core.pods"
+			checks := func() error {
+				_, err := kafka.Check(t.Context(), kafka.Options{Config: conf, Identity: identity}, []string{topic})
+				s, _, e := store.Check(t.Context(), o)
+				if s != nil {
+					_ = s.Close()
+				}
+				if err == nil {
+					err = e
+				}
+				return err
+			}
+			if err := checks(); err == nil {
+				t.Error("without any ACL nothing is found to be wrong")
+			}
+			apply(t, c, acls)
+			for round := range 2 { // the second finds what the first has made
+				if err := checks(); err != nil {
+					t.Errorf("round %d: check: %v", round, err)
+				}
+				s, err := store.New(o)
+				must(t, err)
+				var bus sink.Sink
+				if o.StandAlone {
+					bus, err = kafka.New(kafka.Options{Config: conf, Identity: identity})
+				} else {
+					bus, err = kafka.NewTransactional(kafka.Options{Config: conf, Identity: identity}, s)
+				}
+				must(t, err)
+				must(t, bus.Open(t.Context(), nil))
+				must(t, s.Load(t.Context()))
+				changes := []event.KV{{Key: []byte("p/pods"), Value: []byte("x")}}
+				batch := &event.Batch{Seq: uint64(round + 1), Records: []event.Record{record(topic, "k", "1")}, Commit: event.Commit{Changes: changes}}
+				for ctx, end := context.WithTimeout(t.Context(), patience); ; { // a topic that was just made has no leader yet
+					if _, err = bus.Write(ctx, batch); err == nil || ctx.Err() != nil || strings.Contains(strings.ToLower(err.Error()), "authorization") {
+						end()
+						break
+					}
+				}
+				must(t, err)
+				must(t, s.Commit(t.Context(), changes))
+				if round == 1 {
+					_, err = bus.Write(t.Context(), &event.Batch{Seq: 3, Records: []event.Record{record("k8s.other.core.pods", "k", "1")}})
+					if err == nil {
+						t.Error("another cluster's topic was written to")
+					}
+				}
+				must(t, bus.Close())
+				must(t, s.Close())
+			}
+		})
+	}
+}
