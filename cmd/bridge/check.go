@@ -104,10 +104,12 @@ func (b *busCheck) kafka(ctx context.Context) {
 	if store == nil {
 		return
 	}
-	if b.sink.Kafka.ExactlyOnce() {
-		b.found(nil, kafka.CheckPins(ctx, o, store.Scan))
+	mark, err := store.Get(checkpoint.MarkKey())
+	if err == nil {
+		weak, err = kafka.CheckPins(ctx, o, mark, store.Scan)
+		b.found(weak, nil)
 	}
-	b.found(nil, store.Close())
+	b.found(nil, errors.Join(err, store.Close()))
 }
 
 func (b *busCheck) nats(ctx context.Context) {

@@ -32,13 +32,13 @@ func Check(ctx context.Context, o Options) (s *Store, weak []string, err error) 
 }
 
 func (s *Store) check(ctx context.Context) (there bool, weak []string, err error) {
-	c, err := s.client()
+	ctx, cancel := context.WithTimeoutCause(ctx, stall, errStalled)
+	defer cancel()
+	c, err := s.client(ctx)
 	if err != nil {
 		return false, nil, err
 	}
 	defer c.Close()
-	ctx, cancel := context.WithTimeout(ctx, stall)
-	defer cancel()
 	admin := kadm.NewClient(c)
 	if err := s.checkWriter(ctx, admin); err != nil {
 		return false, nil, err

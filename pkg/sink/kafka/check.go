@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -200,22 +201,45 @@ func (s *Sink) weakConfigs(topic string, configs map[string]string) (weak []stri
 	return weak
 }
 
-// CheckPins compares the partitions of topics with those that a checkpoint has pinned,
-// which it finds with scan, see [Journal].
-func CheckPins(ctx context.Context, o Options, scan func(prefix []byte, fn func(key, value []byte) error) error) (err error) {
+// CheckPins compares topics with what a checkpoint says that they were when they were
+// first written to: with what scan finds in it, see [Journal], or, where the delivery is
+// at least once, with the recorded mark. What it returns is as [Check]'s is.
+func CheckPins(ctx context.Context, o Options, mark []byte, scan func(prefix []byte, fn func(key, value []byte) error) error) (weak []string, err error) {
 	o.Logger = zap.NewNop()
-	x, err := NewTransactional(o, look{scan: scan})
+	x, err := NewTransactional(o, nil)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer x.topics.drop()
-	return x.readPins(ctx)
+	was := map[string]pin{}
+	if o.Config.ExactlyOnce() {
+		err = scan([]byte(pinPrefix), func(key, value []byte) error {
+			if p, err := parsePin(string(value)); err == nil {
+				was[strings.TrimPrefix(string(key), pinPrefix)] = p
+			}
+			return nil
+		})
+	} else {
+		var all pins
+		all, err = decodePins(mark)
+		for name, n := range all {
+			was[name] = pin{partitions: n}
+		}
+	}
+	if err != nil || len(was) == 0 {
+		return nil, err
+	}
+	found, err := x.look(ctx, slices.Sorted(maps.Keys(was)))
+	if err != nil {
+		return nil, err
+	}
+	var bad []error
+	for _, name := range slices.Sorted(maps.Keys(found)) {
+		switch is := found[name]; {
+		case was[name].remade(is):
+			weak = append(weak, remadeError(name).Error()+": a declared reset is due")
+		case was[name].partitions != is.partitions:
+			bad = append(bad, refuse(&partitionsError{topic: name, was: was[name].partitions, is: is.partitions}))
+		}
+	}
+	return weak, errors.Join(bad...)
 }
-
-// look is a journal that is looked at.
-type look struct {
-	Journal
-	scan func(prefix []byte, fn func(key, value []byte) error) error
-}
-
-func (l look) Scan(prefix []byte, fn func(key, value []byte) error) error { return l.scan(prefix, fn) }

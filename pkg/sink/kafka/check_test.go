@@ -116,7 +116,8 @@ func TestCheckCheckpoint(t *testing.T) {
 			return weak, err
 		}
 		defer s.Close()
-		return weak, CheckPins(t.Context(), Options{Config: config, Identity: identity}, s.Scan)
+		more, err := CheckPins(t.Context(), Options{Config: config, Identity: identity}, nil, s.Scan)
+		return append(weak, more...), err
 	}
 	same := func(*store.Options) {}
 	weak, err := look(same)
