@@ -194,3 +194,31 @@ authorization {users: [
 	}
 	return s.ClientURL()
 }
+
+// What `run` would refuse is said by `validate --connect`, each in a line of its own, and the bridge that runs is not disturbed.
+func TestValidateConnectAsksTheBuses(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, options{types: []kube.Type{kube.ConfigMaps}})
+	delete(w.config.Checkpoint, "file")
+	w.start()
+	w.settle(kube.ConfigMaps)
+	before := w.count()
+	validate := func(exit int, words ...string) {
+		t.Helper()
+		p := w.launch("validate", "--connect", "-c", w.writeConfig(w.config))
+		w.exits(p, exit)
+		says(t, p.Log()+p.Output(), words...)
+	}
+	validate(0, "ok")
+	stream := map[string]any{"replicas": 3}
+	w.config.Sinks[0].NATS["stream"] = stream
+	validate(0, "warning: sink \"audit\": stream", "num_replicas is 1, want 3")
+	w.config.Name = "another"
+	validate(exitEnvironment, `its kubebridge.bridge is "kubebridge", this one is "another"`)
+	w.config.Sinks[0].NATS["url"] = "nats://127.0.0.1:1"
+	validate(exitEnvironment, `sink "audit": connect to nats://127.0.0.1:1`)
+	w.settle(kube.ConfigMaps)
+	if n := w.count() - before; n != 2 {
+		t.Errorf("%d messages came, want the marker's two", n)
+	}
+}
