@@ -42,6 +42,7 @@ func newRBAC() *cobra.Command {
 			if bus {
 				return printBuses(cmd.OutOrStdout(), c, options, principal)
 			}
+			options.Namespace = subject.Namespace
 			need, err := access.ForCluster(c, options.ClusterOptions)
 			if err != nil {
 				return &exitError{exitConfig, err}
@@ -53,7 +54,7 @@ func newRBAC() *cobra.Command {
 	f := cmd.Flags()
 	f.BoolVar(&bus, "bus", false, "what the sinks need of Kafka and NATS instead: topics, streams and permissions")
 	f.BoolVar(&connect, "connect", false, "ask the API server what names mean, and for the cluster's UID")
-	f.StringVar(&subject.Namespace, "namespace", "kubebridge", "namespace of the service account")
+	f.StringVar(&subject.Namespace, "namespace", "kubebridge", "namespace of the bridge and its service account")
 	f.StringVar(&subject.ServiceAccount, "service-account", "kubebridge", "service account that the bridge runs as")
 	f.BoolVar(&options.Everything, "allow-everything", false, "let `*.*` be granted: reading everything, Secrets too")
 	f.StringVar(&principal, "principal", "", "with --bus: whom Kafka's ACLs are for; User: and sasl.username by default")

@@ -24,7 +24,10 @@ func parse(t *testing.T, text string) *config.Config {
 // permissions are the rules beside those that every bridge has, as lines.
 func permissions(t *testing.T, resources string, o ClusterOptions) []string {
 	t.Helper()
-	need, err := ForCluster(parse(t, "checkpoint: {file: {path: /x}}\nsinks: [{name: a, stdout: {}}]\n"+resources), o)
+	if !strings.Contains(resources, "sinks:") {
+		resources += "\ncheckpoint: {file: {path: /x}}\nsinks: [{name: a, stdout: {}}]"
+	}
+	need, err := ForCluster(parse(t, resources), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,10 +74,12 @@ func TestPermissions(t *testing.T) {
 		"one name":              {"resources: [{resource: cm, namespaces: [a], fieldSelector: metadata.name=x}]", []string{"everywhere: get namespaces.=a", "in a: get,list,watch configmaps.=x"}},
 		"namespaceSelector":     {"resources: [{resource: pods, namespaceSelector: x=y}]", []string{"everywhere: get,list,watch namespaces.", "everywhere: list,watch pods."}},
 		"a group":               {"resources: ['*.cert-manager.io', certificates.cert-manager.io]", []string{"everywhere: list,watch *.cert-manager.io"}},
-		"covered elsewhere":     {"resources: [{resource: pods, labelSelector: x=y, namespaces: [a]}, {resource: pods, labelSelector: x!=y}]", []string{"everywhere: get,list,watch pods.", "everywhere: get namespaces.=a"}},
+		"a Lease": {"name: x\nresources: [pods]\nleaderElection: {enabled: true}\nsinks: [{name: k, kafka: {brokers: ['k:9092']}}]", []string{
+			"everywhere: list,watch pods.", "in a: create leases.coordination.k8s.io", "in a: get,update,watch leases.coordination.k8s.io=kubebridge-x"}},
+		"covered elsewhere": {"resources: [{resource: pods, labelSelector: x=y, namespaces: [a]}, {resource: pods, labelSelector: x!=y}]", []string{"everywhere: get,list,watch pods.", "everywhere: get namespaces.=a"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(c.want, permissions(t, c.resources, ClusterOptions{}), cmp.Transformer("set", set)); diff != "" {
+			if diff := cmp.Diff(c.want, permissions(t, c.resources, ClusterOptions{Namespace: "a"}), cmp.Transformer("set", set)); diff != "" {
 				t.Error(diff)
 			}
 		})

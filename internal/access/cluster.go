@@ -38,6 +38,9 @@ type ClusterOptions struct {
 	// Catalog tells what names mean; nil: what they mean in a cluster that has
 	// nothing but Kubernetes' own resources.
 	Catalog *source.Catalog
+	// Namespace is the bridge's own, where its Lease is unless the configuration says
+	// where.
+	Namespace string
 	// Everything lets `*.*` be granted: reading all there is, Secrets too.
 	Everything bool
 }
@@ -114,6 +117,12 @@ func (a *asker) itself() {
 	const installed = "What is installed or removed is noticed at once, not by asking every 30 s."
 	a.ask(want{group: "apiextensions.k8s.io", resource: "customresourcedefinitions"}, installed, "list", "watch")
 	a.ask(want{group: "apiregistration.k8s.io", resource: "apiservices"}, installed, "list", "watch")
+	if e := a.config.LeaderElection; e.Enabled {
+		lease := want{namespace: cmp.Or(e.Namespace, a.options.Namespace), group: "coordination.k8s.io", resource: "leases", name: e.LeaseName}
+		a.ask(lease, "The Lease says which replica leads.", "get", "update", "watch")
+		lease.name = "" // RBAC knows no name of what is not there yet
+		a.ask(lease, "The first replica makes the Lease.", "create")
+	}
 }
 
 // resource asks for one entry of the configuration.

@@ -60,6 +60,8 @@ func TestPrintedRolesAreEnough(t *testing.T) {
 	w := newWorld(t, options{})
 	w.must(w.kube.Install(w.soon(), w.widgets))
 	w.config.Name = w.ns
+	delete(w.config.Checkpoint, "file") // it is kept on the bus
+	w.config.LeaderElection = map[string]any{"enabled": true, "namespace": w.ns}
 	w.config.Resources = []bridge.Resource{
 		{Resource: "cm", Namespaces: []string{w.ns}},
 		{Resource: w.widgets.ResourceID()},
