@@ -63,19 +63,23 @@ func TestPermissions(t *testing.T) {
 		resources string
 		want      []string
 	}{
-		"merged by group": {"resources: [pods, svc, deploy, statefulsets.apps]",
-			[]string{"everywhere: list,watch pods,services.", "everywhere: list,watch deployments,statefulsets.apps"}},
-		"a version is no matter": {"resources: [hpa.v1.autoscaling, certificates.v1.cert-manager.io]",
-			[]string{"everywhere: list,watch horizontalpodautoscalers.autoscaling", "everywhere: list,watch certificates.cert-manager.io"}},
+		"merged by group": {"resources: [pods, svc, deploy, statefulsets.apps]", []string{
+			"everywhere: list,watch pods,services.", "everywhere: list,watch deployments,statefulsets.apps",
+		}},
+		"a version is no matter": {"resources: [hpa.v1.autoscaling, certificates.v1.cert-manager.io]", []string{
+			"everywhere: list,watch horizontalpodautoscalers.autoscaling", "everywhere: list,watch certificates.cert-manager.io",
+		}},
 		"namespaces": {"resources: [{resource: pods, namespaces: [a, b]}, nodes]", []string{
 			"everywhere: get namespaces.=a,b", "everywhere: list,watch nodes.",
-			"in a: list,watch pods.", "in b: list,watch pods."}},
+			"in a: list,watch pods.", "in b: list,watch pods.",
+		}},
 		"selectors ask for get": {"resources: [{resource: pods, labelSelector: x=y}]", []string{"everywhere: get,list,watch pods."}},
 		"one name":              {"resources: [{resource: cm, namespaces: [a], fieldSelector: metadata.name=x}]", []string{"everywhere: get namespaces.=a", "in a: get,list,watch configmaps.=x"}},
 		"namespaceSelector":     {"resources: [{resource: pods, namespaceSelector: x=y}]", []string{"everywhere: get,list,watch namespaces.", "everywhere: list,watch pods."}},
 		"a group":               {"resources: ['*.cert-manager.io', certificates.cert-manager.io]", []string{"everywhere: list,watch *.cert-manager.io"}},
 		"a Lease": {"name: x\nresources: [pods]\nleaderElection: {enabled: true}\nsinks: [{name: k, kafka: {brokers: ['k:9092']}}]", []string{
-			"everywhere: list,watch pods.", "in a: create leases.coordination.k8s.io", "in a: get,update,watch leases.coordination.k8s.io=kubebridge-x"}},
+			"everywhere: list,watch pods.", "in a: create leases.coordination.k8s.io", "in a: get,update,watch leases.coordination.k8s.io=kubebridge-x",
+		}},
 		"covered elsewhere": {"resources: [{resource: pods, labelSelector: x=y, namespaces: [a]}, {resource: pods, labelSelector: x!=y}]", []string{"everywhere: get,list,watch pods.", "everywhere: get namespaces.=a"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -128,11 +132,14 @@ func TestKafka(t *testing.T) {
 			"create --if-not-exists --topic k8s.prod.apps.deployments --partitions 12 ", "--topic k8s.prod.core.pods --partitions 12 --config cleanup.policy=delete",
 			"--topic k8s.prod. --resource-pattern-type prefixed", "--topic kubebridge.kubebridge.prod.a --partitions 1 --config cleanup.policy=compact",
 			"--operation Read --operation Write --operation Describe --operation DescribeConfigs --operation Create --topic kubebridge.kubebridge.prod.a\n",
-			"--transactional-id kubebridge.kubebridge. --resource-pattern-type prefixed"}},
+			"--transactional-id kubebridge.kubebridge. --resource-pattern-type prefixed",
+		}},
 		"one topic, made beforehand": {"sinks: [{name: a, kafka: {brokers: ['k:9092'], topic: all, delivery: at-least-once, create: {enabled: false, replicationFactor: 3}}}]\ncheckpoint: {file: {path: /x}}", []string{
-			"--topic all --partitions 12 --replication-factor 3", "--operation Write --operation Describe --operation DescribeConfigs --topic all\n"}},
+			"--topic all --partitions 12 --replication-factor 3", "--operation Write --operation Describe --operation DescribeConfigs --topic all\n",
+		}},
 		"no prefix": {"sinks: [{name: a, kafka: {brokers: ['k:9092'], topic: '{resource}', tombstones: true}}]", []string{
-			"DescribeConfigs --operation Create --topic '*'\n", "--topic pods --partitions 12 --config cleanup.policy=compact"}},
+			"DescribeConfigs --operation Create --topic '*'\n", "--topic pods --partitions 12 --config cleanup.policy=compact",
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			conf := parse(t, "resources: [pods, deploy]\n"+c.config)

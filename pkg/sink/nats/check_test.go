@@ -52,16 +52,22 @@ func TestCheckStream(t *testing.T) {
 		"several mistakes": {&stream, func(c *jetstream.StreamConfig) {
 			c.Retention, c.MaxMsgsPerSubject, c.Storage = jetstream.InterestPolicy, 1, jetstream.MemoryStorage
 		}, Config{}, []string{"storage is memory"}, []string{"retention is interest", "max_msgs_per_subject"}},
-		"drift": {&stream, nil, Config{Stream: Stream{Replicas: 3, MaxBytes: 5}},
-			[]string{"num_replicas is 1, want 3", "max_bytes is -1, want 5"}, none},
+		"drift": {
+			&stream, nil, Config{Stream: Stream{Replicas: 3, MaxBytes: 5}},
+			[]string{"num_replicas is 1, want 3", "max_bytes is -1, want 5"}, none,
+		},
 		"another lane's": {&stream, func(c *jetstream.StreamConfig) {
 			c.Metadata = owner(lane, nil, 0)
 			c.Metadata[metaClusterUID] = "other"
 		}, Config{}, none, []string{`another bridge, cluster or sink|"other"|"uid-1"`}},
-		"subjects, not to be changed": {&stream, func(c *jetstream.StreamConfig) { c.Subjects = []string{"k8s.test.>"} },
-			Config{Stream: Stream{Create: new(false)}}, none, []string{"set its subjects to"}},
-		"shared, but a lane's alone": {&stream, func(c *jetstream.StreamConfig) { c.Metadata = owner(lane, nil, 0) },
-			Config{Delivery: atLeastOnce}, none, []string{`belongs to bridge "bridge"`}},
+		"subjects, not to be changed": {
+			&stream, func(c *jetstream.StreamConfig) { c.Subjects = []string{"k8s.test.>"} },
+			Config{Stream: Stream{Create: new(false)}}, none, []string{"set its subjects to"},
+		},
+		"shared, but a lane's alone": {
+			&stream, func(c *jetstream.StreamConfig) { c.Metadata = owner(lane, nil, 0) },
+			Config{Delivery: atLeastOnce}, none, []string{`belongs to bridge "bridge"`},
+		},
 		"no stream": {nil, nil, Config{Delivery: atMostOnce}, none, none},
 	} {
 		t.Run(name, func(t *testing.T) {
