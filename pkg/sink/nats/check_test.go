@@ -53,7 +53,8 @@ func TestCheckStream(t *testing.T) {
 			c.Retention, c.MaxMsgsPerSubject, c.Storage = jetstream.InterestPolicy, 1, jetstream.MemoryStorage
 		}, Config{}, []string{"storage is memory"}, []string{"retention is interest", "max_msgs_per_subject"}},
 		"drift": {
-			&stream, nil, Config{Stream: Stream{Replicas: 3, MaxBytes: 5}},
+			&stream, nil,
+			Config{Stream: Stream{Replicas: 3, MaxBytes: 5}},
 			[]string{"num_replicas is 1, want 3", "max_bytes is -1, want 5"}, none,
 		},
 		"another lane's": {&stream, func(c *jetstream.StreamConfig) {
