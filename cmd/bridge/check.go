@@ -88,6 +88,9 @@ func (b *busCheck) kafka(ctx context.Context) {
 	}
 	// What cannot be resolved is the cluster's matter, and was said.
 	topics, _, _ := access.Topics(b.config, b.sink, b.known.ClusterOptions)
+	if dead := b.sink.Kafka.DeadTopic(b.id); dead != "" {
+		topics = append(topics, dead)
+	}
 	b.found(kafka.Check(ctx, o, topics))
 	if !b.config.InKafka(b.sink) {
 		return

@@ -39,6 +39,7 @@ func newRBAC() *cobra.Command {
 					return &exitError{exitEnvironment, err}
 				}
 			}
+			options.ClusterUID = cmp.Or(options.ClusterUID, c.Kubernetes.ClusterUID)
 			if bus {
 				return printBuses(cmd.OutOrStdout(), c, options, principal)
 			}

@@ -137,6 +137,9 @@ func TestKafka(t *testing.T) {
 		"one topic, made beforehand": {"sinks: [{name: a, kafka: {brokers: ['k:9092'], topic: all, delivery: at-least-once, create: {enabled: false, replicationFactor: 3}}}]\ncheckpoint: {file: {path: /x}}", []string{
 			"--topic all --partitions 12 --replication-factor 3", "--operation Write --operation Describe --operation DescribeConfigs --topic all\n",
 		}},
+		"dead letters": {"sinks: [{name: a, oversize: dead-letter, kafka: {brokers: ['k:9092'], deadLetter: {topic: lost}}}]", []string{
+			"--topic lost --partitions 12 --config cleanup.policy=delete", "--operation Create --topic lost\n",
+		}},
 		"no prefix": {"sinks: [{name: a, kafka: {brokers: ['k:9092'], topic: '{resource}', tombstones: true}}]", []string{
 			"DescribeConfigs --operation Create --topic '*'\n", "--topic pods --partitions 12 --config cleanup.policy=compact",
 		}},

@@ -75,6 +75,10 @@ func ForKafka(c *config.Config, s *config.Sink, o BusOptions) (Kafka, error) {
 		out.note("The topic's template begins with a name: there is no prefix that is the bridge's own, and the ACL is on all topics.")
 	}
 	out.ACLs = append(out.ACLs, ACL{"topic", cmp.Or(prefix, all), !whole && prefix != "", ops, "events"})
+	if dead := s.Kafka.DeadTopic(id); dead != "" {
+		out.Topics = append(out.Topics, Topic{dead, s.Kafka.Create.Partitions, max(s.Kafka.Create.ReplicationFactor, 0), s.Kafka.TopicConfigs(true)})
+		out.ACLs = append(out.ACLs, ACL{"topic", dead, false, ops, "dead letters"})
+	}
 	if !c.InKafka(s) {
 		return out, nil
 	}

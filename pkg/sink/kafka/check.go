@@ -182,6 +182,9 @@ func (s *Sink) weakConfigs(topic string, configs map[string]string) (weak []stri
 	policy := configs[cleanupPolicy]
 	compacted := strings.Contains(policy, policyCompact)
 	switch {
+	case topic == s.dead && !compacted:
+	case topic == s.dead:
+		say("its cleanup.policy is %q: of an object's dead letters only the last is kept: set it to delete", policy)
 	case s.config.Tombstones && !compacted:
 		say("its cleanup.policy is %q, and tombstones are for compacted topics: set it to compact, or tombstones to false", policy)
 	case compacted && !s.config.Tombstones:
