@@ -21,6 +21,10 @@ type Metrics struct {
 	commits    *prometheus.HistogramVec
 	lastCommit *prometheus.GaugeVec
 	lastEvent  *prometheus.GaugeVec
+	listed     *prometheus.CounterVec
+	filtered   *prometheus.CounterVec
+	redacted   *prometheus.CounterVec
+	lost       *prometheus.CounterVec
 }
 
 // NewMetrics registers the metrics with r.
@@ -57,6 +61,10 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		failures:   counter("sink_failures_total", "Failed attempts to write to the bus; each is tried again.", "sink"),
 		commits:    histogram("checkpoint_commit_seconds", "Time to make one commit durable in the checkpoint.", seconds, "sink"),
 		lastCommit: gauge("checkpoint_last_commit_timestamp_seconds", "When the checkpoint last moved.", "sink"),
+		listed:     counter("source_lists_completed_total", "Lists read to their end, by why they were needed.", "sink", "resource", "reason"),
+		filtered:   counter("events_filtered_total", "Changes that the configuration's types leave out, by the type they would have had.", "sink", "resource", "type"),
+		redacted:   counter("events_redacted_total", "Bodies whose secret values were hashed or redacted.", "sink", "resource"),
+		lost:       counter("sink_outages_total", "Times that the bus or the checkpoint stopped to take what it was given, however often it was tried.", "sink"),
 		lastEvent:  gauge("events_last_delivered_timestamp_seconds", "When the last event was delivered.", "sink"),
 	}
 }

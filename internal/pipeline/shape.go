@@ -71,6 +71,9 @@ func (l *Lane) body(m *member, o *source.Object) []byte {
 		l.metrics.unredacted.WithLabelValues(l.id.Sink, m.resource).Inc()
 		return nil
 	}
+	if !l.shape.Secrets.Plain {
+		l.metrics.redacted.WithLabelValues(l.id.Sink, m.resource).Inc()
+	}
 	return redacted
 }
 

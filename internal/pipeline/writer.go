@@ -41,6 +41,7 @@ func (l *Lane) dispatch(ctx context.Context) {
 	l.current = newBatch(b.Seq + 1)
 	l.writing = true
 	l.inFlight = len(b.Records)
+	l.status.flying.is(b)
 	go func() { l.written <- result{b, l.deliver(ctx, b)} }()
 }
 
@@ -127,6 +128,7 @@ func (l *Lane) record(ctx context.Context, changes []event.KV) error {
 		l.metrics.commits.WithLabelValues(l.id.Sink).Observe(time.Since(started).Seconds())
 		if err == nil {
 			l.metrics.lastCommit.WithLabelValues(l.id.Sink).SetToCurrentTime()
+			l.status.commits()
 		}
 		return err
 	})
@@ -144,7 +146,7 @@ func (l *Lane) retry(ctx context.Context, what string, do func() error) error {
 			if last != "" {
 				l.log.Info("works again", zap.String("operation", what), zap.Duration("after", time.Since(since).Round(time.Millisecond)))
 			}
-			l.status.failing("")
+			l.status.failing("", "")
 			return nil
 		}
 		if ctx.Err() != nil {
@@ -155,11 +157,14 @@ func (l *Lane) retry(ctx context.Context, what string, do func() error) error {
 			return fmt.Errorf("%s: %w", what, err)
 		}
 		l.metrics.failures.WithLabelValues(l.id.Sink).Inc()
+		if last == "" {
+			l.metrics.lost.WithLabelValues(l.id.Sink).Inc()
+		}
 		if err.Error() != last {
 			last = err.Error()
 			l.log.Warn("trying again until it works; nothing is lost meanwhile", zap.String("operation", what), zap.Error(err))
 		}
-		l.status.failing(what + ": " + last)
+		l.status.failing(what+": "+last, advice(err))
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -204,6 +209,7 @@ func (l *Lane) cutDown(b *batch, poison *sink.RecordError) error {
 // committed accounts for a batch that is durable.
 func (l *Lane) committed(r result) {
 	l.writing, l.inFlight = false, 0
+	l.status.flying.is(nil)
 	l.budget.Release(r.batch.held)
 	l.inv.committed(r.batch.Seq)
 	maps.DeleteFunc(l.shut, func(_ string, s shut) bool { return s.batch <= r.batch.Seq })
@@ -238,6 +244,7 @@ func (l *Lane) cutShort() error {
 // finish deals with the end of a batch, good or bad.
 func (l *Lane) finish(ctx context.Context, r result) error {
 	l.writing = false
+	l.status.flying.is(nil)
 	switch {
 	case r.err == nil:
 		l.committed(r)
