@@ -119,10 +119,10 @@ func byResource(list []CollectionStatus) map[string]*sums {
 		}
 		s.running++
 		s.read += c.List.Read
-		if c.List.Left == nil {
+		if c.List.Remaining == nil {
 			s.known = false
 		} else {
-			s.left += *c.List.Left
+			s.left += *c.List.Remaining
 		}
 	}
 	return out

@@ -72,8 +72,8 @@ type CollectionStatus struct {
 
 // ListState is a list under way.
 type ListState struct {
-	Read int64  `json:"read"`          // objects
-	Left *int64 `json:"left,omitzero"` // objects; nil: the server does not say
+	Read      int64  `json:"read"`               // objects
+	Remaining *int64 `json:"remaining,omitzero"` // objects; nil: the server does not say
 }
 
 // GapState is a gap that the bus was told of.
@@ -278,7 +278,7 @@ func (c *shown) status() CollectionStatus {
 		out.Objects = &n
 	}
 	if c.State == source.Reconciling {
-		out.List = &ListState{Read: c.tally.read.Load(), Left: c.left}
+		out.List = &ListState{Read: c.tally.read.Load(), Remaining: c.left}
 	}
 	return out
 }

@@ -46,7 +46,7 @@ func TestStatusFollowsACollection(t *testing.T) {
 		c.says(source.Signal{Kind: source.Listed, Object: objectAt("a", fmt.Sprint(i), fmt.Sprint("u", i), "5", "")})
 	}
 	s.shows("in a list", func(_ LaneStatus, c CollectionStatus) bool {
-		return c.Objects == nil && c.List != nil && c.List.Read == 3 && *c.List.Left == 7 && c.Gap != nil && c.Gap.Closed == nil
+		return c.Objects == nil && c.List != nil && c.List.Read == 3 && *c.List.Remaining == 7 && c.Gap != nil && c.Gap.Closed == nil
 	})
 	c.says(source.Signal{Kind: source.ListEnded, RV: "10", Resume: "10"})
 	s.lane.stateChanged(c.h.member, source.State{Phase: source.Watching, Since: time.Now()})
@@ -126,7 +126,7 @@ func TestCollectorSums(t *testing.T) {
 	lanes := []LaneStatus{{Sink: "s", Collections: []CollectionStatus{
 		{Resource: "pods", State: source.Watching, Objects: n(3), Behind: behind(0.5)},
 		{Resource: "pods", State: source.Watching, Objects: n(4), Behind: behind(2)},
-		{Resource: "nodes", State: source.Reconciling, List: &ListState{Read: 5, Left: n(6)}},
+		{Resource: "nodes", State: source.Reconciling, List: &ListState{Read: 5, Remaining: n(6)}},
 		{Resource: "jobs.batch", State: source.Reconciling, List: &ListState{Read: 1}},
 		{Collection: "only configured", State: source.Discovering},
 	}}}

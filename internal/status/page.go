@@ -16,8 +16,8 @@ import (
 //go:embed page.html page.css page.js icon.svg
 var assets embed.FS
 
-// unknown stands for what is not known.
-const unknown = "–"
+// Unknown stands for what is not known.
+const Unknown = "–"
 
 // mostTroubles are shown above the table.
 const mostTroubles = 8
@@ -120,20 +120,6 @@ func descending[T cmp.Ordered](a, b *T) int {
 	}
 }
 
-// rank is lower for what needs a look sooner.
-func rank(c *Collection) int {
-	switch {
-	case c.Troubled():
-		return 0
-	case c.State == "watching":
-		return 3
-	case c.State == "gone":
-		return 2
-	default:
-		return 1
-	}
-}
-
 // ClassOf is the colour of a state; the word beside it says the same.
 func (p page) ClassOf(word string) string { return classOf(word) }
 
@@ -162,7 +148,6 @@ func newPage(r Report, q query, h *history) page {
 		})
 	}
 	states := map[string]int{}
-	var rows []row
 	total := totals{}
 	for i := range r.Sinks {
 		s := &r.Sinks[i]
@@ -172,20 +157,17 @@ func newPage(r Report, q query, h *history) page {
 		if !s.Ready {
 			p.Troubles = append(p.Troubles, viewFailing(s, r.At))
 		}
-		for j := range s.Collections {
-			c := &s.Collections[j]
-			states[c.State]++
-			rows = append(rows, viewRow(s, c, r.At))
-		}
 	}
 	if len(r.Sinks) > 1 {
 		all := sinkView{Name: "All sinks", Charts: charts(h.total(), total.rate, total.lag)}
 		all.Stats = []fact{{"Delivered", comma(int64(total.delivered))}}
 		p.Sinks = append([]sinkView{all}, p.Sinks...)
 	}
-	slices.SortStableFunc(rows, func(a, b row) int {
-		return cmp.Or(cmp.Compare(rank(a.c), rank(b.c)), cmp.Compare(a.c.ID, b.c.ID), cmp.Compare(a.Sink, b.Sink))
-	})
+	var rows []row
+	for _, e := range r.Entries() {
+		states[e.Collection.State]++
+		rows = append(rows, viewRow(e.Sink, e.Collection, r.At))
+	}
 	p.troubles(rows, r.At)
 	p.StateNames = sortedKeys(states)
 	var words []string
@@ -193,7 +175,7 @@ func newPage(r Report, q query, h *history) page {
 		words = append(words, strconv.Itoa(states[name])+" "+name)
 	}
 	p.All, p.States = len(rows), strings.Join(words, ", ")
-	p.Leads = []fact{{"Events/s", number(total.rate)}, {"Lag", seconds(total.lag)}, {"Collections", comma(int64(len(rows)))}}
+	p.Leads = []fact{{"Events/s", Number(total.rate)}, {"Lag", Seconds(total.lag)}, {"Collections", comma(int64(len(rows)))}}
 	p.Facts = facts(&r)
 	p.choose(rows)
 	return p
@@ -229,7 +211,7 @@ func (p *page) troubles(rows []row, now time.Time) {
 			p.MoreTroubles++
 			continue
 		}
-		t := troubleView{Where: r.ID + " → " + r.Sink, Word: r.State, Error: cmp.Or(r.c.Error, unknown), Advice: "nothing yet: it is tried again"}
+		t := troubleView{Where: r.ID + " → " + r.Sink, Word: r.State, Error: cmp.Or(r.c.Error, Unknown), Advice: "nothing yet: it is tried again"}
 		if r.c.LastError != nil {
 			t.Advice = r.c.LastError.Advice
 		}
@@ -273,7 +255,7 @@ func (p *page) choose(rows []row) {
 }
 
 func facts(r *Report) []fact {
-	uid, digest := cmp.Or(r.ClusterUID, unknown), unknown
+	uid, digest := cmp.Or(r.ClusterUID, Unknown), Unknown
 	if len(r.ConfigDigest) >= 12 {
 		digest = "sha256 " + r.ConfigDigest[:12]
 	}
@@ -295,8 +277,8 @@ func facts(r *Report) []fact {
 
 func charts(points []point, rate, lag *float64) []chart {
 	return []chart{
-		newChart("Events/s", rate, points, func(p point) *float64 { return p.rate }, number),
-		newChart("Lag", lag, points, func(p point) *float64 { return p.lag }, seconds),
+		newChart("Events/s", rate, points, func(p point) *float64 { return p.rate }, Number),
+		newChart("Lag", lag, points, func(p point) *float64 { return p.lag }, Seconds),
 	}
 }
 
@@ -323,7 +305,7 @@ func viewSink(s *Sink, points []point, now time.Time) sinkView {
 }
 
 func viewFailing(s *Sink, now time.Time) troubleView {
-	t := troubleView{Where: "Sink " + s.Name, Word: "failing", Error: cmp.Or(s.Failing, unknown), Advice: "nothing yet: it is being opened"}
+	t := troubleView{Where: "Sink " + s.Name, Word: "failing", Error: cmp.Or(s.Failing, Unknown), Advice: "nothing yet: it is being opened"}
 	if s.LastError != nil {
 		t.Advice = s.LastError.Advice
 	}
@@ -343,8 +325,8 @@ func viewPast(t *Trouble, over bool, now time.Time) *past {
 func viewRow(s *Sink, c *Collection, now time.Time) row {
 	r := row{
 		Class: classOf(c.State), State: c.State, Since: "for " + span(now.Sub(c.Since)), ID: c.ID, Sink: s.Name,
-		GVK: unknown, Error: c.Error, Position: cmp.Or(c.Position, unknown), Lag: seconds(c.Lag), Rate: number(c.Rate),
-		Objects: unknown, Gap: unknown, Last: viewPast(c.LastError, c.Error == "", now), c: c,
+		GVK: Unknown, Error: c.Error, Position: cmp.Or(c.Position, Unknown), Lag: Seconds(c.Lag), Rate: Number(c.Rate),
+		Objects: Unknown, Gap: Unknown, Last: viewPast(c.LastError, c.Error == "", now), c: c,
 	}
 	if c.Troubled() {
 		r.Class = "bad"
@@ -380,10 +362,11 @@ func sortedKeys(m map[string]int) []string {
 	return out
 }
 
-func number(v *float64) string {
+// Number is v for people, [Unknown] for nil.
+func Number(v *float64) string {
 	switch {
 	case v == nil:
-		return unknown
+		return Unknown
 	case *v == 0:
 		return "0"
 	case *v < 0.1:
@@ -395,10 +378,11 @@ func number(v *float64) string {
 	}
 }
 
-func seconds(v *float64) string {
+// Seconds is a duration of v seconds for people, [Unknown] for nil.
+func Seconds(v *float64) string {
 	switch {
 	case v == nil:
-		return unknown
+		return Unknown
 	case *v < 0.001:
 		return "<1 ms"
 	case *v < 1:
@@ -447,7 +431,7 @@ func ago(t, now time.Time) string { return span(now.Sub(t)) + " ago" }
 
 func agoIf(t *time.Time, now time.Time) string {
 	if t == nil {
-		return unknown
+		return Unknown
 	}
 	return ago(*t, now)
 }

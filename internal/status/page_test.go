@@ -95,7 +95,7 @@ func TestUnknownIsNotZero(t *testing.T) {
 		return Report{At: noon, Sinks: []Sink{{Name: "s", Collections: []Collection{{ID: "pods", State: "discovering", Since: noon}}}}}
 	})
 	rows := newPage(Report{At: noon, Sinks: []Sink{{Name: "s", Collections: []Collection{{ID: "pods", State: "discovering"}}}}}, query{}, newHistory(nil)).Rows
-	if r := rows[0]; r.Lag != unknown || r.Rate != unknown || r.Objects != unknown || r.Gap != unknown || r.Position != unknown || r.GVK != unknown {
+	if r := rows[0]; r.Lag != Unknown || r.Rate != Unknown || r.Objects != Unknown || r.Gap != Unknown || r.Position != Unknown || r.GVK != Unknown {
 		t.Errorf("a collection of which nothing is known: %+v", r)
 	}
 	body := get(h, "/api/status").Body.Bytes()

@@ -1,6 +1,10 @@
 package status
 
-import "time"
+import (
+	"cmp"
+	"slices"
+	"time"
+)
 
 // Report is what a bridge shows of itself: the body of /api/status. Field names
 // and meanings stay; fields may be added. What is not known is left out, never 0.
@@ -122,4 +126,39 @@ func (s *Sink) lag(now, since time.Time) *float64 {
 		}
 	}
 	return most
+}
+
+// Entry is a collection and its sink.
+type Entry struct {
+	Sink       *Sink
+	Collection *Collection
+}
+
+// Entries are all collections, those in trouble first, then by ID and sink.
+func (r *Report) Entries() []Entry {
+	var out []Entry
+	for i := range r.Sinks {
+		for j := range r.Sinks[i].Collections {
+			out = append(out, Entry{&r.Sinks[i], &r.Sinks[i].Collections[j]})
+		}
+	}
+	slices.SortStableFunc(out, func(a, b Entry) int {
+		return cmp.Or(cmp.Compare(rank(a.Collection), rank(b.Collection)),
+			cmp.Compare(a.Collection.ID, b.Collection.ID), cmp.Compare(a.Sink.Name, b.Sink.Name))
+	})
+	return out
+}
+
+// rank is lower for what needs a look sooner.
+func rank(c *Collection) int {
+	switch {
+	case c.Troubled():
+		return 0
+	case c.State == "watching":
+		return 3
+	case c.State == "gone":
+		return 2
+	default:
+		return 1
+	}
 }
