@@ -20,7 +20,7 @@ var assets embed.FS
 const Unknown = "–"
 
 // mostTroubles are shown above the table.
-const mostTroubles = 8
+const mostTroubles = 4
 
 // query is what a page is asked for.
 type query struct {
@@ -175,7 +175,7 @@ func newPage(r Report, q query, h *history) page {
 		words = append(words, strconv.Itoa(states[name])+" "+name)
 	}
 	p.All, p.States = len(rows), strings.Join(words, ", ")
-	p.Leads = []fact{{"Events/s", Number(total.rate)}, {"Lag", Seconds(total.lag)}, {"Collections", comma(int64(len(rows)))}}
+	p.Leads = []fact{{"Events/s", Number(total.rate)}, {"Lag", Seconds(total.lag)}, {"Collections", comma(int64(len(rows)))}, {"Up", span(r.At.Sub(r.Started))}}
 	p.Facts = facts(&r)
 	p.choose(rows)
 	return p
@@ -260,7 +260,7 @@ func facts(r *Report) []fact {
 		digest = "sha256 " + r.ConfigDigest[:12]
 	}
 	list := []fact{
-		{"Version", r.Version}, {"Configuration", digest}, {"Cluster UID", uid}, {"Up", span(r.At.Sub(r.Started))},
+		{"Version", r.Version}, {"Configuration", digest}, {"Cluster UID", uid},
 	}
 	if l := r.Leader; l != nil {
 		who := cmp.Or(l.Holder, "nobody")

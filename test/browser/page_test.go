@@ -41,7 +41,7 @@ func reports(collections int) func() status.Report {
 		now := time.Now()
 		before := now.Add(-90 * time.Second)
 		r := status.Report{
-			Ready: true, Name: "kubebridge", Version: "v0.9.0", Cluster: "prod-eu-1", ClusterUID: "5b8f1c34-65d5-4c8e-9d32-0f4bcbf8a5c1",
+			Ready: collections <= 3, Name: "kubebridge", Version: "v0.9.0", Cluster: "prod-eu-1", ClusterUID: "5b8f1c34-65d5-4c8e-9d32-0f4bcbf8a5c1",
 			Started: started.Add(-26 * time.Hour), At: now, ConfigDigest: strings.Repeat("5e", 32),
 			Sinks: []status.Sink{{
 				Name: "audit", Bus: "kafka", Delivery: "exactly-once", Address: "kafka-0.kafka:9092, kafka-1.kafka:9092, kafka-2.kafka:9092", Ready: true,
@@ -237,7 +237,7 @@ func TestContrast(t *testing.T) {
 			chromedp.Navigate(home), chromedp.WaitVisible("#rows tr", chromedp.ByQuery),
 			chromedp.Evaluate(`(() => {
 				const numbers = c => c.match(/[\d.]+/g).map(Number), out = {};
-				for (const name of [".chip.ok", ".chip.busy", ".chip.bad", "td small", ".why", ".soft", ".facts dt", "thead th", "footer a"]) {
+				for (const name of [".chip.ok", ".chip.busy", ".chip.bad", "td small", ".why", ".soft", ".leads dt", "thead th", "footer a"]) {
 					const e = document.querySelector(name);
 					if (!e) continue;
 					let back = e;
