@@ -13,7 +13,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.uber.org/zap"
+	"k8s.io/client-go/rest"
 
+	"github.com/kubebridge/kubebridge/internal/leader"
 	"github.com/kubebridge/kubebridge/internal/pipeline"
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
@@ -45,8 +48,13 @@ func (f filling) MustRegister(all ...prometheus.Collector) {
 }
 
 // everyMetric returns a registry in which every metric of the program has a value.
-func everyMetric() *prometheus.Registry {
+func everyMetric(t *testing.T) *prometheus.Registry {
+	t.Helper()
 	r := newRegistry()
+	_, err := leader.New(leader.Options{Client: &rest.Config{Host: "127.0.0.1:1"}, Namespace: "n", Name: "l", Log: zap.NewNop(), Metrics: r})
+	if err != nil {
+		t.Fatal(err)
+	}
 	pipeline.NewMetrics(filling{r})
 	now, behind, n := time.Now(), 0.1, int64(1)
 	r.MustRegister(pipeline.NewCollector(func() []pipeline.LaneStatus {
@@ -74,6 +82,7 @@ func advice() map[string]string {
 		"events_withheld_total":                    "Look at the log: a body could not be parsed where secrets stand.",
 		"gaps_total":                               "`snapshot` is usual. Others mean that updates in between are not known: look for restarts of the API server, long outages of the bus, compaction.",
 		"inventory_objects":                        "It should be what `kubectl get` counts; if not, `bridge resync` and tell us.",
+		"leader":                                   "The sum over the replicas should be 1; 0 for longer than the Lease lasts: nobody delivers. Look at their Lease.",
 		"queue_bytes":                              "Near its capacity the bus is slower than the cluster.",
 		"queue_capacity_bytes":                     "Divide `queue_bytes` by it.",
 		"queue_capacity_events":                    "Divide `queue_events` by it.",
@@ -100,7 +109,7 @@ func advice() map[string]string {
 // names, so they follow Prometheus' rules, and whoever reads one can look up what
 // to do about it.
 func TestMetricsAreDocumented(t *testing.T) {
-	r := everyMetric()
+	r := everyMetric(t)
 	problems, err := testutil.GatherAndLint(r)
 	if err != nil {
 		t.Fatal(err)

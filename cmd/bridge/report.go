@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kubebridge/kubebridge/internal/config"
+	"github.com/kubebridge/kubebridge/internal/leader"
 	"github.com/kubebridge/kubebridge/internal/pipeline"
 	"github.com/kubebridge/kubebridge/internal/status"
 )
@@ -42,6 +43,9 @@ func (r *reporter) report() status.Report {
 	out := status.Report{
 		Ready: s.Ready, Waiting: s.Waiting, Name: r.config.Name, Version: currentVersion().Version,
 		Cluster: s.Cluster, ClusterUID: s.ClusterUID, Started: r.started, At: time.Now(), ConfigDigest: r.digest(), Sinks: []status.Sink{},
+	}
+	if e := s.Election; e != nil {
+		out.Leader = &status.Leader{Holder: e.Holder, Self: e.Role == leader.Leader, Lease: e.Lease, Problem: e.Problem}
 	}
 	for i := range s.Lanes {
 		sink := sinkReport(&s.Lanes[i])

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -127,7 +128,7 @@ func printStatus(out io.Writer, r *status.Report) error {
 		fmt.Fprintf(out, "waiting for Kubernetes: %s\n", r.Waiting)
 	}
 	if l := r.Leader; l != nil {
-		fmt.Fprintf(out, "leader: %s\n", l.Holder)
+		fmt.Fprintf(out, "leader: %s\n", cmp.Or(l.Holder, "nobody"))
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "\nSINK\tSTATE\tDELIVERED\tEVENTS/S\tLAG\tWAITING\tERROR")

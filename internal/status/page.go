@@ -129,7 +129,7 @@ func classOf(word string) string {
 		return "ok"
 	case "waiting", "stalled", "failing", "not ready":
 		return "bad"
-	case "gone":
+	case "gone", "standby":
 		return "off"
 	default:
 		return "busy"
@@ -140,6 +140,16 @@ func newPage(r Report, q query, h *history) page {
 	p := page{Report: r, Query: q, Word: "ready", At: r.At.UTC().Format("2006-01-02 15:04:05 UTC"), Sorts: sorts()}
 	if !r.Ready {
 		p.Word = "not ready"
+	}
+	if l := r.Leader; l != nil {
+		if r.Ready && !l.Self {
+			p.Word = "standby"
+		}
+		if l.Problem != "" {
+			p.Troubles = append(p.Troubles, troubleView{
+				Where: "Lease " + l.Lease, Word: "not reached", Error: l.Problem, Advice: "let the bridge's account get, create, update and watch the Lease; it is tried again",
+			})
+		}
 	}
 	p.Class = classOf(p.Word)
 	if r.Waiting != "" {
@@ -266,9 +276,6 @@ func facts(r *Report) []fact {
 		who := cmp.Or(l.Holder, "nobody")
 		if l.Self {
 			who += " (this one)"
-		}
-		if l.Since != nil {
-			who += ", for " + span(r.At.Sub(*l.Since))
 		}
 		list = append(list, fact{"Leader", who})
 	}

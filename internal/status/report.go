@@ -27,9 +27,10 @@ type Report struct {
 
 // Leader is who of several replicas delivers.
 type Leader struct {
-	Holder string     `json:"holder"` // its identity; empty: nobody
-	Self   bool       `json:"self"`   // it is this process
-	Since  *time.Time `json:"since,omitzero"`
+	Holder  string `json:"holder,omitzero"`  // its identity, as last seen; empty: nobody is known to
+	Self    bool   `json:"self"`             // it is this process; otherwise that is a standby
+	Lease   string `json:"lease,omitzero"`   // namespace/name
+	Problem string `json:"problem,omitzero"` // why the Lease could not be read or written at the last attempt
 }
 
 // Trouble is an error that heals, or healed, by itself or by what a person does.

@@ -17,7 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Options of a [Server]. All but Leader are required.
+// Options of a [Server]. All are required.
 type Options struct {
 	Listen   string // host:port
 	Gatherer prometheus.Gatherer
@@ -29,8 +29,6 @@ type Options struct {
 	// Report returns the present state for the page. Rates and the sinks' lags are
 	// added to it.
 	Report func() Report
-	// Leader returns who delivers. nil: nobody is elected.
-	Leader func() *Leader
 }
 
 // Server is the HTTP server. It only reads.
@@ -49,16 +47,9 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("status.listen %s: %w: choose another address, or off", o.Listen, err)
 	}
-	report := func() Report {
-		r := o.Report()
-		if o.Leader != nil {
-			r.Leader = o.Leader()
-		}
-		return r
-	}
-	h := newHistory(report)
+	h := newHistory(o.Report)
 	mux := http.NewServeMux()
-	if err := addPage(mux, report, h); err != nil {
+	if err := addPage(mux, o.Report, h); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
 	mux.Handle("GET /metrics", promhttp.HandlerFor(o.Gatherer, promhttp.HandlerOpts{}))
