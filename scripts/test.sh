@@ -14,6 +14,9 @@ say "== test/cluster: the API server of the tests"
 (cd test/cluster/clustertest && go test -race -p 1 ./...)
 say "== test/library: pkg/source and pkg/event as a library"
 (cd test/library && go test -race -p 1 ./...)
+say "== test/browser: the status page in Chromium"
+command -v chromium >/dev/null || command -v google-chrome >/dev/null || apt_install chromium fonts-dejavu-core
+(cd test/browser && go test ./...)
 say "== test/kafka: the Kafka sink against Apache Kafka"
 (cd test/kafka && go test -race -p 1 -timeout 15m ./...)
 say "== test/compose: docker-compose.yaml and the Dockerfile"

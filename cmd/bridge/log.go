@@ -37,3 +37,11 @@ func isTerminal(stream any) bool {
 	f, ok := stream.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }
+
+// terminalFormat is the format for a writer that stands before a terminal.
+func terminalFormat(format string) string {
+	if format == "auto" {
+		return "console"
+	}
+	return format
+}

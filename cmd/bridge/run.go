@@ -2,15 +2,18 @@ package main
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"io"
 	"os"
 	"os/signal"
+	"slices"
+	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/go-logr/zapr"
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -42,6 +45,10 @@ are taken over; anything else waits for a restart.`,
 			}
 			o := runOptions{config: c, level: zap.NewAtomicLevelAt(logLevel(c.Log.Level))}
 			o.log = newLogger(c.Log.Format, o.level, cmd.ErrOrStderr())
+			if isTerminal(cmd.ErrOrStderr()) && !follow && !slices.ContainsFunc(c.Sinks, func(s config.Sink) bool { return s.Stdout != nil }) {
+				o.bar = &barWriter{to: cmd.ErrOrStderr()}
+				o.log = newLogger(terminalFormat(c.Log.Format), o.level, o.bar)
+			}
 			o.reload = reloader{
 				path: path, every: reloadEvery, running: c, log: o.log,
 				parse: func(text []byte) (*config.Config, error) { return config.Parse(path, text, cmd.Flags()) },
@@ -64,7 +71,8 @@ type runOptions struct {
 	reload reloader // all but its apply and hangUps
 	level  zap.AtomicLevel
 	log    *zap.Logger
-	follow io.Writer // delivered events are printed to it; may be nil
+	bar    *barWriter // on a terminal that shows nothing but the log; else nil
+	follow io.Writer  // delivered events are printed to it; may be nil
 }
 
 // run runs the bridge until ctx ends.
@@ -84,8 +92,7 @@ func run(ctx context.Context, o runOptions) error {
 		return err
 	}
 	defer client.Close()
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry := newRegistry()
 	lanes, err := laneSpecs(c, log, o.follow)
 	if err != nil {
 		return err
@@ -98,12 +105,17 @@ func run(ctx context.Context, o runOptions) error {
 		Name: c.Name, Cluster: c.Cluster, Client: client, Lanes: lanes, Lists: c.Kubernetes.ConcurrentLists,
 		Shutdown: c.Shutdown.Timeout, Elector: elector, Log: log, Metrics: pipeline.NewMetrics(registry),
 	})
-	doors, err := openDoors(c, bridge, registry, log)
+	registry.MustRegister(pipeline.NewCollector(func() []pipeline.LaneStatus { return bridge.Status().Lanes }))
+	var digest atomic.Value
+	digest.Store(fileDigest(o.reload.path))
+	shown := &reporter{config: c, bridge: bridge, digest: func() string { return digest.Load().(string) }, started: time.Now()}
+	doors, err := openDoors(c, shown, registry, log)
 	if err != nil {
 		return &exitError{exitEnvironment, err}
 	}
 	o.reload.hangUps = hangUps
 	o.reload.apply = func(c *config.Config) {
+		digest.Store(hex.EncodeToString(o.reload.seen[:]))
 		o.level.SetLevel(logLevel(c.Log.Level))
 		var all []pipeline.LaneResources
 		for i := range c.Sinks {
@@ -114,7 +126,11 @@ func run(ctx context.Context, o runOptions) error {
 	beside, stopBeside := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopBeside()
 	var group errgroup.Group
-	for _, door := range append(doors, o.reload.Run) {
+	watchLists := func(ctx context.Context) error { return logProgress(ctx, bridge.Status, log) }
+	if o.bar != nil {
+		watchLists = func(ctx context.Context) error { return o.bar.Run(ctx, bridge.Status) }
+	}
+	for _, door := range append(doors, o.reload.Run, watchLists) {
 		group.Go(func() error { return door(beside) })
 	}
 	err = bridge.Run(ctx)
@@ -124,11 +140,12 @@ func run(ctx context.Context, o runOptions) error {
 
 // openDoors listens where the bridge is to be asked and told; what it returns
 // serves until a context ends.
-func openDoors(c *config.Config, bridge *pipeline.Bridge, registry *prometheus.Registry, log *zap.Logger) ([]func(context.Context) error, error) {
+func openDoors(c *config.Config, shown *reporter, registry *prometheus.Registry, log *zap.Logger) ([]func(context.Context) error, error) {
 	var (
 		doors    []func(context.Context) error
 		commands *admin.Server
 		err      error
+		bridge   = shown.bridge
 	)
 	if c.Admin.Socket == config.Off {
 		log.Info("there is no admin socket: the bridge takes no commands")
@@ -149,7 +166,8 @@ func openDoors(c *config.Config, bridge *pipeline.Bridge, registry *prometheus.R
 	if c.Status.Listen != config.Off {
 		server, err := status.New(status.Options{
 			Listen: c.Status.Listen, Gatherer: registry, Alive: bridge.Alive,
-			Ready: func() (any, bool) { s := bridge.Status(); return s, s.Ready },
+			Ready:  func() (any, bool) { s := bridge.Status(); return s, s.Ready },
+			Report: shown.report,
 		})
 		if err != nil {
 			if commands != nil {

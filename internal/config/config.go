@@ -89,7 +89,7 @@ type Secrets struct {
 	HashKeyFile string `yaml:"hashKeyFile"`
 }
 
-// Status is the HTTP server of /metrics, /healthz and /readyz.
+// Status is the HTTP server of the status page, /metrics, /healthz and /readyz.
 type Status struct {
 	Listen string `yaml:"listen"` // host:port; "off" for none. Default: :8080
 }

@@ -84,7 +84,7 @@ func New(o Options) (*Elector, error) {
 	// Over HTTP/1.1 a request that gets no answer takes its connection with it, and
 	// the next one dials. An HTTP/2 connection that is half open would be kept for
 	// longer than the Lease.
-	cfg.TLSClientConfig.NextProtos = []string{"http/1.1"}
+	cfg.NextProtos = []string{"http/1.1"}
 	connections, err := rest.HTTPClientFor(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("set up a client for %s: %w", cfg.Host, err)

@@ -131,7 +131,7 @@ func NewLane(o LaneOptions) *Lane {
 		moved:   map[*member]event.Position{},
 		written: make(chan result, 1),
 	}
-	l.metrics.lost.of(l.id.Sink, l.sink)
+	l.status.failed, l.status.since = "open the bus: it has not answered yet", time.Now()
 	l.cluster = &apiReader{lane: l, client: o.Client, lists: o.Lists}
 	return l
 }
@@ -190,6 +190,7 @@ func (l *Lane) Run(ctx, stop context.Context) (err error) {
 	stopping := stop.Done()
 	for {
 		l.dispatch(ctx)
+		l.status.filling.is(l.current)
 		in := l.in
 		if l.current.full() {
 			in = nil

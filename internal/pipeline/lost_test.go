@@ -29,13 +29,14 @@ func TestLossesAreShown(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer store.Close()
-	registry := prometheus.NewRegistry()
-	metrics := NewMetrics(registry)
+	metrics := NewMetrics(prometheus.NewRegistry())
 	leaks := &leaky{}
 	lane := NewLane(LaneOptions{Identity: identity, Sink: leaks, Store: store, Log: zap.NewNop(), Metrics: metrics})
 	other := identity
 	other.Sink = "sure"
 	sure := NewLane(LaneOptions{Identity: other, Sink: &bus{}, Store: store, Log: zap.NewNop(), Metrics: metrics})
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(NewCollector(func() []LaneStatus { return []LaneStatus{lane.Status(), sure.Status()} }))
 	for _, n := range []string{"0", "3"} {
 		want := `# HELP kubebridge_events_lost_total Events that an at-most-once bus did not take, or may not have taken.
 # TYPE kubebridge_events_lost_total counter

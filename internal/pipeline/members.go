@@ -89,6 +89,7 @@ type member struct {
 	notBefore time.Time     // of the next survey, after one that broke off
 	pause     time.Duration // how long it was suspended last; 0: not since it was told something
 	resumes   time.Time     // when its suspension ends; zero: it is not suspended
+	tally     tally         // for the status
 }
 
 func newMember(c event.Collection) *member {
@@ -124,6 +125,7 @@ type job struct {
 func (l *Lane) start(m *member) {
 	ctx, cancel := context.WithCancel(l.collect)
 	m.stop, m.done, m.running = cancel, make(chan struct{}), true
+	l.count(m)
 	j := job{m, m.target, m.position, source.Owner{CRD: m.note.CRD, Namespace: m.note.Namespace}}
 	l.running.Go(func() {
 		defer close(j.member.done)

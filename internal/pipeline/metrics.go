@@ -22,7 +22,10 @@ type Metrics struct {
 	commits    *prometheus.HistogramVec
 	lastCommit *prometheus.GaugeVec
 	lastEvent  *prometheus.GaugeVec
-	lost       *losses
+	listed     *prometheus.CounterVec
+	filtered   *prometheus.CounterVec
+	redacted   *prometheus.CounterVec
+	outages    *prometheus.CounterVec
 }
 
 // NewMetrics registers the metrics with r.
@@ -43,10 +46,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		return v
 	}
 	seconds := prometheus.ExponentialBuckets(0.0005, 2, 15) // half a millisecond to eight seconds
-	lost := newLosses()
-	r.MustRegister(lost)
 	return &Metrics{
-		lost:       lost,
 		seen:       counter("source_events_total", "Watch events and list items read from the API server.", "sink", "resource"),
 		lists:      counter("source_lists_total", "Lists begun, by why they were needed.", "sink", "resource", "reason"),
 		drift:      counter("source_drift_total", "Objects that a verification found other than the bus had been told.", "sink", "resource"),
@@ -63,6 +63,10 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		failures:   counter("sink_failures_total", "Failed attempts to write to the bus; each is tried again.", "sink"),
 		commits:    histogram("checkpoint_commit_seconds", "Time to make one commit durable in the checkpoint.", seconds, "sink"),
 		lastCommit: gauge("checkpoint_last_commit_timestamp_seconds", "When the checkpoint last moved.", "sink"),
+		listed:     counter("source_lists_completed_total", "Lists read to their end, by why they were needed.", "sink", "resource", "reason"),
+		filtered:   counter("events_filtered_total", "Changes that the configuration's types leave out, by the type they would have had.", "sink", "resource", "type"),
+		redacted:   counter("events_redacted_total", "Bodies whose secret values were hashed or redacted.", "sink", "resource"),
+		outages:    counter("sink_outages_total", "Times that the bus or the checkpoint stopped to take what it was given, however often it was tried.", "sink"),
 		lastEvent:  gauge("events_last_delivered_timestamp_seconds", "When the last event was delivered.", "sink"),
 	}
 }

@@ -44,6 +44,7 @@ func (l *Lane) observe(ctx context.Context, m *member, s source.Signal) error {
 		return l.listBegun(ctx, m, s)
 	case source.Listed:
 		l.metrics.seen.WithLabelValues(l.id.Sink, m.resource).Inc()
+		m.tally.read.Add(1)
 		return l.listed(ctx, m, s.Object)
 	case source.ListEnded:
 		return l.listEnded(ctx, m, s)
@@ -349,7 +350,9 @@ func (l *Lane) listEnded(ctx context.Context, m *member, s source.Signal) error 
 	}
 	run := m.listRun()
 	m.list = nil
+	l.metrics.listed.WithLabelValues(l.id.Sink, m.resource, list.reason).Inc()
 	l.move(m, s.Resume)
+	l.count(m)
 	reason := list.reason
 	if list.run != "" {
 		reason, m.reset = reasonReset, ""
@@ -422,6 +425,9 @@ func (l *Lane) changed(ctx context.Context, m *member, s source.Signal) error {
 	}
 	t.hash = o.Hash()
 	l.move(m, s.Resume)
+	if known == nil || known.UID != o.UID {
+		m.tally.objects.Add(1)
+	}
 	return l.tell(ctx, m, o, t)
 }
 

@@ -85,7 +85,11 @@ func (l *Lane) body(m *member, o *source.Object) ([]byte, error) {
 	if c := &m.target.Collection; c.Group != "" || c.Resource != "secrets" {
 		return raw, nil
 	}
-	return l.shape.Secrets.Append(make([]byte, 0, len(raw)+256), raw, o.Namespace+"/"+o.Name)
+	redacted, err := l.shape.Secrets.Append(make([]byte, 0, len(raw)+256), raw, o.Namespace+"/"+o.Name)
+	if err == nil && !l.shape.Secrets.Plain {
+		l.metrics.redacted.WithLabelValues(l.id.Sink, m.resource).Inc()
+	}
+	return redacted, err
 }
 
 // withhold deals with an event whose body could not be redacted: it goes without

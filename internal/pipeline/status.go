@@ -15,27 +15,75 @@ import (
 
 // LaneStatus is what a lane shows of itself.
 type LaneStatus struct {
-	Sink        string             `json:"sink"`
-	Ready       bool               `json:"ready"`
-	Failing     string             `json:"failing,omitzero"` // what is being tried again, and why
-	Delivered   uint64             `json:"delivered"`        // events since the start
-	Lost        *uint64            `json:"lost,omitzero"`    // of those, what an at-most-once bus did not take; nil: the sink loses nothing
-	LastEvent   *time.Time         `json:"lastEvent,omitzero"`
-	Collections []CollectionStatus `json:"collections"`
+	Sink         string             `json:"sink"`
+	Ready        bool               `json:"ready"`
+	Failing      string             `json:"failing,omitzero"` // what is being tried again, and why
+	FailingSince *time.Time         `json:"failingSince,omitzero"`
+	LastError    *Trouble           `json:"lastError,omitzero"` // since the start
+	Delivered    uint64             `json:"delivered"`          // events since the start
+	Lost         *uint64            `json:"lost,omitzero"`      // of those, what an at-most-once bus did not take; nil: the sink loses nothing
+	LastEvent    *time.Time         `json:"lastEvent,omitzero"`
+	LastCommit   *time.Time         `json:"lastCommit,omitzero"` // when the checkpoint last moved
+	Queue        Queue              `json:"queue"`
+	Collections  []CollectionStatus `json:"collections"`
+}
+
+// Queue is what was read and is not yet delivered: the batch being written and
+// the one that fills.
+type Queue struct {
+	Events   int64 `json:"events"`
+	Capacity int64 `json:"capacity"` // events
+	Bytes    int64 `json:"bytes"`    // of encoded events
+	Room     int64 `json:"room"`     // bytes; one event may exceed it
+	// Oldest is when the first of the events was read; nil: there is none.
+	Oldest *time.Time `json:"oldest,omitzero"`
+}
+
+// Trouble is an error that was, or is, tried again.
+type Trouble struct {
+	Error  string    `json:"error"`
+	Advice string    `json:"advice"` // what a person can do about it
+	At     time.Time `json:"at"`
 }
 
 // CollectionStatus is the state of one collection.
 type CollectionStatus struct {
 	Collection string       `json:"collection"`
+	Resource   string       `json:"resource,omitzero"` // with its group, as kubectl takes it
 	State      source.Phase `json:"state"`
 	Since      time.Time    `json:"since"`
 	Until      *time.Time   `json:"retryAt,omitzero"`
 	Error      string       `json:"error,omitzero"`
+	LastError  *Trouble     `json:"lastError,omitzero"` // since the start
 	Kind       string       `json:"kind,omitzero"`
 	Version    string       `json:"apiVersion,omitzero"`
 	// Synced is when the bus was last told that it is complete.
-	Synced *time.Time `json:"synced,omitzero"`
-	RV     string     `json:"resourceVersion,omitzero"` // of the last delivered event
+	Synced    *time.Time `json:"synced,omitzero"`
+	RV        string     `json:"resourceVersion,omitzero"` // of the last delivered event
+	Delivered uint64     `json:"delivered"`                // events since the start
+	LastEvent *time.Time `json:"lastEvent,omitzero"`       // delivered
+	// Behind is how long the last delivered watch event was in the bridge: seconds
+	// from when it was read to when the bus had it. Kubernetes does not say when a
+	// change happened. nil: there was none since the start.
+	Behind *float64 `json:"behind,omitzero"`
+	// Objects is how many the inventory holds; nil: not known before a list ends.
+	Objects *int64     `json:"objects,omitzero"`
+	List    *ListState `json:"list,omitzero"` // under way
+	Gap     *GapState  `json:"gap,omitzero"`  // the last one since the start
+}
+
+// ListState is a list under way.
+type ListState struct {
+	Read      int64  `json:"read"`               // objects
+	Remaining *int64 `json:"remaining,omitzero"` // objects; nil: the server does not say
+}
+
+// GapState is a gap that the bus was told of.
+type GapState struct {
+	Reason string     `json:"reason"`
+	Detail string     `json:"detail,omitzero"`
+	Opened time.Time  `json:"opened"`
+	Closed *time.Time `json:"closed,omitzero"`
 }
 
 // serves shows what the server calls the resource now, if it serves it.
@@ -47,27 +95,54 @@ func (c *CollectionStatus) serves(r source.Resource) {
 
 // laneStatus is written by a lane's goroutines and read by anyone.
 type laneStatus struct {
+	flying, filling load
+
 	mu          sync.Mutex
 	failed      string
+	since       time.Time // of failed
+	lastError   *Trouble
 	count       uint64
 	last        time.Time
-	collections map[string]*CollectionStatus
+	committed   time.Time
+	collections map[string]*shown
 	waiting     map[string]CollectionStatus // by configured name
 }
 
-func (s *laneStatus) failing(why string) {
+// shown is a member as the status has it.
+type shown struct {
+	CollectionStatus
+	tally *tally
+	left  *int64 // objects on the pages to come of the list under way
+}
+
+// failing shows what is being tried again; "" is nothing.
+func (s *laneStatus) failing(why, advice string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.failed == "" || why == "" {
+		s.since = time.Now()
+	}
 	s.failed = why
+	if why != "" {
+		s.lastError = &Trouble{Error: why, Advice: advice, At: time.Now()}
+	}
+}
+
+func (s *laneStatus) commits() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.committed = time.Now()
 }
 
 func (s *laneStatus) add(m *member, metrics *Metrics, sink string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.collections == nil {
-		s.collections = map[string]*CollectionStatus{}
+		s.collections = map[string]*shown{}
 	}
-	c := &CollectionStatus{Collection: m.id, State: source.Discovering, Since: time.Now()}
+	m.tally.objects.Store(unknownObjects)
+	c := &shown{tally: &m.tally}
+	c.Collection, c.Resource, c.State, c.Since = m.id, m.resource, source.Discovering, time.Now()
 	c.serves(m.target.Resource)
 	s.collections[m.id] = c
 	metrics.state.WithLabelValues(sink, m.resource, string(source.Discovering)).Inc()
@@ -120,6 +195,7 @@ func (s *laneStatus) delivered(records []event.Record) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
+	behind := map[*shown]time.Duration{}
 	for i := range records {
 		ev := records[i].Event
 		c := s.collections[ev.Collection.ID()]
@@ -127,12 +203,27 @@ func (s *laneStatus) delivered(records []event.Record) {
 			continue
 		}
 		c.RV = ev.ResourceVersion
+		c.Delivered++
+		c.LastEvent = &now
+		if ev.Origin == event.Watch && !ev.Type.OfCollection() {
+			behind[c] = now.Sub(ev.Time)
+		}
 		switch ev.Type {
 		case event.Synced:
 			c.Synced = &now
+			if c.Gap != nil && c.Gap.Closed == nil {
+				closed := *c.Gap
+				closed.Closed = &now
+				c.Gap = &closed
+			}
 		case event.Gap:
 			c.Synced = nil
+			c.Gap = &GapState{Reason: ev.Report.Reason, Detail: ev.Report.Detail, Opened: ev.Time}
 		}
+	}
+	for c, d := range behind {
+		seconds := d.Seconds()
+		c.Behind = &seconds
 	}
 	if len(records) > 0 {
 		s.count += uint64(len(records))
@@ -150,17 +241,51 @@ func (l *Lane) Status() LaneStatus {
 		lost := lossy.Lost()
 		out.Lost = &lost
 	}
-	if !s.last.IsZero() {
-		last := s.last
-		out.LastEvent = &last
+	out.LastError, out.LastEvent, out.LastCommit = s.lastError, ifAny(s.last), ifAny(s.committed)
+	if s.failed != "" {
+		out.FailingSince = ifAny(s.since)
 	}
+	out.Queue = s.queue()
 	for _, c := range s.collections {
-		out.Collections = append(out.Collections, *c)
+		out.Collections = append(out.Collections, c.status())
 	}
 	for _, c := range s.waiting {
 		out.Collections = append(out.Collections, c)
 	}
 	sort.Slice(out.Collections, func(i, j int) bool { return out.Collections[i].Collection < out.Collections[j].Collection })
+	return out
+}
+
+// ifAny is nil for the zero time.
+func ifAny(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}
+
+func (s *laneStatus) queue() Queue {
+	q := Queue{
+		Events: s.flying.records.Load() + s.filling.records.Load(), Capacity: 2 * batchRecords,
+		Bytes: s.flying.bytes.Load() + s.filling.bytes.Load(), Room: 2 * batchBytes,
+	}
+	for _, w := range []*load{&s.filling, &s.flying} { // which is the older one
+		if at := w.oldest.Load(); at != 0 {
+			q.Oldest = ifAny(time.Unix(0, at))
+		}
+	}
+	return q
+}
+
+// status is a copy that nobody writes to.
+func (c *shown) status() CollectionStatus {
+	out := c.CollectionStatus
+	if n := c.tally.objects.Load(); n >= 0 {
+		out.Objects = &n
+	}
+	if c.State == source.Reconciling {
+		out.List = &ListState{Read: c.tally.read.Load(), Remaining: c.left}
+	}
 	return out
 }
 
@@ -175,12 +300,15 @@ func (l *Lane) stateChanged(m *member, st source.State) {
 	}
 	before := *c
 	c.State, c.Error, c.Until = st.Phase, "", nil
+	c.left = st.Left
 	if before.State != st.Phase {
 		c.Since = st.Since
+		c.tally.read.Store(0)
 	}
 	if st.Err != nil {
 		c.Error = st.Err.Error()
-		c.Until = &st.Until
+		c.Until = ifAny(st.Until)
+		c.LastError = &Trouble{Error: c.Error, Advice: advice(st.Err), At: st.Since}
 	}
 	now := *c
 	s.mu.Unlock()

@@ -42,6 +42,7 @@ func (l *Lane) tell(ctx context.Context, m *member, o *source.Object, t telling)
 		APIVersion: o.APIVersion, Kind: o.Kind, Owner: m.owner,
 	}
 	if !m.options.wants(t.typ) {
+		l.metrics.filtered.WithLabelValues(l.id.Sink, m.resource, t.typ.String()).Inc()
 		l.quietly(m, l.remember(m, key, o.UID, &entry)...)
 		return nil
 	}
@@ -101,10 +102,15 @@ func (l *Lane) end(ctx context.Context, m *member, e ending) error {
 			untold := *known
 			untold.Told = false
 			next = &untold
+		} else {
+			m.tally.objects.Add(-1)
 		}
 		moved = l.remember(m, e.key, e.entry.UID, next)
 	} else if kv, ok := l.inv.settle(e.key, e.entry.UID); ok {
 		moved = []event.KV{kv} // only an intent knew it; the name may belong to another by now
+	}
+	if e.entry.Told && !m.options.wants(event.Deleted) {
+		l.metrics.filtered.WithLabelValues(l.id.Sink, m.resource, event.Deleted.String()).Inc()
 	}
 	if !e.entry.Told || !m.options.wants(event.Deleted) {
 		l.quietly(m, moved...)

@@ -40,6 +40,7 @@ func (l *Lane) dispatch(ctx context.Context) {
 	l.current = newBatch(b.Seq + 1)
 	l.writing = true
 	l.inFlight = len(b.Records)
+	l.status.flying.is(b)
 	go func() { l.written <- result{b, l.deliver(ctx, b)} }()
 }
 
@@ -133,6 +134,7 @@ func (l *Lane) record(ctx context.Context, changes []event.KV) error {
 		l.metrics.commits.WithLabelValues(l.id.Sink).Observe(time.Since(started).Seconds())
 		if err == nil {
 			l.metrics.lastCommit.WithLabelValues(l.id.Sink).SetToCurrentTime()
+			l.status.commits()
 		}
 		return err
 	})
@@ -150,7 +152,7 @@ func (l *Lane) retry(ctx context.Context, what string, do func() error) error {
 			if last != "" {
 				l.log.Info("works again", zap.String("operation", what), zap.Duration("after", time.Since(since).Round(time.Millisecond)))
 			}
-			l.status.failing("")
+			l.status.failing("", "")
 			return nil
 		}
 		if ctx.Err() != nil {
@@ -161,11 +163,14 @@ func (l *Lane) retry(ctx context.Context, what string, do func() error) error {
 			return fmt.Errorf("%s: %w", what, err)
 		}
 		l.metrics.failures.WithLabelValues(l.id.Sink).Inc()
+		if last == "" {
+			l.metrics.outages.WithLabelValues(l.id.Sink).Inc()
+		}
 		if err.Error() != last {
 			last = err.Error()
 			l.log.Warn("trying again until it works; nothing is lost meanwhile", zap.String("operation", what), zap.Error(err))
 		}
-		l.status.failing(what + ": " + last)
+		l.status.failing(what+": "+last, advice(err))
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -188,6 +193,7 @@ func final(err error) bool {
 // committed accounts for a batch that is durable.
 func (l *Lane) committed(r result) {
 	l.writing, l.inFlight = false, 0
+	l.status.flying.is(nil)
 	l.budget.Release(r.batch.held)
 	l.inv.committed(r.batch.Seq)
 	l.unheardOf(r.batch)
@@ -227,6 +233,7 @@ func (l *Lane) cutShort() error {
 // finish deals with the end of a batch, good or bad.
 func (l *Lane) finish(ctx context.Context, r result) error {
 	l.writing = false
+	l.status.flying.is(nil)
 	switch {
 	case r.err == nil:
 		l.committed(r)

@@ -1,5 +1,6 @@
 // Package status serves what operators and kubelets ask of a running bridge:
-// /metrics, /healthz and /readyz.
+// /metrics, /healthz and /readyz, the status page at / and the same as JSON at
+// /api/status. It only reads: other methods than GET and HEAD get 405.
 package status
 
 import (
@@ -9,6 +10,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -24,12 +26,16 @@ type Options struct {
 	Ready func() (state any, ready bool)
 	// Alive reports whether the loops make progress; it must end with ctx.
 	Alive func(ctx context.Context) bool
+	// Report returns the present state for the page. Rates and the sinks' lags are
+	// added to it.
+	Report func() Report
 }
 
 // Server is the HTTP server. It only reads.
 type Server struct {
 	listener net.Listener
 	http     http.Server
+	history  *history
 }
 
 // aliveTimeout is how long a loop may take to answer /healthz.
@@ -41,7 +47,11 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("status.listen %s: %w: choose another address, or off", o.Listen, err)
 	}
+	h := newHistory(o.Report)
 	mux := http.NewServeMux()
+	if err := addPage(mux, o.Report, h); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
 	mux.Handle("GET /metrics", promhttp.HandlerFor(o.Gatherer, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), aliveTimeout)
@@ -65,7 +75,9 @@ func New(o Options) (*Server, error) {
 		}
 		_, _ = w.Write(append(body, '\n'))
 	})
-	return &Server{listener: l, http: http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}}, nil
+	return &Server{listener: l, history: h, http: http.Server{
+		Handler: mux, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute,
+	}}, nil
 }
 
 // Addr is where the server listens.
@@ -73,6 +85,11 @@ func (s *Server) Addr() net.Addr { return s.listener.Addr() }
 
 // Run serves until ctx ends.
 func (s *Server) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var sampling sync.WaitGroup
+	sampling.Go(func() { s.history.Run(ctx) })
+	defer sampling.Wait()
+	defer cancel()
 	stop := context.AfterFunc(ctx, func() { _ = s.http.Close() })
 	defer stop()
 	if err := s.http.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {

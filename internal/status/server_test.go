@@ -26,7 +26,7 @@ func TestProbes(t *testing.T) {
 	s, err := New(Options{
 		Listen: "127.0.0.1:0", Gatherer: registry,
 		Ready: func() (any, bool) { return map[string]bool{"ready": ready.Load()}, ready.Load() },
-		Alive: func(ctx context.Context) bool { return alive.Load() },
+		Alive: func(ctx context.Context) bool { return alive.Load() }, Report: func() Report { return Report{} },
 	})
 	if err != nil {
 		t.Fatal(err)

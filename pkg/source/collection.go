@@ -24,6 +24,9 @@ type State struct {
 	Phase Phase
 	Since time.Time
 	Until time.Time // of Waiting and Stalled: the next try
+	// Left is how many objects of a list are on the pages to come, of Reconciling.
+	// nil: the server does not say (it does for lists without selectors).
+	Left *int64
 	// Err says why, of Waiting and Stalled. Of Watching it is what keeps the
 	// collection from knowing that the server's history is still the position's.
 	Err error

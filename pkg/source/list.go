@@ -56,10 +56,26 @@ func (c *Collection) list(ctx context.Context, begun Signal) (string, error) {
 }
 
 func (c *Collection) paged(ctx context.Context, begun Signal) (string, error) {
-	return c.pages(ctx, pageQuery{}, func(string) error { return c.handler.Handle(ctx, begun) }, func(o *Object) error {
+	return c.pages(ctx, pageQuery{left: c.left()}, func(string) error { return c.handler.Handle(ctx, begun) }, func(o *Object) error {
 		c.own(o)
 		return c.handler.Handle(ctx, Signal{Kind: Listed, Object: o})
 	})
+}
+
+// left shows, page by page, how much of a list is left, for as long as the server
+// says so: it does not of a list that is a single page.
+func (c *Collection) left() func(page) {
+	said := false
+	return func(p page) {
+		n := p.left
+		if n == nil && said && p.remaining == "" {
+			n = new(int64)
+		}
+		if n != nil || said {
+			said = n != nil
+			c.state(State{Phase: Reconciling, Left: n})
+		}
+	}
 }
 
 // Survey reads the whole collection, consistently, beside a watch that Run may
@@ -113,6 +129,9 @@ func (c *Collection) pages(ctx context.Context, q pageQuery, begin func(rv strin
 				return "", handlerError{err}
 			}
 		}
+		if q.left != nil {
+			q.left(p)
+		}
 		for _, o := range p.items {
 			if err := each(&o); err != nil {
 				return "", handlerError{err}
@@ -164,10 +183,11 @@ func retryPage(err error) bool {
 
 // pageQuery is which page of which list is asked for.
 type pageQuery struct {
-	token string // the page before's; "" is the first
-	limit int    // objects; 0 is for pages to choose
-	exact string // the resourceVersion that the list shows; "" is the latest
-	one   Name   // of exact: the only object asked for, if not zero
+	token string     // the page before's; "" is the first
+	limit int        // objects; 0 is for pages to choose
+	exact string     // the resourceVersion that the list shows; "" is the latest
+	one   Name       // of exact: the only object asked for, if not zero
+	left  func(page) // is shown each page before its objects are handed on; may be nil
 }
 
 // pageReader is what the pages of a list share: the memory for one. The zero

@@ -3,6 +3,7 @@ package source
 import (
 	"errors"
 	"fmt"
+	"strconv"
 )
 
 // page is one page of a list.
@@ -10,6 +11,7 @@ type page struct {
 	items     []Object // as the server sent them, in the page's own text
 	rv        string
 	remaining string // the continue token; "" on the last page
+	left      *int64 // objects on the pages to come, if the server says so
 	bytes     int
 }
 
@@ -28,6 +30,8 @@ func (s *scanner) parsePage(body []byte) (page, error) {
 					return s.str(&p.rv)
 				case "continue":
 					return s.str(&p.remaining)
+				case "remainingItemCount":
+					return s.count(&p.left)
 				default:
 					return s.dec.SkipValue()
 				}
@@ -51,6 +55,18 @@ func (s *scanner) parsePage(body []byte) (page, error) {
 		return page{}, errors.New("a list without a resourceVersion")
 	}
 	return p, nil
+}
+
+// count reads a number that may be left out or null.
+func (s *scanner) count(into **int64) error {
+	value, err := s.dec.ReadValue()
+	if err != nil {
+		return err
+	}
+	if n, err := strconv.ParseInt(string(value), 10, 64); err == nil {
+		*into = &n
+	}
+	return nil
 }
 
 func (s *scanner) items(p *page) error {

@@ -1,0 +1,173 @@
+package main
+
+import (
+	"cmp"
+	"flag"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.uber.org/zap"
+	"k8s.io/client-go/rest"
+
+	"github.com/kubebridge/kubebridge/internal/leader"
+	"github.com/kubebridge/kubebridge/internal/pipeline"
+	"github.com/kubebridge/kubebridge/pkg/source"
+)
+
+var update = flag.Bool("update", false, "write docs/metrics.md anew")
+
+const metricsDoc = "../../docs/metrics.md"
+
+// filling is a registerer that gives every vector a child, so that it is gathered.
+type filling struct{ *prometheus.Registry }
+
+var variable = regexp.MustCompile(`variableLabels: \{([^}]*)\}`)
+
+func (f filling) MustRegister(all ...prometheus.Collector) {
+	for _, c := range all {
+		f.Registry.MustRegister(c)
+		desc := make(chan *prometheus.Desc, 16)
+		c.Describe(desc)
+		labels := strings.Split(variable.FindStringSubmatch((<-desc).String())[1], ",")
+		switch v := c.(type) {
+		case *prometheus.CounterVec:
+			v.WithLabelValues(labels...)
+		case *prometheus.GaugeVec:
+			v.WithLabelValues(labels...)
+		case *prometheus.HistogramVec:
+			v.WithLabelValues(labels...)
+		}
+	}
+}
+
+// everyMetric returns a registry in which every metric of the program has a value.
+func everyMetric(t *testing.T) *prometheus.Registry {
+	t.Helper()
+	r := newRegistry()
+	_, err := leader.New(leader.Options{Client: &rest.Config{Host: "127.0.0.1:1"}, Namespace: "n", Name: "l", Log: zap.NewNop(), Metrics: r})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pipeline.NewMetrics(filling{r})
+	now, behind, n := time.Now(), 0.1, int64(1)
+	r.MustRegister(pipeline.NewCollector(func() []pipeline.LaneStatus {
+		return []pipeline.LaneStatus{{Sink: "sink", Queue: pipeline.Queue{Oldest: &now}, Collections: []pipeline.CollectionStatus{
+			{Resource: "pods", State: source.Reconciling, Behind: &behind, Objects: &n, List: &pipeline.ListState{Remaining: &n}},
+		}}}
+	}))
+	return r
+}
+
+// advice is what to do about each metric.
+func advice() map[string]string {
+	return map[string]string{
+		"behind_source_seconds":                    "Alert on what your consumers cannot bear. It is of the past while the bus is lost: alert on `queue_oldest_timestamp_seconds`, too.",
+		"build_info":                               "Join it to see which version misbehaves.",
+		"checkpoint_commit_seconds":                "When it is slow, look at the disk of a file store, or at the bus.",
+		"checkpoint_last_commit_timestamp_seconds": "`time() - x` is the checkpoint's age. It grows in a quiet cluster; alert on it only where `syncedEvery` is set.",
+		"collection_suspensions_total":             "Create the topic or stream, or let the bridge write to it; the log says which.",
+		"dead_letters_total":                       "Look at the dead letters: each says why it is one.",
+		"events_delivered_total":                   "Its rate is the throughput.",
+		"events_filtered_total":                    "Nothing: it is as configured. If it is not what you meant, see `types`.",
+		"events_last_delivered_timestamp_seconds":  "Nothing by itself: a quiet cluster has no events. Use `queue_oldest_timestamp_seconds` to tell quiet from stuck.",
+		"events_redacted_total":                    "Nothing: it shows that redaction works.",
+		"events_truncated_total":                   "Raise the bus's largest message if consumers need these bodies.",
+		"events_withheld_total":                    "Look at the log: a body could not be parsed where secrets stand.",
+		"gaps_total":                               "`snapshot` is usual. Others mean that updates in between are not known: look for restarts of the API server, long outages of the bus, compaction.",
+		"inventory_objects":                        "It should be what `kubectl get` counts; if not, `bridge resync` and tell us.",
+		"leader":                                   "The sum over the replicas should be 1; 0 for longer than the Lease lasts: nobody delivers. Look at their Lease.",
+		"queue_bytes":                              "Near its capacity the bus is slower than the cluster.",
+		"queue_capacity_bytes":                     "Divide `queue_bytes` by it.",
+		"queue_capacity_events":                    "Divide `queue_events` by it.",
+		"queue_events":                             "Near its capacity the bus is slower than the cluster. Nothing is lost: watches wait.",
+		"queue_oldest_timestamp_seconds":           "Alert on `time() - x > 60`: the bus does not take what it is given.",
+		"sink_batch_records":                       "Large batches are a busy bus, and good; `linger` makes them larger.",
+		"sink_failures_total":                      "A rate that lasts: the status says what fails.",
+		"sink_outages_total":                       "Often: look at the bus's network and leader elections.",
+		"sink_up":                                  "Alert when it is 0 for minutes; the status and the log say why.",
+		"sink_write_seconds":                       "When it grows, look at the bus: its disks, its replication, its network.",
+		"snapshot_read_objects":                    "Watch it grow; when it stands still, look at the queue and the API server.",
+		"snapshot_remaining_objects":               "With `snapshot_read_objects` it tells how long a list will take.",
+		"snapshot_running":                         "At most `kubernetes.concurrentLists` of them read at once; the others wait.",
+		"source_collections":                       "Alert when `waiting` or `stalled` lasts: the status says why and what to do.",
+		"source_drift_total":                       "Should stay 0. It is told and healed; find out who made up history: a restored etcd, say.",
+		"source_events_total":                      "Its rate is the load that the cluster makes.",
+		"source_lists_completed_total":             "Fewer than `source_lists_total`: lists break off; the log says why.",
+		"source_lists_total":                       "Many with `expired`: watches are cut off for too long.",
+		"source_repeated_total":                    "Nothing: after a restart or a list the bridge meets what the bus knows already.",
+	}
+}
+
+// TestMetricsAreDocumented: dashboards and alerts are written against these
+// names, so they follow Prometheus' rules, and whoever reads one can look up what
+// to do about it.
+func TestMetricsAreDocumented(t *testing.T) {
+	r := everyMetric(t)
+	problems, err := testutil.GatherAndLint(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		if strings.HasPrefix(p.Metric, "kubebridge_") {
+			t.Errorf("%s: %s", p.Metric, p.Text)
+		}
+	}
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var doc strings.Builder
+	doc.WriteString(`# Metrics
+
+At ` + "`/metrics`" + ` of ` + "`status.listen`" + `. This page is written by ` + "`go test ./cmd/bridge -run Metrics -update`" + `.
+Labels name sinks, resources, types and reasons, never objects. Times are Unix seconds: an age is
+` + "`time() - x`" + `. What is not known has no series. Counters begin anew with the process. Beside these there
+are those of the process (` + "`process_…`" + `) and of Go (` + "`go_…`" + `).
+
+| metric | type | labels | unit | tells | what to do |
+|---|---|---|---|---|---|
+`)
+	to := advice()
+	for _, f := range families {
+		short, ours := strings.CutPrefix(f.GetName(), "kubebridge_")
+		if !ours {
+			continue
+		}
+		if to[short] == "" {
+			t.Errorf("%s: nobody says what to do about it: add it to advice in this file", f.GetName())
+		}
+		var labels []string
+		for _, l := range f.GetMetric()[0].GetLabel() {
+			labels = append(labels, l.GetName())
+		}
+		slices.Sort(labels)
+		unit := "–"
+		for _, u := range []string{"seconds", "bytes", "events", "objects", "records"} {
+			if strings.HasSuffix(strings.TrimSuffix(short, "_total"), u) {
+				unit = u
+				break
+			}
+		}
+		fmt.Fprintf(&doc, "| `%s` | %s | %s | %s | %s | %s |\n", f.GetName(), strings.ToLower(f.GetType().String()),
+			cmp.Or(strings.Join(labels, ", "), "–"), unit, f.GetHelp(), to[short])
+	}
+	if *update {
+		if err := os.WriteFile(metricsDoc, []byte(doc.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	is, err := os.ReadFile(metricsDoc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(is) != doc.String() {
+		t.Error("docs/metrics.md is not of this code: run go test ./cmd/bridge -run Metrics -update")
+	}
+}

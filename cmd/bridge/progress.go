@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/kubebridge/kubebridge/internal/pipeline"
+	"github.com/kubebridge/kubebridge/pkg/source"
+)
+
+const (
+	progressLine = 10 * time.Second // between two lines of a log
+	progressDraw = time.Second      // between two looks of a bar
+	barWidth     = 24               // characters
+)
+
+// progress is how far the lists under way are.
+type progress struct {
+	lists, read, left int64
+	known             bool // left is
+}
+
+func progressOf(s pipeline.BridgeStatus) progress {
+	p := progress{known: true}
+	for i := range s.Lanes {
+		for j := range s.Lanes[i].Collections {
+			c := &s.Lanes[i].Collections[j]
+			if c.State != source.Reconciling || c.List == nil {
+				continue
+			}
+			p.lists++
+			p.read += c.List.Read
+			if c.List.Remaining == nil {
+				p.known = false
+			} else {
+				p.left += *c.List.Remaining
+			}
+		}
+	}
+	return p
+}
+
+// bar is p for a terminal, "" when no list is under way.
+func (p progress) bar() string {
+	switch {
+	case p.lists == 0:
+		return ""
+	case !p.known || p.read+p.left == 0:
+		return fmt.Sprintf("listing %d collections: %d objects read", p.lists, p.read)
+	}
+	done := int(barWidth * p.read / (p.read + p.left))
+	return fmt.Sprintf("listing %d collections [%s%s] %d of about %d objects",
+		p.lists, strings.Repeat("=", done), strings.Repeat(" ", barWidth-done), p.read, p.read+p.left)
+}
+
+// logProgress writes a line now and then while lists are under way, until ctx ends.
+func logProgress(ctx context.Context, status func() pipeline.BridgeStatus, log *zap.Logger) error {
+	each(ctx, progressLine, func() {
+		p := progressOf(status())
+		if p.lists == 0 {
+			return
+		}
+		left := zap.Skip()
+		if p.known {
+			left = zap.Int64("left", p.left)
+		}
+		log.Info("lists are under way", zap.Int64("collections", p.lists), zap.Int64("read", p.read), left)
+	})
+	return nil
+}
+
+func each(ctx context.Context, every time.Duration, do func()) {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			do()
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// barWriter keeps a line of progress below what is written through it to a
+// terminal.
+type barWriter struct {
+	mu  sync.Mutex
+	to  io.Writer
+	bar string
+}
+
+const clearLine = "\r\x1b[K"
+
+// Write implements [io.Writer]; p ends its line.
+func (w *barWriter) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.bar == "" {
+		return w.to.Write(p)
+	}
+	if _, err := io.WriteString(w.to, clearLine); err != nil {
+		return 0, err
+	}
+	n, err := w.to.Write(p)
+	if err == nil {
+		_, err = io.WriteString(w.to, w.bar)
+	}
+	return n, err
+}
+
+func (w *barWriter) draw(bar string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if bar != w.bar {
+		w.bar = bar
+		_, _ = io.WriteString(w.to, clearLine+bar) // the log would fail too
+	}
+}
+
+// Run draws the progress of what status shows, until ctx ends.
+func (w *barWriter) Run(ctx context.Context, status func() pipeline.BridgeStatus) error {
+	defer w.draw("")
+	each(ctx, progressDraw, func() { w.draw(progressOf(status()).bar()) })
+	return nil
+}

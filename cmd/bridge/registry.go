@@ -1,0 +1,19 @@
+package main
+
+import (
+	"runtime"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+)
+
+// newRegistry returns a registry with what is measured of the process itself.
+func newRegistry() *prometheus.Registry {
+	r := prometheus.NewRegistry()
+	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Namespace: "kubebridge", Name: "build_info", Help: "1, with the version of the bridge and of Go.",
+	}, []string{"version", "goversion"})
+	build.WithLabelValues(currentVersion().Version, runtime.Version()).Set(1)
+	r.MustRegister(build, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return r
+}

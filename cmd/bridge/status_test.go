@@ -1,0 +1,118 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kubebridge/kubebridge/internal/config"
+	"github.com/kubebridge/kubebridge/internal/pipeline"
+	"github.com/kubebridge/kubebridge/internal/status"
+	"github.com/kubebridge/kubebridge/pkg/sink/nats"
+	"github.com/kubebridge/kubebridge/pkg/source"
+)
+
+// TestStatusVerb asks a bridge that has no cluster: a script goes by the exit
+// code, a person by the table.
+func TestStatusVerb(t *testing.T) {
+	absentCluster(t)
+	path, _ := configFile(t)
+	log, stop := start(t, path, "--status-listen", "127.0.0.1:0")
+	defer stop()
+	log.awaits(t, "status listens")
+	address := regexp.MustCompile(`127\.0\.0\.1:\d+`).FindString(log.String()[strings.Index(log.String(), "status listens"):])
+	log.awaits(t, "waiting for the API server")
+	got := bridge(t, "status", "--address", address)
+	if got.code != exitRuntime || !strings.Contains(got.out, "not ready") || !strings.Contains(got.out, "127.0.0.1:1") || !strings.Contains(got.out, "COLLECTION") {
+		t.Errorf("code %d, prints\n%s\n%s", got.code, got.out, got.err)
+	}
+	got = bridge(t, "status", "--address", address, "-o", "json")
+	var r status.Report
+	if err := json.Unmarshal([]byte(got.out), &r); err != nil || got.code != exitRuntime || r.Cluster != "prod" || len(r.ConfigDigest) != 64 {
+		t.Errorf("code %d, %v, prints\n%s", got.code, err, got.out)
+	}
+	if code := stop(); code != exitOK {
+		t.Errorf("run ends with %d", code)
+	}
+	bridge(t, "status", "--address", address).failed(t, exitEnvironment, address, "--address")
+	bridge(t, "status", "-o", "yaml").failed(t, exitConfig, "json")
+	bridge(t, "status", "-c", path, "--status-listen", "off").failed(t, exitConfig, "status.listen is off")
+	bridge(t, "status", "-c", path, "--status-listen", ":1").failed(t, exitEnvironment, "127.0.0.1:1")
+}
+
+// TestStatusOfAReadyBridge: troubled collections first, what is not known as such.
+func TestStatusOfAReadyBridge(t *testing.T) {
+	n := int64(7)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(status.Report{Name: "b", Cluster: "c", Ready: true, Sinks: []status.Sink{{
+			Name: "live", Ready: true, Collections: []status.Collection{
+				{ID: "pods", State: "watching", Objects: &n, Position: "42"},
+				{ID: "secrets", State: "waiting", Error: "forbidden:\nno"},
+			},
+		}}})
+	}))
+	defer s.Close()
+	out := bridge(t, "status", "--address", s.Listener.Addr().String()).ok(t)
+	pods, secrets := strings.Index(out, "\npods "), strings.Index(out, "\nsecrets ")
+	if pods < 0 || secrets < 0 || pods < secrets || !strings.Contains(out, "forbidden: no") || !strings.Contains(out, "–") {
+		t.Errorf("prints\n%s", out)
+	}
+}
+
+// TestNoCredentialsAreShown: whoever may look at the status need not be one who
+// may write to the bus.
+func TestNoCredentialsAreShown(t *testing.T) {
+	for url, want := range map[string]string{
+		"nats://user:s3cret@one:4222, tls://token@two:4222": "nats://one:4222, tls://two:4222",
+		"user:s3cret@three:4222":                            "three:4222",
+		"nats://user:s3cret%zz@four:4222":                   "four:4222",
+	} {
+		if _, got, _ := busOf(&config.Sink{NATS: &nats.Config{URL: url}}); got != want {
+			t.Errorf("%s is shown as %q", url, got)
+		}
+	}
+}
+
+// TestBarStaysBelowTheLog: a bar that the log overwrites, or that stays behind
+// when the lists are over, is worse than none.
+func TestBarStaysBelowTheLog(t *testing.T) {
+	left := int64(75)
+	s := pipeline.BridgeStatus{Lanes: []pipeline.LaneStatus{{Collections: []pipeline.CollectionStatus{
+		{State: source.Watching}, {State: source.Reconciling, List: &pipeline.ListState{Read: 25, Remaining: &left}},
+	}}}}
+	bar := progressOf(s).bar()
+	if !strings.Contains(bar, "[======                  ] 25 of about 100 objects") {
+		t.Errorf("the bar is %q", bar)
+	}
+	var screen bytes.Buffer
+	w := &barWriter{to: &screen}
+	w.draw(bar)
+	_, _ = io.WriteString(w, "a line\n")
+	w.draw(progressOf(pipeline.BridgeStatus{}).bar())
+	if want := clearLine + bar + clearLine + "a line\n" + bar + clearLine; screen.String() != want {
+		t.Errorf("the screen got %q, want %q", screen.String(), want)
+	}
+	s.Lanes[0].Collections[1].List.Remaining = nil
+	if bar := progressOf(s).bar(); bar != "listing 1 collections: 25 objects read" {
+		t.Errorf("where the server does not say what is left the bar is %q", bar)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	if err := w.Run(ctx, func() pipeline.BridgeStatus { return s }); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestCompletion: shells ask for it by this name.
+func TestCompletion(t *testing.T) {
+	if out := bridge(t, "completion", "bash").ok(t); !strings.Contains(out, "bridge") {
+		t.Errorf("prints %q", out)
+	}
+}

@@ -1,0 +1,59 @@
+package status
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+)
+
+// policy lets the page load what this server has, and nothing else.
+const policy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; " +
+	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+
+// addPage has mux serve the page, what it consists of, and the report.
+func addPage(mux *http.ServeMux, report func() Report, h *history) error {
+	t, err := parsePage()
+	if err != nil {
+		return fmt.Errorf("parse the status page: %w", err)
+	}
+	complete := func() Report {
+		r := report()
+		h.complete(&r)
+		return r
+	}
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) {
+		var body bytes.Buffer
+		if err := t.Execute(&body, newPage(complete(), newQuery(r.URL.Query()), h)); err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		send(w, "text/html; charset=utf-8", body.Bytes())
+	})
+	mux.HandleFunc("GET /api/status", func(w http.ResponseWriter, _ *http.Request) {
+		body, err := json.MarshalIndent(complete(), "", "  ")
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		send(w, "application/json", append(body, '\n'))
+	})
+	for name, kind := range map[string]string{"page.css": "text/css; charset=utf-8", "page.js": "text/javascript; charset=utf-8", "icon.svg": "image/svg+xml"} {
+		body, err := assets.ReadFile(name)
+		if err != nil {
+			return fmt.Errorf("read the status page: %w", err)
+		}
+		mux.HandleFunc("GET /"+name, func(w http.ResponseWriter, _ *http.Request) { send(w, kind, body) })
+	}
+	return nil
+}
+
+func send(w http.ResponseWriter, kind string, body []byte) {
+	h := w.Header()
+	h.Set("Content-Type", kind)
+	h.Set("Content-Security-Policy", policy)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cache-Control", "no-store")
+	_, _ = w.Write(body)
+}

@@ -1,0 +1,38 @@
+// The page works without this: it only filters while one types, and reads the
+// page again every ten seconds without losing the place.
+(() => {
+  "use strict";
+  const box = document.getElementById("q");
+  const filter = () => {
+    const want = box.value.trim().toLowerCase();
+    let shown = 0;
+    const rows = document.querySelectorAll("#rows tr[data-find]");
+    for (const row of rows) {
+      row.hidden = want !== "" && !row.dataset.find.includes(want);
+      if (!row.hidden) shown++;
+    }
+    document.getElementById("shown").textContent = shown;
+  };
+  box.addEventListener("input", filter);
+  const refresh = async () => {
+    if (document.hidden) return;
+    const note = document.getElementById("fresh");
+    try {
+      // The box filters here, so that what it hides can come back.
+      const at = new URL(location.href);
+      if (box.value !== box.defaultValue) at.searchParams.delete("q");
+      const answer = await fetch(at, { cache: "no-store" });
+      if (!answer.ok) throw new Error(answer.status);
+      const next = new DOMParser().parseFromString(await answer.text(), "text/html");
+      for (const part of document.querySelectorAll("[data-live]")) {
+        const fresh = next.getElementById(part.id);
+        if (fresh) part.replaceChildren(...fresh.childNodes);
+      }
+      filter();
+    } catch {
+      note.textContent = "The bridge does not answer: this is what it said last.";
+    }
+  };
+  setInterval(refresh, 10000);
+  document.addEventListener("visibilitychange", refresh);
+})();

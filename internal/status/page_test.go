@@ -1,0 +1,215 @@
+package status
+
+import (
+	"flag"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
+
+func ptr[T any](v T) *T { return &v }
+
+// sample is a bridge in which something of everything is the case.
+func sample() Report {
+	earlier := noon.Add(-3 * time.Minute)
+	return Report{
+		Name: "kubebridge", Version: "v1.2.3", Cluster: "prod-<1>", ClusterUID: "uid", Started: noon.Add(-90 * time.Minute), At: noon,
+		ConfigDigest: "0123456789abcdef", Leader: &Leader{Holder: "bridge-0", Self: true, Lease: "ns/kubebridge"},
+		Sinks: []Sink{
+			{
+				Name: "audit", Bus: "kafka", Address: "kafka:9092", Delivery: "exactly-once", Ready: true, Delivered: 12345,
+				LastEvent: &earlier, Queue: Queue{EventCapacity: 4000},
+				LastError: &Trouble{Error: "broker <x> went away", Advice: "nothing", At: earlier},
+				Collections: []Collection{
+					{ID: "pods", APIVersion: "v1", Kind: "Pod", State: "watching", Since: earlier, Position: "42", Lag: ptr(0.012), Objects: ptr(int64(1234)), Gap: &Gap{Reason: "snapshot", Opened: earlier, Closed: &noon}},
+					{ID: "deployments.apps", APIVersion: "apps/v1", Kind: "Deployment", State: "reconciling", Since: earlier, List: &List{Read: 5000, Remaining: ptr(int64(1500))}},
+				},
+			},
+			{
+				Name: "live", Ready: false, Failing: "write to the bus: broken pipe", Since: &earlier, Queue: Queue{Events: 3, EventCapacity: 4000, Oldest: &earlier},
+				Collections: []Collection{{
+					ID: "secrets?namespace=a", State: "waiting", Since: earlier, RetryAt: ptr(noon.Add(7 * time.Second)), Error: "secrets is forbidden",
+					LastError: &Trouble{Error: "secrets is forbidden", Advice: "let the bridge list it", At: earlier},
+				}},
+			},
+		},
+	}
+}
+
+// handler serves the page of a report, with a history of two samples.
+func handler(t *testing.T, report func() Report) http.Handler {
+	t.Helper()
+	h, mux := newHistory(report), http.NewServeMux()
+	if err := addPage(mux, report, h); err != nil {
+		t.Fatal(err)
+	}
+	before := report()
+	before.At = before.At.Add(-sampleEvery)
+	for i := range before.Sinks {
+		before.Sinks[i].Delivered -= min(before.Sinks[i].Delivered, 25)
+	}
+	h.sample(before)
+	h.sample(report())
+	return mux
+}
+
+func get(h http.Handler, target string) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, target, nil))
+	return w
+}
+
+// TestGolden: what an operator sees, and what a program reads, change only when
+// somebody means them to.
+func TestGolden(t *testing.T) {
+	h := handler(t, sample)
+	for path, file := range map[string]string{"/": "testdata/page.golden.html", "/api/status": "testdata/status.golden.json"} {
+		got := get(h, path).Body.String()
+		if *update {
+			if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got != string(want) {
+			t.Errorf("%s is not %s: if that is meant, run go test ./internal/status -update", path, file)
+		}
+	}
+}
+
+// TestUnknownIsNotZero: a 0 that nobody measured would be believed.
+func TestUnknownIsNotZero(t *testing.T) {
+	h := handler(t, func() Report {
+		return Report{At: noon, Sinks: []Sink{{Name: "s", Collections: []Collection{{ID: "pods", State: "discovering", Since: noon}}}}}
+	})
+	rows := newPage(Report{At: noon, Sinks: []Sink{{Name: "s", Collections: []Collection{{ID: "pods", State: "discovering"}}}}}, query{}, newHistory(nil)).Rows
+	if r := rows[0]; r.Lag != Unknown || r.Rate != Unknown || r.Objects != Unknown || r.Gap != Unknown || r.Position != Unknown || r.GVK != Unknown {
+		t.Errorf("a collection of which nothing is known: %+v", r)
+	}
+	body := get(h, "/api/status").Body.Bytes()
+	for _, name := range []string{`"lag"`, `"objects"`, `"gap"`, `"lastEvent"`} {
+		if strings.Contains(string(body), name) {
+			t.Errorf("%s is told, though nobody knows it:\n%s", name, body)
+		}
+	}
+}
+
+// TestRowsAreChosen: 500 collections are of use only to who can find the one.
+func TestRowsAreChosen(t *testing.T) {
+	h := newHistory(nil)
+	for query, want := range map[query]string{
+		{}:                    "secrets?namespace=a deployments.apps pods",
+		{Sort: "name"}:        "deployments.apps pods secrets?namespace=a",
+		{Sort: "lag"}:         "pods secrets?namespace=a deployments.apps",
+		{Sort: "nonsense"}:    "secrets?namespace=a deployments.apps pods",
+		{Text: " DEPLOYment"}: "deployments.apps",
+		{State: "watching"}:   "pods",
+		{Sink: "live"}:        "secrets?namespace=a",
+		{Text: "nothing"}:     "",
+	} {
+		var got []string
+		for _, r := range newPage(sample(), query, h).Rows {
+			got = append(got, r.ID)
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%+v: %q, want %q", query, got, want)
+		}
+	}
+}
+
+// TestStandby: it delivers nothing and is as it should be, unless it could not
+// take over.
+func TestStandby(t *testing.T) {
+	r := Report{Ready: true, At: noon, Leader: &Leader{Holder: "other", Lease: "ns/l"}}
+	if p := newPage(r, query{}, newHistory(nil)); p.Word != "standby" || len(p.Troubles) != 0 {
+		t.Errorf("a sound standby is %q with %v", p.Word, p.Troubles)
+	}
+	r.Ready, r.Leader.Problem = false, "forbidden"
+	if p := newPage(r, query{}, newHistory(nil)); p.Word != "not ready" || len(p.Troubles) != 1 || p.Troubles[0].Error != "forbidden" {
+		t.Errorf("a standby without a Lease is %q with %v", p.Word, p.Troubles)
+	}
+}
+
+// TestOnlyReads: whoever reaches the port may look, and do nothing else; and a
+// browser loads nothing from anywhere else.
+func TestOnlyReads(t *testing.T) {
+	h := handler(t, sample)
+	for _, path := range []string{"/", "/api/status", "/page.css"} {
+		for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodPatch} {
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, httptest.NewRequest(method, path, nil))
+			if w.Code != http.StatusMethodNotAllowed {
+				t.Errorf("%s %s answers %d", method, path, w.Code)
+			}
+		}
+		if csp := get(h, path).Header().Get("Content-Security-Policy"); !strings.HasPrefix(csp, "default-src 'none'") || strings.Contains(csp, "unsafe") {
+			t.Errorf("%s: policy %q", path, csp)
+		}
+	}
+	body := get(h, "/").Body.String()
+	if strings.Contains(body, "prod-<1>") || strings.Contains(body, "broker <x>") || strings.Contains(body, "://") {
+		t.Error("the page holds text unescaped, or an address of elsewhere")
+	}
+	if get(h, "/other").Code != http.StatusNotFound {
+		t.Error("an unknown path is answered")
+	}
+}
+
+// TestHistoryIsBounded: a year of samples takes the memory of an hour's, and what
+// is gone is forgotten.
+func TestHistoryIsBounded(t *testing.T) {
+	h := newHistory(nil)
+	r := Report{At: noon}
+	for i := range 3 * samples {
+		r.At = r.At.Add(sampleEvery)
+		r.Sinks = []Sink{{Name: "s", Delivered: uint64(50 * i), Collections: []Collection{{ID: fmt.Sprint("c", i/samples), Delivered: uint64(10 * i)}}}}
+		h.sample(r)
+	}
+	if len(h.of("s")) != samples || len(h.counts) != 2 {
+		t.Errorf("%d points and %d counters are kept", len(h.of("s")), len(h.counts))
+	}
+	h.complete(&r)
+	if s := r.Sinks[0]; s.Rate == nil || *s.Rate != 5 || s.Collections[0].Rate == nil || *s.Collections[0].Rate != 1 || s.Lag != nil {
+		t.Errorf("rates: %+v", s)
+	}
+	r.At = r.At.Add(sampleEvery)
+	r.Sinks[0].Delivered = 3 // it began anew
+	h.sample(r)
+	if h.complete(&r); r.Sinks[0].Rate != nil {
+		t.Errorf("a rate of %v over a restart", *r.Sinks[0].Rate)
+	}
+}
+
+// TestHistorySamples takes one at once and one every ten seconds.
+func TestHistorySamples(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begun := time.Now()
+		h := newHistory(func() Report {
+			now := time.Now()
+			oldest := begun
+			return Report{At: now, Sinks: []Sink{{Name: "s", Delivered: uint64(now.Sub(begun).Seconds()) * 2, Queue: Queue{Oldest: &oldest}}}}
+		})
+		done := make(chan struct{})
+		go func() { h.Run(t.Context()); close(done) }()
+		time.Sleep(35 * time.Second)
+		points := h.of("s")
+		if len(points) != 4 || points[0].rate != nil || *points[3].rate != 2 || *points[3].lag != 30 {
+			t.Errorf("after 35 s: %+v", points)
+		}
+		if all := h.total(); len(all) != 4 || *all[3].rate != 2 {
+			t.Errorf("all sinks: %+v", all)
+		}
+	})
+}
