@@ -18,7 +18,7 @@ import (
 type Oversize string
 
 const (
-	// Truncate, and the zero value, cuts its body down. An event that is refused
+	// Truncate cuts its body down; so does the zero value. An event that is refused
 	// even so holds the lane, as with Hold.
 	Truncate Oversize = "truncate"
 	// ToDeadLetters sends it to the dead letters; a deletion is cut down.

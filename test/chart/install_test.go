@@ -40,24 +40,31 @@ func TestInstalledBridgeStreams(t *testing.T) {
 		{
 			"in the whole cluster",
 			`[cm, {resource: secrets, labelSelector: audit=true}, "*.networking.k8s.io", {resource: sa, namespaceSelector: chart=NS}]`,
-			"", []string{"core.configmaps.NS.x", "core.secrets.NS.x", "networking_k8s_io.networkpolicies.NS.x", "core.serviceaccounts.NS.x"},
+			"",
+			[]string{"core.configmaps.NS.x", "core.secrets.NS.x", "networking_k8s_io.networkpolicies.NS.x", "core.serviceaccounts.NS.x"},
 			[]string{"get secrets", "list configmaps", "get namespaces"},
 			[]string{"get configmaps", "list pods", "delete secrets", "get networkpolicies.networking.k8s.io", "create pods/exec", "get leases.coordination.k8s.io"},
 		},
 		{
 			"the core group",
-			`["*.core"]`, "", []string{"core.configmaps.NS.x", "core.namespaces._.NS"},
-			[]string{"list pods"}, []string{"list secrets", "get pods/exec", "get nodes/proxy"},
+			`["*.core"]`, "",
+			[]string{"core.configmaps.NS.x", "core.namespaces._.NS"},
+			[]string{"list pods"},
+			[]string{"list secrets", "get pods/exec", "get nodes/proxy"},
 		},
 		{
 			"everything",
-			`["*.*"]`, "rbac: {allowEverything: true}", []string{"core.configmaps.NS.x", "networking_k8s_io.networkpolicies.NS.x"},
-			[]string{"list secrets"}, []string{"get secrets", "get pods/exec", "get nodes/proxy", "create pods"},
+			`["*.*"]`, "rbac: {allowEverything: true}",
+			[]string{"core.configmaps.NS.x", "networking_k8s_io.networkpolicies.NS.x"},
+			[]string{"list secrets"},
+			[]string{"get secrets", "get pods/exec", "get nodes/proxy", "create pods"},
 		},
 		{
 			"a role per namespace",
 			`[{resource: configmaps, namespaces: [NS]}, {resource: secrets, namespaces: [NS], labelSelector: audit=true}]`, "",
-			[]string{"core.configmaps.NS.x", "core.secrets.NS.x"}, nil, []string{"list configmaps", "list secrets"},
+			[]string{"core.configmaps.NS.x", "core.secrets.NS.x"},
+			nil,
+			[]string{"list configmaps", "list secrets"},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -55,7 +55,8 @@ func TestCheckStream(t *testing.T) {
 		"drift": {
 			&stream, nil,
 			Config{Stream: Stream{Replicas: 3, MaxBytes: 5}},
-			[]string{"num_replicas is 1, want 3", "max_bytes is -1, want 5"}, none,
+			[]string{"num_replicas is 1, want 3", "max_bytes is -1, want 5"},
+			none,
 		},
 		"another lane's": {&stream, func(c *jetstream.StreamConfig) {
 			c.Metadata = owner(lane, nil, 0)
@@ -63,11 +64,15 @@ func TestCheckStream(t *testing.T) {
 		}, Config{}, none, []string{`another bridge, cluster or sink|"other"|"uid-1"`}},
 		"subjects, not to be changed": {
 			&stream, func(c *jetstream.StreamConfig) { c.Subjects = []string{"k8s.test.>"} },
-			Config{Stream: Stream{Create: new(false)}}, none, []string{"set its subjects to"},
+			Config{Stream: Stream{Create: new(false)}},
+			none,
+			[]string{"set its subjects to"},
 		},
 		"shared, but a lane's alone": {
 			&stream, func(c *jetstream.StreamConfig) { c.Metadata = owner(lane, nil, 0) },
-			Config{Delivery: atLeastOnce}, none, []string{`belongs to bridge "bridge"`},
+			Config{Delivery: atLeastOnce},
+			none,
+			[]string{`belongs to bridge "bridge"`},
 		},
 		"no stream": {nil, nil, Config{Delivery: atMostOnce}, none, none},
 	} {

@@ -151,8 +151,11 @@ func TestState(t *testing.T) {
 	}{
 		{"the same", g, now, ""},
 		{"repeats are ignored", append(good(), g[0], g[1]), now, ""},
-		{"an older version of a later history", append(good(), having(event("modified", "new", "21", ""), "epoch", "2")),
-			[]unstructured.Unstructured{*object("new", "21")}, ""},
+		{
+			"an older version of a later history", append(good(), having(event("modified", "new", "21", ""), "epoch", "2")),
+			[]unstructured.Unstructured{*object("new", "21")},
+			"",
+		},
 		{"missing", g[:3], now, "exists, the bus does not say so"},
 		{"ghost", g, nil, "does not exist, the bus says"},
 		{"stale", g, []unstructured.Unstructured{*object("new", "26")}, `"resourceVersion":"26"`},
