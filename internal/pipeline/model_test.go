@@ -470,7 +470,9 @@ func TestCrashesLoseNothing(t *testing.T) {
 						b.mu.Lock()
 						v := consume(t, b.records)
 						b.mu.Unlock()
-						return c.same(v)
+						// What a crash left in doubt is settled by what comes after it: a
+						// lane that is stopped before leaves it to the next.
+						return c.same(v) && (i < lives-1 || leftIntents(t, store) == 0)
 					})
 				}
 				v := consume(t, b.records)
