@@ -18,7 +18,7 @@ func Subjects(id event.Identity) []string {
 	return []string{
 		prefix + ">",
 		api + "STREAM.INFO." + stream, api + "STREAM.CREATE." + stream, api + "STREAM.PURGE." + stream,
-		api + "STREAM.MSG.GET." + stream, api + "DIRECT.GET." + stream + "." + prefix + ">",
+		api + "STREAM.MSG.GET." + stream,
 		api + "CONSUMER.CREATE." + stream + ".*", api + "CONSUMER.MSG.NEXT." + stream + ".*", api + "CONSUMER.DELETE." + stream + ".*",
 	}
 }

@@ -53,10 +53,11 @@ type bucket struct {
 
 	nc     *nats.Conn
 	js     jetstream.JetStream
-	last   uint64 // the stream's last sequence
-	redo   int    // messages of a redo that is not known to be complete
-	unsure bool   // whether last must be asked for
-	fenced error  // final
+	leader nats.JetStreamContext // reads from the stream's leader alone
+	last   uint64                // the stream's last sequence
+	redo   int                   // messages of a redo that is not known to be complete
+	unsure bool                  // whether last must be asked for
+	fenced error                 // final
 }
 
 // bound limits a request, and ends it when the connection is lost: no answer will come.
@@ -89,8 +90,16 @@ func (b *bucket) dial() error {
 		return err
 	}
 	b.close()
+	return b.use(nc)
+}
+
+// use takes a connection over.
+func (b *bucket) use(nc *nats.Conn) (err error) {
 	b.nc = nc
-	b.js, err = jetstream.New(nc)
+	if b.js, err = jetstream.New(nc); err != nil {
+		return err
+	}
+	b.leader, err = nc.JetStream()
 	return err
 }
 
@@ -116,13 +125,13 @@ func (b *bucket) find(ctx context.Context) (*jetstream.StreamInfo, jetstream.Str
 	return info, handle, fits(info.Config)
 }
 
-// value is the message of a key, nil when there is none.
-func (b *bucket) value(ctx context.Context, handle jetstream.Stream, token string) (*jetstream.RawStreamMsg, error) {
+// value is the message of a key, nil when there is none. It is asked of the stream's
+// leader: package jetstream would ask any replica, and that may lag.
+func (b *bucket) value(ctx context.Context, token string) (*nats.RawStreamMsg, error) {
 	ctx, cancel := b.bound(ctx)
 	defer cancel()
-	// Not the direct API: a replica that lags may answer that.
-	m, err := handle.GetLastMsgForSubject(ctx, b.prefix+token)
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
+	m, err := b.leader.GetLastMsg(b.stream, b.prefix+token, nats.Context(ctx))
+	if errors.Is(err, nats.ErrMsgNotFound) {
 		return nil, nil
 	}
 	if err != nil {
@@ -147,7 +156,7 @@ func (b *bucket) ready(ctx context.Context) (anew bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	m, err := b.value(ctx, handle, headToken)
+	m, err := b.value(ctx, headToken)
 	if err != nil {
 		return false, err
 	}

@@ -42,14 +42,14 @@ func (b *bucket) check(ctx context.Context) (weak []string, err error) {
 		return weak, err
 	}
 	identity, _ := token(string(checkpoint.IdentityKey()))
-	mine, err := b.value(ctx, handle, identity)
+	mine, err := b.value(ctx, identity)
 	if err == nil && mine != nil {
 		err = checkpoint.CheckIdentity(mine.Data, b.id)
 	}
 	if err != nil {
 		return weak, err
 	}
-	last, err := b.value(ctx, handle, headToken)
+	last, err := b.value(ctx, headToken)
 	if err == nil && last != nil {
 		_, err = decodeHead(last.Data)
 	}

@@ -64,11 +64,11 @@ func (b *bucket) takeOver(ctx context.Context) (last head, torn bool, err error)
 	}
 	b.last = info.State.LastSeq
 	identity, _ := token(string(checkpoint.IdentityKey()))
-	mine, err := b.value(ctx, handle, identity)
+	mine, err := b.value(ctx, identity)
 	if err != nil {
 		return head{}, false, err
 	}
-	m, err := b.value(ctx, handle, headToken)
+	m, err := b.value(ctx, headToken)
 	switch {
 	case err != nil:
 		return head{}, false, err
@@ -88,11 +88,6 @@ func (b *bucket) takeOver(ctx context.Context) (last head, torn bool, err error)
 		torn = info.State.Msgs > 0
 		return head{}, torn, b.begin(ctx, torn)
 	}
-	if m.Sequence < info.State.LastSeq {
-		if m, err = b.end(ctx, handle, m); err != nil {
-			return head{}, false, err
-		}
-	}
 	if last, err = decodeHead(m.Data); err != nil {
 		return head{}, false, err
 	}
@@ -103,23 +98,6 @@ func (b *bucket) takeOver(ctx context.Context) (last head, torn bool, err error)
 		msgs = append(msgs, put(b.prefix, string(checkpoint.ResetKey()), checkpoint.ResetRequested()))
 	}
 	return last, torn, b.publish(ctx, append(msgs, b.head(last.Redo)))
-}
-
-// end is the stream's last message if that is a head, else the head m. A replica that
-// has just begun to lead may know the stream's end and still give an older head.
-func (b *bucket) end(ctx context.Context, handle jetstream.Stream, m *jetstream.RawStreamMsg) (*jetstream.RawStreamMsg, error) {
-	ctx, cancel := b.bound(ctx)
-	defer cancel()
-	final, err := handle.GetMsg(ctx, b.last)
-	switch {
-	case errors.Is(err, jetstream.ErrMsgNotFound):
-		return m, nil
-	case err != nil:
-		return nil, b.explain(err)
-	case final.Subject != b.prefix+headToken:
-		return m, nil
-	}
-	return final, nil
 }
 
 // begin makes an empty checkpoint.

@@ -55,7 +55,7 @@ func (s *Store) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m, err := b.value(ctx, handle, headToken)
+	m, err := b.value(ctx, headToken)
 	if err != nil {
 		return err
 	}
@@ -133,8 +133,8 @@ func locate(ctx context.Context, o Options) (Options, error) {
 		return o, err
 	}
 	defer nc.Close()
-	b := bucket{nc: nc}
-	if b.js, err = jetstream.New(nc); err != nil {
+	var b bucket
+	if err := b.use(nc); err != nil {
 		return o, err
 	}
 	names, err := b.names(ctx, want)
@@ -192,12 +192,11 @@ func (b *bucket) owner(ctx context.Context, name string) (event.Identity, error)
 		Identity event.Identity `json:"identity"`
 	}
 	b.stream, b.prefix = "KV_"+name, "$KV."+name+"."
-	handle, err := b.lookUp(ctx)
-	if err != nil {
+	if _, err := b.lookUp(ctx); err != nil {
 		return record.Identity, err
 	}
 	key, _ := token(string(checkpoint.IdentityKey()))
-	m, err := b.value(ctx, handle, key)
+	m, err := b.value(ctx, key)
 	switch {
 	case err != nil:
 		return record.Identity, err
