@@ -41,6 +41,10 @@ type origin struct {
 	record int
 }
 
+// unsaidBytes bounds what a record tells of beside its own: a message's headers
+// hold 64 KiB.
+const unsaidBytes = 8 << 10
+
 const (
 	quiet    = -1 // a move without a record
 	position = -2 // how far a member's signals were handled
@@ -128,8 +132,12 @@ func (l *Lane) emit(m *member, ev *event.Event, moved []event.KV) {
 	from := origin{m, b.numbered}
 	b.numbered++
 	b.move(from, moved...)
-	// What was moved without a record is committed with its batch; a record of that
-	// batch must not let a log's reader resume behind it before that.
+	// What was moved without a record is committed with its batch. A record of that
+	// batch tells a log's reader of it too, or must not let it resume behind it.
+	if m.quiet == b.Seq && size(m.unsaid) <= unsaidBytes {
+		r.State = slices.Concat(m.unsaid, r.State)
+		m.quiet, m.unsaid = 0, nil
+	}
 	if m.stated != m.position && (m.position.Void || m.quiet != b.Seq) {
 		m.stated = m.position
 		r.State = append(r.State[:len(r.State):len(r.State)],
@@ -165,9 +173,20 @@ func (l *Lane) idle() bool {
 func (l *Lane) quietly(m *member, changes ...event.KV) {
 	l.begins()
 	l.current.move(origin{m, quiet}, changes...)
-	if m != nil {
-		m.quiet = l.current.Seq
+	if m == nil {
+		return
 	}
+	if m.quiet != l.current.Seq {
+		m.quiet, m.unsaid = l.current.Seq, nil
+	}
+	m.unsaid = append(m.unsaid, changes...)
+}
+
+func size(kvs []event.KV) (n int) {
+	for _, kv := range kvs {
+		n += len(kv.Key) + len(kv.Value)
+	}
+	return n
 }
 
 var errBatchFailed = errors.New("the batch before failed")

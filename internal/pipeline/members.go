@@ -75,6 +75,7 @@ type member struct {
 	position  event.Position // tentative: enqueued, not yet committed
 	stated    event.Position // the last one that a record carries
 	quiet     uint64         // the batch that changes the checkpoint for it without a record
+	unsaid    []event.KV     // those changes
 	note      checkpoint.Note
 	list      *listing // nil unless a list is under way
 	because   string   // why the lane itself asked for the next list; "": it did not

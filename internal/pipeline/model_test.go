@@ -359,6 +359,7 @@ type view struct {
 	ids     map[string]int    // id → times seen
 	synced  bool
 	inOrder bool
+	older   bool // an id that was not seen before came with an older version
 	repeats int
 }
 
@@ -394,6 +395,7 @@ func consume(t rapidOrT, records []event.Record) view {
 			if rv <= v.last[ce.UID] {
 				if v.ids[ce.ID] == 1 {
 					v.inOrder = false
+					v.older = v.older || rv < v.last[ce.UID]
 				}
 				continue
 			}

@@ -226,12 +226,19 @@ func (u *unheard) end(b *batch, at, move int, shape Shape) {
 	}
 }
 
-// silence takes a record out; what it moves is moved without one.
+// silence takes a record out; what it moves is moved without one, and told to a
+// log's reader by the next one of its collection.
 func (b *batch) silence(at int) {
 	o := b.of[at].origin
 	for i := range b.moves {
 		if b.moves[i].origin == o {
 			b.moves[i].record = quiet
+		}
+	}
+	for i := at + 1; i < len(b.of); i++ {
+		if b.of[i].member == o.member {
+			b.Records[i].State = slices.Concat(b.Records[at].State, b.Records[i].State)
+			break
 		}
 	}
 	b.of = slices.Delete(b.of, at, at+1)

@@ -78,6 +78,7 @@ func limitOf(r *event.Record) int {
 func TestNothingButWhatDoesNotFitIsMissing(t *testing.T) {
 	for _, kind := range []string{"plain", "log", "transactional"} {
 		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
 			rapid.Check(t, func(t *rapid.T) {
 				c, b := newCluster(), &bus{limit: limitOf}
 				store, err := file.OpenMem(identity)
@@ -124,7 +125,9 @@ func TestNothingButWhatDoesNotFitIsMissing(t *testing.T) {
 					})
 				}
 				told, dead := split(b.records)
-				if !consume(t, told).inOrder {
+				// At least once, a crash may leave open which event announced an object:
+				// one version then comes under two ids.
+				if v := consume(t, told); v.older || !v.inOrder && kind != "plain" {
 					t.Fatalf("an object went back in time:\n%s", dump(told))
 				}
 				for _, r := range dead {
