@@ -1,0 +1,179 @@
+package bus
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/kversion"
+
+	"github.com/kubebridge/kubebridge/bench/internal/mark"
+)
+
+// Partitions of every topic.
+const Partitions = 12
+
+// Kafka runs a kfake broker until ctx ends. What is written to topics that begin
+// with "k8s." is checked, noted when it is acknowledged (of a transaction: when
+// that is committed) and not kept; batches without their records stand for it in
+// the log. Everything else is the broker's own: transactions, sequence numbers,
+// the checkpoint's topic.
+func Kafka(ctx context.Context, t *mark.Tracker, ready func(broker string) error) error {
+	versions := kversion.Stable()
+	versions.SetMaxKeyVersion(int16(kmsg.Produce), 12) // the last with topics' names
+	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.DefaultNumPartitions(Partitions), kfake.AllowAutoTopicCreation(), kfake.MaxVersions(versions),
+		kfake.BrokerConfigs(map[string]string{"message.max.bytes": fmt.Sprint(2 * maxMessage)}))
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	b := broker{tracker: t, open: map[string][]record{}, crc: crc32.MakeTable(crc32.Castagnoli), decompressor: kgo.DefaultDecompressor()}
+	c.ControlKey(int16(kmsg.Produce), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		return nil, b.produce(r.(*kmsg.ProduceRequest)), false
+	})
+	c.ControlKey(int16(kmsg.EndTxn), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		b.end(r.(*kmsg.EndTxnRequest))
+		return nil, nil, false
+	})
+	if err := ready(c.ListenAddrs()[0]); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// broker is used by kfake's own goroutine.
+type broker struct {
+	tracker      *mark.Tracker
+	open         map[string][]record // by transactional id
+	crc          *crc32.Table
+	decompressor kgo.Decompressor
+}
+
+func (b *broker) produce(r *kmsg.ProduceRequest) error {
+	for i := range r.Topics {
+		if !strings.HasPrefix(r.Topics[i].Topic, "k8s.") {
+			continue
+		}
+		for j := range r.Topics[i].Partitions {
+			p := &r.Topics[i].Partitions[j]
+			records, transactional, err := b.batch(p.Records)
+			if err != nil {
+				return fmt.Errorf("topic %s, partition %d: %w", r.Topics[i].Topic, p.Partition, err)
+			}
+			if transactional {
+				b.open[*r.TransactionID] = append(b.open[*r.TransactionID], records...)
+			} else {
+				acknowledge(b.tracker, records...)
+			}
+			p.Records = b.hollow(p.Records)
+		}
+	}
+	return nil
+}
+
+func (b *broker) end(r *kmsg.EndTxnRequest) {
+	if r.Commit {
+		acknowledge(b.tracker, b.open[r.TransactionalID]...)
+		b.tracker.Commit()
+	}
+	b.open[r.TransactionalID] = b.open[r.TransactionalID][:0]
+}
+
+var errBatch = errors.New("not a record batch")
+
+// Where a batch's header has what (Kafka's message format 2).
+const (
+	lengthAt     = 8
+	crcAt        = 17
+	attributesAt = 21
+	headerBytes  = 61
+)
+
+// hollow is the batch's header, with its count of records and no records.
+func (b *broker) hollow(batch []byte) []byte {
+	h := append([]byte(nil), batch[:headerBytes]...)
+	binary.BigEndian.PutUint32(h[lengthAt:], headerBytes-lengthAt-4)
+	h[attributesAt+1] &^= 7 // not compressed
+	binary.BigEndian.PutUint32(h[crcAt:], crc32.Checksum(h[attributesAt:], b.crc))
+	return h
+}
+
+func (b *broker) batch(raw []byte) (records []record, transactional bool, err error) {
+	var batch kmsg.RecordBatch
+	if err := batch.ReadFrom(raw); err != nil {
+		return nil, false, err
+	}
+	if batch.CRC != int32(crc32.Checksum(raw[attributesAt:], b.crc)) {
+		return nil, false, fmt.Errorf("%w: wrong checksum", errBatch)
+	}
+	body := batch.Records
+	if codec := batch.Attributes & 7; codec != 0 {
+		if body, err = b.decompressor.Decompress(body, kgo.CompressionCodecType(codec)); err != nil {
+			return nil, false, err
+		}
+	}
+	for range batch.NumRecords {
+		n, rest, err := varint(body)
+		if err != nil || int(n) > len(rest) || n < 1 {
+			return nil, false, errBatch
+		}
+		one := rest[1:n] // the first byte are attributes
+		body = rest[n:]
+		for range 2 { // time and offset
+			if _, one, err = varint(one); err != nil {
+				return nil, false, err
+			}
+		}
+		var value []byte
+		for range 2 { // key and value
+			if n, one, err = varint(one); err != nil || int(n) > len(one) {
+				return nil, false, errBatch
+			}
+			value = one[:max(n, 0)]
+			one = one[max(n, 0):]
+		}
+		records = append(records, newRecord(value))
+	}
+	return records, batch.Attributes&0x10 != 0, nil
+}
+
+func varint(b []byte) (int64, []byte, error) {
+	v, n := binary.Varint(b)
+	if n <= 0 {
+		return 0, nil, errBatch
+	}
+	return v, b[n:], nil
+}
+
+// ConsumeKafka notes what a consumer of a Kafka that is there sees, committed
+// records only, of topics that begin with prefix, until ctx ends.
+func ConsumeKafka(ctx context.Context, t *mark.Tracker, address, prefix string, ready func(broker string) error) error {
+	client, err := kgo.NewClient(kgo.SeedBrokers(address), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.ConsumeRegex(),
+		kgo.ConsumeTopics("^"+strings.ReplaceAll(prefix, ".", "[.]")+".*"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+		kgo.MetadataMaxAge(250*time.Millisecond), kgo.MetadataMinAge(50*time.Millisecond))
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	if err := client.Ping(ctx); err != nil {
+		return fmt.Errorf("Kafka at %s: %w", address, err)
+	}
+	if err := ready(address); err != nil {
+		return err
+	}
+	for ctx.Err() == nil {
+		fetches := client.PollFetches(ctx)
+		fetches.EachRecord(func(r *kgo.Record) { acknowledge(t, newRecord(r.Value)) })
+	}
+	return nil
+}

@@ -1,0 +1,67 @@
+// Package bus is what stands behind a bridge in the benchmark: a Kafka or a NATS
+// of its own, or a consumer of one that is there, with a [mark.Tracker] that
+// notes what was acknowledged to the writer.
+package bus
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/kubebridge/kubebridge/bench/internal/mark"
+)
+
+// maxMessage is what a message may weigh, in bytes.
+const maxMessage = 8 << 20
+
+// record is one that was written and is perhaps not yet acknowledged.
+type record struct {
+	mark   mark.Mark
+	size   int
+	synced bool
+}
+
+func newRecord(value []byte) record {
+	r := record{mark: mark.Find(value), size: len(value)}
+	if !r.mark.Found {
+		r.synced = bytes.Contains(value, []byte("io.kubebridge.collection.synced.v1"))
+	}
+	return r
+}
+
+func acknowledge(t *mark.Tracker, records ...record) {
+	now := time.Now()
+	for _, r := range records {
+		if r.mark.Found {
+			t.Record(r.mark, r.size, now)
+		} else {
+			t.Other(r.synced, now)
+		}
+	}
+}
+
+// Control serves what the tracker has seen, on a free port of this machine until
+// ctx ends: GET /stats (?percentiles=1), POST /reset. ready is told the address.
+func Control(ctx context.Context, t *mark.Tracker, ready func(address string)) error {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /stats", func(w http.ResponseWriter, q *http.Request) {
+		_ = json.NewEncoder(w).Encode(t.Stats(q.URL.Query().Has("percentiles")))
+	})
+	mux.HandleFunc("POST /reset", func(http.ResponseWriter, *http.Request) { t.Reset() })
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}
+	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
+	defer stop()
+	ready(listener.Addr().String())
+	if err := server.Serve(listener); ctx.Err() == nil {
+		return fmt.Errorf("serve the control address: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,186 @@
+package feed
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http/httptest"
+	"strconv"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/kubebridge/kubebridge/bench/internal/mark"
+)
+
+func pods() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Version: "v1", Resource: "pods"}
+}
+
+func serve(t *testing.T, o Options) (*Server, *rest.Config) {
+	t.Helper()
+	s, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := httptest.NewUnstartedServer(s)
+	h.EnableHTTP2 = true
+	h.StartTLS()
+	t.Cleanup(func() {
+		h.CloseClientConnections()
+		h.Close()
+	})
+	return s, &rest.Config{Host: h.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}, QPS: -1}
+}
+
+// Every template is an object that the API machinery reads, with the mark where
+// the sink looks for it.
+func TestObjects(t *testing.T) {
+	for _, name := range []string{"pods", "events", "secrets", "widgets"} {
+		all, err := Parse(name, Resource{Events: 9, Objects: 3})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := all[0]
+		if err := r.prepare(); err != nil {
+			t.Fatal(name, err)
+		}
+		at := now()
+		for i := range uint64(len(r.templates)) {
+			for _, f := range []form{whole, listed, partial} {
+				var u unstructured.Unstructured
+				b := r.append(nil, version{object: i, rv: baseRV + 5, seq: 40 + i}, f, &at)
+				if err := json.Unmarshal(b, &u.Object); err != nil {
+					t.Fatalf("%s %d: %v: %s", name, i, err, b)
+				}
+				if u.GetName() != fmt.Sprintf("kb-%08d", i) || u.GetResourceVersion() != strconv.Itoa(baseRV+5) || u.GetNamespace() != fmt.Sprintf("ns-%02d", i) {
+					t.Errorf("%s %d: %s/%s@%s", name, i, u.GetNamespace(), u.GetName(), u.GetResourceVersion())
+				}
+				if (u.GetKind() == "") != (f == listed) || f == partial && u.Object["spec"] != nil {
+					t.Errorf("%s in form %d has kind %q", name, f, u.GetKind())
+				}
+				if m := mark.Find([]byte(u.GetAnnotations()["bench.kubebridge.io/mark"])); m.Seq != 40+i || m.Object != i {
+					t.Errorf("%s %d: mark %+v", name, i, m)
+				}
+			}
+		}
+	}
+}
+
+func TestDiscovery(t *testing.T) {
+	r, err := Parse("pods,widgets*2", Resource{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, config := serve(t, Options{Resources: r})
+	lists, err := discovery.NewDiscoveryClientForConfigOrDie(config).ServerPreferredResources()
+	if err != nil || len(lists) == 0 {
+		t.Fatal(lists, err)
+	}
+	var names []string
+	for _, l := range lists {
+		for _, a := range l.APIResources {
+			names = append(names, a.Name+"."+l.GroupVersion)
+		}
+	}
+	if got := fmt.Sprint(names); got != "[pods.v1 widgets000.bench.kubebridge.io/v1 widgets001.bench.kubebridge.io/v1 customresourcedefinitions.apiextensions.k8s.io/v1 apiservices.apiregistration.k8s.io/v1]" {
+		t.Error(got)
+	}
+}
+
+func TestPagesResumeAndGone(t *testing.T) {
+	r, _ := Parse("pods", Resource{Events: 100, Objects: 10, Initial: 7})
+	s, config := serve(t, Options{Resources: r})
+	client := dynamic.NewForConfigOrDie(config).Resource(pods())
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	listed, o := 0, metav1.ListOptions{Limit: 3}
+	for {
+		l, err := client.List(ctx, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		listed += len(l.Items)
+		if l.GetResourceVersion() != strconv.Itoa(baseRV) {
+			t.Fatal(l.GetResourceVersion())
+		}
+		if o.Continue = l.GetContinue(); o.Continue == "" {
+			break
+		}
+	}
+	if listed != 7 {
+		t.Fatal(listed)
+	}
+	s.Start()
+	if l, err := metadata.NewForConfigOrDie(config).Resource(pods()).List(ctx, metav1.ListOptions{Limit: 1}); err != nil || l.ResourceVersion != strconv.Itoa(baseRV+100) {
+		t.Fatalf("a probe is answered %+v, %v: the server's history must not be behind what a watch may tell", l, err)
+	}
+	w, err := client.Watch(ctx, metav1.ListOptions{ResourceVersion: strconv.Itoa(baseRV + 90)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 91; i <= 100; i++ {
+		e := <-w.ResultChan()
+		u, ok := e.Object.(*unstructured.Unstructured)
+		if !ok || u.GetResourceVersion() != strconv.Itoa(baseRV+i) || u.GetKind() != "Pod" || e.Type != apiwatch.Modified {
+			t.Fatalf("event %d: %s %v", i, e.Type, e.Object)
+		}
+	}
+	w.Stop()
+	s.Compact()
+	w, err = client.Watch(ctx, metav1.ListOptions{ResourceVersion: strconv.Itoa(baseRV + 10)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e := <-w.ResultChan(); e.Type != apiwatch.Error || !apierrors.IsResourceExpired(apierrors.FromObject(e.Object)) {
+		t.Fatalf("%s %v", e.Type, e.Object)
+	}
+}
+
+// An informer lists by WatchList and follows, across a cut.
+func TestInformerSeesEveryEvent(t *testing.T) {
+	r, _ := Parse("pods", Resource{Events: 600, Objects: 50, Initial: 20, Lives: 4})
+	s, config := serve(t, Options{Resources: r, Bookmarks: 50 * time.Millisecond})
+	factory := dynamicinformer.NewDynamicSharedInformerFactory(dynamic.NewForConfigOrDie(config), 0)
+	informer := factory.ForResource(pods()).Informer()
+	got := make(chan string, 1000)
+	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(any) { got <- "added" },
+		UpdateFunc: func(any, any) { got <- "modified" },
+		DeleteFunc: func(any) { got <- "deleted" },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop := make(chan struct{})
+	factory.Start(stop)
+	defer factory.Shutdown()
+	defer close(stop)
+	deadline := time.After(20 * time.Second)
+	count := map[string]int{}
+	for n := range 620 {
+		if n == 20 {
+			s.Start()
+		}
+		select {
+		case what := <-got:
+			count[what]++
+		case <-deadline:
+			t.Fatalf("%d events in time: %v", n, count)
+		}
+	}
+	if count["added"] == 0 || count["modified"] == 0 || count["deleted"] == 0 {
+		t.Error(count)
+	}
+}

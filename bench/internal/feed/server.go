@@ -1,0 +1,235 @@
+package feed
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	writeBytes = 64 << 10 // what a watch writes at once, if that much is there
+	pageBytes  = 512 << 10
+)
+
+// Server serves resources. Make it with [New].
+type Server struct {
+	resources []*Resource
+	byPath    map[string]*Resource // "/api/v1/pods"
+	rate      float64              // events per second, of each resource
+	bookmarks time.Duration
+
+	started chan struct{}
+	once    sync.Once
+	begun   time.Time // when started was closed
+
+	oldest  atomic.Uint64 // the resourceVersion before which nothing is served
+	watches atomic.Int64
+	opened  atomic.Int64 // when the latest watch was opened, Unix time in nanoseconds
+	lists   atomic.Int64
+	mu      sync.Mutex
+	drop    chan struct{} // closed when watches are to be cut
+}
+
+// Options of a [Server].
+type Options struct {
+	Resources []*Resource
+	Rate      float64       // events per second in all; 0 is: all happen at Start
+	Bookmarks time.Duration // between two, 0 is a minute
+}
+
+// New returns a server where no event has happened yet.
+func New(o Options) (*Server, error) {
+	s := &Server{
+		resources: o.Resources, byPath: map[string]*Resource{}, bookmarks: o.Bookmarks,
+		started: make(chan struct{}), drop: make(chan struct{}),
+	}
+	if s.bookmarks == 0 {
+		s.bookmarks = time.Minute
+	}
+	busy := 0
+	for _, r := range o.Resources {
+		if err := r.prepare(); err != nil {
+			return nil, err
+		}
+		s.byPath[r.path()] = r
+		if r.Events > 0 {
+			busy++
+		}
+	}
+	if busy > 0 {
+		s.rate = o.Rate / float64(busy)
+	}
+	return s, nil
+}
+
+func (r *Resource) path() string {
+	if r.Group == "" {
+		return "/api/" + r.Version + "/" + r.Plural
+	}
+	return "/apis/" + r.Group + "/" + r.Version + "/" + r.Plural
+}
+
+// Start lets events happen.
+func (s *Server) Start() {
+	s.once.Do(func() {
+		s.begun = time.Now()
+		close(s.started)
+	})
+}
+
+// head is how many events have happened. It does not depend on who watches.
+func (s *Server) head(r *Resource) uint64 {
+	select {
+	case <-s.started:
+	default:
+		return 0
+	}
+	if s.rate == 0 {
+		return r.Events
+	}
+	return min(r.Events, uint64(time.Since(s.begun).Seconds()*s.rate))
+}
+
+// Compact forgets what was before the present and Cut ends all watches without
+// an orderly end: who resumes from before gets a 410.
+func (s *Server) Compact() {
+	for _, r := range s.resources {
+		if rv := baseRV + s.head(r); rv > s.oldest.Load() {
+			s.oldest.Store(rv)
+		}
+	}
+}
+
+// Cut breaks all watches.
+func (s *Server) Cut() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	close(s.drop)
+	s.drop = make(chan struct{})
+}
+
+// Stats is what clients have asked for, other than for metadata alone.
+type Stats struct {
+	Watches int64 // open
+	Lists   int64 // pages served
+	Opened  int64 // when the latest watch was opened, Unix time in nanoseconds
+}
+
+// ServeHTTP implements the API, and what the benchmark itself asks under /_bench/.
+func (s *Server) ServeHTTP(w http.ResponseWriter, q *http.Request) {
+	switch path := strings.TrimSuffix(q.URL.Path, "/"); path {
+	case "/_bench/start":
+		s.Start()
+	case "/_bench/compact":
+		s.Compact()
+	case "/_bench/cut":
+		s.Cut()
+	case "/_bench/stats":
+		writeJSON(w, Stats{s.watches.Load(), s.lists.Load(), s.opened.Load()})
+	case "/api/v1/namespaces/kube-system":
+		writeJSON(w, object{"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object{
+			"name": "kube-system", "uid": "00000000-0000-4000-8000-00000000beef", "resourceVersion": "10",
+		}})
+	default:
+		if r := s.byPath[path]; r != nil {
+			s.serve(w, q, r)
+			return
+		}
+		s.discover(w, q, path)
+	}
+}
+
+func (s *Server) serve(w http.ResponseWriter, q *http.Request, r *Resource) {
+	switch watch := q.URL.Query().Get("watch"); {
+	case q.Method != http.MethodGet:
+		fail(w, http.StatusMethodNotAllowed, "MethodNotAllowed", "only reading is served")
+	case watch == "1" || watch == "true":
+		s.watch(w, q, r)
+	default:
+		s.list(w, q, r)
+	}
+}
+
+// page is where a list goes on: a continue token.
+type page struct{ RV, From uint64 }
+
+func (s *Server) list(w http.ResponseWriter, q *http.Request, r *Resource) {
+	v := q.URL.Query()
+	limit, _ := strconv.Atoi(v.Get("limit"))
+	p := page{RV: baseRV + s.head(r)}
+	if token := v.Get("continue"); token != "" {
+		b, err := base64.RawURLEncoding.DecodeString(token)
+		if err != nil || json.Unmarshal(b, &p) != nil {
+			fail(w, http.StatusBadRequest, "BadRequest", "continue key is not valid")
+			return
+		}
+	} else if v.Get("resourceVersionMatch") == "Exact" {
+		p.RV, _ = strconv.ParseUint(v.Get("resourceVersion"), 10, 64)
+	}
+	if p.RV < s.oldest.Load() || p.RV < baseRV {
+		fail(w, http.StatusGone, "Expired", "The provided continue parameter or resourceVersion is too old")
+		return
+	}
+	f, kind, apiVersion := listed, r.Kind+"List", r.apiVersion()
+	if r.Custom {
+		f = whole
+	}
+	if strings.Contains(q.Header.Get("Accept"), "as=PartialObjectMetadataList") {
+		f, kind, apiVersion = partial, "PartialObjectMetadataList", "meta.k8s.io/v1"
+	} else {
+		s.lists.Add(1)
+	}
+	head := p.RV - baseRV
+	total := r.count(head)
+	var versions []version
+	from := p.From
+	for ; from < total && (limit == 0 || len(versions) < limit); from++ {
+		if v, ok := r.at(from, head); ok {
+			versions = append(versions, v)
+		}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	b := fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,"metadata":{"resourceVersion":"%d"`, kind, apiVersion, p.RV)
+	if from < total {
+		token, _ := json.Marshal(page{p.RV, from})
+		b = fmt.Appendf(b, `,"continue":%q,"remainingItemCount":%d`, base64.RawURLEncoding.EncodeToString(token), total-from)
+	}
+	b = append(b, `},"items":[`...)
+	at := now()
+	for i, v := range versions {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		if b = r.append(b, v, f, &at); len(b) > pageBytes {
+			if _, err := w.Write(b); err != nil {
+				return
+			}
+			b = b[:0]
+		}
+	}
+	_, _ = w.Write(append(b, "]}\n"...)) // who has gone needs no answer
+}
+
+func writeJSON(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(v)
+}
+
+func status(code int, reason, message string) object {
+	return object{
+		"kind": "Status", "apiVersion": "v1", "metadata": object{}, "status": "Failure",
+		"message": message, "reason": reason, "code": code,
+	}
+}
+
+func fail(w http.ResponseWriter, code int, reason, message string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(status(code, reason, message))
+}

@@ -1,0 +1,126 @@
+// Package peer holds what the bridge is compared with. Raw is a floor: list,
+// watch, splice, send; it drops managedFields and knows no filter, no checkpoint
+// and no failure. Dynamic is what most programs do: the dynamic client's objects
+// through json.Marshal.
+package peer
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+)
+
+// readBuffer is what Raw reads at once, in bytes.
+const readBuffer = 256 << 10
+
+// Raw follows the core resource until ctx ends.
+func Raw(ctx context.Context, config *rest.Config, resource string, to Sender) error {
+	transport, err := rest.TransportFor(config)
+	if err != nil {
+		return err
+	}
+	get := func(query string) (io.ReadCloser, error) {
+		q, err := http.NewRequestWithContext(ctx, http.MethodGet, config.Host+"/api/v1/"+resource+"?"+query, nil)
+		if err != nil {
+			return nil, err
+		}
+		a, err := transport.RoundTrip(q)
+		if err == nil && a.StatusCode != http.StatusOK {
+			err = errors.Join(errors.New(a.Status), a.Body.Close())
+		}
+		if err != nil {
+			return nil, fmt.Errorf("get %s: %w", resource, err)
+		}
+		return a.Body, nil
+	}
+	body, err := get("limit=1")
+	if err != nil {
+		return err
+	}
+	var list struct{ Metadata metav1.ListMeta }
+	err = json.NewDecoder(body).Decode(&list)
+	if err := errors.Join(err, body.Close()); err != nil {
+		return fmt.Errorf("list: %w", err)
+	}
+	if body, err = get("watch=1&allowWatchBookmarks=true&resourceVersion=" + list.Metadata.ResourceVersion); err != nil {
+		return err
+	}
+	defer body.Close()
+	buffers := sync.Pool{New: func() any { return new([]byte) }}
+	in := bufio.NewReaderSize(body, readBuffer)
+	for {
+		line, err := in.ReadSlice('\n')
+		if err != nil {
+			return fmt.Errorf("read the watch: %w", err)
+		}
+		f, err := scan(line)
+		if err != nil {
+			return err
+		}
+		if string(f.typ) == "BOOKMARK" {
+			continue
+		}
+		p := buffers.Get().(*[]byte)
+		b := append((*p)[:0], f.uid...)
+		b = f.appendEvent(b, line, time.Now().UTC().AppendFormat(nil, time.RFC3339Nano))
+		*p = b
+		if err := to.Send(ctx, b[:len(f.uid)], b[len(f.uid):], func() { buffers.Put(p) }); err != nil {
+			return err
+		}
+	}
+}
+
+// Dynamic follows the core resource until ctx ends.
+func Dynamic(ctx context.Context, config *rest.Config, resource string, to Sender) error {
+	d, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	client := d.Resource(schema.GroupVersionResource{Version: "v1", Resource: resource})
+	list, err := client.List(ctx, metav1.ListOptions{Limit: 1})
+	if err != nil {
+		return err
+	}
+	w, err := client.Watch(ctx, metav1.ListOptions{ResourceVersion: list.GetResourceVersion(), AllowWatchBookmarks: true})
+	if err != nil {
+		return err
+	}
+	defer w.Stop()
+	for e := range w.ResultChan() {
+		u, ok := e.Object.(*unstructured.Unstructured)
+		if !ok {
+			return fmt.Errorf("the watch ends: %v", e.Object)
+		}
+		if e.Type == watch.Bookmark {
+			continue
+		}
+		u.SetManagedFields(nil)
+		b, err := json.Marshal(map[string]any{
+			"specversion": "1.0", "id": string(u.GetUID()) + ":" + u.GetResourceVersion(), "source": "/clusters/bench",
+			"type":    "io.kubebridge.resource." + strings.ToLower(string(e.Type)) + ".v1",
+			"subject": u.GetNamespace() + "/" + u.GetName(), "time": time.Now().UTC().Format(time.RFC3339Nano),
+			"kind": u.GetKind(), "apiversion": u.GetAPIVersion(), "datacontenttype": "application/json", "data": map[string]any{"object": u.Object},
+		})
+		if err != nil {
+			return err
+		}
+		if err := to.Send(ctx, []byte(u.GetUID()), b, func() {}); err != nil {
+			return err
+		}
+	}
+	return errors.New("the watch has ended")
+}

@@ -1,0 +1,105 @@
+package peer
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// Sender writes to a bus, many records at a time, in order as long as nothing
+// fails.
+type Sender interface {
+	// Send may keep key and value until it calls done. It returns the error of an
+	// earlier record, too.
+	Send(ctx context.Context, key, value []byte, done func()) error
+}
+
+// What may be under way.
+const (
+	bufferedBytes = 64 << 20
+	window        = 4096 // messages
+)
+
+type kafkaSender struct {
+	client *kgo.Client
+	topic  string
+	failed chan error
+}
+
+// Kafka writes to a topic, idempotently, acknowledged by all replicas. Close the
+// client at the end.
+func Kafka(broker, topic string) (Sender, *kgo.Client, error) {
+	c, err := kgo.NewClient(kgo.SeedBrokers(broker), kgo.ProducerBatchCompression(kgo.NoCompression()), kgo.MaxBufferedBytes(bufferedBytes),
+		kgo.MaxBufferedRecords(20_000), kgo.AllowAutoTopicCreation())
+	return &kafkaSender{c, topic, make(chan error, 1)}, c, err
+}
+
+func (s *kafkaSender) Send(ctx context.Context, key, value []byte, done func()) error {
+	select {
+	case err := <-s.failed:
+		return err
+	default:
+	}
+	s.client.Produce(ctx, &kgo.Record{Topic: s.topic, Key: key, Value: value}, func(_ *kgo.Record, err error) {
+		done()
+		if err != nil {
+			select {
+			case s.failed <- fmt.Errorf("produce: %w", err):
+			default:
+			}
+		}
+	})
+	return nil
+}
+
+type natsSender struct {
+	stream  jetstream.JetStream
+	subject string
+	sent    chan sent
+}
+
+type sent struct {
+	future jetstream.PubAckFuture
+	done   func()
+}
+
+// NATS writes to a subject of a stream that it creates, on disk. Close the
+// connection at the end.
+func NATS(ctx context.Context, url, subject string) (Sender, *nats.Conn, error) {
+	c, err := nats.Connect(url)
+	if err != nil {
+		return nil, nil, err
+	}
+	js, err := jetstream.New(c, jetstream.WithPublishAsyncMaxPending(window))
+	if err == nil {
+		_, err = js.CreateStream(ctx, jetstream.StreamConfig{Name: "RAW", Subjects: []string{"k8s.>"}})
+	}
+	if err != nil {
+		c.Close()
+		return nil, nil, err
+	}
+	return &natsSender{js, subject, make(chan sent, window)}, c, nil
+}
+
+func (s *natsSender) Send(ctx context.Context, _, value []byte, done func()) error {
+	if len(s.sent) == cap(s.sent) {
+		oldest := <-s.sent
+		select {
+		case <-oldest.future.Ok():
+			oldest.done()
+		case err := <-oldest.future.Err():
+			return err
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	f, err := s.stream.PublishMsgAsync(&nats.Msg{Subject: s.subject, Data: value})
+	if err != nil {
+		return err
+	}
+	s.sent <- sent{f, done}
+	return nil
+}
