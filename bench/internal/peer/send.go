@@ -6,6 +6,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -17,9 +18,13 @@ type Sender interface {
 	Send(ctx context.Context, key, value []byte, done func()) error
 }
 
+// partitions of the topic: the bridge's default.
+const partitions = 12
+
 // What may be under way.
 const (
 	bufferedBytes = 64 << 20
+	batchBytes    = 1 << 20
 	window        = 4096 // messages
 )
 
@@ -29,12 +34,20 @@ type kafkaSender struct {
 	failed chan error
 }
 
-// Kafka writes to a topic, idempotently, acknowledged by all replicas. Close the
-// client at the end.
-func Kafka(broker, topic string) (Sender, *kgo.Client, error) {
+// Kafka writes to a topic, which it creates, idempotently, acknowledged by all
+// replicas. Close the client at the end.
+func Kafka(ctx context.Context, broker, topic string) (Sender, *kgo.Client, error) {
 	c, err := kgo.NewClient(kgo.SeedBrokers(broker), kgo.ProducerBatchCompression(kgo.NoCompression()), kgo.MaxBufferedBytes(bufferedBytes),
-		kgo.MaxBufferedRecords(20_000), kgo.AllowAutoTopicCreation())
-	return &kafkaSender{c, topic, make(chan error, 1)}, c, err
+		kgo.MaxBufferedRecords(20_000), kgo.ProducerBatchMaxBytes(batchBytes))
+	if err != nil {
+		return nil, nil, err
+	}
+	admin := kadm.NewClient(c)
+	if _, err := admin.CreateTopic(ctx, partitions, -1, nil, topic); err != nil {
+		c.Close()
+		return nil, nil, fmt.Errorf("create topic %s: %w", topic, err)
+	}
+	return &kafkaSender{c, topic, make(chan error, 1)}, c, nil
 }
 
 func (s *kafkaSender) Send(ctx context.Context, key, value []byte, done func()) error {

@@ -1,0 +1,211 @@
+package run
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/kubebridge/kubebridge/bench/internal/feed"
+	"github.com/kubebridge/kubebridge/bench/internal/mark"
+)
+
+// setup is one arrangement of feed, program and bus.
+type setup struct {
+	program   string // "bridge", roleRaw, roleDynamic or a command
+	bus       string // roleKafka or roleNATS
+	resources string // as feed.Parse takes them
+	events    uint64 // of each resource
+	objects   uint64 // of each
+	initial   uint64 // of each
+	silent    uint64
+	rate      float64
+	fileStore bool   // NATS: the checkpoint in files
+	secrets   string // secrets.values
+	linger    time.Duration
+}
+
+func (s setup) count() uint64 {
+	_, times, many := strings.Cut(s.resources, "*")
+	n := uint64(1)
+	if many {
+		_, _ = fmt.Sscan(times, &n)
+	}
+	return n
+}
+
+// total is how many marked records are due.
+func (s setup) total() uint64 { return s.count() * (s.initial + s.events - s.silent) }
+
+// world is a setup that runs.
+type world struct {
+	setup
+	bench           *bench
+	dir             string
+	cluster         string
+	feed, sink, sut *process
+	feedAt, sinkAt  hello
+	client          *http.Client
+}
+
+func (b *bench) newWorld(s setup) (w *world, err error) {
+	b.worlds++
+	w = &world{
+		setup: s, bench: b, dir: filepath.Join(b.dir, fmt.Sprint(b.worlds)), cluster: fmt.Sprintf("bench%d-%d", time.Now().Unix(), b.worlds),
+		client: &http.Client{
+			Timeout:   30 * time.Second, // the feed has made its certificate itself
+			Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}},
+		},
+	}
+	w.objects = cmp.Or(w.objects, 1000)
+	defer func() {
+		if err != nil {
+			w.close()
+		}
+	}()
+	if err := os.MkdirAll(w.dir, 0o755); err != nil {
+		return nil, err
+	}
+	role := s.bus
+	if s.bus == roleKafka && b.kafka != "" {
+		role = roleConsume
+	}
+	w.sink, err = w.child(role, &w.sinkAt, "-dir", filepath.Join(w.dir, "jetstream"), "-address", b.kafka, "-prefix", "k8s."+w.cluster+".")
+	if err != nil {
+		return nil, err
+	}
+	w.feed, err = w.child(roleFeed, &w.feedAt, "-kubeconfig", w.path("kubeconfig"), "-resources", s.resources,
+		"-events", fmt.Sprint(s.events), "-objects", fmt.Sprint(w.objects), "-initial", fmt.Sprint(s.initial), "-silent", fmt.Sprint(s.silent), "-rate", fmt.Sprint(s.rate))
+	return w, err
+}
+
+func (w *world) path(name string) string { return filepath.Join(w.dir, name) }
+
+func (w *world) child(role string, said *hello, args ...string) (*process, error) {
+	cpu := -1
+	if w.bench.pin {
+		cpu = otherCPU
+	}
+	return spawn(w.dir, role, cpu, said, append([]string{w.bench.self, role}, args...)...)
+}
+
+// start starts the program under test.
+func (w *world) start() (err error) {
+	cpu := -1
+	if w.bench.pin {
+		cpu = testCPU
+	}
+	args := []string{w.bench.bridge, "run", "-c", w.path("bridge.yaml")}
+	switch w.program {
+	case "bridge":
+		if err := w.configure(); err != nil {
+			return err
+		}
+	case roleRaw, roleDynamic:
+		args = []string{w.bench.self, w.program, "-kubeconfig", w.path("kubeconfig"), "-" + w.bus, w.sinkAt.Address, "-to", "k8s." + w.cluster + ".raw", "-resource", w.resources}
+	default:
+		args = append([]string{"env", "KUBECONFIG=" + w.path("kubeconfig"), "KAFKA=" + w.sinkAt.Address, "NATS=" + w.sinkAt.Address, "RESOURCE=" + w.resources}, strings.Fields(w.program)...)
+	}
+	w.sut, err = spawn(w.dir, filepath.Base(w.program), cpu, nil, args...)
+	return err
+}
+
+// configure writes what a user would, with the defaults that a user would have.
+func (w *world) configure() error {
+	resources := w.resources
+	if w.count() > 1 || strings.HasPrefix(resources, "widgets") {
+		resources = `"*.bench.kubebridge.io"`
+	}
+	c := fmt.Sprintf("name: bench\ncluster: %s\nkubernetes: {kubeconfig: %s}\nresources: [%s]\nstatus: {listen: \"off\"}\nadmin: {socket: \"off\"}\n", w.cluster, w.path("kubeconfig"), resources)
+	if w.secrets != "" {
+		key := w.path("hash.key")
+		if err := os.WriteFile(key, []byte("a key for the benchmark, no secret"), 0o600); err != nil {
+			return err
+		}
+		c += fmt.Sprintf("secrets: {values: %s, hashKeyFile: %s}\n", w.secrets, key)
+	}
+	if w.fileStore {
+		c += fmt.Sprintf("checkpoint: {file: {path: %s}}\n", w.path("checkpoint"))
+	}
+	c += fmt.Sprintf("sinks:\n  - name: out\n    linger: %s\n", w.linger)
+	if w.bus == roleKafka {
+		c += fmt.Sprintf("    kafka: {brokers: [%q]}\n", w.sinkAt.Address)
+	} else {
+		c += fmt.Sprintf("    nats: {url: %q}\n", w.sinkAt.Address)
+	}
+	return os.WriteFile(w.path("bridge.yaml"), []byte(c), 0o600)
+}
+
+func (w *world) close() {
+	for _, p := range []*process{w.sut, w.feed, w.sink} {
+		if p != nil {
+			p.stop()
+		}
+	}
+	if !w.bench.keep {
+		_ = os.RemoveAll(w.dir) // var/ is cleaned with the rest
+	}
+}
+
+// call asks the feed or the bus.
+func (w *world) call(method, url string, answer any) error {
+	q, err := http.NewRequest(method, url, nil)
+	if err != nil {
+		return err
+	}
+	a, err := w.client.Do(q)
+	if err != nil {
+		return err
+	}
+	defer a.Body.Close()
+	if a.StatusCode != http.StatusOK {
+		return errors.New(a.Status)
+	}
+	if answer == nil {
+		return nil
+	}
+	return json.NewDecoder(a.Body).Decode(answer)
+}
+
+func (w *world) tell(what string) error {
+	return w.call(http.MethodPost, w.feedAt.Control+"/_bench/"+what, nil)
+}
+
+func (w *world) asked() (s feed.Stats, err error) {
+	return s, w.call(http.MethodGet, w.feedAt.Control+"/_bench/stats", &s)
+}
+
+func (w *world) stats(query string) (s mark.Stats, err error) {
+	return s, w.call(http.MethodGet, w.sinkAt.Control+"/stats"+query, &s)
+}
+
+func (w *world) reset() error { return w.call(http.MethodPost, w.sinkAt.Control+"/reset", nil) }
+
+// watching awaits that every resource is watched.
+func (w *world) watching(ctx context.Context, limit time.Duration) error {
+	return await(ctx, limit, "a watch of everything", func() (bool, error) {
+		s, err := w.asked()
+		return s.Watches >= int64(w.count()), errors.Join(err, w.sut.ended())
+	})
+}
+
+// arrived awaits that so many distinct marked records did; with a nil
+// error the latest statistics.
+func (w *world) arrived(ctx context.Context, n uint64, limit time.Duration) (s mark.Stats, err error) {
+	err = await(ctx, limit, fmt.Sprintf("%d records", n), func() (bool, error) {
+		var err error
+		s, err = w.stats("")
+		return s.Unique >= n, errors.Join(err, w.sut.ended())
+	})
+	if errors.Is(err, errLate) {
+		err = fmt.Errorf("%w: %d arrived\n%s", err, s.Unique, w.sut.tail())
+	}
+	return s, err
+}

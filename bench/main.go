@@ -1,0 +1,34 @@
+// Bench measures the bridge as a whole process, between an API server that
+// replays captured objects and a bus that notes what was acknowledged, beside a
+// floor and a baseline in the same run. See ../docs/performance.md.
+//
+//	bench [flags]                                    runs benchmarks
+//	bench feed|kafka|nats|consume|raw|dynamic ...    one process of them; bench starts these itself
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/kubebridge/kubebridge/bench/internal/run"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	args := os.Args[1:]
+	role := ""
+	if len(args) > 0 && args[0] != "" && args[0][0] != '-' {
+		role, args = args[0], args[1:]
+	}
+	err := run.Main(ctx, role, args)
+	if err != nil && !(role != "" && errors.Is(ctx.Err(), context.Canceled)) {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		stop()
+		os.Exit(1)
+	}
+}
