@@ -5,7 +5,7 @@ SHELL := bash
 .DEFAULT_GOAL := help
 
 help: ## this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 15
 
 build: ## bin/bridge
 	scripts/build.sh
@@ -25,7 +25,13 @@ lint: ## formatting, linters and the direction of imports
 fmt: ## format the code
 	. scripts/go.sh && go tool -modfile=tools/go.mod gofumpt -w cmd internal pkg test
 
-clean: ## remove what was built and the demo's state
-	rm -rf bin var .cache
+bench: ## how fast the bridge is, beside a floor and a baseline (BENCH="-bench latency" and other flags of bench/)
+	scripts/bench.sh $(BENCH)
 
-.PHONY: help build demo test test-quick lint fmt clean
+bench-compare: ## the latest run of make bench with an older one: OLD=file
+	scripts/bench.sh compare $(OLD)
+
+clean: ## remove what was built and the demo's state
+	rm -rf bin var .cache bench/bin bench/var
+
+.PHONY: help build demo test test-quick lint fmt bench bench-compare clean

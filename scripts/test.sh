@@ -25,3 +25,5 @@ say "== test/chart: the Helm chart, by Helm and on the API server"
 (cd test/chart && go test -timeout 15m ./...)
 say "== test/e2e: the program against real servers"
 (cd test/e2e && go test -p 1 -timeout 25m ./...)
+say "== bench: what the benchmark's figures rest on"
+(cd bench && go test -race ./...)

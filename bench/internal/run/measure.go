@@ -13,6 +13,7 @@ type result struct {
 	Name    string // of the benchmark, as benchstat takes it
 	Program string
 	Due     uint64
+	Late    bool // it was stopped before all was there
 	Seen    mark.Stats
 	PerSec  float64 // events
 	CPU     float64 // seconds of the program per million events
@@ -44,7 +45,8 @@ func (w *world) stream(ctx context.Context, limit time.Duration) (r result, err 
 }
 
 // follow measures from the first record beyond before to the last that is due.
-// One that does not come in time is missing; that is no error.
+// Those that do not come in time are missing, and the result says so; that is no
+// error.
 func (w *world) follow(ctx context.Context, before mark.Stats, limit time.Duration) (r result, err error) {
 	r.Due = w.total()
 	s, err := w.arrived(ctx, before.Unique+1, limit)
@@ -56,6 +58,7 @@ func (w *world) follow(ctx context.Context, before mark.Stats, limit time.Durati
 	if s, err = w.arrived(ctx, r.Due, limit); err != nil && !errors.Is(err, errLate) {
 		return r, err
 	}
+	r.Late = err != nil
 	cpuEnd, end := w.sut.cpu(), s.Last
 	time.Sleep(settle)
 	if r.Seen, err = w.stats("?percentiles=1"); err != nil {

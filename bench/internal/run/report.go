@@ -82,6 +82,9 @@ func (r *report) print(to io.Writer) error {
 		if one.PerSec == 0 && one.Busy > 0 {
 			also = append(also, fmt.Sprintf("%.2g%% of a CPU", one.Busy*100))
 		}
+		if one.Late {
+			also = append(also, "not done in time")
+		}
 		fmt.Fprintf(t, "%s\t%s\t%.0f\t%.1f\t%.0f\t%.2f\t%.2f\t%d\t%d\t%d\t%d\t%s\t%s\t%s\t%s\t %s\t\n",
 			one.Name, filepath.Base(one.Program), one.PerSec, one.CPU, one.Peak, one.Seen.P50.Seconds()*1e3, one.Seen.P99.Seconds()*1e3,
 			one.Seen.Unique, one.missing(), one.Seen.Repeated, one.Seen.OutOfOrder,

@@ -245,7 +245,7 @@ func (b *bench) outage(ctx context.Context) error {
 	if err != nil && !errors.Is(err, errLate) {
 		return err
 	}
-	r := result{Name: fmt.Sprintf("Outage/rate=%g/period=%s", b.rate, b.period), Program: "bridge", Due: n, Seen: s, Peak: w.sut.peak()}
+	r := result{Name: fmt.Sprintf("Outage/rate=%g/period=%s", b.rate, b.period), Program: "bridge", Due: n, Seen: s, Late: err != nil, Peak: w.sut.peak()}
 	r.add("MB-before", before)
 	r.add("MB-early", samples[min(len(samples)-1, 5)])
 	r.add("MB-late", samples[len(samples)-1])

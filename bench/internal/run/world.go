@@ -108,6 +108,8 @@ func (w *world) start() (err error) {
 		if err := w.configure(); err != nil {
 			return err
 		}
+		// Only a bridge that profile.sh has built knows it.
+		args = append([]string{"env", "KUBEBRIDGE_BENCH_PROFILE=" + w.path("cpu.pprof")}, args...)
 	case roleRaw, roleDynamic:
 		args = []string{w.bench.self, w.program, "-kubeconfig", w.path("kubeconfig"), "-" + w.bus, w.sinkAt.Address, "-to", "k8s." + w.cluster + ".raw", "-resource", w.resources}
 	default:
