@@ -14,5 +14,5 @@ bin/bench -bridge bin/bridge-profiled -dir var/profile -keep -only bridge "$@"
 for f in var/profile/*/cpu.pprof; do
 	echo "== $f: $(sed -n 's/^resources: //p' "$(dirname "$f")/bridge.yaml") to $(grep -o 'kafka: \|nats: ' "$(dirname "$f")/bridge.yaml")"
 	go tool pprof -top -nodecount=30 bin/bridge-profiled "$f" 2>/dev/null
-	go tool pprof -top -cum -nodecount=60 bin/bridge-profiled "$f" 2>/dev/null | grep -E 'cum%|kubebridge|franz-go|nats.go|pebble|http2|crypto|runtime.(gc|mallocgc|memmove)' | head -40
+	go tool pprof -top -cum -nodecount=60 bin/bridge-profiled "$f" 2>/dev/null | grep -E 'cum%|kubebridge|franz-go|nats.go|pebble|http2|crypto|runtime.(gc|mallocgc|memmove)' | sed -n 1,40p
 done

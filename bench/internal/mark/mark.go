@@ -102,7 +102,7 @@ type Tracker struct {
 func (t *Tracker) Record(m Mark, size int, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.stats.Unique+t.stats.Repeated == 0 {
+	if t.stats.First.IsZero() {
 		t.stats.First = now
 	}
 	t.stats.Last = now
