@@ -56,11 +56,10 @@ func TestObjects(t *testing.T) {
 		if err := r.prepare(); err != nil {
 			t.Fatal(name, err)
 		}
-		at := now()
 		for i := range uint64(len(r.templates)) {
 			for _, f := range []form{whole, listed, partial} {
 				var u unstructured.Unstructured
-				b := r.append(nil, version{object: i, rv: baseRV + 5, seq: 40 + i}, f, &at)
+				b := r.append(nil, version{object: i, rv: baseRV + 5, seq: 40 + i}, f)
 				if err := json.Unmarshal(b, &u.Object); err != nil {
 					t.Fatalf("%s %d: %v: %s", name, i, err, b)
 				}

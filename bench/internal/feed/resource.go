@@ -33,6 +33,8 @@ type Resource struct {
 	Lives   uint64 // events of an object from ADDED to DELETED, at least 2; 0 is: none is deleted
 
 	templates []*template
+	rate      float64   // events per second
+	begun     time.Time // set before the first event
 }
 
 func (r *Resource) apiVersion() string {
@@ -48,7 +50,6 @@ type template struct {
 	gvk                               int // bytes of kind and apiVersion behind the opening brace
 	name, namespace, uid, rv, mark, m int
 	end                               int // of the metadata's value, which begins at m
-	times                             []int
 }
 
 const (
@@ -56,7 +57,7 @@ const (
 	blankNamespace = "ns-00"
 	blankUID       = "00000000-0000-4000-8000-000000000000"
 	blankRV        = "1000000000"
-	blankTime      = "2026-01-01T00:00:00Z"
+	createdAt      = "2026-01-01T00:00:00Z"
 	namespaces     = 16
 )
 
@@ -79,7 +80,7 @@ func newTemplate(frame []byte, r *Resource) (*template, error) {
 		head, body = head+","+own, before+strings.TrimPrefix(rest, ",")
 	}
 	body = "}," + body
-	for _, f := range [][2]string{{"name", blankName}, {"namespace", blankNamespace}, {"uid", blankUID}, {"resourceVersion", blankRV}, {"creationTimestamp", blankTime}} {
+	for _, f := range [][2]string{{"name", blankName}, {"namespace", blankNamespace}, {"uid", blankUID}, {"resourceVersion", blankRV}, {"creationTimestamp", createdAt}} {
 		var err error
 		if body, err = set(body, f[0], f[1]); err != nil {
 			return nil, err
@@ -98,7 +99,6 @@ func newTemplate(frame []byte, r *Resource) (*template, error) {
 	t.namespace = strings.Index(o, blankNamespace)
 	t.uid = strings.Index(o, blankUID)
 	t.rv = strings.Index(o, blankRV)
-	t.times = append(t.times, strings.Index(o, blankTime))
 	return t, nil
 }
 
@@ -155,16 +155,14 @@ func (r *Resource) prepare() error {
 	return nil
 }
 
-// stamp is the time that objects of one write have in common.
-type stamp struct {
-	at   time.Time
-	text [len(blankTime)]byte
-}
-
-func now() (s stamp) {
-	s.at = time.Now()
-	s.at.UTC().AppendFormat(s.text[:0], time.RFC3339)
-	return s
+// sent is the time in the mark of event i: when it is due, so that an object's
+// bytes depend on its version alone, as a real server's do. Without a rate there
+// is no such time.
+func (r *Resource) sent(i uint64) time.Time {
+	if r.rate == 0 {
+		return time.UnixMicro(0)
+	}
+	return r.begun.Add(time.Duration(float64(i+1) / r.rate * float64(time.Second)))
 }
 
 // event says which object event i is about, what happens to it, and which of its
@@ -191,6 +189,12 @@ func (r *Resource) event(i uint64) (object uint64, kind string, life uint64) {
 // version is one version of one object.
 type version struct {
 	object, life, rv, seq uint64
+	sent                  time.Time
+}
+
+func (r *Resource) version(i uint64) (v version, kind string) {
+	object, kind, life := r.event(i)
+	return version{object, life, baseRV + 1 + i, r.First + r.Initial + i - r.Silent, r.sent(i)}, kind
 }
 
 // at returns the object's version when head events have happened, if it exists.
@@ -198,11 +202,11 @@ func (r *Resource) at(object, head uint64) (version, bool) {
 	if head > r.Silent && object < r.Objects && head > object {
 		i := object + (head-1-object)/r.Objects*r.Objects
 		if i >= r.Silent {
-			_, kind, life := r.event(i)
-			return version{object, life, baseRV + 1 + i, r.First + r.Initial + i - r.Silent}, kind != "DELETED"
+			v, kind := r.version(i)
+			return v, kind != "DELETED"
 		}
 	}
-	return version{object, 0, baseRV - r.Initial + min(object, r.Initial), r.First + object}, object < r.Initial
+	return version{object, 0, baseRV - r.Initial + min(object, r.Initial), r.First + object, time.UnixMicro(0)}, object < r.Initial
 }
 
 // count bounds the objects that may exist when head events have happened.
@@ -224,7 +228,7 @@ const (
 
 const partialGVK = `{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1",`
 
-func (r *Resource) append(b []byte, v version, f form, s *stamp) []byte {
+func (r *Resource) append(b []byte, v version, f form) []byte {
 	t := r.templates[v.object%uint64(len(r.templates))]
 	base := len(b)
 	switch f {
@@ -244,17 +248,14 @@ func (r *Resource) append(b []byte, v version, f form, s *stamp) []byte {
 	put(t.uid, 8, v.life)
 	put(t.uid+24, 12, r.First+v.object)
 	put(t.rv, len(blankRV), v.rv)
-	mark.Put(b[base+t.mark:], v.seq, r.First+v.object, s.at)
-	for _, at := range t.times {
-		copy(b[base+at:], s.text[:])
-	}
+	mark.Put(b[base+t.mark:], v.seq, r.First+v.object, v.sent)
 	return b
 }
 
-func (r *Resource) appendFrame(b []byte, i uint64, f form, s *stamp) []byte {
-	object, kind, life := r.event(i)
+func (r *Resource) appendFrame(b []byte, i uint64, f form) []byte {
+	v, kind := r.version(i)
 	b = append(append(append(b, `{"type":"`...), kind...), `","object":`...)
-	b = r.append(b, version{object, life, baseRV + 1 + i, r.First + r.Initial + i - r.Silent}, f, s)
+	b = r.append(b, v, f)
 	return append(b, '}', '\n')
 }
 

@@ -65,6 +65,9 @@ func New(o Options) (*Server, error) {
 	if busy > 0 {
 		s.rate = o.Rate / float64(busy)
 	}
+	for _, r := range o.Resources {
+		r.rate = s.rate
+	}
 	return s, nil
 }
 
@@ -79,6 +82,9 @@ func (r *Resource) path() string {
 func (s *Server) Start() {
 	s.once.Do(func() {
 		s.begun = time.Now()
+		for _, r := range s.resources {
+			r.begun = s.begun
+		}
 		close(s.started)
 	})
 }
@@ -201,12 +207,11 @@ func (s *Server) list(w http.ResponseWriter, q *http.Request, r *Resource) {
 		b = fmt.Appendf(b, `,"continue":%q,"remainingItemCount":%d`, base64.RawURLEncoding.EncodeToString(token), total-from)
 	}
 	b = append(b, `},"items":[`...)
-	at := now()
 	for i, v := range versions {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		if b = r.append(b, v, f, &at); len(b) > pageBytes {
+		if b = r.append(b, v, f); len(b) > pageBytes {
 			if _, err := w.Write(b); err != nil {
 				return
 			}

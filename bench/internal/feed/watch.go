@@ -79,14 +79,13 @@ func (o *watch) write() bool {
 func (o *watch) flush() bool { return o.write() && http.NewResponseController(o.out).Flush() == nil }
 
 func (o *watch) initial(streamed bool) bool {
-	at := now()
 	for i := range o.resource.count(o.at) {
 		v, ok := o.resource.at(i, o.at)
 		if !ok {
 			continue
 		}
 		o.buffer = append(o.buffer, `{"type":"ADDED","object":`...)
-		o.buffer = append(o.resource.append(o.buffer, v, o.form, &at), "}\n"...)
+		o.buffer = append(o.resource.append(o.buffer, v, o.form), "}\n"...)
 		if len(o.buffer) >= writeBytes && !o.write() {
 			return false
 		}
@@ -104,10 +103,9 @@ func (o *watch) follow(q *http.Request) {
 	s, r := o.server, o.resource
 	for {
 		head := s.head(r)
-		at := now()
 		for o.at < head && len(o.buffer) < writeBytes {
 			if o.at >= r.Silent {
-				o.buffer = r.appendFrame(o.buffer, o.at, o.form, &at)
+				o.buffer = r.appendFrame(o.buffer, o.at, o.form)
 			}
 			o.at++
 		}

@@ -11,7 +11,7 @@ import (
 )
 
 // Blank is a mark with nothing in it: sequence number, object and Unix time in
-// microseconds, each a decimal number of fixed width.
+// microseconds (0 is: not known), each a decimal number of fixed width.
 const Blank = "~kb~0000000000~000000000~0000000000000000~"
 
 const (
@@ -124,7 +124,7 @@ func (t *Tracker) Record(m Mark, size int, now time.Time) {
 	} else {
 		t.latest[m.Object] = uint32(m.Seq) + 1
 	}
-	if len(t.latency) < sampled {
+	if len(t.latency) < sampled && m.Sent.UnixMicro() > 0 {
 		t.latency = append(t.latency, uint32(max(now.Sub(m.Sent).Microseconds(), 0)))
 	}
 }
