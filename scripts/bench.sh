@@ -5,8 +5,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/go.sh
 if [ "${1:-}" = compare ]; then
-	old=${2:?which run to compare with: a file that make bench has written} new=${3:-bench/var/latest.txt}
-	cd bench && exec go tool benchstat "$(realpath -m --relative-base=. "../$old")" "$(realpath -m --relative-base=. "../$new")"
+	old=$(realpath "${2:?which run to compare with: OLD=a file that make bench has written}") new=$(realpath "${3:-bench/var/latest.txt}")
+	cd bench && exec go tool benchstat "$old" "$new"
 fi
 scripts/build.sh
 cd bench
