@@ -7,71 +7,101 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/go-json-experiment/json/jsontext"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// maxFrame bounds one watch frame, in bytes. A 1.04 MB ConfigMap full of "<" is a
-// 6.24 MB frame.
-const maxFrame = 16 << 20
-
-// keepBuffer is how large a frame may be, in bytes, whose buffer is kept for the
-// next one: hundreds of watches would keep hundreds of the largest.
-const keepBuffer = 32 << 10
+const (
+	// maxFrame bounds one watch frame, in bytes. A 1.04 MB ConfigMap full of "<" is
+	// a 6.24 MB frame.
+	maxFrame = 16 << 20
+	// minBuffer and keepBuffer bound, in bytes, the buffers that frames share, and
+	// how much is read at once. A larger frame has one of its own: hundreds of
+	// watches would keep hundreds of the largest.
+	minBuffer  = 4 << 10
+	keepBuffer = 32 << 10
+	// minRead is how much room a buffer has, in bytes, that is worth a read.
+	minRead = 512
+)
 
 var errFrameTooLarge = fmt.Errorf("a watch frame of more than %d bytes", maxFrame)
 
-// frameReader reads watch frames: JSON values one after another.
+// frameReader reads watch frames: JSON values one after another. What is read goes
+// into buffers that belong to the frames in them, and is scanned where it stands,
+// as it comes: nothing is written there again.
 type frameReader struct {
-	limit *limitedReader
-	dec   *jsontext.Decoder
-	scan  scanner
+	r    io.Reader
+	rest []byte // what was read behind the last frame; its capacity is free
+	size int    // of the next buffer, in bytes
+	kind string // of the last frame
+	err  error  // of the reader, once it has one
+	more func([]byte) ([]byte, error)
+	cut  bool // the scanner was told err
+	scan scanner
 }
 
 func newFrameReader(r io.Reader) *frameReader {
-	l := &limitedReader{r: r, left: maxFrame}
-	return &frameReader{limit: l, dec: newFrameDecoder(l)}
+	f := &frameReader{r: r, size: minBuffer}
+	f.more = f.read
+	return f
 }
 
-func newFrameDecoder(r io.Reader) *jsontext.Decoder {
-	return jsontext.NewDecoder(r, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+// read adds to the text of a frame.
+func (f *frameReader) read(text []byte) ([]byte, error) {
+	if f.err == nil && len(text) >= maxFrame {
+		f.err = errFrameTooLarge
+	}
+	if f.err == nil && cap(text)-len(text) < minRead && cap(text) < maxFrame {
+		size := max(2*len(text), f.size)
+		if len(text) < keepBuffer-minRead {
+			size = min(size, keepBuffer)
+		}
+		text = append(make([]byte, 0, min(size, maxFrame)), text...)
+	}
+	for f.err == nil {
+		room := text[len(text):min(cap(text), len(text)+keepBuffer)]
+		var n int
+		n, f.err = f.r.Read(room)
+		if n > 0 {
+			return text[:len(text)+n], nil
+		}
+	}
+	f.cut = true
+	return text, f.err
 }
 
 // next returns the type and the object of the next frame. io.EOF is the end of
 // the stream between two frames; an ERROR frame comes back as an
-// apierrors.APIStatus error.
+// apierrors.APIStatus error. The object's memory is its own and its neighbours'.
 func (f *frameReader) next() (string, *Object, error) {
-	f.limit.left = maxFrame
-	value, err := f.dec.ReadValue()
-	if err != nil {
+	f.scan.Stream(f.rest, f.more)
+	if _, err := f.scan.Peek(); f.cut {
+		return "", nil, f.err
+	} else if err != nil {
 		return "", nil, err
 	}
-	f.scan.reset(bytes.Clone(value)) // the decoder reuses its buffer
-	if len(value) > keepBuffer {
-		f.dec = newFrameDecoder(io.MultiReader(bytes.NewReader(bytes.Clone(f.dec.UnreadBuffer())), f.limit))
-	}
-	var (
-		kind string
-		o    Object
-	)
-	err = f.scan.members(func(name string, _ int) error {
-		switch name {
-		case "type":
-			return f.scan.str(&kind)
-		case "object":
-			o, err = f.scan.object()
-			return err
-		default:
-			return f.scan.dec.SkipValue()
-		}
-	})
-	if err == nil && (kind == "" || o.Raw == nil) {
-		err = errors.New("it has no type or no object")
+	kind, o, err := f.frame()
+	switch {
+	case f.cut && errors.Is(f.err, io.EOF):
+		err = io.ErrUnexpectedEOF
+	case f.cut:
+		err = f.err
 	}
 	if err != nil {
-		return "", nil, fmt.Errorf("watch frame of %d bytes: %w", len(value), err)
+		return "", nil, fmt.Errorf("watch frame, %d bytes of it: %w", f.scan.Offset(), err)
 	}
+	text := f.scan.Text()
+	f.rest = text[f.scan.Offset():]
+	if len(f.rest) > 1 { // more than the end of the line: it is busy
+		f.size = min(2*f.size, keepBuffer)
+	} else {
+		f.size = max(f.size/2, minBuffer)
+	}
+	if cap(text) > keepBuffer {
+		o.Raw = bytes.Clone(o.Raw)
+		f.rest = append(make([]byte, 0, max(f.size, len(f.rest))), f.rest...)
+	}
+	f.scan.Reset(nil) // which holds the buffer
 	if kind == "ERROR" {
 		var status metav1.Status
 		if err := json.Unmarshal(o.Raw, &status); err != nil {
@@ -79,23 +109,26 @@ func (f *frameReader) next() (string, *Object, error) {
 		}
 		return "", nil, apierrors.FromObject(&status)
 	}
-	return kind, &o, nil
+	f.kind = kind
+	return kind, o, nil
 }
 
-// limitedReader fails when more than left bytes are read before it is set again.
-type limitedReader struct {
-	r    io.Reader
-	left int
-}
-
-func (l *limitedReader) Read(p []byte) (int, error) {
-	if l.left <= 0 {
-		return 0, errFrameTooLarge
+// frame scans one frame.
+func (f *frameReader) frame() (kind string, o *Object, err error) {
+	err = f.scan.Members(func(name []byte, _ int) error {
+		switch string(name) {
+		case "type":
+			return f.scan.str(&kind, f.kind)
+		case "object":
+			found, err := f.scan.object()
+			o = &found
+			return err
+		default:
+			return f.scan.Skip()
+		}
+	})
+	if err == nil && (kind == "" || o == nil) {
+		err = errors.New("it has no type or no object")
 	}
-	if len(p) > l.left {
-		p = p[:l.left]
-	}
-	n, err := l.r.Read(p)
-	l.left -= n
-	return n, err
+	return kind, o, err
 }

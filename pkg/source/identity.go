@@ -117,7 +117,7 @@ func (c *Client) uid(ctx context.Context, path string) (string, error) {
 		return "", plainCause(result.Error()) // err does not say why
 	}
 	var s scanner
-	s.reset(raw)
+	s.Reset(raw)
 	o, err := s.object()
 	if err == nil && o.UID == "" {
 		err = errors.New("it has no UID")

@@ -80,7 +80,7 @@ func TestParsePageRefuses(t *testing.T) {
 		`{"items":[],"metadata":{"resourceVersion":null}}`:                                   "without a resourceVersion",
 		`{"metadata":{"resourceVersion":"9"}}`:                                               "without items",
 		`null`:                                                                               "without items",
-		`{"metadata":{"resourceVersion":"9"},"items":{}}`:                                    "items: { where an array should be",
+		`{"metadata":{"resourceVersion":"9"},"items":{}}`:                                    "{ where an array should be",
 		`{"metadata":{"resourceVersion":"9"},"items":[null]}`:                                "null where a Kubernetes object should be",
 		`{"metadata":{"resourceVersion":"9"},"items":[{}]}`:                                  "an empty object",
 		`{"metadata":{"resourceVersion":"9"},"items":["a"]}`:                                 "string where a Kubernetes object should be",

@@ -386,7 +386,7 @@ func (l *ListerWatcher) encode(obj runtime.Object) (*Object, error) {
 		return nil, objectError{fmt.Errorf("encode a %T: %w", obj, err)}
 	}
 	var scan scanner
-	scan.reset(raw)
+	scan.Reset(raw)
 	o, err := scan.object()
 	if err != nil {
 		return nil, objectError{fmt.Errorf("encode a %T: %w", obj, err)}

@@ -4,11 +4,11 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 
 	"github.com/cespare/xxhash/v2"
-	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/kubebridge/kubebridge/internal/scan"
 )
 
 // Object is one Kubernetes object as the API server sent it: its JSON, and the
@@ -75,86 +75,19 @@ func (o *Object) each(members [3]span, f func(piece span)) {
 		}
 		f(span{at, m.start})
 		at = m.end
-		if rest := bytes.TrimLeft(o.Raw[at:], whiteSpace); o.Raw[m.start-1] == '{' && rest[0] == ',' {
+		if rest := bytes.TrimLeft(o.Raw[at:], scan.WhiteSpace); o.Raw[m.start-1] == '{' && rest[0] == ',' {
 			at = len(o.Raw) - len(rest) + 1
 		}
 	}
 	f(span{at, len(o.Raw)})
 }
 
-const whiteSpace = " \t\r\n" // RFC 8259, section 2
-
 // scanner finds objects in JSON texts. It is reused; the zero value is ready.
 type scanner struct {
-	dec  jsontext.Decoder
-	buf  bytes.Buffer
-	text []byte
-}
-
-// reset begins a text. Duplicate names would cost a map per object to look for,
-// and strings are passed on as they came, so neither is checked.
-func (s *scanner) reset(text []byte) {
-	s.text = text
-	s.buf = *bytes.NewBuffer(text)
-	s.dec.Reset(&s.buf, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-}
-
-func (s *scanner) offset() int { return int(s.dec.InputOffset()) }
-
-// members reads an object and calls f for each of its members, with the offset
-// where its span begins; f must read the value.
-func (s *scanner) members(f func(name string, start int) error) error {
-	t, err := s.dec.ReadToken()
-	if err != nil {
-		return err
-	}
-	if t.Kind() == 'n' {
-		return nil
-	}
-	if t.Kind() != '{' {
-		return fmt.Errorf("offset %d: %s where an object should be", s.offset(), t.Kind())
-	}
-	for s.dec.PeekKind() != '}' {
-		start := s.offset()
-		name, err := s.dec.ReadToken()
-		if err != nil {
-			return err
-		}
-		if err := f(name.String(), start); err != nil {
-			return err
-		}
-	}
-	_, err = s.dec.ReadToken()
-	return err
-}
-
-// end checks that nothing but white space is left.
-func (s *scanner) end() error {
-	switch t, err := s.dec.ReadToken(); {
-	case errors.Is(err, io.EOF):
-		return nil
-	case err != nil:
-		return err
-	default:
-		return fmt.Errorf("offset %d: %s behind the end", s.offset(), t.Kind())
-	}
-}
-
-// str reads a string, or null as "".
-func (s *scanner) str(dst *string) error {
-	t, err := s.dec.ReadToken()
-	if err != nil {
-		return err
-	}
-	switch t.Kind() {
-	case '"':
-		*dst = t.String()
-	case 'n':
-		*dst = ""
-	default:
-		return fmt.Errorf("offset %d: %s where a string should be", s.offset(), t.Kind())
-	}
-	return nil
+	scan.Scanner
+	// last has the strings of the object before that the next one is likely to
+	// share: they are not allocated again.
+	last Object
 }
 
 // once reads the value of a member that is cut out or replaced, and must not stand
@@ -164,59 +97,69 @@ func (s *scanner) once(member *span, name string, start int, value func() error)
 		return fmt.Errorf("offset %d: a second %s", start, name)
 	}
 	err := value()
-	*member = span{start, s.offset()}
+	*member = span{start, s.Offset()}
+	return err
+}
+
+// str reads a string, or null as "". known is what it is likely to be.
+func (s *scanner) str(dst *string, known string) (err error) {
+	*dst, err = s.String(known)
 	return err
 }
 
 // object reads one Kubernetes object. Its spans and Raw refer to the text.
 func (s *scanner) object() (Object, error) {
 	var o Object
-	if k := s.dec.PeekKind(); k != '{' {
-		return o, fmt.Errorf("offset %d: %s where a Kubernetes object should be", s.offset(), k)
+	switch c, err := s.Peek(); {
+	case err != nil:
+		return o, err
+	case c != '{':
+		return o, s.Unexpected("a Kubernetes object")
 	}
-	begin := -1
-	err := s.members(func(name string, start int) error {
-		if begin < 0 { // the first member: the brace stands right before it
-			begin = start - 1
-		}
-		switch name {
+	begin := s.Offset()
+	empty := true
+	err := s.Members(func(name []byte, start int) error {
+		empty = false
+		switch string(name) {
 		case "apiVersion":
-			return s.once(&o.gvk[0], name, start, func() error { return s.str(&o.APIVersion) })
+			return s.once(&o.gvk[0], "apiVersion", start, func() error { return s.str(&o.APIVersion, s.last.APIVersion) })
 		case "kind":
-			return s.once(&o.gvk[1], name, start, func() error { return s.str(&o.Kind) })
+			return s.once(&o.gvk[1], "kind", start, func() error { return s.str(&o.Kind, s.last.Kind) })
 		case "metadata":
-			return s.once(&o.metadata, name, start, func() error { return s.metadata(&o) })
+			return s.once(&o.metadata, "metadata", start, func() error { return s.metadata(&o) })
 		default:
-			return s.dec.SkipValue()
+			return s.Skip()
 		}
 	})
 	if err != nil {
 		return o, err
 	}
-	if begin < 0 {
-		return o, fmt.Errorf("offset %d: an empty object", s.offset())
+	end := s.Offset()
+	if empty {
+		return o, fmt.Errorf("offset %d: an empty object", end)
 	}
-	o.Raw = s.text[begin:s.offset()]
+	s.last = Object{APIVersion: o.APIVersion, Kind: o.Kind, Namespace: o.Namespace}
+	o.Raw = s.Text()[begin:end:end]
 	o.gvk[0], o.gvk[1] = o.gvk[0].shift(-begin), o.gvk[1].shift(-begin)
 	o.metadata, o.managedFields = o.metadata.shift(-begin), o.managedFields.shift(-begin)
 	return o, nil
 }
 
 func (s *scanner) metadata(o *Object) error {
-	return s.members(func(name string, start int) error {
-		switch name {
+	return s.Members(func(name []byte, start int) error {
+		switch string(name) {
 		case "name":
-			return s.str(&o.Name)
+			return s.str(&o.Name, "")
 		case "namespace":
-			return s.str(&o.Namespace)
+			return s.str(&o.Namespace, s.last.Namespace)
 		case "uid":
-			return s.str(&o.UID)
+			return s.str(&o.UID, "")
 		case "resourceVersion":
-			return s.str(&o.ResourceVersion)
+			return s.str(&o.ResourceVersion, "")
 		case "managedFields":
-			return s.once(&o.managedFields, name, start, s.dec.SkipValue)
+			return s.once(&o.managedFields, "managedFields", start, s.Skip)
 		default:
-			return s.dec.SkipValue()
+			return s.Skip()
 		}
 	})
 }
@@ -225,10 +168,10 @@ func (s *scanner) metadata(o *Object) error {
 // apiVersion and kind.
 func ParseObject(raw []byte) (Object, error) {
 	var s scanner
-	s.reset(raw)
+	s.Reset(raw)
 	o, err := s.object()
 	if err == nil {
-		err = s.end()
+		err = s.End()
 	}
 	if err == nil && (o.APIVersion == "" || o.Kind == "") {
 		err = errors.New("it has no apiVersion or no kind")

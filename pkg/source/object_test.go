@@ -15,7 +15,7 @@ import (
 // in lists of built-in types do.
 func scanObject(raw string) (Object, error) {
 	var s scanner
-	s.reset([]byte(raw))
+	s.Reset([]byte(raw))
 	return s.object()
 }
 
@@ -97,7 +97,7 @@ func TestScanObjectOfNothing(t *testing.T) {
 		{`null`, "null where a Kubernetes object should be"},
 		{`[]`, "[ where a Kubernetes object should be"},
 		{`"x"`, "string where a Kubernetes object should be"},
-		{``, "invalid where a Kubernetes object should be"},
+		{``, "EOF"},
 		{`{"metadata":"x"}`, "string where an object should be"},
 		{`{"metadata":{"name":7}}`, "number where a string should be"},
 		{`{"kind":{}}`, "{ where a string should be"},

@@ -2,7 +2,6 @@ package source
 
 import (
 	"errors"
-	"fmt"
 	"strconv"
 )
 
@@ -19,32 +18,36 @@ type page struct {
 // long as they refer to body, it must not change.
 func (s *scanner) parsePage(body []byte) (page, error) {
 	p := page{bytes: len(body)}
-	s.reset(body)
+	s.Reset(body)
 	sawItems := false
-	err := s.members(func(name string, _ int) error {
-		switch name {
+	err := s.Members(func(name []byte, _ int) error {
+		switch string(name) {
 		case "metadata":
-			return s.members(func(name string, _ int) error {
-				switch name {
+			return s.Members(func(name []byte, _ int) error {
+				switch string(name) {
 				case "resourceVersion":
-					return s.str(&p.rv)
+					return s.str(&p.rv, "")
 				case "continue":
-					return s.str(&p.remaining)
+					return s.str(&p.remaining, "")
 				case "remainingItemCount":
 					return s.count(&p.left)
 				default:
-					return s.dec.SkipValue()
+					return s.Skip()
 				}
 			})
 		case "items":
 			sawItems = true
-			return s.items(&p)
+			return s.Elements(func() error {
+				o, err := s.object()
+				p.items = append(p.items, o)
+				return err
+			})
 		default:
-			return s.dec.SkipValue()
+			return s.Skip()
 		}
 	})
 	if err == nil {
-		err = s.end()
+		err = s.End()
 	}
 	switch {
 	case err != nil:
@@ -59,7 +62,7 @@ func (s *scanner) parsePage(body []byte) (page, error) {
 
 // count reads a number that may be left out or null.
 func (s *scanner) count(into **int64) error {
-	value, err := s.dec.ReadValue()
+	value, err := s.Value()
 	if err != nil {
 		return err
 	}
@@ -67,23 +70,4 @@ func (s *scanner) count(into **int64) error {
 		*into = &n
 	}
 	return nil
-}
-
-func (s *scanner) items(p *page) error {
-	t, err := s.dec.ReadToken()
-	if err != nil || t.Kind() == 'n' {
-		return err
-	}
-	if t.Kind() != '[' {
-		return fmt.Errorf("items: %s where an array should be", t.Kind())
-	}
-	for s.dec.PeekKind() != ']' {
-		o, err := s.object()
-		if err != nil {
-			return err
-		}
-		p.items = append(p.items, o)
-	}
-	_, err = s.dec.ReadToken()
-	return err
 }

@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/kubebridge/kubebridge/internal/scan"
 )
 
 // own restores o and makes it independent of the page that it was found in: an
@@ -51,7 +53,7 @@ func (o *Object) restoreGVK(apiVersion, kind string) bool {
 		raw = append(raw, o.Raw[p.start:p.end]...)
 	})
 	raw[len(head)] = ',' // for the brace
-	if rest := bytes.TrimLeft(raw[len(head)+1:], whiteSpace); rest[0] == '}' {
+	if rest := bytes.TrimLeft(raw[len(head)+1:], scan.WhiteSpace); rest[0] == '}' {
 		raw = append(raw[:len(head)], rest...)
 	}
 	o.Raw, o.metadata = raw, span{} // which nobody needs any more
@@ -67,7 +69,7 @@ func (o *Object) cutToMetadata(apiVersion, kind string) {
 	if o.APIVersion == "" || o.Kind == "" || o.isPartial() {
 		o.APIVersion, o.Kind = apiVersion, kind
 	}
-	metadata := bytes.TrimLeft(o.Raw[o.metadata.start:o.metadata.end], whiteSpace+",")
+	metadata := bytes.TrimLeft(o.Raw[o.metadata.start:o.metadata.end], scan.WhiteSpace+",")
 	raw := appendGVK(make([]byte, 0, len(metadata)+len(o.APIVersion)+len(o.Kind)+32), o.APIVersion, o.Kind)
 	o.gvk = [2]span{{1, len(raw)}, {}}
 	if len(metadata) > 0 {

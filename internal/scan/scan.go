@@ -1,0 +1,530 @@
+// Package scan reads JSON without decoding it: it tells the members of objects,
+// where their values stand, and that the whole is valid, in one pass and without
+// allocating. A text may come from a stream, and is then scanned as it arrives.
+//
+// Valid is what RFC 8259 says, with two liberties: names may repeat, which would
+// cost a map per object to look for, and strings need not be UTF-8, since they are
+// passed on as they came.
+package scan
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math/bits"
+)
+
+// MaxDepth is how deeply arrays and objects may stand in each other: as deep as
+// encoding/json, by which the API server reads them.
+const MaxDepth = 10000
+
+// WhiteSpace is what may stand between tokens (RFC 8259, section 2).
+const WhiteSpace = " \t\r\n"
+
+// Scanner reads one text after another. The zero value has an empty one.
+type Scanner struct {
+	text  []byte
+	at    int // what comes next; the depth and the kinds are those of this place
+	depth int
+	kinds [MaxDepth/64 + 1]uint64 // a bit per level: set where it is an object
+	more  func(text []byte) ([]byte, error)
+}
+
+// Reset begins a text that is all there.
+func (s *Scanner) Reset(text []byte) { s.Stream(text, nil) }
+
+// Stream begins a text of which only the beginning is there. more is called with
+// what there is when more is needed, and returns it with at least one byte added,
+// in the same memory or in other, or an error: io.EOF is the end of the text.
+func (s *Scanner) Stream(begin []byte, more func(text []byte) ([]byte, error)) {
+	s.text, s.at, s.depth, s.more = begin, 0, 0, more
+}
+
+// Text is what is there of the text. It is valid as long as the caller's memory.
+func (s *Scanner) Text() []byte { return s.text }
+
+// Offset is where the scanner stands in the text, in bytes: behind what was read
+// last.
+func (s *Scanner) Offset() int { return s.at }
+
+// fill gets more of the text. The end of the text is io.EOF between two values on
+// the outermost level, and else io.ErrUnexpectedEOF.
+func (s *Scanner) fill() error {
+	err := io.EOF
+	if s.more != nil {
+		var text []byte
+		if text, err = s.more(s.text); err == nil {
+			s.text = text
+			return nil
+		}
+	}
+	if errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
+	}
+	return fmt.Errorf("offset %d: %w", len(s.text), err)
+}
+
+// Peek skips white space and returns the byte that comes next.
+func (s *Scanner) Peek() (byte, error) {
+	if s.at >= len(s.text) || s.text[s.at] <= ' ' {
+		return s.peek()
+	}
+	return s.text[s.at], nil
+}
+
+func (s *Scanner) peek() (byte, error) {
+	for {
+		for s.at < len(s.text) {
+			switch c := s.text[s.at]; c {
+			case ' ', '\t', '\r', '\n':
+				s.at++
+			default:
+				return c, nil
+			}
+		}
+		if err := s.fill(); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// End checks that nothing but white space is left.
+func (s *Scanner) End() error {
+	switch c, err := s.Peek(); {
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return nil
+	case err != nil:
+		return err
+	case kind(c) == "":
+		return s.invalid(c, "the end")
+	default:
+		return fmt.Errorf("offset %d: %s behind the end", s.at, kind(c))
+	}
+}
+
+// Members reads an object, or null, and calls f for each of its members, with the
+// name and the offset where the member begins: the end of what stands before it
+// (the brace, or the member in front). f must read the value, and may not keep the
+// name.
+func (s *Scanner) Members(f func(name []byte, start int) error) error {
+	c, err := s.Peek()
+	if err != nil {
+		return err
+	}
+	if c == 'n' {
+		return s.Skip()
+	}
+	if c != '{' {
+		return s.Unexpected("an object")
+	}
+	if err := s.enter(true); err != nil {
+		return err
+	}
+	start := s.at
+	if c, err = s.Peek(); err != nil {
+		return err
+	}
+	if c == '}' {
+		s.leave()
+		return nil
+	}
+	for {
+		if c != '"' {
+			return s.invalid(c, "a member's name")
+		}
+		name, err := s.Unquoted()
+		if err != nil {
+			return err
+		}
+		if c, err = s.Peek(); err != nil {
+			return err
+		}
+		if c != ':' {
+			return s.invalid(c, "a colon")
+		}
+		s.at++
+		if err := f(name, start); err != nil {
+			return err
+		}
+		start = s.at
+		if c, err = s.Peek(); err != nil {
+			return err
+		}
+		s.at++
+		switch c {
+		case '}':
+			s.at--
+			s.leave()
+			return nil
+		case ',':
+			if c, err = s.Peek(); err != nil {
+				return err
+			}
+		default:
+			s.at--
+			return s.invalid(c, "a comma or the end of an object")
+		}
+	}
+}
+
+// Elements reads an array, or null, and calls f for each of its values, which f
+// must read.
+func (s *Scanner) Elements(f func() error) error {
+	c, err := s.Peek()
+	if err != nil {
+		return err
+	}
+	if c == 'n' {
+		return s.Skip()
+	}
+	if c != '[' {
+		return s.Unexpected("an array")
+	}
+	if err := s.enter(false); err != nil {
+		return err
+	}
+	if c, err = s.Peek(); err != nil {
+		return err
+	}
+	if c == ']' {
+		s.leave()
+		return nil
+	}
+	for {
+		if err := f(); err != nil {
+			return err
+		}
+		if c, err = s.Peek(); err != nil {
+			return err
+		}
+		switch c {
+		case ']':
+			s.leave()
+			return nil
+		case ',':
+			s.at++
+		default:
+			return s.invalid(c, "a comma or the end of an array")
+		}
+	}
+}
+
+// enter goes past the bracket that opens an object or an array, leave past the one
+// that closes it.
+func (s *Scanner) enter(object bool) error {
+	if s.depth == MaxDepth {
+		return fmt.Errorf("offset %d: more than %d levels", s.at, MaxDepth)
+	}
+	s.at++
+	s.depth++
+	if bit := uint64(1) << (s.depth & 63); object {
+		s.kinds[s.depth>>6] |= bit
+	} else {
+		s.kinds[s.depth>>6] &^= bit
+	}
+	return nil
+}
+
+func (s *Scanner) leave() {
+	s.at++
+	s.depth--
+}
+
+func (s *Scanner) inObject() bool { return s.kinds[s.depth>>6]>>(s.depth&63)&1 != 0 }
+
+// Value reads a value and returns its text. It is valid as [Scanner.Text] is.
+func (s *Scanner) Value() ([]byte, error) {
+	if _, err := s.Peek(); err != nil {
+		return nil, err
+	}
+	begin := s.at
+	if err := s.Skip(); err != nil {
+		return nil, err
+	}
+	return s.text[begin:s.at], nil
+}
+
+// Skip reads a value.
+func (s *Scanner) Skip() error {
+	base := s.depth
+	for {
+		c, err := s.Peek()
+		if err != nil {
+			return err
+		}
+		switch c {
+		case '"':
+			err = s.skipString()
+		case '{', '[':
+			if err := s.enter(c == '{'); err != nil {
+				return err
+			}
+			next, err := s.Peek()
+			if err != nil {
+				return err
+			}
+			if next == c+2 { // '}' or ']': it is empty
+				s.leave()
+				break
+			}
+			if c == '{' {
+				if err := s.skipName(next); err != nil {
+					return err
+				}
+			}
+			continue
+		case 't':
+			err = s.literal("true")
+		case 'f':
+			err = s.literal("false")
+		case 'n':
+			err = s.literal("null")
+		default:
+			err = s.number(c)
+		}
+		if err != nil {
+			return err
+		}
+		if err := s.behind(base); err != nil || s.depth == base {
+			return err
+		}
+	}
+}
+
+// behind reads what stands behind a value, up to where the next one begins, or to
+// the end of those that are deeper than base.
+func (s *Scanner) behind(base int) error {
+	for s.depth > base {
+		c, err := s.Peek()
+		if err != nil {
+			return err
+		}
+		object := s.inObject()
+		switch {
+		case c == ',' && object:
+			s.at++
+			if c, err = s.Peek(); err != nil {
+				return err
+			}
+			return s.skipName(c)
+		case c == ',':
+			s.at++
+			return nil
+		case c == '}' && object, c == ']' && !object:
+			s.leave()
+		default:
+			return s.invalid(c, "a comma or the end")
+		}
+	}
+	return nil
+}
+
+// skipName reads a member's name, which begins with c, and the colon.
+func (s *Scanner) skipName(c byte) error {
+	if c != '"' {
+		return s.invalid(c, "a member's name")
+	}
+	text, at := s.text, plain(s.text, s.at+1)
+	if at+1 < len(text) && text[at] == '"' && text[at+1] == ':' { // as a server writes it
+		s.at = at + 2
+		return nil
+	}
+	if err := s.skipString(); err != nil {
+		return err
+	}
+	c, err := s.Peek()
+	if err != nil {
+		return err
+	}
+	if c != ':' {
+		return s.invalid(c, "a colon")
+	}
+	s.at++
+	return nil
+}
+
+const (
+	ones  = 0x0101010101010101
+	highs = 0x8080808080808080
+)
+
+// plain returns where the first byte from at on stands that ends a string or needs
+// a closer look: a quote, a backslash, a control character. It goes by eight bytes
+// at a time, and returns len(text) when there is none.
+func plain(text []byte, at int) int {
+	for ; at+8 <= len(text); at += 8 {
+		x := binary.LittleEndian.Uint64(text[at:])
+		quote, slash := x^('"'*ones), x^('\\'*ones)
+		// A byte's high bit is set where it is zero, or below a space. Borrows go
+		// upwards, so the first one is right.
+		found := ((quote-ones)&^quote | (slash-ones)&^slash | (x-' '*ones)&^x) & highs
+		if found != 0 {
+			return at + bits.TrailingZeros64(found)/8
+		}
+	}
+	for at < len(text) && text[at] != '"' && text[at] != '\\' && text[at] >= ' ' {
+		at++
+	}
+	return at
+}
+
+// skipString reads a string.
+func (s *Scanner) skipString() error {
+	for at := s.at + 1; ; {
+		at = plain(s.text, at)
+		switch {
+		case at == len(s.text):
+			if err := s.fill(); err != nil {
+				return err
+			}
+		case s.text[at] == '"':
+			s.at = at + 1
+			return nil
+		case s.text[at] == '\\':
+			n, err := s.escape(at)
+			if err != nil {
+				return err
+			}
+			at += n
+		default:
+			s.at = at
+			return s.invalid(s.text[at], "a string's next byte")
+		}
+	}
+}
+
+// escape returns the length of the escape sequence at a place.
+func (s *Scanner) escape(at int) (int, error) {
+	n := 2
+	for i := 1; i < n; i++ {
+		for at+i >= len(s.text) {
+			if err := s.fill(); err != nil {
+				return 0, err
+			}
+		}
+		switch c := s.text[at+i]; {
+		case i == 1 && c == 'u':
+			n = 6
+		case i == 1 && (c == '"' || c == '\\' || c == '/' || c == 'b' || c == 'f' || c == 'n' || c == 'r' || c == 't'):
+		case i > 1 && ('0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'f'):
+		default:
+			s.at = at + i
+			return 0, s.invalid(c, "an escape sequence")
+		}
+	}
+	return n, nil
+}
+
+func (s *Scanner) literal(word string) error {
+	for len(s.text)-s.at < len(word) {
+		if rest := s.text[s.at:]; string(rest) != word[:len(rest)] {
+			break
+		}
+		if err := s.fill(); err != nil {
+			return err
+		}
+	}
+	for i := range len(word) {
+		if s.text[s.at+i] != word[i] {
+			s.at += i
+			return s.invalid(s.text[s.at], word)
+		}
+	}
+	s.at += len(word)
+	return nil
+}
+
+// number reads a number, which begins with c (RFC 8259, section 6).
+func (s *Scanner) number(c byte) error {
+	if c == '-' {
+		s.at++
+		c = s.next()
+	}
+	switch {
+	case c == '0':
+		s.at++
+		c = s.next()
+	default:
+		var err error
+		if c, err = s.digits(c); err != nil {
+			return err
+		}
+	}
+	if c == '.' {
+		s.at++
+		var err error
+		if c, err = s.digits(s.next()); err != nil {
+			return err
+		}
+	}
+	if c|0x20 == 'e' {
+		s.at++
+		if c = s.next(); c == '+' || c == '-' {
+			s.at++
+			c = s.next()
+		}
+		if _, err := s.digits(c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// digits reads digits, of which c is the first, and returns what follows them.
+func (s *Scanner) digits(c byte) (byte, error) {
+	if c < '0' || c > '9' {
+		if s.at < len(s.text) {
+			return 0, s.invalid(c, "a value")
+		}
+		return 0, s.fill()
+	}
+	for '0' <= c && c <= '9' {
+		s.at++
+		c = s.next()
+	}
+	return c, nil
+}
+
+// next is the byte that comes next, 0 at the end of the text: a number may end
+// there, and if not fill tells again.
+func (s *Scanner) next() byte {
+	if s.at < len(s.text) || s.fill() == nil {
+		return s.text[s.at]
+	}
+	return 0
+}
+
+// Unexpected is the error that something else than what is wanted comes next,
+// "a string" for example. The caller has peeked.
+func (s *Scanner) Unexpected(want string) error {
+	c := s.text[s.at]
+	if k := kind(c); k != "" {
+		return fmt.Errorf("offset %d: %s where %s should be", s.at, k, want)
+	}
+	return s.invalid(c, want)
+}
+
+func (s *Scanner) invalid(c byte, want string) error {
+	return fmt.Errorf("offset %d: invalid character %q where %s should be", s.at, rune(c), want)
+}
+
+// kind names the sort of value or token that begins with c, "" for none.
+func kind(c byte) string {
+	switch {
+	case c == '"':
+		return "string"
+	case c == 'n':
+		return "null"
+	case c == 't':
+		return "true"
+	case c == 'f':
+		return "false"
+	case c == '-' || '0' <= c && c <= '9':
+		return "number"
+	case c == '{' || c == '}' || c == '[' || c == ']':
+		return string(rune(c))
+	default:
+		return ""
+	}
+}
