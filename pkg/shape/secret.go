@@ -1,17 +1,17 @@
 package shape
 
 import (
-	"bytes"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/hex"
-	"errors"
 	"fmt"
-	"io"
+	"hash"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/kubebridge/kubebridge/internal/scan"
 )
 
 // Redacted stands for a value when there is no key to hash it with. Like a hash
@@ -52,50 +52,38 @@ func (s Secrets) Append(dst, raw []byte, where string) ([]byte, error) {
 	if s.Plain {
 		return append(dst, raw...), nil
 	}
-	w := splicer{src: raw, dst: dst}
-	w.dec = jsontext.NewDecoder(bytes.NewBuffer(raw), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-	err := w.object(func(name string) error {
-		switch name {
+	w := splicer{dst: dst, where: where}
+	if len(s.Key) > 0 {
+		w.mac = hmac.New(sha256.New, s.Key)
+	}
+	w.Reset(raw)
+	err := w.Members(func(name []byte, _ int) error {
+		switch string(name) {
 		case "data", "stringData":
-			return w.object(func(key string) error { return w.replace(func(v []byte) string { return s.hide(where, key, v) }) })
+			return w.Members(func(key []byte, _ int) error { return w.replace(key) })
 		case "metadata":
-			return w.object(func(name string) error {
-				if name != "annotations" {
-					return w.dec.SkipValue()
+			return w.Members(func(name []byte, _ int) error {
+				if string(name) != "annotations" {
+					return w.Skip()
 				}
-				return w.object(func(name string) error {
-					if name != lastApplied {
-						return w.dec.SkipValue()
+				return w.Members(func(name []byte, _ int) error {
+					if string(name) != lastApplied {
+						return w.Skip()
 					}
-					return w.replace(func(v []byte) string { return s.hide(where, name, v) })
+					return w.replace(name)
 				})
 			})
 		default:
-			return w.dec.SkipValue()
+			return w.Skip()
 		}
 	})
 	if err == nil {
-		err = w.end()
+		err = w.End()
 	}
 	if err != nil {
 		return nil, fmt.Errorf("redact secret %s: %w", where, err)
 	}
 	return append(w.dst, raw[w.done:]...), nil
-}
-
-// hide is what stands for the JSON value v.
-func (s Secrets) hide(where, key string, v []byte) string {
-	if len(s.Key) == 0 {
-		return Redacted
-	}
-	mac := hmac.New(sha256.New, s.Key)
-	for _, part := range [][]byte{[]byte(where), []byte(key), plain(v)} {
-		var n [8]byte
-		binary.BigEndian.PutUint64(n[:], uint64(len(part)))
-		mac.Write(n[:])
-		mac.Write(part)
-	}
-	return hashPrefix + hex.EncodeToString(mac.Sum(nil))
 }
 
 // plain is the value itself where v is a string of base64, else v's text.
@@ -104,59 +92,49 @@ func plain(v []byte) []byte {
 	if err != nil {
 		return v
 	}
-	if b, err := base64.StdEncoding.DecodeString(string(text)); err == nil {
+	if b, err := base64.StdEncoding.AppendDecode(nil, text); err == nil {
 		return b
 	}
 	return text
 }
 
-// splicer copies JSON while replacing some of its values.
+// splicer copies a Secret while replacing some of its values.
 type splicer struct {
-	src, dst []byte
-	dec      *jsontext.Decoder
-	done     int // bytes of src copied or replaced
+	scan.Scanner
+	mac   hash.Hash // nil: values are not hashed
+	where string
+	dst   []byte
+	done  int // bytes of the text copied or replaced
 }
 
-// object reads an object, or null, and calls f for each member; f must read the
-// value. Anything else is an error.
-func (w *splicer) object(f func(name string) error) error {
-	t, err := w.dec.ReadToken()
-	if err != nil || t.Kind() == 'n' {
-		return err
-	}
-	if t.Kind() != '{' {
-		return fmt.Errorf("offset %d: %s where an object should be", w.dec.InputOffset(), t.Kind())
-	}
-	for w.dec.PeekKind() != '}' {
-		name, err := w.dec.ReadToken()
-		if err != nil {
-			return err
-		}
-		if err := f(name.String()); err != nil {
-			return err
-		}
-	}
-	_, err = w.dec.ReadToken()
-	return err
-}
-
-// end returns an error when more stands behind what was read: nobody looked at it.
-func (w *splicer) end() error {
-	if _, err := w.dec.ReadToken(); !errors.Is(err, io.EOF) {
-		return fmt.Errorf("offset %d: more behind the object", w.dec.InputOffset())
-	}
-	return nil
-}
-
-// replace reads a value and writes by(value) as a string in its place.
-func (w *splicer) replace(by func(value []byte) string) error {
-	v, err := w.dec.ReadValue()
+// replace reads the value of a key and writes what hides it in its place.
+func (w *splicer) replace(key []byte) error {
+	v, err := w.Value()
 	if err != nil {
 		return err
 	}
-	end := int(w.dec.InputOffset())
-	w.dst = append(w.dst, w.src[w.done:end-len(v)]...)
-	w.dst, err = jsontext.AppendQuote(w.dst, by(v))
+	text, end := w.Text(), w.Offset()
+	w.dst = append(w.dst, text[w.done:end-len(v)]...)
+	w.dst = append(w.dst, '"')
+	w.hide(key, v)
+	w.dst = append(w.dst, '"')
 	w.done = end
-	return err
+	return nil
+}
+
+// hide writes what stands for the JSON value v.
+func (w *splicer) hide(key, v []byte) {
+	if w.mac == nil {
+		w.dst = append(w.dst, Redacted...)
+		return
+	}
+	w.mac.Reset()
+	for _, part := range [...][]byte{[]byte(w.where), key, plain(v)} {
+		var n [8]byte
+		binary.BigEndian.PutUint64(n[:], uint64(len(part)))
+		w.mac.Write(n[:])
+		w.mac.Write(part)
+	}
+	w.dst = append(w.dst, hashPrefix...)
+	w.dst = hex.AppendEncode(w.dst, w.mac.Sum(nil))
 }

@@ -1,26 +1,27 @@
 package shape
 
 import (
-	"bytes"
 	"fmt"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/kubebridge/kubebridge/internal/scan"
 )
 
 // AppendHead appends an object cut down to apiVersion, kind and metadata, the
 // last without annotations: what is left when a body does not fit the bus. On an
 // error it returns nothing.
 func AppendHead(dst, raw []byte) ([]byte, error) {
-	w := splicer{src: raw}
-	w.dec = jsontext.NewDecoder(bytes.NewBuffer(raw), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	var s scan.Scanner
+	s.Reset(raw)
 	begin := len(dst)
 	sep := func() {
 		if len(dst) > begin && dst[len(dst)-1] != '{' {
 			dst = append(dst, ',')
 		}
 	}
-	keep := func(name string) error {
-		v, err := w.dec.ReadValue()
+	keep := func(name []byte) error {
+		v, err := s.Value()
 		if err != nil {
 			return err
 		}
@@ -30,23 +31,23 @@ func AppendHead(dst, raw []byte) ([]byte, error) {
 		return nil
 	}
 	dst = append(dst, '{')
-	err := w.object(func(name string) error {
-		switch name {
+	err := s.Members(func(name []byte, _ int) error {
+		switch string(name) {
 		case "apiVersion", "kind":
 			return keep(name)
 		case "metadata":
 			sep()
 			dst = append(dst, `"metadata":{`...)
-			err := w.object(func(name string) error {
-				if name == "annotations" || name == "managedFields" {
-					return w.dec.SkipValue()
+			err := s.Members(func(name []byte, _ int) error {
+				if n := string(name); n == "annotations" || n == "managedFields" {
+					return s.Skip()
 				}
 				return keep(name)
 			})
 			dst = append(dst, '}')
 			return err
 		default:
-			return w.dec.SkipValue()
+			return s.Skip()
 		}
 	})
 	if err != nil {
