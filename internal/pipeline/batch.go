@@ -10,6 +10,7 @@ import (
 
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
 // batch is an event.Batch while it fills.
@@ -20,9 +21,10 @@ type batch struct {
 	// before is what a store that is not one with the sink must know before the
 	// sink does: intents, and positions that become void (design rules 1 and 2).
 	before    []move
-	bytes     int
-	held      int64 // of the frame budget
-	numbered  int   // records that joined, also those that were taken out
+	chunk     []byte // memory of the last records' values; its capacity is free
+	bytes     int    // of Records' values
+	held      int64  // of the frame budget
+	numbered  int    // records that joined, also those that were taken out
 	suspended []suspension
 	unheard   []*unheard // in the order of their dead letters
 }
@@ -121,11 +123,34 @@ func changes(moves []move) []event.KV {
 	return kvs
 }
 
-// emit encodes an event into the current batch, with what it moves in the
-// inventory. The caller has made room.
-func (l *Lane) emit(m *member, ev *event.Event, moved []event.KV) {
+// largestChunk bounds the memory that records share, in bytes.
+const largestChunk = 256 << 10
+
+// memory returns room for a value of n bytes. It is the value's as long as the
+// record lives, which may be longer than the batch.
+func (b *batch) memory(n int) []byte {
+	if free := cap(b.chunk) - len(b.chunk); free < n {
+		b.chunk = make([]byte, 0, max(n, min(b.bytes, largestChunk))) // a lone event's batch is small
+	}
+	return b.chunk[len(b.chunk):]
+}
+
+// keep takes what was appended to room out of what is free.
+func (b *batch) keep(room, value []byte) {
+	if cap(value) == cap(room) { // it did not outgrow it
+		b.chunk = b.chunk[:len(b.chunk)+len(value)]
+	}
+}
+
+// emit encodes an event without a body into the current batch, with what it moves
+// in the inventory. The caller has made room.
+func (l *Lane) emit(m *member, ev *event.Event, moved []event.KV) { l.emitObject(m, ev, nil, moved) }
+
+// emitObject is emit for an event with the body of o, if it is not nil.
+func (l *Lane) emitObject(m *member, ev *event.Event, o *source.Object, moved []event.KV) {
 	ev.Collection, ev.Epoch = &m.target.Collection, m.position.Epoch
-	r := l.shape.record(ev)
+	r := l.encode(m, ev, o)
+	r.Value = r.Value[:len(r.Value):len(r.Value)] // what is behind is another's
 	r.State = moved
 	l.begins()
 	b := l.current
@@ -141,14 +166,14 @@ func (l *Lane) emit(m *member, ev *event.Event, moved []event.KV) {
 	if m.stated != m.position && (m.position.Void || m.quiet != b.Seq) {
 		m.stated = m.position
 		r.State = append(r.State[:len(r.State):len(r.State)],
-			event.KV{Key: checkpoint.PositionKey(m.id), Value: checkpoint.EncodePosition(m.position)})
+			event.KV{Key: m.at, Value: checkpoint.EncodePosition(m.position)})
 	}
 	switch {
 	case ev.Type == event.Added, ev.Type == event.Present:
-		b.intend(from, intentKey(m.entryKey(ev.Namespace, ev.Name), ev.UID), moved[0].Value)
+		b.intend(from, checkpoint.IntentKey(m.resource, ev.Namespace, ev.Name, ev.UID), moved[0].Value)
 	case ev.Type == event.Gap && m.position.Void:
 		b.before = append(b.before, move{from, event.KV{
-			Key: checkpoint.PositionKey(m.id), Value: checkpoint.EncodePosition(m.position),
+			Key: m.at, Value: checkpoint.EncodePosition(m.position),
 		}})
 	}
 	b.Records, b.of = append(b.Records, r), append(b.of, enqueued{origin: from})

@@ -17,10 +17,10 @@ import (
 // nowhere is a bus that takes everything at once.
 type nowhere struct{ bus }
 
-func (nowhere) Write(context.Context, *event.Batch) ([]byte, error) { return nil, nil }
+func (*nowhere) Write(context.Context, *event.Batch) ([]byte, error) { return nil, nil }
 
-// objects are the objects of watch frames captured from a kube-apiserver.
-func objects(b *testing.B, name string) []source.Object {
+// captured are the objects of watch frames captured from a kube-apiserver.
+func captured(b *testing.B, name string) []source.Object {
 	b.Helper()
 	text, err := os.ReadFile("../scan/testdata/" + name + ".ndjson")
 	if err != nil {
@@ -58,7 +58,7 @@ func BenchmarkLane(b *testing.B) {
 				b.Fatal(err)
 			}
 			m := newMember(event.Collection{Resource: name})
-			list := objects(b, name)
+			list := captured(b, name)
 			names, uids := make([]string, 1000), make([]string, 1000)
 			for i := range names {
 				names[i] = "object-" + strconv.Itoa(i)

@@ -71,6 +71,8 @@ type member struct {
 	resource  string // for metrics and inventory keys
 	owner     uint64 // in its inventory entries
 	target    source.Target
+	encoder   *event.CollectionEncoder // nil until it is first used
+	at        []byte                   // the key of its position
 	options   CollectionOptions
 	position  event.Position // tentative: enqueued, not yet committed
 	stated    event.Position // the last one that a record carries
@@ -94,7 +96,8 @@ type member struct {
 }
 
 func newMember(c event.Collection) *member {
-	return &member{id: c.ID(), resource: c.ResourceID(), owner: checkpoint.OwnerOf(&c), target: source.Target{Collection: c}}
+	id := c.ID()
+	return &member{id: id, at: checkpoint.PositionKey(id), resource: c.ResourceID(), owner: checkpoint.OwnerOf(&c), target: source.Target{Collection: c}}
 }
 
 func (m *member) entryKey(namespace, name string) []byte {

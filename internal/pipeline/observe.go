@@ -138,6 +138,7 @@ func (l *Lane) listed(ctx context.Context, m *member, o *source.Object) error {
 	}
 	if before := l.before(key, known, o.UID); len(before) > 0 {
 		if m.list.rebornBytes+len(o.Raw) <= rebornBytes {
+			o.Raw = slices.Clone(o.Raw) // a small frame must not hold its neighbours for long
 			m.list.reborn = append(m.list.reborn, o)
 			m.list.rebornBytes += len(o.Raw)
 			return nil
@@ -409,7 +410,7 @@ func (l *Lane) changed(ctx context.Context, m *member, s source.Signal) error {
 		}
 		return l.end(ctx, m, ending{object: object{key, *known}, origin: event.Watch, rv: o.ResourceVersion, last: o, left: s.Left})
 	}
-	t := telling{typ: event.Added, origin: event.Watch}
+	t := telling{typ: event.Added, origin: event.Watch, key: key}
 	switch {
 	case known == nil:
 	case stale || known.RV == o.ResourceVersion && known.UID == o.UID:

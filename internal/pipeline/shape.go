@@ -41,14 +41,24 @@ func (s Shape) Digest() string {
 
 // record encodes and routes an event.
 func (s Shape) record(ev *event.Event) event.Record {
+	r := s.header(ev, s.Encoder.Of(ev.Collection))
+	r.Value = event.AppendStructured(make([]byte, 0, len(ev.Object)+envelopeBytes), r.Attributes, ev)
+	return r
+}
+
+// envelopeBytes is what a record's value usually has beside the object, at most.
+const envelopeBytes = 1024
+
+// header is a record without its value.
+func (s Shape) header(ev *event.Event, encoder event.CollectionEncoder) event.Record {
 	c := ev.Collection
 	v := shape.Values{Cluster: s.Encoder.Cluster, Group: c.Group, Resource: c.Resource, Namespace: ev.Namespace, Name: ev.Name}
-	r := event.Record{ID: ev.ID(), Event: ev, Route: s.route(ev, v)}
+	r := event.Record{Event: ev, Route: s.route(ev, v)}
 	if d := ev.DeadLetter; d != nil {
 		d.Route, r.Route = r.Route, s.deadRoute(v)
 	}
-	r.Attributes = s.Encoder.Attributes(ev)
-	r.Value = event.AppendStructured(make([]byte, 0, len(ev.Object)+1024), r.Attributes, ev)
+	r.Attributes = encoder.Attributes(ev)
+	r.ID = r.Attributes[1].Value
 	if ev.Type.OfCollection() {
 		r.Broadcast = true
 	} else {
@@ -76,14 +86,47 @@ func (s Shape) deadRoute(v shape.Values) string {
 	return s.DeadLetters.Topic(v)
 }
 
-// body is the object as it may be seen.
-func (l *Lane) body(m *member, o *source.Object) ([]byte, error) {
+// encode encodes an event of a member into the current batch's memory, with the body
+// of o, nil if it is not known. A Secret's is the event's Object, or not to be seen.
+func (l *Lane) encode(m *member, ev *event.Event, o *source.Object) event.Record {
+	if m.encoder == nil {
+		encoder := l.shape.Encoder.Of(&m.target.Collection)
+		m.encoder = &encoder
+	}
+	r := l.shape.header(ev, *m.encoder)
+	size := envelopeBytes + len(ev.Object)
+	if o != nil {
+		size += len(o.Raw)
+	}
+	room := l.current.memory(size)
+	r.Value = event.AppendWithBody(room, r.Attributes, ev, func(dst []byte) []byte {
+		switch {
+		case o == nil || m.ofSecrets():
+			return append(dst, ev.Object...)
+		case l.shape.KeepManagedFields:
+			return append(dst, o.Raw...)
+		default:
+			return o.AppendWithoutManagedFields(dst)
+		}
+	})
+	l.current.keep(room, r.Value)
+	return r
+}
+
+func (m *member) ofSecrets() bool {
+	c := &m.target.Collection
+	return c.Group == "" && c.Resource == "secrets"
+}
+
+// redacted is a Secret as it may be seen, and nil of any other object, which leaves
+// as it is.
+func (l *Lane) redacted(m *member, o *source.Object) ([]byte, error) {
+	if !m.ofSecrets() {
+		return nil, nil
+	}
 	raw := o.Raw
 	if !l.shape.KeepManagedFields {
 		raw = o.AppendWithoutManagedFields(make([]byte, 0, len(raw)))
-	}
-	if c := &m.target.Collection; c.Group != "" || c.Resource != "secrets" {
-		return raw, nil
 	}
 	redacted, err := l.shape.Secrets.Append(make([]byte, 0, len(raw)+256), raw, o.Namespace+"/"+o.Name)
 	if err == nil && !l.shape.Secrets.Plain {

@@ -196,9 +196,15 @@ func (s *laneStatus) delivered(records []event.Record) {
 	defer s.mu.Unlock()
 	now := time.Now()
 	behind := map[*shown]time.Duration{}
+	var (
+		last *event.Collection
+		c    *shown
+	)
 	for i := range records {
 		ev := records[i].Event
-		c := s.collections[ev.Collection.ID()]
+		if ev.Collection != last {
+			last, c = ev.Collection, s.collections[ev.Collection.ID()]
+		}
 		if c == nil {
 			continue
 		}

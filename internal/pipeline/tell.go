@@ -16,6 +16,7 @@ type telling struct {
 	entry  string // "": it is announced with this event
 	again  uint64 // how often this resourceVersion was told before
 	hash   uint64
+	key    []byte // in the inventory; nil: not made yet
 }
 
 // returns counts an announcement at a resourceVersion that known, the same
@@ -32,7 +33,10 @@ func (l *Lane) tell(ctx context.Context, m *member, o *source.Object, t telling)
 	if err := l.room(ctx); err != nil {
 		return err
 	}
-	key := m.entryKey(o.Namespace, o.Name)
+	key := t.key
+	if key == nil {
+		key = m.entryKey(o.Namespace, o.Name)
+	}
 	announces := t.entry == ""
 	if t.entry == "" {
 		t.entry = event.Revision(o.ResourceVersion, t.again)
@@ -52,7 +56,7 @@ func (l *Lane) tell(ctx context.Context, m *member, o *source.Object, t telling)
 		ResourceVersion: o.ResourceVersion, Entry: t.entry, Again: t.again,
 	}
 	var err error
-	if ev.Object, err = l.body(m, o); err != nil {
+	if ev.Object, err = l.redacted(m, o); err != nil {
 		l.withhold(m, ev, err)
 		if ev.DeadLetter != nil && announces {
 			entry, announces = untold(entry), false
@@ -61,7 +65,7 @@ func (l *Lane) tell(ctx context.Context, m *member, o *source.Object, t telling)
 	if t.typ == event.Present {
 		ev.Run = m.run()
 	}
-	l.emit(m, ev, l.remember(m, key, o.UID, &entry))
+	l.emitObject(m, ev, o, l.remember(m, key, o.UID, &entry))
 	if announces {
 		l.current.of[len(l.current.of)-1].announces = key
 	}
@@ -136,11 +140,11 @@ func (l *Lane) end(ctx context.Context, m *member, e ending) error {
 	}
 	if e.last != nil {
 		ev.APIVersion, ev.Kind = e.last.APIVersion, e.last.Kind
-		if ev.Object, err = l.body(m, e.last); err != nil {
+		if ev.Object, err = l.redacted(m, e.last); err != nil {
 			l.withhold(m, ev, err)
 		}
 	}
-	l.emit(m, ev, moved)
+	l.emitObject(m, ev, e.last, moved)
 	return nil
 }
 

@@ -33,7 +33,7 @@ func (l *Lane) dispatch(ctx context.Context) {
 		delete(l.moved, s.member)
 	}
 	for m, p := range l.moved {
-		b.move(origin{m, position}, event.KV{Key: checkpoint.PositionKey(m.id), Value: checkpoint.EncodePosition(p)})
+		b.move(origin{m, position}, event.KV{Key: m.at, Value: checkpoint.EncodePosition(p)})
 	}
 	clear(l.moved)
 	b.Commit.Changes = changes(b.moves)
@@ -202,17 +202,24 @@ func (l *Lane) committed(r result) {
 		l.metrics.records.WithLabelValues(l.id.Sink).Observe(float64(n))
 		l.metrics.lastEvent.WithLabelValues(l.id.Sink).SetToCurrentTime()
 	}
+	type kind struct {
+		collection *event.Collection
+		typ        event.Type
+	}
+	delivered := map[kind]int{}
 	for i := range r.batch.Records {
 		ev := r.batch.Records[i].Event
-		resource := ev.Collection.ResourceID()
 		if ev.DeadLetter != nil {
 			l.metrics.dead.WithLabelValues(l.id.Sink, ev.DeadLetter.Reason).Inc()
 			continue
 		}
-		l.metrics.delivered.WithLabelValues(l.id.Sink, resource, ev.Type.String()).Inc()
+		delivered[kind{ev.Collection, ev.Type}]++
 		if ev.Type == event.Gap {
-			l.metrics.gaps.WithLabelValues(l.id.Sink, resource, ev.Report.Reason).Inc()
+			l.metrics.gaps.WithLabelValues(l.id.Sink, ev.Collection.ResourceID(), ev.Report.Reason).Inc()
 		}
+	}
+	for k, n := range delivered {
+		l.metrics.delivered.WithLabelValues(l.id.Sink, k.collection.ResourceID(), k.typ.String()).Add(float64(n))
 	}
 	for _, o := range r.batch.of {
 		o.member.pause = 0

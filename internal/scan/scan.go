@@ -76,12 +76,10 @@ func (s *Scanner) Peek() (byte, error) {
 func (s *Scanner) peek() (byte, error) {
 	for {
 		for s.at < len(s.text) {
-			switch c := s.text[s.at]; c {
-			case ' ', '\t', '\r', '\n':
-				s.at++
-			default:
+			if c := s.text[s.at]; !isSpace(c) {
 				return c, nil
 			}
+			s.at++
 		}
 		if err := s.fill(); err != nil {
 			return 0, err
@@ -89,8 +87,16 @@ func (s *Scanner) peek() (byte, error) {
 	}
 }
 
+func isSpace(c byte) bool { return c == ' ' || c == '\t' || c == '\r' || c == '\n' }
+
 // End checks that nothing but white space is left.
 func (s *Scanner) End() error {
+	for s.at < len(s.text) && isSpace(s.text[s.at]) {
+		s.at++
+	}
+	if s.more == nil && s.at == len(s.text) { // the usual end needs no error
+		return nil
+	}
 	switch c, err := s.Peek(); {
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return nil

@@ -163,7 +163,9 @@ func EncodePosition(p event.Position) []byte {
 	if p.Void {
 		state = "void"
 	}
-	return fmt.Appendf(nil, "%s %d %s", state, p.Epoch, p.RV)
+	b := append(make([]byte, 0, 32), state...)
+	b = strconv.AppendUint(append(b, ' '), p.Epoch, 10)
+	return append(append(b, ' '), p.RV...)
 }
 
 // DecodePosition reverses [EncodePosition]. Errors wrap [ErrCorrupt].
@@ -191,7 +193,9 @@ func AllEntries() []byte { return []byte(prefixEntry) }
 // EntryKey is the inventory key of an object; namespace is "" for a
 // cluster-scoped one.
 func EntryKey(resource, namespace, name string) []byte {
-	return []byte(prefixEntry + resource + "/" + namespace + "/" + name)
+	b := make([]byte, 0, len(prefixEntry)+len(resource)+1+len(namespace)+1+len(name))
+	b = append(append(append(b, prefixEntry...), resource...), '/')
+	return append(append(append(b, namespace...), '/'), name...)
 }
 
 // ParseEntryKey reverses [EntryKey]. Errors wrap [ErrCorrupt].
@@ -315,17 +319,24 @@ func appendString(b []byte, s string) []byte {
 
 func appendUID(b []byte, uid string) []byte {
 	if len(uid) == 36 {
-		raw, err := hex.DecodeString(strings.ReplaceAll(uid, "-", ""))
-		if err == nil && len(raw) == 16 && formatUUID(raw) == uid {
+		digits, raw := make([]byte, 0, 36), make([]byte, 16)
+		for _, part := range [...]string{uid[:8], uid[9:13], uid[14:18], uid[19:23], uid[24:]} {
+			digits = append(digits, part...)
+		}
+		_, err := hex.Decode(raw, digits)
+		if err == nil && string(appendUUID(digits[:0], raw)) == uid {
 			return append(append(b, 1), raw...)
 		}
 	}
 	return appendString(append(b, 0), uid)
 }
 
-func formatUUID(raw []byte) string {
-	h := hex.EncodeToString(raw)
-	return h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:]
+func appendUUID(b, raw []byte) []byte {
+	b = hex.AppendEncode(b, raw[:4])
+	for _, part := range [...][]byte{raw[4:6], raw[6:8], raw[8:10], raw[10:]} {
+		b = hex.AppendEncode(append(b, '-'), part)
+	}
+	return b
 }
 
 func appendRV(b []byte, rv string) []byte {
@@ -374,7 +385,7 @@ func (d *decoder) short() bool { return bytes.Equal(d.take(1), []byte{1}) }
 func (d *decoder) uid() string {
 	if d.short() {
 		if raw := d.take(16); raw != nil {
-			return formatUUID(raw)
+			return string(appendUUID(make([]byte, 0, 36), raw))
 		}
 		return ""
 	}

@@ -21,9 +21,24 @@ type Encoder struct {
 	ClusterUID string
 }
 
+// Of returns an encoder for the events of one collection, which need not make
+// again what they share.
+func (c Encoder) Of(col *Collection) CollectionEncoder {
+	return CollectionEncoder{c, col.ID(), "/clusters/" + c.Cluster + "/" + col.GroupOrCore() + "/" + col.Resource}
+}
+
+// CollectionEncoder writes the events of one collection. [Encoder.Of] makes it.
+type CollectionEncoder struct {
+	Encoder
+	collection, source string
+}
+
 // Attributes returns the CloudEvents context attributes of e in the order of the
 // specification, extensions last. Those without a value are left out.
-func (c Encoder) Attributes(e *Event) []Attribute {
+func (c Encoder) Attributes(e *Event) []Attribute { return c.Of(e.Collection).Attributes(e) }
+
+// Attributes is [Encoder.Attributes] for an event of the collection.
+func (c CollectionEncoder) Attributes(e *Event) []Attribute {
 	col := e.Collection
 	subject, schema := "", CollectionSchema
 	if !e.Type.OfCollection() {
@@ -47,7 +62,7 @@ func (c Encoder) Attributes(e *Event) []Attribute {
 	all := [...]Attribute{
 		{"specversion", "1.0"},
 		{"id", e.ID()},
-		{"source", "/clusters/" + c.Cluster + "/" + col.GroupOrCore() + "/" + col.Resource},
+		{"source", c.source},
 		{"type", e.Type.CloudEvent()},
 		{"subject", subject},
 		{"time", e.Time.UTC().Format(TimeFormat)},
@@ -55,7 +70,7 @@ func (c Encoder) Attributes(e *Event) []Attribute {
 		{"dataschema", schema},
 		{"cluster", c.Cluster},
 		{"clusteruid", c.ClusterUID},
-		{"collection", col.ID()},
+		{"collection", c.collection},
 		{"group", col.Group},
 		{"apiversion", e.APIVersion},
 		{"kind", e.Kind},
@@ -91,6 +106,23 @@ func positive(n int) string {
 // AppendStructured appends the CloudEvent with the given attributes and e's data
 // (CloudEvents JSON format, section 3).
 func AppendStructured(dst []byte, attributes []Attribute, e *Event) []byte {
+	dst, _, _ = e.appendStructured(dst, attributes, func(dst []byte) []byte { return append(dst, e.Object...) })
+	return dst
+}
+
+// AppendWithBody is [AppendStructured] for an event whose Object is yet to be made:
+// body appends it, or nothing when it is not known. Object is then part of what was
+// appended, in the same memory.
+func AppendWithBody(dst []byte, attributes []Attribute, e *Event, body func(dst []byte) []byte) []byte {
+	dst, begin, end := e.appendStructured(dst, attributes, body)
+	if begin < end {
+		e.Object = dst[begin:end:end]
+	}
+	return dst
+}
+
+// appendStructured also returns where in dst the object stands.
+func (e *Event) appendStructured(dst []byte, attributes []Attribute, body func([]byte) []byte) (_ []byte, begin, end int) {
 	dst = append(dst, '{')
 	for _, a := range attributes {
 		dst = append(dst, '"')
@@ -103,14 +135,15 @@ func AppendStructured(dst []byte, attributes []Attribute, e *Event) []byte {
 	if e.Type.OfCollection() {
 		b, _ := json.Marshal(e.Report) // plain strings, numbers and times: cannot fail
 		dst = append(dst, b...)
-		return append(dst, '}')
+		return append(dst, '}'), 0, 0
 	}
 	dst = append(dst, `{"object":`...)
-	if e.Object == nil {
+	begin = len(dst)
+	dst = body(dst)
+	end = len(dst)
+	if begin == end {
 		dst = e.appendIdentityOnly(dst)
 		dst = append(dst, `,"bodyknown":false`...)
-	} else {
-		dst = append(dst, e.Object...)
 	}
 	if e.Reason != "" {
 		dst = append(dst, `,"reason":`...)
@@ -121,7 +154,7 @@ func AppendStructured(dst []byte, attributes []Attribute, e *Event) []byte {
 		dst = append(dst, `,"truncated":`...)
 		dst = append(dst, b...)
 	}
-	return append(dst, '}', '}')
+	return append(dst, '}', '}'), begin, end
 }
 
 // appendIdentityOnly writes an object of which only the identity is known.
@@ -141,9 +174,20 @@ func (e *Event) appendIdentityOnly(dst []byte) []byte {
 	return append(dst, '}', '}')
 }
 
-// appendString quotes s. Invalid UTF-8 becomes U+FFFD, which is all that
-// AppendQuote's error reports.
+// appendString quotes s. Invalid UTF-8 becomes U+FFFD.
 func appendString(dst []byte, s string) []byte {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c == '"' || c == '\\' || c >= 0x7f {
+			return appendQuote(dst, s)
+		}
+	}
+	dst = append(dst, '"')
+	dst = append(dst, s...)
+	return append(dst, '"')
+}
+
+// appendQuote quotes any s; AppendQuote's error only reports invalid UTF-8.
+func appendQuote(dst []byte, s string) []byte {
 	dst, _ = jsontext.AppendQuote(dst, s)
 	return dst
 }

@@ -17,11 +17,22 @@ func EscapeToken(s string) string {
 	if s == "." { // a bare "_" already means none
 		return "=2E"
 	}
+	plain := func(c byte) bool {
+		return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-'
+	}
+	n := 0
+	for n < len(s) && plain(s[n]) {
+		n++
+	}
+	if n == len(s) {
+		return s
+	}
 	var b strings.Builder
 	b.Grow(len(s))
-	for i := range len(s) {
+	b.WriteString(s[:n])
+	for i := n; i < len(s); i++ {
 		switch c := s[i]; {
-		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '-':
+		case plain(c):
 			b.WriteByte(c)
 		case c == '.':
 			b.WriteByte('_')

@@ -47,13 +47,20 @@ func (t Type) String() string {
 // OfCollection reports whether t concerns a whole collection.
 func (t Type) OfCollection() bool { return t >= Gap }
 
+var cloudEventTypes = [...]string{
+	"io.kubebridge.resource..v1",
+	"io.kubebridge.resource.added.v1", "io.kubebridge.resource.modified.v1", "io.kubebridge.resource.deleted.v1",
+	"io.kubebridge.resource.present.v1", "io.kubebridge.collection.gap.v1", "io.kubebridge.collection.synced.v1",
+	"io.kubebridge.collection.closed.v1",
+}
+
 // CloudEvent is the CloudEvents "type" attribute, for example
 // "io.kubebridge.resource.added.v1".
 func (t Type) CloudEvent() string {
-	if t.OfCollection() {
-		return "io.kubebridge.collection." + t.String() + ".v1"
+	if int(t) < len(cloudEventTypes) {
+		return cloudEventTypes[t]
 	}
-	return "io.kubebridge.resource." + t.String() + ".v1"
+	return "io.kubebridge.collection.unknown.v1"
 }
 
 // Origin says how the bridge learned of an event.

@@ -113,6 +113,7 @@ func (t *Template) CollectionSubject(v Values, typ event.Type) string {
 // it is.
 func (t *Template) render(v Values, escape func(string) string, fixed ...string) string {
 	var b strings.Builder
+	b.Grow(128)
 	for i, name := range t.names {
 		b.WriteString(t.literals[i])
 		if at := slices.Index(fixed, name); at >= 0 {
