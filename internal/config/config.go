@@ -39,15 +39,15 @@ type Config struct {
 // Kubernetes says where the API server is. Both empty: in-cluster, else the
 // usual kubeconfig rules.
 type Kubernetes struct {
-	Kubeconfig      string `yaml:"kubeconfig"`
-	Context         string `yaml:"context"`
+	Kubeconfig      string `yaml:"kubeconfig"`      // path of a file. Default: the pod\'s service account, else the usual rules
+	Context         string `yaml:"context"`         // in that file. Default: its current one
 	ClusterUID      string `yaml:"clusterUID"`      // of the kube-system namespace, where the bridge may not get it
 	ConcurrentLists int    `yaml:"concurrentLists"` // lists under way at once. Default: 4
 }
 
 // Sink is one lane. Exactly one of Kafka, NATS, File and Stdout is set.
 type Sink struct {
-	Name      string        `yaml:"name"`
+	Name      string        `yaml:"name"`      // the checkpoint is kept under it; required
 	Resources []Resource    `yaml:"resources"` // none: the bridge's
 	Linger    time.Duration `yaml:"linger"`    // how long a batch waits for company. Default: 0
 	// Oversize says what becomes of an event that the bus does not take: "truncate"
@@ -77,7 +77,7 @@ type CheckpointTopic struct {
 
 // File keeps checkpoints in a directory, one below it for each sink.
 type File struct {
-	Path string `yaml:"path"`
+	Path string `yaml:"path"` // of the directory. Default: the checkpoint is kept on the bus, where that can do it
 }
 
 // Secrets says what becomes of the values of core Secrets.
@@ -114,7 +114,7 @@ type Shutdown struct {
 
 // LeaderElection is a Lease in the cluster that is watched.
 type LeaderElection struct {
-	Enabled       bool          `yaml:"enabled"`
+	Enabled       bool          `yaml:"enabled"`       // default: one process, no Lease
 	LeaseName     string        `yaml:"leaseName"`     // default: kubebridge-<name>
 	Namespace     string        `yaml:"namespace"`     // of the Lease. Default: the pod's own
 	LeaseDuration time.Duration `yaml:"leaseDuration"` // a silent leader is believed in for so long; whole seconds. Default: 10s

@@ -23,8 +23,8 @@ type Resource struct {
 	Namespaces        []string `yaml:"namespaces"`        // none: all of them
 	NamespaceSelector string   `yaml:"namespaceSelector"` // label selector of namespaces; not beside Namespaces
 	ExcludeNamespaces []string `yaml:"excludeNamespaces"` // not beside Namespaces
-	LabelSelector     string   `yaml:"labelSelector"`
-	FieldSelector     string   `yaml:"fieldSelector"`
+	LabelSelector     string   `yaml:"labelSelector"`     // only objects whose labels match
+	FieldSelector     string   `yaml:"fieldSelector"`     // only objects whose fields match, where the server can do that
 
 	// MetadataOnly asks the server for metadata alone: no spec, no status.
 	MetadataOnly bool `yaml:"metadataOnly"`

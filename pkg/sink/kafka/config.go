@@ -51,8 +51,8 @@ type Create struct {
 // SASL holds credentials. No mechanism means no authentication.
 type SASL struct {
 	Mechanism string `yaml:"mechanism"` // PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, AWS_MSK_IAM
-	Username  string `yaml:"username"`
-	Password  string `yaml:"password"`
+	Username  string `yaml:"username"`  // for PLAIN and SCRAM
+	Password  string `yaml:"password"`  // never printed
 	// TokenFile holds the token of OAUTHBEARER. It is read for each connection.
 	TokenFile string `yaml:"tokenFile"`
 	// Region is that of the cluster, for AWS_MSK_IAM. Default: AWS_REGION.
@@ -61,15 +61,15 @@ type SASL struct {
 
 // TLS encrypts the connections.
 type TLS struct {
-	Enabled bool   `yaml:"enabled"`
-	CA      string `yaml:"ca"` // path of a PEM file; empty: the system's
+	Enabled bool   `yaml:"enabled"` // default: plain text
+	CA      string `yaml:"ca"`      // path of a PEM file; empty: the system's
 	// ServerName is what every broker's certificate must be good for. Default: the
 	// host that is dialled.
 	ServerName string `yaml:"serverName"`
 	// Cert and Key are PEM files of a client certificate. They are read for each
 	// connection.
 	Cert string `yaml:"cert"`
-	Key  string `yaml:"key"`
+	Key  string `yaml:"key"` // beside Cert
 }
 
 const (

@@ -19,13 +19,13 @@ import (
 // Auth holds credentials. At most one way is used. What is named as a file is read
 // again for every connection: one that is replaced counts from the next on.
 type Auth struct {
-	Username     string `yaml:"username"`
-	Password     string `yaml:"password"`
+	Username     string `yaml:"username"`     // one way to log in
+	Password     string `yaml:"password"`     // beside Username; never printed
 	PasswordFile string `yaml:"passwordFile"` // instead of Password
-	Token        string `yaml:"token"`
-	TokenFile    string `yaml:"tokenFile"` // instead of Token
-	NKey         string `yaml:"nkey"`      // path of a file with a user's seed
-	Creds        string `yaml:"creds"`     // path of a .creds file: JWT and seed
+	Token        string `yaml:"token"`        // another way; never printed
+	TokenFile    string `yaml:"tokenFile"`    // instead of Token
+	NKey         string `yaml:"nkey"`         // path of a file with a user's seed
+	Creds        string `yaml:"creds"`        // path of a .creds file: JWT and seed
 }
 
 // TLS is used when the URL's scheme is tls or any of it is set. Files are read again
@@ -40,9 +40,9 @@ type TLS struct {
 // ServerTLS makes an embedded server's listener demand TLS. Files are read again for
 // every connection.
 type ServerTLS struct {
-	Cert     string `yaml:"cert"` // path of a PEM file; required
-	Key      string `yaml:"key"`  // path of a PEM file; required
-	ClientCA string `yaml:"clientCA"`
+	Cert     string `yaml:"cert"`     // path of a PEM file; required
+	Key      string `yaml:"key"`      // path of a PEM file; required
+	ClientCA string `yaml:"clientCA"` // path of a PEM file: subscribers must have a certificate that it signed
 }
 
 // Leaf joins an embedded server to a larger NATS as a leaf node: what the bridge
