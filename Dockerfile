@@ -1,6 +1,6 @@
-# The bridge alone: one static program, the system's certificates, and a
-# directory for checkpoints that belongs to an unprivileged user. There is no
-# shell and no package manager in it.
+# The bridge, one static program, on an image without shell and package manager
+# that has certificates, time zones and the user nonroot (65532); and a directory
+# for checkpoints that belongs to it.
 #
 # No Docker has built this where it was written: test/compose reads it with
 # BuildKit's parser and runs the build stage's commands on what it copies.
@@ -22,8 +22,7 @@ RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH \
 # volume that is mounted here begins with these permissions.
 RUN mkdir /out/lib && mkdir -m 0770 /out/lib/kubebridge
 
-FROM scratch
-COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/
+FROM gcr.io/distroless/static-debian12:nonroot
 COPY --from=build /out/bridge /usr/local/bin/bridge
 COPY --from=build --chown=65532:65532 /out/lib /var/lib
 USER 65532:65532

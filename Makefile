@@ -31,7 +31,10 @@ bench: ## how fast the bridge is, beside a floor and a baseline (BENCH="-bench l
 bench-compare: ## the latest run of make bench with an older one: OLD=file
 	scripts/bench.sh compare $(OLD)
 
-clean: ## remove what was built and the demo's state
-	rm -rf bin var .cache bench/bin bench/var
+release: ## static programs, checksums and lists of contents in dist/ (VERSION=v1.2.3)
+	scripts/release.sh
 
-.PHONY: help build demo test test-quick lint fmt bench bench-compare clean
+clean: ## remove what was built and the demo's state
+	rm -rf bin dist var .cache bench/bin bench/var
+
+.PHONY: help build demo test test-quick lint fmt bench bench-compare release clean

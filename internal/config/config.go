@@ -39,7 +39,7 @@ type Config struct {
 // Kubernetes says where the API server is. Both empty: in-cluster, else the
 // usual kubeconfig rules.
 type Kubernetes struct {
-	Kubeconfig      string `yaml:"kubeconfig"`      // path of a file. Default: the pod\'s service account, else the usual rules
+	Kubeconfig      string `yaml:"kubeconfig"`      // path of a file. Default: the pod's service account, else the usual rules
 	Context         string `yaml:"context"`         // in that file. Default: its current one
 	ClusterUID      string `yaml:"clusterUID"`      // of the kube-system namespace, where the bridge may not get it
 	ConcurrentLists int    `yaml:"concurrentLists"` // lists under way at once. Default: 4

@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# What a release consists of, in dist/: for linux on amd64 and arm64 a static
+# program in an archive and a list of what is in it (CycloneDX), and SHA256SUMS.
+# The same commit and the same Go give the same bytes.
+#
+#   scripts/release.sh               the tag that HEAD has
+#   VERSION=v1.2.3 scripts/release.sh
+#
+# It publishes nothing.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. scripts/go.sh
+version=${VERSION:-$(git describe --tags --exact-match 2>/dev/null)} || {
+	say "HEAD has no tag: tag it, or set VERSION=v1.2.3"
+	exit 1
+}
+if [ -n "$(git status --porcelain)" ]; then
+	say "there are changes that are not committed: a release is made from a commit"
+	exit 1
+fi
+when=$(git log -1 --format=%ct)
+rm -rf dist
+for arch in amd64 arm64; do
+	name=kubebridge_${version#v}_linux_$arch
+	mkdir -p "dist/$name"
+	CGO_ENABLED=0 GOOS=linux GOARCH=$arch \
+		go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=$version" -o "dist/$name/bridge" ./cmd/bridge
+	go run ./scripts/sbom "dist/$name/bridge" "$version" >"dist/$name.cdx.json"
+	cp LICENSE README.md CHANGELOG.md "dist/$name/"
+	tar -C dist --sort=name --mtime="@$when" --owner=0 --group=0 --numeric-owner -cf - "$name" | gzip -9n >"dist/$name.tar.gz"
+	rm -r "dist/${name:?}"
+	say "dist/$name.tar.gz"
+done
+(cd dist && sha256sum ./*.tar.gz ./*.cdx.json | sed 's#\./##' >SHA256SUMS)
