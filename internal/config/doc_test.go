@@ -2,6 +2,7 @@ package config
 
 import (
 	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -46,24 +47,36 @@ func TestEverySettingIsDocumented(t *testing.T) {
 	}
 }
 
-// The example is what people copy.
-func TestDocumentedExample(t *testing.T) {
-	for _, path := range []string{document, "../../README.md"} {
-		raw, err := os.ReadFile(path)
+// An example is what people copy.
+func TestDocumentedExamples(t *testing.T) {
+	pages, err := filepath.Glob("../../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	env := func(name string) (string, bool) {
+		value, ok := map[string]string{"KAFKA_PASSWORD": "p"}[name]
+		return value, ok
+	}
+	seen := map[string]bool{}
+	for _, page := range append(pages, "../../README.md") {
+		raw, err := os.ReadFile(page)
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, rest, _ := strings.Cut(string(raw), "```yaml\n")
-		text, _, ok := strings.Cut(rest, "```\n")
-		if !ok {
-			t.Fatalf("%s has no example", path)
+		for _, block := range strings.Split(string(raw), "```yaml\n")[1:] {
+			text, _, _ := strings.Cut(block, "```\n")
+			if !strings.Contains(text, "cluster:") || !strings.Contains("\n"+text, "\nsinks:") {
+				continue // a part of one, or values of the chart
+			}
+			seen[page] = true
+			if _, err := parse(page, []byte(text), nil, env); err != nil {
+				t.Errorf("an example: %v", err)
+			}
 		}
-		env := func(name string) (string, bool) {
-			value, ok := map[string]string{"KAFKA_PASSWORD": "p"}[name]
-			return value, ok
-		}
-		if _, err := parse(path, []byte(text), nil, env); err != nil {
-			t.Errorf("the example: %v", err)
+	}
+	for _, page := range []string{document, "../../README.md", "../../docs/ha.md"} {
+		if !seen[page] {
+			t.Errorf("%s has no example", page)
 		}
 	}
 }
