@@ -56,9 +56,9 @@ func everyMetric(t *testing.T) *prometheus.Registry {
 		t.Fatal(err)
 	}
 	pipeline.NewMetrics(filling{r})
-	now, behind, n := time.Now(), 0.1, int64(1)
-	r.MustRegister(pipeline.NewCollector(func() []pipeline.LaneStatus {
-		return []pipeline.LaneStatus{{Sink: "sink", Queue: pipeline.Queue{Oldest: &now}, Collections: []pipeline.CollectionStatus{
+	now, behind, n, lost := time.Now(), 0.1, int64(1), uint64(1)
+	r.MustRegister(newReady(func() bool { return true }), pipeline.NewCollector(func() []pipeline.LaneStatus {
+		return []pipeline.LaneStatus{{Sink: "sink", Lost: &lost, Queue: pipeline.Queue{Oldest: &now}, Collections: []pipeline.CollectionStatus{
 			{Resource: "pods", State: source.Reconciling, Behind: &behind, Objects: &n, List: &pipeline.ListState{Remaining: &n}},
 		}}}
 	}))
@@ -77,6 +77,7 @@ func advice() map[string]string {
 		"events_delivered_total":                   "Its rate is the throughput.",
 		"events_filtered_total":                    "Nothing: it is as configured. If it is not what you meant, see `types`.",
 		"events_last_delivered_timestamp_seconds":  "Nothing by itself: a quiet cluster has no events. Use `queue_oldest_timestamp_seconds` to tell quiet from stuck.",
+		"events_lost_total":                        "The bus may lose by configuration (`at-most-once`); if consumers cannot bear it, use another `delivery`.",
 		"events_redacted_total":                    "Nothing: it shows that redaction works.",
 		"events_truncated_total":                   "Raise the bus's largest message if consumers need these bodies.",
 		"events_withheld_total":                    "Look at the log: a body could not be parsed where secrets stand.",
@@ -88,6 +89,7 @@ func advice() map[string]string {
 		"queue_capacity_events":                    "Divide `queue_events` by it.",
 		"queue_events":                             "Near its capacity the bus is slower than the cluster. Nothing is lost: watches wait.",
 		"queue_oldest_timestamp_seconds":           "Alert on `time() - x > 60`: the bus does not take what it is given.",
+		"ready":                                    "Alert when it is 0 for minutes; `/readyz` and `bridge status` say why.",
 		"sink_batch_records":                       "Large batches are a busy bus, and good; `linger` makes them larger.",
 		"sink_failures_total":                      "A rate that lasts: the status says what fails.",
 		"sink_outages_total":                       "Often: look at the bus's network and leader elections.",

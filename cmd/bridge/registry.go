@@ -17,3 +17,15 @@ func newRegistry() *prometheus.Registry {
 	r.MustRegister(build, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return r
 }
+
+// newReady returns what /readyz says, for who cannot ask it.
+func newReady(ready func() bool) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Namespace: "kubebridge", Name: "ready", Help: "1 while /readyz answers that the bridge is ready, 0 otherwise.",
+	}, func() float64 {
+		if ready() {
+			return 1
+		}
+		return 0
+	})
+}

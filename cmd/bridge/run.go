@@ -105,7 +105,8 @@ func run(ctx context.Context, o runOptions) error {
 		Name: c.Name, Cluster: c.Cluster, Client: client, Lanes: lanes, Lists: c.Kubernetes.ConcurrentLists,
 		Shutdown: c.Shutdown.Timeout, Elector: elector, Log: log, Metrics: pipeline.NewMetrics(registry),
 	})
-	registry.MustRegister(pipeline.NewCollector(func() []pipeline.LaneStatus { return bridge.Status().Lanes }))
+	registry.MustRegister(pipeline.NewCollector(func() []pipeline.LaneStatus { return bridge.Status().Lanes }),
+		newReady(func() bool { return bridge.Status().Ready }))
 	var digest atomic.Value
 	digest.Store(fileDigest(o.reload.path))
 	shown := &reporter{config: c, bridge: bridge, digest: func() string { return digest.Load().(string) }, started: time.Now()}
