@@ -23,6 +23,8 @@ say "== test/compose: docker-compose.yaml and the Dockerfile"
 (cd test/compose && go test -timeout 25m ./...)
 say "== test/chart: the Helm chart, by Helm and on the API server"
 (cd test/chart && go test -timeout 15m ./...)
+say "== test/alerts: alerts and dashboard by Prometheus' engine"
+(cd test/alerts && go test ./...)
 say "== test/e2e: the program against real servers"
 (cd test/e2e && go test -p 1 -timeout 25m ./...)
 say "== bench: what the benchmark's figures rest on"
