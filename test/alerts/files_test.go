@@ -51,14 +51,12 @@ func exported(t *testing.T) map[string][]string {
 	row := regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\| ([a-z]+) \\| ([a-z, –]+) \\|")
 	for _, m := range row.FindAllStringSubmatch(read(t, metricsFile), -1) {
 		own := strings.Split(strings.ReplaceAll(m[3], "–", ""), ", ")
-		names := []string{m[1]}
-		if m[2] == "histogram" {
-			names = []string{m[1] + "_bucket", m[1] + "_count", m[1] + "_sum"}
-			own = append(own, "le")
+		if m[2] != "histogram" {
+			out[m[1]] = own
+			continue
 		}
-		for _, n := range names {
-			out[n] = own
-		}
+		out[m[1]+"_count"], out[m[1]+"_sum"] = own, own
+		out[m[1]+"_bucket"] = append([]string{"le"}, own...)
 	}
 	return out
 }
