@@ -447,11 +447,10 @@ func (s *Scanner) number(c byte) error {
 		s.at++
 		c = s.next()
 	}
-	switch {
-	case c == '0':
+	if c == '0' {
 		s.at++
 		c = s.next()
-	default:
+	} else {
 		var err error
 		if c, err = s.digits(c); err != nil {
 			return err
