@@ -17,7 +17,7 @@ const Off = "off"
 // Config is the whole configuration. [Load] fills in every default.
 type Config struct {
 	Name       string     `yaml:"name"`    // this bridge; two in one cluster need two names. Default: kubebridge
-	Cluster    string     `yaml:"cluster"` // in every event; required
+	Cluster    string     `yaml:"cluster"` // its name in every event; required
 	Kubernetes Kubernetes `yaml:"kubernetes"`
 	Resources  []Resource `yaml:"resources"` // what every sink gets that does not name its own
 	// Exclude names resources, or patterns of them, that no pattern under Resources

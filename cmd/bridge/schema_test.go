@@ -1,0 +1,73 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+)
+
+// validator compiles what `bridge schema` prints, and nothing beside it: whoever
+// validates has this one document.
+func validator(t *testing.T, of string) *jsonschema.Schema {
+	t.Helper()
+	doc, err := jsonschema.UnmarshalJSON(strings.NewReader(bridge(t, "schema", of).ok(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := jsonschema.NewCompiler()
+	c.UseLoader(jsonschema.SchemeURLLoader{})
+	if err := c.AddResource("printed.json", doc); err != nil {
+		t.Fatal(err)
+	}
+	s, err := c.Compile("printed.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func value(t *testing.T, text string) any {
+	t.Helper()
+	v, err := jsonschema.UnmarshalJSON(strings.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func TestSchemaOfEvents(t *testing.T) {
+	s := validator(t, "event")
+	files, err := filepath.Glob("../../pkg/event/testdata/*.json")
+	if err != nil || len(files) < 10 {
+		t.Fatalf("%d events, %v", len(files), err)
+	}
+	for _, path := range files {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Validate(value(t, string(text))); err != nil {
+			t.Errorf("%s: %v", path, err)
+		}
+		// Its data is judged by a schema within.
+		spoilt := strings.Replace(string(text), `"data":{`, `"data":{"unheard":1,`, 1)
+		if s.Validate(value(t, spoilt)) == nil {
+			t.Errorf("%s is taken with unknown data", path)
+		}
+	}
+}
+
+func TestSchemaOfConfigurations(t *testing.T) {
+	s := validator(t, "config")
+	if err := s.Validate(value(t, `{"cluster": "x", "resources": ["pods"], "sinks": [{"name": "a", "stdout": {}}]}`)); err != nil {
+		t.Error(err)
+	}
+	if s.Validate(value(t, `{"clutser": "x", "sinks": [{"name": "a", "stdout": {}}]}`)) == nil {
+		t.Error("an unknown key is taken")
+	}
+	bridge(t, "schema", "events").failed(t, exitConfig, `invalid argument "events"`, "bridge schema --help")
+	bridge(t, "schema").failed(t, exitConfig, "accepts 1 arg(s)", "bridge schema --help")
+}

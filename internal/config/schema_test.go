@@ -1,0 +1,232 @@
+package config
+
+import (
+	"encoding/json"
+	"os"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/goccy/go-yaml"
+	"github.com/google/go-cmp/cmp"
+	generator "github.com/invopop/jsonschema"
+
+	"github.com/kubebridge/kubebridge/pkg/sink/file"
+	"github.com/kubebridge/kubebridge/pkg/sink/kafka"
+	"github.com/kubebridge/kubebridge/pkg/sink/nats"
+	"github.com/kubebridge/kubebridge/pkg/sink/stdout"
+)
+
+const (
+	schemaFile = "../../docs/schemas/config.schema.json"
+	// durationForm is what [time.ParseDuration] takes, without negative ones: no
+	// setting can be one.
+	durationForm = `^\+?(0|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$`
+)
+
+// The schema is made here of the structs, their comments, the defaults and the
+// messages, so that the program need not carry its sources.
+func TestSchemaIsCurrent(t *testing.T) {
+	made := makeSchema(t)
+	if *update {
+		if err := os.WriteFile(schemaFile, made, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	have, err := os.ReadFile(schemaFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(have), string(made)); diff != "" {
+		t.Errorf("run go test ./internal/config -update (-published +structs):\n%s", diff)
+	}
+}
+
+func makeSchema(t *testing.T) []byte {
+	t.Helper()
+	var comments generator.Reflector
+	for _, dir := range []string{".", "../../pkg/sink"} {
+		base := reflect.TypeFor[Config]().PkgPath()
+		if err := comments.AddGoComments(base, dir, generator.WithFullComment()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := (&generator.Reflector{
+		Anonymous: true, DoNotReference: true, FieldNameTag: "yaml", RequiredFromJSONSchemaTags: true,
+		Mapper: func(t reflect.Type) *generator.Schema {
+			if t == reflect.TypeFor[time.Duration]() {
+				return &generator.Schema{Type: "string", Pattern: durationForm}
+			}
+			return nil
+		},
+		LookupComment: func(t reflect.Type, field string) string { return description(comments.CommentMap, t, field) },
+	}).ReflectFromType(reflect.TypeFor[Config]())
+	s.ID, s.Title = "https://kubebridge.io/schemas/config.schema.json", "kubebridge configuration"
+	complete(t, s, reflect.ValueOf(everyDefault()), "")
+	text, err := json.Marshal(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := (*jsontext.Value)(&text).Format(jsontext.PreserveRawStrings(false), jsontext.WithIndent("  ")); err != nil {
+		t.Fatal(err)
+	}
+	return append(text, '\n')
+}
+
+var (
+	seeAlso = regexp.MustCompile(`,? see \[[^\]]*\]`)
+	docLink = regexp.MustCompile(`\[([A-Z]\w*)\]`)
+)
+
+// description is a field's comment, else its type's, in the words of the file: a
+// field goes by its key.
+func description(comments map[string]string, t reflect.Type, field string) string {
+	if t.Kind() != reflect.Struct {
+		return ""
+	}
+	text := comments[t.PkgPath()+"."+t.Name()+"."+field]
+	if f, ok := t.FieldByName(field); ok && text == "" {
+		for t = f.Type; t.Kind() == reflect.Pointer; {
+			t = t.Elem()
+		}
+		text = comments[t.PkgPath()+"."+t.Name()]
+		if rest, ok := strings.CutPrefix(text, t.Name()+" "); ok {
+			text = "`" + f.Tag.Get("yaml") + "` " + rest
+		}
+	}
+	text = seeAlso.ReplaceAllString(strings.Join(strings.Fields(text), " "), "")
+	text = docLink.ReplaceAllString(strings.ReplaceAll(text, "nil:", "none:"), "$1")
+	if t.Kind() == reflect.Struct {
+		for f := range t.Fields() {
+			text = regexp.MustCompile(`\b`+f.Name+`\b`).ReplaceAllString(text, "`"+f.Tag.Get("yaml")+"`")
+		}
+	}
+	return text
+}
+
+// everyDefault is a configuration with everything in it that has a default.
+func everyDefault() *Config {
+	c := defaults()
+	sink := Sink{
+		Resources: []Resource{{}},
+		Kafka:     &kafka.Config{DeadLetter: &kafka.DeadLetter{}},
+		NATS:      &nats.Config{DeadLetter: &nats.DeadLetter{}, Embedded: &nats.Embedded{}},
+		File:      &file.Config{},
+		Stdout:    &stdout.Config{},
+	}
+	(&problems{}).sink("", &sink)
+	c.Resources, c.Sinks = sink.Resources, []Sink{sink}
+	return c
+}
+
+// required is what a map must have; where there are several lists, one of them.
+// What the environment or a flag can give is not required of the file.
+var required = map[string][][]string{
+	"":                           {{"sinks"}},
+	"resources[]":                {{"resource"}},
+	"sinks[]":                    {{"kafka"}, {"nats"}, {"file"}, {"stdout"}},
+	"sinks[].resources[]":        {{"resource"}},
+	"sinks[].kafka":              {{"brokers"}},
+	"sinks[].nats":               {{"url"}, {"embedded"}},
+	"sinks[].nats.embedded":      {{"dir"}},
+	"sinks[].nats.embedded.tls":  {{"cert", "key"}},
+	"sinks[].nats.embedded.leaf": {{"url"}},
+	"sinks[].file":               {{"path"}},
+}
+
+// complete adds to s, the schema of what is at path, what no struct says. value
+// holds the defaults; it may be invalid: there are none.
+func complete(t *testing.T, s *generator.Schema, value reflect.Value, path string) {
+	for value.Kind() == reflect.Pointer {
+		value = value.Elem()
+	}
+	switch s.Type {
+	case "object":
+		if one := required[path]; len(one) == 1 {
+			s.Required = one[0]
+		} else {
+			for _, keys := range one {
+				s.OneOf = append(s.OneOf, &generator.Schema{Required: keys})
+			}
+		}
+		if path == "sinks[]" {
+			s.Required = []string{"name"}
+		}
+		for p := s.Properties.Oldest(); p != nil; p = p.Next() {
+			complete(t, p.Value, fieldByKey(value, p.Key), join(path, p.Key))
+		}
+		return
+	case "array":
+		var first reflect.Value
+		if value.IsValid() && value.Len() > 0 {
+			first = value.Index(0)
+		}
+		complete(t, s.Items, first, path+"[]")
+		if path == "sinks" || strings.HasSuffix(path, ".types") || strings.HasSuffix(path, ".brokers") {
+			s.MinItems = new(uint64(1))
+		}
+		if path == "resources" || path == "sinks[].resources" {
+			short := &generator.Schema{Type: "string", Description: "The resource alone, without options."}
+			s.Items = &generator.Schema{AnyOf: []*generator.Schema{short, s.Items}}
+		}
+		return
+	case "string":
+		if values := valuesAt(t, path); len(values) > 0 {
+			s.AnyOf = []*generator.Schema{{Enum: values}, {Pattern: reference.String()}}
+		}
+	}
+	switch {
+	case !value.IsValid() || value.IsZero() && s.Type != "boolean":
+	case value.Type() == reflect.TypeFor[time.Duration]():
+		s.Default = value.Interface().(time.Duration).String()
+	default:
+		s.Default = value.Interface()
+	}
+}
+
+func fieldByKey(v reflect.Value, key string) reflect.Value {
+	if v.IsValid() {
+		for f := range v.Type().Fields() {
+			if f.Tag.Get("yaml") == key {
+				return v.FieldByIndex(f.Index)
+			}
+		}
+	}
+	return reflect.Value{}
+}
+
+var choice = regexp.MustCompile(`"\?" is not (?:one of|known: set(?: one of)?) (.+)$`)
+
+// valuesAt are the values that can stand at path, as the message for another one
+// names them; none where anything can.
+func valuesAt(t *testing.T, path string) []any {
+	t.Helper()
+	var doc any = "?"
+	keys := strings.Split(path, ".")
+	for i := len(keys) - 1; i >= 0; i-- {
+		key, list := strings.CutSuffix(keys[i], "[]")
+		if list {
+			doc = []any{doc}
+		}
+		doc = map[string]any{key: doc}
+	}
+	text, err := yaml.Marshal(doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = parse("test", text, nil, testEnv)
+	at := ": " + strings.ReplaceAll(path, "[]", "[0]") + ": "
+	for line := range strings.Lines(err.Error()) {
+		if m := choice.FindStringSubmatch(strings.TrimSpace(line)); m != nil && strings.Contains(line, at) {
+			var values []any
+			for _, v := range strings.Split(strings.ReplaceAll(m[1], " or ", ", "), ", ") {
+				values = append(values, v)
+			}
+			return values
+		}
+	}
+	return nil
+}
