@@ -107,8 +107,13 @@ func (s *Store) checkTopic(ctx context.Context, admin *kadm.Client) error {
 	return nil
 }
 
-// explain adds what to do.
+// explain adds what to do. kadm wraps the answer to a request that it shares out
+// among the brokers in words about itself.
 func explain(err error) error {
+	var shards *kadm.ShardErrors
+	if errors.As(err, &shards) && len(shards.Errs) > 0 {
+		err = shards.Errs[0].Err
+	}
 	switch {
 	case errors.Is(err, kerr.TopicAuthorizationFailed):
 		return fmt.Errorf("%w: allow READ, WRITE, DESCRIBE and DESCRIBE_CONFIGS on it", err)

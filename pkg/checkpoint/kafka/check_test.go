@@ -1,0 +1,28 @@
+package kafka
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// Who checks a configuration reads what Kafka refused, not how its client asked.
+func TestCheckSaysWhatIsRefused(t *testing.T) {
+	b := startBus(t)
+	b.ControlKey(int16(kmsg.FindCoordinator), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		b.KeepControl()
+		resp := req.ResponseKind().(*kmsg.FindCoordinatorResponse)
+		for _, id := range req.(*kmsg.FindCoordinatorRequest).CoordinatorKeys {
+			one := kmsg.NewFindCoordinatorResponseCoordinator()
+			one.Key, one.ErrorCode = id, kerr.TransactionalIDAuthorizationFailed.Code
+			resp.Coordinators = append(resp.Coordinators, one)
+		}
+		return resp, nil, true
+	})
+	s, _, err := Check(t.Context(), options(t, b))
+	if s != nil || err == nil || !strings.Contains(err.Error(), "allow WRITE and DESCRIBE on the transactional id") || strings.Contains(err.Error(), "shard") {
+		t.Errorf("Check: %v, want what is not allowed, in few words", err)
+	}
+}
