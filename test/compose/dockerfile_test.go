@@ -111,6 +111,7 @@ func TestBuildStage(t *testing.T) {
 	for _, c := range build.Commands {
 		switch c := c.(type) {
 		case *instructions.CopyCommand:
+			must(t, os.MkdirAll(filepath.Join(src, filepath.Dir(c.DestPath)), 0o755)) // as COPY does
 			for _, from := range c.SourcePaths {
 				run(t, root, nil, "cp", "-R", from, filepath.Join(src, c.DestPath))
 			}
