@@ -321,7 +321,7 @@ func (l *Lane) stateChanged(m *member, st source.State) {
 	l.metrics.state.WithLabelValues(l.id.Sink, m.resource, string(before.State)).Dec()
 	l.metrics.state.WithLabelValues(l.id.Sink, m.resource, string(st.Phase)).Inc()
 	switch {
-	case st.Phase == source.Gone: // said in full elsewhere
+	case st.Phase == source.Gone, errors.As(st.Err, new(*sink.RouteError)): // said in full elsewhere
 	case st.Err != nil && now.Error != before.Error:
 		l.log.Warn("collection "+string(st.Phase)+"; trying again", m.field(), zap.Error(st.Err))
 	case st.Err == nil && before.Error != "":

@@ -98,10 +98,10 @@ func (e *RecordError) Unwrap() error { return e.Err }
 type RouteError struct {
 	Index int    // in Batch.Records: the first record that was refused
 	Route string // its topic or subject
-	Err   error
+	Err   error  // names it
 }
 
-func (e *RouteError) Error() string { return fmt.Sprintf("route %q: %v", e.Route, e.Err) }
+func (e *RouteError) Error() string { return e.Err.Error() }
 
 func (e *RouteError) Unwrap() error { return e.Err }
 

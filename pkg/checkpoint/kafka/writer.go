@@ -28,6 +28,13 @@ const maxTransactionTimeout = 2 * time.Minute
 // errUnknown marks a transaction of which it is not known whether it was committed.
 var errUnknown = errors.New("no answer to the end of the transaction")
 
+// lostError says how the topic lost what was committed to it. Consumers are told in
+// these words, and Kafka's own, of an offset, would not help them.
+type lostError struct{ how string }
+
+func (e *lostError) Error() string { return e.how }
+func (*lostError) Unwrap() error   { return kerr.OffsetOutOfRange }
+
 // writer is the state of a transactional producer over its generations.
 type writer struct {
 	opts    []kgo.Opt
@@ -183,7 +190,7 @@ func (s *Store) remake(ctx context.Context, unknown error) error {
 	case !created:
 		return unknown
 	}
-	s.writer.lost = fmt.Errorf("it was deleted: %w", kerr.OffsetOutOfRange)
+	s.writer.lost = &lostError{"it was deleted"}
 	return s.restart(ctx)
 }
 
@@ -222,7 +229,7 @@ func (s *Store) witness(ctx context.Context, e end) (done bool, err error) {
 	// The answer to the end of a transaction comes before its marker is in the
 	// topic: until then what is committed ends before it.
 	if to < w.base && e == written {
-		w.lost = fmt.Errorf("it ends at offset %d and was written up to %d: %w", to, w.base, kerr.OffsetOutOfRange)
+		w.lost = &lostError{fmt.Sprintf("it ends at offset %d and was written up to %d", to, w.base)}
 		return false, w.lost
 	}
 	err = s.read(ctx, w.base, to, func(r *kgo.Record) error {
@@ -318,7 +325,7 @@ func (s *Store) attempt(ctx context.Context, t transaction) (err error) {
 		return fmt.Errorf("checkpoint topic %q: %w", s.topic, lost(explain(err)))
 	}
 	if at < w.base { // it was made again, and no request failed of it
-		w.lost = fmt.Errorf("offset %d was written a second time, it had been written up to %d: %w", at, w.base, kerr.OffsetOutOfRange)
+		w.lost = &lostError{fmt.Sprintf("offset %d was written a second time, it had been written up to %d", at, w.base)}
 		return fmt.Errorf("checkpoint topic %q: %w", s.topic, lost(w.lost))
 	}
 	if err := w.client.EndTransaction(limit, kgo.TryCommit); err != nil {

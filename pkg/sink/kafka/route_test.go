@@ -76,6 +76,9 @@ func wantRouteError(t *testing.T, err error, route string, parts ...string) *sin
 		t.Fatalf("error %v, want a RouteError of %q", err, route)
 	}
 	wantError(t, err, parts...)
+	if strings.Count(err.Error(), `"`+route+`"`) != 1 {
+		t.Errorf("%v: want the topic %q named once", err, route)
+	}
 	return e
 }
 
