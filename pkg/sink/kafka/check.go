@@ -213,20 +213,11 @@ func CheckPins(ctx context.Context, o Options, mark []byte, scan func(prefix []b
 	if err != nil {
 		return nil, err
 	}
-	was := map[string]pin{}
+	var was pins
 	if o.Config.ExactlyOnce() {
-		err = scan([]byte(pinPrefix), func(key, value []byte) error {
-			if p, err := parsePin(string(value)); err == nil {
-				was[strings.TrimPrefix(string(key), pinPrefix)] = p
-			}
-			return nil
-		})
+		was, err = scanPins(scan)
 	} else {
-		var all pins
-		all, err = decodePins(mark)
-		for name, n := range all {
-			was[name] = pin{partitions: n}
-		}
+		was, err = decodePins(mark)
 	}
 	if err != nil || len(was) == 0 {
 		return nil, err
@@ -235,14 +226,18 @@ func CheckPins(ctx context.Context, o Options, mark []byte, scan func(prefix []b
 	if err != nil {
 		return nil, err
 	}
-	var bad []error
-	for _, name := range slices.Sorted(maps.Keys(found)) {
-		switch is := found[name]; {
-		case was[name].remade(is):
-			weak = append(weak, remadeError(name).Error()+": a declared reset is due")
-		case was[name].partitions != is.partitions:
-			bad = append(bad, refuse(&partitionsError{topic: name, was: was[name].partitions, is: is.partitions}))
+	for _, name := range slices.Sorted(maps.Keys(was)) {
+		if _, ok := found[name]; !ok {
+			weak = append(weak, fmt.Sprintf("topic %q was written to and is gone, or may not be seen: consumers of a new one lack what it held", name))
 		}
+	}
+	remade, moved := was.compare(found)
+	for _, name := range remade {
+		weak = append(weak, remadeError(name).Error()+": a declared reset is due")
+	}
+	var bad []error
+	for _, m := range moved {
+		bad = append(bad, refuse(m))
 	}
 	return weak, errors.Join(bad...)
 }

@@ -139,6 +139,12 @@ func TestCheckCheckpoint(t *testing.T) {
 	}
 	_, err = look(same)
 	say(t, "errors", lines(err), []string{`"one"|has 3 partitions and had 2`, `"two"|has 3 partitions and had 2`})
+	if err := b.DeleteTopic("two"); err != nil {
+		t.Fatal(err)
+	}
+	weak, err = look(same)
+	say(t, "warnings", weak, []string{`"two"|gone|consumers`})
+	say(t, "errors", lines(err), []string{`"one"|has 3 partitions and had 2`})
 	if _, err := newAdmin(t, b).AlterTopicConfigs(context.Background(), []kadm.AlterConfig{{Name: cleanupPolicy, Value: new("delete")}}, own); err != nil {
 		t.Fatal(err)
 	}

@@ -1,18 +1,14 @@
 package kafka
 
 import (
-	"cmp"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
-
-	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kgo"
-	"go.uber.org/zap"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
@@ -26,9 +22,6 @@ const (
 	resetKey       = "!reset"
 	resetRequested = "requested"
 )
-
-// spread is how long it may take until every broker knows a new topic.
-const spread = 2 * time.Second
 
 // pin is what the checkpoint holds of a topic since it was first written to.
 type pin struct {
@@ -57,156 +50,121 @@ func remadeError(topic string) error {
 	return fmt.Errorf("topic %q was deleted and made again: what it held is gone", topic)
 }
 
-// look asks Kafka for topics. Those that it does not know are left out.
-func (x *Transactional) look(ctx context.Context, names []string) (map[string]pin, error) {
-	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
-	defer cancel()
-	// A request's own context does not end the wait for a broker that hangs.
-	c, err := kgo.NewClient(append(slices.Clone(x.client), kgo.WithContext(ctx))...)
-	if err != nil {
-		return nil, err
-	}
-	defer c.Close()
-	found, err := kadm.NewClient(c).ListTopics(ctx, names...)
-	if err != nil {
-		return nil, fmt.Errorf("look up topic %q: %w", names[0], x.topics.explain(fromFranz(err)))
-	}
-	pins := map[string]pin{}
-	for name, t := range found {
-		if t.Err != nil {
-			continue
-		}
-		p := pin{partitions: len(t.Partitions)}
-		if t.ID != (kadm.TopicID{}) {
-			p.id = t.ID.String()
-		}
-		pins[name] = p
-	}
-	return pins, nil
-}
+// pins are the topics that were written to, as they were then. A Transactional keeps
+// each under a key of its own in the checkpoint, a Sink the numbers in its mark.
+type pins map[string]pin
 
-// readPins compares the topics with what the checkpoint has of them. Where one
-// was made anew, the checkpoint then asks for a declared reset.
-func (x *Transactional) readPins(ctx context.Context) error {
-	clear(x.pins)
-	clear(x.seen)
-	err := x.journal.Scan([]byte(pinPrefix), func(key, value []byte) error {
+// scanPins reads a Transactional's.
+func scanPins(scan func(prefix []byte, fn func(key, value []byte) error) error) (pins, error) {
+	all := pins{}
+	err := scan([]byte(pinPrefix), func(key, value []byte) error {
 		if p, err := parsePin(string(value)); err == nil {
-			x.pins[strings.TrimPrefix(string(key), pinPrefix)] = p
+			all[strings.TrimPrefix(string(key), pinPrefix)] = p
 		}
 		return nil
 	})
-	if err != nil || len(x.pins) == 0 {
-		return err
-	}
-	found, err := x.look(ctx, slices.Sorted(maps.Keys(x.pins)))
-	if err != nil {
-		return err
-	}
-	var changes []event.KV
-	for name, is := range found { // one that is gone is dealt with when it is written to
-		switch was := x.pins[name]; {
+	return all, err
+}
+
+// compare says what has become of the topics among those that were found: which were
+// made anew, and of which others the number of partitions has changed, in order.
+func (p pins) compare(found pins) (remade []string, moved []*partitionsError) {
+	for _, name := range slices.Sorted(maps.Keys(p)) {
+		was := p[name]
+		is, ok := found[name]
+		switch {
+		case !ok:
 		case was.remade(is):
-			x.topics.log.Warn("a declared reset is due", zap.Error(remadeError(name)))
-			changes = append(changes, event.KV{Key: []byte(pinPrefix + name)})
+			remade = append(remade, name)
 		case was.partitions != is.partitions:
-			return refuse(&partitionsError{topic: name, was: was.partitions, is: is.partitions})
+			moved = append(moved, &partitionsError{topic: name, was: was.partitions, is: is.partitions})
 		}
 	}
-	if changes == nil {
+	return remade, moved
+}
+
+// recorded is a mark.
+type recorded struct {
+	Partitions map[string]int `json:"partitions"`
+}
+
+// decodePins reads a Sink's.
+func decodePins(mark []byte) (pins, error) {
+	all, r := pins{}, recorded{}
+	if mark == nil {
+		return all, nil
+	}
+	if err := json.Unmarshal(mark, &r); err != nil || r.Partitions == nil {
+		return nil, &sink.RefusedError{
+			What: fmt.Sprintf("the recorded mark %.40q", mark),
+			Err:  errors.New("it is not one of a Kafka sink with delivery at-least-once"),
+			Hint: "give the sink another name, or let `bridge checkpoint reset` begin anew",
+		}
+	}
+	for name, n := range r.Partitions {
+		all[name] = pin{partitions: n}
+	}
+	return all, nil
+}
+
+// encode makes a Sink's mark of them.
+func (p pins) encode() ([]byte, error) {
+	r := recorded{Partitions: make(map[string]int, len(p))}
+	for name, one := range p {
+		r.Partitions[name] = one.partitions
+	}
+	return json.Marshal(r)
+}
+
+// checkPins compares the topics with what they were.
+func (s *Sink) checkPins(ctx context.Context) error {
+	if len(s.pins) == 0 {
 		return nil
 	}
-	changes = append(changes, event.KV{Key: []byte(resetKey), Value: []byte(resetRequested)})
-	if err := x.journal.Transact(ctx, 0, changes, nil); err != nil {
-		return err
+	names := slices.Sorted(maps.Keys(s.pins))
+	meta, err := s.metadata(ctx, names)
+	if err != nil {
+		return fmt.Errorf("look up topic %q: %w", names[0], s.explain(err))
 	}
-	for _, kv := range changes {
-		delete(x.pins, strings.TrimPrefix(string(kv.Key), pinPrefix))
+	found := pins{}
+	for _, t := range meta.Topics {
+		if t.Error == nil { // one that is gone or not to be seen is dealt with when it is written to
+			found[t.Name] = pin{partitions: len(t.Partitions)}
+		}
+	}
+	if _, moved := s.pins.compare(found); len(moved) > 0 {
+		return moved[0]
 	}
 	return nil
 }
 
-// identify looks at the batch's topics, and all that are pinned, if one of the
-// batch's has not been looked at since a request failed, or in the last minute.
-// [sink.ErrReset] says that one was made anew.
-func (x *Transactional) identify(ctx context.Context, b *event.Batch) error {
-	if time.Since(x.looked) > metadataTTL {
-		clear(x.seen)
-	}
-	unknown := map[string]bool{}
+// pin takes up the topics that b is the first to write to.
+func (s *Sink) pin(b *event.Batch) error {
 	for i := range b.Records {
 		name := b.Records[i].Route
-		if _, ok := x.seen[name]; !ok && checkTopicName(name) == nil {
-			unknown[name] = true
+		t := s.topics[name]
+		if t == nil {
+			continue // all of it is durable since before the topic was last looked up
+		}
+		switch was, ok := s.pins[name]; {
+		case !ok:
+			s.pins[name] = pin{partitions: len(t.partitions)}
+		case was.partitions != len(t.partitions):
+			return &partitionsError{topic: name, was: was.partitions, is: len(t.partitions)}
 		}
 	}
-	if len(unknown) == 0 {
-		return nil
-	}
-	for name := range x.pins {
-		unknown[name] = true
-	}
-	found, err := x.look(ctx, slices.Sorted(maps.Keys(unknown)))
-	if err != nil {
+	return nil
+}
+
+// refuse makes a changed number of partitions what no retry heals.
+func refuse(err error) error {
+	var moved *partitionsError
+	if !errors.As(err, &moved) {
 		return err
 	}
-	x.looked = time.Now()
-	maps.Copy(x.seen, found)
-	for name, is := range found {
-		if !x.pins[name].remade(is) {
-			continue
-		}
-		delete(x.pins, name) // it is pinned anew
-		delete(x.topics.topics, name)
-		x.journal.Release() // its client does not write to a topic under two ids
-		err = fmt.Errorf("%w: %w", sink.ErrReset, remadeError(name))
-	}
-	return err
-}
-
-// pin returns the batch's changes, those that pin the topics that it is the first
-// to write to, and what they pin.
-func (x *Transactional) pin(ctx context.Context, b *event.Batch) ([]event.KV, map[string]pin, error) {
-	changes, pins := b.Commit.Changes[:len(b.Commit.Changes):len(b.Commit.Changes)], map[string]pin{}
-	for i := range b.Records {
-		name := b.Records[i].Route
-		if _, ok := pins[name]; ok {
-			continue
-		}
-		if err := x.awaitKnown(ctx, b, name); err != nil {
-			return nil, nil, err
-		}
-		is := pin{len(x.topics.topics[name].partitions), x.seen[name].id}
-		was, ok := x.pins[name]
-		is.id = cmp.Or(is.id, was.id)
-		if ok && was.partitions != is.partitions {
-			return nil, nil, refuse(&partitionsError{topic: name, was: was.partitions, is: is.partitions})
-		}
-		pins[name] = is
-		if was != is {
-			changes = append(changes, event.KV{Key: []byte(pinPrefix + name), Value: []byte(is.String())})
-		}
-	}
-	return changes, pins, nil
-}
-
-// awaitKnown looks until Kafka says what the topic is, which has just been found or
-// made.
-func (x *Transactional) awaitKnown(ctx context.Context, b *event.Batch, name string) error {
-	for until := time.Now().Add(spread); ; {
-		if err := x.identify(ctx, b); err != nil {
-			return err
-		}
-		if _, ok := x.seen[name]; ok {
-			return nil
-		}
-		if time.Now().After(until) {
-			return fmt.Errorf("topic %q is not known to every broker yet", name)
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(spread / 20):
-		}
+	return &sink.RefusedError{
+		What: fmt.Sprintf("topic %q", moved.topic),
+		Err:  fmt.Errorf("it has %d partitions and had %d when it was first written to: keys would move and lose their order", moved.is, moved.was),
+		Hint: "make it again as it was, or let `bridge checkpoint reset` begin anew: consumers are then told to drop their copy",
 	}
 }

@@ -52,12 +52,12 @@ type Transactional struct {
 	journal Journal
 
 	open   bool
-	final  error          // why nothing is written any more
-	seq    uint64         // of the latest batch
-	done   bool           // and whether it is committed
-	pins   map[string]pin // the topics, as the checkpoint has them
-	seen   map[string]pin // the topics, as Kafka has them
-	looked time.Time      // when it was last asked
+	final  error     // why nothing is written any more
+	seq    uint64    // of the latest batch
+	done   bool      // and whether it is committed
+	pins   pins      // the topics, as the checkpoint has them
+	seen   pins      // the topics, as Kafka has them
+	looked time.Time // when it was last asked
 	// alone are partitions of the latest batch whose records are sent one by one,
 	// to find the one that the broker rejects.
 	alone map[partition]bool
@@ -84,7 +84,7 @@ func NewTransactional(o Options, j Journal) (*Transactional, error) {
 	}
 	return &Transactional{
 		topics: topics, client: client, journal: j,
-		pins: map[string]pin{}, seen: map[string]pin{}, limits: map[string]int{},
+		pins: pins{}, seen: pins{}, limits: map[string]int{},
 	}, nil
 }
 
@@ -182,7 +182,7 @@ func (x *Transactional) write(ctx context.Context, b *event.Batch) error {
 		if err := x.topics.resolve(ctx, b); err != nil {
 			return routeError(b, err)
 		}
-		changes, pins, err := x.pin(ctx, b)
+		changes, fresh, err := x.pin(ctx, b)
 		if err != nil {
 			return err
 		}
@@ -196,7 +196,7 @@ func (x *Transactional) write(ctx context.Context, b *event.Batch) error {
 		var failed *deliveryError
 		switch {
 		case err == nil:
-			maps.Copy(x.pins, pins)
+			maps.Copy(x.pins, fresh)
 			return nil
 		case !errors.As(err, &failed):
 			return err

@@ -1,0 +1,167 @@
+package kafka
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"go.uber.org/zap"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/sink"
+)
+
+// spread is how long it may take until every broker knows a new topic.
+const spread = 2 * time.Second
+
+// look asks Kafka for topics. Those that it does not know are left out.
+func (x *Transactional) look(ctx context.Context, names []string) (pins, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	// A request's own context does not end the wait for a broker that hangs.
+	c, err := kgo.NewClient(append(slices.Clone(x.client), kgo.WithContext(ctx))...)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	found, err := kadm.NewClient(c).ListTopics(ctx, names...)
+	if err != nil {
+		return nil, fmt.Errorf("look up topic %q: %w", names[0], x.topics.explain(fromFranz(err)))
+	}
+	is := pins{}
+	for name, t := range found {
+		if t.Err != nil {
+			continue
+		}
+		p := pin{partitions: len(t.Partitions)}
+		if t.ID != (kadm.TopicID{}) {
+			p.id = t.ID.String()
+		}
+		is[name] = p
+	}
+	return is, nil
+}
+
+// readPins compares the topics with what the checkpoint has of them. Where one
+// was made anew, the checkpoint then asks for a declared reset.
+func (x *Transactional) readPins(ctx context.Context) error {
+	clear(x.seen)
+	var err error
+	if x.pins, err = scanPins(x.journal.Scan); err != nil || len(x.pins) == 0 {
+		return err
+	}
+	found, err := x.look(ctx, slices.Sorted(maps.Keys(x.pins)))
+	if err != nil {
+		return err
+	}
+	remade, moved := x.pins.compare(found) // one that is gone is dealt with when it is written to
+	if len(moved) > 0 {
+		return refuse(moved[0])
+	}
+	var changes []event.KV
+	for _, name := range remade {
+		x.topics.log.Warn("a declared reset is due", zap.Error(remadeError(name)))
+		changes = append(changes, event.KV{Key: []byte(pinPrefix + name)})
+	}
+	if changes == nil {
+		return nil
+	}
+	changes = append(changes, event.KV{Key: []byte(resetKey), Value: []byte(resetRequested)})
+	if err := x.journal.Transact(ctx, 0, changes, nil); err != nil {
+		return err
+	}
+	for _, name := range remade {
+		delete(x.pins, name)
+	}
+	return nil
+}
+
+// identify looks at the batch's topics, and all that are pinned, if one of the
+// batch's has not been looked at since a request failed, or in the last minute.
+// [sink.ErrReset] says that one was made anew.
+func (x *Transactional) identify(ctx context.Context, b *event.Batch) error {
+	if time.Since(x.looked) > metadataTTL {
+		clear(x.seen)
+	}
+	unknown := map[string]bool{}
+	for i := range b.Records {
+		name := b.Records[i].Route
+		if _, ok := x.seen[name]; !ok && checkTopicName(name) == nil {
+			unknown[name] = true
+		}
+	}
+	if len(unknown) == 0 {
+		return nil
+	}
+	for name := range x.pins {
+		unknown[name] = true
+	}
+	found, err := x.look(ctx, slices.Sorted(maps.Keys(unknown)))
+	if err != nil {
+		return err
+	}
+	x.looked = time.Now()
+	maps.Copy(x.seen, found)
+	for name, is := range found {
+		if !x.pins[name].remade(is) {
+			continue
+		}
+		delete(x.pins, name) // it is pinned anew
+		delete(x.topics.topics, name)
+		x.journal.Release() // its client does not write to a topic under two ids
+		err = fmt.Errorf("%w: %w", sink.ErrReset, remadeError(name))
+	}
+	return err
+}
+
+// pin returns the batch's changes, those that pin the topics that it is the first
+// to write to, and what they pin.
+func (x *Transactional) pin(ctx context.Context, b *event.Batch) ([]event.KV, pins, error) {
+	changes, fresh := b.Commit.Changes[:len(b.Commit.Changes):len(b.Commit.Changes)], pins{}
+	for i := range b.Records {
+		name := b.Records[i].Route
+		if _, ok := fresh[name]; ok {
+			continue
+		}
+		if err := x.awaitKnown(ctx, b, name); err != nil {
+			return nil, nil, err
+		}
+		is := pin{len(x.topics.topics[name].partitions), x.seen[name].id}
+		was, ok := x.pins[name]
+		is.id = cmp.Or(is.id, was.id)
+		if ok && was.partitions != is.partitions {
+			return nil, nil, refuse(&partitionsError{topic: name, was: was.partitions, is: is.partitions})
+		}
+		fresh[name] = is
+		if was != is {
+			changes = append(changes, event.KV{Key: []byte(pinPrefix + name), Value: []byte(is.String())})
+		}
+	}
+	return changes, fresh, nil
+}
+
+// awaitKnown looks until Kafka says what the topic is, which has just been found or
+// made.
+func (x *Transactional) awaitKnown(ctx context.Context, b *event.Batch, name string) error {
+	for until := time.Now().Add(spread); ; {
+		if err := x.identify(ctx, b); err != nil {
+			return err
+		}
+		if _, ok := x.seen[name]; ok {
+			return nil
+		}
+		if time.Now().After(until) {
+			return fmt.Errorf("topic %q is not known to every broker yet", name)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(spread / 20):
+		}
+	}
+}
