@@ -124,6 +124,18 @@ func TestValidate(t *testing.T) {
 	}
 	bridge(t, "validate", "--cluster", "Prod").failed(t, exitConfig, "--cluster: ", `"Prod"`)
 
+	text, err := os.ReadFile(path)
+	if err == nil {
+		err = os.WriteFile(path, append(text, "  - {name: more, stdout: {}}\n"...), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	want = path + ": ok: 3 resources, 3 sinks\n" // two of them share theirs
+	if got := bridge(t, "validate").ok(t); got != want {
+		t.Errorf("prints %q, want %q", got, want)
+	}
+
 	if err := os.WriteFile(path, []byte("nmae: x\nlog: {levle: debug}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/kubebridge/kubebridge/internal/config"
 	"github.com/kubebridge/kubebridge/internal/pipeline"
+	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
 // The exit codes of the program.
@@ -51,6 +52,9 @@ func execute(ctx context.Context, args []string, std streams) int {
 	}
 	for line := range strings.Lines(err.Error()) {
 		fmt.Fprintln(std.err, "bridge: "+strings.TrimRight(line, "\n"))
+	}
+	if errors.Is(err, sink.ErrFenced) {
+		fmt.Fprintln(std.err, "bridge: two bridges with one `name` write to one bus: stop one, give it another name, or let them elect a leader (leaderElection)")
 	}
 	return exitCode(err)
 }

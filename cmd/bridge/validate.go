@@ -39,10 +39,15 @@ func newValidate() *cobra.Command {
 					return &exitError{exitEnvironment, err}
 				}
 			}
-			n := 0
+			n, shared := 0, 0
 			for i := range c.Sinks {
-				n += len(c.ResourcesOf(&c.Sinks[i]))
+				if own := c.Sinks[i].Resources; len(own) > 0 {
+					n += len(own)
+				} else {
+					shared = len(c.Resources)
+				}
 			}
+			n += shared
 			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: ok: %s, %s\n", path, count(n, "resource"), count(len(c.Sinks), "sink"))
 			return err
 		},
