@@ -203,11 +203,11 @@ func wantAnnounced(t rapidOrT, told []event.Record) {
 	}
 }
 
-// waiting is a bus that holds a write until it is released, so that a test knows
-// what stands in one batch and what in the next.
+// waiting is a bus that holds each write until it is released, so that a test knows
+// what stands in one batch and what in the next. Once it is free it holds none.
 type waiting struct {
 	bus
-	begun, release chan struct{}
+	begun, release, free chan struct{}
 }
 
 func (w *waiting) Write(ctx context.Context, b *event.Batch) ([]byte, error) {
@@ -218,7 +218,9 @@ func (w *waiting) Write(ctx context.Context, b *event.Batch) ([]byte, error) {
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
-	default:
+	case <-w.free:
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
 	return w.bus.Write(ctx, b)
 }
@@ -250,7 +252,7 @@ func TestEventsBehindADeadLetter(t *testing.T) {
 	} {
 		for _, next := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, next batch %t", name, next), func(t *testing.T) {
-				w := &waiting{begun: make(chan struct{}), release: make(chan struct{})}
+				w := &waiting{begun: make(chan struct{}), release: make(chan struct{}), free: make(chan struct{})}
 				w.limit = func(r *event.Record) int {
 					if r.Route == deadTopic {
 						return 1 << 20
@@ -271,6 +273,7 @@ func TestEventsBehindADeadLetter(t *testing.T) {
 				}
 				in.says(c.behind...)
 				s.handled()
+				close(w.free)
 				w.release <- struct{}{}
 				s.finish()
 				var got []string
