@@ -174,6 +174,9 @@ func TestDependencies(t *testing.T) {
 			t.Errorf("%s does not even depend on %s: %d packages", x.pkg, x.has, len(deps))
 		}
 		for _, dep := range deps {
+			if dep == module+"/internal/scan" { // it depends on nothing
+				continue
+			}
 			if slices.ContainsFunc(x.not, func(not string) bool { return dep == not || strings.HasPrefix(dep, not+"/") }) {
 				t.Errorf("%s depends on %s", x.pkg, dep)
 			}
