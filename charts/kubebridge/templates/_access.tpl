@@ -1,13 +1,15 @@
 {{/*
 What the bridge needs in the cluster, as JSON:
-  grants      by namespace ("" is all of them), API group and resource: "list" (and watch), or "get" (as well)
+  grants      by namespace ("" is all of them), API group and resource, or resource/name where one object alone is
+              watched: "list" (and watch), or "get" (as well)
   namespaces  that are named
   selects     whether namespaces are chosen by their labels
+  custom      whether there may be custom resources: their groups have a dot
 Each of it comes from one entry of resources, of the bridge or of a sink.
 */}}
 {{- define "kubebridge.access" -}}
 {{- $known := .Files.Get "files/kubernetes-resources.yaml" | fromYaml -}}
-{{- $out := dict "grants" dict "namespaces" dict "selects" false -}}
+{{- $out := dict "grants" dict "namespaces" dict "selects" false "custom" false -}}
 {{- range $sink := .Values.config.sinks -}}
 {{- range $entry := default $.Values.config.resources $sink.resources -}}
 {{- $e := $entry -}}
@@ -15,9 +17,11 @@ Each of it comes from one entry of resources, of the bridge or of a sink.
 {{- $wanted := include "kubebridge.parse" (dict "entry" $e "known" $known) | fromJson -}}
 {{- $group := $wanted.group -}}
 {{- $names := list $wanted.resource -}}
-{{- /* To get one object tells whether it left the selection or was deleted. Where the name is "*", subresources
-       are granted as well, and whoever may "get" pods/exec may run commands. */ -}}
-{{- $verb := ternary "get" "list" (and (ne $wanted.resource "*") (or $e.labelSelector $e.fieldSelector | not | not)) -}}
+{{- if or (eq $group "*") (contains "." $group) -}}{{- $_ := set $out "custom" true -}}{{- end -}}
+{{- /* To get one object tells whether it left the selection or was deleted. Where everything is watched, that is
+       pods/exec as well, and whoever may "get" it may run commands. */ -}}
+{{- $leaves := or $e.labelSelector $e.fieldSelector $e.excludeNamespaces | not | not -}}
+{{- $verb := ternary "get" "list" (and (ne $group "*") $leaves) -}}
 {{- if eq $wanted.resource "*" -}}
 {{- if eq $group "*" -}}
 {{- if not $.Values.rbac.allowEverything -}}
@@ -25,11 +29,23 @@ Each of it comes from one entry of resources, of the bridge or of a sink.
 {{- end -}}
 {{- else if eq $group "" -}}
 {{- /* Of the core group by name: a "*" would hand out Secrets. */ -}}
+{{- $left := list "secrets" -}}
+{{- if or $e.namespaces $e.namespaceSelector -}}{{- $left = concat $left (list "namespaces" "nodes" "persistentvolumes") -}}{{- end -}}
+{{- range $.Values.config.exclude -}}
+{{- $not := include "kubebridge.parse" (dict "entry" (dict "resource" .) "known" $known "unknown" true) | fromJson -}}
+{{- if eq $not.group "" -}}{{- $left = append $left $not.resource -}}{{- end -}}
+{{- end -}}
 {{- $names = list -}}
 {{- range $name := keys (index $known "") | sortAlpha -}}
-{{- if and (ne $name "secrets") (not (has $name $.Values.config.exclude)) -}}{{- $names = append $names $name -}}{{- end -}}
+{{- if not (has $name $left) -}}{{- $names = append $names $name -}}{{- end -}}
 {{- end -}}
 {{- end -}}
+{{- end -}}
+{{- with include "kubebridge.onlyName" $e -}}
+{{- $all := $names -}}
+{{- $only := . -}}
+{{- $names = list -}}
+{{- range $all -}}{{- $names = append $names (printf "%s/%s" . $only) -}}{{- end -}}
 {{- end -}}
 {{- $scopes := list "" -}}
 {{- if $e.namespaces -}}
@@ -56,6 +72,7 @@ Each of it comes from one entry of resources, of the bridge or of a sink.
 {{/*
 The group and the full name that an entry of resources means, as JSON. Names are the bridge's:
 pods, deployments.apps, deployments.v1.apps, *.apps, *.core, *.*
+A short name that is not known is refused, unless "unknown" lets it pass.
 */}}
 {{- define "kubebridge.parse" -}}
 {{- $e := .entry -}}
@@ -82,11 +99,21 @@ pods, deployments.apps, deployments.v1.apps, *.apps, *.core, *.*
 {{- end -}}
 {{- if $found -}}
 {{- toJson (dict "group" (first $found) "resource" (last $found)) -}}
-{{- else if and $bare $name -}}
+{{- else if and $bare $name (not .unknown) -}}
 {{- fail (printf "resource %q is none of Kubernetes' own, and a template cannot ask the cluster which API group has it: write name and group in full, as in certificates.cert-manager.io" (toString $e.resource)) -}}
 {{- else -}}
 {{- toJson (dict "group" $group "resource" $name) -}}
 {{- end -}}
+{{- end -}}
+
+{{/* The one name that an entry's fieldSelector selects; empty if there may be more. Within a value "=" is escaped. */}}
+{{- define "kubebridge.onlyName" -}}
+{{- $found := "" -}}
+{{- $form := "^metadata\\.name==?([^=\\\\]+)$" -}}
+{{- range splitList "," (default "" .fieldSelector) -}}
+{{- if and (not $found) (regexMatch $form .) -}}{{- $found = regexReplaceAll $form . "${1}" -}}{{- end -}}
+{{- end -}}
+{{- $found -}}
 {{- end -}}
 
 {{/* Rules for one scope's groups. */}}
@@ -94,10 +121,22 @@ pods, deployments.apps, deployments.v1.apps, *.apps, *.core, *.*
 {{- range $group, $resources := . -}}
 {{- range $verb, $verbs := dict "get" (list "get" "list" "watch") "list" (list "list" "watch") -}}
 {{- $names := list -}}
-{{- range $name, $v := $resources -}}{{- if eq $v $verb -}}{{- $names = append $names $name -}}{{- end -}}{{- end -}}
+{{- $single := list -}}
+{{- range $name, $v := $resources -}}
+{{- if ne $v $verb -}}
+{{- else if contains "/" $name -}}{{- $single = append $single (splitList "/" $name) -}}
+{{- else -}}{{- $names = append $names $name -}}
+{{- end -}}
+{{- end -}}
 {{- if $names }}
 - apiGroups: [{{ quote $group }}]
   resources: {{ toJson (sortAlpha $names) }}
+  verbs: {{ toJson $verbs }}
+{{- end -}}
+{{- range $single }}
+- apiGroups: [{{ quote $group }}]
+  resources: [{{ first . | quote }}]
+  resourceNames: [{{ last . | quote }}]
   verbs: {{ toJson $verbs }}
 {{- end -}}
 {{- end -}}
