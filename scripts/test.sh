@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Every test of every module. The API server is built and Kafka is fetched first:
-# cold, that takes longer than go test would wait.
+# cold, that takes longer than go test would wait. Where the program runs as a process,
+# go test does not see that it has changed: -count=1.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/go.sh
@@ -22,10 +23,10 @@ say "== test/kafka: the Kafka sink against Apache Kafka"
 say "== test/compose: docker-compose.yaml and the Dockerfile"
 (cd test/compose && go test -timeout 25m ./...)
 say "== test/chart: the Helm chart, by Helm and on the API server"
-(cd test/chart && go test -timeout 15m ./...)
+(cd test/chart && go test -count=1 -timeout 15m ./...)
 say "== test/alerts: alerts and dashboard by Prometheus' engine"
-(cd test/alerts && go test ./...)
+(cd test/alerts && go test -count=1 ./...)
 say "== test/e2e: the program against real servers"
-(cd test/e2e && go test -p 1 -timeout 25m ./...)
+(cd test/e2e && go test -count=1 -p 1 -timeout 25m ./...)
 say "== bench: what the benchmark's figures rest on"
 (cd bench && go test -race ./...)

@@ -119,6 +119,7 @@ func TestNoGhostAfterCrashAndGone(t *testing.T) {
 			w := newWorld(t, options{bus: name})
 			w.install()
 			w.bridges(w.widgets)
+			w.onePartition()
 			w.config.Sinks[0].Linger = "300ms"
 			w.start()
 			w.create(w.widgets, "known")
