@@ -5,8 +5,10 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"time"
 
 	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
@@ -16,9 +18,31 @@ import (
 // selectors that are not supported, permissions that are missing. Namespaces that
 // a selector chooses are not looked into.
 func Check(ctx context.Context, client *source.Client, l LaneResources) error {
+	for attempt := 1; ; attempt++ {
+		tried, err := check(ctx, client, l)
+		if attempt == checkAttempts || !slices.ContainsFunc(tried, apierrors.IsNotFound) {
+			return errors.Join(append([]error{err}, tried...)...)
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(append([]error{err}, tried...)...)
+		case <-time.After(checkPause):
+		}
+	}
+}
+
+// Discovery trails the end of a CustomResourceDefinition: a collection that is
+// offered and not found is looked for again.
+const (
+	checkAttempts = 4
+	checkPause    = time.Second
+)
+
+// check returns what became of each collection, and what else is wrong.
+func check(ctx context.Context, client *source.Client, l LaneResources) (tried []error, err error) {
 	catalog, err := client.Catalog(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	p := newPlan(l.Resources, l.Exclude, catalog, func(string) ([]string, bool) { return nil, false })
 	all := []error{p.err}
@@ -27,7 +51,7 @@ func Check(ctx context.Context, client *source.Client, l LaneResources) error {
 			all = append(all, err)
 		}
 	}
-	tried := make([]error, len(p.collections))
+	tried = make([]error, len(p.collections))
 	var group errgroup.Group
 	group.SetLimit(8)
 	for i, w := range p.collections {
@@ -37,5 +61,5 @@ func Check(ctx context.Context, client *source.Client, l LaneResources) error {
 		})
 	}
 	_ = group.Wait() // each has its own error
-	return errors.Join(append(all, tried...)...)
+	return tried, errors.Join(all...)
 }
