@@ -1,17 +1,10 @@
 package shape
 
 import (
-	"crypto/hmac"
-	"crypto/sha256"
 	"encoding/base64"
-	"encoding/binary"
-	"encoding/hex"
 	"fmt"
-	"hash"
 
 	"github.com/go-json-experiment/json/jsontext"
-
-	"github.com/kubebridge/kubebridge/internal/scan"
 )
 
 // Redacted stands for a value when there is no key to hash it with. Like a hash
@@ -52,38 +45,37 @@ func (s Secrets) Append(dst, raw []byte, where string) ([]byte, error) {
 	if s.Plain {
 		return append(dst, raw...), nil
 	}
-	w := splicer{dst: dst, where: where}
-	if len(s.Key) > 0 {
-		w.mac = hmac.New(sha256.New, s.Key)
-	}
-	w.Reset(raw)
-	err := w.Members(func(name []byte, _ int) error {
-		switch string(name) {
-		case "data", "stringData":
-			return w.Members(func(key []byte, _ int) error { return w.replace(key) })
-		case "metadata":
-			return w.Members(func(name []byte, _ int) error {
-				if string(name) != "annotations" {
-					return w.Skip()
-				}
-				return w.Members(func(name []byte, _ int) error {
-					if string(name) != lastApplied {
-						return w.Skip()
-					}
-					return w.replace(name)
-				})
-			})
-		default:
-			return w.Skip()
-		}
-	})
-	if err == nil {
-		err = w.End()
-	}
+	w := walker{root: secretPaths, mac: newMAC(s.Key)}
+	out, changed, err := w.walk(dst, raw, where)
 	if err != nil {
 		return nil, fmt.Errorf("redact secret %s: %w", where, err)
 	}
-	return append(w.dst, raw[w.done:]...), nil
+	if !changed {
+		out = append(out, raw...)
+	}
+	return out, nil
+}
+
+// secretPaths is what is hidden of a Secret. It is never changed.
+var secretPaths = func() *node {
+	root := &node{}
+	hideSecrets(root)
+	return root
+}()
+
+// hideSecrets adds what is hidden of a Secret. What has another form than a
+// Secret's is an error: nothing tells where its values are.
+func hideSecrets(root *node) {
+	root.object = true
+	for _, name := range []string{"data", "stringData"} {
+		n := root.at(named(name))
+		n.object = true
+		n.along(step{kind: stepAny}).action = secretHash
+	}
+	root.at(named("metadata")).object = true
+	annotations := root.at(named("metadata", "annotations"))
+	annotations.object = true
+	annotations.at(named(lastApplied)).action = secretHash
 }
 
 // plain is the value itself where v is a string of base64, else v's text.
@@ -96,45 +88,4 @@ func plain(v []byte) []byte {
 		return b
 	}
 	return text
-}
-
-// splicer copies a Secret while replacing some of its values.
-type splicer struct {
-	scan.Scanner
-	mac   hash.Hash // nil: values are not hashed
-	where string
-	dst   []byte
-	done  int // bytes of the text copied or replaced
-}
-
-// replace reads the value of a key and writes what hides it in its place.
-func (w *splicer) replace(key []byte) error {
-	v, err := w.Value()
-	if err != nil {
-		return err
-	}
-	text, end := w.Text(), w.Offset()
-	w.dst = append(w.dst, text[w.done:end-len(v)]...)
-	w.dst = append(w.dst, '"')
-	w.hide(key, v)
-	w.dst = append(w.dst, '"')
-	w.done = end
-	return nil
-}
-
-// hide writes what stands for the JSON value v.
-func (w *splicer) hide(key, v []byte) {
-	if w.mac == nil {
-		w.dst = append(w.dst, Redacted...)
-		return
-	}
-	w.mac.Reset()
-	for _, part := range [...][]byte{[]byte(w.where), key, plain(v)} {
-		var n [8]byte
-		binary.BigEndian.PutUint64(n[:], uint64(len(part)))
-		w.mac.Write(n[:])
-		w.mac.Write(part)
-	}
-	w.dst = append(w.dst, hashPrefix...)
-	w.dst = hex.AppendEncode(w.dst, w.mac.Sum(nil))
 }

@@ -1,0 +1,271 @@
+package shape
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// The values of [Rule]'s With.
+const (
+	WithHash   = "hash"   // a keyed hash: a change shows, the value does not
+	WithMask   = "mask"   // the text "redacted"
+	WithRemove = "remove" // nothing: the member or element is left out
+)
+
+// The values of [Rule]'s Preset.
+const (
+	// PodEnv is the values of containers' environment variables, in pods and in the
+	// templates of pods that workloads, CronJobs and ControllerRevisions hold.
+	PodEnv = "podEnv"
+	// ConfigMapKeys is the values of ConfigMaps whose keys match Rule.Keys.
+	ConfigMapKeys = "configMapKeys"
+	// LastApplied is the annotations in which tools keep an earlier state of the
+	// object, as a whole.
+	LastApplied = "lastApplied"
+)
+
+// Withs and Presets are what a [Rule] can say.
+func Withs() []string   { return []string{WithHash, WithMask, WithRemove} }
+func Presets() []string { return []string{PodEnv, ConfigMapKeys, LastApplied} }
+
+// Rule hides values of objects.
+type Rule struct {
+	Paths  []string // where they stand (docs/configuration.md has the syntax)
+	Preset string   // or which ones; "": only those of Paths
+	Keys   string   // of ConfigMapKeys: a regular expression (RE2) that finds the keys
+	With   string   // what becomes of them; "": WithHash
+	// Resources are patterns as [Matches] takes them. None: all resources.
+	Resources []string
+}
+
+// Rules are rules that were checked. They may be used concurrently.
+type Rules struct {
+	rules   []rule
+	secrets Secrets
+}
+
+// rule is a [Rule] whose preset is replaced by what it stands for.
+type rule struct {
+	resources []string
+	paths     []path
+	action    action
+}
+
+// Compile checks rules. What secrets say of core Secrets holds beside them; its key
+// is the one of every hash, and without one hashes are "redacted". The errors
+// of all rules are joined; each tells what is wrong and what to write.
+func Compile(rules []Rule, secrets Secrets) (*Rules, error) {
+	out := &Rules{secrets: secrets}
+	var errs []error
+	for _, r := range rules {
+		c, err := r.compile()
+		errs = append(errs, err)
+		out.rules = append(out.rules, c)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (r Rule) compile() (rule, error) {
+	out := rule{resources: r.Resources}
+	var errs []error
+	switch r.With {
+	case WithHash, "":
+		out.action = hashed
+	case WithMask:
+		out.action = masked
+	case WithRemove:
+		out.action = removed
+	default:
+		errs = append(errs, fmt.Errorf("%q is not one of %s", r.With, strings.Join(Withs(), ", ")))
+	}
+	for _, pattern := range r.Resources {
+		if pattern == "" || strings.Contains(strings.TrimPrefix(pattern, "*"), "*") && pattern != "*.*" {
+			errs = append(errs, fmt.Errorf("%q is no pattern of resources: write pods, deployments.apps, *.apps, *.core or *.*", pattern))
+		}
+	}
+	for _, text := range r.Paths {
+		p, err := parsePath(text)
+		if err == nil && p.identity() {
+			err = fmt.Errorf("%q: this stays in every object, by it consumers tell what the object is: name what else is to be hidden", text)
+		}
+		errs = append(errs, err)
+		out.paths = append(out.paths, p)
+	}
+	err := out.preset(r)
+	return out, errors.Join(append(errs, err)...)
+}
+
+func (out *rule) preset(r Rule) error {
+	if r.Keys != "" && r.Preset != ConfigMapKeys {
+		return fmt.Errorf("keys belong to the preset %s: write a path such as data[~%q]", ConfigMapKeys, r.Keys)
+	}
+	switch r.Preset {
+	case "":
+		if len(r.Paths) == 0 {
+			return fmt.Errorf("it hides nothing: name paths, or one of the presets %s", strings.Join(Presets(), ", "))
+		}
+	case PodEnv:
+		for _, pod := range podSpecs() {
+			for _, list := range []string{"containers", "initContainers", "ephemeralContainers"} {
+				p := append(named(append(pod, list)...), step{kind: stepAny}, step{name: "env"}, step{kind: stepAny}, step{name: "value"})
+				out.paths = append(out.paths, p)
+			}
+		}
+	case LastApplied:
+		for _, name := range earlierStates() {
+			out.paths = append(out.paths, named("metadata", "annotations", name))
+		}
+	case ConfigMapKeys:
+		if len(r.Paths) > 0 {
+			return fmt.Errorf("the preset %s is of ConfigMaps alone: write the paths as a rule of their own", ConfigMapKeys)
+		}
+		if r.Keys == "" {
+			return fmt.Errorf("the preset %s needs keys: a regular expression such as (?i)password|token", ConfigMapKeys)
+		}
+		keys, err := regexp.Compile(r.Keys)
+		if err != nil {
+			return fmt.Errorf("keys: %q is no regular expression (RE2): %w", r.Keys, err)
+		}
+		for _, name := range []string{"data", "binaryData"} {
+			out.paths = append(out.paths, path{{name: name}, {kind: stepPattern, pattern: keys}})
+		}
+		if len(out.resources) == 0 {
+			out.resources = []string{"configmaps.core"}
+		}
+	default:
+		return fmt.Errorf("%q is not one of %s", r.Preset, strings.Join(Presets(), ", "))
+	}
+	return nil
+}
+
+// podSpecs is where kinds of Kubernetes have a pod's spec: pods; workloads and
+// jobs; CronJobs; PodTemplates; ControllerRevisions.
+func podSpecs() [][]string {
+	return [][]string{
+		{"spec"},
+		{"spec", "template", "spec"},
+		{"spec", "jobTemplate", "spec", "template", "spec"},
+		{"template", "spec"},
+		{"data", "spec", "template", "spec"},
+	}
+}
+
+// earlierStates are the annotations in which kubectl, kapp, Rancher's apply and
+// Banzai's objectmatcher keep the object as it was applied.
+func earlierStates() []string {
+	return []string{lastApplied, "kapp.k14s.io/original", "objectset.rio.cattle.io/applied", "banzaicloud.com/last-applied"}
+}
+
+// Matches reports whether a pattern takes in a resource: "deployments.apps", "pods"
+// in whatever group, "*.apps" and "*.core" (groups), "*.*" and "*" (everything).
+// resource is the plural name; short names match nothing.
+func Matches(pattern, group, resource string) bool {
+	name, of, hasGroup := strings.Cut(pattern, ".")
+	if of == "core" {
+		of = ""
+	}
+	return (name == "*" || name == resource) && (!hasGroup || of == "*" || of == group)
+}
+
+// Digest changes with what the rules hide and how, also where a version of this
+// package has another idea of a preset; not with their order. It is "none" without
+// rules. Secrets and the key are not in it.
+func (r *Rules) Digest() string {
+	var lines []string
+	for _, rule := range r.rules {
+		resources := slices.Sorted(slices.Values(rule.resources))
+		for _, p := range rule.paths {
+			lines = append(lines, fmt.Sprintf("%d %q %s\n", rule.action, slices.Compact(resources), p))
+		}
+	}
+	if len(lines) == 0 {
+		return "none"
+	}
+	slices.Sort(lines)
+	sum := sha256.Sum256([]byte("1\n" + strings.Join(slices.Compact(lines), "")))
+	return hex.EncodeToString(sum[:8])
+}
+
+// Of is what the rules do to objects of a resource, nil when that is nothing. group
+// is "" for the core group.
+func (r *Rules) Of(group, resource string) *Shaper {
+	s := &Shaper{name: strings.TrimSuffix(resource+"."+group, ".")}
+	root := &node{}
+	touched := false
+	if group == "" && resource == "secrets" && !r.secrets.Plain {
+		hideSecrets(root)
+		touched = true
+	}
+	for _, rule := range r.rules {
+		matches := func(pattern string) bool { return Matches(pattern, group, resource) }
+		if len(rule.resources) > 0 && !slices.ContainsFunc(rule.resources, matches) {
+			continue
+		}
+		touched = true
+		for _, p := range rule.paths {
+			n := root.at(p)
+			n.action = max(n.action, rule.action)
+		}
+	}
+	if !touched {
+		return nil
+	}
+	for _, names := range identity() {
+		root.at(named(names...)).kept = true
+	}
+	for _, name := range earlierStates() {
+		root.at(named("metadata", "annotations", name)).embedded = true
+	}
+	s.walkers.New = func() any { return &walker{root: root, mac: newMAC(r.secrets.Key), resource: s.name} }
+	return s
+}
+
+// Shaper hides values in the objects of one resource. nil hides nothing. It may be
+// used concurrently.
+type Shaper struct {
+	name    string
+	walkers sync.Pool
+}
+
+// Append appends to dst the object raw without what is to be hidden. where is its
+// namespace/name, part of every hash. Whatever else is in it stays byte by byte.
+// On an error nothing of raw may leave; the error does not tell any of it.
+func (s *Shaper) Append(dst, raw []byte, where string) ([]byte, error) {
+	out, changed, err := s.walk(dst, raw, where)
+	if err == nil && !changed {
+		out = append(out, raw...)
+	}
+	return out, err
+}
+
+// Apply is Append that returns raw itself where there is nothing to hide, and
+// allocates nothing then.
+func (s *Shaper) Apply(raw []byte, where string) ([]byte, error) {
+	out, changed, err := s.walk(nil, raw, where)
+	if err == nil && !changed {
+		out = raw
+	}
+	return out, err
+}
+
+func (s *Shaper) walk(dst, raw []byte, where string) ([]byte, bool, error) {
+	if s == nil {
+		return dst, false, nil
+	}
+	w := s.walkers.Get().(*walker)
+	defer s.walkers.Put(w)
+	out, changed, err := w.walk(dst, raw, where)
+	if err != nil {
+		return nil, false, fmt.Errorf("redact %s %s: %w", s.name, where, err)
+	}
+	return out, changed, nil
+}
