@@ -30,8 +30,10 @@ const (
 	LastApplied = "lastApplied"
 )
 
-// Withs and Presets are what a [Rule] can say.
-func Withs() []string   { return []string{WithHash, WithMask, WithRemove} }
+// Withs are the values of [Rule]'s With.
+func Withs() []string { return []string{WithHash, WithMask, WithRemove} }
+
+// Presets are the values of [Rule]'s Preset.
 func Presets() []string { return []string{PodEnv, ConfigMapKeys, LastApplied} }
 
 // Rule hides values of objects.
@@ -74,6 +76,9 @@ func Compile(rules []Rule, secrets Secrets) (*Rules, error) {
 	return out, nil
 }
 
+// patternForm has a version, which is none of a pattern's parts, as its group.
+var patternForm = regexp.MustCompile(`^(?:\*|[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)(?:\.(?:\*|(v[1-9][0-9]*(?:(?:alpha|beta)[1-9][0-9]*)?)(?:\..*)?|[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?|))?$`)
+
 func (r Rule) compile() (rule, error) {
 	out := rule{resources: r.Resources}
 	var errs []error
@@ -88,8 +93,10 @@ func (r Rule) compile() (rule, error) {
 		errs = append(errs, fmt.Errorf("%q is not one of %s", r.With, strings.Join(Withs(), ", ")))
 	}
 	for _, pattern := range r.Resources {
-		if pattern == "" || strings.Contains(strings.TrimPrefix(pattern, "*"), "*") && pattern != "*.*" {
+		if m := patternForm.FindStringSubmatch(pattern); m == nil {
 			errs = append(errs, fmt.Errorf("%q is no pattern of resources: write pods, deployments.apps, *.apps, *.core or *.*", pattern))
+		} else if m[1] != "" {
+			errs = append(errs, fmt.Errorf("%q: a rule is for all versions of a resource: leave %s out", pattern, m[1]))
 		}
 	}
 	for _, text := range r.Paths {

@@ -72,12 +72,12 @@ func (w *walker) inside(f frame) (emptied bool, err error) {
 	switch {
 	case err != nil:
 		return false, err
+	case c != 'n' && w.has(f, isEmbedded):
+		return false, w.earlier()
 	case c == '{', w.has(f, isObject):
 		return w.members(f)
 	case c == '[':
 		return w.elements(f)
-	case c != 'n' && w.has(f, isEmbedded):
-		return false, w.earlier()
 	default:
 		return false, w.Skip()
 	}
@@ -100,12 +100,12 @@ func (w *walker) members(f frame) (emptied bool, err error) {
 
 func (w *walker) elements(f frame) (emptied bool, err error) {
 	var s siblings
-	start := -1
+	kept, start := w.has(f, isKept), -1
 	err = w.Elements(func() error {
 		if start < 0 {
 			start = w.Offset()
 		}
-		err := w.child(w.below(f, nil, false), &s, nil, start)
+		err := w.child(w.below(f, nil, kept), &s, nil, start)
 		start = w.Offset()
 		return err
 	})
