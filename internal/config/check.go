@@ -43,6 +43,7 @@ func (p *problems) check(c *Config) {
 		p.add("shutdown.timeout", "%s is not a time to wait: use for example 20s", c.Shutdown.Timeout)
 	}
 	p.admin(c)
+	p.redactions("redact", c.Redact, false)
 	p.resources("resources", c.Resources)
 	if len(c.Sinks) == 0 {
 		p.add("sinks", "it is required: name at least one sink")

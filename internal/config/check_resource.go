@@ -60,6 +60,7 @@ func (p *problems) resource(at string, r *Resource) {
 	p.interval(at+".syncedEvery", r.SyncedEvery, time.Second)
 	p.interval(at+".resync", r.Resync, time.Minute)
 	p.interval(at+".verifyEvery", r.VerifyEvery, time.Minute)
+	p.paths(at, r)
 }
 
 // wrongName says what is wrong with the name or pattern of a resource, "" when

@@ -26,6 +26,8 @@ type Config struct {
 	Sinks      []Sink     `yaml:"sinks"` // one lane each; at least one
 	Checkpoint Checkpoint `yaml:"checkpoint"`
 	Secrets    Secrets    `yaml:"secrets"`
+	// Redact hides values of other objects, and more of Secrets.
+	Redact []Redaction `yaml:"redact"`
 	// ManagedFields is "drop" (default) or "keep".
 	ManagedFields string   `yaml:"managedFields"`
 	Status        Status   `yaml:"status"`

@@ -40,6 +40,13 @@ type Resource struct {
 	Resync      time.Duration `yaml:"resync"`      // tells every object again; at least 1m. 0: never
 	VerifyEvery time.Duration `yaml:"verifyEvery"` // compares with a fresh list; at least 1m. 0: never
 
+	Redact []Redaction `yaml:"redact"` // values to hide, beside those that the bridge's redact hides
+	Drop   []string    `yaml:"drop"`   // paths of values to leave out
+	// Ignore are paths, or the presets status-heartbeats, leases and metadata-only: a
+	// change of nothing else is not told. With any of them, resourceVersion,
+	// generation and managedFields do not count either.
+	Ignore []string `yaml:"ignore"`
+
 	// Required makes the resource's absence an error instead of something to wait for.
 	Required bool `yaml:"required"`
 }

@@ -111,14 +111,14 @@ func description(comments map[string]string, t reflect.Type, field string) strin
 func everyDefault() *Config {
 	c := defaults()
 	sink := Sink{
-		Resources: []Resource{{}},
+		Resources: []Resource{{Redact: []Redaction{{}}}},
 		Kafka:     &kafka.Config{DeadLetter: &kafka.DeadLetter{}},
 		NATS:      &nats.Config{DeadLetter: &nats.DeadLetter{}, Embedded: &nats.Embedded{}},
 		File:      &file.Config{},
 		Stdout:    &stdout.Config{},
 	}
 	(&problems{}).sink("", &sink)
-	c.Resources, c.Sinks = sink.Resources, []Sink{sink}
+	c.Resources, c.Sinks, c.Redact = sink.Resources, []Sink{sink}, sink.Resources[0].Redact
 	return c
 }
 
@@ -168,8 +168,12 @@ func complete(t *testing.T, s *generator.Schema, value reflect.Value, path strin
 		if path == "sinks" || strings.HasSuffix(path, ".types") || strings.HasSuffix(path, ".brokers") {
 			s.MinItems = new(uint64(1))
 		}
-		if path == "resources" || path == "sinks[].resources" {
-			short := &generator.Schema{Type: "string", Description: "The resource alone, without options."}
+		shorts := map[string]string{"resources": "The resource alone, without options.", "redact": "A path, or the name of a preset."}
+		if text, ok := shorts[path[strings.LastIndex(path, ".")+1:]]; ok {
+			if s.Items.Type == "string" { // the patterns of a rule
+				return
+			}
+			short := &generator.Schema{Type: "string", Description: text}
 			s.Items = &generator.Schema{AnyOf: []*generator.Schema{short, s.Items}}
 		}
 		return

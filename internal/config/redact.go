@@ -1,0 +1,134 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/kubebridge/kubebridge/pkg/shape"
+)
+
+// Redaction hides values of objects. In the file it is a path, the name of a preset
+// other than configMapKeys, or a map.
+type Redaction struct {
+	Paths []string `yaml:"paths"` // where the values stand, for example spec.containers[*].env[*].value
+	// Preset is podEnv (environment variables of containers), configMapKeys (values
+	// of ConfigMaps whose keys match Keys) or lastApplied (annotations with earlier
+	// states of the object). Default: none, only Paths.
+	Preset string `yaml:"preset"`
+	Keys   string `yaml:"keys"` // regular expression (RE2) that finds keys of ConfigMaps; with the preset configMapKeys
+	// With is what stands in their place: "hash" (default), a keyed hash as for
+	// secrets, "mask", the text redacted, or "remove", nothing.
+	With string `yaml:"with"`
+	// Resources are names and patterns of the resources it is for; a name without a
+	// group is of every group. None: all. Not under a resource, whose own it is.
+	Resources []string `yaml:"resources"`
+}
+
+// UnmarshalYAML takes the short form, a string, or the map.
+func (r *Redaction) UnmarshalYAML(unmarshal func(any) error) error {
+	var name string
+	if unmarshal(&name) == nil {
+		*r = Redaction{Paths: []string{name}}
+		if slices.Contains(shape.Presets(), name) {
+			*r = Redaction{Preset: name}
+		}
+		return nil
+	}
+	type plain Redaction
+	return unmarshal((*plain)(r))
+}
+
+func (r Redaction) rule() shape.Rule {
+	return shape.Rule{Paths: r.Paths, Preset: r.Preset, Keys: r.Keys, With: r.With, Resources: r.Resources}
+}
+
+// Rules are what is hidden of the objects of an entry under resources: what is said
+// for all resources, and its own.
+func (c *Config) Rules(r *Resource) []shape.Rule {
+	var rules []shape.Rule
+	for _, list := range [][]Redaction{c.Redact, r.Redact} {
+		for _, redaction := range list {
+			rules = append(rules, redaction.rule())
+		}
+	}
+	if len(r.Drop) > 0 {
+		rules = append(rules, shape.Rule{Paths: r.Drop, With: shape.WithRemove})
+	}
+	return rules
+}
+
+// redactions fills in the defaults of rules and notes their mistakes.
+func (p *problems) redactions(at string, list []Redaction, ofResource bool) {
+	for i := range list {
+		r, at := &list[i], fmt.Sprintf("%s[%d]", at, i)
+		if r.With == "" {
+			r.With = shape.WithHash
+		}
+		p.oneOf(at+".with", r.With, shape.Withs()...)
+		if r.Preset != "" {
+			p.oneOf(at+".preset", r.Preset, shape.Presets()...)
+		}
+		if ofResource && len(r.Resources) > 0 {
+			p.add(at+".resources", "it is for the resource that it stands under: leave them out, or write the rule under redact for the whole bridge")
+		}
+		for j, text := range r.Paths {
+			path := at // of the short form
+			if _, ok := p.places[at+".paths"]; ok {
+				path = fmt.Sprintf("%s[%d]", at+".paths", j)
+			}
+			p.rule(path, shape.Rule{Paths: []string{text}})
+			p.meant(path, text, shape.Presets())
+		}
+		for j, pattern := range r.Resources {
+			p.rule(fmt.Sprintf("%s[%d]", at+".resources", j), shape.Rule{Preset: shape.PodEnv, Resources: []string{pattern}})
+		}
+		switch whole := r.rule(); {
+		case r.Preset != "" && !slices.Contains(shape.Presets(), r.Preset): // told above
+		case len(r.Paths) > 0:
+			whole.Paths, whole.Resources, whole.With = []string{"spec"}, nil, ""
+			p.rule(at, whole)
+		default:
+			whole.Resources, whole.With = nil, ""
+			p.rule(at, whole)
+		}
+	}
+}
+
+// rule notes the mistakes of one thing of a rule.
+func (p *problems) rule(at string, r shape.Rule) {
+	_, err := shape.Compile([]shape.Rule{r}, shape.Secrets{})
+	p.each(at, err)
+}
+
+func (p *problems) each(at string, err error) {
+	if err == nil {
+		return
+	}
+	for line := range strings.Lines(err.Error()) {
+		p.add(at, "%s", strings.TrimSpace(line))
+	}
+}
+
+// paths notes the mistakes of what is dropped or ignored.
+func (p *problems) paths(at string, r *Resource) {
+	p.redactions(at+".redact", r.Redact, true)
+	for i, text := range r.Drop {
+		p.rule(fmt.Sprintf("%s[%d]", at+".drop", i), shape.Rule{Paths: []string{text}})
+	}
+	for i, text := range r.Ignore {
+		_, err := shape.CompileIgnore([]string{text})
+		p.each(fmt.Sprintf("%s[%d]", at+".ignore", i), err)
+		p.meant(fmt.Sprintf("%s[%d]", at+".ignore", i), text, shape.IgnorePresets())
+	}
+}
+
+// meant refuses a path that is the misspelt name of a preset: it would silently
+// match nothing.
+func (p *problems) meant(at, text string, presets []string) {
+	for _, name := range presets {
+		if text != name && editDistance(strings.ToLower(text), strings.ToLower(name)) <= min(3, len(name)/3) {
+			p.add(at, "%q: did you mean the preset %s? A member of that name is written [%q]", text, name, text)
+		}
+	}
+}
