@@ -64,8 +64,13 @@ func (p path) identity() bool {
 // object (docs/events.md).
 func identity() [][]string {
 	return [][]string{
-		{"apiVersion"}, {"kind"}, {"metadata"},
-		{"metadata", "name"}, {"metadata", "namespace"}, {"metadata", "uid"}, {"metadata", "resourceVersion"},
+		{"apiVersion"},
+		{"kind"},
+		{"metadata"},
+		{"metadata", "name"},
+		{"metadata", "namespace"},
+		{"metadata", "uid"},
+		{"metadata", "resourceVersion"},
 	}
 }
 
