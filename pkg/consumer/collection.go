@@ -35,6 +35,7 @@ type progress struct {
 	resync string    // the run of one that has begun
 	whole  bool      // begun, and synced
 	closed string    // why, if it is
+	ends   time.Time // of the last closed: two may have one id
 	drop   *drop     // the last one
 	once   map[string]struct{}
 }
@@ -102,7 +103,7 @@ func (s *State) opened(e *event.Received, key collectionKey, at place, p *progre
 		if p.saw(e.ID) {
 			return nil, false
 		}
-		*p = progress{gap: e.ID, open: true, begun: true, drop: &drop{time: e.Time, run: runOf(e)}, once: p.once}
+		*p = progress{gap: e.ID, open: true, begun: true, drop: &drop{time: e.Time, run: runOf(e)}, once: p.once, ends: p.ends}
 		return s.dropAll(e, key, at, p.drop), true
 	}
 	from := version{e.Epoch, e.ResourceVersion}
@@ -115,7 +116,7 @@ func (s *State) opened(e *event.Received, key collectionKey, at place, p *progre
 		}
 	}
 	if p.closed != "" {
-		*p = progress{once: p.once, drop: p.drop}
+		*p = progress{once: p.once, drop: p.drop, ends: p.ends}
 	}
 	if first {
 		p.saw(e.ID)
@@ -150,10 +151,10 @@ func (p *progress) inStep(e *event.Received) (news bool) {
 
 // ended takes a closed.
 func (p *progress) ended(e *event.Received) (news bool) {
-	if p.saw(e.ID) {
+	if p.closed != "" || !p.ends.Before(e.Time) {
 		return false
 	}
-	p.closed = e.Report.Reason
+	p.closed, p.ends = e.Report.Reason, e.Time
 	return true
 }
 

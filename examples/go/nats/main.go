@@ -1,0 +1,95 @@
+// Command nats keeps a copy of the cluster's objects from a JetStream stream. It
+// prints a line at every change and, when it is interrupted, what the copy holds.
+//
+//	go run ./nats nats://localhost:4222 K8S_prod-eu-1
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kubebridge/kubebridge/pkg/consumer"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:])
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	if len(args) != 2 {
+		return errors.New("usage: nats URL STREAM")
+	}
+	conn, err := nats.Connect(args[0], nats.MaxReconnects(-1))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	js, err := jetstream.New(conn)
+	if err != nil {
+		return err
+	}
+	// An ordered consumer begins with the stream's first message, and goes on where
+	// it was after a disconnect.
+	ordered, err := js.OrderedConsumer(ctx, args[1], jetstream.OrderedConsumerConfig{FilterSubjects: []string{"k8s.>"}})
+	if err != nil {
+		return err
+	}
+	messages, err := ordered.Messages()
+	if err != nil {
+		return err
+	}
+	defer messages.Stop()
+
+	var state consumer.State
+	for change, err := range state.Changes(ctx, source{args[1], messages}) {
+		if ctx.Err() != nil {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		e := change.Event
+		fmt.Println(e.Type, e.Collection, e.Name, e.ResourceVersion)
+	}
+	for name, object := range state.All() {
+		fmt.Printf("copy %s %s/%s %s %s\n", name.Resource, name.Namespace, name.Name, object.UID, object.ResourceVersion)
+	}
+	for cluster, collection := range state.Collections() {
+		if rv, at, ok := state.Complete(cluster, collection); ok {
+			fmt.Println("complete", collection, rv, at)
+		}
+	}
+	return nil
+}
+
+// source reads JetStream.
+type source struct {
+	stream   string
+	messages jetstream.MessagesContext
+}
+
+// Next implements consumer.Source.
+func (s source) Next(ctx context.Context) (consumer.Message, error) {
+	m, err := s.messages.Next(jetstream.NextContext(ctx))
+	if err != nil {
+		return consumer.Message{}, err
+	}
+	headers := make(map[string]string, len(m.Headers()))
+	for name := range m.Headers() {
+		headers[name] = m.Headers().Get(name)
+	}
+	return consumer.Message{Topic: s.stream, Headers: headers, Value: m.Data()}, nil
+}

@@ -1,0 +1,49 @@
+"""python kafka_mirror.py BROKER '^k8s\\.': prints changes and, when interrupted, the copy."""
+
+import signal
+import sys
+
+from confluent_kafka import Consumer, KafkaError, KafkaException
+
+from mirror import Copy
+
+
+def stop(*_):
+    raise KeyboardInterrupt
+
+
+signal.signal(signal.SIGTERM, stop)
+consumer = Consumer({
+    "bootstrap.servers": sys.argv[1],
+    "group.id": "kubebridge-mirror",  # nothing is committed: a copy in memory begins anew
+    "enable.auto.commit": False,
+    "auto.offset.reset": "earliest",
+    "isolation.level": "read_committed",  # others see aborted transactions
+    "topic.metadata.refresh.interval.ms": 5000,  # how soon a new topic is noticed
+})
+
+
+def from_start(consumer, partitions):
+    for p in partitions:
+        p.offset = 0
+    consumer.assign(partitions)
+
+
+copy = Copy()
+try:
+    consumer.subscribe([sys.argv[2]], on_assign=from_start)
+    while True:
+        message = consumer.poll(1.0)
+        if message is None:
+            continue
+        if message.error():
+            if message.error().code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                continue
+            raise KafkaException(message.error())
+        event = copy.apply(message.value(), (message.topic(), message.partition()))
+        if event:
+            print(event["type"].split(".")[3], event["collection"], event.get("name", ""), event.get("resourceversion", ""), flush=True)
+except KeyboardInterrupt:
+    print(*copy.lines(), sep="\n")
+finally:
+    consumer.close()
