@@ -99,6 +99,38 @@ func TestSchemasAcceptRareEvents(t *testing.T) {
 			e.Object = nil
 			return e
 		},
+		"a resync, which says its run": func() event.Event {
+			e := byName["gap"]
+			e.Origin, e.Run, e.Report = event.Resync, "dk3v0b1p9x2c", &event.Report{Reason: "resync", From: "1190"}
+			return e
+		},
+		"another history": func() event.Event {
+			e := byName["gap"]
+			e.Epoch, e.ResourceVersion, e.Report = 2, "", &event.Report{Reason: "history", Detail: "it went back"}
+			return e
+		},
+		"a verification that found something": func() event.Event {
+			e := byName["synced"]
+			r := *e.Report
+			r.Reason, e.Report = "drift", &r
+			return e
+		},
+		"the end of a collection's objects": func() event.Event {
+			e := byName["synced"]
+			r := *e.Report
+			r.Reason, r.To, e.Run, e.Report = "gone", "", "gone", &r
+			return e
+		},
+		"still in step": func() event.Event {
+			e := byName["synced"]
+			e.Origin, e.Run, e.Report = event.Watch, "1763735961", &event.Report{Reason: "periodic", To: "2214"}
+			return e
+		},
+		"a collection whose namespace was deleted": func() event.Event {
+			e := byName["closed"]
+			e.Report = &event.Report{Reason: "gone"}
+			return e
+		},
 		"a collection of which others go on": func() event.Event {
 			e := byName["closed"]
 			e.Report = &event.Report{Reason: "selection"}

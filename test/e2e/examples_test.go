@@ -1,0 +1,252 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubebridge/kubebridge/test/e2e/internal/bridge"
+	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
+)
+
+// examples are built and installed once.
+type examples struct{ kafka, nats, python, dir string }
+
+func getExamples(t *testing.T) examples {
+	t.Helper()
+	x := examples{dir: filepath.Join(bridge.Root(), "examples")}
+	bin := t.TempDir()
+	x.kafka, x.nats = filepath.Join(bin, "kafka"), filepath.Join(bin, "nats")
+	for _, name := range []string{"kafka", "nats"} {
+		if err := bridge.Build(t.Context(), filepath.Join(x.dir, "go"), "./"+name, filepath.Join(bin, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var complaints strings.Builder
+	clients := exec.CommandContext(t.Context(), filepath.Join(bridge.Root(), "scripts", "clients.sh"))
+	clients.Stderr = &complaints
+	python, err := clients.Output()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, complaints.String())
+	}
+	x.python = strings.TrimSpace(string(python))
+	return x
+}
+
+// life is what happens to a cluster while it is copied: changes, deletions, names used again, a reset.
+func (w *world) life(types ...kube.Type) {
+	w.t.Helper()
+	w.start()
+	for _, typ := range types {
+		w.bulk(typ, "a", 12)
+		w.bulkPatch(typ, "a", "first", 0, 6)
+		w.bulkDelete(typ, "a", 4, 8)
+		w.bulk(typ, "b", 3)
+	}
+	w.settle(types...)
+	w.stop()
+	for _, typ := range types { // behind the bridge's back
+		w.bulkDelete(typ, "b", 0, 2)
+		w.create(typ, "a-4")
+	}
+	w.config.Secrets = map[string]any{"values": "redact"} // what may be shown changed: everything is told again
+	w.start()
+	for _, typ := range types {
+		w.bulkPatch(typ, "a", "second", 8, 10)
+	}
+	w.settle(types...)
+}
+
+// lines are the cluster's objects as the examples print theirs.
+func (w *world) lines(types ...kube.Type) []string {
+	w.t.Helper()
+	var lines []string
+	for _, typ := range types {
+		objects, _, err := w.kube.List(w.soon(), typ, metav1.ListOptions{})
+		w.must(err)
+		for _, o := range objects {
+			lines = append(lines, strings.Join([]string{
+				"copy", typ.ResourceID(), o.GetNamespace() + "/" + o.GetName(), string(o.GetUID()), o.GetResourceVersion(),
+			}, " "))
+		}
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+// awaitLast waits until the program has printed the last of what the bus says of each object.
+func (w *world) awaitLast(p *bridge.Process) {
+	w.t.Helper()
+	messages, err := w.log.Messages()
+	w.must(err)
+	last := map[string]string{} // lines: type, collection, name, resourceVersion
+	for i := range messages {
+		if m := &messages[i]; !m.OfCollection() {
+			last[m.UID()] = strings.Join([]string{m.Type(), m.Attributes["collection"], m.Attributes["name"], m.RV()}, " ") + "\n"
+		}
+	}
+	ctx, tick := w.soon(), time.NewTicker(50*time.Millisecond)
+	defer tick.Stop()
+	for {
+		out, missing := p.Output(), ""
+		for _, line := range last {
+			if !strings.Contains(out, line) {
+				missing = line
+			}
+		}
+		if missing == "" {
+			return
+		}
+		if !p.Running() {
+			w.t.Fatalf("the example ended by itself:\n%s\n%s", out, p.Log())
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			w.t.Fatalf("%s is not in what the example printed:\n%s\n%s", missing, out, p.Log())
+		}
+	}
+}
+
+// Whoever copies an example gets a program whose copy is the cluster, also after changes that the bridge did not see and a reset.
+func TestExamplesOnKafka(t *testing.T) {
+	x := getExamples(t)
+	w := newWorld(t, options{bus: busKafka, types: []kube.Type{kube.ConfigMaps, kube.Secrets}})
+	w.transactional = true
+	w.config.Checkpoint = map[string]any{"kafka": map[string]any{"replicas": 1}}
+	w.config.Sinks[0].Kafka["delivery"] = "exactly-once"
+	w.life(kube.ConfigMaps, kube.Secrets)
+	broker := w.proxy.Addr()
+
+	w.isCopied("Go", x.kafka, broker, `^k8s\.`)
+	w.isCopied("Python", x.python, filepath.Join(x.dir, "python", "kafka_mirror.py"), broker, `^k8s\.`)
+	for _, typ := range []kube.Type{kube.ConfigMaps, kube.Secrets} {
+		topic := "k8s." + w.ns + ".core." + typ.Resource
+		out, err := exec.CommandContext(w.soon(), filepath.Join(x.dir, "shell", "kafka.sh"), broker, topic).Output()
+		w.must(err)
+		w.same("shell", strings.Split(strings.TrimSpace(string(out)), "\n"), w.lines(typ))
+	}
+	w.inPostgres(filepath.Join(x.dir, "sql", "postgres.sql"))
+}
+
+// The same on NATS.
+func TestExamplesOnNATS(t *testing.T) {
+	x := getExamples(t)
+	w := newWorld(t, options{types: []kube.Type{kube.ConfigMaps, kube.Secrets}})
+	w.life(kube.ConfigMaps, kube.Secrets)
+	url, stream := "nats://"+w.nats.Addr(), "K8S_"+w.ns
+	w.isCopied("Go", x.nats, url, stream)
+	w.isCopied("Python", x.python, filepath.Join(x.dir, "python", "nats_mirror.py"), url, stream)
+}
+
+// isCopied runs an example, and compares its copy with the cluster.
+func (w *world) isCopied(name, program string, args ...string) {
+	w.t.Helper()
+	p, err := bridge.Start(program, args...)
+	w.must(err)
+	defer p.Kill()
+	w.awaitLast(p)
+	p.Signal(syscall.SIGTERM)
+	w.exits(p, 0)
+	var copied []string
+	complete := 0
+	for line := range strings.Lines(p.Output()) {
+		if strings.HasPrefix(line, "copy ") {
+			copied = append(copied, strings.TrimSpace(line))
+		} else if strings.HasPrefix(line, "complete ") {
+			complete++
+		}
+	}
+	w.same(name, copied, w.lines(kube.ConfigMaps, kube.Secrets))
+	if name == "Go" && complete != 2 {
+		w.t.Errorf("the copy of %d collections is complete, want 2:\n%s", complete, p.Output())
+	}
+}
+
+func (w *world) same(name string, copied, cluster []string) {
+	w.t.Helper()
+	slices.Sort(copied)
+	if diff := cmp.Diff(cluster, copied); diff != "" {
+		w.t.Errorf("%s: the copy is not the cluster (-cluster +copy):\n%s", name, diff)
+	}
+}
+
+// inPostgres gives everything on the bus to a PostgreSQL server, twice, as after a consumer's restart.
+func (w *world) inPostgres(schema string) {
+	w.t.Helper()
+	sql := startPostgres(w.t)
+	definitions, err := os.ReadFile(schema)
+	w.must(err)
+	sql(string(definitions))
+	messages, err := w.log.Messages()
+	w.must(err)
+	var script strings.Builder
+	script.WriteString("begin;\n")
+	for range 2 {
+		for i := range messages {
+			m := &messages[i]
+			fmt.Fprintf(&script, "insert into kubebridge.inbox values ('%s', %d, '%s');\n", m.Route, m.Partition, strings.ReplaceAll(string(m.Raw), "'", "''"))
+		}
+	}
+	script.WriteString("commit;\n")
+	sql(script.String())
+	out := sql("select 'copy ' || resource || ' ' || namespace || '/' || name || ' ' || uid || ' ' || resourceversion from kubebridge.objects;")
+	w.same("PostgreSQL", strings.Split(strings.TrimSpace(out), "\n"), w.lines(kube.ConfigMaps, kube.Secrets))
+}
+
+// startPostgres runs a server on a socket of its own, and returns what runs SQL there.
+func startPostgres(t *testing.T) func(sql string) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "pg") // a socket's path must be short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	command := func(name string, args ...string) *exec.Cmd {
+		path := name
+		if found, err := filepath.Glob("/usr/lib/postgresql/*/bin/" + name); err == nil && len(found) > 0 {
+			path = found[len(found)-1]
+		}
+		c := exec.Command(path, args...)
+		c.Dir = dir
+		c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		if os.Getuid() == 0 { // which PostgreSQL refuses
+			c.SysProcAttr.Credential = &syscall.Credential{Uid: 65534, Gid: 65534}
+		}
+		return c
+	}
+	if os.Getuid() == 0 {
+		if err := os.Chown(dir, 65534, 65534); err != nil {
+			t.Fatal(err)
+		}
+	}
+	data := filepath.Join(dir, "data")
+	if out, err := command("initdb", "-D", data, "-U", "test", "-A", "trust", "-N").CombinedOutput(); err != nil {
+		t.Fatalf("initdb: %v\n%s", err, out)
+	}
+	// pg_ctl waits until the server takes connections.
+	if out, err := command("pg_ctl", "-D", data, "-w", "-t", "40", "-l", filepath.Join(dir, "log"),
+		"-o", "-c listen_addresses='' -c fsync=off -k "+dir, "start").CombinedOutput(); err != nil {
+		t.Fatalf("pg_ctl: %v\n%s", err, out)
+	}
+	t.Cleanup(func() { _ = command("pg_ctl", "-D", data, "-m", "immediate", "-w", "stop").Run() })
+	return func(sql string) string {
+		t.Helper()
+		psql := command("psql", "-h", dir, "-U", "test", "-d", "postgres", "-qAtX", "-v", "ON_ERROR_STOP=1")
+		psql.Stdin = strings.NewReader(sql)
+		out, err := psql.CombinedOutput()
+		if err != nil {
+			t.Fatalf("psql: %v\n%s", err, out)
+		}
+		return string(out)
+	}
+}
