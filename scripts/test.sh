@@ -26,6 +26,7 @@ say "== test/chart: the Helm chart, by Helm and on the API server"
 (cd test/chart && go test -count=1 -timeout 15m ./...)
 say "== test/alerts: alerts and dashboard by Prometheus' engine"
 (cd test/alerts && go test -count=1 ./...)
+say "clients for the examples: $(scripts/clients.sh)"
 say "== test/e2e: the program against real servers"
 (cd test/e2e && go test -count=1 -p 1 -timeout 25m ./...)
 say "== bench: what the benchmark's figures rest on"
