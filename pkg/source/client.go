@@ -16,9 +16,15 @@ import (
 	"k8s.io/client-go/transport"
 )
 
-// streamBuffer bounds what the HTTP/2 client takes in for one watch that nobody
-// reads. Go's default, 4 MiB, would be 2 GiB for 500 watches.
-const streamBuffer = 128 << 10 // bytes
+// What the HTTP/2 client takes in for one request whose answer nobody reads, in
+// bytes. Go's default, 4 MiB, would be 2 GiB for 500 watches; a small one costs a
+// busy watch a round trip, and a write, for every few objects. So it is small, and
+// lists and at most wideWatches busy watches have a connection where it is not.
+const (
+	streamBuffer = 64 << 10
+	wideBuffer   = 512 << 10
+	wideWatches  = 16
+)
 
 // Client talks to one API server. It is safe for concurrent use.
 type Client struct {
@@ -27,7 +33,8 @@ type Client struct {
 	transport transports
 	probes    probes
 	cluster   identity
-	streams   pause // after a server showed that it does not know streamed lists
+	streams   pause         // after a server showed that it does not know streamed lists
+	wide      chan struct{} // has one for each busy watch on the wide connection
 }
 
 // NewClient returns a client for the server that cfg names. It does not connect.
@@ -42,11 +49,12 @@ func NewClient(cfg *rest.Config) (*Client, error) {
 	cfg.WarningHandler = rest.NoWarnings{} // of deprecated versions: nothing that a reader of all can act on
 	cfg.AcceptContentTypes, cfg.ContentType = "application/json", "application/json"
 
-	shared, err := newTransport(cfg)
+	shared, err := newTransport(cfg, streamBuffer)
 	if err != nil {
 		return nil, fmt.Errorf("set up TLS for %s: %w", cfg.Host, err)
 	}
-	base := transports{shared: shared, single: shared.Clone()}
+	base := transports{shared: shared, wide: shared.Clone(), single: shared.Clone()}
+	base.wide.HTTP2.MaxReceiveBufferPerStream = wideBuffer
 	base.single.DisableKeepAlives = true
 	tc, err := cfg.TransportConfig()
 	if err != nil {
@@ -64,10 +72,13 @@ func NewClient(cfg *rest.Config) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("set up discovery for %s: %w", cfg.Host, err)
 	}
-	return &Client{rest: rc, discovery: dc, transport: base, probes: newProbes(), cluster: newIdentity()}, nil
+	return &Client{
+		rest: rc, discovery: dc, transport: base, probes: newProbes(), cluster: newIdentity(),
+		wide: make(chan struct{}, wideWatches),
+	}, nil
 }
 
-func newTransport(cfg *rest.Config) (*http.Transport, error) {
+func newTransport(cfg *rest.Config, perStream int) (*http.Transport, error) {
 	tc, err := cfg.TransportConfig()
 	if err != nil {
 		return nil, err
@@ -93,35 +104,47 @@ func newTransport(cfg *rest.Config) (*http.Transport, error) {
 		ForceAttemptHTTP2:   true,
 		DisableCompression:  cfg.DisableCompression,
 		HTTP2: &http.HTTP2Config{
-			MaxReceiveBufferPerStream: streamBuffer,
+			MaxReceiveBufferPerStream: perStream,
 			SendPingTimeout:           30 * time.Second,
 			PingTimeout:               15 * time.Second,
 		},
 	}, nil
 }
 
-// transports are the ways to the server: shared connections, and for requests
-// that ask for it one each, closed with the request. Such a one does not hang
-// where a shared connection is half open, and behind a load balancer it may reach
-// another server.
-type transports struct{ shared, single *http.Transport }
+// transports are the ways to the server: shared connections, others for what is
+// much and read at once, and for requests that ask for it one each, closed with the
+// request. Such a one does not hang where a shared connection is half open, and
+// behind a load balancer it may reach another server.
+type transports struct{ shared, wide, single *http.Transport }
 
-type singleUse struct{}
+type (
+	way    struct{} // the key of one of these in a context
+	single struct{}
+	wide   struct{}
+)
 
 // throwAway makes the requests of ctx use a connection of their own.
-func throwAway(ctx context.Context) context.Context {
-	return context.WithValue(ctx, singleUse{}, true)
-}
+func throwAway(ctx context.Context) context.Context { return context.WithValue(ctx, way{}, single{}) }
+
+// widely makes the requests of ctx use a connection with large buffers.
+func widely(ctx context.Context) context.Context { return context.WithValue(ctx, way{}, wide{}) }
+
+func isWide(ctx context.Context) bool { return ctx.Value(way{}) == wide{} }
 
 func (t transports) RoundTrip(r *http.Request) (*http.Response, error) {
-	if r.Context().Value(singleUse{}) != nil {
+	switch r.Context().Value(way{}).(type) {
+	case single:
 		return t.single.RoundTrip(r)
+	case wide:
+		return t.wide.RoundTrip(r)
+	default:
+		return t.shared.RoundTrip(r)
 	}
-	return t.shared.RoundTrip(r)
 }
 
 // Close drops idle connections.
 func (c *Client) Close() {
 	c.transport.shared.CloseIdleConnections()
+	c.transport.wide.CloseIdleConnections()
 	c.transport.single.CloseIdleConnections()
 }

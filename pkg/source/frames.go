@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,11 +18,16 @@ const (
 	maxFrame = 16 << 20
 	// minBuffer and keepBuffer bound, in bytes, the buffers that frames share, and
 	// how much is read at once. A larger frame has one of its own: hundreds of
-	// watches would keep hundreds of the largest.
+	// watches would keep hundreds of the largest. What is read on a wide connection
+	// has keepWide: each read tells the server to send more, which costs a write.
 	minBuffer  = 4 << 10
 	keepBuffer = 32 << 10
+	keepWide   = wideBuffer / 2
 	// minRead is how much room a buffer has, in bytes, that is worth a read.
 	minRead = 512
+	// busyBytes within a busyTime is what makes a watch a busy one.
+	busyBytes = 8 << 20
+	busyTime  = time.Second
 )
 
 var errFrameTooLarge = fmt.Errorf("a watch frame of more than %d bytes", maxFrame)
@@ -32,16 +38,23 @@ var errFrameTooLarge = fmt.Errorf("a watch frame of more than %d bytes", maxFram
 type frameReader struct {
 	r    io.Reader
 	rest []byte // what was read behind the last frame; its capacity is free
-	size int    // of the next buffer, in bytes
+	size int    // of the next buffer, in bytes,
+	keep int    // and at most
 	kind string // of the last frame
 	err  error  // of the reader, once it has one
 	more func([]byte) ([]byte, error)
 	cut  bool // the scanner was told err
 	scan scanner
+
+	busy  bool      // it was, in a busyTime; and stays so
+	since time.Time // when one began
+	bytes int       // read in it
 }
 
-func newFrameReader(r io.Reader) *frameReader {
-	f := &frameReader{r: r, size: minBuffer}
+// newFrameReader returns a reader whose frames share buffers of at most keep
+// bytes.
+func newFrameReader(r io.Reader, keep int) *frameReader {
+	f := &frameReader{r: r, size: minBuffer, keep: keep}
 	f.more = f.read
 	return f
 }
@@ -53,21 +66,31 @@ func (f *frameReader) read(text []byte) ([]byte, error) {
 	}
 	if f.err == nil && cap(text)-len(text) < minRead && cap(text) < maxFrame {
 		size := max(2*len(text), f.size)
-		if len(text) < keepBuffer-minRead {
-			size = min(size, keepBuffer)
+		if len(text) < f.keep-minRead {
+			size = min(size, f.keep)
 		}
 		text = append(make([]byte, 0, min(size, maxFrame)), text...)
 	}
 	for f.err == nil {
-		room := text[len(text):min(cap(text), len(text)+keepBuffer)]
+		room := text[len(text):min(cap(text), len(text)+f.keep)]
 		var n int
 		n, f.err = f.r.Read(room)
 		if n > 0 {
+			f.count(n)
 			return text[:len(text)+n], nil
 		}
 	}
 	f.cut = true
 	return text, f.err
+}
+
+// count notes when so much is read that the watch is busy.
+func (f *frameReader) count(n int) {
+	if now := time.Now(); now.Sub(f.since) > busyTime {
+		f.since, f.bytes = now, 0
+	}
+	f.bytes += n
+	f.busy = f.busy || f.bytes > busyBytes
 }
 
 // next returns the type and the object of the next frame. io.EOF is the end of
@@ -93,11 +116,11 @@ func (f *frameReader) next() (string, *Object, error) {
 	text := f.scan.Text()
 	f.rest = text[f.scan.Offset():]
 	if len(f.rest) > 1 { // more than the end of the line: it is busy
-		f.size = min(2*f.size, keepBuffer)
+		f.size = min(2*f.size, f.keep)
 	} else {
 		f.size = max(f.size/2, minBuffer)
 	}
-	if cap(text) > keepBuffer {
+	if cap(text) > f.keep {
 		o.Raw = bytes.Clone(o.Raw)
 		f.rest = append(make([]byte, 0, max(f.size, len(f.rest))), f.rest...)
 	}

@@ -2,7 +2,6 @@ package source
 
 import (
 	"bytes"
-	"io"
 	"os"
 	"testing"
 )
@@ -35,7 +34,7 @@ func BenchmarkFrames(b *testing.B) {
 	for _, name := range []string{"pods", "events", "secrets"} {
 		b.Run(name, func(b *testing.B) {
 			text := corpus(b, name)
-			r := newFrameReader(io.Reader(&cycle{text: text}))
+			r := newFrameReader(&cycle{text: text}, keepWide)
 			b.SetBytes(int64(len(text) / bytes.Count(text, []byte("\n"))))
 			b.ReportAllocs()
 			for b.Loop() {

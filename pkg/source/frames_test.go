@@ -15,7 +15,7 @@ import (
 
 // readFrames reads to the end, and returns the frames as "ADDED a@5".
 func readFrames(r io.Reader) (got []string, err error) {
-	f := newFrameReader(r)
+	f := newFrameReader(r, keepBuffer)
 	for {
 		kind, o, err := f.next()
 		if err != nil {
@@ -55,7 +55,7 @@ func TestFrames(t *testing.T) {
 // An object outlives the frame that it came in: the lane keeps it until the bus
 // has it.
 func TestFramesDoNotShareMemory(t *testing.T) {
-	f := newFrameReader(strings.NewReader(frame("ADDED", "aaaa", "5") + frame("ADDED", "bbbb", "6")))
+	f := newFrameReader(strings.NewReader(frame("ADDED", "aaaa", "5")+frame("ADDED", "bbbb", "6")), keepBuffer)
 	_, first, err := f.next()
 	if err != nil {
 		t.Fatal(err)
@@ -175,7 +175,7 @@ func FuzzFrames(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		r := newFrameReader(bytes.NewReader(text))
+		r := newFrameReader(bytes.NewReader(text), keepBuffer)
 		for {
 			kind, o, err := r.next()
 			if err != nil {

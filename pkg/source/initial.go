@@ -83,7 +83,7 @@ func (c *Collection) readInitial(ctx context.Context, begun Signal) (rv string, 
 	var late atomic.Bool
 	timer := time.AfterFunc(silentStream, func() { late.Store(true); cancel() })
 	defer timer.Stop()
-	body, err := c.initialEvents().Stream(watch)
+	body, err := c.initialEvents().Stream(widely(watch))
 	if late.Load() {
 		return "", false, errNoEnd
 	}
@@ -91,7 +91,7 @@ func (c *Collection) readInitial(ctx context.Context, begun Signal) (rv string, 
 		return "", false, err
 	}
 	defer body.Close()
-	frames := newFrameReader(body)
+	frames := newFrameReader(body, keepWide)
 	for {
 		timer.Reset(silentStream)
 		kind, o, err := frames.next()

@@ -201,7 +201,7 @@ type pageReader struct {
 func (c *Collection) fetchPage(ctx context.Context, r *pageReader, q pageQuery) (page, error) {
 	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
 	defer cancel()
-	body, err := c.pageRequest(q).Stream(ctx)
+	body, err := c.pageRequest(q).Stream(widely(ctx))
 	if err != nil {
 		return page{}, fmt.Errorf("list: %w", plainCause(err))
 	}

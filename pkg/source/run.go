@@ -91,7 +91,8 @@ type loop struct {
 	// trouble is when something failed after which the server's history may be
 	// another one; zero when it was asked since.
 	trouble    time.Time
-	throwAway  bool   // the next watch gets a connection of its own
+	throwAway  bool   // the next watch gets a connection of its own,
+	busy       bool   // or a wide one
 	listed     string // where the last list ended
 	empty      int    // watches that ended at once, in a row
 	emptySince time.Time

@@ -46,10 +46,12 @@ type stream struct {
 type watchFrame struct {
 	kind   string
 	object *Object
+	busy   bool // the watch is
 	err    error
 }
 
-// open opens a watch from rv that the server should end after timeout.
+// open opens a watch from rv that the server should end after timeout. Its frames
+// share buffers of at most keepBuffer bytes, or of keepWide where ctx is wide.
 func (c *Collection) open(ctx context.Context, rv string, timeout, grace time.Duration) (*stream, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout+grace)
 	unanswered := time.AfterFunc(openTimeout, cancel)
@@ -73,7 +75,11 @@ func (c *Collection) open(ctx context.Context, rv string, timeout, grace time.Du
 		wanted: make(chan struct{}, 1), frames: make(chan watchFrame), cancel: cancel, body: body, closed: make(chan struct{}),
 	}
 	s.next()
-	s.reader.Go(func() { s.read(newFrameReader(body)) })
+	keep := keepBuffer
+	if isWide(ctx) {
+		keep = keepWide
+	}
+	s.reader.Go(func() { s.read(newFrameReader(body, keep)) })
 	return s, nil
 }
 
@@ -89,7 +95,7 @@ func (s *stream) read(r *frameReader) {
 		}
 		kind, o, err := r.next()
 		select {
-		case s.frames <- watchFrame{kind, o, err}:
+		case s.frames <- watchFrame{kind, o, r.busy, err}:
 		case <-s.closed:
 			return
 		}
@@ -115,10 +121,20 @@ func (s *stream) close() {
 // history is the position's, nil if it is.
 func (l *loop) watch(ctx context.Context, doubt error) (frames int, err error) {
 	at := &l.at
+	began := at.resume
 	timeout, opening := minWatch+rand.N(minWatch), ctx
-	if l.throwAway {
+	switch {
+	case l.throwAway:
 		opening = throwAway(ctx)
+	case l.busy:
+		select {
+		case l.client.wide <- struct{}{}:
+			defer func() { <-l.client.wide }()
+			opening = widely(ctx)
+		default:
+		}
 	}
+	l.busy = false
 	s, err := l.open(opening, at.resume, timeout, graceWatch)
 	if err != nil {
 		return 0, l.watchError(err)
@@ -177,6 +193,12 @@ func (l *loop) watch(ctx context.Context, doubt error) (frames int, err error) {
 			return frames, handlerError{err}
 		}
 		pulse.heard(f.kind)
+		// It goes on where it is cheaper to read, unless that would begin again where
+		// this one began.
+		if f.busy && at.resume != began && !l.throwAway && !isWide(opening) && len(l.client.wide) < wideWatches {
+			l.busy = true
+			return frames, nil
+		}
 		s.next()
 	}
 }
