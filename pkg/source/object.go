@@ -15,7 +15,7 @@ import (
 // few fields that the bridge needs, found in one pass without decoding the rest.
 type Object struct {
 	// Raw is the object's JSON. It always has apiVersion and kind. Objects of one watch
-	// may share memory: who keeps a small one for long keeps up to 32 KiB, or copies.
+	// may share memory: who keeps a small one for long keeps up to 256 KiB, or copies.
 	Raw             []byte
 	APIVersion      string
 	Kind            string
