@@ -3,7 +3,7 @@
 // floor and a baseline in the same run. See ../docs/performance.md.
 //
 //	bench [flags]                                    runs benchmarks
-//	bench feed|kafka|nats|consume|raw|dynamic ...    one process of them; bench starts these itself
+//	bench feed|kafka|nats|consume|raw|dynamic|read ...    one process of them; bench starts these itself
 package main
 
 import (

@@ -142,7 +142,7 @@ func (b *broker) batch(raw []byte) (records []record, transactional bool, err er
 			value = one[:max(n, 0)]
 			one = one[max(n, 0):]
 		}
-		records = append(records, newRecord(value))
+		records = appendRecords(records, value)
 	}
 	return records, batch.Attributes&0x10 != 0, nil
 }
@@ -156,10 +156,12 @@ func varint(b []byte) (int64, []byte, error) {
 }
 
 // ConsumeKafka notes what a consumer of a Kafka that is there sees, committed
-// records only, of topics that begin with prefix, until ctx ends.
-func ConsumeKafka(ctx context.Context, t *mark.Tracker, address, prefix string, ready func(broker string) error) error {
-	client, err := kgo.NewClient(kgo.SeedBrokers(address), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.ConsumeRegex(),
-		kgo.ConsumeTopics("^"+strings.ReplaceAll(prefix, ".", "[.]")+".*"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+// records only, of topics that begin with "k8s.CLUSTER.", until ctx ends. A commit in
+// the bridge's own topic, which every transaction writes to, is a transaction.
+func ConsumeKafka(ctx context.Context, t *mark.Tracker, address, cluster string, ready func(broker string) error) error {
+	const own = "kubebridge."
+	client, err := kgo.NewClient(kgo.SeedBrokers(address), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.ConsumeRegex(), kgo.KeepControlRecords(),
+		kgo.ConsumeTopics(fmt.Sprintf("^(k8s|kubebridge[.]bench)[.]%s[.].*", cluster)), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.MetadataMaxAge(250*time.Millisecond), kgo.MetadataMinAge(50*time.Millisecond))
 	if err != nil {
 		return err
@@ -171,9 +173,20 @@ func ConsumeKafka(ctx context.Context, t *mark.Tracker, address, prefix string, 
 	if err := ready(address); err != nil {
 		return err
 	}
+	var records []record
 	for ctx.Err() == nil {
-		fetches := client.PollFetches(ctx)
-		fetches.EachRecord(func(r *kgo.Record) { acknowledge(t, newRecord(r.Value)) })
+		client.PollFetches(ctx).EachRecord(func(r *kgo.Record) {
+			mine := strings.HasPrefix(r.Topic, own)
+			switch {
+			case r.Attrs.IsControl():
+				if mine {
+					t.Commit()
+				}
+			case !mine:
+				records = appendRecords(records[:0], r.Value)
+				acknowledge(t, records...)
+			}
+		})
 	}
 	return nil
 }

@@ -36,7 +36,7 @@ func NATS(ctx context.Context, t *mark.Tracker, dir string, ready func(url strin
 		return err
 	}
 	defer c.Close()
-	sub, err := c.Subscribe("k8s.>", func(m *nats.Msg) { acknowledge(t, newRecord(m.Data)) })
+	sub, err := c.Subscribe("k8s.>", func(m *nats.Msg) { acknowledge(t, appendRecords(nil, m.Data)...) })
 	if err != nil {
 		return err
 	}

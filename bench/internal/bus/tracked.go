@@ -25,12 +25,18 @@ type record struct {
 	synced bool
 }
 
-func newRecord(value []byte) record {
-	r := record{mark: mark.Find(value), size: len(value)}
-	if !r.mark.Found {
-		r.synced = bytes.Contains(value, []byte("io.kubebridge.collection.synced.v1"))
+// appendRecords appends what a message holds: one object, or, of a program that
+// puts many into a message, all of them; the bytes count for the first.
+func appendRecords(dst []record, value []byte) []record {
+	m, rest := mark.Find(value)
+	if !m.Found {
+		return append(dst, record{size: len(value), synced: bytes.Contains(value, []byte("io.kubebridge.collection.synced.v1"))})
 	}
-	return r
+	for size := len(value); m.Found; size = 0 {
+		dst = append(dst, record{mark: m, size: size})
+		m, rest = mark.Find(rest)
+	}
+	return dst
 }
 
 func acknowledge(t *mark.Tracker, records ...record) {

@@ -55,19 +55,19 @@ type Mark struct {
 	Found       bool
 }
 
-// Find returns the first mark in b.
-func Find(b []byte) Mark {
+// Find returns the first mark in b, and what is behind it.
+func Find(b []byte) (m Mark, rest []byte) {
 	for {
 		i := bytes.Index(b, []byte(prefix))
 		if i < 0 || len(b)-i < len(Blank) {
-			return Mark{}
+			return Mark{}, nil
 		}
 		b = b[i:]
 		seq, ok1 := digits(b[seqAt : objectAt-1])
 		object, ok2 := digits(b[objectAt : microsAt-1])
 		micros, ok3 := digits(b[microsAt:microsEnd])
 		if ok1 && ok2 && ok3 {
-			return Mark{Seq: seq, Object: object, Sent: time.UnixMicro(int64(micros)), Found: true}
+			return Mark{Seq: seq, Object: object, Sent: time.UnixMicro(int64(micros)), Found: true}, b[len(Blank):]
 		}
 		b = b[len(prefix):]
 	}

@@ -16,18 +16,22 @@ func TestTracker(t *testing.T) {
 	at := time.UnixMicro(1_800_000_000_000_000)
 	var tr Tracker
 	for _, seq := range []uint64{0, 1, 3, 2, 3, 9} { // 2 after 3; 3 again; 4 to 8 never
-		m := Find(marked(seq, 7, at))
+		m, _ := Find(marked(seq, 7, at))
 		if !m.Found || m.Seq != seq || m.Object != 7 || !m.Sent.Equal(at) {
 			t.Fatalf("found %+v, want %d of object 7 at %s", m, seq, at)
 		}
 		tr.Record(m, 10, at.Add(2*time.Millisecond))
 	}
-	tr.Record(Find(marked(5, 8, at)), 10, at.Add(5*time.Millisecond)) // another object's is no inversion
+	m, rest := Find(append(marked(5, 8, at), "more"...))
+	if string(rest) != `"}more` {
+		t.Errorf("%q is behind the mark", rest)
+	}
+	tr.Record(m, 10, at.Add(5*time.Millisecond)) // another object's is no inversion
 	s := tr.Stats(true)
 	if s.Unique != 6 || s.Repeated != 1 || s.OutOfOrder != 1 || s.P50 != 2*time.Millisecond || s.Bytes != 70 {
 		t.Errorf("got %+v", s)
 	}
-	if m := Find([]byte("~kb~ no mark ~kb~")); m.Found {
+	if m, _ := Find([]byte("~kb~ no mark ~kb~")); m.Found {
 		t.Errorf("found %+v where there is none", m)
 	}
 }

@@ -6,6 +6,7 @@ package peer
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -27,13 +28,13 @@ import (
 // readBuffer is what Raw reads at once, in bytes.
 const readBuffer = 256 << 10
 
-// Raw follows the core resource until ctx ends.
-func Raw(ctx context.Context, config *rest.Config, resource string, to Sender) error {
+// getter returns what answers a query of the core resource.
+func getter(ctx context.Context, config *rest.Config, resource string) (func(query string) (io.ReadCloser, error), error) {
 	transport, err := rest.TransportFor(config)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	get := func(query string) (io.ReadCloser, error) {
+	return func(query string) (io.ReadCloser, error) {
 		q, err := http.NewRequestWithContext(ctx, http.MethodGet, config.Host+"/api/v1/"+resource+"?"+query, nil)
 		if err != nil {
 			return nil, err
@@ -46,6 +47,51 @@ func Raw(ctx context.Context, config *rest.Config, resource string, to Sender) e
 			return nil, fmt.Errorf("get %s: %w", resource, err)
 		}
 		return a.Body, nil
+	}, nil
+}
+
+// Reading is what [Read] has found.
+type Reading struct {
+	PerSec float64 // events, from the first to the last
+	Bytes  float64 // of a frame, on average
+}
+
+// Read reads n events of the core resource that came after the resourceVersion rv,
+// and does nothing with them: a server cannot be read faster.
+func Read(ctx context.Context, config *rest.Config, resource, rv string, n uint64) (r Reading, err error) {
+	get, err := getter(ctx, config, resource)
+	if err != nil {
+		return r, err
+	}
+	body, err := get("watch=1&resourceVersion=" + rv)
+	if err != nil {
+		return r, err
+	}
+	defer body.Close()
+	in := bufio.NewReaderSize(body, readBuffer)
+	var begun time.Time
+	for i := range n {
+		line, err := in.ReadSlice('\n')
+		if err != nil {
+			return r, fmt.Errorf("read the watch: %w", err)
+		}
+		if bytes.HasPrefix(line, []byte(`{"type":"ERROR"`)) {
+			return r, fmt.Errorf("read the watch: %s", line)
+		}
+		if i == 0 {
+			begun = time.Now()
+		}
+		r.Bytes += float64(len(line)) / float64(n)
+	}
+	r.PerSec = float64(n-1) / time.Since(begun).Seconds()
+	return r, nil
+}
+
+// Raw follows the core resource until ctx ends.
+func Raw(ctx context.Context, config *rest.Config, resource string, to Sender) error {
+	get, err := getter(ctx, config, resource)
+	if err != nil {
+		return err
 	}
 	body, err := get("limit=1")
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -16,22 +17,25 @@ import (
 
 // bench is one run of the program.
 type bench struct {
-	self   string // this program
-	bridge string
-	dir    string
-	kafka  string // host:port of one that is there; empty is one of our own
-	peer   string // a command to run beside the others
-	only   string // program
-	pin    bool
-	keep   bool
-	count  int
-	scale  float64
-	limit  time.Duration // of one measurement
-	rate   float64
-	period time.Duration
-	n      uint64
-	worlds int
-	report report
+	self    string // this program
+	bridge  string
+	dir     string
+	kafka   string // host:port of one that is there; empty is one of our own
+	peer    string // a command to run beside the others
+	cluster string // kube-apiserver with etcd; empty is that of test/cluster
+	only    string // program
+	pin     bool
+	keep    bool
+	count   int
+	scale   float64
+	limit   time.Duration // of one measurement
+	rates   []float64     // of latency, events per second
+	lingers []time.Duration
+	rate    float64 // of outage
+	period  time.Duration
+	worlds  int
+	idleMB  float64 // resident memory of a bridge that has nothing to do; 0 is: not measured
+	report  report
 }
 
 // scenario is a named benchmark.
@@ -43,46 +47,91 @@ type scenario struct {
 func scenarios() []scenario {
 	return []scenario{
 		{"throughput", "pods and Events to both buses, beside the floor and the baseline; Secrets hashed and plain (the default)", (*bench).throughputs},
-		{"latency", "at -rate events/s, from the watch frame to the acknowledgement", (*bench).latency},
-		{"catchup", "a restart with -objects events behind", (*bench).catchUp},
-		{"objects", "-objects objects: memory of the first list, then a reconcile of all of them unchanged", (*bench).listed},
-		{"start", "a restart with -objects objects in the inventory", (*bench).restart},
+		{"latency", "at -rates, with -lingers, from the watch frame to the acknowledgement", (*bench).latency},
+		{"catchup", "a restart with 100,000 pods behind", (*bench).catchUp},
+		{"objects", "100,000 pods: memory of the first list, then a reconcile of all of them unchanged", (*bench).listed},
+		{"inventory", "a restart with 1,000 to 1,000,000 objects in the inventory, then cost per event", (*bench).inventories},
 		{"outage", "a bus that stands still for -period, at -rate events/s: memory", (*bench).outage},
 		{"collections", "1 to 500 collections: cost per event", (*bench).collections},
-		{"idle", "500 quiet collections for -period: CPU", (*bench).idle},
+		{"idle", "500 quiet collections: CPU", (*bench).idle},
+		{"real", "a kube-apiserver with etcd tells 20,000 events of 5,000 pods, beside a bare reader", (*bench).real},
 	}
 }
 
-// Benchmarks runs what args choose and prints a table. An error is also a record
-// that was lost, repeated or out of order.
-func Benchmarks(ctx context.Context, args []string) error {
-	flags := flag.NewFlagSet("bench", flag.ExitOnError)
-	b := &bench{}
-	var names []string
-	usage := "comma-separated, of:"
+// choose returns the scenarios that a list names.
+func choose(list string) (chosen []scenario, err error) {
+	all := scenarios()
+	if list == "all" {
+		return all, nil
+	}
+	for name := range strings.SplitSeq(list, ",") {
+		i := slices.IndexFunc(all, func(s scenario) bool { return s.name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("-bench: there is no %q; -bench=-h lists them", name)
+		}
+		chosen = append(chosen, all[i])
+	}
+	return chosen, nil
+}
+
+// flags of the program.
+func (b *bench) flags() (flags *flag.FlagSet, chosen, out *string) {
+	flags = flag.NewFlagSet("bench", flag.ExitOnError)
+	usage := "comma-separated, or all, of:"
 	for _, s := range scenarios() {
-		names = append(names, s.name)
 		usage += "\n" + s.name + ": " + s.what
 	}
-	chosen := flags.String("bench", "throughput", usage)
-	out := flags.String("out", "", "file to append the results to, for benchstat")
+	chosen = flags.String("bench", "throughput", usage)
+	out = flags.String("out", "", "file to append the results to, for benchstat")
 	flags.StringVar(&b.bridge, "bridge", "../bin/bridge", "the bridge's program")
 	flags.StringVar(&b.dir, "dir", "var", "directory for logs and files")
-	flags.StringVar(&b.kafka, "kafka", os.Getenv("KUBEBRIDGE_KAFKA"), "host:port of a Kafka to write to; without it, one in memory that keeps nothing")
+	flags.StringVar(&b.kafka, "kafka", os.Getenv("KUBEBRIDGE_KAFKA"), "host:port of a Kafka to write to, and to no NATS; without it, one in memory that keeps nothing")
 	flags.StringVar(&b.peer, "peer", "", "command of another program for throughput to Kafka; it gets KUBECONFIG, KAFKA and RESOURCE, and writes to the topic k8s.peer")
+	flags.StringVar(&b.cluster, "cluster", "", "program of the API server; without it, what scripts/cluster.sh builds")
 	flags.StringVar(&b.only, "only", "", "program to run of those that are compared: bridge, raw or dynamic")
 	flags.BoolVar(&b.pin, "pin", true, "the program under test on CPU 1 with GOMAXPROCS=1, the others on CPU 0")
 	flags.BoolVar(&b.keep, "keep", false, "keep logs and files")
-	flags.IntVar(&b.count, "count", 1, "times that each is run")
-	flags.Float64Var(&b.scale, "scale", 1, "of the number of events")
+	flags.IntVar(&b.count, "count", 1, "times that each is run; tables show medians")
+	flags.Float64Var(&b.scale, "scale", 1, "of the number of events and objects")
 	flags.DurationVar(&b.limit, "limit", 60*time.Second, "of one measurement")
-	flags.Float64Var(&b.rate, "rate", 2000, "events per second")
-	flags.DurationVar(&b.period, "period", 20*time.Second, "of outage and idle")
-	flags.Uint64Var(&b.n, "objects", 100_000, "of catchup, objects and start")
+	flags.Float64Var(&b.rate, "rate", 2000, "events per second of outage")
+	flags.DurationVar(&b.period, "period", 20*time.Second, "of outage, idle and each latency")
+	b.rates, b.lingers = []float64{2000}, []time.Duration{0}
+	flags.Func("rates", "events per second of latency, comma-separated (2000)", func(s string) (err error) {
+		b.rates, err = list(s, func(s string) (float64, error) { return strconv.ParseFloat(s, 64) })
+		return err
+	})
+	flags.Func("lingers", "the bridge's linger in latency, comma-separated (0s)", func(s string) (err error) {
+		b.lingers, err = list(s, time.ParseDuration)
+		return err
+	})
+	return flags, chosen, out
+}
+
+func list[T any](s string, parse func(string) (T, error)) (all []T, err error) {
+	for one := range strings.SplitSeq(s, ",") {
+		v, err := parse(one)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, v)
+	}
+	return all, nil
+}
+
+// Benchmarks runs what args choose and prints tables. What fails does not keep
+// the others from being run. An error is also a record that was lost, repeated or
+// out of order.
+func Benchmarks(ctx context.Context, args []string) error {
+	b := &bench{}
+	flags, names, out := b.flags()
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	var err error
+	chosen, err := choose(*names)
+	if err != nil {
+		return err
+	}
 	for _, path := range []*string{&b.dir, &b.bridge} {
 		if *path, err = filepath.Abs(*path); err != nil {
 			return err
@@ -91,26 +140,23 @@ func Benchmarks(ctx context.Context, args []string) error {
 	if b.self, err = os.Executable(); err != nil {
 		return err
 	}
-	for name := range strings.SplitSeq(*chosen, ",") {
-		i := slices.Index(names, name)
-		if i < 0 {
-			return fmt.Errorf("-bench: there is no %q; there are %s", name, strings.Join(names, ", "))
-		}
+	var failed []error
+	for _, s := range chosen {
 		for range b.count {
-			if err := scenarios()[i].run(b, ctx); err != nil {
-				return errors.Join(fmt.Errorf("%s: %w", name, err), b.report.print(os.Stdout))
+			if err := s.run(b, ctx); err != nil {
+				failed = append(failed, fmt.Errorf("%s: %w", s.name, err))
+				fmt.Fprintln(os.Stderr, failed[len(failed)-1])
+			}
+			if ctx.Err() != nil {
+				break
 			}
 		}
 	}
-	if err := b.report.print(os.Stdout); err != nil {
-		return err
-	}
+	failed = append(failed, b.report.print(os.Stdout))
 	if *out != "" {
-		if err := b.report.save(*out); err != nil {
-			return err
-		}
+		failed = append(failed, b.report.save(*out))
 	}
-	return b.report.verdict()
+	return errors.Join(append(failed, b.report.verdict())...)
 }
 
 func (b *bench) scaled(n float64) uint64 { return max(uint64(n*b.scale), 100) }
@@ -118,8 +164,36 @@ func (b *bench) scaled(n float64) uint64 { return max(uint64(n*b.scale), 100) }
 // slower is how much less the baseline gets to do, to end in the same time.
 const slower = 20
 
+// buses that are compared; a Kafka that is there stands alone.
+func (b *bench) buses() []string {
+	if b.kafka != "" {
+		return []string{roleKafka}
+	}
+	return []string{roleKafka, roleNATS}
+}
+
+// label is what a bus is called in tables.
+func (b *bench) label(bus string) string {
+	if bus == roleKafka && b.kafka != "" {
+		return "real-kafka"
+	}
+	return bus
+}
+
 func (b *bench) throughputs(ctx context.Context) error {
-	for _, to := range []string{roleKafka, roleNATS} {
+	var failed []error
+	measure := func(name string, s setup) {
+		if b.only != "" && named(s.program) != b.only || ctx.Err() != nil {
+			return
+		}
+		r, err := b.throughput(ctx, name, s)
+		if err != nil {
+			failed = append(failed, fmt.Errorf("%s, %s: %w", name, named(s.program), err))
+			return
+		}
+		b.report.add(r)
+	}
+	for _, to := range b.buses() {
 		for _, of := range []struct {
 			resource string
 			events   float64
@@ -133,43 +207,39 @@ func (b *bench) throughputs(ctx context.Context) error {
 				if program != "bridge" && program != roleRaw {
 					n /= slower
 				}
-				if b.only != "" && program != b.only {
-					continue
-				}
 				if to == roleNATS { // whose server is what takes the time
 					n /= 4
 				}
-				s := setup{program: program, bus: to, resources: of.resource, events: b.scaled(n)}
-				r, err := b.throughput(ctx, "Throughput/"+of.resource+"/"+to, s)
-				if err != nil {
-					return fmt.Errorf("%s, %s to %s: %w", program, of.resource, to, err)
-				}
-				b.report.add(r)
+				measure("Throughput/"+of.resource+"/"+b.label(to), setup{program: program, bus: to, resources: of.resource, events: b.scaled(n)})
 			}
 		}
 	}
-	if b.only != "" && b.only != "bridge" {
-		return nil
-	}
 	for _, mode := range []string{"plain", "hash"} {
-		r, err := b.throughput(ctx, "Throughput/secrets-"+mode+"/"+roleKafka, setup{program: "bridge", bus: roleKafka, resources: "secrets", secrets: mode, events: b.scaled(100_000)})
-		if err != nil {
-			return fmt.Errorf("secrets, %s: %w", mode, err)
-		}
-		b.report.add(r)
+		measure("Throughput/secrets-"+mode+"/"+b.label(roleKafka), setup{program: "bridge", bus: roleKafka, resources: "secrets", secrets: mode, events: b.scaled(100_000)})
 	}
-	return nil
+	return errors.Join(failed...)
 }
 
 func (b *bench) latency(ctx context.Context) error {
-	for _, to := range []string{roleKafka, roleNATS} {
-		for _, program := range []string{"bridge", roleRaw} {
-			s := setup{program: program, bus: to, resources: "pods", rate: b.rate, events: max(uint64(b.rate*b.period.Seconds()), 1)}
-			r, err := b.throughput(ctx, fmt.Sprintf("Latency/rate=%g/%s", b.rate, to), s)
+	for _, to := range b.buses() {
+		for _, rate := range b.rates {
+			s := setup{program: roleRaw, bus: to, resources: "pods", rate: rate, events: max(uint64(rate*b.period.Seconds()), 1)}
+			name := fmt.Sprintf("Latency/rate=%g/%s", rate, b.label(to))
+			r, err := b.throughput(ctx, name, s)
 			if err != nil {
 				return err
 			}
 			b.report.add(r)
+			s.program = "bridge"
+			for _, s.linger = range b.lingers {
+				if r, err = b.throughput(ctx, name, s); err != nil {
+					return err
+				}
+				if s.linger != 0 {
+					r.Name = fmt.Sprintf("Latency/rate=%g/linger=%s/%s", rate, s.linger, b.label(to))
+				}
+				b.report.add(r)
+			}
 		}
 	}
 	return nil
@@ -199,16 +269,12 @@ func (b *bench) idle(ctx context.Context) error {
 	if _, err := w.arrived(ctx, w.total(), b.limit); err != nil {
 		return err
 	}
-	select { // what follows a start
-	case <-time.After(b.period / 4):
-	case <-ctx.Done():
-		return ctx.Err()
+	if err := pause(ctx, b.period/4); err != nil { // until what follows a start is over
+		return err
 	}
 	before := w.sut.cpu()
-	select {
-	case <-time.After(b.period):
-	case <-ctx.Done():
-		return ctx.Err()
+	if err := pause(ctx, b.period); err != nil {
+		return err
 	}
 	r := result{Name: "Idle/collections=500", Program: "bridge", Due: w.total(), Peak: w.sut.peak(), Busy: (w.sut.cpu() - before) / b.period.Seconds()}
 	if r.Seen, err = w.stats(""); err != nil {
@@ -222,3 +288,13 @@ func (b *bench) idle(ctx context.Context) error {
 // has bus.Partitions partitions, and one that is there gets the bridge's default,
 // which is the same.
 func (b *bench) synced() uint64 { return bus.Partitions }
+
+// pause waits.
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

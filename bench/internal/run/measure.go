@@ -32,13 +32,10 @@ func (r *result) add(unit string, amount float64) { r.Extra = append(r.Extra, va
 // settle is how long repeated records may come after the last.
 const settle = 300 * time.Millisecond
 
-// stream lets the events happen and measures until they have arrived.
-func (w *world) stream(ctx context.Context, limit time.Duration) (r result, err error) {
-	before, err := w.stats("")
-	if err == nil {
-		err = errors.Join(w.reset(), w.tell("start"))
-	}
-	if err != nil {
+// stream lets the events happen and measures until they have arrived, beyond
+// before.
+func (w *world) stream(ctx context.Context, before mark.Stats, limit time.Duration) (r result, err error) {
+	if err := errors.Join(w.reset(), w.tell("start")); err != nil {
 		return r, err
 	}
 	return w.follow(ctx, before, limit)
@@ -53,13 +50,14 @@ func (w *world) follow(ctx context.Context, before mark.Stats, limit time.Durati
 	if err != nil {
 		return r, err
 	}
-	at, cpu := time.Now(), w.sut.cpu()
+	at, cpu, server := time.Now(), w.sut.cpu(), w.feed.cpu()
 	first := s
 	if s, err = w.arrived(ctx, r.Due, limit); err != nil && !errors.Is(err, errLate) {
 		return r, err
 	}
 	r.Late = err != nil
 	cpuEnd, end := w.sut.cpu(), s.Last
+	server = w.feed.cpu() - server
 	time.Sleep(settle)
 	if r.Seen, err = w.stats("?percentiles=1"); err != nil {
 		return r, err
@@ -68,7 +66,12 @@ func (w *world) follow(ctx context.Context, before mark.Stats, limit time.Durati
 	n, took := float64(s.Unique-first.Unique), end.Sub(at).Seconds()
 	if n > 0 && took > 0 {
 		r.PerSec, r.CPU, r.Busy = n/took, (cpuEnd-cpu)/n*1e6, (cpuEnd-cpu)/took
-		r.add("tx/s", float64(r.Seen.Committed-first.Committed)/took)
+		if tx := float64(r.Seen.Committed - first.Committed); tx > 0 {
+			r.add("tx/s", tx/took)
+		}
+		if w.real {
+			r.add(serverCPU, server/n*1e6)
+		}
 	}
 	return r, nil
 }
@@ -86,12 +89,23 @@ func (b *bench) throughput(ctx context.Context, name string, s setup) (r result,
 	if err := w.watching(ctx, startLimit); err != nil {
 		return r, err
 	}
-	if r, err = w.stream(ctx, b.limit); err != nil {
+	if r, err = w.stream(ctx, mark.Stats{}, b.limit); err != nil {
 		return r, err
 	}
 	r.Name, r.Program = name, s.program
 	return r, nil
 }
+
+// Units of what some benchmarks measure.
+const (
+	serverCPU     = "server-CPU-s/M" // of a real API server
+	unitAboveIdle = "MB-above-idle"
+	unitToSynced  = "s-to-synced"
+	unitToWatch   = "s-to-watch"
+	unitDisk      = "MB-on-disk"
+	unitEarly     = "MB-early" // when a quarter of an outage is over
+	unitLate      = "MB-late"  // at its end
+)
 
 // startLimit bounds a start, without what a scenario lists.
 const startLimit = 60 * time.Second

@@ -32,8 +32,8 @@ type process struct {
 }
 
 // spawn starts a program whose output goes to a file in dir, of which said is
-// told the first line of its standard output, if it is not nil.
-func spawn(dir, name string, cpu int, said *hello, args ...string) (*process, error) {
+// told the first line of its standard output, as JSON, if it is not nil.
+func spawn(dir, name string, cpu int, said any, args ...string) (*process, error) {
 	env := os.Environ()
 	if cpu >= 0 {
 		args = append([]string{"taskset", "-c", strconv.Itoa(cpu)}, args...)
@@ -72,7 +72,7 @@ func spawn(dir, name string, cpu int, said *hello, args ...string) (*process, er
 	}()
 	select {
 	case err = <-line:
-	case <-time.After(30 * time.Second):
+	case <-time.After(startLimit):
 		err = errors.New("it does not say that it is there")
 	}
 	if err != nil {

@@ -6,10 +6,9 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 )
 
@@ -17,22 +16,29 @@ import (
 type report struct{ results []result }
 
 func (r *report) add(one result) {
+	one.Program = named(one.Program)
 	r.results = append(r.results, one)
-	fmt.Fprintf(os.Stderr, "%s %s: %s\n", one.Name, filepath.Base(one.Program), one.line())
+	fmt.Fprintf(os.Stderr, "%s %s: %s\n", one.Name, one.Program, one.line())
 }
 
 func (r *result) missing() uint64 { return r.Due - min(r.Due, r.Seen.Unique) }
+
+// Units of what most benchmarks measure.
+const (
+	unitRate = "events/s"
+	unitCPU  = "CPU-s/M"
+	unitBusy = "CPUs"
+	unitPeak = "peak-MB"
+	unitP50  = "p50-ms"
+	unitP99  = "p99-ms"
+)
 
 // values are the measured ones, with units as benchstat takes them.
 func (r *result) values() []value {
 	var all []value
 	for _, v := range []value{
-		{"events/s", r.PerSec},
-		{"cpu-s/M", r.CPU},
-		{"cpus", r.Busy},
-		{"peak-MB", r.Peak},
-		{"p50-ms", r.Seen.P50.Seconds() * 1e3},
-		{"p99-ms", r.Seen.P99.Seconds() * 1e3},
+		{unitRate, r.PerSec}, {unitCPU, r.CPU}, {unitBusy, r.Busy}, {unitPeak, r.Peak},
+		{unitP50, r.Seen.P50.Seconds() * 1e3}, {unitP99, r.Seen.P99.Seconds() * 1e3},
 	} {
 		if v.Amount != 0 {
 			all = append(all, v)
@@ -44,53 +50,144 @@ func (r *result) values() []value {
 func (r *result) line() string {
 	var parts []string
 	for _, v := range r.values() {
-		parts = append(parts, fmt.Sprintf("%.5g %s", v.Amount, v.Unit))
+		parts = append(parts, short(v.Amount)+" "+v.Unit)
 	}
-	return strings.Join(parts, "  ")
+	return strings.Join(append(parts, r.delivered()), "  ")
 }
 
-// of returns the latest result of the same benchmark by another program.
-func (r *report) of(name, program string) (found result) {
-	for _, o := range r.results {
-		if o.Name == name && o.Program == program {
-			found = o
+// delivered says whether everything arrived, once and in order.
+func (r *result) delivered() string {
+	var wrong []string
+	for _, w := range []struct {
+		n    uint64
+		what string
+	}{{r.missing(), "missing"}, {r.Seen.Repeated, "repeated"}, {r.Seen.OutOfOrder, "out of order"}} {
+		if w.n > 0 {
+			wrong = append(wrong, fmt.Sprintf("%d %s", w.n, w.what))
 		}
 	}
-	return found
-}
-
-func ratio(a, b float64) string {
-	if a == 0 || b == 0 {
-		return ""
+	if r.Late {
+		wrong = append(wrong, "not done in time")
 	}
-	return fmt.Sprintf("%.3g×", a/b)
+	return cmp.Or(strings.Join(wrong, ", "), "all of "+fmt.Sprint(r.Due))
 }
 
-// print writes a table: beside the figures, how many times as many events and
-// how much of the CPU time of the floor (raw) and the baseline (dynamic) that is.
-func (r *report) print(to io.Writer) error {
-	t := tabwriter.NewWriter(to, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "benchmark\tprogram\tevents/s\tCPU-s/M\tpeak MB\tp50 ms\tp99 ms\tdelivered\tmissing\trepeated\tout of order\tev/s ÷ raw\tCPU ÷ raw\tev/s ÷ dyn\tCPU ÷ dyn\t also\t")
+// short writes three digits, and all of those before the point.
+func short(v float64) string {
+	switch {
+	case v >= 100 || v <= -100:
+		return fmt.Sprintf("%.0f", v)
+	case v >= 10 || v <= -10:
+		return fmt.Sprintf("%.1f", v)
+	default:
+		return fmt.Sprintf("%.3g", v)
+	}
+}
+
+// median of what a program's runs of a benchmark measured in that unit.
+func (r *report) median(name, program, unit string) (float64, bool) {
+	var all []float64
 	for _, one := range r.results {
-		raw, dynamic := r.of(one.Name, roleRaw), r.of(one.Name, roleDynamic)
-		var also []string
-		for _, v := range one.Extra {
-			if v.Amount != 0 {
-				also = append(also, fmt.Sprintf("%.3g %s", v.Amount, v.Unit))
+		if one.Name != name || one.Program != program {
+			continue
+		}
+		for _, v := range one.values() {
+			if v.Unit == unit {
+				all = append(all, v.Amount)
 			}
 		}
-		if one.PerSec == 0 && one.Busy > 0 {
-			also = append(also, fmt.Sprintf("%.2g%% of a CPU", one.Busy*100))
-		}
-		if one.Late {
-			also = append(also, "not done in time")
-		}
-		fmt.Fprintf(t, "%s\t%s\t%.0f\t%.1f\t%.0f\t%.2f\t%.2f\t%d\t%d\t%d\t%d\t%s\t%s\t%s\t%s\t %s\t\n",
-			one.Name, filepath.Base(one.Program), one.PerSec, one.CPU, one.Peak, one.Seen.P50.Seconds()*1e3, one.Seen.P99.Seconds()*1e3,
-			one.Seen.Unique, one.missing(), one.Seen.Repeated, one.Seen.OutOfOrder,
-			ratio(one.PerSec, raw.PerSec), ratio(one.CPU, raw.CPU), ratio(one.PerSec, dynamic.PerSec), ratio(one.CPU, dynamic.CPU), strings.Join(also, ", "))
 	}
-	return t.Flush()
+	if len(all) == 0 {
+		return 0, false
+	}
+	slices.Sort(all)
+	return all[len(all)/2], true
+}
+
+// group is the benchmarks of which one table is made.
+func group(name string) string {
+	g, _, _ := strings.Cut(name, "/")
+	return g
+}
+
+// print writes tables in Markdown, one for each group of benchmarks, medians where
+// something ran more than once, and which targets were met.
+func (r *report) print(to io.Writer) error {
+	var groups []string
+	for _, one := range r.results {
+		if g := group(one.Name); !slices.Contains(groups, g) {
+			groups = append(groups, g)
+		}
+	}
+	var all []error
+	for _, g := range groups {
+		all = append(all, r.table(to, g))
+	}
+	return errors.Join(append(all, r.targets(to))...)
+}
+
+func (r *report) table(to io.Writer, of string) error {
+	type row struct{ name, program string }
+	var (
+		rows  []row
+		units []string
+		runs  = map[row]int{}
+		last  = map[row]result{}
+	)
+	for _, one := range r.results {
+		if group(one.Name) != of {
+			continue
+		}
+		at := row{one.Name, one.Program}
+		if runs[at]++; runs[at] == 1 {
+			rows = append(rows, at)
+		}
+		if old, ok := last[at]; !ok || old.delivered() == "all of "+fmt.Sprint(old.Due) { // what went wrong once is told
+			last[at] = one
+		}
+		for _, v := range one.values() {
+			if !slices.Contains(units, v.Unit) {
+				units = append(units, v.Unit)
+			}
+		}
+	}
+	var others []string
+	for _, at := range rows {
+		if at.program != "bridge" && at.program != roleRead && !slices.Contains(others, at.program) {
+			others = append(others, at.program)
+		}
+	}
+	head := append([]string{"benchmark", "program"}, units...)
+	for _, o := range others {
+		head = append(head, unitRate+" ÷ "+o, "CPU ÷ "+o)
+	}
+	head = append(head, "delivered")
+	var b strings.Builder
+	fmt.Fprintf(&b, "\n| %s |\n|---|---%s|---|\n", strings.Join(head, " | "), strings.Repeat("|---:", len(head)-3))
+	for _, at := range rows {
+		cells := []string{at.name, at.program}
+		for _, u := range units {
+			cell := ""
+			if v, ok := r.median(at.name, at.program, u); ok {
+				cell = short(v)
+			}
+			cells = append(cells, cell)
+		}
+		for _, o := range others {
+			for _, u := range []string{unitRate, unitCPU} {
+				cell := ""
+				v, ok := r.median(at.name, at.program, u)
+				if than, found := r.median(at.name, o, u); ok && found && than > 0 && at.program != o {
+					cell = short(v / than)
+				}
+				cells = append(cells, cell)
+			}
+		}
+		done := last[at]
+		fmt.Fprintf(&b, "| %s | %s |\n", strings.Join(cells, " | "), done.delivered())
+	}
+	_, err := io.WriteString(to, b.String())
+	return err
 }
 
 // save appends the results in the format of Go's benchmarks, which benchstat reads.
@@ -102,7 +199,7 @@ func (r *report) save(path string) (err error) {
 	defer func() { err = errors.Join(err, f.Close()) }()
 	fmt.Fprintf(f, "goos: %s\ngoarch: %s\ncpu: %s\ndate: %s\n", runtime.GOOS, runtime.GOARCH, cpuModel(), time.Now().UTC().Format(time.RFC3339))
 	for _, one := range r.results {
-		fmt.Fprintf(f, "Benchmark%s/program=%s %d", one.Name, filepath.Base(strings.Fields(one.Program)[0]), max(one.Seen.Unique, 1))
+		fmt.Fprintf(f, "Benchmark%s/program=%s %d", one.Name, one.Program, max(one.Seen.Unique, 1))
 		for _, v := range one.values() {
 			fmt.Fprintf(f, " %g %s", v.Amount, v.Unit)
 		}
@@ -123,7 +220,7 @@ func (r *report) verdict() error {
 	var all []error
 	for _, one := range r.results {
 		if one.Program == "bridge" && one.missing()+one.Seen.Repeated+one.Seen.OutOfOrder > 0 {
-			all = append(all, fmt.Errorf("%s: %d missing, %d repeated, %d out of order", one.Name, one.missing(), one.Seen.Repeated, one.Seen.OutOfOrder))
+			all = append(all, fmt.Errorf("%s: %s", one.Name, one.delivered()))
 		}
 	}
 	return errors.Join(all...)

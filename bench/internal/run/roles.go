@@ -27,6 +27,7 @@ const (
 	roleConsume = "consume"
 	roleRaw     = "raw"
 	roleDynamic = "dynamic"
+	roleRead    = "read"
 )
 
 // hello is what a process says, in a line on its standard output, when it is
@@ -49,6 +50,8 @@ func Main(ctx context.Context, role string, args []string) error {
 		return busRole(ctx, role, args)
 	case roleRaw, roleDynamic:
 		return peerRole(ctx, role, args)
+	case roleRead:
+		return readRole(ctx, args)
 	default:
 		return fmt.Errorf("unknown process %q", role)
 	}
@@ -91,7 +94,7 @@ func busRole(ctx context.Context, role string, args []string) error {
 		flags   = flag.NewFlagSet(role, flag.ExitOnError)
 		dir     = flags.String("dir", "", "of a NATS server's files")
 		address = flags.String("address", "", "of the Kafka to consume from")
-		prefix  = flags.String("prefix", "k8s.", "of the topics to consume")
+		cluster = flags.String("cluster", "", "whose topics are consumed")
 		tracker mark.Tracker
 	)
 	if err := flags.Parse(args); err != nil {
@@ -115,7 +118,7 @@ func busRole(ctx context.Context, role string, args []string) error {
 		case roleNATS:
 			return bus.NATS(ctx, &tracker, *dir, ready)
 		default:
-			return bus.ConsumeKafka(ctx, &tracker, *address, *prefix, ready)
+			return bus.ConsumeKafka(ctx, &tracker, *address, *cluster, ready)
 		}
 	})
 	return group.Wait()
@@ -167,4 +170,26 @@ func peerRole(ctx context.Context, role string, args []string) error {
 		return err
 	}
 	return nil
+}
+
+func readRole(ctx context.Context, args []string) error {
+	var (
+		flags      = flag.NewFlagSet(roleRead, flag.ExitOnError)
+		kubeconfig = flags.String("kubeconfig", "", "file to read")
+		resource   = flags.String("resource", "pods", "of the core group")
+		rv         = flags.String("rv", "", "resourceVersion to begin after")
+		events     = flags.Uint64("events", 0, "to read")
+	)
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", *kubeconfig)
+	if err != nil {
+		return err
+	}
+	r, err := peer.Read(ctx, config, *resource, *rv, *events)
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(os.Stdout).Encode(r)
 }

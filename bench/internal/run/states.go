@@ -28,8 +28,9 @@ func (w *world) stored(ctx context.Context) (s mark.Stats, err error) {
 
 // catchUp: the events happen while the bridge is away.
 func (b *bench) catchUp(ctx context.Context) error {
-	for _, bus := range []string{roleKafka, roleNATS} {
-		w, err := b.newWorld(setup{program: "bridge", bus: bus, resources: "pods", initial: 1000, events: b.n})
+	n := b.scaled(100_000)
+	for _, bus := range b.buses() {
+		w, err := b.newWorld(setup{program: "bridge", bus: bus, resources: "pods", initial: 1000, events: n})
 		if err != nil {
 			return err
 		}
@@ -38,7 +39,7 @@ func (b *bench) catchUp(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		r.Name, r.Program = fmt.Sprintf("CatchUp/n=%d/%s", b.n, bus), "bridge"
+		r.Name, r.Program = fmt.Sprintf("CatchUp/n=%d/%s", n, b.label(bus)), "bridge"
 		b.report.add(r)
 	}
 	return nil
@@ -64,21 +65,34 @@ func (w *world) catchUp(ctx context.Context) (r result, err error) {
 	return r, nil
 }
 
+// idle is what a bridge takes that has nothing to do, in MiB.
+func (b *bench) idling(ctx context.Context) (float64, error) {
+	if b.idleMB > 0 {
+		return b.idleMB, nil
+	}
+	w, err := b.newWorld(setup{program: "bridge", bus: roleKafka, resources: "pods"})
+	if err != nil {
+		return 0, err
+	}
+	defer w.close()
+	if err := errors.Join(w.start(), w.watching(ctx, startLimit), pause(ctx, calm)); err != nil {
+		return 0, err
+	}
+	b.idleMB = w.sut.rss("VmRSS")
+	return b.idleMB, nil
+}
+
+// calm is how long a bridge needs until it does nothing.
+const calm = 2 * time.Second
+
 // listed: the memory of a first list, and a reconcile that finds nothing.
 func (b *bench) listed(ctx context.Context) error {
-	idle, err := b.newWorld(setup{program: "bridge", bus: roleKafka, resources: "pods"})
+	floor, err := b.idling(ctx)
 	if err != nil {
 		return err
 	}
-	if err = errors.Join(idle.start(), idle.watching(ctx, startLimit)); err != nil {
-		idle.close()
-		return err
-	}
-	time.Sleep(2 * time.Second) // of doing nothing
-	floor := idle.sut.rss("VmRSS")
-	idle.close()
-
-	w, err := b.newWorld(setup{program: "bridge", bus: roleKafka, resources: "pods", initial: b.n, objects: b.n, events: 1, silent: 1})
+	n := b.scaled(100_000)
+	w, err := b.newWorld(setup{program: "bridge", bus: roleKafka, resources: "pods", initial: n, objects: n, events: 1, silent: 1})
 	if err != nil {
 		return err
 	}
@@ -94,8 +108,8 @@ func (b *bench) listed(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.Name = fmt.Sprintf("FirstList/n=%d", b.n)
-	r.add("MB-above-idle", r.Peak-floor)
+	r.Name = fmt.Sprintf("FirstList/n=%d", n)
+	r.add(unitAboveIdle, r.Peak-floor)
 	b.report.add(r)
 
 	if err := errors.Join(w.tell("start"), w.tell("compact"), w.sut.resetPeak()); err != nil {
@@ -108,9 +122,9 @@ func (b *bench) listed(ctx context.Context) error {
 	if r, err = w.reconciled(ctx, begun, 2); err != nil {
 		return err
 	}
-	r.Name = fmt.Sprintf("Reconcile/n=%d", b.n)
-	r.add("cpu-s", w.sut.cpu()-cpu)
-	r.add("MB-above-idle", r.Peak-floor)
+	r.Name = fmt.Sprintf("Reconcile/n=%d", n)
+	r.add("CPU-s", w.sut.cpu()-cpu)
+	r.add(unitAboveIdle, r.Peak-floor)
 	b.report.add(r)
 	return nil
 }
@@ -130,40 +144,52 @@ func (w *world) reconciled(ctx context.Context, begun time.Time, nth uint64) (r 
 		return r, err
 	}
 	r.Program, r.Due, r.Peak = "bridge", w.total(), w.sut.peak()
-	r.add("s-to-synced", r.Seen.LastSynced.Sub(begun).Seconds())
+	r.add(unitToSynced, r.Seen.LastSynced.Sub(begun).Seconds())
 	return r, nil
 }
 
-// restart: the time to the first watch with a large inventory.
-func (b *bench) restart(ctx context.Context) error {
-	for _, s := range []setup{
-		{bus: roleNATS, fileStore: true}, {bus: roleNATS}, {bus: roleKafka},
-	} {
-		s.program, s.resources, s.initial, s.objects = "bridge", "events", b.n, b.n
-		name := fmt.Sprintf("Start/n=%d/%s", b.n, s.bus)
-		if s.fileStore {
-			name = fmt.Sprintf("Start/n=%d/file", b.n)
+// inventories: the time to the first watch with a large inventory, and what an
+// event costs then.
+func (b *bench) inventories(ctx context.Context) error {
+	floor, err := b.idling(ctx)
+	if err != nil {
+		return err
+	}
+	for _, of := range []struct {
+		n     float64
+		store string
+	}{{1000, storeFile}, {100_000, storeFile}, {1_000_000, storeFile}, {100_000, roleKafka}, {1_000_000, roleKafka}, {100_000, roleNATS}} {
+		n := b.scaled(of.n)
+		s := setup{program: "bridge", bus: of.store, resources: "events", initial: n, objects: n, events: b.scaled(200_000)}
+		if of.store == storeFile {
+			s.bus, s.fileStore = roleKafka, true
+		}
+		if of.store == roleNATS {
+			s.events /= 10
 		}
 		w, err := b.newWorld(s)
 		if err != nil {
 			return err
 		}
-		r, err := w.restart(ctx)
+		r, err := w.restart(ctx, floor)
 		w.close()
+		r.Name = fmt.Sprintf("Inventory/n=%d/%s", n, of.store)
 		if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
+			return fmt.Errorf("%s: %w", r.Name, err)
 		}
-		r.Name = name
 		b.report.add(r)
 	}
 	return nil
 }
 
-func (w *world) restart(ctx context.Context) (r result, err error) {
-	if _, err := w.stored(ctx); err != nil {
+const storeFile = "file" // beside Kafka, at least once
+
+func (w *world) restart(ctx context.Context, floor float64) (r result, err error) {
+	before, err := w.stored(ctx)
+	if err != nil {
 		return r, err
 	}
-	before, err := w.asked()
+	asked, err := w.asked()
 	if err != nil {
 		return r, err
 	}
@@ -171,27 +197,34 @@ func (w *world) restart(ctx context.Context) (r result, err error) {
 	if err := w.start(); err != nil {
 		return r, err
 	}
+	var opened time.Time
 	err = await(ctx, w.bench.limit, "the first watch", func() (bool, error) {
 		s, err := w.asked()
-		if s.Lists > before.Lists {
+		if s.Lists > asked.Lists {
 			err = errors.Join(err, errors.New("the bridge lists what it should know"))
 		}
-		r.Extra = []value{{"s-to-watch", time.Unix(0, s.Opened).Sub(begun).Seconds()}}
-		return s.Opened > before.Opened, errors.Join(err, w.sut.ended())
+		opened = time.Unix(0, s.Opened)
+		return s.Opened > asked.Opened, errors.Join(err, w.sut.ended())
 	})
 	if err != nil {
 		return r, err
 	}
-	if r.Seen, err = w.stats(""); err != nil {
+	if err := pause(ctx, calm); err != nil {
 		return r, err
 	}
-	r.Program, r.Due, r.Peak = "bridge", w.total(), w.sut.peak()
+	resident := w.sut.rss("VmRSS")
+	if r, err = w.stream(ctx, before, w.bench.limit); err != nil {
+		return r, err
+	}
+	r.Program = "bridge"
+	r.add(unitToWatch, opened.Sub(begun).Seconds())
+	r.add(unitAboveIdle, resident-floor)
 	if w.fileStore {
 		size, err := diskUsage(w.path("checkpoint"))
 		if err != nil {
 			return r, err
 		}
-		r.add("MB-on-disk", float64(size)/(1<<20))
+		r.add(unitDisk, float64(size)/(1<<20))
 	}
 	return r, nil
 }
@@ -237,18 +270,18 @@ func (b *bench) outage(ctx context.Context) error {
 	for end := time.Now().Add(b.period); time.Now().Before(end) && ctx.Err() == nil; time.Sleep(time.Second) {
 		samples = append(samples, w.sut.rss("VmRSS"))
 	}
-	if err := w.sink.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+	if err := errors.Join(ctx.Err(), w.sink.cmd.Process.Signal(syscall.SIGCONT)); err != nil {
 		return err
 	}
 	up := time.Now()
-	s, err := w.arrived(ctx, n, b.limit)
+	s, err := w.arrived(ctx, n, 5*b.limit)
 	if err != nil && !errors.Is(err, errLate) {
 		return err
 	}
-	r := result{Name: fmt.Sprintf("Outage/rate=%g/period=%s", b.rate, b.period), Program: "bridge", Due: n, Seen: s, Late: err != nil, Peak: w.sut.peak()}
+	r := result{Name: fmt.Sprintf("Outage/for=%s", b.period), Program: "bridge", Due: n, Seen: s, Late: err != nil, Peak: w.sut.peak()}
 	r.add("MB-before", before)
-	r.add("MB-early", samples[min(len(samples)-1, 5)])
-	r.add("MB-late", samples[len(samples)-1])
+	r.add(unitEarly, samples[len(samples)/4])
+	r.add(unitLate, samples[len(samples)-1])
 	r.add("MB-most", slices.Max(samples))
 	r.add("s-to-caught-up", s.Last.Sub(up).Seconds())
 	b.report.add(r)

@@ -27,9 +27,10 @@ type setup struct {
 	initial   uint64 // of each
 	silent    uint64
 	rate      float64
-	fileStore bool   // NATS: the checkpoint in files
+	fileStore bool   // Kafka, at least once: the checkpoint in files
 	secrets   string // secrets.values
 	linger    time.Duration
+	real      bool // an API server with etcd instead of the feed
 }
 
 func (s setup) count() uint64 {
@@ -77,31 +78,39 @@ func (b *bench) newWorld(s setup) (w *world, err error) {
 	if s.bus == roleKafka && b.kafka != "" {
 		role = roleConsume
 	}
-	w.sink, err = w.child(role, &w.sinkAt, "-dir", filepath.Join(w.dir, "jetstream"), "-address", b.kafka, "-prefix", "k8s."+w.cluster+".")
+	cpu := otherCPU
+	if s.real { // the server is what is to be slowest, so it gets no neighbours
+		cpu = testCPU
+	}
+	w.sink, err = w.child(cpu, role, &w.sinkAt, "-dir", filepath.Join(w.dir, "jetstream"), "-address", b.kafka, "-cluster", w.cluster)
 	if err != nil {
 		return nil, err
 	}
-	w.feed, err = w.child(roleFeed, &w.feedAt, "-kubeconfig", w.path("kubeconfig"), "-resources", s.resources,
+	if s.real {
+		w.feed, err = w.apiServer()
+		return w, err
+	}
+	w.feed, err = w.child(otherCPU, roleFeed, &w.feedAt, "-kubeconfig", w.path("kubeconfig"), "-resources", s.resources,
 		"-events", fmt.Sprint(s.events), "-objects", fmt.Sprint(w.objects), "-initial", fmt.Sprint(s.initial), "-silent", fmt.Sprint(s.silent), "-rate", fmt.Sprint(s.rate))
 	return w, err
 }
 
 func (w *world) path(name string) string { return filepath.Join(w.dir, name) }
 
-func (w *world) child(role string, said *hello, args ...string) (*process, error) {
-	cpu := -1
-	if w.bench.pin {
-		cpu = otherCPU
+// pinned is the CPU for a process, or -1 for any.
+func (b *bench) pinned(cpu int) int {
+	if !b.pin {
+		return -1
 	}
-	return spawn(w.dir, role, cpu, said, append([]string{w.bench.self, role}, args...)...)
+	return cpu
+}
+
+func (w *world) child(cpu int, role string, said any, args ...string) (*process, error) {
+	return spawn(w.dir, role, w.bench.pinned(cpu), said, append([]string{w.bench.self, role}, args...)...)
 }
 
 // start starts the program under test.
 func (w *world) start() (err error) {
-	cpu := -1
-	if w.bench.pin {
-		cpu = testCPU
-	}
 	args := []string{w.bench.bridge, "run", "-c", w.path("bridge.yaml")}
 	switch w.program {
 	case "bridge":
@@ -115,8 +124,16 @@ func (w *world) start() (err error) {
 	default:
 		args = append([]string{"env", "KUBECONFIG=" + w.path("kubeconfig"), "KAFKA=" + w.sinkAt.Address, "NATS=" + w.sinkAt.Address, "RESOURCE=" + w.resources}, strings.Fields(w.program)...)
 	}
-	w.sut, err = spawn(w.dir, filepath.Base(w.program), cpu, nil, args...)
+	w.sut, err = spawn(w.dir, named(w.program), w.bench.pinned(testCPU), nil, args...)
 	return err
+}
+
+// named is what a program is called in tables: of a command, its file without what
+// follows the dot.
+func named(program string) string {
+	command, _, _ := strings.Cut(program, " ")
+	name, _, _ := strings.Cut(filepath.Base(command), ".")
+	return name
 }
 
 // configure writes what a user would, with the defaults that a user would have.
@@ -133,12 +150,14 @@ func (w *world) configure() error {
 		}
 		c += fmt.Sprintf("secrets: {values: %s, hashKeyFile: %s}\n", w.secrets, key)
 	}
-	if w.fileStore {
+	delivery := ""
+	if w.fileStore { // exactly once has the checkpoint in Kafka
+		delivery = ", delivery: at-least-once"
 		c += fmt.Sprintf("checkpoint: {file: {path: %s}}\n", w.path("checkpoint"))
 	}
 	c += fmt.Sprintf("sinks:\n  - name: out\n    linger: %s\n", w.linger)
 	if w.bus == roleKafka {
-		c += fmt.Sprintf("    kafka: {brokers: [%q]}\n", w.sinkAt.Address)
+		c += fmt.Sprintf("    kafka: {brokers: [%q]%s}\n", w.sinkAt.Address, delivery)
 	} else {
 		c += fmt.Sprintf("    nats: {url: %q}\n", w.sinkAt.Address)
 	}

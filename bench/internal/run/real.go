@@ -1,0 +1,218 @@
+package run
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/kubebridge/kubebridge/bench/internal/corpus"
+	"github.com/kubebridge/kubebridge/bench/internal/mark"
+	"github.com/kubebridge/kubebridge/bench/internal/peer"
+)
+
+const (
+	realObjects = 5000
+	realEvents  = 20_000 // of which the first of each object makes it
+	realWriters = 16
+	realSpace   = "bench"
+	markKey     = "bench.kubebridge.io/mark"
+)
+
+// apiServer starts kube-apiserver with etcd, as test/cluster builds it; its
+// kubeconfig is then where the feed's would be.
+func (w *world) apiServer() (*process, error) {
+	program := w.bench.cluster
+	if program == "" {
+		out, err := exec.Command("../scripts/cluster.sh").Output()
+		if err != nil {
+			return nil, fmt.Errorf("build the API server: %w", err)
+		}
+		program = strings.TrimSpace(string(out))
+	}
+	p, err := spawn(w.dir, "apiserver", w.bench.pinned(otherCPU), nil, program, "--data-dir="+w.dir)
+	if err != nil {
+		return nil, err
+	}
+	err = await(context.Background(), 2*startLimit, "the API server", func() (bool, error) {
+		b, err := os.ReadFile(p.log)
+		return bytes.Contains(b, []byte("ready server=")), errors.Join(err, p.ended())
+	})
+	if err != nil {
+		p.stop()
+		return nil, err
+	}
+	return p, nil
+}
+
+// real: what happened while the bridge was away comes from a kube-apiserver as fast
+// as it can, first to a reader that does nothing with it, then to the bridge.
+func (b *bench) real(ctx context.Context) error {
+	events := b.scaled(realEvents)
+	w, err := b.newWorld(setup{program: "bridge", bus: roleKafka, resources: "pods", initial: 1, events: events, real: true})
+	if err != nil {
+		return err
+	}
+	defer w.close()
+	config, err := clientcmd.BuildConfigFromFlags("", w.path("kubeconfig"))
+	if err != nil {
+		return err
+	}
+	config.QPS = -1
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	f := filler{client: client, objects: b.scaled(realObjects)}
+	rv, err := f.begin(ctx)
+	if err != nil {
+		return err
+	}
+	if err := w.start(); err != nil {
+		return err
+	}
+	if _, err := w.reconciled(ctx, time.Now(), 1); err != nil {
+		return err
+	}
+	before, err := w.arrived(ctx, 1, b.limit)
+	if err != nil {
+		return err
+	}
+	w.sut.stop()
+	begun := time.Now()
+	if err := f.fill(ctx, events); err != nil {
+		return err
+	}
+	fmt.Fprintf(os.Stderr, "%d objects, %d events written to the API server in %s\n", f.objects, events, time.Since(begun).Round(time.Second))
+
+	var reading result
+	for range 2 { // the first makes the server ready
+		var read peer.Reading
+		cpu := w.feed.cpu()
+		reader, err := w.child(testCPU, roleRead, &read, "-kubeconfig", w.path("kubeconfig"), "-rv", rv, "-events", fmt.Sprint(events))
+		if err != nil {
+			return err
+		}
+		<-reader.done
+		r := result{Name: "Real/replay", Program: roleRead, Due: events, Seen: mark.Stats{Unique: events}, PerSec: read.PerSec}
+		r.add(serverCPU, (w.feed.cpu()-cpu)/float64(events)*1e6)
+		r.add("frame-bytes", read.Bytes)
+		reading = r
+	}
+	b.report.add(reading)
+	if err := errors.Join(w.reset(), w.start()); err != nil {
+		return err
+	}
+	r, err := w.follow(ctx, before, b.limit)
+	if err != nil {
+		return err
+	}
+	r.Name, r.Program = "Real/replay", "bridge"
+	b.report.add(r)
+	return nil
+}
+
+// filler writes marked pods to an API server.
+type filler struct {
+	client  dynamic.Interface
+	objects uint64
+	pods    []*unstructured.Unstructured
+}
+
+// begin creates what the bridge is to see before it is stopped, and returns its
+// resourceVersion.
+func (f *filler) begin(ctx context.Context) (rv string, err error) {
+	space := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": realSpace}}}
+	if _, err := f.client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}).Create(ctx, space, metav1.CreateOptions{}); err != nil {
+		return "", err
+	}
+	frames, err := corpus.Frames("pods")
+	if err != nil {
+		return "", err
+	}
+	for _, frame := range frames {
+		var event struct{ Object map[string]any }
+		if err := json.Unmarshal(frame, &event); err != nil {
+			return "", err
+		}
+		pod := &unstructured.Unstructured{Object: event.Object}
+		for _, field := range []string{"uid", "resourceVersion", "creationTimestamp", "managedFields", "generation", "ownerReferences"} {
+			unstructured.RemoveNestedField(pod.Object, "metadata", field)
+		}
+		pod.SetNamespace(realSpace)
+		f.pods = append(f.pods, pod)
+	}
+	made, err := f.create(ctx, 0, f.objects)
+	if err != nil {
+		return "", err
+	}
+	return made.GetResourceVersion(), nil
+}
+
+func marked(seq, object uint64) string {
+	b := []byte(mark.Blank)
+	mark.Put(b, seq, object, time.UnixMicro(0))
+	return string(b)
+}
+
+func (f *filler) api() dynamic.ResourceInterface {
+	return f.client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "pods"}).Namespace(realSpace)
+}
+
+func podName(object uint64) string { return fmt.Sprintf("kb-%08d", object) }
+
+func (f *filler) create(ctx context.Context, seq, object uint64) (*unstructured.Unstructured, error) {
+	pod := f.pods[object%uint64(len(f.pods))].DeepCopy()
+	pod.SetName(podName(object))
+	notes := pod.GetAnnotations()
+	if notes == nil {
+		notes = map[string]string{}
+	}
+	notes[markKey] = marked(seq, object)
+	pod.SetAnnotations(notes)
+	made, err := f.api().Create(ctx, pod, metav1.CreateOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("create a pod: %w", err)
+	}
+	return made, nil
+}
+
+// fill makes events 1 to n: the objects, then changes to each in turn. An object
+// is one writer's, so that its events have their order.
+func (f *filler) fill(ctx context.Context, n uint64) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for writer := range uint64(realWriters) {
+		group.Go(func() error {
+			for first := uint64(0); first < n; first += f.objects {
+				for object := writer; object < f.objects && first+object < n; object += realWriters {
+					seq := first + object + 1
+					if first == 0 {
+						if _, err := f.create(ctx, seq, object); err != nil {
+							return err
+						}
+						continue
+					}
+					patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, markKey, marked(seq, object))
+					if _, err := f.api().Patch(ctx, podName(object), types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+						return fmt.Errorf("change a pod: %w", err)
+					}
+				}
+			}
+			return nil
+		})
+	}
+	return group.Wait()
+}
