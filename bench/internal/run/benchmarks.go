@@ -198,7 +198,10 @@ func (b *bench) throughputs(ctx context.Context) error {
 			resource string
 			events   float64
 		}{{"pods", 80_000}, {"events", 400_000}} {
-			programs := []string{"bridge", roleRaw, roleDynamic}
+			programs := []string{"bridge", roleRaw}
+			if b.kafka == "" {
+				programs = append(programs, roleDynamic)
+			}
 			if b.peer != "" && to == roleKafka {
 				programs = append(programs, b.peer)
 			}

@@ -32,45 +32,72 @@ func (r *result) add(unit string, amount float64) { r.Extra = append(r.Extra, va
 // settle is how long repeated records may come after the last.
 const settle = 300 * time.Millisecond
 
+// point is where a measurement begins.
+type point struct {
+	at          time.Time
+	cpu, server float64 // seconds used by then
+	seen        mark.Stats
+}
+
+func (w *world) now(seen mark.Stats) point {
+	return point{time.Now(), w.sut.cpu(), w.feed.cpu(), seen}
+}
+
 // stream lets the events happen and measures until they have arrived, beyond
 // before.
 func (w *world) stream(ctx context.Context, before mark.Stats, limit time.Duration) (r result, err error) {
-	if err := errors.Join(w.reset(), w.tell("start")); err != nil {
+	if err := w.reset(); err != nil {
 		return r, err
 	}
-	return w.follow(ctx, before, limit)
+	from := w.now(before)
+	if err := w.tell("start"); err != nil {
+		return r, err
+	}
+	if w.rate > 0 { // latencies are those of a program that has been at work
+		if err := errors.Join(pause(ctx, warmUp), w.reset()); err != nil {
+			return r, err
+		}
+	}
+	return w.follow(ctx, from, limit)
 }
 
-// follow measures from the first record beyond before to the last that is due.
-// Those that do not come in time are missing, and the result says so; that is no
-// error.
-func (w *world) follow(ctx context.Context, before mark.Stats, limit time.Duration) (r result, err error) {
-	r.Due = w.total()
+// warmUp is when latencies begin to count: a consumer has found the topics then.
+const warmUp = 2 * time.Second
+
+// caughtUp measures from the first record beyond before, since a start is no part
+// of what an event costs.
+func (w *world) caughtUp(ctx context.Context, before mark.Stats, limit time.Duration) (r result, err error) {
 	s, err := w.arrived(ctx, before.Unique+1, limit)
 	if err != nil {
 		return r, err
 	}
-	at, cpu, server := time.Now(), w.sut.cpu(), w.feed.cpu()
-	first := s
-	if s, err = w.arrived(ctx, r.Due, limit); err != nil && !errors.Is(err, errLate) {
+	return w.follow(ctx, w.now(s), limit)
+}
+
+// follow measures until the last record that is due. Those that do not come in
+// time are missing, and the result says so; that is no error.
+func (w *world) follow(ctx context.Context, from point, limit time.Duration) (r result, err error) {
+	r.Due = w.total()
+	s, err := w.arrived(ctx, r.Due, limit)
+	if err != nil && !errors.Is(err, errLate) {
 		return r, err
 	}
 	r.Late = err != nil
-	cpuEnd, end := w.sut.cpu(), s.Last
-	server = w.feed.cpu() - server
+	to := w.now(s)
 	time.Sleep(settle)
 	if r.Seen, err = w.stats("?percentiles=1"); err != nil {
 		return r, err
 	}
 	r.Peak = w.sut.peak()
-	n, took := float64(s.Unique-first.Unique), end.Sub(at).Seconds()
+	n, took := float64(s.Unique-from.seen.Unique), s.Last.Sub(from.at).Seconds()
 	if n > 0 && took > 0 {
-		r.PerSec, r.CPU, r.Busy = n/took, (cpuEnd-cpu)/n*1e6, (cpuEnd-cpu)/took
-		if tx := float64(r.Seen.Committed - first.Committed); tx > 0 {
+		cpu := to.cpu - from.cpu
+		r.PerSec, r.CPU, r.Busy = n/took, cpu/n*1e6, cpu/took
+		if tx := float64(r.Seen.Committed - from.seen.Committed); tx > 0 {
 			r.add("tx/s", tx/took)
 		}
 		if w.real {
-			r.add(serverCPU, server/n*1e6)
+			r.add(serverCPU, (to.server-from.server)/n*1e6)
 		}
 	}
 	return r, nil

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -17,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/kubebridge/kubebridge/bench/internal/corpus"
@@ -26,8 +29,10 @@ import (
 
 const (
 	realObjects = 5000
-	realEvents  = 20_000 // of which the first of each object makes it
+	realEvents  = 20_000 // at most, of which the first of each object makes it
 	realWriters = 16
+	// realFilling bounds the writing: kube-apiserver promises to remember 75 seconds.
+	realFilling = 50 * time.Second
 	realSpace   = "bench"
 	markKey     = "bench.kubebridge.io/mark"
 )
@@ -43,7 +48,7 @@ func (w *world) apiServer() (*process, error) {
 		}
 		program = strings.TrimSpace(string(out))
 	}
-	p, err := spawn(w.dir, "apiserver", w.bench.pinned(otherCPU), nil, program, "--data-dir="+w.dir)
+	p, err := spawn(w.dir, "apiserver", -1, nil, program, "--data-dir="+w.dir)
 	if err != nil {
 		return nil, err
 	}
@@ -61,8 +66,7 @@ func (w *world) apiServer() (*process, error) {
 // real: what happened while the bridge was away comes from a kube-apiserver as fast
 // as it can, first to a reader that does nothing with it, then to the bridge.
 func (b *bench) real(ctx context.Context) error {
-	events := b.scaled(realEvents)
-	w, err := b.newWorld(setup{program: "bridge", bus: roleKafka, resources: "pods", initial: 1, events: events, real: true})
+	w, err := b.newWorld(setup{program: "bridge", bus: roleKafka, resources: "pods", initial: 1, real: true})
 	if err != nil {
 		return err
 	}
@@ -71,12 +75,14 @@ func (b *bench) real(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	config.QPS = -1
-	client, err := dynamic.NewForConfig(config)
-	if err != nil {
+	config.QPS, config.WarningHandler = -1, rest.NoWarnings{}
+	f := filler{objects: b.scaled(realObjects)}
+	if f.client, err = dynamic.NewForConfig(config); err != nil {
 		return err
 	}
-	f := filler{client: client, objects: b.scaled(realObjects)}
+	if f.changes, err = metadata.NewForConfig(config); err != nil {
+		return err
+	}
 	rv, err := f.begin(ctx)
 	if err != nil {
 		return err
@@ -93,10 +99,16 @@ func (b *bench) real(ctx context.Context) error {
 	}
 	w.sut.stop()
 	begun := time.Now()
-	if err := f.fill(ctx, events); err != nil {
+	if w.events, err = f.fill(ctx, b.scaled(realEvents)); err != nil {
 		return err
 	}
-	fmt.Fprintf(os.Stderr, "%d objects, %d events written to the API server in %s\n", f.objects, events, time.Since(begun).Round(time.Second))
+	events := w.events
+	fmt.Fprintf(os.Stderr, "%d events written to the API server in %s\n", events, time.Since(begun).Round(time.Second))
+	if b.pin {
+		if out, err := exec.Command("taskset", "-acp", fmt.Sprint(otherCPU), fmt.Sprint(w.feed.cmd.Process.Pid)).CombinedOutput(); err != nil {
+			return fmt.Errorf("pin the API server: %w\n%s", err, out)
+		}
+	}
 
 	var reading result
 	for range 2 { // the first makes the server ready
@@ -116,7 +128,7 @@ func (b *bench) real(ctx context.Context) error {
 	if err := errors.Join(w.reset(), w.start()); err != nil {
 		return err
 	}
-	r, err := w.follow(ctx, before, b.limit)
+	r, err := w.caughtUp(ctx, before, b.limit)
 	if err != nil {
 		return err
 	}
@@ -128,6 +140,7 @@ func (b *bench) real(ctx context.Context) error {
 // filler writes marked pods to an API server.
 type filler struct {
 	client  dynamic.Interface
+	changes metadata.Interface // answers are short
 	objects uint64
 	pods    []*unstructured.Unstructured
 }
@@ -168,8 +181,8 @@ func marked(seq, object uint64) string {
 	return string(b)
 }
 
-func (f *filler) api() dynamic.ResourceInterface {
-	return f.client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "pods"}).Namespace(realSpace)
+func podResource() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 }
 
 func podName(object uint64) string { return fmt.Sprintf("kb-%08d", object) }
@@ -183,36 +196,38 @@ func (f *filler) create(ctx context.Context, seq, object uint64) (*unstructured.
 	}
 	notes[markKey] = marked(seq, object)
 	pod.SetAnnotations(notes)
-	made, err := f.api().Create(ctx, pod, metav1.CreateOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("create a pod: %w", err)
-	}
-	return made, nil
+	return f.client.Resource(podResource()).Namespace(realSpace).Create(ctx, pod, metav1.CreateOptions{})
 }
 
-// fill makes events 1 to n: the objects, then changes to each in turn. An object
-// is one writer's, so that its events have their order.
-func (f *filler) fill(ctx context.Context, n uint64) error {
+// fill makes events from 1 on, n of them or as many as there is time for: the
+// objects, then changes to each in turn. It returns how many. An object is one
+// writer's, so that its events have their order.
+func (f *filler) fill(ctx context.Context, n uint64) (uint64, error) {
+	var made atomic.Uint64
+	end := time.Now().Add(realFilling)
 	group, ctx := errgroup.WithContext(ctx)
+	pods := f.changes.Resource(podResource()).Namespace(realSpace)
 	for writer := range uint64(realWriters) {
 		group.Go(func() error {
 			for first := uint64(0); first < n; first += f.objects {
-				for object := writer; object < f.objects && first+object < n; object += realWriters {
+				for object := writer; object < f.objects && first+object < n && time.Now().Before(end); object += realWriters {
 					seq := first + object + 1
+					var err error
 					if first == 0 {
-						if _, err := f.create(ctx, seq, object); err != nil {
-							return err
-						}
-						continue
+						_, err = f.create(ctx, seq, object)
+					} else {
+						patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, markKey, marked(seq, object))
+						_, err = pods.Patch(ctx, podName(object), types.MergePatchType, patch, metav1.PatchOptions{})
 					}
-					patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, markKey, marked(seq, object))
-					if _, err := f.api().Patch(ctx, podName(object), types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
-						return fmt.Errorf("change a pod: %w", err)
+					if err != nil {
+						return fmt.Errorf("write event %d: %w", seq, err)
 					}
+					made.Add(1)
 				}
 			}
 			return nil
 		})
 	}
-	return group.Wait()
+	err := group.Wait()
+	return made.Load(), err
 }

@@ -57,7 +57,7 @@ func (w *world) catchUp(ctx context.Context) (r result, err error) {
 	if err := w.start(); err != nil {
 		return r, err
 	}
-	if r, err = w.follow(ctx, before, w.bench.limit); err != nil {
+	if r, err = w.caughtUp(ctx, before, w.bench.limit); err != nil {
 		return r, err
 	}
 	r.add("s-to-first", r.Seen.First.Sub(begun).Seconds())

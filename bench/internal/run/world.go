@@ -71,7 +71,7 @@ func (b *bench) newWorld(s setup) (w *world, err error) {
 			w.close()
 		}
 	}()
-	if err := os.MkdirAll(w.dir, 0o755); err != nil {
+	if err := errors.Join(os.RemoveAll(w.dir), os.MkdirAll(w.dir, 0o755)); err != nil {
 		return nil, err
 	}
 	role := s.bus
