@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log"
 	"net/http/httptest"
 	"testing"
 	"time"
@@ -37,6 +39,7 @@ func BenchmarkSource(b *testing.B) {
 			}
 			h := httptest.NewUnstartedServer(s)
 			h.EnableHTTP2 = true
+			h.Config.ErrorLog = log.New(io.Discard, "", 0) // a benchmark's line must stay whole
 			h.StartTLS()
 			defer h.Close()
 			c, err := source.NewClient(&rest.Config{Host: h.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}})
