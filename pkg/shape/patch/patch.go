@@ -1,0 +1,286 @@
+// Package patch tells the difference between two JSON texts as a JSON Patch (RFC
+// 6902), and applies such patches, without decoding the texts.
+//
+// Elements of lists are recognised by what they say of themselves (a uid, a name, a
+// type, a key …), so that an element in front does not make all that follow it look
+// changed. That is only about size: whatever is recognised, the patch is right.
+//
+// Two texts are equal when they decode to the same, with numbers as they are
+// written: 1 and 1.0 differ. Where a name stands twice in an object the last one
+// counts.
+package patch
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/kubebridge/kubebridge/internal/scan"
+	"github.com/kubebridge/kubebridge/pkg/shape/internal/raw"
+)
+
+// maxDepth is how deeply the differences of containers are looked for. Below, a
+// value is replaced as a whole: each level reads the text again.
+const maxDepth = 100
+
+// Append appends the patch that makes after of before, an array of operations that
+// is empty if they are equal. It has no more bytes than the operation that replaces
+// the whole. On an error, that one of them is not valid JSON, dst is to be dropped.
+func Append(dst, before, after []byte) ([]byte, error) {
+	var m Maker
+	return m.Append(dst, before, after)
+}
+
+// Maker makes patches. The zero value is ready; it keeps its memory from one to the
+// next, and is for one goroutine at a time.
+type Maker struct {
+	// WithoutManagedFields leaves metadata.managedFields out of both texts: the
+	// patch is that between what remains of them.
+	WithoutManagedFields bool
+
+	scan     scan.Scanner
+	stripped [2][]byte
+
+	dst   []byte
+	begin int    // where the first operation stands in dst
+	path  []byte // of the current place: a JSON Pointer (RFC 6901), escaped as in a JSON string
+	depth int
+
+	// Stacks: each level uses what is above what it found.
+	members  []raw.Member
+	elements [][]byte
+	ints     []int
+	ids      map[uint64]int
+}
+
+// Append is as the function of that name.
+func (m *Maker) Append(dst, before, after []byte) ([]byte, error) {
+	before, after = m.prepare(0, before), m.prepare(1, after)
+	if bytes.Equal(before, after) || !alike(before, after) { // diff would not read them
+		for i, text := range [][]byte{before, after} {
+			m.scan.Reset(text)
+			err := m.scan.Skip()
+			if err == nil {
+				err = m.scan.End()
+			}
+			if err != nil {
+				return nil, fmt.Errorf("patch: %s: %w", [...]string{"before", "after"}[i], err)
+			}
+		}
+	}
+	m.dst = append(dst, '[')
+	m.begin, m.path, m.depth = len(m.dst), m.path[:0], 0
+	m.members, m.elements, m.ints = m.members[:0], m.elements[:0], m.ints[:0]
+	err := m.diff(before, after)
+	dst, m.dst = append(m.dst, ']'), nil
+	if err != nil {
+		return nil, fmt.Errorf("patch: %w", err)
+	}
+	return dst, nil
+}
+
+// prepare takes off a text what is not to be compared. What is not valid it leaves
+// for others to tell.
+func (m *Maker) prepare(i int, text []byte) []byte {
+	text = bytes.Trim(text, scan.WhiteSpace)
+	if !m.WithoutManagedFields {
+		return text
+	}
+	s := &m.scan
+	s.Reset(text)
+	from, to := 0, 0
+	err := s.Members(func(name []byte, _ int) error {
+		if c, err := s.Peek(); err != nil || string(name) != "metadata" || c != '{' {
+			return s.Skip()
+		}
+		err := s.Members(func(name []byte, begin int) error {
+			if err := s.Skip(); err != nil || string(name) != "managedFields" {
+				return err
+			}
+			from, to = begin, s.Offset()
+			if c, err := s.Peek(); err == nil && c == ',' && text[from-1] == '{' {
+				to = s.Offset() + 1 // the first one takes the comma behind it
+			}
+			return nil
+		})
+		if err == nil {
+			err = errDone
+		}
+		return err
+	})
+	if !errors.Is(err, errDone) || to == 0 {
+		return text
+	}
+	m.stripped[i] = append(append(m.stripped[i][:0], text[:from]...), text[to:]...)
+	return m.stripped[i]
+}
+
+// errDone ends a reading where enough is known.
+var errDone = errors.New("done")
+
+// alike tells whether both are objects, or both arrays.
+func alike(a, b []byte) bool {
+	return len(a) > 0 && len(b) > 0 && a[0] == b[0] && (a[0] == '{' || a[0] == '[')
+}
+
+// diff writes what makes b of a, at the current path.
+func (m *Maker) diff(a, b []byte) error {
+	if bytes.Equal(a, b) {
+		return nil
+	}
+	begin := len(m.dst)
+	switch {
+	case m.depth == maxDepth:
+	case alike(a, b) && a[0] == '{':
+		m.depth++
+		if err := m.objects(a, b); err != nil {
+			return err
+		}
+		m.depth--
+		m.orReplace(begin, b)
+		return nil
+	case alike(a, b):
+		m.depth++
+		if err := m.arrays(a, b); err != nil {
+			return err
+		}
+		m.depth--
+		m.orReplace(begin, b)
+		return nil
+	case a[0] == '"' && b[0] == '"' && bytes.Equal(scan.Unquote(a), scan.Unquote(b)):
+		return nil
+	}
+	m.operation("replace", b)
+	return nil
+}
+
+// orReplace replaces the whole value where that is shorter than the operations
+// written since.
+func (m *Maker) orReplace(begin int, b []byte) {
+	comma := 0
+	if begin > m.begin {
+		comma = 1
+	}
+	if len(m.dst)-begin > comma+len(`{"op":"replace","path":"","value":}`)+len(m.path)+len(b) {
+		m.dst = m.dst[:begin]
+		m.operation("replace", b)
+	}
+}
+
+// operation writes an operation at the current path, with a value if there is one.
+func (m *Maker) operation(op string, value []byte) {
+	m.open(op)
+	if value != nil {
+		m.dst = append(append(m.dst, `,"value":`...), value...)
+	}
+	m.dst = append(m.dst, '}')
+}
+
+func (m *Maker) open(op string) {
+	if len(m.dst) > m.begin {
+		m.dst = append(m.dst, ',')
+	}
+	m.dst = append(append(m.dst, `{"op":"`...), op...)
+	m.dst = append(append(m.dst, `","path":"`...), m.path...)
+	m.dst = append(m.dst, '"')
+}
+
+// objects writes what makes the object b of a.
+func (m *Maker) objects(a, b []byte) error {
+	low := len(m.members)
+	defer func() { m.members = m.members[:low] }()
+	as, err := m.sorted(a)
+	if err != nil {
+		return err
+	}
+	bs, err := m.sorted(b)
+	if err != nil {
+		return err
+	}
+	path := len(m.path)
+	for len(as) > 0 || len(bs) > 0 {
+		order := len(as) - len(bs)
+		if len(as) > 0 && len(bs) > 0 {
+			order = bytes.Compare(as[0].Name, bs[0].Name)
+		} else {
+			order = -order // who has members left comes first
+		}
+		switch {
+		case order < 0:
+			m.push(as[0].Name)
+			m.operation("remove", nil)
+			as = as[1:]
+		case order > 0:
+			m.push(bs[0].Name)
+			m.operation("add", bs[0].Value)
+			bs = bs[1:]
+		default:
+			m.push(bs[0].Name)
+			if err := m.diff(as[0].Value, bs[0].Value); err != nil {
+				return err
+			}
+			as, bs = as[1:], bs[1:]
+		}
+		m.path = m.path[:path]
+	}
+	return nil
+}
+
+// sorted returns an object's members by name, each once.
+func (m *Maker) sorted(text []byte) (members []raw.Member, err error) {
+	low := len(m.members)
+	if m.members, err = raw.AppendMembers(&m.scan, m.members, text); err != nil {
+		return nil, err
+	}
+	members = m.members[low:]
+	byName := func(a, b raw.Member) int { return bytes.Compare(a.Name, b.Name) }
+	if !slices.IsSortedFunc(members, byName) {
+		slices.SortStableFunc(members, byName)
+	}
+	unique := members[:0]
+	for i, x := range members {
+		if i+1 == len(members) || !bytes.Equal(x.Name, members[i+1].Name) {
+			unique = append(unique, x)
+		}
+	}
+	return unique, nil
+}
+
+// push adds a member's name to the path.
+func (m *Maker) push(name []byte) {
+	m.path = append(m.path, '/')
+	for i, c := range name {
+		if c < ' ' || c >= 0x80 || c == '"' || c == '\\' {
+			m.pushQuoted(name[i:])
+			return
+		}
+		m.pushByte(c)
+	}
+}
+
+func (m *Maker) pushByte(c byte) {
+	switch c {
+	case '~':
+		m.path = append(m.path, "~0"...)
+	case '/':
+		m.path = append(m.path, "~1"...)
+	default:
+		m.path = append(m.path, c)
+	}
+}
+
+func (m *Maker) pushQuoted(name []byte) {
+	quoted, _ := jsontext.AppendQuote(nil, name) // its error tells what is not UTF-8
+	for _, c := range quoted[1 : len(quoted)-1] {
+		m.pushByte(c)
+	}
+}
+
+// pushIndex adds an element's index to the path.
+func (m *Maker) pushIndex(i int) {
+	m.path = strconv.AppendInt(append(m.path, '/'), int64(i), 10)
+}
