@@ -1,0 +1,242 @@
+// Package manager tells by whom an object was changed, as far as its
+// metadata.managedFields know: which field managers wrote, when, and which of the
+// places that changed are theirs. docs/limits.md says what that cannot tell.
+//
+// A place is written as `spec.template.spec.containers[name="app"].image`, with
+// names that are no words as `metadata.annotations["a.b/c"]`, elements of sets as
+// `metadata.finalizers[="x"]`.
+package manager
+
+import (
+	"bytes"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/kubebridge/kubebridge/internal/scan"
+	"github.com/kubebridge/kubebridge/pkg/shape/internal/raw"
+)
+
+// DefaultMaxPaths is how many places are named of one manager unless it is set.
+const DefaultMaxPaths = 20
+
+// Change is what one field manager did, by one operation on one subresource.
+type Change struct {
+	// Manager is what the client calls itself: its choice, or from its user agent.
+	Manager string
+	// Operation is Apply (server-side apply) or Update (any other write).
+	Operation string
+	// Subresource is "status" or "scale" for example, "" for the object itself.
+	Subresource string
+	// Time is when the manager last took a field, in RFC 3339 with whole seconds;
+	// "" if the server did not note it.
+	Time string
+	// Paths are the places that changed and belong to the manager; and those that it
+	// had and are gone, if it wrote. Nil means that the former state is not known.
+	Paths []string
+	// More is how many further ones there are.
+	More int
+}
+
+// Teller tells changes. The zero value is ready; it keeps its memory from one object
+// to the next, and is for one goroutine at a time.
+type Teller struct {
+	// MaxPaths is how many places are named of one manager, 0 for DefaultMaxPaths.
+	MaxPaths int
+
+	scan     scan.Scanner
+	entries  []entry
+	pairs    []pair       // with their
+	members  []raw.Member // members
+	elements [][]byte     // and elements
+	scratch  []raw.Member // a stack: each level uses what is above what it found
+	path     []byte
+	depth    int
+	gone     bool // look for what is gone, else for what is there
+	change   *Change
+}
+
+// entry is one of metadata.managedFields. All but the fields are quoted strings, nil
+// if missing.
+type entry struct {
+	manager, operation, version, subresource, time, fields []byte
+}
+
+// By tells who made after of before: every manager that owns a place that changed, or
+// whose time did. None is the answer too: nobody is noted for a field that was taken
+// away by Update, for a deletion that begins, and for what the server fills in. If
+// before is without managedFields, changed places are all there is to go by.
+func (t *Teller) By(before, after []byte) ([]Change, error) {
+	t.reset()
+	before, after = bytes.Trim(before, scan.WhiteSpace), bytes.Trim(after, scan.WhiteSpace)
+	as, bs, err := t.both(before, after)
+	if err == nil {
+		as, bs, err = t.both(raw.Find(as.members, []byte("metadata")), raw.Find(bs.members, []byte("metadata")))
+	}
+	if err == nil {
+		err = t.read(raw.Find(as.members, []byte("managedFields")))
+	}
+	n := len(t.entries)
+	if err == nil {
+		err = t.read(raw.Find(bs.members, []byte("managedFields")))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("managedFields: %w", err)
+	}
+	former, now := t.entries[:n], t.entries[n:]
+	var changes []Change
+	for i := range now {
+		e := &now[i]
+		var f *entry
+		for j := range former {
+			if former[j].same(e) {
+				f = &former[j]
+			}
+		}
+		wrote := n > 0 && (f == nil || !bytes.Equal(f.time, e.time))
+		c := e.change()
+		c.Paths = []string{}
+		t.change, t.gone = &c, false
+		if err := t.walk(e.fields, before, after); err != nil {
+			return nil, fmt.Errorf("managedFields of %s: %w", c.Manager, err)
+		}
+		if wrote && f != nil {
+			t.gone = true
+			if err := t.walk(f.fields, before, after); err != nil {
+				return nil, fmt.Errorf("managedFields of %s: %w", c.Manager, err)
+			}
+		}
+		if wrote || len(c.Paths) > 0 {
+			changes = append(changes, c)
+		}
+	}
+	t.change = nil
+	return changes, nil
+}
+
+// Newest tells who wrote last, where the former state is not known: the managers with
+// the newest time (there may be several, times are whole seconds), without paths. It
+// tells none if that is before since, when the state before is known to have been
+// there. A last write that took no field, as [Teller.By] says, does not show: then it
+// is that of the one before.
+func (t *Teller) Newest(object []byte, since time.Time) ([]Change, error) {
+	t.reset()
+	fields, err := raw.Get(&t.scan, object, "metadata", "managedFields")
+	if err == nil {
+		err = t.read(fields)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("managedFields: %w", err)
+	}
+	newest := since.Truncate(time.Second)
+	var changes []Change
+	for i := range t.entries {
+		c := t.entries[i].change()
+		at, err := time.Parse(time.RFC3339, c.Time)
+		if err != nil || at.Before(newest) {
+			continue // a manager without a time cannot be compared
+		}
+		if at.After(newest) {
+			newest, changes = at, changes[:0]
+		}
+		changes = append(changes, c)
+	}
+	return changes, nil
+}
+
+func (t *Teller) reset() {
+	t.entries, t.pairs, t.members, t.elements = t.entries[:0], t.pairs[:0], t.members[:0], t.elements[:0]
+	t.scratch, t.path, t.depth = t.scratch[:0], t.path[:0], 0
+	if t.MaxPaths == 0 {
+		t.MaxPaths = DefaultMaxPaths
+	}
+}
+
+// read adds an object's managedFields to the entries, nil adds none.
+func (t *Teller) read(fields []byte) error {
+	if fields == nil {
+		return nil
+	}
+	s := &t.scan
+	s.Reset(fields)
+	return s.Elements(func() error {
+		var e entry
+		err := s.Members(func(name []byte, _ int) error {
+			v, err := s.Value()
+			if err != nil {
+				return err
+			}
+			switch string(name) {
+			case "manager":
+				e.manager = v
+			case "operation":
+				e.operation = v
+			case "apiVersion":
+				e.version = v
+			case "subresource":
+				e.subresource = v
+			case "time":
+				e.time = v
+			case "fieldsV1":
+				e.fields = v
+			}
+			return nil
+		})
+		t.entries = append(t.entries, e)
+		return err
+	})
+}
+
+// same tells whether two entries are one manager's, as the server keeps them apart.
+func (e *entry) same(o *entry) bool {
+	return bytes.Equal(e.manager, o.manager) && bytes.Equal(e.operation, o.operation) &&
+		bytes.Equal(e.version, o.version) && bytes.Equal(e.subresource, o.subresource)
+}
+
+func (e *entry) change() Change {
+	text := func(v []byte) string {
+		if len(v) == 0 || v[0] != '"' {
+			return ""
+		}
+		return string(scan.Unquote(v))
+	}
+	return Change{Manager: text(e.manager), Operation: text(e.operation), Subresource: text(e.subresource), Time: text(e.time)}
+}
+
+// Append appends changes as the array that events carry.
+func Append(dst []byte, changes []Change) []byte {
+	dst = append(dst, '[')
+	for i, c := range changes {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = quote(append(dst, `{"manager":`...), c.Manager)
+		dst = quote(append(dst, `,"operation":`...), c.Operation)
+		dst = quote(append(dst, `,"subresource":`...), c.Subresource)
+		if c.Time != "" {
+			dst = quote(append(dst, `,"time":`...), c.Time)
+		}
+		if c.Paths != nil {
+			dst = append(dst, `,"paths":[`...)
+			for j, p := range c.Paths {
+				if j > 0 {
+					dst = append(dst, ',')
+				}
+				dst = quote(dst, p)
+			}
+			dst = append(dst, ']')
+		}
+		if c.More > 0 {
+			dst = strconv.AppendInt(append(dst, `,"more":`...), int64(c.More), 10)
+		}
+		dst = append(dst, '}')
+	}
+	return append(dst, ']')
+}
+
+func quote(dst []byte, s string) []byte {
+	dst, _ = jsontext.AppendQuote(dst, s) // its error tells what is not UTF-8
+	return dst
+}
