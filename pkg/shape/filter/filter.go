@@ -1,0 +1,194 @@
+// Package filter decides by expressions of the Common Expression Language (CEL,
+// https://cel.dev) which events are told. An expression reads the object's raw JSON
+// where it looks, and the rest of it is not decoded.
+package filter
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+
+	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/types"
+	"cel.dev/cel-go/common/types/ref"
+	"cel.dev/cel-go/ext"
+)
+
+// CostLimit is how much one evaluation may cost, in CEL's units: about an operation
+// or ten bytes of a string each. It is what the API server allows an expression
+// (PerCallLimit in k8s.io/apiserver/pkg/apis/cel).
+const CostLimit = 1_000_000
+
+// Variables are what an expression can name: all strings but object and before, which
+// are any JSON, and labels and annotations, which are maps of strings. The namespace is
+// ns: CEL reserves the word (language definition, "Syntax").
+const Variables = "object, before, type, resource, group, ns, name, labels, annotations, origin"
+
+// Input is an event as an expression sees it.
+type Input struct {
+	// Object is the raw JSON of the object as it is, or was last; Before what it was
+	// before this change. Nil is not known, which is null in an expression.
+	Object, Before []byte
+	// Type is "added", "modified" and so on; Origin "watch", "reconcile" and so on.
+	Type, Origin string
+	// Resource is the plural name, Group "" for the core group.
+	Resource, Group string
+	Namespace, Name string
+}
+
+// Filter is a compiled expression. It is safe for concurrent use.
+type Filter struct {
+	program cel.Program
+	uses    map[string]bool
+	memory  sync.Pool // of *values
+}
+
+// Compile checks an expression, which must give a bool. Its error tells the place: the
+// line and column, and the line itself with a mark below.
+func Compile(expression string) (*Filter, error) {
+	if strings.TrimSpace(expression) == "" {
+		return nil, fmt.Errorf("filter: the expression is empty")
+	}
+	env, err := environment()
+	if err != nil {
+		return nil, fmt.Errorf("filter: %w", err)
+	}
+	checked, issues := env.Compile(expression)
+	if issues.Err() != nil {
+		var places []string
+		for _, e := range issues.Errors() {
+			message := strings.TrimSuffix(e.Message, " (in container '')")
+			if strings.HasPrefix(message, "undeclared reference") {
+				message += "; the variables are " + Variables
+			}
+			if message == "reserved identifier: namespace" {
+				message += " is a word of CEL's own; the variable is ns"
+			}
+			places = append(places, place(expression, e.Location.Line(), e.Location.Column(), message))
+		}
+		return nil, fmt.Errorf("filter: %s", strings.Join(places, "\n"))
+	}
+	if t := checked.OutputType(); !t.IsExactType(types.BoolType) {
+		return nil, fmt.Errorf("filter: %s", place(expression, 1, 0,
+			fmt.Sprintf("the result must be a bool, and is %s: compare it, with == true for example", t)))
+	}
+	program, err := env.Program(checked, cel.EvalOptions(cel.OptOptimize), cel.CostLimit(CostLimit))
+	if err != nil {
+		return nil, fmt.Errorf("filter: %w", err)
+	}
+	f := &Filter{program: program, uses: map[string]bool{}}
+	for _, r := range checked.NativeRep().ReferenceMap() {
+		f.uses[r.Name] = true
+	}
+	f.memory.New = func() any { return new(values) }
+	return f, nil
+}
+
+// environment is close to the API server's: the same extensions, without its own
+// libraries (quantities, authorizer).
+func environment() (*cel.Env, error) {
+	texts := cel.MapType(cel.StringType, cel.StringType)
+	return cel.NewEnv(
+		cel.Variable("object", cel.DynType), cel.Variable("before", cel.DynType),
+		cel.Variable("type", cel.StringType), cel.Variable("origin", cel.StringType),
+		cel.Variable("resource", cel.StringType), cel.Variable("group", cel.StringType),
+		cel.Variable("ns", cel.StringType), cel.Variable("name", cel.StringType),
+		cel.Variable("labels", texts), cel.Variable("annotations", texts),
+		cel.OptionalTypes(), cel.CrossTypeNumericComparisons(true), cel.DefaultUTCTimeZone(true),
+		ext.Strings(), ext.Lists(), ext.Sets(), ext.Regex(), ext.Bindings(), ext.TwoVarComprehensions(), ext.Encoders(),
+		cel.ASTValidators(cel.ValidateRegexLiterals(), cel.ValidateDurationLiterals(), cel.ValidateTimestampLiterals()),
+	)
+}
+
+// place tells a place: its line from 1, its column from 0 in characters.
+func place(expression string, line, column int, message string) string {
+	text := ""
+	if lines := strings.Split(expression, "\n"); 0 < line && line <= len(lines) {
+		text = strings.ReplaceAll(strings.TrimRight(lines[line-1], "\r"), "\t", " ")
+	}
+	return fmt.Sprintf("line %d, column %d: %s\n  %s\n  %s^", line, column+1, message, text, strings.Repeat(" ", max(column, 0)))
+}
+
+// Uses tells whether the expression names a variable: one that does not use before
+// needs no former state.
+func (f *Filter) Uses(variable string) bool { return f.uses[variable] }
+
+// Match tells whether an event passes. If the expression cannot be evaluated, because
+// it reads a field that is not there, for example, or costs too much, the event passes
+// all the same, and the error says why: what nobody decided to leave out is told.
+func (f *Filter) Match(in *Input) (bool, error) {
+	v := f.memory.Get().(*values)
+	v.in = in
+	defer func() {
+		*v = values{reader: v.reader}
+		f.memory.Put(v)
+	}()
+	result, _, err := f.program.Eval(v)
+	if err != nil {
+		return true, fmt.Errorf("filter: %w", err)
+	}
+	pass, ok := result.(types.Bool)
+	if !ok {
+		return true, fmt.Errorf("filter: the result is %s, not a bool", result.Type().TypeName())
+	}
+	return bool(pass), nil
+}
+
+// values are an input's variables (cel.Activation).
+type values struct {
+	in             *Input
+	reader         reader
+	object, before ref.Val // nil until they are asked for
+}
+
+func (v *values) Parent() cel.Activation { return nil }
+
+func (v *values) ResolveName(name string) (any, bool) {
+	switch name {
+	case "object":
+		return v.get(&v.object, v.in.Object), true
+	case "before":
+		return v.get(&v.before, v.in.Before), true
+	case "labels", "annotations":
+		return v.texts(types.String(name)), true
+	case "type":
+		return types.String(v.in.Type), true
+	case "origin":
+		return types.String(v.in.Origin), true
+	case "resource":
+		return types.String(v.in.Resource), true
+	case "group":
+		return types.String(v.in.Group), true
+	case "ns":
+		return types.String(v.in.Namespace), true
+	case "name":
+		return types.String(v.in.Name), true
+	}
+	return nil, false
+}
+
+func (v *values) get(to *ref.Val, raw []byte) ref.Val {
+	if *to == nil {
+		*to = v.reader.value(raw)
+	}
+	return *to
+}
+
+// texts are the object's labels or annotations, none where there are none.
+func (v *values) texts(of types.String) ref.Val {
+	at := v.get(&v.object, v.in.Object)
+	for _, name := range []types.String{"metadata", of} {
+		o, ok := at.(*object)
+		if !ok {
+			break
+		}
+		at, _ = o.Find(name)
+	}
+	if o, ok := at.(*object); ok {
+		return o
+	}
+	if types.IsError(at) {
+		return at
+	}
+	return &object{reader: &v.reader, raw: []byte("{}")}
+}
