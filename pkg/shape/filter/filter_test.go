@@ -270,7 +270,7 @@ func BenchmarkMatch(b *testing.B) {
 	if err := json.Unmarshal(frame, &e); err != nil {
 		b.Fatal(err)
 	}
-	in := filter.Input{Object: e.Object, Before: bytes.Replace(e.Object, []byte("Pending"), []byte("Running"), 1), Type: "modified", Namespace: "shop", Name: "pod-1"}
+	in := filter.Input{Object: e.Object, Before: bytes.Replace(e.Object, []byte(`"phase":"Running"`), []byte(`"phase":"Failed"`), 1), Type: "modified", Namespace: "shop", Name: "pod-1"}
 	for _, c := range []struct{ name, expression string }{
 		{"type", `type != "deleted" && ns in ["shop", "bank"]`},
 		{"label", `labels["team"] == "payments"`},

@@ -420,7 +420,7 @@ func FuzzBy(f *testing.F) {
 // managedFields with the server's library.
 func BenchmarkPod(b *testing.B) {
 	after := frames(b, "pods")[0]
-	before := bytes.Replace(after, []byte(`"phase":"Pending"`), []byte(`"phase":"Running"`), 1)
+	before := bytes.Replace(after, []byte(`"phase":"Running"`), []byte(`"phase":"Failed"`), 1)
 	before = bytes.Replace(before, []byte(`"resourceVersion":"418"`), []byte(`"resourceVersion":"417"`), 1)
 	b.Run("by", func(b *testing.B) {
 		var teller manager.Teller

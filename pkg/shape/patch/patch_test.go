@@ -219,7 +219,7 @@ func FuzzPatch(f *testing.F) {
 	f.Add([]byte(`{"a":1,"a":{"b":2}}`), []byte(`{"a":{"b":3},"a":1}`))
 	f.Add([]byte(`{"\ud800":1}`), []byte(`{"~":1,"/":2}`))
 	p := pod(f)
-	f.Add(p, bytes.Replace(p, []byte("Pending"), []byte("Running"), 1))
+	f.Add(p, bytes.Replace(p, []byte(`"phase":"Running"`), []byte(`"phase":"Failed"`), 1))
 	f.Fuzz(func(t *testing.T, before, after []byte) {
 		if !json.Valid(before) || !json.Valid(after) {
 			if _, err := patch.Append(nil, before, after); err == nil && !bytes.Equal(before, after) {
@@ -257,7 +257,7 @@ func pod(t testing.TB) []byte {
 // BenchmarkPod is a status update of a real pod.
 func BenchmarkPod(b *testing.B) {
 	before := pod(b)
-	after := bytes.Replace(before, []byte(`"phase":"Pending"`), []byte(`"phase":"Running"`), 1)
+	after := bytes.Replace(before, []byte(`"phase":"Running"`), []byte(`"phase":"Failed"`), 1)
 	after = bytes.Replace(after, []byte(`"resourceVersion":"418"`), []byte(`"resourceVersion":"419"`), 1)
 	m := patch.Maker{WithoutManagedFields: true}
 	p := check(b, before, after)
