@@ -93,25 +93,41 @@ func TestBy(t *testing.T) {
 		soon bool // within the second of the former write
 		want []manager.Change
 	}{
-		{name: "kubectl edit", do: update("kubectl-edit", `"replicas":1`, `"replicas":2`),
-			want: []manager.Change{{Manager: "kubectl-edit", Operation: "Update", Paths: []string{"spec.replicas"}}}},
-		{name: "an upgrade", do: apply(deployment, "app:1", "app:2"),
-			want: []manager.Change{{Manager: "helm", Operation: "Apply", Paths: []string{`spec.template.spec.containers[name="app"].image`}}}},
-		{name: "within a second", do: apply(deployment, "app:1", "app:2"), soon: true,
-			want: []manager.Change{{Manager: "helm", Operation: "Apply", Paths: []string{`spec.template.spec.containers[name="app"].image`}}}},
-		{name: "a container in front", do: update("mesh", `"containers":[`, `"containers":[{"name":"mesh","image":"m"},`),
-			want: []manager.Change{{Manager: "mesh", Operation: "Update", Paths: []string{`spec.template.spec.containers[name="mesh"]`}}}},
-		{name: "an atomic list", do: update("x", `"-v"`, `"-vv"`),
-			want: []manager.Change{{Manager: "x", Operation: "Update", Paths: []string{`spec.template.spec.containers[name="app"].args`}}}},
-		{name: "a key of two, a set, and names that are no words",
-			do: update("x", `"name":"http"`, `"name":"web"`, `"a/b"`, `"a/b","c/d"`, `"note.io/text":"x"`, `"note.io/text":"y"`),
+		{
+			name: "kubectl edit", do: update("kubectl-edit", `"replicas":1`, `"replicas":2`),
+			want: []manager.Change{{Manager: "kubectl-edit", Operation: "Update", Paths: []string{"spec.replicas"}}},
+		},
+		{
+			name: "an upgrade", do: apply(deployment, "app:1", "app:2"),
+			want: []manager.Change{{Manager: "helm", Operation: "Apply", Paths: []string{`spec.template.spec.containers[name="app"].image`}}},
+		},
+		{
+			name: "within a second", do: apply(deployment, "app:1", "app:2"), soon: true,
+			want: []manager.Change{{Manager: "helm", Operation: "Apply", Paths: []string{`spec.template.spec.containers[name="app"].image`}}},
+		},
+		{
+			name: "a container in front", do: update("mesh", `"containers":[`, `"containers":[{"name":"mesh","image":"m"},`),
+			want: []manager.Change{{Manager: "mesh", Operation: "Update", Paths: []string{`spec.template.spec.containers[name="mesh"]`}}},
+		},
+		{
+			name: "an atomic list", do: update("x", `"-v"`, `"-vv"`),
+			want: []manager.Change{{Manager: "x", Operation: "Update", Paths: []string{`spec.template.spec.containers[name="app"].args`}}},
+		},
+		{
+			name: "a key of two, a set, and names that are no words",
+			do:   update("x", `"name":"http"`, `"name":"web"`, `"a/b"`, `"a/b","c/d"`, `"note.io/text":"x"`, `"note.io/text":"y"`),
 			want: []manager.Change{{Manager: "x", Operation: "Update", Paths: []string{
 				`metadata.annotations["note.io/text"]`, `metadata.finalizers[="c/d"]`, `spec.template.spec.containers[name="app"].ports[containerPort=80,protocol="TCP"].name`,
-			}}}},
-		{name: "an applied field that is given up", do: apply(deployment, `"replicas":1,`, ``, `"app:1"`, `"app:2"`),
-			want: []manager.Change{{Manager: "helm", Operation: "Apply", Paths: []string{`spec.template.spec.containers[name="app"].image`, `spec.replicas`}}}},
-		{name: "an applied field given up, and nothing else", do: apply(deployment, `,"annotations":{"note.io/text":"x"}`, ``),
-			want: []manager.Change{{Manager: "helm", Operation: "Apply", Paths: []string{`metadata.annotations["note.io/text"]`}}}},
+			}}},
+		},
+		{
+			name: "an applied field that is given up", do: apply(deployment, `"replicas":1,`, ``, `"app:1"`, `"app:2"`),
+			want: []manager.Change{{Manager: "helm", Operation: "Apply", Paths: []string{`spec.template.spec.containers[name="app"].image`, `spec.replicas`}}},
+		},
+		{
+			name: "an applied field given up, and nothing else", do: apply(deployment, `,"annotations":{"note.io/text":"x"}`, ``),
+			want: []manager.Change{{Manager: "helm", Operation: "Apply", Paths: []string{`metadata.annotations["note.io/text"]`}}},
+		},
 		{name: "nobody is noted for a removal", do: update("kubectl-edit", `"note.io/text":"x"`, ``)},
 		{name: "the same again", do: apply(deployment), soon: true},
 	} {
