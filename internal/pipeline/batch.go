@@ -14,19 +14,30 @@ import (
 )
 
 // batch is an event.Batch while it fills.
+//
+// It owns the memory of its records: their values, events, attributes and state, and
+// the keys and values of its moves. The sink and the store have it until they return,
+// whoever listens to deliveries until he returns. Once it is committed, another batch
+// is made in it, unless the sink failed meanwhile. Strings are the collector's.
 type batch struct {
 	event.Batch
-	of    []enqueued // Records
-	moves []move     // of the checkpoint; Commit, once it is dispatched
+	intends bool       // see Lane.intends
+	spoilt  bool       // the sink failed with it: its memory is not used again
+	of      []enqueued // Records
+	moves   []move     // of the checkpoint; Commit, once it is dispatched
 	// before is what a store that is not one with the sink must know before the
 	// sink does: intents, and positions that become void (design rules 1 and 2).
 	before    []move
-	chunk     []byte // memory of the last records' values; its capacity is free
-	bytes     int    // of Records' values
-	held      int64  // of the frame budget
-	numbered  int    // records that joined, also those that were taken out
+	bytes     int   // of Records' values
+	held      int64 // of the frame budget
+	numbered  int   // records that joined, also those that were taken out
 	suspended []suspension
 	unheard   []*unheard // in the order of their dead letters
+
+	memory     slab[byte]
+	events     slab[event.Event]
+	attributes slab[event.Attribute]
+	states     slab[event.KV]
 }
 
 // enqueued is what a batch knows of a record.
@@ -42,6 +53,16 @@ type origin struct {
 	member *member
 	record int
 }
+
+// stateRoom is how many changes a record usually states at most: of an entry, of an
+// intent, of the position.
+const stateRoom = 3
+
+// entryBytes and positionBytes are what an encoded one usually has at most.
+const (
+	entryBytes    = 96
+	positionBytes = 32
+)
 
 // unsaidBytes bounds what a record tells of beside its own: a message's headers
 // hold 64 KiB.
@@ -60,6 +81,48 @@ type move struct {
 
 func newBatch(seq uint64) *batch { return &batch{Batch: event.Batch{Seq: seq}} }
 
+// fresh returns an empty batch.
+func (l *Lane) fresh(seq uint64) *batch {
+	b := l.spare
+	if l.spare = nil; b == nil {
+		b = newBatch(seq)
+	}
+	b.Seq, b.intends = seq, l.intends()
+	return b
+}
+
+// retire keeps the memory of a committed batch for another one.
+func (l *Lane) retire(b *batch) {
+	if b.spoilt {
+		return
+	}
+	clear(b.Records) // what is left in it must not hold a collection that was closed
+	clear(b.of[:cap(b.of)])
+	clear(b.moves)
+	clear(b.before)
+	for _, c := range b.events.chunks {
+		clear(c)
+	}
+	b.memory.reset(largestChunk)
+	b.events.reset(largeChunk)
+	b.attributes.reset(largeChunk)
+	b.states.reset(largeChunk)
+	l.spare = &batch{
+		Batch: event.Batch{Records: b.Records[:0], Commit: event.Commit{Changes: b.Commit.Changes[:0]}},
+		of:    b.of[:0], moves: b.moves[:0], before: b.before[:0],
+		memory: b.memory, events: b.events, attributes: b.attributes, states: b.states,
+	}
+}
+
+// release gives up the memory that an idle lane keeps.
+func (l *Lane) release() {
+	if l.writing || !l.idle() || l.spare == nil {
+		return
+	}
+	l.spare = nil
+	l.current = l.fresh(l.current.Seq)
+}
+
 func (b *batch) full() bool {
 	return len(b.Records) >= batchRecords || b.bytes >= batchBytes || len(b.moves) >= batchChanges
 }
@@ -73,6 +136,9 @@ func (b *batch) move(from origin, kvs ...event.KV) {
 // intend has a store that is not one with the sink know, from before the batch is
 // written until it is committed, that an object is perhaps told.
 func (b *batch) intend(from origin, key, value []byte) {
+	if !b.intends {
+		return
+	}
 	b.before = append(b.before, move{from, event.KV{Key: key, Value: value}})
 	b.move(from, event.KV{Key: key})
 }
@@ -115,31 +181,30 @@ func (b *batch) drop(m *member, from int) {
 	b.before = slices.DeleteFunc(b.before, func(v move) bool { return goes(v.origin) })
 }
 
-func changes(moves []move) []event.KV {
-	kvs := make([]event.KV, len(moves))
-	for i, v := range moves {
-		kvs[i] = v.KV
+func changes(moves []move) []event.KV { return appendChanges(make([]event.KV, 0, len(moves)), moves) }
+
+func appendChanges(kvs []event.KV, moves []move) []event.KV {
+	for _, v := range moves {
+		kvs = append(kvs, v.KV)
 	}
 	return kvs
 }
 
-// largestChunk bounds the memory that records share, in bytes.
-const largestChunk = 256 << 10
+// smallestChunk and largestChunk bound the memory that values share, in bytes.
+const (
+	smallestChunk = 1 << 10 // a lone event's batch is small
+	largestChunk  = 256 << 10
+)
 
-// memory returns room for a value of n bytes. It is the value's as long as the
-// record lives, which may be longer than the batch.
-func (b *batch) memory(n int) []byte {
-	if free := cap(b.chunk) - len(b.chunk); free < n {
-		b.chunk = make([]byte, 0, max(n, min(b.bytes, largestChunk))) // a lone event's batch is small
-	}
-	return b.chunk[len(b.chunk):]
-}
+// room returns memory for a value of n bytes.
+func (b *batch) room(n int) []byte { return b.memory.room(n, smallestChunk, largestChunk) }
 
-// keep takes what was appended to room out of what is free.
-func (b *batch) keep(room, value []byte) {
+// keep returns a value that was appended to what room returned last.
+func (b *batch) keep(room, value []byte) []byte {
 	if cap(value) == cap(room) { // it did not outgrow it
-		b.chunk = b.chunk[:len(b.chunk)+len(value)]
+		b.memory.keep(len(value))
 	}
+	return value[:len(value):len(value)] // what is behind is another's
 }
 
 // emit encodes an event without a body into the current batch, with what it moves
@@ -149,11 +214,10 @@ func (l *Lane) emit(m *member, ev *event.Event, moved []event.KV) { l.emitObject
 // emitObject is emit for an event with the body of o, if it is not nil.
 func (l *Lane) emitObject(m *member, ev *event.Event, o *source.Object, moved []event.KV) {
 	ev.Collection, ev.Epoch = &m.target.Collection, m.position.Epoch
+	b := l.current
 	r := l.encode(m, ev, o)
-	r.Value = r.Value[:len(r.Value):len(r.Value)] // what is behind is another's
 	r.State = moved
 	l.begins()
-	b := l.current
 	from := origin{m, b.numbered}
 	b.numbered++
 	b.move(from, moved...)
@@ -165,10 +229,11 @@ func (l *Lane) emitObject(m *member, ev *event.Event, o *source.Object, moved []
 	}
 	if m.stated != m.position && (m.position.Void || m.quiet != b.Seq) {
 		m.stated = m.position
-		r.State = append(r.State[:len(r.State):len(r.State)],
-			event.KV{Key: m.at, Value: checkpoint.EncodePosition(m.position)})
+		room := b.room(positionBytes)
+		r.State = append(r.State, event.KV{Key: m.at, Value: b.keep(room, checkpoint.AppendPosition(room, m.position))})
 	}
 	switch {
+	case !b.intends:
 	case ev.Type == event.Added, ev.Type == event.Present:
 		b.intend(from, checkpoint.IntentKey(m.resource, ev.Namespace, ev.Name, ev.UID), moved[0].Value)
 	case ev.Type == event.Gap && m.position.Void:

@@ -53,7 +53,7 @@ func BenchmarkLane(b *testing.B) {
 			if l.shape.Subject, err = shape.ParseTemplate("k8s.{cluster}.{group}.{resource}.{namespace}.{name}", shape.SubjectNames); err != nil {
 				b.Fatal(err)
 			}
-			l.current = newBatch(1)
+			l.current = l.fresh(1)
 			if l.inv, err = newInventory(store); err != nil {
 				b.Fatal(err)
 			}

@@ -4,18 +4,22 @@ import (
 	"bytes"
 	"fmt"
 	"hash/maphash"
+	"iter"
 	"maps"
 	"slices"
 
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
 // inventory is the tentative one (design rule 3): what the store has committed,
 // overlaid with what is enqueued. Only the lane's goroutine uses it.
 type inventory struct {
 	store   checkpoint.Store
-	pending map[string]pending
+	pending map[string]pending // of the batch that fills
+	flying  map[string]pending // of the batch that is being written
+	text    event.Text         // keys
 	// perhaps holds the intents that a crash left behind: objects that the bus
 	// was perhaps told of, by inventory key and UID. Only lists consult it, since
 	// a resumed watch repeats what was in flight anyway.
@@ -25,12 +29,11 @@ type inventory struct {
 // pending is an enqueued change of one key.
 type pending struct {
 	entry *checkpoint.Entry // nil: the object is gone
-	batch uint64            // the batch that commits it
 	of    *member
 }
 
 func newInventory(store checkpoint.Store) (*inventory, error) {
-	v := &inventory{store: store, pending: map[string]pending{}, perhaps: map[string]map[string]checkpoint.Entry{}}
+	v := &inventory{store: store, pending: map[string]pending{}, flying: map[string]pending{}, perhaps: map[string]map[string]checkpoint.Entry{}}
 	return v, v.readIntents(checkpoint.IntentPrefix("", ""))
 }
 
@@ -56,32 +59,73 @@ func (v *inventory) readIntents(prefix []byte) error {
 
 // drop forgets what is enqueued of a member.
 func (v *inventory) drop(m *member) {
-	maps.DeleteFunc(v.pending, func(_ string, p pending) bool { return p.of == m })
+	for _, enqueued := range []map[string]pending{v.pending, v.flying} {
+		maps.DeleteFunc(enqueued, func(_ string, p pending) bool { return p.of == m })
+	}
+}
+
+// enqueued returns the change of a key that is not committed yet.
+func (v *inventory) enqueued(key []byte) (pending, bool) {
+	p, ok := v.pending[string(key)]
+	if !ok {
+		p, ok = v.flying[string(key)]
+	}
+	return p, ok
+}
+
+// allEnqueued are the changes that are not committed yet, the last of each key.
+func (v *inventory) allEnqueued() iter.Seq2[string, pending] {
+	return func(yield func(string, pending) bool) {
+		for key, p := range v.pending {
+			if !yield(key, p) {
+				return
+			}
+		}
+		for key, p := range v.flying {
+			if _, again := v.pending[key]; !again && !yield(key, p) {
+				return
+			}
+		}
+	}
 }
 
 // get returns what the bus will have been told of the key, nil for nothing.
 func (v *inventory) get(key []byte) (*checkpoint.Entry, error) {
-	if p, ok := v.pending[string(key)]; ok {
+	return v.lookUp(key, &checkpoint.Entry{})
+}
+
+// of is get for the key of an object.
+func (v *inventory) of(key []byte, o *source.Object) (*checkpoint.Entry, error) {
+	return v.lookUp(key, &checkpoint.Entry{UID: o.UID, APIVersion: o.APIVersion, Kind: o.Kind})
+}
+
+// lookUp is get for an entry that is likely to be like another.
+func (v *inventory) lookUp(key []byte, like *checkpoint.Entry) (*checkpoint.Entry, error) {
+	if p, ok := v.enqueued(key); ok {
 		return p.entry, nil
 	}
 	value, err := v.store.Get(key)
 	if err != nil || value == nil {
 		return nil, err
 	}
-	e, err := checkpoint.DecodeEntry(value)
+	e, err := checkpoint.DecodeEntryLike(value, like)
 	if err != nil {
 		return nil, fmt.Errorf("inventory %s: %w", key, err)
 	}
 	return &e, nil
 }
 
-// set enqueues a change for the batch and returns how the store will record it.
-func (v *inventory) set(key []byte, e *checkpoint.Entry, batch uint64, of *member) event.KV {
-	v.pending[string(key)] = pending{entry: e, batch: batch, of: of}
-	if e == nil {
-		return event.KV{Key: key}
+// set enqueues a change of a member's for the batch and returns how the store will
+// record it.
+func (v *inventory) set(b *batch, key []byte, e *checkpoint.Entry, of *member) event.KV {
+	v.pending[v.text.Of(key)] = pending{entry: e, of: of}
+	room := b.room(len(key))
+	kv := event.KV{Key: b.keep(room, append(room, key...))}
+	if e != nil {
+		room = b.room(entryBytes)
+		kv.Value = b.keep(room, checkpoint.AppendEntry(room, e))
 	}
-	return event.KV{Key: key, Value: checkpoint.EncodeEntry(*e)}
+	return kv
 }
 
 // restate follows what moves, those of the batch that is enqueued, now say of a key.
@@ -103,13 +147,16 @@ func (v *inventory) restate(key []byte, moves []move) {
 	}
 }
 
-// committed forgets what the store now knows itself.
-func (v *inventory) committed(batch uint64) {
-	for k, p := range v.pending {
-		if p.batch <= batch {
-			delete(v.pending, k)
-		}
-	}
+// dispatched is told that the batch is being written, and committed that the store
+// knows it.
+func (v *inventory) dispatched() { v.pending, v.flying = v.flying, v.pending }
+
+func (v *inventory) committed() { clear(v.flying) }
+
+// forget drops everything that is enqueued.
+func (v *inventory) forget() {
+	clear(v.pending)
+	clear(v.flying)
 }
 
 // settle forgets the intent for an object whose fate is enqueued, and returns
@@ -150,7 +197,7 @@ func (v *inventory) find(prefix []byte, which func(key []byte, e *checkpoint.Ent
 		}
 	}
 	err := v.store.Scan(prefix, func(key, value []byte) error {
-		if _, ok := v.pending[string(key)]; ok {
+		if _, ok := v.enqueued(key); ok {
 			return nil
 		}
 		e, err := checkpoint.DecodeEntry(value)
@@ -163,7 +210,7 @@ func (v *inventory) find(prefix []byte, which func(key []byte, e *checkpoint.Ent
 	if err != nil {
 		return nil, err
 	}
-	for k, p := range v.pending {
+	for k, p := range v.allEnqueued() {
 		if p.entry != nil && bytes.HasPrefix([]byte(k), prefix) {
 			judge([]byte(k), *p.entry)
 		}

@@ -41,7 +41,7 @@ type LaneOptions struct {
 	Log      *zap.Logger
 	Metrics  *Metrics
 	// Delivered is called with the records of each batch that is committed, from
-	// the lane's goroutine. nil: nobody listens.
+	// the lane's goroutine. It may not keep them. nil: nobody listens.
 	Delivered func([]event.Record)
 }
 
@@ -76,6 +76,8 @@ type Lane struct {
 	resetRun  string             // of a reset that is not over
 	resetWhy  string             // known in the run that began it
 	current   *batch
+	spare     *batch                     // memory for the next one; nil: none
+	text      event.Text                 // of events
 	moved     map[*member]event.Position // positions that the current batch commits
 	since     time.Time                  // when the current batch got its first content
 	emitted   uint64                     // records so far
@@ -172,7 +174,7 @@ func (l *Lane) Run(ctx, stop context.Context) (err error) {
 		err = errors.Join(err, l.sink.Close())
 	}()
 
-	l.current = newBatch(1)
+	l.current = l.fresh(1)
 	if err := l.answering(func() error { return l.openSink(stop) }); err != nil {
 		if stop.Err() != nil {
 			return nil
@@ -204,13 +206,14 @@ func (l *Lane) Run(ctx, stop context.Context) (err error) {
 		}
 		select {
 		case p := <-in:
-			err = l.take(ctx, p)
+			err = l.takeAll(ctx, p)
 		case c := <-l.calls:
 			err = c.do(ctx)
 			c.done <- err
 		case r := <-l.written:
 			err = l.finish(ctx, r)
 		case <-tick.C:
+			l.release()
 			if stopping != nil {
 				err = l.tick(ctx)
 			}
@@ -260,6 +263,21 @@ func (l *Lane) Alive(ctx context.Context) bool {
 	case <-ctx.Done():
 		return false
 	}
+}
+
+// takeAll handles a parcel and those that wait behind it, while the batch has room.
+func (l *Lane) takeAll(ctx context.Context, p parcel) error {
+	for range cap(l.in) {
+		if err := l.take(ctx, p); err != nil || l.current.full() || len(l.suspended) > 0 {
+			return err
+		}
+		select {
+		case p = <-l.in:
+		default:
+			return nil
+		}
+	}
+	return l.take(ctx, p)
 }
 
 // take handles one parcel and accounts for its bytes.

@@ -71,8 +71,10 @@ type member struct {
 	resource  string // for metrics and inventory keys
 	owner     uint64 // in its inventory entries
 	target    source.Target
-	encoder   *event.CollectionEncoder // nil until it is first used
-	at        []byte                   // the key of its position
+	shaper    *shaper // nil until it is first used
+	meters    *meters // nil until they are first used
+	at        []byte  // the key of its position
+	key       []byte  // see entryKey
 	options   CollectionOptions
 	position  event.Position // tentative: enqueued, not yet committed
 	stated    event.Position // the last one that a record carries
@@ -100,8 +102,10 @@ func newMember(c event.Collection) *member {
 	return &member{id: id, at: checkpoint.PositionKey(id), resource: c.ResourceID(), owner: checkpoint.OwnerOf(&c), target: source.Target{Collection: c}}
 }
 
+// entryKey is an object's inventory key, until it is called again.
 func (m *member) entryKey(namespace, name string) []byte {
-	return checkpoint.EntryKey(m.resource, namespace, name)
+	m.key = checkpoint.AppendEntryKey(m.key[:0], m.resource, namespace, name)
+	return m.key
 }
 
 func (m *member) prefix() []byte {

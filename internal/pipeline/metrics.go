@@ -70,3 +70,13 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		lastEvent:  gauge("events_last_delivered_timestamp_seconds", "When the last event was delivered.", "sink"),
 	}
 }
+
+// meters are the counters of a member that events move.
+type meters struct{ seen, repeated prometheus.Counter }
+
+func (l *Lane) meters(m *member) *meters {
+	if m.meters == nil {
+		m.meters = &meters{l.metrics.seen.WithLabelValues(l.id.Sink, m.resource), l.metrics.repeated.WithLabelValues(l.id.Sink, m.resource)}
+	}
+	return m.meters
+}

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -197,6 +198,18 @@ var errNoAck = errors.New("no acknowledgement")
 func (b *bus) Open(context.Context, []byte) error { return nil }
 func (b *bus) Close() error                       { return nil }
 
+// kept is a copy of a record, whose memory the lane uses again.
+func kept(r *event.Record) event.Record {
+	out, ev := *r, *r.Event
+	out.Value, out.Attributes, out.Event = bytes.Clone(r.Value), slices.Clone(r.Attributes), &ev
+	ev.Object = bytes.Clone(ev.Object)
+	out.State = nil
+	for _, kv := range r.State {
+		out.State = append(out.State, event.KV{Key: bytes.Clone(kv.Key), Value: bytes.Clone(kv.Value)})
+	}
+	return out
+}
+
 // check finds a record that is too large.
 func (b *bus) check(batch *event.Batch) error {
 	for i := range batch.Records {
@@ -216,7 +229,9 @@ func (b *bus) Write(ctx context.Context, batch *event.Batch) ([]byte, error) {
 		return nil, err
 	}
 	b.mu.Lock()
-	b.records = append(b.records, batch.Records...)
+	for i := range batch.Records {
+		b.records = append(b.records, kept(&batch.Records[i]))
+	}
 	b.crashAfter--
 	crash := b.crashAfter == 0
 	mark := strconv.Itoa(len(b.records))

@@ -43,7 +43,7 @@ func (l *Lane) observe(ctx context.Context, m *member, s source.Signal) error {
 	case source.ListBegun:
 		return l.listBegun(ctx, m, s)
 	case source.Listed:
-		l.metrics.seen.WithLabelValues(l.id.Sink, m.resource).Inc()
+		l.meters(m).seen.Inc()
 		m.tally.read.Add(1)
 		return l.listed(ctx, m, s.Object)
 	case source.ListEnded:
@@ -52,7 +52,7 @@ func (l *Lane) observe(ctx context.Context, m *member, s source.Signal) error {
 		l.move(m, s.Resume)
 		return l.passed(ctx, m)
 	default:
-		l.metrics.seen.WithLabelValues(l.id.Sink, m.resource).Inc()
+		l.meters(m).seen.Inc()
 		if err := l.changed(ctx, m, s); err != nil {
 			return err
 		}
@@ -132,7 +132,7 @@ func (l *Lane) listed(ctx context.Context, m *member, o *source.Object) error {
 	key := m.entryKey(o.Namespace, o.Name)
 	m.list.counts.Listed++
 	m.list.seen.add(key)
-	known, err := l.inv.get(key)
+	known, err := l.inv.of(key, o)
 	if err != nil {
 		return err
 	}
@@ -194,7 +194,7 @@ func (l *Lane) compare(ctx context.Context, m *member, o *source.Object, known *
 	switch {
 	case alike && (known.Told || m.options.SkipSnapshot):
 		counts.Unchanged++
-		l.metrics.repeated.WithLabelValues(l.id.Sink, m.resource).Inc()
+		l.meters(m).repeated.Inc()
 		if known.Owner == m.owner {
 			return nil
 		}
@@ -396,7 +396,7 @@ func (l *Lane) changed(ctx context.Context, m *member, s source.Signal) error {
 	o := s.Object
 	key := m.entryKey(o.Namespace, o.Name)
 	m.survey.touch(key)
-	known, err := l.inv.get(key)
+	known, err := l.inv.of(key, o)
 	if err != nil {
 		return err
 	}
@@ -405,17 +405,17 @@ func (l *Lane) changed(ctx context.Context, m *member, s source.Signal) error {
 		l.move(m, s.Resume)
 		m.list.unlist(o.UID)
 		if known == nil || known.UID != o.UID || known.Owner != m.owner || stale {
-			l.metrics.repeated.WithLabelValues(l.id.Sink, m.resource).Inc()
+			l.meters(m).repeated.Inc()
 			return nil
 		}
 		return l.end(ctx, m, ending{object: object{key, *known}, origin: event.Watch, rv: o.ResourceVersion, last: o, left: s.Left})
 	}
-	t := telling{typ: event.Added, origin: event.Watch, key: key}
+	t := telling{typ: event.Added, origin: event.Watch}
 	switch {
 	case known == nil:
 	case stale || known.RV == o.ResourceVersion && known.UID == o.UID:
 		l.move(m, s.Resume)
-		l.metrics.repeated.WithLabelValues(l.id.Sink, m.resource).Inc()
+		l.meters(m).repeated.Inc()
 		return nil
 	case known.UID != o.UID: // the watch did not tell the end of the old one
 		if err := l.end(ctx, m, ending{object: object{key, *known}, origin: event.Reconcile, rv: o.ResourceVersion}); err != nil {

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"bytes"
 	"context"
 
 	"go.uber.org/zap"
@@ -75,7 +76,7 @@ type vanished struct {
 
 func vanish(o object) vanished {
 	_, namespace, name, _ := checkpoint.ParseEntryKey(o.key) // made by EntryKey: cannot fail
-	return vanished{key: o.key, namespace: namespace, name: name, uid: o.entry.UID}
+	return vanished{key: bytes.Clone(o.key), namespace: namespace, name: name, uid: o.entry.UID}
 }
 
 // recalled is what became of a vanished object.

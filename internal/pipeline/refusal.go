@@ -87,7 +87,7 @@ func (l *Lane) bury(ctx context.Context, b *batch, e *sink.RecordError) error {
 		return nil
 	}
 	intents := len(b.before)
-	b.unannounce(e.Index, l.shape)
+	b.unannounce(e.Index, &l.shape)
 	b.Commit.Changes = changes(b.moves)
 	if l.intends() && len(b.before) > intents {
 		return l.commit(ctx, changes(b.before[intents:]))
@@ -119,7 +119,7 @@ type unheard struct {
 
 // unannounce has the inventory know that the bus was not told of the object that
 // the record was to announce, and corrects what stands behind it in the batch.
-func (b *batch) unannounce(at int, shape Shape) {
+func (b *batch) unannounce(at int, shape *Shape) {
 	from, key := b.of[at].origin, b.of[at].announces
 	i := slices.IndexFunc(b.moves, func(v move) bool { return v.origin == from && bytes.Equal(v.Key, key) })
 	e, err := checkpoint.DecodeEntry(b.moves[i].Value)
@@ -165,7 +165,7 @@ func (b *batch) restate(at, move int, e checkpoint.Entry) {
 // correct makes what a batch holds of the object, from a move on, what it would be
 // had the fate of its announcement been known: the next change announces it, and an
 // end that nobody awaits is taken out.
-func (u *unheard) correct(b *batch, from int, shape Shape) {
+func (u *unheard) correct(b *batch, from int, shape *Shape) {
 	for i, end := from, len(b.moves); i < end && !u.over; i++ {
 		v := b.moves[i]
 		if !bytes.Equal(v.Key, u.key) {
@@ -194,7 +194,7 @@ func (u *unheard) correct(b *batch, from int, shape Shape) {
 }
 
 // announce makes a record the one that announces the object.
-func (u *unheard) announce(b *batch, at int, e *checkpoint.Entry, shape Shape) {
+func (u *unheard) announce(b *batch, at int, e *checkpoint.Entry, shape *Shape) {
 	ev := *b.Records[at].Event
 	if ev.Type == event.Modified {
 		ev.Type = event.Added
@@ -208,7 +208,7 @@ func (u *unheard) announce(b *batch, at int, e *checkpoint.Entry, shape Shape) {
 
 // end deals with the end of the object, which the move says, and a record unless
 // at is -1.
-func (u *unheard) end(b *batch, at, move int, shape Shape) {
+func (u *unheard) end(b *batch, at, move int, shape *Shape) {
 	switch {
 	case at >= 0 && u.entry == "":
 		b.silence(at)
@@ -248,7 +248,7 @@ func (b *batch) silence(at int) {
 // unheardOf corrects what was enqueued while the batch was written.
 func (l *Lane) unheardOf(b *batch) {
 	for _, u := range b.unheard {
-		u.correct(l.current, 0, l.shape)
+		u.correct(l.current, 0, &l.shape)
 		l.inv.restate(u.key, l.current.moves)
 	}
 }

@@ -154,9 +154,9 @@ func (l *Lane) reset(ctx context.Context, why string) error {
 		}
 	}
 	l.budget = newBudget() // whatever the lost batches held
-	l.inFlight, l.current = 0, newBatch(l.current.Seq+1)
+	l.inFlight, l.current = 0, l.fresh(l.current.Seq+1)
 	clear(l.moved)
-	clear(l.inv.pending)
+	l.inv.forget()
 	clear(l.closing)
 	clear(l.shut)
 	l.suspended = nil

@@ -39,9 +39,9 @@ func (s Shape) Digest() string {
 	return fmt.Sprintf("format=1 secrets=%s key=%s managedFields=%t", s.Secrets.Mode(), key, s.KeepManagedFields)
 }
 
-// record encodes and routes an event.
-func (s Shape) record(ev *event.Event) event.Record {
-	r := s.header(ev, s.Encoder.Of(ev.Collection))
+// record encodes and routes an event, in memory of its own.
+func (s *Shape) record(ev *event.Event) event.Record {
+	r := s.of(ev.Collection).header(ev, nil, new(event.Text))
 	r.Value = event.AppendStructured(make([]byte, 0, len(ev.Object)+envelopeBytes), r.Attributes, ev)
 	return r
 }
@@ -49,37 +49,60 @@ func (s Shape) record(ev *event.Event) event.Record {
 // envelopeBytes is what a record's value usually has beside the object, at most.
 const envelopeBytes = 1024
 
-// header is a record without its value.
-func (s Shape) header(ev *event.Event, encoder event.CollectionEncoder) event.Record {
-	c := ev.Collection
-	v := shape.Values{Cluster: s.Encoder.Cluster, Group: c.Group, Resource: c.Resource, Namespace: ev.Namespace, Name: ev.Name}
-	r := event.Record{Event: ev, Route: s.route(ev, v)}
+// shaper makes records of one collection's events. What they share is made once.
+type shaper struct {
+	*Shape
+	encoder event.CollectionEncoder
+	values  shape.Values // but for namespace and name
+	topic   string       // "" where routes are none
+}
+
+func (s *Shape) of(c *event.Collection) *shaper {
+	h := &shaper{
+		Shape: s, encoder: s.Encoder.Of(c),
+		values: shape.Values{Cluster: s.Encoder.Cluster, Group: c.Group, Resource: c.Resource},
+	}
+	if s.Topic != nil {
+		h.topic = s.Topic.Topic(h.values)
+	}
+	return h
+}
+
+// header is a record without its value. Its attributes are appended to room.
+func (s *shaper) header(ev *event.Event, room []event.Attribute, text *event.Text) event.Record {
+	var buffer [512]byte
+	v := s.values
+	v.Namespace, v.Name = ev.Namespace, ev.Name
+	r := event.Record{Event: ev, Route: s.topic}
+	switch {
+	case s.Topic != nil || s.Subject == nil:
+	case ev.Type.OfCollection():
+		r.Route = s.Subject.CollectionSubject(v, ev.Type)
+	default:
+		r.Route = text.Of(s.Subject.AppendSubject(buffer[:0], v))
+	}
 	if d := ev.DeadLetter; d != nil {
 		d.Route, r.Route = r.Route, s.deadRoute(v)
 	}
-	r.Attributes = encoder.Attributes(ev)
+	r.Attributes = s.encoder.AppendAttributes(room, ev, text)
 	r.ID = r.Attributes[1].Value
 	if ev.Type.OfCollection() {
 		r.Broadcast = true
 	} else {
-		r.Key = shape.Key(v)
+		r.Key = text.Of(shape.AppendKey(buffer[:0], v))
 	}
 	return r
 }
 
-func (s Shape) route(ev *event.Event, v shape.Values) string {
-	switch {
-	case s.Topic != nil:
-		return s.Topic.Topic(v)
-	case s.Subject != nil && ev.Type.OfCollection():
-		return s.Subject.CollectionSubject(v, ev.Type)
-	case s.Subject != nil:
-		return s.Subject.Subject(v)
+// body appends an object as it leaves.
+func (s *shaper) body(dst []byte, o *source.Object) []byte {
+	if s.KeepManagedFields {
+		return append(dst, o.Raw...)
 	}
-	return ""
+	return o.AppendWithoutManagedFields(dst)
 }
 
-func (s Shape) deadRoute(v shape.Values) string {
+func (s *Shape) deadRoute(v shape.Values) string {
 	if s.Subject != nil {
 		return s.DeadLetters.Subject(v)
 	}
@@ -89,27 +112,24 @@ func (s Shape) deadRoute(v shape.Values) string {
 // encode encodes an event of a member into the current batch's memory, with the body
 // of o, nil if it is not known. A Secret's is the event's Object, or not to be seen.
 func (l *Lane) encode(m *member, ev *event.Event, o *source.Object) event.Record {
-	if m.encoder == nil {
-		encoder := l.shape.Encoder.Of(&m.target.Collection)
-		m.encoder = &encoder
+	if m.shaper == nil {
+		m.shaper = l.shape.of(&m.target.Collection)
 	}
-	r := l.shape.header(ev, *m.encoder)
+	b := l.current
+	r := m.shaper.header(ev, b.attributes.room(event.MaxAttributes, smallChunk, largeChunk), &l.text)
+	b.attributes.keep(len(r.Attributes))
 	size := envelopeBytes + len(ev.Object)
 	if o != nil {
 		size += len(o.Raw)
 	}
-	room := l.current.memory(size)
-	r.Value = event.AppendWithBody(room, r.Attributes, ev, func(dst []byte) []byte {
-		switch {
-		case o == nil || m.ofSecrets():
+	room := b.room(size)
+	value := event.AppendWithBody(room, r.Attributes, ev, func(dst []byte) []byte {
+		if o == nil || m.ofSecrets() {
 			return append(dst, ev.Object...)
-		case l.shape.KeepManagedFields:
-			return append(dst, o.Raw...)
-		default:
-			return o.AppendWithoutManagedFields(dst)
 		}
+		return m.shaper.body(dst, o)
 	})
-	l.current.keep(room, r.Value)
+	r.Value = b.keep(room, value)
 	return r
 }
 

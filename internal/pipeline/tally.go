@@ -31,7 +31,7 @@ func (l *Lane) count(m *member) {
 	}
 	n := int64(0)
 	err := l.store.Scan(m.prefix(), func(key, value []byte) error {
-		if _, ok := l.inv.pending[string(key)]; ok {
+		if _, ok := l.inv.enqueued(key); ok {
 			return nil
 		}
 		e, err := checkpoint.DecodeEntry(value)
@@ -47,7 +47,7 @@ func (l *Lane) count(m *member) {
 		l.log.Warn("objects cannot be counted", m.field(), zap.Error(err))
 		return
 	}
-	for key, p := range l.inv.pending {
+	for key, p := range l.inv.allEnqueued() {
 		if p.entry != nil && m.holds([]byte(key), p.entry) {
 			n++
 		}

@@ -16,7 +16,6 @@ type telling struct {
 	entry  string // "": it is announced with this event
 	again  uint64 // how often this resourceVersion was told before
 	hash   uint64
-	key    []byte // in the inventory; nil: not made yet
 }
 
 // returns counts an announcement at a resourceVersion that known, the same
@@ -33,24 +32,22 @@ func (l *Lane) tell(ctx context.Context, m *member, o *source.Object, t telling)
 	if err := l.room(ctx); err != nil {
 		return err
 	}
-	key := t.key
-	if key == nil {
-		key = m.entryKey(o.Namespace, o.Name)
-	}
 	announces := t.entry == ""
 	if t.entry == "" {
 		t.entry = event.Revision(o.ResourceVersion, t.again)
 	}
-	entry := checkpoint.Entry{
+	key := m.entryKey(o.Namespace, o.Name)
+	entry := &checkpoint.Entry{
 		UID: o.UID, RV: o.ResourceVersion, Hash: t.hash, Told: true, Entry: t.entry, Again: t.again,
 		APIVersion: o.APIVersion, Kind: o.Kind, Owner: m.owner,
 	}
 	if !m.options.wants(t.typ) {
 		l.metrics.filtered.WithLabelValues(l.id.Sink, m.resource, t.typ.String()).Inc()
-		l.quietly(m, l.remember(m, key, o.UID, &entry)...)
+		l.quietly(m, l.remember(m, key, o.UID, entry)...)
 		return nil
 	}
-	ev := &event.Event{
+	ev := l.event()
+	*ev = event.Event{
 		Type: t.typ, Origin: t.origin, Time: time.Now(),
 		APIVersion: o.APIVersion, Kind: o.Kind, Namespace: o.Namespace, Name: o.Name, UID: o.UID,
 		ResourceVersion: o.ResourceVersion, Entry: t.entry, Again: t.again,
@@ -59,18 +56,22 @@ func (l *Lane) tell(ctx context.Context, m *member, o *source.Object, t telling)
 	if ev.Object, err = l.redacted(m, o); err != nil {
 		l.withhold(m, ev, err)
 		if ev.DeadLetter != nil && announces {
-			entry, announces = untold(entry), false
+			*entry, announces = untold(*entry), false
 		}
 	}
 	if t.typ == event.Present {
 		ev.Run = m.run()
 	}
-	l.emitObject(m, ev, o, l.remember(m, key, o.UID, &entry))
+	moved := l.remember(m, key, o.UID, entry)
+	l.emitObject(m, ev, o, moved)
 	if announces {
-		l.current.of[len(l.current.of)-1].announces = key
+		l.current.of[len(l.current.of)-1].announces = moved[0].Key
 	}
 	return nil
 }
+
+// event returns the memory of an event of the current batch.
+func (l *Lane) event() *event.Event { return &l.current.events.take(1)[0] }
 
 // run is of the reset or resync that a member's present events belong to.
 func (m *member) run() string {
@@ -130,7 +131,8 @@ func (l *Lane) end(ctx context.Context, m *member, e ending) error {
 	if e.rv == "" {
 		e.rv = e.entry.RV // not older than anything that was told of it
 	}
-	ev := &event.Event{
+	ev := l.event()
+	*ev = event.Event{
 		Type: event.Deleted, Origin: e.origin, Time: time.Now(),
 		APIVersion: e.entry.APIVersion, Kind: e.entry.Kind, Namespace: namespace, Name: name, UID: e.entry.UID,
 		ResourceVersion: e.rv, Entry: e.entry.Entry,
@@ -150,7 +152,7 @@ func (l *Lane) end(ctx context.Context, m *member, e ending) error {
 
 // remember moves the inventory in the current batch.
 func (l *Lane) remember(m *member, key []byte, uid string, next *checkpoint.Entry) []event.KV {
-	kvs := []event.KV{l.inv.set(key, next, l.current.Seq, m)}
+	kvs := append(l.current.states.take(stateRoom)[:0], l.inv.set(l.current, key, next, m))
 	if kv, ok := l.inv.settle(key, uid); ok {
 		kvs = append(kvs, kv)
 	}

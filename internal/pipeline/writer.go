@@ -33,11 +33,13 @@ func (l *Lane) dispatch(ctx context.Context) {
 		delete(l.moved, s.member)
 	}
 	for m, p := range l.moved {
-		b.move(origin{m, position}, event.KV{Key: m.at, Value: checkpoint.EncodePosition(p)})
+		room := b.room(positionBytes)
+		b.move(origin{m, position}, event.KV{Key: m.at, Value: b.keep(room, checkpoint.AppendPosition(room, p))})
 	}
 	clear(l.moved)
-	b.Commit.Changes = changes(b.moves)
-	l.current = newBatch(b.Seq + 1)
+	b.Commit.Changes = appendChanges(b.Commit.Changes, b.moves)
+	l.current = l.fresh(b.Seq + 1)
+	l.inv.dispatched()
 	l.writing = true
 	l.inFlight = len(b.Records)
 	l.status.flying.is(b)
@@ -64,6 +66,7 @@ func (l *Lane) deliver(ctx context.Context, b *batch) error {
 			route  *sink.RouteError
 		)
 		for {
+			b.spoilt = b.spoilt || err != nil
 			switch {
 			case errors.As(err, &poison):
 				err = l.refused(ctx, b, poison)
@@ -85,11 +88,10 @@ func (l *Lane) deliver(ctx context.Context, b *batch) error {
 	if len(b.Records) == 0 { // all suspended
 		return l.commit(ctx, b.Commit.Changes)
 	}
-	commit := b.Commit.Changes
 	if mark != nil {
-		commit = append(commit, event.KV{Key: checkpoint.MarkKey(), Value: mark})
+		b.Commit.Changes = append(b.Commit.Changes, event.KV{Key: checkpoint.MarkKey(), Value: mark})
 	}
-	if err := l.record(ctx, commit); err != nil {
+	if err := l.record(ctx, b.Commit.Changes); err != nil {
 		return err
 	}
 	_, isLog := l.sink.(sink.Log)
@@ -195,7 +197,7 @@ func (l *Lane) committed(r result) {
 	l.writing, l.inFlight = false, 0
 	l.status.flying.is(nil)
 	l.budget.Release(r.batch.held)
-	l.inv.committed(r.batch.Seq)
+	l.inv.committed()
 	l.unheardOf(r.batch)
 	maps.DeleteFunc(l.shut, func(_ string, s shut) bool { return s.batch <= r.batch.Seq })
 	if n := len(r.batch.Records); n > 0 {
@@ -229,6 +231,7 @@ func (l *Lane) committed(r result) {
 	if l.onDelivery != nil {
 		l.onDelivery(r.batch.Records)
 	}
+	l.retire(r.batch)
 }
 
 // cutShort is the error of a stop that could not wait for the bus.

@@ -27,7 +27,7 @@ type Store interface {
 
 	// Commit makes all changes durable, or none. It blocks until they are.
 	// After an error nothing is known to be durable and the same changes may be
-	// committed again.
+	// committed again. The store keeps neither keys nor values: it copies them.
 	Commit(ctx context.Context, changes []event.KV) error
 }
 

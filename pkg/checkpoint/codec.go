@@ -158,12 +158,15 @@ func PositionKey(collection string) []byte { return []byte(prefixPosition + coll
 func PositionOf(key []byte) string { return string(key[len(prefixPosition):]) }
 
 // EncodePosition encodes a position. Its text is meant to be read by people too.
-func EncodePosition(p event.Position) []byte {
+func EncodePosition(p event.Position) []byte { return AppendPosition(make([]byte, 0, 32), p) }
+
+// AppendPosition appends what [EncodePosition] returns.
+func AppendPosition(b []byte, p event.Position) []byte {
 	state := "at"
 	if p.Void {
 		state = "void"
 	}
-	b := append(make([]byte, 0, 32), state...)
+	b = append(b, state...)
 	b = strconv.AppendUint(append(b, ' '), p.Epoch, 10)
 	return append(append(b, ' '), p.RV...)
 }
@@ -193,7 +196,11 @@ func AllEntries() []byte { return []byte(prefixEntry) }
 // EntryKey is the inventory key of an object; namespace is "" for a
 // cluster-scoped one.
 func EntryKey(resource, namespace, name string) []byte {
-	b := make([]byte, 0, len(prefixEntry)+len(resource)+1+len(namespace)+1+len(name))
+	return AppendEntryKey(make([]byte, 0, len(prefixEntry)+len(resource)+1+len(namespace)+1+len(name)), resource, namespace, name)
+}
+
+// AppendEntryKey appends what [EntryKey] returns.
+func AppendEntryKey(b []byte, resource, namespace, name string) []byte {
 	b = append(append(append(b, prefixEntry...), resource...), '/')
 	return append(append(append(b, namespace...), '/'), name...)
 }
@@ -250,14 +257,20 @@ const (
 )
 
 // EncodeEntry encodes an inventory entry: some 35 bytes for the usual object.
-func EncodeEntry(e Entry) []byte {
-	b := make([]byte, 1, 64)
-	if e.Told {
-		b[0] |= flagTold
+func EncodeEntry(e Entry) []byte { return AppendEntry(make([]byte, 0, 64), &e) }
+
+// AppendEntry appends what [EncodeEntry] returns.
+func AppendEntry(b []byte, e *Entry) []byte {
+	var flags byte
+	for _, f := range [...]struct {
+		flag byte
+		set  bool
+	}{{flagTold, e.Told}, {flagEntryIsRV, e.Entry == e.RV}, {flagAgain, e.Again != 0}, {flagOwner, e.Owner != 0}} {
+		if f.set {
+			flags |= f.flag
+		}
 	}
-	if e.Entry == e.RV {
-		b[0] |= flagEntryIsRV
-	}
+	b = append(b, flags)
 	b = binary.LittleEndian.AppendUint64(b, e.Hash)
 	b = appendUID(b, e.UID)
 	b = appendRV(b, e.RV)
@@ -265,11 +278,9 @@ func EncodeEntry(e Entry) []byte {
 		b = appendRV(b, e.Entry)
 	}
 	if e.Again != 0 {
-		b[0] |= flagAgain
 		b = binary.AppendUvarint(b, e.Again)
 	}
 	if e.Owner != 0 {
-		b[0] |= flagOwner
 		b = binary.LittleEndian.AppendUint64(b, e.Owner)
 	}
 	b = appendString(b, e.APIVersion)
@@ -277,12 +288,16 @@ func EncodeEntry(e Entry) []byte {
 }
 
 // DecodeEntry reverses [EncodeEntry]. Errors wrap [ErrCorrupt].
-func DecodeEntry(b []byte) (Entry, error) {
+func DecodeEntry(b []byte) (Entry, error) { return DecodeEntryLike(b, &Entry{}) }
+
+// DecodeEntryLike is [DecodeEntry] for an entry that is likely to have the UID, the
+// APIVersion and the Kind of like: it then shares these strings.
+func DecodeEntryLike(b []byte, like *Entry) (Entry, error) {
 	d := decoder{b: b}
 	flags := d.take(1)
 	hash := d.take(8)
 	var e Entry
-	e.UID = d.uid()
+	e.UID = d.uid(like.UID)
 	e.RV = d.rv()
 	if d.err {
 		return Entry{}, fmt.Errorf("%w: inventory entry of %d bytes", ErrCorrupt, len(b))
@@ -301,11 +316,11 @@ func DecodeEntry(b []byte) (Entry, error) {
 			e.Owner = binary.LittleEndian.Uint64(owner)
 		}
 	}
-	e.APIVersion = d.str()
+	e.APIVersion = d.str(like.APIVersion)
 	if d.err {
 		return Entry{}, fmt.Errorf("%w: inventory entry of %d bytes", ErrCorrupt, len(b))
 	}
-	e.Kind = string(d.b)
+	e.Kind = known(d.b, like.Kind)
 	return e, nil
 }
 
@@ -318,17 +333,34 @@ func appendString(b []byte, s string) []byte {
 }
 
 func appendUID(b []byte, uid string) []byte {
-	if len(uid) == 36 {
-		digits, raw := make([]byte, 0, 36), make([]byte, 16)
+	if len(uid) == 36 && uid[8] == '-' && uid[13] == '-' && uid[18] == '-' && uid[23] == '-' {
+		var raw [16]byte
+		n := 0
 		for _, part := range [...]string{uid[:8], uid[9:13], uid[14:18], uid[19:23], uid[24:]} {
-			digits = append(digits, part...)
+			for i := 0; i < len(part); i += 2 {
+				high, ok := hexDigit(part[i])
+				low, also := hexDigit(part[i+1])
+				if !ok || !also {
+					return appendString(append(b, 0), uid)
+				}
+				raw[n] = high<<4 | low
+				n++
+			}
 		}
-		_, err := hex.Decode(raw, digits)
-		if err == nil && string(appendUUID(digits[:0], raw)) == uid {
-			return append(append(b, 1), raw...)
-		}
+		return append(append(b, 1), raw[:]...)
 	}
 	return appendString(append(b, 0), uid)
+}
+
+// hexDigit is the value of a lower-case digit.
+func hexDigit(c byte) (byte, bool) {
+	switch {
+	case '0' <= c && c <= '9':
+		return c - '0', true
+	case 'a' <= c && c <= 'f':
+		return c - 'a' + 10, true
+	}
+	return 0, false
 }
 
 func appendUUID(b, raw []byte) []byte {
@@ -340,8 +372,10 @@ func appendUUID(b, raw []byte) []byte {
 }
 
 func appendRV(b []byte, rv string) []byte {
-	if n, err := strconv.ParseUint(rv, 10, 64); err == nil && strconv.FormatUint(n, 10) == rv {
-		return binary.AppendUvarint(append(b, 1), n)
+	if rv == "0" || rv != "" && rv[0] >= '1' { // it has one form only
+		if n, err := strconv.ParseUint(rv, 10, 64); err == nil {
+			return binary.AppendUvarint(append(b, 1), n)
+		}
 	}
 	return appendString(append(b, 0), rv)
 }
@@ -371,30 +405,42 @@ func (d *decoder) uvarint() uint64 {
 	return n
 }
 
-func (d *decoder) str() string {
+// str reads a string; like is what it may be.
+func (d *decoder) str(like string) string {
 	n := d.uvarint()
 	if n > uint64(len(d.b)) {
 		d.err = true
 		return ""
 	}
-	return string(d.take(int(n)))
+	return known(d.take(int(n)), like)
 }
 
-func (d *decoder) short() bool { return bytes.Equal(d.take(1), []byte{1}) }
+func known(b []byte, like string) string {
+	if string(b) == like {
+		return like
+	}
+	return string(b)
+}
 
-func (d *decoder) uid() string {
+func (d *decoder) short() bool {
+	b := d.take(1)
+	return b != nil && b[0] == 1
+}
+
+func (d *decoder) uid(like string) string {
 	if d.short() {
 		if raw := d.take(16); raw != nil {
-			return string(appendUUID(make([]byte, 0, 36), raw))
+			var text [36]byte
+			return known(appendUUID(text[:0], raw), like)
 		}
 		return ""
 	}
-	return d.str()
+	return d.str(like)
 }
 
 func (d *decoder) rv() string {
 	if d.short() {
 		return strconv.FormatUint(d.uvarint(), 10)
 	}
-	return d.str()
+	return d.str("")
 }

@@ -35,16 +35,25 @@ type CollectionEncoder struct {
 
 // Attributes returns the CloudEvents context attributes of e in the order of the
 // specification, extensions last. Those without a value are left out.
-func (c Encoder) Attributes(e *Event) []Attribute { return c.Of(e.Collection).Attributes(e) }
+func (c Encoder) Attributes(e *Event) []Attribute {
+	of := c.Of(e.Collection)
+	return of.AppendAttributes(make([]Attribute, 0, MaxAttributes), e, new(Text))
+}
 
-// Attributes is [Encoder.Attributes] for an event of the collection.
-func (c CollectionEncoder) Attributes(e *Event) []Attribute {
+// MaxAttributes is how many attributes an event has at most.
+const MaxAttributes = 25
+
+// AppendAttributes appends what [Encoder.Attributes] returns for an event of the
+// collection. What is made for it alone is made in text.
+func (c *CollectionEncoder) AppendAttributes(dst []Attribute, e *Event, text *Text) []Attribute {
+	var buffer [256]byte
 	col := e.Collection
 	subject, schema := "", CollectionSchema
 	if !e.Type.OfCollection() {
 		subject, schema = e.Name, ObjectSchema
 		if e.Namespace != "" {
-			subject = e.Namespace + "/" + e.Name
+			b := append(append(buffer[:0], e.Namespace...), '/')
+			subject = text.Of(append(b, e.Name...))
 		}
 	}
 	namespace := e.Namespace
@@ -55,44 +64,39 @@ func (c CollectionEncoder) Attributes(e *Event) []Attribute {
 	if e.Epoch > 1 {
 		epoch = utoa(e.Epoch)
 	}
-	var dead DeadLetter
-	if e.DeadLetter != nil {
-		dead = *e.DeadLetter
-	}
-	all := [...]Attribute{
-		{"specversion", "1.0"},
-		{"id", e.ID()},
-		{"source", c.source},
-		{"type", e.Type.CloudEvent()},
-		{"subject", subject},
-		{"time", e.Time.UTC().Format(TimeFormat)},
-		{"datacontenttype", "application/json"},
-		{"dataschema", schema},
-		{"cluster", c.Cluster},
-		{"clusteruid", c.ClusterUID},
-		{"collection", c.collection},
-		{"group", col.Group},
-		{"apiversion", e.APIVersion},
-		{"kind", e.Kind},
-		{"resource", col.Resource},
-		{"namespace", namespace},
-		{"name", e.Name},
-		{"uid", e.UID},
-		{"resourceversion", e.ResourceVersion},
-		{"epoch", epoch},
-		{"origin", string(e.Origin)},
-		{"deadletterreason", dead.Reason},
-		{"deadletterroute", dead.Route},
-		{"deadlettersize", positive(dead.Size)},
-		{"deadletterlimit", positive(dead.Limit)},
-	}
-	out := make([]Attribute, 0, len(all))
-	for _, a := range all {
-		if a.Value != "" {
-			out = append(out, a)
+	add := func(name, value string) {
+		if value != "" {
+			dst = append(dst, Attribute{name, value})
 		}
 	}
-	return out
+	add("specversion", "1.0")
+	add("id", text.Of(e.appendID(buffer[:0])))
+	add("source", c.source)
+	add("type", e.Type.CloudEvent())
+	add("subject", subject)
+	add("time", text.Of(appendTime(buffer[:0], e.Time)))
+	add("datacontenttype", "application/json")
+	add("dataschema", schema)
+	add("cluster", c.Cluster)
+	add("clusteruid", c.ClusterUID)
+	add("collection", c.collection)
+	add("group", col.Group)
+	add("apiversion", e.APIVersion)
+	add("kind", e.Kind)
+	add("resource", col.Resource)
+	add("namespace", namespace)
+	add("name", e.Name)
+	add("uid", e.UID)
+	add("resourceversion", e.ResourceVersion)
+	add("epoch", epoch)
+	add("origin", string(e.Origin))
+	if e.DeadLetter != nil {
+		add("deadletterreason", e.DeadLetter.Reason)
+		add("deadletterroute", e.DeadLetter.Route)
+		add("deadlettersize", positive(e.DeadLetter.Size))
+		add("deadletterlimit", positive(e.DeadLetter.Limit))
+	}
+	return dst
 }
 
 // positive writes a number, and nothing for 0.
@@ -176,14 +180,37 @@ func (e *Event) appendIdentityOnly(dst []byte) []byte {
 
 // appendString quotes s. Invalid UTF-8 becomes U+FFFD.
 func appendString(dst []byte, s string) []byte {
-	for i := range len(s) {
-		if c := s[i]; c < ' ' || c == '"' || c == '\\' || c >= 0x7f {
-			return appendQuote(dst, s)
-		}
+	if !plain(s) {
+		return appendQuote(dst, s)
 	}
 	dst = append(dst, '"')
 	dst = append(dst, s...)
 	return append(dst, '"')
+}
+
+// plain reports whether s stands between quotes as it is: ASCII without control
+// characters, quotes and backslashes.
+func plain(s string) bool {
+	const ones, highs = 0x0101010101010101, 0x8080808080808080
+	for ; len(s) >= 8; s = s[8:] {
+		x := uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 |
+			uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56
+		quote, slash := x^('"'*ones), x^('\\'*ones)
+		// A high bit of one of them says: 0x7f or above, or below a space, or zero.
+		if (x|(x+ones)|(x-' '*ones)|(quote-ones)|(slash-ones)&^slash)&highs != 0 && !plainBytes(s[:8]) {
+			return false
+		}
+	}
+	return plainBytes(s)
+}
+
+func plainBytes(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c == '"' || c == '\\' || c >= 0x7f {
+			return false
+		}
+	}
+	return true
 }
 
 // appendQuote quotes any s; AppendQuote's error only reports invalid UTF-8.

@@ -6,7 +6,9 @@
 package event
 
 import (
+	"cmp"
 	"encoding/json"
+	"strconv"
 	"time"
 )
 
@@ -183,29 +185,36 @@ type Counts struct {
 
 // ID is the event's identity (design rule 7): the same change has the same id
 // however often and from wherever it is told.
-func (e *Event) ID() string {
-	prefix := ""
-	if e.Epoch > 1 {
-		prefix = "e" + utoa(e.Epoch) + ":"
-	}
-	switch {
-	case e.Type.OfCollection():
-		rv := e.ResourceVersion
-		if rv == "" {
-			rv = "0" // before the first snapshot
-		}
-		id := e.Collection.ID() + ":" + utoa(max(e.Epoch, 1)) + ":" + rv + ":" + e.Type.String()
+func (e *Event) ID() string { return string(e.appendID(nil)) }
+
+func (e *Event) appendID(dst []byte) []byte {
+	if e.Type.OfCollection() {
+		dst = append(append(dst, e.Collection.ID()...), ':')
+		dst = append(strconv.AppendUint(dst, max(e.Epoch, 1), 10), ':')
+		dst = append(dst, cmp.Or(e.ResourceVersion, "0")...) // before the first snapshot
+		dst = append(append(dst, ':'), e.Type.String()...)
 		if e.Run != "" {
-			id += ":" + e.Run
+			dst = append(append(dst, ':'), e.Run...)
 		}
-		return id
-	case e.Type == Deleted:
-		return prefix + e.UID + ":" + e.Entry + ":deleted"
-	case e.Type == Present:
-		return prefix + e.UID + ":" + e.ResourceVersion + ":present:" + e.Run
-	default:
-		return prefix + e.UID + ":" + Revision(e.ResourceVersion, e.Again) + ":" + e.Type.String()
+		return dst
 	}
+	if e.Epoch > 1 {
+		dst = append(strconv.AppendUint(append(dst, 'e'), e.Epoch, 10), ':')
+	}
+	dst = append(append(dst, e.UID...), ':')
+	switch e.Type {
+	case Deleted:
+		dst = append(dst, e.Entry...)
+	case Present:
+		dst = append(dst, e.ResourceVersion...)
+	default:
+		dst = append(dst, Revision(e.ResourceVersion, e.Again)...)
+	}
+	dst = append(append(dst, ':'), e.Type.String()...)
+	if e.Type == Present {
+		dst = append(append(dst, ':'), e.Run...)
+	}
+	return dst
 }
 
 // Revision is a resourceVersion as it stands in ids: with a counter behind it

@@ -3,6 +3,7 @@
 package shape
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -80,17 +81,17 @@ func ParseTemplate(text string, allowed []string) (*Template, error) {
 
 // Topic renders a Kafka topic. What does not apply is "_".
 func (t *Template) Topic(v Values) string {
-	return t.render(v, func(s string) string {
-		if s == "" {
-			return "_"
-		}
-		return s
-	})
+	return string(t.render(nil, v, func(s string) string { return cmp.Or(s, "_") }))
 }
 
 // Subject renders a NATS subject: every value becomes one token, escaped as
 // [event.EscapeToken] does.
-func (t *Template) Subject(v Values) string { return t.render(v, event.EscapeToken) }
+func (t *Template) Subject(v Values) string { return string(t.AppendSubject(nil, v)) }
+
+// AppendSubject appends what [Template.Subject] returns.
+func (t *Template) AppendSubject(dst []byte, v Values) []byte {
+	return t.render(dst, v, event.EscapeToken)
+}
 
 // collectionToken stands where a namespace would in the subjects of collection
 // events. No namespace's token is like it: unescaped it begins with a dot.
@@ -99,7 +100,7 @@ const collectionToken = "_collection"
 // CollectionSubject renders the subject of an event about a whole collection:
 // with the usual template "k8s.<cluster>.<group>.<resource>._collection.<type>".
 func (t *Template) CollectionSubject(v Values, typ event.Type) string {
-	subject := t.render(v, event.EscapeToken, "namespace", collectionToken, "name", typ.String())
+	subject := string(t.render(nil, v, event.EscapeToken, "namespace", collectionToken, "name", typ.String()))
 	if !slices.Contains(t.names, "namespace") {
 		subject += "." + collectionToken
 	}
@@ -109,29 +110,28 @@ func (t *Template) CollectionSubject(v Values, typ event.Type) string {
 	return subject
 }
 
-// render fills the template; fixed are pairs of a name and what stands for it as
-// it is.
-func (t *Template) render(v Values, escape func(string) string, fixed ...string) string {
-	var b strings.Builder
-	b.Grow(128)
+// render appends the filled template; fixed are pairs of a name and what stands for
+// it as it is.
+func (t *Template) render(dst []byte, v Values, escape func(string) string, fixed ...string) []byte {
 	for i, name := range t.names {
-		b.WriteString(t.literals[i])
+		dst = append(dst, t.literals[i]...)
 		if at := slices.Index(fixed, name); at >= 0 {
-			b.WriteString(fixed[at+1])
+			dst = append(dst, fixed[at+1]...)
 			continue
 		}
-		b.WriteString(escape(v.get(name)))
+		dst = append(dst, escape(v.get(name))...)
 	}
-	b.WriteString(t.literals[len(t.names)])
-	return b.String()
+	return append(dst, t.literals[len(t.names)]...)
 }
 
 // Key is an object's Kafka key. It holds neither version nor UID: an object
 // deleted and made again stays in its partition.
-func Key(v Values) string {
-	namespace := v.Namespace
-	if namespace == "" {
-		namespace = "_"
+func Key(v Values) string { return string(AppendKey(nil, v)) }
+
+// AppendKey appends what [Key] returns.
+func AppendKey(dst []byte, v Values) []byte {
+	for _, part := range [...]string{v.Cluster, v.get("group"), v.Resource, cmp.Or(v.Namespace, "_")} {
+		dst = append(append(dst, part...), '/')
 	}
-	return v.Cluster + "/" + v.get("group") + "/" + v.Resource + "/" + namespace + "/" + v.Name
+	return append(dst, v.Name...)
 }

@@ -23,7 +23,8 @@ type Sink interface {
 	// never skips. After an error nothing of it is in flight any more, and it
 	// may be called again with the same batch (same Seq, same records, except
 	// those the lane replaced or took out after a *RecordError, see [Place]): it
-	// then continues after what is already durable.
+	// then continues after what is already durable. Once it has returned nil, nothing
+	// of the sink holds the batch's memory (its strings aside): the lane uses it again.
 	//
 	// The mark says where the batch ends on the bus; the lane stores it in the
 	// same commit. nil where the bus has no such thing.

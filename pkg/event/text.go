@@ -1,0 +1,48 @@
+package event
+
+import (
+	"strings"
+	"time"
+)
+
+// textChunk is how much memory, in bytes, short strings share.
+const textChunk = 16 << 10
+
+// Text makes strings that share memory: it lives as long as the last of them. The
+// zero value is ready. One goroutine uses it.
+type Text struct{ chunk strings.Builder }
+
+// Of returns b as a string.
+func (t *Text) Of(b []byte) string {
+	if t.chunk.Cap()-t.chunk.Len() < len(b) {
+		t.chunk = strings.Builder{}
+		t.chunk.Grow(max(textChunk, len(b)))
+	}
+	at := t.chunk.Len()
+	t.chunk.Write(b)
+	return t.chunk.String()[at:]
+}
+
+// appendTime is AppendFormat with [TimeFormat], which is read anew at each call.
+func appendTime(dst []byte, t time.Time) []byte {
+	t = t.UTC()
+	year, month, day := t.Date()
+	if year < 0 || year > 9999 {
+		return t.AppendFormat(dst, TimeFormat)
+	}
+	hour, minute, second := t.Clock()
+	micro := t.Nanosecond() / 1000
+	two := func(n int) { dst = append(dst, byte('0'+n/10), byte('0'+n%10)) }
+	part := func(before byte, n int) { dst = append(dst, before, byte('0'+n/10), byte('0'+n%10)) }
+	two(year / 100)
+	two(year % 100)
+	part('-', int(month))
+	part('-', day)
+	part('T', hour)
+	part(':', minute)
+	part(':', second)
+	part('.', micro/10000)
+	two(micro / 100 % 100)
+	two(micro % 100)
+	return append(dst, 'Z')
+}

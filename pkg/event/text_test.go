@@ -1,0 +1,53 @@
+package event
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestTimes: the time of an event is written as TimeFormat says, whatever it is.
+func TestTimes(t *testing.T) {
+	zone := time.FixedZone("", -7*3600)
+	for _, at := range []time.Time{
+		{}, time.Unix(0, 0), time.Date(2026, 2, 3, 4, 5, 6, 7_000, zone), time.Date(2026, 12, 31, 23, 59, 59, 999_999_999, zone),
+		time.Date(1999, 10, 20, 10, 20, 30, 123_456_789, time.UTC), time.Date(12026, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(-1, 1, 1, 0, 0, 0, 0, time.UTC),
+	} {
+		if got, want := string(appendTime(nil, at)), at.UTC().Format(TimeFormat); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}
+
+// TestPlainStrings: what needs an escape is found wherever it stands, in the company
+// of any other byte.
+func TestPlainStrings(t *testing.T) {
+	for n := range 18 {
+		for at := range n {
+			for c := range 256 {
+				for _, filler := range []string{"a", " ", "!", "#", "[", "]", "~"} {
+					s := strings.Repeat(filler, at) + string([]byte{byte(c)}) + strings.Repeat(filler, n-at-1)
+					want := c >= ' ' && c != '"' && c != '\\' && c < 0x7f
+					if plain(s) != want {
+						t.Fatalf("plain(%q) is %t", s, !want)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestTextKeepsWhatItMade: a string does not change when others are made.
+func TestTextKeepsWhatItMade(t *testing.T) {
+	var text Text
+	var made, want []string
+	for i := range 3000 {
+		s := strings.Repeat("x", i%70) + strings.Repeat("long", i%1000*9)
+		made, want = append(made, text.Of([]byte(s))), append(want, s)
+	}
+	for i := range made {
+		if made[i] != want[i] {
+			t.Fatalf("string %d is %q, was %q", i, made[i], want[i])
+		}
+	}
+}
