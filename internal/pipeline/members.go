@@ -133,7 +133,6 @@ type job struct {
 func (l *Lane) start(m *member) {
 	ctx, cancel := context.WithCancel(l.collect)
 	m.stop, m.done, m.running = cancel, make(chan struct{}), true
-	l.count(m)
 	j := job{m, m.target, m.position, source.Owner{CRD: m.note.CRD, Namespace: m.note.Namespace}}
 	l.running.Go(func() {
 		defer close(j.member.done)
@@ -142,6 +141,7 @@ func (l *Lane) start(m *member) {
 			_ = l.pass(ctx, parcel{member: j.member, ended: err}) // fails with ctx only
 		}
 	})
+	l.count(m) // which takes a second for a million: the watch opens meanwhile
 }
 
 // observed is what becomes of parcels while a member is halted.

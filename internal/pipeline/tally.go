@@ -34,11 +34,11 @@ func (l *Lane) count(m *member) {
 		if _, ok := l.inv.enqueued(key); ok {
 			return nil
 		}
-		e, err := checkpoint.DecodeEntry(value)
+		owner, err := checkpoint.OwnerIn(value)
 		if err != nil {
 			return fmt.Errorf("inventory %s: %w", key, err)
 		}
-		if m.holds(key, &e) {
+		if owner == m.owner {
 			n++
 		}
 		return nil

@@ -324,6 +324,15 @@ func DecodeEntryLike(b []byte, like *Entry) (Entry, error) {
 	return e, nil
 }
 
+// OwnerIn is the Owner of an encoded entry. It decodes no more than it must.
+func OwnerIn(b []byte) (uint64, error) {
+	if len(b) > 0 && b[0]&flagOwner == 0 {
+		return 0, nil
+	}
+	e, err := DecodeEntry(b)
+	return e.Owner, err
+}
+
 // Strings are stored with their length in front. A canonical UUID and a decimal
 // resourceVersion have shorter forms, told by a first byte of 1.
 

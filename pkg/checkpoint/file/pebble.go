@@ -13,10 +13,10 @@ import (
 )
 
 const (
-	cacheBytes    = 8 << 20
+	cacheBytes    = 32 << 20 // an inventory that is smaller takes less
 	memTableBytes = 2 << 20
 	// Full memtables that wait for the disk are taken out of the cache's bytes:
-	// at most three of them, so 6 of 8 MiB.
+	// at most three of them, so 6 of 32 MiB.
 	memTables = 3
 	openFiles = 100
 )

@@ -38,7 +38,7 @@ var ErrReadOnly = errors.New("checkpoint is open for reading only")
 // Options of a store. The zero value is meant for use.
 type Options struct {
 	// CacheBytes is what a store may keep in memory: blocks it has read, and
-	// changes not yet sorted into tables. 0 is 8 MiB.
+	// changes not yet sorted into tables. 0 is 32 MiB.
 	CacheBytes int64
 
 	fs       vfs.FS // nil is the disk

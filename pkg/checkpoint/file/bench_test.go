@@ -1,0 +1,163 @@
+package file_test
+
+import (
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"syscall"
+	"testing"
+
+	"github.com/kubebridge/kubebridge/pkg/checkpoint"
+	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+// cpu returns what the process has used since since, in microseconds for each of n.
+func cpu(b *testing.B, since syscall.Rusage, n int) {
+	now := used(b)
+	spent := now.Utime.Nano() + now.Stime.Nano() - since.Utime.Nano() - since.Stime.Nano()
+	b.ReportMetric(float64(spent)/1e3/float64(n), "cpu-us")
+}
+
+func used(b *testing.B) (r syscall.Rusage) {
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &r); err != nil {
+		b.Fatal(err)
+	}
+	return r
+}
+
+func inventoryKey(i int) []byte {
+	return checkpoint.EntryKey("pods", fmt.Sprintf("namespace-%d", i%100), fmt.Sprintf("deployment-7c5ddbdf54-%07d", i))
+}
+
+func inventoryEntry(i, rv int) []byte {
+	return checkpoint.EncodeEntry(checkpoint.Entry{
+		UID: fmt.Sprintf("%08x-2033-4dcb-a16f-%012x", rand.Uint32(), i), RV: strconv.Itoa(rv), Hash: rand.Uint64(), Told: true,
+		Entry: strconv.Itoa(1000 + i), APIVersion: "v1", Kind: "Pod",
+	})
+}
+
+// BenchmarkInventory has inventories of several sizes: what they take on the disk
+// and of the heap, how long it takes to open one and to count its objects, to look
+// an object up, and to commit 2000 changes.
+func BenchmarkInventory(b *testing.B) {
+	for _, n := range []int{1_000, 100_000, 1_000_000} {
+		b.Run(strconv.Itoa(n), func(b *testing.B) { benchmarkInventory(b, n) })
+	}
+}
+
+func benchmarkInventory(b *testing.B, n int) {
+	dir := filepath.Join(b.TempDir(), "checkpoint")
+	id := event.Identity{Bridge: "bench", Cluster: "bench", ClusterUID: "u", Sink: "s"}
+	var s *file.Store
+	open := func() {
+		var err error
+		if s, err = file.Open(dir, id, file.Options{}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	shut := func() {
+		if err := s.Close(); err != nil {
+			b.Fatal(err)
+		}
+	}
+	commit := func(changes []event.KV) {
+		if err := s.Commit(b.Context(), changes); err != nil {
+			b.Fatal(err)
+		}
+	}
+	open()
+	order := rand.Perm(n)
+	for len(order) > 0 {
+		var changes []event.KV
+		for _, i := range order[:min(len(order), 2000)] {
+			changes = append(changes, event.KV{Key: inventoryKey(i), Value: inventoryEntry(i, 1_000_000+i)})
+		}
+		order = order[len(changes):]
+		commit(changes)
+	}
+	shut()
+	var size int64
+	err := filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		info, err := e.Info()
+		size += info.Size()
+		return err
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+
+	b.Run("open", func(b *testing.B) {
+		for b.Loop() {
+			open()
+			found := 0
+			if err := s.Scan(checkpoint.EntryPrefix("pods", ""), func(_, value []byte) error {
+				e, err := checkpoint.DecodeEntry(value)
+				if e.Told {
+					found++
+				}
+				return err
+			}); err != nil || found != n {
+				b.Fatal(found, err)
+			}
+			shut()
+		}
+		b.ReportMetric(float64(size)/1e6, "MB")
+	})
+	open()
+	defer shut()
+	b.Run("get", func(b *testing.B) {
+		b.ReportAllocs()
+		keys := make([][]byte, 10_000)
+		for i := range keys {
+			keys[i] = inventoryKey(rand.IntN(n))
+		}
+		i, since := 0, used(b)
+		for b.Loop() {
+			if v, err := s.Get(keys[i%len(keys)]); v == nil || err != nil {
+				b.Fatal(err)
+			}
+			i++
+		}
+		cpu(b, since, i)
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		b.ReportMetric(float64(m.HeapAlloc)/1e6, "MB-heap")
+	})
+	b.Run("absent", func(b *testing.B) {
+		keys := make([][]byte, 10_000)
+		for i := range keys {
+			keys[i] = append(inventoryKey(rand.IntN(n)), "-new"...)
+		}
+		i, since := 0, used(b)
+		for b.Loop() {
+			if v, err := s.Get(keys[i%len(keys)]); v != nil || err != nil {
+				b.Fatal(err)
+			}
+			i++
+		}
+		cpu(b, since, i)
+	})
+	b.Run("commit", func(b *testing.B) {
+		changes := make([]event.KV, 2000)
+		rv := 2_000_000
+		for b.Loop() {
+			b.StopTimer()
+			for j := range changes {
+				rv++
+				i := rand.IntN(n)
+				changes[j] = event.KV{Key: inventoryKey(i), Value: inventoryEntry(i, rv)}
+			}
+			b.StartTimer()
+			commit(changes)
+		}
+		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(changes)), "ns/change")
+	})
+}
