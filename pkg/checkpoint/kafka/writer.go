@@ -1,13 +1,11 @@
 package kafka
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -25,6 +23,10 @@ const writerKey = "!writer"
 // maxTransactionTimeout is what a slow bus is given in the end.
 const maxTransactionTimeout = 2 * time.Minute
 
+// untilFlush is longer than it takes to hand over a batch: what there is of it is
+// sent when Flush is called, in few requests, or when it fills one.
+const untilFlush = time.Second
+
 // errUnknown marks a transaction of which it is not known whether it was committed.
 var errUnknown = errors.New("no answer to the end of the transaction")
 
@@ -39,6 +41,7 @@ func (*lostError) Unwrap() error   { return kerr.OffsetOutOfRange }
 type writer struct {
 	opts    []kgo.Opt
 	client  *kgo.Client        // nil: a new generation is due
+	own     *own               // of client
 	kill    context.CancelFunc // of client: it ends whatever it waits for
 	timeout time.Duration
 	n       uint64 // transactions begun
@@ -258,7 +261,7 @@ func (s *Store) initProducer(ctx context.Context) error {
 		kgo.TransactionalID(TransactionalID(s.o.Identity)),
 		kgo.TransactionTimeout(w.timeout),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
-		kgo.ProducerLinger(0),
+		kgo.ProducerLinger(untilFlush),
 		kgo.MaxBufferedBytes(32<<20),
 	)...)
 	if err != nil {
@@ -277,7 +280,7 @@ func (s *Store) initProducer(ctx context.Context) error {
 		kill()
 		return fmt.Errorf("initialise transactional id %q: %w", TransactionalID(s.o.Identity), explain(err))
 	}
-	w.client, w.kill = c, kill
+	w.client, w.kill, w.own = c, kill, &own{}
 	return nil
 }
 
@@ -315,12 +318,14 @@ func (s *Store) attempt(ctx context.Context, t transaction) (err error) {
 	if err := w.client.BeginTransaction(); err != nil {
 		return fmt.Errorf("begin a transaction: %w", lost(err))
 	}
+	// Before t.produce, whose Flush then sends everything at once.
+	s.buffer(limit, t.changes)
 	if t.produce != nil {
 		if err := t.produce(limit, w.client); err != nil {
 			return lost(err)
 		}
 	}
-	at, err := s.produce(limit, t.changes)
+	at, err := w.settle(limit)
 	if err != nil {
 		return fmt.Errorf("checkpoint topic %q: %w", s.topic, lost(explain(err)))
 	}
@@ -334,40 +339,6 @@ func (s *Store) attempt(ctx context.Context, t transaction) (err error) {
 	}
 	w.base, w.unknown = at+1, 0
 	return nil
-}
-
-// produce writes the changes and the record that says who wrote them, whose
-// offset it returns.
-func (s *Store) produce(ctx context.Context, changes []event.KV) (int64, error) {
-	w := &s.writer
-	var (
-		mu    sync.Mutex
-		first error
-		left  sync.WaitGroup
-	)
-	send := func(r *kgo.Record) {
-		left.Add(1)
-		w.client.Produce(ctx, r, func(_ *kgo.Record, err error) {
-			defer left.Done()
-			mu.Lock()
-			defer mu.Unlock()
-			if first == nil {
-				first = err
-			}
-		})
-	}
-	for _, c := range changes {
-		send(&kgo.Record{Topic: s.topic, Key: c.Key, Value: c.Value})
-	}
-	mark := &kgo.Record{Topic: s.topic, Key: []byte(writerKey), Value: []byte(s.run + " " + strconv.FormatUint(w.n, 10))}
-	send(mark)
-	if err := w.client.Flush(ctx); err != nil {
-		mu.Lock()
-		defer mu.Unlock()
-		return 0, cmp.Or(first, err)
-	}
-	left.Wait()
-	return mark.Offset, first
 }
 
 // abort ends the transaction, so that consumers need not wait until the next one

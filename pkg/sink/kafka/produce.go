@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 
 	"github.com/segmentio/kafka-go"
@@ -56,30 +57,38 @@ type item struct {
 // plan divides what is not yet acknowledged into queues. A record that is too
 // large is found here, before anything is sent.
 func (s *Sink) plan(ctx context.Context, b *event.Batch) ([]*queue, error) {
-	var queues []*queue
-	byPartition := map[partition]*queue{}
-	var places []sink.Place
+	var (
+		queues []*queue
+		places []sink.Place
+		t      *topic
+		ofT    []*queue // by the partition's place
+	)
+	byTopic := map[*topic][]*queue{}
 	if len(s.progress.acked) > 0 {
 		places = sink.Places(b.Records)
 	}
 	for i := range b.Records {
 		r := &b.Records[i]
-		t := s.topics[r.Route]
+		if i == 0 || r.Route != b.Records[i-1].Route {
+			t = s.topics[r.Route]
+			if ofT = byTopic[t]; ofT == nil {
+				ofT = make([]*queue, len(t.partitions))
+				byTopic[t] = ofT
+			}
+		}
 		it := item{index: i, size: t.size(r)}
 		pending := false
-		for _, id := range t.choose(r) {
-			p := partition{r.Route, id}
+		for at, end := t.span(r); at < end; at++ {
+			p := partition{r.Route, t.partitions[at]}
 			if places != nil && s.progress.acked[delivery{places[i], p}] {
 				continue
 			}
 			pending = true
-			q := byPartition[p]
-			if q == nil {
-				q = &queue{partition: p, topic: t}
-				byPartition[p] = q
-				queues = append(queues, q)
+			if ofT[at] == nil {
+				ofT[at] = &queue{partition: p, topic: t}
+				queues = append(queues, ofT[at])
 			}
-			q.rest = append(q.rest, it)
+			ofT[at].rest = append(ofT[at].rest, it)
 		}
 		if !pending || batchOverhead+it.size <= t.limit {
 			continue
@@ -100,11 +109,20 @@ func (s *Sink) plan(ctx context.Context, b *event.Batch) ([]*queue, error) {
 
 // choose returns the partitions that r belongs in.
 func (t *topic) choose(r *event.Record) []int {
+	from, to := t.span(r)
+	return t.partitions[from:to]
+}
+
+// span is where they stand among the topic's.
+func (t *topic) span(r *event.Record) (from, to int) {
 	if r.Broadcast {
-		return t.partitions
+		return 0, len(t.partitions)
 	}
+	t.hashed = append(t.hashed[:0], r.Key...)
 	// Consistent: a record without a key has one place too.
-	return []int{kafka.Murmur2Balancer{Consistent: true}.Balance(kafka.Message{Key: []byte(r.Key)}, t.partitions...)}
+	id := kafka.Murmur2Balancer{Consistent: true}.Balance(kafka.Message{Key: t.hashed}, t.partitions...)
+	from, _ = slices.BinarySearch(t.partitions, id)
+	return from, from + 1
 }
 
 // send writes the queues. When it returns, no request is under way, except one
@@ -139,13 +157,7 @@ func (s *Sink) step(ctx context.Context, conn *link, budget *semaphore.Weighted,
 		return err
 	}
 	defer budget.Release(weight)
-	records := make([]kafka.Record, 0, n)
-	for _, it := range q.rest[:n] {
-		for _, m := range q.topic.messages(&b.Records[it.index]) {
-			records = append(records, m.forKafkaGo())
-		}
-	}
-	err := conn.produce(ctx, q.partition, records)
+	err := conn.produce(ctx, q.partition, q.build(b, n))
 	switch {
 	case err == nil:
 		for _, it := range q.rest[:n] {
@@ -167,6 +179,37 @@ func (s *Sink) step(ctx context.Context, conn *link, budget *semaphore.Weighted,
 	}
 	q.alone = n
 	return nil
+}
+
+// build makes what is written for the next n records.
+func (q *queue) build(b *event.Batch, n int) []kafka.Record {
+	records := make([]kafka.Record, 0, n)
+	add := func(m message[kafka.Header]) {
+		k := kafka.Record{Headers: m.headers, Time: m.time}
+		if m.key != nil {
+			k.Key = kafka.NewBytes(m.key)
+		}
+		if m.value != nil {
+			k.Value = kafka.NewBytes(m.value)
+		}
+		records = append(records, k)
+	}
+	var headers, bytes int
+	for _, it := range q.rest[:n] {
+		headers += 1 + len(b.Records[it.index].Attributes)
+		bytes += it.size - len(b.Records[it.index].Value)
+	}
+	// It is not used again: kafka-go may leave a request running.
+	made := arena[kafka.Header]{headers: make([]kafka.Header, 0, headers), bytes: make([]byte, 0, bytes)}
+	for _, it := range q.rest[:n] {
+		r := &b.Records[it.index]
+		m := made.message(q.topic, r)
+		add(m)
+		if q.topic.buries(r) {
+			add(m.tombstone())
+		}
+	}
+	return records
 }
 
 // chunk is how many records the next request has, and its bytes.

@@ -3,10 +3,6 @@ package kafka
 import (
 	"math/bits"
 	"strings"
-	"time"
-
-	"github.com/segmentio/kafka-go"
-	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
@@ -21,33 +17,6 @@ const (
 	// and offset (both relative to the batch's first) take.
 	recordOverhead = 5 + 1 + 10 + 5
 )
-
-// message is what goes on the wire.
-type message struct {
-	key, value []byte // nil: null
-	headers    []kafka.Header
-	time       time.Time // zero: the present
-}
-
-// messages are what is written for r: itself and, after a deletion where that is
-// asked for, a tombstone of its key. Values are shared with r.
-func (t *topic) messages(r *event.Record) []message {
-	m := message{value: r.Value, headers: make([]kafka.Header, 0, 1+len(r.Attributes))}
-	m.headers = append(m.headers, kafka.Header{Key: "content-type", Value: []byte(contentType)})
-	for _, a := range r.Attributes {
-		m.headers = append(m.headers, kafka.Header{Key: headerPrefix + a.Name, Value: []byte(a.Value)})
-	}
-	if key := t.key(r); key != "" {
-		m.key = []byte(key)
-	}
-	if r.Event != nil {
-		m.time = r.Event.Time
-	}
-	if !t.buries(r) {
-		return []message{m}
-	}
-	return []message{m, {key: m.key, time: m.time}}
-}
 
 // buries reports whether a tombstone follows r.
 func (t *topic) buries(r *event.Record) bool {
@@ -73,25 +42,6 @@ func (t *topic) key(r *event.Record) string {
 		}
 	}
 	return cluster + "/_collection/" + collection + "/" + kind
-}
-
-func (m *message) forKafkaGo() kafka.Record {
-	k := kafka.Record{Headers: m.headers, Time: m.time}
-	if m.key != nil {
-		k.Key = kafka.NewBytes(m.key)
-	}
-	if m.value != nil {
-		k.Value = kafka.NewBytes(m.value)
-	}
-	return k
-}
-
-func (m *message) forFranz(p partition) *kgo.Record {
-	k := &kgo.Record{Topic: p.topic, Partition: int32(p.id), Key: m.key, Value: m.value, Timestamp: m.time}
-	for _, h := range m.headers {
-		k.Headers = append(k.Headers, kgo.RecordHeader{Key: h.Key, Value: h.Value})
-	}
-	return k
 }
 
 // size is the most bytes that r's messages take in a record batch.

@@ -41,7 +41,8 @@ type topic struct {
 	// compacted: the topic keeps the last record of each key, and each has to
 	// have one. Known when limit is.
 	compacted  bool
-	tombstones bool // as configured
+	tombstones bool   // as configured
+	hashed     []byte // scratch of span, which one goroutine calls at a time
 }
 
 // checkTopicName reports what Kafka would not accept as a topic's name.

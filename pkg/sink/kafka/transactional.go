@@ -58,6 +58,7 @@ type Transactional struct {
 	pins   pins      // the topics, as the checkpoint has them
 	seen   pins      // the topics, as Kafka has them
 	looked time.Time // when it was last asked
+	made   made      // of Write
 	// alone are partitions of the latest batch whose records are sent one by one,
 	// to find the one that the broker rejects.
 	alone map[partition]bool
@@ -191,8 +192,11 @@ func (x *Transactional) write(ctx context.Context, b *event.Batch) error {
 			return err
 		}
 		x.shareLimits()
-		p := &production{batch: b, queues: queues, alone: x.alone}
+		p := &production{batch: b, queues: queues, alone: x.alone, made: &x.made}
 		err = x.journal.Transact(ctx, b.Seq, changes, p.run)
+		if len(x.made.records) > 0 { // not all were acknowledged
+			x.made = made{}
+		}
 		var failed *deliveryError
 		switch {
 		case err == nil:
@@ -231,70 +235,4 @@ func (x *Transactional) Close() error {
 	x.journal.Release()
 	x.open = false
 	return x.topics.Close()
-}
-
-// production writes a batch's records in a transaction.
-type production struct {
-	batch  *event.Batch
-	queues []*queue
-	alone  map[partition]bool
-
-	mu     sync.Mutex
-	failed *deliveryError // the first to fail
-}
-
-// deliveryError is one record that was not written to one partition.
-type deliveryError struct {
-	item
-	partition
-	topic *topic
-	err   error
-}
-
-func (e *deliveryError) Error() string {
-	return fmt.Sprintf("topic %q, partition %d: %v", e.partition.topic, e.id, e.err)
-}
-
-func (e *deliveryError) Unwrap() error { return e.err }
-
-// run returns when every record is acknowledged, or with the first error.
-func (p *production) run(ctx context.Context, c *kgo.Client) error {
-	for _, q := range p.queues {
-		for _, it := range q.rest {
-			messages := q.topic.messages(&p.batch.Records[it.index])
-			for i := range messages {
-				p.send(ctx, c, q, it, messages[i].forFranz(q.partition))
-			}
-			if p.alone[q.partition] {
-				if err := p.settle(ctx, c); err != nil {
-					return err
-				}
-			}
-		}
-	}
-	return p.settle(ctx, c)
-}
-
-func (p *production) send(ctx context.Context, c *kgo.Client, q *queue, it item, r *kgo.Record) {
-	c.Produce(ctx, r, func(_ *kgo.Record, err error) {
-		if err == nil {
-			return
-		}
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if p.failed == nil {
-			p.failed = &deliveryError{item: it, partition: q.partition, topic: q.topic, err: err}
-		}
-	})
-}
-
-// settle waits for what is under way.
-func (p *production) settle(ctx context.Context, c *kgo.Client) error {
-	err := c.Flush(ctx)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.failed != nil {
-		return p.failed
-	}
-	return err
 }

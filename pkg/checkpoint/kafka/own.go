@@ -1,0 +1,63 @@
+package kafka
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strconv"
+	"sync"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+// own is what a transaction writes to the checkpoint's topic. The records belong to
+// the client until all of them are acknowledged; if one is not, both are given up.
+type own struct {
+	records []kgo.Record // does not grow while the client has some
+
+	mu    sync.Mutex
+	first error
+}
+
+// buffer hands the changes to the client, and behind them the record that says who
+// wrote them.
+func (s *Store) buffer(ctx context.Context, changes []event.KV) {
+	o := s.writer.own
+	o.records = slices.Grow(o.records, len(changes)+1)
+	send := func(key, value []byte) {
+		o.records = append(o.records, kgo.Record{Topic: s.topic, Key: key, Value: value})
+		s.writer.client.Produce(ctx, &o.records[len(o.records)-1], o.written)
+	}
+	for i := range changes {
+		send(changes[i].Key, changes[i].Value)
+	}
+	send([]byte(writerKey), []byte(s.run+" "+strconv.FormatUint(s.writer.n, 10)))
+}
+
+func (o *own) written(_ *kgo.Record, err error) {
+	if err == nil {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.first = cmp.Or(o.first, err)
+}
+
+// settle waits until all of them are acknowledged. It returns the offset of the last.
+func (w *writer) settle(ctx context.Context) (offset int64, err error) {
+	if w.client.BufferedProduceRecords() > 0 {
+		err = w.client.Flush(ctx)
+	}
+	o := w.own
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if err = cmp.Or(o.first, err); err != nil {
+		return 0, err
+	}
+	offset = o.records[len(o.records)-1].Offset
+	clear(o.records) // they hold on to the changes
+	o.records = o.records[:0]
+	return offset, nil
+}

@@ -1,0 +1,88 @@
+package kafka
+
+import (
+	"time"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+// header is what both client libraries take.
+type header interface {
+	~struct {
+		Key   string
+		Value []byte
+	}
+}
+
+// message is what goes on the wire.
+type message[H header] struct {
+	key, value []byte // nil: null
+	headers    []H
+	time       time.Time // zero: the present
+}
+
+// arena is the memory of many messages. They may be used until reset is called:
+// by whom the client has given back all of them.
+type arena[H header] struct {
+	bytes   []byte
+	headers []H
+	names   names
+}
+
+func (a *arena[H]) reset() { a.bytes, a.headers = a.bytes[:0], a.headers[:0] }
+
+// message is what is written for r. Its value is r's own.
+func (a *arena[H]) message(t *topic, r *event.Record) message[H] {
+	m := message[H]{value: r.Value}
+	first := len(a.headers)
+	a.header("content-type", contentType)
+	for i := range r.Attributes {
+		at := &r.Attributes[i]
+		a.header(a.names.header(at.Name), at.Value)
+	}
+	m.headers = a.headers[first:len(a.headers):len(a.headers)]
+	if key := t.key(r); key != "" {
+		m.key = a.copy(key)
+	}
+	if r.Event != nil {
+		m.time = r.Event.Time
+	}
+	return m
+}
+
+// tombstone is what follows m where [topic.buries] says so.
+func (m message[H]) tombstone() message[H] { return message[H]{key: m.key, time: m.time} }
+
+func (a *arena[H]) header(key, value string) {
+	a.headers = append(a.headers, H(struct {
+		Key   string
+		Value []byte
+	}{key, a.copy(value)}))
+}
+
+func (a *arena[H]) copy(s string) []byte {
+	first := len(a.bytes)
+	a.bytes = append(a.bytes, s...)
+	return a.bytes[first:len(a.bytes):len(a.bytes)]
+}
+
+// names are the headers of attributes. These come in one order, some left out: the
+// next is found where the last one was, or soon after.
+type names struct {
+	known []struct{ attribute, header string }
+	at    int
+}
+
+func (n *names) header(attribute string) string {
+	for range n.known {
+		if n.at++; n.at >= len(n.known) {
+			n.at = 0
+		}
+		if k := &n.known[n.at]; k.attribute == attribute {
+			return k.header
+		}
+	}
+	n.known = append(n.known, struct{ attribute, header string }{attribute, headerPrefix + attribute})
+	n.at = len(n.known) - 1
+	return n.known[n.at].header
+}

@@ -1,0 +1,123 @@
+package kafka
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+// production writes a batch's records in a transaction.
+type production struct {
+	batch  *event.Batch
+	queues []*queue
+	alone  map[partition]bool
+	made   *made
+
+	mu     sync.Mutex
+	failed *kgo.Record // the first to fail
+	err    error       // why
+}
+
+// made is the memory of the records that the client has been handed. They are its own
+// until all of them are acknowledged; of those after a failure it may keep some.
+type made struct {
+	arena[kgo.RecordHeader]
+	records []kgo.Record // does not grow while the client has some
+	origins []origin     // of records
+}
+
+// maxMade bounds how many there are, for broadcasts over many partitions.
+const maxMade = 4096
+
+type origin struct {
+	queue *queue
+	item  item
+}
+
+func (m *made) reset() {
+	m.arena.reset()
+	clear(m.records) // they hold on to the batch
+	m.records, m.origins = m.records[:0], m.origins[:0]
+}
+
+// deliveryError is one record that was not written to one partition.
+type deliveryError struct {
+	item
+	partition
+	topic *topic
+	err   error
+}
+
+func (e *deliveryError) Error() string {
+	return fmt.Sprintf("topic %q, partition %d: %v", e.partition.topic, e.id, e.err)
+}
+
+func (e *deliveryError) Unwrap() error { return e.err }
+
+// run returns when every record is acknowledged, or with the first error.
+func (p *production) run(ctx context.Context, c *kgo.Client) error {
+	n := 0
+	for _, q := range p.queues {
+		n += 2 * len(q.rest)
+	}
+	p.made.records = slices.Grow(p.made.records, min(n, maxMade))
+	for _, q := range p.queues {
+		alone := p.alone[q.partition]
+		for _, it := range q.rest {
+			r := &p.batch.Records[it.index]
+			m := p.made.message(q.topic, r)
+			p.send(ctx, c, origin{q, it}, m)
+			if q.topic.buries(r) {
+				p.send(ctx, c, origin{q, it}, m.tombstone())
+			}
+			if alone || len(p.made.records)+2 > maxMade {
+				if err := p.settle(ctx, c); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return p.settle(ctx, c)
+}
+
+func (p *production) send(ctx context.Context, c *kgo.Client, from origin, m message[kgo.RecordHeader]) {
+	all := append(p.made.records, kgo.Record{
+		Topic: from.queue.partition.topic, Partition: int32(from.queue.id), Key: m.key, Value: m.value, Headers: m.headers, Timestamp: m.time,
+	})
+	p.made.records, p.made.origins = all, append(p.made.origins, from)
+	c.Produce(ctx, &all[len(all)-1], p.written)
+}
+
+func (p *production) written(r *kgo.Record, err error) {
+	if err == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.failed == nil {
+		p.failed, p.err = r, err
+	}
+}
+
+// settle waits for what is under way.
+func (p *production) settle(ctx context.Context, c *kgo.Client) error {
+	err := c.Flush(ctx)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.failed != nil {
+		for i := range p.made.records {
+			if from := p.made.origins[i]; p.failed == &p.made.records[i] {
+				return &deliveryError{item: from.item, partition: from.queue.partition, topic: from.queue.topic, err: p.err}
+			}
+		}
+	}
+	if err == nil {
+		p.made.reset()
+	}
+	return err
+}
