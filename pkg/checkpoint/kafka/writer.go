@@ -27,6 +27,12 @@ const maxTransactionTimeout = 2 * time.Minute
 // sent when Flush is called, in few requests, or when it fills one.
 const untilFlush = time.Second
 
+// markers is how long Kafka is given to write the end of a transaction to its
+// partitions, which it does after it has answered. What is produced to them before
+// that it holds, for 20 ms by default (add.partitions.to.txn.retry.backoff.ms, since
+// the broker itself adds them, KIP-890).
+const markers = 3 * time.Millisecond
+
 // errUnknown marks a transaction of which it is not known whether it was committed.
 var errUnknown = errors.New("no answer to the end of the transaction")
 
@@ -44,9 +50,10 @@ type writer struct {
 	own     *own               // of client
 	kill    context.CancelFunc // of client: it ends whatever it waits for
 	timeout time.Duration
-	n       uint64 // transactions begun
-	base    int64  // offset behind our last committed writer record
-	began   bool   // the first one is committed, base is valid
+	n       uint64    // transactions begun
+	ended   time.Time // when the latest was committed
+	base    int64     // offset behind our last committed writer record
+	began   bool      // the first one is committed, base is valid
 	fenced  bool
 	lost    error // the topic is not what was written; told by restart
 
@@ -315,6 +322,7 @@ func (s *Store) attempt(ctx context.Context, t transaction) (err error) {
 		}
 		s.Release()
 	}()
+	w.awaitMarkers(limit)
 	if err := w.client.BeginTransaction(); err != nil {
 		return fmt.Errorf("begin a transaction: %w", lost(err))
 	}
@@ -337,8 +345,20 @@ func (s *Store) attempt(ctx context.Context, t transaction) (err error) {
 		w.unknown, w.unknownSeq = w.n, t.seq
 		return fmt.Errorf("%w: %w", errUnknown, lost(err))
 	}
-	w.base, w.unknown = at+1, 0
+	w.base, w.unknown, w.ended = at+1, 0, time.Now()
 	return nil
+}
+
+// awaitMarkers waits until what is produced is taken at once.
+func (w *writer) awaitMarkers(ctx context.Context) {
+	left := time.Until(w.ended.Add(markers))
+	if left <= 0 {
+		return
+	}
+	select {
+	case <-time.After(left):
+	case <-ctx.Done():
+	}
 }
 
 // abort ends the transaction, so that consumers need not wait until the next one
