@@ -57,13 +57,13 @@ func BenchmarkWrite(b *testing.B) {
 				var s sink.Sink
 				var err error
 				if delivery == exactlyOnce {
-					client, err := ClientOptions(config, id)
-					if err != nil {
-						b.Fatal(err)
+					client, e := ClientOptions(config, id)
+					if e != nil {
+						b.Fatal(e)
 					}
-					journal, err := store.New(store.Options{Client: client, Identity: id})
-					if err != nil {
-						b.Fatal(err)
+					journal, e := store.New(store.Options{Client: client, Identity: id})
+					if e != nil {
+						b.Fatal(e)
 					}
 					defer journal.Close()
 					s, err = NewTransactional(options, journal)
