@@ -44,6 +44,7 @@ type stream struct {
 	created    int64 // Unix nanoseconds: another creation is another stream
 	after      uint64
 	maxMessage int // bytes of headers and data; -1 no limit
+	runs       bool
 	state      jetstream.StreamState
 }
 
@@ -55,6 +56,7 @@ func describe(handle jetstream.Stream) stream {
 		created:    info.Created.UnixNano(),
 		after:      after,
 		maxMessage: int(info.Config.MaxMsgSize),
+		runs:       info.Config.AllowBatchPublish,
 		state:      info.State,
 	}
 }
@@ -78,11 +80,19 @@ func (s *Sink) find(ctx context.Context) (found stream, err error) {
 	if err != nil {
 		return stream{}, err
 	}
-	if owned && len(missing) == 0 && config.AllowAtomicPublish {
+	usable := owned && len(missing) == 0 && config.AllowAtomicPublish
+	if usable && (config.AllowBatchPublish || !s.mayRun() || !*s.config.Stream.Create) {
 		return describe(handle), nil
 	}
 	config.Subjects = append(config.Subjects, missing...)
 	config.AllowAtomicPublish = true
+	config.AllowBatchPublish = config.AllowBatchPublish || s.mayRun()
+	if usable {
+		if changed, err := s.change(ctx, "update", config, s.conn.js.UpdateStream); err == nil {
+			return changed, nil
+		}
+		return describe(handle), nil // a cluster that is being upgraded: slower, and right
+	}
 	if !owned {
 		config.Metadata = owner(s.id, config.Metadata, info.State.LastSeq)
 	}
@@ -106,6 +116,14 @@ func (s *Sink) accept(info *jetstream.StreamInfo) (owned bool, missing []string,
 			s.name, strings.Join(config.Subjects, ", "), config.AllowAtomicPublish, strings.Join(s.missingSubjects(nil), ", "))
 	}
 	return owned, missing, nil
+}
+
+// mayRun reports whether the server knows runs; an older one refuses a stream that
+// allows them.
+func (l *link) mayRun() bool {
+	var major, minor int
+	_, err := fmt.Sscanf(l.conn.nc.ConnectedServerVersion(), "%d.%d", &major, &minor)
+	return err == nil && (major > 2 || major == 2 && minor >= 14)
 }
 
 // atomic refuses a server that does not know atomic publishes.
@@ -134,6 +152,7 @@ func (l *link) create(ctx context.Context, subjects []string, owner map[string]s
 	}
 	config := l.config.definition(l.id, subjects, owner)
 	config.Name = l.name
+	config.AllowBatchPublish = owner != nil && l.mayRun()
 	return l.change(ctx, "create", config, l.conn.js.CreateStream)
 }
 

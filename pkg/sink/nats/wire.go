@@ -108,10 +108,12 @@ func (l *link) outside(r *event.Record) error {
 }
 
 // headerSize is the most bytes that the headers of a message take on the wire,
-// those included that only the first and the last message of a chunk have.
+// those included that a message gets when its chunk is complete.
 func headerSize(h nats.Header) int {
 	n := len("NATS/1.0\r\n\r\n") +
 		len(headerExpected) + len(": \r\n") + len("18446744073709551615") +
+		len(headerBatch) + len(": \r\n") + 64 + // the longest id that servers take
+		len(headerBatchSequence) + len(": \r\n") + len("1000") +
 		len(headerBatchCommit) + len(": \r\n") + len("1")
 	for name, values := range h {
 		for _, v := range values {

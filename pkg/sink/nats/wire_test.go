@@ -93,6 +93,8 @@ func TestHeaderSizeIsNotBelowTheWire(t *testing.T) {
 	m := encode(&r, "1.abc")
 	bound := headerSize(m.Header)
 	m.Header[headerExpected] = []string{"18446744073709551615"}
+	m.Header[headerBatch] = []string{strings.Repeat("x", 64)}
+	m.Header[headerBatchSequence] = []string{"1000"}
 	m.Header[headerBatchCommit] = []string{"1"}
 	if real := (&nats.Msg{Header: m.Header}).Size(); real != bound {
 		t.Errorf("headers take %d bytes, the bound is %d", real, bound)

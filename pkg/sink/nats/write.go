@@ -1,11 +1,13 @@
 package nats
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -16,15 +18,15 @@ import (
 )
 
 const (
-	// chunkRecords and chunkBytes bound one atomic publish. The server takes 1000
-	// messages; what it has not yet stored counts against 128 MB, of all clients
-	// together.
+	// chunkRecords bounds an atomic publish, of which the server takes 1000 messages,
+	// and chunkBytes every chunk: what the server has not yet stored counts against
+	// 128 MB, of all clients together.
 	chunkRecords = 1000
 	chunkBytes   = 8 << 20
 
-	// ackTimeout is how long the server may take to store a chunk. A leader that
-	// steps down answers nothing, so it bounds that stall; to ask again too early
-	// is safe, and only costs the bytes.
+	// ackTimeout is how long the server may take to store a chunk, or between two
+	// signs that it does. A leader that steps down answers nothing, so it bounds that
+	// stall; to ask again too early is safe, and only costs the bytes.
 	ackTimeout = 3 * time.Second
 	// lateAck is how much longer an acknowledgement is waited for when the wait is
 	// cut short: it saves reading the stream.
@@ -34,6 +36,14 @@ const (
 	// codeChunkIncomplete a chunk of which a message did not arrive.
 	codeChunkTooLarge   jetstream.ErrorCode = 10199
 	codeChunkIncomplete jetstream.ErrorCode = 10176
+
+	// The reply subject of a message of a run says what it is: inbox, id, after how many
+	// messages the server should tell how far it is, what a gap does, the place in
+	// the run, and what to do.
+	runMode   = ".500.fail."
+	runStart  = ".0.$FI"
+	runAppend = ".1.$FI"
+	runCommit = ".2.$FI"
 )
 
 // progress is where the writer stands.
@@ -45,8 +55,9 @@ type progress struct {
 	careful bool
 }
 
-// Write publishes the batch in chunks, each of which the server stores as a whole,
-// at the sequence that the sink expects, or not at all. See [sink.Sink].
+// Write publishes the batch in chunks. Of a chunk the server stores the first
+// messages up to some point, all of them if nothing goes wrong, each at the sequence
+// that the sink expects. See [sink.Sink].
 func (s *Sink) Write(ctx context.Context, b *event.Batch) ([]byte, error) {
 	switch {
 	case s.fenced != nil:
@@ -93,28 +104,32 @@ func (s *Sink) ready(ctx context.Context) error {
 // chunk is what is published at once.
 type chunk struct {
 	msgs  []*nats.Msg
-	reply string
+	id    string
+	reply string // of a chunk's own; of the messages of a run it is the beginning
+	run   bool
 }
 
 // chunk encodes records from s.done on. An error is about the first record that
 // the bus does not take; those before it are then not sent either.
 func (s *Sink) chunk(records []event.Record) (*chunk, error) {
 	s.attempt++
-	id := s.writer + "." + strconv.FormatUint(s.attempt, 36)
-	c := &chunk{reply: s.conn.inbox + "." + id}
+	id := s.writer + "-" + strconv.FormatUint(s.attempt, 36)
+	c := &chunk{id: id, reply: s.conn.inbox + "." + id}
 	bytes := 0
 	most := s.chunkRecords
-	if s.careful {
+	switch {
+	case s.careful:
 		most = 1
+	case s.stream.runs:
+		most = len(records)
 	}
+	c.msgs = make([]*nats.Msg, 0, min(most, len(records)-s.done))
 	for i := s.done; i < len(records) && len(c.msgs) < most; i++ {
 		r := &records[i]
 		if err := s.outside(r); err != nil {
 			return nil, err
 		}
 		m := encode(r, s.token(s.term))
-		m.Header[headerBatch] = []string{id}
-		m.Header[headerBatchSequence] = []string{strconv.Itoa(len(c.msgs) + 1)}
 		size, err := s.checkMessage(m, s.stream.maxMessage)
 		if err != nil {
 			err.Index = i
@@ -125,16 +140,52 @@ func (s *Sink) chunk(records []event.Record) (*chunk, error) {
 		}
 		c.msgs = append(c.msgs, m)
 	}
-	c.msgs[0].Header[headerExpected] = []string{strconv.FormatUint(s.head, 10)}
-	last := c.msgs[len(c.msgs)-1]
-	last.Reply = c.reply
-	if len(c.msgs) > 1 {
-		last.Header[headerBatchCommit] = []string{"1"}
-	} else { // a message alone is atomic, and cheaper
-		delete(last.Header, headerBatch)
-		delete(last.Header, headerBatchSequence)
+	switch {
+	case len(c.msgs) == 1: // a message alone is atomic, and cheaper
+		expect(c.msgs[0], s.head)
+		c.msgs[0].Reply = c.reply
+	case s.stream.runs:
+		c.asRun(s.head)
+	default:
+		c.asAtomic(s.head)
 	}
 	return c, nil
+}
+
+func expect(m *nats.Msg, last uint64) {
+	m.Header[headerExpected] = []string{strconv.FormatUint(last, 10)}
+}
+
+// asRun makes the chunk a run: what the server calls a fast batch that fails at a gap
+// (NATS 2.14, ADR-50). It stores the messages as they come; the first one that is
+// refused, or missing, ends the run, and nothing behind it is stored.
+func (c *chunk) asRun(head uint64) {
+	prefix := c.reply + runMode
+	for i, m := range c.msgs {
+		expect(m, head+uint64(i))
+		op := runAppend
+		switch i {
+		case 0:
+			op = runStart
+		case len(c.msgs) - 1:
+			op = runCommit
+		}
+		m.Reply = prefix + strconv.Itoa(i+1) + op
+	}
+	c.run = true
+}
+
+// asAtomic makes the chunk one that the server stores as a whole or not at all (NATS
+// 2.12). It takes an expectation of the first message alone.
+func (c *chunk) asAtomic(head uint64) {
+	for i, m := range c.msgs {
+		m.Header[headerBatch] = []string{c.id}
+		m.Header[headerBatchSequence] = []string{strconv.Itoa(i + 1)}
+	}
+	expect(c.msgs[0], head)
+	last := c.msgs[len(c.msgs)-1]
+	last.Reply = c.reply
+	last.Header[headerBatchCommit] = []string{"1"}
 }
 
 // publish stores a chunk, the first of the rest of the batch. After an error it reads
@@ -202,13 +253,20 @@ func (s *Sink) await(ctx context.Context, c *chunk) error {
 	for {
 		select {
 		case m := <-s.conn.acks:
-			if m.Subject != c.reply {
+			if m.Subject != c.reply && !(c.run && strings.HasPrefix(m.Subject, c.reply+".")) {
 				continue // of an earlier call
 			}
-			if err := s.checkAck(m, c); err == nil || cause == nil {
-				return err
+			end, err := s.checkAck(m, c)
+			switch {
+			case end && err == nil:
+				return nil
+			case end:
+				return cmp.Or(cause, err)
+			case err != nil:
+				wait(err)
+			case cause == nil: // so far, so good
+				timeout.Reset(ackTimeout)
 			}
-			return cause
 		case err := <-s.conn.events:
 			if !s.conn.nc.IsConnected() {
 				return err
@@ -226,28 +284,36 @@ func (s *Sink) await(ctx context.Context, c *chunk) error {
 	}
 }
 
-// checkAck returns nil when the whole chunk was stored where it belongs.
-func (s *Sink) checkAck(m *nats.Msg, c *chunk) error {
+// checkAck returns nil when nothing is wrong with the chunk, and whether the server
+// has done with it: then all of it is stored where it belongs.
+func (s *Sink) checkAck(m *nats.Msg, c *chunk) (end bool, _ error) {
 	if len(m.Data) == 0 && m.Header.Get("Status") == "503" {
-		return fmt.Errorf("stream %q on %s does not answer: it has no leader, or is gone", s.name, s.conn.address)
+		return true, fmt.Errorf("stream %q on %s does not answer: it has no leader, or is gone", s.name, s.conn.address)
 	}
 	var ack struct {
+		Type     string              `json:"type"` // of what is told while a run is under way
 		Error    *jetstream.APIError `json:"error"`
 		Stream   string              `json:"stream"`
 		Sequence uint64              `json:"seq"`
 	}
 	if err := json.Unmarshal(m.Data, &ack); err != nil {
-		return fmt.Errorf("acknowledgement of stream %q does not parse: %w", s.name, err)
+		return true, fmt.Errorf("acknowledgement of stream %q does not parse: %w", s.name, err)
 	}
+	end = ack.Type == ""
+	missing := ack.Type == "gap" || ack.Error != nil && ack.Error.ErrorCode == codeChunkIncomplete
 	switch want := s.head + uint64(len(c.msgs)); {
-	case ack.Error != nil && ack.Error.ErrorCode == codeChunkIncomplete && errors.Is(s.conn.nc.LastError(), nats.ErrPermissionViolation):
-		return fmt.Errorf("publish to stream %q on %s: %w", s.name, s.conn.address, s.conn.nc.LastError())
+	case missing && errors.Is(s.conn.nc.LastError(), nats.ErrPermissionViolation):
+		return end, fmt.Errorf("publish to stream %q on %s: %w", s.name, s.conn.address, s.conn.nc.LastError())
 	case ack.Error != nil:
-		return fmt.Errorf("publish to stream %q on %s: %w", s.name, s.conn.address, ack.Error)
+		return end, fmt.Errorf("publish to stream %q on %s: %w", s.name, s.conn.address, ack.Error)
+	case missing:
+		return end, fmt.Errorf("publish to stream %q on %s: of %d messages one was lost on the way", s.name, s.conn.address, len(c.msgs))
+	case !end:
+		return false, nil
 	case ack.Stream != s.name:
-		return fmt.Errorf("subject %q belongs to stream %q, not %q", c.msgs[0].Subject, ack.Stream, s.name)
+		return true, fmt.Errorf("subject %q belongs to stream %q, not %q", c.msgs[0].Subject, ack.Stream, s.name)
 	case ack.Sequence != want:
-		return fmt.Errorf("stream %q stored a chunk up to sequence %d, want %d", s.name, ack.Sequence, want)
+		return true, fmt.Errorf("stream %q stored a chunk up to sequence %d, want %d", s.name, ack.Sequence, want)
 	}
-	return nil
+	return true, nil
 }
