@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	// chunkMessages and chunkBytes bound one atomic publish: servers take 1000
-	// messages.
+	// chunkMessages bounds one atomic publish, of which servers take 1000 messages, and
+	// chunkBytes also a run.
 	chunkMessages = 1000
 	chunkBytes    = 4 << 20
 	redoBytes     = 256 << 10 // of one message of a redo
@@ -57,6 +57,7 @@ type bucket struct {
 	last   uint64                // the stream's last sequence
 	redo   int                   // messages of a redo that is not known to be complete
 	unsure bool                  // whether last must be asked for
+	runs   bool                  // whether the stream takes them: see publishRun
 	fenced error                 // final
 }
 
@@ -116,12 +117,15 @@ func (b *bucket) find(ctx context.Context) (*jetstream.StreamInfo, jetstream.Str
 	defer cancel()
 	handle, err := b.js.Stream(ctx, b.stream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		handle, err = b.js.CreateStream(ctx, definition(b.stream, b.prefix, b.id, b.replicas))
+		config := definition(b.stream, b.prefix, b.id, b.replicas)
+		config.AllowBatchPublish = b.mayRun()
+		handle, err = b.js.CreateStream(ctx, config)
 	}
 	if err != nil {
 		return nil, nil, b.explain(err)
 	}
 	info := handle.CachedInfo()
+	b.runs = info.Config.AllowBatchPublish
 	return info, handle, fits(info.Config)
 }
 
@@ -297,7 +301,11 @@ func (b *bucket) chunks(msgs []*nats.Msg, limit int) (chunks [][]*nats.Msg) {
 	return chunks
 }
 
+// publishAll stores messages at the stream's end, the first ones or all.
 func (b *bucket) publishAll(ctx context.Context, msgs []*nats.Msg) error {
+	if b.runs {
+		return b.publishRuns(ctx, msgs)
+	}
 	for _, chunk := range b.chunks(msgs, chunkBytes) {
 		if err := b.publish(ctx, chunk); err != nil {
 			return err
@@ -329,23 +337,37 @@ func (b *bucket) publish(ctx context.Context, msgs []*nats.Msg) (err error) {
 	if err != nil {
 		return b.explain(err)
 	}
+	_, err = b.stored(reply, len(msgs))
+	return err
+}
+
+// stored reads what the server says to n messages that were published; end is false
+// when it has more to say.
+func (b *bucket) stored(reply *nats.Msg, n int) (end bool, _ error) {
 	var ack struct {
+		Type     string              `json:"type"` // of what is told while a run is under way
 		Error    *jetstream.APIError `json:"error"`
 		Sequence uint64              `json:"seq"`
 	}
 	switch err := json.Unmarshal(reply.Data, &ack); {
+	case len(reply.Data) == 0 && reply.Header.Get("Status") == "503":
+		return true, b.explain(nats.ErrNoResponders)
 	case err != nil:
-		return fmt.Errorf("the acknowledgement does not parse: %w", err)
+		return true, fmt.Errorf("the acknowledgement does not parse: %w", err)
 	case ack.Error != nil && ack.Error.ErrorCode == codeChunkTooLarge:
 		b.most = max(b.most/2, 1)
-		return ack.Error
+		return true, ack.Error
 	case ack.Error != nil:
-		return b.explain(ack.Error)
-	case ack.Sequence != b.last+uint64(len(msgs)):
-		return fmt.Errorf("stored up to sequence %d, want %d", ack.Sequence, b.last+uint64(len(msgs)))
+		return true, b.explain(ack.Error)
+	case ack.Type == "gap":
+		return true, b.explain(errors.New("a message was lost on the way"))
+	case ack.Type != "":
+		return false, nil
+	case ack.Sequence != b.last+uint64(n):
+		return true, fmt.Errorf("stored up to sequence %d, want %d", ack.Sequence, b.last+uint64(n))
 	}
 	b.last = ack.Sequence
-	return nil
+	return true, nil
 }
 
 // explain adds what a server says beside a reply that never comes.

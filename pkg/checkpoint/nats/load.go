@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	readAhead = 500
+	readAhead = 4000             // messages asked for at a time: small ones
 	readIdle  = 5 * time.Second  // the longest wait for a message that is known to exist
 	readerTTL = 30 * time.Second // after which the server drops an abandoned reader
 	copyAtOne = 2000             // keys per commit of the working copy

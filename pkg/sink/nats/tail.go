@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	readAhead = 256              // messages asked for at a time
+	readAhead = 2000             // messages asked for at a time
 	readBytes = 8 << 20          // bytes asked for at a time, unless messages may be larger
 	readIdle  = 5 * time.Second  // the longest wait for a message that is known to exist
 	readerTTL = 30 * time.Second // after which the server drops an abandoned reader
@@ -150,6 +150,7 @@ func (s *Sink) readOnce(ctx context.Context, first, last uint64, fn func(message
 			DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
 			OptStartSeq:       first,
 			AckPolicy:         jetstream.AckNonePolicy,
+			HeadersOnly:       true,
 			InactiveThreshold: readerTTL,
 			Replicas:          1,
 			MemoryStorage:     true,
