@@ -33,7 +33,7 @@ type bus struct {
 }
 
 // startBus starts a server with its data in a directory of the test.
-func startBus(t *testing.T, change func(*server.Options)) *bus {
+func startBus(t testing.TB, change func(*server.Options)) *bus {
 	t.Helper()
 	b := &bus{opts: server.Options{
 		Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(),
@@ -47,7 +47,7 @@ func startBus(t *testing.T, change func(*server.Options)) *bus {
 	return b
 }
 
-func (b *bus) start(t *testing.T) {
+func (b *bus) start(t testing.TB) {
 	t.Helper()
 	opts := b.opts
 	srv, err := server.NewServer(&opts)
@@ -195,7 +195,7 @@ func harness(t *testing.T, b *bus) *sinktest.Harness {
 		Read:        func(t *testing.T) []sinktest.Message { return b.read(t) },
 		Route:       subject,
 		Stop:        func(*testing.T) { b.stop() },
-		Start:       b.start,
+		Start:       func(t *testing.T) { b.start(t) },
 		MaxRecord:   server.MAX_PAYLOAD_SIZE,
 		ExactlyOnce: true,
 		Header: func(a event.Attribute) (name, value string) {

@@ -2,17 +2,19 @@
 // lane's own ([Sink]), at least once to a stream shared with others ([Shared]), or at
 // most once without JetStream ([Core]). Order per subject is kept in each.
 //
-// Of exactly once: a lane has a stream of its own. Records are published in chunks. The server
-// stores a chunk as a whole, and only if the stream has reached the sequence that
-// the sink expects (an atomic publish, NATS 2.12). After any error the sink reads
-// the stream from where it last knew it to the end, and goes on from there.
+// Of exactly once: a lane has a stream of its own. Records are published in runs (what
+// NATS 2.14 calls a fast batch that fails at a gap): the server stores a message only if
+// the stream has reached the sequence that the sink expects, and only if the message
+// before it in the run was stored. An older server, or a stream that is not allowed
+// runs, gets chunks that it stores as a whole or not at all (NATS 2.12). After any error
+// the sink reads the stream from where it last knew it to the end, and goes on from there.
 //
 // A writer begins a term: it puts a record on a subject that nobody else uses,
-// and marks each of its messages with the term. A predecessor's next chunk then
+// and marks each of its messages with the term. A predecessor's next message then
 // fails, it reads, finds the term, and has been fenced.
 //
-// Single messages under way at once, each with the sequence predicted for it, are
-// faster by half but do not fence: when another message takes the place of one,
+// Single messages under way at once, each with the sequence predicted for it, would be
+// as fast but do not fence: when another message takes the place of one,
 // those behind it are stored all the same, since the stream has the length that
 // they expect.
 //
@@ -30,6 +32,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nuid"
 	"go.uber.org/zap"
 
@@ -55,8 +58,9 @@ type Sink struct {
 	term   uint64
 	opened uint64 // the sequence of the record that began the term
 
-	attempt      uint64 // tells the acknowledgement of one chunk from that of another
-	chunkRecords int    // at most; less where the server is set to take less
+	attempt      uint64      // tells the acknowledgement of one chunk from that of another
+	chunkRecords int         // at most; less where the server is set to take less
+	msgs         []*nats.Msg // of the last chunk, and more
 
 	fenced error  // final
 	lost   string // what the stream lost; a new term must be begun before the lane hears of it

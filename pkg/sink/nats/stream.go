@@ -80,20 +80,13 @@ func (s *Sink) find(ctx context.Context) (found stream, err error) {
 	if err != nil {
 		return stream{}, err
 	}
-	usable := owned && len(missing) == 0 && config.AllowAtomicPublish
-	if usable && (config.AllowBatchPublish || !s.mayRun() || !*s.config.Stream.Create) {
+	if owned && len(missing) == 0 && config.AllowAtomicPublish {
 		return describe(handle), nil
 	}
 	config.Subjects = append(config.Subjects, missing...)
 	config.AllowAtomicPublish = true
-	config.AllowBatchPublish = config.AllowBatchPublish || s.mayRun()
-	if usable {
-		if changed, err := s.change(ctx, "update", config, s.conn.js.UpdateStream); err == nil {
-			return changed, nil
-		}
-		return describe(handle), nil // a cluster that is being upgraded: slower, and right
-	}
 	if !owned {
+		config.AllowBatchPublish = config.AllowBatchPublish || s.mayRun()
 		config.Metadata = owner(s.id, config.Metadata, info.State.LastSeq)
 	}
 	return s.atomic(s.change(ctx, "update", config, s.conn.js.UpdateStream))

@@ -36,32 +36,52 @@ const (
 
 // compose makes the message of a record, as every delivery sends it.
 func compose(r *event.Record) *nats.Msg {
-	h := make(nats.Header, len(r.Attributes)+6)
-	h[headerContentType] = []string{contentType}
-	for _, a := range r.Attributes {
-		h["ce-"+a.Name] = []string{percentEncode(a.Value)}
-	}
-	h[headerID] = []string{percentEncode(r.ID)}
-	return &nats.Msg{Subject: r.Route, Data: r.Value, Header: h}
+	m := &nats.Msg{Header: make(nats.Header, len(r.Attributes)+8)}
+	fill(m, r)
+	return m
 }
 
-// encode makes the message of a record on a stream of the lane's own; the expected
-// sequence is added when it is sent.
-func encode(r *event.Record, term string) *nats.Msg {
-	m := compose(r)
+// fill is compose into a message that has empty headers. Their names share one
+// allocation, and so do the slices of their values.
+func fill(m *nats.Msg, r *event.Record) {
+	m.Subject, m.Data = r.Route, r.Value
+	values := make([]string, 0, len(r.Attributes)+2)
+	set := func(name, value string) {
+		values = append(values, value)
+		m.Header[name] = values[len(values)-1 : len(values) : len(values)]
+	}
+	var names strings.Builder
+	size := 0
+	for i := range r.Attributes {
+		size += len("ce-") + len(r.Attributes[i].Name)
+	}
+	names.Grow(size)
+	set(headerContentType, contentType)
+	for _, a := range r.Attributes {
+		begin := names.Len()
+		names.WriteString("ce-")
+		names.WriteString(a.Name)
+		set(names.String()[begin:], percentEncode(a.Value))
+	}
+	set(headerID, percentEncode(r.ID))
+}
+
+// encode makes m, which has empty headers, the message of a record on a stream of the
+// lane's own; the expected sequence is added when it is sent.
+func encode(m *nats.Msg, r *event.Record, term string) {
+	fill(m, r)
 	m.Header[headerTerm] = []string{term}
 	if len(r.State) > 0 {
 		m.Header[headerState] = []string{encodeState(r.State)}
 	}
-	return m
 }
 
 // fit leaves out of headers what is more than the server takes: the state, so that
 // who folds the message in must reset, and then the attributes, which the body has as
-// well. It reports whether it left anything out.
-func fit(m *nats.Msg) bool {
-	if headerSize(m.Header) <= maxHeader {
-		return false
+// well. It returns what headers then take, and whether it left anything out.
+func fit(m *nats.Msg) (size int, cut bool) {
+	if size = headerSize(m.Header); size <= maxHeader {
+		return size, false
 	}
 	if _, ok := m.Header[headerState]; ok {
 		m.Header[headerState] = []string{stateOmitted}
@@ -71,7 +91,7 @@ func fit(m *nats.Msg) bool {
 			return strings.HasPrefix(name, "ce-") && name != headerID
 		})
 	}
-	return true
+	return headerSize(m.Header), true
 }
 
 // checkMessage compares a message with what the server takes, and with what a stream
@@ -80,11 +100,11 @@ func (l *link) checkMessage(m *nats.Msg, streamLimit int) (size int, _ *sink.Rec
 	if err := checkSubject(m.Subject); err != nil {
 		return 0, &sink.RecordError{Err: err}
 	}
-	if fit(m) {
+	header, cut := fit(m)
+	if cut {
 		l.log.Warn("headers do not fit a message: some were left out; a crash right now is followed by a declared reset",
 			zap.String("id", m.Header.Get(headerID)), zap.Int("limit", maxHeader))
 	}
-	header := headerSize(m.Header)
 	if header > maxHeader {
 		return 0, &sink.RecordError{Err: fmt.Errorf("headers of %d bytes: the server takes %d", header, maxHeader)}
 	}
@@ -100,8 +120,10 @@ func (l *link) checkMessage(m *nats.Msg, streamLimit int) (size int, _ *sink.Rec
 
 // outside returns an error for a record whose subject the stream is not for.
 func (l *link) outside(r *event.Record) error {
-	if len(uncovered([]string{r.Route}, l.subjects)) == 0 {
-		return nil
+	for _, pattern := range l.subjects {
+		if covers(pattern, r.Route) {
+			return nil
+		}
 	}
 	return fmt.Errorf("record %s: subject %q is outside %s, which stream %q is for",
 		r.ID, r.Route, strings.Join(l.subjects, " and "), l.name)

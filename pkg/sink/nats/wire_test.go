@@ -90,7 +90,8 @@ func TestMark(t *testing.T) {
 // The limit must hold for what is really sent, or the server closes the connection.
 func TestHeaderSizeIsNotBelowTheWire(t *testing.T) {
 	r := event.Record{ID: "x", Route: subject, Value: []byte("{}"), Attributes: []event.Attribute{{Name: "name", Value: "ü"}}, State: []event.KV{{Key: []byte("k")}}}
-	m := encode(&r, "1.abc")
+	m := &nats.Msg{Header: nats.Header{}}
+	encode(m, &r, "1.abc")
 	bound := headerSize(m.Header)
 	m.Header[headerExpected] = []string{"18446744073709551615"}
 	m.Header[headerBatch] = []string{strings.Repeat("x", 64)}

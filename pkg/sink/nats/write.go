@@ -82,7 +82,9 @@ func (s *Sink) Write(ctx context.Context, b *event.Batch) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := s.publish(ctx, c, b.Records[s.done:]); err != nil {
+		err = s.publish(ctx, c, b.Records[s.done:])
+		c.release()
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -101,7 +103,8 @@ func (s *Sink) ready(ctx context.Context) error {
 	return nil
 }
 
-// chunk is what is published at once.
+// chunk is what is published at once. Its messages are the sink's, until the next
+// chunk is made.
 type chunk struct {
 	msgs  []*nats.Msg
 	id    string
@@ -123,13 +126,14 @@ func (s *Sink) chunk(records []event.Record) (*chunk, error) {
 	case s.stream.runs:
 		most = len(records)
 	}
-	c.msgs = make([]*nats.Msg, 0, min(most, len(records)-s.done))
+	term := s.token(s.term)
 	for i := s.done; i < len(records) && len(c.msgs) < most; i++ {
 		r := &records[i]
 		if err := s.outside(r); err != nil {
 			return nil, err
 		}
-		m := encode(r, s.token(s.term))
+		m := s.message(len(c.msgs))
+		encode(m, r, term)
 		size, err := s.checkMessage(m, s.stream.maxMessage)
 		if err != nil {
 			err.Index = i
@@ -138,7 +142,7 @@ func (s *Sink) chunk(records []event.Record) (*chunk, error) {
 		if bytes += size; bytes > chunkBytes && len(c.msgs) > 0 {
 			break
 		}
-		c.msgs = append(c.msgs, m)
+		c.msgs = s.msgs[:len(c.msgs)+1]
 	}
 	switch {
 	case len(c.msgs) == 1: // a message alone is atomic, and cheaper
@@ -150,6 +154,25 @@ func (s *Sink) chunk(records []event.Record) (*chunk, error) {
 		c.asAtomic(s.head)
 	}
 	return c, nil
+}
+
+// release lets go of the records. The client has kept nothing of the messages.
+func (c *chunk) release() {
+	for _, m := range c.msgs {
+		clear(m.Header)
+		m.Data = nil
+	}
+}
+
+// message is the ith of a chunk, without content; its headers are used again.
+func (s *Sink) message(i int) *nats.Msg {
+	if i == len(s.msgs) {
+		s.msgs = append(s.msgs, &nats.Msg{Header: nats.Header{}})
+	}
+	m := s.msgs[i]
+	clear(m.Header)
+	m.Reply = ""
+	return m
 }
 
 func expect(m *nats.Msg, last uint64) {
