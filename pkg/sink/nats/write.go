@@ -276,7 +276,7 @@ func (s *Sink) await(ctx context.Context, c *chunk) error {
 	for {
 		select {
 		case m := <-s.conn.acks:
-			if m.Subject != c.reply && !(c.run && strings.HasPrefix(m.Subject, c.reply+".")) {
+			if m.Subject != c.reply && (!c.run || !strings.HasPrefix(m.Subject, c.reply+".")) {
 				continue // of an earlier call
 			}
 			end, err := s.checkAck(m, c)
