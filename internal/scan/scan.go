@@ -143,13 +143,9 @@ func (s *Scanner) Members(f func(name []byte, start int) error) error {
 		if err != nil {
 			return err
 		}
-		if c, err = s.Peek(); err != nil {
+		if err := s.colon(); err != nil {
 			return err
 		}
-		if c != ':' {
-			return s.invalid(c, "a colon")
-		}
-		s.at++
 		if err := f(name, start); err != nil {
 			return err
 		}
@@ -251,94 +247,127 @@ func (s *Scanner) Value() ([]byte, error) {
 	return s.text[begin:s.at], nil
 }
 
-// Skip reads a value.
+// Skip reads a value. It is one loop, with what a server writes in front: short
+// strings, and nothing between tokens.
 func (s *Scanner) Skip() error {
 	base := s.depth
+	object := false // what is open is one
+	name := false   // a member's name is next
+	text, at := s.text, s.at
 	for {
-		c, err := s.Peek()
-		if err != nil {
-			return err
+		if at >= len(text) || text[at] <= ' ' {
+			s.at = at
+			if _, err := s.peek(); err != nil {
+				return err
+			}
+			text, at = s.text, s.at
 		}
-		switch c {
-		case '"':
-			err = s.skipString()
-		case '{', '[':
+		switch c := text[at]; {
+		case c == '"':
+			end := at + 1
+			if end+8 <= len(text) {
+				if found := special(binary.LittleEndian.Uint64(text[end:])); found != 0 {
+					end += bits.TrailingZeros64(found) / 8
+				} else {
+					end = plain(text, end+8)
+				}
+			}
+			if end < len(text) && text[end] == '"' {
+				at = end + 1
+			} else {
+				if err := s.skipString(end); err != nil {
+					return err
+				}
+				text, at = s.text, s.at
+			}
+			if !name {
+				break
+			}
+			if at >= len(text) || text[at] != ':' {
+				s.at = at
+				if err := s.colon(); err != nil {
+					return err
+				}
+				text, at = s.text, s.at-1
+			}
+			at++
+			name = false
+			continue
+		case name:
+			s.at = at
+			return s.invalid(c, "a member's name")
+		case c == '{' || c == '[':
+			s.at = at
 			if err := s.enter(c == '{'); err != nil {
 				return err
 			}
-			next, err := s.Peek()
-			if err != nil {
-				return err
-			}
-			if next == c+2 { // '}' or ']': it is empty
-				s.leave()
-				break
-			}
-			if c == '{' {
-				if err := s.skipName(next); err != nil {
+			at++
+			object = c == '{'
+			if at >= len(text) || text[at] <= ' ' {
+				if _, err := s.Peek(); err != nil {
 					return err
 				}
+				text, at = s.text, s.at
 			}
+			if text[at] == c+2 { // '}' or ']': it is empty
+				s.depth--
+				at++
+				object = s.inObject()
+				break
+			}
+			name = object
 			continue
-		case 't':
-			err = s.literal("true")
-		case 'f':
-			err = s.literal("false")
-		case 'n':
-			err = s.literal("null")
 		default:
-			err = s.number(c)
-		}
-		if err != nil {
-			return err
-		}
-		if err := s.behind(base); err != nil || s.depth == base {
-			return err
-		}
-	}
-}
-
-// behind reads what stands behind a value, up to where the next one begins, or to
-// the end of those that are deeper than base.
-func (s *Scanner) behind(base int) error {
-	for s.depth > base {
-		c, err := s.Peek()
-		if err != nil {
-			return err
-		}
-		object := s.inObject()
-		switch {
-		case c == ',' && object:
-			s.at++
-			if c, err = s.Peek(); err != nil {
+			s.at = at
+			if err := s.scalar(c); err != nil {
 				return err
 			}
-			return s.skipName(c)
-		case c == ',':
-			s.at++
-			return nil
-		case c == '}' && object, c == ']' && !object:
-			s.leave()
-		default:
-			return s.invalid(c, "a comma or the end")
+			text, at = s.text, s.at
+		}
+		for { // behind a value
+			if s.depth == base {
+				s.at = at
+				return nil
+			}
+			if at >= len(text) || text[at] <= ' ' {
+				s.at = at
+				if _, err := s.peek(); err != nil {
+					return err
+				}
+				text, at = s.text, s.at
+			}
+			c := text[at]
+			at++
+			if c == ',' {
+				name = object
+				break
+			}
+			if object && c != '}' || !object && c != ']' {
+				s.at = at - 1
+				return s.invalid(c, "a comma or the end")
+			}
+			s.depth--
+			object = s.inObject()
 		}
 	}
-	return nil
 }
 
-// skipName reads a member's name, which begins with c, and the colon.
-func (s *Scanner) skipName(c byte) error {
-	if c != '"' {
-		return s.invalid(c, "a member's name")
+// scalar reads a value that begins with c and is no string.
+func (s *Scanner) scalar(c byte) error {
+	switch c {
+	case 't':
+		return s.literal("true")
+	case 'f':
+		return s.literal("false")
+	case 'n':
+		return s.literal("null")
+	default:
+		return s.number(c)
 	}
-	text, at := s.text, plain(s.text, s.at+1)
-	if at+1 < len(text) && text[at] == '"' && text[at+1] == ':' { // as a server writes it
-		s.at = at + 2
-		return nil
-	}
-	if err := s.skipString(); err != nil {
-		return err
-	}
+}
+
+// colon reads what stands between a member's name and its value.
+func (s *Scanner) colon() error {
 	c, err := s.Peek()
 	if err != nil {
 		return err
@@ -355,17 +384,19 @@ const (
 	highs = 0x8080808080808080
 )
 
-// plain returns where the first byte from at on stands that ends a string or needs
-// a closer look: a quote, a backslash, a control character. It goes by eight bytes
-// at a time, and returns len(text) when there is none.
+// special tells which of eight bytes ends a string or needs a closer look: a quote,
+// a backslash, a control character. The lowest bit that is set belongs to the first;
+// those above it may be wrong, since borrows go upwards.
+func special(x uint64) uint64 {
+	// With 2 exclusive-or'd the quote comes right behind the control characters.
+	return (((x ^ 2*ones) - ('"'-1)*ones) | ((x ^ '\\'*ones) - ones)) &^ x & highs
+}
+
+// plain returns where the first special byte from at on stands, len(text) when
+// there is none.
 func plain(text []byte, at int) int {
 	for ; at+8 <= len(text); at += 8 {
-		x := binary.LittleEndian.Uint64(text[at:])
-		quote, slash := x^('"'*ones), x^('\\'*ones)
-		// A byte's high bit is set where it is zero, or below a space. Borrows go
-		// upwards, so the first one is right.
-		found := ((quote-ones)&^quote | (slash-ones)&^slash | (x-' '*ones)&^x) & highs
-		if found != 0 {
+		if found := special(binary.LittleEndian.Uint64(text[at:])); found != 0 {
 			return at + bits.TrailingZeros64(found)/8
 		}
 	}
@@ -375,9 +406,9 @@ func plain(text []byte, at int) int {
 	return at
 }
 
-// skipString reads a string.
-func (s *Scanner) skipString() error {
-	for at := s.at + 1; ; {
+// skipString reads a string from a place in it on.
+func (s *Scanner) skipString(at int) error {
+	for {
 		at = plain(s.text, at)
 		switch {
 		case at == len(s.text):
@@ -388,6 +419,10 @@ func (s *Scanner) skipString() error {
 			s.at = at + 1
 			return nil
 		case s.text[at] == '\\':
+			if at+1 < len(s.text) && (s.text[at+1] == '"' || s.text[at+1] == '\\' || s.text[at+1] == 'n') { // most are
+				at += 2
+				continue
+			}
 			n, err := s.escape(at)
 			if err != nil {
 				return err

@@ -8,7 +8,7 @@ import (
 // is. What is not UTF-8 becomes U+FFFD.
 func (s *Scanner) Unquoted() ([]byte, error) {
 	begin := s.at
-	if err := s.skipString(); err != nil {
+	if err := s.skipString(begin + 1); err != nil {
 		return nil, err
 	}
 	return Unquote(s.text[begin:s.at]), nil
