@@ -15,7 +15,7 @@ const (
 	pageTimeout = 2 * time.Minute // for one page, to its last byte
 	firstPage   = 100             // objects; later pages are sized by what these weigh
 	maxPage     = 1000            // objects
-	targetPage  = 8 << 20         // bytes
+	targetPage  = 7 << 18         // bytes: two are held, in buffers of powers of two
 	// largestPage bounds what is read of a page, in bytes: the objects of one can
 	// be of another size than those of the page before. It is then asked for in
 	// smaller pieces.
@@ -106,31 +106,37 @@ func (c *Collection) Survey(ctx context.Context, handler Handler) (rv string, er
 
 // pages reads a list from q on. begin is called with its resourceVersion when the
 // first page is there, each with every object, whose Raw is valid until it
-// returns; a page's objects are handed on when it is known to be whole. Errors of
-// the two come back as handlerError.
+// returns; a page's objects are handed on when it is known to be whole, while the
+// next one is read. Errors of the two come back as handlerError.
 func (c *Collection) pages(ctx context.Context, q pageQuery, begin func(rv string) error, each func(*Object) error) (string, error) {
-	var (
-		r  pageReader
-		rv string
-	)
+	ctx, cancel := context.WithCancel(ctx)
 	q.limit = cmp.Or(q.limit, firstPage)
-	for {
-		p, err := c.page(ctx, &r, q)
-		if errors.Is(err, errPageTooLarge) && q.limit > 1 {
-			q.limit = max(q.limit/8, 1)
-			continue
+	var (
+		readers [2]pageReader // of the page that is handed on, and of the next
+		rv      string
+		coming  = c.ahead(ctx, &readers[0], q)
+	)
+	defer func() {
+		cancel()
+		<-coming
+	}()
+	for n := 1; ; n++ {
+		p := <-coming
+		if p.err != nil {
+			return "", p.err
 		}
-		if err != nil {
-			return "", err
-		}
-		if q.token == "" {
+		if n == 1 {
 			rv = p.rv // a watch continues from the first page
 			if err := begin(rv); err != nil {
 				return "", handlerError{err}
 			}
 		}
+		if p.remaining != "" {
+			q.token, q.limit = p.remaining, p.nextLimit(p.limit)
+			coming = c.ahead(ctx, &readers[n%2], q)
+		}
 		if q.left != nil {
-			q.left(p)
+			q.left(p.page)
 		}
 		for _, o := range p.items {
 			if err := each(&o); err != nil {
@@ -140,8 +146,31 @@ func (c *Collection) pages(ctx context.Context, q pageQuery, begin func(rv strin
 		if p.remaining == "" {
 			return rv, nil
 		}
-		q.token, q.limit = p.remaining, p.nextLimit(q.limit)
 	}
+}
+
+// aheadPage is a page, or why there is none, and the limit that it was asked for
+// with.
+type aheadPage struct {
+	page
+	limit int
+	err   error
+}
+
+// ahead reads a page, in smaller pieces if it is too large, in a goroutine that
+// ends when the channel is closed, which is behind the page.
+func (c *Collection) ahead(ctx context.Context, r *pageReader, q pageQuery) <-chan aheadPage {
+	out := make(chan aheadPage, 1)
+	go func() {
+		defer close(out)
+		p, err := c.page(ctx, r, q)
+		for errors.Is(err, errPageTooLarge) && q.limit > 1 {
+			q.limit = max(q.limit/8, 1)
+			p, err = c.page(ctx, r, q)
+		}
+		out <- aheadPage{p, q.limit, err}
+	}()
+	return out
 }
 
 // nextLimit is how many objects to ask for after p, so that they weigh what a
@@ -190,8 +219,7 @@ type pageQuery struct {
 	left  func(page) // is shown each page before its objects are handed on; may be nil
 }
 
-// pageReader is what the pages of a list share: the memory for one. The zero
-// value is ready.
+// pageReader is the memory for a page. The zero value is ready.
 type pageReader struct {
 	body bytes.Buffer
 	scan scanner
@@ -209,6 +237,9 @@ func (c *Collection) fetchPage(ctx context.Context, r *pageReader, q pageQuery) 
 	bound := int64(largestPage)
 	if q.limit == 1 {
 		bound = largestSingle
+	}
+	if r.body.Cap() > 2*targetPage {
+		r.body = bytes.Buffer{}
 	}
 	r.body.Reset()
 	n, err := r.body.ReadFrom(io.LimitReader(body, bound+1))
