@@ -238,7 +238,7 @@ func (c *Collection) fetchPage(ctx context.Context, r *pageReader, q pageQuery) 
 	if q.limit == 1 {
 		bound = largestSingle
 	}
-	if r.body.Cap() > 2*targetPage {
+	if r.body.Cap() > largestPage {
 		r.body = bytes.Buffer{}
 	}
 	r.body.Reset()
