@@ -25,8 +25,9 @@ const (
 	keepWide   = wideBuffer / 2
 	// minRead is how much room a buffer has, in bytes, that is worth a read.
 	minRead = 512
-	// busyBytes within a busyTime is what makes a watch a busy one.
-	busyBytes = 8 << 20
+	// busyBytes within a busyTime is what makes a watch a busy one. streamBuffer lets
+	// that much through up to a round trip of 30 ms.
+	busyBytes = 2 << 20
 	busyTime  = time.Second
 )
 
