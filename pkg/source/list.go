@@ -107,7 +107,7 @@ func (c *Collection) Survey(ctx context.Context, handler Handler) (rv string, er
 // pages reads a list from q on. begin is called with its resourceVersion when the
 // first page is there, each with every object, whose Raw is valid until it
 // returns; a page's objects are handed on when it is known to be whole, while the
-// next one is read. Errors of the two come back as handlerError.
+// next one is read, unless it is of the past. Errors of the two come back as handlerError.
 func (c *Collection) pages(ctx context.Context, q pageQuery, begin func(rv string) error, each func(*Object) error) (string, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	q.limit = cmp.Or(q.limit, firstPage)
@@ -133,6 +133,9 @@ func (c *Collection) pages(ctx context.Context, q pageQuery, begin func(rv strin
 		}
 		if p.remaining != "" {
 			q.token, q.limit = p.remaining, p.nextLimit(p.limit)
+		}
+		early := p.remaining != "" && q.exact == "" // of the past no more than is wanted
+		if early {
 			coming = c.ahead(ctx, &readers[n%2], q)
 		}
 		if q.left != nil {
@@ -143,8 +146,11 @@ func (c *Collection) pages(ctx context.Context, q pageQuery, begin func(rv strin
 				return "", handlerError{err}
 			}
 		}
-		if p.remaining == "" {
+		switch {
+		case p.remaining == "":
 			return rv, nil
+		case !early:
+			coming = c.ahead(ctx, &readers[n%2], q)
 		}
 	}
 }

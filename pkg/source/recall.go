@@ -32,7 +32,7 @@ var errFoundAll = errors.New("all were found")
 // An object that is not found is no error, nor is a server that no longer has rv,
 // an answer that breaks off, or running out of the 30 s that Recall takes at
 // most: nothing follows from an object's absence. Errors are the server's
-// refusals, ctx's, and found's own. Only two pages are held in memory. Recall takes
+// refusals, ctx's, and found's own. At most two pages are held in memory. Recall takes
 // no slot of [Options].Lists, so it may be called from within Handle.
 func (c *Collection) Recall(ctx context.Context, rv string, objects []Name, found func(*Object) error) error {
 	if rv == "" || len(objects) == 0 {
