@@ -90,7 +90,7 @@ func newRoot() *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return &exitError{exitConfig, fmt.Errorf("%w: see %s --help", err, cmd.CommandPath())}
 	})
-	root.AddCommand(newRun(), newTail(), newValidate(), newRBAC(), newResync(), newCheckpoint(), newStatus(), newSchema(), newVersion())
+	root.AddCommand(newRun(), newTail(), newValidate(), newRBAC(), newResync(), newCheckpoint(), newStatus(), newSchema(), newState(), newHistory(), newVersion())
 	for _, c := range root.Commands() {
 		c.Args = usage(c.Args)
 	}

@@ -1,0 +1,160 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kubebridge/kubebridge/internal/history"
+)
+
+func newHistory() *cobra.Command {
+	var (
+		which         pastFlags
+		since, until  string
+		output, color string
+	)
+	cmd := &cobra.Command{
+		Use:   "history RESOURCE NAMESPACE/NAME",
+		Short: "Show how an object changed, by whom and when, from what the bus holds",
+		Long: `Shows every change of an object that the bus holds, with the difference to the state
+before, also across deletions and objects made anew under its name. Nothing is
+written, and no consumer is left behind. What the bus does not tell is said.`,
+		Example: "  bridge history deployments.apps shop/web -c bridge.yaml\n  bridge history nodes worker-7 --since 2026-03-14T00:00:00Z -o json",
+		Args:    cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if output != "" && output != "json" {
+				return &exitError{exitConfig, fmt.Errorf("-o %s: json is the only other format", output)}
+			}
+			if color != "auto" && color != "always" && color != "never" {
+				return &exitError{exitConfig, fmt.Errorf("--color %s: auto, always or never", color)}
+			}
+			q := history.ChangesQuery{Resource: args[0], Object: history.ParseName(args[1])}
+			for flag, to := range map[string]*time.Time{since: &q.Since, until: &q.Until} {
+				if flag == "" {
+					continue
+				}
+				t, err := time.Parse(time.RFC3339Nano, flag)
+				if err != nil {
+					return &exitError{exitConfig, fmt.Errorf("%q is no time like 2026-03-14T09:26:00Z", flag)}
+				}
+				*to = t
+			}
+			p, err := which.open(cmd)
+			if err != nil {
+				return err
+			}
+			r, err := p.read(cmd.Context(), args[:1], &q.Object)
+			if err != nil {
+				return err
+			}
+			defer r.Close()
+			progress := newPastProgress(cmd.ErrOrStderr())
+			q.Reader, q.Cluster, q.Progress = r, p.config.Cluster, progress.tell
+			out := cmd.OutOrStdout()
+			n := 0
+			encoder := json.NewEncoder(out)
+			encoder.SetEscapeHTML(false)
+			paint := color == "always" || color == "auto" && isTerminal(out)
+			earliest, err := history.Changes(cmd.Context(), q, func(c history.Change) error {
+				n++
+				progress.end()
+				if output == "json" {
+					return encoder.Encode(c)
+				}
+				return printChange(out, &c, paint)
+			})
+			progress.end()
+			if err != nil {
+				return pastError(err)
+			}
+			if n == 0 {
+				return &exitError{exitEnvironment, fmt.Errorf("not covered: %s %s: the bus tells nothing of it%s", args[0], q.Object, reaches(earliest))}
+			}
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s%s\n", count(n, "change"), reaches(earliest))
+			return nil
+		},
+	}
+	which.define(cmd)
+	f := cmd.Flags()
+	f.StringVar(&since, "since", "", "only what was seen at that time (RFC 3339) or later; reads no more than that")
+	f.StringVar(&until, "until", "", "only what was seen by that time")
+	f.StringVarP(&output, "output", "o", "", "json (one object a line), or nothing for text")
+	f.StringVar(&color, "color", "auto", "auto, always or never")
+	return cmd
+}
+
+func reaches(earliest time.Time) string {
+	if earliest.IsZero() {
+		return ""
+	}
+	return "; what was read goes back to " + earliest.UTC().Format(time.RFC3339)
+}
+
+const (
+	bold, red, green, cyan, plainText = "\x1b[1m", "\x1b[31m", "\x1b[32m", "\x1b[36m", "\x1b[0m"
+)
+
+// printChange prints a change for a human.
+func printChange(w io.Writer, c *history.Change, paint bool) error {
+	style := func(code, s string) string {
+		if paint {
+			return code + s + plainText
+		}
+		return s
+	}
+	var b strings.Builder
+	name := c.Name
+	if c.Namespace != "" {
+		name = c.Namespace + "/" + name
+	}
+	fmt.Fprintln(&b, style(bold, fmt.Sprintf("%s  %s  %s %s  by %s", c.Time.UTC().Format(time.RFC3339Nano), c.Type, c.Resource, name, authors(c.By))))
+	fmt.Fprintf(&b, "  resourceVersion %s, %s, uid %s\n", c.ResourceVersion, c.Origin, c.UID)
+	if c.FormerUID != "" {
+		fmt.Fprintf(&b, "  another object than before: uid was %s\n", c.FormerUID)
+	}
+	if c.Note != "" {
+		fmt.Fprintf(&b, "  (%s)\n", c.Note)
+	}
+	for line := range strings.Lines(c.Diff) {
+		line = strings.TrimRight(line, "\n")
+		code := ""
+		switch {
+		case strings.HasPrefix(line, "---"), strings.HasPrefix(line, "+++"):
+			continue
+		case strings.HasPrefix(line, "@@"):
+			code = cyan
+		case strings.HasPrefix(line, "+"):
+			code = green
+		case strings.HasPrefix(line, "-"):
+			code = red
+		}
+		if code != "" {
+			line = style(code, line)
+		}
+		fmt.Fprintln(&b, "  "+line)
+	}
+	fmt.Fprintln(&b)
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// authors are the field managers in words.
+func authors(by []history.Who) string {
+	if len(by) == 0 {
+		return "unknown"
+	}
+	var all []string
+	for _, w := range by {
+		s := w.Manager
+		if w.Subresource != "" {
+			s += "/" + w.Subresource
+		}
+		all = append(all, s)
+	}
+	return strings.Join(all, ", ")
+}

@@ -1,0 +1,190 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kubebridge/kubebridge/internal/config"
+	"github.com/kubebridge/kubebridge/internal/history"
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/sink"
+	"github.com/kubebridge/kubebridge/pkg/sink/kafka"
+	"github.com/kubebridge/kubebridge/pkg/sink/nats"
+)
+
+// pastFlags say which bus is read.
+type pastFlags struct{ config, sink string }
+
+func (f *pastFlags) define(cmd *cobra.Command) {
+	configFlag(cmd, &f.config)
+	cmd.Flags().StringVar(&f.sink, "sink", "", "the sink whose bus is read; may be left out where only one keeps events")
+	config.AddFlags(cmd.Flags())
+}
+
+// past is a bus that keeps events, and how they got there.
+type past struct {
+	config *config.Config
+	sink   *config.Sink
+}
+
+// open finds the sink.
+func (f *pastFlags) open(cmd *cobra.Command) (*past, error) {
+	c, err := loadConfig(cmd, f.config)
+	if err != nil {
+		return nil, err
+	}
+	var found []*config.Sink
+	var names []string
+	for i := range c.Sinks {
+		s := &c.Sinks[i]
+		keeps := s.Kafka != nil || s.NATS != nil && s.NATS.Delivery != "at-most-once"
+		switch {
+		case f.sink == s.Name && !keeps:
+			return nil, &exitError{exitConfig, fmt.Errorf("--sink %s: its bus keeps no events that could be read back: Kafka and JetStream do", f.sink)}
+		case keeps && (f.sink == "" || f.sink == s.Name):
+			found = append(found, s)
+		}
+		if keeps {
+			names = append(names, s.Name)
+		}
+	}
+	switch {
+	case len(found) == 1:
+		return &past{c, found[0]}, nil
+	case len(names) == 0:
+		return nil, &exitError{exitConfig, errors.New("no sink of the configuration keeps events that could be read back: Kafka and JetStream do")}
+	case f.sink == "":
+		return nil, &exitError{exitConfig, fmt.Errorf("several sinks keep events: give --sink: %s", strings.Join(names, ", "))}
+	}
+	return nil, &exitError{exitConfig, fmt.Errorf("--sink %s: those that keep events are %s", f.sink, strings.Join(names, ", "))}
+}
+
+// read connects to the bus.
+func (p *past) read(ctx context.Context, resources []string, object *history.Name) (sink.Reader, error) {
+	id := event.Identity{Bridge: p.config.Name, Cluster: p.config.Cluster, Sink: p.sink.Name}
+	if conf := p.sink.Kafka; conf != nil {
+		r, err := kafka.NewReader(ctx, kafka.ReaderOptions{
+			Config: *conf, Identity: id, Topics: history.Topics(conf.Topic, p.config.Cluster, resources, object),
+		})
+		if err != nil {
+			return nil, &exitError{exitEnvironment, err}
+		}
+		if len(r.Parts()) == 0 {
+			r.Close()
+			return nil, &exitError{exitEnvironment, fmt.Errorf("not covered: there is no topic like %s for %s", conf.Topic, orAll(resources))}
+		}
+		return r, nil
+	}
+	conf := p.sink.NATS
+	all, collections := history.Subjects(conf.Subject, p.config.Cluster, resources, object)
+	r, err := nats.NewReader(ctx, nats.ReaderOptions{Config: *conf, Identity: id, Subjects: all, Collections: collections})
+	if err != nil {
+		return nil, &exitError{exitEnvironment, err}
+	}
+	return r, nil
+}
+
+func orAll(resources []string) string {
+	if len(resources) == 0 {
+		return "any resource"
+	}
+	return strings.Join(resources, ", ")
+}
+
+// untold says which types of event a resource does not tell, by the configuration.
+func (p *past) untold(resource string) string {
+	c := event.ParseCollection(resource)
+	types, named := []string(nil), false
+	for _, r := range p.config.ResourcesOf(p.sink) {
+		first, rest, _ := strings.Cut(r.Resource, ".")
+		group := r.Group
+		if group == "" {
+			group = rest
+		}
+		wild := first == "*"
+		switch {
+		case first != c.Resource && !wild, wild && named:
+			continue
+		case group != "" && group != "*" && group != c.GroupOrCore() && !strings.HasSuffix(group, "."+c.Group):
+			continue
+		}
+		types, named = r.Types, named || !wild
+	}
+	all := []string{"added", "modified", "deleted"}
+	if types == nil && (resource == "events" || resource == "events.events.k8s.io") {
+		types = all[:2] // their deletions are mere expiry
+	}
+	if types == nil {
+		return ""
+	}
+	return strings.Join(slices.DeleteFunc(all, func(t string) bool { return slices.Contains(types, t) }), " and ")
+}
+
+// pastError gives an error of reading its exit code.
+func pastError(err error) error {
+	var ambiguous *history.AmbiguousError
+	switch {
+	case err == nil, errors.Is(err, context.Canceled):
+		return err
+	case errors.As(err, &ambiguous):
+		return &exitError{exitConfig, err}
+	}
+	return &exitError{exitEnvironment, err}
+}
+
+// parsePoint reads what --at and --diff take.
+func parsePoint(s string, now time.Time) (history.Point, error) {
+	p, err := history.ParsePoint(s)
+	if err != nil {
+		return p, &exitError{exitConfig, err}
+	}
+	if p.RV == 0 && p.Time.After(now) {
+		return p, &exitError{exitConfig, fmt.Errorf("%s is in the future: it is %s", s, now.UTC().Format(time.RFC3339))}
+	}
+	return p, nil
+}
+
+// pastProgress shows how far the reading is: a line that is drawn anew on a terminal,
+// one now and then elsewhere.
+type pastProgress struct {
+	to       io.Writer
+	terminal bool
+	last     time.Time
+	drawn    bool
+}
+
+func newPastProgress(to io.Writer) *pastProgress {
+	return &pastProgress{to: to, terminal: isTerminal(to), last: time.Now()}
+}
+
+func (p *pastProgress) tell(now history.Progress) {
+	every := progressLine
+	if p.terminal {
+		every = progressDraw / 5
+	}
+	if time.Since(p.last) < every {
+		return
+	}
+	p.last = time.Now()
+	line := fmt.Sprintf("%s: %d of at most %d messages", now.Doing, now.Messages, now.Of)
+	if p.terminal {
+		fmt.Fprint(p.to, clearLine+line)
+		p.drawn = true
+		return
+	}
+	fmt.Fprintln(p.to, line)
+}
+
+func (p *pastProgress) end() {
+	if p.drawn {
+		fmt.Fprint(p.to, clearLine)
+		p.drawn = false
+	}
+}

@@ -1,0 +1,254 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kubebridge/kubebridge/internal/history"
+	"github.com/kubebridge/kubebridge/internal/history/restore"
+)
+
+// stateFlags say which state is asked for, and what becomes of it.
+type stateFlags struct {
+	which         pastFlags
+	at, namespace string
+	output        string
+	partial, diff bool
+	apply         bool
+	kubeconfig    string
+	context       string
+	dryRun, force bool
+}
+
+// restoreRate is how many requests a second a restore makes at most.
+const restoreRate = 50
+
+func newState() *cobra.Command {
+	var f stateFlags
+	cmd := &cobra.Command{
+		Use:   "state --at TIME|RV [RESOURCE...] | --diff TIME TIME [RESOURCE...]",
+		Short: "Rebuild what collections looked like at a time, from what the bus holds",
+		Long: `Rebuilds from the bus alone what collections looked like at a time, or at a
+resourceVersion (with its epoch as e2:12345), as far as the bridge had seen it then.
+It answers "not covered" where the bus holds no list that told every object before.
+Nothing is written to the bus, and no consumer is left behind.
+
+With --diff it compares two times. With --apply it puts the state into the cluster of
+--kubeconfig by server-side apply, after a dry run of everything.`,
+		Example: `  bridge state --at 2026-03-14T09:26:00Z pods deployments.apps -n shop -c bridge.yaml
+  bridge state --diff 2026-03-14T09:00:00Z 2026-03-14T10:00:00Z -n shop
+  bridge state --at 2026-03-14T09:26:00Z -n shop --apply --kubeconfig ~/.kube/config --dry-run`,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
+	}
+	f.which.define(cmd)
+	flags := cmd.Flags()
+	flags.StringVar(&f.at, "at", "", "a time (RFC 3339) or a resourceVersion; with --apply or alone")
+	flags.StringVarP(&f.namespace, "namespace", "n", "", "only what is in the namespace")
+	flags.StringVarP(&f.output, "output", "o", "", "yaml or json; with --diff json or nothing for text")
+	flags.BoolVar(&f.partial, "partial", false, "go on with the collections that are covered when others are not")
+	flags.BoolVar(&f.diff, "diff", false, "compare the two times given first")
+	flags.BoolVar(&f.apply, "apply", false, "put the state into a cluster")
+	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "with --apply: the kubeconfig file of that cluster; required, the bridge's own account is not used")
+	flags.StringVar(&f.context, "context", "", "with --apply: the context in the kubeconfig file")
+	flags.BoolVar(&f.dryRun, "dry-run", false, "with --apply: let the server check everything and change nothing")
+	flags.BoolVar(&f.force, "force", false, "with --apply: take fields over that another field manager owns")
+	return cmd
+}
+
+func (f *stateFlags) run(cmd *cobra.Command, args []string) error {
+	var mistake string
+	switch {
+	case f.diff && (f.at != "" || f.apply):
+		mistake = "--diff goes with neither --at nor --apply"
+	case f.diff && len(args) < 2:
+		mistake = "--diff needs two times"
+	case !f.diff && f.at == "":
+		mistake = "give --at, or --diff"
+	case f.apply && f.kubeconfig == "":
+		mistake = "--apply needs --kubeconfig: the bridge's own account is not used"
+	case !f.apply && (f.kubeconfig != "" || f.context != "" || f.dryRun || f.force):
+		mistake = "--kubeconfig, --context, --dry-run and --force go with --apply"
+	case f.output != "" && f.output != "json" && (f.output != "yaml" || f.diff):
+		mistake = "-o " + f.output + ": json and, without --diff, yaml are the formats"
+	}
+	if mistake != "" {
+		return &exitError{exitConfig, fmt.Errorf("%s: see %s --help", mistake, cmd.CommandPath())}
+	}
+	p, err := f.which.open(cmd)
+	if err != nil {
+		return err
+	}
+	if f.diff {
+		return f.compare(cmd, p, args[0], args[1], args[2:])
+	}
+	state, err := f.rebuild(cmd, p, f.at, args)
+	if err != nil {
+		return err
+	}
+	if f.apply {
+		return f.restore(cmd, state)
+	}
+	return printState(cmd.OutOrStdout(), cmd.ErrOrStderr(), state, f.output)
+}
+
+// rebuild reads the state at a point, and says on standard error what is to be known of
+// it.
+func (f *stateFlags) rebuild(cmd *cobra.Command, p *past, at string, resources []string) (*history.State, error) {
+	point, err := parsePoint(at, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	r, err := p.read(cmd.Context(), resources, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	progress := newPastProgress(cmd.ErrOrStderr())
+	state, err := history.Rebuild(cmd.Context(), history.Query{
+		Reader: r, Cluster: p.config.Cluster, At: point, Resources: resources, Namespace: f.namespace,
+		Untold: p.untold, Progress: progress.tell,
+	})
+	progress.end()
+	if err != nil {
+		return nil, pastError(err)
+	}
+	if err := state.Err(); err != nil {
+		if !f.partial || len(state.Collections) == 0 {
+			return nil, &exitError{exitEnvironment, err}
+		}
+		for line := range strings.Lines(err.Error()) {
+			fmt.Fprintln(cmd.ErrOrStderr(), strings.TrimRight(line, "\n"))
+		}
+	}
+	tellCoverage(cmd.ErrOrStderr(), state, point)
+	return state, nil
+}
+
+// tellCoverage says what the state rests on.
+func tellCoverage(w io.Writer, s *history.State, at history.Point) {
+	for _, m := range s.Missing {
+		if m.Ended {
+			fmt.Fprintf(w, "left out: %s: %s\n", m.Name, m.Why)
+		}
+	}
+	for _, c := range s.Collections {
+		fmt.Fprintf(w, "%s: at %s, from the list of %s (resourceVersion %s)\n", c.Collection, at, c.Base.UTC().Format(time.RFC3339), c.BaseRV)
+		if c.Gap != nil {
+			fmt.Fprintf(w, "  out of date: the bus did not mirror it since %s (%s), changes may be missing\n", c.Gap.Time.UTC().Format(time.RFC3339), c.Gap.Report.Reason)
+		}
+		if c.Silence {
+			fmt.Fprintf(w, "  the last that the bus tells of it is of %s: whether the bridge was watching after that the bus does not say\n", c.Word.UTC().Format(time.RFC3339))
+		}
+	}
+}
+
+// printState prints objects as kubectl takes them.
+func printState(out, notes io.Writer, s *history.State, output string) error {
+	w := bufio.NewWriter(out)
+	if output == "json" {
+		fmt.Fprint(w, `{"apiVersion":"v1","kind":"List","items":[`)
+	}
+	for i := range s.Objects {
+		o := &s.Objects[i]
+		if why := o.Unwhole(); why != "" {
+			fmt.Fprintf(notes, "%s %s is not whole: %s\n", o.ResourceID, o.Name(), why)
+		} else if o.Hidden() {
+			fmt.Fprintf(notes, "%s %s has values that are hidden on the bus\n", o.ResourceID, o.Name())
+		}
+		if output == "json" {
+			if i > 0 {
+				fmt.Fprint(w, ",")
+			}
+			fmt.Fprintf(w, "\n%s", o.Object)
+			continue
+		}
+		text, err := yaml.JSONToYAML(o.Object)
+		if err != nil {
+			return fmt.Errorf("print %s %s: %w", o.ResourceID, o.Name(), err)
+		}
+		fmt.Fprintf(w, "---\n%s", text)
+	}
+	if output == "json" {
+		fmt.Fprintln(w, "]}")
+	}
+	return w.Flush()
+}
+
+// compare prints what differs between two states.
+func (f *stateFlags) compare(cmd *cobra.Command, p *past, from, to string, resources []string) error {
+	before, err := f.rebuild(cmd, p, from, resources)
+	if err != nil {
+		return err
+	}
+	after, err := f.rebuild(cmd, p, to, resources)
+	if err != nil {
+		return err
+	}
+	d, err := history.Compare(before, after)
+	if err != nil {
+		return pastError(err)
+	}
+	out := cmd.OutOrStdout()
+	if f.output == "json" {
+		e := json.NewEncoder(out)
+		e.SetIndent("", "  ")
+		e.SetEscapeHTML(false)
+		return e.Encode(d)
+	}
+	w := bufio.NewWriter(out)
+	fmt.Fprintf(w, "%d added, %d removed, %d changed, %d unchanged\n", d.Added, d.Removed, d.Changed, d.Unchanged)
+	for _, o := range d.Objects {
+		fmt.Fprintf(w, "%s %s %s", map[string]string{"added": "+", "removed": "-", "changed": "~"}[o.What], o.Resource, o.Name)
+		if o.FormerUID != "" {
+			fmt.Fprint(w, "  (made anew: another uid)")
+		}
+		fmt.Fprintln(w)
+		for _, path := range o.Paths {
+			fmt.Fprintln(w, "    "+path)
+		}
+		if o.Note != "" {
+			fmt.Fprintln(w, "    "+o.Note)
+		}
+	}
+	return w.Flush()
+}
+
+// restore puts the state into a cluster.
+func (f *stateFlags) restore(cmd *cobra.Command, s *history.State) error {
+	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: f.kubeconfig}
+	conf, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: f.context}).ClientConfig()
+	if err != nil {
+		return &exitError{exitConfig, fmt.Errorf("--kubeconfig %s: %w", f.kubeconfig, err)}
+	}
+	conf.QPS, conf.Burst = restoreRate, 2*restoreRate
+	counts := map[restore.Outcome]int{}
+	out := cmd.OutOrStdout()
+	encoder := json.NewEncoder(out)
+	encoder.SetEscapeHTML(false)
+	err = restore.Run(cmd.Context(), restore.Options{Config: conf, Objects: s.Objects, DryRun: f.dryRun, Force: f.force}, func(l restore.Line) {
+		counts[l.What]++
+		switch {
+		case f.output == "json":
+			_ = encoder.Encode(l) // what counts is the cluster
+		case l.Why != "":
+			fmt.Fprintf(out, "%-9s %s: %s\n", l.What, l.Object, l.Why)
+		default:
+			fmt.Fprintf(out, "%-9s %s\n", l.What, l.Object)
+		}
+	})
+	fmt.Fprintf(cmd.ErrOrStderr(), "%d applied, %d skipped, %d failed\n", counts[restore.Applied], counts[restore.Skipped], counts[restore.Failed])
+	if err != nil && !errors.Is(err, restore.ErrFailed) {
+		return &exitError{exitEnvironment, err}
+	}
+	return err
+}

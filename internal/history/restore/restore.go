@@ -1,0 +1,407 @@
+// Package restore puts objects as the bus told them into a cluster, by server-side
+// apply.
+package restore
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/restmapper"
+
+	"github.com/kubebridge/kubebridge/internal/history"
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+// FieldManager owns what is restored (Kubernetes: server-side apply).
+const FieldManager = "kubebridge-restore"
+
+// established is how long a CustomResourceDefinition may take to be served.
+const established = 30 * time.Second
+
+// Options say what is put where.
+type Options struct {
+	Config  *rest.Config
+	Objects []history.Object
+	DryRun  bool // the server checks everything and changes nothing
+	Force   bool // takes fields over from other field managers
+}
+
+// Line is what became of one object.
+type Line struct {
+	What   Outcome `json:"what"`
+	Object string  `json:"object"` // "deployments.apps shop/web"
+	Why    string  `json:"why,omitempty"`
+}
+
+// Outcome is what became of an object.
+type Outcome string
+
+// The outcomes.
+const (
+	Applied   Outcome = "applied"
+	Checked   Outcome = "checked"   // by a dry run
+	Unchecked Outcome = "unchecked" // its namespace or type does not exist yet
+	Skipped   Outcome = "skipped"
+	Changed   Outcome = "changed" // it is not restored as it was; it follows with another outcome
+	Failed    Outcome = "failed"
+)
+
+// ErrFailed is of a restore that did not put everything back that it was to.
+var ErrFailed = errors.New("not everything could be restored")
+
+// item is one object to put back.
+type item struct {
+	*unstructured.Unstructured
+	line   string
+	uid    types.UID // in the former cluster
+	owners []metav1.OwnerReference
+	rank   int
+	later  bool // it could not be checked yet
+}
+
+type restorer struct {
+	Options
+	tell   func(Line)
+	client dynamic.Interface
+	mapper *restmapper.DeferredDiscoveryRESTMapper
+	items  []*item
+	uids   map[types.UID]types.UID // former to new
+	failed int
+}
+
+// Run restores o.Objects and calls tell for what becomes of each. Everything that can be
+// is checked by a dry run before anything is applied; nothing is if one of those fails.
+func Run(ctx context.Context, o Options, tell func(Line)) error {
+	client, err := dynamic.NewForConfig(o.Config)
+	if err != nil {
+		return fmt.Errorf("restore: %w", err)
+	}
+	disco, err := discovery.NewDiscoveryClientForConfig(o.Config)
+	if err != nil {
+		return fmt.Errorf("restore: %w", err)
+	}
+	if _, err := disco.ServerVersion(); err != nil {
+		return fmt.Errorf("restore: the cluster at %s does not answer as it should: %w", o.Config.Host, err)
+	}
+	r := &restorer{
+		Options: o, tell: tell, client: client, uids: map[types.UID]types.UID{},
+		mapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(disco)),
+	}
+	if err := r.prepare(ctx); err != nil {
+		return err
+	}
+	return r.run(ctx)
+}
+
+// prepare chooses and strips the objects, and puts them in order.
+func (r *restorer) prepare(ctx context.Context) error {
+	held := map[string]bool{} // namespaces that are restored
+	var needed []string
+	for i := range r.Objects {
+		o := &r.Objects[i]
+		line := o.ResourceID + " " + o.Name()
+		why := o.Unwhole()
+		if c := event.ParseCollection(o.Collection); why == "" && c.MetadataOnly {
+			why = "the bus has its metadata only"
+		}
+		if why == "" && o.Hidden() {
+			why = "the bus hides values of it"
+		}
+		u := &unstructured.Unstructured{}
+		if why == "" {
+			v, err := o.Value()
+			if err != nil {
+				return err
+			}
+			u.Object = numbers(v).(map[string]any)
+			why = skip(u)
+		}
+		if why != "" {
+			r.tell(Line{Skipped, line, why})
+			continue
+		}
+		it := &item{Unstructured: u, line: line, uid: u.GetUID(), owners: u.GetOwnerReferences(), rank: rank(u.GroupVersionKind().GroupKind())}
+		strip(u)
+		if it.rank == rankNamespace {
+			held[u.GetName()] = true
+		} else if ns := u.GetNamespace(); ns != "" {
+			needed = append(needed, ns)
+		}
+		r.items = append(r.items, it)
+	}
+	slices.Sort(needed)
+	for _, ns := range slices.Compact(needed) {
+		if err := r.needNamespace(ctx, ns, held[ns]); err != nil {
+			return err
+		}
+	}
+	r.order()
+	return nil
+}
+
+// needNamespace adds a namespace that neither is there nor is restored.
+func (r *restorer) needNamespace(ctx context.Context, name string, held bool) error {
+	if held {
+		return nil
+	}
+	_, err := r.client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}).Get(ctx, name, metav1.GetOptions{})
+	if err == nil || !apierrors.IsNotFound(err) {
+		return wrap("look for namespace "+name, err)
+	}
+	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": name}}}
+	r.tell(Line{Changed, "namespaces " + name, "the bus does not tell it: it is made without labels and annotations"})
+	r.items = append(r.items, &item{Unstructured: u, line: "namespaces " + name, rank: rankNamespace})
+	return nil
+}
+
+func wrap(doing string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", doing, err)
+}
+
+// order sorts by rank, and owners before what they own.
+func (r *restorer) order() {
+	byUID := map[types.UID]*item{}
+	for _, it := range r.items {
+		byUID[it.uid] = it
+	}
+	depth := map[*item]int{}
+	var of func(it *item, seen int) int
+	of = func(it *item, seen int) int {
+		if d, ok := depth[it]; ok || seen > len(r.items) { // owners in a circle
+			return d
+		}
+		d := 0
+		for _, ref := range it.owners {
+			if owner := byUID[ref.UID]; owner != nil {
+				d = max(d, of(owner, seen+1)+1)
+				it.rank = max(it.rank, owner.rank)
+			}
+		}
+		depth[it] = d
+		return d
+	}
+	for _, it := range r.items {
+		of(it, 0)
+	}
+	slices.SortStableFunc(r.items, func(a, b *item) int {
+		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(depth[a], depth[b]), strings.Compare(a.line, b.line))
+	})
+}
+
+func (r *restorer) run(ctx context.Context) error {
+	for _, it := range r.items {
+		r.try(ctx, it, false)
+	}
+	if r.failed > 0 {
+		return fmt.Errorf("%w: the dry run refused %d: nothing was changed", ErrFailed, r.failed)
+	}
+	if r.DryRun {
+		return nil
+	}
+	// What the others need, which could not all be checked without it.
+	for _, it := range r.items {
+		if it.rank <= rankDefinition {
+			r.apply(ctx, it)
+		}
+	}
+	if err := r.awaitDefinitions(ctx); err != nil {
+		return err
+	}
+	for _, it := range r.items {
+		if it.rank > rankDefinition && it.later {
+			r.try(ctx, it, true)
+		}
+	}
+	if r.failed > 0 {
+		return fmt.Errorf("%w: %d were refused: of the others, nothing but namespaces and CustomResourceDefinitions was applied", ErrFailed, r.failed)
+	}
+	for _, it := range r.items {
+		if it.rank > rankDefinition {
+			r.apply(ctx, it)
+		}
+	}
+	if r.failed > 0 {
+		return fmt.Errorf("%w: %d were refused", ErrFailed, r.failed)
+	}
+	return nil
+}
+
+// try checks an item by a dry run. What cannot be checked yet is noted, unless it should
+// be possible by now.
+func (r *restorer) try(ctx context.Context, it *item, now bool) {
+	_, err := r.patch(ctx, it, true)
+	switch {
+	case err == nil:
+		it.later = false
+		r.tell(Line{Checked, it.line, ""})
+	case !now && r.comes(it, err):
+		it.later = true
+		r.tell(Line{Unchecked, it.line, "its namespace or type does not exist yet"})
+	default:
+		r.fail(it, err)
+	}
+}
+
+// comes reports whether an error is of something that is restored before the item.
+func (r *restorer) comes(it *item, err error) bool {
+	if meta.IsNoMatchError(err) {
+		kind := it.GroupVersionKind().Kind
+		return slices.ContainsFunc(r.items, func(other *item) bool {
+			defined, _, _ := unstructured.NestedString(other.Object, "spec", "names", "kind")
+			return other.rank == rankDefinition && defined == kind
+		})
+	}
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) || !apierrors.IsNotFound(err) {
+		return false
+	}
+	return slices.ContainsFunc(r.items, func(other *item) bool {
+		return other.rank == rankNamespace && other.GetName() == it.GetNamespace()
+	})
+}
+
+func (r *restorer) fail(it *item, err error) {
+	r.failed++
+	why := err.Error()
+	if apierrors.IsConflict(err) {
+		why += " (--force takes the fields over)"
+	}
+	r.tell(Line{Failed, it.line, why})
+}
+
+func (r *restorer) apply(ctx context.Context, it *item) {
+	if dropped := r.own(ctx, it); len(dropped) > 0 {
+		r.tell(Line{Changed, it.line, "its owner is not restored: " + strings.Join(dropped, ", ")})
+	}
+	made, err := r.patch(ctx, it, false)
+	if err != nil {
+		r.fail(it, err)
+		return
+	}
+	r.uids[it.uid] = made.GetUID()
+	r.tell(Line{Applied, it.line, ""})
+}
+
+// own sets owner references to owners as they are now: restored, or never gone. The
+// others are returned.
+func (r *restorer) own(ctx context.Context, it *item) (dropped []string) {
+	var refs []metav1.OwnerReference
+	for _, ref := range it.owners {
+		if now, ok := r.uids[ref.UID]; ok {
+			ref.UID = now
+		} else if !r.lives(ctx, ref, it.GetNamespace()) {
+			dropped = append(dropped, ref.Kind+" "+ref.Name)
+			continue
+		}
+		refs = append(refs, ref)
+	}
+	if len(refs) > 0 {
+		it.SetOwnerReferences(refs)
+	}
+	return dropped
+}
+
+// lives reports whether an owner is still the same object.
+func (r *restorer) lives(ctx context.Context, ref metav1.OwnerReference, namespace string) bool {
+	client, err := r.resource(schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind), namespace)
+	if err != nil {
+		return false
+	}
+	u, err := client.Get(ctx, ref.Name, metav1.GetOptions{})
+	return err == nil && u.GetUID() == ref.UID
+}
+
+func (r *restorer) resource(gvk schema.GroupVersionKind, namespace string) (dynamic.ResourceInterface, error) {
+	m, err := r.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
+	if err != nil {
+		return nil, err
+	}
+	if m.Scope.Name() == meta.RESTScopeNameNamespace {
+		return r.client.Resource(m.Resource).Namespace(namespace), nil
+	}
+	return r.client.Resource(m.Resource), nil
+}
+
+func (r *restorer) patch(ctx context.Context, it *item, dry bool) (*unstructured.Unstructured, error) {
+	client, err := r.resource(it.GroupVersionKind(), it.GetNamespace())
+	if err != nil {
+		return nil, err
+	}
+	o := metav1.ApplyOptions{FieldManager: FieldManager, Force: r.Force}
+	if dry {
+		o.DryRun = []string{metav1.DryRunAll}
+	}
+	return client.Apply(ctx, it.GetName(), it.Unstructured, o)
+}
+
+// awaitDefinitions waits until restored definitions are served.
+func (r *restorer) awaitDefinitions(ctx context.Context) error {
+	for _, it := range r.items {
+		if it.rank != rankDefinition || it.GetKind() != "CustomResourceDefinition" {
+			continue
+		}
+		err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, established, true, func(ctx context.Context) (bool, error) {
+			client, err := r.resource(it.GroupVersionKind(), "")
+			if err != nil {
+				return false, err
+			}
+			u, err := client.Get(ctx, it.GetName(), metav1.GetOptions{})
+			if err != nil {
+				return false, err
+			}
+			conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
+			return slices.ContainsFunc(conditions, func(c any) bool {
+				m, _ := c.(map[string]any)
+				return m["type"] == "Established" && m["status"] == "True"
+			}), nil
+		})
+		if err != nil {
+			return fmt.Errorf("%w: wait for %s to be served: %w", ErrFailed, it.line, err)
+		}
+		r.mapper.Reset()
+	}
+	return nil
+}
+
+// numbers makes json.Numbers what unstructured objects hold.
+func numbers(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		for k, x := range v {
+			v[k] = numbers(x)
+		}
+	case []any:
+		for i, x := range v {
+			v[i] = numbers(x)
+		}
+	case interface{ Int64() (int64, error) }:
+		if n, err := v.Int64(); err == nil {
+			return n
+		}
+		if f, ok := v.(interface{ Float64() (float64, error) }); ok {
+			if n, err := f.Float64(); err == nil {
+				return n
+			}
+		}
+	}
+	return v
+}

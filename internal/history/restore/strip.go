@@ -1,0 +1,166 @@
+package restore
+
+import (
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// skip says why an object is not put back although its body is whole; "" if it is.
+func skip(u *unstructured.Unstructured) string {
+	gk := u.GroupVersionKind().GroupKind()
+	controlled := false
+	for _, r := range u.GetOwnerReferences() {
+		controlled = controlled || r.Controller != nil && *r.Controller
+	}
+	switch gk {
+	case schema.GroupKind{Kind: "Event"}, schema.GroupKind{Group: "events.k8s.io", Kind: "Event"}:
+		return "it is a report of what happened"
+	case schema.GroupKind{Kind: "Node"}, schema.GroupKind{Group: "coordination.k8s.io", Kind: "Lease"}, schema.GroupKind{Kind: "Endpoints"}:
+		return "who it is about makes it"
+	case schema.GroupKind{Kind: "Pod"}, schema.GroupKind{Group: "discovery.k8s.io", Kind: "EndpointSlice"}:
+		if controlled {
+			return "its controller makes it anew"
+		}
+	case schema.GroupKind{Kind: "Secret"}:
+		if kind, _, _ := unstructured.NestedString(u.Object, "type"); kind == "kubernetes.io/service-account-token" {
+			return "it is a token of an account that is made anew"
+		}
+	case schema.GroupKind{Group: "batch", Kind: "Job"}:
+		conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
+		for _, c := range conditions {
+			if m, ok := c.(map[string]any); ok && m["status"] == "True" && (m["type"] == "Complete" || m["type"] == "Failed") {
+				return "it had ended, and would run again"
+			}
+		}
+	}
+	if u.GetDeletionTimestamp() != nil {
+		return "it was being deleted"
+	}
+	return ""
+}
+
+// assigned are annotations that the cluster sets.
+var assigned = []string{
+	"pv.kubernetes.io/bind-completed", "pv.kubernetes.io/bound-by-controller", "pv.kubernetes.io/provisioned-by",
+	"volume.kubernetes.io/selected-node", "volume.kubernetes.io/storage-provisioner", "volume.beta.kubernetes.io/storage-provisioner",
+}
+
+// strip takes out what a cluster assigns, so that another can.
+func strip(u *unstructured.Unstructured) {
+	for _, f := range []string{
+		"uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "selfLink",
+		"deletionTimestamp", "deletionGracePeriodSeconds", "ownerReferences",
+	} {
+		unstructured.RemoveNestedField(u.Object, "metadata", f)
+	}
+	delete(u.Object, "status")
+	if a := u.GetAnnotations(); a != nil {
+		for _, name := range assigned {
+			delete(a, name)
+		}
+		u.SetAnnotations(a)
+	}
+	protections := func(f string) bool { return strings.HasPrefix(f, "kubernetes.io/pv") }
+	if left := slices.DeleteFunc(u.GetFinalizers(), protections); len(left) > 0 {
+		u.SetFinalizers(left)
+	} else {
+		unstructured.RemoveNestedField(u.Object, "metadata", "finalizers")
+	}
+	drop := func(path ...string) { unstructured.RemoveNestedField(u.Object, path...) }
+	switch u.GroupVersionKind().GroupKind() {
+	case schema.GroupKind{Kind: "Namespace"}:
+		drop("spec")
+	case schema.GroupKind{Kind: "Service"}:
+		if ip, _, _ := unstructured.NestedString(u.Object, "spec", "clusterIP"); ip != "None" {
+			drop("spec", "clusterIP")
+			drop("spec", "clusterIPs")
+		}
+		drop("spec", "healthCheckNodePort")
+	case schema.GroupKind{Kind: "PersistentVolumeClaim"}:
+		drop("spec", "volumeName")
+	case schema.GroupKind{Kind: "PersistentVolume"}:
+		drop("spec", "claimRef", "uid")
+		drop("spec", "claimRef", "resourceVersion")
+	case schema.GroupKind{Kind: "ServiceAccount"}:
+		drop("secrets")
+	case schema.GroupKind{Kind: "Pod"}:
+		drop("spec", "nodeName")
+		dropTokens(u)
+	case schema.GroupKind{Group: "batch", Kind: "Job"}:
+		if manual, _, _ := unstructured.NestedBool(u.Object, "spec", "manualSelector"); !manual {
+			drop("spec", "selector")
+			for _, label := range []string{"controller-uid", "batch.kubernetes.io/controller-uid", "job-name", "batch.kubernetes.io/job-name"} {
+				drop("metadata", "labels", label)
+				drop("spec", "template", "metadata", "labels", label)
+			}
+		}
+	}
+}
+
+// tokenVolume begins the names of volumes that admission adds to Pods.
+const tokenVolume = "kube-api-access-"
+
+func dropTokens(u *unstructured.Unstructured) {
+	isToken := func(v any) bool {
+		m, _ := v.(map[string]any)
+		name, _ := m["name"].(string)
+		return strings.HasPrefix(name, tokenVolume)
+	}
+	if volumes, ok, _ := unstructured.NestedSlice(u.Object, "spec", "volumes"); ok {
+		_ = unstructured.SetNestedSlice(u.Object, slices.DeleteFunc(volumes, isToken), "spec", "volumes") // spec is a map: it was read
+	}
+	for _, field := range []string{"containers", "initContainers"} {
+		containers, ok, _ := unstructured.NestedSlice(u.Object, "spec", field)
+		if !ok {
+			continue
+		}
+		for _, c := range containers {
+			if m, ok := c.(map[string]any); ok {
+				if mounts, ok := m["volumeMounts"].([]any); ok {
+					m["volumeMounts"] = slices.DeleteFunc(mounts, isToken)
+				}
+			}
+		}
+		_ = unstructured.SetNestedSlice(u.Object, containers, "spec", field)
+	}
+}
+
+// rank orders what depends on what.
+func rank(gk schema.GroupKind) int {
+	switch gk.Group {
+	case "apiextensions.k8s.io":
+		return rankDefinition
+	case "rbac.authorization.k8s.io", "scheduling.k8s.io":
+		return 2
+	case "storage.k8s.io":
+		return 3
+	case "apps", "batch":
+		return 5
+	case "admissionregistration.k8s.io", "apiregistration.k8s.io":
+		return 7 // from then on they have a say
+	case "":
+	default:
+		return 6
+	}
+	switch gk.Kind {
+	case "Namespace":
+		return rankNamespace
+	case "ServiceAccount", "ConfigMap", "Secret", "LimitRange", "ResourceQuota":
+		return 2
+	case "PersistentVolume", "PersistentVolumeClaim":
+		return 3
+	case "Service":
+		return 4
+	case "Pod", "ReplicationController", "PodTemplate":
+		return 5
+	}
+	return 6
+}
+
+const (
+	rankNamespace  = 0
+	rankDefinition = 1
+)
