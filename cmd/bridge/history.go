@@ -44,7 +44,7 @@ written, and no consumer is left behind. What the bus does not tell is said.`,
 				}
 				*to = t
 			}
-			p, err := which.open(cmd)
+			p, err := which.open()
 			if err != nil {
 				return err
 			}

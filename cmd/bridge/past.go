@@ -25,7 +25,6 @@ type pastFlags struct{ config, sink string }
 func (f *pastFlags) define(cmd *cobra.Command) {
 	configFlag(cmd, &f.config)
 	cmd.Flags().StringVar(&f.sink, "sink", "", "the sink whose bus is read; may be left out where only one keeps events")
-	config.AddFlags(cmd.Flags())
 }
 
 // past is a bus that keeps events, and how they got there.
@@ -35,8 +34,8 @@ type past struct {
 }
 
 // open finds the sink.
-func (f *pastFlags) open(cmd *cobra.Command) (*past, error) {
-	c, err := loadConfig(cmd, f.config)
+func (f *pastFlags) open() (*past, error) {
+	c, err := loadWith(f.config, nil) // a kubeconfig that is given is of another cluster
 	if err != nil {
 		return nil, err
 	}

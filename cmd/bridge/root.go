@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/kubebridge/kubebridge/internal/config"
 	"github.com/kubebridge/kubebridge/internal/pipeline"
@@ -116,12 +117,17 @@ func configFlag(cmd *cobra.Command, path *string) {
 	cmd.Flags().StringVarP(path, "config", "c", os.Getenv("KUBEBRIDGE_CONFIG"), "configuration file (KUBEBRIDGE_CONFIG)")
 }
 
-// loadConfig reads the file that -c names.
+// loadConfig reads the file that -c names, and lets the command's flags override it.
 func loadConfig(cmd *cobra.Command, path string) (*config.Config, error) {
+	return loadWith(path, cmd.Flags())
+}
+
+// loadWith is loadConfig with given flags; nil: none.
+func loadWith(path string, flags *pflag.FlagSet) (*config.Config, error) {
 	if path == "" {
 		return nil, &exitError{exitConfig, errors.New("no configuration: give -c FILE or set KUBEBRIDGE_CONFIG")}
 	}
-	c, err := config.Load(path, cmd.Flags())
+	c, err := config.Load(path, flags)
 	if err != nil {
 		return nil, &exitError{exitConfig, err}
 	}

@@ -84,7 +84,7 @@ func (f *stateFlags) run(cmd *cobra.Command, args []string) error {
 	if mistake != "" {
 		return &exitError{exitConfig, fmt.Errorf("%s: see %s --help", mistake, cmd.CommandPath())}
 	}
-	p, err := f.which.open(cmd)
+	p, err := f.which.open()
 	if err != nil {
 		return err
 	}

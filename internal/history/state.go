@@ -104,6 +104,12 @@ func (q *Query) wanted(e *event.Received) bool {
 	return q.asked(c.Group, c.Resource) && (q.Namespace == "" || c.Namespace == "" || c.Namespace == q.Namespace)
 }
 
+// keeps reports whether an object is asked for. A namespace is in itself.
+func (q *Query) keeps(h *head) bool {
+	return q.Namespace == "" || h.namespace == q.Namespace ||
+		h.group == "" && h.resource == "namespaces" && h.name == q.Namespace
+}
+
 // enough reports whether no other collection can matter: one that holds all objects
 // that are asked for has its base, of every resource that is asked for.
 func (q *Query) enough(tracks map[string]*track) bool {
@@ -154,7 +160,7 @@ func Rebuild(ctx context.Context, q Query) (*State, error) {
 			based = append(based, t)
 		}
 	}
-	r := newReplay(l, q.At, based, func(h *head) bool { return q.Namespace == "" || h.namespace == q.Namespace })
+	r := newReplay(l, q.At, based, q.keeps)
 	if err := r.run(ctx); err != nil {
 		return nil, err
 	}
