@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -215,7 +216,8 @@ func (r *replay) covered(t *track) (c Covered, missing *Missing) {
 		if f.closed != nil && f.closed.Report.Reason != "gone" {
 			return c, &Missing{Name: t.id, Ended: true, Why: fmt.Sprintf("it is not watched since %s (%s)", stamp(f.closed.Time), f.closed.Report.Reason)}
 		}
-		if f.open != nil {
+		// A gap begins behind the resourceVersion that it names.
+		if f.open != nil && (r.point.isTime() || f.open.ResourceVersion != strconv.FormatUint(r.point.RV, 10)) {
 			c.Gap = f.open
 		}
 		if f.late {
