@@ -34,10 +34,10 @@ type ReaderOptions struct {
 
 // Reader is a [sink.Reader] of a sink's topics. It sees committed records only.
 type Reader struct {
-	opts   []kgo.Opt
-	admin  *kadm.Client
-	parts  []sink.Part
-	ids    []partition
+	opts  []kgo.Opt
+	admin *kadm.Client
+	parts []sink.Part
+	ids   []partition
 }
 
 // NewReader connects and looks the topics up. Wrong credentials are a

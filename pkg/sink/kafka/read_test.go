@@ -1,0 +1,115 @@
+package kafka
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/kubebridge/kubebridge/pkg/sink"
+)
+
+// TestReader: what a transaction gave up is not read, ranges and times are kept to, an
+// object is looked for in its partition only, and nothing is left behind.
+func TestReader(t *testing.T) {
+	b := startBus(t, kfake.SeedTopics(3, "k8s.c.core.pods", "k8s.c.core.nodes"))
+	c, err := kgo.NewClient(kgo.SeedBrokers(b.brokers...), kgo.TransactionalID("t"), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	start := time.Now().Add(time.Hour).Truncate(time.Second) // later than the markers of transactions
+	n := 0
+	write := func(end kgo.TransactionEndTry, count int) {
+		t.Helper()
+		if err := c.BeginTransaction(); err != nil {
+			t.Fatal(err)
+		}
+		for range count {
+			n++
+			r := &kgo.Record{
+				Topic: "k8s.c.core.pods", Partition: 1, Value: fmt.Append(nil, n), Timestamp: start.Add(time.Duration(n) * time.Second),
+				Headers: []kgo.RecordHeader{{Key: "ce_id", Value: fmt.Append(nil, n)}},
+			}
+			if err := c.ProduceSync(t.Context(), r).FirstErr(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := c.EndTransaction(t.Context(), end); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(kgo.TryCommit, 3) // offsets 0 to 2, and the marker
+	write(kgo.TryAbort, 2)  // 4 and 5
+	write(kgo.TryCommit, 2) // 7 and 8
+	write(kgo.TryAbort, 1)
+
+	open := func(key string) *Reader {
+		t.Helper()
+		r, err := NewReader(t.Context(), ReaderOptions{
+			Config: b.config(), Identity: identity,
+			Topics: func(name string) (string, bool) { return key, name == "k8s.c.core.pods" },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(r.Close)
+		return r
+	}
+	r := open("")
+	if len(r.Parts()) != 3 {
+		t.Fatalf("the parts are %+v", r.Parts())
+	}
+	read := func(from, to int64, enough string) (got []string) {
+		t.Helper()
+		err := r.Read(t.Context(), []sink.Range{{}, {From: from, To: to}, {}}, false, func(m *sink.Message) error {
+			if m.Part != 1 || len(m.Headers) != 1 || string(m.Headers[0].Value) != string(m.Value) {
+				t.Errorf("message %d of part %d has %v", m.Offset, m.Part, m.Headers)
+			}
+			got = append(got, string(m.Value))
+			if string(m.Value) == enough {
+				return sink.ErrEnough
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	end := r.Parts()[1].End
+	for _, c := range []struct {
+		from, to int64
+		enough   string
+		want     []string
+	}{
+		{0, end, "", []string{"1", "2", "3", "6", "7"}}, {1, 2, "", []string{"2"}}, {4, 7, "", nil}, {0, end, "2", []string{"1", "2"}}, {5, 5, "", nil},
+	} {
+		if got := read(c.from, c.to, c.enough); !slices.Equal(got, c.want) {
+			t.Errorf("from %d to %d are %v, want %v", c.from, c.to, got, c.want)
+		}
+	}
+	for at, want := range map[time.Time]int64{start: 0, start.Add(6 * time.Second): 7, start.Add(time.Hour): end} {
+		if got, err := r.At(t.Context(), at); err != nil || got[1] != want {
+			t.Errorf("at %s it is %v (%v), want %d", at, got, err, want)
+		}
+	}
+	broken := errors.New("broken")
+	if err := r.Read(t.Context(), []sink.Range{{}, {To: end}, {}}, false, func(*sink.Message) error { return broken }); !errors.Is(err, broken) {
+		t.Errorf("the error is %v", err)
+	}
+
+	// Where our sink writes a key to is where it is looked for.
+	for i := range 10 {
+		key := fmt.Sprint("c/core/pods/shop/", i)
+		want := kafka.Murmur2Balancer{Consistent: true}.Balance(kafka.Message{Key: []byte(key)}, 0, 1, 2)
+		if got := open(key).ids; len(got) != 1 || got[0].id != want {
+			t.Errorf("%s is looked for in %v and written to %d", key, got, want)
+		}
+	}
+}

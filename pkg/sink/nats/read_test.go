@@ -1,0 +1,114 @@
+package nats
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kubebridge/kubebridge/pkg/sink"
+)
+
+// TestReader: ranges, times and subjects are kept to, and no consumer is left behind.
+func TestReader(t *testing.T) {
+	b := startBus(t, nil)
+	js := b.client(t)
+	stream, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: streamName, Subjects: []string{"k8s.test.>"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var middle time.Time
+	for i := 1; i <= 6; i++ {
+		kind := "shop.web"
+		if i%2 == 0 {
+			kind = "_collection.gap"
+		}
+		if _, err := js.Publish(t.Context(), "k8s.test.core.pods."+kind, fmt.Append(nil, i)); err != nil {
+			t.Fatal(err)
+		}
+		if i == 3 {
+			m, err := stream.GetMsg(t.Context(), 3)
+			if err != nil {
+				t.Fatal(err)
+			}
+			middle = m.Time.Add(time.Nanosecond)
+		}
+	}
+	r, err := NewReader(t.Context(), ReaderOptions{
+		Config: Config{URL: b.url()}, Identity: lane,
+		Subjects: []string{"k8s.test.core.pods.*.*"}, Collections: []string{"k8s.test.core.pods._collection.*"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if p := r.Parts(); len(p) != 1 || p[0].First != 1 || p[0].End != 7 {
+		t.Fatalf("the parts are %+v", p)
+	}
+	for _, c := range []struct {
+		from, to    int64
+		collections bool
+		want        []string
+	}{
+		{1, 7, false, []string{"1", "2", "3", "4", "5", "6"}}, {2, 5, false, []string{"2", "3", "4"}},
+		{1, 7, true, []string{"2", "4", "6"}}, {5, 6, true, nil}, {6, 6, false, nil},
+	} {
+		var got []string
+		err := r.Read(t.Context(), []sink.Range{{From: c.from, To: c.to}}, c.collections, func(m *sink.Message) error {
+			got = append(got, string(m.Value))
+			return nil
+		})
+		if err != nil || !slices.Equal(got, c.want) {
+			t.Errorf("%+v: got %v (%v)", c, got, err)
+		}
+	}
+	for at, want := range map[time.Time]int64{middle.Add(-time.Hour): 1, middle: 4, middle.Add(time.Hour): 7} {
+		if got, err := r.At(t.Context(), at); err != nil || got[0] != want {
+			t.Errorf("at %s it is %v (%v), want %d", at, got, err, want)
+		}
+	}
+	if info, err := stream.Info(t.Context()); err != nil || info.State.Consumers != 0 {
+		t.Errorf("%d consumers are left (%v)", info.State.Consumers, err)
+	}
+}
+
+// TestReaderBesideEmbedded: the history of an embedded server is read while the bridge
+// that runs it does, and when it does not.
+func TestReaderBesideEmbedded(t *testing.T) {
+	b := startBus(t, nil) // for a port that is free afterwards
+	listen := strings.TrimPrefix(b.url(), "nats://")
+	b.stop()
+	c := Config{Embedded: &Embedded{Dir: t.TempDir(), Listen: listen}}
+	running := newSinkOf(t, lane, c)
+	if err := running.Open(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	end := int64(0)
+	for _, when := range []string{"running", "stopped"} {
+		if when == "stopped" {
+			if err := running.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		r, err := NewReader(ctx, ReaderOptions{Config: c, Identity: lane, Subjects: []string{">"}})
+		if err != nil {
+			t.Fatalf("%s: %v", when, err)
+		}
+		if got := r.Parts()[0].End; got < 2 || end != 0 && got != end {
+			t.Errorf("%s: the stream ends at %d", when, got)
+		} else {
+			end = got
+		}
+		n := 0
+		if err := r.Read(ctx, []sink.Range{{From: 1, To: end}}, false, func(*sink.Message) error { n++; return nil }); err != nil || n == 0 {
+			t.Errorf("%s: %d messages (%v)", when, n, err)
+		}
+		r.Close()
+		cancel()
+	}
+}
