@@ -1,0 +1,117 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/kubebridge/kubebridge/internal/config"
+	"github.com/kubebridge/kubebridge/internal/history"
+)
+
+// TestPastUsage: what cannot be answered is said in a line, with the code of whose
+// mistake it is, before any bus is asked.
+func TestPastUsage(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "bridge.yaml")
+	text := `
+cluster: prod
+resources: [pods]
+sinks:
+  - {name: a, kafka: {brokers: ["127.0.0.1:1"]}}
+  - {name: b, nats: {url: "nats://127.0.0.1:1"}}
+  - {name: c, stdout: {}}
+checkpoint: {file: {path: ` + t.TempDir() + `}}
+`
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		args, says string
+		code       int
+	}{
+		{"state", "give --at, or --diff", exitConfig},
+		{"state --at yesterday --sink a", `"yesterday" is neither a time like`, exitConfig},
+		{"state --at 2999-01-01T00:00:00Z --sink a", "is in the future", exitConfig},
+		{"state --at 12", "several sinks keep events: give --sink: a, b", exitConfig},
+		{"state --at 12 --sink c", "keeps no events that could be read back", exitConfig},
+		{"state --at 12 --sink x", "those that keep events are a, b", exitConfig},
+		{"state --diff 12", "--diff needs two times", exitConfig},
+		{"state --diff 12 13 --at 12", "--diff goes with neither", exitConfig},
+		{"state --at 12 --apply", "--apply needs --kubeconfig", exitConfig},
+		{"state --at 12 --dry-run", "go with --apply", exitConfig},
+		{"state --at 12 -o xml", "-o xml", exitConfig},
+		{"history pods", "accepts 2 arg(s)", exitConfig},
+		{"history pods a/b --since monday", `"monday" is no time`, exitConfig},
+		{"history pods a/b --color red", "auto, always or never", exitConfig},
+		{"history pods a/b --sink b", "127.0.0.1:1", exitEnvironment},
+	} {
+		bridge(t, append(strings.Fields(c.args), "-c", file)...).failed(t, c.code, c.says)
+	}
+}
+
+// TestPastWithoutStream: a NATS without the stream is one clear line.
+func TestPastWithoutStream(t *testing.T) {
+	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	defer func() { s.Shutdown(); s.WaitForShutdown() }()
+	if !s.ReadyForConnections(10 * time.Second) {
+		t.Fatal("NATS server is not ready")
+	}
+	file := filepath.Join(t.TempDir(), "bridge.yaml")
+	text := "cluster: prod\nresources: [pods]\nsinks: [{name: a, nats: {url: \"" + s.ClientURL() + "\"}}]\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	bridge(t, "state", "--at", "12", "pods", "-c", file).failed(t, exitEnvironment, "K8S_prod", "not found")
+}
+
+// TestUntold: what the configuration does not tell makes a state that cannot be rebuilt.
+func TestUntold(t *testing.T) {
+	c, err := config.Parse("test.yaml", []byte(`
+cluster: x
+resources:
+  - pods
+  - {resource: nodes, types: [added, modified]}
+  - {resource: "*.apps", types: [added, deleted]}
+  - deployments.apps
+  - events
+sinks: [{name: a, nats: {url: "nats://127.0.0.1:1"}}]
+`), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &past{c, &c.Sinks[0]}
+	for resource, want := range map[string]string{
+		"pods": "", "nodes": "deleted", "replicasets.apps": "modified", "deployments.apps": "", "events": "deleted", "jobs.batch": "",
+	} {
+		if got := p.untold(resource); got != want {
+			t.Errorf("of %s untold is %q, want %q", resource, got, want)
+		}
+	}
+}
+
+func TestPrintChange(t *testing.T) {
+	var out bytes.Buffer
+	c := history.Change{Type: "modified", Resource: "pods", Namespace: "shop", Name: "web", UID: "2", FormerUID: "1",
+		By: []history.Who{{Manager: "kubectl"}, {Manager: "kubelet", Subresource: "status"}}, Note: "updates in between are not known",
+		Diff: "--- \n+++ \n@@ -1 +1 @@\n a: b\n-c: d\n+c: e\n"}
+	if err := printChange(&out, &c, true); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"by kubectl, kubelet/status", "uid was 1", "(updates in between are not known)", red + "-c: d" + plainText, green + "+c: e" + plainText, "   a: b\n"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("it lacks %q:\n%s", want, out.String())
+		}
+	}
+	if strings.Contains(out.String(), "+++") {
+		t.Errorf("it has the names of no files:\n%s", out.String())
+	}
+}
