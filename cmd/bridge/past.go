@@ -174,7 +174,7 @@ func (p *pastProgress) tell(now history.Progress) {
 	p.last = time.Now()
 	line := fmt.Sprintf("%s: %d of at most %d messages", now.Doing, now.Messages, now.Of)
 	if p.terminal {
-		fmt.Fprint(p.to, clearLine+line)
+		fmt.Fprintf(p.to, "%s%s", clearLine, line)
 		p.drawn = true
 		return
 	}
@@ -183,7 +183,7 @@ func (p *pastProgress) tell(now history.Progress) {
 
 func (p *pastProgress) end() {
 	if p.drawn {
-		fmt.Fprint(p.to, clearLine)
+		fmt.Fprintf(p.to, "%s", clearLine)
 		p.drawn = false
 	}
 }

@@ -100,9 +100,11 @@ sinks: [{name: a, nats: {url: "nats://127.0.0.1:1"}}]
 
 func TestPrintChange(t *testing.T) {
 	var out bytes.Buffer
-	c := history.Change{Type: "modified", Resource: "pods", Namespace: "shop", Name: "web", UID: "2", FormerUID: "1",
+	c := history.Change{
+		Type: "modified", Resource: "pods", Namespace: "shop", Name: "web", UID: "2", FormerUID: "1",
 		By: []history.Who{{Manager: "kubectl"}, {Manager: "kubelet", Subresource: "status"}}, Note: "updates in between are not known",
-		Diff: "--- \n+++ \n@@ -1 +1 @@\n a: b\n-c: d\n+c: e\n"}
+		Diff: "--- \n+++ \n@@ -1 +1 @@\n a: b\n-c: d\n+c: e\n",
+	}
 	if err := printChange(&out, &c, true); err != nil {
 		t.Fatal(err)
 	}

@@ -156,7 +156,7 @@ func tellCoverage(w io.Writer, s *history.State, at history.Point) {
 func printState(out, notes io.Writer, s *history.State, output string) error {
 	w := bufio.NewWriter(out)
 	if output == "json" {
-		fmt.Fprint(w, `{"apiVersion":"v1","kind":"List","items":[`)
+		fmt.Fprintf(w, `{"apiVersion":"v1","kind":"List","items":[`)
 	}
 	for i := range s.Objects {
 		o := &s.Objects[i]
@@ -167,7 +167,7 @@ func printState(out, notes io.Writer, s *history.State, output string) error {
 		}
 		if output == "json" {
 			if i > 0 {
-				fmt.Fprint(w, ",")
+				fmt.Fprintf(w, ",")
 			}
 			fmt.Fprintf(w, "\n%s", o.Object)
 			continue
@@ -210,7 +210,7 @@ func (f *stateFlags) compare(cmd *cobra.Command, p *past, from, to string, resou
 	for _, o := range d.Objects {
 		fmt.Fprintf(w, "%s %s %s", map[string]string{"added": "+", "removed": "-", "changed": "~"}[o.What], o.Resource, o.Name)
 		if o.FormerUID != "" {
-			fmt.Fprint(w, "  (made anew: another uid)")
+			fmt.Fprintf(w, "  (made anew: another uid)")
 		}
 		fmt.Fprintln(w)
 		for _, path := range o.Paths {

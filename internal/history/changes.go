@@ -145,7 +145,7 @@ func (c *changes) take(e *event.Received, fn func(Change) error) error {
 	if c.gone {
 		before = nil
 	}
-	body := []byte(e.Object)
+	body := e.Object
 	if !e.BodyKnown || e.Truncated != nil {
 		body = nil
 	}

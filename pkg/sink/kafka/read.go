@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	readFetch     = 2 << 20 // bytes asked of a broker at a time
+	readFetch     = 2 << 20   // bytes asked of a broker at a time
 	readPartition = 512 << 10 // bytes asked of a partition at a time
 	// readStall is how long nothing may come of what is known to be there.
 	readStall = 30 * time.Second

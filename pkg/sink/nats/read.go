@@ -13,6 +13,10 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
+// readStall is how long a server may take to count what a reader will get, or to find the
+// next of it in a long stream.
+const readStall = 30 * time.Second
+
 // ReaderOptions are what a [Reader] is made of.
 type ReaderOptions struct {
 	Config   Config // completed by NewReader
@@ -164,11 +168,9 @@ func (r *Reader) Read(ctx context.Context, ranges []sink.Range, collections bool
 func (r *Reader) with(ctx context.Context, config jetstream.ConsumerConfig, ahead int, fn func(jetstream.Msg, uint64) error) error {
 	config.AckPolicy, config.InactiveThreshold, config.Replicas, config.MemoryStorage = jetstream.AckNonePolicy, readerTTL, 1, true
 	l := r.link
-	var consumer jetstream.Consumer
-	err := l.conn.do(ctx, func(ctx context.Context) (err error) {
-		consumer, err = l.conn.js.CreateConsumer(ctx, l.name, config)
-		return err
-	})
+	asking, cancel := context.WithTimeout(ctx, readStall)
+	defer cancel()
+	consumer, err := l.conn.js.CreateConsumer(asking, l.name, config)
 	if err != nil {
 		return l.explain("read", err)
 	}
@@ -210,7 +212,7 @@ func (r *Reader) with(ctx context.Context, config jetstream.ConsumerConfig, ahea
 }
 
 func nextOf(ctx context.Context, messages jetstream.MessagesContext) (jetstream.Msg, *jetstream.MsgMetadata, error) {
-	ctx, cancel := context.WithTimeout(ctx, readIdle)
+	ctx, cancel := context.WithTimeout(ctx, readStall)
 	defer cancel()
 	raw, err := messages.Next(jetstream.NextContext(ctx))
 	if err != nil {

@@ -54,8 +54,11 @@ func TestReader(t *testing.T) {
 		collections bool
 		want        []string
 	}{
-		{1, 7, false, []string{"1", "2", "3", "4", "5", "6"}}, {2, 5, false, []string{"2", "3", "4"}},
-		{1, 7, true, []string{"2", "4", "6"}}, {5, 6, true, nil}, {6, 6, false, nil},
+		{1, 7, false, []string{"1", "2", "3", "4", "5", "6"}},
+		{2, 5, false, []string{"2", "3", "4"}},
+		{1, 7, true, []string{"2", "4", "6"}},
+		{5, 6, true, nil},
+		{6, 6, false, nil},
 	} {
 		var got []string
 		err := r.Read(t.Context(), []sink.Range{{From: c.from, To: c.to}}, c.collections, func(m *sink.Message) error {
