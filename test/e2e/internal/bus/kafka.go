@@ -2,8 +2,12 @@ package bus
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"net"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -22,7 +26,9 @@ const metadataAge = 250 * time.Millisecond
 // through the proxy.
 type Kafka struct {
 	*Log
-	Proxy   *faultproxy.Proxy
+	Proxy   *faultproxy.Proxy   // the first broker's
+	Proxies []*faultproxy.Proxy // one for each broker
+	brokers map[string]string   // where a broker is, by its proxy's address
 	cluster *kfake.Cluster
 	client  *kgo.Client
 	stop    context.CancelFunc
@@ -31,33 +37,33 @@ type Kafka struct {
 }
 
 // StartKafka starts a broker. It tells its clients the proxy's address as its own.
-func StartKafka() (*Kafka, error) {
-	k := &Kafka{Log: newLog(), ends: map[string]int64{}}
-	var broker string
-	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.ListenFn(func(network, address string) (net.Listener, error) {
+func StartKafka() (*Kafka, error) { return StartBrokers(1) }
+
+// StartBrokers starts n brokers, each behind a proxy of its own.
+func StartBrokers(n int) (*Kafka, error) {
+	k := &Kafka{Log: newLog(), ends: map[string]int64{}, brokers: map[string]string{}}
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(n), kfake.ListenFn(func(network, address string) (net.Listener, error) {
 		l, err := net.Listen(network, address)
 		if err != nil {
 			return nil, err
 		}
-		broker = l.Addr().String()
-		if k.Proxy, err = faultproxy.Start(broker); err != nil {
+		proxy, err := faultproxy.Start(l.Addr().String())
+		if err != nil {
 			return nil, err
 		}
-		return advertised{l, k.Proxy}, nil
+		k.Proxies = append(k.Proxies, proxy)
+		k.brokers[proxy.Addr()] = l.Addr().String()
+		return advertised{l, proxy}, nil
 	}))
 	if err != nil {
 		return nil, fmt.Errorf("start kfake: %w", err)
 	}
-	k.cluster = cluster
-	k.client, err = kgo.NewClient(
-		kgo.SeedBrokers(broker),
-		kgo.Dialer(func(ctx context.Context, network, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, network, broker)
-		}),
+	k.cluster, k.Proxy = cluster, k.Proxies[0]
+	k.client, err = kgo.NewClient(append(k.direct(),
 		kgo.ConsumeRegex(), kgo.ConsumeTopics(`^k8s\..*`, `^kubebridge\..*\.dead$`),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.MetadataMinAge(metadataAge), kgo.MetadataMaxAge(metadataAge),
-	)
+	)...)
 	if err != nil {
 		cluster.Close()
 		return nil, fmt.Errorf("connect to kfake: %w", err)
@@ -66,6 +72,16 @@ func StartKafka() (*Kafka, error) {
 	k.stop = stop
 	k.reader.Go(func() { k.read(ctx) })
 	return k, nil
+}
+
+// direct lets a client reach the brokers beside their proxies.
+func (k *Kafka) direct() []kgo.Opt {
+	return []kgo.Opt{
+		kgo.SeedBrokers(slices.Collect(maps.Keys(k.brokers))...),
+		kgo.Dialer(func(ctx context.Context, network, address string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, network, k.brokers[address])
+		}),
+	}
 }
 
 // advertised is a listener that gives out another address than its own.
@@ -87,7 +103,10 @@ func (k *Kafka) Close() error {
 	k.stop()
 	k.reader.Wait()
 	k.client.Close()
-	err := k.Proxy.Close()
+	var err error
+	for _, p := range k.Proxies {
+		err = errors.Join(err, p.Close())
+	}
 	k.cluster.Close()
 	return err
 }
@@ -139,6 +158,7 @@ func fromKafka(r *kgo.Record) (Message, error) {
 	m, err := parse(r.Value, headers)
 	m.Route, m.Key, m.Partition = r.Topic, string(r.Key), int(r.Partition)
 	m.Place = fmt.Sprintf("kafka:%d/%d", r.Partition, r.Offset)
+	m.Writer, m.Term = strconv.FormatInt(r.ProducerID, 10), int(r.ProducerEpoch)
 	if err == nil && contentType != "application/cloudevents+json; charset=UTF-8" {
 		err = fmt.Errorf("content type %q", contentType)
 	}

@@ -19,6 +19,8 @@ type Message struct {
 	Key       string // Kafka key
 	Partition int    // of Kafka
 	Raw       []byte
+	Writer    string // who wrote it, and Term in which term, where the bus tells: on Kafka the producer and its epoch
+	Term      int
 
 	Attributes map[string]string // CloudEvents attributes of the JSON
 	Headers    map[string]string // those repeated as headers, decoded

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -133,14 +134,14 @@ func (n *NATS) follow(ctx context.Context, js jetstream.JetStream, next uint64) 
 			return next
 		}
 		next = meta.Sequence.Stream + 1
-		n.add(fromNATS(raw, meta.Sequence.Stream))
+		n.add(fromNATS(raw.Subject(), raw.Headers(), raw.Data(), meta.Sequence.Stream))
 	}
 }
 
-func fromNATS(raw jetstream.Msg, seq uint64) (Message, error) {
+func fromNATS(subject string, header nats.Header, data []byte, seq uint64) (Message, error) {
 	headers := map[string]string{}
 	var wrong error
-	for name, values := range raw.Headers() {
+	for name, values := range header {
 		attribute, ok := strings.CutPrefix(name, "ce-")
 		if !ok {
 			continue
@@ -149,10 +150,12 @@ func fromNATS(raw jetstream.Msg, seq uint64) (Message, error) {
 		wrong = errors.Join(wrong, err)
 		headers[attribute] = value
 	}
-	m, err := parse(raw.Data(), headers)
-	m.Route = raw.Subject()
+	m, err := parse(data, headers)
+	m.Route = subject
 	m.Place = fmt.Sprintf("nats:%d", seq)
-	if got := raw.Headers().Get("Content-Type"); got != "application/cloudevents+json" {
+	number, _, _ := strings.Cut(header.Get("Kubebridge-Term"), ".")
+	m.Term, _ = strconv.Atoi(number)
+	if got := header.Get("Content-Type"); got != "application/cloudevents+json" {
 		wrong = errors.Join(wrong, fmt.Errorf("content type %q", got))
 	}
 	return m, errors.Join(wrong, err)

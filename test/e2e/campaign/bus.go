@@ -1,0 +1,308 @@
+package campaign
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kubebridge/kubebridge/test/e2e/internal/bridge"
+	"github.com/kubebridge/kubebridge/test/e2e/internal/bus"
+	"github.com/kubebridge/kubebridge/test/e2e/internal/faultproxy"
+)
+
+// target bus of one seed: its configuration, a reader, and what can be done to it.
+type busUnderTest struct {
+	sink    bridge.Sink
+	read    func(context.Context) ([]bus.Message, error)
+	proxies []*faultproxy.Proxy
+	close   func()
+	faults  []fault
+}
+
+// fault is one thing that the nemesis does; it returns when it is over. hurts says that the bus was away from the bridge,
+// which a bus that keeps nothing does not make up for.
+type fault struct {
+	name  string
+	do    func(ctx context.Context, r *chance) error
+	hurts bool
+	once  bool // at most once in a seed: it costs much, or makes much excusable
+}
+
+func (w *world) startBus() (*busUnderTest, error) {
+	switch w.pair.Bus {
+	case "nats":
+		return w.onNATS()
+	case "kafka":
+		return w.onKafka()
+	case "file":
+		path := filepath.Join(w.dir, "events.jsonl")
+		return &busUnderTest{
+			sink: bridge.Sink{File: map[string]any{"path": path, "maxSize": 256 << 10, "keep": 1000}},
+			read: func(context.Context) ([]bus.Message, error) {
+				all, _, err := bus.ReadFiles(path)
+				return all, err
+			},
+			close: func() {},
+		}, nil
+	default:
+		return &busUnderTest{
+			sink:  bridge.Sink{Stdout: map[string]any{"format": "json"}},
+			read:  func(context.Context) ([]bus.Message, error) { return w.outputs() },
+			close: func() {},
+		}, nil
+	}
+}
+
+// outputs is what all processes wrote to standard output. The last line of a killed one may be torn.
+func (w *world) outputs() ([]bus.Message, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	path := filepath.Join(w.dir, "output")
+	var all []bus.Message
+	for i, p := range w.processes {
+		text := p.Output()
+		text = text[:strings.LastIndexByte(text, '\n')+1]
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			return nil, err
+		}
+		lines, _, err := bus.ReadFiles(path)
+		if err != nil {
+			return nil, fmt.Errorf("output of process %d: %w", i, err)
+		}
+		all = append(all, lines...)
+	}
+	return all, nil
+}
+
+// connection is what a proxy can do to the bridge's connections.
+func connection(name string, proxies ...*faultproxy.Proxy) []fault {
+	all := func(do func(*faultproxy.Proxy)) {
+		for _, p := range proxies {
+			do(p)
+		}
+	}
+	during := func(begin func(*faultproxy.Proxy), end func(*faultproxy.Proxy)) func(context.Context, *chance) error {
+		return func(ctx context.Context, r *chance) error {
+			all(begin)
+			r.wait(ctx, 2*time.Second)
+			all(end)
+			return nil
+		}
+	}
+	hold := during((*faultproxy.Proxy).Hold, (*faultproxy.Proxy).Pass)
+	return []fault{
+		{name: name + " cut", do: during((*faultproxy.Proxy).Cut, (*faultproxy.Proxy).Cut), hurts: true},
+		{name: name + " refused", do: during((*faultproxy.Proxy).Refuse, (*faultproxy.Proxy).Pass), hurts: true},
+		{name: name + " answers held", do: hold},
+		{name: name + " answers lost", do: during((*faultproxy.Proxy).Hold, func(p *faultproxy.Proxy) { p.Cut(); p.Pass() }), hurts: true},
+		{name: name + " half-open", do: during((*faultproxy.Proxy).Silence, (*faultproxy.Proxy).Cut), hurts: true},
+	}
+}
+
+func (w *world) onNATS() (*busUnderTest, error) {
+	n, err := startNATS(filepath.Join(w.dir, "nats"))
+	if err != nil {
+		return nil, err
+	}
+	proxy, err := faultproxy.Start(n.addr())
+	if err != nil {
+		return nil, err
+	}
+	conn, err := nats.Connect("nats://"+n.addr(), nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond))
+	if err != nil {
+		return nil, err
+	}
+	down := func(end, begin func() error) func(context.Context, *chance) error {
+		return func(ctx context.Context, r *chance) error {
+			if err := end(); err != nil {
+				return err
+			}
+			r.wait(ctx, 1500*time.Millisecond)
+			return begin()
+		}
+	}
+	killed := func(s syscall.Signal) func() error { return func() error { n.end(s); return nil } }
+	told := func(s syscall.Signal) func() error { return func() error { n.signal(s); return nil } }
+	b := &busUnderTest{
+		sink:    bridge.Sink{NATS: map[string]any{"url": "nats://" + proxy.Addr(), "delivery": w.pair.Delivery}},
+		proxies: []*faultproxy.Proxy{proxy},
+		close: func() {
+			conn.Close()
+			n.end(syscall.SIGKILL)
+			_ = proxy.Close()
+		},
+		faults: append(connection("bus", proxy),
+			fault{name: "bus kill -9", do: down(killed(syscall.SIGKILL), n.start), hurts: true},
+			fault{name: "bus restart", do: down(killed(syscall.SIGTERM), n.start), hurts: true},
+			fault{name: "bus frozen", do: down(told(syscall.SIGSTOP), told(syscall.SIGCONT)), hurts: true},
+		),
+	}
+	if w.pair.lossy() {
+		b.read, err = subscribe(conn)
+		return b, err
+	}
+	former := &incarnations{}
+	b.read = func(ctx context.Context) ([]bus.Message, error) {
+		now, err := bus.ReadStream(ctx, conn)
+		return former.and(now), err
+	}
+	b.faults = append(b.faults, fault{name: "bus full", do: func(ctx context.Context, r *chance) error { return full(ctx, conn, r) }})
+	if w.pair.exact() {
+		b.faults = append(b.faults, fault{name: "stream deleted", once: true, do: func(ctx context.Context, _ *chance) error {
+			messages, err := bus.ReadStream(ctx, conn)
+			if err != nil {
+				return err
+			}
+			stream, err := theStream(ctx, conn)
+			if err != nil || stream == nil {
+				return err
+			}
+			former.ended(messages)
+			js, _ := jetstream.New(conn)
+			return js.DeleteStream(ctx, stream.CachedInfo().Config.Name)
+		}})
+	}
+	return b, nil
+}
+
+// incarnations are messages of streams and topics that are no more.
+type incarnations struct {
+	mu     sync.Mutex
+	ends   int
+	former []bus.Message
+}
+
+func (i *incarnations) ended(messages []bus.Message) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.ends++
+	for _, m := range messages {
+		m.Place = fmt.Sprintf("%d.%s", i.ends, m.Place)
+		i.former = append(i.former, m)
+	}
+}
+
+func (i *incarnations) and(now []bus.Message) []bus.Message {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return append(i.former[:len(i.former):len(i.former)], now...)
+}
+
+func theStream(ctx context.Context, conn *nats.Conn) (jetstream.Stream, error) {
+	js, err := jetstream.New(conn)
+	if err != nil {
+		return nil, err
+	}
+	name, err := js.StreamNameBySubject(ctx, bus.Subjects)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil, nil
+	} else if err != nil {
+		return nil, err
+	}
+	return js.Stream(ctx, name)
+}
+
+// full lets the stream take almost nothing for a while.
+func full(ctx context.Context, conn *nats.Conn, r *chance) error {
+	stream, err := theStream(ctx, conn)
+	if err != nil || stream == nil {
+		return err
+	}
+	js, _ := jetstream.New(conn)
+	before := stream.CachedInfo().Config
+	small := before
+	small.MaxBytes, small.Discard = int64(stream.CachedInfo().State.Bytes)+int64(r.IntN(20000)), jetstream.DiscardNew
+	if _, err := js.UpdateStream(ctx, small); err != nil {
+		return ignoreAway(err)
+	}
+	r.wait(ctx, 2*time.Second)
+	for {
+		_, err := js.UpdateStream(ctx, before)
+		if err == nil || errors.Is(err, jetstream.ErrStreamNotFound) {
+			return nil
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+			return errors.Join(err, context.Cause(ctx))
+		}
+	}
+}
+
+// ignoreAway: a fault that meets another one's server away has not happened.
+func ignoreAway(error) error { return nil }
+
+// subscribe listens to a bus that keeps nothing.
+func subscribe(conn *nats.Conn) (func(context.Context) ([]bus.Message, error), error) {
+	var mu sync.Mutex
+	var all []bus.Message
+	var wrong error
+	_, err := conn.Subscribe(bus.Subjects, func(raw *nats.Msg) {
+		mu.Lock()
+		defer mu.Unlock()
+		m, err := bus.FromCore(raw, len(all))
+		if err != nil {
+			wrong = errors.Join(wrong, fmt.Errorf("%s: %w: %.2000s", m.Place, err, m.Raw))
+			return
+		}
+		all = append(all, m)
+	})
+	if err == nil {
+		err = conn.Flush()
+	}
+	return func(context.Context) ([]bus.Message, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		return all[:len(all):len(all)], wrong
+	}, err
+}
+
+func (w *world) onKafka() (*busUnderTest, error) {
+	k, err := bus.StartBrokers(2)
+	if err != nil {
+		return nil, err
+	}
+	var addresses []string
+	for _, p := range k.Proxies {
+		addresses = append(addresses, p.Addr())
+	}
+	former := &incarnations{}
+	b := &busUnderTest{
+		sink: bridge.Sink{Kafka: map[string]any{
+			"brokers": addresses, "delivery": w.pair.Delivery, "create": map[string]any{"partitions": 3},
+		}},
+		proxies: k.Proxies,
+		close:   func() { _ = k.Close() },
+		faults: append(connection("bus", k.Proxies...), fault{name: "leaders moved", do: func(context.Context, *chance) error {
+			k.MoveLeaders()
+			return nil
+		}}),
+	}
+	for i, p := range k.Proxies {
+		b.faults = append(b.faults, connection(fmt.Sprintf("broker %d", i), p)...)
+	}
+	b.read = func(ctx context.Context) ([]bus.Message, error) {
+		now, err := k.ReadCommitted(ctx)
+		return former.and(now), err
+	}
+	if w.pair.exact() {
+		b.faults = append(b.faults, fault{name: "topics deleted", once: true, do: func(ctx context.Context, _ *chance) error {
+			messages, err := k.ReadCommitted(ctx)
+			if err == nil {
+				former.ended(messages)
+				err = k.DeleteTopics(ctx)
+			}
+			return err
+		}})
+	}
+	return b, nil
+}

@@ -1,0 +1,217 @@
+package campaign
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
+)
+
+// nemesis does harm for a while. Two do it at a time: one to the bridge, one to what is around it.
+type nemesis struct {
+	*world
+	begun time.Time
+
+	record   sync.Mutex
+	schedule []string
+	hurt     bool // the bus was away
+}
+
+// run does faults until d is over. Each is undone before it returns.
+func (n *nemesis) run(ctx context.Context, d time.Duration) error {
+	n.begun = time.Now()
+	until := n.begun.Add(d)
+	around := append(n.kubeFaults(), n.bus.faults...)
+	if n.disk != "" {
+		around = append(around, fault{name: "checkpoint's disk full", do: n.fillDisk})
+	}
+	if n.spec.Harm { // the API server's own faults are what this seed is for
+		around = append(n.serverFaults(), around[len(around)-2:]...)
+	}
+	results := make(chan error, 2)
+	go func() { results <- n.harm(ctx, until, 1, n.bridgeFaults()) }()
+	go func() { results <- n.harm(ctx, until, 2, around) }()
+	return errors.Join(<-results, <-results)
+}
+
+// harm does a few kinds of the faults, those that the seed chooses, in the seed's order.
+func (n *nemesis) harm(ctx context.Context, until time.Time, stream uint64, faults []fault) error {
+	r := &chance{rand.New(rand.NewPCG(n.spec.Seed, stream))}
+	r.Shuffle(len(faults), func(i, j int) { faults[i], faults[j] = faults[j], faults[i] })
+	faults = faults[:min(len(faults), 1+r.IntN(4))]
+	r.wait(ctx, time.Second)
+	for time.Now().Before(until) && len(faults) > 0 && ctx.Err() == nil {
+		i := r.IntN(len(faults))
+		f := faults[i]
+		from := time.Since(n.begun)
+		err := f.do(ctx, r)
+		n.record.Lock()
+		n.schedule = append(n.schedule, fmt.Sprintf("%5.2fs-%5.2fs %s", from.Seconds(), time.Since(n.begun).Seconds(), f.name))
+		n.hurt = n.hurt || f.hurts
+		n.record.Unlock()
+		if err != nil {
+			return fmt.Errorf("fault %s: %w", f.name, err)
+		}
+		if f.once {
+			faults = append(faults[:i:i], faults[i+1:]...)
+		}
+		r.wait(ctx, 1500*time.Millisecond)
+	}
+	return nil
+}
+
+func (n *nemesis) bridgeFaults() []fault {
+	one := func(do func(ctx context.Context, r *chance, i int) error) func(context.Context, *chance) error {
+		return func(ctx context.Context, r *chance) error {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			if err := n.revive(); err != nil {
+				return err
+			}
+			return do(ctx, r, r.IntN(n.replicas))
+		}
+	}
+	freeze := func(d time.Duration) func(context.Context, *chance, int) error {
+		return func(ctx context.Context, r *chance, i int) error {
+			n.current[i].Signal(syscall.SIGSTOP)
+			r.wait(ctx, d)
+			n.current[i].Signal(syscall.SIGCONT)
+			return nil
+		}
+	}
+	faults := []fault{
+		{name: "bridge kill -9", do: one(func(ctx context.Context, r *chance, i int) error {
+			n.current[i].Kill()
+			if r.IntN(2) == 0 {
+				r.wait(ctx, time.Second)
+			}
+			return n.relaunch(i)
+		})},
+		{name: "bridge killed while answers are held", do: one(func(ctx context.Context, r *chance, i int) error {
+			for _, p := range n.bus.proxies {
+				p.Hold()
+			}
+			r.wait(ctx, time.Second)
+			n.current[i].Kill()
+			for _, p := range n.bus.proxies {
+				p.Pass()
+			}
+			return n.relaunch(i)
+		})},
+		{name: "bridge told to stop", do: one(func(ctx context.Context, r *chance, i int) error {
+			n.current[i].Signal(syscall.SIGTERM)
+			if _, err := n.current[i].Wait(time.Duration(r.Int64N(int64(3 * time.Second)))); err != nil {
+				n.current[i].Kill() // patience has an end
+			}
+			return n.relaunch(i)
+		})},
+		{name: "bridge frozen", do: one(freeze(2 * time.Second))},
+	}
+	if n.pair.exact() || n.pair.shared() {
+		faults = append(faults, fault{name: "second bridge while the first is frozen", do: one(func(ctx context.Context, r *chance, i int) error {
+			if n.replicas > 1 { // its Lease runs out, and the other one leads
+				return freeze(6*time.Second)(ctx, r, i)
+			}
+			first := n.current[i]
+			first.Signal(syscall.SIGSTOP)
+			if err := n.relaunch(i); err != nil {
+				return err
+			}
+			r.wait(ctx, 3*time.Second)
+			first.Signal(syscall.SIGCONT)
+			r.wait(ctx, time.Second)
+			first.Kill()
+			return n.revive()
+		})})
+	}
+	return faults
+}
+
+// kubeFaults are those that touch this world's own part of the cluster only.
+func (n *nemesis) kubeFaults() []fault {
+	return append(connection("API", n.api),
+		fault{name: "history forgotten (410)", do: n.forget},
+		fault{name: "CRD gains a default", do: func(ctx context.Context, _ *chance) error {
+			return n.editCRD(ctx, `[`+crdVersion("v1", true, `,"`+defaulted+`":{"type":"string","default":"yes"}`)+`]`)
+		}},
+		fault{name: "CRD gains a version", do: func(ctx context.Context, _ *chance) error {
+			return n.editCRD(ctx, `[`+crdVersion("v2", true, "")+`,`+crdVersion("v1", false, "")+`]`)
+		}},
+		fault{name: "permissions taken", do: func(ctx context.Context, r *chance) error {
+			if err := n.kube.Delete(ctx, clusterRoleBindings, n.ns); err != nil {
+				return err
+			}
+			r.wait(ctx, 2*time.Second)
+			return n.bind(ctx)
+		}},
+	)
+}
+
+func crdVersion(name string, storage bool, property string) string {
+	return fmt.Sprintf(`{"name":%q,"served":true,"storage":%t,"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true,
+		"properties":{"spec":{"type":"object","x-kubernetes-preserve-unknown-fields":true,"properties":{"stamp":{"type":"string"}%s}}}}}}`, name, storage, property)
+}
+
+func (n *nemesis) editCRD(ctx context.Context, versions string) error {
+	_, err := n.kube.Patch(ctx, kube.CRDs, n.widgets.GroupResource().String(), `{"spec":{"versions":`+versions+`}}`)
+	return err
+}
+
+// forget makes the API server forget the history of the custom type, as a compaction does.
+func (n *nemesis) forget(ctx context.Context, _ *chance) error {
+	_, rv, err := n.kube.List(ctx, n.widgets.Type, metav1.ListOptions{Limit: 1})
+	if err != nil {
+		return ignoreAway(err)
+	}
+	column := time.Now().Format("150405.000000")
+	return n.editCRD(ctx, fmt.Sprintf(`[{"name":"v1","served":true,"storage":true,
+		"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}},
+		"additionalPrinterColumns":[{"name":%q,"type":"string","jsonPath":".spec.stamp"}]}]`, column+"-"+rv))
+}
+
+// fillDisk leaves the checkpoint's file system no room for a while.
+func (n *nemesis) fillDisk(ctx context.Context, r *chance) error {
+	ballast := filepath.Join(n.disk, "ballast")
+	f, err := os.Create(ballast)
+	if err != nil {
+		return ignoreAway(err) // it is full by itself
+	}
+	chunk := make([]byte, 64<<10)
+	for err == nil {
+		_, err = f.Write(chunk)
+	}
+	r.wait(ctx, 2*time.Second)
+	return errors.Join(f.Close(), os.Remove(ballast))
+}
+
+// serverFaults are those of a whole API server with its etcd. No other seed may use it.
+func (n *nemesis) serverFaults() []fault {
+	return []fault{
+		{name: "API server kill -9, compaction", do: func(ctx context.Context, r *chance) error {
+			if _, err := n.cluster.CompactEtcd(ctx); err != nil {
+				return err
+			}
+			n.cluster.Kill()
+			r.wait(ctx, time.Second)
+			return n.cluster.Restart(ctx)
+		}, once: true},
+		{name: "API server restart", do: func(ctx context.Context, _ *chance) error { return n.cluster.Restart(ctx) }, once: true},
+		{name: "API server frozen", do: func(ctx context.Context, r *chance) error {
+			if err := n.cluster.Pause(); err != nil {
+				return err
+			}
+			r.wait(ctx, 3*time.Second)
+			return n.cluster.Resume()
+		}},
+		{name: "API answers held", do: connection("API", n.api)[2].do},
+	}
+}

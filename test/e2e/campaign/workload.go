@@ -1,0 +1,205 @@
+package campaign
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
+)
+
+// planted stands in the value of every Secret, and must never be on the bus.
+const planted = "planted-secret-value"
+
+// defaulted is the field that a CRD's edit gives a default.
+const defaulted = "defaulted"
+
+// workload changes objects as a few users would, each with names of its own.
+type workload struct {
+	kube   *kube.Client
+	ledger *ledger
+	types  []target
+	seed   uint64
+	pause  sync.RWMutex // held for writing while nobody may write
+}
+
+const (
+	writers = 4
+	names   = 7 // each writer's, of each type
+)
+
+// run makes about ops operations in about d.
+func (w *workload) run(ctx context.Context, ops int, d time.Duration) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for i := range writers {
+		g.Go(func() error {
+			one := &writer{w, i, rand.New(rand.NewPCG(w.seed, uint64(100+i))), map[string]*unstructured.Unstructured{}, nil, 0}
+			return one.run(ctx, ops/writers, d)
+		})
+	}
+	return g.Wait()
+}
+
+// writer is one user.
+type writer struct {
+	*workload
+	number  int
+	random  *rand.Rand
+	holds   map[string]*unstructured.Unstructured // as last answered, by resource/name
+	unbound []string                              // UIDs of deletions whose version has no upper bound yet
+	step    int
+}
+
+func (w *writer) run(ctx context.Context, ops int, d time.Duration) error {
+	begun := time.Now()
+	for w.step = range ops {
+		if err := w.op(ctx); err != nil {
+			return err
+		}
+		if w.random.IntN(6) > 0 {
+			continue // bursts, so that batches are more than one event
+		}
+		due := begun.Add(d * time.Duration(w.step+1) / time.Duration(ops))
+		select {
+		case <-time.After(time.Until(due)):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// op is one operation. One whose outcome is not known is looked for until it is.
+func (w *writer) op(ctx context.Context) error {
+	w.pause.RLock()
+	defer w.pause.RUnlock()
+	t := w.types[w.random.IntN(len(w.types))]
+	name := fmt.Sprintf("o-%d-%d", w.number, w.random.IntN(names))
+	key := t.Resource + "/" + name
+	had := w.holds[key]
+	var got *unstructured.Unstructured
+	var err error
+	switch {
+	case had == nil:
+		got, err = w.kube.Create(ctx, t.Type, name, w.fields(t, name))
+	case w.random.IntN(4) == 0:
+		err = w.kube.Delete(ctx, t.Type, name)
+	default:
+		got, err = w.kube.Patch(ctx, t.Type, name, w.patch(t, name))
+	}
+	if err != nil {
+		if ctx.Err() != nil {
+			return errors.Join(err, context.Cause(ctx))
+		}
+		if got, err = w.find(ctx, t, name); err != nil {
+			return err
+		}
+	}
+	if had != nil && (got == nil || got.GetUID() != had.GetUID()) {
+		w.ledger.deleted(string(had.GetUID()))
+		w.unbound = append(w.unbound, string(had.GetUID()))
+	}
+	w.holds[key] = got
+	if got == nil {
+		return nil
+	}
+	before := w.ledger.wrote(t, got)
+	if had == nil || got.GetResourceVersion() != had.GetResourceVersion() {
+		for _, uid := range w.unbound {
+			w.ledger.bound(uid, before)
+		}
+		w.unbound = nil
+	}
+	return nil
+}
+
+// find is the object as it is; nil if it is not.
+func (w *writer) find(ctx context.Context, t target, name string) (*unstructured.Unstructured, error) {
+	for {
+		objects, _, err := w.kube.List(ctx, t.Type, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
+		if err == nil {
+			for i := range objects {
+				return &objects[i], nil
+			}
+			return nil, nil
+		}
+		if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
+			return nil, err
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+			return nil, errors.Join(err, context.Cause(ctx))
+		}
+	}
+}
+
+// stamp is a text that no other state of any object has; now and then a long one.
+func (w *writer) stamp(name string) string {
+	s := fmt.Sprintf("<%s/%d/%x>", name, w.step, w.random.Uint64())
+	if w.random.IntN(5) == 0 {
+		s = strings.Repeat(s, 1+w.random.IntN(1000))
+	}
+	return s
+}
+
+func (w *writer) watched() string {
+	if w.random.IntN(3) == 0 {
+		return "no"
+	}
+	return "yes"
+}
+
+func (w *writer) fields(t target, name string) kube.Fields {
+	f := body(t, w.stamp(name))
+	f["metadata"] = map[string]any{"labels": map[string]any{watchedLabel: w.watched()}, "annotations": map[string]any{"said": "\"<&>\u2028é" + name}}
+	return f
+}
+
+// body is what an object of the type has, with the stamp in it.
+func body(t target, stamp string) kube.Fields {
+	switch t.Type {
+	case kube.ConfigMaps:
+		return kube.Fields{"data": map[string]any{"stamp": stamp}}
+	case kube.Secrets:
+		return kube.Fields{"stringData": map[string]any{"value": planted + stamp}}
+	case kube.Deployments:
+		labels := map[string]any{"app": "sample"}
+		return kube.Fields{"spec": map[string]any{
+			"selector": map[string]any{"matchLabels": labels},
+			"template": map[string]any{
+				"metadata": map[string]any{"labels": labels, "annotations": map[string]any{"stamp": stamp}},
+				"spec":     map[string]any{"containers": []any{map[string]any{"name": "main", "image": "example.org/main:1"}}},
+			},
+		}}
+	default:
+		return kube.Fields{"spec": map[string]any{"stamp": stamp, "number": int64(len(stamp))}}
+	}
+}
+
+func (w *writer) patch(t target, name string) string {
+	change := map[string]any{}
+	if w.random.IntN(3) > 0 {
+		for k, v := range body(t, w.stamp(name)) {
+			change[k] = v
+		}
+	}
+	if len(change) == 0 || w.random.IntN(2) == 0 {
+		change["metadata"] = map[string]any{
+			"labels":      map[string]any{watchedLabel: w.watched()},
+			"annotations": map[string]any{"step": fmt.Sprint(w.step)},
+		}
+	}
+	text, _ := json.Marshal(change) // strings and numbers
+	return string(text)
+}

@@ -1,0 +1,331 @@
+package campaign
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/kubebridge/kubebridge/test/cluster/clustertest"
+	"github.com/kubebridge/kubebridge/test/e2e/internal/bridge"
+	"github.com/kubebridge/kubebridge/test/e2e/internal/bus"
+	"github.com/kubebridge/kubebridge/test/e2e/internal/faultproxy"
+	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
+)
+
+// world is one seed's: a namespace, a custom type, a bus and the bridge.
+type world struct {
+	spec    Spec
+	pair    Pair
+	cluster *clustertest.Cluster
+	kube    *kube.Client
+	ns      string
+	dir     string
+	types   []target
+	widgets target
+	api     *faultproxy.Proxy
+	bus     *busUnderTest
+	config  string // the file
+	undo    []func()
+
+	replicas int
+	disk     string // the checkpoint's own file system, where it may run full
+
+	mu        sync.Mutex
+	current   []*bridge.Process
+	processes []*bridge.Process // all that ever ran
+	surprises []string          // that a process ended by itself
+}
+
+var (
+	clusterRoles        = kube.Type{GroupVersionResource: schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles"}, Kind: "ClusterRole"}
+	clusterRoleBindings = kube.Type{GroupVersionResource: schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterrolebindings"}, Kind: "ClusterRoleBinding"}
+)
+
+// chance is the seed's choices. It may not be used from several goroutines.
+type chance struct{ *rand.Rand }
+
+// wait rests for up to d.
+func (r *chance) wait(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(time.Duration(r.Int64N(int64(d)))):
+	case <-ctx.Done():
+	}
+}
+
+func (w *world) later(undo func()) { w.undo = append(w.undo, undo) }
+
+// close undoes everything, the last first.
+func (w *world) close() {
+	for i := range w.undo {
+		w.undo[len(w.undo)-1-i]()
+	}
+}
+
+// prepare makes everything that the bridge needs, and its configuration.
+func (w *world) prepare(ctx context.Context, r *chance) (err error) {
+	if w.dir, err = os.MkdirTemp("", "kubebridge-campaign-"); err != nil {
+		return err
+	}
+	w.later(func() { _ = os.RemoveAll(w.dir) })
+	if w.kube, err = kube.New(w.cluster.RESTConfig(), ""); err != nil {
+		return err
+	}
+	w.ns = fmt.Sprintf("c%x", time.Now().UnixNano())
+	if _, err = w.kube.Create(ctx, kube.Namespaces, w.ns, nil); err != nil {
+		return err
+	}
+	w.kube = w.kube.In(w.ns)
+	w.widgets = target{Type: kube.Widgets(w.ns + ".kubebridge.io")}
+	if err = w.kube.Install(ctx, w.widgets.Type); err != nil {
+		return err
+	}
+	w.later(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		_ = w.kube.Uninstall(ctx, w.widgets.Type) // each CRD costs the API server memory
+	})
+	w.types = []target{{Type: kube.ConfigMaps}, w.widgets, {kube.Secrets, true}, {kube.Deployments, true}}
+	if w.bus, err = w.startBus(); err != nil {
+		return err
+	}
+	w.later(w.bus.close)
+	if err = w.grant(ctx); err != nil {
+		return err
+	}
+	c := bridge.Config{
+		Name: "campaign", Cluster: w.ns, Status: map[string]any{"listen": "127.0.0.1:0"}, Admin: map[string]any{"socket": "off"},
+		Sinks: []bridge.Sink{w.bus.sink},
+	}
+	c.Sinks[0].Name = "audit"
+	for _, t := range w.types {
+		resource := bridge.Resource{Resource: t.ResourceID(), Namespaces: []string{w.ns}}
+		if t.selector {
+			resource.LabelSelector = watchedLabel + "=yes"
+		}
+		c.Resources = append(c.Resources, resource)
+	}
+	if c.Kubernetes, err = w.reached(); err != nil {
+		return err
+	}
+	w.replicas = 1
+	switch {
+	case !w.pair.shared():
+		w.mountDisk()
+		c.Checkpoint = map[string]any{"file": map[string]any{"path": filepath.Join(w.diskDir(), "checkpoint")}}
+	case r.IntN(3) == 0:
+		w.replicas = 2
+		c.LeaderElection = map[string]any{"enabled": true, "namespace": w.ns, "leaseDuration": "3s", "renewDeadline": "2s", "retryPeriod": "300ms"}
+	}
+	if w.pair.Store == "kafka" {
+		c.Checkpoint = map[string]any{"kafka": map[string]any{"replicas": 1}}
+	}
+	if r.IntN(3) == 0 {
+		c.Sinks[0].Linger = "50ms"
+	}
+	text, err := c.YAML()
+	if err != nil {
+		return err
+	}
+	w.config = filepath.Join(w.dir, "bridge.yaml")
+	return os.WriteFile(w.config, text, 0o600)
+}
+
+// reached is how the bridge comes to the API server: as a user of its own, through a proxy.
+func (w *world) reached() (map[string]any, error) {
+	path, err := w.cluster.KubeconfigFor(w.ns)
+	if err != nil {
+		return nil, err
+	}
+	if w.api, err = faultproxy.Start(strings.TrimPrefix(w.cluster.Server(), "https://")); err != nil {
+		return nil, err
+	}
+	w.later(func() { _ = w.api.Close() })
+	c, err := clientcmd.LoadFromFile(path)
+	if err != nil {
+		return nil, err
+	}
+	for _, cluster := range c.Clusters {
+		cluster.Server = "https://" + w.api.Addr()
+	}
+	path = filepath.Join(w.dir, "kubeconfig")
+	return map[string]any{"kubeconfig": path}, clientcmd.WriteToFile(*c, path)
+}
+
+// grant lets the user that is named after the namespace read everything, and hold a Lease.
+func (w *world) grant(ctx context.Context) error {
+	_, err := w.kube.Create(ctx, clusterRoles, w.ns, kube.Fields{"rules": []any{
+		map[string]any{"apiGroups": []any{"*"}, "resources": []any{"*"}, "verbs": []any{"get", "list", "watch"}},
+		map[string]any{"apiGroups": []any{"coordination.k8s.io"}, "resources": []any{"leases"}, "verbs": []any{"create", "update", "patch"}},
+	}})
+	if err == nil {
+		err = w.bind(ctx)
+	}
+	return err
+}
+
+func (w *world) bind(ctx context.Context) error {
+	_, err := w.kube.Create(ctx, clusterRoleBindings, w.ns, kube.Fields{
+		"roleRef":  map[string]any{"apiGroup": clusterRoles.Group, "kind": clusterRoles.Kind, "name": w.ns},
+		"subjects": []any{map[string]any{"apiGroup": clusterRoles.Group, "kind": "User", "name": w.ns}},
+	})
+	return err
+}
+
+// mountDisk gives the checkpoint a small file system, where that is permitted.
+func (w *world) mountDisk() {
+	dir := filepath.Join(w.dir, "disk")
+	if os.Mkdir(dir, 0o700) != nil || syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=64m") != nil {
+		return
+	}
+	w.disk = dir
+	w.later(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
+}
+
+func (w *world) diskDir() string {
+	if w.disk != "" {
+		return w.disk
+	}
+	return w.dir
+}
+
+// launch starts all replicas.
+func (w *world) launch() error {
+	w.current = make([]*bridge.Process, w.replicas)
+	for i := range w.current {
+		if err := w.relaunch(i); err != nil {
+			return err
+		}
+	}
+	w.later(func() {
+		for _, p := range w.processes {
+			p.Kill()
+		}
+	})
+	return nil
+}
+
+// relaunch starts a replica again. The caller holds mu, or nobody else runs.
+func (w *world) relaunch(i int) error {
+	p, err := bridge.Start(w.spec.Binary, "run", "-c", w.config)
+	if err != nil {
+		return err
+	}
+	w.current[i] = p
+	w.processes = append(w.processes, p)
+	return nil
+}
+
+// revive starts what ended by itself, and remembers that.
+func (w *world) revive() error {
+	for i, p := range w.current {
+		if p.Running() {
+			continue
+		}
+		code, _ := p.Wait(0)
+		log := p.Log()
+		w.surprises = append(w.surprises, fmt.Sprintf("[running] a bridge ended by itself with code %d, having said:\n%s", code, log[max(0, len(log)-2000):]))
+		if err := w.relaunch(i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// settle makes a marker of each type, and when the bus has it, changes it: when that is there too, whatever was before it is,
+// or never will be. A bus that keeps nothing may miss a marker; it is then changed once more.
+func (w *world) settle(ctx context.Context, l *ledger) error {
+	for _, t := range w.types {
+		fields := body(t, "marker")
+		fields["metadata"] = map[string]any{"labels": map[string]any{watchedLabel: "yes"}}
+		o, err := w.kube.Create(ctx, t.Type, "marker", fields)
+		if err != nil {
+			return err
+		}
+		l.wrote(t, o)
+		for told, step := 0, 0; told < 2; step++ {
+			attempt, cancel := context.WithTimeout(ctx, time.Minute)
+			if w.pair.lossy() {
+				attempt, cancel = context.WithTimeout(ctx, 3*time.Second)
+			}
+			err := w.await(attempt, string(o.GetUID())+" "+o.GetResourceVersion())
+			cancel()
+			switch {
+			case err == nil:
+				told++
+			case ctx.Err() != nil || !w.pair.lossy():
+				return fmt.Errorf("the marker of %s: %w", t.ResourceID(), err)
+			}
+			if told == 2 {
+				break
+			}
+			if o, err = w.kube.Patch(ctx, t.Type, "marker", fmt.Sprintf(`{"metadata":{"annotations":{"marker":"%d"}}}`, step)); err != nil {
+				return err
+			}
+			l.wrote(t, o)
+		}
+	}
+	return nil
+}
+
+// await waits until the bus has the wanted "uid rv".
+func (w *world) await(ctx context.Context, wanted string) error {
+	for {
+		messages, err := w.bus.read(ctx)
+		if slices.ContainsFunc(messages, func(m bus.Message) bool { return m.UID()+" "+m.RV() == wanted }) {
+			return nil
+		}
+		w.mu.Lock()
+		revived := w.revive()
+		w.mu.Unlock()
+		if revived != nil {
+			return revived
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+			return errors.Join(fmt.Errorf("%s is not on the bus, which has %d messages", wanted, len(messages)), err, context.Cause(ctx))
+		}
+	}
+}
+
+// stop ends the bridge as an operator would.
+func (w *world) stop() {
+	for _, p := range w.current {
+		p.Signal(syscall.SIGTERM)
+	}
+	for _, p := range w.current {
+		if code, err := p.Wait(25 * time.Second); err != nil || code != 0 {
+			w.surprises = append(w.surprises, fmt.Sprintf("[running] a bridge that was told to stop: code %d, %v", code, err))
+			p.Kill()
+		}
+	}
+}
+
+// selected is what a type's collection should hold at the end.
+func (w *world) selected(ctx context.Context, t target) (map[string]map[string]any, error) {
+	options := metav1.ListOptions{}
+	if t.selector {
+		options.LabelSelector = watchedLabel + "=yes"
+	}
+	objects, _, err := w.kube.List(ctx, t.Type, options)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]map[string]any{}
+	for i := range objects {
+		out[string(objects[i].GetUID())] = essence(t, clone(objects[i].Object))
+	}
+	return out, nil
+}

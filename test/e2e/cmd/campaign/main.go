@@ -1,0 +1,213 @@
+// Campaign runs the fault campaign: seeds of every pair of sink and store, several side by side, until all have passed or one
+// has failed too often. It appends one JSON line per seed to a file, and goes on where that ends.
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/kubebridge/kubebridge/test/cluster/clustertest"
+	"github.com/kubebridge/kubebridge/test/e2e/campaign"
+	"github.com/kubebridge/kubebridge/test/e2e/internal/bridge"
+)
+
+func main() {
+	served, err := campaign.ServeNATS()
+	if !served {
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+		err = run(ctx)
+		stop()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+type options struct {
+	seeds    uint64
+	first    uint64
+	seed     uint64
+	pair     string
+	parallel int
+	faults   time.Duration
+	out      string
+	calm     bool
+	harm     bool
+}
+
+func run(ctx context.Context) (err error) {
+	var o options
+	flag.Uint64Var(&o.seeds, "seeds", 200, "how many seeds in all, shared out among the pairs")
+	flag.Uint64Var(&o.first, "first", 1, "the first seed")
+	flag.Uint64Var(&o.seed, "seed", 0, "only this seed, again")
+	flag.StringVar(&o.pair, "pair", "", "only this pair, for example nats-eo/nats")
+	flag.IntVar(&o.parallel, "parallel", 3, "seeds side by side")
+	flag.DurationVar(&o.faults, "faults", 10*time.Second, "how long there are faults in a seed")
+	flag.StringVar(&o.out, "out", "campaign", "directory of results.jsonl and of the reports of what failed")
+	flag.BoolVar(&o.calm, "calm", false, "no faults")
+	flag.BoolVar(&o.harm, "harm", false, "with -seed: the API server itself fails")
+	flag.Parse()
+	plan, err := o.plan()
+	if err != nil || len(plan) == 0 {
+		return err
+	}
+	if err := os.MkdirAll(o.out, 0o755); err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "kubebridge-campaign-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	binary := filepath.Join(dir, "bridge")
+	if err := bridge.Build(ctx, bridge.Root(), "./cmd/bridge", binary, "-race"); err != nil {
+		return err
+	}
+	for i := range plan {
+		plan[i].Binary = binary
+	}
+	return o.runAll(ctx, plan)
+}
+
+// plan is what has not passed yet. Every fifth seed is one in which the API server itself fails.
+func (o options) plan() ([]campaign.Spec, error) {
+	pairs := campaign.Pairs()
+	if o.pair != "" {
+		p, err := campaign.FindPair(o.pair)
+		if err != nil {
+			return nil, err
+		}
+		pairs = []campaign.Pair{p}
+	}
+	passed, err := o.passed()
+	if err != nil {
+		return nil, err
+	}
+	var plan []campaign.Spec
+	for i := range o.seeds {
+		seed, pair := o.first+i, pairs[i%uint64(len(pairs))]
+		harm := seed%5 == 0
+		if o.seed != 0 {
+			seed, harm = o.seed, o.harm || o.seed%5 == 0
+			if i >= uint64(len(pairs)) {
+				break
+			}
+		} else if passed[key(pair.Name, seed)] {
+			continue
+		}
+		plan = append(plan, campaign.Spec{Pair: pair, Seed: seed, Faults: o.faults, Limit: o.faults + 60*time.Second, Harm: harm, Calm: o.calm})
+	}
+	return plan, nil
+}
+
+func key(pair string, seed uint64) string { return fmt.Sprintf("%s %d", pair, seed) }
+
+func (o options) passed() (map[string]bool, error) {
+	passed := map[string]bool{}
+	f, err := os.Open(filepath.Join(o.out, "results.jsonl"))
+	if errors.Is(err, os.ErrNotExist) {
+		return passed, nil
+	} else if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, 16<<20)
+	for lines.Scan() {
+		var r campaign.Result
+		if err := json.Unmarshal(lines.Bytes(), &r); err == nil && r.Passed { // a torn line is a run that is done again
+			passed[key(r.Pair, r.Seed)] = true
+		}
+	}
+	return passed, lines.Err()
+}
+
+// runAll runs the plan: what harms the API server one after the other on a cluster of its own, the rest side by side.
+func (o options) runAll(ctx context.Context, plan []campaign.Spec) error {
+	queues := map[bool]chan campaign.Spec{false: make(chan campaign.Spec, len(plan)), true: make(chan campaign.Spec, len(plan))}
+	for _, s := range plan {
+		queues[s.Harm] <- s
+	}
+	var mu sync.Mutex
+	var failed []string
+	var broken error
+	var all sync.WaitGroup
+	for harm, queue := range queues {
+		close(queue)
+		if len(queue) == 0 {
+			continue
+		}
+		cluster, err := clustertest.Launch(ctx, clustertest.Options{})
+		if err != nil {
+			return err
+		}
+		defer cluster.Close()
+		workers := o.parallel
+		if harm {
+			workers = 1
+		}
+		for range workers {
+			all.Go(func() {
+				for s := range queue {
+					if ctx.Err() != nil {
+						return
+					}
+					r, err := campaign.Run(ctx, cluster, s)
+					mu.Lock()
+					if err != nil {
+						r.Problems = append(r.Problems, "[campaign] "+err.Error())
+					}
+					if len(r.Problems) > 0 {
+						failed = append(failed, key(r.Pair, r.Seed))
+					}
+					broken = errors.Join(broken, o.record(r))
+					mu.Unlock()
+				}
+			})
+		}
+	}
+	all.Wait()
+	if len(failed) > 0 {
+		broken = errors.Join(broken, fmt.Errorf("%d seeds failed: %s", len(failed), strings.Join(failed, ", ")))
+	}
+	return broken
+}
+
+// record appends a result, and writes down what is known of a failure.
+func (o options) record(r campaign.Result) error {
+	line, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(filepath.Join(o.out, "results.jsonl"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(line, '\n'))
+	err = errors.Join(err, f.Close())
+	word := map[bool]string{true: "passed", false: "FAILED"}[r.Passed]
+	fmt.Printf("%s %-16s seed %-4d %4.0fs %4d operations %5d events %3d gaps %3d excused, %d faults\n", word, r.Pair, r.Seed, r.Seconds, r.Ops, r.Events, r.Gaps, r.Excused, len(r.Faults))
+	if r.Passed {
+		return err
+	}
+	for i, p := range r.Problems {
+		if i < 5 {
+			fmt.Printf("  %.600s\n", p)
+		}
+	}
+	name := strings.ReplaceAll(r.Pair, "/", "-") + fmt.Sprintf("-%d.txt", r.Seed)
+	fmt.Printf("  again: make campaign SEED=%d PAIR=%s; all of it: %s\n", r.Seed, r.Pair, name)
+	return errors.Join(err, os.WriteFile(filepath.Join(o.out, name), []byte(r.Log), 0o644))
+}

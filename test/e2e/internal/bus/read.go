@@ -1,0 +1,159 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// ReadStream reads what a NATS server holds for [Subjects] now, from the stream's beginning. A server without such a stream
+// holds nothing. Messages that are no valid events are left out and told in the error.
+func ReadStream(ctx context.Context, conn *nats.Conn) (messages []Message, err error) {
+	js, err := jetstream.New(conn)
+	if err != nil {
+		return nil, err
+	}
+	name, err := js.StreamNameBySubject(ctx, Subjects)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil, nil
+	} else if err != nil {
+		return nil, fmt.Errorf("look for the stream: %w", err)
+	}
+	consumer, err := js.OrderedConsumer(ctx, name, jetstream.OrderedConsumerConfig{FilterSubjects: []string{Subjects}})
+	if err != nil {
+		return nil, fmt.Errorf("read stream %s: %w", name, err)
+	}
+	info := consumer.CachedInfo()
+	if info.NumPending == 0 {
+		return nil, nil
+	}
+	incoming, err := consumer.Messages()
+	if err != nil {
+		return nil, fmt.Errorf("read stream %s: %w", name, err)
+	}
+	defer incoming.Stop()
+	var wrong error
+	for {
+		raw, err := incoming.Next(jetstream.NextContext(ctx))
+		if err != nil {
+			return messages, fmt.Errorf("read stream %s: %w", name, err)
+		}
+		meta, err := raw.Metadata()
+		if err != nil {
+			return messages, err
+		}
+		m, err := fromNATS(raw.Subject(), raw.Headers(), raw.Data(), meta.Sequence.Stream)
+		if err != nil {
+			wrong = errors.Join(wrong, fmt.Errorf("%s: %w: %.2000s", m.Place, err, m.Raw))
+		} else {
+			messages = append(messages, m)
+		}
+		if meta.NumPending == 0 {
+			return messages, wrong
+		}
+	}
+}
+
+// FromCore is a message of a subscription without JetStream, the number-th.
+func FromCore(m *nats.Msg, number int) (Message, error) {
+	return fromNATS(m.Subject, m.Header, m.Data, uint64(number))
+}
+
+// ReadCommitted reads every topic that begins with "k8s." up to its last stable offset, partition by partition. Messages that
+// are no valid events are left out and told in the error.
+func (k *Kafka) ReadCommitted(ctx context.Context) ([]Message, error) {
+	admin := kadm.NewClient(k.client)
+	topics, err := admin.ListTopics(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("list the topics: %w", err)
+	}
+	names := slices.DeleteFunc(topics.Names(), func(s string) bool { return !strings.HasPrefix(s, "k8s.") })
+	if len(names) == 0 {
+		return nil, nil
+	}
+	ends, err := admin.ListCommittedOffsets(ctx, names...)
+	if err == nil {
+		err = ends.Error()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("ask for the ends of the topics: %w", err)
+	}
+	from, left := map[string]map[int32]kgo.Offset{}, map[string]int64{}
+	ends.Each(func(o kadm.ListedOffset) {
+		if o.Offset > 0 {
+			if from[o.Topic] == nil {
+				from[o.Topic] = map[int32]kgo.Offset{}
+			}
+			from[o.Topic][o.Partition] = kgo.NewOffset().AtStart()
+			left[partition(o.Topic, o.Partition)] = o.Offset
+		}
+	})
+	if len(left) == 0 {
+		return nil, nil
+	}
+	reader, err := kgo.NewClient(append(k.direct(), kgo.ConsumePartitions(from), kgo.KeepControlRecords(),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()))...)
+	if err != nil {
+		return nil, fmt.Errorf("connect to kfake: %w", err)
+	}
+	defer reader.Close()
+	read := map[string][]Message{}
+	var wrong error
+	for len(left) > 0 {
+		fetches := reader.PollFetches(ctx)
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("%w: reading up to %v", context.Cause(ctx), left)
+		}
+		fetches.EachPartition(func(p kgo.FetchTopicPartition) {
+			at := partition(p.Topic, p.Partition)
+			end, ok := left[at]
+			for _, r := range p.Records {
+				if !ok || r.Offset >= end {
+					break
+				}
+				if !r.Attrs.IsControl() {
+					m, err := fromKafka(r)
+					if err != nil {
+						wrong = errors.Join(wrong, fmt.Errorf("%s: %w: %.2000s", m.Place, err, m.Raw))
+					} else {
+						read[at] = append(read[at], m)
+					}
+				}
+				if r.Offset == end-1 {
+					delete(left, at)
+				}
+			}
+		})
+	}
+	var all []Message
+	for _, name := range slices.Sorted(maps.Keys(read)) {
+		all = append(all, read[name]...)
+	}
+	return all, wrong
+}
+
+// DeleteTopics deletes every topic that begins with "k8s.".
+func (k *Kafka) DeleteTopics(ctx context.Context) error {
+	admin := kadm.NewClient(k.client)
+	topics, err := admin.ListTopics(ctx)
+	if err != nil {
+		return fmt.Errorf("list the topics: %w", err)
+	}
+	names := slices.DeleteFunc(topics.Names(), func(s string) bool { return !strings.HasPrefix(s, "k8s.") })
+	deleted, err := admin.DeleteTopics(ctx, names...)
+	if err == nil {
+		err = deleted.Error()
+	}
+	return err
+}
+
+// MoveLeaders gives partitions to other brokers, at random.
+func (k *Kafka) MoveLeaders() { k.cluster.ShufflePartitionLeaders() }
