@@ -108,13 +108,16 @@ func (l *Lane) gap(m *member, report *event.Report, moved ...event.KV) {
 }
 
 // listRun tells the gap of a list from what else was said at its position: the
-// end of everything, a reset, another life of a collection that was closed.
+// end of everything, a reset, a list that broke off at the same position, another
+// life of a collection that was closed.
 func (m *member) listRun() string {
 	switch {
 	case m.list.reason == source.ReasonGone:
 		return source.ReasonGone
 	case m.list.run != "":
 		return m.list.run
+	case m.list.reason == source.ReasonInterrupted:
+		return strconv.FormatInt(m.list.begun.UnixNano(), 36)
 	case m.list.from == "" && m.note.Lives > 0:
 		return strconv.FormatUint(m.note.Lives+1, 10)
 	}

@@ -484,7 +484,11 @@ func TestAnotherHistory(t *testing.T) {
 	}
 	c.lists("", source.ReasonInterrupted, "50", same, objectAt("n", "back", "u2", "40", "old"))
 	c.says(source.Signal{Kind: source.Modified, Object: objectAt("n", "same", "u1", "51", ""), Resume: "50"})
-	s.told("configmaps:2:0:gap interrupted", "e2:u2:40:modified", "e2:u3:95:deleted", "configmaps:2:50:synced interrupted", "e2:u1:51:modified")
+	run := s.runOf("gap") // another list may break off at the same position
+	if run == "" {
+		t.Error("the gap of a list that follows one that broke off has no run")
+	}
+	s.told("configmaps:2:0:gap:"+run+" interrupted", "e2:u2:40:modified", "e2:u3:95:deleted", "configmaps:2:50:synced:"+run+" interrupted", "e2:u1:51:modified")
 }
 
 // TestHistoryWasOvertaken: etcd was restored, and its counter had passed the

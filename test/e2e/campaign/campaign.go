@@ -17,7 +17,7 @@ type Spec struct {
 	Pair   Pair
 	Seed   uint64
 	Binary string        // the bridge
-	Faults time.Duration // how long there are faults; twelve operations a second and writer meanwhile
+	Faults time.Duration // how long there are faults; there are 50 operations a second meanwhile
 	Limit  time.Duration // of the whole
 	Harm   bool          // the API server itself fails; nobody else may use the cluster
 	Calm   bool          // no faults: what the checker says then is about itself
@@ -79,7 +79,7 @@ func Run(ctx context.Context, cluster *clustertest.Cluster, s Spec) (result Resu
 	if err != nil {
 		problems = append(problems, fmt.Sprintf("[readable] %v", err))
 	}
-	v := &verdict{pair: s.Pair, ledger: l, messages: messages, cluster: map[string]map[string]map[string]any{}, lost: s.Pair.lossy() && n.hurt, unsettled: settled != nil}
+	v := &verdict{pair: s.Pair, ledger: l, messages: messages, cluster: map[string]map[string]map[string]any{}, lost: s.Pair.lossy() && n.hurt, unsettled: settled != nil, killed: len(w.processes) > w.replicas}
 	for _, t := range w.types {
 		if v.cluster[t.ResourceID()], err = w.selected(reading, t); err != nil {
 			return result, err

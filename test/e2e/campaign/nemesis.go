@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -20,6 +21,7 @@ import (
 type nemesis struct {
 	*world
 	begun time.Time
+	two   bool // the CRD has had a second version
 
 	record   sync.Mutex
 	schedule []string
@@ -121,6 +123,7 @@ func (n *nemesis) bridgeFaults() []fault {
 			if n.replicas > 1 { // its Lease runs out, and the other one leads
 				return freeze(6*time.Second)(ctx, r, i)
 			}
+			n.second = true
 			first := n.current[i]
 			first.Signal(syscall.SIGSTOP)
 			if err := n.relaunch(i); err != nil {
@@ -162,6 +165,11 @@ func crdVersion(name string, storage bool, property string) string {
 }
 
 func (n *nemesis) editCRD(ctx context.Context, versions string) error {
+	if strings.Contains(versions, `"v2"`) {
+		n.two = true
+	} else if n.two { // a version that was stored must stay
+		versions = strings.TrimSuffix(versions, "]") + "," + crdVersion("v2", false, "") + "]"
+	}
 	_, err := n.kube.Patch(ctx, kube.CRDs, n.widgets.GroupResource().String(), `{"spec":{"versions":`+versions+`}}`)
 	return err
 }
