@@ -111,12 +111,15 @@ func laneSpec(c *config.Config, s *config.Sink, log *zap.Logger) (pipeline.LaneS
 // beside opens a sink whose checkpoint is kept in a directory.
 func beside(path string, open func(event.Identity) (sink.Sink, error)) func(event.Identity) (sink.Sink, checkpoint.Store, error) {
 	return func(id event.Identity) (sink.Sink, checkpoint.Store, error) {
-		bus, err := open(id)
+		store, err := file.Open(path, id, file.Options{})
 		if err != nil {
 			return nil, nil, err
 		}
-		store, err := file.Open(path, id, file.Options{})
-		return bus, store, err
+		bus, err := open(id)
+		if err != nil {
+			return nil, nil, errors.Join(err, store.Close())
+		}
+		return bus, store, nil
 	}
 }
 

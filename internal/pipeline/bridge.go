@@ -9,6 +9,7 @@ import (
 	"io"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -178,7 +179,7 @@ func (b *Bridge) deliver(held, stop context.Context, uid string) error {
 		})
 	}
 	for _, spec := range b.o.Lanes {
-		lane, closeStore, err := b.openLane(spec, uid)
+		lane, closeStore, err := b.openLane(stopAll, spec, uid)
 		if err != nil {
 			run(func() error { return fmt.Errorf("sink %q: %w", spec.Sink, err) })
 			break
@@ -237,9 +238,15 @@ func (b *Bridge) findCluster(ctx context.Context) (string, error) {
 	}
 }
 
-func (b *Bridge) openLane(spec LaneSpec, uid string) (*Lane, func() error, error) {
+func (b *Bridge) openLane(ctx context.Context, spec LaneSpec, uid string) (*Lane, func() error, error) {
 	id := event.Identity{Bridge: b.o.Name, Cluster: b.o.Cluster, ClusterUID: uid, Sink: spec.Sink}
 	bus, store, shape, err := spec.Open(id)
+	for told := false; errors.Is(err, syscall.ENOSPC) && pause(ctx, askAgain); told = true { // a full disk heals
+		if !told {
+			b.o.Log.Warn("trying again until there is room; nothing is lost meanwhile", zap.String("sink", spec.Sink), zap.Error(err))
+		}
+		bus, store, shape, err = spec.Open(id)
+	}
 	if err != nil {
 		return nil, nil, classify(err)
 	}

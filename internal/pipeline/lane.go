@@ -65,6 +65,7 @@ type Lane struct {
 	budget *semaphore.Weighted
 
 	// All below belongs to Run's goroutine.
+	reads     checkpoint.Store // store, with patience
 	inv       *inventory
 	members   map[string]*member
 	collect   context.Context // of the members' goroutines
@@ -181,7 +182,8 @@ func (l *Lane) Run(ctx, stop context.Context) (err error) {
 		}
 		return err
 	}
-	if l.inv, err = newInventory(l.store); err != nil {
+	l.reads = patient{l.store, ctx}
+	if l.inv, err = newInventory(l.reads); err != nil {
 		return fmt.Errorf("read the checkpoint: %w", err)
 	}
 	if err := l.answering(func() error { return l.recall(ctx) }); err != nil {

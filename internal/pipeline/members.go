@@ -209,7 +209,7 @@ func (l *Lane) Known(ctx context.Context) (list []event.Collection, err error) {
 		for id := range l.members {
 			known[id] = true
 		}
-		err := l.store.Scan(checkpoint.PositionPrefix(), func(key, _ []byte) error {
+		err := l.reads.Scan(checkpoint.PositionPrefix(), func(key, _ []byte) error {
 			known[checkpoint.PositionOf(key)] = true
 			return nil
 		})
@@ -308,7 +308,7 @@ func (l *Lane) join(w Wanted) error {
 
 // recallMember reads what the checkpoint knows of a member, if anything.
 func (l *Lane) recallMember(m *member) (known bool, err error) {
-	note, err := l.store.Get(checkpoint.NoteKey(m.id))
+	note, err := l.reads.Get(checkpoint.NoteKey(m.id))
 	if err != nil {
 		return false, err
 	}
@@ -317,7 +317,7 @@ func (l *Lane) recallMember(m *member) (known bool, err error) {
 			return false, fmt.Errorf("collection %s: %w", m.id, err)
 		}
 	}
-	position, err := l.store.Get(checkpoint.PositionKey(m.id))
+	position, err := l.reads.Get(checkpoint.PositionKey(m.id))
 	if err != nil || position == nil {
 		return false, err
 	}

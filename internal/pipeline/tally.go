@@ -30,7 +30,7 @@ func (l *Lane) count(m *member) {
 		return // a list will tell
 	}
 	n := int64(0)
-	err := l.store.Scan(m.prefix(), func(key, value []byte) error {
+	err := l.reads.Scan(m.prefix(), func(key, value []byte) error {
 		if _, ok := l.inv.enqueued(key); ok {
 			return nil
 		}

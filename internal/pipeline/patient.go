@@ -1,0 +1,51 @@
+package pipeline
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/kubebridge/kubebridge/pkg/checkpoint"
+)
+
+// askAgain paces [patient].
+const askAgain = 200 * time.Millisecond
+
+// patient is a store as the lane reads it. A disk that is full, or gone, for a while
+// fails what reads as well as what commits: it is asked again until it answers, as a
+// commit is, which says so. What is [final] is told at once.
+type patient struct {
+	checkpoint.Store
+	ctx context.Context // the lane's
+}
+
+func (p patient) Get(key []byte) (value []byte, err error) {
+	err = p.again(func() (bool, error) {
+		value, err = p.Store.Get(key)
+		return false, err
+	})
+	return value, err
+}
+
+// Scan begins again only before fn has been called.
+func (p patient) Scan(prefix []byte, fn func(key, value []byte) error) error {
+	return p.again(func() (begun bool, err error) {
+		err = p.Store.Scan(prefix, func(key, value []byte) error {
+			begun = true
+			return fn(key, value)
+		})
+		return begun, err
+	})
+}
+
+func (p patient) again(read func() (begun bool, err error)) error {
+	for {
+		begun, err := read()
+		if err == nil || begun || final(err) {
+			return err
+		}
+		if !pause(p.ctx, askAgain) {
+			return fmt.Errorf("read the checkpoint: %w", err)
+		}
+	}
+}
