@@ -31,10 +31,13 @@ bench: ## how fast the bridge is, beside a floor and a baseline (BENCH="-bench l
 bench-compare: ## the latest run of make bench with an older one: OLD=file
 	scripts/bench.sh compare $(OLD)
 
+campaign: ## seeds of faults, resumable: SEEDS=200, or one again: SEED=n PAIR=nats-eo/nats (docs/reliability.md)
+	SEEDS="$(SEEDS)" SEED="$(SEED)" PAIR="$(PAIR)" scripts/campaign.sh $(CAMPAIGN)
+
 release: ## static programs, checksums and lists of contents in dist/ (VERSION=v1.2.3)
 	scripts/release.sh
 
 clean: ## remove what was built and the demo's state
 	rm -rf bin dist var .cache bench/bin bench/var
 
-.PHONY: help build demo test test-quick lint fmt bench bench-compare release clean
+.PHONY: help build demo test test-quick lint fmt bench bench-compare campaign release clean

@@ -27,7 +27,7 @@ say "== test/chart: the Helm chart, by Helm and on the API server"
 say "== test/alerts: alerts and dashboard by Prometheus' engine"
 (cd test/alerts && go test -count=1 ./...)
 say "clients for the examples: $(scripts/clients.sh)"
-say "== test/e2e: the program against real servers"
+say "== test/e2e: the program against real servers, and two short seeds of faults for every sink and store"
 (cd test/e2e && go test -count=1 -p 1 -timeout 25m ./...)
 say "== bench: what the benchmark's figures rest on"
 (cd bench && go test -race ./...)

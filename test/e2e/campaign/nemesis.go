@@ -118,7 +118,7 @@ func (n *nemesis) bridgeFaults() []fault {
 		})},
 		{name: "bridge frozen", do: one(freeze(2 * time.Second))},
 	}
-	if n.pair.exact() || n.pair.shared() {
+	if n.pair.shared() { // a file is locked
 		faults = append(faults, fault{name: "second bridge while the first is frozen", do: one(func(ctx context.Context, r *chance, i int) error {
 			if n.replicas > 1 { // its Lease runs out, and the other one leads
 				return freeze(6*time.Second)(ctx, r, i)

@@ -165,6 +165,9 @@ func (o options) runAll(ctx context.Context, plan []campaign.Spec) error {
 						return
 					}
 					r, err := campaign.Run(ctx, cluster, s)
+					if ctx.Err() != nil {
+						return // broken off: it has no result
+					}
 					mu.Lock()
 					if err != nil {
 						r.Problems = append(r.Problems, "[campaign] "+err.Error())
