@@ -170,10 +170,10 @@ func openNATS(c *config.Config, s *config.Sink, id event.Identity, log *zap.Logg
 
 // laneResources are what a configured sink's lane watches.
 func laneResources(c *config.Config, s *config.Sink) pipeline.LaneResources {
-	return pipeline.LaneResources{Sink: s.Name, Resources: resourceSpecs(c.ResourcesOf(s)), Exclude: c.Exclude}
+	return pipeline.LaneResources{Sink: s.Name, Resources: resourceSpecs(c, c.ResourcesOf(s)), Exclude: c.Exclude}
 }
 
-func resourceSpecs(list []config.Resource) []pipeline.ResourceSpec {
+func resourceSpecs(c *config.Config, list []config.Resource) []pipeline.ResourceSpec {
 	var out []pipeline.ResourceSpec
 	for _, r := range list {
 		out = append(out, pipeline.ResourceSpec{
@@ -183,7 +183,7 @@ func resourceSpecs(list []config.Resource) []pipeline.ResourceSpec {
 			MetadataOnly: r.MetadataOnly,
 			CollectionOptions: pipeline.CollectionOptions{
 				SkipSnapshot: r.Snapshot == config.SnapshotSkip, Types: eventTypes(r.Types),
-				SyncedEvery: r.SyncedEvery, Resync: r.Resync, VerifyEvery: r.VerifyEvery,
+				SyncedEvery: r.SyncedEvery, Resync: r.Resync, VerifyEvery: r.VerifyEvery, Redact: c.Rules(&r),
 			},
 		})
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/kubebridge/kubebridge/internal/pipeline"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/shape"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
@@ -33,6 +34,8 @@ resources:
     resync: 24h
     verifyEvery: 6h
     required: true
+    redact: [podEnv]
+    drop: [status]
   - {group: batch, version: v1, resource: jobs, namespaces: [a, b]}
   - events
 exclude: [deployments.apps]
@@ -54,6 +57,7 @@ sinks:
 				CollectionOptions: pipeline.CollectionOptions{
 					SkipSnapshot: true, Types: []event.Type{event.Added, event.Deleted},
 					SyncedEvery: 30 * time.Second, Resync: 24 * time.Hour, VerifyEvery: 6 * time.Hour,
+					Redact: []shape.Rule{{Preset: shape.PodEnv, With: shape.WithHash}, {Paths: []string{"status"}, With: shape.WithRemove}},
 				},
 			},
 			{Name: "jobs.v1.batch", Namespaces: []string{"a", "b"}},

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/shape"
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
@@ -24,6 +25,7 @@ type CollectionOptions struct {
 	SyncedEvery  time.Duration // 0: synced is not repeated
 	Resync       time.Duration // between two resyncs; 0: only on demand
 	VerifyEvery  time.Duration // between two silent comparisons; 0: never
+	Redact       []shape.Rule  // what is hidden of objects, beside what the lane's Shape hides
 }
 
 // wants reports whether events of a type are to be delivered. Present stands for
@@ -72,6 +74,7 @@ type member struct {
 	owner     uint64 // in its inventory entries
 	target    source.Target
 	shaper    *shaper // nil until it is first used
+	lens      *lens   // nil until it is first used
 	meters    *meters // nil until they are first used
 	at        []byte  // the key of its position
 	key       []byte  // see entryKey
@@ -86,6 +89,7 @@ type member struct {
 	survey    *survey  // nil unless one is under way
 	reset     string   // the run of the reset it is in; "": none
 	declared  bool     // the bus was told of the reset: what comes now only fills up
+	resetWhy  string   // of a reset of its own, which the lane's others are not in
 	running   bool     // it has a goroutine, which ends with stop
 	stop      context.CancelFunc
 	done      chan struct{}
@@ -251,27 +255,29 @@ func (l *Lane) want(ctx context.Context, w Wanted) error {
 	m := l.members[id]
 	switch {
 	case m == nil && l.closing[id] == nil:
-		return l.join(w)
+		return l.join(ctx, w)
 	case m == nil: // back before it was closed
 		m = l.closing[id]
 		delete(l.closing, id)
 		l.members[id] = m
 		l.status.add(m, l.metrics, l.id.Sink)
 	case w.Target.Resource.Version == "" || (m.running || !m.resumes.IsZero()) && m.target.Resource == w.Target.Resource:
-		m.options = w.Options
-		return nil
+		return l.retune(ctx, m, w.Options)
 	}
 	if err := l.halt(ctx, m, observed); err != nil {
 		return err
 	}
 	l.log.Info("collection moves", m.field(), zap.Stringer("gvr", w.Target.Resource), zap.String("kind", w.Target.Resource.Kind))
-	m.target, m.options = w.Target, w.Options
+	m.target, m.options, m.lens = w.Target, w.Options, nil
 	l.status.retarget(m)
+	if err := l.align(ctx, m); err != nil {
+		return err
+	}
 	l.start(m)
 	return nil
 }
 
-func (l *Lane) join(w Wanted) error {
+func (l *Lane) join(ctx context.Context, w Wanted) error {
 	m := newMember(w.Target.Collection)
 	m.target, m.options = w.Target, w.Options
 	known := false
@@ -301,6 +307,9 @@ func (l *Lane) join(w Wanted) error {
 	} else {
 		l.log.Info("collection joins", m.field(), zap.Stringer("gvr", w.Target.Resource),
 			zap.String("kind", w.Target.Resource.Kind), zapPosition(m.position))
+	}
+	if err := l.align(ctx, m); err != nil {
+		return err
 	}
 	l.start(m)
 	return nil

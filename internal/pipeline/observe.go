@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -70,7 +71,7 @@ func (l *Lane) listBegun(ctx context.Context, m *member, s source.Signal) error 
 	case m.note.Gone:
 		reason, detail = source.ReasonSnapshot, ""
 	}
-	first := s.RV == "" && m.position.Epoch < 2 || m.note.Gone
+	first := s.RV == "" && (m.position.Epoch < 2 || m.reset != "") || m.note.Gone
 	m.list = &listing{begun: time.Now(), reason: reason, from: s.RV, first: first, origin: event.Reconcile, seen: newKeySet()}
 	m.list.newEpoch = s.NewEpoch || s.RV == "" && m.position.Epoch > 1 && m.position.Void // begun by a list that broke off
 	if reason == source.ReasonSnapshot {
@@ -79,7 +80,7 @@ func (l *Lane) listBegun(ctx context.Context, m *member, s source.Signal) error 
 	report := &event.Report{Reason: reason, Detail: detail, From: s.RV}
 	if m.reset != "" {
 		m.list.run, m.list.origin = m.reset, event.Resync
-		report.Reason, report.Reset, report.Detail = reasonReset, !m.declared, l.resetWhy
+		report.Reason, report.Reset, report.Detail = reasonReset, !m.declared, cmp.Or(m.resetWhy, l.resetWhy)
 		m.declared = true
 	}
 	if err := l.room(ctx); err != nil {
@@ -91,7 +92,7 @@ func (l *Lane) listBegun(ctx context.Context, m *member, s source.Signal) error 
 	}
 	l.set(m, position)
 	l.metrics.lists.WithLabelValues(l.id.Sink, m.resource, report.Reason).Inc()
-	l.gap(m, report)
+	l.gap(m, report, m.noteShape()...)
 	return nil
 }
 
@@ -359,7 +360,7 @@ func (l *Lane) listEnded(ctx context.Context, m *member, s source.Signal) error 
 	l.count(m)
 	reason := list.reason
 	if list.run != "" {
-		reason, m.reset = reasonReset, ""
+		reason, m.reset, m.resetWhy = reasonReset, "", ""
 	}
 	if list.retell {
 		l.quietly(m, listNoted(m, list, s)...)
@@ -382,7 +383,7 @@ func (l *Lane) listEnded(ctx context.Context, m *member, s source.Signal) error 
 func listNoted(m *member, list *listing, s source.Signal) []event.KV {
 	next := m.note
 	next.CRD, next.Namespace = s.Owner.CRD, s.Owner.Namespace
-	next.Gone = list.reason == source.ReasonGone
+	next.Gone, next.Reset = list.reason == source.ReasonGone, ""
 	m.nextSync, m.verified = time.Now().Add(m.options.SyncedEvery), time.Now()
 	return m.noted(next)
 }

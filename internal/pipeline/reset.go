@@ -166,7 +166,7 @@ func (l *Lane) reset(ctx context.Context, why string) error {
 	for _, m := range l.members {
 		m.position, m.stated, m.list = event.Position{}, event.Position{}, nil
 		m.note, m.because = checkpoint.Note{Resynced: time.Now()}, ""
-		m.reset, m.declared = l.resetRun, false
+		m.reset, m.declared, m.resetWhy = l.resetRun, false, ""
 		m.pause, m.resumes = 0, time.Time{}
 		l.start(m)
 	}

@@ -839,8 +839,7 @@ func TestOneBadRouteIsNotTheLane(t *testing.T) {
 	b.mu.Unlock()
 	s.forgetTold()
 	if err := s.lane.do(t.Context(), func(context.Context) error {
-		s.lane.resume(time.Now().Add(suspendMost))
-		return nil
+		return s.lane.resume(s.t.Context(), time.Now().Add(suspendMost))
 	}); err != nil {
 		t.Fatal(err)
 	}

@@ -110,7 +110,8 @@ func (s *Shape) deadRoute(v shape.Values) string {
 }
 
 // encode encodes an event of a member into the current batch's memory, with the body
-// of o, nil if it is not known. A Secret's is the event's Object, or not to be seen.
+// of o, nil if it is not known. One that is redacted is the event's Object, or not to
+// be seen.
 func (l *Lane) encode(m *member, ev *event.Event, o *source.Object) event.Record {
 	if m.shaper == nil {
 		m.shaper = l.shape.of(&m.target.Collection)
@@ -119,40 +120,18 @@ func (l *Lane) encode(m *member, ev *event.Event, o *source.Object) event.Record
 	r := m.shaper.header(ev, b.attributes.room(event.MaxAttributes, smallChunk, largeChunk), &l.text)
 	b.attributes.keep(len(r.Attributes))
 	size := envelopeBytes + len(ev.Object)
-	if o != nil {
+	if o != nil && !m.redacts() {
 		size += len(o.Raw)
 	}
 	room := b.room(size)
 	value := event.AppendWithBody(room, r.Attributes, ev, func(dst []byte) []byte {
-		if o == nil || m.ofSecrets() {
+		if o == nil || m.redacts() {
 			return append(dst, ev.Object...)
 		}
 		return m.shaper.body(dst, o)
 	})
 	r.Value = b.keep(room, value)
 	return r
-}
-
-func (m *member) ofSecrets() bool {
-	c := &m.target.Collection
-	return c.Group == "" && c.Resource == "secrets"
-}
-
-// redacted is a Secret as it may be seen, and nil of any other object, which leaves
-// as it is.
-func (l *Lane) redacted(m *member, o *source.Object) ([]byte, error) {
-	if !m.ofSecrets() {
-		return nil, nil
-	}
-	raw := o.Raw
-	if !l.shape.KeepManagedFields {
-		raw = o.AppendWithoutManagedFields(make([]byte, 0, len(raw)))
-	}
-	redacted, err := l.shape.Secrets.Append(make([]byte, 0, len(raw)+256), raw, o.Namespace+"/"+o.Name)
-	if err == nil && !l.shape.Secrets.Plain {
-		l.metrics.redacted.WithLabelValues(l.id.Sink, m.resource).Inc()
-	}
-	return redacted, err
 }
 
 // withhold deals with an event whose body could not be redacted: it goes without

@@ -209,7 +209,9 @@ func (l *Lane) passed(ctx context.Context, m *member) error {
 // tick does what members ask for at intervals.
 func (l *Lane) tick(ctx context.Context) error {
 	now := time.Now()
-	l.resume(now)
+	if err := l.resume(ctx, now); err != nil {
+		return err
+	}
 	for _, m := range l.members {
 		if !m.inStep() || m.survey != nil || !m.running || now.Before(m.notBefore) || !l.status.watching(m.id) {
 			continue

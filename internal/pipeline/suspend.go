@@ -85,11 +85,15 @@ func (l *Lane) forgetTentative(m *member) (known bool, err error) {
 }
 
 // resume starts members again whose suspension is over.
-func (l *Lane) resume(now time.Time) {
+func (l *Lane) resume(ctx context.Context, now time.Time) error {
 	for _, m := range l.members {
 		if !m.resumes.IsZero() && now.After(m.resumes) {
 			m.resumes = time.Time{}
+			if err := l.align(ctx, m); err != nil {
+				return err
+			}
 			l.start(m)
 		}
 	}
+	return nil
 }

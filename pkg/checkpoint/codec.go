@@ -75,6 +75,11 @@ type Note struct {
 	// Lives counts how often the collection was closed: what is said of another
 	// life is not said again.
 	Lives uint64 `json:"lives,omitzero"`
+	// Shape is the digest of what was hidden of the objects that were told, beside
+	// what [DigestKey] has; "" for nothing.
+	Shape string `json:"shape,omitzero"`
+	// Reset is the run of the declared reset that is under way, "" for none.
+	Reset string `json:"reset,omitzero"`
 }
 
 // NotePrefix starts every note's key.
