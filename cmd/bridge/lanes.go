@@ -184,6 +184,7 @@ func resourceSpecs(c *config.Config, list []config.Resource) []pipeline.Resource
 			CollectionOptions: pipeline.CollectionOptions{
 				SkipSnapshot: r.Snapshot == config.SnapshotSkip, Types: eventTypes(r.Types),
 				SyncedEvery: r.SyncedEvery, Resync: r.Resync, VerifyEvery: r.VerifyEvery, Redact: c.Rules(&r),
+				Filter: r.Filter, Ignore: r.Ignore,
 			},
 		})
 	}

@@ -36,6 +36,8 @@ resources:
     required: true
     redact: [podEnv]
     drop: [status]
+    filter: ns != "x"
+    ignore: [leases]
   - {group: batch, version: v1, resource: jobs, namespaces: [a, b]}
   - events
 exclude: [deployments.apps]
@@ -58,6 +60,7 @@ sinks:
 					SkipSnapshot: true, Types: []event.Type{event.Added, event.Deleted},
 					SyncedEvery: 30 * time.Second, Resync: 24 * time.Hour, VerifyEvery: 6 * time.Hour,
 					Redact: []shape.Rule{{Preset: shape.PodEnv, With: shape.WithHash}, {Paths: []string{"status"}, With: shape.WithRemove}},
+					Filter: `ns != "x"`, Ignore: []string{"leases"},
 				},
 			},
 			{Name: "jobs.v1.batch", Namespaces: []string{"a", "b"}},

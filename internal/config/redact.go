@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/kubebridge/kubebridge/pkg/shape"
+	"github.com/kubebridge/kubebridge/pkg/shape/filter"
 )
 
 // Redaction hides values of objects. In the file it is a path, the name of a preset
@@ -110,11 +111,16 @@ func (p *problems) each(at string, err error) {
 	}
 }
 
-// paths notes the mistakes of what is dropped or ignored.
+// paths notes the mistakes of what is filtered, dropped or ignored.
 func (p *problems) paths(at string, r *Resource) {
 	p.redactions(at+".redact", r.Redact, true)
 	for i, text := range r.Drop {
 		p.rule(fmt.Sprintf("%s[%d]", at+".drop", i), shape.Rule{Paths: []string{text}})
+	}
+	if r.Filter != "" {
+		if _, err := filter.Compile(r.Filter); err != nil {
+			p.add(at+".filter", "%s", strings.TrimPrefix(err.Error(), "filter: "))
+		}
 	}
 	for i, text := range r.Ignore {
 		_, err := shape.CompileIgnore([]string{text})

@@ -46,6 +46,9 @@ type Resource struct {
 	// change of nothing else is not told. With any of them, resourceVersion,
 	// generation and managedFields do not count either.
 	Ignore []string `yaml:"ignore"`
+	// Filter is a CEL expression over object, before, type, resource, group, ns, name,
+	// labels, annotations and origin: only objects for which it is true are told. "": all.
+	Filter string `yaml:"filter"`
 
 	// Required makes the resource's absence an error instead of something to wait for.
 	Required bool `yaml:"required"`

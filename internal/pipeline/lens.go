@@ -5,9 +5,13 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strconv"
+
+	"github.com/cespare/xxhash/v2"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/shape"
+	"github.com/kubebridge/kubebridge/pkg/shape/filter"
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
@@ -15,6 +19,13 @@ import (
 type lens struct {
 	hide  *shape.Shaper // nil: nothing is hidden
 	shape string        // changes with what hide does; "" for no rules
+
+	filter   *filter.Filter  // nil: everything passes
+	filterID string          // changes with it
+	failures map[string]bool // of the filter, that were logged
+
+	ignore   *shape.Ignore // nil: everything matters
+	ignoreID uint64        // see ruleID
 }
 
 // newLens compiles a collection's options.
@@ -26,6 +37,18 @@ func (l *Lane) newLens(c *event.Collection, o *CollectionOptions) (*lens, error)
 	v := &lens{hide: rules.Of(c.Group, c.Resource)}
 	if digest := rules.Digest(); digest != "none" {
 		v.shape = digest
+	}
+	if o.Filter != "" {
+		if v.filter, err = filter.Compile(o.Filter); err != nil {
+			return nil, &ConfigError{fmt.Errorf("resource %s: %w", c.ResourceID(), err)}
+		}
+		v.filterID = strconv.FormatUint(xxhash.Sum64String(o.Filter), 36)
+	}
+	if len(o.Ignore) > 0 {
+		if v.ignore, err = shape.CompileIgnore(o.Ignore); err != nil {
+			return nil, &ConfigError{fmt.Errorf("resource %s: ignore: %w", c.ResourceID(), err)}
+		}
+		v.ignoreID = ruleID(o.Ignore)
 	}
 	return v, nil
 }
@@ -64,7 +87,7 @@ func (l *Lane) retune(ctx context.Context, m *member, o CollectionOptions) error
 	if err := l.look(m); err != nil {
 		return err
 	}
-	if next.shape == m.lens.shape || !m.running {
+	if next.shape == m.lens.shape && next.filterID == m.lens.filterID || !m.running {
 		m.options, m.lens = o, next // a member that does not run is aligned when it starts
 		return nil
 	}
@@ -91,6 +114,9 @@ func (l *Lane) align(ctx context.Context, m *member) error {
 		return l.beginAnew(ctx, m)
 	case m.note.Reset != "": // it is under way
 		m.reset, m.declared = m.note.Reset, true
+	case m.position.Resumable() && m.note.Filter != m.lens.filterID:
+		m.because = reasonFilter
+		l.set(m, event.Position{Epoch: m.position.Epoch, RV: m.position.RV, Void: true})
 	}
 	return nil
 }

@@ -26,6 +26,8 @@ type CollectionOptions struct {
 	Resync       time.Duration // between two resyncs; 0: only on demand
 	VerifyEvery  time.Duration // between two silent comparisons; 0: never
 	Redact       []shape.Rule  // what is hidden of objects, beside what the lane's Shape hides
+	Filter       string        // a CEL expression that decides which objects are told; "": all
+	Ignore       []string      // paths and presets of what does not matter; a change of nothing else is not told
 }
 
 // wants reports whether events of a type are to be delivered. Present stands for
@@ -63,6 +65,7 @@ const (
 	reasonRemoved   = "removed"
 	reasonSelection = "selection"
 	reasonDrift     = "drift"
+	reasonFilter    = "filter"
 	reasonResync    = "resync"
 	reasonPeriodic  = "periodic"
 )

@@ -31,6 +31,7 @@ type listing struct {
 	reborn      []*source.Object
 	rebornBytes int
 	newEpoch    bool // it began with this list, or in it
+	refilters   bool // the filter is not the one that what is known was told with
 	retell      bool // it began in it
 }
 
@@ -77,6 +78,10 @@ func (l *Lane) listBegun(ctx context.Context, m *member, s source.Signal) error 
 	if reason == source.ReasonSnapshot {
 		m.list.origin = event.Snapshot
 	}
+	if err := l.look(m); err != nil {
+		return err
+	}
+	m.list.refilters = m.note.Filter != m.lens.filterID
 	report := &event.Report{Reason: reason, Detail: detail, From: s.RV}
 	if m.reset != "" {
 		m.list.run, m.list.origin = m.reset, event.Resync
@@ -192,10 +197,12 @@ func (l *Lane) compare(ctx context.Context, m *member, o *source.Object, known *
 		}
 	}
 	counts := &m.list.counts
-	t := telling{typ: event.Modified, origin: m.list.origin, hash: o.Hash()}
+	t := telling{typ: event.Modified, origin: m.list.origin, hash: o.Hash(), count: &counts.Modified}
 	same := known != nil && known.RV == o.ResourceVersion
 	alike := same && (known.Hash == t.hash || known.APIVersion != o.APIVersion)
 	switch {
+	case alike && known.Told && m.list.refilters && m.lens.filter != nil && !l.passes(m, o, telling{typ: event.Added, origin: t.origin}):
+		return l.leaves(ctx, m, o, *known, t)
 	case alike && (known.Told || m.options.SkipSnapshot):
 		counts.Unchanged++
 		l.meters(m).repeated.Inc()
@@ -211,7 +218,6 @@ func (l *Lane) compare(ctx context.Context, m *member, o *source.Object, known *
 		return nil
 	case known != nil && known.Told:
 		t.entry = known.Entry
-		counts.Modified++
 		if same {
 			t.again = known.Again + 1
 		}
@@ -228,18 +234,15 @@ func (l *Lane) compare(ctx context.Context, m *member, o *source.Object, known *
 		perhaps, maybe := l.inv.perhaps[string(m.entryKey(o.Namespace, o.Name))][o.UID]
 		switch {
 		case m.list.run != "":
-			t.typ = event.Present
-			counts.Present++
+			t.typ, t.count = event.Present, &counts.Present
 		case maybe && perhaps.RV != o.ResourceVersion:
 			t.entry = perhaps.Entry // it was perhaps announced at another version
-			counts.Modified++
 		default:
-			t.typ = event.Added
-			counts.Added++
+			t.typ, t.count = event.Added, &counts.Added
 		}
 		t.returns(known, o)
 	}
-	return l.tell(ctx, m, o, t)
+	return l.weigh(ctx, m, o, known, t)
 }
 
 // lateComer reports whether an object that nobody knows is no younger than what
@@ -383,7 +386,7 @@ func (l *Lane) listEnded(ctx context.Context, m *member, s source.Signal) error 
 func listNoted(m *member, list *listing, s source.Signal) []event.KV {
 	next := m.note
 	next.CRD, next.Namespace = s.Owner.CRD, s.Owner.Namespace
-	next.Gone, next.Reset = list.reason == source.ReasonGone, ""
+	next.Gone, next.Reset, next.Filter = list.reason == source.ReasonGone, "", m.lens.filterID
 	m.nextSync, m.verified = time.Now().Add(m.options.SyncedEvery), time.Now()
 	return m.noted(next)
 }
@@ -425,15 +428,16 @@ func (l *Lane) changed(ctx context.Context, m *member, s source.Signal) error {
 		if err := l.end(ctx, m, ending{object: object{key, *known}, origin: event.Reconcile, rv: o.ResourceVersion}); err != nil {
 			return err
 		}
+		known = nil
 	case known.Told:
 		t.typ, t.entry = event.Modified, known.Entry
 	}
 	t.hash = o.Hash()
 	l.move(m, s.Resume)
-	if known == nil || known.UID != o.UID {
+	if known == nil {
 		m.tally.objects.Add(1)
 	}
-	return l.tell(ctx, m, o, t)
+	return l.weigh(ctx, m, o, known, t)
 }
 
 // move lets the next commit record that everything up to rv is enqueued.

@@ -137,7 +137,9 @@ func (l *Lane) surveyedObject(ctx context.Context, m *member, o *source.Object) 
 			return nil // the watch tells of it, or nobody was to be told
 		}
 		s.counts.Present++
-		return l.tell(ctx, m, o, telling{typ: event.Present, origin: event.Resync, entry: known.Entry, again: known.Again, hash: hash})
+		return l.tell(ctx, m, o, telling{
+			typ: event.Present, origin: event.Resync, entry: known.Entry, again: known.Again, hash: hash, rest: known.Rest,
+		})
 	}
 	if _, touched := s.touched[string(key)]; touched || exactly && (known.Hash == hash || known.APIVersion != o.APIVersion) {
 		s.counts.Unchanged++

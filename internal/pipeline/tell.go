@@ -16,6 +16,8 @@ type telling struct {
 	entry  string // "": it is announced with this event
 	again  uint64 // how often this resourceVersion was told before
 	hash   uint64
+	rest   uint64 // see lens.rest; 0: not known
+	count  *int   // of a list, that counts it; nil: none does
 }
 
 // returns counts an announcement at a resourceVersion that known, the same
@@ -39,7 +41,7 @@ func (l *Lane) tell(ctx context.Context, m *member, o *source.Object, t telling)
 	key := m.entryKey(o.Namespace, o.Name)
 	entry := &checkpoint.Entry{
 		UID: o.UID, RV: o.ResourceVersion, Hash: t.hash, Told: true, Entry: t.entry, Again: t.again,
-		APIVersion: o.APIVersion, Kind: o.Kind, Owner: m.owner,
+		APIVersion: o.APIVersion, Kind: o.Kind, Owner: m.owner, Rest: t.rest,
 	}
 	if !m.options.wants(t.typ) {
 		l.metrics.filtered.WithLabelValues(l.id.Sink, m.resource, t.typ.String()).Inc()
@@ -85,9 +87,10 @@ func (m *member) run() string {
 type ending struct {
 	object
 	origin event.Origin
-	rv     string         // of the deletion, or of the list that lacked it; "": neither is known
-	last   *source.Object // its last body; nil: not known
-	left   bool           // it only left the selection
+	rv     string            // of the deletion, or of the list that lacked it; "": neither is known
+	last   *source.Object    // its last body; nil: not known
+	left   bool              // it only left the selection
+	stays  *checkpoint.Entry // the object is still in the collection, and only not told any more; nil: it is not
 }
 
 // end enqueues the end of an object. Of one that the bus was not told of, nothing
@@ -101,7 +104,9 @@ func (l *Lane) end(ctx context.Context, m *member, e ending) error {
 		return err
 	}
 	var moved []event.KV
-	if known != nil && known.UID == e.entry.UID {
+	if e.stays != nil {
+		moved = l.remember(m, e.key, e.entry.UID, e.stays)
+	} else if known != nil && known.UID == e.entry.UID {
 		var next *checkpoint.Entry
 		if e.left && e.origin == event.Reconcile { // it may come back as it is
 			untold := *known

@@ -48,6 +48,9 @@ type Entry struct {
 	Again uint64
 	// Owner tells apart collections that share a namespace, see [OwnerOf].
 	Owner uint64
+	// Rest is a digest of what matters of the body last told, where some of it is
+	// ignored; its upper 16 bits tell what is. 0: not known.
+	Rest uint64
 }
 
 // OwnerOf stands for the selection of a collection in its entries: those of one
@@ -78,6 +81,8 @@ type Note struct {
 	// Shape is the digest of what was hidden of the objects that were told, beside
 	// what [DigestKey] has; "" for nothing.
 	Shape string `json:"shape,omitzero"`
+	// Filter tells the filter of the last complete list; "" for none.
+	Filter string `json:"filter,omitzero"`
 	// Reset is the run of the declared reset that is under way, "" for none.
 	Reset string `json:"reset,omitzero"`
 }
@@ -259,6 +264,7 @@ const (
 	flagEntryIsRV
 	flagAgain
 	flagOwner
+	flagRest
 )
 
 // EncodeEntry encodes an inventory entry: some 35 bytes for the usual object.
@@ -270,7 +276,7 @@ func AppendEntry(b []byte, e *Entry) []byte {
 	for _, f := range [...]struct {
 		flag byte
 		set  bool
-	}{{flagTold, e.Told}, {flagEntryIsRV, e.Entry == e.RV}, {flagAgain, e.Again != 0}, {flagOwner, e.Owner != 0}} {
+	}{{flagTold, e.Told}, {flagEntryIsRV, e.Entry == e.RV}, {flagAgain, e.Again != 0}, {flagOwner, e.Owner != 0}, {flagRest, e.Rest != 0}} {
 		if f.set {
 			flags |= f.flag
 		}
@@ -287,6 +293,9 @@ func AppendEntry(b []byte, e *Entry) []byte {
 	}
 	if e.Owner != 0 {
 		b = binary.LittleEndian.AppendUint64(b, e.Owner)
+	}
+	if e.Rest != 0 {
+		b = binary.LittleEndian.AppendUint64(b, e.Rest)
 	}
 	b = appendString(b, e.APIVersion)
 	return append(b, e.Kind...)
@@ -317,9 +326,10 @@ func DecodeEntryLike(b []byte, like *Entry) (Entry, error) {
 		e.Again = d.uvarint()
 	}
 	if flags[0]&flagOwner != 0 {
-		if owner := d.take(8); owner != nil {
-			e.Owner = binary.LittleEndian.Uint64(owner)
-		}
+		e.Owner = d.uint64()
+	}
+	if flags[0]&flagRest != 0 {
+		e.Rest = d.uint64()
 	}
 	e.APIVersion = d.str(like.APIVersion)
 	if d.err {
@@ -407,6 +417,13 @@ func (d *decoder) take(n int) []byte {
 	v := d.b[:n]
 	d.b = d.b[n:]
 	return v
+}
+
+func (d *decoder) uint64() uint64 {
+	if b := d.take(8); b != nil {
+		return binary.LittleEndian.Uint64(b)
+	}
+	return 0
 }
 
 func (d *decoder) uvarint() uint64 {

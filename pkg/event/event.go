@@ -180,7 +180,8 @@ type Counts struct {
 	Deleted   int `json:"deleted"`
 	Present   int `json:"present"`
 	Unchanged int `json:"unchanged"`
-	Skipped   int `json:"skipped,omitzero"` // not announced, as configured
+	Skipped   int `json:"skipped,omitzero"`  // not announced, as configured
+	Filtered  int `json:"filtered,omitzero"` // a filter leaves them out
 }
 
 // ID is the event's identity (design rule 7): the same change has the same id

@@ -1,0 +1,154 @@
+package pipeline
+
+import (
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/source"
+)
+
+// modified is a watch event that tells a new state.
+func modified(o *source.Object, resume string) source.Signal {
+	return source.Signal{Kind: source.Modified, Object: o, Resume: resume}
+}
+
+func deleted(o *source.Object, resume string) source.Signal {
+	return source.Signal{Kind: source.Deleted, Object: o, Resume: resume}
+}
+
+// TestFilterOnAWatch: consumers have exactly what passes: entering is added, leaving
+// is deleted, the real end of what was told passes any filter, and of what was not
+// nothing is said (design rule 5).
+func TestFilterOnAWatch(t *testing.T) {
+	s := newScript(t, openMem(t))
+	defer s.finish()
+	s.set([]Wanted{optioned(CollectionOptions{Filter: `object.data.x == "in"`})}, nil)
+	c := s.collection("configmaps", nil)
+	c.lists("", source.ReasonSnapshot, "10", objectAt("n", "a", "ua", "5", "in"), objectAt("n", "b", "ub", "6", "out"))
+	c.says(
+		modified(objectAt("n", "b", "ub", "11", "in"), "10"),  // enters
+		modified(objectAt("n", "b", "ub", "12", "in"), "11"),  // changes
+		modified(objectAt("n", "b", "ub", "13", "out"), "12"), // leaves
+		modified(objectAt("n", "b", "ub", "14", "out"), "13"),
+		deleted(objectAt("n", "b", "ub", "15", "out"), "14"),
+		modified(objectAt("n", "a", "ua", "16", "out"), "15"), // leaves
+		modified(objectAt("n", "a", "ua", "17", "in"), "16"),  // and comes back
+		deleted(objectAt("n", "a", "ua", "18", "out"), "17"),
+	)
+	s.told("configmaps:1:0:gap snapshot", "ua:5:added", "configmaps:1:10:synced snapshot",
+		"ub:11:added", "ub:12:modified", "ub:11:deleted body left",
+		"ua:5:deleted body left", "ua:17:added", "ua:17:deleted body")
+	if n := testutil.ToFloat64(s.lane.metrics.filtered.WithLabelValues("s", "configmaps", "added")); n != 2 { // once listed, once changed
+		t.Errorf("%v changes are counted as left out", n)
+	}
+}
+
+// TestFilterChanged: what the new filter leaves out has left, what it lets in is
+// added, what both let pass is silent; also when it is changed between two runs; and
+// an object that comes back unchanged has an id of its own (design rules 7 and 10).
+func TestFilterChanged(t *testing.T) {
+	for _, restart := range []bool{false, true} {
+		t.Run(map[bool]string{true: "restarted", false: "running"}[restart], func(t *testing.T) {
+			s := newScript(t, openMem(t))
+			defer func() { s.finish() }()
+			var last *collectionScript
+			step := func(filter string, want ...string) {
+				t.Helper()
+				s.forgetTold()
+				if restart && last != nil {
+					s.finish()
+					s.run()
+				}
+				s.set([]Wanted{optioned(CollectionOptions{Filter: filter})}, nil)
+				c := s.collection("configmaps", last)
+				from := ""
+				if last != nil {
+					if c.from.Resumable() {
+						t.Fatalf("resumes from %+v", c.from)
+					}
+					from = "10"
+				}
+				c.lists(from, source.ReasonInterrupted, "10", objectAt("n", "a", "ua", "5", "1"), objectAt("n", "b", "ub", "6", "2"), objectAt("n", "c", "uc", "7", "3"))
+				s.told(want...)
+				last = c
+			}
+			step(`object.data.x in ["1", "2"]`, "configmaps:1:0:gap interrupted", "ua:5:added", "ub:6:added", "configmaps:1:10:synced interrupted")
+			step(`object.data.x in ["2", "3"]`, "configmaps:1:10:gap filter", "ua:5:deleted body left", "uc:7:added", "configmaps:1:10:synced filter")
+			step("", "configmaps:1:10:gap filter", "ua:5.2:added", "configmaps:1:10:synced filter")
+			s.finish()
+			s.run()
+			s.set([]Wanted{optioned(CollectionOptions{})}, nil)
+			if c := s.collection("configmaps", last); !c.from.Resumable() {
+				t.Errorf("the next start begins from %+v", c.from)
+			}
+		})
+	}
+}
+
+// TestFilterOnAList: after a 410 what had been left out is still silent, also in a
+// resync, and one that left meanwhile is deleted.
+func TestFilterOnAList(t *testing.T) {
+	s := newScript(t, openMem(t))
+	defer s.finish()
+	s.set([]Wanted{optioned(CollectionOptions{Filter: `object.data.x == "in"`})}, nil)
+	c := s.collection("configmaps", nil)
+	in, out := objectAt("n", "a", "ua", "5", "in"), objectAt("n", "b", "ub", "6", "out")
+	c.lists("", source.ReasonSnapshot, "10", in, out)
+	c.lists("10", source.ReasonExpired, "11", in, out)
+	c.lists("11", source.ReasonExpired, "12", objectAt("n", "a", "ua", "12", "out"), out)
+	s.told("configmaps:1:0:gap snapshot", "ua:5:added", "configmaps:1:10:synced snapshot",
+		"configmaps:1:10:gap expired", "configmaps:1:11:synced expired",
+		"configmaps:1:11:gap expired", "ua:5:deleted body left", "configmaps:1:12:synced expired")
+	s.bus.mu.Lock()
+	counts := *s.bus.records[len(s.bus.records)-1].Event.Report.Counts
+	s.bus.mu.Unlock()
+	if want := (event.Counts{Listed: 2, Deleted: 1, Unchanged: 0, Filtered: 1}); counts != want {
+		t.Errorf("counts %+v, want %+v", counts, want)
+	}
+}
+
+// TestFilterThatFails: what it cannot judge is told, and that is counted.
+func TestFilterThatFails(t *testing.T) {
+	s := newScript(t, openMem(t))
+	defer s.finish()
+	s.set([]Wanted{optioned(CollectionOptions{Filter: `object.spec.replicas > 1`})}, nil)
+	s.collection("configmaps", nil).lists("", source.ReasonSnapshot, "10", objectAt("n", "a", "ua", "5", ""))
+	s.told("configmaps:1:0:gap snapshot", "ua:5:added", "configmaps:1:10:synced snapshot")
+	if n := testutil.ToFloat64(s.lane.metrics.filterErrors.WithLabelValues("s", "configmaps")); n != 1 {
+		t.Errorf("%v errors are counted", n)
+	}
+}
+
+// TestIgnored: a change of what does not matter is silent, and stays so after a 410
+// and a restart; a later one that matters is told; other rules do not judge by what
+// was kept for the old ones.
+func TestIgnored(t *testing.T) {
+	s := newScript(t, openMem(t))
+	defer func() { s.finish() }()
+	o := CollectionOptions{Ignore: []string{"data.x"}}
+	s.set([]Wanted{optioned(o)}, nil)
+	c := s.collection("configmaps", nil)
+	c.lists("", source.ReasonSnapshot, "10", objectAt("n", "a", "ua", "5", "1"))
+	c.says(modified(objectAt("n", "a", "ua", "11", "2"), "10"))
+	c.lists("11", source.ReasonExpired, "12", objectAt("n", "a", "ua", "12", "3"))
+	s.handled()
+	if n := testutil.ToFloat64(s.lane.metrics.ignored.WithLabelValues("s", "configmaps")); n != 2 {
+		t.Errorf("%v changes are counted as ignored", n)
+	}
+	s.finish()
+	s.run()
+	s.set([]Wanted{optioned(o)}, nil)
+	c = s.collection("configmaps", c)
+	if c.from.RV != "12" {
+		t.Errorf("resumes from %+v", c.from)
+	}
+	c.says(modified(objectAt("n", "a", "ua", "13", "4"), "12"), modified(objectAt("n", "other", "ub", "14", "4"), "13"))
+	s.set([]Wanted{optioned(CollectionOptions{Ignore: []string{"data.x", "data.y"}})}, nil)
+	c.says(modified(objectAt("n", "a", "ua", "15", "5"), "14"), modified(objectAt("n", "a", "ua", "16", "6"), "15"),
+		deleted(objectAt("n", "a", "ua", "17", "6"), "16"))
+	s.told("configmaps:1:0:gap snapshot", "ua:5:added", "configmaps:1:10:synced snapshot",
+		"configmaps:1:11:gap expired", "configmaps:1:12:synced expired",
+		"ub:14:added", "ua:15:modified", "ua:5:deleted body")
+}
