@@ -184,7 +184,9 @@ func resourceSpecs(c *config.Config, list []config.Resource) []pipeline.Resource
 			CollectionOptions: pipeline.CollectionOptions{
 				SkipSnapshot: r.Snapshot == config.SnapshotSkip, Types: eventTypes(r.Types),
 				SyncedEvery: r.SyncedEvery, Resync: r.Resync, VerifyEvery: r.VerifyEvery, Redact: c.Rules(&r),
-				Filter: r.Filter, Ignore: r.Ignore,
+				Filter: r.Filter, Ignore: r.Ignore, ChangedBy: r.ChangedBy,
+				Before: r.Diff == config.DiffBefore || r.Diff == config.DiffBoth,
+				Patch:  r.Diff == config.DiffPatch || r.Diff == config.DiffBoth,
 			},
 		})
 	}

@@ -38,6 +38,8 @@ resources:
     drop: [status]
     filter: ns != "x"
     ignore: [leases]
+    diff: both
+    changedBy: true
   - {group: batch, version: v1, resource: jobs, namespaces: [a, b]}
   - events
 exclude: [deployments.apps]
@@ -61,6 +63,7 @@ sinks:
 					SyncedEvery: 30 * time.Second, Resync: 24 * time.Hour, VerifyEvery: 6 * time.Hour,
 					Redact: []shape.Rule{{Preset: shape.PodEnv, With: shape.WithHash}, {Paths: []string{"status"}, With: shape.WithRemove}},
 					Filter: `ns != "x"`, Ignore: []string{"leases"},
+					Before: true, Patch: true, ChangedBy: true,
 				},
 			},
 			{Name: "jobs.v1.batch", Namespaces: []string{"a", "b"}},

@@ -76,6 +76,7 @@ func advice() map[string]string {
 		"dead_letters_total":                       "Look at the dead letters: each says why it is one.",
 		"events_delivered_total":                   "Its rate is the throughput.",
 		"events_filtered_total":                    "Nothing: it is as configured. If it is not what you meant, see `types` and `filter`.",
+		"bodies_not_kept_total":                    "Nothing, unless you need the difference of every change: larger bodies than 128 KiB, compressed, are not kept.",
 		"events_ignored_total":                     "Nothing: it shows what `ignore` saves.",
 		"filter_errors_total":                      "Look at the log for why: ask for a field with `has()` before reading it.",
 		"events_last_delivered_timestamp_seconds":  "Nothing by itself: a quiet cluster has no events. Use `queue_oldest_timestamp_seconds` to tell quiet from stuck.",

@@ -23,6 +23,14 @@ const (
 	SnapshotSkip     = "skip"
 )
 
+// The values of [Resource]'s Diff.
+const (
+	DiffNone   = "none"
+	DiffPatch  = "patch"
+	DiffBefore = "before"
+	DiffBoth   = "both"
+)
+
 func eventTypes() []string { return []string{"added", "modified", "deleted"} }
 
 func (p *problems) resources(path string, list []Resource) {
@@ -56,6 +64,10 @@ func (p *problems) resource(at string, r *Resource) {
 		r.Snapshot = SnapshotAnnounce
 	}
 	p.oneOf(at+".snapshot", r.Snapshot, SnapshotAnnounce, SnapshotSkip)
+	if r.Diff == "" {
+		r.Diff = DiffNone
+	}
+	p.oneOf(at+".diff", r.Diff, DiffNone, DiffPatch, DiffBefore, DiffBoth)
 	p.types(at+".types", r)
 	p.interval(at+".syncedEvery", r.SyncedEvery, time.Second)
 	p.interval(at+".resync", r.Resync, time.Minute)

@@ -46,6 +46,11 @@ type Resource struct {
 	// change of nothing else is not told. With any of them, resourceVersion,
 	// generation and managedFields do not count either.
 	Ignore []string `yaml:"ignore"`
+	// Diff is what a modified event says of the state before: "patch", "before" or
+	// "both"; the bodies are then kept in the checkpoint. "none" (default): nothing.
+	Diff string `yaml:"diff"`
+	// ChangedBy has added and modified events say by which field managers.
+	ChangedBy bool `yaml:"changedBy"`
 	// Filter is a CEL expression over object, before, type, resource, group, ns, name,
 	// labels, annotations and origin: only objects for which it is true are told. "": all.
 	Filter string `yaml:"filter"`

@@ -33,6 +33,7 @@ type batch struct {
 	numbered  int   // records that joined, also those that were taken out
 	suspended []suspension
 	unheard   []*unheard // in the order of their dead letters
+	unread    [][]byte   // inventory keys of objects whose last body the bus did not get
 
 	memory     slab[byte]
 	events     slab[event.Event]
@@ -44,6 +45,8 @@ type batch struct {
 type enqueued struct {
 	origin
 	announces []byte // the inventory key of the object that it announces; nil: of none
+	key       []byte // the inventory key of its object, where bodies are kept
+	was       uint64 // Body of that entry before it
 }
 
 // origin is where a record or a move comes from: the member, nil for the lane, and
@@ -211,8 +214,9 @@ func (b *batch) keep(room, value []byte) []byte {
 // in the inventory. The caller has made room.
 func (l *Lane) emit(m *member, ev *event.Event, moved []event.KV) { l.emitObject(m, ev, nil, moved) }
 
-// emitObject is emit for an event with the body of o, if it is not nil.
-func (l *Lane) emitObject(m *member, ev *event.Event, o *source.Object, moved []event.KV) {
+// emitObject is emit for an event with the body of o, if it is not nil. What is beside
+// is moved with it and not part of the record's state.
+func (l *Lane) emitObject(m *member, ev *event.Event, o *source.Object, moved []event.KV, beside ...event.KV) {
 	ev.Collection, ev.Epoch = &m.target.Collection, m.position.Epoch
 	b := l.current
 	r := l.encode(m, ev, o)
@@ -221,6 +225,7 @@ func (l *Lane) emitObject(m *member, ev *event.Event, o *source.Object, moved []
 	from := origin{m, b.numbered}
 	b.numbered++
 	b.move(from, moved...)
+	b.move(from, beside...)
 	// What was moved without a record is committed with its batch. A record of that
 	// batch tells a log's reader of it too, or must not let it resume behind it.
 	if m.quiet == b.Seq && size(m.unsaid) <= unsaidBytes {
@@ -271,6 +276,8 @@ func (l *Lane) quietly(m *member, changes ...event.KV) {
 	}
 	m.unsaid = append(m.unsaid, changes...)
 }
+
+func zapCount(n int) zap.Field { return zap.Int("objects", n) }
 
 func size(kvs []event.KV) (n int) {
 	for _, kv := range kvs {

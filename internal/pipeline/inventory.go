@@ -30,6 +30,9 @@ type inventory struct {
 type pending struct {
 	entry *checkpoint.Entry // nil: the object is gone
 	of    *member
+	// body is the one kept of it, nil for none, where that changes, too.
+	body  []byte
+	keeps bool
 }
 
 func newInventory(store checkpoint.Store) (*inventory, error) {
@@ -118,7 +121,12 @@ func (v *inventory) lookUp(key []byte, like *checkpoint.Entry) (*checkpoint.Entr
 // set enqueues a change of a member's for the batch and returns how the store will
 // record it.
 func (v *inventory) set(b *batch, key []byte, e *checkpoint.Entry, of *member) event.KV {
-	v.pending[v.text.Of(key)] = pending{entry: e, of: of}
+	p := pending{entry: e, of: of}
+	if of.lens != nil && of.lens.keeps() {
+		was := v.pending[string(key)]
+		p.body, p.keeps = was.body, was.keeps
+	}
+	v.pending[v.text.Of(key)] = p
 	room := b.room(len(key))
 	kv := event.KV{Key: b.keep(room, append(room, key...))}
 	if e != nil {
@@ -126,6 +134,28 @@ func (v *inventory) set(b *batch, key []byte, e *checkpoint.Entry, of *member) e
 		kv.Value = b.keep(room, checkpoint.AppendEntry(room, e))
 	}
 	return kv
+}
+
+// setBody enqueues a change of the body that is kept of an object, whose entry e is
+// enqueued too, and returns how the store will record it.
+func (v *inventory) setBody(b *batch, key, body []byte, e *checkpoint.Entry, of *member) []event.KV {
+	p, ok := v.pending[string(key)]
+	if !ok {
+		p = pending{entry: e, of: of}
+	}
+	p.body, p.keeps = body, true
+	v.pending[v.text.Of(key)] = p
+	return append(b.states.take(1)[:0], event.KV{Key: checkpoint.BodyKeyOf(key), Value: body})
+}
+
+// body returns what is kept of an object, as [Lane.keep] encodes it; nil is nothing.
+func (v *inventory) body(key []byte) ([]byte, error) {
+	for _, enqueued := range []map[string]pending{v.pending, v.flying} {
+		if p, ok := enqueued[string(key)]; ok && p.keeps {
+			return p.body, nil
+		}
+	}
+	return v.store.Get(checkpoint.BodyKeyOf(key))
 }
 
 // restate follows what moves, those of the batch that is enqueued, now say of a key.

@@ -80,6 +80,7 @@ type Lane struct {
 	spare     *batch                     // memory for the next one; nil: none
 	text      event.Text                 // of events
 	scratch   []byte                     // for bodies on their way
+	keeper    *keeper                    // nil until it is first used
 	moved     map[*member]event.Position // positions that the current batch commits
 	since     time.Time                  // when the current batch got its first content
 	emitted   uint64                     // records so far

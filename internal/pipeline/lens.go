@@ -26,7 +26,12 @@ type lens struct {
 
 	ignore   *shape.Ignore // nil: everything matters
 	ignoreID uint64        // see ruleID
+
+	before, patch, changedBy bool // what modified events carry
 }
+
+// keeps reports whether bodies are kept as they were told.
+func (v *lens) keeps() bool { return v.before || v.patch }
 
 // newLens compiles a collection's options.
 func (l *Lane) newLens(c *event.Collection, o *CollectionOptions) (*lens, error) {
@@ -34,7 +39,7 @@ func (l *Lane) newLens(c *event.Collection, o *CollectionOptions) (*lens, error)
 	if err != nil {
 		return nil, &ConfigError{fmt.Errorf("resource %s: redact: %w", c.ResourceID(), err)}
 	}
-	v := &lens{hide: rules.Of(c.Group, c.Resource)}
+	v := &lens{hide: rules.Of(c.Group, c.Resource), before: o.Before, patch: o.Patch, changedBy: o.ChangedBy}
 	if digest := rules.Digest(); digest != "none" {
 		v.shape = digest
 	}
@@ -89,7 +94,7 @@ func (l *Lane) retune(ctx context.Context, m *member, o CollectionOptions) error
 	}
 	if next.shape == m.lens.shape && next.filterID == m.lens.filterID || !m.running {
 		m.options, m.lens = o, next // a member that does not run is aligned when it starts
-		return nil
+		return l.dropBodies(ctx, m)
 	}
 	if err := l.halt(ctx, m, observed); err != nil {
 		return err
@@ -106,6 +111,9 @@ func (l *Lane) retune(ctx context.Context, m *member, o CollectionOptions) error
 // what the checkpoint says of those that it was told with.
 func (l *Lane) align(ctx context.Context, m *member) error {
 	if err := l.look(m); err != nil {
+		return err
+	}
+	if err := l.dropBodies(ctx, m); err != nil {
 		return err
 	}
 	told := m.position.RV != "" || m.position.Void || m.note.Shape != ""
@@ -132,7 +140,7 @@ func (l *Lane) beginAnew(ctx context.Context, m *member) error {
 		if err := l.room(ctx); err != nil {
 			return err
 		}
-		l.quietly(m, l.remember(m, o.key, o.entry.UID, nil)...)
+		l.quietly(m, l.forget(m, o)...)
 	}
 	m.reset, m.declared = newRun(), false
 	m.resetWhy = "what may be seen of its objects has changed: other values are hidden"
@@ -140,14 +148,21 @@ func (l *Lane) beginAnew(ctx context.Context, m *member) error {
 	return nil
 }
 
-// redacts reports whether bodies of a member are made before they are encoded.
-func (m *member) redacts() bool { return m.lens != nil && m.lens.hide != nil }
+// makes reports whether bodies of a member are made before they are encoded.
+func (m *member) makes() bool { return m.lens != nil && (m.lens.hide != nil || m.lens.keeps()) }
 
-// redacted is the body of an object as it may be seen, and nil where it leaves as
-// it is. It is part of the current batch's memory.
-func (l *Lane) redacted(m *member, o *source.Object) ([]byte, error) {
-	if err := l.look(m); err != nil || !m.redacts() {
+// made is the body of an object as it may be seen, and nil where it leaves as it is
+// and nobody looks at it before. It is part of the current batch's memory.
+func (l *Lane) made(m *member, o *source.Object) ([]byte, error) {
+	if err := l.look(m); err != nil || !m.makes() {
 		return nil, err
+	}
+	if m.lens.hide == nil {
+		room := l.current.room(len(o.Raw))
+		if l.shape.KeepManagedFields {
+			return l.current.keep(room, append(room, o.Raw...)), nil
+		}
+		return l.current.keep(room, o.AppendWithoutManagedFields(room)), nil
 	}
 	raw := o.Raw
 	if !l.shape.KeepManagedFields {

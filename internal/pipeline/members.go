@@ -27,6 +27,9 @@ type CollectionOptions struct {
 	VerifyEvery  time.Duration // between two silent comparisons; 0: never
 	Redact       []shape.Rule  // what is hidden of objects, beside what the lane's Shape hides
 	Filter       string        // a CEL expression that decides which objects are told; "": all
+	Before       bool          // a modified event has the body last told
+	Patch        bool          // a modified event has a patch that makes its body of the one last told
+	ChangedBy    bool          // an added or modified event has by whom
 	Ignore       []string      // paths and presets of what does not matter; a change of nothing else is not told
 }
 
@@ -374,7 +377,7 @@ func (l *Lane) close(ctx context.Context, id string, fate Fate) error {
 		if fate == Vanished {
 			err = l.end(ctx, m, ending{object: o, origin: event.Reconcile})
 		} else if err = l.room(ctx); err == nil {
-			l.quietly(m, l.remember(m, o.key, o.entry.UID, nil)...)
+			l.quietly(m, l.forget(m, o)...)
 		}
 		if err != nil {
 			return err

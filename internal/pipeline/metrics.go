@@ -24,6 +24,7 @@ type Metrics struct {
 	lastEvent    *prometheus.GaugeVec
 	listed       *prometheus.CounterVec
 	filtered     *prometheus.CounterVec
+	unkept       *prometheus.CounterVec
 	ignored      *prometheus.CounterVec
 	filterErrors *prometheus.CounterVec
 	redacted     *prometheus.CounterVec
@@ -67,6 +68,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		lastCommit:   gauge("checkpoint_last_commit_timestamp_seconds", "When the checkpoint last moved.", "sink"),
 		listed:       counter("source_lists_completed_total", "Lists read to their end, by why they were needed.", "sink", "resource", "reason"),
 		filtered:     counter("events_filtered_total", "Changes that the configuration's types or filter leave out, by the type they would have had.", "sink", "resource", "type"),
+		unkept:       counter("bodies_not_kept_total", "Bodies that were too large to keep: the next change has neither before nor patch.", "sink", "resource"),
 		ignored:      counter("events_ignored_total", "Changes of nothing but what the configuration ignores.", "sink", "resource"),
 		filterErrors: counter("filter_errors_total", "Events that pass because the filter could not be evaluated.", "sink", "resource"),
 		redacted:     counter("events_redacted_total", "Bodies whose secret values were hashed or redacted.", "sink", "resource"),

@@ -33,6 +33,8 @@ func (l *Lane) refused(ctx context.Context, b *batch, e *sink.RecordError) error
 	ev := *b.Records[e.Index].Event
 	fresh := ev.DeadLetter == nil
 	switch policy := l.shape.Oversize; {
+	case e.Limit > 0 && (ev.Before != nil || ev.Patch != nil): // the body itself may fit
+		ev.Before, ev.Patch, ev.Base = nil, nil, ""
 	case ev.Type.OfCollection(), fresh && policy == Hold:
 		return held(&ev, e)
 	case fresh && policy == ToDeadLetters && ev.Type != event.Deleted:
@@ -48,6 +50,9 @@ func (l *Lane) refused(ctx context.Context, b *batch, e *sink.RecordError) error
 			l.metrics.truncated.WithLabelValues(l.id.Sink, ev.Collection.ResourceID()).Inc()
 		}
 		truncate(&ev, e.Limit)
+		if fresh {
+			b.untoldBody(e.Index, 0, &l.shape)
+		}
 	}
 	b.replace(e.Index, l.shape.record(&ev))
 	return nil
@@ -81,6 +86,7 @@ func (l *Lane) bury(ctx context.Context, b *batch, e *sink.RecordError) error {
 	if e.Limit > 0 {
 		ev.DeadLetter = &event.DeadLetter{Reason: event.Oversize, Size: e.Size, Limit: e.Limit}
 	}
+	b.untoldBody(e.Index, b.of[e.Index].was, &l.shape)
 	b.replace(e.Index, l.shape.record(&ev))
 	l.logDeadLetter(&ev, e.Err)
 	if b.of[e.Index].announces == nil {
@@ -137,7 +143,7 @@ func (b *batch) unannounce(at int, shape *Shape) {
 // untold is the entry of an object whose announcement was not told. Its ids are
 // the same when it is tried again.
 func untold(e checkpoint.Entry) checkpoint.Entry {
-	e.Told, e.Entry = false, ""
+	e.Told, e.Entry, e.Body = false, "", 0
 	if e.Again > 0 {
 		e.Again--
 		e.Entry = event.Revision(e.RV, e.Again)
@@ -199,6 +205,7 @@ func (u *unheard) announce(b *batch, at int, e *checkpoint.Entry, shape *Shape) 
 	if ev.Type == event.Modified {
 		ev.Type = event.Added
 	}
+	ev.Before, ev.Patch, ev.Base = nil, nil, ""
 	u.entry = event.Revision(e.RV, e.Again)
 	ev.Entry, e.Entry = u.entry, u.entry
 	b.replace(at, shape.record(&ev))
@@ -250,5 +257,8 @@ func (l *Lane) unheardOf(b *batch) {
 	for _, u := range b.unheard {
 		u.correct(l.current, 0, &l.shape)
 		l.inv.restate(u.key, l.current.moves)
+	}
+	for _, key := range b.unread {
+		l.current.strip(key, 0, &l.shape)
 	}
 }

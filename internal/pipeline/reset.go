@@ -189,7 +189,7 @@ func (l *Lane) wipe(ctx context.Context, run string) error {
 		{Key: checkpoint.MarkKey()},
 		{Key: checkpoint.DigestKey(), Value: []byte(l.shape.Digest())},
 	}
-	for _, prefix := range [][]byte{checkpoint.PositionPrefix(), checkpoint.NotePrefix(), checkpoint.IntentPrefix("", ""), checkpoint.AllEntries()} {
+	for _, prefix := range [][]byte{checkpoint.PositionPrefix(), checkpoint.NotePrefix(), checkpoint.IntentPrefix("", ""), checkpoint.AllBodies(), checkpoint.AllEntries()} {
 		err := l.store.Scan(prefix, func(key, _ []byte) error {
 			changes = append(changes, event.KV{Key: append([]byte(nil), key...)})
 			if len(changes) < batchRecords {

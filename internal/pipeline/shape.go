@@ -42,7 +42,7 @@ func (s Shape) Digest() string {
 // record encodes and routes an event, in memory of its own.
 func (s *Shape) record(ev *event.Event) event.Record {
 	r := s.of(ev.Collection).header(ev, nil, new(event.Text))
-	r.Value = event.AppendStructured(make([]byte, 0, len(ev.Object)+envelopeBytes), r.Attributes, ev)
+	r.Value = event.AppendStructured(make([]byte, 0, len(ev.Object)+len(ev.Before)+len(ev.Patch)+len(ev.ChangedBy)+envelopeBytes), r.Attributes, ev)
 	return r
 }
 
@@ -110,8 +110,8 @@ func (s *Shape) deadRoute(v shape.Values) string {
 }
 
 // encode encodes an event of a member into the current batch's memory, with the body
-// of o, nil if it is not known. One that is redacted is the event's Object, or not to
-// be seen.
+// of o, nil if it is not known. One that has been made is the event's Object, or
+// not to be seen.
 func (l *Lane) encode(m *member, ev *event.Event, o *source.Object) event.Record {
 	if m.shaper == nil {
 		m.shaper = l.shape.of(&m.target.Collection)
@@ -119,13 +119,13 @@ func (l *Lane) encode(m *member, ev *event.Event, o *source.Object) event.Record
 	b := l.current
 	r := m.shaper.header(ev, b.attributes.room(event.MaxAttributes, smallChunk, largeChunk), &l.text)
 	b.attributes.keep(len(r.Attributes))
-	size := envelopeBytes + len(ev.Object)
-	if o != nil && !m.redacts() {
+	size := envelopeBytes + len(ev.Object) + len(ev.Before) + len(ev.Patch) + len(ev.ChangedBy)
+	if o != nil && !m.makes() {
 		size += len(o.Raw)
 	}
 	room := b.room(size)
 	value := event.AppendWithBody(room, r.Attributes, ev, func(dst []byte) []byte {
-		if o == nil || m.redacts() {
+		if o == nil || m.makes() {
 			return append(dst, ev.Object...)
 		}
 		return m.shaper.body(dst, o)

@@ -138,7 +138,7 @@ func (l *Lane) surveyedObject(ctx context.Context, m *member, o *source.Object) 
 		}
 		s.counts.Present++
 		return l.tell(ctx, m, o, telling{
-			typ: event.Present, origin: event.Resync, entry: known.Entry, again: known.Again, hash: hash, rest: known.Rest,
+			typ: event.Present, origin: event.Resync, entry: known.Entry, again: known.Again, hash: hash, rest: known.Rest, known: known,
 		})
 	}
 	if _, touched := s.touched[string(key)]; touched || exactly && (known.Hash == hash || known.APIVersion != o.APIVersion) {

@@ -16,8 +16,9 @@ type telling struct {
 	entry  string // "": it is announced with this event
 	again  uint64 // how often this resourceVersion was told before
 	hash   uint64
-	rest   uint64 // see lens.rest; 0: not known
-	count  *int   // of a list, that counts it; nil: none does
+	rest   uint64            // see lens.rest; 0: not known
+	count  *int              // of a list, that counts it; nil: none does
+	known  *checkpoint.Entry // of the object; nil: none
 }
 
 // returns counts an announcement at a resourceVersion that known, the same
@@ -55,21 +56,59 @@ func (l *Lane) tell(ctx context.Context, m *member, o *source.Object, t telling)
 		ResourceVersion: o.ResourceVersion, Entry: t.entry, Again: t.again,
 	}
 	var err error
-	if ev.Object, err = l.redacted(m, o); err != nil {
+	if ev.Object, err = l.made(m, o); err != nil {
 		l.withhold(m, ev, err)
 		if ev.DeadLetter != nil && announces {
 			*entry, announces = untold(*entry), false
 		}
 	}
+	kept, err := l.compared(m, key, ev, o, entry, &t)
+	if err != nil {
+		return err
+	}
 	if t.typ == event.Present {
 		ev.Run = m.run()
 	}
 	moved := l.remember(m, key, o.UID, entry)
-	l.emitObject(m, ev, o, moved)
+	l.emitObject(m, ev, o, moved, kept...)
+	enqueued := &l.current.of[len(l.current.of)-1]
 	if announces {
-		l.current.of[len(l.current.of)-1].announces = moved[0].Key
+		enqueued.announces = moved[0].Key
+	}
+	if m.lens.keeps() {
+		enqueued.key = moved[0].Key
+		if t.known != nil && t.known.Told {
+			enqueued.was = t.known.Body
+		}
 	}
 	return nil
+}
+
+// compared tells in an event what changed, where the options ask for it, and returns
+// what is kept of it for the next one.
+func (l *Lane) compared(m *member, key []byte, ev *event.Event, o *source.Object, entry *checkpoint.Entry, t *telling) ([]event.KV, error) {
+	if !m.lens.keeps() && !m.lens.changedBy {
+		return nil, nil
+	}
+	if ev.DeadLetter != nil { // the bus has what it had
+		if t.known != nil && entry.Told {
+			entry.Body = t.known.Body
+		}
+		return nil, nil
+	}
+	var before former
+	if ev.Type == event.Modified {
+		var err error
+		if before, err = l.lastTold(m, key, t.known); err != nil {
+			return nil, err
+		}
+	}
+	if ev.Type != event.Present {
+		if err := l.tellChange(m, ev, o, before); err != nil {
+			return nil, err
+		}
+	}
+	return l.keep(m, key, ev.Object, entry, t.known), nil
 }
 
 // event returns the memory of an event of the current batch.
@@ -103,19 +142,21 @@ func (l *Lane) end(ctx context.Context, m *member, e ending) error {
 	if err != nil {
 		return err
 	}
-	var moved []event.KV
+	var moved, kept []event.KV
 	if e.stays != nil {
 		moved = l.remember(m, e.key, e.entry.UID, e.stays)
+		kept = l.unkeep(m, e.key, &e.entry, e.stays)
 	} else if known != nil && known.UID == e.entry.UID {
 		var next *checkpoint.Entry
 		if e.left && e.origin == event.Reconcile { // it may come back as it is
 			untold := *known
-			untold.Told = false
+			untold.Told, untold.Body = false, 0
 			next = &untold
 		} else {
 			m.tally.objects.Add(-1)
 		}
 		moved = l.remember(m, e.key, e.entry.UID, next)
+		kept = l.unkeep(m, e.key, &e.entry, next)
 	} else if kv, ok := l.inv.settle(e.key, e.entry.UID); ok {
 		moved = []event.KV{kv} // only an intent knew it; the name may belong to another by now
 	}
@@ -123,7 +164,7 @@ func (l *Lane) end(ctx context.Context, m *member, e ending) error {
 		l.metrics.filtered.WithLabelValues(l.id.Sink, m.resource, event.Deleted.String()).Inc()
 	}
 	if !e.entry.Told || !m.options.wants(event.Deleted) {
-		l.quietly(m, moved...)
+		l.quietly(m, append(moved, kept...)...)
 		return nil
 	}
 	if m.list != nil {
@@ -147,12 +188,18 @@ func (l *Lane) end(ctx context.Context, m *member, e ending) error {
 	}
 	if e.last != nil {
 		ev.APIVersion, ev.Kind = e.last.APIVersion, e.last.Kind
-		if ev.Object, err = l.redacted(m, e.last); err != nil {
+		if ev.Object, err = l.made(m, e.last); err != nil {
 			l.withhold(m, ev, err)
 		}
 	}
-	l.emitObject(m, ev, e.last, moved)
+	l.emitObject(m, ev, e.last, moved, kept...)
 	return nil
+}
+
+// forget removes an object from the inventory in the current batch.
+func (l *Lane) forget(m *member, o object) []event.KV {
+	moved := l.remember(m, o.key, o.entry.UID, nil)
+	return append(moved, l.unkeep(m, o.key, &o.entry, nil)...)
 }
 
 // remember moves the inventory in the current batch.

@@ -22,6 +22,7 @@ func (l *Lane) weigh(ctx context.Context, m *member, o *source.Object, known *ch
 	if err := l.look(m); err != nil {
 		return err
 	}
+	t.known = known
 	pass := m.lens.filter == nil || l.passes(m, o, t)
 	if pass {
 		if m.lens.ignore != nil {
@@ -106,8 +107,15 @@ func (l *Lane) passes(m *member, o *source.Object, t telling) bool {
 		typ = event.Added
 	}
 	c := &m.target.Collection
+	var before former
+	if m.lens.filter.Uses("before") {
+		var err error
+		if before, err = l.lastTold(m, m.entryKey(o.Namespace, o.Name), t.known); err != nil {
+			l.log.Warn("the filter is asked without the state before", m.field(), zap.Error(err))
+		}
+	}
 	pass, err := m.lens.filter.Match(&filter.Input{
-		Object: o.Raw, Type: typ.String(), Origin: string(t.origin),
+		Object: o.Raw, Before: before.body, Type: typ.String(), Origin: string(t.origin),
 		Resource: c.Resource, Group: c.Group, Namespace: o.Namespace, Name: o.Name,
 	})
 	if err != nil {

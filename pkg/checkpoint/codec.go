@@ -26,6 +26,7 @@ const (
 	prefixReset    = "!reset"
 	prefixPosition = "p/"
 	prefixEntry    = "e/"
+	prefixBody     = "b/"
 	prefixIntent   = "i/"
 	prefixNote     = "n/"
 )
@@ -51,6 +52,9 @@ type Entry struct {
 	// Rest is a digest of what matters of the body last told, where some of it is
 	// ignored; its upper 16 bits tell what is. 0: not known.
 	Rest uint64
+	// Body is a digest of the body last told, where it is kept under [BodyKeyOf];
+	// another one there is not that. 0: none is kept.
+	Body uint64
 }
 
 // OwnerOf stands for the selection of a collection in its entries: those of one
@@ -224,6 +228,25 @@ func ParseEntryKey(key []byte) (resource, namespace, name string, err error) {
 	return f[1], f[2], f[3], nil
 }
 
+// BodyPrefix starts the keys of kept bodies of a resource, of one namespace when
+// namespace is not "".
+func BodyPrefix(resource, namespace string) []byte {
+	return inventoryPrefix(prefixBody, resource, namespace)
+}
+
+// AllBodies starts every key of a kept body.
+func AllBodies() []byte { return []byte(prefixBody) }
+
+// BodyKeyOf is where the body last told is kept of the object of an inventory key.
+func BodyKeyOf(entry []byte) []byte {
+	return append(append(make([]byte, 0, len(entry)), prefixBody...), entry[len(prefixEntry):]...)
+}
+
+// EntryKeyOf reverses [BodyKeyOf].
+func EntryKeyOf(body []byte) []byte {
+	return append(append(make([]byte, 0, len(body)), prefixEntry...), body[len(prefixBody):]...)
+}
+
 // IntentPrefix starts the intent keys of a resource, of one namespace when
 // namespace is not ""; of everything when both are "".
 func IntentPrefix(resource, namespace string) []byte {
@@ -265,6 +288,7 @@ const (
 	flagAgain
 	flagOwner
 	flagRest
+	flagBody
 )
 
 // EncodeEntry encodes an inventory entry: some 35 bytes for the usual object.
@@ -276,7 +300,7 @@ func AppendEntry(b []byte, e *Entry) []byte {
 	for _, f := range [...]struct {
 		flag byte
 		set  bool
-	}{{flagTold, e.Told}, {flagEntryIsRV, e.Entry == e.RV}, {flagAgain, e.Again != 0}, {flagOwner, e.Owner != 0}, {flagRest, e.Rest != 0}} {
+	}{{flagTold, e.Told}, {flagEntryIsRV, e.Entry == e.RV}, {flagAgain, e.Again != 0}, {flagOwner, e.Owner != 0}, {flagRest, e.Rest != 0}, {flagBody, e.Body != 0}} {
 		if f.set {
 			flags |= f.flag
 		}
@@ -296,6 +320,9 @@ func AppendEntry(b []byte, e *Entry) []byte {
 	}
 	if e.Rest != 0 {
 		b = binary.LittleEndian.AppendUint64(b, e.Rest)
+	}
+	if e.Body != 0 {
+		b = binary.LittleEndian.AppendUint64(b, e.Body)
 	}
 	b = appendString(b, e.APIVersion)
 	return append(b, e.Kind...)
@@ -330,6 +357,9 @@ func DecodeEntryLike(b []byte, like *Entry) (Entry, error) {
 	}
 	if flags[0]&flagRest != 0 {
 		e.Rest = d.uint64()
+	}
+	if flags[0]&flagBody != 0 {
+		e.Body = d.uint64()
 	}
 	e.APIVersion = d.str(like.APIVersion)
 	if d.err {

@@ -153,6 +153,19 @@ func (e *Event) appendStructured(dst []byte, attributes []Attribute, body func([
 		dst = append(dst, `,"reason":`...)
 		dst = appendString(dst, e.Reason)
 	}
+	if e.Base != "" {
+		dst = append(dst, `,"base":`...)
+		dst = appendString(dst, e.Base)
+	}
+	for _, v := range [...]struct {
+		name  string
+		value []byte
+	}{{`,"before":`, e.Before}, {`,"patch":`, e.Patch}, {`,"changedby":`, e.ChangedBy}} {
+		if v.value != nil {
+			dst = append(dst, v.name...)
+			dst = append(dst, v.value...)
+		}
+	}
 	if e.Truncated != nil {
 		b, _ := json.Marshal(e.Truncated)
 		dst = append(dst, `,"truncated":`...)

@@ -60,6 +60,14 @@ type Received struct {
 	Truncated  *Truncation // not nil: Object was cut down to fit the bus
 	Reason     string      // "left" on Deleted: it may live on outside the selection
 
+	// Of a Modified, where the bridge is configured to tell them and knows them. Patch
+	// makes Object of the body at resourceVersion Base, the last that was told; Before
+	// is that body. ChangedBy tells by whom, also of an Added. They are JSON.
+	Before    []byte
+	Patch     []byte
+	Base      string
+	ChangedBy []byte
+
 	// DeadLetter is not nil on an event of the dead letters: the bus did not take
 	// it where it belongs, and Object may be cut down or not known.
 	DeadLetter *DeadLetter
@@ -102,6 +110,10 @@ type receivedData struct {
 	BodyKnown *bool           `json:"bodyknown"`
 	Reason    string          `json:"reason"`
 	Truncated *Truncation     `json:"truncated"`
+	Before    json.RawMessage `json:"before"`
+	Patch     json.RawMessage `json:"patch"`
+	Base      string          `json:"base"`
+	ChangedBy json.RawMessage `json:"changedby"`
 }
 
 // Parse reads one message's value: a structured CloudEvent as the bridge writes
@@ -193,6 +205,7 @@ func (e *Received) parseData() error {
 		return errors.New("data has no object")
 	}
 	e.Object, e.Reason, e.Truncated = d.Object, d.Reason, d.Truncated
+	e.Before, e.Patch, e.Base, e.ChangedBy = d.Before, d.Patch, d.Base, d.ChangedBy
 	e.BodyKnown = d.BodyKnown == nil || *d.BodyKnown
 	return nil
 }

@@ -108,6 +108,16 @@ type Event struct {
 	// nil when it is not known (a synthesised deletion).
 	Object []byte
 
+	// Before is the body last told of the object, where it is kept and known; Patch
+	// what makes Object of it, a JSON Patch (RFC 6902); Base its resourceVersion. They
+	// are JSON, and nil on anything but Modified.
+	Before []byte
+	Patch  []byte
+	Base   string
+
+	// ChangedBy tells by whom Object was changed, in JSON; nil where that is not known.
+	ChangedBy []byte
+
 	// Run tells one resync or reset from another: of Present, and of collection
 	// events that may come again at one ResourceVersion.
 	Run string
