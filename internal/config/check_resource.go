@@ -64,10 +64,9 @@ func (p *problems) resource(at string, r *Resource) {
 		r.Snapshot = SnapshotAnnounce
 	}
 	p.oneOf(at+".snapshot", r.Snapshot, SnapshotAnnounce, SnapshotSkip)
-	if r.Diff == "" {
-		r.Diff = DiffNone
+	if r.Diff != "" {
+		p.oneOf(at+".diff", r.Diff, DiffNone, DiffPatch, DiffBefore, DiffBoth)
 	}
-	p.oneOf(at+".diff", r.Diff, DiffNone, DiffPatch, DiffBefore, DiffBoth)
 	p.types(at+".types", r)
 	p.interval(at+".syncedEvery", r.SyncedEvery, time.Second)
 	p.interval(at+".resync", r.Resync, time.Minute)

@@ -312,7 +312,7 @@ func (l *Lane) room(ctx context.Context) error {
 
 // wait is how long the current batch should still wait for company.
 func (l *Lane) wait() time.Duration {
-	if l.current.full() {
+	if l.current.full() || l.stopping {
 		return 0
 	}
 	delay := l.linger

@@ -85,7 +85,8 @@ type Lane struct {
 	since     time.Time                  // when the current batch got its first content
 	emitted   uint64                     // records so far
 	writing   bool
-	inFlight  int // records of the batch being written
+	stopping  bool // nothing more comes
+	inFlight  int  // records of the batch being written
 	written   chan result
 }
 
@@ -224,7 +225,7 @@ func (l *Lane) Run(ctx, stop context.Context) (err error) {
 		case <-l.due():
 		case l.pings <- struct{}{}:
 		case <-stopping:
-			stopping = nil
+			stopping, l.stopping = nil, true
 			stopCollections()
 			l.running.Wait()
 		case <-ctx.Done():

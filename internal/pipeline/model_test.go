@@ -34,6 +34,8 @@ type change struct {
 	kind source.SignalKind
 	name string
 	uid  string
+	// What its body has beside: a value that matters, and one that may be ignored.
+	spec, noise int
 }
 
 // cluster is a model of one collection's history, which a lane reads as
@@ -50,10 +52,12 @@ func newCluster() *cluster {
 	return &cluster{alive: map[string]change{}, grown: make(chan struct{})}
 }
 
-func (c *cluster) do(kind source.SignalKind, name string) {
+func (c *cluster) do(kind source.SignalKind, name string) { c.doWith(kind, name, 0, 0) }
+
+func (c *cluster) doWith(kind source.SignalKind, name string, spec, noise int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	ch := change{rv: len(c.history) + 1, kind: kind, name: name, uid: c.alive[name].uid}
+	ch := change{rv: len(c.history) + 1, kind: kind, name: name, uid: c.alive[name].uid, spec: spec, noise: noise}
 	if kind == source.Added {
 		ch.uid = fmt.Sprintf("uid-%s-%d", name, ch.rv)
 	}
@@ -87,7 +91,7 @@ func objectOf(ch change) *source.Object {
 		padding = strings.Repeat("x", 3000)
 	}
 	o, err := source.ParseObject(fmt.Appendf(nil,
-		`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q,"namespace":"n","uid":%q,"resourceVersion":"%d"},"data":{"x":%q}}`, ch.name, ch.uid, ch.rv, padding))
+		`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q,"namespace":"n","uid":%q,"resourceVersion":"%d"},"data":{"x":%q,"spec":"%d","noise":"%d"}}`, ch.name, ch.uid, ch.rv, padding, ch.spec, ch.noise))
 	if err != nil {
 		panic(err)
 	}
@@ -325,12 +329,16 @@ func life(t rapidOrT, c *cluster, s sink.Sink, crashed <-chan struct{}, store ch
 }
 
 func runLife(t rapidOrT, c *cluster, lane *Lane, crashed <-chan struct{}, until func() bool) {
+	runLifeOf(t, c, lane, wantConfigMaps, crashed, until)
+}
+
+func runLifeOf(t rapidOrT, c *cluster, lane *Lane, wanted []Wanted, crashed <-chan struct{}, until func() bool) {
 	lane.cluster = modelReader{lane, c}
 	hard, kill := context.WithCancel(context.Background())
 	stop, finish := context.WithCancel(hard)
 	done := make(chan error, 1)
 	go func() { done <- lane.Run(hard, stop) }()
-	if err := lane.Set(hard, wantConfigMaps, nil, true); err != nil {
+	if err := lane.Set(hard, wanted, nil, true); err != nil {
 		t.Fatalf("add: %v", err)
 	}
 	deadline := time.After(20 * time.Second)

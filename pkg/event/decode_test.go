@@ -39,6 +39,7 @@ func TestParseLosesNothing(t *testing.T) {
 				APIVersion: r.APIVersion, Kind: r.Kind, Namespace: r.Namespace, Name: r.Name, UID: r.UID,
 				ResourceVersion: r.ResourceVersion, Entry: x.event.Entry, Again: x.event.Again, Run: x.event.Run,
 				Object: r.Object, Reason: r.Reason, Truncated: r.Truncated, DeadLetter: r.DeadLetter, Report: r.Report,
+				Before: r.Before, Patch: r.Patch, Base: r.Base, ChangedBy: r.ChangedBy,
 			}
 			if !r.BodyKnown {
 				e.Object = nil

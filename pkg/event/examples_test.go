@@ -39,6 +39,15 @@ func examples() []example {
 			APIVersion: "apps/v1", Kind: "Deployment", Namespace: "shop", Name: "web", UID: webUID, ResourceVersion: "1057", Entry: "880",
 			Object: []byte(`{"kind":"Deployment","apiVersion":"apps/v1","metadata":{"name":"web","namespace":"shop","uid":"` + webUID + `","resourceVersion":"1057","generation":4},"spec":{"replicas":3},"status":{"readyReplicas":2}}`),
 		}},
+		{"modified-diff", event.Event{
+			Type: event.Modified, Origin: event.Watch, Time: at(2), Collection: deployments, Epoch: 1,
+			APIVersion: "apps/v1", Kind: "Deployment", Namespace: "shop", Name: "web", UID: webUID, ResourceVersion: "1057", Entry: "880",
+			Object:    []byte(`{"kind":"Deployment","apiVersion":"apps/v1","metadata":{"name":"web","namespace":"shop","uid":"` + webUID + `","resourceVersion":"1057"},"spec":{"replicas":3}}`),
+			Before:    []byte(`{"kind":"Deployment","apiVersion":"apps/v1","metadata":{"name":"web","namespace":"shop","uid":"` + webUID + `","resourceVersion":"1041"},"spec":{"replicas":2}}`),
+			Patch:     []byte(`[{"op":"replace","path":"/metadata/resourceVersion","value":"1057"},{"op":"replace","path":"/spec/replicas","value":3}]`),
+			Base:      "1041",
+			ChangedBy: []byte(`[{"manager":"kubectl","operation":"Update","subresource":"scale","time":"2026-03-14T09:26:02Z","paths":["spec.replicas"]}]`),
+		}},
 		{"deleted", event.Event{
 			Type: event.Deleted, Origin: event.Watch, Time: at(3), Collection: pods,
 			APIVersion: "v1", Kind: "Pod", Namespace: "shop", Name: "web-0", UID: podUID, ResourceVersion: "1102", Entry: "1041",
