@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 . scripts/go.sh
 go mod tidy -diff
 go tool -modfile=tools/go.mod golangci-lint run --allow-parallel-runners ./...
-for module in test/cluster test/cluster/clustertest test/library test/browser test/kafka test/compose test/chart test/alerts test/e2e examples/go bench; do
+for module in test/cluster test/cluster/clustertest test/library test/cloudevents test/browser test/kafka test/compose test/chart test/alerts test/e2e examples/go bench; do
 	(cd "$module" && go vet ./... && test -z "$(gofmt -l .)")
 done
 say "lint: nothing found"

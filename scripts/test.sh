@@ -15,6 +15,8 @@ say "== test/cluster: the API server of the tests"
 (cd test/cluster/clustertest && go test -race -p 1 ./...)
 say "== test/library: pkg/source and pkg/event as a library"
 (cd test/library && go test -race -p 1 ./...)
+say "== test/cloudevents: messages of both buses, read with the CloudEvents SDK"
+(cd test/cloudevents && go test -race ./...)
 say "== test/browser: the status page in Chromium"
 command -v chromium >/dev/null || command -v google-chrome >/dev/null || apt_install chromium fonts-dejavu-core
 (cd test/browser && go test ./...)

@@ -55,6 +55,7 @@ func laneSpec(c *config.Config, s *config.Sink, log *zap.Logger) (pipeline.LaneS
 	log = log.With(zap.String("sink", s.Name))
 	own := event.Identity{Bridge: c.Name, Cluster: c.Cluster, Sink: s.Name} // its UID is found out later
 	form.Oversize = pipeline.Oversize(s.Oversize)
+	form.Encoder.Format, _ = event.ParseFormat(s.Format) // was checked
 	dead := ""
 	switch {
 	case s.Kafka != nil:

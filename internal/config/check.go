@@ -103,6 +103,7 @@ func (p *problems) sink(path string, s *Sink) {
 	}
 	p.resources(path+".resources", s.Resources)
 	p.oversize(path, s)
+	p.format(path+".format", s)
 	n := 0
 	complete := func(key string, err error) {
 		n++

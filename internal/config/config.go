@@ -54,7 +54,11 @@ type Sink struct {
 	Linger    time.Duration `yaml:"linger"`    // how long a batch waits for company. Default: 0
 	// Oversize says what becomes of an event that the bus does not take: "truncate"
 	// (default), "dead-letter" or "fail".
-	Oversize string         `yaml:"oversize"`
+	Oversize string `yaml:"oversize"`
+	// Format is "structured" (default): a value is the whole event; "binary": its
+	// data, the attributes are in headers alone; or "plain": the object. file and
+	// stdout have no headers: structured or plain.
+	Format string         `yaml:"format"`
 	Kafka    *kafka.Config  `yaml:"kafka"`
 	NATS     *nats.Config   `yaml:"nats"`
 	File     *file.Config   `yaml:"file"`

@@ -250,7 +250,7 @@ func (b *Bridge) openLane(ctx context.Context, spec LaneSpec, uid string) (*Lane
 	if err != nil {
 		return nil, nil, classify(err)
 	}
-	shape.Encoder = event.Encoder{Cluster: id.Cluster, ClusterUID: uid}
+	shape.Encoder.Cluster, shape.Encoder.ClusterUID = id.Cluster, uid
 	lane := NewLane(LaneOptions{
 		Identity: id, Sink: bus, Store: store, Shape: shape, Client: b.o.Client, Lists: b.lists,
 		Linger: spec.Linger, Log: b.o.Log, Metrics: b.o.Metrics, Delivered: spec.Delivered,

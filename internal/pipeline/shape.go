@@ -36,13 +36,17 @@ func (s Shape) Digest() string {
 		sum := sha256.Sum256(append([]byte("kubebridge key id\n"), s.Secrets.Key...))
 		key = hex.EncodeToString(sum[:4])
 	}
-	return fmt.Sprintf("format=1 secrets=%s key=%s managedFields=%t", s.Secrets.Mode(), key, s.KeepManagedFields)
+	format := "1"
+	if f := s.Encoder.Format; f != event.Structured {
+		format += "/" + f.String()
+	}
+	return fmt.Sprintf("format=%s secrets=%s key=%s managedFields=%t", format, s.Secrets.Mode(), key, s.KeepManagedFields)
 }
 
 // record encodes and routes an event, in memory of its own.
 func (s *Shape) record(ev *event.Event) event.Record {
 	r := s.of(ev.Collection).header(ev, nil, new(event.Text))
-	r.Value = event.AppendStructured(make([]byte, 0, len(ev.Object)+len(ev.Before)+len(ev.Patch)+len(ev.ChangedBy)+envelopeBytes), r.Attributes, ev)
+	r.Value = r.Format.Append(make([]byte, 0, len(ev.Object)+len(ev.Before)+len(ev.Patch)+len(ev.ChangedBy)+envelopeBytes), r.Attributes, ev)
 	return r
 }
 
@@ -73,7 +77,7 @@ func (s *shaper) header(ev *event.Event, room []event.Attribute, text *event.Tex
 	var buffer [512]byte
 	v := s.values
 	v.Namespace, v.Name = ev.Namespace, ev.Name
-	r := event.Record{Event: ev, Route: s.topic}
+	r := event.Record{Event: ev, Route: s.topic, Format: s.Encoder.Format}
 	switch {
 	case s.Topic != nil || s.Subject == nil:
 	case ev.Type.OfCollection():
@@ -117,19 +121,29 @@ func (l *Lane) encode(m *member, ev *event.Event, o *source.Object) event.Record
 		m.shaper = l.shape.of(&m.target.Collection)
 	}
 	b := l.current
-	r := m.shaper.header(ev, b.attributes.room(event.MaxAttributes, smallChunk, largeChunk), &l.text)
-	b.attributes.keep(len(r.Attributes))
+	format := l.shape.Encoder.Format
+	var r event.Record
+	header := func() {
+		r = m.shaper.header(ev, b.attributes.room(event.MaxAttributes, smallChunk, largeChunk), &l.text)
+		b.attributes.keep(len(r.Attributes))
+	}
+	if format == event.Structured { // of which they are part
+		header()
+	}
 	size := envelopeBytes + len(ev.Object) + len(ev.Before) + len(ev.Patch) + len(ev.ChangedBy)
 	if o != nil && !m.makes() {
 		size += len(o.Raw)
 	}
 	room := b.room(size)
-	value := event.AppendWithBody(room, r.Attributes, ev, func(dst []byte) []byte {
+	value := format.AppendWithBody(room, r.Attributes, ev, func(dst []byte) []byte {
 		if o == nil || m.makes() {
 			return append(dst, ev.Object...)
 		}
 		return m.shaper.body(dst, o)
 	})
+	if format != event.Structured { // where they may tell of the body
+		header()
+	}
 	r.Value = b.keep(room, value)
 	return r
 }

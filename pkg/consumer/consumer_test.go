@@ -1,7 +1,9 @@
 package consumer_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -19,39 +21,61 @@ import (
 
 func golden(t testing.TB, name string) []byte {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join("../event/testdata", name+".json"))
+	return readFile(t, filepath.Join("../event/testdata", name+".json"))
+}
+
+func readFile(t testing.TB, path string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return b
 }
 
-// An event in binary mode is the same event.
-func TestDecodeBinary(t *testing.T) {
-	want, err := consumer.Decode(consumer.Message{Value: golden(t, "added")})
-	if err != nil {
-		t.Fatal(err)
+// An event is the same event in every format, from either bus.
+func TestDecodeFormats(t *testing.T) {
+	files, err := filepath.Glob("../event/testdata/*.json")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("golden files: %v, %v", files, err)
 	}
-	headers := map[string]string{
-		"specversion": "1.0", "id": want.ID, "source": "/clusters/prod-eu-1/core/pods", "type": want.Type.CloudEvent(),
-		"time": want.Time.Format(event.TimeFormat), "cluster": want.Cluster, "clusteruid": want.ClusterUID,
-		"collection": want.Collection, "resource": want.Resource, "origin": string(want.Origin), "namespace": want.Namespace,
-		"apiversion": want.APIVersion, "kind": want.Kind, "name": want.Name, "uid": want.UID, "resourceversion": want.ResourceVersion,
-	}
-	for bus, prefix := range map[string]string{"Kafka": "ce_", "NATS": "ce-"} {
-		m := consumer.Message{Value: want.Data, Headers: map[string]string{"content-type": "application/json"}}
-		for name, value := range headers {
-			if bus == "NATS" {
-				value = strings.ReplaceAll(value, ":", "%3A")
+	for _, path := range files {
+		name := strings.TrimSuffix(filepath.Base(path), ".json")
+		want, wantErr := consumer.Decode(consumer.Message{Value: golden(t, name)})
+		for _, format := range []string{"binary", "plain"} {
+			head, value, ok := bytes.Cut(readFile(t, filepath.Join("../event/testdata", format, name+".txt")), []byte("\n\n"))
+			if !ok {
+				t.Fatalf("%s of %s has no empty line", format, name)
 			}
-			m.Headers[prefix+name] = value
-		}
-		got, err := consumer.Decode(m)
-		if err != nil {
-			t.Fatalf("%s: %v", bus, err)
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s (-structured +binary):\n%s", bus, diff)
+			for bus, prefix := range map[string]string{"Kafka": "ce_", "NATS": "ce-"} {
+				m := consumer.Message{Value: bytes.TrimSpace(value), Headers: map[string]string{"content-type": "application/json"}}
+				for line := range strings.Lines(string(head)) {
+					name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ": ")
+					if bus == "NATS" {
+						value = strings.ReplaceAll(strings.ReplaceAll(value, "%", "%25"), ":", "%3A")
+					}
+					m.Headers[prefix+name] = value
+				}
+				got, err := consumer.Decode(m)
+				if errors.Is(wantErr, consumer.ErrNoEvent) { // a dead letter
+					if !errors.Is(err, consumer.ErrNoEvent) {
+						t.Errorf("%s, %s, %s: %v, want %v", name, format, bus, err, wantErr)
+					}
+					continue
+				}
+				if err := errors.Join(err, wantErr); err != nil {
+					t.Fatalf("%s, %s, %s: %v", name, format, bus, err)
+				}
+				if !json.Valid(got.Data) {
+					t.Errorf("%s, %s, %s: data is %s", name, format, bus, got.Data)
+				}
+				if format == "plain" { // it is put together again
+					got.Data = want.Data
+				}
+				if diff := cmp.Diff(want, got); diff != "" {
+					t.Errorf("%s, %s, %s (-structured +got):\n%s", name, format, bus, diff)
+				}
+			}
 		}
 	}
 }
@@ -89,7 +113,7 @@ func (b *told) add(collection string, e event.Event) *told {
 		e.Entry = e.ResourceVersion
 	}
 	encoder := event.Encoder{Cluster: "test", ClusterUID: "c"}
-	b.all = append(b.all, consumer.Message{Topic: "k8s", Value: event.AppendStructured(nil, encoder.Attributes(&e), &e)})
+	b.all = append(b.all, consumer.Message{Topic: "k8s", Value: event.Structured.Append(nil, encoder.Attributes(&e), &e)})
 	return b
 }
 

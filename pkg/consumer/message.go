@@ -47,7 +47,7 @@ type Source interface {
 // or a dead letter. Skipping it is right.
 var ErrNoEvent = errors.New("the message holds no event of the copy")
 
-// Decode reads the event in a message, of structured or binary CloudEvents. Errors
+// Decode reads the event in a message, of any format that the bridge writes. Errors
 // wrap [ErrNoEvent], [event.ErrNotEvent] or [event.ErrUnknownType].
 func Decode(m Message) (*event.Received, error) {
 	if len(m.Value) == 0 {
@@ -99,5 +99,41 @@ func fromBinary(m Message) (value []byte, ok bool, err error) {
 		return nil, false, err
 	}
 	// Spliced: encoding it again would escape what the API server did not.
-	return slices.Concat(head[:len(head)-1], []byte(`,"data":`), m.Value, []byte("}")), true, nil
+	data := m.Value
+	if attributes["dataschema"] == "" {
+		if data, err = fromPlain(attributes, data); err != nil {
+			return nil, false, err
+		}
+	}
+	return slices.Concat(head[:len(head)-1], []byte(`,"data":`), data, []byte("}")), true, nil
+}
+
+// fromPlain puts the data of an event together of which a message holds the object
+// alone (docs/events.md, formats): the data of such a one has no schema.
+func fromPlain(attributes map[string]string, object []byte) ([]byte, error) {
+	said := struct {
+		BodyKnown *bool             `json:"bodyknown,omitempty"`
+		Reason    string            `json:"reason,omitempty"`
+		Truncated *event.Truncation `json:"truncated,omitempty"`
+	}{Reason: attributes["reason"]}
+	if attributes["bodyknown"] == "false" {
+		said.BodyKnown = new(bool)
+	}
+	if size := attributes["truncatedsize"]; size != "" {
+		said.Truncated = &event.Truncation{SHA256: attributes["truncatedsha256"]}
+		_, err := fmt.Sscan(size+" "+attributes["truncatedlimit"], &said.Truncated.Size, &said.Truncated.Limit)
+		if err != nil {
+			return nil, fmt.Errorf("headers truncatedsize, truncatedlimit are %q, %q: %w", size, attributes["truncatedlimit"], err)
+		}
+	}
+	rest, err := json.Marshal(said)
+	if err != nil {
+		return nil, err
+	}
+	if len(rest) > len("{}") {
+		rest[0] = ','
+	} else {
+		rest = rest[1:]
+	}
+	return slices.Concat([]byte(`{"object":`), object, rest), nil
 }

@@ -53,7 +53,7 @@ func newWorld(t *rapid.T) *world {
 func (w *world) send(e event.Event) {
 	w.clock = w.clock.Add(time.Millisecond)
 	e.Time, e.Collection, e.Epoch = w.clock, &w.collection, w.epoch
-	value := event.AppendStructured(nil, w.encoder.Attributes(&e), &e)
+	value := event.Structured.Append(nil, w.encoder.Attributes(&e), &e)
 	for p := range w.bus {
 		if e.Type.OfCollection() || p == w.partition(e.Name) {
 			w.bus[p] = append(w.bus[p], consumer.Message{Topic: "k8s", Partition: p, Partitions: len(w.bus), Value: value})

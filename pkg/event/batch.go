@@ -10,10 +10,13 @@ type Record struct {
 	Key   string // Kafka key; "" in collection events
 	// Broadcast asks for a copy in every partition of Route (collection events).
 	Broadcast bool
-	// Value is a structured CloudEvent (JSON).
-	Value []byte
-	// Attributes are the CloudEvents attributes of Value, unescaped, for headers.
+	// Value is the event in this format (JSON).
+	Value  []byte
+	Format Format
+	// Attributes are the event's CloudEvents attributes, unescaped, for headers.
 	Attributes []Attribute
+	// Headers are others, as configured: names as on the bus, values unescaped.
+	Headers []Attribute
 	// State is what this record moves in the checkpoint: its inventory entry and
 	// the position it allows to resume from, if any. A sink that is a log stores
 	// it beside the record and gives it back from Tail.
@@ -22,7 +25,7 @@ type Record struct {
 	Event *Event
 }
 
-// Attribute is one CloudEvents context attribute.
+// Attribute is one CloudEvents context attribute, or another header.
 type Attribute struct{ Name, Value string }
 
 // Commit is what a batch moves in the checkpoint, encoded by pkg/checkpoint and

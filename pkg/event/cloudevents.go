@@ -15,10 +15,11 @@ const (
 // TimeFormat is how times stand in events: RFC 3339, UTC, microseconds.
 const TimeFormat = "2006-01-02T15:04:05.000000Z"
 
-// Encoder writes events as CloudEvents 1.0 in structured JSON.
+// Encoder writes events as CloudEvents 1.0.
 type Encoder struct {
 	Cluster    string // the configured name
 	ClusterUID string
+	Format     Format // of the values
 }
 
 // Of returns an encoder for the events of one collection, which need not make
@@ -41,7 +42,7 @@ func (c Encoder) Attributes(e *Event) []Attribute {
 }
 
 // MaxAttributes is how many attributes an event has at most.
-const MaxAttributes = 25
+const MaxAttributes = 29
 
 // AppendAttributes appends what [Encoder.Attributes] returns for an event of the
 // collection. What is made for it alone is made in text.
@@ -51,6 +52,9 @@ func (c *CollectionEncoder) AppendAttributes(dst []Attribute, e *Event, text *Te
 	subject, schema := "", CollectionSchema
 	if !e.Type.OfCollection() {
 		subject, schema = e.Name, ObjectSchema
+		if c.Format == Plain {
+			schema = "" // the value has no schema of ours
+		}
 		if e.Namespace != "" {
 			b := append(append(buffer[:0], e.Namespace...), '/')
 			subject = text.Of(append(b, e.Name...))
@@ -75,7 +79,7 @@ func (c *CollectionEncoder) AppendAttributes(dst []Attribute, e *Event, text *Te
 	add("type", e.Type.CloudEvent())
 	add("subject", subject)
 	add("time", text.Of(appendTime(buffer[:0], e.Time)))
-	add("datacontenttype", "application/json")
+	add("datacontenttype", DataContentType)
 	add("dataschema", schema)
 	add("cluster", c.Cluster)
 	add("clusteruid", c.ClusterUID)
@@ -96,6 +100,9 @@ func (c *CollectionEncoder) AppendAttributes(dst []Attribute, e *Event, text *Te
 		add("deadlettersize", positive(e.DeadLetter.Size))
 		add("deadletterlimit", positive(e.DeadLetter.Limit))
 	}
+	if c.Format == Plain {
+		dst = e.appendUndata(dst)
+	}
 	return dst
 }
 
@@ -107,26 +114,9 @@ func positive(n int) string {
 	return utoa(uint64(n))
 }
 
-// AppendStructured appends the CloudEvent with the given attributes and e's data
-// (CloudEvents JSON format, section 3).
-func AppendStructured(dst []byte, attributes []Attribute, e *Event) []byte {
-	dst, _, _ = e.appendStructured(dst, attributes, func(dst []byte) []byte { return append(dst, e.Object...) })
-	return dst
-}
-
-// AppendWithBody is [AppendStructured] for an event whose Object is yet to be made:
-// body appends it, or nothing when it is not known. Object is then part of what was
-// appended, in the same memory.
-func AppendWithBody(dst []byte, attributes []Attribute, e *Event, body func(dst []byte) []byte) []byte {
-	dst, begin, end := e.appendStructured(dst, attributes, body)
-	if begin < end {
-		e.Object = dst[begin:end:end]
-	}
-	return dst
-}
-
-// appendStructured also returns where in dst the object stands.
-func (e *Event) appendStructured(dst []byte, attributes []Attribute, body func([]byte) []byte) (_ []byte, begin, end int) {
+// appendHead begins a structured event (CloudEvents JSON format, section 3), up to
+// its data.
+func appendHead(dst []byte, attributes []Attribute) []byte {
 	dst = append(dst, '{')
 	for _, a := range attributes {
 		dst = append(dst, '"')
@@ -135,18 +125,17 @@ func (e *Event) appendStructured(dst []byte, attributes []Attribute, body func([
 		dst = appendString(dst, a.Value)
 		dst = append(dst, ',')
 	}
-	dst = append(dst, `"data":`...)
+	return append(dst, `"data":`...)
+}
+
+// appendData also returns where in dst the object stands.
+func (e *Event) appendData(dst []byte, body func([]byte) []byte) (_ []byte, begin, end int) {
 	if e.Type.OfCollection() {
-		b, _ := json.Marshal(e.Report) // plain strings, numbers and times: cannot fail
-		dst = append(dst, b...)
-		return append(dst, '}'), 0, 0
+		return e.appendReport(dst), 0, 0
 	}
 	dst = append(dst, `{"object":`...)
-	begin = len(dst)
-	dst = body(dst)
-	end = len(dst)
+	dst, begin, end = e.appendObject(dst, body)
 	if begin == end {
-		dst = e.appendIdentityOnly(dst)
 		dst = append(dst, `,"bodyknown":false`...)
 	}
 	if e.Reason != "" {
@@ -171,7 +160,7 @@ func (e *Event) appendStructured(dst []byte, attributes []Attribute, body func([
 		dst = append(dst, `,"truncated":`...)
 		dst = append(dst, b...)
 	}
-	return append(dst, '}', '}'), begin, end
+	return append(dst, '}'), begin, end
 }
 
 // appendIdentityOnly writes an object of which only the identity is known.

@@ -45,7 +45,7 @@ func TestParseLosesNothing(t *testing.T) {
 				e.Object = nil
 			}
 			c := event.Encoder{Cluster: r.Cluster, ClusterUID: r.ClusterUID}
-			again := append(event.AppendStructured(nil, c.Attributes(&e), &e), '\n')
+			again := append(event.Structured.Append(nil, c.Attributes(&e), &e), '\n')
 			if diff := cmp.Diff(string(read(t, golden(x.name))), string(again)); diff != "" {
 				t.Errorf("(-golden +again):\n%s", diff)
 			}

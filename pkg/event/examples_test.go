@@ -96,5 +96,5 @@ func examples() []example {
 }
 
 func encode(e *event.Event) []byte {
-	return event.AppendStructured(nil, encoder.Attributes(e), e)
+	return event.Structured.Append(nil, encoder.Attributes(e), e)
 }

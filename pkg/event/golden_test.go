@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -12,6 +13,8 @@ import (
 
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
 var update = flag.Bool("update", false, "rewrite testdata and the examples in docs/events.md")
@@ -42,6 +45,98 @@ func TestGolden(t *testing.T) {
 	slices.Sort(want)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("testdata holds other files than the examples make (-want +got):\n%s", diff)
+	}
+}
+
+// What of an event is a header and what the value, in the formats where these are
+// not the same: testdata has the attributes, an empty line, and the value.
+func TestGoldenFormats(t *testing.T) {
+	for _, f := range []event.Format{event.Binary, event.Plain} {
+		for _, x := range examples() {
+			t.Run(f.String()+"/"+x.name, func(t *testing.T) {
+				e := x.event
+				c := encoder
+				c.Format = f
+				attributes := c.Attributes(&e)
+				var got []byte
+				for _, a := range attributes {
+					got = fmt.Appendf(got, "%s: %s\n", a.Name, a.Value)
+				}
+				got = append(f.Append(append(got, '\n'), attributes, &e), '\n')
+				path := filepath.Join("testdata", f.String(), x.name+".txt")
+				if *update {
+					if err := os.WriteFile(path, got, 0o644); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if diff := cmp.Diff(string(read(t, path)), string(got)); diff != "" {
+					t.Errorf("the event format changed (-golden +got):\n%s", diff)
+				}
+			})
+		}
+	}
+}
+
+// The formats differ in where things stand, not in what they say: data of a binary
+// event is that of the structured one byte for byte, a plain value the object in it,
+// and what is then left of data is in the attributes.
+func TestFormatsSayTheSame(t *testing.T) {
+	for _, x := range examples() {
+		t.Run(x.name, func(t *testing.T) {
+			e := x.event
+			var whole struct{ Data json.RawMessage }
+			if err := json.Unmarshal(encode(&e), &whole); err != nil {
+				t.Fatal(err)
+			}
+			if got := event.Binary.Append(nil, nil, &e); string(got) != string(whole.Data) {
+				t.Errorf("binary: got %s, want %s", got, whole.Data)
+			}
+			var data struct {
+				Object    json.RawMessage
+				BodyKnown *bool
+				Reason    string
+				Truncated *event.Truncation
+			}
+			if err := json.Unmarshal(whole.Data, &data); err != nil {
+				t.Fatal(err)
+			}
+			want := data.Object
+			if e.Type.OfCollection() {
+				want = whole.Data
+			}
+			if got := event.Plain.Append(nil, nil, &e); string(got) != string(want) {
+				t.Errorf("plain: got %s, want %s", got, want)
+			}
+			if e.Type.OfCollection() {
+				return
+			}
+			said := map[string]string{}
+			if data.BodyKnown != nil {
+				said["bodyknown"] = "false"
+			}
+			if data.Reason != "" {
+				said["reason"] = data.Reason
+			}
+			if r := data.Truncated; r != nil {
+				said["truncatedsize"], said["truncatedsha256"], said["truncatedlimit"] = fmt.Sprint(r.Size), r.SHA256, fmt.Sprint(r.Limit)
+			}
+			c := encoder
+			c.Format = event.Plain
+			for _, a := range c.Attributes(&e) {
+				switch a.Name {
+				case "bodyknown", "reason", "truncatedsize", "truncatedsha256", "truncatedlimit":
+					if said[a.Name] != a.Value {
+						t.Errorf("plain: %s is %q, in data %q", a.Name, a.Value, said[a.Name])
+					}
+					delete(said, a.Name)
+				case "dataschema":
+					t.Errorf("plain: dataschema %q is that of other data", a.Value)
+				}
+			}
+			if len(said) > 0 {
+				t.Errorf("plain: no attribute says %v", said)
+			}
+		})
 	}
 }
 

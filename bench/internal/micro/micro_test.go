@@ -121,7 +121,7 @@ func BenchmarkEncode(b *testing.B) {
 			b.ReportAllocs()
 			var dst []byte
 			for range b.N {
-				dst = event.AppendStructured(dst[:0], encoder.Attributes(&e), &e)
+				dst = event.Structured.Append(dst[:0], encoder.Attributes(&e), &e)
 			}
 		})
 	}

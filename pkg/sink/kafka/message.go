@@ -35,10 +35,14 @@ func (a *arena[H]) reset() { a.bytes, a.headers = a.bytes[:0], a.headers[:0] }
 func (a *arena[H]) message(t *topic, r *event.Record) message[H] {
 	m := message[H]{value: r.Value}
 	first := len(a.headers)
-	a.header("content-type", contentType)
+	a.header(contentType, r.Format.ContentType())
 	for i := range r.Attributes {
-		at := &r.Attributes[i]
-		a.header(a.names.header(at.Name), at.Value)
+		if at := &r.Attributes[i]; stands(r, at) {
+			a.header(a.names.header(at.Name), at.Value)
+		}
+	}
+	for i := range r.Headers {
+		a.header(r.Headers[i].Name, r.Headers[i].Value)
 	}
 	m.headers = a.headers[first:len(a.headers):len(a.headers)]
 	if key := t.key(r); key != "" {

@@ -194,13 +194,13 @@ func (q *queue) build(b *event.Batch, n int) []kafka.Record {
 		}
 		records = append(records, k)
 	}
-	var headers, bytes int
+	var all, bytes int
 	for _, it := range q.rest[:n] {
-		headers += 1 + len(b.Records[it.index].Attributes)
+		all += headers(&b.Records[it.index])
 		bytes += it.size - len(b.Records[it.index].Value)
 	}
 	// It is not used again: kafka-go may leave a request running.
-	made := arena[kafka.Header]{headers: make([]kafka.Header, 0, headers), bytes: make([]byte, 0, bytes)}
+	made := arena[kafka.Header]{headers: make([]kafka.Header, 0, all), bytes: make([]byte, 0, bytes)}
 	for _, it := range q.rest[:n] {
 		r := &b.Records[it.index]
 		m := made.message(q.topic, r)

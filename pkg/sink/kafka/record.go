@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	contentType  = "application/cloudevents+json; charset=UTF-8"
+	contentType  = "content-type"
 	headerPrefix = "ce_" // CloudEvents Kafka protocol binding, section 3.2.3.1
 
 	// batchOverhead is the header of a record batch, format version 2.
@@ -47,15 +47,27 @@ func (t *topic) key(r *event.Record) string {
 // size is the most bytes that r's messages take in a record batch.
 func (t *topic) size(r *event.Record) int {
 	key := sized(len(t.key(r)))
-	n := recordOverhead + key + sized(len(r.Value)) + varint(1+len(r.Attributes))
-	n += sized(len("content-type")) + sized(len(contentType))
+	n := recordOverhead + key + sized(len(r.Value)) + varint(headers(r))
+	n += sized(len(contentType)) + sized(len(r.Format.ContentType()))
 	for _, a := range r.Attributes {
 		n += sized(len(headerPrefix)+len(a.Name)) + sized(len(a.Value))
+	}
+	for _, a := range r.Headers {
+		n += sized(len(a.Name)) + sized(len(a.Value))
 	}
 	if t.buries(r) {
 		n += recordOverhead + key + sized(0) + varint(0)
 	}
 	return n
+}
+
+// headers is how many r's message has at most.
+func headers(r *event.Record) int { return 1 + len(r.Attributes) + len(r.Headers) }
+
+// stands reports whether an attribute has a header of its own: datacontenttype is
+// content-type in binary mode (CloudEvents Kafka protocol binding, section 3.2.1).
+func stands(r *event.Record, a *event.Attribute) bool {
+	return r.Format == event.Structured || a.Name != "datacontenttype"
 }
 
 // sized is the bytes of n bytes with their length in front.

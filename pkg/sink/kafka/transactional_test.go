@@ -116,7 +116,7 @@ func (b *bus) consumeCommitted(t *testing.T, topic string) []consumed {
 
 func TestTransactionalSuite(t *testing.T) {
 	const topic, partitions, limit = "k8s.test.core.pods", 4, 100_000
-	sinktest.Run(t, func(t *testing.T) *sinktest.Harness {
+	sinktest.RunFormats(t, func(t *testing.T) *sinktest.Harness {
 		b := startBus(t, kfake.NumBrokers(2))
 		b.topic(t, topic, partitions, limit)
 		return &sinktest.Harness{

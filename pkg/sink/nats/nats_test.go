@@ -205,5 +205,5 @@ func harness(t *testing.T, b *bus) *sinktest.Harness {
 }
 
 func TestSuite(t *testing.T) {
-	sinktest.Run(t, func(t *testing.T) *sinktest.Harness { return harness(t, startBus(t, nil)) })
+	sinktest.RunFormats(t, func(t *testing.T) *sinktest.Harness { return harness(t, startBus(t, nil)) })
 }

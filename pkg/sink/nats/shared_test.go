@@ -23,7 +23,7 @@ func newShared(t *testing.T, c Config) *Shared {
 }
 
 func TestSharedSuite(t *testing.T) {
-	sinktest.Run(t, func(t *testing.T) *sinktest.Harness {
+	sinktest.RunFormats(t, func(t *testing.T) *sinktest.Harness {
 		b := startBus(t, nil)
 		h := harness(t, b)
 		h.ExactlyOnce = false

@@ -22,8 +22,6 @@ const (
 	headerState       = "Kubebridge-State" // what the record moves in the checkpoint
 	headerID          = "ce-id"
 
-	contentType = "application/cloudevents+json"
-
 	// stateOmitted stands for a state that does not fit. It is not base64.
 	stateOmitted = "-"
 )
@@ -36,7 +34,7 @@ const (
 
 // compose makes the message of a record, as every delivery sends it.
 func compose(r *event.Record) *nats.Msg {
-	m := &nats.Msg{Header: make(nats.Header, len(r.Attributes)+8)}
+	m := &nats.Msg{Header: make(nats.Header, len(r.Attributes)+len(r.Headers)+8)}
 	fill(m, r)
 	return m
 }
@@ -45,7 +43,7 @@ func compose(r *event.Record) *nats.Msg {
 // allocation, and so do the slices of their values.
 func fill(m *nats.Msg, r *event.Record) {
 	m.Subject, m.Data = r.Route, r.Value
-	values := make([]string, 0, len(r.Attributes)+2)
+	values := make([]string, 0, len(r.Attributes)+len(r.Headers)+2)
 	set := func(name, value string) {
 		values = append(values, value)
 		m.Header[name] = values[len(values)-1 : len(values) : len(values)]
@@ -56,12 +54,15 @@ func fill(m *nats.Msg, r *event.Record) {
 		size += len("ce-") + len(r.Attributes[i].Name)
 	}
 	names.Grow(size)
-	set(headerContentType, contentType)
+	set(headerContentType, r.Format.ContentType())
 	for _, a := range r.Attributes {
 		begin := names.Len()
 		names.WriteString("ce-")
 		names.WriteString(a.Name)
 		set(names.String()[begin:], percentEncode(a.Value))
+	}
+	for _, a := range r.Headers {
+		set(a.Name, percentEncode(a.Value))
 	}
 	set(headerID, percentEncode(r.ID))
 }
@@ -77,8 +78,8 @@ func encode(m *nats.Msg, r *event.Record, term string) {
 }
 
 // fit leaves out of headers what is more than the server takes: the state, so that
-// who folds the message in must reset, and then the attributes, which the body has as
-// well. It returns what headers then take, and whether it left anything out.
+// who folds the message in must reset, and then the attributes, where the body has
+// them as well. It returns what headers then take, and whether it left anything out.
 func fit(m *nats.Msg) (size int, cut bool) {
 	if size = headerSize(m.Header); size <= maxHeader {
 		return size, false
@@ -86,7 +87,7 @@ func fit(m *nats.Msg) (size int, cut bool) {
 	if _, ok := m.Header[headerState]; ok {
 		m.Header[headerState] = []string{stateOmitted}
 	}
-	if headerSize(m.Header) > maxHeader {
+	if whole := m.Header[headerContentType]; headerSize(m.Header) > maxHeader && whole[0] == event.Structured.ContentType() {
 		maps.DeleteFunc(m.Header, func(name string, _ []string) bool {
 			return strings.HasPrefix(name, "ce-") && name != headerID
 		})

@@ -53,31 +53,48 @@ func (l *ledger) record(key string, pad int) event.Record {
 
 // shrink makes a record again, its padding cut by n bytes.
 func (l *ledger) shrink(r event.Record, n int) event.Record {
-	var e envelope
-	if err := json.Unmarshal(r.Value, &e); err != nil {
+	data, err := l.read(r.Value)
+	if err != nil {
 		panic(err) // made by make
 	}
-	return l.make(e.Data.Key, e.Data.N, len(e.Data.Pad)-n)
+	return l.make(data.Key, data.N, len(data.Pad)-n)
 }
+
+// read is the data of a value that make has made.
+func (l *ledger) read(value []byte) (data payload, err error) {
+	if l.h.Format != event.Structured {
+		err = json.Unmarshal(value, &data)
+		return data, err
+	}
+	var e envelope
+	err = json.Unmarshal(value, &e)
+	return e.Data, err
+}
+
+func recordID(key string, n int) string { return fmt.Sprintf("%s:%d:modified", key, n) }
 
 func (l *ledger) make(key string, n, pad int) event.Record {
 	e := envelope{
 		SpecVersion: "1.0",
-		ID:          fmt.Sprintf("%s:%d:modified", key, n),
+		ID:          recordID(key, n),
 		Source:      "/clusters/test/core/pods",
 		Type:        event.Modified.CloudEvent(),
 		Subject:     "default/" + key,
 		Time:        noon.Format(time.RFC3339Nano),
 		Data:        payload{Key: key, N: n, Pad: strings.Repeat("x", pad)},
 	}
-	value, err := json.Marshal(e)
+	var content any = e
+	if l.h.Format != event.Structured {
+		content = e.Data
+	}
+	value, err := json.Marshal(content)
 	if err != nil {
 		panic(err) // plain strings and numbers
 	}
 	l.value[e.ID] = value
 	rv := fmt.Sprint(n)
 	return event.Record{
-		ID: e.ID, Route: l.h.Route, Key: key, Value: value,
+		ID: e.ID, Route: l.h.Route, Key: key, Value: value, Format: l.h.Format,
 		Attributes: []event.Attribute{
 			{Name: "specversion", Value: e.SpecVersion},
 			{Name: "id", Value: e.ID},
@@ -162,13 +179,13 @@ func (l *ledger) inspect(t *testing.T, msgs []Message) map[string]int {
 	last := map[string]int{}
 	where := map[string]int{}
 	for i, m := range msgs {
-		var e envelope
-		if err := json.Unmarshal(m.Value, &e); err != nil {
+		data, err := l.read(m.Value)
+		if err != nil {
 			t.Fatalf("message %d: %v: %q", i, err, m.Value)
 		}
-		key, n := e.Data.Key, e.Data.N
-		if !bytes.Equal(m.Value, l.value[e.ID]) {
-			t.Fatalf("message %d: %s altered on the way: %q", i, e.ID, m.Value)
+		key, n := data.Key, data.N
+		if id := recordID(key, n); !bytes.Equal(m.Value, l.value[id]) {
+			t.Fatalf("message %d: %s altered on the way: %q", i, id, m.Value)
 		}
 		if m.Route != "" && m.Route != l.h.Route {
 			t.Fatalf("message %d: on route %q, want %q", i, m.Route, l.h.Route)
@@ -205,13 +222,13 @@ func (l *ledger) inspect(t *testing.T, msgs []Message) map[string]int {
 }
 
 // noteOf is the key and number that a test record was made with.
-func noteOf(t *testing.T, m Message) (key string, n int) {
+func (l *ledger) noteOf(t *testing.T, m Message) (key string, n int) {
 	t.Helper()
-	var e envelope
-	if err := json.Unmarshal(m.Value, &e); err != nil {
+	data, err := l.read(m.Value)
+	if err != nil {
 		t.Fatalf("message: %v: %q", err, m.Value)
 	}
-	return e.Data.Key, e.Data.N
+	return data.Key, data.N
 }
 
 // final reports whether a lane would not simply try again.

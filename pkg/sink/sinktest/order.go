@@ -75,7 +75,7 @@ func testBroadcast(t *testing.T, h *Harness) {
 		case string(m.Value) == string(first.Value), string(m.Value) == string(second.Value):
 			seen[m.Partition]++
 		default:
-			key, n := noteOf(t, m)
+			key, n := l.noteOf(t, m)
 			if inside := n > before[key]; inside != (seen[m.Partition] == 1) {
 				t.Fatalf("message %d: %s %d stands on the wrong side of a collection event of partition %d", i, key, n, m.Partition)
 			}
@@ -95,13 +95,18 @@ func testHeaders(t *testing.T, h *Harness) {
 	r.Attributes = append(r.Attributes,
 		event.Attribute{Name: "name", Value: `system:"ünïcode" 100%`},
 		event.Attribute{Name: "collection", Value: "secrets?namespace=payments&labels=audit=true"},
-		event.Attribute{Name: "lines", Value: "one\r\ntwo"})
+		event.Attribute{Name: "lines", Value: "one\r\ntwo"},
+		event.Attribute{Name: "datacontenttype", Value: event.DataContentType})
+	r.Headers = []event.Attribute{{Name: "x-team", Value: "payments"}, {Name: "X-Empty", Value: ""}}
 	mustWrite(t, s, l.batch(r))
 	msgs := h.Read(t)
 	l.check(t, msgs)
 	got := msgs[0].Headers
 	for _, a := range r.Attributes {
 		name, want := h.Header(a)
+		if r.Format != event.Structured && a.Name == "datacontenttype" {
+			continue // a bus may say that in content-type
+		}
 		if got[name] != want {
 			t.Errorf("header %q is %q, want %q", name, got[name], want)
 		}
@@ -112,8 +117,13 @@ func testHeaders(t *testing.T, h *Harness) {
 			contentType = v
 		}
 	}
-	if !strings.HasPrefix(contentType, "application/cloudevents+json") {
-		t.Errorf("content type is %q", contentType)
+	if contentType != h.Format.ContentType() {
+		t.Errorf("content type is %q, want %q", contentType, h.Format.ContentType())
+	}
+	for _, a := range r.Headers {
+		if value, there := got[a.Name]; !there || value != a.Value {
+			t.Errorf("header %q is %q (there: %t), want %q", a.Name, value, there, a.Value)
+		}
 	}
 }
 

@@ -49,6 +49,8 @@ type Harness struct {
 	// Header says as which header a consumer sees an attribute. nil when the bus
 	// has no headers.
 	Header func(a event.Attribute) (name, value string)
+	// Format of the records that the suite writes. [RunFormats] sets it.
+	Format event.Format
 	// IgnoreLeaks names the bus's own goroutines that come and go.
 	IgnoreLeaks []goleak.Option
 }
@@ -93,6 +95,19 @@ func Run(t *testing.T, start func(t *testing.T) *Harness) {
 				}
 			}
 			c.test(t, h)
+		})
+	}
+}
+
+// RunFormats is [Run] for each format of records.
+func RunFormats(t *testing.T, start func(t *testing.T) *Harness) {
+	for format := event.Structured; format <= event.Plain; format++ {
+		t.Run(format.String(), func(t *testing.T) {
+			Run(t, func(t *testing.T) *Harness {
+				h := start(t)
+				h.Format = format
+				return h
+			})
 		})
 	}
 }

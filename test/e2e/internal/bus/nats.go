@@ -155,7 +155,7 @@ func fromNATS(subject string, header nats.Header, data []byte, seq uint64) (Mess
 	m.Place = fmt.Sprintf("nats:%d", seq)
 	number, _, _ := strings.Cut(header.Get("Kubebridge-Term"), ".")
 	m.Term, _ = strconv.Atoi(number)
-	if got := header.Get("Content-Type"); got != "application/cloudevents+json" {
+	if got := header.Get("Content-Type"); got != "application/cloudevents+json; charset=UTF-8" {
 		wrong = errors.Join(wrong, fmt.Errorf("content type %q", got))
 	}
 	return m, errors.Join(wrong, err)

@@ -1,0 +1,250 @@
+// Package cloudevents_test reads what the sinks write with the CloudEvents SDK for Go,
+// through its own bindings for Kafka and NATS.
+package cloudevents_test
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cloudevents/sdk-go/protocol/kafka_sarama/v2"
+	"github.com/cloudevents/sdk-go/protocol/nats_jetstream/v2"
+	"github.com/cloudevents/sdk-go/v2/binding"
+	sdk "github.com/cloudevents/sdk-go/v2/event"
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats-server/v2/server"
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"go.uber.org/goleak"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/sink"
+	"github.com/kubebridge/kubebridge/pkg/sink/kafka"
+	"github.com/kubebridge/kubebridge/pkg/sink/nats"
+)
+
+var (
+	identity = event.Identity{Bridge: "bridge", Cluster: "prod", ClusterUID: "uid", Sink: "s"}
+	formats  = []event.Format{event.Structured, event.Binary, event.Plain}
+)
+
+const subject = "k8s.prod.rbac_authorization_k8s_io.clusterroles._.x"
+
+// events are a change of an object whose name needs escaping in headers, its end
+// without a body, and a collection's.
+func events() []*event.Event {
+	roles := &event.Collection{Group: "rbac.authorization.k8s.io", Resource: "clusterroles"}
+	of := func(typ event.Type, rv, body string) *event.Event {
+		return &event.Event{
+			Type: typ, Origin: event.Watch, Time: time.Date(2026, 3, 14, 9, 26, 53, 0, time.UTC), Collection: roles,
+			APIVersion: "rbac.authorization.k8s.io/v1", Kind: "ClusterRole", Name: `système:"x" 100%`, UID: "u-1", ResourceVersion: rv, Entry: "7",
+			Object: []byte(body),
+		}
+	}
+	gone := of(event.Deleted, "9", "")
+	gone.Object = nil
+	return []*event.Event{
+		of(event.Modified, "8", `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRole","metadata":{"name":"x","uid":"u-1"}}`),
+		gone,
+		{Type: event.Gap, Origin: event.Reconcile, Time: gone.Time, Collection: roles, ResourceVersion: "9", Report: &event.Report{Reason: "expired"}},
+	}
+}
+
+func batch(f event.Format, route string) *event.Batch {
+	encoder := event.Encoder{Cluster: identity.Cluster, ClusterUID: identity.ClusterUID, Format: f}
+	b := &event.Batch{Seq: 1}
+	for _, e := range events() {
+		r := event.Record{ID: e.ID(), Route: route, Event: e, Format: f, Attributes: encoder.Attributes(e)}
+		if r.Broadcast = e.Type.OfCollection(); !r.Broadcast {
+			r.Key = "k"
+		}
+		r.Value = f.Append(nil, r.Attributes, e)
+		b.Records = append(b.Records, r)
+	}
+	return b
+}
+
+func write(t *testing.T, s sink.Sink, err error, b *event.Batch) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := s.Open(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Write(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// check compares what the SDK makes of a message with the record that was written.
+// decode undoes what a binding leaves to its user.
+func check(t *testing.T, m binding.Message, want *event.Record, decode func(string) string) {
+	t.Helper()
+	encoding := binding.EncodingBinary
+	if want.Format == event.Structured {
+		encoding = binding.EncodingStructured
+	}
+	if got := m.ReadEncoding(); got != encoding {
+		t.Fatalf("%s: the SDK takes it as %s, want %s", want.ID, got, encoding)
+	}
+	e, err := binding.ToEvent(t.Context(), m)
+	if err == nil {
+		err = e.Validate()
+	}
+	if err != nil {
+		t.Fatalf("%s: %v", want.ID, err)
+	}
+	attributes := map[string]string{}
+	for _, a := range want.Attributes {
+		attributes[a.Name] = a.Value
+	}
+	if diff := cmp.Diff(attributes, seen(e, decode)); diff != "" {
+		t.Errorf("%s: attributes (-written +SDK):\n%s", want.ID, diff)
+	}
+	data := want.Value
+	if want.Format == event.Structured {
+		data = event.Binary.Append(nil, nil, want.Event)
+	}
+	if got := e.Data(); string(got) != string(data) {
+		t.Errorf("%s: data is %s, want %s", want.ID, got, data)
+	}
+}
+
+func seen(e *sdk.Event, decode func(string) string) map[string]string {
+	got := map[string]string{
+		"specversion": e.SpecVersion(), "id": decode(e.ID()), "source": decode(e.Source()), "type": e.Type(),
+		"time": e.Time().Format(event.TimeFormat), "datacontenttype": e.DataContentType(),
+	}
+	for name, value := range map[string]string{"subject": decode(e.Subject()), "dataschema": e.DataSchema()} {
+		if value != "" {
+			got[name] = value
+		}
+	}
+	for name, value := range e.Extensions() {
+		got[name] = decode(fmt.Sprint(value))
+	}
+	return got
+}
+
+func TestKafka(t *testing.T) {
+	for _, f := range formats {
+		t.Run(f.String(), func(t *testing.T) {
+			topic := "k8s"
+			broker, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, topic))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(broker.Close)
+			b := batch(f, topic)
+			s, err := kafka.New(kafka.Options{Config: kafka.Config{Brokers: broker.ListenAddrs(), Delivery: "at-least-once"}, Identity: identity})
+			write(t, s, err, b)
+			client, err := kgo.NewClient(kgo.SeedBrokers(broker.ListenAddrs()...), kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer client.Close()
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			var got []*kgo.Record
+			for len(got) < len(b.Records) {
+				fetches := client.PollFetches(ctx)
+				if err := fetches.Err0(); err != nil {
+					t.Fatal(err)
+				}
+				got = append(got, fetches.Records()...)
+			}
+			for i, r := range got {
+				headers, contentType := map[string][]byte{}, ""
+				for _, h := range r.Headers {
+					headers[h.Key] = h.Value
+					if h.Key == "content-type" {
+						contentType = string(h.Value)
+					}
+				}
+				if _, there := headers["ce_datacontenttype"]; there && f != event.Structured {
+					t.Error("ce_datacontenttype stands beside content-type, which is the same")
+				}
+				check(t, kafka_sarama.NewMessage(r.Value, contentType, headers), &b.Records[i], func(s string) string { return s })
+			}
+		})
+	}
+}
+
+// The SDK takes every message with ce-specversion as binary, and does not undo the
+// escapes of its headers.
+func TestNATS(t *testing.T) {
+	for _, f := range formats {
+		t.Run(f.String(), func(t *testing.T) {
+			srv, err := server.NewServer(&server.Options{
+				Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			srv.Start()
+			t.Cleanup(func() {
+				srv.Shutdown()
+				srv.WaitForShutdown()
+			})
+			if !srv.ReadyForConnections(30 * time.Second) {
+				t.Fatal("the server is not ready")
+			}
+			b := batch(f, subject)
+			s, err := nats.New(nats.Options{Config: nats.Config{URL: srv.ClientURL()}, Identity: identity})
+			write(t, s, err, b)
+			client, err := natsgo.Connect(srv.ClientURL())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer client.Close()
+			js, err := client.JetStream()
+			if err != nil {
+				t.Fatal(err)
+			}
+			sub, err := js.SubscribeSync(subject, natsgo.OrderedConsumer())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range b.Records {
+				m, err := sub.NextMsg(30 * time.Second)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if f == event.Structured {
+					if got := m.Header.Get("Content-Type"); got != f.ContentType() {
+						t.Errorf("content type is %q", got)
+					}
+					m.Header = nil
+				}
+				unescaped := func(s string) string {
+					if f == event.Structured {
+						return s
+					}
+					plain, err := url.PathUnescape(s)
+					if err != nil {
+						t.Error(err)
+					}
+					return plain
+				}
+				for name, values := range m.Header {
+					if strings.ContainsFunc(values[0], func(c rune) bool { return c <= ' ' || c >= 0x7f || c == '"' }) && strings.HasPrefix(name, "ce-") {
+						t.Errorf("header %s is not escaped: %q", name, values[0])
+					}
+				}
+				check(t, nats_jetstream.NewMessage(m), &b.Records[i], unescaped)
+			}
+		})
+	}
+}
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
