@@ -43,24 +43,43 @@ func laneSpecs(c *config.Config, log *zap.Logger, follow io.Writer) ([]pipeline.
 	return out, nil
 }
 
-// laneSpec says how a configured sink's lane is made.
-func laneSpec(c *config.Config, s *config.Sink, log *zap.Logger) (pipeline.LaneSpec, error) {
-	form := pipeline.Shape{KeepManagedFields: c.ManagedFields == "keep", Secrets: shape.Secrets{Plain: c.Secrets.Values == "plain"}}
-	var (
-		err  error
-		open func(event.Identity) (sink.Sink, error)
-	)
-	// Where a bus keeps the checkpoint itself, it opens both.
-	var openBoth func(event.Identity) (sink.Sink, checkpoint.Store, error)
-	log = log.With(zap.String("sink", s.Name))
+// laneShape is what a configured sink's lane does to objects, but for the hash key,
+// and where it sends them.
+func laneShape(c *config.Config, s *config.Sink) (form pipeline.Shape, err error) {
 	own := event.Identity{Bridge: c.Name, Cluster: c.Cluster, Sink: s.Name} // its UID is found out later
-	form.Oversize = pipeline.Oversize(s.Oversize)
-	form.Encoder.Format, _ = event.ParseFormat(s.Format) // was checked
+	form = pipeline.Shape{
+		KeepManagedFields: c.ManagedFields == "keep", Secrets: shape.Secrets{Plain: c.Secrets.Values == "plain"},
+		Oversize: pipeline.Oversize(s.Oversize), Route: route(s, nil), Keys: keys(c, s),
+	}
 	dead := ""
 	switch {
 	case s.Kafka != nil:
 		dead = s.Kafka.DeadTopic(own)
-		form.Topic, err = shape.ParseTemplate(s.Kafka.Topic, shape.TopicNames)
+	case s.NATS != nil:
+		dead = s.NATS.DeadSubject(own)
+	}
+	form.Encoder.Format, err = event.ParseFormat(s.Format)
+	if err == nil && dead != "" {
+		form.DeadLetters, err = shape.ParseTemplate(dead, shape.SubjectNames)
+	}
+	if err != nil {
+		err = &exitError{exitConfig, fmt.Errorf("sink %q: %w", s.Name, err)}
+	}
+	return form, err
+}
+
+// laneSpec says how a configured sink's lane is made.
+func laneSpec(c *config.Config, s *config.Sink, log *zap.Logger) (pipeline.LaneSpec, error) {
+	form, err := laneShape(c, s)
+	if err != nil {
+		return pipeline.LaneSpec{}, err
+	}
+	var open func(event.Identity) (sink.Sink, error)
+	// Where a bus keeps the checkpoint itself, it opens both.
+	var openBoth func(event.Identity) (sink.Sink, checkpoint.Store, error)
+	log = log.With(zap.String("sink", s.Name))
+	switch {
+	case s.Kafka != nil:
 		open = func(id event.Identity) (sink.Sink, error) {
 			return kafka.New(kafka.Options{Config: *s.Kafka, Identity: id, Logger: log})
 		}
@@ -68,8 +87,6 @@ func laneSpec(c *config.Config, s *config.Sink, log *zap.Logger) (pipeline.LaneS
 			openBoth = func(id event.Identity) (sink.Sink, checkpoint.Store, error) { return openKafka(c, s, id, log) }
 		}
 	case s.NATS != nil:
-		dead = s.NATS.DeadSubject(own)
-		form.Subject, err = shape.ParseTemplate(s.NATS.Subject, shape.SubjectNames)
 		open = func(id event.Identity) (sink.Sink, error) {
 			return nats.New(nats.Options{Config: *s.NATS, Identity: id, Logger: log})
 		}
@@ -80,12 +97,6 @@ func laneSpec(c *config.Config, s *config.Sink, log *zap.Logger) (pipeline.LaneS
 		open = func(event.Identity) (sink.Sink, error) { return filesink.New(filesink.Options{Config: *s.File}) }
 	default:
 		open = func(event.Identity) (sink.Sink, error) { return stdout.New(stdout.Options{Config: *s.Stdout}) }
-	}
-	if err == nil && dead != "" {
-		form.DeadLetters, err = shape.ParseTemplate(dead, shape.SubjectNames)
-	}
-	if err != nil {
-		return pipeline.LaneSpec{}, &exitError{exitConfig, fmt.Errorf("sink %q: %w", s.Name, err)}
 	}
 	return pipeline.LaneSpec{
 		LaneResources: laneResources(c, s), Linger: s.Linger,
@@ -171,10 +182,10 @@ func openNATS(c *config.Config, s *config.Sink, id event.Identity, log *zap.Logg
 
 // laneResources are what a configured sink's lane watches.
 func laneResources(c *config.Config, s *config.Sink) pipeline.LaneResources {
-	return pipeline.LaneResources{Sink: s.Name, Resources: resourceSpecs(c, c.ResourcesOf(s)), Exclude: c.Exclude}
+	return pipeline.LaneResources{Sink: s.Name, Resources: resourceSpecs(c, s, c.ResourcesOf(s)), Exclude: c.Exclude}
 }
 
-func resourceSpecs(c *config.Config, list []config.Resource) []pipeline.ResourceSpec {
+func resourceSpecs(c *config.Config, s *config.Sink, list []config.Resource) []pipeline.ResourceSpec {
 	var out []pipeline.ResourceSpec
 	for _, r := range list {
 		out = append(out, pipeline.ResourceSpec{
@@ -188,10 +199,57 @@ func resourceSpecs(c *config.Config, list []config.Resource) []pipeline.Resource
 				Filter: r.Filter, Ignore: r.Ignore, ChangedBy: r.ChangedBy,
 				Before: r.Diff == config.DiffBefore || r.Diff == config.DiffBoth,
 				Patch:  r.Diff == config.DiffPatch || r.Diff == config.DiffBoth,
+				Route:  route(s, &r),
 			},
 		})
 	}
 	return out
+}
+
+// route is where a sink's events go, or, with a resource, what that has of its own. The
+// templates have been checked with the configuration.
+func route(s *config.Sink, r *config.Resource) (out pipeline.Route) {
+	parse := func(text string, names []string) *shape.Template {
+		if text == "" {
+			return nil
+		}
+		t, _ := shape.ParseTemplate(text, names)
+		return t
+	}
+	topic, key, subject, headers := "", "", "", s.Headers
+	if s.Kafka != nil {
+		topic, key = s.Kafka.Topic, s.Kafka.Key
+	}
+	if s.NATS != nil {
+		subject = s.NATS.Subject
+	}
+	if r != nil {
+		topic, key, subject, headers = r.Topic, r.Key, r.Subject, r.Headers
+	}
+	switch {
+	case s.Kafka != nil:
+		out.Topic, out.Key = parse(topic, shape.TopicNames), parse(key, shape.KeyNames)
+	case s.NATS != nil:
+		out.Subject = parse(subject, shape.SubjectNames)
+	default:
+		return out
+	}
+	out.Headers, _ = shape.ParseHeaders(headers)
+	return out
+}
+
+// keys are the resources of a Kafka sink that have another key, sorted.
+func keys(c *config.Config, s *config.Sink) (out []string) {
+	if s.Kafka == nil {
+		return nil
+	}
+	for _, r := range c.ResourcesOf(s) {
+		if r.Key != "" && r.Key != s.Kafka.Key {
+			out = append(out, r.Name()+"="+r.Key)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 // eventTypes are the types of configured names, which have been checked.

@@ -2,6 +2,9 @@ package main
 
 import (
 	"io"
+	"reflect"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -75,8 +78,61 @@ sinks:
 	for i := range c.Sinks {
 		got = append(got, laneResources(c, &c.Sinks[i]))
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
+	unexported := cmp.Exporter(func(t reflect.Type) bool { return strings.HasSuffix(t.PkgPath(), "/pkg/shape") })
+	if diff := cmp.Diff(want, got, unexported); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// A resource's route reaches the lanes of the sinks that can go it, beside their own.
+func TestRoutesReachTheLane(t *testing.T) {
+	c, err := config.Parse("test", []byte(`cluster: prod
+resources:
+  - pods
+  - {resource: nodes, topic: t, key: "{name}", subject: "k8s.prod.n.{name}", headers: {x: "{label:a}"}}
+checkpoint: {file: {path: /cp}}
+sinks:
+  - {name: kafka, format: binary, headers: {y: z}, kafka: {brokers: ["k:1"], key: "{namespace}", delivery: at-least-once}}
+  - {name: nats, format: plain, nats: {url: "nats://n:4222", delivery: at-least-once}}
+  - {name: lines, stdout: {}}
+`), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	type way struct{ topic, key, subject, headers any }
+	of := func(r pipeline.Route) way {
+		show := func(t *shape.Template) any {
+			if t == nil {
+				return nil
+			}
+			return t.String()
+		}
+		return way{show(r.Topic), show(r.Key), show(r.Subject), r.Headers.Len()}
+	}
+	for i, want := range []struct {
+		format      event.Format
+		shared, own way
+		keys        []string
+	}{
+		{event.Binary, way{"k8s.{cluster}.{group}.{resource}", "{namespace}", nil, 1}, way{"t", "{name}", nil, 1}, []string{"nodes={name}"}},
+		{event.Plain, way{nil, nil, "k8s.{cluster}.{group}.{resource}.{namespace}.{name}", 0}, way{nil, nil, "k8s.prod.n.{name}", 1}, nil},
+		{event.Structured, way{nil, nil, nil, 0}, way{nil, nil, nil, 0}, nil},
+	} {
+		s := &c.Sinks[i]
+		form, err := laneShape(c, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list := laneResources(c, s).Resources
+		if got := of(form.Route); got != want.shared || form.Encoder.Format != want.format || !slices.Equal(form.Keys, want.keys) {
+			t.Errorf("%s: %+v, %s, %q; want %+v", s.Name, got, form.Encoder.Format, form.Keys, want)
+		}
+		if got := of(list[0].Route); got != (way{nil, nil, nil, 0}) {
+			t.Errorf("%s: pods have a route of their own: %+v", s.Name, got)
+		}
+		if got := of(list[1].Route); got != want.own {
+			t.Errorf("%s: nodes go %+v, want %+v", s.Name, got, want.own)
+		}
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/kubebridge/kubebridge/internal/config"
 	"github.com/kubebridge/kubebridge/internal/history"
 	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/shape"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 	"github.com/kubebridge/kubebridge/pkg/sink/kafka"
 	"github.com/kubebridge/kubebridge/pkg/sink/nats"
@@ -68,7 +69,15 @@ func (f *pastFlags) open() (*past, error) {
 // read connects to the bus.
 func (p *past) read(ctx context.Context, resources []string, object *history.Name) (sink.Reader, error) {
 	id := event.Identity{Bridge: p.config.Name, Cluster: p.config.Cluster, Sink: p.sink.Name}
+	for _, r := range p.config.ResourcesOf(p.sink) {
+		if own := r.Topic != "" && p.sink.Kafka != nil || r.Key != "" && p.sink.Kafka != nil || r.Subject != "" && p.sink.NATS != nil; own {
+			return nil, &exitError{exitConfig, fmt.Errorf("sink %q: resource %q has a route of its own: what is not where the sink's template says cannot be read back yet", p.sink.Name, r.Name())}
+		}
+	}
 	if conf := p.sink.Kafka; conf != nil {
+		if conf.Key != shape.DefaultKey {
+			object = nil // it may be in any partition
+		}
 		r, err := kafka.NewReader(ctx, kafka.ReaderOptions{
 			Config: *conf, Identity: id, Topics: history.Topics(conf.Topic, p.config.Cluster, resources, object),
 		})

@@ -1,6 +1,8 @@
 package access
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -163,5 +165,39 @@ func TestKafka(t *testing.T) {
 				t.Error("transactions are granted to who makes none")
 			}
 		})
+	}
+}
+
+// A resource's own topic needs to be made and allowed like the others: without that
+// its collections are suspended, in the middle of the night, when the first event comes.
+func TestTopicsOfResources(t *testing.T) {
+	conf := parse(t, `resources:
+  - pods
+  - {resource: deployments.apps, topic: "rollouts.{cluster}"}
+  - {resource: "*.apps", topic: "apps.{resource}"}
+  - {resource: services, topic: "k8s.{cluster}.net"}
+sinks: [{name: a, kafka: {brokers: ["k:1"], topic: "k8s.{cluster}.{resource}"}}]
+`)
+	need, err := ForKafka(conf, &conf.Sinks[0], BusOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var topics, acls []string
+	for _, x := range need.Topics {
+		topics = append(topics, x.Name)
+	}
+	for _, x := range need.ACLs {
+		if x.Why == "events" {
+			acls = append(acls, fmt.Sprint(x.Name, " ", x.Prefixed))
+		}
+	}
+	if want := []string{"k8s.prod.net", "k8s.prod.pods", "rollouts.prod"}; !slices.Equal(topics[:len(want)], want) {
+		t.Errorf("topics are %v, want %v first", topics, want)
+	}
+	if want := []string{"k8s.prod. true", "rollouts.prod false", "apps. true"}; !slices.Equal(acls, want) {
+		t.Errorf("ACLs are for %v, want %v", acls, want)
+	}
+	if !strings.Contains(strings.Join(need.Notes, "\n"), "Patterns have more topics") {
+		t.Errorf("nothing is said of the pattern's topics: %v", need.Notes)
 	}
 }

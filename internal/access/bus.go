@@ -2,7 +2,10 @@ package access
 
 import (
 	"cmp"
+	"slices"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubebridge/kubebridge/internal/config"
 	kafkastore "github.com/kubebridge/kubebridge/pkg/checkpoint/kafka"
@@ -10,6 +13,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/shape"
 	"github.com/kubebridge/kubebridge/pkg/sink/nats"
+	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
 // unknownUID stands for the cluster's UID where that is not known.
@@ -70,11 +74,16 @@ func ForKafka(c *config.Config, s *config.Sink, o BusOptions) (Kafka, error) {
 		ops = append(ops, "Create")
 		out.note("Create is for topics that are missing: leave it out where all are made beforehand, and set `create.enabled: false`.")
 	}
-	prefix, whole := literal(s.Kafka.Topic, c.Cluster)
-	if prefix == "" {
-		out.note("The topic's template begins with a name: there is no prefix that is the bridge's own, and the ACL is on all topics.")
+	for _, template := range templates(c, s) {
+		prefix, whole := literal(template, c.Cluster)
+		if prefix == "" {
+			out.note("The topic's template %q begins with a name: there is no prefix that is the bridge's own, and the ACL is on all topics.", template)
+		}
+		acl := ACL{"topic", cmp.Or(prefix, all), !whole && prefix != "", ops, "events"}
+		if !slices.ContainsFunc(out.ACLs, acl.within) {
+			out.ACLs = append(out.ACLs, acl)
+		}
 	}
-	out.ACLs = append(out.ACLs, ACL{"topic", cmp.Or(prefix, all), !whole && prefix != "", ops, "events"})
 	if dead := s.Kafka.DeadTopic(id); dead != "" {
 		out.Topics = append(out.Topics, Topic{dead, s.Kafka.Create.Partitions, max(s.Kafka.Create.ReplicationFactor, 0), s.Kafka.TopicConfigs(true)})
 		out.ACLs = append(out.ACLs, ACL{"topic", dead, false, ops, "dead letters"})
@@ -95,6 +104,26 @@ func ForKafka(c *config.Config, s *config.Sink, o BusOptions) (Kafka, error) {
 
 func (k *Kafka) note(format string, args ...any) { k.Notes = addNote(k.Notes, format, args...) }
 
+// within reports whether another ACL of events allows all that a does.
+func (a ACL) within(other ACL) bool {
+	return other.Name == all || a.Name == other.Name && a.Prefixed == other.Prefixed || other.Prefixed && strings.HasPrefix(a.Name, other.Name)
+}
+
+// templates are those of the topics that a sink's events go to, its own first.
+func templates(c *config.Config, s *config.Sink) []string {
+	out, own := []string{}, false
+	for _, r := range c.ResourcesOf(s) {
+		own = own || r.Topic == ""
+		if r.Topic != "" && !slices.Contains(out, r.Topic) {
+			out = append(out, r.Topic)
+		}
+	}
+	if own {
+		out = append([]string{s.Kafka.Topic}, out...)
+	}
+	return out
+}
+
 // literal is what every topic of a template begins with, and whether that is all of it.
 func literal(template, cluster string) (prefix string, whole bool) {
 	prefix, _, found := strings.Cut(strings.ReplaceAll(template, "{cluster}", cluster), "{")
@@ -104,18 +133,25 @@ func literal(template, cluster string) (prefix string, whole bool) {
 // Topics are the topics that the sink's resources go to; open reports that patterns
 // may find more.
 func Topics(c *config.Config, s *config.Sink, o ClusterOptions) (names []string, open bool, err error) {
-	t, err := shape.ParseTemplate(s.Kafka.Topic, shape.TopicNames)
+	o.Everything = true // what may be written where is not at stake
+	a := newAsker(c, o)
+	named, err := a.named(c.ResourcesOf(s))
 	if err != nil {
 		return nil, false, err
 	}
-	o.Everything = true // what may be written where is not at stake
-	a := newAsker(c, o)
 	for _, r := range c.ResourcesOf(s) {
+		t, err := shape.ParseTemplate(cmp.Or(r.Topic, s.Kafka.Topic), shape.TopicNames)
+		if err != nil {
+			return nil, false, err
+		}
 		list, err := a.resolve(r)
 		if err != nil {
 			return nil, false, err
 		}
 		for _, gr := range list {
+			if source.IsPattern(r.Name()) && slices.Contains(named, gr) {
+				continue // it goes where its own entry says
+			}
 			name := t.Topic(shape.Values{Cluster: c.Cluster, Group: mark(gr.Group), Resource: mark(gr.Resource)})
 			if strings.Contains(name, unknown) {
 				open = true
@@ -125,6 +161,21 @@ func Topics(c *config.Config, s *config.Sink, o ClusterOptions) (names []string,
 		}
 	}
 	return sorted(names), open, nil
+}
+
+// named are the resources that have an entry of their own.
+func (a *asker) named(list []config.Resource) (out []schema.GroupResource, err error) {
+	for _, r := range list {
+		if source.IsPattern(r.Name()) {
+			continue
+		}
+		found, err := a.resolve(r)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, found...)
+	}
+	return out, nil
 }
 
 // unknown marks what a pattern leaves open. No resource's name is like it.

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -13,11 +14,17 @@ func (c *Config) Changed(next *Config) (reloadable, restart []string) {
 	var names []string
 	a, b := *c, *next
 	a.Sinks, b.Sinks = nil, nil
+	var ways []string
+	b.Resources, ways = keepRoutes("resources", a.Resources, b.Resources)
 	differences(reflect.ValueOf(a), reflect.ValueOf(b), "", &names)
 	for i := range c.Sinks {
 		was, path := &c.Sinks[i], "sinks["+c.Sinks[i].Name+"]"
-		if is := next.sink(was.Name); is != nil {
-			differences(reflect.ValueOf(*was), reflect.ValueOf(*is), path, &names)
+		if found := next.sink(was.Name); found != nil {
+			is := *found
+			var more []string
+			is.Resources, more = keepRoutes(path+".resources", was.Resources, is.Resources)
+			ways = append(ways, more...)
+			differences(reflect.ValueOf(*was), reflect.ValueOf(is), path, &names)
 		} else {
 			names = append(names, path)
 		}
@@ -27,7 +34,7 @@ func (c *Config) Changed(next *Config) (reloadable, restart []string) {
 			names = append(names, "sinks["+s.Name+"]")
 		}
 	}
-	for _, name := range names {
+	for _, name := range append(names, ways...) {
 		if isReloadable(name) {
 			reloadable = append(reloadable, name)
 		} else {
@@ -45,17 +52,52 @@ func isReloadable(name string) bool {
 // sink that next does not have keeps its resources: it runs until the restart.
 func (c *Config) Reloaded(next *Config) *Config {
 	merged := *c
-	merged.Resources, merged.Exclude, merged.Log.Level = next.Resources, next.Exclude, next.Log.Level
+	merged.Exclude, merged.Log.Level = next.Exclude, next.Log.Level
+	merged.Resources, _ = keepRoutes("", c.Resources, next.Resources)
 	merged.Sinks = slices.Clone(c.Sinks)
 	for i := range merged.Sinks {
 		s := &merged.Sinks[i]
 		if is := next.sink(s.Name); is != nil {
-			s.Resources = is.Resources
+			s.Resources, _ = keepRoutes("", s.Resources, is.Resources)
 		} else {
 			s.Resources = c.ResourcesOf(s)
 		}
 	}
 	return &merged
+}
+
+// keepRoutes returns next with the routes of was in those entries that ask for the same
+// objects, and the settings that this leaves behind: a collection goes one way while it
+// runs, and another key is a reset.
+func keepRoutes(path string, was, next []Resource) (out []Resource, left []string) {
+	out = slices.Clone(next)
+	for i := range out {
+		r := &out[i]
+		j := slices.IndexFunc(was, r.sameObjects)
+		if j < 0 {
+			continue
+		}
+		old := &was[j]
+		for _, x := range []struct {
+			key  string
+			same bool
+		}{
+			{"topic", r.Topic == old.Topic}, {"key", r.Key == old.Key}, {"subject", r.Subject == old.Subject},
+			{"headers", maps.Equal(r.Headers, old.Headers)},
+		} {
+			if !x.same {
+				left = append(left, path+"["+r.Name()+"]."+x.key)
+			}
+		}
+		r.Topic, r.Key, r.Subject, r.Headers = old.Topic, old.Key, old.Subject, old.Headers
+	}
+	return out, left
+}
+
+// sameObjects reports whether two entries ask for the same.
+func (r *Resource) sameObjects(other Resource) bool {
+	return r.Name() == other.Name() && slices.Equal(r.Namespaces, other.Namespaces) && r.NamespaceSelector == other.NamespaceSelector &&
+		slices.Equal(r.ExcludeNamespaces, other.ExcludeNamespaces) && r.LabelSelector == other.LabelSelector && r.FieldSelector == other.FieldSelector
 }
 
 func (c *Config) sink(name string) *Sink {

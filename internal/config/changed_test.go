@@ -3,6 +3,7 @@ package config
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -82,6 +83,37 @@ sinks:
 				t.Errorf("the old configuration is not what it was: %q, %q", changed, more)
 			}
 		})
+	}
+}
+
+// A collection goes one way while it runs: where its events go is for the restart,
+// also of what else changes with it, and only that waits.
+func TestRoutesWaitForTheRestart(t *testing.T) {
+	text := func(resources, own string) string {
+		return `cluster: x
+resources: ` + resources + `
+checkpoint: {file: {path: /cp}}
+sinks:
+  - {name: a, kafka: {brokers: ["k:1"], delivery: at-least-once}}
+  - {name: b, nats: {url: "nats://n:4222", delivery: at-least-once}, resources: ` + own + `}
+`
+	}
+	c := mustParse(t, text(`[{resource: pods, topic: one}]`, `[{resource: nodes, subject: k8s.x.n}]`))
+	next := mustParse(t, text(`[{resource: pods, topic: two, key: "{name}", headers: {x: y}, resync: 1h}, {resource: services, topic: s}]`, `[{resource: nodes}]`))
+	reloadable, restart := c.Changed(next)
+	if diff := cmp.Diff([]string{"resources"}, reloadable); diff != "" {
+		t.Errorf("reloadable (-want +got):\n%s", diff)
+	}
+	want := []string{"resources[pods].topic", "resources[pods].key", "resources[pods].headers", "sinks[b].resources[nodes].subject"}
+	if diff := cmp.Diff(want, restart); diff != "" {
+		t.Errorf("restart (-want +got):\n%s", diff)
+	}
+	merged := c.Reloaded(next)
+	if r := merged.Resources; r[0].Topic != "one" || r[0].Resync != time.Hour || r[1].Topic != "s" || merged.Sinks[1].Resources[0].Subject == "" {
+		t.Errorf("taken over: %+v, %+v", r, merged.Sinks[1].Resources)
+	}
+	if left, still := merged.Changed(next); left != nil || !slices.Equal(still, want) {
+		t.Errorf("after the reload %q and %q are left", left, still)
 	}
 }
 

@@ -61,6 +61,7 @@ func (p *problems) check(c *Config) {
 			p.add(path, "it has no resources: name some under resources, here or for the whole bridge")
 		}
 	}
+	p.routes(c)
 	p.apart(c)
 	p.checkpoint(c)
 	p.leaderElection(c)

@@ -58,11 +58,14 @@ type Sink struct {
 	// Format is "structured" (default): a value is the whole event; "binary": its
 	// data, the attributes are in headers alone; or "plain": the object. file and
 	// stdout have no headers: structured or plain.
-	Format string         `yaml:"format"`
-	Kafka    *kafka.Config  `yaml:"kafka"`
-	NATS     *nats.Config   `yaml:"nats"`
-	File     *file.Config   `yaml:"file"`
-	Stdout   *stdout.Config `yaml:"stdout"`
+	Format string `yaml:"format"`
+	// Headers are templates of headers beside the attributes, by name. Only for kafka
+	// and nats.
+	Headers map[string]string `yaml:"headers"`
+	Kafka   *kafka.Config     `yaml:"kafka"`
+	NATS    *nats.Config      `yaml:"nats"`
+	File    *file.Config      `yaml:"file"`
+	Stdout  *stdout.Config    `yaml:"stdout"`
 }
 
 // Checkpoint says where positions and inventories are kept. What is left out is

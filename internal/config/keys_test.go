@@ -77,6 +77,8 @@ func typeName(t reflect.Type) string {
 		return "duration"
 	case t.Kind() == reflect.Slice:
 		return "list"
+	case t.Kind() == reflect.Map:
+		return "map"
 	case t.Kind() == reflect.Bool:
 		return "true, false"
 	case t.Kind() == reflect.String:

@@ -154,6 +154,13 @@ func (p *problems) expand(v reflect.Value, path string, env func(string) (string
 		for i := range v.Len() {
 			p.expand(v.Index(i), fmt.Sprintf("%s[%d]", path, i), env)
 		}
+	case reflect.Map:
+		for _, key := range v.MapKeys() {
+			value := reflect.New(v.Type().Elem()).Elem()
+			value.Set(v.MapIndex(key))
+			p.expand(value, join(path, key.String()), env)
+			v.SetMapIndex(key, value)
+		}
 	case reflect.String:
 		v.SetString(reference.ReplaceAllStringFunc(v.String(), func(s string) string {
 			m := reference.FindStringSubmatch(s)

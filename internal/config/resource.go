@@ -55,6 +55,11 @@ type Resource struct {
 	// labels, annotations and origin: only objects for which it is true are told. "": all.
 	Filter string `yaml:"filter"`
 
+	Topic   string            `yaml:"topic"`   // template; instead of kafka.topic of its sinks
+	Key     string            `yaml:"key"`     // template; instead of kafka.key of its sinks
+	Subject string            `yaml:"subject"` // template; instead of nats.subject of its sinks, and within what their streams take
+	Headers map[string]string `yaml:"headers"` // templates; beside those of its sinks, instead of those of the same names
+
 	// Required makes the resource's absence an error instead of something to wait for.
 	Required bool `yaml:"required"`
 }

@@ -121,6 +121,17 @@ func (p *problems) fits(n ast.Node, t reflect.Type, path string) {
 			p.places[at] = start(item)
 			p.fits(item, t.Elem(), at)
 		}
+	case t.Kind() == reflect.Map:
+		m, ok := n.(ast.MapNode)
+		if !ok {
+			wrong("a map")
+			return
+		}
+		for entries := m.MapRange(); entries.Next(); {
+			at := join(path, entries.Key().GetToken().Value)
+			p.places[at] = start(entries.Value())
+			p.fits(entries.Value(), t.Elem(), at)
+		}
 	case t.Kind() == reflect.String && !isText:
 		wrong("text")
 	case t.Kind() == reflect.Bool && n.Type() != ast.BoolType:

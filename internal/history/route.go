@@ -79,7 +79,11 @@ func Topics(template, cluster string, resources []string, object *Name) func(top
 			return "", true
 		}
 		v.Namespace, v.Name = object.Namespace, object.Name
-		return shape.Key(v), true
+		key, err := shape.ParseTemplate(shape.DefaultKey, shape.KeyNames)
+		if err != nil {
+			return "", true
+		}
+		return string(key.AppendKey(nil, v)), true
 	}
 }
 

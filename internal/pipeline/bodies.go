@@ -211,7 +211,7 @@ func withoutValues(paths []string) []string {
 
 // strip takes out of the next event of an object, from a record on, what refers to a
 // state that the bus was not told after all. It reports whether there was one.
-func (b *batch) strip(key []byte, from int, shape *Shape) bool {
+func (b *batch) strip(key []byte, from int) bool {
 	for i := from; i < len(b.of); i++ {
 		if string(b.of[i].key) != string(key) {
 			continue
@@ -221,7 +221,7 @@ func (b *batch) strip(key []byte, from int, shape *Shape) bool {
 			return true
 		}
 		ev.Before, ev.Patch, ev.Base = nil, nil, ""
-		b.replace(i, shape.record(&ev))
+		b.replace(i, &ev)
 		return true
 	}
 	return false
@@ -230,7 +230,7 @@ func (b *batch) strip(key []byte, from int, shape *Shape) bool {
 // untoldBody has the inventory name the body of a record's object that was told
 // before it, 0 for none: the record's own is not on the bus as it was made. What
 // refers to it is corrected.
-func (b *batch) untoldBody(at int, was uint64, shape *Shape) {
+func (b *batch) untoldBody(at int, was uint64) {
 	o := b.of[at]
 	if o.key == nil {
 		return
@@ -253,7 +253,7 @@ func (b *batch) untoldBody(at int, was uint64, shape *Shape) {
 		}
 	}
 	b.Commit.Changes = changes(b.moves)
-	if !b.strip(o.key, at+1, shape) {
+	if !b.strip(o.key, at+1) {
 		b.unread = append(b.unread, o.key)
 	}
 }

@@ -31,6 +31,9 @@ type CollectionOptions struct {
 	Patch        bool          // a modified event has a patch that makes its body of the one last told
 	ChangedBy    bool          // an added or modified event has by whom
 	Ignore       []string      // paths and presets of what does not matter; a change of nothing else is not told
+	// Route is where its events go, as far as that is not where the lane's others do.
+	// It is the one exception: what a collection begins with stays while it runs.
+	Route Route
 }
 
 // wants reports whether events of a type are to be delivered. Present stands for

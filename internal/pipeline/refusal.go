@@ -51,10 +51,10 @@ func (l *Lane) refused(ctx context.Context, b *batch, e *sink.RecordError) error
 		}
 		truncate(&ev, e.Limit)
 		if fresh {
-			b.untoldBody(e.Index, 0, &l.shape)
+			b.untoldBody(e.Index, 0)
 		}
 	}
-	b.replace(e.Index, l.shape.record(&ev))
+	b.replace(e.Index, &ev)
 	return nil
 }
 
@@ -86,14 +86,14 @@ func (l *Lane) bury(ctx context.Context, b *batch, e *sink.RecordError) error {
 	if e.Limit > 0 {
 		ev.DeadLetter = &event.DeadLetter{Reason: event.Oversize, Size: e.Size, Limit: e.Limit}
 	}
-	b.untoldBody(e.Index, b.of[e.Index].was, &l.shape)
-	b.replace(e.Index, l.shape.record(&ev))
+	b.untoldBody(e.Index, b.of[e.Index].was)
+	b.replace(e.Index, &ev)
 	l.logDeadLetter(&ev, e.Err)
 	if b.of[e.Index].announces == nil {
 		return nil
 	}
 	intents := len(b.before)
-	b.unannounce(e.Index, &l.shape)
+	b.unannounce(e.Index)
 	b.Commit.Changes = changes(b.moves)
 	if l.intends() && len(b.before) > intents {
 		return l.commit(ctx, changes(b.before[intents:]))
@@ -108,8 +108,9 @@ func (l *Lane) logDeadLetter(ev *event.Event, because error) {
 		zap.Int("bytes", d.Size), zap.Int("limit", d.Limit), zap.NamedError("because", because))
 }
 
-// replace puts another record, which moves the same, in a record's place.
-func (b *batch) replace(at int, r event.Record) {
+// replace puts another event's record, which moves the same, in a record's place.
+func (b *batch) replace(at int, ev *event.Event) {
+	r := b.of[at].member.shaper.record(ev)
 	r.State = b.Records[at].State
 	b.Records[at] = r
 }
@@ -125,7 +126,7 @@ type unheard struct {
 
 // unannounce has the inventory know that the bus was not told of the object that
 // the record was to announce, and corrects what stands behind it in the batch.
-func (b *batch) unannounce(at int, shape *Shape) {
+func (b *batch) unannounce(at int) {
 	from, key := b.of[at].origin, b.of[at].announces
 	i := slices.IndexFunc(b.moves, func(v move) bool { return v.origin == from && bytes.Equal(v.Key, key) })
 	e, err := checkpoint.DecodeEntry(b.moves[i].Value)
@@ -136,7 +137,7 @@ func (b *batch) unannounce(at int, shape *Shape) {
 	b.restate(at, i, untold(e))
 	b.unheard = slices.DeleteFunc(b.unheard, func(u *unheard) bool { return u.uid == e.UID && bytes.Equal(u.key, key) })
 	u := &unheard{key: key, uid: e.UID}
-	u.correct(b, i+1, shape)
+	u.correct(b, i+1)
 	b.unheard = append(b.unheard, u)
 }
 
@@ -171,7 +172,7 @@ func (b *batch) restate(at, move int, e checkpoint.Entry) {
 // correct makes what a batch holds of the object, from a move on, what it would be
 // had the fate of its announcement been known: the next change announces it, and an
 // end that nobody awaits is taken out.
-func (u *unheard) correct(b *batch, from int, shape *Shape) {
+func (u *unheard) correct(b *batch, from int) {
 	for i, end := from, len(b.moves); i < end && !u.over; i++ {
 		v := b.moves[i]
 		if !bytes.Equal(v.Key, u.key) {
@@ -188,11 +189,11 @@ func (u *unheard) correct(b *batch, from int, shape *Shape) {
 		}
 		if v.Value == nil || !e.Told { // the end
 			u.over = true
-			u.end(b, at, i, shape)
+			u.end(b, at, i)
 			continue
 		}
 		if at >= 0 && u.entry == "" && b.Records[at].Event.DeadLetter == nil {
-			u.announce(b, at, &e, shape)
+			u.announce(b, at, &e)
 		}
 		e.Told, e.Entry = u.entry != "", u.entry
 		b.restate(at, i, e)
@@ -200,7 +201,7 @@ func (u *unheard) correct(b *batch, from int, shape *Shape) {
 }
 
 // announce makes a record the one that announces the object.
-func (u *unheard) announce(b *batch, at int, e *checkpoint.Entry, shape *Shape) {
+func (u *unheard) announce(b *batch, at int, e *checkpoint.Entry) {
 	ev := *b.Records[at].Event
 	if ev.Type == event.Modified {
 		ev.Type = event.Added
@@ -208,21 +209,21 @@ func (u *unheard) announce(b *batch, at int, e *checkpoint.Entry, shape *Shape) 
 	ev.Before, ev.Patch, ev.Base = nil, nil, ""
 	u.entry = event.Revision(e.RV, e.Again)
 	ev.Entry, e.Entry = u.entry, u.entry
-	b.replace(at, shape.record(&ev))
+	b.replace(at, &ev)
 	b.of[at].announces = u.key
 	b.intend(b.of[at].origin, intentKey(u.key, u.uid), checkpoint.EncodeEntry(*e))
 }
 
 // end deals with the end of the object, which the move says, and a record unless
 // at is -1.
-func (u *unheard) end(b *batch, at, move int, shape *Shape) {
+func (u *unheard) end(b *batch, at, move int) {
 	switch {
 	case at >= 0 && u.entry == "":
 		b.silence(at)
 	case at >= 0:
 		ev := *b.Records[at].Event
 		ev.Entry = u.entry
-		b.replace(at, shape.record(&ev))
+		b.replace(at, &ev)
 	}
 	if e, err := checkpoint.DecodeEntry(b.moves[move].Value); err == nil { // it only left the selection
 		e.Entry = u.entry
@@ -255,10 +256,10 @@ func (b *batch) silence(at int) {
 // unheardOf corrects what was enqueued while the batch was written.
 func (l *Lane) unheardOf(b *batch) {
 	for _, u := range b.unheard {
-		u.correct(l.current, 0, &l.shape)
+		u.correct(l.current, 0)
 		l.inv.restate(u.key, l.current.moves)
 	}
 	for _, key := range b.unread {
-		l.current.strip(key, 0, &l.shape)
+		l.current.strip(key, 0)
 	}
 }

@@ -1,9 +1,11 @@
 package pipeline
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"strings"
 
 	"go.uber.org/zap"
 
@@ -18,14 +20,33 @@ type Shape struct {
 	Secrets shape.Secrets
 	// KeepManagedFields leaves metadata.managedFields in.
 	KeepManagedFields bool
-	// Topic or Subject is the route; neither: the sink has none.
-	Topic   *shape.Template
-	Subject *shape.Template
+	// Route is where events go whose collection has no other: by Topic or Subject;
+	// neither: the sink has no routes.
+	Route
 	// Oversize says what becomes of events that the bus does not take.
 	Oversize Oversize
 	// DeadLetters is the route of dead letters, beside Topic or Subject. It is
 	// required for [ToDeadLetters], and nil otherwise.
 	DeadLetters *shape.Template
+	// Keys name the resources whose key is not the lane's, with its template. They
+	// are for the digest alone.
+	Keys []string
+}
+
+// Route says where events go, and with what.
+type Route struct {
+	Topic   *shape.Template
+	Subject *shape.Template
+	Key     *shape.Template // nil: [shape.DefaultKey]
+	Headers shape.Headers
+}
+
+// or is the route where r leaves it to another's.
+func (r Route) or(other Route) Route {
+	return Route{
+		Topic: cmp.Or(r.Topic, other.Topic), Subject: cmp.Or(r.Subject, other.Subject), Key: cmp.Or(r.Key, other.Key),
+		Headers: other.Headers.With(r.Headers),
+	}
 }
 
 // Digest changes with what the bus is told of an unchanged object (design
@@ -40,14 +61,16 @@ func (s Shape) Digest() string {
 	if f := s.Encoder.Format; f != event.Structured {
 		format += "/" + f.String()
 	}
-	return fmt.Sprintf("format=%s secrets=%s key=%s managedFields=%t", format, s.Secrets.Mode(), key, s.KeepManagedFields)
-}
-
-// record encodes and routes an event, in memory of its own.
-func (s *Shape) record(ev *event.Event) event.Record {
-	r := s.of(ev.Collection).header(ev, nil, new(event.Text))
-	r.Value = r.Format.Append(make([]byte, 0, len(ev.Object)+len(ev.Before)+len(ev.Patch)+len(ev.ChangedBy)+envelopeBytes), r.Attributes, ev)
-	return r
+	digest := fmt.Sprintf("format=%s secrets=%s key=%s managedFields=%t", format, s.Secrets.Mode(), key, s.KeepManagedFields)
+	// With another key objects move to other partitions, and their last state stays in
+	// the one they were in.
+	if s.Key != nil && s.Key.String() != shape.DefaultKey {
+		digest += " route=" + s.Key.String()
+	}
+	if len(s.Keys) > 0 {
+		digest += " routes=" + strings.Join(s.Keys, ",")
+	}
+	return digest
 }
 
 // envelopeBytes is what a record's value usually has beside the object, at most.
@@ -56,34 +79,57 @@ const envelopeBytes = 1024
 // shaper makes records of one collection's events. What they share is made once.
 type shaper struct {
 	*Shape
+	route   Route
 	encoder event.CollectionEncoder
-	values  shape.Values // but for namespace and name
-	topic   string       // "" where routes are none
+	values  shape.Values // of the collection
+	topic   string       // "" where routes are no topics
 }
 
-func (s *Shape) of(c *event.Collection) *shaper {
+// of returns a shaper for a collection, which goes the lane's way but for its own.
+func (s *Shape) of(c *event.Collection, own Route) *shaper {
 	h := &shaper{
-		Shape: s, encoder: s.Encoder.Of(c),
+		Shape: s, route: own.or(s.Route), encoder: s.Encoder.Of(c),
 		values: shape.Values{Cluster: s.Encoder.Cluster, Group: c.Group, Resource: c.Resource},
 	}
-	if s.Topic != nil {
-		h.topic = s.Topic.Topic(h.values)
+	if h.route.Key == nil {
+		h.route.Key, _ = shape.ParseTemplate(shape.DefaultKey, shape.KeyNames) // which it is
+	}
+	if h.route.Topic != nil {
+		h.topic = h.route.Topic.Topic(h.values)
 	}
 	return h
 }
 
-// header is a record without its value. Its attributes are appended to room.
+// record encodes and routes an event, in memory of its own.
+func (s *shaper) record(ev *event.Event) event.Record {
+	text := new(event.Text)
+	r := s.header(ev, nil, text)
+	r.Value = r.Format.Append(make([]byte, 0, len(ev.Object)+len(ev.Before)+len(ev.Patch)+len(ev.ChangedBy)+envelopeBytes), r.Attributes, ev)
+	if s.route.Headers.Len() > 0 {
+		r.Headers = s.headers(ev, nil, text)
+	}
+	return r
+}
+
+// of an event, beside what its collection has.
+func (s *shaper) valuesOf(ev *event.Event) shape.Values {
+	v := s.values
+	v.Kind, v.Namespace, v.Name, v.UID, v.Type = ev.Kind, ev.Namespace, ev.Name, ev.UID, ev.Type.String()
+	return v
+}
+
+// header is a record without its value, and without other headers than the attributes,
+// which are appended to room.
 func (s *shaper) header(ev *event.Event, room []event.Attribute, text *event.Text) event.Record {
 	var buffer [512]byte
-	v := s.values
-	v.Namespace, v.Name = ev.Namespace, ev.Name
+	v := s.valuesOf(ev)
 	r := event.Record{Event: ev, Route: s.topic, Format: s.Encoder.Format}
-	switch {
-	case s.Topic != nil || s.Subject == nil:
+	switch subject := s.route.Subject; {
+	case s.route.Topic != nil || subject == nil:
 	case ev.Type.OfCollection():
-		r.Route = s.Subject.CollectionSubject(v, ev.Type)
+		r.Route = subject.CollectionSubject(v, ev.Type)
 	default:
-		r.Route = text.Of(s.Subject.AppendSubject(buffer[:0], v))
+		r.Route = text.Of(subject.AppendSubject(buffer[:0], v))
 	}
 	if d := ev.DeadLetter; d != nil {
 		d.Route, r.Route = r.Route, s.deadRoute(v)
@@ -93,9 +139,20 @@ func (s *shaper) header(ev *event.Event, room []event.Attribute, text *event.Tex
 	if ev.Type.OfCollection() {
 		r.Broadcast = true
 	} else {
-		r.Key = text.Of(shape.AppendKey(buffer[:0], v))
+		r.Key = text.Of(s.route.Key.AppendKey(buffer[:0], v))
 	}
 	return r
+}
+
+// headers appends what the configuration adds to an event's attributes. The event has
+// its body.
+func (s *shaper) headers(ev *event.Event, room []event.Attribute, text *event.Text) []event.Attribute {
+	v := s.valuesOf(ev)
+	v.Version = ev.APIVersion[strings.IndexByte(ev.APIVersion, '/')+1:]
+	if ev.Type.OfCollection() {
+		v.Namespace = ev.Collection.Namespace
+	}
+	return s.route.Headers.Append(room, v, ev.Object, text)
 }
 
 // body appends an object as it leaves.
@@ -118,7 +175,7 @@ func (s *Shape) deadRoute(v shape.Values) string {
 // not to be seen.
 func (l *Lane) encode(m *member, ev *event.Event, o *source.Object) event.Record {
 	if m.shaper == nil {
-		m.shaper = l.shape.of(&m.target.Collection)
+		m.shaper = l.shape.of(&m.target.Collection, m.options.Route)
 	}
 	b := l.current
 	format := l.shape.Encoder.Format
@@ -145,6 +202,10 @@ func (l *Lane) encode(m *member, ev *event.Event, o *source.Object) event.Record
 		header()
 	}
 	r.Value = b.keep(room, value)
+	if n := m.shaper.route.Headers.Len(); n > 0 {
+		r.Headers = m.shaper.headers(ev, b.attributes.room(n, smallChunk, largeChunk)[:0], &l.text)
+		b.attributes.keep(len(r.Headers))
+	}
 	return r
 }
 

@@ -5,19 +5,24 @@ package shape
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// Values fill a [Template]. Namespace and Name are "" where they do not apply.
+// Values fill a [Template]. What does not apply is "".
 type Values struct {
 	Cluster   string
 	Group     string // "" is the core group
+	Version   string
 	Resource  string
+	Kind      string
 	Namespace string
 	Name      string
+	UID       string
+	Type      string // of the event: added, gap, …
 }
 
 func (v Values) get(name string) string {
@@ -29,10 +34,18 @@ func (v Values) get(name string) string {
 			return "core"
 		}
 		return v.Group
+	case "version":
+		return v.Version
 	case "resource":
 		return v.Resource
+	case "kind":
+		return v.Kind
 	case "namespace":
 		return v.Namespace
+	case "uid":
+		return v.UID
+	case "type":
+		return v.Type
 	default:
 		return v.Name
 	}
@@ -43,8 +56,19 @@ var (
 	// TopicNames may stand in a Kafka topic. What can differ between two events of
 	// one object, or is not known when a collection starts, may not.
 	TopicNames = []string{"cluster", "group", "resource"}
+	// KeyNames may stand in a Kafka key.
+	KeyNames = []string{"cluster", "group", "resource", "namespace", "name"}
 	// SubjectNames may stand in a NATS subject.
-	SubjectNames = []string{"cluster", "group", "resource", "namespace", "name"}
+	SubjectNames = []string{"cluster", "group", "resource", "kind", "namespace", "name", "type"}
+	// HeaderNames may stand in a header, beside {label:KEY} and {annotation:KEY}.
+	HeaderNames = []string{"cluster", "group", "version", "resource", "kind", "namespace", "name", "uid", "type", ofLabel, ofAnnotation}
+)
+
+// ofLabel and ofAnnotation begin a name that goes on with the key of a label or an
+// annotation.
+const (
+	ofLabel      = "label:"
+	ofAnnotation = "annotation:"
 )
 
 // Template is a route with names in braces, such as "k8s.{cluster}.{resource}".
@@ -70,14 +94,63 @@ func ParseTemplate(text string, allowed []string) (*Template, error) {
 		if !closed {
 			return nil, fmt.Errorf("template %q: a { without its }", text)
 		}
-		if !slices.Contains(allowed, name) {
-			return nil, fmt.Errorf("template %q: {%s} is not one of {%s}", text, name, strings.Join(allowed, "}, {"))
+		if err := checkName(name, allowed); err != nil {
+			return nil, fmt.Errorf("template %q: %w", text, err)
 		}
 		t.names = append(t.names, name)
 		rest = tail
 	}
 	return &t, nil
 }
+
+// metadataKey is what Kubernetes takes as the key of a label or an annotation.
+var metadataKey = regexp.MustCompile(`^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`)
+
+func checkName(name string, allowed []string) error {
+	prefix, key, keyed := strings.Cut(name, ":")
+	prefix += ":"
+	switch {
+	case keyed && slices.Contains(allowed, prefix):
+		if !metadataKey.MatchString(key) {
+			return fmt.Errorf("{%s}: %q cannot be the key of a label or an annotation", name, key)
+		}
+		return nil
+	case !keyed && slices.Contains(allowed, name):
+		return nil
+	}
+	var list []string
+	for _, known := range allowed {
+		if strings.HasSuffix(known, ":") {
+			known += "KEY"
+		}
+		list = append(list, "{"+known+"}")
+	}
+	err := fmt.Errorf("{%s} is not one of %s", name, strings.Join(list, ", "))
+	switch {
+	case prefix == ofLabel || prefix == ofAnnotation:
+		err = fmt.Errorf("%w: it may change while an object lives, whose events would then go different ways and lose their order; a header may hold it", err)
+	case slices.Contains(KeyNames, name):
+		err = fmt.Errorf("%w: it is not known when a collection begins, and its gap and synced go to every topic that it uses", err)
+	case slices.Contains(HeaderNames, name):
+		err = fmt.Errorf("%w: it may differ between two events of one object, which would lose their order", err)
+	}
+	return err
+}
+
+// String is the template as it was written.
+func (t *Template) String() string {
+	var b strings.Builder
+	for i, name := range t.names {
+		b.WriteString(t.literals[i] + "{" + name + "}")
+	}
+	return b.String() + t.literals[len(t.names)]
+}
+
+// Has reports whether a name is in the template.
+func (t *Template) Has(name string) bool { return slices.Contains(t.names, name) }
+
+// Between returns what stands before the first name, between two, and behind the last.
+func (t *Template) Between() []string { return t.literals }
 
 // Topic renders a Kafka topic. What does not apply is "_".
 func (t *Template) Topic(v Values) string {
@@ -100,6 +173,7 @@ const collectionToken = "_collection"
 // CollectionSubject renders the subject of an event about a whole collection:
 // with the usual template "k8s.<cluster>.<group>.<resource>._collection.<type>".
 func (t *Template) CollectionSubject(v Values, typ event.Type) string {
+	v.Type = typ.String()
 	subject := string(t.render(nil, v, event.EscapeToken, "namespace", collectionToken, "name", typ.String()))
 	if !slices.Contains(t.names, "namespace") {
 		subject += "." + collectionToken
@@ -124,14 +198,11 @@ func (t *Template) render(dst []byte, v Values, escape func(string) string, fixe
 	return append(dst, t.literals[len(t.names)]...)
 }
 
-// Key is an object's Kafka key. It holds neither version nor UID: an object
-// deleted and made again stays in its partition.
-func Key(v Values) string { return string(AppendKey(nil, v)) }
+// DefaultKey is the template of Kafka keys. It holds neither version nor UID: an
+// object deleted and made again stays in its partition.
+const DefaultKey = "{cluster}/{group}/{resource}/{namespace}/{name}"
 
-// AppendKey appends what [Key] returns.
-func AppendKey(dst []byte, v Values) []byte {
-	for _, part := range [...]string{v.Cluster, v.get("group"), v.Resource, cmp.Or(v.Namespace, "_")} {
-		dst = append(append(dst, part...), '/')
-	}
-	return append(dst, v.Name...)
+// AppendKey appends an object's Kafka key. What does not apply is "_".
+func (t *Template) AppendKey(dst []byte, v Values) []byte {
+	return t.render(dst, v, func(s string) string { return cmp.Or(s, "_") })
 }

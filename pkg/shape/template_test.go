@@ -27,10 +27,18 @@ func TestTemplatesThatAreWrong(t *testing.T) {
 		allowed []string
 		want    string
 	}{
-		{"k8s.{kind}", shape.SubjectNames, "{kind} is not one of {cluster}, {group}, {resource}, {namespace}, {name}"},
+		{"k8s.{kind}", shape.KeyNames, "{kind} is not one of {cluster}, {group}, {resource}, {namespace}, {name}: it may differ between two events of one object"},
 		{"k8s.{version}", shape.TopicNames, "{version} is not one of"},
+		{"k8s.{version}", shape.SubjectNames, "{version} is not one of"},
 		{"k8s.{type}", shape.TopicNames, "{type} is not one of"},
-		{"k8s.{namespace}", shape.TopicNames, "{namespace} is not one of {cluster}, {group}, {resource}"},
+		{"k8s.{namespace}", shape.TopicNames, "{namespace} is not one of {cluster}, {group}, {resource}: it is not known when a collection begins"},
+		{"k8s.{label:team}", shape.SubjectNames, "it may change while an object lives"},
+		{"k8s.{annotation:a/b}", shape.KeyNames, "it may change while an object lives"},
+		{"{label:}", shape.HeaderNames, `"" cannot be the key`},
+		{"{label:a b}", shape.HeaderNames, `"a b" cannot be the key`},
+		{"{label:a/b/c}", shape.HeaderNames, `"a/b/c" cannot be the key`},
+		{"{labels:a}", shape.HeaderNames, "{annotation:KEY}"},
+		{"{label}", shape.HeaderNames, "{label} is not one of"},
 		{"k8s.{Cluster}", shape.TopicNames, "{Cluster} is not one of"},
 		{"k8s.{ cluster }", shape.TopicNames, "{ cluster } is not one of"},
 		{"k8s.{}", shape.TopicNames, "{} is not one of"},
@@ -86,6 +94,7 @@ func TestSubject(t *testing.T) {
 		{usual, v("", "configmaps", "a b", "é\n"), "k8s.prod-eu_1.core.configmaps.a=20b.=C3=A9=0A"},
 		{"{name}.{name}", v("", "", "", "x.y"), "x_y.x_y"},
 		{"fixed", v("", "pods", "shop", "web-0"), "fixed"},
+		{"{kind}.{type}.{name}", shape.Values{Kind: "Pod", Type: "added", Name: "a"}, "Pod.added.a"},
 	} {
 		if got := template(t, c.text, shape.SubjectNames).Subject(c.v); got != c.want {
 			t.Errorf("%s with %+v: got %s, want %s", c.text, c.v, got, c.want)
@@ -109,6 +118,7 @@ func TestCollectionSubject(t *testing.T) {
 		{"k8s.{name}.in.{namespace}", pods, event.Gap, "k8s.gap.in._collection"},
 		{"k8s.{resource}", pods, event.Gap, "k8s.pods._collection.gap"},
 		{"k8s", pods, event.Gap, "k8s._collection.gap"},
+		{"k8s.{kind}.{type}.{namespace}.{name}", pods, event.Synced, "k8s._.synced._collection.synced"},
 	} {
 		if got := template(t, c.text, shape.SubjectNames).CollectionSubject(c.v, c.typ); got != c.want {
 			t.Errorf("%s: got %s, want %s", c.text, got, c.want)
@@ -161,7 +171,7 @@ func TestKey(t *testing.T) {
 		{shape.Values{Cluster: "prod", Resource: "nodes", Name: "n.1"}, "prod/core/nodes/_/n.1"},
 		{shape.Values{Cluster: "prod", Group: "rbac.authorization.k8s.io", Resource: "clusterroles", Name: "system:node:*"}, "prod/rbac.authorization.k8s.io/clusterroles/_/system:node:*"},
 	} {
-		if got := shape.Key(c.v); got != c.want {
+		if got := string(template(t, shape.DefaultKey, shape.KeyNames).AppendKey(nil, c.v)); got != c.want {
 			t.Errorf("got %s, want %s", got, c.want)
 		}
 	}

@@ -18,6 +18,9 @@ type Config struct {
 	// Topic is the template of a collection's topic.
 	// Default: k8s.{cluster}.{group}.{resource}
 	Topic string `yaml:"topic"`
+	// Key is the template of an object's key.
+	// Default: {cluster}/{group}/{resource}/{namespace}/{name}
+	Key string `yaml:"key"`
 	// Delivery is exactly-once (default) or at-least-once.
 	Delivery string `yaml:"delivery"`
 	// Compression is none (default), snappy, lz4, zstd or gzip.
@@ -74,6 +77,7 @@ type TLS struct {
 
 const (
 	defaultTopic      = "k8s.{cluster}.{group}.{resource}"
+	defaultKey        = "{cluster}/{group}/{resource}/{namespace}/{name}"
 	defaultDeadTopic  = "kubebridge.{name}.{cluster}.{sink}.dead"
 	defaultPartitions = 12
 
@@ -102,6 +106,9 @@ func (c Config) Complete() (Config, error) {
 	if c.Topic == "" {
 		c.Topic = defaultTopic
 	}
+	if c.Key == "" {
+		c.Key = defaultKey
+	}
 	if c.DeadLetter != nil && c.DeadLetter.Topic == "" {
 		c.DeadLetter = &DeadLetter{Topic: defaultDeadTopic}
 	}
@@ -120,7 +127,7 @@ func (c Config) Complete() (Config, error) {
 	if c.Create.ReplicationFactor == 0 {
 		c.Create.ReplicationFactor = -1
 	}
-	return c, errors.Join(c.checkBrokers(), c.checkTopic(), c.checkDeadLetter(), c.checkDelivery(), c.checkCompression(), c.checkCreate(), c.checkSecurity())
+	return c, errors.Join(c.checkBrokers(), CheckTopic(c.Topic), c.CheckKey(c.Key, c.Topic), c.checkDeadLetter(), c.checkDelivery(), c.checkCompression(), c.checkCreate(), c.checkSecurity())
 }
 
 func (c Config) checkBrokers() error {
@@ -136,15 +143,50 @@ func (c Config) checkBrokers() error {
 	return nil
 }
 
-func (c Config) checkTopic() error {
-	for _, name := range []string{"{type}", "{version}", "{kind}"} {
-		if strings.Contains(c.Topic, name) {
-			return fmt.Errorf("topic: %q: %s would spread one object over several topics and lose its order: leave it out", c.Topic, name)
+// CheckTopic says what is wrong with a template of a collection's topic. Its error
+// begins with the field.
+func CheckTopic(template string) error {
+	if err := oneWay("topic", "topics", template); err != nil {
+		return err
+	}
+	if err := checkTopicName(placeholder.ReplaceAllString(template, "x")); err != nil {
+		return fmt.Errorf("topic: %w", err)
+	}
+	return nil
+}
+
+// CheckKey says what is wrong with a template of the keys in topics of another. Its
+// error begins with the field.
+func (c Config) CheckKey(template, topic string) error {
+	if err := oneWay("key", "partitions", template); err != nil {
+		return err
+	}
+	if !c.Tombstones {
+		return nil
+	}
+	for _, name := range []string{"{namespace}", "{name}", "{cluster}", "{group}", "{resource}"} {
+		if !strings.Contains(template, name) && !strings.Contains(topic, name) {
+			return fmt.Errorf("key: %q: with tombstones a key is one object's, and %s is neither in it nor in the topic: another object's deletion would remove this one", template, name)
 		}
 	}
-	literal := regexp.MustCompile(`\{[a-z]+\}`).ReplaceAllString(c.Topic, "x")
-	if err := checkTopicName(literal); err != nil {
-		return fmt.Errorf("topic: %w", err)
+	between := placeholder.Split(template, -1)
+	for i, literal := range between {
+		if i > 0 && i < len(between)-1 && !strings.Contains(literal, "/") {
+			return fmt.Errorf("key: %q: with tombstones a key is one object's: put a / between two names, which no name holds: else two objects could have one key", template)
+		}
+	}
+	return nil
+}
+
+// placeholder is a {name} in a template.
+var placeholder = regexp.MustCompile(`\{[a-z]+\}`)
+
+// oneWay refuses what would send events of one object different ways.
+func oneWay(field, places, template string) error {
+	for _, name := range []string{"{type}", "{version}", "{kind}"} {
+		if strings.Contains(template, name) {
+			return fmt.Errorf("%s: %q: %s would spread one object over several %s and lose its order: leave it out", field, template, name, places)
+		}
 	}
 	return nil
 }

@@ -165,12 +165,35 @@ func (e *Embedded) hostPort() (host string, port int, err error) {
 }
 
 func (c Config) checkSubject() error {
-	if err := checkSubject(placeholder.ReplaceAllString(c.Subject, "x")); err != nil {
-		return fmt.Errorf("subject: %q: %w", c.Subject, err)
-	}
 	root, _, _ := strings.Cut(subjectRoot(c.Subject, "x"), ".")
+	if err := c.checkTemplate(c.Subject); err != nil {
+		return err
+	}
 	if root == ">" || root[0] == '$' || root == "_INBOX" || root == termRoot {
 		return fmt.Errorf("subject: %q: must begin with a token of its own before the first {name}, for example k8s", c.Subject)
+	}
+	return nil
+}
+
+// CheckSubject says what is wrong with a template that stands in the place of Subject
+// for some events of a cluster. Its error begins with the field.
+func (c Config) CheckSubject(template, cluster string) error {
+	if err := c.checkTemplate(template); err != nil {
+		return err
+	}
+	if all := subjectRoot(c.Subject, cluster); !covers(all, subjectRoot(template, cluster)) {
+		return fmt.Errorf("subject: %q: is outside of %s, where nats.subject %q puts the sink's events: begin it as that begins", template, all, c.Subject)
+	}
+	return nil
+}
+
+// checkTemplate checks what does not depend on where a template stands.
+func (c Config) checkTemplate(template string) error {
+	if err := checkSubject(placeholder.ReplaceAllString(template, "x")); err != nil {
+		return fmt.Errorf("subject: %q: %w", template, err)
+	}
+	if c.Delivery == atLeastOnce && strings.Contains(template, "{type}") {
+		return fmt.Errorf("subject: %q: %s keeps the order of one subject, and {type} would give one object several: leave it out", template, atLeastOnce)
 	}
 	return nil
 }
