@@ -205,7 +205,7 @@ func (b *bus) Close() error                       { return nil }
 // kept is a copy of a record, whose memory the lane uses again.
 func kept(r *event.Record) event.Record {
 	out, ev := *r, *r.Event
-	out.Value, out.Attributes, out.Event = bytes.Clone(r.Value), slices.Clone(r.Attributes), &ev
+	out.Value, out.Attributes, out.Headers, out.Event = bytes.Clone(r.Value), slices.Clone(r.Attributes), slices.Clone(r.Headers), &ev
 	ev.Object = bytes.Clone(ev.Object)
 	out.State = nil
 	for _, kv := range r.State {
