@@ -3,7 +3,6 @@
 package shape
 
 import (
-	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -154,7 +153,7 @@ func (t *Template) Between() []string { return t.literals }
 
 // Topic renders a Kafka topic. What does not apply is "_".
 func (t *Template) Topic(v Values) string {
-	return string(t.render(nil, v, func(s string) string { return cmp.Or(s, "_") }))
+	return string(t.render(nil, v, orNone))
 }
 
 // Subject renders a NATS subject: every value becomes one token, escaped as
@@ -204,5 +203,13 @@ const DefaultKey = "{cluster}/{group}/{resource}/{namespace}/{name}"
 
 // AppendKey appends an object's Kafka key. What does not apply is "_".
 func (t *Template) AppendKey(dst []byte, v Values) []byte {
-	return t.render(dst, v, func(s string) string { return cmp.Or(s, "_") })
+	return t.render(dst, v, orNone)
+}
+
+// orNone is what stands in topics and keys.
+func orNone(s string) string {
+	if s == "" {
+		return "_"
+	}
+	return s
 }
