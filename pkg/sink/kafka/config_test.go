@@ -13,7 +13,7 @@ func TestConfigDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Config{
-		Brokers: []string{"kafka:9092"}, Delivery: "at-least-once", Topic: "k8s.{cluster}.{group}.{resource}", Compression: "none",
+		Brokers: []string{"kafka:9092"}, Delivery: "at-least-once", Topic: "k8s.{cluster}.{group}.{resource}", Key: defaultKey, Compression: "none",
 		Create: Create{Enabled: new(true), Partitions: 12, ReplicationFactor: -1},
 	}
 	if d := cmp.Diff(want, got); d != "" {

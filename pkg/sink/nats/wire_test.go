@@ -237,3 +237,23 @@ func TestMissingFilesAreToldAtOnce(t *testing.T) {
 		}
 	}
 }
+
+// Where the attributes are in headers alone, none may be left out to make room: the
+// event would arrive without saying whose it is.
+func TestFitKeepsWhatTheValueDoesNotHave(t *testing.T) {
+	for format, kept := range map[event.Format]bool{event.Structured: false, event.Binary: true, event.Plain: true} {
+		r := event.Record{
+			ID: "x", Route: subject, Value: []byte("{}"), Format: format, State: []event.KV{{Key: []byte("k")}},
+			Attributes: []event.Attribute{{Name: "id", Value: "x"}, {Name: "collection", Value: strings.Repeat("c", maxHeader)}},
+		}
+		m := &nats.Msg{Header: nats.Header{}}
+		encode(m, &r, "1.abc")
+		size, cut := fit(m)
+		if _, there := m.Header["ce-collection"]; !cut || there != kept || (size > maxHeader) != kept {
+			t.Errorf("%s: %d bytes (cut: %t), the attribute is there: %t", format, size, cut, there)
+		}
+		if m.Header.Get(headerState) != stateOmitted {
+			t.Errorf("%s: the state is %q", format, m.Header.Get(headerState))
+		}
+	}
+}
