@@ -69,10 +69,8 @@ func (f *pastFlags) open() (*past, error) {
 // read connects to the bus.
 func (p *past) read(ctx context.Context, resources []string, object *history.Name) (sink.Reader, error) {
 	id := event.Identity{Bridge: p.config.Name, Cluster: p.config.Cluster, Sink: p.sink.Name}
-	for _, r := range p.config.ResourcesOf(p.sink) {
-		if own := r.Topic != "" && p.sink.Kafka != nil || r.Key != "" && p.sink.Kafka != nil || r.Subject != "" && p.sink.NATS != nil; own {
-			return nil, &exitError{exitConfig, fmt.Errorf("sink %q: resource %q has a route of its own: what is not where the sink's template says cannot be read back yet", p.sink.Name, r.Name())}
-		}
+	if err := p.readable(); err != nil {
+		return nil, err
 	}
 	if conf := p.sink.Kafka; conf != nil {
 		if conf.Key != shape.DefaultKey {
@@ -97,6 +95,19 @@ func (p *past) read(ctx context.Context, resources []string, object *history.Nam
 		return nil, &exitError{exitEnvironment, err}
 	}
 	return r, nil
+}
+
+// readable reports what the bus holds otherwise than these verbs read it.
+func (p *past) readable() error {
+	if p.sink.Format == event.Plain.String() {
+		return &exitError{exitConfig, fmt.Errorf("sink %q: with `format: plain` the bus does not hold what events say: nothing can be rebuilt from it", p.sink.Name)}
+	}
+	for _, r := range p.config.ResourcesOf(p.sink) {
+		if p.sink.Kafka != nil && (r.Topic != "" || r.Key != "") || p.sink.NATS != nil && r.Subject != "" {
+			return &exitError{exitConfig, fmt.Errorf("sink %q: resource %q has a route of its own: what is not where the sink's template says cannot be read back yet", p.sink.Name, r.Name())}
+		}
+	}
+	return nil
 }
 
 func orAll(resources []string) string {

@@ -89,7 +89,7 @@ var encoder = event.Encoder{Cluster: "prod", ClusterUID: "c1"}
 
 func encode(e *event.Event) message {
 	attributes := encoder.Attributes(e)
-	m := message{value: event.AppendStructured(nil, attributes, e), time: e.Time}
+	m := message{value: event.Structured.Append(nil, attributes, e), time: e.Time}
 	m.headers = append(m.headers, sink.Header{Name: "content-type", Value: []byte("application/cloudevents+json; charset=UTF-8")})
 	for _, a := range attributes {
 		m.headers = append(m.headers, sink.Header{Name: "ce_" + a.Name, Value: []byte(a.Value)})
