@@ -73,13 +73,18 @@ func Run(ctx context.Context, cluster *clustertest.Cluster, s Spec) (result Resu
 		problems = append(problems, fmt.Sprintf("[in step] after the faults: %v", settled))
 	}
 	w.stop()
+	for i, p := range w.processes {
+		if strings.Contains(p.Log(), "DATA RACE") {
+			problems = append(problems, fmt.Sprintf("[race] process %d: see its log", i))
+		}
+	}
 	reading, done := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer done()
 	messages, err := w.bus.read(reading)
 	if err != nil {
 		problems = append(problems, fmt.Sprintf("[readable] %v", err))
 	}
-	v := &verdict{pair: s.Pair, ledger: l, messages: messages, cluster: map[string]map[string]map[string]any{}, lost: s.Pair.lossy() && n.hurt, unsettled: settled != nil, killed: len(w.processes) > w.replicas}
+	v := &verdict{pair: s.Pair, ledger: l, messages: messages, cluster: map[string]map[string]map[string]any{}, lost: s.Pair.lossy() && n.hurt, unsettled: settled != nil, killed: len(w.processes) > 1}
 	for _, t := range w.types {
 		if v.cluster[t.ResourceID()], err = w.selected(reading, t); err != nil {
 			return result, err

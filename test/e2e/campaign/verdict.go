@@ -19,7 +19,7 @@ type verdict struct {
 	cluster   map[string]map[string]map[string]any // resource -> UID -> body, at the end
 	lost      bool                                 // the bus may have missed events: neither state nor completeness can be judged
 	unsettled bool                                 // nor if the bridge is not in step
-	killed    bool                                 // a bridge was killed: what it was writing is told or not
+	killed    bool                                 // a bridge was killed, or another one led: what the one before was writing is told or not
 
 	problems []string
 	windows  map[string][]window // by resource: what gaps excuse
@@ -269,7 +269,7 @@ func (r *reader) order(o *object, m *bus.Message) {
 	known := last != nil && !last.Is("deleted")
 	switch {
 	case !known && m.Is("modified", "deleted") && r.killed && !r.pair.exact() && m.Attributes["origin"] == "reconcile":
-		// It was on its way to the bus when the bridge was killed, and counts as told.
+		// It was on its way to the bus when the bridge was killed, and counts as told: see docs/limits.md.
 	case !known && m.Is("modified", "deleted"):
 		r.wrong("order", "%s begins with: %s", o, m)
 	case known && m.Is("added"):
