@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -45,6 +44,7 @@ type options struct {
 	out      string
 	calm     bool
 	harm     bool
+	show     bool
 }
 
 func run(ctx context.Context) (err error) {
@@ -58,7 +58,11 @@ func run(ctx context.Context) (err error) {
 	flag.StringVar(&o.out, "out", "campaign", "directory of results.jsonl and of the reports of what failed")
 	flag.BoolVar(&o.calm, "calm", false, "no faults")
 	flag.BoolVar(&o.harm, "harm", false, "with -seed: the API server itself fails")
+	flag.BoolVar(&o.show, "table", false, "only show the results so far")
 	flag.Parse()
+	if o.show {
+		return o.table()
+	}
 	plan, err := o.plan()
 	if err != nil || len(plan) == 0 {
 		return err
@@ -115,23 +119,12 @@ func (o options) plan() ([]campaign.Spec, error) {
 func key(pair string, seed uint64) string { return fmt.Sprintf("%s %d", pair, seed) }
 
 func (o options) passed() (map[string]bool, error) {
+	all, err := o.results()
 	passed := map[string]bool{}
-	f, err := os.Open(filepath.Join(o.out, "results.jsonl"))
-	if errors.Is(err, os.ErrNotExist) {
-		return passed, nil
-	} else if err != nil {
-		return nil, err
+	for _, r := range all {
+		passed[key(r.Pair, r.Seed)] = r.Passed
 	}
-	defer f.Close()
-	lines := bufio.NewScanner(f)
-	lines.Buffer(nil, 16<<20)
-	for lines.Scan() {
-		var r campaign.Result
-		if err := json.Unmarshal(lines.Bytes(), &r); err == nil && r.Passed { // a torn line is a run that is done again
-			passed[key(r.Pair, r.Seed)] = true
-		}
-	}
-	return passed, lines.Err()
+	return passed, err
 }
 
 // runAll runs the plan: what harms the API server one after the other on a cluster of its own, the rest side by side.
