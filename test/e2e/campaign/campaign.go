@@ -54,6 +54,11 @@ func Run(ctx context.Context, cluster *clustertest.Cluster, s Spec) (result Resu
 	if err := w.launch(); err != nil {
 		return result, fmt.Errorf("launch: %w", err)
 	}
+	if r.IntN(4) > 0 { // else the first list is among what the faults meet, and excuses much
+		if err := w.synced(ctx); err != nil {
+			return result, err
+		}
+	}
 	l := newLedger()
 	load := &workload{kube: w.kube, ledger: l, types: w.types, seed: s.Seed}
 	loaded := make(chan error, 1)

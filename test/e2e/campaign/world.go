@@ -284,6 +284,25 @@ func (w *world) settle(ctx context.Context, l *ledger) error {
 	return nil
 }
 
+// synced waits until every collection's first list is through.
+func (w *world) synced(ctx context.Context) error {
+	for {
+		messages, err := w.bus.read(ctx)
+		through := map[string]bool{}
+		for i := range messages {
+			through[resourceOf(&messages[i])] = through[resourceOf(&messages[i])] || messages[i].Is("synced")
+		}
+		if !slices.ContainsFunc(w.types, func(t target) bool { return !through[t.ResourceID()] }) {
+			return nil
+		}
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+			return errors.Join(fmt.Errorf("waiting for the first lists: %w", context.Cause(ctx)), err)
+		}
+	}
+}
+
 // await waits until the bus has the wanted "uid rv".
 func (w *world) await(ctx context.Context, wanted string) error {
 	for {
