@@ -484,6 +484,7 @@ func TestAnotherHistory(t *testing.T) {
 	}
 	c.lists("", source.ReasonInterrupted, "50", same, objectAt("n", "back", "u2", "40", "old"))
 	c.says(source.Signal{Kind: source.Modified, Object: objectAt("n", "same", "u1", "51", ""), Resume: "50"})
+	s.await("the gap", func(id string) bool { return strings.Contains(id, ":gap") })
 	run := s.runOf("gap") // another list may break off at the same position
 	if run == "" {
 		t.Error("the gap of a list that follows one that broke off has no run")
