@@ -145,7 +145,7 @@ func NewLane(o LaneOptions) *Lane {
 func newBudget() *semaphore.Weighted { return semaphore.NewWeighted(frameBudget) }
 
 // do runs f in the lane's goroutine, between two signals. An error of f ends the
-// lane.
+// lane. When ctx ends first, f may still run: what it writes must not be read then.
 func (l *Lane) do(ctx context.Context, f func(context.Context) error) error {
 	done := make(chan error, 1)
 	select {

@@ -216,8 +216,9 @@ func (l *Lane) ended(ctx context.Context, m *member, err error) error {
 }
 
 // Known returns the collections that the lane watches or its checkpoint knows.
-func (l *Lane) Known(ctx context.Context) (list []event.Collection, err error) {
-	err = l.do(ctx, func(context.Context) error {
+func (l *Lane) Known(ctx context.Context) ([]event.Collection, error) {
+	var list []event.Collection
+	err := l.do(ctx, func(context.Context) error {
 		known := map[string]bool{}
 		for id := range l.members {
 			known[id] = true
@@ -231,7 +232,10 @@ func (l *Lane) Known(ctx context.Context) (list []event.Collection, err error) {
 		}
 		return err
 	})
-	return list, err
+	if err != nil { // the lane may still be at it
+		return nil, err
+	}
+	return list, nil
 }
 
 // Set tells the running lane what to watch from now on: wanted, and what becomes

@@ -257,8 +257,9 @@ func newRun() string { return strconv.FormatInt(time.Now().UnixNano(), 36) }
 
 // Resync announces the present state of collections again: of all of a resource,
 // or of one by its ID. It returns the IDs of those that it concerns.
-func (l *Lane) Resync(ctx context.Context, resource string) (ids []string, err error) {
-	err = l.do(ctx, func(ctx context.Context) error {
+func (l *Lane) Resync(ctx context.Context, resource string) ([]string, error) {
+	var ids []string
+	err := l.do(ctx, func(ctx context.Context) error {
 		for _, m := range l.members {
 			if m.id != resource && m.resource != resource {
 				continue
@@ -275,5 +276,8 @@ func (l *Lane) Resync(ctx context.Context, resource string) (ids []string, err e
 		}
 		return nil
 	})
-	return ids, err
+	if err != nil { // the lane may still be at it
+		return nil, err
+	}
+	return ids, nil
 }

@@ -121,7 +121,7 @@ func (r *reader) repeated(m, first *bus.Message) {
 	if r.pair.exact() {
 		r.wrong("once", "%s; first: %s", m, first)
 	}
-	if m.UID() != first.UID() || m.Type() != first.Type() || m.RV() != first.RV() && !m.Is("deleted") || !m.OfCollection() && !m.Is("deleted") && canonical(m.Body()) != canonical(first.Body()) {
+	if m.UID() != first.UID() || m.Type() != first.Type() || m.RV() != first.RV() && !m.Is("deleted") || !m.OfCollection() && !m.Is("deleted") && canonical(r.bodyOf(m)) != canonical(r.bodyOf(first)) {
 		r.wrong("once", "another event with the same id: %s; first: %s", m, first)
 	}
 }

@@ -236,7 +236,8 @@ func (w *world) revive() error {
 		}
 		code, _ := p.Wait(time.Minute)
 		log := p.Log()
-		if code == 1 && w.second && strings.Contains(log, "another writer has taken over") {
+		fenced := strings.Contains(log, "another writer has taken over") || strings.Contains(log, "another process runs this sink")
+		if w.second && fenced && (code == 1 || code == 3) {
 			// As it should, but for the second one, which this one has fenced in turn before it was killed.
 		} else {
 			w.surprises = append(w.surprises, fmt.Sprintf("[running] a bridge ended by itself with code %d, having said:\n%s", code, log[max(0, len(log)-2000):]))
