@@ -36,6 +36,10 @@ type Resource struct {
 	SyncedEvery       string   `json:"syncedEvery,omitempty"`
 	Resync            string   `json:"resync,omitempty"`
 	VerifyEvery       string   `json:"verifyEvery,omitempty"`
+	Diff              string   `json:"diff,omitempty"`
+	ChangedBy         bool     `json:"changedBy,omitempty"`
+	Ignore            []string `json:"ignore,omitempty"`
+	Filter            string   `json:"filter,omitempty"`
 }
 
 // Sink is where to.

@@ -44,6 +44,11 @@ type Data struct {
 	To     string  `json:"to"`
 	Since  string  `json:"since"`
 	Counts *Counts `json:"counts"`
+
+	Before    json.RawMessage `json:"before"`
+	Patch     json.RawMessage `json:"patch"`
+	Base      string          `json:"base"`
+	ChangedBy json.RawMessage `json:"changedby"`
 }
 
 // Counts are those of a synced event.
@@ -55,6 +60,7 @@ type Counts struct {
 	Present   int `json:"present"`
 	Unchanged int `json:"unchanged"`
 	Skipped   int `json:"skipped"`
+	Filtered  int `json:"filtered"`
 }
 
 // parse reads a CloudEvent in structured JSON. headers are the CloudEvents attributes that stand beside it.
