@@ -137,7 +137,7 @@ func (b *batch) move(from origin, kvs ...event.KV) {
 }
 
 // intend has a store that is not one with the sink know, from before the batch is
-// written until it is committed, that an object is perhaps told.
+// written until it is committed, what is perhaps told of an object (ADR 1).
 func (b *batch) intend(from origin, key, value []byte) {
 	if !b.intends {
 		return
@@ -239,7 +239,7 @@ func (l *Lane) emitObject(m *member, ev *event.Event, o *source.Object, moved []
 	}
 	switch {
 	case !b.intends:
-	case ev.Type == event.Added, ev.Type == event.Present:
+	case ev.Type == event.Added, ev.Type == event.Present, ev.Type == event.Modified && m.lens.ignore != nil:
 		b.intend(from, checkpoint.IntentKey(m.resource, ev.Namespace, ev.Name, ev.UID), moved[0].Value)
 	case ev.Type == event.Gap && m.position.Void:
 		b.before = append(b.before, move{from, event.KV{

@@ -20,10 +20,17 @@ type inventory struct {
 	pending map[string]pending // of the batch that fills
 	flying  map[string]pending // of the batch that is being written
 	text    event.Text         // keys
-	// perhaps holds the intents that a crash left behind: objects that the bus
-	// was perhaps told of, by inventory key and UID. Only lists consult it, since
+	// perhaps holds the intents that a crash left behind: what the bus was perhaps
+	// told of objects, by inventory key and UID. Only lists consult it, since
 	// a resumed watch repeats what was in flight anyway.
-	perhaps map[string]map[string]checkpoint.Entry
+	perhaps map[string]map[string]intent
+}
+
+// intent is what a crash left open: the bus was told, or perhaps was, what Entry says,
+// and perhaps more: that the object left.
+type intent struct {
+	checkpoint.Entry
+	left bool
 }
 
 // pending is an enqueued change of one key.
@@ -36,8 +43,21 @@ type pending struct {
 }
 
 func newInventory(store checkpoint.Store) (*inventory, error) {
-	v := &inventory{store: store, pending: map[string]pending{}, flying: map[string]pending{}, perhaps: map[string]map[string]checkpoint.Entry{}}
+	v := &inventory{store: store, pending: map[string]pending{}, flying: map[string]pending{}, perhaps: map[string]map[string]intent{}}
 	return v, v.readIntents(checkpoint.IntentPrefix("", ""))
+}
+
+// doubt is what a crash left open of an object.
+func (v *inventory) doubt(key []byte, uid string) (intent, bool) {
+	i, ok := v.perhaps[string(key)][uid]
+	return i, ok
+}
+
+// hasLeft reports whether consumers were perhaps told that the object is not there any
+// more, and may have been told since that it is: only an announcement of its own brings
+// it back for certain. known is its committed entry, or nil.
+func (i *intent) hasLeft(known *checkpoint.Entry) bool {
+	return i.left || known != nil && known.Told && known.Entry != i.Entry.Entry
 }
 
 // readIntents takes in what the store knows of intents.
@@ -53,9 +73,11 @@ func (v *inventory) readIntents(prefix []byte) error {
 		}
 		k := string(checkpoint.EntryKey(resource, namespace, name))
 		if v.perhaps[k] == nil {
-			v.perhaps[k] = map[string]checkpoint.Entry{}
+			v.perhaps[k] = map[string]intent{}
 		}
-		v.perhaps[k][uid] = e
+		i := intent{Entry: e, left: !e.Told}
+		i.Told = true
+		v.perhaps[k][uid] = i
 		return nil
 	})
 }
@@ -219,7 +241,7 @@ type object struct {
 func (v *inventory) find(prefix []byte, which func(key []byte, e *checkpoint.Entry) bool) ([]object, error) {
 	var found []object
 	judge := func(key []byte, e checkpoint.Entry) {
-		if _, perhaps := v.perhaps[string(key)][e.UID]; perhaps && !e.Told {
+		if _, perhaps := v.perhaps[string(key)][e.UID]; perhaps {
 			return // the intent knows more
 		}
 		if which(key, &e) {
@@ -249,13 +271,9 @@ func (v *inventory) find(prefix []byte, which func(key []byte, e *checkpoint.Ent
 		if !bytes.HasPrefix([]byte(k), prefix) {
 			continue
 		}
-		known, err := v.get([]byte(k))
-		if err != nil {
-			return nil, err
-		}
-		for uid, e := range m {
-			if (known == nil || known.UID != uid || !known.Told) && which([]byte(k), &e) {
-				found = append(found, object{[]byte(k), e})
+		for _, i := range m {
+			if which([]byte(k), &i.Entry) {
+				found = append(found, object{[]byte(k), i.Entry})
 			}
 		}
 	}

@@ -184,12 +184,20 @@ func (l *Lane) made(m *member, o *source.Object) ([]byte, error) {
 // redactedBytes is what hashes usually add to a body at most.
 const redactedBytes = 512
 
-// noteShape has the note say what the member's objects are told with from here on.
-func (m *member) noteShape() []event.KV {
-	if m.lens == nil || m.note.Shape == m.lens.shape && m.note.Reset == m.reset {
-		return nil
-	}
+// anyFilter is no filter's id: objects were told with more than one.
+const anyFilter = "*"
+
+// noteLens has the note say what the member's objects are told with from here on.
+// The list that is beginning tells by another filter one after the other: until its
+// end there is not one that all were told with.
+func (m *member) noteLens() []event.KV {
 	next := m.note
 	next.Shape, next.Reset = m.lens.shape, m.reset
+	if m.list.refilters {
+		next.Filter = anyFilter
+	}
+	if next == m.note {
+		return nil
+	}
 	return m.noted(next)
 }

@@ -97,7 +97,7 @@ func (l *Lane) listBegun(ctx context.Context, m *member, s source.Signal) error 
 	}
 	l.set(m, position)
 	l.metrics.lists.WithLabelValues(l.id.Sink, m.resource, report.Reason).Inc()
-	l.gap(m, report, m.noteShape()...)
+	l.gap(m, report, m.noteLens()...)
 	return nil
 }
 
@@ -167,12 +167,12 @@ func (l *Lane) listed(ctx context.Context, m *member, o *source.Object) error {
 func (l *Lane) before(key []byte, known *checkpoint.Entry, uid string) []object {
 	var list []object
 	for _, old := range slices.Sorted(maps.Keys(l.inv.perhaps[string(key)])) {
-		if old != uid && (known == nil || known.UID != old || !known.Told) {
-			list = append(list, object{key, l.inv.perhaps[string(key)][old]})
+		if old != uid {
+			list = append(list, object{key, l.inv.perhaps[string(key)][old].Entry})
 		}
 	}
 	if known != nil && known.UID != uid {
-		if _, perhaps := l.inv.perhaps[string(key)][known.UID]; known.Told || !perhaps {
+		if _, doubt := l.inv.doubt(key, known.UID); !doubt {
 			list = append(list, object{key, *known})
 		}
 	}
@@ -200,10 +200,15 @@ func (l *Lane) compare(ctx context.Context, m *member, o *source.Object, known *
 	t := telling{typ: event.Modified, origin: m.list.origin, hash: o.Hash(), count: &counts.Modified}
 	same := known != nil && known.RV == o.ResourceVersion
 	alike := same && (known.Hash == t.hash || known.APIVersion != o.APIVersion)
+	perhaps, doubt := l.inv.doubt(m.entryKey(o.Namespace, o.Name), o.UID)
 	switch {
-	case alike && known.Told && m.list.refilters && m.lens.filter != nil && !l.passes(m, o, telling{typ: event.Added, origin: t.origin}):
+	case doubt && perhaps.hasLeft(known):
+		t.announces(m, counts)
+		t.returns(known, o)
+		t.returns(&perhaps.Entry, o)
+	case !doubt && alike && known.Told && m.list.refilters && m.lens.filter != nil && !l.passes(m, o, telling{typ: event.Added, origin: t.origin}):
 		return l.leaves(ctx, m, o, *known, t)
-	case alike && (known.Told || m.options.SkipSnapshot):
+	case !doubt && alike && (known.Told || m.options.SkipSnapshot):
 		counts.Unchanged++
 		l.meters(m).repeated.Inc()
 		if known.Owner == m.owner {
@@ -231,14 +236,10 @@ func (l *Lane) compare(ctx context.Context, m *member, o *source.Object, known *
 		})...)
 		return nil
 	default:
-		perhaps, maybe := l.inv.perhaps[string(m.entryKey(o.Namespace, o.Name))][o.UID]
-		switch {
-		case m.list.run != "":
-			t.typ, t.count = event.Present, &counts.Present
-		case maybe && perhaps.RV != o.ResourceVersion:
-			t.entry = perhaps.Entry // it was perhaps announced at another version
-		default:
-			t.typ, t.count = event.Added, &counts.Added
+		if doubt && m.list.run == "" && perhaps.RV != o.ResourceVersion {
+			t.entry = perhaps.Entry.Entry // it was perhaps announced at another version
+		} else {
+			t.announces(m, counts)
 		}
 		t.returns(known, o)
 	}
@@ -248,8 +249,8 @@ func (l *Lane) compare(ctx context.Context, m *member, o *source.Object, known *
 // lateComer reports whether an object that nobody knows is no younger than what
 // is known to be complete: in one history that cannot be.
 func (l *Lane) lateComer(m *member, o *source.Object) bool {
-	_, perhaps := l.inv.perhaps[string(m.entryKey(o.Namespace, o.Name))][o.UID]
-	return !perhaps && !m.list.first && m.list.from != "" && m.list.reason != reasonDrift && compareRV(o.ResourceVersion, m.list.from) <= 0
+	_, doubt := l.inv.doubt(m.entryKey(o.Namespace, o.Name), o.UID)
+	return !doubt && !m.list.first && m.list.from != "" && m.list.reason != reasonDrift && compareRV(o.ResourceVersion, m.list.from) <= 0
 }
 
 // wentBack begins an epoch in the middle of a list: an object is older than it
@@ -314,8 +315,8 @@ func (l *Lane) recalled(ctx context.Context, m *member, r *recalled) error {
 	if err != nil {
 		return err
 	}
-	if known == nil || known.UID != r.uid || !known.Told || m.list == nil {
-		return nil // only an intent knew it; the list's end settles that
+	if _, doubt := l.inv.doubt(r.key, r.uid); doubt || known == nil || known.UID != r.uid || !known.Told || m.list == nil {
+		return nil // an intent knows more, or only it does; the list's end settles that
 	}
 	return l.end(ctx, m, ending{
 		object: object{r.key, *known}, origin: event.Reconcile, rv: r.rv, last: r.object, left: r.left,

@@ -25,7 +25,15 @@ type telling struct {
 // object before it left the selection, was told at already (design rule 7).
 func (t *telling) returns(known *checkpoint.Entry, o *source.Object) {
 	if known != nil && known.Entry != "" && known.RV == o.ResourceVersion {
-		t.again = known.Again + 1
+		t.again = max(t.again, known.Again+1)
+	}
+}
+
+// announces has an object of a list told as one that consumers have not.
+func (t *telling) announces(m *member, counts *event.Counts) {
+	t.typ, t.count = event.Added, &counts.Added
+	if m.list.run != "" {
+		t.typ, t.count = event.Present, &counts.Present
 	}
 }
 
@@ -192,7 +200,12 @@ func (l *Lane) end(ctx context.Context, m *member, e ending) error {
 			l.withhold(m, ev, err)
 		}
 	}
+	from := origin{m, l.current.numbered}
 	l.emitObject(m, ev, e.last, moved, kept...)
+	if e.left { // and perhaps comes back
+		e.entry.Told = false
+		l.current.intend(from, intentKey(e.key, e.entry.UID), checkpoint.EncodeEntry(e.entry))
+	}
 	return nil
 }
 

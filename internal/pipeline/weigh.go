@@ -27,7 +27,8 @@ func (l *Lane) weigh(ctx context.Context, m *member, o *source.Object, known *ch
 	if pass {
 		if m.lens.ignore != nil {
 			t.rest = m.lens.rest(o)
-			if t.typ == event.Modified && known != nil && known.Told && t.rest != 0 && known.Rest == t.rest {
+			_, doubt := l.inv.doubt(m.entryKey(o.Namespace, o.Name), o.UID)
+			if t.typ == event.Modified && known != nil && known.Told && t.rest != 0 && known.Rest == t.rest && !doubt {
 				return l.ignored(ctx, m, o, known, t.hash)
 			}
 		}
@@ -54,13 +55,16 @@ func (l *Lane) weigh(ctx context.Context, m *member, o *source.Object, known *ch
 	return nil
 }
 
-// toldOf is what the bus was told of an object, or perhaps was.
+// toldOf is what the bus was told of an object, or perhaps was. A watch repeats what
+// was in flight, from what was committed.
 func (l *Lane) toldOf(m *member, o *source.Object, known *checkpoint.Entry) (checkpoint.Entry, bool) {
+	if perhaps, doubt := l.inv.doubt(m.entryKey(o.Namespace, o.Name), o.UID); doubt && m.list != nil {
+		return perhaps.Entry, true
+	}
 	if known != nil && known.Told {
 		return *known, true
 	}
-	was, perhaps := l.inv.perhaps[string(m.entryKey(o.Namespace, o.Name))][o.UID]
-	return was, perhaps
+	return checkpoint.Entry{}, false
 }
 
 // seen is the entry of an object that the bus does not know, or is told to forget. Of

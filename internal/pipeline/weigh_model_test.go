@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/shape/patch"
@@ -28,6 +29,18 @@ type copied struct {
 	rv    int
 	alive bool
 	body  []byte
+}
+
+// sinkOf is the bus as what a sink can be: plain, readable, or one with the store.
+func sinkOf(kind string, b *bus, store checkpoint.Store) sink.Sink {
+	switch kind {
+	case "log":
+		return logBus{b}
+	case "transactional":
+		return atomicBus{b, store}
+	default:
+		return b
+	}
 }
 
 func specOf(body []byte) int {
@@ -158,19 +171,10 @@ func TestShapedCrashesLoseNothing(t *testing.T) {
 						t.Fatalf("close: %v", err)
 					}
 				}()
-				var s sink.Sink = b
-				switch kind {
-				case "log":
-					s = logBus{b}
-				case "transactional":
-					s = atomicBus{b, store}
-				}
+				s := sinkOf(kind, b, store)
 				lives := rapid.IntRange(1, 5).Draw(t, "lives")
-				n := 2
 				for i := range lives {
-					if kind != "plain" { // see docs/limits.md
-						n = rapid.IntRange(2, 3).Draw(t, "filter")
-					}
+					n := rapid.IntRange(2, 3).Draw(t, "filter")
 					for range rapid.IntRange(0, 10).Draw(t, "changes") {
 						mutateWith(t, c)
 					}
@@ -202,5 +206,54 @@ func TestShapedCrashesLoseNothing(t *testing.T) {
 				follow(t, b.records, kind == "plain")
 			})
 		})
+	}
+}
+
+// TestFilterThatComesBack kills a lane in the list that a changed filter begins, after
+// each of its writes: the filter from before, or a list for another reason, must find
+// what left and what entered.
+func TestFilterThatComesBack(t *testing.T) {
+	for _, kind := range []string{"plain", "log", "transactional"} {
+		for crashAfter := range 5 {
+			for _, last := range []int{2, 3} {
+				t.Run(fmt.Sprintf("%s/%d/%d", kind, crashAfter+1, last), func(t *testing.T) {
+					c, b := newCluster(), &bus{}
+					store, err := file.OpenMem(identity)
+					if err != nil {
+						t.Fatalf("open: %v", err)
+					}
+					defer func() {
+						if err := store.Close(); err != nil {
+							t.Errorf("close: %v", err)
+						}
+					}()
+					for name, spec := range map[string]int{"a": 2, "b": 3, "c": 5, "d": 6} {
+						c.doWith(source.Added, name, spec, 0)
+					}
+					live := func(filter, crashAfter int) {
+						b.crashed, b.crashAfter = make(chan struct{}), crashAfter
+						wanted := []Wanted{{Target: configMaps, Options: modulus(filter)}}
+						runLifeOf(t, c, newTestLane(sinkOf(kind, b, store), store), wanted, b.crashed, func() bool {
+							if crashAfter > 0 { // it needs something to write
+								c.doWith(source.Modified, "c", 12-c.alive["c"].spec, 0) // 7, 5, 7 …
+								return false
+							}
+							b.mu.Lock()
+							defer b.mu.Unlock()
+							objects, synced := follow(t, b.records, kind == "plain")
+							return synced && c.passing(objects, filter)
+						})
+					}
+					live(3, 0)
+					c.doWith(source.Modified, "b", 3, 1)
+					live(2, crashAfter+1)
+					live(last, 0)
+					for name, spec := range map[string]int{"a": 2, "b": 3, "c": 5, "d": 6} {
+						c.doWith(source.Deleted, name, spec, 2)
+					}
+					live(last, 0)
+				})
+			}
+		}
 	}
 }
