@@ -82,7 +82,9 @@ func keepRoutes(path string, was, next []Resource) (out []Resource, left []strin
 			key  string
 			same bool
 		}{
-			{"topic", r.Topic == old.Topic}, {"key", r.Key == old.Key}, {"subject", r.Subject == old.Subject},
+			{"topic", r.Topic == old.Topic},
+			{"key", r.Key == old.Key},
+			{"subject", r.Subject == old.Subject},
 			{"headers", maps.Equal(r.Headers, old.Headers)},
 		} {
 			if !x.same {

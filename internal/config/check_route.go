@@ -38,7 +38,9 @@ func (p *problems) unrouted(path string, list []Resource, used map[string]bool) 
 			key, sink string
 			set       bool
 		}{
-			{"topic", "kafka", r.Topic != ""}, {"key", "kafka", r.Key != ""}, {"subject", "nats", r.Subject != ""},
+			{"topic", "kafka", r.Topic != ""},
+			{"key", "kafka", r.Key != ""},
+			{"subject", "nats", r.Subject != ""},
 			{"headers", "kafka or nats", len(r.Headers) > 0},
 		} {
 			if at := fmt.Sprintf("%s[%d].%s", path, i, s.key); s.set && !used[at] {

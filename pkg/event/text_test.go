@@ -10,7 +10,8 @@ import (
 func TestTimes(t *testing.T) {
 	zone := time.FixedZone("", -7*3600)
 	for _, at := range []time.Time{
-		{}, time.Unix(0, 0), time.Date(2026, 2, 3, 4, 5, 6, 7_000, zone), time.Date(2026, 12, 31, 23, 59, 59, 999_999_999, zone),
+		{},
+		time.Unix(0, 0), time.Date(2026, 2, 3, 4, 5, 6, 7_000, zone), time.Date(2026, 12, 31, 23, 59, 59, 999_999_999, zone),
 		time.Date(1999, 10, 20, 10, 20, 30, 123_456_789, time.UTC), time.Date(12026, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(-1, 1, 1, 0, 0, 0, 0, time.UTC),
 	} {
 		if got, want := string(appendTime(nil, at)), at.UTC().Format(TimeFormat); got != want {

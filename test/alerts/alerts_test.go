@@ -78,7 +78,9 @@ func TestEachFires(t *testing.T) {
 	faults := map[string]fault{
 		"KubebridgeDown": {
 			[]string{"kubebridge_build_info", `goversion="go1.26",version="v1"`, "1" + hour + "_x120"},
-			at(4), at(12), map[string]string{"job": "audit-kubebridge", "namespace": "bridges"}, []string{"audit-kubebridge", "bridges"},
+			at(4), at(12),
+			map[string]string{"job": "audit-kubebridge", "namespace": "bridges"},
+			[]string{"audit-kubebridge", "bridges"},
 		},
 		"KubebridgeRestarting": {
 			[]string{"process_start_time_seconds", "", "1" + hour + "3630x3 3750x3 3870x113"}, at(1), at(5), pod, []string{"audit-kubebridge-0", "3 times"},
@@ -99,8 +101,10 @@ func TestEachFires(t *testing.T) {
 		},
 		"KubebridgeCollectionStalled": {
 			// Between its attempts it tries.
-			[]string{"kubebridge_source_collections", `sink="audit",resource="pods",state="waiting"`, "0" + hour + "1 1 0 1 1 1 0 1 1 1x110"}, at(9), at(13),
-			map[string]string{"sink": "audit", "resource": "pods", "state": "waiting"}, []string{"pods", "audit", "waiting"},
+			[]string{"kubebridge_source_collections", `sink="audit",resource="pods",state="waiting"`, "0" + hour + "1 1 0 1 1 1 0 1 1 1x110"},
+			at(9), at(13),
+			map[string]string{"sink": "audit", "resource": "pods", "state": "waiting"},
+			[]string{"pods", "audit", "waiting"},
 		},
 		"KubebridgeRouteSuspended": {
 			[]string{"kubebridge_collection_suspensions_total", `sink="audit",resource="pods"`, "_" + hour + "1x119"}, at(-1), at(2), pods, []string{"pods", "audit"},
@@ -109,16 +113,20 @@ func TestEachFires(t *testing.T) {
 			[]string{"kubebridge_source_drift_total", `sink="audit",resource="pods"`, "0" + hour + "4x119"}, at(-1), at(2), pods, []string{"4 objects", "pods", "audit"},
 		},
 		"KubebridgeDeadLetters": {
-			[]string{"kubebridge_dead_letters_total", `sink="audit",reason="rejected"`, "_" + hour + "1x119"}, at(-1), at(2),
-			map[string]string{"sink": "audit", "reason": "rejected"}, []string{"1 events", "audit", "rejected"},
+			[]string{"kubebridge_dead_letters_total", `sink="audit",reason="rejected"`, "_" + hour + "1x119"},
+			at(-1), at(2),
+			map[string]string{"sink": "audit", "reason": "rejected"},
+			[]string{"1 events", "audit", "rejected"},
 		},
 		"KubebridgeRecordsLost": {[]string{"kubebridge_events_lost_total", `sink="audit"`, "0" + hour + "9x119"}, at(-1), at(2), lane, []string{"audit", "9 events"}},
 		"KubebridgeMemoryNearLimit": {
 			[]string{"process_resident_memory_bytes", "", "120e6" + hour + "470e6x119"}, at(9), at(12), pod, []string{"audit-kubebridge-0", "97.92%"},
 		},
 		"KubebridgeGap": {
-			[]string{"kubebridge_gaps_total", `sink="audit",resource="pods",reason="expired"`, "_" + hour + "1x119"}, at(-1), at(2),
-			map[string]string{"sink": "audit", "resource": "pods", "reason": "expired"}, []string{"pods", "audit", "expired"},
+			[]string{"kubebridge_gaps_total", `sink="audit",resource="pods",reason="expired"`, "_" + hour + "1x119"},
+			at(-1), at(2),
+			map[string]string{"sink": "audit", "resource": "pods", "reason": "expired"},
+			[]string{"pods", "audit", "expired"},
 		},
 		"KubebridgeTruncated": {
 			[]string{"kubebridge_events_truncated_total", `sink="audit",resource="pods"`, "_" + hour + "2x119"}, at(-1), at(2), pods, []string{"2 events", "pods", "audit"},
