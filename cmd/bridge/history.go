@@ -112,7 +112,7 @@ func printChange(w io.Writer, c *history.Change, paint bool) error {
 	if c.Namespace != "" {
 		name = c.Namespace + "/" + name
 	}
-	fmt.Fprintln(&b, style(bold, fmt.Sprintf("%s  %s  %s %s  by %s", c.Time.UTC().Format(time.RFC3339Nano), c.Type, c.Resource, name, authors(c.By))))
+	fmt.Fprintln(&b, style(bold, fmt.Sprintf("%s  %s  %s %s  by %s", c.Time.UTC().Format(time.RFC3339Nano), c.Type, c.Resource, name, history.Authors(c.By))))
 	fmt.Fprintf(&b, "  resourceVersion %s, %s, uid %s\n", c.ResourceVersion, c.Origin, c.UID)
 	if c.FormerUID != "" {
 		fmt.Fprintf(&b, "  another object than before: uid was %s\n", c.FormerUID)
@@ -141,20 +141,4 @@ func printChange(w io.Writer, c *history.Change, paint bool) error {
 	fmt.Fprintln(&b)
 	_, err := io.WriteString(w, b.String())
 	return err
-}
-
-// authors are the field managers in words.
-func authors(by []history.Who) string {
-	if len(by) == 0 {
-		return "unknown"
-	}
-	var all []string
-	for _, w := range by {
-		s := w.Manager
-		if w.Subresource != "" {
-			s += "/" + w.Subresource
-		}
-		all = append(all, s)
-	}
-	return strings.Join(all, ", ")
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kubebridge/kubebridge/internal/config"
 	"github.com/kubebridge/kubebridge/internal/pipeline"
+	"github.com/kubebridge/kubebridge/internal/recent"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
 	kafkastore "github.com/kubebridge/kubebridge/pkg/checkpoint/kafka"
@@ -27,8 +28,8 @@ import (
 )
 
 // laneSpecs say how the configured sinks' lanes are made. What they deliver is
-// printed to follow unless it is nil.
-func laneSpecs(c *config.Config, log *zap.Logger, follow io.Writer) ([]pipeline.LaneSpec, error) {
+// printed to follow, and kept in last, unless these are nil.
+func laneSpecs(c *config.Config, log *zap.Logger, follow io.Writer, last *recent.Changes) ([]pipeline.LaneSpec, error) {
 	var out []pipeline.LaneSpec
 	for i := range c.Sinks {
 		spec, err := laneSpec(c, &c.Sinks[i], log)
@@ -38,9 +39,27 @@ func laneSpecs(c *config.Config, log *zap.Logger, follow io.Writer) ([]pipeline.
 		if err != nil {
 			return nil, err
 		}
+		if last != nil {
+			keep(&spec, last)
+		}
 		out = append(out, spec)
 	}
 	return out, nil
+}
+
+// keep has what a lane delivers be kept in last, from when it is opened.
+func keep(spec *pipeline.LaneSpec, last *recent.Changes) {
+	name, open, others, take := spec.Sink, spec.Open, spec.Delivered, last.Listen(spec.Sink)
+	spec.Open = func(id event.Identity) (sink.Sink, checkpoint.Store, pipeline.Shape, error) {
+		last.Forget(name)
+		return open(id)
+	}
+	spec.Delivered = func(records []event.Record) {
+		if others != nil {
+			others(records)
+		}
+		take(records)
+	}
 }
 
 // laneShape is what a configured sink's lane does to objects, but for the hash key,

@@ -12,6 +12,7 @@ import (
 	"github.com/kubebridge/kubebridge/internal/config"
 	"github.com/kubebridge/kubebridge/internal/leader"
 	"github.com/kubebridge/kubebridge/internal/pipeline"
+	"github.com/kubebridge/kubebridge/internal/recent"
 	"github.com/kubebridge/kubebridge/internal/status"
 )
 
@@ -34,6 +35,7 @@ func fileDigest(path string) string {
 type reporter struct {
 	config  *config.Config
 	bridge  *pipeline.Bridge
+	last    *recent.Changes // nil: none are kept
 	digest  func() string
 	started time.Time
 }
@@ -57,6 +59,18 @@ func (r *reporter) report() status.Report {
 		out.Sinks = append(out.Sinks, sink)
 	}
 	return out
+}
+
+// changes are the last ones of a collection, if there is such a one.
+func (r *reporter) changes(sink, collection string) ([]status.Change, bool) {
+	for _, l := range r.bridge.Status().Lanes {
+		for i := range l.Collections {
+			if c := &l.Collections[i]; l.Sink == sink && c.Collection == collection {
+				return r.last.Of(sink, collection, c.Diffs), true
+			}
+		}
+	}
+	return nil, false
 }
 
 func sinkReport(l *pipeline.LaneStatus) status.Sink {

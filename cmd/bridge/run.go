@@ -23,6 +23,7 @@ import (
 	"github.com/kubebridge/kubebridge/internal/admin"
 	"github.com/kubebridge/kubebridge/internal/config"
 	"github.com/kubebridge/kubebridge/internal/pipeline"
+	"github.com/kubebridge/kubebridge/internal/recent"
 	"github.com/kubebridge/kubebridge/internal/status"
 )
 
@@ -93,7 +94,11 @@ func run(ctx context.Context, o runOptions) error {
 	}
 	defer client.Close()
 	registry := newRegistry()
-	lanes, err := laneSpecs(c, log, o.follow)
+	var last *recent.Changes
+	if c.Status.History {
+		last = recent.New()
+	}
+	lanes, err := laneSpecs(c, log, o.follow, last)
 	if err != nil {
 		return err
 	}
@@ -109,7 +114,7 @@ func run(ctx context.Context, o runOptions) error {
 		newReady(func() bool { return bridge.Status().Ready }))
 	var digest atomic.Value
 	digest.Store(fileDigest(o.reload.path))
-	shown := &reporter{config: c, bridge: bridge, digest: func() string { return digest.Load().(string) }, started: time.Now()}
+	shown := &reporter{config: c, bridge: bridge, last: last, digest: func() string { return digest.Load().(string) }, started: time.Now()}
 	doors, err := openDoors(c, shown, registry, log)
 	if err != nil {
 		return &exitError{exitEnvironment, err}
@@ -165,11 +170,15 @@ func openDoors(c *config.Config, shown *reporter, registry *prometheus.Registry,
 		doors = append(doors, commands.Run)
 	}
 	if c.Status.Listen != config.Off {
-		server, err := status.New(status.Options{
+		o := status.Options{
 			Listen: c.Status.Listen, Gatherer: registry, Alive: bridge.Alive,
 			Ready:  func() (any, bool) { s := bridge.Status(); return s, s.Ready },
 			Report: shown.report,
-		})
+		}
+		if shown.last != nil {
+			o.Changes = shown.changes
+		}
+		server, err := status.New(o)
 		if err != nil {
 			if commands != nil {
 				err = errors.Join(err, commands.Close())

@@ -39,6 +39,9 @@ func (p *problems) check(c *Config) {
 			p.add("status.listen", "%q is not host:port, or off", c.Status.Listen)
 		}
 	}
+	if c.Status.History && c.Status.Listen == Off {
+		p.add("status.history", "it is shown on the status page, and status.listen is off: leave out one of the two")
+	}
 	if c.Shutdown.Timeout <= 0 {
 		p.add("shutdown.timeout", "%s is not a time to wait: use for example 20s", c.Shutdown.Timeout)
 	}

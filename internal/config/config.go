@@ -101,6 +101,9 @@ type Secrets struct {
 // Status is the HTTP server of the status page, /metrics, /healthz and /readyz.
 type Status struct {
 	Listen string `yaml:"listen"` // host:port; "off" for none. Default: :8080
+	// History has the page show the last changes of every collection, with names, and
+	// with diffs where the resource has `diff`. Default: false.
+	History bool `yaml:"history"`
 }
 
 // Admin is the local socket that takes commands: `bridge resync` speaks to it.

@@ -134,7 +134,7 @@ func (c *changes) take(e *event.Received, fn func(Change) error) error {
 	}
 	out := Change{
 		Time: e.Time, Type: e.Type.String(), Namespace: e.Namespace, Name: e.Name, UID: e.UID,
-		ResourceVersion: e.ResourceVersion, Origin: e.Origin, Reason: e.Reason, ID: e.ID, Note: note(e, c.uid == ""), By: []Who{}, Paths: []string{},
+		ResourceVersion: e.ResourceVersion, Origin: e.Origin, Reason: e.Reason, ID: e.ID, Note: Note(e, c.uid == ""), By: []Who{}, Paths: []string{},
 	}
 	collection := event.Collection{Group: e.Group, Resource: e.Resource}
 	out.Resource = collection.ResourceID()
@@ -160,8 +160,9 @@ func (c *changes) take(e *event.Received, fn func(Change) error) error {
 	return fn(out)
 }
 
-// note is what to know of an event before its diff is believed.
-func note(e *event.Received, first bool) string {
+// Note is what to know of an event before its diff is believed, "" for nothing. first
+// says that it is the first that is known of its object.
+func Note(e *event.Received, first bool) string {
 	var all []string
 	if e.Origin == event.Reconcile {
 		if e.Type == event.Deleted {
@@ -235,6 +236,22 @@ func (c *changes) who(e *event.Received, before, body []byte) ([]Who, error) {
 		who = append(who, Who{f.Manager, f.Operation, f.Subresource, f.Time, f.Paths, f.More})
 	}
 	return who, nil
+}
+
+// Authors are managers in words.
+func Authors(by []Who) string {
+	if len(by) == 0 {
+		return "unknown"
+	}
+	var all []string
+	for _, w := range by {
+		s := w.Manager
+		if w.Subresource != "" {
+			s += "/" + w.Subresource
+		}
+		all = append(all, s)
+	}
+	return strings.Join(all, ", ")
 }
 
 // contextLines stand around what changed.

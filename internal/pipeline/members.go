@@ -275,14 +275,18 @@ func (l *Lane) want(ctx context.Context, w Wanted) error {
 		l.members[id] = m
 		l.status.add(m, l.metrics, l.id.Sink)
 	case w.Target.Resource.Version == "" || (m.running || !m.resumes.IsZero()) && m.target.Resource == w.Target.Resource:
-		return l.retune(ctx, m, w.Options)
+		if err := l.retune(ctx, m, w.Options); err != nil {
+			return err
+		}
+		l.status.changed(m)
+		return nil
 	}
 	if err := l.halt(ctx, m, observed); err != nil {
 		return err
 	}
 	l.log.Info("collection moves", m.field(), zap.Stringer("gvr", w.Target.Resource), zap.String("kind", w.Target.Resource.Kind))
 	m.target, m.options, m.lens = w.Target, w.Options, nil
-	l.status.retarget(m)
+	l.status.changed(m)
 	if err := l.align(ctx, m); err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/kubebridge/kubebridge/internal/recent"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
 	"github.com/kubebridge/kubebridge/pkg/event"
@@ -37,7 +38,7 @@ func plant(kind, uid string, rv, n int, padding string) *source.Object {
 
 // TestPlantedSecrets looks for what is to be hidden wherever something of an object
 // may come to stand: messages, what they say of the state before, dead letters, logs,
-// the status, and the files of the checkpoint.
+// the status, the last changes, and the files of the checkpoint.
 func TestPlantedSecrets(t *testing.T) {
 	for _, policy := range []Oversize{Truncate, ToDeadLetters, Hold} {
 		t.Run(string(policy), func(t *testing.T) {
@@ -56,11 +57,19 @@ func TestPlantedSecrets(t *testing.T) {
 			s := &script{t: t, store: store, bus: b, started: map[string]*collectionScript{}, done: make(chan error, 1)}
 			s.lane = newPolicyLane(t, b, store, policy)
 			s.lane.log = zap.New(core)
+			last := recent.New()
+			s.lane.onDelivery = last.Listen("sink")
 			s.lane.cluster = s
 			hard, kill := context.WithCancel(t.Context())
 			soft, stop := context.WithCancel(hard)
 			s.stop, s.kill = stop, kill
 			go func() { s.done <- s.lane.Run(hard, soft) }()
+			clean := func(what, text string) {
+				t.Helper()
+				if strings.Contains(text, "planted") || strings.Contains(text, "cGxhbnRlZ") { // also in base64
+					t.Errorf("%s: %s", what, text)
+				}
+			}
 			var bodies []string
 			for _, x := range []struct{ resource, kind string }{{"secrets", "Secret"}, {"configmaps", "ConfigMap"}, {"pods", "Pod"}} {
 				s.set([]Wanted{{
@@ -92,6 +101,18 @@ func TestPlantedSecrets(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
+			shown := 0
+			for _, resource := range []string{"secrets", "configmaps", "pods"} {
+				changes := last.Of("sink", resource, true)
+				text, err := json.Marshal(changes)
+				if err != nil {
+					t.Fatal(err)
+				}
+				clean("last changes", string(text))
+				for _, c := range changes {
+					shown += min(len(c.Diff), 1)
+				}
+			}
 			status, err := json.Marshal(s.lane.Status())
 			if err != nil {
 				t.Fatal(err)
@@ -100,12 +121,6 @@ func TestPlantedSecrets(t *testing.T) {
 			kill()
 			if err := store.Close(); err != nil {
 				t.Fatal(err)
-			}
-			clean := func(what, text string) {
-				t.Helper()
-				if strings.Contains(text, "planted") || strings.Contains(text, "cGxhbnRlZ") { // also in base64
-					t.Errorf("%s: %s", what, text)
-				}
 			}
 			clean("status", string(status))
 			for _, body := range bodies {
@@ -124,8 +139,8 @@ func TestPlantedSecrets(t *testing.T) {
 					dead++
 				}
 			}
-			if len(bodies) < 3 || patched == 0 || by == 0 || (dead > 0) != (policy == ToDeadLetters) {
-				t.Errorf("%d bodies, %d patches, %d changedby, %d dead letters: too little was looked at", len(bodies), patched, by, dead)
+			if len(bodies) < 3 || patched == 0 || by == 0 || shown < 3 || (dead > 0) != (policy == ToDeadLetters) {
+				t.Errorf("%d bodies, %d patches, %d changedby, %d dead letters, %d diffs: too little was looked at", len(bodies), patched, by, dead, shown)
 			}
 			for _, line := range logs.All() {
 				clean("log", fmt.Sprint(line.Message, line.ContextMap()))

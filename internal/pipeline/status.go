@@ -70,6 +70,8 @@ type CollectionStatus struct {
 	Objects *int64     `json:"objects,omitzero"`
 	List    *ListState `json:"list,omitzero"` // under way
 	Gap     *GapState  `json:"gap,omitzero"`  // the last one since the start
+	// Diffs says that modified events are to tell what changed.
+	Diffs bool `json:"-"`
 }
 
 // ListState is a list under way.
@@ -86,9 +88,11 @@ type GapState struct {
 	Closed *time.Time `json:"closed,omitzero"`
 }
 
-// serves shows what the server calls the resource now, if it serves it.
-func (c *CollectionStatus) serves(r source.Resource) {
-	if r.Version != "" {
+// goesBy shows what a member's options ask for, and what the server calls the resource
+// now, if it serves it.
+func (c *CollectionStatus) goesBy(m *member) {
+	c.Diffs = m.options.Before || m.options.Patch
+	if r := m.target.Resource; r.Version != "" {
 		c.Kind, c.Version = r.Kind, r.APIVersion()
 	}
 }
@@ -143,7 +147,7 @@ func (s *laneStatus) add(m *member, metrics *Metrics, sink string) {
 	m.tally.objects.Store(unknownObjects)
 	c := &shown{tally: &m.tally}
 	c.Collection, c.Resource, c.State, c.Since = m.id, m.resource, source.Discovering, time.Now()
-	c.serves(m.target.Resource)
+	c.goesBy(m)
 	s.collections[m.id] = c
 	metrics.state.WithLabelValues(sink, m.resource, string(source.Discovering)).Inc()
 }
@@ -157,11 +161,11 @@ func (s *laneStatus) remove(m *member, metrics *Metrics, sink string) {
 	}
 }
 
-func (s *laneStatus) retarget(m *member) {
+// changed shows that a member's options or target have changed.
+func (s *laneStatus) changed(m *member) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := s.collections[m.id]
-	c.serves(m.target.Resource)
+	s.collections[m.id].goesBy(m)
 }
 
 // watching reports whether a collection's watch is open and known to be sound.

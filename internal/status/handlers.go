@@ -12,19 +12,23 @@ const policy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src
 	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
 // addPage has mux serve the page, what it consists of, and the report.
-func addPage(mux *http.ServeMux, report func() Report, h *history) error {
+func addPage(mux *http.ServeMux, o Options, h *history) error {
 	t, err := parsePage()
 	if err != nil {
 		return fmt.Errorf("parse the status page: %w", err)
 	}
 	complete := func() Report {
-		r := report()
+		r := o.Report()
 		h.complete(&r)
 		return r
 	}
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) {
+		p := newPage(complete(), newQuery(r.URL.Query()), h)
+		if o.Changes != nil {
+			p.linkChanges()
+		}
 		var body bytes.Buffer
-		if err := t.Execute(&body, newPage(complete(), newQuery(r.URL.Query()), h)); err != nil {
+		if err := t.Execute(&body, p); err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}
@@ -45,7 +49,7 @@ func addPage(mux *http.ServeMux, report func() Report, h *history) error {
 		}
 		mux.HandleFunc("GET /"+name, func(w http.ResponseWriter, _ *http.Request) { send(w, kind, body) })
 	}
-	return nil
+	return addChanges(mux, o.Changes)
 }
 
 func send(w http.ResponseWriter, kind string, body []byte) {

@@ -13,11 +13,14 @@ import (
 	"time"
 )
 
-//go:embed page.html page.css page.js icon.svg
+//go:embed page.html changes.html page.css page.js icon.svg
 var assets embed.FS
 
 // Unknown stands for what is not known.
 const Unknown = "–"
+
+// clock is the form of a page's time.
+const clock = "2006-01-02 15:04:05 UTC"
 
 // mostTroubles are shown above the table.
 const mostTroubles = 4
@@ -84,8 +87,9 @@ type column struct{ Title, Class, Link, Sorted string }
 type row struct {
 	Class, State, Since, ID, GVK, Error, Sink, Position, Lag, Rate, Objects, Gap, GapWhen, Find string
 
-	Last *past
-	c    *Collection
+	Changes string // where they are; "": nowhere
+	Last    *past
+	c       *Collection
 }
 
 // sorting is an order of the rows. Whatever it leaves equal is by trouble, ID and
@@ -137,7 +141,7 @@ func classOf(word string) string {
 }
 
 func newPage(r Report, q query, h *history) page {
-	p := page{Report: r, Query: q, Word: "ready", At: r.At.UTC().Format("2006-01-02 15:04:05 UTC"), Sorts: sorts()}
+	p := page{Report: r, Query: q, Word: "ready", At: r.At.UTC().Format(clock), Sorts: sorts()}
 	if !r.Ready {
 		p.Word = "not ready"
 	}

@@ -4,6 +4,7 @@
   "use strict";
   const box = document.getElementById("q");
   const filter = () => {
+    if (!box) return;
     const want = box.value.trim().toLowerCase();
     let shown = 0;
     const rows = document.querySelectorAll("#rows tr[data-find]");
@@ -13,20 +14,20 @@
     }
     document.getElementById("shown").textContent = shown;
   };
-  box.addEventListener("input", filter);
+  if (box) box.addEventListener("input", filter);
   const refresh = async () => {
     if (document.hidden) return;
     const note = document.getElementById("fresh");
     try {
       // The box filters here, so that what it hides can come back.
       const at = new URL(location.href);
-      if (box.value !== box.defaultValue) at.searchParams.delete("q");
+      if (box && box.value !== box.defaultValue) at.searchParams.delete("q");
       const answer = await fetch(at, { cache: "no-store" });
       if (!answer.ok) throw new Error(answer.status);
       const next = new DOMParser().parseFromString(await answer.text(), "text/html");
       for (const part of document.querySelectorAll("[data-live]")) {
         const fresh = next.getElementById(part.id);
-        if (fresh) part.replaceChildren(...fresh.childNodes);
+        if (fresh && !fresh.isEqualNode(part)) part.replaceChildren(...fresh.childNodes);
       }
       filter();
     } catch {

@@ -49,7 +49,7 @@ func sample() Report {
 func handler(t *testing.T, report func() Report) http.Handler {
 	t.Helper()
 	h, mux := newHistory(report), http.NewServeMux()
-	if err := addPage(mux, report, h); err != nil {
+	if err := addPage(mux, Options{Report: report}, h); err != nil {
 		t.Fatal(err)
 	}
 	before := report()

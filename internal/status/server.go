@@ -1,6 +1,6 @@
 // Package status serves what operators and kubelets ask of a running bridge:
 // /metrics, /healthz and /readyz, the status page at / and the same as JSON at
-// /api/status. It only reads: other methods than GET and HEAD get 405.
+// /api/status, and where asked for the last changes at /changes and /api/changes. It only reads: other methods than GET and HEAD get 405.
 package status
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Options of a [Server]. All are required.
+// Options of a [Server]. All but Changes are required.
 type Options struct {
 	Listen   string // host:port
 	Gatherer prometheus.Gatherer
@@ -29,6 +29,8 @@ type Options struct {
 	// Report returns the present state for the page. Rates and the sinks' lags are
 	// added to it.
 	Report func() Report
+	// Changes are shown where it is not nil.
+	Changes ChangesFunc
 }
 
 // Server is the HTTP server. It only reads.
@@ -49,7 +51,7 @@ func New(o Options) (*Server, error) {
 	}
 	h := newHistory(o.Report)
 	mux := http.NewServeMux()
-	if err := addPage(mux, o.Report, h); err != nil {
+	if err := addPage(mux, o, h); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
 	mux.Handle("GET /metrics", promhttp.HandlerFor(o.Gatherer, promhttp.HandlerOpts{}))

@@ -1,0 +1,149 @@
+package status
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"html/template"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// Change is one change of an object, as the bus was told of it. Field names and
+// meanings stay; fields may be added.
+type Change struct {
+	Time            time.Time `json:"time"` // when the bridge saw it
+	Type            string    `json:"type"` // added, modified or deleted
+	Namespace       string    `json:"namespace,omitzero"`
+	Name            string    `json:"name"`
+	UID             string    `json:"uid"`
+	ResourceVersion string    `json:"resourceVersion"`
+	Origin          string    `json:"origin"`          // watch or reconcile
+	Reason          string    `json:"reason,omitzero"` // left: it may live on outside the selection
+	ID              string    `json:"id"`              // of the event
+	// By is the event's changedby, [] where that is not known. Who is the same in words.
+	By  json.RawMessage `json:"by"`
+	Who string          `json:"-"`
+	// Note is what is to be known of it, "" for nothing: also why there is no diff.
+	Note string `json:"note"`
+	// Diff is that of the YAML of the bodies, in unified format, or the event's patch, a
+	// line for each operation: + adds, - removes, ~ replaces. Only of modified.
+	Diff string `json:"diff"`
+}
+
+// listing is the body of /api/changes.
+type listing struct {
+	Sink       string    `json:"sink"`
+	Collection string    `json:"collection"`
+	At         time.Time `json:"at"`
+	Changes    []Change  `json:"changes"` // newest first
+}
+
+// ChangesFunc returns the last changes of a sink's collection, newest first. found says
+// whether there is such a collection.
+type ChangesFunc func(sink, collection string) (changes []Change, found bool)
+
+// changesLink is where the page of a collection's changes is.
+func changesLink(prefix, sink, collection string) string {
+	return prefix + "changes?" + url.Values{"sink": {sink}, "collection": {collection}}.Encode()
+}
+
+// linkChanges has every row lead to its collection's changes.
+func (p *page) linkChanges() {
+	for i := range p.Rows {
+		p.Rows[i].Changes = changesLink("", p.Rows[i].Sink, p.Rows[i].ID)
+	}
+}
+
+// addChanges has mux serve the last changes, as a page and as JSON; without of it says
+// that there are none.
+func addChanges(mux *http.ServeMux, of ChangesFunc) error {
+	t, err := template.ParseFS(assets, "changes.html")
+	if err != nil {
+		return fmt.Errorf("parse the page of changes: %w", err)
+	}
+	serve := func(path, kind string, body func(listing) ([]byte, error)) {
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
+			if of == nil {
+				http.Error(w, "no changes are kept: status.history is off", http.StatusNotFound)
+				return
+			}
+			q := r.URL.Query()
+			l := listing{Sink: q.Get("sink"), Collection: q.Get("collection"), At: time.Now().UTC()}
+			var found bool
+			if l.Changes, found = of(l.Sink, l.Collection); !found {
+				http.Error(w, fmt.Sprintf("sink %q has no collection %q now: /api/status says which there are", l.Sink, l.Collection), http.StatusNotFound)
+				return
+			}
+			text, err := body(l)
+			if err != nil {
+				http.Error(w, err.Error(), http.StatusInternalServerError)
+				return
+			}
+			send(w, kind, text)
+		})
+	}
+	serve("/changes", "text/html; charset=utf-8", func(l listing) ([]byte, error) {
+		var page bytes.Buffer
+		err := t.Execute(&page, newChangesPage(l))
+		return page.Bytes(), err
+	})
+	serve("/api/changes", "application/json", func(l listing) ([]byte, error) {
+		text, err := json.MarshalIndent(l, "", "  ")
+		return append(text, '\n'), err
+	})
+	return nil
+}
+
+// changesPage is what changes.html shows, in words.
+type changesPage struct {
+	Sink, Collection, At, JSON string
+	Changes                    []changeView
+}
+
+type changeView struct {
+	Change
+	Class, When, Object string
+	Lines               []diffLine
+}
+
+type diffLine struct{ Class, Text string }
+
+func newChangesPage(l listing) changesPage {
+	p := changesPage{Sink: l.Sink, Collection: l.Collection, At: l.At.Format(clock), JSON: changesLink("api/", l.Sink, l.Collection)}
+	for _, c := range l.Changes {
+		v := changeView{Change: c, Class: "busy", When: c.Time.UTC().Format("2006-01-02 15:04:05.000 UTC"), Object: c.Name}
+		if c.Namespace != "" {
+			v.Object = c.Namespace + "/" + c.Name
+		}
+		switch c.Type {
+		case "added":
+			v.Class = "ok"
+		case "deleted":
+			v.Class = "off"
+		}
+		for line := range strings.Lines(c.Diff) {
+			v.Lines = append(v.Lines, diffLine{classOfLine(line), strings.TrimRight(line, "\n")})
+		}
+		p.Changes = append(p.Changes, v)
+	}
+	return p
+}
+
+// classOfLine is the colour of a diff's line; its first character says the same.
+func classOfLine(line string) string {
+	switch line[:min(1, len(line))] {
+	case "+":
+		return "plus"
+	case "-":
+		return "minus"
+	case "~":
+		return "other"
+	case "@":
+		return "place"
+	default:
+		return ""
+	}
+}
