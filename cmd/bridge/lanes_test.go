@@ -13,6 +13,7 @@ import (
 
 	"github.com/kubebridge/kubebridge/internal/config"
 	"github.com/kubebridge/kubebridge/internal/pipeline"
+	"github.com/kubebridge/kubebridge/internal/recent"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/shape"
@@ -169,5 +170,37 @@ func TestWhereTheCheckpointIsKept(t *testing.T) {
 				t.Errorf("transactions: %t, read from the bus: %t, want %t, %t", atOnce, loaded, c.atOnce, c.loaded)
 			}
 		})
+	}
+}
+
+// Without status.history no lane has a listener, so that it costs nothing. With it, what
+// --follow prints is printed as before, and a lane that is opened again, as by a replica
+// that leads again, begins with nothing.
+func TestWhoListens(t *testing.T) {
+	c, err := config.Parse("test", []byte("cluster: prod\nresources: [pods]\nsinks: [{name: a, stdout: {}}]\ncheckpoint: {file: {path: "+t.TempDir()+"}}"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if specs, err := laneSpecs(c, zap.NewNop(), nil, nil); err != nil || specs[0].Delivered != nil {
+		t.Errorf("somebody listens who was not asked for (%v)", err)
+	}
+	var out strings.Builder
+	last := recent.New()
+	specs, err := laneSpecs(c, zap.NewNop(), &out, last)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ev := &event.Event{Type: event.Added, Origin: event.Watch, Name: "web-1", Collection: &event.Collection{Resource: "pods"}}
+	specs[0].Delivered([]event.Record{{Event: ev, Value: []byte("{}")}})
+	if n := len(last.Of("a", "pods", false)); n != 1 || !strings.Contains(out.String(), "web-1") {
+		t.Errorf("%d changes are kept, and printed is %q", n, out.String())
+	}
+	_, store, _, err := specs[0].Open(event.Identity{Bridge: "kubebridge", Cluster: "prod", ClusterUID: "u", Sink: "a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.(io.Closer).Close()
+	if n := len(last.Of("a", "pods", false)); n != 0 {
+		t.Errorf("%d changes of another term are kept", n)
 	}
 }

@@ -153,3 +153,16 @@ func TestCollectorSums(t *testing.T) {
 		t.Errorf("got  %v\nwant %v", got, want)
 	}
 }
+
+// TestStatusTellsOfDiffs: why an event says nothing of what changed depends on whether
+// it was to, now that the configuration has been reloaded.
+func TestStatusTellsOfDiffs(t *testing.T) {
+	s := newScript(t, openMem(t))
+	defer func() { s.finish() }()
+	for i, o := range []CollectionOptions{{}, {Patch: true}, {}, {Before: true}, {Filter: "true", Before: true}, {Filter: "true"}} {
+		s.set([]Wanted{optioned(o)}, nil)
+		if got := s.lane.Status().Collections[0].Diffs; got != (o.Before || o.Patch) {
+			t.Errorf("%d: diffs are told: %t", i, got)
+		}
+	}
+}
