@@ -79,11 +79,26 @@ func reports(collections int) func() status.Report {
 	}
 }
 
+// changes are a collection's last: one of an object that means harm, and one that is wide.
+func changes(string, string) ([]status.Change, bool) {
+	const hostile = `"><script>document.title="harm"</script><img src="http://example.org/x" onerror="document.title='harm'">`
+	at := time.Now().Add(-time.Minute)
+	return []status.Change{
+		{Time: at, Type: "deleted", Namespace: "shop", Name: "web", Origin: "watch", ResourceVersion: "44", Who: "unknown", By: []byte("[]")},
+		{Time: at, Type: "modified", Name: hostile, Origin: "reconcile", ResourceVersion: "43", Who: hostile, By: []byte("[]"), Note: "updates in between are not known", Diff: "~/metadata/annotations: " + hostile + "\n"},
+		{
+			Time: at, Type: "modified", Namespace: "shop", Name: "web", Origin: "watch", ResourceVersion: "42", Who: "kubectl, deployment-controller/status", By: []byte("[]"),
+			Diff: "@@ -5,4 +5,4 @@\n spec:\n-  replicas: 2\n+  replicas: 3\n   wide: " + strings.Repeat("wide ", 60) + "\n",
+		},
+		{Time: at, Type: "added", Namespace: "shop", Name: "web", Origin: "watch", ResourceVersion: "41", Who: "kubectl", By: []byte("[]")},
+	}, true
+}
+
 // serve serves a bridge's status and returns its address.
 func serve(t *testing.T, collections int) string {
 	t.Helper()
 	s, err := status.New(status.Options{
-		Listen: "127.0.0.1:0", Gatherer: prometheus.NewRegistry(), Report: reports(collections),
+		Listen: "127.0.0.1:0", Gatherer: prometheus.NewRegistry(), Report: reports(collections), Changes: changes,
 		Ready: func() (any, bool) { return nil, true }, Alive: func(context.Context) bool { return true },
 	})
 	if err != nil {
@@ -213,13 +228,67 @@ func TestPage(t *testing.T) {
 					for _, complaint := range found.list {
 						t.Error(complaint)
 					}
-					if dir := os.Getenv("KUBEBRIDGE_PICTURES"); dir != "" {
-						if err := os.WriteFile(filepath.Join(dir, strings.ReplaceAll(t.Name(), "/", "-")+".png"), picture, 0o600); err != nil {
-							t.Error(err)
-						}
-					}
+					keepPicture(t, picture)
 				})
 			}
+		}
+	}
+}
+
+// TestChanges goes from a collection to its last changes: what an object holds is text, on
+// a phone too, and the page goes on by itself.
+func TestChanges(t *testing.T) {
+	root := browser(t)
+	home := serve(t, 3)
+	for _, width := range []int64{1280, 390} {
+		t.Run(fmt.Sprint(width), func(t *testing.T) {
+			tab, closeTab := chromedp.NewContext(root)
+			defer closeTab()
+			ctx, cancel := context.WithTimeout(tab, patience)
+			defer cancel()
+			var found complaints
+			found.listen(ctx, home)
+			var (
+				overflow, cards int64
+				picture         []byte
+				title           string
+			)
+			err := chromedp.Run(ctx,
+				log.Enable(), network.Enable(),
+				emulation.SetDeviceMetricsOverride(width, 900, 1, width < 500),
+				chromedp.Navigate(home),
+				chromedp.Click(`#rows a`, chromedp.ByQuery),
+				chromedp.WaitVisible(".diff .plus", chromedp.ByQuery),
+				chromedp.Evaluate(`document.documentElement.scrollWidth - document.documentElement.clientWidth`, &overflow),
+				chromedp.CaptureScreenshot(&picture),
+				chromedp.Evaluate(`document.querySelector("#changes").replaceChildren(), document.dispatchEvent(new Event("visibilitychange")), true`, nil),
+				chromedp.WaitVisible(".diff .plus", chromedp.ByQuery), // read again
+				chromedp.Evaluate(`document.querySelectorAll("#changes article").length`, &cards),
+				chromedp.Title(&title),
+			)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if overflow > 0 {
+				t.Errorf("the page is %d px wider than the screen", overflow)
+			}
+			if cards != 4 || !strings.HasPrefix(title, "Changes of widgets") {
+				t.Errorf("%d changes below %q", cards, title)
+			}
+			for _, complaint := range found.list {
+				t.Error(complaint)
+			}
+			keepPicture(t, picture)
+		})
+	}
+}
+
+// keepPicture leaves a test's picture where KUBEBRIDGE_PICTURES says.
+func keepPicture(t *testing.T, picture []byte) {
+	t.Helper()
+	if dir := os.Getenv("KUBEBRIDGE_PICTURES"); dir != "" {
+		if err := os.WriteFile(filepath.Join(dir, strings.ReplaceAll(t.Name(), "/", "-")+".png"), picture, 0o600); err != nil {
+			t.Error(err)
 		}
 	}
 }

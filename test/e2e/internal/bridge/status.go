@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"time"
 )
@@ -56,32 +57,44 @@ func (s Status) Find(id string) Collection {
 // Status asks the running bridge. ctx bounds the wait for its status server and the answer.
 func (p *Process) Status(ctx context.Context) (Status, error) {
 	var s Status
+	code, body, err := p.Get(ctx, "/readyz")
+	if err != nil {
+		return s, err
+	}
+	if err := json.Unmarshal(body, &s); err != nil {
+		return s, fmt.Errorf("ask /readyz: %w", err)
+	}
+	if want := map[bool]int{true: http.StatusOK, false: http.StatusServiceUnavailable}[s.Ready]; code != want {
+		return s, fmt.Errorf("ask /readyz: status %d with ready=%t", code, s.Ready)
+	}
+	return s, nil
+}
+
+// Get asks the running bridge's status server for a path. ctx bounds the wait for the server; it has two seconds to answer.
+func (p *Process) Get(ctx context.Context, path string) (code int, body []byte, err error) {
 	select {
 	case <-p.listen:
 	case <-p.done:
-		return s, fmt.Errorf("the bridge ended with exit code %d", p.cmd.ProcessState.ExitCode())
+		return 0, nil, fmt.Errorf("the bridge ended with exit code %d", p.cmd.ProcessState.ExitCode())
 	case <-ctx.Done():
-		return s, context.Cause(ctx)
+		return 0, nil, context.Cause(ctx)
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.status+"/readyz", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.status+path, nil)
 	if err != nil {
-		return s, err
+		return 0, nil, err
 	}
 	transport := &http.Transport{DisableKeepAlives: true}
 	res, err := transport.RoundTrip(req)
 	if err != nil {
-		return s, fmt.Errorf("ask /readyz: %w", err)
+		return 0, nil, fmt.Errorf("ask %s: %w", path, err)
 	}
 	defer res.Body.Close()
-	if err := json.NewDecoder(res.Body).Decode(&s); err != nil {
-		return s, fmt.Errorf("ask /readyz: %w", err)
+	if body, err = io.ReadAll(res.Body); err != nil {
+		return 0, nil, fmt.Errorf("ask %s: %w", path, err)
 	}
-	if want := map[bool]int{true: http.StatusOK, false: http.StatusServiceUnavailable}[s.Ready]; res.StatusCode != want {
-		return s, fmt.Errorf("ask /readyz: status %d with ready=%t", res.StatusCode, s.Ready)
-	}
-	return s, nil
+	return res.StatusCode, body, nil
 }
 
 // Await polls the status until it is as wanted.
