@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/kubebridge/kubebridge/internal/recent"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/shape"
@@ -39,10 +40,15 @@ func captured(b *testing.B, name string) []source.Object {
 }
 
 // BenchmarkLane takes updates of 1000 objects from the collection to the
-// checkpoint: what to tell, the record, the batch, the commit.
+// checkpoint: what to tell, the record, the batch, the commit; once with the last
+// changes kept for the status page.
 func BenchmarkLane(b *testing.B) {
-	for _, name := range []string{"pods", "events", "secrets"} {
-		b.Run(name, func(b *testing.B) {
+	for _, x := range []struct {
+		name, called string
+		last         *recent.Changes
+	}{{"pods", "pods", nil}, {"events", "events", nil}, {"secrets", "secrets", nil}, {"pods", "pods-with-history", recent.New()}} {
+		name := x.name
+		b.Run(x.called, func(b *testing.B) {
 			store, err := file.OpenMem(identity)
 			if err != nil {
 				b.Fatal(err)
@@ -52,6 +58,9 @@ func BenchmarkLane(b *testing.B) {
 			l.shape.Secrets.Key = []byte("a key of the user")
 			if l.shape.Subject, err = shape.ParseTemplate("k8s.{cluster}.{group}.{resource}.{namespace}.{name}", shape.SubjectNames); err != nil {
 				b.Fatal(err)
+			}
+			if x.last != nil {
+				l.onDelivery = x.last.Listen("sink")
 			}
 			l.current = l.fresh(1)
 			if l.inv, err = newInventory(store); err != nil {
