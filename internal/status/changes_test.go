@@ -36,7 +36,9 @@ func sampleChanges(string, string) ([]Change, bool) {
 	}, true
 }
 
-func changesURL(prefix string) string { return changesLink(prefix, "audit", "secrets?namespace=a&labels=x") }
+func changesURL(prefix string) string {
+	return changesLink(prefix, "audit", "secrets?namespace=a&labels=x")
+}
 
 // TestChanges: objects' names, managers and contents are anybody's text. A browser takes
 // none of it for markup, and is told to run no script of the page's own.
