@@ -2,9 +2,7 @@ package stdout
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
-	"unicode"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
@@ -26,12 +24,13 @@ func (p printer) append(dst []byte, r *event.Record) []byte {
 		word = "\x1b[" + colors[e.Type] + "m" + word + "\x1b[0m"
 	}
 	dst = append(dst, word...)
+	text := ""
 	if e.Type.OfCollection() {
-		dst = fmt.Appendf(dst, " %s: %s", printable(e.Collection.ID()), sentence(e))
+		text = e.Collection.ID() + ": " + sentence(e)
 	} else {
-		dst = append(dst, object(e)...)
+		text = object(e)
 	}
-	return append(dst, '\n')
+	return append(append(append(dst, ' '), Legible(text)...), '\n')
 }
 
 func object(e *event.Event) string {
@@ -39,7 +38,7 @@ func object(e *event.Event) string {
 	if e.Namespace != "" {
 		name = e.Namespace + "/" + name
 	}
-	s := fmt.Sprintf(" %s %s rv=%s %s", e.Collection.ResourceID(), printable(name), e.ResourceVersion, e.Origin)
+	s := fmt.Sprintf("%s %s rv=%s %s", e.Collection.ResourceID(), name, e.ResourceVersion, e.Origin)
 	if e.Reason == "left" {
 		s += ", left the selection"
 	}
@@ -85,7 +84,7 @@ func sentence(e *event.Event) string {
 		parts = append(parts, "no longer watched")
 	}
 	if why := strings.Join(nonEmpty(r.Reason, r.Detail), ", "); why != "" {
-		parts = append(parts, printable(why))
+		parts = append(parts, why)
 	}
 	return strings.Join(parts, "; ")
 }
@@ -118,13 +117,4 @@ func nonEmpty(all ...string) []string {
 		}
 	}
 	return out
-}
-
-// printable quotes what could steer a terminal: the names of RBAC objects may
-// hold any character.
-func printable(s string) string {
-	if strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
-		return strconv.Quote(s)
-	}
-	return s
 }

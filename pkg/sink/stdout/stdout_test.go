@@ -128,7 +128,7 @@ func TestPretty(t *testing.T) {
 			},
 		},
 		{
-			"a name that would steer the terminal", `12:30:01.500 ADDED    roles "a/x\x1b[2J" rv=9 watch`,
+			"a name that would steer the terminal", `12:30:01.500 ADDED    roles a/x\x1b[2J rv=9 watch`,
 			event.Event{Type: event.Added, Origin: event.Watch, Collection: &event.Collection{Resource: "roles"}, Namespace: "a", Name: "x\x1b[2J", ResourceVersion: "9", Object: []byte("{}")},
 		},
 		{

@@ -1,0 +1,70 @@
+package stdout
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// Legible is text of others as one may show it on one line: line ends, what steers a
+// terminal, and what lets text look like other text (that runs the other way, or has
+// no width) are escapes, as Go has them. Names of RBAC objects, values and field
+// managers may hold any character.
+func Legible(s string) string {
+	if strings.IndexFunc(s, illegible) < 0 {
+		return s
+	}
+	var b strings.Builder
+	for len(s) > 0 {
+		r, n := utf8.DecodeRuneInString(s)
+		piece := s[:n]
+		if s = s[n:]; illegible(r) {
+			piece = strconv.Quote(piece)
+			piece = piece[1 : len(piece)-1]
+		}
+		b.WriteString(piece)
+	}
+	return b.String()
+}
+
+// illegible is also true of the bytes that are no UTF-8.
+func illegible(r rune) bool { return !unicode.IsPrint(r) || r == utf8.RuneError }
+
+// NewLegible returns a writer before a terminal. Line ends and tabs pass. What else
+// [Legible] escapes becomes \u and four digits, in JSON the same text. It is for one
+// goroutine.
+func NewLegible(to io.Writer) io.Writer { return &legible{to: to} }
+
+type legible struct {
+	to  io.Writer
+	cut []byte // the beginning of a character whose rest comes with the next write
+	buf []byte
+}
+
+// Write returns len(p), or 0 with the error of the writer behind it.
+func (l *legible) Write(p []byte) (int, error) {
+	text := append(l.cut, p...)
+	l.buf = l.buf[:0]
+	for len(text) > 0 && utf8.FullRune(text) {
+		r, n := utf8.DecodeRune(text)
+		switch {
+		case r == '\n' || r == '\t' || !illegible(r):
+			l.buf = append(l.buf, text[:n]...)
+		case r > 0xffff:
+			high, low := utf16.EncodeRune(r)
+			l.buf = fmt.Appendf(l.buf, `\u%04x\u%04x`, high, low)
+		default:
+			l.buf = fmt.Appendf(l.buf, `\u%04x`, r)
+		}
+		text = text[n:]
+	}
+	l.cut = text
+	if _, err := l.to.Write(l.buf); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
