@@ -212,7 +212,7 @@ func newCheckpointShow() *cobra.Command {
 				all = append(all, info)
 			}
 			if output == "json" {
-				e := json.NewEncoder(cmd.OutOrStdout())
+				e := json.NewEncoder(document(cmd.OutOrStdout()))
 				e.SetIndent("", "  ")
 				return e.Encode(all)
 			}
@@ -271,20 +271,20 @@ func describe(path string, id event.Identity, store checkpoint.Store) (checkpoin
 }
 
 func (i checkpointInfo) print(w io.Writer) {
-	fmt.Fprintf(w, "%s: bridge %s, cluster %s (%s), sink %s\n", i.Path, i.Identity.Bridge, i.Identity.Cluster, i.Identity.ClusterUID, i.Identity.Sink)
+	show(w, "%s: bridge %s, cluster %s (%s), sink %s", i.Path, i.Identity.Bridge, i.Identity.Cluster, i.Identity.ClusterUID, i.Identity.Sink)
 	for _, id := range slices.Sorted(maps.Keys(i.Positions)) {
 		p := i.Positions[id]
 		state := "resumes from " + p.RV
 		if !p.Resumable() {
 			state = "begins with a list"
 		}
-		fmt.Fprintf(w, "  %-40s %s\n", id, state)
+		show(w, "  %-40s %s", id, state)
 	}
 	for _, resource := range slices.Sorted(maps.Keys(i.Objects)) {
-		fmt.Fprintf(w, "  %-40s %s told\n", resource, count(i.Objects[resource], "object"))
+		show(w, "  %-40s %s told", resource, count(i.Objects[resource], "object"))
 	}
 	if i.Intents > 0 {
-		fmt.Fprintf(w, "  %s: what the last run was about to tell; the next list settles them\n", count(i.Intents, "intent"))
+		show(w, "  %s: what the last run was about to tell; the next list settles them", count(i.Intents, "intent"))
 	}
 	if i.Reset != "" {
 		fmt.Fprintln(w, "  a declared reset is due at the next start")

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kubebridge/kubebridge/internal/history"
+	"github.com/kubebridge/kubebridge/pkg/sink/stdout"
 )
 
 func newHistory() *cobra.Command {
@@ -57,7 +58,7 @@ written, and no consumer is left behind. What the bus does not tell is said.`,
 			q.Reader, q.Cluster, q.Progress = r, p.config.Cluster, progress.tell
 			out := cmd.OutOrStdout()
 			n := 0
-			encoder := json.NewEncoder(out)
+			encoder := json.NewEncoder(document(out))
 			encoder.SetEscapeHTML(false)
 			paint := color == "always" || color == "auto" && isTerminal(out)
 			earliest, err := history.Changes(cmd.Context(), q, func(c history.Change) error {
@@ -102,7 +103,8 @@ const (
 // printChange prints a change for a human.
 func printChange(w io.Writer, c *history.Change, paint bool) error {
 	style := func(code, s string) string {
-		if paint {
+		s = stdout.Legible(s)
+		if paint && code != "" {
 			return code + s + plainText
 		}
 		return s
@@ -113,19 +115,17 @@ func printChange(w io.Writer, c *history.Change, paint bool) error {
 		name = c.Namespace + "/" + name
 	}
 	fmt.Fprintln(&b, style(bold, fmt.Sprintf("%s  %s  %s %s  by %s", c.Time.UTC().Format(time.RFC3339Nano), c.Type, c.Resource, name, history.Authors(c.By))))
-	fmt.Fprintf(&b, "  resourceVersion %s, %s, uid %s\n", c.ResourceVersion, c.Origin, c.UID)
+	show(&b, "  resourceVersion %s, %s, uid %s", c.ResourceVersion, c.Origin, c.UID)
 	if c.FormerUID != "" {
-		fmt.Fprintf(&b, "  another object than before: uid was %s\n", c.FormerUID)
+		show(&b, "  another object than before: uid was %s", c.FormerUID)
 	}
 	if c.Note != "" {
-		fmt.Fprintf(&b, "  (%s)\n", c.Note)
+		show(&b, "  (%s)", c.Note)
 	}
 	for line := range strings.Lines(c.Diff) {
 		line = strings.TrimRight(line, "\n")
 		code := ""
 		switch {
-		case strings.HasPrefix(line, "---"), strings.HasPrefix(line, "+++"):
-			continue
 		case strings.HasPrefix(line, "@@"):
 			code = cyan
 		case strings.HasPrefix(line, "+"):
@@ -133,10 +133,7 @@ func printChange(w io.Writer, c *history.Change, paint bool) error {
 		case strings.HasPrefix(line, "-"):
 			code = red
 		}
-		if code != "" {
-			line = style(code, line)
-		}
-		fmt.Fprintln(&b, "  "+line)
+		fmt.Fprintln(&b, "  "+style(code, line))
 	}
 	fmt.Fprintln(&b)
 	_, err := io.WriteString(w, b.String())

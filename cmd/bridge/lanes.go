@@ -115,7 +115,11 @@ func laneSpec(c *config.Config, s *config.Sink, log *zap.Logger) (pipeline.LaneS
 	case s.File != nil:
 		open = func(event.Identity) (sink.Sink, error) { return filesink.New(filesink.Options{Config: *s.File}) }
 	default:
-		open = func(event.Identity) (sink.Sink, error) { return stdout.New(stdout.Options{Config: *s.Stdout}) }
+		o := stdout.Options{Config: *s.Stdout}
+		if o.Config.Format != stdout.Pretty {
+			o.Writer = document(os.Stdout)
+		}
+		open = func(event.Identity) (sink.Sink, error) { return stdout.New(o) }
 	}
 	return pipeline.LaneSpec{
 		LaneResources: laneResources(c, s), Linger: s.Linger,

@@ -7,6 +7,8 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"golang.org/x/term"
+
+	"github.com/kubebridge/kubebridge/pkg/sink/stdout"
 )
 
 // logLevel is the level of a configured name, which has been checked.
@@ -29,6 +31,7 @@ func newLogger(format string, level zapcore.LevelEnabler, w io.Writer) *zap.Logg
 		e.EncodeTime = zapcore.TimeEncoderOfLayout("15:04:05.000")
 		e.EncodeLevel = zapcore.CapitalLevelEncoder
 		encoder = zapcore.NewConsoleEncoder(e)
+		w = stdout.NewLegible(w)
 	}
 	return zap.New(zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(w)), level))
 }

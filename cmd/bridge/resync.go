@@ -42,7 +42,7 @@ environment, or --socket.`,
 				return err
 			}
 			for _, id := range started {
-				fmt.Fprintln(cmd.OutOrStdout(), id+": resync started")
+				show(cmd.OutOrStdout(), "%s: resync started", id)
 			}
 			return nil
 		},

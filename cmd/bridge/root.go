@@ -52,7 +52,7 @@ func execute(ctx context.Context, args []string, std streams) int {
 		return exitOK
 	}
 	for line := range strings.Lines(err.Error()) {
-		fmt.Fprintln(std.err, "bridge: "+strings.TrimRight(line, "\n"))
+		show(std.err, "bridge: %s", strings.TrimRight(line, "\n"))
 	}
 	if errors.Is(err, sink.ErrFenced) {
 		fmt.Fprintln(std.err, "bridge: two bridges with one `name` write to one bus: stop one, give it another name, or let them elect a leader (leaderElection)")

@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/tools/clientcmd"
-	"sigs.k8s.io/yaml"
 
 	"github.com/kubebridge/kubebridge/internal/history"
 	"github.com/kubebridge/kubebridge/internal/history/restore"
@@ -127,7 +126,7 @@ func (f *stateFlags) rebuild(cmd *cobra.Command, p *past, at string, resources [
 			return nil, &exitError{exitEnvironment, err}
 		}
 		for line := range strings.Lines(err.Error()) {
-			fmt.Fprintln(cmd.ErrOrStderr(), strings.TrimRight(line, "\n"))
+			show(cmd.ErrOrStderr(), "%s", strings.TrimRight(line, "\n"))
 		}
 	}
 	tellCoverage(cmd.ErrOrStderr(), state, point)
@@ -138,32 +137,32 @@ func (f *stateFlags) rebuild(cmd *cobra.Command, p *past, at string, resources [
 func tellCoverage(w io.Writer, s *history.State, at history.Point) {
 	for _, m := range s.Missing {
 		if m.Ended {
-			fmt.Fprintf(w, "left out: %s: %s\n", m.Name, m.Why)
+			show(w, "left out: %s: %s", m.Name, m.Why)
 		}
 	}
 	for _, c := range s.Collections {
-		fmt.Fprintf(w, "%s: at %s, from the list of %s (resourceVersion %s)\n", c.Collection, at, c.Base.UTC().Format(time.RFC3339), c.BaseRV)
+		show(w, "%s: at %s, from the list of %s (resourceVersion %s)", c.Collection, at, c.Base.UTC().Format(time.RFC3339), c.BaseRV)
 		if c.Gap != nil {
-			fmt.Fprintf(w, "  out of date: the bus did not mirror it since %s (%s), changes may be missing\n", c.Gap.Time.UTC().Format(time.RFC3339), c.Gap.Report.Reason)
+			show(w, "  out of date: the bus did not mirror it since %s (%s), changes may be missing", c.Gap.Time.UTC().Format(time.RFC3339), c.Gap.Report.Reason)
 		}
 		if c.Silence {
-			fmt.Fprintf(w, "  the last that the bus tells of it is of %s: whether the bridge was watching after that the bus does not say\n", c.Word.UTC().Format(time.RFC3339))
+			show(w, "  the last that the bus tells of it is of %s: whether the bridge was watching after that the bus does not say", c.Word.UTC().Format(time.RFC3339))
 		}
 	}
 }
 
 // printState prints objects as kubectl takes them.
 func printState(out, notes io.Writer, s *history.State, output string) error {
-	w := bufio.NewWriter(out)
+	w := bufio.NewWriter(document(out))
 	if output == "json" {
 		fmt.Fprintf(w, `{"apiVersion":"v1","kind":"List","items":[`)
 	}
 	for i := range s.Objects {
 		o := &s.Objects[i]
 		if why := o.Unwhole(); why != "" {
-			fmt.Fprintf(notes, "%s %s is not whole: %s\n", o.ResourceID, o.Name(), why)
+			show(notes, "%s %s is not whole: %s", o.ResourceID, o.Name(), why)
 		} else if o.Hidden() {
-			fmt.Fprintf(notes, "%s %s has values that are hidden on the bus\n", o.ResourceID, o.Name())
+			show(notes, "%s %s has values that are hidden on the bus", o.ResourceID, o.Name())
 		}
 		if output == "json" {
 			if i > 0 {
@@ -172,7 +171,7 @@ func printState(out, notes io.Writer, s *history.State, output string) error {
 			fmt.Fprintf(w, "\n%s", o.Object)
 			continue
 		}
-		text, err := yaml.JSONToYAML(o.Object)
+		text, err := history.YAML(o.Object)
 		if err != nil {
 			return fmt.Errorf("print %s %s: %w", o.ResourceID, o.Name(), err)
 		}
@@ -200,24 +199,29 @@ func (f *stateFlags) compare(cmd *cobra.Command, p *past, from, to string, resou
 	}
 	out := cmd.OutOrStdout()
 	if f.output == "json" {
-		e := json.NewEncoder(out)
+		e := json.NewEncoder(document(out))
 		e.SetIndent("", "  ")
 		e.SetEscapeHTML(false)
 		return e.Encode(d)
 	}
+	return printDifference(out, d)
+}
+
+// printDifference prints it for people.
+func printDifference(out io.Writer, d *history.Difference) error {
 	w := bufio.NewWriter(out)
-	fmt.Fprintf(w, "%d added, %d removed, %d changed, %d unchanged\n", d.Added, d.Removed, d.Changed, d.Unchanged)
+	show(w, "%d added, %d removed, %d changed, %d unchanged", d.Added, d.Removed, d.Changed, d.Unchanged)
 	for _, o := range d.Objects {
-		fmt.Fprintf(w, "%s %s %s", map[string]string{"added": "+", "removed": "-", "changed": "~"}[o.What], o.Resource, o.Name)
+		anew := ""
 		if o.FormerUID != "" {
-			fmt.Fprintf(w, "  (made anew: another uid)")
+			anew = "  (made anew: another uid)"
 		}
-		fmt.Fprintln(w)
+		show(w, "%s %s %s%s", map[string]string{"added": "+", "removed": "-", "changed": "~"}[o.What], o.Resource, o.Name, anew)
 		for _, path := range o.Paths {
-			fmt.Fprintln(w, "    "+path)
+			show(w, "    %s", path)
 		}
 		if o.Note != "" {
-			fmt.Fprintln(w, "    "+o.Note)
+			show(w, "    %s", o.Note)
 		}
 	}
 	return w.Flush()
@@ -233,22 +237,28 @@ func (f *stateFlags) restore(cmd *cobra.Command, s *history.State) error {
 	conf.QPS, conf.Burst = restoreRate, 2*restoreRate
 	counts := map[restore.Outcome]int{}
 	out := cmd.OutOrStdout()
-	encoder := json.NewEncoder(out)
+	encoder := json.NewEncoder(document(out))
 	encoder.SetEscapeHTML(false)
 	err = restore.Run(cmd.Context(), restore.Options{Config: conf, Objects: s.Objects, DryRun: f.dryRun, Force: f.force}, func(l restore.Line) {
 		counts[l.What]++
-		switch {
-		case f.output == "json":
+		if f.output == "json" {
 			_ = encoder.Encode(l) // what counts is the cluster
-		case l.Why != "":
-			fmt.Fprintf(out, "%-9s %s: %s\n", l.What, l.Object, l.Why)
-		default:
-			fmt.Fprintf(out, "%-9s %s\n", l.What, l.Object)
+			return
 		}
+		printRestored(out, l)
 	})
 	fmt.Fprintf(cmd.ErrOrStderr(), "%d applied, %d skipped, %d failed\n", counts[restore.Applied], counts[restore.Skipped], counts[restore.Failed])
 	if err != nil && !errors.Is(err, restore.ErrFailed) {
 		return &exitError{exitEnvironment, err}
 	}
 	return err
+}
+
+// printRestored prints for people what became of an object.
+func printRestored(w io.Writer, l restore.Line) {
+	if l.Why != "" {
+		show(w, "%-9s %s: %s", l.What, l.Object, l.Why)
+		return
+	}
+	show(w, "%-9s %s", l.What, l.Object)
 }

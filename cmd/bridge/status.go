@@ -18,10 +18,14 @@ import (
 
 	"github.com/kubebridge/kubebridge/internal/config"
 	"github.com/kubebridge/kubebridge/internal/status"
+	"github.com/kubebridge/kubebridge/pkg/sink/stdout"
 )
 
 // defaultStatus is where the status of a bridge is that nothing else is known of.
 const defaultStatus = "127.0.0.1:8080"
+
+// statusBytes bounds what is read of an answer: some 300,000 collections.
+const statusBytes = 128 << 20
 
 // statusTimeout bounds how long a bridge may take to answer.
 const statusTimeout = 10 * time.Second
@@ -52,7 +56,7 @@ not, and 3 if it does not answer.`,
 				return &exitError{exitEnvironment, fmt.Errorf("no bridge answers at %s: %w: is it running, and is this its status.listen? Give --address HOST:PORT", address, err)}
 			}
 			if output == "json" {
-				_, err = cmd.OutOrStdout().Write(body)
+				_, err = document(cmd.OutOrStdout()).Write(body)
 			} else {
 				err = printStatus(cmd.OutOrStdout(), r)
 			}
@@ -104,7 +108,7 @@ func askStatus(ctx context.Context, address string) (*status.Report, []byte, err
 		return nil, nil, err
 	}
 	defer answer.Body.Close()
-	body, err := io.ReadAll(answer.Body)
+	body, err := io.ReadAll(io.LimitReader(answer.Body, statusBytes))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -123,12 +127,12 @@ func printStatus(out io.Writer, r *status.Report) error {
 	if !r.Ready {
 		word = "not ready"
 	}
-	fmt.Fprintf(out, "%s on %s: %s (version %s, up %s)\n", r.Name, r.Cluster, word, r.Version, r.At.Sub(r.Started).Round(time.Second))
+	show(out, "%s on %s: %s (version %s, up %s)", r.Name, r.Cluster, word, r.Version, r.At.Sub(r.Started).Round(time.Second))
 	if r.Waiting != "" {
-		fmt.Fprintf(out, "waiting for Kubernetes: %s\n", r.Waiting)
+		show(out, "waiting for Kubernetes: %s", r.Waiting)
 	}
 	if l := r.Leader; l != nil {
-		fmt.Fprintf(out, "leader: %s\n", cmp.Or(l.Holder, "nobody"))
+		show(out, "leader: %s", cmp.Or(l.Holder, "nobody"))
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "\nSINK\tSTATE\tDELIVERED\tEVENTS/S\tLAG\tWAITING\tERROR")
@@ -138,7 +142,7 @@ func printStatus(out io.Writer, r *status.Report) error {
 		if !s.Ready {
 			state = "failing"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%d of %d\t%s\n", s.Name, state, s.Delivered,
+		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%d of %d\t%s\n", inLine(s.Name), state, s.Delivered,
 			status.Number(s.Rate), status.Seconds(s.Lag), s.Queue.Events, s.Queue.EventCapacity, inLine(s.Failing))
 	}
 	fmt.Fprintln(w, "\nCOLLECTION\tSINK\tSTATE\tPOSITION\tLAG\tEVENTS/S\tOBJECTS\tERROR")
@@ -151,10 +155,13 @@ func printStatus(out io.Writer, r *status.Report) error {
 		if c.Position != "" {
 			position = c.Position
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", c.ID, e.Sink.Name, c.State, position,
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", inLine(c.ID), inLine(e.Sink.Name), inLine(c.State), inLine(position),
 			status.Seconds(c.Lag), status.Number(c.Rate), objects, inLine(c.Error))
 	}
 	return w.Flush()
 }
 
-func inLine(text string) string { return strings.Join(strings.Fields(text), " ") }
+// inLine is text for a cell of a table.
+func inLine(text string) string {
+	return stdout.Legible(strings.Join(strings.Fields(text), " "))
+}

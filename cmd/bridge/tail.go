@@ -30,8 +30,12 @@ func newTail() *cobra.Command {
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			out := stdout.Config{Format: stdout.Pretty, Color: isTerminal(cmd.OutOrStdout())}
+			w := cmd.OutOrStdout()
 			if output != "" {
 				out = stdout.Config{Format: output}
+			}
+			if output == stdout.JSON {
+				w = document(w)
 			}
 			if _, err := out.Complete(); err != nil {
 				return &exitError{exitConfig, err}
@@ -49,7 +53,7 @@ func newTail() *cobra.Command {
 					if err != nil {
 						return nil, nil, form, err
 					}
-					bus, err := stdout.New(stdout.Options{Config: out, Writer: cmd.OutOrStdout()})
+					bus, err := stdout.New(stdout.Options{Config: out, Writer: w})
 					return bus, store, form, err
 				},
 			}

@@ -31,7 +31,7 @@ func newValidate() *cobra.Command {
 					var bad error
 					weak, bad = checkBuses(cmd.Context(), c, known)
 					for _, w := range weak {
-						fmt.Fprintln(cmd.ErrOrStderr(), "bridge: warning: "+w)
+						show(cmd.ErrOrStderr(), "bridge: warning: %s", w)
 					}
 					err = errors.Join(err, bad)
 				}

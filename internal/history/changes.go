@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/pmezard/go-difflib/difflib"
-	"sigs.k8s.io/yaml"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/shape/manager"
@@ -279,7 +278,11 @@ func lines(object []byte) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	text, err := yaml.Marshal(v)
+	again, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	text, err := YAML(again)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+
+	"go.uber.org/zap"
+
+	"github.com/kubebridge/kubebridge/internal/history"
+	"github.com/kubebridge/kubebridge/internal/history/restore"
+	"github.com/kubebridge/kubebridge/internal/status"
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+// hostile clears the screen, forges a line, sets a title, and turns what follows
+// around.
+const hostile = "x\x1b[2J\nADDED forged\r\u009b31m\x1b]0;title\x07\u202egnp"
+
+// TestHostileText: whoever may name an object, a field manager or a value in the
+// cluster does not write to the terminal of who looks at it.
+func TestHostileText(t *testing.T) {
+	before, after := []byte(`{"a":"b","--gone":1}`), quoted(t, map[string]any{"a": hostile, hostile: 1})
+	diff, err := history.Diff(before, after)
+	if err != nil {
+		t.Fatal(err)
+	}
+	paths, err := history.Paths(before, after)
+	if err != nil {
+		t.Fatal(err)
+	}
+	state := &history.State{
+		Objects: []history.Object{{Received: &event.Received{Namespace: hostile, Name: hostile, Object: after, BodyKnown: false}, ResourceID: hostile}},
+		Missing: []history.Missing{{Name: hostile, Why: hostile, Ended: true}},
+		Collections: []history.Covered{{
+			Collection: hostile, BaseRV: hostile, Silence: true, Gap: &event.Received{Report: &event.Report{Reason: hostile}},
+		}},
+	}
+	for name, printed := range map[string]struct {
+		lines int
+		print func(w *bytes.Buffer) error
+	}{
+		"history": {2 + 1 + 1 + 6 + 1, func(w *bytes.Buffer) error {
+			return printChange(w, &history.Change{
+				Time: time.Unix(0, 0), Type: hostile, Resource: hostile, Namespace: hostile, Name: hostile, UID: hostile, FormerUID: hostile,
+				ResourceVersion: hostile, Origin: event.Origin(hostile), By: []history.Who{{Manager: hostile, Subresource: hostile}}, Note: hostile, Diff: diff,
+			}, false)
+		}},
+		"notes of a state":  {4, func(w *bytes.Buffer) error { tellCoverage(w, state, history.Point{}); return nil }},
+		"what is not whole": {1, func(w *bytes.Buffer) error { return printState(new(bytes.Buffer), w, state, "json") }},
+		"differences": {2 + len(paths), func(w *bytes.Buffer) error {
+			return printDifference(w, &history.Difference{Objects: []history.Differs{{What: "changed", Resource: hostile, Name: hostile, Paths: paths}}})
+		}},
+		"restored": {1, func(w *bytes.Buffer) error {
+			printRestored(w, restore.Line{What: restore.Failed, Object: hostile, Why: hostile})
+			return nil
+		}},
+		"status": {3 + 2 + 1 + 2 + 1, func(w *bytes.Buffer) error {
+			return printStatus(w, &status.Report{Name: hostile, Cluster: hostile, Version: hostile, Waiting: hostile, Leader: &status.Leader{Holder: hostile}, Sinks: []status.Sink{{
+				Name: hostile, Failing: hostile, Collections: []status.Collection{{ID: hostile, State: hostile, Error: hostile, Position: hostile}},
+			}}})
+		}},
+		"checkpoint": {3, func(w *bytes.Buffer) error {
+			checkpointInfo{Path: hostile, Identity: event.Identity{Cluster: hostile}, Positions: map[string]event.Position{hostile: {RV: hostile}}, Objects: map[string]int{hostile: 1}}.print(w)
+			return nil
+		}},
+		"log": {1, func(w *bytes.Buffer) error {
+			newLogger("console", zap.InfoLevel, w).Info(hostile, zap.String("name", hostile), zap.Error(errors.New(hostile)))
+			return nil
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out bytes.Buffer
+			if err := printed.print(&out); err != nil {
+				t.Fatal(err)
+			}
+			text := out.String()
+			if i := strings.IndexFunc(text, func(r rune) bool { return r != '\n' && r != '\t' && !unicode.IsPrint(r) }); i >= 0 {
+				t.Errorf("%q passes", text[i:])
+			}
+			lines := strings.Count(text, "\n")
+			if name == "log" {
+				lines -= strings.Count(text, "\nADDED forged") // a console log is for people: line ends stay
+			}
+			if lines != printed.lines {
+				t.Errorf("%d lines, want %d:\n%s", lines, printed.lines, text)
+			}
+			if !strings.Contains(text, "gnp") {
+				t.Errorf("what it is called is not told: %s", text)
+			}
+		})
+	}
+	if r := bridge(t, "history", "pods", hostile); r.code != exitConfig || strings.ContainsAny(r.err, "\x1b\r") {
+		t.Errorf("an error: %d, %q", r.code, r.err)
+	}
+}
+
+// TestJSONLogIsALine: what a collector takes for a line of the log is one.
+func TestJSONLogIsALine(t *testing.T) {
+	var out bytes.Buffer
+	newLogger("json", zap.InfoLevel, &out).Info(hostile, zap.String("name", hostile))
+	var line struct{ Msg, Name string }
+	if err := json.Unmarshal(out.Bytes(), &line); err != nil || line.Msg != hostile || line.Name != hostile || strings.Count(out.String(), "\n") != 1 {
+		t.Errorf("%q: %v", out.String(), err)
+	}
+}
+
+// TestDocumentIntoAFile: what is not shown on a terminal stays byte for byte.
+func TestDocumentIntoAFile(t *testing.T) {
+	var out bytes.Buffer
+	if _, err := document(&out).Write([]byte(hostile)); err != nil || out.String() != hostile {
+		t.Errorf("%q, %v", out.String(), err)
+	}
+}
+
+func quoted(t *testing.T, v any) []byte {
+	t.Helper()
+	b, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
