@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
-	"net/url"
 	"os"
 	"strings"
 	"time"
@@ -14,6 +13,7 @@ import (
 	"github.com/kubebridge/kubebridge/internal/pipeline"
 	"github.com/kubebridge/kubebridge/internal/recent"
 	"github.com/kubebridge/kubebridge/internal/status"
+	"github.com/kubebridge/kubebridge/pkg/sink/nats"
 )
 
 // fileDigest is the SHA-256 of a configuration file in hex, "" if it can be read
@@ -102,7 +102,7 @@ func busOf(s *config.Sink) (bus, address, delivery string) {
 	case s.NATS != nil:
 		var servers []string
 		for _, server := range strings.Split(s.NATS.URL, ",") {
-			servers = append(servers, withoutCredentials(strings.TrimSpace(server)))
+			servers = append(servers, nats.WithoutCredentials(server))
 		}
 		return "nats", strings.Join(servers, ", "), cmp.Or(s.NATS.Delivery, "exactly-once")
 	case s.File != nil:
@@ -110,13 +110,4 @@ func busOf(s *config.Sink) (bus, address, delivery string) {
 	default:
 		return "stdout", "", ""
 	}
-}
-
-// withoutCredentials is an address that may be shown.
-func withoutCredentials(server string) string {
-	u, err := url.Parse(server)
-	if err != nil || u.Host == "" { // host:port, perhaps with credentials before it
-		return server[strings.LastIndexByte(server, '@')+1:]
-	}
-	return u.Scheme + "://" + u.Host
 }

@@ -130,13 +130,13 @@ func (c Config) checkServer() error {
 		switch u.Scheme {
 		case "nats", "tls", "ws", "wss":
 		default:
-			return fmt.Errorf("url: %q: want nats://host:4222 or tls://host:4222", u.Redacted())
+			return fmt.Errorf("url: %q: want nats://host:4222 or tls://host:4222", WithoutCredentials(one))
 		}
 		if u.Hostname() == "" {
-			return fmt.Errorf("url: %q has no host: want nats://host:4222", u.Redacted())
+			return fmt.Errorf("url: %q has no host: want nats://host:4222", WithoutCredentials(one))
 		}
 		if u.User != nil && c.Auth != (Auth{}) {
-			return fmt.Errorf("url: %q has credentials, and so has auth: keep one of them", u.Redacted())
+			return fmt.Errorf("url: %q has credentials, and so has auth: keep one of them", WithoutCredentials(one))
 		}
 	}
 	return nil
@@ -274,4 +274,15 @@ func subjectRoot(template, cluster string) string {
 		return s
 	}
 	return s[:strings.LastIndexByte(s[:i], '.')+1] + ">"
+}
+
+// WithoutCredentials is the address of a server that may be shown: scheme and host. A
+// user without a password may be a token.
+func WithoutCredentials(server string) string {
+	server = strings.TrimSpace(server)
+	u, err := url.Parse(server)
+	if err != nil || u.Host == "" { // host:port, perhaps with credentials before it
+		return server[strings.LastIndexByte(server, '@')+1:]
+	}
+	return u.Scheme + "://" + u.Host
 }

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -248,7 +247,7 @@ func (l *link) callbacks(c *conn) []nats.Option {
 			tell(fmt.Errorf("connection to %s lost: %w", c.address, err))
 		}),
 		nats.ReconnectHandler(func(nc *nats.Conn) {
-			l.log.Info("connection to NATS restored", zap.String("server", nc.ConnectedUrlRedacted()))
+			l.log.Info("connection to NATS restored", zap.String("server", WithoutCredentials(nc.ConnectedUrl())))
 		}),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			if errors.Is(err, nats.ErrPermissionViolation) {
@@ -309,10 +308,7 @@ func (c *conn) close() { c.nc.Close() }
 func (c Config) address() string {
 	var all []string
 	for one := range strings.SplitSeq(c.URL, ",") {
-		if u, err := url.Parse(strings.TrimSpace(one)); err == nil {
-			u.User = nil
-			all = append(all, u.String())
-		}
+		all = append(all, WithoutCredentials(one))
 	}
 	return strings.Join(all, ",")
 }
