@@ -76,13 +76,13 @@ func (h *heads) read(m *sink.Message, out *head) (ok bool, err error) {
 	*out = head{epoch: 1}
 	typed := false
 	for _, x := range m.Headers {
-		name, percent := x.Name, false
+		name, percent := strings.ToLower(x.Name), false
 		switch {
 		case strings.HasPrefix(name, "ce_"):
 			name = name[3:]
 		case strings.HasPrefix(name, "ce-"):
 			name, percent = name[3:], true
-		case strings.EqualFold(name, "content-type"):
+		case name == "content-type":
 			out.structured = strings.HasPrefix(string(x.Value), "application/cloudevents")
 			continue
 		default:

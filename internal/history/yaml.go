@@ -1,33 +1,49 @@
 package history
 
 import (
-	"fmt"
-	"unicode/utf8"
+	"bytes"
+	"encoding/json"
+	"strconv"
 
-	"github.com/go-json-experiment/json/jsontext"
-	"sigs.k8s.io/yaml"
+	"go.yaml.in/yaml/v2"
 )
 
-// YAML is a text of JSON as YAML. The library reads JSON as YAML, which does not take
-// every character that JSON does as it is, nor halves of characters as escapes: one
-// such value of one object would keep all others from being shown.
+// YAML is a text of JSON as YAML. What reads JSON as YAML on the way does not take
+// every character that JSON does, halves of characters, or keys of more than 1,024
+// bytes: one such value of one object would keep all others from being shown.
 func YAML(object []byte) ([]byte, error) {
-	text, err := jsontext.AppendFormat(nil, object, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-	if err != nil {
+	var v any
+	d := json.NewDecoder(bytes.NewReader(object))
+	d.UseNumber()
+	if err := d.Decode(&v); err != nil {
 		return nil, err
 	}
-	plain := make([]byte, 0, len(text))
-	for len(text) > 0 {
-		r, n := utf8.DecodeRune(text)
-		switch {
-		case ' ' <= r && r <= '~':
-			plain = append(plain, byte(r))
-		case r > 0xffff:
-			plain = append(plain, text[:n]...)
-		default: // of a string: the rest is ASCII
-			plain = fmt.Appendf(plain, `\u%04x`, r)
+	return yaml.Marshal(numbered(v))
+}
+
+// numbered has numbers of Go's types for those of JSON.
+func numbered(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		for k := range v {
+			v[k] = numbered(v[k])
 		}
-		text = text[n:]
+	case []any:
+		for i := range v {
+			v[i] = numbered(v[i])
+		}
+	case json.Number:
+		if n, err := strconv.ParseInt(v.String(), 10, 64); err == nil {
+			return n
+		}
+		if n, err := strconv.ParseUint(v.String(), 10, 64); err == nil {
+			return n
+		}
+		n, err := v.Float64()
+		if err != nil {
+			return v.String() // larger than any number here
+		}
+		return n
 	}
-	return yaml.JSONToYAML(plain)
+	return v
 }

@@ -33,9 +33,11 @@ const (
 
 // Entry is what the bus has been told of one object, and what was last seen of it.
 type Entry struct {
-	UID  string
-	RV   string // resourceVersion last seen
-	Hash uint64 // of the body last seen
+	UID string
+	RV  string // resourceVersion last seen
+	// Hash is of the body last seen; where values of it are hidden on the bus, it can
+	// be made with their key only, or is of what is not hidden.
+	Hash uint64
 	// Told reports whether the bus knows the object. An entry that is not told
 	// only remembers what was seen (a filtered object).
 	Told bool

@@ -288,3 +288,40 @@ func FuzzDecodePosition(f *testing.F) {
 		}
 	})
 }
+
+// FuzzRecords: notes, identities and keys of a damaged store are what was written or an
+// error, and a key that parses is the key of what it parses to.
+func FuzzRecords(f *testing.F) {
+	f.Add(checkpoint.EncodeNote(checkpoint.Note{CRD: "c", Lives: 2}))
+	f.Add(checkpoint.EncodeIdentity(event.Identity{Bridge: "b", ClusterUID: "u"}))
+	f.Add(checkpoint.EntryKey("pods", "a", "b"))
+	f.Add(checkpoint.IntentKey("pods", "", "b", uid))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		n, err := checkpoint.DecodeNote(b)
+		if err != nil {
+			if !errors.Is(err, checkpoint.ErrCorrupt) || n != (checkpoint.Note{}) {
+				t.Fatalf("%+v, %v", n, err)
+			}
+		} else if again, err := checkpoint.DecodeNote(checkpoint.EncodeNote(n)); err != nil || !again.Resynced.Equal(n.Resynced) {
+			t.Fatalf("%+v came back as %+v, %v", n, again, err)
+		}
+		if err := checkpoint.CheckIdentity(b, event.Identity{ClusterUID: "u"}); err != nil &&
+			!errors.Is(err, checkpoint.ErrCorrupt) && !errors.Is(err, checkpoint.ErrNewer) && !errors.Is(err, checkpoint.ErrForeign) {
+			t.Fatalf("%q: %v", b, err)
+		}
+		if resource, namespace, name, err := checkpoint.ParseEntryKey(b); err == nil {
+			if again := checkpoint.EntryKey(resource, namespace, name); !bytes.Equal(again, b) || !bytes.Equal(checkpoint.EntryKeyOf(checkpoint.BodyKeyOf(b)), b) {
+				t.Fatalf("%q came back as %q", b, again)
+			}
+		} else if !errors.Is(err, checkpoint.ErrCorrupt) {
+			t.Fatal(err)
+		}
+		if resource, namespace, name, object, err := checkpoint.ParseIntentKey(b); err == nil {
+			if again := checkpoint.IntentKey(resource, namespace, name, object); !bytes.Equal(again, b) {
+				t.Fatalf("%q came back as %q", b, again)
+			}
+		} else if !errors.Is(err, checkpoint.ErrCorrupt) {
+			t.Fatal(err)
+		}
+	})
+}

@@ -94,6 +94,10 @@ func fromBinary(m Message) (value []byte, ok bool, err error) {
 	if attributes["specversion"] == "" {
 		return nil, false, nil
 	}
+	// What is spliced below could say more than one value does.
+	if !json.Valid(m.Value) {
+		return nil, false, errors.New("the value is no JSON")
+	}
 	head, err := json.Marshal(attributes)
 	if err != nil {
 		return nil, false, err

@@ -206,7 +206,7 @@ func TestDocumentedExamples(t *testing.T) {
 
 func golden(name string) string { return filepath.Join("testdata", name+".json") }
 
-func read(t *testing.T, path string) []byte {
+func read(t testing.TB, path string) []byte {
 	t.Helper()
 	b, err := os.ReadFile(path)
 	if err != nil {

@@ -257,3 +257,25 @@ func TestFitKeepsWhatTheValueDoesNotHave(t *testing.T) {
 		}
 	}
 }
+
+// FuzzState: what a header says of the checkpoint is what was written, or an error; a
+// stream is open to whoever may publish to it.
+func FuzzState(f *testing.F) {
+	f.Add(encodeState([]event.KV{{Key: []byte("a"), Value: []byte{}}, {Key: []byte("b")}}), mark{1, 2, "t"}.encode())
+	f.Add("//8B", []byte("1 -1 2 t"))
+	f.Fuzz(func(t *testing.T, text string, m []byte) {
+		if state, err := decodeState(text); err == nil {
+			again, err := decodeState(encodeState(state))
+			if diff := cmp.Diff(state, again); err != nil || diff != "" {
+				t.Fatalf("%q: %v (-first +again):\n%s", text, err, diff)
+			}
+		} else if state != nil {
+			t.Fatalf("%q: %v and %v", text, state, err)
+		}
+		if got, err := decodeMark(m); err == nil {
+			if again, err := decodeMark(got.encode()); err != nil || again != got {
+				t.Fatalf("%q: %+v came back as %+v, %v", m, got, again, err)
+			}
+		}
+	})
+}

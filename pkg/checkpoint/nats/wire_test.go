@@ -1,0 +1,58 @@
+package nats
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/kubebridge/kubebridge/pkg/checkpoint"
+)
+
+// FuzzKey: every key of a checkpoint has one token, which is its own and safe in a
+// subject; and what lies in a bucket under any token is a key or an error.
+func FuzzKey(f *testing.F) {
+	f.Add("e/pods/a/b", "=head", "")
+	f.Add("=redo-1", "=long-00", "ZS9h")
+	f.Add("e/roles.rbac.authorization.k8s.io/a/*.> \x00", "=2e", "%")
+	f.Fuzz(func(t *testing.T, key, found, header string) {
+		if key != "" {
+			m := put("p.", key, []byte("v"))
+			token := m.Subject[len("p."):]
+			if len(token) > longestToken || bytes.ContainsAny([]byte(token), ".*> \r\n\x00") || token == headToken || bytes.HasPrefix([]byte(token), []byte(redoToken)) {
+				t.Fatalf("%q has the token %q", key, token)
+			}
+			if got, err := keyOf(token, m.Header); err != nil || string(got) != key {
+				t.Fatalf("%q came back as %q, %v", key, got, err)
+			}
+		}
+		got, err := keyOf(found, nats.Header{headerKey: {header}})
+		if err != nil && (got != nil || !errors.Is(err, checkpoint.ErrCorrupt)) {
+			t.Fatalf("%q: %q, %v", found, got, err)
+		}
+	})
+}
+
+// FuzzHead: a head and an incomplete write that do not parse are a damaged checkpoint,
+// or a newer one, and nothing else.
+func FuzzHead(f *testing.F) {
+	f.Add(head{Version: 1, Writer: "w", Redo: 3}.encode(), []byte(`[{"k":"YQ==","v":null},{"k":"YQ==","v":""}]`))
+	f.Add([]byte(`{"version":2}`), []byte(`[{"k":1}]`))
+	f.Fuzz(func(t *testing.T, text, redo []byte) {
+		h, err := decodeHead(text)
+		switch {
+		case err != nil:
+			if h != (head{}) || !errors.Is(err, checkpoint.ErrCorrupt) && !errors.Is(err, checkpoint.ErrNewer) {
+				t.Fatalf("%s: %+v, %v", text, h, err)
+			}
+		default:
+			if again, err := decodeHead(h.encode()); again != h || err != nil {
+				t.Fatalf("%+v came back as %+v, %v", h, again, err)
+			}
+		}
+		if changes, err := unpack(redo); err != nil && (changes != nil || !errors.Is(err, checkpoint.ErrCorrupt)) {
+			t.Fatalf("%s: %v, %v", redo, changes, err)
+		}
+	})
+}
