@@ -197,7 +197,11 @@ func (l *Lane) compare(ctx context.Context, m *member, o *source.Object, known *
 		}
 	}
 	counts := &m.list.counts
-	t := telling{typ: event.Modified, origin: m.list.origin, hash: o.Hash(), count: &counts.Modified}
+	hash, err := l.hash(m, o)
+	if err != nil {
+		return err
+	}
+	t := telling{typ: event.Modified, origin: m.list.origin, hash: hash, count: &counts.Modified}
 	same := known != nil && known.RV == o.ResourceVersion
 	alike := same && (known.Hash == t.hash || known.APIVersion != o.APIVersion)
 	perhaps, doubt := l.inv.doubt(m.entryKey(o.Namespace, o.Name), o.UID)
@@ -433,7 +437,9 @@ func (l *Lane) changed(ctx context.Context, m *member, s source.Signal) error {
 	case known.Told:
 		t.typ, t.entry = event.Modified, known.Entry
 	}
-	t.hash = o.Hash()
+	if t.hash, err = l.hash(m, o); err != nil {
+		return err
+	}
 	l.move(m, s.Resume)
 	if known == nil {
 		m.tally.objects.Add(1)

@@ -130,7 +130,10 @@ func (l *Lane) surveyedObject(ctx context.Context, m *member, o *source.Object) 
 	if err != nil {
 		return err
 	}
-	hash := o.Hash()
+	hash, err := l.hash(m, o)
+	if err != nil {
+		return err
+	}
 	exactly := known != nil && known.UID == o.UID && known.RV == o.ResourceVersion
 	if s.run != "" {
 		if !exactly || !known.Told {

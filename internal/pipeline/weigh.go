@@ -26,7 +26,7 @@ func (l *Lane) weigh(ctx context.Context, m *member, o *source.Object, known *ch
 	pass := m.lens.filter == nil || l.passes(m, o, t)
 	if pass {
 		if m.lens.ignore != nil {
-			t.rest = m.lens.rest(o)
+			t.rest = l.rest(m, o)
 			_, doubt := l.inv.doubt(m.entryKey(o.Namespace, o.Name), o.UID)
 			if t.typ == event.Modified && known != nil && known.Told && t.rest != 0 && known.Rest == t.rest && !doubt {
 				return l.ignored(ctx, m, o, known, t.hash)
@@ -144,16 +144,6 @@ func (l *Lane) filterFails(m *member, err error) {
 	}
 	m.lens.failures[text] = true
 	l.log.Warn("the filter cannot judge an event, which passes; this is logged once", m.field(), zap.String("because", text))
-}
-
-// rest is a digest of what matters of an object, with the identity of the rules that
-// say so; 0 is like no other.
-func (v *lens) rest(o *source.Object) uint64 {
-	digest, err := v.ignore.Digest(o.Raw)
-	if err != nil {
-		return 0
-	}
-	return v.ignoreID | max(digest>>16, 1)
 }
 
 // ruleID tells lists of ignored paths apart, in the upper 16 bits.
