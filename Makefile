@@ -34,10 +34,16 @@ bench-compare: ## the latest run of make bench with an older one: OLD=file
 campaign: ## seeds of faults, resumable: SEEDS=200, or one again: SEED=n PAIR=nats-eo/nats (docs/reliability.md)
 	SEEDS="$(SEEDS)" SEED="$(SEED)" PAIR="$(PAIR)" scripts/campaign.sh $(CAMPAIGN)
 
+fuzz: ## every fuzz target in turn, FUZZTIME=10m each
+	FUZZTIME="$(or $(FUZZTIME),10m)" scripts/fuzz.sh $(FUZZ)
+
+licenses: ## the licence of every module that is linked in
+	scripts/licenses.sh
+
 release: ## static programs, checksums and lists of contents in dist/ (VERSION=v1.2.3)
 	scripts/release.sh
 
 clean: ## remove what was built and the demo's state
 	rm -rf bin dist var .cache bench/bin bench/var
 
-.PHONY: help build demo test test-quick lint fmt bench bench-compare campaign release clean
+.PHONY: help build demo test test-quick lint fmt bench bench-compare campaign fuzz licenses release clean

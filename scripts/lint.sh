@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Formatting and linters, the direction of imports among them. The linter is
+# Formatting and linters, the direction of imports among them, and the licences of
+# what is linked in. The linter is
 # built from its module, cold in about four minutes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -9,4 +10,6 @@ go tool -modfile=tools/go.mod golangci-lint run --allow-parallel-runners ./...
 for module in test/cluster test/cluster/clustertest test/library test/cloudevents test/browser test/kafka test/compose test/chart test/alerts test/e2e examples/go bench; do
 	(cd "$module" && go vet ./... && test -z "$(gofmt -l .)")
 done
+(cd tools && go vet ./... && test -z "$(gofmt -l .)" && go test ./...)
+scripts/licenses.sh >/dev/null
 say "lint: nothing found"

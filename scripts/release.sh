@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What a release consists of, in dist/: for linux on amd64 and arm64 a static
-# program in an archive and a list of what is in it (CycloneDX), and SHA256SUMS.
+# program in an archive, with the licences of its modules, and a list of what is in it (CycloneDX), and SHA256SUMS.
 # The same commit and the same Go give the same bytes.
 #
 #   scripts/release.sh               the tag that HEAD has
@@ -27,6 +27,7 @@ for arch in amd64 arm64; do
 		go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=$version" -o "dist/$name/bridge" ./cmd/bridge
 	go run ./scripts/sbom "dist/$name/bridge" "$version" >"dist/$name.cdx.json"
 	cp LICENSE README.md CHANGELOG.md "dist/$name/"
+	scripts/licenses.sh >"dist/$name/MODULES.txt"
 	tar -C dist --sort=name --mtime="@$when" --owner=0 --group=0 --numeric-owner -cf - "$name" | gzip -9n >"dist/$name.tar.gz"
 	rm -r "dist/${name:?}"
 	say "dist/$name.tar.gz"

@@ -7,6 +7,8 @@ tool (
 	mvdan.cc/gofumpt
 )
 
+require github.com/google/licensecheck v0.3.1
+
 require (
 	4d63.com/gocheckcompilerdirectives v1.4.0 // indirect
 	4d63.com/gochecknoglobals v0.2.2 // indirect
