@@ -78,3 +78,16 @@ func secret(t *testing.T, pin, label string) *source.Object {
 	}
 	return &o
 }
+
+// TestPackedBodyIsBounded: a checkpoint that somebody changed costs no more memory than
+// a body may.
+func TestPackedBodyIsBounded(t *testing.T) {
+	k := new(Lane).keeping()
+	bomb := k.encoder.EncodeAll(make([]byte, 65<<20), nil)
+	if len(bomb) > keptBytes {
+		t.Fatalf("%d bytes would not be kept anyway", len(bomb))
+	}
+	if body, err := k.decoder.DecodeAll(bomb, nil); err == nil {
+		t.Errorf("%d bytes came of %d", len(body), len(bomb))
+	}
+}

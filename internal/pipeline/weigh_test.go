@@ -63,18 +63,18 @@ func TestFilterChanged(t *testing.T) {
 				}
 				s.set([]Wanted{optioned(CollectionOptions{Filter: filter})}, nil)
 				c := s.collection("configmaps", last)
-				from := ""
+				from, reason := "", source.ReasonSnapshot
 				if last != nil {
 					if c.from.Resumable() {
 						t.Fatalf("resumes from %+v", c.from)
 					}
-					from = "10"
+					from, reason = "10", source.ReasonInterrupted
 				}
-				c.lists(from, source.ReasonInterrupted, "10", objectAt("n", "a", "ua", "5", "1"), objectAt("n", "b", "ub", "6", "2"), objectAt("n", "c", "uc", "7", "3"))
+				c.lists(from, reason, "10", objectAt("n", "a", "ua", "5", "1"), objectAt("n", "b", "ub", "6", "2"), objectAt("n", "c", "uc", "7", "3"))
 				s.told(want...)
 				last = c
 			}
-			step(`object.data.x in ["1", "2"]`, "configmaps:1:0:gap interrupted", "ua:5:added", "ub:6:added", "configmaps:1:10:synced interrupted")
+			step(`object.data.x in ["1", "2"]`, "configmaps:1:0:gap snapshot", "ua:5:added", "ub:6:added", "configmaps:1:10:synced snapshot")
 			step(`object.data.x in ["2", "3"]`, "configmaps:1:10:gap filter", "ua:5:deleted body left", "uc:7:added", "configmaps:1:10:synced filter")
 			step("", "configmaps:1:10:gap filter", "ua:5.2:added", "configmaps:1:10:synced filter")
 			s.finish()
