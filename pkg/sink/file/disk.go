@@ -88,7 +88,7 @@ func exists(path string) bool {
 
 // openFile opens or creates a file, durably, and says where its last line ends.
 func openFile(path string) (_ *os.File, end int64, err error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o640)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o640) //nolint:gosec // the group is for who reads it
 	if err != nil {
 		return nil, 0, err
 	}
