@@ -91,10 +91,11 @@ type loop struct {
 	// trouble is when something failed after which the server's history may be
 	// another one; zero when it was asked since.
 	trouble    time.Time
-	throwAway  bool   // the next watch gets a connection of its own,
-	busy       bool   // or a wide one
-	listed     string // where the last list ended
-	empty      int    // watches that ended at once, in a row
+	throwAway  bool      // the next watch gets a connection of its own,
+	busy       bool      // or a wide one
+	listed     string    // where the last list ended,
+	listedAt   time.Time // and when
+	empty      int       // watches that ended at once, in a row
 	emptySince time.Time
 	tried      int    // other servers, for
 	triedFor   string // this resourceVersion
@@ -123,7 +124,8 @@ func (l *loop) reconcile(ctx context.Context) error {
 	l.teller.begun = false
 	rv, err := l.list(ctx, begun)
 	if err == nil {
-		l.at, l.due, l.listed, l.trouble = cursor{resume: rv, last: rv}, nil, rv, time.Time{}
+		l.at, l.due, l.trouble = cursor{resume: rv, last: rv}, nil, time.Time{}
+		l.listed, l.listedAt = rv, time.Now()
 		return nil
 	}
 	if l.teller.begun {
@@ -217,7 +219,9 @@ func (l *loop) expired(ctx context.Context, err error) error {
 	l.tried, l.throwAway = 0, false
 	l.needList(ReasonExpired, err.Error())
 	if l.at.resume == l.listed { // lists would follow each other at once
-		return err
+		if d := l.retry.after(err) - time.Since(l.listedAt); d > 0 {
+			return l.wait(ctx, d, err)
+		}
 	}
 	return nil
 }
