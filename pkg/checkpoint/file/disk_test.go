@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -149,6 +150,30 @@ func TestDiskFull(t *testing.T) {
 		}
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+// A working copy whose disk was full for a while holds what it took until then:
+// objects that it has forgotten would be announced again.
+func TestDiskFullOfAWorkingCopy(t *testing.T) {
+	for after := range int64(40) {
+		d := newDisk(vfs.NewMem())
+		s, err := open(filepath.Join(t.TempDir(), "x"), &lane, Options{fs: d, scratch: true}) // Close removes it on the real disk
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.left.Store(after)
+		last := -1
+		for s.Commit(t.Context(), fill(last+1)) == nil {
+			last++
+		}
+		d.left.Store(plenty)
+		if got := filled(t, s); got != last && got != last+1 {
+			t.Errorf("full after %d operations: commit %d is there, %d was the last that succeeded", after, got, last)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
 		}
 	}
 }

@@ -20,6 +20,9 @@ import (
 type guard struct {
 	vfs.FS
 	onFail func() // called once, must not block
+	// volatile has nothing synced: what was written is there for as long as the
+	// system runs, which is enough for what does not outlive the process.
+	volatile bool
 
 	mu    sync.Mutex
 	cause error
@@ -57,6 +60,12 @@ func (g *guard) write(change func() error) {
 	}
 	if err := change(); err != nil {
 		g.fail(err)
+	}
+}
+
+func (g *guard) sync(change func() error) {
+	if !g.volatile {
+		g.write(change)
 	}
 }
 
@@ -168,17 +177,17 @@ func (f *guardedFile) Preallocate(off, n int64) error {
 }
 
 func (f *guardedFile) Sync() error {
-	f.g.write(f.File.Sync)
+	f.g.sync(f.File.Sync)
 	return nil
 }
 
 func (f *guardedFile) SyncData() error {
-	f.g.write(f.File.SyncData)
+	f.g.sync(f.File.SyncData)
 	return nil
 }
 
 func (f *guardedFile) SyncTo(n int64) (full bool, _ error) {
-	f.g.write(func() (err error) { full, err = f.File.SyncTo(n); return err })
+	f.g.sync(func() (err error) { full, err = f.File.SyncTo(n); return err })
 	return full, nil
 }
 

@@ -6,15 +6,14 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
 // OpenScratch opens an empty checkpoint in a new temporary directory, which
-// Close removes: the working copy of one that is kept elsewhere. Its commits are
-// atomic, but not synced. What a process of the same bridge and sink left behind
+// Close removes: the working copy of one that is kept elsewhere. It loses nothing
+// for as long as the system runs, and syncs nothing. What a process of the same bridge and sink left behind
 // when it was killed is removed first.
 func OpenScratch(id event.Identity) (*Store, error) {
 	name := "kubebridge-" + id.Bridge + "-" + id.Sink + "-"
@@ -64,12 +63,4 @@ func removeAbandoned(parent, name string) {
 			_ = held.Close()
 		}
 	}
-}
-
-// durability is how a commit is written.
-func (o *Options) durability() *pebble.WriteOptions {
-	if o.scratch {
-		return pebble.NoSync
-	}
-	return pebble.Sync
 }

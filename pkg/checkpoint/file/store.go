@@ -342,7 +342,7 @@ func (s *Store) reopen(create bool) error {
 		return s.broken
 	}
 	disk := newGuard(s.opts.fs, nil)
-	disk.onFail = func() { s.failed(disk) }
+	disk.onFail, disk.volatile = func() { s.failed(disk) }, s.opts.scratch
 	db, err := openPebble(s.path, s.lock, disk, s.opts, create)
 	if err != nil {
 		return s.note(classifyOpen(cmp.Or(disk.err(), err)))
@@ -399,7 +399,7 @@ func (s *Store) apply(changes []event.KV) error {
 			return cmp.Or(err, b.Close())
 		}
 	}
-	if err := b.Commit(s.opts.durability()); err != nil {
+	if err := b.Commit(pebble.Sync); err != nil {
 		return err
 	}
 	if err := s.disk.err(); err != nil {
