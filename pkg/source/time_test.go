@@ -309,6 +309,26 @@ func TestListsThatLeadNowhereArePaced(t *testing.T) {
 	}
 }
 
+// But when the last one ended a while ago, a position that is gone is listed again
+// without a pause.
+func TestListAfterAQuietWhileIsNotDelayed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		quiet := func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusOK)
+			_ = http.NewResponseController(w).Flush()
+			time.Sleep(20 * time.Second)
+		}
+		s := newStub(t, answers(2, pageOf("50", "")), append([]answer{quiet}, answers(3, status(http.StatusGone, "Expired"))...))
+		r := run(t, Options{Client: inMemory(t, s)}, event.Position{}, nil)
+		pass(time.Minute)
+		r.stop()
+		last := s.await(4, true)[3]
+		if d := s.await(2, false)[1].at.Sub(last.at); d > 100*time.Millisecond {
+			t.Errorf("the list came %s after the last answer that the position is gone", d)
+		}
+	})
+}
+
 // An event whose previous value etcd has compacted away cannot be read again,
 // however often one asks: in the end a list must close the gap.
 func TestErrorInTheStreamAgainAndAgain(t *testing.T) {
