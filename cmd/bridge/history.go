@@ -55,7 +55,7 @@ written, and no consumer is left behind. What the bus does not tell is said.`,
 			}
 			defer r.Close()
 			progress := newPastProgress(cmd.ErrOrStderr())
-			q.Reader, q.Cluster, q.Progress = r, p.config.Cluster, progress.tell
+			q.Reader, q.Cluster, q.Goes, q.Progress = r, p.config.Cluster, p.goes, progress.tell
 			out := cmd.OutOrStdout()
 			n := 0
 			encoder := json.NewEncoder(document(out))

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kubebridge/kubebridge/internal/access"
 	"github.com/kubebridge/kubebridge/internal/config"
 	"github.com/kubebridge/kubebridge/internal/history"
 	"github.com/kubebridge/kubebridge/pkg/event"
@@ -32,6 +34,8 @@ func (f *pastFlags) define(cmd *cobra.Command) {
 type past struct {
 	config *config.Config
 	sink   *config.Sink
+	routes []history.Route
+	goes   history.Goes
 }
 
 // open finds the sink.
@@ -57,7 +61,7 @@ func (f *pastFlags) open() (*past, error) {
 	}
 	switch {
 	case len(found) == 1:
-		return &past{c, found[0]}, nil
+		return newPast(c, found[0])
 	case len(names) == 0:
 		return nil, &exitError{exitConfig, errors.New("no sink of the configuration keeps events that could be read back: Kafka and JetStream do")}
 	case f.sink == "":
@@ -66,48 +70,109 @@ func (f *pastFlags) open() (*past, error) {
 	return nil, &exitError{exitConfig, fmt.Errorf("--sink %s: those that keep events are %s", f.sink, strings.Join(names, ", "))}
 }
 
+// newPast finds out where the sink's events go.
+func newPast(c *config.Config, s *config.Sink) (*past, error) {
+	if s.Format == event.Plain.String() {
+		return nil, &exitError{exitConfig, fmt.Errorf("sink %q: with `format: plain` the bus does not hold what events say: nothing can be rebuilt from it", s.Name)}
+	}
+	p := &past{config: c, sink: s}
+	var err error
+	if s.NATS != nil {
+		p.routes = subjectRoutes(c, s)
+	} else {
+		p.routes, p.goes, err = topicRoutes(c, s)
+	}
+	if err != nil {
+		return nil, &exitError{exitConfig, fmt.Errorf("sink %q: %w", s.Name, err)}
+	}
+	return p, nil
+}
+
+// subjectRoutes are where a sink's events may stand. All are in one stream, in order:
+// which of them a resource took, and when, is no matter.
+func subjectRoutes(c *config.Config, s *config.Sink) []history.Route {
+	out := []history.Route{{Template: s.NATS.Subject}}
+	for _, r := range c.ResourcesOf(s) {
+		if of := (history.Route{Template: r.Subject}); r.Subject != "" && !slices.Contains(out, of) {
+			out = append(out, of)
+		}
+	}
+	return out
+}
+
+// topicRoutes are where a sink's events go, and which resource goes where.
+func topicRoutes(c *config.Config, s *config.Sink) ([]history.Route, history.Goes, error) {
+	main := history.Route{Template: s.Kafka.Topic, OwnKey: s.Kafka.Key != shape.DefaultKey}
+	list := c.ResourcesOf(s)
+	if !slices.ContainsFunc(list, func(r config.Resource) bool { return r.Topic != "" || r.Key != "" }) {
+		return []history.Route{main}, nil, nil
+	}
+	entries, err := access.NewEntries(c, s)
+	if err != nil {
+		return nil, nil, err
+	}
+	out := []history.Route{main} // also of what is not watched any more
+	for _, e := range entries {
+		r := history.Route{
+			Template: cmp.Or(e.Topic, s.Kafka.Topic), Resource: e.Named(), OwnKey: cmp.Or(e.Key, s.Kafka.Key) != shape.DefaultKey,
+		}
+		if r != main && !slices.Contains(out, r) {
+			out = append(out, r)
+		}
+	}
+	for _, e := range entries {
+		for _, of := range entries {
+			if e.What == of.What && cmp.Or(e.Topic, s.Kafka.Topic) != cmp.Or(of.Topic, s.Kafka.Topic) {
+				return nil, nil, fmt.Errorf("resource %q has entries with several topics: what is where cannot be told, and so not be read back", e.Name())
+			}
+		}
+	}
+	type place struct{ group, resource, topic string }
+	known := map[place]bool{}
+	return out, func(group, resource, topic string) bool {
+		at := place{group, resource, topic}
+		is, ok := known[at]
+		if !ok {
+			template := s.Kafka.Topic
+			if e := entries.Of(group, resource); e != nil {
+				template = cmp.Or(e.Topic, template)
+			}
+			t, err := shape.ParseTemplate(template, shape.TopicNames)
+			is = err == nil && t.Topic(shape.Values{Cluster: c.Cluster, Group: group, Resource: resource}) == topic
+			known[at] = is
+		}
+		return is
+	}, nil
+}
+
 // read connects to the bus.
 func (p *past) read(ctx context.Context, resources []string, object *history.Name) (sink.Reader, error) {
 	id := event.Identity{Bridge: p.config.Name, Cluster: p.config.Cluster, Sink: p.sink.Name}
-	if err := p.readable(); err != nil {
-		return nil, err
-	}
 	if conf := p.sink.Kafka; conf != nil {
-		if conf.Key != shape.DefaultKey {
-			object = nil // it may be in any partition
-		}
 		r, err := kafka.NewReader(ctx, kafka.ReaderOptions{
-			Config: *conf, Identity: id, Topics: history.Topics(conf.Topic, p.config.Cluster, resources, object),
+			Config: *conf, Identity: id, Topics: history.Topics(p.routes, p.config.Cluster, resources, object),
 		})
 		if err != nil {
 			return nil, &exitError{exitEnvironment, err}
 		}
 		if len(r.Parts()) == 0 {
 			r.Close()
-			return nil, &exitError{exitEnvironment, fmt.Errorf("not covered: there is no topic like %s for %s", conf.Topic, orAll(resources))}
+			var like []string
+			for _, of := range p.routes {
+				if !slices.Contains(like, of.Template) {
+					like = append(like, of.Template)
+				}
+			}
+			return nil, &exitError{exitEnvironment, fmt.Errorf("not covered: there is no topic like %s for %s", strings.Join(like, ", "), orAll(resources))}
 		}
 		return r, nil
 	}
-	conf := p.sink.NATS
-	all, collections := history.Subjects(conf.Subject, p.config.Cluster, resources, object)
-	r, err := nats.NewReader(ctx, nats.ReaderOptions{Config: *conf, Identity: id, Subjects: all, Collections: collections})
+	all, collections := history.Subjects(p.routes, p.config.Cluster, resources, object)
+	r, err := nats.NewReader(ctx, nats.ReaderOptions{Config: *p.sink.NATS, Identity: id, Subjects: all, Collections: collections})
 	if err != nil {
 		return nil, &exitError{exitEnvironment, err}
 	}
 	return r, nil
-}
-
-// readable reports what the bus holds otherwise than these verbs read it.
-func (p *past) readable() error {
-	if p.sink.Format == event.Plain.String() {
-		return &exitError{exitConfig, fmt.Errorf("sink %q: with `format: plain` the bus does not hold what events say: nothing can be rebuilt from it", p.sink.Name)}
-	}
-	for _, r := range p.config.ResourcesOf(p.sink) {
-		if p.sink.Kafka != nil && (r.Topic != "" || r.Key != "") || p.sink.NATS != nil && r.Subject != "" {
-			return &exitError{exitConfig, fmt.Errorf("sink %q: resource %q has a route of its own: what is not where the sink's template says cannot be read back yet", p.sink.Name, r.Name())}
-		}
-	}
-	return nil
 }
 
 func orAll(resources []string) string {

@@ -88,12 +88,53 @@ sinks: [{name: a, nats: {url: "nats://127.0.0.1:1"}}]
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &past{c, &c.Sinks[0]}
+	p := &past{config: c, sink: &c.Sinks[0]}
 	for resource, want := range map[string]string{
 		"pods": "", "nodes": "deleted", "replicasets.apps": "modified", "deployments.apps": "", "events": "deleted", "jobs.batch": "",
 	} {
 		if got := p.untold(resource); got != want {
 			t.Errorf("of %s untold is %q, want %q", resource, got, want)
+		}
+	}
+}
+
+// TestPastGoes: what moved to a topic of its own stands whole in neither, and its old
+// topic must not be taken for the state of today.
+func TestPastGoes(t *testing.T) {
+	parse := func(resources string) (*past, error) {
+		c, err := config.Parse("test.yaml", []byte("cluster: x\nresources: ["+resources+"]\nsinks: [{name: a, kafka: {brokers: [\"k:1\"], topic: \"k8s.{resource}\"}}]\n"), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return newPast(c, &c.Sinks[0])
+	}
+	p, err := parse(`pods, {resource: deploy, topic: rollouts}, {resource: "*.apps", topic: "apps.{resource}"}, {resource: "*.*", topic: "other.{group}"}, {resource: nodes, key: "{name}"}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for of, want := range map[string]string{
+		"core/pods": "k8s.pods", "core/nodes": "k8s.nodes", "apps/deployments": "rollouts", "apps/replicasets": "apps.replicasets",
+		"batch/jobs": "other.batch",
+	} {
+		group, resource, _ := strings.Cut(of, "/")
+		if group == "core" {
+			group = ""
+		}
+		for _, topic := range []string{"k8s.pods", "k8s.nodes", "k8s.deployments", "rollouts", "apps.deployments", "apps.replicasets", "other.batch", "other.apps"} {
+			if got := p.goes(group, resource, topic); got != (topic == want) {
+				t.Errorf("%s goes to %s: %v", of, topic, got)
+			}
+		}
+	}
+	if p, err = parse("pods"); err != nil || p.goes != nil {
+		t.Errorf("without routes every message is asked after: %v", err)
+	}
+	for resources, says := range map[string]string{
+		`{resource: certs, topic: c}`: "write it in full",
+		`{resource: pods, namespaces: [a], topic: a}, {resource: pods, namespaces: [b], topic: b}`: `"pods" has entries with several topics`,
+	} {
+		if _, err := parse(resources); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v, want %q", resources, err, says)
 		}
 	}
 }

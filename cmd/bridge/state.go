@@ -114,7 +114,7 @@ func (f *stateFlags) rebuild(cmd *cobra.Command, p *past, at string, resources [
 	defer r.Close()
 	progress := newPastProgress(cmd.ErrOrStderr())
 	state, err := history.Rebuild(cmd.Context(), history.Query{
-		Reader: r, Cluster: p.config.Cluster, At: point, Resources: resources, Namespace: f.namespace,
+		Reader: r, Cluster: p.config.Cluster, Goes: p.goes, At: point, Resources: resources, Namespace: f.namespace,
 		Untold: p.untold, Progress: progress.tell,
 	})
 	progress.end()

@@ -20,6 +20,7 @@ import (
 type ChangesQuery struct {
 	Reader   sink.Reader
 	Cluster  string // the configured name
+	Goes     Goes
 	Resource string // as [Matches] takes it
 	Object   Name
 	Since    time.Time // zero: since the bus begins
@@ -62,7 +63,7 @@ type Change struct {
 // without a change is passed over. The first diff is of the whole object. earliest is
 // the time of the oldest event on what was read; zero if there is none.
 func Changes(ctx context.Context, q ChangesQuery, fn func(Change) error) (earliest time.Time, err error) {
-	l := newLog(q.Reader, q.Cluster, q.Progress)
+	l := newLog(q.Reader, q.Cluster, q.Goes, q.Progress)
 	ranges := make([]sink.Range, len(l.Parts()))
 	for i, p := range l.Parts() {
 		ranges[i] = sink.Range{From: p.First, To: p.End}

@@ -207,6 +207,7 @@ type log struct {
 	uid      string
 	progress func(Progress)
 	done     Progress
+	goes     Goes
 }
 
 // Progress is how far a question is.
@@ -218,11 +219,17 @@ type Progress struct {
 
 const progressEvery = 4096
 
-func newLog(r sink.Reader, cluster string, progress func(Progress)) *log {
+// Goes reports whether the events of a resource go to a topic, as far as is known of
+// it. A resource that went to another one before, and was not told anew when it moved,
+// stands whole in neither: what is in the other is not read. nil: they go wherever they
+// stand.
+type Goes func(group, resource, topic string) bool
+
+func newLog(r sink.Reader, cluster string, goes Goes, progress func(Progress)) *log {
 	if progress == nil {
 		progress = func(Progress) {}
 	}
-	return &log{Reader: r, heads: newHeads(), cluster: cluster, progress: progress}
+	return &log{Reader: r, heads: newHeads(), cluster: cluster, goes: goes, progress: progress}
 }
 
 // begin says what is done next.
@@ -261,6 +268,9 @@ func (l *log) each(ctx context.Context, ranges []sink.Range, collections bool, f
 		if h.clusterUID != l.uid {
 			return fmt.Errorf("message %d of %s is of the cluster with the UID %s, others are of %s: %w (%s)",
 				m.Offset, parts[m.Part].Name, h.clusterUID, l.uid, ErrClusters, l.cluster)
+		}
+		if l.goes != nil && !l.goes(h.group, h.resource, parts[m.Part].Log) {
+			return nil
 		}
 		return fn(m, &h)
 	})

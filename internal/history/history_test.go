@@ -215,7 +215,7 @@ func TestLooksBackOnly(t *testing.T) {
 }
 
 func TestRoutes(t *testing.T) {
-	topics := history.Topics("k8s.{cluster}.{group}.{resource}", "prod", []string{"pods", "deployments.apps"}, &history.Name{Namespace: "shop", Name: "web"})
+	topics := history.Topics([]history.Route{{Template: "k8s.{cluster}.{group}.{resource}"}}, "prod", []string{"pods", "deployments.apps"}, &history.Name{Namespace: "shop", Name: "web"})
 	for topic, want := range map[string]string{
 		"k8s.prod.core.pods": "prod/core/pods/shop/web", "k8s.prod.apps.deployments": "prod/apps/deployments/shop/web",
 		"k8s.prod.metrics.k8s.io.pods": "prod/metrics.k8s.io/pods/shop/web", "k8s.prod.core.nodes": "-", "k8s.dev.core.pods": "-", "k8s.prod.extensions.deployments": "-",
@@ -228,12 +228,40 @@ func TestRoutes(t *testing.T) {
 			t.Errorf("topic %s has the key %q, want %q", topic, key, want)
 		}
 	}
-	all, collections := history.Subjects("k8s.{cluster}.{group}.{resource}.{namespace}.{name}", "prod", []string{"pods", "deployments.apps"}, nil)
+	all, collections := history.Subjects([]history.Route{{Template: "k8s.{cluster}.{group}.{resource}.{namespace}.{name}"}}, "prod", []string{"pods", "deployments.apps"}, nil)
 	if !slices.Equal(all, []string{"k8s.prod.*.pods.*.*", "k8s.prod.apps.deployments.*.*"}) ||
 		!slices.Equal(collections, []string{"k8s.prod.*.pods._collection.*", "k8s.prod.apps.deployments._collection.*"}) {
 		t.Errorf("the subjects are %v and %v", all, collections)
 	}
-	all, _ = history.Subjects("k8s.{resource}", "prod", nil, &history.Name{Name: "a.b"})
+	// Secrets are in a topic with others, nodes keep the sink's topic with keys of their own.
+	routes := []history.Route{
+		{Template: "k8s.{cluster}.{group}.{resource}"}, {Template: "audit.{cluster}", Resource: "secrets"},
+		{Template: "audit.{cluster}", Resource: "configmaps", OwnKey: true}, {Template: "k8s.{cluster}.{group}.{resource}", Resource: "nodes", OwnKey: true},
+	}
+	for ask, want := range map[string]string{
+		"secrets audit.prod": "prod/core/secrets/shop/web", "configmaps audit.prod": "", "nodes k8s.prod.core.nodes": "", "pods audit.prod": "-",
+		"pods k8s.prod.core.pods": "prod/core/pods/shop/web", "nodes audit.prod": "-", "secrets k8s.prod.core.secrets": "prod/core/secrets/shop/web",
+	} {
+		resource, topic, _ := strings.Cut(ask, " ")
+		key, ok := history.Topics(routes, "prod", []string{resource}, &history.Name{Namespace: "shop", Name: "web"})(topic)
+		if !ok {
+			key = "-"
+		}
+		if key != want {
+			t.Errorf("%s: the key is %q, want %q", ask, key, want)
+		}
+	}
+	if _, ok := history.Topics(routes, "prod", nil, nil)("audit.prod"); !ok {
+		t.Error("who asks for everything does not get what has a topic of its own")
+	}
+	all, collections = history.Subjects([]history.Route{
+		{Template: "k8s.{cluster}.{group}.{resource}.{namespace}.{name}"}, {Template: "k8s.{cluster}.audit.{kind}.{namespace}.{name}"}, {Template: "k8s.{cluster}.{type}"},
+	}, "prod", []string{"secrets"}, nil)
+	if !slices.Equal(all, []string{"k8s.prod.*", "k8s.prod.*.*.*.*", "k8s.prod.*._collection.*"}) ||
+		!slices.Equal(collections, []string{"k8s.prod.*.*._collection.*", "k8s.prod.*._collection.*"}) {
+		t.Errorf("the subjects are %v and %v", all, collections)
+	}
+	all, _ = history.Subjects([]history.Route{{Template: "k8s.{resource}"}}, "prod", nil, &history.Name{Name: "a.b"})
 	if !slices.Equal(all, []string{"k8s.*", "k8s.*._collection.*"}) {
 		t.Errorf("the subjects are %v", all)
 	}

@@ -23,12 +23,50 @@ func ParseName(s string) Name {
 // String is what ParseName reads.
 func (n Name) String() string { return nameOf(n.Namespace, n.Name) }
 
+// Route is where a sink sends events: all of them, or those of a resource.
+type Route struct {
+	Template string // of Kafka's topics, or of NATS' subjects
+	Resource string // "pods", "deployments.apps"; "": any
+	OwnKey   bool   // its keys are not made by [shape.DefaultKey]
+}
+
+// asked are the routes that what is asked for may have taken.
+func asked(routes []Route, resources []string) (out []Route) {
+	for _, r := range routes {
+		c := event.ParseCollection(r.Resource)
+		if r.Resource == "" || len(resources) == 0 || slices.ContainsFunc(resources, func(n string) bool { return Matches(n, c.Group, c.Resource) }) {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
 // Topics tells which Kafka topics hold what is asked for, and the key that an object has
-// there; "" where no object is named, or its key is not known. template is the sink's.
-func Topics(template, cluster string, resources []string, object *Name) func(topic string) (key string, ok bool) {
+// there; "" where no object is named, or its key is not known.
+func Topics(routes []Route, cluster string, resources []string, object *Name) func(topic string) (key string, ok bool) {
+	var all []func(string) (string, bool)
+	for _, r := range asked(routes, resources) {
+		all = append(all, r.topics(cluster, resources, object))
+	}
+	return func(topic string) (key string, ok bool) {
+		for _, one := range all {
+			k, found := one(topic)
+			if found && ok && k != key {
+				return "", true // the object may have either
+			}
+			if found {
+				key, ok = k, true
+			}
+		}
+		return key, ok
+	}
+}
+
+func (r Route) topics(cluster string, resources []string, object *Name) func(topic string) (key string, ok bool) {
 	var b strings.Builder
 	b.WriteByte('^')
-	for rest := template; ; {
+	var names []string
+	for rest := r.Template; ; {
 		literal, after, found := strings.Cut(rest, "{")
 		b.WriteString(regexp.QuoteMeta(literal))
 		if !found {
@@ -39,18 +77,16 @@ func Topics(template, cluster string, resources []string, object *Name) func(top
 		switch name {
 		case "cluster":
 			b.WriteString(regexp.QuoteMeta(cluster))
+			continue
 		case "group":
 			b.WriteString(`([a-zA-Z0-9._-]+)`)
 		default:
 			b.WriteString(`([a-zA-Z0-9_-]+)`)
 		}
+		names = append(names, name)
 	}
 	b.WriteByte('$')
 	pattern := regexp.MustCompile(b.String())
-	var names []string
-	for _, m := range regexp.MustCompile(`\{(group|resource)\}`).FindAllStringSubmatch(template, -1) {
-		names = append(names, m[1])
-	}
 	return func(topic string) (string, bool) {
 		found := pattern.FindStringSubmatch(topic)
 		if found == nil {
@@ -75,7 +111,14 @@ func Topics(template, cluster string, resources []string, object *Name) func(top
 		if len(resources) > 0 && !slices.ContainsFunc(resources, fits) {
 			return "", false
 		}
-		if object == nil || !known["group"] || !known["resource"] {
+		if r.Resource != "" {
+			c := event.ParseCollection(r.Resource)
+			if known["resource"] && v.Resource != c.Resource || known["group"] && v.Group != c.Group {
+				return "", false
+			}
+			v.Group, v.Resource, known["group"], known["resource"] = c.Group, c.Resource, true, true
+		}
+		if object == nil || r.OwnKey || !known["group"] || !known["resource"] {
 			return "", true
 		}
 		v.Namespace, v.Name = object.Namespace, object.Name
@@ -88,8 +131,8 @@ func Topics(template, cluster string, resources []string, object *Name) func(top
 }
 
 // Subjects are patterns of the NATS subjects of what is asked for: of objects and of
-// collections, and all without overlap. template is the sink's.
-func Subjects(template, cluster string, resources []string, object *Name) (all, collections []string) {
+// collections, and all without overlap.
+func Subjects(routes []Route, cluster string, resources []string, object *Name) (all, collections []string) {
 	if len(resources) == 0 {
 		resources = []string{"*"}
 	}
@@ -98,61 +141,74 @@ func Subjects(template, cluster string, resources []string, object *Name) (all, 
 		name, namespace = event.EscapeToken(object.Name), event.EscapeToken(object.Namespace)
 	}
 	var objects []string
-	for _, r := range resources {
-		resource, group, dotted := strings.Cut(r, ".")
-		if !dotted {
-			group = "*"
-		} else {
-			group = event.EscapeToken(group)
-		}
-		if resource != "*" {
-			resource = event.EscapeToken(resource)
-		}
-		fill := func(namespace, name string) string {
-			tokens := strings.Split(template, ".")
-			for i, t := range tokens {
-				t = strings.NewReplacer("{cluster}", event.EscapeToken(cluster), "{group}", group, "{resource}", resource,
-					"{namespace}", namespace, "{name}", name).Replace(t)
-				if strings.Contains(t, "*") {
-					t = "*" // a token is a wildcard whole or not at all
-				}
-				tokens[i] = t
+	for _, route := range routes {
+		for _, r := range resources {
+			if r != "*" && len(asked([]Route{route}, []string{r})) == 0 {
+				continue
 			}
-			return strings.Join(tokens, ".")
+			resource, group, dotted := strings.Cut(r, ".")
+			if !dotted {
+				group = "*"
+			} else {
+				group = event.EscapeToken(group)
+			}
+			if resource != "*" {
+				resource = event.EscapeToken(resource)
+			}
+			fill := func(namespace, name string) string {
+				tokens := strings.Split(route.Template, ".")
+				for i, t := range tokens {
+					t = strings.NewReplacer("{cluster}", event.EscapeToken(cluster), "{group}", group, "{resource}", resource,
+						"{namespace}", namespace, "{name}", name, "{kind}", "*", "{type}", "*").Replace(t)
+					if strings.Contains(t, "*") {
+						t = "*" // a token is a wildcard whole or not at all
+					}
+					tokens[i] = t
+				}
+				return strings.Join(tokens, ".")
+			}
+			objects = append(objects, fill(namespace, name))
+			of := fill("_collection", "*")
+			if !strings.Contains(route.Template, "{namespace}") {
+				of += "._collection"
+			}
+			if !strings.Contains(route.Template, "{name}") {
+				of += ".*"
+			}
+			collections = append(collections, of)
 		}
-		objects = append(objects, fill(namespace, name))
-		of := fill("_collection", "*")
-		if !strings.Contains(template, "{namespace}") {
-			of += "._collection"
-		}
-		if !strings.Contains(template, "{name}") {
-			of += ".*"
-		}
-		collections = append(collections, of)
 	}
 	return apart(append(objects, collections...)), apart(collections)
 }
 
-// apart leaves out patterns that others cover.
+// apart makes one pattern of those that a subject could fit both of: a server reads no
+// message twice for a consumer, and takes no patterns that would ask for it.
 func apart(patterns []string) (out []string) {
-	for i, p := range patterns {
-		covered := func(q string) bool { return q != p && covers(q, p) }
-		if !slices.Contains(patterns[:i], p) && !slices.ContainsFunc(patterns, covered) {
-			out = append(out, p)
+	for _, p := range patterns {
+		for i := 0; i < len(out); i++ {
+			if both, ok := join(out[i], p); ok {
+				out, p, i = slices.Delete(out, i, i+1), both, -1 // it may meet others now
+			}
 		}
+		out = append(out, p)
 	}
 	return out
 }
 
-func covers(pattern, other string) bool {
-	a, b := strings.Split(pattern, "."), strings.Split(other, ".")
-	if len(a) != len(b) {
-		return false
+// join is a pattern of all that two patterns fit; ok if some subject fits both.
+func join(a, b string) (both string, ok bool) {
+	x, y := strings.Split(a, "."), strings.Split(b, ".")
+	if len(x) != len(y) {
+		return "", false
 	}
-	for i := range a {
-		if a[i] != "*" && a[i] != b[i] {
-			return false
+	for i := range x {
+		switch {
+		case x[i] == y[i]:
+		case x[i] == "*" || y[i] == "*":
+			x[i] = "*"
+		default:
+			return "", false
 		}
 	}
-	return true
+	return strings.Join(x, "."), true
 }

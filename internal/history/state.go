@@ -19,6 +19,7 @@ import (
 type Query struct {
 	Reader    sink.Reader
 	Cluster   string // the configured name
+	Goes      Goes
 	At        Point
 	Resources []string // as [Matches] takes them; none: all on the bus
 	Namespace string   // only what is in it; "": everything
@@ -139,7 +140,7 @@ func (q *Query) enough(tracks map[string]*track) bool {
 // Rebuild answers q. What is not covered is in State.Missing; an error is of the bus, or
 // of what stands on it.
 func Rebuild(ctx context.Context, q Query) (*State, error) {
-	l := newLog(q.Reader, q.Cluster, q.Progress)
+	l := newLog(q.Reader, q.Cluster, q.Goes, q.Progress)
 	s := scan{log: l, point: q.At, wanted: q.wanted, enough: q.enough}
 	if err := s.run(ctx); err != nil {
 		return nil, err

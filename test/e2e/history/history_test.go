@@ -102,7 +102,20 @@ func newWorld(t *testing.T, kafka bool) *world {
 		Resources:  []bridge.Resource{{Resource: "namespaces"}},
 	}
 	for _, typ := range namespaced {
-		c.Resources = append(c.Resources, bridge.Resource{Resource: typ.ResourceID(), Namespaces: []string{w.ns}})
+		r := bridge.Resource{Resource: typ.ResourceID(), Namespaces: []string{w.ns}}
+		switch { // two resources in one topic, and one in partitions of its own
+		case typ == kube.ConfigMaps && kafka:
+			r.Topic = "k8s.{cluster}.audit"
+		case typ == kube.Secrets && kafka:
+			r.Topic, r.Key = "k8s.{cluster}.audit", "{namespace}"
+		case typ == kube.Pods && kafka:
+			r.Key = "{name}"
+		case typ == kube.ConfigMaps: // a message may fit this and the sink's own
+			r.Subject = "k8s.{cluster}.audit.{kind}.{namespace}.{name}"
+		case typ == kube.Secrets:
+			r.Subject = "k8s.{cluster}.secret.{type}"
+		}
+		c.Resources = append(c.Resources, r)
 	}
 	if kafka {
 		k, err := bus.StartKafka()

@@ -40,6 +40,9 @@ type Resource struct {
 	ChangedBy         bool     `json:"changedBy,omitempty"`
 	Ignore            []string `json:"ignore,omitempty"`
 	Filter            string   `json:"filter,omitempty"`
+	Topic             string   `json:"topic,omitempty"`
+	Key               string   `json:"key,omitempty"`
+	Subject           string   `json:"subject,omitempty"`
 }
 
 // Sink is where to.
