@@ -19,7 +19,7 @@ func newRBAC() *cobra.Command {
 		bus, connect bool
 		options      access.BusOptions
 		subject      access.Subject
-		principal    string
+		whom         principals
 	)
 	cmd := &cobra.Command{
 		Use:   "rbac",
@@ -41,7 +41,7 @@ func newRBAC() *cobra.Command {
 			}
 			options.ClusterUID = cmp.Or(options.ClusterUID, c.Kubernetes.ClusterUID)
 			if bus {
-				return printBuses(cmd.OutOrStdout(), c, options, principal)
+				return printBuses(cmd.OutOrStdout(), c, options, whom)
 			}
 			options.Namespace = subject.Namespace
 			need, err := access.ForCluster(c, options.ClusterOptions)
@@ -53,12 +53,13 @@ func newRBAC() *cobra.Command {
 	}
 	configFlag(cmd, &path)
 	f := cmd.Flags()
-	f.BoolVar(&bus, "bus", false, "what the sinks need of Kafka and NATS instead: topics, streams and permissions")
+	f.BoolVar(&bus, "bus", false, "what the sinks, and who reads them, need of Kafka and NATS instead: topics, streams and permissions")
 	f.BoolVar(&connect, "connect", false, "ask the API server what names mean, and for the cluster's UID")
 	f.StringVar(&subject.Namespace, "namespace", "kubebridge", "namespace of the bridge and its service account")
 	f.StringVar(&subject.ServiceAccount, "service-account", "kubebridge", "service account that the bridge runs as")
 	f.BoolVar(&options.Everything, "allow-everything", false, "let `*.*` be granted: reading everything, Secrets too")
-	f.StringVar(&principal, "principal", "", "with --bus: whom Kafka's ACLs are for; User: and sasl.username by default")
+	f.StringVar(&whom.bridge, "principal", "", "with --bus: whom Kafka's ACLs are for; User: and sasl.username by default")
+	f.StringVar(&whom.reader, "reader", "User:READER", "with --bus: whom the ACLs of readers are for, which are printed last")
 	f.StringVar(&options.ClusterUID, "cluster-uid", "", "with --bus: UID of the namespace kube-system, which stands in names")
 	config.AddFlags(f)
 	return cmd
@@ -87,7 +88,10 @@ func askCluster(ctx context.Context, k config.Kubernetes, o *access.BusOptions) 
 	return err
 }
 
-func printBuses(w io.Writer, c *config.Config, o access.BusOptions, principal string) error {
+// principals are those of Kafka's ACLs.
+type principals struct{ bridge, reader string }
+
+func printBuses(w io.Writer, c *config.Config, o access.BusOptions, who principals) error {
 	for i := range c.Sinks {
 		s := &c.Sinks[i]
 		fmt.Fprintf(w, "# Sink %s\n", s.Name)
@@ -97,11 +101,11 @@ func printBuses(w io.Writer, c *config.Config, o access.BusOptions, principal st
 			if err != nil {
 				return &exitError{exitConfig, fmt.Errorf("sink %q: %w", s.Name, err)}
 			}
-			whom := cmp.Or(principal, "User:"+cmp.Or(s.Kafka.SASL.Username, "NAME"))
+			whom := cmp.Or(who.bridge, "User:"+cmp.Or(s.Kafka.SASL.Username, "NAME"))
 			if whom == "User:NAME" {
 				fmt.Fprintln(w, "# NAME is the user that Kafka knows the bridge by: give --principal.")
 			}
-			if err := need.WriteShell(w, whom); err != nil {
+			if err := need.WriteShell(w, whom, who.reader); err != nil {
 				return err
 			}
 		case s.NATS != nil:

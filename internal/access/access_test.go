@@ -153,7 +153,7 @@ func TestKafka(t *testing.T) {
 				t.Fatal(err)
 			}
 			var b strings.Builder
-			if err := need.WriteShell(&b, "User:x"); err != nil {
+			if err := need.WriteShell(&b, "User:x", "User:y"); err != nil {
 				t.Fatal(err)
 			}
 			for _, want := range c.want {
@@ -196,6 +196,16 @@ sinks: [{name: a, kafka: {brokers: ["k:1"], topic: "k8s.{cluster}.{resource}"}}]
 	}
 	if want := []string{"k8s.prod. true", "rollouts.prod false", "apps. true"}; !slices.Equal(acls, want) {
 		t.Errorf("ACLs are for %v, want %v", acls, want)
+	}
+	var readers []string
+	for _, x := range need.Readers {
+		readers = append(readers, fmt.Sprint(x.Name, " ", x.Prefixed))
+		if !slices.Equal(x.Operations, []string{"Read", "Describe"}) {
+			t.Errorf("a reader may %v", x.Operations)
+		}
+	}
+	if !slices.Equal(readers, acls) {
+		t.Errorf("readers may read %v, want %v", readers, acls)
 	}
 	if !strings.Contains(strings.Join(need.Notes, "\n"), "Patterns have more topics") {
 		t.Errorf("nothing is said of the pattern's topics: %v", need.Notes)

@@ -51,6 +51,7 @@ type Kafka struct {
 	Brokers []string
 	Topics  []Topic
 	ACLs    []ACL
+	Readers []ACL // of who reads the events: state, history, consumers
 	Notes   []string
 }
 
@@ -80,9 +81,12 @@ func ForKafka(c *config.Config, s *config.Sink, o BusOptions) (Kafka, error) {
 			out.note("The topic's template %q begins with a name: there is no prefix that is the bridge's own, and the ACL is on all topics.", template)
 		}
 		acl := ACL{"topic", cmp.Or(prefix, all), !whole && prefix != "", ops, "events"}
-		if !slices.ContainsFunc(out.ACLs, acl.within) {
-			out.ACLs = append(out.ACLs, acl)
+		if slices.ContainsFunc(out.ACLs, acl.within) {
+			continue
 		}
+		out.ACLs = append(out.ACLs, acl)
+		acl.Operations = []string{"Read", "Describe"}
+		out.Readers = append(out.Readers, acl)
 	}
 	if dead := s.Kafka.DeadTopic(id); dead != "" {
 		out.Topics = append(out.Topics, Topic{dead, s.Kafka.Create.Partitions, max(s.Kafka.Create.ReplicationFactor, 0), s.Kafka.TopicConfigs(true)})
@@ -190,9 +194,9 @@ func mark(s string) string {
 
 // NATS is what a NATS sink needs of its servers.
 type NATS struct {
-	Publish, Subscribe []nats.Grant
-	Streams            [][]byte // JSON, as `nats stream add --config` takes it
-	Notes              []string
+	Writer, Reader nats.Grants // the reader's are of state, history and consumers
+	Streams        [][]byte    // JSON, as `nats stream add --config` takes it
+	Notes          []string
 }
 
 // ForNATS returns what a NATS sink needs.
@@ -202,7 +206,10 @@ func ForNATS(c *config.Config, s *config.Sink, o BusOptions) (out NATS, err erro
 		return out, nil
 	}
 	id := o.identity(c, s)
-	if out.Publish, out.Subscribe, err = s.NATS.Grants(id); err != nil {
+	if out.Writer, err = s.NATS.Grants(id); err != nil {
+		return out, err
+	}
+	if out.Reader, err = s.NATS.ReaderGrants(id); err != nil {
 		return out, err
 	}
 	unowned := id
@@ -212,7 +219,7 @@ func ForNATS(c *config.Config, s *config.Sink, o BusOptions) (out NATS, err erro
 	}
 	if c.InNATS(s) {
 		for _, subject := range natsstore.Subjects(id) {
-			out.Publish = append(out.Publish, nats.Grant{Subject: subject, Why: "the checkpoint"})
+			out.Writer.Publish = append(out.Writer.Publish, nats.Grant{Subject: subject, Why: "the checkpoint"})
 		}
 		if err := out.stream(natsstore.StreamDefinition(id, s.NATS.Stream.Replicas)); err != nil {
 			return out, err

@@ -13,8 +13,8 @@ import (
 )
 
 // WriteShell prints the topics and ACLs as lines for Kafka's own tools. principal is
-// whom they are for, as in "User:bridge".
-func (k Kafka) WriteShell(w io.Writer, principal string) error {
+// the bridge, as in "User:bridge", reader who reads the events.
+func (k Kafka) WriteShell(w io.Writer, principal, reader string) error {
 	var b strings.Builder
 	for _, n := range k.Notes {
 		comment(&b, "", n)
@@ -30,20 +30,34 @@ func (k Kafka) WriteShell(w io.Writer, principal string) error {
 		}
 		b.WriteString("\n")
 	}
-	for _, a := range k.ACLs {
-		comment(&b, "", a.Why)
-		fmt.Fprintf(&b, "kafka-acls.sh%s --add --allow-principal %s", servers, quote(principal))
-		for _, op := range a.Operations {
-			b.WriteString(" --operation " + op)
+	acls := func(list []ACL, principal string) {
+		for _, a := range list {
+			a.write(&b, servers, principal)
 		}
-		fmt.Fprintf(&b, " --%s %s", a.Resource, quote(a.Name))
-		if a.Prefixed {
-			b.WriteString(" --resource-pattern-type prefixed")
-		}
-		b.WriteString("\n")
 	}
+	acls(k.ACLs, principal)
+	b.WriteString("\n")
+	comment(&b, "", readersHead)
+	comment(&b, "", "A consumer in a group needs Read on that too: --operation Read --group GROUP. Who writes exactly once is read with isolation.level=read_committed.")
+	acls(k.Readers, reader)
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// readersHead stands before what the bridge that runs does not need.
+const readersHead = "READERS: what `bridge state`, `bridge history` and consumers of the events need, for their own user. The bridge that runs does not."
+
+func (a ACL) write(b *strings.Builder, servers, principal string) {
+	comment(b, "", a.Why)
+	fmt.Fprintf(b, "kafka-acls.sh%s --add --allow-principal %s", servers, quote(principal))
+	for _, op := range a.Operations {
+		b.WriteString(" --operation " + op)
+	}
+	fmt.Fprintf(b, " --%s %s", a.Resource, quote(a.Name))
+	if a.Prefixed {
+		b.WriteString(" --resource-pattern-type prefixed")
+	}
+	b.WriteString("\n")
 }
 
 // quote makes a word of a shell's. What it quotes has no quotes: names and addresses.
@@ -64,25 +78,9 @@ func (n NATS) WriteText(w io.Writer) error {
 	for _, note := range n.Notes {
 		comment(&b, "", note)
 	}
-	if len(n.Publish) > 0 {
+	if len(n.Writer.Publish) > 0 {
 		comment(&b, "", "For the bridge's user in nats-server.conf:")
-		b.WriteString("permissions {\n")
-		for _, side := range []struct {
-			name   string
-			grants []nats.Grant
-		}{{"publish", n.Publish}, {"subscribe", n.Subscribe}} {
-			fmt.Fprintf(&b, "  %s: {allow: [\n", side.name)
-			why := ""
-			for _, g := range side.grants {
-				if g.Why != why {
-					why = g.Why
-					comment(&b, "    ", why)
-				}
-				fmt.Fprintf(&b, "    %q\n", g.Subject)
-			}
-			b.WriteString("  ]}\n")
-		}
-		b.WriteString("}\n")
+		writePermissions(&b, n.Writer)
 	}
 	for _, text := range n.Streams {
 		var stream struct {
@@ -94,6 +92,37 @@ func (n NATS) WriteText(w io.Writer) error {
 		comment(&b, "", "The bridge creates it when it is missing; or beforehand:")
 		fmt.Fprintf(&b, "nats stream add %s --config /dev/stdin <<'END'\n%s\nEND\n", quote(stream.Name), bytes.ReplaceAll(text, []byte(`\u003e`), []byte(">")))
 	}
+	if len(n.Reader.Subscribe) > 0 {
+		b.WriteString("\n")
+		comment(&b, "", readersHead)
+		comment(&b, "", "Answers come to inboxes. Other clients than the bridge have theirs in _INBOX.> unless they are told another prefix (--inbox-prefix, CustomInboxPrefix): allow a consumer's user to subscribe to a prefix of its own, for in _INBOX.> all users' answers can be seen.")
+		writePermissions(&b, n.Reader)
+	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// writePermissions prints a user's for nats-server.conf.
+func writePermissions(b *strings.Builder, g nats.Grants) {
+	b.WriteString("permissions {\n")
+	for _, side := range []struct {
+		name   string
+		grants []nats.Grant
+	}{{"publish", g.Publish}, {"subscribe", g.Subscribe}} {
+		if len(side.grants) == 0 {
+			fmt.Fprintf(b, "  %s: {deny: [\">\"]}\n", side.name)
+			continue
+		}
+		fmt.Fprintf(b, "  %s: {allow: [\n", side.name)
+		why := ""
+		for _, one := range side.grants {
+			if one.Why != why {
+				why = one.Why
+				comment(b, "    ", why)
+			}
+			fmt.Fprintf(b, "    %q\n", one.Subject)
+		}
+		b.WriteString("  ]}\n")
+	}
+	b.WriteString("}\n")
 }

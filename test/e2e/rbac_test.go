@@ -114,7 +114,8 @@ func TestPrintedRolesAreEnough(t *testing.T) {
 	}
 }
 
-// With exactly the permissions that are printed, each delivery writes, and begins again after a crash.
+// With exactly the permissions that are printed, each delivery writes, and begins again after a crash; and readers read, and do
+// nothing else.
 func TestPrintedNATSPermissionsAreEnough(t *testing.T) {
 	for _, delivery := range []string{"exactly-once", "at-least-once", "at-most-once"} {
 		t.Run(delivery, func(t *testing.T) {
@@ -126,12 +127,12 @@ func TestPrintedNATSPermissionsAreEnough(t *testing.T) {
 			if delivery == "exactly-once" {
 				delete(w.config.Checkpoint, "file") // it is kept on the bus
 			}
-			printed := w.prints("rbac", "--bus", "--connect", "-c", w.writeConfig(w.config))
-			from, to := strings.Index(printed, "permissions {"), strings.Index(printed, "\n}\n")
-			if from < 0 || to < from {
-				t.Fatalf("no permissions are printed:\n%s", printed)
+			w.config.Resources[0].Subject = "k8s.{cluster}.audit.{namespace}.{name}"
+			writer, reader, found := strings.Cut(w.prints("rbac", "--bus", "--connect", "-c", w.writeConfig(w.config)), "# READERS")
+			if !found {
+				t.Fatal("nothing is said of readers")
 			}
-			url := w.startNATSWith(printed[from : to+3])
+			url := w.startNATSWith(permissions(t, writer), permissions(t, reader))
 			admin, err := nats.Connect(url, nats.UserInfo("admin", "a"))
 			w.must(err)
 			defer admin.Close()
@@ -168,12 +169,50 @@ func TestPrintedNATSPermissionsAreEnough(t *testing.T) {
 				t.Errorf("something was refused:\n%s", log)
 			}
 			w.prints("validate", "--connect", "-c", w.writeConfig(w.config))
+			w.readsOnly(url, delivery != "at-most-once")
 		})
 	}
 }
 
-// startNATSWith starts a server that lets the user bridge do what permissions say, and returns its URL.
-func (w *world) startNATSWith(permissions string) string {
+// permissions are the block of nats-server.conf that is printed.
+func permissions(t *testing.T, printed string) string {
+	t.Helper()
+	from, to := strings.Index(printed, "permissions {"), strings.Index(printed, "\n}\n")
+	if from < 0 || to < from {
+		t.Fatalf("no permissions are printed:\n%s", printed)
+	}
+	return printed[from : to+3]
+}
+
+// readsOnly wants the user reader to read all that it can, and to write nothing.
+func (w *world) readsOnly(url string, keeps bool) {
+	w.t.Helper()
+	w.config.Sinks[0].NATS["auth"] = map[string]any{"username": "reader", "password": "r"}
+	if keeps {
+		out := w.prints("history", "configmaps", w.ns+"/o", "-o", "json", "-c", w.writeConfig(w.config))
+		if n := strings.Count(out, `"deleted"`); n != 2 {
+			w.t.Errorf("the reader finds %d deletions, want 2:\n%s", n, out)
+		}
+	}
+	refused := make(chan error, 1)
+	nc, err := nats.Connect(url, nats.UserInfo("reader", "r"), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { refused <- err }))
+	w.must(err)
+	defer nc.Close()
+	_, err = nc.SubscribeSync("k8s." + w.config.Cluster + ".>")
+	w.must(err)
+	w.must(nc.Publish("k8s."+w.config.Cluster+".audit.x.y", nil))
+	select {
+	case err := <-refused:
+		if !strings.Contains(strings.ToLower(err.Error()), "publish") {
+			w.t.Errorf("a reader may not subscribe: %v", err)
+		}
+	case <-w.soon().Done():
+		w.t.Error("a reader may write")
+	}
+}
+
+// startNATSWith starts a server that lets the users bridge and reader do what their permissions say, and returns its URL.
+func (w *world) startNATSWith(writer, reader string) string {
 	w.t.Helper()
 	path := filepath.Join(w.dir, "nats.conf")
 	w.must(os.WriteFile(path, []byte(`
@@ -181,7 +220,8 @@ listen: "127.0.0.1:-1"
 jetstream {store_dir: "`+filepath.Join(w.dir, "jetstream")+`"}
 authorization {users: [
   {user: admin, password: a}
-  {user: bridge, password: b, `+permissions+`}
+  {user: bridge, password: b, `+writer+`}
+  {user: reader, password: r, `+reader+`}
 ]}
 `), 0o600))
 	opts, err := server.ProcessConfigFile(path)

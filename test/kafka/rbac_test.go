@@ -2,12 +2,14 @@ package kafka_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 
@@ -22,9 +24,9 @@ import (
 func printedACLs(t *testing.T, delivery, user string) [][]string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "bridge.yaml")
-	must(t, os.WriteFile(path, fmt.Appendf(nil, "name: %s\ncluster: %s\nresources: [pods]\nsinks: [{name: %s, kafka: {brokers: ['kafka:9092'], delivery: %s}}]\n",
+	must(t, os.WriteFile(path, fmt.Appendf(nil, "name: %s\ncluster: %s\nresources: [pods, {resource: secrets, topic: 'audit.{cluster}'}]\nsinks: [{name: %s, kafka: {brokers: ['kafka:9092'], delivery: %s}}]\n",
 		identity.Bridge, identity.Cluster, identity.Sink, delivery), 0o600))
-	cmd := exec.CommandContext(t.Context(), "go", "run", "./cmd/bridge", "rbac", "--bus", "-c", path, "--principal", "User:"+user, "--cluster-uid", identity.ClusterUID)
+	cmd := exec.CommandContext(t.Context(), "go", "run", "./cmd/bridge", "rbac", "--bus", "-c", path, "--principal", "User:"+user, "--reader", "User:reader", "--cluster-uid", identity.ClusterUID)
 	cmd.Dir = "../.."
 	var errs strings.Builder
 	cmd.Stderr = &errs
@@ -79,8 +81,8 @@ func apply(t *testing.T, c *kafkatest.Cluster, lines [][]string) {
 // With exactly the ACLs that are printed, topics are made and written to, the checkpoint is kept and read again; and nothing
 // else may be written.
 func TestPrintedACLsAreEnough(t *testing.T) {
-	users := map[string]string{"exactly-once": password, "at-least-once": password}
-	for delivery := range users {
+	users := map[string]string{"exactly-once": password, "at-least-once": password, "reader": password}
+	for _, delivery := range []string{"exactly-once", "at-least-once"} {
 		t.Run(delivery, func(t *testing.T) {
 			c := kafkatest.Start(t, kafkatest.Options{Users: users, ACLs: true})
 			acls := printedACLs(t, delivery, delivery)
@@ -89,9 +91,9 @@ func TestPrintedACLsAreEnough(t *testing.T) {
 			client, err := kafka.ClientOptions(conf, identity)
 			must(t, err)
 			o := store.Options{Client: client, Identity: identity, StandAlone: delivery == "at-least-once"}
-			const topic = "k8s.c.core.pods"
+			topics := []string{"k8s.c.core.pods", "audit.c"}
 			checks := func() error {
-				_, err := kafka.Check(t.Context(), kafka.Options{Config: conf, Identity: identity}, []string{topic})
+				_, err := kafka.Check(t.Context(), kafka.Options{Config: conf, Identity: identity}, topics)
 				s, _, e := store.Check(t.Context(), o)
 				if s != nil {
 					_ = s.Close()
@@ -121,7 +123,7 @@ func TestPrintedACLsAreEnough(t *testing.T) {
 				must(t, bus.Open(t.Context(), nil))
 				must(t, s.Load(t.Context()))
 				changes := []event.KV{{Key: []byte("p/pods"), Value: []byte("x")}}
-				batch := &event.Batch{Seq: uint64(round + 1), Records: []event.Record{record(topic, "k", "1")}, Commit: event.Commit{Changes: changes}}
+				batch := &event.Batch{Seq: uint64(round + 1), Records: []event.Record{record(topics[0], "k", "1"), record(topics[1], "k", "1")}, Commit: event.Commit{Changes: changes}}
 				for ctx, end := context.WithTimeout(t.Context(), patience); ; { // a topic that was just made has no leader yet
 					if _, err = bus.Write(ctx, batch); err == nil || ctx.Err() != nil || strings.Contains(strings.ToLower(err.Error()), "authorization") {
 						end()
@@ -139,6 +141,37 @@ func TestPrintedACLsAreEnough(t *testing.T) {
 				must(t, bus.Close())
 				must(t, s.Close())
 			}
+			readsOnly(t, as(config(c), "SCRAM-SHA-512", "reader", password), topics)
 		})
 	}
+}
+
+// readsOnly wants a user to see all of the topics, and to write to none.
+func readsOnly(t *testing.T, conf kafka.Config, topics []string) {
+	t.Helper()
+	r, err := kafka.NewReader(t.Context(), kafka.ReaderOptions{Config: conf, Identity: identity, Topics: func(name string) (string, bool) { return "", true }})
+	must(t, err)
+	defer r.Close()
+	_, err = r.At(t.Context(), time.Now().Add(-time.Hour))
+	must(t, err)
+	var ranges []sink.Range
+	for _, p := range r.Parts() {
+		ranges = append(ranges, sink.Range{From: p.First, To: p.End})
+	}
+	found := map[string]int{}
+	must(t, r.Read(t.Context(), ranges, false, func(m *sink.Message) error {
+		found[r.Parts()[m.Part].Log]++
+		return nil
+	}))
+	if len(found) != len(topics) || found[topics[0]] != 2 || found[topics[1]] != 2 {
+		t.Errorf("the reader finds %v, want two in each of %v and nothing else", found, topics)
+	}
+	conf.Delivery = "at-least-once"
+	bus, err := kafka.New(kafka.Options{Config: conf, Identity: identity})
+	must(t, err)
+	must(t, bus.Open(t.Context(), nil))
+	if _, err = bus.Write(t.Context(), &event.Batch{Seq: 1, Records: []event.Record{record(topics[0], "k", "1")}}); !errors.As(err, new(*sink.RouteError)) {
+		t.Errorf("a reader writes: %v", err)
+	}
+	must(t, bus.Close())
 }

@@ -9,8 +9,17 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// Grant is a subject that a sink's connection must be allowed, and what for.
+// Grant is a subject that a connection must be allowed, and what for.
 type Grant struct{ Subject, Why string }
+
+// Grants are what a user may do. The zero value is of a server that asks nobody.
+type Grants struct{ Publish, Subscribe []Grant }
+
+func (g *Grants) publish(why string, subjects ...string) {
+	for _, s := range subjects {
+		g.Publish = append(g.Publish, Grant{s, why})
+	}
+}
 
 const (
 	api = "$JS.API."
@@ -20,18 +29,14 @@ const (
 
 // Grants are the subjects that the sink publishes and subscribes to. None are for an
 // embedded server, which lets the bridge do everything.
-func (c Config) Grants(id event.Identity) (publish, subscribe []Grant, err error) {
+func (c Config) Grants(id event.Identity) (g Grants, err error) {
 	c, err = c.Complete()
 	if err != nil || c.Embedded != nil {
-		return nil, nil, err
+		return g, err
 	}
-	allow := func(why string, subjects ...string) {
-		for _, s := range subjects {
-			publish = append(publish, Grant{s, why})
-		}
-	}
+	allow := g.publish
 	allow("events", c.subjects(id)...)
-	subscribe = []Grant{{inboxPrefix(id) + ".>", "answers to this bridge alone"}}
+	g.Subscribe = []Grant{{inboxPrefix(id) + ".>", "answers to this bridge alone"}}
 	stream := c.StreamName(id.Cluster)
 	found := stream
 	switch {
@@ -52,7 +57,32 @@ func (c Config) Grants(id event.Identity) (publish, subscribe []Grant, err error
 		}
 	}
 	allow("lets `bridge validate --connect` say what is not granted (optional)", userInfo)
-	return publish, subscribe, nil
+	return g, nil
+}
+
+// ReaderGrants are the subjects that a [Reader], and any consumer of the events,
+// publishes and subscribes to. None are for an embedded server.
+func (c Config) ReaderGrants(id event.Identity) (g Grants, err error) {
+	c, err = c.Complete()
+	if err != nil || c.Embedded != nil {
+		return g, err
+	}
+	for _, s := range c.subjects(id) {
+		g.Subscribe = append(g.Subscribe, Grant{s, "events as they come"})
+	}
+	if c.Delivery == atMostOnce {
+		return g, nil // there is nothing to ask for
+	}
+	g.Subscribe = append(g.Subscribe, Grant{inboxPrefix(id) + ".>", "answers to `bridge state` and `bridge history`"})
+	stream := c.StreamName(id.Cluster)
+	if c.Delivery == atLeastOnce && c.Stream.Name == "" {
+		g.publish("finds the stream that takes the subjects; give nats.stream.name to need less", api+"STREAM.NAMES")
+		stream = "*"
+	}
+	g.publish("looks the stream up", api+"STREAM.INFO."+stream)
+	g.publish("reads what the stream keeps", api+"CONSUMER.CREATE."+stream+".>", api+"CONSUMER.MSG.NEXT."+stream+".*", api+"CONSUMER.DELETE."+stream+".*")
+	g.publish("lets a durable consumer be looked up, and acknowledge (not for `bridge state` and `bridge history`)", api+"CONSUMER.INFO."+stream+".*", "$JS.ACK."+stream+".>")
+	return g, nil
 }
 
 // StreamDefinition is the JSON of the stream that the sink would create, as `nats

@@ -113,12 +113,12 @@ func (c *checker) taken(ctx context.Context) error {
 // checkGrants compares what the server says that the user may do with what the sink
 // needs.
 func (c *checker) checkGrants(ctx context.Context, also []string) error {
-	publish, subscribe, err := c.config.Grants(c.id)
+	need, err := c.config.Grants(c.id)
 	if err != nil {
 		return err
 	}
 	for _, subject := range also {
-		publish = append(publish, Grant{subject, "the checkpoint"})
+		need.publish("the checkpoint", subject)
 	}
 	type side struct{ Allow, Deny []string }
 	var info struct {
@@ -150,7 +150,7 @@ func (c *checker) checkGrants(ctx context.Context, also []string) error {
 			}
 		}
 	}
-	lacking("publish to", info.Data.Permissions.Publish, publish)
-	lacking("subscribe to", info.Data.Permissions.Subscribe, subscribe)
+	lacking("publish to", info.Data.Permissions.Publish, need.Publish)
+	lacking("subscribe to", info.Data.Permissions.Subscribe, need.Subscribe)
 	return errors.Join(bad...)
 }
