@@ -84,7 +84,7 @@ func sinkReport(l *pipeline.LaneStatus) status.Sink {
 	for i := range l.Collections {
 		c := &l.Collections[i]
 		out.Collections = append(out.Collections, status.Collection{
-			ID: c.Collection, APIVersion: c.Version, Kind: c.Kind, State: string(c.State), Since: c.Since, RetryAt: c.Until,
+			ID: c.Collection, Route: c.Route, APIVersion: c.Version, Kind: c.Kind, State: string(c.State), Since: c.Since, RetryAt: c.Until,
 			Error: c.Error, LastError: (*status.Trouble)(c.LastError), Position: c.RV, Synced: c.Synced, Delivered: c.Delivered,
 			LastEvent: c.LastEvent, Lag: c.Behind, Objects: c.Objects, List: (*status.List)(c.List), Gap: (*status.Gap)(c.Gap),
 		})

@@ -145,7 +145,7 @@ func printStatus(out io.Writer, r *status.Report) error {
 		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%d of %d\t%s\n", inLine(s.Name), state, s.Delivered,
 			status.Number(s.Rate), status.Seconds(s.Lag), s.Queue.Events, s.Queue.EventCapacity, inLine(s.Failing))
 	}
-	fmt.Fprintln(w, "\nCOLLECTION\tSINK\tSTATE\tPOSITION\tLAG\tEVENTS/S\tOBJECTS\tERROR")
+	fmt.Fprintln(w, "\nCOLLECTION\tSINK\tROUTE\tSTATE\tPOSITION\tLAG\tEVENTS/S\tOBJECTS\tERROR")
 	for _, e := range r.Entries() {
 		c := e.Collection
 		objects, position := status.Unknown, status.Unknown
@@ -155,7 +155,7 @@ func printStatus(out io.Writer, r *status.Report) error {
 		if c.Position != "" {
 			position = c.Position
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", inLine(c.ID), inLine(e.Sink.Name), inLine(c.State), inLine(position),
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", inLine(c.ID), inLine(e.Sink.Name), inLine(cmp.Or(c.Route, "the sink's")), inLine(c.State), inLine(position),
 			status.Seconds(c.Lag), status.Number(c.Rate), objects, inLine(c.Error))
 	}
 	return w.Flush()

@@ -273,7 +273,7 @@ func (l *Lane) want(ctx context.Context, w Wanted) error {
 		m = l.closing[id]
 		delete(l.closing, id)
 		l.members[id] = m
-		l.status.add(m, l.metrics, l.id.Sink)
+		l.status.add(m, l.shape.place(m), l.metrics, l.id.Sink)
 	case w.Target.Resource.Version == "" || (m.running || !m.resumes.IsZero()) && m.target.Resource == w.Target.Resource:
 		if err := l.retune(ctx, m, w.Options); err != nil {
 			return err
@@ -314,7 +314,7 @@ func (l *Lane) join(ctx context.Context, w Wanted) error {
 		m.note.Resynced = m.verified
 	}
 	l.members[m.id] = m
-	l.status.add(m, l.metrics, l.id.Sink)
+	l.status.add(m, l.shape.place(m), l.metrics, l.id.Sink)
 	if m.note.Gone && w.Target.Resource.Version == "" {
 		l.stateChanged(m, source.State{Phase: source.Gone, Since: time.Now()})
 		return nil

@@ -76,6 +76,18 @@ func (s Shape) Digest() string {
 // envelopeBytes is what a record's value usually has beside the object, at most.
 const envelopeBytes = 1024
 
+// place is where a member's own route leads, "" if it has none.
+func (s *Shape) place(m *member) string {
+	c := &m.target.Collection
+	switch own := m.options.Route; {
+	case own.Topic != nil:
+		return own.Topic.Topic(shape.Values{Cluster: s.Encoder.Cluster, Group: c.Group, Resource: c.Resource})
+	case own.Subject != nil:
+		return own.Subject.String()
+	}
+	return ""
+}
+
 // shaper makes records of one collection's events. What they share is made once.
 type shaper struct {
 	*Shape

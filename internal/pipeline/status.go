@@ -57,6 +57,7 @@ type CollectionStatus struct {
 	LastError  *Trouble     `json:"lastError,omitzero"` // since the start
 	Kind       string       `json:"kind,omitzero"`
 	Version    string       `json:"apiVersion,omitzero"`
+	Route      string       `json:"route,omitzero"` // its own topic, or the template of its subjects; "": the sink's
 	// Synced is when the bus was last told that it is complete.
 	Synced    *time.Time `json:"synced,omitzero"`
 	RV        string     `json:"resourceVersion,omitzero"` // of the last delivered event
@@ -138,7 +139,7 @@ func (s *laneStatus) commits() {
 	s.committed = time.Now()
 }
 
-func (s *laneStatus) add(m *member, metrics *Metrics, sink string) {
+func (s *laneStatus) add(m *member, route string, metrics *Metrics, sink string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.collections == nil {
@@ -147,6 +148,7 @@ func (s *laneStatus) add(m *member, metrics *Metrics, sink string) {
 	m.tally.objects.Store(unknownObjects)
 	c := &shown{tally: &m.tally}
 	c.Collection, c.Resource, c.State, c.Since = m.id, m.resource, source.Discovering, time.Now()
+	c.Route = route
 	c.goesBy(m)
 	s.collections[m.id] = c
 	metrics.state.WithLabelValues(sink, m.resource, string(source.Discovering)).Inc()

@@ -72,6 +72,7 @@ type Queue struct {
 // Collection is one watched set of objects of a sink.
 type Collection struct {
 	ID         string     `json:"id"`
+	Route      string     `json:"route,omitzero"` // its own topic, or the template of its subjects; empty: the sink's
 	APIVersion string     `json:"apiVersion,omitzero"`
 	Kind       string     `json:"kind,omitzero"`
 	State      string     `json:"state"` // discovering, reconciling, watching, waiting, stalled or gone

@@ -12,7 +12,9 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
+	"github.com/kubebridge/kubebridge/pkg/sink/sinktest"
 )
 
 // newCore makes a sink whose log can be looked into.
@@ -166,4 +168,42 @@ func TestCoreRecordErrors(t *testing.T) {
 	batch.Records[1] = records(1, 2).Records[1]
 	mustWrite(t, s, batch)
 	hear(t, sub, "1/0 1/1 1/2")
+}
+
+// What the suite asks that needs no outage holds while the server is there, to who listens.
+func TestCoreSuite(t *testing.T) {
+	sinktest.RunFormats(t, func(t *testing.T) *sinktest.Harness {
+		b := startBus(t, nil)
+		nc := b.client(t).Conn()
+		sub, err := nc.SubscribeSync("k8s.>")
+		if err == nil {
+			err = errors.Join(sub.SetPendingLimits(-1, -1), nc.Flush())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		var heard []sinktest.Message
+		return &sinktest.Harness{
+			New: func(t *testing.T) sink.Sink { s, _ := newCore(t, Config{URL: b.url()}); return s },
+			Read: func(t *testing.T) []sinktest.Message {
+				if err := nc.Flush(); err != nil { // what the server has is here before its answer
+					t.Fatal(err)
+				}
+				for n, _, _ := sub.Pending(); n > 0; n-- {
+					m, err := sub.NextMsg(5 * time.Second)
+					if err != nil {
+						t.Fatal(err)
+					}
+					headers := map[string]string{}
+					for k := range m.Header {
+						headers[k] = m.Header.Get(k)
+					}
+					heard = append(heard, sinktest.Message{Route: m.Subject, Value: m.Data, Headers: headers})
+				}
+				return heard
+			},
+			Route:  subject,
+			Header: func(a event.Attribute) (name, value string) { return "ce-" + a.Name, percentEncode(a.Value) },
+		}
+	})
 }

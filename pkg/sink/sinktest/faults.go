@@ -36,9 +36,10 @@ func testBusStopped(t *testing.T, h *Harness) {
 	l := newLedger(h)
 	s, _ := open(t, h, nil)
 	size := 40
+	var m memory
 	w := startWriter(t, s, func() *event.Batch {
 		size = 1540 - size // a small batch and a large one in turn
-		return l.round(size, "a", "b", "c", "d")
+		return m.lend(l.round(size, "a", "b", "c", "d"))
 	})
 	for range 3 {
 		acked := w.acked.Load()

@@ -71,6 +71,7 @@ func Run(t *testing.T, start func(t *testing.T) *Harness) {
 		{"OrderPerKey", testOrderPerKey, nil},
 		{"AcknowledgedIsThere", testAcknowledgedIsThere, nil},
 		{"EmptyBatch", testEmptyBatch, nil},
+		{"MemoryIsUsedAgain", testMemoryIsUsedAgain, nil},
 		{"BroadcastReachesEveryPartition", testBroadcast, nil},
 		{"HeadersCarryAttributes", testHeaders, needHeaders},
 		{"OversizeRecord", testOversize, needLimit},
