@@ -54,14 +54,14 @@ func TestStatusOfAReadyBridge(t *testing.T) {
 		_ = json.NewEncoder(w).Encode(status.Report{Name: "b", Cluster: "c", Ready: true, Sinks: []status.Sink{{
 			Name: "live", Ready: true, Collections: []status.Collection{
 				{ID: "pods", State: "watching", Objects: &n, Position: "42"},
-				{ID: "secrets", State: "waiting", Error: "forbidden:\nno"},
+				{ID: "secrets", Route: "audit.c", State: "waiting", Error: "forbidden:\nno"},
 			},
 		}}})
 	}))
 	defer s.Close()
 	out := bridge(t, "status", "--address", s.Listener.Addr().String()).ok(t)
 	pods, secrets := strings.Index(out, "\npods "), strings.Index(out, "\nsecrets ")
-	if pods < 0 || secrets < 0 || pods < secrets || !strings.Contains(out, "forbidden: no") || !strings.Contains(out, "–") {
+	if pods < 0 || secrets < 0 || pods < secrets || !strings.Contains(out, "forbidden: no") || !strings.Contains(out, "audit.c") || !strings.Contains(out, "the sink's") || !strings.Contains(out, "–") {
 		t.Errorf("prints\n%s", out)
 	}
 }

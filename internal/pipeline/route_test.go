@@ -74,6 +74,13 @@ func TestACollectionGoesItsOwnWay(t *testing.T) {
 				"configmaps:1:11:gap expired", "u1:5:deleted", "configmaps:1:20:synced expired",
 				"pods:1:0:gap snapshot", "u3:9:added", "pods:1:21:synced snapshot")
 			s.settle()
+			routes := map[string]string{}
+			for _, of := range s.lane.Status().Collections {
+				routes[of.Collection] = of.Route
+			}
+			if diff := cmp.Diff(map[string]string{"configmaps": "own.configmaps", "pods": ""}, routes); diff != "" {
+				t.Errorf("the status shows other routes (-want +got):\n%s", diff)
+			}
 			b.mu.Lock()
 			defer b.mu.Unlock()
 			var got []string
