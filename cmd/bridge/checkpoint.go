@@ -52,14 +52,19 @@ func (f *checkpointFlags) define(cmd *cobra.Command) {
 
 // place is where one checkpoint is kept.
 type place struct {
-	name  string // a path, a topic or a bucket
+	name  func(context.Context) (string, error) // a path, a topic or a bucket
 	show  func(context.Context) (checkpointInfo, error)
 	reset func(ctx context.Context, forget bool) (string, error)
 }
 
+// called is the name of what need not be looked for.
+func called(name string) func(context.Context) (string, error) {
+	return func(context.Context) (string, error) { return name, nil }
+}
+
 func directory(path string) place {
 	return place{
-		path,
+		called(path),
 		func(context.Context) (checkpointInfo, error) { return readCheckpoint(path) },
 		func(ctx context.Context, forget bool) (string, error) { return resetCheckpoint(ctx, path, forget) },
 	}
@@ -73,7 +78,7 @@ func kafkaTopic(c *config.Config, s *config.Sink) (place, error) {
 	}
 	o := kafkastore.Options{Client: client, Topic: kafkastore.TopicFor(c.Checkpoint.Kafka.Topic, id), Identity: id}
 	return place{
-		"topic " + o.Topic,
+		called("topic " + o.Topic),
 		func(ctx context.Context) (info checkpointInfo, err error) {
 			store, id, err := kafkastore.Look(ctx, o)
 			if err != nil {
@@ -89,9 +94,15 @@ func kafkaTopic(c *config.Config, s *config.Sink) (place, error) {
 }
 
 func natsBucket(c *config.Config, s *config.Sink) place {
-	name := natsstore.BucketName(event.Identity{Bridge: c.Name, ClusterUID: "CLUSTER-UID", Sink: s.Name})
 	return place{
-		"bucket " + name,
+		func(ctx context.Context) (name string, err error) {
+			err = withNATS(ctx, c, s, func(o natsstore.Options) error {
+				found, _, err := natsstore.Find(ctx, o)
+				name = "bucket " + found
+				return err
+			})
+			return name, err
+		},
 		func(ctx context.Context) (info checkpointInfo, err error) {
 			err = withNATS(ctx, c, s, func(o natsstore.Options) error {
 				store, id, err := natsstore.Look(ctx, o)
@@ -308,17 +319,25 @@ func newCheckpointReset() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			var names []string
+			for _, p := range places {
+				name, err := p.name(cmd.Context())
+				if err != nil {
+					return &exitError{exitEnvironment, err}
+				}
+				names = append(names, name)
+			}
 			if !yes {
-				if err := confirm(cmd, places); err != nil {
+				if err := confirm(cmd, names); err != nil {
 					return err
 				}
 			}
-			for _, p := range places {
+			for i, p := range places {
 				line, err := p.reset(cmd.Context(), forget)
 				if err != nil {
 					return &exitError{exitEnvironment, err}
 				}
-				fmt.Fprintln(cmd.OutOrStdout(), p.name+": "+line)
+				fmt.Fprintln(cmd.OutOrStdout(), names[i]+": "+line)
 			}
 			return nil
 		},
@@ -330,11 +349,7 @@ func newCheckpointReset() *cobra.Command {
 	return cmd
 }
 
-func confirm(cmd *cobra.Command, places []place) error {
-	var names []string
-	for _, p := range places {
-		names = append(names, p.name)
-	}
+func confirm(cmd *cobra.Command, names []string) error {
 	in := cmd.InOrStdin()
 	if !isTerminal(in) {
 		return &exitError{exitConfig, errors.New("checkpoint reset: there is nobody to ask: add --yes")}

@@ -123,7 +123,7 @@ func TestCheckpointOnNATS(t *testing.T) {
 			}
 			bridge(t, "checkpoint", "reset", "-c", path).failed(t, exitConfig, "add --yes")
 			out := bridge(t, "checkpoint", "reset", "-c", path, "--yes").ok(t)
-			if !strings.Contains(out, "kubebridge_kubebridge_") || !strings.Contains(out, "declared reset") {
+			if !strings.HasPrefix(out, bucket+": ") || !strings.Contains(out, "declared reset") {
 				t.Errorf("reset says %q", out)
 			}
 			want.Reset = string(checkpoint.ResetRequested())

@@ -40,6 +40,13 @@ func Look(ctx context.Context, o Options) (s *Store, id event.Identity, err erro
 	return s, o.Identity, nil
 }
 
+// Find returns which bucket Look would look into, and whose it is. Its errors are those
+// of Look.
+func Find(ctx context.Context, o Options) (bucket string, id event.Identity, err error) {
+	o, err = locate(ctx, o)
+	return o.Bucket, o.Identity, err
+}
+
 // Name is the bucket's.
 func (s *Store) Name() string { return s.name }
 
