@@ -95,6 +95,7 @@ type Bridge struct {
 	o       BridgeOptions
 	lists   *semaphore.Weighted
 	horizon *horizon
+	outage  *outage
 
 	mu         sync.Mutex
 	clusterUID string
@@ -111,7 +112,8 @@ func NewBridge(o BridgeOptions) *Bridge {
 		o.Shutdown = 20 * time.Second
 	}
 	b := &Bridge{o: o, lists: semaphore.NewWeighted(int64(o.Lists)), connecting: "not yet asked"}
-	b.horizon = newHorizon(o.Client, o.Log)
+	b.outage = newOutage(o.Log)
+	b.horizon = newHorizon(o.Client, o.Log, b.outage)
 	for _, l := range o.Lanes {
 		b.horizon.ask(l.LaneResources)
 	}
@@ -253,7 +255,7 @@ func (b *Bridge) openLane(ctx context.Context, spec LaneSpec, uid string) (*Lane
 	shape.Encoder.Cluster, shape.Encoder.ClusterUID = id.Cluster, uid
 	lane := NewLane(LaneOptions{
 		Identity: id, Sink: bus, Store: store, Shape: shape, Client: b.o.Client, Lists: b.lists,
-		Linger: spec.Linger, Log: b.o.Log, Metrics: b.o.Metrics, Delivered: spec.Delivered,
+		Linger: spec.Linger, Log: b.o.Log, Metrics: b.o.Metrics, Delivered: spec.Delivered, Outage: b.outage,
 	})
 	b.mu.Lock()
 	b.lanes = append(b.lanes, lane)

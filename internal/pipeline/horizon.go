@@ -20,6 +20,7 @@ import (
 type horizon struct {
 	client *source.Client
 	log    *zap.Logger
+	outage *outage
 
 	mu         sync.Mutex
 	changed    chan struct{} // closed with every change
@@ -36,9 +37,9 @@ type sight struct {
 	changed    <-chan struct{}
 }
 
-func newHorizon(client *source.Client, log *zap.Logger) *horizon {
+func newHorizon(client *source.Client, log *zap.Logger, shared *outage) *horizon {
 	return &horizon{
-		client: client, log: log, changed: make(chan struct{}),
+		client: client, log: log, outage: shared, changed: make(chan struct{}),
 		asked: map[string]LaneResources{}, namespaces: map[string]*namespaces{},
 	}
 }
@@ -81,7 +82,7 @@ func (h *horizon) run(ctx context.Context) error {
 		err := h.client.WatchCatalog(ctx, func(c *source.Catalog) {
 			h.change(func() { h.catalog = c })
 		}, func(err error) {
-			if err != nil {
+			if h.outage.met("what the server serves", err) {
 				h.log.Warn("what the server serves may be out of date; asking again", zap.Error(err))
 			}
 		})
@@ -161,7 +162,7 @@ func (n *namespaces) follow(ctx context.Context, selector string) {
 			Resource:   namespacesResource,
 		},
 		OnState: func(s source.State) {
-			if s.Err != nil && s.Err.Error() != last {
+			if n.horizon.outage.met("namespaces "+selector, s.Err) && s.Err.Error() != last {
 				last = s.Err.Error()
 				n.horizon.log.Warn("namespaces cannot be followed; trying again", zap.String("namespaceSelector", selector), zap.Error(s.Err))
 			}

@@ -43,6 +43,7 @@ type LaneOptions struct {
 	// Delivered is called with the records of each batch that is committed, from
 	// the lane's goroutine. It may not keep them. nil: nobody listens.
 	Delivered func([]event.Record)
+	Outage    *outage // that all lanes share; nil: of its own
 }
 
 // Lane is one sink with its own watches, batches, positions and inventory.
@@ -56,6 +57,7 @@ type Lane struct {
 	metrics    *Metrics
 	onDelivery func([]event.Record)
 	status     laneStatus
+	outage     *outage
 	cluster    reader
 
 	calls  chan call
@@ -136,6 +138,9 @@ func NewLane(o LaneOptions) *Lane {
 		shut:    map[string]shut{},
 		moved:   map[*member]event.Position{},
 		written: make(chan result, 1),
+	}
+	if l.outage = o.Outage; l.outage == nil {
+		l.outage = newOutage(l.log)
 	}
 	l.status.failed, l.status.since = "open the bus: it has not answered yet", time.Now()
 	l.cluster = &apiReader{lane: l, client: o.Client, lists: o.Lists}

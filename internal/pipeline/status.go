@@ -118,6 +118,7 @@ type shown struct {
 	CollectionStatus
 	tally *tally
 	left  *int64 // objects on the pages to come of the list under way
+	own   bool   // Error is not one of the server, see outage
 }
 
 // failing shows what is being tried again; "" is nothing.
@@ -311,6 +312,12 @@ func (l *Lane) stateChanged(m *member, st source.State) {
 		return
 	}
 	before := *c
+	route := errors.As(st.Err, new(*sink.RouteError)) // said in full elsewhere
+	var met error
+	if !route {
+		met = st.Err
+	}
+	c.own = l.outage.met(l.id.Sink+": "+m.id, met)
 	c.State, c.Error, c.Until = st.Phase, "", nil
 	c.left = st.Left
 	if before.State != st.Phase {
@@ -327,10 +334,10 @@ func (l *Lane) stateChanged(m *member, st source.State) {
 	l.metrics.state.WithLabelValues(l.id.Sink, m.resource, string(before.State)).Dec()
 	l.metrics.state.WithLabelValues(l.id.Sink, m.resource, string(st.Phase)).Inc()
 	switch {
-	case st.Phase == source.Gone, errors.As(st.Err, new(*sink.RouteError)): // said in full elsewhere
-	case st.Err != nil && now.Error != before.Error:
+	case st.Phase == source.Gone, route:
+	case now.own && now.Error != before.Error:
 		l.log.Warn("collection "+string(st.Phase)+"; trying again", m.field(), zap.Error(st.Err))
-	case st.Err == nil && before.Error != "":
+	case st.Err == nil && before.own:
 		l.log.Info("collection goes on", m.field(), zap.String("state", string(st.Phase)))
 	}
 }

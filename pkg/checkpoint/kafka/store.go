@@ -82,6 +82,7 @@ type Store struct {
 	next  int64  // offset up to which copy holds the topic
 	owner []byte // identity record in the topic; nil: none
 	used  bool   // the topic holds, or held, records
+	told  bool   // that it was read
 
 	writer writer
 	warned bool // that the topic's configuration cannot be read
@@ -243,7 +244,12 @@ func (s *Store) fill(ctx context.Context, end end) error {
 	}
 	s.next = to
 	if to > from {
-		s.log.Info("checkpoint read", zap.String("topic", s.topic), zap.Int64("offsets", to-from), zap.Duration("took", time.Since(began).Round(time.Millisecond)))
+		level := zap.InfoLevel
+		if s.told { // what was written since, mostly by itself
+			level = zap.DebugLevel
+		}
+		s.told = true
+		s.log.Log(level, "checkpoint read", zap.String("topic", s.topic), zap.Int64("offsets", to-from), zap.Duration("took", time.Since(began).Round(time.Millisecond)))
 	}
 	return nil
 }

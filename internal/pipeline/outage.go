@@ -1,0 +1,79 @@
+package pipeline
+
+import (
+	"errors"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/kubebridge/kubebridge/pkg/source"
+)
+
+// outage says in the log when the API server is lost and when it is back: once, and not
+// for each of the collections that a restart breaks off. Their own errors are at debug
+// level, in the status and in the metrics.
+type outage struct {
+	log *zap.Logger
+
+	mu      sync.Mutex
+	failing map[string]bool // who cannot read now
+	hit     map[string]bool // who could not since the outage began
+	since   time.Time
+}
+
+func newOutage(log *zap.Logger) *outage {
+	return &outage{log: log, failing: map[string]bool{}, hit: map[string]bool{}}
+}
+
+// met takes what somebody met who reads; nil is that he reads. It reports whether the
+// error is not one of the server but of what is read, so that he has to say it himself.
+func (o *outage) met(who string, err error) (own bool) {
+	lost, own := o.judge(err)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	began := len(o.failing) == 0
+	switch {
+	case lost && began:
+		o.since = time.Now()
+		o.log.Warn("the API server is lost, or overloaded; trying again", zap.String("first", who), zap.Error(err))
+	case lost:
+		o.log.Debug("cannot be read; trying again", zap.String("what", who), zap.Error(err))
+	case err != nil && !own:
+		o.log.Debug("trying again", zap.String("what", who), zap.Error(err))
+	}
+	if lost {
+		o.failing[who], o.hit[who] = true, true
+		return own
+	}
+	if delete(o.failing, who); !began && len(o.failing) == 0 {
+		o.log.Info("the API server is back: everything is read again", zap.Int("interrupted", len(o.hit)),
+			zap.Duration("after", time.Since(o.since).Round(time.Millisecond)))
+		clear(o.hit)
+	}
+	return own
+}
+
+// judge tells errors of the server from those of what is read. One that is neither is
+// expected, and said otherwise: a history that ended is a gap.
+func (o *outage) judge(err error) (lost, own bool) {
+	var joined interface{ Unwrap() []error }
+	if errors.As(err, &joined) {
+		for _, one := range joined.Unwrap() {
+			l, w := o.judge(one)
+			lost, own = lost || l, own || w
+		}
+		return lost && !own, own
+	}
+	switch {
+	case err == nil, apierrors.IsResourceExpired(err), apierrors.IsGone(err):
+		return false, false
+	case errors.Is(err, source.ErrNoResource):
+		return false, true
+	case apierrors.IsServiceUnavailable(err), apierrors.IsTooManyRequests(err), apierrors.IsTimeout(err), apierrors.IsServerTimeout(err):
+		return true, false
+	}
+	own = errors.As(err, new(apierrors.APIStatus)) // it answered
+	return !own, own
+}

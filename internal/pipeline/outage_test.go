@@ -1,0 +1,49 @@
+package pipeline
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubebridge/kubebridge/pkg/source"
+)
+
+// What a restart breaks off is one line, however much is read; what a single resource
+// meets is its own, and does not keep the server from being said to be back.
+func TestOutageIsSaidOnce(t *testing.T) {
+	core, logs := observer.New(zap.InfoLevel)
+	o := newOutage(zap.New(core))
+	pods := schema.GroupResource{Resource: "pods"}
+	broken, refused := errors.New("watch: the connection broke"), errors.New("dial: connection refused")
+	expired := fmt.Errorf("watch: %w", apierrors.NewResourceExpired("too old"))
+	forbidden := fmt.Errorf("list: %w", apierrors.NewForbidden(pods, "", errors.New("no")))
+	for i, step := range []struct {
+		who string
+		err error
+		own bool
+	}{
+		{"secrets", forbidden, true}, {"crs", fmt.Errorf("crs: %w", source.ErrNoResource), true},
+		{"a", broken, false}, {"b", broken, false}, {"a", refused, false}, {"catalog", errors.Join(broken, expired), false},
+		{"b", apierrors.NewServiceUnavailable("starting"), false}, {"secrets", forbidden, true},
+		{"a", expired, false}, {"b", nil, false}, {"catalog", expired, false}, // it is back
+		{"a", nil, false}, {"a", expired, false}, {"b", nil, false}, {"secrets", nil, false},
+		{"a", broken, false}, {"a", nil, false}, // and once more
+	} {
+		if own := o.met(step.who, step.err); own != step.own {
+			t.Errorf("step %d: %s met %v: its own %t", i, step.who, step.err, own)
+		}
+	}
+	var said []string
+	for _, l := range logs.All() {
+		said = append(said, fmt.Sprint(l.Message[:len("the API server is back")], l.ContextMap()["interrupted"]))
+	}
+	if want := []string{"the API server is lost<nil>", "the API server is back3", "the API server is lost<nil>", "the API server is back1"}; !slices.Equal(said, want) {
+		t.Errorf("said is %q, want %q", said, want)
+	}
+}

@@ -1,0 +1,48 @@
+package e2e
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/kubebridge/kubebridge/test/cluster/clustertest"
+	"github.com/kubebridge/kubebridge/test/e2e/internal/bridge"
+	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
+)
+
+// Who is woken by an API server that was restarted reads one line when it was lost and one when it was back, whatever the number
+// of resources, and then which gaps there were.
+func TestAnOutageIsTwoLines(t *testing.T) {
+	t.Parallel()
+	own := clustertest.Start(t, clustertest.Options{})
+	w := newWorld(t, options{cluster: own})
+	for _, r := range []string{"pods", "services", "configmaps", "deployments.apps", "serviceaccounts"} {
+		w.config.Resources = append(w.config.Resources, bridge.Resource{Resource: r})
+	}
+	w.start()
+	w.settle(kube.ConfigMaps)
+	before := len(w.bridge.Log())
+	own.Kill()
+	waiting := func(s bridge.Status) (n int) {
+		for _, c := range s.Lanes[0].Collections {
+			if c.State == "waiting" {
+				n++
+			}
+		}
+		return n
+	}
+	w.awaitStatus(func(s bridge.Status) bool { return waiting(s) == 5 })
+	w.must(own.Restart(w.soon()))
+	w.awaitStatus(func(s bridge.Status) bool {
+		return s.Ready && waiting(s) == 0 && strings.Contains(w.bridge.Log()[before:], "the API server is back")
+	})
+	w.settle(kube.ConfigMaps)
+	var said []string
+	for line := range strings.Lines(w.bridge.Log()[before:]) {
+		if !strings.Contains(line, `"msg":"gap"`) && !strings.Contains(line, `"msg":"synced"`) {
+			said = append(said, line)
+		}
+	}
+	if len(said) != 2 || !strings.Contains(said[0], "the API server is lost") || !strings.Contains(said[1], "the API server is back") {
+		t.Errorf("beside gaps, %d lines are logged, want that it is lost and that it is back:\n%s", len(said), strings.Join(said, ""))
+	}
+}
