@@ -235,8 +235,10 @@ func TestRoutes(t *testing.T) {
 	}
 	// Secrets are in a topic with others, nodes keep the sink's topic with keys of their own.
 	routes := []history.Route{
-		{Template: "k8s.{cluster}.{group}.{resource}"}, {Template: "audit.{cluster}", Resource: "secrets"},
-		{Template: "audit.{cluster}", Resource: "configmaps", OwnKey: true}, {Template: "k8s.{cluster}.{group}.{resource}", Resource: "nodes", OwnKey: true},
+		{Template: "k8s.{cluster}.{group}.{resource}"},
+		{Template: "audit.{cluster}", Resource: "secrets"},
+		{Template: "audit.{cluster}", Resource: "configmaps", OwnKey: true},
+		{Template: "k8s.{cluster}.{group}.{resource}", Resource: "nodes", OwnKey: true},
 	}
 	for ask, want := range map[string]string{
 		"secrets audit.prod": "prod/core/secrets/shop/web", "configmaps audit.prod": "", "nodes k8s.prod.core.nodes": "", "pods audit.prod": "-",

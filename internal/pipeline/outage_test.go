@@ -28,12 +28,23 @@ func TestOutageIsSaidOnce(t *testing.T) {
 		err error
 		own bool
 	}{
-		{"secrets", forbidden, true}, {"crs", fmt.Errorf("crs: %w", source.ErrNoResource), true},
-		{"a", broken, false}, {"b", broken, false}, {"a", refused, false}, {"catalog", errors.Join(broken, expired), false},
-		{"b", apierrors.NewServiceUnavailable("starting"), false}, {"secrets", forbidden, true},
-		{"a", expired, false}, {"b", nil, false}, {"catalog", expired, false}, // it is back
-		{"a", nil, false}, {"a", expired, false}, {"b", nil, false}, {"secrets", nil, false},
-		{"a", broken, false}, {"a", nil, false}, // and once more
+		{"secrets", forbidden, true},
+		{"crs", fmt.Errorf("crs: %w", source.ErrNoResource), true},
+		{"a", broken, false},
+		{"b", broken, false},
+		{"a", refused, false},
+		{"catalog", errors.Join(broken, expired), false},
+		{"b", apierrors.NewServiceUnavailable("starting"), false},
+		{"secrets", forbidden, true},
+		{"a", expired, false},
+		{"b", nil, false},
+		{"catalog", expired, false}, // it is back
+		{"a", nil, false},
+		{"a", expired, false},
+		{"b", nil, false},
+		{"secrets", nil, false},
+		{"a", broken, false}, // and once more
+		{"a", nil, false},
 	} {
 		if own := o.met(step.who, step.err); own != step.own {
 			t.Errorf("step %d: %s met %v: its own %t", i, step.who, step.err, own)
