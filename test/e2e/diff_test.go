@@ -21,7 +21,9 @@ func TestWhatChanged(t *testing.T) {
 			r := &w.config.Resources[0]
 			r.Diff, r.ChangedBy, r.Ignore, r.Filter = "both", true, []string{"data.noise"}, `object.data.?step.orValue("") != "hidden"`
 			w.start()
-			o, err := w.kube.Create(w.soon(), kube.ConfigMaps, "watched", kube.Fields{"data": map[string]any{"step": "1"}})
+			o, err := w.kube.Create(w.soon(), kube.ConfigMaps, "watched", kube.Fields{
+				"data": map[string]any{"step": "1", "noise": "0", "rest": strings.Repeat("so much that data is not replaced as a whole", 10)},
+			})
 			w.must(err)
 			uid, base := string(o.GetUID()), o.GetResourceVersion()
 			w.told(uid, base)
@@ -59,6 +61,7 @@ func TestWhatChanged(t *testing.T) {
 				base = rv
 			}
 			change("2")
+			w.committed() // a body is not on the bus: of one that is not committed nothing is known
 			w.bridge.Kill()
 			patch(`{"data":{"noise":"while it was down"}}`)
 			w.start()
