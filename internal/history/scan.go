@@ -194,10 +194,9 @@ func begins(marks []mark) (from int64, ok bool) {
 	if c.Skipped > 0 {
 		return 0, false
 	}
-	all := c.Unchanged == 0 && c.Added+c.Modified+c.Present == c.Listed
-	if s.event.Report.Reason == reasonResync {
-		// What is not told again is told by the watch, perhaps after the end.
-		all = all && c.Present == c.Listed
+	all := c.Unchanged == 0 && c.Added+c.Modified+c.Present+c.Filtered == c.Listed
+	if s.event.Report.Reason == reasonResync { // beside which the watch tells of others, which are Added
+		all = c.Unchanged == 0 && c.Modified+c.Present+c.Filtered == c.Listed
 	}
 	i := last - 1
 	if i < 0 || marks[i].event.Type != event.Gap {

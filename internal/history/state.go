@@ -231,10 +231,14 @@ func (r *replay) covered(t *track) (c Covered, missing *Missing) {
 			c.Silence = false
 		}
 	}
-	listed, told := t.synced.Report.Counts.Listed, r.counted[t.id]
-	if told < listed || told > listed && t.synced.Report.Reason != reasonResync { // beside which the watch tells of new ones
-		return c, &Missing{Name: t.id, Why: fmt.Sprintf("of the %d objects that were listed at %s (resourceVersion %s) the bus holds %d by then: the others are dead letters, or were told later",
-			listed, stamp(t.synced.Time), t.synced.ResourceVersion, told)}
+	counts, told := t.synced.Report.Counts, r.counted[t.id]
+	want := counts.Listed - counts.Filtered
+	if t.synced.Report.Reason == reasonResync { // beside which the watch tells of others, and of the end of some
+		want += counts.Added - counts.Deleted
+	}
+	if told != want {
+		return c, &Missing{Name: t.id, Why: fmt.Sprintf("of the %d objects of %s (resourceVersion %s) the bus holds %d by then: the others are dead letters, or were told later",
+			want, stamp(t.synced.Time), t.synced.ResourceVersion, told)}
 	}
 	return c, nil
 }

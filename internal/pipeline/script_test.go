@@ -586,6 +586,39 @@ func TestResync(t *testing.T) {
 	s.told("configmaps:1:11:gap:"+run+" resync", "u1:5:present:"+run, "configmaps:1:11:synced:"+run+" resync")
 }
 
+// TestResyncAwaitsTheWatch: its end comes when the watch has told what the list was
+// ahead with, and counts what the bus then holds.
+func TestResyncAwaitsTheWatch(t *testing.T) {
+	s := newScript(t, openMem(t))
+	defer func() { s.finish() }()
+	s.set([]Wanted{optioned(CollectionOptions{Filter: `object.data.x != "out"`})}, nil)
+	c := s.collection("configmaps", nil)
+	one, two, out := objectAt("n", "1", "u1", "5", ""), objectAt("n", "2", "u2", "6", ""), objectAt("n", "3", "u3", "7", "out")
+	c.lists("", source.ReasonSnapshot, "10", one, two, out)
+	s.told("configmaps:1:0:gap snapshot", "u1:5:added", "u2:6:added", "configmaps:1:10:synced snapshot")
+	s.forgetTold()
+	s.listed, s.rv = []*source.Object{one, objectAt("n", "2", "u2", "15", ""), out, objectAt("n", "4", "u4", "16", "")}, "20"
+	s.watching(c)
+	if _, err := s.lane.Resync(t.Context(), "configmaps"); err != nil {
+		t.Fatal(err)
+	}
+	s.await("the first object", func(id string) bool { return strings.HasPrefix(id, "u1:5:present:") })
+	c.says(
+		source.Signal{Kind: source.Added, Object: objectAt("n", "6", "u6", "13", ""), Resume: "10"},
+		source.Signal{Kind: source.Deleted, Object: objectAt("n", "1", "u1", "14", ""), Resume: "13"},
+		source.Signal{Kind: source.Modified, Object: objectAt("n", "2", "u2", "15", ""), Resume: "14"},
+		source.Signal{Kind: source.Added, Object: objectAt("n", "4", "u4", "16", ""), Resume: "15"},
+	)
+	s.awaitResync()
+	run := s.runOf("gap")
+	s.told("configmaps:1:10:gap:"+run+" resync", "u1:5:present:"+run,
+		"u6:13:added", "u1:5:deleted body", "u2:15:modified", "u4:16:added", "configmaps:1:15:synced:"+run+" resync")
+	want := event.Counts{Listed: 4, Present: 1, Modified: 2, Filtered: 1, Added: 1, Deleted: 1}
+	if got := *s.bus.records[len(s.bus.records)-1].Event.Report.Counts; got != want {
+		t.Errorf("counted %+v, want %+v", got, want)
+	}
+}
+
 // watching makes a collection count as being in step with the server.
 func (s *script) watching(c *collectionScript) {
 	s.lane.stateChanged(c.h.member, source.State{Phase: source.Watching, Since: time.Now()})

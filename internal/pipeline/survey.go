@@ -20,8 +20,9 @@ const maxSuspects = 10_000
 // surveyRetry is how long a survey that broke off waits.
 const surveyRetry = 30 * time.Second
 
-// survey is a list beside a live watch (design rule 4): a resync, which tells
-// the present state again, or a verification, which tells nothing.
+// survey is a list beside a live watch (design rule 4): a resync, which tells the
+// present state again and leaves to the watch what that has told or is yet to tell, or a
+// verification, which tells nothing.
 type survey struct {
 	run     string // of a resync; "": a verification
 	begun   time.Time
@@ -29,10 +30,15 @@ type survey struct {
 	touched map[string]struct{} // keys of which the watch has told since
 	seen    *keySet
 	counts  event.Counts
+	rv      string // of the list; "" while it is under way
+	// Of a resync. Listed objects that the watch tells of instead, true while it has not,
+	// and how many it has not; and those that nobody is told of.
+	late     map[string]bool
+	awaited  int
+	filtered *keySet
 	// Of a verification. The inventory may trail the list: what differs is only
 	// judged when the watch has passed the list's resourceVersion.
 	suspects map[string]suspect
-	rv       string // of the list; "" while it is under way
 }
 
 // suspect is an object that the list and the inventory differ in.
@@ -45,6 +51,21 @@ func (s *survey) touch(key []byte) {
 	if s != nil {
 		s.touched[string(key)] = struct{}{}
 		delete(s.suspects, string(key))
+		if s.late[string(key)] {
+			s.late[string(key)] = false
+			s.awaited--
+		}
+	}
+}
+
+// isLate notes a listed object that the watch tells of.
+func (s *survey) isLate(key []byte, awaited bool) {
+	if len(s.late) >= maxSuspects {
+		s.counts.Unchanged++ // nothing tells of it for certain
+		return
+	}
+	if s.late[string(key)] = awaited; awaited {
+		s.awaited++
 	}
 }
 
@@ -65,7 +86,7 @@ func (l *Lane) beginSurvey(ctx context.Context, m *member, run string) error {
 	listing, stop := context.WithCancel(l.collect)
 	s := &survey{
 		run: run, begun: time.Now(), stop: stop,
-		touched: map[string]struct{}{}, seen: newKeySet(), suspects: map[string]suspect{},
+		touched: map[string]struct{}{}, seen: newKeySet(), late: map[string]bool{}, filtered: newKeySet(), suspects: map[string]suspect{},
 	}
 	m.survey = s
 	target := m.target
@@ -112,8 +133,6 @@ func (l *Lane) surveyed(ctx context.Context, p parcel) error {
 		return nil
 	case p.signal.Kind == source.Listed:
 		return l.surveyedObject(ctx, m, p.signal.Object)
-	case p.signal.Kind == source.ListEnded && s.run != "":
-		return l.resynced(ctx, m)
 	case p.signal.Kind == source.ListEnded:
 		s.rv = p.signal.RV
 		return l.passed(ctx, m)
@@ -135,16 +154,26 @@ func (l *Lane) surveyedObject(ctx context.Context, m *member, o *source.Object) 
 		return err
 	}
 	exactly := known != nil && known.UID == o.UID && known.RV == o.ResourceVersion
-	if s.run != "" {
-		if !exactly || !known.Told {
-			return nil // the watch tells of it, or nobody was to be told
-		}
+	_, touched := s.touched[string(key)]
+	switch {
+	case s.run == "":
+	case exactly && known.Told:
 		s.counts.Present++
 		return l.tell(ctx, m, o, telling{
 			typ: event.Present, origin: event.Resync, entry: known.Entry, again: known.Again, hash: hash, rest: known.Rest, known: known,
 		})
+	case exactly && m.lens.filter == nil: // the first list was not to be told
+		s.counts.Skipped++
+		return nil
+	case exactly:
+		s.counts.Filtered++
+		s.filtered.add(key)
+		return nil
+	default:
+		s.isLate(key, !touched)
+		return nil
 	}
-	if _, touched := s.touched[string(key)]; touched || exactly && (known.Hash == hash || known.APIVersion != o.APIVersion) {
+	if touched || exactly && (known.Hash == hash || known.APIVersion != o.APIVersion) {
 		s.counts.Unchanged++
 		return nil
 	}
@@ -160,6 +189,9 @@ func (l *Lane) resynced(ctx context.Context, m *member) error {
 	if err := l.room(ctx); err != nil {
 		return err
 	}
+	if err := l.account(m); err != nil {
+		return err
+	}
 	next := m.note
 	next.Resync, next.Resynced = "", time.Now()
 	l.log.Info("resync ends", m.field(), zapCounts(s.counts))
@@ -171,10 +203,55 @@ func (l *Lane) resynced(ctx context.Context, m *member) error {
 	return nil
 }
 
-// passed judges a verification once the watch has passed its list.
+// account counts what the watch told beside a resync, and has what that did not tell
+// of what was listed.
+func (l *Lane) account(m *member) error {
+	s, c := m.survey, &m.survey.counts
+	c.Unchanged += s.awaited
+	for key := range s.touched {
+		known, err := l.inv.get([]byte(key))
+		if err != nil {
+			return err
+		}
+		listed, filtered := s.seen.has([]byte(key)), s.filtered.has([]byte(key))
+		_, late := s.late[key]
+		here := known != nil && m.holds([]byte(key), known)
+		switch told := here && known.Told; {
+		case told && !listed:
+			c.Added++
+		case told && filtered:
+			c.Filtered--
+			c.Modified++
+		case told && late:
+			c.Modified++
+		case told, !listed: // present, and perhaps told again; or come and gone
+		case here && late:
+			c.Filtered++
+		case here && filtered:
+		case late: // it ended before it could be told
+			c.Listed--
+		case filtered:
+			c.Filtered--
+			c.Listed--
+		default: // it was present
+			c.Deleted++
+		}
+	}
+	return nil
+}
+
+// passed ends a resync once the watch has told all that the list left to it, and judges
+// a verification once the watch has passed its list.
 func (l *Lane) passed(ctx context.Context, m *member) error {
 	s := m.survey
-	if s == nil || s.rv == "" || compareRV(m.position.RV, s.rv) < 0 {
+	if s == nil || s.rv == "" {
+		return nil
+	}
+	through := compareRV(m.position.RV, s.rv) >= 0
+	switch {
+	case s.run != "" && (through || s.awaited == 0):
+		return l.resynced(ctx, m)
+	case s.run != "", !through:
 		return nil
 	}
 	absent, err := l.inv.find(m.prefix(), func(key []byte, e *checkpoint.Entry) bool {

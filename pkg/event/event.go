@@ -182,7 +182,9 @@ func (r Report) MarshalJSON() ([]byte, error) {
 	}{plain(r), since})
 }
 
-// Counts are numbers of objects.
+// Counts are numbers of objects. Of a resync, beside which the watch goes on, Modified are
+// those listed that the watch told instead, Added what it told beyond the list, Deleted
+// what it ended of Present, and Unchanged what nothing told.
 type Counts struct {
 	Listed    int `json:"listed"`
 	Added     int `json:"added"`
