@@ -35,6 +35,7 @@ run() {
 unset KUBEBRIDGE_KAFKA
 taken="Commit $(git rev-parse --short HEAD 2>/dev/null || echo unknown), $(date -u +%F), $(go version | cut -d' ' -f3), $(nproc) CPUs ($(sed -n 's/^model name\t: //p' /proc/cpuinfo | head -n 1)), load $(cut -d' ' -f1-3 /proc/loadavg)"
 run "Throughput and catch-up, three runs" 840 -bench throughput,catchup -count 3 -peer "peers/otel.sh run" "$@"
+run "What options cost" 200 -bench options "$@"
 run "States" 540 -bench latency,objects,inventory,collections,idle "$@"
 run "A real API server" 150 -bench real "$@"
 exec 3< <(exec bin/kafka 2>var/kafka.log)

@@ -26,9 +26,11 @@ type record struct {
 }
 
 // appendRecords appends what a message holds: one object, or, of a program that
-// puts many into a message, all of them; the bytes count for the first.
+// puts many into a message, all of them; the bytes count for the first. What the bridge
+// tells of the state before, behind the object, is no object of its own.
 func appendRecords(dst []record, value []byte) []record {
-	m, rest := mark.Find(value)
+	now, _, _ := bytes.Cut(value, []byte(`,"base":"`))
+	m, rest := mark.Find(now)
 	if !m.Found {
 		return append(dst, record{size: len(value), synced: bytes.Contains(value, []byte("io.kubebridge.collection.synced.v1"))})
 	}

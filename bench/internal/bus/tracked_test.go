@@ -25,6 +25,10 @@ func TestEveryMarkOfAMessageCounts(t *testing.T) {
 			t.Errorf("record %d: %+v", i, r)
 		}
 	}
+	before := append(append([]byte(`{"data":{"object":{`), message[3:]...), `},"base":"7","before":{`...)
+	if got := appendRecords(nil, append(before, message[3:]...)); len(got) != 3 {
+		t.Errorf("with the state before: %+v", got)
+	}
 	if got := appendRecords(nil, []byte(`{"type":"io.kubebridge.collection.synced.v1"}`)); len(got) != 1 || !got[0].synced || got[0].mark.Found {
 		t.Errorf("a synced event is %+v", got)
 	}

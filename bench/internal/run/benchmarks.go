@@ -47,6 +47,7 @@ type scenario struct {
 func scenarios() []scenario {
 	return []scenario{
 		{"throughput", "pods and Events to both buses, beside the floor and the baseline; Secrets hashed and plain (the default)", (*bench).throughputs},
+		{"options", "what each option of a resource costs a pod", (*bench).options},
 		{"latency", "at -rates, with -lingers, from the watch frame to the acknowledgement", (*bench).latency},
 		{"catchup", "a restart with 100,000 pods behind", (*bench).catchUp},
 		{"objects", "100,000 pods: memory of the first list, then a reconcile of all of them unchanged", (*bench).listed},
@@ -219,6 +220,36 @@ func (b *bench) throughputs(ctx context.Context) error {
 	}
 	for _, mode := range []string{"plain", "hash"} {
 		measure("Throughput/secrets-"+mode+"/"+b.label(roleKafka), setup{program: "bridge", bus: roleKafka, resources: "secrets", secrets: mode, events: b.scaled(100_000)})
+	}
+	return errors.Join(failed...)
+}
+
+// options: pods to Kafka with one option more each.
+func (b *bench) options(ctx context.Context) error {
+	var failed []error
+	for _, o := range []struct{ name, options, format string }{
+		{"none", "", ""},
+		{"binary", "", "binary"},
+		{"filter-name", `filter: 'ns != "nowhere"'`, ""},
+		{"filter-object", `filter: 'object.spec.nodeName != "nowhere"'`, ""},
+		{"ignore", "ignore: [status-heartbeats]", ""},
+		{"redact-path", "redact: [status.podIP]", ""},
+		{"redact-podEnv", "redact: [podEnv]", ""},
+		{"drop-status", "drop: [status]", ""},
+		{"changedBy", "changedBy: true", ""},
+		{"diff-patch", "diff: patch", ""},
+		{"diff-before", "diff: before", ""},
+		{"diff-both", "diff: both", ""},
+	} {
+		name := "Options/" + o.name
+		r, err := b.throughput(ctx, name, setup{
+			program: "bridge", bus: roleKafka, resources: "pods", events: b.scaled(40_000), options: o.options, format: o.format,
+		})
+		if err != nil {
+			failed = append(failed, fmt.Errorf("%s: %w", name, err))
+			continue
+		}
+		b.report.add(r)
 	}
 	return errors.Join(failed...)
 }

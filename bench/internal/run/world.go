@@ -30,6 +30,8 @@ type setup struct {
 	fileStore bool   // Kafka, at least once: the checkpoint in files
 	secrets   string // secrets.values
 	linger    time.Duration
+	options   string // of the resource, in YAML's flow style
+	format    string // of the sink; "": the default
 	real      bool // an API server with etcd instead of the feed
 }
 
@@ -142,6 +144,9 @@ func (w *world) configure() error {
 	if w.count() > 1 || strings.HasPrefix(resources, "widgets") {
 		resources = `"*.bench.kubebridge.io"`
 	}
+	if w.options != "" {
+		resources = fmt.Sprintf("{resource: %s, %s}", resources, w.options)
+	}
 	c := fmt.Sprintf("name: bench\ncluster: %s\nkubernetes: {kubeconfig: %s}\nresources: [%s]\nstatus: {listen: \"off\"}\nadmin: {socket: \"off\"}\n", w.cluster, w.path("kubeconfig"), resources)
 	if w.secrets != "" {
 		key := w.path("hash.key")
@@ -156,6 +161,9 @@ func (w *world) configure() error {
 		c += fmt.Sprintf("checkpoint: {file: {path: %s}}\n", w.path("checkpoint"))
 	}
 	c += fmt.Sprintf("sinks:\n  - name: out\n    linger: %s\n", w.linger)
+	if w.format != "" {
+		c += fmt.Sprintf("    format: %s\n", w.format)
+	}
 	if w.bus == roleKafka {
 		c += fmt.Sprintf("    kafka: {brokers: [%q]%s}\n", w.sinkAt.Address, delivery)
 	} else {
