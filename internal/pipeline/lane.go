@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash"
 	"sync"
 	"time"
 
@@ -79,9 +80,11 @@ type Lane struct {
 	resetRun  string             // of a reset that is not over
 	resetWhy  string             // known in the run that began it
 	current   *batch
-	spare     *batch                     // memory for the next one; nil: none
-	text      event.Text                 // of events
-	scratch   []byte                     // for bodies on their way
+	spare     *batch     // memory for the next one; nil: none
+	text      event.Text // of events
+	scratch   []byte     // for bodies on their way
+	mac       hash.Hash  // of seal; nil: not made yet
+	sealed    []byte
 	keeper    *keeper                    // nil until it is first used
 	moved     map[*member]event.Position // positions that the current batch commits
 	since     time.Time                  // when the current batch got its first content

@@ -20,7 +20,7 @@ func (l *Lane) hash(m *member, o *source.Object) (uint64, error) {
 	case m.lens.hide == nil:
 		return o.Hash(), nil
 	case len(key) > 0:
-		return seal(key, o.Hash()), nil
+		return l.seal(o.Hash()), nil
 	}
 	seen, err := source.ParseObject(l.seen(m, o))
 	if err != nil {
@@ -42,7 +42,7 @@ func (l *Lane) rest(m *member, o *source.Object) uint64 {
 		return 0
 	}
 	if hidden && len(key) > 0 {
-		digest = seal(key, digest)
+		digest = l.seal(digest)
 	}
 	return m.lens.ignoreID | max(digest>>16, 1)
 }
@@ -59,8 +59,13 @@ func (l *Lane) seen(m *member, o *source.Object) []byte {
 }
 
 // seal makes of a digest one that cannot be made without the key.
-func seal(key []byte, digest uint64) uint64 {
-	mac := hmac.New(sha256.New, key)
-	mac.Write(binary.LittleEndian.AppendUint64([]byte("checkpoint\x00"), digest))
-	return binary.LittleEndian.Uint64(mac.Sum(nil))
+func (l *Lane) seal(digest uint64) uint64 {
+	if l.mac == nil {
+		l.mac = hmac.New(sha256.New, l.shape.Secrets.Key)
+	}
+	l.mac.Reset()
+	l.sealed = binary.LittleEndian.AppendUint64(append(l.sealed[:0], "checkpoint\x00"...), digest)
+	l.mac.Write(l.sealed)
+	l.sealed = l.mac.Sum(l.sealed[:0])
+	return binary.LittleEndian.Uint64(l.sealed)
 }

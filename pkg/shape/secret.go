@@ -4,7 +4,7 @@ import (
 	"encoding/base64"
 	"fmt"
 
-	"github.com/go-json-experiment/json/jsontext"
+	"github.com/kubebridge/kubebridge/internal/scan"
 )
 
 // Redacted stands for a value when there is no key to hash it with. Like a hash
@@ -78,14 +78,16 @@ func hideSecrets(root *node) {
 	annotations.at(named(lastApplied)).action = secretHash
 }
 
-// plain is the value itself where v is a string of base64, else v's text.
-func plain(v []byte) []byte {
-	text, err := jsontext.AppendUnquote(nil, v)
-	if err != nil {
+// plain is the value itself where v is a string of base64, else v's text. It is valid
+// until the next call.
+func (w *walker) plain(v []byte) []byte {
+	if v[0] != '"' {
 		return v
 	}
-	if b, err := base64.StdEncoding.AppendDecode(nil, text); err == nil {
-		return b
+	text := scan.Unquote(v)
+	b, err := base64.StdEncoding.AppendDecode(w.decoded[:0], text)
+	if w.decoded = b; err != nil {
+		return text
 	}
-	return text
+	return b
 }

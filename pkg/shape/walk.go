@@ -34,6 +34,8 @@ type walker struct {
 	dst   []byte
 	done  int // bytes of the text copied or left out
 	sum   [sha256.Size]byte
+
+	decoded []byte // of a Secret's value
 }
 
 func newMAC(key []byte) hash.Hash {
@@ -210,7 +212,7 @@ func (w *walker) hide(act action, name, v []byte) error {
 	}
 	w.mac.Reset()
 	if act == secretHash {
-		w.digest([]byte(w.where), name, plain(v))
+		w.digest([]byte(w.where), name, w.plain(v))
 	} else {
 		kind, value, err := canonical(v)
 		if err != nil {

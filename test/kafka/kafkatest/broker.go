@@ -16,6 +16,8 @@ import (
 const (
 	// stopTimeout bounds a clean stop; a second or two are usual.
 	stopTimeout = 30 * time.Second
+	// pauseTimeout bounds how long threads run on after a SIGSTOP; a few milliseconds are usual.
+	pauseTimeout = 10 * time.Second
 	// askTimeout bounds one request that asks whether a broker is there yet.
 	askTimeout = 2 * time.Second
 )
@@ -210,7 +212,15 @@ func (b *Broker) pause(sig syscall.Signal, paused bool) error {
 		return fmt.Errorf("send %s to broker %d: it is down", sig, b.id)
 	}
 	b.paused = paused
-	return b.proc.signal(sig)
+	if err := b.proc.signal(sig); err != nil || !paused {
+		return err
+	}
+	for end := time.Now().Add(pauseTimeout); !stopped(b.proc.cmd.Process.Pid); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			return fmt.Errorf("pause broker %d: it still runs", b.id)
+		}
+	}
+	return nil
 }
 
 // LimitFiles makes every write fail that would let a file of the broker grow past so many bytes, until it is started

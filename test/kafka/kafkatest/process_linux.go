@@ -1,7 +1,10 @@
 package kafkatest
 
 import (
+	"bytes"
 	"fmt"
+	"os"
+	"path/filepath"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -11,6 +14,22 @@ import (
 // terminal's Ctrl-C from it: who started it ends it.
 func diesWithParent() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+}
+
+// stopped reports whether no thread of a process runs after a SIGSTOP: on a busy machine some do for a while.
+func stopped(pid int) bool {
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid)) // a good pattern
+	for _, stat := range threads {
+		line, err := os.ReadFile(stat)
+		if err != nil {
+			continue // it has ended
+		}
+		// proc_pid_stat(5): the state comes behind the name, which may hold anything.
+		if _, state, ok := bytes.Cut(line[bytes.LastIndexByte(line, ')'):], []byte(" ")); !ok || state[0] != 'T' {
+			return false
+		}
+	}
+	return true
 }
 
 // limitFileSize bounds the files that a process writes: a write past it fails, as on a disk that is full.

@@ -10,6 +10,8 @@ import (
 // diesWithParent is what only Linux offers: elsewhere a killed test leaves its brokers running.
 func diesWithParent() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
+func stopped(int) bool { return true }
+
 func limitFileSize(int, uint64) error {
 	return errors.New("limit the size of the broker's files: only Linux can")
 }
