@@ -58,12 +58,25 @@ func (r result) ok(t *testing.T) string {
 
 func TestUsageErrors(t *testing.T) {
 	t.Setenv("KUBEBRIDGE_CONFIG", "")
+	path, _ := configFile(t)
 	for _, test := range []struct {
 		args []string
 		says string
 	}{
 		{[]string{"nope"}, `unknown command "nope"`},
-		{[]string{"run", "now"}, `"now"`},
+		{[]string{"run", "bridge.yaml"}, `bridge run takes no arguments, but "bridge.yaml" is one (a configuration file is given with -c): see bridge run --help`},
+		{[]string{"tail"}, "bridge tail needs RESOURCE..."},
+		{[]string{"tail", "pods", "-o", "xml"}, "-o xml: pretty and json"},
+		{[]string{"schema", "nope"}, `bridge schema takes config|event, not "nope"`},
+		{[]string{"completion", "nope"}, `unknown command "nope"`},
+		{[]string{"resync"}, "bridge resync needs RESOURCE"},
+		{[]string{"rbac", "--bus", "--principal", "me", "-c", "CONFIG"}, "--principal me: Kafka's ACLs name a user as User:me"},
+		{[]string{"history", "pods"}, `bridge history takes RESOURCE NAMESPACE/NAME, not "pods"`},
+		{[]string{"history", "pods", "a/b/c"}, `"a/b/c" names no object`},
+		{[]string{"history", "pods", "a/b", "--until", "now"}, `--until: "now" is no time like`},
+		{[]string{"history", "pods", "a/b", "--since", "2026-03-14T09:26:00Z", "--until", "2026-03-13T09:26:00Z"}, "is before --since"},
+		{[]string{"state", "--diff", "2026-03-14T09:26:00Z", "now"}, `"now" is neither a time`},
+		{[]string{"state", "--at", "1", "--apply", "--kubeconfig", "/does/not/exist"}, "--kubeconfig /does/not/exist: "},
 		{[]string{"validate", "--nope"}, "unknown flag: --nope: see bridge validate --help"},
 		{[]string{"validate"}, "give -c FILE or set KUBEBRIDGE_CONFIG"},
 		{[]string{"checkpoint", "nope"}, `unknown command "nope"`},
@@ -72,7 +85,12 @@ func TestUsageErrors(t *testing.T) {
 		{[]string{"version", "more"}, `"more"`},
 		{[]string{"validate", "-c", "/does/not/exist"}, "/does/not/exist: no such file"},
 	} {
-		t.Run(strings.Join(test.args, " "), func(t *testing.T) { bridge(t, test.args...).failed(t, exitConfig, test.says) })
+		t.Run(strings.Join(test.args, " "), func(t *testing.T) {
+			for i := range test.args {
+				test.args[i] = strings.Replace(test.args[i], "CONFIG", path, 1)
+			}
+			bridge(t, test.args...).failed(t, exitConfig, test.says)
+		})
 	}
 }
 

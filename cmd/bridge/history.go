@@ -35,15 +35,23 @@ written, and no consumer is left behind. What the bus does not tell is said.`,
 				return &exitError{exitConfig, fmt.Errorf("--color %s: auto, always or never", color)}
 			}
 			q := history.ChangesQuery{Resource: args[0], Object: history.ParseName(args[1])}
-			for flag, to := range map[string]*time.Time{since: &q.Since, until: &q.Until} {
-				if flag == "" {
+			if q.Object.Name == "" || strings.Contains(q.Object.Name, "/") {
+				return &exitError{exitConfig, fmt.Errorf("%q names no object: write NAMESPACE/NAME, or NAME where there is no namespace", args[1])}
+			}
+			for flag, t := range map[string]struct {
+				text string
+				to   *time.Time
+			}{"--since": {since, &q.Since}, "--until": {until, &q.Until}} {
+				if t.text == "" {
 					continue
 				}
-				t, err := time.Parse(time.RFC3339Nano, flag)
-				if err != nil {
-					return &exitError{exitConfig, fmt.Errorf("%q is no time like 2026-03-14T09:26:00Z", flag)}
+				var err error
+				if *t.to, err = time.Parse(time.RFC3339Nano, t.text); err != nil {
+					return &exitError{exitConfig, fmt.Errorf("%s: %q is no time like 2026-03-14T09:26:00Z", flag, t.text)}
 				}
-				*to = t
+			}
+			if since != "" && until != "" && q.Until.Before(q.Since) {
+				return &exitError{exitConfig, fmt.Errorf("--until %s is before --since %s", until, since)}
 			}
 			p, err := which.open()
 			if err != nil {

@@ -45,7 +45,7 @@ func restConfig(k config.Kubernetes) (*rest.Config, error) {
 		cfg.UserAgent = "kubebridge/" + currentVersion().Version
 		return cfg, nil
 	case clientcmd.IsEmptyConfig(err):
-		return nil, &exitError{exitEnvironment, errors.New("no cluster: not in a pod, and no kubeconfig: set kubernetes.kubeconfig, or KUBECONFIG")}
+		return nil, &exitError{exitEnvironment, errors.New("no cluster: not in a pod, and no kubeconfig: give --kubeconfig, or set kubernetes.kubeconfig or KUBECONFIG")}
 	case k.Kubeconfig != "":
 		return nil, &exitError{exitConfig, fmt.Errorf("kubernetes.kubeconfig %s: %w", k.Kubeconfig, oneLine(err))}
 	default:

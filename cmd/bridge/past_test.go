@@ -45,7 +45,7 @@ checkpoint: {file: {path: ` + t.TempDir() + `}}
 		{"state --at 12 --apply", "--apply needs --kubeconfig", exitConfig},
 		{"state --at 12 --dry-run", "go with --apply", exitConfig},
 		{"state --at 12 -o xml", "-o xml", exitConfig},
-		{"history pods", "accepts 2 arg(s)", exitConfig},
+		{"history pods", "bridge history takes RESOURCE NAMESPACE/NAME", exitConfig},
 		{"history pods a/b --since monday", `"monday" is no time`, exitConfig},
 		{"history pods a/b --color red", "auto, always or never", exitConfig},
 		{"history pods a/b --sink b", "127.0.0.1:1", exitEnvironment},

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -40,6 +41,11 @@ func newRBAC() *cobra.Command {
 				}
 			}
 			options.ClusterUID = cmp.Or(options.ClusterUID, c.Kubernetes.ClusterUID)
+			for flag, who := range map[string]string{"principal": whom.bridge, "reader": whom.reader} {
+				if who != "" && !strings.Contains(who, ":") {
+					return &exitError{exitConfig, fmt.Errorf("--%s %s: Kafka's ACLs name a user as User:%s", flag, who, who)}
+				}
+			}
 			if bus {
 				return printBuses(cmd.OutOrStdout(), c, options, whom)
 			}

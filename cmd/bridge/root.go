@@ -92,23 +92,42 @@ func newRoot() *cobra.Command {
 		return &exitError{exitConfig, fmt.Errorf("%w: see %s --help", err, cmd.CommandPath())}
 	})
 	root.AddCommand(newRun(), newTail(), newValidate(), newRBAC(), newResync(), newCheckpoint(), newStatus(), newSchema(), newState(), newHistory(), newVersion())
+	root.InitDefaultCompletionCmd()
 	for _, c := range root.Commands() {
 		c.Args = usage(c.Args)
+		if c.Name() == "completion" { // cobra's own takes any shell, and answers with its help
+			c.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		}
 	}
 	root.Args = usage(root.Args)
 	return root
 }
 
-// usage makes wrong arguments a configuration error.
+// usage makes wrong arguments a configuration error that says what is taken.
 func usage(check cobra.PositionalArgs) cobra.PositionalArgs {
 	if check == nil {
 		return nil
 	}
 	return func(cmd *cobra.Command, args []string) error {
-		if err := check(cmd, args); err != nil {
-			return &exitError{exitConfig, fmt.Errorf("%w: see %s --help", err, cmd.CommandPath())}
+		err := check(cmd, args)
+		if err == nil {
+			return nil
 		}
-		return nil
+		_, takes, _ := strings.Cut(cmd.Use, " ")
+		given := strings.Join(args, " ")
+		switch {
+		case cmd.HasSubCommands():
+			err = fmt.Errorf("unknown command %q for %q", given, cmd.CommandPath())
+		case takes != "" && len(args) == 0:
+			err = fmt.Errorf("%s needs %s", cmd.CommandPath(), takes)
+		case takes != "":
+			err = fmt.Errorf("%s takes %s, not %q", cmd.CommandPath(), takes, given)
+		case cmd.Flags().Lookup("config") != nil:
+			err = fmt.Errorf("%s takes no arguments, but %q is one (a configuration file is given with -c)", cmd.CommandPath(), given)
+		default:
+			err = fmt.Errorf("%s takes no arguments, but %q is one", cmd.CommandPath(), given)
+		}
+		return &exitError{exitConfig, fmt.Errorf("%w: see %s --help", err, cmd.CommandPath())}
 	}
 }
 

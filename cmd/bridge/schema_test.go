@@ -68,6 +68,6 @@ func TestSchemaOfConfigurations(t *testing.T) {
 	if s.Validate(value(t, `{"clutser": "x", "sinks": [{"name": "a", "stdout": {}}]}`)) == nil {
 		t.Error("an unknown key is taken")
 	}
-	bridge(t, "schema", "events").failed(t, exitConfig, `invalid argument "events"`, "bridge schema --help")
-	bridge(t, "schema").failed(t, exitConfig, "accepts 1 arg(s)", "bridge schema --help")
+	bridge(t, "schema", "events").failed(t, exitConfig, `takes config|event, not "events"`, "bridge schema --help")
+	bridge(t, "schema").failed(t, exitConfig, "bridge schema needs config|event", "bridge schema --help")
 }

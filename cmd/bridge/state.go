@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/kubebridge/kubebridge/internal/history"
@@ -83,30 +84,45 @@ func (f *stateFlags) run(cmd *cobra.Command, args []string) error {
 	if mistake != "" {
 		return &exitError{exitConfig, fmt.Errorf("%s: see %s --help", mistake, cmd.CommandPath())}
 	}
+	points, resources := []string{f.at}, args
+	if f.diff {
+		points, resources = args[:2], args[2:]
+	}
+	var at []history.Point
+	for _, s := range points {
+		p, err := parsePoint(s, time.Now())
+		if err != nil {
+			return err
+		}
+		at = append(at, p)
+	}
+	var to *rest.Config
+	if f.apply { // what is wrong with it is better known before a long topic is read
+		var err error
+		if to, err = f.cluster(); err != nil {
+			return err
+		}
+	}
 	p, err := f.which.open()
 	if err != nil {
 		return err
 	}
 	if f.diff {
-		return f.compare(cmd, p, args[0], args[1], args[2:])
+		return f.compare(cmd, p, at[0], at[1], resources)
 	}
-	state, err := f.rebuild(cmd, p, f.at, args)
+	state, err := f.rebuild(cmd, p, at[0], resources)
 	if err != nil {
 		return err
 	}
 	if f.apply {
-		return f.restore(cmd, state)
+		return f.restore(cmd, to, state)
 	}
 	return printState(cmd.OutOrStdout(), cmd.ErrOrStderr(), state, f.output)
 }
 
 // rebuild reads the state at a point, and says on standard error what is to be known of
 // it.
-func (f *stateFlags) rebuild(cmd *cobra.Command, p *past, at string, resources []string) (*history.State, error) {
-	point, err := parsePoint(at, time.Now())
-	if err != nil {
-		return nil, err
-	}
+func (f *stateFlags) rebuild(cmd *cobra.Command, p *past, at history.Point, resources []string) (*history.State, error) {
 	r, err := p.read(cmd.Context(), resources, nil)
 	if err != nil {
 		return nil, err
@@ -114,7 +130,7 @@ func (f *stateFlags) rebuild(cmd *cobra.Command, p *past, at string, resources [
 	defer r.Close()
 	progress := newPastProgress(cmd.ErrOrStderr())
 	state, err := history.Rebuild(cmd.Context(), history.Query{
-		Reader: r, Cluster: p.config.Cluster, Goes: p.goes, At: point, Resources: resources, Namespace: f.namespace,
+		Reader: r, Cluster: p.config.Cluster, Goes: p.goes, At: at, Resources: resources, Namespace: f.namespace,
 		Untold: p.untold, Progress: progress.tell,
 	})
 	progress.end()
@@ -129,7 +145,7 @@ func (f *stateFlags) rebuild(cmd *cobra.Command, p *past, at string, resources [
 			show(cmd.ErrOrStderr(), "%s", strings.TrimRight(line, "\n"))
 		}
 	}
-	tellCoverage(cmd.ErrOrStderr(), state, point)
+	tellCoverage(cmd.ErrOrStderr(), state, at)
 	return state, nil
 }
 
@@ -184,7 +200,7 @@ func printState(out, notes io.Writer, s *history.State, output string) error {
 }
 
 // compare prints what differs between two states.
-func (f *stateFlags) compare(cmd *cobra.Command, p *past, from, to string, resources []string) error {
+func (f *stateFlags) compare(cmd *cobra.Command, p *past, from, to history.Point, resources []string) error {
 	before, err := f.rebuild(cmd, p, from, resources)
 	if err != nil {
 		return err
@@ -227,19 +243,24 @@ func printDifference(out io.Writer, d *history.Difference) error {
 	return w.Flush()
 }
 
-// restore puts the state into a cluster.
-func (f *stateFlags) restore(cmd *cobra.Command, s *history.State) error {
+// cluster is where a state is put.
+func (f *stateFlags) cluster() (*rest.Config, error) {
 	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: f.kubeconfig}
 	conf, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: f.context}).ClientConfig()
 	if err != nil {
-		return &exitError{exitConfig, fmt.Errorf("--kubeconfig %s: %w", f.kubeconfig, err)}
+		return nil, &exitError{exitConfig, fmt.Errorf("--kubeconfig %s: %w", f.kubeconfig, oneLine(err))}
 	}
 	conf.QPS, conf.Burst = restoreRate, 2*restoreRate
+	return conf, nil
+}
+
+// restore puts the state into a cluster.
+func (f *stateFlags) restore(cmd *cobra.Command, to *rest.Config, s *history.State) error {
 	counts := map[restore.Outcome]int{}
 	out := cmd.OutOrStdout()
 	encoder := json.NewEncoder(document(out))
 	encoder.SetEscapeHTML(false)
-	err = restore.Run(cmd.Context(), restore.Options{Config: conf, Objects: s.Objects, DryRun: f.dryRun, Force: f.force}, func(l restore.Line) {
+	err := restore.Run(cmd.Context(), restore.Options{Config: to, Objects: s.Objects, DryRun: f.dryRun, Force: f.force}, func(l restore.Line) {
 		counts[l.What]++
 		if f.output == "json" {
 			_ = encoder.Encode(l) // what counts is the cluster

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
@@ -31,14 +33,12 @@ func newTail() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			out := stdout.Config{Format: stdout.Pretty, Color: isTerminal(cmd.OutOrStdout())}
 			w := cmd.OutOrStdout()
-			if output != "" {
-				out = stdout.Config{Format: output}
-			}
-			if output == stdout.JSON {
-				w = document(w)
-			}
-			if _, err := out.Complete(); err != nil {
-				return &exitError{exitConfig, err}
+			switch output {
+			case "", stdout.Pretty:
+			case stdout.JSON:
+				out, w = stdout.Config{Format: output}, document(w)
+			default:
+				return &exitError{exitConfig, fmt.Errorf("-o %s: pretty and json are the formats", output)}
 			}
 			client, err := newClient(kube)
 			if err != nil {

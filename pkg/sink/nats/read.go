@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -82,9 +84,15 @@ func (l *link) startBeside(ctx context.Context) (err error) {
 	alone.Listen, alone.TLS, alone.Leaf = "127.0.0.1:0", nil, nil
 	conf := l.config
 	l.config.Embedded = &alone
-	started := l.start(ctx)
+	_, started := os.Stat(e.Dir) // who only reads makes no directory
+	if started == nil {
+		started = l.start(ctx)
+	}
 	if started == nil {
 		return nil
+	}
+	if errors.Is(started, fs.ErrNotExist) {
+		started = fmt.Errorf("embedded server: no bridge has written to %s", e.Dir)
 	}
 	l.disconnect()
 	host, port, err := e.hostPort()

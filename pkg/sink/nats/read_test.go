@@ -2,7 +2,11 @@ package nats
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -76,6 +80,18 @@ func TestReader(t *testing.T) {
 	}
 	if info, err := stream.Info(t.Context()); err != nil || info.State.Consumers != 0 {
 		t.Errorf("%d consumers are left (%v)", info.State.Consumers, err)
+	}
+}
+
+// TestReaderOfNothing: a mistyped directory is said, and not made.
+func TestReaderOfNothing(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "mistyped")
+	c := Config{Embedded: &Embedded{Dir: dir, Listen: "127.0.0.1:0"}}
+	if r, err := NewReader(t.Context(), ReaderOptions{Config: c, Identity: lane, Subjects: []string{">"}}); err == nil || !strings.Contains(err.Error(), "no bridge has written to "+dir) {
+		t.Errorf("%v, %v", r, err)
+	}
+	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the directory is there (%v)", err)
 	}
 }
 
