@@ -47,6 +47,12 @@ func execute(ctx context.Context, args []string, std streams) int {
 	root.SetOut(std.out)
 	root.SetErr(std.err)
 	root.SetIn(std.in)
+	root.InitDefaultCompletionCmd() // it keeps the output that is set by now
+	for _, c := range root.Commands() {
+		if c.Name() == "completion" { // without this it answers any shell with its help, and code 0
+			c.Args, c.RunE = usage(c.Args), func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		}
+	}
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return exitOK
@@ -92,12 +98,8 @@ func newRoot() *cobra.Command {
 		return &exitError{exitConfig, fmt.Errorf("%w: see %s --help", err, cmd.CommandPath())}
 	})
 	root.AddCommand(newRun(), newTail(), newValidate(), newRBAC(), newResync(), newCheckpoint(), newStatus(), newSchema(), newState(), newHistory(), newVersion())
-	root.InitDefaultCompletionCmd()
 	for _, c := range root.Commands() {
 		c.Args = usage(c.Args)
-		if c.Name() == "completion" { // cobra's own takes any shell, and answers with its help
-			c.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
-		}
 	}
 	root.Args = usage(root.Args)
 	return root
