@@ -28,7 +28,7 @@ environment, or --socket.`,
 					return err
 				}
 				if socket = c.Admin.Socket; socket == config.Off {
-					return &exitError{exitConfig, fmt.Errorf("%s: admin.socket is off, or its default would be too long a path: name one and restart the bridge", path)}
+					return &exitError{exitConfig, fmt.Errorf("%s: admin.socket is off (it is without checkpoint.file.path, unless it is named): name one and restart the bridge", path)}
 				}
 			}
 			started, err := admin.Resync(cmd.Context(), socket, sink, args[0])

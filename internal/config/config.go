@@ -108,8 +108,8 @@ type Status struct {
 
 // Admin is the local socket that takes commands: `bridge resync` speaks to it.
 type Admin struct {
-	// Socket is its path; "off" for none. Default: admin.sock in the checkpoints'
-	// directory, or off where that would be too long a path for a socket.
+	// Socket is its path; "off" for none. Default: admin.sock in checkpoint.file.path;
+	// off without that, or where it would be too long a path for a socket.
 	Socket string `yaml:"socket"`
 }
 
