@@ -93,8 +93,8 @@ type File struct {
 type Secrets struct {
 	// Values is "hash" (default): keyed hashes; "redact"; or "plain".
 	Values string `yaml:"values"`
-	// HashKeyFile holds the key, at least 16 bytes. Empty: one that is kept beside
-	// the checkpoint.
+	// HashKeyFile holds the key, at least 16 bytes. Empty: the bridge makes one in
+	// checkpoint.file.path; without that, values are redacted.
 	HashKeyFile string `yaml:"hashKeyFile"`
 }
 

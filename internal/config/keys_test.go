@@ -45,7 +45,7 @@ func (k *keys) walk(typ reflect.Type, defaulted reflect.Value, path string) {
 		if inner.Kind() == reflect.Pointer {
 			inner, value = inner.Elem(), reflect.Value{}
 		}
-		comment := k.comments[typ.String()+"."+f.Name]
+		comment := forUsers(k.comments[typ.String()+"."+f.Name], typ)
 		switch {
 		case inner.Kind() == reflect.Slice && inner.Elem().Kind() == reflect.Struct:
 			if comment == "" {

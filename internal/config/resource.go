@@ -32,8 +32,7 @@ type Resource struct {
 	// "announce" (default) tells them as added, "skip" does not.
 	Snapshot string `yaml:"snapshot"`
 	// Types are the types of change that are told: added, modified, deleted. nil:
-	// all of them, but no deletions of events: those are mere expiry. Which names
-	// mean events only the server knows, so the pipeline fills this in.
+	// all of them, but no deletions of events: those are mere expiry.
 	Types []string `yaml:"types"`
 
 	SyncedEvery time.Duration `yaml:"syncedEvery"` // repeats "complete up to here"; at least 1s. 0: never

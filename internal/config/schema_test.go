@@ -97,6 +97,11 @@ func description(comments map[string]string, t reflect.Type, field string) strin
 			text = "`" + f.Tag.Get("yaml") + "` " + rest
 		}
 	}
+	return forUsers(text, t)
+}
+
+// forUsers is a comment on a field of t in the words of the file.
+func forUsers(text string, t reflect.Type) string {
 	text = seeAlso.ReplaceAllString(strings.Join(strings.Fields(text), " "), "")
 	text = docLink.ReplaceAllString(strings.ReplaceAll(text, "nil:", "none:"), "$1")
 	if t.Kind() == reflect.Struct {
