@@ -77,17 +77,19 @@ func TestLinksResolve(t *testing.T) {
 
 // Who looks for a page finds it in the index.
 func TestIndexNamesEveryPage(t *testing.T) {
-	raw, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	pages, err := filepath.Glob("*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, page := range pages {
-		if page != "README.md" && !strings.Contains(string(raw), page) {
-			t.Errorf("docs/README.md does not name %s", page)
+	for _, dir := range []string{".", "adr"} {
+		raw, err := os.ReadFile(filepath.Join(dir, "README.md"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		pages, err := filepath.Glob(filepath.Join(dir, "*.md"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, page := range pages {
+			if name := filepath.Base(page); name != "README.md" && !strings.Contains(string(raw), "("+name+")") {
+				t.Errorf("%s/README.md does not name %s", dir, name)
+			}
 		}
 	}
 }

@@ -28,7 +28,7 @@ var settings = []struct {
 	{"kubernetes.kubeconfig", "kubeconfig", "path of a kubeconfig file", func(c *Config) *string { return &c.Kubernetes.Kubeconfig }},
 	{"kubernetes.context", "context", "context in the kubeconfig file", func(c *Config) *string { return &c.Kubernetes.Context }},
 	{"checkpoint.file.path", "checkpoint-path", "directory of the checkpoints", func(c *Config) *string { return &c.Checkpoint.File.Path }},
-	{"status.listen", "status-listen", "host:port of /metrics, /healthz and /readyz, or off", func(c *Config) *string { return &c.Status.Listen }},
+	{"status.listen", "status-listen", "host:port of the status page, /metrics, /healthz and /readyz, or off", func(c *Config) *string { return &c.Status.Listen }},
 	{"log.level", "log-level", "debug, info, warn or error", func(c *Config) *string { return &c.Log.Level }},
 	{"log.format", "log-format", "json, console or auto", func(c *Config) *string { return &c.Log.Format }},
 }
