@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -129,12 +130,15 @@ func natsBucket(c *config.Config, s *config.Sink) place {
 // is started for that, for nobody else.
 func withNATS(ctx context.Context, c *config.Config, s *config.Sink, do func(natsstore.Options) error) (err error) {
 	conf := *s.NATS
+	id := event.Identity{Bridge: c.Name, Cluster: c.Cluster, Sink: s.Name}
 	if conf.Embedded != nil {
+		if _, err := os.Stat(conf.Embedded.Dir); err != nil { // else the server would make it
+			return fmt.Errorf("there is no checkpoint of bridge %s, cluster %s, sink %s in nats.embedded.dir: %w", id.Bridge, id.Cluster, id.Sink, err)
+		}
 		alone := *conf.Embedded
 		alone.Listen, alone.TLS, alone.Leaf = "127.0.0.1:0", nil, nil
 		conf.Embedded = &alone
 	}
-	id := event.Identity{Bridge: c.Name, Cluster: c.Cluster, Sink: s.Name}
 	bus, err := nats.New(nats.Options{Config: conf, Identity: id})
 	if err != nil {
 		return err

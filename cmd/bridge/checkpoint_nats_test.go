@@ -150,3 +150,18 @@ func TestCheckpointOnNATS(t *testing.T) {
 		})
 	}
 }
+
+// Who looks for the checkpoint of an embedded server makes none.
+func TestCheckpointOfNoEmbeddedServer(t *testing.T) {
+	dir := t.TempDir()
+	path, missing := filepath.Join(dir, "bridge.yaml"), filepath.Join(dir, "nats")
+	text := fmt.Sprintf("cluster: prod\nresources: [pods]\nsinks: [{name: a, nats: {embedded: {dir: %q, listen: '127.0.0.1:0'}}}]\n", missing)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	bridge(t, "checkpoint", "show", "-c", path).failed(t, exitEnvironment, "nats.embedded.dir", missing)
+	bridge(t, "checkpoint", "reset", "-c", path, "--yes").failed(t, exitEnvironment, missing)
+	if _, err := os.Stat(missing); err == nil {
+		t.Error("the directory was made")
+	}
+}

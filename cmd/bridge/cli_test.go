@@ -69,6 +69,7 @@ func TestUsageErrors(t *testing.T) {
 		{[]string{"tail", "pods", "-o", "xml"}, "-o xml: pretty and json"},
 		{[]string{"schema", "nope"}, `bridge schema takes config|event, not "nope"`},
 		{[]string{"completion", "nope"}, `unknown command "nope"`},
+		{[]string{"help", "nope"}, `there is no help on "nope"`},
 		{[]string{"resync"}, "bridge resync needs RESOURCE"},
 		{[]string{"rbac", "--bus", "--principal", "me", "-c", "CONFIG"}, "--principal me: Kafka's ACLs name a user as User:me"},
 		{[]string{"history", "pods"}, `bridge history takes RESOURCE NAMESPACE/NAME, not "pods"`},

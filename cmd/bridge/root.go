@@ -48,9 +48,18 @@ func execute(ctx context.Context, args []string, std streams) int {
 	root.SetErr(std.err)
 	root.SetIn(std.in)
 	root.InitDefaultCompletionCmd() // it keeps the output that is set by now
-	for _, c := range root.Commands() {
-		if c.Name() == "completion" { // without this it answers any shell with its help, and code 0
+	root.InitDefaultHelpCmd()
+	for _, c := range root.Commands() { // cobra's own take anything, and answer with help and code 0
+		switch c.Name() {
+		case "completion":
 			c.Args, c.RunE = usage(c.Args), func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		case "help":
+			c.Args = func(cmd *cobra.Command, args []string) error {
+				if _, rest, err := root.Find(args); err != nil || len(rest) > 0 {
+					return &exitError{exitConfig, fmt.Errorf("there is no help on %q: see %s --help", strings.Join(args, " "), root.Name())}
+				}
+				return nil
+			}
 		}
 	}
 	err := root.ExecuteContext(ctx)
