@@ -22,7 +22,9 @@ import (
 // target bus of one seed: its configuration, a reader, and what can be done to it.
 type busUnderTest struct {
 	sink    bridge.Sink
-	read    func(context.Context) ([]bus.Message, error)
+	read    func(context.Context) ([]bus.Message, error)       // everything
+	news    func(context.Context) ([]bus.Message, error)       // what came since it was last asked; nil where read costs little
+	size    func(context.Context) (keys, bytes int, err error) // of the checkpoint, where the bus has it
 	proxies []*faultproxy.Proxy
 	close   func()
 	faults  []fault
@@ -35,6 +37,14 @@ type fault struct {
 	do    func(ctx context.Context, r *chance) error
 	hurts bool
 	once  bool // at most once in a seed: it costs much, or makes much excusable
+}
+
+// newest is everything, or at least what came since it was last asked.
+func (b *busUnderTest) newest(ctx context.Context) ([]bus.Message, error) {
+	if b.news != nil {
+		return b.news(ctx)
+	}
+	return b.read(ctx)
 }
 
 func (w *world) startBus() (*busUnderTest, error) {
@@ -152,13 +162,16 @@ func (w *world) onNATS() (*busUnderTest, error) {
 	}
 	former := &incarnations{}
 	b.read = func(ctx context.Context) ([]bus.Message, error) {
-		now, err := bus.ReadStream(ctx, conn)
+		now, err := bus.ReadStream(ctx, conn, 0)
 		return former.and(now), err
+	}
+	if w.spec.soak {
+		b.news, b.size = followStream(conn), bucketSize(conn)
 	}
 	b.faults = append(b.faults, fault{name: "bus full", do: func(ctx context.Context, r *chance) error { return full(ctx, conn, r) }})
 	if w.pair.exact() {
 		b.faults = append(b.faults, fault{name: "stream deleted", once: true, do: func(ctx context.Context, _ *chance) error {
-			messages, err := bus.ReadStream(ctx, conn)
+			messages, err := bus.ReadStream(ctx, conn, 0)
 			if err != nil {
 				return err
 			}
@@ -293,6 +306,14 @@ func (w *world) onKafka() (*busUnderTest, error) {
 	b.read = func(ctx context.Context) ([]bus.Message, error) {
 		now, err := k.ReadCommitted(ctx)
 		return former.and(now), err
+	}
+	if w.spec.soak {
+		compacted, err := k.Compacted()
+		if err != nil {
+			return nil, errors.Join(err, k.Close())
+		}
+		b.news, b.size = followTopics(k), compacted.Size
+		b.close = func() { compacted.Close(); _ = k.Close() }
 	}
 	if w.pair.exact() {
 		b.faults = append(b.faults, fault{name: "topics deleted", once: true, do: func(ctx context.Context, _ *chance) error {

@@ -3,7 +3,6 @@ package campaign
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
@@ -21,6 +20,7 @@ type Spec struct {
 	Limit  time.Duration // of the whole
 	Harm   bool          // the API server itself fails; nobody else may use the cluster
 	Calm   bool          // no faults: what the checker says then is about itself
+	soak   bool          // one replica that writes at once, whatever the seed
 }
 
 // Result is what became of a run: one line of the results file.
@@ -44,7 +44,7 @@ func Run(ctx context.Context, cluster *clustertest.Cluster, s Spec) (result Resu
 	ctx, cancel := context.WithTimeoutCause(ctx, s.Limit, fmt.Errorf("not in %s", s.Limit))
 	defer cancel()
 	begun := time.Now()
-	r := &chance{rand.New(rand.NewPCG(s.Seed, 0))}
+	r := newChance(s.Seed, 0)
 	w := &world{spec: s, pair: s.Pair, cluster: cluster}
 	defer w.close()
 	result = Result{Pair: s.Pair.Name, Seed: s.Seed, Harm: s.Harm}
@@ -71,8 +71,15 @@ func Run(ctx context.Context, cluster *clustertest.Cluster, s Spec) (result Resu
 	if err := <-loaded; err != nil || wrong != nil {
 		return result, fmt.Errorf("%w; workload: %v; %v", wrong, err, n.schedule)
 	}
-	result.Faults = n.schedule
+	err = w.finish(ctx, n, l, &result)
+	result.Seconds = time.Since(begun).Seconds()
+	return result, err
+}
+
+// finish lets the bridge come into step, ends it, and judges.
+func (w *world) finish(ctx context.Context, n *nemesis, l *ledger, result *Result) error {
 	var problems []string
+	result.Faults = n.schedule
 	settled := w.settle(ctx, l)
 	if settled != nil {
 		problems = append(problems, fmt.Sprintf("[in step] after the faults: %v", settled))
@@ -83,26 +90,26 @@ func Run(ctx context.Context, cluster *clustertest.Cluster, s Spec) (result Resu
 			problems = append(problems, fmt.Sprintf("[race] process %d: see its log", i))
 		}
 	}
-	reading, done := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	reading, done := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second+time.Duration(l.ops)*5*time.Millisecond)
 	defer done()
 	messages, err := w.bus.read(reading)
 	if err != nil {
 		problems = append(problems, fmt.Sprintf("[readable] %v", err))
 	}
-	v := &verdict{pair: s.Pair, ledger: l, messages: messages, cluster: map[string]map[string]map[string]any{}, lost: s.Pair.lossy() && n.hurt, unsettled: settled != nil, killed: len(w.processes) > 1}
+	v := &verdict{pair: w.pair, ledger: l, messages: messages, cluster: map[string]map[string]map[string]any{}, lost: w.pair.lossy() && n.hurt, unsettled: settled != nil, killed: len(w.processes) > 1}
 	for _, t := range w.types {
 		if v.cluster[t.ResourceID()], err = w.selected(reading, t); err != nil {
-			return result, err
+			return err
 		}
 	}
 	problems = append(append(problems, w.surprises...), v.judge()...)
 	result.Passed, result.Problems = len(problems) == 0, problems
-	result.Seconds, result.Ops, result.Events = time.Since(begun).Seconds(), l.ops, len(messages)
+	result.Ops, result.Events = l.ops, len(messages)
 	result.Gaps, result.Excused = v.gaps, v.excused
 	if !result.Passed {
-		result.Log = w.report(result, v)
+		result.Log = w.report(*result, v)
 	}
-	return result, nil
+	return nil
 }
 
 // report is everything about a failed run.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -67,5 +68,42 @@ func TestShortSeeds(t *testing.T) {
 			t.Fatal(err)
 		}
 		try(t, Spec{Pair: pair, Seed: 1, Harm: true})
+	})
+	t.Run("soak", func(t *testing.T) {
+		s := Soak{Seed: 1, Binary: binary, For: 12 * time.Second, Rate: 40, Sample: 500 * time.Millisecond, Pause: time.Second, Stretch: 1}
+		for _, name := range []string{"kafka-eo/kafka", "nats-eo/nats", "nats-alo/file"} {
+			pair, err := FindPair(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.Pairs = append(s.Pairs, pair)
+		}
+		out, err := RunSoak(t.Context(), cluster, s)
+		if err != nil || len(out.Problems) > 0 {
+			t.Fatal(err, out.Problems)
+		}
+		problems, table := Flat(out.Samples)
+		t.Logf("%s\n%v", table, out.Faults)
+		if len(problems) > 0 {
+			t.Error("a life of seconds is judged:", problems)
+		}
+		processes := map[string]bool{}
+		for _, sample := range out.Samples {
+			processes[fmt.Sprint(sample.Pair, sample.Process)] = true
+		}
+		if len(processes) != 5 {
+			t.Errorf("samples of %v, want those of three bridges, two of which were killed", processes)
+		}
+		for i, m := range measures() {
+			if !slices.ContainsFunc(out.Samples, func(s Sample) bool { return s.Values[i] > 0 }) {
+				t.Errorf("nothing measured: %s", m.name)
+			}
+		}
+		for _, r := range out.Results {
+			t.Logf("%s: %d operations, %d events, %d gaps; %s", r.Pair, r.Ops, r.Events, r.Gaps, strings.Join(r.Faults, "; "))
+			if !r.Passed || r.Events == 0 {
+				t.Errorf("%s: %.30000s", r.Pair, r.Log)
+			}
+		}
 	})
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -47,26 +46,34 @@ func (n *nemesis) run(ctx context.Context, d time.Duration) error {
 
 // harm does a few kinds of the faults, those that the seed chooses, in the seed's order.
 func (n *nemesis) harm(ctx context.Context, until time.Time, stream uint64, faults []fault) error {
-	r := &chance{rand.New(rand.NewPCG(n.spec.Seed, stream))}
+	r := newChance(n.spec.Seed, stream)
 	r.Shuffle(len(faults), func(i, j int) { faults[i], faults[j] = faults[j], faults[i] })
 	faults = faults[:min(len(faults), 1+r.IntN(4))]
 	r.wait(ctx, time.Second)
 	for time.Now().Before(until) && len(faults) > 0 && ctx.Err() == nil {
 		i := r.IntN(len(faults))
 		f := faults[i]
-		from := time.Since(n.begun)
-		err := f.do(ctx, r)
-		n.record.Lock()
-		n.schedule = append(n.schedule, fmt.Sprintf("%5.2fs-%5.2fs %s", from.Seconds(), time.Since(n.begun).Seconds(), f.name))
-		n.hurt = n.hurt || f.hurts
-		n.record.Unlock()
-		if err != nil {
-			return fmt.Errorf("fault %s: %w", f.name, err)
+		if err := n.inflict(ctx, r, f); err != nil {
+			return err
 		}
 		if f.once {
 			faults = append(faults[:i:i], faults[i+1:]...)
 		}
 		r.wait(ctx, 1500*time.Millisecond)
+	}
+	return nil
+}
+
+// inflict does one fault, and records it.
+func (n *nemesis) inflict(ctx context.Context, r *chance, f fault) error {
+	from := time.Since(n.begun)
+	err := f.do(ctx, r)
+	n.record.Lock()
+	defer n.record.Unlock()
+	n.schedule = append(n.schedule, fmt.Sprintf("%5.2fs-%5.2fs %s", from.Seconds(), time.Since(n.begun).Seconds(), f.name))
+	n.hurt = n.hurt || f.hurts
+	if err != nil {
+		return fmt.Errorf("fault %s: %w", f.name, err)
 	}
 	return nil
 }

@@ -30,6 +30,7 @@ type workload struct {
 	ledger *ledger
 	types  []target
 	seed   uint64
+	fresh  bool         // half of the objects have a name that no other one had before
 	pause  sync.RWMutex // held for writing while nobody may write
 }
 
@@ -87,6 +88,11 @@ func (w *writer) op(ctx context.Context) error {
 	name := fmt.Sprintf("o-%d-%d", w.number, w.random.IntN(names))
 	key := t.Resource + "/" + name
 	had := w.holds[key]
+	if had != nil {
+		name = had.GetName()
+	} else if w.fresh && w.random.IntN(2) == 0 {
+		name = fmt.Sprintf("%s-%d", name, w.step)
+	}
 	var got *unstructured.Unstructured
 	var err error
 	switch {

@@ -55,12 +55,17 @@ var (
 )
 
 // chance is the seed's choices. It may not be used from several goroutines.
-type chance struct{ *rand.Rand }
+type chance struct {
+	*rand.Rand
+	stretch time.Duration // how much longer it rests
+}
 
-// wait rests for up to d.
+func newChance(seed, stream uint64) *chance { return &chance{rand.New(rand.NewPCG(seed, stream)), 1} }
+
+// wait rests for up to d, stretched.
 func (r *chance) wait(ctx context.Context, d time.Duration) {
 	select {
-	case <-time.After(time.Duration(r.Int64N(int64(d)))):
+	case <-time.After(r.stretch * time.Duration(r.Int64N(int64(d)))):
 	case <-ctx.Done():
 	}
 }
@@ -125,14 +130,14 @@ func (w *world) prepare(ctx context.Context, r *chance) (err error) {
 	case !w.pair.shared():
 		w.mountDisk()
 		c.Checkpoint = map[string]any{"file": map[string]any{"path": filepath.Join(w.diskDir(), "checkpoint")}}
-	case r.IntN(3) == 0:
+	case !w.spec.soak && r.IntN(3) == 0:
 		w.replicas = 2
 		c.LeaderElection = map[string]any{"enabled": true, "namespace": w.ns, "leaseDuration": "3s", "renewDeadline": "2s", "retryPeriod": "300ms"}
 	}
 	if w.pair.Store == "kafka" {
 		c.Checkpoint = map[string]any{"kafka": map[string]any{"replicas": 1}}
 	}
-	if r.IntN(3) == 0 {
+	if !w.spec.soak && r.IntN(3) == 0 {
 		c.Sinks[0].Linger = "50ms"
 	}
 	text, err := c.YAML()
@@ -201,8 +206,13 @@ func (w *world) diskDir() string {
 	return w.dir
 }
 
+func (w *world) scratchDir() string { return filepath.Join(w.dir, "scratch") }
+
 // launch starts all replicas.
 func (w *world) launch() error {
+	if err := os.Mkdir(w.scratchDir(), 0o700); err != nil {
+		return err
+	}
 	w.current = make([]*bridge.Process, w.replicas)
 	for i := range w.current {
 		if err := w.relaunch(i); err != nil {
@@ -219,7 +229,8 @@ func (w *world) launch() error {
 
 // relaunch starts a replica again. The caller holds mu, or nobody else runs.
 func (w *world) relaunch(i int) error {
-	p, err := bridge.Start(w.spec.Binary, "run", "-c", w.config)
+	// Its working copy of a checkpoint that is on the bus goes where it can be measured, and removed.
+	p, err := bridge.Start("env", "TMPDIR="+w.scratchDir(), w.spec.Binary, "run", "-c", w.config)
 	if err != nil {
 		return err
 	}
@@ -287,9 +298,9 @@ func (w *world) settle(ctx context.Context, l *ledger) error {
 
 // synced waits until every collection's first list is through.
 func (w *world) synced(ctx context.Context) error {
+	through := map[string]bool{}
 	for {
-		messages, err := w.bus.read(ctx)
-		through := map[string]bool{}
+		messages, err := w.bus.newest(ctx)
 		for i := range messages {
 			through[resourceOf(&messages[i])] = through[resourceOf(&messages[i])] || messages[i].Is("synced")
 		}
@@ -307,7 +318,7 @@ func (w *world) synced(ctx context.Context) error {
 // await waits until the bus has the wanted "uid rv".
 func (w *world) await(ctx context.Context, wanted string) error {
 	for {
-		messages, err := w.bus.read(ctx)
+		messages, err := w.bus.newest(ctx)
 		if slices.ContainsFunc(messages, func(m bus.Message) bool { return m.UID()+" "+m.RV() == wanted }) {
 			return nil
 		}
@@ -320,7 +331,7 @@ func (w *world) await(ctx context.Context, wanted string) error {
 		select {
 		case <-time.After(100 * time.Millisecond):
 		case <-ctx.Done():
-			return errors.Join(fmt.Errorf("%s is not on the bus, which has %d messages", wanted, len(messages)), err, context.Cause(ctx))
+			return errors.Join(fmt.Errorf("%s is not on the bus, where %d messages were looked at last", wanted, len(messages)), err, context.Cause(ctx))
 		}
 	}
 }

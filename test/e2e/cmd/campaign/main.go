@@ -1,5 +1,6 @@
 // Campaign runs the fault campaign: seeds of every pair of sink and store, several side by side, until all have passed or one
-// has failed too often. It appends one JSON line per seed to a file, and goes on where that ends.
+// has failed too often. It appends one JSON line per seed to a file, and goes on where that ends. With -soak it runs a few
+// pairs for hours instead, and measures.
 package main
 
 import (
@@ -45,6 +46,8 @@ type options struct {
 	calm     bool
 	harm     bool
 	show     bool
+	soak     time.Duration
+	rate     int
 }
 
 func run(ctx context.Context) (err error) {
@@ -59,12 +62,14 @@ func run(ctx context.Context) (err error) {
 	flag.BoolVar(&o.calm, "calm", false, "no faults")
 	flag.BoolVar(&o.harm, "harm", false, "with -seed: the API server itself fails")
 	flag.BoolVar(&o.show, "table", false, "only show the results so far")
+	flag.DurationVar(&o.soak, "soak", 0, "no seeds, but a few pairs side by side for so long, and what they take meanwhile")
+	flag.IntVar(&o.rate, "rate", 40, "with -soak: operations a second, of all pairs together")
 	flag.Parse()
 	if o.show {
 		return o.table()
 	}
 	plan, err := o.plan()
-	if err != nil || len(plan) == 0 {
+	if err != nil || len(plan) == 0 && o.soak == 0 {
 		return err
 	}
 	if err := os.MkdirAll(o.out, 0o755); err != nil {
@@ -76,6 +81,12 @@ func run(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	binary := filepath.Join(dir, "bridge")
+	if o.soak > 0 {
+		if err := bridge.Build(ctx, bridge.Root(), "./cmd/bridge", binary); err != nil {
+			return err
+		}
+		return o.runSoak(ctx, binary)
+	}
 	if err := bridge.Build(ctx, bridge.Root(), "./cmd/bridge", binary, "-race"); err != nil {
 		return err
 	}

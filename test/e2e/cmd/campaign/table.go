@@ -47,7 +47,7 @@ func (o options) table() error {
 		return err
 	}
 	fmt.Println("| sink and store | seeds passed | failed | of these with the API server failing | faults | operations | events | gaps |\n|---|---|---|---|---|---|---|---|")
-	faults := map[string]int{}
+	var schedules [][]string
 	for _, p := range campaign.Pairs() {
 		var passed, failed, harm, done, ops, events, gaps int
 		for _, r := range all {
@@ -63,15 +63,12 @@ func (o options) table() error {
 				harm++
 			}
 			done, ops, events, gaps = done+len(r.Faults), ops+r.Ops, events+r.Events, gaps+r.Gaps
-			for _, f := range r.Faults {
-				_, name, _ := strings.Cut(f, "s ")
-				faults[name]++
-			}
+			schedules = append(schedules, r.Faults)
 		}
 		fmt.Printf("| %s | %d | %d | %d | %d | %d | %d | %d |\n", p.Name, passed, failed, harm, done, ops, events, gaps)
 	}
 	var names []string
-	for name, n := range faults {
+	for name, n := range campaign.FaultCounts(schedules...) {
 		names = append(names, fmt.Sprintf("%6d %s", n, name))
 	}
 	slices.Sort(names)

@@ -123,6 +123,9 @@ func (p *Process) Wait(timeout time.Duration) (int, error) {
 	}
 }
 
+// PID is the process's number.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
 // Memory is a size from /proc/PID/status in bytes: VmRSS, VmHWM.
 func (p *Process) Memory(field string) (int, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))

@@ -14,9 +14,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// ReadStream reads what a NATS server holds for [Subjects] now, from the stream's beginning. A server without such a stream
+// ReadStream reads what a NATS server holds for [Subjects] now, behind the sequence number after. A server without such a stream
 // holds nothing. Messages that are no valid events are left out and told in the error.
-func ReadStream(ctx context.Context, conn *nats.Conn) (messages []Message, err error) {
+func ReadStream(ctx context.Context, conn *nats.Conn, after uint64) (messages []Message, err error) {
 	js, err := jetstream.New(conn)
 	if err != nil {
 		return nil, err
@@ -27,7 +27,9 @@ func ReadStream(ctx context.Context, conn *nats.Conn) (messages []Message, err e
 	} else if err != nil {
 		return nil, fmt.Errorf("look for the stream: %w", err)
 	}
-	consumer, err := js.OrderedConsumer(ctx, name, jetstream.OrderedConsumerConfig{FilterSubjects: []string{Subjects}})
+	consumer, err := js.OrderedConsumer(ctx, name, jetstream.OrderedConsumerConfig{
+		FilterSubjects: []string{Subjects}, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: after + 1,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("read stream %s: %w", name, err)
 	}
