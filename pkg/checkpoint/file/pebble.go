@@ -25,9 +25,10 @@ const (
 // to be empty. l is held by the caller and stays so.
 func openPebble(path string, l *pebble.Lock, disk *guard, opts Options, create bool) (db *pebble.DB, err error) {
 	o := &pebble.Options{
-		FS:       disk,
-		Lock:     l,
-		ReadOnly: opts.readOnly,
+		FS:         disk,
+		DisableWAL: opts.memory,
+		Lock:       l,
+		ReadOnly:   opts.readOnly,
 		// What is missing is damage, and no reason to begin anew.
 		ErrorIfNotExists: !create,
 		Logger:           logger{disk},

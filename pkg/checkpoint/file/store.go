@@ -44,6 +44,7 @@ type Options struct {
 	fs       vfs.FS // nil is the disk
 	readOnly bool
 	scratch  bool // nothing of it outlives the store
+	memory   bool // nothing of it outlives an opening: a log would be read by nobody
 }
 
 // Store is a [checkpoint.Store] in a directory. Its methods may be called from
@@ -78,7 +79,7 @@ func Open(path string, id event.Identity, opts Options) (*Store, error) {
 
 // OpenMem opens an empty checkpoint that lives as long as the process.
 func OpenMem(id event.Identity) (*Store, error) {
-	return open("/memory", &id, Options{fs: vfs.NewMem()})
+	return open("/memory", &id, Options{fs: vfs.NewMem(), memory: true})
 }
 
 // OpenReadOnly opens an existing checkpoint to look into, whosever it is. It
@@ -341,6 +342,9 @@ func (s *Store) reopen(create bool) error {
 	if s.broken != nil {
 		return s.broken
 	}
+	if s.opts.memory && !create { // what was not in a table yet is gone
+		return s.note(fmt.Errorf("%w: it was in memory, where its database has failed", checkpoint.ErrCorrupt))
+	}
 	disk := newGuard(s.opts.fs, nil)
 	disk.onFail, disk.volatile = func() { s.failed(disk) }, s.opts.scratch
 	db, err := openPebble(s.path, s.lock, disk, s.opts, create)
@@ -399,7 +403,11 @@ func (s *Store) apply(changes []event.KV) error {
 			return cmp.Or(err, b.Close())
 		}
 	}
-	if err := b.Commit(pebble.Sync); err != nil {
+	durable := pebble.Sync
+	if s.opts.memory {
+		durable = pebble.NoSync
+	}
+	if err := b.Commit(durable); err != nil {
 		return err
 	}
 	if err := s.disk.err(); err != nil {
