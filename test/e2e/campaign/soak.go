@@ -22,7 +22,7 @@ type Soak struct {
 	Rate   int           // operations a second, of all pairs together
 	Sample time.Duration // between two samples of a bridge
 	// Pause is between two faults of one bridge's connections, bus or history; it varies by half. The API server itself fails a
-	// fifth as often. Each bridge but the first is killed once, in the first half.
+	// quarter as often. Each bridge but the first is killed once, in the first half.
 	Pause time.Duration
 	// Stretch is how much longer faults last than in a seed: cuts and outages are up to two seconds there.
 	Stretch int
@@ -100,7 +100,7 @@ func RunSoak(ctx context.Context, cluster *clustertest.Cluster, s Soak) (out Soa
 	}
 	running.Go(func() {
 		seldom := s
-		seldom.Pause *= 5
+		seldom.Pause *= 4
 		faults := server.serverFaults()[:3] // those of the server itself
 		for i, f := range faults {
 			faults[i].do = func(ctx context.Context, r *chance) error {

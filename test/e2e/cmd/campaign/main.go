@@ -63,7 +63,7 @@ func run(ctx context.Context) (err error) {
 	flag.BoolVar(&o.harm, "harm", false, "with -seed: the API server itself fails")
 	flag.BoolVar(&o.show, "table", false, "only show the results so far")
 	flag.DurationVar(&o.soak, "soak", 0, "no seeds, but a few pairs side by side for so long, and what they take meanwhile")
-	flag.IntVar(&o.rate, "rate", 40, "with -soak: operations a second, of all pairs together")
+	flag.IntVar(&o.rate, "rate", 48, "with -soak: operations a second, of all pairs together")
 	flag.Parse()
 	if o.show {
 		return o.table()
