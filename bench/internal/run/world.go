@@ -32,7 +32,7 @@ type setup struct {
 	linger    time.Duration
 	options   string // of the resource, in YAML's flow style
 	format    string // of the sink; "": the default
-	real      bool // an API server with etcd instead of the feed
+	real      bool   // an API server with etcd instead of the feed
 }
 
 func (s setup) count() uint64 {
