@@ -80,6 +80,7 @@ type world struct {
 	kube   *kube.Client
 	ns     string
 	config string
+	nats   string // its URL; "": the bus is Kafka
 	log    *bus.Log
 }
 
@@ -129,8 +130,8 @@ func newWorld(t *testing.T, kafka bool) *world {
 		n, err := bus.StartNATS(filepath.Join(dir, "nats"))
 		w.must(err)
 		t.Cleanup(n.Close)
-		w.log = n.Log
-		c.Sinks = []bridge.Sink{{Name: "audit", NATS: map[string]any{"url": "nats://" + n.Addr()}}}
+		w.log, w.nats = n.Log, "nats://"+n.Addr()
+		c.Sinks = []bridge.Sink{{Name: "audit", NATS: map[string]any{"url": w.nats}}}
 	}
 	text, err := c.YAML()
 	w.must(err)
@@ -216,6 +217,12 @@ func (w *world) bridge(code int, args ...string) (out, notes string) {
 func (w *world) state(at string) map[string]map[string]any {
 	w.t.Helper()
 	out, _ := w.bridge(0, append([]string{"state", "--at", at, "-n", w.ns, "-o", "json"}, resources()...)...)
+	return w.parsed(out)
+}
+
+// parsed is what `bridge state` printed, in the form of told.
+func (w *world) parsed(out string) map[string]map[string]any {
+	w.t.Helper()
 	var list unstructured.UnstructuredList
 	w.must(list.UnmarshalJSON([]byte(out)))
 	got := map[string]map[string]any{}
