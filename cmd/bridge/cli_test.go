@@ -67,6 +67,7 @@ func TestUsageErrors(t *testing.T) {
 		{[]string{"run", "bridge.yaml"}, `bridge run takes no arguments, but "bridge.yaml" is one (a configuration file is given with -c): see bridge run --help`},
 		{[]string{"tail"}, "bridge tail needs RESOURCE..."},
 		{[]string{"tail", "pods", "-o", "xml"}, "-o xml: pretty and json"},
+		{[]string{"tail", "pods", "-n", "A_B"}, "-n A_B: this cannot be a namespace"},
 		{[]string{"schema", "nope"}, `bridge schema takes config|event, not "nope"`},
 		{[]string{"completion", "nope"}, `unknown command "nope"`},
 		{[]string{"help", "nope"}, `there is no help on "nope"`},

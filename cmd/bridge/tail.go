@@ -2,10 +2,12 @@ package main
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/kubebridge/kubebridge/internal/config"
 	"github.com/kubebridge/kubebridge/internal/pipeline"
@@ -39,6 +41,11 @@ func newTail() *cobra.Command {
 				out, w = stdout.Config{Format: output}, document(w)
 			default:
 				return &exitError{exitConfig, fmt.Errorf("-o %s: pretty and json are the formats", output)}
+			}
+			for _, name := range namespaces {
+				if wrong := validation.IsDNS1123Label(name); len(wrong) > 0 {
+					return &exitError{exitConfig, fmt.Errorf("-n %s: this cannot be a namespace: %s", name, strings.Join(wrong, "; "))}
+				}
 			}
 			client, err := newClient(kube)
 			if err != nil {
