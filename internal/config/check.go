@@ -30,6 +30,9 @@ func (p *problems) check(c *Config) {
 		p.add("kubernetes.concurrentLists", "%d is not a number of lists: use 1 or more", c.Kubernetes.ConcurrentLists)
 	}
 	p.oneOf("secrets.values", c.Secrets.Values, "hash", "redact", "plain")
+	if c.Secrets.HashKeyFile != "" && (c.Secrets.Values == "redact" || c.Secrets.Values == "plain") {
+		p.add("secrets.hashKeyFile", "with `values: %s` nothing is hashed, by redact neither: leave it out, or set `values: hash`", c.Secrets.Values)
+	}
 	p.oneOf("managedFields", c.ManagedFields, "drop", "keep")
 	p.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
 	p.oneOf("log.format", c.Log.Format, "json", "console", "auto")
