@@ -7,7 +7,7 @@
 #
 #   docker build --build-arg VERSION=$(git describe --tags --always) -t kubebridge .
 
-FROM --platform=$BUILDPLATFORM golang:1.26.5 AS build
+FROM --platform=$BUILDPLATFORM golang:1.26.8 AS build
 WORKDIR /src
 COPY go.mod go.sum ./
 RUN go mod download
