@@ -223,6 +223,9 @@ func TestChecksum(t *testing.T) {
 		change  func(map[string]any)
 	}{
 		{"resources", false, func(c map[string]any) { c["resources"] = []any{"services"} }},
+		{"a resource's route", true, func(c map[string]any) {
+			c["resources"] = []any{map[string]any{"resource": "services", "headers": map[string]any{"team": "blue"}}}
+		}},
 		{"exclude", false, func(c map[string]any) { delete(c, "exclude") }},
 		{"a sink's resources", false, func(c map[string]any) { c["sinks"].([]any)[0].(map[string]any)["resources"] = []any{"nodes"} }},
 		{"the log's level", false, func(c map[string]any) { c["log"].(map[string]any)["level"] = "warn" }},

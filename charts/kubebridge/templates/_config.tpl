@@ -92,7 +92,13 @@
 
 {{/* What a running bridge does not take over from a changed configuration: a change of it is a restart. */}}
 {{- define "kubebridge.restartsOn" -}}
-{{- $c := omit (include "kubebridge.config" . | fromJson) "resources" "exclude" -}}
+{{- $c := include "kubebridge.config" . | fromJson -}}
+{{- $routes := list -}}
+{{- range $c.resources -}}
+{{- if and (kindIs "map" .) (or .topic .key .subject .headers) -}}{{- $routes = append $routes (pick . "resource" "topic" "key" "subject" "headers") -}}{{- end -}}
+{{- end -}}
+{{- $c = omit $c "resources" "exclude" -}}
+{{- if $routes -}}{{- $_ := set $c "routes" $routes -}}{{- end -}}
 {{- with $c.log -}}{{- $_ := set $c "log" (omit . "level") -}}{{- end -}}
 {{- $sinks := list -}}
 {{- range $c.sinks -}}{{- $sinks = append $sinks (omit . "resources") -}}{{- end -}}
