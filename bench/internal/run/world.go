@@ -148,12 +148,15 @@ func (w *world) configure() error {
 		resources = fmt.Sprintf("{resource: %s, %s}", resources, w.options)
 	}
 	c := fmt.Sprintf("name: bench\ncluster: %s\nkubernetes: {kubeconfig: %s}\nresources: [%s]\nstatus: {listen: \"off\"}\nadmin: {socket: \"off\"}\n", w.cluster, w.path("kubeconfig"), resources)
-	if w.secrets != "" {
+	switch w.secrets {
+	case "hash":
 		key := w.path("hash.key")
 		if err := os.WriteFile(key, []byte("a key for the benchmark, no secret"), 0o600); err != nil {
 			return err
 		}
-		c += fmt.Sprintf("secrets: {values: %s, hashKeyFile: %s}\n", w.secrets, key)
+		c += fmt.Sprintf("secrets: {hashKeyFile: %s}\n", key)
+	case "plain":
+		c += "secrets: {values: plain}\n"
 	}
 	delivery := ""
 	if w.fileStore { // exactly once has the checkpoint in Kafka
