@@ -34,7 +34,7 @@ func Kafka(ctx context.Context, t *mark.Tracker, ready func(broker string) error
 		return err
 	}
 	defer c.Close()
-	b := broker{tracker: t, open: map[string][]record{}, crc: crc32.MakeTable(crc32.Castagnoli), decompressor: kgo.DefaultDecompressor()}
+	b := broker{tracker: t, open: map[string]*transaction{}, crc: crc32.MakeTable(crc32.Castagnoli), decompressor: kgo.DefaultDecompressor()}
 	c.ControlKey(int16(kmsg.Produce), func(r kmsg.Request) (kmsg.Response, error, bool) {
 		c.KeepControl()
 		return nil, b.produce(r.(*kmsg.ProduceRequest)), false
@@ -54,9 +54,38 @@ func Kafka(ctx context.Context, t *mark.Tracker, ready func(broker string) error
 // broker is used by kfake's own goroutine.
 type broker struct {
 	tracker      *mark.Tracker
-	open         map[string][]record // by transactional id
+	open         map[string]*transaction // by transactional id
 	crc          *crc32.Table
 	decompressor kgo.Decompressor
+}
+
+// transaction is what would be written if it were committed now. Requests are seen before
+// the broker judges them: what it refuses (an older epoch), has (a sequence again) or has
+// aborted (a newer epoch) does not count here either.
+type transaction struct {
+	producer int64
+	epoch    int16
+	next     map[string]int32 // sequence, by topic and partition
+	records  []record
+}
+
+// add adds a batch to one partition.
+func (t *transaction) add(partition string, batch *kmsg.RecordBatch, records []record) {
+	switch {
+	case batch.ProducerID != t.producer || batch.ProducerEpoch > t.epoch:
+		*t = transaction{producer: batch.ProducerID, epoch: batch.ProducerEpoch, next: map[string]int32{}, records: t.records[:0]}
+	case batch.ProducerEpoch < t.epoch || batch.FirstSequence < t.next[partition]:
+		return
+	}
+	t.next[partition] = batch.FirstSequence + batch.NumRecords
+	t.records = append(t.records, records...)
+}
+
+func (b *broker) transaction(id string) *transaction {
+	if b.open[id] == nil {
+		b.open[id] = &transaction{producer: -1}
+	}
+	return b.open[id]
 }
 
 func (b *broker) produce(r *kmsg.ProduceRequest) error {
@@ -66,12 +95,12 @@ func (b *broker) produce(r *kmsg.ProduceRequest) error {
 		}
 		for j := range r.Topics[i].Partitions {
 			p := &r.Topics[i].Partitions[j]
-			records, transactional, err := b.batch(p.Records)
+			batch, records, err := b.batch(p.Records)
 			if err != nil {
 				return fmt.Errorf("topic %s, partition %d: %w", r.Topics[i].Topic, p.Partition, err)
 			}
-			if transactional {
-				b.open[*r.TransactionID] = append(b.open[*r.TransactionID], records...)
+			if batch.Attributes&0x10 != 0 {
+				b.transaction(*r.TransactionID).add(fmt.Sprint(r.Topics[i].Topic, "/", p.Partition), batch, records)
 			} else {
 				acknowledge(b.tracker, records...)
 			}
@@ -82,11 +111,15 @@ func (b *broker) produce(r *kmsg.ProduceRequest) error {
 }
 
 func (b *broker) end(r *kmsg.EndTxnRequest) {
+	t := b.transaction(r.TransactionalID)
+	if r.ProducerID != t.producer || r.ProducerEpoch < t.epoch {
+		return
+	}
 	if r.Commit {
-		acknowledge(b.tracker, b.open[r.TransactionalID]...)
+		acknowledge(b.tracker, t.records...)
 		b.tracker.Commit()
 	}
-	b.open[r.TransactionalID] = b.open[r.TransactionalID][:0]
+	t.records = t.records[:0]
 }
 
 var errBatch = errors.New("not a record batch")
@@ -108,43 +141,43 @@ func (b *broker) hollow(batch []byte) []byte {
 	return h
 }
 
-func (b *broker) batch(raw []byte) (records []record, transactional bool, err error) {
-	var batch kmsg.RecordBatch
+func (b *broker) batch(raw []byte) (batch *kmsg.RecordBatch, records []record, err error) {
+	batch = new(kmsg.RecordBatch)
 	if err := batch.ReadFrom(raw); err != nil {
-		return nil, false, err
+		return nil, nil, err
 	}
 	if batch.CRC != int32(crc32.Checksum(raw[attributesAt:], b.crc)) {
-		return nil, false, fmt.Errorf("%w: wrong checksum", errBatch)
+		return nil, nil, fmt.Errorf("%w: wrong checksum", errBatch)
 	}
 	body := batch.Records
 	if codec := batch.Attributes & 7; codec != 0 {
 		if body, err = b.decompressor.Decompress(body, kgo.CompressionCodecType(codec)); err != nil {
-			return nil, false, err
+			return nil, nil, err
 		}
 	}
 	for range batch.NumRecords {
 		n, rest, err := varint(body)
 		if err != nil || int(n) > len(rest) || n < 1 {
-			return nil, false, errBatch
+			return nil, nil, errBatch
 		}
 		one := rest[1:n] // the first byte are attributes
 		body = rest[n:]
 		for range 2 { // time and offset
 			if _, one, err = varint(one); err != nil {
-				return nil, false, err
+				return nil, nil, err
 			}
 		}
 		var value []byte
 		for range 2 { // key and value
 			if n, one, err = varint(one); err != nil || int(n) > len(one) {
-				return nil, false, errBatch
+				return nil, nil, errBatch
 			}
 			value = one[:max(n, 0)]
 			one = one[max(n, 0):]
 		}
 		records = appendRecords(records, value)
 	}
-	return records, batch.Attributes&0x10 != 0, nil
+	return batch, records, nil
 }
 
 func varint(b []byte) (int64, []byte, error) {
