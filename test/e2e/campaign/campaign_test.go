@@ -82,11 +82,7 @@ func TestShortSeeds(t *testing.T) {
 		if err != nil || len(out.Problems) > 0 {
 			t.Fatal(err, out.Problems)
 		}
-		problems, table := Flat(out.Samples)
-		t.Logf("%s\n%v", table, out.Faults)
-		if len(problems) > 0 {
-			t.Error("a life of seconds is judged:", problems)
-		}
+		t.Logf("%s\n%v", Table(out.Samples), out.Faults)
 		processes := map[string]bool{}
 		for _, sample := range out.Samples {
 			processes[fmt.Sprint(sample.Pair, sample.Process)] = true

@@ -88,41 +88,98 @@ func (m measure) show(v float64) string {
 	return strconv.FormatFloat(v, 'f', 0, 64)
 }
 
-// Flat judges samples: what has grown in which process, and a table of all of them, in Markdown.
-func Flat(samples []Sample) (problems []string, table string) {
-	var b strings.Builder
-	var of []Sample
-	for len(samples) > 0 || len(of) > 0 {
-		if len(of) == 0 {
-			of, samples = split(samples, func(s Sample) bool { return s.Pair == samples[0].Pair })
-		}
-		first := of[0]
-		var life []Sample
-		life, of = split(of, func(s Sample) bool { return s.Process == first.Process })
-		from, to := first.At, life[len(life)-1].At
-		who := fmt.Sprintf("%s, process %d, %s to %s", first.Pair, first.Process, from.Round(time.Second), to.Round(time.Second))
-		short := to-from < minLife
-		fmt.Fprintf(&b, "\n%s%s:\n\n| least / median / greatest | first quarter | second | third | last |\n|---|---|---|---|---|\n", who, map[bool]string{true: " (too short to be judged)"}[short])
-		for i, m := range measures() {
-			values := make([]float64, len(life))
-			for j, s := range life {
-				values[j] = s.Values[i]
-			}
-			if m.optional && !slices.ContainsFunc(values, func(v float64) bool { return !math.IsNaN(v) }) {
-				continue
-			}
-			q := quarters(values)
-			if why := m.grown(q); why != "" && !short {
-				problems = append(problems, fmt.Sprintf("[flat] %s: %s", who, why))
-			}
-			fmt.Fprintf(&b, "| %s |", m.name)
-			for _, one := range q {
-				fmt.Fprintf(&b, " %s / %s / %s |", m.show(one.least), m.show(one.median), m.show(one.greatest))
-			}
-			b.WriteByte('\n')
+// life is one process's, from its start to its kill.
+type life struct {
+	pair     string
+	process  int
+	from, to time.Duration
+	samples  []Sample
+}
+
+func (l life) String() string {
+	return fmt.Sprintf("%s, process %d, %s to %s", l.pair, l.process, l.from.Round(time.Second), l.to.Round(time.Second))
+}
+
+// judged: it was long enough.
+func (l life) judged() bool { return l.to-l.from >= minLife }
+
+// quarters are those of the i-th measure; ok is false for one that does not apply.
+func (l life) quarters(i int, m measure) (q [4]quarter, ok bool) {
+	values := make([]float64, len(l.samples))
+	for j, s := range l.samples {
+		values[j] = s.Values[i]
+	}
+	return quarters(values), !m.optional || slices.ContainsFunc(values, func(v float64) bool { return !math.IsNaN(v) })
+}
+
+// lives are in the order of pairs, as they are first met, and of processes.
+func lives(samples []Sample) (all []life) {
+	for len(samples) > 0 {
+		var of []Sample
+		of, samples = split(samples, func(s Sample) bool { return s.Pair == samples[0].Pair })
+		for len(of) > 0 {
+			l := life{pair: of[0].Pair, process: of[0].Process, from: of[0].At}
+			l.samples, of = split(of, func(s Sample) bool { return s.Process == l.process })
+			l.to = l.samples[len(l.samples)-1].At
+			all = append(all, l)
 		}
 	}
-	return problems, b.String()
+	return all
+}
+
+// Flat judges samples: it returns what has grown in which process.
+func Flat(samples []Sample) (problems []string) {
+	for _, l := range lives(samples) {
+		for i, m := range measures() {
+			if q, ok := l.quarters(i, m); ok && l.judged() {
+				if why := m.grown(q); why != "" {
+					problems = append(problems, fmt.Sprintf("[flat] %s: %s", l, why))
+				}
+			}
+		}
+	}
+	return problems
+}
+
+// Table is all that was measured, in Markdown: first the medians of the second and the last quarter of what was judged, then each life.
+func Table(samples []Sample) string {
+	var judged []life
+	var all strings.Builder
+	for _, l := range lives(samples) {
+		if l.judged() {
+			judged = append(judged, l)
+		}
+		fmt.Fprintf(&all, "\n%s%s:\n\n| least / median / greatest | first quarter | second | third | last |\n|---|---|---|---|---|\n", l, map[bool]string{false: " (too short to be judged)"}[l.judged()])
+		for i, m := range measures() {
+			q, ok := l.quarters(i, m)
+			if !ok {
+				continue
+			}
+			fmt.Fprintf(&all, "| %s |", m.name)
+			for _, one := range q {
+				fmt.Fprintf(&all, " %s / %s / %s |", m.show(one.least), m.show(one.median), m.show(one.greatest))
+			}
+			all.WriteByte('\n')
+		}
+	}
+	var b strings.Builder
+	b.WriteString("| second quarter → last (greatest) |")
+	for _, l := range judged {
+		fmt.Fprintf(&b, " %s, %.0f min |", l.pair, (l.to - l.from).Minutes())
+	}
+	b.WriteString("\n|---|" + strings.Repeat("---|", len(judged)))
+	for i, m := range measures() {
+		fmt.Fprintf(&b, "\n| %s |", m.name)
+		for _, l := range judged {
+			q, ok := l.quarters(i, m)
+			if !ok {
+				b.WriteString(" – |")
+				continue
+			}
+			fmt.Fprintf(&b, " %s → %s (%s) |", m.show(q[1].median), m.show(q[3].median), m.show(max(q[0].greatest, q[1].greatest, q[2].greatest, q[3].greatest)))
+		}
+	}
+	return b.String() + "\n" + all.String()
 }
 
 // split keeps the order on both sides.

@@ -55,10 +55,13 @@ func TestFlat(t *testing.T) {
 					all = append(all, other)
 				}
 			}
-			problems, table := Flat(all)
+			problems, table := Flat(all), Table(all)
 			said := strings.Join(problems, "; ")
 			if c.problem == "" && said != "" || !strings.Contains(said, c.problem) || len(problems) > 1 {
 				t.Errorf("problems %q, want %q\n%s", said, c.problem, table)
+			}
+			if heading, _, _ := strings.Cut(table, "\n"); heading != "| second quarter → last (greatest) | a/b, 30 min |" || !strings.Contains(table, "a/b, process 2, 0s to 8m10s (too short to be judged):") {
+				t.Error(table)
 			}
 		})
 	}

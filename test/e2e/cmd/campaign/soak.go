@@ -80,8 +80,7 @@ func (o options) runSoak(ctx context.Context, binary string) (err error) {
 // describe is the report, and how many problems it tells of.
 func describe(s campaign.Soak, begun time.Time, out campaign.SoakResult) (string, int) {
 	var b strings.Builder
-	grown, table := campaign.Flat(out.Samples)
-	problems := append(slices.Clone(out.Problems), grown...)
+	problems := append(slices.Clone(out.Problems), campaign.Flat(out.Samples)...)
 	fmt.Fprintf(&b, "# Soak of %s, begun %s, seed %d, %d operations a second\n", s.For, begun.UTC().Format(time.DateTime), s.Seed, s.Rate)
 	fmt.Fprintf(&b, "\n| sink and store | verdict | operations | events | gaps | excused by them | faults |\n|---|---|---|---|---|---|---|\n")
 	schedules := [][]string{out.Faults}
@@ -97,7 +96,7 @@ func describe(s campaign.Soak, begun time.Time, out campaign.SoakResult) (string
 	for _, p := range problems {
 		fmt.Fprintf(&b, "- %.2000s\n", p)
 	}
-	fmt.Fprintf(&b, "\n## What each process took\n%s\n## Faults\n\n", table)
+	fmt.Fprintf(&b, "\n## What each process took\n\n%s\n## Faults\n\n", campaign.Table(out.Samples))
 	counts := campaign.FaultCounts(schedules...)
 	var lines []string
 	for name, n := range counts {
