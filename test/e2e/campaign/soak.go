@@ -37,6 +37,19 @@ type SoakResult struct {
 	Problems []string // other than the pairs' own
 }
 
+// soak is one while it runs.
+type soak struct {
+	Soak
+	cluster *clustertest.Cluster
+	begun   time.Time
+	all     []*soaked
+	server  *nemesis     // the API server's
+	gate    sync.RWMutex // held for writing while the API server fails
+
+	mu  sync.Mutex
+	out SoakResult
+}
+
 // soaked is one bridge of a soak.
 type soaked struct {
 	*world
@@ -45,123 +58,143 @@ type soaked struct {
 }
 
 // RunSoak runs it. The error is about the soak itself.
-func RunSoak(ctx context.Context, cluster *clustertest.Cluster, s Soak) (out SoakResult, err error) {
-	r := newChance(s.Seed, 0)
-	var all []*soaked
-	for _, p := range s.Pairs {
-		w := &world{pair: p, cluster: cluster, spec: Spec{Pair: p, Seed: s.Seed, Binary: s.Binary, soak: true}}
-		defer w.close()
-		if err := w.prepare(ctx, r); err != nil {
-			return out, fmt.Errorf("prepare %s: %w", p.Name, err)
+func RunSoak(ctx context.Context, cluster *clustertest.Cluster, options Soak) (SoakResult, error) {
+	s := &soak{Soak: options, cluster: cluster}
+	defer func() {
+		for _, one := range s.all {
+			one.close()
 		}
-		if err := w.launch(); err != nil {
-			return out, fmt.Errorf("launch %s: %w", p.Name, err)
-		}
-		all = append(all, &soaked{w, &nemesis{world: w}, newLedger()})
+	}()
+	if err := s.start(ctx); err != nil {
+		return s.out, err
 	}
-	for _, one := range all {
-		if err := one.synced(ctx); err != nil {
-			return out, fmt.Errorf("%s: %w", one.pair.Name, err)
-		}
-	}
-	begun := time.Now()
-	server := &nemesis{world: all[0].world}
-	for _, n := range append([]*nemesis{server}, nemeses(all)...) {
-		n.begun = begun
-	}
-	var gate sync.RWMutex // held for writing while the API server fails
-	var mu sync.Mutex
-	problem := func(who string, err error) {
-		if err != nil && ctx.Err() == nil {
-			mu.Lock()
-			defer mu.Unlock()
-			out.Problems = append(out.Problems, fmt.Sprintf("[soak] %s: %v", who, err))
-		}
-	}
-	var running sync.WaitGroup
-	for i, one := range all {
-		running.Go(func() {
-			load := &workload{kube: one.kube, ledger: one.ledger, types: one.types, seed: s.Seed + uint64(i), fresh: true}
-			ops := int(s.For.Seconds() * float64(s.Rate) / float64(len(all)))
-			problem(one.pair.Name+": workload", load.run(ctx, ops, s.For))
-		})
-		running.Go(func() {
-			faults := slices.DeleteFunc(append(one.nemesis.kubeFaults(), one.bus.faults...), func(f fault) bool { return f.once })
-			if one.disk != "" {
-				faults = append(faults, fault{name: "checkpoint's disk full", do: one.nemesis.fillDisk})
-			}
-			problem(one.pair.Name, one.nemesis.steadily(ctx, s, gate.RLocker(), faults, uint64(10+i)))
-		})
+	var running, watch sync.WaitGroup
+	for i, one := range s.all {
+		running.Go(func() { s.load(ctx, i, one) })
+		running.Go(func() { s.harm(ctx, i, one) })
 		if i > 0 {
-			running.Go(func() {
-				problem(one.pair.Name, one.nemesis.killAt(ctx, begun.Add(s.For*time.Duration(i)/time.Duration(2*len(all)))))
-			})
+			at := s.begun.Add(s.For * time.Duration(i) / time.Duration(2*len(s.all)))
+			running.Go(func() { s.problem(ctx, one.pair.Name, one.nemesis.killAt(ctx, at)) })
 		}
 	}
-	running.Go(func() {
-		seldom := s
-		seldom.Pause *= 4
-		faults := server.serverFaults()[:3] // those of the server itself
-		for i, f := range faults {
-			faults[i].do = func(ctx context.Context, r *chance) error {
-				err := f.do(ctx, r)
-				if err != nil && ctx.Err() == nil { // it did not stop in time, and was killed
-					err = errors.Join(err, cluster.Restart(ctx))
-				}
-				return err
-			}
-		}
-		problem("API server", server.steadily(ctx, seldom, &gate, faults, 1))
-	})
+	running.Go(func() { s.harmServer(ctx) })
 	watching, end := context.WithCancel(ctx)
-	var watch sync.WaitGroup
-	watch.Go(func() {
-		for tick := time.NewTicker(s.Sample); ; {
-			for _, one := range all {
-				one.mu.Lock()
-				problem(one.pair.Name, one.revive())
-				one.mu.Unlock()
-				sample := one.sample(watching, one.ledger)
-				if sample.At = time.Since(begun); watching.Err() == nil && sample.At < s.For {
-					out.Samples = append(out.Samples, sample)
-					if s.Each != nil {
-						s.Each(sample)
-					}
-				}
-			}
-			select {
-			case <-tick.C:
-			case <-watching.Done():
-				tick.Stop()
-				return
-			}
-		}
-	})
+	watch.Go(func() { s.watch(watching) })
 	running.Wait()
 	end()
 	watch.Wait()
-	out.Faults = server.schedule
-	for _, one := range all {
-		result := Result{Pair: one.pair.Name, Seed: s.Seed, Harm: true}
-		limit := time.Minute + s.For/2
-		finishing, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not in %s", limit))
-		err := one.finish(finishing, one.nemesis, one.ledger, &result)
-		cancel()
-		result.Seconds = time.Since(begun).Seconds()
-		out.Results = append(out.Results, result)
-		if err != nil {
-			return out, fmt.Errorf("%s: %w", one.pair.Name, err)
-		}
-		*one = soaked{} // one pair's messages at a time
-	}
-	return out, nil
+	s.out.Faults = s.server.schedule
+	return s.out, s.judge(ctx)
 }
 
-func nemeses(all []*soaked) (out []*nemesis) {
-	for _, one := range all {
-		out = append(out, one.nemesis)
+// start starts the bridges, and returns when their first lists are through.
+func (s *soak) start(ctx context.Context) error {
+	r := newChance(s.Seed, 0)
+	for _, p := range s.Pairs {
+		w := &world{pair: p, cluster: s.cluster, spec: Spec{Pair: p, Seed: s.Seed, Binary: s.Binary, soak: true}}
+		s.all = append(s.all, &soaked{w, &nemesis{world: w}, newLedger()})
+		if err := w.prepare(ctx, r); err != nil {
+			return fmt.Errorf("prepare %s: %w", p.Name, err)
+		}
+		if err := w.launch(); err != nil {
+			return fmt.Errorf("launch %s: %w", p.Name, err)
+		}
 	}
-	return out
+	for _, one := range s.all {
+		if err := one.synced(ctx); err != nil {
+			return fmt.Errorf("%s: %w", one.pair.Name, err)
+		}
+	}
+	s.begun = time.Now()
+	s.server = &nemesis{world: s.all[0].world, begun: s.begun}
+	for _, one := range s.all {
+		one.nemesis.begun = s.begun
+	}
+	return nil
+}
+
+// problem enters what is wrong with the soak itself; it goes on.
+func (s *soak) problem(ctx context.Context, who string, err error) {
+	if err != nil && ctx.Err() == nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.out.Problems = append(s.out.Problems, fmt.Sprintf("[soak] %s: %v", who, err))
+	}
+}
+
+func (s *soak) load(ctx context.Context, i int, one *soaked) {
+	load := &workload{kube: one.kube, ledger: one.ledger, types: one.types, seed: s.Seed + uint64(i), fresh: true}
+	ops := int(s.For.Seconds() * float64(s.Rate) / float64(len(s.all)))
+	s.problem(ctx, one.pair.Name+": workload", load.run(ctx, ops, s.For))
+}
+
+func (s *soak) harm(ctx context.Context, i int, one *soaked) {
+	faults := slices.DeleteFunc(append(one.nemesis.kubeFaults(), one.bus.faults...), func(f fault) bool { return f.once })
+	if one.disk != "" {
+		faults = append(faults, fault{name: "checkpoint's disk full", do: one.nemesis.fillDisk})
+	}
+	s.problem(ctx, one.pair.Name, one.nemesis.steadily(ctx, s.Soak, s.gate.RLocker(), faults, uint64(10+i)))
+}
+
+func (s *soak) harmServer(ctx context.Context) {
+	seldom := s.Soak
+	seldom.Pause *= 4
+	faults := s.server.serverFaults()[:3] // those of the server itself
+	for i, f := range faults {
+		faults[i].do = func(ctx context.Context, r *chance) error {
+			err := f.do(ctx, r)
+			if err != nil && ctx.Err() == nil { // it did not stop in time, and was killed
+				err = errors.Join(err, s.cluster.Restart(ctx))
+			}
+			return err
+		}
+	}
+	s.problem(ctx, "API server", s.server.steadily(ctx, seldom, &s.gate, faults, 1))
+}
+
+// watch samples every bridge until ctx ends, and starts again what ended by itself.
+func (s *soak) watch(ctx context.Context) {
+	tick := time.NewTicker(s.Sample)
+	defer tick.Stop()
+	for {
+		for _, one := range s.all {
+			one.mu.Lock()
+			revived := one.revive()
+			one.mu.Unlock()
+			s.problem(ctx, one.pair.Name, revived)
+			sample := one.sample(ctx, one.ledger)
+			if sample.At = time.Since(s.begun); ctx.Err() != nil || sample.At > s.For {
+				continue
+			}
+			s.out.Samples = append(s.out.Samples, sample)
+			if s.Each != nil {
+				s.Each(sample)
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// judge ends the bridges, and judges what is on their buses, one pair's messages at a time.
+func (s *soak) judge(ctx context.Context) error {
+	for _, one := range s.all {
+		limit := time.Minute + s.For/2
+		ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not in %s", limit))
+		result := Result{Pair: one.pair.Name, Seed: s.Seed, Harm: true}
+		err := one.finish(ctx, one.nemesis, one.ledger, &result)
+		cancel()
+		result.Seconds = time.Since(s.begun).Seconds()
+		s.out.Results = append(s.out.Results, result)
+		if err != nil {
+			return fmt.Errorf("%s: %w", one.pair.Name, err)
+		}
+		one.ledger = nil
+	}
+	return nil
 }
 
 // steadily does all faults in turn, shuffled anew in each round. One that could not be done is told at the end, and the others go on.
