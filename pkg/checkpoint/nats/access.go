@@ -44,7 +44,6 @@ func definition(stream, prefix string, id event.Identity, replicas int) jetstrea
 		DenyDelete:  true,
 		AllowRollup: true, AllowDirect: true, // what NATS tools expect of a bucket
 		MaxMsgsPerSubject:  1,
-		AllowMsgTTL:        true,
 		AllowAtomicPublish: true,
 	}
 }
@@ -52,8 +51,8 @@ func definition(stream, prefix string, id event.Identity, replicas int) jetstrea
 // fits refuses a stream that is no bucket for a checkpoint.
 func fits(c jetstream.StreamConfig) error {
 	switch {
-	case !c.AllowAtomicPublish, !c.AllowMsgTTL:
-		return fmt.Errorf("%w: its stream has allow_atomic %v and allow_msg_ttl %v, want both (NATS 2.12 or newer)", checkpoint.ErrForeign, c.AllowAtomicPublish, c.AllowMsgTTL)
+	case !c.AllowAtomicPublish:
+		return fmt.Errorf("%w: its stream has allow_atomic false, want true (NATS 2.12 or newer)", checkpoint.ErrForeign)
 	case c.MaxMsgsPerSubject != 1:
 		return fmt.Errorf("%w: it keeps %d values of a key, want 1", checkpoint.ErrForeign, c.MaxMsgsPerSubject)
 	case c.MaxAge > 0:

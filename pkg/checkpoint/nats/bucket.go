@@ -51,11 +51,17 @@ type bucket struct {
 	writer   string
 	most     int // messages at once
 
+	cleanFrom int
+	settle    time.Duration
+	cleaning  cleaning
+
 	nc     *nats.Conn
 	js     jetstream.JetStream
 	leader nats.JetStreamContext // reads from the stream's leader alone
 	last   uint64                // the stream's last sequence
 	redo   int                   // messages of a redo that is not known to be complete
+	pass   uint64                // of cleaning: what is written bears it
+	valid  uint64                // what bears less is dead
 	unsure bool                  // whether last must be asked for
 	runs   bool                  // whether the stream takes them: see publishRun
 	fenced error                 // final
@@ -199,7 +205,14 @@ func (b *bucket) write(ctx context.Context, changes map[string][]byte) error {
 	if err != nil {
 		return err
 	}
+	deleted := 0
+	for _, value := range changes {
+		if value == nil {
+			deleted++
+		}
+	}
 	if chunks := b.chunks(append(msgs, b.head(0)), chunkBytes); len(chunks) == 1 && b.redo == 0 {
+		b.cleaning.buried(deleted)
 		return b.publish(ctx, chunks[0])
 	}
 	redo, err := b.pack(changes)
@@ -219,6 +232,7 @@ func (b *bucket) write(ctx context.Context, changes map[string][]byte) error {
 		remove(m)
 		msgs = append(msgs, m)
 	}
+	b.cleaning.buried(deleted + max(n, b.redo))
 	b.redo = n
 	if err := b.publishAll(ctx, append(msgs, b.head(0))); err != nil {
 		return err
@@ -235,6 +249,7 @@ func (b *bucket) fill(ctx context.Context, all map[string][]byte) error {
 	if err != nil {
 		return err
 	}
+	b.cleaning = cleaning{}
 	err = b.publishAll(ctx, append(msgs, b.head(0)))
 	if err == nil {
 		b.redo = 0
@@ -245,7 +260,7 @@ func (b *bucket) fill(ctx context.Context, all map[string][]byte) error {
 func (b *bucket) head(redo int) *nats.Msg {
 	return &nats.Msg{
 		Subject: b.prefix + headToken, Header: nats.Header{},
-		Data: head{Version: checkpoint.Version, Writer: b.writer, Redo: redo}.encode(),
+		Data: head{Version: checkpoint.Version, Writer: b.writer, Redo: redo, Pass: b.pass, Valid: b.valid}.encode(),
 	}
 }
 
@@ -290,7 +305,7 @@ func (b *bucket) pack(changes map[string][]byte) ([]*nats.Msg, error) {
 func (b *bucket) chunks(msgs []*nats.Msg, limit int) (chunks [][]*nats.Msg) {
 	bytes := 0
 	for _, m := range msgs {
-		size := m.Size() + 100 // the batch's own headers
+		size := m.Size() + 150 // the batch's own headers
 		if n := len(chunks); n == 0 || len(chunks[n-1]) == b.most || bytes+size > limit {
 			chunks, bytes = append(chunks, nil), 0
 		}
@@ -322,6 +337,7 @@ func (b *bucket) publish(ctx context.Context, msgs []*nats.Msg) (err error) {
 	for i, m := range msgs {
 		m.Header[headerBatch] = []string{id}
 		m.Header[headerBatchSequence] = []string{strconv.Itoa(i + 1)}
+		m.Header[headerPass] = []string{strconv.FormatUint(b.pass, 10)}
 	}
 	msgs[0].Header[headerExpected] = []string{strconv.FormatUint(b.last, 10)}
 	final := msgs[len(msgs)-1]

@@ -93,6 +93,7 @@ func (b *bucket) takeOver(ctx context.Context) (last head, torn bool, err error)
 	}
 	torn = last.Redo == 0 && m.Sequence < info.State.LastSeq
 	b.redo, b.unsure = last.Redo, false
+	b.pass, b.valid = last.Pass, last.Valid
 	msgs := []*nats.Msg{put(b.prefix, string(checkpoint.IdentityKey()), checkpoint.EncodeIdentity(b.id))}
 	if torn { // in the same write: the next start would not see it
 		msgs = append(msgs, put(b.prefix, string(checkpoint.ResetKey()), checkpoint.ResetRequested()))
@@ -112,11 +113,12 @@ func (b *bucket) begin(ctx context.Context, reset bool) error {
 
 // read gives every key to commit, and returns the redo of n messages.
 func (b *bucket) read(ctx context.Context, n int, commit func(context.Context, []event.KV) error) ([]event.KV, error) {
-	messages, end, err := b.reader(ctx)
+	messages, end, err := b.reader(ctx, 1, readAhead)
 	if err != nil {
 		return nil, err
 	}
 	defer end()
+	b.cleaning = cleaning{}
 	redo := make([][]byte, n)
 	var changes []event.KV
 	flush := func() error {
@@ -134,7 +136,9 @@ func (b *bucket) read(ctx context.Context, n int, commit func(context.Context, [
 		}
 		t := strings.TrimPrefix(m.Subject(), b.prefix)
 		switch i, isRedo := redoIndex(t); {
-		case m.Headers().Get(headerOperation) != "", t == headToken:
+		case m.Headers().Get(headerOperation) != "", passOf(m.Headers()) < b.valid:
+			b.cleaning.buried(1)
+		case t == headToken:
 		case isRedo && i < n:
 			redo[i] = m.Data()
 		case isRedo: // of a write that was never valid
@@ -178,12 +182,13 @@ func redoIndex(t string) (i int, ok bool) {
 	return i, ok && err == nil
 }
 
-// reader reads the stream from its beginning; end releases it.
-func (b *bucket) reader(ctx context.Context) (messages jetstream.MessagesContext, end func(), err error) {
+// reader reads the stream from a sequence on, ahead messages at a time; end releases it.
+func (b *bucket) reader(ctx context.Context, from uint64, ahead int) (messages jetstream.MessagesContext, end func(), err error) {
 	ctx, cancel := b.bound(ctx)
 	defer cancel()
 	consumer, err := b.js.CreateConsumer(ctx, b.stream, jetstream.ConsumerConfig{
-		DeliverPolicy:     jetstream.DeliverAllPolicy,
+		DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
+		OptStartSeq:       max(from, 1),
 		AckPolicy:         jetstream.AckNonePolicy,
 		InactiveThreshold: readerTTL,
 		Replicas:          1,
@@ -192,7 +197,7 @@ func (b *bucket) reader(ctx context.Context) (messages jetstream.MessagesContext
 	if err != nil {
 		return nil, nil, b.explain(err)
 	}
-	if messages, err = consumer.Messages(jetstream.PullMaxMessages(readAhead)); err != nil {
+	if messages, err = consumer.Messages(jetstream.PullMaxMessages(ahead)); err != nil {
 		return nil, nil, b.explain(err)
 	}
 	return messages, func() {

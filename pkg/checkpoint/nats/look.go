@@ -73,7 +73,7 @@ func (s *Store) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.last = handle.CachedInfo().State.LastSeq
+	b.last, b.valid = handle.CachedInfo().State.LastSeq, last.Valid
 	redo, err := b.read(ctx, last.Redo, s.local.Commit)
 	if err != nil {
 		return err

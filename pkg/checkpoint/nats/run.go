@@ -69,6 +69,7 @@ func (b *bucket) publishRun(ctx context.Context, reply string, msgs []*nats.Msg,
 		}
 		m.Reply = reply + runMode + strconv.Itoa(i+1) + op
 		m.Header[headerExpected] = []string{strconv.FormatUint(b.last+uint64(i), 10)}
+		m.Header[headerPass] = []string{strconv.FormatUint(b.pass, 10)}
 		if err := b.nc.PublishMsg(m); err != nil {
 			return b.explain(err)
 		}

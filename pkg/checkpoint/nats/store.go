@@ -58,7 +58,9 @@ type Options struct {
 	Delay    time.Duration // how long a commit that the sink can bring back may wait; 0 is 1 s
 	Log      *zap.Logger   // nil: silent
 
-	chunk int // messages at once; 0 is what servers take
+	chunk     int           // messages at once; 0 is what servers take
+	cleanFrom int           // tombstones; 0 is the constant
+	settle    time.Duration // 0 is the constant
 }
 
 // Store is a [checkpoint.Store] and a [checkpoint.Loader]. It must be loaded before it
@@ -103,6 +105,7 @@ func New(o Options) *Store {
 			connect: o.Connect, stream: stream, prefix: prefix,
 			id: o.Identity, replicas: max(o.Replicas, 1),
 			writer: nuid.Next(), most: cmp.Or(o.chunk, chunkMessages),
+			cleanFrom: cmp.Or(o.cleanFrom, cleanFrom), settle: cmp.Or(o.settle, settle),
 		},
 		kick: make(chan struct{}, 1),
 	}
@@ -291,7 +294,13 @@ func (s *Store) write(ctx context.Context, changes map[string][]byte) error {
 		return err
 	}
 	if !anew {
-		return s.bucket.write(ctx, changes)
+		if err := s.bucket.write(ctx, changes); err != nil {
+			return err
+		}
+		if err := s.bucket.clean(ctx); err != nil {
+			s.o.Log.Info("checkpoint on the bus is not cleaned of what was deleted; the next write tries again", zap.String("bucket", s.name), zap.Error(err))
+		}
+		return nil
 	}
 	s.o.Log.Warn("checkpoint was deleted from the bus, or lost its end there: it is written again", zap.String("bucket", s.name))
 	all := map[string][]byte{}

@@ -38,10 +38,10 @@ func openStore(o Options) (*Store, error) {
 }
 
 // open is what the suite opens, also in the process that it kills: in chunks so small
-// that the suite's larger commits are written packed first.
+// that the suite's larger commits are written packed first, and cleaning all the time.
 func open(url string) (checkpointtest.Store, error) {
 	o := options(url)
-	o.chunk = 150
+	o.chunk, o.cleanFrom, o.settle = 150, 10, time.Millisecond
 	return openStore(o)
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 
@@ -27,12 +28,10 @@ const (
 	longestToken = 512
 	headerKey    = "Kubebridge-Key" // the key itself, beside a longToken
 
+	headerPass = "Kubebridge-Pass" // see clean
+
 	headerOperation = "KV-Operation" // as NATS tools know it
 	operationDelete = "DEL"
-	// tombstoneTTL is when the server may forget that a key was deleted. Only tools
-	// that watch the bucket look at that.
-	headerTTL    = "Nats-TTL"
-	tombstoneTTL = "10m"
 )
 
 // BucketName is the bucket of a lane: named after bridge, cluster UID and sink.
@@ -89,9 +88,16 @@ func put(prefix, key string, value []byte) *nats.Msg {
 	return m
 }
 
-func remove(m *nats.Msg) {
-	m.Header[headerOperation] = []string{operationDelete}
-	m.Header[headerTTL] = []string{tombstoneTTL}
+// remove makes a tombstone of it: see clean.
+func remove(m *nats.Msg) { m.Header[headerOperation] = []string{operationDelete} }
+
+// passOf is the pass that a message bears. One that somebody else wrote bears none, and is of the newest.
+func passOf(h nats.Header) uint64 {
+	pass, err := strconv.ParseUint(h.Get(headerPass), 10, 64)
+	if err != nil {
+		return math.MaxUint64
+	}
+	return pass
 }
 
 func redoKey(i int) string { return redoToken + strconv.Itoa(i) }
@@ -102,6 +108,9 @@ type head struct {
 	Writer  string `json:"writer"`
 	// Redo is how many messages hold, packed, a write that is not complete.
 	Redo int `json:"redo,omitzero"`
+	// Pass is that of the messages of the last write, and messages of one before Valid are dead: see clean.
+	Pass  uint64 `json:"pass,omitzero"`
+	Valid uint64 `json:"valid,omitzero"`
 }
 
 func (h head) encode() []byte {

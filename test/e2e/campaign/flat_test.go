@@ -50,7 +50,7 @@ func TestFlat(t *testing.T) {
 				s.Values[c.column] = c.value(i)
 				all = append(all, s)
 				other := s // a process that does not live long is not judged
-				other.Process, other.Values = 2, []float64{1e12 * float64(i), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+				other.Process, other.Values = 2, []float64{1e12 * float64(i), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 				if i < 50 {
 					all = append(all, other)
 				}

@@ -37,17 +37,17 @@ func (w *world) sample(ctx context.Context, l *ledger) Sample {
 	unknown := math.NaN()
 	said := metrics(ctx, p)
 	rss, threads, files := proc(p)
-	keys, size := unknown, unknown
+	size := map[string][]float64{"kafka": {unknown, unknown}, "nats": {unknown, unknown}}
 	if w.bus.size != nil && w.pair.shared() {
 		ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-		if k, b, err := w.bus.size(ctx); err == nil {
-			keys, size = float64(k), float64(b)
+		if keys, bytes, err := w.bus.size(ctx); err == nil {
+			size[w.pair.Store] = []float64{float64(bytes), float64(keys)}
 		}
 		cancel()
 	}
 	s.Values = []float64{
 		rss, said["go_memstats_heap_inuse_bytes"], said["go_memstats_next_gc_bytes"], said["go_goroutines"], threads, files,
-		directory(w.scratchDir(), filepath.Join(w.diskDir(), "checkpoint")), size, keys,
+		directory(w.scratchDir(), filepath.Join(w.diskDir(), "checkpoint")), size["kafka"][0], size["kafka"][1], size["nats"][0], size["nats"][1],
 		said["kubebridge_inventory_objects"], float64(l.live()),
 	}
 	return s
@@ -126,7 +126,7 @@ func (l *ledger) live() int {
 	return n
 }
 
-// bucketSize is the size of the bucket that holds the checkpoint.
+// bucketSize is the size of the bucket that holds the checkpoint, tombstones and all.
 func bucketSize(conn *nats.Conn) func(context.Context) (int, int, error) {
 	return func(ctx context.Context) (keys, bytes int, err error) {
 		js, err := jetstream.New(conn)
@@ -138,6 +138,9 @@ func bucketSize(conn *nats.Conn) func(context.Context) (int, int, error) {
 			if strings.HasPrefix(info.Config.Name, "KV_") {
 				keys, bytes = keys+int(info.State.Msgs), bytes+int(info.State.Bytes)
 			}
+		}
+		if keys == 0 {
+			return 0, 0, errors.Join(errors.New("there is no bucket, or nobody answers"), all.Err())
 		}
 		return keys, bytes, all.Err()
 	}

@@ -1,0 +1,140 @@
+package nats
+
+import (
+	"fmt"
+	"io/fs"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+// killed is a server on what another one would leave behind if it were killed now: without the index of its files, which is
+// written now and then, it has to read them.
+func killed(t *testing.T, b *bus) *bus {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "copy")
+	copyDir(t, dir, b.opts.StoreDir)
+	err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+		if err == nil && filepath.Base(path) == "index.db" {
+			err = os.Remove(path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return startBusWith(t, func(o *server.Options) { o.StoreDir = dir })
+}
+
+// holds compares all entries of a store with those that are wanted.
+func holds(t *testing.T, s *Store, want map[string]string) {
+	t.Helper()
+	got := map[string]string{}
+	err := s.Scan([]byte("e/"), func(key, value []byte) error { got[string(key)] = string(value); return nil })
+	if err != nil || !maps.Equal(got, want) {
+		t.Fatalf("%v, the bucket holds %v\nwant %v", err, got, want)
+	}
+}
+
+func (b *bus) messages(t *testing.T) int {
+	t.Helper()
+	stream, err := b.js(t).Stream(t.Context(), "KV_"+BucketName(lane))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return int(stream.CachedInfo().State.Msgs)
+}
+
+// What is deleted stays deleted when the server is killed, also when the deletion is long ago: else the bridge takes for told
+// and existing what is long gone, and tells its deletion once more. (A tombstone that expires brings it back: nats-server #8505.)
+func TestDeletedStaysDeleted(t *testing.T) {
+	b := startBus(t)
+	s := mustOpen(t, cleaning20(b))
+	want := map[string]string{"e/stays": "1"}
+	commit(t, s, kv("e/stays", "1"))
+	for i := range 100 {
+		key := fmt.Sprintf("e/%03d", i)
+		commit(t, s, kv(key, "1"))
+		commit(t, s, event.KV{Key: []byte(key)})
+	}
+	within(t, "the tombstones' end", func() bool {
+		commit(t, s, kv("p/pods", fmt.Sprint("at ", time.Now().UnixNano())))
+		return b.messages(t) < 50
+	})
+	holds(t, s, want)
+	crash(s)
+	holds(t, mustOpen(t, options(killed(t, b).url())), want)
+}
+
+// The content is the same at every step of the cleaning, for who reads it after a crash of the bridge, of the server, or of both, and
+// for who takes it over; and the bucket stays small.
+func TestCleaning(t *testing.T) {
+	b := startBus(t)
+	s := mustOpen(t, cleaning20(b))
+	r := rand.New(rand.NewPCG(1, 1))
+	want := map[string]string{}
+	steps := map[string]int{}
+	for i := range 400 {
+		var changes []event.KV
+		for range 1 + r.IntN(8) {
+			key := fmt.Sprintf("e/%03d", r.IntN(60)+i/4) // names come and go
+			if r.IntN(9) == 0 {
+				key += "/" + string(make([]byte, 600)) // longer than a subject may be
+			}
+			if r.IntN(2) == 0 {
+				changes = append(changes, event.KV{Key: []byte(key)})
+				delete(want, key)
+			} else {
+				changes = append(changes, kv(key, fmt.Sprint(i)))
+				want[key] = fmt.Sprint(i)
+			}
+		}
+		commit(t, s, changes...)
+		switch c := s.bucket.cleaning; {
+		case c.to == 0:
+			steps["none"]++
+		case c.at <= c.to:
+			steps["writes again"]++
+		default:
+			steps["waits to cut off"]++
+		}
+		switch r.IntN(40) {
+		case 0:
+			crash(s)
+			s = mustOpen(t, cleaning20(b))
+			holds(t, s, want)
+		case 1: // the one before lives, and does not know yet
+			before := s
+			s = mustOpen(t, cleaning20(b))
+			if err := before.Commit(t.Context(), []event.KV{kv("e/late", "1")}); err == nil {
+				t.Fatal("two writers")
+			}
+			holds(t, s, want)
+		case 2:
+			other := killed(t, b)
+			holds(t, mustOpen(t, options(other.url())), want)
+		}
+		if n := b.messages(t); n > 3*len(want)+150 {
+			t.Fatalf("%d messages for %d keys", n, len(want))
+		}
+	}
+	if steps["none"] < 20 || steps["writes again"] < 20 || steps["waits to cut off"] < 20 {
+		t.Errorf("commits met the cleaning at these steps: %v", steps)
+	}
+	crash(s)
+	holds(t, mustOpen(t, options(killed(t, b).url())), want)
+}
+
+// cleaning20 cleans often, a few at a time.
+func cleaning20(b *bus) Options {
+	o := options(b.url())
+	o.chunk, o.cleanFrom, o.settle = 15, 20, 20*time.Millisecond
+	return o
+}
