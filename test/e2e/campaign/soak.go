@@ -193,7 +193,8 @@ func (s *soak) judge(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", one.pair.Name, err)
 		}
-		one.ledger = nil
+		one.close() // a bus has much to remember
+		one.ledger, one.bus = nil, nil
 	}
 	return nil
 }

@@ -77,6 +77,7 @@ func (w *world) close() {
 	for i := range w.undo {
 		w.undo[len(w.undo)-1-i]()
 	}
+	w.undo = nil
 }
 
 // prepare makes everything that the bridge needs, and its configuration.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -52,6 +53,7 @@ func (o options) runSoak(ctx context.Context, binary string) (err error) {
 			fmt.Println(sample.CSV())
 		}
 	}
+	debug.SetGCPercent(40) // an hour is some gigabytes of events
 	cluster, err := clustertest.Launch(ctx, clustertest.Options{})
 	if err != nil {
 		return err
