@@ -11,7 +11,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"strings"
 	"sync"
@@ -48,13 +47,12 @@ type Options struct {
 
 // Elector is one candidate.
 type Elector struct {
-	o           Options
-	identity    string
-	connections *http.Client
-	leases      coordinationclient.LeaseInterface
-	lock        *lock
-	leading     atomic.Bool
-	gauge       prometheus.Gauge
+	o        Options
+	identity string
+	leases   coordinationclient.LeaseInterface
+	lock     *lock
+	leading  atomic.Bool
+	gauge    prometheus.Gauge
 }
 
 // Roles of a candidate.
@@ -94,13 +92,14 @@ func New(o Options) (*Elector, error) {
 		return nil, fmt.Errorf("set up a client for Leases at %s: %w", cfg.Host, err)
 	}
 	e := &Elector{
-		o: o, connections: connections, identity: host + "_" + strings.ToLower(rand.Text()[:8]), leases: client.Leases(o.Namespace),
+		o: o, identity: host + "_" + strings.ToLower(rand.Text()[:8]), leases: client.Leases(o.Namespace),
 		gauge: prometheus.NewGauge(prometheus.GaugeOpts{
 			Namespace: "kubebridge", Name: "leader", Help: "1 while this process leads, 0 while it is a standby.",
 			ConstLabels: prometheus.Labels{"lease": o.Namespace + "/" + o.Name},
 		}),
 	}
-	e.lock = &lock{timeout: o.RenewDeadline / 2, log: o.Log, LeaseLock: resourcelock.LeaseLock{
+	forget := func() { utilnet.CloseIdleConnectionsFor(connections.Transport) }
+	e.lock = &lock{timeout: o.RenewDeadline / 2, forget: forget, log: o.Log, LeaseLock: resourcelock.LeaseLock{
 		LeaseMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name}, Client: client,
 		LockConfig: resourcelock.ResourceLockConfig{Identity: e.identity},
 	}}
@@ -116,7 +115,7 @@ func New(o Options) (*Elector, error) {
 // what it returns does not matter. Otherwise it returns when ctx ends or with an
 // error, which Run returns.
 func (e *Elector) Run(ctx context.Context, lead func(held context.Context) error) error {
-	defer utilnet.CloseIdleConnectionsFor(e.connections.Transport)
+	defer e.lock.forget()
 	for ctx.Err() == nil {
 		lost, err := e.term(ctx, lead)
 		if !lost && err != nil || ctx.Err() != nil {
@@ -266,6 +265,7 @@ func (e *Elector) leads(is bool) {
 type lock struct {
 	resourcelock.LeaseLock
 	timeout time.Duration // of one request, so that a deadline has room for a second
+	forget  func()        // the connections that are idle, which may be as dead as the one that gave no answer: the next request dials
 	log     *zap.Logger
 
 	mu      sync.Mutex
@@ -333,6 +333,7 @@ func (l *lock) note(holder string, err error) {
 		l.problem = ""
 	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
 	default:
+		l.forget()
 		if l.problem == "" {
 			l.log.Warn("the Lease cannot be read or written; trying again", zap.String("lease", l.Describe()), zap.Error(err))
 		}
