@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
@@ -27,6 +28,22 @@ func used(b *testing.B) (r syscall.Rusage) {
 		b.Fatal(err)
 	}
 	return r
+}
+
+// size is what a directory takes, in bytes.
+func size(b *testing.B, dir string) (sum int64) {
+	err := filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		info, err := e.Info()
+		sum += info.Size()
+		return err
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return sum
 }
 
 func inventoryKey(i int) []byte {
@@ -80,19 +97,7 @@ func benchmarkInventory(b *testing.B, n int) {
 		commit(changes)
 	}
 	shut()
-	var size int64
-	err := filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
-		if err != nil || e.IsDir() {
-			return err
-		}
-		info, err := e.Info()
-		size += info.Size()
-		return err
-	})
-	if err != nil {
-		b.Fatal(err)
-	}
-
+	atRest := size(b, dir)
 	b.Run("open", func(b *testing.B) {
 		for b.Loop() {
 			open()
@@ -108,7 +113,7 @@ func benchmarkInventory(b *testing.B, n int) {
 			}
 			shut()
 		}
-		b.ReportMetric(float64(size)/1e6, "MB")
+		b.ReportMetric(float64(atRest)/1e6, "MB")
 	})
 	open()
 	defer shut()
@@ -159,5 +164,29 @@ func benchmarkInventory(b *testing.B, n int) {
 			commit(changes)
 		}
 		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(changes)), "ns/change")
+	})
+	b.Run("steady", func(b *testing.B) {
+		changes := make([]event.KV, 1500)
+		rv, done := 4_000_000, 0
+		var spent time.Duration
+		for b.Loop() {
+			for j := range changes {
+				rv++
+				i := rand.IntN(n)
+				changes[j] = event.KV{Key: inventoryKey(i), Value: inventoryEntry(i, rv)}
+			}
+			since := used(b)
+			for _, c := range changes {
+				if v, err := s.Get(c.Key); v == nil || err != nil {
+					b.Fatal(err)
+				}
+			}
+			commit(changes)
+			done += len(changes)
+			now := used(b)
+			spent += time.Duration(now.Utime.Nano() + now.Stime.Nano() - since.Utime.Nano() - since.Stime.Nano())
+		}
+		b.ReportMetric(float64(spent.Nanoseconds())/1e3/float64(done), "cpu-us/change")
+		b.ReportMetric(float64(size(b, dir))/1e6, "MB")
 	})
 }

@@ -19,6 +19,13 @@ const (
 	// at most three of them, so 6 of 32 MiB.
 	memTables = 3
 	openFiles = 100
+	// What changes is merged first with at most so much, and only then with all of a
+	// large inventory: with pebble's own 64 MiB that is one step, and each of its
+	// tables is written again for every few memtables.
+	firstLevelBytes = 8 << 20
+	// indexBytes is enough for a table's index to be one block: a look-up searches
+	// one block fewer.
+	indexBytes = 256 << 10
 )
 
 // openPebble opens the database in a directory that has been found to be one, or
@@ -40,9 +47,13 @@ func openPebble(path string, l *pebble.Lock, disk *guard, opts Options, create b
 		MemTableSize:                memTableBytes,
 		MemTableStopWritesThreshold: memTables,
 		MaxOpenFiles:                openFiles,
+		LBaseMaxBytes:               firstLevelBytes,
 		// Named, so that a newer library does not close the way back to an older
 		// program. From here on damage in the log can be told from its end.
 		FormatMajorVersion: pebble.FormatTableFormatV6,
+	}
+	for i := range o.Levels {
+		o.Levels[i].IndexBlockSize = indexBytes
 	}
 	if opts.CacheBytes > 0 {
 		o.CacheSize = opts.CacheBytes

@@ -81,16 +81,15 @@ func (x *Transactional) readPins(ctx context.Context) error {
 	return nil
 }
 
-// identify looks at the batch's topics, and all that are pinned, if one of the
-// batch's has not been looked at since a request failed, or in the last minute.
-// [sink.ErrReset] says that one was made anew.
-func (x *Transactional) identify(ctx context.Context, b *event.Batch) error {
+// identify looks at the topics, and at all that are pinned, if one of them has not
+// been looked at since a request failed, or in the last minute. [sink.ErrReset] says
+// that one was made anew.
+func (x *Transactional) identify(ctx context.Context, names []string) error {
 	if time.Since(x.looked) > metadataTTL {
 		clear(x.seen)
 	}
 	unknown := map[string]bool{}
-	for i := range b.Records {
-		name := b.Records[i].Route
+	for _, name := range names {
 		if _, ok := x.seen[name]; !ok && checkTopicName(name) == nil {
 			unknown[name] = true
 		}
@@ -119,18 +118,14 @@ func (x *Transactional) identify(ctx context.Context, b *event.Batch) error {
 	return err
 }
 
-// pin returns the batch's changes, those that pin the topics that it is the first
-// to write to, and what they pin.
-func (x *Transactional) pin(ctx context.Context, b *event.Batch) ([]event.KV, pins, error) {
+// pin returns the batch's changes, those that pin the topics, which are its own, that
+// it is the first to write to, and what they pin.
+func (x *Transactional) pin(ctx context.Context, b *event.Batch, names []string) ([]event.KV, pins, error) {
 	changes, fresh := b.Commit.Changes[:len(b.Commit.Changes):len(b.Commit.Changes)], pins{}
-	for i := range b.Records {
-		name := b.Records[i].Route
-		if _, ok := fresh[name]; ok {
-			continue
-		}
-		if err := x.awaitKnown(ctx, b, name); err != nil {
-			return nil, nil, err
-		}
+	if err := x.awaitKnown(ctx, names); err != nil {
+		return nil, nil, err
+	}
+	for _, name := range names {
 		is := pin{len(x.topics.topics[name].partitions), x.seen[name].id}
 		was, ok := x.pins[name]
 		is.id = cmp.Or(is.id, was.id)
@@ -145,18 +140,22 @@ func (x *Transactional) pin(ctx context.Context, b *event.Batch) ([]event.KV, pi
 	return changes, fresh, nil
 }
 
-// awaitKnown looks until Kafka says what the topic is, which has just been found or
+// awaitKnown looks until Kafka says what the topics are, which have just been found or
 // made.
-func (x *Transactional) awaitKnown(ctx context.Context, b *event.Batch, name string) error {
+func (x *Transactional) awaitKnown(ctx context.Context, names []string) error {
 	for until := time.Now().Add(spread); ; {
-		if err := x.identify(ctx, b); err != nil {
+		if err := x.identify(ctx, names); err != nil {
 			return err
 		}
-		if _, ok := x.seen[name]; ok {
+		missing := slices.IndexFunc(names, func(name string) bool {
+			_, ok := x.seen[name]
+			return !ok
+		})
+		if missing < 0 {
 			return nil
 		}
 		if time.Now().After(until) {
-			return fmt.Errorf("topic %q is not known to every broker yet", name)
+			return fmt.Errorf("topic %q is not known to every broker yet", names[missing])
 		}
 		select {
 		case <-ctx.Done():

@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
@@ -138,14 +137,10 @@ func (s *Sink) checkPins(ctx context.Context) error {
 	return nil
 }
 
-// pin takes up the topics that b is the first to write to.
-func (s *Sink) pin(b *event.Batch) error {
-	for i := range b.Records {
-		name := b.Records[i].Route
+// pin takes up the topics, which are resolved, that are written to for the first time.
+func (s *Sink) pin(names []string) error {
+	for _, name := range names {
 		t := s.topics[name]
-		if t == nil {
-			continue // all of it is durable since before the topic was last looked up
-		}
 		switch was, ok := s.pins[name]; {
 		case !ok:
 			s.pins[name] = pin{partitions: len(t.partitions)}

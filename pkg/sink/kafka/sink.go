@@ -176,9 +176,10 @@ func (s *Sink) Write(ctx context.Context, b *event.Batch) ([]byte, error) {
 }
 
 func (s *Sink) write(ctx context.Context, b *event.Batch) error {
-	err := s.resolve(ctx, b)
+	names := s.routes(b)
+	err := s.resolve(ctx, names)
 	if err == nil {
-		err = s.pin(b)
+		err = s.pin(names)
 	}
 	if err != nil {
 		return s.refusedRoute(b, err)

@@ -59,25 +59,29 @@ func checkTopicName(name string) error {
 	return nil
 }
 
-// resolve makes sure that every topic of the batch exists, has the partitions it
-// had before, and that its limit is known.
-func (s *Sink) resolve(ctx context.Context, b *event.Batch) error {
-	var names []string
+// routes names the topics of the records that are still to be written, each once.
+func (s *Sink) routes(b *event.Batch) (names []string) {
 	seen := map[string]bool{}
 	pending := s.pending(b.Records)
 	for i := range b.Records {
-		name := b.Records[i].Route
-		if seen[name] || !pending(i) {
-			continue
+		if name := b.Records[i].Route; !seen[name] && pending(i) {
+			seen[name] = true
+			names = append(names, name)
 		}
+	}
+	return names
+}
+
+// resolve makes sure that topics exist, have the partitions they had before, and
+// that their limits are known.
+func (s *Sink) resolve(ctx context.Context, names []string) error {
+	if len(names) == 0 {
+		return nil
+	}
+	for _, name := range names {
 		if err := checkTopicName(name); err != nil {
 			return fmt.Errorf("%w: change the topic template", err)
 		}
-		seen[name] = true
-		names = append(names, name)
-	}
-	if len(names) == 0 {
-		return nil
 	}
 	found, err := s.find(ctx, names)
 	if err != nil {

@@ -176,14 +176,15 @@ func (x *Transactional) write(ctx context.Context, b *event.Batch) error {
 	if committed, err := x.journal.Settle(ctx, b.Seq); committed || err != nil {
 		return err
 	}
+	names := x.topics.routes(b)
 	for {
-		if err := x.identify(ctx, b); err != nil {
+		if err := x.identify(ctx, names); err != nil {
 			return err
 		}
-		if err := x.topics.resolve(ctx, b); err != nil {
+		if err := x.topics.resolve(ctx, names); err != nil {
 			return routeError(b, err)
 		}
-		changes, fresh, err := x.pin(ctx, b)
+		changes, fresh, err := x.pin(ctx, b, names)
 		if err != nil {
 			return err
 		}
