@@ -66,8 +66,12 @@ func newTail() *cobra.Command {
 			}
 			for _, name := range args {
 				lane.Resources = append(lane.Resources, pipeline.ResourceSpec{
-					Name: name, Namespaces: namespaces, LabelSelector: selector, FieldSelector: fields, Required: true,
+					Name: name, Namespaces: namespaces, LabelSelector: selector, FieldSelector: fields,
 				})
+			}
+			// Who looks at a terminal would wait for what does not come by itself.
+			if err := pipeline.Check(cmd.Context(), client, lane.LaneResources); err != nil {
+				return &exitError{exitEnvironment, err}
 			}
 			return pipeline.NewBridge(pipeline.BridgeOptions{
 				Name: "tail", Cluster: "tail", Client: client, Lanes: []pipeline.LaneSpec{lane},

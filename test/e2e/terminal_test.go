@@ -72,3 +72,22 @@ func TestTail(t *testing.T) {
 	p.Signal(syscall.SIGTERM)
 	w.exits(p, 0)
 }
+
+// What cannot be shown ends it at once: nobody who looks at a terminal waits for permissions.
+func TestTailRefuses(t *testing.T) {
+	w := newWorld(t, options{})
+	for _, test := range []struct {
+		args []string
+		says string
+	}{
+		{[]string{"cm", "--field-selector", "data.colour=red"}, "does not support this selector"},
+		{[]string{"cm", "gadgets.nowhere.io"}, "gadgets.nowhere.io"},
+		{[]string{"cm", "-l", "a in ("}, "does not parse"},
+	} {
+		p := w.launch(append([]string{"tail", "-n", w.ns, "--kubeconfig", w.cluster.Kubeconfig()}, test.args...)...)
+		w.exits(p, 3)
+		if !strings.Contains(p.Log(), test.says) {
+			t.Errorf("%q: it says %s", test.args, p.Log())
+		}
+	}
+}
