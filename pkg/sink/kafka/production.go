@@ -59,38 +59,55 @@ func (e *deliveryError) Error() string {
 
 func (e *deliveryError) Unwrap() error { return e.err }
 
-// run returns when every record is acknowledged, or with the first error.
-func (p *production) run(ctx context.Context, c *kgo.Client) error {
+// fill makes records of what comes next in the queues, as many as the client is handed
+// at once, and reports whether there are any.
+func (p *production) fill() bool {
 	n := 0
 	for _, q := range p.queues {
 		n += 2 * len(q.rest)
 	}
 	p.made.records = slices.Grow(p.made.records, min(n, maxMade))
-	for _, q := range p.queues {
-		alone := p.alone[q.partition]
-		for _, it := range q.rest {
+	for ; len(p.queues) > 0; p.queues = p.queues[1:] {
+		q := p.queues[0]
+		for alone := p.alone[q.partition]; len(q.rest) > 0; {
+			if n := len(p.made.records); n+2 > maxMade || alone && n > 0 {
+				return true
+			}
+			it := q.rest[0]
+			q.rest = q.rest[1:]
 			r := &p.batch.Records[it.index]
 			m := p.made.message(q.topic, r)
-			p.send(ctx, c, origin{q, it}, m)
+			p.add(origin{q, it}, m)
 			if q.topic.buries(r) {
-				p.send(ctx, c, origin{q, it}, m.tombstone())
+				p.add(origin{q, it}, m.tombstone())
 			}
-			if alone || len(p.made.records)+2 > maxMade {
-				if err := p.settle(ctx, c); err != nil {
-					return err
-				}
+			if alone {
+				return true
 			}
 		}
 	}
-	return p.settle(ctx, c)
+	return len(p.made.records) > 0
 }
 
-func (p *production) send(ctx context.Context, c *kgo.Client, from origin, m message[kgo.RecordHeader]) {
-	all := append(p.made.records, kgo.Record{
+func (p *production) add(from origin, m message[kgo.RecordHeader]) {
+	p.made.records = append(p.made.records, kgo.Record{
 		Topic: from.queue.partition.topic, Partition: int32(from.queue.id), Key: m.key, Value: m.value, Headers: m.headers, Timestamp: m.time,
 	})
-	p.made.records, p.made.origins = all, append(p.made.origins, from)
-	c.Produce(ctx, &all[len(all)-1], p.written)
+	p.made.origins = append(p.made.origins, from)
+}
+
+// run writes what was filled, and all the rest. It returns when every record is
+// acknowledged, or with the first error.
+func (p *production) run(ctx context.Context, c *kgo.Client) error {
+	for len(p.made.records) > 0 || p.fill() {
+		for i := range p.made.records {
+			c.Produce(ctx, &p.made.records[i], p.written)
+		}
+		if err := p.settle(ctx, c); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (p *production) written(r *kgo.Record, err error) {

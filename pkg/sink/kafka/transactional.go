@@ -194,6 +194,7 @@ func (x *Transactional) write(ctx context.Context, b *event.Batch) error {
 		}
 		x.shareLimits()
 		p := &production{batch: b, queues: queues, alone: x.alone, made: &x.made}
+		p.fill() // before the transaction, which may have to wait for the end of the last one
 		err = x.journal.Transact(ctx, b.Seq, changes, p.run)
 		if len(x.made.records) > 0 { // not all were acknowledged
 			x.made = made{}
