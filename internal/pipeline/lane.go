@@ -297,6 +297,9 @@ func (l *Lane) takeAll(ctx context.Context, p parcel) error {
 func (l *Lane) take(ctx context.Context, p parcel) error {
 	before := l.emitted
 	err := l.handle(ctx, p)
+	if o := p.signal.Object; o != nil {
+		o.Release() // the batch has copied what it needs
+	}
 	if l.emitted != before {
 		l.current.held += p.bytes // until it is delivered
 	} else {

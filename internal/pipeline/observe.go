@@ -147,7 +147,7 @@ func (l *Lane) listed(ctx context.Context, m *member, o *source.Object) error {
 	}
 	if before := l.before(key, known, o.UID); len(before) > 0 {
 		if m.list.rebornBytes+len(o.Raw) <= rebornBytes {
-			o.Raw = slices.Clone(o.Raw) // a small frame must not hold its neighbours for long
+			o.Own()
 			m.list.reborn = append(m.list.reborn, o)
 			m.list.rebornBytes += len(o.Raw)
 			return nil

@@ -1,7 +1,6 @@
 package source
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -35,14 +34,17 @@ var errFrameTooLarge = fmt.Errorf("a watch frame of more than %d bytes", maxFram
 
 // frameReader reads watch frames: JSON values one after another. What is read goes
 // into buffers that belong to the frames in them, and is scanned where it stands,
-// as it comes: nothing is written there again.
+// as it comes: nothing is written there again while a frame holds it.
 type frameReader struct {
 	r    io.Reader
-	rest []byte // what was read behind the last frame; its capacity is free
-	size int    // of the next buffer, in bytes,
-	keep int    // and at most
-	kind string // of the last frame
-	err  error  // of the reader, once it has one
+	rest []byte    // what was read behind the last frame; its capacity is free
+	in   *memory   // that rest stands in, unless it is memory of its own
+	left []*memory // that this frame began in
+	size int       // of the next buffer, in bytes,
+	keep int       // and at most
+	from *memories // where they are from
+	kind string    // of the last frame
+	err  error     // of the reader, once it has one
 	more func([]byte) ([]byte, error)
 	cut  bool // the scanner was told err
 	scan scanner
@@ -54,8 +56,8 @@ type frameReader struct {
 
 // newFrameReader returns a reader whose frames share buffers of at most keep
 // bytes.
-func newFrameReader(r io.Reader, keep int) *frameReader {
-	f := &frameReader{r: r, size: minBuffer, keep: keep}
+func newFrameReader(r io.Reader, keep int, from *memories) *frameReader {
+	f := &frameReader{r: r, size: minBuffer, keep: keep, from: from}
 	f.more = f.read
 	return f
 }
@@ -70,7 +72,7 @@ func (f *frameReader) read(text []byte) ([]byte, error) {
 		if len(text) < f.keep-minRead {
 			size = min(size, f.keep)
 		}
-		text = append(make([]byte, 0, min(size, maxFrame)), text...)
+		text = f.move(text, min(size, maxFrame))
 	}
 	for f.err == nil {
 		room := text[len(text):min(cap(text), len(text)+f.keep)]
@@ -83,6 +85,28 @@ func (f *frameReader) read(text []byte) ([]byte, error) {
 	}
 	f.cut = true
 	return text, f.err
+}
+
+// move copies what was read to another buffer. The scanner may still look at the one
+// that it leaves.
+func (f *frameReader) move(text []byte, size int) []byte {
+	if f.in != nil {
+		f.left = append(f.left, f.in)
+		f.in = nil
+	}
+	if size <= f.keep {
+		f.in = f.from.get(size)
+		return append(f.in.bytes, text...)
+	}
+	return append(make([]byte, 0, size), text...)
+}
+
+// leave lets go of the buffers that were left.
+func (f *frameReader) leave() {
+	for _, m := range f.left {
+		m.release()
+	}
+	f.left = f.left[:0]
 }
 
 // count notes when so much is read that the watch is busy.
@@ -122,9 +146,10 @@ func (f *frameReader) next() (string, *Object, error) {
 		f.size = max(f.size/2, minBuffer)
 	}
 	if cap(text) > f.keep {
-		o.Raw = bytes.Clone(o.Raw)
-		f.rest = append(make([]byte, 0, max(f.size, len(f.rest))), f.rest...)
+		o.Own()
+		f.rest = f.move(f.rest, max(f.size, len(f.rest)))
 	}
+	f.leave()
 	f.scan.Reset(nil) // which holds the buffer
 	if kind == "ERROR" {
 		var status metav1.Status
@@ -146,6 +171,7 @@ func (f *frameReader) frame() (kind string, o *Object, err error) {
 		case "object":
 			found, err := f.scan.object()
 			o = &found
+			o.lies(f.in)
 			return err
 		default:
 			return f.scan.Skip()

@@ -34,13 +34,15 @@ func BenchmarkFrames(b *testing.B) {
 	for _, name := range []string{"pods", "events", "secrets"} {
 		b.Run(name, func(b *testing.B) {
 			text := corpus(b, name)
-			r := newFrameReader(&cycle{text: text}, keepWide)
+			r := newFrameReader(&cycle{text: text}, keepWide, &memories{})
 			b.SetBytes(int64(len(text) / bytes.Count(text, []byte("\n"))))
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, _, err := r.next(); err != nil {
+				_, o, err := r.next()
+				if err != nil {
 					b.Fatal(err)
 				}
+				o.Release()
 			}
 		})
 	}

@@ -15,7 +15,7 @@ import (
 
 // readFrames reads to the end, and returns the frames as "ADDED a@5".
 func readFrames(r io.Reader) (got []string, err error) {
-	f := newFrameReader(r, keepBuffer)
+	f := newFrameReader(r, keepBuffer, &memories{})
 	for {
 		kind, o, err := f.next()
 		if err != nil {
@@ -52,10 +52,9 @@ func TestFrames(t *testing.T) {
 	}
 }
 
-// An object outlives the frame that it came in: the lane keeps it until the bus
-// has it.
+// An object outlives the frame that it came in.
 func TestFramesDoNotShareMemory(t *testing.T) {
-	f := newFrameReader(strings.NewReader(frame("ADDED", "aaaa", "5")+frame("ADDED", "bbbb", "6")), keepBuffer)
+	f := newFrameReader(strings.NewReader(frame("ADDED", "aaaa", "5")+frame("ADDED", "bbbb", "6")), keepBuffer, &memories{})
 	_, first, err := f.next()
 	if err != nil {
 		t.Fatal(err)
@@ -175,7 +174,7 @@ func FuzzFrames(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		r := newFrameReader(bytes.NewReader(text), keepBuffer)
+		r := newFrameReader(bytes.NewReader(text), keepBuffer, &memories{})
 		for {
 			kind, o, err := r.next()
 			if err != nil {
@@ -184,7 +183,7 @@ func FuzzFrames(f *testing.F) {
 			if kind == "" || kind == "ERROR" || len(o.Raw) == 0 {
 				t.Fatalf("%q: a frame of type %q with the object %q", text, kind, o.Raw)
 			}
-			fromNowhere(false).restore(o)
+			fromNowhere(false).restore(o, nil)
 			if _, err := ParseObject(o.Raw); err != nil {
 				t.Fatalf("%q: %q: %v", text, o.Raw, err)
 			}

@@ -91,7 +91,7 @@ func (c *Collection) readInitial(ctx context.Context, begun Signal) (rv string, 
 		return "", false, err
 	}
 	defer body.Close()
-	frames := newFrameReader(body, keepWide)
+	frames := newFrameReader(body, keepWide, &c.client.memory)
 	for {
 		timer.Reset(silentStream)
 		kind, o, err := frames.next()
@@ -125,7 +125,7 @@ func (c *Collection) readInitial(ctx context.Context, begun Signal) (rv string, 
 		default:
 			return "", told, fmt.Errorf("a frame of unknown type %q", kind)
 		}
-		c.restore(o)
+		c.restore(o, nil)
 		if err := c.handler.Handle(ctx, s); err != nil {
 			return "", told, handlerError{err}
 		}

@@ -56,8 +56,10 @@ func (c *Collection) list(ctx context.Context, begun Signal) (string, error) {
 }
 
 func (c *Collection) paged(ctx context.Context, begun Signal) (string, error) {
+	k := c.keeper()
+	defer k.close()
 	return c.pages(ctx, pageQuery{left: c.left()}, func(string) error { return c.handler.Handle(ctx, begun) }, func(o *Object) error {
-		c.own(o)
+		k.own(o)
 		return c.handler.Handle(ctx, Signal{Kind: Listed, Object: o})
 	})
 }
@@ -90,8 +92,10 @@ func (c *Collection) Survey(ctx context.Context, handler Handler) (rv string, er
 		return "", fmt.Errorf("survey of %s: %w", c.target.Resource, err)
 	}
 	defer c.lists.Release(1)
+	k := c.keeper()
+	defer k.close()
 	rv, err = c.pages(ctx, pageQuery{}, func(string) error { return nil }, func(o *Object) error {
-		c.own(o)
+		k.own(o)
 		return handler.Handle(ctx, Signal{Kind: Listed, Object: o})
 	})
 	var fromHandler handlerError

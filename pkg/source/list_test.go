@@ -19,6 +19,12 @@ func fromNowhere(metadataOnly bool) *Collection {
 	}})
 }
 
+func ownFromNowhere(metadataOnly bool, o *Object) {
+	k := keeper{Collection: fromNowhere(metadataOnly), from: &memories{}}
+	defer k.close()
+	k.own(o)
+}
+
 func parse(text string) (page, error) {
 	var s scanner
 	return s.parsePage([]byte(text))
@@ -48,7 +54,7 @@ func TestParsePage(t *testing.T) {
 			}
 			var raw []string
 			for _, o := range p.items {
-				fromNowhere(false).own(&o)
+				ownFromNowhere(false, &o)
 				raw = append(raw, string(o.Raw))
 			}
 			if diff := cmp.Diff(c.raw, raw); diff != "" {
@@ -112,7 +118,7 @@ func TestItemsDoNotShareThePage(t *testing.T) {
 			t.Fatal(err)
 		}
 		o := p.items[0]
-		fromNowhere(false).own(&o)
+		ownFromNowhere(false, &o)
 		before := string(o.Raw)
 		for i := range body {
 			body[i] = '#'
@@ -142,9 +148,9 @@ func FuzzParsePage(f *testing.F) {
 			t.Fatalf("%q was accepted", body)
 		}
 		for _, o := range p.items {
-			for _, c := range []*Collection{fromNowhere(false), fromNowhere(true)} {
+			for _, metadataOnly := range []bool{false, true} {
 				o := o
-				c.own(&o)
+				ownFromNowhere(metadataOnly, &o)
 				again, err := ParseObject(o.Raw)
 				if err != nil {
 					t.Fatalf("%q: %q: %v", body, o.Raw, err)

@@ -391,6 +391,6 @@ func (l *ListerWatcher) encode(obj runtime.Object) (*Object, error) {
 	if err != nil {
 		return nil, objectError{fmt.Errorf("encode a %T: %w", obj, err)}
 	}
-	o.restoreGVK(gvk.GroupVersion().String(), gvk.Kind)
+	o.restoreGVK(gvk.GroupVersion().String(), gvk.Kind, nil)
 	return &o, nil
 }

@@ -14,8 +14,9 @@ import (
 // Object is one Kubernetes object as the API server sent it: its JSON, and the
 // few fields that the bridge needs, found in one pass without decoding the rest.
 type Object struct {
-	// Raw is the object's JSON. It always has apiVersion and kind. Objects of one watch
-	// may share memory: who keeps a small one for long keeps up to 256 KiB, or copies.
+	// Raw is the object's JSON. It always has apiVersion and kind. Objects of one
+	// collection may share memory: who keeps a small one for long keeps up to 256 KiB, or
+	// calls Own.
 	Raw             []byte
 	APIVersion      string
 	Kind            string
@@ -27,6 +28,8 @@ type Object struct {
 	gvk           [2]span // the members apiVersion and kind in Raw
 	metadata      span    // the member metadata in Raw, until it is restored
 	managedFields span    // the member metadata.managedFields in Raw
+
+	memory *memory // that Raw stands in, and that is used again; nil: the collector's
 }
 
 // span is a member of a JSON object, from the end of what stands before it (the

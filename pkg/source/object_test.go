@@ -130,7 +130,7 @@ func TestRestoreGVK(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			o := mustScan(t, c.raw)
-			o.restoreGVK("apps/v1", "Deployment")
+			o.restoreGVK("apps/v1", "Deployment", nil)
 			if string(o.Raw) != c.want {
 				t.Errorf("got  %s\nwant %s", o.Raw, c.want)
 			}
@@ -147,7 +147,7 @@ func TestHashOfListAndWatch(t *testing.T) {
 	const rest = `"metadata":{"name":"n","uid":"u","resourceVersion":"7","managedFields":[{"manager":"x"}]},"spec":{"a":[1,2]}}`
 	item := mustScan(t, `{`+rest)
 	want := item.Hash()
-	item.restoreGVK("v1", "Pod")
+	item.restoreGVK("v1", "Pod", nil)
 	for name, o := range map[string]*Object{
 		"restored":                     item,
 		"watch, built-in":              mustScan(t, `{"kind":"Pod","apiVersion":"v1",`+rest),
@@ -271,7 +271,7 @@ func checkObject(t rapid.TB, raw string) {
 	had := o.APIVersion != "" && o.Kind != ""
 	_, hadAPIVersion := want["apiVersion"]
 	_, hadKind := want["kind"]
-	o.restoreGVK("apps/v1", "Deployment")
+	o.restoreGVK("apps/v1", "Deployment", nil)
 	switch {
 	case had:
 		if string(o.Raw) != before {
@@ -337,7 +337,7 @@ func TestHashTellsEveryOtherChange(t *testing.T) {
 		members := anyMembers(t, "object", member{"metadata", text(meta, none)}, member{"kind", quoted("Pod")}, member{"apiVersion", quoted("v1")})
 		watched := mustScan(t, text(members, none))
 		listed := mustScan(t, text(members, none, "kind", "apiVersion"))
-		listed.restoreGVK("v1", "Pod")
+		listed.restoreGVK("v1", "Pod", nil)
 		if watched.Hash() != listed.Hash() {
 			t.Fatalf("different hashes:\n%s\n%s", watched.Raw, listed.Raw)
 		}

@@ -75,13 +75,15 @@ func (c *Collection) recall(ctx context.Context, rv string, objects []Name, foun
 	for _, n := range objects {
 		wanted[n] = struct{}{}
 	}
+	k := c.keeper()
+	defer k.close()
 	each := func(o *Object) error {
 		n := Name{o.Namespace, o.Name}
 		if _, ok := wanted[n]; !ok {
 			return nil
 		}
 		delete(wanted, n)
-		c.own(o)
+		k.own(o)
 		if err := found(o); err != nil {
 			return err
 		}

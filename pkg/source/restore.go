@@ -2,6 +2,7 @@ package source
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -9,25 +10,17 @@ import (
 	"github.com/kubebridge/kubebridge/internal/scan"
 )
 
-// own restores o and makes it independent of the page that it was found in: an
-// object waiting for the bus must not hold the others.
-func (c *Collection) own(o *Object) {
-	if !c.restore(o) {
-		o.Raw = bytes.Clone(o.Raw)
-	}
-}
-
 // restore makes o what the collection promises: with the resource's kind and
 // apiVersion, and without a body where only metadata is wanted (a server that
 // does not know that form sends whole objects). It reports whether Raw is another
-// slice now.
-func (c *Collection) restore(o *Object) bool {
+// slice now, which may be of room, where its capacity is enough.
+func (c *Collection) restore(o *Object, room []byte) bool {
 	r := c.target.Resource
 	if c.target.Collection.MetadataOnly {
 		o.cutToMetadata(r.APIVersion(), r.Kind)
 		return true
 	}
-	return o.restoreGVK(r.APIVersion(), r.Kind)
+	return o.restoreGVK(r.APIVersion(), r.Kind, room)
 }
 
 // isPartial reports whether kind and apiVersion are those of the form that only
@@ -38,27 +31,26 @@ func (o *Object) isPartial() bool {
 
 // restoreGVK puts apiVersion and kind in front where the server left them out, as
 // it does in lists of built-in types, or sent others, as it does for metadata
-// only. It reports whether it did.
-func (o *Object) restoreGVK(apiVersion, kind string) bool {
+// only. It reports whether it did; Raw is then of room, where its capacity is enough.
+func (o *Object) restoreGVK(apiVersion, kind string, room []byte) bool {
 	if o.APIVersion != "" && o.Kind != "" && !o.isPartial() {
 		return false
 	}
-	head := appendGVK(make([]byte, 0, 64), apiVersion, kind)
-	raw := append(make([]byte, 0, len(head)+len(o.Raw)), head...)
-	moved := 0
+	raw := appendGVK(slices.Grow(room, len(o.Raw)+gvkBytes), apiVersion, kind)
+	head, moved := len(raw), 0
 	o.each([3]span{o.gvk[0], o.gvk[1]}, func(p span) {
 		if p.start <= o.managedFields.start && o.managedFields.end <= p.end {
 			moved = len(raw) - p.start
 		}
 		raw = append(raw, o.Raw[p.start:p.end]...)
 	})
-	raw[len(head)] = ',' // for the brace
-	if rest := bytes.TrimLeft(raw[len(head)+1:], scan.WhiteSpace); rest[0] == '}' {
-		raw = append(raw[:len(head)], rest...)
+	raw[head] = ',' // for the brace
+	if rest := bytes.TrimLeft(raw[head+1:], scan.WhiteSpace); rest[0] == '}' {
+		raw = append(raw[:head], rest...)
 	}
 	o.Raw, o.metadata = raw, span{} // which nobody needs any more
 	o.managedFields = o.managedFields.shift(moved)
-	o.gvk = [2]span{{1, len(head)}, {}}
+	o.gvk = [2]span{{1, head}, {}}
 	o.APIVersion, o.Kind = apiVersion, kind
 	return true
 }
@@ -79,6 +71,9 @@ func (o *Object) cutToMetadata(apiVersion, kind string) {
 	}
 	o.Raw, o.metadata = append(raw, '}'), span{}
 }
+
+// gvkBytes is what apiVersion and kind usually add at most.
+const gvkBytes = 128
 
 // appendGVK appends the beginning of an object.
 func appendGVK(dst []byte, apiVersion, kind string) []byte {

@@ -25,7 +25,7 @@ func TestMetadataOnly(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			o := mustScan(t, c.raw)
 			hash := o.Hash()
-			fromNowhere(true).restore(o)
+			fromNowhere(true).restore(o, nil)
 			if string(o.Raw) != c.want {
 				t.Fatalf("got  %s\nwant %s", o.Raw, c.want)
 			}
@@ -55,7 +55,7 @@ func TestMetadataOnlyHashesTheSame(t *testing.T) {
 		`{"spec":{},"kind":"Thing","apiVersion":"apps/v1", ` + meta + ` }`,
 	} {
 		o := mustScan(t, raw)
-		fromNowhere(true).restore(o)
+		fromNowhere(true).restore(o, nil)
 		if i == 0 {
 			want = o.Hash()
 		} else if o.Hash() != want {
@@ -68,11 +68,11 @@ func TestMetadataOnlyHashesTheSame(t *testing.T) {
 // too, as far as it can be.
 func TestRestorePartial(t *testing.T) {
 	o := mustScan(t, `{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"n"}}`)
-	if fromNowhere(false).restore(o); string(o.Raw) != `{"apiVersion":"apps/v1","kind":"Thing","metadata":{"name":"n"}}` {
+	if fromNowhere(false).restore(o, nil); string(o.Raw) != `{"apiVersion":"apps/v1","kind":"Thing","metadata":{"name":"n"}}` {
 		t.Errorf("got %s", o.Raw)
 	}
 	custom := mustScan(t, `{"kind":"PartialObjectMetadata","apiVersion":"example.com/v1","metadata":{"name":"n"}}`)
-	if fromNowhere(false).restore(custom) {
+	if fromNowhere(false).restore(custom, nil) {
 		t.Errorf("a custom resource of that kind became %s", custom.Raw)
 	}
 }

@@ -79,7 +79,7 @@ func (c *Collection) open(ctx context.Context, rv string, timeout, grace time.Du
 	if isWide(ctx) {
 		keep = keepWide
 	}
-	s.reader.Go(func() { s.read(newFrameReader(body, keep)) })
+	s.reader.Go(func() { s.read(newFrameReader(body, keep, &c.client.memory)) })
 	return s, nil
 }
 
@@ -221,7 +221,7 @@ func (l *loop) signal(ctx context.Context, f watchFrame) (Signal, error) {
 	default:
 		return s, fmt.Errorf("watch: a frame of unknown type %q", f.kind)
 	}
-	l.restore(s.Object)
+	l.restore(s.Object, nil)
 	return s, nil
 }
 

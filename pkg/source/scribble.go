@@ -1,0 +1,6 @@
+//go:build !race
+
+package source
+
+// scribble is for tests with the race detector.
+func scribble([]byte) {}
