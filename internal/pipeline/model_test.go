@@ -462,6 +462,7 @@ func TestCrashesLoseNothing(t *testing.T) {
 						t.Fatalf("close: %v", err)
 					}
 				}()
+				mutate(t, c) // no cluster is at resourceVersion 0
 				lives := rapid.IntRange(1, 5).Draw(t, "lives")
 				for i := range lives {
 					for range rapid.IntRange(0, 12).Draw(t, "changes") {
@@ -504,7 +505,7 @@ func TestCrashesLoseNothing(t *testing.T) {
 				if !v.inOrder {
 					t.Fatalf("an object went back in time:\n%s", dump(b.records))
 				}
-				if kind != "plain" && v.repeats > gapsRepeated(v) {
+				if kind != "plain" && v.repeats > 0 {
 					t.Fatalf("%d events came twice:\n%s", v.repeats, dump(b.records))
 				}
 				if left := leftIntents(t, store); left > 0 {
@@ -557,18 +558,6 @@ func TestLostBusIsDeclared(t *testing.T) {
 	if reset, err := store.Get(checkpoint.ResetKey()); err != nil || reset != nil {
 		t.Errorf("the reset is not over: %q, %v", reset, err)
 	}
-}
-
-// gapsRepeated counts the repetitions of gap events: a list that was interrupted
-// at one position opens the same gap again.
-func gapsRepeated(v view) int {
-	n := 0
-	for id, times := range v.ids {
-		if times > 1 && id[len(id)-3:] == "gap" {
-			n += times - 1
-		}
-	}
-	return n
 }
 
 func leftIntents(t rapidOrT, s checkpoint.Store) (n int) {

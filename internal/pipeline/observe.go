@@ -24,6 +24,7 @@ type listing struct {
 	first  bool   // nothing is known of what was before
 	origin event.Origin
 	run    string // of a reset: Present instead of Added, see member.reset
+	again  bool   // another one, that broke off, may have begun at the same position
 	seen   *keySet
 	counts event.Counts
 	// reborn are objects whose name another one had, held back until it is known
@@ -73,7 +74,10 @@ func (l *Lane) listBegun(ctx context.Context, m *member, s source.Signal) error 
 		reason, detail = source.ReasonSnapshot, ""
 	}
 	first := s.RV == "" && (m.position.Epoch < 2 || m.reset != "") || m.note.Gone
-	m.list = &listing{begun: time.Now(), reason: reason, from: s.RV, first: first, origin: event.Reconcile, seen: newKeySet()}
+	m.list = &listing{
+		begun: time.Now(), reason: reason, from: s.RV, first: first, origin: event.Reconcile, seen: newKeySet(),
+		again: m.position.Void && !s.NewEpoch && (m.reset == "" || m.declared),
+	}
 	m.list.newEpoch = s.NewEpoch || s.RV == "" && m.position.Epoch > 1 && m.position.Void // begun by a list that broke off
 	if reason == source.ReasonSnapshot {
 		m.list.origin = event.Snapshot
@@ -113,17 +117,18 @@ func (l *Lane) gap(m *member, report *event.Report, moved ...event.KV) {
 	}, moved)
 }
 
-// listRun tells the gap of a list from what else was said at its position: the
-// end of everything, a reset, a list that broke off at the same position, another
-// life of a collection that was closed.
+// listRun tells the gap of a list from what else was said at its position: a list
+// that broke off there, in this life or the one before, or that another filter was
+// the reason for; the end of everything; a reset; another life of a collection that
+// was closed.
 func (m *member) listRun() string {
 	switch {
+	case m.list.again:
+		return strconv.FormatInt(m.list.begun.UnixNano(), 36)
 	case m.list.reason == source.ReasonGone:
 		return source.ReasonGone
 	case m.list.run != "":
 		return m.list.run
-	case m.list.reason == source.ReasonInterrupted:
-		return strconv.FormatInt(m.list.begun.UnixNano(), 36)
 	case m.list.from == "" && m.note.Lives > 0:
 		return strconv.FormatUint(m.note.Lives+1, 10)
 	}

@@ -188,7 +188,7 @@ func (c *collectionScript) lists(from, reason, rv string, objects ...*source.Obj
 }
 
 // told waits until the bus holds as many records as want, and compares: a line
-// for each, "id" or "id reason".
+// for each, "id" or "id reason", where RUN is what the first gap says.
 func (s *script) told(want ...string) {
 	s.t.Helper()
 	var got []string
@@ -212,6 +212,10 @@ func (s *script) told(want ...string) {
 		if len(got) >= len(want) {
 			break
 		}
+	}
+	run := s.runOf("gap")
+	for i := range want {
+		want[i] = strings.ReplaceAll(want[i], "RUN", run)
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		s.t.Fatalf("told (-want +got):\n%s", diff)
@@ -484,12 +488,7 @@ func TestAnotherHistory(t *testing.T) {
 	}
 	c.lists("", source.ReasonInterrupted, "50", same, objectAt("n", "back", "u2", "40", "old"))
 	c.says(source.Signal{Kind: source.Modified, Object: objectAt("n", "same", "u1", "51", ""), Resume: "50"})
-	s.await("the gap", func(id string) bool { return strings.Contains(id, ":gap") })
-	run := s.runOf("gap") // another list may break off at the same position
-	if run == "" {
-		t.Error("the gap of a list that follows one that broke off has no run")
-	}
-	s.told("configmaps:2:0:gap:"+run+" interrupted", "e2:u2:40:modified", "e2:u3:95:deleted", "configmaps:2:50:synced:"+run+" interrupted", "e2:u1:51:modified")
+	s.told("configmaps:2:0:gap:RUN interrupted", "e2:u2:40:modified", "e2:u3:95:deleted", "configmaps:2:50:synced:RUN interrupted", "e2:u1:51:modified")
 }
 
 // TestHistoryWasOvertaken: etcd was restored, and its counter had passed the
@@ -543,7 +542,7 @@ func TestResourceIsGone(t *testing.T) {
 		t.Errorf("begins from %+v, want %+v", c.from, want)
 	}
 	c.lists("10", source.ReasonInterrupted, "20", objectAt("n", "o", "v", "15", ""))
-	s.told("configmaps:1:10:gap snapshot", "v:15:added", "configmaps:1:20:synced snapshot")
+	s.told("configmaps:1:10:gap:RUN snapshot", "v:15:added", "configmaps:1:20:synced:RUN snapshot")
 }
 
 // TestOtherCluster ends the lane: nothing may be written of a cluster that the
@@ -717,7 +716,7 @@ func TestVerifyFindsDrift(t *testing.T) {
 		t.Errorf("repairs from %+v, want %+v", again.from, want)
 	}
 	again.lists("25", source.ReasonInterrupted, "30", late, three)
-	s.told("u2:15:modified", "u3:16:added", "configmaps:1:25:gap drift", "u1:5:deleted", "configmaps:1:30:synced drift")
+	s.told("u2:15:modified", "u3:16:added", "configmaps:1:25:gap:RUN drift", "u1:5:deleted", "configmaps:1:30:synced:RUN drift")
 	if n := testutil.ToFloat64(s.lane.metrics.drift.WithLabelValues("s", "configmaps")); n != 1 {
 		t.Errorf("drift of %v objects, want 1", n)
 	}
@@ -887,5 +886,57 @@ func TestOneBadRouteIsNotTheLane(t *testing.T) {
 	s.settle()
 	if n := leftIntents(t, store); n > 0 {
 		t.Errorf("%d intents were left behind", n)
+	}
+}
+
+// TestResetIsBrokenOff: each time that the bridge is killed before a reset's list has
+// ended, the gap is told again, and not under the same id; only the first one has
+// consumers drop what they have, and nothing else comes twice.
+func TestResetIsBrokenOff(t *testing.T) {
+	s := newScript(t, openMem(t))
+	s.log = true
+	defer func() { s.finish() }()
+	want := []Wanted{configMapsOf(event.Collection{})}
+	life := func(last *collectionScript) *collectionScript {
+		s.set(want, nil)
+		return s.collection("configmaps", last)
+	}
+	c := life(nil)
+	one, two := objectAt("n", "1", "u1", "5", ""), objectAt("n", "2", "u2", "6", "")
+	c.lists("", source.ReasonSnapshot, "10", one)
+	s.told("configmaps:1:0:gap snapshot", "u1:5:added", "configmaps:1:10:synced snapshot")
+	s.finish()
+	s.forgetTold()
+	if err := s.store.Commit(t.Context(), []event.KV{{Key: checkpoint.MarkKey()}, {Key: checkpoint.ResetKey(), Value: checkpoint.ResetRequested()}}); err != nil {
+		t.Fatal(err)
+	}
+	s.run()
+	c = life(c)
+	c.says(source.Signal{Kind: source.ListBegun, Reason: source.ReasonSnapshot}, source.Signal{Kind: source.Listed, Object: one})
+	s.told("configmaps:1:0:gap:RUN reset", "u1:5:present:RUN")
+	reset := s.runOf("gap")
+	for range 2 {
+		s.finish()
+		s.run()
+		c = life(c)
+		c.says(source.Signal{Kind: source.ListBegun, Reason: source.ReasonInterrupted})
+		s.handled()
+	}
+	c.says(source.Signal{Kind: source.Listed, Object: one}, source.Signal{Kind: source.Listed, Object: two}, source.Signal{Kind: source.ListEnded, RV: "20", Resume: "20"})
+	s.await("the end", func(id string) bool { return strings.Contains(id, ":synced") })
+	ids, gaps := map[string]bool{}, 0
+	for _, r := range s.bus.records {
+		if ids[r.ID] {
+			t.Errorf("%s comes twice", r.ID)
+		}
+		ids[r.ID] = true
+		if r.Event.Type == event.Gap {
+			if gaps++; r.Event.Report.Reset != (gaps == 1) {
+				t.Errorf("gap %d has reset: %t", gaps, r.Event.Report.Reset)
+			}
+		}
+	}
+	if gaps != 3 || len(ids) != 6 || !ids["u2:6:present:"+reset] {
+		t.Errorf("told %s", dump(s.bus.records))
 	}
 }

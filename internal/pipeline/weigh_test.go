@@ -75,8 +75,8 @@ func TestFilterChanged(t *testing.T) {
 				last = c
 			}
 			step(`object.data.x in ["1", "2"]`, "configmaps:1:0:gap snapshot", "ua:5:added", "ub:6:added", "configmaps:1:10:synced snapshot")
-			step(`object.data.x in ["2", "3"]`, "configmaps:1:10:gap filter", "ua:5:deleted body left", "uc:7:added", "configmaps:1:10:synced filter")
-			step("", "configmaps:1:10:gap filter", "ua:5.2:added", "configmaps:1:10:synced filter")
+			step(`object.data.x in ["2", "3"]`, "configmaps:1:10:gap:RUN filter", "ua:5:deleted body left", "uc:7:added", "configmaps:1:10:synced:RUN filter")
+			step("", "configmaps:1:10:gap:RUN filter", "ua:5.2:added", "configmaps:1:10:synced:RUN filter")
 			s.finish()
 			s.run()
 			s.set([]Wanted{optioned(CollectionOptions{})}, nil)
