@@ -444,7 +444,7 @@ func (l *Lane) closed(ctx context.Context, m *member, reason string) error {
 	delete(l.moved, m)
 	l.shut[m.id] = shut{l.current.Seq, m.note.Lives + 1}
 	l.emit(m, &event.Event{
-		Type: event.Closed, Origin: event.Reconcile, Time: time.Now(), ResourceVersion: rv,
+		Type: event.Closed, Origin: event.Reconcile, Time: time.Now(), ResourceVersion: rv, Run: m.life(),
 		Report: &event.Report{Reason: reason, From: rv},
 	}, []event.KV{
 		{Key: checkpoint.PositionKey(m.id)},

@@ -129,10 +129,18 @@ func (m *member) listRun() string {
 		return source.ReasonGone
 	case m.list.run != "":
 		return m.list.run
-	case m.list.from == "" && m.note.Lives > 0:
-		return strconv.FormatUint(m.note.Lives+1, 10)
+	case m.list.from == "":
+		return m.life()
 	}
 	return ""
+}
+
+// life tells the collection from what it was before it was closed, if it was.
+func (m *member) life() string {
+	if m.note.Lives == 0 {
+		return ""
+	}
+	return strconv.FormatUint(m.note.Lives+1, 10)
 }
 
 // unlist forgets an object that was held back, and is gone before the list's end.

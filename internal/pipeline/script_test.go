@@ -272,7 +272,7 @@ func TestNamespaceLeavesAndReturns(t *testing.T) {
 			fmt.Sprintf("configmaps?namespace=a:1:12:synced:%d snapshot", i))
 		s.forgetTold()
 		s.set([]Wanted{b}, map[string]Fate{"configmaps?namespace=a": Unselected})
-		s.told(fmt.Sprintf("u:5.%d:deleted left", i), "configmaps?namespace=a:1:12:closed selection")
+		s.told(fmt.Sprintf("u:5.%d:deleted left", i), fmt.Sprintf("configmaps?namespace=a:1:12:closed:%d selection", i))
 	}
 }
 
@@ -653,35 +653,86 @@ func (s *script) runOf(typ string) string {
 	return ""
 }
 
-// TestResyncSurvivesARestart: one that was begun is brought to its end, with the
-// same ids.
+// TestResyncSurvivesARestart: one that was begun is brought to its end. What it had told
+// by then is told again, and not under the same ids.
 func TestResyncSurvivesARestart(t *testing.T) {
-	store := openMem(t)
-	s := newScript(t, store)
+	s := newScript(t, openMem(t))
 	defer func() { s.finish() }()
 	want := []Wanted{configMapsOf(event.Collection{})}
 	s.set(want, nil)
 	c := s.collection("configmaps", nil)
-	c.lists("", source.ReasonSnapshot, "10", objectAt("n", "1", "u1", "5", ""))
-	if _, err := s.lane.Resync(t.Context(), "configmaps"); err != nil { // not watching: it waits
-		t.Fatal(err)
+	one := objectAt("n", "1", "u1", "5", "")
+	c.lists("", source.ReasonSnapshot, "10", one)
+	s.told("configmaps:1:0:gap snapshot", "u1:5:added", "configmaps:1:10:synced snapshot")
+	for _, middle := range []bool{false, true} {
+		if _, err := s.lane.Resync(t.Context(), "configmaps"); err != nil { // not watching: it waits
+			t.Fatal(err)
+		}
+		if middle {
+			s.listed, s.rv = []*source.Object{one, objectAt("n", "2", "u2", "15", "")}, "20" // the watch is late with the second
+			s.watching(c)
+			s.await("what is present", func(id string) bool { return strings.HasPrefix(id, "u1:5:present:") })
+			s.handled()
+		}
+		s.finish()
+		before := s.ids()
+		s.forgetTold()
+		s.listed, s.rv = []*source.Object{one}, "10"
+		s.run()
+		s.set(want, nil)
+		c = s.collection("configmaps", c)
+		s.watching(c)
+		s.awaitResync()
+		s.told("configmaps:1:10:gap:RUN resync", "u1:5:present:RUN", "configmaps:1:10:synced:RUN resync")
+		for _, id := range s.ids() {
+			if slices.Contains(before, id) {
+				t.Errorf("%s comes twice", id)
+			}
+		}
+		s.forgetTold()
 	}
-	s.finish()
-	note, err := store.Get(checkpoint.NoteKey("configmaps"))
-	if err != nil {
-		t.Fatal(err)
+}
+
+// ids are those of what is told.
+func (s *script) ids() (ids []string) {
+	s.bus.mu.Lock()
+	defer s.bus.mu.Unlock()
+	for _, r := range s.bus.records {
+		ids = append(ids, r.ID)
 	}
-	n, err := checkpoint.DecodeNote(note)
-	if err != nil || n.Resync == "" {
-		t.Fatalf("the note is %q, %v", note, err)
-	}
-	s.forgetTold()
-	s.listed, s.rv = []*source.Object{objectAt("n", "1", "u1", "5", "")}, "10"
-	s.run()
+	return ids
+}
+
+// TestWatchedAgain: whoever keeps a copy drops it when a collection that was taken out of
+// the configuration is back, since nobody tells what ended meanwhile. So everything is
+// announced, also what has not changed, and not under the id that a bus or a consumer
+// knows, and leaves out.
+func TestWatchedAgain(t *testing.T) {
+	s := newScript(t, openMem(t))
+	defer func() { s.finish() }()
+	want := []Wanted{configMapsOf(event.Collection{})}
 	s.set(want, nil)
-	s.watching(s.collection("configmaps", c))
-	s.awaitResync()
-	s.told("configmaps:1:10:gap:"+n.Resync+" resync", "u1:5:present:"+n.Resync, "configmaps:1:10:synced:"+n.Resync+" resync")
+	c := s.collection("configmaps", nil)
+	one, two := objectAt("n", "1", "u1", "5", ""), objectAt("n", "2", "u2", "6", "")
+	c.lists("", source.ReasonSnapshot, "10", one, two)
+	s.told("configmaps:1:0:gap snapshot", "u1:5:added", "u2:6:added", "configmaps:1:10:synced snapshot")
+	for life, id := range []string{"u1:5.2", "u1:5.3"} {
+		s.set(nil, map[string]Fate{"configmaps": Removed})
+		s.await("the end", func(id string) bool {
+			return id == []string{"configmaps:1:10:closed", "configmaps:1:20:closed:2"}[life]
+		})
+		s.forgetTold()
+		if life > 0 {
+			s.finish()
+			s.run()
+		}
+		s.set(want, nil)
+		c = s.collection("configmaps", c)
+		c.lists("", source.ReasonSnapshot, "20", one)
+		s.told("configmaps:1:0:gap:RUN snapshot", id+":added", "configmaps:1:20:synced:RUN snapshot")
+	}
+	c.says(source.Signal{Kind: source.Deleted, Object: objectAt("n", "1", "u1", "21", ""), Resume: "20"})
+	s.await("the deletion", func(id string) bool { return id == "u1:5.3:deleted" })
 }
 
 // TestVerifyFindsDrift: what the watch never told is found, counted and repaired;

@@ -300,12 +300,8 @@ func (l *Lane) tick(ctx context.Context) error {
 		}
 		o := &m.options
 		switch {
-		case m.note.Resync != "":
-			if err := l.beginSurvey(ctx, m, m.note.Resync); err != nil {
-				return err
-			}
-			continue
-		case o.Resync > 0 && now.Sub(m.note.Resynced) > o.Resync:
+		case m.note.Resync != "", o.Resync > 0 && now.Sub(m.note.Resynced) > o.Resync:
+			// One that broke off has told some of it, under the ids of its run.
 			if err := l.beginSurvey(ctx, m, newRun()); err != nil {
 				return err
 			}

@@ -32,8 +32,11 @@ func (t *telling) returns(known *checkpoint.Entry, o *source.Object) {
 // announces has an object of a list told as one that consumers have not.
 func (t *telling) announces(m *member, counts *event.Counts) {
 	t.typ, t.count = event.Added, &counts.Added
-	if m.list.run != "" {
+	switch {
+	case m.list.run != "":
 		t.typ, t.count = event.Present, &counts.Present
+	case m.list.from == "": // perhaps it was announced before the collection was closed
+		t.again = max(t.again, m.note.Lives)
 	}
 }
 

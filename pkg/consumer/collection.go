@@ -95,8 +95,7 @@ func (p *progress) saw(id string) bool {
 // opened takes a gap.
 func (s *State) opened(e *event.Received, key collectionKey, at place, p *progress) (gone []*event.Received, news bool) {
 	first := e.Report.Reason == "snapshot" && e.Report.From == ""
-	// Of a collection that is configured again everything is told again, under the
-	// ids that it had. What only left the selection to other collections of the
+	// Of a collection that is configured again everything is told again. What only left the selection to other collections of the
 	// resource is not.
 	again := first && (p.closed == "removed" || p.closed == "gone")
 	if e.Report.Reset || again {
