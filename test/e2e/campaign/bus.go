@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -316,13 +317,18 @@ func (w *world) onKafka() (*busUnderTest, error) {
 		b.close = func() { compacted.Close(); _ = k.Close() }
 	}
 	if w.pair.exact() {
-		b.faults = append(b.faults, fault{name: "topics deleted", once: true, do: func(ctx context.Context, _ *chance) error {
-			messages, err := k.ReadCommitted(ctx)
-			if err == nil {
-				former.ended(messages)
-				err = k.DeleteTopics(ctx)
+		b.faults = append(b.faults, fault{name: "topic deleted", do: func(ctx context.Context, r *chance) error {
+			topics, err := k.Topics(ctx)
+			if err != nil || len(topics) == 0 {
+				return err
 			}
-			return err
+			messages, err := k.ReadCommitted(ctx)
+			if err != nil {
+				return err
+			}
+			one := topics[r.IntN(len(topics))]
+			former.ended(slices.DeleteFunc(messages, func(m bus.Message) bool { return m.Route != one }))
+			return k.DeleteTopic(ctx, one)
 		}})
 	}
 	return b, nil

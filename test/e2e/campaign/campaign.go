@@ -63,7 +63,7 @@ func Run(ctx context.Context, cluster *clustertest.Cluster, s Spec) (result Resu
 	load := &workload{kube: w.kube, ledger: l, types: w.types, seed: s.Seed}
 	loaded := make(chan error, 1)
 	go func() { loaded <- load.run(ctx, int(s.Faults.Seconds()*50), s.Faults) }()
-	n := &nemesis{world: w, begun: begun}
+	n := &nemesis{world: w, begun: begun, load: load}
 	var wrong error
 	if !s.Calm {
 		wrong = n.run(ctx, s.Faults)
@@ -96,7 +96,8 @@ func (w *world) finish(ctx context.Context, n *nemesis, l *ledger, result *Resul
 	if err != nil {
 		problems = append(problems, fmt.Sprintf("[readable] %v", err))
 	}
-	v := &verdict{pair: w.pair, ledger: l, messages: messages, cluster: map[string]map[string]map[string]any{}, lost: w.pair.lossy() && n.hurt, unsettled: settled != nil, killed: len(w.processes) > 1}
+	v := &verdict{pair: w.pair, ledger: l, messages: messages, cluster: map[string]map[string]map[string]any{}, lost: w.pair.lossy() && n.hurt, unsettled: settled != nil, killed: len(w.processes) > 1, taken: w.taken,
+		changing: map[string]bool{w.widgets.ResourceID(): n.defaulted}}
 	for _, t := range w.types {
 		if v.cluster[t.ResourceID()], err = w.selected(reading, t); err != nil {
 			return err

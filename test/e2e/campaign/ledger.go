@@ -6,20 +6,24 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// watchedLabel is the label that collections with a selector select by, with the value "yes".
-const watchedLabel = "watched"
-
 // ledger is what the API server acknowledged.
 type ledger struct {
 	mu      sync.Mutex
 	objects map[string]*object // by UID
 	ops     int
+
+	// Where etcd was restored from a backup: what was acknowledged until then, some of which is undone. A watch may tell
+	// of it until the cluster is back.
+	former map[string]*object
+	back   time.Time
+	saved  uint64 // the last version that the backup has
 }
 
 // object is one object's life.
@@ -31,6 +35,9 @@ type object struct {
 	deleted  bool
 	// A deletion's own version is not acknowledged: it lies between these two, both exclusive.
 	after, before uint64
+
+	gone   bool // deleted before the backup that was restored
+	undone bool // made after it
 }
 
 // version is one acknowledged state.
@@ -38,12 +45,7 @@ type version struct {
 	rv   uint64
 	body map[string]any // comparable
 	in   bool           // what the collection selects
-}
-
-// target is a type and how it is watched.
-type target struct {
-	kube.Type
-	selector bool // only what has the label
+	old  bool           // from before the backup that was restored
 }
 
 func newLedger() *ledger { return &ledger{objects: map[string]*object{}} }
@@ -60,7 +62,7 @@ func (l *ledger) wrote(t target, u *unstructured.Unstructured) uint64 {
 		l.objects[uid] = o
 	}
 	if !slices.ContainsFunc(o.versions, func(v version) bool { return v.rv == rv }) {
-		o.versions = append(o.versions, version{rv, essence(t, clone(u.Object)), !t.selector || u.GetLabels()[watchedLabel] == "yes"})
+		o.versions = append(o.versions, version{rv: rv, body: essence(t, clone(u.Object)), in: t.selects(u)})
 	}
 	return rv
 }
@@ -81,6 +83,60 @@ func (l *ledger) bound(uid string, rv uint64) {
 	if o := l.objects[uid]; o != nil && o.deleted {
 		o.before = min(o.before, rv)
 	}
+}
+
+// backup is a copy, of the time of a backup of etcd. Nobody writes meanwhile.
+func (l *ledger) backup() map[string]*object {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	saved := map[string]*object{}
+	for uid, o := range l.objects {
+		c := *o
+		c.versions, c.gone = slices.Clone(o.versions), o.deleted
+		for i := range c.versions {
+			c.versions[i].old = true
+		}
+		saved[uid] = &c
+	}
+	return saved
+}
+
+// restored says that the backup was put back: what was acknowledged since then never was, for all that follows.
+func (l *ledger) restored(saved map[string]*object, back time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for uid, o := range l.objects {
+		s := saved[uid]
+		if o.undone = s == nil; o.undone {
+			continue
+		}
+		o.gone = s.gone
+		for i, v := range s.versions {
+			o.versions[i].old = true
+			l.saved = max(l.saved, v.rv)
+		}
+	}
+	l.former, l.objects, l.back = l.objects, saved, back
+}
+
+// in is an object as the history of the cluster has it, the first or the one that a restore began; there also one that the
+// restore has undone.
+func (l *ledger) in(era int, uid string) *object {
+	if l.former == nil || era > 0 && l.objects[uid] != nil {
+		return l.objects[uid]
+	}
+	if o := l.former[uid]; era == 0 || o != nil && o.undone {
+		return o
+	}
+	return nil
+}
+
+// eras are the histories, the first one first.
+func (l *ledger) eras() []map[string]*object {
+	if l.former == nil {
+		return []map[string]*object{l.objects}
+	}
+	return []map[string]*object{l.former, l.objects}
 }
 
 // essence takes out of a body what may differ between what a writer is answered and what the bus says: what the bridge
@@ -122,6 +178,12 @@ func (o *object) String() string {
 		if !v.in {
 			s += "(out)"
 		}
+		if v.old {
+			s += "(saved)"
+		}
+	}
+	if o.undone {
+		s += " undone"
 	}
 	if o.deleted {
 		s += fmt.Sprintf(" deleted after %d", o.after)
@@ -140,14 +202,4 @@ func (o *object) find(rv uint64) (version, bool) {
 		}
 	}
 	return version{}, false
-}
-
-// ends are the versions at which it left its selection.
-func (o *object) leaves(rv uint64) bool {
-	for i, v := range o.versions {
-		if v.rv == rv {
-			return i > 0 && o.versions[i-1].in && !v.in
-		}
-	}
-	return false
 }

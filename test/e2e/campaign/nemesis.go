@@ -19,8 +19,10 @@ import (
 // nemesis does harm for a while. Two do it at a time: one to the bridge, one to what is around it.
 type nemesis struct {
 	*world
-	begun time.Time
-	two   bool // the CRD has had a second version
+	begun     time.Time
+	two       bool // the CRD has had a second version
+	defaulted bool // the CRD has had a default: bodies changed without a version
+	load      *workload
 
 	record   sync.Mutex
 	schedule []string
@@ -36,7 +38,7 @@ func (n *nemesis) run(ctx context.Context, d time.Duration) error {
 		around = append(around, fault{name: "checkpoint's disk full", do: n.fillDisk})
 	}
 	if n.spec.Harm { // the API server's own faults are what this seed is for
-		around = append(n.serverFaults(), around[len(around)-2:]...)
+		around = append(append(n.serverFaults(), fault{name: "etcd restored from a backup", do: n.restoreEtcd, once: true}), around[len(around)-2:]...)
 	}
 	results := make(chan error, 2)
 	go func() { results <- n.harm(ctx, until, 1, n.bridgeFaults()) }()
@@ -124,6 +126,8 @@ func (n *nemesis) bridgeFaults() []fault {
 			return n.relaunch(i)
 		})},
 		{name: "bridge frozen", do: one(freeze(2 * time.Second))},
+		{name: "resync asked for", do: one(n.askResync)},
+		{name: "configuration without a resource", do: n.withoutOne},
 	}
 	if n.pair.shared() { // a file is locked
 		faults = append(faults, fault{name: "second bridge while the first is frozen", do: one(func(ctx context.Context, r *chance, i int) error {
@@ -172,6 +176,7 @@ func crdVersion(name string, storage bool, property string) string {
 }
 
 func (n *nemesis) editCRD(ctx context.Context, versions string) error {
+	n.defaulted = n.defaulted || strings.Contains(versions, defaulted)
 	if strings.Contains(versions, `"v2"`) {
 		n.two = true
 	} else if n.two { // a version that was stored must stay

@@ -3,15 +3,15 @@ package campaign
 import (
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/kubebridge/kubebridge/test/e2e/internal/bus"
 )
 
 // verdict compares what the bus holds with what the API server acknowledged. Every problem begins with the name of the rule
-// that was broken: state, complete, order, once, invented, body, leak, declared, fenced.
+// that was broken: state, complete, order, once, invented, body, diff, quiet, again, leak, declared, fenced.
 type verdict struct {
 	pair      Pair
 	ledger    *ledger
@@ -20,12 +20,16 @@ type verdict struct {
 	lost      bool                                 // the bus may have missed events: neither state nor completeness can be judged
 	unsettled bool                                 // nor if the bridge is not in step
 	killed    bool                                 // a bridge was killed, or another one led: what the one before was writing is told or not
+	taken     map[string]bool                      // resources that the configuration did without for a while
+	changing  map[string]bool                      // resources whose bodies changed without a version
 
 	problems []string
-	windows  map[string][]window // by resource: what gaps excuse
-	told     map[string]map[uint64]bool
-	ended    map[string]bool              // UIDs of which a deletion is told, and that lasted
-	mirror   map[string]map[string]string // resource -> UID -> body
+	windows  [2]map[string][]window        // by history and resource: what gaps excuse
+	told     [2]map[string]map[uint64]bool // by history and UID
+	ended    [2]map[string]bool            // by history, UIDs of which a deletion is told, and that lasted
+	mirror   map[string]map[string]string  // resource -> UID -> body
+	silent   map[string]bool               // resources that went into another history without saying so
+	undone   map[string]*bus.Message       // by resource, something told that was undone
 	gaps     int
 	excused  int
 }
@@ -38,8 +42,10 @@ func (v *verdict) wrong(rule, format string, args ...any) {
 }
 
 func (v *verdict) judge() []string {
-	v.windows, v.told = map[string][]window{}, map[string]map[uint64]bool{}
-	v.ended, v.mirror = map[string]bool{}, map[string]map[string]string{}
+	for era := range v.windows {
+		v.windows[era], v.told[era], v.ended[era] = map[string][]window{}, map[string]map[uint64]bool{}, map[string]bool{}
+	}
+	v.mirror, v.silent, v.undone = map[string]map[string]string{}, map[string]bool{}, map[string]*bus.Message{}
 	for resource := range v.cluster {
 		v.mirror[resource] = map[string]string{}
 	}
@@ -80,16 +86,21 @@ func (v *verdict) fenced(part []*bus.Message) {
 // reader is a consumer of one stream or partition, by the published rules.
 type reader struct {
 	*verdict
-	seen map[string]*bus.Message            // by id
-	last map[string]*bus.Message            // by UID: the last event about it
-	live map[string]map[string]*bus.Message // resource -> UID -> last event, of those that exist
-	open map[string]*bus.Message            // resource -> the gap that is open
-	from map[string]uint64
+	seen   map[string]*bus.Message            // by id
+	last   map[string]*bus.Message            // by UID: the last event about it
+	live   map[string]map[string]*bus.Message // resource -> UID -> last event, of those that exist
+	bodies map[string]string                  // by UID and version: what was told last of that
+	open   map[string]*bus.Message            // resource -> the gap that is open
+	from   map[string]uint64                  // resource -> what was complete before that, or before it was closed
+	closed map[string]bool                    // resources that are not watched
+	era    map[string]int                     // resource -> which of the cluster's histories it is in
+	resync map[string]map[string]bool         // resource -> UIDs that are told since a resync began
 }
 
 func (r *reader) read(part []*bus.Message) {
 	r.seen, r.last, r.live = map[string]*bus.Message{}, map[string]*bus.Message{}, map[string]map[string]*bus.Message{}
-	r.open, r.from = map[string]*bus.Message{}, map[string]uint64{}
+	r.open, r.from, r.closed = map[string]*bus.Message{}, map[string]uint64{}, map[string]bool{}
+	r.bodies, r.era, r.resync = map[string]string{}, map[string]int{}, map[string]map[string]bool{}
 	for _, m := range part {
 		if first := r.seen[m.ID()]; first != nil {
 			r.repeated(m, first)
@@ -110,9 +121,16 @@ func (r *reader) read(part []*bus.Message) {
 			r.wrong("declared", "%s: a gap is never closed: %s", resource, gap)
 		}
 	}
+	for resource := range r.closed {
+		if !r.unsettled && !r.lost {
+			r.wrong("declared", "%s is closed, and configured", resource)
+		}
+	}
 	for resource, objects := range r.live {
 		for uid, m := range objects {
-			r.mirror[resource][uid] = canonical(r.bodyOf(m))
+			if o := r.of(m); o != nil {
+				r.mirror[resource][uid] = o.typ.told(essence(o.typ, m.Body()))
+			}
 		}
 	}
 }
@@ -133,26 +151,21 @@ func resourceOf(m *bus.Message) string {
 
 func (r *reader) collection(m *bus.Message) {
 	resource := resourceOf(m)
+	if m.Epoch() > 1 && r.ledger.former == nil {
+		r.wrong("invented", "no etcd was restored: %s", m)
+	}
 	switch {
+	case m.Is("gap") && m.Data.Reason == "resync":
+		r.resync[resource] = map[string]bool{}
 	case m.Is("gap"):
-		r.gaps++
-		from := number(m.Data.From)
-		if m.Data.Reset {
-			from = 0
-			for uid := range r.live[resource] {
-				delete(r.last, uid)
+		r.gap(resource, m)
+	case m.Is("synced") && m.Data.Reason == "resync" && r.resync[resource] != nil:
+		for uid, last := range r.live[resource] {
+			if !r.resync[resource][uid] && !r.lost {
+				r.wrong("again", "a resync is over, in which nothing was told of: %s", last)
 			}
-			for uid, last := range r.last {
-				if resourceOf(last) == resource {
-					delete(r.last, uid)
-				}
-			}
-			delete(r.live, resource)
 		}
-		if r.open[resource] != nil {
-			from = min(from, r.from[resource])
-		}
-		r.open[resource], r.from[resource] = m, from
+		delete(r.resync, resource)
 	case m.Is("synced") && m.Data.Reason != "periodic":
 		if r.open[resource] == nil {
 			if !r.lost {
@@ -161,177 +174,82 @@ func (r *reader) collection(m *bus.Message) {
 			return
 		}
 		delete(r.open, resource)
-		r.windows[resource] = append(r.windows[resource], window{r.from[resource], number(m.RV())})
+		r.excuse(resource, number(m.RV()))
 	case m.Is("closed"):
-		r.wrong("invented", "nobody took %s out of the configuration: %s", resource, m)
+		if !r.taken[resource] {
+			r.wrong("invented", "nobody took %s out of the configuration: %s", resource, m)
+		}
+		if r.open[resource] == nil {
+			r.from[resource] = number(m.RV())
+		}
+		r.closed[resource] = true
+		r.forget(resource)
+		delete(r.open, resource)
 	}
+}
+
+// gap opens what the next synced closes.
+func (r *reader) gap(resource string, m *bus.Message) {
+	r.gaps++
+	if m.Data.Reason == "drift" && !r.changing[resource] {
+		r.wrong("complete", "a verification found what had not been told: %s", m)
+	}
+	from := number(m.Data.From)
+	if m.Data.Reset {
+		from = 0
+		r.forget(resource)
+	}
+	if r.open[resource] != nil || r.closed[resource] {
+		from = min(from, r.from[resource])
+	}
+	r.open[resource], r.from[resource] = m, from
+	delete(r.closed, resource)
+	switch {
+	case r.era[resource] > 0 || r.ledger.former == nil:
+	case m.Epoch() > 1 || m.Data.From == "" && !timeOf(m).Before(r.ledger.back):
+		// What came after the position never was. All of the other history is told, or in the gap.
+		r.excuse(resource, math.MaxUint64)
+		r.era[resource], r.from[resource] = 1, 0
+	case !timeOf(m).Before(r.ledger.back):
+		r.goesOn(resource)
+	}
+}
+
+// goesOn takes a collection into the other history without an epoch: the bridge was not yet further than the backup, so it is
+// one history for it. Nothing of what is undone may have been told.
+func (r *reader) goesOn(resource string) {
+	r.silent[resource] = true
+	windows := r.windows[0]
+	windows[resource] = append(windows[resource], window{r.ledger.saved, math.MaxUint64})
+	if r.open[resource] != nil {
+		r.excuse(resource, math.MaxUint64)
+	}
+	r.era[resource] = 1
+}
+
+// excuse closes a gap.
+func (r *reader) excuse(resource string, to uint64) {
+	windows := r.windows[r.era[resource]]
+	windows[resource] = append(windows[resource], window{r.from[resource], to})
+}
+
+// forget is what a consumer does at a reset, and when a collection is closed.
+func (r *reader) forget(resource string) {
+	for uid, last := range r.last {
+		if resourceOf(last) == resource {
+			delete(r.last, uid)
+		}
+	}
+	delete(r.live, resource)
+}
+
+// timeOf is when the bridge saw it.
+func timeOf(m *bus.Message) time.Time {
+	t, _ := time.Parse(time.RFC3339Nano, m.Attributes["time"])
+	return t
 }
 
 func number(rv string) uint64 {
 	n, _ := strconv.ParseUint(rv, 10, 64)
 	return n
-}
-
-// bodyOf is the body as far as it can be compared.
-func (v *verdict) bodyOf(m *bus.Message) map[string]any {
-	o := v.ledger.objects[m.UID()]
-	if o == nil {
-		return m.Body()
-	}
-	return essence(o.typ, m.Body())
-}
-
-func (r *reader) object(m *bus.Message) {
-	o, resource := r.ledger.objects[m.UID()], resourceOf(m)
-	if o == nil {
-		r.wrong("invented", "of an object that never was: %s", m)
-		return
-	}
-	if m.Name() != o.name || resource != o.typ.ResourceID() {
-		r.wrong("body", "it is %s %s: %s", o.typ.ResourceID(), o.name, m)
-	}
-	r.body(o, m)
-	r.order(o, m)
-	if r.live[resource] == nil {
-		r.live[resource] = map[string]*bus.Message{}
-	}
-	r.last[m.UID()] = m
-	if m.Is("deleted") {
-		delete(r.live[resource], m.UID())
-		r.ended[m.UID()] = true
-		r.tell(m) // perhaps at the version at which it left, with or without that reason: see docs/limits.md
-		return
-	}
-	for uid, held := range r.live[resource] {
-		if uid != m.UID() && held.Name() == m.Name() {
-			r.wrong("order", "the name's former holder is not deleted: %s; it is %s", m, held)
-		}
-	}
-	r.live[resource][m.UID()] = m
-	delete(r.ended, m.UID())
-	r.tell(m)
-}
-
-func (v *verdict) tell(m *bus.Message) {
-	if v.told[m.UID()] == nil {
-		v.told[m.UID()] = map[uint64]bool{}
-	}
-	v.told[m.UID()][number(m.RV())] = true
-}
-
-// body: what an event says of an object is what the server said at that version, byte for byte as far as it can be compared.
-func (r *reader) body(o *object, m *bus.Message) {
-	rv := number(m.RV())
-	got := r.bodyOf(m)
-	metadata, _ := got["metadata"].(map[string]any)
-	if m.Is("deleted") {
-		if !o.deleted && !slices.ContainsFunc(o.versions, func(v version) bool { return !v.in }) {
-			r.wrong("invented", "%s lives: %s", o, m)
-		}
-		if m.Data.BodyKnown != nil && !*m.Data.BodyKnown {
-			return
-		}
-		// Its body is that of some version, under a version of the deletion's own.
-		delete(metadata, "resourceVersion")
-		delete(metadata, "deletionTimestamp")
-		delete(metadata, "deletionGracePeriodSeconds")
-		want := canonical(got)
-		for _, version := range o.versions {
-			body := clone(version.body)
-			b, _ := body["metadata"].(map[string]any)
-			delete(b, "resourceVersion")
-			if canonical(body) == want {
-				return
-			}
-		}
-		r.wrong("body", "no version of %s is like this: %s\n  %.1500s", o, m, want)
-		return
-	}
-	version, ok := o.find(rv)
-	if !ok {
-		r.wrong("invented", "%s never had this version: %s", o, m)
-		return
-	}
-	if !version.in {
-		r.wrong("invented", "%s was not selected at this version: %s", o, m)
-	}
-	if got, want := canonical(got), canonical(version.body); got != want {
-		r.wrong("body", "%s\n  is   %.1500s\n  want %.1500s", m, got, want)
-	}
-}
-
-// order: an object is announced, changes, and is deleted; its versions ascend.
-func (r *reader) order(o *object, m *bus.Message) {
-	if r.lost {
-		return
-	}
-	last := r.last[m.UID()]
-	known := last != nil && !last.Is("deleted")
-	switch {
-	case !known && m.Is("modified", "deleted") && r.killed && !r.pair.exact() && m.Attributes["origin"] == "reconcile":
-		// It was on its way to the bus when the bridge was killed, and counts as told: see docs/limits.md.
-	case !known && m.Is("modified", "deleted"):
-		r.wrong("order", "%s begins with: %s", o, m)
-	case known && m.Is("added"):
-		r.wrong("order", "%s is announced again: %s; it was %s", o, m, last)
-	case last == nil || m.Epoch() > last.Epoch():
-	case number(m.RV()) < number(last.RV()) && !last.Is("deleted") || m.Epoch() < last.Epoch():
-		r.wrong("order", "%s goes back: %s follows %s", o, m, last)
-	}
-}
-
-// complete: every transition outside of declared gaps is told.
-func (v *verdict) complete() {
-	for _, o := range v.ledger.objects {
-		resource := o.typ.ResourceID()
-		in := false
-		for _, version := range o.versions {
-			if !in && !version.in {
-				continue
-			}
-			in = version.in
-			if v.told[o.uid][version.rv] {
-				continue
-			}
-			if v.covers(resource, version.rv-1, version.rv+1) {
-				v.excused++
-			} else {
-				v.wrong("complete", "version %d of %s is not told, and no gap covers it: %v", version.rv, o, v.windows[resource])
-			}
-		}
-		if in && o.deleted && !v.ended[o.uid] {
-			if v.covers(resource, o.after, o.before) {
-				v.excused++
-			} else {
-				v.wrong("complete", "the deletion of %s is not told, and no gap covers it: %v", o, v.windows[resource])
-			}
-		}
-	}
-}
-
-// covers reports whether a window holds a version between after and before.
-func (v *verdict) covers(resource string, after, before uint64) bool {
-	if before < math.MaxUint64 {
-		before--
-	}
-	return slices.ContainsFunc(v.windows[resource], func(w window) bool { return w.from < before && w.to > after })
-}
-
-// state: what the bus leads to is what the cluster has.
-func (v *verdict) state() {
-	for resource, objects := range v.cluster {
-		for uid, body := range objects {
-			got, ok := v.mirror[resource][uid]
-			if want := canonical(body); !ok {
-				v.wrong("state", "%s exists, the bus does not say so", v.ledger.objects[uid])
-			} else if got != want {
-				v.wrong("state", "%s\n  is   %.1500s\n  want %.1500s", v.ledger.objects[uid], got, want)
-			}
-		}
-		for uid, body := range v.mirror[resource] {
-			if objects[uid] == nil {
-				v.wrong("state", "%s does not exist, the bus says %.500s", v.ledger.objects[uid], body)
-			}
-		}
-	}
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kubebridge/kubebridge/test/e2e/internal/bus"
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
@@ -17,6 +18,7 @@ type history struct {
 	ledger   *ledger
 	messages []bus.Message
 	cluster  map[string]map[string]map[string]any
+	taken    map[string]bool // out of the configuration, for a while
 }
 
 const resource = "configmaps"
@@ -82,7 +84,7 @@ func (h *history) judge(pair string) []string {
 	if err != nil {
 		return []string{err.Error()}
 	}
-	v := &verdict{pair: p, ledger: h.ledger, messages: h.messages, cluster: h.cluster}
+	v := &verdict{pair: p, ledger: h.ledger, messages: h.messages, cluster: h.cluster, taken: h.taken}
 	return v.judge()
 }
 
@@ -133,6 +135,160 @@ func TestVerdict(t *testing.T) {
 		}
 		c.do(h)
 		if problems := h.judge(strict); !slices.ContainsFunc(problems, func(s string) bool { return strings.HasPrefix(s, "["+c.rule+"]") }) {
+			t.Errorf("%s: %v, want [%s]", name, problems, c.rule)
+		}
+	}
+}
+
+// restoredHistory is a right one: a backup at 14, in which u1 lives, and which is put back after 32. In between u1 was deleted,
+// u2 changed, and u4 made; after it, u2 is changed otherwise, at a version that was there before.
+func restoredHistory() *history {
+	h := &history{ledger: newLedger(), cluster: map[string]map[string]map[string]any{resource: {}}}
+	make := func(uid, name string, rvs ...uint64) *object {
+		o := &object{typ: target{Type: kube.ConfigMaps}, uid: uid, name: name}
+		for _, rv := range rvs {
+			o.versions = append(o.versions, version{rv: rv, in: true, body: bodyAt(uid, name, rv)})
+		}
+		h.ledger.objects[uid] = o
+		return o
+	}
+	at := func(history string, o *object, rv uint64) {
+		o.versions = append(o.versions, version{rv: rv, in: true, body: bodyIn(history, o.uid, o.name, rv)})
+	}
+	u1, u2 := make("u1", "n/a", 11), make("u2", "n/b", 14)
+	saved := h.ledger.backup()
+	u1.deleted, u1.after, u1.before = true, 11, 32
+	at("", u2, 31)
+	make("u4", "n/d", 32)
+	back := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	h.ledger.restored(saved, back)
+	at("other", saved["u2"], 20)
+	at("other", saved["u2"], 31)
+	h.cluster[resource]["u1"], h.cluster[resource]["u2"] = bodyAt("u1", "n/a", 11), bodyIn("other", "u2", "n/b", 31)
+
+	h.of("gap", "", "", bus.Data{})
+	h.of("synced", "", "14", bus.Data{})
+	h.about("present", "u1", "n/a", 11)
+	h.about("present", "u2", "n/b", 14)
+	h.about("deleted", "u1", "n/a", 30)
+	h.messages[4].Data.Object, _ = json.Marshal(bodyAt("u1", "n/a", 11))
+	h.about("modified", "u2", "n/b", 31)
+	h.about("added", "u4", "n/d", 32)
+	h.of("gap", "32", "32", bus.Data{})
+	h.about("added", "u1", "n/a", 11)
+	h.about("modified", "u2", "n/b", 20)
+	h.messages[9].Data.Object, _ = json.Marshal(bodyIn("other", "u2", "n/b", 20))
+	h.about("deleted", "u4", "n/d", 21)
+	h.messages[10].Data.Object, _ = json.Marshal(bodyAt("u4", "n/d", 32))
+	h.of("synced", "32", "21", bus.Data{})
+	h.about("modified", "u2", "n/b", 31)
+	h.messages[12].Data.Object, _ = json.Marshal(bodyIn("other", "u2", "n/b", 31))
+	for i := range h.messages {
+		a := h.messages[i].Attributes
+		a["time"] = back.Add(-time.Minute).Format(time.RFC3339Nano)
+		if i >= 7 {
+			a["time"], a["epoch"] = back.Add(time.Minute).Format(time.RFC3339Nano), "2"
+			a["id"] = "e2:" + a["id"]
+		}
+	}
+	return h
+}
+
+func bodyIn(history, uid, name string, rv uint64) map[string]any {
+	body := bodyAt(uid, name, rv)
+	body["data"] = map[string]any{"at": history + fmt.Sprint(rv)}
+	return body
+}
+
+// watched has all objects of a history watched otherwise.
+func (h *history) watched(change func(*target)) {
+	for _, o := range h.ledger.objects {
+		change(&o.typ)
+	}
+}
+
+// Rules of what is not in every history: one that is right, and how each of them is broken.
+func TestVerdictOfMore(t *testing.T) {
+	quiet := func() *history { // the last change of u2 is one that is ignored
+		h := rightHistory()
+		h.watched(func(t *target) { t.ignore = true })
+		last := h.ledger.objects["u2"].versions[1].body
+		last["data"], h.cluster[resource]["u2"] = map[string]any{"at": "14"}, last
+		h.messages = h.messages[:8]
+		return h
+	}
+	diff := func() *history {
+		h := rightHistory()
+		h.watched(func(t *target) { t.diff = "both" })
+		for _, i := range []int{3, 8} {
+			before := h.messages[max(2, i-3)]
+			m := &h.messages[i]
+			m.Data.Base, m.Data.Before = before.RV(), before.Data.Object
+			m.Data.Patch = []byte(fmt.Sprintf(`[{"op":"replace","path":"/metadata/resourceVersion","value":%q},{"op":"replace","path":"/data/at","value":%q}]`, m.RV(), m.RV()))
+		}
+		return h
+	}
+	resync := func() *history {
+		h := rightHistory()
+		h.of("gap", "25", "25", bus.Data{Reason: "resync"})
+		h.about("present", "u2", "n/b", 25)
+		h.of("synced", "25", "25", bus.Data{Reason: "resync"})
+		return h
+	}
+	closed := func() *history {
+		h := rightHistory()
+		h.taken = map[string]bool{resource: true}
+		h.of("closed", "25", "25", bus.Data{Reason: "removed"})
+		h.of("gap", "", "", bus.Data{Reason: "snapshot"})
+		h.about("added", "u2", "n/b", 25)
+		h.of("synced", "", "26", bus.Data{Reason: "snapshot"})
+		for i, m := range h.messages[10:] {
+			m.Attributes["id"] += fmt.Sprintf(":2%d", i)
+		}
+		return h
+	}
+	cut := func(i int) func(*history) { return func(h *history) { h.messages = slices.Delete(h.messages, i, i+1) } }
+	for name, c := range map[string]struct {
+		right func() *history
+		rule  string
+		do    func(h *history)
+	}{
+		"what is ignored is told": {quiet, "quiet", func(h *history) {
+			h.about("modified", "u2", "n/b", 25)
+			h.messages[8].Data.Object, _ = json.Marshal(h.ledger.objects["u2"].versions[1].body)
+		}},
+		"what is not ignored is not":     {quiet, "complete", cut(3)},
+		"a patch makes another body":     {diff, "diff", func(h *history) { h.messages[8].Data.Patch = []byte(`[]`) }},
+		"a patch that cannot be":         {diff, "diff", func(h *history) { h.messages[8].Data.Patch = []byte(`[{"op":"remove","path":"/no"}]`) }},
+		"another one's body before":      {diff, "diff", func(h *history) { h.messages[8].Data.Before = h.messages[2].Data.Object }},
+		"a base that was not told":       {diff, "diff", func(h *history) { h.messages[8].Data.Base = "13" }},
+		"no patch":                       {diff, "diff", func(h *history) { h.messages[8].Data.Patch = nil }},
+		"a patch that nobody asked for":  {diff, "diff", func(h *history) { h.watched(func(t *target) { t.diff = "" }) }},
+		"a resync leaves something out":  {resync, "again", cut(10)},
+		"a resync that excuses nothing":  {resync, "complete", func(h *history) { cut(10)(h); cut(8)(h); h.messages[8].Data.From = "14" }},
+		"closed by nobody":               {closed, "invented", func(h *history) { h.taken = nil }},
+		"closed for good":                {closed, "declared", func(h *history) { h.messages = h.messages[:10] }},
+		"told while it is closed":        {closed, "invented", func(h *history) { h.messages[10], h.messages[11] = h.messages[11], h.messages[10] }},
+		"a verification finds something": {rightHistory, "complete", func(h *history) { h.messages[6].Data.Reason = "drift" }},
+		"another history":                {rightHistory, "invented", func(h *history) { h.messages[8].Attributes["epoch"] = "2" }},
+		"a restore is not declared":      {restoredHistory, "declared", func(h *history) { h.messages = slices.Delete(h.messages, 7, 12) }},
+		"what is undone remains":         {restoredHistory, "state", cut(10)},
+		"what is back is not told":       {restoredHistory, "state", cut(8)},
+		"lost before the restore":        {restoredHistory, "complete", cut(5)},
+		"lost after it":                  {restoredHistory, "complete", cut(12)},
+		"what is undone is told after it": {restoredHistory, "invented", func(h *history) {
+			h.messages = append(h.messages, h.messages[6])
+			h.messages[13].Attributes = maps.Clone(h.messages[13].Attributes)
+			h.messages[13].Attributes["epoch"], h.messages[13].Attributes["id"] = "2", "e2:again"
+		}},
+		"the other history's body": {restoredHistory, "body", func(h *history) { h.messages[12].Data.Object = h.messages[5].Data.Object }},
+	} {
+		if problems := c.right().judge("nats-eo/nats"); len(problems) > 0 {
+			t.Fatalf("%s: the right history: %v", name, problems)
+		}
+		h := c.right()
+		c.do(h)
+		if problems := h.judge("nats-eo/nats"); !slices.ContainsFunc(problems, func(s string) bool { return strings.HasPrefix(s, "["+c.rule+"]") }) {
 			t.Errorf("%s: %v, want [%s]", name, problems, c.rule)
 		}
 	}

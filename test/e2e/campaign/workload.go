@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -32,6 +33,7 @@ type workload struct {
 	seed   uint64
 	fresh  bool         // half of the objects have a name that no other one had before
 	pause  sync.RWMutex // held for writing while nobody may write
+	users  []*writer
 }
 
 const (
@@ -42,13 +44,30 @@ const (
 // run makes about ops operations in about d.
 func (w *workload) run(ctx context.Context, ops int, d time.Duration) error {
 	g, ctx := errgroup.WithContext(ctx)
+	w.pause.Lock()
 	for i := range writers {
-		g.Go(func() error {
-			one := &writer{w, i, rand.New(rand.NewPCG(w.seed, uint64(100+i))), map[string]*unstructured.Unstructured{}, nil, 0}
-			return one.run(ctx, ops/writers, d)
-		})
+		one := &writer{w, i, rand.New(rand.NewPCG(w.seed, uint64(100+i))), map[string]*unstructured.Unstructured{}, nil, 0}
+		w.users = append(w.users, one)
+		g.Go(func() error { return one.run(ctx, ops/writers, d) })
 	}
+	w.pause.Unlock()
 	return g.Wait()
+}
+
+// backup remembers what everybody knows, and returns what makes that the present again, at the time it is given. The caller
+// holds pause, both times.
+func (w *workload) backup() (restored func(time.Time)) {
+	saved := w.ledger.backup()
+	holds := make([]map[string]*unstructured.Unstructured, len(w.users))
+	for i, one := range w.users {
+		holds[i] = maps.Clone(one.holds)
+	}
+	return func(back time.Time) {
+		w.ledger.restored(saved, back)
+		for i, one := range w.users {
+			one.holds, one.unbound = holds[i], nil
+		}
+	}
 }
 
 // writer is one user.
@@ -168,7 +187,10 @@ func (w *writer) watched() string {
 
 func (w *writer) fields(t target, name string) kube.Fields {
 	f := body(t, w.stamp(name))
-	f["metadata"] = map[string]any{"labels": map[string]any{watchedLabel: w.watched()}, "annotations": map[string]any{"said": "\"<&>\u2028é" + name}}
+	f["metadata"] = map[string]any{
+		"labels":      map[string]any{watchedLabel: w.watched()},
+		"annotations": map[string]any{"said": "\"<&>\u2028é" + name, shownNote: w.watched(), noiseNote: "none"},
+	}
 	return f
 }
 
@@ -195,6 +217,9 @@ func body(t target, stamp string) kube.Fields {
 
 func (w *writer) patch(t target, name string) string {
 	change := map[string]any{}
+	if w.random.IntN(5) == 0 {
+		return fmt.Sprintf(`{"metadata":{"annotations":{%q:"%d"}}}`, noiseNote, w.step)
+	}
 	if w.random.IntN(3) > 0 {
 		for k, v := range body(t, w.stamp(name)) {
 			change[k] = v
@@ -203,7 +228,7 @@ func (w *writer) patch(t target, name string) string {
 	if len(change) == 0 || w.random.IntN(2) == 0 {
 		change["metadata"] = map[string]any{
 			"labels":      map[string]any{watchedLabel: w.watched()},
-			"annotations": map[string]any{"step": fmt.Sprint(w.step)},
+			"annotations": map[string]any{"step": fmt.Sprint(w.step), shownNote: w.watched()},
 		}
 	}
 	text, _ := json.Marshal(change) // strings and numbers

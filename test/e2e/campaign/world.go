@@ -37,15 +37,17 @@ type world struct {
 	api     *faultproxy.Proxy
 	bus     *busUnderTest
 	config  string // the file
+	wanted  bridge.Config
 	undo    []func()
 
 	replicas int
-	second   bool   // there were two bridges without a Lease: they fence one another
-	disk     string // the checkpoint's own file system, where it may run full
+	second   bool            // there were two bridges without a Lease: they fence one another
+	taken    map[string]bool // resources that the configuration did without for a while
+	disk     string          // the checkpoint's own file system, where it may run full
 
 	mu        sync.Mutex
 	current   []*bridge.Process
-	processes []*bridge.Process // all that ever ran
+	processes []*bridge.Process // all that ever ran; each has an admin socket of its own
 	surprises []string          // that a process ended by itself
 }
 
@@ -103,7 +105,10 @@ func (w *world) prepare(ctx context.Context, r *chance) (err error) {
 		defer cancel()
 		_ = w.kube.Uninstall(ctx, w.widgets.Type) // each CRD costs the API server memory
 	})
-	w.types = []target{{Type: kube.ConfigMaps}, w.widgets, {kube.Secrets, true}, {kube.Deployments, true}}
+	w.types = []target{{Type: kube.ConfigMaps}, w.widgets, {Type: kube.Secrets, selector: true}, {Type: kube.Deployments, selector: true}}
+	if !w.spec.soak {
+		choose(w.types, newChance(w.spec.Seed, 3))
+	}
 	if w.bus, err = w.startBus(); err != nil {
 		return err
 	}
@@ -112,16 +117,12 @@ func (w *world) prepare(ctx context.Context, r *chance) (err error) {
 		return err
 	}
 	c := bridge.Config{
-		Name: "campaign", Cluster: w.ns, Status: map[string]any{"listen": "127.0.0.1:0"}, Admin: map[string]any{"socket": "off"},
+		Name: "campaign", Cluster: w.ns, Status: map[string]any{"listen": "127.0.0.1:0"}, Admin: map[string]any{"socket": "${env:" + socketEnv + "}"},
 		Sinks: []bridge.Sink{w.bus.sink},
 	}
 	c.Sinks[0].Name = "audit"
 	for _, t := range w.types {
-		resource := bridge.Resource{Resource: t.ResourceID(), Namespaces: []string{w.ns}}
-		if t.selector {
-			resource.LabelSelector = watchedLabel + "=yes"
-		}
-		c.Resources = append(c.Resources, resource)
+		c.Resources = append(c.Resources, t.resource(w.ns))
 	}
 	if c.Kubernetes, err = w.reached(); err != nil {
 		return err
@@ -141,12 +142,20 @@ func (w *world) prepare(ctx context.Context, r *chance) (err error) {
 	if !w.spec.soak && r.IntN(3) == 0 {
 		c.Sinks[0].Linger = "50ms"
 	}
+	w.config, w.wanted, w.taken = filepath.Join(w.dir, "bridge.yaml"), c, map[string]bool{}
+	return w.configure(c)
+}
+
+// configure replaces the file.
+func (w *world) configure(c bridge.Config) error {
 	text, err := c.YAML()
 	if err != nil {
 		return err
 	}
-	w.config = filepath.Join(w.dir, "bridge.yaml")
-	return os.WriteFile(w.config, text, 0o600)
+	if err := os.WriteFile(w.config+".new", text, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(w.config+".new", w.config)
 }
 
 // reached is how the bridge comes to the API server: as a user of its own, through a proxy.
@@ -228,10 +237,17 @@ func (w *world) launch() error {
 	return nil
 }
 
+// socketEnv tells a process where its admin socket is.
+const socketEnv = "KUBEBRIDGE_CAMPAIGN_SOCKET"
+
+func (w *world) socket(process int) string {
+	return filepath.Join(w.dir, fmt.Sprintf("admin%d", process))
+}
+
 // relaunch starts a replica again. The caller holds mu, or nobody else runs.
 func (w *world) relaunch(i int) error {
 	// Its working copy of a checkpoint that is on the bus goes where it can be measured, and removed.
-	p, err := bridge.Start("env", "TMPDIR="+w.scratchDir(), w.spec.Binary, "run", "-c", w.config)
+	p, err := bridge.Start("env", "TMPDIR="+w.scratchDir(), socketEnv+"="+w.socket(len(w.processes)), w.spec.Binary, "run", "-c", w.config)
 	if err != nil {
 		return err
 	}
@@ -352,16 +368,15 @@ func (w *world) stop() {
 
 // selected is what a type's collection should hold at the end.
 func (w *world) selected(ctx context.Context, t target) (map[string]map[string]any, error) {
-	options := metav1.ListOptions{}
-	if t.selector {
-		options.LabelSelector = watchedLabel + "=yes"
-	}
-	objects, _, err := w.kube.List(ctx, t.Type, options)
+	objects, _, err := w.kube.List(ctx, t.Type, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
 	}
 	out := map[string]map[string]any{}
 	for i := range objects {
+		if !t.selects(&objects[i]) {
+			continue
+		}
 		out[string(objects[i].GetUID())] = essence(t, clone(objects[i].Object))
 	}
 	return out, nil

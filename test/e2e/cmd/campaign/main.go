@@ -122,7 +122,11 @@ func (o options) plan() ([]campaign.Spec, error) {
 		} else if passed[key(pair.Name, seed)] {
 			continue
 		}
-		plan = append(plan, campaign.Spec{Pair: pair, Seed: seed, Faults: o.faults, Limit: o.faults + 60*time.Second, Harm: harm, Calm: o.calm})
+		limit := time.Minute
+		if harm { // two starts of an API server take their time
+			limit *= 2
+		}
+		plan = append(plan, campaign.Spec{Pair: pair, Seed: seed, Faults: o.faults, Limit: o.faults + limit, Harm: harm, Calm: o.calm})
 	}
 	return plan, nil
 }

@@ -1,0 +1,130 @@
+package campaign
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// restoreEtcd makes a backup of etcd, lets the workload go on, and puts the backup back: what was acknowledged in between
+// is undone, and its resourceVersions are given out a second time. They begin so far above the backup's that the bridge looks
+// before the counter has passed them (docs/limits.md says what is left where it has).
+func (n *nemesis) restoreEtcd(ctx context.Context, r *chance) error {
+	dir := filepath.Join(n.dir, "backup")
+	restored, err := n.backUp(ctx, dir)
+	if err != nil {
+		return err
+	}
+	select {
+	case <-time.After(500*time.Millisecond + time.Duration(r.Int64N(int64(1500*time.Millisecond)))):
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	n.load.pause.Lock()
+	defer n.load.pause.Unlock()
+	n.cluster.Kill()
+	if err := n.cluster.RestoreEtcd(dir); err != nil {
+		return err
+	}
+	restored(time.Now())
+	return n.cluster.Restart(ctx)
+}
+
+// backUp is a backup of etcd, and of what the workload knows, of one time.
+func (n *nemesis) backUp(ctx context.Context, dir string) (func(time.Time), error) {
+	n.load.pause.Lock()
+	defer n.load.pause.Unlock()
+	n.cluster.Kill()
+	if err := n.cluster.SaveEtcd(dir); err != nil {
+		return nil, err
+	}
+	if err := n.cluster.Restart(ctx); err != nil {
+		return nil, err
+	}
+	return n.load.backup(), n.count(ctx, 3000)
+}
+
+// count lets etcd's counter go on.
+func (n *nemesis) count(ctx context.Context, writes int) error {
+	body, err := json.Marshal(map[string]any{"key": []byte("/kubebridge/count")})
+	if err != nil {
+		return err
+	}
+	client := &http.Client{}
+	defer client.CloseIdleConnections()
+	const clients = 16
+	g, ctx := errgroup.WithContext(ctx)
+	for range clients {
+		g.Go(func() error {
+			for range writes / clients {
+				if err := post(ctx, client, n.cluster.EtcdURL()+"/v3/kv/put", body); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+func post(ctx context.Context, client *http.Client, url string, body []byte) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	res, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	said, err := io.ReadAll(res.Body)
+	if err == nil && res.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s: %s", url, res.Status, said)
+	}
+	return err
+}
+
+// askResync has the bridge tell every object of a resource again, if it is there to be asked.
+func (n *nemesis) askResync(ctx context.Context, r *chance, i int) error {
+	t := n.types[r.IntN(len(n.types))]
+	path := n.socket(slices.Index(n.processes, n.current[i]))
+	client := &http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", path)
+	}}}
+	return ignoreAway(post(ctx, client, "http://bridge/resync?resource="+url.QueryEscape(t.ResourceID()), nil))
+}
+
+// withoutOne takes a resource out of the configuration for a while, as the running bridge is to notice.
+func (n *nemesis) withoutOne(ctx context.Context, r *chance) error {
+	less := n.wanted
+	i := r.IntN(len(less.Resources))
+	n.taken[less.Resources[i].Resource] = true
+	less.Resources = slices.Delete(slices.Clone(less.Resources), i, i+1)
+	for _, c := range []func() error{func() error { return n.configure(less) }, func() error { return n.configure(n.wanted) }} {
+		n.mu.Lock()
+		err := c()
+		for _, p := range n.processes {
+			if p.Running() && strings.Contains(p.Log(), "status listens") { // before, it would end of the signal; it looks by itself
+				p.Signal(syscall.SIGHUP)
+			}
+		}
+		n.mu.Unlock()
+		if err != nil {
+			return err
+		}
+		r.wait(ctx, 2*time.Second)
+	}
+	return nil
+}

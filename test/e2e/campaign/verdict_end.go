@@ -1,0 +1,86 @@
+package campaign
+
+import (
+	"math"
+	"slices"
+)
+
+// complete: every transition outside of declared gaps is told, in each of the cluster's histories.
+func (v *verdict) complete() {
+	for era, objects := range v.ledger.eras() {
+		for _, o := range objects {
+			v.life(era, o)
+		}
+	}
+	if v.ledger.former == nil {
+		return
+	}
+	for resource := range v.cluster {
+		if told := v.undone[resource]; told != nil && v.silent[resource] {
+			v.wrong("declared", "%s: an etcd was restored, and no gap says so; what is undone was told: %s", resource, told)
+		}
+		if len(v.windows[1][resource]) == 0 && !v.silent[resource] {
+			v.wrong("declared", "%s: an etcd was restored, and no gap says so", resource)
+		}
+	}
+}
+
+// life is one object's in one history.
+func (v *verdict) life(era int, o *object) {
+	resource, in := o.typ.ResourceID(), false
+	for i, version := range o.versions {
+		was := in
+		in = version.in
+		if !was && !in || era > 0 && version.old {
+			continue
+		}
+		if v.told[era][o.uid][version.rv] {
+			continue
+		}
+		if was && in && o.typ.ignore && o.typ.told(version.body) == o.typ.told(o.versions[i-1].body) {
+			continue
+		}
+		if v.covers(era, resource, version.rv-1, version.rv+1) {
+			v.excused++
+		} else {
+			v.wrong("complete", "version %d of %s is not told, and no gap covers it: %v", version.rv, o, v.windows[era][resource])
+		}
+	}
+	if in && o.deleted && !v.ended[era][o.uid] && !(era > 0 && o.gone) {
+		if v.covers(era, resource, o.after, o.before) {
+			v.excused++
+		} else {
+			v.wrong("complete", "the deletion of %s is not told, and no gap covers it: %v", o, v.windows[era][resource])
+		}
+	}
+}
+
+// covers reports whether a window holds a version between after and before.
+func (v *verdict) covers(era int, resource string, after, before uint64) bool {
+	if before < math.MaxUint64 {
+		before--
+	}
+	return slices.ContainsFunc(v.windows[era][resource], func(w window) bool { return w.from < before && w.to > after })
+}
+
+// state: what the bus leads to is what the cluster has.
+func (v *verdict) state() {
+	for resource, objects := range v.cluster {
+		for uid, body := range objects {
+			got, ok := v.mirror[resource][uid]
+			o := v.ledger.objects[uid]
+			if o == nil {
+				v.wrong("state", "%s %s exists, and nobody made it: %.500s", resource, uid, canonical(body))
+			} else if want := o.typ.told(body); !ok {
+				v.wrong("state", "%s exists, the bus does not say so", o)
+			} else if got != want {
+				v.wrong("state", "%s\n  is   %.1500s\n  want %.1500s", o, got, want)
+			}
+		}
+		for uid, body := range v.mirror[resource] {
+			if objects[uid] == nil {
+				v.wrong("state", "%s %s does not exist, the bus says %.500s", resource, uid, body)
+			}
+		}
+	}
+}

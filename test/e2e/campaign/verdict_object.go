@@ -1,0 +1,231 @@
+package campaign
+
+import (
+	"bytes"
+	"slices"
+
+	"github.com/kubebridge/kubebridge/test/e2e/internal/bus"
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+)
+
+// at is the history that an event tells of.
+func (r *reader) at(m *bus.Message) int {
+	if r.ledger.former != nil && m.Epoch() > 1 {
+		return 1
+	}
+	return r.era[resourceOf(m)]
+}
+
+// follow notices when a collection goes on in the history that a restore began without saying so.
+func (r *reader) follow(resource string, m *bus.Message) {
+	if r.ledger.former == nil || r.at(m) > 0 {
+		return
+	}
+	before, after := r.ledger.former[m.UID()].says(m), r.ledger.objects[m.UID()].says(m)
+	if before && after { // the same in both, or not to be told apart
+		before, after = timeOf(m).Before(r.ledger.back), !timeOf(m).Before(r.ledger.back)
+	}
+	switch {
+	case after:
+		r.goesOn(resource)
+	case before:
+		r.undone[resource] = m
+	}
+}
+
+// says reports whether an event may be about what is not in the backup.
+func (o *object) says(m *bus.Message) bool {
+	if o == nil {
+		return false
+	}
+	v, ok := o.find(number(m.RV()))
+	switch {
+	case m.Is("deleted") && (!ok || v.in):
+		return o.deleted && !o.gone
+	case m.Is("deleted"):
+		return !v.old
+	}
+	return ok && !v.old && canonical(essence(o.typ, m.Body())) == canonical(v.body)
+}
+
+// of is the object that an event is about.
+func (r *reader) of(m *bus.Message) *object { return r.ledger.in(r.at(m), m.UID()) }
+
+// bodyOf is the body as far as it can be compared.
+func (r *reader) bodyOf(m *bus.Message) map[string]any {
+	if o := r.of(m); o != nil {
+		return essence(o.typ, m.Body())
+	}
+	return m.Body()
+}
+
+func (r *reader) object(m *bus.Message) {
+	resource := resourceOf(m)
+	r.follow(resource, m)
+	o := r.of(m)
+	if m.Epoch() > 1 && r.ledger.former == nil {
+		r.wrong("invented", "no etcd was restored: %s", m)
+	}
+	if o == nil {
+		r.wrong("invented", "of an object that never was: %s", m)
+		return
+	}
+	if m.Name() != o.name || resource != o.typ.ResourceID() {
+		r.wrong("body", "it is %s %s: %s", o.typ.ResourceID(), o.name, m)
+	}
+	if r.closed[resource] && !r.lost {
+		r.wrong("invented", "%s is closed: %s", resource, m)
+	}
+	r.body(o, m)
+	r.order(o, m)
+	r.quiet(o, m)
+	r.diff(o, m)
+	if !m.Is("deleted") {
+		r.bodies[m.UID()+" "+m.RV()] = string(m.Data.Object)
+	}
+	if told := r.resync[resource]; told != nil {
+		told[m.UID()] = true
+	}
+	if r.live[resource] == nil {
+		r.live[resource] = map[string]*bus.Message{}
+	}
+	r.last[m.UID()] = m
+	if m.Is("deleted") {
+		delete(r.live[resource], m.UID())
+		r.ended[r.at(m)][m.UID()] = true
+		r.tell(m) // perhaps at the version at which it left, with or without that reason: see docs/limits.md
+		return
+	}
+	for uid, held := range r.live[resource] {
+		if uid != m.UID() && held.Name() == m.Name() && !r.lost {
+			r.wrong("order", "the name's former holder is not deleted: %s; it is %s", m, held)
+		}
+	}
+	r.live[resource][m.UID()] = m
+	delete(r.ended[r.at(m)], m.UID())
+	r.tell(m)
+}
+
+func (r *reader) tell(m *bus.Message) {
+	told := r.told[r.at(m)]
+	if told[m.UID()] == nil {
+		told[m.UID()] = map[uint64]bool{}
+	}
+	told[m.UID()][number(m.RV())] = true
+}
+
+// body: what an event says of an object is what the server said at that version, byte for byte as far as it can be compared.
+func (r *reader) body(o *object, m *bus.Message) {
+	rv := number(m.RV())
+	got := r.bodyOf(m)
+	metadata, _ := got["metadata"].(map[string]any)
+	if m.Is("deleted") {
+		undone := o.undone && r.at(m) > 0
+		if !o.deleted && !undone && !slices.ContainsFunc(o.versions, func(v version) bool { return !v.in }) {
+			r.wrong("invented", "%s lives: %s", o, m)
+		}
+		if m.Data.BodyKnown != nil && !*m.Data.BodyKnown {
+			return
+		}
+		// Its body is that of some version, under a version of the deletion's own.
+		delete(metadata, "resourceVersion")
+		delete(metadata, "deletionTimestamp")
+		delete(metadata, "deletionGracePeriodSeconds")
+		want := canonical(got)
+		for _, version := range o.versions {
+			body := clone(version.body)
+			b, _ := body["metadata"].(map[string]any)
+			delete(b, "resourceVersion")
+			if canonical(body) == want {
+				return
+			}
+		}
+		r.wrong("body", "no version of %s is like this: %s\n  %.1500s", o, m, want)
+		return
+	}
+	version, ok := o.find(rv)
+	if !ok || o.undone && r.at(m) > 0 {
+		r.wrong("invented", "%s never had this version: %s", o, m)
+		return
+	}
+	if !version.in {
+		r.wrong("invented", "%s was not selected at this version: %s", o, m)
+	}
+	if got, want := canonical(got), canonical(version.body); got != want {
+		r.wrong("body", "%s\n  is   %.1500s\n  want %.1500s", m, got, want)
+	}
+}
+
+// order: an object is announced, changes, and is deleted; its versions ascend.
+func (r *reader) order(o *object, m *bus.Message) {
+	if r.lost {
+		return
+	}
+	last := r.last[m.UID()]
+	known := last != nil && !last.Is("deleted")
+	switch {
+	case !known && m.Is("modified", "deleted") && r.killed && !r.pair.exact() && m.Attributes["origin"] == "reconcile":
+		// It was on its way to the bus when the bridge was killed, and counts as told: see docs/limits.md.
+	case !known && m.Is("modified", "deleted"):
+		r.wrong("order", "%s begins with: %s", o, m)
+	case known && m.Is("added"):
+		r.wrong("order", "%s is announced again: %s; it was %s", o, m, last)
+	case last == nil || m.Epoch() > last.Epoch():
+	case number(m.RV()) < number(last.RV()) && !last.Is("deleted") || m.Epoch() < last.Epoch():
+		r.wrong("order", "%s goes back: %s follows %s", o, m, last)
+	}
+}
+
+// quiet: a change of what is ignored is not told.
+func (r *reader) quiet(o *object, m *bus.Message) {
+	last := r.last[m.UID()]
+	if !o.typ.ignore || !m.Is("modified") || last == nil || last.Is("deleted") || r.lost || r.killed && !r.pair.exact() || r.changing[resourceOf(m)] || m.Epoch() > last.Epoch() {
+		return
+	}
+	if o.typ.told(r.bodyOf(m)) == o.typ.told(r.bodyOf(last)) {
+		r.wrong("quiet", "nothing has changed but what is ignored: %s follows %s", m, last)
+	}
+}
+
+// diff: what is told of the state before is the body that was told with that version, and a patch makes the body of it.
+func (r *reader) diff(o *object, m *bus.Message) {
+	wants, d := o.typ.diff, m.Data
+	last := r.last[m.UID()]
+	if d.Base == "" || !m.Is("modified") || wants == "" {
+		if d.Base != "" || d.Before != nil || d.Patch != nil {
+			r.wrong("diff", "nobody asked for a difference: %s", m)
+		}
+		if wants != "" && m.Is("modified") && r.pair.Name == "kafka-eo/kafka" {
+			r.wrong("diff", "there is none: %s", m)
+		}
+		return
+	}
+	if (d.Before != nil) != (wants != "patch") || (d.Patch != nil) != (wants != "before") {
+		r.wrong("diff", "want %s: %s", wants, m)
+	}
+	before, ok := r.bodies[m.UID()+" "+d.Base]
+	switch {
+	case !ok && !r.lost:
+		r.wrong("diff", "its base, %s, was not told: %s", d.Base, m)
+	case !ok:
+		return
+	case r.pair.exact() && last != nil && last.RV() != d.Base:
+		r.wrong("diff", "its base, %s, is not what was told last, %s: %s", d.Base, last, m)
+	}
+	if d.Before != nil && !same(d.Before, []byte(before)) {
+		r.wrong("diff", "%s\n  is before %.1500s\n  told was  %.1500s", m, d.Before, before)
+	}
+	if d.Patch != nil {
+		patch, err := jsonpatch.DecodePatch(d.Patch)
+		var after []byte
+		if err == nil {
+			after, err = patch.Apply([]byte(before))
+		}
+		if err != nil || !same(after, d.Object) {
+			r.wrong("diff", "%s\n  of %.1500s\n  its patch %.1500s makes %.1500s: %v", m, before, d.Patch, after, err)
+		}
+	}
+}
+
+// same reports whether two texts are one JSON.
+func same(a, b []byte) bool { return bytes.Equal(a, b) || jsonpatch.Equal(a, b) }
