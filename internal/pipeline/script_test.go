@@ -693,6 +693,27 @@ func TestResyncSurvivesARestart(t *testing.T) {
 	}
 }
 
+// TestResyncWaitsForAnEnd: what the list lacks exists until the watch has told its end.
+func TestResyncWaitsForAnEnd(t *testing.T) {
+	s := newScript(t, openMem(t))
+	defer s.finish()
+	s.set([]Wanted{configMapsOf(event.Collection{})}, nil)
+	c := s.collection("configmaps", nil)
+	one, two := objectAt("n", "1", "u1", "5", ""), objectAt("n", "2", "u2", "6", "")
+	c.lists("", source.ReasonSnapshot, "10", one, two)
+	s.told("configmaps:1:0:gap snapshot", "u1:5:added", "u2:6:added", "configmaps:1:10:synced snapshot")
+	s.forgetTold()
+	s.listed, s.rv = []*source.Object{one}, "20"
+	s.watching(c)
+	if _, err := s.lane.Resync(t.Context(), "configmaps"); err != nil {
+		t.Fatal(err)
+	}
+	s.await("what is present", func(id string) bool { return strings.HasPrefix(id, "u1:5:present:") })
+	s.surveyed(c)
+	c.says(source.Signal{Kind: source.Deleted, Object: objectAt("n", "2", "u2", "15", ""), Resume: "10"})
+	s.told("configmaps:1:10:gap:RUN resync", "u1:5:present:RUN", "u2:6:deleted body", "configmaps:1:10:synced:RUN resync")
+}
+
 // ids are those of what is told.
 func (s *script) ids() (ids []string) {
 	s.bus.mu.Lock()

@@ -31,8 +31,9 @@ type survey struct {
 	seen    *keySet
 	counts  event.Counts
 	rv      string // of the list; "" while it is under way
-	// Of a resync. Listed objects that the watch tells of instead, true while it has not,
-	// and how many it has not; and those that nobody is told of.
+	// Of a resync. Listed objects that the watch tells of instead, and those whose end it
+	// is to tell, true while it has not, and how many it has not; and those that nobody is
+	// told of.
 	late     map[string]bool
 	awaited  int
 	filtered *keySet
@@ -135,9 +136,28 @@ func (l *Lane) surveyed(ctx context.Context, p parcel) error {
 		return l.surveyedObject(ctx, m, p.signal.Object)
 	case p.signal.Kind == source.ListEnded:
 		s.rv = p.signal.RV
+		if s.run != "" {
+			if err := l.awaitEnds(m); err != nil {
+				return err
+			}
+		}
 		return l.passed(ctx, m)
 	}
 	return nil
+}
+
+// awaitEnds has a resync wait until the watch has told the end of what was gone when the
+// list was made: until then it exists for consumers, and nothing in the resync says so.
+func (l *Lane) awaitEnds(m *member) error {
+	s := m.survey
+	gone, err := l.inv.find(m.prefix(), func(key []byte, e *checkpoint.Entry) bool {
+		_, touched := s.touched[string(key)]
+		return e.Told && m.holds(key, e) && !touched && !s.seen.has(key)
+	})
+	for _, o := range gone {
+		s.isLate(o.key, true)
+	}
+	return err
 }
 
 func (l *Lane) surveyedObject(ctx context.Context, m *member, o *source.Object) error {
