@@ -20,6 +20,7 @@ type verdict struct {
 	lost      bool                                 // the bus may have missed events: neither state nor completeness can be judged
 	unsettled bool                                 // nor if the bridge is not in step
 	killed    bool                                 // a bridge was killed, or another one led: what the one before was writing is told or not
+	second    bool                                 // two bridges wrote at once, without a Lease: see docs/limits.md
 	taken     map[string]bool                      // resources that the configuration did without for a while
 	changing  map[string]bool                      // resources whose bodies changed without a version
 
