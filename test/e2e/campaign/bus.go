@@ -317,7 +317,7 @@ func (w *world) onKafka() (*busUnderTest, error) {
 		b.close = func() { compacted.Close(); _ = k.Close() }
 	}
 	if w.pair.exact() {
-		b.faults = append(b.faults, fault{name: "topic deleted", do: func(ctx context.Context, r *chance) error {
+		b.faults = append(b.faults, fault{name: "topic deleted", once: true, do: func(ctx context.Context, r *chance) error {
 			topics, err := k.Topics(ctx)
 			if err != nil || len(topics) == 0 {
 				return err
