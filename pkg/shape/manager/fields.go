@@ -18,7 +18,7 @@ const maxDepth = 100
 // and the key of an element, "v:" and an element's value, "i:" and its index, or "."
 // for the container itself; {} ends a path.
 func (t *Teller) walk(fields, a, b []byte) error {
-	if bytes.Equal(a, b) { // or neither is there
+	if bytes.Equal(a, b) || fields == nil { // or neither is there
 		return nil
 	}
 	low := len(t.scratch)
@@ -26,6 +26,9 @@ func (t *Teller) walk(fields, a, b []byte) error {
 	places, err := t.scratchOf(fields)
 	if err != nil {
 		return err
+	}
+	if len(places) == 0 && t.depth == 0 {
+		return nil // nothing is owned, where further down {} means all that is there
 	}
 	whole := len(places) == 0 || t.depth == maxDepth
 	if a == nil || b == nil { // then what its owner has in it comes or goes with it

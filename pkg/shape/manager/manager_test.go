@@ -413,25 +413,6 @@ func render(p fieldpath.Path) string {
 	return strings.TrimPrefix(b.String(), ".")
 }
 
-// FuzzBy is that nothing a server could send makes it panic or never end.
-func FuzzBy(f *testing.F) {
-	for _, kind := range []string{"pods", "secrets", "events"} {
-		for _, b := range frames(f, kind) {
-			f.Add(b, b)
-			f.Add(bytes.ReplaceAll(b, []byte("a"), []byte("b")), b)
-		}
-	}
-	f.Add([]byte(`{"metadata":{}}`), []byte(`{"l":["x"],"metadata":{"managedFields":[{"fieldsV1":{"f:l":{"v:\"":{},"v:\"x\"":{},"k:{}":{},"i:0":{},"i:9":{}}}}]}}`))
-	f.Fuzz(func(t *testing.T, before, after []byte) {
-		var teller manager.Teller
-		changes, err := teller.By(before, after)
-		if err == nil && !json.Valid(manager.Append(nil, changes)) {
-			t.Fatalf("no JSON: %s", manager.Append(nil, changes))
-		}
-		_, _ = teller.Newest(after, time.Time{})
-	})
-}
-
 // BenchmarkPod is the kubelet's status update of a real pod, beside reading the
 // managedFields with the server's library.
 func BenchmarkPod(b *testing.B) {

@@ -1,0 +1,325 @@
+package manager_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kubebridge/kubebridge/pkg/shape/manager"
+)
+
+// FuzzBy compares with a plain implementation that decodes everything into maps and
+// looks everywhere. Both get the texts in one spelling, since the bridge takes a value
+// that is spelt otherwise for another one. As they came they must not make it panic.
+func FuzzBy(f *testing.F) {
+	for _, kind := range []string{"secrets", "events"} {
+		b := frames(f, kind)[0]
+		f.Add(bytes.ReplaceAll(b, []byte("a"), []byte("b")), b)
+	}
+	f.Add([]byte(`{"metadata":{}}`), []byte(`{"l":["x"],"metadata":{"managedFields":[{"fieldsV1":{"f:l":{"v:\"":{},"v:\"x\"":{},"k:{}":{},"i:0":{},"i:9":{}}}}]}}`))
+	const former, fields = `,"metadata":{"managedFields":[{"manager":"m","time":"1","fieldsV1":`, `{"f:a":{},"f:l":{".":{},"k:{\"n\":1,\"p\":\"x\"}":{".":{},"f:v":{}}},"f:s":{"v:1":{},"v:\"\\u0061\"":{},"i:1":{}}}`
+	for _, texts := range [][2]string{
+		{`{"a":1`, `{"a":2`},
+		{`{"s":[1,"a"]`, `{"s":["a",2]`},
+		{`{"l":[{"n":1,"p":"x","v":1},{"n":2}]`, `{"l":[{"n":2},{"n":1,"p":"x","v":{"w":null}}]`},
+		{`{"l":[{"n":1,"p":"x","v":1},{"n":1,"p":"x"}]`, `{"l":[{"n":1,"p":"x","v":1}]`},
+		{`{"a":[null]`, `{"l":{}`},
+	} {
+		f.Add([]byte(texts[0]+former+fields+`}]}}`), []byte(texts[1]+former+fields+`}]}}`))
+		f.Add([]byte(texts[0]+former+fields+`}]}}`), []byte(texts[1]+strings.Replace(former, "1", "2", 1)+`{}}]}}`))
+		f.Add([]byte(texts[0]+`}`), []byte(texts[1]+former+fields+`}]}}`))
+	}
+	f.Fuzz(func(t *testing.T, before, after []byte) {
+		if len(before)+len(after) > 1<<13 {
+			return // real pods are in TestAgainstFieldpath
+		}
+		a, b := decode(before), decode(after)
+		for _, most := range []int{1 << 20, 2} {
+			teller := manager.Teller{MaxPaths: most}
+			changes, err := teller.By(before, after)
+			if err == nil && !json.Valid(manager.Append(nil, changes)) {
+				t.Fatalf("no JSON: %s", manager.Append(nil, changes))
+			}
+			_, _ = teller.Newest(after, time.Time{})
+			if a.text == nil || b.text == nil {
+				continue
+			}
+			got, gotErr := teller.By(a.text, b.text) // the memory of the former ones is used again
+			want, wantErr := by(most, a.value, b.value)
+			if errors.Is(wantErr, errAmbiguous) {
+				continue
+			}
+			if (gotErr == nil) != (wantErr == nil) {
+				t.Fatalf("before %s\nafter  %s\ngot  %v\nwant %v", a.text, b.text, gotErr, wantErr)
+			}
+			if gotErr == nil && !reflect.DeepEqual(want, got) {
+				t.Fatalf("before %s\nafter  %s\n(-want +got)\n%s", a.text, b.text, cmp.Diff(want, got))
+			}
+		}
+	})
+}
+
+type decoded struct {
+	value any
+	text  []byte // in one spelling; nil for what is no JSON
+}
+
+func decode(text []byte) (d decoded) {
+	if json.Valid(text) && unmarshal(text, &d.value) == nil {
+		d.text, _ = json.Marshal(d.value) // names sorted, and none twice
+	}
+	return d
+}
+
+func unmarshal(text []byte, v any) error {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	err := d.Decode(v)
+	if _, more := d.Token(); err == nil && !errors.Is(more, io.EOF) {
+		err = errors.New("more than one value")
+	}
+	return err
+}
+
+var (
+	// errAmbiguous is for a list with elements of one key, of which it is not said which
+	// one is meant.
+	errAmbiguous = errors.New("several elements")
+	errFields    = errors.New("no managedFields")
+)
+
+// absent is for what is not there, other than null, which is a value.
+type absent struct{}
+
+func member(v any, name string) any {
+	m, _ := v.(map[string]any)
+	if child, there := m[name]; there {
+		return child
+	}
+	return absent{}
+}
+
+// model is [manager.Teller] on decoded values.
+type model struct {
+	most int
+	gone bool
+	to   *manager.Change
+}
+
+func by(most int, before, after any) ([]manager.Change, error) {
+	formers, err := entries(before)
+	if err != nil {
+		return nil, err
+	}
+	nows, err := entries(after)
+	if err != nil {
+		return nil, err
+	}
+	var changes []manager.Change
+	for _, now := range nows {
+		var former map[string]any
+		for _, e := range formers {
+			same := true
+			for _, name := range []string{"manager", "operation", "apiVersion", "subresource"} {
+				same = same && reflect.DeepEqual(member(e, name), member(now, name))
+			}
+			if same {
+				former = e
+			}
+		}
+		wrote := len(formers) > 0 && (former == nil || !reflect.DeepEqual(member(former, "time"), member(now, "time")))
+		c := manager.Change{Manager: text(now, "manager"), Operation: text(now, "operation"), Subresource: text(now, "subresource"), Time: text(now, "time"), Paths: []string{}}
+		if err := (&model{most: most, to: &c}).owned(now, before, after); err != nil {
+			return nil, err
+		}
+		if wrote && former != nil {
+			if err := (&model{most: most, to: &c, gone: true}).owned(former, before, after); err != nil {
+				return nil, err
+			}
+		}
+		if wrote || len(c.Paths) > 0 {
+			changes = append(changes, c)
+		}
+	}
+	return changes, nil
+}
+
+// entries are an object's managedFields; a null among them has nothing.
+func entries(object any) (out []map[string]any, err error) {
+	switch l := member(member(object, "metadata"), "managedFields").(type) {
+	case absent, nil:
+	case []any:
+		for _, e := range l {
+			m, ok := e.(map[string]any)
+			if !ok && e != nil {
+				return nil, errFields
+			}
+			if m == nil {
+				m = map[string]any{}
+			}
+			out = append(out, m)
+		}
+	default:
+		return nil, errFields
+	}
+	return out, nil
+}
+
+func text(m map[string]any, name string) string {
+	s, _ := m[name].(string)
+	return s
+}
+
+func (m *model) owned(entry map[string]any, before, after any) error {
+	if reflect.DeepEqual(before, after) {
+		return nil
+	}
+	fields, err := places(member(entry, "fieldsV1"))
+	if err != nil || len(fields) == 0 {
+		return err // it owns nothing
+	}
+	return m.walk("", 0, fields, before, after)
+}
+
+func places(fields any) (map[string]any, error) {
+	switch f := fields.(type) {
+	case absent, nil:
+		return nil, nil
+	case map[string]any:
+		return f, nil
+	}
+	return nil, errFields
+}
+
+func (m *model) walk(path string, depth int, fields map[string]any, a, b any) error {
+	_, noA := a.(absent)
+	_, noB := b.(absent)
+	_, itself := fields["."]
+	if len(fields) == 0 || depth == 100 || (noA || noB) && itself {
+		if m.gone != noB {
+			return nil
+		}
+		if len(m.to.Paths) == m.most {
+			m.to.More++
+		} else {
+			m.to.Paths = append(m.to.Paths, strings.TrimPrefix(path, "."))
+		}
+		return nil
+	}
+	names := make([]string, 0, len(fields))
+	for name := range fields {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		step, x, y, err := child(name, a, b)
+		if err != nil {
+			return err
+		}
+		if reflect.DeepEqual(x, y) {
+			continue
+		}
+		below, err := places(fields[name])
+		if err != nil {
+			return err
+		}
+		if err := m.walk(path+step, depth+1, below, x, y); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+var word = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_-]*$`)
+
+func child(place string, a, b any) (step string, x, y any, err error) {
+	kind, what, found := strings.Cut(place, ":")
+	if !found || len(kind) != 1 {
+		return "", absent{}, absent{}, nil
+	}
+	switch kind {
+	case "f":
+		step = "." + what
+		if !word.MatchString(what) {
+			quoted, _ := jsontext.AppendQuote(nil, what)
+			step = "[" + string(quoted) + "]"
+		}
+		return step, member(a, what), member(b, what), nil
+	case "i":
+		i, err := strconv.Atoi(what)
+		at := func(v any) any {
+			if l, _ := v.([]any); err == nil && 0 <= i && i < len(l) {
+				return l[i]
+			}
+			return absent{}
+		}
+		return "[" + what + "]", at(a), at(b), nil
+	case "v":
+		var value any
+		if err := unmarshal([]byte(what), &value); err != nil {
+			return "", nil, nil, err
+		}
+		x, y, err = both(a, b, func(element any) bool { return reflect.DeepEqual(element, value) })
+		return "[=" + what + "]", x, y, err
+	case "k":
+		var texts []string
+		var keys map[string]any
+		if err := unmarshal([]byte(what), &keys); err != nil {
+			return "", nil, nil, err
+		}
+		d := json.NewDecoder(strings.NewReader(what))
+		for _, _ = d.Token(); d.More(); {
+			name, _ := d.Token()
+			var value json.RawMessage
+			_ = d.Decode(&value)
+			texts = append(texts, name.(string)+"="+string(value))
+		}
+		if len(texts) != len(keys) {
+			return "", nil, nil, errAmbiguous
+		}
+		x, y, err = both(a, b, func(element any) bool {
+			m, ok := element.(map[string]any)
+			for name, value := range keys {
+				ok = ok && reflect.DeepEqual(member(m, name), value)
+			}
+			return ok
+		})
+		if len(texts) == 0 {
+			return "]", x, y, err
+		}
+		return "[" + strings.Join(texts, ",") + "]", x, y, err
+	}
+	return "", absent{}, absent{}, nil
+}
+
+// both are the elements that are meant, if there is one, and the same is not repeated.
+func both(a, b any, is func(element any) bool) (x, y any, err error) {
+	of := func(v any) (out []any) {
+		l, _ := v.([]any)
+		for _, e := range l {
+			if is(e) {
+				out = append(out, e)
+			}
+		}
+		return out
+	}
+	as, bs := of(a), of(b)
+	if reflect.DeepEqual(as, bs) {
+		return absent{}, absent{}, nil
+	}
+	if len(as) > 1 || len(bs) > 1 {
+		return nil, nil, errAmbiguous
+	}
+	return append(as, absent{})[0], append(bs, absent{})[0], nil
+}
