@@ -1,6 +1,8 @@
 package shape
 
 import (
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -66,17 +68,97 @@ func TestWrongPaths(t *testing.T) {
 	}
 }
 
+// FuzzPath: a path is read as a plain reading of the grammar has it, and finds in an
+// object what looking at every value finds.
 func FuzzPath(f *testing.F) {
-	for _, s := range []string{`spec.containers[*].env[*].value`, `**.a[~"x"]["y"]`, `spec..`, "\xff", `a["\"]`} {
-		f.Add(s)
+	f.Add(`spec.containers[*].env[*].value`, `{"spec":{"containers":[{"env":[{"value":"a"},{"value":{}}]},{"env":{"b":{"value":1}}}]}}`)
+	f.Add(`**.a[~"^x"]["y"]`, `{"a":{"x1":{"y":"a"}},"b":[{"a":{"xx":{"y":null,"z":1}}}]}`)
+	f.Add(`metadata.**.name`, `{"metadata":{"name":"n","ownerReferences":[{"name":"o"}],"annotations":{"`+lastApplied+`":"{\"metadata\":{\"name\":\"m\"}}"}}}`)
+	f.Add(`*.*['a\\'"b']`, `{"a":[{"a\\'\"b":1}],"spec":{"b":2}}`)
+	for _, s := range []string{`spec..`, "\xff", `a["\"]`, `**.**.a`, `a.**`, `a[~"("]`, `*a`, `[*]b`, `a.[b]`, `a["b]`} {
+		f.Add(s, `{}`)
 	}
-	f.Fuzz(func(t *testing.T, text string) {
+	f.Fuzz(func(t *testing.T, text, raw string) {
 		p, err := parsePath(text)
-		if (err == nil) != (len(p) > 0) {
-			t.Fatalf("%q: %v, %v", text, p, err)
+		want, ok := plainPath(text)
+		if (err == nil) != ok || p.String() != want {
+			t.Fatalf("%q: %s, %v; want %s", text, p, err, want)
 		}
-		if err != nil && !strings.Contains(err.Error(), "column ") {
-			t.Fatalf("%q: the error does not tell where: %v", text, err)
+		if err != nil {
+			if !strings.Contains(err.Error(), "column ") {
+				t.Fatalf("%q: the error does not tell where: %v", text, err)
+			}
+			return
+		}
+		rule := Rule{Paths: []string{text}}
+		if _, err := Compile([]Rule{rule}, Secrets{}); err != nil {
+			if !p.identity() {
+				t.Fatalf("%q: %v", text, err)
+			}
+			return
+		}
+		if len(p) < 10 && 0 < len(raw) && len(raw) < 1<<12 { // the model takes its time
+			likeModel(t, t, []Rule{rule}, []byte(raw))
 		}
 	})
+}
+
+// plainPath reads a path as docs/configuration.md says, piece by piece.
+func plainPath(text string) (string, bool) {
+	var out []string
+	word := regexp.MustCompile(`^(\*\*|\*|[-_A-Za-z0-9]+)`)
+	for rest := text; len(out) == 0 || rest != ""; {
+		inside, brackets := strings.CutPrefix(rest, "[")
+		switch {
+		case !brackets:
+			if len(out) > 0 {
+				var dot bool
+				if rest, dot = strings.CutPrefix(rest, "."); !dot {
+					return "", false
+				}
+			}
+			w := word.FindString(rest)
+			rest = rest[len(w):]
+			switch w {
+			case "":
+				return "", false
+			case "*", "**":
+				out = append(out, "["+w+"]")
+			default:
+				out = append(out, "["+strconv.Quote(w)+"]")
+			}
+		case strings.HasPrefix(inside, "*]"):
+			out, rest = append(out, "[*]"), inside[2:]
+		default:
+			kind := ""
+			if strings.HasPrefix(inside, "~") {
+				kind, inside = "~", inside[1:]
+			}
+			if inside == "" || inside[0] != '"' && inside[0] != '\'' {
+				return "", false
+			}
+			quote := inside[:1]
+			end := 1 // of the quote: the next one without a backslash in front
+			for end < len(inside) && (inside[end:end+1] != quote || end > 1 && inside[end-1] == '\\') {
+				end++
+			}
+			if !strings.HasPrefix(inside[min(end, len(inside)):], quote+"]") {
+				return "", false
+			}
+			name := strings.ReplaceAll(inside[1:end], `\`+quote, quote)
+			if kind != "" {
+				if _, err := regexp.Compile(name); err != nil {
+					return "", false
+				}
+			}
+			out, rest = append(out, "["+kind+strconv.Quote(name)+"]"), inside[end+2:]
+		}
+		if n := len(out); n > 1 && out[n-1] == "[**]" && out[n-2] == "[**]" {
+			return "", false
+		}
+	}
+	if out[len(out)-1] == "[**]" {
+		return "", false
+	}
+	return strings.Join(out, ""), true
 }
