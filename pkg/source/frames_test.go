@@ -2,12 +2,14 @@ package source
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
 	"strings"
 	"testing"
 	"testing/iotest"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -165,6 +167,8 @@ func TestManyFramesAreNotTooLarge(t *testing.T) {
 	}
 }
 
+// FuzzFrames: however a watch is cut into reads, its frames are those that encoding/json
+// finds, and it ends where that one finds no more.
 func FuzzFrames(f *testing.F) {
 	for _, s := range []string{
 		frame("ADDED", "a", "5") + bookmark("9"), errorFrame(http.StatusGone, "Expired"), `{"object":` + item("a", "5") + `,"type":"DELETED"}`,
@@ -174,19 +178,44 @@ func FuzzFrames(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		r := newFrameReader(bytes.NewReader(text), keepBuffer, &memories{})
-		for {
-			kind, o, err := r.next()
-			if err != nil {
-				return
-			}
-			if kind == "" || kind == "ERROR" || len(o.Raw) == 0 {
-				t.Fatalf("%q: a frame of type %q with the object %q", text, kind, o.Raw)
-			}
-			fromNowhere(false).restore(o, nil)
-			if _, err := ParseObject(o.Raw); err != nil {
-				t.Fatalf("%q: %q: %v", text, o.Raw, err)
-			}
+		if len(text) > 1<<16 {
+			return
+		}
+		for _, r := range []io.Reader{bytes.NewReader(text), iotest.OneByteReader(bytes.NewReader(text)), iotest.DataErrReader(iotest.HalfReader(bytes.NewReader(text)))} {
+			likeJSON(t, newFrameReader(r, minBuffer, &memories{}), text)
 		}
 	})
+}
+
+// likeJSON compares the frames that r reads of text with what encoding/json says they
+// are. It takes names that repeat, and others in another order, which r need not.
+func likeJSON(t *testing.T, r *frameReader, text []byte) {
+	d := json.NewDecoder(bytes.NewReader(text))
+	for {
+		kind, o, err := r.next()
+		begin := d.InputOffset()
+		var want map[string]json.RawMessage
+		wantErr := d.Decode(&want)
+		if !utf8.Valid(text) {
+			return // which encoding/json mends
+		}
+		var wantKind string
+		_ = json.Unmarshal(want["type"], &wantKind)
+		if err != nil {
+			frame := string(text[begin:d.InputOffset()])
+			_, objectErr := ParseObject(want["object"])
+			if good := wantErr == nil && wantKind != "" && wantKind != "ERROR" && objectErr == nil && comparable(frame); good || errors.Is(err, io.EOF) != errors.Is(wantErr, io.EOF) {
+				t.Fatalf("%q: %q: %v; encoding/json says %v", text, frame, err, wantErr)
+			}
+			return
+		}
+		if wantErr != nil || kind != wantKind || kind == "" || kind == "ERROR" || !bytes.Equal(o.Raw, want["object"]) {
+			t.Fatalf("%q: a frame of type %q with the object %q; encoding/json says %q, %q, %v", text, kind, o.Raw, wantKind, want["object"], wantErr)
+		}
+		fromNowhere(false).restore(o, nil)
+		if _, err := ParseObject(o.Raw); err != nil {
+			t.Fatalf("%q: %q: %v", text, o.Raw, err)
+		}
+		o.Release() // what is read into its memory now is another frame's
+	}
 }

@@ -2,6 +2,7 @@ package source
 
 import (
 	"encoding/json"
+	"reflect"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -129,11 +130,54 @@ func TestItemsDoNotShareThePage(t *testing.T) {
 	}
 }
 
+// said is what a page says.
+type said struct {
+	RV, Continue string
+	Left         *int64
+	Items        []string
+}
+
+func saidOf(p page) said {
+	out := said{p.rv, p.remaining, p.left, nil}
+	for _, o := range p.items {
+		out.Items = append(out.Items, string(o.Raw))
+	}
+	return out
+}
+
+// plainPage reads a page by encoding/json, as far as it is one beyond doubt: without
+// names that repeat, and all that it holds are objects.
+func plainPage(body []byte) (out said, whole bool) {
+	var list, metadata map[string]json.RawMessage
+	var items []json.RawMessage
+	if !comparable(string(body)) || json.Unmarshal(body, &list) != nil || list["items"] == nil || json.Unmarshal(list["items"], &items) != nil || json.Unmarshal(list["metadata"], &metadata) != nil {
+		return out, false
+	}
+	for name, into := range map[string]*string{"resourceVersion": &out.RV, "continue": &out.Continue} {
+		if metadata[name] != nil && json.Unmarshal(metadata[name], into) != nil {
+			return out, false
+		}
+	}
+	if json.Unmarshal(metadata["remainingItemCount"], &out.Left) != nil {
+		out.Left = nil // it only says how far the list is
+	}
+	for _, item := range items {
+		if _, err := ParseObject(item); err != nil {
+			return out, false
+		}
+		out.Items = append(out.Items, string(item))
+	}
+	return out, out.RV != ""
+}
+
+// FuzzParsePage: a page says what encoding/json says, and its objects are whole when
+// what is left out of them in a list is back.
 func FuzzParsePage(f *testing.F) {
 	for _, s := range []string{
 		`{"kind":"ThingList","apiVersion":"apps/v1","metadata":{"resourceVersion":"9","continue":"t"},"items":[{"metadata":{"name":"a","managedFields":[]},"spec":{}}]}`,
 		`{ "items" : [ {"apiVersion":"v1","kind":"A","metadata":null} , {"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"b"}} ] , "metadata" : { "resourceVersion" : "9" } }`,
 		`{"items":null,"metadata":{"resourceVersion":"9"}}`, `{"metadata":{"resourceVersion":"9"},"items":[{}]}`, `[]`, `{"items":[`, `{"items":[],"items":[{"a":1}],"metadata":{"resourceVersion":"9"}}`,
+		`{"metadata":{"remainingItemCount":17,"continue":"\u0061\n","resourceVersion":"9"},"items":[{"metadata":{"labels":{}}},{"x":null}]}`,
 	} {
 		f.Add([]byte(s))
 	}
@@ -141,6 +185,9 @@ func FuzzParsePage(f *testing.F) {
 		var s scanner
 		before := string(body)
 		p, err := s.parsePage(body)
+		if want, whole := plainPage(body); whole && (err != nil || !reflect.DeepEqual(saidOf(p), want)) {
+			t.Fatalf("%q: %v, %+v; encoding/json says %+v", body, err, saidOf(p), want)
+		}
 		if err != nil {
 			return
 		}
