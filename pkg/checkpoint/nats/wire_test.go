@@ -2,7 +2,9 @@ package nats
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
+	"reflect"
 	"testing"
 
 	"github.com/nats-io/nats.go"
@@ -51,8 +53,23 @@ func FuzzHead(f *testing.F) {
 				t.Fatalf("%+v came back as %+v, %v", h, again, err)
 			}
 		}
-		if changes, err := unpack(redo); err != nil && (changes != nil || !errors.Is(err, checkpoint.ErrCorrupt)) {
-			t.Fatalf("%s: %v, %v", redo, changes, err)
+		changes, err := unpack(redo)
+		if err != nil {
+			if changes != nil || !errors.Is(err, checkpoint.ErrCorrupt) {
+				t.Fatalf("%s: %v, %v", redo, changes, err)
+			}
+			return
+		}
+		all := make([]packed, len(changes))
+		for i, c := range changes {
+			all[i] = packed(c)
+		}
+		text, err = json.Marshal(all)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if again, err := unpack(text); err != nil || !reflect.DeepEqual(again, changes) { // nil deletes, "" does not
+			t.Fatalf("%s: %v came back as %v, %v", redo, changes, again, err)
 		}
 	})
 }
