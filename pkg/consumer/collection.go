@@ -1,6 +1,7 @@
 package consumer
 
 import (
+	"hash/maphash"
 	"slices"
 	"strings"
 	"time"
@@ -30,14 +31,48 @@ type progress struct {
 	from   version
 	synced bool      // it was, since the last drop
 	at     version   // complete up to it, once synced
-	time   time.Time // of the last synced
+	time   time.Time // of the last synced, by the bridge's clock
 	begun  bool      // everything has been told since reading began, or is being told
 	resync string    // the run of one that has begun
 	whole  bool      // begun, and synced
 	closed string    // why, if it is
-	ends   time.Time // of the last closed: two may have one id
-	drop   *drop     // the last one
 	once   map[string]struct{}
+	heard  *heard
+}
+
+// telling is an event as it was told: what comes with the same id and the same time is
+// a copy, which a bus may deliver late, or who reads went back. No order of times is
+// relied on: a bridge's clock may be set back, or the next one's be behind.
+type telling struct {
+	id   string
+	time int64
+}
+
+func tellingOf(e *event.Received) telling { return telling{e.ID, e.Time.UnixNano()} }
+
+// heardLast is how many tellings are remembered of a collection in a partition.
+const heardLast = 256
+
+// heard are the last tellings of a partition about a collection, by their hashes.
+type heard struct {
+	seed maphash.Seed
+	last []uint64
+	next int // of last, which is overwritten once it is full
+}
+
+// again reports whether e was heard before, and remembers it.
+func (h *heard) again(e *event.Received) bool {
+	sum := maphash.Comparable(h.seed, tellingOf(e))
+	switch {
+	case slices.Contains(h.last, sum):
+		return true
+	case len(h.last) < heardLast:
+		h.last = append(h.last, sum)
+	default:
+		h.last[h.next] = sum
+		h.next = (h.next + 1) % heardLast
+	}
+	return false
 }
 
 // drop is a gap that made the copy forget a collection: all of it is told again.
@@ -46,10 +81,9 @@ type drop struct {
 	run  string // in the ids of what is told again; "": none is known
 }
 
-// precedes reports whether the bridge said e after the drop. Its clock may have
-// been set back, or another one's be behind: a run is proof without it.
-func (d *drop) precedes(e *event.Received) bool {
-	return !e.Time.Before(d.time) || d.run != "" && strings.HasSuffix(e.ID, ":"+d.run)
+// tells reports whether e is of the run that tells everything again.
+func (d *drop) tells(e *event.Received) bool {
+	return d.run != "" && strings.HasSuffix(e.ID, ":"+d.run)
 }
 
 // runOf is what stands behind the type in the id of a gap.
@@ -69,11 +103,11 @@ func (s *State) tellCollection(e *event.Received, m Message) (gone []*event.Rece
 	c.topics[m.Topic] = max(m.Partitions, 1)
 	p := c.places[at]
 	if p == nil {
-		p = &progress{once: map[string]struct{}{}}
+		p = &progress{once: map[string]struct{}{}, heard: &heard{seed: maphash.MakeSeed()}}
 		c.places[at] = p
 	}
-	if p.drop != nil && !p.drop.precedes(e) {
-		return nil, false // of before the drop
+	if p.heard.again(e) {
+		return nil, false
 	}
 	switch e.Type {
 	case event.Gap:
@@ -102,8 +136,8 @@ func (s *State) opened(e *event.Received, key collectionKey, at place, p *progre
 		if p.saw(e.ID) {
 			return nil, false
 		}
-		*p = progress{gap: e.ID, open: true, begun: true, drop: &drop{time: e.Time, run: runOf(e)}, once: p.once, ends: p.ends}
-		return s.dropAll(e, key, at, p.drop), true
+		*p = progress{gap: e.ID, open: true, begun: true, once: p.once, heard: p.heard}
+		return s.dropAll(e, key, at, &drop{time: e.Time, run: runOf(e)}), true
 	}
 	from := version{e.Epoch, e.ResourceVersion}
 	switch {
@@ -115,7 +149,7 @@ func (s *State) opened(e *event.Received, key collectionKey, at place, p *progre
 		}
 	}
 	if p.closed != "" {
-		*p = progress{once: p.once, drop: p.drop, ends: p.ends}
+		*p = progress{once: p.once, heard: p.heard}
 	}
 	if first {
 		p.saw(e.ID)
@@ -137,8 +171,6 @@ func (p *progress) inStep(e *event.Received) (news bool) {
 		return false
 	case p.synced && compare(at, p.at) < 0:
 		return false
-	case p.synced && !p.open && at == p.at && !e.Time.After(p.time):
-		return false
 	}
 	if reason == "resync" && p.resync != "" && strings.HasSuffix(e.ID, ":"+p.resync) {
 		p.begun = true
@@ -150,10 +182,10 @@ func (p *progress) inStep(e *event.Received) (news bool) {
 
 // ended takes a closed.
 func (p *progress) ended(e *event.Received) (news bool) {
-	if p.closed != "" || !p.ends.Before(e.Time) {
+	if p.closed != "" {
 		return false
 	}
-	p.closed, p.ends = e.Report.Reason, e.Time
+	p.closed = e.Report.Reason
 	return true
 }
 

@@ -229,6 +229,34 @@ func TestResetDropsWhatWasInherited(t *testing.T) {
 	}
 }
 
+// A bridge whose clock is set back, or the next one's that is behind, is believed: where
+// its gap was passed over, the copy would be out of date and not say so.
+func TestClockIsSetBack(t *testing.T) {
+	for _, by := range []time.Duration{0, -time.Hour, time.Hour} {
+		var s consumer.State
+		b := new(told).say("pods", event.Gap, "", "", event.Report{Reason: "snapshot"}).
+			object("pods", event.Added, "web", "u1", "5").object("pods", event.Deleted, "web", "u1", "5").
+			say("pods", event.Synced, "8", "", event.Report{Reason: "snapshot", To: "8"}).
+			say("pods", event.Closed, "8", "", event.Report{Reason: "removed"}).
+			say("pods", event.Gap, "", "2", event.Report{Reason: "snapshot"}).
+			object("pods", event.Added, "api", "u2", "6")
+		b.at = b.at.Add(by)
+		b.object("pods", event.Added, "web", "u1", "9").say("pods", event.Synced, "9", "2", event.Report{Reason: "snapshot", To: "9"})
+		if got := copyOf(t, &s, b); got != "api=u2@6 web=u1@9" {
+			t.Errorf("by %s: %s", by, got)
+		}
+		if rv, _, ok := s.Complete("test", "pods"); rv != "9" || !ok {
+			t.Errorf("by %s: complete up to %q, %t", by, rv, ok)
+		}
+		if copyOf(t, &s, (&told{at: b.at}).say("pods", event.Gap, "9", "", event.Report{Reason: "expired", From: "9"})); s.Len() != 2 {
+			t.Errorf("by %s: %d objects", by, s.Len())
+		}
+		if _, _, ok := s.Complete("test", "pods"); ok {
+			t.Errorf("by %s: it does not know of the gap", by)
+		}
+	}
+}
+
 // messages is a source that a test, or a client without one, may write.
 type messages [][]byte
 

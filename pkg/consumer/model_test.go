@@ -27,6 +27,7 @@ type world struct {
 	rv, epoch  uint64
 	uids, runs int
 	clock      time.Time
+	jumps      bool               // the clock does, by up to an hour
 	objects    map[string]*object // by name, those that exist
 	told       map[string]object  // what the bus was told, by uid
 	returned   map[string]bool    // uids that came back into the selection as they were
@@ -44,13 +45,16 @@ type object struct {
 func newWorld(t *rapid.T) *world {
 	return &world{
 		t: t, encoder: event.Encoder{Cluster: "test", ClusterUID: "c"},
-		collection: event.Collection{Resource: "pods"}, rv: 8, epoch: 1, clock: time.Unix(1e9, 0),
+		collection: event.Collection{Resource: "pods"}, rv: 8, epoch: 1, clock: time.Unix(1e9, 0), jumps: rapid.Bool().Draw(t, "jumps"),
 		objects: map[string]*object{}, told: map[string]object{}, returned: map[string]bool{}, truths: map[string]map[string]uint64{},
 		bus: make([][]consumer.Message, rapid.IntRange(1, 3).Draw(t, "partitions")),
 	}
 }
 
 func (w *world) send(e event.Event) {
+	if w.jumps && rapid.IntRange(0, 9).Draw(w.t, "jump") == 0 {
+		w.clock = w.clock.Add(time.Duration(rapid.IntRange(-3600, 3600).Draw(w.t, "by")) * time.Second)
+	}
 	w.clock = w.clock.Add(time.Millisecond)
 	e.Time, e.Collection, e.Epoch = w.clock, &w.collection, w.epoch
 	value := event.Structured.Append(nil, w.encoder.Attributes(&e), &e)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
@@ -54,16 +53,10 @@ type entry struct {
 	name       Name
 	collection collectionKey // of which it was told last
 	place      place
-	seen       version  // of the newest state told
-	ids        []string // of what was told at that version
-	ends       []end    // of its existence: few, since objects rarely come back
-	drop       *drop    // not nil: a drop removed it, and it has not been told since
-}
-
-// end is a deletion that was told.
-type end struct {
-	id   string
-	time time.Time
+	seen       version   // of the newest state told
+	told       []telling // at that version
+	ends       []telling // of its existence: few, since objects rarely come back
+	drop       *drop     // not nil: a drop removed it, and it has not been told since
 }
 
 // tellObject takes an event about an object.
@@ -99,14 +92,14 @@ func (s *State) tellObject(e *event.Received, m Message) (gone []*event.Received
 	known.name, known.drop = name, nil
 	known.collection, known.place = collectionKey{e.Cluster, e.Collection}, place{m.Topic, m.Partition}
 	if e.Type == event.Deleted {
-		known.ends = append(known.ends, end{e.ID, e.Time})
+		known.ends = append(known.ends, tellingOf(e))
 		s.forget(known)
 		return gone, true
 	}
 	if at != known.seen {
-		known.seen, known.ids = at, nil
+		known.seen, known.told = at, nil
 	}
-	known.ids = append(known.ids, e.ID)
+	known.told = append(known.told, tellingOf(e))
 	kept := *e
 	kept.Data = nil
 	known.object = &kept
@@ -116,17 +109,24 @@ func (s *State) tellObject(e *event.Received, m Message) (gone []*event.Received
 
 // isOld reports whether the copy has what e tells, or something newer.
 func (k *entry) isOld(e *event.Received, at version) bool {
+	now := tellingOf(e)
 	// An object that left the selection, came back and left again may have ended
 	// twice under one id where a reset has come between.
-	ended := func(x end) bool { return x.id == e.ID && (k.object == nil || !e.Time.After(x.time)) }
+	ended := func(x telling) bool { return x.id == now.id && (k.object == nil || x == now) }
 	if slices.ContainsFunc(k.ends, ended) {
 		return true
 	}
-	if k.drop != nil && k.drop.precedes(e) {
-		return false // told again, whatever it was before
+	if k.drop == nil {
+		return slices.ContainsFunc(k.told, func(x telling) bool { return x.id == now.id }) || compare(at, k.seen) < 0
 	}
-	if slices.Contains(k.ids, e.ID) {
+	// What a drop removed may be told again under the id that it had.
+	switch {
+	case k.drop.tells(e):
+		return false
+	case slices.Contains(k.told, now):
 		return true
+	case at.epoch < k.seen.epoch: // as a bridge that has lost its checkpoint may tell
+		return e.Time.Before(k.drop.time)
 	}
 	return compare(at, k.seen) < 0
 }
