@@ -342,6 +342,9 @@ func (l *Lane) recallMember(m *member) (known bool, err error) {
 		if m.note, err = checkpoint.DecodeNote(note); err != nil {
 			return false, fmt.Errorf("collection %s: %w", m.id, err)
 		}
+		if !m.note.Resynced.IsZero() {
+			m.note.Resynced = aged(m.note.Resynced, time.Now())
+		}
 	}
 	position, err := l.reads.Get(checkpoint.PositionKey(m.id))
 	if err != nil || position == nil {
@@ -353,6 +356,11 @@ func (l *Lane) recallMember(m *member) (known bool, err error) {
 	m.stated = m.position
 	return true, nil
 }
+
+// aged is a time of the checkpoint as this process measures its age, whatever becomes
+// of the clock meanwhile. What seems to be yet to come is of a clock that has been set
+// back since: it counts from now.
+func aged(stored, now time.Time) time.Time { return now.Add(-max(0, now.Sub(stored))) }
 
 // close ends a collection: what was read of it is told, then its fate.
 func (l *Lane) close(ctx context.Context, id string, fate Fate) error {

@@ -341,14 +341,15 @@ func (l *Lane) tick(ctx context.Context) error {
 			return err
 		}
 		l.emit(m, &event.Event{
-			Type: event.Synced, Origin: event.Watch, Time: now, ResourceVersion: m.position.RV, Run: strconv.FormatInt(now.Unix(), 10),
+			Type: event.Synced, Origin: event.Watch, Time: now, ResourceVersion: m.position.RV, Run: newRun(),
 			Report: &event.Report{Reason: reasonPeriodic, To: m.position.RV},
 		}, nil)
 	}
 	return nil
 }
 
-// newRun names a reset or resync.
+// newRun names a reset, a resync or a repeated synced. In seconds, a clock that is set
+// back would come to the same ones again.
 func newRun() string { return strconv.FormatInt(time.Now().UnixNano(), 36) }
 
 // Resync announces the present state of collections again: of all of a resource,

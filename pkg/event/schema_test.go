@@ -123,7 +123,7 @@ func TestSchemasAcceptRareEvents(t *testing.T) {
 		},
 		"still in step": func() event.Event {
 			e := byName["synced"]
-			e.Origin, e.Run, e.Report = event.Watch, "1763735961", &event.Report{Reason: "periodic", To: "2214"}
+			e.Origin, e.Run, e.Report = event.Watch, "dk3v0b1p9x2c", &event.Report{Reason: "periodic", To: "2214"}
 			return e
 		},
 		"a collection whose namespace was deleted": func() event.Event {

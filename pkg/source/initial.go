@@ -31,11 +31,16 @@ var (
 	errBlocked     = fmt.Errorf("nobody read the stream for %s", maxBlocked)
 )
 
-// pause is a time in which something is not tried. The zero value is over.
-type pause struct{ until atomic.Int64 }
+// pause is a time in which something is not tried. The zero value is over. It keeps
+// the monotonic clock's reading: a clock that is set back does not make it longer.
+type pause struct{ until atomic.Pointer[time.Time] }
 
-func (p *pause) begin(d time.Duration) { p.until.Store(time.Now().Add(d).UnixNano()) }
-func (p *pause) over() bool            { return time.Now().UnixNano() >= p.until.Load() }
+func (p *pause) begin(d time.Duration) { p.until.Store(new(time.Now().Add(d))) }
+
+func (p *pause) over() bool {
+	until := p.until.Load()
+	return until == nil || !time.Now().Before(*until)
+}
 
 // stream lists by a watch that begins with what there is (WatchList, KEP-3157),
 // and returns the resourceVersion that it was complete at. errNotStreamed means
