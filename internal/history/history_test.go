@@ -73,6 +73,37 @@ func TestEveryTime(t *testing.T) {
 	}
 }
 
+// TestClockWasSetBack: a time that came twice is the first of the two, never some of both,
+// which the cluster never was; what comes after both is as told.
+func TestClockWasSetBack(t *testing.T) {
+	b := newBus(1)
+	b.snapshot("a", "b", "c")
+	services := &event.Collection{Resource: "services"} // of which nothing is told before the clock is set
+	b.of(services, event.Gap, "", event.Report{Reason: "snapshot"})
+	b.of(services, event.Synced, "", event.Report{Reason: "snapshot", Counts: &event.Counts{}})
+	twice := b.tick()
+	b.watch(event.Modified, "a")
+	b.watch(event.Deleted, "b")
+	b.now = b.now.Add(-time.Hour)
+	b.watch(event.Modified, "c")
+	b.watch(event.Added, "d")
+	for what, c := range map[string]struct {
+		at   time.Time
+		want []string
+	}{
+		"twice": {twice, []string{"a:101", "b:102", "c:103"}},
+		"after": {twice.Add(time.Minute), []string{"a:104", "c:106", "d:107"}},
+	} {
+		s, err := history.Rebuild(t.Context(), history.Query{Reader: b, Cluster: "prod", At: history.Point{Time: c.at}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(c.want, names(s)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", what, diff)
+		}
+	}
+}
+
 // TestNotCovered: what the bus does not hold whole is never answered.
 func TestNotCovered(t *testing.T) {
 	full := func(b *bus) { b.snapshot("a", "b", "c") }
