@@ -103,6 +103,20 @@ func TestTooOldForTheTopic(t *testing.T) {
 	must(t, err)
 }
 
+// What was seen by a clock that was ahead is taken as soon as the clock is right: the
+// broker refuses what is an hour ahead of its own.
+func TestSeenByAClockThatWasAhead(t *testing.T) {
+	topic := newTopic(t, shared, 1, 0, map[string]string{"message.timestamp.after.max.ms": "3600000"})
+	s := openSink(t, config(shared))
+	r := record(topic, "k", "1")
+	r.Event = &event.Event{Time: time.Now().Add(2 * time.Hour)}
+	_, err := s.Write(t.Context(), &event.Batch{Seq: 1, Records: []event.Record{r}})
+	must(t, err)
+	if got := read(t, shared, topic); len(got) != 1 || got[0].Timestamp.After(time.Now()) {
+		t.Errorf("the topic holds %v", got)
+	}
+}
+
 func TestTopicMissing(t *testing.T) {
 	topic := topicName(t, shared)
 	c := config(shared)

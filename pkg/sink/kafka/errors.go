@@ -140,7 +140,7 @@ func (s *Sink) explain(err error) error {
 	case errors.Is(err, kafka.KafkaStorageError):
 		hint = "check the broker's disk"
 	case errors.Is(err, kafka.InvalidTimestamp):
-		hint = "raise the topic's message.timestamp.before.max.ms: events that waited for Kafka keep the time they were seen"
+		hint = "raise the topic's message.timestamp.before.max.ms: events that waited for Kafka keep the time they were seen; or this machine's clock is ahead of the broker's (message.timestamp.after.max.ms)"
 	case isAny(err, io.EOF, io.ErrUnexpectedEOF, net.ErrClosed):
 		hint = "the broker has closed the connection"
 	case errors.As(err, new(*net.OpError)):

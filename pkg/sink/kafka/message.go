@@ -49,9 +49,19 @@ func (a *arena[H]) message(t *topic, r *event.Record) message[H] {
 		m.key = a.copy(key)
 	}
 	if r.Event != nil {
-		m.time = r.Event.Time
+		m.time = notAhead(r.Event.Time, time.Now())
 	}
 	return m
+}
+
+// notAhead is t, or now if that is earlier: brokers refuse what is an hour ahead of them
+// (message.timestamp.after.max.ms), and would until then refuse what was seen by a clock
+// that has been set right since.
+func notAhead(t, now time.Time) time.Time {
+	if now = now.Round(0); t.Round(0).After(now) { // by the clock, not by what has passed
+		return now
+	}
+	return t
 }
 
 // tombstone is what follows m where [topic.buries] says so.
