@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
@@ -325,15 +326,53 @@ func TestAnotherTookTheLease(t *testing.T) {
 	}
 }
 
+// A leader whose clock is an hour ahead or behind, or jumps between the two, keeps the Lease for as long as it renews it, and
+// no longer: clocks are not compared.
+func TestClocksDisagree(t *testing.T) {
+	offsets := map[string][]time.Duration{"ahead": {time.Hour}, "behind": {-time.Hour}, "jumping": {time.Hour, -time.Hour}}
+	held := map[string]*election{}
+	for name := range offsets {
+		e := newElection(t, short)
+		held[name] = e
+		seconds := int32(short.lease.Seconds())
+		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: e.name}, Spec: coordinationv1.LeaseSpec{LeaseDurationSeconds: &seconds}}
+		if _, err := e.leases.Create(e.ctx, lease, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		e.holdAt("other", offsets[name][0])
+		e.becomes(e.runs(name, cluster.RESTConfig()), leader.Standby)
+	}
+	began := time.Now()
+	for n := 0; time.Since(began) < short.lease+short.lease/4; n++ {
+		for name, e := range held {
+			e.holdAt("other", offsets[name][n%len(offsets[name])])
+		}
+		time.Sleep(short.retry)
+	}
+	for name, e := range held {
+		e.mu.Lock()
+		if len(e.terms) > 0 {
+			t.Errorf("%s: a standby has begun while the leader renewed", name)
+		}
+		e.mu.Unlock()
+	}
+	for _, e := range held {
+		e.leads(1)
+	}
+}
+
 // hold writes a holder into the Lease: another's name, as happens while its leader is paused, or none.
-func (e *election) hold(holder string) {
+func (e *election) hold(holder string) { e.holdAt(holder, 0) }
+
+// holdAt does so by a clock that is off.
+func (e *election) holdAt(holder string, off time.Duration) {
 	e.t.Helper()
 	e.until("the Lease is written", func() bool {
 		l, err := e.leases.Get(e.ctx, e.name, metav1.GetOptions{})
 		if err != nil {
 			e.t.Fatal(err)
 		}
-		now := metav1.NowMicro()
+		now := metav1.NewMicroTime(time.Now().Add(off))
 		l.Spec.HolderIdentity, l.Spec.RenewTime = &holder, &now
 		_, err = e.leases.Update(e.ctx, l, metav1.UpdateOptions{})
 		return err == nil
