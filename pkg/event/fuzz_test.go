@@ -39,7 +39,8 @@ func FuzzRoundTrip(f *testing.F) {
 			r.ResourceVersion != rv || r.APIVersion != name || r.Kind != uid || r.Cluster != name || r.Collection != e.Collection.ID() || r.Origin != e.Origin || !r.Time.Equal(e.Time) {
 			t.Fatalf("%+v came back as %+v", e, r)
 		}
-		if !bytes.Equal(r.Object, e.Object) || !r.BodyKnown || r.Report != nil || r.DeadLetter != nil {
+		// White space around a value is no part of it: a scanned object has none.
+		if !bytes.Equal(r.Object, bytes.TrimRight(e.Object, " \t\r\n")) || !r.BodyKnown || r.Report != nil || r.DeadLetter != nil {
 			t.Fatalf("%s came back as %s", object, r.Object)
 		}
 	})
