@@ -44,8 +44,12 @@ func TestResyncAfterTheClockWasSet(t *testing.T) {
 func TestAged(t *testing.T) {
 	now := time.Now()
 	for stored, want := range map[time.Duration]time.Duration{-time.Hour: time.Hour, 0: 0, time.Hour: 0} {
-		if got := now.Sub(aged(now.Add(stored).Round(0), now)); got.Round(time.Millisecond) != want {
-			t.Errorf("%s from now: %s old, want %s", stored, got, want)
+		got := aged(now.Add(stored).Round(0), now)
+		if old := now.Sub(got); old.Round(time.Millisecond) != want {
+			t.Errorf("%s from now: %s old, want %s", stored, old, want)
+		}
+		if !strings.Contains(got.String(), " m=") {
+			t.Errorf("%s from now: it is %s, by the wall clock alone", stored, got)
 		}
 	}
 }

@@ -193,6 +193,24 @@ func TestStreamedListIsNotRead(t *testing.T) {
 	})
 }
 
+// A clock that is set back must not make a pause longer: its end is kept by the
+// monotonic clock.
+func TestPause(t *testing.T) {
+	var p pause
+	if !p.over() {
+		t.Error("the zero value is not over")
+	}
+	if p.begin(time.Hour); p.over() {
+		t.Error("it is over at once")
+	}
+	if end := p.until.Load(); !strings.Contains(end.String(), " m=") {
+		t.Errorf("it ends at %s, by the wall clock alone", end)
+	}
+	if p.begin(-time.Nanosecond); !p.over() {
+		t.Error("it is not over")
+	}
+}
+
 // Nothing was told yet: a page may do better, or tell why not.
 func TestStreamedListRefused(t *testing.T) {
 	for _, c := range []struct {
