@@ -104,6 +104,32 @@ func TestClockWasSetBack(t *testing.T) {
 	}
 }
 
+// TestChangesAfterTheClockWasSetBack: no change shows what another one did, whose time is
+// not among those asked for.
+func TestChangesAfterTheClockWasSetBack(t *testing.T) {
+	b := newBus(1)
+	b.snapshot("a")
+	since := b.watch(event.Modified, "a").Time
+	for _, by := range []time.Duration{-time.Hour, time.Hour} {
+		b.now = b.now.Add(by)
+		b.watch(event.Modified, "a")
+	}
+	var got []string
+	q := history.ChangesQuery{Reader: b, Cluster: "prod", Resource: "pods", Object: history.Name{Namespace: "shop", Name: "a"}, Since: since}
+	if _, err := history.Changes(t.Context(), q, func(c history.Change) error {
+		got = append(got, c.ResourceVersion)
+		if c.ResourceVersion == "104" && (!strings.Contains(c.Diff, `-  "n": 103`) || !strings.Contains(c.Diff, `+  "n": 104`)) {
+			t.Errorf("the last change is\n%s", c.Diff)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"102", "104"}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
 // TestNotCovered: what the bus does not hold whole is never answered.
 func TestNotCovered(t *testing.T) {
 	full := func(b *bus) { b.snapshot("a", "b", "c") }
