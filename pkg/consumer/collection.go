@@ -36,13 +36,14 @@ type progress struct {
 	resync string    // the run of one that has begun
 	whole  bool      // begun, and synced
 	closed string    // why, if it is
+	ends   []telling // every closed: few
 	once   map[string]struct{}
 	heard  *heard
 }
 
-// telling is an event as it was told: what comes with the same id and the same time is
-// a copy, which a bus may deliver late, or who reads went back. No order of times is
-// relied on: a bridge's clock may be set back, or the next one's be behind.
+// telling is an event as it was told: one with the same id and the same time is a copy,
+// which the bus delivers late or who reads went back to. The order of times says
+// nothing: a bridge's clock may be set back, or the next one's be behind.
 type telling struct {
 	id   string
 	time int64
@@ -136,7 +137,7 @@ func (s *State) opened(e *event.Received, key collectionKey, at place, p *progre
 		if p.saw(e.ID) {
 			return nil, false
 		}
-		*p = progress{gap: e.ID, open: true, begun: true, once: p.once, heard: p.heard}
+		*p = progress{gap: e.ID, open: true, begun: true, once: p.once, ends: p.ends, heard: p.heard}
 		return s.dropAll(e, key, at, &drop{time: e.Time, run: runOf(e)}), true
 	}
 	from := version{e.Epoch, e.ResourceVersion}
@@ -149,7 +150,7 @@ func (s *State) opened(e *event.Received, key collectionKey, at place, p *progre
 		}
 	}
 	if p.closed != "" {
-		*p = progress{once: p.once, heard: p.heard}
+		*p = progress{once: p.once, ends: p.ends, heard: p.heard}
 	}
 	if first {
 		p.saw(e.ID)
@@ -182,10 +183,10 @@ func (p *progress) inStep(e *event.Received) (news bool) {
 
 // ended takes a closed.
 func (p *progress) ended(e *event.Received) (news bool) {
-	if p.closed != "" {
+	if p.closed != "" || slices.Contains(p.ends, tellingOf(e)) {
 		return false
 	}
-	p.closed = e.Report.Reason
+	p.closed, p.ends = e.Report.Reason, append(p.ends, tellingOf(e))
 	return true
 }
 
