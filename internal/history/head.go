@@ -41,7 +41,8 @@ type head struct {
 	origin                              event.Origin
 	time                                time.Time
 	dead                                bool
-	structured                          bool // the value is the whole event
+	structured                          bool   // the value is the whole event
+	said                                uint16 // a bit for each attribute that a header is of
 }
 
 // heads reads heads. It keeps one copy of each string that repeats.
@@ -95,6 +96,9 @@ func (h *heads) read(m *sink.Message, out *head) (ok bool, err error) {
 			}
 		}
 		if name == "type" {
+			if typed {
+				return false, fmt.Errorf("two headers say its type: %w", ErrForeign)
+			}
 			if out.typ, typed = h.types[string(v)]; !typed {
 				return false, unknownType(string(v))
 			}
@@ -117,41 +121,50 @@ func unknownType(name string) error {
 	return fmt.Errorf("an event of type %q: %w", name, ErrForeign)
 }
 
+// set takes an attribute. Where two headers are of one, in two spellings, readers would
+// not agree on what it is.
 func (out *head) set(h *heads, name string, v []byte) (err error) {
+	n := 0
 	switch name {
 	case "id":
-		out.id = string(v)
+		n, out.id = 1, string(v)
 	case "time":
+		n = 2
 		if out.time, err = time.Parse(time.RFC3339Nano, string(v)); err != nil {
 			return fmt.Errorf("time is %q: %w", v, ErrForeign)
 		}
 	case "epoch":
+		n = 3
 		if out.epoch, err = strconv.ParseUint(string(v), 10, 64); err != nil {
 			return fmt.Errorf("epoch is %q: %w", v, ErrForeign)
 		}
 	case "cluster":
-		out.cluster = h.intern(v)
+		n, out.cluster = 4, h.intern(v)
 	case "clusteruid":
-		out.clusterUID = h.intern(v)
+		n, out.clusterUID = 5, h.intern(v)
 	case "collection":
-		out.collection = h.intern(v)
+		n, out.collection = 6, h.intern(v)
 	case "group":
-		out.group = h.intern(v)
+		n, out.group = 7, h.intern(v)
 	case "resource":
-		out.resource = h.intern(v)
+		n, out.resource = 8, h.intern(v)
 	case "namespace":
-		out.namespace = h.intern(v)
+		n, out.namespace = 9, h.intern(v)
 	case "origin":
-		out.origin = event.Origin(h.intern(v))
+		n, out.origin = 10, event.Origin(h.intern(v))
 	case "name":
-		out.name = string(v)
+		n, out.name = 11, string(v)
 	case "uid":
-		out.uid = string(v)
+		n, out.uid = 12, string(v)
 	case "resourceversion":
-		out.rv = string(v)
+		n, out.rv = 13, string(v)
 	case "deadletterreason":
 		out.dead = true
 	}
+	if n > 0 && out.said&(1<<n) != 0 {
+		return fmt.Errorf("two headers say its %s: %w", name, ErrForeign)
+	}
+	out.said |= 1 << n
 	return nil
 }
 

@@ -18,7 +18,40 @@ func YAML(object []byte) ([]byte, error) {
 	if err := d.Decode(&v); err != nil {
 		return nil, err
 	}
-	return yaml.Marshal(numbered(v))
+	v = numbered(v)
+	text, err := yaml.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	// The name "<<" goes out without quotes, and comes in as "take what that has".
+	stand := "merge"
+	for bytes.Contains(text, []byte(stand)) {
+		stand += "e"
+	}
+	if !renamed(v, "<<", stand) {
+		return text, nil
+	}
+	text, err = yaml.Marshal(v)
+	return bytes.ReplaceAll(text, []byte(stand), []byte(`"<<"`)), err
+}
+
+// renamed reports whether v has members called from, which it calls to.
+func renamed(v any, from, to string) (found bool) {
+	switch v := v.(type) {
+	case map[string]any:
+		for _, child := range v {
+			found = renamed(child, from, to) || found
+		}
+		if child, ok := v[from]; ok {
+			delete(v, from)
+			v[to], found = child, true
+		}
+	case []any:
+		for _, child := range v {
+			found = renamed(child, from, to) || found
+		}
+	}
+	return found
 }
 
 // numbered has numbers of Go's types for those of JSON.

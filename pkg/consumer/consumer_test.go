@@ -99,6 +99,31 @@ func TestDecodeRefuses(t *testing.T) {
 	}
 }
 
+// Of two headers that say what an object is called, none is taken: which one it would be
+// was chance.
+func TestDecodeRefusesTwoSpellings(t *testing.T) {
+	head, value, _ := bytes.Cut(readFile(t, "../event/testdata/binary/added.txt"), []byte("\n\n"))
+	m := consumer.Message{Value: bytes.TrimSpace(value), Headers: map[string]string{}}
+	for line := range strings.Lines(string(head)) {
+		name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ": ")
+		m.Headers["ce_"+name] = value
+	}
+	e, err := consumer.Decode(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Headers["Ce-Name"] = e.Name
+	if _, err := consumer.Decode(m); err != nil {
+		t.Errorf("the same twice: %v", err)
+	}
+	m.Headers["Ce-Name"] = "other"
+	for range 20 {
+		if e, err := consumer.Decode(m); !errors.Is(err, event.ErrNotEvent) {
+			t.Fatalf("%+v, %v", e, err)
+		}
+	}
+}
+
 // told makes messages of one partition.
 type told struct {
 	at  time.Time

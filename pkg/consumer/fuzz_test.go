@@ -55,7 +55,7 @@ func FuzzDecode(f *testing.F) {
 		if r.ID != headers["ce_id"] || r.UID != "u" || r.Type != event.Modified || r.ResourceVersion != "2" {
 			t.Fatalf("%q of %q: %+v", value, headers, r)
 		}
-		if isPlain && string(r.Object) != string(value) {
+		if isPlain && string(r.Object) != strings.Trim(string(value), " \t\r\n") { // which is around it
 			t.Fatalf("%q of %q: the object is %q", value, headers, r.Object)
 		}
 	})

@@ -87,9 +87,13 @@ func fromBinary(m Message) (value []byte, ok bool, err error) {
 				}
 			}
 		}
-		if found {
-			attributes[attribute] = value
+		if !found {
+			continue
 		}
+		if other, twice := attributes[attribute]; twice && other != value {
+			return nil, false, fmt.Errorf("its %s is %q in one header and %q in another", attribute, min(value, other), max(value, other))
+		}
+		attributes[attribute] = value
 	}
 	if attributes["specversion"] == "" {
 		return nil, false, nil
