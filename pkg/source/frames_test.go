@@ -177,6 +177,7 @@ func FuzzFrames(f *testing.F) {
 	} {
 		f.Add([]byte(s))
 	}
+	f.Add([]byte(strings.Repeat(frame("ADDED", "a", "5")+frame("MODIFIED", strings.Repeat("b", 3000), "6"), 3)))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		if len(text) > 1<<16 {
 			return
@@ -191,7 +192,16 @@ func FuzzFrames(f *testing.F) {
 // are. It takes names that repeat, and others in another order, which r need not.
 func likeJSON(t *testing.T, r *frameReader, text []byte) {
 	d := json.NewDecoder(bytes.NewReader(text))
-	for {
+	held := map[*Object]string{} // as long as others are read
+	defer func() {
+		for o, want := range held {
+			if string(o.Raw) != want {
+				t.Errorf("%q: %q became %q while others were read", text, want, o.Raw)
+			}
+			o.Release()
+		}
+	}()
+	for n := 0; ; n++ {
 		kind, o, err := r.next()
 		begin := d.InputOffset()
 		var want map[string]json.RawMessage
@@ -215,6 +225,10 @@ func likeJSON(t *testing.T, r *frameReader, text []byte) {
 		fromNowhere(false).restore(o, nil)
 		if _, err := ParseObject(o.Raw); err != nil {
 			t.Fatalf("%q: %q: %v", text, o.Raw, err)
+		}
+		if n%3 == 1 {
+			held[o] = string(o.Raw)
+			continue
 		}
 		o.Release() // what is read into its memory now is another frame's
 	}

@@ -210,6 +210,25 @@ func FuzzParsePage(f *testing.F) {
 				}
 			}
 		}
+		var shared memories
+		var held []Object
+		var texts []string
+		for range 3 {
+			k := keeper{Collection: fromNowhere(false), from: &shared}
+			for i, o := range p.items {
+				if k.own(&o); i%3 == 1 {
+					held, texts = append(held, o), append(texts, string(o.Raw))
+				} else {
+					o.Release()
+				}
+			}
+			k.close()
+		}
+		for i := range held {
+			if string(held[i].Raw) != texts[i] {
+				t.Fatalf("%q: %q became %q while others were kept", body, texts[i], held[i].Raw)
+			}
+		}
 		if string(body) != before {
 			t.Fatalf("%q became %q", before, body)
 		}
