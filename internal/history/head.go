@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/kubebridge/kubebridge/pkg/consumer"
 	"github.com/kubebridge/kubebridge/pkg/event"
@@ -94,6 +95,9 @@ func (h *heads) read(m *sink.Message, out *head) (ok bool, err error) {
 			if v, err = unescape(v); err != nil {
 				return false, fmt.Errorf("header ce-%s is %q: %w", name, x.Value, ErrForeign)
 			}
+		}
+		if !utf8.Valid(v) {
+			return false, fmt.Errorf("header %s is %q: %w", x.Name, x.Value, ErrForeign)
 		}
 		if name == "type" {
 			if typed {

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
@@ -87,8 +88,11 @@ func fromBinary(m Message) (value []byte, ok bool, err error) {
 				}
 			}
 		}
-		if !found {
+		switch {
+		case !found:
 			continue
+		case !utf8.ValidString(value): // an event's attributes are texts
+			return nil, false, fmt.Errorf("header %s is %q, which is not UTF-8", name, value)
 		}
 		if other, twice := attributes[attribute]; twice && other != value {
 			return nil, false, fmt.Errorf("its %s is %q in one header and %q in another", attribute, min(value, other), max(value, other))
