@@ -420,7 +420,6 @@ func (m *member) noted(next checkpoint.Note) []event.KV {
 func (l *Lane) changed(ctx context.Context, m *member, s source.Signal) error {
 	o := s.Object
 	key := m.entryKey(o.Namespace, o.Name)
-	m.survey.touch(key)
 	known, err := l.inv.of(key, o)
 	if err != nil {
 		return err
@@ -433,6 +432,7 @@ func (l *Lane) changed(ctx context.Context, m *member, s source.Signal) error {
 			l.meters(m).repeated.Inc()
 			return nil
 		}
+		m.survey.touch(key)
 		return l.end(ctx, m, ending{object: object{key, *known}, origin: event.Watch, rv: o.ResourceVersion, last: o, left: s.Left})
 	}
 	t := telling{typ: event.Added, origin: event.Watch}
@@ -457,7 +457,9 @@ func (l *Lane) changed(ctx context.Context, m *member, s source.Signal) error {
 	if known == nil {
 		m.tally.objects.Add(1)
 	}
-	return l.weigh(ctx, m, o, known, t)
+	err = l.weigh(ctx, m, o, known, t)
+	m.survey.touch(m.entryKey(o.Namespace, o.Name))
+	return err
 }
 
 // move lets the next commit record that everything up to rv is enqueued.

@@ -31,7 +31,8 @@ type script struct {
 
 	mu      sync.Mutex
 	started map[string]*collectionScript
-	listed  []*source.Object // what a survey finds, at surveyRV
+	listed  []*source.Object // what a survey finds, at surveyRV,
+	hold    chan struct{}    // when that is closed, if it is there
 	rv      string
 	stop    context.CancelFunc
 	kill    context.CancelFunc
@@ -136,8 +137,15 @@ func (s *script) read(ctx context.Context, j job) error {
 
 func (s *script) survey(ctx context.Context, _ source.Target, h source.Handler) (string, error) {
 	s.mu.Lock()
-	listed, rv := s.listed, s.rv
+	listed, rv, hold := s.listed, s.rv, s.hold
 	s.mu.Unlock()
+	if hold != nil {
+		select {
+		case <-hold:
+		case <-ctx.Done():
+			return "", ctx.Err()
+		}
+	}
 	for _, o := range listed {
 		if err := h.Handle(ctx, source.Signal{Kind: source.Listed, Object: o}); err != nil {
 			return "", err
@@ -614,6 +622,37 @@ func TestResyncAwaitsTheWatch(t *testing.T) {
 		"u6:13:added", "u1:5:deleted body", "u2:15:modified", "u4:16:added", "configmaps:1:15:synced:"+run+" resync")
 	want := event.Counts{Listed: 4, Present: 1, Modified: 2, Filtered: 1, Added: 1, Deleted: 1}
 	if got := *s.bus.records[len(s.bus.records)-1].Event.Report.Counts; got != want {
+		t.Errorf("counted %+v, want %+v", got, want)
+	}
+}
+
+// TestResyncTellsWhatIsIgnored: in a resync everything is told that is there, also what changed in it in a way that does not
+// matter, whether the list or the watch is ahead, and once. A frame that comes again is not taken for what the list waits for.
+func TestResyncTellsWhatIsIgnored(t *testing.T) {
+	s := newScript(t, openMem(t))
+	defer func() { s.finish() }()
+	s.set([]Wanted{optioned(CollectionOptions{Ignore: []string{"data.x"}})}, nil)
+	c := s.collection("configmaps", nil)
+	at := func(n, rv, x string) *source.Object { return objectAt("n", n, "u"+n, rv, x) }
+	c.lists("", source.ReasonSnapshot, "10", at("1", "5", ""), at("2", "6", ""), at("3", "7", ""), at("4", "8", ""))
+	s.told("configmaps:1:0:gap snapshot", "u1:5:added", "u2:6:added", "u3:7:added", "u4:8:added", "configmaps:1:10:synced snapshot")
+	s.forgetTold()
+	s.rv = "20"
+	s.listed = []*source.Object{at("1", "5", ""), at("2", "15", "late"), at("3", "7", ""), at("4", "14", "told")}
+	s.hold = make(chan struct{})
+	s.watching(c)
+	if _, err := s.lane.Resync(t.Context(), "configmaps"); err != nil {
+		t.Fatal(err)
+	}
+	s.await("the resync", func(id string) bool { return strings.Contains(id, ":gap:") })
+	c.says(modified(at("3", "12", "early"), "10"), modified(at("3", "13", "again"), "12"), modified(at("4", "14", "told"), "13"))
+	s.handled()
+	close(s.hold)
+	s.await("the first object", func(id string) bool { return strings.HasPrefix(id, "u1:5:present:") })
+	c.says(modified(at("2", "6", ""), "13"), modified(at("2", "15", "late"), "14"), modified(at("1", "16", "later"), "15"), modified(at("2", "21", "later"), "20"))
+	s.awaitResync()
+	s.told("configmaps:1:10:gap:RUN resync", "u3:12:present:RUN", "u4:14:present:RUN", "u1:5:present:RUN", "u2:15:present:RUN", "configmaps:1:14:synced:RUN resync")
+	if got, want := *s.bus.records[len(s.bus.records)-1].Event.Report.Counts, (event.Counts{Listed: 4, Present: 4}); got != want {
 		t.Errorf("counted %+v, want %+v", got, want)
 	}
 }

@@ -37,6 +37,10 @@ type survey struct {
 	late     map[string]bool
 	awaited  int
 	filtered *keySet
+	// Where changes may not matter: objects that were listed as they are known, and those
+	// that were told as present when the watch had such a change of them, before the list
+	// or instead of it.
+	present, retold map[string]struct{}
 	// Of a verification. The inventory may trail the list: what differs is only
 	// judged when the watch has passed the list's resourceVersion.
 	suspects map[string]suspect
@@ -48,6 +52,7 @@ type suspect struct {
 	hash    uint64
 }
 
+// touch notes that the watch told of an object, or that it was retold.
 func (s *survey) touch(key []byte) {
 	if s != nil {
 		s.touched[string(key)] = struct{}{}
@@ -57,6 +62,16 @@ func (s *survey) touch(key []byte) {
 			s.awaited--
 		}
 	}
+}
+
+// untold reports whether a resync is under way in which nothing was told of an object.
+func (s *survey) untold(key []byte) bool {
+	if s == nil || s.run == "" {
+		return false
+	}
+	_, touched := s.touched[string(key)]
+	_, present := s.present[string(key)]
+	return !touched && !present
 }
 
 // isLate notes a listed object that the watch tells of.
@@ -87,7 +102,7 @@ func (l *Lane) beginSurvey(ctx context.Context, m *member, run string) error {
 	listing, stop := context.WithCancel(l.collect)
 	s := &survey{
 		run: run, begun: time.Now(), stop: stop,
-		touched: map[string]struct{}{}, seen: newKeySet(), late: map[string]bool{}, filtered: newKeySet(), suspects: map[string]suspect{},
+		touched: map[string]struct{}{}, seen: newKeySet(), late: map[string]bool{}, filtered: newKeySet(), present: map[string]struct{}{}, retold: map[string]struct{}{}, suspects: map[string]suspect{},
 	}
 	m.survey = s
 	target := m.target
@@ -175,10 +190,16 @@ func (l *Lane) surveyedObject(ctx context.Context, m *member, o *source.Object) 
 	}
 	exactly := known != nil && known.UID == o.UID && known.RV == o.ResourceVersion
 	_, touched := s.touched[string(key)]
+	_, retold := s.retold[string(key)]
 	switch {
 	case s.run == "":
+	case retold:
+		return nil
 	case exactly && known.Told:
 		s.counts.Present++
+		if m.lens.ignore != nil {
+			s.present[string(key)] = struct{}{}
+		}
 		return l.tell(ctx, m, o, telling{
 			typ: event.Present, origin: event.Resync, entry: known.Entry, again: known.Again, hash: hash, rest: known.Rest, known: known,
 		})
@@ -236,6 +257,12 @@ func (l *Lane) account(m *member) error {
 		listed, filtered := s.seen.has([]byte(key)), s.filtered.has([]byte(key))
 		_, late := s.late[key]
 		here := known != nil && m.holds([]byte(key), known)
+		if _, retold := s.retold[key]; retold && listed {
+			if c.Present++; !here || !known.Told {
+				c.Deleted++
+			}
+			continue
+		}
 		switch told := here && known.Told; {
 		case told && !listed:
 			c.Added++

@@ -87,6 +87,11 @@ func (l *Lane) leaves(ctx context.Context, m *member, o *source.Object, was chec
 
 // ignored moves what was seen of an object whose change does not matter.
 func (l *Lane) ignored(ctx context.Context, m *member, o *source.Object, known *checkpoint.Entry, hash uint64) error {
+	if s := m.survey; m.list == nil && s.untold(m.entryKey(o.Namespace, o.Name)) {
+		// It is what the resync's list will be compared with, and nothing else tells it.
+		s.retold[string(m.key)] = struct{}{}
+		return l.tell(ctx, m, o, telling{typ: event.Present, origin: event.Resync, entry: known.Entry, hash: hash, rest: known.Rest, known: known})
+	}
 	l.metrics.ignored.WithLabelValues(l.id.Sink, m.resource).Inc()
 	if m.list != nil {
 		m.list.counts.Unchanged++
