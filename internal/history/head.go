@@ -139,7 +139,7 @@ func (out *head) set(h *heads, name string, v []byte) (err error) {
 		}
 	case "epoch":
 		n = 3
-		if out.epoch, err = strconv.ParseUint(string(v), 10, 64); err != nil {
+		if out.epoch, err = strconv.ParseUint(string(v), 10, 64); err != nil || out.epoch == 0 {
 			return fmt.Errorf("epoch is %q: %w", v, ErrForeign)
 		}
 	case "cluster":

@@ -54,8 +54,8 @@ func FuzzHeads(f *testing.F) {
 			return
 		}
 		all, err := decode(m.Headers, m.Value)
-		if !ok || err != nil || c.Format == event.Structured && replaced {
-			return // the headers of a structured event repeat what it says
+		if !ok || err != nil || c.Format == event.Structured && strings.HasPrefix(strings.ToLower(name), "ce") {
+			return // the headers of a structured event repeat what it says: of which this one is none, or another
 		}
 		for what, pair := range map[string][2]string{
 			"id": {got.id, all.ID}, "type": {got.typ.String(), all.Type.String()}, "collection": {got.collection, all.Collection},
