@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/goleak"
 
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint/checkpointtest"
@@ -45,7 +46,14 @@ func open(url string) (checkpointtest.Store, error) {
 	return openStore(o)
 }
 
-func TestMain(m *testing.M) { checkpointtest.Main(m, open) }
+func TestMain(m *testing.M) { checkpointtest.Main(m, open, serverGoroutines()...) }
+
+// serverGoroutines are the server's own: it forgets a stream that is being made while it
+// shuts down.
+func serverGoroutines() []goleak.Option {
+	const server = "github.com/nats-io/nats-server/v2/server"
+	return []goleak.Option{goleak.IgnoreAnyFunction(server + ".(*fileStore).flushStreamStateLoop"), goleak.IgnoreAnyFunction(server + "/ats.Register.func1")}
+}
 
 // bus is a real server.
 type bus struct {
