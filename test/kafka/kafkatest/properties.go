@@ -129,14 +129,18 @@ func (c *Cluster) tlsProps() map[string]string {
 }
 
 // freeAddress finds a port that stays free while its broker is down: below those that the system gives to outgoing
-// connections, one of which might even be to the port itself.
-func freeAddress() (string, error) {
+// connections, one of which might even be to the port itself. It adds what it finds to taken.
+func freeAddress(taken map[string]bool) (string, error) {
 	var err error
 	for range 100 {
+		addr := fmt.Sprintf("127.0.0.1:%d", 16000+rand.IntN(16000))
+		if taken[addr] {
+			continue
+		}
 		var l net.Listener
-		l, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 16000+rand.IntN(16000)))
-		if err == nil {
-			return l.Addr().String(), l.Close()
+		if l, err = net.Listen("tcp", addr); err == nil {
+			taken[addr] = true
+			return addr, l.Close()
 		}
 	}
 	return "", fmt.Errorf("find a free port: %w", err)
