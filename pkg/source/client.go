@@ -1,11 +1,8 @@
 package source
 
 import (
-	"context"
 	"fmt"
-	"net"
 	"net/http"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -14,16 +11,6 @@ import (
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/transport"
-)
-
-// What the HTTP/2 client takes in for one request whose answer nobody reads, in
-// bytes. Go's default, 4 MiB, would be 2 GiB for 500 watches; a small one costs a
-// busy watch a round trip, and a write, for every few objects. So it is small, and
-// lists and at most wideWatches busy watches have a connection where it is not.
-const (
-	streamBuffer = 64 << 10
-	wideBuffer   = 512 << 10
-	wideWatches  = 16
 )
 
 // Client talks to one API server. It is safe for concurrent use.
@@ -54,9 +41,7 @@ func NewClient(cfg *rest.Config) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("set up TLS for %s: %w", cfg.Host, err)
 	}
-	base := transports{shared: shared, wide: shared.Clone(), single: shared.Clone()}
-	base.wide.HTTP2.MaxReceiveBufferPerStream = wideBuffer
-	base.single.DisableKeepAlives = true
+	base := newTransports(shared)
 	tc, err := cfg.TransportConfig()
 	if err != nil {
 		return nil, fmt.Errorf("set up authentication for %s: %w", cfg.Host, err)
@@ -79,73 +64,7 @@ func NewClient(cfg *rest.Config) (*Client, error) {
 	}, nil
 }
 
-func newTransport(cfg *rest.Config, perStream int) (*http.Transport, error) {
-	tc, err := cfg.TransportConfig()
-	if err != nil {
-		return nil, err
-	}
-	tlsConfig, err := transport.TLSConfigFor(tc)
-	if err != nil {
-		return nil, err
-	}
-	proxy := http.ProxyFromEnvironment
-	if cfg.Proxy != nil {
-		proxy = cfg.Proxy
-	}
-	dial := cfg.Dial
-	if dial == nil {
-		dial = (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext
-	}
-	return &http.Transport{
-		Proxy:               proxy,
-		DialContext:         dial,
-		TLSClientConfig:     tlsConfig,
-		TLSHandshakeTimeout: 10 * time.Second,
-		IdleConnTimeout:     90 * time.Second,
-		ForceAttemptHTTP2:   true,
-		DisableCompression:  cfg.DisableCompression,
-		HTTP2: &http.HTTP2Config{
-			MaxReceiveBufferPerStream: perStream,
-			SendPingTimeout:           30 * time.Second,
-			PingTimeout:               15 * time.Second,
-		},
-	}, nil
-}
-
-// transports are the ways to the server: shared connections, others for what is
-// much and read at once, and for requests that ask for it one each, closed with the
-// request. Such a one does not hang where a shared connection is half open, and
-// behind a load balancer it may reach another server.
-type transports struct{ shared, wide, single *http.Transport }
-
-type (
-	way    struct{} // the key of one of these in a context
-	single struct{}
-	wide   struct{}
-)
-
-// throwAway makes the requests of ctx use a connection of their own.
-func throwAway(ctx context.Context) context.Context { return context.WithValue(ctx, way{}, single{}) }
-
-// widely makes the requests of ctx use a connection with large buffers.
-func widely(ctx context.Context) context.Context { return context.WithValue(ctx, way{}, wide{}) }
-
-func isWide(ctx context.Context) bool { return ctx.Value(way{}) == wide{} }
-
-func (t transports) RoundTrip(r *http.Request) (*http.Response, error) {
-	switch r.Context().Value(way{}).(type) {
-	case single:
-		return t.single.RoundTrip(r)
-	case wide:
-		return t.wide.RoundTrip(r)
-	default:
-		return t.shared.RoundTrip(r)
-	}
-}
-
 // Close drops idle connections.
 func (c *Client) Close() {
-	c.transport.shared.CloseIdleConnections()
-	c.transport.wide.CloseIdleConnections()
-	c.transport.single.CloseIdleConnections()
+	c.transport.closeIdle()
 }

@@ -120,7 +120,7 @@ func (c *Client) send(ctx context.Context, p *probe, req *rest.Request) {
 	c.probes.mu.Lock()
 	p.sent = time.Now()
 	c.probes.mu.Unlock()
-	own, cancel := context.WithTimeout(throwAway(ctx), probeTimeout)
+	own, cancel := context.WithTimeout(freshly(ctx), probeTimeout)
 	defer cancel()
 	result := req.Do(own)
 	raw, err := result.Raw()

@@ -1,0 +1,156 @@
+package source
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/transport"
+)
+
+// What the HTTP/2 client takes in for one request whose answer nobody reads, in
+// bytes. Go's default, 4 MiB, would be 2 GiB for 500 watches; a small one costs a
+// busy watch a round trip, and a write, for every few objects. So it is small, and
+// lists and at most wideWatches busy watches have a connection where it is not.
+const (
+	streamBuffer = 64 << 10
+	wideBuffer   = 512 << 10
+	wideWatches  = 16
+)
+
+// freshFor is how old a connection may be that probes share.
+const freshFor = 5 * time.Second
+
+func newTransport(cfg *rest.Config, perStream int) (*http.Transport, error) {
+	tc, err := cfg.TransportConfig()
+	if err != nil {
+		return nil, err
+	}
+	tlsConfig, err := transport.TLSConfigFor(tc)
+	if err != nil {
+		return nil, err
+	}
+	proxy := http.ProxyFromEnvironment
+	if cfg.Proxy != nil {
+		proxy = cfg.Proxy
+	}
+	dial := cfg.Dial
+	if dial == nil {
+		dial = (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext
+	}
+	return &http.Transport{
+		Proxy:               proxy,
+		DialContext:         dial,
+		TLSClientConfig:     tlsConfig,
+		TLSHandshakeTimeout: 10 * time.Second,
+		IdleConnTimeout:     90 * time.Second,
+		ForceAttemptHTTP2:   true,
+		DisableCompression:  cfg.DisableCompression,
+		HTTP2: &http.HTTP2Config{
+			MaxReceiveBufferPerStream: perStream,
+			SendPingTimeout:           30 * time.Second,
+			PingTimeout:               15 * time.Second,
+		},
+	}, nil
+}
+
+// transports are the ways to the server: shared connections; others for what is
+// much and read at once; for requests that ask for it one each, closed with the
+// request; and fresh ones, for probes. Neither of the last two hangs where a shared
+// connection is half open, and behind a load balancer they may reach another server.
+type transports struct {
+	shared, wide, single *http.Transport
+	fresh                *fresh
+}
+
+func newTransports(shared *http.Transport) transports {
+	t := transports{shared: shared, wide: shared.Clone(), single: shared.Clone(), fresh: &fresh{like: shared.Clone()}}
+	t.wide.HTTP2.MaxReceiveBufferPerStream = wideBuffer
+	t.single.DisableKeepAlives = true
+	t.fresh.like.IdleConnTimeout = freshFor
+	return t
+}
+
+func (t transports) closeIdle() {
+	t.shared.CloseIdleConnections()
+	t.wide.CloseIdleConnections()
+	t.single.CloseIdleConnections()
+	t.fresh.leave(nil)
+}
+
+// fresh is a way over connections of which none is older than freshFor, or had a
+// request that failed, when a request begins. 500 quiet collections would otherwise make as many a
+// minute, and a handshake costs more than all else that a probe takes.
+type fresh struct {
+	like *http.Transport
+
+	mu    sync.Mutex
+	now   *http.Transport // nil: none yet
+	until time.Time
+}
+
+func (f *fresh) RoundTrip(r *http.Request) (*http.Response, error) {
+	t := f.transport()
+	resp, err := t.RoundTrip(r)
+	if err != nil {
+		f.leave(t)
+	}
+	return resp, err
+}
+
+func (f *fresh) transport() *http.Transport {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.now == nil || time.Now().After(f.until) {
+		if f.now != nil {
+			f.now.CloseIdleConnections() // what is busy closes soon after
+		}
+		f.now, f.until = f.like.Clone(), time.Now().Add(freshFor)
+	}
+	return f.now
+}
+
+// leave makes the next request begin a new connection, if t, or with nil whatever
+// it is, is what the last one began.
+func (f *fresh) leave(t *http.Transport) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.now != nil && (t == nil || t == f.now) {
+		f.now.CloseIdleConnections()
+		f.now = nil
+	}
+}
+
+type (
+	way    struct{} // the key of one of these in a context
+	single struct{}
+	wide   struct{}
+	afresh struct{}
+)
+
+// throwAway makes the requests of ctx use a connection of their own.
+func throwAway(ctx context.Context) context.Context { return context.WithValue(ctx, way{}, single{}) }
+
+// freshly makes the requests of ctx use a connection that is fresh.
+func freshly(ctx context.Context) context.Context { return context.WithValue(ctx, way{}, afresh{}) }
+
+// widely makes the requests of ctx use a connection with large buffers.
+func widely(ctx context.Context) context.Context { return context.WithValue(ctx, way{}, wide{}) }
+
+func isWide(ctx context.Context) bool { return ctx.Value(way{}) == wide{} }
+
+func (t transports) RoundTrip(r *http.Request) (*http.Response, error) {
+	switch r.Context().Value(way{}).(type) {
+	case single:
+		return t.single.RoundTrip(r)
+	case afresh:
+		return t.fresh.RoundTrip(r)
+	case wide:
+		return t.wide.RoundTrip(r)
+	default:
+		return t.shared.RoundTrip(r)
+	}
+}

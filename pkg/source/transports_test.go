@@ -1,0 +1,59 @@
+package source
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+)
+
+// Probes share a connection that is young and has not failed. What is thrown away
+// is shared with nobody.
+func TestFreshConnections(t *testing.T) {
+	fails := false
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if fails {
+			panic(http.ErrAbortHandler)
+		}
+		fmt.Fprint(w, r.RemoteAddr)
+	}))
+	srv.EnableHTTP2 = true
+	srv.StartTLS()
+	t.Cleanup(srv.Close)
+	client := newClient(t, &rest.Config{Host: srv.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}})
+	ask := func(way func(context.Context) context.Context) string {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(way(t.Context()), 20*time.Second)
+		defer cancel()
+		raw, err := client.rest.Get().AbsPath("/").MaxRetries(0).DoRaw(ctx)
+		if (err != nil) != fails {
+			t.Fatalf("fails: %t; got %v", fails, err)
+		}
+		return string(raw)
+	}
+	seen := map[string]string{ask(throwAway): "thrown away"}
+	met := func(what, address string) {
+		t.Helper()
+		if was, ok := seen[address]; ok {
+			t.Errorf("the connection of %s is that of %s", what, was)
+		}
+		seen[address] = what
+	}
+	met("another one thrown away", ask(throwAway))
+
+	first := ask(freshly)
+	met("the first probe", first)
+	if second := ask(freshly); second != first {
+		t.Errorf("the second probe went by %s, the first by %s", second, first)
+	}
+	client.transport.fresh.until = time.Now()
+	met("a probe later", ask(freshly))
+	fails = true
+	ask(freshly)
+	fails = false
+	met("a probe after a failure", ask(freshly))
+}
