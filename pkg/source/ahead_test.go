@@ -3,9 +3,14 @@ package source
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"k8s.io/client-go/rest"
 
@@ -46,4 +51,120 @@ func TestNextPageIsReadMeanwhile(t *testing.T) {
 		t.Errorf("told of %d objects, %v", told, err)
 	}
 	<-left
+}
+
+// relay serves a list's pages.
+type relay map[string]answer // by continue token
+
+func (m relay) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	m[r.URL.Query().Get("continue")](w, r)
+}
+
+// survey lists, and returns the names that it was told of.
+func survey(t *testing.T, client *Client, each func(name string)) []string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), pageTimeout/2)
+	defer cancel()
+	var told []string
+	h := HandlerFunc(func(_ context.Context, s Signal) error {
+		told = append(told, s.Object.Name)
+		if each != nil {
+			each(s.Object.Name)
+		}
+		return nil
+	})
+	if _, err := NewCollection(Options{Client: client, Target: configMaps(event.Collection{}), Handler: h}).Survey(ctx, h); err != nil {
+		t.Error(err)
+	}
+	return told
+}
+
+// From the second page on the next is asked for as soon as a page says that there is one,
+// so that the server has work while a page is on its way.
+func TestPageIsAskedForEarly(t *testing.T) {
+	overHTTP(t, func(t *testing.T, serve func(http.Handler) *Client) {
+		asked, large := make(chan struct{}), strings.Repeat("l", pageHead)
+		client := serve(relay{
+			"": pageOf("9", "2", item("a"+large, "1")),
+			"2": func(w http.ResponseWriter, r *http.Request) {
+				head, items, _ := strings.Cut(pageText("9", "3", item("b", "2"), item("c", "3"), item("d"+large, "4")), "[")
+				fmt.Fprint(w, head, "[", items[:pageHead])
+				_ = http.NewResponseController(w).Flush()
+				select {
+				case <-asked:
+				case <-r.Context().Done():
+				}
+				fmt.Fprint(w, items[pageHead:])
+			},
+			"3": func(w http.ResponseWriter, r *http.Request) {
+				close(asked)
+				pageOf("9", "", item("e", "5"))(w, r)
+			},
+		})
+		compare(t, survey(t, client, nil), []string{"a" + large, "b", "c", "d" + large, "e"})
+	})
+}
+
+// What was asked for early and did not come is asked for again.
+func TestEarlyPageThatFails(t *testing.T) {
+	for name, fails := range map[string]answer{
+		"refused": status(http.StatusTooManyRequests, "TooManyRequests"),
+		"broken":  broken(`{"kind":"ConfigMapList",`),
+	} {
+		t.Run(name, func(t *testing.T) {
+			overHTTP(t, func(t *testing.T, serve func(http.Handler) *Client) {
+				var thirds atomic.Int32
+				client := serve(relay{
+					"":  pageOf("9", "2", item("a", "1")),
+					"2": pageOf("9", "3", item("b", "2")),
+					"3": func(w http.ResponseWriter, r *http.Request) {
+						if thirds.Add(1) == 1 {
+							fails(w, r)
+							return
+						}
+						pageOf("9", "", item("c", "3"))(w, r)
+					},
+				})
+				compare(t, survey(t, client, nil), []string{"a", "b", "c"})
+				if n := thirds.Load(); n != 2 {
+					t.Errorf("the third page was asked for %d times", n)
+				}
+			})
+		})
+	}
+}
+
+// A server does not keep an answer for long that a slow handler leaves unread.
+func TestEarlyPageIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const slow = 4 * unreadFor
+		var given []time.Duration
+		client := inMemory(t, relay{
+			"":  pageOf("9", "2", item("a", "1")),
+			"2": pageOf("9", "3", item("b", "2")),
+			"3": func(w http.ResponseWriter, r *http.Request) {
+				pageOf("9", "4", item("c", "3"), item(strings.Repeat("d", 1<<20), "4"))(w, r)
+			},
+			"4": func(w http.ResponseWriter, r *http.Request) {
+				asked := time.Now()
+				if given == nil { // it begins, and is not read to its end
+					fmt.Fprint(w, strings.Repeat(" ", 1<<10))
+					_ = http.NewResponseController(w).Flush()
+					<-r.Context().Done()
+					given = append(given, time.Since(asked))
+					return
+				}
+				pageOf("9", "", item("e", "5"))(w, r)
+			},
+		})
+		told := survey(t, client, func(name string) {
+			if name == "b" {
+				time.Sleep(slow)
+			}
+		})
+		compare(t, told, []string{"a", "b", "c", strings.Repeat("d", 1<<20), "e"})
+		if len(given) != 1 || given[0] != unreadFor {
+			t.Errorf("given up after %s, want %s", given, unreadFor)
+		}
+	})
 }

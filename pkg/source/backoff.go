@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math/rand/v2"
 	"net/url"
 	"time"
 
@@ -11,9 +12,16 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
+const firstRetry = 500 * time.Millisecond
+
 // backoff paces retries against the API server: from half a second to thirty,
-// doubling, with jitter, and never sooner than the server's Retry-After.
-type backoff struct{ b wait.Backoff }
+// doubling, with jitter, and never sooner than the server's Retry-After. The first
+// comes at any time within half a second: after what cuts connections new ones can
+// mostly be made.
+type backoff struct {
+	b     wait.Backoff
+	tried bool
+}
 
 func newBackoff() *backoff {
 	var b backoff
@@ -22,11 +30,16 @@ func newBackoff() *backoff {
 }
 
 func (b *backoff) reset() {
-	b.b = wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 1 << 30, Cap: 30 * time.Second}
+	b.tried = false
+	b.b = wait.Backoff{Duration: firstRetry, Factor: 2, Jitter: 0.5, Steps: 1 << 30, Cap: 30 * time.Second}
 }
 
 func (b *backoff) after(err error) time.Duration {
 	d := b.b.Step()
+	if !b.tried {
+		d = rand.N(firstRetry)
+	}
+	b.tried = true
 	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
 		d = max(d, time.Duration(seconds)*time.Second)
 	}

@@ -1,12 +1,10 @@
 package source
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"time"
 )
@@ -15,15 +13,21 @@ const (
 	pageTimeout = 2 * time.Minute // for one page, to its last byte
 	firstPage   = 100             // objects; later pages are sized by what these weigh
 	maxPage     = 1000            // objects
-	targetPage  = 7 << 18         // bytes: two are held, in buffers of powers of two
+	targetPage  = 7 << 17         // bytes: two are held, in buffers of powers of two
 	// largestPage bounds what is read of a page, in bytes: the objects of one can
 	// be of another size than those of the page before. It is then asked for in
 	// smaller pieces.
-	largestPage = 4 * targetPage
+	largestPage = 8 * targetPage
 	// largestSingle bounds a page of one object, in bytes: nothing smaller can be
 	// asked for, and not every server heeds a limit.
 	largestSingle = 256 << 20
 	pageTries     = 5 // per page, before the list begins again
+	// unreadFor is how long a page that was asked for before there was room for it may
+	// wait for that: the server keeps resources for an answer that nobody reads.
+	unreadFor = 2 * time.Second
+	// pageHead is how much of a page says, where a server writes that first, whether
+	// there is another one, in bytes.
+	pageHead = 4 << 10
 )
 
 var errPageTooLarge = errors.New("the page is too large")
@@ -118,11 +122,13 @@ func (c *Collection) pages(ctx context.Context, q pageQuery, begin func(rv strin
 	var (
 		readers [2]pageReader // of the page that is handed on, and of the next
 		rv      string
-		coming  = c.ahead(ctx, &readers[0], q)
+		coming  = c.ahead(ctx, &readers[0], q, nil)
 	)
 	defer func() {
 		cancel()
-		<-coming
+		for p := range coming {
+			p.next.drop()
+		}
 	}()
 	for n := 1; ; n++ {
 		p := <-coming
@@ -140,7 +146,10 @@ func (c *Collection) pages(ctx context.Context, q pageQuery, begin func(rv strin
 		}
 		early := p.remaining != "" && q.exact == "" // of the past no more than is wanted
 		if early {
-			coming = c.ahead(ctx, &readers[n%2], q)
+			q.next = q.limit
+			coming = c.ahead(ctx, &readers[n%2], q, p.next)
+		} else {
+			p.next.drop()
 		}
 		if q.left != nil {
 			q.left(p.page)
@@ -154,31 +163,41 @@ func (c *Collection) pages(ctx context.Context, q pageQuery, begin func(rv strin
 		case p.remaining == "":
 			return rv, nil
 		case !early:
-			coming = c.ahead(ctx, &readers[n%2], q)
+			coming = c.ahead(ctx, &readers[n%2], q, nil)
 		}
 	}
 }
 
 // aheadPage is a page, or why there is none, and the limit that it was asked for
-// with.
+// with. The page after it may have been asked for.
 type aheadPage struct {
 	page
 	limit int
+	next  *asked
 	err   error
 }
 
 // ahead reads a page, in smaller pieces if it is too large, in a goroutine that
-// ends when the channel is closed, which is behind the page.
-func (c *Collection) ahead(ctx context.Context, r *pageReader, q pageQuery) <-chan aheadPage {
+// ends when the channel is closed, which is behind the page. a may be that page, asked
+// for when the size of the one before it was not known: if it is much too large, it
+// is asked for again.
+func (c *Collection) ahead(ctx context.Context, r *pageReader, q pageQuery, a *asked) <-chan aheadPage {
 	out := make(chan aheadPage, 1)
 	go func() {
 		defer close(out)
-		p, err := c.page(ctx, r, q)
+		if a != nil && a.q.token == q.token && a.q.limit <= 2*q.limit {
+			q.limit = a.q.limit
+		} else {
+			a.drop()
+			a = nil
+		}
+		p, next, err := c.page(ctx, r, q, a)
 		for errors.Is(err, errPageTooLarge) && q.limit > 1 {
 			q.limit = max(q.limit/8, 1)
-			p, err = c.page(ctx, r, q)
+			q.next = min(q.next, q.limit)
+			p, next, err = c.page(ctx, r, q, nil)
 		}
-		out <- aheadPage{p, q.limit, err}
+		out <- aheadPage{p, q.limit, next, err}
 	}()
 	return out
 }
@@ -196,15 +215,16 @@ func (p *page) nextLimit(limit int) int {
 // page reads one page, again when the connection or the server fails: the same
 // continue token gives the same page. A 410 is for the caller: the token is gone.
 // An exact list is not worth it: the past is what servers cannot give.
-func (c *Collection) page(ctx context.Context, r *pageReader, q pageQuery) (page, error) {
+func (c *Collection) page(ctx context.Context, r *pageReader, q pageQuery, a *asked) (page, *asked, error) {
 	backoff := newBackoff()
 	for try := 1; ; try++ {
-		p, err := c.fetchPage(ctx, r, q)
+		p, next, err := c.fetchPage(ctx, r, q, a)
 		if err == nil || ctx.Err() != nil || try == pageTries || !retryPage(err) || q.exact != "" {
-			return p, err
+			return p, next, err
 		}
+		a = nil
 		if err := sleep(ctx, backoff.after(err)); err != nil {
-			return page{}, err
+			return page{}, nil, err
 		}
 	}
 }
@@ -224,47 +244,10 @@ func retryPage(err error) bool {
 type pageQuery struct {
 	token string     // the page before's; "" is the first
 	limit int        // objects; 0 is for pages to choose
+	next  int        // the limit of the page after it; 0: that is not asked for before this one is read
 	exact string     // the resourceVersion that the list shows; "" is the latest
 	one   Name       // of exact: the only object asked for, if not zero
 	left  func(page) // is shown each page before its objects are handed on; may be nil
-}
-
-// pageReader is the memory for a page. The zero value is ready.
-type pageReader struct {
-	body bytes.Buffer
-	scan scanner
-}
-
-// fetchPage reads one page, whose objects are valid until the next is read.
-func (c *Collection) fetchPage(ctx context.Context, r *pageReader, q pageQuery) (page, error) {
-	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
-	defer cancel()
-	body, err := c.pageRequest(q).Stream(widely(ctx))
-	if err != nil {
-		return page{}, fmt.Errorf("list: %w", plainCause(err))
-	}
-	defer body.Close()
-	bound := int64(largestPage)
-	if q.limit == 1 {
-		bound = largestSingle
-	}
-	if r.body.Cap() > largestPage {
-		r.body = bytes.Buffer{}
-	}
-	r.body.Reset()
-	n, err := r.body.ReadFrom(io.LimitReader(body, bound+1))
-	if err != nil {
-		return page{}, cutError{fmt.Errorf("list: read: %w", plainCause(err))}
-	}
-	if n > bound {
-		r.body = bytes.Buffer{}
-		return page{}, fmt.Errorf("list: %w: more than %d bytes for a limit of %d", errPageTooLarge, bound, q.limit)
-	}
-	p, err := r.scan.parsePage(r.body.Bytes())
-	if err != nil {
-		return page{}, fmt.Errorf("list: parse: %w", err)
-	}
-	return p, nil
 }
 
 // statusCode is the HTTP status that the server answered with, 0 when it was not

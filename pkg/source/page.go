@@ -60,6 +60,35 @@ func (s *scanner) parsePage(body []byte) (page, error) {
 	return p, nil
 }
 
+// parseHead reads how a list begins, and returns the continue token if that says it
+// whole, in front of the items.
+func (s *scanner) parseHead(head []byte) (token string) {
+	s.Reset(head)
+	_ = s.Members(func(name []byte, _ int) error { // the head's end is an error
+		switch string(name) {
+		case "metadata":
+			var found string
+			err := s.Members(func(name []byte, _ int) error {
+				if string(name) == "continue" {
+					return s.str(&found, "")
+				}
+				return s.Skip()
+			})
+			if err == nil {
+				token = found
+			}
+			return err
+		case "items":
+			return errPastHead
+		default:
+			return s.Skip()
+		}
+	})
+	return token
+}
+
+var errPastHead = errors.New("the items begin")
+
 // count reads a number that may be left out or null.
 func (s *scanner) count(into **int64) error {
 	value, err := s.Value()

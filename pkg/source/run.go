@@ -19,9 +19,9 @@ const (
 	// own (an event whose previous value etcd has compacted away).
 	maxFailures = 5
 	// But another one behind the same load balancer may have it: otherServers are
-	// tried, after a pause, before a list.
+	// tried, each after a pause of up to otherPause, before a list.
 	otherServers = 2
-	otherPause   = 100 * time.Millisecond
+	otherPause   = 200 * time.Millisecond
 	// soundWatch is how long watches must last for the next failure to count as
 	// the first.
 	soundWatch = time.Minute
@@ -214,7 +214,7 @@ func (l *loop) expired(ctx context.Context, err error) error {
 	}
 	if l.tried < otherServers {
 		l.tried, l.throwAway = l.tried+1, true
-		return l.wait(ctx, otherPause+rand.N(4*otherPause), err)
+		return l.wait(ctx, rand.N(otherPause), err)
 	}
 	l.tried, l.throwAway = 0, false
 	l.needList(ReasonExpired, err.Error())

@@ -173,8 +173,12 @@ func (s *signal) await(t testing.TB, what string, done func() bool) {
 
 // page answers a list as built-in types do; more is the continue token.
 func pageOf(rv, more string, items ...string) answer {
-	return text200(fmt.Sprintf(`{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":%q,"continue":%q},"items":[%s]}`,
-		rv, more, strings.Join(items, ",")))
+	return text200(pageText(rv, more, items...))
+}
+
+func pageText(rv, more string, items ...string) string {
+	return fmt.Sprintf(`{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":%q,"continue":%q},"items":[%s]}`,
+		rv, more, strings.Join(items, ","))
 }
 
 func text200(text string) answer {

@@ -72,9 +72,13 @@ func TestRefusedWatchKeepsThePosition(t *testing.T) {
 						t.Errorf("watch %d: from %s", i, w.Get("resourceVersion"))
 					}
 					if i > 0 {
-						wait, least := w.at.Sub(watches[i-1].at), min(500*time.Millisecond<<(i-1), 30*time.Second)
-						if wait < least || wait > least*3/2 {
-							t.Errorf("try %d came after %s, want %s and up to half as much more", i, wait, least)
+						wait, least := w.at.Sub(watches[i-1].at), min(firstRetry<<(i-1), 30*time.Second)
+						most := least * 3 / 2
+						if i == 1 {
+							least, most = 0, firstRetry
+						}
+						if wait < least || wait > most {
+							t.Errorf("try %d came after %s, want %s to %s", i, wait, least, most)
 						}
 					}
 				}

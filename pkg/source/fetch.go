@@ -1,0 +1,129 @@
+package source
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"time"
+)
+
+// pageReader is the memory for a page. The zero value is ready.
+type pageReader struct {
+	body bytes.Buffer
+	scan scanner
+}
+
+// fetchPage reads one page, whose objects are valid until the next is read. It asks
+// for the one after it as soon as it knows of it.
+func (c *Collection) fetchPage(ctx context.Context, r *pageReader, q pageQuery, a *asked) (p page, next *asked, err error) {
+	if !a.begin() {
+		a = c.ask(ctx, q, pageTimeout)
+	}
+	defer a.drop()
+	defer func() {
+		if err != nil {
+			next.drop()
+			p, next = page{}, nil
+		}
+	}()
+	<-a.there
+	if a.err != nil {
+		return p, nil, fmt.Errorf("list: %w", plainCause(a.cause(a.err)))
+	}
+	bound := int64(largestPage)
+	if q.limit == 1 {
+		bound = largestSingle
+	}
+	if r.body.Cap() > largestPage {
+		r.body = bytes.Buffer{}
+	}
+	r.body.Reset()
+	n, err := r.body.ReadFrom(io.LimitReader(a.body, pageHead))
+	if err == nil && q.next > 0 {
+		after := q
+		after.limit = q.next
+		if after.token = r.scan.parseHead(r.body.Bytes()); after.token != "" {
+			next = c.ask(ctx, after, unreadFor)
+		}
+	}
+	if err == nil {
+		var rest int64
+		rest, err = r.body.ReadFrom(io.LimitReader(a.body, bound+1-n))
+		n += rest
+	}
+	if err != nil {
+		return p, next, cutError{fmt.Errorf("list: read: %w", plainCause(a.cause(err)))}
+	}
+	if n > bound {
+		r.body = bytes.Buffer{}
+		return p, next, fmt.Errorf("list: %w: more than %d bytes for a limit of %d", errPageTooLarge, bound, q.limit)
+	}
+	if p, err = r.scan.parsePage(r.body.Bytes()); err != nil {
+		return p, next, fmt.Errorf("list: parse: %w", err)
+	}
+	return p, next, nil
+}
+
+// asked is a page that was asked for. nil is none.
+type asked struct {
+	q     pageQuery
+	ctx   context.Context
+	end   context.CancelCauseFunc
+	timer *time.Timer
+	there chan struct{} // closed when the server has begun to answer, or failed
+	body  io.ReadCloser
+	err   error
+}
+
+var errSlowPage = fmt.Errorf("no whole page within %s", pageTimeout)
+
+// ask asks for a page, which ends with errSlowPage when it was not read within the
+// time.
+func (c *Collection) ask(ctx context.Context, q pageQuery, within time.Duration) *asked {
+	a := &asked{q: q, there: make(chan struct{})}
+	a.ctx, a.end = context.WithCancelCause(ctx)
+	a.timer = time.AfterFunc(within, func() { a.end(errSlowPage) })
+	go func() {
+		defer close(a.there)
+		a.body, a.err = c.pageRequest(q).Stream(widely(a.ctx))
+	}()
+	return a
+}
+
+// begin gives a page that was asked for early the time that any may take from now
+// on, and reports whether it may still come. If not, it is dropped.
+func (a *asked) begin() bool {
+	if a == nil {
+		return false
+	}
+	waits := a.timer.Reset(pageTimeout)
+	select {
+	case <-a.there:
+		waits = waits && a.err == nil
+	default:
+	}
+	if !waits {
+		a.drop()
+	}
+	return waits
+}
+
+// cause is err, or why the request was given up.
+func (a *asked) cause(err error) error {
+	if context.Cause(a.ctx) == errSlowPage {
+		return errSlowPage
+	}
+	return err
+}
+
+func (a *asked) drop() {
+	if a == nil {
+		return
+	}
+	a.timer.Stop()
+	a.end(context.Canceled)
+	if <-a.there; a.body != nil {
+		a.body.Close()
+	}
+}
