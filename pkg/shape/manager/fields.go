@@ -164,7 +164,11 @@ func (t *Teller) child(place []byte, as, bs children) (x, y []byte, err error) {
 		return x, y, nil
 	case 'v':
 		t.scan.Reset(what)
-		if err := t.scan.Skip(); err != nil {
+		err := t.scan.Skip()
+		if err == nil {
+			err = t.scan.End()
+		}
+		if err != nil {
 			return nil, nil, err
 		}
 		is := func(element []byte) (bool, error) { return equal(element, what), nil }
