@@ -3,6 +3,7 @@ package source
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -111,7 +112,7 @@ func (a *asked) begin() bool {
 
 // cause is err, or why the request was given up.
 func (a *asked) cause(err error) error {
-	if context.Cause(a.ctx) == errSlowPage {
+	if errors.Is(context.Cause(a.ctx), errSlowPage) {
 		return errSlowPage
 	}
 	return err
