@@ -68,9 +68,10 @@ func (b *bench) newWorld(s setup) (w *world, err error) {
 		},
 	}
 	w.objects = cmp.Or(w.objects, 1000)
+	made := w
 	defer func() {
 		if err != nil {
-			w.close()
+			made.close()
 		}
 	}()
 	if err := errors.Join(os.RemoveAll(w.dir), os.MkdirAll(w.dir, 0o755)); err != nil {
