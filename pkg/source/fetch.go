@@ -93,21 +93,16 @@ func (c *Collection) ask(ctx context.Context, q pageQuery, within time.Duration)
 }
 
 // begin gives a page that was asked for early the time that any may take from now
-// on, and reports whether it may still come. If not, it is dropped.
+// on, and reports whether it was not given up before. If it was, it is dropped.
 func (a *asked) begin() bool {
 	if a == nil {
 		return false
 	}
-	waits := a.timer.Reset(pageTimeout)
-	select {
-	case <-a.there:
-		waits = waits && a.err == nil
-	default:
+	if a.timer.Reset(pageTimeout) {
+		return true
 	}
-	if !waits {
-		a.drop()
-	}
-	return waits
+	a.drop()
+	return false
 }
 
 // cause is err, or why the request was given up.
