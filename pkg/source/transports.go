@@ -86,8 +86,9 @@ func (t transports) closeIdle() {
 }
 
 // fresh is a way over connections of which none is older than freshFor, or had a
-// request that failed, when a request begins. 500 quiet collections would otherwise make as many a
-// minute, and a handshake costs more than all else that a probe takes.
+// request that failed, when a request begins. With one connection for each probe, 500
+// quiet collections would make as many a minute, and a handshake costs more than all
+// else that a probe takes.
 type fresh struct {
 	like *http.Transport
 
