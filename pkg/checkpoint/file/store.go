@@ -21,6 +21,7 @@ import (
 	"io/fs"
 	"os"
 	"sync"
+	"syscall"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -272,11 +273,15 @@ func (s *Store) stop() error {
 	err = cmp.Or(s.shut(), err)
 	s.mu.Unlock()
 	s.background.Wait()
+	if s.opts.scratch {
+		// While it is locked: nobody else may take it for abandoned. Who does so as soon
+		// as the lock's file is gone, and puts one there again, removes it in our place.
+		if failed := os.RemoveAll(s.path); !errors.Is(failed, syscall.ENOTEMPTY) {
+			err = cmp.Or(err, failed)
+		}
+	}
 	if s.lock != nil {
 		err = cmp.Or(err, s.lock.Close())
-	}
-	if s.opts.scratch {
-		err = cmp.Or(err, os.RemoveAll(s.path))
 	}
 	return err
 }
