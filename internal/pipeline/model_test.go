@@ -193,6 +193,7 @@ type bus struct {
 	crashAfter int
 	crashed    chan struct{}
 	lost       bool // Tail and Write report ErrReset once
+	stuck      bool // nothing is written
 	// limit is the bytes that it takes of a record, nil: any.
 	limit func(*event.Record) int
 }
@@ -232,6 +233,10 @@ func (b *bus) Write(ctx context.Context, batch *event.Batch) ([]byte, error) {
 	if err := b.check(batch); err != nil {
 		return nil, err
 	}
+	if b.stuck {
+		<-ctx.Done()
+		return nil, errNoAck
+	}
 	b.mu.Lock()
 	for i := range batch.Records {
 		b.records = append(b.records, kept(&batch.Records[i]))
@@ -263,6 +268,12 @@ func (b logBus) Tail(_ context.Context, from []byte, fn func([]event.KV, []byte)
 		}
 	}
 	return nil
+}
+
+func (b logBus) Mark() []byte {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return []byte(strconv.Itoa(len(b.records)))
 }
 
 // atomicBus is a bus that keeps the checkpoint in the transaction with the records.
@@ -557,6 +568,56 @@ func TestLostBusIsDeclared(t *testing.T) {
 	}
 	if reset, err := store.Get(checkpoint.ResetKey()); err != nil || reset != nil {
 		t.Errorf("the reset is not over: %q, %v", reset, err)
+	}
+}
+
+// TestResetIsNotForgotten kills a lane that was asked for a reset before and after the
+// bus has the first word of it. The bus holds everything from before: that must not
+// come back into the checkpoint.
+func TestResetIsNotForgotten(t *testing.T) {
+	for _, when := range []string{"before", "after"} {
+		t.Run(when, func(t *testing.T) {
+			c, b := newCluster(), &bus{}
+			store, err := file.OpenMem(identity)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer store.Close()
+			for _, name := range []string{"a", "b", "c"} {
+				c.do(source.Added, name)
+			}
+			until := 0
+			inStep := func() bool {
+				b.mu.Lock()
+				defer b.mu.Unlock()
+				return len(b.records) > until && c.same(consume(t, b.records))
+			}
+			life(t, c, logBus{b}, nil, store, inStep)
+			until = len(b.records)
+
+			if err := store.Commit(t.Context(), []event.KV{{Key: checkpoint.ResetKey(), Value: checkpoint.ResetRequested()}}); err != nil {
+				t.Fatal(err)
+			}
+			b.crashed, b.crashAfter, b.stuck = make(chan struct{}), 1, when == "before"
+			life(t, c, logBus{b}, b.crashed, store, func() bool {
+				reset, err := store.Get(checkpoint.ResetKey())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if begun := string(reset); b.stuck && begun != string(checkpoint.ResetRequested()) && !strings.HasPrefix(begun, wiping) {
+					close(b.crashed)
+				}
+				return false
+			})
+			b.crashAfter, b.stuck = 0, false
+			life(t, c, logBus{b}, nil, store, inStep)
+			declared := slices.ContainsFunc(b.records[until:], func(r event.Record) bool {
+				return r.Event.Type == event.Gap && r.Event.Report.Reset
+			})
+			if !declared {
+				t.Errorf("no reset was declared:\n%s", dump(b.records[until:]))
+			}
+		})
 	}
 }
 

@@ -70,11 +70,10 @@ func (l *Lane) recall(ctx context.Context) error {
 		l.resetRun = strings.TrimPrefix(string(pendingReset), wiping)
 	}
 	if strings.HasPrefix(string(pendingReset), wiping) {
-		if err := l.wipe(ctx, l.resetRun); err != nil {
-			return err
-		}
+		err = l.wipe(ctx, l.resetRun) // there is nothing to fold in: it begins where the bus ends
+	} else {
+		err = l.foldTail(ctx)
 	}
-	err = l.foldTail(ctx)
 	if errors.Is(err, sink.ErrReset) {
 		return l.beginReset(ctx, err.Error())
 	}
@@ -184,11 +183,17 @@ func (l *Lane) beginReset(ctx context.Context, why string) error {
 func (l *Lane) wipe(ctx context.Context, run string) error {
 	l.resetRun = run
 	clear(l.inv.perhaps)
-	changes := []event.KV{
-		{Key: checkpoint.ResetKey(), Value: []byte(wiping + run)},
-		{Key: checkpoint.MarkKey()},
-		{Key: checkpoint.DigestKey(), Value: []byte(l.shape.Digest())},
+	// Where the bus ends, so that the next start does not fold in what was before.
+	mark := event.KV{Key: checkpoint.MarkKey()}
+	if log, ok := l.sink.(sink.Log); ok {
+		mark.Value = log.Mark()
 	}
+	// A store may let a commit with a mark trail. Those behind it take it along.
+	err := l.commit(ctx, []event.KV{mark, {Key: checkpoint.ResetKey(), Value: []byte(wiping + run)}})
+	if err != nil {
+		return err
+	}
+	changes := []event.KV{{Key: checkpoint.DigestKey(), Value: []byte(l.shape.Digest())}}
 	for _, prefix := range [][]byte{checkpoint.PositionPrefix(), checkpoint.NotePrefix(), checkpoint.IntentPrefix("", ""), checkpoint.AllBodies(), checkpoint.AllEntries()} {
 		err := l.store.Scan(prefix, func(key, _ []byte) error {
 			changes = append(changes, event.KV{Key: append([]byte(nil), key...)})

@@ -43,6 +43,10 @@ type Log interface {
 	// called once, after Open. An error that wraps ErrReset says that the bus no
 	// longer holds what follows from.
 	Tail(ctx context.Context, from []byte, fn func(state []event.KV, mark []byte) error) error
+
+	// Mark is where the bus ends, as far as this sink has written, from Open on. A
+	// reset begins there: what stands before it is nothing to Tail any more.
+	Mark() []byte
 }
 
 // Transactional is offered by a Sink that makes a batch's Commit durable in one

@@ -88,8 +88,11 @@ func (s *Sink) Write(ctx context.Context, b *event.Batch) ([]byte, error) {
 			return nil, err
 		}
 	}
-	return mark{s.stream.created, s.head, s.token(s.term)}.encode(), nil
+	return s.Mark(), nil
 }
+
+// Mark implements [sink.Log].
+func (s *Sink) Mark() []byte { return mark{s.stream.created, s.head, s.token(s.term)}.encode() }
 
 // ready connects again where the client has given up, and begins again on a stream
 // that has lost data.

@@ -1,6 +1,8 @@
 package sinktest
 
 import (
+	"bytes"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -81,14 +83,20 @@ func testTailFromMark(t *testing.T, h *Harness) {
 	needLog(t, h)
 	l := newLedger(h)
 	s, _ := open(t, h, nil)
+	begun := s.(sink.Log).Mark()
 	first, second := l.stateful(7), l.stateful(12)
 	mark := mustWrite(t, s, first)
+	if now := s.(sink.Log).Mark(); !bytes.Equal(now, mark) {
+		t.Errorf("Mark is %q, that of the batch just written %q", now, mark)
+	}
 	if again := mustWrite(t, s, l.batch()); len(again) > 0 {
 		mark = again // of a batch without records: the same place
 	}
 	end := mustWrite(t, s, second)
 
-	_, got := open(t, h, mark)
+	_, got := open(t, h, begun)
+	checkTail(t, got, slices.Concat(first.Records, second.Records))
+	_, got = open(t, h, mark)
 	checkTail(t, got, second.Records)
 	_, rest := open(t, h, got[4].mark) // a fold-in that was cut short
 	checkTail(t, rest, second.Records[5:])
