@@ -162,8 +162,7 @@ func (b *batch) unrecorded() []event.KV {
 	return kvs
 }
 
-// drop takes out what is of a member and not of a record before that one. The
-// intents of records that go are taken back.
+// drop takes out what is of a member and not of a record before that one.
 func (b *batch) drop(m *member, from int) {
 	goes := func(o origin) bool { return o.member == m && (o.record < 0 || o.record >= from) }
 	kept := 0
@@ -176,11 +175,6 @@ func (b *batch) drop(m *member, from int) {
 	clear(b.Records[kept:])
 	b.of, b.Records = b.of[:kept], b.Records[:kept]
 	b.moves = slices.DeleteFunc(b.moves, func(v move) bool { return goes(v.origin) })
-	for _, v := range b.before {
-		if goes(v.origin) && checkpoint.IsIntent(v.Key) {
-			b.move(origin{nil, quiet}, event.KV{Key: v.Key})
-		}
-	}
 	b.before = slices.DeleteFunc(b.before, func(v move) bool { return goes(v.origin) })
 }
 

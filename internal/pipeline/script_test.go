@@ -926,6 +926,7 @@ func (s *script) settle() {
 type strict struct {
 	*bus
 	refused map[string]bool
+	takes   bool // what goes elsewhere, also behind what it refuses
 }
 
 func (b *strict) Write(ctx context.Context, batch *event.Batch) ([]byte, error) {
@@ -935,6 +936,12 @@ func (b *strict) Write(ctx context.Context, batch *event.Batch) ([]byte, error) 
 	if i < 0 {
 		return b.bus.Write(ctx, batch)
 	}
+	if b.takes {
+		behind := slices.DeleteFunc(slices.Clone(batch.Records[i:]), func(r event.Record) bool { return b.refused[r.Route] })
+		if _, err := b.bus.Write(ctx, &event.Batch{Records: slices.Concat(batch.Records[:i], behind)}); err != nil {
+			return nil, err
+		}
+	}
 	return nil, &sink.RouteError{Index: i, Route: batch.Records[i].Route, Err: errors.New("the test says so")}
 }
 
@@ -943,7 +950,7 @@ func (b *strict) Write(ctx context.Context, batch *event.Batch) ([]byte, error) 
 // order when the topic heals (design rule 11).
 func TestOneBadRouteIsNotTheLane(t *testing.T) {
 	store, b := openMem(t), &bus{}
-	refuses := &strict{b, map[string]bool{}}
+	refuses := &strict{bus: b, refused: map[string]bool{}}
 	s := &script{t: t, store: store, bus: b, started: map[string]*collectionScript{}, done: make(chan error, 1), sink: refuses}
 	s.run()
 	defer s.finish()
@@ -994,6 +1001,52 @@ func TestOneBadRouteIsNotTheLane(t *testing.T) {
 	c.says(source.Signal{Kind: source.Added, Object: objectAt("n", "b", "u2", "11", ""), Resume: "10"},
 		source.Signal{Kind: source.Deleted, Object: objectAt("n", "a", "u1", "12", ""), Resume: "11"})
 	s.told("u2:11:added", "u1:5:deleted body")
+	s.settle()
+	if n := leftIntents(t, store); n > 0 {
+		t.Errorf("%d intents were left behind", n)
+	}
+}
+
+// TestTakenBehindARefusal: a collection whose route for one namespace is refused is
+// suspended with everything behind that, though the bus may have taken it. What goes
+// meanwhile is told as deleted.
+func TestTakenBehindARefusal(t *testing.T) {
+	store, b := openMem(t), &bus{}
+	refuses := &strict{bus: b, refused: map[string]bool{"x.bad": true}, takes: true}
+	s := &script{t: t, store: store, bus: b, started: map[string]*collectionScript{}, done: make(chan error, 1), sink: refuses}
+	s.run()
+	defer s.finish()
+	subject, err := shape.ParseTemplate("x.{namespace}", shape.SubjectNames)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.lane.do(t.Context(), func(context.Context) error {
+		s.lane.shape.Subject, s.lane.linger = subject, 50*time.Millisecond // all in one batch
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	s.set([]Wanted{configMapsOf(event.Collection{})}, nil)
+	c := s.collection("configmaps", nil)
+	c.lists("", source.ReasonSnapshot, "10", objectAt("bad", "a", "u1", "5", ""), objectAt("good", "b", "u2", "6", ""))
+	s.await("the one behind", func(id string) bool { return id == "u2:6:added" })
+	s.settle()
+	if n := leftIntents(t, store); n != 1 {
+		t.Errorf("%d objects were perhaps told, want the one in the good namespace", n)
+	}
+	b.mu.Lock()
+	refuses.refused["x.bad"] = false
+	b.mu.Unlock()
+	s.forgetTold()
+	if err := s.lane.do(t.Context(), func(context.Context) error {
+		return s.lane.resume(s.t.Context(), time.Now().Add(suspendMost))
+	}); err != nil {
+		t.Fatal(err)
+	}
+	c = s.collection("configmaps", c)
+	c.lists("", source.ReasonInterrupted, "20", objectAt("bad", "a", "u1", "5", ""))
+	s.await("its end", func(id string) bool { return strings.HasPrefix(id, "u2:") && strings.Contains(id, ":deleted") })
+	s.await("the other", func(id string) bool { return id == "u1:5:added" })
 	s.settle()
 	if n := leftIntents(t, store); n > 0 {
 		t.Errorf("%d intents were left behind", n)

@@ -25,13 +25,21 @@ type suspension struct {
 }
 
 // suspend takes out of the batch, from the refused record on, the collections that
-// use its route. What the bus has taken of them before that stays.
+// use its route. What the bus has taken of them before that stays. Their intents are
+// taken back of what went that way; the bus may have taken what went another.
 func (b *batch) suspend(e *sink.RouteError) {
 	refused := b.of[e.Index]
 	members := map[*member]bool{refused.member: true}
+	untold := map[origin]bool{}
 	for i := e.Index; i < len(b.Records); i++ {
 		if b.Records[i].Route == e.Route {
 			members[b.of[i].member] = true
+			untold[b.of[i].origin] = true
+		}
+	}
+	for _, v := range b.before {
+		if untold[v.origin] && checkpoint.IsIntent(v.Key) {
+			b.move(origin{nil, quiet}, event.KV{Key: v.Key})
 		}
 	}
 	for m := range members {
