@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/zap"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
@@ -40,6 +41,7 @@ func (s *Sink) settle(ctx context.Context, rest []event.Record) error {
 			return nil
 		})
 		if errors.Is(err, errHole) {
+			s.hole = true
 			return s.lose("%v", err)
 		}
 		return err
@@ -76,11 +78,17 @@ func (s *Sink) lose(format string, args ...any) error {
 
 // reset begins a new term on a stream that has lost data, and only then says so:
 // a server that is cut off from its cluster may show an old state, but it cannot
-// store the record that begins the term.
+// store the record that begins the term. Nothing is lost where the stream shows again
+// what it was written: a member of a cluster without a leader answers from what it has.
 func (s *Sink) reset(ctx context.Context) error {
 	found, err := s.find(ctx)
 	if err != nil {
 		return plain(err)
+	}
+	if !s.hole && found.created == s.stream.created && found.state.LastSeq >= s.head && found.state.FirstSeq <= s.head+1 {
+		s.log.Info("stream is whole again", zap.String("stream", s.name), zap.String("before", s.lost))
+		s.stream, s.lost = found, ""
+		return nil
 	}
 	last, seq, err := s.lastTerm(ctx, found)
 	if err != nil {
@@ -95,7 +103,7 @@ func (s *Sink) reset(ctx context.Context) error {
 		return err
 	}
 	err = s.gone("%s", s.lost)
-	s.stream, s.lost = found, ""
+	s.stream, s.lost, s.hole = found, "", false
 	return err
 }
 

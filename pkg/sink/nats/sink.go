@@ -64,6 +64,7 @@ type Sink struct {
 
 	fenced error  // final
 	lost   string // what the stream lost; a new term must be begun before the lane hears of it
+	hole   bool   // it lost something between others, which cannot be back
 	progress
 }
 

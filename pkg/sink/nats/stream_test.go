@@ -143,6 +143,41 @@ func TestStreamLostItsTail(t *testing.T) {
 	})
 }
 
+// A server that is cut off from its cluster answers from what it has. What it lacks is
+// not lost when the others are back.
+func TestStreamIsWholeAgain(t *testing.T) {
+	b := startBus(t, nil)
+	s := newSink(t, Config{URL: b.url()})
+	mustOpen(t, s, nil)
+	mustWrite(t, s, records(1, 2))
+	b.stop()
+	old, whole := t.TempDir(), t.TempDir()
+	copyDir(t, old, b.opts.StoreDir)
+	b.start(t)
+	if _, err := retry(t, s, records(2, 3)); err != nil {
+		t.Fatal(err)
+	}
+	b.stop()
+	copyDir(t, whole, b.opts.StoreDir)
+	copyDir(t, b.opts.StoreDir, old)
+	b.start(t)
+	next := records(3, 2)
+	for noticed, until := false, time.Now().Add(time.Minute); !noticed; {
+		_, err := s.Write(t.Context(), next)
+		noticed = err != nil && strings.Contains(err.Error(), "begun anew")
+		if time.Now().After(until) {
+			t.Fatalf("the loss was not noticed: %v", err)
+		}
+	}
+	b.stop()
+	copyDir(t, b.opts.StoreDir, whole)
+	b.start(t)
+	if _, err := retry(t, s, next); err != nil {
+		t.Errorf("Write: %v", err)
+	}
+	wantValues(t, b.read(t), "1/0 1/1 2/0 2/1 2/2 3/0 3/1")
+}
+
 func TestRefusedStreams(t *testing.T) {
 	subjects := []string{"k8s.test.>", "kubebridge.>"}
 	for _, c := range []struct {
