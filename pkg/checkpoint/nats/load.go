@@ -85,7 +85,7 @@ func (b *bucket) takeOver(ctx context.Context) (last head, torn bool, err error)
 		if err := b.purge(ctx, handle); err != nil {
 			return head{}, false, err
 		}
-		torn = info.State.Msgs > 0
+		torn = info.State.LastSeq > 0 // also where somebody emptied it
 		return head{}, torn, b.begin(ctx, torn)
 	}
 	if last, err = decodeHead(m.Data); err != nil {

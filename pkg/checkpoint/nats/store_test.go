@@ -494,3 +494,20 @@ func TestResetByNATSTools(t *testing.T) {
 	crash(s)
 	expect(t, mustOpen(t, options(b.url())), kv("e/a", "2"), resetDue)
 }
+
+// A bucket that somebody emptied while the bridge was off is not a new one.
+func TestPurgedWhileOff(t *testing.T) {
+	b := startBus(t)
+	s := mustOpen(t, options(b.url()))
+	commit(t, s, kv("e/a", "1"))
+	crash(s)
+	stream, err := b.js(t).Stream(t.Context(), "KV_"+BucketName(lane))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.Purge(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s = mustOpen(t, options(b.url()))
+	expect(t, s, event.KV{Key: []byte("e/a")}, resetDue)
+}
