@@ -194,6 +194,7 @@ type round struct {
 	*Shared
 	records []event.Record
 	prefix  string // of the replies
+	before  uint64 // the last sequence that was acknowledged before it
 	flight  map[string]int
 	bytes   int
 	alone   bool // a collection's own event is under way
@@ -203,7 +204,7 @@ type round struct {
 func (s *Shared) round(ctx context.Context, b *event.Batch) error {
 	s.attempt++
 	s.conn.forget()
-	r := &round{Shared: s, records: b.Records, prefix: s.conn.inbox + "." + strconv.FormatUint(s.attempt, 36) + ".", flight: map[string]int{}}
+	r := &round{Shared: s, records: b.Records, before: s.last, prefix: s.conn.inbox + "." + strconv.FormatUint(s.attempt, 36) + ".", flight: map[string]int{}}
 	timeout := time.NewTimer(ackTimeout)
 	defer timeout.Stop()
 	fail := func(err error) {
@@ -319,6 +320,7 @@ func (r *round) acknowledged(index string, m *nats.Msg) error {
 		Error    *jetstream.APIError `json:"error"`
 		Stream   string              `json:"stream"`
 		Sequence uint64              `json:"seq"`
+		Known    bool                `json:"duplicate"`
 	}
 	switch err := json.Unmarshal(m.Data, &ack); {
 	case err != nil:
@@ -327,6 +329,9 @@ func (r *round) acknowledged(index string, m *nats.Msg) error {
 		return fmt.Errorf("publish to stream %q on %s: %w", r.name, r.conn.address, ack.Error)
 	case ack.Stream != r.name:
 		return fmt.Errorf("subject %q belongs to stream %q, not %q", record.Route, ack.Stream, r.name)
+	case !ack.Known && ack.Sequence <= r.before: // while nothing was under way
+		r.lost = fmt.Sprintf("it stored a message as sequence %d, and %d was acknowledged", ack.Sequence, r.before)
+		return fmt.Errorf("stream %q on %s: %s: a reset is due", r.name, r.conn.address, r.lost)
 	}
 	r.acked[i] = true
 	r.last = max(r.last, ack.Sequence)

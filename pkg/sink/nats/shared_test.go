@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
@@ -193,6 +194,19 @@ func TestSharedStreamLostItsTail(t *testing.T) {
 	_, err := retry(t, s, records(3, 2))
 	wantReset(t, err, "acknowledged")
 	mustWrite(t, s, records(4, 1))
+
+	mustWrite(t, s, records(5, 9))
+	b.stop()
+	copyDir(t, b.opts.StoreDir, saved)
+	b.start(t)
+	for until := time.Now().Add(time.Minute); !s.conn.nc.IsConnected(); time.Sleep(time.Millisecond) { // no write notices it
+		if time.Now().After(until) {
+			t.Fatal("it does not connect again")
+		}
+	}
+	_, err = retry(t, s, records(6, 1))
+	wantReset(t, err, "acknowledged")
+	mustWrite(t, s, records(7, 1))
 }
 
 func TestSharedRefusedStreams(t *testing.T) {
