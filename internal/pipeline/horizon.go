@@ -190,12 +190,12 @@ func (n *namespaces) Handle(_ context.Context, s source.Signal) error {
 	return nil
 }
 
-// absent reports whether a namespace is proved not to exist.
+// absent reports whether a namespace is proved not to exist, in this cluster.
 func (h *horizon) absent(ctx context.Context, namespace string) bool {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	alive, known := source.NewCollection(source.Options{
 		Client: h.client, Target: source.Target{Collection: event.Collection{Resource: "namespaces"}, Resource: namespacesResource},
 	}).Alive(ctx, "", namespace, "")
-	return known && !alive
+	return known && !alive && h.client.SameCluster(ctx, time.Now()) == nil
 }

@@ -72,7 +72,7 @@ func TestExpectedCluster(t *testing.T) {
 				uid, err := client.ClusterUID(t.Context())
 				errs := []error{err}
 				if c.given != "" {
-					errs = append(errs, client.sameCluster(t.Context(), time.Now()))
+					errs = append(errs, client.SameCluster(t.Context(), time.Now()))
 				}
 				for _, err := range errs {
 					switch {

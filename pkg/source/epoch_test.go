@@ -243,9 +243,6 @@ func TestProbeOfOneName(t *testing.T) {
 // Another cluster at the same address is not another history: nothing that is
 // known says anything about it.
 func TestAnotherClusterAnswers(t *testing.T) {
-	namespace := func(uid string) answer {
-		return text200(`{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"kube-system","uid":"` + uid + `"}}`)
-	}
 	for _, c := range []struct {
 		name    string
 		now     answer
@@ -254,10 +251,10 @@ func TestAnotherClusterAnswers(t *testing.T) {
 		foreign bool
 		want    []string
 	}{
-		{"when a history seems to be another one", namespace("2"), nil, []answer{pageOf("41", "")}, true, nil},
-		{"when a watch expires", namespace("2"), answers(3, failing(410)), nil, true, nil},
-		{"when a collection seems to be gone", namespace("2"), answers(1, failing(403)), nil, true, nil},
-		{"the same", namespace("1"), answers(3, failing(410)), nil, false, []string{"begun expired from 100", "ended 140 >140"}},
+		{"when a history seems to be another one", owner("2"), nil, []answer{pageOf("41", "")}, true, nil},
+		{"when a watch expires", owner("2"), answers(3, failing(410)), nil, true, nil},
+		{"when a collection seems to be gone", owner("2"), answers(1, failing(403)), nil, true, nil},
+		{"the same", owner("1"), answers(3, failing(410)), nil, false, []string{"begun expired from 100", "ended 140 >140"}},
 		{"not known", failing(500), answers(3, failing(410)), nil, false, nil},
 		{"made anew a moment ago", notThere("namespaces", "kube-system"), answers(3, failing(410)), nil, false, nil},
 		{"not known, and gone", failing(500), answers(9, failing(403)), nil, false, nil},
@@ -268,7 +265,7 @@ func TestAnotherClusterAnswers(t *testing.T) {
 				s.path = "/api/v1/namespaces/s/configmaps"
 				s.probes = c.probes
 				s.others = map[string]answer{
-					kubeSystem:             namespace("1"),
+					kubeSystem:             owner("1"),
 					"/api/v1/namespaces/s": notThere("namespaces", "s"),
 				}
 				client := inMemory(t, s)
@@ -286,6 +283,63 @@ func TestAnotherClusterAnswers(t *testing.T) {
 					}
 				} else {
 					r.stop()
+				}
+				compare(t, r.told(), c.want)
+			})
+		})
+	}
+}
+
+// The address may move while the evidence is read. Whose word it is counts once all
+// of it is there: what another cluster lacks must not be told as deleted.
+func TestTheClusterChangesMeanwhile(t *testing.T) {
+	const ns = "/api/v1/namespaces/s"
+	for _, c := range []struct {
+		name    string
+		now     answer
+		change  func(s *stub, change func(answer) answer)
+		foreign bool
+		want    []string
+	}{
+		{"in a paged list", owner("2"), func(s *stub, change func(answer) answer) {
+			s.lists = []answer{pageOf("140", "more", item("a", "5")), change(pageOf("140", "", item("b", "6")))}
+		}, true, []string{"begun interrupted from 100", "listed a@5", "listed b@6"}},
+		{"in a streamed list", owner("2"), func(s *stub, change func(answer) answer) {
+			s.initial.answers = []answer{change(closed(frame("ADDED", "a", "5"), initialEnd("140")))}
+		}, true, []string{"begun interrupted from 100", "listed a@5"}},
+		{"in the proof that a namespace is gone", owner("2"), func(s *stub, change func(answer) answer) {
+			s.lists, s.others[ns] = answers(1, failing(403)), change(notThere("namespaces", "s"))
+		}, true, nil},
+		{"it is not known", failing(500), func(s *stub, change func(answer) answer) {
+			s.lists = []answer{change(pageOf("140", ""))}
+		}, false, []string{"begun interrupted from 100"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStub(t, nil, nil)
+				s.path, s.others = ns+"/configmaps", map[string]answer{kubeSystem: owner("1")}
+				c.change(s, func(a answer) answer {
+					return func(w http.ResponseWriter, r *http.Request) {
+						s.mu.Lock()
+						s.others[kubeSystem] = c.now
+						s.mu.Unlock()
+						a(w, r)
+					}
+				})
+				client := inMemory(t, s)
+				if _, err := client.ClusterUID(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				target := selected()
+				target.Collection.Namespace = "s"
+				r := run(t, Options{Client: client, Target: target}, event.Position{RV: "100", Void: true}, nil)
+				pass(time.Minute)
+				if c.foreign {
+					if err := r.ended(); !errors.Is(err, ErrOtherCluster) {
+						t.Errorf("Run returned %v", err)
+					}
+				} else if r.stop(); !strings.Contains(r.awaitState(Waiting, 1).Err.Error(), "not known whether this is still the same cluster") {
+					t.Errorf("it waits for %v", r.awaitState(Waiting, 1).Err)
 				}
 				compare(t, r.told(), c.want)
 			})

@@ -67,11 +67,12 @@ func (c *Client) ClusterUID(ctx context.Context) (string, error) {
 	return uid, nil
 }
 
-// sameCluster returns an error that wraps [ErrOtherCluster] when the server
+// SameCluster returns an error that wraps [ErrOtherCluster] when the server
 // belongs to another cluster than it did, and any other when that cannot be told.
 // A client that never learnt the cluster's UID has nothing to compare. The answer
-// is one to a question asked after since.
-func (c *Client) sameCluster(ctx context.Context, since time.Time) error {
+// is one to a question asked after since: to trust what was read, give the time
+// when it had come. Who asks at the same moment shares an answer.
+func (c *Client) SameCluster(ctx context.Context, since time.Time) error {
 	id := &c.cluster
 	if err := id.turn.Acquire(ctx, 1); err != nil {
 		return err
@@ -92,6 +93,18 @@ func (c *Client) sameCluster(ctx context.Context, since time.Time) error {
 	}
 	id.at, id.err = asked, id.judge(uid, err)
 	return id.err
+}
+
+// sameCluster returns nil only when it is known that the cluster is the same:
+// another one lacks every object, and that would be taken for its end. A cluster
+// that was made anew has no kube-system namespace in its first seconds.
+func (c *Collection) sameCluster(ctx context.Context, since time.Time) error {
+	err := c.client.SameCluster(ctx, since)
+	if err == nil || errors.Is(err, ErrOtherCluster) || ctx.Err() != nil {
+		return err
+	}
+	// In words alone: its status says nothing of the collection.
+	return errors.New("it is not known whether this is still the same cluster: " + err.Error())
 }
 
 // judge says what the answer to "which cluster are you" is worth.

@@ -53,6 +53,11 @@ func (c *Collection) list(ctx context.Context, begun Signal) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	// The end says what is not there, so it is asked whose word that is, once all was
+	// read: the address may have moved in the meantime.
+	if err := c.sameCluster(ctx, time.Now()); err != nil {
+		return "", err
+	}
 	if err := c.handler.Handle(ctx, Signal{Kind: ListEnded, RV: rv, Resume: rv}); err != nil {
 		return "", handlerError{err}
 	}

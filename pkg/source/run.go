@@ -137,18 +137,6 @@ func (l *loop) reconcile(ctx context.Context) error {
 	return err
 }
 
-// sameCluster returns nil only when it is known that the cluster is the same:
-// another one lacks every object, and that would be taken for its end. A cluster
-// that was made anew has no kube-system namespace in its first seconds.
-func (l *loop) sameCluster(ctx context.Context, since time.Time) error {
-	err := l.client.sameCluster(ctx, since)
-	if err == nil || errors.Is(err, ErrOtherCluster) || ctx.Err() != nil {
-		return err
-	}
-	// In words alone: its status says nothing of the collection.
-	return errors.New("it is not known whether this is still the same cluster: " + err.Error())
-}
-
 // follow opens a watch and follows it to its end. It returns nil when another one,
 // or a list, may follow at once.
 func (l *loop) follow(ctx context.Context) error {
@@ -236,7 +224,7 @@ func (l *loop) prove(ctx context.Context, err error) error {
 	if found.proof == "" {
 		return nil
 	}
-	switch err := l.client.sameCluster(ctx, time.Now().Add(-sameFor)); {
+	switch err := l.client.SameCluster(ctx, time.Now()); {
 	case errors.Is(err, ErrOtherCluster):
 		return err
 	case err != nil:
