@@ -185,7 +185,10 @@ func (n *namespaces) Handle(_ context.Context, s source.Signal) error {
 			n.horizon.change(func() { n.uids[s.Object.Name] = s.Object.UID })
 		}
 	case source.Deleted:
-		n.horizon.change(func() { delete(n.uids, s.Object.Name) })
+		n.horizon.change(func() {
+			delete(n.uids, s.Object.Name)
+			delete(n.listing, s.Object.Name) // of a streamed list
+		})
 	}
 	return nil
 }

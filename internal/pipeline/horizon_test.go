@@ -2,8 +2,10 @@ package pipeline
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"sync/atomic"
 	"testing"
 
@@ -42,5 +44,24 @@ func TestNamespaceIsAbsentInThisClusterOnly(t *testing.T) {
 	cluster.Store("2")
 	if h.absent(t.Context(), "s") {
 		t.Error("another cluster's word is taken for a proof")
+	}
+}
+
+// A namespace that is deleted while they are listed is not selected at the list's end.
+func TestNamespaceDeletedWithinAList(t *testing.T) {
+	n := &namespaces{horizon: newHorizon(nil, zap.NewNop(), nil)}
+	for _, s := range []source.Signal{
+		{Kind: source.ListBegun},
+		{Kind: source.Listed, Object: objectAt("", "a", "1", "5", "")},
+		{Kind: source.Listed, Object: objectAt("", "b", "2", "6", "")},
+		{Kind: source.Deleted, Object: objectAt("", "a", "1", "7", "")},
+		{Kind: source.ListEnded, RV: "8", Resume: "8"},
+	} {
+		if err := n.Handle(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := slices.Collect(maps.Keys(n.uids)); !slices.Equal(got, []string{"b"}) {
+		t.Errorf("selected are %v", got)
 	}
 }
