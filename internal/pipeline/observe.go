@@ -144,10 +144,14 @@ func (m *member) life() string {
 }
 
 // unlist forgets an object that was held back, and is gone before the list's end.
-func (l *listing) unlist(uid string) {
-	if l != nil {
-		l.reborn = slices.DeleteFunc(l.reborn, func(o *source.Object) bool { return o.UID == uid })
+// It reports whether there was one.
+func (l *listing) unlist(uid string) bool {
+	if l == nil {
+		return false
 	}
+	held := len(l.reborn)
+	l.reborn = slices.DeleteFunc(l.reborn, func(o *source.Object) bool { return o.UID == uid })
+	return len(l.reborn) < held
 }
 
 func (l *Lane) listed(ctx context.Context, m *member, o *source.Object) error {
@@ -427,7 +431,18 @@ func (l *Lane) changed(ctx context.Context, m *member, s source.Signal) error {
 	stale := known != nil && m.list == nil && compareRV(o.ResourceVersion, known.RV) < 0
 	if s.Kind == source.Deleted {
 		l.move(m, s.Resume)
-		m.list.unlist(o.UID)
+		if m.list.unlist(o.UID) { // its name was seen: the list's end misses nobody who had it
+			for _, old := range l.before(key, known, "") {
+				e := ending{object: old, origin: event.Reconcile, rv: o.ResourceVersion}
+				if old.entry.UID == o.UID {
+					e.last, e.left = o, s.Left
+				}
+				if err := l.end(ctx, m, e); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
 		if known == nil || known.UID != o.UID || known.Owner != m.owner || stale {
 			l.meters(m).repeated.Inc()
 			return nil

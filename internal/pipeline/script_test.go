@@ -474,6 +474,50 @@ func TestVanishedObjectsAreRecalled(t *testing.T) {
 		"u4:8:deleted", "u3:7:deleted", "u5:15:added", "configmaps?labels=x:1:20:synced expired")
 }
 
+// TestNameChangesHandsWithinAList: an object that a streamed list shows where another one
+// was, and whose end it tells before its own, was the other one's end.
+func TestNameChangesHandsWithinAList(t *testing.T) {
+	old, young := objectAt("n", "o", "old", "5", ""), objectAt("n", "o", "young", "15", "")
+	for _, x := range []struct {
+		name    string
+		perhaps bool // the bus was told of the young one, before a crash
+		next    *source.Object
+		want    []string
+	}{
+		{"and nobody is there", false, nil, []string{"old:5:deleted"}},
+		{"and a third one is there", false, objectAt("n", "o", "third", "17", ""), []string{"old:5:deleted", "third:17:added"}},
+		{"and it was perhaps told", true, nil, []string{"young:15:deleted body", "old:5:deleted"}},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			s := newScript(t, openMem(t))
+			defer s.finish()
+			s.set([]Wanted{configMapsOf(event.Collection{})}, nil)
+			c := s.collection("configmaps", nil)
+			c.lists("", source.ReasonSnapshot, "10", old)
+			s.told("configmaps:1:0:gap snapshot", "old:5:added", "configmaps:1:10:synced snapshot")
+			s.forgetTold()
+			if err := s.lane.do(t.Context(), func(context.Context) error {
+				if x.perhaps {
+					s.lane.inv.perhaps[string(c.h.member.entryKey("n", "o"))] = map[string]intent{
+						"young": {Entry: checkpoint.Entry{UID: "young", RV: "15", Entry: "15", Told: true, APIVersion: "v1", Kind: "ConfigMap"}},
+					}
+				}
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+			c.says(source.Signal{Kind: source.ListBegun, RV: "10", Reason: source.ReasonExpired},
+				source.Signal{Kind: source.Listed, Object: young},
+				source.Signal{Kind: source.Deleted, Object: objectAt("n", "o", "young", "16", "")})
+			if x.next != nil {
+				c.says(source.Signal{Kind: source.Listed, Object: x.next})
+			}
+			c.says(source.Signal{Kind: source.ListEnded, RV: "20", Resume: "20"})
+			s.told(append(append([]string{"configmaps:1:10:gap expired"}, x.want...), "configmaps:1:20:synced expired")...)
+		})
+	}
+}
+
 // TestAnotherHistory: an etcd restored from a backup begins an epoch, and every
 // difference is told, with ids of its own (design rule 8).
 func TestAnotherHistory(t *testing.T) {
