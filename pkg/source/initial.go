@@ -28,6 +28,7 @@ var (
 	// errNotStreamed is that a list has to be paged; the handler knows nothing of it.
 	errNotStreamed = errors.New("not streamed")
 	errNoEnd       = errors.New("the server streams objects and not the list's end")
+	errNoVersion   = errors.New("a list without a resourceVersion")
 	errBlocked     = fmt.Errorf("nobody read the stream for %s", maxBlocked)
 )
 
@@ -116,6 +117,9 @@ func (c *Collection) readInitial(ctx context.Context, begun Signal) (rv string, 
 		if kind == "BOOKMARK" {
 			if !endsInitialEvents(o) {
 				continue
+			}
+			if o.ResourceVersion == "" { // no watch could continue after it
+				return "", told, errNoVersion
 			}
 			return o.ResourceVersion, told, nil
 		}

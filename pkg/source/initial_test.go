@@ -141,6 +141,7 @@ func TestStreamedListBreaksOff(t *testing.T) {
 		{"the connection breaks", broken(frame("ADDED", "a", "5")), false, "the connection broke"},
 		{"an error in the stream", closed(frame("ADDED", "a", "5"), errorFrame(http.StatusGone, "Expired")), false, "the stub says Expired"},
 		{"a frame of a new type", closed(frame("ADDED", "a", "5"), frame("NEW", "a", "5")), false, `unknown type "NEW"`},
+		{"an end without a resourceVersion", closed(frame("ADDED", "a", "5"), initialEnd("")), false, errNoVersion.Error()},
 		{"silence", open(frame("ADDED", "a", "5"), bookmark("99")), true, errNoEnd.Error()},
 		{"the end without a bookmark", closed(frame("ADDED", "a", "5")), true, errNoEnd.Error()},
 	} {

@@ -55,7 +55,7 @@ func (s *scanner) parsePage(body []byte) (page, error) {
 	case !sawItems:
 		return page{}, errors.New("a list without items")
 	case p.rv == "":
-		return page{}, errors.New("a list without a resourceVersion")
+		return page{}, errNoVersion
 	}
 	return p, nil
 }

@@ -140,7 +140,7 @@ func (c *Client) send(ctx context.Context, p *probe, req *rest.Request) {
 		} `json:"metadata"`
 	}
 	if p.err = json.Unmarshal(raw, &list); p.err == nil && list.Metadata.ResourceVersion == "" {
-		p.err = errors.New("a list without a resourceVersion")
+		p.err = errNoVersion
 	}
 	p.rv = list.Metadata.ResourceVersion
 }
