@@ -179,6 +179,8 @@ func TestExpired(t *testing.T) {
 			http.Error(w, "it is gone", http.StatusGone)
 		})},
 		{"410 in the stream", answers(3, open(errorFrame(http.StatusGone, "Expired")))},
+		{"in the stream, reason Expired alone", answers(3, open(errorFrame(0, "Expired")))},
+		{"in the stream, reason Gone alone", answers(3, open(errorFrame(0, "Gone")))},
 		{"410 in the stream, after an event", answers(3, open(frame("ADDED", "x", "11"), errorFrame(http.StatusGone, "Expired")))},
 		{"ended at once, three times", answers(5, closed())},
 	} {

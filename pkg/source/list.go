@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net/http"
 	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
 const (
@@ -236,7 +238,7 @@ func (c *Collection) page(ctx context.Context, r *pageReader, q pageQuery, a *as
 
 func retryPage(err error) bool {
 	switch code := statusCode(err); {
-	case errors.Is(err, errPageTooLarge):
+	case errors.Is(err, errPageTooLarge), isExpired(err):
 		return false
 	case code == 0, code == http.StatusTooManyRequests, code >= http.StatusInternalServerError:
 		return true
@@ -264,6 +266,8 @@ func statusCode(err error) int {
 	return 0
 }
 
+// isExpired reports whether the server has no longer what was asked for. A status
+// may say so by its reason alone.
 func isExpired(err error) bool {
-	return statusCode(err) == http.StatusGone
+	return statusCode(err) == http.StatusGone || apierrors.IsResourceExpired(err) || apierrors.IsGone(err)
 }

@@ -119,28 +119,38 @@ func TestRetryAfter(t *testing.T) {
 
 // A continue token that is gone leaves a list without its end: it begins again.
 func TestContinueTokenGone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStub(t, []answer{
-			pageOf("100", "token", item("a", "5")), status(http.StatusGone, "Expired"),
-			pageOf("120", "token", item("b", "110")), pageOf("120", "", item("c", "111")),
-		}, nil)
-		r := run(t, Options{Client: inMemory(t, s)}, event.Position{}, nil)
-		pass(time.Minute)
-		r.stop()
-		compare(t, r.told(), []string{
-			"begun snapshot from ", "listed a@5",
-			"begun interrupted from ", "listed b@110", "listed c@111", "ended 120 >120",
+	for name, gone := range map[string]answer{
+		"410": status(http.StatusGone, "Expired"),
+		"reason alone": func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusGone)
+			_, _ = w.Write([]byte(statusText(0, "Expired")))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStub(t, []answer{
+					pageOf("100", "token", item("a", "5")), gone,
+					pageOf("120", "token", item("b", "110")), pageOf("120", "", item("c", "111")),
+				}, nil)
+				r := run(t, Options{Client: inMemory(t, s)}, event.Position{}, nil)
+				pass(time.Minute)
+				r.stop()
+				compare(t, r.told(), []string{
+					"begun snapshot from ", "listed a@5",
+					"begun interrupted from ", "listed b@110", "listed c@111", "ended 120 >120",
+				})
+				lists := s.await(4, false)
+				for i, want := range []string{"", "token", "", "token"} {
+					if got := lists[i].Get("continue"); got != want {
+						t.Errorf("list %d: continue %q, want %q", i, got, want)
+					}
+				}
+				if rv := s.await(1, true)[0].Get("resourceVersion"); rv != "120" {
+					t.Errorf("watched from %s", rv)
+				}
+			})
 		})
-		lists := s.await(4, false)
-		for i, want := range []string{"", "token", "", "token"} {
-			if got := lists[i].Get("continue"); got != want {
-				t.Errorf("list %d: continue %q, want %q", i, got, want)
-			}
-		}
-		if rv := s.await(1, true)[0].Get("resourceVersion"); rv != "120" {
-			t.Errorf("watched from %s", rv)
-		}
-	})
+	}
 }
 
 // A later page that fails is asked for again with its token; one that keeps
