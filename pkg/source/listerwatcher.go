@@ -257,12 +257,15 @@ func (l *ListerWatcher) watch(ctx context.Context, at *cursor, fresh bool) (*Sig
 			}
 		}
 		fresh = false
+		before, began := at.resume, time.Now()
 		events, err := l.watchOnce(ctx, at)
 		switch {
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
 		case final(err) != nil:
 			return nil, err
+		case err == nil && events > 0 && at.resume == before && time.Since(began) < emptyCloseQuick:
+			return nil, noHeadway(events, before)
 		case err == nil && events > 0:
 			empty, since = 0, time.Now()
 			continue

@@ -182,6 +182,24 @@ func TestListerWatcherEmptyWatches(t *testing.T) {
 	})
 }
 
+// One that ends every watch after the same event is not asked again at once.
+func TestListerWatcherWatchesThatLeadNowhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShelf(10, "a")
+		s.put("b") // at 12, told by each watch from 11
+		s.opened = func(w watch.Interface) { w.Stop() }
+		r := read(t, s, at("11"), nil)
+		if last := r.lastState(); last.Phase != Waiting || !strings.Contains(last.Err.Error(), "from resourceVersion 11 ended at once") {
+			t.Errorf("state %+v", last)
+		}
+		time.Sleep(10 * time.Minute)
+		r.endCancelled()
+		if n := len(r.told()); n < 15 || n > 30 {
+			t.Errorf("%d watches in ten minutes", n)
+		}
+	})
+}
+
 func TestListerWatcherContinueTokenGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShelf(10, "a", "b")

@@ -167,6 +167,10 @@ func (l *loop) follow(ctx context.Context) error {
 	switch {
 	case err == nil:
 		l.throwAway, l.tried = false, 0
+		if frames > 0 && l.at.resume == before && lasted < emptyCloseQuick {
+			err := noHeadway(frames, before)
+			return l.wait(ctx, l.retry.after(err), err)
+		}
 		return nil
 	case errors.Is(err, errDead):
 		l.throwAway = true
@@ -176,6 +180,12 @@ func (l *loop) follow(ctx context.Context) error {
 	}
 	l.throwAway, l.trouble = false, time.Now()
 	return err
+}
+
+// noHeadway says why the next watch has to wait: it would tell the same at once, again
+// and again.
+func noHeadway(frames int, rv string) error {
+	return fmt.Errorf("a watch from resourceVersion %s ended at once, after %d frames that lead no further", rv, frames)
 }
 
 // endedEmpty counts the watches that end at once and say nothing.

@@ -299,6 +299,40 @@ func TestSlowEmptyWatchesAreNoGap(t *testing.T) {
 	})
 }
 
+// A server that ends every watch after the same event must not be asked for one
+// after the other, and one whose watches get on must not be kept waiting.
+func TestWatchesThatLeadNowhereArePaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub(t, nil, answers(1000, closed(frame("ADDED", "a", "11"))))
+		r := run(t, Options{Client: inMemory(t, s)}, event.Position{RV: "10"}, nil)
+		pass(10 * time.Minute)
+		waiting := r.awaitState(Waiting, 1)
+		r.stop()
+		if n := len(s.await(2, true)); n < 15 || n > 30 {
+			t.Errorf("%d watches in ten minutes", n)
+		}
+		if waiting.Err == nil || !strings.Contains(waiting.Err.Error(), "from resourceVersion 10 ended at once") {
+			t.Errorf("it waits for %v", waiting.Err)
+		}
+	})
+	t.Run("but not where they lead on", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			var watches []answer
+			for rv := 11; rv < 61; rv++ {
+				watches = append(watches, closed(frame("ADDED", "a", fmt.Sprint(rv)), frame("ADDED", "a", fmt.Sprint(rv+1))))
+			}
+			s := newStub(t, nil, watches)
+			began := time.Now()
+			r := run(t, Options{Client: inMemory(t, s)}, event.Position{RV: "10"}, nil)
+			last := s.await(len(watches)+1, true)[len(watches)]
+			r.stop()
+			if d := last.at.Sub(began); d > 0 {
+				t.Errorf("they took %s", d)
+			}
+		})
+	})
+}
+
 // A server that lists but always answers watches with 410 must not be asked for
 // one list after the other.
 func TestListsThatLeadNowhereArePaced(t *testing.T) {
