@@ -12,11 +12,16 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-const firstRetry = 500 * time.Millisecond
+const (
+	firstRetry = 500 * time.Millisecond
+	// longestRetry bounds a Retry-After: a proxy's may be a day, and who waits may hold
+	// one of the few lists.
+	longestRetry = 2 * time.Minute
+)
 
 // backoff paces retries against the API server: from half a second to thirty,
-// doubling, with jitter, and never sooner than the server's Retry-After. The first
-// comes at any time within half a second: after what cuts connections new ones can
+// doubling, with jitter, and never sooner than the server's Retry-After, of which two
+// minutes are heeded at most. The first comes at any time within half a second: after what cuts connections new ones can
 // mostly be made.
 type backoff struct {
 	b     wait.Backoff
@@ -41,7 +46,7 @@ func (b *backoff) after(err error) time.Duration {
 	}
 	b.tried = true
 	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
-		d = max(d, time.Duration(seconds)*time.Second)
+		d = max(d, min(time.Duration(seconds)*time.Second, longestRetry))
 	}
 	return d
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/semaphore"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
@@ -114,6 +115,16 @@ func TestRetryAfter(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// A proxy that says "tomorrow" does not park a collection for a day.
+func TestRetryAfterIsBounded(t *testing.T) {
+	for _, seconds := range []int{121, 86400} {
+		refused := apierrors.NewTooManyRequests("later", seconds)
+		if d := newBackoff().after(refused); d != longestRetry {
+			t.Errorf("Retry-After: %d is heeded for %s, want %s", seconds, d, longestRetry)
+		}
 	}
 }
 
