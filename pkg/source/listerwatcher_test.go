@@ -129,6 +129,7 @@ func TestListerWatcherResumes(t *testing.T) {
 		r := read(t, s, at("12"), nil)
 		r.expect("added c@13 >12")
 		s.hangUp() // what is not known to be complete comes again
+		time.Sleep(firstRetry)
 		r.expect("added c@13 >12")
 		r.endCancelled()
 	})
