@@ -141,6 +141,22 @@ func TestCommittedNotYetSeen(t *testing.T) {
 	expect(t, s, "e/b", "1")
 }
 
+// Who is stopped before the end of a transaction knows that it did not end: the
+// client, killed by then, would report an end that it never asked for.
+func TestStoppedBeforeTheEnd(t *testing.T) {
+	b := startBus(t)
+	s := load(t, options(t, b))
+	ctx, stop := context.WithCancel(t.Context())
+	err := s.Transact(ctx, 1, []event.KV{kv("e/a", "1")}, func(_ context.Context, c *kgo.Client) error {
+		defer stop()
+		return c.Flush(t.Context())
+	})
+	if !errors.Is(err, context.Canceled) || errors.Is(err, errUnknown) {
+		t.Errorf("Transact: %v, want that it was stopped, and no doubt", err)
+	}
+	expect(t, load(t, options(t, b)), "e/a", "")
+}
+
 // Control records and aborted ones stand at the end: reading must not wait for
 // what never comes.
 func TestEndsWithAborted(t *testing.T) {

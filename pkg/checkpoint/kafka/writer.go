@@ -341,7 +341,9 @@ func (s *Store) attempt(ctx context.Context, t transaction) (err error) {
 		w.lost = &lostError{fmt.Sprintf("offset %d was written a second time, it had been written up to %d", at, w.base)}
 		return fmt.Errorf("checkpoint topic %q: %w", s.topic, lost(w.lost))
 	}
-	w.awaitLayout()
+	if err := w.awaitLayout(limit); err != nil {
+		return err
+	}
 	if err := w.client.EndTransaction(limit, kgo.TryCommit); err != nil {
 		w.unknown, w.unknownSeq = w.n, t.seq
 		return fmt.Errorf("%w: %w", errUnknown, lost(err))
@@ -366,8 +368,12 @@ func (w *writer) awaitMarkers(ctx context.Context) {
 // met in this transaction. It sends their first records a moment before it does, and
 // EndTransaction aborts, and reports success, when it knows of no partition that was
 // written to (franz-go v1.22.2). Purging runs behind what the client does with a
-// topic's layout, and of a name that no topic can have there is nothing to purge.
-func (w *writer) awaitLayout() { w.client.PurgeTopicsFromProducing("") }
+// topic's layout, and of a name that no topic can have there is nothing to purge. A
+// client that ctx has killed does not wait: that nothing was ended is then certain.
+func (w *writer) awaitLayout(ctx context.Context) error {
+	w.client.PurgeTopicsFromProducing("")
+	return ctx.Err()
+}
 
 // abort ends the transaction, so that consumers need not wait until the next one
 // begins. That it may fail is why the next producer's initialisation aborts too.
