@@ -57,8 +57,13 @@ type writer struct {
 	fenced  bool
 	lost    error // the topic is not what was written; told by restart
 
-	unknown    uint64 // n of the transaction whose outcome is not known; 0: none
-	unknownSeq uint64
+	unknown doubt
+}
+
+// doubt is about the transaction whose outcome is not known; zero: there is none.
+type doubt struct {
+	n, seq    uint64
+	committed bool // it was seen: base is behind it, and it is not seen again
 }
 
 // Transact commits the changes, and what produce writes, in one transaction, or
@@ -90,11 +95,12 @@ func (s *Store) Settle(ctx context.Context, seq uint64) (committed bool, err err
 	case w.client != nil:
 		return false, nil
 	}
-	done, err := s.renew(ctx)
-	if err != nil {
+	if err := s.renew(ctx); err != nil {
 		return false, fmt.Errorf("checkpoint topic %q: %w", s.topic, err)
 	}
-	return done && seq != 0 && seq == w.unknownSeq, nil
+	was := w.unknown
+	w.unknown = doubt{}
+	return was.committed && seq != 0 && seq == was.seq, nil
 }
 
 type transaction struct {
@@ -156,38 +162,37 @@ func (s *Store) takeOver(ctx context.Context) error {
 	return s.copy.Commit(ctx, first[1:])
 }
 
-// renew begins a new generation after a failure. done says that the transaction
-// of unknown outcome was committed.
-func (s *Store) renew(ctx context.Context) (done bool, err error) {
+// renew begins a new generation after a failure. What became of the transaction of
+// unknown outcome is known when it returns nil.
+func (s *Store) renew(ctx context.Context) error {
 	w := &s.writer
 	switch {
 	case !w.began:
-		return false, errors.New("it is not open")
+		return errors.New("it is not open")
 	case w.lost != nil:
-		return false, s.restart(ctx)
+		return s.restart(ctx)
 	}
 	// Before the producer's initialisation would shut out the one that has shut
 	// us out.
-	done, err = s.witness(ctx, committed)
+	err := s.witness(ctx, committed)
 	if errors.Is(err, kerr.UnknownTopicOrPartition) {
-		return false, s.remake(ctx, err)
+		return s.remake(ctx, err)
 	}
 	if err != nil {
-		return false, err
+		return err
 	}
 	if err := s.initProducer(ctx); err != nil {
-		return false, err
+		return err
 	}
-	more, err := s.witness(ctx, written)
+	err = s.witness(ctx, written)
 	switch {
 	case w.lost != nil:
-		return false, s.restart(ctx)
+		return s.restart(ctx)
 	case err != nil:
 		s.Release()
-		return false, err
+		return err
 	}
-	w.unknown = 0
-	return done || more, nil
+	return nil
 }
 
 // remake restarts where the topic was deleted. That a broker does not know it is
@@ -225,24 +230,24 @@ func (s *Store) restart(ctx context.Context) error {
 		return err
 	}
 	err := w.lost
-	w.lost, w.unknownSeq = nil, 0
+	w.lost = nil
 	return err
 }
 
 // witness reads who has written since our last transaction.
-func (s *Store) witness(ctx context.Context, e end) (done bool, err error) {
+func (s *Store) witness(ctx context.Context, e end) error {
 	w := &s.writer
 	to, err := s.end(ctx, e)
 	if err != nil {
-		return false, err
+		return err
 	}
 	// The answer to the end of a transaction comes before its marker is in the
 	// topic: until then what is committed ends before it.
 	if to < w.base && e == written {
 		w.lost = &lostError{fmt.Sprintf("it ends at offset %d and was written up to %d", to, w.base)}
-		return false, w.lost
+		return w.lost
 	}
-	err = s.read(ctx, w.base, to, func(r *kgo.Record) error {
+	return s.read(ctx, w.base, to, func(r *kgo.Record) error {
 		if string(r.Key) != writerKey {
 			return nil
 		}
@@ -252,12 +257,11 @@ func (s *Store) witness(ctx context.Context, e end) (done bool, err error) {
 			return s.takenOver()
 		}
 		w.base = r.Offset + 1
-		if w.unknown != 0 && n == strconv.FormatUint(w.unknown, 10) {
-			done = true
+		if w.unknown.n != 0 && n == strconv.FormatUint(w.unknown.n, 10) {
+			w.unknown.committed = true
 		}
 		return nil
 	})
-	return done, err
 }
 
 func (s *Store) initProducer(ctx context.Context) error {
@@ -345,10 +349,10 @@ func (s *Store) attempt(ctx context.Context, t transaction) (err error) {
 		return err
 	}
 	if err := w.client.EndTransaction(limit, kgo.TryCommit); err != nil {
-		w.unknown, w.unknownSeq = w.n, t.seq
+		w.unknown = doubt{n: w.n, seq: t.seq}
 		return fmt.Errorf("%w: %w", errUnknown, lost(err))
 	}
-	w.base, w.unknown, w.ended = at+1, 0, time.Now()
+	w.base, w.unknown, w.ended = at+1, doubt{}, time.Now()
 	return nil
 }
 

@@ -120,6 +120,38 @@ func TestLostEndOfTransaction(t *testing.T) {
 	}
 }
 
+// What was seen to be committed is not forgotten when what comes after fails, be it
+// once or more.
+func TestLostEndThenNoProducer(t *testing.T) {
+	b := startBus(t)
+	x := openExact(t, b.config())
+	n := number("t")
+	deliver(t, x, n.batch(50, 10))
+	b.ControlKey(int16(kmsg.EndTxn), func(kmsg.Request) (kmsg.Response, error, bool) {
+		b.gates[0].loseAnswer()
+		return nil, nil, false
+	})
+	batch := n.batch(50, 10)
+	if _, err := x.Write(t.Context(), batch); err == nil {
+		t.Fatal("no answer was lost")
+	}
+	var asked atomic.Int32
+	b.ControlKey(int16(kmsg.InitProducerID), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		b.KeepControl()
+		if asked.Add(1) > 2 {
+			return nil, nil, false
+		}
+		resp := req.ResponseKind().(*kmsg.InitProducerIDResponse)
+		resp.ErrorCode = kerr.TransactionalIDAuthorizationFailed.Code
+		return resp, nil, true
+	})
+	if errs := deliver(t, x, batch); len(errs) != 2 {
+		t.Errorf("%d errors, want those of the two producers that are refused: %v", len(errs), errs)
+	}
+	deliver(t, x, n.batch(50, 10))
+	n.checkExactly(t, b.consumeCommitted(t, "t"))
+}
+
 // What is committed is not reported as refused: the lane would take it back.
 func TestLostEndThenRefused(t *testing.T) {
 	b := startBus(t)
