@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -14,11 +15,12 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// untilLost commits until the loss is told, and returns the errors before that.
-func untilLost(t *testing.T, s *Store) (before []error) {
+// untilLost commits, and more with it, until the loss is told. It returns the errors
+// before that.
+func untilLost(t *testing.T, s *Store, more ...event.KV) (before []error) {
 	t.Helper()
 	for range 10 {
-		err := s.Commit(t.Context(), []event.KV{kv("e/b", "2")})
+		err := s.Commit(t.Context(), append(more, kv("e/b", "2")))
 		switch {
 		case err == nil:
 			t.Fatalf("the loss went unnoticed, after %v", before)
@@ -70,6 +72,28 @@ func TestDeletedWhileRunning(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Brokers before topics had ids say nothing of a topic that was made anew: that what is
+// written there once more is more than what was lost hides nothing.
+func TestMadeAnewAndOutgrown(t *testing.T) {
+	b := startBus(t, kfake.MaxVersions(kversion.V2_7_0()))
+	s := load(t, options(t, b))
+	if err := s.Commit(t.Context(), []event.KV{kv("e/a", "1")}); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.DeleteTopic("checkpoint"); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.CreateTopic("checkpoint", 1, map[string]string{"cleanup.policy": "compact"}); err != nil {
+		t.Fatal(err)
+	}
+	var many []event.KV
+	for i := range 50 {
+		many = append(many, kv(fmt.Sprint("e/", i), "2"))
+	}
+	untilLost(t, s, many...)
+	wantReset(t, options(t, b))
 }
 
 // Where the topic may not be made again, the error says so until somebody does.

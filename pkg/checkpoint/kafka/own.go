@@ -45,8 +45,9 @@ func (o *own) written(_ *kgo.Record, err error) {
 	o.first = cmp.Or(o.first, err)
 }
 
-// settle waits until all of them are acknowledged. It returns the offset of the last.
-func (w *writer) settle(ctx context.Context) (offset int64, err error) {
+// settle waits until all of them are acknowledged. It returns the offsets of the first
+// and the last.
+func (w *writer) settle(ctx context.Context) (first, last int64, err error) {
 	if w.client.BufferedProduceRecords() > 0 {
 		err = w.client.Flush(ctx)
 	}
@@ -54,10 +55,10 @@ func (w *writer) settle(ctx context.Context) (offset int64, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if err = cmp.Or(o.first, err); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	offset = o.records[len(o.records)-1].Offset
+	first, last = o.records[0].Offset, o.records[len(o.records)-1].Offset
 	clear(o.records) // they hold on to the changes
 	o.records = o.records[:0]
-	return offset, nil
+	return first, last, nil
 }

@@ -337,12 +337,12 @@ func (s *Store) attempt(ctx context.Context, t transaction) (err error) {
 			return lost(err)
 		}
 	}
-	at, err := w.settle(limit)
+	first, last, err := w.settle(limit)
 	if err != nil {
 		return fmt.Errorf("checkpoint topic %q: %w", s.topic, lost(explain(err)))
 	}
-	if at < w.base { // it was made again, and no request failed of it
-		w.lost = &lostError{fmt.Sprintf("offset %d was written a second time, it had been written up to %d", at, w.base)}
+	if first < w.base { // it was made again, and no request failed of it
+		w.lost = &lostError{fmt.Sprintf("offset %d was written a second time, it had been written up to %d", first, w.base)}
 		return fmt.Errorf("checkpoint topic %q: %w", s.topic, lost(w.lost))
 	}
 	if err := w.awaitLayout(limit); err != nil {
@@ -352,7 +352,7 @@ func (s *Store) attempt(ctx context.Context, t transaction) (err error) {
 		w.unknown = doubt{n: w.n, seq: t.seq}
 		return fmt.Errorf("%w: %w", errUnknown, lost(err))
 	}
-	w.base, w.unknown, w.ended = at+1, doubt{}, time.Now()
+	w.base, w.unknown, w.ended = last+1, doubt{}, time.Now()
 	return nil
 }
 
