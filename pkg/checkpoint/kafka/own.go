@@ -3,6 +3,7 @@ package kafka
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"strconv"
 	"sync"
@@ -16,9 +17,27 @@ import (
 // the client until all of them are acknowledged; if one is not, both are given up.
 type own struct {
 	records []kgo.Record // does not grow while the client has some
+	acked   int          // of records
+
+	// Of whatever the client writes in the transaction, the sink's records too.
+	by        producer // of the latest that is acknowledged
+	producers int      // how often it changed
 
 	mu    sync.Mutex
 	first error
+}
+
+type producer struct {
+	id    int64
+	epoch int16
+}
+
+// OnProduceRecordUnbuffered implements [kgo.HookProduceRecordUnbuffered].
+func (o *own) OnProduceRecordUnbuffered(r *kgo.Record, err error) {
+	if by := (producer{r.ProducerID, r.ProducerEpoch}); err == nil && (by != o.by || o.producers == 0) {
+		o.by = by
+		o.producers++
+	}
 }
 
 // buffer hands the changes to the client, and behind them the record that says who
@@ -38,6 +57,7 @@ func (s *Store) buffer(ctx context.Context, changes []event.KV) {
 
 func (o *own) written(_ *kgo.Record, err error) {
 	if err == nil {
+		o.acked++
 		return
 	}
 	o.mu.Lock()
@@ -46,7 +66,8 @@ func (o *own) written(_ *kgo.Record, err error) {
 }
 
 // settle waits until all of them are acknowledged. It returns the offsets of the first
-// and the last.
+// and the last. What the client wrote is then one transaction: it initialises its
+// producer anew after some errors, which aborts what went before, and says nothing.
 func (w *writer) settle(ctx context.Context) (first, last int64, err error) {
 	if w.client.BufferedProduceRecords() > 0 {
 		err = w.client.Flush(ctx)
@@ -57,8 +78,14 @@ func (w *writer) settle(ctx context.Context) (first, last int64, err error) {
 	if err = cmp.Or(o.first, err); err != nil {
 		return 0, 0, err
 	}
+	switch {
+	case o.acked != len(o.records): // Flush does not wait for the word on a record that was never buffered
+		return 0, 0, fmt.Errorf("%d of %d records were acknowledged", o.acked, len(o.records))
+	case o.producers != 1:
+		return 0, 0, fmt.Errorf("%d producers wrote the transaction, all but the last one's part is aborted", o.producers)
+	}
 	first, last = o.records[0].Offset, o.records[len(o.records)-1].Offset
 	clear(o.records) // they hold on to the changes
-	o.records = o.records[:0]
+	o.records, o.acked, o.producers = o.records[:0], 0, 0
 	return first, last, nil
 }

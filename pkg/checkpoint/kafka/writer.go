@@ -268,12 +268,14 @@ func (s *Store) initProducer(ctx context.Context) error {
 	w := &s.writer
 	w.timeout = max(w.timeout, s.o.TransactionTimeout)
 	life, kill := context.WithCancel(context.Background())
+	o := &own{}
 	c, err := s.client(life, append(w.opts[:len(w.opts):len(w.opts)],
 		kgo.TransactionalID(TransactionalID(s.o.Identity)),
 		kgo.TransactionTimeout(w.timeout),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.ProducerLinger(untilFlush),
 		kgo.MaxBufferedBytes(32<<20),
+		kgo.WithHooks(o),
 	)...)
 	if err != nil {
 		kill()
@@ -291,7 +293,7 @@ func (s *Store) initProducer(ctx context.Context) error {
 		kill()
 		return fmt.Errorf("initialise transactional id %q: %w", TransactionalID(s.o.Identity), explain(err))
 	}
-	w.client, w.kill, w.own = c, kill, &own{}
+	w.client, w.kill, w.own = c, kill, o
 	return nil
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
@@ -368,4 +369,27 @@ func TestBrokerDownAtStart(t *testing.T) {
 	n := number("t")
 	writeAll(t, s, n.batch(10, 0))
 	n.check(t, b.consume(t, "t"), 0)
+}
+
+// late holds back the word on a record that the client refuses.
+type late chan struct{}
+
+func (l late) OnProduceRecordUnbuffered(_ *kgo.Record, err error) {
+	if err != nil {
+		<-l
+	}
+}
+
+// The client's Flush does not wait for the word on a record that it refuses at once: a
+// transaction without it must not be committed.
+func TestRefusedBeforeSent(t *testing.T) {
+	held := make(late)
+	c, err := kgo.NewClient(kgo.MaxBufferedBytes(1000), kgo.WithHooks(held)) // it connects when it has something to send
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	defer close(held)
+	p := production{made: &made{records: []kgo.Record{{Topic: "t", Value: make([]byte, 2000)}}, origins: make([]origin, 1)}}
+	wantError(t, p.run(t.Context(), c), "0 of 1 records")
 }

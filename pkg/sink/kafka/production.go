@@ -17,6 +17,7 @@ type production struct {
 	queues []*queue
 	alone  map[partition]bool
 	made   *made
+	acked  int // of made
 
 	mu     sync.Mutex
 	failed *kgo.Record // the first to fail
@@ -112,6 +113,7 @@ func (p *production) run(ctx context.Context, c *kgo.Client) error {
 
 func (p *production) written(r *kgo.Record, err error) {
 	if err == nil {
+		p.acked++
 		return
 	}
 	p.mu.Lock()
@@ -133,8 +135,13 @@ func (p *production) settle(ctx context.Context, c *kgo.Client) error {
 			}
 		}
 	}
-	if err == nil {
-		p.made.reset()
+	if err != nil {
+		return err
 	}
-	return err
+	if n := len(p.made.records); p.acked != n { // Flush does not wait for the word on a record that was never buffered
+		return fmt.Errorf("%d of %d records were acknowledged", p.acked, n)
+	}
+	p.made.reset()
+	p.acked = 0
+	return nil
 }
