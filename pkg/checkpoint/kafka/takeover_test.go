@@ -157,6 +157,54 @@ func TestStoppedBeforeTheEnd(t *testing.T) {
 	expect(t, load(t, options(t, b)), "e/a", "")
 }
 
+// After some errors the client begins with a new producer, in silence, and Kafka aborts
+// what the one before wrote: the rest must not be committed alone.
+func TestProducerRenewedInTransaction(t *testing.T) {
+	b := startBus(t)
+	if err := b.CreateTopic("events", 1, nil); err != nil {
+		t.Fatal(err)
+	}
+	o := options(t, b)
+	o.Client = append(o.Client, kgo.MetadataMinAge(10*time.Millisecond)) // which it waits for before it tries again
+	s := load(t, o)
+	forget := func(req kmsg.Request) (kmsg.Response, error, bool) {
+		resp := req.ResponseKind().(*kmsg.ProduceResponse)
+		for _, rt := range req.(*kmsg.ProduceRequest).Topics {
+			topic := kmsg.NewProduceResponseTopic()
+			topic.Topic, topic.TopicID = rt.Topic, rt.TopicID
+			for _, rp := range rt.Partitions {
+				p := kmsg.NewProduceResponseTopicPartition()
+				p.Partition, p.ErrorCode = rp.Partition, kerr.UnknownProducerID.Code
+				p.LogStartOffset = 1000 // beyond what was written: retention took it, says the client
+				topic.Partitions = append(topic.Partitions, p)
+			}
+			resp.Topics = append(resp.Topics, topic)
+		}
+		return resp, nil, true
+	}
+	transact := func(seq uint64, between func()) error {
+		return s.Transact(t.Context(), seq, []event.KV{kv("e/a", fmt.Sprint(seq))}, func(ctx context.Context, c *kgo.Client) error {
+			if err := c.Flush(ctx); err != nil {
+				return err
+			}
+			between()
+			c.Produce(ctx, &kgo.Record{Topic: "events", Value: []byte("x")}, nil)
+			return c.Flush(ctx)
+		})
+	}
+	nothing := func() {}
+	if err := transact(1, nothing); err != nil {
+		t.Fatal(err)
+	}
+	if err := transact(2, func() { b.ControlKey(int16(kmsg.Produce), forget) }); err == nil || !strings.Contains(err.Error(), "2 producers") {
+		t.Errorf("Transact by two producers: %v", err)
+	}
+	if err := transact(2, nothing); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, load(t, options(t, b)), "e/a", "2")
+}
+
 // Control records and aborted ones stand at the end: reading must not wait for
 // what never comes.
 func TestEndsWithAborted(t *testing.T) {
