@@ -98,20 +98,26 @@ func TestLostEndOfTransaction(t *testing.T) {
 			x := openExact(t, b.config())
 			n := number("t")
 			deliver(t, x, n.batch(50, 10))
-			var lost atomic.Bool
+			var healed atomic.Bool
 			b.ControlKey(int16(kmsg.EndTxn), func(kmsg.Request) (kmsg.Response, error, bool) {
-				b.DropControl()
-				lost.Store(true)
-				if carriedOut {
+				b.KeepControl() // the client asks again by itself
+				switch {
+				case healed.Load():
+					return nil, nil, false
+				case carriedOut:
 					b.gates[0].loseAnswer()
 					return nil, nil, false
+				default:
+					return nil, errors.New("gone"), true
 				}
-				return nil, errors.New("gone"), true
 			})
-			deliver(t, x, n.batch(50, 10))
-			if !lost.Load() {
+			batch := n.batch(50, 10)
+			batch.Commit.Changes = position(batch.Seq)
+			if _, err := x.Write(t.Context(), batch); err == nil {
 				t.Fatal("no answer was lost")
 			}
+			healed.Store(true)
+			deliver(t, x, batch)
 			deliver(t, x, n.batch(50, 10))
 			n.checkExactly(t, b.consumeCommitted(t, "t"))
 			again := openExact(t, b.config())
