@@ -989,6 +989,20 @@ func (b *strict) Write(ctx context.Context, batch *event.Batch) ([]byte, error) 
 	return nil, &sink.RouteError{Index: i, Route: batch.Records[i].Route, Err: errors.New("the test says so")}
 }
 
+// heals has the bus take a route again, and the lane try at once what it suspended.
+func (s *script) heals(b *strict, route string) {
+	s.t.Helper()
+	b.mu.Lock()
+	b.refused[route] = false
+	b.mu.Unlock()
+	s.forgetTold()
+	if err := s.lane.do(s.t.Context(), func(context.Context) error {
+		return s.lane.resume(s.t.Context(), time.Now().Add(suspendMost))
+	}); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
 // TestOneBadRouteIsNotTheLane: a forbidden topic suspends the collections that use
 // it; the others flow on, and nothing of the suspended one is lost or told out of
 // order when the topic heals (design rule 11).
@@ -1029,15 +1043,7 @@ func TestOneBadRouteIsNotTheLane(t *testing.T) {
 			t.Errorf("%s is %s: %s", status.Collection, status.State, status.Error)
 		}
 	}
-	b.mu.Lock()
-	refuses.refused["configmaps"] = false
-	b.mu.Unlock()
-	s.forgetTold()
-	if err := s.lane.do(t.Context(), func(context.Context) error {
-		return s.lane.resume(s.t.Context(), time.Now().Add(suspendMost))
-	}); err != nil {
-		t.Fatal(err)
-	}
+	s.heals(refuses, "configmaps")
 	c = s.collection("configmaps", c)
 	if want := (event.Position{RV: "10"}); c.from != want {
 		t.Errorf("it begins again from %+v, want %+v", c.from, want)
@@ -1078,15 +1084,7 @@ func TestTakenBehindARefusal(t *testing.T) {
 	if n := leftIntents(t, store); n != 1 {
 		t.Errorf("%d objects were perhaps told, want the one in the good namespace", n)
 	}
-	b.mu.Lock()
-	refuses.refused["x.bad"] = false
-	b.mu.Unlock()
-	s.forgetTold()
-	if err := s.lane.do(t.Context(), func(context.Context) error {
-		return s.lane.resume(s.t.Context(), time.Now().Add(suspendMost))
-	}); err != nil {
-		t.Fatal(err)
-	}
+	s.heals(refuses, "x.bad")
 	c = s.collection("configmaps", c)
 	c.lists("", source.ReasonInterrupted, "20", objectAt("bad", "a", "u1", "5", ""))
 	s.await("its end", func(id string) bool { return strings.HasPrefix(id, "u2:") && strings.Contains(id, ":deleted") })

@@ -21,8 +21,8 @@ const (
 
 // backoff paces retries against the API server: from half a second to thirty,
 // doubling, with jitter, and never sooner than the server's Retry-After, of which two
-// minutes are heeded at most. The first comes at any time within half a second: after what cuts connections new ones can
-// mostly be made.
+// minutes are heeded at most. The first comes at any time within half a second: after
+// what cuts connections new ones can mostly be made.
 type backoff struct {
 	b     wait.Backoff
 	tried bool

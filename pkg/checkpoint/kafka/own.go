@@ -17,7 +17,7 @@ import (
 // the client until all of them are acknowledged; if one is not, both are given up.
 type own struct {
 	records []kgo.Record // does not grow while the client has some
-	acked   int          // of records
+	acked   int          // of records; like producers counted by the client, one record at a time, before Flush returns
 
 	// Of whatever the client writes in the transaction, the sink's records too.
 	by        producer // of the latest that is acknowledged

@@ -126,6 +126,18 @@ func TestLostEndOfTransaction(t *testing.T) {
 	}
 }
 
+// loseEnd writes a batch that is committed, of which the sink is not told.
+func loseEnd(t *testing.T, b *bus, x *owned, batch *event.Batch) {
+	t.Helper()
+	b.ControlKey(int16(kmsg.EndTxn), func(kmsg.Request) (kmsg.Response, error, bool) {
+		b.gates[0].loseAnswer()
+		return nil, nil, false
+	})
+	if _, err := x.Write(t.Context(), batch); err == nil {
+		t.Fatal("no answer was lost")
+	}
+}
+
 // What was seen to be committed is not forgotten when what comes after fails, be it
 // once or more.
 func TestLostEndThenNoProducer(t *testing.T) {
@@ -133,14 +145,8 @@ func TestLostEndThenNoProducer(t *testing.T) {
 	x := openExact(t, b.config())
 	n := number("t")
 	deliver(t, x, n.batch(50, 10))
-	b.ControlKey(int16(kmsg.EndTxn), func(kmsg.Request) (kmsg.Response, error, bool) {
-		b.gates[0].loseAnswer()
-		return nil, nil, false
-	})
 	batch := n.batch(50, 10)
-	if _, err := x.Write(t.Context(), batch); err == nil {
-		t.Fatal("no answer was lost")
-	}
+	loseEnd(t, b, x, batch)
 	var asked atomic.Int32
 	b.ControlKey(int16(kmsg.InitProducerID), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		b.KeepControl()
@@ -164,14 +170,8 @@ func TestLostEndThenRefused(t *testing.T) {
 	x := openExact(t, b.config())
 	n := number("t")
 	deliver(t, x, n.batch(50, 10))
-	b.ControlKey(int16(kmsg.EndTxn), func(kmsg.Request) (kmsg.Response, error, bool) {
-		b.gates[0].loseAnswer()
-		return nil, nil, false
-	})
 	batch := n.batch(50, 10)
-	if _, err := x.Write(t.Context(), batch); err == nil {
-		t.Fatal("no answer was lost")
-	}
+	loseEnd(t, b, x, batch)
 	denied := b.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata}, Topic: "t", Err: kerr.TopicAuthorizationFailed, Count: -1})
 	if _, err := x.Write(t.Context(), batch); err != nil {
 		t.Errorf("Write of what is committed: %v", err)
