@@ -192,6 +192,22 @@ func brokenReset(b *bus) {
 	b.of(pods, event.Synced, "", event.Report{Reason: "interrupted", Counts: &event.Counts{Listed: 2, Added: 1, Unchanged: 1}})
 }
 
+// TestGoneInAReset: what came before a reset is no state of a collection that ended
+// in it.
+func TestGoneInAReset(t *testing.T) {
+	b := newBus(2)
+	b.snapshot("a", "b")
+	b.of(pods, event.Gap, "r", event.Report{Reason: "reset", Reset: true})
+	b.of(pods, event.Closed, "", event.Report{Reason: "gone"})
+	s := b.at(t, b.tick())
+	if err := s.Err(); err != nil {
+		t.Fatal(err)
+	}
+	if got := names(s); len(got) > 0 {
+		t.Errorf("objects that consumers have dropped: %s", got)
+	}
+}
+
 // TestResourceVersion: an object that a list told at an older version is part of the
 // state then; a list that saw more is no base.
 func TestResourceVersion(t *testing.T) {

@@ -194,15 +194,23 @@ func (r *replay) takeCollection(m *sink.Message, h *head, f *follow, within bool
 			f.reset = m.Offset
 		}
 	case event.Synced:
-		if f.reset >= 0 && e.Report.Reason != "periodic" {
-			r.drop(h.collection, m.Part, f.reset)
-			f.reset = -1
+		if e.Report.Reason != "periodic" {
+			r.endReset(h.collection, m.Part, f)
 		}
 		f.open = nil
 	case event.Closed:
+		r.endReset(h.collection, m.Part, f)
 		f.closed = e
 	}
 	return nil
+}
+
+// endReset drops what a reset that is through, or will not be, did not tell anew.
+func (r *replay) endReset(collection string, part int, f *follow) {
+	if f.reset >= 0 {
+		r.drop(collection, part, f.reset)
+		f.reset = -1
+	}
 }
 
 // drop removes what was not told since a reset.

@@ -118,6 +118,7 @@ func (l *Lane) align(ctx context.Context, m *member) error {
 	}
 	told := m.position.RV != "" || m.position.Void || m.note.Shape != ""
 	switch {
+	case m.note.Due != "": // all is told anew
 	case told && m.note.Shape != m.lens.shape:
 		return l.beginAnew(ctx, m)
 	case m.note.Reset != "": // it is under way
@@ -192,7 +193,7 @@ const anyFilter = "*"
 // end there is not one that all were told with.
 func (m *member) noteLens() []event.KV {
 	next := m.note
-	next.Shape, next.Reset = m.lens.shape, m.reset
+	next.Shape, next.Reset, next.Due = m.lens.shape, m.reset, ""
 	if m.list.refilters {
 		next.Filter = anyFilter
 	}

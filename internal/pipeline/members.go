@@ -208,11 +208,16 @@ func (l *Lane) ended(ctx context.Context, m *member, err error) error {
 		return err
 	}
 	l.log.Info("collection is gone", m.field())
-	select { // it may be back already
+	l.lookAgain() // it may be back already
+	return nil
+}
+
+// lookAgain has whoever decides what the lane watches do so again.
+func (l *Lane) lookAgain() {
+	select {
 	case l.poke <- struct{}{}:
 	default:
 	}
-	return nil
 }
 
 // Known returns the collections that the lane watches or its checkpoint knows.
@@ -306,8 +311,8 @@ func (l *Lane) join(ctx context.Context, w Wanted) error {
 			return err
 		}
 	}
-	if l.resetRun != "" && !m.position.Resumable() {
-		m.reset, m.declared = l.resetRun, known
+	if l.resetRun != "" && !known && m.note == (checkpoint.Note{}) { // what the bus has of it is not known
+		m.reset = l.resetRun
 	}
 	m.verified = time.Now()
 	if m.note.Resynced.IsZero() {
@@ -344,6 +349,9 @@ func (l *Lane) recallMember(m *member) (known bool, err error) {
 		}
 		if !m.note.Resynced.IsZero() {
 			m.note.Resynced = aged(m.note.Resynced, time.Now())
+		}
+		if m.note.Due != "" {
+			m.reset, m.declared = m.note.Due, false
 		}
 	}
 	position, err := l.reads.Get(checkpoint.PositionKey(m.id))
@@ -441,8 +449,15 @@ func (l *Lane) closeDue(ctx context.Context) error {
 	return nil
 }
 
-// closed says that a collection is no longer watched, and forgets it.
+// closed says that a collection is no longer watched, and forgets it. Where a reset of
+// it is due, consumers drop their copy: of what left meanwhile nobody tells them.
 func (l *Lane) closed(ctx context.Context, m *member, reason string) error {
+	if m.reset != "" && !m.declared {
+		if err := l.listBegun(ctx, m, source.Signal{Kind: source.ListBegun}); err != nil {
+			return err
+		}
+		m.list = nil
+	}
 	if err := l.room(ctx); err != nil {
 		return err
 	}

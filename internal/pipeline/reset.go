@@ -163,17 +163,21 @@ func (l *Lane) reset(ctx context.Context, why string) error {
 		return err
 	}
 	for _, m := range l.members {
-		m.position, m.stated, m.list = event.Position{}, event.Position{}, nil
-		m.note, m.because = checkpoint.Note{Resynced: time.Now()}, ""
+		m.position, m.stated, m.list = outdated, outdated, nil
+		m.note, m.because = checkpoint.Note{Lives: m.note.Lives, Due: l.resetRun, Resynced: time.Now()}, ""
 		m.reset, m.declared, m.resetWhy = l.resetRun, false, ""
 		m.pause, m.resumes = 0, time.Time{}
 		l.start(m)
 	}
+	l.lookAgain() // what was being closed is not yet
 	return nil
 }
 
-// beginReset makes the checkpoint forget everything, so that every collection
-// begins with a declared reset, also after a crash.
+// outdated is the position of a collection of which everything is to be told anew.
+var outdated = event.Position{Void: true}
+
+// beginReset makes the checkpoint forget what was told of every collection, so that each
+// begins, or ends, with a declared reset, also after a crash.
 func (l *Lane) beginReset(ctx context.Context, why string) error {
 	l.log.Warn("declared reset: consumers are told to drop their copy", zap.String("because", why))
 	l.resetWhy = why
@@ -194,21 +198,58 @@ func (l *Lane) wipe(ctx context.Context, run string) error {
 		return err
 	}
 	changes := []event.KV{{Key: checkpoint.DigestKey(), Value: []byte(l.shape.Digest())}}
-	for _, prefix := range [][]byte{checkpoint.PositionPrefix(), checkpoint.NotePrefix(), checkpoint.IntentPrefix("", ""), checkpoint.AllBodies(), checkpoint.AllEntries()} {
+	full := func() error {
+		if len(changes) < batchRecords {
+			return nil
+		}
+		now := changes
+		changes = nil
+		return l.commit(ctx, now)
+	}
+	left, err := l.remnants(run)
+	if err != nil {
+		return err
+	}
+	for _, kv := range left {
+		changes = append(changes, kv)
+		if err := full(); err != nil {
+			return err
+		}
+	}
+	for _, prefix := range [][]byte{checkpoint.IntentPrefix("", ""), checkpoint.AllBodies(), checkpoint.AllEntries()} {
 		err := l.store.Scan(prefix, func(key, _ []byte) error {
-			changes = append(changes, event.KV{Key: append([]byte(nil), key...)})
-			if len(changes) < batchRecords {
-				return nil
-			}
-			full := changes
-			changes = nil
-			return l.commit(ctx, full)
+			changes = append(changes, event.KV{Key: bytes.Clone(key)})
+			return full()
 		})
 		if err != nil {
 			return err
 		}
 	}
 	return l.commit(ctx, append(changes, event.KV{Key: checkpoint.ResetKey(), Value: []byte(run)}))
+}
+
+// remnants are what a reset leaves of the collections: which there are, how often each
+// was closed before, and that the bus is to be told of the reset.
+func (l *Lane) remnants(run string) (kvs []event.KV, err error) {
+	notes := map[string]checkpoint.Note{}
+	err = l.store.Scan(checkpoint.PositionPrefix(), func(key, _ []byte) error {
+		notes[checkpoint.PositionOf(key)] = checkpoint.Note{}
+		kvs = append(kvs, event.KV{Key: bytes.Clone(key), Value: checkpoint.EncodePosition(outdated)})
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	err = l.store.Scan(checkpoint.NotePrefix(), func(key, value []byte) error {
+		note, _ := checkpoint.DecodeNote(value) // what cannot be read is given up like the rest
+		notes[checkpoint.NoteOf(key)] = checkpoint.Note{Lives: note.Lives}
+		return nil
+	})
+	for id, note := range notes {
+		note.Due = run
+		kvs = append(kvs, event.KV{Key: checkpoint.NoteKey(id), Value: checkpoint.EncodeNote(note)})
+	}
+	return kvs, err
 }
 
 // resetDone ends a reset when the last collection is through with it.

@@ -68,7 +68,7 @@ func (l *Lane) suspendAll(ctx context.Context) error {
 			return ferr
 		}
 		if m.reset != "" {
-			m.declared = known
+			m.declared = known && m.note.Due == ""
 		}
 		m.pause = min(max(2*m.pause, suspendFirst), suspendMost)
 		m.resumes = time.Now().Add(m.pause)

@@ -91,6 +91,9 @@ type Note struct {
 	Filter string `json:"filter,omitzero"`
 	// Reset is the run of the declared reset that is under way, "" for none.
 	Reset string `json:"reset,omitzero"`
+	// Due is the run of a declared reset of which the bus has not been told yet, ""
+	// for none. It is there also where the collection is no longer watched.
+	Due string `json:"due,omitzero"`
 }
 
 // NotePrefix starts every note's key.
@@ -98,6 +101,9 @@ func NotePrefix() []byte { return []byte(prefixNote) }
 
 // NoteKey is where the note on a collection is kept.
 func NoteKey(collection string) []byte { return []byte(prefixNote + collection) }
+
+// NoteOf is the collection's ID in a note's key.
+func NoteOf(key []byte) string { return string(key[len(prefixNote):]) }
 
 // EncodeNote encodes a note as JSON.
 func EncodeNote(n Note) []byte {
@@ -157,8 +163,8 @@ func MarkKey() []byte { return []byte(prefixMark) }
 // DigestKey is where the digest of the shape that bodies were told in is kept.
 func DigestKey() []byte { return []byte(prefixDigest) }
 
-// ResetKey is there while a declared reset is due: every collection without a
-// position then begins with one, and its value tells that reset from others.
+// ResetKey is there while a declared reset is due: every collection that no note is of
+// then begins with one, and its value tells that reset from others.
 func ResetKey() []byte { return []byte(prefixReset) }
 
 // ResetRequested is the value of [ResetKey] that asks the next run for a reset.
