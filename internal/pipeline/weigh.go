@@ -28,6 +28,7 @@ func (l *Lane) weigh(ctx context.Context, m *member, o *source.Object, known *ch
 		if m.lens.ignore != nil {
 			t.rest = l.rest(m, o)
 			_, doubt := l.inv.doubt(m.entryKey(o.Namespace, o.Name), o.UID)
+			doubt = doubt && m.list != nil // a watch comes to what was in flight, from what was committed
 			if t.typ == event.Modified && known != nil && known.Told && t.rest != 0 && known.Rest == t.rest && !doubt {
 				return l.ignored(ctx, m, o, known, t.hash)
 			}
@@ -104,7 +105,8 @@ func (l *Lane) ignored(ctx context.Context, m *member, o *source.Object, known *
 		next.Again = 0
 	}
 	next.RV, next.Hash, next.APIVersion, next.Kind, next.Owner = o.ResourceVersion, hash, o.APIVersion, o.Kind, m.owner
-	l.quietly(m, l.remember(m, m.entryKey(o.Namespace, o.Name), o.UID, &next)...)
+	// What was in flight stays in doubt, for a list that comes before the watch is there.
+	l.quietly(m, l.inv.set(l.current, m.entryKey(o.Namespace, o.Name), &next, m))
 	return nil
 }
 

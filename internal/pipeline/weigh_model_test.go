@@ -89,7 +89,7 @@ func follow(t rapidOrT, records []event.Record, repeats bool) (objects map[strin
 			continue
 		}
 		if rv < had.rv || rv == had.rv && had.alive {
-			if !repeats {
+			if !repeats || rv < had.rv && had.alive {
 				t.Fatalf("%s is older than %d:\n%s", e.ID, had.rv, dump(records))
 			}
 			continue

@@ -152,3 +152,31 @@ func TestIgnored(t *testing.T) {
 		"configmaps:1:11:gap expired", "configmaps:1:12:synced expired",
 		"ub:14:added", "ua:15:modified", "ua:5:deleted body")
 }
+
+// TestIgnoredInDoubt kills a lane whose last event reached the bus. What the next one's
+// watch says of the time before does not matter, as then, and is not told behind it; and
+// a list that comes before the watch is there again cannot know what consumers have.
+func TestIgnoredInDoubt(t *testing.T) {
+	s := newScript(t, openMem(t))
+	defer func() { s.finish() }()
+	want := []Wanted{optioned(CollectionOptions{Ignore: []string{"data.noise"}})}
+	s.set(want, nil)
+	c := s.collection("configmaps", nil)
+	c.lists("", source.ReasonSnapshot, "10", objectAt("n", "a", "ua", "5", "as it was"))
+	s.told("configmaps:1:0:gap snapshot", "ua:5:added", "configmaps:1:10:synced snapshot")
+	s.settle()
+	s.bus.mu.Lock()
+	s.bus.crashed, s.bus.crashAfter = make(chan struct{}), 1
+	s.bus.mu.Unlock()
+	c.says(modified(objectAt("n", "a", "ua", "12", "new"), "11"))
+	<-s.bus.crashed
+	s.kill()
+	<-s.done
+	s.forgetTold()
+	s.run()
+	s.set(want, nil)
+	c = s.collection("configmaps", c)
+	c.says(modified(objectAt("n", "a", "ua", "11", "as it was"), "10"))
+	c.lists("11", source.ReasonExpired, "20", objectAt("n", "a", "ua", "13", "as it was"))
+	s.told("configmaps:1:11:gap expired", "ua:13:modified", "configmaps:1:20:synced expired")
+}

@@ -167,6 +167,10 @@ func (r *reader) collection(m *bus.Message) {
 			}
 		}
 		delete(r.resync, resource)
+		if gap := r.open[resource]; gap != nil && gap.Data.Reason == "history" { // of a list that found another history: all is told again
+			delete(r.open, resource)
+			r.excuse(resource, number(m.RV()))
+		}
 	case m.Is("synced") && m.Data.Reason != "periodic":
 		if r.open[resource] == nil {
 			if !r.lost {
@@ -206,6 +210,9 @@ func (r *reader) gap(resource string, m *bus.Message) {
 	r.open[resource], r.from[resource] = m, from
 	delete(r.closed, resource)
 	switch {
+	case r.silent[resource] && m.Epoch() > 1: // the list has found out what its gap did not know
+		delete(r.silent, resource)
+		r.from[resource] = 0
 	case r.era[resource] > 0 || r.ledger.former == nil:
 	case m.Epoch() > 1 || m.Data.From == "" && !timeOf(m).Before(r.ledger.back):
 		// What came after the position never was. All of the other history is told, or in the gap.

@@ -235,6 +235,26 @@ func TestVerdictOfMore(t *testing.T) {
 		h.of("synced", "25", "25", bus.Data{Reason: "resync"})
 		return h
 	}
+	foundOut := func() *history { // by a list, which began as if the history went on
+		h := restoredHistory()
+		expired := h.messages[7]
+		expired.Attributes = maps.Clone(expired.Attributes)
+		expired.Attributes["epoch"], expired.Attributes["id"] = "1", "expired"
+		h.messages[7].Data.Reason = "history"
+		h.messages = slices.Insert(h.messages, 7, expired)
+		again := &history{}
+		again.of("gap", "21", "21", bus.Data{Reason: "resync"})
+		again.about("present", "u1", "n/a", 11)
+		again.about("present", "u2", "n/b", 20)
+		again.messages[2].Data.Object = h.messages[10].Data.Object
+		again.of("synced", "21", "21", bus.Data{Reason: "resync"})
+		for i := range again.messages {
+			a := again.messages[i].Attributes
+			a["time"], a["epoch"], a["id"] = h.messages[12].Attributes["time"], "2", fmt.Sprintf("again:%d", i)
+		}
+		h.messages = slices.Replace(h.messages, 12, 13, again.messages...)
+		return h
+	}
 	closed := func() *history {
 		h := rightHistory()
 		h.taken = map[string]bool{resource: true}
@@ -281,7 +301,11 @@ func TestVerdictOfMore(t *testing.T) {
 			h.messages[13].Attributes = maps.Clone(h.messages[13].Attributes)
 			h.messages[13].Attributes["epoch"], h.messages[13].Attributes["id"] = "2", "e2:again"
 		}},
-		"the other history's body": {restoredHistory, "body", func(h *history) { h.messages[12].Data.Object = h.messages[5].Data.Object }},
+		"another history is found out and not said": {foundOut, "declared", cut(8)},
+		"and all is not told again":                 {foundOut, "again", cut(13)},
+		"and that has no end":                       {foundOut, "declared", cut(15)},
+		"and what follows is lost":                  {foundOut, "complete", cut(16)},
+		"the other history's body":                  {restoredHistory, "body", func(h *history) { h.messages[12].Data.Object = h.messages[5].Data.Object }},
 	} {
 		if problems := c.right().judge("nats-eo/nats"); len(problems) > 0 {
 			t.Fatalf("%s: the right history: %v", name, problems)
