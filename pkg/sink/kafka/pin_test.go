@@ -85,6 +85,54 @@ func TestTopicMadeAnew(t *testing.T) {
 	}
 }
 
+// A topic that is deleted under a running bridge is made again, as at its next start,
+// where it may be and Kafka tells the two apart; and that is said. Else it is waited for.
+func TestTopicIsDeleted(t *testing.T) {
+	for name, c := range map[string]struct {
+		create, pinned bool
+	}{
+		"may be made":     {true, true},
+		"may not be made": {false, true},
+		"has no id":       {true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := startBus(t)
+			b.topic(t, "t", 3, 0)
+			config := b.config()
+			config.Create.Enabled = &c.create
+			x := openExact(t, config)
+			deliver(t, x, number("t").batch(20, 0))
+			if !c.pinned {
+				x.pins["t"] = pin{partitions: 3}
+			}
+			if err := b.DeleteTopic("t"); err != nil {
+				t.Fatal(err)
+			}
+			var err error
+			for tries := 0; tries < 4 && !errors.Is(err, sink.ErrReset); tries++ {
+				if _, err = x.Write(t.Context(), &event.Batch{Seq: 2, Records: []event.Record{record("t", "k", "lost", 0)}}); err == nil {
+					t.Fatal("nobody noticed that the topic was deleted")
+				}
+			}
+			if !c.create || !c.pinned {
+				wantError(t, err, `"t"`, "is gone")
+				if b.TopicInfo("t") != nil {
+					t.Error("the topic was created again")
+				}
+				return
+			}
+			if !errors.Is(err, sink.ErrReset) {
+				t.Fatalf("Write: %v, want ErrReset", err)
+			}
+			deliver(t, x, &event.Batch{Seq: 3, Records: []event.Record{record("t", "k", "told again", 0)}})
+			if got := b.consumeCommitted(t, "t"); len(got) != 1 || string(got[0].Value) != "told again" {
+				t.Errorf("consumers find %v", got)
+			}
+			wantRequest(t, openExact(t, b.config()), "") // the new one is known
+		})
+	}
+}
+
 // A topic of an older bridge's checkpoint, of which the number of partitions alone
 // is known, is that topic.
 func TestPinWithoutID(t *testing.T) {

@@ -52,8 +52,11 @@ type Options struct {
 type Sink struct {
 	config Config
 	security
-	client  string // client.id
-	dead    string // topic of dead letters, "" for none
+	client string // client.id
+	dead   string // topic of dead letters, "" for none
+	// notices reports whether it would be noticed that a topic is another one now, so
+	// that one that is gone can be made again; nil: of none.
+	notices func(topic string) bool
 	log     *zap.Logger
 	timeout time.Duration // of one request
 

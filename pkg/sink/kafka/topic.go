@@ -111,12 +111,13 @@ func (s *Sink) find(ctx context.Context, names []string) ([]kafka.Topic, error) 
 	if err != nil || len(missing) == 0 {
 		return found, err
 	}
+	create := *s.config.Create.Enabled
 	for _, name := range missing {
-		if s.topics[name] != nil {
+		if s.topics[name] != nil && !(create && s.notices != nil && s.notices(name)) {
 			return nil, &refusal{name, fmt.Errorf("topic %q is gone, and what was written to it, or %s may no longer see it: allow DESCRIBE on it, or create it again, or restart the bridge to have it looked at as a new one", name, s.user())}
 		}
 	}
-	if !*s.config.Create.Enabled {
+	if !create {
 		return nil, &refusal{missing[0], fmt.Errorf("topic %q does not exist, or %s may not see it: create it, or set `create.enabled: true`", missing[0], s.user())}
 	}
 	if err := s.create(ctx, missing); err != nil {
@@ -168,6 +169,7 @@ func (s *Sink) create(ctx context.Context, names []string) error {
 		if err := failed[name]; err != nil {
 			return err
 		}
+		delete(s.topics, name)
 		s.log.Info("created topic", zap.String("topic", name), zap.Int("partitions", s.config.Create.Partitions))
 	}
 	return nil

@@ -83,10 +83,12 @@ func NewTransactional(o Options, j Journal) (*Transactional, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Transactional{
+	x := &Transactional{
 		topics: topics, client: client, journal: j,
 		pins: pins{}, seen: pins{}, limits: map[string]int{},
-	}, nil
+	}
+	topics.notices = func(name string) bool { return x.pins[name].id != "" }
+	return x, nil
 }
 
 // Transactional implements [sink.Transactional].
