@@ -99,18 +99,25 @@ func TestDiscovery(t *testing.T) {
 }
 
 func TestPagesResumeAndGone(t *testing.T) {
-	r, _ := Parse("pods", Resource{Events: 100, Objects: 10, Initial: 7})
+	r, _ := Parse("pods", Resource{Events: 100, Objects: 60, Initial: 37})
 	s, config := serve(t, Options{Resources: r})
 	client := dynamic.NewForConfigOrDie(config).Resource(pods())
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	listed, o := 0, metav1.ListOptions{Limit: 3}
+	listed, last, o := 0, "", metav1.ListOptions{Limit: 3}
 	for {
 		l, err := client.List(ctx, o)
 		if err != nil {
 			t.Fatal(err)
 		}
 		listed += len(l.Items)
+		for _, o := range l.Items {
+			if key := o.GetNamespace() + "/" + o.GetName(); key > last {
+				last = key
+			} else {
+				t.Fatalf("%s is listed behind %s", key, last)
+			}
+		}
 		if l.GetResourceVersion() != strconv.Itoa(baseRV) {
 			t.Fatal(l.GetResourceVersion())
 		}
@@ -118,7 +125,7 @@ func TestPagesResumeAndGone(t *testing.T) {
 			break
 		}
 	}
-	if listed != 7 {
+	if listed != 37 {
 		t.Fatal(listed)
 	}
 	s.Start()

@@ -217,6 +217,18 @@ func (r *Resource) count(head uint64) uint64 {
 	return max(r.Initial, min(r.Objects, head))
 }
 
+// placed is the object at a place among count, in the order of keys, in which a server
+// lists them: by namespace, then by name.
+func placed(place, count uint64) (object uint64) {
+	each, more := count/namespaces, count%namespaces // so many namespaces have one more
+	first := more * (each + 1)
+	if place < first {
+		return place/(each+1) + place%(each+1)*namespaces
+	}
+	place -= first
+	return more + place/each + place%each*namespaces
+}
+
 // form is how an object is written.
 type form int
 

@@ -196,12 +196,14 @@ func (s *Server) list(w http.ResponseWriter, q *http.Request, r *Resource) {
 	var versions []version
 	from := p.From
 	for ; from < total && (limit == 0 || len(versions) < limit); from++ {
-		if v, ok := r.at(from, head); ok {
+		if v, ok := r.at(placed(from, total), head); ok {
 			versions = append(versions, v)
 		}
 	}
 	w.Header().Set("Content-Type", "application/json")
-	b := fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,"metadata":{"resourceVersion":"%d"`, kind, apiVersion, p.RV)
+	buffer := pageBuffers.Get().(*[]byte)
+	defer pageBuffers.Put(buffer)
+	b := fmt.Appendf((*buffer)[:0], `{"kind":%q,"apiVersion":%q,"metadata":{"resourceVersion":"%d"`, kind, apiVersion, p.RV)
 	if from < total {
 		token, _ := json.Marshal(page{p.RV, from})
 		b = fmt.Appendf(b, `,"continue":%q,"remainingItemCount":%d`, base64.RawURLEncoding.EncodeToString(token), total-from)
@@ -212,14 +214,19 @@ func (s *Server) list(w http.ResponseWriter, q *http.Request, r *Resource) {
 			b = append(b, ',')
 		}
 		if b = r.append(b, v, f); len(b) > pageBytes {
+			*buffer = b
 			if _, err := w.Write(b); err != nil {
 				return
 			}
 			b = b[:0]
 		}
 	}
-	_, _ = w.Write(append(b, "]}\n"...)) // who has gone needs no answer
+	*buffer = append(b, "]}\n"...)
+	_, _ = w.Write(*buffer) // who has gone needs no answer
 }
+
+// pageBuffers are what pages are made in: the server is not to be what takes the time.
+var pageBuffers = sync.Pool{New: func() any { return new([]byte) }}
 
 func writeJSON(w http.ResponseWriter, v any) {
 	w.Header().Set("Content-Type", "application/json")

@@ -79,8 +79,9 @@ func (o *watch) write() bool {
 func (o *watch) flush() bool { return o.write() && http.NewResponseController(o.out).Flush() == nil }
 
 func (o *watch) initial(streamed bool) bool {
-	for i := range o.resource.count(o.at) {
-		v, ok := o.resource.at(i, o.at)
+	total := o.resource.count(o.at)
+	for i := range total {
+		v, ok := o.resource.at(placed(i, total), o.at)
 		if !ok {
 			continue
 		}
