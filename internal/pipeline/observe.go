@@ -150,7 +150,12 @@ func (l *listing) unlist(uid string) bool {
 		return false
 	}
 	held := len(l.reborn)
-	l.reborn = slices.DeleteFunc(l.reborn, func(o *source.Object) bool { return o.UID == uid })
+	l.reborn = slices.DeleteFunc(l.reborn, func(o *source.Object) bool {
+		if o.UID == uid {
+			l.rebornBytes -= len(o.Raw)
+		}
+		return o.UID == uid
+	})
 	return len(l.reborn) < held
 }
 

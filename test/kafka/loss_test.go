@@ -78,6 +78,21 @@ func TestTopicMadeAnew(t *testing.T) {
 	}
 }
 
+// A topic that is deleted, and that nobody makes again, the bridge makes again itself.
+func TestTopicOnlyDeleted(t *testing.T) {
+	topic, o := newTopic(t, shared, 3, 0, nil), store.Options{Identity: bridge(t, shared), TransactionTimeout: 4 * time.Second}
+	l, x := newLane(t, shared, topic), openExact(t, exactly(shared), o)
+	l.write(x, l.batch(100, 0))
+	remove(t, shared, topic)
+	errs := untilReset(t, x, l.batch(100, 0))
+	wantWords(t, errs[len(errs)-1], topic, "was deleted and made again")
+	seq := l.seq
+	l = newLane(t, shared, topic) // as if it had never been told of anything
+	l.seq = seq
+	l.write(x, l.batch(100, 0))
+	l.checkExactly(x)
+}
+
 // Who deletes a checkpoint has everything told again; a bridge that dies of it knows no less.
 func TestCheckpointTopicDeleted(t *testing.T) {
 	topic, o := newTopic(t, shared, 3, 0, nil), store.Options{Identity: bridge(t, shared), TransactionTimeout: 4 * time.Second}

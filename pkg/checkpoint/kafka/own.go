@@ -3,6 +3,7 @@ package kafka
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -85,6 +86,9 @@ func (w *writer) settle(ctx context.Context) (first, last int64, err error) {
 		return 0, 0, fmt.Errorf("%d producers wrote the transaction, all but the last one's part is aborted", o.producers)
 	}
 	first, last = o.records[0].Offset, o.records[len(o.records)-1].Offset
+	if first < 0 || last < 0 { // DUPLICATE_SEQUENCE_NUMBER, which the client takes for an acknowledgement
+		return 0, 0, errors.New("the broker had the records already, and does not say where")
+	}
 	clear(o.records) // they hold on to the changes
 	o.records, o.acked, o.producers = o.records[:0], 0, 0
 	return first, last, nil

@@ -157,6 +157,43 @@ func TestStoppedBeforeTheEnd(t *testing.T) {
 	expect(t, load(t, options(t, b)), "e/a", "")
 }
 
+// answer is what a broker says to every record of a request, of which it writes none.
+func answer(e *kerr.Error) func(kmsg.Request) (kmsg.Response, error, bool) {
+	return func(req kmsg.Request) (kmsg.Response, error, bool) {
+		resp := req.ResponseKind().(*kmsg.ProduceResponse)
+		for _, rt := range req.(*kmsg.ProduceRequest).Topics {
+			topic := kmsg.NewProduceResponseTopic()
+			topic.Topic, topic.TopicID = rt.Topic, rt.TopicID
+			for _, rp := range rt.Partitions {
+				p := kmsg.NewProduceResponseTopicPartition()
+				p.Partition, p.ErrorCode, p.BaseOffset = rp.Partition, e.Code, -1
+				p.LogStartOffset = 1000 // beyond what was written: retention took it, says the client
+				topic.Partitions = append(topic.Partitions, p)
+			}
+			resp.Topics = append(resp.Topics, topic)
+		}
+		return resp, nil, true
+	}
+}
+
+// A broker that has records already, from a request whose answer was lost, may no longer
+// know where: that is no sign of a topic that was made again.
+func TestWrittenNobodyKnowsWhere(t *testing.T) {
+	b := startBus(t)
+	s := load(t, options(t, b))
+	if err := s.Commit(t.Context(), []event.KV{kv("e/a", "1")}); err != nil {
+		t.Fatal(err)
+	}
+	b.ControlKey(int16(kmsg.Produce), answer(kerr.DuplicateSequenceNumber))
+	if err := s.Commit(t.Context(), []event.KV{kv("e/a", "2")}); err == nil || errors.Is(err, kerr.OffsetOutOfRange) || !strings.Contains(err.Error(), "where") {
+		t.Fatalf("Commit: %v, want that it is not known where it was written", err)
+	}
+	if err := s.Commit(t.Context(), []event.KV{kv("e/a", "3")}); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, load(t, options(t, b)), "e/a", "3")
+}
+
 // After some errors the client begins with a new producer, in silence, and Kafka aborts
 // what the one before wrote: the rest must not be committed alone.
 func TestProducerRenewedInTransaction(t *testing.T) {
@@ -167,21 +204,7 @@ func TestProducerRenewedInTransaction(t *testing.T) {
 	o := options(t, b)
 	o.Client = append(o.Client, kgo.MetadataMinAge(10*time.Millisecond)) // which it waits for before it tries again
 	s := load(t, o)
-	forget := func(req kmsg.Request) (kmsg.Response, error, bool) {
-		resp := req.ResponseKind().(*kmsg.ProduceResponse)
-		for _, rt := range req.(*kmsg.ProduceRequest).Topics {
-			topic := kmsg.NewProduceResponseTopic()
-			topic.Topic, topic.TopicID = rt.Topic, rt.TopicID
-			for _, rp := range rt.Partitions {
-				p := kmsg.NewProduceResponseTopicPartition()
-				p.Partition, p.ErrorCode = rp.Partition, kerr.UnknownProducerID.Code
-				p.LogStartOffset = 1000 // beyond what was written: retention took it, says the client
-				topic.Partitions = append(topic.Partitions, p)
-			}
-			resp.Topics = append(resp.Topics, topic)
-		}
-		return resp, nil, true
-	}
+	forget := answer(kerr.UnknownProducerID)
 	transact := func(seq uint64, between func()) error {
 		return s.Transact(t.Context(), seq, []event.KV{kv("e/a", fmt.Sprint(seq))}, func(ctx context.Context, c *kgo.Client) error {
 			if err := c.Flush(ctx); err != nil {
