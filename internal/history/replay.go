@@ -200,7 +200,7 @@ func (r *replay) takeCollection(m *sink.Message, h *head, f *follow, within bool
 		f.open = nil
 	case event.Closed:
 		r.endReset(h.collection, m.Part, f)
-		f.closed = e
+		f.open, f.closed = nil, e
 	}
 	return nil
 }

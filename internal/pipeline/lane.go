@@ -221,8 +221,11 @@ func (l *Lane) Run(ctx, stop context.Context) (err error) {
 		case p := <-in:
 			err = l.takeAll(ctx, p)
 		case c := <-l.calls:
-			err = c.do(ctx)
-			c.done <- err
+			if err = c.do(ctx); errors.Is(err, errBatchFailed) {
+				c.done <- nil // the lane ends, or begins anew, and what it is to watch is looked at again
+			} else {
+				c.done <- err
+			}
 		case r := <-l.written:
 			err = l.finish(ctx, r)
 		case <-tick.C:

@@ -302,17 +302,10 @@ func (l *Lane) want(ctx context.Context, w Wanted) error {
 func (l *Lane) join(ctx context.Context, w Wanted) error {
 	m := newMember(w.Target.Collection)
 	m.target, m.options = w.Target, w.Options
-	known := false
 	if s, ok := l.shut[m.id]; ok {
 		m.note.Lives = s.lives
-	} else {
-		var err error
-		if known, err = l.recallMember(m); err != nil {
-			return err
-		}
-	}
-	if l.resetRun != "" && !known && m.note == (checkpoint.Note{}) { // what the bus has of it is not known
-		m.reset = l.resetRun
+	} else if _, err := l.recallMember(m); err != nil {
+		return err
 	}
 	m.verified = time.Now()
 	if m.note.Resynced.IsZero() {
@@ -343,7 +336,10 @@ func (l *Lane) recallMember(m *member) (known bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if note != nil {
+	switch {
+	case note == nil && l.resetRun != "": // what the bus has of it is not known
+		m.reset, m.declared = l.resetRun, false
+	case note != nil:
 		if m.note, err = checkpoint.DecodeNote(note); err != nil {
 			return false, fmt.Errorf("collection %s: %w", m.id, err)
 		}

@@ -163,7 +163,7 @@ func (l *Lane) reset(ctx context.Context, why string) error {
 		return err
 	}
 	for _, m := range l.members {
-		m.position, m.stated, m.list = outdated, outdated, nil
+		m.position, m.stated, m.list = outdated, event.Position{}, nil
 		m.note, m.because = checkpoint.Note{Lives: m.note.Lives, Due: l.resetRun, Resynced: time.Now()}, ""
 		m.reset, m.declared, m.resetWhy = l.resetRun, false, ""
 		m.pause, m.resumes = 0, time.Time{}

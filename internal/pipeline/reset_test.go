@@ -6,7 +6,9 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 	"github.com/kubebridge/kubebridge/pkg/source"
@@ -140,4 +142,32 @@ func TestPutBackInAReset(t *testing.T) {
 	s.set([]Wanted{inA, inB}, nil)
 	s.collection(idB, b).says(source.Signal{Kind: source.ListBegun, Reason: source.ReasonSnapshot})
 	s.told(idB+":1:0:gap:RUN reset", idB+":1:0:closed:2 removed", idB+":1:0:gap:3 snapshot")
+}
+
+// TestResetBeforeItsFirstWord kills a lane that has noted the first gap of a collection of
+// which nothing was known, and not told it: the next one says what was to be said.
+func TestResetBeforeItsFirstWord(t *testing.T) {
+	s := &script{t: t, store: openMem(t), bus: &bus{stuck: true}, started: map[string]*collectionScript{}, done: make(chan error, 1)}
+	defer func() { s.finish() }()
+	if err := s.store.Commit(t.Context(), []event.KV{{Key: checkpoint.ResetKey(), Value: checkpoint.ResetRequested()}}); err != nil {
+		t.Fatal(err)
+	}
+	s.run()
+	s.set([]Wanted{inA}, nil)
+	a := s.collection(idA, nil)
+	a.says(source.Signal{Kind: source.ListBegun, Reason: source.ReasonSnapshot})
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		if at, err := s.store.Get(checkpoint.PositionKey(idA)); err != nil || time.Now().After(deadline) {
+			t.Fatalf("the position is not noted: %v", err)
+		} else if at != nil {
+			break
+		}
+	}
+	s.kill()
+	<-s.done
+	s.bus.stuck = false
+	s.run()
+	s.set([]Wanted{inA}, nil)
+	s.collection(idA, a).lists("", source.ReasonInterrupted, "10", objectAt("a", "x", "u", "5", ""))
+	s.told(idA+":1:0:gap:RUN reset", "u:5:present:RUN", idA+":1:10:synced:RUN reset")
 }

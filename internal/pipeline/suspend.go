@@ -63,13 +63,10 @@ func (l *Lane) suspendAll(ctx context.Context) error {
 		l.current.drop(m, 0)
 		delete(l.moved, m)
 		l.inv.drop(m)
-		known, ferr := l.forgetTentative(m)
-		if ferr != nil {
-			return ferr
+		if err := l.forgetTentative(m); err != nil {
+			return err
 		}
-		if m.reset != "" {
-			m.declared = known && m.note.Due == ""
-		}
+		m.declared = m.note.Reset == m.reset
 		m.pause = min(max(2*m.pause, suspendFirst), suspendMost)
 		m.resumes = time.Now().Add(m.pause)
 		l.log.Warn("collection suspended: the bus refuses its route; the others go on", m.field(), zap.Duration("for", m.pause), zap.Error(err))
@@ -82,14 +79,17 @@ func (l *Lane) suspendAll(ctx context.Context) error {
 }
 
 // forgetTentative has a member know again what the store does.
-func (l *Lane) forgetTentative(m *member) (known bool, err error) {
+func (l *Lane) forgetTentative(m *member) error {
 	m.position, m.stated, m.quiet = event.Position{}, event.Position{}, 0
 	resynced := m.note.Resynced
-	m.note = checkpoint.Note{Resynced: resynced}
-	if known, err = l.recallMember(m); err != nil {
-		return false, err
+	m.note = checkpoint.Note{}
+	if _, err := l.recallMember(m); err != nil {
+		return err
 	}
-	return known, l.inv.readIntents(checkpoint.IntentPrefix(m.resource, m.target.Collection.Namespace))
+	if m.note.Resynced.IsZero() {
+		m.note.Resynced = resynced
+	}
+	return l.inv.readIntents(checkpoint.IntentPrefix(m.resource, m.target.Collection.Namespace))
 }
 
 // resume starts members again whose suspension is over.

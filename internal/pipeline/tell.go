@@ -218,9 +218,13 @@ func (l *Lane) forget(m *member, o object) []event.KV {
 	return append(moved, l.unkeep(m, o.key, &o.entry, nil)...)
 }
 
-// remember moves the inventory in the current batch.
+// remember moves the inventory in the current batch. What a crash left open is settled
+// by it, but by a watch only when that comes to what was in flight: a list may be first.
 func (l *Lane) remember(m *member, key []byte, uid string, next *checkpoint.Entry) []event.KV {
 	kvs := append(l.current.states.take(stateRoom)[:0], l.inv.set(l.current, key, next, m))
+	if i, doubt := l.inv.doubt(key, uid); doubt && m.list == nil && next != nil && !i.left && compareRV(next.RV, i.RV) < 0 {
+		return kvs
+	}
 	if kv, ok := l.inv.settle(key, uid); ok {
 		kvs = append(kvs, kv)
 	}

@@ -105,8 +105,7 @@ func (l *Lane) ignored(ctx context.Context, m *member, o *source.Object, known *
 		next.Again = 0
 	}
 	next.RV, next.Hash, next.APIVersion, next.Kind, next.Owner = o.ResourceVersion, hash, o.APIVersion, o.Kind, m.owner
-	// What was in flight stays in doubt, for a list that comes before the watch is there.
-	l.quietly(m, l.inv.set(l.current, m.entryKey(o.Namespace, o.Name), &next, m))
+	l.quietly(m, l.remember(m, m.entryKey(o.Namespace, o.Name), o.UID, &next)...)
 	return nil
 }
 

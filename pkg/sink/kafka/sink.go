@@ -54,9 +54,9 @@ type Sink struct {
 	security
 	client string // client.id
 	dead   string // topic of dead letters, "" for none
-	// notices reports whether it would be noticed that a topic is another one now, so
-	// that one that is gone can be made again; nil: of none.
-	notices func(topic string) bool
+	// gone is told that a topic is gone, and reports whether it would be noticed that
+	// it is another one now, so that it can be made again; nil: of none.
+	gone    func(topic string) bool
 	log     *zap.Logger
 	timeout time.Duration // of one request
 

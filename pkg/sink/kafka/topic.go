@@ -113,7 +113,7 @@ func (s *Sink) find(ctx context.Context, names []string) ([]kafka.Topic, error) 
 	}
 	create := *s.config.Create.Enabled
 	for _, name := range missing {
-		again := create && s.notices != nil && s.notices(name)
+		again := s.gone != nil && s.gone(name) && create
 		if s.topics[name] != nil && !again {
 			return nil, &refusal{name, fmt.Errorf("topic %q is gone, and what was written to it, or %s may no longer see it: allow DESCRIBE on it, or create it again, or restart the bridge to have it looked at as a new one", name, s.user())}
 		}

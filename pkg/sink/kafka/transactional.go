@@ -87,7 +87,10 @@ func NewTransactional(o Options, j Journal) (*Transactional, error) {
 		topics: topics, client: client, journal: j,
 		pins: pins{}, seen: pins{}, limits: map[string]int{},
 	}
-	topics.notices = func(name string) bool { return x.pins[name].id != "" }
+	topics.gone = func(name string) bool {
+		delete(x.seen, name)
+		return x.pins[name].id != ""
+	}
 	return x, nil
 }
 
