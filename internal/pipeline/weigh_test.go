@@ -167,19 +167,25 @@ func TestInDoubt(t *testing.T) {
 		told     []string
 	}{
 		"ignored": {
-			CollectionOptions{Ignore: []string{"data.noise"}},
-			[]*source.Object{said("12", "new")}, []*source.Object{said("11", "as it was")}, said("14", "as it was"),
-			[]string{"configmaps:1:11:gap expired", "ua:14:modified"},
+			options:  CollectionOptions{Ignore: []string{"data.noise"}},
+			inFlight: []*source.Object{said("12", "new")},
+			again:    []*source.Object{said("11", "as it was")},
+			listed:   said("14", "as it was"),
+			told:     []string{"configmaps:1:11:gap expired", "ua:14:modified"},
 		},
 		"told before": {
-			CollectionOptions{Ignore: []string{"data.noise"}},
-			[]*source.Object{said("11", "new"), said("12", "newer")}, []*source.Object{said("11", "new")}, said("14", "new"),
-			[]string{"ua:11:modified", "configmaps:1:11:gap expired", "ua:14:modified"},
+			options:  CollectionOptions{Ignore: []string{"data.noise"}},
+			inFlight: []*source.Object{said("11", "new"), said("12", "newer")},
+			again:    []*source.Object{said("11", "new")},
+			listed:   said("14", "new"),
+			told:     []string{"ua:11:modified", "configmaps:1:11:gap expired", "ua:14:modified"},
 		},
 		"left out": {
-			CollectionOptions{Filter: `object.data.x != "as it was"`},
-			[]*source.Object{said("11", "as it was"), said("12", "new")}, []*source.Object{said("11", "as it was")}, said("14", "as it was"),
-			[]string{"configmaps:1:11:gap expired", "ua:12:deleted body left"},
+			options:  CollectionOptions{Filter: `object.data.x != "as it was"`},
+			inFlight: []*source.Object{said("11", "as it was"), said("12", "new")},
+			again:    []*source.Object{said("11", "as it was")},
+			listed:   said("14", "as it was"),
+			told:     []string{"configmaps:1:11:gap expired", "ua:12:deleted body left"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
