@@ -76,6 +76,18 @@ type runOptions struct {
 	follow io.Writer  // delivered events are printed to it; may be nil
 }
 
+// returned is a log without what client-go says of an error that it returns as well.
+type returned struct{ zapcore.Core }
+
+func (c returned) With(fields []zapcore.Field) zapcore.Core { return returned{c.Core.With(fields)} }
+
+func (c returned) Check(e zapcore.Entry, to *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	if e.Message == "Unexpected error when reading response body" {
+		return to
+	}
+	return c.Core.Check(e, to)
+}
+
 // run runs the bridge until ctx ends.
 func run(ctx context.Context, o runOptions) error {
 	c, log := o.config, o.log
@@ -85,7 +97,7 @@ func run(ctx context.Context, o runOptions) error {
 	defer signal.Stop(hangUps)
 	klog.SetLogger(zapr.NewLogger(log.WithOptions(zap.IncreaseLevel(zap.LevelEnablerFunc(func(l zapcore.Level) bool {
 		return l >= zap.WarnLevel && o.level.Enabled(l)
-	})))))
+	})), zap.WrapCore(func(c zapcore.Core) zapcore.Core { return returned{c} }))))
 	log.Info("kubebridge starts", zap.String("version", currentVersion().Version), zap.String("name", c.Name), zap.String("cluster", c.Cluster))
 
 	client, err := newClient(c.Kubernetes)
