@@ -37,6 +37,12 @@ campaign: ## seeds of faults, resumable: SEEDS=200, or one again: SEED=n PAIR=na
 soak: ## hours at a steady rate with faults, and what the bridges take meanwhile: SOAK=1h (docs/reliability.md)
 	scripts/campaign.sh -out var/soak -soak "$(or $(SOAK),1h)"
 
+model: ## random runs of the pipeline's model, with minimised failures: SEED=1 RUNS=10000
+	. scripts/go.sh && go test -count=1 -timeout 3h -run 'TestKnown|TestRandom' ./internal/pipeline/model -model.seed=$(or $(SEED),1) -model.runs=$(or $(RUNS),10000)
+
+mutants: ## which changes to the pipeline the model finds (SEED=1 RUNS=400)
+	. scripts/go.sh && go test -count=1 -timeout 3h -v -run TestMutants ./internal/pipeline/model -model.mutants -model.seed=$(or $(SEED),1) -model.runs=$(or $(RUNS),400)
+
 fuzz: ## every fuzz target in turn, FUZZTIME=10m each
 	FUZZTIME="$(or $(FUZZTIME),10m)" scripts/fuzz.sh $(FUZZ)
 
@@ -49,4 +55,4 @@ release: ## static programs, checksums and lists of contents in dist/ (VERSION=v
 clean: ## remove what was built and the demo's state
 	rm -rf bin dist var .cache bench/bin bench/var
 
-.PHONY: help build demo test test-quick lint fmt bench bench-compare campaign soak fuzz licenses release clean
+.PHONY: help build demo test test-quick lint fmt bench bench-compare campaign soak model mutants fuzz licenses release clean

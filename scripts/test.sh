@@ -11,6 +11,8 @@ kafka=$(scripts/kafka.sh)
 say "Kafka: $kafka"
 say "== the main module"
 go test -race ./...
+say "== the model of the pipeline: 1,000 random runs"
+go test -count=1 ./internal/pipeline/model -model.runs=1000
 say "== test/cluster: the API server of the tests"
 (cd test/cluster/clustertest && go test -race -p 1 ./...)
 say "== test/library: pkg/source and pkg/event as a library"

@@ -1,0 +1,480 @@
+package model
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	"k8s.io/client-go/rest"
+
+	"github.com/kubebridge/kubebridge/internal/pipeline"
+	"github.com/kubebridge/kubebridge/pkg/checkpoint"
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/shape"
+	"github.com/kubebridge/kubebridge/pkg/sink"
+	"github.com/kubebridge/kubebridge/pkg/source"
+)
+
+// This file holds all that the present contract decides.
+
+// valid reports whether the core accepts a configuration: entries of one resource must
+// be provably disjoint.
+func valid(c config) bool {
+	for i, a := range c {
+		for _, b := range c[:i] {
+			if a.x&b.x != 0 {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// collectionID names a selection in events.
+func collectionID(s selection) string {
+	c := event.Collection{Group: group, Resource: resource, Namespace: s.namespace, LabelSelector: s.entry.x.selector(), MetadataOnly: s.entry.metadata}
+	if s.entry.exclude {
+		c.FieldSelector = "metadata.namespace!=n2"
+	}
+	return c.ID()
+}
+
+// handsOver is whether an object that moves between collections of a resource, or
+// whose collection is replaced by another selection, may be published once for both.
+const handsOver = true
+
+// typesReset is whether a change of `types` publishes everything again.
+const typesReset = false
+
+// consumerCopy is what a consumer of one sink has: docs/events.md, "The consumer's rule".
+type consumerCopy struct {
+	ids     map[string]bool
+	known   map[string]version
+	objects map[string]held // by uid
+	closed  map[string]string
+}
+
+func newCopy() *consumerCopy {
+	return &consumerCopy{ids: map[string]bool{}, known: map[string]version{}, objects: map[string]held{}, closed: map[string]string{}}
+}
+
+func (c *consumerCopy) apply(m *message) {
+	if m.DeadLetter || c.ids[m.ID] {
+		return
+	}
+	c.ids[m.ID] = true
+	switch m.short() {
+	case "added", "modified", "present":
+		at := version{m.Epoch, m.Version}
+		if at.less(c.known[m.UID]) {
+			return
+		}
+		c.known[m.UID], c.objects[m.UID] = at, held{m.Collection, at}
+	case "deleted":
+		if (version{m.Epoch, m.Version}).less(c.known[m.UID]) {
+			return
+		}
+		delete(c.objects, m.UID)
+	case "gap":
+		if was := c.closed[m.Collection]; m.Data.Reset || m.Data.Reason == "snapshot" && (was == "removed" || was == "gone") {
+			c.drop(m.Collection)
+		}
+		delete(c.closed, m.Collection)
+	case "closed":
+		if c.closed[m.Collection] = m.Data.Reason; m.Data.Reason == "removed" {
+			c.drop(m.Collection) // the copy is no longer kept up
+		}
+	}
+}
+
+func (c *consumerCopy) drop(collection string) {
+	for uid, h := range c.objects {
+		if h.collection == collection {
+			delete(c.objects, uid)
+			delete(c.known, uid)
+		}
+	}
+}
+
+// of returns the objects that the copy has from a collection, by uid.
+func (c *consumerCopy) of(collection string) map[string]version {
+	out := map[string]version{}
+	for uid, h := range c.objects {
+		if h.collection == collection {
+			out[uid] = h.at
+		}
+	}
+	return out
+}
+
+// delivery is how a sink and its store belong together.
+type delivery int
+
+const (
+	transaction delivery = iota // the bus commits records and checkpoint at once
+	log                         // the bus can be read back
+	intents                     // neither
+)
+
+func (d delivery) String() string { return [...]string{"transaction", "log", "intents"}[d] }
+
+// sinkWorld is one sink's bus and store, which outlive processes.
+type sinkWorld struct {
+	name     string
+	mode     delivery
+	bus      *bus
+	store    *memory
+	dead     bool // what does not fit goes to the dead letters
+	records  []event.Record
+	previous config // before the last edit
+	config   config
+	reset    bool // asked for, by `bridge checkpoint reset`
+}
+
+// process is a running bridge.
+type process struct {
+	*life
+	bridge *pipeline.Bridge
+	stop   context.CancelFunc
+	done   chan struct{}
+	err    error
+	client *source.Client
+}
+
+// start starts a bridge over the sinks.
+func start(api *server, sinks []*sinkWorld, logger *zap.Logger) (*process, error) {
+	p := &process{life: newLife(), done: make(chan struct{})}
+	var err error
+	p.client, err = source.NewClient(&rest.Config{Host: "http://model", WrapTransport: func(http_ roundTripper) roundTripper { return api }})
+	if err != nil {
+		return nil, err
+	}
+	var lanes []pipeline.LaneSpec
+	for _, s := range sinks {
+		lanes = append(lanes, pipeline.LaneSpec{
+			LaneResources: resources(s.name, s.config),
+			Open: func(event.Identity) (sink.Sink, checkpoint.Store, pipeline.Shape, error) {
+				return s.open(p.life)
+			},
+		})
+	}
+	p.bridge = pipeline.NewBridge(pipeline.BridgeOptions{
+		Name: "b", Cluster: "c", Client: p.client, Lanes: lanes, Log: logger, Metrics: pipeline.NewMetrics(prometheus.NewRegistry()),
+	})
+	ctx, stop := context.WithCancel(context.Background())
+	p.stop = stop
+	go func() {
+		defer close(p.done)
+		p.err = p.bridge.Run(ctx)
+		p.client.Close()
+	}()
+	return p, nil
+}
+
+// edit gives a running bridge another configuration, as a reload does.
+func (p *process) edit(s *sinkWorld) {
+	p.bridge.Reconfigure([]pipeline.LaneResources{resources(s.name, s.config)})
+}
+
+// resync asks for every object again. It may have to wait for the loop.
+func (p *process) resync(s *sinkWorld) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	_, _ = p.bridge.Resync(ctx, s.name, resource+"."+group)
+}
+
+// endedBy is why a bridge ended by itself, nil if it was asked to.
+func (p *process) endedBy() error {
+	select {
+	case <-p.done:
+		if p.err == nil {
+			return errors.New("it returned nil")
+		}
+		return p.err
+	default:
+		return nil
+	}
+}
+
+func topic(n int) string { return "topic-" + strconv.Itoa(n+1) }
+
+func template(text string) *shape.Template {
+	t, err := shape.ParseTemplate(text, shape.TopicNames)
+	if err != nil {
+		panic(err)
+	}
+	return t
+}
+
+func resources(sinkName string, c config) pipeline.LaneResources {
+	out := pipeline.LaneResources{Sink: sinkName}
+	for _, e := range c {
+		r := pipeline.ResourceSpec{Name: resource + "." + group, LabelSelector: e.x.selector(), MetadataOnly: e.metadata}
+		if e.version != "" {
+			r.Name = resource + "." + e.version + "." + group
+		}
+		if e.exclude {
+			r.ExcludeNamespaces = []string{"n2"}
+		}
+		if e.team {
+			r.NamespaceSelector = "team=a"
+		}
+		if e.filter {
+			r.Filter = "object.?spec.?keep.orValue(true) == true"
+		}
+		for _, t := range []event.Type{event.Added, event.Modified, event.Deleted} {
+			if strings.Contains(e.types, t.String()[:1]) {
+				r.Types = append(r.Types, t)
+			}
+		}
+		r.SkipSnapshot = e.skip
+		if e.verify {
+			r.VerifyEvery = time.Minute
+		}
+		r.Route.Topic = template(topic(e.topic))
+		out.Resources = append(out.Resources, r)
+	}
+	return out
+}
+
+func (s *sinkWorld) open(l *life) (sink.Sink, checkpoint.Store, pipeline.Shape, error) {
+	form := pipeline.Shape{Encoder: event.Encoder{}, Oversize: pipeline.Truncate, Route: pipeline.Route{Topic: template(topic(0))}}
+	if s.dead {
+		form.Oversize, form.DeadLetters = pipeline.ToDeadLetters, template("dead")
+	}
+	w := &writer{sinkWorld: s, life: l}
+	store := &lifeStore{memory: s.store, world: s, life: l}
+	switch s.mode {
+	case transaction:
+		return transactional{w}, store, form, nil
+	case log:
+		return readable{w}, store, form, nil
+	default:
+		return w, store, form, nil
+	}
+}
+
+// askReset is `bridge checkpoint reset` while the bridge does not run.
+func (s *sinkWorld) askReset() {
+	s.store.apply([]event.KV{{Key: checkpoint.ResetKey(), Value: checkpoint.ResetRequested()}})
+}
+
+// writer implements sink.Sink for one process.
+type writer struct {
+	*sinkWorld
+	life *life
+	seq  uint64
+	done int // records of the batch seq that are durable
+}
+
+func (w *writer) Open(ctx context.Context, _ []byte) error { return w.bus.ready(ctx, w.life) }
+func (w *writer) Close() error                             { return nil }
+
+func (w *writer) Write(ctx context.Context, b *event.Batch) ([]byte, error) {
+	if err := w.bus.ready(ctx, w.life); err != nil {
+		return nil, err
+	}
+	w.bus.mu.Lock()
+	if w.life.dead() { // killed meanwhile
+		w.bus.mu.Unlock()
+		return nil, hang(ctx, w.life)
+	}
+	mark, crash, err := w.write(b)
+	w.bus.mu.Unlock()
+	if crash {
+		return nil, hang(ctx, w.life)
+	}
+	return mark, err
+}
+
+// write does what Write does, with the bus locked.
+func (w *writer) write(b *event.Batch) (mark []byte, crash bool, err error) {
+	a := &w.bus.armed
+	if due(&a.crashBeforeWrite) {
+		return nil, true, nil
+	}
+	if w.seq != b.Seq || b.Seq == 0 {
+		w.seq, w.done = b.Seq, 0
+	}
+	upTo, err := w.check(b)
+	if err != nil && w.mode == transaction {
+		return nil, false, err
+	}
+	w.store.mu.Lock()
+	if err == nil && w.mode == transaction {
+		w.store.locked(b.Commit.Changes)
+	}
+	w.store.mu.Unlock()
+	if w.done < upTo && (err == nil || w.mode != transaction) {
+		for i := range b.Records[w.done:upTo] {
+			if t := b.Records[w.done+i].Route; w.bus.refused[t] > 0 {
+				w.bus.refused[t]--
+			}
+		}
+		w.keep(b.Records[w.done:upTo])
+		w.done = upTo
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	switch {
+	case due(&a.crashAfterWrite):
+		return nil, true, nil
+	case a.loseAnswer:
+		a.loseAnswer = false
+		if w.mode == intents {
+			w.done = 0 // it is sent again
+		}
+		if w.mode != transaction { // whose outcome is looked up
+			return nil, false, errNoAnswer
+		}
+	}
+	return []byte(strconv.Itoa(len(w.records))), false, nil
+}
+
+// check returns how many records may be written, and why not all.
+func (w *writer) check(b *event.Batch) (int, error) {
+	taken := map[string]int{} // by topic
+	for i := w.done; i < len(b.Records); i++ {
+		r := &b.Records[i]
+		taken[r.Route]++
+		if n, refused := w.bus.refused[r.Route]; refused && taken[r.Route] > n {
+			w.bus.refused[r.Route] = 0
+			return i, &sink.RouteError{Index: i, Route: r.Route, Err: fmt.Errorf("topic %q: not authorized", r.Route)}
+		}
+		if w.bus.limit > 0 && len(r.Value) > w.bus.limit && r.Route != "dead" {
+			return i, &sink.RecordError{Index: i, Size: len(r.Value), Limit: w.bus.limit, Err: errors.New("too large")}
+		}
+		if w.bus.armed.refuse == i+1 {
+			w.bus.armed.refuse = 0
+			return i, &sink.RecordError{Index: i, Err: errors.New("invalid record")}
+		}
+	}
+	return len(b.Records), nil
+}
+
+// keep makes records durable.
+func (w *writer) keep(records []event.Record) {
+	for i := range records {
+		r := records[i]
+		m, err := parse(r.Route, r.Value)
+		if err != nil {
+			panic(fmt.Sprintf("the value of a record is no event: %v: %s", err, r.Value))
+		}
+		var state []event.KV
+		for _, kv := range r.State {
+			state = append(state, event.KV{Key: bytes.Clone(kv.Key), Value: bytes.Clone(kv.Value)})
+		}
+		w.records = append(w.records, event.Record{State: state})
+		w.bus.append(m)
+	}
+}
+
+// transactional is a sink whose transactions hold the checkpoint.
+type transactional struct{ *writer }
+
+func (transactional) Transactional() {}
+
+// readable is a sink that can be read back.
+type readable struct{ *writer }
+
+func (r readable) Tail(_ context.Context, from []byte, fn func([]event.KV, []byte) error) error {
+	r.bus.mu.Lock()
+	records := slices.Clone(r.records)
+	r.bus.mu.Unlock()
+	n, _ := strconv.Atoi(string(from))
+	for i, rec := range records[n:] {
+		if err := fn(rec.State, []byte(strconv.Itoa(n+i+1))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r readable) Mark() []byte {
+	r.bus.mu.Lock()
+	defer r.bus.mu.Unlock()
+	return []byte(strconv.Itoa(len(r.records)))
+}
+
+// memory is a checkpoint that outlives processes.
+type memory struct {
+	mu sync.Mutex
+	kv map[string][]byte
+}
+
+func newMemory() *memory { return &memory{kv: map[string][]byte{}} }
+
+func (m *memory) apply(changes []event.KV) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.locked(changes)
+}
+
+func (m *memory) locked(changes []event.KV) {
+	for _, c := range changes {
+		if c.Value == nil {
+			delete(m.kv, string(c.Key))
+		} else {
+			m.kv[string(c.Key)] = bytes.Clone(c.Value)
+		}
+	}
+}
+
+// lifeStore is the store as one process has it.
+type lifeStore struct {
+	*memory
+	world *sinkWorld
+	life  *life
+}
+
+func (s *lifeStore) Get(key []byte) ([]byte, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return bytes.Clone(s.kv[string(key)]), nil
+}
+
+func (s *lifeStore) Scan(prefix []byte, fn func(key, value []byte) error) error {
+	s.mu.Lock()
+	snapshot := maps.Clone(s.kv)
+	s.mu.Unlock()
+	for _, k := range slices.Sorted(maps.Keys(snapshot)) {
+		if strings.HasPrefix(k, string(prefix)) {
+			if err := fn([]byte(k), snapshot[k]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (s *lifeStore) Commit(ctx context.Context, changes []event.KV) error {
+	b := s.world.bus
+	b.mu.Lock()
+	a := &b.armed
+	switch {
+	case s.life.dead(), due(&a.crashBeforeCommit):
+		b.mu.Unlock()
+		return hang(ctx, s.life)
+	case a.failCommit:
+		a.failCommit = false
+		b.mu.Unlock()
+		return errStore
+	}
+	s.apply(changes)
+	crash := due(&a.crashAfterCommit)
+	b.mu.Unlock()
+	if crash {
+		return hang(ctx, s.life)
+	}
+	return nil
+}

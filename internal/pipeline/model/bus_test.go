@@ -1,0 +1,126 @@
+package model
+
+import (
+	"context"
+	"errors"
+	"sync"
+)
+
+// life is one process of the bridge, from its start until it ended or was killed.
+type life struct {
+	mu     sync.Mutex
+	killed bool
+	crash  chan struct{} // closed when an armed crash happens
+}
+
+func newLife() *life { return &life{crash: make(chan struct{})} }
+
+// kill is kill -9: from now on nothing that the process does has an effect.
+func (l *life) kill() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.killed {
+		l.killed = true
+		close(l.crash)
+	}
+}
+
+func (l *life) dead() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.killed
+}
+
+// armed are the faults that wait for the next write or commit.
+type armed struct {
+	// Which write or commit from now on is the process's last: 1 is the next, 0 none.
+	crashBeforeWrite, crashAfterWrite   int
+	crashBeforeCommit, crashAfterCommit int
+	loseAnswer                          bool
+	failCommit                          bool
+	refuse                              int // 1 + the index of the record to refuse; 0: none
+}
+
+// due counts down to the write or commit that is meant, and reports when it is there.
+func due(n *int) bool {
+	if *n == 0 {
+		return false
+	}
+	*n--
+	return *n == 0
+}
+
+// bus is what one sink writes to: a log of messages, and the faults that the run asks
+// for. The checkpoint store beside it shares the faults of crashes.
+type bus struct {
+	mu       sync.Mutex
+	changed  chan struct{}
+	messages []message
+	stopped  bool           // connections are refused
+	blocked  bool           // nothing is answered
+	refused  map[string]int // topics that are refused, after so many more records
+	limit    int            // bytes of a value; 0: none
+	armed    armed
+	written  func(message) // called with each message, in order
+}
+
+func newBus() *bus {
+	return &bus{changed: make(chan struct{}), refused: map[string]int{}}
+}
+
+// set changes the bus and wakes whoever waits for it.
+func (b *bus) set(f func(*bus)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	f(b)
+	close(b.changed)
+	b.changed = make(chan struct{})
+}
+
+// refuses reports whether a topic is refused now.
+func (b *bus) refuses(topic string) bool {
+	n, refused := b.refused[topic]
+	return refused && n == 0
+}
+
+var (
+	errBusDown  = errors.New("the bus does not answer")
+	errNoAnswer = errors.New("the answer was lost")
+	errStore    = errors.New("the store does not answer")
+)
+
+// ready waits until the bus answers, or returns an error if it refuses connections.
+func (b *bus) ready(ctx context.Context, l *life) error {
+	for {
+		b.mu.Lock()
+		blocked, stopped, changed := b.blocked || l.dead(), b.stopped, b.changed
+		b.mu.Unlock()
+		switch {
+		case blocked:
+			select {
+			case <-changed:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		case stopped:
+			return errBusDown
+		default:
+			return nil
+		}
+	}
+}
+
+// hang ends a call of a process that was killed.
+func hang(ctx context.Context, l *life) error {
+	l.kill()
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// append makes messages durable.
+func (b *bus) append(messages ...message) {
+	for _, m := range messages {
+		b.messages = append(b.messages, m)
+		b.written(m)
+	}
+}

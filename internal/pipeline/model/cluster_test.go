@@ -1,0 +1,173 @@
+package model
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+)
+
+// object is one state of an object of the watched resource.
+type object struct {
+	namespace, name, uid string
+	rv                   int
+	x                    int  // the value of the label that selectors select by
+	keep                 bool // what filters look at
+	big                  bool // a body that a bus with a small limit refuses
+}
+
+func (o object) key() string { return o.namespace + "/" + o.name }
+
+// json is the object as the API server sends it; partial is only its metadata.
+func (o object) json(version string, partial bool) string {
+	if partial {
+		return fmt.Sprintf(`{"apiVersion":"meta.k8s.io/v1","kind":"PartialObjectMetadata","metadata":{"name":%q,"namespace":%q,"uid":%q,"resourceVersion":"%d","labels":{"x":"%d"}}}`,
+			o.name, o.namespace, o.uid, o.rv, o.x)
+	}
+	padding := ""
+	if o.big {
+		padding = bigBody
+	}
+	return fmt.Sprintf(`{"apiVersion":"%s/%s","kind":"Thing","metadata":{"name":%q,"namespace":%q,"uid":%q,"resourceVersion":"%d","labels":{"x":"%d"}},"spec":{"keep":%t,"padding":%q}}`,
+		group, version, o.name, o.namespace, o.uid, o.rv, o.x, o.keep, padding)
+}
+
+// change is one write. before is nil for a creation, after for a deletion.
+type change struct {
+	rv            int
+	before, after *object
+}
+
+// history is what etcd holds from its beginning, or from a restore, until the next
+// restore.
+type history struct {
+	base    map[string]object // by key, at baseRV
+	baseRV  int
+	rv      int // the newest resourceVersion
+	floor   int // changes that no restore undoes: definitions and namespaces are not restored
+	changes []change
+}
+
+// at returns the objects at a resourceVersion, by key.
+func (h *history) at(rv int) map[string]object {
+	state := maps.Clone(h.base)
+	for _, c := range h.changes {
+		if c.rv > rv {
+			break
+		}
+		if c.before != nil {
+			delete(state, c.before.key())
+		}
+		if c.after != nil {
+			state[c.after.key()] = *c.after
+		}
+	}
+	return state
+}
+
+// has reports whether a resourceVersion belongs to this history.
+func (h *history) has(rv int) bool { return rv >= h.baseRV && rv <= h.rv }
+
+// cluster is the model of etcd and of what surrounds the watched objects.
+type cluster struct {
+	histories []*history // the last one is the present one
+	uids      int        // given out so far
+	crd       string     // UID; "": the resource does not exist
+	second    bool       // the resource is served in version v2, too
+	spaces    map[string]space
+}
+
+// space is a namespace.
+type space struct {
+	uid  string
+	team bool // it has the label that namespace selectors select by
+	rv   int
+}
+
+func newCluster() *cluster {
+	c := &cluster{histories: []*history{{base: map[string]object{}, rv: 10}}, second: true, spaces: map[string]space{}}
+	c.crd = c.uid("crd")
+	for _, n := range namespaces {
+		c.spaces[n] = space{uid: c.uid("ns"), team: true, rv: c.next()}
+	}
+	return c
+}
+
+func (c *cluster) now() *history { return c.histories[len(c.histories)-1] }
+
+func (c *cluster) uid(prefix string) string {
+	c.uids++
+	return prefix + "-" + strconv.Itoa(c.uids)
+}
+
+// next takes a resourceVersion.
+func (c *cluster) next() int {
+	h := c.now()
+	h.rv++
+	return h.rv
+}
+
+// live returns the present objects, by key.
+func (c *cluster) live() map[string]object { return c.now().at(c.now().rv) }
+
+// put creates or updates an object. A write that changes nothing takes no
+// resourceVersion.
+func (c *cluster) put(namespace, name string, edit func(*object)) bool {
+	if c.crd == "" || c.spaces[namespace].uid == "" {
+		return false
+	}
+	o, exists := c.live()[namespace+"/"+name]
+	before := &o
+	if !exists {
+		o, before = object{namespace: namespace, name: name, uid: c.uid("u")}, nil
+	}
+	after := o
+	edit(&after)
+	after.rv = c.next()
+	if before != nil {
+		b := *before
+		before = &b
+	}
+	c.now().changes = append(c.now().changes, change{after.rv, before, &after})
+	return true
+}
+
+// remove deletes objects, all of them at one resourceVersion (as objects that expire
+// under one lease are).
+func (c *cluster) remove(keys ...string) bool {
+	live := c.live()
+	keys = slices.DeleteFunc(keys, func(k string) bool { _, ok := live[k]; return !ok })
+	if len(keys) == 0 {
+		return false
+	}
+	rv := c.next()
+	for _, k := range keys {
+		o := live[k]
+		c.now().changes = append(c.now().changes, change{rv, &o, nil})
+	}
+	return true
+}
+
+// removeAll deletes the objects of a namespace, or all, one after another.
+func (c *cluster) removeAll(namespace string) {
+	for _, k := range slices.Sorted(maps.Keys(c.live())) {
+		if o := c.live()[k]; namespace == "" || o.namespace == namespace {
+			c.remove(k)
+		}
+	}
+}
+
+// restore brings etcd back to what it held n changes ago, as a restored backup does:
+// resourceVersions are given out again from there.
+func (c *cluster) restore(n int) bool {
+	h := c.now()
+	if n <= 0 || n > len(h.changes)-h.floor || c.crd == "" {
+		return false
+	}
+	rv := h.changes[len(h.changes)-n].rv - 1
+	c.histories = append(c.histories, &history{base: h.at(rv), baseRV: rv, rv: rv})
+	return true
+}
+
+func byKey(a, b object) int { return cmp.Compare(a.key(), b.key()) }

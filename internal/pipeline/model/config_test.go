@@ -1,0 +1,141 @@
+package model
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+const (
+	group    = "model.test"
+	resource = "things"
+)
+
+var (
+	namespaces = []string{"n1", "n2"}
+	names      = []string{"a", "b", "c"}
+	bigBody    = strings.Repeat("x", 4000)
+)
+
+// entry is one item of `resources` in the configuration: things of which labels,
+// namespaces and contents are published, and how.
+type entry struct {
+	x        set    // values of the label x that are selected; all: no selector
+	exclude  bool   // excludeNamespaces: [n2]
+	team     bool   // namespaceSelector: team=a
+	filter   bool   // only objects with spec.keep
+	types    string // "": all; else the initials of those published, of "amd"
+	metadata bool   // metadataOnly
+	skip     bool   // snapshot: skip
+	version  string // "": the preferred one
+	topic    int    // which of two topics
+	verify   bool   // verification every minute
+}
+
+// set is a set of the label's values 0, 1 and 2.
+type set uint8
+
+const all set = 7
+
+func (s set) has(x int) bool { return s&(1<<x) != 0 }
+
+func (s set) values() (out []string) {
+	for x := range 3 {
+		if s.has(x) {
+			out = append(out, fmt.Sprint(x))
+		}
+	}
+	return out
+}
+
+// selector is the label selector as the API server is asked for it.
+func (s set) selector() string {
+	switch v := s.values(); {
+	case s == all:
+		return ""
+	case len(v) == 1:
+		return "x=" + v[0]
+	default:
+		return "x in (" + strings.Join(v, ",") + ")"
+	}
+}
+
+// config is what one sink publishes.
+type config []entry
+
+func (c config) equal(other config) bool { return slices.Equal(c, other) }
+
+func (c config) String() string {
+	var parts []string
+	for _, e := range c {
+		parts = append(parts, e.String())
+	}
+	return "[" + strings.Join(parts, "; ") + "]"
+}
+
+func (e entry) String() string {
+	s := "x in {" + strings.Join(e.x.values(), ",") + "}"
+	for _, p := range []struct {
+		on   bool
+		name string
+	}{
+		{e.exclude, "excludeNamespaces"}, {e.team, "namespaceSelector"}, {e.filter, "filter"}, {e.types != "", "types=" + e.types},
+		{e.metadata, "metadataOnly"}, {e.skip, "snapshot=skip"}, {e.version != "", "version=" + e.version}, {e.topic > 0, "topic=2"}, {e.verify, "verify"},
+	} {
+		if p.on {
+			s += " " + p.name
+		}
+	}
+	return s
+}
+
+// selection is what one collection selects: the entry's labels, in one namespace or in all.
+type selection struct {
+	entry     entry
+	namespace string // "": all that the entry names
+}
+
+// selects reports whether an object is in the collection, before the filter.
+func (s selection) selects(o *object) bool {
+	return o != nil && s.entry.x.has(o.x) && (s.namespace == "" || o.namespace == s.namespace) && (!s.entry.exclude || o.namespace != "n2")
+}
+
+// passes reports whether consumers should have an object.
+func (s selection) passes(o *object) bool {
+	return s.selects(o) && (!s.entry.filter || s.entry.metadata || o.keep) // the filter sees no spec in metadata
+}
+
+// of returns what the collection selects of a state, by UID.
+func (s selection) of(state map[string]object) map[string]object {
+	out := map[string]object{}
+	for _, o := range state {
+		if s.passes(&o) {
+			out[o.uid] = o
+		}
+	}
+	return out
+}
+
+// possible are the collections that an entry may have, whatever namespaces there are.
+func (e entry) possible() (out []selection) {
+	if !e.team {
+		return []selection{{entry: e}}
+	}
+	for _, n := range namespaces {
+		out = append(out, selection{e, n})
+	}
+	return out
+}
+
+// selections are the collections of an entry on a cluster.
+func (e entry) selections(c *cluster) (out []selection) {
+	if !e.team {
+		return []selection{{entry: e}}
+	}
+	for _, n := range namespaces {
+		if s := c.spaces[n]; s.uid != "" && s.team {
+			out = append(out, selection{e, n})
+		}
+	}
+	return out
+}

@@ -1,0 +1,90 @@
+package model
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// message is one event on the bus, as a consumer reads it.
+type message struct {
+	ID, Type, Collection, UID, Name, Namespace string
+	Route                                      string
+	Version                                    int // resourceVersion
+	Epoch                                      int
+	DeadLetter                                 bool
+	Data                                       struct {
+		Reason string          `json:"reason"`
+		Reset  bool            `json:"reset"`
+		From   string          `json:"from"`
+		To     string          `json:"to"`
+		Object json.RawMessage `json:"object"`
+	}
+	Step   int // of the run
+	Number int // among the messages of the bus
+}
+
+// short is the type's last word: added, modified, deleted, present, gap, synced, closed.
+func (m *message) short() string {
+	parts := strings.Split(m.Type, ".")
+	return parts[len(parts)-2]
+}
+
+func (m *message) ofCollection() bool { return strings.HasPrefix(m.Type, "io.kubebridge.collection.") }
+
+func (m message) String() string {
+	s := fmt.Sprintf("%d: %s %s", m.Step, m.short(), m.Collection)
+	if m.UID != "" {
+		s += fmt.Sprintf(" %s/%s %s", m.Namespace, m.Name, m.UID)
+	}
+	s += fmt.Sprintf(" rv=%d", m.Version)
+	if m.Epoch > 1 {
+		s += fmt.Sprintf(" epoch=%d", m.Epoch)
+	}
+	if m.Data.Reason != "" {
+		s += " " + m.Data.Reason
+	}
+	if m.Data.Reset {
+		s += " reset"
+	}
+	if m.DeadLetter {
+		s += " (dead letter)"
+	}
+	return s + "  [" + m.ID + "]"
+}
+
+// parse reads a structured CloudEvent.
+func parse(route string, value []byte) (message, error) {
+	var wire struct {
+		ID, Type, Collection, UID, Name, Namespace, Epoch string
+		ResourceVersion                                   string          `json:"resourceversion"`
+		DeadLetter                                        string          `json:"deadletterreason"`
+		Data                                              json.RawMessage `json:"data"`
+	}
+	if err := json.Unmarshal(value, &wire); err != nil {
+		return message{}, err
+	}
+	m := message{
+		ID: wire.ID, Type: wire.Type, Collection: wire.Collection, UID: wire.UID, Name: wire.Name, Namespace: wire.Namespace,
+		Route: route, DeadLetter: wire.DeadLetter != "", Epoch: 1,
+	}
+	m.Version, _ = strconv.Atoi(wire.ResourceVersion)
+	if wire.Epoch != "" {
+		m.Epoch, _ = strconv.Atoi(wire.Epoch)
+	}
+	return m, json.Unmarshal(wire.Data, &m.Data)
+}
+
+// version orders the states of an object.
+type version struct{ epoch, rv int }
+
+func (v version) less(o version) bool {
+	return v.epoch < o.epoch || v.epoch == o.epoch && v.rv < o.rv
+}
+
+// held is an object in a consumer's copy.
+type held struct {
+	collection string
+	at         version
+}

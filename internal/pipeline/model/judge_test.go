@@ -1,0 +1,486 @@
+package model
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// The invariants. A problem names the one that it breaks.
+const (
+	atSynced   = "synced"   // at a synced event, the copy of the collection equals its selection at that resourceVersion
+	drained    = "drained"  // when nothing is in the way any more, the copy equals what the configuration selects
+	complete   = "complete" // outside gaps every change is published
+	cause      = "cause"    // a gap opens only with a cause
+	unsynced   = "unsynced" // a gap is followed by synced, once nothing is in the way
+	repeated   = "repeated" // an unchanged object is not published again; with exactly-once no id comes twice
+	invented   = "invented" // nothing is published as deleted that exists and is selected
+	inOrder    = "order"    // an object's states come in order
+	sameID     = "same id"  // the same id is the same event
+	delayed    = "delayed"  // what a sink or a topic suffers delays nobody else
+	endedAlone = "ended"    // the bridge does not end by itself
+	typed      = "type"     // added is new to consumers, modified and deleted are known to them
+)
+
+// problem is a broken promise.
+type problem struct {
+	invariant string
+	text      string
+}
+
+// judge reads what one sink has written.
+type judge struct {
+	w      *world
+	s      *sinkWorld
+	read   int
+	copy   *consumerCopy
+	first  map[string]*message // by id
+	last   map[string]*message // of an object, by uid
+	seen   map[string]bool     // published states: uid and resourceVersion
+	of     map[string]*collectionState
+	effect []configAt // configurations that were in effect
+	// skipped are the states that `snapshot: skip` left out, by uid and resourceVersion.
+	skipped map[string]bool
+	// dead are the states that became dead letters, and in which step.
+	dead     map[string]int
+	crashes  int  // steps in which a process was killed: the last one
+	smallest int  // the last step in which the bus had a small limit
+	resets   int  // the last step in which everything may be published again
+	replaced bool // a collection was closed that handed objects over
+}
+
+type configAt struct {
+	step int
+	rv   int // of the cluster, at that time
+	c    config
+}
+
+// collectionState is what the bus says of a collection.
+type collectionState struct {
+	gap      *message // open
+	lastGap  int      // step
+	lastList int      // step of the last gap whose list decides what is published
+	// gapBefore is the step of the gap before it.
+	gapBefore  int
+	lastReason string
+	everGap    bool
+	synced     bool // it was, in this history
+	at         int  // complete up to this resourceVersion
+	history    int  // of the cluster
+	histGap    int  // the history in which the gap opened
+	listed     bool // a first list was completed
+	closedAt   int  // its last closed, among the messages
+}
+
+func newJudge(w *world, s *sinkWorld) *judge {
+	return &judge{
+		w: w, s: s, copy: newCopy(), first: map[string]*message{}, last: map[string]*message{}, seen: map[string]bool{},
+		of: map[string]*collectionState{}, skipped: map[string]bool{}, dead: map[string]int{}, crashes: -1, smallest: -1, resets: -1,
+	}
+}
+
+func (j *judge) wrong(invariant, format string, args ...any) {
+	j.w.problems = append(j.w.problems, problem{invariant, fmt.Sprintf("step %d, sink %s: ", j.w.step, j.s.name) + fmt.Sprintf(format, args...)})
+}
+
+// inEffect notes a configuration that a process has been given.
+func (j *judge) inEffect(c config) {
+	j.effect = append(j.effect, configAt{j.w.step, j.w.cluster.now().rv, slices.Clone(c)})
+}
+
+// now is the configuration in effect.
+func (j *judge) now() config {
+	if len(j.effect) == 0 {
+		return nil
+	}
+	return j.effect[len(j.effect)-1].c
+}
+
+// selections are those that a collection has had in the configurations since a step.
+func (j *judge) selections(id string, since int) (out []selection) {
+	for i, e := range j.effect {
+		if i+1 < len(j.effect) && j.effect[i+1].step < since {
+			continue
+		}
+		for _, en := range e.c {
+			for _, s := range en.possible() {
+				if collectionID(s) == id && !slices.Contains(out, s) {
+					out = append(out, s)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// wanted reports whether the configuration in effect has a collection.
+func (j *judge) wanted(id string) bool {
+	for _, e := range j.now() {
+		for _, s := range e.selections(j.w.cluster) {
+			if collectionID(s) == id {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func stateKey(uid string, rv int) string { return fmt.Sprintf("%s@%d", uid, rv) }
+
+// judgeNew reads what was written since the last time. It is called when everything is quiet.
+func (j *judge) judgeNew() {
+	j.s.bus.mu.Lock()
+	for i := j.read; i < len(j.s.bus.messages); i++ {
+		j.s.bus.messages[i].Step, j.s.bus.messages[i].Number = j.w.step, i
+	}
+	fresh := slices.Clone(j.s.bus.messages[j.read:])
+	j.s.bus.mu.Unlock()
+	j.read += len(fresh)
+	if j.s.bus.limit > 0 {
+		j.smallest = j.w.step
+	}
+	for i := range fresh {
+		m := &fresh[i]
+		j.w.trace("%s  %s", j.s.name, m)
+		j.message(m)
+	}
+}
+
+func (j *judge) message(m *message) {
+	if first := j.first[m.ID]; first != nil && first.DeadLetter == m.DeadLetter {
+		if first.Type != m.Type || first.UID != m.UID || m.short() != "deleted" && first.Version != m.Version {
+			j.wrong(sameID, "%s was %s", m, first)
+		}
+		if j.s.mode != intents && !m.DeadLetter { // which is tried again under its id
+			j.wrong(repeated, "id twice: %s, first %s", m, first)
+		}
+		if m.ofCollection() && m.short() != "gap" {
+			j.collection(m)
+		}
+		j.copy.apply(m)
+		return
+	} else if first == nil {
+		j.first[m.ID] = m
+	}
+	if m.ofCollection() {
+		j.collection(m)
+		return
+	}
+	j.object(m)
+	j.copy.apply(m)
+}
+
+func (j *judge) object(m *message) {
+	key := stateKey(m.UID, m.Version)
+	j.typed(m)
+	if m.DeadLetter {
+		j.dead[key] = m.Step
+		j.seen[key] = true
+		return
+	}
+	j.seen[key] = true
+	last := j.last[m.UID]
+	j.last[m.UID] = m
+	if m.short() == "deleted" {
+		j.deletion(m)
+		return
+	}
+	if last == nil || m.short() == "present" || j.of[m.Collection] == nil {
+		return
+	}
+	now, was := version{m.Epoch, m.Version}, version{last.Epoch, last.Version}
+	if last.Collection == m.Collection && now.less(was) && last.Step > j.resets && last.short() != "deleted" {
+		j.wrong(inOrder, "%s after %s", m, last)
+	}
+	if now == was && last.short() != "deleted" && last.Collection == m.Collection && string(last.Data.Object) == string(m.Data.Object) &&
+		last.Step > j.resets && last.Number > j.of[m.Collection].closedAt && (j.s.mode != intents || j.crashes < last.Step) {
+		j.wrong(repeated, "unchanged: %s after %s", m, last)
+	}
+}
+
+// typed judges whether the type of an event fits what consumers have. Where an event
+// may come again after a crash, or never come, they may have it or not.
+func (j *judge) typed(m *message) {
+	plain := j.s.mode != intents && !m.DeadLetter && !slices.ContainsFunc(j.selections(m.Collection, 0), func(s selection) bool { return s.entry.types != "" })
+	have, there := j.copy.objects[m.UID]
+	switch {
+	case !plain:
+	case m.short() == "added" && there && have.collection == m.Collection:
+		j.wrong(typed, "%s, which consumers have as of rv %d", m, have.at.rv)
+	case (m.short() == "modified" || m.short() == "deleted") && !there:
+		j.wrong(typed, "%s, which consumers do not have", m)
+	}
+}
+
+// deletion judges whether an object was really gone, or out of the selection.
+func (j *judge) deletion(m *message) {
+	state := j.of[m.Collection]
+	if m.Version == 0 || state == nil {
+		return
+	}
+	since := m.Step
+	if state.gap != nil {
+		since = state.gap.Step
+	}
+	selections := j.selections(m.Collection, since)
+	if !j.wanted(m.Collection) || state.gap != nil && state.lastReason == "gone" {
+		return // it is being closed, or all of it is gone: judged by the copies
+	}
+	for _, h := range j.w.cluster.histories { // the bridge may have read it before a restore
+		for _, s := range selections {
+			if _, there := s.of(h.at(m.Version))[m.UID]; !there && h.has(m.Version) {
+				return
+			}
+		}
+	}
+	j.wrong(invented, "%s, which exists and is selected", m)
+}
+
+func (j *judge) collection(m *message) {
+	state := j.of[m.Collection]
+	if state == nil {
+		state = &collectionState{lastGap: -1, gapBefore: -1, closedAt: -1}
+		j.of[m.Collection] = state
+	}
+	switch m.short() {
+	case "gap":
+		j.everyChange(m.Collection, state, m.Version)
+		asked := m.Data.Reason == "resync" && j.w.resyncs > 0
+		// What caused it may have happened before the last gap was published.
+		if state.everGap && state.gap == nil && !asked && !j.w.caused(state.gapBefore) {
+			j.wrong(cause, "%s, and nothing has happened since step %d", m, state.gapBefore)
+		}
+		state.gapBefore = state.lastGap
+		if state.gap == nil || m.Data.Reset {
+			state.histGap = j.w.cluster.lastHistory()
+		}
+		if state.gap == nil || m.Data.Reset {
+			state.gap = m
+		}
+		if m.Data.Reason != "resync" {
+			state.lastList = m.Step
+		}
+		if m.Data.Reset || m.Data.Reason == "resync" {
+			j.resets = m.Step
+		}
+		state.lastReason = m.Data.Reason
+		state.lastGap, state.everGap, state.synced = m.Step, true, false
+		j.copy.apply(m)
+	case "synced":
+		opened := state.gap
+		j.copy.apply(m)
+		if opened == nil {
+			return
+		}
+		state.gap = nil
+		j.synced(m, state, opened)
+	case "closed":
+		state.gap, state.synced, state.closedAt = nil, false, m.Number
+		j.replaced = j.replaced || m.Data.Reason == "selection"
+		j.copy.apply(m)
+	}
+}
+
+// synced compares the copy with the selection at the resourceVersion of a synced event.
+func (j *judge) synced(m *message, state *collectionState, opened *message) {
+	if opened.Data.Reason == "resync" {
+		state.synced = false // what was in step before is judged by the copies
+		return
+	}
+	selections := j.selections(m.Collection, opened.Step)
+	if !j.wanted(m.Collection) {
+		return // it is no longer configured
+	}
+	var why string
+	for h := j.w.cluster.lastHistory(); h >= state.histGap; h-- {
+		if m.Version != 0 && !j.w.cluster.histories[h].has(m.Version) {
+			continue
+		}
+		for _, s := range selections {
+			problem := j.differs(s, m, opened, j.w.cluster.histories[h], state)
+			if problem == "" {
+				state.synced, state.at, state.history = true, m.Version, h
+				state.listed = true
+				return
+			}
+			why = problem
+		}
+	}
+	if why == "" {
+		return // its resourceVersion is of no history that is known: a crash repeated it
+	}
+	state.listed = true
+	j.wrong(atSynced, "%s: %s", m, why)
+}
+
+// differs says how the copy differs from a selection at a resourceVersion.
+func (j *judge) differs(s selection, m, opened *message, h *history, state *collectionState) string {
+	rv := m.Version
+	if m.Version == 0 || m.Data.Reason == "gone" {
+		return "" // nothing is left; judged when drained
+	}
+	selected := s.of(h.at(rv))
+	if s.entry.skip && (!state.listed || opened.Data.Reset) {
+		for _, o := range selected {
+			j.skipped[stateKey(o.uid, o.rv)] = true
+		}
+	}
+	for _, uid := range slices.Sorted(maps.Keys(selected)) {
+		o := selected[uid]
+		have, there := j.copy.objects[uid]
+		switch {
+		case there && have.at.rv == o.rv, there && have.at.rv > rv:
+		case j.excused(s.entry, o, opened.Step):
+		case !there && j.last[uid] != nil && j.last[uid].Version > rv: // its end has come from elsewhere
+		case !there:
+			return fmt.Sprintf("%s (%s, rv %d) is selected and not there", o.key(), uid, o.rv)
+		default:
+			return fmt.Sprintf("%s (%s) is there as of rv %d, not %d", o.key(), uid, have.at.rv, o.rv)
+		}
+	}
+	for _, uid := range slices.Sorted(maps.Keys(j.copy.objects)) {
+		have := j.copy.objects[uid]
+		if have.collection != m.Collection || have.at.rv > rv || handsOver && j.replaced {
+			continue
+		}
+		if _, there := selected[uid]; !there && (s.entry.types == "" || strings.Contains(s.entry.types, "d")) && !j.takenOver(uid, h.at(rv)) {
+			return fmt.Sprintf("%s is there as of rv %d and not selected", uid, have.at.rv)
+		}
+	}
+	return ""
+}
+
+// takenOver reports whether an object has moved to a collection whose `types` may
+// keep the move off the bus.
+func (j *judge) takenOver(uid string, state map[string]object) bool {
+	for _, e := range j.now() {
+		for _, s := range e.selections(j.w.cluster) {
+			if _, there := s.of(state)[uid]; handsOver && there && e.types != "" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// excused reports whether consumers may lack a state of an object.
+func (j *judge) excused(e entry, o object, since int) bool {
+	key := stateKey(o.uid, o.rv)
+	switch {
+	case e.types != "":
+		return true
+	case j.skipped[key], j.leftOutByTypes(e, o):
+		return true
+	}
+	step, dead := j.dead[key]
+	return dead && (step >= since || o.big && j.s.bus.limit > 0 || o.big && j.smallest >= since)
+}
+
+// leftOutByTypes reports whether a state was kept off the bus by `types` and does not
+// come back when they are changed.
+func (j *judge) leftOutByTypes(e entry, o object) bool {
+	if typesReset {
+		return false
+	}
+	for i, at := range j.effect[:len(j.effect)-1] {
+		for _, was := range at.c {
+			if was.types != "" && was.x&e.x != 0 && o.rv <= j.effect[i+1].rv {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// everyChange judges the time that a collection was in step: from where it was synced
+// up to a resourceVersion each change was published.
+func (j *judge) everyChange(id string, state *collectionState, upTo int) {
+	if !state.synced || state.history != j.w.cluster.lastHistory() {
+		return
+	}
+	selections := j.selections(id, 0)
+	if len(selections) != 1 || selections[0].entry.filter || selections[0].entry.types != "" {
+		return
+	}
+	for _, c := range j.w.cluster.histories[state.history].changes {
+		if c.rv <= state.at || c.rv > upTo || !selections[0].passes(c.after) || j.seen[stateKey(c.after.uid, c.rv)] {
+			continue
+		}
+		j.wrong(complete, "%s: %s (%s) at rv %d was not published, and the collection was in step from %d to %d",
+			id, c.after.key(), c.after.uid, c.rv, state.at, upTo)
+	}
+}
+
+// caughtUp compares the copy with what is configured now, as far as nothing is in the
+// way of a collection.
+func (j *judge) caughtUp(invariant string) {
+	if j.w.overtaken || j.w.process == nil {
+		return // what a restore has undone shows with the next list
+	}
+	live, healthy := j.w.cluster.live(), !j.w.hindered(j.s, entry{x: all})
+	var selected []selection
+	for _, e := range j.now() {
+		if j.w.hindered(j.s, e) {
+			healthy = false
+			continue
+		}
+		for _, s := range e.selections(j.w.cluster) {
+			selected = append(selected, s)
+			if state := j.of[collectionID(s)]; state != nil && state.gap != nil && j.w.cluster.crd != "" {
+				j.wrong(unsynced, "%s: no synced after %s", collectionID(s), state.gap)
+			}
+		}
+	}
+	expected := map[string]bool{}
+	for _, s := range selected {
+		for _, o := range s.of(live) {
+			expected[o.uid] = true
+			have, there := j.copy.objects[o.uid]
+			switch {
+			case there && have.at.rv == o.rv:
+			case j.excused(s.entry, o, j.listedSince(s)):
+			case !there:
+				j.wrong(invariant, "%s (%s, rv %d) is selected by %s and not in the copy", o.key(), o.uid, o.rv, s.entry)
+			default:
+				j.wrong(invariant, "%s (%s) is in the copy as of rv %d, not %d", o.key(), o.uid, have.at.rv, o.rv)
+			}
+		}
+	}
+	if !healthy {
+		return
+	}
+	for _, uid := range slices.Sorted(maps.Keys(j.copy.objects)) {
+		have := j.copy.objects[uid]
+		if expected[uid] || j.mayLinger(have) {
+			continue
+		}
+		j.wrong(invariant, "%s is in the copy (rv %d, of %s), and nothing selects it or it does not exist", uid, have.at.rv, have.collection)
+	}
+}
+
+// listedSince is the step in which the last list of a collection began.
+func (j *judge) listedSince(s selection) int {
+	if state := j.of[collectionID(s)]; state != nil {
+		return state.lastList
+	}
+	return 0
+}
+
+// newest is the newest resourceVersion that was published of the present history.
+func (j *judge) newest() int {
+	newest := 0
+	for _, m := range j.s.bus.messages {
+		if m.Step > j.w.restored {
+			newest = max(newest, m.Version)
+		}
+	}
+	return newest
+}
+
+// mayLinger reports whether consumers are not told of the end of what a collection holds.
+func (j *judge) mayLinger(h held) bool {
+	return slices.ContainsFunc(j.selections(h.collection, 0), func(s selection) bool {
+		return s.entry.types != "" && !strings.Contains(s.entry.types, "d")
+	})
+}

@@ -1,0 +1,357 @@
+package model
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+)
+
+type roundTripper = http.RoundTripper
+
+// world is one run.
+type world struct {
+	step     int
+	cluster  *cluster
+	api      *server
+	sinks    []*sinkWorld
+	judges   []*judge
+	process  *process
+	problems []problem
+	causes   []int // steps that may cause a gap
+	resyncs  int   // asked for
+	// undone is the newest resourceVersion that a restore has undone. Nobody can know
+	// of the restore if as many writes follow before the bridge asks the server: then it
+	// was overtaken, until everything is listed again.
+	undone    int // 0: none, or it was noticed
+	restored  int // the step of the last restore
+	overtaken bool
+	out       io.Writer
+	logger    *zap.Logger
+}
+
+func (w *world) trace(format string, args ...any) {
+	if w.out != nil {
+		fmt.Fprintf(w.out, format+"\n", args...)
+	}
+}
+
+// lastHistory is the index of the present history.
+func (c *cluster) lastHistory() int { return len(c.histories) - 1 }
+
+// caused reports whether something has happened from a step on that may open a gap.
+func (w *world) caused(since int) bool {
+	return slices.ContainsFunc(w.causes, func(step int) bool { return step >= since })
+}
+
+// hindered reports whether something is in the way of an entry of a sink.
+func (w *world) hindered(s *sinkWorld, e entry) bool {
+	b := s.bus
+	if w.process == nil || b.stopped || b.blocked || b.refuses(topic(e.topic)) || w.api.down || w.api.denied != 0 {
+		return true
+	}
+	labels := e.x.selector()
+	return w.api.isHeld(heldList+labels) || w.api.isHeld(heldWatch+labels) || w.api.isHeld(heldPast)
+}
+
+// setup is what a run begins with.
+type setup struct {
+	page  int // objects that the server puts on a page of a list
+	sinks []sinkSetup
+}
+
+type sinkSetup struct {
+	mode   delivery
+	dead   bool // dead letters; else truncation
+	preset int  // of presets
+}
+
+// presets are configurations that runs begin with.
+var presets = []config{
+	{{x: all}},
+	{{x: 2}, {x: 4}},
+	{{x: 1}, {x: 2}, {x: 4}},
+	{{x: 3}},
+	{{x: all, team: true}},
+	{{x: all, exclude: true}},
+	{{x: 6, filter: true}},
+	{{x: all, skip: true}},
+	{{x: all, types: "md"}},
+	{{x: 3}, {x: 4, topic: 1}},
+	{{x: 2, verify: true}, {x: 5}},
+}
+
+// run runs a trace in a bubble, and returns what is wrong.
+func run(t *testing.T, tr *trace, out io.Writer) (problems []problem) {
+	tr.applied = map[int]bool{}
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(&tr.setup, out)
+		for i, in := range tr.inputs {
+			if w.give(in) {
+				tr.applied[i] = true
+			}
+			if len(w.problems) > 0 || tr.most > 0 && len(tr.applied) == tr.most {
+				break
+			}
+		}
+		if len(w.problems) == 0 {
+			w.finish()
+		}
+		w.end()
+		problems = w.problems
+	})
+	return problems
+}
+
+func newWorld(s *setup, out io.Writer) *world {
+	c := newCluster()
+	w := &world{cluster: c, out: out, logger: zap.NewNop(), restored: -1}
+	if out != nil {
+		w.logger = zap.New(zapcore.NewCore(zapcore.NewConsoleEncoder(zapcore.EncoderConfig{MessageKey: "m", LevelKey: "l", EncodeLevel: zapcore.CapitalLevelEncoder}),
+			zapcore.AddSync(prefixed{out}), zap.DebugLevel))
+	}
+	w.api = &server{cluster: c, pageSize: s.page, held: map[string]int{}}
+	for i, ss := range s.sinks {
+		sw := &sinkWorld{name: fmt.Sprintf("s%d", i), mode: ss.mode, dead: ss.dead, bus: newBus(), store: newMemory(), config: slices.Clone(presets[ss.preset])}
+		sw.previous = sw.config
+		w.sinks = append(w.sinks, sw)
+		w.judges = append(w.judges, newJudge(w, sw))
+		sw.bus.written = func(message) {}
+		w.trace("sink %s: %s %s", sw.name, sw.mode, sw.config)
+	}
+	w.start()
+	w.pump()
+	return w
+}
+
+type prefixed struct{ w io.Writer }
+
+func (p prefixed) Write(b []byte) (int, error) {
+	fmt.Fprintf(p.w, "        | %s", b)
+	return len(b), nil
+}
+
+// give applies an input and lets everything come to rest.
+func (w *world) give(in input) bool {
+	op := ops[in.op]
+	w.step++
+	if !op.apply(w, in.args) {
+		w.step--
+		return false
+	}
+	w.trace("%d > %s", w.step, in)
+	if op.causes {
+		w.causes = append(w.causes, w.step)
+	}
+	w.pump()
+	return true
+}
+
+// pump answers requests and writes frames, one at a time, until there is nothing
+// left to do without letting time pass.
+func (w *world) pump() {
+	w.rollback()
+	for {
+		synctest.Wait()
+		if !w.api.step() {
+			break
+		}
+	}
+	w.crashed()
+	for _, j := range w.judges {
+		j.judgeNew()
+	}
+	if w.process != nil && !w.process.dead() {
+		if err := w.process.endedBy(); err != nil {
+			w.problems = append(w.problems, problem{endedAlone, fmt.Sprintf("step %d: the bridge ended: %v", w.step, err)})
+			w.process = nil
+		}
+	}
+}
+
+// sleep lets time pass.
+func (w *world) sleep(d time.Duration) {
+	const beat = 5 * time.Second
+	for passed := time.Duration(0); passed < d; passed += beat {
+		time.Sleep(beat)
+		w.pump()
+		if (passed+beat)%time.Minute == 0 {
+			w.api.bookmarks()
+			w.pump()
+		}
+	}
+}
+
+// crashed ends a process that an armed crash has killed.
+func (w *world) crashed() {
+	if w.process == nil || !w.process.dead() {
+		return
+	}
+	w.trace("the bridge was killed")
+	w.bury()
+}
+
+// bury waits for what is left of a killed process.
+func (w *world) bury() {
+	p := w.process
+	w.process = nil
+	p.kill()
+	for _, j := range w.judges {
+		j.crashes = w.step
+	}
+	w.api.mu.Lock()
+	w.api.dead = true
+	w.api.mu.Unlock()
+	w.api.drop()
+	w.api.cut(io.EOF)
+	for _, s := range w.sinks {
+		s.bus.set(func(*bus) {})
+	}
+	p.stop()
+	<-p.done
+	w.api.mu.Lock()
+	w.api.dead, w.api.waiting, w.api.watches = false, nil, nil
+	w.api.mu.Unlock()
+}
+
+func (w *world) start() bool {
+	if w.process != nil {
+		return false
+	}
+	p, err := start(w.api, w.sinks, w.logger)
+	if err != nil {
+		panic(err)
+	}
+	w.process = p
+	for i, s := range w.sinks {
+		w.judges[i].inEffect(s.config)
+		if s.reset {
+			s.reset = false
+			w.judges[i].resets = w.step
+		}
+	}
+	return true
+}
+
+// halt stops the bridge in good order.
+func (w *world) halt() bool {
+	if w.process == nil {
+		return false
+	}
+	p := w.process
+	p.stop()
+	for range 30 {
+		w.pumpUntil(p)
+		select {
+		case <-p.done:
+			w.process = nil
+			return true
+		default:
+		}
+		time.Sleep(time.Second)
+	}
+	return false
+}
+
+// rollback follows whether a restore can be known of.
+func (w *world) rollback() {
+	w.api.mu.Lock()
+	defer w.api.mu.Unlock()
+	switch {
+	case w.undone == 0:
+	case w.api.asked > 0:
+		w.undone = 0
+	case w.cluster.now().rv >= w.undone:
+		w.undone, w.overtaken = 0, true
+	}
+}
+
+// pumpUntil is pump for a process that is stopping.
+func (w *world) pumpUntil(p *process) {
+	w.process = nil
+	w.pump()
+	w.process = p
+}
+
+// finish heals everything, and judges what consumers have in the end.
+func (w *world) finish() {
+	w.step++
+	w.trace("%d > everything heals", w.step)
+	w.causes = append(w.causes, w.step)
+	w.heal()
+	w.start()
+	w.pump()
+	w.sleep(4 * time.Minute)
+	w.caughtUp(drained)
+	if len(w.problems) > 0 {
+		return
+	}
+	w.step++
+	w.trace("%d > the API server forgets: everything is listed again", w.step)
+	w.causes = append(w.causes, w.step)
+	w.forget()
+	w.overtaken = false
+	w.api.cut(io.EOF)
+	w.pump()
+	w.sleep(3 * time.Minute)
+	w.caughtUp(drained)
+}
+
+func (w *world) caughtUp(invariant string) {
+	for _, j := range w.judges {
+		j.caughtUp(invariant)
+	}
+}
+
+func (w *world) heal() {
+	w.api.mu.Lock()
+	w.api.down, w.api.denied, w.api.brief = false, 0, 0
+	w.api.held = map[string]int{}
+	w.api.mu.Unlock()
+	for _, s := range w.sinks {
+		s.bus.set(func(b *bus) {
+			b.stopped, b.blocked, b.refused, b.limit, b.armed = false, false, map[string]int{}, 0, armed{}
+		})
+	}
+}
+
+func (w *world) forget() {
+	w.api.mu.Lock()
+	defer w.api.mu.Unlock()
+	w.api.forgotten = w.cluster.now().rv
+}
+
+// end stops what runs, so that the bubble can close.
+func (w *world) end() {
+	if w.process != nil {
+		w.heal()
+		w.bury()
+	}
+	w.api.cut(io.EOF)
+	synctest.Wait()
+}
+
+// locked changes the cluster.
+func (w *world) locked(f func(c *cluster) bool) bool {
+	w.api.mu.Lock()
+	defer w.api.mu.Unlock()
+	return f(w.cluster)
+}
+
+func describe(problems []problem) string {
+	var lines []string
+	for _, p := range problems {
+		lines = append(lines, "["+p.invariant+"] "+p.text)
+	}
+	return strings.Join(lines, "\n")
+}
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

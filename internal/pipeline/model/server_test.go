@@ -1,0 +1,660 @@
+package model
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// server is the API server: an http.RoundTripper that the bridge's client is given.
+// Lists and watches of the watched resource wait until the run answers them; all else
+// is answered at once.
+type server struct {
+	mu      sync.Mutex
+	cluster *cluster
+	// forgotten is the resourceVersion from which the watch cache begins; watches from
+	// before it are 410.
+	forgotten int
+	down      bool // connections are refused
+	denied    int  // the HTTP status that lists and watches get; 0: none
+	brief     int  // lists and watches that still get status briefStatus
+	pageSize  int
+	waiting   []*request
+	watches   []*watch
+	number    int            // of the last request
+	asked     int            // lists and probes of the resource that were answered, since a restore
+	held      map[string]int // how many more may go on
+	listed    []listing
+	dead      bool // nothing is answered: the process that asks was killed
+}
+
+// listing is a complete list that the server has answered.
+type listing struct {
+	selector string
+	history  int
+	rv       int
+	first    bool
+}
+
+// request is a list or watch that waits for its answer.
+type request struct {
+	number  int
+	url     *url.URL
+	query   url.Values
+	version string
+	answer  chan *http.Response // buffered
+	ctx     context.Context
+	partial bool // only metadata is asked for
+}
+
+func (r *request) isWatch() bool { return r.query.Get("watch") == "true" }
+
+// kind is what is held to hold the request.
+func (r *request) kind() string {
+	switch {
+	case !strings.HasSuffix(r.url.Path, "/"+resource) || r.query.Get("resourceVersionMatch") == "Exact":
+		return heldPast
+	case r.isWatch() && !r.query.Has("sendInitialEvents"):
+		return heldWatch + r.query.Get("labelSelector")
+	default:
+		return heldList + r.query.Get("labelSelector")
+	}
+}
+
+// target names what is asked for: the namespace and the selectors.
+func (r *request) target() string { return targetOf(r.url.Path, r.query) }
+
+func targetOf(path string, q url.Values) string {
+	ns := ""
+	if _, rest, ok := strings.Cut(path, "/namespaces/"); ok {
+		ns, _, _ = strings.Cut(rest, "/")
+	}
+	return ns + "|" + q.Get("labelSelector") + "|" + q.Get("fieldSelector")
+}
+
+// watch is an open watch, or a streamed list.
+type watch struct {
+	number  int
+	target  string
+	labels  string // the label selector
+	version string
+	sel     func(*object) bool
+	history int
+	cursor  int // changes of the history that were looked at
+	rv      int // where it is
+	initial []string
+	since   int // frames at or below it are not sent
+	partial bool
+	spaces  bool // of surroundings: it follows the namespaces that have the label
+	crds    bool // of surroundings: it follows the definitions
+	body    *stream
+}
+
+// stream is a response's body that is written bit by bit.
+type stream struct {
+	mu     sync.Mutex
+	ready  *sync.Cond
+	text   bytes.Buffer
+	err    error
+	closed bool
+}
+
+func newStream(ctx context.Context) *stream {
+	s := &stream{}
+	s.ready = sync.NewCond(&s.mu)
+	stop := context.AfterFunc(ctx, func() { s.end(ctx.Err()) })
+	_ = stop // the client's context ends with the watch
+	return s
+}
+
+func (s *stream) Read(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.text.Len() == 0 && s.err == nil {
+		s.ready.Wait()
+	}
+	if s.text.Len() > 0 {
+		return s.text.Read(p)
+	}
+	return 0, s.err
+}
+
+func (s *stream) Close() error {
+	s.end(errors.New("closed"))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	return nil
+}
+
+func (s *stream) write(text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.text.WriteString(text)
+	s.ready.Broadcast()
+}
+
+func (s *stream) end(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err == nil {
+		s.err = err
+	}
+	s.ready.Broadcast()
+}
+
+func (s *stream) over() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err != nil
+}
+
+var errRefused = errors.New("connect: connection refused")
+
+// RoundTrip implements http.RoundTripper.
+func (s *server) RoundTrip(r *http.Request) (*http.Response, error) {
+	s.mu.Lock()
+	if s.dead || s.down {
+		s.mu.Unlock()
+		return nil, errRefused
+	}
+	q := r.URL.Query()
+	path, version, partial := r.URL.Path, "", strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadata")
+	if rest, ok := strings.CutPrefix(path, "/apis/"+group+"/"); ok {
+		version, rest, _ = strings.Cut(rest, "/")
+		if rest == "" { // discovery
+			defer s.mu.Unlock()
+			return reply(r, s.resources(version)), nil
+		}
+		switch {
+		case s.cluster.crd == "", version == "v2" && !s.cluster.second:
+			defer s.mu.Unlock()
+			return reply(r, notServed), nil
+		case q.Get("watch") == "" && q.Get("limit") == "1" && !q.Has("continue") && !q.Has("resourceVersionMatch"): // a probe
+			defer s.mu.Unlock()
+			return reply(r, s.list(r.URL.Path, q, version, partial, nil)), nil
+		}
+		s.number++
+		w := &request{
+			number: s.number, url: r.URL, query: q, version: version,
+			answer: make(chan *http.Response, 1), ctx: r.Context(), partial: partial,
+		}
+		s.waiting = append(s.waiting, w)
+		s.mu.Unlock()
+		select {
+		case resp := <-w.answer:
+			if resp == nil {
+				return nil, errRefused
+			}
+			resp.Request = r
+			return resp, nil
+		case <-r.Context().Done():
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.waiting = slices.DeleteFunc(s.waiting, func(other *request) bool { return other == w })
+			return nil, r.Context().Err()
+		}
+	}
+	defer s.mu.Unlock()
+	return s.other(r, q), nil
+}
+
+// answer is a status and a body.
+type answer struct {
+	code int
+	text string
+}
+
+func (a answer) response() *http.Response {
+	return &http.Response{
+		StatusCode: a.code, Status: http.StatusText(a.code), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(a.text)), ContentLength: int64(len(a.text)),
+	}
+}
+
+func reply(r *http.Request, a answer) *http.Response {
+	resp := a.response()
+	resp.Request = r
+	return resp
+}
+
+func status(code int, reason, message string) answer {
+	return answer{code, statusText(code, reason, message, "")}
+}
+
+func statusText(code int, reason, message, details string) string {
+	if details != "" {
+		details = `,"details":` + details
+	}
+	return fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":%q,"reason":%q%s,"code":%d}`, message, reason, details, code)
+}
+
+var (
+	notServed = answer{http.StatusNotFound, "404 page not found\n"}
+	expired   = status(http.StatusGone, "Expired", "too old resource version")
+)
+
+func notFound(kind, name string) answer {
+	return answer{http.StatusNotFound, statusText(http.StatusNotFound, "NotFound", name+" not found", fmt.Sprintf(`{"name":%q,"kind":%q}`, name, kind))}
+}
+
+func ok(text string) answer { return answer{http.StatusOK, text} }
+
+// resources is what discovery says of a version of the group.
+func (s *server) resources(version string) answer {
+	if s.cluster.crd == "" || version == "v2" && !s.cluster.second {
+		return notServed
+	}
+	return ok(fmt.Sprintf(`{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"%s/%s","resources":[{"name":%q,"singularName":"thing","namespaced":true,"kind":"Thing","verbs":["get","list","watch"]}]}`,
+		group, version, resource))
+}
+
+// get answers for one object.
+func (s *server) get(path string) answer {
+	parts := strings.Split(path, "/")
+	name, namespace := parts[len(parts)-1], parts[len(parts)-3]
+	if o, ok := s.cluster.live()[namespace+"/"+name]; ok {
+		return answer{http.StatusOK, o.json("v1", true)}
+	}
+	return notFound(resource, name)
+}
+
+// other answers what does not concern the watched resource.
+func (s *server) other(r *http.Request, q url.Values) *http.Response {
+	c := s.cluster
+	const (
+		crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+		svcs = "/apis/apiregistration.k8s.io/v1/apiservices"
+		nses = "/api/v1/namespaces"
+	)
+	switch path := r.URL.Path; {
+	case path == "/api":
+		return reply(r, ok(`{"kind":"APIVersions","versions":["v1"]}`))
+	case path == "/apis":
+		groups := `{"name":"apiextensions.k8s.io","versions":[{"groupVersion":"apiextensions.k8s.io/v1","version":"v1"}],"preferredVersion":{"groupVersion":"apiextensions.k8s.io/v1","version":"v1"}}`
+		if c.crd != "" {
+			versions := fmt.Sprintf(`{"groupVersion":"%s/v1","version":"v1"}`, group)
+			if c.second {
+				versions += fmt.Sprintf(`,{"groupVersion":"%s/v2","version":"v2"}`, group)
+			}
+			groups += fmt.Sprintf(`,{"name":%q,"versions":[%s],"preferredVersion":{"groupVersion":"%s/v1","version":"v1"}}`, group, versions, group)
+		}
+		return reply(r, ok(`{"kind":"APIGroupList","apiVersion":"v1","groups":[`+groups+`]}`))
+	case path == "/api/v1":
+		return reply(r, ok(`{"kind":"APIResourceList","groupVersion":"v1","resources":[{"name":"namespaces","singularName":"namespace","namespaced":false,"kind":"Namespace","verbs":["get","list","watch"]}]}`))
+	case path == "/apis/apiextensions.k8s.io/v1":
+		return reply(r, ok(`{"kind":"APIResourceList","groupVersion":"apiextensions.k8s.io/v1","resources":[{"name":"customresourcedefinitions","singularName":"customresourcedefinition","namespaced":false,"kind":"CustomResourceDefinition","verbs":["get","list","watch"]}]}`))
+	case path == nses+"/kube-system":
+		return reply(r, ok(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"kube-system","uid":"cluster","resourceVersion":"1"}}`))
+	case strings.HasPrefix(path, nses+"/"):
+		n := strings.TrimPrefix(path, nses+"/")
+		if sp, exists := c.spaces[n]; exists && sp.uid != "" {
+			return reply(r, ok(namespaceText(n, sp)))
+		}
+		return reply(r, notFound("namespaces", n))
+	case strings.HasPrefix(path, crds+"/"):
+		if c.crd != "" {
+			return reply(r, ok(fmt.Sprintf(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"%s.%s","uid":%q,"resourceVersion":"1"}}`, resource, group, c.crd)))
+		}
+		return reply(r, notFound("customresourcedefinitions", strings.TrimPrefix(path, crds+"/")))
+	case path == svcs && q.Get("watch") == "":
+		return reply(r, ok(fmt.Sprintf(`{"kind":"APIServiceList","apiVersion":"apiregistration.k8s.io/v1","metadata":{"resourceVersion":"%d"},"items":[]}`, c.now().rv)))
+	case (path == nses || path == crds) && q.Get("watch") == "":
+		var items []string
+		kind, gv := "NamespaceList", "v1"
+		if path == crds {
+			kind, gv = "CustomResourceDefinitionList", "apiextensions.k8s.io/v1"
+			if c.crd != "" {
+				items = append(items, fmt.Sprintf(`{"metadata":{"name":"%s.%s","uid":%q,"resourceVersion":"1"}}`, resource, group, c.crd))
+			}
+		} else {
+			for _, n := range slices.Sorted(maps.Keys(c.spaces)) {
+				if sp := c.spaces[n]; sp.uid != "" && (q.Get("labelSelector") == "" || sp.team) {
+					items = append(items, namespaceText(n, sp))
+				}
+			}
+		}
+		return reply(r, ok(fmt.Sprintf(`{"kind":%q,"apiVersion":%q,"metadata":{"resourceVersion":"%d"},"items":[%s]}`, kind, gv, c.now().rv, strings.Join(items, ","))))
+	case q.Get("sendInitialEvents") == "true":
+		return reply(r, status(http.StatusUnprocessableEntity, "Invalid", "sendInitialEvents is not served for this resource"))
+	case q.Get("watch") == "true":
+		body := newStream(r.Context())
+		s.watches = append(s.watches, &watch{spaces: path == nses, crds: path == crds, body: body})
+		return &http.Response{StatusCode: 200, Status: "OK", ProtoMajor: 1, ProtoMinor: 1, Header: http.Header{"Content-Type": {"application/json"}}, Body: body, Request: r, ContentLength: -1}
+	}
+	return reply(r, notServed)
+}
+
+func namespaceText(name string, sp space) string {
+	label := "b"
+	if sp.team {
+		label = "a"
+	}
+	return fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":%q,"uid":%q,"resourceVersion":"%d","labels":{"team":%q}}}`, name, sp.uid, sp.rv, label)
+}
+
+// selects returns what a request's selectors select.
+func selects(path string, q url.Values) func(*object) bool {
+	e := entry{x: all}
+	if l := q.Get("labelSelector"); l != "" {
+		e.x = 0
+		for x := range 3 {
+			if strings.Contains(strings.TrimPrefix(l, "x"), strconv.Itoa(x)) {
+				e.x |= 1 << x
+			}
+		}
+	}
+	f := q.Get("fieldSelector")
+	sel := selection{entry: e}
+	for _, part := range strings.Split(f, ",") {
+		if part == "metadata.namespace!=n2" {
+			sel.entry.exclude = true
+		}
+	}
+	one := ""
+	for _, part := range strings.Split(f, ",") {
+		if n, found := strings.CutPrefix(part, "metadata.name="); found {
+			one = n
+		}
+	}
+	if _, rest, found := strings.Cut(path, "/namespaces/"); found {
+		sel.namespace, _, _ = strings.Cut(rest, "/")
+	}
+	return func(o *object) bool { return sel.selects(o) && (one == "" || o.name == one) }
+}
+
+// list answers a page of a list.
+func (s *server) list(path string, q url.Values, version string, partial bool, done func(rv int)) answer {
+	s.asked++
+	h := s.cluster.now()
+	rv, from := h.rv, ""
+	if token := q.Get("continue"); token != "" {
+		var epoch int
+		if _, err := fmt.Sscanf(token, "%d-%d-%s", &epoch, &rv, &from); err != nil || epoch != len(s.cluster.histories) || rv < s.forgotten {
+			return expired
+		}
+	} else if exact := q.Get("resourceVersion"); exact != "" {
+		var err error
+		if rv, err = strconv.Atoi(exact); err != nil || rv < s.forgotten || rv > h.rv || rv < h.baseRV {
+			return expired
+		}
+	}
+	selected := selects(path, q)
+	limit, _ := strconv.Atoi(q.Get("limit"))
+	if limit == 0 || limit > s.pageSize {
+		limit = s.pageSize
+	}
+	objects := slices.SortedFunc(maps.Values(h.at(rv)), byKey)
+	var items []string
+	more := ""
+	for _, o := range objects {
+		if o.key() <= from || !selected(&o) {
+			continue
+		}
+		if len(items) == limit {
+			more = fmt.Sprintf("%d-%d-%s", len(s.cluster.histories), rv, from)
+			break
+		}
+		items, from = append(items, o.json(version, partial)), o.key()
+	}
+	if more == "" && done != nil {
+		done(rv)
+	}
+	return ok(fmt.Sprintf(`{"apiVersion":"%s/%s","kind":"ThingList","metadata":{"resourceVersion":"%d","continue":%q},"items":[%s]}`,
+		group, version, rv, more, strings.Join(items, ",")))
+}
+
+// open answers a watch or a streamed list.
+func (s *server) open(r *request) *http.Response {
+	h, n := s.cluster.now(), len(s.cluster.histories)
+	body := newStream(r.ctx)
+	resp := &http.Response{StatusCode: 200, Status: "OK", ProtoMajor: 1, ProtoMinor: 1, Header: http.Header{"Content-Type": {"application/json"}}, Body: body, ContentLength: -1}
+	w := &watch{number: r.number, target: r.target(), labels: r.query.Get("labelSelector"), version: r.version, sel: selects(r.url.Path, r.query), history: n - 1, rv: h.rv, cursor: len(h.changes), since: h.rv, partial: r.partial, body: body}
+	if r.query.Get("sendInitialEvents") == "true" {
+		for _, o := range slices.SortedFunc(maps.Values(h.at(h.rv)), byKey) {
+			if w.sel(&o) {
+				w.initial = append(w.initial, frame("ADDED", o.json(r.version, r.partial)))
+			}
+		}
+		w.initial = append(w.initial, frame("BOOKMARK", fmt.Sprintf(`{"apiVersion":"%s/%s","kind":"Thing","metadata":{"resourceVersion":"%d","annotations":{"k8s.io/initial-events-end":"true"}}}`, group, r.version, h.rv)))
+	} else {
+		rv, _ := strconv.Atoi(r.query.Get("resourceVersion"))
+		if rv < s.forgotten {
+			body.write(frame("ERROR", expired.text))
+			body.end(io.EOF)
+			return resp
+		}
+		w.rv, w.since, w.cursor = rv, rv, 0
+	}
+	s.watches = append(s.watches, w)
+	seconds, _ := strconv.Atoi(r.query.Get("timeoutSeconds"))
+	timeout := time.Duration(seconds) * time.Second
+	timers := []*time.Timer{
+		time.AfterFunc(max(timeout-2*time.Second, 0), func() { s.bookmark(w) }),
+		time.AfterFunc(timeout, func() { body.end(io.EOF) }),
+	}
+	context.AfterFunc(r.ctx, func() {
+		for _, t := range timers {
+			t.Stop()
+		}
+	})
+	return resp
+}
+
+func frame(kind, object string) string {
+	return fmt.Sprintf(`{"type":%q,"object":%s}`+"\n", kind, object)
+}
+
+// step answers one request, or writes one frame, of those that are not held. It
+// reports false when there is nothing to do.
+func (s *server) step() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.watches = slices.DeleteFunc(s.watches, func(w *watch) bool { return w.body.over() })
+	slices.SortStableFunc(s.waiting, func(a, b *request) int {
+		if c := strings.Compare(a.target(), b.target()); c != 0 {
+			return c
+		}
+		return a.number - b.number
+	})
+	for i, r := range s.waiting {
+		if !s.let(r.kind()) {
+			continue
+		}
+		s.waiting = slices.Delete(s.waiting, i, i+1)
+		r.answer <- s.answerTo(r)
+		return true
+	}
+	slices.SortStableFunc(s.watches, func(a, b *watch) int { return strings.Compare(a.target, b.target) })
+	for _, w := range s.watches {
+		if w.sel == nil {
+			continue
+		}
+		if len(w.initial) > 0 && s.let(heldList+w.labels) {
+			w.body.write(w.initial[0])
+			if w.initial = w.initial[1:]; len(w.initial) == 0 {
+				s.listed = append(s.listed, listing{selector: w.target, history: w.history, rv: w.rv})
+			}
+			return true
+		}
+		if len(w.initial) == 0 && s.let(heldWatch+w.labels) && s.frame(w) {
+			return true
+		}
+	}
+	return false
+}
+
+// What can be held: lists and watches, by label selector, and what is asked of single
+// objects and of the past.
+const (
+	heldList  = "list "
+	heldWatch = "watch "
+	heldPast  = "past"
+)
+
+// let reports whether something may go on, and counts it if it is to be held later.
+func (s *server) let(what string) bool {
+	n, held := s.held[what]
+	if held && n > 0 {
+		s.held[what]--
+	}
+	return !held || n > 0
+}
+
+func (s *server) answerTo(r *request) *http.Response {
+	switch {
+	case s.down || s.dead:
+		return nil
+	case s.denied != 0 && r.kind() != heldPast:
+		return status(s.denied, "Forbidden", "the test says so").response()
+	case s.brief > 0 && r.kind() != heldPast:
+		s.brief--
+		return status(http.StatusInternalServerError, "InternalError", "the test says so").response()
+	case !strings.HasSuffix(r.url.Path, "/"+resource):
+		return s.get(r.url.Path).response()
+	case r.isWatch():
+		return s.open(r)
+	}
+	return s.list(r.url.Path, r.query, r.version, r.partial, func(rv int) {
+		s.listed = append(s.listed, listing{selector: r.target(), history: len(s.cluster.histories) - 1, rv: rv})
+	}).response()
+}
+
+// frame writes the next change that concerns a watch.
+func (s *server) frame(w *watch) bool {
+	h := s.cluster.histories[w.history]
+	for w.cursor < len(h.changes) {
+		c := h.changes[w.cursor]
+		w.cursor++
+		if c.rv <= w.since {
+			continue
+		}
+		w.rv = c.rv
+		was, is := w.sel(c.before), w.sel(c.after)
+		kind, o := "", object{}
+		switch {
+		case is && was && c.before != nil:
+			kind, o = "MODIFIED", *c.after
+		case is:
+			kind, o = "ADDED", *c.after
+		case was && c.after != nil: // it left the selection: the server sends the previous body at the new version
+			kind, o = "DELETED", *c.before
+			o.rv = c.rv
+		case was:
+			kind, o = "DELETED", *c.before
+			o.rv = c.rv
+		default:
+			continue
+		}
+		w.body.write(frame(kind, o.json(w.version, w.partial)))
+		return true
+	}
+	return false
+}
+
+// bookmarks sends a bookmark on every watch that is neither held nor behind.
+func (s *server) bookmarks() {
+	s.mu.Lock()
+	watches := slices.Clone(s.watches)
+	s.mu.Unlock()
+	for _, w := range watches {
+		s.bookmark(w)
+	}
+}
+
+func (s *server) bookmark(w *watch) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := s.cluster.now()
+	if w.sel == nil || len(w.initial) > 0 || w.history != len(s.cluster.histories)-1 || w.cursor < len(h.changes) || s.isHeld(heldWatch+w.labels) {
+		return
+	}
+	w.rv = max(w.rv, h.rv)
+	w.body.write(frame("BOOKMARK", fmt.Sprintf(`{"apiVersion":"%s/%s","kind":"Thing","metadata":{"resourceVersion":"%d"}}`, group, w.version, w.rv)))
+}
+
+// cut ends the watches of the watched resource: with io.EOF in good order.
+func (s *server) cut(why error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, w := range s.watches {
+		if w.sel != nil {
+			w.body.end(why)
+		}
+	}
+}
+
+// restart is a server that is killed and started again: connections break, and the
+// watch cache begins at the present.
+func (s *server) restart() {
+	s.drop()
+	s.mu.Lock()
+	s.forgotten = s.cluster.now().rv
+	s.mu.Unlock()
+	s.cut(io.ErrUnexpectedEOF)
+}
+
+// definitionChanged tells those who watch definitions.
+func (s *server) definitionChanged() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	rv := s.cluster.next()
+	s.cluster.now().floor = len(s.cluster.now().changes)
+	for _, w := range s.watches {
+		if w.crds {
+			w.body.write(frame("MODIFIED", fmt.Sprintf(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"others.model.test","uid":"others","resourceVersion":"%d"}}`, rv)))
+		}
+	}
+}
+
+// spaceChanged tells those who watch namespaces what became of one.
+func (s *server) spaceChanged(name string, was, is space) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cluster.now().floor = len(s.cluster.now().changes)
+	kind, shown := "MODIFIED", is
+	switch selected := is.uid != "" && is.team; {
+	case selected && !(was.uid != "" && was.team):
+		kind = "ADDED"
+	case !selected:
+		kind, shown = "DELETED", was
+		shown.rv = s.cluster.now().rv
+	}
+	for _, w := range s.watches {
+		if w.spaces {
+			w.body.write(frame(kind, namespaceText(name, shown)))
+		}
+	}
+}
+
+func (s *server) isHeld(what string) bool {
+	n, held := s.held[what]
+	return held && n == 0
+}
+
+// hold holds something after n more answers or frames.
+func (s *server) hold(what string, n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.held[what] = n
+}
+
+// drop refuses every request that waits, as a server that stops does.
+func (s *server) drop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.waiting {
+		r.answer <- nil
+	}
+	s.waiting = nil
+}

@@ -1,0 +1,549 @@
+package model
+
+import (
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// input is one thing that happens in a run: what, and numbers that say how.
+type input struct {
+	op   string
+	args []int
+}
+
+func (in input) String() string {
+	s := in.op
+	for _, a := range in.args {
+		s += " " + strconv.Itoa(a)
+	}
+	return s
+}
+
+// trace is a run's setup and inputs.
+type trace struct {
+	setup  setup
+	inputs []input
+	most   int // inputs that are given before the run ends; 0: all that apply
+	// applied are the inputs that could be given in the last run.
+	applied map[int]bool
+}
+
+// cut is the trace without inputs that could not be given.
+func (t *trace) cut() *trace {
+	out := &trace{setup: t.setup}
+	for i, in := range t.inputs {
+		if t.applied[i] {
+			out.inputs = append(out.inputs, in)
+		}
+	}
+	return out
+}
+
+// String is the text that parseTrace reads.
+func (t *trace) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "page %d\n", t.setup.page)
+	for _, s := range t.setup.sinks {
+		letters := "truncate"
+		if s.dead {
+			letters = "dead-letter"
+		}
+		fmt.Fprintf(&b, "sink %s %s %d  # %s\n", s.mode, letters, s.preset, presets[s.preset])
+	}
+	for _, in := range t.inputs {
+		fmt.Fprintln(&b, in)
+	}
+	return b.String()
+}
+
+// parseTrace reads a trace. What follows a # is a comment.
+func parseTrace(text string) (*trace, error) {
+	t := &trace{}
+	for n, line := range strings.Split(text, "\n") {
+		line, _, _ = strings.Cut(line, "#")
+		f := strings.Fields(line)
+		if len(f) == 0 {
+			continue
+		}
+		switch f[0] {
+		case "page":
+			t.setup.page, _ = strconv.Atoi(f[1])
+			continue
+		case "sink":
+			s := sinkSetup{dead: f[2] == "dead-letter"}
+			for m := range 3 {
+				if delivery(m).String() == f[1] {
+					s.mode = delivery(m)
+				}
+			}
+			s.preset, _ = strconv.Atoi(f[3])
+			t.setup.sinks = append(t.setup.sinks, s)
+			continue
+		}
+		if _, known := ops[f[0]]; !known {
+			return nil, fmt.Errorf("line %d: unknown input %q", n+1, f[0])
+		}
+		in := input{op: f[0]}
+		for _, a := range f[1:] {
+			v, err := strconv.Atoi(a)
+			if err != nil {
+				return nil, fmt.Errorf("line %d: %w", n+1, err)
+			}
+			in.args = append(in.args, v)
+		}
+		if want := len(ops[f[0]].args); len(in.args) != want {
+			return nil, fmt.Errorf("line %d: %s takes %d numbers", n+1, f[0], want)
+		}
+		t.inputs = append(t.inputs, in)
+	}
+	return t, nil
+}
+
+// kinds are the kinds of input that a trace has, sorted: what identifies a defect.
+func (t *trace) kinds() string {
+	var out []string
+	for _, in := range t.inputs {
+		k := ops[in.op].kind
+		if k == "" {
+			k = in.op
+		}
+		if k != "write" && k != "time" && !slices.Contains(out, k) {
+			out = append(out, k)
+		}
+	}
+	slices.Sort(out)
+	return strings.Join(out, " ")
+}
+
+// op is a kind of input.
+type op struct {
+	kind   string // for kinds; "": its name
+	weight int
+	args   []int // each argument is below its number
+	causes bool  // it may open a gap
+	apply  func(w *world, a []int) bool
+}
+
+var objectKeys = func() (out [][2]string) {
+	for _, n := range names {
+		for _, ns := range namespaces {
+			out = append(out, [2]string{ns, n})
+		}
+	}
+	return out
+}()
+
+// properties of an entry that an edit may change; the value counts from 0.
+var properties = []struct {
+	name   string
+	values int
+	set    func(e *entry, v int)
+}{
+	{"labels", 7, func(e *entry, v int) { e.x = set(v + 1) }},
+	{"filter", 2, func(e *entry, v int) { e.filter = v == 1 }},
+	{"types", 3, func(e *entry, v int) { e.types = []string{"", "md", "ad"}[v] }},
+	{"metadataOnly", 2, func(e *entry, v int) { e.metadata = v == 1 }},
+	{"excludeNamespaces", 2, func(e *entry, v int) { e.exclude = v == 1 && !e.team }},
+	{"namespaceSelector", 2, func(e *entry, v int) { e.team = v == 1; e.exclude = e.exclude && !e.team }},
+	{"version", 2, func(e *entry, v int) { e.version = []string{"", "v2"}[v] }},
+	{"topic", 2, func(e *entry, v int) { e.topic = v }},
+	{"snapshot", 2, func(e *entry, v int) { e.skip = v == 1 }},
+}
+
+var ops = opsTable()
+
+func opsTable() map[string]op {
+	sinkOf := func(w *world, n int) *sinkWorld { return w.sinks[n%len(w.sinks)] }
+	// edited gives a sink another configuration, with a running bridge at once.
+	edited := func(w *world, s *sinkWorld, c config) bool {
+		if !valid(c) || s.config.equal(c) {
+			return false
+		}
+		s.previous, s.config = s.config, c
+		w.trace("      %s: %s", s.name, c)
+		if w.process != nil {
+			w.judges[slices.Index(w.sinks, s)].inEffect(c)
+			w.process.edit(s)
+		}
+		return true
+	}
+	busFault := func(set func(b *bus)) func(w *world, a []int) bool {
+		return func(w *world, a []int) bool {
+			sinkOf(w, a[0]).bus.set(set)
+			return true
+		}
+	}
+	arm := func(set func(a *armed, n int)) func(w *world, a []int) bool {
+		return func(w *world, a []int) bool {
+			sinkOf(w, a[0]).bus.set(func(b *bus) { set(&b.armed, a[1]) })
+			return true
+		}
+	}
+	return map[string]op{
+		"put": {kind: "write", weight: 30, args: []int{6, 3, 2, 2}, apply: func(w *world, a []int) bool {
+			k := objectKeys[a[0]]
+			return w.locked(func(c *cluster) bool {
+				return c.put(k[0], k[1], func(o *object) { o.x, o.keep, o.big = a[1], a[2] == 1, a[3] == 1 })
+			})
+		}},
+		"delete": {kind: "write", weight: 10, args: []int{6}, apply: func(w *world, a []int) bool {
+			k := objectKeys[a[0]]
+			return w.locked(func(c *cluster) bool { return c.remove(k[0] + "/" + k[1]) })
+		}},
+		"expire": {kind: "write", weight: 2, args: []int{3}, apply: func(w *world, a []int) bool {
+			return w.locked(func(c *cluster) bool {
+				var keys []string
+				for k, o := range c.live() {
+					if o.x == a[0] {
+						keys = append(keys, k)
+					}
+				}
+				slices.Sort(keys)
+				return c.remove(keys...)
+			})
+		}},
+		"relabel": {kind: "write", weight: 10, args: []int{3, 3}, apply: func(w *world, a []int) bool {
+			return a[0] != a[1] && w.locked(func(c *cluster) bool {
+				moved := false
+				live := c.live()
+				for _, k := range sortedKeys(live) {
+					if o := live[k]; o.x == a[0] {
+						moved = c.put(o.namespace, o.name, func(o *object) { o.x = a[1] }) || moved
+					}
+				}
+				return moved
+			})
+		}},
+		"bookmark": {weight: 4, apply: func(w *world, _ []int) bool { w.api.bookmarks(); return true }},
+		"forget": {weight: 6, causes: true, apply: func(w *world, _ []int) bool {
+			w.forget()
+			w.api.cut(io.EOF)
+			return true
+		}},
+		"cut": {kind: "api", weight: 3, apply: func(w *world, _ []int) bool { w.api.cut(io.EOF); return true }},
+		"api-restart": {kind: "api", weight: 2, causes: true, apply: func(w *world, _ []int) bool {
+			w.api.restart()
+			return true
+		}},
+		"deny": {kind: "api", weight: 3, causes: true, args: []int{2}, apply: func(w *world, a []int) bool {
+			w.api.mu.Lock()
+			w.api.denied = []int{http403, http500}[a[0]]
+			w.api.mu.Unlock()
+			w.api.cut(io.EOF)
+			return true
+		}},
+		"allow": {kind: "api", weight: 3, apply: func(w *world, _ []int) bool {
+			w.api.mu.Lock()
+			defer w.api.mu.Unlock()
+			was := w.api.denied
+			w.api.denied = 0
+			return was != 0
+		}},
+		"brief": {kind: "api", weight: 2, causes: true, args: []int{4}, apply: func(w *world, a []int) bool {
+			w.api.mu.Lock()
+			w.api.brief = a[0] + 1
+			w.api.mu.Unlock()
+			w.api.cut(io.EOF)
+			return true
+		}},
+		"hold-list": {kind: "hold", weight: 8, causes: true, args: []int{7, 3}, apply: func(w *world, a []int) bool {
+			w.api.hold(heldList+set(a[0]+1).selector(), a[1])
+			return true
+		}},
+		"hold-watch": {kind: "hold", weight: 8, causes: true, args: []int{7}, apply: func(w *world, a []int) bool {
+			w.api.hold(heldWatch+set(a[0]+1).selector(), 0)
+			return true
+		}},
+		"hold-past": {kind: "hold", weight: 3, causes: true, args: []int{2}, apply: func(w *world, a []int) bool {
+			w.api.hold(heldPast, a[0])
+			return true
+		}},
+		"release": {kind: "hold", weight: 6, apply: func(w *world, _ []int) bool {
+			w.api.mu.Lock()
+			defer w.api.mu.Unlock()
+			any := len(w.api.held) > 0
+			w.api.held = map[string]int{}
+			return any
+		}},
+		"restore": {weight: 4, causes: true, args: []int{5}, apply: func(w *world, a []int) bool {
+			undone := w.cluster.now().rv
+			for _, j := range w.judges {
+				undone = min(undone, j.newest())
+			}
+			if !w.locked(func(c *cluster) bool { return c.restore(a[0] + 1) }) {
+				return false
+			}
+			w.undone, w.api.asked, w.restored = max(undone, 1), 0, w.step
+			w.api.restart()
+			return true
+		}},
+		"crd-delete": {kind: "crd", weight: 2, causes: true, apply: func(w *world, _ []int) bool {
+			if !w.locked(func(c *cluster) bool {
+				if c.crd == "" {
+					return false
+				}
+				c.removeAll("")
+				return true
+			}) {
+				return false
+			}
+			w.pump()
+			w.locked(func(c *cluster) bool { c.crd = ""; return true })
+			w.api.cut(io.EOF)
+			w.api.definitionChanged()
+			return true
+		}},
+		"crd-create": {kind: "crd", weight: 3, causes: true, apply: func(w *world, _ []int) bool {
+			if !w.locked(func(c *cluster) bool {
+				if c.crd != "" {
+					return false
+				}
+				c.crd = c.uid("crd")
+				return true
+			}) {
+				return false
+			}
+			w.forget()
+			w.api.definitionChanged()
+			return true
+		}},
+		"version-dropped": {kind: "version", weight: 1, causes: true, apply: func(w *world, _ []int) bool { return w.serveSecond(false) }},
+		"version-served":  {kind: "version", weight: 2, causes: true, apply: func(w *world, _ []int) bool { return w.serveSecond(true) }},
+		"space-leaves":    {kind: "space", weight: 2, causes: true, args: []int{2}, apply: func(w *world, a []int) bool { return w.label(a[0], false) }},
+		"space-joins":     {kind: "space", weight: 3, causes: true, args: []int{2}, apply: func(w *world, a []int) bool { return w.label(a[0], true) }},
+		"space-deleted": {kind: "space", weight: 1, causes: true, args: []int{2}, apply: func(w *world, a []int) bool {
+			n := namespaces[a[0]]
+			was := w.cluster.spaces[n]
+			if was.uid == "" {
+				return false
+			}
+			w.locked(func(c *cluster) bool { c.removeAll(n); return true })
+			w.pump()
+			w.locked(func(c *cluster) bool { c.spaces[n] = space{}; return true })
+			w.api.spaceChanged(n, was, space{})
+			return true
+		}},
+		"space-created": {kind: "space", weight: 2, causes: true, args: []int{2}, apply: func(w *world, a []int) bool {
+			n := namespaces[a[0]]
+			if w.cluster.spaces[n].uid != "" {
+				return false
+			}
+			is := space{}
+			w.locked(func(c *cluster) bool {
+				is = space{uid: c.uid("ns"), team: true, rv: c.next()}
+				c.spaces[n] = is
+				return true
+			})
+			w.api.spaceChanged(n, space{}, is)
+			return true
+		}},
+		"edit": {kind: "edit", weight: 12, causes: true, args: []int{2, 3, len(properties), 8}, apply: func(w *world, a []int) bool {
+			s := sinkOf(w, a[0])
+			if a[1] >= len(s.config) {
+				return false
+			}
+			c := slices.Clone(s.config)
+			p := properties[a[2]]
+			p.set(&c[a[1]], a[3]%p.values)
+			return edited(w, s, c)
+		}},
+		"edit-back": {kind: "edit", weight: 8, causes: true, args: []int{2}, apply: func(w *world, a []int) bool {
+			s := sinkOf(w, a[0])
+			return edited(w, s, s.previous)
+		}},
+		"entry-added": {kind: "edit", weight: 2, causes: true, args: []int{2, 7}, apply: func(w *world, a []int) bool {
+			s := sinkOf(w, a[0])
+			return len(s.config) < 3 && edited(w, s, append(slices.Clone(s.config), entry{x: set(a[1] + 1)}))
+		}},
+		"entry-removed": {kind: "edit", weight: 3, causes: true, args: []int{2, 3}, apply: func(w *world, a []int) bool {
+			s := sinkOf(w, a[0])
+			return a[1] < len(s.config) && edited(w, s, slices.Delete(slices.Clone(s.config), a[1], a[1]+1))
+		}},
+		"stop": {kind: "process", weight: 3, apply: func(w *world, _ []int) bool { return w.halt() }},
+		"kill": {kind: "process", weight: 4, causes: true, apply: func(w *world, _ []int) bool {
+			if w.process == nil {
+				return false
+			}
+			w.bury()
+			return true
+		}},
+		"start": {kind: "process", weight: 12, apply: func(w *world, _ []int) bool { return w.start() }},
+		"start-back": {kind: "edit", weight: 3, causes: true, args: []int{2}, apply: func(w *world, a []int) bool {
+			if w.process != nil {
+				return false
+			}
+			s := sinkOf(w, a[0])
+			s.config, s.previous = s.previous, s.config
+			return w.start()
+		}},
+		"crash-before-write":  {kind: "process", weight: 3, causes: true, args: []int{2, 3}, apply: arm(func(a *armed, n int) { a.crashBeforeWrite = 1 + n })},
+		"crash-after-write":   {kind: "process", weight: 5, causes: true, args: []int{2, 3}, apply: arm(func(a *armed, n int) { a.crashAfterWrite = 1 + n })},
+		"crash-before-commit": {kind: "process", weight: 3, causes: true, args: []int{2, 3}, apply: arm(func(a *armed, n int) { a.crashBeforeCommit = 1 + n })},
+		"crash-after-commit":  {kind: "process", weight: 3, causes: true, args: []int{2, 3}, apply: arm(func(a *armed, n int) { a.crashAfterCommit = 1 + n })},
+		"lose-answer":         {kind: "bus", weight: 2, args: []int{2, 1}, apply: arm(func(a *armed, _ int) { a.loseAnswer = true })},
+		"fail-commit":         {kind: "bus", weight: 2, args: []int{2, 1}, apply: arm(func(a *armed, _ int) { a.failCommit = true })},
+		"refuse-record": {kind: "record", weight: 4, causes: true, args: []int{2, 4}, apply: func(w *world, a []int) bool {
+			sinkOf(w, a[0]).bus.set(func(b *bus) { b.armed.refuse = a[1] + 1 })
+			return true
+		}},
+		"refuse-route": {kind: "route", weight: 6, causes: true, args: []int{2, 2, 4}, apply: func(w *world, a []int) bool {
+			sinkOf(w, a[0]).bus.set(func(b *bus) { b.refused[topic(a[1])] = a[2] })
+			return true
+		}},
+		"heal-routes": {kind: "route", weight: 5, causes: true, args: []int{2}, apply: busFault(func(b *bus) { b.refused = map[string]int{} })},
+		"bus-stops":   {kind: "bus", weight: 2, args: []int{2}, apply: busFault(func(b *bus) { b.stopped = true })},
+		"bus-blocks":  {kind: "bus", weight: 2, args: []int{2}, apply: busFault(func(b *bus) { b.blocked = true })},
+		"bus-heals":   {kind: "bus", weight: 4, args: []int{2}, apply: busFault(func(b *bus) { b.stopped, b.blocked = false, false })},
+		"limit": {kind: "record", weight: 3, args: []int{2, 2}, apply: func(w *world, a []int) bool {
+			sinkOf(w, a[0]).bus.set(func(b *bus) { b.limit = a[1] * 3000 })
+			return true
+		}},
+		"resync": {weight: 3, causes: true, args: []int{2}, apply: func(w *world, a []int) bool {
+			if w.process == nil {
+				return false
+			}
+			s := sinkOf(w, a[0])
+			w.judges[slices.Index(w.sinks, s)].resets = w.step
+			w.resyncs++
+			p := w.process
+			go p.resync(s)
+			return true
+		}},
+		"reset": {weight: 1, causes: true, args: []int{2}, apply: func(w *world, a []int) bool {
+			if w.process != nil {
+				return false
+			}
+			s := sinkOf(w, a[0])
+			s.askReset()
+			s.reset = true
+			return true
+		}},
+		"second": {kind: "time", weight: 4, apply: func(w *world, _ []int) bool { time.Sleep(time.Second); return true }},
+		"sleep": {kind: "time", weight: 10, args: []int{3}, apply: func(w *world, a []int) bool {
+			w.sleep([]time.Duration{10 * time.Second, time.Minute, 3 * time.Minute}[a[0]])
+			return true
+		}},
+		"settle": {kind: "time", weight: 4, apply: func(w *world, _ []int) bool {
+			w.sleep(4 * time.Minute)
+			w.caughtUp(delayed)
+			return true
+		}},
+	}
+}
+
+const (
+	http403 = 403
+	http500 = 500
+)
+
+// serveSecond serves the resource in version v2, too, or not any more. The server ends
+// the watches of every version.
+func (w *world) serveSecond(on bool) bool {
+	if w.cluster.second == on || w.cluster.crd == "" {
+		return false
+	}
+	w.locked(func(c *cluster) bool { c.second = on; return true })
+	w.forget()
+	w.api.cut(io.EOF)
+	w.api.definitionChanged()
+	return true
+}
+
+// label gives a namespace the label that selectors select by, or takes it away.
+func (w *world) label(n int, team bool) bool {
+	name := namespaces[n]
+	was := w.cluster.spaces[name]
+	if was.uid == "" || was.team == team {
+		return false
+	}
+	is := was
+	w.locked(func(c *cluster) bool {
+		is.team, is.rv = team, c.next()
+		c.spaces[name] = is
+		return true
+	})
+	w.api.spaceChanged(name, was, is)
+	return true
+}
+
+// draw draws a trace.
+func draw(seed, n uint64) *trace {
+	r := rand.New(rand.NewPCG(seed, n))
+	t := &trace{setup: setup{page: 1 + r.IntN(3)}}
+	for range 1 + r.IntN(4)/3 {
+		t.setup.sinks = append(t.setup.sinks, sinkSetup{mode: delivery(r.IntN(3)), dead: r.IntN(3) == 0, preset: r.IntN(len(presets))})
+	}
+	var all []string
+	total := 0
+	for _, name := range sortedKeys(ops) {
+		all, total = append(all, name), total+ops[name].weight
+	}
+	// A run has few kinds of disturbance, so that they meet each other more than once.
+	chosen := map[string]bool{}
+	for range 3 + r.IntN(6) {
+		name := pick(r, all, total)
+		chosen[name], chosen[ops[name].kind] = true, true
+	}
+	t.most = 6 + r.IntN(25)
+	for len(t.inputs) < 4*t.most {
+		name := pick(r, all, total)
+		if k := ops[name].kind; k != "write" && k != "time" && !chosen[name] && !chosen[k] && r.IntN(8) > 0 {
+			continue
+		}
+		in := input{op: name}
+		for _, below := range ops[name].args {
+			in.args = append(in.args, r.IntN(below))
+		}
+		if name == "put" && r.IntN(4) > 0 {
+			in.args[3] = 0
+		}
+		t.inputs = append(t.inputs, in)
+	}
+	return t
+}
+
+func pick(r *rand.Rand, names []string, total int) string {
+	n := r.IntN(total)
+	for _, name := range names {
+		if n -= ops[name].weight; n < 0 {
+			return name
+		}
+	}
+	return names[0]
+}
+
+// minimise takes inputs out of a trace for as long as it fails in the same way.
+func minimise(t *trace, fails func(*trace) bool) *trace {
+	for size := len(t.inputs) / 2; size >= 1; {
+		shorter := false
+		for at := 0; at+size <= len(t.inputs); {
+			try := &trace{setup: t.setup, inputs: slices.Delete(slices.Clone(t.inputs), at, at+size)}
+			if fails(try) {
+				t, shorter = try, true
+			} else {
+				at += size
+			}
+		}
+		if !shorter || size > 1 {
+			size /= 2
+		}
+		if shorter && size == 0 {
+			size = 1
+		}
+	}
+	if len(t.setup.sinks) > 1 {
+		for i := range t.setup.sinks {
+			try := &trace{setup: t.setup, inputs: t.inputs}
+			try.setup.sinks = slices.Delete(slices.Clone(t.setup.sinks), i, i+1)
+			if fails(try) {
+				return try
+			}
+		}
+	}
+	return t
+}
