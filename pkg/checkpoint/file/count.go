@@ -1,6 +1,7 @@
 package file
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/binary"
 	"errors"
@@ -27,11 +28,10 @@ const (
 	countName = "COMMITS"
 	countSync = time.Second
 
-	// The number is written to two slots in turn. Each is in a sector of its own, so
-	// that a power failure in the middle of a write leaves the other.
-	countSlots  = 2
-	countSector = 512
+	// The file is always this long, and written in place. Disks write the 512 bytes of
+	// a sector as a whole, also when the power fails.
 	countFormat = "%020d %08x\n"
+	countBytes  = 30
 )
 
 // countKey is below every key of a checkpoint, which are text.
@@ -85,7 +85,7 @@ func storedCommits(db *pebble.DB) (uint64, error) {
 func checkCommits(db *pebble.DB, synced uint64) (stored uint64, err error) {
 	stored, err = storedCommits(db)
 	if err == nil && stored < synced {
-		err = fmt.Errorf("%w: it has %d commits, and %d were synced: the end of its log, or a file, is missing", checkpoint.ErrCorrupt, stored, synced)
+		err = fmt.Errorf("%w: it has %d commits, and %d were synced: a log file (*.log), or its end, is missing", checkpoint.ErrCorrupt, stored, synced)
 	}
 	return stored, err
 }
@@ -96,26 +96,20 @@ func syncedCommits(on vfs.FS, path string) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	text, err := io.ReadAll(io.LimitReader(f, countSlots*countSector))
+	text, err := io.ReadAll(io.LimitReader(f, countBytes))
 	if err = cmp.Or(err, f.Close()); err != nil {
 		return 0, err
 	}
-	most, found := uint64(0), false
-	for ; len(text) > 0; text = text[min(len(text), countSector):] {
-		var n uint64
-		var check uint32
-		if _, err := fmt.Sscanf(string(text[:min(len(text), countSector)]), countFormat, &n, &check); err == nil && check == countCheck(n) {
-			most, found = max(most, n), true
-		}
-	}
-	if !found {
+	var n uint64
+	if _, err := fmt.Sscanf(string(text), "%d", &n); err != nil || !bytes.Equal(text, countText(n)) {
 		return 0, fmt.Errorf("%w: its file %s does not parse", checkpoint.ErrCorrupt, countName)
 	}
-	return most, nil
+	return n, nil
 }
 
-func countCheck(n uint64) uint32 {
-	return crc32.ChecksumIEEE(binary.BigEndian.AppendUint64(nil, n))
+// countText is what the file holds: the number and its checksum.
+func countText(n uint64) []byte {
+	return fmt.Appendf(nil, countFormat, n, crc32.ChecksumIEEE(binary.BigEndian.AppendUint64(nil, n)))
 }
 
 // counter writes the file of an open checkpoint. Writes that fail freeze the disk.
@@ -138,8 +132,7 @@ func newCounter(disk *guard, path string, made uint64, create bool) (*counter, e
 	if c.file, err = disk.Create(name, vfs.WriteCategoryUnspecified); err != nil {
 		return nil, err
 	}
-	_, err = c.file.Write(make([]byte, countSlots*countSector))
-	return c, cmp.Or(err, c.write())
+	return c, c.write()
 }
 
 // add counts a commit, which has been synced.
@@ -156,8 +149,7 @@ func (c *counter) add() error {
 }
 
 func (c *counter) write() error {
-	text := fmt.Appendf(nil, countFormat, c.made, countCheck(c.made))
-	_, err := c.file.WriteAt(text, int64(c.made%countSlots)*countSector)
+	_, err := c.file.WriteAt(countText(c.made), 0)
 	return err
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -44,11 +45,22 @@ func newSlowTables() *slowTables {
 // many logs it needs at least.
 func killed(t *testing.T, logs int) (path string, last int) {
 	t.Helper()
+	place := laneDir(t)
+	s, err := Open(place, lane, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for ; last < 150; last++ { // they are in tables
+		if err := s.Commit(t.Context(), fill(last+1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
 	disk := newSlowTables()
 	defer disk.release()
-	place := laneDir(t)
-	s, err := open(place, &lane, Options{fs: disk})
-	if err != nil {
+	if s, err = open(place, &lane, Options{fs: disk}); err != nil {
 		t.Fatal(err)
 	}
 	enough := func() bool {
@@ -116,6 +128,7 @@ func cut(n int) func([]byte) []byte {
 // so, for reading as well as for writing, each time, and changes nothing: what is put
 // back heals it.
 func TestLostLog(t *testing.T) {
+	whole, last := killed(t, 3)
 	newest := func(change func([]byte) []byte) func(*testing.T, string) {
 		return func(t *testing.T, path string) {
 			logs := logsOf(t, path)
@@ -153,9 +166,8 @@ func TestLostLog(t *testing.T) {
 		"number garbled": count(func(b []byte) []byte { return bytes.ReplaceAll(b, []byte("0"), []byte("1")) }),
 	} {
 		t.Run(name, func(t *testing.T) {
-			path, last := killed(t, 3)
-			whole := laneDir(t)
-			if err := os.CopyFS(whole, os.DirFS(path)); err != nil {
+			path := laneDir(t)
+			if err := os.CopyFS(path, os.DirFS(whole)); err != nil {
 				t.Fatal(err)
 			}
 			damage(t, path)
@@ -207,46 +219,89 @@ func TestLostLogIsNamed(t *testing.T) {
 	}
 }
 
-// A log cut off or garbled anywhere: the open has every commit or is refused.
-func TestLogDamagedAnywhere(t *testing.T) {
-	path, last := killed(t, 2)
-	whole, lost := 0, 0
+// One or two files of a killed process' checkpoint are cut off, garbled, zeroed or
+// gone: what can be read has every commit, or there is an error.
+func TestDamagedAnywhereAfterKill(t *testing.T) {
+	path, last := killed(t, 3)
+	found, err := os.ReadDir(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	harmed := map[bool]int{}
 	for range 80 {
 		damaged := laneDir(t)
 		if err := os.CopyFS(damaged, os.DirFS(path)); err != nil {
 			t.Fatal(err)
 		}
-		logs := logsOf(t, damaged)
-		log, at := logs[rand.IntN(len(logs))], 0
-		garble := rand.IntN(2) == 0
-		edit(t, log, func(b []byte) []byte {
-			at = rand.IntN(len(b))
-			if garble {
-				b[at] ^= byte(1 + rand.IntN(255))
-				return b
-			}
-			return b[:at]
-		})
-		s, err := Open(damaged, lane, Options{})
-		if errors.Is(err, checkpoint.ErrCorrupt) {
-			lost++
-			continue
+		var what []string
+		for range 1 + rand.IntN(2) {
+			what = append(what, harm(t, filepath.Join(damaged, found[rand.IntN(len(found))].Name())))
 		}
-		if err != nil {
-			t.Fatal(err)
+		got, err := readFilled(t, damaged)
+		harmed[err != nil]++
+		if err != nil && !errors.Is(err, checkpoint.ErrCorrupt) && !errors.Is(err, checkpoint.ErrNewer) && !errors.Is(err, checkpoint.ErrOlder) && !errors.Is(err, ErrNotCheckpoint) {
+			t.Errorf("%v: error %v", what, err)
 		}
-		whole++ // what is behind the last commit was damaged
-		if got := filled(t, s); got != last {
-			t.Errorf("%s, byte %d, garbled: %v: commit %d is there, want %d", filepath.Base(log), at, garble, got, last)
-		}
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
+		if err == nil && got != last {
+			t.Errorf("%v: commit %d is there, want %d", what, got, last)
 		}
 	}
-	t.Logf("%d refused, %d whole", lost, whole)
-	if lost == 0 {
-		t.Error("nothing was damaged")
+	t.Logf("%d refused, %d whole", harmed[true], harmed[false])
+	if harmed[true] < 10 {
+		t.Error("too little was damaged")
 	}
+}
+
+// harm damages a file, if it is there, and says how.
+func harm(t *testing.T, name string) string {
+	t.Helper()
+	b, err := os.ReadFile(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return ""
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	at, how := 0, rand.IntN(5)
+	if len(b) == 0 {
+		how = 0
+	} else {
+		at = rand.IntN(len(b))
+	}
+	done := ""
+	switch how {
+	case 0:
+		discard(t, name)
+		return filepath.Base(name) + " gone"
+	case 1:
+		done, b = "cut off", b[:at]
+	case 2:
+		done, b = "cut off at a block", b[:at>>15<<15]
+	case 3:
+		done = "garbled"
+		b[at] ^= byte(1 + rand.IntN(255))
+	case 4:
+		done = "zeros"
+		b = append(b[:at], make([]byte, len(b)-at)...)
+	}
+	if err := os.WriteFile(name, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("%s %s at %d", filepath.Base(name), done, at)
+}
+
+// readFilled opens a checkpoint and returns the number of its last commit.
+func readFilled(t *testing.T, path string) (last int, err error) {
+	t.Helper()
+	s, err := Open(path, lane, Options{})
+	if err != nil {
+		return 0, err
+	}
+	defer s.Close()
+	if err := s.Scan(nil, func(_, _ []byte) error { return nil }); err != nil {
+		return 0, err
+	}
+	return filled(t, s), nil
 }
 
 // A process killed in the middle of a commit leaves any part of it in the log: the
