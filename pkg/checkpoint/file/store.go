@@ -6,7 +6,7 @@
 // keeps the directory locked, and the next call recovers from what the disk
 // holds. So a store heals when the disk does.
 //
-// Damage is an error of [Open], wherever it is. Checksums find bytes that have
+// Damage is an error of [Open], or of the call that reads it. Checksums find bytes that have
 // changed. The number of commits, which is kept twice, finds those that are missing:
 // see count.go. After a power failure the file with that number may be about a
 // second old, or, without later commits, as old as the system lets a file be before
