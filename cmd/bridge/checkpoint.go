@@ -373,7 +373,7 @@ func resetCheckpoint(ctx context.Context, path string, forget bool) (string, err
 		return resetLine(true, forget), file.Reset(path)
 	}
 	err := requestReset(ctx, path)
-	if errors.Is(err, checkpoint.ErrCorrupt) || errors.Is(err, checkpoint.ErrNewer) {
+	if errors.Is(err, checkpoint.ErrCorrupt) || errors.Is(err, checkpoint.ErrNewer) || errors.Is(err, checkpoint.ErrOlder) {
 		return resetLine(true, forget), file.Reset(path)
 	}
 	return resetLine(false, forget), err

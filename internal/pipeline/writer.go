@@ -184,7 +184,7 @@ func (l *Lane) retry(ctx context.Context, what string, do func() error) error {
 // final reports whether a store's error heals by nothing but a change of the
 // surroundings.
 func final(err error) bool {
-	for _, e := range []error{checkpoint.ErrForeign, checkpoint.ErrLocked, checkpoint.ErrCorrupt, checkpoint.ErrNewer} {
+	for _, e := range []error{checkpoint.ErrForeign, checkpoint.ErrLocked, checkpoint.ErrCorrupt, checkpoint.ErrNewer, checkpoint.ErrOlder} {
 		if errors.Is(err, e) {
 			return true
 		}

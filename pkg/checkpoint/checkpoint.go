@@ -52,3 +52,7 @@ var ErrCorrupt = errors.New("checkpoint is damaged")
 
 // ErrNewer is returned on opening a checkpoint that a newer version wrote.
 var ErrNewer = errors.New("checkpoint was written by a newer version")
+
+// ErrOlder is returned on opening a checkpoint in a format that an older version
+// wrote and this one does not read.
+var ErrOlder = errors.New("checkpoint was written by an older version")

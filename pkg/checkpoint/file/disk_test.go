@@ -246,12 +246,14 @@ func TestUnreadable(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if err := s.Commit(t.Context(), fill(1)); err != nil {
+	// In a block of its own: opening reads the first one.
+	far := event.KV{Key: []byte("z"), Value: make([]byte, 64<<10)}
+	if err := s.Commit(t.Context(), append(fill(1), far)); err != nil {
 		t.Fatal(err)
 	}
 	flush(t, s)
 	d.noReads.Store(true)
-	if v, err := s.Get([]byte("e/pods/ns/00")); !errors.Is(err, syscall.EIO) || errors.Is(err, checkpoint.ErrCorrupt) {
+	if v, err := s.Get(far.Key); !errors.Is(err, syscall.EIO) || errors.Is(err, checkpoint.ErrCorrupt) {
 		t.Fatalf("get from a disk that cannot be read: %.20q, %v", v, err)
 	}
 	d.noReads.Store(false)

@@ -32,7 +32,7 @@ const (
 // directory with data and no marker is somebody else's, and a creation or a
 // reset that was cut short is known as such.
 const (
-	layoutVersion  = 1 // goes up with pebble's format
+	layoutVersion  = 2 // goes up with pebble's format
 	markUnfinished = "kubebridge checkpoint, unfinished\n"
 	markReset      = "kubebridge checkpoint, reset\n"
 	markFormat     = "kubebridge checkpoint, format %d\n"
@@ -48,8 +48,8 @@ const (
 	complete
 )
 
-// inspect says what path holds. An unreadable marker is ErrCorrupt, a later
-// format ErrNewer, anything that is not ours ErrNotCheckpoint.
+// inspect says what path holds. An unreadable marker is ErrCorrupt, another format
+// ErrNewer or ErrOlder, anything that is not ours ErrNotCheckpoint.
 func inspect(on vfs.FS, path string) (condition, error) {
 	info, err := on.Stat(path)
 	switch {
@@ -104,10 +104,14 @@ func readMarker(on vfs.FS, name string) (condition, error) {
 	if _, err := fmt.Sscanf(string(text), markFormat, &format); err != nil || format < 1 {
 		return absent, fmt.Errorf("%w: its file %s does not parse", checkpoint.ErrCorrupt, markerName)
 	}
-	if format > layoutVersion {
-		return absent, fmt.Errorf("%w: it has format %d, this program knows %d", checkpoint.ErrNewer, format, layoutVersion)
+	wrong := checkpoint.ErrNewer
+	switch {
+	case format == layoutVersion:
+		return complete, nil
+	case format < layoutVersion:
+		wrong = checkpoint.ErrOlder
 	}
-	return complete, nil
+	return absent, fmt.Errorf("%w: it has format %d, this program knows %d", wrong, format, layoutVersion)
 }
 
 // writeMarker replaces the marker durably.
@@ -230,7 +234,7 @@ func reset(on vfs.FS, path string) error {
 func resettable(on vfs.FS, path string) error {
 	found, err := inspect(on, path)
 	switch {
-	case errors.Is(err, checkpoint.ErrCorrupt), errors.Is(err, checkpoint.ErrNewer):
+	case errors.Is(err, checkpoint.ErrCorrupt), errors.Is(err, checkpoint.ErrNewer), errors.Is(err, checkpoint.ErrOlder):
 		return nil
 	case err == nil && found != complete:
 		return fs.ErrNotExist
@@ -273,6 +277,8 @@ func pathError(path, sink string, err error) error {
 		hint = "choose another checkpoint path, or give this one up with " + forget
 	case errors.Is(err, checkpoint.ErrNewer):
 		hint = "run the newer version, or give it up with " + reset
+	case errors.Is(err, checkpoint.ErrOlder):
+		hint = "give it up with " + reset
 	case errors.Is(err, checkpoint.ErrCorrupt):
 		hint = "put a copy back, or give it up with " + reset
 	case errors.Is(err, ErrNotCheckpoint):

@@ -188,12 +188,23 @@ func TestModes(t *testing.T) {
 	}
 }
 
-func TestNewer(t *testing.T) {
+func TestOtherFormats(t *testing.T) {
 	path := written(t)
-	if err := os.WriteFile(filepath.Join(path, markerName), []byte("kubebridge checkpoint, format 2\n"), 0o600); err != nil {
-		t.Fatal(err)
+	for text, want := range map[string]struct {
+		err  error
+		says string
+	}{
+		"kubebridge checkpoint, format 3\n": {checkpoint.ErrNewer, "run the newer version"},
+		"kubebridge checkpoint, format 1\n": {checkpoint.ErrOlder, "give it up with `bridge checkpoint reset --sink audit`"},
+	} {
+		if err := os.WriteFile(filepath.Join(path, markerName), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		refused(t, path, lane, want.err, "format "+text[len(text)-2:len(text)-1]+", this program knows 2", want.says)
 	}
-	refused(t, path, lane, checkpoint.ErrNewer, "format 2", "run the newer version")
+	if err := Reset(path); err != nil {
+		t.Errorf("reset of a checkpoint in an older format: %v", err)
+	}
 }
 
 // Who gives a checkpoint up gets a declared reset, even if the first start after

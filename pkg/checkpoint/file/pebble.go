@@ -39,6 +39,7 @@ func openPebble(path string, l *pebble.Lock, disk *guard, opts Options, create b
 		// What is missing is damage, and no reason to begin anew.
 		ErrorIfNotExists: !create,
 		Logger:           logger{disk},
+		Merger:           countMerger,
 		EventListener: &pebble.EventListener{
 			BackgroundError: disk.fail,
 			DataCorruption:  func(i pebble.DataCorruptionInfo) { disk.fail(i.Details) },

@@ -12,7 +12,10 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
-const deadSubject = "kubebridge.test.bridge.live.dead.core.pods.default.web"
+const (
+	deadRoot    = "kubebridge.test.bridge.live.dead"
+	deadSubject = deadRoot + ".core.pods.default.web"
+)
 
 // Dead letters are on the lane's own stream, so a checkpoint that trails it learns of
 // them; also on a stream that was made before there were any.

@@ -2,6 +2,8 @@ package nats
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -34,17 +36,29 @@ const (
 // nothing on a subject is overtaken. After any failure nothing more is sent until all
 // answers are in or overdue; then everything without one is sent again, under the same
 // Nats-Msg-Id. It has no fence: two bridges of one name both write.
+//
+// The server drops a message whose Nats-Msg-Id it has seen within its duplicate window,
+// and acknowledges it as a duplicate of the message with that sequence. Two rules keep
+// it from dropping anything but repeats:
+//
+//   - The id is made from all that tells a message from another, see [round.messageID].
+//   - A duplicate of a message that cannot have been in doubt is sent again, under
+//     an id of its own, see [round.repeats].
 type Shared struct {
 	link
 	writer string // tells this Shared's collection events from every other's
 
-	stream  stream
-	last    uint64 // the highest sequence acknowledged
-	look    bool   // whether the stream must be looked up before anything is sent
-	lost    string // what the stream lost: the lane hears of it at the next Write
-	attempt uint64
+	stream stream
+	last   uint64 // the highest sequence acknowledged
+	// What a predecessor may have sent in vain, and this Shared repeats, has sequences
+	// above committed and up to opened.
+	committed, opened uint64
+	look              bool   // whether the stream must be looked up before anything is sent
+	lost              string // what the stream lost: the lane hears of it at the next Write
+	attempt           uint64
 
 	seq     uint64
+	begun   uint64              // what last was before batch seq
 	written map[sink.Place]bool // of batch seq; nil: nothing
 	acked   []bool              // the records of this Write
 	careful bool                // one at a time, to find the route that is denied
@@ -67,8 +81,12 @@ func (s *Shared) Open(ctx context.Context, recorded []byte) error {
 	}
 	if m, err := decodeMark(recorded); err == nil {
 		s.compare(m.created, m.seq)
+		if m.created == s.stream.created {
+			s.committed = m.seq
+		}
 	}
 	s.last, s.look = s.stream.state.LastSeq, false
+	s.opened = s.last
 	s.log.Info("stream opened", zap.String("server", s.conn.address), zap.String("stream", s.name),
 		zap.String("delivery", atLeastOnce))
 	return nil
@@ -152,13 +170,14 @@ func (s *Shared) Write(ctx context.Context, b *event.Batch) ([]byte, error) {
 	}
 	if b.Seq != s.seq {
 		s.seq, s.written, s.careful = b.Seq, nil, false
+		s.begun = s.last
 	}
 	places := sink.Places(b.Records)
 	s.acked = make([]bool, len(places))
 	for i, p := range places {
 		s.acked[i] = s.written[p]
 	}
-	err := s.round(ctx, b)
+	err := s.round(ctx, b.Records, places)
 	s.written = make(map[sink.Place]bool, len(places))
 	for i, p := range places {
 		s.written[p] = s.acked[i]
@@ -186,6 +205,7 @@ func (s *Shared) ready(ctx context.Context) error {
 	}
 	err := fmt.Errorf("%w: stream %q on %s: %s", sink.ErrReset, s.name, s.conn.address, s.lost)
 	s.lost, s.last = "", s.stream.state.LastSeq
+	s.committed, s.opened = 0, 0 // after a reset nothing is repeated
 	return err
 }
 
@@ -193,18 +213,23 @@ func (s *Shared) ready(ctx context.Context) error {
 type round struct {
 	*Shared
 	records []event.Record
-	prefix  string // of the replies
-	before  uint64 // the last sequence that was acknowledged before it
+	places  []sink.Place // of the records
+	fresh   []bool       // the records that the server has taken for older messages
+	prefix  string       // of the replies
+	before  uint64       // the last sequence that was acknowledged before it
 	flight  map[string]int
 	bytes   int
 	alone   bool // a collection's own event is under way
 	cause   error
 }
 
-func (s *Shared) round(ctx context.Context, b *event.Batch) error {
+func (s *Shared) round(ctx context.Context, records []event.Record, places []sink.Place) error {
 	s.attempt++
 	s.conn.forget()
-	r := &round{Shared: s, records: b.Records, before: s.last, prefix: s.conn.inbox + "." + strconv.FormatUint(s.attempt, 36) + ".", flight: map[string]int{}}
+	r := &round{
+		Shared: s, records: records, places: places, fresh: make([]bool, len(records)), before: s.last,
+		prefix: s.conn.inbox + "." + strconv.FormatUint(s.attempt, 36) + ".", flight: map[string]int{},
+	}
 	timeout := time.NewTimer(ackTimeout)
 	defer timeout.Stop()
 	fail := func(err error) {
@@ -265,7 +290,7 @@ func (r *round) send(index int) error {
 		return err
 	}
 	m := compose(record)
-	m.Header[headerMsgID] = []string{r.messageID(record)}
+	m.Header[headerMsgID] = []string{r.messageID(index)}
 	size, wrong := r.checkMessage(m, r.stream.maxMessage)
 	if wrong != nil {
 		wrong.Index = index
@@ -284,21 +309,60 @@ func (r *round) send(index int) error {
 	return nil
 }
 
-// messageID is what the server knows a message by. A collection's own event may
-// rightly come again under its id; only what one writer sends twice of it is one.
-func (r *round) messageID(record *event.Record) string {
-	lane := strings.Join([]string{r.id.Bridge, r.id.ClusterUID, r.id.Sink}, "/")
+// messageID is what the server knows a message by: the digest of everything that tells
+// the message from others. It is the same when the message is sent again, also after a
+// restart. The body is not part of it, since a repeat may say more or less about the
+// same change (its time, origin, patch).
+//
+// A collection's own event may rightly come again under its event id, and so may any
+// event within a batch or one that the server has taken for an older message. Such a
+// message is repeated only by this writer within its batch.
+func (r *round) messageID(index int) string {
+	record, place := &r.records[index], r.places[index]
 	collection := ""
 	for _, a := range record.Attributes {
 		if a.Name == "collection" {
 			collection = a.Value
 		}
 	}
-	id := lane + "/" + collection + "/" + record.ID
-	if record.Broadcast {
-		id += "/" + r.writer + "/" + strconv.FormatUint(r.seq, 10)
+	parts := []string{
+		r.id.Bridge, r.id.ClusterUID, r.id.Sink, collection, record.ID,
+		record.Route, strconv.Itoa(int(record.Format)), form(record.Event),
 	}
-	return percentEncode(id)
+	if record.Broadcast || place.Nth > 0 || r.fresh[index] {
+		parts = append(parts, r.writer, strconv.FormatUint(r.seq, 10), strconv.Itoa(place.Nth))
+	}
+	sum := sha256.New()
+	for _, part := range parts {
+		_, _ = fmt.Fprintf(sum, "%d %s", len(part), part) // it never fails
+	}
+	return base64.RawURLEncoding.EncodeToString(sum.Sum(nil)[:16])
+}
+
+// form tells the messages apart that one event can become. A deletion says the same
+// with or without a body, which may be unknown when the deletion is repeated.
+func form(e *event.Event) string {
+	switch {
+	case e == nil, e.Type.OfCollection():
+		return ""
+	case e.DeadLetter != nil:
+		return "dead letter: " + e.DeadLetter.Reason
+	case e.Type == event.Deleted:
+		return ""
+	case e.Object == nil:
+		return "no body"
+	case e.Truncated != nil:
+		return "truncated"
+	}
+	return "whole"
+}
+
+// repeats reports whether a message that the server has dropped, as a duplicate of the
+// one with that sequence, is a repeat of it: that one is of this batch, or of a
+// predecessor and was not committed. Anything older was acknowledged and committed; an
+// event that comes again after that is another message.
+func (r *round) repeats(sequence uint64) bool {
+	return sequence > r.begun || r.committed < sequence && sequence <= r.opened
 }
 
 func (r *round) acknowledged(index string, m *nats.Msg) error {
@@ -332,6 +396,12 @@ func (r *round) acknowledged(index string, m *nats.Msg) error {
 	case !ack.Known && ack.Sequence <= r.before: // while nothing was under way
 		r.lost = fmt.Sprintf("it stored a message as sequence %d, and %d was acknowledged", ack.Sequence, r.before)
 		return fmt.Errorf("stream %q on %s: %s: a reset is due", r.name, r.conn.address, r.lost)
+	case ack.Known && !r.repeats(ack.Sequence):
+		if r.cause != nil { // the next round finds it out again
+			return nil
+		}
+		r.fresh[i] = true
+		return r.send(i)
 	}
 	r.acked[i] = true
 	r.last = max(r.last, ack.Sequence)

@@ -110,8 +110,8 @@ func TestSharedCollectionEventsAreBarriers(t *testing.T) {
 	}
 }
 
-// An object's event that a restarted bridge sends again is the same event; a gap that
-// it opens again, or a heartbeat, is not.
+// An object's event that a restarted bridge sends again is the same event, whatever its
+// body says by then; a gap that it opens again, or a heartbeat, is not.
 func TestSharedRepeatsAreKnown(t *testing.T) {
 	b := startBus(t, nil)
 	object := event.Record{ID: "uid:7:modified", Route: subject, Value: []byte(`"object"`)}
@@ -121,13 +121,162 @@ func TestSharedRepeatsAreKnown(t *testing.T) {
 	}
 	s := newShared(t, Config{URL: b.url()})
 	mustOpen(t, s, nil)
-	mustWrite(t, s, batch(1))
-	mustWrite(t, s, batch(1)) // the lane asks again: nothing new
+	mark := mustWrite(t, s, records(1, 1))
 	mustWrite(t, s, batch(2))
+	mustWrite(t, s, batch(2)) // the lane asks again: nothing new
+	mustWrite(t, s, records(3, 1))
 	next := newShared(t, Config{URL: b.url()})
-	mustOpen(t, next, nil)
-	mustWrite(t, next, batch(1))
-	wantValues(t, b.read(t), "object gap gap gap")
+	mustOpen(t, next, mark)
+	mustWrite(t, next, records(3, 2)) // the batches need not be the same
+	object.Value = []byte(`"repeated"`)
+	mustWrite(t, next, batch(2))
+	wantValues(t, b.read(t), "1/0 object gap 3/0 3/1 gap")
+}
+
+// The server drops no message because another one came from the same event: the
+// consumers of the second would miss it, and the lane would count it as published.
+// Whether the first was committed or is in doubt makes no difference.
+func TestSharedDropsNoOtherMessage(t *testing.T) {
+	const elsewhere = "k8s.test.core.pods.other.web"
+	one := event.Collection{Resource: "pods"}
+	of := func(change func(*event.Event, *event.Record)) event.Record {
+		e := &event.Event{Collection: &one, Type: event.Modified, UID: "uid", ResourceVersion: "7", Object: []byte("{}")}
+		r := event.Record{ID: "uid:7:modified", Route: subject, Event: e}
+		if change != nil {
+			change(e, &r)
+		}
+		return r
+	}
+	dead := func(reason string) event.Record {
+		return of(func(e *event.Event, r *event.Record) {
+			e.DeadLetter, r.Route = &event.DeadLetter{Reason: reason}, deadSubject
+		})
+	}
+	gap := func(route string) event.Record {
+		return event.Record{ID: "pods:1:7:gap", Route: route, Broadcast: true}
+	}
+	truncated := of(func(e *event.Event, _ *event.Record) { e.Truncated = &event.Truncation{Size: 9} })
+	for name, pair := range map[string][2]event.Record{
+		"dead letter, then the event":  {dead(event.Oversize), of(nil)},
+		"the event, then dead letter":  {of(nil), dead(event.Oversize)},
+		"dead letters of two reasons":  {dead(event.Oversize), dead(event.Rejected)},
+		"another subject":              {of(nil), of(func(_ *event.Event, r *event.Record) { r.Route = elsewhere })},
+		"truncated, then whole":        {truncated, of(nil)},
+		"whole, then truncated":        {of(nil), truncated},
+		"without its body, then with":  {of(func(e *event.Event, _ *event.Record) { e.Object = nil }), of(nil)},
+		"another format":               {of(nil), of(func(_ *event.Event, r *event.Record) { r.Format = event.Binary })},
+		"a gap on two subjects":        {gap("k8s.test.core.pods._collection.gap"), gap("k8s.test.apps.pods._collection.gap")},
+		"a gap twice":                  {gap("k8s.test.core.pods._collection.gap"), gap("k8s.test.core.pods._collection.gap")},
+		"other collection, same parts": {within("a", "b/uid"), within("a/b", "uid")},
+	} {
+		pair[0].Value, pair[1].Value = []byte(`"first"`), []byte(`"second"`)
+		for how, write := range map[string]func(*testing.T, *bus, Config){
+			"one batch": func(t *testing.T, b *bus, c Config) {
+				s := newShared(t, c)
+				mustOpen(t, s, nil)
+				mustWrite(t, s, &event.Batch{Seq: 1, Records: pair[:]})
+			},
+			"two batches": func(t *testing.T, b *bus, c Config) {
+				s := newShared(t, c)
+				mustOpen(t, s, nil)
+				mustWrite(t, s, &event.Batch{Seq: 1, Records: pair[:1]})
+				mustWrite(t, s, &event.Batch{Seq: 2, Records: pair[1:]})
+			},
+			"killed between": func(t *testing.T, b *bus, c Config) {
+				s := newShared(t, c)
+				mustOpen(t, s, nil)
+				mustWrite(t, s, &event.Batch{Seq: 1, Records: pair[:1]})
+				next := newShared(t, c)
+				mustOpen(t, next, nil)
+				mustWrite(t, next, &event.Batch{Seq: 1, Records: pair[1:]})
+			},
+		} {
+			t.Run(name+"/"+how, func(t *testing.T) {
+				b := startBus(t, nil)
+				subjects := []string{"k8s.test.>", deadRoot + ".>"}
+				if _, err := b.client(t).CreateStream(t.Context(), jetstream.StreamConfig{Name: streamName, Subjects: subjects}); err != nil {
+					t.Fatal(err)
+				}
+				write(t, b, Config{URL: b.url(), DeadLetter: &DeadLetter{Subject: deadRoot}})
+				wantAll(t, b, "first second")
+			})
+		}
+	}
+}
+
+func within(collection, id string) event.Record {
+	return event.Record{ID: id, Route: subject, Attributes: []event.Attribute{{Name: "collection", Value: collection}}}
+}
+
+// wantAll is wantValues for all subjects of the stream.
+func wantAll(t *testing.T, b *bus, want string) {
+	t.Helper()
+	stream, err := b.client(t).Stream(t.Context(), streamName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for seq := range stream.CachedInfo().State.LastSeq {
+		m, err := stream.GetMsg(t.Context(), seq+1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, strings.Trim(string(m.Data), `"`))
+	}
+	if strings.Join(got, " ") != want {
+		t.Errorf("the stream holds %q, want %q", got, want)
+	}
+}
+
+// An event that comes again after it was committed is no repeat: the object has left
+// and come back meanwhile, or its collection has.
+func TestSharedEventComesBack(t *testing.T) {
+	b := startBus(t, nil)
+	added := event.Record{ID: "uid:7:added", Route: subject, Value: []byte(`"added"`)}
+	left := event.Record{ID: "uid:7:deleted", Route: subject, Value: []byte(`"left"`)}
+	batch := func(seq uint64, all ...event.Record) *event.Batch { return &event.Batch{Seq: seq, Records: all} }
+	s := newShared(t, Config{URL: b.url()})
+	mustOpen(t, s, nil)
+	mustWrite(t, s, batch(1, added))
+	mustWrite(t, s, batch(2, left, added))
+	mark := mustWrite(t, s, batch(3, left))
+	next := newShared(t, Config{URL: b.url()})
+	mustOpen(t, next, mark)
+	mustWrite(t, next, batch(1, added, left, added))
+	wantValues(t, b.read(t), "added left added left added left added")
+}
+
+// Whatever fails, an event that comes again is there once for each batch, in order.
+func TestSharedEventsComeBackAcknowledgementsLost(t *testing.T) {
+	t.Parallel()
+	b := startBus(t, nil)
+	p := startProxy(t, strings.TrimPrefix(b.url(), "nats://"))
+	s := newShared(t, Config{URL: "nats://" + p.Addr().String()})
+	mustOpen(t, s, nil)
+	want := map[string][]string{}
+	for seq := range uint64(5) {
+		batch := spread(1, 300, 60)
+		batch.Seq = seq + 1
+		for i := range batch.Records {
+			r := &batch.Records[i]
+			r.Value = fmt.Appendf(nil, `"%d/%d"`, seq, i)
+			want[r.Route] = append(want[r.Route], fmt.Sprintf("%d/%d", seq, i))
+		}
+		p.deaf.Store(true)
+		if _, err := retry(t, s, batch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := map[string][]string{}
+	for _, m := range b.read(t) {
+		got[m.Route] = append(got[m.Route], strings.Trim(string(m.Value), `"`))
+	}
+	for route := range want {
+		if !slices.Equal(got[route], want[route]) {
+			t.Errorf("%s holds %q, want %q", route, got[route], want[route])
+		}
+	}
+	_ = s.Close()
 }
 
 // Others write to the stream, too, and nobody shuts out anybody.
