@@ -273,10 +273,12 @@ func (v *inventory) each(prefix []byte, which predicate, do func(object) error) 
 				}
 			}
 			for _, uid := range v.inDoubt(k) {
-				if i := v.perhaps[string(k)][uid]; which(k, &i.Entry) {
-					if err := do(object{k, i.Entry}); err != nil {
-						return err
-					}
+				i, ok := v.doubt(k, uid)
+				if !ok || !which(k, &i.Entry) {
+					continue
+				}
+				if err := do(object{k, i.Entry}); err != nil {
+					return err
 				}
 			}
 		}
