@@ -286,7 +286,8 @@ var errBatchFailed = errors.New("the batch before failed")
 func (l *Lane) room(ctx context.Context) error {
 	for l.current.full() {
 		l.dispatch(ctx)
-		if !l.current.full() {
+		if !l.current.full() { // many batches may follow each other without a wait
+			l.answerPing()
 			return nil
 		}
 		select {

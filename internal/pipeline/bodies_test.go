@@ -76,7 +76,7 @@ func (s *script) wantDifferences(want ...string) {
 func (s *script) awaitIdle() {
 	s.t.Helper()
 	idle := false
-	for deadline := time.Now().Add(10 * time.Second); !idle; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(endsHang); !idle; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			s.t.Fatal("something is never committed")
 		}

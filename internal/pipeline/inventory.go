@@ -2,11 +2,13 @@ package pipeline
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"hash/maphash"
 	"iter"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/event"
@@ -236,49 +238,94 @@ type object struct {
 	entry checkpoint.Entry
 }
 
-// find returns the objects under the prefix that which selects, among those that
-// the bus was told of, or perhaps was, or that were seen, in key order.
-func (v *inventory) find(prefix []byte, which func(key []byte, e *checkpoint.Entry) bool) ([]object, error) {
-	var found []object
-	judge := func(key []byte, e checkpoint.Entry) {
-		if _, perhaps := v.perhaps[string(key)][e.UID]; perhaps {
-			return // the intent knows more
+// predicate decides which objects of the inventory are meant.
+type predicate func(key []byte, e *checkpoint.Entry) bool
+
+// each calls do for the objects under the prefix that which selects, in key order:
+// those that are committed, those that are enqueued, and those that are in doubt. It
+// stops at do's error and returns it. do may enqueue changes of the object that it is
+// called with, and wait for commits. Nothing is collected but the keys of what is
+// enqueued or in doubt, so the memory does not grow with the inventory.
+func (v *inventory) each(prefix []byte, which predicate, do func(object) error) error {
+	judge := func(key []byte, e checkpoint.Entry) error {
+		if _, doubt := v.doubt(key, e.UID); doubt {
+			return nil // the intent knows more
 		}
-		if which(key, &e) {
-			found = append(found, object{bytes.Clone(key), e})
+		if !which(key, &e) {
+			return nil
 		}
+		return do(object{bytes.Clone(key), e})
+	}
+	tentative := v.tentative(prefix)
+	keys := slices.Sorted(maps.Keys(tentative))
+	// What stands before key, or all of it, of the keys that the scan does not judge.
+	overlay := func(key []byte) error {
+		for len(keys) > 0 && (key == nil || keys[0] < string(key)) {
+			k := []byte(keys[0])
+			keys = keys[1:]
+			if tentative[string(k)] {
+				if e, err := v.get(k); err != nil {
+					return err
+				} else if e != nil {
+					if err := judge(k, *e); err != nil {
+						return err
+					}
+				}
+			}
+			for _, uid := range v.inDoubt(k) {
+				i, ok := v.doubt(k, uid)
+				if !ok || !which(k, &i.Entry) {
+					continue
+				}
+				if err := do(object{k, i.Entry}); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
 	}
 	err := v.store.Scan(prefix, func(key, value []byte) error {
-		if _, ok := v.enqueued(key); ok {
+		if err := overlay(key); err != nil {
+			return err
+		}
+		if tentative[string(key)] { // the scan's snapshot is older than the enqueued change
 			return nil
 		}
 		e, err := checkpoint.DecodeEntry(value)
 		if err != nil {
 			return fmt.Errorf("inventory %s: %w", key, err)
 		}
-		judge(key, e)
-		return nil
+		return judge(key, e)
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	for k, p := range v.allEnqueued() {
-		if p.entry != nil && bytes.HasPrefix([]byte(k), prefix) {
-			judge([]byte(k), *p.entry)
+	return overlay(nil)
+}
+
+// tentative are the keys under the prefix that are enqueued, true, or only in doubt,
+// false.
+func (v *inventory) tentative(prefix []byte) map[string]bool {
+	keys := map[string]bool{}
+	for k := range v.perhaps {
+		if strings.HasPrefix(k, string(prefix)) {
+			keys[k] = false
 		}
 	}
-	for k, m := range v.perhaps {
-		if !bytes.HasPrefix([]byte(k), prefix) {
-			continue
-		}
-		for _, i := range m {
-			if which([]byte(k), &i.Entry) {
-				found = append(found, object{[]byte(k), i.Entry})
-			}
+	for k := range v.allEnqueued() {
+		if strings.HasPrefix(k, string(prefix)) {
+			keys[k] = true
 		}
 	}
-	slices.SortFunc(found, func(a, b object) int { return bytes.Compare(a.key, b.key) })
-	return found, nil
+	return keys
+}
+
+// inDoubt are the UIDs of the objects in doubt that have a key, the oldest first.
+func (v *inventory) inDoubt(key []byte) []string {
+	m := v.perhaps[string(key)]
+	return slices.SortedFunc(maps.Keys(m), func(a, b string) int {
+		return cmp.Or(compareRV(m[a].RV, m[b].RV), strings.Compare(a, b))
+	})
 }
 
 // keySet remembers keys by 64-bit hashes, eight bytes each, with a seed of its

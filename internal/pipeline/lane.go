@@ -135,7 +135,7 @@ func NewLane(o LaneOptions) *Lane {
 		in:      make(chan parcel, 64),
 		pings:   make(chan struct{}),
 		poke:    make(chan struct{}, 1),
-		budget:  newBudget(),
+		budget:  semaphore.NewWeighted(frameBudget),
 		members: map[string]*member{},
 		closing: map[string]*member{},
 		shut:    map[string]shut{},
@@ -149,8 +149,6 @@ func NewLane(o LaneOptions) *Lane {
 	l.cluster = &apiReader{lane: l, client: o.Client, lists: o.Lists}
 	return l
 }
-
-func newBudget() *semaphore.Weighted { return semaphore.NewWeighted(frameBudget) }
 
 // do runs f in the lane's goroutine, between two signals. An error of f ends the
 // lane. When ctx ends first, f may still run: what it writes must not be read then.
@@ -193,7 +191,7 @@ func (l *Lane) Run(ctx, stop context.Context) (err error) {
 		}
 		return err
 	}
-	l.reads = patient{l.store, ctx}
+	l.reads = patient{l.store, ctx, l.pings}
 	if l.inv, err = newInventory(l.reads); err != nil {
 		return fmt.Errorf("read the checkpoint: %w", err)
 	}
@@ -278,6 +276,14 @@ func (l *Lane) Alive(ctx context.Context) bool {
 		return true
 	case <-ctx.Done():
 		return false
+	}
+}
+
+// answerPing answers Alive if it waits.
+func (l *Lane) answerPing() {
+	select {
+	case l.pings <- struct{}{}:
+	default:
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
@@ -164,7 +163,7 @@ func TestStopWaitsForTheBus(t *testing.T) {
 			t.Fatal(err)
 		}
 		<-asked
-		alive, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		alive, cancel := context.WithTimeout(t.Context(), endsHang)
 		if !lane.Alive(alive) {
 			t.Error("a lane that waits for its bus does not answer")
 		}

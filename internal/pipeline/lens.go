@@ -133,15 +133,15 @@ func (l *Lane) align(ctx context.Context, m *member) error {
 // beginAnew has a member forget what was told of it: it starts with a reset of its
 // own (design rule 9).
 func (l *Lane) beginAnew(ctx context.Context, m *member) error {
-	objects, err := l.inv.find(m.prefix(), m.holds)
-	if err != nil {
-		return err
-	}
-	for _, o := range objects {
+	err := l.inv.each(m.prefix(), m.holds, func(o object) error {
 		if err := l.room(ctx); err != nil {
 			return err
 		}
 		l.quietly(m, l.forget(m, o)...)
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	m.reset, m.declared = newRun(), false
 	m.resetWhy = "what may be seen of its objects has changed: other values are hidden"

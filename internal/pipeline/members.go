@@ -179,6 +179,7 @@ func (l *Lane) halt(ctx context.Context, m *member, drop func(parcel) bool) erro
 	}
 	for stopped := false; !stopped; {
 		select {
+		case l.pings <- struct{}{}:
 		case <-m.done:
 			stopped = true
 		case p := <-l.in:
@@ -393,19 +394,18 @@ func (l *Lane) close(ctx context.Context, id string, fate Fate) error {
 		return nil
 	}
 	delete(l.closing, id)
-	objects, err := l.inv.find(m.prefix(), m.holds)
-	if err != nil {
-		return err
-	}
-	for _, o := range objects {
+	err := l.inv.each(m.prefix(), m.holds, func(o object) error {
 		if fate == Vanished {
-			err = l.end(ctx, m, ending{object: o, origin: event.Reconcile})
-		} else if err = l.room(ctx); err == nil {
-			l.quietly(m, l.forget(m, o)...)
+			return l.end(ctx, m, ending{object: o, origin: event.Reconcile})
 		}
-		if err != nil {
+		if err := l.room(ctx); err != nil {
 			return err
 		}
+		l.quietly(m, l.forget(m, o)...)
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	return l.closed(ctx, m, fateReasons[fate])
 }
@@ -426,16 +426,14 @@ func (l *Lane) closeDue(ctx context.Context) error {
 		if !inStep {
 			continue
 		}
-		leaving, err := l.inv.find(c.prefix(), func(key []byte, e *checkpoint.Entry) bool {
+		leaves := func(key []byte, e *checkpoint.Entry) bool {
 			return e.Told && c.holds(key, e) && !slices.ContainsFunc(others, func(m *member) bool { return m.holds(key, e) })
+		}
+		err := l.inv.each(c.prefix(), leaves, func(o object) error {
+			return l.end(ctx, c, ending{object: o, origin: event.Reconcile, left: true})
 		})
 		if err != nil {
 			return err
-		}
-		for _, o := range leaving {
-			if err := l.end(ctx, c, ending{object: o, origin: event.Reconcile, left: true}); err != nil {
-				return err
-			}
 		}
 		delete(l.closing, id)
 		if err := l.closed(ctx, c, reasonSelection); err != nil {

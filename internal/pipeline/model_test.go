@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -25,6 +26,9 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink"
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
+
+// endsHang is the deadline of what a test waits for: it only ends a hang.
+const endsHang = 2 * time.Minute
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
@@ -46,6 +50,7 @@ type cluster struct {
 	compacted int // watches from below it are gone
 	alive     map[string]change
 	grown     chan struct{}
+	pace      time.Duration // between two signals
 }
 
 func newCluster() *cluster {
@@ -136,7 +141,9 @@ func (h history) Recall(_ context.Context, rv string, objects []source.Name, fou
 
 // read plays pkg/source for one member until ctx ends.
 func (c *cluster) read(ctx context.Context, h source.Handler, from event.Position) {
-	send := func(s source.Signal) bool { return h.Handle(ctx, s) == nil }
+	send := func(s source.Signal) bool {
+		return (c.pace == 0 || pause(ctx, c.pace)) && h.Handle(ctx, s) == nil
+	}
 	at, _ := strconv.Atoi(from.RV)
 	void, reason := !from.Resumable(), source.ReasonSnapshot
 	if from.Void {
@@ -194,6 +201,7 @@ type bus struct {
 	crashed    chan struct{}
 	lost       bool // Tail and Write report ErrReset once
 	stuck      bool // nothing is written
+	latency    time.Duration
 	// limit is the bytes that it takes of a record, nil: any.
 	limit func(*event.Record) int
 }
@@ -235,6 +243,9 @@ func (b *bus) Write(ctx context.Context, batch *event.Batch) ([]byte, error) {
 	}
 	if b.stuck {
 		<-ctx.Done()
+		return nil, errNoAck
+	}
+	if b.latency > 0 && !pause(ctx, b.latency) {
 		return nil, errNoAck
 	}
 	b.mu.Lock()
@@ -344,6 +355,7 @@ func runLife(t rapidOrT, c *cluster, lane *Lane, crashed <-chan struct{}, until 
 }
 
 func runLifeOf(t rapidOrT, c *cluster, lane *Lane, wanted []Wanted, crashed <-chan struct{}, until func() bool) {
+	time.Sleep(time.Millisecond) // no process starts in the instant in which the last one ended: ids of gaps have the time
 	lane.cluster = modelReader{lane, c}
 	hard, kill := context.WithCancel(context.Background())
 	stop, finish := context.WithCancel(hard)
@@ -352,7 +364,7 @@ func runLifeOf(t rapidOrT, c *cluster, lane *Lane, wanted []Wanted, crashed <-ch
 	if err := lane.Set(hard, wanted, nil, true); err != nil {
 		t.Fatalf("add: %v", err)
 	}
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(endsHang)
 	for ended := false; !ended; {
 		select {
 		case <-crashed:
@@ -382,6 +394,24 @@ func runLifeOf(t rapidOrT, c *cluster, lane *Lane, wanted []Wanted, crashed <-ch
 	}
 	kill()
 	finish()
+}
+
+// withoutDeadline hides what may not be asked for in a bubble.
+type withoutDeadline struct{ testing.TB }
+
+// checkInBubble is rapid.Check in a bubble of [synctest]. Time passes there only while
+// everything waits: how busy the machine is decides neither what is under way when the
+// cluster changes or the lane is stopped, nor when a deadline is over.
+func checkInBubble(t *testing.T, property func(*rapid.T)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { rapid.Check(withoutDeadline{t}, property) })
+}
+
+// drawPaces decides how fast a cluster is read and a bus writes. Changes come, and lanes
+// stop, once in a millisecond: at a slow pace in the middle of a list or of a write.
+func drawPaces(t *rapid.T, c *cluster, b *bus) {
+	c.pace = rapid.SampledFrom([]time.Duration{0, 300 * time.Microsecond, 1700 * time.Microsecond}).Draw(t, "pace")
+	b.latency = rapid.SampledFrom([]time.Duration{0, 700 * time.Microsecond, 2900 * time.Microsecond}).Draw(t, "latency")
 }
 
 type rapidOrT interface{ Fatalf(string, ...any) }
@@ -462,7 +492,7 @@ func (c *cluster) same(v view) bool {
 func TestCrashesLoseNothing(t *testing.T) {
 	for _, kind := range []string{"plain", "log", "transactional"} {
 		t.Run(kind, func(t *testing.T) {
-			rapid.Check(t, func(t *rapid.T) {
+			checkInBubble(t, func(t *rapid.T) {
 				c, b := newCluster(), &bus{}
 				store, err := file.OpenMem(identity)
 				if err != nil {
@@ -491,6 +521,7 @@ func TestCrashesLoseNothing(t *testing.T) {
 						b.crashAfter = rapid.IntRange(1, 4).Draw(t, "crash after")
 					}
 					live := rapid.IntRange(0, 6).Draw(t, "live changes")
+					drawPaces(t, c, b)
 					var s sink.Sink = b
 					switch kind {
 					case "log":

@@ -3,6 +3,7 @@ package pipeline
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -303,22 +304,27 @@ func (l *Lane) wentBack(ctx context.Context, m *member, o *source.Object) error 
 	return nil
 }
 
-// absent returns what the list of a member that has just ended lacks, and what
-// gave its name to another object.
+// absent returns what the list of a member that has just ended lacks, at most
+// maxRecalled objects, and what gave its name to another object, which is bounded by
+// [rebornBytes].
 func (l *Lane) absent(m *member) ([]vanished, error) {
 	list := m.list
 	if list == nil {
 		return nil, nil
 	}
-	gone, err := l.inv.find(m.prefix(), func(key []byte, e *checkpoint.Entry) bool {
-		return e.Told && m.holds(key, e) && !list.seen.has(key)
-	})
-	if err != nil {
-		return nil, err
-	}
 	var out []vanished
-	for _, o := range gone {
+	enough := errors.New("enough")
+	err := l.inv.each(m.prefix(), func(key []byte, e *checkpoint.Entry) bool {
+		return e.Told && m.holds(key, e) && !list.seen.has(key)
+	}, func(o object) error {
+		if len(out) == maxRecalled {
+			return enough
+		}
 		out = append(out, vanish(o))
+		return nil
+	})
+	if err != nil && !errors.Is(err, enough) {
+		return nil, err
 	}
 	for _, o := range list.reborn {
 		key := m.entryKey(o.Namespace, o.Name)
@@ -351,16 +357,13 @@ func (l *Lane) recalled(ctx context.Context, m *member, r *recalled) error {
 
 func (l *Lane) listEnded(ctx context.Context, m *member, s source.Signal) error {
 	list := m.list
-	gone, err := l.inv.find(m.prefix(), func(key []byte, e *checkpoint.Entry) bool {
+	err := l.inv.each(m.prefix(), func(key []byte, e *checkpoint.Entry) bool {
 		return m.holds(key, e) && !list.seen.has(key)
+	}, func(o object) error {
+		return l.end(ctx, m, ending{object: o, origin: event.Reconcile, rv: s.RV})
 	})
 	if err != nil {
 		return err
-	}
-	for _, o := range gone {
-		if err := l.end(ctx, m, ending{object: o, origin: event.Reconcile, rv: s.RV}); err != nil {
-			return err
-		}
 	}
 	for _, o := range list.reborn {
 		key := m.entryKey(o.Namespace, o.Name)

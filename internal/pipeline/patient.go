@@ -16,7 +16,8 @@ const askAgain = 200 * time.Millisecond
 // commit is, which says so. What is [final] is told at once.
 type patient struct {
 	checkpoint.Store
-	ctx context.Context // the lane's
+	ctx   context.Context // the lane's
+	pings chan<- struct{} // answered while it waits; nil: there are none
 }
 
 func (p patient) Get(key []byte) (value []byte, err error) {
@@ -44,8 +45,23 @@ func (p patient) again(read func() (begun bool, err error)) error {
 		if err == nil || begun || final(err) {
 			return err
 		}
-		if !pause(p.ctx, askAgain) {
+		if !p.pause() {
 			return fmt.Errorf("read the checkpoint: %w", err)
+		}
+	}
+}
+
+// pause waits before the next attempt; false says that the lane ends.
+func (p patient) pause() bool {
+	again := time.NewTimer(askAgain)
+	defer again.Stop()
+	for {
+		select {
+		case <-again.C:
+			return true
+		case p.pings <- struct{}{}:
+		case <-p.ctx.Done():
+			return false
 		}
 	}
 }

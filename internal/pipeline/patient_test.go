@@ -38,7 +38,7 @@ func (s *fullDisk) Scan(_ []byte, fn func(key, value []byte) error) error {
 // is full waits, as its commits do, and does not end the program.
 func TestReadsOutliveAFullDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := patient{&fullDisk{fails: 3, with: syscall.ENOSPC}, t.Context()}
+		p := patient{&fullDisk{fails: 3, with: syscall.ENOSPC}, t.Context(), nil}
 		if value, err := p.Get(nil); string(value) != "value" || err != nil {
 			t.Errorf("Get: %q, %v", value, err)
 		}
@@ -57,7 +57,7 @@ func TestReadsOutliveAFullDisk(t *testing.T) {
 		}
 		ended, end := context.WithCancel(t.Context())
 		end()
-		p = patient{&fullDisk{fails: 9, with: syscall.ENOSPC}, ended}
+		p = patient{&fullDisk{fails: 9, with: syscall.ENOSPC}, ended, nil}
 		if _, err := p.Get(nil); !errors.Is(err, syscall.ENOSPC) {
 			t.Errorf("Get at the lane's end: %v", err)
 		}

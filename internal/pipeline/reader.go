@@ -12,9 +12,14 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
-// maxAsked bounds how many objects that a list lacked are asked for one by one,
-// whether they only left the selection.
-const maxAsked = 500
+const (
+	// maxAsked bounds how many objects that a list lacked are asked for one by one,
+	// whether they only left the selection.
+	maxAsked = 500
+	// maxRecalled bounds for how many objects that a list lacked the server's past is
+	// searched: they are held in memory, some 1 KiB each.
+	maxRecalled = 10_000
+)
 
 // apiReader reads collections of an API server.
 type apiReader struct {

@@ -79,7 +79,7 @@ func TestNothingButWhatDoesNotFitIsMissing(t *testing.T) {
 	for _, kind := range []string{"plain", "log", "transactional"} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			rapid.Check(t, func(t *rapid.T) {
+			checkInBubble(t, func(t *rapid.T) {
 				c, b := newCluster(), &bus{limit: limitOf}
 				store, err := file.OpenMem(identity)
 				if err != nil {
@@ -106,6 +106,7 @@ func TestNothingButWhatDoesNotFitIsMissing(t *testing.T) {
 						b.crashAfter = rapid.IntRange(1, 4).Draw(t, "crash after")
 					}
 					live := rapid.IntRange(0, 12).Draw(t, "live changes")
+					drawPaces(t, c, b)
 					var s sink.Sink = b
 					switch kind {
 					case "log":
@@ -120,8 +121,11 @@ func TestNothingButWhatDoesNotFitIsMissing(t *testing.T) {
 							return false
 						}
 						b.mu.Lock()
-						defer b.mu.Unlock()
-						return c.sameButDead(t, b.records)
+						same := c.sameButDead(t, b.records)
+						b.mu.Unlock()
+						// What a crash left in doubt is settled by the end of the next list. The
+						// bus may have everything before that: then the lane stops in the list.
+						return same && (i < lives-1 || leftIntents(t, store) == 0)
 					})
 				}
 				told, dead := split(b.records)
@@ -208,6 +212,7 @@ func wantAnnounced(t rapidOrT, told []event.Record) {
 type waiting struct {
 	bus
 	begun, release, free chan struct{}
+	answer               func(*event.Batch) error // nil: it takes everything
 }
 
 func (w *waiting) Write(ctx context.Context, b *event.Batch) ([]byte, error) {
@@ -221,6 +226,11 @@ func (w *waiting) Write(ctx context.Context, b *event.Batch) ([]byte, error) {
 	case <-w.free:
 	case <-ctx.Done():
 		return nil, ctx.Err()
+	}
+	if w.answer != nil {
+		if err := w.answer(b); err != nil {
+			return nil, err
+		}
 	}
 	return w.bus.Write(ctx, b)
 }

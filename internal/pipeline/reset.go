@@ -139,8 +139,9 @@ func (l *Lane) foldTail(ctx context.Context) error {
 	return err
 }
 
-// reset starts every collection anew while the lane runs. What they had read is
-// dropped: it is listed again.
+// reset starts every collection again while the lane runs. What they had read is
+// dropped: it is listed again. A list of a resync or verification may still be ending
+// and hand something over later: it takes from and gives back to the same budget.
 func (l *Lane) reset(ctx context.Context, why string) error {
 	for _, m := range l.members {
 		if m.running {
@@ -152,14 +153,14 @@ func (l *Lane) reset(ctx context.Context, why string) error {
 			return err
 		}
 	}
-	l.budget = newBudget() // whatever the lost batches held
+	l.budget.Release(l.current.held)
 	l.inFlight, l.current = 0, l.fresh(l.current.Seq+1)
 	clear(l.moved)
 	l.inv.forget()
 	clear(l.closing)
 	clear(l.shut)
 	l.suspended = nil
-	if err := l.beginReset(ctx, why); err != nil {
+	if err := l.answering(func() error { return l.beginReset(ctx, why) }); err != nil {
 		return err
 	}
 	for _, m := range l.members {
@@ -217,7 +218,7 @@ func (l *Lane) wipe(ctx context.Context, run string) error {
 		}
 	}
 	for _, prefix := range [][]byte{checkpoint.IntentPrefix("", ""), checkpoint.AllBodies(), checkpoint.AllEntries()} {
-		err := l.store.Scan(prefix, func(key, _ []byte) error {
+		err := l.reads.Scan(prefix, func(key, _ []byte) error {
 			changes = append(changes, event.KV{Key: bytes.Clone(key)})
 			return full()
 		})
@@ -232,7 +233,7 @@ func (l *Lane) wipe(ctx context.Context, run string) error {
 // was closed before, and that the bus is to be told of the reset.
 func (l *Lane) remnants(run string) (kvs []event.KV, err error) {
 	notes := map[string]checkpoint.Note{}
-	err = l.store.Scan(checkpoint.PositionPrefix(), func(key, _ []byte) error {
+	err = l.reads.Scan(checkpoint.PositionPrefix(), func(key, _ []byte) error {
 		notes[checkpoint.PositionOf(key)] = checkpoint.Note{}
 		kvs = append(kvs, event.KV{Key: bytes.Clone(key), Value: checkpoint.EncodePosition(outdated)})
 		return nil
@@ -240,7 +241,7 @@ func (l *Lane) remnants(run string) (kvs []event.KV, err error) {
 	if err != nil {
 		return nil, err
 	}
-	err = l.store.Scan(checkpoint.NotePrefix(), func(key, value []byte) error {
+	err = l.reads.Scan(checkpoint.NotePrefix(), func(key, value []byte) error {
 		note, _ := checkpoint.DecodeNote(value) // what cannot be read is given up like the rest
 		notes[checkpoint.NoteOf(key)] = checkpoint.Note{Lives: note.Lives}
 		return nil

@@ -156,7 +156,7 @@ func TestResetBeforeItsFirstWord(t *testing.T) {
 	s.set([]Wanted{inA}, nil)
 	a := s.collection(idA, nil)
 	a.says(source.Signal{Kind: source.ListBegun, Reason: source.ReasonSnapshot})
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(endsHang); ; time.Sleep(time.Millisecond) {
 		if at, err := s.store.Get(checkpoint.PositionKey(idA)); err != nil || time.Now().After(deadline) {
 			t.Fatalf("the position is not noted: %v", err)
 		} else if at != nil {

@@ -18,7 +18,7 @@ import (
 func (s *script) shows(what string, is func(l LaneStatus, c CollectionStatus) bool) {
 	s.t.Helper()
 	var l LaneStatus
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(endsHang); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		if l = s.lane.Status(); len(l.Collections) == 1 && is(l, l.Collections[0]) {
 			return
 		}

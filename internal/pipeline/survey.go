@@ -165,14 +165,13 @@ func (l *Lane) surveyed(ctx context.Context, p parcel) error {
 // list was made: until then it exists for consumers, and nothing in the resync says so.
 func (l *Lane) awaitEnds(m *member) error {
 	s := m.survey
-	gone, err := l.inv.find(m.prefix(), func(key []byte, e *checkpoint.Entry) bool {
+	return l.inv.each(m.prefix(), func(key []byte, e *checkpoint.Entry) bool {
 		_, touched := s.touched[string(key)]
 		return e.Told && m.holds(key, e) && !touched && !s.seen.has(key)
-	})
-	for _, o := range gone {
+	}, func(o object) error {
 		s.isLate(o.key, true)
-	}
-	return err
+		return nil
+	})
 }
 
 func (l *Lane) surveyedObject(ctx context.Context, m *member, o *source.Object) error {
@@ -301,14 +300,17 @@ func (l *Lane) passed(ctx context.Context, m *member) error {
 	case s.run != "", !through:
 		return nil
 	}
-	absent, err := l.inv.find(m.prefix(), func(key []byte, e *checkpoint.Entry) bool {
+	drift := 0
+	err := l.inv.each(m.prefix(), func(key []byte, e *checkpoint.Entry) bool {
 		_, touched := s.touched[string(key)]
 		return m.holds(key, e) && !touched && !s.seen.has(key) && compareRV(e.RV, s.rv) <= 0
+	}, func(object) error {
+		drift++
+		return nil
 	})
 	if err != nil {
 		return err
 	}
-	drift := len(absent)
 	for key, want := range s.suspects {
 		known, err := l.inv.get([]byte(key))
 		if err != nil {

@@ -62,6 +62,10 @@ func (l *Lane) suspendAll(ctx context.Context) error {
 		}
 		l.current.drop(m, 0)
 		delete(l.moved, m)
+		if l.idle() { // nothing is left whose commit would give it back
+			l.budget.Release(l.current.held)
+			l.current.held = 0
+		}
 		l.inv.drop(m)
 		if err := l.forgetTentative(m); err != nil {
 			return err

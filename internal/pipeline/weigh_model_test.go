@@ -160,7 +160,7 @@ func mutateWith(t *rapid.T, c *cluster) {
 func TestShapedCrashesLoseNothing(t *testing.T) {
 	for _, kind := range []string{"plain", "log", "transactional"} {
 		t.Run(kind, func(t *testing.T) {
-			rapid.Check(t, func(t *rapid.T) {
+			checkInBubble(t, func(t *rapid.T) {
 				c, b := newCluster(), &bus{}
 				store, err := file.OpenMem(identity)
 				if err != nil {
@@ -190,6 +190,7 @@ func TestShapedCrashesLoseNothing(t *testing.T) {
 						b.crashAfter = rapid.IntRange(1, 4).Draw(t, "crash after")
 					}
 					live := rapid.IntRange(0, 6).Draw(t, "live changes")
+					drawPaces(t, c, b)
 					lane := newTestLane(s, store)
 					runLifeOf(t, c, lane, []Wanted{{Target: configMaps, Options: modulus(n)}}, b.crashed, func() bool {
 						if live > 0 {

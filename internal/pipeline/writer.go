@@ -249,6 +249,7 @@ func (l *Lane) finish(ctx context.Context, r result) error {
 		l.committed(r)
 		return nil
 	case errors.Is(r.err, sink.ErrReset):
+		l.budget.Release(r.batch.held)
 		return l.reset(ctx, r.err.Error())
 	default:
 		return r.err

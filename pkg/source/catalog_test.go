@@ -152,7 +152,7 @@ func TestCatalogEndsWithItsContext(t *testing.T) {
 		if err := <-done; err == nil || errors.Is(err, ErrNoResource) {
 			t.Errorf("got %v", err)
 		}
-		if d := time.Since(begin); d > 2*time.Second {
+		if d := time.Since(begin); d > 20*time.Second {
 			t.Errorf("it took %s", d)
 		}
 		mu.Lock()

@@ -156,7 +156,7 @@ func (s *signal) tell() {
 
 func (s *signal) await(t testing.TB, what string, done func() bool) {
 	t.Helper()
-	deadline := time.NewTimer(30 * time.Second)
+	deadline := time.NewTimer(2 * time.Minute)
 	defer deadline.Stop()
 	for {
 		next := s.next()

@@ -27,7 +27,7 @@ func TestFreshConnections(t *testing.T) {
 	client := newClient(t, &rest.Config{Host: srv.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}})
 	ask := func(way func(context.Context) context.Context) string {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(way(t.Context()), 20*time.Second)
+		ctx, cancel := context.WithTimeout(way(t.Context()), 2*time.Minute)
 		defer cancel()
 		raw, err := client.rest.Get().AbsPath("/").MaxRetries(0).DoRaw(ctx)
 		if (err != nil) != fails {

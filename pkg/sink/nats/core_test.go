@@ -47,7 +47,7 @@ func hear(t *testing.T, sub *nats.Subscription, want string) {
 	t.Helper()
 	var got []string
 	for range strings.Fields(want) {
-		m, err := sub.NextMsg(5 * time.Second)
+		m, err := sub.NextMsg(2 * time.Minute)
 		if err != nil {
 			t.Fatalf("heard %q, want %q: %v", got, want, err)
 		}
@@ -190,7 +190,7 @@ func TestCoreSuite(t *testing.T) {
 					t.Fatal(err)
 				}
 				for n, _, _ := sub.Pending(); n > 0; n-- {
-					m, err := sub.NextMsg(5 * time.Second)
+					m, err := sub.NextMsg(2 * time.Minute)
 					if err != nil {
 						t.Fatal(err)
 					}

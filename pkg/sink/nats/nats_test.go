@@ -139,7 +139,7 @@ func read(t *testing.T, js jetstream.JetStream) []sinktest.Message {
 		t.Fatal(err)
 	}
 	var msgs []sinktest.Message
-	for deadline := time.Now().Add(20 * time.Second); len(msgs) < pending; {
+	for deadline := time.Now().Add(2 * time.Minute); len(msgs) < pending; {
 		batch, err := consumer.Fetch(min(pending-len(msgs), 2000), jetstream.FetchMaxWait(time.Second))
 		if err != nil {
 			t.Fatal(err)

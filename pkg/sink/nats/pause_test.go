@@ -81,7 +81,7 @@ func TestServerPaused(t *testing.T) {
 		}
 		got := ""
 		for !strings.HasSuffix(got, " 3/1") {
-			m, err := sub.NextMsg(5 * time.Second)
+			m, err := sub.NextMsg(2 * time.Minute)
 			if err != nil {
 				t.Fatalf("heard %q: %v", got, err)
 			}

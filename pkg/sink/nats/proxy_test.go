@@ -149,7 +149,7 @@ func TestFlappingConnection(t *testing.T) {
 			mustWrite(t, s, records(7, 1))
 			heard, last := map[string]bool{}, ""
 			for last != "7/0" {
-				m, err := sub.NextMsg(5 * time.Second)
+				m, err := sub.NextMsg(2 * time.Minute)
 				if err != nil {
 					t.Fatalf("after %q: %v", last, err)
 				}
