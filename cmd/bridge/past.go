@@ -182,24 +182,32 @@ func orAll(resources []string) string {
 	return strings.Join(resources, ", ")
 }
 
-// untold says which types of event a resource does not tell, by the configuration.
-func (p *past) untold(resource string) string {
+// entriesOf are the configured entries that mean a resource: those that name it, else those whose pattern matches.
+func (p *past) entriesOf(resource string) (named []config.Resource) {
 	c := event.ParseCollection(resource)
-	types, named := []string(nil), false
+	var matched []config.Resource
 	for _, r := range p.config.ResourcesOf(p.sink) {
 		first, rest, _ := strings.Cut(r.Resource, ".")
-		group := r.Group
-		if group == "" {
-			group = rest
+		group := cmp.Or(r.Group, rest)
+		switch wild := first == "*"; {
+		case first != c.Resource && !wild, group != "" && group != "*" && group != c.GroupOrCore() && !strings.HasSuffix(group, "."+c.Group):
+		case wild:
+			matched = append(matched, r)
+		default:
+			named = append(named, r)
 		}
-		wild := first == "*"
-		switch {
-		case first != c.Resource && !wild, wild && named:
-			continue
-		case group != "" && group != "*" && group != c.GroupOrCore() && !strings.HasSuffix(group, "."+c.Group):
-			continue
-		}
-		types, named = r.Types, named || !wild
+	}
+	if len(named) > 0 {
+		return named
+	}
+	return matched
+}
+
+// untold says which types of event a resource does not tell, by the configuration.
+func (p *past) untold(resource string) string {
+	var types []string
+	for _, r := range p.entriesOf(resource) {
+		types = r.Types
 	}
 	all := []string{"added", "modified", "deleted"}
 	if types == nil && (resource == "events" || resource == "events.events.k8s.io") {
@@ -209,6 +217,11 @@ func (p *past) untold(resource string) string {
 		return ""
 	}
 	return strings.Join(slices.DeleteFunc(all, func(t string) bool { return slices.Contains(types, t) }), " and ")
+}
+
+// filtered reports whether an entry of a resource has a filter.
+func (p *past) filtered(resource string) bool {
+	return slices.ContainsFunc(p.entriesOf(resource), func(r config.Resource) bool { return r.Filter != "" })
 }
 
 // pastError gives an error of reading its exit code.
