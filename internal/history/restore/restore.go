@@ -289,13 +289,35 @@ func (r *restorer) try(ctx context.Context, it *item, now bool) {
 		}
 		r.tell(line)
 		if r.DryRun {
+			r.tellOrphaned(ctx, it)
 			r.tellLeft(it, live, made)
 		}
 	case !now && r.comes(it, err):
 		it.later = true
-		r.tell(Line{What: Unchecked, Object: it.line, Why: "its namespace or type does not exist yet"})
+		r.tell(Line{What: Unchecked, Object: it.line, Why: "is created: its namespace or type does not exist yet"})
+		if r.DryRun {
+			r.tellOrphaned(ctx, it)
+		}
 	default:
 		r.fail(it, err)
+	}
+}
+
+// tellOrphaned tells which owners an item would lose.
+func (r *restorer) tellOrphaned(ctx context.Context, it *item) {
+	var dropped []string
+	for _, ref := range it.owners {
+		restored := slices.ContainsFunc(r.items, func(other *item) bool { return other.uid == ref.UID })
+		if !restored && !r.lives(ctx, ref, it.GetNamespace()) {
+			dropped = append(dropped, ref.Kind+" "+ref.Name)
+		}
+	}
+	r.tellDropped(it, dropped)
+}
+
+func (r *restorer) tellDropped(it *item, owners []string) {
+	if len(owners) > 0 {
+		r.tell(Line{What: Changed, Object: it.line, Why: "its owner is not restored: " + strings.Join(owners, ", ")})
 	}
 }
 
@@ -352,9 +374,7 @@ func (r *restorer) fail(it *item, err error) {
 }
 
 func (r *restorer) apply(ctx context.Context, it *item) {
-	if dropped := r.own(ctx, it); len(dropped) > 0 {
-		r.tell(Line{What: Changed, Object: it.line, Why: "its owner is not restored: " + strings.Join(dropped, ", ")})
-	}
+	r.tellDropped(it, r.own(ctx, it))
 	live, made, err := r.put(ctx, it, false)
 	if err != nil {
 		r.fail(it, err)
