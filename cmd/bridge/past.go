@@ -182,32 +182,24 @@ func orAll(resources []string) string {
 	return strings.Join(resources, ", ")
 }
 
-// entriesOf are the configured entries that mean a resource: those that name it, else those whose pattern matches.
-func (p *past) entriesOf(resource string) (named []config.Resource) {
-	c := event.ParseCollection(resource)
-	var matched []config.Resource
-	for _, r := range p.config.ResourcesOf(p.sink) {
-		first, rest, _ := strings.Cut(r.Resource, ".")
-		group := cmp.Or(r.Group, rest)
-		switch wild := first == "*"; {
-		case first != c.Resource && !wild, group != "" && group != "*" && group != c.GroupOrCore() && !strings.HasSuffix(group, "."+c.Group):
-		case wild:
-			matched = append(matched, r)
-		default:
-			named = append(named, r)
-		}
-	}
-	if len(named) > 0 {
-		return named
-	}
-	return matched
-}
-
 // untold says which types of event a resource does not tell, by the configuration.
 func (p *past) untold(resource string) string {
-	var types []string
-	for _, r := range p.entriesOf(resource) {
-		types = r.Types
+	c := event.ParseCollection(resource)
+	types, named := []string(nil), false
+	for _, r := range p.config.ResourcesOf(p.sink) {
+		first, rest, _ := strings.Cut(r.Resource, ".")
+		group := r.Group
+		if group == "" {
+			group = rest
+		}
+		wild := first == "*"
+		switch {
+		case first != c.Resource && !wild, wild && named:
+			continue
+		case group != "" && group != "*" && group != c.GroupOrCore() && !strings.HasSuffix(group, "."+c.Group):
+			continue
+		}
+		types, named = r.Types, named || !wild
 	}
 	all := []string{"added", "modified", "deleted"}
 	if types == nil && (resource == "events" || resource == "events.events.k8s.io") {
@@ -219,9 +211,38 @@ func (p *past) untold(resource string) string {
 	return strings.Join(slices.DeleteFunc(all, func(t string) bool { return slices.Contains(types, t) }), " and ")
 }
 
-// filtered reports whether an entry of a resource has a filter.
-func (p *past) filtered(resource string) bool {
-	return slices.ContainsFunc(p.entriesOf(resource), func(r config.Resource) bool { return r.Filter != "" })
+// hides reports whether the configuration lets a filter leave objects of a resource out, and whether a rule takes
+// fields out of them. Both are true for a resource that no entry is known to mean.
+func (p *past) hides() func(resource string) (filtered, dropped bool) {
+	entries, err := access.NewEntries(p.config, p.sink)
+	return func(resource string) (filtered, dropped bool) {
+		c := event.ParseCollection(resource)
+		first := entries.Of(c.Group, c.Resource)
+		if err != nil || first == nil {
+			return true, true
+		}
+		for _, e := range entries {
+			if e.What != first.What {
+				continue
+			}
+			filtered = filtered || e.Filter != ""
+			for _, r := range p.config.Rules(&e.Resource) {
+				here := len(r.Resources) == 0 || slices.ContainsFunc(r.Resources, func(of string) bool { return shape.Matches(of, c.Group, c.Resource) })
+				dropped = dropped || here && removes(r)
+			}
+		}
+		return filtered, dropped
+	}
+}
+
+// removes reports whether a rule takes fields out that a restore would put back.
+func removes(r shape.Rule) bool {
+	if r.Preset != "" {
+		return r.With != shape.WithHash && r.With != shape.WithMask
+	}
+	return r.With == shape.WithRemove && slices.ContainsFunc(r.Paths, func(path string) bool {
+		return path != "status" && !strings.HasPrefix(path, "status.") && path != "metadata.managedFields"
+	})
 }
 
 // pastError gives an error of reading its exit code.

@@ -100,23 +100,31 @@ sinks: [{name: a, nats: {url: "nats://127.0.0.1:1"}}]
 	}
 }
 
-// TestFiltered: a pattern counts where no entry names the resource.
-func TestFiltered(t *testing.T) {
+// TestHides: a filter, or a rule that takes fields out, of any entry of a resource counts; a pattern where none names it.
+func TestHides(t *testing.T) {
 	c, err := config.Parse("test.yaml", []byte(`
 cluster: x
 resources:
-  - {resource: pods, filter: "object.metadata.name != 'a'"}
+  - {resource: po, namespaces: [a], drop: [status, metadata.managedFields]}
+  - {resource: pods, namespaces: [b], filter: "object.metadata.name != 'a'"}
   - {resource: "*.apps", filter: "object.metadata.name != 'a'"}
-  - deployments.apps
+  - {resource: deploy, drop: [spec.replicas]}
+  - services
+  - configmaps
+redact: [{paths: [data.a], with: remove, resources: [configmaps]}, {paths: [data.b]}]
 sinks: [{name: a, nats: {url: "nats://127.0.0.1:1"}}]
 `), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := &past{config: c, sink: &c.Sinks[0]}
-	for resource, want := range map[string]bool{"pods": true, "replicasets.apps": true, "deployments.apps": false, "nodes": false} {
-		if got := p.filtered(resource); got != want {
-			t.Errorf("%s is filtered: %t", resource, got)
+	hides := p.hides()
+	for resource, want := range map[string][2]bool{
+		"pods": {true, false}, "replicasets.apps": {true, false}, "deployments.apps": {false, true},
+		"services": {false, false}, "configmaps": {false, true}, "widgets.example.com": {true, true},
+	} {
+		if filtered, dropped := hides(resource); [2]bool{filtered, dropped} != want {
+			t.Errorf("%s is filtered: %t, fields are taken out: %t", resource, filtered, dropped)
 		}
 	}
 }

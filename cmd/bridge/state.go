@@ -283,7 +283,7 @@ func (f *stateFlags) restore(cmd *cobra.Command, p *past, to *rest.Config, s *hi
 	encoder := json.NewEncoder(document(out))
 	encoder.SetEscapeHTML(false)
 	err := restore.Run(cmd.Context(), restore.Options{
-		Config: to, State: s, Namespace: f.namespace, Until: s.Until(at), ByRV: at.RV != 0, Filtered: p.filtered,
+		Config: to, State: s, Namespace: f.namespace, Until: s.Until(at), ByRV: at.RV != 0, Hides: p.hides(),
 		DryRun: f.dryRun, Force: f.force, Exact: f.exact,
 	}, func(l restore.Line) {
 		counts[l.What]++

@@ -148,7 +148,8 @@ func (r *restorer) keeps(c *history.Covered, u *unstructured.Unstructured) strin
 		return "deleting it would delete everything in it"
 	}
 	of := event.ParseCollection(c.Collection)
-	parted := of.LabelSelector != "" || of.FieldSelector != "" || c.Filtered || r.Filtered != nil && r.Filtered(c.Resource)
+	filtered, _ := r.hides(c.Resource)
+	parted := of.LabelSelector != "" || of.FieldSelector != "" || c.Filtered || filtered
 	created := u.GetCreationTimestamp().Time // in whole seconds, rounded down
 	switch {
 	case !created.Add(time.Second).After(r.Until):

@@ -34,7 +34,7 @@ func TestKeeps(t *testing.T) {
 		"later, selected":                  {of: part, created: time.Second},
 		"in the same second, selected":     {of: part, why: "a selector or a filter"},
 		"in the same second, was filtered": {of: filtered, why: "a selector or a filter"},
-		"in the same second, is filtered":  {of: all, options: Options{Filtered: func(string) bool { return true }}, why: "a selector or a filter"},
+		"in the same second, is filtered":  {of: all, options: Options{Hides: func(string) (bool, bool) { return true, false }}, why: "a selector or a filter"},
 		"later than a version, selected":   {of: part, created: time.Second, options: Options{ByRV: true}, why: "a selector or a filter"},
 		"a controller's": {of: all, created: time.Second, change: func(u *unstructured.Unstructured) {
 			u.SetOwnerReferences([]metav1.OwnerReference{{Kind: "Web", Name: "web", Controller: &controller}})

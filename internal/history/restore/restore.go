@@ -42,10 +42,11 @@ type Options struct {
 	// Until is a time at which the state was, or the last before its resourceVersion that is known: with ByRV.
 	Until time.Time
 	ByRV  bool
-	// Filtered reports whether a filter leaves objects of a resource out; nil: none does.
-	Filtered func(resource string) bool
-	DryRun   bool // the server checks everything and changes nothing
-	Force    bool // takes fields over from other field managers
+	// Hides reports whether a filter leaves objects of a resource out, and whether a rule takes fields out of them;
+	// nil: neither.
+	Hides  func(resource string) (filtered, dropped bool)
+	DryRun bool // the server checks everything and changes nothing
+	Force  bool // takes fields over from other field managers
 	// Exact removes what is not in the state: objects of its collections, and fields of its objects, whoever owns them.
 	Exact bool
 }
@@ -86,6 +87,7 @@ type item struct {
 	owners []metav1.OwnerReference
 	rank   int
 	later  bool // it could not be checked yet
+	exact  bool // fields that the state does not have are removed
 }
 
 type restorer struct {
@@ -157,6 +159,8 @@ func (r *restorer) prepare(ctx context.Context) error {
 			continue
 		}
 		it := &item{Unstructured: u, line: line, uid: u.GetUID(), owners: u.GetOwnerReferences(), rank: rank(u.GroupVersionKind().GroupKind())}
+		_, dropped := r.hides(o.ResourceID)
+		it.exact = r.Exact && !dropped
 		strip(u)
 		if it.rank == rankNamespace {
 			held[u.GetName()] = true
@@ -188,6 +192,13 @@ func (r *restorer) needNamespace(ctx context.Context, name string, held bool) er
 	r.tell(Line{What: Changed, Object: "namespaces " + name, Why: "the bus does not tell it: it is made without labels and annotations"})
 	r.items = append(r.items, &item{Unstructured: u, line: "namespaces " + name, rank: rankNamespace})
 	return nil
+}
+
+func (r *restorer) hides(resource string) (filtered, dropped bool) {
+	if r.Hides == nil {
+		return false, false
+	}
+	return r.Hides(resource)
 }
 
 func wrap(doing string, err error) error {
@@ -338,9 +349,12 @@ func (r *restorer) tellLeft(it *item, live, made *unstructured.Unstructured) {
 		return
 	}
 	why := "not in the state: " + places(paths)
-	if r.Exact {
+	switch {
+	case it.exact:
 		why += ": the cluster sets them again"
-	} else {
+	case r.Exact:
+		why += ": a rule may have taken them out of the events"
+	default:
 		why += " (--exact removes them)"
 	}
 	r.tell(Line{What: Left, Object: it.line, Why: why, Paths: paths})
@@ -441,7 +455,7 @@ func (r *restorer) put(ctx context.Context, it *item, dry bool) (live, made *uns
 	if dry {
 		dryRun = []string{metav1.DryRunAll}
 	}
-	if live != nil && r.Exact {
+	if live != nil && it.exact {
 		change, err := exactly(it, live)
 		if err != nil {
 			return live, nil, err
