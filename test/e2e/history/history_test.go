@@ -438,7 +438,7 @@ func TestRestoreExactly(t *testing.T) {
 	}
 	exact := []string{
 		"checked   configmaps NS/new: is deleted: it is not in the state",
-		"checked   configmaps NS/settings: changes /data/colour, /data/later, /metadata/labels",
+		"checked   configmaps NS/settings: changes /data, /metadata/labels",
 		"checked   configmaps NS/same: does not change",
 		"checked   configmaps NS/gone: is created",
 	}
