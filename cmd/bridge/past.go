@@ -211,6 +211,40 @@ func (p *past) untold(resource string) string {
 	return strings.Join(slices.DeleteFunc(all, func(t string) bool { return slices.Contains(types, t) }), " and ")
 }
 
+// hides reports whether the configuration lets a filter leave objects of a resource out, and whether a rule takes
+// fields out of them. Both are true for a resource that no entry is known to mean.
+func (p *past) hides() func(resource string) (filtered, dropped bool) {
+	entries, err := access.NewEntries(p.config, p.sink)
+	return func(resource string) (filtered, dropped bool) {
+		c := event.ParseCollection(resource)
+		first := entries.Of(c.Group, c.Resource)
+		if err != nil || first == nil {
+			return true, true
+		}
+		for _, e := range entries {
+			if e.What != first.What {
+				continue
+			}
+			filtered = filtered || e.Filter != ""
+			for _, r := range p.config.Rules(&e.Resource) {
+				here := len(r.Resources) == 0 || slices.ContainsFunc(r.Resources, func(of string) bool { return shape.Matches(of, c.Group, c.Resource) })
+				dropped = dropped || here && removes(r)
+			}
+		}
+		return filtered, dropped
+	}
+}
+
+// removes reports whether a rule takes fields out that a restore would put back.
+func removes(r shape.Rule) bool {
+	if r.Preset != "" {
+		return r.With != shape.WithHash && r.With != shape.WithMask
+	}
+	return r.With == shape.WithRemove && slices.ContainsFunc(r.Paths, func(path string) bool {
+		return path != "status" && !strings.HasPrefix(path, "status.") && path != "metadata.managedFields"
+	})
+}
+
 // pastError gives an error of reading its exit code.
 func pastError(err error) error {
 	var ambiguous *history.AmbiguousError

@@ -12,6 +12,7 @@ import (
 
 	"github.com/kubebridge/kubebridge/internal/config"
 	"github.com/kubebridge/kubebridge/internal/history"
+	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
 // TestPastUsage: what cannot be answered is said in a line, with the code of whose
@@ -44,6 +45,7 @@ checkpoint: {file: {path: ` + t.TempDir() + `}}
 		{"state --diff 12 13 --at 12", "--diff goes with neither", exitConfig},
 		{"state --at 12 --apply", "--apply needs --kubeconfig", exitConfig},
 		{"state --at 12 --dry-run", "go with --apply", exitConfig},
+		{"state --at 12 --exact", "go with --apply", exitConfig},
 		{"state --at 12 -o xml", "-o xml", exitConfig},
 		{"history pods", "bridge history takes RESOURCE NAMESPACE/NAME", exitConfig},
 		{"history pods a/b --since monday", `"monday" is no time`, exitConfig},
@@ -95,6 +97,54 @@ sinks: [{name: a, nats: {url: "nats://127.0.0.1:1"}}]
 		if got := p.untold(resource); got != want {
 			t.Errorf("of %s untold is %q, want %q", resource, got, want)
 		}
+	}
+}
+
+// TestHides: a filter, or a rule that takes fields out, of any entry of a resource counts; a pattern where none names it.
+func TestHides(t *testing.T) {
+	c, err := config.Parse("test.yaml", []byte(`
+cluster: x
+resources:
+  - {resource: po, namespaces: [a], drop: [status, metadata.managedFields]}
+  - {resource: pods, namespaces: [b], filter: "object.metadata.name != 'a'"}
+  - {resource: "*.apps", filter: "object.metadata.name != 'a'"}
+  - {resource: deploy, drop: [spec.replicas]}
+  - services
+  - configmaps
+redact: [{paths: [data.a], with: remove, resources: [configmaps]}, {paths: [data.b]}]
+sinks: [{name: a, nats: {url: "nats://127.0.0.1:1"}}]
+`), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &past{config: c, sink: &c.Sinks[0]}
+	hides := p.hides()
+	for resource, want := range map[string][2]bool{
+		"pods": {true, false}, "replicasets.apps": {true, false}, "deployments.apps": {false, true},
+		"services": {false, false}, "configmaps": {false, true}, "widgets.example.com": {true, true},
+	} {
+		if filtered, dropped := hides(resource); [2]bool{filtered, dropped} != want {
+			t.Errorf("%s is filtered: %t, fields are taken out: %t", resource, filtered, dropped)
+		}
+	}
+}
+
+// TestPrintState: a note about what is left out stands where no reader of YAML takes it for an object.
+func TestPrintState(t *testing.T) {
+	s := &history.State{
+		Missing: []history.Missing{{Name: "events", Why: "its deleted events are not published\nkind: Pod", LeftOut: true}},
+		Objects: []history.Object{{Received: &event.Received{Object: []byte(`{"kind":"Pod"}`), BodyKnown: true}, ResourceID: "pods"}},
+	}
+	var out, notes bytes.Buffer
+	if err := printState(&out, &notes, s, ""); err != nil {
+		t.Fatal(err)
+	}
+	if want := "---\n# left out: events: its deleted events are not published\\nkind: Pod\nkind: Pod\n"; out.String() != want {
+		t.Errorf("it prints\n%s", out.String())
+	}
+	out.Reset()
+	if err := printState(&out, &notes, s, "json"); err != nil || strings.Contains(out.String(), "events") {
+		t.Errorf("it prints %s (%v)", out.String(), err)
 	}
 }
 

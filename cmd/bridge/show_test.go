@@ -35,7 +35,7 @@ func TestHostileText(t *testing.T) {
 	}
 	state := &history.State{
 		Objects: []history.Object{{Received: &event.Received{Namespace: hostile, Name: hostile, Object: after, BodyKnown: false}, ResourceID: hostile}},
-		Missing: []history.Missing{{Name: hostile, Why: hostile, Ended: true}},
+		Missing: []history.Missing{{Name: hostile, Why: hostile, LeftOut: true}},
 		Collections: []history.Covered{{
 			Collection: hostile, BaseRV: hostile, Silence: true, Gap: &event.Received{Report: &event.Report{Reason: hostile}},
 		}},

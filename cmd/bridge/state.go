@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,6 +16,8 @@ import (
 
 	"github.com/kubebridge/kubebridge/internal/history"
 	"github.com/kubebridge/kubebridge/internal/history/restore"
+	"github.com/kubebridge/kubebridge/pkg/sink"
+	"github.com/kubebridge/kubebridge/pkg/sink/stdout"
 )
 
 // stateFlags say which state is asked for, and what becomes of it.
@@ -27,10 +30,11 @@ type stateFlags struct {
 	kubeconfig    string
 	context       string
 	dryRun, force bool
+	exact         bool
 }
 
 // restoreRate is how many requests a second a restore makes at most.
-const restoreRate = 50
+const restoreRate = 100
 
 func newState() *cobra.Command {
 	var f stateFlags
@@ -43,7 +47,9 @@ It answers "not covered" where the bus holds no list that told every object befo
 Nothing is written to the bus, and no consumer is left behind.
 
 With --diff it compares two times. With --apply it puts the state into the cluster of
---kubeconfig by server-side apply, after a dry run of everything.`,
+--kubeconfig by server-side apply, after a dry run of everything. Objects and fields
+that came later stay, and are listed; --exact deletes and removes them. --dry-run
+lists what would happen to each object, and changes nothing.`,
 		Example: `  bridge state --at 2026-03-14T09:26:00Z pods deployments.apps -n shop -c bridge.yaml
   bridge state --diff 2026-03-14T09:00:00Z 2026-03-14T10:00:00Z -n shop
   bridge state --at 2026-03-14T09:26:00Z -n shop --apply --kubeconfig ~/.kube/config --dry-run`,
@@ -62,6 +68,7 @@ With --diff it compares two times. With --apply it puts the state into the clust
 	flags.StringVar(&f.context, "context", "", "with --apply: the context in the kubeconfig file")
 	flags.BoolVar(&f.dryRun, "dry-run", false, "with --apply: let the server check everything and change nothing")
 	flags.BoolVar(&f.force, "force", false, "with --apply: take fields over that another field manager owns")
+	flags.BoolVar(&f.exact, "exact", false, "with --apply: also delete objects and remove fields that the state does not have, whoever owns them")
 	return cmd
 }
 
@@ -76,8 +83,8 @@ func (f *stateFlags) run(cmd *cobra.Command, args []string) error {
 		mistake = "give --at, or --diff"
 	case f.apply && f.kubeconfig == "":
 		mistake = "--apply needs --kubeconfig: the bridge's own account is not used"
-	case !f.apply && (f.kubeconfig != "" || f.context != "" || f.dryRun || f.force):
-		mistake = "--kubeconfig, --context, --dry-run and --force go with --apply"
+	case !f.apply && (f.kubeconfig != "" || f.context != "" || f.dryRun || f.force || f.exact):
+		mistake = "--kubeconfig, --context, --dry-run, --force and --exact go with --apply"
 	case f.output != "" && f.output != "json" && (f.output != "yaml" || f.diff):
 		mistake = "-o " + f.output + ": json and, without --diff, yaml are the formats"
 	}
@@ -115,7 +122,7 @@ func (f *stateFlags) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	if f.apply {
-		return f.restore(cmd, to, state)
+		return f.restore(cmd, p, to, state, at[0])
 	}
 	return printState(cmd.OutOrStdout(), cmd.ErrOrStderr(), state, f.output)
 }
@@ -132,6 +139,7 @@ func (f *stateFlags) rebuild(cmd *cobra.Command, p *past, at history.Point, reso
 	state, err := history.Rebuild(cmd.Context(), history.Query{
 		Reader: r, Cluster: p.config.Cluster, Goes: p.goes, At: at, Resources: resources, Namespace: f.namespace,
 		Untold: p.untold, Progress: progress.tell,
+		Whole: func(ctx context.Context) (sink.Reader, error) { return p.read(ctx, nil, nil) },
 	})
 	progress.end()
 	if err != nil {
@@ -151,10 +159,8 @@ func (f *stateFlags) rebuild(cmd *cobra.Command, p *past, at history.Point, reso
 
 // tellCoverage says what the state rests on.
 func tellCoverage(w io.Writer, s *history.State, at history.Point) {
-	for _, m := range s.Missing {
-		if m.Ended {
-			show(w, "left out: %s: %s", m.Name, m.Why)
-		}
+	for _, line := range leftOut(s) {
+		show(w, "%s", line)
 	}
 	for _, c := range s.Collections {
 		show(w, "%s: at %s, from the list of %s (resourceVersion %s)", c.Collection, at, c.Base.UTC().Format(time.RFC3339), c.BaseRV)
@@ -165,6 +171,16 @@ func tellCoverage(w io.Writer, s *history.State, at history.Point) {
 			show(w, "  the last that the bus tells of it is of %s: whether the bridge was watching after that the bus does not say", c.Word.UTC().Format(time.RFC3339))
 		}
 	}
+}
+
+// leftOut names what the state has nothing of, although nothing is wrong.
+func leftOut(s *history.State) (lines []string) {
+	for _, m := range s.Missing {
+		if m.LeftOut {
+			lines = append(lines, fmt.Sprintf("left out: %s: %s", m.Name, m.Why))
+		}
+	}
+	return lines
 }
 
 // printState prints objects as kubectl takes them.
@@ -191,7 +207,13 @@ func printState(out, notes io.Writer, s *history.State, output string) error {
 		if err != nil {
 			return fmt.Errorf("print %s %s: %w", o.ResourceID, o.Name(), err)
 		}
-		fmt.Fprintf(w, "---\n%s", text)
+		fmt.Fprintln(w, "---")
+		if i == 0 { // comments, which no reader of YAML takes for an object
+			for _, line := range leftOut(s) {
+				fmt.Fprintln(w, "# "+stdout.Legible(line))
+			}
+		}
+		fmt.Fprintf(w, "%s", text)
 	}
 	if output == "json" {
 		fmt.Fprintln(w, "]}")
@@ -255,12 +277,15 @@ func (f *stateFlags) cluster() (*rest.Config, error) {
 }
 
 // restore puts the state into a cluster.
-func (f *stateFlags) restore(cmd *cobra.Command, to *rest.Config, s *history.State) error {
+func (f *stateFlags) restore(cmd *cobra.Command, p *past, to *rest.Config, s *history.State, at history.Point) error {
 	counts := map[restore.Outcome]int{}
 	out := cmd.OutOrStdout()
 	encoder := json.NewEncoder(document(out))
 	encoder.SetEscapeHTML(false)
-	err := restore.Run(cmd.Context(), restore.Options{Config: to, Objects: s.Objects, DryRun: f.dryRun, Force: f.force}, func(l restore.Line) {
+	err := restore.Run(cmd.Context(), restore.Options{
+		Config: to, State: s, Namespace: f.namespace, Until: s.Until(at), ByRV: at.RV != 0, Hides: p.hides(),
+		DryRun: f.dryRun, Force: f.force, Exact: f.exact,
+	}, func(l restore.Line) {
 		counts[l.What]++
 		if f.output == "json" {
 			_ = encoder.Encode(l) // what counts is the cluster
@@ -268,8 +293,15 @@ func (f *stateFlags) restore(cmd *cobra.Command, to *rest.Config, s *history.Sta
 		}
 		printRestored(out, l)
 	})
-	fmt.Fprintf(cmd.ErrOrStderr(), "%d applied, %d skipped, %d failed\n", counts[restore.Applied], counts[restore.Skipped], counts[restore.Failed])
-	if err != nil && !errors.Is(err, restore.ErrFailed) {
+	done := fmt.Sprintf("%d applied, %d deleted", counts[restore.Applied], counts[restore.Deleted])
+	if f.dryRun {
+		done = fmt.Sprintf("dry run: %d checked, %d unchecked", counts[restore.Checked], counts[restore.Unchecked])
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "%s, %d skipped, %d left, %d failed\n", done, counts[restore.Skipped], counts[restore.Left], counts[restore.Failed])
+	switch {
+	case errors.Is(err, restore.ErrOtherCluster):
+		return &exitError{exitConfig, err}
+	case err != nil && !errors.Is(err, restore.ErrFailed):
 		return &exitError{exitEnvironment, err}
 	}
 	return err

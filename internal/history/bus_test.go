@@ -26,6 +26,7 @@ type bus struct {
 	from  []int64 // what was before is removed by retention
 	now   time.Time
 	rv    int
+	epoch uint64 // 0: the first
 	read  int
 	uids  map[string]string // of names that were used again
 }
@@ -102,7 +103,7 @@ var pods = &event.Collection{Resource: "pods"}
 // of says something of a collection in every part.
 func (b *bus) of(c *event.Collection, typ event.Type, run string, r event.Report) {
 	b.now = b.now.Add(time.Second)
-	e := &event.Event{Type: typ, Origin: event.Snapshot, Time: b.now, Collection: c, ResourceVersion: strconv.Itoa(b.rv), Run: run, Report: &r}
+	e := &event.Event{Type: typ, Origin: event.Snapshot, Time: b.now, Collection: c, ResourceVersion: strconv.Itoa(b.rv), Run: run, Report: &r, Epoch: cmp.Or(b.epoch, 1)}
 	for i := range b.parts {
 		b.parts[i] = append(b.parts[i], encode(e))
 	}
@@ -113,7 +114,7 @@ func (b *bus) tell(typ event.Type, origin event.Origin, name string, rv int, run
 	b.now = b.now.Add(time.Second)
 	e := &event.Event{
 		Type: typ, Origin: origin, Time: b.now, Collection: pods, APIVersion: "v1", Kind: "Pod", Namespace: "shop", Name: name,
-		UID: cmp.Or(b.uids[name], "uid-"+name), ResourceVersion: strconv.Itoa(rv), Entry: "1", Run: run,
+		UID: cmp.Or(b.uids[name], "uid-"+name), ResourceVersion: strconv.Itoa(rv), Entry: "1", Run: run, Epoch: cmp.Or(b.epoch, 1),
 	}
 	e.Object = fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"namespace":"shop","uid":%q,"resourceVersion":"%d"},"spec":{"n":%d}}`,
 		name, e.UID, rv, rv)

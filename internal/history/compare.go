@@ -16,6 +16,14 @@ type Difference struct {
 	Changed   int       `json:"changed"`
 	Unchanged int       `json:"unchanged"`
 	Objects   []Differs `json:"objects"`
+	// LeftOut names what the bus cannot say this of, with the reason.
+	LeftOut []LeftOut `json:"leftOut,omitempty"`
+}
+
+// LeftOut is a collection, or a resource, that a [Difference] has nothing of.
+type LeftOut struct {
+	Name string `json:"name"`
+	Why  string `json:"why"`
 }
 
 // Differs is one object of a [Difference].
@@ -32,6 +40,11 @@ type Differs struct {
 // Compare tells what made after of before. What only one of them covers is left out.
 func Compare(before, after *State) (*Difference, error) {
 	d := &Difference{Objects: []Differs{}}
+	for _, m := range slices.Concat(before.Missing, after.Missing) {
+		if !slices.ContainsFunc(d.LeftOut, func(l LeftOut) bool { return l.Name == m.Name }) {
+			d.LeftOut = append(d.LeftOut, LeftOut{m.Name, m.Why})
+		}
+	}
 	both := map[string]int{}
 	for _, c := range before.Collections {
 		both[c.Collection] |= 1

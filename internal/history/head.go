@@ -222,6 +222,7 @@ type log struct {
 	heads    *heads
 	cluster  string
 	uid      string
+	newest   map[uint64]uint64 // the highest resourceVersion that was read, by epoch
 	progress func(Progress)
 	done     Progress
 	goes     Goes
@@ -246,7 +247,7 @@ func newLog(r sink.Reader, cluster string, goes Goes, progress func(Progress)) *
 	if progress == nil {
 		progress = func(Progress) {}
 	}
-	return &log{Reader: r, heads: newHeads(), cluster: cluster, goes: goes, progress: progress}
+	return &log{Reader: r, heads: newHeads(), cluster: cluster, goes: goes, progress: progress, newest: map[uint64]uint64{}}
 }
 
 // begin says what is done next.
@@ -289,6 +290,14 @@ func (l *log) each(ctx context.Context, ranges []sink.Range, collections bool, f
 		if l.goes != nil && !l.goes(h.group, h.resource, parts[m.Part].Log) {
 			return nil
 		}
+		l.notice(&h)
 		return fn(m, &h)
 	})
+}
+
+// notice keeps the highest resourceVersion of each epoch. Some API servers have others
+// than numbers: these cannot be asked for.
+func (l *log) notice(h *head) {
+	rv, _ := strconv.ParseUint(h.rv, 10, 64)
+	l.newest[h.epoch] = max(l.newest[h.epoch], rv)
 }

@@ -2,6 +2,7 @@ package history_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -339,5 +340,103 @@ func TestRoutes(t *testing.T) {
 	all, _ = history.Subjects([]history.Route{{Template: "k8s.{resource}"}}, "prod", nil, &history.Name{Name: "a.b"})
 	if !slices.Equal(all, []string{"k8s.*", "k8s.*._collection.*"}) {
 		t.Errorf("the subjects are %v", all)
+	}
+}
+
+// TestUnknownPoint: what never was is no question that the bus answers. A resourceVersion of another resource is.
+func TestUnknownPoint(t *testing.T) {
+	first := newBus(2)
+	first.snapshot("a", "b") // 101 and 102
+	other := newBus(1)
+	other.rv = 150
+	other.of(&event.Collection{Resource: "services"}, event.Synced, "", event.Report{Reason: "periodic"})
+	second := newBus(1)
+	second.snapshot("a", "b")
+	second.epoch, second.rv = 2, 50
+	second.of(pods, event.Gap, "r", event.Report{Reason: "history", Reset: true})
+	second.tell(event.Present, event.Snapshot, "a", 48, "r")
+	second.of(pods, event.Synced, "r", event.Report{Reason: "history", Counts: &event.Counts{Listed: 1, Present: 1}})
+	for name, c := range map[string]struct {
+		bus, whole *bus
+		at         string
+		want       []string
+		says       string // in the error; "": it is answered
+	}{
+		"as new as the bus":              {first, nil, "102", []string{"a:101", "b:102"}, ""},
+		"newer than the bus":             {first, nil, "103", nil, "resourceVersion 103 is not on the bus, which holds epoch 1 up to resourceVersion 102"},
+		"of another resource":            {first, other, "150", []string{"a:101", "b:102"}, ""},
+		"newer than every resource":      {first, other, "151", nil, "which holds epoch 1 up to resourceVersion 150"},
+		"of an epoch that never was":     {first, nil, "e7:101", nil, "resourceVersion 101 of epoch 7 is not on the bus, which holds epoch 1 up to resourceVersion 102"},
+		"epoch 1":                        {second, nil, "e1:102", []string{"a:101", "b:102"}, ""},
+		"newer than epoch 1 became":      {second, nil, "e1:103", nil, "which holds epoch 1 up to resourceVersion 102 and epoch 2 up to resourceVersion 50"},
+		"epoch 2":                        {second, nil, "e2:50", []string{"a:48"}, ""},
+		"newer than epoch 2":             {second, nil, "e2:51", nil, "resourceVersion 51 of epoch 2 is not on the bus"},
+		"before the bus knew of epoch 2": {second, nil, "e2:49", nil, "its first list of epoch 2 was not complete at resourceVersion 49"},
+		"no epoch":                       {second, nil, "50", nil, "write e2:50, or a time"},
+		"before the bus begins":          {first, nil, "99", nil, "begins after resourceVersion 99, at 2026-03-14T09:00:01Z"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			at, err := history.ParsePoint(c.at)
+			if err != nil {
+				t.Fatal(err)
+			}
+			q := history.Query{Reader: c.bus, Cluster: "prod", At: at, Resources: []string{"pods"}}
+			if c.whole != nil {
+				q.Whole = func(context.Context) (sink.Reader, error) { return c.whole, nil }
+			}
+			s, err := history.Rebuild(t.Context(), q)
+			if err == nil {
+				err = s.Err()
+			}
+			switch {
+			case c.says != "":
+				if err == nil || !strings.Contains(err.Error(), c.says) {
+					t.Errorf("the error is %v, want one with %q", err, c.says)
+				}
+			case err != nil:
+				t.Error(err)
+			default:
+				if diff := cmp.Diff(c.want, names(s)); diff != "" {
+					t.Errorf("(-want +got):\n%s", diff)
+				}
+			}
+		})
+	}
+}
+
+// TestLeavesOut: a resource of which no state can be rebuilt, such as core Events, spoils no answer for which nobody
+// named it. Named, or alone, it is an error.
+func TestLeavesOut(t *testing.T) {
+	b := newBus(1)
+	b.snapshot("a")
+	events := &event.Collection{Resource: "events"}
+	b.of(events, event.Gap, "", event.Report{Reason: "snapshot"})
+	b.of(events, event.Synced, "", event.Report{Reason: "snapshot", Counts: &event.Counts{}})
+	alone := newBus(1)
+	alone.of(events, event.Gap, "", event.Report{Reason: "snapshot"})
+	alone.of(events, event.Synced, "", event.Report{Reason: "snapshot", Counts: &event.Counts{}})
+	for name, c := range map[string]struct {
+		bus     *bus
+		named   []string
+		covered bool
+	}{
+		"all": {b, nil, true}, "pods": {b, []string{"pods"}, true}, "events": {b, []string{"events"}, false}, "nothing else": {alone, nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, err := history.Rebuild(t.Context(), history.Query{
+				Reader: c.bus, Cluster: "prod", At: history.Point{Time: c.bus.tick()}, Resources: c.named,
+				Untold: func(resource string) string { return map[string]string{"events": "deleted"}[resource] },
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = s.Err()
+			if covered := err == nil; covered != c.covered || !covered && !strings.Contains(err.Error(), "not covered: events: its deleted events are not published") {
+				t.Errorf("the error is %v", err)
+			}
+			if name == "all" && (len(names(s)) != 1 || len(s.Missing) != 1 || !s.Missing[0].LeftOut || s.Missing[0].Name != "events") {
+				t.Errorf("the state has %v, and lacks %+v", names(s), s.Missing)
+			}
+		})
 	}
 }

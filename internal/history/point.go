@@ -1,10 +1,15 @@
 package history
 
 import (
+	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
 // Point is what "at" means: a time, or a resourceVersion.
@@ -66,4 +71,78 @@ func (p Point) holds(h *head) (bool, error) {
 		return false, fmt.Errorf("resourceVersion %q of %s cannot be compared: ask for a time", h.rv, h.collection)
 	}
 	return rv <= p.RV, nil
+}
+
+// tailMessages are read of each part's end to find the newest resourceVersion there.
+const tailMessages = 1024
+
+// UnknownPointError is returned for a resourceVersion that is newer than everything on
+// the bus, and for an epoch of which the bus has no event.
+type UnknownPointError struct {
+	Point Point
+	Holds string // what the bus has instead
+}
+
+func (e *UnknownPointError) Error() string {
+	return fmt.Sprintf("%s: %s is not on the bus, which holds %s: name one of these, or a time", ErrNotCovered, e.Point, e.Holds)
+}
+
+// Unwrap makes it an [ErrNotCovered].
+func (e *UnknownPointError) Unwrap() error { return ErrNotCovered }
+
+// known returns an [UnknownPointError] unless the bus has something as new as the point.
+// l has read what the answer rests on; where that is older, the ends of all topics are read.
+func (q *Query) known(ctx context.Context, l *log) error {
+	if l.reaches(q.At) || len(l.newest) == 0 {
+		return nil
+	}
+	all := l
+	if q.Whole != nil && len(q.Resources) > 0 {
+		r, err := q.Whole(ctx)
+		if err != nil {
+			return err
+		}
+		defer r.Close()
+		all = newLog(r, q.Cluster, q.Goes, q.Progress)
+		all.uid = l.uid
+		maps.Copy(all.newest, l.newest)
+	}
+	var ranges []sink.Range
+	for _, p := range all.Parts() {
+		one := sink.Range{From: max(p.First, p.End-tailMessages), To: p.End}
+		if slices.Max(slices.Collect(maps.Keys(l.newest))) > max(q.At.Epoch, 1) { // the epoch may have ended anywhere
+			one.From = p.First
+		}
+		ranges = append(ranges, one)
+	}
+	all.begin("looking for the newest resourceVersion", ranges)
+	if err := all.each(ctx, ranges, false, func(*sink.Message, *head) error { return nil }); err != nil {
+		return err
+	}
+	if all.reaches(q.At) {
+		return nil
+	}
+	return &UnknownPointError{q.At, all.holds()}
+}
+
+// reaches reports whether something as new as a point was read, in its epoch.
+func (l *log) reaches(p Point) bool {
+	if p.isTime() {
+		return true
+	}
+	epoch := p.Epoch
+	if epoch == 0 {
+		epoch = 1
+	}
+	newest, read := l.newest[epoch]
+	return read && p.RV <= newest
+}
+
+// holds says in words what was read.
+func (l *log) holds() string {
+	var all []string
+	for _, epoch := range slices.Sorted(maps.Keys(l.newest)) {
+		all = append(all, fmt.Sprintf("epoch %d up to resourceVersion %d", epoch, l.newest[epoch]))
+	}
+	return strings.Join(all, " and ")
 }

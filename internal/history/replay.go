@@ -61,7 +61,9 @@ type follow struct {
 	// reset is where one began that was not taken as the base, -1 for none: what it does
 	// not tell again is gone.
 	reset    int64
-	past     bool // something behind the point was seen
+	past     bool   // something behind the point was seen
+	wasIn    bool   // an event is of the point's epoch
+	syncedIn uint64 // the epoch of the last synced within the point
 	open     *event.Received
 	closed   *event.Received
 	word     time.Time // of the last event within the point
@@ -135,6 +137,7 @@ func (r *replay) run(ctx context.Context) error {
 
 func (r *replay) take(m *sink.Message, h *head, f *follow) error {
 	f.begun = f.begun || m.Offset == f.base.from
+	f.wasIn = f.wasIn || r.point.Epoch != 0 && h.epoch == r.point.Epoch
 	within, err := r.point.holds(h)
 	if err != nil {
 		return err
@@ -197,7 +200,7 @@ func (r *replay) takeCollection(m *sink.Message, h *head, f *follow, within bool
 		if e.Report.Reason != "periodic" {
 			r.endReset(h.collection, m.Part, f)
 		}
-		f.open = nil
+		f.open, f.syncedIn = nil, h.epoch
 	case event.Closed:
 		r.endReset(h.collection, m.Part, f)
 		f.open, f.closed = nil, e

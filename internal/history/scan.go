@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -56,12 +57,11 @@ type scan struct {
 	upTo     []int64 // offsets: what stands before them was on the bus by then
 	earliest time.Time
 	whole    bool // everything from the bus's beginning was looked at
-	epochs   map[uint64]bool
 }
 
 func (s *scan) run(ctx context.Context) error {
 	parts := s.Parts()
-	s.tracks, s.partsOf, s.epochs = map[string]*track{}, map[string][]int{}, map[uint64]bool{}
+	s.tracks, s.partsOf = map[string]*track{}, map[string][]int{}
 	s.upTo = make([]int64, len(parts))
 	for i, p := range parts {
 		s.partsOf[p.Log] = append(s.partsOf[p.Log], i)
@@ -97,18 +97,12 @@ func (s *scan) run(ctx context.Context) error {
 			break
 		}
 	}
-	if s.point.RV != 0 && s.point.Epoch == 0 && len(s.epochs) > 1 {
-		return fmt.Errorf("the bus holds %d epochs of the cluster, and a resourceVersion says nothing without one: write e%d:%d, or a time",
-			len(s.epochs), maxKey(s.epochs), s.point.RV)
+	// Of an epoch that is not the first there may be others that were not read.
+	if newest := slices.Max(append(slices.Collect(maps.Keys(s.newest)), 1)); s.point.RV != 0 && s.point.Epoch == 0 && newest > 1 {
+		return fmt.Errorf("the cluster has several epochs, and a resourceVersion says nothing without one: the bus holds %s: write e%d:%d, or a time",
+			s.holds(), newest, s.point.RV)
 	}
 	return nil
-}
-
-func maxKey(m map[uint64]bool) (n uint64) {
-	for k := range m {
-		n = max(n, k)
-	}
-	return n
 }
 
 // stretch reads the collection events of ranges that lie before what was read.
@@ -118,7 +112,6 @@ func (s *scan) stretch(ctx context.Context, ranges []sink.Range) error {
 		if s.earliest.IsZero() || h.time.Before(s.earliest) {
 			s.earliest = h.time
 		}
-		s.epochs[h.epoch] = true
 		if !h.typ.OfCollection() {
 			return nil
 		}

@@ -25,7 +25,10 @@ type Query struct {
 	Namespace string   // only what is in it; "": everything
 	// Untold says which types of event a resource's collections do not tell on
 	// purpose, so that no state can be rebuilt; nil: none.
-	Untold   func(resource string) string
+	Untold func(resource string) string
+	// Whole opens a reader of all resources, for a resourceVersion that is newer than
+	// what Reader holds; nil: Reader has all.
+	Whole    func(context.Context) (sink.Reader, error)
 	Progress func(Progress) // nil: nobody wants to know
 }
 
@@ -59,6 +62,7 @@ type Covered struct {
 	Resource   string
 	Base       time.Time // of the list that the state rests on
 	BaseRV     string
+	Filtered   bool // a filter left objects of that list out
 	// Gap is not nil where the bus was out of date at the point: changes may be
 	// missing.
 	Gap *event.Received
@@ -72,8 +76,9 @@ type Covered struct {
 type Missing struct {
 	Name string // a collection or, where the bus knows none, a resource
 	Why  string
-	// Ended says that it was no longer watched, by intention.
-	Ended bool
+	// LeftOut says that no error is made of it: it was no longer watched, by intention, or
+	// nobody named it and no bus could cover it.
+	LeftOut bool
 }
 
 // ErrNotCovered is of a state that the bus does not hold whole.
@@ -83,11 +88,23 @@ var ErrNotCovered = errors.New("not covered")
 func (s *State) Err() error {
 	var all []error
 	for _, m := range s.Missing {
-		if !m.Ended {
+		if !m.LeftOut {
 			all = append(all, fmt.Errorf("%w: %s: %s", ErrNotCovered, m.Name, m.Why))
 		}
 	}
 	return errors.Join(all...)
+}
+
+// Until is the time of a point, or the last time by which a resourceVersion is known to have been: that of the last
+// event by then.
+func (s *State) Until(p Point) time.Time {
+	t := p.Time
+	for _, c := range s.Collections {
+		if !p.isTime() && t.Before(c.Word) {
+			t = c.Word
+		}
+	}
+	return t
 }
 
 // Matches reports whether a resource is meant by a name: "pods", "deployments.apps",
@@ -147,6 +164,7 @@ func Rebuild(ctx context.Context, q Query) (*State, error) {
 	}
 	out := &State{}
 	var based []*track
+	unpublished := map[string]bool{}
 	for _, t := range sorted(s.tracks) {
 		untold := ""
 		if q.Untold != nil {
@@ -155,7 +173,11 @@ func Rebuild(ctx context.Context, q Query) (*State, error) {
 		}
 		switch {
 		case untold != "":
-			out.Missing = append(out.Missing, Missing{Name: t.id, Why: "its " + untold + " events are not told (types): what it looked like cannot be rebuilt"})
+			unpublished[t.id] = true
+			out.Missing = append(out.Missing, Missing{
+				Name: t.id, LeftOut: len(q.Resources) == 0,
+				Why: "its " + untold + " events are not published (types): its state cannot be rebuilt",
+			})
 		case t.base == nil:
 			out.Missing = append(out.Missing, s.why(t))
 		default:
@@ -164,6 +186,9 @@ func Rebuild(ctx context.Context, q Query) (*State, error) {
 	}
 	r := newReplay(l, q.At, based, q.keeps)
 	if err := r.run(ctx); err != nil {
+		return nil, err
+	}
+	if err := q.known(ctx, l); err != nil {
 		return nil, err
 	}
 	out.ClusterUID = l.uid
@@ -184,6 +209,11 @@ func Rebuild(ctx context.Context, q Query) (*State, error) {
 	}
 	if len(out.Collections) == 0 && len(out.Missing) == 0 {
 		out.Missing = append(out.Missing, Missing{Name: "cluster " + q.Cluster, Why: s.silent()})
+	}
+	if len(out.Collections) == 0 && len(unpublished) == len(out.Missing) { // what is left out is all there is
+		for i := range out.Missing {
+			out.Missing[i].LeftOut = false
+		}
 	}
 	return out, out.collect(r, left)
 }
@@ -213,13 +243,17 @@ func (s *State) collect(r *replay, left map[string]bool) error {
 func (r *replay) covered(t *track) (c Covered, missing *Missing) {
 	p := event.ParseCollection(t.id)
 	c = Covered{Collection: t.id, Resource: p.ResourceID(), Base: t.synced.Time, BaseRV: t.synced.ResourceVersion, Silence: true}
+	c.Filtered = t.synced.Report.Counts.Filtered > 0
 	for _, f := range r.follows[t.id] {
 		if f.closed != nil && f.closed.Report.Reason != "gone" {
-			return c, &Missing{Name: t.id, Ended: true, Why: fmt.Sprintf("it is not watched since %s (%s)", stamp(f.closed.Time), f.closed.Report.Reason)}
+			return c, &Missing{Name: t.id, LeftOut: true, Why: fmt.Sprintf("it is not watched since %s (%s)", stamp(f.closed.Time), f.closed.Report.Reason)}
 		}
 		// A gap begins behind the resourceVersion that it names.
 		if f.open != nil && (r.point.isTime() || f.open.ResourceVersion != strconv.FormatUint(r.point.RV, 10)) {
 			c.Gap = f.open
+		}
+		if f.wasIn && f.syncedIn != r.point.Epoch {
+			return c, &Missing{Name: t.id, Why: fmt.Sprintf("its first list of epoch %d was not complete at resourceVersion %d", r.point.Epoch, r.point.RV)}
 		}
 		if f.late {
 			return c, &Missing{Name: t.id, Why: fmt.Sprintf("the list that ended at %s was not through by then", stamp(t.synced.Time))}
@@ -247,12 +281,14 @@ func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // why is why a collection has no base.
 func (s *scan) why(t *track) Missing {
-	last, _ := t.last()
+	last, next := t.last()
 	switch {
+	case last == nil && next != nil:
+		return Missing{Name: t.id, Why: fmt.Sprintf("what the bus holds of it begins after %s, at %s", s.point, stamp(next.event.Time))}
 	case last == nil:
-		return Missing{Name: t.id, Why: "it begins after " + s.point.String()}
+		return Missing{Name: t.id, Why: "what the bus holds of it begins after " + s.point.String()}
 	case last.event.Type == event.Closed:
-		return Missing{Name: t.id, Ended: true, Why: fmt.Sprintf("it is not watched since %s (%s)", stamp(last.event.Time), last.event.Report.Reason)}
+		return Missing{Name: t.id, LeftOut: true, Why: fmt.Sprintf("it is not watched since %s (%s)", stamp(last.event.Time), last.event.Report.Reason)}
 	case last.event.Type == event.Gap && last.event.Report.From == "":
 		return Missing{Name: t.id, Why: fmt.Sprintf("its first list began at %s and was not through by then", stamp(last.event.Time))}
 	}
@@ -278,7 +314,7 @@ func (s *State) unheard(name string, of *scan) error {
 	ended := ""
 	for _, m := range s.Missing {
 		c := event.ParseCollection(m.Name)
-		if m.Ended && Matches(name, c.Group, c.Resource) {
+		if m.LeftOut && Matches(name, c.Group, c.Resource) {
 			ended = m.Why
 			continue
 		}

@@ -76,6 +76,20 @@ func (l *Lane) lastTold(m *member, key []byte, known *checkpoint.Entry) (former,
 	return former{body, string(rv)}, nil
 }
 
+// lastPublishedBody returns the kept body of an object that is gone, in the current batch's memory, and nil where
+// none is kept. A body that was published under other redaction rules than those of now is not published again.
+func (l *Lane) lastPublishedBody(m *member, key []byte, known *checkpoint.Entry) ([]byte, error) {
+	if m.lens == nil || m.lens.shape != m.note.Shape {
+		return nil, nil
+	}
+	last, err := l.lastTold(m, key, known)
+	if err != nil || last.body == nil {
+		return nil, err
+	}
+	room := l.current.room(len(last.body))
+	return l.current.keep(room, append(room, last.body...)), nil
+}
+
 // digestOf tells a body from others. It is never 0.
 func digestOf(body []byte) uint64 { return max(xxhash.Sum64(body), 1) }
 

@@ -243,3 +243,87 @@ func TestBodyTooLargeToKeep(t *testing.T) {
 		t.Errorf("%v bodies are counted", n)
 	}
 }
+
+// TestDeletionHasTheKeptBody: a deletion that no watch event came for says what the object was, where its last
+// published body is kept: for an object that a list lacks, one whose name has another object now, one that left,
+// one of a collection that is gone, and after a restart. What was cut down to fit the bus is not kept.
+func TestDeletionHasTheKeptBody(t *testing.T) {
+	s := &script{t: t, store: openMem(t), bus: &bus{}, started: map[string]*collectionScript{}, done: make(chan error, 1), policy: Truncate}
+	s.bus.limit = func(*event.Record) int { return 4000 }
+	s.run()
+	defer func() { s.finish() }()
+	before, after := configMapsOf(event.Collection{LabelSelector: "a"}), configMapsOf(event.Collection{LabelSelector: "b"})
+	before.Options, after.Options = both, both
+	before.Options.Redact = []shape.Rule{{Paths: []string{"data.secret"}}}
+	s.set([]Wanted{before}, nil)
+	c := s.collection("configmaps?labels=a", nil)
+	c.lists("", source.ReasonSnapshot, "10", objectAt("n", "absent", "u1", "1", "one"), objectAt("n", "again", "u2", "2", "two"),
+		objectAt("n", "cut", "u3", "3", strings.Repeat("x", 5000)), objectAt("n", "leaves", "u4", "4", "four"))
+	c.says(modified(objectAt("n", "absent", "u1", "11", "one more"), "10"))
+	s.handled()
+	s.awaitIdle()
+	s.finish()
+	s.run()
+	s.set([]Wanted{before}, nil)
+	s.collection("configmaps?labels=a", c).lists("11", source.ReasonExpired, "20", objectAt("n", "again", "u5", "15", "five"), objectAt("n", "leaves", "u4", "4", "four"))
+	s.set([]Wanted{after}, map[string]Fate{"configmaps?labels=a": Unselected})
+	s.collection("configmaps?labels=b", nil).lists("", source.ReasonSnapshot, "21", objectAt("n", "again", "u5", "15", "five"))
+	s.handled()
+	s.awaitIdle()
+	s.set(nil, map[string]Fate{"configmaps?labels=b": Vanished})
+	s.handled()
+	s.awaitIdle()
+	got := map[string]string{}
+	s.bus.mu.Lock()
+	defer s.bus.mu.Unlock()
+	for _, r := range s.bus.records {
+		e, err := event.Parse(r.Value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Type != event.Deleted {
+			continue
+		}
+		var object struct {
+			Data struct{ X string }
+		}
+		if err := json.Unmarshal(e.Object, &object); err != nil {
+			t.Fatal(err)
+		}
+		got[e.UID] = fmt.Sprintf("%t %s", e.BodyKnown, object.Data.X)
+	}
+	want := map[string]string{"u1": "true one more", "u2": "true two", "u3": "false ", "u4": "true four", "u5": "true five"}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("deletions have the bodies %v, want %v", got, want)
+	}
+}
+
+// TestDeletionHasNoBodyOfOtherRules: a kept body was published under the redaction rules of its time. With other
+// rules it is not published again, also where the collection is gone before it could begin with them.
+func TestDeletionHasNoBodyOfOtherRules(t *testing.T) {
+	s := newScript(t, openMem(t))
+	defer func() { s.finish() }()
+	w := optioned(both)
+	s.set([]Wanted{w}, nil)
+	s.collection("configmaps", nil).lists("", source.ReasonSnapshot, "10", objectAt("n", "a", "ua", "5", "planted"))
+	s.handled()
+	s.awaitIdle()
+	s.finish()
+	s.forgetTold()
+	s.run()
+	w.Options.Redact = []shape.Rule{{Paths: []string{"data.*"}}}
+	s.set([]Wanted{w}, nil)
+	s.set(nil, map[string]Fate{"configmaps": Vanished})
+	s.handled()
+	s.awaitIdle()
+	s.bus.mu.Lock()
+	defer s.bus.mu.Unlock()
+	if len(s.bus.records) == 0 {
+		t.Error("nothing is published of the collection that is gone")
+	}
+	for _, r := range s.bus.records {
+		if bytes.Contains(r.Value, []byte("planted")) {
+			t.Errorf("published %s", r.Value)
+		}
+	}
+}

@@ -153,6 +153,12 @@ func (l *Lane) end(ctx context.Context, m *member, e ending) error {
 	if err != nil {
 		return err
 	}
+	var body []byte
+	if e.last == nil && m.options.wants(event.Deleted) {
+		if body, err = l.lastPublishedBody(m, e.key, &e.entry); err != nil {
+			return err
+		}
+	}
 	var moved, kept []event.KV
 	if e.stays != nil {
 		moved = l.remember(m, e.key, e.entry.UID, e.stays)
@@ -192,7 +198,7 @@ func (l *Lane) end(ctx context.Context, m *member, e ending) error {
 	*ev = event.Event{
 		Type: event.Deleted, Origin: e.origin, Time: time.Now(),
 		APIVersion: e.entry.APIVersion, Kind: e.entry.Kind, Namespace: namespace, Name: name, UID: e.entry.UID,
-		ResourceVersion: e.rv, Entry: e.entry.Entry,
+		ResourceVersion: e.rv, Entry: e.entry.Entry, Object: body,
 	}
 	if e.left {
 		ev.Reason = "left"

@@ -36,10 +36,19 @@ const established = 30 * time.Second
 
 // Options say what is put where.
 type Options struct {
-	Config  *rest.Config
-	Objects []history.Object
-	DryRun  bool // the server checks everything and changes nothing
-	Force   bool // takes fields over from other field managers
+	Config    *rest.Config
+	State     *history.State
+	Namespace string // what the state was asked for; "": everything
+	// Until is a time at which the state was, or the last before its resourceVersion that is known: with ByRV.
+	Until time.Time
+	ByRV  bool
+	// Hides reports whether a filter leaves objects of a resource out, and whether a rule takes fields out of them;
+	// nil: neither.
+	Hides  func(resource string) (filtered, dropped bool)
+	DryRun bool // the server checks everything and changes nothing
+	Force  bool // takes fields over from other field managers
+	// Exact removes what is not in the state: objects of its collections, and fields of its objects, whoever owns them.
+	Exact bool
 }
 
 // Line is what became of one object.
@@ -47,6 +56,8 @@ type Line struct {
 	What   Outcome `json:"what"`
 	Object string  `json:"object"` // "deployments.apps shop/web"
 	Why    string  `json:"why,omitempty"`
+	// Paths are JSON pointers of what changes, or of what is left.
+	Paths []string `json:"paths,omitempty"`
 }
 
 // Outcome is what became of an object.
@@ -55,11 +66,14 @@ type Outcome string
 // The outcomes.
 const (
 	Applied   Outcome = "applied"
+	Deleted   Outcome = "deleted"   // it is not in the state
 	Checked   Outcome = "checked"   // by a dry run
 	Unchecked Outcome = "unchecked" // its namespace or type does not exist yet
 	Skipped   Outcome = "skipped"
 	Changed   Outcome = "changed" // it is not restored as it was; it follows with another outcome
 	Failed    Outcome = "failed"
+	// Left is what is not in the state and stays: an object, or fields of one that is told with another outcome.
+	Left Outcome = "left"
 )
 
 // ErrFailed is of a restore that did not put everything back that it was to.
@@ -73,6 +87,7 @@ type item struct {
 	owners []metav1.OwnerReference
 	rank   int
 	later  bool // it could not be checked yet
+	exact  bool // fields that the state does not have are removed
 }
 
 type restorer struct {
@@ -81,11 +96,12 @@ type restorer struct {
 	client dynamic.Interface
 	mapper *restmapper.DeferredDiscoveryRESTMapper
 	items  []*item
+	later  []*later
 	uids   map[types.UID]types.UID // former to new
 	failed int
 }
 
-// Run restores o.Objects and calls tell for what becomes of each. Everything that can be
+// Run restores o.State and calls tell for what becomes of each. Everything that can be
 // is checked by a dry run before anything is applied; nothing is if one of those fails.
 func Run(ctx context.Context, o Options, tell func(Line)) error {
 	client, err := dynamic.NewForConfig(o.Config)
@@ -103,7 +119,13 @@ func Run(ctx context.Context, o Options, tell func(Line)) error {
 		Options: o, tell: tell, client: client, uids: map[types.UID]types.UID{},
 		mapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(disco)),
 	}
+	if err := r.sameCluster(ctx); err != nil {
+		return err
+	}
 	if err := r.prepare(ctx); err != nil {
+		return err
+	}
+	if err := r.findLater(ctx); err != nil {
 		return err
 	}
 	return r.run(ctx)
@@ -113,8 +135,8 @@ func Run(ctx context.Context, o Options, tell func(Line)) error {
 func (r *restorer) prepare(ctx context.Context) error {
 	held := map[string]bool{} // namespaces that are restored
 	var needed []string
-	for i := range r.Objects {
-		o := &r.Objects[i]
+	for i := range r.State.Objects {
+		o := &r.State.Objects[i]
 		line := o.ResourceID + " " + o.Name()
 		why := o.Unwhole()
 		if c := event.ParseCollection(o.Collection); why == "" && c.MetadataOnly {
@@ -133,10 +155,12 @@ func (r *restorer) prepare(ctx context.Context) error {
 			why = skip(u)
 		}
 		if why != "" {
-			r.tell(Line{Skipped, line, why})
+			r.tell(Line{What: Skipped, Object: line, Why: why})
 			continue
 		}
 		it := &item{Unstructured: u, line: line, uid: u.GetUID(), owners: u.GetOwnerReferences(), rank: rank(u.GroupVersionKind().GroupKind())}
+		_, dropped := r.hides(o.ResourceID)
+		it.exact = r.Exact && !dropped
 		strip(u)
 		if it.rank == rankNamespace {
 			held[u.GetName()] = true
@@ -165,9 +189,16 @@ func (r *restorer) needNamespace(ctx context.Context, name string, held bool) er
 		return wrap("look for namespace "+name, err)
 	}
 	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": name}}}
-	r.tell(Line{Changed, "namespaces " + name, "the bus does not tell it: it is made without labels and annotations"})
+	r.tell(Line{What: Changed, Object: "namespaces " + name, Why: "the bus does not tell it: it is made without labels and annotations"})
 	r.items = append(r.items, &item{Unstructured: u, line: "namespaces " + name, rank: rankNamespace})
 	return nil
+}
+
+func (r *restorer) hides(resource string) (filtered, dropped bool) {
+	if r.Hides == nil {
+		return false, false
+	}
+	return r.Hides(resource)
 }
 
 func wrap(doing string, err error) error {
@@ -211,6 +242,7 @@ func (r *restorer) run(ctx context.Context) error {
 	for _, it := range r.items {
 		r.try(ctx, it, false)
 	}
+	r.tryLater(ctx)
 	if r.failed > 0 {
 		return fmt.Errorf("%w: the dry run refused %d: nothing was changed", ErrFailed, r.failed)
 	}
@@ -240,25 +272,92 @@ func (r *restorer) run(ctx context.Context) error {
 		}
 	}
 	if r.failed > 0 {
-		return fmt.Errorf("%w: %d were refused", ErrFailed, r.failed)
+		return fmt.Errorf("%w: %d were refused; nothing was deleted", ErrFailed, r.failed)
+	}
+	r.deleteLater(ctx)
+	if r.failed > 0 {
+		return fmt.Errorf("%w: %d could not be deleted", ErrFailed, r.failed)
 	}
 	return nil
 }
 
-// try checks an item by a dry run. What cannot be checked yet is noted, unless it should
-// be possible by now.
+// try checks an item by a dry run, and tells what would become of it. What cannot be checked yet is noted, unless it
+// should be possible by now.
 func (r *restorer) try(ctx context.Context, it *item, now bool) {
-	_, err := r.patch(ctx, it, true)
+	live, made, err := r.put(ctx, it, true)
 	switch {
 	case err == nil:
 		it.later = false
-		r.tell(Line{Checked, it.line, ""})
+		line := Line{What: Checked, Object: it.line, Why: "is created"}
+		if live != nil {
+			if line.Paths, err = differs(live, made); err != nil {
+				r.fail(it, err)
+				return
+			}
+			if line.Why = "does not change"; len(line.Paths) > 0 {
+				line.Why = "changes " + places(line.Paths)
+			}
+		}
+		r.tell(line)
+		if r.DryRun {
+			r.tellOrphaned(ctx, it)
+			r.tellLeft(it, live, made)
+		}
 	case !now && r.comes(it, err):
 		it.later = true
-		r.tell(Line{Unchecked, it.line, "its namespace or type does not exist yet"})
+		r.tell(Line{What: Unchecked, Object: it.line, Why: "is created: its namespace or type does not exist yet"})
+		if r.DryRun {
+			r.tellOrphaned(ctx, it)
+		}
 	default:
 		r.fail(it, err)
 	}
+}
+
+// tellOrphaned tells which owners an item would lose.
+func (r *restorer) tellOrphaned(ctx context.Context, it *item) {
+	var dropped []string
+	for _, ref := range it.owners {
+		restored := slices.ContainsFunc(r.items, func(other *item) bool { return other.uid == ref.UID })
+		if !restored && !r.lives(ctx, ref, it.GetNamespace()) {
+			dropped = append(dropped, ref.Kind+" "+ref.Name)
+		}
+	}
+	r.tellDropped(it, dropped)
+}
+
+func (r *restorer) tellDropped(it *item, owners []string) {
+	if len(owners) > 0 {
+		r.tell(Line{What: Changed, Object: it.line, Why: "its owner is not restored: " + strings.Join(owners, ", ")})
+	}
+}
+
+// tellLeft tells which fields an item has that the state does not have. live is what was there before, nil for nothing.
+func (r *restorer) tellLeft(it *item, live, made *unstructured.Unstructured) {
+	if live == nil {
+		return // what the cluster adds to a new object is no later change
+	}
+	paths, err := differs(it.Unstructured, made)
+	if err != nil {
+		r.fail(it, err)
+		return
+	}
+	if len(it.owners) == 0 && len(made.GetOwnerReferences()) > 0 {
+		paths = append(paths, "/metadata/ownerReferences")
+	}
+	if len(paths) == 0 {
+		return
+	}
+	why := "not in the state: " + places(paths)
+	switch {
+	case it.exact:
+		why += ": the cluster sets them again"
+	case r.Exact:
+		why += ": a rule may have taken them out of the events"
+	default:
+		why += " (--exact removes them)"
+	}
+	r.tell(Line{What: Left, Object: it.line, Why: why, Paths: paths})
 }
 
 // comes reports whether an error is of something that is restored before the item.
@@ -285,20 +384,19 @@ func (r *restorer) fail(it *item, err error) {
 	if apierrors.IsConflict(err) {
 		why += " (--force takes the fields over)"
 	}
-	r.tell(Line{Failed, it.line, why})
+	r.tell(Line{What: Failed, Object: it.line, Why: why})
 }
 
 func (r *restorer) apply(ctx context.Context, it *item) {
-	if dropped := r.own(ctx, it); len(dropped) > 0 {
-		r.tell(Line{Changed, it.line, "its owner is not restored: " + strings.Join(dropped, ", ")})
-	}
-	made, err := r.patch(ctx, it, false)
+	r.tellDropped(it, r.own(ctx, it))
+	live, made, err := r.put(ctx, it, false)
 	if err != nil {
 		r.fail(it, err)
 		return
 	}
 	r.uids[it.uid] = made.GetUID()
-	r.tell(Line{Applied, it.line, ""})
+	r.tell(Line{What: Applied, Object: it.line})
+	r.tellLeft(it, live, made)
 }
 
 // own sets owner references to owners as they are now: restored, or never gone. The
@@ -341,16 +439,32 @@ func (r *restorer) resource(gvk schema.GroupVersionKind, namespace string) (dyna
 	return r.client.Resource(m.Resource), nil
 }
 
-func (r *restorer) patch(ctx context.Context, it *item, dry bool) (*unstructured.Unstructured, error) {
+// put writes an item and returns what it is then, and what it was before; nil if it did not exist.
+func (r *restorer) put(ctx context.Context, it *item, dry bool) (live, made *unstructured.Unstructured, err error) {
 	client, err := r.resource(it.GroupVersionKind(), it.GetNamespace())
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	o := metav1.ApplyOptions{FieldManager: FieldManager, Force: r.Force}
+	live, err = client.Get(ctx, it.GetName(), metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		live = nil
+	} else if err != nil {
+		return nil, nil, err
+	}
+	var dryRun []string
 	if dry {
-		o.DryRun = []string{metav1.DryRunAll}
+		dryRun = []string{metav1.DryRunAll}
 	}
-	return client.Apply(ctx, it.GetName(), it.Unstructured, o)
+	if live != nil && it.exact {
+		change, err := exactly(it, live)
+		if err != nil {
+			return live, nil, err
+		}
+		made, err = client.Patch(ctx, it.GetName(), types.MergePatchType, change, metav1.PatchOptions{FieldManager: FieldManager, DryRun: dryRun})
+		return live, made, err
+	}
+	made, err = client.Apply(ctx, it.GetName(), it.Unstructured, metav1.ApplyOptions{FieldManager: FieldManager, Force: r.Force || r.Exact, DryRun: dryRun})
+	return live, made, err
 }
 
 // awaitDefinitions waits until restored definitions are served.

@@ -100,7 +100,7 @@ func newWorld(t *testing.T, kafka bool) *world {
 		Kubernetes: map[string]any{"kubeconfig": cluster.Kubeconfig()},
 		Checkpoint: map[string]any{"file": map[string]any{"path": filepath.Join(dir, "checkpoint")}},
 		Status:     map[string]any{"listen": "127.0.0.1:0"},
-		Resources:  []bridge.Resource{{Resource: "namespaces"}},
+		Resources:  []bridge.Resource{{Resource: "namespaces"}, {Resource: "events"}},
 	}
 	for _, typ := range namespaced {
 		r := bridge.Resource{Resource: typ.ResourceID(), Namespaces: []string{w.ns}}
@@ -313,8 +313,26 @@ func timeTravel(t *testing.T, w *world) {
 		t.Errorf("the answer of a time before retention is %q", notes)
 	}
 
+	for _, never := range []string{"999999999", "e7:" + fmt.Sprint(last)} {
+		if _, notes := w.bridge(3, "state", "--at", never, "-n", w.ns, "configmaps"); !strings.Contains(notes, "is not on the bus, which holds epoch 1 up to resourceVersion ") {
+			t.Errorf("of %s, which never was, it says %q", never, notes)
+		}
+	}
+
+	// Whatever is on the bus, without core Events, of which no state can be told.
+	out, notes := w.bridge(0, "state", "--at", at(t2), "-n", w.ns)
+	if n := strings.Count(out, "\nkind: ConfigMap\n"); n != 4 || !strings.Contains(notes, "left out: events: its deleted events are not published") ||
+		!strings.HasPrefix(out, "---\n# left out: events: ") {
+		t.Errorf("everything is %d config maps, %q and\n%.300s", n, notes, out)
+	}
+	out, _ = w.bridge(0, "state", "--at", at(t2), "-n", w.ns, "-o", "json")
+	w.must(new(unstructured.UnstructuredList).UnmarshalJSON([]byte(out)))
+	if out, _ = w.bridge(0, "state", "--diff", at(t1), at(t2), "-n", w.ns, "-o", "json"); !strings.Contains(out, `"leftOut": [`) {
+		t.Errorf("the difference does not name what it leaves out: %s", out)
+	}
+
 	// What changed.
-	out, _ := w.bridge(0, "state", "--diff", at(t1), at(t2), "configmaps", "-n", w.ns, "-o", "json")
+	out, _ = w.bridge(0, "state", "--diff", at(t1), at(t2), "configmaps", "-n", w.ns, "-o", "json")
 	var d struct {
 		Added, Removed, Changed, Unchanged int
 		Objects                            []struct {
@@ -361,7 +379,8 @@ func timeTravel(t *testing.T, w *world) {
 		t.Errorf("without a kubeconfig it says %q", notes)
 	}
 	apply = append(apply, "--kubeconfig", cluster.Kubeconfig())
-	if out, _ := w.bridge(0, append(apply, "--dry-run")...); strings.Contains(out, "applied") {
+	if out, _ := w.bridge(0, append(apply, "--dry-run")...); strings.Contains(out, "applied") ||
+		!strings.Contains(out, "changed   configmaps "+w.ns+"/orphan: its owner is not restored: ConfigMap never\n") {
 		t.Errorf("the dry run says\n%s", out)
 	}
 	if list, _, err := w.kube.List(w.ctx, kube.ConfigMaps, metav1.ListOptions{}); err != nil || len(list) != 0 {
@@ -379,6 +398,95 @@ func timeTravel(t *testing.T, w *world) {
 		}
 	}
 	w.restored(want1)
+}
+
+// TestRestoreExactly: a restore either leaves what came later, and counts it, or removes it; the dry run says which, and changes
+// nothing.
+func TestRestoreExactly(t *testing.T) {
+	w := newWorld(t, false)
+	w.create(kube.ConfigMaps, "settings", kube.Fields{"data": map[string]any{"colour": "blue"}})
+	w.create(kube.ConfigMaps, "same", kube.Fields{"data": map[string]any{"a": "1"}})
+	w.create(kube.ConfigMaps, "gone", kube.Fields{"data": map[string]any{"a": "1"}})
+	labels := map[string]any{"app": "web"}
+	template := map[string]any{"metadata": map[string]any{"labels": labels}, "spec": podSpec}
+	spec := map[string]any{"replicas": int64(2), "selector": map[string]any{"matchLabels": labels}, "template": template}
+	web := w.create(kube.Deployments, "web", kube.Fields{"spec": spec})
+	want, then := w.told()
+
+	_, err := w.kube.Patch(w.ctx, kube.ConfigMaps, "settings", `{"data":{"colour":"red","later":"x"},"metadata":{"labels":{"later":"x"}}}`)
+	w.must(err)
+	_, err = w.kube.Patch(w.ctx, kube.Deployments, "web", `{"spec":{"minReadySeconds":7,"template":{"spec":{"containers":[{"name":"web","image":"web:2"},{"name":"later","image":"later:1"}]}}}}`)
+	w.must(err)
+	w.must(w.kube.Delete(w.ctx, kube.ConfigMaps, "gone"))
+	w.create(kube.ConfigMaps, "new", nil)
+	w.create(replicaSets, "web-2", kube.Fields{"metadata": owner(web, true), "spec": spec})
+	w.told()
+
+	apply := append([]string{"state", "--at", at(then), "-n", w.ns, "--apply", "--kubeconfig", cluster.Kubeconfig()}, resources()...)
+	says := func(out string, lines ...string) {
+		t.Helper()
+		for _, line := range lines {
+			if !strings.Contains(out, strings.ReplaceAll(line, "NS", w.ns)+"\n") {
+				t.Errorf("it does not say %q:\n%s", line, out)
+			}
+		}
+	}
+	left := []string{
+		"left      configmaps NS/new: it is not in the state (--exact deletes it)",
+		"left      configmaps NS/settings: not in the state: /data/later, /metadata/labels (--exact removes them)",
+		"left      replicasets.apps NS/web-2: it is not in the state: its controller, Deployment web, decides about it",
+	}
+	exact := []string{
+		"checked   configmaps NS/new: is deleted: it is not in the state",
+		"checked   configmaps NS/settings: changes /data, /metadata/labels",
+		"checked   configmaps NS/same: does not change",
+		"checked   configmaps NS/gone: is created",
+	}
+	list := func() map[string]string {
+		t.Helper()
+		out := map[string]string{}
+		for _, typ := range namespaced {
+			all, _, err := w.kube.List(w.ctx, typ, metav1.ListOptions{})
+			w.must(err)
+			for _, u := range all {
+				out[typ.ResourceID()+" "+u.GetName()] = u.GetResourceVersion()
+			}
+		}
+		return out
+	}
+	before := list()
+	out, notes := w.bridge(0, append(apply, "--dry-run", "--force")...)
+	says(out, append(left, "checked   configmaps NS/settings: changes /data/colour")...)
+	if !strings.Contains(notes, " 4 left, 0 failed") {
+		t.Errorf("it counts %s", notes)
+	}
+	out, _ = w.bridge(0, append(apply, "--dry-run", "--exact")...)
+	says(out, append(exact, left[2])...)
+	if diff := cmp.Diff(before, list()); diff != "" {
+		t.Errorf("the dry runs changed (-before +after):\n%s", diff)
+	}
+	out, notes = w.bridge(0, append(apply, "--force")...)
+	says(out, left...)
+	if !strings.Contains(notes, " 4 left, 0 failed") {
+		t.Errorf("it counts %s", notes)
+	}
+	out, notes = w.bridge(0, append(apply, "--exact")...)
+	says(out, "deleted   configmaps NS/new", left[2])
+	if !strings.Contains(notes, " 1 deleted, 0 skipped, 1 left, 0 failed") {
+		t.Errorf("it counts %s", notes)
+	}
+	got := map[string]map[string]any{}
+	for _, typ := range namespaced {
+		all, _, err := w.kube.List(w.ctx, typ, metav1.ListOptions{})
+		w.must(err)
+		for _, u := range all {
+			got[typ.ResourceID()+" "+u.GetName()] = u.Object
+		}
+	}
+	delete(got, "replicasets.apps web-2")
+	if diff := cmp.Diff(clean(want), clean(got)); diff != "" {
+		t.Errorf("what is there (-was +is):\n%s", diff)
+	}
 }
 
 // restored compares what is there with what was, but for what a cluster assigns.

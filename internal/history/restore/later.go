@@ -1,0 +1,283 @@
+package restore
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/pager"
+
+	"github.com/kubebridge/kubebridge/internal/history"
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+// ErrOtherCluster is returned for [Options.Exact] and a cluster that is not the one of the state: what came later
+// there is not what came later here.
+var ErrOtherCluster = errors.New("the cluster is another one than the state is of")
+
+// pageSize is how many objects one page of a list has.
+const pageSize = 500
+
+// shownPaths is how many paths a line names.
+const shownPaths = 5
+
+// later is an object of the cluster that the state does not have.
+type later struct {
+	client dynamic.ResourceInterface
+	line   string
+	name   string
+	uid    types.UID
+	keep   string // why it is not deleted; "": it is, with Exact
+}
+
+// sameCluster reports whether the cluster is the one of the state.
+func (r *restorer) sameCluster(ctx context.Context) error {
+	if !r.Exact {
+		return nil
+	}
+	u, err := r.client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}).Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("find out which cluster it is: %w", err)
+	}
+	if string(u.GetUID()) != r.State.ClusterUID {
+		return fmt.Errorf("restore exactly: %w: it has the UID %s, the state is of %s: restore without --exact", ErrOtherCluster, u.GetUID(), r.State.ClusterUID)
+	}
+	return nil
+}
+
+// findLater lists what the cluster has now of the state's collections.
+func (r *restorer) findLater(ctx context.Context) error {
+	known := map[string]bool{}
+	for i := range r.State.Objects {
+		o := &r.State.Objects[i]
+		known[o.ResourceID+" "+o.Name()] = true
+	}
+	for i := range r.State.Collections {
+		c := &r.State.Collections[i]
+		err := r.listLater(ctx, c, known)
+		switch {
+		case err == nil:
+		case apierrors.IsForbidden(err) && !r.Exact:
+			r.tell(Line{What: Left, Object: c.Collection, Why: "what is not in the state cannot be listed: " + err.Error()})
+		default:
+			return fmt.Errorf("list what the cluster has of %s: %w", c.Collection, err)
+		}
+	}
+	return nil
+}
+
+func (r *restorer) listLater(ctx context.Context, c *history.Covered, known map[string]bool) error {
+	of := event.ParseCollection(c.Collection)
+	found, err := r.mapper.ResourcesFor(schema.GroupVersionResource{Group: of.Group, Resource: of.Resource})
+	if err != nil && !meta.IsNoMatchError(err) {
+		return err
+	}
+	// The core group's name is empty, which the mapper takes for any group.
+	i := slices.IndexFunc(found, func(x schema.GroupVersionResource) bool { return x.Group == of.Group })
+	if i < 0 {
+		return nil // its type does not exist: nor do objects
+	}
+	gvr := found[i]
+	gvk, err := r.mapper.KindFor(gvr)
+	if err != nil {
+		return err
+	}
+	mapping, err := r.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
+	if err != nil {
+		return err
+	}
+	namespaces := gvk.GroupKind() == schema.GroupKind{Kind: "Namespace"}
+	if r.Namespace != "" && mapping.Scope.Name() != meta.RESTScopeNameNamespace && !namespaces {
+		return nil // it was not asked for
+	}
+	var client dynamic.ResourceInterface = r.client.Resource(gvr)
+	options := metav1.ListOptions{LabelSelector: of.LabelSelector, FieldSelector: of.FieldSelector}
+	switch in := max(of.Namespace, r.Namespace); {
+	case namespaces && r.Namespace != "":
+		options.FieldSelector = "metadata.name=" + r.Namespace
+	case in != "" && !namespaces:
+		client = r.client.Resource(gvr).Namespace(in)
+	}
+	pages := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return client.List(ctx, o) })
+	pages.PageSize = pageSize
+	return pages.EachListItem(ctx, options, func(o runtime.Object) error {
+		u := o.(*unstructured.Unstructured)
+		u.SetGroupVersionKind(gvk)
+		line := c.Resource + " " + u.GetName()
+		if u.GetNamespace() != "" {
+			line = c.Resource + " " + u.GetNamespace() + "/" + u.GetName()
+		}
+		if known[line] || u.GetDeletionTimestamp() != nil {
+			return nil
+		}
+		of := client
+		if mapping.Scope.Name() == meta.RESTScopeNameNamespace {
+			of = r.client.Resource(gvr).Namespace(u.GetNamespace())
+		}
+		r.later = append(r.later, &later{client: of, line: line, name: u.GetName(), uid: u.GetUID(), keep: r.keeps(c, u)})
+		return nil
+	})
+}
+
+// keeps says why an object that the state does not have is not deleted; "" if it may be.
+func (r *restorer) keeps(c *history.Covered, u *unstructured.Unstructured) string {
+	gk := u.GroupVersionKind().GroupKind()
+	if why := skip(u); why != "" && gk != (schema.GroupKind{Group: "batch", Kind: "Job"}) { // one that ended is not run again
+		return why
+	}
+	for _, ref := range u.GetOwnerReferences() {
+		if ref.Controller != nil && *ref.Controller {
+			return "its controller, " + ref.Kind + " " + ref.Name + ", decides about it"
+		}
+	}
+	switch gk {
+	case schema.GroupKind{Kind: "Namespace"}, schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}:
+		return "deleting it would delete everything in it"
+	}
+	of := event.ParseCollection(c.Collection)
+	filtered, _ := r.hides(c.Resource)
+	parted := of.LabelSelector != "" || of.FieldSelector != "" || c.Filtered || filtered
+	created := u.GetCreationTimestamp().Time // in whole seconds, rounded down
+	switch {
+	case !created.Add(time.Second).After(r.Until):
+		return fmt.Sprintf("it was created at %s, and the bus did not have it then", created.UTC().Format(time.RFC3339))
+	case parted && (r.ByRV || !created.After(r.Until)):
+		return "a selector or a filter may have left it out then"
+	}
+	return ""
+}
+
+// tryLater checks deletions by a dry run, and tells what stays.
+func (r *restorer) tryLater(ctx context.Context) {
+	for _, x := range r.later {
+		switch {
+		case x.keep != "":
+			r.tell(Line{What: Left, Object: x.line, Why: "it is not in the state: " + x.keep})
+		case !r.Exact:
+			r.tell(Line{What: Left, Object: x.line, Why: "it is not in the state (--exact deletes it)"})
+		default:
+			if err := x.delete(ctx, true); err != nil {
+				r.failed++
+				r.tell(Line{What: Failed, Object: x.line, Why: "delete it: " + err.Error()})
+				continue
+			}
+			r.tell(Line{What: Checked, Object: x.line, Why: "is deleted: it is not in the state"})
+		}
+	}
+}
+
+// deleteLater deletes what the state does not have.
+func (r *restorer) deleteLater(ctx context.Context) {
+	for _, x := range slices.Backward(r.later) {
+		if !r.Exact || x.keep != "" {
+			continue
+		}
+		if err := x.delete(ctx, false); err != nil {
+			r.failed++
+			r.tell(Line{What: Failed, Object: x.line, Why: "delete it: " + err.Error()})
+			continue
+		}
+		r.tell(Line{What: Deleted, Object: x.line})
+	}
+}
+
+// delete deletes an object, unless its name belongs to another by now.
+func (x *later) delete(ctx context.Context, dry bool) error {
+	policy := metav1.DeletePropagationBackground
+	o := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &x.uid}, PropagationPolicy: &policy}
+	if dry {
+		o.DryRun = []string{metav1.DryRunAll}
+	}
+	if err := x.client.Delete(ctx, x.name, o); !apierrors.IsNotFound(err) {
+		return err
+	}
+	return nil
+}
+
+// comparable is an object as the state would have it: without what the cluster assigns.
+func comparable(u *unstructured.Unstructured) *unstructured.Unstructured {
+	out := u.DeepCopy()
+	strip(out)
+	return out
+}
+
+// exactly is the merge patch that makes what an item has to be of what is there.
+func exactly(it *item, live *unstructured.Unstructured) ([]byte, error) {
+	change, _ := mergePatch(comparable(live).Object, it.Object).(map[string]any)
+	if change == nil {
+		change = map[string]any{}
+	}
+	metadata, _ := change["metadata"].(map[string]any)
+	if metadata == nil {
+		metadata = map[string]any{}
+	}
+	metadata["uid"] = string(live.GetUID()) // another object of its name is refused
+	if len(it.GetOwnerReferences()) == 0 && len(it.owners) == 0 && len(live.GetOwnerReferences()) > 0 {
+		metadata["ownerReferences"] = nil
+	}
+	change["metadata"] = metadata
+	delete(change, "apiVersion") // it may have been another served version
+	delete(change, "kind")
+	return json.Marshal(change)
+}
+
+// mergePatch is what makes to of from, by RFC 7386; nil if nothing differs. Objects have no nulls.
+func mergePatch(from, to map[string]any) any {
+	change := map[string]any{}
+	for k, now := range to {
+		was, ok := from[k]
+		a, isMap := was.(map[string]any)
+		b, alsoMap := now.(map[string]any)
+		switch {
+		case isMap && alsoMap:
+			if d := mergePatch(a, b); d != nil {
+				change[k] = d
+			}
+		case !ok || !reflect.DeepEqual(was, now):
+			change[k] = now
+		}
+	}
+	for k := range from {
+		if _, ok := to[k]; !ok {
+			change[k] = nil
+		}
+	}
+	if len(change) == 0 {
+		return nil
+	}
+	return change
+}
+
+// differs names the places where two objects differ, beside what the cluster assigns.
+func differs(a, b *unstructured.Unstructured) ([]string, error) {
+	x, err := json.Marshal(comparable(a).Object)
+	if err != nil {
+		return nil, err
+	}
+	y, err := json.Marshal(comparable(b).Object)
+	if err != nil {
+		return nil, err
+	}
+	return history.Paths(x, y)
+}
+
+// places are paths in a line.
+func places(paths []string) string {
+	if len(paths) > shownPaths {
+		return fmt.Sprintf("%s and %d more", strings.Join(paths[:shownPaths], ", "), len(paths)-shownPaths)
+	}
+	return strings.Join(paths, ", ")
+}
