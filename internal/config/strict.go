@@ -21,6 +21,7 @@ type problems struct {
 	origins map[string]string          // what else than the file set a path: KUBEBRIDGE_NAME, --name
 	anchors map[string]ast.Node
 	list    []problem
+	wrong   map[string]bool // the paths in list
 }
 
 type problem struct {
@@ -32,6 +33,10 @@ type problem struct {
 // file.
 func (p *problems) add(path, format string, args ...any) {
 	message := path + ": " + fmt.Sprintf(format, args...)
+	if p.wrong == nil {
+		p.wrong = map[string]bool{}
+	}
+	p.wrong[path] = true
 	if origin, ok := p.origins[path]; ok {
 		p.list = append(p.list, problem{text: origin + ": " + message})
 		return
