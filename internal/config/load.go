@@ -56,7 +56,7 @@ func (e Errors) Error() string { return strings.Join(e, "\n") }
 func Load(path string, flags *pflag.FlagSet) (*Config, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("read the configuration: %w", err)
+		return nil, fmt.Errorf("read the configuration: %w: give its path with -c or in KUBEBRIDGE_CONFIG", err)
 	}
 	return Parse(path, text, flags)
 }
@@ -132,7 +132,16 @@ func at(path string, err error) string {
 		return path + ": " + strings.SplitN(err.Error(), "\n", 2)[0]
 	}
 	pos := positioned.GetToken().Position
-	return fmt.Sprintf("%s:%d:%d: %s", path, pos.Line, pos.Column, positioned.GetMessage())
+	message := positioned.GetMessage()
+	for _, known := range []struct{ part, hint string }{
+		{"'\t'", "indent with spaces, not with tabs"},
+		{"mapping value is not allowed", "keys of one map begin in one column, and a text that holds \": \" is put in quotes"},
+	} {
+		if strings.Contains(message, known.part) {
+			message += ": " + known.hint
+		}
+	}
+	return fmt.Sprintf("%s:%d:%d: %s", path, pos.Line, pos.Column, message)
 }
 
 var (

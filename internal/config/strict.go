@@ -97,7 +97,16 @@ func (p *problems) fits(n ast.Node, t reflect.Type, path string) {
 		return
 	}
 	wrong := func(want string) {
-		p.addAt(start(n), "%s: expected %s, found %s", path, want, found(n))
+		at, is, hint := cmp.Or(path, "the file"), found(n), ""
+		switch {
+		case want == "text" && (is == "a list" || is == "a map"):
+			hint = ": if it is a text that begins with a bracket or holds a colon, put it in quotes"
+		case want == "text":
+			hint = ": put it in quotes"
+		case want == "a list" && is == "text":
+			hint = ": write it in [brackets], or below its key after a dash"
+		}
+		p.addAt(start(n), "%s: expected %s, found %s%s", at, want, is, hint)
 	}
 	_, isText := text(n)
 	if isText && reflect.PointerTo(t).Implements(reflect.TypeFor[yaml.InterfaceUnmarshaler]()) {
