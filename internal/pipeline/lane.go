@@ -150,6 +150,9 @@ func NewLane(o LaneOptions) *Lane {
 	return l
 }
 
+// reminder logs with the lane's name what fails.
+func (l *Lane) reminder() *reminder { return l.outage.reminder }
+
 func newBudget() *semaphore.Weighted { return semaphore.NewWeighted(frameBudget) }
 
 // do runs f in the lane's goroutine, between two signals. An error of f ends the
@@ -193,7 +196,7 @@ func (l *Lane) Run(ctx, stop context.Context) (err error) {
 		}
 		return err
 	}
-	l.reads = patient{l.store, ctx}
+	l.reads = patient{l.store, ctx, l.reminder(), l.id.Sink}
 	if l.inv, err = newInventory(l.reads); err != nil {
 		return fmt.Errorf("read the checkpoint: %w", err)
 	}
