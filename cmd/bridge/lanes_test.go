@@ -212,7 +212,7 @@ func TestMissingKeyMattersOnlyWhereItIsUsed(t *testing.T) {
 		"[secrets]": true, "[secret]": true, "[{resource: secrets, group: '', version: v1}]": true,
 		"[{resource: pods, redact: [podEnv]}]": true, "[{resource: pods, redact: [{preset: podEnv, with: mask}]}]": false,
 	} {
-		c, err := config.Parse("test", []byte("cluster: prod\nresources: "+resources+"\nsinks: [{name: all, kafka: {brokers: [127.0.0.1:1]}}]\n"), nil)
+		c, err := config.Parse("test", []byte("cluster: prod\nresources: "+resources+"\nsinks: [{name: all, kafka: {brokers: ['127.0.0.1:1']}}]\n"), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
