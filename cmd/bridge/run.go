@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"slices"
 	"sync/atomic"
@@ -170,6 +172,9 @@ func openDoors(c *config.Config, shown *reporter, registry *prometheus.Registry,
 			}
 			return started, err
 		}})
+		if errors.As(err, new(*fs.PathError)) {
+			err = fmt.Errorf("%w: have checkpoint.file.path, or admin.socket, in a directory that the bridge can write to", err)
+		}
 		if err != nil {
 			return nil, err
 		}
