@@ -27,9 +27,10 @@ type failure struct {
 	every   time.Duration // between two of its lines; 0: [remindOutage]
 	steady  bool          // a change of err alone is no line
 	advice  string
+	lasts   time.Duration // it is over when no attempt has failed for so long; 0: works alone says so
 
-	since, logged time.Time
-	attempts      int
+	since, tried, logged time.Time
+	attempts             int
 }
 
 // reminder logs failures: when they begin, when their errors change, and again and
@@ -51,7 +52,7 @@ func (r *reminder) failed(key string, f failure) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
-	f.since, f.attempts = now, 1
+	f.since, f.tried, f.attempts = now, now, 1
 	before := r.failures[key]
 	if before != nil {
 		f.since, f.logged, f.attempts = before.since, before.logged, before.attempts+1
@@ -114,6 +115,10 @@ func (r *reminder) remind() {
 	now, lines := time.Now(), 0
 	for _, key := range slices.Sorted(maps.Keys(r.failures)) {
 		f := r.failures[key]
+		if f.lasts > 0 && now.Sub(f.tried) > f.lasts {
+			delete(r.failures, key)
+			continue
+		}
 		if now.Sub(f.logged) < f.every {
 			continue
 		}

@@ -113,6 +113,11 @@ func TestRemindersEnd(t *testing.T) {
 		if r.works("0") != 0 {
 			t.Error("what works fails")
 		}
+		r.failed("route", failure{message: "suspended", err: errors.New("no topic"), lasts: 2 * time.Minute})
+		time.Sleep(5 * time.Minute)
+		if got := logs.TakeAll(); len(got) < 2 || len(got) > 3 {
+			t.Errorf("what nobody tries any more is said %d times", len(got))
+		}
 		time.Sleep(5 * time.Minute)
 		if got := logs.All(); len(got) > 0 {
 			t.Errorf("still said: %v", got)

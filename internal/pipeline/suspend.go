@@ -71,6 +71,7 @@ func (l *Lane) suspendAll(ctx context.Context) error {
 		m.resumes = time.Now().Add(m.pause)
 		l.reminder().failed(l.routeKey(m), failure{
 			message: "collection suspended: the bus refuses its route; the others go on", err: err, advice: advice(err),
+			lasts:  2 * suspendMost, // what was refused may be filtered out by then
 			fields: []zap.Field{zap.String("sink", l.id.Sink), m.field(), zap.Duration("for", m.pause)},
 		})
 		l.stateChanged(m, source.State{Phase: source.Waiting, Since: time.Now(), Until: m.resumes, Err: err})
