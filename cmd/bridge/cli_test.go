@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"go.uber.org/goleak"
 
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
@@ -18,7 +20,15 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// asProgram has the test binary be the program.
+const asProgram = "KUBEBRIDGE_TEST_AS_PROGRAM"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		main()
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // result is what a user sees of a command.
 type result struct {
@@ -333,5 +343,32 @@ func TestCheckpointResetForget(t *testing.T) {
 	defer s.Close()
 	if v, err := s.Get(checkpoint.ResetKey()); !bytes.Equal(v, checkpoint.ResetRequested()) || err != nil {
 		t.Errorf("reset key %q, %v", v, err)
+	}
+}
+
+// What stands in back quotes in a flag's help is shown as the name of its value.
+func TestFlagsSayWhatTheyTake(t *testing.T) {
+	root := newRoot(nil)
+	checked := 0
+	var check func(cmd *cobra.Command)
+	check = func(cmd *cobra.Command) {
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			checked++
+			takes, _ := pflag.UnquoteUsage(f)
+			want, special := map[string]string{"bool": "", "stringSlice": "strings"}[f.Value.Type()]
+			if !special {
+				want = f.Value.Type()
+			}
+			if takes != want {
+				t.Errorf("%s --%s: help says that it takes %q, it is a %s", cmd.CommandPath(), f.Name, takes, f.Value.Type())
+			}
+		})
+		for _, sub := range cmd.Commands() {
+			check(sub)
+		}
+	}
+	check(root)
+	if checked < 50 {
+		t.Errorf("only %d flags were found", checked)
 	}
 }

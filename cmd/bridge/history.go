@@ -53,7 +53,7 @@ written, and no consumer is left behind. What the bus does not tell is said.`,
 			if since != "" && until != "" && q.Until.Before(q.Since) {
 				return &exitError{exitConfig, fmt.Errorf("--until %s is before --since %s", until, since)}
 			}
-			p, err := which.open()
+			p, err := which.open(cmd.Context())
 			if err != nil {
 				return err
 			}

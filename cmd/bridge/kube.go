@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"strings"
 	"time"
@@ -45,7 +46,11 @@ func restConfig(k config.Kubernetes) (*rest.Config, error) {
 		cfg.UserAgent = "kubebridge/" + currentVersion().Version
 		return cfg, nil
 	case clientcmd.IsEmptyConfig(err):
-		return nil, &exitError{exitEnvironment, errors.New("no cluster: not in a pod, and no kubeconfig: give --kubeconfig, or set kubernetes.kubeconfig or KUBECONFIG")}
+		looked := "no kubeconfig"
+		if path := os.Getenv("KUBECONFIG"); path != "" {
+			looked = fmt.Sprintf("no kubeconfig at KUBECONFIG (%s)", path)
+		}
+		return nil, &exitError{exitEnvironment, fmt.Errorf("no cluster: not in a pod, and %s: give --kubeconfig, or set kubernetes.kubeconfig or KUBECONFIG", looked)}
 	case k.Kubeconfig != "":
 		return nil, &exitError{exitConfig, fmt.Errorf("kubernetes.kubeconfig %s: %w", k.Kubeconfig, oneLine(err))}
 	default:
@@ -108,6 +113,9 @@ func checkCluster(ctx context.Context, c *config.Config, resources bool) (known 
 	asking, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	if known.ClusterUID, err = client.ClusterUID(asking); err != nil {
+		if errors.As(err, new(*net.OpError)) {
+			err = fmt.Errorf("%w: check the server's address in the kubeconfig, and the network", err)
+		}
 		return known, fmt.Errorf("the cluster does not answer as it should: %w", err)
 	}
 	if !resources {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"go.uber.org/zap"
 
@@ -128,8 +129,8 @@ func laneSpec(c *config.Config, s *config.Sink, log *zap.Logger) (pipeline.LaneS
 			if form.Secrets.Key, err = hashKey(c); err != nil {
 				return nil, nil, form, &pipeline.EnvironmentError{Err: err}
 			}
-			if c.Secrets.Values == "hash" && form.Secrets.Key == nil {
-				log.Warn("values of Secrets are redacted, not hashed: there is no key: set secrets.hashKeyFile")
+			if c.Secrets.Values == "hash" && form.Secrets.Key == nil && hashes(c, s) {
+				log.Warn("secret values are redacted, not hashed: there is no key: set secrets.hashKeyFile")
 			}
 			if openBoth == nil {
 				openBoth = beside(filepath.Join(c.Checkpoint.File.Path, s.Name), open)
@@ -304,6 +305,17 @@ func hashKey(c *config.Config) ([]byte, error) {
 		return nil, fmt.Errorf("secrets.hashKeyFile %s: %d bytes are too few for a key: use at least 16 random ones", c.Secrets.HashKeyFile, len(key))
 	}
 	return key, nil
+}
+
+// hashes reports whether a sink watches Secrets, or what else has values hashed. Patterns leave Secrets out.
+func hashes(c *config.Config, s *config.Sink) bool {
+	for _, r := range c.ResourcesOf(s) {
+		name, _, _ := strings.Cut(strings.ToLower(r.Name()), ".")
+		if name == "secret" || name == "secrets" || slices.ContainsFunc(c.Rules(&r), func(rule shape.Rule) bool { return rule.With == shape.WithHash }) {
+			return true
+		}
+	}
+	return false
 }
 
 // printer prints delivered records for people.

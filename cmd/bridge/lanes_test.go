@@ -204,3 +204,20 @@ func TestWhoListens(t *testing.T) {
 		t.Errorf("%d changes of another term are kept", n)
 	}
 }
+
+// Where no Secret is watched and nothing else is hashed, it does not matter that there is no key.
+func TestMissingKeyMattersOnlyWhereItIsUsed(t *testing.T) {
+	for resources, want := range map[string]bool{
+		"[pods]": false, `["*.*"]`: false, `["*.core"]`: false,
+		"[secrets]": true, "[secret]": true, "[{resource: secrets, group: '', version: v1}]": true,
+		"[{resource: pods, redact: [podEnv]}]": true, "[{resource: pods, redact: [{preset: podEnv, with: mask}]}]": false,
+	} {
+		c, err := config.Parse("test", []byte("cluster: prod\nresources: "+resources+"\nsinks: [{name: all, kafka: {brokers: ['127.0.0.1:1']}}]\n"), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := hashes(c, &c.Sinks[0]); got != want {
+			t.Errorf("%s: a key is used: %t, want %t", resources, got, want)
+		}
+	}
+}

@@ -10,7 +10,9 @@ import (
 )
 
 func main() {
+	hangUps := make(chan os.Signal, 1)
+	signal.Notify(hangUps, syscall.SIGHUP) // before anything else: unhandled, it ends the program
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	os.Exit(execute(ctx, os.Args[1:], streams{out: os.Stdout, err: os.Stderr, in: os.Stdin}))
+	os.Exit(execute(ctx, os.Args[1:], streams{out: os.Stdout, err: os.Stderr, in: os.Stdin, hangUps: hangUps}))
 }

@@ -106,6 +106,7 @@ func advice() map[string]string {
 		"source_events_total":                      "Its rate is the load that the cluster makes.",
 		"source_lists_completed_total":             "Fewer than `source_lists_total`: lists break off; the log says why.",
 		"source_lists_total":                       "Many with `expired`: watches are cut off for too long.",
+		"source_waiting":                           "Above 0: `bridge status` says what is not served, or which APIService has no server, and what to do.",
 		"source_repeated_total":                    "Nothing: after a restart or a list the bridge meets what the bus knows already.",
 	}
 }

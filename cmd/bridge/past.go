@@ -39,8 +39,8 @@ type past struct {
 }
 
 // open finds the sink.
-func (f *pastFlags) open() (*past, error) {
-	c, err := loadWith(f.config, nil) // a kubeconfig that is given is of another cluster
+func (f *pastFlags) open(ctx context.Context) (*past, error) {
+	c, err := loadWith(ctx, f.config, nil) // a kubeconfig that is given is of another cluster
 	if err != nil {
 		return nil, err
 	}

@@ -63,7 +63,7 @@ func newRBAC() *cobra.Command {
 	f.BoolVar(&connect, "connect", false, "ask the API server what names mean, and for the cluster's UID")
 	f.StringVar(&subject.Namespace, "namespace", "kubebridge", "namespace of the bridge and its service account")
 	f.StringVar(&subject.ServiceAccount, "service-account", "kubebridge", "service account that the bridge runs as")
-	f.BoolVar(&options.Everything, "allow-everything", false, "let `*.*` be granted: reading everything, Secrets too")
+	f.BoolVar(&options.Everything, "allow-everything", false, "grant *.* as well: it can read everything, Secrets too")
 	f.StringVar(&whom.bridge, "principal", "", "with --bus: whom Kafka's ACLs are for; User: and sasl.username by default")
 	f.StringVar(&whom.reader, "reader", "User:READER", "with --bus: whom the ACLs of readers are for, which are printed last")
 	f.StringVar(&options.ClusterUID, "cluster-uid", "", "with --bus: UID of the namespace kube-system, which stands in names")

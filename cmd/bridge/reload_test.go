@@ -17,7 +17,7 @@ import (
 	"github.com/kubebridge/kubebridge/internal/config"
 )
 
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // follower runs a reloader over a real file, looking often.
 type follower struct {

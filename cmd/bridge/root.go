@@ -24,10 +24,11 @@ const (
 	exitEnvironment = 3 // what it depends on is wrong: credentials, a foreign checkpoint
 )
 
-// streams are the program's standard streams.
+// streams are the program's standard streams, and the SIGHUPs that it gets.
 type streams struct {
 	out, err io.Writer
 	in       io.Reader
+	hangUps  <-chan os.Signal // nil: none
 }
 
 // exitError carries the exit code of an error.
@@ -42,7 +43,20 @@ func (e *exitError) Unwrap() error { return e.err }
 // execute runs the command line and returns the exit code. Errors go to standard
 // error, a line each.
 func execute(ctx context.Context, args []string, std streams) int {
-	root := newRoot()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	root := newRoot(std.hangUps)
+	root.PersistentPreRun = func(cmd *cobra.Command, _ []string) {
+		if cmd.Name() != "run" { // which reloads; a closed terminal ends anything else
+			go func() {
+				select {
+				case <-std.hangUps:
+					cancel()
+				case <-ctx.Done():
+				}
+			}()
+		}
+	}
 	root.SetArgs(args)
 	root.SetOut(std.out)
 	root.SetErr(std.err)
@@ -94,7 +108,8 @@ func exitCode(err error) int {
 	}
 }
 
-func newRoot() *cobra.Command {
+// newRoot returns the command line. hangUps has `run` reload its configuration.
+func newRoot(hangUps <-chan os.Signal) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "bridge",
 		Short:         "Kubernetes to Kafka or NATS, without gaps",
@@ -106,7 +121,7 @@ func newRoot() *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return &exitError{exitConfig, fmt.Errorf("%w: see %s --help", err, cmd.CommandPath())}
 	})
-	root.AddCommand(newRun(), newTail(), newValidate(), newRBAC(), newResync(), newCheckpoint(), newStatus(), newSchema(), newState(), newHistory(), newVersion())
+	root.AddCommand(newRun(hangUps), newTail(), newValidate(), newRBAC(), newResync(), newCheckpoint(), newStatus(), newSchema(), newState(), newHistory(), newVersion())
 	for _, c := range root.Commands() {
 		c.Args = usage(c.Args)
 	}
@@ -149,17 +164,30 @@ func configFlag(cmd *cobra.Command, path *string) {
 
 // loadConfig reads the file that -c names, and lets the command's flags override it.
 func loadConfig(cmd *cobra.Command, path string) (*config.Config, error) {
-	return loadWith(path, cmd.Flags())
+	return loadWith(cmd.Context(), path, cmd.Flags())
 }
 
 // loadWith is loadConfig with given flags; nil: none.
-func loadWith(path string, flags *pflag.FlagSet) (*config.Config, error) {
+func loadWith(ctx context.Context, path string, flags *pflag.FlagSet) (*config.Config, error) {
 	if path == "" {
 		return nil, &exitError{exitConfig, errors.New("no configuration: give -c FILE or set KUBEBRIDGE_CONFIG")}
 	}
-	c, err := config.Load(path, flags)
-	if err != nil {
-		return nil, &exitError{exitConfig, err}
+	type loaded struct {
+		config *config.Config
+		err    error
 	}
-	return c, nil
+	done := make(chan loaded, 1)
+	go func() { // a pipe that nobody writes to is read for ever
+		c, err := config.Load(path, flags)
+		done <- loaded{c, err}
+	}()
+	select {
+	case l := <-done:
+		if l.err != nil {
+			return nil, &exitError{exitConfig, l.err}
+		}
+		return l.config, nil
+	case <-ctx.Done():
+		return nil, errors.New("interrupted while the configuration was read")
+	}
 }

@@ -4,12 +4,12 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io"
+	"io/fs"
 	"os"
-	"os/signal"
 	"slices"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/go-logr/zapr"
@@ -27,7 +27,7 @@ import (
 	"github.com/kubebridge/kubebridge/internal/status"
 )
 
-func newRun() *cobra.Command {
+func newRun(hangUps <-chan os.Signal) *cobra.Command {
 	var (
 		path   string
 		follow bool
@@ -51,7 +51,7 @@ are taken over; anything else waits for a restart.`,
 				o.log = newLogger(terminalFormat(c.Log.Format), o.level, o.bar)
 			}
 			o.reload = reloader{
-				path: path, every: reloadEvery, running: c, log: o.log,
+				path: path, every: reloadEvery, hangUps: hangUps, running: c, log: o.log,
 				parse: func(text []byte) (*config.Config, error) { return config.Parse(path, text, cmd.Flags()) },
 			}
 			if follow {
@@ -69,7 +69,7 @@ are taken over; anything else waits for a restart.`,
 // runOptions are what run needs.
 type runOptions struct {
 	config *config.Config
-	reload reloader // all but its apply and hangUps
+	reload reloader // all but its apply
 	level  zap.AtomicLevel
 	log    *zap.Logger
 	bar    *barWriter // on a terminal that shows nothing but the log; else nil
@@ -92,9 +92,6 @@ func (c returned) Check(e zapcore.Entry, to *zapcore.CheckedEntry) *zapcore.Chec
 func run(ctx context.Context, o runOptions) error {
 	c, log := o.config, o.log
 	defer func() { _ = log.Sync() }()
-	hangUps := make(chan os.Signal, 1)
-	signal.Notify(hangUps, syscall.SIGHUP)
-	defer signal.Stop(hangUps)
 	klog.SetLogger(zapr.NewLogger(log.WithOptions(zap.IncreaseLevel(zap.LevelEnablerFunc(func(l zapcore.Level) bool {
 		return l >= zap.WarnLevel && o.level.Enabled(l)
 	})), zap.WrapCore(func(c zapcore.Core) zapcore.Core { return returned{c} }))))
@@ -131,7 +128,6 @@ func run(ctx context.Context, o runOptions) error {
 	if err != nil {
 		return &exitError{exitEnvironment, err}
 	}
-	o.reload.hangUps = hangUps
 	o.reload.apply = func(c *config.Config) {
 		digest.Store(hex.EncodeToString(o.reload.seen[:]))
 		o.level.SetLevel(logLevel(c.Log.Level))
@@ -176,6 +172,9 @@ func openDoors(c *config.Config, shown *reporter, registry *prometheus.Registry,
 			}
 			return started, err
 		}})
+		if errors.As(err, new(*fs.PathError)) {
+			err = fmt.Errorf("%w: have checkpoint.file.path, or admin.socket, in a directory that the bridge can write to", err)
+		}
 		if err != nil {
 			return nil, err
 		}

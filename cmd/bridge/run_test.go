@@ -61,11 +61,17 @@ current-context: c
 // the exit code.
 func start(t *testing.T, path string, args ...string) (log *screen, stop func() int) {
 	t.Helper()
+	return startWith(t, nil, path, args...)
+}
+
+// startWith is start with the SIGHUPs that the bridge gets.
+func startWith(t *testing.T, hangUps <-chan os.Signal, path string, args ...string) (log *screen, stop func() int) {
+	t.Helper()
 	log = &screen{}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan int, 1)
 	go func() {
-		done <- execute(ctx, append([]string{"run", "-c", path, "--status-listen", "off"}, args...), streams{out: log, err: log, in: strings.NewReader("")})
+		done <- execute(ctx, append([]string{"run", "-c", path, "--status-listen", "off"}, args...), streams{out: log, err: log, in: strings.NewReader(""), hangUps: hangUps})
 	}()
 	stop = sync.OnceValue(func() int {
 		cancel()
@@ -80,7 +86,8 @@ func start(t *testing.T, path string, args ...string) (log *screen, stop func() 
 func TestRunReloadsAndTakesCommands(t *testing.T) {
 	absentCluster(t)
 	path, checkpoints := configFile(t)
-	log, stop := start(t, path)
+	hangUps := make(chan os.Signal)
+	log, stop := startWith(t, hangUps, path)
 	log.awaits(t, "waiting for the API server")
 
 	bridge(t, "resync", "widgets.example.com", "-c", path).failed(t, exitRuntime, "does not know its cluster yet")
@@ -91,9 +98,7 @@ func TestRunReloadsAndTakesCommands(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(t, path, strings.Replace(string(text), "[pods,", "[nodes,", 1)+"log: {level: debug}\nname: other\n")
-	if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
-		t.Fatal(err)
-	}
+	hangUps <- syscall.SIGHUP
 	log.awaits(t, `"settings":["resources","log.level"]`)
 	log.awaits(t, `"settings":["name"]`)
 

@@ -110,7 +110,7 @@ func (f *stateFlags) run(cmd *cobra.Command, args []string) error {
 			return err
 		}
 	}
-	p, err := f.which.open()
+	p, err := f.which.open(cmd.Context())
 	if err != nil {
 		return err
 	}

@@ -34,14 +34,12 @@ const (
 func eventTypes() []string { return []string{"added", "modified", "deleted"} }
 
 func (p *problems) resources(path string, list []Resource) {
+	earlier := selections{}
 	for i := range list {
 		r, at := &list[i], fmt.Sprintf("%s[%d]", path, i)
 		p.resource(at, r)
-		for j, other := range list[:i] {
-			if r.overlaps(other) {
-				p.add(at, "%q is asked for twice (see %s[%d]): one object could be in both; name different namespaces, or selectors that rule each other out, or join them", r.Name(), path, j)
-				break
-			}
+		if j, ok := earlier.add(i, r); ok {
+			p.add(at, "%q is asked for twice (see %s[%d]): one object could be in both; name different namespaces, or selectors that rule each other out, or join them", r.Name(), path, j)
 		}
 	}
 }

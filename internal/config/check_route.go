@@ -2,7 +2,6 @@ package config
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/kubebridge/kubebridge/pkg/shape"
@@ -62,7 +61,7 @@ type router struct {
 // bad notes a mistake, but not after another one in the same place: a resource may be
 // in several sinks.
 func (r *router) bad(at string, err error) {
-	if err == nil || slices.ContainsFunc(r.list, func(other problem) bool { return strings.Contains(other.text, ": "+at+": ") }) {
+	if err == nil || r.wrong[at] {
 		return
 	}
 	_, field, _ := cutLast(at, ".")

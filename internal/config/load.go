@@ -56,7 +56,7 @@ func (e Errors) Error() string { return strings.Join(e, "\n") }
 func Load(path string, flags *pflag.FlagSet) (*Config, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("read the configuration: %w", err)
+		return nil, fmt.Errorf("read the configuration: %w: give its path with -c or in KUBEBRIDGE_CONFIG", err)
 	}
 	return Parse(path, text, flags)
 }
@@ -132,10 +132,26 @@ func at(path string, err error) string {
 		return path + ": " + strings.SplitN(err.Error(), "\n", 2)[0]
 	}
 	pos := positioned.GetToken().Position
-	return fmt.Sprintf("%s:%d:%d: %s", path, pos.Line, pos.Column, positioned.GetMessage())
+	message := positioned.GetMessage()
+	for _, known := range []struct{ part, hint string }{
+		{"'\t'", "indent with spaces, not with tabs"},
+		{"mapping value is not allowed", "keys of one map begin in one column, and a text that holds \": \" is put in quotes"},
+	} {
+		if strings.Contains(message, known.part) {
+			message += ": " + known.hint
+		}
+	}
+	return fmt.Sprintf("%s:%d:%d: %s", path, pos.Line, pos.Column, message)
 }
 
-var reference = regexp.MustCompile(`\$\{(env|file):([^}]*)\}`)
+var (
+	reference = regexp.MustCompile(`\$\{(env|file):([^}]*)\}`)
+	here      = regexp.MustCompile("^" + reference.String())
+	braces    = regexp.MustCompile(`^\$\{([^}]*)\}?`)
+	shell     = regexp.MustCompile(`^\$([A-Z_][A-Z0-9_]+)\b`)
+	secretKey = regexp.MustCompile(`(^|\.)(password|token|url)$`)
+	envName   = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+)
 
 // expand replaces ${env:NAME} and ${file:PATH} in every string.
 func (p *problems) expand(v reflect.Value, path string, env func(string) (string, bool)) {
@@ -162,20 +178,78 @@ func (p *problems) expand(v reflect.Value, path string, env func(string) (string
 			v.SetMapIndex(key, value)
 		}
 	case reflect.String:
-		v.SetString(reference.ReplaceAllStringFunc(v.String(), func(s string) string {
-			m := reference.FindStringSubmatch(s)
-			if m[1] == "env" {
-				value, ok := env(m[2])
-				if !ok {
-					p.add(path, "the environment has no %s", m[2])
-				}
-				return value
-			}
-			text, err := os.ReadFile(m[2])
-			if err != nil {
-				p.add(path, "%v", err)
-			}
-			return strings.TrimRight(string(text), "\r\n")
-		}))
+		if strings.Contains(v.String(), "$") {
+			v.SetString(p.interpolate(path, v.String(), env))
+		}
 	}
+}
+
+// interpolate returns a value with its references replaced. A dollar sign is itself,
+// except where it begins what a shell or another program would replace: "${" anywhere,
+// and "$NAME" in capitals that follows no letter, digit or dollar sign. There a
+// second one makes it literal: "$${", "$$NAME". Anything else of that form is a mistake, for
+// it would be sent as it is written.
+func (p *problems) interpolate(path, value string, env func(string) (string, bool)) string {
+	var out strings.Builder
+	for i := 0; i < len(value); {
+		rest := value[i:]
+		word := i == 0 || !isWord(value[i-1])
+		switch {
+		case strings.HasPrefix(rest, "$${"):
+			out.WriteString("${")
+			i += len("$${")
+		case word && rest[0] == '$' && shell.MatchString(rest[1:]): // $$NAME
+			name := shell.FindString(rest[1:])
+			out.WriteString(name)
+			i += 1 + len(name)
+		case here.MatchString(rest):
+			m := here.FindStringSubmatch(rest)
+			out.WriteString(p.lookUp(path, m[1], m[2], env))
+			i += len(m[0])
+		case braces.MatchString(rest):
+			m := braces.FindStringSubmatch(rest)
+			p.misspelt(path, value, m[0], m[1], env)
+			i += len(m[0])
+		case word && shell.MatchString(rest):
+			m := shell.FindStringSubmatch(rest)
+			p.misspelt(path, value, m[0], m[1], env)
+			i += len(m[0])
+		default:
+			out.WriteByte(value[i])
+			i++
+		}
+	}
+	return out.String()
+}
+
+func isWord(c byte) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '$'
+}
+
+// lookUp returns what a reference stands for.
+func (p *problems) lookUp(path, kind, name string, env func(string) (string, bool)) string {
+	if kind == "env" {
+		value, ok := env(name)
+		if !ok {
+			p.add(path, "the environment has no %s", name)
+		}
+		return value
+	}
+	text, err := os.ReadFile(name)
+	if err != nil {
+		p.add(path, "%v", err)
+	}
+	return strings.TrimRight(string(text), "\r\n")
+}
+
+// misspelt notes what looks like a reference and is none. A name that may be a piece of a
+// secret is not printed.
+func (p *problems) misspelt(path, value, form, name string, env func(string) (string, bool)) {
+	_, exists := env(name)
+	reference := exists || form == value && strings.HasPrefix(form, "${")
+	if !envName.MatchString(name) || secretKey.MatchString(path) && !reference {
+		p.add(path, "it holds $NAME or ${...}, which is not replaced: did you mean ${env:NAME}? If the dollar sign is meant, write $$ in its place")
+		return
+	}
+	p.add(path, "%s is not replaced: did you mean ${env:%s}? If the dollar sign is meant, write $$ in its place", form, name)
 }

@@ -157,3 +157,45 @@ func TestPrecedence(t *testing.T) {
 		}
 	}
 }
+
+// TestReferences: what is replaced, what a dollar sign may stand in, and how it is written
+// where it would be taken for a reference.
+func TestReferences(t *testing.T) {
+	for _, c := range []struct{ value, want string }{
+		{"${env:TEST_PASSWORD}", "from-the-environment"},
+		{"a${env:TEST_PASSWORD}b${env:TEST_PASSWORD}", "afrom-the-environmentbfrom-the-environment"},
+		{"$${env:TEST_PASSWORD}", "${env:TEST_PASSWORD}"},
+		{"$${NAME}", "${NAME}"},
+		{"$$NAME", "$NAME"},
+		{"x:$$NAME:$$OTHER.", "x:$NAME:$OTHER."},
+		// Regular expressions, CEL, paths.
+		{"^(a|b)$", "^(a|b)$"},
+		{"^A$|^B$", "^A$|^B$"},
+		{`object.metadata.name.matches("^FOO$")`, `object.metadata.name.matches("^FOO$")`},
+		{`spec["$ref"].$x`, `spec["$ref"].$x`},
+		// User names and passwords.
+		{"$ConnectionString", "$ConnectionString"},
+		{"pa$$word", "pa$$word"},
+		{"PA$WORD", "PA$WORD"},
+		{"PA$$WORD", "PA$$WORD"},
+		{"$2a$11$ABCdef", "$2a$11$ABCdef"},
+		{"$", "$"},
+		{"$$", "$$"},
+		{"$G", "$G"},
+	} {
+		p := problems{}
+		if got := p.interpolate("x", c.value, testEnv); got != c.want || len(p.list) > 0 {
+			t.Errorf("%q becomes %q, want %q; mistakes: %v", c.value, got, c.want, p.list)
+		}
+	}
+}
+
+// What a reference stands for is taken as it is: a password that was generated may hold
+// anything.
+func TestReferencesAreReplacedOnce(t *testing.T) {
+	env := func(string) (string, bool) { return "${env:X} $HOME $${", true }
+	p := problems{}
+	if got := p.interpolate("x", "${env:PASSWORD}", env); got != "${env:X} $HOME $${" || len(p.list) > 0 {
+		t.Errorf("it becomes %q; mistakes: %v", got, p.list)
+	}
+}

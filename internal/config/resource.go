@@ -2,12 +2,8 @@ package config
 
 import (
 	"regexp"
-	"slices"
 	"strings"
 	"time"
-
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
 )
 
 // Resource asks for a resource, as kubectl names it, or for all that a pattern
@@ -106,50 +102,4 @@ func parseName(name string) (gr groupResource, version string) {
 // covers reports whether every resource that other names is one of g's, too.
 func (g groupResource) covers(other groupResource) bool {
 	return g == other || g.resource == "*" && (g.group == "*" || g.group == other.group)
-}
-
-// overlaps reports whether two entries plainly ask for one object. Where their
-// selectors may keep them apart, only the pipeline can tell.
-func (r Resource) overlaps(other Resource) bool {
-	mine, _ := parseName(r.Name())
-	others, _ := parseName(other.Name())
-	return mine == others && wrongName(r.Name()) == "" &&
-		!apart(r.Namespaces, other.Namespaces) &&
-		!within(r.Namespaces, other.ExcludeNamespaces) && !within(other.Namespaces, r.ExcludeNamespaces) &&
-		!differ(r.namespaceChoice(), other.namespaceChoice()) &&
-		!differ(canonicalLabels(r.LabelSelector), canonicalLabels(other.LabelSelector)) &&
-		!differ(canonicalFields(r.FieldSelector), canonicalFields(other.FieldSelector))
-}
-
-// namespaceChoice is the selector of namespaces; a list of them, which may be
-// none of the selected ones, counts as a selector, too.
-func (r Resource) namespaceChoice() string {
-	if r.NamespaceSelector == "" && len(r.Namespaces) > 0 {
-		return "named"
-	}
-	return canonicalLabels(r.NamespaceSelector)
-}
-
-func differ(a, b string) bool { return a != "" && b != "" && a != b }
-
-func apart(a, b []string) bool {
-	return len(a) > 0 && len(b) > 0 && !slices.ContainsFunc(a, func(n string) bool { return slices.Contains(b, n) })
-}
-
-func within(some, all []string) bool {
-	return len(some) > 0 && !slices.ContainsFunc(some, func(n string) bool { return !slices.Contains(all, n) })
-}
-
-func canonicalLabels(s string) string {
-	if l, err := labels.Parse(s); err == nil {
-		return l.String()
-	}
-	return s
-}
-
-func canonicalFields(s string) string {
-	if f, err := fields.ParseSelector(s); err == nil {
-		return f.String()
-	}
-	return s
 }

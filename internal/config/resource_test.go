@@ -93,8 +93,12 @@ func TestOverlaps(t *testing.T) {
 		{"labels and none", Resource{Resource: "pods", LabelSelector: "a=b"}, Resource{Resource: "pods"}, true},
 		{"other fields", Resource{Resource: "pods", FieldSelector: "spec.nodeName=a"}, Resource{Resource: "pods", FieldSelector: "spec.nodeName=b"}, false},
 	} {
-		if test.a.overlaps(test.b) != test.want || test.b.overlaps(test.a) != test.want {
-			t.Errorf("%s: overlaps is not %t both ways", test.name, test.want)
+		for _, pair := range [][2]Resource{{test.a, test.b}, {test.b, test.a}} {
+			list := selections{}
+			list.add(3, &pair[0])
+			if first, found := list.add(5, &pair[1]); found != test.want || found && first != 3 {
+				t.Errorf("%s: found is %t with %d, want %t both ways", test.name, found, first, test.want)
+			}
 		}
 	}
 }

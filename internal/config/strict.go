@@ -21,6 +21,7 @@ type problems struct {
 	origins map[string]string          // what else than the file set a path: KUBEBRIDGE_NAME, --name
 	anchors map[string]ast.Node
 	list    []problem
+	wrong   map[string]bool // the paths in list
 }
 
 type problem struct {
@@ -32,6 +33,10 @@ type problem struct {
 // file.
 func (p *problems) add(path, format string, args ...any) {
 	message := path + ": " + fmt.Sprintf(format, args...)
+	if p.wrong == nil {
+		p.wrong = map[string]bool{}
+	}
+	p.wrong[path] = true
 	if origin, ok := p.origins[path]; ok {
 		p.list = append(p.list, problem{text: origin + ": " + message})
 		return
@@ -92,7 +97,16 @@ func (p *problems) fits(n ast.Node, t reflect.Type, path string) {
 		return
 	}
 	wrong := func(want string) {
-		p.addAt(start(n), "%s: expected %s, found %s", path, want, found(n))
+		at, is, hint := cmp.Or(path, "the file"), found(n), ""
+		switch {
+		case want == "text" && (is == "a list" || is == "a map"):
+			hint = ": if it is a text that begins with a bracket or holds a colon, put it in quotes"
+		case want == "text":
+			hint = ": put it in quotes"
+		case want == "a list" && is == "text":
+			hint = ": write it in [brackets], or below its key after a dash"
+		}
+		p.addAt(start(n), "%s: expected %s, found %s%s", at, want, is, hint)
 	}
 	_, isText := text(n)
 	if isText && reflect.PointerTo(t).Implements(reflect.TypeFor[yaml.InterfaceUnmarshaler]()) {

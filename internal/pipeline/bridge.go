@@ -125,6 +125,11 @@ func NewBridge(o BridgeOptions) *Bridge {
 // returns are a *ConfigError, an *EnvironmentError, or the end of this run for
 // another reason.
 func (b *Bridge) Run(stop context.Context) error {
+	ending, end := context.WithCancel(context.WithoutCancel(stop))
+	var reminding sync.WaitGroup
+	defer reminding.Wait()
+	defer end()
+	reminding.Go(func() { b.outage.reminder.run(ending) })
 	uid, err := b.findCluster(stop)
 	if err != nil {
 		if stop.Err() != nil {
@@ -212,7 +217,8 @@ func (b *Bridge) forgetLanes() {
 
 // findCluster asks for the cluster's UID until it is told.
 func (b *Bridge) findCluster(ctx context.Context) (string, error) {
-	last := ""
+	const what = "find the cluster"
+	defer b.outage.reminder.works(what)
 	for {
 		uid, err := b.o.Client.ClusterUID(ctx)
 		if err == nil {
@@ -227,13 +233,10 @@ func (b *Bridge) findCluster(ctx context.Context) (string, error) {
 		if apierrors.IsUnauthorized(err) {
 			return "", &EnvironmentError{fmt.Errorf("the API server does not accept the credentials: %w: check the kubeconfig or the service account", err)}
 		}
-		if err.Error() != last {
-			last = err.Error()
-			b.mu.Lock()
-			b.connecting = last
-			b.mu.Unlock()
-			b.o.Log.Warn("waiting for the API server", zap.Error(err))
-		}
+		b.mu.Lock()
+		b.connecting = err.Error()
+		b.mu.Unlock()
+		b.outage.reminder.failed(what, failure{message: "waiting for the API server", err: err})
 		if !pause(ctx, retryEvery) {
 			return "", ctx.Err()
 		}
@@ -243,10 +246,12 @@ func (b *Bridge) findCluster(ctx context.Context) (string, error) {
 func (b *Bridge) openLane(ctx context.Context, spec LaneSpec, uid string) (*Lane, func() error, error) {
 	id := event.Identity{Bridge: b.o.Name, Cluster: b.o.Cluster, ClusterUID: uid, Sink: spec.Sink}
 	bus, store, shape, err := spec.Open(id)
-	for told := false; errors.Is(err, syscall.ENOSPC) && pause(ctx, askAgain); told = true { // a full disk heals
-		if !told {
-			b.o.Log.Warn("trying again until there is room; nothing is lost meanwhile", zap.String("sink", spec.Sink), zap.Error(err))
-		}
+	key := spec.Sink + ": open the checkpoint"
+	defer b.outage.reminder.works(key)
+	for errors.Is(err, syscall.ENOSPC) && pause(ctx, askAgain) { // a full disk heals
+		b.outage.reminder.failed(key, failure{
+			message: "trying again until there is room; nothing is lost meanwhile", err: err, fields: []zap.Field{zap.String("sink", spec.Sink)},
+		})
 		bus, store, shape, err = spec.Open(id)
 	}
 	if err != nil {

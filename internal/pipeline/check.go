@@ -18,9 +18,11 @@ import (
 // selectors that are not supported, permissions that are missing. Namespaces that
 // a selector chooses are not looked into.
 func Check(ctx context.Context, client *source.Client, l LaneResources) error {
-	for attempt := 1; ; attempt++ {
+	for began, attempt := time.Now(), 1; ; attempt++ {
 		tried, err := check(ctx, client, l)
-		if attempt == checkAttempts || !slices.ContainsFunc(tried, apierrors.IsNotFound) {
+		missing := attempt < checkAttempts && slices.ContainsFunc(tried, apierrors.IsNotFound)
+		busy := time.Since(began) < checkBusy && slices.ContainsFunc(tried, apierrors.IsTooManyRequests)
+		if !missing && !busy {
 			return errors.Join(append([]error{err}, tried...)...)
 		}
 		select {
@@ -36,6 +38,9 @@ func Check(ctx context.Context, client *source.Client, l LaneResources) error {
 const (
 	checkAttempts = 4
 	checkPause    = time.Second
+	// checkBusy is how long a server is asked again that wants to be asked later. It says so for
+	// some seconds of a resource whose storage it makes or replaces.
+	checkBusy = 20 * time.Second
 )
 
 // check returns what became of each collection, and what else is wrong.

@@ -14,7 +14,7 @@ type Collector struct {
 	status func() []LaneStatus
 
 	up, lost, events, capacity, bytes, room, oldest *prometheus.Desc
-	behind, objects, running, read, left            *prometheus.Desc
+	behind, objects, running, read, left, waiting   *prometheus.Desc
 }
 
 // NewCollector returns a collector of what status returns at each scrape.
@@ -35,6 +35,7 @@ func NewCollector(status func() []LaneStatus) *Collector {
 		objects:  of("inventory_objects", "Objects that the inventory holds; absent until a list has ended.", "sink", "resource"),
 		running:  of("snapshot_running", "Collections whose list is under way or waits for its turn.", "sink", "resource"),
 		read:     of("snapshot_read_objects", "Objects read by the lists under way; absent while there is none.", "sink", "resource"),
+		waiting:  of("source_waiting", "Configured resources, patterns, and API groups that patterns match, that are not watched because the API server does not serve them or cannot say what it serves.", "sink"),
 		left:     of("snapshot_remaining_objects", "Objects on the pages that the lists under way have not read, where the server says so (not with selectors).", "sink", "resource"),
 	}
 }
@@ -42,7 +43,7 @@ func NewCollector(status func() []LaneStatus) *Collector {
 // Describe implements [prometheus.Collector].
 func (c *Collector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		c.up, c.lost, c.events, c.capacity, c.bytes, c.room, c.oldest, c.behind, c.objects, c.running, c.read, c.left,
+		c.up, c.lost, c.events, c.capacity, c.bytes, c.room, c.oldest, c.behind, c.objects, c.running, c.read, c.left, c.waiting,
 	} {
 		out <- d
 	}
@@ -79,6 +80,13 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 		if t := l.Queue.Oldest; t != nil {
 			gauge(c.oldest, float64(t.UnixNano())/float64(time.Second), l.Sink)
 		}
+		waiting := 0
+		for i := range l.Collections {
+			if l.Collections[i].Resource == "" {
+				waiting++
+			}
+		}
+		gauge(c.waiting, float64(waiting), l.Sink)
 		for resource, s := range byResource(l.Collections) {
 			gauge(c.running, float64(s.running), l.Sink, resource)
 			if s.behind != nil {

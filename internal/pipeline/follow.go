@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -108,7 +109,9 @@ func (f *follower) apply(ctx context.Context, s sight) error {
 			fates[c.ID()] = fate
 		}
 	}
-	f.lane.Waiting(p.waiting)
+	waiting := maps.Clone(p.unknown)
+	maps.Copy(waiting, p.waiting)
+	f.lane.Waiting(waiting)
 	return f.lane.Set(ctx, wanted, fates, len(p.waiting) == 0)
 }
 

@@ -82,8 +82,11 @@ func (h *horizon) run(ctx context.Context) error {
 		err := h.client.WatchCatalog(ctx, func(c *source.Catalog) {
 			h.change(func() { h.catalog = c })
 		}, func(err error) {
-			if h.outage.met("what the server serves", err) {
-				h.log.Warn("what the server serves may be out of date; asking again", zap.Error(err))
+			const what = "what the server serves"
+			if h.outage.met(what, err) {
+				h.outage.reminder.failed(what, failure{message: "what the server serves may be out of date; asking again", err: err, advice: advice(err)})
+			} else {
+				h.outage.reminder.works(what)
 			}
 		})
 		if ctx.Err() != nil {
@@ -154,7 +157,8 @@ type namespaces struct {
 var namespacesResource = source.Resource{Version: "v1", Name: "namespaces", Kind: "Namespace"}
 
 func (n *namespaces) follow(ctx context.Context, selector string) {
-	last := ""
+	what := "namespaces " + selector
+	defer n.horizon.outage.reminder.works(what)
 	c := source.NewCollection(source.Options{
 		Client: n.horizon.client, Handler: n,
 		Target: source.Target{
@@ -162,9 +166,14 @@ func (n *namespaces) follow(ctx context.Context, selector string) {
 			Resource:   namespacesResource,
 		},
 		OnState: func(s source.State) {
-			if n.horizon.outage.met("namespaces "+selector, s.Err) && s.Err.Error() != last {
-				last = s.Err.Error()
-				n.horizon.log.Warn("namespaces cannot be followed; trying again", zap.String("namespaceSelector", selector), zap.Error(s.Err))
+			switch own := n.horizon.outage.met(what, s.Err); {
+			case own:
+				n.horizon.outage.reminder.failed(what, failure{
+					message: "namespaces cannot be followed; trying again", err: s.Err, advice: advice(s.Err),
+					fields: []zap.Field{zap.String("namespaceSelector", selector)},
+				})
+			case s.Phase == source.Watching:
+				n.horizon.outage.reminder.works(what)
 			}
 		},
 	})

@@ -150,6 +150,9 @@ func NewLane(o LaneOptions) *Lane {
 	return l
 }
 
+// reminder logs with the lane's name what fails.
+func (l *Lane) reminder() *reminder { return l.outage.reminder }
+
 // do runs f in the lane's goroutine, between two signals. An error of f ends the
 // lane. When ctx ends first, f may still run: what it writes must not be read then.
 func (l *Lane) do(ctx context.Context, f func(context.Context) error) error {
@@ -191,7 +194,7 @@ func (l *Lane) Run(ctx, stop context.Context) (err error) {
 		}
 		return err
 	}
-	l.reads = patient{l.store, ctx, l.pings}
+	l.reads = patient{l.store, ctx, l.pings, l.reminder(), l.id.Sink}
 	if l.inv, err = newInventory(l.reads); err != nil {
 		return fmt.Errorf("read the checkpoint: %w", err)
 	}

@@ -378,6 +378,8 @@ func (l *Lane) close(ctx context.Context, id string, fate Fate) error {
 		delete(l.members, id)
 		l.status.remove(m, l.metrics, l.id.Sink)
 		l.outage.met(l.id.Sink+": "+m.id, nil)
+		l.reminder().works(l.routeKey(m))
+		l.reminder().works(l.collectionKey(m))
 	case l.closing[id] != nil:
 		m = l.closing[id]
 	default: // only the checkpoint knows it

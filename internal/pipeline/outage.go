@@ -11,20 +11,22 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
-// outage says in the log when the API server is lost and when it is back: once, and not
+// outage says in the log when the API server is lost, every minute until it is back, and then: not
 // for each of the collections that a restart breaks off. Their own errors are at debug
 // level, in the status and in the metrics.
 type outage struct {
-	log *zap.Logger
+	log      *zap.Logger
+	reminder *reminder // which repeats it, and every other failure
 
 	mu      sync.Mutex
 	failing map[string]bool // who cannot read now
 	hit     map[string]bool // who could not since the outage began
 	since   time.Time
+	first   string // who could not
 }
 
 func newOutage(log *zap.Logger) *outage {
-	return &outage{log: log, failing: map[string]bool{}, hit: map[string]bool{}}
+	return &outage{log: log, reminder: newReminder(log), failing: map[string]bool{}, hit: map[string]bool{}}
 }
 
 // met takes what somebody met who reads; nil is that he reads. It reports whether the
@@ -36,8 +38,7 @@ func (o *outage) met(who string, err error) (own bool) {
 	began := len(o.failing) == 0
 	switch {
 	case lost && began:
-		o.since = time.Now()
-		o.log.Warn("the API server is lost, or overloaded; trying again", zap.String("first", who), zap.Error(err))
+		o.since, o.first = time.Now(), who
 	case lost:
 		o.log.Debug("cannot be read; trying again", zap.String("what", who), zap.Error(err))
 	case err != nil && !own:
@@ -45,19 +46,30 @@ func (o *outage) met(who string, err error) (own bool) {
 	}
 	if lost {
 		o.failing[who], o.hit[who] = true, true
+		o.reminder.failed(apiServer, failure{
+			message: "the API server is lost, or overloaded; trying again", steady: true, err: err,
+			fields: []zap.Field{zap.String("first", o.first), zap.Int("failing", len(o.failing))},
+		})
 		return own
 	}
 	if delete(o.failing, who); !began && len(o.failing) == 0 {
 		o.log.Info("the API server is back: everything is read again", zap.Int("interrupted", len(o.hit)),
 			zap.Duration("after", time.Since(o.since).Round(time.Millisecond)))
 		clear(o.hit)
+		o.reminder.works(apiServer)
 	}
 	return own
 }
 
+// apiServer is what the reminder has an outage of the API server under.
+const apiServer = "the API server"
+
 // judge tells errors of the server from those of what is read. One that is neither is
 // expected, and said otherwise: a history that ended is a gap.
 func (o *outage) judge(err error) (lost, own bool) {
+	if errors.Is(err, source.ErrExpired) {
+		return false, false
+	}
 	var joined interface{ Unwrap() []error }
 	if errors.As(err, &joined) {
 		for _, one := range joined.Unwrap() {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 )
 
@@ -13,11 +15,13 @@ const askAgain = 200 * time.Millisecond
 
 // patient is a store as the lane reads it. A disk that is full, or gone, for a while
 // fails what reads as well as what commits: it is asked again until it answers, as a
-// commit is, which says so. What is [final] is told at once.
+// commit is. What is [final] is told at once.
 type patient struct {
 	checkpoint.Store
-	ctx   context.Context // the lane's
-	pings chan<- struct{} // answered while it waits; nil: there are none
+	ctx      context.Context // the lane's
+	pings    chan<- struct{} // answered while it waits; nil: there are none
+	reminder *reminder
+	sink     string
 }
 
 func (p patient) Get(key []byte) (value []byte, err error) {
@@ -40,11 +44,19 @@ func (p patient) Scan(prefix []byte, fn func(key, value []byte) error) error {
 }
 
 func (p patient) again(read func() (begun bool, err error)) error {
-	for {
+	const what = "read the checkpoint"
+	for failed := false; ; failed = true {
 		begun, err := read()
 		if err == nil || begun || final(err) {
 			return err
 		}
+		key := p.sink + ": " + what
+		if !failed {
+			defer p.reminder.works(key)
+		}
+		p.reminder.failed(key, failure{
+			message: tryingAgain, fields: []zap.Field{zap.String("sink", p.sink), zap.String("operation", what)}, err: err, advice: advice(err),
+		})
 		if !p.pause() {
 			return fmt.Errorf("read the checkpoint: %w", err)
 		}

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"go.uber.org/zap"
+
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 )
 
@@ -38,7 +40,7 @@ func (s *fullDisk) Scan(_ []byte, fn func(key, value []byte) error) error {
 // is full waits, as its commits do, and does not end the program.
 func TestReadsOutliveAFullDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := patient{&fullDisk{fails: 3, with: syscall.ENOSPC}, t.Context(), nil}
+		p := patient{&fullDisk{fails: 3, with: syscall.ENOSPC}, t.Context(), nil, newReminder(zap.NewNop()), "s"}
 		if value, err := p.Get(nil); string(value) != "value" || err != nil {
 			t.Errorf("Get: %q, %v", value, err)
 		}
@@ -57,7 +59,7 @@ func TestReadsOutliveAFullDisk(t *testing.T) {
 		}
 		ended, end := context.WithCancel(t.Context())
 		end()
-		p = patient{&fullDisk{fails: 9, with: syscall.ENOSPC}, ended, nil}
+		p = patient{&fullDisk{fails: 9, with: syscall.ENOSPC}, ended, nil, newReminder(zap.NewNop()), "s"}
 		if _, err := p.Get(nil); !errors.Is(err, syscall.ENOSPC) {
 			t.Errorf("Get at the lane's end: %v", err)
 		}

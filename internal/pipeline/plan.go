@@ -19,6 +19,7 @@ type plan struct {
 	collections []Wanted         // by ID
 	waiting     map[string]error // by a spec's name: why some or all of its collections are missing
 	unmatched   []string         // patterns that match nothing; waiting says why
+	unknown     map[string]error // API groups that patterns may match and that cannot be asked; what is known of them goes on
 	skipped     []string         // what patterns leave out, "resource: reason"; sorted
 	err         error            // a *ConfigError: the specs contradict each other or the server
 }
@@ -31,7 +32,7 @@ var errNamespacesUnknown = errors.New("the namespaces that match are not known y
 // selector; known is false until they have been listed.
 func newPlan(specs []ResourceSpec, exclude []string, catalog *source.Catalog, namespaces func(selector string) (names []string, known bool)) plan {
 	p := planner{
-		plan: plan{waiting: map[string]error{}}, exclude: exclude, catalog: catalog, namespaces: namespaces,
+		plan: plan{waiting: map[string]error{}, unknown: map[string]error{}}, exclude: exclude, catalog: catalog, namespaces: namespaces,
 		taken: map[schema.GroupResource]bool{}, claims: map[schema.GroupResource][]claim{}, left: map[string]string{},
 	}
 	p.excluded = p.exclusions()
@@ -214,7 +215,7 @@ func (p *planner) pattern(c claim) {
 	for _, gv := range p.catalog.Unknown() {
 		if (all || gv.Group == group) && p.excludedBy(schema.GroupResource{Group: gv.Group}) == "" {
 			unknown = true
-			skip(gv, "it could not be asked what it serves: see whether its APIService is available")
+			p.unknown["API group "+gv.String()] = fmt.Errorf("pattern %q: %w: the server behind its APIService does not answer", name, source.ErrUnknownGroup)
 		}
 	}
 	switch {

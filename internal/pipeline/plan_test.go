@@ -82,6 +82,9 @@ func (p *plan) outline(specs []ResourceSpec) []string {
 	for _, name := range slices.Sorted(maps.Keys(p.waiting)) {
 		out = append(out, "wait "+name+": "+p.waiting[name].Error())
 	}
+	for _, name := range slices.Sorted(maps.Keys(p.unknown)) {
+		out = append(out, "unknown "+name+": "+p.unknown[name].Error())
+	}
 	for _, s := range p.skipped {
 		out = append(out, "skip "+s)
 	}
@@ -159,7 +162,7 @@ func TestPlan(t *testing.T) {
 			name: "a pattern of a group that is not known", catalog: ordinary("?metrics.k8s.io/v1"), specs: []ResourceSpec{{Name: "*.metrics.k8s.io", Required: true}},
 			want: []string{
 				`wait *.metrics.k8s.io: pattern "*.metrics.k8s.io": an API group that may have it could not be asked`,
-				"skip metrics.k8s.io/v1: it could not be asked what it serves: see whether its APIService is available",
+				`unknown API group metrics.k8s.io/v1: pattern "*.metrics.k8s.io": an API group that may have it could not be asked: the server behind its APIService does not answer`,
 			},
 		},
 

@@ -46,6 +46,7 @@ func (l *Lane) refused(ctx context.Context, b *batch, e *sink.RecordError) error
 	default:
 		if fresh {
 			l.log.Warn("event truncated: its body does not fit the bus", zap.String("id", ev.ID()),
+				zap.String("object", objectName(&ev)), zap.String("resource", ev.Collection.ResourceID()),
 				zap.Int("bytes", e.Size), zap.Int("limit", e.Limit), zap.NamedError("because", e.Err))
 			l.metrics.truncated.WithLabelValues(l.id.Sink, ev.Collection.ResourceID()).Inc()
 		}

@@ -348,6 +348,25 @@ func TestDeadLetterSaysWhy(t *testing.T) {
 	}
 }
 
+// Who reads that an event was truncated wants to know of which object.
+func TestLogNamesTheTruncatedObject(t *testing.T) {
+	b := &bus{limit: func(r *event.Record) int {
+		if r.Event.Type == event.Added && r.Event.Truncated == nil {
+			return 100
+		}
+		return 1 << 20
+	}}
+	c := newCluster()
+	c.do(source.Added, "large")
+	lane := newPolicyLane(t, b, openMem(t), Truncate)
+	core, logs := observer.New(zap.WarnLevel)
+	lane.log = zap.New(core)
+	runLife(t, c, lane, nil, func() bool { return logs.FilterMessageSnippet("event truncated").Len() > 0 })
+	if fields := logs.FilterMessageSnippet("event truncated").All()[0].ContextMap(); fields["object"] != "n/large" || fields["resource"] != "configmaps" {
+		t.Errorf("the log says %v", fields)
+	}
+}
+
 // TestUnredactedGoesToTheDeadLetters: without its body, and never to where its
 // consumers are; where there are no dead letters, its event has no body.
 func TestUnredactedGoesToTheDeadLetters(t *testing.T) {

@@ -104,6 +104,7 @@ type laneStatus struct {
 
 	mu          sync.Mutex
 	failed      string
+	worked      bool      // since the start
 	since       time.Time // of failed
 	lastError   *Trouble
 	count       uint64
@@ -129,9 +130,20 @@ func (s *laneStatus) failing(why, advice string) {
 		s.since = time.Now()
 	}
 	s.failed = why
+	s.worked = s.worked || why == ""
 	if why != "" {
 		s.lastError = &Trouble{Error: why, Advice: advice, At: time.Now()}
 	}
+}
+
+// advice says what a person can do about an error of the bus or the checkpoint.
+func (s *laneStatus) advice(err error) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.worked && !errors.As(err, new(*sink.RouteError)) {
+		return "check the sink's addresses, credentials and network: it has not worked since the start, and is tried again"
+	}
+	return advice(err)
 }
 
 func (s *laneStatus) commits() {
@@ -191,12 +203,26 @@ func (l *Lane) Waiting(why map[string]error) {
 		if b, ok := before[name]; ok {
 			now.Since = b.Since
 		}
-		if before[name].Error != now.Error && !errors.Is(err, errNamespacesUnknown) { // those come in a moment
-			l.log.Warn("waiting for a resource", zap.String("resource", name), zap.Error(err))
-		}
+		now.LastError = &Trouble{Error: now.Error, Advice: advice(err), At: now.Since}
 		s.waiting[name] = now
+		if errors.Is(err, errNamespacesUnknown) { // they come in a moment
+			l.reminder().works(l.absenceKey(name))
+			continue
+		}
+		l.reminder().failed(l.absenceKey(name), failure{
+			message: "waiting for a resource", every: remindAbsence, err: err, advice: now.LastError.Advice,
+			fields: []zap.Field{zap.String("sink", l.id.Sink), zap.String("resource", name)},
+		})
+	}
+	for name := range before {
+		if _, ok := why[name]; !ok {
+			l.reminder().works(l.absenceKey(name))
+		}
 	}
 }
+
+// absenceKey is what the reminder has a resource under that is waited for.
+func (l *Lane) absenceKey(name string) string { return l.id.Sink + ": resource " + name }
 
 func (s *laneStatus) delivered(records []event.Record) {
 	s.mu.Lock()
@@ -317,7 +343,11 @@ func (l *Lane) stateChanged(m *member, st source.State) {
 	if !route {
 		met = st.Err
 	}
-	c.own = l.outage.met(l.id.Sink+": "+m.id, met)
+	// The begin of another attempt to list proves nothing; its first page does.
+	attempt := st.Err == nil && st.Phase == source.Reconciling && before.State != source.Reconciling
+	if !attempt {
+		c.own = l.outage.met(l.id.Sink+": "+m.id, met)
+	}
 	c.State, c.Error, c.Until = st.Phase, "", nil
 	c.left = st.Left
 	if before.State != st.Phase {
@@ -333,11 +363,18 @@ func (l *Lane) stateChanged(m *member, st source.State) {
 	s.mu.Unlock()
 	l.metrics.state.WithLabelValues(l.id.Sink, m.resource, string(before.State)).Dec()
 	l.metrics.state.WithLabelValues(l.id.Sink, m.resource, string(st.Phase)).Inc()
-	switch {
-	case st.Phase == source.Gone, route:
-	case now.own && now.Error != before.Error:
-		l.log.Warn("collection "+string(st.Phase)+"; trying again", m.field(), zap.Error(st.Err))
-	case st.Err == nil && before.own:
-		l.log.Info("collection goes on", m.field(), zap.String("state", string(st.Phase)))
+	switch key := l.collectionKey(m); {
+	case route, attempt:
+	case st.Phase == source.Gone:
+		l.reminder().works(key)
+	case now.own:
+		l.reminder().failed(key, failure{
+			message: "collection " + string(st.Phase) + "; trying again", err: st.Err, advice: advice(st.Err),
+			fields: []zap.Field{zap.String("sink", l.id.Sink), m.field()},
+		})
+	default:
+		if after := l.reminder().works(key); after > 0 && st.Err == nil {
+			l.log.Info("collection goes on", m.field(), zap.String("state", string(st.Phase)), zap.Duration("after", after))
+		}
 	}
 }

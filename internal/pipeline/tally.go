@@ -83,12 +83,16 @@ func advice(err error) string {
 	case apierrors.IsUnauthorized(err):
 		return "renew the bridge's credentials: its service account or kubeconfig"
 	case errors.Is(err, source.ErrNoResource):
-		return "install what defines the resource, or take it out of the configuration"
+		return "install what defines the resource, correct its name, or take it out of the configuration"
+	case errors.Is(err, source.ErrNotWatchable):
+		return "take it out of the configuration: the API server cannot list and watch it"
+	case errors.Is(err, source.ErrUnknownGroup):
+		return "repair the server behind the APIService (kubectl get apiservices), delete the APIService, or name its group in exclude"
 	case errors.As(err, &route):
 		return "create the topic or stream, or let the bridge write to it"
 	case apierrors.IsTooManyRequests(err), apierrors.IsServiceUnavailable(err), apierrors.IsInternalError(err):
 		return "the API server is short of something: look at its load if this lasts"
 	default:
-		return "nothing, unless it lasts: it is tried again, and nothing is lost meanwhile"
+		return "look at what the error names if this lasts: it is tried again, and nothing is lost meanwhile"
 	}
 }

@@ -144,15 +144,16 @@ func (l *Lane) record(ctx context.Context, changes []event.KV) error {
 
 // retry repeats do until it succeeds, ctx ends, or it fails in a way that no
 // repetition heals. The status shows what it is waiting for; the log says it
-// when it begins, when it changes, and when it is over.
+// when it begins, when it changes, every minute, and when it is over.
 func (l *Lane) retry(ctx context.Context, what string, do func() error) error {
 	pause := wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.3, Steps: 1 << 30, Cap: 5 * time.Second}
-	last, since := "", time.Now()
-	for {
+	key := l.id.Sink + ": " + what
+	defer l.reminder().works(key)
+	for first := true; ; first = false {
 		err := do()
 		if err == nil {
-			if last != "" {
-				l.log.Info("works again", zap.String("operation", what), zap.Duration("after", time.Since(since).Round(time.Millisecond)))
+			if after := l.reminder().works(key); after > 0 {
+				l.log.Info("works again", zap.String("operation", what), zap.Duration("after", after))
 			}
 			l.status.failing("", "")
 			return nil
@@ -165,14 +166,14 @@ func (l *Lane) retry(ctx context.Context, what string, do func() error) error {
 			return fmt.Errorf("%s: %w", what, err)
 		}
 		l.metrics.failures.WithLabelValues(l.id.Sink).Inc()
-		if last == "" {
+		if first {
 			l.metrics.outages.WithLabelValues(l.id.Sink).Inc()
 		}
-		if err.Error() != last {
-			last = err.Error()
-			l.log.Warn("trying again until it works; nothing is lost meanwhile", zap.String("operation", what), zap.Error(err))
-		}
-		l.status.failing(what+": "+last, advice(err))
+		todo := l.status.advice(err)
+		l.reminder().failed(key, failure{
+			message: tryingAgain, fields: []zap.Field{zap.String("sink", l.id.Sink), zap.String("operation", what)}, err: err, advice: todo,
+		})
+		l.status.failing(what+": "+err.Error(), todo)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -180,6 +181,8 @@ func (l *Lane) retry(ctx context.Context, what string, do func() error) error {
 		}
 	}
 }
+
+const tryingAgain = "trying again until it works; nothing is lost meanwhile"
 
 // final reports whether a store's error heals by nothing but a change of the
 // surroundings.
@@ -224,7 +227,10 @@ func (l *Lane) committed(r result) {
 		l.metrics.delivered.WithLabelValues(l.id.Sink, k.collection.ResourceID(), k.typ.String()).Add(float64(n))
 	}
 	for _, o := range r.batch.of {
-		o.member.pause = 0
+		if o.member.pause != 0 {
+			o.member.pause = 0
+			l.reminder().works(l.routeKey(o.member))
+		}
 	}
 	l.suspended = append(l.suspended, r.batch.suspended...)
 	l.status.delivered(r.batch.Records)

@@ -281,7 +281,7 @@ func (l *ListerWatcher) watch(ctx context.Context, at *cursor, fresh bool) (*Sig
 		case !isExpired(err) && at.failures < maxFailures:
 			return nil, fmt.Errorf("watch: %w", plainCause(err))
 		}
-		err = fmt.Errorf("resourceVersion %s is %w: %w", at.resume, errExpired, err)
+		err = fmt.Errorf("resourceVersion %s is %w: %w", at.resume, ErrExpired, err)
 		return listDue(ReasonExpired, err.Error()), err
 	}
 }

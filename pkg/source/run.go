@@ -175,7 +175,7 @@ func (l *loop) follow(ctx context.Context) error {
 	case errors.Is(err, errDead):
 		l.throwAway = true
 		return nil
-	case errors.Is(err, errExpired):
+	case errors.Is(err, ErrExpired):
 		return l.expired(ctx, err)
 	}
 	l.throwAway, l.trouble = false, time.Now()
@@ -202,7 +202,7 @@ func (l *loop) endedEmpty(began time.Time) error {
 	if !quick {
 		return nil
 	}
-	return fmt.Errorf("resourceVersion %s is %w: %d watches from it ended at once", l.at.resume, errExpired, n)
+	return fmt.Errorf("resourceVersion %s is %w: %d watches from it ended at once", l.at.resume, ErrExpired, n)
 }
 
 // expired tries other servers, and makes a list due when they cannot help either.

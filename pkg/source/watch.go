@@ -26,7 +26,9 @@ const (
 )
 
 var (
-	errExpired = errors.New("no longer served")
+	// ErrExpired is of a [State] whose collection is about to be listed again: the API server
+	// no longer has what followed its resourceVersion.
+	ErrExpired = errors.New("no longer served")
 	errDead    = errors.New("the watch is dead: another one is told what it is not")
 )
 
@@ -227,7 +229,7 @@ func (l *loop) signal(ctx context.Context, f watchFrame) (Signal, error) {
 
 func (l *loop) watchError(err error) error {
 	if isExpired(err) || l.at.failures >= maxFailures {
-		return fmt.Errorf("resourceVersion %s is %w: %w", l.at.resume, errExpired, err)
+		return fmt.Errorf("resourceVersion %s is %w: %w", l.at.resume, ErrExpired, err)
 	}
 	return fmt.Errorf("watch: %w", plainCause(err))
 }

@@ -1,0 +1,134 @@
+package pipeline
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+const (
+	// remindOutage is how often the log repeats what fails and is tried again.
+	remindOutage = time.Minute
+	// remindAbsence is how often it repeats what the API server does not serve.
+	remindAbsence = 10 * time.Minute
+	// remindMost bounds the lines of one round. The rest is counted.
+	remindMost = 10
+)
+
+// failure is something that fails and is tried again, or is missing and waited for.
+type failure struct {
+	message string // of its log lines
+	fields  []zap.Field
+	err     error
+	every   time.Duration // between two of its lines; 0: [remindOutage]
+	steady  bool          // a change of err alone is no line
+	advice  string
+	lasts   time.Duration // it is over when no attempt has failed for so long; 0: works alone says so
+
+	since, tried, logged time.Time
+	attempts             int
+}
+
+// reminder logs failures: when they begin, when their errors change, and again and
+// again for as long as they last, so that the log of the last minute shows every outage.
+// Its methods may be called from any goroutine.
+type reminder struct {
+	log *zap.Logger
+
+	mu       sync.Mutex
+	failures map[string]*failure // by what fails
+}
+
+func newReminder(log *zap.Logger) *reminder {
+	return &reminder{log: log, failures: map[string]*failure{}}
+}
+
+// failed notes one more failed attempt of key.
+func (r *reminder) failed(key string, f failure) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	f.since, f.tried, f.attempts = now, now, 1
+	before := r.failures[key]
+	if before != nil {
+		f.since, f.logged, f.attempts = before.since, before.logged, before.attempts+1
+	}
+	if f.every == 0 {
+		f.every = remindOutage
+	}
+	r.failures[key] = &f
+	if before == nil || !f.steady && before.err.Error() != f.err.Error() {
+		r.say(&f, now)
+	}
+}
+
+// works notes that key works. It returns for how long it did not, 0 if it did.
+func (r *reminder) works(key string) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f := r.failures[key]
+	if f == nil {
+		return 0
+	}
+	delete(r.failures, key)
+	return max(time.Since(f.since).Round(time.Millisecond), time.Millisecond)
+}
+
+// say logs a failure. The caller holds mu.
+func (r *reminder) say(f *failure, now time.Time) {
+	f.logged = now
+	fields := append(slices.Clone(f.fields), zap.Error(f.err))
+	if f.advice != "" {
+		fields = append(fields, zap.String("advice", f.advice))
+	}
+	if now.After(f.since) {
+		fields = append(fields, zap.Duration("failingFor", now.Sub(f.since).Round(time.Second)))
+		if f.every == remindOutage { // what is absent is not tried
+			fields = append(fields, zap.Int("attempts", f.attempts))
+		}
+	}
+	r.log.Warn(f.message, fields...)
+}
+
+// run repeats failures until ctx ends.
+func (r *reminder) run(ctx context.Context) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			r.remind()
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// remind repeats what was logged long ago.
+func (r *reminder) remind() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now, lines := time.Now(), 0
+	for _, key := range slices.Sorted(maps.Keys(r.failures)) {
+		f := r.failures[key]
+		if f.lasts > 0 && now.Sub(f.tried) > f.lasts {
+			delete(r.failures, key)
+			continue
+		}
+		if now.Sub(f.logged) < f.every {
+			continue
+		}
+		if lines++; lines > remindMost {
+			f.logged = now
+			continue
+		}
+		r.say(f, now)
+	}
+	if lines > remindMost {
+		r.log.Warn("more of the same: see `bridge status`", zap.Int("failing", lines-remindMost))
+	}
+}

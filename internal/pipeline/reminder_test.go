@@ -1,0 +1,211 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/sink"
+	"github.com/kubebridge/kubebridge/pkg/source"
+)
+
+// Whoever looks at the log of the last minute sees every outage, how long it has lasted
+// and how often it was tried, however seldom that is.
+func TestEveryOutageIsRepeated(t *testing.T) {
+	broken := errors.New("no broker answers")
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", errors.New("no"))
+	pods := newMember(event.Collection{Resource: "pods"})
+	for _, test := range []struct {
+		name  string
+		fails func(ctx context.Context, l *Lane) // until ctx ends, or once
+		every time.Duration
+	}{
+		{"the bus", func(ctx context.Context, l *Lane) {
+			_ = l.retry(ctx, "write to the bus", func() error { return broken }) // ends with ctx
+		}, time.Minute},
+		{"a bus whose errors take long", func(ctx context.Context, l *Lane) {
+			_ = l.retry(ctx, "write to the bus", func() error { pause(ctx, 7*time.Minute); return broken })
+		}, time.Minute},
+		{"reading the checkpoint", func(ctx context.Context, l *Lane) {
+			_, _ = patient{&fullDisk{fails: 1 << 30, with: broken}, ctx, nil, l.reminder(), "s"}.Get(nil)
+		}, time.Minute},
+		{"the API server", func(_ context.Context, l *Lane) { l.outage.met("pods", broken) }, time.Minute},
+		{"a collection that may not be listed", func(_ context.Context, l *Lane) {
+			l.stateChanged(pods, source.State{Phase: source.Waiting, Err: forbidden})
+		}, time.Minute},
+		{"a resource that does not exist", func(_ context.Context, l *Lane) {
+			l.Waiting(map[string]error{"podz": source.ErrNoResource})
+		}, 10 * time.Minute},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				core, logs := observer.New(zap.WarnLevel)
+				l := NewLane(LaneOptions{Identity: identity, Log: zap.New(core), Metrics: NewMetrics(prometheus.NewRegistry())})
+				l.status.add(pods, "", l.metrics, "s")
+				ctx, cancel := context.WithCancel(t.Context())
+				go l.reminder().run(ctx)
+				began := time.Now()
+				go test.fails(ctx, l)
+				time.Sleep(15*time.Minute + 30*time.Second)
+				cancel()
+				synctest.Wait()
+				if len(logs.All()) == 0 {
+					t.Fatal("nothing is logged")
+				}
+				last := logs.All()[0].Time
+				for _, line := range logs.All()[1:] {
+					fields := line.ContextMap()
+					if silent := line.Time.Sub(last); silent > test.every+time.Second {
+						t.Errorf("nothing is logged for %v", silent)
+					}
+					last = line.Time
+					lasted, _ := fields["failingFor"].(time.Duration)
+					if got := line.Time.Sub(began); lasted > got || lasted < got-7*time.Minute-time.Second {
+						t.Errorf("after %v: %s %v", got, line.Message, fields)
+					}
+					if attempts, ok := fields["attempts"].(int64); fields["error"] == nil || ok && attempts < 1 {
+						t.Errorf("no error or no attempts: %s %v", line.Message, fields)
+					}
+				}
+				if end := began.Add(15 * time.Minute); end.Sub(last) > test.every {
+					t.Errorf("the last line is of %v after the begin", last.Sub(began))
+				}
+				if n := len(logs.All()); n > 20 {
+					t.Errorf("%d lines in 15 minutes", n)
+				}
+			})
+		})
+	}
+}
+
+// What works is not repeated, and thousands of collections without a permission do not
+// fill the log.
+func TestRemindersEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		core, logs := observer.New(zap.WarnLevel)
+		r := newReminder(zap.New(core))
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go r.run(ctx)
+		for i := range 1000 {
+			r.failed(fmt.Sprint(i), failure{message: "no", err: errors.New("forbidden")})
+		}
+		logs.TakeAll()
+		time.Sleep(90 * time.Second)
+		if got := logs.TakeAll(); len(got) != remindMost+1 || got[remindMost].ContextMap()["failing"] != int64(1000-remindMost) {
+			t.Errorf("%d lines, the last is %v", len(got), got[len(got)-1])
+		}
+		for i := range 1000 {
+			if after := r.works(fmt.Sprint(i)); after != 90*time.Second {
+				t.Errorf("it lasted %v", after)
+			}
+		}
+		if r.works("0") != 0 {
+			t.Error("what works fails")
+		}
+		r.failed("route", failure{message: "suspended", err: errors.New("no topic"), lasts: 2 * time.Minute})
+		time.Sleep(5 * time.Minute)
+		if got := logs.TakeAll(); len(got) < 2 || len(got) > 3 {
+			t.Errorf("what nobody tries any more is said %d times", len(got))
+		}
+		time.Sleep(5 * time.Minute)
+		if got := logs.All(); len(got) > 0 {
+			t.Errorf("still said: %v", got)
+		}
+	})
+}
+
+// The begin of a list that may fail again is not the end of the failure.
+func TestAttemptIsNoSuccess(t *testing.T) {
+	core, logs := observer.New(zap.InfoLevel)
+	l := NewLane(LaneOptions{Identity: identity, Log: zap.New(core), Metrics: NewMetrics(prometheus.NewRegistry())})
+	pods := newMember(event.Collection{Resource: "pods"})
+	l.status.add(pods, "", l.metrics, "s")
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", errors.New("no"))
+	for _, err := range []error{forbidden, errors.New("connection refused")} {
+		for range 3 {
+			l.stateChanged(pods, source.State{Phase: source.Waiting, Err: err})
+			l.stateChanged(pods, source.State{Phase: source.Reconciling})
+		}
+		l.stateChanged(pods, source.State{Phase: source.Reconciling}) // a page has been read
+		l.stateChanged(pods, source.State{Phase: source.Watching})
+	}
+	var said []string
+	for _, line := range logs.All() {
+		said = append(said, line.Message)
+	}
+	want := fmt.Sprint([]string{
+		"collection waiting; trying again", "collection goes on",
+		"the API server is lost, or overloaded; trying again", "the API server is back: everything is read again",
+	})
+	if fmt.Sprint(said) != want {
+		t.Errorf("said is %q, want %s", said, want)
+	}
+}
+
+// A server that no longer has a collection's history answers: it is neither lost nor
+// overloaded.
+func TestExpiredIsNoOutage(t *testing.T) {
+	for _, cause := range []error{
+		apierrors.NewResourceExpired("too old"), apierrors.NewGone("gone"), errors.New("3 watches from it ended at once"),
+		apierrors.NewInternalError(errors.New("etcd event received with PrevKv=nil")),
+	} {
+		core, logs := observer.New(zap.InfoLevel)
+		o := newOutage(zap.New(core))
+		if own := o.met("pods", fmt.Errorf("resourceVersion 5 is %w: %w", source.ErrExpired, cause)); own || logs.Len() > 0 {
+			t.Errorf("%v: its own %t, log %v", cause, own, logs.All())
+		}
+	}
+}
+
+// Advice must fit the error beside which it is shown.
+func TestAdvice(t *testing.T) {
+	l := NewLane(LaneOptions{Identity: identity, Log: zap.NewNop(), Metrics: NewMetrics(prometheus.NewRegistry())})
+	const check, lasts = "check the sink's addresses", "look at what the error names"
+	refused := errors.New("connection refused: check the addresses")
+	for _, step := range []struct {
+		err  error
+		want string
+	}{
+		{refused, check},
+		{&sink.RouteError{Err: refused}, "create the topic"},
+		{nil, ""}, // it works
+		{refused, lasts},
+		{fmt.Errorf("pattern %q: %w", "*.*", source.ErrUnknownGroup), "repair the server behind the APIService"},
+		{source.ErrNoResource, "correct its name"},
+	} {
+		if step.err == nil {
+			l.status.failing("", "")
+		} else if got := l.status.advice(step.err); len(got) < len(step.want) || got[:len(step.want)] != step.want && step.want != "correct its name" {
+			t.Errorf("%v: the advice is %q", step.err, got)
+		}
+	}
+	l.Waiting(map[string]error{"podz": source.ErrNoResource})
+	if c := l.Status().Collections[0]; c.LastError == nil || c.LastError.Advice != advice(source.ErrNoResource) {
+		t.Errorf("a resource that does not exist: %+v", c.LastError)
+	}
+}
+
+// One APIService without a server behind it is a thing to repair: what its group has
+// goes unseen. It does not keep the rest from being settled.
+func TestUnknownGroupsAreShown(t *testing.T) {
+	specs := []ResourceSpec{{Name: "*.*"}}
+	p := newPlan(specs, nil, ordinary("?metrics.k8s.io/v1beta1"), labelled(nil))
+	err := p.unknown["API group metrics.k8s.io/v1beta1"]
+	if !errors.Is(err, source.ErrUnknownGroup) || len(p.waiting) > 0 {
+		t.Errorf("unknown is %v, waiting %v", p.unknown, p.waiting)
+	}
+	if p = newPlan(specs, []string{"*.metrics.k8s.io"}, ordinary("?metrics.k8s.io/v1beta1"), labelled(nil)); len(p.unknown) > 0 {
+		t.Errorf("what is excluded is unknown: %v", p.unknown)
+	}
+}
