@@ -3,8 +3,11 @@ package source
 import (
 	"context"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -85,6 +88,41 @@ func TestRefusedWatchKeepsThePosition(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// While no API server can be reached its history grows older: the first one that is
+// there again is found within seconds, however long it was away.
+func TestUnreachableServerIsFoundSoon(t *testing.T) {
+	for _, outage := range []time.Duration{10 * time.Second, time.Minute, time.Hour} {
+		for name, failure := range map[string]error{
+			"refused": &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED},
+			"cut off": io.EOF,
+		} {
+			t.Run(fmt.Sprintf("%s for %s", name, outage), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s := newStub(t, nil, []answer{open(frame("ADDED", "a", "11"))})
+					cfg := inMemoryConfig(t, s)
+					dial, back := cfg.Dial, time.Now().Add(outage)
+					tries := 0
+					cfg.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+						if time.Now().Before(back) {
+							tries++
+							return nil, failure
+						}
+						return dial(ctx, network, address)
+					}
+					r := run(t, Options{Client: newClient(t, cfg)}, event.Position{RV: "10"}, nil)
+					time.Sleep(time.Until(back) + unreachableRetry)
+					synctest.Wait()
+					r.stop()
+					compare(t, r.told(), []string{"added a@11 >10"})
+					if most := 2*int(outage/(unreachableRetry/2)) + 20; tries > most {
+						t.Errorf("it was tried %d times, want at most %d", tries, most)
+					}
+				})
+			})
+		}
 	}
 }
 
