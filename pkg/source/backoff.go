@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"math/rand/v2"
+	"net"
 	"net/url"
 	"time"
 
@@ -17,12 +18,16 @@ const (
 	// longestRetry bounds a Retry-After: a proxy's may be a day, and who waits may hold
 	// one of the few lists.
 	longestRetry = 2 * time.Minute
+	// unreachableRetry bounds the wait for a server that cannot be reached: it costs
+	// nothing to ask, and what changes until the next try may be lost from its history.
+	unreachableRetry = 4 * time.Second
 )
 
 // backoff paces retries against the API server: from half a second to thirty,
 // doubling, with jitter, and never sooner than the server's Retry-After, of which two
 // minutes are heeded at most. The first comes at any time within half a second: after
-// what cuts connections new ones can mostly be made.
+// what cuts connections new ones can mostly be made. A server that cannot be reached is
+// tried every two to four seconds.
 type backoff struct {
 	b     wait.Backoff
 	tried bool
@@ -40,9 +45,15 @@ func (b *backoff) reset() {
 }
 
 func (b *backoff) after(err error) time.Duration {
-	d := b.b.Step()
-	if !b.tried {
+	var d time.Duration
+	switch {
+	case !b.tried:
+		b.b.Step()
 		d = rand.N(firstRetry)
+	case b.b.Duration >= unreachableRetry && isUnreachable(err):
+		d = unreachableRetry/2 + rand.N(unreachableRetry/2)
+	default:
+		d = b.b.Step()
 	}
 	b.tried = true
 	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
@@ -60,6 +71,13 @@ func sleep(ctx context.Context, d time.Duration) error {
 	case <-t.C:
 		return nil
 	}
+}
+
+// isUnreachable reports whether no connection could be made, or the one there was ended
+// without an answer: the server, or the one behind a load balancer, is down.
+func isUnreachable(err error) bool {
+	var network *net.OpError
+	return errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, errBroken)
 }
 
 func asStatus(err error) (apierrors.APIStatus, bool) {

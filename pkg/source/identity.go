@@ -103,8 +103,11 @@ func (c *Collection) sameCluster(ctx context.Context, since time.Time) error {
 	if err == nil || errors.Is(err, ErrOtherCluster) || ctx.Err() != nil {
 		return err
 	}
-	// In words alone: its status says nothing of the collection.
-	return errors.New("it is not known whether this is still the same cluster: " + err.Error())
+	const unknown = "it is not known whether this is still the same cluster"
+	if statusCode(err) == 0 {
+		return fmt.Errorf("%s: %w", unknown, err)
+	}
+	return fmt.Errorf("%s: %v", unknown, err) //nolint:errorlint // its status says nothing of the collection
 }
 
 // judge says what the answer to "which cluster are you" is worth.

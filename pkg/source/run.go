@@ -18,10 +18,11 @@ const (
 	// So has one that ends watches from one resourceVersion with an error of its
 	// own (an event whose previous value etcd has compacted away).
 	maxFailures = 5
-	// But another one behind the same load balancer may have it: otherServers are
-	// tried, each after a pause of up to otherPause, before a list.
-	otherServers = 2
-	otherPause   = 200 * time.Millisecond
+	// But another one behind the same load balancer may have it: it is tried
+	// otherServers times, each after a pause of up to otherPause, before a list. Which
+	// server a connection reaches is a matter of chance.
+	otherServers = 8
+	otherPause   = 100 * time.Millisecond
 	// soundWatch is how long watches must last for the next failure to count as
 	// the first.
 	soundWatch = time.Minute
@@ -92,6 +93,7 @@ type loop struct {
 	// another one; zero when it was asked since.
 	trouble    time.Time
 	throwAway  bool      // the next watch gets a connection of its own,
+	elsewhere  *other    // or one that may reach another server, if not nil,
 	busy       bool      // or a wide one
 	listed     string    // where the last list ended,
 	listedAt   time.Time // and when
@@ -166,19 +168,19 @@ func (l *loop) follow(ctx context.Context) error {
 	}
 	switch {
 	case err == nil:
-		l.throwAway, l.tried = false, 0
+		l.throwAway, l.elsewhere, l.tried = false, nil, 0
 		if frames > 0 && l.at.resume == before && lasted < emptyCloseQuick {
 			err := noHeadway(frames, before)
 			return l.wait(ctx, l.retry.after(err), err)
 		}
 		return nil
 	case errors.Is(err, errDead):
-		l.throwAway = true
+		l.throwAway, l.elsewhere = true, nil
 		return nil
 	case errors.Is(err, ErrExpired):
 		return l.expired(ctx, err)
 	}
-	l.throwAway, l.trouble = false, time.Now()
+	l.throwAway, l.elsewhere, l.trouble = false, nil, time.Now()
 	return err
 }
 
@@ -193,7 +195,7 @@ func (l *loop) endedEmpty(began time.Time) error {
 	if l.empty == 0 {
 		l.emptySince = began
 	}
-	if l.empty++; l.empty < emptyCloses && !l.throwAway {
+	if l.empty++; l.empty < emptyCloses && !l.throwAway && l.elsewhere == nil {
 		return nil
 	}
 	quick := time.Since(l.emptySince) < emptyCloseQuick
@@ -210,11 +212,15 @@ func (l *loop) expired(ctx context.Context, err error) error {
 	if l.triedFor != l.at.resume {
 		l.triedFor, l.tried = l.at.resume, 0
 	}
+	l.throwAway = false
+	if l.elsewhere != nil {
+		l.client.transport.other.leave(l.elsewhere.used)
+	}
 	if l.tried < otherServers {
-		l.tried, l.throwAway = l.tried+1, true
+		l.tried, l.elsewhere = l.tried+1, new(other)
 		return l.wait(ctx, rand.N(otherPause), err)
 	}
-	l.tried, l.throwAway = 0, false
+	l.tried, l.elsewhere = 0, nil
 	l.needList(ReasonExpired, err.Error())
 	if l.at.resume == l.listed { // lists would follow each other at once
 		if d := l.retry.after(err) - time.Since(l.listedAt); d > 0 {

@@ -3,8 +3,11 @@ package source
 import (
 	"context"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -85,6 +88,41 @@ func TestRefusedWatchKeepsThePosition(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// While no API server can be reached its history grows older: the first one that is
+// there again is found within seconds, however long it was away.
+func TestUnreachableServerIsFoundSoon(t *testing.T) {
+	for _, outage := range []time.Duration{10 * time.Second, time.Minute, time.Hour} {
+		for name, failure := range map[string]error{
+			"refused": &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED},
+			"cut off": io.EOF,
+		} {
+			t.Run(fmt.Sprintf("%s for %s", name, outage), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s := newStub(t, nil, []answer{open(frame("ADDED", "a", "11"))})
+					cfg := inMemoryConfig(t, s)
+					dial, back := cfg.Dial, time.Now().Add(outage)
+					tries := 0
+					cfg.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+						if time.Now().Before(back) {
+							tries++
+							return nil, failure
+						}
+						return dial(ctx, network, address)
+					}
+					r := run(t, Options{Client: newClient(t, cfg)}, event.Position{RV: "10"}, nil)
+					time.Sleep(time.Until(back) + unreachableRetry)
+					synctest.Wait()
+					r.stop()
+					compare(t, r.told(), []string{"added a@11 >10"})
+					if most := 2*int(outage/(unreachableRetry/2)) + 20; tries > most {
+						t.Errorf("it was tried %d times, want at most %d", tries, most)
+					}
+				})
+			})
+		}
 	}
 }
 
@@ -377,11 +415,11 @@ func TestListAfterAQuietWhileIsNotDelayed(t *testing.T) {
 			_ = http.NewResponseController(w).Flush()
 			time.Sleep(20 * time.Second)
 		}
-		s := newStub(t, answers(2, pageOf("50", "")), append([]answer{quiet}, answers(3, status(http.StatusGone, "Expired"))...))
+		s := newStub(t, answers(2, pageOf("50", "")), append([]answer{quiet}, answers(1+otherServers, status(http.StatusGone, "Expired"))...))
 		r := run(t, Options{Client: inMemory(t, s)}, event.Position{}, nil)
 		pass(time.Minute)
 		r.stop()
-		last := s.await(4, true)[3]
+		last := s.await(2+otherServers, true)[1+otherServers]
 		if d := s.await(2, false)[1].at.Sub(last.at); d > 100*time.Millisecond {
 			t.Errorf("the list came %s after the last answer that the position is gone", d)
 		}
@@ -400,11 +438,11 @@ func TestErrorInTheStreamAgainAndAgain(t *testing.T) {
 		r := run(t, Options{Client: inMemory(t, s)}, event.Position{RV: "10"}, nil)
 		pass(5 * time.Minute)
 		r.stop()
-		compare(t, r.told(), []string{
-			"added a@11 >10", "added b@12 >11", "added b@12 >11", "added b@12 >11", "added b@12 >11", "added b@12 >11",
-			"added b@12 >11", "added b@12 >11", // other servers' words
-			"begun expired from 11", "listed a@11", "ended 50 >50", "added c@51 >50",
-		})
+		want := []string{"added a@11 >10"}
+		for range maxFailures + otherServers {
+			want = append(want, "added b@12 >11")
+		}
+		compare(t, r.told(), append(want, "begun expired from 11", "listed a@11", "ended 50 >50", "added c@51 >50"))
 	})
 	t.Run("but not when the watch gets on", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {

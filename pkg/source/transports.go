@@ -63,18 +63,20 @@ func newTransport(cfg *rest.Config, perStream int) (*http.Transport, error) {
 
 // transports are the ways to the server: shared connections; others for what is
 // much and read at once; for requests that ask for it one each, closed with the
-// request; and fresh ones, for probes. Neither of the last two hangs where a shared
-// connection is half open, and behind a load balancer they may reach another server.
+// request; fresh ones, for probes; and one to another server than the shared one's,
+// where a load balancer leads there. None of the last three hangs where a shared
+// connection is half open.
 type transports struct {
 	shared, wide, single *http.Transport
-	fresh                *fresh
+	fresh, other         *fresh
 }
 
 func newTransports(shared *http.Transport) transports {
-	t := transports{shared: shared, wide: shared.Clone(), single: shared.Clone(), fresh: &fresh{like: shared.Clone()}}
+	t := transports{shared: shared, wide: shared.Clone(), single: shared.Clone(), fresh: &fresh{like: shared.Clone()}, other: &fresh{like: shared.Clone()}}
 	t.wide.HTTP2.MaxReceiveBufferPerStream = wideBuffer
 	t.single.DisableKeepAlives = true
 	t.fresh.like.IdleConnTimeout = freshFor
+	t.other.like.IdleConnTimeout = freshFor
 	return t
 }
 
@@ -83,6 +85,7 @@ func (t transports) closeIdle() {
 	t.wide.CloseIdleConnections()
 	t.single.CloseIdleConnections()
 	t.fresh.leave(nil)
+	t.other.leave(nil)
 }
 
 // fresh is a way over connections of which none is older than freshFor, or had a
@@ -134,6 +137,12 @@ type (
 	single struct{}
 	wide   struct{}
 	afresh struct{}
+	// other is a watch that a server's lack of history sends to another server. All such
+	// watches share a connection until one of them finds that its server has no more
+	// history either, so that what one has found serves all.
+	other struct {
+		used *http.Transport
+	}
 )
 
 // throwAway makes the requests of ctx use a connection of their own.
@@ -142,13 +151,25 @@ func throwAway(ctx context.Context) context.Context { return context.WithValue(c
 // freshly makes the requests of ctx use a connection that is fresh.
 func freshly(ctx context.Context) context.Context { return context.WithValue(ctx, way{}, afresh{}) }
 
+// elsewhere makes the request of ctx use the connection that o is for.
+func elsewhere(ctx context.Context, o *other) context.Context {
+	return context.WithValue(ctx, way{}, o)
+}
+
 // widely makes the requests of ctx use a connection with large buffers.
 func widely(ctx context.Context) context.Context { return context.WithValue(ctx, way{}, wide{}) }
 
 func isWide(ctx context.Context) bool { return ctx.Value(way{}) == wide{} }
 
 func (t transports) RoundTrip(r *http.Request) (*http.Response, error) {
-	switch r.Context().Value(way{}).(type) {
+	switch w := r.Context().Value(way{}).(type) {
+	case *other:
+		w.used = t.other.transport()
+		resp, err := w.used.RoundTrip(r)
+		if err != nil {
+			t.other.leave(w.used)
+		}
+		return resp, err
 	case single:
 		return t.single.RoundTrip(r)
 	case afresh:

@@ -126,6 +126,8 @@ func (l *loop) watch(ctx context.Context, doubt error) (frames int, err error) {
 	began := at.resume
 	timeout, opening := minWatch+rand.N(minWatch), ctx
 	switch {
+	case l.elsewhere != nil:
+		opening = elsewhere(ctx, l.elsewhere)
 	case l.throwAway:
 		opening = throwAway(ctx)
 	case l.busy:
@@ -197,7 +199,7 @@ func (l *loop) watch(ctx context.Context, doubt error) (frames int, err error) {
 		pulse.heard(f.kind)
 		// It goes on where it is cheaper to read, unless that would begin again where
 		// this one began.
-		if f.busy && at.resume != began && !l.throwAway && !isWide(opening) && len(l.client.wide) < wideWatches {
+		if f.busy && at.resume != began && !l.throwAway && l.elsewhere == nil && !isWide(opening) && len(l.client.wide) < wideWatches {
 			l.busy = true
 			return frames, nil
 		}

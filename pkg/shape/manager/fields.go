@@ -31,8 +31,13 @@ func (t *Teller) walk(fields, a, b []byte) error {
 		return nil // nothing is owned, where further down {} means all that is there
 	}
 	whole := len(places) == 0 || t.depth == maxDepth
-	if a == nil || b == nil { // then what its owner has in it comes or goes with it
+	switch {
+	case a == nil || b == nil: // then what its owner has in it comes or goes with it
 		whole = whole || raw.Find(places, []byte(".")) != nil
+	case whole:
+		if others, err := t.othersHave(a, b); others || err != nil {
+			return err
+		}
 	}
 	if whole {
 		if t.gone == (b == nil) {
@@ -53,7 +58,9 @@ func (t *Teller) walk(fields, a, b []byte) error {
 		}
 		x, y, err := t.child(p.Name, as, bs)
 		if err == nil {
+			t.places = append(t.places, p.Name)
 			err = t.walk(p.Value, x, y)
+			t.places = t.places[:len(t.places)-1]
 		}
 		if err != nil {
 			return err
@@ -61,6 +68,48 @@ func (t *Teller) walk(fields, a, b []byte) error {
 		t.path = t.path[:path]
 	}
 	return nil
+}
+
+// othersHave reports whether a change from a to b, both at a place that a FieldsV1 has as
+// {}, is not its owner's: {} is all that is there, such as an atomic list, or only the
+// container of places that other managers own or have owned. Without any such manager it
+// may still be the latter if b is empty: it is not noted who removed the last.
+func (t *Teller) othersHave(a, b []byte) (bool, error) {
+	container := func(v []byte) bool { return v[0] == '{' || v[0] == '[' }
+	null := func(v []byte) bool { return v[0] == 'n' } // may be an empty container
+	switch {
+	case container(a) && (a[0] == b[0] || null(b)), null(a) && container(b):
+	default:
+		return false, nil
+	}
+	for i := range t.entries {
+		if found, err := t.below(t.entries[i].fields); found || err != nil {
+			return found, err
+		}
+	}
+	_, bs, err := t.both(a, b)
+	return !t.certain && len(bs.members)+len(bs.elements) == 0, err
+}
+
+// below reports whether a FieldsV1 has places below the present one.
+func (t *Teller) below(fields []byte) (bool, error) {
+	low := len(t.scratch)
+	defer func() { t.scratch = t.scratch[:low] }()
+	for _, place := range t.places {
+		if fields == nil {
+			return false, nil
+		}
+		places, err := t.scratchOf(fields)
+		if err != nil {
+			return false, err
+		}
+		fields = raw.Find(places, place)
+	}
+	if fields == nil {
+		return false, nil
+	}
+	places, err := t.scratchOf(fields)
+	return len(places) > 0, err
 }
 
 func (t *Teller) tell() {

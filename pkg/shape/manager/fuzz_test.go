@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"reflect"
 	"regexp"
 	"slices"
@@ -112,9 +113,11 @@ func member(v any, name string) any {
 
 // model is [manager.Teller] on decoded values.
 type model struct {
-	most int
-	gone bool
-	to   *manager.Change
+	most          int
+	all           []map[string]any
+	way           []string // of names in FieldsV1
+	certain, gone bool
+	to            *manager.Change
 }
 
 func by(most int, before, after any) ([]manager.Change, error) {
@@ -126,33 +129,146 @@ func by(most int, before, after any) ([]manager.Change, error) {
 	if err != nil {
 		return nil, err
 	}
-	var changes []manager.Change
+	if v, w := version(before), version(after); w > 0 && w < v {
+		return nil, nil
+	}
+	formerTime := newest(formers)
+	last := max(formerTime, newest(nows))
+	same := reflect.DeepEqual(bare(before), bare(after))
+	all := append(slices.Clone(formers), nows...)
+	found := [4][]manager.Change{}
 	for _, now := range nows {
 		var former map[string]any
 		for _, e := range formers {
-			same := true
+			one := true
 			for _, name := range []string{"manager", "operation", "apiVersion", "subresource"} {
-				same = same && reflect.DeepEqual(member(e, name), member(now, name))
+				one = one && (name == "apiVersion" && text(now, "operation") == "Apply" || reflect.DeepEqual(member(e, name), member(now, name)))
 			}
-			if same {
+			if one {
 				former = e
 			}
 		}
-		wrote := len(formers) > 0 && (former == nil || !reflect.DeepEqual(member(former, "time"), member(now, "time")))
-		c := manager.Change{Manager: text(now, "manager"), Operation: text(now, "operation"), Subresource: text(now, "subresource"), Time: text(now, "time"), Paths: []string{}}
-		if err := (&model{most: most, to: &c}).owned(now, before, after); err != nil {
+		name := text(now, "manager")
+		if name == "ancient-changes" || name == "before-first-apply" {
+			continue
+		}
+		rule := 3
+		if len(formers) > 0 && (when(now) >= formerTime || same && text(now, "operation") == "Apply") {
+			switch {
+			case former == nil, when(now) > when(former):
+				rule = 1
+			default:
+				is, err := set(member(now, "fieldsV1"))
+				if err != nil {
+					return nil, err
+				}
+				was, err := set(member(former, "fieldsV1"))
+				if err != nil {
+					return nil, err
+				}
+				for p := range is {
+					if !was[p] {
+						rule = 2
+					}
+				}
+			}
+		}
+		c := manager.Change{Manager: name, Operation: text(now, "operation"), Subresource: text(now, "subresource"), Time: text(now, "time"), Paths: []string{}}
+		if err := (&model{most: most, all: all, certain: rule < 3, to: &c}).owned(now, before, after); err != nil {
 			return nil, err
 		}
-		if wrote && former != nil {
-			if err := (&model{most: most, to: &c, gone: true}).owned(former, before, after); err != nil {
+		if rule < 3 && former != nil {
+			if err := (&model{most: most, all: all, certain: true, to: &c, gone: true}).owned(former, before, after); err != nil {
 				return nil, err
 			}
 		}
-		if wrote || len(c.Paths) > 0 {
-			changes = append(changes, c)
+		if rule < 3 || len(c.Paths) > 0 && (len(formers) == 0 || when(now) == last) {
+			found[rule] = append(found[rule], c)
 		}
 	}
-	return changes, nil
+	for rule, changes := range found {
+		names := map[string]bool{}
+		for _, c := range changes {
+			names[c.Manager] = true
+		}
+		switch {
+		case len(changes) == 0:
+		case rule == 1 || len(formers) == 0 || len(names) == 1:
+			return changes, nil
+		default:
+			return nil, nil
+		}
+	}
+	return nil, nil
+}
+
+// version is 0 if there is none that is a number.
+func version(object any) uint64 {
+	s, _ := member(member(object, "metadata"), "resourceVersion").(string)
+	n, _ := strconv.ParseUint(s, 10, 64)
+	return n
+}
+
+// when is an entry's time as it stands in JSON: times of one form compare as texts.
+func when(entry map[string]any) string {
+	v := member(entry, "time")
+	if _, none := v.(absent); none {
+		return ""
+	}
+	s, _ := json.Marshal(v)
+	return string(s)
+}
+
+func newest(entries []map[string]any) (t string) {
+	for _, e := range entries {
+		t = max(t, when(e))
+	}
+	return t
+}
+
+// bare is an object without its managedFields and resourceVersion.
+func bare(object any) any {
+	m, ok := object.(map[string]any)
+	if !ok {
+		return nil
+	}
+	m = maps.Clone(m)
+	if meta, ok := m["metadata"].(map[string]any); ok {
+		meta = maps.Clone(meta)
+		delete(meta, "managedFields")
+		delete(meta, "resourceVersion")
+		m["metadata"] = meta
+	} else {
+		m["metadata"] = nil
+	}
+	return m
+}
+
+// set are the places of a FieldsV1, each as the JSON of its way there.
+func set(fields any) (map[string]bool, error) {
+	out := map[string]bool{}
+	var add func(way []string, fields any) error
+	add = func(way []string, fields any) error {
+		m, err := placesOf(fields)
+		if err != nil {
+			return err
+		}
+		self, _ := json.Marshal(way)
+		if _, dot := m["."]; len(way) > 0 && (dot || len(m) == 0) {
+			out[string(self)] = true
+		}
+		out[string(self)+"/"] = true
+		for name, below := range m {
+			if name == "." {
+				continue
+			}
+			if err := add(append(slices.Clone(way), name), below); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return out, add(nil, fields)
 }
 
 // entries are an object's managedFields; a null among them has nothing.
@@ -185,14 +301,14 @@ func (m *model) owned(entry map[string]any, before, after any) error {
 	if reflect.DeepEqual(before, after) {
 		return nil
 	}
-	fields, err := places(member(entry, "fieldsV1"))
+	fields, err := placesOf(member(entry, "fieldsV1"))
 	if err != nil || len(fields) == 0 {
 		return err // it owns nothing
 	}
 	return m.walk("", 0, fields, before, after)
 }
 
-func places(fields any) (map[string]any, error) {
+func placesOf(fields any) (map[string]any, error) {
 	switch f := fields.(type) {
 	case absent, nil:
 		return nil, nil
@@ -207,6 +323,9 @@ func (m *model) walk(path string, depth int, fields map[string]any, a, b any) er
 	_, noB := b.(absent)
 	_, itself := fields["."]
 	if len(fields) == 0 || depth == 100 || (noA || noB) && itself {
+		if others, err := m.others(a, b); others || err != nil {
+			return err
+		}
 		if m.gone != noB {
 			return nil
 		}
@@ -230,15 +349,48 @@ func (m *model) walk(path string, depth int, fields map[string]any, a, b any) er
 		if reflect.DeepEqual(x, y) {
 			continue
 		}
-		below, err := places(fields[name])
+		below, err := placesOf(fields[name])
 		if err != nil {
 			return err
 		}
+		m.way = append(m.way, name)
 		if err := m.walk(path+step, depth+1, below, x, y); err != nil {
 			return err
 		}
+		m.way = m.way[:len(m.way)-1]
 	}
 	return nil
+}
+
+// others tells whether a and b are containers of what others own, or may be.
+func (m *model) others(a, b any) (bool, error) {
+	kind := func(v any) (string, int) {
+		switch v := v.(type) {
+		case map[string]any:
+			return "object", len(v)
+		case []any:
+			return "list", len(v)
+		case nil:
+			return "null", 0
+		}
+		return "", 0
+	}
+	was, _ := kind(a)
+	is, n := kind(b)
+	if was == "" || is == "" || was == "null" && is == "null" || was != is && was != "null" && is != "null" {
+		return false, nil
+	}
+	for _, e := range m.all {
+		fields := member(e, "fieldsV1")
+		for _, name := range m.way {
+			fields = member(fields, name)
+		}
+		below, err := placesOf(fields)
+		if len(below) > 0 || err != nil {
+			return true, err
+		}
+	}
+	return n == 0 && !m.certain, nil
 }
 
 var word = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_-]*$`)

@@ -54,7 +54,10 @@ type Teller struct {
 	scratch  []raw.Member // a stack: each level uses what is above what it found
 	path     []byte
 	depth    int
-	gone     bool // look for what is gone, else for what is there
+	places   [][]byte // the names of path's places in FieldsV1
+	former   int      // how many of the entries are of the state before
+	gone     bool     // look for what is gone, else for what is there
+	certain  bool     // the manager wrote: also what may have been changed by another one is its
 	change   *Change
 }
 
@@ -64,63 +67,52 @@ type entry struct {
 	manager, operation, version, subresource, time, fields []byte
 }
 
-// By tells who made after of before: every manager that owns a place that changed, or
-// whose time did. None is the answer too: nobody is noted for a field that was taken
-// away by Update, for a deletion that begins, and for what the server fills in. If
-// before is without managedFields, changed places are all there is to go by.
+// By returns who made after of before. It names no manager that may not have written.
+// A write moves its manager's time on, adds to the places that this manager owns, and
+// takes the changed ones from all other managers. So the writers are, by the first rule
+// that anybody meets:
+//
+//  1. the managers that are new or whose time moved on;
+//  2. the manager with the newest time that owns more than before: times are whole
+//     seconds;
+//  3. the manager with the newest time that owns a place that changed.
+//
+// Rules 2 and 3 name nobody where several managers meet them. If before is without
+// managedFields, all managers that own a place that changed are the writers.
+//
+// The result may be empty: managedFields do not show who removed a field by Update, who
+// began a deletion, and what the server filled in. Nobody wrote an after that is older
+// than before, as from a restored backup.
 func (t *Teller) By(before, after []byte) ([]Change, error) {
 	t.reset()
 	before, after = bytes.Trim(before, scan.WhiteSpace), bytes.Trim(after, scan.WhiteSpace)
 	as, bs, err := t.both(before, after)
-	if err == nil {
-		as, bs, err = t.both(raw.Find(as.members, []byte("metadata")), raw.Find(bs.members, []byte("metadata")))
+	if err != nil {
+		return nil, fmt.Errorf("managedFields: %w", err)
 	}
+	same := sameBut(as, bs, "metadata")
+	as, bs, err = t.both(raw.Find(as.members, []byte("metadata")), raw.Find(bs.members, []byte("metadata")))
 	if err == nil {
 		err = t.read(raw.Find(as.members, []byte("managedFields")))
 	}
-	n := len(t.entries)
+	t.former = len(t.entries)
 	if err == nil {
 		err = t.read(raw.Find(bs.members, []byte("managedFields")))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("managedFields: %w", err)
 	}
-	former, now := t.entries[:n], t.entries[n:]
-	var changes []Change
-	for i := range now {
-		e := &now[i]
-		var f *entry
-		for j := range former {
-			if former[j].same(e) {
-				f = &former[j]
-			}
-		}
-		wrote := n > 0 && (f == nil || !bytes.Equal(f.time, e.time))
-		c := e.change()
-		c.Paths = []string{}
-		t.change, t.gone = &c, false
-		if err := t.walk(e.fields, before, after); err != nil {
-			return nil, fmt.Errorf("managedFields of %s: %w", c.Manager, err)
-		}
-		if wrote && f != nil {
-			t.gone = true
-			if err := t.walk(f.fields, before, after); err != nil {
-				return nil, fmt.Errorf("managedFields of %s: %w", c.Manager, err)
-			}
-		}
-		if wrote || len(c.Paths) > 0 {
-			changes = append(changes, c)
-		}
+	if is := version(bs); is > 0 && is < version(as) {
+		return nil, nil
 	}
-	t.change = nil
-	return changes, nil
+	return t.writers(before, after, same && sameBut(as, bs, "managedFields", "resourceVersion"))
 }
 
-// Newest tells who wrote last, where the former state is not known: the managers with
-// the newest time (there may be several, times are whole seconds), without paths. It
-// tells none if that is before since, when the state before is known to have been
-// there. A last write that took no field, as [Teller.By] says, does not show: then it
-// is that of the one before.
+// Newest returns who wrote last, where the former state is not known: the manager with
+// the newest time, without paths. It returns nothing if several managers have that time,
+// since times are whole seconds, or if that time is before since, when the state before
+// is known to have been there. A last write that does not show, as [Teller.By] says, is
+// taken for the one before it.
 func (t *Teller) Newest(object []byte, since time.Time) ([]Change, error) {
 	t.reset()
 	fields, err := raw.Get(&t.scan, object, "metadata", "managedFields")
@@ -135,7 +127,7 @@ func (t *Teller) Newest(object []byte, since time.Time) ([]Change, error) {
 	for i := range t.entries {
 		c := t.entries[i].change()
 		at, err := time.Parse(time.RFC3339, c.Time)
-		if err != nil || at.Before(newest) {
+		if err != nil || at.Before(newest) || c.Manager == beforeFirstApply {
 			continue // a manager without a time cannot be compared
 		}
 		if at.After(newest) {
@@ -143,12 +135,12 @@ func (t *Teller) Newest(object []byte, since time.Time) ([]Change, error) {
 		}
 		changes = append(changes, c)
 	}
-	return changes, nil
+	return oneManager(changes), nil
 }
 
 func (t *Teller) reset() {
 	t.entries, t.pairs, t.members, t.elements = t.entries[:0], t.pairs[:0], t.members[:0], t.elements[:0]
-	t.scratch, t.path, t.depth = t.scratch[:0], t.path[:0], 0
+	t.scratch, t.path, t.places, t.depth, t.former = t.scratch[:0], t.path[:0], t.places[:0], 0, 0
 	if t.MaxPaths == 0 {
 		t.MaxPaths = DefaultMaxPaths
 	}
@@ -189,11 +181,14 @@ func (t *Teller) read(fields []byte) error {
 	})
 }
 
-// same tells whether two entries are one manager's, as the server keeps them apart.
+// same tells whether two entries are one manager's, as the server keeps them apart: an
+// applier may change its version.
 func (e *entry) same(o *entry) bool {
 	return bytes.Equal(e.manager, o.manager) && bytes.Equal(e.operation, o.operation) &&
-		bytes.Equal(e.version, o.version) && bytes.Equal(e.subresource, o.subresource)
+		(e.applies() || bytes.Equal(e.version, o.version)) && bytes.Equal(e.subresource, o.subresource)
 }
+
+func (e *entry) applies() bool { return string(e.operation) == `"Apply"` }
 
 func (e *entry) change() Change {
 	text := func(v []byte) string {

@@ -157,6 +157,54 @@ func TestBy(t *testing.T) {
 	}
 }
 
+// A consumer must not be pointed at somebody who did nothing: the creator, who owns
+// only the map now, or who wrote another key before.
+func TestTwoKeys(t *testing.T) {
+	for _, pause := range []time.Duration{0, time.Minute} {
+		for _, former := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s apart, with managedFields %t", pause, former), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s := newServer(t)
+					s.update("creator", `"kind"`, `"metadata":{"labels":{"a":"0","b":"0"}},"kind"`)
+					for _, c := range []struct{ who, from, to string }{
+						{"alice", `"a":"0"`, `"a":"1"`}, {"bob", `"b":"0"`, `"b":"1"`}, {"alice", `"a":"1"`, `"a":"2"`},
+					} {
+						before := object(t, string(s.body()))
+						if !former {
+							before.SetManagedFields(nil)
+						}
+						time.Sleep(pause)
+						s.update(c.who, c.from, c.to)
+						var teller manager.Teller
+						got, err := teller.By(encode(t, before), s.body())
+						if err != nil || len(got) != 1 || got[0].Manager != c.who || !slices.Equal(got[0].Paths, []string{"metadata.labels." + c.from[1:2]}) {
+							t.Errorf("%s wrote %s: got %+v, %v", c.who, c.to, got, err)
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
+// A restored backup is nobody's write, though its managers' times and places differ.
+func TestRestored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		s.update("creator", `"kind"`, `"metadata":{"labels":{"a":"0"}},"kind"`)
+		restored := object(t, string(s.body()))
+		time.Sleep(time.Minute)
+		s.update("alice", `"a":"0"`, `"a":"1"`)
+		for _, version := range []string{"1", "100"} { // the counter may have passed the old one since
+			restored.SetResourceVersion(version)
+			var teller manager.Teller
+			if got, err := teller.By(s.body(), encode(t, restored)); err != nil || len(got) > 0 {
+				t.Errorf("at resourceVersion %s: got %+v, %v", version, got, err)
+			}
+		}
+	})
+}
+
 // TestWithoutFormerFields is what can be told with a former body that was kept without
 // its managedFields: owners of what changed, but not who only gave something up.
 func TestWithoutFormerFields(t *testing.T) {
@@ -192,16 +240,23 @@ func TestMaxPaths(t *testing.T) {
 
 func TestNewest(t *testing.T) {
 	const body = `{"metadata":{"managedFields":[{"manager":"old","operation":"Update","time":"2026-01-02T03:04:05Z"},{"manager":"none","operation":"Update"},
-{"manager":"new","operation":"Apply","time":"2026-01-02T03:04:06Z"},{"manager":"kubelet","operation":"Update","subresource":"status","time":"2026-01-02T03:04:06Z"}]}}`
+{"manager":"new","operation":"Apply","time":"2026-01-02T03:04:06Z"}%s]}}`
 	at := time.Date(2026, 1, 2, 3, 4, 6, 0, time.UTC)
+	const also = `,{"manager":%q,"operation":"Update","subresource":"status","time":"2026-01-02T03:04:06Z"}`
 	for _, c := range []struct {
+		also  string // wrote in the same second
 		since time.Time
 		want  string
 	}{
-		{time.Time{}, "new kubelet"}, {at.Add(900 * time.Millisecond), "new kubelet"}, {at.Add(time.Second), ""},
+		{"", time.Time{}, "new"}, {"", at.Add(900 * time.Millisecond), "new"}, {"", at.Add(time.Second), ""},
+		{"kubelet", time.Time{}, ""}, {"new", time.Time{}, "new new"}, {"ancient-changes", time.Time{}, ""}, {"before-first-apply", time.Time{}, "new"},
 	} {
+		second := ""
+		if c.also != "" {
+			second = fmt.Sprintf(also, c.also)
+		}
 		var teller manager.Teller
-		got, err := teller.Newest([]byte(body), c.since)
+		got, err := teller.Newest(fmt.Appendf(nil, body, second), c.since)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -210,7 +265,7 @@ func TestNewest(t *testing.T) {
 			names = append(names, c.Manager)
 		}
 		if text := strings.Join(names, " "); text != c.want {
-			t.Errorf("since %s: %q, want %q", c.since, text, c.want)
+			t.Errorf("also %q, since %s: %q, want %q", c.also, c.since, text, c.want)
 		}
 		if text := manager.Append(nil, got); bytes.Contains(text, []byte("paths")) {
 			t.Errorf("paths that nobody knows: %s", text)
@@ -361,6 +416,9 @@ func edit(r *rand.Rand, v any, depth int) any {
 	}
 }
 
+// null is what [at] returns for a null.
+const null = "a null is something too"
+
 // at is what stands at a path in a decoded object, nil for nothing.
 func at(v any, p fieldpath.Path) any {
 	for _, e := range p {
@@ -369,7 +427,7 @@ func at(v any, p fieldpath.Path) any {
 			m, _ := v.(map[string]any)
 			null, there := m[*e.FieldName]
 			if v = null; there && v == nil {
-				v = "a null is something too"
+				v = null
 			}
 		case e.Key != nil:
 			l, _ := v.([]any)
