@@ -161,7 +161,7 @@ func (l *Lane) retry(ctx context.Context, what string, do func() error) error {
 			return ctx.Err()
 		}
 		var refused *sink.RefusedError
-		if errors.Is(err, sink.ErrFenced) || errors.Is(err, sink.ErrReset) || errors.As(err, &refused) || final(err) {
+		if errors.Is(err, sink.ErrFenced) || errors.Is(err, checkpoint.ErrFenced) || errors.Is(err, sink.ErrReset) || errors.As(err, &refused) || final(err) {
 			return fmt.Errorf("%s: %w", what, err)
 		}
 		l.metrics.failures.WithLabelValues(l.id.Sink).Inc()
@@ -184,7 +184,7 @@ func (l *Lane) retry(ctx context.Context, what string, do func() error) error {
 // final reports whether a store's error heals by nothing but a change of the
 // surroundings.
 func final(err error) bool {
-	for _, e := range []error{checkpoint.ErrForeign, checkpoint.ErrLocked, checkpoint.ErrCorrupt, checkpoint.ErrNewer} {
+	for _, e := range []error{checkpoint.ErrForeign, checkpoint.ErrLocked, checkpoint.ErrUnusable, checkpoint.ErrCorrupt, checkpoint.ErrNewer} {
 		if errors.Is(err, e) {
 			return true
 		}

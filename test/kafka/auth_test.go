@@ -88,7 +88,7 @@ func TestTLS(t *testing.T) {
 
 	untrusting := as(config(c), "PLAIN", "writer", password)
 	untrusting.TLS.Enabled = true
-	wantError(t, newSink(t, untrusting).Open(t.Context(), nil), c.Addrs()[0], "certificate")
+	wantRefused(t, untrusting, c.Addrs()[0], "certificate", "check tls.ca")
 	plain := as(config(c), "PLAIN", "writer", password)
 	if err := newSink(t, plain).Open(t.Context(), nil); err == nil {
 		t.Error("Open without TLS of a listener with TLS: no error")

@@ -92,11 +92,11 @@ func takenOver(t *testing.T, place string) {
 	young := mustOpen(t, place)
 	for range 2 {
 		err := old.Commit(t.Context(), change("old"))
-		for tries := 0; err != nil && !errors.Is(err, checkpoint.ErrLocked) && tries < 5; tries++ {
+		for tries := 0; err != nil && !errors.Is(err, checkpoint.ErrFenced) && tries < 5; tries++ {
 			err = old.Commit(t.Context(), change("old"))
 		}
-		if !errors.Is(err, checkpoint.ErrLocked) {
-			t.Errorf("Commit of the older one: %v, want ErrLocked", err)
+		if !errors.Is(err, checkpoint.ErrFenced) {
+			t.Errorf("Commit of the older one: %v, want ErrFenced", err)
 		}
 	}
 	if err := young.Commit(t.Context(), change("young")); err != nil {
