@@ -89,5 +89,5 @@ func (s *Store) tryCreate(ctx context.Context, admin *kadm.Client) error {
 	if err == nil || errors.Is(err, kerr.TopicAlreadyExists) {
 		return nil
 	}
-	return fmt.Errorf("it does not exist, and it could not be created: %w: create it with one partition and cleanup.policy=compact, or allow CREATE on it", err)
+	return fmt.Errorf("it does not exist, and it could not be created: %w", s.uncreated(ctx, admin, err))
 }

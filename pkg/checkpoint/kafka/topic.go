@@ -69,10 +69,21 @@ func (s *Store) createTopic(ctx context.Context, admin *kadm.Client) (created bo
 	case errors.Is(err, kerr.TopicAlreadyExists): // another one was faster
 		return false, s.checkTopic(ctx, admin)
 	case err != nil:
-		return false, fmt.Errorf("it does not exist, and creating it fails: %w: create it with one partition and cleanup.policy=compact, or allow CREATE on it", err)
+		return false, fmt.Errorf("it does not exist, and creating it fails: %w", s.uncreated(ctx, admin, err))
 	}
 	s.log.Info("created the checkpoint topic", zap.String("topic", s.topic))
 	return true, nil
+}
+
+// uncreated adds to the error of a topic that could not be created what to do.
+func (s *Store) uncreated(ctx context.Context, admin *kadm.Client, err error) error {
+	if errors.Is(err, kerr.InvalidReplicationFactor) {
+		brokers, unknown := admin.ListBrokers(ctx)
+		if n := len(brokers); unknown == nil {
+			return fmt.Errorf("%w: the cluster has too few brokers (%d): set checkpoint.kafka.replicas to at most %d, or add brokers", err, n, n)
+		}
+	}
+	return fmt.Errorf("%w: create it with one partition and cleanup.policy=compact, or allow CREATE on it", err)
 }
 
 // replicas is the replication factor of a topic that is created, -1 the broker's own.

@@ -78,7 +78,7 @@ func (s *Sink) check(ctx context.Context, o Options, names []string) (weak []str
 			weak = append(weak, s.weakReplicas(t, len(meta.Brokers))...)
 		}
 	}
-	bad = append(bad, s.checkMissing(ctx, c, missing))
+	bad = append(bad, s.checkMissing(ctx, c, missing, len(meta.Brokers)))
 	more, err := s.checkConfigs(ctx, c, there)
 	slices.Sort(weak)
 	return append(weak, more...), errors.Join(append(bad, err)...)
@@ -116,7 +116,7 @@ func (s *Sink) weakReplicas(t *kmsg.MetadataResponseTopic, brokers int) (weak []
 	return weak
 }
 
-func (s *Sink) checkMissing(ctx context.Context, c *kgo.Client, names []string) error {
+func (s *Sink) checkMissing(ctx context.Context, c *kgo.Client, names []string, brokers int) error {
 	var bad []error
 	if !*s.config.Create.Enabled {
 		for _, name := range names {
@@ -139,7 +139,7 @@ func (s *Sink) checkMissing(ctx context.Context, c *kgo.Client, names []string) 
 	}
 	for _, name := range names {
 		if err := tried[name].Err; err != nil && !errors.Is(err, kerr.TopicAlreadyExists) {
-			bad = append(bad, s.uncreated(name, fromFranz(err)))
+			bad = append(bad, s.uncreated(name, fromFranz(err), brokers))
 		}
 	}
 	return errors.Join(bad...)

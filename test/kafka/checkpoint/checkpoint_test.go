@@ -36,7 +36,7 @@ func open(place string) (*store.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	if err := s.Load(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())
@@ -109,7 +109,7 @@ func takenOver(t *testing.T, place string) {
 
 // A restart takes seconds, and memory that does not grow with what is read.
 func restart(t *testing.T, place string) {
-	const objects, patience, most = 100_000, 30 * time.Second, 64 << 20
+	const objects, patience, most = 100_000, 2 * time.Minute, 64 << 20
 	entry := func(i int) event.KV {
 		return event.KV{
 			Key: checkpoint.EntryKey("pods", fmt.Sprintf("namespace-%d", i%100), fmt.Sprintf("deployment-7c5ddbdf54-%05d", i)),
