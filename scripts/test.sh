@@ -22,8 +22,8 @@ say "== test/cloudevents: messages of both buses, read with the CloudEvents SDK"
 say "== test/browser: the status page in Chromium"
 command -v chromium >/dev/null || command -v google-chrome >/dev/null || apt_install chromium fonts-dejavu-core
 (cd test/browser && go test ./...)
-say "== test/kafka: the Kafka sink against Apache Kafka"
-(cd test/kafka && go test -race -p 1 -timeout 15m ./...)
+say "== test/kafka: the Kafka sink, and the program, against Apache Kafka"
+(cd test/kafka && go test -race -count=1 -p 1 -timeout 60m ./...)
 say "== test/compose: docker-compose.yaml and the Dockerfile"
 (cd test/compose && go test -timeout 25m ./...)
 say "== test/chart: the Helm chart, by Helm and on the API server"

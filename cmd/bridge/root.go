@@ -13,15 +13,16 @@ import (
 
 	"github.com/kubebridge/kubebridge/internal/config"
 	"github.com/kubebridge/kubebridge/internal/pipeline"
+	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
 // The exit codes of the program.
 const (
 	exitOK          = 0
-	exitRuntime     = 1 // it ran and ended badly
+	exitRuntime     = 1 // it ran and ended badly, for example because another bridge took over
 	exitConfig      = 2 // flags or the configuration are wrong
-	exitEnvironment = 3 // what it depends on is wrong: credentials, a foreign checkpoint
+	exitEnvironment = 3 // what it depends on is wrong: credentials, a certificate, a foreign checkpoint, an unusable topic
 )
 
 // streams are the program's standard streams, and the SIGHUPs that it gets.
@@ -83,8 +84,8 @@ func execute(ctx context.Context, args []string, std streams) int {
 	for line := range strings.Lines(err.Error()) {
 		show(std.err, "bridge: %s", strings.TrimRight(line, "\n"))
 	}
-	if errors.Is(err, sink.ErrFenced) {
-		fmt.Fprintln(std.err, "bridge: two bridges with one `name` write to one bus: stop one, give it another name, or let them elect a leader (leaderElection)")
+	if errors.Is(err, sink.ErrFenced) || errors.Is(err, checkpoint.ErrFenced) {
+		fmt.Fprintln(std.err, "bridge: two bridges with one `name` write to one bus: stop one, give it another name, or let them elect a leader (leaderElection); after `bridge checkpoint reset` start this one again")
 	}
 	return exitCode(err)
 }
@@ -95,13 +96,14 @@ func exitCode(err error) int {
 		mistakes    config.Errors
 		mistake     *pipeline.ConfigError
 		environment *pipeline.EnvironmentError
+		refused     *sink.RefusedError
 	)
 	switch {
 	case errors.As(err, &exit):
 		return exit.code
 	case errors.As(err, &mistakes), errors.As(err, &mistake):
 		return exitConfig
-	case errors.As(err, &environment):
+	case errors.As(err, &environment), errors.As(err, &refused):
 		return exitEnvironment
 	default:
 		return exitRuntime

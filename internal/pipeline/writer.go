@@ -162,7 +162,7 @@ func (l *Lane) retry(ctx context.Context, what string, do func() error) error {
 			return ctx.Err()
 		}
 		var refused *sink.RefusedError
-		if errors.Is(err, sink.ErrFenced) || errors.Is(err, sink.ErrReset) || errors.As(err, &refused) || final(err) {
+		if errors.Is(err, sink.ErrFenced) || errors.Is(err, checkpoint.ErrFenced) || errors.Is(err, sink.ErrReset) || errors.As(err, &refused) || final(err) {
 			return fmt.Errorf("%s: %w", what, err)
 		}
 		l.metrics.failures.WithLabelValues(l.id.Sink).Inc()
@@ -187,7 +187,7 @@ const tryingAgain = "trying again until it works; nothing is lost meanwhile"
 // final reports whether a store's error heals by nothing but a change of the
 // surroundings.
 func final(err error) bool {
-	for _, e := range []error{checkpoint.ErrForeign, checkpoint.ErrLocked, checkpoint.ErrCorrupt, checkpoint.ErrNewer, checkpoint.ErrOlder} {
+	for _, e := range []error{checkpoint.ErrForeign, checkpoint.ErrLocked, checkpoint.ErrUnusable, checkpoint.ErrCorrupt, checkpoint.ErrNewer, checkpoint.ErrOlder} {
 		if errors.Is(err, e) {
 			return true
 		}

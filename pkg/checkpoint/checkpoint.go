@@ -46,6 +46,15 @@ var ErrForeign = errors.New("checkpoint belongs to another cluster, bridge or si
 // ErrLocked is returned on opening a checkpoint that another process holds.
 var ErrLocked = errors.New("checkpoint is in use by another process")
 
+// ErrFenced is returned by Commit when another process has taken the checkpoint over.
+// It is final: the store will not write again.
+var ErrFenced = errors.New("another process has taken the checkpoint over")
+
+// ErrUnusable is returned on opening a checkpoint in a topic or bucket whose settings
+// would lose what it holds. Commit does not return it: settings that become unusable
+// later are an ordinary error.
+var ErrUnusable = errors.New("checkpoint cannot be kept there")
+
 // ErrCorrupt is returned when what is stored cannot have been written by this or
 // an older version of the program.
 var ErrCorrupt = errors.New("checkpoint is damaged")

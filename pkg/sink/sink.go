@@ -111,6 +111,7 @@ func (e *RouteError) Error() string { return e.Err.Error() }
 func (e *RouteError) Unwrap() error { return e.Err }
 
 // RefusedError is returned by Open for what no retry heals: wrong credentials, a
+// certificate that is not accepted, a
 // stream that belongs to another bridge. Write returns it only where going on would
 // break the order that consumers rely on. The program
 // exits with code 3. Every other error is retried for ever.

@@ -1,11 +1,19 @@
 package kafka_test
 
 import (
+	"context"
+	"errors"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kversion"
 
+	store "github.com/kubebridge/kubebridge/pkg/checkpoint/kafka"
 	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/sink"
 	"github.com/kubebridge/kubebridge/pkg/sink/kafka"
 	"github.com/kubebridge/kubebridge/test/kafka/kafkatest"
 )
@@ -80,7 +88,7 @@ func TestTLS(t *testing.T) {
 
 	untrusting := as(config(c), "PLAIN", "writer", password)
 	untrusting.TLS.Enabled = true
-	wantError(t, newSink(t, untrusting).Open(t.Context(), nil), c.Addrs()[0], "certificate")
+	wantRefused(t, untrusting, c.Addrs()[0], "certificate", "check tls.ca")
 	plain := as(config(c), "PLAIN", "writer", password)
 	if err := newSink(t, plain).Open(t.Context(), nil); err == nil {
 		t.Error("Open without TLS of a listener with TLS: no error")
@@ -153,4 +161,104 @@ func TestNotAllowed(t *testing.T) {
 			t.Errorf("the topic holds %d records, want the one before the one that is too large", n)
 		}
 	})
+}
+
+// refused writes a batch of 20 records and one more, whose topic refuses, until the sink says which topic it is; then the batch
+// without that record, as a lane does.
+func (l *lane) refused(s sink.Sink, topic string) {
+	l.t.Helper()
+	batch := l.batch(20, 0)
+	batch.Records = append(batch.Records, record(topic, "k", "1"))
+	err := trying(l.t, func(ctx context.Context) error {
+		_, err := s.Write(ctx, batch)
+		if errors.As(err, new(*sink.RouteError)) {
+			return &sink.RefusedError{What: "stop trying", Err: err}
+		}
+		return err
+	})
+	var route *sink.RouteError
+	if !errors.As(err, &route) || route.Route != topic || route.Index != 20 {
+		l.t.Fatalf("Write: %v, want a RouteError about record 20", err)
+	}
+	wantWords(l.t, route, topic, `user "writer"`, "DESCRIBE")
+	if strings.Contains(route.Error(), l.topic) {
+		l.t.Errorf("%q names a topic that is fine", route)
+	}
+	batch.Records = batch.Records[:20]
+	l.write(s, batch)
+}
+
+// A topic that the user may not describe is refused by its own name, and the others go on: where the right is missing from the
+// start, where it is taken away later, and at a restart while it is missing. When the right is given, the topic is written to.
+func TestOneTopicMayNotBeDescribed(t *testing.T) {
+	c := kafkatest.Start(t, kafkatest.Options{Users: map[string]string{"writer": password}, ACLs: true, Proxy: true})
+	must(t, c.Allow(t.Context(), "writer", "kubebridge-test-", kadm.OpWrite, kadm.OpRead, kadm.OpDescribe, kadm.OpDescribeConfigs, kadm.OpCreate))
+	must(t, c.AllowTransactions(t.Context(), "writer", "kubebridge.", kadm.OpWrite, kadm.OpDescribe))
+	eachDelivery(t, c, func(t *testing.T, conf kafka.Config) {
+		conf = as(conf, "SCRAM-SHA-512", "writer", password)
+		hidden := newTopic(t, c, 1, 0, nil)
+		l := newLane(t, c, newTopic(t, c, 3, 0, nil))
+		must(t, c.Deny(t.Context(), "writer", hidden, kadm.OpDescribe))
+		s, err := opening(t, conf)
+		must(t, err)
+		l.passes(s)
+		l.refused(s, hidden)
+		must(t, c.Forget(t.Context(), "writer", hidden))
+		healed := func() {
+			t.Helper()
+			l.seq++
+			b := &event.Batch{Seq: l.seq, Records: []event.Record{record(hidden, "k", "1")}}
+			must(t, trying(t, func(ctx context.Context) error { _, err := s.Write(ctx, b); return err }))
+		}
+		healed()
+
+		must(t, c.Deny(t.Context(), "writer", hidden, kadm.OpDescribe))
+		// The topics are looked at again when a write has failed, or after a minute.
+		c.Broker(1).Proxy().Refuse()
+		batch := l.batch(10, 0)
+		attempt, end := context.WithTimeout(t.Context(), 2*time.Second)
+		_, err = s.Write(attempt, batch)
+		end()
+		if err == nil {
+			t.Fatal("Write passed a network that refuses")
+		}
+		c.Broker(1).Proxy().Pass()
+		l.write(s, batch)
+		l.refused(s, hidden)
+		l.passes(s)
+		must(t, s.Close())
+		must(t, trying(t, func(ctx context.Context) error { return s.Open(ctx, nil) }))
+		l.refused(s, hidden)
+		l.passes(s)
+		must(t, c.Forget(t.Context(), "writer", hidden))
+		healed()
+		if n := len(read(t, c, hidden)); n != 2 {
+			t.Errorf("topic %q holds %d records, want 2", hidden, n)
+		}
+		l.check(0)
+	})
+}
+
+// Before Kafka 4.0 a client adds all topics of a transaction in one request, which fails as a whole where one of them may not
+// be written to: that one is refused, and no other.
+func TestOneTopicMayNotBeWrittenBeforeKafka4(t *testing.T) {
+	c := kafkatest.Start(t, kafkatest.Options{Users: map[string]string{"writer": password}, ACLs: true})
+	must(t, c.Allow(t.Context(), "writer", "kubebridge-test-", kadm.OpWrite, kadm.OpRead, kadm.OpDescribe, kadm.OpDescribeConfigs, kadm.OpCreate))
+	must(t, c.AllowTransactions(t.Context(), "writer", "kubebridge.", kadm.OpWrite, kadm.OpDescribe))
+	conf := as(config(c), "SCRAM-SHA-512", "writer", password)
+	conf.Delivery = "exactly-once"
+	client, err := kafka.ClientOptions(conf, identity)
+	must(t, err)
+	journal, err := store.New(store.Options{Client: append(client, kgo.MaxVersions(kversion.V3_9_0())), Topic: "kubebridge-test-checkpoint", Identity: identity})
+	must(t, err)
+	s, err := kafka.NewTransactional(kafka.Options{Config: conf, Identity: identity}, journal)
+	must(t, err)
+	t.Cleanup(func() { must(t, errors.Join(s.Close(), journal.Close())) })
+	must(t, trying(t, func(ctx context.Context) error { return s.Open(ctx, nil) }))
+	l, forbidden := newLane(t, c, newTopic(t, c, 3, 0, nil)), newTopic(t, c, 1, 0, nil)
+	l.passes(s)
+	must(t, c.Deny(t.Context(), "writer", forbidden, kadm.OpWrite))
+	l.refused(s, forbidden)
+	l.passes(s)
+	l.check(0)
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	store "github.com/kubebridge/kubebridge/pkg/checkpoint/kafka"
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
@@ -157,7 +158,12 @@ func TestCannotCreateTopic(t *testing.T) {
 	c.Create.ReplicationFactor = 3
 	s := openSink(t, c)
 	_, err := s.Write(t.Context(), &event.Batch{Seq: 1, Records: []event.Record{record(topic, "k", "1")}})
-	wantError(t, err, topic, "replication factor 3", "create it by hand")
+	wantError(t, err, topic, "replication factor 3", "too few brokers (1): set kafka.create.replicationFactor to at most 1")
+	if strings.Contains(err.Error(), "let ") {
+		t.Errorf("%q speaks of permissions", err)
+	}
+	o := store.Options{Identity: bridge(t, shared), Replicas: 3}
+	wantError(t, newExact(t, exactly(shared), o).Open(t.Context(), nil), "too few brokers (1): set checkpoint.kafka.replicas to at most 1")
 }
 
 // What a deleted topic held is lost: a new one in its place must not hide it.

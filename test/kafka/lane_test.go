@@ -21,7 +21,7 @@ import (
 )
 
 // patience is how long a lane tries before a test gives up on it.
-const patience = time.Minute
+const patience = 5 * time.Minute
 
 var identity = event.Identity{Bridge: "test", Cluster: "c", ClusterUID: "uid", Sink: "audit"}
 
@@ -111,13 +111,13 @@ func (l *lane) take(b *event.Batch) {
 	l.seq--
 }
 
-// write calls Write until the batch is taken, each time with a few seconds to do it, or as long as it wants where it looks
+// write calls Write until the batch is taken, each time with 25 seconds to do it, or as long as it wants where it looks
 // after the time itself, and returns the errors on the way.
 func (l *lane) write(s sink.Sink, b *event.Batch) (errs []error) {
 	l.t.Helper()
 	ctx, cancel := context.WithTimeout(l.t.Context(), patience)
 	defer cancel()
-	began, limit := time.Now(), 5*time.Second
+	began, limit := time.Now(), 25*time.Second
 	if _, ok := s.(sink.Transactional); ok {
 		limit = patience
 	}

@@ -156,9 +156,9 @@ func TestPasswordsAndAuthorities(t *testing.T) {
 		must(t, err)
 		l.passes(s)
 		conf.TLS.ServerName = "elsewhere.test"
-		wantError(t, secured(t, conf).Open(t.Context(), nil), c.Addrs()[0], "elsewhere.test", "tls.serverName")
+		wantRefusedOpen(t, conf, c.Addrs()[0], "elsewhere.test", "tls.serverName")
 		conf.TLS = kafka.TLS{Enabled: true, CA: other}
-		wantError(t, secured(t, conf).Open(t.Context(), nil), c.Addrs()[0], "unknown authority", "check tls.ca")
+		wantRefusedOpen(t, conf, c.Addrs()[0], "unknown authority", "check tls.ca")
 	})
 }
 

@@ -54,8 +54,8 @@ func (s *Store) check(ctx context.Context) (there bool, weak []string, err error
 	case t.Err != nil:
 		return false, nil, fmt.Errorf("look it up: %w", explain(t.Err))
 	}
-	if n := len(t.Partitions); n != 1 {
-		weak = append(weak, fmt.Sprintf("checkpoint topic %q has %d partitions: only the first is used", s.topic, n))
+	if err := checkPartitions(t); err != nil {
+		return false, nil, err
 	}
 	if n := t.Partitions.NumReplicas(); n == 1 && len(meta.Brokers) > 1 {
 		weak = append(weak, fmt.Sprintf("checkpoint topic %q has one replica: everything is announced again when its broker is lost", s.topic))
@@ -89,5 +89,5 @@ func (s *Store) tryCreate(ctx context.Context, admin *kadm.Client) error {
 	if err == nil || errors.Is(err, kerr.TopicAlreadyExists) {
 		return nil
 	}
-	return fmt.Errorf("it does not exist, and it could not be created: %w: create it with one partition and cleanup.policy=compact, or allow CREATE on it", err)
+	return fmt.Errorf("it does not exist, and it could not be created: %w", s.uncreated(ctx, admin, err))
 }

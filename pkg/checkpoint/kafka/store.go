@@ -140,11 +140,11 @@ func (s *Store) Scan(prefix []byte, fn func(key, value []byte) error) error {
 
 // Commit implements [checkpoint.Store]. Beside a sink that writes in
 // transactions it only notes what is durable already. Else the error of a store
-// that another process has taken over wraps [checkpoint.ErrLocked].
+// that another process has taken over wraps [checkpoint.ErrFenced].
 func (s *Store) Commit(ctx context.Context, changes []event.KV) error {
 	if s.o.StandAlone && len(changes) > 0 {
 		if err := s.Transact(ctx, 0, changes, nil); err != nil {
-			return s.locked(err)
+			return s.final(err)
 		}
 	}
 	return s.copy.Commit(ctx, changes)
@@ -154,7 +154,7 @@ func (s *Store) Commit(ctx context.Context, changes []event.KV) error {
 // copy does not. A store that stands alone takes over first.
 func (s *Store) Load(ctx context.Context) error {
 	if s.o.StandAlone {
-		return s.locked(s.Open(ctx))
+		return s.final(s.Open(ctx))
 	}
 	return s.catchUp(ctx, written)
 }
@@ -162,7 +162,8 @@ func (s *Store) Load(ctx context.Context) error {
 // Open prepares the topic, reads what it holds, checks whose it is, and only
 // then shuts out a predecessor; it may be called again after an error. producer
 // are options for the client that Transact writes with. The errors for a
-// checkpoint that is not this lane's wrap those of [checkpoint.CheckIdentity].
+// checkpoint that is not this lane's wrap those of [checkpoint.CheckIdentity], for a
+// topic with unusable settings [checkpoint.ErrUnusable].
 func (s *Store) Open(ctx context.Context, producer ...kgo.Opt) error {
 	s.Release()
 	s.run = rand.Text()

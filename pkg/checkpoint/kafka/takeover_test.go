@@ -86,14 +86,14 @@ func TestTornCommit(t *testing.T) {
 	expect(t, last, "e/b", "2")
 }
 
-// The older of two processes ends with ErrLocked and cannot write any more.
+// The older of two processes ends with ErrFenced and cannot write any more.
 func TestTakenOver(t *testing.T) {
 	b := startBus(t)
 	old := load(t, options(t, b))
 	young := load(t, options(t, b))
 	for range 2 {
 		err := errors.New("")
-		for err != nil && !errors.Is(err, checkpoint.ErrLocked) {
+		for err != nil && !errors.Is(err, checkpoint.ErrFenced) {
 			err = old.Commit(t.Context(), []event.KV{kv("e/a", "old")})
 		}
 		if err == nil {
@@ -270,19 +270,33 @@ func TestNotOurs(t *testing.T) {
 	load(t, o)
 }
 
-// A topic that forgets is not written to until that is put right.
-func TestCleanupPolicy(t *testing.T) {
+// A topic that forgets, or has several partitions, is refused at the start, and by who checks a configuration.
+func TestUnusableTopic(t *testing.T) {
 	b := startBus(t)
-	if err := b.CreateTopic("checkpoint", 1, map[string]string{"cleanup.policy": "compact,delete"}); err != nil {
-		t.Fatal(err)
-	}
-	s, err := New(options(t, b))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	if err := s.Load(t.Context()); err == nil || !strings.Contains(err.Error(), `cleanup.policy is "compact,delete"`) {
-		t.Errorf("Load: %v, want the policy named", err)
+	for topic, c := range map[string]struct {
+		partitions int32
+		policy     string
+		says       string
+	}{
+		"forgets": {1, "compact,delete", `cleanup.policy is "compact,delete"`},
+		"wide":    {3, "compact", "the topic has 3 partitions, want 1"},
+	} {
+		if err := b.CreateTopic(topic, c.partitions, map[string]string{"cleanup.policy": c.policy}); err != nil {
+			t.Fatal(err)
+		}
+		o := options(t, b)
+		o.Topic = topic
+		s, err := New(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		_, _, checked := Check(t.Context(), o)
+		for what, err := range map[string]error{"Load": s.Load(t.Context()), "Check": checked} {
+			if !errors.Is(err, checkpoint.ErrUnusable) || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), topic) {
+				t.Errorf("%s: %v, want ErrUnusable with %q", what, err, c.says)
+			}
+		}
 	}
 	o := options(t, b)
 	o.Topic = "made"
@@ -290,6 +304,32 @@ func TestCleanupPolicy(t *testing.T) {
 	if p := b.TopicInfo("made").Configs["cleanup.policy"]; p == nil || *p != "compact" || len(b.PartitionInfos("made")) != 1 {
 		t.Errorf("the topic was created with policy %v and %d partitions", p, len(b.PartitionInfos("made")))
 	}
+}
+
+// A topic that is made anew with several partitions while the bridge runs is tried again until somebody corrects it.
+func TestUnusableLater(t *testing.T) {
+	b := startBus(t)
+	s := load(t, options(t, b))
+	if err := s.Commit(t.Context(), []event.KV{kv("e/a", "1")}); err != nil {
+		t.Fatal(err)
+	}
+	remake := func(partitions int32) {
+		t.Helper()
+		if err := errors.Join(b.DeleteTopic("checkpoint"), b.CreateTopic("checkpoint", partitions, map[string]string{"cleanup.policy": "compact"})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	remake(3)
+	var err error
+	for range 3 { // the first may only learn that the topic is another one
+		err = s.Commit(t.Context(), []event.KV{kv("e/b", "2")})
+	}
+	if err == nil || errors.Is(err, checkpoint.ErrUnusable) || errors.Is(err, checkpoint.ErrCorrupt) || !strings.Contains(err.Error(), "has 3 partitions, want 1") {
+		t.Errorf("Commit: %v, want an error to be tried again, with the number", err)
+	}
+	remake(1)
+	untilLost(t, s)
+	wantReset(t, options(t, b))
 }
 
 // Without its beginning nobody knows whose it was, nor what is missing.

@@ -9,6 +9,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"go.uber.org/zap"
+
+	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 )
 
 // TopicConfigs are set on a topic that the store creates, with one partition. Segments are small and
@@ -47,7 +49,18 @@ func (s *Store) ensureTopic(ctx context.Context) (created bool, err error) {
 	case err != nil:
 		return false, fmt.Errorf("look it up: %w", explain(err))
 	}
+	if err := checkPartitions(details[s.topic]); err != nil {
+		return false, err
+	}
 	return false, s.checkTopic(ctx, admin)
+}
+
+// checkPartitions refuses a topic that has not the one partition that is written to.
+func checkPartitions(t kadm.TopicDetail) error {
+	if n := len(t.Partitions); n != 1 {
+		return fmt.Errorf("%w: the topic has %d partitions, want 1: name another one in checkpoint.kafka.topic, or delete it: the next start is then a declared reset", checkpoint.ErrUnusable, n)
+	}
+	return nil
 }
 
 func (s *Store) createTopic(ctx context.Context, admin *kadm.Client) (created bool, err error) {
@@ -56,10 +69,21 @@ func (s *Store) createTopic(ctx context.Context, admin *kadm.Client) (created bo
 	case errors.Is(err, kerr.TopicAlreadyExists): // another one was faster
 		return false, s.checkTopic(ctx, admin)
 	case err != nil:
-		return false, fmt.Errorf("it does not exist, and creating it fails: %w: create it with one partition and cleanup.policy=compact, or allow CREATE on it", err)
+		return false, fmt.Errorf("it does not exist, and creating it fails: %w", s.uncreated(ctx, admin, err))
 	}
 	s.log.Info("created the checkpoint topic", zap.String("topic", s.topic))
 	return true, nil
+}
+
+// uncreated adds to the error of a topic that could not be created what to do.
+func (s *Store) uncreated(ctx context.Context, admin *kadm.Client, err error) error {
+	if errors.Is(err, kerr.InvalidReplicationFactor) {
+		brokers, unknown := admin.ListBrokers(ctx)
+		if n := len(brokers); unknown == nil {
+			return fmt.Errorf("%w: the cluster has too few brokers (%d): set checkpoint.kafka.replicas to at most %d, or add brokers", err, n, n)
+		}
+	}
+	return fmt.Errorf("%w: create it with one partition and cleanup.policy=compact, or allow CREATE on it", err)
 }
 
 // replicas is the replication factor of a topic that is created, -1 the broker's own.
@@ -78,8 +102,7 @@ func topicConfigs() map[string]*string {
 	return all
 }
 
-// checkTopic refuses a topic that forgets. That can be put right while the
-// bridge waits.
+// checkTopic refuses a topic that forgets.
 func (s *Store) checkTopic(ctx context.Context, admin *kadm.Client) error {
 	configs, err := admin.DescribeTopicConfigs(ctx, s.topic)
 	var found kadm.ResourceConfig
@@ -101,7 +124,7 @@ func (s *Store) checkTopic(ctx context.Context, admin *kadm.Client) error {
 	}
 	for _, c := range found.Configs {
 		if c.Key == "cleanup.policy" && c.Value != nil && strings.ReplaceAll(*c.Value, " ", "") != "compact" {
-			return fmt.Errorf("its cleanup.policy is %q, and what it holds would be deleted: set it to compact", *c.Value)
+			return fmt.Errorf("%w: the topic's cleanup.policy is %q, and what it holds would be deleted: set it to compact", checkpoint.ErrUnusable, *c.Value)
 		}
 	}
 	return nil

@@ -96,6 +96,9 @@ func (s *Store) Settle(ctx context.Context, seq uint64) (committed bool, err err
 		return false, nil
 	}
 	if err := s.renew(ctx); err != nil {
+		if errors.Is(err, checkpoint.ErrUnusable) { // final at the start only
+			err = errors.New(err.Error())
+		}
 		return false, fmt.Errorf("checkpoint topic %q: %w", s.topic, err)
 	}
 	was := w.unknown
@@ -123,11 +126,11 @@ func (s *Store) takenOver() error {
 	return fmt.Errorf("checkpoint topic %q: %w: another process runs this sink of this bridge", s.topic, kerr.ProducerFenced)
 }
 
-// locked translates what [checkpoint] has words for.
-func (s *Store) locked(err error) error {
+// final translates errors that [checkpoint] has a name for.
+func (s *Store) final(err error) error {
 	switch {
 	case errors.Is(err, kerr.ProducerFenced):
-		return fmt.Errorf("%w: %w", checkpoint.ErrLocked, err)
+		return fmt.Errorf("%w: %w", checkpoint.ErrFenced, err)
 	case errors.Is(err, kerr.OffsetOutOfRange):
 		return fmt.Errorf("%w: %w", checkpoint.ErrCorrupt, err)
 	}

@@ -52,11 +52,11 @@ func definition(stream, prefix string, id event.Identity, replicas int) jetstrea
 func fits(c jetstream.StreamConfig) error {
 	switch {
 	case !c.AllowAtomicPublish:
-		return fmt.Errorf("%w: its stream has allow_atomic false, want true (NATS 2.12 or newer)", checkpoint.ErrForeign)
+		return fmt.Errorf("%w: its stream has allow_atomic false, want true (NATS 2.12 or newer)", checkpoint.ErrUnusable)
 	case c.MaxMsgsPerSubject != 1:
-		return fmt.Errorf("%w: it keeps %d values of a key, want 1", checkpoint.ErrForeign, c.MaxMsgsPerSubject)
+		return fmt.Errorf("%w: it keeps %d values of a key, want 1", checkpoint.ErrUnusable, c.MaxMsgsPerSubject)
 	case c.MaxAge > 0:
-		return fmt.Errorf("%w: it forgets values after %v, want never", checkpoint.ErrForeign, c.MaxAge)
+		return fmt.Errorf("%w: it forgets values after %v, want never", checkpoint.ErrUnusable, c.MaxAge)
 	}
 	return nil
 }

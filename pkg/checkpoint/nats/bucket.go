@@ -163,6 +163,9 @@ func (b *bucket) ready(ctx context.Context) (anew bool, err error) {
 		return false, nil
 	}
 	info, handle, err := b.find(ctx)
+	if errors.Is(err, checkpoint.ErrUnusable) { // final at the start only
+		err = errors.New(err.Error())
+	}
 	if err != nil {
 		return false, err
 	}
@@ -176,7 +179,7 @@ func (b *bucket) ready(ctx context.Context) (anew bool, err error) {
 			return false, err
 		}
 		if h.Writer != b.writer {
-			b.fenced = fmt.Errorf("%w: another writer has taken it over", checkpoint.ErrLocked)
+			b.fenced = checkpoint.ErrFenced
 			return false, b.fenced
 		}
 		b.redo = h.Redo

@@ -148,7 +148,7 @@ func TestDeniedBucket(t *testing.T) {
 		if !errors.Is(err, nats.ErrPermissionViolation) || !strings.Contains(err.Error(), subject) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("got %v, want one line that names %s", err, subject)
 		}
-		if errors.Is(err, checkpoint.ErrForeign) || errors.Is(err, checkpoint.ErrCorrupt) || errors.Is(err, checkpoint.ErrLocked) {
+		if errors.Is(err, checkpoint.ErrForeign) || errors.Is(err, checkpoint.ErrCorrupt) || errors.Is(err, checkpoint.ErrFenced) {
 			t.Errorf("%v cannot be tried again", err)
 		}
 	}
@@ -187,7 +187,7 @@ func TestNoRoom(t *testing.T) {
 	for range 2 {
 		if err := s.Commit(t.Context(), all); err == nil {
 			t.Fatal("the commit succeeded on a full disk")
-		} else if errors.Is(err, checkpoint.ErrLocked) || errors.Is(err, checkpoint.ErrCorrupt) {
+		} else if errors.Is(err, checkpoint.ErrFenced) || errors.Is(err, checkpoint.ErrCorrupt) {
 			t.Fatalf("%v cannot be tried again", err)
 		}
 	}

@@ -137,7 +137,7 @@ func TestReset(t *testing.T) {
 				if err == nil {
 					t.Fatal("the running bridge could still write")
 				}
-				return errors.Is(err, checkpoint.ErrLocked)
+				return errors.Is(err, checkpoint.ErrFenced)
 			})
 			want := kv("e/a", "1")
 			if c.emptied {

@@ -112,7 +112,8 @@ func New(o Options) *Store {
 }
 
 // Load takes the bucket over from whoever wrote to it, and copies it. The error wraps
-// [checkpoint.ErrForeign], [checkpoint.ErrNewer] or [checkpoint.ErrCorrupt], or is one
+// [checkpoint.ErrForeign], [checkpoint.ErrUnusable], [checkpoint.ErrNewer] or
+// [checkpoint.ErrCorrupt], or is one
 // to be tried again.
 func (s *Store) Load(ctx context.Context) error {
 	s.halt()
@@ -348,6 +349,8 @@ func (s *Store) wrap(verb string, err error) error {
 	switch {
 	case errors.Is(err, checkpoint.ErrForeign):
 		hint = ": give this bridge or sink another name, or delete the bucket"
+	case errors.Is(err, checkpoint.ErrUnusable):
+		hint = ": correct it with `nats stream edit`, or give this bridge or sink another name"
 	case errors.Is(err, checkpoint.ErrCorrupt):
 		hint = ": give it up with `bridge checkpoint reset --sink " + s.o.Identity.Sink + "`"
 	case errors.Is(err, checkpoint.ErrNewer):

@@ -250,8 +250,8 @@ func TestTakenOver(t *testing.T) {
 			t.Fatal("the predecessor could still write")
 		}
 	}
-	if err := old.Commit(t.Context(), []event.KV{kv("e/b", "zombie")}); !errors.Is(err, checkpoint.ErrLocked) {
-		t.Errorf("the predecessor got %v, want ErrLocked", err)
+	if err := old.Commit(t.Context(), []event.KV{kv("e/b", "zombie")}); !errors.Is(err, checkpoint.ErrFenced) {
+		t.Errorf("the predecessor got %v, want ErrFenced", err)
 	}
 	commit(t, next, kv("e/c", "3"))
 	crash(next)
@@ -396,10 +396,42 @@ func TestRefused(t *testing.T) {
 		if _, err := bucket.PutString(t.Context(), "theirs", "x"); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := openStore(options(b.url())); !errors.Is(err, checkpoint.ErrForeign) {
-			t.Errorf("got %v, want ErrForeign", err)
+		if _, err := openStore(options(b.url())); !errors.Is(err, checkpoint.ErrUnusable) {
+			t.Errorf("got %v, want ErrUnusable", err)
 		}
 	})
+}
+
+// Settings that lose values end the program at its start; later they are tried again until somebody corrects them.
+func TestUnusableSettings(t *testing.T) {
+	b := startBus(t)
+	s := mustOpen(t, options(b.url()))
+	commit(t, s, kv("e/a", "1"))
+	name := "KV_" + BucketName(lane)
+	set := func(age time.Duration) {
+		t.Helper()
+		stream, err := b.js(t).Stream(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := stream.CachedInfo().Config
+		c.MaxAge = age
+		if _, err := b.js(t).UpdateStream(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(time.Hour)
+	s.bucket.unsure = true // as after a failure
+	err := s.Commit(t.Context(), []event.KV{kv("e/a", "2")})
+	if err == nil || errors.Is(err, checkpoint.ErrUnusable) || errors.Is(err, checkpoint.ErrForeign) || !strings.Contains(err.Error(), "after 1h0m0s, want never") {
+		t.Errorf("Commit: %v, want an error to be tried again, with the setting", err)
+	}
+	crash(s)
+	if _, err := openStore(options(b.url())); !errors.Is(err, checkpoint.ErrUnusable) {
+		t.Errorf("Load: %v, want ErrUnusable", err)
+	}
+	set(0)
+	expect(t, mustOpen(t, options(b.url())), kv("e/a", "1"))
 }
 
 // The bus goes away: commits that need not wait go on until it is known, then they wait

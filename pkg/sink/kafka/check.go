@@ -1,7 +1,6 @@
 package kafka
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -79,7 +78,7 @@ func (s *Sink) check(ctx context.Context, o Options, names []string) (weak []str
 			weak = append(weak, s.weakReplicas(t, len(meta.Brokers))...)
 		}
 	}
-	bad = append(bad, s.checkMissing(ctx, c, missing))
+	bad = append(bad, s.checkMissing(ctx, c, missing, len(meta.Brokers)))
 	more, err := s.checkConfigs(ctx, c, there)
 	slices.Sort(weak)
 	return append(weak, more...), errors.Join(append(bad, err)...)
@@ -117,7 +116,7 @@ func (s *Sink) weakReplicas(t *kmsg.MetadataResponseTopic, brokers int) (weak []
 	return weak
 }
 
-func (s *Sink) checkMissing(ctx context.Context, c *kgo.Client, names []string) error {
+func (s *Sink) checkMissing(ctx context.Context, c *kgo.Client, names []string, brokers int) error {
 	var bad []error
 	if !*s.config.Create.Enabled {
 		for _, name := range names {
@@ -140,7 +139,7 @@ func (s *Sink) checkMissing(ctx context.Context, c *kgo.Client, names []string) 
 	}
 	for _, name := range names {
 		if err := tried[name].Err; err != nil && !errors.Is(err, kerr.TopicAlreadyExists) {
-			bad = append(bad, s.uncreated(name, fromFranz(err)))
+			bad = append(bad, s.uncreated(name, fromFranz(err), brokers))
 		}
 	}
 	return errors.Join(bad...)
@@ -151,14 +150,21 @@ func (s *Sink) checkConfigs(ctx context.Context, c *kgo.Client, names []string) 
 	if len(names) == 0 {
 		return nil, nil
 	}
-	all, err := kadm.NewClient(c).DescribeTopicConfigs(ctx, names...)
+	// Not kadm, which makes one topic's refusal that of all.
+	req := kmsg.NewPtrDescribeConfigsRequest()
+	for _, name := range names {
+		one := kmsg.NewDescribeConfigsRequestResource()
+		one.ResourceType, one.ResourceName = kmsg.ConfigResourceTypeTopic, name
+		req.Resources = append(req.Resources, one)
+	}
+	all, err := req.RequestWith(ctx, c)
 	if err != nil {
 		return nil, fmt.Errorf("read the configuration of topic %q: %w", names[0], s.explain(fromFranz(err)))
 	}
 	var bad []error
-	for _, name := range names {
-		found, err := all.On(name, nil)
-		err = cmp.Or(err, found.Err)
+	for _, found := range all.Resources {
+		name := found.ResourceName
+		err := kerr.ErrorForCode(found.ErrorCode)
 		switch {
 		case errors.Is(err, kerr.TopicAuthorizationFailed), errors.Is(err, kerr.ClusterAuthorizationFailed):
 			weak = append(weak, fmt.Sprintf("topic %q: its configuration may not be read, and Kafka's default is taken for max.message.bytes: allow DESCRIBE_CONFIGS", name))
@@ -167,7 +173,9 @@ func (s *Sink) checkConfigs(ctx context.Context, c *kgo.Client, names []string) 
 		default:
 			configs := map[string]string{}
 			for _, one := range found.Configs {
-				configs[one.Key] = one.MaybeValue()
+				if one.Value != nil {
+					configs[one.Name] = *one.Value
+				}
 			}
 			weak = append(weak, s.weakConfigs(name, configs)...)
 		}
@@ -222,13 +230,17 @@ func CheckPins(ctx context.Context, o Options, mark []byte, scan func(prefix []b
 	if err != nil || len(was) == 0 {
 		return nil, err
 	}
-	found, err := x.look(ctx, slices.Sorted(maps.Keys(was)))
+	found, hidden, err := x.look(ctx, slices.Sorted(maps.Keys(was)))
 	if err != nil {
 		return nil, err
 	}
 	for _, name := range slices.Sorted(maps.Keys(was)) {
-		if _, ok := found[name]; !ok {
-			weak = append(weak, fmt.Sprintf("topic %q was written to and is gone, or may not be seen: consumers of a new one lack what it held", name))
+		_, ok := found[name]
+		switch {
+		case slices.Contains(hidden, name):
+			weak = append(weak, x.forbidden(name).Error())
+		case !ok:
+			weak = append(weak, fmt.Sprintf("topic %q was written to and is gone: consumers of a new one lack what it held", name))
 		}
 	}
 	remade, moved := was.compare(found)

@@ -56,7 +56,6 @@ func (s *Sink) credentialsHint() string {
 // explainConnect says what to do about an error of Open.
 func (s *Sink) explainConnect(ctx context.Context, err error) error {
 	at := "Kafka at " + strings.Join(s.config.Brokers, ", ")
-	hint := "check the addresses, the network, and whether the brokers want TLS or SASL"
 	switch {
 	case ctx.Err() != nil:
 		return fmt.Errorf("connect to %s: %w", at, ctx.Err())
@@ -66,11 +65,16 @@ func (s *Sink) explainConnect(ctx context.Context, err error) error {
 		return &sink.RefusedError{What: at, Err: err, Hint: s.credentialsHint()}
 	case certificateRefused(err):
 		return &sink.RefusedError{What: at, Err: err, Hint: s.certificateHint()}
-	case errors.As(err, new(*tls.CertificateVerificationError)):
-		hint = "check tls.ca, which has to have signed the brokers' certificates, and tls.serverName"
+	case unverified(err):
+		return &sink.RefusedError{What: at, Err: err, Hint: unverifiedHint}
 	}
-	return fmt.Errorf("connect to %s: %w: %s", at, err, hint)
+	return fmt.Errorf("connect to %s: %w: check the addresses, the network, and whether the brokers want TLS or SASL", at, err)
 }
+
+// unverified reports whether we do not accept the broker's certificate.
+func unverified(err error) bool { return errors.As(err, new(*tls.CertificateVerificationError)) }
+
+const unverifiedHint = "check tls.ca, which has to have signed the brokers' certificates, and tls.serverName"
 
 // certificateRefused reports whether the broker has rejected our certificate, or
 // that we have none: by the alerts that RFC 8446, section 6.2, has for that.
@@ -128,6 +132,8 @@ func (s *Sink) explain(err error) error {
 		hint = s.credentialsHint()
 	case certificateRefused(err):
 		hint = s.certificateHint()
+	case unverified(err):
+		hint = unverifiedHint
 	case isAny(err, kafka.UnknownTopicOrPartition, protocol.ErrNoTopic, protocol.ErrNoPartition):
 		hint = "the topic was deleted or has lost partitions"
 	case isAny(err, kafka.LeaderNotAvailable, kafka.NotLeaderForPartition, kafka.BrokerNotAvailable,

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
@@ -471,5 +472,42 @@ func TestCompressions(t *testing.T) {
 		m := number(fmt.Sprintf("u%d", i))
 		writeAll(t, openSink(t, c), m.batch(50, 200))
 		m.checkExactly(t, b.consumeCommitted(t, m.topic))
+	}
+}
+
+// impatient writes with a client that gives a record up before it can reach a broker.
+type impatient struct {
+	Journal
+	once bool
+}
+
+func (j *impatient) Transact(ctx context.Context, seq uint64, changes []event.KV, produce func(context.Context, *kgo.Client) error) error {
+	if produce == nil || j.once {
+		return j.Journal.Transact(ctx, seq, changes, produce)
+	}
+	j.once = true
+	c, err := kgo.NewClient(kgo.SeedBrokers("127.0.0.1:1"), kgo.RecordDeliveryTimeout(time.Second), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return produce(ctx, c)
+}
+
+// A record that the client gives up after a time is an outage like any other: the batch is tried again, whole and once.
+func TestRecordTimesOut(t *testing.T) {
+	b := startBus(t)
+	x := openExact(t, b.config())
+	x.journal = &impatient{Journal: x.journal}
+	n := number("t")
+	batch := n.batch(50, 10)
+	_, err := x.Write(t.Context(), batch)
+	if !errors.Is(err, kgo.ErrRecordTimeout) || errors.Is(err, sink.ErrFenced) || errors.Is(err, sink.ErrReset) ||
+		errors.As(err, new(*sink.RefusedError)) || errors.As(err, new(*sink.RouteError)) || errors.As(err, new(*sink.RecordError)) {
+		t.Fatalf("Write: %v, want a timeout that is tried again", err)
+	}
+	deliver(t, x, batch)
+	if got := len(b.consumeCommitted(t, "t")); got != len(batch.Records) {
+		t.Errorf("consumers see %d records, want %d", got, len(batch.Records))
 	}
 }

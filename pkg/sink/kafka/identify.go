@@ -3,13 +3,16 @@ package kafka
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.uber.org/zap"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
@@ -19,32 +22,65 @@ import (
 // spread is how long it may take until every broker knows a new topic.
 const spread = 2 * time.Second
 
-// look asks Kafka for topics. Those that it does not know are left out.
-func (x *Transactional) look(ctx context.Context, names []string) (pins, error) {
+// look asks Kafka for topics. Those that it does not know are in neither result, and
+// hidden are those that we may not describe: what it says of one topic is no matter of
+// the others.
+func (x *Transactional) look(ctx context.Context, names []string) (found pins, hidden []string, err error) {
+	meta, err := x.ask(ctx, names)
+	if err != nil {
+		return nil, nil, fmt.Errorf("look up topic %q: %w", names[0], x.topics.explain(fromFranz(err)))
+	}
+	found = pins{}
+	for i := range meta.Topics {
+		t := &meta.Topics[i]
+		switch err := kerr.ErrorForCode(t.ErrorCode); {
+		case errors.Is(err, kerr.TopicAuthorizationFailed):
+			hidden = append(hidden, *t.Topic)
+		case err == nil:
+			p := pin{partitions: len(t.Partitions)}
+			if id := kadm.TopicID(t.TopicID); id != (kadm.TopicID{}) {
+				p.id = id.String()
+			}
+			found[*t.Topic] = p
+		}
+	}
+	return found, hidden, nil
+}
+
+// ask asks for the metadata of topics with a client of its own: a request's own
+// context does not end the wait for a broker that hangs.
+func (x *Transactional) ask(ctx context.Context, names []string) (*kmsg.MetadataResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	// A request's own context does not end the wait for a broker that hangs.
 	c, err := kgo.NewClient(append(slices.Clone(x.client), kgo.WithContext(ctx))...)
 	if err != nil {
 		return nil, err
 	}
 	defer c.Close()
-	found, err := kadm.NewClient(c).ListTopics(ctx, names...)
+	return askTopics(ctx, c, names)
+}
+
+// forbidden is the refusal of a topic that we may not describe or write to.
+func (x *Transactional) forbidden(topic string) error {
+	return &refusal{topic, fmt.Errorf("topic %q: %w", topic, x.topics.explain(fromFranz(kerr.TopicAuthorizationFailed)))}
+}
+
+// blame returns the refusal of the topic that made a transaction fail with
+// TOPIC_AUTHORIZATION_FAILED. Before Kafka 4.0, topics are added to a transaction in
+// one request, and the client fails the records of all of them when one is refused.
+// nil: the brokers do not say which one it is.
+func (x *Transactional) blame(ctx context.Context, names []string) error {
+	meta, err := x.ask(ctx, names)
 	if err != nil {
-		return nil, fmt.Errorf("look up topic %q: %w", names[0], x.topics.explain(fromFranz(err)))
+		return nil // the failure at hand says more
 	}
-	is := pins{}
-	for name, t := range found {
-		if t.Err != nil {
-			continue
+	for i := range meta.Topics {
+		t := &meta.Topics[i]
+		if errors.Is(kerr.ErrorForCode(t.ErrorCode), kerr.TopicAuthorizationFailed) || !mayWrite(t.AuthorizedOperations) {
+			return x.forbidden(*t.Topic)
 		}
-		p := pin{partitions: len(t.Partitions)}
-		if t.ID != (kadm.TopicID{}) {
-			p.id = t.ID.String()
-		}
-		is[name] = p
 	}
-	return is, nil
+	return nil
 }
 
 // readPins compares the topics with what the checkpoint has of them. Where one
@@ -55,11 +91,11 @@ func (x *Transactional) readPins(ctx context.Context) error {
 	if x.pins, err = scanPins(x.journal.Scan); err != nil || len(x.pins) == 0 {
 		return err
 	}
-	found, err := x.look(ctx, slices.Sorted(maps.Keys(x.pins)))
+	found, _, err := x.look(ctx, slices.Sorted(maps.Keys(x.pins)))
 	if err != nil {
 		return err
 	}
-	remade, moved := x.pins.compare(found) // one that is gone is dealt with when it is written to
+	remade, moved := x.pins.compare(found) // one that is gone or hidden is dealt with when it is written to
 	if len(moved) > 0 {
 		return refuse(moved[0])
 	}
@@ -100,7 +136,7 @@ func (x *Transactional) identify(ctx context.Context, names []string) error {
 	for name := range x.pins {
 		unknown[name] = true
 	}
-	found, err := x.look(ctx, slices.Sorted(maps.Keys(unknown)))
+	found, hidden, err := x.look(ctx, slices.Sorted(maps.Keys(unknown)))
 	if err != nil {
 		return err
 	}
@@ -115,7 +151,15 @@ func (x *Transactional) identify(ctx context.Context, names []string) error {
 		x.journal.Release() // its client does not write to a topic under two ids
 		err = fmt.Errorf("%w: %w", sink.ErrReset, remadeError(name))
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if slices.Contains(hidden, name) {
+			return x.forbidden(name)
+		}
+	}
+	return nil
 }
 
 // pin returns the batch's changes, those that pin the topics, which are its own, that

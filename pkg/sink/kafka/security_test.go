@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -12,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kfake"
+
+	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
 // What connects the one client must connect the other: a sink that delivers
@@ -56,6 +59,48 @@ func TestExactlyOnceSecured(t *testing.T) {
 			defer anonymous.Close()
 			if err := anonymous.Open(t.Context(), nil); err == nil {
 				t.Error("the broker took a client without a certificate")
+			}
+		})
+	}
+}
+
+// A certificate that is not accepted ends the program at its start. One that the brokers get later is tried again.
+func TestUnknownAuthority(t *testing.T) {
+	web := httptest.NewTLSServer(http.NotFoundHandler()) // for its certificate, good for 127.0.0.1
+	defer web.Close()
+	b := startBus(t, kfake.TLS(&tls.Config{Certificates: web.TLS.Certificates}))
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: web.Certificate().Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, delivery := range []string{"at-least-once", exactlyOnce} {
+		t.Run(delivery, func(t *testing.T) {
+			c := b.config()
+			c.Delivery = delivery
+			c.TLS = TLS{Enabled: true} // the system's authorities
+			topics := func() (sink.Sink, *Sink) {
+				if delivery == exactlyOnce {
+					x := newExact(t, c)
+					t.Cleanup(func() { x.Close() })
+					return x, x.topics
+				}
+				s := newSink(t, c)
+				t.Cleanup(func() { s.Close() })
+				return s, s
+			}
+			_, stranger := topics()
+			wantRefused(t, stranger, b.brokers[0], "check tls.ca")
+
+			c.TLS.CA = ca
+			s, own := topics()
+			if err := s.Open(t.Context(), nil); err != nil {
+				t.Fatal(err)
+			}
+			own.drop()
+			own.tls.RootCAs = x509.NewCertPool() // as if the brokers' authority had changed
+			_, err := s.Write(t.Context(), number("t").batch(5, 10))
+			if err == nil || errors.As(err, new(*sink.RefusedError)) || !strings.Contains(err.Error(), "check tls.ca") {
+				t.Errorf("Write: %v, want an error to be tried again, with what to check", err)
 			}
 		})
 	}

@@ -195,16 +195,32 @@ func (s *Sink) requestTopics(ctx context.Context, names []string) (failed map[st
 	failed = map[string]error{}
 	for _, name := range names {
 		if err := resp.Errors[name]; err != nil && !errors.Is(err, kafka.TopicAlreadyExists) { // another one was faster
-			failed[name] = refusalOf(name, err, s.uncreated(name, err))
+			failed[name] = refusalOf(name, err, s.uncreated(name, err, s.brokers(ctx)))
 		}
 	}
 	return failed, nil
 }
 
-func (s *Sink) uncreated(topic string, err error) error {
+// brokers is how many brokers the cluster has; 0: it does not answer.
+func (s *Sink) brokers(ctx context.Context) int {
+	meta, err := s.metadata(ctx, nil)
+	if err != nil {
+		return 0
+	}
+	return len(meta.Brokers)
+}
+
+// uncreated is the error of a topic that could not be created, on so many brokers.
+func (s *Sink) uncreated(topic string, err error, brokers int) error {
 	c := s.config.Create
-	return fmt.Errorf("topic %q does not exist or is not to be seen, and creating it with %d partitions and replication factor %d fails: %w: create it by hand, or let %s create topics",
-		topic, c.Partitions, c.ReplicationFactor, err, s.user())
+	replicas, hint := fmt.Sprintf("replication factor %d", c.ReplicationFactor), fmt.Sprintf("create it by hand, or let %s create topics", s.user())
+	if c.ReplicationFactor < 1 {
+		replicas = "the brokers' default.replication.factor"
+	}
+	if errors.Is(err, kafka.InvalidReplicationFactor) && brokers > 0 {
+		hint = fmt.Sprintf("the cluster has too few brokers (%d): set kafka.create.replicationFactor to at most %d, or add brokers", brokers, brokers)
+	}
+	return fmt.Errorf("topic %q does not exist or is not to be seen, and creating it with %d partitions and %s fails: %w: %s", topic, c.Partitions, replicas, err, hint)
 }
 
 // TopicConfigs are set on the topics that the sink creates: those of events, or that of

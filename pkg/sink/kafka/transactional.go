@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/segmentio/kafka-go"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -184,14 +185,14 @@ func (x *Transactional) write(ctx context.Context, b *event.Batch) error {
 	names := x.topics.routes(b)
 	for {
 		if err := x.identify(ctx, names); err != nil {
-			return err
+			return routeError(b, err)
 		}
 		if err := x.topics.resolve(ctx, names); err != nil {
 			return routeError(b, err)
 		}
 		changes, fresh, err := x.pin(ctx, b, names)
 		if err != nil {
-			return err
+			return routeError(b, err)
 		}
 		queues, err := x.topics.plan(ctx, b)
 		if err != nil {
@@ -214,6 +215,11 @@ func (x *Transactional) write(ctx context.Context, b *event.Batch) error {
 		}
 		cause := fromFranz(failed.err)
 		if !aboutRecords(cause) {
+			if errors.Is(cause, kafka.TopicAuthorizationFailed) {
+				if err := x.blame(ctx, names); err != nil {
+					return routeError(b, err)
+				}
+			}
 			err := fmt.Errorf("topic %q, partition %d: %w", failed.partition.topic, failed.id, x.topics.explain(cause))
 			return routeError(b, refusalOf(failed.partition.topic, cause, err))
 		}

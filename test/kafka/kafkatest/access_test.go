@@ -1,6 +1,7 @@
 package kafkatest
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -35,7 +36,7 @@ func TestClientCertificates(t *testing.T) {
 		t.Errorf("produce to a topic that is not allowed: %v", err)
 	}
 	trust.Certificates = nil
-	if err := produceAs(t, c, "open", kgo.DialTLSConfig(trust)); err == nil {
+	if err := stranger(t, c, "open", kgo.DialTLSConfig(trust)); err == nil {
 		t.Error("produce without a certificate: no error")
 	}
 	wantValues(t, c, "open", "value")
@@ -64,7 +65,7 @@ func TestUsers(t *testing.T) {
 	must(t, c.SetPassword(t.Context(), "writer", "new"))
 	must(t, c.Broker(1).Stop())
 	must(t, c.Broker(1).Start(t.Context()))
-	if err := produceAs(t, c, "t", login(`a"b\c`)); err == nil {
+	if err := stranger(t, c, "t", login(`a"b\c`)); err == nil {
 		t.Error("produce with the old password: no error")
 	}
 	must(t, produceAs(t, c, "t", login("new")))
@@ -74,8 +75,21 @@ func TestUsers(t *testing.T) {
 // produceAs writes one record with a client that is set up so.
 func produceAs(t *testing.T, c *Cluster, topic string, opt kgo.Opt) error {
 	t.Helper()
-	client, err := kgo.NewClient(kgo.SeedBrokers(c.Addrs()...), opt, kgo.DisableIdempotentWrite(), kgo.RecordDeliveryTimeout(3*time.Second))
+	return produceFor(t, patience, c, topic, opt)
+}
+
+// stranger is produceAs of a client that the broker never lets in, and that tries again nevertheless.
+func stranger(t *testing.T, c *Cluster, topic string, opt kgo.Opt) error {
+	t.Helper()
+	return produceFor(t, 3*time.Second, c, topic, opt)
+}
+
+func produceFor(t *testing.T, d time.Duration, c *Cluster, topic string, opt kgo.Opt) error {
+	t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(c.Addrs()...), opt, kgo.DisableIdempotentWrite())
 	must(t, err)
 	defer client.Close()
-	return client.ProduceSync(t.Context(), &kgo.Record{Topic: topic, Value: []byte("value")}).FirstErr()
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	defer cancel()
+	return client.ProduceSync(ctx, &kgo.Record{Topic: topic, Value: []byte("value")}).FirstErr()
 }

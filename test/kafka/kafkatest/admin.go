@@ -13,7 +13,7 @@ import (
 )
 
 // requestTimeout is how long a broker that hangs holds a request up, beyond the time that Kafka gives it.
-const requestTimeout = 5 * time.Second
+const requestTimeout = 30 * time.Second
 
 // seeds are the addresses where the brokers that answer let the test do anything.
 func (c *Cluster) seeds() []string {

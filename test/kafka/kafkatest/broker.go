@@ -15,11 +15,11 @@ import (
 
 const (
 	// stopTimeout bounds a clean stop; a second or two are usual.
-	stopTimeout = 30 * time.Second
+	stopTimeout = 3 * time.Minute
 	// pauseTimeout bounds how long threads run on after a SIGSTOP; a few milliseconds are usual.
-	pauseTimeout = 10 * time.Second
+	pauseTimeout = time.Minute
 	// askTimeout bounds one request that asks whether a broker is there yet.
-	askTimeout = 2 * time.Second
+	askTimeout = 10 * time.Second
 )
 
 // Broker is one broker and controller of a cluster, running or not.
@@ -152,7 +152,7 @@ func (b *Broker) answers() bool {
 }
 
 // Stop ends the broker as an operator does (SIGTERM) and returns when it is gone; its leaders move first. A paused one is
-// resumed. One that is down already is no error, one that has to be killed after 30 seconds is.
+// resumed. One that is down already is no error, one that has to be killed after three minutes is.
 func (b *Broker) Stop() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -18,7 +18,7 @@ import (
 const Env = "KUBEBRIDGE_KAFKA"
 
 // launchTimeout bounds the start of a cluster, and of one broker; some three seconds are usual.
-const launchTimeout = 90 * time.Second
+const launchTimeout = 5 * time.Minute
 
 // Options of a cluster. The zero value is one broker that lets everyone in.
 type Options struct {

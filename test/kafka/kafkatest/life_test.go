@@ -24,7 +24,7 @@ func TestLife(t *testing.T) {
 	}
 	must(t, b.Pause())
 	produced := make(chan error, 1)
-	go func() { produced <- produce(t, c, "t", "two") }()
+	go func() { produced <- produce(t.Context(), t, c, "t", "two") }()
 	select {
 	case err := <-produced:
 		t.Errorf("a paused broker answered (%v)", err)
@@ -33,7 +33,7 @@ func TestLife(t *testing.T) {
 	must(t, b.Resume())
 	must(t, <-produced)
 	wantValues(t, c, "t", "one", "two")
-	if err := produce(t, c, "t", string(make([]byte, 6000))); err == nil {
+	if err := produce(t.Context(), t, c, "t", string(make([]byte, 6000))); err == nil {
 		t.Error("Props had no effect: the record is larger than message.max.bytes")
 	}
 	must(t, b.Kill())
@@ -93,7 +93,7 @@ func TestLeaders(t *testing.T) {
 	only, err := c.Leader(t.Context(), "one", 0)
 	must(t, err)
 	must(t, c.Broker(only).Kill())
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	must(t, await(ctx, "the leader to be missed", func(ctx context.Context) (bool, error) {
 		leader, err := c.Leader(ctx, "one", 0)
@@ -125,7 +125,9 @@ func TestLoseAnswer(t *testing.T) {
 	wantValues(t, c, "t", "before", "twice", "twice")
 
 	c.Broker(1).Proxy().Refuse()
-	if err := produce(t, c, "t", "refused"); err == nil {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second) // it never passes
+	defer cancel()
+	if err := produce(ctx, t, c, "t", "refused"); err == nil {
 		t.Error("a record passed a proxy that refuses")
 	}
 	c.Broker(1).Proxy().Pass()

@@ -97,7 +97,7 @@ func (p *Proxy) accept() {
 }
 
 func (p *Proxy) serve(client net.Conn) {
-	server, err := net.DialTimeout("tcp", p.target, 5*time.Second)
+	server, err := net.DialTimeout("tcp", p.target, time.Minute)
 	if err != nil {
 		client.Close()
 		return
