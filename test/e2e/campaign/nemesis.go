@@ -16,7 +16,8 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// nemesis does harm for a while. Two do it at a time: one to the bridge, one to what is around it.
+// nemesis does harm for a while. Two do it at a time: one to the bridge, one to what is around it; where entries share a resource, a
+// third one to these.
 type nemesis struct {
 	*world
 	begun     time.Time
@@ -26,7 +27,9 @@ type nemesis struct {
 
 	record   sync.Mutex
 	schedule []string
-	hurt     bool // the bus was away
+	happened []happening
+	delayed  []string // what did not come to the first sink while the second was blocked
+	hurt     bool     // the bus was away
 }
 
 // run does faults until d is over. Each is undone before it returns.
@@ -40,10 +43,15 @@ func (n *nemesis) run(ctx context.Context, d time.Duration) error {
 	if n.spec.Harm { // the API server's own faults are what this seed is for
 		around = append(append(n.serverFaults(), fault{name: "etcd restored from a backup", do: n.restoreEtcd, once: true}), around[len(around)-2:]...)
 	}
-	results := make(chan error, 2)
+	results := make(chan error, 3)
 	go func() { results <- n.harm(ctx, until, 1, n.bridgeFaults()) }()
 	go func() { results <- n.harm(ctx, until, 2, around) }()
-	return errors.Join(<-results, <-results)
+	if n.gadgets == nil {
+		results <- nil
+	} else {
+		go func() { results <- n.harm(ctx, until, 3, n.entriesFaults()) }()
+	}
+	return errors.Join(<-results, <-results, <-results)
 }
 
 // harm does a few kinds of the faults, those that the seed chooses, in the seed's order.
@@ -69,6 +77,9 @@ func (n *nemesis) harm(ctx context.Context, until time.Time, stream uint64, faul
 // inflict does one fault, and records it.
 func (n *nemesis) inflict(ctx context.Context, r *chance, f fault) error {
 	from := time.Since(n.begun)
+	n.record.Lock()
+	n.happened = append(n.happened, happening{f.name, time.Now()})
+	n.record.Unlock()
 	err := f.do(ctx, r)
 	n.record.Lock()
 	defer n.record.Unlock()
