@@ -189,17 +189,17 @@ const inherited = true
 func causes(reason string) []string {
 	switch reason {
 	case "expired":
-		return []string{"forgotten", "CRD", "API server", "etcd", "relabelled"}
+		return []string{"entries' history forgotten", "that forgotten", "second sink blocked", "entries' CRD", "API server", "etcd"}
 	case "history":
 		return []string{"etcd"}
 	case "gone":
-		return []string{"removed", "namespace"}
+		return []string{"entries' CRD"}
 	case "filter":
 		return []string{"edited"}
 	case "reset":
-		return []string{"stream deleted", "topic deleted", "etcd", "checkpoint"}
+		return []string{"stream deleted", "topic deleted"}
 	case "resync":
-		return []string{"resync", "etcd"}
+		return []string{"resync of entries", "etcd"}
 	case "snapshot", "interrupted":
 		return []string{""} // whatever breaks off a list, or changes what is listed
 	}

@@ -295,7 +295,7 @@ func (n *nemesis) label(ctx context.Context, namespace string, on bool) error {
 
 // unblocked is how long a change may take to the first sink's bus while the second one's is stopped. Without a blocked sink it takes
 // a second or two under load.
-const unblocked = 20 * time.Second
+const unblocked = 30 * time.Second
 
 // blockSecond stops the second sink's bus. The first sink must go on all the same, after a forgotten history, too.
 func (n *nemesis) blockSecond(ctx context.Context, r *chance) error {

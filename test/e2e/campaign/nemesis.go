@@ -49,7 +49,7 @@ func (n *nemesis) run(ctx context.Context, d time.Duration) error {
 	if n.gadgets == nil {
 		results <- nil
 	} else {
-		go func() { results <- n.harm(ctx, until, 3, n.entriesFaults()) }()
+		go func() { results <- n.harm(ctx, until, 6, n.entriesFaults()) }()
 	}
 	return errors.Join(<-results, <-results, <-results)
 }

@@ -132,6 +132,9 @@ func (o options) plan(source build) ([]campaign.Spec, error) {
 		if harm { // two starts of an API server take their time
 			limit *= 2
 		}
+		if o.entries { // their copies are waited for, too
+			limit += time.Minute
+		}
 		plan = append(plan, campaign.Spec{Pair: pair, Seed: seed, Faults: o.faults, Limit: o.faults + limit, Harm: harm, Calm: o.calm, Entries: o.entries, Commit: source.commit, Dirty: source.dirty})
 	}
 	return plan, nil
