@@ -46,6 +46,7 @@ type options struct {
 	calm     bool
 	harm     bool
 	entries  bool
+	race     bool
 	show     bool
 	soak     time.Duration
 	rate     int
@@ -63,6 +64,7 @@ func run(ctx context.Context) (err error) {
 	flag.BoolVar(&o.calm, "calm", false, "no faults")
 	flag.BoolVar(&o.harm, "harm", false, "with -seed: the API server itself fails")
 	flag.BoolVar(&o.entries, "entries", true, "also draw entries that share a resource, edits of them, and a second sink")
+	flag.BoolVar(&o.race, "race", true, "build the bridge with Go's race detector")
 	flag.BoolVar(&o.show, "table", false, "only show the results so far")
 	flag.DurationVar(&o.soak, "soak", 0, "no seeds, but a few pairs side by side for so long, and what they take meanwhile")
 	flag.IntVar(&o.rate, "rate", 48, "with -soak: operations a second, of all pairs together")
@@ -93,7 +95,11 @@ func run(ctx context.Context) (err error) {
 		}
 		return o.runSoak(ctx, binary)
 	}
-	if err := bridge.Build(ctx, bridge.Root(), "./cmd/bridge", binary, "-race"); err != nil {
+	var flags []string
+	if o.race {
+		flags = append(flags, "-race")
+	}
+	if err := bridge.Build(ctx, bridge.Root(), "./cmd/bridge", binary, flags...); err != nil {
 		return err
 	}
 	for i := range plan {
