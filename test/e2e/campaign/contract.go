@@ -101,6 +101,7 @@ type replica struct {
 	seen   map[string]*memory      // UID
 	ended  map[string]bool         // collections after a `closed` that ends the copy
 	opened map[string]*bus.Message // collection -> the gap that is open
+	ids    map[string]bool         // of collection events
 }
 
 // memory is what the consumer's rule remembers of an object.
@@ -113,12 +114,18 @@ type memory struct {
 }
 
 func newReplica() *replica {
-	return &replica{map[string]*bus.Message{}, map[string]*memory{}, map[string]bool{}, map[string]*bus.Message{}}
+	return &replica{map[string]*bus.Message{}, map[string]*memory{}, map[string]bool{}, map[string]*bus.Message{}, map[string]bool{}}
 }
 
 // apply takes an event; it returns false for one that the rule ignores.
 func (r *replica) apply(m *bus.Message) bool {
 	c := m.Attributes["collection"]
+	if m.OfCollection() {
+		if r.ids[m.ID()] {
+			return false
+		}
+		r.ids[m.ID()] = true
+	}
 	switch {
 	case m.Is("gap"):
 		if m.Data.Reset || r.ended[c] && m.Data.Reason == "snapshot" {

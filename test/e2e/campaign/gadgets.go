@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -409,9 +410,9 @@ func (g *gadgets) forget(ctx context.Context) error {
 
 // remake removes the CRD, and with it all objects, and makes it again with a few.
 func (g *gadgets) remake(ctx context.Context, r *chance) error {
-	for g.world.kube.Uninstall(ctx, g.typ) != nil && rest(ctx, 100*time.Millisecond) {
-		if _, _, err := g.world.kube.List(ctx, kube.CRDs, metav1.ListOptions{}); err == nil {
-			break // it is another error than that of an API server that is away
+	for err := g.world.kube.Uninstall(ctx, g.typ); err != nil && !apierrors.IsNotFound(err); err = g.world.kube.Uninstall(ctx, g.typ) {
+		if !rest(ctx, 100*time.Millisecond) {
+			return errors.Join(err, context.Cause(ctx))
 		}
 	}
 	if err := g.world.kube.AwaitUnserved(ctx, g.typ); err != nil {
