@@ -136,13 +136,13 @@ func (w *world) finish(ctx context.Context, n *nemesis, l *ledger, result *Resul
 			problems = append(problems, fmt.Sprintf("[race] process %d: see its log", i))
 		}
 	}
-	reading, done := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second+time.Duration(l.ops)*5*time.Millisecond)
+	reading, done := context.WithTimeout(context.WithoutCancel(ctx), time.Minute+time.Duration(l.ops)*5*time.Millisecond)
 	defer done()
-	messages, err := w.bus.read(reading)
+	all, err := w.bus.read(reading)
 	if err != nil {
 		problems = append(problems, fmt.Sprintf("[readable] %v", err))
 	}
-	_, messages = w.ofEntries(messages)
+	ofEntries, messages := w.ofEntries(all)
 	v := &verdict{pair: w.pair, ledger: l, messages: messages, cluster: map[string]map[string]map[string]any{}, lost: w.pair.lossy() && n.hurt, unsettled: settled != nil, killed: len(w.processes) > 1, second: w.second, taken: w.taken,
 		changing: map[string]bool{w.widgets.ResourceID(): n.defaulted}}
 	for _, t := range w.types {
@@ -154,7 +154,9 @@ func (w *world) finish(ctx context.Context, n *nemesis, l *ledger, result *Resul
 	result.Ops, result.Events = l.ops, len(messages)
 	result.Gaps, result.Excused = v.gaps, v.excused
 	if w.gadgets != nil {
-		verdicts, err := n.entriesVerdicts(reading)
+		second, done := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+		verdicts, err := n.entriesVerdicts(second, ofEntries)
+		done()
 		if err != nil {
 			return err
 		}

@@ -387,11 +387,17 @@ func (n *nemesis) settleEntries(ctx context.Context) error {
 			}
 		}
 	}
-	limit, cancel := context.WithTimeout(ctx, 20*time.Second)
+	limit, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	for { // how they differ in the end is for the verdict to say
-		verdicts, err := n.entriesVerdicts(limit)
+		messages, err := n.bus.read(limit)
 		equal := err == nil
+		var verdicts []*entriesVerdict
+		if equal {
+			ofEntries, _ := n.ofEntries(messages)
+			verdicts, err = n.entriesVerdicts(limit, ofEntries)
+			equal = err == nil
+		}
 		for _, v := range verdicts {
 			equal = equal && (v.lost || v.partial() || len(v.union()) == 0)
 		}
@@ -421,17 +427,12 @@ func (n *nemesis) reloaded(ctx context.Context) error {
 	return err
 }
 
-// entriesVerdicts are those of both sinks, on what their buses hold now.
-func (n *nemesis) entriesVerdicts(ctx context.Context) ([]*entriesVerdict, error) {
-	messages, err := n.bus.read(ctx)
-	if err != nil {
-		return nil, err
-	}
+// entriesVerdicts are those of both sinks: of the first one on the messages given, of the second one on what its bus holds now.
+func (n *nemesis) entriesVerdicts(ctx context.Context, first []bus.Message) ([]*entriesVerdict, error) {
 	second, err := bus.ReadStream(ctx, n.beside.conn, 0)
 	if err != nil {
 		return nil, err
 	}
-	first, _ := n.ofEntries(messages)
 	g := n.gadgets
 	return []*entriesVerdict{
 		{sink: "first sink", pair: n.pair, truth: g.truth, editions: g.editions, happened: n.happened, messages: first, lost: n.pair.lossy() && n.hurt},

@@ -139,7 +139,7 @@ func (o options) plan(source build) ([]campaign.Spec, error) {
 			limit *= 2
 		}
 		if o.entries { // their copies are waited for, too
-			limit += time.Minute
+			limit += 3 * time.Minute
 		}
 		plan = append(plan, campaign.Spec{Pair: pair, Seed: seed, Faults: o.faults, Limit: o.faults + limit, Harm: harm, Calm: o.calm, Entries: o.entries, Commit: source.commit, Dirty: source.dirty})
 	}
