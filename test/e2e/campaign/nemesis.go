@@ -49,16 +49,23 @@ func (n *nemesis) run(ctx context.Context, d time.Duration) error {
 	if n.gadgets == nil {
 		results <- nil
 	} else {
-		go func() { results <- n.harm(ctx, until, 6, n.entriesFaults()) }()
+		go func() { results <- n.harm(ctx, until, entriesStream, n.entriesFaults()) }()
 	}
 	return errors.Join(<-results, <-results, <-results)
 }
+
+// entriesStream is the stream of the seed's choices of what is done to entries.
+const entriesStream = 6
 
 // harm does a few kinds of the faults, those that the seed chooses, in the seed's order.
 func (n *nemesis) harm(ctx context.Context, until time.Time, stream uint64, faults []fault) error {
 	r := newChance(n.spec.Seed, stream)
 	r.Shuffle(len(faults), func(i, j int) { faults[i], faults[j] = faults[j], faults[i] })
-	faults = faults[:min(len(faults), 1+r.IntN(4))]
+	kinds := 1 + r.IntN(4)
+	if stream == entriesStream { // what breaks there needs several at once
+		kinds += 2
+	}
+	faults = faults[:min(len(faults), kinds)]
 	r.wait(ctx, time.Second)
 	for time.Now().Before(until) && len(faults) > 0 && ctx.Err() == nil {
 		i := r.IntN(len(faults))
