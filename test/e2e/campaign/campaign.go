@@ -2,7 +2,9 @@ package campaign
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -20,13 +22,23 @@ type Spec struct {
 	Limit  time.Duration // of the whole
 	Harm   bool          // the API server itself fails; nobody else may use the cluster
 	Calm   bool          // no faults: what the checker says then is about itself
-	soak   bool          // one replica that writes at once, whatever the seed
+
+	// Entries adds a resource that several entries of the configuration share, edits of these, and a second sink.
+	Entries bool
+	// Commit and Dirty say what Binary was built from.
+	Commit string
+	Dirty  bool
+
+	soak bool // one replica that writes at once, whatever the seed
 }
 
 // Result is what became of a run: one line of the results file.
 type Result struct {
+	Commit   string   `json:"commit,omitempty"`
+	Dirty    bool     `json:"dirty,omitempty"` // the worktree was not the commit
 	Pair     string   `json:"pair"`
 	Seed     uint64   `json:"seed"`
+	Entries  bool     `json:"entries,omitempty"`
 	Harm     bool     `json:"harm,omitempty"`
 	Passed   bool     `json:"passed"`
 	Seconds  float64  `json:"seconds"`
@@ -39,6 +51,29 @@ type Result struct {
 	Log      string   `json:"-"` // of a failed run: histories, and what the bridges said
 }
 
+// OneCommit returns the commit that all results are of. Results of several commits, or of a modified worktree, do not add up.
+func OneCommit(results []Result) (string, error) {
+	seeds := map[string]int{}
+	for _, r := range results {
+		name := r.Commit
+		switch {
+		case name == "":
+			name = "an unknown commit"
+		case r.Dirty:
+			name += " with modified files"
+		}
+		seeds[name]++
+	}
+	names := slices.Sorted(maps.Keys(seeds))
+	if len(names) == 1 && names[0] == results[0].Commit {
+		return names[0], nil
+	}
+	for i, name := range names {
+		names[i] = fmt.Sprintf("%d of %s", seeds[name], name)
+	}
+	return "", fmt.Errorf("add up results: %s; only results of one unmodified commit count: remove the others, or use another directory (-out)", strings.Join(names, ", "))
+}
+
 // Run runs one seed. The error is about the campaign itself; what the bridge did wrong is in the result.
 func Run(ctx context.Context, cluster *clustertest.Cluster, s Spec) (result Result, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.Limit, fmt.Errorf("not in %s", s.Limit))
@@ -47,7 +82,7 @@ func Run(ctx context.Context, cluster *clustertest.Cluster, s Spec) (result Resu
 	r := newChance(s.Seed, 0)
 	w := &world{spec: s, pair: s.Pair, cluster: cluster}
 	defer w.close()
-	result = Result{Pair: s.Pair.Name, Seed: s.Seed, Harm: s.Harm}
+	result = Result{Commit: s.Commit, Dirty: s.Dirty, Pair: s.Pair.Name, Seed: s.Seed, Harm: s.Harm, Entries: s.Entries}
 	if err := w.prepare(ctx, r); err != nil {
 		return result, fmt.Errorf("prepare: %w", err)
 	}
@@ -64,12 +99,19 @@ func Run(ctx context.Context, cluster *clustertest.Cluster, s Spec) (result Resu
 	loaded := make(chan error, 1)
 	go func() { loaded <- load.run(ctx, int(s.Faults.Seconds()*50), s.Faults) }()
 	n := &nemesis{world: w, begun: begun, load: load}
+	shared := make(chan error, 1)
+	if g := w.gadgets; g == nil {
+		shared <- nil
+	} else {
+		g.pause = &load.pause
+		go func() { shared <- g.run(ctx, begun.Add(time.Since(begun)+s.Faults)) }()
+	}
 	var wrong error
 	if !s.Calm {
 		wrong = n.run(ctx, s.Faults)
 	}
-	if err := <-loaded; err != nil || wrong != nil {
-		return result, fmt.Errorf("%w; workload: %v; %v", wrong, err, n.schedule)
+	if err := errors.Join(wrong, <-loaded, <-shared); err != nil {
+		return result, fmt.Errorf("faults or workload: %w; %v", err, n.schedule)
 	}
 	err = w.finish(ctx, n, l, &result)
 	result.Seconds = time.Since(begun).Seconds()
@@ -81,21 +123,26 @@ func (w *world) finish(ctx context.Context, n *nemesis, l *ledger, result *Resul
 	var problems []string
 	result.Faults = n.schedule
 	settled := w.settle(ctx, l)
+	if settled == nil && w.gadgets != nil {
+		settled = n.settleEntries(ctx)
+	}
 	if settled != nil {
 		problems = append(problems, fmt.Sprintf("[in step] after the faults: %v", settled))
 	}
+	problems = append(problems, n.delayed...)
 	w.stop()
 	for i, p := range w.processes {
 		if strings.Contains(p.Log(), "DATA RACE") {
 			problems = append(problems, fmt.Sprintf("[race] process %d: see its log", i))
 		}
 	}
-	reading, done := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second+time.Duration(l.ops)*5*time.Millisecond)
+	reading, done := context.WithTimeout(context.WithoutCancel(ctx), time.Minute+time.Duration(l.ops)*5*time.Millisecond)
 	defer done()
-	messages, err := w.bus.read(reading)
+	all, err := w.bus.read(reading)
 	if err != nil {
 		problems = append(problems, fmt.Sprintf("[readable] %v", err))
 	}
+	ofEntries, messages := w.ofEntries(all)
 	v := &verdict{pair: w.pair, ledger: l, messages: messages, cluster: map[string]map[string]map[string]any{}, lost: w.pair.lossy() && n.hurt, unsettled: settled != nil, killed: len(w.processes) > 1, second: w.second, taken: w.taken,
 		changing: map[string]bool{w.widgets.ResourceID(): n.defaulted}}
 	for _, t := range w.types {
@@ -104,9 +151,24 @@ func (w *world) finish(ctx context.Context, n *nemesis, l *ledger, result *Resul
 		}
 	}
 	problems = append(append(problems, w.surprises...), v.judge()...)
-	result.Passed, result.Problems = len(problems) == 0, problems
 	result.Ops, result.Events = l.ops, len(messages)
 	result.Gaps, result.Excused = v.gaps, v.excused
+	if w.gadgets != nil {
+		second, done := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+		verdicts, err := n.entriesVerdicts(second, ofEntries)
+		done()
+		if err != nil {
+			return err
+		}
+		for _, one := range verdicts {
+			one.unsettled = settled != nil
+			problems = append(problems, one.judge()...)
+			v.messages = append(v.messages, one.messages...)
+			result.Events, result.Gaps = result.Events+len(one.messages), result.Gaps+one.gaps
+		}
+		result.Ops += w.gadgets.truth.ops
+	}
+	result.Passed, result.Problems = len(problems) == 0, problems
 	if !result.Passed {
 		result.Log = w.report(*result, v)
 	}
@@ -121,6 +183,17 @@ func (w *world) report(r Result, v *verdict) string {
 	var lives []string
 	for _, o := range v.ledger.objects {
 		lives = append(lives, o.String())
+	}
+	if g := w.gadgets; g != nil {
+		for _, world := range []map[string]*gadget{g.truth.former, g.truth.objects} {
+			for _, o := range world {
+				lives = append(lives, o.String())
+			}
+		}
+		fmt.Fprintln(&b, "entries of the shared resource, as they were configured:")
+		for _, e := range g.editions {
+			fmt.Fprintf(&b, "  %s: %+v in %v\n", e.at.UTC().Format(time.RFC3339Nano), e.entries, e.labelled)
+		}
 	}
 	slices.Sort(lives)
 	fmt.Fprintln(&b, strings.Join(lives, "\n"))

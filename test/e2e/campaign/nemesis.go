@@ -16,7 +16,8 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// nemesis does harm for a while. Two do it at a time: one to the bridge, one to what is around it.
+// nemesis does harm for a while. Two do it at a time: one to the bridge, one to what is around it; where entries share a resource, a
+// third one to these.
 type nemesis struct {
 	*world
 	begun     time.Time
@@ -26,7 +27,9 @@ type nemesis struct {
 
 	record   sync.Mutex
 	schedule []string
-	hurt     bool // the bus was away
+	happened []happening
+	delayed  []string // what did not come to the first sink while the second was blocked
+	hurt     bool     // the bus was away
 }
 
 // run does faults until d is over. Each is undone before it returns.
@@ -40,17 +43,29 @@ func (n *nemesis) run(ctx context.Context, d time.Duration) error {
 	if n.spec.Harm { // the API server's own faults are what this seed is for
 		around = append(append(n.serverFaults(), fault{name: "etcd restored from a backup", do: n.restoreEtcd, once: true}), around[len(around)-2:]...)
 	}
-	results := make(chan error, 2)
+	results := make(chan error, 3)
 	go func() { results <- n.harm(ctx, until, 1, n.bridgeFaults()) }()
 	go func() { results <- n.harm(ctx, until, 2, around) }()
-	return errors.Join(<-results, <-results)
+	if n.gadgets == nil {
+		results <- nil
+	} else {
+		go func() { results <- n.harm(ctx, until, entriesStream, n.entriesFaults()) }()
+	}
+	return errors.Join(<-results, <-results, <-results)
 }
+
+// entriesStream is the stream of the seed's choices of what is done to entries.
+const entriesStream = 6
 
 // harm does a few kinds of the faults, those that the seed chooses, in the seed's order.
 func (n *nemesis) harm(ctx context.Context, until time.Time, stream uint64, faults []fault) error {
 	r := newChance(n.spec.Seed, stream)
 	r.Shuffle(len(faults), func(i, j int) { faults[i], faults[j] = faults[j], faults[i] })
-	faults = faults[:min(len(faults), 1+r.IntN(4))]
+	kinds := 1 + r.IntN(4)
+	if stream == entriesStream { // what breaks there needs several at once
+		kinds += 2
+	}
+	faults = faults[:min(len(faults), kinds)]
 	r.wait(ctx, time.Second)
 	for time.Now().Before(until) && len(faults) > 0 && ctx.Err() == nil {
 		i := r.IntN(len(faults))
@@ -69,6 +84,9 @@ func (n *nemesis) harm(ctx context.Context, until time.Time, stream uint64, faul
 // inflict does one fault, and records it.
 func (n *nemesis) inflict(ctx context.Context, r *chance, f fault) error {
 	from := time.Since(n.begun)
+	n.record.Lock()
+	n.happened = append(n.happened, happening{f.name, time.Now()})
+	n.record.Unlock()
 	err := f.do(ctx, r)
 	n.record.Lock()
 	defer n.record.Unlock()

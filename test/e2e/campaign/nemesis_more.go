@@ -11,8 +11,6 @@ import (
 	"net/url"
 	"path/filepath"
 	"slices"
-	"strings"
-	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -53,7 +51,15 @@ func (n *nemesis) backUp(ctx context.Context, dir string) (func(time.Time), erro
 	if err := n.cluster.Restart(ctx); err != nil {
 		return nil, err
 	}
-	return n.load.backup(), n.count(ctx, 3000)
+	restored := n.load.backup()
+	if n.gadgets == nil {
+		return restored, n.count(ctx, 3000)
+	}
+	saved := n.gadgets.truth.backup()
+	return func(back time.Time) {
+		restored(back)
+		n.gadgets.truth.restored(saved, back)
+	}, n.count(ctx, 3000)
 }
 
 // count lets etcd's counter go on.
@@ -100,26 +106,30 @@ func post(ctx context.Context, client *http.Client, url string, body []byte) err
 func (n *nemesis) askResync(ctx context.Context, r *chance, i int) error {
 	t := n.types[r.IntN(len(n.types))]
 	path := n.socket(slices.Index(n.processes, n.current[i]))
+	return ignoreAway(askAdmin(ctx, path, "/resync?resource="+url.QueryEscape(t.ResourceID())))
+}
+
+// askAdmin sends a command to a bridge's admin socket.
+func askAdmin(ctx context.Context, path, command string) error {
 	client := &http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", path)
 	}}}
-	return ignoreAway(post(ctx, client, "http://bridge/resync?resource="+url.QueryEscape(t.ResourceID()), nil))
+	return post(ctx, client, "http://bridge"+command, nil)
 }
 
 // withoutOne takes a resource out of the configuration for a while, as the running bridge is to notice.
 func (n *nemesis) withoutOne(ctx context.Context, r *chance) error {
-	less := n.wanted
-	i := r.IntN(len(less.Resources))
-	n.taken[less.Resources[i].Resource] = true
-	less.Resources = slices.Delete(slices.Clone(less.Resources), i, i+1)
-	for _, c := range []func() error{func() error { return n.configure(less) }, func() error { return n.configure(n.wanted) }} {
+	i := r.IntN(len(n.types)) // their entries come first
+	n.taken[n.types[i].ResourceID()] = true
+	without := func() error {
+		less := n.wanted
+		less.Resources = slices.Delete(slices.Clone(less.Resources), i, i+1)
+		return n.configure(less)
+	}
+	for _, c := range []func() error{without, func() error { return n.configure(n.wanted) }} {
 		n.mu.Lock()
 		err := c()
-		for _, p := range n.processes {
-			if p.Running() && strings.Contains(p.Log(), "status listens") { // before, it would end of the signal; it looks by itself
-				p.Signal(syscall.SIGHUP)
-			}
-		}
+		n.reload()
 		n.mu.Unlock()
 		if err != nil {
 			return err

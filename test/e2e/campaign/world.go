@@ -45,6 +45,10 @@ type world struct {
 	taken    map[string]bool // resources that the configuration did without for a while
 	disk     string          // the checkpoint's own file system, where it may run full
 
+	gadgets *gadgets    // nil where no entries share a resource; then there is no second sink either
+	beside  *secondSink // which takes those entries alone
+	own     int         // how many entries of the configuration are of other resources
+
 	mu        sync.Mutex
 	current   []*bridge.Process
 	processes []*bridge.Process // all that ever ran; each has an admin socket of its own
@@ -141,6 +145,11 @@ func (w *world) prepare(ctx context.Context, r *chance) (err error) {
 	}
 	if !w.spec.soak && r.IntN(3) == 0 {
 		c.Sinks[0].Linger = "50ms"
+	}
+	if w.spec.Entries {
+		if err := w.share(ctx, &c); err != nil {
+			return err
+		}
 	}
 	w.config, w.wanted, w.taken = filepath.Join(w.dir, "bridge.yaml"), c, map[string]bool{}
 	return w.configure(c)

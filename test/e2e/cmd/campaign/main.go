@@ -45,6 +45,8 @@ type options struct {
 	out      string
 	calm     bool
 	harm     bool
+	entries  bool
+	race     bool
 	show     bool
 	soak     time.Duration
 	rate     int
@@ -61,6 +63,8 @@ func run(ctx context.Context) (err error) {
 	flag.StringVar(&o.out, "out", "campaign", "directory of results.jsonl and of the reports of what failed")
 	flag.BoolVar(&o.calm, "calm", false, "no faults")
 	flag.BoolVar(&o.harm, "harm", false, "with -seed: the API server itself fails")
+	flag.BoolVar(&o.entries, "entries", true, "also draw entries that share a resource, edits of them, and a second sink")
+	flag.BoolVar(&o.race, "race", true, "build the bridge with Go's race detector")
 	flag.BoolVar(&o.show, "table", false, "only show the results so far")
 	flag.DurationVar(&o.soak, "soak", 0, "no seeds, but a few pairs side by side for so long, and what they take meanwhile")
 	flag.IntVar(&o.rate, "rate", 48, "with -soak: operations a second, of all pairs together")
@@ -68,7 +72,11 @@ func run(ctx context.Context) (err error) {
 	if o.show {
 		return o.table()
 	}
-	plan, err := o.plan()
+	source, err := buildOf(ctx)
+	if err != nil {
+		return err
+	}
+	plan, err := o.plan(source)
 	if err != nil || len(plan) == 0 && o.soak == 0 {
 		return err
 	}
@@ -87,7 +95,11 @@ func run(ctx context.Context) (err error) {
 		}
 		return o.runSoak(ctx, binary)
 	}
-	if err := bridge.Build(ctx, bridge.Root(), "./cmd/bridge", binary, "-race"); err != nil {
+	var flags []string
+	if o.race {
+		flags = append(flags, "-race")
+	}
+	if err := bridge.Build(ctx, bridge.Root(), "./cmd/bridge", binary, flags...); err != nil {
 		return err
 	}
 	for i := range plan {
@@ -96,8 +108,8 @@ func run(ctx context.Context) (err error) {
 	return o.runAll(ctx, plan)
 }
 
-// plan is what has not passed yet. Every fifth seed is one in which the API server itself fails.
-func (o options) plan() ([]campaign.Spec, error) {
+// plan is what has not passed yet on this commit. Every fifth seed is one in which the API server itself fails.
+func (o options) plan(source build) ([]campaign.Spec, error) {
 	pairs := campaign.Pairs()
 	if o.pair != "" {
 		p, err := campaign.FindPair(o.pair)
@@ -106,7 +118,7 @@ func (o options) plan() ([]campaign.Spec, error) {
 		}
 		pairs = []campaign.Pair{p}
 	}
-	passed, err := o.passed()
+	passed, err := o.passed(source)
 	if err != nil {
 		return nil, err
 	}
@@ -126,18 +138,22 @@ func (o options) plan() ([]campaign.Spec, error) {
 		if harm { // two starts of an API server take their time
 			limit *= 2
 		}
-		plan = append(plan, campaign.Spec{Pair: pair, Seed: seed, Faults: o.faults, Limit: o.faults + limit, Harm: harm, Calm: o.calm})
+		if o.entries { // their copies are waited for, too
+			limit += 3 * time.Minute
+		}
+		plan = append(plan, campaign.Spec{Pair: pair, Seed: seed, Faults: o.faults, Limit: o.faults + limit, Harm: harm, Calm: o.calm, Entries: o.entries, Commit: source.commit, Dirty: source.dirty})
 	}
 	return plan, nil
 }
 
 func key(pair string, seed uint64) string { return fmt.Sprintf("%s %d", pair, seed) }
 
-func (o options) passed() (map[string]bool, error) {
+// passed are the seeds that need not run again: only runs of the very commit count.
+func (o options) passed(source build) (map[string]bool, error) {
 	all, err := o.results()
 	passed := map[string]bool{}
 	for _, r := range all {
-		passed[key(r.Pair, r.Seed)] = r.Passed
+		passed[key(r.Pair, r.Seed)] = r.Passed && !source.dirty && !r.Dirty && r.Commit == source.commit && r.Entries == o.entries
 	}
 	return passed, err
 }

@@ -46,6 +46,11 @@ func (o options) table() error {
 	if err != nil {
 		return err
 	}
+	commit, err := campaign.OneCommit(all)
+	if err != nil {
+		return fmt.Errorf("%s: %w", filepath.Join(o.out, "results.jsonl"), err)
+	}
+	fmt.Printf("Commit %s\n\n", commit)
 	fmt.Println("| sink and store | seeds passed | failed | of these with the API server failing | faults | operations | events | gaps |\n|---|---|---|---|---|---|---|---|")
 	var schedules [][]string
 	for _, p := range campaign.Pairs() {
