@@ -157,7 +157,7 @@ func TestAttemptIsNoSuccess(t *testing.T) {
 // overloaded.
 func TestExpiredIsNoOutage(t *testing.T) {
 	for _, cause := range []error{
-		apierrors.NewResourceExpired("too old"), apierrors.NewGone("gone"), errors.New("3 watches from it ended at once"),
+		apierrors.NewResourceExpired("too old"), errors.New("3 watches from it ended at once"),
 		apierrors.NewInternalError(errors.New("etcd event received with PrevKv=nil")),
 	} {
 		core, logs := observer.New(zap.InfoLevel)

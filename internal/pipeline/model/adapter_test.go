@@ -105,17 +105,6 @@ func (c *consumerCopy) drop(collection string) {
 	}
 }
 
-// of returns the objects that the copy has from a collection, by uid.
-func (c *consumerCopy) of(collection string) map[string]version {
-	out := map[string]version{}
-	for uid, h := range c.objects {
-		if h.collection == collection {
-			out[uid] = h.at
-		}
-	}
-	return out
-}
-
 // delivery is how a sink and its store belong together.
 type delivery int
 

@@ -79,8 +79,15 @@ func (e entry) String() string {
 		on   bool
 		name string
 	}{
-		{e.exclude, "excludeNamespaces"}, {e.team, "namespaceSelector"}, {e.filter, "filter"}, {e.types != "", "types=" + e.types},
-		{e.metadata, "metadataOnly"}, {e.skip, "snapshot=skip"}, {e.version != "", "version=" + e.version}, {e.topic > 0, "topic=2"}, {e.verify, "verify"},
+		{e.exclude, "excludeNamespaces"},
+		{e.team, "namespaceSelector"},
+		{e.filter, "filter"},
+		{e.types != "", "types=" + e.types},
+		{e.metadata, "metadataOnly"},
+		{e.skip, "snapshot=skip"},
+		{e.version != "", "version=" + e.version},
+		{e.topic > 0, "topic=2"},
+		{e.verify, "verify"},
 	} {
 		if p.on {
 			s += " " + p.name

@@ -47,6 +47,7 @@ type judge struct {
 	crashes  int  // steps in which a process was killed: the last one
 	smallest int  // the last step in which the bus had a small limit
 	resets   int  // the last step in which everything may be published again
+	rested   int  // the last step in which time passed and the bus took what it was given
 	replaced bool // a collection was closed that handed objects over
 }
 
@@ -248,7 +249,7 @@ func (j *judge) collection(m *message) {
 		j.everyChange(m.Collection, state, m.Version)
 		asked := m.Data.Reason == "resync" && j.w.resyncs > 0
 		// What caused it may have happened before the last gap was published.
-		if state.everGap && state.gap == nil && !asked && !j.w.caused(state.gapBefore) {
+		if state.everGap && state.gap == nil && !asked && !j.w.caused(min(state.gapBefore, j.rested)) {
 			j.wrong(cause, "%s, and nothing has happened since step %d", m, state.gapBefore)
 		}
 		state.gapBefore = state.lastGap

@@ -177,15 +177,23 @@ func (w *world) pump() {
 	}
 }
 
-// sleep lets time pass.
+// sleep lets time pass: first in small steps, as retries come in short order.
 func (w *world) sleep(d time.Duration) {
-	const beat = 5 * time.Second
-	for passed := time.Duration(0); passed < d; passed += beat {
+	for passed := time.Duration(0); passed < d; {
+		beat := 5 * time.Second
+		if passed < 15*time.Second {
+			beat = time.Second
+		}
 		time.Sleep(beat)
 		w.pump()
-		if (passed+beat)%time.Minute == 0 {
+		if passed += beat; passed%time.Minute == 0 {
 			w.api.bookmarks()
 			w.pump()
+		}
+	}
+	for _, j := range w.judges {
+		if !j.s.bus.stopped && !j.s.bus.blocked {
+			j.rested = w.step
 		}
 	}
 }

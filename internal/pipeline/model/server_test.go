@@ -43,7 +43,6 @@ type listing struct {
 	selector string
 	history  int
 	rv       int
-	first    bool
 }
 
 // request is a list or watch that waits for its answer.
@@ -472,7 +471,7 @@ func (s *server) step() bool {
 			continue
 		}
 		s.waiting = slices.Delete(s.waiting, i, i+1)
-		r.answer <- s.answerTo(r)
+		r.answer <- s.answerTo(r) //nolint:bodyclose // the client closes it
 		return true
 	}
 	slices.SortStableFunc(s.watches, func(a, b *watch) int { return strings.Compare(a.target, b.target) })
@@ -624,7 +623,7 @@ func (s *server) spaceChanged(name string, was, is space) {
 	s.cluster.now().floor = len(s.cluster.now().changes)
 	kind, shown := "MODIFIED", is
 	switch selected := is.uid != "" && is.team; {
-	case selected && !(was.uid != "" && was.team):
+	case selected && (was.uid == "" || !was.team):
 		kind = "ADDED"
 	case !selected:
 		kind, shown = "DELETED", was

@@ -248,8 +248,13 @@ func TestNewest(t *testing.T) {
 		since time.Time
 		want  string
 	}{
-		{"", time.Time{}, "new"}, {"", at.Add(900 * time.Millisecond), "new"}, {"", at.Add(time.Second), ""},
-		{"kubelet", time.Time{}, ""}, {"new", time.Time{}, "new new"}, {"ancient-changes", time.Time{}, ""}, {"before-first-apply", time.Time{}, "new"},
+		{"", time.Time{}, "new"},
+		{"", at.Add(900 * time.Millisecond), "new"},
+		{"", at.Add(time.Second), ""},
+		{"kubelet", time.Time{}, ""},
+		{"new", time.Time{}, "new new"},
+		{"ancient-changes", time.Time{}, ""},
+		{"before-first-apply", time.Time{}, "new"},
 	} {
 		second := ""
 		if c.also != "" {
