@@ -85,6 +85,7 @@ func TestClosedInAReset(t *testing.T) {
 					want = append(want[3:], want[:3]...)
 				}
 				s.told(want...)
+				s.settle() // the bus has it before the store
 				if s.knows(idB) {
 					t.Error("a collection that was closed is still known")
 				}

@@ -59,46 +59,52 @@ const typesReset = false
 type consumerCopy struct {
 	ids     map[string]bool
 	known   map[string]version
-	objects map[string]held // by uid
-	closed  map[string]string
+	objects map[string]held   // by uid
+	closed  map[string]string // why, by collection and partition
 }
 
 func newCopy() *consumerCopy {
 	return &consumerCopy{ids: map[string]bool{}, known: map[string]version{}, objects: map[string]held{}, closed: map[string]string{}}
 }
 
-func (c *consumerCopy) apply(m *message) {
-	if m.DeadLetter || c.ids[m.ID] {
+// apply takes a message from a partition, or from the whole of a bus.
+func (c *consumerCopy) apply(m *message, partition int) {
+	id := m.ID
+	if m.Broadcast {
+		id = fmt.Sprint(partition, " ", id)
+	}
+	if m.DeadLetter || c.ids[id] {
 		return
 	}
-	c.ids[m.ID] = true
+	c.ids[id] = true
 	switch m.short() {
 	case "added", "modified", "present":
 		at := version{m.Epoch, m.Version}
 		if at.less(c.known[m.UID]) {
 			return
 		}
-		c.known[m.UID], c.objects[m.UID] = at, held{m.Collection, at}
+		c.known[m.UID], c.objects[m.UID] = at, held{m.Collection, at, partition}
 	case "deleted":
 		if (version{m.Epoch, m.Version}).less(c.known[m.UID]) {
 			return
 		}
 		delete(c.objects, m.UID)
 	case "gap":
-		if was := c.closed[m.Collection]; m.Data.Reset || m.Data.Reason == "snapshot" && (was == "removed" || was == "gone") {
-			c.drop(m.Collection)
+		place := fmt.Sprint(partition, " ", m.Collection)
+		if was := c.closed[place]; m.Data.Reset || m.Data.Reason == "snapshot" && (was == "removed" || was == "gone") {
+			c.drop(m.Collection, partition)
 		}
-		delete(c.closed, m.Collection)
+		delete(c.closed, place)
 	case "closed":
-		if c.closed[m.Collection] = m.Data.Reason; m.Data.Reason == "removed" {
-			c.drop(m.Collection) // the copy is no longer kept up
+		if c.closed[fmt.Sprint(partition, " ", m.Collection)] = m.Data.Reason; m.Data.Reason == "removed" {
+			c.drop(m.Collection, partition) // the copy is no longer kept up
 		}
 	}
 }
 
-func (c *consumerCopy) drop(collection string) {
+func (c *consumerCopy) drop(collection string, partition int) {
 	for uid, h := range c.objects {
-		if h.collection == collection {
+		if h.collection == collection && h.partition == partition {
 			delete(c.objects, uid)
 			delete(c.known, uid)
 		}
@@ -364,6 +370,10 @@ func (w *writer) keep(records []event.Record) {
 			state = append(state, event.KV{Key: bytes.Clone(kv.Key), Value: bytes.Clone(kv.Value)})
 		}
 		w.records = append(w.records, event.Record{State: state})
+		m.Key, m.Broadcast = r.Key, r.Broadcast
+		if m.Broadcast { // where the topic is compacted
+			m.Key = "_collection/" + m.Collection + "/" + m.short()
+		}
 		w.bus.append(m)
 	}
 }

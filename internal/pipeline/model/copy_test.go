@@ -3,6 +3,7 @@ package model
 import (
 	"encoding/json"
 	"fmt"
+	"hash/fnv"
 	"strconv"
 	"strings"
 )
@@ -10,8 +11,9 @@ import (
 // message is one event on the bus, as a consumer reads it.
 type message struct {
 	ID, Type, Collection, UID, Name, Namespace string
-	Route                                      string
-	Version                                    int // resourceVersion
+	Route, Key                                 string
+	Broadcast                                  bool // it is in every partition
+	Version                                    int  // resourceVersion
 	Epoch                                      int
 	DeadLetter                                 bool
 	Data                                       struct {
@@ -87,4 +89,51 @@ func (v version) less(o version) bool {
 type held struct {
 	collection string
 	at         version
+	partition  int
+}
+
+// whole is the partition of a reader that sees all of a bus in one order.
+const whole = -1
+
+// partitions is how many a topic has, for readers that read it so.
+const partitions = 2
+
+// in reports whether a message is in a partition.
+func (m *message) in(partition int) bool {
+	h := fnv.New32a()
+	h.Write([]byte(m.Key))
+	return m.Broadcast || int(h.Sum32()%partitions) == partition
+}
+
+// byPartition is the copy of a consumer that reads one partition after the other.
+func byPartition(messages []message) *consumerCopy {
+	c := newCopy()
+	for p := range partitions {
+		for i := range messages {
+			if messages[i].in(p) {
+				c.apply(&messages[i], p)
+			}
+		}
+	}
+	return c
+}
+
+// compacted is the copy of a consumer that reads a topic after the broker has compacted
+// it: of each key only the last message is left.
+func compacted(messages []message) *consumerCopy {
+	c := newCopy()
+	for p := range partitions {
+		last := map[string]int{}
+		for i := range messages {
+			if messages[i].in(p) {
+				last[messages[i].Route+" "+messages[i].Key] = i
+			}
+		}
+		for i := range messages {
+			if messages[i].in(p) && last[messages[i].Route+" "+messages[i].Key] == i {
+				c.apply(&messages[i], p)
+			}
+		}
+	}
+	return c
 }

@@ -20,6 +20,7 @@ const (
 	sameID     = "same id"  // the same id is the same event
 	delayed    = "delayed"  // what a sink or a topic suffers delays nobody else
 	endedAlone = "ended"    // the bridge does not end by itself
+	readers    = "readers"  // readers of partitions, and of a compacted topic, end with the same copy
 	typed      = "type"     // added is new to consumers, modified and deleted are known to them
 )
 
@@ -159,7 +160,7 @@ func (j *judge) message(m *message) {
 		if m.ofCollection() && m.short() != "gap" {
 			j.collection(m)
 		}
-		j.copy.apply(m)
+		j.copy.apply(m, whole)
 		return
 	} else if first == nil {
 		j.first[m.ID] = m
@@ -169,7 +170,7 @@ func (j *judge) message(m *message) {
 		return
 	}
 	j.object(m)
-	j.copy.apply(m)
+	j.copy.apply(m, whole)
 }
 
 func (j *judge) object(m *message) {
@@ -267,10 +268,10 @@ func (j *judge) collection(m *message) {
 		}
 		state.lastReason = m.Data.Reason
 		state.lastGap, state.everGap, state.synced = m.Step, true, false
-		j.copy.apply(m)
+		j.copy.apply(m, whole)
 	case "synced":
 		opened := state.gap
-		j.copy.apply(m)
+		j.copy.apply(m, whole)
 		if opened == nil {
 			return
 		}
@@ -279,7 +280,7 @@ func (j *judge) collection(m *message) {
 	case "closed":
 		state.gap, state.synced, state.closedAt = nil, false, m.Number
 		j.replaced = j.replaced || m.Data.Reason == "selection"
-		j.copy.apply(m)
+		j.copy.apply(m, whole)
 	}
 }
 
@@ -477,6 +478,25 @@ func (j *judge) newest() int {
 		}
 	}
 	return newest
+}
+
+// agree compares the copies of consumers that read the same messages in other orders.
+func (j *judge) agree() {
+	for _, r := range []struct {
+		name string
+		copy *consumerCopy
+	}{{"partition by partition", byPartition(j.s.bus.messages)}, {"from a compacted topic", compacted(j.s.bus.messages)}} {
+		for _, uid := range slices.Sorted(maps.Keys(j.copy.objects)) {
+			if have, there := r.copy.objects[uid]; !there || have.at != j.copy.objects[uid].at {
+				j.wrong(readers, "%s: %s is there %t as of %v, in one order as of %v", r.name, uid, there, have.at, j.copy.objects[uid].at)
+			}
+		}
+		for _, uid := range slices.Sorted(maps.Keys(r.copy.objects)) {
+			if _, there := j.copy.objects[uid]; !there {
+				j.wrong(readers, "%s: %s is there as of %v, in one order it is not", r.name, uid, r.copy.objects[uid].at)
+			}
+		}
+	}
 }
 
 // mayLinger reports whether consumers are not told of the end of what a collection holds.
