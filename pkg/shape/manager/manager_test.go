@@ -430,8 +430,8 @@ func at(v any, p fieldpath.Path) any {
 		switch {
 		case e.FieldName != nil:
 			m, _ := v.(map[string]any)
-			null, there := m[*e.FieldName]
-			if v = null; there && v == nil {
+			member, there := m[*e.FieldName]
+			if v = member; there && v == nil {
 				v = null
 			}
 		case e.Key != nil:

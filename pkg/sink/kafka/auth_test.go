@@ -200,7 +200,7 @@ func TestTLS(t *testing.T) {
 	c.SASL = SASL{Mechanism: mechanismScram256, Username: "writer", Password: password}
 
 	c.TLS = TLS{Enabled: true}
-	wantError(t, newSink(t, c).Open(t.Context(), nil), b.brokers[0], "certificate")
+	wantRefused(t, newSink(t, c), b.brokers[0], "certificate")
 	c.TLS.CA = ca
 	s := openSink(t, c)
 	writeAll(t, s, &event.Batch{Seq: 1, Records: []event.Record{record("t", "k", "1", 0)}})
