@@ -52,6 +52,10 @@ func collectionID(s selection) string {
 // whose collection is replaced by another selection, may be published once for both.
 const handsOver = true
 
+// driftReason is the reason of a gap that says that consumers were given something wrong,
+// or not at all: never so in the model, where nothing that was acknowledged is lost.
+const driftReason = "drift"
+
 // typesReset is whether a change of `types` publishes everything again.
 const typesReset = false
 

@@ -253,6 +253,9 @@ func (j *judge) collection(m *message) {
 		if state.everGap && state.gap == nil && !asked && !j.w.caused(min(state.gapBefore, j.rested)) {
 			j.wrong(cause, "%s, and nothing has happened since step %d", m, state.gapBefore)
 		}
+		if m.Data.Reason == driftReason {
+			j.wrong(cause, "%s, and nothing was lost", m)
+		}
 		state.gapBefore = state.lastGap
 		if state.gap == nil || m.Data.Reset {
 			state.histGap = j.w.cluster.lastHistory()
