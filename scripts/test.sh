@@ -5,33 +5,41 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/go.sh
+took=()
+# suite NAME COMMAND...: runs a suite, and notes how long it takes.
+suite() {
+	local name=$1 began=$SECONDS
+	shift
+	say "== $name"
+	"$@"
+	took+=("$(printf '%5d s  %s' $((SECONDS - began)) "$name")")
+}
+# within DIRECTORY COMMAND...: runs a command there.
+within() (
+	cd "$1"
+	shift
+	"$@"
+)
+# summary lists the suites that have passed, the longest first.
+summary() {
+	[ ${#took[@]} -eq 0 ] || { say "== how long each suite took"; printf '%s\n' "${took[@]}" | sort -rn >&2; }
+}
+trap summary EXIT
 cluster=$(scripts/cluster.sh)
 say "API server: $cluster"
 kafka=$(scripts/kafka.sh)
 say "Kafka: $kafka"
-say "== the main module"
-go test -race ./...
-say "== the model of the pipeline: 1,000 random runs"
-go test -count=1 ./internal/pipeline/model -model.runs=1000
-say "== test/cluster: the API server of the tests"
-(cd test/cluster/clustertest && go test -race -p 1 ./...)
-say "== test/library: pkg/source and pkg/event as a library"
-(cd test/library && go test -race -p 1 ./...)
-say "== test/cloudevents: messages of both buses, read with the CloudEvents SDK"
-(cd test/cloudevents && go test -race ./...)
-say "== test/browser: the status page in Chromium"
+suite "the main module" go test -race ./...
+suite "the model of the pipeline: 1,000 random runs" go test -count=1 ./internal/pipeline/model -model.runs=1000
+suite "test/cluster: the API server of the tests" within test/cluster/clustertest go test -race -p 1 ./...
+suite "test/library: pkg/source and pkg/event as a library" within test/library go test -race -p 1 ./...
+suite "test/cloudevents: messages of both buses, read with the CloudEvents SDK" within test/cloudevents go test -race ./...
 command -v chromium >/dev/null || command -v google-chrome >/dev/null || apt_install chromium fonts-dejavu-core
-(cd test/browser && go test ./...)
-say "== test/kafka: the Kafka sink, and the program, against Apache Kafka"
-(cd test/kafka && go test -race -count=1 -p 1 -timeout 60m ./...)
-say "== test/compose: docker-compose.yaml and the Dockerfile"
-(cd test/compose && go test -timeout 25m ./...)
-say "== test/chart: the Helm chart, by Helm and on the API server"
-(cd test/chart && go test -count=1 -timeout 15m ./...)
-say "== test/alerts: alerts and dashboard by Prometheus' engine"
-(cd test/alerts && go test -count=1 ./...)
+suite "test/browser: the status page in Chromium" within test/browser go test ./...
+suite "test/kafka: the Kafka sink, and the program, against Apache Kafka" within test/kafka go test -race -count=1 -p 1 -timeout 60m ./...
+suite "test/compose: docker-compose.yaml and the Dockerfile" within test/compose go test -timeout 25m ./...
+suite "test/chart: the Helm chart, by Helm and on the API server" within test/chart go test -count=1 -timeout 15m ./...
+suite "test/alerts: alerts and dashboard by Prometheus' engine" within test/alerts go test -count=1 ./...
 say "clients for the examples: $(scripts/clients.sh)"
-say "== test/e2e: the program against real servers, and two short seeds of faults for every sink and store"
-(cd test/e2e && go test -count=1 -p 1 -timeout 25m ./...)
-say "== bench: what the benchmark's figures rest on"
-(cd bench && go test -race ./...)
+suite "test/e2e: the program against real servers, and two short seeds of faults for every sink and store" within test/e2e go test -count=1 -p 1 -timeout 25m ./...
+suite "bench: what the benchmark's figures rest on" within bench go test -race ./...
