@@ -7,7 +7,7 @@
 //   - the configuration ([config] in config_test.go),
 //   - the API server's answers (server_test.go, an http.RoundTripper),
 //   - the bus (bus_test.go),
-//   - the checkpoint store (store_test.go).
+//   - the checkpoint store ([memory] in adapter_test.go).
 //
 // The judge (judge_test.go) looks only at what is on the bus, and compares it with
 // the history of the model cluster. It reads the bus with a consumer that is written

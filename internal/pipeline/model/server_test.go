@@ -34,15 +34,7 @@ type server struct {
 	number    int            // of the last request
 	asked     int            // lists and probes of the resource that were answered, since a restore
 	held      map[string]int // how many more may go on
-	listed    []listing
-	dead      bool // nothing is answered: the process that asks was killed
-}
-
-// listing is a complete list that the server has answered.
-type listing struct {
-	selector string
-	history  int
-	rv       int
+	dead      bool           // nothing is answered: the process that asks was killed
 }
 
 // request is a list or watch that waits for its answer.
@@ -111,8 +103,7 @@ type stream struct {
 func newStream(ctx context.Context) *stream {
 	s := &stream{}
 	s.ready = sync.NewCond(&s.mu)
-	stop := context.AfterFunc(ctx, func() { s.end(ctx.Err()) })
-	_ = stop // the client's context ends with the watch
+	context.AfterFunc(ctx, func() { s.end(ctx.Err()) })
 	return s
 }
 
@@ -181,7 +172,7 @@ func (s *server) RoundTrip(r *http.Request) (*http.Response, error) {
 			return reply(r, notServed), nil
 		case q.Get("watch") == "" && q.Get("limit") == "1" && !q.Has("continue") && !q.Has("resourceVersionMatch"): // a probe
 			defer s.mu.Unlock()
-			return reply(r, s.list(r.URL.Path, q, version, partial, nil)), nil
+			return reply(r, s.list(r.URL.Path, q, version, partial)), nil
 		}
 		s.number++
 		w := &request{
@@ -373,7 +364,7 @@ func selects(path string, q url.Values) func(*object) bool {
 }
 
 // list answers a page of a list.
-func (s *server) list(path string, q url.Values, version string, partial bool, done func(rv int)) answer {
+func (s *server) list(path string, q url.Values, version string, partial bool) answer {
 	s.asked++
 	h := s.cluster.now()
 	rv, from := h.rv, ""
@@ -405,9 +396,6 @@ func (s *server) list(path string, q url.Values, version string, partial bool, d
 			break
 		}
 		items, from = append(items, o.json(version, partial)), o.key()
-	}
-	if more == "" && done != nil {
-		done(rv)
 	}
 	return ok(fmt.Sprintf(`{"apiVersion":"%s/%s","kind":"ThingList","metadata":{"resourceVersion":"%d","continue":%q},"items":[%s]}`,
 		group, version, rv, more, strings.Join(items, ",")))
@@ -481,9 +469,7 @@ func (s *server) step() bool {
 		}
 		if len(w.initial) > 0 && s.let(heldList+w.labels) {
 			w.body.write(w.initial[0])
-			if w.initial = w.initial[1:]; len(w.initial) == 0 {
-				s.listed = append(s.listed, listing{selector: w.target, history: w.history, rv: w.rv})
-			}
+			w.initial = w.initial[1:]
 			return true
 		}
 		if len(w.initial) == 0 && s.let(heldWatch+w.labels) && s.frame(w) {
@@ -524,9 +510,7 @@ func (s *server) answerTo(r *request) *http.Response {
 	case r.isWatch():
 		return s.open(r)
 	}
-	return s.list(r.url.Path, r.query, r.version, r.partial, func(rv int) {
-		s.listed = append(s.listed, listing{selector: r.target(), history: len(s.cluster.histories) - 1, rv: rv})
-	}).response()
+	return s.list(r.url.Path, r.query, r.version, r.partial).response()
 }
 
 // frame writes the next change that concerns a watch.
