@@ -40,8 +40,14 @@ soak: ## hours at a steady rate with faults, and what the bridges take meanwhile
 model: ## random runs of the pipeline's model, with minimised failures: SEED=1 RUNS=10000
 	. scripts/go.sh && go test -count=1 -timeout 3h -run 'TestKnown|TestRandom' ./internal/pipeline/model -model.seed=$(or $(SEED),1) -model.runs=$(or $(RUNS),10000)
 
-mutants: ## which changes to the pipeline the model finds (SEED=1 RUNS=400)
-	. scripts/go.sh && go test -count=1 -timeout 3h -v -run TestMutants ./internal/pipeline/model -model.mutants -model.seed=$(or $(SEED),1) -model.runs=$(or $(RUNS),400)
+explore: ## what internal/reconcile decides, in every way that is reachable: STATES=100000 PAIRSTATES=50000 WALKS=20000
+	. scripts/go.sh && go test -count=1 -timeout 3h -v -run 'TestPairs|TestExplore|TestWalk|TestWays|TestCoverage' ./internal/reconcile -explore.writes=4 -explore.disturbances=3 -explore.states=$(or $(STATES),100000) -explore.pairstates=$(or $(PAIRSTATES),50000) -explore.walks=$(or $(WALKS),20000)
+
+explore-mutants: ## changes to what internal/reconcile decides, and which of them its tests find: MUTANTS=all WALKS=60
+	. scripts/go.sh && go test -count=1 -timeout 3h -v -run TestMutants ./internal/reconcile -explore.mutants='$(or $(MUTANTS),all)' -explore.writes=4 -explore.disturbances=3 -explore.walks=$(or $(WALKS),60)
+
+mutants: ## which changes to the pipeline the model finds (SEED=1 RUNS=1000)
+	. scripts/go.sh && go test -count=1 -timeout 3h -v -run TestMutants ./internal/pipeline/model -model.mutants -model.seed=$(or $(SEED),1) -model.runs=$(or $(RUNS),1000)
 
 fuzz: ## every fuzz target in turn, FUZZTIME=10m each
 	FUZZTIME="$(or $(FUZZTIME),10m)" scripts/fuzz.sh $(FUZZ)
@@ -55,4 +61,4 @@ release: ## static programs, checksums and lists of contents in dist/ (VERSION=v
 clean: ## remove what was built and the demo's state
 	rm -rf bin dist var .cache bench/bin bench/var
 
-.PHONY: help build demo test test-quick lint fmt bench bench-compare campaign soak model mutants fuzz licenses release clean
+.PHONY: help build demo test test-quick lint fmt bench bench-compare campaign soak model explore explore-mutants mutants fuzz licenses release clean

@@ -3,7 +3,6 @@ package checkpoint
 import (
 	"bytes"
 	"encoding/binary"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -315,10 +314,10 @@ func AppendEntry(b []byte, e *Entry) []byte {
 	}
 	b = append(b, flags)
 	b = binary.LittleEndian.AppendUint64(b, e.Hash)
-	b = appendUID(b, e.UID)
-	b = appendRV(b, e.RV)
+	b = AppendUID(b, e.UID)
+	b = AppendVersion(b, e.RV)
 	if e.Entry != e.RV {
-		b = appendRV(b, e.Entry)
+		b = AppendVersion(b, e.Entry)
 	}
 	if e.Again != 0 {
 		b = binary.AppendUvarint(b, e.Again)
@@ -332,7 +331,7 @@ func AppendEntry(b []byte, e *Entry) []byte {
 	if e.Body != 0 {
 		b = binary.LittleEndian.AppendUint64(b, e.Body)
 	}
-	b = appendString(b, e.APIVersion)
+	b = AppendText(b, e.APIVersion)
 	return append(b, e.Kind...)
 }
 
@@ -342,38 +341,38 @@ func DecodeEntry(b []byte) (Entry, error) { return DecodeEntryLike(b, &Entry{}) 
 // DecodeEntryLike is [DecodeEntry] for an entry that is likely to have the UID, the
 // APIVersion and the Kind of like: it then shares these strings.
 func DecodeEntryLike(b []byte, like *Entry) (Entry, error) {
-	d := decoder{b: b}
-	flags := d.take(1)
-	hash := d.take(8)
+	d := NewDecoder(b)
+	flags := d.Take(1)
+	hash := d.Take(8)
 	var e Entry
-	e.UID = d.uid(like.UID)
-	e.RV = d.rv()
-	if d.err {
+	e.UID = d.UID(like.UID)
+	e.RV = d.Version()
+	if d.Failed() {
 		return Entry{}, fmt.Errorf("%w: inventory entry of %d bytes", ErrCorrupt, len(b))
 	}
 	e.Told = flags[0]&flagTold != 0
 	e.Hash = binary.LittleEndian.Uint64(hash)
 	e.Entry = e.RV
 	if flags[0]&flagEntryIsRV == 0 {
-		e.Entry = d.rv()
+		e.Entry = d.Version()
 	}
 	if flags[0]&flagAgain != 0 {
-		e.Again = d.uvarint()
+		e.Again = d.Uvarint()
 	}
 	if flags[0]&flagOwner != 0 {
-		e.Owner = d.uint64()
+		e.Owner = d.Uint64()
 	}
 	if flags[0]&flagRest != 0 {
-		e.Rest = d.uint64()
+		e.Rest = d.Uint64()
 	}
 	if flags[0]&flagBody != 0 {
-		e.Body = d.uint64()
+		e.Body = d.Uint64()
 	}
-	e.APIVersion = d.str(like.APIVersion)
-	if d.err {
+	e.APIVersion = d.Text(like.APIVersion)
+	if d.Failed() {
 		return Entry{}, fmt.Errorf("%w: inventory entry of %d bytes", ErrCorrupt, len(b))
 	}
-	e.Kind = known(d.b, like.Kind)
+	e.Kind = d.Rest(like.Kind)
 	return e, nil
 }
 
@@ -384,132 +383,4 @@ func OwnerIn(b []byte) (uint64, error) {
 	}
 	e, err := DecodeEntry(b)
 	return e.Owner, err
-}
-
-// Strings are stored with their length in front. A canonical UUID and a decimal
-// resourceVersion have shorter forms, told by a first byte of 1.
-
-func appendString(b []byte, s string) []byte {
-	b = binary.AppendUvarint(b, uint64(len(s)))
-	return append(b, s...)
-}
-
-func appendUID(b []byte, uid string) []byte {
-	if len(uid) == 36 && uid[8] == '-' && uid[13] == '-' && uid[18] == '-' && uid[23] == '-' {
-		var raw [16]byte
-		n := 0
-		for _, part := range [...]string{uid[:8], uid[9:13], uid[14:18], uid[19:23], uid[24:]} {
-			for i := 0; i < len(part); i += 2 {
-				high, ok := hexDigit(part[i])
-				low, also := hexDigit(part[i+1])
-				if !ok || !also {
-					return appendString(append(b, 0), uid)
-				}
-				raw[n] = high<<4 | low
-				n++
-			}
-		}
-		return append(append(b, 1), raw[:]...)
-	}
-	return appendString(append(b, 0), uid)
-}
-
-// hexDigit is the value of a lower-case digit.
-func hexDigit(c byte) (byte, bool) {
-	switch {
-	case '0' <= c && c <= '9':
-		return c - '0', true
-	case 'a' <= c && c <= 'f':
-		return c - 'a' + 10, true
-	}
-	return 0, false
-}
-
-func appendUUID(b, raw []byte) []byte {
-	b = hex.AppendEncode(b, raw[:4])
-	for _, part := range [...][]byte{raw[4:6], raw[6:8], raw[8:10], raw[10:]} {
-		b = hex.AppendEncode(append(b, '-'), part)
-	}
-	return b
-}
-
-func appendRV(b []byte, rv string) []byte {
-	if rv == "0" || rv != "" && rv[0] >= '1' { // it has one form only
-		if n, err := strconv.ParseUint(rv, 10, 64); err == nil {
-			return binary.AppendUvarint(append(b, 1), n)
-		}
-	}
-	return appendString(append(b, 0), rv)
-}
-
-type decoder struct {
-	b   []byte
-	err bool
-}
-
-func (d *decoder) take(n int) []byte {
-	if d.err || len(d.b) < n {
-		d.err = true
-		return nil
-	}
-	v := d.b[:n]
-	d.b = d.b[n:]
-	return v
-}
-
-func (d *decoder) uint64() uint64 {
-	if b := d.take(8); b != nil {
-		return binary.LittleEndian.Uint64(b)
-	}
-	return 0
-}
-
-func (d *decoder) uvarint() uint64 {
-	n, w := binary.Uvarint(d.b)
-	if d.err || w <= 0 {
-		d.err = true
-		return 0
-	}
-	d.b = d.b[w:]
-	return n
-}
-
-// str reads a string; like is what it may be.
-func (d *decoder) str(like string) string {
-	n := d.uvarint()
-	if n > uint64(len(d.b)) {
-		d.err = true
-		return ""
-	}
-	return known(d.take(int(n)), like)
-}
-
-func known(b []byte, like string) string {
-	if string(b) == like {
-		return like
-	}
-	return string(b)
-}
-
-func (d *decoder) short() bool {
-	b := d.take(1)
-	return b != nil && b[0] == 1
-}
-
-func (d *decoder) uid(like string) string {
-	if d.short() {
-		if raw := d.take(16); raw != nil {
-			var text [36]byte
-			return known(appendUUID(text[:0], raw), like)
-		}
-		return ""
-	}
-	return d.str(like)
-}
-
-func (d *decoder) rv() string {
-	if d.short() {
-		return strconv.FormatUint(d.uvarint(), 10)
-	}
-	return d.str("")
 }

@@ -1,24 +1,6 @@
 package source
 
-import "k8s.io/apimachinery/pkg/util/resourceversion"
-
-// newer reports whether a comes after b. Within one resource resourceVersions
-// may be compared since Kubernetes 1.35; those of some aggregated APIs are not
-// numbers, and then only equality is known.
-func newer(a, b string) bool {
-	n, err := resourceversion.CompareResourceVersion(a, b)
-	if err != nil {
-		return a != b
-	}
-	return n > 0
-}
-
-// older reports whether a is known to come before b: where resourceVersions are
-// not numbers it never is.
-func older(a, b string) bool {
-	n, err := resourceversion.CompareResourceVersion(a, b)
-	return err == nil && n < 0
-}
+import "github.com/kubebridge/kubebridge/pkg/event"
 
 // cursor follows a watch. One resourceVersion can carry many events, so one may
 // be resumed from only when something strictly later was seen.
@@ -29,7 +11,7 @@ type cursor struct {
 }
 
 func (c *cursor) saw(rv string) {
-	if rv == "" || !newer(rv, c.last) {
+	if rv == "" || !event.Newer(rv, c.last) {
 		return
 	}
 	if c.resume != c.last {

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
 // A position may be resumed from only when something strictly later was seen: one
@@ -63,7 +65,7 @@ func TestCursorLosesNothing(t *testing.T) {
 			at.saw(strconv.Itoa(rv))
 		}
 		for _, rv := range history[read:] {
-			if !newer(strconv.Itoa(rv), at.resume) {
+			if !event.Newer(strconv.Itoa(rv), at.resume) {
 				t.Fatalf("%v: %d read, and from %s the event at %d does not come", history, read, at.resume, rv)
 			}
 		}

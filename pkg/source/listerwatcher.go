@@ -151,7 +151,7 @@ func (l *ListerWatcher) state(s State) {
 // is another history, in which a watch from rv would be silent until its
 // resourceVersions pass it. "" is: it is not, or nothing is known.
 func wentBack(now, rv string) string {
-	if !older(now, rv) {
+	if !event.Older(now, rv) {
 		return ""
 	}
 	return fmt.Sprintf("the position is at resourceVersion %s, what is served at %s", rv, now)

@@ -11,6 +11,8 @@ import (
 	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/rest"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
 const (
@@ -59,7 +61,7 @@ func (c *Collection) probe(ctx context.Context, seen string, since time.Time) (r
 			return "", fmt.Errorf("probe: %w", err)
 		}
 		switch {
-		case !older(p.rv, seen):
+		case !event.Older(p.rv, seen):
 			return p.rv, nil
 		case !p.sent.Before(asked):
 			return p.rv, fmt.Errorf("%w: it is at resourceVersion %s, and %s was seen", errHistory, p.rv, seen)

@@ -8,6 +8,8 @@ import (
 	"math/rand/v2"
 	"sync"
 	"time"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
 const (
@@ -105,7 +107,7 @@ func (p *pulse) look() {
 		rv, f.err = p.loop.probe(p.ctx, at.last, since)
 		switch {
 		case f.err != nil:
-		case !newer(rv, at.last):
+		case !event.Newer(rv, at.last):
 			f.inStep = true
 		case long:
 			f.inStep, f.err = p.loop.glance(p.ctx, at, bookmarks)
@@ -176,7 +178,7 @@ func (c *Collection) glance(ctx context.Context, at cursor, bookmarks bool) (inS
 			return false, errors.New("the server sends no bookmarks any more: whether it tells all changes is not known")
 		case f.err != nil:
 			return true, nil
-		case newer(f.object.ResourceVersion, at.last):
+		case event.Newer(f.object.ResourceVersion, at.last):
 			return false, fmt.Errorf("%w: resourceVersion %s", errDead, f.object.ResourceVersion)
 		}
 		bookmarked = bookmarked || f.kind == "BOOKMARK"

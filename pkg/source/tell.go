@@ -3,6 +3,8 @@ package source
 import (
 	"context"
 	"fmt"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
 // teller passes signals on to the handler, and follows what it was told, whoever
@@ -23,7 +25,7 @@ func (t *teller) Handle(ctx context.Context, s Signal) error {
 			t.from = ""
 		}
 	case ListEnded:
-		if older(s.RV, t.from) {
+		if event.Older(s.RV, t.from) {
 			return fmt.Errorf("%w: a list is at resourceVersion %s, and %s was seen", errHistory, s.RV, t.from)
 		}
 		// Read after the objects were: one that comes later than this has these

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
 const (
@@ -182,7 +184,7 @@ func (l *loop) watch(ctx context.Context, doubt error) (frames int, err error) {
 			continue
 		}
 		frames++
-		if older(f.object.ResourceVersion, at.last) {
+		if event.Older(f.object.ResourceVersion, at.last) {
 			return frames, fmt.Errorf("%w: a watch is at resourceVersion %s, and %s was seen", errHistory, f.object.ResourceVersion, at.last)
 		}
 		at.saw(f.object.ResourceVersion)

@@ -56,6 +56,10 @@ const handsOver = true
 // or not at all: never so in the model, where nothing that was acknowledged is lost.
 const driftReason = "drift"
 
+// routeStays is whether a collection that runs keeps the topic that it began with when
+// another one is configured.
+const routeStays = true
+
 // typesReset is whether a change of `types` publishes everything again.
 const typesReset = false
 
@@ -133,6 +137,7 @@ type sinkWorld struct {
 	bus      *bus
 	store    *memory
 	dead     bool // what does not fit goes to the dead letters
+	window   bool // the bus drops repeats within its duplicate window, as NATS does
 	records  []event.Record
 	previous config // before the last edit
 	config   config
@@ -236,6 +241,9 @@ func resources(sinkName string, c config) pipeline.LaneResources {
 			}
 		}
 		r.SkipSnapshot = e.skip
+		if e.redact {
+			r.Redact = []shape.Rule{{Paths: []string{"spec.padding"}}}
+		}
 		if e.verify {
 			r.VerifyEvery = time.Minute
 		}
@@ -273,10 +281,23 @@ type writer struct {
 	life *life
 	seq  uint64
 	done int // records of the batch seq that are durable
+	// Messages that a predecessor may have written and not committed are above committed
+	// and up to opened; those of the batch seq are above begun.
+	committed, opened, begun int
 }
 
-func (w *writer) Open(ctx context.Context, _ []byte) error { return w.bus.ready(ctx, w.life) }
-func (w *writer) Close() error                             { return nil }
+func (w *writer) Open(ctx context.Context, mark []byte) error {
+	if err := w.bus.ready(ctx, w.life); err != nil {
+		return err
+	}
+	w.bus.mu.Lock()
+	defer w.bus.mu.Unlock()
+	w.committed, _ = strconv.Atoi(string(mark))
+	w.opened = len(w.records)
+	return nil
+}
+
+func (w *writer) Close() error { return nil }
 
 func (w *writer) Write(ctx context.Context, b *event.Batch) ([]byte, error) {
 	if err := w.bus.ready(ctx, w.life); err != nil {
@@ -302,7 +323,7 @@ func (w *writer) write(b *event.Batch) (mark []byte, crash bool, err error) {
 		return nil, true, nil
 	}
 	if w.seq != b.Seq || b.Seq == 0 {
-		w.seq, w.done = b.Seq, 0
+		w.seq, w.done, w.begun = b.Seq, 0, len(w.records)
 	}
 	upTo, err := w.check(b)
 	if err != nil && w.mode == transaction {
@@ -365,6 +386,9 @@ func (w *writer) check(b *event.Batch) (int, error) {
 func (w *writer) keep(records []event.Record) {
 	for i := range records {
 		r := records[i]
+		if w.window && w.repeats(&r) {
+			continue
+		}
 		m, err := parse(r.Route, r.Value)
 		if err != nil {
 			panic(fmt.Sprintf("the value of a record is no event: %v: %s", err, r.Value))
@@ -374,12 +398,43 @@ func (w *writer) keep(records []event.Record) {
 			state = append(state, event.KV{Key: bytes.Clone(kv.Key), Value: bytes.Clone(kv.Value)})
 		}
 		w.records = append(w.records, event.Record{State: state})
-		m.Key, m.Broadcast = r.Key, r.Broadcast
+		m.Key, m.Broadcast, m.Value = r.Key, r.Broadcast, bytes.Clone(r.Value)
 		if m.Broadcast { // where the topic is compacted
 			m.Key = "_collection/" + m.Collection + "/" + m.short()
 		}
 		w.bus.append(m)
 	}
+}
+
+// repeats reports whether the server drops a record as a repeat, and notes it if not. As
+// in the NATS sink, the id is made of all that tells messages apart, and what the server
+// drops as a repeat of a message that cannot be in doubt is sent again under another id.
+func (w *writer) repeats(r *event.Record) bool {
+	if r.Broadcast { // has an id of its own each time
+		return false
+	}
+	id := strings.Join([]string{r.Event.Collection.ID(), r.ID, r.Route, form(r.Event)}, " ")
+	number, drops := w.bus.dropped(id)
+	if drops && (number > w.begun || w.committed < number && number <= w.opened) {
+		return true
+	}
+	w.bus.sent[id] = sent{time.Now(), len(w.records) + 1}
+	return false
+}
+
+// form tells the messages apart that one event can become.
+func form(e *event.Event) string {
+	switch {
+	case e.DeadLetter != nil:
+		return "dead letter"
+	case e.Type == event.Deleted:
+		return ""
+	case e.Object == nil:
+		return "no body"
+	case e.Truncated != nil:
+		return "truncated"
+	}
+	return "whole"
 }
 
 // transactional is a sink whose transactions hold the checkpoint.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 )
 
 // life is one process of the bridge, from its start until it ended or was killed.
@@ -62,10 +63,21 @@ type bus struct {
 	limit    int            // bytes of a value; 0: none
 	armed    armed
 	written  func(message) // called with each message, in order
+	// sent says when and where a message was written, by the id that a server drops repeats by.
+	sent map[string]sent
 }
 
+// sent is when a message was written, and its number among the messages.
+type sent struct {
+	at     time.Time
+	number int
+}
+
+// duplicateWindow is how long a server of NATS drops what comes again under its id.
+const duplicateWindow = 2 * time.Minute
+
 func newBus() *bus {
-	return &bus{changed: make(chan struct{}), refused: map[string]int{}}
+	return &bus{changed: make(chan struct{}), refused: map[string]int{}, sent: map[string]sent{}}
 }
 
 // set changes the bus and wakes whoever waits for it.
@@ -123,4 +135,11 @@ func (b *bus) append(messages ...message) {
 		b.messages = append(b.messages, m)
 		b.written(m)
 	}
+}
+
+// dropped returns the number of the message that has an id and was written within the
+// duplicate window.
+func (b *bus) dropped(id string) (number int, repeat bool) {
+	was, known := b.sent[id]
+	return was.number, known && time.Since(was.at) < duplicateWindow
 }

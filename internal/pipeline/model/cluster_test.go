@@ -94,6 +94,14 @@ func newCluster() *cluster {
 	return c
 }
 
+// crowd adds n objects with x=1 to the first namespace, as of now.
+func (c *cluster) crowd(n int) {
+	for i := range n {
+		o := object{namespace: namespaces[0], name: fmt.Sprintf("o%05d", i), uid: c.uid("u"), rv: c.now().rv, x: 1, keep: true}
+		c.now().base[o.key()] = o
+	}
+}
+
 func (c *cluster) now() *history { return c.histories[len(c.histories)-1] }
 
 func (c *cluster) uid(prefix string) string {

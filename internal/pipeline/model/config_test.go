@@ -30,6 +30,7 @@ type entry struct {
 	version  string // "": the preferred one
 	topic    int    // which of two topics
 	verify   bool   // verification every minute
+	redact   bool   // spec.padding is hidden
 }
 
 // set is a set of the label's values 0, 1 and 2.
@@ -88,6 +89,7 @@ func (e entry) String() string {
 		{e.version != "", "version=" + e.version},
 		{e.topic > 0, "topic=2"},
 		{e.verify, "verify"},
+		{e.redact, "redact"},
 	} {
 		if p.on {
 			s += " " + p.name

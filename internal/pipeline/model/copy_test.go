@@ -23,8 +23,9 @@ type message struct {
 		To     string          `json:"to"`
 		Object json.RawMessage `json:"object"`
 	}
-	Step   int // of the run
-	Number int // among the messages of the bus
+	Value  []byte // as it was written
+	Step   int    // of the run
+	Number int    // among the messages of the bus
 }
 
 // short is the type's last word: added, modified, deleted, present, gap, synced, closed.

@@ -99,6 +99,13 @@ func (j *judge) now() config {
 	return j.effect[len(j.effect)-1].c
 }
 
+// hadRefused reports whether an entry had a topic before that is refused now.
+func (j *judge) hadRefused(e entry) bool {
+	return slices.ContainsFunc(j.effect, func(at configAt) bool {
+		return slices.ContainsFunc(at.c, func(was entry) bool { return was.x == e.x && j.s.bus.refuses(topic(was.topic)) })
+	})
+}
+
 // selections are those that a collection has had in the configurations since a step.
 func (j *judge) selections(id string, since int) (out []selection) {
 	for i, e := range j.effect {

@@ -14,71 +14,115 @@ var (
 	seed   = flag.Uint64("model.seed", 1, "the seed of the random runs")
 	runs   = flag.Int("model.runs", 50, "how many random runs")
 	from   = flag.Int("model.from", 0, "the first of the random runs")
-	replay = flag.String("model.trace", "", "a file with a trace: only that is run, and told step by step")
+	replay = flag.String("model.trace", "", "files with traces (a pattern), which TestTrace prints step by step")
 	learn  = flag.String("model.learn", "", "a directory for the minimised traces of new failures")
+	skip   = flag.String("model.skip", "", "a file with numbers of random runs to leave out")
+	first  = flag.Bool("model.first", false, "stop at the first failure that is not known")
 )
 
-// TestTrace runs one trace and prints what happens.
+// TestTrace runs the traces that are asked for and prints what happens.
 func TestTrace(t *testing.T) {
-	if *replay == "" {
-		t.Skip("no -model.trace")
-	}
-	text, err := os.ReadFile(*replay)
+	files, err := filepath.Glob(*replay) // none, if nothing is asked for
 	if err != nil {
 		t.Fatal(err)
 	}
-	tr, err := parseTrace(string(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if p := run(t, tr, os.Stdout); len(p) > 0 {
-		t.Error(describe(p))
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			tr, err := parseTrace(string(text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if p := run(t, tr, os.Stdout); len(p) > 0 {
+				t.Error(describe(p))
+			}
+		})
 	}
 }
 
 // TestRandom runs random traces. A failure counts as known if its minimised trace breaks
 // the invariant of one of testdata/known and has at least its kinds of input.
 func TestRandom(t *testing.T) {
-	var known []failure
-	for _, file := range knownFiles(t) {
-		tr, invariant := knownTrace(t, file)
-		known = append(known, failure{invariant: invariant, small: tr})
+	if *failsOnly {
+		printFailing(t)
+		return
 	}
-	first, count := map[string]*failure{}, map[string]int{}
+	known, left := knownFailures(t), leftOut(t)
+	found, count := map[string]*failure{}, map[string]int{}
 	for n := *from; n < *from+*runs; n++ {
-		if *failsOnly {
-			if len(run(t, draw(*seed, uint64(n)), nil)) > 0 {
-				fmt.Printf("failing run %d\n", n)
-			}
+		if left[fmt.Sprint(n)] {
 			continue
+		}
+		if *first {
+			fmt.Printf("run %d\n", n) // for who reads this if the process ends
 		}
 		f := try(t, draw(*seed, uint64(n)))
 		if f == nil {
 			continue
 		}
 		f.run = n
+		if *first && f.sound && !slices.ContainsFunc(known, f.is) {
+			fmt.Printf("not known: run %d: %s\n", n, signature(f.invariant, f.small))
+			report(t, f)
+			return
+		}
 		s := signature(f.invariant, f.small)
-		if count[s]++; first[s] == nil || len(f.small.inputs) < len(first[s].small.inputs) && first[s].sound {
-			first[s] = f
+		if count[s]++; found[s] == nil || len(f.small.inputs) < len(found[s].small.inputs) && found[s].sound {
+			found[s] = f
 		}
 	}
-	for _, s := range sortedKeys(first) {
-		f := first[s]
-		t.Logf("%4d  %s: first in run %d, %d inputs", count[s], s, f.run, len(f.small.inputs))
-		if slices.ContainsFunc(known, f.is) {
-			continue
+	for _, s := range sortedKeys(found) {
+		f := found[s]
+		t.Logf("%4d  %s: run %d, %d inputs", count[s], s, f.run, len(f.small.inputs))
+		if !slices.ContainsFunc(known, f.is) {
+			report(t, f)
 		}
-		var steps strings.Builder
-		problems := run(t, f.small, &steps)
-		if *learn != "" {
-			name := filepath.Join(*learn, strings.NewReplacer(" ", "-", ":", "").Replace(s)+".trace")
-			text := fmt.Sprintf("# invariant: %s\n# run %d of seed %d\n%s", f.invariant, f.run, *seed, f.small)
-			if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-				t.Error(err)
-			}
-		}
-		t.Errorf("run %d: %s (fails again: %t)\n%s\n%s%s", f.run, s, f.sound, describe(problems), f.small, steps.String())
 	}
+}
+
+// printFailing prints the numbers of the random runs that fail.
+func printFailing(t *testing.T) {
+	for n := *from; n < *from+*runs; n++ {
+		if len(run(t, draw(*seed, uint64(n)), nil)) > 0 {
+			fmt.Printf("failing run %d\n", n)
+		}
+	}
+}
+
+// leftOut are the numbers of the runs to leave out.
+func leftOut(t *testing.T) map[string]bool {
+	t.Helper()
+	out := map[string]bool{}
+	if *skip == "" {
+		return out
+	}
+	text, err := os.ReadFile(*skip)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range strings.Fields(string(text)) {
+		out[n] = true
+	}
+	return out
+}
+
+// report reports a failure that is not known.
+func report(t *testing.T, f *failure) {
+	t.Helper()
+	var steps strings.Builder
+	problems := run(t, f.small, &steps)
+	s := signature(f.invariant, f.small)
+	if *learn != "" {
+		name := filepath.Join(*learn, strings.NewReplacer(" ", "-", ":", "").Replace(s)+".trace")
+		text := fmt.Sprintf("# invariant: %s\n# run %d of seed %d\n%s", f.invariant, f.run, *seed, f.small)
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Error(err)
+		}
+	}
+	t.Errorf("run %d: %s (fails again: %t)\n%s\n%s%s", f.run, s, f.sound, describe(problems), f.small, steps.String())
 }
 
 // failure is a random run that failed, and what is left of it.
@@ -112,7 +156,10 @@ func try(t *testing.T, tr *trace) *failure {
 	if fails(f.small) {
 		f.small = minimise(f.small, fails)
 	}
-	f.sound = fails(f.small)
+	f.sound = true
+	for range 3 {
+		f.sound = f.sound && fails(f.small)
+	}
 	return f
 }
 
@@ -134,6 +181,15 @@ func knownFiles(t *testing.T) []string {
 		t.Fatal(err)
 	}
 	return files
+}
+
+func knownFailures(t *testing.T) (known []failure) {
+	t.Helper()
+	for _, file := range knownFiles(t) {
+		tr, invariant := knownTrace(t, file)
+		known = append(known, failure{invariant: invariant, small: tr})
+	}
+	return known
 }
 
 // TestKnown runs the traces of defects that are not yet fixed. Each must fail with its

@@ -58,19 +58,25 @@ func (w *world) hindered(s *sinkWorld, e entry) bool {
 	if w.process == nil || b.stopped || b.blocked || b.refuses(topic(e.topic)) || w.api.down || w.api.denied != 0 {
 		return true
 	}
+	if routeStays && w.judges[slices.Index(w.sinks, s)].hadRefused(e) {
+		return true
+	}
 	labels := e.x.selector()
 	return w.api.isHeld(heldList+labels) || w.api.isHeld(heldWatch+labels) || w.api.isHeld(heldPast)
 }
 
 // setup is what a run begins with.
 type setup struct {
-	page  int // objects that the server puts on a page of a list
+	page  int    // objects that the server puts on a page of a list
+	crowd int    // objects with x=1 that are there from the start
+	first config // of the sinks; nil: their presets
 	sinks []sinkSetup
 }
 
 type sinkSetup struct {
 	mode   delivery
 	dead   bool // dead letters; else truncation
+	window bool // the bus drops repeats
 	preset int  // of presets
 }
 
@@ -87,7 +93,14 @@ var presets = []config{
 	{{x: all, types: "md"}},
 	{{x: 3}, {x: 4, topic: 1}},
 	{{x: 2, verify: true}, {x: 5}},
+	{{x: 3}, {x: 4}},
+	{{x: 2}, {x: 5}},
+	{{x: 3, filter: true}, {x: 4, filter: true}},
+	{{x: all, team: true, filter: true}},
 }
+
+// simplest has the presets in the order in which a failure is tried with them.
+var simplest = []int{0, 3, 5, 4, 7, 8, 6, 14, 1, 11, 12, 2, 9, 10, 13}
 
 // run runs a trace in a bubble, and returns what is wrong.
 func run(t *testing.T, tr *trace, out io.Writer) (problems []problem) {
@@ -113,14 +126,18 @@ func run(t *testing.T, tr *trace, out io.Writer) (problems []problem) {
 
 func newWorld(s *setup, out io.Writer) *world {
 	c := newCluster()
+	c.crowd(s.crowd)
 	w := &world{cluster: c, out: out, logger: zap.NewNop(), restored: -1}
 	if out != nil {
 		w.logger = zap.New(zapcore.NewCore(zapcore.NewConsoleEncoder(zapcore.EncoderConfig{MessageKey: "m", LevelKey: "l", EncodeLevel: zapcore.CapitalLevelEncoder}),
 			zapcore.AddSync(prefixed{out}), zap.DebugLevel))
 	}
-	w.api = &server{cluster: c, pageSize: s.page, held: map[string]int{}}
+	w.api = &server{cluster: c, pageSize: s.page, held: map[string]int{}, burst: 1 + s.crowd}
 	for i, ss := range s.sinks {
-		sw := &sinkWorld{name: fmt.Sprintf("s%d", i), mode: ss.mode, dead: ss.dead, bus: newBus(), store: newMemory(), config: slices.Clone(presets[ss.preset])}
+		sw := &sinkWorld{name: fmt.Sprintf("s%d", i), mode: ss.mode, dead: ss.dead, window: ss.window, bus: newBus(), store: newMemory(), config: slices.Clone(presets[ss.preset])}
+		if s.first != nil {
+			sw.config = slices.Clone(s.first)
+		}
 		sw.previous = sw.config
 		w.sinks = append(w.sinks, sw)
 		w.judges = append(w.judges, newJudge(w, sw))

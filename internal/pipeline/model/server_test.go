@@ -29,6 +29,7 @@ type server struct {
 	denied    int  // the HTTP status that lists and watches get; 0: none
 	brief     int  // lists and watches that still get status briefStatus
 	pageSize  int
+	burst     int // frames of a streamed list that are written at once
 	waiting   []*request
 	watches   []*watch
 	number    int            // of the last request
@@ -468,8 +469,9 @@ func (s *server) step() bool {
 			continue
 		}
 		if len(w.initial) > 0 && s.let(heldList+w.labels) {
-			w.body.write(w.initial[0])
-			w.initial = w.initial[1:]
+			n := min(s.burst, len(w.initial))
+			w.body.write(strings.Join(w.initial[:n], ""))
+			w.initial = w.initial[n:]
 			return true
 		}
 		if len(w.initial) == 0 && s.let(heldWatch+w.labels) && s.frame(w) {

@@ -53,7 +53,11 @@ func (t *trace) String() string {
 		if s.dead {
 			letters = "dead-letter"
 		}
-		fmt.Fprintf(&b, "sink %s %s %d  # %s\n", s.mode, letters, s.preset, presets[s.preset])
+		window := ""
+		if s.window {
+			window = " window"
+		}
+		fmt.Fprintf(&b, "sink %s %s %d%s  # %s\n", s.mode, letters, s.preset, window, presets[s.preset])
 	}
 	for _, in := range t.inputs {
 		fmt.Fprintln(&b, in)
@@ -75,7 +79,7 @@ func parseTrace(text string) (*trace, error) {
 			t.setup.page, _ = strconv.Atoi(f[1])
 			continue
 		case "sink":
-			s := sinkSetup{dead: f[2] == "dead-letter"}
+			s := sinkSetup{dead: f[2] == "dead-letter", window: len(f) > 4 && f[4] == "window"}
 			for m := range 3 {
 				if delivery(m).String() == f[1] {
 					s.mode = delivery(m)
@@ -104,20 +108,71 @@ func parseTrace(text string) (*trace, error) {
 	return t, nil
 }
 
-// kinds are the kinds of input that a trace has, sorted: what identifies a defect.
+// kinds are the kinds of input that a trace has, and the features of its configurations
+// and buses, sorted: what identifies a defect.
 func (t *trace) kinds() string {
 	var out []string
-	for _, in := range t.inputs {
-		k := ops[in.op].kind
-		if k == "" {
-			k = in.op
+	add := func(kinds ...string) {
+		for _, k := range kinds {
+			if k != "" && k != "write" && k != "time" && !slices.Contains(out, k) {
+				out = append(out, k)
+			}
 		}
-		if k != "write" && k != "time" && !slices.Contains(out, k) {
-			out = append(out, k)
+	}
+	for _, s := range t.setup.sinks {
+		add(s.features()...)
+	}
+	for _, in := range t.inputs {
+		switch k := ops[in.op].kind; {
+		case in.op == "edit":
+			add(k, feature(properties[in.args[2]].name))
+		case in.op == "entry-added":
+			add(k, several)
+		case in.op == "entry-removed":
+			add(k, "+removed")
+		case k != "":
+			add(k)
+		default:
+			add(in.op)
 		}
 	}
 	slices.Sort(out)
 	return strings.Join(out, " ")
+}
+
+// several is the feature of a configuration with several entries.
+const several = "+several"
+
+// feature names a property of an entry among kinds of input. That labels are selected
+// is nothing special.
+func feature(property string) string {
+	if property == "labels" {
+		return ""
+	}
+	return "+" + property
+}
+
+// features are what a sink and its first configuration have that not every one has.
+func (s *sinkSetup) features() (out []string) {
+	if s.mode == intents {
+		out = append(out, "+intents")
+	}
+	if s.window {
+		out = append(out, "+window")
+	}
+	c := presets[s.preset]
+	if len(c) > 1 {
+		out = append(out, several)
+	}
+	for _, e := range c {
+		for _, p := range properties {
+			changed := e
+			if p.set(&changed, 0); changed != e {
+				out = append(out, feature(p.name))
+			}
+		}
+	}
+	return out
 }
 
 // op is a kind of input.
@@ -476,7 +531,9 @@ func draw(seed, n uint64) *trace {
 	r := rand.New(rand.NewPCG(seed, n))
 	t := &trace{setup: setup{page: 1 + r.IntN(3)}}
 	for range 1 + r.IntN(4)/3 {
-		t.setup.sinks = append(t.setup.sinks, sinkSetup{mode: delivery(r.IntN(3)), dead: r.IntN(3) == 0, preset: r.IntN(len(presets))})
+		s := sinkSetup{mode: delivery(r.IntN(3)), dead: r.IntN(3) == 0, preset: r.IntN(len(presets))}
+		s.window = r.IntN(2) == 0 && s.mode == intents
+		t.setup.sinks = append(t.setup.sinks, s)
 	}
 	var all []string
 	total := 0
@@ -517,8 +574,19 @@ func pick(r *rand.Rand, names []string, total int) string {
 	return names[0]
 }
 
-// minimise takes inputs out of a trace for as long as it fails in the same way.
+// minimise makes a trace smaller, and what it begins with simpler, for as long as it
+// fails in the same way.
 func minimise(t *trace, fails func(*trace) bool) *trace {
+	t = shorten(t, fails)
+	simple := simplify(t, fails)
+	if simple == t {
+		return t
+	}
+	return shorten(simple, fails)
+}
+
+// shorten takes inputs out of a trace.
+func shorten(t *trace, fails func(*trace) bool) *trace {
 	for size := len(t.inputs) / 2; size >= 1; {
 		shorter := false
 		for at := 0; at+size <= len(t.inputs); {
@@ -536,12 +604,41 @@ func minimise(t *trace, fails func(*trace) bool) *trace {
 			size = 1
 		}
 	}
-	if len(t.setup.sinks) > 1 {
-		for i := range t.setup.sinks {
+	return t
+}
+
+// simplify takes sinks out of a trace, and features out of the sinks that stay.
+func simplify(t *trace, fails func(*trace) bool) *trace {
+	for i := range t.setup.sinks {
+		if len(t.setup.sinks) == 1 {
+			break
+		}
+		try := &trace{setup: t.setup, inputs: t.inputs}
+		try.setup.sinks = slices.Delete(slices.Clone(t.setup.sinks), i, i+1)
+		if fails(try) {
+			t = try
+			break
+		}
+	}
+	for i := range t.setup.sinks {
+		with := func(change func(s *sinkSetup)) bool {
 			try := &trace{setup: t.setup, inputs: t.inputs}
-			try.setup.sinks = slices.Delete(slices.Clone(t.setup.sinks), i, i+1)
-			if fails(try) {
-				return try
+			try.setup.sinks = slices.Clone(t.setup.sinks)
+			change(&try.setup.sinks[i])
+			if try.setup.sinks[i] == t.setup.sinks[i] || !fails(try) {
+				return false
+			}
+			t = try
+			return true
+		}
+		with(func(s *sinkSetup) { s.window = false })
+		with(func(s *sinkSetup) { s.dead = false })
+		if !t.setup.sinks[i].window && !with(func(s *sinkSetup) { s.mode = transaction }) {
+			with(func(s *sinkSetup) { s.mode = min(s.mode, log) })
+		}
+		for _, preset := range simplest[:slices.Index(simplest, t.setup.sinks[i].preset)] {
+			if with(func(s *sinkSetup) { s.preset = preset }) {
+				break
 			}
 		}
 	}

@@ -15,15 +15,19 @@ import (
 
 // ledger makes records and remembers them, to be compared with the bus. The
 // records of one key are numbered from 1.
+//
+// The records have the present time: Kafka deletes records by the time that they
+// have, and removes those that are older than the topic's retention within minutes.
 type ledger struct {
 	h     *Harness
+	time  time.Time // of every record: one that is made again is the same
 	seq   uint64
 	next  map[string]int
 	value map[string][]byte // by id
 }
 
 func newLedger(h *Harness) *ledger {
-	return &ledger{h: h, next: map[string]int{}, value: map[string][]byte{}}
+	return &ledger{h: h, time: time.Now().UTC().Truncate(time.Second), next: map[string]int{}, value: map[string][]byte{}}
 }
 
 // payload is the data of a test record's CloudEvent.
@@ -42,8 +46,6 @@ type envelope struct {
 	Time        string  `json:"time"`
 	Data        payload `json:"data"`
 }
-
-var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 
 // record makes the next record of a key, pad bytes larger than it need be.
 func (l *ledger) record(key string, pad int) event.Record {
@@ -80,7 +82,7 @@ func (l *ledger) make(key string, n, pad int) event.Record {
 		Source:      "/clusters/test/core/pods",
 		Type:        event.Modified.CloudEvent(),
 		Subject:     "default/" + key,
-		Time:        noon.Format(time.RFC3339Nano),
+		Time:        l.time.Format(time.RFC3339Nano),
 		Data:        payload{Key: key, N: n, Pad: strings.Repeat("x", pad)},
 	}
 	var content any = e
@@ -105,7 +107,7 @@ func (l *ledger) make(key string, n, pad int) event.Record {
 		},
 		State: []event.KV{{Key: []byte("e/pods/default/" + key), Value: []byte(rv)}},
 		Event: &event.Event{
-			Type: event.Modified, Origin: event.Watch, Time: noon, Collection: pods,
+			Type: event.Modified, Origin: event.Watch, Time: l.time, Collection: pods,
 			APIVersion: "v1", Kind: "Pod", Namespace: "default", Name: key, UID: key, ResourceVersion: rv,
 			Object: []byte(`{"apiVersion":"v1","kind":"Pod"}`),
 		},
@@ -119,7 +121,7 @@ func (l *ledger) broadcast(t event.Type) event.Record {
 	r := l.record("_collection", 0)
 	r.Key, r.Broadcast = "", true
 	r.Event = &event.Event{
-		Type: t, Origin: event.Reconcile, Time: noon, Collection: pods, ResourceVersion: "1",
+		Type: t, Origin: event.Reconcile, Time: l.time, Collection: pods, ResourceVersion: "1",
 		Report: &event.Report{Reason: "expired"},
 	}
 	return r

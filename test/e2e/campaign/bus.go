@@ -38,6 +38,7 @@ type fault struct {
 	do    func(ctx context.Context, r *chance) error
 	hurts bool
 	once  bool // at most once in a seed: it costs much, or makes much excusable
+	often bool // among the kinds of every other seed at least
 }
 
 // newest is everything, or at least what came since it was last asked.

@@ -25,6 +25,8 @@ type Spec struct {
 
 	// Entries adds a resource that several entries of the configuration share, edits of these, and a second sink.
 	Entries bool
+	// Only is what the names of the faults contain; the others are left out. Empty: all are drawn.
+	Only string
 	// Commit and Dirty say what Binary was built from.
 	Commit string
 	Dirty  bool
@@ -48,7 +50,8 @@ type Result struct {
 	Excused  int      `json:"excused"` // transitions that a declared gap excuses and nobody told
 	Faults   []string `json:"faults"`
 	Problems []string `json:"problems,omitempty"`
-	Log      string   `json:"-"` // of a failed run: histories, and what the bridges said
+	Did      []string `json:"did,omitempty"` // what the seed did, each once: by that, known failures are recognized
+	Log      string   `json:"-"`             // of a failed run: histories, and what the bridges said
 }
 
 // OneCommit returns the commit that all results are of. Results of several commits, or of a modified worktree, do not add up.
@@ -121,7 +124,7 @@ func Run(ctx context.Context, cluster *clustertest.Cluster, s Spec) (result Resu
 // finish lets the bridge come into step, ends it, and judges.
 func (w *world) finish(ctx context.Context, n *nemesis, l *ledger, result *Result) error {
 	var problems []string
-	result.Faults = n.schedule
+	result.Faults, result.Did = n.schedule, n.circumstances()
 	settled := w.settle(ctx, l)
 	if settled == nil && w.gadgets != nil {
 		settled = n.settleEntries(ctx)
@@ -143,8 +146,10 @@ func (w *world) finish(ctx context.Context, n *nemesis, l *ledger, result *Resul
 		problems = append(problems, fmt.Sprintf("[readable] %v", err))
 	}
 	ofEntries, messages := w.ofEntries(all)
-	v := &verdict{pair: w.pair, ledger: l, messages: messages, cluster: map[string]map[string]map[string]any{}, lost: w.pair.lossy() && n.hurt, unsettled: settled != nil, killed: len(w.processes) > 1, second: w.second, taken: w.taken,
-		changing: map[string]bool{w.widgets.ResourceID(): n.defaulted}}
+	v := &verdict{
+		pair: w.pair, ledger: l, messages: messages, cluster: map[string]map[string]map[string]any{}, lost: w.pair.lossy() && n.hurt, unsettled: settled != nil, killed: len(w.processes) > 1, second: w.second, taken: w.taken,
+		changing: map[string]bool{w.widgets.ResourceID(): n.defaulted},
+	}
 	for _, t := range w.types {
 		if v.cluster[t.ResourceID()], err = w.selected(reading, t); err != nil {
 			return err

@@ -137,7 +137,14 @@ func (r *replica) apply(m *bus.Message) bool {
 		}
 		return true
 	case m.Is("synced"):
-		if m.Data.Reason != "periodic" && m.Data.Reason != "resync" {
+		gap := r.opened[c]
+		switch m.Data.Reason {
+		case "periodic":
+		case "resync": // a list that finds another history has everything published again, and ends with that
+			if gap != nil && gap.Data.Reason == "history" {
+				delete(r.opened, c)
+			}
+		default:
 			delete(r.opened, c)
 		}
 		return true
@@ -186,6 +193,10 @@ func (r *replica) keptUp() map[string]*bus.Message {
 	}
 	return kept
 }
+
+// emptied reports whether a synced says that all objects of the collection are gone with their CRD or namespace. Its resourceVersion is
+// the last one that the bridge has read before that.
+func emptied(synced *bus.Message) bool { return synced.Data.Reason == "gone" }
 
 // inherited reports that an object of the selection may be held as another collection's: one that a changed selection hands on
 // is not published again. An object that the selection lacks may not be held as this collection's.

@@ -111,17 +111,38 @@ func TestEntriesVerdict(t *testing.T) {
 		rule string
 		do   func(h *sharedHistory)
 	}{
-		"an object is missing at a synced": {"copy", func(h *sharedHistory) { h.cut(2); h.about("added", crewA, "stays", 12) }},
-		"an object is stale at a synced":   {"copy", func(h *sharedHistory) { h.cut(7); h.about("modified", crewB, "moves", 15) }},
-		"one that left is held at a synced": {"copy", func(h *sharedHistory) {
+		"an object is missing at a synced": {"copy missing", func(h *sharedHistory) { h.cut(2); h.about("added", crewA, "stays", 12) }},
+		"an object is stale at a synced":   {"copy stale", func(h *sharedHistory) { h.cut(7); h.about("modified", crewB, "moves", 15) }},
+		"one that left is held at a synced": {"copy held", func(h *sharedHistory) {
 			h.truth.objects["stays"].states = append(h.truth.objects["stays"].states, gadgetState{rv: 18, value: "c"})
 		}},
-		"the collection that lost an object ends it": {"union", func(h *sharedHistory) { h.about("deleted", crewA, "moves", 22) }},
-		"an object is missing in the end":            {"union", func(h *sharedHistory) { h.cut(10) }},
-		"an object is stale in the end":              {"union", func(h *sharedHistory) { h.cut(7) }},
-		"a deleted object remains":                   {"union", func(h *sharedHistory) { h.cut(8) }},
-		"what the last edit leaves out remains":      {"union", func(h *sharedHistory) { h.edit(entry{by: byLabel, of: []string{"a"}}) }},
-		"an object that lives is deleted":            {"living", func(h *sharedHistory) { h.about("deleted", crewA, "stays", 22) }},
+		"the collection that lost an object ends it, and the other one is in step": {"copy taken", func(h *sharedHistory) {
+			h.about("deleted", crewA, "moves", 22)
+			h.of("synced", crewB, 22, "periodic")
+		}},
+		"the collection that lost an object ends it": {"union taken", func(h *sharedHistory) { h.about("deleted", crewA, "moves", 22) }},
+		"an object remains when its CRD is gone": {"copy held", func(h *sharedHistory) {
+			h.of("gap", crewA, 12, "gone")
+			h.of("synced", crewA, 12, "gone")
+			o := h.truth.objects["stays"]
+			o.deleted, o.after, o.before, o.asked = true, 12, 40, h.start.Add(-time.Minute)
+		}},
+		"the collection that has an object ends it": {"union ended", func(h *sharedHistory) { h.about("deleted", crewA, "stays", 22) }},
+		"an object is missing in the end":           {"union missing", func(h *sharedHistory) { h.cut(10) }},
+		"an object is stale in the end":             {"union stale", func(h *sharedHistory) { h.cut(7) }},
+		"a deleted object remains":                  {"union held", func(h *sharedHistory) { h.cut(8) }},
+		"what the last edit leaves out remains":     {"union held", func(h *sharedHistory) { h.edit(entry{by: byLabel, of: []string{"a"}}) }},
+		"an object that lives is deleted":           {"living", func(h *sharedHistory) { h.about("deleted", crewA, "stays", 22) }},
+		"an object that leaves later is ended at its own version": {"living", func(h *sharedHistory) {
+			h.about("deleted", crewA, "stays", 12)
+			o := h.truth.objects["stays"]
+			o.states = append(o.states, gadgetState{rv: 24, namespace: "n", name: "stays", value: "c", shown: true, asked: h.start.Add(time.Second)})
+		}},
+		"an object that is deleted later is ended at its own version": {"living", func(h *sharedHistory) {
+			h.about("deleted", crewA, "stays", 12)
+			o := h.truth.objects["stays"]
+			o.deleted, o.after, o.before, o.asked = true, 12, 40, h.start.Add(time.Second)
+		}},
 		"deleted before an edit drops it": {"living", func(h *sharedHistory) {
 			h.about("deleted", crewA, "stays", 22)
 			h.start = h.start.Add(time.Second)
@@ -147,7 +168,13 @@ func TestEntriesVerdict(t *testing.T) {
 		"a gap before what explains it":  {"cause", func(h *sharedHistory) { h.happened[0].at = h.start }},
 		"a first list again for nothing": {"cause", func(h *sharedHistory) { h.happened = nil; h.messages[9].Data.Reason = "snapshot" }},
 		"drift":                          {"cause", func(h *sharedHistory) { h.messages[9].Data.Reason = "drift" }},
-		"a gap has no end":               {"declared", func(h *sharedHistory) { h.cut(11) }},
+		"a gap that a resync does not end": {"declared", func(h *sharedHistory) {
+			h.cut(11)
+			h.happened = append(h.happened, happening{"resync of entries", h.start})
+			h.of("gap", crewB, 22, "resync")
+			h.of("synced", crewB, 22, "resync")
+		}},
+		"a gap has no end": {"declared", func(h *sharedHistory) { h.cut(11) }},
 	} {
 		h := sharedRight()
 		c.do(h)
@@ -182,6 +209,38 @@ func TestEntriesVerdictExcuses(t *testing.T) {
 			h.messages = append(h.messages, h.messages[7:11]...)
 			h.of("gap", crewB, 25, "expired")
 			h.of("synced", crewB, 25, "expired")
+		},
+		"an object that was deleted is ended with its collection, at its own version": func(h *sharedHistory) {
+			o := h.truth.objects["stays"]
+			o.deleted, o.after, o.before, o.asked = true, 12, 40, h.start
+			h.about("deleted", crewA, "stays", 12)
+		},
+		"an object that left is ended at its own version": func(h *sharedHistory) {
+			o := h.truth.objects["stays"]
+			o.states = append(o.states, gadgetState{rv: 24, namespace: "n", name: "stays", value: "c", shown: true, asked: h.start})
+			h.about("deleted", crewA, "stays", 12)
+		},
+		"a list that finds another history ends with a resync": func(h *sharedHistory) {
+			h.happened = append(h.happened, happening{"etcd restored from a backup", h.start})
+			h.of("gap", crewA, 22, "history")
+			h.of("gap", crewA, 22, "resync")
+			h.of("synced", crewA, 22, "resync")
+		},
+		"an object moves to a collection that is behind": func(h *sharedHistory) {
+			o := h.truth.objects["stays"]
+			o.states = append(o.states, gadgetState{rv: 24, namespace: "n", name: "stays", value: "b", stamp: "24", shown: true})
+			h.about("deleted", crewA, "stays", 24)
+			h.of("synced", crewB, 23, "periodic")
+			h.about("added", crewB, "stays", 24)
+			h.of("synced", crewB, 24, "periodic")
+		},
+		"a CRD is gone, at the version that was read last": func(h *sharedHistory) {
+			h.happened = append(h.happened, happening{"entries' CRD removed and made again", h.start})
+			h.of("gap", crewA, 12, "gone")
+			h.about("deleted", crewA, "stays", 12)
+			h.of("synced", crewA, 12, "gone")
+			o := h.truth.objects["stays"]
+			o.deleted, o.after, o.before, o.asked = true, 12, 40, h.start.Add(-time.Minute)
 		},
 		"a reset": func(h *sharedHistory) {
 			h.happened = append(h.happened, happening{"stream deleted", h.start})
@@ -243,8 +302,8 @@ func TestEntriesVerdictOfPartitions(t *testing.T) {
 	}
 	h := divided()
 	h.messages = slices.DeleteFunc(h.messages, func(m bus.Message) bool { return m.UID() == "stays" })
-	if problems := h.judge(); !slices.ContainsFunc(problems, func(s string) bool { return strings.HasPrefix(s, "[copy]") }) {
-		t.Errorf("a partition that lacks an object: %v, want [copy]", problems)
+	if problems := h.judge(); !slices.ContainsFunc(problems, func(s string) bool { return strings.HasPrefix(s, "[copy missing]") }) {
+		t.Errorf("a partition that lacks an object: %v, want [copy missing]", problems)
 	}
 }
 

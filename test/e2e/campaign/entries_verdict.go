@@ -2,6 +2,7 @@ package campaign
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -12,8 +13,9 @@ import (
 // entriesVerdict judges what one sink has published of the resource that entries share. It knows what the API server acknowledged and
 // when the configuration was edited; what it asks of a collection is in contract.go. Its rules:
 //
-//	copy       at each synced, the copy is what the collection selects at that resourceVersion
-//	union      in the end, the copies together are what the entries select on the API server
+//	copy       at each synced, the copy is what the collection selects at that resourceVersion. Each kind of difference is a rule of its
+//	           own, for example "copy missing": see [differences]
+//	union      in the end, the copies together are what the entries select on the API server: the same kinds
 //	living     what is published as deleted is gone, or was not selected
 //	invented   what is published of an object was so, and was selected
 //	once       an id comes once, where delivery is exactly once, and never with another content
@@ -221,20 +223,27 @@ func (r *entriesReader) was(v view, o *gadget, m *bus.Message) bool {
 	return labelled[gadgetLabel] == s.value && (!whole || spec["stamp"] == s.stamp)
 }
 
-// ended reports whether a deletion has a reason: the object was gone, the collection did not select it, or the configuration had
-// no entry for it.
+// ended reports whether a deletion has a reason: by the time of the event the object was gone, the collection did not select it, or the
+// configuration had no entry for it.
 func (r *entriesReader) ended(v view, o *gadget, m *bus.Message) bool {
 	if o == nil {
 		return r.truth.former != nil && r.truth.former[m.UID()] != nil // undone by a restore
 	}
+	if o.deleted && !timeOf(m).Before(o.asked) {
+		return true // at whatever version: one that ends with its collection has its own
+	}
 	s, exists, known := o.at(number(m.RV()))
-	if !exists || !known || !v.selects(s) {
+	if !exists || !known {
 		return true
 	}
-	if _, some := filtersOf(v, r.editions, timeOf(m)); some && !s.shown {
-		return true
-	}
-	return slices.ContainsFunc(r.editions, func(e edition) bool { return !e.at.After(timeOf(m)) && !e.selects(s) })
+	_, filtered := filtersOf(v, r.editions, timeOf(m))
+	return slices.ContainsFunc(o.states, func(one gadgetState) bool {
+		if one.rv < s.rv || one.rv > s.rv && one.asked.After(timeOf(m)) {
+			return false // it was so before, or later than the event
+		}
+		return !v.selects(one) || filtered && !one.shown ||
+			slices.ContainsFunc(r.editions, func(e edition) bool { return !e.at.After(timeOf(m)) && !e.selects(one) })
+	})
 }
 
 // syncState is a consumer's copy when it reads a synced, of all partitions.
@@ -256,57 +265,113 @@ func (s *syncState) add(r *replica) {
 	}
 }
 
+// last is the newest event of an object, nil without one.
+func (s *syncState) last(uid string) *bus.Message {
+	if s.seen[uid] == nil {
+		return nil
+	}
+	return s.seen[uid].last
+}
+
 // copied: the copy is what the collection selects, object by object, at the version of the synced or of what came later.
 func (v *entriesVerdict) copied(s *syncState) {
-	var best []string
+	var best differences
 	for i, world := range v.worlds(s.synced) {
-		problems := v.differences(s, world)
-		if i == 0 || len(problems) < len(best) {
-			best = problems
+		found := v.differences(s, world)
+		if i == 0 || found.count() < best.count() {
+			best = found
 		}
 	}
-	if len(best) > 0 {
-		v.wrong("copy", "%d objects differ at %s: %s", len(best), s.synced, strings.Join(best[:min(len(best), 3)], "; "))
+	for _, kind := range slices.Sorted(maps.Keys(best)) {
+		v.wrong("copy "+kind, "%d objects differ at %s: %s", len(best[kind]), s.synced, some(best[kind]))
 	}
 }
 
-func (v *entriesVerdict) differences(s *syncState, world map[string]*gadget) (problems []string) {
+// differences are objects of a copy that are not as the API server has them, by how they differ.
+type differences map[string][]string
+
+const (
+	missing = "missing" // selected, and never published
+	taken   = "taken"   // selected, and published as deleted by a collection that does not select it
+	ended   = "ended"   // selected, and published as deleted by a collection that selects it
+	stale   = "stale"   // held at another version
+	held    = "held"    // not selected
+)
+
+func (d differences) add(kind, format string, args ...any) {
+	d[kind] = append(d[kind], fmt.Sprintf(format, args...))
+}
+
+// lacks enters an object that a copy lacks, which was last in a state. last is the newest event of it, nil without one.
+func (d differences) lacks(o *gadget, state gadgetState, last *bus.Message) {
+	kind := missing
+	switch {
+	case last == nil:
+	case viewOf(last.Attributes["collection"]).selects(state):
+		kind = ended
+	default:
+		kind = taken
+	}
+	d.add(kind, "%s", o)
+}
+
+func (d differences) count() (n int) {
+	for _, all := range d {
+		n += len(all)
+	}
+	return n
+}
+
+// some are the first three, in a steady order.
+func some(all []string) string {
+	slices.Sort(all)
+	return strings.Join(all[:min(len(all), 3)], "; ")
+}
+
+func (v *entriesVerdict) differences(s *syncState, world map[string]*gadget) differences {
+	found := differences{}
 	collection := s.synced.Attributes["collection"]
 	what := viewOf(collection)
-	all, some := filtersOf(what, v.editions, timeOf(s.synced))
+	all, filtered := filtersOf(what, v.editions, timeOf(s.synced))
 	for uid, o := range world {
-		rv := number(s.synced.RV())
-		if known := s.seen[uid]; known != nil && known.last.Epoch() == s.synced.Epoch() {
-			rv = max(rv, number(known.last.RV()))
+		kept := s.held[uid]
+		if emptied(s.synced) && o.deleted && !timeOf(s.synced).Before(o.asked) {
+			if kept != nil && kept.Attributes["collection"] == collection {
+				found.add(held, "at %s: %s", kept.RV(), o)
+			}
+			continue
+		}
+		rv, behind, last := number(s.synced.RV()), false, s.last(uid)
+		if last != nil && last.Epoch() == s.synced.Epoch() && number(last.RV()) > rv {
+			// Another collection is ahead of this one. If it has ended the object, which moved here, this one has not read the move yet.
+			rv, behind = number(last.RV()), last.Is("deleted")
 		}
 		state, exists, known := o.at(rv)
 		if !known {
 			continue
 		}
 		selected := exists && what.selects(state)
-		held := s.held[uid]
-		mine := held != nil && (inherited || held.Attributes["collection"] == collection)
+		mine := kept != nil && (inherited || kept.Attributes["collection"] == collection)
 		switch {
-		case selected && (state.shown || !some) && !mine:
-			problems = append(problems, fmt.Sprintf("missing: %s", o))
-		case selected && mine && number(held.RV()) != state.rv && (state.shown || !some):
-			problems = append(problems, fmt.Sprintf("stale, at %s: %s", held.RV(), o))
-		case held != nil && held.Attributes["collection"] == collection && (!selected || !state.shown && !all):
-			problems = append(problems, fmt.Sprintf("held at %s: %s", held.RV(), o))
+		case selected && (state.shown || !filtered) && !mine && !behind:
+			found.lacks(o, state, last)
+		case selected && mine && number(kept.RV()) != state.rv && (state.shown || !filtered):
+			found.add(stale, "at %s: %s", kept.RV(), o)
+		case kept != nil && kept.Attributes["collection"] == collection && (!selected || !state.shown && !all):
+			found.add(held, "at %s: %s", kept.RV(), o)
 		}
 	}
-	for uid, held := range s.held {
-		if world[uid] == nil && held.Attributes["collection"] == collection {
-			problems = append(problems, "of another history: "+held.String())
+	for uid, kept := range s.held {
+		if world[uid] == nil && kept.Attributes["collection"] == collection {
+			found.add(held, "of another history: %s", kept)
 		}
 	}
-	slices.Sort(problems)
-	return problems
+	return found
 }
 
 // union: the copies together are what the last edition selects of what exists.
 func (v *entriesVerdict) union() (problems []string) {
-	kept := map[string]*bus.Message{}
+	kept, seen := map[string]*bus.Message{}, map[string]*bus.Message{}
 	for _, part := range partitions(v.pair, v.messages) {
 		r := newReplica()
 		for _, m := range part {
@@ -315,33 +380,30 @@ func (v *entriesVerdict) union() (problems []string) {
 		for uid, m := range r.keptUp() {
 			kept[uid] = m
 		}
+		for uid, known := range r.seen {
+			seen[uid] = known.last
+		}
 	}
-	last, missing, stale, ghosts := v.editions[len(v.editions)-1], []string{}, []string{}, []string{}
+	last, found := v.editions[len(v.editions)-1], differences{}
 	for uid, o := range v.truth.objects {
-		state, held := o.states[len(o.states)-1], kept[uid]
+		state, has := o.states[len(o.states)-1], kept[uid]
 		selected := !o.deleted && last.selects(state)
 		switch {
-		case selected && held == nil:
-			missing = append(missing, o.String())
-		case selected && number(held.RV()) != state.rv:
-			stale = append(stale, fmt.Sprintf("at %s: %s", held.RV(), o))
-		case !selected && held != nil:
-			ghosts = append(ghosts, fmt.Sprintf("at %s: %s", held.RV(), o))
+		case selected && has == nil:
+			found.lacks(o, state, seen[uid])
+		case selected && number(has.RV()) != state.rv:
+			found.add(stale, "at %s: %s", has.RV(), o)
+		case !selected && has != nil:
+			found.add(held, "at %s: %s", has.RV(), o)
 		}
 	}
-	for uid, held := range kept {
+	for uid, has := range kept {
 		if v.truth.objects[uid] == nil {
-			ghosts = append(ghosts, held.String())
+			found.add(held, "of an object that never was: %s", has)
 		}
 	}
-	for _, one := range []struct {
-		what string
-		all  []string
-	}{{"selected and not in the copies", missing}, {"in the copies at another version", stale}, {"in the copies and not selected", ghosts}} {
-		if n := len(one.all); n > 0 {
-			slices.Sort(one.all)
-			problems = append(problems, fmt.Sprintf("[union] %s: %d objects are %s: %s", v.sink, n, one.what, strings.Join(one.all[:min(n, 3)], "; ")))
-		}
+	for _, kind := range slices.Sorted(maps.Keys(found)) {
+		problems = append(problems, fmt.Sprintf("[union %s] %s: %d objects: %s", kind, v.sink, len(found[kind]), some(found[kind])))
 	}
 	return problems
 }

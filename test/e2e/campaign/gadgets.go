@@ -43,6 +43,7 @@ type gadgetState struct {
 	namespace, name string
 	value, stamp    string
 	shown           bool
+	asked           time.Time // before the request that led to it
 }
 
 // gadget is one object's life. A deletion's version lies between after and before, both exclusive.
@@ -51,6 +52,7 @@ type gadget struct {
 	states        []gadgetState
 	deleted       bool
 	after, before uint64
+	asked         time.Time // before the request to delete it
 }
 
 // gadgetTruth is what the API server acknowledged, in the history that a restore of etcd ended, if there was one, and in the present.
@@ -108,8 +110,9 @@ func (g *gadget) String() string {
 	return b.String()
 }
 
-func (t *gadgetTruth) wrote(u *unstructured.Unstructured) {
+func (t *gadgetTruth) wrote(u *unstructured.Unstructured, asked time.Time) {
 	uid, s := string(u.GetUID()), stateOf(u)
+	s.asked = asked
 	o := t.objects[uid]
 	if o == nil {
 		o = &gadget{uid: uid}
@@ -128,9 +131,10 @@ func stateOf(u *unstructured.Unstructured) gadgetState {
 	}
 }
 
-// deleted enters the end of an object; the list's version bounds it from above.
-func (t *gadgetTruth) deleted(uid string, before uint64) {
+// deleted enters the end of an object, which was asked for at a time; the list's version bounds it from above.
+func (t *gadgetTruth) deleted(uid string, before uint64, asked time.Time) {
 	o := t.objects[uid]
+	o.asked = asked
 	o.deleted, o.after, o.before = true, o.states[len(o.states)-1].rv, before
 }
 
@@ -144,6 +148,11 @@ func (t *gadgetTruth) alive() []*gadget {
 	}
 	slices.SortFunc(all, func(a, b *gadget) int { return strings.Compare(a.states[0].name+a.uid, b.states[0].name+b.uid) })
 	return all
+}
+
+// free are those that exist now and may be changed at random: all but markers, whose first state is waited for.
+func (t *gadgetTruth) free() []*gadget {
+	return slices.DeleteFunc(t.alive(), func(o *gadget) bool { return strings.HasPrefix(o.states[0].name, markerPrefix) })
 }
 
 func (t *gadgetTruth) backup() map[string]*gadget {
@@ -265,13 +274,14 @@ func (g *gadgets) stamp(name string) string { return fmt.Sprintf("<%s/%x>", name
 
 // made makes an object; one whose outcome is not known is looked for.
 func (g *gadgets) made(ctx context.Context, namespace, name, value, shown, stamp string) (*unstructured.Unstructured, error) {
+	asked := time.Now()
 	for {
 		o, err := g.world.kube.In(namespace).Create(ctx, g.typ, name, kube.Fields{
 			"metadata": map[string]any{"labels": map[string]any{gadgetLabel: value}, "annotations": map[string]any{shownNote: shown}},
 			"spec":     map[string]any{gadgetLabel: value, "stamp": stamp},
 		})
 		if err == nil {
-			g.enter(o)
+			g.enter(o, asked)
 			return o, nil
 		}
 		found, _, err := g.list(ctx, name)
@@ -279,17 +289,17 @@ func (g *gadgets) made(ctx context.Context, namespace, name, value, shown, stamp
 			return nil, err
 		}
 		if len(found) > 0 {
-			g.enter(&found[0])
+			g.enter(&found[0], asked)
 			return &found[0], nil
 		}
 	}
 }
 
 // enter records what the API server answered. Several changes are made at a time.
-func (g *gadgets) enter(o *unstructured.Unstructured) {
+func (g *gadgets) enter(o *unstructured.Unstructured, asked time.Time) {
 	g.recording.Lock()
 	defer g.recording.Unlock()
-	g.truth.wrote(o)
+	g.truth.wrote(o, asked)
 	g.truth.ops++
 }
 
@@ -304,6 +314,7 @@ func (g *gadgets) change(ctx context.Context, o *gadget, value string) func() er
 		merge = fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, shownNote, shown)
 	}
 	return func() error {
+		asked := time.Now()
 		got, err := g.world.kube.In(now.namespace).Patch(ctx, g.typ, now.name, merge)
 		if err != nil {
 			found, _, err := g.list(ctx, now.name)
@@ -315,14 +326,14 @@ func (g *gadgets) change(ctx context.Context, o *gadget, value string) func() er
 			}
 			got = &found[0]
 		}
-		g.enter(got)
+		g.enter(got, asked)
 		return nil
 	}
 }
 
 // remove deletes an object.
 func (g *gadgets) remove(ctx context.Context, o *gadget) error {
-	now := o.states[len(o.states)-1]
+	now, asked := o.states[len(o.states)-1], time.Now()
 	for {
 		err := g.world.kube.In(now.namespace).Delete(ctx, g.typ, now.name)
 		found, rv, wrong := g.list(ctx, now.name)
@@ -330,7 +341,7 @@ func (g *gadgets) remove(ctx context.Context, o *gadget) error {
 			return errors.Join(err, wrong)
 		}
 		if len(found) == 0 {
-			g.truth.deleted(o.uid, rv+1)
+			g.truth.deleted(o.uid, rv+1, asked)
 			g.truth.ops++
 			return nil
 		}
@@ -350,7 +361,7 @@ func (g *gadgets) locked(do func() error) error {
 func (g *gadgets) run(ctx context.Context, until time.Time) error {
 	for time.Now().Before(until) && rest(ctx, 50*time.Millisecond) {
 		err := g.locked(func() error {
-			alive := g.truth.alive()
+			alive := g.truth.free()
 			draw := g.random.IntN(6)
 			if len(alive) == 0 || draw == 0 {
 				return g.create(ctx)()
@@ -373,7 +384,7 @@ func (g *gadgets) run(ctx context.Context, until time.Time) error {
 
 // relabel moves objects between values in bulk. The caller has locked.
 func (g *gadgets) relabel(ctx context.Context, r *chance) error {
-	alive := g.truth.alive()
+	alive := g.truth.free()
 	from, to, draw := gadgetValues[r.IntN(len(gadgetValues))], gadgetValues[r.IntN(len(gadgetValues))], r.IntN(3)
 	var moves []func() error
 	for i, o := range alive {
@@ -395,6 +406,24 @@ func (g *gadgets) relabel(ctx context.Context, r *chance) error {
 	return g.each(ctx, len(moves), func(i int) func() error { return moves[i] })
 }
 
+// handOver gives the objects of one entry to another, all at once. Where objects cannot move between entries, it is any relabelling. The
+// caller has locked.
+func (g *gadgets) handOver(ctx context.Context, r *chance, e edition) error {
+	if !e.movable() {
+		return g.relabel(ctx, r)
+	}
+	from := r.IntN(len(e.entries))
+	to := (from + 1 + r.IntN(len(e.entries)-1)) % len(e.entries)
+	value := e.entries[to].of[r.IntN(len(e.entries[to].of))]
+	var moves []func() error
+	for _, o := range g.truth.free() {
+		if e.entries[from].takes(o.states[len(o.states)-1]) {
+			moves = append(moves, g.change(ctx, o, value))
+		}
+	}
+	return g.each(ctx, len(moves), func(i int) func() error { return moves[i] })
+}
+
 // forget makes the API server forget the type's history.
 func (g *gadgets) forget(ctx context.Context) error {
 	for {
@@ -410,6 +439,7 @@ func (g *gadgets) forget(ctx context.Context) error {
 
 // remake removes the CRD, and with it all objects, and makes it again with a few.
 func (g *gadgets) remake(ctx context.Context, r *chance) error {
+	asked := time.Now()
 	for err := g.world.kube.Uninstall(ctx, g.typ); err != nil && !apierrors.IsNotFound(err); err = g.world.kube.Uninstall(ctx, g.typ) {
 		if !rest(ctx, 100*time.Millisecond) {
 			return errors.Join(err, context.Cause(ctx))
@@ -430,7 +460,7 @@ func (g *gadgets) remake(ctx context.Context, r *chance) error {
 		return fmt.Errorf("%d objects have outlived their CRD", len(left))
 	}
 	for _, o := range g.truth.alive() {
-		g.truth.deleted(o.uid, rv+1)
+		g.truth.deleted(o.uid, rv+1, asked)
 	}
 	return g.each(ctx, 40, func(int) func() error { return g.create(ctx) })
 }

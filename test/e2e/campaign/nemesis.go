@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -35,6 +36,9 @@ type nemesis struct {
 // run does faults until d is over. Each is undone before it returns.
 func (n *nemesis) run(ctx context.Context, d time.Duration) error {
 	n.begun = time.Now()
+	if n.replicas > 1 { // on a busy machine a Lease runs out without a fault
+		n.happened = append(n.happened, happening{name: "two replicas"})
+	}
 	until := n.begun.Add(d)
 	around := append(n.kubeFaults(), n.bus.faults...)
 	if n.disk != "" {
@@ -60,10 +64,14 @@ const entriesStream = 6
 // harm does a few kinds of the faults, those that the seed chooses, in the seed's order.
 func (n *nemesis) harm(ctx context.Context, until time.Time, stream uint64, faults []fault) error {
 	r := newChance(n.spec.Seed, stream)
+	faults = slices.DeleteFunc(faults, func(f fault) bool { return !strings.Contains(f.name, n.spec.Only) })
 	r.Shuffle(len(faults), func(i, j int) { faults[i], faults[j] = faults[j], faults[i] })
 	kinds := 1 + r.IntN(4)
 	if stream == entriesStream { // what breaks there needs several at once
 		kinds += 2
+	}
+	if i := slices.IndexFunc(faults, func(f fault) bool { return f.often }); i > 0 && r.IntN(2) == 0 {
+		faults[0], faults[i] = faults[i], faults[0]
 	}
 	faults = faults[:min(len(faults), kinds)]
 	r.wait(ctx, time.Second)

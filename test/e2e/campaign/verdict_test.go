@@ -336,3 +336,78 @@ func TestVerdictExcuses(t *testing.T) {
 		t.Errorf("a declared reset: %v", problems)
 	}
 }
+
+// An object may be announced again only where delivery is not exactly once, the bridge was killed, and the collection was taken out of the
+// configuration for a while.
+func TestAnnouncedAgain(t *testing.T) {
+	judged := func(change func(v *verdict)) bool {
+		h := rightHistory()
+		last := &h.messages[8]
+		last.Attributes = maps.Clone(last.Attributes)
+		last.Attributes["type"], last.Attributes["origin"] = "io.kubebridge.resource.added.v1", "reconcile"
+		v := &verdict{pair: Pair{Bus: "nats", Delivery: "at-least-once"}, ledger: h.ledger, messages: h.messages, cluster: h.cluster, killed: true, taken: map[string]bool{resource: true}}
+		change(v)
+		return slices.ContainsFunc(v.judge(), func(s string) bool { return strings.HasPrefix(s, "[order]") })
+	}
+	for name, c := range map[string]struct {
+		change func(v *verdict)
+		wrong  bool
+	}{
+		"all three":                    {func(*verdict) {}, false},
+		"exactly once":                 {func(v *verdict) { v.pair.Delivery = "exactly-once" }, true},
+		"not killed":                   {func(v *verdict) { v.killed = false }, true},
+		"always configured":            {func(v *verdict) { v.taken = nil }, true},
+		"the watch announces it again": {func(v *verdict) { v.messages[8].Attributes["origin"] = "watch" }, true},
+	} {
+		if got := judged(c.change); got != c.wrong {
+			t.Errorf("%s: judged wrong: %t, want %t", name, got, c.wrong)
+		}
+	}
+}
+
+// With diff, a deletion has the body that was published last, also where a restore of etcd has undone it. Without, there is no such body.
+func TestDeletedWithTheKeptBody(t *testing.T) {
+	for diff, wrong := range map[string]bool{"both": false, "": true} {
+		h := restoredHistory()
+		u2 := h.ledger.objects["u2"]
+		u2.deleted, u2.after, u2.before = true, 31, 41
+		h.messages = h.messages[:12]
+		h.messages = slices.Delete(h.messages, 9, 10)
+		h.about("deleted", "u2", "n/b", 40)
+		last := &h.messages[len(h.messages)-1]
+		last.Data.Object, _ = json.Marshal(bodyIn("", "u2", "n/b", 31))
+		last.Attributes["time"], last.Attributes["epoch"], last.Attributes["id"] = h.messages[8].Attributes["time"], "2", "e2:kept"
+		h.watched(func(target *target) { target.diff = diff })
+		v := &verdict{pair: Pair{Bus: "nats", Delivery: "exactly-once"}, ledger: h.ledger, messages: h.messages, cluster: h.cluster}
+		if got := slices.ContainsFunc(v.judge(), func(s string) bool { return strings.HasPrefix(s, "[body]") }); got != wrong {
+			t.Errorf("diff %q: a wrong body: %t, want %t", diff, got, wrong)
+		}
+	}
+}
+
+// An object that only left before the backup, and is deleted in the history that the restore began: its end is published before the
+// restore, and nothing after that is of the new history for that reason.
+func TestLeftBeforeARestore(t *testing.T) {
+	h := restoredHistory()
+	for era, objects := range h.ledger.eras() {
+		o := &object{typ: target{Type: kube.ConfigMaps}, uid: "u5", name: "n/e", versions: []version{
+			{rv: 12, in: true, old: true, body: bodyAt("u5", "n/e", 12)}, {rv: 13, old: true, body: bodyAt("u5", "n/e", 13)},
+		}}
+		if era > 0 {
+			o.deleted, o.after, o.before = true, 13, 32
+		}
+		objects["u5"] = o
+	}
+	early := &history{}
+	early.about("present", "u5", "n/e", 12)
+	early.about("deleted", "u5", "n/e", 29)
+	early.messages[1].Data.Object, _ = json.Marshal(bodyAt("u5", "n/e", 12))
+	for i := range early.messages {
+		early.messages[i].Attributes["time"] = h.messages[0].Attributes["time"]
+	}
+	h.messages = slices.Insert(h.messages, 4, early.messages[1])
+	h.messages = slices.Insert(h.messages, 1, early.messages[0])
+	if problems := h.judge("nats-eo/nats"); len(problems) > 0 {
+		t.Errorf("%v", problems)
+	}
+}

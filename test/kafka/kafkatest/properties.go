@@ -40,6 +40,11 @@ func (b *Broker) configure() []byte {
 		"transaction.state.log.num.partitions":     "3",
 		"group.initial.rebalance.delay.ms":         "0",
 
+		// Brokers delete records that are older than their topic's retention, and look for them every five minutes. A test that
+		// writes such records fails now and then: with these brokers it fails always.
+		"log.retention.check.interval.ms": "500",
+		"log.initial.task.delay.ms":       "500",
+
 		"auto.create.topics.enable":    "false",
 		"auto.leader.rebalance.enable": "false", // leaders stay where MoveLeader puts them
 		// A broker that was killed loses its partitions soon.

@@ -11,7 +11,7 @@ import (
 )
 
 // Read returns the records of a topic as a consumer of committed data sees them, partition after partition: those written
-// before the call, up to the first transaction that is still open.
+// before the call, up to the first transaction that is still open. It is an error if Kafka has deleted any.
 func (c *Cluster) Read(ctx context.Context, topic string) ([]*kgo.Record, error) {
 	return c.read(ctx, topic, kgo.ReadCommitted())
 }
@@ -48,11 +48,18 @@ func (c *Cluster) read(ctx context.Context, topic string, isolation kgo.Isolatio
 	from := map[int32]kgo.Offset{}
 	last := map[int32]int64{} // offset to be seen
 	ends.Each(func(end kadm.ListedOffset) {
-		if start, _ := starts.Lookup(topic, end.Partition); start.Offset < end.Offset {
+		start, _ := starts.Lookup(topic, end.Partition)
+		if start.Offset > 0 {
+			err = fmt.Errorf("read topic %q: Kafka has deleted what was before offset %d of partition %d: do its records have times older than the topic's retention.ms?", topic, start.Offset, end.Partition)
+		}
+		if start.Offset < end.Offset {
 			from[end.Partition] = kgo.NewOffset().AtStart()
 			last[end.Partition] = end.Offset - 1
 		}
 	})
+	if err != nil {
+		return nil, err
+	}
 	if len(from) == 0 {
 		return nil, nil
 	}

@@ -1,0 +1,285 @@
+// Package delivery makes batches durable: their records on the bus, and their changes in the
+// checkpoint store.
+//
+// How the two become durable together depends on the sink, and nobody outside this package
+// needs to know:
+//
+//	mode         order of writes                                      after a crash
+//	Transaction  records and changes in one transaction of the bus    both, or neither
+//	Log          records with their own changes; then all changes     Open applies what the bus has beyond the store
+//	Intents      Before; then records; then changes                   what Before says is in doubt
+package delivery
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/kubebridge/kubebridge/pkg/checkpoint"
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/sink"
+)
+
+// Mode says how records and checkpoint become durable together.
+type Mode uint8
+
+// The modes.
+const (
+	Transaction Mode = iota
+	Log
+	Intents
+)
+
+func (m Mode) String() string { return [...]string{"transaction", "log", "intents"}[m] }
+
+// foldChanges is how many records of the bus are applied to the store in one commit.
+const foldChanges = 2000
+
+// Batch is what is made durable together.
+type Batch struct {
+	// Seq identifies a batch. A batch with the Seq of the one before is the same batch, of
+	// which records may have been taken out.
+	Seq uint64
+	// Records are in order per key. Record.State are the changes that a reader of the bus
+	// applies in the mode Log.
+	Records []event.Record
+	// Before must be in the store before the bus gets the records, in the mode Intents.
+	Before []event.KV
+	// Changes are committed with the records.
+	Changes []event.KV
+	// Silent are those of Changes that no record's State has. In the mode Log a store may
+	// write the others later, since the bus has them.
+	Silent []event.KV
+}
+
+// Options are what a [Delivery] is made of. All are required but Retry.
+type Options struct {
+	Sink  sink.Sink
+	Store checkpoint.Store
+	// Retry repeats do until it succeeds, ctx ends, or it fails for good; operation is for logs.
+	// nil: do is called once.
+	Retry func(ctx context.Context, operation string, do func() error) error
+}
+
+// Delivery writes to one sink and its store. One goroutine uses it; it neither opens nor closes
+// the store.
+type Delivery struct {
+	sink  sink.Sink
+	store checkpoint.Store
+	retry func(ctx context.Context, operation string, do func() error) error
+	mode  Mode
+	log   sink.Log // of the mode Log
+}
+
+// New returns a delivery that is not open yet.
+func New(o Options) *Delivery {
+	d := &Delivery{sink: o.Sink, store: o.Store, retry: o.Retry, mode: Intents}
+	if d.retry == nil {
+		d.retry = func(_ context.Context, _ string, do func() error) error { return do() }
+	}
+	if log, ok := o.Sink.(sink.Log); ok {
+		d.mode, d.log = Log, log
+	}
+	if _, ok := o.Sink.(sink.Transactional); ok {
+		d.mode = Transaction
+	}
+	return d
+}
+
+// Mode returns how records and checkpoint become durable together.
+func (d *Delivery) Mode() Mode { return d.mode }
+
+// Lost returns how many records the bus does not have, or may not have, although they counted as
+// delivered: of a sink that delivers at most once. It may be called from any goroutine.
+func (d *Delivery) Lost() uint64 {
+	if lossy, ok := d.sink.(sink.Lossy); ok {
+		return lossy.Lost()
+	}
+	return 0
+}
+
+// Open connects, fences a predecessor where the bus can do that, and brings the store up to what
+// the bus holds. reset says that what the store holds will be given up: the end of the last
+// batch is then not looked for on the bus. It may be called again after an error. An error that
+// wraps [sink.ErrReset] says that the bus has lost what it acknowledged; the delivery is open
+// then, and [Delivery.Reset] has to follow.
+func (d *Delivery) Open(ctx context.Context, reset bool) error {
+	mark, err := d.mark(reset)
+	if err != nil {
+		return err
+	}
+	if err := d.open(ctx, mark); err != nil {
+		return err
+	}
+	if loader, ok := d.store.(checkpoint.Loader); ok {
+		if err := d.retry(ctx, "read the checkpoint", func() error { return loader.Load(ctx) }); err != nil {
+			return err
+		}
+		before := mark
+		if mark, err = d.mark(reset); err != nil {
+			return err
+		}
+		if d.mode != Log && !bytes.Equal(mark, before) { // a log's Tail is given the mark
+			if err := d.open(ctx, mark); err != nil {
+				return err
+			}
+		}
+	}
+	if d.mode != Log || reset {
+		return nil
+	}
+	return d.fold(ctx, mark)
+}
+
+func (d *Delivery) open(ctx context.Context, mark []byte) error {
+	return d.retry(ctx, "open the bus", func() error { return d.sink.Open(ctx, mark) })
+}
+
+// mark is where the last batch ends on the bus. A log compares it with the bus in any case.
+func (d *Delivery) mark(reset bool) ([]byte, error) {
+	if reset && d.mode != Log {
+		return nil, nil
+	}
+	mark, err := d.store.Get(checkpoint.MarkKey())
+	if err != nil {
+		return nil, fmt.Errorf("read the checkpoint: %w", err)
+	}
+	return mark, nil
+}
+
+// fold applies what the bus holds beyond the store.
+func (d *Delivery) fold(ctx context.Context, from []byte) error {
+	return d.retry(ctx, "read the bus back", func() error {
+		var (
+			changes []event.KV
+			last    []byte
+			records int
+		)
+		flush := func() error {
+			if last == nil {
+				return nil
+			}
+			err := d.record(ctx, append(changes, event.KV{Key: checkpoint.MarkKey(), Value: last}))
+			changes, last = nil, nil
+			return err
+		}
+		err := d.log.Tail(ctx, from, func(state []event.KV, mark []byte) error {
+			changes, last = append(changes, state...), mark
+			if records++; records%foldChanges == 0 {
+				return flush()
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		return flush()
+	})
+}
+
+// Deliver blocks until a batch is durable, or returns one of these errors, or one that no
+// repetition heals:
+//
+//   - [sink.RouteError]: a route refuses records. In the mode Log everything before Index is durable
+//     and nothing behind it; see [Delivery.Settle]. In the others the caller delivers the batch
+//     without the records of that route, with the same Seq.
+//   - [sink.RecordError]: one record cannot be stored; likewise.
+//   - one that wraps [sink.ErrReset]: the bus has lost what it acknowledged. [Delivery.Reset] follows.
+//   - one that wraps [sink.ErrFenced] or [checkpoint.ErrFenced]: another writer has taken over.
+func (d *Delivery) Deliver(ctx context.Context, b *Batch) error {
+	if len(b.Records) == 0 {
+		return d.Commit(ctx, b.Seq, b.Changes)
+	}
+	if d.mode == Intents && len(b.Before) > 0 {
+		if err := d.record(ctx, b.Before); err != nil {
+			return err
+		}
+	}
+	mark, err := d.write(ctx, &event.Batch{Seq: b.Seq, Records: b.Records, Commit: event.Commit{Changes: b.Changes}})
+	if err != nil {
+		return err
+	}
+	changes := b.Changes
+	if mark != nil {
+		changes = append(changes[:len(changes):len(changes)], event.KV{Key: checkpoint.MarkKey(), Value: mark})
+	}
+	if err := d.record(ctx, changes); err != nil {
+		return err
+	}
+	if _, later := d.store.(checkpoint.Loader); d.mode == Log && later && len(b.Silent) > 0 {
+		// A commit without a mark is durable when it returns.
+		return d.record(ctx, b.Silent)
+	}
+	return nil
+}
+
+// Settle commits the changes of records that the bus has, of a batch that ended with an error, in
+// the mode Log.
+func (d *Delivery) Settle(ctx context.Context, records []event.Record) error {
+	if d.mode != Log || len(records) == 0 {
+		return nil
+	}
+	var changes []event.KV
+	for i := range records {
+		changes = append(changes, records[i].State...)
+	}
+	return d.record(ctx, append(changes, event.KV{Key: checkpoint.MarkKey(), Value: d.log.Mark()}))
+}
+
+// Commit makes changes durable that come without records. seq is as of a batch; 0: of none.
+func (d *Delivery) Commit(ctx context.Context, seq uint64, changes []event.KV) error {
+	if d.mode == Transaction {
+		if _, err := d.write(ctx, &event.Batch{Seq: seq, Commit: event.Commit{Changes: changes}}); err != nil {
+			return err
+		}
+	}
+	return d.record(ctx, changes)
+}
+
+// Reset commits the changes by which the store gives up what consumers have been sent, together with
+// where the bus ends now: the next start does not look for what was before.
+func (d *Delivery) Reset(ctx context.Context, changes []event.KV) error {
+	mark := event.KV{Key: checkpoint.MarkKey()}
+	if d.mode == Log {
+		mark.Value = d.log.Mark()
+	}
+	if err := d.Commit(ctx, 0, append(changes[:len(changes):len(changes)], mark)); err != nil {
+		return err
+	}
+	if d.mode != Log {
+		return nil
+	}
+	return d.record(ctx, changes) // a commit without a mark is durable when it returns
+}
+
+// Close ends the connections of the sink.
+func (d *Delivery) Close() error { return d.sink.Close() }
+
+// write writes to the bus. Errors about a route or a record are the caller's, and no outage.
+func (d *Delivery) write(ctx context.Context, b *event.Batch) (mark []byte, err error) {
+	var refused error
+	err = d.retry(ctx, "write to the bus", func() (err error) {
+		var (
+			route  *sink.RouteError
+			record *sink.RecordError
+		)
+		mark, err = d.sink.Write(ctx, b)
+		if errors.As(err, &route) || errors.As(err, &record) {
+			refused, err = err, nil
+		}
+		return err
+	})
+	if err == nil {
+		err = refused
+	}
+	return mark, err
+}
+
+// record writes to the store.
+func (d *Delivery) record(ctx context.Context, changes []event.KV) error {
+	if len(changes) == 0 {
+		return nil
+	}
+	return d.retry(ctx, "commit the checkpoint", func() error { return d.store.Commit(ctx, changes) })
+}

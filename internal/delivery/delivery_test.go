@@ -1,0 +1,282 @@
+package delivery_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/twmb/franz-go/pkg/kfake"
+
+	"github.com/kubebridge/kubebridge/internal/delivery"
+	"github.com/kubebridge/kubebridge/pkg/checkpoint"
+	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
+	kafkastore "github.com/kubebridge/kubebridge/pkg/checkpoint/kafka"
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/sink"
+	filesink "github.com/kubebridge/kubebridge/pkg/sink/file"
+	"github.com/kubebridge/kubebridge/pkg/sink/kafka"
+	"github.com/kubebridge/kubebridge/pkg/sink/nats"
+)
+
+var identity = event.Identity{Bridge: "bridge", Cluster: "test", ClusterUID: "uid-1", Sink: "live"}
+
+// bus is a bus, and how a program that starts writes to it.
+type bus struct {
+	route string
+	// start returns what a program that starts is made of. The store is what survives.
+	start func(t *testing.T) (sink.Sink, checkpoint.Store)
+	lines func(t *testing.T) string // what is on the bus, of the mode Intents
+}
+
+// buses are one bus for each mode.
+var buses = map[delivery.Mode]func(t *testing.T) bus{
+	delivery.Log: func(t *testing.T) bus {
+		srv, err := server.NewServer(&server.Options{
+			Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true, DisableJetStreamBanner: true,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		srv.Start()
+		t.Cleanup(func() { srv.Shutdown(); srv.WaitForShutdown() })
+		if !srv.ReadyForConnections(time.Minute) {
+			t.Fatal("the NATS server is not ready")
+		}
+		store := memory(t)
+		return bus{"k8s.test.core.pods.shop.web", func(t *testing.T) (sink.Sink, checkpoint.Store) {
+			s, err := nats.New(nats.Options{Config: nats.Config{URL: srv.ClientURL()}, Identity: identity})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s, store
+		}, nil}
+	},
+	delivery.Transaction: func(t *testing.T) bus {
+		cluster, err := kfake.NewCluster(kfake.NumBrokers(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(cluster.Close)
+		brokers := cluster.ListenAddrs()
+		return bus{"k8s.test", func(t *testing.T) (sink.Sink, checkpoint.Store) {
+			config := kafka.Config{Brokers: brokers, Delivery: "exactly-once", Create: kafka.Create{Partitions: 2}}
+			client, err := kafka.ClientOptions(config, identity)
+			if err != nil {
+				t.Fatal(err)
+			}
+			store, err := kafkastore.New(kafkastore.Options{Client: client, Identity: identity})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, err := kafka.NewTransactional(kafka.Options{Config: config, Identity: identity}, store)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { store.Close() })
+			return s, store
+		}, nil}
+	},
+	delivery.Intents: func(t *testing.T) bus {
+		path, store := filepath.Join(t.TempDir(), "events"), memory(t)
+		return bus{"", func(t *testing.T) (sink.Sink, checkpoint.Store) {
+			s, err := filesink.New(filesink.Options{Config: filesink.Config{Path: path}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s, store
+		}, func(t *testing.T) string {
+			b, err := os.ReadFile(path)
+			must(t, err)
+			return string(b)
+		}}
+	},
+}
+
+func memory(t *testing.T) *file.Store {
+	t.Helper()
+	store, err := file.OpenMem(identity)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return store
+}
+
+// killed is a store whose program dies when it commits for the nth time.
+type killed struct {
+	checkpoint.Store
+	left int
+}
+
+var errKilled = errors.New("killed")
+
+func (k *killed) Commit(ctx context.Context, changes []event.KV) error {
+	if k.left--; k.left < 0 {
+		return errKilled
+	}
+	return k.Store.Commit(ctx, changes)
+}
+
+// batch is one of two records, with a change each.
+func batch(seq uint64, route string) *delivery.Batch {
+	b := &delivery.Batch{Seq: seq, Before: []event.KV{{Key: fmt.Appendf(nil, "i/%d", seq), Value: []byte("in doubt")}}}
+	for i := range 2 {
+		kv := event.KV{Key: fmt.Appendf(nil, "o/%d/%d", seq, i), Value: []byte("published")}
+		e := &event.Event{
+			Type: event.Added, Collection: &event.Collection{Resource: "pods"}, Time: time.Now(), Name: "web", UID: fmt.Sprint(seq, i), ResourceVersion: "7",
+			Object: []byte(`{}`),
+		}
+		attributes := event.Encoder{Cluster: "test"}.Attributes(e)
+		b.Records = append(b.Records, event.Record{
+			ID: e.ID(), Route: route, Key: "web", Value: event.Structured.Append(nil, attributes, e), Attributes: attributes, State: []event.KV{kv}, Event: e,
+		})
+		b.Changes = append(b.Changes, kv)
+	}
+	b.Changes = append(b.Changes, event.KV{Key: fmt.Appendf(nil, "i/%d", seq)})
+	return b
+}
+
+// get returns a value of the store as text, "" for none.
+func get(t *testing.T, store checkpoint.Store, key string) string {
+	t.Helper()
+	value, err := store.Get([]byte(key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(value)
+}
+
+// After a program was killed at any commit, the next one finds what its mode promises.
+func TestKilled(t *testing.T) {
+	for mode, start := range buses {
+		for at := range 4 {
+			t.Run(fmt.Sprintf("%s at commit %d", mode, at), func(t *testing.T) {
+				bus := start(t)
+				s, store := bus.start(t)
+				d := delivery.New(delivery.Options{Sink: s, Store: store})
+				if d.Mode() != mode {
+					t.Fatalf("the mode is %s", d.Mode())
+				}
+				must(t, d.Open(t.Context(), false))
+				must(t, d.Deliver(t.Context(), batch(1, bus.route)))
+				must(t, d.Close())
+
+				s, store = bus.start(t)
+				d = delivery.New(delivery.Options{Sink: s, Store: loading{&killed{store, at}, store}})
+				must(t, d.Open(t.Context(), false))
+				err := d.Deliver(t.Context(), batch(2, bus.route))
+				if err == nil {
+					err = d.Deliver(t.Context(), batch(3, bus.route))
+				}
+				if err != nil && !errors.Is(err, errKilled) {
+					t.Fatal(err)
+				}
+				must(t, d.Close())
+
+				s, store = bus.start(t)
+				d = delivery.New(delivery.Options{Sink: s, Store: store})
+				must(t, d.Open(t.Context(), false))
+				for seq, written := range map[int]bool{1: true, 2: true, 3: at > 0} {
+					if bus.lines != nil {
+						written = strings.Contains(bus.lines(t), fmt.Sprintf(`"uid":"%d `, seq))
+					}
+					for i := range 2 {
+						committed := get(t, store, fmt.Sprintf("o/%d/%d", seq, i)) != ""
+						doubt := get(t, store, fmt.Sprintf("i/%d", seq)) != ""
+						if written && !committed && !doubt {
+							t.Errorf("batch %d is on the bus, and the store does not know", seq)
+						}
+						if mode != delivery.Intents && doubt {
+							t.Errorf("batch %d is in doubt", seq)
+						}
+					}
+				}
+				must(t, d.Close())
+			})
+		}
+	}
+}
+
+// Changes without records are there after a restart, as are those of a reset.
+func TestCommit(t *testing.T) {
+	for mode, start := range buses {
+		t.Run(mode.String(), func(t *testing.T) {
+			bus := start(t)
+			s, store := bus.start(t)
+			d := delivery.New(delivery.Options{Sink: s, Store: store})
+			must(t, d.Open(t.Context(), false))
+			must(t, d.Deliver(t.Context(), batch(1, bus.route)))
+			must(t, d.Commit(t.Context(), 0, []event.KV{{Key: []byte("c/pods"), Value: []byte("alone")}}))
+			must(t, d.Reset(t.Context(), []event.KV{{Key: []byte("o/1/0")}, {Key: []byte("o/1/1")}}))
+			must(t, d.Close())
+
+			s, store = bus.start(t)
+			d = delivery.New(delivery.Options{Sink: s, Store: store})
+			must(t, d.Open(t.Context(), false))
+			if got := get(t, store, "c/pods"); got != "alone" {
+				t.Errorf("the commit without records is %q", got)
+			}
+			if got := get(t, store, "o/1/0"); got != "" {
+				t.Errorf("after a reset the bus was read back: %q", got)
+			}
+			must(t, d.Close())
+		})
+	}
+}
+
+// What a log has of a batch that ended with an error is committed before the rest.
+func TestSettle(t *testing.T) {
+	bus := buses[delivery.Log](t)
+	s, store := bus.start(t)
+	d := delivery.New(delivery.Options{Sink: s, Store: store})
+	must(t, d.Open(t.Context(), false))
+	b := batch(1, bus.route)
+	b.Records[1].Value = make([]byte, 2<<20) // more than the server takes
+	var rejected *sink.RecordError
+	if err := d.Deliver(t.Context(), b); !errors.As(err, &rejected) || rejected.Index != 1 {
+		t.Fatalf("got %v, want an error about record 1", err)
+	}
+	must(t, d.Settle(t.Context(), b.Records[:rejected.Index]))
+	must(t, d.Deliver(t.Context(), batch(2, bus.route)))
+	must(t, d.Close())
+
+	s, store = bus.start(t)
+	d = delivery.New(delivery.Options{Sink: s, Store: store})
+	must(t, d.Open(t.Context(), false))
+	for key, want := range map[string]string{"o/1/0": "published", "o/1/1": "", "o/2/1": "published"} {
+		if got := get(t, store, key); got != want {
+			t.Errorf("%s is %q, want %q", key, got, want)
+		}
+	}
+	must(t, d.Close())
+}
+
+// loading passes on what a store offers beside its contract.
+type loading struct {
+	checkpoint.Store
+	inner checkpoint.Store
+}
+
+func (l loading) Load(ctx context.Context) error {
+	if loader, ok := l.inner.(checkpoint.Loader); ok {
+		return loader.Load(ctx)
+	}
+	return nil
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,13 @@
+// Package durable says how the state of internal/reconcile is kept in a checkpoint store.
+//
+//	key                                      value
+//	c/<collection>                           a reconcile.Record as JSON, without its position
+//	p/<collection>                           position and highest version seen: "1042 1043"
+//	o/<collection>/<namespace>/<name>        a reconcile.Object, about 45 bytes
+//	d/<collection>                           a reconcile.Draft as JSON
+//	i/<collection>/<namespace>/<name>/<uid>  a reconcile.Intent
+//	s/<storage>                              the epoch of the storage, a decimal number
+//
+// A collection's ID has no slash. The namespace of a cluster-scoped object is empty. The uid
+// of an intent is the rest of the key and may contain slashes.
+package durable

@@ -1,0 +1,242 @@
+package durable_test
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
+
+	"github.com/kubebridge/kubebridge/internal/durable"
+	"github.com/kubebridge/kubebridge/internal/reconcile"
+	"github.com/kubebridge/kubebridge/pkg/checkpoint"
+	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+func open(t *testing.T) checkpoint.Store {
+	t.Helper()
+	store, err := file.OpenMem(event.Identity{Bridge: "b", ClusterUID: "c", Sink: "s"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return store
+}
+
+func commit(t *testing.T, store checkpoint.Store, kvs []event.KV) {
+	t.Helper()
+	if err := store.Commit(t.Context(), kvs); err != nil {
+		t.Fatal(err)
+	}
+}
+
+const uid = "5b8f1c34-7a2e-4c8a-9f39-0e1f8f2f4a11"
+
+func objects() *rapid.Generator[reconcile.Object] {
+	versions := rapid.SampledFrom([]string{"", "0", "7", "1042", "18446744073709551615", "007", "W/\"a\""})
+	return rapid.Custom(func(t *rapid.T) reconcile.Object {
+		o := reconcile.Object{
+			UID:     rapid.SampledFrom([]string{uid, "node/1", "", strings.ToUpper(uid)}).Draw(t, "uid"),
+			Version: versions.Draw(t, "version"), Digest: rapid.Uint64().Draw(t, "digest"),
+			Status: rapid.SampledFrom([]reconcile.Status{reconcile.Published, reconcile.Outdated, reconcile.Unpublished, reconcile.Skipped}).Draw(t, "status"),
+			Judged: rapid.Uint64().Draw(t, "judged"), APIVersion: "apps/v1", Kind: rapid.SampledFrom([]string{"Deployment", "", "Größe"}).Draw(t, "kind"),
+		}
+		if rapid.Bool().Draw(t, "published") {
+			o.Run = rapid.SampledFrom([]uint64{0, 1, o.Judged}).Draw(t, "run")
+			o.At = rapid.SampledFrom([]string{o.Version, "3", ""}).Draw(t, "at")
+			o.AtDigest = rapid.SampledFrom([]uint64{0, 5, o.Digest}).Draw(t, "digest at")
+		}
+		return o
+	})
+}
+
+// What a batch commits is what the next start reads.
+func TestRoundTrip(t *testing.T) {
+	store := open(t)
+	rapid.Check(t, func(rt *rapid.T) {
+		o, intended := objects().Draw(rt, "object"), objects().Draw(rt, "intent")
+		slot := reconcile.Slot{Collection: "deployments.apps:canary@shop", Key: durable.ObjectKey("shop", "web")}
+		node := reconcile.Slot{Collection: "nodes", Key: durable.ObjectKey("", "worker-7")}
+		r := reconcile.Record{
+			Phase: reconcile.InStep, Run: 7, Incarnation: 5, Epoch: 2, Synced: 2, Position: "1042", Seen: "1043", Reason: "expired", Syncs: 3,
+			Resync: true, Listed: "a=b", Properties: reconcile.Properties{Selection: "a=b", Types: 3}, Route: "k8s", Unwanted: true,
+		}
+		b := &reconcile.Batch{
+			Changes: []reconcile.Change{{Slot: slot, Object: &o}, {Slot: node, Object: &o}},
+			Records: map[string]reconcile.Record{slot.Collection: r, "nodes": {Phase: reconcile.Absent}},
+			Epochs:  map[string]uint64{"": 2, "metrics.k8s.io": 1},
+			Drafts:  map[string]reconcile.Draft{"nodes": {Record: r, Gap: true, Synced: true}},
+			Intents: map[reconcile.Slot][]reconcile.Intent{slot: {{Object: intended, Deleted: true, Epoch: 2}}},
+		}
+		commit(t, store, durable.Before(b))
+		commit(t, store, durable.Changes(b, false))
+		got, err := durable.Load(store)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		want := reconcile.State{Records: b.Records, Epochs: b.Epochs, Drafts: b.Drafts, Intents: b.Intents}
+		if diff := cmp.Diff(want, got); diff != "" {
+			rt.Fatalf("(-want +got):\n%s", diff)
+		}
+		v := durable.NewInventory(store)
+		for _, s := range []reconcile.Slot{slot, node} {
+			if diff := cmp.Diff(&o, v.Object(s.Collection, s.Key)); diff != "" || v.Err() != nil {
+				rt.Fatalf("%v (-want +got):\n%s", v.Err(), diff)
+			}
+		}
+		commit(t, store, durable.Changes(b, true))
+		if got, err = durable.Load(store); err != nil || len(got.Drafts) != 0 || len(got.Intents) != 0 {
+			rt.Fatalf("%v: %d drafts and %d intents are left", err, len(got.Drafts), len(got.Intents))
+		}
+	})
+}
+
+// A reader of the bus knows after an item what the store knows after the batch.
+func TestItemChanges(t *testing.T) {
+	store := open(t)
+	o := reconcile.Object{UID: uid, Version: "7", Status: reconcile.Published, Judged: 3, Run: 3, At: "7"}
+	slot := reconcile.Slot{Collection: "pods", Key: durable.ObjectKey("shop", "web")}
+	r := reconcile.Record{Phase: reconcile.Listing, Run: 3, Incarnation: 3, Epoch: 1}
+	commit(t, store, durable.ItemChanges(&reconcile.Item{Collection: "pods", Changes: []reconcile.Change{{Slot: slot, Object: &o}}, Record: &r}))
+	got, err := durable.Load(store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := reconcile.State{Records: map[string]reconcile.Record{"pods": r}}
+	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(&o, durable.NewInventory(store).Object("pods", slot.Key)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// The usual inventory entry is small: a million of them fit in memory and on disk.
+func TestObjectSize(t *testing.T) {
+	o := reconcile.Object{
+		UID: uid, Version: "123456", Digest: 1<<63 + 7, Status: reconcile.Published, Judged: 1_790_000_000_000, Run: 1_790_000_000_000,
+		At: "123456", AtDigest: 1<<63 + 7, APIVersion: "v1", Kind: "Pod",
+	}
+	b := &reconcile.Batch{Changes: []reconcile.Change{{Object: &o}}}
+	if n := len(durable.Changes(b, false)[0].Value); n > 46 {
+		t.Errorf("the usual inventory entry has %d bytes, want at most 46", n)
+	}
+}
+
+// A list's end goes through the inventory in order, while batches are committed, and begins
+// again after another collection was read.
+func TestAfter(t *testing.T) {
+	store := open(t)
+	want := map[string][]string{}
+	var b reconcile.Batch
+	for _, collection := range []string{"pods", "pods:canary", "pods@shop", "secrets"} {
+		for _, name := range []string{"a", "b", "c"} {
+			slot := reconcile.Slot{Collection: collection, Key: durable.ObjectKey("shop", collection[:1]+name)}
+			want[collection] = append(want[collection], slot.Key)
+			b.Changes = append(b.Changes, reconcile.Change{Slot: slot, Object: &reconcile.Object{UID: name, Status: reconcile.Skipped}})
+		}
+	}
+	commit(t, store, durable.Changes(&b, false))
+	v := durable.NewInventory(store)
+	defer v.Close()
+	for _, collection := range slices.Sorted(maps.Keys(want)) {
+		var got []string
+		for key, o := v.After(collection, ""); o != nil; key, o = v.After(collection, key) {
+			got = append(got, key)
+			commit(t, store, durable.Changes(&reconcile.Batch{Changes: []reconcile.Change{{Slot: reconcile.Slot{Collection: collection, Key: key}}}}, false))
+		}
+		if diff := cmp.Diff(want[collection], got); diff != "" || v.Err() != nil {
+			t.Errorf("%s: %v (-want +got):\n%s", collection, v.Err(), diff)
+		}
+		if key, o := v.After(collection, ""); o != nil {
+			t.Errorf("%s is still there", key)
+		}
+		if _, o := v.After(collection, "shop/z"); o != nil {
+			t.Error("there is something behind the last key")
+		}
+	}
+}
+
+// Keys that lie between two entries do not begin the scan again.
+func TestAfterBetween(t *testing.T) {
+	counting := &countingStore{Store: open(t)}
+	var b reconcile.Batch
+	for _, name := range []string{"b", "d"} {
+		b.Changes = append(b.Changes, reconcile.Change{Slot: reconcile.Slot{Collection: "pods", Key: name}, Object: &reconcile.Object{UID: name, Status: reconcile.Skipped}})
+	}
+	b.Changes[0].Key, b.Changes[1].Key = "shop/b", "shop/d"
+	commit(t, counting, durable.Changes(&b, false))
+	v := durable.NewInventory(counting)
+	defer v.Close()
+	for _, c := range []struct{ key, want string }{{"", "shop/b"}, {"shop/a", "shop/b"}, {"shop/b", "shop/d"}, {"shop/c", "shop/d"}, {"shop/c", "shop/d"}, {"shop/d", ""}, {"shop/e", ""}} {
+		if got, _ := v.After("pods", c.key); got != c.want {
+			t.Errorf("after %q comes %q, want %q", c.key, got, c.want)
+		}
+	}
+	if counting.scans != 1 {
+		t.Errorf("%d scans, want 1", counting.scans)
+	}
+	if got, _ := v.After("pods", "shop/a"); got != "shop/b" {
+		t.Errorf("after a smaller key comes %q", got)
+	}
+	commit(t, counting, durable.Changes(&reconcile.Batch{Changes: []reconcile.Change{
+		{Slot: reconcile.Slot{Collection: "pods", Key: "shop/a"}, Object: &reconcile.Object{UID: "a", Status: reconcile.Skipped}},
+	}}, false))
+	for range 2 { // another list sees what was committed meanwhile
+		if got, _ := v.After("pods", ""); got != "shop/a" {
+			t.Errorf("the first key is %q, want shop/a", got)
+		}
+	}
+}
+
+type countingStore struct {
+	checkpoint.Store
+	scans int
+}
+
+func (c *countingStore) Scan(prefix []byte, fn func(key, value []byte) error) error {
+	c.scans++
+	return c.Store.Scan(prefix, fn)
+}
+
+// A damaged checkpoint is an error, and never an empty one.
+func TestDamaged(t *testing.T) {
+	for _, kv := range []event.KV{
+		{Key: []byte("c/pods"), Value: []byte("{")},
+		{Key: []byte("c/pods"), Value: []byte(`{"phase":"asleep"}`)},
+		{Key: []byte("p/pods"), Value: []byte("1042")},
+		{Key: []byte("d/pods"), Value: []byte("[]")},
+		{Key: []byte("s/etcd"), Value: []byte("one")},
+		{Key: []byte("i/pods/shop/web"), Value: []byte{1, 0, 1}},
+		{Key: []byte("i/pods/shop/web/" + uid), Value: []byte{1, 0, 1}},
+	} {
+		t.Run(string(kv.Key), func(t *testing.T) {
+			store := open(t)
+			commit(t, store, []event.KV{kv})
+			if _, err := durable.Load(store); !errors.Is(err, checkpoint.ErrCorrupt) {
+				t.Errorf("got %v, want ErrCorrupt", err)
+			}
+		})
+	}
+	t.Run("inventory", func(t *testing.T) {
+		store := open(t)
+		commit(t, store, []event.KV{{Key: []byte("o/pods/shop/web"), Value: []byte{9}}})
+		v := durable.NewInventory(store)
+		if v.Object("pods", "shop/web") != nil || !errors.Is(v.Err(), checkpoint.ErrCorrupt) {
+			t.Errorf("got %v, want ErrCorrupt", v.Err())
+		}
+		v = durable.NewInventory(store)
+		if _, o := v.After("pods", ""); o != nil || !errors.Is(v.Err(), checkpoint.ErrCorrupt) {
+			t.Errorf("got %v, want ErrCorrupt", v.Err())
+		}
+	})
+}

@@ -1,0 +1,49 @@
+package durable
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/kubebridge/kubebridge/internal/reconcile"
+	"github.com/kubebridge/kubebridge/pkg/checkpoint"
+)
+
+// The first bytes of keys.
+const (
+	prefixRecord   = "c/"
+	prefixPosition = "p/"
+	prefixObject   = "o/"
+	prefixDraft    = "d/"
+	prefixIntent   = "i/"
+	prefixEpoch    = "s/"
+)
+
+// ObjectKey is the inventory key of an object within its collection. namespace is "" for a
+// cluster-scoped object.
+func ObjectKey(namespace, name string) string { return namespace + "/" + name }
+
+// objectKey is where the inventory entry of a slot is kept.
+func objectKey(s reconcile.Slot) []byte { return []byte(prefixObject + s.Collection + "/" + s.Key) }
+
+// parseObjectKey reverses objectKey.
+func parseObjectKey(key []byte) (reconcile.Slot, error) {
+	collection, object, found := strings.Cut(strings.TrimPrefix(string(key), prefixObject), "/")
+	if !found || strings.Count(object, "/") != 1 {
+		return reconcile.Slot{}, fmt.Errorf("%w: inventory key %q", checkpoint.ErrCorrupt, key)
+	}
+	return reconcile.Slot{Collection: collection, Key: object}, nil
+}
+
+// intentKey is where an intent is kept.
+func intentKey(s reconcile.Slot, uid string) []byte {
+	return []byte(prefixIntent + s.Collection + "/" + s.Key + "/" + uid)
+}
+
+// parseIntentKey reverses intentKey.
+func parseIntentKey(key []byte) (s reconcile.Slot, uid string, err error) {
+	part := strings.SplitN(strings.TrimPrefix(string(key), prefixIntent), "/", 4)
+	if len(part) != 4 {
+		return s, "", fmt.Errorf("%w: intent key %q", checkpoint.ErrCorrupt, key)
+	}
+	return reconcile.Slot{Collection: part[0], Key: part[1] + "/" + part[2]}, part[3], nil
+}

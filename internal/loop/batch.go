@@ -1,0 +1,235 @@
+package loop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/kubebridge/kubebridge/internal/delivery"
+	"github.com/kubebridge/kubebridge/internal/durable"
+	"github.com/kubebridge/kubebridge/internal/reconcile"
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/sink"
+)
+
+// encode makes the records of items that have none.
+func (l *Loop) encode() {
+	items := l.core.Items()
+	at := time.Now()
+	first := len(items)
+	for first > 0 && items[first-1].Payload == nil {
+		first--
+	}
+	for n := first; n < len(items); n++ {
+		r := l.Encoder.Encode(&items[n], at)
+		if l.Delivery.Mode() == delivery.Log {
+			r.State = durable.ItemChanges(&items[n])
+		}
+		items[n].Payload = &r
+		l.filling.bytes += len(r.Value)
+	}
+}
+
+// full reports whether the filling batch takes nothing more.
+func (l *Loop) full() bool {
+	return l.core.Pending() >= batchRecords || l.filling.bytes >= batchBytes || l.core.Changes() >= batchChanges
+}
+
+// wait is how long the filling batch should still wait for more.
+func (l *Loop) wait() time.Duration {
+	switch {
+	case l.full() || l.stopping:
+		return 0
+	case l.core.Pending() == 0:
+		return silentDelay - time.Since(l.since)
+	}
+	return l.Linger - time.Since(l.since)
+}
+
+// due fires when the filling batch has waited long enough; nil if there is nothing to wait for.
+func (l *Loop) due() <-chan time.Time {
+	if l.flying != nil || l.core.Idle() {
+		return nil
+	}
+	return time.After(max(0, l.wait()))
+}
+
+// dispatch sends the filling batch on its way if its time has come.
+func (l *Loop) dispatch(ctx context.Context) {
+	if l.since.IsZero() && !l.core.Empty() {
+		l.since = time.Now()
+	}
+	if l.flying != nil || l.core.Idle() || l.wait() > 0 {
+		return
+	}
+	l.flying = &flight{batch: l.filling, sealed: l.core.Seal()}
+	l.filling, l.since = batch{}, time.Time{}
+	l.deliver(ctx)
+}
+
+// deliver writes the batch on its way. settled are records that the bus has of it.
+func (l *Loop) deliver(ctx context.Context, settled ...event.Record) {
+	f := l.flying
+	f.records = f.records[:0:0]
+	for i := range f.sealed.Items {
+		f.records = append(f.records, *f.sealed.Items[i].Payload.(*event.Record))
+	}
+	l.seq++
+	mode := l.Delivery.Mode()
+	b := &delivery.Batch{Seq: f.sealed.Seq, Records: f.records, Changes: durable.Changes(f.sealed, mode == delivery.Intents)}
+	switch mode {
+	case delivery.Log: // a batch without its first records is another one
+		b.Seq, b.Silent = l.seq, durable.Silent(f.sealed)
+	case delivery.Intents:
+		b.Before = durable.Before(f.sealed)
+	}
+	l.running.Go(func() {
+		err := l.Delivery.Settle(ctx, settled)
+		if err == nil {
+			err = l.Delivery.Deliver(ctx, b)
+		}
+		l.written <- err
+	})
+}
+
+// finished deals with the end of the batch on its way.
+func (l *Loop) finished(ctx context.Context, err error) error {
+	var (
+		route  *sink.RouteError
+		record *sink.RecordError
+	)
+	switch {
+	case err == nil:
+		l.committed()
+		return nil
+	case errors.As(err, &route):
+		l.refused(ctx, route)
+		return nil
+	case errors.As(err, &record):
+		l.rejected(ctx, record)
+		return nil
+	case errors.Is(err, sink.ErrReset):
+		l.budget.Release(l.flying.held + l.filling.held)
+		return l.reset(ctx, err)
+	}
+	return err
+}
+
+func (l *Loop) committed() {
+	l.core.Committed()
+	l.budget.Release(l.flying.held)
+	for i := range l.flying.sealed.Items {
+		item := &l.flying.sealed.Items[i]
+		if o := item.Object; o != nil {
+			delete(l.dead, deadLetter{item.Collection, o.Object.UID, o.Version})
+		}
+		delete(l.pauses, item.Collection)
+	}
+	l.flying = nil
+}
+
+// refused takes the collections out whose route refuses, and delivers the others.
+func (l *Loop) refused(ctx context.Context, e *sink.RouteError) {
+	var ids []string
+	for i := range l.flying.sealed.Items {
+		if item := &l.flying.sealed.Items[i]; l.flying.records[i].Route == e.Route && !slices.Contains(ids, item.Collection) {
+			ids = append(ids, item.Collection)
+		}
+	}
+	for _, id := range ids {
+		pause := min(max(firstPause, 2*l.pauses[id]), lastPause)
+		l.pauses[id] = pause
+		l.suspended[id] = time.Now().Add(pause)
+		l.Log.Error("route refused records, collection suspended", zap.String("collection", id), zap.String("route", e.Route),
+			zap.Duration("retry", pause), zap.Error(e.Err))
+	}
+	l.without(ctx, e.Index, ids)
+}
+
+// rejected has the collection of a record that the bus does not take begin from the store, in which
+// the record becomes a dead letter.
+func (l *Loop) rejected(ctx context.Context, e *sink.RecordError) {
+	item := &l.flying.sealed.Items[e.Index]
+	if o := item.Object; o != nil {
+		l.dead[deadLetter{item.Collection, o.Object.UID, o.Version}] = struct{}{}
+	}
+	l.Log.Warn("record rejected", zap.String("collection", item.Collection), zap.String("record", l.flying.records[e.Index].ID), zap.Error(e.Err))
+	l.suspended[item.Collection] = time.Now()
+	l.without(ctx, e.Index, []string{item.Collection})
+}
+
+// without delivers the batch on its way again, without collections. The bus has what is before
+// index, if it is a log.
+func (l *Loop) without(ctx context.Context, index int, ids []string) {
+	var settled []event.Record
+	if l.Delivery.Mode() == delivery.Log {
+		settled = slices.Clone(l.flying.records[:index])
+		l.core.Published(index)
+	}
+	for _, id := range ids {
+		l.core.Drop(id)
+	}
+	l.flying.sealed = l.core.Sealed()
+	l.deliver(ctx, settled...)
+}
+
+// resume continues suspended collections whose time has come from what the store holds.
+func (l *Loop) resume(at time.Time) error {
+	if l.flying != nil {
+		return nil // what was settled of them is not committed yet
+	}
+	var due []string
+	for id, until := range l.suspended {
+		if !at.Before(until) {
+			due = append(due, id)
+		}
+	}
+	if len(due) == 0 {
+		return nil
+	}
+	state, err := durable.Load(l.Store)
+	if err != nil {
+		return err
+	}
+	for _, id := range due {
+		delete(l.suspended, id)
+		l.core.Restore(id, state, now())
+		if _, wanted := l.wanted[id]; wanted {
+			l.configure(id)
+		} else {
+			l.step(reconcile.Remove, id)
+		}
+	}
+	return nil
+}
+
+// forget goes on with the endings of incarnations.
+func (l *Loop) forget() {
+	for _, id := range l.core.IDs() {
+		for !l.full() {
+			keys, done := l.core.Forgettable(id, batchRecords)
+			for _, key := range keys {
+				l.core.Step(&reconcile.Input{Kind: reconcile.Forget, Collection: id, Key: key})
+			}
+			if done {
+				l.core.Step(&reconcile.Input{Kind: reconcile.Forgot, Collection: id})
+			}
+			if len(keys) == 0 {
+				break
+			}
+		}
+	}
+}
+
+// stopped is the error of a stop that could not wait for the bus.
+func (l *Loop) stopped() error {
+	n := l.core.Pending()
+	if l.flying != nil {
+		n += len(l.flying.sealed.Items)
+	}
+	return fmt.Errorf("stopped while %d events were not acknowledged by the bus: they are delivered after the next start", n)
+}

@@ -1,0 +1,399 @@
+package loop_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"go.uber.org/zap/zaptest"
+
+	"github.com/kubebridge/kubebridge/internal/delivery"
+	"github.com/kubebridge/kubebridge/internal/durable"
+	"github.com/kubebridge/kubebridge/internal/loop"
+	"github.com/kubebridge/kubebridge/internal/reconcile"
+	"github.com/kubebridge/kubebridge/pkg/checkpoint"
+	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/sink"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// cluster is what a test's reader reads: names with the version of their last write, 0 for
+// deleted ones. An object's uid is the version of its creation.
+type cluster struct {
+	mu      sync.Mutex
+	history []change // the first has resourceVersion 1
+	objects map[string]state
+	changed chan struct{}
+}
+
+type change struct {
+	name string
+	uid  int // 0: deleted
+}
+
+func newCluster() *cluster {
+	return &cluster{objects: map[string]state{}, changed: make(chan struct{})}
+}
+
+func (c *cluster) write(name string, remove bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	uid := c.objects[name].uid
+	switch {
+	case remove && uid == 0:
+		return
+	case remove:
+		uid = 0
+	case uid == 0:
+		uid = len(c.history) + 1
+	}
+	c.history = append(c.history, change{name, uid})
+	if c.objects[name] = (state{uid, len(c.history)}); remove {
+		delete(c.objects, name)
+	}
+	close(c.changed)
+	c.changed = make(chan struct{})
+}
+
+type state struct{ uid, version int }
+
+func sighting(name string, s state, origin reconcile.Origin) *reconcile.Sighting {
+	return &reconcile.Sighting{
+		Origin: origin, Key: durable.ObjectKey("shop", name), UID: strconv.Itoa(s.uid), Version: strconv.Itoa(s.version), Digest: uint64(s.version), Body: s.version,
+	}
+}
+
+// Read implements [loop.Reader].
+func (c *cluster) Read(ctx context.Context, _ string, want reconcile.Read, h *loop.Handler) error {
+	at, _ := strconv.Atoi(want.From)
+	if want.From == "" {
+		var err error
+		if at, err = c.list(ctx, h); err != nil {
+			return err
+		}
+	}
+	c.mu.Lock()
+	uids := map[string]int{}
+	for _, w := range c.history[:at] {
+		uids[w.name] = w.uid
+	}
+	c.mu.Unlock()
+	for last := at; ; {
+		c.mu.Lock()
+		fresh, changed := c.history[last:], c.changed
+		c.mu.Unlock()
+		for _, w := range fresh {
+			resume := last
+			last++
+			s := sighting(w.name, state{w.uid, last}, reconcile.Watch)
+			if w.uid == 0 {
+				s.Form, s.UID = reconcile.Ended, strconv.Itoa(uids[w.name])
+			}
+			uids[w.name] = w.uid
+			if err := h.Input(ctx, &reconcile.Input{Kind: reconcile.Sighted, Sighting: s, Resume: strconv.Itoa(resume)}, 100, nil); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (c *cluster) list(ctx context.Context, h *loop.Handler) (int, error) {
+	c.mu.Lock()
+	all, version := maps.Clone(c.objects), len(c.history)
+	c.mu.Unlock()
+	inputs := []*reconcile.Input{{Kind: reconcile.ListBegun, Reason: "snapshot"}}
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		inputs = append(inputs, &reconcile.Input{Kind: reconcile.Sighted, Sighting: sighting(name, all[name], reconcile.List)})
+	}
+	inputs = append(inputs, &reconcile.Input{Kind: reconcile.ListEnded, Version: strconv.Itoa(version)})
+	for _, in := range inputs {
+		if err := h.Input(ctx, in, 100, nil); err != nil {
+			return 0, err
+		}
+	}
+	for {
+		missing, err := h.Missing(ctx, 100)
+		if err != nil {
+			return 0, err
+		}
+		for _, a := range missing {
+			s := &reconcile.Sighting{Form: reconcile.Lacking, Origin: reconcile.List, Key: a.Key, Version: strconv.Itoa(version)}
+			if err := h.Input(ctx, &reconcile.Input{Kind: reconcile.ListLacks, Key: a.Key, Sighting: s}, 0, nil); err != nil {
+				return 0, err
+			}
+		}
+		if len(missing) == 0 {
+			return version, h.Input(ctx, &reconcile.Input{Kind: reconcile.ListDone}, 0, nil)
+		}
+	}
+}
+
+// Side implements [loop.Reader].
+func (c *cluster) Side(context.Context, string, reconcile.Read, *loop.Handler) error {
+	return errors.New("not in this test")
+}
+
+// line is what a test's encoder writes.
+type line struct {
+	Collection, Type, Key, UID, At, Version string
+	Run, Incarnation                        uint64
+}
+
+type encoder struct{}
+
+// Encode implements [loop.Encoder].
+func (encoder) Encode(i *reconcile.Item, _ time.Time) event.Record {
+	n := line{Collection: i.Collection, Run: i.Run, Incarnation: i.Incarnation}
+	if e := i.Event; e != nil {
+		n.Type, n.Version = e.Type.String(), e.Version
+	} else {
+		e := i.Object
+		n.Type, n.Key, n.UID, n.At, n.Version = e.Type.String(), e.Key, e.Object.UID, e.Object.At, e.Version
+		if e.Type == event.Deleted {
+			n.Run = e.Object.Run
+		}
+	}
+	value, err := json.Marshal(n)
+	if err != nil {
+		panic(err)
+	}
+	return event.Record{ID: fmt.Sprintf("%s:%d:%s:%s:%s", n.Collection, n.Run, n.UID, n.Version, n.Type), Route: i.Route, Key: n.Key, Value: value}
+}
+
+// bus is a sink that keeps what it is given, and refuses a route on request.
+type bus struct {
+	mu      sync.Mutex
+	lines   []line
+	refused string
+	reject  string // a key, once
+}
+
+func (b *bus) Open(context.Context, []byte) error { return nil }
+func (b *bus) Close() error                       { return nil }
+
+func (b *bus) Write(_ context.Context, batch *event.Batch) ([]byte, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i, r := range batch.Records {
+		if r.Route == b.refused && r.Route != "" {
+			return nil, &sink.RouteError{Index: i, Route: r.Route, Err: errors.New("not allowed")}
+		}
+		if r.Key == b.reject && r.Key != "" {
+			b.reject = ""
+			return nil, &sink.RecordError{Index: i, Err: errors.New("not valid")}
+		}
+		var n line
+		if err := json.Unmarshal(r.Value, &n); err != nil {
+			return nil, err
+		}
+		b.lines = append(b.lines, n)
+	}
+	return nil, nil
+}
+
+func (b *bus) refuse(route string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.refused = route
+}
+
+// copied is a consumer's copy of a collection, by the rule of docs/adr/0017.
+func (b *bus) copied(collection string) (names map[string]string, synced bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	type order struct {
+		run, at uint64
+		deleted bool
+	}
+	names = map[string]string{}
+	last, incarnation := map[string]order{}, uint64(0)
+	for _, n := range b.lines {
+		if n.Collection != collection || n.Incarnation < incarnation {
+			continue
+		}
+		if n.Incarnation > incarnation {
+			incarnation, synced = n.Incarnation, false
+			clear(names)
+			clear(last)
+		}
+		switch n.Type {
+		case "gap":
+			synced = false
+		case "synced":
+			synced = true
+		case "closed":
+			clear(names)
+		default:
+			at, _ := strconv.ParseUint(n.At, 10, 64)
+			o, l := order{n.Run, at, n.Type == "deleted"}, last[n.Key]
+			if o.run < l.run || o.run == l.run && (o.at < l.at || o.at == l.at && (!o.deleted || l.deleted)) {
+				continue
+			}
+			last[n.Key] = o
+			if names[n.Key] = n.Version; o.deleted {
+				delete(names, n.Key)
+			}
+		}
+	}
+	return names, synced
+}
+
+// program is a loop that runs.
+type program struct {
+	loop *loop.Loop
+	kill context.CancelFunc
+	stop context.CancelFunc
+	done chan error
+}
+
+func start(t *testing.T, c *cluster, b *bus, store checkpoint.Store, ids ...string) *program {
+	t.Helper()
+	p := &program{done: make(chan error, 1)}
+	p.loop = loop.New(loop.Options{
+		Delivery: delivery.New(delivery.Options{Sink: b, Store: store}), Store: store, Reader: c, Encoder: encoder{}, Log: zaptest.NewLogger(t),
+	})
+	ctx, kill := context.WithCancel(t.Context())
+	stopping, stop := context.WithCancel(ctx)
+	p.kill, p.stop = kill, stop
+	go func() { p.done <- p.loop.Run(ctx, stopping) }()
+	p.set(t, nil, ids...)
+	return p
+}
+
+func (p *program) set(t *testing.T, removed []string, ids ...string) {
+	t.Helper()
+	var wanted []loop.Wanted
+	for _, id := range ids {
+		wanted = append(wanted, loop.Wanted{ID: id, Properties: reconcile.Properties{Route: "topic " + id}})
+	}
+	if err := p.loop.Set(t.Context(), wanted, removed); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wait waits until the copies of collections are what the cluster has.
+func wait(t *testing.T, c *cluster, b *bus, ids ...string) {
+	t.Helper()
+	deadline := time.Now().Add(2 * time.Minute)
+	for _, id := range ids {
+		for {
+			want := map[string]string{}
+			c.mu.Lock()
+			for name, s := range c.objects {
+				want[durable.ObjectKey("shop", name)] = strconv.Itoa(s.version)
+			}
+			c.mu.Unlock()
+			got, synced := b.copied(id)
+			if synced && maps.Equal(got, want) {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("%s: synced %v, %d of %d objects", id, synced, len(got), len(want))
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+	}
+}
+
+func memory(t *testing.T) *file.Store {
+	t.Helper()
+	store, err := file.OpenMem(event.Identity{Bridge: "b", ClusterUID: "c", Sink: "s"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { store.Close() })
+	return store
+}
+
+// Writes arrive although the program is killed again and again.
+func TestKilledAgainAndAgain(t *testing.T) {
+	c, b, store := newCluster(), &bus{}, memory(t)
+	for i := range 1000 {
+		c.write(fmt.Sprint("name-", i), false)
+	}
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 10 {
+		p := start(t, c, b, store, "pods")
+		for range 100 {
+			c.write(fmt.Sprint("name-", r.IntN(1100)), r.IntN(4) == 0)
+		}
+		p.kill()
+		<-p.done
+	}
+	p := start(t, c, b, store, "pods")
+	wait(t, c, b, "pods")
+	p.stop()
+	if err := <-p.done; err != nil {
+		t.Fatal(err)
+	}
+	p.kill()
+	if state, err := durable.Load(store); err != nil || len(state.Intents)+len(state.Drafts) > 0 {
+		t.Errorf("%v: %d intents and %d drafts are left", err, len(state.Intents), len(state.Drafts))
+	}
+}
+
+// A collection that is removed is closed, and begins another incarnation when it is put back.
+func TestRemovedAndPutBack(t *testing.T) {
+	c, b, store := newCluster(), &bus{}, memory(t)
+	for i := range 2500 {
+		c.write(fmt.Sprint("name-", i), false)
+	}
+	p := start(t, c, b, store, "pods", "secrets")
+	defer p.kill()
+	wait(t, c, b, "pods", "secrets")
+	p.set(t, []string{"pods"}, "secrets")
+	c.write("name-1", true)
+	closed := func() bool { names, _ := b.copied("pods"); return len(names) == 0 }
+	for deadline := time.Now().Add(time.Minute); !closed(); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("pods is not closed")
+		}
+	}
+	p.set(t, nil, "pods", "secrets")
+	wait(t, c, b, "pods", "secrets")
+	p.stop()
+	if err := <-p.done; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A route that refuses delays its own collection only; a record that the bus rejects, only itself.
+func TestRefusedAndRejected(t *testing.T) {
+	c, b, store := newCluster(), &bus{}, memory(t)
+	for i := range 100 {
+		c.write(fmt.Sprint("name-", i), false)
+	}
+	b.refuse("topic pods")
+	p := start(t, c, b, store, "pods", "secrets")
+	defer p.kill()
+	wait(t, c, b, "secrets")
+	c.write("name-1", false)
+	wait(t, c, b, "secrets")
+	if names, _ := b.copied("pods"); len(names) > 0 {
+		t.Errorf("the bus has %d objects of a route that refuses", len(names))
+	}
+	b.mu.Lock()
+	b.refused, b.reject = "", durable.ObjectKey("shop", "name-7")
+	b.mu.Unlock()
+	wait(t, c, b, "pods")
+	p.stop()
+	if err := <-p.done; err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,199 @@
+package loop
+
+import (
+	"context"
+
+	"go.uber.org/zap"
+
+	"github.com/kubebridge/kubebridge/internal/reconcile"
+)
+
+// reading is a collection that is being read.
+type reading struct {
+	number uint64
+	stop   context.CancelFunc
+	side   uint64 // the list beside the watch that was started last
+	// start runs f in a goroutine of its own until stop is called.
+	start func(f func(ctx context.Context) error)
+}
+
+// message is what reaches the loop from a reader.
+type message struct {
+	input   *reconcile.Input
+	bytes   int64  // taken from the budget
+	release func() // gives up the memory of the input's object; nil: nothing to give up
+	missing *question
+	ended   error // the reader ended by itself
+}
+
+// question asks which keys a list lacks.
+type question struct {
+	collection string
+	limit      int
+	answer     chan []reconcile.Absentee
+}
+
+// Handler passes on what is read of one collection. Its methods block while the loop has enough to
+// do, and return ctx's error.
+type Handler struct {
+	loop       *Loop
+	collection string
+	read, side uint64
+}
+
+// Input passes an input on. size is that of the object in bytes, and release, which may be nil, is
+// called when its memory is not needed any more.
+func (h *Handler) Input(ctx context.Context, in *reconcile.Input, size int, release func()) error {
+	in.Collection, in.Read, in.Side, in.Now = h.collection, h.read, h.side, now()
+	m := message{input: in, bytes: min(int64(size), frameBudget/4), release: release}
+	if err := h.loop.budget.Acquire(ctx, m.bytes); err != nil {
+		return err
+	}
+	if err := h.loop.pass(ctx, m); err != nil {
+		h.loop.budget.Release(m.bytes)
+		return err
+	}
+	return nil
+}
+
+// Missing returns up to limit keys that the list lacks which has just ended. The caller passes on
+// [reconcile.ListLacks] for each and asks again; when there are none, it passes on
+// [reconcile.ListDone].
+func (h *Handler) Missing(ctx context.Context, limit int) ([]reconcile.Absentee, error) {
+	q := &question{h.collection, limit, make(chan []reconcile.Absentee, 1)}
+	if err := h.loop.pass(ctx, message{missing: q}); err != nil {
+		return nil, err
+	}
+	select {
+	case keys := <-q.answer:
+		return keys, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (l *Loop) pass(ctx context.Context, m message) error {
+	select {
+	case l.in <- m:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// take handles a message and those that wait behind it, while the batch has room.
+func (l *Loop) take(m message) error {
+	for {
+		if err := l.handle(m); err != nil {
+			return err
+		}
+		if l.full() {
+			return nil
+		}
+		select {
+		case m = <-l.in:
+		default:
+			return nil
+		}
+	}
+}
+
+func (l *Loop) handle(m message) error {
+	switch {
+	case m.ended != nil:
+		return m.ended
+	case m.missing != nil:
+		m.missing.answer <- l.core.Missing(m.missing.collection, m.missing.limit)
+		return nil
+	}
+	before := l.core.Pending()
+	if s := m.input.Sighting; s != nil && s.Form == reconcile.Seen {
+		if _, rejected := l.dead[deadLetter{m.input.Collection, s.UID, s.Version}]; rejected {
+			s.DeadLetter = true
+		}
+	}
+	l.core.Step(m.input)
+	l.encode()
+	if m.release != nil {
+		m.release() // records have copied what they need
+	}
+	if l.core.Pending() > before {
+		l.filling.held += m.bytes // until it is delivered
+	} else {
+		l.budget.Release(m.bytes)
+	}
+	return nil
+}
+
+// follow starts and stops the reading of a collection as the core says.
+func (l *Loop) follow(ctx context.Context, id string) {
+	want, r := l.core.Reading(id), l.reads[id]
+	stop := want.Stop || l.stopping
+	if r != nil && (stop || r.number != want.Number) {
+		r.stop()
+		delete(l.reads, id)
+		r = nil
+	}
+	if stop {
+		return
+	}
+	if r == nil {
+		r = l.newReading(ctx, want.Number)
+		l.reads[id] = r
+		h := &Handler{loop: l, collection: id, read: want.Number}
+		r.start(func(ctx context.Context) error { return l.Reader.Read(ctx, id, want, h) })
+	}
+	if want.Side != 0 && r.side != want.Side {
+		r.side = want.Side
+		h := &Handler{loop: l, collection: id, side: want.Side}
+		r.start(func(ctx context.Context) error { return l.readBeside(ctx, want, h) })
+	}
+}
+
+func (l *Loop) newReading(ctx context.Context, number uint64) *reading {
+	ctx, cancel := context.WithCancel(ctx)
+	return &reading{number: number, stop: cancel, start: func(f func(ctx context.Context) error) { l.read(ctx, f) }}
+}
+
+// readBeside lists a collection beside its watch. A failure ends that list only.
+func (l *Loop) readBeside(ctx context.Context, want reconcile.Read, h *Handler) error {
+	err := l.Reader.Side(ctx, h.collection, want, h)
+	if err == nil || ctx.Err() != nil {
+		return nil
+	}
+	l.Log.Warn("list beside the watch failed, retrying later", zap.String("collection", h.collection), zap.Error(err))
+	return h.Input(ctx, &reconcile.Input{Kind: reconcile.SideBroken}, 0, nil)
+}
+
+// read runs f until it returns. An error that is not of ctx's end ends the loop.
+func (l *Loop) read(ctx context.Context, f func(ctx context.Context) error) {
+	l.running.Go(func() {
+		if err := f(ctx); err != nil && ctx.Err() == nil {
+			_ = l.pass(ctx, message{ended: err}) // fails with ctx only
+		}
+	})
+}
+
+// discard waits for the reads that were stopped to end and drops what they have passed on. Another
+// core counts its reads from the beginning and would take their frames for its own.
+func (l *Loop) discard() {
+	l.running.Wait()
+	for {
+		select {
+		case m := <-l.in:
+			if m.release != nil {
+				m.release()
+			}
+			l.budget.Release(m.bytes)
+		default:
+			return
+		}
+	}
+}
+
+func (l *Loop) stopReads() {
+	for id, r := range l.reads {
+		r.stop()
+		delete(l.reads, id)
+	}
+}

@@ -1,0 +1,601 @@
+package reconcile
+
+import (
+	"fmt"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+// Phase is what a collection is doing. It is part of its durable state.
+//
+// The transitions; an input that has no column, or a row without an entry, changes
+// nothing. Every arrow that says gap starts a run and voids the position.
+//
+//		phase      Configure 1      Configure 2  Remove     ListBegun          ListDone     SideBegun    SideDone     Reset
+//		New        –                → Ending 9   → Ending   reset gap → Listing 8 –         –            –            –
+//		Listing    gap → Listing    → Ending     → Leaving  3                  synced → InStep 4  –      –            → Ending
+//		InStep     gap → Listing    → Ending     → Leaving  gap → Listing      –            gap → Resyncing 5, → Verifying  –  → Ending
+//		Resyncing  gap → Listing    → Ending     → Leaving  gap → Listing      –            –            synced → InStep  → Ending
+//		Verifying  gap → Listing    → Ending     → Leaving  gap → Listing      –            –            → InStep 6   → Ending
+//		Absent     –                → Ending     → Leaving  gap → Listing      –            –            –            → Ending
+//		Leaving    gap → Listing    → Ending     –          –                  –            –            –            → Ending
+//		Ending     7                7            7          –                  –            –            –            –
+//		Closed     → New            → New        –          –                  –            –            –            –
+//
+//	 1. The properties that decide which objects are published differ from the recorded
+//	    ones (selection, filter). Leaving and Closed: also where nothing differs.
+//	 2. A property that needs a reset differs (shape, route).
+//	 3. The list begins again in the same run. If it is of a new epoch: gap.
+//	 4. Absent if the list was empty because the resource or its namespace is absent.
+//	 5. A resync is due; otherwise a verification.
+//	 6. If the list and the inventory differ: gap → Listing.
+//	 7. Recorded. At its end, when the inventory of the incarnation is forgotten, an ending
+//	    emits closed where the collection is not wanted (→ Closed) or its route differs
+//	    (→ New), and nothing where it is to begin again (→ New).
+//
+//	 8. Absent if nothing exists and nothing was published before.
+//	 9. Only where the route differs from that of an incarnation that is not closed.
+//
+// Leaving becomes Ending with the input Release: every wanted collection of the resource
+// has synced once, see [Core.Settled]. A storage's new epoch is a gap in every phase that has a position
+// or a list (New, Leaving, Ending, Closed have neither).
+//
+// Neither a forgotten inventory nor a new incarnation begins before the batch is committed
+// that ends the one before: see [Core.Reading] and [Core.Forgettable].
+type Phase uint8
+
+// The phases of a collection.
+const (
+	// New: nothing has been published in the incarnation that the next list begins.
+	New Phase = iota
+	// Listing: changes may have been missed; a list is under way or due.
+	Listing
+	// InStep: a watch may start from the position.
+	InStep
+	// Resyncing and Verifying: as InStep, with a list beside the watch. In the store
+	// they are InStep.
+	Resyncing
+	Verifying
+	// Absent: the resource or its namespace does not exist; so no object does.
+	Absent
+	// Leaving: no longer wanted. The collection is not read; it is closed once the
+	// collections that replace it have synced.
+	Leaving
+	// Ending: the inventory of the incarnation is being forgotten.
+	Ending
+	// Closed: consumers drop the collection. Only the run is kept.
+	Closed
+	phases
+)
+
+func (p Phase) String() string {
+	return [...]string{"new", "listing", "in step", "resyncing", "verifying", "absent", "leaving", "ending", "closed"}[p]
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (p Phase) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (p *Phase) UnmarshalText(text []byte) error {
+	for q := New; q < phases; q++ {
+		if q.String() == string(text) {
+			*p = q
+			return nil
+		}
+	}
+	return fmt.Errorf("unknown phase %q", text)
+}
+
+// watching reports whether the phase has a position that a watch may start from.
+func (p Phase) watching() bool { return p == InStep || p == Resyncing || p == Verifying }
+
+// Properties are what the configuration says of a collection. Its identity is not part
+// of them. The core compares them only.
+type Properties struct {
+	Selection string `json:"selection,omitzero"` // selectors
+	Filter    string `json:"filter,omitzero"`    // filter and ignore rules
+	Shape     string `json:"shape,omitzero"`     // what is hidden or left out of objects, format, types
+	Storage   string `json:"storage,omitzero"`   // whose history and resourceVersions the objects have
+	Route     string `json:"route,omitzero"`     // topic or subject, key
+	Skip      bool   `json:"skip,omitzero"`      // the first list is not published
+	Types     Types  `json:"types,omitzero"`     // object events that are published
+}
+
+// needsReset reports whether consumers have to drop what was published by other properties.
+func (p Properties) needsReset(o Properties) bool {
+	return p.Shape != o.Shape || p.Storage != o.Storage || p.Types != o.Types
+}
+
+// Types are the types of object events that are published; the zero value is all. Inventory
+// and intents move as if all were.
+type Types uint8
+
+// Without returns t without a type.
+func (t Types) Without(typ event.Type) Types { return t | 1<<typ }
+
+// has reports whether events of the type are published. Present goes with Added.
+func (t Types) has(typ event.Type) bool {
+	if typ == event.Present {
+		typ = event.Added
+	}
+	return t&(1<<typ) == 0
+}
+
+// Record is what is durable of a collection beside its inventory.
+type Record struct {
+	Phase       Phase  `json:"phase,omitzero"`
+	Run         uint64 `json:"run,omitzero"`         // of the last gap; 0: there was none
+	Incarnation uint64 `json:"incarnation,omitzero"` // the run of the last gap with reset; 0: nothing to close
+	Epoch       uint64 `json:"epoch,omitzero"`       // the history that the run belongs to
+	Synced      uint64 `json:"synced,omitzero"`      // the epoch of the last complete list of the incarnation; 0: there was none
+	// Position is the resourceVersion up to which the inventory was complete last. A watch
+	// may start from it in the phases that have a position.
+	Position string `json:"position,omitzero"`
+	// Seen is the highest resourceVersion that was seen. A server that is behind it has
+	// another history, also if it is not behind the position.
+	Seen   string `json:"seen,omitzero"`
+	Reason string `json:"reason,omitzero"` // of the last gap
+	Syncs  uint64 `json:"syncs,omitzero"`  // synced events of the run
+	Resync bool   `json:"resync,omitzero"` // a resync is due or under way
+	Listed string `json:"listed,omitzero"` // the selection of the last complete list
+	// Properties are those that are recorded as wanted, and Route is that of the
+	// incarnation. Unwanted, of Ending: it is not to begin again.
+	Properties Properties `json:"properties,omitzero"`
+	Route      string     `json:"route,omitzero"`
+	Unwanted   bool       `json:"unwanted,omitzero"`
+}
+
+// Collection is one collection of a core.
+type Collection struct {
+	ID string
+	Record
+
+	read    uint64 // number of the present read
+	list    *list  // that reconciles, in Listing; nil: none has begun
+	side    *side  // in Resyncing and Verifying
+	rest    *rest  // in Ending
+	barrier uint64 // the batch that must be committed before an ending or a beginning goes on
+	silent  []Change
+	emitted Record // as it was with the last item
+}
+
+// list is a list that reconciles.
+type list struct {
+	seen    map[string]struct{}
+	absent  bool     // nothing exists: see Absent
+	keys    []string // not committed or in doubt when the list ended, sorted
+	cursor  string   // the last key that was compared
+	ended   bool
+	version string // of the list, once it has ended; "" if nothing exists
+}
+
+// side is a list beside the watch.
+type side struct {
+	number  uint64
+	seen    map[string]struct{}
+	late    map[string]struct{} // of a resync: keys that the watch is yet to publish or end
+	suspect map[string]Object   // of a verification: as listed; a zero UID is: not listed
+	touched map[string]struct{} // of a verification: keys that the watch has changed
+	version string              // of the list; "" while it is under way
+}
+
+// rest is what is left of an ending inventory.
+type rest struct {
+	keys   []string // not committed or in doubt when the forgetting began, sorted
+	cursor string   // the last key that was forgotten
+}
+
+// InputKind is the kind of an [Input].
+type InputKind uint8
+
+// The kinds of inputs. Those of a read or of a list beside it are dropped if the number in
+// [Input].Read or [Input].Side is not the present one.
+const (
+	Configure InputKind = iota // the collection is wanted, with Properties
+	Remove                     // it is not wanted
+	Release                    // every wanted collection of the resource has synced
+	ListBegun                  // the API server has answered the first page: Reason, NewEpoch, Absent
+	Sighted                    // a watch event, or an object of a list: Sighting, Resume
+	ListEnded                  // the list is complete at Version
+	ListLacks                  // the inventory has a key that the list has not: Sighting
+	ListDone                   // there are no more such keys
+	Bookmark                   // Resume
+	Demand                     // a resync is due
+	Reset
+	SideBegun // a list beside the watch begins: of a resync if one is due, of a verification otherwise
+	SideEnded // it is complete at Version
+	SideBroken
+	Forget  // the inventory entry of Key, of an ending
+	Forgot  // there are no more entries
+	Confirm // a periodic synced event is due
+	inputs
+)
+
+func (k InputKind) String() string {
+	return [...]string{
+		"configure", "remove", "release", "list begun", "sighted", "list ended", "list lacks", "list done", "bookmark",
+		"resync demanded", "reset", "side list begun", "side list ended", "side list broken", "forget", "forgot", "confirm",
+	}[k]
+}
+
+// Input is one input of one collection.
+type Input struct {
+	Kind       InputKind
+	Collection string
+	Read       uint64 // of ListBegun, Sighted, ListEnded, Bookmark: from [Core.Reading]
+	Side       uint64 // of Sighted, SideEnded, SideBroken of a list beside the watch: likewise
+	Now        uint64 // milliseconds since 1970, for the numbers of runs
+	Properties Properties
+	Reason     string
+	NewEpoch   bool
+	Absent     bool
+	Version    string
+	Resume     string // a watch may start from it once the input is handled; "": as before
+	Key        string
+	Sighting   *Sighting
+}
+
+// The reasons of a gap that the core gives by itself. Those of [ListBegun] come with it.
+const (
+	ReasonReset       = "reset"
+	ReasonSelection   = "selection"
+	ReasonFilter      = "filter"
+	ReasonHistory     = "history"
+	ReasonInterrupted = "interrupted"
+	ReasonResync      = "resync"
+	ReasonDrift       = "drift"
+	ReasonGone        = "gone"      // the resource or its namespace does not exist; it comes with ListBegun
+	ReasonRewritten   = "rewritten" // objects changed without a new resourceVersion
+	ReasonPeriodic    = "periodic"  // of synced
+	ReasonReturned    = "returned"  // it was Leaving, and is wanted again
+)
+
+// CollectionEvent is an event about a collection.
+type CollectionEvent struct {
+	Type    event.Type
+	Reason  string
+	Reset   bool
+	Version string // complete up to; of synced
+	From    string // complete up to before; of gap
+	Nth     uint64 // of synced: how many the run had
+}
+
+// step applies the table of [Phase].
+func (c *Collection) step(k *Core, in *Input) {
+	switch in.Kind {
+	case Configure:
+		c.configure(k, in)
+	case Remove:
+		c.remove(k)
+	case Release:
+		if c.Phase == Leaving {
+			c.end(k, true)
+		}
+	case ListBegun:
+		c.listBegun(k, in)
+	case Sighted:
+		c.sighted(k, in)
+	case ListEnded:
+		if c.Phase == Listing && c.list != nil {
+			c.saw(in.Version)
+			c.list.ended, c.list.version, c.list.keys = true, in.Version, k.uncommitted(c.ID)
+		}
+	case ListLacks:
+		if c.listEnded() && in.Key > c.list.cursor {
+			c.list.cursor = in.Key
+			k.judge(c, in.Sighting, in.Now)
+		}
+	case ListDone:
+		if c.listEnded() {
+			c.synced(k)
+		}
+	case Bookmark:
+		if c.Phase.watching() {
+			c.moved(in.Resume)
+			c.sidePassed(k, in.Now)
+		}
+	case Demand:
+		c.Resync = c.Resync || c.Phase == InStep || c.Phase == Listing || c.Phase == Verifying
+	case Reset:
+		switch c.Phase {
+		case New, Ending, Closed:
+		default:
+			c.end(k, c.Phase == Leaving)
+		}
+	case SideBegun:
+		c.sideBegun(k, in)
+	case SideEnded:
+		if c.side != nil {
+			c.sideEnded(k, in)
+		}
+	case SideBroken:
+		if c.side != nil {
+			c.Phase, c.side = InStep, nil
+		}
+	case Forget:
+		if c.Phase == Ending && c.rest != nil && in.Key > c.rest.cursor {
+			c.rest.cursor = in.Key
+			k.forget(c, in.Key)
+		}
+	case Forgot:
+		if c.Phase == Ending {
+			c.ended(k)
+		}
+	case Confirm:
+		if c.Phase == InStep && !c.Resync {
+			c.sync(k, ReasonPeriodic)
+		}
+	}
+}
+
+// listEnded reports whether a list is complete, and is being compared with the inventory.
+func (c *Collection) listEnded() bool { return c.Phase == Listing && c.list != nil && c.list.ended }
+
+func (c *Collection) configure(k *Core, in *Input) {
+	was := c.Properties
+	c.Properties, c.Unwanted = in.Properties, false
+	switch {
+	case c.Phase == Ending, c.Phase == New && (c.Incarnation == 0 || c.Route == c.Properties.Route):
+	case c.Phase == Closed:
+		c.Phase = New
+		c.restart(k)
+	case was.needsReset(c.Properties) || c.Route != c.Properties.Route:
+		c.end(k, false)
+	case c.Phase == Absent:
+	case was.Selection != c.Properties.Selection:
+		c.gap(k, in.Now, ReasonSelection)
+	case was.Filter != c.Properties.Filter:
+		c.gap(k, in.Now, ReasonFilter)
+	case c.Phase == Leaving:
+		c.gap(k, in.Now, ReasonReturned)
+	}
+}
+
+func (c *Collection) remove(k *Core) {
+	switch {
+	case c.Phase == Leaving || c.Phase == Closed:
+	case c.Phase == Ending:
+		c.Unwanted = true
+	case c.Phase == New || c.Incarnation == 0:
+		c.end(k, true)
+	default:
+		c.Phase = Leaving
+		c.restart(k)
+	}
+}
+
+func (c *Collection) listBegun(k *Core, in *Input) {
+	switch {
+	case c.Phase == Leaving || c.Phase == Ending || c.Phase == Closed:
+		return
+	case in.Absent && c.Incarnation == 0 && c.Phase == New:
+		c.Phase = Absent // there is nothing to end
+		return
+	case in.Absent && c.Phase == Absent:
+		return
+	case in.NewEpoch && c.Phase != New && c.Incarnation != 0 && c.Epoch == k.epochOf(c.Properties.Storage):
+		k.newEpoch(c, in.Now)
+	case c.Phase == New, c.Incarnation == 0:
+		c.Epoch = k.epochOf(c.Properties.Storage)
+		c.begin(k, in.Now)
+	case c.Phase != Listing, in.Absent != (c.Reason == ReasonGone):
+		c.gapHere(k, in.Now, in.Reason)
+	}
+	c.list = &list{seen: map[string]struct{}{}, absent: in.Absent}
+}
+
+// begin begins an incarnation.
+func (c *Collection) begin(k *Core, now uint64) {
+	c.nextRun(now)
+	c.Phase, c.Incarnation, c.Synced, c.Position, c.Route = Listing, c.Run, 0, "", c.Properties.Route
+	c.Reason, c.Listed, c.Resync = ReasonReset, "", false
+	k.emit(c, CollectionEvent{Type: event.Gap, Reason: c.Reason, Reset: true})
+}
+
+// gap starts a run whose list is yet to be read.
+func (c *Collection) gap(k *Core, now uint64, reason string) {
+	c.gapHere(k, now, reason)
+	c.restart(k)
+}
+
+// gapHere starts a run in the present read.
+func (c *Collection) gapHere(k *Core, now uint64, reason string) {
+	c.Phase, c.list, c.side = Listing, nil, nil
+	c.anotherRun(k, now, reason)
+}
+
+// anotherRun starts a run in the present list.
+func (c *Collection) anotherRun(k *Core, now uint64, reason string) {
+	c.nextRun(now)
+	c.Reason = reason
+	k.emit(c, CollectionEvent{Type: event.Gap, Reason: reason, From: c.Position})
+}
+
+func (c *Collection) nextRun(now uint64) { c.Run, c.Syncs = max(c.Run+1, now), 0 }
+
+// restart begins another read: frames of the read before are dropped.
+func (c *Collection) restart(k *Core) {
+	k.reads++
+	c.read = k.reads
+	c.list, c.side, c.rest = nil, nil, nil
+}
+
+// end begins to forget the incarnation.
+func (c *Collection) end(k *Core, unwanted bool) {
+	c.Phase, c.Unwanted, c.barrier = Ending, unwanted, k.seq
+	c.restart(k)
+}
+
+// ended ends an ending.
+func (c *Collection) ended(k *Core) {
+	incarnation := c.Incarnation
+	c.Phase, c.barrier = New, k.seq
+	if c.Unwanted {
+		c.Phase = Closed
+	}
+	if incarnation != 0 && (c.Unwanted || c.Route != c.Properties.Route) {
+		c.Incarnation = 0
+		k.add(c, Item{Event: &CollectionEvent{Type: event.Closed}, Incarnation: incarnation})
+	}
+	c.restart(k)
+}
+
+// sighted handles what was seen of an object.
+func (c *Collection) sighted(k *Core, in *Input) {
+	s := in.Sighting
+	switch {
+	case s.Origin == Watch && c.Phase.watching():
+		c.moved(in.Resume) // an event that follows is behind it
+		c.saw(s.Version)
+		c.touched(k, s)
+		k.judge(c, s, in.Now)
+		c.sidePassed(k, in.Now)
+	case s.Origin == List && c.Phase == Listing && c.list != nil:
+		if s.Form == Seen {
+			c.list.seen[s.Key] = struct{}{}
+		} else { // a streamed list: it is gone before the list's end
+			delete(c.list.seen, s.Key)
+		}
+		c.saw(s.Version)
+		if k.judge(c, s, in.Now) {
+			k.newEpoch(c, in.Now)
+			c.restart(k)
+		}
+	case s.Origin == Resync && c.Phase == Resyncing:
+		c.side.seen[s.Key] = struct{}{}
+		known := k.object(c.ID, s.Key)
+		k.judge(c, s, in.Now)
+		if (known == nil || known.Version != s.Version) && (known == nil || known.Run != c.Run) {
+			c.side.late[s.Key] = struct{}{}
+		}
+	case s.Origin == Resync && c.Phase == Verifying:
+		c.compare(k, s)
+	}
+}
+
+func (c *Collection) view() view {
+	v := view{run: c.Run, first: c.Synced == 0, skip: c.Properties.Skip, sameHistory: c.Synced == c.Epoch, resync: c.Phase == Resyncing}
+	if v.sameHistory && c.Listed == c.Properties.Selection {
+		v.complete = c.Position
+	}
+	return v
+}
+
+// moved moves the position.
+func (c *Collection) moved(resume string) {
+	if resume != "" {
+		c.Position = resume
+		c.saw(resume)
+	}
+}
+
+// saw raises the highest resourceVersion that was seen.
+func (c *Collection) saw(version string) {
+	if version != "" && (c.Seen == "" || event.Newer(version, c.Seen)) {
+		c.Seen = version
+	}
+}
+
+// synced ends a list that reconciles.
+func (c *Collection) synced(k *Core) {
+	c.Phase, c.Synced, c.Listed = InStep, c.Epoch, c.Properties.Selection
+	if c.list.absent {
+		c.Phase = Absent
+	} else {
+		c.Position = c.list.version
+	}
+	c.list = nil
+	c.sync(k, c.Reason)
+	k.resolved(c)
+}
+
+// sync emits a synced event.
+func (c *Collection) sync(k *Core, reason string) {
+	c.Syncs++
+	k.emit(c, CollectionEvent{Type: event.Synced, Reason: reason, Version: c.Position, Nth: c.Syncs})
+}
+
+func (c *Collection) sideBegun(k *Core, in *Input) {
+	if c.Phase != InStep {
+		return
+	}
+	k.reads++
+	c.side = &side{
+		number: k.reads, seen: map[string]struct{}{}, late: map[string]struct{}{}, suspect: map[string]Object{}, touched: map[string]struct{}{},
+	}
+	if !c.Resync {
+		c.Phase = Verifying
+		return
+	}
+	c.nextRun(in.Now)
+	c.Phase = Resyncing
+	k.emit(c, CollectionEvent{Type: event.Gap, Reason: ReasonResync, From: c.Position})
+}
+
+// sideEnded notes what the watch has yet to report, or what the list lacks.
+func (c *Collection) sideEnded(k *Core, in *Input) {
+	c.side.version = in.Version
+	k.each(c.ID, func(key string, o *Object) {
+		if _, seen := c.side.seen[key]; seen {
+			return
+		}
+		if c.Phase == Resyncing && o.known() && o.Run != c.Run {
+			c.side.late[key] = struct{}{}
+		}
+		if _, touched := c.side.touched[key]; c.Phase == Verifying && !touched {
+			c.side.suspect[key] = Object{}
+		}
+	})
+	c.sidePassed(k, in.Now)
+}
+
+// touched notes that the watch changes a key. What it repeats after a restart is no change.
+func (c *Collection) touched(k *Core, s *Sighting) {
+	if c.side == nil {
+		return
+	}
+	if known := k.object(c.ID, s.Key); known != nil && !event.Newer(s.Version, known.Version) {
+		return
+	}
+	delete(c.side.late, s.Key)
+	delete(c.side.suspect, s.Key)
+	c.side.touched[s.Key] = struct{}{}
+}
+
+// compare notes an object in which a verification and the inventory differ.
+func (c *Collection) compare(k *Core, s *Sighting) {
+	c.side.seen[s.Key] = struct{}{}
+	if _, touched := c.side.touched[s.Key]; touched {
+		return
+	}
+	known := k.object(c.ID, s.Key)
+	if known == nil || known.Version != s.Version || known.Digest != s.Digest {
+		c.side.suspect[s.Key] = Object{UID: s.UID, Version: s.Version, Digest: s.Digest}
+	}
+}
+
+// sidePassed ends a list beside the watch once nothing that it left to the watch is open.
+func (c *Collection) sidePassed(k *Core, now uint64) {
+	s := c.side
+	if s == nil || s.version == "" {
+		return
+	}
+	passed := !event.Older(c.Position, s.version)
+	switch {
+	case c.Phase == Resyncing && (passed || len(s.late) == 0):
+		c.Phase, c.side, c.Resync = InStep, nil, false
+		c.sync(k, ReasonResync)
+	case c.Phase == Verifying && len(s.suspect) == 0:
+		c.Phase, c.side = InStep, nil
+	case c.Phase == Verifying && passed:
+		c.gap(k, now, ReasonDrift)
+	}
+}
+
+// stored is the record as it is kept: a list beside the watch is not.
+func (r Record) stored() Record {
+	if r.Phase.watching() {
+		r.Phase = InStep
+	}
+	return r
+}

@@ -1,0 +1,517 @@
+package reconcile
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+// consumer keeps a copy by the rules of the contract.
+type consumer struct {
+	collections map[string]*copied
+	crashed     bool // the program was killed, in a mode in which events may be repeated
+	back        int  // the lowest resourceVersion that a restore went back to; -1: none
+}
+
+// copied is a consumer's copy of one collection.
+type copied struct {
+	run, incarnation, closed uint64
+	open                     bool   // a gap is
+	synced                   uint64 // synced events of the run
+	upTo                     int    // the version of the last one
+	route                    string
+	settled                  bool              // it has synced in this incarnation
+	syncedAt                 synced            // the last one
+	last                     map[string]order  // by name
+	dead                     map[string]order  // of dead letters
+	objects                  map[string]object // by uid
+}
+
+// synced is a synced event: the properties, epoch and version of its list.
+type synced struct {
+	properties Properties
+	route      string
+	epoch      uint64
+	version    int
+}
+
+// order is what consumers compare the events of one name by.
+type order struct {
+	run     uint64
+	version string
+	deleted bool
+
+	epoch uint64 // beside the order: what the event was
+	uid   string
+	body  int
+}
+
+func (a order) before(b order) bool {
+	switch {
+	case a.run != b.run:
+		return a.run < b.run
+	case a.version != b.version:
+		return event.Newer(b.version, a.version)
+	}
+	return !a.deleted && b.deleted
+}
+
+// object is an object of a copy.
+type object struct {
+	name, version string
+	body          int
+	run           uint64
+}
+
+func newConsumer() *consumer { return &consumer{collections: map[string]*copied{}, back: -1} }
+
+func (c *consumer) clone() *consumer {
+	d := *c
+	d.collections = map[string]*copied{}
+	for id, x := range c.collections {
+		y := *x
+		y.last, y.dead, y.objects = maps.Clone(x.last), maps.Clone(x.dead), maps.Clone(x.objects)
+		d.collections[id] = &y
+	}
+	return &d
+}
+
+func (c *consumer) restored(version int) {
+	if c.back < 0 || version < c.back {
+		c.back = version
+	}
+}
+
+func (w *world) fail(format string, args ...any) {
+	if w.failed == "" {
+		w.failed = fmt.Sprintf(format, args...)
+	}
+}
+
+func runKey(collection string, run uint64) string {
+	return collection + "/" + strconv.FormatUint(run, 10)
+}
+
+// emitted checks an item when the core decides on it, while it is known what the cluster is.
+func (w *world) emitted(i *Item) {
+	c := w.core.collections[i.Collection]
+	if i.Epoch > 1+uint64(w.cluster.epoch) {
+		w.fail("history: epoch %d, and the cluster was restored %d times", i.Epoch, w.cluster.epoch)
+	}
+	if e := i.Event; e != nil {
+		switch e.Type {
+		case event.Gap:
+			w.runs[runKey(i.Collection, i.Run)] = c.Properties
+			w.reasons[runKey(i.Collection, i.Run)] = e.Reason
+		case event.Synced:
+			if e.Reason != ReasonResync && e.Nth == 1 {
+				w.expected[runKey(i.Collection, i.Run)] = w.promised(c, e.Version)
+			}
+		}
+		return
+	}
+	if e := i.Object; e.Type == event.Deleted {
+		w.ended(c, e)
+	}
+}
+
+// skip notes what the first list of an incarnation found, where that is not published.
+func (w *world) skip(c *Collection) {
+	if !c.Properties.Skip || c.Synced != 0 {
+		return
+	}
+	found := map[int]bool{}
+	for _, t := range w.cluster.at(max(number(c.list.version), 0)) {
+		found[w.body(t)] = w.passes(c.Properties, t)
+	}
+	w.skipped[c.ID+"/"+strconv.FormatUint(c.Incarnation, 10)] = found
+}
+
+// unfit stands for an object that does not fit the bus: a copy has it as it was last, or not. The
+// same holds for one that is skipped and was in doubt, or is as it was skipped after a restore.
+const unfit = -1
+
+// promised is what a collection holds at a resourceVersion: bodies by name.
+func (w *world) promised(c *Collection, version string) map[string]int {
+	bodies := map[string]int{}
+	if c.Phase == Absent {
+		return bodies
+	}
+	for name, t := range w.cluster.at(number(version)) {
+		skipped := c.Properties.Skip && w.skipped[c.ID+"/"+strconv.FormatUint(c.Incarnation, 10)][w.body(t)]
+		if !w.passes(c.Properties, t) || skipped && w.mode != intents && w.cluster.epoch == 0 {
+			continue
+		}
+		bodies[name] = w.seen(c.Properties, t)
+		if w.unfit(t) || skipped || !w.exact() && !c.Properties.Types.has(event.Modified) && w.wasUnfit(t) {
+			bodies[name] = unfit
+		}
+	}
+	return bodies
+}
+
+// unfit reports whether the bus does not take the object.
+func (w *world) unfit(t *thing) bool { return t.large || w.dead[w.body(t)] }
+
+// everUnfit reports the same for the defaults that there have been.
+func (w *world) everUnfit(t *thing) bool {
+	for d := range w.cluster.defaults + 1 {
+		if w.dead[t.body+1000*d] {
+			return true
+		}
+	}
+	return t.large
+}
+
+// wasUnfit reports whether the bus has not taken a state of the object. If it was in doubt at that
+// time, it counts as published, and its next change is a `modified`.
+func (w *world) wasUnfit(t *thing) bool {
+	return slices.ContainsFunc(w.cluster.history, func(x write) bool {
+		for _, was := range x.changed {
+			if was != nil && was.uid == t.uid && w.everUnfit(was) {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// passes reports whether a collection publishes an object.
+func (w *world) passes(p Properties, t *thing) bool {
+	return selects(p.Selection, t) && (p.Filter == ignoring || selects(p.Filter, t))
+}
+
+// ignoring is a filter by which minor writes do not matter.
+const ignoring = "ignore"
+
+// seen is what a copy must have of an object: the last write that matters.
+func (w *world) seen(p Properties, t *thing) int {
+	if p.Filter == ignoring {
+		return t.major + 1000*w.cluster.defaults
+	}
+	return w.body(t)
+}
+
+// agrees compares a copy with what is promised.
+func agrees(types Types, got, want map[string]int) bool {
+	for name := range got {
+		if _, ok := want[name]; !ok && types.has(event.Deleted) {
+			return false
+		}
+	}
+	for name, body := range want {
+		have, ok := got[name]
+		switch {
+		case body == unfit, have == body, !ok && !types.has(event.Added), ok && !types.has(event.Modified):
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// ended checks that a deletion has its reason.
+func (w *world) ended(c *Collection, e *ObjectEvent) {
+	holds := func(t *thing) bool {
+		return t != nil && strconv.Itoa(t.uid) == e.Object.UID
+	}
+	exists := holds(w.cluster.at(w.cluster.version())[e.Key])
+	switch {
+	case e.Fate == Gone && exists:
+		w.fail("invented: %s of %s is deleted, and exists", e.Object.UID, e.Key)
+	case e.Fate == Left:
+		for v := range w.cluster.version() + 1 {
+			if t := w.cluster.at(v)[e.Key]; holds(t) && !w.passes(c.Properties, t) {
+				return
+			}
+		}
+		w.fail("invented: %s of %s has never left", e.Object.UID, e.Key)
+	}
+}
+
+// consume takes one item from the bus.
+func (w *world) consume(i *Item) {
+	c := w.reader.collections[i.Collection]
+	if c == nil {
+		c = &copied{last: map[string]order{}, dead: map[string]order{}, objects: map[string]object{}}
+		w.reader.collections[i.Collection] = c
+	}
+	switch {
+	case i.Incarnation == 0:
+		w.fail("an event without an incarnation")
+	case i.Incarnation < c.incarnation, i.Incarnation <= c.closed:
+		w.ignored(i, "of an incarnation that has ended")
+		return
+	case i.Incarnation > c.incarnation:
+		if c.incarnation > c.closed && c.route != i.Route {
+			w.fail("closed: incarnation %d of %s has another route than the one before, which is not closed", i.Incarnation, i.Collection)
+		}
+		if e := i.Event; e == nil || !e.Reset && e.Type != event.Closed {
+			w.fail("unsynced: incarnation %d of %s does not begin with its gap", i.Incarnation, i.Collection)
+		}
+		*c = copied{incarnation: i.Incarnation, route: i.Route, closed: c.closed, last: map[string]order{}, dead: map[string]order{}, objects: map[string]object{}}
+	}
+	if i.Object != nil {
+		w.consumeObject(c, i)
+		return
+	}
+	switch e := i.Event; e.Type {
+	case event.Gap:
+		if i.Run < c.run || i.Run == c.run && (w.mode != intents || c.synced > 0) {
+			w.ignored(i, "a gap that has been")
+			return
+		}
+		if e.Reason == "" || c.settled && w.exact() && number(e.From) < c.syncedAt.version && w.reader.back < 0 {
+			w.fail("gap: %s from %s, and the list before was complete at %d", describe(i), e.From, c.syncedAt.version)
+		}
+		if e.Reset && e.From != "" {
+			w.fail("gap: %s resets, and continues from %s", describe(i), e.From)
+		}
+		if w.runs[runKey(i.Collection, i.Run)] != c.syncedAt.properties {
+			c.syncedAt.epoch = 0 // that list does not prove what was not there
+		}
+		c.open, c.run, c.synced = true, i.Run, 0
+		if e.Reason == ReasonResync {
+			c.open = false
+		}
+	case event.Synced:
+		switch {
+		case i.Run < c.run, e.Nth <= c.synced:
+			w.ignored(i, "a synced that has been")
+			return
+		case i.Run > c.run:
+			w.fail("unsynced: synced of run %d, whose gap is not on the bus", i.Run)
+		}
+		if reason := w.reasons[runKey(i.Collection, i.Run)]; e.Nth != c.synced+1 && w.exact() || e.Reason != reason && e.Reason != ReasonPeriodic {
+			w.fail("unsynced: %s is number %d after number %d, and its gap had the reason %s", describe(i), e.Nth, c.synced, reason)
+		}
+		c.open, c.synced, c.upTo = false, e.Nth, max(c.upTo, number(e.Version))
+		c.settled, c.syncedAt = true, synced{w.runs[runKey(i.Collection, i.Run)], i.Route, i.Epoch, number(e.Version)}
+		w.check(i, c)
+		w.resynced(i, c)
+	case event.Closed:
+		c.closed, c.open = i.Incarnation, false
+		clear(c.objects)
+		clear(c.last)
+	}
+}
+
+// ignored: with exactly-once no event is in vain.
+func (w *world) ignored(i *Item, why string) {
+	if w.exact() {
+		w.fail("repeated: %s: %s", describe(i), why)
+	}
+}
+
+func (w *world) consumeObject(c *copied, i *Item) {
+	e := i.Object
+	o := order{run: i.Run, version: e.Version, deleted: e.Type == event.Deleted, epoch: i.Epoch, uid: e.Object.UID}
+	if o.deleted {
+		o.run, o.version = e.Object.Run, e.Object.At
+	}
+	if e.DeadLetter {
+		if last, ok := c.dead[e.Key]; ok && !last.before(o) {
+			w.ignored(i, "a dead letter that has been")
+		}
+		listing := c.open || c.synced == 0
+		if c.refused(e) && w.exact() && !listing {
+			w.fail("repeated: %s is a dead letter again", describe(i))
+		}
+		c.dead[e.Key] = o
+		return
+	}
+	if !o.deleted {
+		o.body = e.Body.(int)
+	}
+	last, ok := c.last[e.Key]
+	if ok && !last.before(o) {
+		w.ignored(i, "not after the last event of its name")
+		if !o.deleted && !o.before(last) && last.uid == o.uid && last.body%1000 != o.body%1000 { // a default may be another one
+			w.fail("repeated: %s has another body", describe(i))
+		}
+		return
+	}
+	if ok && !o.deleted && !last.deleted && last.epoch == o.epoch && event.Newer(last.version, o.version) && w.exact() {
+		w.fail("history: %s goes back, and the epoch does not say so", describe(i))
+	}
+	if c.run == 0 {
+		w.fail("an object before the first gap")
+	}
+	if i.Run > c.run {
+		w.fail("unsynced: an event of run %d, whose gap is not on the bus", i.Run)
+	}
+	c.last[e.Key] = o
+	before, had := c.objects[e.Object.UID]
+	if o.deleted {
+		if !had && w.exact() && w.runs[runKey(i.Collection, i.Run)].Types.has(event.Added) {
+			w.fail("invented: the deletion of %s, which the copy does not have", e.Object.UID)
+		}
+		w.complete(c, i, before, had, e.Version)
+		delete(c.objects, e.Object.UID)
+		return
+	}
+	body := e.Body.(int)
+	w.typed(c, i, had, had && before.body == body)
+	w.complete(c, i, before, had, e.Version)
+	c.objects[e.Object.UID] = object{e.Key, e.Version, body, i.Run}
+	for uid, x := range c.objects {
+		switch {
+		case x.name != e.Key || uid == e.Object.UID:
+		case !w.runs[runKey(i.Collection, i.Run)].Types.has(event.Deleted):
+			delete(c.objects, uid) // a name has one object at most
+		default:
+			w.fail("two objects named %s: %s and %s", e.Key, uid, e.Object.UID)
+		}
+	}
+}
+
+// exact reports whether no event may be repeated.
+func (w *world) exact() bool { return w.mode != intents || !w.reader.crashed }
+
+// typed checks the type of an event about an object that exists.
+func (w *world) typed(c *copied, i *Item, had, repeats bool) {
+	p, e := w.runs[runKey(i.Collection, i.Run)], i.Object
+	resync := w.reasons[runKey(i.Collection, i.Run)] == ReasonResync
+	switch {
+	case e.Type == event.Added && !c.settled, e.Type == event.Present && c.settled && !resync && w.exact():
+		w.fail("type: %s, and the first list of the incarnation has ended: %t", describe(i), c.settled)
+	case !w.exact():
+	case repeats && !resync && p.Types.has(event.Deleted):
+		w.fail("repeated: %s has not changed", describe(i))
+	case (e.Type == event.Added || e.Type == event.Present && !resync) && had && p.Types.has(event.Deleted):
+		w.fail("type: %s, and the copy has the object", describe(i))
+	case e.Type == event.Modified && !had && p.Types.has(event.Added):
+		w.fail("type: %s, and the copy does not have the object", describe(i))
+	case e.Type == event.Added && !p.Skip && i.Epoch == c.syncedAt.epoch && p == c.syncedAt.properties && number(e.Version) <= c.syncedAt.version && !c.refused(e):
+		w.fail("history: %s was not there at %d, and the epoch does not say so", describe(i), c.syncedAt.version)
+	}
+}
+
+// refused reports whether the event was a dead letter before.
+func (c *copied) refused(e *ObjectEvent) bool {
+	dead, ok := c.dead[e.Key]
+	return ok && dead.version == e.Version && dead.uid == e.Object.UID
+}
+
+// complete checks that outside gaps no state in between is missing.
+func (w *world) complete(c *copied, i *Item, before object, had bool, version string) {
+	p := w.runs[runKey(i.Collection, i.Run)]
+	if c.open || !had || w.reader.back >= 0 || before.version == version || p.Types != 0 {
+		return
+	}
+	from := max(number(before.version), c.upTo)
+	to := number(version)
+	for v := from + 1; v < to; v++ {
+		t, changed := w.cluster.history[v-1].changed[i.Object.Key]
+		if !changed || t == nil || w.everUnfit(t) || p.Filter == ignoring && t.minor() {
+			continue
+		}
+		if strconv.Itoa(t.uid) == i.Object.Object.UID && w.passes(p, t) {
+			w.fail("incomplete: resourceVersion %d of %s is missing", v, i.Object.Key)
+		}
+	}
+}
+
+// check compares the copy with what a synced event promises.
+func (w *world) check(i *Item, c *copied) {
+	want, ok := w.expected[runKey(i.Collection, i.Run)]
+	if !ok || i.Event.Nth > 1 || i.Event.Reason == ReasonResync {
+		return
+	}
+	if p, got := w.runs[runKey(i.Collection, i.Run)], w.bodies(w.runs[runKey(i.Collection, i.Run)], c); !agrees(p.Types, got, want) {
+		w.fail("synced: %s has %v, and the cluster has %v", i.Collection, got, want)
+	}
+}
+
+// resynced checks that a resync has published every object.
+func (w *world) resynced(i *Item, c *copied) {
+	p := w.runs[runKey(i.Collection, i.Run)]
+	if i.Event.Reason != ReasonResync || !w.exact() || p.Types != 0 {
+		return
+	}
+	for uid, o := range c.objects {
+		_, refused := c.dead[o.name]
+		if o.run != i.Run && !refused {
+			w.fail("resync: %s of %s is not published in run %d", uid, o.name, i.Run)
+		}
+	}
+}
+
+// done checks that the consumer has what the configuration and the demands ask for.
+func (w *world) done(id string, c *Collection, have *copied) {
+	p, want := have.syncedAt.properties, w.configs[w.config][id]
+	p.Skip, want.Skip = false, false
+	began := w.runs[runKey(id, have.incarnation)]
+	switch {
+	case c.Phase != InStep:
+	case p != want || have.syncedAt.route != want.Route:
+		w.fail("drained: %s has synced with %v on route %q, and %v is wanted", id, p, have.syncedAt.route, want)
+	case began.Shape != want.Shape || began.Types != want.Types:
+		w.fail("drained: the incarnation of %s began with %v, and %v is wanted", id, began, want)
+	case c.Resync:
+		w.fail("drained: a resync of %s is due", id)
+	}
+	if reset, ok := w.resets[id]; ok && max(have.incarnation, have.closed+1) <= reset {
+		w.fail("drained: %s was reset, and has incarnation %d", id, have.incarnation)
+	}
+	if run, ok := w.resyncs[id]; ok && c.Phase == InStep && have.run <= run {
+		w.fail("drained: a resync of %s was demanded, and its run is %d", id, have.run)
+	}
+}
+
+func (w *world) bodies(p Properties, c *copied) map[string]int {
+	got := map[string]int{}
+	for _, o := range c.objects {
+		got[o.name] = o.body
+		if major, ok := w.majors[o.body%1000]; ok && p.Filter == ignoring {
+			got[o.name] += major - o.body%1000
+		}
+	}
+	return got
+}
+
+// drained checks what holds when nothing is left to do.
+func (w *world) drained() {
+	wanted := w.configs[w.config]
+	for _, id := range sorted(w.core.collections) {
+		c, have := w.core.collections[id], w.reader.collections[id]
+		if _, ok := wanted[id]; !ok {
+			if c.Phase != Closed {
+				w.fail("drained: %s is not wanted, and is %s", id, c.Phase)
+			}
+			if have != nil && have.incarnation > have.closed {
+				w.fail("drained: %s is not closed on the bus", id)
+			}
+			continue
+		}
+		want := w.promised(c, rv(w.cluster.version()))
+		switch {
+		case c.Phase != InStep && c.Phase != Absent:
+			w.fail("drained: %s is %s", id, c.Phase)
+		}
+		if have == nil {
+			have = &copied{}
+		}
+		w.done(id, c, have)
+		switch got := w.bodies(wanted[id], have); {
+		case have.open:
+			w.fail("unsynced: %s has an open gap at the end", id)
+		case !agrees(wanted[id].Types, got, want):
+			w.fail("drained: %s has %v, and the cluster has %v", id, got, want)
+		}
+	}
+	if len(w.store.drafts) > 0 || len(w.store.intents) > 0 {
+		w.fail("drained: %d drafts and %d intents are left", len(w.store.drafts), len(w.store.intents))
+	}
+}
+
+func describe(i *Item) string {
+	if e := i.Event; e != nil {
+		return fmt.Sprintf("%s/%d %s %s at %s", i.Collection, i.Run, e.Type, e.Reason, e.Version)
+	}
+	e := i.Object
+	return fmt.Sprintf("%s/%d %s %s/%s at %s (published %d/%s)", i.Collection, i.Run, e.Type, e.Key, e.Object.UID, e.Version, e.Object.Run, e.Object.At)
+}

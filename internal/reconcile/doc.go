@@ -1,0 +1,16 @@
+// Package reconcile decides which events a collection's frames lead to.
+//
+// It is a state machine without goroutines, channels, I/O, clocks, logs and metrics:
+// [Core.Step] takes one input and appends what follows from it to the batch that
+// fills; [Core.Seal] hands that batch out for delivery; [Core.Committed] says that it
+// is durable. Everything that a restart needs is in the changes of a batch, so a
+// restart is [New] with what the store holds, and a test can stop and restart a core
+// between any two inputs.
+//
+// Two tables hold all decisions: the transitions of a collection (see [Phase]) and
+// what is emitted for one object (see [Sighting]). The tests of this package walk through
+// both, with a cluster, a bus, a store and a consumer around them.
+//
+// A run is the number that begins with each gap of a collection. An incarnation is the
+// run of its last reset. docs/adr/0017-independent-collections.md has the rules.
+package reconcile

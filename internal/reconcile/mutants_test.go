@@ -1,0 +1,437 @@
+package reconcile
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+var mutantsFlag = flag.String("explore.mutants", "",
+	"TestMutants: all, a number N for every tenth change from the Nth on, or an expression that descriptions match; empty: none")
+
+// mutant is one change to one function: the function's text afterwards. Every change is compiled
+// into one test program, which one of them is in force is a flag of that program.
+type mutant struct {
+	file, function, what string
+	text                 string // of the function, named function__number
+}
+
+func (m *mutant) String() string { return m.function + ": " + m.what }
+
+// TestMutants changes the decisions of this package, one at a time, and reports which of the
+// changes TestWays and TestWalk find. The changes are made from the source: the bodies of two
+// neighbouring cases are exchanged; a case, an if, a call, an assignment or a part of a condition
+// is left out; a condition is negated.
+func TestMutants(t *testing.T) {
+	if *mutantsFlag == "" { // it takes minutes
+		return
+	}
+	files := sources(t)
+	var list []mutant
+	for _, f := range files {
+		list = append(list, f.mutants()...)
+	}
+	list = distinct(list)
+	open := readOpen(t)
+	program, compiled := build(t, files, list)
+	found, total := 0, 0
+	for i, m := range list {
+		if !compiled[i] || !chosen(i, m.String()) {
+			continue
+		}
+		total++
+		why, equivalent := equivalents[m.String()]
+		if (open[m.String()] || equivalent) && *mutantsFlag != "all" {
+			t.Logf("%-90s listed as not found", m.String())
+			continue
+		}
+		by := findMutant(t, program, i)
+		switch {
+		case by != "":
+			found++
+			t.Logf("%-90s %s", m.String(), by)
+			if equivalent {
+				t.Errorf("found, and listed as equivalent: %s", m.String())
+			}
+		case equivalent:
+			t.Logf("%-90s equivalent: %s", m.String(), why)
+		case open[m.String()]:
+			t.Logf("%-90s not found, as before", m.String())
+		default:
+			t.Errorf("NOT FOUND: %s", m.String())
+		}
+	}
+	t.Logf("%d of %d changes found", found, total)
+	for what := range equivalents {
+		if !slices.ContainsFunc(list, func(m mutant) bool { return m.String() == what }) {
+			t.Errorf("listed as equivalent, and no change of that name: %s", what)
+		}
+	}
+}
+
+// readOpen reads the changes that no test finds, and of which nobody has shown yet that they make no
+// difference.
+func readOpen(t *testing.T) map[string]bool {
+	t.Helper()
+	text, err := os.ReadFile("testdata/mutants-not-found.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := map[string]bool{}
+	for line := range strings.Lines(string(text)) {
+		open[strings.TrimSuffix(line, "\n")] = true
+	}
+	return open
+}
+
+func chosen(i int, what string) bool {
+	if *mutantsFlag == "all" {
+		return true
+	}
+	if n, err := strconv.Atoi(*mutantsFlag); err == nil {
+		return i%10 == n%10
+	}
+	return regexp.MustCompile(*mutantsFlag).MatchString(what)
+}
+
+// findMutant runs the tests with a change in force. It returns which of them has failed first.
+func findMutant(t *testing.T, program string, i int) string {
+	t.Helper()
+	for _, test := range []string{"TestWays", "TestWalk"} {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		cmd := exec.CommandContext(ctx, program, "-test.run=^"+test+"$", "-test.failfast", "-test.timeout=50s",
+			fmt.Sprintf("-mutant=%d", i+1), "-explore.minimise=false", fmt.Sprintf("-explore.walks=%d", *walksFlag),
+			fmt.Sprintf("-explore.writes=%d", *writesFlag), fmt.Sprintf("-explore.disturbances=%d", *disturbancesFlag))
+		out, err := cmd.CombinedOutput()
+		late := ctx.Err() != nil
+		cancel()
+		var exit *exec.ExitError
+		switch {
+		case err == nil:
+			continue
+		case !errors.As(err, &exit):
+			t.Fatal(err)
+		case bytes.Contains(out, []byte("panic: test timed out")), late:
+			return test + " does not end"
+		}
+		if m := regexp.MustCompile(`--- FAIL: (Test\w+/.*) \(`).FindSubmatch(out); m != nil {
+			return string(m[1])
+		}
+		return test
+	}
+	return ""
+}
+
+// sourceFile is a file of this package.
+type sourceFile struct {
+	path string
+	text []byte
+	set  *token.FileSet
+	tree *ast.File
+}
+
+func sources(t *testing.T) (list []*sourceFile) {
+	t.Helper()
+	for _, name := range []string{"object.go", "collection.go", "core.go"} {
+		path, err := filepath.Abs(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := &sourceFile{path: path, set: token.NewFileSet()}
+		if f.text, err = os.ReadFile(path); err != nil {
+			t.Fatal(err)
+		}
+		if f.tree, err = parser.ParseFile(f.set, path, f.text, parser.SkipObjectResolution); err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, f)
+	}
+	return list
+}
+
+// edit replaces a part of a file.
+type edit struct {
+	from, to token.Pos
+	with     string
+}
+
+func (f *sourceFile) offset(p token.Pos) int { return f.set.Position(p).Offset }
+
+func (f *sourceFile) between(from, to token.Pos) string {
+	return string(f.text[f.offset(from):f.offset(to)])
+}
+
+func (f *sourceFile) of(n ast.Node) string { return f.between(n.Pos(), n.End()) }
+
+// short is the text of a node, on one line.
+func (f *sourceFile) short(n ast.Node) string {
+	s := strings.Join(strings.Fields(f.of(n)), " ")
+	if len(s) > 70 {
+		s = s[:70] + "..."
+	}
+	return s
+}
+
+// decisions are the functions that are changed: those of the two tables, and of batches and restarts.
+var decisions = strings.Fields(`
+	asPublished known decide seen evidence rewritten typeOf announcement publish entry ended lacking keep end holders
+	comparePublications find newer older
+	step configure remove listBegun begin gap gapHere anotherRun nextRun restart sighted view moved saw synced sync sideBegun
+	sideEnded touched compare sidePassed stored listEnded
+	recover sawIntents Restore Drop drop judge settle resolved newEpoch Settled Reading Forgettable Missing draft intend Seal
+	Committed`)
+
+// functions are the decisions in a file.
+func (f *sourceFile) functions() (list []*ast.FuncDecl) {
+	for _, d := range f.tree.Decls {
+		if fn, ok := d.(*ast.FuncDecl); ok && slices.Contains(decisions, fn.Name.Name) {
+			list = append(list, fn)
+		}
+	}
+	return list
+}
+
+func (f *sourceFile) mutants() (list []mutant) {
+	for _, fn := range f.functions() {
+		add := func(what string, edits ...edit) {
+			if strings.Contains(what, "coverage") || strings.Contains(what, "r.row = ") {
+				return
+			}
+			list = append(list, mutant{file: f.path, function: fn.Name.Name, what: what, text: f.changed(fn, edits)})
+		}
+		ast.Inspect(fn.Body, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.SwitchStmt:
+				f.ofSwitch(n, add)
+			case *ast.IfStmt:
+				f.ofIf(n, add)
+			case *ast.BinaryExpr:
+				if n.Op == token.LAND || n.Op == token.LOR {
+					add("without `"+f.short(n.Y)+"`", edit{n.X.End(), n.Y.End(), ""})
+					add("without `"+f.short(n.X)+"`", edit{n.X.Pos(), n.Y.Pos(), ""})
+				}
+			case *ast.AssignStmt:
+				f.ofAssignment(n, add)
+			case *ast.ExprStmt, *ast.IncDecStmt, *ast.DeferStmt:
+				add("without `"+f.short(n)+"`", edit{n.Pos(), n.End(), ""})
+			}
+			return true
+		})
+	}
+	return list
+}
+
+type adder func(what string, edits ...edit)
+
+func (f *sourceFile) ofSwitch(n *ast.SwitchStmt, add adder) {
+	for i, s := range n.Body.List {
+		c := s.(*ast.CaseClause)
+		name := "default"
+		if len(c.List) > 0 {
+			name = f.between(c.List[0].Pos(), c.Colon)
+		}
+		add("without case `"+name+"`", edit{c.Pos(), c.End(), ""})
+		if n.Tag == nil && len(c.List) > 0 {
+			var parts []string
+			for _, e := range c.List {
+				parts = append(parts, "("+f.of(e)+")")
+			}
+			add("negated case `"+name+"`", edit{c.List[0].Pos(), c.Colon, "!(" + strings.Join(parts, "||") + ")"})
+			for j, e := range c.List {
+				if len(c.List) > 1 {
+					rest := slices.Delete(slices.Clone(parts), j, j+1)
+					add("case without `"+f.short(e)+"`", edit{c.List[0].Pos(), c.Colon, strings.Join(rest, ",")})
+				}
+			}
+		}
+		if i+1 < len(n.Body.List) {
+			d := n.Body.List[i+1].(*ast.CaseClause)
+			one, two := f.between(c.Colon+1, c.End()), f.between(d.Colon+1, d.End())
+			if strings.TrimSpace(one) != strings.TrimSpace(two) {
+				add("case `"+name+"` and the next one exchanged", edit{c.Colon + 1, c.End(), two + "\n"}, edit{d.Colon + 1, d.End(), one + "\n"})
+			}
+		}
+	}
+}
+
+func (f *sourceFile) ofIf(n *ast.IfStmt, add adder) {
+	cond := f.short(n.Cond)
+	add("negated if `"+cond+"`", edit{n.Cond.Pos(), n.Cond.End(), "!(" + f.of(n.Cond) + ")"})
+	if n.Else == nil {
+		add("without if `"+cond+"`", edit{n.Pos(), n.End(), ""})
+	}
+}
+
+// ofAssignment leaves out one assignment of a statement.
+func (f *sourceFile) ofAssignment(n *ast.AssignStmt, add adder) {
+	if n.Tok == token.DEFINE {
+		return
+	}
+	if len(n.Lhs) == 1 {
+		add("without `"+f.short(n)+"`", edit{n.Pos(), n.End(), ""})
+		return
+	}
+	for i, l := range n.Lhs {
+		if len(n.Lhs) != len(n.Rhs) {
+			add("without the assignment to `"+f.short(l)+"`", edit{l.Pos(), l.End(), "_"})
+			continue
+		}
+		left, right := []string{}, []string{}
+		for j := range n.Lhs {
+			if j != i {
+				left, right = append(left, f.of(n.Lhs[j])), append(right, f.of(n.Rhs[j]))
+			}
+		}
+		add("without `"+f.short(l)+" = "+f.short(n.Rhs[i])+"`",
+			edit{n.Pos(), n.End(), strings.Join(left, ",") + " = " + strings.Join(right, ",")})
+	}
+}
+
+// changed is the text of a function with edits.
+func (f *sourceFile) changed(fn *ast.FuncDecl, edits []edit) string {
+	edits = append(edits, edit{fn.Name.Pos(), fn.Name.End(), fn.Name.Name + "__NUMBER"})
+	slices.SortFunc(edits, func(a, b edit) int { return int(a.from - b.from) })
+	var b strings.Builder
+	at := fn.Pos()
+	for _, e := range edits {
+		b.WriteString(f.between(at, e.from))
+		b.WriteString(e.with)
+		at = e.to
+	}
+	b.WriteString(f.between(at, fn.End()))
+	return b.String()
+}
+
+// distinct numbers the changes of the same description.
+func distinct(list []mutant) []mutant {
+	times := map[string]int{}
+	for i := range list {
+		what := list[i].String()
+		if times[what]++; times[what] > 1 {
+			list[i].what += fmt.Sprintf(" (%d)", times[what])
+		}
+	}
+	return list
+}
+
+// build compiles the tests with all changes. A function that has changed ones calls the one whose
+// number is in force. compiled are the changes that compile.
+func build(t *testing.T, files []*sourceFile, list []mutant) (program string, compiled map[int]bool) {
+	t.Helper()
+	dir := t.TempDir()
+	program, compiled = filepath.Join(dir, "mutants.test"), map[int]bool{}
+	for i := range list {
+		compiled[i] = true
+	}
+	for range 5 { // the compiler may not report all errors at once
+		lines, overlay := writeMutants(t, dir, files, list, compiled)
+		out, err := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-gcflags=-e", "-overlay="+overlay, "-o", program, ".").CombinedOutput()
+		if err == nil {
+			return program, compiled
+		}
+		for _, m := range regexp.MustCompile(`(?m)^\S*?(\w+\.go):(\d+):`).FindAllSubmatch(out, -1) {
+			line, _ := strconv.Atoi(string(m[2]))
+			i, ok := lines[string(m[1])][line]
+			if !ok {
+				t.Fatalf("%s", out)
+			}
+			delete(compiled, i)
+		}
+	}
+	t.Fatal("the changes do not compile")
+	return "", nil
+}
+
+// writeMutants writes the overlay. lines says which change a line of a file is of.
+func writeMutants(t *testing.T, dir string, files []*sourceFile, list []mutant, compiled map[int]bool) (lines map[string]map[int]int, overlay string) {
+	t.Helper()
+	lines = map[string]map[int]int{}
+	replace := map[string]string{}
+	for n, f := range files {
+		var b strings.Builder
+		at := f.tree.Pos()
+		for _, fn := range f.functions() {
+			b.WriteString(f.between(at, fn.Body.Lbrace+1))
+			at = fn.Body.Lbrace + 1
+			b.WriteString("switch *mutantInForce {")
+			for i := range list {
+				if compiled[i] && list[i].file == f.path && list[i].function == fn.Name.Name {
+					fmt.Fprintf(&b, "case %d: %s;", i+1, forward(fn, i))
+				}
+			}
+			b.WriteString("};")
+		}
+		b.WriteString(f.between(at, f.tree.End()) + "\n")
+		base := filepath.Base(f.path)
+		lines[base] = map[int]int{}
+		for i := range list {
+			if !compiled[i] || list[i].file != f.path {
+				continue
+			}
+			from := strings.Count(b.String(), "\n")
+			b.WriteString(strings.Replace(list[i].text, "__NUMBER", fmt.Sprintf("__%d", i), 1) + "\n")
+			for line := from; line < strings.Count(b.String(), "\n"); line++ {
+				lines[base][line+1] = i
+			}
+		}
+		if n == 0 {
+			b.WriteString("var mutantInForce = flag.Int(\"mutant\", 0, \"\")\n")
+		}
+		text := b.String()
+		if n == 0 {
+			text = strings.Replace(text, "package reconcile\n", "package reconcile;import \"flag\"\n", 1)
+		}
+		replace[f.path] = writeFile(t, filepath.Join(dir, base), []byte(text))
+	}
+	text, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lines, writeFile(t, filepath.Join(dir, "overlay.json"), text)
+}
+
+func writeFile(t *testing.T, path string, text []byte) string {
+	t.Helper()
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// forward calls a changed function in place of the one that it was made of.
+func forward(fn *ast.FuncDecl, i int) string {
+	var args []string
+	for _, p := range fn.Type.Params.List {
+		for _, name := range p.Names {
+			args = append(args, name.Name)
+		}
+	}
+	call := fmt.Sprintf("%s__%d(%s)", fn.Name.Name, i, strings.Join(args, ", "))
+	if fn.Recv != nil {
+		call = fn.Recv.List[0].Names[0].Name + "." + call
+	}
+	if fn.Type.Results == nil {
+		return call + "; return"
+	}
+	return "return " + call
+}
+
+// equivalents are the changes that make no difference to what consumers see, with the reason.
+var equivalents = map[string]string{
+	"seen: without `known.UID != s.UID`": "the loop looks at the uids again; the condition saves its work",
+}

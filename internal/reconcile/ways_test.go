@@ -1,0 +1,178 @@
+package reconcile
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// ways are sequences of events that were once decided wrongly, by this package or by the one
+// before it. Each ends with everything that happens by itself, and with the checks of
+// world.drained.
+var ways = []struct {
+	name    string
+	modes   []mode
+	configs []map[string]Properties
+	way     string
+}{
+	{"an object moves to another collection while the program is down and the history expires", everyMode, twoSelections, `
+		create a in 1, *, write a in 2, restart, expire`},
+	{"a selection is changed and changed back before the list has ended", everyMode, []map[string]Properties{{"x": {Selection: "12"}}, {"x": {Selection: "1"}}}, `
+		create a in 1, create b in 2, *, configure 1, read x, configure 0`},
+	{"a selection is changed, and the program restarts with the old one", everyMode, []map[string]Properties{{"x": {Selection: "12"}}, {"x": {Selection: "1"}}}, `
+		create a in 1, create b in 2, *, configure 1, read x, restart with 0`},
+	{"a selection changes while the first list is under way", everyMode, []map[string]Properties{{"x": {}}, {"x": {Selection: "1"}}}, `
+		create a in 1, create b in 2, read x, read x, configure 1`},
+	{"a backup undoes the move of an object", everyMode, twoSelections, `
+		create a in 1, *, write a in 2, *, restore 1`},
+	{"a collection begins after a restore", everyMode, []map[string]Properties{{"x": {Selection: "1"}}, {"x": {Selection: "1"}, "y": {Selection: "2"}}}, `
+		create a in 1, create b in 2, *, restore 1, *, configure 1`},
+	{"a route refuses a record behind a gap of the same batch", everyMode, oneFilter, `
+		create a in 1, *, configure 1, create b in 1, read x, read x, read x, seal, refuse item 1`},
+	{"a suspended collection is configured differently", everyMode, oneFilter, `
+		create a in 1, read x, read x, seal, refuse item 0, configure 1, create b in 1`},
+	{"an event in doubt belongs to a collection that is removed and put back", []mode{intents}, []map[string]Properties{{"x": {}}, {}}, `
+		*, create a in 1, read x, seal, crash behind the intents and 1 items, configure 1, *, configure 0`},
+	{"a dead letter fits later", everyMode, oneFilter, `
+		create a in 1, *, write a in 1, read x, seal, reject item 0, *, resync x`},
+	{"an object moves while its collection is verified", everyMode, twoSelections, `
+		create a in 1, *, verify x, side x, write a in 2`},
+	{"a filter is switched on and off", everyMode, oneFilter, `
+		create a in 2, *, configure 1, *, configure 0`},
+	{"a resource is removed and put back", everyMode, []map[string]Properties{{"x": {}}, {}}, `
+		create a in 1, *, configure 1, *, configure 0`},
+	{"the first list is skipped, and the resource is made again", everyMode, []map[string]Properties{{"x": {Skip: true}}}, `
+		create a in 1, *, remove resource, *, return resource, create a in 1`},
+	{"a batch is in doubt, and the resource is removed", everyMode, oneFilter, `
+		*, create a in 1, read x, seal, restart, remove resource`},
+	{"a closing collection is wanted again", everyMode, []map[string]Properties{{"x": {}}, {}}, `
+		create a in 1, create b in 1, *, configure 1, read x, configure 0, restart`},
+	{"a filter is changed, and the program is killed during the list", everyMode, oneFilter, `
+		create a in 2, create b in 2, *, configure 1, read x, read x, restart`},
+	{"a body changes without a write while a list begins again", everyMode, oneFilter, `
+		create a in 1, read x, read x, change a default`},
+	{"what is reset vanishes before the list", everyMode, oneFilter, `
+		create a in 1, *, reset x, remove resource`},
+	{"a backup is as old as the position, and older than what was published", everyMode, oneFilter, `
+		*, create a in 1, read x, seal, deliver, restore 0`},
+	{"a backup is older than what the bus has in doubt", []mode{intents}, oneFilter, `
+		*, create a in 1, read x, seal, crash behind the intents and 1 items, restore 0`},
+	{"two objects of one name are in doubt, and the older one is back", []mode{intents}, oneFilter, `
+		create a in 2, *, delete a, read x, create a in 1, read x, seal, restore 1, refuse item 0, configure 1`},
+	{"a resync is in doubt together with the list before it", []mode{intents}, oneFilter, `
+		read x, seal, read x, read x, resync x, deliver, read x, seal, refuse item 0`},
+	{"a reset is in doubt together with the gap of another configuration", []mode{intents}, oneFilter, `
+		read x, configure 1, seal, crash behind the intents and 0 items`},
+	{"a reset is in doubt, and its collection is removed and put back", []mode{intents}, []map[string]Properties{{"x": {}}, {}}, `
+		read x, configure 1, seal, refuse item 0, resume x, configure 0`},
+	{"an ignored change comes during a resync", everyMode, []map[string]Properties{{"x": {Filter: ignoring}}}, `
+		create a in 1, *, resync x, read x, write minor a, read x`},
+	{"a backup undoes a dead letter, and the history expires", everyMode, oneFilter, `
+		create a in 1, *, write large a, *, restore 1, *, create b in 1, *, expire`},
+	{"an event in doubt becomes a dead letter, and its object is deleted", []mode{intents}, oneFilter, `
+		create a in 1, *, write a in 1, read x, seal, crash behind the intents and 1 items, read x, read x, seal, reject item 0, *, delete a`},
+	{"a dead letter is repeated by the watch after a resync", everyMode, oneFilter, `
+		create a in 1, *, write large a, *, resync x, *, restart`},
+	{"a body that was skipped changes without a write", everyMode, []map[string]Properties{{"x": {Skip: true}}}, `
+		create a in 1, *, drift`},
+	{"a route changes between a reset and its list", everyMode, []map[string]Properties{{"x": {}}, {"x": {Route: "elsewhere"}}}, `
+		*, reset x, seal, deliver, read x, configure 1`},
+	{"the watch repeats an object while it is verified", everyMode, []map[string]Properties{{"x": {}}}, `
+		*, create a in 1, read x, seal, deliver, restart, read x, drift, audit x, side x`},
+	{"a filter changes while a dead letter waits, and a backup brings the published state back", everyMode, oneFilter, `
+		create a in 2, *, write large a, *, restore 1, configure 1`},
+}
+
+var (
+	everyMode     = []mode{transaction, journal, intents}
+	twoSelections = []map[string]Properties{{"x": {Selection: "1"}, "y": {Selection: "2"}}}
+	oneFilter     = []map[string]Properties{{"x": {}}, {"x": {Filter: "1"}}}
+)
+
+// In a way, * is everything that the program does by itself until nothing is left.
+func TestWays(t *testing.T) {
+	for _, c := range ways {
+		for _, m := range c.modes {
+			t.Run(c.name+"/"+m.String(), func(t *testing.T) {
+				w := newWorld(m, 10, 10, c.configs...)
+				w.logs = true
+				w.coverage, w.core.coverage = covered, covered
+				for name := range strings.SplitSeq(c.way, ",") {
+					if name = strings.TrimSpace(name); name == "*" {
+						w.settle()
+					} else if !follow(w, []string{name}) {
+						t.Fatalf("%q is not possible here: %v", name, names(w.actions()))
+					}
+				}
+				w.drain(map[uint64]struct{}{})
+				if w.failed != "" {
+					for i := range w.log {
+						t.Log(describe(&w.log[i]))
+					}
+					t.Fatal(w.failed)
+				}
+			})
+		}
+	}
+}
+
+// settle lets the program do everything that it does by itself.
+func (w *world) settle() {
+	writes, disturbances := w.writes, w.disturbances
+	w.writes, w.disturbances = 0, 0
+	steps := 0
+	for list := w.actions(); len(list) > 0 && w.failed == ""; list = w.actions() {
+		list[0].do(w)
+		if steps++; steps > 500 {
+			w.fail("drained: it does not end")
+		}
+	}
+	w.writes, w.disturbances = writes, disturbances
+}
+
+func names(list []action) (all []string) {
+	for _, a := range list {
+		all = append(all, a.name)
+	}
+	return all
+}
+
+// effects are the inputs that have an effect in each phase, by the table of Phase.
+var effects = [phases][]InputKind{
+	New:       {Configure, Remove, ListBegun},
+	Listing:   {Configure, Remove, ListBegun, Sighted, ListEnded, ListLacks, ListDone, Demand, Reset},
+	InStep:    {Configure, Remove, ListBegun, Sighted, Bookmark, Demand, Reset, SideBegun, Confirm},
+	Resyncing: {Configure, Remove, ListBegun, Sighted, Bookmark, Reset, SideEnded, SideBroken},
+	Verifying: {Configure, Remove, ListBegun, Sighted, Bookmark, Demand, Reset, SideEnded, SideBroken},
+	Absent:    {Configure, Remove, ListBegun, Reset},
+	Leaving:   {Configure, Release, Reset},
+	Ending:    {Configure, Remove, Forget, Forgot},
+	Closed:    {Configure},
+}
+
+// TestCoverage reports what of the two tables the tests before it have not used. With at least 1,000
+// walks that is nothing.
+func TestCoverage(t *testing.T) {
+	for r, n := range covered.rows {
+		if n == 0 && r > 0 {
+			missing(t, "a row: %s", row(r))
+		}
+	}
+	for p, list := range effects {
+		for _, k := range list {
+			if covered.transitions[p][k] == 0 {
+				missing(t, "an input: %s, %s", Phase(p), k)
+			}
+		}
+	}
+	t.Logf("of %d rows and %d inputs, the others are used", rows-1, len(slices.Concat(effects[:]...)))
+}
+
+func missing(t *testing.T, format string, args ...any) {
+	t.Helper()
+	if *walksFlag >= 1000 {
+		t.Errorf("not used: "+format, args...)
+	} else {
+		t.Logf("not used: "+format, args...)
+	}
+}

@@ -1,0 +1,1157 @@
+package reconcile
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+// mode is how a batch becomes durable.
+type mode uint8
+
+const (
+	transaction mode = iota // items and checkpoint at once
+	journal                 // the bus takes a prefix of the items; the checkpoint follows them
+	intents                 // drafts and intents, then any prefix of the items, then the checkpoint
+)
+
+func (m mode) String() string { return [...]string{"transaction", "log", "intents"}[m] }
+
+// thing is an object of the cluster.
+type thing struct {
+	uid   int
+	group int  // what selectors and filters look at
+	body  int  // another one with each write
+	major int  // that of the last write that matters to a collection that ignores minor ones
+	large bool // it does not fit the bus
+	at    int  // resourceVersion
+}
+
+// write is a version of the cluster's history: what it left under the names that it
+// touched.
+type write struct {
+	changed map[string]*thing // nil: deleted
+}
+
+// cluster is an API server with one resource.
+type cluster struct {
+	history   []write // the first has resourceVersion 1
+	compacted int     // a watch cannot start before it
+	absent    bool    // the resource does not exist
+	absentAt  int     // since
+	floor     int     // no backup is older
+	epoch     int     // restores
+	uids      int
+	bodies    int
+	defaults  int // changes of bodies without a write
+}
+
+// minor reports whether the last write of the object was a minor one.
+func (t *thing) minor() bool { return t.major != t.body }
+
+func (c *cluster) clone() *cluster {
+	d := *c
+	d.history = slices.Clip(c.history)
+	return &d
+}
+
+func (c *cluster) version() int { return len(c.history) }
+
+// at is what exists under each name at a resourceVersion.
+func (c *cluster) at(version int) map[string]*thing {
+	all := map[string]*thing{}
+	for _, w := range c.history[:min(version, len(c.history))] {
+		for name, t := range w.changed {
+			if t == nil {
+				delete(all, name)
+			} else {
+				all[name] = t
+			}
+		}
+	}
+	return all
+}
+
+func (c *cluster) write(changed map[string]*thing) {
+	for _, t := range changed {
+		if t != nil {
+			c.bodies++
+			t.body, t.at = c.bodies, len(c.history)+1
+			if t.major == 0 {
+				t.major = t.body
+			}
+		}
+	}
+	c.history = append(c.history, write{changed})
+}
+
+// frame is one event of a watch with a selector.
+type frame struct {
+	name  string
+	now   *thing // nil: deleted
+	was   *thing // nil: there was none in the selection
+	at    int
+	left  bool // now exists, and is not selected any more
+	ended bool
+}
+
+// frames are the events of a watch behind a resourceVersion.
+func (c *cluster) frames(selection string, after int) []frame {
+	var list []frame
+	state := c.at(after)
+	for v := after; v < len(c.history); v++ {
+		for _, name := range sorted(c.history[v].changed) {
+			t, was := c.history[v].changed[name], state[name]
+			if was != nil && !selects(selection, was) {
+				was = nil
+			}
+			switch {
+			case t != nil && selects(selection, t):
+				list = append(list, frame{name: name, now: t, was: was, at: v + 1})
+			case was != nil:
+				list = append(list, frame{name: name, now: t, was: was, at: v + 1, ended: true, left: t != nil})
+			}
+		}
+		for name, t := range c.history[v].changed {
+			if t == nil {
+				delete(state, name)
+			} else {
+				state[name] = t
+			}
+		}
+	}
+	return list
+}
+
+// selects: "" selects everything, "12" groups 1 and 2.
+func selects(selection string, t *thing) bool {
+	if selection == "" {
+		return true
+	}
+	for _, r := range selection {
+		if int(r-'0') == t.group {
+			return true
+		}
+	}
+	return false
+}
+
+// store is a checkpoint store.
+type store struct {
+	records map[string]Record
+	objects map[Slot]*Object
+	epochs  map[string]uint64
+	drafts  map[string]Draft
+	intents map[Slot][]Intent
+	asked   int // for a key, since the last action
+}
+
+func newStore() *store {
+	return &store{map[string]Record{}, map[Slot]*Object{}, map[string]uint64{}, map[string]Draft{}, map[Slot][]Intent{}, 0}
+}
+
+func (s *store) clone() *store {
+	return &store{maps.Clone(s.records), maps.Clone(s.objects), maps.Clone(s.epochs), maps.Clone(s.drafts), maps.Clone(s.intents), 0}
+}
+
+func (s *store) Object(collection, key string) *Object { return s.objects[Slot{collection, key}] }
+
+func (s *store) After(collection, key string) (string, *Object) {
+	if s.asked++; s.asked > 10_000 {
+		panic("the core does not stop asking for keys")
+	}
+	best, found := "", (*Object)(nil)
+	for slot, o := range s.objects {
+		if slot.Collection == collection && slot.Key > key && (found == nil || slot.Key < best) {
+			best, found = slot.Key, o
+		}
+	}
+	return best, found
+}
+
+func (s *store) state() State { return State{s.records, s.epochs, s.drafts, s.intents} }
+
+func (s *store) change(list []Change) {
+	for _, c := range list {
+		if c.Object == nil {
+			delete(s.objects, c.Slot)
+		} else {
+			s.objects[c.Slot] = c.Object
+		}
+	}
+}
+
+// before is what the store learns before the bus gets the items.
+func (s *store) before(b *Batch) {
+	maps.Copy(s.drafts, b.Drafts)
+	for slot, list := range b.Intents {
+		all := slices.Clone(s.intents[slot])
+		for _, i := range list {
+			all = slices.DeleteFunc(all, func(x Intent) bool { return x.UID == i.UID })
+			all = append(all, i)
+		}
+		s.intents[slot] = all
+	}
+}
+
+func (s *store) settle(slot Slot, uid string) {
+	all := slices.DeleteFunc(slices.Clone(s.intents[slot]), func(x Intent) bool { return x.UID == uid })
+	if s.intents[slot] = all; len(all) == 0 {
+		delete(s.intents, slot)
+	}
+}
+
+func (s *store) commit(b *Batch) {
+	s.change(b.Changes)
+	maps.Copy(s.records, b.Records)
+	maps.Copy(s.epochs, b.Epochs)
+	for id := range b.Records {
+		delete(s.drafts, id)
+	}
+	for slot, list := range b.Intents {
+		for _, i := range list {
+			s.settle(slot, i.UID)
+		}
+	}
+	for _, i := range b.Settled {
+		s.settle(i.Slot, i.UID)
+	}
+}
+
+// fold is what a restart reads of an item on the bus, where the bus is the log.
+func (s *store) fold(i *Item) {
+	s.change(i.Changes)
+	if i.Record != nil {
+		s.records[i.Collection] = *i.Record
+	}
+}
+
+// reader is what reads one collection, as pkg/source does.
+type reader struct {
+	number  uint64
+	begun   bool
+	listing bool
+	listed  []*thing // still to come of a list
+	names   []string
+	version int // of the list
+	resume  int
+	last    int
+	next    int // frames behind last that were handed on, of its resourceVersion
+	sides   *sideReader
+}
+
+type sideReader struct {
+	listed  []*thing
+	names   []string
+	version int
+	old     bool // it began before the last drift, or with something not committed
+}
+
+func (r *reader) clone() *reader {
+	d := *r
+	if r.sides != nil {
+		s := *r.sides
+		d.sides = &s
+	}
+	return &d
+}
+
+// world is a cluster, a core, a store, a bus and a consumer.
+type world struct {
+	mode    mode
+	configs []map[string]Properties // collections that are wanted
+	config  int
+	cluster *cluster
+	store   *store
+	core    *Core
+	readers map[string]*reader
+	flying  *Batch
+	reader  *consumer
+
+	narrow               bool            // one name, and only writes that differ for the configurations
+	plain                bool            // and those are of one group
+	writes, disturbances int             // left
+	kinds                map[string]bool // of disturbances that happen; nil: all
+	noticed              int             // the restore that the core has noticed
+	unnoticed            int             // histories that the core has not noticed
+	failed               string
+	logs                 bool
+	log                  []Item                  // everything that was emitted
+	coverage             *coverage               // of all worlds of an exploration
+	majors               map[int]int             // of minor bodies
+	skipped              map[string]map[int]bool // bodies that are not published, by collection and incarnation
+	suspended            map[string]bool
+	resets, resyncs      map[string]uint64         // demanded: the incarnation and the run at that time
+	drifted              map[string]bool           // collections that a verification will find out of step
+	dead                 map[int]bool              // bodies that the bus has rejected
+	runs                 map[string]Properties     // by collection and run
+	reasons              map[string]string         // likewise
+	expected             map[string]map[string]int // what a synced event promises: bodies by name
+}
+
+func newWorld(m mode, writes, disturbances int, configs ...map[string]Properties) *world {
+	w := &world{
+		mode: m, configs: configs, cluster: &cluster{}, store: newStore(), readers: map[string]*reader{}, reader: newConsumer(),
+		writes: writes, disturbances: disturbances,
+		majors: map[int]int{}, skipped: map[string]map[int]bool{}, suspended: map[string]bool{}, drifted: map[string]bool{}, resets: map[string]uint64{}, resyncs: map[string]uint64{}, dead: map[int]bool{}, runs: map[string]Properties{}, reasons: map[string]string{}, expected: map[string]map[string]int{},
+	}
+	w.coverage = &coverage{}
+	w.start()
+	return w
+}
+
+// start starts the program.
+func (w *world) start() {
+	w.core = NewCore(w.store, w.store.state(), 0)
+	w.core.coverage = w.coverage
+	w.readers, w.flying, w.suspended = map[string]*reader{}, nil, map[string]bool{}
+	w.resets, w.resyncs = map[string]uint64{}, map[string]uint64{} // what was demanded may be lost
+	w.look(0)
+	w.configure()
+}
+
+// configure passes the present configuration on.
+func (w *world) configure() {
+	wanted := w.configs[w.config]
+	for _, id := range sorted(w.core.collections) {
+		if _, ok := wanted[id]; !ok {
+			w.step(&Input{Kind: Remove, Collection: id})
+		}
+	}
+	for _, id := range sorted(wanted) {
+		if !w.suspended[id] {
+			w.step(&Input{Kind: Configure, Collection: id, Properties: wanted[id]})
+		}
+	}
+}
+
+func (w *world) clone() *world {
+	d := *w
+	d.cluster, d.store, d.reader = w.cluster.clone(), w.store.clone(), w.reader.clone()
+	d.core = w.core.clone(d.store)
+	d.majors, d.skipped = maps.Clone(w.majors), maps.Clone(w.skipped)
+	d.suspended, d.drifted, d.dead = maps.Clone(w.suspended), maps.Clone(w.drifted), maps.Clone(w.dead)
+	d.resets, d.resyncs = maps.Clone(w.resets), maps.Clone(w.resyncs)
+	d.runs, d.reasons, d.expected = maps.Clone(w.runs), maps.Clone(w.reasons), maps.Clone(w.expected)
+	d.readers = map[string]*reader{}
+	for id, r := range w.readers {
+		d.readers[id] = r.clone()
+	}
+	if w.flying != nil {
+		d.flying = w.flying
+	}
+	return &d
+}
+
+func (k *Core) clone(s Storage) *Core {
+	d := *k
+	d.storage, d.collections, d.epochs, d.intents = s, map[string]*Collection{}, maps.Clone(k.epochs), maps.Clone(k.intents)
+	for id, c := range k.collections {
+		e := *c
+		e.silent = slices.Clone(c.silent)
+		if c.list != nil {
+			l := *c.list
+			l.seen, l.keys = maps.Clone(l.seen), slices.Clone(l.keys)
+			e.list = &l
+		}
+		if c.rest != nil {
+			e.rest = &rest{slices.Clone(c.rest.keys), c.rest.cursor}
+		}
+		if c.side != nil {
+			e.side = &side{c.side.number, maps.Clone(c.side.seen), maps.Clone(c.side.late), maps.Clone(c.side.suspect), maps.Clone(c.side.touched), c.side.version}
+		}
+		d.collections[id] = &e
+	}
+	d.filling, d.flying = k.filling.clone(), k.flying.clone()
+	return &d
+}
+
+func (p *pending) clone() *pending {
+	if p == nil {
+		return nil
+	}
+	return &pending{slices.Clone(p.items), maps.Clone(p.objects), maps.Clone(p.dirty), maps.Clone(p.epochs), slices.Clone(p.settled)}
+}
+
+// action is something that can happen in a world.
+type action struct {
+	name string
+	do   func(w *world)
+}
+
+const batchItems = 2
+
+// actions are all that can happen next.
+func (w *world) actions() []action {
+	w.store.asked = 0
+	var list []action
+	add := func(name string, do func(w *world)) { list = append(list, action{name, do}) }
+	for _, id := range sorted(w.core.collections) {
+		if w.readable(id) {
+			add("read "+id, func(w *world) { w.read(id) })
+		}
+		if r := w.readers[id]; w.streams(id) {
+			add("stream "+id, func(w *world) { w.stream(id, w.readers[id]) })
+		} else if want := w.core.Reading(id); w.beside(r, want) {
+			add("side "+id, func(w *world) { w.side(id, w.readers[id], want) })
+		} else if w.drifted[id] && w.core.collections[id].Phase == InStep && w.core.Idle() {
+			add("audit "+id, func(w *world) { w.verify(id) })
+		}
+	}
+	if w.core.flying == nil && !w.core.Idle() {
+		add("seal", func(w *world) { w.seal() })
+	}
+	if w.flying != nil {
+		add("deliver", func(w *world) { w.deliver() })
+	}
+	for _, id := range sorted(w.suspended) {
+		add("resume "+id, func(w *world) { w.resume(id) })
+	}
+	if w.writes > 0 && !w.cluster.absent && w.canWrite() {
+		for _, change := range w.changes() {
+			if w.narrow && !w.inNarrow(change.name) {
+				continue
+			}
+			add(change.name, func(w *world) { w.writes--; change.do(w) })
+		}
+	}
+	if w.disturbances > 0 {
+		for _, d := range w.disturb() {
+			if w.kinds != nil && !w.kinds[kindOf(d.name)] {
+				continue
+			}
+			add(d.name, func(w *world) { w.disturbances--; d.do(w) })
+		}
+	}
+	return list
+}
+
+// inNarrow reports whether a write happens in a narrow world.
+func (w *world) inNarrow(name string) bool {
+	switch {
+	case strings.Contains(name, "b"), strings.Contains(name, "large"), strings.Contains(name, "minor"):
+		return false
+	}
+	return !w.plain || !strings.HasSuffix(name, "2")
+}
+
+// changes are the writes to the cluster.
+func (w *world) changes() []action {
+	var list []action
+	now := w.cluster.at(w.cluster.version())
+	for _, name := range []string{"a", "b"} {
+		if name == "b" && now["a"] == nil && now["b"] == nil {
+			continue // names are exchangeable
+		}
+		t := now[name]
+		if t == nil {
+			for _, g := range []int{1, 2} {
+				list = append(list, action{fmt.Sprintf("create %s in %d", name, g), func(w *world) {
+					w.cluster.uids++
+					w.cluster.write(map[string]*thing{name: {uid: w.cluster.uids, group: g}})
+				}})
+			}
+			list = append(list, action{"create large " + name, func(w *world) {
+				w.cluster.uids++
+				w.cluster.write(map[string]*thing{name: {uid: w.cluster.uids, group: 1, large: true}})
+			}})
+			continue
+		}
+		for _, g := range []int{1, 2} {
+			list = append(list, action{fmt.Sprintf("write %s in %d", name, g), func(w *world) {
+				w.cluster.write(map[string]*thing{name: {uid: t.uid, group: g}})
+			}})
+		}
+		list = append(list, action{"write minor " + name, func(w *world) {
+			w.cluster.write(map[string]*thing{name: {uid: t.uid, group: t.group, large: t.large, major: t.major}})
+			w.majors[w.cluster.bodies] = t.major
+		}})
+		list = append(list, action{"write large " + name, func(w *world) {
+			w.cluster.write(map[string]*thing{name: {uid: t.uid, group: t.group, large: true}})
+		}})
+		list = append(list, action{"delete " + name, func(w *world) { w.cluster.write(map[string]*thing{name: nil}) }})
+	}
+	if now["a"] != nil && now["b"] != nil {
+		list = append(list, action{"delete a and b", func(w *world) { w.cluster.write(map[string]*thing{"a": nil, "b": nil}) }})
+	}
+	return list
+}
+
+// canWrite: while a restore is not noticed, the cluster stays behind what was seen; else
+// nobody could notice it.
+func (w *world) canWrite() bool {
+	if w.unnoticed == 0 {
+		return true
+	}
+	for _, list := range w.store.intents {
+		for i := range list {
+			if w.cluster.version()+1 >= number(list[i].Version) {
+				return false
+			}
+		}
+	}
+	records := slices.Collect(maps.Values(w.store.records))
+	if w.flying != nil {
+		records = slices.AppendSeq(records, maps.Values(w.flying.Records))
+	}
+	for _, r := range records {
+		if r.Seen != "" && w.cluster.version()+1 >= number(r.Seen) && r.Phase != Closed {
+			return false
+		}
+	}
+	for id, c := range w.core.collections {
+		for _, seen := range []string{c.Seen, w.store.records[id].Seen} {
+			if seen != "" && c.Phase != Closed && w.cluster.version()+1 >= number(seen) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// disturb are the disturbances.
+func (w *world) disturb() []action {
+	list := []action{
+		{"restart", func(w *world) { w.crash(0, w.config) }},
+	}
+	if w.flying != nil {
+		n := len(w.flying.Items)
+		for i := range n {
+			id := w.flying.Items[i].Collection
+			list = append(list, action{fmt.Sprintf("refuse item %d", i), func(w *world) { w.refuse(i); w.suspended[id] = true }})
+			if o := w.flying.Items[i].Object; o != nil && o.Type != event.Deleted && !o.DeadLetter {
+				list = append(list, action{fmt.Sprintf("reject item %d", i), func(w *world) {
+					w.dead[o.Body.(int)] = true
+					w.refuse(i)
+					w.resume(id)
+				}})
+			}
+		}
+		switch w.mode {
+		case transaction:
+			list = append(list, action{"crash behind the transaction", func(w *world) { w.bus(n); w.commit(); w.crash(0, w.config) }})
+		case journal:
+			for i := 1; i <= n; i++ {
+				list = append(list, action{fmt.Sprintf("crash behind %d items", i), func(w *world) { w.crash(i, w.config) }})
+			}
+		case intents:
+			for i := 0; i <= n; i++ {
+				list = append(list, action{fmt.Sprintf("crash behind the intents and %d items", i), func(w *world) {
+					w.store.before(w.flying)
+					w.crash(i, w.config)
+				}})
+			}
+		}
+	}
+	for i := range w.configs {
+		if i != w.config {
+			list = append(list,
+				action{fmt.Sprintf("configure %d", i), func(w *world) { w.config = i; w.configure() }},
+				action{fmt.Sprintf("restart with %d", i), func(w *world) { w.crash(0, i) }})
+		}
+	}
+	if w.cluster.version() > w.cluster.compacted {
+		list = append(list, action{"expire", func(w *world) { w.cluster.compacted = w.cluster.version(); w.readers = map[string]*reader{} }})
+	}
+	for v := max(w.cluster.floor, w.cluster.version()-2); v < w.cluster.version(); v++ {
+		list = append(list, action{fmt.Sprintf("restore %d", v), func(w *world) { w.restore(v) }})
+	}
+	for _, id := range sorted(w.core.collections) {
+		c := w.core.collections[id]
+		list = append(list, action{"reset " + id, func(w *world) {
+			if c := w.core.collections[id]; c.Phase != New && c.Phase != Ending && c.Phase != Closed && c.Incarnation > 0 {
+				w.resets[id] = c.Incarnation
+			}
+			w.step(&Input{Kind: Reset, Collection: id})
+		}})
+		switch c.Phase {
+		case Resyncing, Verifying:
+			list = append(list, action{"break side list " + id, func(w *world) {
+				w.step(&Input{Kind: SideBroken, Collection: id, Side: c.side.number})
+				if r := w.readers[id]; r != nil {
+					r.sides = nil
+				}
+			}})
+		case InStep:
+			list = append(list,
+				action{"confirm " + id, func(w *world) { w.confirm(id) }},
+				action{"resync " + id, func(w *world) { w.resync(id) }},
+				action{"verify " + id, func(w *world) { w.verify(id) }})
+		case Listing:
+			list = append(list, action{"break list " + id, func(w *world) { delete(w.readers, id) }})
+		}
+		if c.Phase == Listing || c.Phase == Verifying {
+			list = append(list, action{"resync " + id, func(w *world) { w.resync(id) }})
+		}
+	}
+	if len(w.cluster.at(w.cluster.version())) > 0 && w.unnoticed == 0 {
+		list = append(list, action{"change a default", func(w *world) {
+			w.cluster.defaults++
+			w.cluster.history = append(w.cluster.history, write{}) // of what defines the resource
+			w.cluster.floor = w.cluster.version()
+			w.cluster.compacted = w.cluster.version()
+			w.readers = map[string]*reader{}
+		}})
+	}
+	if w.canDrift() {
+		list = append(list, action{"drift", func(w *world) { w.drift() }})
+	}
+	if w.unnoticed == 0 && !w.phase(Listing) && len(w.suspended) == 0 && w.core.Idle() {
+		for v := max(w.cluster.floor, w.cluster.version()-2); v < w.cluster.version(); v++ {
+			list = append(list, action{fmt.Sprintf("rewrite from %d", v), func(w *world) { w.rewrite(v) }})
+		}
+	}
+	if !w.cluster.absent {
+		if w.unnoticed > 0 {
+			return list // else nobody could notice the restore
+		}
+		list = append(list, action{"remove resource", func(w *world) { w.vanish() }})
+	} else {
+		list = append(list, action{"return resource", func(w *world) { w.cluster.absent = false }})
+	}
+	return list
+}
+
+// canDrift reports whether every collection is in step, so that nothing but a verification finds
+// a body that changes without a write.
+func (w *world) canDrift() bool {
+	for _, c := range w.core.collections {
+		if c.Phase != InStep && c.Phase != Closed {
+			return false
+		}
+	}
+	if !w.core.Idle() || len(w.store.intents) > 0 {
+		return false // what is in doubt is repeated by the watch, with its id and another body
+	}
+	return w.unnoticed == 0 && len(w.suspended) == 0 && !w.cluster.absent && len(w.cluster.at(w.cluster.version())) > 0
+}
+
+// phase reports whether a collection is in a phase.
+func (w *world) phase(p Phase) bool {
+	for _, c := range w.core.collections {
+		if c.Phase == p {
+			return true
+		}
+	}
+	return false
+}
+
+// drift changes all bodies without a write, and no watch notices.
+func (w *world) drift() {
+	w.cluster.defaults++
+	w.cluster.floor = w.cluster.version()
+	for id := range w.core.collections {
+		w.drifted[id] = true
+	}
+	for _, r := range w.readers {
+		if r.sides != nil {
+			r.sides.old = true
+		}
+	}
+}
+
+// rewrite brings the cluster back to an earlier resourceVersion, and other resources are written
+// until it is ahead of all that was seen. No highest resourceVersion proves it, only an object does.
+// That works from list to list: while a list is under way, a deletion that it has streamed could be
+// undone without a proof.
+func (w *world) rewrite(version int) {
+	next := w.cluster.version() + 1
+	w.restore(version)
+	w.unnoticed--
+	for w.cluster.version() < next {
+		w.cluster.history = append(w.cluster.history, write{})
+	}
+	w.cluster.compacted, w.cluster.floor = next, next
+}
+
+// vanish removes the resource: first its objects, then what defines it.
+func (w *world) vanish() {
+	all := map[string]*thing{}
+	for name := range w.cluster.at(w.cluster.version()) {
+		all[name] = nil
+	}
+	if len(all) > 0 {
+		w.cluster.write(all)
+	}
+	w.cluster.history = append(w.cluster.history, write{}) // of what defines the resource
+	w.cluster.absent, w.cluster.absentAt = true, w.cluster.version()
+	w.cluster.compacted = w.cluster.version()
+	w.readers = map[string]*reader{}
+}
+
+// restore brings the cluster back to an earlier resourceVersion, as from a backup.
+func (w *world) restore(version int) {
+	w.cluster.history = slices.Clip(w.cluster.history[:version])
+	w.cluster.compacted = version
+	w.cluster.absent = w.cluster.absent && version >= w.cluster.absentAt
+	w.cluster.epoch++
+	w.unnoticed++
+	w.readers = map[string]*reader{}
+	w.reader.restored(version)
+}
+
+// crash ends the program; the bus got n items of the batch on its way.
+func (w *world) crash(n, config int) {
+	if n > 0 {
+		w.bus(n)
+		if w.mode == journal {
+			for i := range n {
+				w.store.fold(&w.flying.Items[i])
+			}
+		}
+	}
+	w.config = config
+	w.start()
+	if w.mode == intents {
+		w.reader.crashed = true
+	}
+}
+
+// refuse: the bus has the items before one, and refuses the route of that.
+func (w *world) refuse(i int) {
+	id := w.flying.Items[i].Collection
+	if w.mode == intents {
+		w.store.before(w.flying)
+	}
+	if w.mode != transaction {
+		w.bus(i)
+		for n := range i {
+			if w.mode == journal {
+				w.store.fold(&w.flying.Items[n])
+			}
+		}
+		w.core.Published(i)
+	}
+	w.core.Drop(id)
+	delete(w.readers, id)
+	delete(w.resets, id)
+	delete(w.resyncs, id)
+	w.flying = w.core.Sealed()
+	if w.mode == intents {
+		w.reader.crashed = true // what the bus has comes again
+	}
+}
+
+func (w *world) resume(id string) {
+	delete(w.suspended, id)
+	before := len(w.core.filling.items)
+	w.core.Restore(id, w.store.state(), 0)
+	w.look(before)
+	w.configure()
+}
+
+func (w *world) seal() {
+	w.flying = w.core.Seal()
+	for _, c := range w.flying.Changes {
+		if was := w.store.objects[c.Slot]; was != nil && c.Object != nil && was.Status == Published && was.At == was.Version {
+			now := *c.Object
+			if now.Judged = was.Judged; now == *was {
+				w.fail("repeated: the inventory entry of %s is written, and has not changed", c.Key)
+			}
+		}
+	}
+}
+
+func (w *world) bus(n int) {
+	for i := range n {
+		w.consume(&w.flying.Items[i])
+	}
+}
+
+func (w *world) commit() {
+	w.store.commit(w.flying)
+	if len(w.flying.Epochs) > 0 && w.noticed == w.cluster.epoch {
+		w.unnoticed = 0
+	}
+	w.flying = nil
+	w.core.Committed()
+}
+
+func (w *world) deliver() {
+	if w.mode == intents {
+		w.store.before(w.flying)
+	}
+	w.bus(len(w.flying.Items))
+	w.commit()
+}
+
+// readable reports whether reading a collection leads to something.
+func (w *world) readable(id string) bool {
+	c := w.core.collections[id]
+	if w.core.Pending() >= batchItems {
+		return false
+	}
+	if c.Phase == Ending {
+		keys, done := w.core.Forgettable(id, 1)
+		return len(keys) > 0 || done
+	}
+	if c.Phase == Leaving {
+		return w.settled(id)
+	}
+	want, r := w.core.Reading(id), w.readers[id]
+	if want.Stop {
+		return false
+	}
+	if w.cluster.absent {
+		return c.Phase != Absent
+	}
+	if c.Phase == InStep && c.Resync {
+		return true
+	}
+	if r == nil || r.number != want.Number || r.listing || !r.begun {
+		return true
+	}
+	_, ok := w.frame(c, r)
+	return ok || r.resume < w.cluster.version()
+}
+
+// beside reports whether a list beside the watch has something to read.
+func (w *world) beside(r *reader, want Read) bool {
+	return want.Side != 0 && !w.cluster.absent && w.core.Pending() < batchItems &&
+		r != nil && r.number == want.Number && r.begun && !r.listing && (r.sides == nil || r.sides.version >= 0)
+}
+
+// streams reports whether a list that reconciles is streamed further than it began: the API server
+// hands on what happens during it before it says that the list is complete.
+func (w *world) streams(id string) bool {
+	r, c := w.readers[id], w.core.collections[id]
+	return r != nil && r.listing && r.version >= 0 && len(r.listed) == 0 && !w.cluster.absent && w.core.Pending() < batchItems &&
+		r.number == w.core.Reading(id).Number && c.list != nil && !c.list.ended && w.cluster.version() > r.version
+}
+
+// stream hands on the events of the next resourceVersion within a list.
+func (w *world) stream(id string, r *reader) {
+	c := w.core.collections[id]
+	r.version++
+	for _, f := range w.cluster.frames(c.Properties.Selection, r.version-1) {
+		if f.at == r.version && w.readers[id] == r && c.list != nil {
+			w.step(&Input{Kind: Sighted, Collection: id, Read: r.number, Sighting: w.frameSighting(c, List, f)})
+		}
+	}
+}
+
+func (w *world) resync(id string) {
+	w.resyncs[id] = w.core.collections[id].Run
+	w.step(&Input{Kind: Demand, Collection: id})
+}
+
+// confirm has a collection say again that it is complete. A resync that is due comes first.
+func (w *world) confirm(id string) {
+	before, due := w.core.Pending(), w.core.collections[id].Resync
+	w.step(&Input{Kind: Confirm, Collection: id})
+	if due == (w.core.Pending() > before) {
+		w.fail("confirmed: %s emits %d events, and a resync is due: %t", id, w.core.Pending()-before, due)
+	}
+}
+
+// verify begins a verification.
+func (w *world) verify(id string) {
+	w.step(&Input{Kind: SideBegun, Collection: id})
+	if r := w.readers[id]; r != nil {
+		r.sides = nil
+	}
+}
+
+// settled reports whether every wanted collection has synced once.
+func (w *world) settled(string) bool {
+	for id := range w.configs[w.config] {
+		if !w.core.Settled(id) {
+			return false
+		}
+	}
+	return true
+}
+
+// read does the next step of a collection's reader.
+func (w *world) read(id string) {
+	c := w.core.collections[id]
+	switch c.Phase {
+	case Ending:
+		if keys, done := w.core.Forgettable(id, 1); done {
+			w.step(&Input{Kind: Forgot, Collection: id})
+		} else {
+			w.step(&Input{Kind: Forget, Collection: id, Key: keys[0]})
+		}
+		return
+	case Leaving:
+		w.step(&Input{Kind: Release, Collection: id})
+		return
+	}
+	want := w.core.Reading(id)
+	r := w.readers[id]
+	if r == nil || r.number != want.Number {
+		r = &reader{number: want.Number}
+		w.readers[id] = r
+	}
+	switch {
+	case !r.begun:
+		w.open(id, r, want)
+	case r.listing:
+		w.list(id, r)
+	case c.Phase == InStep && c.Resync:
+		w.step(&Input{Kind: SideBegun, Collection: id})
+		r.sides = nil
+	default:
+		w.watch(id, r)
+	}
+}
+
+// open begins with a list or a watch.
+func (w *world) open(id string, r *reader, want Read) {
+	r.begun = true
+	from := number(want.From)
+	seen := number(want.Seen)
+	in := &Input{Kind: ListBegun, Collection: id, Read: r.number, Reason: "expired"}
+	switch {
+	case w.cluster.absent:
+		in.Absent, in.Reason = true, ReasonGone
+		r.version = -1
+		r.listing = true
+	case w.cluster.version() < seen:
+		in.NewEpoch, in.Reason = true, ReasonHistory
+		w.noticed = w.cluster.epoch
+		w.begin(id, r)
+	case want.From == "" || from < w.cluster.compacted:
+		w.begin(id, r)
+	default:
+		r.resume, r.last = from, from
+		return
+	}
+	w.step(in)
+	if in.Absent && w.core.collections[id].list == nil {
+		delete(w.readers, id) // there was nothing to end
+	}
+}
+
+func (w *world) begin(id string, r *reader) {
+	r.listing, r.version = true, w.cluster.version()
+	r.names, r.listed = w.selected(id)
+}
+
+func (w *world) selected(id string) (names []string, list []*thing) {
+	now := w.cluster.at(w.cluster.version())
+	for _, name := range sorted(now) {
+		if selects(w.core.collections[id].Properties.Selection, now[name]) {
+			names, list = append(names, name), append(list, now[name])
+		}
+	}
+	return names, list
+}
+
+// list does the next step of a list.
+func (w *world) list(id string, r *reader) {
+	c := w.core.collections[id]
+	switch {
+	case len(r.listed) > 0:
+		name, t := r.names[0], r.listed[0]
+		r.names, r.listed = r.names[1:], r.listed[1:]
+		w.step(&Input{Kind: Sighted, Collection: id, Read: r.number, Sighting: w.sighting(c, List, name, t)})
+	case c.list == nil:
+	case !c.list.ended:
+		version := ""
+		if r.version >= 0 {
+			version = rv(r.version)
+		}
+		w.step(&Input{Kind: ListEnded, Collection: id, Read: r.number, Version: version})
+	default:
+		missing := w.core.Missing(id, 1)
+		if len(missing) == 0 {
+			w.skip(c)
+			w.step(&Input{Kind: ListDone, Collection: id})
+			r.listing, r.resume, r.last = false, r.version, r.version
+			if r.version < 0 {
+				delete(w.readers, id)
+			}
+			return
+		}
+		key := missing[0].Key
+		s := &Sighting{Form: Lacking, Origin: List, Key: key, Version: rv(max(r.version, 0)), Fates: w.fates(c, key)}
+		w.step(&Input{Kind: ListLacks, Collection: id, Key: key, Sighting: s})
+	}
+}
+
+// fates asks the cluster for what became of objects that a list with a selector lacks.
+func (w *world) fates(c *Collection, key string) func(uid string) Fate {
+	if c.Properties.Selection == "" {
+		return nil
+	}
+	now := w.cluster.at(w.cluster.version())[key]
+	return func(uid string) Fate {
+		if now != nil && strconv.Itoa(now.uid) == uid {
+			return Left
+		}
+		return Gone
+	}
+}
+
+func (w *world) sighting(c *Collection, from Origin, name string, t *thing) *Sighting {
+	p := c.Properties
+	s := &Sighting{
+		Form: Seen, Origin: from, Key: name, UID: strconv.Itoa(t.uid), Version: rv(t.at), Digest: uint64(w.body(t)), Body: w.body(t),
+		DeadLetter: w.unfit(t),
+	}
+	if p.Filter != "" {
+		s.Passes = func(event.Type) bool { return w.passes(p, t) }
+	}
+	if p.Filter == ignoring {
+		s.Minor = func(known *Object) bool { return w.minor(known, t) }
+	}
+	return s
+}
+
+// minor reports whether an object differs from what was published in what is ignored only.
+func (w *world) minor(known *Object, t *thing) bool {
+	if known.AtDigest/1000 != uint64(w.cluster.defaults) {
+		return false
+	}
+	body := int(known.AtDigest % 1000)
+	if major, ok := w.majors[body]; ok {
+		body = major
+	}
+	return body == t.major
+}
+
+// body is what the API server says of an object now.
+func (w *world) body(t *thing) int { return t.body + 1000*w.cluster.defaults }
+
+// frame is the next event of a reader's watch.
+func (w *world) frame(c *Collection, r *reader) (frame, bool) {
+	if r.next > 0 { // more of one resourceVersion
+		n := 0
+		for _, f := range w.cluster.frames(c.Properties.Selection, r.last-1) {
+			if f.at != r.last {
+				break
+			}
+			if n++; n > r.next {
+				return f, true
+			}
+		}
+	}
+	list := w.cluster.frames(c.Properties.Selection, r.last)
+	if len(list) == 0 {
+		return frame{}, false
+	}
+	return list[0], true
+}
+
+// watch hands on the next frame.
+func (w *world) watch(id string, r *reader) {
+	c := w.core.collections[id]
+	f, ok := w.frame(c, r)
+	if !ok {
+		r.last, r.next = w.cluster.version(), 0
+		r.resume = r.last
+		w.step(&Input{Kind: Bookmark, Collection: id, Read: r.number, Resume: rv(r.resume)})
+		return
+	}
+	if f.at > r.last {
+		r.resume, r.last, r.next = r.last, f.at, 0
+	}
+	r.next++
+	w.step(&Input{Kind: Sighted, Collection: id, Read: r.number, Sighting: w.frameSighting(c, Watch, f), Resume: rv(r.resume)})
+}
+
+func (w *world) frameSighting(c *Collection, from Origin, f frame) *Sighting {
+	if !f.ended {
+		return w.sighting(c, from, f.name, f.now)
+	}
+	s := &Sighting{Form: Ended, Origin: from, Key: f.name, Version: rv(f.at), UID: strconv.Itoa(f.was.uid)}
+	if f.left {
+		s.Fate = Left
+	}
+	return s
+}
+
+// side does the next step of a list beside the watch.
+func (w *world) side(id string, r *reader, want Read) {
+	c := w.core.collections[id]
+	if r.sides == nil {
+		r.sides = &sideReader{version: w.cluster.version(), old: !w.core.Idle()}
+		r.sides.names, r.sides.listed = w.selected(id)
+		return
+	}
+	s := r.sides
+	if len(s.listed) > 0 {
+		name, t := s.names[0], s.listed[0]
+		s.names, s.listed = s.names[1:], s.listed[1:]
+		w.step(&Input{Kind: Sighted, Collection: id, Side: want.Side, Sighting: w.sighting(c, Resync, name, t)})
+		return
+	}
+	verified := c.Phase == Verifying && !s.old
+	w.step(&Input{Kind: SideEnded, Collection: id, Side: want.Side, Version: rv(s.version)})
+	s.version = -1
+	if verified && c.side == nil && c.Phase == InStep {
+		delete(w.drifted, id)
+	}
+}
+
+// step passes an input on, and checks what it leads to.
+func (w *world) step(in *Input) {
+	before, watched := len(w.core.filling.items), false
+	if c := w.core.collections[in.Collection]; c != nil {
+		watched = c.Phase.watching()
+	}
+	w.core.Step(in)
+	w.look(before)
+	c := w.core.collections[in.Collection]
+	switch {
+	case watched && in.Resume != "" && c.Position != in.Resume:
+		w.fail("position: %s is at %s, and a watch may start from %s", in.Collection, c.Position, in.Resume)
+	case in.Kind == SideBroken && (c.Phase != InStep || c.side != nil):
+		w.fail("side: %s is %s after its list broke off", in.Collection, c.Phase)
+	}
+}
+
+// useless passes on inputs that have no effect in the phases of the collections, and those of a read
+// that is over. The state must stay as it is.
+func (w *world) useless() {
+	before := w.hash()
+	for _, id := range sorted(w.core.collections) {
+		c := w.core.collections[id]
+		for k := range inputs {
+			in := &Input{Kind: k, Collection: id, Read: c.read, Reason: "expired", Version: "99", Resume: "99", Properties: c.Properties}
+			in.Key, in.Sighting = "a", &Sighting{Form: Seen, Origin: Watch, Key: "a", UID: "99", Version: "99", Digest: 99, Body: 99}
+			switch {
+			case !slices.Contains(effects[c.Phase], k):
+			case k == ListEnded && c.list == nil, k == ListDone && !c.listEnded(), k == Sighted && c.Phase == Listing:
+			case k == ListLacks && (!c.listEnded() || c.list.cursor >= "a"):
+			case k == SideEnded || k == SideBroken:
+				in.Side = c.read + 1000
+			case k == ListBegun || k == Sighted || k == ListEnded || k == Bookmark:
+				in.Read += 1000
+			case k == Confirm && c.Resync:
+			default:
+				continue
+			}
+			was := c.Phase
+			w.core.Step(in)
+			if w.hash() != before {
+				w.fail("useless: %s changes a collection that is %s", k, was)
+				return
+			}
+		}
+	}
+}
+
+// look checks what the core has emitted, from the nth item of the filling batch on.
+func (w *world) look(n int) {
+	for i := n; i < len(w.core.filling.items); i++ {
+		w.emitted(&w.core.filling.items[i])
+		if w.logs {
+			w.log = append(w.log, w.core.filling.items[i])
+		}
+	}
+}
+
+// rv is a version of the history as a resourceVersion, which is never 0, and number is the
+// reverse; that of "" is -1.
+func rv(version int) string { return strconv.Itoa(version + 1) }
+
+func number(rv string) int {
+	n, _ := strconv.Atoi(rv)
+	return n - 1
+}
