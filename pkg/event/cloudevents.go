@@ -2,6 +2,7 @@ package event
 
 import (
 	"encoding/json"
+	"strconv"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -42,7 +43,7 @@ func (c Encoder) Attributes(e *Event) []Attribute {
 }
 
 // MaxAttributes is how many attributes an event has at most.
-const MaxAttributes = 29
+const MaxAttributes = 36
 
 // AppendAttributes appends what [Encoder.Attributes] returns for an event of the
 // collection. What is made for it alone is made in text.
@@ -93,6 +94,18 @@ func (c *CollectionEncoder) AppendAttributes(dst []Attribute, e *Event, text *Te
 	add("uid", e.UID)
 	add("resourceversion", e.ResourceVersion)
 	add("epoch", epoch)
+	if e.Incarnation != 0 {
+		add("run", e.Run)
+		add("incarnation", text.Of(strconv.AppendUint(buffer[:0], e.Incarnation, 10)))
+		add("entry", col.Entry)
+		add("deletionversion", e.DeletionVersion)
+	}
+	if p := e.Plan; p != nil {
+		add("plan", utoa(p.Number))
+		add("plandigest", p.Digest)
+		add("edit", utoa(p.Edit))
+		add("birth", utoa(p.Birth))
+	}
 	add("origin", string(e.Origin))
 	if e.DeadLetter != nil {
 		add("deadletterreason", e.DeadLetter.Reason)

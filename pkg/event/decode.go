@@ -68,6 +68,17 @@ type Received struct {
 	Base      string
 	ChangedBy []byte
 
+	// Of the contract of docs/adr/0017, in which they are not zero: the run and the incarnation
+	// of the event's collection. Of a deletion, Run and ResourceVersion are those of the
+	// publication that it ends, and DeletionVersion is the deletion's own or that of
+	// the list that proved it. Entry is the configured name of the collection's
+	// entry, "" if it has none. Plan comes with events about a collection.
+	Run             uint64
+	Incarnation     uint64
+	DeletionVersion string
+	Entry           string
+	Plan            *Plan
+
 	// DeadLetter is not nil on an event of the dead letters: the bus did not take
 	// it where it belongs, and Object may be cut down or not known.
 	DeadLetter *DeadLetter
@@ -98,6 +109,14 @@ type received struct {
 	Name            string          `json:"name"`
 	UID             string          `json:"uid"`
 	ResourceVersion string          `json:"resourceversion"`
+	Run             string          `json:"run"`
+	Incarnation     string          `json:"incarnation"`
+	DeletionVersion string          `json:"deletionversion"`
+	Entry           string          `json:"entry"`
+	Plan            string          `json:"plan"`
+	PlanDigest      string          `json:"plandigest"`
+	Edit            string          `json:"edit"`
+	Birth           string          `json:"birth"`
 	DeadReason      string          `json:"deadletterreason"`
 	DeadRoute       string          `json:"deadletterroute"`
 	DeadSize        string          `json:"deadlettersize"`
@@ -144,6 +163,9 @@ func Parse(value []byte) (*Received, error) {
 			return nil, fmt.Errorf("event %q: %w: epoch is %q, want a number from 1", w.ID, ErrNotEvent, w.Epoch)
 		}
 	}
+	if err := e.parseNumbers(&w); err != nil {
+		return nil, fmt.Errorf("event %q: %w: %w", w.ID, ErrNotEvent, err)
+	}
 	if w.DeadReason != "" {
 		e.DeadLetter = &DeadLetter{Reason: w.DeadReason, Route: w.DeadRoute}
 		e.DeadLetter.Size, _ = strconv.Atoi(w.DeadSize) // absent: 0
@@ -153,6 +175,34 @@ func Parse(value []byte) (*Received, error) {
 		return nil, fmt.Errorf("event %q: %w: %w", w.ID, ErrNotEvent, err)
 	}
 	return e, nil
+}
+
+// parseNumbers reads what the contract of docs/adr/0017 has in addition.
+func (e *Received) parseNumbers(w *received) error {
+	e.DeletionVersion, e.Entry = w.DeletionVersion, w.Entry
+	if w.Plan != "" {
+		e.Plan = &Plan{Digest: w.PlanDigest}
+	}
+	numbers := []struct {
+		name, text string
+		to         *uint64
+	}{{"run", w.Run, &e.Run}, {"incarnation", w.Incarnation, &e.Incarnation}}
+	if p := e.Plan; p != nil {
+		numbers = append(numbers, []struct {
+			name, text string
+			to         *uint64
+		}{{"plan", w.Plan, &p.Number}, {"edit", w.Edit, &p.Edit}, {"birth", w.Birth, &p.Birth}}...)
+	}
+	for _, n := range numbers {
+		if n.text == "" {
+			continue
+		}
+		var err error
+		if *n.to, err = strconv.ParseUint(n.text, 10, 64); err != nil {
+			return fmt.Errorf("%s is %q, want a number", n.name, n.text)
+		}
+	}
+	return nil
 }
 
 func parseType(name string) (Type, bool) {

@@ -122,8 +122,22 @@ type Event struct {
 	// events that may come again at one ResourceVersion.
 	Run string
 
-	// Reason refines a type: "left" on Deleted.
+	// Reason refines a type: "left" on Deleted; with Incarnation also "unknown": the object is
+	// gone or left.
 	Reason string
+
+	// Incarnation is the run of the collection's last gap with Reset. It is not zero in events
+	// of the contract of docs/adr/0017, in which Run is a decimal number that every event
+	// has. Of Deleted, Run and ResourceVersion are those of the publication that it ends.
+	Incarnation uint64
+	// DeletionVersion, of Deleted with Incarnation: the resourceVersion of the deletion, or of
+	// the list that proved the absence; "" where neither is known.
+	DeletionVersion string
+	// Nth, of Synced with Incarnation: how many synced events the run has had, this one
+	// included.
+	Nth uint64
+	// Plan, of events about a collection, with Incarnation.
+	Plan *Plan
 
 	// Truncated is set when Object was cut down to fit the bus.
 	Truncated *Truncation
@@ -133,6 +147,15 @@ type Event struct {
 
 	// Report is the body of a collection event, and nil otherwise.
 	Report *Report
+}
+
+// Plan says to which collections of a resource an event's collection belongs. It stands in the
+// attributes plan, plandigest, edit and birth of events about a collection.
+type Plan struct {
+	Number uint64 // grows with every change of the plan, like a run
+	Digest string // of the IDs of the resource's collections, each with its Edit: [PlanDigest]
+	Edit   uint64 // the Number with which the collection's properties changed last
+	Birth  uint64 // when the checkpoint began, a number like a run
 }
 
 // DeadLetter says why an event is not where it belongs. It stands in the
@@ -200,7 +223,26 @@ type Counts struct {
 // however often and from wherever it is told.
 func (e *Event) ID() string { return string(e.appendID(nil)) }
 
+// appendEntryID appends collection, run, uid, resourceVersion and type; of an event about a
+// collection, collection, run and type, with Nth before the type of Synced. No two events
+// share an ID: a run has one gap, and one publication and one end of each uid and version.
+func (e *Event) appendEntryID(dst []byte) []byte {
+	dst = append(append(dst, e.Collection.ID()...), ':')
+	dst = append(append(dst, e.Run...), ':')
+	switch {
+	case e.Type == Synced:
+		dst = append(strconv.AppendUint(dst, e.Nth, 10), ':')
+	case !e.Type.OfCollection():
+		dst = append(append(dst, e.UID...), ':')
+		dst = append(append(dst, e.ResourceVersion...), ':')
+	}
+	return append(dst, e.Type.String()...)
+}
+
 func (e *Event) appendID(dst []byte) []byte {
+	if e.Incarnation != 0 {
+		return e.appendEntryID(dst)
+	}
 	if e.Type.OfCollection() {
 		dst = append(append(dst, e.Collection.ID()...), ':')
 		dst = append(strconv.AppendUint(dst, max(e.Epoch, 1), 10), ':')

@@ -30,6 +30,12 @@ type Collection struct {
 	LabelSelector string
 	FieldSelector string
 	MetadataOnly  bool // bodies are PartialObjectMetadata: no spec, no status
+
+	// ByEntry says that resource, Entry and Namespace alone identify the collection: the contract
+	// of docs/adr/0017. Selectors and MetadataOnly are then properties, which [Collection.ID]
+	// leaves out.
+	ByEntry bool
+	Entry   string // the configured name of the entry; "": it has none
 }
 
 // ResourceID is "pods" or "deployments.apps": the key under which inventory is
@@ -42,8 +48,12 @@ func (c *Collection) ResourceID() string {
 }
 
 // ID is the collection's name in positions, events, logs and metrics, for
-// example "pods", "secrets?namespace=payments&labels=audit=true".
+// example "pods", "secrets?namespace=payments&labels=audit=true"; with ByEntry
+// "deployments.apps:canary@shop".
 func (c *Collection) ID() string {
+	if c.ByEntry {
+		return c.entryID()
+	}
 	var b strings.Builder
 	b.WriteString(c.ResourceID())
 	sep := byte('?')
@@ -65,7 +75,29 @@ func (c *Collection) ID() string {
 	return b.String()
 }
 
-// ParseCollection reverses [Collection.ID].
+// entryID is the ID of a collection that is identified by its entry. Neither a resource's nor an
+// entry's name has a colon or an at sign.
+func (c *Collection) entryID() string {
+	id := c.ResourceID()
+	if c.Entry != "" {
+		id += ":" + c.Entry
+	}
+	if c.Namespace != "" {
+		id += "@" + c.Namespace
+	}
+	return id
+}
+
+// ParseEntryCollection reverses [Collection.ID] of a collection with ByEntry.
+func ParseEntryCollection(id string) Collection {
+	c := Collection{ByEntry: true}
+	id, c.Namespace, _ = strings.Cut(id, "@")
+	id, c.Entry, _ = strings.Cut(id, ":")
+	c.Resource, c.Group, _ = strings.Cut(id, ".")
+	return c
+}
+
+// ParseCollection reverses [Collection.ID] of a collection without ByEntry.
 func ParseCollection(id string) Collection {
 	var c Collection
 	resource, rest, _ := strings.Cut(id, "?")
