@@ -17,6 +17,7 @@ const (
 	flagAtDigest                // AtDigest is Digest
 	flagRunIsJudged             // Run is Judged
 	flagDeleted                 // of an intent
+	flagSignificant             // Significant follows
 )
 
 // appendObject appends an inventory entry. extra are flags beside those of the object.
@@ -31,6 +32,7 @@ func appendObject(b []byte, o *reconcile.Object, extra byte) []byte {
 		{flagAtIsVersion, published && o.At == o.Version},
 		{flagAtDigest, published && o.AtDigest == o.Digest},
 		{flagRunIsJudged, published && o.Run == o.Judged},
+		{flagSignificant, o.Significant != 0},
 	} {
 		if f.set {
 			flags |= f.flag
@@ -51,6 +53,9 @@ func appendObject(b []byte, o *reconcile.Object, extra byte) []byte {
 		if flags&flagAtDigest == 0 {
 			b = binary.LittleEndian.AppendUint64(b, o.AtDigest)
 		}
+	}
+	if o.Significant != 0 {
+		b = binary.LittleEndian.AppendUint64(b, o.Significant)
 	}
 	b = checkpoint.AppendText(b, o.APIVersion)
 	return append(b, o.Kind...)
@@ -77,6 +82,9 @@ func decodeObject(b []byte, like *reconcile.Object) (o reconcile.Object, flags b
 		if flags&flagAtDigest == 0 {
 			o.AtDigest = d.Uint64()
 		}
+	}
+	if flags&flagSignificant != 0 {
+		o.Significant = d.Uint64()
 	}
 	o.APIVersion = d.Text(like.APIVersion)
 	o.Kind = d.Rest(like.Kind)

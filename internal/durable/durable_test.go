@@ -54,6 +54,7 @@ func objects() *rapid.Generator[reconcile.Object] {
 			o.Run = rapid.SampledFrom([]uint64{0, 1, o.Judged}).Draw(t, "run")
 			o.At = rapid.SampledFrom([]string{o.Version, "3", ""}).Draw(t, "at")
 			o.AtDigest = rapid.SampledFrom([]uint64{0, 5, o.Digest}).Draw(t, "digest at")
+			o.Significant = rapid.SampledFrom([]uint64{0, 9}).Draw(t, "significant digest")
 		}
 		return o
 	})

@@ -25,11 +25,11 @@ func (l *Loop) encode() {
 		first--
 	}
 	for n := first; n < len(items); n++ {
-		r := l.Encoder.Encode(&items[n], at)
+		r, changes := l.Encoder.Encode(&items[n], at)
 		if l.Delivery.Mode() == delivery.Log {
-			r.State = durable.ItemChanges(&items[n])
+			r.State = append(durable.ItemChanges(&items[n]), changes...)
 		}
-		items[n].Payload = &r
+		items[n].Payload = &encoded{r, changes}
 		l.filling.bytes += len(r.Value)
 	}
 }
@@ -74,13 +74,16 @@ func (l *Loop) dispatch(ctx context.Context) {
 // deliver writes the batch on its way. settled are records that the bus has of it.
 func (l *Loop) deliver(ctx context.Context, settled ...event.Record) {
 	f := l.flying
+	mode := l.Delivery.Mode()
+	changes := durable.Changes(f.sealed, mode == delivery.Intents)
 	f.records = f.records[:0:0]
 	for i := range f.sealed.Items {
-		f.records = append(f.records, *f.sealed.Items[i].Payload.(*event.Record))
+		p := f.sealed.Items[i].Payload.(*encoded)
+		f.records = append(f.records, p.record)
+		changes = append(changes, p.changes...)
 	}
 	l.seq++
-	mode := l.Delivery.Mode()
-	b := &delivery.Batch{Seq: f.sealed.Seq, Records: f.records, Changes: durable.Changes(f.sealed, mode == delivery.Intents)}
+	b := &delivery.Batch{Seq: f.sealed.Seq, Records: f.records, Changes: changes}
 	switch mode {
 	case delivery.Log: // a batch without its first records is another one
 		b.Seq, b.Silent = l.seq, durable.Silent(f.sealed)
@@ -122,12 +125,9 @@ func (l *Loop) finished(ctx context.Context, err error) error {
 func (l *Loop) committed() {
 	l.core.Committed()
 	l.budget.Release(l.flying.held)
+	l.Encoder.Committed(l.flying.sealed.Items)
 	for i := range l.flying.sealed.Items {
-		item := &l.flying.sealed.Items[i]
-		if o := item.Object; o != nil {
-			delete(l.dead, deadLetter{item.Collection, o.Object.UID, o.Version})
-		}
-		delete(l.pauses, item.Collection)
+		delete(l.pauses, l.flying.sealed.Items[i].Collection)
 	}
 	l.flying = nil
 }
@@ -141,25 +141,30 @@ func (l *Loop) refused(ctx context.Context, e *sink.RouteError) {
 		}
 	}
 	for _, id := range ids {
-		pause := min(max(firstPause, 2*l.pauses[id]), lastPause)
-		l.pauses[id] = pause
-		l.suspended[id] = time.Now().Add(pause)
-		l.Log.Error("route refused records, collection suspended", zap.String("collection", id), zap.String("route", e.Route),
-			zap.Duration("retry", pause), zap.Error(e.Err))
+		l.suspend(id, "route refused records, collection suspended", zap.String("route", e.Route), zap.Error(e.Err))
 	}
 	l.without(ctx, e.Index, ids)
 }
 
-// rejected has the collection of a record that the bus does not take begin from the store, in which
-// the record becomes a dead letter.
+// suspend takes a collection out for a while, which doubles until it delivers.
+func (l *Loop) suspend(id, message string, fields ...zap.Field) {
+	pause := min(max(firstPause, 2*l.pauses[id]), lastPause)
+	l.pauses[id] = pause
+	l.suspended[id] = time.Now().Add(pause)
+	l.Log.Error(message, append(fields, zap.String("collection", id), zap.Duration("retry", pause))...)
+}
+
+// rejected has the collection of a record that the bus does not take begin from the store. The
+// event is made to fit, or is a dead letter, when it is decided again.
 func (l *Loop) rejected(ctx context.Context, e *sink.RecordError) {
 	item := &l.flying.sealed.Items[e.Index]
-	if o := item.Object; o != nil {
-		l.dead[deadLetter{item.Collection, o.Object.UID, o.Version}] = struct{}{}
+	id := item.Collection
+	if err := l.Encoder.Reject(item, e); err != nil {
+		l.suspend(id, "record rejected, collection suspended", zap.Error(err))
+	} else {
+		l.suspended[id] = time.Now()
 	}
-	l.Log.Warn("record rejected", zap.String("collection", item.Collection), zap.String("record", l.flying.records[e.Index].ID), zap.Error(e.Err))
-	l.suspended[item.Collection] = time.Now()
-	l.without(ctx, e.Index, []string{item.Collection})
+	l.without(ctx, e.Index, []string{id})
 }
 
 // without delivers the batch on its way again, without collections. The bus has what is before
@@ -172,6 +177,7 @@ func (l *Loop) without(ctx context.Context, index int, ids []string) {
 	}
 	for _, id := range ids {
 		l.core.Drop(id)
+		l.Encoder.Dropped(id)
 	}
 	l.flying.sealed = l.core.Sealed()
 	l.deliver(ctx, settled...)

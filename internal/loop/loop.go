@@ -49,10 +49,23 @@ type Reader interface {
 	Side(ctx context.Context, collection string, want reconcile.Read, h *Handler) error
 }
 
-// Encoder makes records. One goroutine uses it.
+// Encoder looks at objects and makes records. One goroutine uses it.
 type Encoder interface {
-	// Encode makes the record of an item.
-	Encode(i *reconcile.Item, now time.Time) event.Record
+	// Prepare completes a sighting of an object that was seen: its digests, what the filter and
+	// the ignore rules say of it, and whether its event is a dead letter. known is the
+	// inventory entry of the sighting's key, nil for none.
+	Prepare(collection string, s *reconcile.Sighting, known *reconcile.Object, inDoubt bool)
+	// Encode makes the record of an item, and the changes of the store that go with it beside
+	// the item's own. Items come in order, each once.
+	Encode(i *reconcile.Item, at time.Time) (event.Record, []event.KV)
+	// Reject notes that the bus does not take the record of an item. The loop then continues the
+	// collection from the store, and the item's event is made so that it fits, or is a dead
+	// letter. An error says that nothing can be done: the collection is suspended for a while.
+	Reject(i *reconcile.Item, e *sink.RecordError) error
+	// Committed says that the items of a batch are in the store.
+	Committed(items []reconcile.Item)
+	// Dropped says that what is not in the store of a collection has been given up.
+	Dropped(collection string)
 }
 
 // Options are what a loop is made of. All are required but Linger.
@@ -80,7 +93,6 @@ type Loop struct {
 	reads     map[string]*reading
 	suspended map[string]time.Time     // collections that are not in the core, until then
 	pauses    map[string]time.Duration // how long collections were suspended last, until they deliver
-	dead      map[deadLetter]struct{}  // records that the bus rejected, until they are committed
 	filling   batch
 	flying    *flight
 	written   chan error
@@ -103,15 +115,17 @@ type flight struct {
 	records []event.Record
 }
 
-// deadLetter is an object's state that the bus rejected.
-type deadLetter struct{ collection, uid, version string }
+// encoded is the payload of an item.
+type encoded struct {
+	record  event.Record
+	changes []event.KV // that go with the item, beside its own
+}
 
 // New returns a loop that is not running yet.
 func New(o Options) *Loop {
 	return &Loop{
 		Options: o, in: make(chan message, 64), calls: make(chan func(context.Context) error), budget: semaphore.NewWeighted(frameBudget),
 		wanted: map[string]Wanted{}, reads: map[string]*reading{}, suspended: map[string]time.Time{}, pauses: map[string]time.Duration{},
-		dead:    map[deadLetter]struct{}{},
 		written: make(chan error, 1), last: map[string]time.Time{},
 	}
 }

@@ -155,10 +155,29 @@ type line struct {
 	Run, Incarnation                        uint64
 }
 
-type encoder struct{}
+type encoder struct {
+	rejected map[string]bool // by collection, uid and version
+}
+
+// Prepare implements [loop.Encoder].
+func (e *encoder) Prepare(collection string, s *reconcile.Sighting, _ *reconcile.Object, _ bool) {
+	s.DeadLetter = e.rejected[collection+" "+s.UID+" "+s.Version]
+}
+
+// Reject implements [loop.Encoder].
+func (e *encoder) Reject(i *reconcile.Item, _ *sink.RecordError) error {
+	e.rejected[i.Collection+" "+i.Object.Object.UID+" "+i.Object.Version] = true
+	return nil
+}
+
+// Committed implements [loop.Encoder].
+func (*encoder) Committed([]reconcile.Item) {}
+
+// Dropped implements [loop.Encoder].
+func (*encoder) Dropped(string) {}
 
 // Encode implements [loop.Encoder].
-func (encoder) Encode(i *reconcile.Item, _ time.Time) event.Record {
+func (*encoder) Encode(i *reconcile.Item, _ time.Time) (event.Record, []event.KV) {
 	n := line{Collection: i.Collection, Run: i.Run, Incarnation: i.Incarnation}
 	if e := i.Event; e != nil {
 		n.Type, n.Version = e.Type.String(), e.Version
@@ -173,7 +192,7 @@ func (encoder) Encode(i *reconcile.Item, _ time.Time) event.Record {
 	if err != nil {
 		panic(err)
 	}
-	return event.Record{ID: fmt.Sprintf("%s:%d:%s:%s:%s", n.Collection, n.Run, n.UID, n.Version, n.Type), Route: i.Route, Key: n.Key, Value: value}
+	return event.Record{ID: fmt.Sprintf("%s:%d:%s:%s:%s", n.Collection, n.Run, n.UID, n.Version, n.Type), Route: i.Route, Key: n.Key, Value: value}, nil
 }
 
 // bus is a sink that keeps what it is given, and refuses a route on request.
@@ -266,7 +285,7 @@ func start(t *testing.T, c *cluster, b *bus, store checkpoint.Store, ids ...stri
 	t.Helper()
 	p := &program{done: make(chan error, 1)}
 	p.loop = loop.New(loop.Options{
-		Delivery: delivery.New(delivery.Options{Sink: b, Store: store}), Store: store, Reader: c, Encoder: encoder{}, Log: zaptest.NewLogger(t),
+		Delivery: delivery.New(delivery.Options{Sink: b, Store: store}), Store: store, Reader: c, Encoder: &encoder{rejected: map[string]bool{}}, Log: zaptest.NewLogger(t),
 	})
 	ctx, kill := context.WithCancel(t.Context())
 	stopping, stop := context.WithCancel(ctx)

@@ -108,9 +108,8 @@ func (l *Loop) handle(m message) error {
 	}
 	before := l.core.Pending()
 	if s := m.input.Sighting; s != nil && s.Form == reconcile.Seen {
-		if _, rejected := l.dead[deadLetter{m.input.Collection, s.UID, s.Version}]; rejected {
-			s.DeadLetter = true
-		}
+		known, inDoubt := l.core.Object(m.input.Collection, s.Key)
+		l.Encoder.Prepare(m.input.Collection, s, known, inDoubt)
 	}
 	l.core.Step(m.input)
 	l.encode()

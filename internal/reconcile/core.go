@@ -373,6 +373,16 @@ func (k *Core) resolved(c *Collection) {
 	}
 }
 
+// Object returns the inventory entry of a key as it will be once everything is committed, nil for
+// none, and whether an event of the key is in doubt.
+func (k *Core) Object(collection, key string) (known *Object, inDoubt bool) {
+	c := k.collections[collection]
+	if c == nil {
+		return nil, false
+	}
+	return k.object(collection, key), len(k.doubts(c, key)) > 0
+}
+
 // object returns the inventory entry of a key as it will be once everything is committed.
 func (k *Core) object(collection, key string) *Object {
 	slot := Slot{collection, key}

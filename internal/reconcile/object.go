@@ -38,6 +38,9 @@ type Object struct {
 	Run      uint64
 	At       string
 	AtDigest uint64
+	// Significant is the caller's digest of what the ignore rules leave of the published body;
+	// 0: none. Only [Sighting.Minor] looks at it.
+	Significant uint64
 
 	APIVersion, Kind string
 }
@@ -139,10 +142,12 @@ type Sighting struct {
 	UID     string // of Seen and Ended
 	Version string // of the object; of Ended, of the deletion
 	Digest  uint64
-	Fate    Fate                     // of Ended
-	Fates   func(uid string) Fate    // of Lacking; nil: all are gone
-	Passes  func(t event.Type) bool  // the filter lets an event of the type through; nil: it does
-	Minor   func(known *Object) bool // only ignored fields differ from what was published; nil: no
+	Fate    Fate                    // of Ended
+	Fates   func(uid string) Fate   // of Lacking; nil: all are gone
+	Passes  func(t event.Type) bool // the filter lets an event of the type through; nil: it does
+	// Significant is kept in the inventory entry of what is published: see [Object].
+	Significant uint64
+	Minor       func(known *Object) bool // only ignored fields differ from what was published; nil: no
 
 	APIVersion, Kind string
 	// Body is handed on in events. The core does not look at it.
@@ -389,7 +394,7 @@ func (v view) publish(r *verdict, typ event.Type, known *Object, maybe *Intent, 
 		return
 	}
 	next := v.entry(s, Published)
-	next.Run, next.At, next.AtDigest = v.run, s.Version, s.Digest
+	next.Run, next.At, next.AtDigest, next.Significant = v.run, s.Version, s.Digest, s.Significant
 	r.events = append(r.events, ObjectEvent{
 		Type: typ, Key: s.Key, Object: next, Version: s.Version, DeadLetter: s.DeadLetter, Body: s.Body,
 	})
@@ -397,9 +402,9 @@ func (v view) publish(r *verdict, typ event.Type, known *Object, maybe *Intent, 
 		next = v.entry(s, Unpublished)
 		switch {
 		case maybe != nil: // the bus took it the first time, or may have
-			next.Status, next.Run, next.At = Outdated, maybe.Run, maybe.At
+			next.Status, next.Run, next.At, next.Significant = Outdated, maybe.Run, maybe.At, 0
 		case held != nil:
-			next.Status, next.Run, next.At, next.AtDigest = Outdated, held.Run, held.At, held.AtDigest
+			next.Status, next.Run, next.At, next.AtDigest, next.Significant = Outdated, held.Run, held.At, held.AtDigest, held.Significant
 		}
 	}
 	r.keep(known, next)
