@@ -3,6 +3,7 @@ package loop
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -68,12 +69,32 @@ type Encoder interface {
 	Dropped(collection string)
 }
 
+// Observer learns what happens. Its methods are called from the goroutine of [Loop.Run], and do not
+// block.
+type Observer interface {
+	// Committed says that a batch is on the bus and in the store. It may not keep the records.
+	Committed(items []reconcile.Item, records []event.Record)
+	// Queued says what is on its way, and what fills the next batch.
+	Queued(flying, filling Load)
+	// Suspended says that a collection waits until a time, since the bus refuses its route or
+	// one of its records. A nil error: it goes on.
+	Suspended(collection string, until time.Time, err error)
+}
+
+// Load is the size of a batch.
+type Load struct {
+	Records int
+	Bytes   int       // of the records' values
+	Since   time.Time // when its first content came; zero: it is empty
+}
+
 // Options are what a loop is made of. All are required but Linger.
 type Options struct {
 	Delivery *delivery.Delivery
 	Store    checkpoint.Store
 	Reader   Reader
 	Encoder  Encoder
+	Observer Observer
 	Linger   time.Duration // how long a batch waits for more records; 0: not at all
 	Log      *zap.Logger
 }
@@ -83,6 +104,7 @@ type Loop struct {
 	Options
 	in      chan message
 	calls   chan func(ctx context.Context) error
+	pings   chan struct{} // answers [Loop.Alive]
 	budget  *semaphore.Weighted
 	running sync.WaitGroup
 
@@ -95,22 +117,24 @@ type Loop struct {
 	pauses    map[string]time.Duration // how long collections were suspended last, until they deliver
 	filling   batch
 	flying    *flight
+	writing   bool // the result of flying is yet to come
 	written   chan error
-	seq       uint64               // of deliveries
-	since     time.Time            // when the filling batch got its first content
-	last      map[string]time.Time // when something was done at an interval
+	seq       uint64               // of batches; unlike the core's it goes on after a reset
+	last      map[string]time.Time // when something was done at an interval: see passed
 	stopping  bool
 }
 
-// batch is what the loop knows of the batch that fills.
+// batch is what the loop knows of a batch.
 type batch struct {
 	bytes int
-	held  int64 // of the frame budget
+	held  int64     // of the frame budget
+	since time.Time // when its first content came
 }
 
 // flight is a batch on its way.
 type flight struct {
 	batch
+	seq     uint64
 	sealed  *reconcile.Batch
 	records []event.Record
 }
@@ -124,7 +148,7 @@ type encoded struct {
 // New returns a loop that is not running yet.
 func New(o Options) *Loop {
 	return &Loop{
-		Options: o, in: make(chan message, 64), calls: make(chan func(context.Context) error), budget: semaphore.NewWeighted(frameBudget),
+		Options: o, in: make(chan message, 64), calls: make(chan func(context.Context) error), pings: make(chan struct{}), budget: semaphore.NewWeighted(frameBudget),
 		wanted: map[string]Wanted{}, reads: map[string]*reading{}, suspended: map[string]time.Time{}, pauses: map[string]time.Duration{},
 		written: make(chan error, 1), last: map[string]time.Time{},
 	}
@@ -137,7 +161,7 @@ func (l *Loop) Run(ctx, stop context.Context) (err error) {
 	defer func() {
 		cancel()
 		l.running.Wait()
-		if l.flying != nil {
+		if l.writing {
 			<-l.written //nolint:errcheck // the next start finds out what became of it
 		}
 		if l.inventory != nil {
@@ -146,6 +170,9 @@ func (l *Loop) Run(ctx, stop context.Context) (err error) {
 		err = errors.Join(err, l.Delivery.Close())
 	}()
 	if err := l.open(ctx); err != nil {
+		if stop.Err() != nil && ctx.Err() != nil {
+			return nil
+		}
 		return err
 	}
 	tick := time.NewTicker(time.Second)
@@ -168,7 +195,9 @@ func (l *Loop) Run(ctx, stop context.Context) (err error) {
 		case f := <-l.calls:
 			err = f(ctx)
 		case err = <-l.written:
+			l.writing = false
 			err = l.finished(ctx, err)
+		case l.pings <- struct{}{}:
 		case now := <-tick.C:
 			l.tick(now)
 		case <-l.due():
@@ -181,15 +210,42 @@ func (l *Loop) Run(ctx, stop context.Context) (err error) {
 		if err == nil {
 			err = l.inventory.Err()
 		}
-		if err != nil {
+		switch {
+		case err != nil && ctx.Err() != nil:
+			return l.stopped()
+		case err != nil:
 			return err
+		}
+	}
+}
+
+// Alive reports whether the loop's goroutine answers before ctx ends. It does while it waits for
+// the bus or the store.
+func (l *Loop) Alive(ctx context.Context) bool {
+	select {
+	case <-l.pings:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// answering runs f, which waits for the bus or the store, and answers pings meanwhile.
+func (l *Loop) answering(f func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	for {
+		select {
+		case err := <-done:
+			return err
+		case l.pings <- struct{}{}:
 		}
 	}
 }
 
 // open connects and continues from what the store holds.
 func (l *Loop) open(ctx context.Context) error {
-	err := l.Delivery.Open(ctx, false)
+	err := l.answering(func() error { return l.Delivery.Open(ctx, false) })
 	if errors.Is(err, sink.ErrReset) {
 		return l.reset(ctx, err)
 	}
@@ -210,7 +266,7 @@ func (l *Loop) load() error {
 	}
 	l.inventory = durable.NewInventory(l.Store)
 	l.core = reconcile.NewCore(l.inventory, state, now())
-	l.filling, l.flying, l.since = batch{}, nil, time.Time{}
+	l.filling, l.flying = batch{}, nil
 	clear(l.suspended)
 	for id := range l.wanted {
 		l.configure(id)
@@ -218,17 +274,31 @@ func (l *Loop) load() error {
 	return nil
 }
 
-// reset gives up what consumers have been sent: every collection begins another incarnation.
+// reset gives up what consumers have been sent: every collection begins another incarnation. Nothing
+// is on its way to the bus.
 func (l *Loop) reset(ctx context.Context, why error) error {
-	l.Log.Warn("reset started: the bus no longer holds what it acknowledged", zap.Error(why))
 	l.stopReads()
 	l.discard()
-	state, err := durable.Load(l.Store)
-	if err != nil {
-		return err
+	l.budget.Release(l.filling.held)
+	if l.flying != nil {
+		l.budget.Release(l.flying.held)
 	}
-	if err := l.Delivery.Reset(ctx, durable.ResetChanges(state)); err != nil {
-		return err
+	l.filling, l.flying = batch{}, nil
+	if l.core != nil {
+		for _, id := range l.core.IDs() {
+			l.Encoder.Dropped(id)
+		}
+	}
+	for errors.Is(why, sink.ErrReset) {
+		l.Log.Warn("reset started: the bus no longer holds what it acknowledged", zap.Error(why))
+		state, err := durable.Load(l.Store)
+		if err != nil {
+			return err
+		}
+		why = l.answering(func() error { return l.Delivery.Reset(ctx, durable.ResetChanges(state)) })
+	}
+	if why != nil {
+		return why
 	}
 	return l.load()
 }
@@ -287,6 +357,7 @@ func (l *Loop) advance(ctx context.Context) error {
 	l.forget()
 	l.encode()
 	l.dispatch(ctx)
+	l.queued()
 	for _, id := range l.core.IDs() {
 		l.follow(ctx, id)
 	}
@@ -300,13 +371,14 @@ func (l *Loop) advance(ctx context.Context) error {
 func (l *Loop) tick(at time.Time) {
 	for _, id := range l.core.IDs() {
 		c := l.core.Collection(id)
-		switch w := l.wanted[id]; {
+		w := l.wanted[id]
+		switch {
 		case c.Phase == reconcile.Leaving && l.replaced(id):
 			l.step(reconcile.Release, id)
 		case c.Phase != reconcile.InStep:
 		case c.Resync:
 			l.step(reconcile.SideBegun, id)
-		case w.ResyncEvery > 0 && l.passed(id, "resync", at, w.ResyncEvery):
+		case w.ResyncEvery > 0 && at.Sub(runTime(c.Full)) >= w.ResyncEvery:
 			l.step(reconcile.Demand, id)
 		case w.VerifyEvery > 0 && l.passed(id, "verify", at, w.VerifyEvery):
 			l.step(reconcile.SideBegun, id)
@@ -316,11 +388,15 @@ func (l *Loop) tick(at time.Time) {
 	}
 }
 
+// runTime is when a run began: the number of a run is a time where the clock was not set back.
+func runTime(run uint64) time.Time { return time.UnixMilli(int64(run)) } //nolint:gosec // fits for 290 million years
+
 func (l *Loop) step(kind reconcile.InputKind, id string) {
 	l.core.Step(&reconcile.Input{Kind: kind, Collection: id, Now: now()})
 }
 
-// passed reports whether an interval has passed since it was true last.
+// passed reports whether an interval has passed since the collection's last synced event, or since
+// it was true last. After a start the interval begins with the first call.
 func (l *Loop) passed(id, what string, at time.Time, every time.Duration) bool {
 	key := what + " " + id
 	last, ok := l.last[key]
@@ -328,7 +404,41 @@ func (l *Loop) passed(id, what string, at time.Time, every time.Duration) bool {
 		return false
 	}
 	l.last[key] = at
-	return ok
+	return ok // false: a start
+}
+
+// Resync has every object of those collections published again for which match returns true. It
+// returns their IDs. Collections that are not in step follow when they are.
+func (l *Loop) Resync(ctx context.Context, match func(id string) bool) (ids []string, err error) {
+	err = l.do(ctx, func(context.Context) error {
+		for id := range l.wanted {
+			if match(id) {
+				ids = append(ids, id)
+				l.step(reconcile.Demand, id)
+			}
+		}
+		return nil
+	})
+	slices.Sort(ids)
+	return ids, err
+}
+
+// Known returns the IDs of the collections that are wanted, suspended or in the store and not
+// closed, sorted.
+func (l *Loop) Known(ctx context.Context) (ids []string, err error) {
+	err = l.do(ctx, func(context.Context) error {
+		for _, id := range l.core.IDs() {
+			if l.core.Collection(id).Phase != reconcile.Closed {
+				ids = append(ids, id)
+			}
+		}
+		for id := range l.suspended {
+			ids = append(ids, id)
+		}
+		return nil
+	})
+	slices.Sort(ids)
+	return slices.Compact(ids), err
 }
 
 // replaced reports whether every wanted collection of a collection's resource has synced.
