@@ -24,6 +24,9 @@ func (l *Loop) encode() {
 	}
 	for n := first; n < len(items); n++ {
 		r, changes := l.Encoder.Encode(&items[n], at)
+		if items[n].Event != nil {
+			changes = append(changes, l.paid(items[n].Collection)...)
+		}
 		if l.Delivery.Mode() == delivery.Log {
 			r.State = append(durable.ItemChanges(&items[n]), changes...)
 		}
@@ -87,7 +90,7 @@ func (l *Loop) queued() {
 func (l *Loop) deliver(ctx context.Context, settled ...event.Record) {
 	f := l.flying
 	mode := l.Delivery.Mode()
-	changes := durable.Changes(f.sealed, mode == delivery.Intents)
+	changes := append(durable.Changes(f.sealed, mode == delivery.Intents), f.notes...)
 	f.records = f.records[:0:0]
 	for i := range f.sealed.Items {
 		p := f.sealed.Items[i].Payload.(*encoded)
@@ -97,9 +100,9 @@ func (l *Loop) deliver(ctx context.Context, settled ...event.Record) {
 	b := &delivery.Batch{Seq: f.seq, Records: f.records, Changes: changes}
 	switch mode {
 	case delivery.Log:
-		b.Silent = durable.Silent(f.sealed)
+		b.Silent = append(durable.Silent(f.sealed), f.notes...)
 	case delivery.Intents:
-		b.Before = durable.Before(f.sealed)
+		b.Before = append(durable.Before(f.sealed), f.notes...)
 	}
 	l.writing = true
 	l.running.Go(func() {
@@ -216,6 +219,9 @@ func (l *Loop) resume(at time.Time) error {
 		return nil
 	}
 	state, err := durable.Load(l.Store)
+	if err == nil {
+		err = l.loadPlan() // what a batch would have paid may be owed after all
+	}
 	if err != nil {
 		return err
 	}

@@ -1,10 +1,10 @@
 package loop
 
 import (
+	"bytes"
 	"context"
 	"errors"
-	"slices"
-	"strings"
+	"fmt"
 	"sync"
 	"time"
 
@@ -13,6 +13,7 @@ import (
 
 	"github.com/kubebridge/kubebridge/internal/delivery"
 	"github.com/kubebridge/kubebridge/internal/durable"
+	"github.com/kubebridge/kubebridge/internal/plan"
 	"github.com/kubebridge/kubebridge/internal/reconcile"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/event"
@@ -31,15 +32,6 @@ const (
 	// A route that refused is tried again after a pause, which doubles from one to the other.
 	firstPause, lastPause = 5 * time.Second, 5 * time.Minute
 )
-
-// Wanted is a collection that the plan wants.
-type Wanted struct {
-	ID         string
-	Properties reconcile.Properties
-	// SyncedEvery, ResyncEvery and VerifyEvery are the intervals of periodic synced events, resyncs
-	// and verifications; 0: never.
-	SyncedEvery, ResyncEvery, VerifyEvery time.Duration
-}
 
 // Reader reads collections.
 type Reader interface {
@@ -105,13 +97,14 @@ type Loop struct {
 	in      chan message
 	calls   chan func(ctx context.Context) error
 	pings   chan struct{} // answers [Loop.Alive]
+	ended   chan struct{} // closed when Run returns
 	budget  *semaphore.Weighted
 	running sync.WaitGroup
 
 	// All below belongs to Run's goroutine.
 	core      *reconcile.Core
 	inventory *durable.Inventory
-	wanted    map[string]Wanted
+	wanted    map[string]wanted
 	reads     map[string]*reading
 	suspended map[string]time.Time     // collections that are not in the core, until then
 	pauses    map[string]time.Duration // how long collections were suspended last, until they deliver
@@ -122,6 +115,9 @@ type Loop struct {
 	seq       uint64               // of batches; unlike the core's it goes on after a reset
 	last      map[string]time.Time // when something was done at an interval: see passed
 	stopping  bool
+	planned   bool // the first plan is there: until then nothing is encoded
+	numbers   plan.Numbers
+	owed      map[string]struct{} // keys: see owe
 }
 
 // batch is what the loop knows of a batch.
@@ -129,6 +125,8 @@ type batch struct {
 	bytes int
 	held  int64     // of the frame budget
 	since time.Time // when its first content came
+	// notes are durable before its records, and with them.
+	notes []event.KV
 }
 
 // flight is a batch on its way.
@@ -148,9 +146,9 @@ type encoded struct {
 // New returns a loop that is not running yet.
 func New(o Options) *Loop {
 	return &Loop{
-		Options: o, in: make(chan message, 64), calls: make(chan func(context.Context) error), pings: make(chan struct{}), budget: semaphore.NewWeighted(frameBudget),
-		wanted: map[string]Wanted{}, reads: map[string]*reading{}, suspended: map[string]time.Time{}, pauses: map[string]time.Duration{},
-		written: make(chan error, 1), last: map[string]time.Time{},
+		Options: o, in: make(chan message, 64), calls: make(chan func(context.Context) error), pings: make(chan struct{}), ended: make(chan struct{}), budget: semaphore.NewWeighted(frameBudget),
+		wanted: map[string]wanted{}, reads: map[string]*reading{}, suspended: map[string]time.Time{}, pauses: map[string]time.Duration{},
+		written: make(chan error, 1), last: map[string]time.Time{}, owed: map[string]struct{}{},
 	}
 }
 
@@ -159,6 +157,7 @@ func New(o Options) *Loop {
 func (l *Loop) Run(ctx, stop context.Context) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer func() {
+		close(l.ended)
 		cancel()
 		l.running.Wait()
 		if l.writing {
@@ -186,7 +185,7 @@ func (l *Loop) Run(ctx, stop context.Context) (err error) {
 		if l.full() || l.stopping {
 			in = nil
 		}
-		if l.stopping && l.flying == nil && l.core.Idle() {
+		if l.stopping && l.flying == nil && (l.core.Idle() || !l.planned) {
 			return nil
 		}
 		select {
@@ -245,14 +244,35 @@ func (l *Loop) answering(f func() error) error {
 
 // open connects and continues from what the store holds.
 func (l *Loop) open(ctx context.Context) error {
-	err := l.answering(func() error { return l.Delivery.Open(ctx, false) })
-	if errors.Is(err, sink.ErrReset) {
-		return l.reset(ctx, err)
-	}
+	asked, err := l.resetAsked()
 	if err != nil {
 		return err
 	}
+	err = l.answering(func() error { return l.Delivery.Open(ctx, asked) })
+	if err == nil {
+		asked, err = l.resetAsked() // the store may be one that is read while the delivery opens
+	}
+	switch {
+	case err == nil && asked:
+		return l.reset(ctx, errAsked)
+	case errors.Is(err, sink.ErrReset):
+		return l.reset(ctx, err)
+	case err != nil:
+		return err
+	}
 	return l.load()
+}
+
+// errAsked is the reason of a reset that an operator has asked for.
+var errAsked = fmt.Errorf("%w: an operator asked for a reset", sink.ErrReset)
+
+// resetAsked reports whether an operator has asked for a reset.
+func (l *Loop) resetAsked() (bool, error) {
+	value, err := l.Store.Get(checkpoint.ResetKey())
+	if err != nil {
+		return false, fmt.Errorf("read the checkpoint: %w", err)
+	}
+	return bytes.Equal(value, checkpoint.ResetRequested()), nil
 }
 
 // load begins with a core that continues from what the store holds.
@@ -265,8 +285,11 @@ func (l *Loop) load() error {
 		l.inventory.Close()
 	}
 	l.inventory = durable.NewInventory(l.Store)
+	if err := l.loadPlan(); err != nil {
+		return err
+	}
 	l.core = reconcile.NewCore(l.inventory, state, now())
-	l.filling, l.flying = batch{}, nil
+	l.filling, l.flying = batch{notes: l.filling.notes}, nil
 	clear(l.suspended)
 	for id := range l.wanted {
 		l.configure(id)
@@ -280,10 +303,12 @@ func (l *Loop) reset(ctx context.Context, why error) error {
 	l.stopReads()
 	l.discard()
 	l.budget.Release(l.filling.held)
+	notes := l.filling.notes
 	if l.flying != nil {
 		l.budget.Release(l.flying.held)
+		notes = append(l.flying.notes, notes...)
 	}
-	l.filling, l.flying = batch{}, nil
+	l.filling, l.flying = batch{notes: notes}, nil
 	if l.core != nil {
 		for _, id := range l.core.IDs() {
 			l.Encoder.Dropped(id)
@@ -295,7 +320,10 @@ func (l *Loop) reset(ctx context.Context, why error) error {
 		if err != nil {
 			return err
 		}
-		why = l.answering(func() error { return l.Delivery.Reset(ctx, durable.ResetChanges(state)) })
+		why = l.answering(func() error {
+			changes := append(durable.ResetChanges(state), event.KV{Key: checkpoint.ResetKey()})
+			return l.Delivery.Reset(ctx, changes)
+		})
 	}
 	if why != nil {
 		return why
@@ -306,53 +334,13 @@ func (l *Loop) reset(ctx context.Context, why error) error {
 // now is the time in the unit of run numbers.
 func now() uint64 { return uint64(time.Now().UnixMilli()) }
 
-// Set passes on the collections that are wanted from now on, and those among the others that are to
-// end. A collection that is in neither goes on as it is.
-func (l *Loop) Set(ctx context.Context, wanted []Wanted, removed []string) error {
-	return l.do(ctx, func(context.Context) error {
-		for _, w := range wanted {
-			l.wanted[w.ID] = w
-			l.configure(w.ID)
-		}
-		for _, id := range removed {
-			delete(l.wanted, id)
-			l.step(reconcile.Remove, id)
-		}
-		return nil
-	})
-}
-
-func (l *Loop) configure(id string) {
-	if _, suspended := l.suspended[id]; !suspended {
-		l.core.Step(&reconcile.Input{Kind: reconcile.Configure, Collection: id, Properties: l.wanted[id].Properties, Now: now()})
-	}
-}
-
-// do runs f in the loop's goroutine. When ctx ends first, f may still run.
-func (l *Loop) do(ctx context.Context, f func(context.Context) error) error {
-	done := make(chan error, 1)
-	call := func(ctx context.Context) error {
-		err := f(ctx)
-		done <- err
-		return err
-	}
-	select {
-	case l.calls <- call:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
 // advance does everything that can be done without waiting.
 func (l *Loop) advance(ctx context.Context) error {
 	if err := l.resume(time.Now()); err != nil {
 		return err
+	}
+	if !l.planned {
+		return nil
 	}
 	l.forget()
 	l.encode()
@@ -375,7 +363,10 @@ func (l *Loop) tick(at time.Time) {
 		switch {
 		case c.Phase == reconcile.Leaving && l.replaced(id):
 			l.step(reconcile.Release, id)
-		case c.Phase != reconcile.InStep:
+		case c.Phase != reconcile.InStep || !l.planned:
+		case l.owes(id):
+			l.step(reconcile.Confirm, id)
+			l.encode()
 		case c.Resync:
 			l.step(reconcile.SideBegun, id)
 		case w.ResyncEvery > 0 && at.Sub(runTime(c.Full)) >= w.ResyncEvery:
@@ -405,56 +396,4 @@ func (l *Loop) passed(id, what string, at time.Time, every time.Duration) bool {
 	}
 	l.last[key] = at
 	return ok // false: a start
-}
-
-// Resync has every object of those collections published again for which match returns true. It
-// returns their IDs. Collections that are not in step follow when they are.
-func (l *Loop) Resync(ctx context.Context, match func(id string) bool) (ids []string, err error) {
-	err = l.do(ctx, func(context.Context) error {
-		for id := range l.wanted {
-			if match(id) {
-				ids = append(ids, id)
-				l.step(reconcile.Demand, id)
-			}
-		}
-		return nil
-	})
-	slices.Sort(ids)
-	return ids, err
-}
-
-// Known returns the IDs of the collections that are wanted, suspended or in the store and not
-// closed, sorted.
-func (l *Loop) Known(ctx context.Context) (ids []string, err error) {
-	err = l.do(ctx, func(context.Context) error {
-		for _, id := range l.core.IDs() {
-			if l.core.Collection(id).Phase != reconcile.Closed {
-				ids = append(ids, id)
-			}
-		}
-		for id := range l.suspended {
-			ids = append(ids, id)
-		}
-		return nil
-	})
-	slices.Sort(ids)
-	return slices.Compact(ids), err
-}
-
-// replaced reports whether every wanted collection of a collection's resource has synced.
-func (l *Loop) replaced(id string) bool {
-	for other := range l.wanted {
-		if Resource(other) == Resource(id) && !l.core.Settled(other) {
-			return false
-		}
-	}
-	return true
-}
-
-// Resource is the resource of a collection's ID: "deployments.apps" of "deployments.apps:canary@shop".
-func Resource(id string) string {
-	if i := strings.IndexAny(id, ":@"); i >= 0 {
-		return id[:i]
-	}
-	return id
 }

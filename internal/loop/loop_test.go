@@ -318,11 +318,19 @@ func start(t *testing.T, c *cluster, b *bus, store checkpoint.Store, ids ...stri
 
 func (p *program) set(t *testing.T, removed []string, ids ...string) {
 	t.Helper()
-	var wanted []loop.Wanted
+	next := loop.Plan{Removed: removed, Counted: func(properties func(string) string) map[string]string {
+		counted := map[string]string{}
+		for _, id := range ids {
+			counted[id] = properties(id)
+		}
+		return counted
+	}}
 	for _, id := range ids {
-		wanted = append(wanted, loop.Wanted{ID: id, Properties: reconcile.Properties{Route: "topic " + id}})
+		next.Wanted = append(next.Wanted, loop.Wanted{ID: id, Configure: func() (reconcile.Properties, error) {
+			return reconcile.Properties{Route: "topic " + id}, nil
+		}})
 	}
-	if err := p.loop.Set(t.Context(), wanted, removed); err != nil {
+	if err := p.loop.Set(t.Context(), next); err != nil {
 		t.Fatal(err)
 	}
 }

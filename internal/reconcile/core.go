@@ -553,6 +553,24 @@ func (k *Core) Reading(collection string) Read {
 	return r
 }
 
+// Holds reports whether consumers have an object of a collection, or may have one.
+func (k *Core) Holds(collection string) bool {
+	if k.collections[collection] == nil {
+		return false
+	}
+	keys, cursor := k.uncommitted(collection), ""
+	for {
+		key, ok := k.next(collection, keys, cursor)
+		if !ok {
+			return false
+		}
+		if k.object(collection, key).known() || len(k.doubts(k.collections[collection], key)) > 0 {
+			return true
+		}
+		cursor = key
+	}
+}
+
 // Settled reports whether a collection has synced in its incarnation, or has nothing to sync.
 // Collections that it replaces may then be released.
 func (k *Core) Settled(collection string) bool {
