@@ -16,8 +16,9 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
-// encode makes the records of items that have none.
-func (l *Loop) encode() {
+// encode makes the records of items that have none. detail is that of the list that they follow
+// from, if they do.
+func (l *Loop) encode(detail string) {
 	items := l.core.Items()
 	at := time.Now()
 	first := len(items)
@@ -25,7 +26,11 @@ func (l *Loop) encode() {
 		first--
 	}
 	for n := first; n < len(items); n++ {
-		r, changes := l.Encoder.Encode(&items[n], at)
+		why := ""
+		if e := items[n].Event; e != nil && e.Type == event.Gap {
+			why = detail
+		}
+		r, changes := l.Encoder.Encode(&items[n], why, at)
 		if l.Delivery.Mode() == delivery.Log {
 			r.State = append(durable.ItemChanges(&items[n]), changes...)
 		}

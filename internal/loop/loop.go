@@ -56,8 +56,9 @@ type Encoder interface {
 	// inventory entry of the sighting's key, nil for none.
 	Prepare(collection string, s *reconcile.Sighting, known *reconcile.Object, inDoubt bool)
 	// Encode makes the record of an item, and the changes of the store that go with it beside
-	// the item's own. Items come in order, each once.
-	Encode(i *reconcile.Item, at time.Time) (event.Record, []event.KV)
+	// the item's own. Items come in order, each once. detail says of a gap that a list is the
+	// reason of why that list began, in one sentence for a human; "": it is not known.
+	Encode(i *reconcile.Item, detail string, at time.Time) (event.Record, []event.KV)
 	// Reject notes that the bus does not take the record of an item. The loop then continues the
 	// collection from the store, and the item's event is made so that it fits, or is a dead
 	// letter. An error says that nothing can be done: the collection is suspended for a while.
@@ -285,7 +286,7 @@ func (l *Loop) advance(ctx context.Context) error {
 		return err
 	}
 	l.forget()
-	l.encode()
+	l.encode("")
 	l.dispatch(ctx)
 	for _, id := range l.core.IDs() {
 		l.follow(ctx, id)
