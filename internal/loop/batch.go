@@ -14,8 +14,9 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
-// encode makes the records of items that have none.
-func (l *Loop) encode() {
+// encode makes the records of items that have none. detail is that of the list that they follow
+// from, if they do.
+func (l *Loop) encode(detail string) {
 	items := l.core.Items()
 	at := time.Now()
 	first := len(items)
@@ -23,15 +24,19 @@ func (l *Loop) encode() {
 		first--
 	}
 	for n := first; n < len(items); n++ {
-		r, changes := l.Encoder.Encode(&items[n], at)
-		if items[n].Event != nil {
+		why, e := "", items[n].Event
+		if e != nil && e.Type == event.Gap {
+			why = detail
+		}
+		r, changes := l.Encoder.Encode(&items[n], why, at)
+		if e != nil {
 			changes = append(changes, l.paid(items[n].Collection)...)
 		}
 		if l.Delivery.Mode() == delivery.Log {
 			r.State = append(durable.ItemChanges(&items[n]), changes...)
 		}
 		items[n].Payload = &encoded{r, changes}
-		if e := items[n].Event; e != nil && e.Type == event.Synced {
+		if e != nil && e.Type == event.Synced {
 			l.last["synced "+items[n].Collection], l.last["verify "+items[n].Collection] = at, at
 		}
 		l.filling.bytes += len(r.Value)

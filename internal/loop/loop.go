@@ -44,13 +44,14 @@ type Reader interface {
 
 // Encoder looks at objects and makes records. One goroutine uses it.
 type Encoder interface {
-	// Prepare completes a sighting of an object that was seen: its digests, what the filter and
+	// Prepare completes a sighting: with the digests of an object that was seen, what the filter and
 	// the ignore rules say of it, and whether its event is a dead letter. known is the
 	// inventory entry of the sighting's key, nil for none.
 	Prepare(collection string, s *reconcile.Sighting, known *reconcile.Object, inDoubt bool)
 	// Encode makes the record of an item, and the changes of the store that go with it beside
-	// the item's own. Items come in order, each once.
-	Encode(i *reconcile.Item, at time.Time) (event.Record, []event.KV)
+	// the item's own. Items come in order, each once. detail says of a gap that a list is the
+	// reason of why that list began, in one sentence for a human; "": it is not known.
+	Encode(i *reconcile.Item, detail string, at time.Time) (event.Record, []event.KV)
 	// Reject notes that the bus does not take the record of an item. The loop then continues the
 	// collection from the store, and the item's event is made so that it fits, or is a dead
 	// letter. An error says that nothing can be done: the collection is suspended for a while.
@@ -229,6 +230,23 @@ func (l *Loop) Alive(ctx context.Context) bool {
 	}
 }
 
+// Pings returns a channel on which a send answers [Loop.Alive]: for a store that blocks the
+// loop's goroutine while it waits.
+func (l *Loop) Pings() chan<- struct{} { return l.pings }
+
+// Count returns how many objects the inventory of a collection has in the store. It is called from
+// Run's goroutine.
+func (l *Loop) Count(collection string) (int64, error) { return durable.Count(l.Store, collection) }
+
+// RunOf returns the run and the incarnation of a collection, zero where there is none. It is called
+// from Run's goroutine.
+func (l *Loop) RunOf(collection string) (run, incarnation uint64) {
+	if c := l.core.Collection(collection); c != nil {
+		return c.Run, c.Incarnation
+	}
+	return 0, 0
+}
+
 // answering runs f, which waits for the bus or the store, and answers pings meanwhile.
 func (l *Loop) answering(f func() error) error {
 	done := make(chan error, 1)
@@ -343,7 +361,7 @@ func (l *Loop) advance(ctx context.Context) error {
 		return nil
 	}
 	l.forget()
-	l.encode()
+	l.encode("")
 	l.dispatch(ctx)
 	l.queued()
 	for _, id := range l.core.IDs() {
@@ -366,7 +384,7 @@ func (l *Loop) tick(at time.Time) {
 		case c.Phase != reconcile.InStep || !l.planned:
 		case l.owes(id):
 			l.step(reconcile.Confirm, id)
-			l.encode()
+			l.encode("")
 		case c.Resync:
 			l.step(reconcile.SideBegun, id)
 		case w.ResyncEvery > 0 && at.Sub(runTime(c.Full)) >= w.ResyncEvery:

@@ -188,7 +188,7 @@ func (*encoder) Committed([]reconcile.Item) {}
 func (*encoder) Dropped(string) {}
 
 // Encode implements [loop.Encoder].
-func (*encoder) Encode(i *reconcile.Item, _ time.Time) (event.Record, []event.KV) {
+func (*encoder) Encode(i *reconcile.Item, _ string, _ time.Time) (event.Record, []event.KV) {
 	n := line{Collection: i.Collection, Run: i.Run, Incarnation: i.Incarnation}
 	if e := i.Event; e != nil {
 		n.Type, n.Version = e.Type.String(), e.Version

@@ -129,7 +129,7 @@ func (c *Collection) readInitial(ctx context.Context, begun Signal) (rv string, 
 		case "DELETED": // since the stream began
 			s.Kind = Deleted
 			if c.leavable {
-				s.Left, _ = c.Alive(ctx, o.Namespace, o.Name, o.UID)
+				s.left(c.Alive(ctx, o.Namespace, o.Name, o.UID))
 			}
 		default:
 			return "", told, fmt.Errorf("a frame of unknown type %q", kind)

@@ -116,8 +116,8 @@ func (l *loop) reconcile(ctx context.Context) error {
 	if err := l.sameCluster(ctx, time.Now().Add(-sameFor)); err != nil {
 		return err
 	}
-	if l.at.resume != "" && !l.due.NewEpoch {
-		if _, err := l.probe(ctx, l.at.last, time.Now()); errors.Is(err, errHistory) {
+	if seen := l.highest(l.at.last); seen != "" && !l.due.NewEpoch {
+		if _, err := l.probe(ctx, seen, time.Now()); errors.Is(err, errHistory) {
 			return err // any other failure: the list itself will tell
 		}
 	}
@@ -147,7 +147,7 @@ func (l *loop) follow(ctx context.Context) error {
 		if err := l.sameCluster(ctx, l.trouble); err != nil {
 			return err
 		}
-		if _, doubt = l.probe(ctx, l.at.last, l.trouble); errors.Is(doubt, errHistory) {
+		if _, doubt = l.probe(ctx, l.highest(l.at.last), l.trouble); errors.Is(doubt, errHistory) {
 			return doubt
 		}
 	}

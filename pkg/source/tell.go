@@ -13,15 +13,15 @@ type teller struct {
 	c  *Collection
 	to Handler
 
-	from  string // the position that the list under way began with
+	from  string // a list of the same history is not behind it
 	begun bool   // it was begun, and not ended
 }
 
 func (t *teller) Handle(ctx context.Context, s Signal) error {
 	switch s.Kind {
 	case ListBegun:
-		t.begun, t.from = true, s.RV
-		if s.NewEpoch { // RV is of a history that is no more
+		t.begun, t.from = true, t.c.highest(s.RV)
+		if s.NewEpoch { // both are of a history that is no more
 			t.from = ""
 		}
 	case ListEnded:
