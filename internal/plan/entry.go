@@ -190,7 +190,7 @@ func (p *parsed) collection(r source.Resource, excluding bool) Collection {
 	if c.FieldSelector != "" {
 		parts = append(parts, "fields="+c.FieldSelector)
 	}
-	return Collection{Target: source.Target{Resource: r, Collection: c}, Selection: strings.Join(parts, "&"), Options: p.Options}
+	return Collection{Target: source.Target{Resource: r, Collection: c}, Selection: strings.Join(parts, "&"), Entry: p.String(), Options: p.Options}
 }
 
 // labelText writes equal selectors in one way: the requirements in one order, each once, and

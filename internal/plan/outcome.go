@@ -82,6 +82,9 @@ type Outcomes struct {
 	Undecided []string
 	Ended     []string
 	Removed   []string
+
+	entries  []string // all, by [Entry.String]
+	complete []string // those that have all their collections
 }
 
 // Outcomes decides what becomes of the collections that the checkpoint has. Collections that are
@@ -89,6 +92,12 @@ type Outcomes struct {
 // this cluster; it is called for namespaces that have left a selector.
 func (p *Plan) Outcomes(known []Known, absent func(namespace string) bool) Outcomes {
 	out := Outcomes{Wanted: p.Collections}
+	for _, e := range p.in.entries {
+		out.entries = append(out.entries, e.String())
+		if p.Waiting[e.String()] == nil && !p.partial[e.String()] {
+			out.complete = append(out.complete, e.String())
+		}
+	}
 	wanted := map[string]bool{}
 	for i := range p.Collections {
 		wanted[p.Collections[i].ID()] = true
@@ -114,18 +123,18 @@ func (p *Plan) Outcomes(known []Known, absent func(namespace string) bool) Outco
 	return out
 }
 
-// Counted are the collections that belong to the sink's plan, for [Numbers.Next]. properties returns
-// a digest of the properties of a wanted collection.
-func (o *Outcomes) Counted(properties func(*Collection) string) map[string]string {
+// counted are the collections that belong to the sink's plan, each with a digest of its properties or
+// what stands for one.
+func (o *Outcomes) counted(properties func(*Collection) string) map[string]string {
 	all := map[string]string{}
 	for i := range o.Wanted {
 		all[o.Wanted[i].ID()] = properties(&o.Wanted[i])
 	}
 	for i := range o.Unserved {
-		all[o.Unserved[i].ID()] = Unspecified
+		all[o.Unserved[i].ID()] = unspecified
 	}
 	for _, id := range slices.Concat(o.Undecided, o.Ended) {
-		all[id] = AsBefore
+		all[id] = asBefore
 	}
 	return all
 }

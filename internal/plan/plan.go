@@ -20,7 +20,8 @@ type Collection struct {
 	// Selection is the text of label selector, field selector and excluded namespaces. Equal
 	// selections have equal texts; that of everything is "".
 	Selection string
-	Options   any // of the entry
+	Entry     string // [Entry.String] of its entry
+	Options   any    // of its entry
 }
 
 // ID is the collection's name.
@@ -48,7 +49,8 @@ type Plan struct {
 	// have their collections all the same.
 	Err error
 
-	in inputs
+	in      inputs
+	partial map[string]bool // by [Entry.String]: patterns that may match API groups that cannot be asked
 }
 
 // inputs are what a plan was made of.
@@ -80,7 +82,7 @@ var (
 func Make(entries []Entry, exclude []string, catalog *source.Catalog, namespaces Namespaces) Plan {
 	p := planner{
 		Plan: Plan{
-			Waiting: map[string]error{}, Unknown: map[string]error{},
+			Waiting: map[string]error{}, Unknown: map[string]error{}, partial: map[string]bool{},
 			in: inputs{exclude: exclude, excluded: map[schema.GroupResource]string{}, catalog: catalog, namespaces: namespaces},
 		},
 		taken: map[schema.GroupResource]bool{}, takers: map[schema.GroupResource][]*parsed{}, left: map[string]string{}, warned: map[*parsed]bool{},
@@ -280,10 +282,10 @@ func (p *planner) pattern(e *parsed) {
 			p.left[gr.String()] = "cannot be listed and watched"
 		}
 	}
-	unknown := p.unknownGroups(e)
+	p.unknownGroups(e)
 	switch {
 	case used > 0:
-	case unknown:
+	case p.partial[e.String()]:
 		p.waits(e, fmt.Errorf("pattern %q: %w", e.Resource, source.ErrUnknownGroup))
 	default:
 		what := "that can be listed and watched"
@@ -295,17 +297,15 @@ func (p *planner) pattern(e *parsed) {
 	}
 }
 
-// unknownGroups notes the API groups that a pattern may match and that cannot be asked, and reports
-// whether there are any.
-func (p *planner) unknownGroups(e *parsed) (any bool) {
+// unknownGroups notes the API groups that a pattern may match and that cannot be asked.
+func (p *planner) unknownGroups(e *parsed) {
 	group, all := source.PatternGroup(e.Resource)
 	for _, gv := range p.in.catalog.Unknown() {
 		if (all || gv.Group == group) && p.in.excludedBy(schema.GroupResource{Group: gv.Group}) == "" {
-			any = true
+			p.partial[e.String()] = true
 			p.Unknown["API group "+gv.String()] = fmt.Errorf("pattern %q: %w: the server behind its APIService does not answer", e.Resource, source.ErrUnknownGroup)
 		}
 	}
-	return any
 }
 
 // take adds an entry's collections of a resource.
