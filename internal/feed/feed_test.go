@@ -18,6 +18,7 @@ import (
 	"github.com/kubebridge/kubebridge/internal/delivery"
 	"github.com/kubebridge/kubebridge/internal/feed"
 	"github.com/kubebridge/kubebridge/internal/loop"
+	planning "github.com/kubebridge/kubebridge/internal/plan"
 	"github.com/kubebridge/kubebridge/internal/reconcile"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
@@ -224,7 +225,7 @@ func (p *program) start() {
 		<-done
 	})
 	p.t.Cleanup(p.end)
-	next := loop.Plan{Wanted: []loop.Wanted{p.wanted}, Counted: func(func(string) string) map[string]string { return nil }}
+	next := loop.Plan{Wanted: []loop.Wanted{p.wanted}, Outcomes: &planning.Outcomes{}}
 	if err := l.Set(ctx, next); err != nil {
 		p.t.Fatal(err)
 	}

@@ -247,6 +247,10 @@ func (l *Loop) RunOf(collection string) (run, incarnation uint64) {
 	return 0, 0
 }
 
+// Skips reports whether a collection does not publish what its first list finds. It is called from
+// Run's goroutine.
+func (l *Loop) Skips(collection string) bool { return l.wanted[collection].properties.Skip }
+
 // answering runs f, which waits for the bus or the store, and answers pings meanwhile.
 func (l *Loop) answering(f func() error) error {
 	done := make(chan error, 1)

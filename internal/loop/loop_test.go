@@ -19,11 +19,13 @@ import (
 	"github.com/kubebridge/kubebridge/internal/delivery"
 	"github.com/kubebridge/kubebridge/internal/durable"
 	"github.com/kubebridge/kubebridge/internal/loop"
+	"github.com/kubebridge/kubebridge/internal/plan"
 	"github.com/kubebridge/kubebridge/internal/reconcile"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
+	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -318,13 +320,10 @@ func start(t *testing.T, c *cluster, b *bus, store checkpoint.Store, ids ...stri
 
 func (p *program) set(t *testing.T, removed []string, ids ...string) {
 	t.Helper()
-	next := loop.Plan{Removed: removed, Counted: func(properties func(string) string) map[string]string {
-		counted := map[string]string{}
-		for _, id := range ids {
-			counted[id] = properties(id)
-		}
-		return counted
-	}}
+	next := loop.Plan{Outcomes: &plan.Outcomes{Removed: removed}}
+	for _, id := range ids {
+		next.Outcomes.Wanted = append(next.Outcomes.Wanted, plan.Collection{Target: source.Target{Collection: event.Collection{Resource: id, ByEntry: true}}})
+	}
 	for _, id := range ids {
 		next.Wanted = append(next.Wanted, loop.Wanted{ID: id, Configure: func() (reconcile.Properties, error) {
 			return reconcile.Properties{Route: "topic " + id}, nil

@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -37,11 +38,9 @@ type wanted struct {
 
 // Plan is which collections a loop has.
 type Plan struct {
-	Wanted  []Wanted
-	Removed []string // they are closed once every wanted collection of their resource has synced
-	// Counted returns the collections for [plan.Numbers.Next]. properties returns the digest of the
-	// properties of a wanted collection.
-	Counted func(properties func(id string) string) map[string]string
+	Outcomes *plan.Outcomes
+	// Wanted are those that Outcomes wants, has unserved, or has ended.
+	Wanted []Wanted
 }
 
 // Set passes on a plan. A collection that it does not name goes on as it is.
@@ -57,32 +56,41 @@ func (l *Loop) set(p Plan) error {
 		}
 		l.wanted[w.ID] = wanted{w, properties}
 	}
-	for _, id := range p.Removed {
+	for _, id := range p.Outcomes.Removed {
 		delete(l.wanted, id)
 	}
-	next, changes := l.numbers.Next(p.Counted(func(id string) string { return digest(l.wanted[id].properties) }), now())
-	if next.Number != l.numbers.Number {
-		l.numbers = next
-		l.filling.notes = append(l.filling.notes, event.KV{Key: []byte(plan.Key), Value: next.Encode()})
-		for _, id := range changes.Edited {
-			l.owe(durable.OwedEditKey(id))
-		}
-		for _, resource := range changes.Resources {
-			l.owe(durable.OwedPlanKey(resource))
-		}
-	}
-	l.planned = true
+	l.number(p.Outcomes)
 	for _, w := range p.Wanted {
 		l.configure(w.ID)
 	}
-	for _, id := range p.Removed {
+	for _, id := range p.Outcomes.Removed {
 		l.step(reconcile.Remove, id)
 	}
+	l.planned = true
 	return nil
 }
 
-// digest is a digest of properties.
+// number gives the plan its number.
+func (l *Loop) number(o *plan.Outcomes) {
+	next, changes := l.numbers.Next(o, func(c *plan.Collection) string { return digest(l.wanted[c.ID()].properties) }, now())
+	value := next.Encode()
+	if bytes.Equal(value, l.numbers.Encode()) {
+		return
+	}
+	l.numbers = next
+	l.filling.notes = append(l.filling.notes, event.KV{Key: []byte(plan.Key), Value: value})
+	for _, id := range changes.Edited {
+		l.owe(durable.OwedEditKey(id))
+	}
+	for _, resource := range changes.Resources {
+		l.owe(durable.OwedPlanKey(resource))
+	}
+}
+
+// digest is a digest of properties. Skip, which matters at the begin of a collection only, is left
+// out.
 func digest(p reconcile.Properties) string {
+	p.Skip = false
 	text, err := json.Marshal(p)
 	if err != nil {
 		panic(err) // strings, numbers and booleans
@@ -93,9 +101,12 @@ func digest(p reconcile.Properties) string {
 
 func (l *Loop) configure(id string) {
 	w, wanted := l.wanted[id]
-	if _, suspended := l.suspended[id]; wanted && !suspended {
-		l.core.Step(&reconcile.Input{Kind: reconcile.Configure, Collection: id, Properties: w.properties, Now: now()})
+	if _, suspended := l.suspended[id]; !wanted || suspended {
+		return
 	}
+	properties := w.properties
+	properties.Skip = properties.Skip && l.numbers.First(id)
+	l.core.Step(&reconcile.Input{Kind: reconcile.Configure, Collection: id, Properties: properties, Now: now()})
 }
 
 // owe notes that consumers must get an event with the numbers of the plan. The note is durable
