@@ -3,6 +3,7 @@ package source
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
@@ -13,8 +14,9 @@ type teller struct {
 	c  *Collection
 	to Handler
 
-	from  string // a list of the same history is not behind it
-	begun bool   // it was begun, and not ended
+	from  string    // a list of the same history is not behind it
+	begun bool      // it was begun, and not ended
+	epoch time.Time // when the last new epoch began
 }
 
 func (t *teller) Handle(ctx context.Context, s Signal) error {
@@ -22,7 +24,7 @@ func (t *teller) Handle(ctx context.Context, s Signal) error {
 	case ListBegun:
 		t.begun, t.from = true, t.c.highest(s.RV)
 		if s.NewEpoch { // both are of a history that is no more
-			t.from = ""
+			t.from, t.epoch = "", time.Now()
 		}
 	case ListEnded:
 		if event.Older(s.RV, t.from) {
