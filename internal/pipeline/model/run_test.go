@@ -58,7 +58,7 @@ func (w *world) hindered(s *sinkWorld, e entry) bool {
 	if w.process == nil || b.stopped || b.blocked || b.refuses(topic(e.topic)) || w.api.down || w.api.denied != 0 {
 		return true
 	}
-	if routeStays && w.judges[slices.Index(w.sinks, s)].hadRefused(e) {
+	if routeStays() && w.judges[slices.Index(w.sinks, s)].hadRefused(e) {
 		return true
 	}
 	labels := e.x.selector()
@@ -134,9 +134,9 @@ func newWorld(s *setup, out io.Writer) *world {
 	}
 	w.api = &server{cluster: c, pageSize: s.page, held: map[string]int{}, refusals: map[string]refusal{}, burst: 1 + s.crowd}
 	for i, ss := range s.sinks {
-		sw := &sinkWorld{name: fmt.Sprintf("s%d", i), mode: ss.mode, dead: ss.dead, window: ss.window, bus: newBus(), store: newMemory(), config: slices.Clone(presets[ss.preset])}
+		sw := &sinkWorld{name: fmt.Sprintf("s%d", i), mode: ss.mode, dead: ss.dead, window: ss.window, bus: newBus(), store: newMemory(), config: presets[ss.preset].named()}
 		if s.first != nil {
-			sw.config = slices.Clone(s.first)
+			sw.config = s.first.named()
 		}
 		sw.previous = sw.config
 		w.sinks = append(w.sinks, sw)
