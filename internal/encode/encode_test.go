@@ -159,7 +159,7 @@ func TestRoute(t *testing.T) {
 		case r.Route != "k8s.prod.deployments":
 			t.Errorf("%s goes to %q", name, r.Route)
 		}
-		if want := "prod/apps/deployments/shop/" + r.Event.Name + "/canary"; !r.Broadcast && r.Key != want {
+		if want := "prod/apps/deployments/shop/" + r.Event.Name + "/canary@"; !r.Broadcast && r.Key != want {
 			t.Errorf("%s has the key %q, want %q", name, r.Key, want)
 		}
 	}

@@ -30,7 +30,7 @@ const (
 	// silentDelay is how long a commit waits that moves positions only.
 	silentDelay = time.Second
 	// A route that refused is tried again after a pause, which doubles from one to the other.
-	firstPause, lastPause = 5 * time.Second, 5 * time.Minute
+	firstPause, lastPause = 5 * time.Second, 2 * time.Minute
 )
 
 // Reader reads collections.

@@ -339,7 +339,7 @@ func (c *Collection) step(k *Core, in *Input) {
 func (c *Collection) listEnded() bool { return c.Phase == Listing && c.list != nil && c.list.ended }
 
 func (c *Collection) configure(k *Core, in *Input) {
-	was := c.Properties
+	was, read := c.Properties, c.read
 	c.Properties, c.Unwanted = in.Properties, false
 	switch {
 	case c.Phase == Ending, c.Phase == New && (c.Incarnation == 0 || c.Route == c.Properties.Route):
@@ -355,6 +355,9 @@ func (c *Collection) configure(k *Core, in *Input) {
 		c.gap(k, in.Now, ReasonFilter)
 	case c.Phase == Leaving:
 		c.gap(k, in.Now, ReasonReturned)
+	}
+	if was.Selection != c.Properties.Selection && c.read == read {
+		c.restart(k) // what is read by another selection must not be listed
 	}
 }
 

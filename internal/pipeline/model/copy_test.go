@@ -78,9 +78,9 @@ func parse(route string, value []byte) (message, error) {
 	}
 	m.At, _ = strconv.Atoi(wire.ResourceVersion)
 	m.Version = m.At
-	for text, to := range map[string]*uint64{wire.Run: &m.Run, wire.Incarnation: &m.Incarnation, wire.Birth: &m.Birth} {
-		*to, _ = strconv.ParseUint(text, 10, 64)
-	}
+	m.Run, _ = strconv.ParseUint(wire.Run, 10, 64)
+	m.Incarnation, _ = strconv.ParseUint(wire.Incarnation, 10, 64)
+	m.Birth, _ = strconv.ParseUint(wire.Birth, 10, 64)
 	if *independent && m.short() == "deleted" {
 		m.Version, _ = strconv.Atoi(wire.DeletionVersion)
 	}

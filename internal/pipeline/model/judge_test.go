@@ -123,6 +123,15 @@ func (j *judge) selections(id string, since int) (out []selection) {
 	return out
 }
 
+// decidedSince is the first step in which something may have been decided that was published in a
+// step: it may have waited for the bus, while the selection of its collection was another one.
+func (j *judge) decidedSince(step int) int {
+	if *independent {
+		return min(step, j.rested)
+	}
+	return step
+}
+
 // wanted reports whether the configuration in effect has a collection.
 func (j *judge) wanted(id string) bool {
 	for _, e := range j.now() {
@@ -232,7 +241,7 @@ func (j *judge) deletion(m *message) {
 	if state.gap != nil {
 		since = state.gap.Step
 	}
-	selections := j.selections(m.Collection, since)
+	selections := j.selections(m.Collection, j.decidedSince(since))
 	if !j.wanted(m.Collection) || state.gap != nil && state.lastReason == "gone" {
 		return // it is being closed, or all of it is gone: judged by the copies
 	}
@@ -300,7 +309,7 @@ func (j *judge) synced(m *message, state *collectionState, opened *message) {
 		state.synced = false // what was in step before is judged by the copies
 		return
 	}
-	selections := j.selections(m.Collection, opened.Step)
+	selections := j.selections(m.Collection, j.decidedSince(opened.Step))
 	if !j.wanted(m.Collection) {
 		return // it is no longer configured
 	}

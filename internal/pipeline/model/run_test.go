@@ -330,6 +330,9 @@ func (w *world) finish() {
 	w.step++
 	w.trace("%d > the API server forgets: everything is listed again", w.step)
 	w.causes = append(w.causes, w.step)
+	if *independent { // a watch from the newest resourceVersion would go on
+		w.locked(func(c *cluster) bool { return c.next() > 0 })
+	}
 	w.forget()
 	w.overtaken = false
 	w.api.cut(io.EOF)
