@@ -230,7 +230,9 @@ func (p *parsed) has(namespace string, namespaces Namespaces) (has, listed bool)
 // unserved is a collection whose resource the server does not serve.
 func (p *parsed) unserved(k Known) Collection {
 	id := event.ParseEntryCollection(k.ID)
-	return p.asRecorded(k, source.Resource{Group: id.Group, Name: id.Resource, Namespaced: id.Namespace != ""})
+	// Whether it is namespaced is not known: an entry that excludes namespaces can only mean one that is.
+	namespaced := id.Namespace != "" || p.namespaced() != ""
+	return p.asRecorded(k, source.Resource{Group: id.Group, Name: id.Resource, Namespaced: namespaced})
 }
 
 // ended is a collection whose namespace is absent.
