@@ -241,9 +241,6 @@ func sortFields(r fields.Requirements) fields.Requirements {
 	r = slices.Clone(r)
 	for i := range r {
 		r[i].Field = strings.TrimSpace(r[i].Field)
-		if r[i].Operator == selection.DoubleEquals {
-			r[i].Operator = selection.Equals
-		}
 	}
 	slices.SortFunc(r, func(a, b fields.Requirement) int { return strings.Compare(fieldTerm(a), fieldTerm(b)) })
 	return slices.Compact(r)

@@ -229,7 +229,12 @@ func TestFirstCollectionsOfAnEntry(t *testing.T) {
 				}
 			}
 			var got []string
+			out := c.worlds[len(c.worlds)-1].outcomes(known)
+			edited, _ := n.Next(&out, func(*Collection) string { return "2" }, 1000)
 			for _, id := range slices.Sorted(maps.Keys(n.Edits)) {
+				if edited.First(id) != n.First(id) {
+					t.Errorf("an edit changes whether %s is one of the first", id)
+				}
 				if n.First(id) {
 					id += " first"
 				}
