@@ -85,8 +85,8 @@ func (o Outcome) String() string {
 type Outcomes struct {
 	Wanted    []Collection
 	Unserved  []Collection // their Resource has no Version and no Kind
+	Ended     []Collection
 	Undecided []string
-	Ended     []string
 	Removed   []string
 
 	entries       []string        // all, by [Entry.String]
@@ -123,7 +123,7 @@ func (p *Plan) Outcomes(known []Known, absent func(namespace string) bool) Outco
 		case Unserved:
 			out.Unserved = append(out.Unserved, e.unserved(k))
 		case Ended:
-			out.Ended = append(out.Ended, k.ID)
+			out.Ended = append(out.Ended, e.ended(k, p.in.catalog))
 		default:
 			out.Removed = append(out.Removed, k.ID)
 		}
@@ -143,7 +143,10 @@ func (o *Outcomes) counted(properties func(*Collection) string) map[string]strin
 	for i := range o.Unserved {
 		all[o.Unserved[i].ID()] = unspecified
 	}
-	for _, id := range slices.Concat(o.Undecided, o.Ended) {
+	for i := range o.Ended {
+		all[o.Ended[i].ID()] = asBefore
+	}
+	for _, id := range o.Undecided {
 		all[id] = asBefore
 	}
 	return all
@@ -237,8 +240,23 @@ func (p *parsed) has(namespace string, namespaces Namespaces) (has, listed bool)
 // unserved is a collection whose resource the server does not serve.
 func (p *parsed) unserved(k Known) Collection {
 	id := event.ParseEntryCollection(k.ID)
-	c := p.collection(source.Resource{Group: id.Group, Name: id.Resource, Namespaced: id.Namespace != ""}, false)
-	c.Target.Collection.Namespace = id.Namespace
+	return p.asRecorded(k, source.Resource{Group: id.Group, Name: id.Resource, Namespaced: id.Namespace != ""})
+}
+
+// ended is a collection whose namespace is absent.
+func (p *parsed) ended(k Known, catalog *source.Catalog) Collection {
+	id := event.ParseEntryCollection(k.ID)
+	r, err := catalog.Find(id.ResourceID())
+	if err != nil {
+		return p.unserved(k)
+	}
+	return p.asRecorded(k, r)
+}
+
+// asRecorded is a collection with the selection that is recorded of it.
+func (p *parsed) asRecorded(k Known, r source.Resource) Collection {
+	c := p.collection(r, false)
+	c.Target.Collection.Namespace = event.ParseEntryCollection(k.ID).Namespace
 	c.Selection = k.Selection
 	return c
 }

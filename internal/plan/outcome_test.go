@@ -39,7 +39,9 @@ func (o *Outcomes) outline() []string {
 		}
 	}
 	add("undecided", o.Undecided)
-	add("ended", o.Ended)
+	for i := range o.Ended {
+		out = append(out, "ended "+o.Ended[i].ID())
+	}
 	add("removed", o.Removed)
 	return out
 }

@@ -22,6 +22,7 @@ type Values struct {
 	Name      string
 	UID       string
 	Type      string // of the event: added, gap, …
+	Entry     string // the configured name of the entry; "": it has none
 }
 
 func (v Values) get(name string) string {
@@ -45,6 +46,8 @@ func (v Values) get(name string) string {
 		return v.UID
 	case "type":
 		return v.Type
+	case "entry":
+		return v.Entry
 	default:
 		return v.Name
 	}

@@ -1,0 +1,163 @@
+package encode
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/klauspost/compress/zstd"
+	"go.uber.org/zap"
+
+	"github.com/kubebridge/kubebridge/internal/reconcile"
+	"github.com/kubebridge/kubebridge/pkg/checkpoint"
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+// maxKept bounds a kept body, compressed, in bytes: a store on a bus takes no larger values than
+// the bus does. A larger body is not kept.
+const maxKept = 128 << 10
+
+// maxBody bounds what a kept body may have, in bytes, so that a checkpoint that somebody changed
+// costs no more memory.
+const maxBody = 64 << 20
+
+// prefixBody begins the keys of kept bodies in the store. internal/durable has the others.
+const prefixBody = "b/"
+
+// BodyKey is where the store keeps the body of an object. key is the inventory key.
+func BodyKey(collection, key string) []byte { return []byte(prefixBody + collection + "/" + key) }
+
+// RemoveBodies returns changes that remove up to limit kept bodies of a collection; none are left
+// if there are fewer. They go with the ending of an incarnation, and with settings that need no
+// kept bodies any more.
+func RemoveBodies(store checkpoint.Store, collection string, limit int) (changes []event.KV, err error) {
+	enough := errors.New("enough")
+	err = store.Scan(BodyKey(collection, ""), func(key, _ []byte) error {
+		if len(changes) == limit {
+			return enough
+		}
+		changes = append(changes, event.KV{Key: append([]byte(nil), key...)})
+		return nil
+	})
+	if err != nil && !errors.Is(err, enough) {
+		return nil, fmt.Errorf("find kept bodies of %s: %w", collection, err)
+	}
+	return changes, nil
+}
+
+// publication identifies one event of an object within its collection.
+type publication struct {
+	uid, version string
+	run          uint64
+	deleted      bool
+}
+
+func publicationOf(i *reconcile.Item) publication {
+	o := i.Object
+	if o.Type == event.Deleted {
+		return publication{o.Object.UID, o.Object.At, o.Object.Run, true}
+	}
+	return publication{o.Object.UID, o.Version, i.Run, false}
+}
+
+// uncommitted is the last change of a kept body that is not in the store.
+type uncommitted struct {
+	publication
+	value []byte // nil: it is removed
+	diff  bool   // the event has the body before, or a patch
+}
+
+// packer packs and unpacks kept bodies:
+//
+//	length of the resourceVersion (uvarint), resourceVersion, stamp (8 bytes), body (zstd)
+//
+// The stamp is of the digest and of the shape: a body that was published with other redaction rules
+// is never published again.
+type packer struct {
+	encoder *zstd.Encoder
+	decoder *zstd.Decoder
+	body    []byte // that was unpacked last
+}
+
+func newPacker() *packer {
+	p := &packer{}
+	// The options are constant: these cannot fail.
+	p.encoder, _ = zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1), zstd.WithLowerEncoderMem(true))
+	p.decoder, _ = zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxMemory(maxBody))
+	return p
+}
+
+func (p *packer) pack(version string, stamp uint64, body []byte) []byte {
+	to := make([]byte, 0, len(body)/2+len(version)+64)
+	to = append(binary.AppendUvarint(to, uint64(len(version))), version...)
+	to = binary.LittleEndian.AppendUint64(to, stamp)
+	return p.encoder.EncodeAll(body, to)
+}
+
+// unpack returns the body of a value, until it is called again; nil if the value is of another
+// state, or damaged.
+func (p *packer) unpack(value []byte, version string, stamp uint64) []byte {
+	n, w := binary.Uvarint(value)
+	if w <= 0 || n != uint64(len(version)) || len(value) < w+len(version)+8 {
+		return nil
+	}
+	value = value[w:]
+	if string(value[:n]) != version || binary.LittleEndian.Uint64(value[n:]) != stamp {
+		return nil
+	}
+	body, err := p.decoder.DecodeAll(value[n+8:], p.body[:0])
+	if err != nil {
+		return nil
+	}
+	p.body = body
+	return body
+}
+
+// lastPublished returns the body of an object as consumers have it at o.At, until it is called
+// again; nil if it is not known for certain.
+func (e *Encoder) lastPublished(c *collection, key string, o *reconcile.Object) []byte {
+	if !c.keeps() || o.AtDigest == 0 {
+		return nil
+	}
+	u, found := c.bodies[key]
+	value := u.value
+	if !found {
+		var err error
+		if value, err = e.Store.Get(BodyKey(c.id, key)); err != nil {
+			e.Log.Warn("read of a kept body failed, going on without it", zap.String("collection", c.id), zap.Error(err))
+			return nil
+		}
+	}
+	if value == nil {
+		return nil
+	}
+	return e.packer().unpack(value, o.At, o.AtDigest^c.stamp)
+}
+
+// keep returns the change of the kept body that goes with an event: it is the event's own body,
+// whole, or none is kept any more.
+func (e *Encoder) keep(c *collection, i *reconcile.Item, ev *event.Event) []event.KV {
+	if !c.keeps() || ev.DeadLetter != nil { // consumers have what they had
+		return nil
+	}
+	u := uncommitted{publication: publicationOf(i), diff: ev.Before != nil || ev.Patch != nil}
+	if o := &i.Object.Object; !u.deleted && ev.Object != nil && ev.Truncated == nil && o.AtDigest != 0 {
+		u.value = e.packer().pack(o.At, o.AtDigest^c.stamp, ev.Object)
+		if len(u.value) > maxKept {
+			u.value = nil
+			e.count(c, NotKept, ev.Type)
+		}
+	}
+	c.bodies[i.Object.Key] = u
+	change := e.filling.changes.take(1)
+	change[0] = event.KV{Key: BodyKey(c.id, i.Object.Key), Value: u.value}
+	return change
+}
+
+// packer returns the encoder's packer: most sinks need none.
+func (e *Encoder) packer() *packer {
+	if e.packs == nil {
+		e.packs = newPacker()
+	}
+	return e.packs
+}

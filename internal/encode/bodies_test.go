@@ -1,0 +1,328 @@
+package encode_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/kubebridge/kubebridge/internal/encode"
+	"github.com/kubebridge/kubebridge/internal/reconcile"
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/shape"
+	"github.com/kubebridge/kubebridge/pkg/shape/patch"
+)
+
+var both = encode.Settings{Before: true, Patch: true}
+
+// differences are the changes that modified events name, as "base→version", or "version" without
+// one. A patch or a body before that consumers cannot use fails: consumers have the body that was
+// published last.
+func (r *rig) differences() string {
+	r.t.Helper()
+	var out []string
+	have := map[string][]byte{}
+	for _, e := range r.values {
+		switch {
+		case e.Type.OfCollection():
+			continue
+		case e.Type == event.Deleted:
+			delete(have, e.UID)
+			continue
+		case e.DeadLetter != nil:
+			continue
+		case e.Type == event.Modified && e.Base == "":
+			out = append(out, e.ResourceVersion)
+		case e.Type == event.Modified:
+			out = append(out, e.Base+"→"+e.ResourceVersion)
+		}
+		if e.Patch != nil {
+			if got, err := patch.Apply(have[e.UID], e.Patch); err != nil || !sameJSON(got, e.Object) {
+				r.t.Errorf("%s: %s makes %s of %s (%v), not %s", e.ID, e.Patch, got, have[e.UID], err, e.Object)
+			}
+		}
+		if e.Before != nil && !sameJSON(e.Before, have[e.UID]) {
+			r.t.Errorf("%s: before is %s, consumers have %s", e.ID, e.Before, have[e.UID])
+		}
+		have[e.UID] = e.Object
+	}
+	return strings.Join(out, " ")
+}
+
+func sameJSON(a, b []byte) bool {
+	var x, y any
+	return json.Unmarshal(a, &x) == nil && json.Unmarshal(b, &y) == nil && reflect.DeepEqual(x, y)
+}
+
+// An update says what has changed since the state that consumers have: within a batch, from one
+// batch to the next, across an ignored change, after a restart and in a list. What is gone is not
+// kept any more.
+func TestDifferences(t *testing.T) {
+	s := both
+	s.Ignore = []string{"data.none"} // and the resourceVersion
+	r := newRig(t, configMaps, s, nil)
+	r.list("snapshot", "10", reconcile.Gone, configMap("a", "ua", "5", "1"), configMap("b", "ub", "6", "1"))
+	r.watch(configMap("a", "ua", "11", "2"))
+	r.commit()
+	r.watch(configMap("a", "ua", "12", "3"))
+	r.watch(configMap("a", "ua", "13", "3"))
+	r.watch(configMap("a", "ua", "14", "4"))
+	r.deleted(configMap("b", "ub", "15", "2"))
+	r.commit()
+	r.restart()
+	r.watch(configMap("a", "ua", "16", "5"))
+	r.commit()
+	r.list("expired", "20", reconcile.Gone, configMap("a", "ua", "19", "6"))
+	r.commit()
+	if got, want := r.differences(), "5→11 11→12 12→14 14→16 16→19"; got != want {
+		t.Errorf("differences %s, want %s", got, want)
+	}
+	if n := r.bodies(); n != 1 || r.counted[encode.Ignored] != 1 {
+		t.Errorf("%d bodies are kept, %d changes are ignored", n, r.counted[encode.Ignored])
+	}
+}
+
+// What was decided and is given up is nothing that consumers have.
+func TestDifferencesWhenDropped(t *testing.T) {
+	r := newRig(t, configMaps, both, nil)
+	r.list("snapshot", "10", reconcile.Gone, configMap("a", "ua", "5", "1"))
+	r.commit()
+	r.watch(configMap("a", "ua", "11", "2"))
+	r.records, r.values = r.records[:len(r.records)-1], r.values[:len(r.values)-1]
+	r.core.Drop(r.id)
+	r.encoder.Dropped(r.id)
+	r.load()
+	r.watch(configMap("a", "ua", "12", "3"))
+	r.commit()
+	r.watch(configMap("a", "ua", "13", "4"))
+	if got, want := r.differences(), "5→12 12→13"; got != want {
+		t.Errorf("differences %s, want %s", got, want)
+	}
+}
+
+// After a crash it is not known whether consumers have what was in flight. The next event does not
+// say what changed; the one after does.
+func TestDifferencesInDoubt(t *testing.T) {
+	for name, again := range map[string]func(r *rig){
+		"watch": func(r *rig) { r.watch(configMap("a", "ua", "11", "2")) },
+		"list":  func(r *rig) { r.list("expired", "20", reconcile.Gone, configMap("a", "ua", "11", "2")) },
+		"later": func(r *rig) { r.list("expired", "20", reconcile.Gone, configMap("a", "ua", "12", "9")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, configMaps, both, nil)
+			r.list("snapshot", "10", reconcile.Gone, configMap("a", "ua", "5", "1"))
+			r.commit()
+			r.watch(configMap("a", "ua", "11", "2"))
+			r.crash()
+			before := len(r.values)
+			again(r)
+			for _, e := range r.values[before:] {
+				if e.Base != "" || e.Patch != nil || e.Before != nil {
+					t.Errorf("%s refers to %s", e.ID, e.Base)
+				}
+			}
+			r.commit()
+			r.watch(configMap("a", "ua", "21", "3"))
+			if e := r.last(); e.Base == "" || e.Base == "5" {
+				t.Errorf("%s refers to %q", e.ID, e.Base)
+			}
+			r.differences()
+		})
+	}
+}
+
+// Where consumers do not have the last body whole, nothing refers to it: it was truncated, went to
+// the dead letters, or was too large to keep.
+func TestDifferencesNeedTheWholeBody(t *testing.T) {
+	for _, x := range []struct {
+		name     string
+		oversize encode.Oversize
+		want     string
+	}{
+		{"truncated", encode.Truncate, "11 12 12→13"},
+		{"dead letter", encode.ToDeadLetters, "5→12 12→13"},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			r := newRig(t, configMaps, both, func(o *encode.Options) { o.Oversize, o.DeadLetters = x.oversize, template(t, "dead") })
+			r.list("snapshot", "10", reconcile.Gone, configMap("a", "ua", "5", "1"))
+			r.commit()
+			for range 2 {
+				r.watch(configMap("a", "ua", "11", "2"))
+				r.reject(tooLarge)
+				r.records, r.values = r.records[:len(r.records)-1], r.values[:len(r.values)-1]
+			}
+			r.watch(configMap("a", "ua", "11", "2"))
+			r.commit()
+			r.watch(configMap("a", "ua", "12", "3"))
+			r.watch(configMap("a", "ua", "13", "4"))
+			if got := r.differences(); got != x.want {
+				t.Errorf("differences %s, want %s", got, x.want)
+			}
+		})
+	}
+	t.Run("too large", func(t *testing.T) {
+		r := newRig(t, configMaps, both, nil)
+		var random strings.Builder
+		for i := range 60_000 {
+			fmt.Fprintf(&random, "%x", uint32(i)*2654435761)
+		}
+		r.list("snapshot", "10", reconcile.Gone, configMap("a", "ua", "5", random.String()))
+		r.commit()
+		r.watch(configMap("a", "ua", "11", "1"))
+		r.watch(configMap("a", "ua", "12", "2"))
+		if got := r.differences(); got != "11 11→12" || r.counted[encode.NotKept] != 1 {
+			t.Errorf("differences %s, %d bodies are not kept", got, r.counted[encode.NotKept])
+		}
+	})
+}
+
+// Patches lead from what consumers have to what they get, whatever is written, committed, given up
+// or in doubt in between.
+func TestPatchesAreCorrect(t *testing.T) {
+	random := rand.New(rand.NewPCG(3, 4))
+	r := newRig(t, configMaps, both, nil)
+	r.list("snapshot", "1", reconcile.Gone)
+	r.commit()
+	named := 0
+	for version := 2; version < 2000; version++ {
+		v, n := fmt.Sprint(version), random.IntN(3)
+		name, uid := fmt.Sprint("n", n), fmt.Sprint("u", n)
+		switch random.IntN(12) {
+		case 0:
+			r.deleted(configMap(name, uid, v, ""))
+		case 1:
+			r.commit()
+		case 2:
+			r.commit()
+			r.restart()
+		case 3: // of what is given up nothing has reached consumers
+			lost := r.core.Pending()
+			r.core.Drop(r.id)
+			r.encoder.Dropped(r.id)
+			r.records, r.values = r.records[:len(r.records)-lost], r.values[:len(r.values)-lost]
+			r.load()
+		case 4:
+			if r.core.Pending() > 0 { // all of it has
+				r.crash()
+			}
+		default:
+			r.watch(configMap(name, uid, v, fmt.Sprint(random.Uint64())))
+			if r.last().Patch != nil {
+				named++
+			}
+		}
+	}
+	r.differences()
+	if named < 500 {
+		t.Errorf("%d events have a patch: this test shows nothing", named)
+	}
+}
+
+// What is kept, and what events say of the state before, has no more than what was published.
+func TestNothingRedactedIsKept(t *testing.T) {
+	s := both
+	s.ChangedBy, s.Redact = true, []shape.Rule{{Paths: []string{"data.*"}}}
+	r := newRig(t, configMaps, s, nil)
+	r.list("snapshot", "10", reconcile.Gone, configMap("a", "ua", "5", "planted-1"))
+	r.commit()
+	r.watch(strings.Replace(configMap("a", "ua", "11", "planted-2"), `"data"`, `"immutable":true,"data"`, 1))
+	r.commit()
+	if got := r.differences(); got != "5→11" {
+		t.Errorf("differences %s", got)
+	}
+	for _, e := range r.values {
+		if bytes.Contains(e.Data, []byte("planted")) || e.Type == event.Modified && !bytes.Contains(e.Before, []byte("redacted")) {
+			t.Errorf("published %s", e.Data)
+		}
+	}
+	if err := r.store.Scan(nil, func(key, value []byte) error {
+		if bytes.Contains(value, []byte("planted")) {
+			t.Errorf("%s is kept as %q", key, value)
+		}
+		return nil
+	}); err != nil || r.bodies() != 1 {
+		t.Errorf("%d bodies, %v", r.bodies(), err)
+	}
+}
+
+// A deletion that no watch has seen has the last published body, if it is kept, and the identity of
+// the object otherwise. It never has the body of a later object of that name, nor one that was
+// published with other redaction rules.
+func TestBodyOfADeletion(t *testing.T) {
+	for name, x := range map[string]struct {
+		settings, then encode.Settings
+		known          bool
+	}{
+		"kept":         {both, both, true},
+		"not kept":     {encode.Settings{}, encode.Settings{}, false},
+		"other redact": {both, encode.Settings{Before: true, Redact: []shape.Rule{{Paths: []string{"data.*"}}}}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, configMaps, x.settings, func(o *encode.Options) { o.Secrets.Key = []byte("key") })
+			r.list("snapshot", "10", reconcile.Gone, configMap("a", "ua", "5", "one"), configMap("b", "ub", "6", "two"))
+			r.commit()
+			if _, err := r.encoder.Configure(configMaps, x.then); err != nil { // the core does not know yet
+				t.Fatal(err)
+			}
+			before := len(r.values)
+			r.list("expired", "20", reconcile.Gone, configMap("a", "uc", "15", "three"))
+			if got, want := r.said(before), "deleted a@5, added a@15, deleted b@6"; got != want {
+				t.Fatalf("%s, want %s", got, want)
+			}
+			for _, e := range r.values[before:] {
+				value := map[string]string{"ua": "one", "ub": "two"}[e.UID]
+				if e.Type == event.Deleted && (e.BodyKnown != x.known || bytes.Contains(e.Object, []byte(value)) != x.known || bytes.Contains(e.Object, []byte("three"))) {
+					t.Errorf("%s is deleted with %s", e.Name, e.Object)
+				}
+			}
+		})
+	}
+}
+
+// A kept body that somebody changed in the store is not used, and costs no memory beyond that of a
+// body.
+func TestDamagedBodies(t *testing.T) {
+	for name, value := range map[string][]byte{"empty": {}, "short": {1, '5'}, "long version": {200, 1, '5'}, "no zstd": append([]byte{1, '5'}, make([]byte, 40)...)} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, configMaps, both, nil)
+			r.list("snapshot", "10", reconcile.Gone, configMap("a", "ua", "5", "one"))
+			r.commit()
+			if err := r.store.Commit(t.Context(), []event.KV{{Key: encode.BodyKey(r.id, "shop/a"), Value: value}}); err != nil {
+				t.Fatal(err)
+			}
+			r.watch(configMap("a", "ua", "11", "two"))
+			if e := r.last(); e.Type != event.Modified || e.Base != "" {
+				t.Errorf("%s refers to %q", e.ID, e.Base)
+			}
+		})
+	}
+}
+
+// With an ending the kept bodies go, and those of other collections stay.
+func TestRemoveBodies(t *testing.T) {
+	r := newRig(t, configMaps, both, nil)
+	r.list("snapshot", "10", reconcile.Gone, configMap("a", "ua", "5", "one"), configMap("b", "ub", "6", "two"))
+	r.commit()
+	other := encode.BodyKey("configmaps@shop", "shop/a")
+	if err := r.store.Commit(t.Context(), []event.KV{{Key: other, Value: []byte("x")}}); err != nil {
+		t.Fatal(err)
+	}
+	for want := 2; want > 0; want-- {
+		if n := r.bodies(); n != want {
+			t.Fatalf("%d bodies are kept, want %d", n, want)
+		}
+		changes, err := encode.RemoveBodies(r.store, r.id, 1)
+		if err != nil || len(changes) != 1 {
+			t.Fatal(changes, err)
+		}
+		if err := r.store.Commit(t.Context(), changes); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if value, err := r.store.Get(other); err != nil || value == nil || r.bodies() != 0 {
+		t.Errorf("%d bodies are left, the one of another collection is %q, %v", r.bodies(), value, err)
+	}
+}

@@ -1,0 +1,85 @@
+package encode
+
+import (
+	"regexp"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/shape/manager"
+	"github.com/kubebridge/kubebridge/pkg/source"
+)
+
+// compare adds to an event what has changed since the state that consumers have, and who changed
+// it, as configured. What is not known is left out.
+func (e *Encoder) compare(c *collection, ev *event.Event, o *source.Object) {
+	if ev.Type != event.Modified && ev.Type != event.Added || !c.before && !c.patch && !c.changedBy {
+		return
+	}
+	var before []byte
+	if ev.Type == event.Modified && e.now.collection == c && e.now.object == o {
+		before = e.consumersHave()
+	}
+	if before != nil && c.patch {
+		room := e.filling.room(512)
+		out, err := e.differ.maker.Append(room, before, ev.Object)
+		if err != nil {
+			e.Log.Error("comparison with the published body failed, event published without patch",
+				zap.String("collection", c.id), zap.String("object", objectName(o.Namespace, o.Name)), zap.Error(err))
+		} else {
+			ev.Patch, ev.Base = e.filling.keep(room, out), e.now.known.At
+		}
+	}
+	if before != nil && c.before {
+		ev.Before, ev.Base = e.filling.copied(before), e.now.known.At
+	}
+	if c.changedBy {
+		e.changedBy(c, ev, o, before)
+	}
+}
+
+// changedBy adds who changed an object. What cannot be read of that is left out.
+func (e *Encoder) changedBy(c *collection, ev *event.Event, o *source.Object, before []byte) {
+	d, whole := &e.differ, o.Raw
+	if c.redact != nil { // what is redacted on both sides has not changed
+		out, err := c.redact.Append(d.whole[:0], o.Raw, objectName(o.Namespace, o.Name))
+		if err != nil {
+			return
+		}
+		d.whole, whole = out, out
+	}
+	var (
+		changes []manager.Change
+		err     error
+	)
+	if before != nil {
+		changes, err = d.teams.By(before, whole)
+	} else {
+		changes, err = d.teams.Newest(whole, time.Time{})
+	}
+	if err != nil || len(changes) == 0 {
+		return
+	}
+	if c.redact != nil {
+		for i := range changes {
+			changes[i].Paths = withoutValues(changes[i].Paths)
+		}
+	}
+	room := e.filling.room(512)
+	ev.ChangedBy = e.filling.keep(room, manager.Append(room, changes))
+}
+
+// selectors are the parts of a path that may quote a value of the object.
+var selectors = regexp.MustCompile(`\[(?:[^\]"]|"(?:[^"\\]|\\.)*")*\]`)
+
+// withoutValues writes paths without the keys and values by which elements are found, each once.
+func withoutValues(paths []string) (out []string) {
+	for _, p := range paths {
+		if p = selectors.ReplaceAllString(p, "[*]"); !slices.Contains(out, p) {
+			out = append(out, p)
+		}
+	}
+	return out
+}

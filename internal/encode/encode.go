@@ -1,0 +1,420 @@
+package encode
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/kubebridge/kubebridge/internal/reconcile"
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/shape/manager"
+	"github.com/kubebridge/kubebridge/pkg/shape/patch"
+	"github.com/kubebridge/kubebridge/pkg/source"
+)
+
+// envelopeBytes is what a value usually has beside bodies, at most.
+const envelopeBytes = 1024
+
+// The reasons of closed events. Those of gaps and synced events come with them.
+const (
+	reasonRemoved = "removed" // the collection is not configured any more
+	reasonRoute   = "route"   // it goes on with another topic, subject or key
+)
+
+var errNotConfigured = errors.New("the collection is not configured, so it is not known what to redact")
+
+// Encoder implements the loop's encoder for one sink. One goroutine uses it, except for Configure
+// and Remove, which any goroutine may call.
+type Encoder struct {
+	Options
+
+	mu         sync.Mutex
+	configured map[string]*rules
+
+	// All below belongs to the goroutine that uses the encoder.
+	collections map[string]*collection
+	now         look
+	passes      func(t event.Type) bool // filterPasses and isMinor of the object at hand
+	minor       func(known *reconcile.Object) bool
+	seal        sealer
+	packs       *packer
+	differ      differ
+	memory
+}
+
+// memory is what is used again from one event to the next, or from one batch to the next.
+type memory struct {
+	filling, flying, spare *arena // flying and spare are nil unless Sealed is called
+	text                   event.Text
+	stripped, redacted     []byte // the object at hand, without managedFields and then redacted
+}
+
+// differ finds out what has changed.
+type differ struct {
+	maker patch.Maker
+	teams manager.Teller
+	whole []byte // the redacted object with its managedFields
+}
+
+// collection is what the encoder remembers of a collection.
+type collection struct {
+	*rules
+	id       string
+	routes   map[string]*route      // by their text
+	failures map[string]bool        // of the filter, that were logged
+	bodies   map[string]uncommitted // by inventory key
+	rejected map[string][]decision  // by uid
+	limit    limit
+	last     struct { // the number that was written last
+		run  uint64
+		text string
+	}
+}
+
+// New returns an encoder without collections.
+func New(o Options) *Encoder {
+	e := &Encoder{Options: o, configured: map[string]*rules{}, collections: map[string]*collection{}}
+	e.filling = newArena(false)
+	e.passes, e.minor = e.filterPasses, e.isMinor
+	return e
+}
+
+// Configure sets the settings of a collection, from its next event on, and returns the properties
+// that follow from them. Selection and Storage are left to the caller. Its error joins everything
+// that is wrong with the settings.
+func (e *Encoder) Configure(c event.Collection, s Settings) (reconcile.Properties, error) {
+	r, err := e.compile(c, s)
+	if err != nil {
+		return reconcile.Properties{}, err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.configured[r.eventCollection.ID()] = r
+	return r.properties, nil
+}
+
+// Remove forgets the settings of a collection that is no longer wanted. Its objects are not
+// published any more.
+func (e *Encoder) Remove(collection string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.configured, collection)
+}
+
+// collection returns what is remembered of a collection, with its present settings.
+func (e *Encoder) collection(id string) *collection {
+	e.mu.Lock()
+	r := e.configured[id]
+	e.mu.Unlock()
+	c := e.collections[id]
+	if c == nil {
+		c = &collection{id: id, bodies: map[string]uncommitted{}, rejected: map[string][]decision{}}
+		e.collections[id] = c
+	}
+	if r == nil && (c.rules == nil || c.configured) {
+		r = e.rulesOf(event.ParseEntryCollection(id))
+	}
+	if r != nil && r != c.rules {
+		c.rules, c.routes, c.failures = r, map[string]*route{}, map[string]bool{}
+	}
+	return c
+}
+
+// Sealed says that the batch that fills is on its way. The memory of its records is used again once
+// [Encoder.Committed] says that it is in the store. A loop that never calls it has records in
+// memory that is garbage collected.
+func (e *Encoder) Sealed() {
+	e.flying, e.filling, e.spare = e.filling, e.spare, nil
+	if e.filling == nil {
+		e.filling = newArena(true)
+	}
+}
+
+// Committed implements the loop's encoder.
+func (e *Encoder) Committed(items []reconcile.Item) {
+	for n := range items {
+		i := &items[n]
+		c := e.collections[i.Collection]
+		switch {
+		case c == nil:
+		case i.Object != nil:
+			p := publicationOf(i)
+			if u, ok := c.bodies[i.Object.Key]; ok && u.publication == p {
+				delete(c.bodies, i.Object.Key)
+			}
+			c.decided(p)
+		case i.Event.Type == event.Closed:
+			delete(e.collections, i.Collection)
+		}
+	}
+	if e.flying != nil {
+		e.flying.reset()
+		e.spare, e.flying = e.flying, nil
+	}
+}
+
+// Dropped implements the loop's encoder. Decisions about rejected events stay.
+func (e *Encoder) Dropped(collection string) {
+	if c := e.collections[collection]; c != nil {
+		clear(c.bodies)
+	}
+}
+
+// Encode implements the loop's encoder.
+func (e *Encoder) Encode(i *reconcile.Item, at time.Time) (event.Record, []event.KV) {
+	c := e.collection(i.Collection)
+	ev := &e.filling.events.take(1)[0]
+	*ev = event.Event{
+		Origin: e.origin(c, i), Time: at, Collection: &c.eventCollection, Epoch: i.Epoch, Run: c.run(i.Run), Incarnation: i.Incarnation,
+	}
+	if i.Event != nil {
+		e.report(c, i, ev)
+		return e.record(c, i, ev, nil), nil
+	}
+	o := e.object(c, i, ev)
+	if o == nil && ev.Type == event.Deleted {
+		ev.Object = e.lastPublished(c, i.Object.Key, &i.Object.Object)
+	}
+	if o != nil && (c.redact != nil || !c.configured || c.keeps()) {
+		body, err := e.bodyOf(c, o)
+		switch {
+		case err != nil:
+			e.withhold(c, i, ev, err)
+			o = nil
+		case c.redact != nil && e.redactedAny(body):
+			e.count(c, Redacted, ev.Type)
+		}
+		ev.Object = body
+	}
+	d := e.decisionOf(c, i, ev, o)
+	if o != nil && ev.DeadLetter == nil && (d == nil || d.level == whole) {
+		e.compare(c, ev, o)
+	}
+	if d != nil {
+		e.fit(c, ev, o, d)
+		o = nil
+	}
+	if ev.Object != nil { // it is made: what is published is that
+		o = nil
+	}
+	r := e.record(c, i, ev, o)
+	return r, e.keep(c, i, ev)
+}
+
+// decisionOf is what has been decided about an event because the bus did not take it, or does not
+// take events of its size; nil: it is published as it is.
+func (e *Encoder) decisionOf(c *collection, i *reconcile.Item, ev *event.Event, o *source.Object) *decision {
+	p := publicationOf(i)
+	d := c.decision(p)
+	if d != nil || ev.DeadLetter != nil || e.Oversize == ToDeadLetters && !p.deleted {
+		return d
+	}
+	body := ev.Object
+	if body == nil && o != nil && c.limit.exceeded(len(o.Raw)) {
+		body, _ = e.bodyOf(c, o) // nothing is redacted: cannot fail
+	}
+	return e.foresee(c, i.Object.Key, p, len(body))
+}
+
+// run is a run in decimal.
+func (c *collection) run(n uint64) string {
+	if c.last.run != n {
+		c.last.run, c.last.text = n, strconv.FormatUint(n, 10)
+	}
+	return c.last.text
+}
+
+// origin is the origin of an item's event:
+//
+//	event                                         origin
+//	closed                                        reconcile
+//	gap and synced of a resync                    resync
+//	periodic synced                               watch
+//	gap and synced of an incarnation's first run  snapshot
+//	other gap, other synced                       reconcile
+//	of an object                                  that of its sighting
+//	present in a resync                           resync
+//	end of an object whose name another one has   not watch, since no watch has seen it
+func (e *Encoder) origin(c *collection, i *reconcile.Item) event.Origin {
+	first := i.Run == i.Incarnation
+	if x := i.Event; x != nil {
+		switch {
+		case x.Type == event.Closed:
+			return event.Reconcile
+		case x.Reason == reconcile.ReasonResync:
+			return event.Resync
+		case x.Reason == reconcile.ReasonPeriodic:
+			return event.Watch
+		}
+		return originOf(reconcile.List, first)
+	}
+	from := reconcile.List
+	switch n := &e.now; {
+	case n.collection == c && n.key == i.Object.Key:
+		from = n.origin
+	case i.Object.Body != nil: // the loop did not call Prepare: the deletion was seen
+		from = reconcile.Watch
+	}
+	o, _ := i.Object.Body.(*source.Object)
+	switch {
+	case from != reconcile.Watch:
+	case i.Object.Type == event.Present: // before the first synced event, only a list finds objects
+		from = reconcile.Resync
+	case i.Object.Type == event.Deleted && o != nil && o.UID != i.Object.Object.UID:
+		from = reconcile.List
+	}
+	return originOf(from, first)
+}
+
+// object completes the event of an object, and returns the object if its body is known.
+func (e *Encoder) object(c *collection, i *reconcile.Item, ev *event.Event) *source.Object {
+	x := i.Object
+	ev.Type, ev.UID, ev.ResourceVersion = x.Type, x.Object.UID, x.Version
+	ev.APIVersion, ev.Kind = x.Object.APIVersion, x.Object.Kind
+	ev.Namespace, ev.Name, _ = strings.Cut(x.Key, "/")
+	o, _ := x.Body.(*source.Object)
+	if o != nil && o.UID != ev.UID { // a later object of the name
+		o = nil
+	}
+	if o != nil {
+		ev.APIVersion, ev.Kind = o.APIVersion, o.Kind
+	}
+	if ev.Type == event.Deleted {
+		ev.Run, ev.ResourceVersion, ev.DeletionVersion = c.run(x.Object.Run), x.Object.At, x.Version
+		ev.Reason = [...]string{reconcile.Gone: "", reconcile.Left: "left", reconcile.Unknown: "unknown"}[x.Fate]
+	}
+	if x.DeadLetter {
+		ev.DeadLetter = &event.DeadLetter{Reason: event.Unredacted}
+		if d := c.decision(publicationOf(i)); d != nil && d.dead != nil {
+			*ev.DeadLetter = *d.dead
+		}
+	}
+	return o
+}
+
+// redactedAny reports whether a body differs from the object that it was made of.
+func (e *Encoder) redactedAny(body []byte) bool {
+	if e.KeepManagedFields {
+		return string(body) != string(e.now.object.Raw)
+	}
+	return string(body) != string(e.stripped)
+}
+
+// withhold logs that an event has no body.
+func (e *Encoder) withhold(c *collection, i *reconcile.Item, ev *event.Event, why error) {
+	fields := []zap.Field{zap.String("id", ev.ID()), zap.String("object", objectName(ev.Namespace, ev.Name)), zap.String("collection", c.id), zap.Error(why)}
+	if i.Object.DeadLetter {
+		e.Log.Warn("event goes to the dead letters without its body: it could not be redacted", fields...)
+		return
+	}
+	e.Log.Error("body withheld: it could not be redacted", fields...)
+	e.count(c, Withheld, ev.Type)
+}
+
+// report completes an event about a collection.
+func (e *Encoder) report(c *collection, i *reconcile.Item, ev *event.Event) {
+	x := i.Event
+	ev.Type, ev.Nth = x.Type, x.Nth
+	ev.Report = &event.Report{Reason: x.Reason, Reset: x.Reset, From: x.From}
+	switch x.Type {
+	case event.Gap:
+		if ev.ResourceVersion = x.From; x.Reason == reconcile.ReasonHistory {
+			ev.ResourceVersion = "" // it belongs to the history before
+		}
+	case event.Synced:
+		ev.ResourceVersion, ev.Report.To = x.Version, x.Version
+		if x.Reason != reconcile.ReasonPeriodic {
+			since := time.UnixMilli(int64(i.Run)) // runs are numbered by the time of their gap
+			ev.Report.Since = &since
+			if e.Reports.Counts != nil {
+				ev.Report.Counts = e.Reports.Counts(i)
+			}
+		}
+	case event.Closed:
+		if ev.Report.Reason = reasonRemoved; c.configured && c.properties.Route != i.Route {
+			ev.Report.Reason = reasonRoute
+		}
+	}
+	if e.Reports.Plan != nil {
+		ev.Plan = e.Reports.Plan(c.id)
+	}
+	if e.Reports.Detail != nil {
+		ev.Report.Detail = e.Reports.Detail(i)
+	}
+}
+
+// record encodes an event, with the body of o if that is not nil.
+func (e *Encoder) record(c *collection, i *reconcile.Item, ev *event.Event, o *source.Object) event.Record {
+	a, format := e.filling, e.Encoder.Format
+	r := event.Record{Event: ev, Format: format, Broadcast: ev.Type.OfCollection()}
+	if format == event.Structured { // attributes are part of the value
+		e.address(c, i, ev, &r)
+	}
+	size := envelopeBytes + len(ev.Object) + len(ev.Before) + len(ev.Patch) + len(ev.ChangedBy)
+	if o != nil {
+		size += len(o.Raw)
+	}
+	room := a.room(size)
+	value := format.AppendWithBody(room, r.Attributes, ev, func(to []byte) []byte {
+		switch {
+		case o == nil:
+			return append(to, ev.Object...)
+		case e.KeepManagedFields:
+			return append(to, o.Raw...)
+		}
+		return o.AppendWithoutManagedFields(to)
+	})
+	if format != event.Structured { // attributes may depend on the body
+		e.address(c, i, ev, &r)
+	}
+	r.Value = a.keep(room, value)
+	if n := c.route.Headers.Len(); n > 0 {
+		r.Headers = c.headers(a.attributes.room(n, smallChunk, largeChunk)[:0], ev, &e.text)
+		a.attributes.keep(len(r.Headers))
+	}
+	return r
+}
+
+// address sets the attributes of a record and where it goes.
+func (e *Encoder) address(c *collection, i *reconcile.Item, ev *event.Event, r *event.Record) {
+	to := c.routes[i.Route]
+	if to == nil {
+		to = parseRoute(cmp.Or(i.Route, c.properties.Route), c.values)
+		c.routes[i.Route] = to
+	}
+	v := to.valuesOf(ev)
+	r.Route = to.destination(ev, v, &e.text)
+	if d := ev.DeadLetter; d != nil && e.DeadLetters != nil {
+		if d.Route = r.Route; to.subject != nil {
+			r.Route = e.DeadLetters.Subject(v)
+		} else {
+			r.Route = e.DeadLetters.Topic(v)
+		}
+	}
+	r.Attributes = c.encoder.AppendAttributes(e.filling.attributes.room(event.MaxAttributes, smallChunk, largeChunk), ev, &e.text)
+	e.filling.attributes.keep(len(r.Attributes))
+	r.Attributes = slices.Clip(r.Attributes)
+	r.ID = r.Attributes[1].Value
+	if !r.Broadcast {
+		r.Key = to.keyOf(v, &e.text)
+	}
+}
+
+func (e *Encoder) count(c *collection, what Count, t event.Type) {
+	if e.Count != nil {
+		e.Count(c.id, what, t)
+	}
+}
+
+func objectName(namespace, name string) string {
+	if namespace == "" {
+		return name
+	}
+	return namespace + "/" + name
+}

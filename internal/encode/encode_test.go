@@ -1,0 +1,327 @@
+package encode_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kubebridge/kubebridge/internal/durable"
+	"github.com/kubebridge/kubebridge/internal/encode"
+	"github.com/kubebridge/kubebridge/internal/reconcile"
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/shape"
+)
+
+var update = flag.Bool("update", false, "rewrite testdata")
+
+var deployments = event.Collection{Group: "apps", Resource: "deployments", Entry: "canary", Namespace: "shop"}
+
+func deployment(name, uid, version string, replicas string) string {
+	return `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"` + name + `","namespace":"shop","uid":"` + uid + `","resourceVersion":"` + version +
+		`","annotations":{"note":"` + name + `"},"managedFields":[{"manager":"kubectl","operation":"Update","apiVersion":"apps/v1","time":"2026-11-23T09:00:00Z","fieldsType":"FieldsV1","fieldsV1":{"f:spec":{"f:replicas":{}}}}]},"spec":{"replicas":` + replicas + `}}`
+}
+
+// goldens runs a collection through everything that it can emit, and names the records.
+func goldens(t *testing.T) map[string]event.Record {
+	named := map[string]event.Record{}
+	everything := encode.Settings{Before: true, Patch: true, ChangedBy: true, Filter: "object.spec.replicas < 9"}
+	r := newRig(t, deployments, everything, func(o *encode.Options) {
+		o.Oversize, o.DeadLetters = encode.ToDeadLetters, template(t, "dead.{cluster}")
+		o.Reports = encode.Reports{
+			Plan: func(string) *event.Plan {
+				return &event.Plan{Number: 1790000000009, Digest: event.PlanDigest(map[string]uint64{"deployments.apps:canary@shop": 1790000000001}), Edit: 1790000000001, Birth: 1789000000000}
+			},
+			Counts: func(*reconcile.Item) *event.Counts { return &event.Counts{Listed: 2, Present: 2} },
+			Detail: func(i *reconcile.Item) string {
+				if i.Event.Reason == "expired" {
+					return "the API server no longer has what followed resourceVersion 113"
+				}
+				return ""
+			},
+		}
+	})
+	name := func(names ...string) {
+		t.Helper()
+		got := r.records[len(r.records)-len(names):]
+		for i, n := range names {
+			if n != "" {
+				named[n] = got[i]
+			}
+		}
+		r.commit()
+	}
+	r.list("snapshot", "100", reconcile.Gone, deployment("web", "u-1", "90", "1"), deployment("api", "u-2", "95", "1"))
+	name("gap-reset", "present", "", "synced")
+	r.watch(deployment("job", "u-3", "110", "1"))
+	name("added")
+	r.watch(deployment("web", "u-1", "111", "2"))
+	name("modified-diff")
+	r.deleted(deployment("web", "u-1", "112", "2"))
+	name("deleted")
+	r.watch(deployment("job", "u-3", "113", "9"))
+	name("deleted-left")
+	r.step(&reconcile.Input{Kind: reconcile.Bookmark, Resume: "113"})
+	r.list("expired", "120", reconcile.Unknown, deployment("job", "u-3", "119", "3"))
+	name("gap", "added-reconcile", "deleted-unknown", "synced-reconcile")
+	r.watch(deployment("job", "u-4", "130", "4")) // the watch has not seen the end of the first one
+	name("deleted-replaced", "")
+	r.step(&reconcile.Input{Kind: reconcile.Demand})
+	r.step(&reconcile.Input{Kind: reconcile.SideBegun})
+	r.step(&reconcile.Input{Kind: reconcile.Sighted, Sighting: sighting(deployment("job", "u-4", "130", "4"), reconcile.Resync)})
+	name("gap-resync", "present-resync")
+	side := r.core.Reading(r.id).Side
+	r.step(&reconcile.Input{Kind: reconcile.SideEnded, Side: side, Version: "131"})
+	name("synced-resync")
+	for range 2 { // first it loses its patch
+		r.watch(deployment("job", "u-4", "140", "5"))
+		r.reject(tooLarge)
+	}
+	r.watch(deployment("job", "u-4", "140", "5"))
+	name("dead-letter")
+	r.watch(deployment("job", "u-4", "141", "6"))
+	name("modified")
+	r.deleted(deployment("job", "u-4", "142", "6"))
+	r.reject(tooLarge)
+	r.deleted(deployment("job", "u-4", "142", "6"))
+	name("deleted-truncated")
+	r.step(&reconcile.Input{Kind: reconcile.Remove})
+	r.step(&reconcile.Input{Kind: reconcile.Release})
+	r.commit()
+	r.step(&reconcile.Input{Kind: reconcile.Forgot})
+	name("closed")
+	return named
+}
+
+// What stands on the bus is a public contract: consumers parse it.
+func TestGolden(t *testing.T) {
+	records := goldens(t)
+	var want []string
+	for name, r := range records {
+		t.Run(name, func(t *testing.T) {
+			var got bytes.Buffer
+			if err := json.Indent(&got, r.Value, "", "  "); err != nil {
+				t.Fatal(err)
+			}
+			got.WriteByte('\n')
+			path := filepath.Join("testdata", name+".json")
+			if *update {
+				if err := os.WriteFile(path, got.Bytes(), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			golden, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(golden), got.String()); diff != "" {
+				t.Errorf("the event has changed (-golden +got):\n%s", diff)
+			}
+			e, err := event.Parse(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if e.Collection != "deployments.apps:canary@shop" || e.Entry != "canary" || e.Run == 0 || e.Incarnation == 0 || e.ID != r.ID {
+				t.Errorf("consumers read %+v", e)
+			}
+			if e.Type.OfCollection() != (e.Plan != nil) || e.Type.OfCollection() != r.Broadcast {
+				t.Errorf("plan %+v, broadcast %t", e.Plan, r.Broadcast)
+			}
+		})
+		want = append(want, filepath.Join("testdata", name+".json"))
+	}
+	got, err := filepath.Glob("testdata/*.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(want)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("testdata has other files than the test makes (-want +got):\n%s", diff)
+	}
+}
+
+// A consumer that reads one partition or subject sees all events of an object there, and those of
+// the collection everywhere.
+func TestRoute(t *testing.T) {
+	records := goldens(t)
+	for name, r := range records {
+		switch {
+		case name == "dead-letter":
+			if r.Route != "dead.prod" || r.Event.DeadLetter.Route != "k8s.prod.deployments" {
+				t.Errorf("%s goes to %q instead of %q", name, r.Route, r.Event.DeadLetter.Route)
+			}
+		case r.Route != "k8s.prod.deployments":
+			t.Errorf("%s goes to %q", name, r.Route)
+		}
+		if want := "prod/apps/deployments/shop/" + r.Event.Name + "/canary"; !r.Broadcast && r.Key != want {
+			t.Errorf("%s has the key %q, want %q", name, r.Key, want)
+		}
+	}
+}
+
+// An incarnation ends where it began: consumers of the former topic would keep its objects.
+func TestClosedOnTheFormerRoute(t *testing.T) {
+	r := newRig(t, configMaps, encode.Settings{}, nil)
+	r.list("snapshot", "100", reconcile.Gone, configMap("a", "u-1", "90", "1"))
+	r.commit()
+	r.configure(encode.Settings{Route: encode.Route{Topic: template(t, "other.{resource}"), Key: template(t, "{name}")}})
+	r.commit()
+	for keys, done := r.core.Forgettable(r.id, 10); !done; keys, done = r.core.Forgettable(r.id, 10) {
+		for _, key := range keys {
+			r.step(&reconcile.Input{Kind: reconcile.Forget, Key: key})
+		}
+	}
+	r.step(&reconcile.Input{Kind: reconcile.Forgot})
+	if e, got := r.last(), r.records[len(r.records)-1]; e.Type != event.Closed || got.Route != "k8s.prod.configmaps" || e.Report.Reason != "route" {
+		t.Errorf("%s %s goes to %s", e.Type, e.Report.Reason, got.Route)
+	}
+	r.commit()
+	r.list("snapshot", "100", reconcile.Gone, configMap("a", "u-1", "90", "1"))
+	if got := r.records[len(r.records)-2]; got.Route != "other.configmaps" || got.Key != "a" {
+		t.Errorf("the next incarnation goes to %s, with the key %s", got.Route, got.Key)
+	}
+}
+
+// Of a collection that is not configured nothing is known that is to be redacted.
+func TestNotConfigured(t *testing.T) {
+	r := newRig(t, event.Collection{Resource: "secrets"}, encode.Settings{}, nil)
+	r.list("snapshot", "100", reconcile.Gone)
+	r.encoder.Remove(r.id)
+	s := sighting(strings.ReplaceAll(configMap("a", "u-1", "110", "planted"), "ConfigMap", "Secret"), reconcile.Watch)
+	r.step(&reconcile.Input{Kind: reconcile.Sighted, Sighting: s})
+	if e := r.last(); e.BodyKnown || bytes.Contains(e.Data, []byte("planted")) || s.Digest != 0 {
+		t.Errorf("published %s, digest %x", e.Data, s.Digest)
+	}
+}
+
+// What decides about an edit are these digests: one that does not change loses the edit, one that
+// changes without need resets a collection or lists it again.
+func TestProperties(t *testing.T) {
+	encoderOf := func(change func(o *encode.Options)) *encode.Encoder {
+		o := encode.Options{Encoder: event.Encoder{Cluster: "prod"}, Route: encode.Route{Topic: template(t, "k8s.{resource}")}}
+		if change != nil {
+			change(&o)
+		}
+		return encode.New(o)
+	}
+	base := encode.Settings{Redact: []shape.Rule{{Paths: []string{"data.x"}}}, Filter: "true", Ignore: []string{"status"}}
+	with := func(change func(s *encode.Settings)) encode.Settings { s := base; change(&s); return s }
+	key := func(k string) func(o *encode.Options) {
+		return func(o *encode.Options) { o.Secrets.Key = []byte(k) }
+	}
+	for name, x := range map[string]struct {
+		options  func(o *encode.Options)
+		settings encode.Settings
+		target   event.Collection
+		want     string
+	}{
+		"nothing": {settings: base},
+		"diffs":   {settings: with(func(s *encode.Settings) { s.Before, s.Patch, s.ChangedBy = true, true, true })},
+		"a rule for others": {settings: with(func(s *encode.Settings) {
+			s.Redact = append(slices.Clone(s.Redact), shape.Rule{Paths: []string{"a"}, Resources: []string{"pods"}})
+		})},
+		"headers":                {settings: base, options: func(o *encode.Options) { o.Route.Headers, _ = shape.ParseHeaders(map[string]string{"a": "b"}) }},
+		"how Secrets are hidden": {settings: base, options: func(o *encode.Options) { o.Secrets.Plain = true }},
+		"redact":                 {settings: with(func(s *encode.Settings) { s.Redact = nil }), want: "shape"},
+		"key":                    {settings: base, options: key("one"), want: "shape"},
+		"format":                 {settings: base, options: func(o *encode.Options) { o.Encoder.Format = event.Binary }, want: "shape"},
+		"managedFields":          {settings: base, options: func(o *encode.Options) { o.KeepManagedFields = true }, want: "shape"},
+		"metadataOnly":           {settings: base, target: event.Collection{Resource: "configmaps", MetadataOnly: true}, want: "shape"},
+		"filter":                 {settings: with(func(s *encode.Settings) { s.Filter = "false" }), want: "filter"},
+		"ignore":                 {settings: with(func(s *encode.Settings) { s.Ignore = nil }), want: "filter"},
+		"topic":                  {settings: with(func(s *encode.Settings) { s.Route.Topic = template(t, "other") }), want: "route"},
+		"record key":             {settings: with(func(s *encode.Settings) { s.Route.Key = template(t, "{name}") }), want: "route"},
+		"cluster in the key":     {settings: base, options: func(o *encode.Options) { o.Encoder.Cluster = "other" }, want: "route"},
+		"types":                  {settings: with(func(s *encode.Settings) { s.Types = []event.Type{event.Added} }), want: "types"},
+		"skip":                   {settings: with(func(s *encode.Settings) { s.SkipSnapshot = true }), want: "skip"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			was, err := encoderOf(nil).Configure(configMaps, base)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if x.target.Resource == "" {
+				x.target = configMaps
+			}
+			is, err := encoderOf(x.options).Configure(x.target, x.settings)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for name, differs := range map[string]bool{
+				"shape": was.Shape != is.Shape, "filter": was.Filter != is.Filter, "route": was.Route != is.Route, "types": was.Types != is.Types, "skip": was.Skip != is.Skip,
+			} {
+				if differs {
+					got = append(got, name)
+				}
+			}
+			if strings.Join(got, " ") != x.want {
+				t.Errorf("%v changes, want %q: %+v, %+v", got, x.want, was, is)
+			}
+		})
+	}
+}
+
+// A user sees everything that is wrong with a collection at once.
+func TestConfigureErrors(t *testing.T) {
+	_, err := encode.New(encode.Options{}).Configure(configMaps, encode.Settings{
+		Redact: []shape.Rule{{Paths: []string{"metadata.name"}}}, Filter: "objec", Ignore: []string{"["},
+	})
+	for _, want := range []string{"configmaps", "redact", "metadata.name", "filter", "objec", "ignore"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v does not name %q", err, want)
+		}
+	}
+}
+
+// Records of a batch that is on its way stay as they are while the next one fills, and the memory
+// of a batch that is committed is used again.
+func TestMemoryOfBatches(t *testing.T) {
+	for _, reuse := range []bool{false, true} {
+		r := newRig(t, configMaps, encode.Settings{}, nil)
+		e := r.encoder
+		encoded := func(version string) (reconcile.Item, event.Record) {
+			s := sighting(configMap("a", "u-1", version, strings.Repeat(version, 50)), reconcile.Watch)
+			e.Prepare(r.id, s, nil, false)
+			i := reconcile.Item{Collection: r.id, Run: 7, Incarnation: 7, Object: &reconcile.ObjectEvent{
+				Type: event.Modified, Key: durable.ObjectKey("shop", "a"), Object: reconcile.Object{UID: "u-1"}, Version: version, Body: s.Body,
+			}}
+			record, _ := e.Encode(&i, start)
+			return i, record
+		}
+		places := map[*byte]bool{}
+		again := false
+		for batch := range 20 {
+			var items []reconcile.Item
+			var records []event.Record
+			var copies []string
+			for n := range 200 {
+				i, record := encoded(string(rune('a'+batch)) + string(rune('a'+n%26)))
+				again = again || places[&record.Value[0]]
+				places[&record.Value[0]] = true
+				items, records, copies = append(items, i), append(records, record), append(copies, string(record.Value))
+			}
+			if reuse {
+				e.Sealed()
+			}
+			for range 200 {
+				encoded("next")
+			}
+			for i := range records {
+				if string(records[i].Value) != copies[i] || records[i].Event.ResourceVersion != items[i].Object.Version {
+					t.Fatalf("record %d of batch %d is %s, want %s", i, batch, records[i].Value, copies[i])
+				}
+			}
+			e.Committed(items)
+		}
+		if again != reuse {
+			t.Errorf("with Sealed %t, memory is used again: %t", reuse, again)
+		}
+	}
+}

@@ -1,0 +1,86 @@
+package encode
+
+import (
+	"go.uber.org/zap"
+
+	"github.com/kubebridge/kubebridge/internal/reconcile"
+	"github.com/kubebridge/kubebridge/pkg/checkpoint"
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/shape"
+)
+
+// Oversize says what becomes of an object's event that the bus does not take, because of its size
+// or for another reason.
+type Oversize string
+
+// The values of Oversize.
+const (
+	// Truncate cuts its body down, and leaves it out if that is not enough. So does the zero value.
+	Truncate Oversize = "truncate"
+	// ToDeadLetters sends it to the dead letters. Deletions are truncated.
+	ToDeadLetters Oversize = "dead-letter"
+	// Fail suspends the collection until the bus takes it.
+	Fail Oversize = "fail"
+)
+
+// Options are those of one sink. Encoder, Store and Log are required.
+type Options struct {
+	Encoder           event.Encoder // identity of the cluster, and format
+	Secrets           shape.Secrets // what becomes of the values of Secrets, and the key of hashes
+	KeepManagedFields bool          // publish metadata.managedFields
+	Route             Route         // of collections, where they have no route of their own
+	Oversize          Oversize
+	// DeadLetters is the route of dead letters: a subject if Route has one, otherwise a topic. It
+	// is required for [ToDeadLetters].
+	DeadLetters *shape.Template
+	Store       checkpoint.Store // of kept bodies
+	Reports     Reports
+	// Run returns the present run and incarnation of a collection in the core. Filters that use
+	// `origin` need it, to tell a snapshot from a later list; nil: every list is a later one.
+	Run func(collection string) (run, incarnation uint64)
+	// Count counts; nil: nobody does. It is called from the goroutine that uses the encoder and
+	// must not block.
+	Count func(collection string, what Count, t event.Type)
+	Log   *zap.Logger
+}
+
+// Reports has what events about a collection say beside what the core knows. Each may be nil, and
+// return the zero value.
+type Reports struct {
+	Plan func(collection string) *event.Plan
+	// Counts is asked once for each synced event of a list, not for periodic ones.
+	Counts func(i *reconcile.Item) *event.Counts
+	Detail func(i *reconcile.Item) string // one sentence for a human
+}
+
+// Count is something that is counted.
+type Count uint8
+
+// What is counted. The type that comes with it is that of the event, or the one that it would have
+// had.
+const (
+	Filtered     Count = iota // events that the filter does not let through
+	FilterErrors              // events that pass because the filter could not be evaluated
+	Ignored                   // changes of ignored fields only
+	Redacted                  // bodies in which values were redacted
+	Withheld                  // events without their body, because it could not be redacted
+	Truncated                 // events whose body was cut down
+	NotKept                   // bodies that are too large to keep
+)
+
+func (c Count) String() string {
+	return [...]string{"filtered", "filter errors", "ignored", "redacted", "withheld", "truncated", "not kept"}[c]
+}
+
+// Settings are what is configured of one collection.
+type Settings struct {
+	Types        []event.Type // of object events that are published; nil: all
+	SkipSnapshot bool         // the objects of the first list are not published
+	Redact       []shape.Rule // beside what Options.Secrets says
+	Filter       string       // a CEL expression; "": every event passes
+	Ignore       []string     // paths and presets of fields that do not matter
+	Before       bool         // modified events have the body that was published before
+	Patch        bool         // modified events have a JSON Patch that leads from that body to theirs
+	ChangedBy    bool         // added and modified events name the field managers that wrote
+	Route        Route        // where it differs from Options.Route
+}

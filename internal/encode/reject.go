@@ -1,0 +1,189 @@
+package encode
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/kubebridge/kubebridge/internal/reconcile"
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/shape"
+	"github.com/kubebridge/kubebridge/pkg/sink"
+	"github.com/kubebridge/kubebridge/pkg/source"
+)
+
+// level says how much of an event is left out, so that the bus takes it.
+type level uint8
+
+const (
+	whole        level = iota
+	withoutDiff        // neither the body before nor a patch
+	truncated          // the body has apiVersion, kind, and metadata without annotations
+	identityOnly       // no body
+)
+
+// decision is how the event of a rejected record is made, until it is committed.
+type decision struct {
+	publication
+	level level
+	limit int // of the bus, in bytes; 0: size is not the matter
+	dead  *event.DeadLetter
+}
+
+// decision returns the decision about an event, nil for none. Its run does not count: the object is
+// the same in the next one.
+func (c *collection) decision(p publication) *decision {
+	list := c.rejected[p.uid]
+	for i := range list {
+		if d := &list[i]; d.version == p.version && d.deleted == p.deleted {
+			return d
+		}
+	}
+	return nil
+}
+
+// decided forgets the decision about an event that is committed, and about those before it.
+func (c *collection) decided(p publication) {
+	list, ok := c.rejected[p.uid]
+	if !ok {
+		return
+	}
+	list = slices.DeleteFunc(list, func(d decision) bool { return p.deleted || d.version == p.version || event.Older(d.version, p.version) })
+	if c.rejected[p.uid] = list; len(list) == 0 {
+		delete(c.rejected, p.uid)
+	}
+}
+
+// limitKept is how long a limit counts that the bus has shown: it may be raised.
+const limitKept = time.Minute
+
+// limit is how many bytes the bus took of a record last.
+type limit struct {
+	bytes int
+	until time.Time
+}
+
+func (l limit) exceeded(bytes int) bool {
+	return l.bytes > 0 && bytes > l.bytes && time.Now().Before(l.until)
+}
+
+// Reject implements the loop's encoder. The event is made as follows when it is decided again; a
+// deletion that would be a dead letter is truncated:
+//
+//	rejected was                       fail     truncate       dead-letter
+//	with before or patch, too large    without  without        without
+//	with its body                      error    truncated      dead letter
+//	dead letter                        –        –              dead letter, truncated
+//	truncated                          –        identity only  identity only
+//	identity only; of a collection     error    error          error
+//
+// For a while, events of the collection whose body alone exceeds the limit are made so at once.
+// Otherwise a list would begin again for each of them.
+func (e *Encoder) Reject(i *reconcile.Item, r *sink.RecordError) error {
+	if i.Object == nil {
+		return fmt.Errorf("%s of %s is rejected: %w", i.Event.Type, i.Collection, r)
+	}
+	c, p := e.collection(i.Collection), publicationOf(i)
+	if r.Limit > 0 {
+		c.limit = limit{r.Limit, time.Now().Add(limitKept)}
+	}
+	d := decision{publication: p, limit: r.Limit}
+	was := c.decision(p)
+	if was != nil {
+		d.level, d.dead = was.level, was.dead
+	}
+	switch {
+	case i.Object.DeadLetter && d.dead == nil: // the body could not be redacted: there is none
+		return rejected(i, r)
+	case r.Limit > 0 && d.level == whole && d.dead == nil && c.hasDiff(i, p):
+		d.level = withoutDiff
+	case d.dead == nil && d.level <= withoutDiff && e.Oversize == Fail, d.level == identityOnly:
+		return rejected(i, r)
+	case d.dead == nil && e.Oversize == ToDeadLetters && !p.deleted:
+		d.level, d.dead = whole, &event.DeadLetter{Reason: event.Rejected}
+		if r.Limit > 0 {
+			d.dead = &event.DeadLetter{Reason: event.Oversize, Size: r.Size, Limit: r.Limit}
+		}
+		e.logDecision(c, i.Object.Key, &d, r)
+	case d.level == truncated:
+		d.level = identityOnly
+	default:
+		if d.level = truncated; d.dead == nil {
+			e.logDecision(c, i.Object.Key, &d, r)
+		}
+	}
+	if was != nil {
+		*was = d
+	} else {
+		c.rejected[p.uid] = append(c.rejected[p.uid], d)
+	}
+	return nil
+}
+
+// foresee decides about an event whose body has so many bytes that the bus does not take it; nil:
+// it may. The caller has made sure that dead letters are decided before the event is.
+func (e *Encoder) foresee(c *collection, key string, p publication, bytes int) *decision {
+	if !c.limit.exceeded(bytes) || e.Oversize == Fail {
+		return nil
+	}
+	d := decision{publication: p, level: truncated, limit: c.limit.bytes}
+	if e.Oversize == ToDeadLetters && !p.deleted {
+		d.level, d.dead = whole, &event.DeadLetter{Reason: event.Oversize, Size: bytes, Limit: d.limit}
+	}
+	e.logDecision(c, key, &d, &sink.RecordError{Size: bytes, Limit: d.limit, Err: errLikely})
+	c.rejected[p.uid] = append(c.rejected[p.uid], d)
+	return &c.rejected[p.uid][len(c.rejected[p.uid])-1]
+}
+
+var errLikely = errors.New("its body alone has more bytes than the bus took of a record before")
+
+// hasDiff reports whether an event has the body before or a patch, as far as that is known.
+func (c *collection) hasDiff(i *reconcile.Item, p publication) bool {
+	if u, ok := c.bodies[i.Object.Key]; ok && u.publication == p {
+		return u.diff
+	}
+	return (c.before || c.patch) && i.Object.Type == event.Modified
+}
+
+// fit makes an event as it was decided.
+func (e *Encoder) fit(c *collection, ev *event.Event, o *source.Object, d *decision) {
+	if ev.Object == nil && o != nil {
+		ev.Object, _ = e.bodyOf(c, o) // nothing is redacted: cannot fail
+	}
+	if d.level < truncated || ev.Object == nil {
+		return
+	}
+	sum := sha256.Sum256(ev.Object)
+	ev.Truncated = &event.Truncation{Size: len(ev.Object), SHA256: hex.EncodeToString(sum[:]), Limit: d.limit}
+	head, err := shape.AppendHead(nil, ev.Object)
+	if err != nil || d.level == identityOnly {
+		head = nil
+	}
+	ev.Object = head
+}
+
+// rejected is the error of a collection that waits until the bus takes an event.
+func rejected(i *reconcile.Item, r *sink.RecordError) error {
+	size := ""
+	if r.Limit > 0 {
+		size = fmt.Sprintf(" (%d bytes, the bus takes %d)", r.Size, r.Limit)
+	}
+	return fmt.Errorf("%s of %s %s at resourceVersion %s is rejected%s: %w: raise the limit on the bus, or restart with another `oversize` (truncate, dead-letter)",
+		i.Object.Type, i.Collection, i.Object.Key, i.Object.Version, size, r.Err)
+}
+
+// logDecision logs that an event is truncated or goes to the dead letters, and why.
+func (e *Encoder) logDecision(c *collection, key string, d *decision, r *sink.RecordError) {
+	message := "event goes to the dead letters"
+	if d.dead == nil {
+		message = "event truncated: the bus does not take its body"
+		e.count(c, Truncated, 0)
+	}
+	e.Log.Warn(message, zap.String("collection", c.id), zap.String("object", key), zap.String("resourceVersion", d.version),
+		zap.Bool("deleted", d.deleted), zap.Int("bytes", r.Size), zap.Int("limit", r.Limit), zap.NamedError("reason", r.Err))
+}

@@ -1,0 +1,122 @@
+package encode
+
+import (
+	"cmp"
+	"encoding/json"
+	"strings"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/shape"
+)
+
+// Route says where the records of a collection go, and with what.
+type Route struct {
+	Topic   *shape.Template // Kafka; nil with Subject nil: the sink has no routes
+	Subject *shape.Template // NATS
+	Key     *shape.Template // nil: [shape.DefaultKey], with the name of the entry if it has one
+	Headers shape.Headers
+}
+
+// or is the route r, and where r says nothing, the other one.
+func (r Route) or(other Route) Route {
+	return Route{
+		Topic: cmp.Or(r.Topic, other.Topic), Subject: cmp.Or(r.Subject, other.Subject), Key: cmp.Or(r.Key, other.Key),
+		Headers: other.Headers.With(r.Headers),
+	}
+}
+
+// written is a route as it stands in [reconcile.Properties]: everything that decides where a record
+// goes, so that an incarnation ends on the route on which it began.
+type written struct {
+	Cluster string `json:"cluster"`
+	Topic   string `json:"topic,omitzero"`   // without names in braces
+	Subject string `json:"subject,omitzero"` // a template
+	Key     string `json:"key,omitzero"`     // a template; of topics
+}
+
+// write returns the text of a collection's route.
+func (r Route) write(v shape.Values) string {
+	w := written{Cluster: v.Cluster}
+	if r.Subject != nil {
+		w.Subject = r.Subject.String()
+	} else {
+		w.Key = shape.DefaultKey
+		if v.Entry != "" {
+			w.Key += "/{entry}"
+		}
+		if r.Key != nil {
+			w.Key = r.Key.String()
+		}
+		if r.Topic != nil {
+			w.Topic = r.Topic.Topic(v)
+		}
+	}
+	text, _ := json.Marshal(w) // strings: cannot fail
+	return string(text)
+}
+
+// route is where the records of an incarnation go.
+type route struct {
+	topic        string
+	subject, key *shape.Template // nil: none
+	values       shape.Values    // of the collection
+}
+
+// parseRoute reads what [Route.write] wrote. v are the values of the collection. The route of a text
+// that it did not write is none.
+func parseRoute(text string, v shape.Values) *route {
+	var w written
+	if json.Unmarshal([]byte(text), &w) != nil {
+		w = written{Cluster: v.Cluster}
+	}
+	v.Cluster = w.Cluster
+	r := &route{topic: w.Topic, values: v}
+	names := append([]string{"entry"}, shape.HeaderNames...)
+	if t, err := shape.ParseTemplate(w.Subject, names); w.Subject != "" && err == nil {
+		r.subject = t
+	}
+	if t, err := shape.ParseTemplate(w.Key, names); w.Key != "" && err == nil {
+		r.key = t
+	}
+	return r
+}
+
+// valuesOf are the values of an event.
+func (r *route) valuesOf(ev *event.Event) shape.Values {
+	v := r.values
+	v.Kind, v.Namespace, v.Name, v.UID, v.Type = ev.Kind, ev.Namespace, ev.Name, ev.UID, ev.Type.String()
+	return v
+}
+
+// destination is the topic or subject of an event; "": the sink has none.
+func (r *route) destination(ev *event.Event, v shape.Values, text *event.Text) string {
+	var buffer [512]byte
+	switch {
+	case r.subject == nil:
+		return r.topic
+	case ev.Type.OfCollection():
+		return r.subject.CollectionSubject(v, ev.Type)
+	default:
+		return text.Of(r.subject.AppendSubject(buffer[:0], v))
+	}
+}
+
+// keyOf is the key of an object's record.
+func (r *route) keyOf(v shape.Values, text *event.Text) string {
+	var buffer [512]byte
+	if r.key == nil {
+		return ""
+	}
+	return text.Of(r.key.AppendKey(buffer[:0], v))
+}
+
+// headers are the configured headers of an event, which has its body.
+func (r *rules) headers(to []event.Attribute, ev *event.Event, text *event.Text) []event.Attribute {
+	v := r.values
+	v.Kind, v.Namespace, v.Name, v.UID, v.Type = ev.Kind, ev.Namespace, ev.Name, ev.UID, ev.Type.String()
+	v.Version = ev.APIVersion[strings.IndexByte(ev.APIVersion, '/')+1:]
+	if ev.Type.OfCollection() {
+		v.Namespace = ev.Collection.Namespace
+	}
+	return r.route.Headers.Append(to, v, ev.Object, text)
+}

@@ -1,0 +1,144 @@
+package encode
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/kubebridge/kubebridge/internal/reconcile"
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/shape"
+	"github.com/kubebridge/kubebridge/pkg/shape/filter"
+)
+
+// rules are a collection with its settings, compiled. They do not change.
+type rules struct {
+	eventCollection event.Collection
+	properties      reconcile.Properties
+	// configured is false of a collection that is not: what is to be redacted of its objects is
+	// not known, so no body of it is published.
+	configured bool
+
+	redact   *shape.Shaper // nil: nothing is redacted
+	filter   *filter.Filter
+	ignore   *shape.Ignore
+	ignoreID uint64 // tells lists of ignored paths apart, in the upper 16 bits
+
+	before, patch, changedBy bool
+
+	stamp   uint64 // of the shape: part of what identifies a kept body
+	route   Route
+	values  shape.Values
+	encoder event.CollectionEncoder
+}
+
+// keeps reports whether published bodies are kept.
+func (r *rules) keeps() bool {
+	return r.before || r.patch || r.filter != nil && r.filter.Uses("before")
+}
+
+// compile checks the settings of a collection.
+func (o *Options) compile(c event.Collection, s Settings) (*rules, error) {
+	c.ByEntry = true
+	r := o.rulesOf(c)
+	r.configured = true
+	r.before, r.patch, r.changedBy = s.Before, s.Patch, s.ChangedBy
+	r.route = s.Route.or(o.Route)
+	redact, err := shape.Compile(rulesFor(&c, s.Redact), o.Secrets)
+	if err != nil {
+		err = fmt.Errorf("redact: %w", err)
+	} else {
+		r.redact = redact.Of(c.Group, c.Resource)
+	}
+	errs := []error{err}
+	if s.Filter != "" {
+		r.filter, err = filter.Compile(s.Filter)
+		errs = append(errs, err)
+	}
+	if len(s.Ignore) > 0 {
+		if r.ignore, err = shape.CompileIgnore(s.Ignore); err != nil {
+			errs = append(errs, fmt.Errorf("ignore: %w", err))
+		}
+		r.ignoreID = xxhash.Sum64String("1\x00"+strings.Join(s.Ignore, "\x00")) &^ (1<<48 - 1)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("collection %s: %w", c.ID(), err)
+	}
+	r.properties = reconcile.Properties{
+		Filter: filterDigest(s), Shape: o.shape(r, redact), Route: r.route.write(r.values), Skip: s.SkipSnapshot, Types: typesOf(s.Types),
+	}
+	r.stamp = xxhash.Sum64String(r.properties.Shape)
+	return r, nil
+}
+
+// rulesOf are the rules of a collection of which nothing is configured.
+func (o *Options) rulesOf(c event.Collection) *rules {
+	r := &rules{eventCollection: c, route: o.Route}
+	r.values = shape.Values{Cluster: o.Encoder.Cluster, Group: c.Group, Resource: c.Resource, Entry: c.Entry}
+	r.encoder = o.Encoder.Of(&r.eventCollection)
+	return r
+}
+
+// rulesFor are the rules that are for a collection: a change of the others must not change its
+// digest.
+func rulesFor(c *event.Collection, all []shape.Rule) []shape.Rule {
+	return slices.DeleteFunc(slices.Clone(all), func(r shape.Rule) bool {
+		if r.Preset == shape.ConfigMapKeys && len(r.Resources) == 0 {
+			return c.ResourceID() != "configmaps"
+		}
+		return len(r.Resources) > 0 && !slices.ContainsFunc(r.Resources, func(pattern string) bool {
+			return shape.Matches(pattern, c.Group, c.Resource)
+		})
+	})
+}
+
+// shape changes with what is published of an unchanged object. It has the identity of the key, not
+// the key.
+func (o *Options) shape(r *rules, redact *shape.Rules) string {
+	text := "format=" + o.Encoder.Format.String()
+	if o.KeepManagedFields {
+		text += " managedFields"
+	}
+	if r.eventCollection.MetadataOnly {
+		text += " metadataOnly"
+	}
+	if r.redact == nil {
+		return text
+	}
+	text += " redact=" + redact.Digest()
+	if r.eventCollection.ResourceID() == "secrets" {
+		text += " secrets=" + o.Secrets.Mode()
+	}
+	if len(o.Secrets.Key) > 0 {
+		sum := sha256.Sum256(append([]byte("kubebridge key id\n"), o.Secrets.Key...))
+		text += " key=" + hex.EncodeToString(sum[:4])
+	}
+	return text
+}
+
+// filterDigest changes with which events are published of an object.
+func filterDigest(s Settings) string {
+	if s.Filter == "" && len(s.Ignore) == 0 {
+		return ""
+	}
+	return strconv.FormatUint(xxhash.Sum64String(s.Filter+"\x00"+strings.Join(s.Ignore, "\x00")), 36)
+}
+
+// typesOf are the types that are published, of a list that names them; nil names all.
+func typesOf(list []event.Type) (types reconcile.Types) {
+	if list == nil {
+		return types
+	}
+	for _, t := range []event.Type{event.Added, event.Modified, event.Deleted} {
+		if !slices.Contains(list, t) {
+			types = types.Without(t)
+		}
+	}
+	return types
+}
