@@ -47,3 +47,22 @@ func TestCheckWaitsForANewResource(t *testing.T) {
 		t.Errorf("the server was asked %d times, want 3 or more", refused.Load())
 	}
 }
+
+// Everything that is wrong is reported at once, and each thing once.
+func TestCheckReportsEverything(t *testing.T) {
+	client := newClient(t, newServer().ServeHTTP) // which does not serve the pods themselves
+	warnings, err := Check(t.Context(), client, []Entry{
+		{Resource: "pods"}, {Resource: "pods.v1."}, {Resource: "pod", Name: "x", NamespaceSelector: "a"}, {Resource: "unicorns"},
+	}, nil)
+	if err == nil {
+		t.Fatal("nothing is wrong")
+	}
+	for _, want := range []string{"give the second one a name", `resource "unicorns": the server has no such resource`, "collection pods: list"} {
+		if strings.Count(err.Error(), want) != 1 {
+			t.Errorf("got %v, want once %q", err, want)
+		}
+	}
+	if len(warnings) != 1 || !strings.Contains(warnings[0], "may select the same objects") {
+		t.Errorf("got warnings %q", warnings)
+	}
+}

@@ -31,7 +31,7 @@ func (e *EnvironmentError) Unwrap() error { return e.Err }
 // Entry is one item of the configured resources.
 type Entry struct {
 	Resource          string   // as kubectl takes it: "pods", "deployments.apps", "deployments.v1.apps"; or a pattern: "*.*", "*.apps"
-	Name              string   // tells entries of one resource apart: [a-z0-9-], at most 63 characters; "": it has none
+	Name              string   // distinguishes entries of one resource: [a-z0-9-], at most 63 characters; "": it has none
 	Namespaces        []string // one collection for each; none: one collection of all namespaces
 	NamespaceSelector string   // label selector of namespaces: one collection for each; not beside Namespaces
 	ExcludeNamespaces []string
@@ -241,9 +241,6 @@ func sortFields(r fields.Requirements) fields.Requirements {
 	r = slices.Clone(r)
 	for i := range r {
 		r[i].Field = strings.TrimSpace(r[i].Field)
-		if r[i].Operator == selection.DoubleEquals {
-			r[i].Operator = selection.Equals
-		}
 	}
 	slices.SortFunc(r, func(a, b fields.Requirement) int { return strings.Compare(fieldTerm(a), fieldTerm(b)) })
 	return slices.Compact(r)

@@ -121,11 +121,11 @@ func (f *Follower) Run(ctx context.Context) error {
 //	contradicts, nothing is accepted   an error
 //	contradicts, accepted before       made of it: the cluster has changed, and entries wait
 //	contradicts, another is accepted   made of the accepted one; rejected
-func (f *Follower) plan(make func(configuration) Plan) (Plan, error) {
+func (f *Follower) plan(planOf func(configuration) Plan) (Plan, error) {
 	f.mu.Lock()
 	set := f.set
 	f.mu.Unlock()
-	p := make(set)
+	p := planOf(set)
 	first := f.accepted.number == 0
 	switch {
 	case p.Err == nil && !first:
@@ -140,7 +140,7 @@ func (f *Follower) plan(make func(configuration) Plan) (Plan, error) {
 			f.rejected = text
 			f.o.Rejected(p.Err)
 		}
-		return make(f.accepted), nil
+		return planOf(f.accepted), nil
 	}
 	return p, nil
 }

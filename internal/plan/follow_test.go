@@ -232,3 +232,34 @@ func TestFollowerRefusesToStart(t *testing.T) {
 		}
 	}
 }
+
+// The rows of the table of Follower.plan. One entry that contradicts what was installed meanwhile must
+// not stop the others, and a configuration that was rejected is planned once it contradicts nothing.
+func TestFollowerPlans(t *testing.T) {
+	rejected := 0
+	f := NewFollower(FollowerOptions{Cluster: NewCluster(nil, quiet), Rejected: func(error) { rejected++ }})
+	plan := func(catalog ...string) []string {
+		t.Helper()
+		p, err := f.plan(func(c configuration) Plan { return Make(c.entries, c.exclude, catalogOf(catalog...), labelled(nil)) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p.outline()
+	}
+	expect := func(what string, got []string, rejections int, want ...string) {
+		t.Helper()
+		if !slices.Equal(got, want) || rejected != rejections {
+			t.Errorf("%s: got %q, rejected %d times; want %q, %d", what, got, rejected, want, rejections)
+		}
+	}
+	clusterScoped := []string{"pods.v1.", "-widgets.v1.example.com"}
+	f.Set([]Entry{{Resource: "pods"}, {Resource: "widgets.example.com", Namespaces: []string{"a"}}}, nil)
+	expect("at the start", plan("pods.v1.", "widgets.v1.example.com"), 0, "watch pods", "watch widgets.example.com@a")
+	waits := `wait widgets.example.com: resource "widgets.example.com" is cluster-scoped: remove its namespaces: only a change of the configuration helps`
+	expect("another scope", plan(clusterScoped...), 0, "watch pods", waits)
+	f.Set([]Entry{{Resource: "nodes", Namespaces: []string{"a"}}}, nil)
+	for range 2 {
+		expect("edited to a contradiction", plan("pods.v1.", "-nodes.v1.", "-widgets.v1.example.com"), 1, "watch pods", waits)
+	}
+	expect("which is over", plan("pods.v1.", "nodes.v1."), 1, "watch nodes@a")
+}

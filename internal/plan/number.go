@@ -93,8 +93,8 @@ func (n Numbers) Next(o *Outcomes, properties func(*Collection) string, now uint
 	for _, list := range [][]Collection{o.Wanted, o.Unserved} {
 		for i := range list {
 			id := list[i].ID()
-			if _, known := n.Edits[id]; !known && !slices.Contains(n.Begun, list[i].Entry) {
-				e := next.Edits[id]
+			_, known := n.Edits[id]
+			if e, counted := next.Edits[id]; counted && !known && !slices.Contains(n.Begun, list[i].Entry) {
 				e.First = true
 				next.Edits[id] = e
 			}

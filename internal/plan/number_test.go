@@ -229,7 +229,12 @@ func TestFirstCollectionsOfAnEntry(t *testing.T) {
 				}
 			}
 			var got []string
+			out := c.worlds[len(c.worlds)-1].outcomes(known)
+			edited, _ := n.Next(&out, func(*Collection) string { return "2" }, 1000)
 			for _, id := range slices.Sorted(maps.Keys(n.Edits)) {
+				if edited.First(id) != n.First(id) {
+					t.Errorf("an edit changes whether %s is one of the first", id)
+				}
 				if n.First(id) {
 					id += " first"
 				}
@@ -239,5 +244,30 @@ func TestFirstCollectionsOfAnEntry(t *testing.T) {
 				t.Errorf("got %q, want %q", got, c.want)
 			}
 		})
+	}
+}
+
+// A namespace that is configured and does not exist yet has no events: a consumer that waited for its
+// collection would never have a complete copy.
+func TestNumbersOfACollectionOfNothing(t *testing.T) {
+	w := world{entries: []Entry{{Resource: "pods", Namespaces: []string{"a", "later"}}}, catalog: ordinary()}
+	n := Numbers{}
+	for i, c := range []struct {
+		held Held
+		want []string
+	}{
+		{Nothing, []string{"pods@a", "pods@later"}},
+		{NothingExists, []string{"pods@a"}},
+		{Objects, []string{"pods@a", "pods@later"}},
+	} {
+		out := w.outcomes([]Known{{ID: "pods@later", Held: c.held}, {ID: "pods@a", Held: Objects}})
+		next, changes := n.Next(&out, func(*Collection) string { return "1" }, uint64(100+i))
+		if got := slices.Sorted(maps.Keys(next.Edits)); !slices.Equal(got, c.want) || !slices.Equal(changes.Resources, []string{"pods"}) || next.Number <= n.Number {
+			t.Errorf("step %d: got %v, %+v", i, got, changes)
+		}
+		n = next
+	}
+	if n.First("pods@later") || !n.First("pods@a") {
+		t.Errorf("got %+v", n.Edits)
 	}
 }

@@ -16,9 +16,15 @@ type Held uint8
 
 // What consumers have of a collection.
 const (
-	Nothing Held = iota // there is no incarnation, or it is closed
-	Empty               // an incarnation without objects: their absence is proved and published
-	Objects             // an incarnation that may have objects
+	// Nothing: there is no incarnation, or it is closed.
+	Nothing Held = iota
+	// NothingExists: there is no incarnation, because it is proved that no object exists. Consumers
+	// know nothing of the collection, so it does not belong to the plan that they compare with.
+	NothingExists
+	// Empty: an incarnation without objects; consumers have the proof that none exists.
+	Empty
+	// Objects: an incarnation that may have objects.
+	Objects
 )
 
 // Known is a collection that the checkpoint has.
@@ -39,7 +45,7 @@ type Known struct {
 //		a namespaceSelector     left it, exists or unknown      –                                 Removed
 //		a namespaceSelector     left it, proved absent          –                                 Ended if objects are held, else Removed
 //		has the namespace       –                               group unknown, or not watchable   Undecided
-//		has the namespace       –                               not served in any version         Unserved if anything is held, else Removed
+//		has the namespace       –                               not served in any version         Unserved if an incarnation is held, else Removed
 //		waits                   –                               served                            Undecided 2
 //		has the namespace       –                               served                            Removed 3
 //
@@ -83,15 +89,16 @@ type Outcomes struct {
 	Undecided []string
 	Removed   []string
 
-	entries  []string // all, by [Entry.String]
-	complete []string // those that have all their collections
+	entries       []string        // all, by [Entry.String]
+	complete      []string        // those that have all their collections
+	nothingExists map[string]bool // those of Wanted of which nothing exists
 }
 
 // Outcomes decides what becomes of the collections that the checkpoint has. Collections that are
 // closed may be among them or not. absent reports whether a namespace is proved not to exist in
 // this cluster; it is called for namespaces that have left a selector.
 func (p *Plan) Outcomes(known []Known, absent func(namespace string) bool) Outcomes {
-	out := Outcomes{Wanted: p.Collections}
+	out := Outcomes{Wanted: p.Collections, nothingExists: map[string]bool{}}
 	for _, e := range p.in.entries {
 		out.entries = append(out.entries, e.String())
 		if p.Waiting[e.String()] == nil && !p.partial[e.String()] {
@@ -106,6 +113,7 @@ func (p *Plan) Outcomes(known []Known, absent func(namespace string) bool) Outco
 	slices.SortFunc(known, func(a, b Known) int { return strings.Compare(a.ID, b.ID) })
 	for _, k := range known {
 		if wanted[k.ID] {
+			out.nothingExists[k.ID] = k.Held == NothingExists
 			continue
 		}
 		outcome, e := p.decide(k, absent)
@@ -128,7 +136,9 @@ func (p *Plan) Outcomes(known []Known, absent func(namespace string) bool) Outco
 func (o *Outcomes) counted(properties func(*Collection) string) map[string]string {
 	all := map[string]string{}
 	for i := range o.Wanted {
-		all[o.Wanted[i].ID()] = properties(&o.Wanted[i])
+		if id := o.Wanted[i].ID(); !o.nothingExists[id] {
+			all[id] = properties(&o.Wanted[i])
+		}
 	}
 	for i := range o.Unserved {
 		all[o.Unserved[i].ID()] = unspecified
@@ -165,7 +175,7 @@ func (p *Plan) decide(k Known, absent func(string) bool) (Outcome, *parsed) {
 	switch {
 	case unknown:
 		return Undecided, e
-	case !served && k.Held != Nothing:
+	case !served && k.Held >= Empty:
 		return Unserved, e
 	case served && p.Waiting[e.String()] != nil:
 		return Undecided, e

@@ -212,6 +212,21 @@ func TestOutcomes(t *testing.T) {
 			want: []string{"wanted gadgets.example.com", "wanted widgets.example.com:x", "removed widgets.example.com"}, closed: []string{"widgets.example.com:x"},
 		},
 		{
+			name: "all of a pattern is excluded, and it is not served", before: world{entries: []Entry{{Resource: "*.*"}}, exclude: []string{"*.apps"}},
+			after: world{exclude: []string{"*.apps", "*.example.com"}, catalog: gone}, held: Objects,
+			want: []string{"wanted pods", "removed gadgets.example.com", "removed widgets.example.com"},
+		},
+		{
+			name: "a selected namespace is excluded, and the resource is not served", before: world{entries: []Entry{{Resource: "widgets.example.com", NamespaceSelector: "env=prod"}}, namespaces: prod("a", "b")},
+			after: world{entries: []Entry{{Resource: "widgets.example.com", NamespaceSelector: "env=prod", ExcludeNamespaces: []string{"a"}}}, catalog: gone}, held: Objects,
+			want: []string{"unserved widgets.example.com@b", "removed widgets.example.com@a"},
+		},
+		{
+			name: "an entry names a version of what a pattern took in, and it is not served", before: world{entries: []Entry{{Resource: "*.example.com"}}},
+			after: world{entries: []Entry{{Resource: "*.example.com"}, {Resource: "widgets.v1.example.com", Name: "x"}}, catalog: gone}, held: Objects,
+			want: []string{"unserved gadgets.example.com", "removed widgets.example.com"},
+		},
+		{
 			name: "an entry names what a pattern took in, and it is not served", before: world{entries: []Entry{{Resource: "*.example.com"}}},
 			after: world{entries: []Entry{{Resource: "*.example.com"}, {Resource: "widgets.example.com", Name: "x"}}, catalog: gone}, held: Objects,
 			want: []string{"unserved gadgets.example.com", "removed widgets.example.com"},
@@ -259,12 +274,12 @@ func TestOutcomes(t *testing.T) {
 // be an edit, and a gap.
 func TestUnservedKeepsItsSelection(t *testing.T) {
 	w := world{entries: []Entry{{Resource: "*.*", ExcludeNamespaces: []string{"a"}, LabelSelector: "x", Options: 7}}, catalog: catalogOf("pods.v1.")}
-	out := w.outcomes([]Known{{ID: "widgets.example.com", Held: Objects, Selection: "labels=x"}})
+	out := w.outcomes([]Known{{ID: "widgets.example.com", Held: Objects, Selection: "labels=old"}})
 	if len(out.Unserved) != 1 {
 		t.Fatalf("got %v", out.outline())
 	}
 	c := out.Unserved[0]
-	if c.Selection != "labels=x" || c.Target.Resource.Version != "" || c.Target.Resource.Group != "example.com" || c.Options != 7 {
+	if c.Selection != "labels=old" || c.Target.Resource.Version != "" || c.Target.Resource.Group != "example.com" || c.Options != 7 {
 		t.Errorf("got %+v", c)
 	}
 }
