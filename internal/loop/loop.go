@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -81,7 +82,7 @@ type Load struct {
 	Since   time.Time // when its first content came; zero: it is empty
 }
 
-// Options are what a loop is made of. All are required but Linger.
+// Options are what a loop is made of. All are required but Linger and Replan.
 type Options struct {
 	Delivery *delivery.Delivery
 	Store    checkpoint.Store
@@ -89,7 +90,10 @@ type Options struct {
 	Encoder  Encoder
 	Observer Observer
 	Linger   time.Duration // how long a batch waits for more records; 0: not at all
-	Log      *zap.Logger
+	// Replan is called when the plan may be another one, since it is proved that objects of a
+	// collection do not exist, or may exist again. It does not block. nil: nobody plans.
+	Replan func()
+	Log    *zap.Logger
 }
 
 // Loop is one sink at work.
@@ -119,6 +123,7 @@ type Loop struct {
 	planned   bool // the first plan is there: until then nothing is encoded
 	numbers   plan.Numbers
 	owed      map[string]struct{} // keys: see owe
+	proved    []string            // collections that were absent when the plan was made
 }
 
 // batch is what the loop knows of a batch.
@@ -379,6 +384,9 @@ func (l *Loop) advance(ctx context.Context) error {
 
 // tick does what is due at intervals.
 func (l *Loop) tick(at time.Time) {
+	if l.planned && l.Replan != nil && !slices.Equal(l.absent(), l.proved) {
+		l.Replan()
+	}
 	for _, id := range l.core.IDs() {
 		c := l.core.Collection(id)
 		w := l.wanted[id]

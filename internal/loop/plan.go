@@ -190,6 +190,7 @@ func (l *Loop) Known(ctx context.Context) (all []plan.Known, err error) {
 		for id := range l.suspended {
 			all = append(all, plan.Known{ID: id, Held: plan.Objects, Selection: l.wanted[id].properties.Selection})
 		}
+		l.proved = l.absent()
 		return l.inventory.Err()
 	})
 	slices.SortFunc(all, func(a, b plan.Known) int { return strings.Compare(a.ID, b.ID) })
@@ -198,12 +199,24 @@ func (l *Loop) Known(ctx context.Context) (all []plan.Known, err error) {
 
 func (l *Loop) held(id string) plan.Held {
 	switch c := l.core.Collection(id); {
+	case c.Phase == reconcile.Absent && c.Incarnation == 0:
+		return plan.NothingExists
 	case c.Phase == reconcile.Closed || c.Incarnation == 0:
 		return plan.Nothing
 	case c.Phase == reconcile.Absent, c.Phase == reconcile.InStep && !l.core.Holds(id):
 		return plan.Empty
 	}
 	return plan.Objects
+}
+
+// absent are the collections whose objects are proved not to exist, sorted.
+func (l *Loop) absent() (ids []string) {
+	for _, id := range l.core.IDs() {
+		if l.core.Collection(id).Phase == reconcile.Absent {
+			ids = append(ids, id)
+		}
+	}
+	return ids
 }
 
 // Resync has every object of those collections published again for which match returns true. It

@@ -132,14 +132,16 @@ func (l *plannedLog) log(log *zap.Logger, p *planning.Plan) {
 
 // follow implements runner.
 func (p *Pipeline) follow(ctx context.Context, b *Bridge) error {
-	var f *planning.Follower
-	f = planning.NewFollower(planning.FollowerOptions{
+	f := planning.NewFollower(planning.FollowerOptions{
 		Cluster: b.cluster,
 		Apply: func(ctx context.Context, made *planning.Plan) error {
-			return p.apply(ctx, made, f, func(namespace string) bool { return b.cluster.Absent(ctx, namespace) })
+			return p.apply(ctx, made, func(namespace string) bool { return b.cluster.Absent(ctx, namespace) })
 		},
 		Rejected: func(err error) { p.log.Error("new configuration rejected; keeping the previous one", zap.Error(err)) },
 	})
+	p.mu.Lock()
+	p.again = f.Replan
+	p.mu.Unlock()
 	b.mu.Lock()
 	b.followers[p.name] = f
 	wanted := b.entries[p.name]

@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -24,6 +25,9 @@ import (
 // replanAfter is how long after a plan with collections whose absence is yet to be proved the next
 // one is made.
 const replanAfter = 10 * time.Second
+
+// inVersion stands between a selection and the version in which its resource is read.
+const inVersion = " version="
 
 // PipelineOptions are what a pipeline is made of. All but Linger and Delivered are required.
 type PipelineOptions struct {
@@ -53,6 +57,7 @@ type Pipeline struct {
 	targets map[string]source.Target // what collections read
 	changed chan struct{}            // closed when targets changes
 	shown   map[string]*collectionCounts
+	again   func() // makes another plan; nil: nothing is planned yet
 
 	planned plannedLog // of the goroutine that follows the plan
 	detail  string     // of the event that is being encoded; of the loop's goroutine
@@ -71,7 +76,7 @@ func NewPipeline(o PipelineOptions) *Pipeline {
 	p.encoder = encode.New(p.encoderOptions(&o))
 	p.loop = loop.New(loop.Options{
 		Delivery: delivery.New(delivery.Options{Sink: o.Sink, Store: o.Store, Retry: p.retry}),
-		Store:    p.store, Reader: reader, Encoder: counting{p.encoder, p}, Observer: p, Linger: o.Linger, Log: p.log,
+		Store:    p.store, Reader: reader, Encoder: counting{p.encoder, p}, Observer: p, Linger: o.Linger, Replan: p.replan, Log: p.log,
 	})
 	p.store.pings = p.loop.Pings()
 	return p
@@ -115,6 +120,16 @@ func (p *Pipeline) Resync(ctx context.Context, resource string) ([]string, error
 	return p.loop.Resync(ctx, func(id string) bool { return id == resource || loop.Resource(id) == resource })
 }
 
+// replan has another plan made.
+func (p *Pipeline) replan() {
+	p.mu.Lock()
+	again := p.again
+	p.mu.Unlock()
+	if again != nil {
+		again()
+	}
+}
+
 // target implements [feed.Options.Target].
 func (p *Pipeline) target(collection string) (source.Target, bool) {
 	p.mu.Lock()
@@ -146,7 +161,7 @@ func (p *Pipeline) state(collection string, s source.State) {
 }
 
 // apply has the loop follow a plan.
-func (p *Pipeline) apply(ctx context.Context, made *planning.Plan, f *planning.Follower, absent func(namespace string) bool) error {
+func (p *Pipeline) apply(ctx context.Context, made *planning.Plan, absent func(namespace string) bool) error {
 	p.planned.log(p.log, made)
 	known, err := p.loop.Known(ctx)
 	if err != nil {
@@ -169,7 +184,7 @@ func (p *Pipeline) apply(ctx context.Context, made *planning.Plan, f *planning.F
 	}
 	p.Waiting(waiting)
 	if len(out.Ended)+len(out.Unserved) > 0 {
-		time.AfterFunc(replanAfter, f.Replan)
+		time.AfterFunc(replanAfter, p.replan)
 	}
 	return p.loop.Set(ctx, next)
 }
@@ -182,7 +197,8 @@ func (p *Pipeline) wanted(c *planning.Collection) loop.Wanted {
 	}
 	id, of, target, selection := c.ID(), c.Target.Collection, c.Target, c.Selection
 	if v := target.Resource.Version; v != "" { // another version shows other bodies
-		selection += " version=" + v
+		base, _, _ := strings.Cut(selection, inVersion) // a recorded selection has one
+		selection = base + inVersion + v
 	}
 	return loop.Wanted{
 		ID: id, SyncedEvery: o.SyncedEvery, ResyncEvery: o.Resync, VerifyEvery: o.VerifyEvery,

@@ -257,7 +257,7 @@ func (p *parsed) ended(k Known, catalog *source.Catalog) Collection {
 
 // asRecorded is a collection with the selection that is recorded of it.
 func (p *parsed) asRecorded(k Known, r source.Resource) Collection {
-	c := p.collection(r, false)
+	c := p.collection(r, r.Namespaced && !p.confined())
 	c.Target.Collection.Namespace = event.ParseEntryCollection(k.ID).Namespace
 	c.Selection = k.Selection
 	return c

@@ -34,6 +34,7 @@ type world struct {
 	undone    int // 0: none, or it was noticed
 	restored  int // the step of the last restore
 	overtaken bool
+	asked     bool // time has passed since: every collection has asked
 	out       io.Writer
 	logger    *zap.Logger
 }
@@ -57,6 +58,9 @@ func (w *world) hindered(s *sinkWorld, e entry) bool {
 	b := s.bus
 	if w.process == nil || b.stopped || b.blocked || b.refuses(topic(e.topic)) || w.api.down || w.api.denied != 0 {
 		return true
+	}
+	if *independent && e.version == "v2" && !w.cluster.second {
+		return true // the entry waits for a version that is served
 	}
 	if routeStays() && w.judges[slices.Index(w.sinks, s)].hadRefused(e) {
 		return true
@@ -209,6 +213,7 @@ func (w *world) sleep(d time.Duration) {
 		}
 		time.Sleep(beat)
 		w.pump()
+		w.asked = w.asked || passed >= 15*time.Second
 		if passed += beat; passed%time.Minute == 0 {
 			w.api.bookmarks()
 			w.pump()
@@ -298,7 +303,7 @@ func (w *world) rollback() {
 	defer w.api.mu.Unlock()
 	switch {
 	case w.undone == 0:
-	case w.api.asked > 0:
+	case w.api.asked > 0 && (!*independent || w.asked):
 		w.undone = 0
 	case w.cluster.now().rv >= w.undone:
 		w.undone, w.overtaken = 0, true

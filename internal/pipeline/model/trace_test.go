@@ -333,7 +333,7 @@ func opsTable() map[string]op {
 			if !w.locked(func(c *cluster) bool { return c.restore(a[0] + 1) }) {
 				return false
 			}
-			w.undone, w.api.asked, w.restored = max(undone, 1), 0, w.step
+			w.undone, w.api.asked, w.restored, w.asked = max(undone, 1), 0, w.step, false
 			w.api.restart()
 			return true
 		}},
