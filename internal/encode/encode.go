@@ -3,6 +3,7 @@ package encode
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/shape/manager"
 	"github.com/kubebridge/kubebridge/pkg/shape/patch"
+	"github.com/kubebridge/kubebridge/pkg/sink"
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
@@ -39,11 +41,8 @@ type Encoder struct {
 
 	// All below belongs to the goroutine that uses the encoder.
 	collections map[string]*collection
-	now         look
-	passes      func(t event.Type) bool // filterPasses and isMinor of the object at hand
-	minor       func(known *reconcile.Object) bool
-	seal        sealer
-	packs       *packer
+	prepare     *preparer
+	keeper      *keeper
 	differ      differ
 	memory
 }
@@ -52,14 +51,13 @@ type Encoder struct {
 type memory struct {
 	filling, flying, spare *arena // flying and spare are nil unless Sealed is called
 	text                   event.Text
-	stripped, redacted     []byte // the object at hand, without managedFields and then redacted
 }
 
 // differ finds out what has changed.
 type differ struct {
-	maker patch.Maker
-	teams manager.Teller
-	whole []byte // the redacted object with its managedFields
+	maker    patch.Maker
+	managers manager.Teller
+	whole    []byte // the redacted object with its managedFields
 }
 
 // collection is what the encoder remembers of a collection.
@@ -81,7 +79,8 @@ type collection struct {
 func New(o Options) *Encoder {
 	e := &Encoder{Options: o, configured: map[string]*rules{}, collections: map[string]*collection{}}
 	e.filling = newArena(false)
-	e.passes, e.minor = e.filterPasses, e.isMinor
+	e.keeper = &keeper{Options: &e.Options}
+	e.prepare = newPreparer(&e.Options, e.keeper)
 	return e
 }
 
@@ -166,6 +165,21 @@ func (e *Encoder) Dropped(collection string) {
 	}
 }
 
+// Prepare implements the loop's encoder. The items that follow from a sighting are encoded before
+// the next one is prepared. Of a sighting that is not of an object that was seen, Prepare only
+// notes where it comes from.
+func (e *Encoder) Prepare(collection string, s *reconcile.Sighting, known *reconcile.Object, inDoubt bool) {
+	e.prepare.prepare(e.collection(collection), s, known, inDoubt)
+}
+
+// Reject implements the loop's encoder. An event about a collection cannot be made to fit.
+func (e *Encoder) Reject(i *reconcile.Item, r *sink.RecordError) error {
+	if i.Object == nil {
+		return fmt.Errorf("%s of %s is rejected: %w", i.Event.Type, i.Collection, r)
+	}
+	return e.reject(e.collection(i.Collection), i, r)
+}
+
 // Encode implements the loop's encoder.
 func (e *Encoder) Encode(i *reconcile.Item, at time.Time) (event.Record, []event.KV) {
 	c := e.collection(i.Collection)
@@ -179,15 +193,15 @@ func (e *Encoder) Encode(i *reconcile.Item, at time.Time) (event.Record, []event
 	}
 	o := e.object(c, i, ev)
 	if o == nil && ev.Type == event.Deleted {
-		ev.Object = e.lastPublished(c, i.Object.Key, &i.Object.Object)
+		ev.Object = e.keeper.lastPublished(c, i.Object.Key, &i.Object.Object)
 	}
 	if o != nil && (c.redact != nil || !c.configured || c.keeps()) {
-		body, err := e.bodyOf(c, o)
+		body, err := e.prepare.bodyOf(c, o)
 		switch {
 		case err != nil:
 			e.withhold(c, i, ev, err)
 			o = nil
-		case c.redact != nil && e.redactedAny(body):
+		case c.redact != nil && e.prepare.redactedAny(body):
 			e.count(c, Redacted, ev.Type)
 		}
 		ev.Object = body
@@ -204,7 +218,13 @@ func (e *Encoder) Encode(i *reconcile.Item, at time.Time) (event.Record, []event
 		o = nil
 	}
 	r := e.record(c, i, ev, o)
-	return r, e.keep(c, i, ev)
+	change, changed := e.keeper.keep(c, i, ev)
+	if !changed {
+		return r, nil
+	}
+	changes := e.filling.changes.take(1)
+	changes[0] = change
+	return r, changes
 }
 
 // decisionOf is what has been decided about an event because the bus did not take it, or does not
@@ -217,7 +237,7 @@ func (e *Encoder) decisionOf(c *collection, i *reconcile.Item, ev *event.Event, 
 	}
 	body := ev.Object
 	if body == nil && o != nil && c.limit.exceeded(len(o.Raw)) {
-		body, _ = e.bodyOf(c, o) // nothing is redacted: cannot fail
+		body, _ = e.prepare.bodyOf(c, o) // nothing is redacted: cannot fail
 	}
 	return e.foresee(c, i.Object.Key, p, len(body))
 }
@@ -240,7 +260,7 @@ func (c *collection) run(n uint64) string {
 //	other gap, other synced                       reconcile
 //	of an object                                  that of its sighting
 //	present in a resync                           resync
-//	end of an object whose name another one has   not watch, since no watch has seen it
+//	end of an object whose name another one has   reconcile, if it is not that of a list
 func (e *Encoder) origin(c *collection, i *reconcile.Item) event.Origin {
 	first := i.Run == i.Incarnation
 	if x := i.Event; x != nil {
@@ -255,7 +275,7 @@ func (e *Encoder) origin(c *collection, i *reconcile.Item) event.Origin {
 		return originOf(reconcile.List, first)
 	}
 	from := reconcile.List
-	switch n := &e.now; {
+	switch n := &e.prepare.now; {
 	case n.collection == c && n.key == i.Object.Key:
 		from = n.origin
 	case i.Object.Body != nil: // the loop did not call Prepare: the deletion was seen
@@ -267,7 +287,7 @@ func (e *Encoder) origin(c *collection, i *reconcile.Item) event.Origin {
 	case i.Object.Type == event.Present: // before the first synced event, only a list finds objects
 		from = reconcile.Resync
 	case i.Object.Type == event.Deleted && o != nil && o.UID != i.Object.Object.UID:
-		from = reconcile.List
+		return event.Reconcile
 	}
 	return originOf(from, first)
 }
@@ -296,14 +316,6 @@ func (e *Encoder) object(c *collection, i *reconcile.Item, ev *event.Event) *sou
 		}
 	}
 	return o
-}
-
-// redactedAny reports whether a body differs from the object that it was made of.
-func (e *Encoder) redactedAny(body []byte) bool {
-	if e.KeepManagedFields {
-		return string(body) != string(e.now.object.Raw)
-	}
-	return string(body) != string(e.stripped)
 }
 
 // withhold logs that an event has no body.
@@ -388,7 +400,7 @@ func (e *Encoder) address(c *collection, i *reconcile.Item, ev *event.Event, r *
 		to = parseRoute(cmp.Or(i.Route, c.properties.Route), c.values)
 		c.routes[i.Route] = to
 	}
-	v := to.valuesOf(ev)
+	v := valuesOf(to.values, ev)
 	r.Route = to.destination(ev, v, &e.text)
 	if d := ev.DeadLetter; d != nil && e.DeadLetters != nil {
 		if d.Route = r.Route; to.subject != nil {
@@ -403,12 +415,6 @@ func (e *Encoder) address(c *collection, i *reconcile.Item, ev *event.Event, r *
 	r.ID = r.Attributes[1].Value
 	if !r.Broadcast {
 		r.Key = to.keyOf(v, &e.text)
-	}
-}
-
-func (e *Encoder) count(c *collection, what Count, t event.Type) {
-	if e.Count != nil {
-		e.Count(c.id, what, t)
 	}
 }
 

@@ -14,10 +14,13 @@ import (
 
 	"github.com/kubebridge/kubebridge/internal/durable"
 	"github.com/kubebridge/kubebridge/internal/encode"
+	"github.com/kubebridge/kubebridge/internal/loop"
 	"github.com/kubebridge/kubebridge/internal/reconcile"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/shape"
 )
+
+var _ loop.Encoder = (*encode.Encoder)(nil)
 
 var update = flag.Bool("update", false, "rewrite testdata")
 
