@@ -47,7 +47,7 @@ explore-mutants: ## changes to what internal/reconcile decides, and which of the
 	. scripts/go.sh && go test -count=1 -timeout 3h -v -run TestMutants ./internal/reconcile -explore.mutants='$(or $(MUTANTS),all)' -explore.writes=4 -explore.disturbances=3 -explore.walks=$(or $(WALKS),60)
 
 mutants: ## which changes to the pipeline the model finds (SEED=1 RUNS=1000)
-	. scripts/go.sh && go test -count=1 -timeout 3h -v -run TestMutants ./internal/pipeline/model -model.mutants -model.seed=$(or $(SEED),1) -model.runs=$(or $(RUNS),1000)
+	. scripts/go.sh && go run ./internal/pipeline/model/mutants -seed=$(or $(SEED),1) -runs=$(or $(RUNS),1000)
 
 fuzz: ## every fuzz target in turn, FUZZTIME=10m each
 	FUZZTIME="$(or $(FUZZTIME),10m)" scripts/fuzz.sh $(FUZZ)

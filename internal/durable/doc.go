@@ -7,6 +7,9 @@
 //	d/<collection>                           a reconcile.Draft as JSON
 //	i/<collection>/<namespace>/<name>/<uid>  a reconcile.Intent
 //	s/<storage>                              the epoch of the storage, a decimal number
+//	n/plan                                   the numbers of the plan: internal/plan
+//	n/owed/edit/<collection>                 consumers are owed the edit of a collection
+//	n/owed/plan/<resource>                   consumers are owed the plan of a resource
 //
 // A collection's ID has no slash. The namespace of a cluster-scoped object is empty. The uid
 // of an intent is the rest of the key and may contain slashes.

@@ -133,3 +133,12 @@ func (v *Inventory) objects(collection string) iter.Seq[found] {
 		}
 	}
 }
+
+// Count returns how many inventory entries a collection has in a store.
+func Count(store checkpoint.Store, collection string) (n int64, err error) {
+	err = store.Scan([]byte(prefixObject+collection+"/"), func(_, _ []byte) error {
+		n++
+		return nil
+	})
+	return n, err
+}

@@ -16,7 +16,25 @@ const (
 	prefixDraft    = "d/"
 	prefixIntent   = "i/"
 	prefixEpoch    = "s/"
+	prefixOwed     = "n/owed/"
 )
+
+// OwedEditKey is a key that is there as long as consumers have not been sent the number of the
+// last edit of a collection.
+func OwedEditKey(collection string) []byte { return []byte(prefixOwed + "edit/" + collection) }
+
+// OwedPlanKey is a key that is there as long as consumers have not been sent the number of the plan
+// that changed the collections of a resource.
+func OwedPlanKey(resource string) []byte { return []byte(prefixOwed + "plan/" + resource) }
+
+// Owed returns those keys that a store has.
+func Owed(store checkpoint.Store) (keys []string, err error) {
+	err = store.Scan([]byte(prefixOwed), func(key, _ []byte) error {
+		keys = append(keys, string(key))
+		return nil
+	})
+	return keys, err
+}
 
 // ObjectKey is the inventory key of an object within its collection. namespace is "" for a
 // cluster-scoped object.

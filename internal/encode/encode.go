@@ -31,13 +31,14 @@ const (
 
 var errNotConfigured = errors.New("the collection is not configured, so it is not known what to redact")
 
-// Encoder implements the loop's encoder for one sink. One goroutine uses it, except for Configure
-// and Remove, which any goroutine may call.
+// Encoder is the loop's encoder for one sink. One goroutine uses it, except for Configure and
+// Remove, which any goroutine may call.
 type Encoder struct {
 	Options
 
 	mu         sync.Mutex
 	configured map[string]*rules
+	removed    map[string]struct{} // of configured, until they are closed
 
 	// All below belongs to the goroutine that uses the encoder.
 	collections map[string]*collection
@@ -77,7 +78,7 @@ type collection struct {
 
 // New returns an encoder without collections.
 func New(o Options) *Encoder {
-	e := &Encoder{Options: o, configured: map[string]*rules{}, collections: map[string]*collection{}}
+	e := &Encoder{Options: o, configured: map[string]*rules{}, removed: map[string]struct{}{}, collections: map[string]*collection{}}
 	e.filling = newArena(false)
 	e.keeper = &keeper{Options: &e.Options}
 	e.prepare = newPreparer(&e.Options, e.keeper)
@@ -95,15 +96,26 @@ func (e *Encoder) Configure(c event.Collection, s Settings) (reconcile.Propertie
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.configured[r.eventCollection.ID()] = r
+	delete(e.removed, r.eventCollection.ID())
 	return r.properties, nil
 }
 
-// Remove forgets the settings of a collection that is no longer wanted. Its objects are not
-// published any more.
+// Remove says that a collection is no longer wanted. Its settings are forgotten once it is closed.
 func (e *Encoder) Remove(collection string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	delete(e.configured, collection)
+	e.removed[collection] = struct{}{}
+}
+
+// closed forgets a collection.
+func (e *Encoder) closed(collection string) {
+	delete(e.collections, collection)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if _, removed := e.removed[collection]; removed {
+		delete(e.configured, collection)
+		delete(e.removed, collection)
+	}
 }
 
 // collection returns what is remembered of a collection, with its present settings.
@@ -116,7 +128,7 @@ func (e *Encoder) collection(id string) *collection {
 		c = &collection{id: id, bodies: map[string]uncommitted{}, rejected: map[string][]decision{}}
 		e.collections[id] = c
 	}
-	if r == nil && (c.rules == nil || c.configured) {
+	if r == nil && c.rules == nil {
 		r = e.rulesOf(event.ParseEntryCollection(id))
 	}
 	if r != nil && r != c.rules {
@@ -149,7 +161,7 @@ func (e *Encoder) Committed(items []reconcile.Item) {
 			}
 			c.decided(p)
 		case i.Event.Type == event.Closed:
-			delete(e.collections, i.Collection)
+			e.closed(i.Collection)
 		}
 	}
 	if e.flying != nil {

@@ -20,9 +20,11 @@ import (
 	"github.com/kubebridge/kubebridge/internal/durable"
 	"github.com/kubebridge/kubebridge/internal/encode"
 	"github.com/kubebridge/kubebridge/internal/loop"
+	"github.com/kubebridge/kubebridge/internal/plan"
 	"github.com/kubebridge/kubebridge/internal/reconcile"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
+	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -149,6 +151,26 @@ func (b *bus) latest() map[string]string {
 	return latest
 }
 
+// inLoop is an encoder as the loop wants it.
+type inLoop struct{ *encode.Encoder }
+
+// Encode implements [loop.Encoder].
+func (e inLoop) Encode(i *reconcile.Item, _ string, at time.Time) (event.Record, []event.KV) {
+	return e.Encoder.Encode(i, at)
+}
+
+// blind observes nothing.
+type blind struct{}
+
+// Queued implements [loop.Observer].
+func (blind) Queued(loop.Load, loop.Load) {}
+
+// Suspended implements [loop.Observer].
+func (blind) Suspended(string, time.Time, error) {}
+
+// Committed implements [loop.Observer].
+func (blind) Committed([]reconcile.Item, []event.Record) {}
+
 // In a loop that is killed again and again, with objects of which a fifth does not fit the bus, the
 // last state of every object arrives: whole, truncated, or among the dead letters.
 func TestInALoop(t *testing.T) {
@@ -183,15 +205,16 @@ func TestInALoop(t *testing.T) {
 					Encoder: event.Encoder{Cluster: "prod", ClusterUID: "uid"}, Route: encode.Route{Topic: template(t, "{resource}")},
 					Oversize: policy, DeadLetters: template(t, "dead"), Store: r.store, Log: zap.NewNop(),
 				})
-				properties, err := e.Configure(configMaps, both)
-				if err != nil {
-					t.Fatal(err)
-				}
-				l := loop.New(loop.Options{Delivery: delivery.New(delivery.Options{Sink: b, Store: r.store}), Store: r.store, Reader: c, Encoder: e, Log: zap.NewNop()})
+				l := loop.New(loop.Options{Delivery: delivery.New(delivery.Options{Sink: b, Store: r.store}), Store: r.store, Reader: c, Encoder: inLoop{e}, Observer: blind{}, Log: zap.NewNop()})
 				ctx, kill := context.WithCancel(t.Context())
 				done := make(chan error, 1)
 				go func() { done <- l.Run(ctx, ctx) }()
-				if err := l.Set(ctx, []loop.Wanted{{ID: "configmaps", Properties: properties}}, nil); err != nil {
+				of := configMaps
+				of.ByEntry = true
+				if err := l.Set(ctx, loop.Plan{
+					Outcomes: &plan.Outcomes{Wanted: []plan.Collection{{Target: source.Target{Collection: of}}}},
+					Wanted:   []loop.Wanted{{ID: "configmaps", Configure: func() (reconcile.Properties, error) { return e.Configure(configMaps, both) }}},
+				}); err != nil {
 					t.Fatal(err)
 				}
 				for range 200 {

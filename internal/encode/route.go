@@ -34,6 +34,16 @@ type written struct {
 	Key     string `json:"key,omitzero"`     // a template; of topics
 }
 
+// entryText is {entry} in templates: the name of the entry, with an @ behind it where the entry makes
+// one collection per namespace. While an entry changes from one collection of all namespaces to one
+// per namespace, two collections hold an object; on a compacted topic they must not share a key.
+func entryText(c *event.Collection) string {
+	if c.Namespace != "" {
+		return c.Entry + "@"
+	}
+	return c.Entry
+}
+
 // write returns the text of a collection's route.
 func (r Route) write(v shape.Values) string {
 	w := written{Cluster: v.Cluster}

@@ -80,7 +80,7 @@ func (o *Options) compile(c event.Collection, s Settings) (*rules, error) {
 // rulesOf are the rules of a collection of which nothing is configured.
 func (o *Options) rulesOf(c event.Collection) *rules {
 	r := &rules{eventCollection: c, route: o.Route}
-	r.values = shape.Values{Cluster: o.Encoder.Cluster, Group: c.Group, Resource: c.Resource, Entry: c.Entry}
+	r.values = shape.Values{Cluster: o.Encoder.Cluster, Group: c.Group, Resource: c.Resource, Entry: entryText(&c)}
 	r.encoder = o.Encoder.Of(&r.eventCollection)
 	return r
 }

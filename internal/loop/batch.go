@@ -7,8 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"go.uber.org/zap"
-
 	"github.com/kubebridge/kubebridge/internal/delivery"
 	"github.com/kubebridge/kubebridge/internal/durable"
 	"github.com/kubebridge/kubebridge/internal/reconcile"
@@ -16,8 +14,9 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
-// encode makes the records of items that have none.
-func (l *Loop) encode() {
+// encode makes the records of items that have none. detail is that of the list that they follow
+// from, if they do.
+func (l *Loop) encode(detail string) {
 	items := l.core.Items()
 	at := time.Now()
 	first := len(items)
@@ -25,11 +24,21 @@ func (l *Loop) encode() {
 		first--
 	}
 	for n := first; n < len(items); n++ {
-		r, changes := l.Encoder.Encode(&items[n], at)
+		why, e := "", items[n].Event
+		if e != nil && e.Type == event.Gap {
+			why = detail
+		}
+		r, changes := l.Encoder.Encode(&items[n], why, at)
+		if e != nil {
+			changes = append(changes, l.paid(items[n].Collection)...)
+		}
 		if l.Delivery.Mode() == delivery.Log {
 			r.State = append(durable.ItemChanges(&items[n]), changes...)
 		}
 		items[n].Payload = &encoded{r, changes}
+		if e != nil && e.Type == event.Synced {
+			l.last["synced "+items[n].Collection], l.last["verify "+items[n].Collection] = at, at
+		}
 		l.filling.bytes += len(r.Value)
 	}
 }
@@ -45,9 +54,9 @@ func (l *Loop) wait() time.Duration {
 	case l.full() || l.stopping:
 		return 0
 	case l.core.Pending() == 0:
-		return silentDelay - time.Since(l.since)
+		return silentDelay - time.Since(l.filling.since)
 	}
-	return l.Linger - time.Since(l.since)
+	return l.Linger - time.Since(l.filling.since)
 }
 
 // due fires when the filling batch has waited long enough; nil if there is nothing to wait for.
@@ -60,36 +69,47 @@ func (l *Loop) due() <-chan time.Time {
 
 // dispatch sends the filling batch on its way if its time has come.
 func (l *Loop) dispatch(ctx context.Context) {
-	if l.since.IsZero() && !l.core.Empty() {
-		l.since = time.Now()
+	if l.filling.since.IsZero() && !l.core.Empty() {
+		l.filling.since = time.Now()
 	}
 	if l.flying != nil || l.core.Idle() || l.wait() > 0 {
 		return
 	}
-	l.flying = &flight{batch: l.filling, sealed: l.core.Seal()}
-	l.filling, l.since = batch{}, time.Time{}
+	l.seq++
+	l.flying = &flight{batch: l.filling, seq: l.seq, sealed: l.core.Seal()}
+	l.filling = batch{}
 	l.deliver(ctx)
+}
+
+// queued says how full the batches are.
+func (l *Loop) queued() {
+	filling := Load{l.core.Pending(), l.filling.bytes, l.filling.since}
+	if l.flying == nil {
+		l.Observer.Queued(Load{}, filling)
+		return
+	}
+	l.Observer.Queued(Load{len(l.flying.records), l.flying.bytes, l.flying.since}, filling)
 }
 
 // deliver writes the batch on its way. settled are records that the bus has of it.
 func (l *Loop) deliver(ctx context.Context, settled ...event.Record) {
 	f := l.flying
 	mode := l.Delivery.Mode()
-	changes := durable.Changes(f.sealed, mode == delivery.Intents)
+	changes := append(durable.Changes(f.sealed, mode == delivery.Intents), f.notes...)
 	f.records = f.records[:0:0]
 	for i := range f.sealed.Items {
 		p := f.sealed.Items[i].Payload.(*encoded)
 		f.records = append(f.records, p.record)
 		changes = append(changes, p.changes...)
 	}
-	l.seq++
-	b := &delivery.Batch{Seq: f.sealed.Seq, Records: f.records, Changes: changes}
+	b := &delivery.Batch{Seq: f.seq, Records: f.records, Changes: changes}
 	switch mode {
-	case delivery.Log: // a batch without its first records is another one
-		b.Seq, b.Silent = l.seq, durable.Silent(f.sealed)
+	case delivery.Log:
+		b.Silent = append(durable.Silent(f.sealed), f.notes...)
 	case delivery.Intents:
-		b.Before = durable.Before(f.sealed)
+		b.Before = append(durable.Before(f.sealed), f.notes...)
 	}
+	l.writing = true
 	l.running.Go(func() {
 		err := l.Delivery.Settle(ctx, settled)
 		if err == nil {
@@ -116,7 +136,6 @@ func (l *Loop) finished(ctx context.Context, err error) error {
 		l.rejected(ctx, record)
 		return nil
 	case errors.Is(err, sink.ErrReset):
-		l.budget.Release(l.flying.held + l.filling.held)
 		return l.reset(ctx, err)
 	}
 	return err
@@ -126,8 +145,13 @@ func (l *Loop) committed() {
 	l.core.Committed()
 	l.budget.Release(l.flying.held)
 	l.Encoder.Committed(l.flying.sealed.Items)
+	l.Observer.Committed(l.flying.sealed.Items, l.flying.records)
 	for i := range l.flying.sealed.Items {
-		delete(l.pauses, l.flying.sealed.Items[i].Collection)
+		id := l.flying.sealed.Items[i].Collection
+		if _, paused := l.pauses[id]; paused {
+			delete(l.pauses, id)
+			l.Observer.Suspended(id, time.Time{}, nil)
+		}
 	}
 	l.flying = nil
 }
@@ -141,17 +165,17 @@ func (l *Loop) refused(ctx context.Context, e *sink.RouteError) {
 		}
 	}
 	for _, id := range ids {
-		l.suspend(id, "route refused records, collection suspended", zap.String("route", e.Route), zap.Error(e.Err))
+		l.suspend(id, e)
 	}
 	l.without(ctx, e.Index, ids)
 }
 
 // suspend takes a collection out for a while, which doubles until it delivers.
-func (l *Loop) suspend(id, message string, fields ...zap.Field) {
+func (l *Loop) suspend(id string, why error) {
 	pause := min(max(firstPause, 2*l.pauses[id]), lastPause)
 	l.pauses[id] = pause
 	l.suspended[id] = time.Now().Add(pause)
-	l.Log.Error(message, append(fields, zap.String("collection", id), zap.Duration("retry", pause))...)
+	l.Observer.Suspended(id, l.suspended[id], why)
 }
 
 // rejected has the collection of a record that the bus does not take begin from the store. The
@@ -160,7 +184,7 @@ func (l *Loop) rejected(ctx context.Context, e *sink.RecordError) {
 	item := &l.flying.sealed.Items[e.Index]
 	id := item.Collection
 	if err := l.Encoder.Reject(item, e); err != nil {
-		l.suspend(id, "record rejected, collection suspended", zap.Error(err))
+		l.suspend(id, err)
 	} else {
 		l.suspended[id] = time.Now()
 	}
@@ -174,6 +198,8 @@ func (l *Loop) without(ctx context.Context, index int, ids []string) {
 	if l.Delivery.Mode() == delivery.Log {
 		settled = slices.Clone(l.flying.records[:index])
 		l.core.Published(index)
+		l.seq++ // a batch without its first records is another one
+		l.flying.seq = l.seq
 	}
 	for _, id := range ids {
 		l.core.Drop(id)
@@ -198,6 +224,9 @@ func (l *Loop) resume(at time.Time) error {
 		return nil
 	}
 	state, err := durable.Load(l.Store)
+	if err == nil {
+		err = l.loadPlan() // what a batch would have paid may be owed after all
+	}
 	if err != nil {
 		return err
 	}

@@ -1,9 +1,10 @@
 package loop
 
 import (
+	"bytes"
 	"context"
 	"errors"
-	"strings"
+	"fmt"
 	"sync"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 
 	"github.com/kubebridge/kubebridge/internal/delivery"
 	"github.com/kubebridge/kubebridge/internal/durable"
+	"github.com/kubebridge/kubebridge/internal/plan"
 	"github.com/kubebridge/kubebridge/internal/reconcile"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/event"
@@ -28,17 +30,8 @@ const (
 	// silentDelay is how long a commit waits that moves positions only.
 	silentDelay = time.Second
 	// A route that refused is tried again after a pause, which doubles from one to the other.
-	firstPause, lastPause = 5 * time.Second, 5 * time.Minute
+	firstPause, lastPause = 5 * time.Second, 2 * time.Minute
 )
-
-// Wanted is a collection that the plan wants.
-type Wanted struct {
-	ID         string
-	Properties reconcile.Properties
-	// SyncedEvery, ResyncEvery and VerifyEvery are the intervals of periodic synced events, resyncs
-	// and verifications; 0: never.
-	SyncedEvery, ResyncEvery, VerifyEvery time.Duration
-}
 
 // Reader reads collections.
 type Reader interface {
@@ -51,13 +44,14 @@ type Reader interface {
 
 // Encoder looks at objects and makes records. One goroutine uses it.
 type Encoder interface {
-	// Prepare completes a sighting of an object that was seen: its digests, what the filter and
+	// Prepare completes a sighting: with the digests of an object that was seen, what the filter and
 	// the ignore rules say of it, and whether its event is a dead letter. known is the
 	// inventory entry of the sighting's key, nil for none.
 	Prepare(collection string, s *reconcile.Sighting, known *reconcile.Object, inDoubt bool)
 	// Encode makes the record of an item, and the changes of the store that go with it beside
-	// the item's own. Items come in order, each once.
-	Encode(i *reconcile.Item, at time.Time) (event.Record, []event.KV)
+	// the item's own. Items come in order, each once. detail says of a gap that a list is the
+	// reason of why that list began, in one sentence for a human; "": it is not known.
+	Encode(i *reconcile.Item, detail string, at time.Time) (event.Record, []event.KV)
 	// Reject notes that the bus does not take the record of an item. The loop then continues the
 	// collection from the store, and the item's event is made so that it fits, or is a dead
 	// letter. An error says that nothing can be done: the collection is suspended for a while.
@@ -68,12 +62,32 @@ type Encoder interface {
 	Dropped(collection string)
 }
 
+// Observer learns what happens. Its methods are called from the goroutine of [Loop.Run], and do not
+// block.
+type Observer interface {
+	// Committed says that a batch is on the bus and in the store. It may not keep the records.
+	Committed(items []reconcile.Item, records []event.Record)
+	// Queued says what is on its way, and what fills the next batch.
+	Queued(flying, filling Load)
+	// Suspended says that a collection waits until a time, since the bus refuses its route or
+	// one of its records. A nil error: it goes on.
+	Suspended(collection string, until time.Time, err error)
+}
+
+// Load is the size of a batch.
+type Load struct {
+	Records int
+	Bytes   int       // of the records' values
+	Since   time.Time // when its first content came; zero: it is empty
+}
+
 // Options are what a loop is made of. All are required but Linger.
 type Options struct {
 	Delivery *delivery.Delivery
 	Store    checkpoint.Store
 	Reader   Reader
 	Encoder  Encoder
+	Observer Observer
 	Linger   time.Duration // how long a batch waits for more records; 0: not at all
 	Log      *zap.Logger
 }
@@ -83,34 +97,43 @@ type Loop struct {
 	Options
 	in      chan message
 	calls   chan func(ctx context.Context) error
+	pings   chan struct{} // answers [Loop.Alive]
+	ended   chan struct{} // closed when Run returns
 	budget  *semaphore.Weighted
 	running sync.WaitGroup
 
 	// All below belongs to Run's goroutine.
 	core      *reconcile.Core
 	inventory *durable.Inventory
-	wanted    map[string]Wanted
+	wanted    map[string]wanted
 	reads     map[string]*reading
 	suspended map[string]time.Time     // collections that are not in the core, until then
 	pauses    map[string]time.Duration // how long collections were suspended last, until they deliver
 	filling   batch
 	flying    *flight
+	writing   bool // the result of flying is yet to come
 	written   chan error
-	seq       uint64               // of deliveries
-	since     time.Time            // when the filling batch got its first content
-	last      map[string]time.Time // when something was done at an interval
+	seq       uint64               // of batches; unlike the core's it goes on after a reset
+	last      map[string]time.Time // when something was done at an interval: see passed
 	stopping  bool
+	planned   bool // the first plan is there: until then nothing is encoded
+	numbers   plan.Numbers
+	owed      map[string]struct{} // keys: see owe
 }
 
-// batch is what the loop knows of the batch that fills.
+// batch is what the loop knows of a batch.
 type batch struct {
 	bytes int
-	held  int64 // of the frame budget
+	held  int64     // of the frame budget
+	since time.Time // when its first content came
+	// notes are durable before its records, and with them.
+	notes []event.KV
 }
 
 // flight is a batch on its way.
 type flight struct {
 	batch
+	seq     uint64
 	sealed  *reconcile.Batch
 	records []event.Record
 }
@@ -124,9 +147,9 @@ type encoded struct {
 // New returns a loop that is not running yet.
 func New(o Options) *Loop {
 	return &Loop{
-		Options: o, in: make(chan message, 64), calls: make(chan func(context.Context) error), budget: semaphore.NewWeighted(frameBudget),
-		wanted: map[string]Wanted{}, reads: map[string]*reading{}, suspended: map[string]time.Time{}, pauses: map[string]time.Duration{},
-		written: make(chan error, 1), last: map[string]time.Time{},
+		Options: o, in: make(chan message, 64), calls: make(chan func(context.Context) error), pings: make(chan struct{}), ended: make(chan struct{}), budget: semaphore.NewWeighted(frameBudget),
+		wanted: map[string]wanted{}, reads: map[string]*reading{}, suspended: map[string]time.Time{}, pauses: map[string]time.Duration{},
+		written: make(chan error, 1), last: map[string]time.Time{}, owed: map[string]struct{}{},
 	}
 }
 
@@ -135,9 +158,10 @@ func New(o Options) *Loop {
 func (l *Loop) Run(ctx, stop context.Context) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer func() {
+		close(l.ended)
 		cancel()
 		l.running.Wait()
-		if l.flying != nil {
+		if l.writing {
 			<-l.written //nolint:errcheck // the next start finds out what became of it
 		}
 		if l.inventory != nil {
@@ -146,6 +170,9 @@ func (l *Loop) Run(ctx, stop context.Context) (err error) {
 		err = errors.Join(err, l.Delivery.Close())
 	}()
 	if err := l.open(ctx); err != nil {
+		if stop.Err() != nil && ctx.Err() != nil {
+			return nil
+		}
 		return err
 	}
 	tick := time.NewTicker(time.Second)
@@ -159,7 +186,7 @@ func (l *Loop) Run(ctx, stop context.Context) (err error) {
 		if l.full() || l.stopping {
 			in = nil
 		}
-		if l.stopping && l.flying == nil && l.core.Idle() {
+		if l.stopping && l.flying == nil && (l.core.Idle() || !l.planned) {
 			return nil
 		}
 		select {
@@ -168,7 +195,9 @@ func (l *Loop) Run(ctx, stop context.Context) (err error) {
 		case f := <-l.calls:
 			err = f(ctx)
 		case err = <-l.written:
+			l.writing = false
 			err = l.finished(ctx, err)
+		case l.pings <- struct{}{}:
 		case now := <-tick.C:
 			l.tick(now)
 		case <-l.due():
@@ -181,22 +210,91 @@ func (l *Loop) Run(ctx, stop context.Context) (err error) {
 		if err == nil {
 			err = l.inventory.Err()
 		}
-		if err != nil {
+		switch {
+		case err != nil && ctx.Err() != nil:
+			return l.stopped()
+		case err != nil:
 			return err
+		}
+	}
+}
+
+// Alive reports whether the loop's goroutine answers before ctx ends. It does while it waits for
+// the bus or the store.
+func (l *Loop) Alive(ctx context.Context) bool {
+	select {
+	case <-l.pings:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// Pings returns a channel on which a send answers [Loop.Alive]: for a store that blocks the
+// loop's goroutine while it waits.
+func (l *Loop) Pings() chan<- struct{} { return l.pings }
+
+// Count returns how many objects the inventory of a collection has in the store. It is called from
+// Run's goroutine.
+func (l *Loop) Count(collection string) (int64, error) { return durable.Count(l.Store, collection) }
+
+// RunOf returns the run and the incarnation of a collection, zero where there is none. It is called
+// from Run's goroutine.
+func (l *Loop) RunOf(collection string) (run, incarnation uint64) {
+	if c := l.core.Collection(collection); c != nil {
+		return c.Run, c.Incarnation
+	}
+	return 0, 0
+}
+
+// Skips reports whether a collection does not publish what its first list finds. It is called from
+// Run's goroutine.
+func (l *Loop) Skips(collection string) bool { return l.wanted[collection].properties.Skip }
+
+// answering runs f, which waits for the bus or the store, and answers pings meanwhile.
+func (l *Loop) answering(f func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	for {
+		select {
+		case err := <-done:
+			return err
+		case l.pings <- struct{}{}:
 		}
 	}
 }
 
 // open connects and continues from what the store holds.
 func (l *Loop) open(ctx context.Context) error {
-	err := l.Delivery.Open(ctx, false)
-	if errors.Is(err, sink.ErrReset) {
-		return l.reset(ctx, err)
-	}
+	asked, err := l.resetAsked()
 	if err != nil {
 		return err
 	}
+	err = l.answering(func() error { return l.Delivery.Open(ctx, asked) })
+	if err == nil {
+		asked, err = l.resetAsked() // the store may be one that is read while the delivery opens
+	}
+	switch {
+	case err == nil && asked:
+		return l.reset(ctx, errAsked)
+	case errors.Is(err, sink.ErrReset):
+		return l.reset(ctx, err)
+	case err != nil:
+		return err
+	}
 	return l.load()
+}
+
+// errAsked is the reason of a reset that an operator has asked for.
+var errAsked = fmt.Errorf("%w: an operator asked for a reset", sink.ErrReset)
+
+// resetAsked reports whether an operator has asked for a reset.
+func (l *Loop) resetAsked() (bool, error) {
+	value, err := l.Store.Get(checkpoint.ResetKey())
+	if err != nil {
+		return false, fmt.Errorf("read the checkpoint: %w", err)
+	}
+	return bytes.Equal(value, checkpoint.ResetRequested()), nil
 }
 
 // load begins with a core that continues from what the store holds.
@@ -209,8 +307,11 @@ func (l *Loop) load() error {
 		l.inventory.Close()
 	}
 	l.inventory = durable.NewInventory(l.Store)
+	if err := l.loadPlan(); err != nil {
+		return err
+	}
 	l.core = reconcile.NewCore(l.inventory, state, now())
-	l.filling, l.flying, l.since = batch{}, nil, time.Time{}
+	l.filling, l.flying = batch{notes: l.filling.notes}, nil
 	clear(l.suspended)
 	for id := range l.wanted {
 		l.configure(id)
@@ -218,17 +319,36 @@ func (l *Loop) load() error {
 	return nil
 }
 
-// reset gives up what consumers have been sent: every collection begins another incarnation.
+// reset gives up what consumers have been sent: every collection begins another incarnation. Nothing
+// is on its way to the bus.
 func (l *Loop) reset(ctx context.Context, why error) error {
-	l.Log.Warn("reset started: the bus no longer holds what it acknowledged", zap.Error(why))
 	l.stopReads()
 	l.discard()
-	state, err := durable.Load(l.Store)
-	if err != nil {
-		return err
+	l.budget.Release(l.filling.held)
+	notes := l.filling.notes
+	if l.flying != nil {
+		l.budget.Release(l.flying.held)
+		notes = append(l.flying.notes, notes...)
 	}
-	if err := l.Delivery.Reset(ctx, durable.ResetChanges(state)); err != nil {
-		return err
+	l.filling, l.flying = batch{notes: notes}, nil
+	if l.core != nil {
+		for _, id := range l.core.IDs() {
+			l.Encoder.Dropped(id)
+		}
+	}
+	for errors.Is(why, sink.ErrReset) {
+		l.Log.Warn("reset started: the bus no longer holds what it acknowledged", zap.Error(why))
+		state, err := durable.Load(l.Store)
+		if err != nil {
+			return err
+		}
+		why = l.answering(func() error {
+			changes := append(durable.ResetChanges(state), event.KV{Key: checkpoint.ResetKey()})
+			return l.Delivery.Reset(ctx, changes)
+		})
+	}
+	if why != nil {
+		return why
 	}
 	return l.load()
 }
@@ -236,57 +356,18 @@ func (l *Loop) reset(ctx context.Context, why error) error {
 // now is the time in the unit of run numbers.
 func now() uint64 { return uint64(time.Now().UnixMilli()) }
 
-// Set passes on the collections that are wanted from now on, and those among the others that are to
-// end. A collection that is in neither goes on as it is.
-func (l *Loop) Set(ctx context.Context, wanted []Wanted, removed []string) error {
-	return l.do(ctx, func(context.Context) error {
-		for _, w := range wanted {
-			l.wanted[w.ID] = w
-			l.configure(w.ID)
-		}
-		for _, id := range removed {
-			delete(l.wanted, id)
-			l.step(reconcile.Remove, id)
-		}
-		return nil
-	})
-}
-
-func (l *Loop) configure(id string) {
-	if _, suspended := l.suspended[id]; !suspended {
-		l.core.Step(&reconcile.Input{Kind: reconcile.Configure, Collection: id, Properties: l.wanted[id].Properties, Now: now()})
-	}
-}
-
-// do runs f in the loop's goroutine. When ctx ends first, f may still run.
-func (l *Loop) do(ctx context.Context, f func(context.Context) error) error {
-	done := make(chan error, 1)
-	call := func(ctx context.Context) error {
-		err := f(ctx)
-		done <- err
-		return err
-	}
-	select {
-	case l.calls <- call:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
 // advance does everything that can be done without waiting.
 func (l *Loop) advance(ctx context.Context) error {
 	if err := l.resume(time.Now()); err != nil {
 		return err
 	}
+	if !l.planned {
+		return nil
+	}
 	l.forget()
-	l.encode()
+	l.encode("")
 	l.dispatch(ctx)
+	l.queued()
 	for _, id := range l.core.IDs() {
 		l.follow(ctx, id)
 	}
@@ -300,13 +381,17 @@ func (l *Loop) advance(ctx context.Context) error {
 func (l *Loop) tick(at time.Time) {
 	for _, id := range l.core.IDs() {
 		c := l.core.Collection(id)
-		switch w := l.wanted[id]; {
+		w := l.wanted[id]
+		switch {
 		case c.Phase == reconcile.Leaving && l.replaced(id):
 			l.step(reconcile.Release, id)
-		case c.Phase != reconcile.InStep:
+		case c.Phase != reconcile.InStep || !l.planned:
+		case l.owes(id):
+			l.step(reconcile.Confirm, id)
+			l.encode("")
 		case c.Resync:
 			l.step(reconcile.SideBegun, id)
-		case w.ResyncEvery > 0 && l.passed(id, "resync", at, w.ResyncEvery):
+		case w.ResyncEvery > 0 && at.Sub(runTime(c.Full)) >= w.ResyncEvery:
 			l.step(reconcile.Demand, id)
 		case w.VerifyEvery > 0 && l.passed(id, "verify", at, w.VerifyEvery):
 			l.step(reconcile.SideBegun, id)
@@ -316,11 +401,15 @@ func (l *Loop) tick(at time.Time) {
 	}
 }
 
+// runTime is when a run began: the number of a run is a time where the clock was not set back.
+func runTime(run uint64) time.Time { return time.UnixMilli(int64(run)) } //nolint:gosec // fits for 290 million years
+
 func (l *Loop) step(kind reconcile.InputKind, id string) {
 	l.core.Step(&reconcile.Input{Kind: kind, Collection: id, Now: now()})
 }
 
-// passed reports whether an interval has passed since it was true last.
+// passed reports whether an interval has passed since the collection's last synced event, or since
+// it was true last. After a start the interval begins with the first call.
 func (l *Loop) passed(id, what string, at time.Time, every time.Duration) bool {
 	key := what + " " + id
 	last, ok := l.last[key]
@@ -328,23 +417,5 @@ func (l *Loop) passed(id, what string, at time.Time, every time.Duration) bool {
 		return false
 	}
 	l.last[key] = at
-	return ok
-}
-
-// replaced reports whether every wanted collection of a collection's resource has synced.
-func (l *Loop) replaced(id string) bool {
-	for other := range l.wanted {
-		if Resource(other) == Resource(id) && !l.core.Settled(other) {
-			return false
-		}
-	}
-	return true
-}
-
-// Resource is the resource of a collection's ID: "deployments.apps" of "deployments.apps:canary@shop".
-func Resource(id string) string {
-	if i := strings.IndexAny(id, ":@"); i >= 0 {
-		return id[:i]
-	}
-	return id
+	return ok // false: a start
 }

@@ -19,11 +19,13 @@ import (
 	"github.com/kubebridge/kubebridge/internal/delivery"
 	"github.com/kubebridge/kubebridge/internal/durable"
 	"github.com/kubebridge/kubebridge/internal/loop"
+	"github.com/kubebridge/kubebridge/internal/plan"
 	"github.com/kubebridge/kubebridge/internal/reconcile"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
+	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -149,6 +151,17 @@ func (c *cluster) Side(context.Context, string, reconcile.Read, *loop.Handler) e
 	return errors.New("not in this test")
 }
 
+type observer struct{}
+
+// Committed implements [loop.Observer].
+func (observer) Committed([]reconcile.Item, []event.Record) {}
+
+// Queued implements [loop.Observer].
+func (observer) Queued(loop.Load, loop.Load) {}
+
+// Suspended implements [loop.Observer].
+func (observer) Suspended(string, time.Time, error) {}
+
 // line is what a test's encoder writes.
 type line struct {
 	Collection, Type, Key, UID, At, Version string
@@ -177,7 +190,7 @@ func (*encoder) Committed([]reconcile.Item) {}
 func (*encoder) Dropped(string) {}
 
 // Encode implements [loop.Encoder].
-func (*encoder) Encode(i *reconcile.Item, _ time.Time) (event.Record, []event.KV) {
+func (*encoder) Encode(i *reconcile.Item, _ string, _ time.Time) (event.Record, []event.KV) {
 	n := line{Collection: i.Collection, Run: i.Run, Incarnation: i.Incarnation}
 	if e := i.Event; e != nil {
 		n.Type, n.Version = e.Type.String(), e.Version
@@ -201,6 +214,8 @@ type bus struct {
 	lines   []line
 	refused string
 	reject  string // a key, once
+	fails   error  // every write
+	loses   int    // how many writes find that the bus has lost everything
 }
 
 func (b *bus) Open(context.Context, []byte) error { return nil }
@@ -209,6 +224,14 @@ func (b *bus) Close() error                       { return nil }
 func (b *bus) Write(_ context.Context, batch *event.Batch) ([]byte, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.loses > 0 {
+		b.loses--
+		b.lines = nil
+		return nil, fmt.Errorf("%w: the stream is empty", sink.ErrReset)
+	}
+	if b.fails != nil {
+		return nil, b.fails
+	}
 	for i, r := range batch.Records {
 		if r.Route == b.refused && r.Route != "" {
 			return nil, &sink.RouteError{Index: i, Route: r.Route, Err: errors.New("not allowed")}
@@ -285,7 +308,7 @@ func start(t *testing.T, c *cluster, b *bus, store checkpoint.Store, ids ...stri
 	t.Helper()
 	p := &program{done: make(chan error, 1)}
 	p.loop = loop.New(loop.Options{
-		Delivery: delivery.New(delivery.Options{Sink: b, Store: store}), Store: store, Reader: c, Encoder: &encoder{rejected: map[string]bool{}}, Log: zaptest.NewLogger(t),
+		Delivery: delivery.New(delivery.Options{Sink: b, Store: store}), Store: store, Reader: c, Encoder: &encoder{rejected: map[string]bool{}}, Observer: observer{}, Log: zaptest.NewLogger(t),
 	})
 	ctx, kill := context.WithCancel(t.Context())
 	stopping, stop := context.WithCancel(ctx)
@@ -297,11 +320,16 @@ func start(t *testing.T, c *cluster, b *bus, store checkpoint.Store, ids ...stri
 
 func (p *program) set(t *testing.T, removed []string, ids ...string) {
 	t.Helper()
-	var wanted []loop.Wanted
+	next := loop.Plan{Outcomes: &plan.Outcomes{Removed: removed}}
 	for _, id := range ids {
-		wanted = append(wanted, loop.Wanted{ID: id, Properties: reconcile.Properties{Route: "topic " + id}})
+		next.Outcomes.Wanted = append(next.Outcomes.Wanted, plan.Collection{Target: source.Target{Collection: event.Collection{Resource: id, ByEntry: true}}})
 	}
-	if err := p.loop.Set(t.Context(), wanted, removed); err != nil {
+	for _, id := range ids {
+		next.Wanted = append(next.Wanted, loop.Wanted{ID: id, Configure: func() (reconcile.Properties, error) {
+			return reconcile.Properties{Route: "topic " + id}, nil
+		}})
+	}
+	if err := p.loop.Set(t.Context(), next); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -414,5 +442,66 @@ func TestRefusedAndRejected(t *testing.T) {
 	p.stop()
 	if err := <-p.done; err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A bus that loses everything, again and again, is filled by resets.
+func TestBusLosesEverything(t *testing.T) {
+	c, b, store := newCluster(), &bus{}, memory(t)
+	for i := range 100 {
+		c.write(fmt.Sprint("name-", i), false)
+	}
+	p := start(t, c, b, store, "pods", "secrets")
+	defer p.kill()
+	for i := range 5 {
+		wait(t, c, b, "pods", "secrets")
+		b.mu.Lock()
+		b.loses = 1 + i%2
+		b.mu.Unlock()
+		c.write(fmt.Sprint("name-", i), i%2 == 0)
+		for lost := false; !lost; time.Sleep(10 * time.Millisecond) {
+			b.mu.Lock()
+			lost = b.loses == 0
+			b.mu.Unlock()
+		}
+	}
+	wait(t, c, b, "pods", "secrets")
+	p.stop()
+	if err := <-p.done; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// An error of the bus that nothing heals ends the loop, with that error.
+func TestFenced(t *testing.T) {
+	c, b, store := newCluster(), &bus{}, memory(t)
+	c.write("name", false)
+	p := start(t, c, b, store, "pods")
+	defer p.kill()
+	wait(t, c, b, "pods")
+	b.mu.Lock()
+	b.fails = sink.ErrFenced
+	b.mu.Unlock()
+	c.write("name", false)
+	if err := <-p.done; !errors.Is(err, sink.ErrFenced) {
+		t.Errorf("got %v, want ErrFenced", err)
+	}
+}
+
+// The loop answers while it works, and while it is idle.
+func TestAlive(t *testing.T) {
+	c, b, store := newCluster(), &bus{}, memory(t)
+	p := start(t, c, b, store, "pods")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if !p.loop.Alive(ctx) {
+		t.Error("no answer")
+	}
+	p.kill()
+	<-p.done
+	ended, end := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer end()
+	if p.loop.Alive(ended) {
+		t.Error("an answer after the end")
 	}
 }

@@ -22,6 +22,7 @@ type message struct {
 	input   *reconcile.Input
 	bytes   int64  // taken from the budget
 	release func() // gives up the memory of the input's object; nil: nothing to give up
+	detail  string // of a list that begins: why
 	missing *question
 	ended   error // the reader ended by itself
 }
@@ -41,11 +42,21 @@ type Handler struct {
 	read, side uint64
 }
 
+// ListBegun passes on that a list begins. detail says why, in one sentence for a human, for the
+// gap that the list leads to, if it leads to one.
+func (h *Handler) ListBegun(ctx context.Context, in *reconcile.Input, detail string) error {
+	return h.pass(ctx, in, message{detail: detail})
+}
+
 // Input passes an input on. size is that of the object in bytes, and release, which may be nil, is
 // called when its memory is not needed any more.
 func (h *Handler) Input(ctx context.Context, in *reconcile.Input, size int, release func()) error {
+	return h.pass(ctx, in, message{bytes: min(int64(size), frameBudget/4), release: release})
+}
+
+func (h *Handler) pass(ctx context.Context, in *reconcile.Input, m message) error {
 	in.Collection, in.Read, in.Side, in.Now = h.collection, h.read, h.side, now()
-	m := message{input: in, bytes: min(int64(size), frameBudget/4), release: release}
+	m.input = in
 	if err := h.loop.budget.Acquire(ctx, m.bytes); err != nil {
 		return err
 	}
@@ -107,12 +118,12 @@ func (l *Loop) handle(m message) error {
 		return nil
 	}
 	before := l.core.Pending()
-	if s := m.input.Sighting; s != nil && s.Form == reconcile.Seen {
+	if s := m.input.Sighting; s != nil {
 		known, inDoubt := l.core.Object(m.input.Collection, s.Key)
 		l.Encoder.Prepare(m.input.Collection, s, known, inDoubt)
 	}
 	l.core.Step(m.input)
-	l.encode()
+	l.encode(m.detail)
 	if m.release != nil {
 		m.release() // records have copied what they need
 	}

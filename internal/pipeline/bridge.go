@@ -19,6 +19,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/kubebridge/kubebridge/internal/leader"
+	planning "github.com/kubebridge/kubebridge/internal/plan"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
@@ -46,6 +47,7 @@ func (e *EnvironmentError) Unwrap() error { return e.Err }
 // them.
 type ResourceSpec struct {
 	Name              string   // as kubectl takes it: "pods", "deployments.apps", "deployments.v1.apps"; or "*.*", "*.apps"
+	Entry             string   // tells entries of one resource apart, where [BridgeOptions] has Independent; "": it has no name
 	Namespaces        []string // none: all of them
 	NamespaceSelector string   // label selector of namespaces; not beside Namespaces
 	ExcludeNamespaces []string
@@ -88,6 +90,19 @@ type BridgeOptions struct {
 	Elector *leader.Elector
 	Log     *zap.Logger
 	Metrics *Metrics
+	// Independent has the collections of entries be independent of each other: docs/adr/0017. The
+	// program does not use it yet.
+	Independent bool
+}
+
+// runner is a sink at work.
+type runner interface {
+	Run(ctx, stop context.Context) error
+	Alive(ctx context.Context) bool
+	Status() LaneStatus
+	Resync(ctx context.Context, resource string) ([]string, error)
+	// follow keeps it in step with what is configured and what the API server serves.
+	follow(ctx context.Context, b *Bridge) error
 }
 
 // Bridge runs lanes over one cluster.
@@ -100,7 +115,10 @@ type Bridge struct {
 	mu         sync.Mutex
 	clusterUID string
 	connecting string // why the cluster is not known yet
-	lanes      []*Lane
+	lanes      []runner
+	cluster    *planning.Cluster // of pipelines
+	followers  map[string]*planning.Follower
+	entries    map[string]LaneResources // by sink
 }
 
 // NewBridge returns a bridge that is not yet running.
@@ -114,9 +132,9 @@ func NewBridge(o BridgeOptions) *Bridge {
 	b := &Bridge{o: o, lists: semaphore.NewWeighted(int64(o.Lists)), connecting: "not yet asked"}
 	b.outage = newOutage(o.Log)
 	b.horizon = newHorizon(o.Client, o.Log, b.outage)
-	for _, l := range o.Lanes {
-		b.horizon.ask(l.LaneResources)
-	}
+	b.cluster = planning.NewCluster(o.Client, b.planTrouble)
+	b.followers, b.entries = map[string]*planning.Follower{}, map[string]LaneResources{}
+	b.Reconfigure(resourcesOf(o.Lanes))
 	return b
 }
 
@@ -145,6 +163,9 @@ func (b *Bridge) Run(stop context.Context) error {
 	var group errgroup.Group
 	group.Go(func() error {
 		defer halt()
+		if b.o.Independent {
+			return b.cluster.Run(stopAll)
+		}
 		return b.horizon.run(stopAll)
 	})
 	group.Go(func() error {
@@ -198,7 +219,7 @@ func (b *Bridge) deliver(held, stop context.Context, uid string) error {
 			}
 			return nil
 		})
-		run(func() error { return b.follow(stopAll, lane) })
+		run(func() error { return lane.follow(stopAll, b) })
 	}
 	err := group.Wait()
 	notStopping()
@@ -243,7 +264,7 @@ func (b *Bridge) findCluster(ctx context.Context) (string, error) {
 	}
 }
 
-func (b *Bridge) openLane(ctx context.Context, spec LaneSpec, uid string) (*Lane, func() error, error) {
+func (b *Bridge) openLane(ctx context.Context, spec LaneSpec, uid string) (runner, func() error, error) {
 	id := event.Identity{Bridge: b.o.Name, Cluster: b.o.Cluster, ClusterUID: uid, Sink: spec.Sink}
 	bus, store, shape, err := spec.Open(id)
 	key := spec.Sink + ": open the checkpoint"
@@ -258,10 +279,18 @@ func (b *Bridge) openLane(ctx context.Context, spec LaneSpec, uid string) (*Lane
 		return nil, nil, classify(err)
 	}
 	shape.Encoder.Cluster, shape.Encoder.ClusterUID = id.Cluster, uid
-	lane := NewLane(LaneOptions{
-		Identity: id, Sink: bus, Store: store, Shape: shape, Client: b.o.Client, Lists: b.lists,
-		Linger: spec.Linger, Log: b.o.Log, Metrics: b.o.Metrics, Delivered: spec.Delivered, Outage: b.outage,
-	})
+	var lane runner
+	if b.o.Independent {
+		lane = NewPipeline(PipelineOptions{
+			Identity: id, Sink: bus, Store: store, Shape: shape, Client: b.o.Client, Lists: b.lists,
+			Linger: spec.Linger, Log: b.o.Log, Metrics: b.o.Metrics, Delivered: spec.Delivered, Outage: b.outage,
+		})
+	} else {
+		lane = NewLane(LaneOptions{
+			Identity: id, Sink: bus, Store: store, Shape: shape, Client: b.o.Client, Lists: b.lists,
+			Linger: spec.Linger, Log: b.o.Log, Metrics: b.o.Metrics, Delivered: spec.Delivered, Outage: b.outage,
+		})
+	}
 	b.mu.Lock()
 	b.lanes = append(b.lanes, lane)
 	b.mu.Unlock()

@@ -21,7 +21,7 @@ const settleTime = 2 * time.Second
 
 // follow keeps a lane's collections in step with what is configured and what the
 // server serves.
-func (b *Bridge) follow(ctx context.Context, lane *Lane) error {
+func (lane *Lane) follow(ctx context.Context, b *Bridge) error {
 	f := follower{bridge: b, lane: lane}
 	for {
 		s := b.horizon.sight(lane.id.Sink)
@@ -198,6 +198,13 @@ func matches(pattern, group string) bool {
 func (b *Bridge) Reconfigure(lanes []LaneResources) {
 	for _, l := range lanes {
 		b.horizon.ask(l)
+		b.mu.Lock()
+		b.entries[l.Sink] = l
+		f := b.followers[l.Sink]
+		b.mu.Unlock()
+		if f != nil {
+			f.Set(planEntries(l.Resources), l.Exclude)
+		}
 	}
 }
 
@@ -226,18 +233,22 @@ func (b *Bridge) Resync(ctx context.Context, sink, resource string) ([]string, e
 	}
 	var all []string
 	for _, l := range lanes {
-		if sink != "" && l.id.Sink != sink {
+		of := l.Status().Sink
+		if sink != "" && of != sink {
 			continue
 		}
-		name := resource
-		if s := b.horizon.sight(l.id.Sink); s.catalog != nil {
-			if r, err := s.catalog.Find(resource); err == nil {
+		name, catalog := resource, b.horizon.sight(of).catalog
+		if b.o.Independent {
+			catalog = b.cluster.Catalog()
+		}
+		if catalog != nil {
+			if r, err := catalog.Find(resource); err == nil {
 				name = (&event.Collection{Group: r.Group, Resource: r.Name}).ResourceID()
 			}
 		}
 		ids, err := l.Resync(ctx, name)
 		if err != nil {
-			return nil, fmt.Errorf("sink %q: %w", l.id.Sink, err)
+			return nil, fmt.Errorf("sink %q: %w", of, err)
 		}
 		all = append(all, ids...)
 	}

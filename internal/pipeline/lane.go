@@ -49,16 +49,13 @@ type LaneOptions struct {
 
 // Lane is one sink with its own watches, batches, positions and inventory.
 type Lane struct {
+	*reporter
 	id         event.Identity
 	sink       sink.Sink
 	store      checkpoint.Store
 	shape      Shape
 	linger     time.Duration
-	log        *zap.Logger
-	metrics    *Metrics
 	onDelivery func([]event.Record)
-	status     laneStatus
-	outage     *outage
 	cluster    reader
 
 	calls  chan call
@@ -130,7 +127,7 @@ type call struct {
 func NewLane(o LaneOptions) *Lane {
 	l := &Lane{
 		id: o.Identity, sink: o.Sink, store: o.Store, shape: o.Shape,
-		linger: o.Linger, onDelivery: o.Delivered, log: o.Log.With(zap.String("sink", o.Identity.Sink)), metrics: o.Metrics,
+		linger: o.Linger, onDelivery: o.Delivered, reporter: newReporter(o.Identity.Sink, o.Log, o.Metrics, o.Outage),
 		calls:   make(chan call),
 		in:      make(chan parcel, 64),
 		pings:   make(chan struct{}),
@@ -142,16 +139,15 @@ func NewLane(o LaneOptions) *Lane {
 		moved:   map[*member]event.Position{},
 		written: make(chan result, 1),
 	}
-	if l.outage = o.Outage; l.outage == nil {
-		l.outage = newOutage(l.log)
-	}
-	l.status.failed, l.status.since = "open the bus: it has not answered yet", time.Now()
 	l.cluster = &apiReader{lane: l, client: o.Client, lists: o.Lists}
 	return l
 }
 
-// reminder logs with the lane's name what fails.
-func (l *Lane) reminder() *reminder { return l.outage.reminder }
+// Status returns the lane's present state.
+func (l *Lane) Status() LaneStatus {
+	lossy, _ := l.sink.(sink.Lossy)
+	return l.present(lossy)
+}
 
 // do runs f in the lane's goroutine, between two signals. An error of f ends the
 // lane. When ctx ends first, f may still run: what it writes must not be read then.

@@ -130,6 +130,22 @@ func (m *member) holds(key []byte, e *checkpoint.Entry) bool {
 	return e.Owner == m.owner && bytes.HasPrefix(key, m.prefix())
 }
 
+// show shows a member in the status.
+func (l *Lane) show(m *member) {
+	c := CollectionStatus{Collection: m.id, Resource: m.resource, Route: l.shape.place(m)}
+	m.describe(&c)
+	l.add(c, &m.tally)
+}
+
+// describe shows what a member's options ask for, and what the server calls the resource
+// now, if it serves it.
+func (m *member) describe(c *CollectionStatus) {
+	c.Diffs = m.options.Before || m.options.Patch
+	if r := m.target.Resource; r.Version != "" {
+		c.Kind, c.Version = r.Kind, r.APIVersion()
+	}
+}
+
 func (m *member) field() zap.Field { return zap.String("collection", m.id) }
 
 // inStep reports whether the bus mirrors the collection, as far as it is enqueued.
@@ -279,12 +295,12 @@ func (l *Lane) want(ctx context.Context, w Wanted) error {
 		m = l.closing[id]
 		delete(l.closing, id)
 		l.members[id] = m
-		l.status.add(m, l.shape.place(m), l.metrics, l.id.Sink)
+		l.show(m)
 	case w.Target.Resource.Version == "" || (m.running || !m.resumes.IsZero()) && m.target.Resource == w.Target.Resource:
 		if err := l.retune(ctx, m, w.Options); err != nil {
 			return err
 		}
-		l.status.changed(m)
+		l.status.changed(m.id, m.describe)
 		return nil
 	}
 	if err := l.halt(ctx, m, observed); err != nil {
@@ -292,7 +308,7 @@ func (l *Lane) want(ctx context.Context, w Wanted) error {
 	}
 	l.log.Info("collection moves", m.field(), zap.Stringer("gvr", w.Target.Resource), zap.String("kind", w.Target.Resource.Kind))
 	m.target, m.options, m.lens = w.Target, w.Options, nil
-	l.status.changed(m)
+	l.status.changed(m.id, m.describe)
 	if err := l.align(ctx, m); err != nil {
 		return err
 	}
@@ -313,9 +329,9 @@ func (l *Lane) join(ctx context.Context, w Wanted) error {
 		m.note.Resynced = m.verified
 	}
 	l.members[m.id] = m
-	l.status.add(m, l.shape.place(m), l.metrics, l.id.Sink)
+	l.show(m)
 	if m.note.Gone && w.Target.Resource.Version == "" {
-		l.stateChanged(m, source.State{Phase: source.Gone, Since: time.Now()})
+		l.stateChanged(m.id, m.resource, source.State{Phase: source.Gone, Since: time.Now()})
 		return nil
 	}
 	if w.Target.Resource.Version == "" {
@@ -376,10 +392,7 @@ func (l *Lane) close(ctx context.Context, id string, fate Fate) error {
 			return err
 		}
 		delete(l.members, id)
-		l.status.remove(m, l.metrics, l.id.Sink)
-		l.outage.met(l.id.Sink+": "+m.id, nil)
-		l.reminder().works(l.routeKey(m))
-		l.reminder().works(l.collectionKey(m))
+		l.remove(m.id, m.resource)
 	case l.closing[id] != nil:
 		m = l.closing[id]
 	default: // only the checkpoint knows it

@@ -32,7 +32,7 @@ func (r *apiReader) read(ctx context.Context, j job) error {
 	h := &laneHandler{lane: r.lane, member: j.member}
 	c := source.NewCollection(source.Options{
 		Client: r.client, Target: j.target, Handler: h, Lists: r.lists, Owner: j.owner,
-		OnState: func(s source.State) { r.lane.stateChanged(j.member, s) },
+		OnState: func(s source.State) { r.lane.stateChanged(j.member.id, j.member.resource, s) },
 	})
 	h.last = c
 	return c.Run(ctx, j.from)

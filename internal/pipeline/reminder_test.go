@@ -41,7 +41,7 @@ func TestEveryOutageIsRepeated(t *testing.T) {
 		}, time.Minute},
 		{"the API server", func(_ context.Context, l *Lane) { l.outage.met("pods", broken) }, time.Minute},
 		{"a collection that may not be listed", func(_ context.Context, l *Lane) {
-			l.stateChanged(pods, source.State{Phase: source.Waiting, Err: forbidden})
+			l.stateChanged(pods.id, pods.resource, source.State{Phase: source.Waiting, Err: forbidden})
 		}, time.Minute},
 		{"a resource that does not exist", func(_ context.Context, l *Lane) {
 			l.Waiting(map[string]error{"podz": source.ErrNoResource})
@@ -51,7 +51,7 @@ func TestEveryOutageIsRepeated(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				core, logs := observer.New(zap.WarnLevel)
 				l := NewLane(LaneOptions{Identity: identity, Log: zap.New(core), Metrics: NewMetrics(prometheus.NewRegistry())})
-				l.status.add(pods, "", l.metrics, "s")
+				l.show(pods)
 				ctx, cancel := context.WithCancel(t.Context())
 				go l.reminder().run(ctx)
 				began := time.Now()
@@ -130,15 +130,15 @@ func TestAttemptIsNoSuccess(t *testing.T) {
 	core, logs := observer.New(zap.InfoLevel)
 	l := NewLane(LaneOptions{Identity: identity, Log: zap.New(core), Metrics: NewMetrics(prometheus.NewRegistry())})
 	pods := newMember(event.Collection{Resource: "pods"})
-	l.status.add(pods, "", l.metrics, "s")
+	l.show(pods)
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", errors.New("no"))
 	for _, err := range []error{forbidden, errors.New("connection refused")} {
 		for range 3 {
-			l.stateChanged(pods, source.State{Phase: source.Waiting, Err: err})
-			l.stateChanged(pods, source.State{Phase: source.Reconciling})
+			l.stateChanged(pods.id, pods.resource, source.State{Phase: source.Waiting, Err: err})
+			l.stateChanged(pods.id, pods.resource, source.State{Phase: source.Reconciling})
 		}
-		l.stateChanged(pods, source.State{Phase: source.Reconciling}) // a page has been read
-		l.stateChanged(pods, source.State{Phase: source.Watching})
+		l.stateChanged(pods.id, pods.resource, source.State{Phase: source.Reconciling}) // a page has been read
+		l.stateChanged(pods.id, pods.resource, source.State{Phase: source.Watching})
 	}
 	var said []string
 	for _, line := range logs.All() {

@@ -704,7 +704,7 @@ func TestResyncTellsWhatIsIgnored(t *testing.T) {
 
 // watching makes a collection count as being in step with the server.
 func (s *script) watching(c *collectionScript) {
-	s.lane.stateChanged(c.h.member, source.State{Phase: source.Watching, Since: time.Now()})
+	s.lane.stateChanged(c.h.member.id, c.h.member.resource, source.State{Phase: source.Watching, Since: time.Now()})
 }
 
 func (s *script) awaitResync() {

@@ -2,11 +2,8 @@ package pipeline
 
 import (
 	"errors"
-	"sort"
 	"sync"
 	"time"
-
-	"go.uber.org/zap"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
@@ -89,15 +86,6 @@ type GapState struct {
 	Closed *time.Time `json:"closed,omitzero"`
 }
 
-// goesBy shows what a member's options ask for, and what the server calls the resource
-// now, if it serves it.
-func (c *CollectionStatus) goesBy(m *member) {
-	c.Diffs = m.options.Before || m.options.Patch
-	if r := m.target.Resource; r.Version != "" {
-		c.Kind, c.Version = r.Kind, r.APIVersion()
-	}
-}
-
 // laneStatus is written by a lane's goroutines and read by anyone.
 type laneStatus struct {
 	flying, filling load
@@ -152,35 +140,38 @@ func (s *laneStatus) commits() {
 	s.committed = time.Now()
 }
 
-func (s *laneStatus) add(m *member, route string, metrics *Metrics, sink string) {
+// add shows a collection. route is its own, "" if it has none.
+func (s *laneStatus) add(c CollectionStatus, t *tally) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.collections == nil {
 		s.collections = map[string]*shown{}
 	}
-	m.tally.objects.Store(unknownObjects)
-	c := &shown{tally: &m.tally}
-	c.Collection, c.Resource, c.State, c.Since = m.id, m.resource, source.Discovering, time.Now()
-	c.Route = route
-	c.goesBy(m)
-	s.collections[m.id] = c
-	metrics.state.WithLabelValues(sink, m.resource, string(source.Discovering)).Inc()
+	t.objects.Store(unknownObjects)
+	c.State, c.Since = source.Discovering, time.Now()
+	s.collections[c.Collection] = &shown{CollectionStatus: c, tally: t}
 }
 
-func (s *laneStatus) remove(m *member, metrics *Metrics, sink string) {
+// remove ends what is shown of a collection, and returns the state that it was in, "" if it was
+// not shown.
+func (s *laneStatus) remove(id string) source.Phase {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c := s.collections[m.id]; c != nil {
-		metrics.state.WithLabelValues(sink, m.resource, string(c.State)).Dec()
-		delete(s.collections, m.id)
+	c := s.collections[id]
+	if c == nil {
+		return ""
 	}
+	delete(s.collections, id)
+	return c.State
 }
 
-// changed shows that a member's options or target have changed.
-func (s *laneStatus) changed(m *member) {
+// changed changes what is shown of a collection.
+func (s *laneStatus) changed(id string, change func(*CollectionStatus)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.collections[m.id].goesBy(m)
+	if c := s.collections[id]; c != nil {
+		change(&c.CollectionStatus)
+	}
 }
 
 // watching reports whether a collection's watch is open and known to be sound.
@@ -190,39 +181,6 @@ func (s *laneStatus) watching(id string) bool {
 	c := s.collections[id]
 	return c != nil && c.State == source.Watching && c.Error == ""
 }
-
-// Waiting shows what is configured and cannot be watched now, by name, and why.
-func (l *Lane) Waiting(why map[string]error) {
-	s := &l.status
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	before := s.waiting
-	s.waiting = map[string]CollectionStatus{}
-	for name, err := range why {
-		now := CollectionStatus{Collection: name, State: source.Discovering, Since: time.Now(), Error: err.Error()}
-		if b, ok := before[name]; ok {
-			now.Since = b.Since
-		}
-		now.LastError = &Trouble{Error: now.Error, Advice: advice(err), At: now.Since}
-		s.waiting[name] = now
-		if errors.Is(err, errNamespacesUnknown) { // they come in a moment
-			l.reminder().works(l.absenceKey(name))
-			continue
-		}
-		l.reminder().failed(l.absenceKey(name), failure{
-			message: "waiting for a resource", every: remindAbsence, err: err, advice: now.LastError.Advice,
-			fields: []zap.Field{zap.String("sink", l.id.Sink), zap.String("resource", name)},
-		})
-	}
-	for name := range before {
-		if _, ok := why[name]; !ok {
-			l.reminder().works(l.absenceKey(name))
-		}
-	}
-}
-
-// absenceKey is what the reminder has a resource under that is waited for.
-func (l *Lane) absenceKey(name string) string { return l.id.Sink + ": resource " + name }
 
 func (s *laneStatus) delivered(records []event.Record) {
 	s.mu.Lock()
@@ -270,31 +228,6 @@ func (s *laneStatus) delivered(records []event.Record) {
 	}
 }
 
-// Status returns the lane's present state.
-func (l *Lane) Status() LaneStatus {
-	s := &l.status
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	out := LaneStatus{Sink: l.id.Sink, Ready: s.failed == "", Failing: s.failed, Delivered: s.count, Collections: []CollectionStatus{}}
-	if lossy, ok := l.sink.(sink.Lossy); ok {
-		lost := lossy.Lost()
-		out.Lost = &lost
-	}
-	out.LastError, out.LastEvent, out.LastCommit = s.lastError, ifAny(s.last), ifAny(s.committed)
-	if s.failed != "" {
-		out.FailingSince = ifAny(s.since)
-	}
-	out.Queue = s.queue()
-	for _, c := range s.collections {
-		out.Collections = append(out.Collections, c.status())
-	}
-	for _, c := range s.waiting {
-		out.Collections = append(out.Collections, c)
-	}
-	sort.Slice(out.Collections, func(i, j int) bool { return out.Collections[i].Collection < out.Collections[j].Collection })
-	return out
-}
-
 // ifAny is nil for the zero time.
 func ifAny(t time.Time) *time.Time {
 	if t.IsZero() {
@@ -326,55 +259,4 @@ func (c *shown) status() CollectionStatus {
 		out.List = &ListState{Read: c.tally.read.Load(), Remaining: c.left}
 	}
 	return out
-}
-
-// stateChanged is told by a collection's goroutine.
-func (l *Lane) stateChanged(m *member, st source.State) {
-	s := &l.status
-	s.mu.Lock()
-	c := s.collections[m.id]
-	if c == nil { // it is being closed
-		s.mu.Unlock()
-		return
-	}
-	before := *c
-	route := errors.As(st.Err, new(*sink.RouteError)) // said in full elsewhere
-	var met error
-	if !route {
-		met = st.Err
-	}
-	// The begin of another attempt to list proves nothing; its first page does.
-	attempt := st.Err == nil && st.Phase == source.Reconciling && before.State != source.Reconciling
-	if !attempt {
-		c.own = l.outage.met(l.id.Sink+": "+m.id, met)
-	}
-	c.State, c.Error, c.Until = st.Phase, "", nil
-	c.left = st.Left
-	if before.State != st.Phase {
-		c.Since = st.Since
-		c.tally.read.Store(0)
-	}
-	if st.Err != nil {
-		c.Error = st.Err.Error()
-		c.Until = ifAny(st.Until)
-		c.LastError = &Trouble{Error: c.Error, Advice: advice(st.Err), At: st.Since}
-	}
-	now := *c
-	s.mu.Unlock()
-	l.metrics.state.WithLabelValues(l.id.Sink, m.resource, string(before.State)).Dec()
-	l.metrics.state.WithLabelValues(l.id.Sink, m.resource, string(st.Phase)).Inc()
-	switch key := l.collectionKey(m); {
-	case route, attempt:
-	case st.Phase == source.Gone:
-		l.reminder().works(key)
-	case now.own:
-		l.reminder().failed(key, failure{
-			message: "collection " + string(st.Phase) + "; trying again", err: st.Err, advice: advice(st.Err),
-			fields: []zap.Field{zap.String("sink", l.id.Sink), m.field()},
-		})
-	default:
-		if after := l.reminder().works(key); after > 0 && st.Err == nil {
-			l.log.Info("collection goes on", m.field(), zap.String("state", string(st.Phase)), zap.Duration("after", after))
-		}
-	}
 }

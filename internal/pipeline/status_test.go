@@ -39,9 +39,9 @@ func TestStatusFollowsACollection(t *testing.T) {
 		return l.Ready && c.Objects == nil && c.Behind == nil && c.Gap == nil && c.LastEvent == nil && c.List == nil
 	})
 	left := int64(7)
-	s.lane.stateChanged(c.h.member, source.State{Phase: source.Reconciling, Since: time.Now()})
+	s.lane.stateChanged(c.h.member.id, c.h.member.resource, source.State{Phase: source.Reconciling, Since: time.Now()})
 	c.says(source.Signal{Kind: source.ListBegun, Reason: source.ReasonSnapshot})
-	s.lane.stateChanged(c.h.member, source.State{Phase: source.Reconciling, Since: time.Now(), Left: &left})
+	s.lane.stateChanged(c.h.member.id, c.h.member.resource, source.State{Phase: source.Reconciling, Since: time.Now(), Left: &left})
 	for i := range 3 {
 		c.says(source.Signal{Kind: source.Listed, Object: objectAt("a", fmt.Sprint(i), fmt.Sprint("u", i), "5", "")})
 	}
@@ -49,7 +49,7 @@ func TestStatusFollowsACollection(t *testing.T) {
 		return c.Objects == nil && c.List != nil && c.List.Read == 3 && *c.List.Remaining == 7 && c.Gap != nil && c.Gap.Closed == nil
 	})
 	c.says(source.Signal{Kind: source.ListEnded, RV: "10", Resume: "10"})
-	s.lane.stateChanged(c.h.member, source.State{Phase: source.Watching, Since: time.Now()})
+	s.lane.stateChanged(c.h.member.id, c.h.member.resource, source.State{Phase: source.Watching, Since: time.Now()})
 	s.shows("after a list", func(l LaneStatus, c CollectionStatus) bool {
 		return objects(c, 3) && c.List == nil && c.Gap.Closed != nil && c.Gap.Reason == source.ReasonSnapshot && c.Delivered == 5 &&
 			l.LastCommit != nil && l.Queue.Events == 0 && l.Queue.Oldest == nil && c.Behind == nil
@@ -61,8 +61,8 @@ func TestStatusFollowsACollection(t *testing.T) {
 	s.shows("watching", func(_ LaneStatus, c CollectionStatus) bool {
 		return objects(c, 2) && c.RV == "14" && c.Behind != nil && *c.Behind >= 0 && *c.Behind < 10
 	})
-	s.lane.stateChanged(c.h.member, source.State{Phase: source.Waiting, Since: time.Now(), Until: time.Now(), Err: source.ErrNoResource})
-	s.lane.stateChanged(c.h.member, source.State{Phase: source.Watching, Since: time.Now()})
+	s.lane.stateChanged(c.h.member.id, c.h.member.resource, source.State{Phase: source.Waiting, Since: time.Now(), Until: time.Now(), Err: source.ErrNoResource})
+	s.lane.stateChanged(c.h.member.id, c.h.member.resource, source.State{Phase: source.Watching, Since: time.Now()})
 	s.shows("after a failure", func(_ LaneStatus, c CollectionStatus) bool {
 		return c.Error == "" && c.LastError != nil && strings.Contains(c.LastError.Advice, "install")
 	})

@@ -73,24 +73,18 @@ func (l *Lane) suspendAll(ctx context.Context) error {
 		m.declared = m.note.Reset == m.reset
 		m.pause = min(max(2*m.pause, suspendFirst), suspendMost)
 		m.resumes = time.Now().Add(m.pause)
-		l.reminder().failed(l.routeKey(m), failure{
+		l.reminder().failed(l.routeKey(m.id), failure{
 			message: "collection suspended: the bus refuses its route; the others go on", err: err, advice: advice(err),
 			lasts:  2 * suspendMost, // what was refused may be filtered out by then
 			fields: []zap.Field{zap.String("sink", l.id.Sink), m.field(), zap.Duration("for", m.pause)},
 		})
-		l.stateChanged(m, source.State{Phase: source.Waiting, Since: time.Now(), Until: m.resumes, Err: err})
+		l.stateChanged(m.id, m.resource, source.State{Phase: source.Waiting, Since: time.Now(), Until: m.resumes, Err: err})
 		l.metrics.suspended.WithLabelValues(l.id.Sink, m.resource).Inc()
 		l.suspended = l.suspended[1:]
 	}
 	l.suspended = nil
 	return nil
 }
-
-// routeKey is what the reminder has the suspensions of a member under.
-func (l *Lane) routeKey(m *member) string { return l.id.Sink + ": route of " + m.id }
-
-// collectionKey is what it has the other failures of a member under.
-func (l *Lane) collectionKey(m *member) string { return l.id.Sink + ": collection " + m.id }
 
 // forgetTentative has a member know again what the store does.
 func (l *Lane) forgetTentative(m *member) error {

@@ -7,9 +7,6 @@ import (
 	"maps"
 	"time"
 
-	"go.uber.org/zap"
-	"k8s.io/apimachinery/pkg/util/wait"
-
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
@@ -142,59 +139,6 @@ func (l *Lane) record(ctx context.Context, changes []event.KV) error {
 	})
 }
 
-// retry repeats do until it succeeds, ctx ends, or it fails in a way that no
-// repetition heals. The status shows what it is waiting for; the log says it
-// when it begins, when it changes, every minute, and when it is over.
-func (l *Lane) retry(ctx context.Context, what string, do func() error) error {
-	pause := wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.3, Steps: 1 << 30, Cap: 5 * time.Second}
-	key := l.id.Sink + ": " + what
-	defer l.reminder().works(key)
-	for first := true; ; first = false {
-		err := do()
-		if err == nil {
-			if after := l.reminder().works(key); after > 0 {
-				l.log.Info("works again", zap.String("operation", what), zap.Duration("after", after))
-			}
-			l.status.failing("", "")
-			return nil
-		}
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		var refused *sink.RefusedError
-		if errors.Is(err, sink.ErrFenced) || errors.Is(err, checkpoint.ErrFenced) || errors.Is(err, sink.ErrReset) || errors.As(err, &refused) || final(err) {
-			return fmt.Errorf("%s: %w", what, err)
-		}
-		l.metrics.failures.WithLabelValues(l.id.Sink).Inc()
-		if first {
-			l.metrics.outages.WithLabelValues(l.id.Sink).Inc()
-		}
-		todo := l.status.advice(err)
-		l.reminder().failed(key, failure{
-			message: tryingAgain, fields: []zap.Field{zap.String("sink", l.id.Sink), zap.String("operation", what)}, err: err, advice: todo,
-		})
-		l.status.failing(what+": "+err.Error(), todo)
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(pause.Step()):
-		}
-	}
-}
-
-const tryingAgain = "trying again until it works; nothing is lost meanwhile"
-
-// final reports whether a store's error heals by nothing but a change of the
-// surroundings.
-func final(err error) bool {
-	for _, e := range []error{checkpoint.ErrForeign, checkpoint.ErrLocked, checkpoint.ErrUnusable, checkpoint.ErrCorrupt, checkpoint.ErrNewer, checkpoint.ErrOlder} {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
-	return false
-}
-
 // committed accounts for a batch that is durable.
 func (l *Lane) committed(r result) {
 	l.writing, l.inFlight = false, 0
@@ -203,37 +147,14 @@ func (l *Lane) committed(r result) {
 	l.inv.committed()
 	l.unheardOf(r.batch)
 	maps.DeleteFunc(l.shut, func(_ string, s shut) bool { return s.batch <= r.batch.Seq })
-	if n := len(r.batch.Records); n > 0 {
-		l.metrics.records.WithLabelValues(l.id.Sink).Observe(float64(n))
-		l.metrics.lastEvent.WithLabelValues(l.id.Sink).SetToCurrentTime()
-	}
-	type kind struct {
-		collection *event.Collection
-		typ        event.Type
-	}
-	delivered := map[kind]int{}
-	for i := range r.batch.Records {
-		ev := r.batch.Records[i].Event
-		if ev.DeadLetter != nil {
-			l.metrics.dead.WithLabelValues(l.id.Sink, ev.DeadLetter.Reason).Inc()
-			continue
-		}
-		delivered[kind{ev.Collection, ev.Type}]++
-		if ev.Type == event.Gap {
-			l.metrics.gaps.WithLabelValues(l.id.Sink, ev.Collection.ResourceID(), ev.Report.Reason).Inc()
-		}
-	}
-	for k, n := range delivered {
-		l.metrics.delivered.WithLabelValues(l.id.Sink, k.collection.ResourceID(), k.typ.String()).Add(float64(n))
-	}
+	l.delivered(r.batch.Records)
 	for _, o := range r.batch.of {
 		if o.member.pause != 0 {
 			o.member.pause = 0
-			l.reminder().works(l.routeKey(o.member))
+			l.reminder().works(l.routeKey(o.member.id))
 		}
 	}
 	l.suspended = append(l.suspended, r.batch.suspended...)
-	l.status.delivered(r.batch.Records)
 	if l.onDelivery != nil {
 		l.onDelivery(r.batch.Records)
 	}

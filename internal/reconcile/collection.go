@@ -138,6 +138,11 @@ type Record struct {
 	Syncs  uint64 `json:"syncs,omitzero"`  // synced events of the run
 	Resync bool   `json:"resync,omitzero"` // a resync is due or under way
 	Listed string `json:"listed,omitzero"` // the selection of the last complete list
+	// Owner is what the last complete list came with, for the reader of the next one.
+	Owner string `json:"owner,omitzero"`
+	// Full is the last run in which every object was, or is being, published: that of a reset or a
+	// resync.
+	Full uint64 `json:"full,omitzero"`
 	// Properties are those that are recorded as wanted, and Route is that of the
 	// incarnation. Unwanted, of Ending: it is not to begin again.
 	Properties Properties `json:"properties,omitzero"`
@@ -167,6 +172,7 @@ type list struct {
 	cursor  string   // the last key that was compared
 	ended   bool
 	version string // of the list, once it has ended; "" if nothing exists
+	owner   string // see [Record]
 }
 
 // side is a list beside the watch.
@@ -196,7 +202,7 @@ const (
 	Release                    // every wanted collection of the resource has synced
 	ListBegun                  // the API server has answered the first page: Reason, NewEpoch, Absent
 	Sighted                    // a watch event, or an object of a list: Sighting, Resume
-	ListEnded                  // the list is complete at Version
+	ListEnded                  // the list is complete at Version: Owner
 	ListLacks                  // the inventory has a key that the list has not: Sighting
 	ListDone                   // there are no more such keys
 	Bookmark                   // Resume
@@ -230,6 +236,7 @@ type Input struct {
 	NewEpoch   bool
 	Absent     bool
 	Version    string
+	Owner      string // see [Record]
 	Resume     string // a watch may start from it once the input is handled; "": as before
 	Key        string
 	Sighting   *Sighting
@@ -278,7 +285,7 @@ func (c *Collection) step(k *Core, in *Input) {
 	case ListEnded:
 		if c.Phase == Listing && c.list != nil {
 			c.saw(in.Version)
-			c.list.ended, c.list.version, c.list.keys = true, in.Version, k.uncommitted(c.ID)
+			c.list.ended, c.list.version, c.list.owner, c.list.keys = true, in.Version, in.Owner, k.uncommitted(c.ID)
 		}
 	case ListLacks:
 		if c.listEnded() && in.Key > c.list.cursor {
@@ -332,7 +339,7 @@ func (c *Collection) step(k *Core, in *Input) {
 func (c *Collection) listEnded() bool { return c.Phase == Listing && c.list != nil && c.list.ended }
 
 func (c *Collection) configure(k *Core, in *Input) {
-	was := c.Properties
+	was, read := c.Properties, c.read
 	c.Properties, c.Unwanted = in.Properties, false
 	switch {
 	case c.Phase == Ending, c.Phase == New && (c.Incarnation == 0 || c.Route == c.Properties.Route):
@@ -348,6 +355,9 @@ func (c *Collection) configure(k *Core, in *Input) {
 		c.gap(k, in.Now, ReasonFilter)
 	case c.Phase == Leaving:
 		c.gap(k, in.Now, ReasonReturned)
+	}
+	if was.Selection != c.Properties.Selection && c.read == read {
+		c.restart(k) // what is read by another selection must not be listed
 	}
 }
 
@@ -388,7 +398,7 @@ func (c *Collection) listBegun(k *Core, in *Input) {
 func (c *Collection) begin(k *Core, now uint64) {
 	c.nextRun(now)
 	c.Phase, c.Incarnation, c.Synced, c.Position, c.Route = Listing, c.Run, 0, "", c.Properties.Route
-	c.Reason, c.Listed, c.Resync = ReasonReset, "", false
+	c.Reason, c.Listed, c.Resync, c.Full = ReasonReset, "", false, c.Run
 	k.emit(c, CollectionEvent{Type: event.Gap, Reason: c.Reason, Reset: true})
 }
 
@@ -504,7 +514,7 @@ func (c *Collection) synced(k *Core) {
 	} else {
 		c.Position = c.list.version
 	}
-	c.list = nil
+	c.Owner, c.list = c.list.owner, nil
 	c.sync(k, c.Reason)
 	k.resolved(c)
 }
@@ -528,7 +538,7 @@ func (c *Collection) sideBegun(k *Core, in *Input) {
 		return
 	}
 	c.nextRun(in.Now)
-	c.Phase = Resyncing
+	c.Phase, c.Full = Resyncing, c.Run
 	k.emit(c, CollectionEvent{Type: event.Gap, Reason: ReasonResync, From: c.Position})
 }
 

@@ -528,6 +528,7 @@ type Read struct {
 	Number uint64
 	From   string // a watch starts from here; "": a list comes first
 	Seen   string // a server that is behind it has another history
+	Owner  string // of the last complete list
 	Stop   bool   // it should not be read
 	// Side is the number of the list that should be read beside the watch; 0: none.
 	Side uint64
@@ -539,7 +540,7 @@ func (k *Core) Reading(collection string) Read {
 	if c == nil {
 		return Read{Stop: true}
 	}
-	r := Read{Number: c.read, Seen: c.Seen}
+	r := Read{Number: c.read, Seen: c.Seen, Owner: c.Owner}
 	switch {
 	case c.Phase == Leaving || c.Phase == Ending || c.Phase == Closed || c.barrier > k.done:
 		r.Stop = true
@@ -550,6 +551,24 @@ func (k *Core) Reading(collection string) Read {
 		}
 	}
 	return r
+}
+
+// Holds reports whether consumers have an object of a collection, or may have one.
+func (k *Core) Holds(collection string) bool {
+	if k.collections[collection] == nil {
+		return false
+	}
+	keys, cursor := k.uncommitted(collection), ""
+	for {
+		key, ok := k.next(collection, keys, cursor)
+		if !ok {
+			return false
+		}
+		if k.object(collection, key).known() || len(k.doubts(k.collections[collection], key)) > 0 {
+			return true
+		}
+		cursor = key
+	}
 }
 
 // Settled reports whether a collection has synced in its incarnation, or has nothing to sync.

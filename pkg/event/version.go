@@ -1,21 +1,40 @@
 package event
 
-import "k8s.io/apimachinery/pkg/util/resourceversion"
+import "cmp"
 
 // Newer reports whether resourceVersion a comes after b. Within one resource resourceVersions
 // may be compared since Kubernetes 1.35 (KEP-5504). Those of some aggregated APIs are not numbers:
 // then it reports whether they differ.
 func Newer(a, b string) bool {
-	n, err := resourceversion.CompareResourceVersion(a, b)
-	if err != nil {
+	if !isVersion(a) || !isVersion(b) {
 		return a != b
 	}
-	return n > 0
+	return compareVersions(a, b) > 0
 }
 
 // Older reports whether resourceVersion a is known to come before b: where they are not numbers
 // it never is.
 func Older(a, b string) bool {
-	n, err := resourceversion.CompareResourceVersion(a, b)
-	return err == nil && n < 0
+	return isVersion(a) && isVersion(b) && compareVersions(a, b) < 0
+}
+
+// isVersion reports whether a resourceVersion can be compared: a decimal number without leading
+// zeros, of any length.
+func isVersion(s string) bool {
+	if s == "" || s[0] == '0' {
+		return false
+	}
+	for i := range len(s) {
+		if s[i] < '0' || s[i] > '9' {
+			return false
+		}
+	}
+	return true
+}
+
+func compareVersions(a, b string) int {
+	if len(a) != len(b) {
+		return cmp.Compare(len(a), len(b))
+	}
+	return cmp.Compare(a, b)
 }

@@ -1,9 +1,12 @@
 package source
 
 import (
+	"context"
 	"time"
 
 	"golang.org/x/sync/semaphore"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
 // Phase is what a collection is doing.
@@ -32,6 +35,12 @@ type State struct {
 	Err error
 }
 
+// Slots are what a list needs one of while it is read. A semaphore.Weighted implements it.
+type Slots interface {
+	Acquire(ctx context.Context, n int64) error
+	Release(n int64)
+}
+
 // Options of a [Collection]. The zero value of each optional field is usable.
 type Options struct {
 	Client *Client // required
@@ -44,7 +53,11 @@ type Options struct {
 	Owner Owner
 	// Lists bounds how many lists are under way at once, over all collections
 	// that share it. nil: no bound.
-	Lists *semaphore.Weighted
+	Lists Slots
+	// Seen returns the highest resourceVersion that was seen of the server's present history, which
+	// a server of that history cannot be behind; "": none was. It is called from Run's goroutine.
+	// nil: only what Run itself saw since its position counts.
+	Seen func() string
 	// OnState is told of every change of state, from Run's goroutine. May be nil.
 	OnState func(State)
 }
@@ -55,7 +68,8 @@ type Collection struct {
 	target   Target
 	handler  Handler // the teller
 	teller   *teller
-	lists    *semaphore.Weighted
+	lists    Slots
+	seen     func() string
 	onState  func(State)
 	leavable bool
 	asked    questions
@@ -70,7 +84,7 @@ type Collection struct {
 // NewCollection returns a collection that is not yet running.
 func NewCollection(o Options) *Collection {
 	c := &Collection{
-		client: o.Client, target: o.Target, lists: o.Lists, onState: o.OnState,
+		client: o.Client, target: o.Target, lists: o.Lists, seen: o.Seen, onState: o.OnState,
 		leavable: o.Target.leavable(), owner: o.Owner,
 	}
 	c.teller = &teller{c: c, to: o.Handler}
@@ -78,10 +92,21 @@ func NewCollection(o Options) *Collection {
 	if c.lists == nil {
 		c.lists = semaphore.NewWeighted(1 << 30)
 	}
+	if c.seen == nil {
+		c.seen = func() string { return "" }
+	}
 	if c.onState == nil {
 		c.onState = func(State) {}
 	}
 	return c
+}
+
+// highest is the later of rv, "" for none, and what was seen by [Options].Seen.
+func (c *Collection) highest(rv string) string {
+	if seen := c.seen(); rv == "" || event.Older(rv, seen) {
+		return seen
+	}
+	return rv
 }
 
 func (c *Collection) state(s State) {

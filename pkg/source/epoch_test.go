@@ -1,6 +1,7 @@
 package source
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -111,6 +112,70 @@ func TestHistoryIsAnotherOne(t *testing.T) {
 						t.Errorf("a new epoch with %+v", s)
 					}
 				}
+			})
+		})
+	}
+}
+
+// A position trails what was seen, and a void one may be of nothing: a server that is behind what
+// was seen was restored all the same.
+func TestBehindWhatWasSeen(t *testing.T) {
+	for name, c := range map[string]struct {
+		from           event.Position
+		lists, watches []answer
+		probes         []answer
+		want           []string
+	}{
+		"before a watch": {
+			event.Position{RV: "100"},
+			[]answer{pageOf("101", "")},
+			nil,
+			[]answer{pageOf("101", "")},
+			[]string{newHistory, "ended 101 >101"},
+		},
+		"while a watch is open": {
+			event.Position{RV: "100"},
+			[]answer{pageOf("101", "")},
+			[]answer{open()},
+			[]answer{pageOf("102", ""), pageOf("101", "")},
+			[]string{newHistory, "ended 101 >101"},
+		},
+		"before a list": {
+			event.Position{},
+			[]answer{pageOf("101", "")},
+			nil,
+			[]answer{pageOf("101", "")},
+			[]string{"begun history from , a new epoch", "ended 101 >101"},
+		},
+		"by a list, since no probe was answered": {
+			event.Position{},
+			[]answer{pageOf("101", ""), pageOf("101", "")},
+			nil,
+			[]answer{failing(403)},
+			[]string{"begun snapshot from ", "begun history from , a new epoch", "ended 101 >101"},
+		},
+		"it is not behind": {
+			event.Position{},
+			[]answer{pageOf("102", "")},
+			nil,
+			[]answer{pageOf("102", ""), pageOf("102", "")},
+			[]string{"begun snapshot from ", "ended 102 >102"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStub(t, c.lists, c.watches)
+				s.probes = c.probes
+				seen := "102"
+				r := run(t, Options{Client: inMemory(t, s), Seen: func() string { return seen }}, c.from, func(_ context.Context, s Signal) error {
+					if s.NewEpoch {
+						seen = ""
+					}
+					return nil
+				})
+				pass(30 * time.Second)
+				r.stop()
+				compare(t, r.told(), c.want)
 			})
 		})
 	}

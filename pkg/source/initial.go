@@ -28,9 +28,13 @@ var (
 	// errNotStreamed is that a list has to be paged; the handler knows nothing of it.
 	errNotStreamed = errors.New("not streamed")
 	errNoEnd       = errors.New("the server streams objects and not the list's end")
-	errNoVersion   = errors.New("a list without a resourceVersion")
+	errNoVersion   = errors.New("a list without a resourceVersion that a watch could go on from")
 	errBlocked     = fmt.Errorf("nobody read the stream for %s", maxBlocked)
 )
+
+// resumable reports whether a watch can go on from a resourceVersion. From 0 it begins with
+// what there is, as it does without one: what was deleted before is never said.
+func resumable(rv string) bool { return rv != "" && rv != "0" }
 
 // pause is a time in which something is not tried. The zero value is over. It keeps
 // the monotonic clock's reading: a clock that is set back does not make it longer.
@@ -118,7 +122,7 @@ func (c *Collection) readInitial(ctx context.Context, begun Signal) (rv string, 
 			if !endsInitialEvents(o) {
 				continue
 			}
-			if o.ResourceVersion == "" { // no watch could continue after it
+			if !resumable(o.ResourceVersion) {
 				return "", told, errNoVersion
 			}
 			return o.ResourceVersion, told, nil
@@ -129,7 +133,7 @@ func (c *Collection) readInitial(ctx context.Context, begun Signal) (rv string, 
 		case "DELETED": // since the stream began
 			s.Kind = Deleted
 			if c.leavable {
-				s.Left, _ = c.Alive(ctx, o.Namespace, o.Name, o.UID)
+				s.left(c.Alive(ctx, o.Namespace, o.Name, o.UID))
 			}
 		default:
 			return "", told, fmt.Errorf("a frame of unknown type %q", kind)

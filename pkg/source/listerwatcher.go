@@ -97,7 +97,7 @@ func (l *ListerWatcher) Run(ctx context.Context, from event.Position) error {
 	switch {
 	case from.Void:
 		due = listDue(ReasonInterrupted, notToItsEnd)
-	case from.RV == "":
+	case !resumable(from.RV):
 		due = listDue(ReasonSnapshot, "")
 	}
 	listed, fresh := "", false
@@ -175,8 +175,8 @@ func (l *ListerWatcher) page(ctx context.Context, o metav1.ListOptions) (anyList
 	if err != nil {
 		return anyList{}, fmt.Errorf("list: a %T: %w", obj, err)
 	}
-	if list.GetResourceVersion() == "" {
-		return anyList{}, fmt.Errorf("list: a %T without a resourceVersion", obj)
+	if !resumable(list.GetResourceVersion()) {
+		return anyList{}, fmt.Errorf("list: %w: a %T", errNoVersion, obj)
 	}
 	return anyList{list, obj}, nil
 }

@@ -54,7 +54,7 @@ func (s *scanner) parsePage(body []byte) (page, error) {
 		return page{}, err
 	case !sawItems:
 		return page{}, errors.New("a list without items")
-	case p.rv == "":
+	case !resumable(p.rv):
 		return page{}, errNoVersion
 	}
 	return p, nil

@@ -141,7 +141,7 @@ func (c *Client) send(ctx context.Context, p *probe, req *rest.Request) {
 			ResourceVersion string `json:"resourceVersion"`
 		} `json:"metadata"`
 	}
-	if p.err = json.Unmarshal(raw, &list); p.err == nil && list.Metadata.ResourceVersion == "" {
+	if p.err = json.Unmarshal(raw, &list); p.err == nil && !resumable(list.Metadata.ResourceVersion) {
 		p.err = errNoVersion
 	}
 	p.rv = list.Metadata.ResourceVersion

@@ -96,7 +96,7 @@ func (p *pulse) check() {
 // look asks the server, beside the watch.
 func (p *pulse) look() {
 	p.looking = true
-	at, long, now := p.loop.at, time.Since(p.last) >= quietLong, time.Now()
+	at, seen, long, now := p.loop.at, p.loop.highest(p.loop.at.last), time.Since(p.last) >= quietLong, time.Now()
 	bookmarks, since := p.loop.bookmarks, now // the watch was open before
 	if p.verified {
 		since = now.Add(-probeFresh)
@@ -104,7 +104,7 @@ func (p *pulse) look() {
 	f := finding{asked: now, frames: p.frames}
 	p.looks.Go(func() {
 		var rv string
-		rv, f.err = p.loop.probe(p.ctx, at.last, since)
+		rv, f.err = p.loop.probe(p.ctx, seen, since)
 		switch {
 		case f.err != nil:
 		case !event.Newer(rv, at.last):

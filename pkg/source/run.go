@@ -23,6 +23,9 @@ const (
 	// server a connection reaches is a matter of chance.
 	otherServers = 8
 	otherPause   = 100 * time.Millisecond
+	// epochEvery is how long after a new epoch another one begins at the earliest. Two
+	// servers with a storage each behind one address would begin one with every request.
+	epochEvery = time.Minute
 	// soundWatch is how long watches must last for the next failure to count as
 	// the first.
 	soundWatch = time.Minute
@@ -44,7 +47,7 @@ func (c *Collection) Run(ctx context.Context, from event.Position) error {
 	switch {
 	case from.Void:
 		l.needList(ReasonInterrupted, "an earlier list did not come to its end")
-	case from.RV == "":
+	case !resumable(from.RV):
 		l.needList(ReasonSnapshot, "")
 	}
 	for {
@@ -63,6 +66,12 @@ func (c *Collection) Run(ctx context.Context, from event.Position) error {
 			return ctx.Err()
 		case errors.Is(err, errHistory):
 			l.due = &Signal{Reason: ReasonHistory, Detail: err.Error(), NewEpoch: true}
+			if early := epochEvery - time.Since(l.teller.epoch); early > 0 {
+				if err := l.wait(ctx, early, err); err != nil {
+					return err
+				}
+				continue
+			}
 			if l.listed == "" { // else lists could follow each other at once
 				continue
 			}
@@ -116,8 +125,8 @@ func (l *loop) reconcile(ctx context.Context) error {
 	if err := l.sameCluster(ctx, time.Now().Add(-sameFor)); err != nil {
 		return err
 	}
-	if l.at.resume != "" && !l.due.NewEpoch {
-		if _, err := l.probe(ctx, l.at.last, time.Now()); errors.Is(err, errHistory) {
+	if seen := l.highest(l.at.last); seen != "" && !l.due.NewEpoch {
+		if _, err := l.probe(ctx, seen, time.Now()); errors.Is(err, errHistory) {
 			return err // any other failure: the list itself will tell
 		}
 	}
@@ -147,7 +156,7 @@ func (l *loop) follow(ctx context.Context) error {
 		if err := l.sameCluster(ctx, l.trouble); err != nil {
 			return err
 		}
-		if _, doubt = l.probe(ctx, l.at.last, l.trouble); errors.Is(doubt, errHistory) {
+		if _, doubt = l.probe(ctx, l.highest(l.at.last), l.trouble); errors.Is(doubt, errHistory) {
 			return doubt
 		}
 	}

@@ -42,6 +42,8 @@ type Signal struct {
 	NewEpoch bool
 	// Left, of Deleted: the object was found alive; it only left the selection.
 	Left bool
+	// LeftUnknown, of Deleted: whether the object only left the selection could not be found out.
+	LeftUnknown bool
 	// Owner, of ListEnded: what the listed objects live and die with.
 	Owner Owner
 	// Resume is the resourceVersion that a watch may be started from when
@@ -49,6 +51,9 @@ type Signal struct {
 	// resourceVersion can carry many events, so it trails what was seen.
 	Resume string
 }
+
+// left notes what [Collection.Alive] returned for the object of a Deleted.
+func (s *Signal) left(alive, known bool) { s.Left, s.LeftUnknown = alive, !known }
 
 // Handler takes what a collection saw. Handle is called from one goroutine, in
 // order, and may block: the collection then stops reading. An error ends the

@@ -3,6 +3,7 @@ package source
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
@@ -13,16 +14,17 @@ type teller struct {
 	c  *Collection
 	to Handler
 
-	from  string // the position that the list under way began with
-	begun bool   // it was begun, and not ended
+	from  string    // a list of the same history is not behind it
+	begun bool      // it was begun, and not ended
+	epoch time.Time // when the last new epoch began
 }
 
 func (t *teller) Handle(ctx context.Context, s Signal) error {
 	switch s.Kind {
 	case ListBegun:
-		t.begun, t.from = true, s.RV
-		if s.NewEpoch { // RV is of a history that is no more
-			t.from = ""
+		t.begun, t.from = true, t.c.highest(s.RV)
+		if s.NewEpoch { // both are of a history that is no more
+			t.from, t.epoch = "", time.Now()
 		}
 	case ListEnded:
 		if event.Older(s.RV, t.from) {

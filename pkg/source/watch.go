@@ -220,7 +220,7 @@ func (l *loop) signal(ctx context.Context, f watchFrame) (Signal, error) {
 	case "DELETED":
 		s.Kind = Deleted
 		if l.leavable {
-			s.Left, _ = l.Alive(ctx, f.object.Namespace, f.object.Name, f.object.UID)
+			s.left(l.Alive(ctx, f.object.Namespace, f.object.Name, f.object.UID))
 		}
 	case "BOOKMARK":
 		return Signal{Kind: Progress, RV: f.object.ResourceVersion, Resume: l.at.resume}, nil

@@ -29,6 +29,9 @@ import (
 // valid reports whether the core accepts a configuration: entries of one resource must
 // be provably disjoint.
 func valid(c config) bool {
+	if *independent {
+		return true
+	}
 	for i, a := range c {
 		for _, b := range c[:i] {
 			if a.x&b.x != 0 {
@@ -41,6 +44,9 @@ func valid(c config) bool {
 
 // collectionID names a selection in events.
 func collectionID(s selection) string {
+	if *independent {
+		return independentID(s)
+	}
 	c := event.Collection{Group: group, Resource: resource, Namespace: s.namespace, LabelSelector: s.entry.x.selector(), MetadataOnly: s.entry.metadata}
 	if s.entry.exclude {
 		c.FieldSelector = "metadata.namespace!=n2"
@@ -50,7 +56,7 @@ func collectionID(s selection) string {
 
 // handsOver is whether an object that moves between collections of a resource, or
 // whose collection is replaced by another selection, may be published once for both.
-const handsOver = true
+func handsOver() bool { return !*independent }
 
 // driftReason is the reason of a gap that says that consumers were given something wrong,
 // or not at all: never so in the model, where nothing that was acknowledged is lost.
@@ -58,10 +64,27 @@ const driftReason = "drift"
 
 // routeStays is whether a collection that runs keeps the topic that it began with when
 // another one is configured.
-const routeStays = true
+func routeStays() bool { return !*independent }
 
 // typesReset is whether a change of `types` publishes everything again.
-const typesReset = false
+func typesReset() bool { return *independent }
+
+// copier is what a consumer of one sink has.
+type copier interface {
+	// apply takes a message from a partition, or from the whole of a bus.
+	apply(m *message, partition int)
+	// of returns what the consumer has of an object by a collection.
+	of(collection, uid string) (held, bool)
+	// all returns what the consumer has, by uid.
+	all() map[string]held
+}
+
+func newCopy() copier {
+	if *independent {
+		return newIndependentCopy()
+	}
+	return newConsumerCopy()
+}
 
 // consumerCopy is what a consumer of one sink has: docs/events.md, "The consumer's rule".
 type consumerCopy struct {
@@ -71,7 +94,7 @@ type consumerCopy struct {
 	closed  map[string]string // why, by collection and partition
 }
 
-func newCopy() *consumerCopy {
+func newConsumerCopy() *consumerCopy {
 	return &consumerCopy{ids: map[string]bool{}, known: map[string]version{}, objects: map[string]held{}, closed: map[string]string{}}
 }
 
@@ -91,7 +114,7 @@ func (c *consumerCopy) apply(m *message, partition int) {
 		if at.less(c.known[m.UID]) {
 			return
 		}
-		c.known[m.UID], c.objects[m.UID] = at, held{m.Collection, at, partition}
+		c.known[m.UID], c.objects[m.UID] = at, held{m.Collection, at, partition, m.Namespace + "/" + m.Name}
 	case "deleted":
 		if (version{m.Epoch, m.Version}).less(c.known[m.UID]) {
 			return
@@ -109,6 +132,13 @@ func (c *consumerCopy) apply(m *message, partition int) {
 		}
 	}
 }
+
+func (c *consumerCopy) of(_, uid string) (held, bool) {
+	h, ok := c.objects[uid]
+	return h, ok
+}
+
+func (c *consumerCopy) all() map[string]held { return c.objects }
 
 func (c *consumerCopy) drop(collection string, partition int) {
 	for uid, h := range c.objects {
@@ -173,6 +203,7 @@ func start(api *server, sinks []*sinkWorld, logger *zap.Logger) (*process, error
 	}
 	p.bridge = pipeline.NewBridge(pipeline.BridgeOptions{
 		Name: "b", Cluster: "c", Client: p.client, Lanes: lanes, Log: logger, Metrics: pipeline.NewMetrics(prometheus.NewRegistry()),
+		Independent: *independent,
 	})
 	ctx, stop := context.WithCancel(context.Background())
 	p.stop = stop
@@ -222,7 +253,7 @@ func template(text string) *shape.Template {
 func resources(sinkName string, c config) pipeline.LaneResources {
 	out := pipeline.LaneResources{Sink: sinkName}
 	for _, e := range c {
-		r := pipeline.ResourceSpec{Name: resource + "." + group, LabelSelector: e.x.selector(), MetadataOnly: e.metadata}
+		r := pipeline.ResourceSpec{Name: resource + "." + group, Entry: e.name, LabelSelector: e.x.selector(), MetadataOnly: e.metadata}
 		if e.version != "" {
 			r.Name = resource + "." + e.version + "." + group
 		}
@@ -400,7 +431,7 @@ func (w *writer) keep(records []event.Record) {
 		w.records = append(w.records, event.Record{State: state})
 		m.Key, m.Broadcast, m.Value = r.Key, r.Broadcast, bytes.Clone(r.Value)
 		if m.Broadcast { // where the topic is compacted
-			m.Key = "_collection/" + m.Collection + "/" + m.short()
+			m.Key = "_collection/" + m.Collection + "/" + compactionClass(&m)
 		}
 		w.bus.append(m)
 	}

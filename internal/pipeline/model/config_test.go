@@ -20,6 +20,7 @@ var (
 // entry is one item of `resources` in the configuration: things of which labels,
 // namespaces and contents are published, and how.
 type entry struct {
+	name     string // that tells it from others, where contracts have names; "": it has none
 	x        set    // values of the label x that are selected; all: no selector
 	exclude  bool   // excludeNamespaces: [n2]
 	team     bool   // namespaceSelector: team=a
@@ -64,6 +65,32 @@ func (s set) selector() string {
 // config is what one sink publishes.
 type config []entry
 
+// freeName is the first name that no entry has: "", "e1", "e2".
+func (c config) freeName() string {
+	for n := range len(c) + 1 {
+		if name := entryName(n); !slices.ContainsFunc(c, func(e entry) bool { return e.name == name }) {
+			return name
+		}
+	}
+	panic("more names than entries")
+}
+
+func entryName(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprint("e", n)
+}
+
+// named returns c with a name for each entry, by its position.
+func (c config) named() config {
+	c = slices.Clone(c)
+	for n := range c {
+		c[n].name = entryName(n)
+	}
+	return c
+}
+
 func (c config) equal(other config) bool { return slices.Equal(c, other) }
 
 func (c config) String() string {
@@ -75,7 +102,7 @@ func (c config) String() string {
 }
 
 func (e entry) String() string {
-	s := "x in {" + strings.Join(e.x.values(), ",") + "}"
+	s := strings.TrimSpace(e.name + " x in {" + strings.Join(e.x.values(), ",") + "}")
 	for _, p := range []struct {
 		on   bool
 		name string

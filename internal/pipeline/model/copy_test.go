@@ -13,7 +13,9 @@ type message struct {
 	ID, Type, Collection, UID, Name, Namespace string
 	Route, Key                                 string
 	Broadcast                                  bool // it is in every partition
-	Version                                    int  // resourceVersion
+	Version                                    int  // resourceVersion; of a deletion, where it was seen or proved
+	At                                         int  // resourceVersion of the publication; of a deletion, of the one that it ends
+	Run, Incarnation, Birth                    uint64
 	Epoch                                      int
 	DeadLetter                                 bool
 	Data                                       struct {
@@ -61,7 +63,9 @@ func (m message) String() string {
 func parse(route string, value []byte) (message, error) {
 	var wire struct {
 		ID, Type, Collection, UID, Name, Namespace, Epoch string
+		Run, Incarnation, Birth                           string
 		ResourceVersion                                   string          `json:"resourceversion"`
+		DeletionVersion                                   string          `json:"deletionversion"`
 		DeadLetter                                        string          `json:"deadletterreason"`
 		Data                                              json.RawMessage `json:"data"`
 	}
@@ -72,7 +76,14 @@ func parse(route string, value []byte) (message, error) {
 		ID: wire.ID, Type: wire.Type, Collection: wire.Collection, UID: wire.UID, Name: wire.Name, Namespace: wire.Namespace,
 		Route: route, DeadLetter: wire.DeadLetter != "", Epoch: 1,
 	}
-	m.Version, _ = strconv.Atoi(wire.ResourceVersion)
+	m.At, _ = strconv.Atoi(wire.ResourceVersion)
+	m.Version = m.At
+	m.Run, _ = strconv.ParseUint(wire.Run, 10, 64)
+	m.Incarnation, _ = strconv.ParseUint(wire.Incarnation, 10, 64)
+	m.Birth, _ = strconv.ParseUint(wire.Birth, 10, 64)
+	if *independent && m.short() == "deleted" {
+		m.Version, _ = strconv.Atoi(wire.DeletionVersion)
+	}
 	if wire.Epoch != "" {
 		m.Epoch, _ = strconv.Atoi(wire.Epoch)
 	}
@@ -91,6 +102,7 @@ type held struct {
 	collection string
 	at         version
 	partition  int
+	name       string // namespace and name
 }
 
 // whole is the partition of a reader that sees all of a bus in one order.
@@ -107,7 +119,7 @@ func (m *message) in(partition int) bool {
 }
 
 // byPartition is the copy of a consumer that reads one partition after the other.
-func byPartition(messages []message) *consumerCopy {
+func byPartition(messages []message) copier {
 	c := newCopy()
 	for p := range partitions {
 		for i := range messages {
@@ -121,7 +133,7 @@ func byPartition(messages []message) *consumerCopy {
 
 // compacted is the copy of a consumer that reads a topic after the broker has compacted
 // it: of each key only the last message is left.
-func compacted(messages []message) *consumerCopy {
+func compacted(messages []message) copier {
 	c := newCopy()
 	for p := range partitions {
 		last := map[string]int{}

@@ -35,7 +35,7 @@ type judge struct {
 	w      *world
 	s      *sinkWorld
 	read   int
-	copy   *consumerCopy
+	copy   copier
 	first  map[string]*message // by id
 	last   map[string]*message // of an object, by uid
 	seen   map[string]bool     // published states: uid and resourceVersion
@@ -121,6 +121,15 @@ func (j *judge) selections(id string, since int) (out []selection) {
 		}
 	}
 	return out
+}
+
+// decidedSince is the first step in which something may have been decided that was published in a
+// step: it may have waited for the bus, while the selection of its collection was another one.
+func (j *judge) decidedSince(step int) int {
+	if *independent {
+		return min(step, j.rested)
+	}
+	return step
 }
 
 // wanted reports whether the configuration in effect has a collection.
@@ -212,7 +221,7 @@ func (j *judge) object(m *message) {
 // may come again after a crash, or never come, they may have it or not.
 func (j *judge) typed(m *message) {
 	plain := j.s.mode != intents && !m.DeadLetter && !slices.ContainsFunc(j.selections(m.Collection, 0), func(s selection) bool { return s.entry.types != "" })
-	have, there := j.copy.objects[m.UID]
+	have, there := j.copy.of(m.Collection, m.UID)
 	switch {
 	case !plain:
 	case m.short() == "added" && there && have.collection == m.Collection:
@@ -232,7 +241,7 @@ func (j *judge) deletion(m *message) {
 	if state.gap != nil {
 		since = state.gap.Step
 	}
-	selections := j.selections(m.Collection, since)
+	selections := j.selections(m.Collection, j.decidedSince(since))
 	if !j.wanted(m.Collection) || state.gap != nil && state.lastReason == "gone" {
 		return // it is being closed, or all of it is gone: judged by the copies
 	}
@@ -300,7 +309,7 @@ func (j *judge) synced(m *message, state *collectionState, opened *message) {
 		state.synced = false // what was in step before is judged by the copies
 		return
 	}
-	selections := j.selections(m.Collection, opened.Step)
+	selections := j.selections(m.Collection, j.decidedSince(opened.Step))
 	if !j.wanted(m.Collection) {
 		return // it is no longer configured
 	}
@@ -340,7 +349,7 @@ func (j *judge) differs(s selection, m, opened *message, h *history, state *coll
 	}
 	for _, uid := range slices.Sorted(maps.Keys(selected)) {
 		o := selected[uid]
-		have, there := j.copy.objects[uid]
+		have, there := j.copy.of(m.Collection, uid)
 		switch {
 		case there && have.at.rv == o.rv, there && have.at.rv > rv:
 		case j.excused(s.entry, o, opened.Step):
@@ -351,9 +360,9 @@ func (j *judge) differs(s selection, m, opened *message, h *history, state *coll
 			return fmt.Sprintf("%s (%s) is there as of rv %d, not %d", o.key(), uid, have.at.rv, o.rv)
 		}
 	}
-	for _, uid := range slices.Sorted(maps.Keys(j.copy.objects)) {
-		have := j.copy.objects[uid]
-		if have.collection != m.Collection || have.at.rv > rv || handsOver && j.replaced {
+	for _, uid := range slices.Sorted(maps.Keys(j.copy.all())) {
+		have, there := j.copy.of(m.Collection, uid)
+		if !there || have.collection != m.Collection || have.at.rv > rv || handsOver() && j.replaced {
 			continue
 		}
 		if _, there := selected[uid]; !there && (s.entry.types == "" || strings.Contains(s.entry.types, "d")) && !j.takenOver(uid, h.at(rv)) {
@@ -368,7 +377,7 @@ func (j *judge) differs(s selection, m, opened *message, h *history, state *coll
 func (j *judge) takenOver(uid string, state map[string]object) bool {
 	for _, e := range j.now() {
 		for _, s := range e.selections(j.w.cluster) {
-			if _, there := s.of(state)[uid]; handsOver && there && e.types != "" {
+			if _, there := s.of(state)[uid]; handsOver() && there && e.types != "" {
 				return true
 			}
 		}
@@ -392,7 +401,7 @@ func (j *judge) excused(e entry, o object, since int) bool {
 // leftOutByTypes reports whether a state was kept off the bus by `types` and does not
 // come back when they are changed.
 func (j *judge) leftOutByTypes(e entry, o object) bool {
-	if typesReset {
+	if typesReset() {
 		return false
 	}
 	for i, at := range j.effect[:len(j.effect)-1] {
@@ -448,7 +457,7 @@ func (j *judge) caughtUp(invariant string) {
 	for _, s := range selected {
 		for _, o := range s.of(live) {
 			expected[o.uid] = true
-			have, there := j.copy.objects[o.uid]
+			have, there := j.copy.of(collectionID(s), o.uid)
 			switch {
 			case there && have.at.rv == o.rv:
 			case j.excused(s.entry, o, j.listedSince(s)):
@@ -462,8 +471,9 @@ func (j *judge) caughtUp(invariant string) {
 	if !healthy {
 		return
 	}
-	for _, uid := range slices.Sorted(maps.Keys(j.copy.objects)) {
-		have := j.copy.objects[uid]
+	whole := j.copy.all()
+	for _, uid := range slices.Sorted(maps.Keys(whole)) {
+		have := whole[uid]
 		if expected[uid] || j.mayLinger(have) {
 			continue
 		}
@@ -494,16 +504,17 @@ func (j *judge) newest() int {
 func (j *judge) agree() {
 	for _, r := range []struct {
 		name string
-		copy *consumerCopy
+		copy copier
 	}{{"partition by partition", byPartition(j.s.bus.messages)}, {"from a compacted topic", compacted(j.s.bus.messages)}} {
-		for _, uid := range slices.Sorted(maps.Keys(j.copy.objects)) {
-			if have, there := r.copy.objects[uid]; !there || have.at != j.copy.objects[uid].at {
-				j.wrong(readers, "%s: %s is there %t as of %v, in one order as of %v", r.name, uid, there, have.at, j.copy.objects[uid].at)
+		mine, theirs := j.copy.all(), r.copy.all()
+		for _, uid := range slices.Sorted(maps.Keys(mine)) {
+			if have, there := theirs[uid]; !there || have.at != mine[uid].at {
+				j.wrong(readers, "%s: %s is there %t as of %v, in one order as of %v", r.name, uid, there, have.at, mine[uid].at)
 			}
 		}
-		for _, uid := range slices.Sorted(maps.Keys(r.copy.objects)) {
-			if _, there := j.copy.objects[uid]; !there {
-				j.wrong(readers, "%s: %s is there as of %v, in one order it is not", r.name, uid, r.copy.objects[uid].at)
+		for _, uid := range slices.Sorted(maps.Keys(theirs)) {
+			if _, there := mine[uid]; !there {
+				j.wrong(readers, "%s: %s is there as of %v, in one order it is not", r.name, uid, theirs[uid].at)
 			}
 		}
 	}

@@ -58,7 +58,7 @@ func (w *world) hindered(s *sinkWorld, e entry) bool {
 	if w.process == nil || b.stopped || b.blocked || b.refuses(topic(e.topic)) || w.api.down || w.api.denied != 0 {
 		return true
 	}
-	if routeStays && w.judges[slices.Index(w.sinks, s)].hadRefused(e) {
+	if routeStays() && w.judges[slices.Index(w.sinks, s)].hadRefused(e) {
 		return true
 	}
 	labels := e.x.selector()
@@ -132,11 +132,11 @@ func newWorld(s *setup, out io.Writer) *world {
 		w.logger = zap.New(zapcore.NewCore(zapcore.NewConsoleEncoder(zapcore.EncoderConfig{MessageKey: "m", LevelKey: "l", EncodeLevel: zapcore.CapitalLevelEncoder}),
 			zapcore.AddSync(prefixed{out}), zap.DebugLevel))
 	}
-	w.api = &server{cluster: c, pageSize: s.page, held: map[string]int{}, burst: 1 + s.crowd}
+	w.api = &server{cluster: c, pageSize: s.page, held: map[string]int{}, refusals: map[string]refusal{}, burst: 1 + s.crowd}
 	for i, ss := range s.sinks {
-		sw := &sinkWorld{name: fmt.Sprintf("s%d", i), mode: ss.mode, dead: ss.dead, window: ss.window, bus: newBus(), store: newMemory(), config: slices.Clone(presets[ss.preset])}
+		sw := &sinkWorld{name: fmt.Sprintf("s%d", i), mode: ss.mode, dead: ss.dead, window: ss.window, bus: newBus(), store: newMemory(), config: presets[ss.preset].named()}
 		if s.first != nil {
-			sw.config = slices.Clone(s.first)
+			sw.config = s.first.named()
 		}
 		sw.previous = sw.config
 		w.sinks = append(w.sinks, sw)
@@ -156,9 +156,15 @@ func (p prefixed) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
+// apart is the time between two inputs: an odd number, so that timers of whole seconds that
+// different inputs have started do not end at the same time. The scheduler would decide
+// which comes first.
+const apart = 1_703 * time.Nanosecond
+
 // give applies an input and lets everything come to rest.
 func (w *world) give(in input) bool {
 	op := ops[in.op]
+	time.Sleep(apart)
 	w.step++
 	if !op.apply(w, in.args) {
 		w.step--
@@ -243,7 +249,7 @@ func (w *world) bury() {
 	p.stop()
 	<-p.done
 	w.api.mu.Lock()
-	w.api.dead, w.api.waiting, w.api.watches = false, nil, nil
+	w.api.dead, w.api.waiting, w.api.watches, w.api.refusals = false, nil, nil, map[string]refusal{}
 	w.api.mu.Unlock()
 }
 
@@ -308,6 +314,7 @@ func (w *world) pumpUntil(p *process) {
 
 // finish heals everything, and judges what consumers have in the end.
 func (w *world) finish() {
+	time.Sleep(apart)
 	w.step++
 	w.trace("%d > everything heals", w.step)
 	w.causes = append(w.causes, w.step)
@@ -319,9 +326,13 @@ func (w *world) finish() {
 	if len(w.problems) > 0 {
 		return
 	}
+	time.Sleep(apart)
 	w.step++
 	w.trace("%d > the API server forgets: everything is listed again", w.step)
 	w.causes = append(w.causes, w.step)
+	if *independent { // a watch from the newest resourceVersion would go on
+		w.locked(func(c *cluster) bool { return c.next() > 0 })
+	}
 	w.forget()
 	w.overtaken = false
 	w.api.cut(io.EOF)

@@ -16,6 +16,10 @@ import (
 	"time"
 )
 
+// watchTimeout is how long a watch lasts. The bridge asks for a random time of at least
+// that; a server may end a watch sooner.
+const watchTimeout = 5 * time.Minute
+
 // server is the API server: an http.RoundTripper that the bridge's client is given.
 // Lists and watches of the watched resource wait until the run answers them; all else
 // is answered at once.
@@ -32,10 +36,38 @@ type server struct {
 	burst     int // frames of a streamed list that are written at once
 	waiting   []*request
 	watches   []*watch
-	number    int            // of the last request
-	asked     int            // lists and probes of the resource that were answered, since a restore
-	held      map[string]int // how many more may go on
-	dead      bool           // nothing is answered: the process that asks was killed
+	number    int                // of the last request
+	asked     int                // lists and probes of the resource that were answered, since a restore
+	held      map[string]int     // how many more may go on
+	dead      bool               // nothing is answered: the process that asks was killed
+	refusals  map[string]refusal // by target
+}
+
+// refusal is when a target's last list or watch was refused, and how many were before it
+// with less than two minutes between them.
+type refusal struct {
+	at    time.Time
+	times int
+}
+
+// retryAfter is how long the server does not answer a target that it has refused so many
+// times: at least as long as the client may wait before it tries again. The client waits
+// for a random time, and chance would decide which target goes on first.
+var retryAfter = []time.Duration{500 * time.Millisecond, 1500 * time.Millisecond, 3 * time.Second, 6 * time.Second, 12 * time.Second, 24 * time.Second, 45 * time.Second}
+
+// refuse notes that a list or watch of a target is refused.
+func (s *server) refuse(target string) {
+	f := s.refusals[target]
+	if time.Since(f.at) > 2*time.Minute {
+		f.times = -1
+	}
+	s.refusals[target] = refusal{time.Now(), min(f.times+1, len(retryAfter)-1)}
+}
+
+// due reports whether a request may be answered.
+func (s *server) due(r *request) bool {
+	f, any := s.refusals[r.target()]
+	return !any || time.Since(f.at) >= retryAfter[f.times]
 }
 
 // request is a list or watch that waits for its answer.
@@ -425,11 +457,9 @@ func (s *server) open(r *request) *http.Response {
 		w.rv, w.since, w.cursor = rv, rv, 0
 	}
 	s.watches = append(s.watches, w)
-	seconds, _ := strconv.Atoi(r.query.Get("timeoutSeconds"))
-	timeout := time.Duration(seconds) * time.Second
 	timers := []*time.Timer{
-		time.AfterFunc(max(timeout-2*time.Second, 0), func() { s.bookmark(w) }),
-		time.AfterFunc(timeout, func() { body.end(io.EOF) }),
+		time.AfterFunc(watchTimeout-2*time.Second, func() { s.bookmark(w) }),
+		time.AfterFunc(watchTimeout, func() { body.end(io.EOF) }),
 	}
 	context.AfterFunc(r.ctx, func() {
 		for _, t := range timers {
@@ -456,7 +486,7 @@ func (s *server) step() bool {
 		return a.number - b.number
 	})
 	for i, r := range s.waiting {
-		if !s.let(r.kind()) {
+		if !s.due(r) || !s.let(r.kind()) {
 			continue
 		}
 		s.waiting = slices.Delete(s.waiting, i, i+1)
@@ -503,9 +533,11 @@ func (s *server) answerTo(r *request) *http.Response {
 	case s.down || s.dead:
 		return nil
 	case s.denied != 0 && r.kind() != heldPast:
+		s.refuse(r.target())
 		return status(s.denied, "Forbidden", "the test says so").response()
 	case s.brief > 0 && r.kind() != heldPast:
 		s.brief--
+		s.refuse(r.target())
 		return status(http.StatusInternalServerError, "InternalError", "the test says so").response()
 	case !strings.HasSuffix(r.url.Path, "/"+resource):
 		return s.get(r.url.Path).response()

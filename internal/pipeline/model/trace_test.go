@@ -413,7 +413,7 @@ func opsTable() map[string]op {
 		}},
 		"entry-added": {kind: "edit", weight: 2, causes: true, args: []int{2, 7}, apply: func(w *world, a []int) bool {
 			s := sinkOf(w, a[0])
-			return len(s.config) < 3 && edited(w, s, append(slices.Clone(s.config), entry{x: set(a[1] + 1)}))
+			return len(s.config) < 3 && edited(w, s, append(slices.Clone(s.config), entry{name: s.config.freeName(), x: set(a[1] + 1)}))
 		}},
 		"entry-removed": {kind: "edit", weight: 3, causes: true, args: []int{2, 3}, apply: func(w *world, a []int) bool {
 			s := sinkOf(w, a[0])

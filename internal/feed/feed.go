@@ -1,0 +1,186 @@
+// Package feed reads the collections of one sink from an API server: it implements
+// [loop.Reader] with pkg/source.
+//
+//	source.Signal                      input of internal/reconcile
+//	ListBegun                          ListBegun; Absent if its reason is gone
+//	Listed                             Sighted, origin List
+//	Deleted during a list              Sighted, Ended, origin List
+//	ListEnded                          ListEnded, ListLacks for each key that is missing, ListDone
+//	Added, Modified, Deleted           Sighted, origin Watch
+//	Progress                           Bookmark
+package feed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/kubebridge/kubebridge/internal/loop"
+	"github.com/kubebridge/kubebridge/internal/reconcile"
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/source"
+)
+
+const (
+	maxLists = 4 // see Options.MaxLists
+	// askAgain is how long after a proof of absence a collection is read again if nobody says
+	// that it exists.
+	askAgain = time.Minute
+)
+
+// Options are what a [Reader] is made of.
+type Options struct {
+	Client *source.Client // required
+	// Lists bounds how many lists are read at once, over all readers that share it. A list gives its
+	// slot back while its sink takes nothing. nil: no bound.
+	Lists *semaphore.Weighted
+	// MaxLists bounds the lists of this reader that have begun and not ended, also those that wait
+	// for the sink: each holds up to two pages in memory. 0: four.
+	MaxLists int
+	// Target returns what a collection reads; false: that is not known yet. Required. It is
+	// called from several goroutines. It must return other selectors before [loop.Loop.Set] is
+	// called with the properties that go with them: a read keeps the selectors that it begins with,
+	// and Set starts another one.
+	Target func(collection string) (source.Target, bool)
+	// Changed returns a channel that is closed as soon as Target returns something else for any
+	// collection. nil: it never does.
+	Changed func() <-chan struct{}
+	// OnState is called with every change of a collection's state, from several goroutines. nil: it
+	// is not called.
+	OnState func(collection string, s source.State)
+	Log     *zap.Logger // required
+}
+
+// Reader implements [loop.Reader].
+type Reader struct {
+	Options
+	own *semaphore.Weighted // slots of the sink
+}
+
+// New returns a reader of one sink's collections.
+func New(o Options) *Reader {
+	if o.MaxLists == 0 {
+		o.MaxLists = maxLists
+	}
+	if o.Lists == nil {
+		o.Lists = semaphore.NewWeighted(1 << 30)
+	}
+	if o.Changed == nil {
+		o.Changed = func() <-chan struct{} { return nil }
+	}
+	if o.OnState == nil {
+		o.OnState = func(string, source.State) {}
+	}
+	return &Reader{Options: o, own: semaphore.NewWeighted(int64(o.MaxLists))}
+}
+
+// Read implements [loop.Reader]. Where the resource or the namespace of a collection is proved
+// absent, it waits until Changed says that something else may be read, or for a minute, and begins
+// with a list. It returns when ctx ends or another cluster answers.
+func (r *Reader) Read(ctx context.Context, collection string, want reconcile.Read, h *loop.Handler) error {
+	f := &follower{Reader: r, collection: collection, handler: h, resume: want.From, seen: want.Seen, slot: r.newSlot()}
+	for {
+		changed := r.Changed()
+		target, known := r.Target(collection)
+		if f.target == (source.Target{}) {
+			f.target = target
+		}
+		if !known || target.Collection != f.target.Collection { // the loop is about to start another read
+			r.OnState(collection, source.State{Phase: source.Discovering, Since: time.Now()})
+			if err := wait(ctx, changed, nil); err != nil {
+				return err
+			}
+			continue
+		}
+		f.target = target
+		switch err := f.run(ctx); {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case errors.Is(err, errMoved):
+		case errors.Is(err, source.ErrGone):
+			again := time.NewTimer(askAgain)
+			err := wait(ctx, changed, again.C)
+			again.Stop()
+			if err != nil {
+				return err
+			}
+		default:
+			return fmt.Errorf("read %s: %w", collection, err)
+		}
+	}
+}
+
+func wait(ctx context.Context, changed <-chan struct{}, again <-chan time.Time) error {
+	select {
+	case <-changed:
+		return nil
+	case <-again:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// errMoved is why a run ends whose resource is served in another version.
+var errMoved = errors.New("the API server serves the resource in another version")
+
+// moved waits until a collection's resource is served in another version than in t, and reports
+// whether it is; false: ctx has ended. A resource that is not served any more is for the run to
+// find out.
+func (r *Reader) moved(ctx context.Context, collection string, t source.Target) bool {
+	for {
+		changed := r.Changed()
+		if now, known := r.Target(collection); known && now.Resource != t.Resource && now.Resource.Version != "" {
+			return true
+		}
+		if wait(ctx, changed, nil) != nil {
+			return false
+		}
+	}
+}
+
+// Side implements [loop.Reader].
+func (r *Reader) Side(ctx context.Context, collection string, _ reconcile.Read, h *loop.Handler) error {
+	target, known := r.Target(collection)
+	if !known || target.Resource.Version == "" {
+		return fmt.Errorf("list %s: %w", collection, source.ErrNoResource)
+	}
+	s := r.newSlot()
+	c := source.NewCollection(source.Options{Client: r.Client, Target: target, Lists: s})
+	rv, err := c.Survey(ctx, source.HandlerFunc(func(ctx context.Context, sig source.Signal) error {
+		in := &reconcile.Input{Kind: reconcile.Sighted, Sighting: sighting(sig.Object, reconcile.Resync)}
+		return s.lend(ctx, func() error { return h.Input(ctx, in, len(sig.Object.Raw), sig.Object.Release) })
+	}))
+	if err != nil {
+		return err
+	}
+	return h.Input(ctx, &reconcile.Input{Kind: reconcile.SideEnded, Version: rv}, 0, nil)
+}
+
+// run reads f's target from where f is, until ctx ends or there is nothing more to read.
+func (f *follower) run(ctx context.Context) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer stop(nil)
+	running.Go(func() {
+		if f.moved(ctx, f.collection, f.target) {
+			stop(errMoved)
+		}
+	})
+	f.source = source.NewCollection(source.Options{
+		Client: f.Client, Target: f.target, Handler: f, Owner: f.owner, Lists: f.slot,
+		Seen:    func() string { return f.seen },
+		OnState: func(s source.State) { f.OnState(f.collection, s) },
+	})
+	err := f.source.Run(ctx, event.Position{RV: f.resume, Void: f.list != nil})
+	if errors.Is(context.Cause(ctx), errMoved) {
+		return errMoved
+	}
+	return err
+}

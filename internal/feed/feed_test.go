@@ -1,0 +1,498 @@
+package feed_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"go.uber.org/zap/zaptest"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/kubebridge/kubebridge/internal/delivery"
+	"github.com/kubebridge/kubebridge/internal/feed"
+	"github.com/kubebridge/kubebridge/internal/loop"
+	planning "github.com/kubebridge/kubebridge/internal/plan"
+	"github.com/kubebridge/kubebridge/internal/reconcile"
+	"github.com/kubebridge/kubebridge/pkg/checkpoint"
+	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/sink"
+	"github.com/kubebridge/kubebridge/pkg/source"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// line is what a test's encoder writes.
+type line struct {
+	Type, Name, UID, Version string
+	Reason, Detail           string // of a gap
+	Fate                     reconcile.Fate
+	Body                     string // name and version of a deletion's body
+	Epoch                    uint64
+}
+
+// String is "deleted a@105 unknown, last body at 101".
+func (n line) String() string {
+	switch {
+	case n.Type == "gap":
+		return n.Type + " " + n.Reason
+	case n.Name == "":
+		return n.Type
+	case n.Type != "deleted":
+		return n.Type + " " + n.Name
+	}
+	s := n.Type + " " + n.Name + " " + [...]string{"gone", "left", "unknown"}[n.Fate]
+	if n.Body != "" {
+		s += ", last body at " + n.Body
+	}
+	return s
+}
+
+type encoder struct{}
+
+// Prepare implements [loop.Encoder].
+func (encoder) Prepare(_ string, s *reconcile.Sighting, _ *reconcile.Object, _ bool) {
+	if o, ok := s.Body.(*source.Object); ok {
+		s.Digest = o.Hash()
+	}
+}
+
+// Reject implements [loop.Encoder].
+func (encoder) Reject(*reconcile.Item, *sink.RecordError) error {
+	return errors.New("not in this test")
+}
+
+// Committed implements [loop.Encoder].
+func (encoder) Committed([]reconcile.Item) {}
+
+// Dropped implements [loop.Encoder].
+func (encoder) Dropped(string) {}
+
+// Encode implements [loop.Encoder].
+func (encoder) Encode(i *reconcile.Item, detail string, _ time.Time) (event.Record, []event.KV) {
+	n := line{Epoch: i.Epoch}
+	if e := i.Event; e != nil {
+		n.Type, n.Version, n.Reason, n.Detail = e.Type.String(), e.Version, e.Reason, detail
+	} else {
+		e := i.Object
+		n.Type, n.UID, n.Version, n.Fate = e.Type.String(), e.Object.UID, e.Version, e.Fate
+		_, n.Name, _ = strings.Cut(e.Key, "/")
+		body, _ := e.Body.(*source.Object)
+		switch {
+		case body != nil && !json.Valid(body.Raw):
+			panic("the body is not there any more")
+		case body != nil && e.Type == event.Deleted && body.UID == e.Object.UID:
+			n.Body = body.ResourceVersion
+		}
+	}
+	value, err := json.Marshal(n)
+	if err != nil {
+		panic(err)
+	}
+	return event.Record{ID: fmt.Sprint(i.Collection, i.Run, n.UID, n.Version, n.Type), Route: i.Route, Value: value}, nil
+}
+
+// bus is a sink that keeps what it is given.
+type bus struct {
+	blocked chan struct{} // writes wait until it is closed; nil: they do not
+
+	mu    sync.Mutex
+	lines []line
+}
+
+func (b *bus) Open(context.Context, []byte) error { return nil }
+func (b *bus) Close() error                       { return nil }
+
+func (b *bus) Write(ctx context.Context, batch *event.Batch) ([]byte, error) {
+	if b.blocked != nil {
+		select {
+		case <-b.blocked:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, r := range batch.Records {
+		var n line
+		if err := json.Unmarshal(r.Value, &n); err != nil {
+			return nil, err
+		}
+		b.lines = append(b.lines, n)
+	}
+	return nil, nil
+}
+
+// from returns the lines from the nth on.
+func (b *bus) from(n int) []line {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.lines[min(n, len(b.lines)):])
+}
+
+// plan is what a test's collections read.
+type plan struct {
+	mu      sync.Mutex
+	target  source.Target
+	changed chan struct{}
+}
+
+func newPlan(labels string) *plan {
+	return &plan{changed: make(chan struct{}), target: source.Target{
+		Collection: event.Collection{Group: "a.example.com", Resource: "things", LabelSelector: labels, ByEntry: true},
+		Resource:   source.Resource{Group: "a.example.com", Version: "v1", Name: "things", Kind: "Thing", Namespaced: true},
+	}}
+}
+
+// serve says in which version things are served; "": in none.
+func (p *plan) serve(version string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.target.Resource.Version = version
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
+
+func (p *plan) get(string) (source.Target, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.target, true
+}
+
+func (p *plan) next() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.changed
+}
+
+// program is a loop that reads things by a feed.
+type observer struct{}
+
+func (observer) Committed([]reconcile.Item, []event.Record) {}
+func (observer) Queued(loop.Load, loop.Load)                {}
+func (observer) Suspended(string, time.Time, error)         {}
+
+type program struct {
+	t      *testing.T
+	server *server
+	plan   *plan
+	client *source.Client
+	lists  *semaphore.Weighted
+	store  checkpoint.Store
+	bus    *bus
+	wanted loop.Wanted
+
+	seen int // lines that were expected
+	end  func()
+}
+
+func newProgram(t *testing.T, s *server, labels string) *program {
+	t.Helper()
+	store, err := file.OpenMem(event.Identity{Bridge: "b", ClusterUID: "c", Sink: "s"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { store.Close() })
+	return &program{
+		t: t, server: s, plan: newPlan(labels), client: s.client(), lists: semaphore.NewWeighted(1), store: store, bus: &bus{},
+		wanted: loop.Wanted{ID: "things.a.example.com", Configure: func() (reconcile.Properties, error) {
+			return reconcile.Properties{Selection: labels}, nil
+		}},
+	}
+}
+
+// start runs the program until the test or end ends it.
+func (p *program) start() {
+	p.t.Helper()
+	l := loop.New(loop.Options{
+		Delivery: delivery.New(delivery.Options{Sink: p.bus, Store: p.store}), Store: p.store, Encoder: encoder{}, Observer: observer{}, Log: zaptest.NewLogger(p.t),
+		Reader: feed.New(feed.Options{
+			Client: p.client, Lists: p.lists, Target: p.plan.get, Changed: p.plan.next, Log: zaptest.NewLogger(p.t),
+		}),
+	})
+	ctx, kill := context.WithCancel(p.t.Context())
+	done := make(chan error, 1)
+	go func() { done <- l.Run(ctx, ctx) }()
+	p.end = sync.OnceFunc(func() {
+		kill()
+		<-done
+	})
+	p.t.Cleanup(p.end)
+	next := loop.Plan{Wanted: []loop.Wanted{p.wanted}, Outcomes: &planning.Outcomes{}}
+	if err := l.Set(ctx, next); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// expect waits for lines, in order, that follow those expected before, and returns them.
+func (p *program) expect(want ...string) []line {
+	p.t.Helper()
+	deadline := time.Now().Add(time.Minute)
+	for {
+		lines := p.bus.from(p.seen)
+		var got []string
+		for _, n := range lines {
+			got = append(got, n.String())
+		}
+		if slices.Equal(got, want) {
+			p.seen += len(want)
+			return lines
+		}
+		if time.Now().After(deadline) || len(got) > len(want) {
+			p.t.Fatalf("got\n\t%s\nwant\n\t%s", strings.Join(got, "\n\t"), strings.Join(want, "\n\t"))
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// requests returns the lists and watches of things since it was called last.
+func (p *program) requests() []string {
+	p.server.mu.Lock()
+	defer p.server.mu.Unlock()
+	var all []string
+	for _, q := range p.server.asked {
+		switch {
+		case q.Get("watch") == "true" && q.Get("sendInitialEvents") != "":
+			all = append(all, "stream")
+		case q.Get("watch") == "true":
+			all = append(all, "watch")
+		default:
+			all = append(all, "list")
+		}
+	}
+	p.server.asked = nil
+	return all
+}
+
+// Consumers get what exists and every change; a restart continues the watch, and repeats nothing.
+func TestFollowed(t *testing.T) {
+	s := newServer(t)
+	s.do(func() { s.write("red", "a", "b") })
+	p := newProgram(t, s, "")
+	p.start()
+	p.expect("gap reset", "present a", "present b", "synced")
+	s.do(func() { s.write("red", "c", "a"); s.remove("b"); s.write("red", "d") })
+	lines := p.expect("added c", "modified a", "deleted b gone, last body at 105", "added d")
+	if got := lines[2].Version; got != "105" {
+		t.Errorf("the deletion is at %s", got)
+	}
+	p.end()
+	s.do(func() { s.remove("c"); s.write("red", "b") })
+	p.requests()
+	p.start()
+	p.expect("deleted c gone, last body at 107", "added b")
+	if got := p.requests(); slices.Contains(got, "list") {
+		t.Errorf("the restart asked for %v", got)
+	}
+}
+
+// What was deleted while the API server forgot its history is published as deleted, with the last
+// body where an exact list still has it, and consumers learn why there was a gap.
+func TestForgotten(t *testing.T) {
+	s := newServer(t)
+	s.do(func() { s.write("red", "a", "b", "c") })
+	p := newProgram(t, s, "")
+	p.start()
+	p.expect("gap reset", "present a", "present b", "present c", "synced")
+	s.forget(func() { s.remove("a"); s.write("red", "b"); s.remove("c"); s.write("red", "c") })
+	lines := p.expect("gap expired", "modified b", "deleted c gone", "added c", "deleted a gone, last body at 101", "synced")
+	if d := lines[0].Detail; !strings.Contains(d, "no longer served") {
+		t.Errorf("the gap's detail is %q", d)
+	}
+	if got := lines[4].Version; got != lines[5].Version {
+		t.Errorf("the deletion that the list proved is at %s, the list at %s", got, lines[5].Version)
+	}
+}
+
+// With a selector, a deletion says whether the object exists, also where that cannot be found out.
+func TestLeft(t *testing.T) {
+	s := newServer(t)
+	s.do(func() { s.write("red", "a", "b", "c", "d", "e") })
+	p := newProgram(t, s, "team=red")
+	p.start()
+	p.expect("gap reset", "present a", "present b", "present c", "present d", "present e", "synced")
+	s.do(func() { s.write("blue", "a") })
+	p.expect("deleted a left, last body at 106")
+	s.do(func() { s.remove("b") })
+	p.expect("deleted b gone, last body at 107")
+	s.forget(func() { s.write("blue", "c"); s.remove("d") })
+	p.expect("gap expired", "deleted c left, last body at 103", "deleted d gone, last body at 104", "synced")
+	s.do(func() { s.guarded = true; s.write("blue", "e"); s.write("red", "f") })
+	p.expect("deleted e unknown, last body at 110", "added f")
+	s.forget(func() { s.remove("f") })
+	p.expect("gap expired", "deleted f unknown, last body at 111", "synced")
+}
+
+// At most 500 requests ask what became of objects, and bodies are looked for of 10,000; what is
+// beyond is published nevertheless.
+func TestManyMissing(t *testing.T) {
+	const all = 10_100
+	s := newServer(t)
+	var names []string
+	for i := range all {
+		names = append(names, fmt.Sprintf("name-%05d", i))
+	}
+	s.do(func() { s.write("red", names...) })
+	p := newProgram(t, s, "team=red")
+	p.start()
+	p.expect(slices.Concat([]string{"gap reset"}, prefixed("present ", names), []string{"synced"})...)
+	s.forget(func() { s.write("blue", names...) })
+	deadline := time.Now().Add(time.Minute)
+	for len(p.bus.from(p.seen)) < all+2 && time.Now().Before(deadline) {
+		time.Sleep(50 * time.Millisecond)
+	}
+	left, bodies := 0, 0
+	lines := p.bus.from(p.seen)
+	for i, n := range lines {
+		switch {
+		case n.Type != "deleted":
+			continue
+		case n.Fate == reconcile.Left:
+			left++
+		case n.Fate != reconcile.Unknown:
+			t.Errorf("%v of an object that was not asked for", n)
+		}
+		if n.Body != "" {
+			bodies++
+		}
+		if n.Name != names[i-1] {
+			t.Fatalf("%s came at %d", n.Name, i)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(lines) != all+2 || left != 500 || s.gets != 500 || bodies != 10_000 {
+		t.Errorf("%d lines, %d left, %d requests, %d bodies", len(lines), left, s.gets, bodies)
+	}
+}
+
+func prefixed(prefix string, names []string) (out []string) {
+	for _, n := range names {
+		out = append(out, prefix+n)
+	}
+	return out
+}
+
+// What is deleted or changes while a list is streamed is part of it.
+func TestStreamedList(t *testing.T) {
+	s := newServer(t)
+	s.do(func() { s.write("red", "a", "b", "c") })
+	s.streaming = func() { s.do(func() { s.remove("a"); s.write("blue", "b"); s.write("red", "c") }) }
+	p := newProgram(t, s, "team=red")
+	p.start()
+	p.expect("gap reset", "present a", "present b", "present c", "deleted a gone, last body at 104", "deleted b left, last body at 105", "modified c", "synced")
+	if got := p.requests(); got[0] != "stream" || slices.Contains(got, "list") {
+		t.Errorf("requests: %v", got)
+	}
+}
+
+// The objects of a CustomResourceDefinition that is deleted are deleted. When it is back, also
+// after a restart, its objects are read again.
+func TestDefinitionDeletedAndBack(t *testing.T) {
+	for name, restart := range map[string]bool{"while the program runs": false, "while it does not": true} {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t)
+			s.do(func() { s.write("red", "a", "b") })
+			p := newProgram(t, s, "")
+			p.start()
+			p.expect("gap reset", "present a", "present b", "synced")
+			s.do(func() { s.remove("a", "b"); s.crd, s.forgotten = "", s.rv; s.disconnect() })
+			lines := p.expect("gap gone", "deleted a gone", "deleted b gone", "synced")
+			if d := lines[0].Detail; !strings.Contains(d, "does not exist") {
+				t.Errorf("the gap's detail is %q", d)
+			}
+			p.plan.serve("")
+			if restart {
+				p.end()
+				p.start()
+			}
+			s.do(func() { s.crd = "crd-2"; s.write("red", "c") })
+			p.plan.serve("v1")
+			p.expect("gap snapshot", "added c", "synced")
+			s.do(func() { s.write("red", "d") })
+			p.expect("added d")
+		})
+	}
+}
+
+// A resync beside the watch publishes every object again, and what the watch sees meanwhile.
+func TestResync(t *testing.T) {
+	s := newServer(t)
+	s.do(func() { s.write("red", "a", "b") })
+	p := newProgram(t, s, "")
+	p.wanted.ResyncEvery = 2 * time.Second
+	p.start()
+	p.expect("gap reset", "present a", "present b", "synced")
+	p.requests()
+	p.expect("gap resync", "present a", "present b", "synced")
+	if got := p.requests(); !slices.Equal(got, []string{"list"}) {
+		t.Errorf("the resync asked for %v", got)
+	}
+}
+
+// An API server that a backup was restored to is noticed although it is not behind the position,
+// which trails by one version. Otherwise its first write would be ignored as a repeat.
+func TestRestored(t *testing.T) {
+	for name, restart := range map[string]bool{"while the program runs": false, "while it does not": true} {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t)
+			s.do(func() { s.write("red", "a") })
+			p := newProgram(t, s, "")
+			p.start()
+			p.expect("gap reset", "present a", "synced")
+			s.do(func() { s.write("red", "a"); s.write("red", "b") })
+			p.expect("modified a", "added b")
+			if restart {
+				p.end()
+			}
+			s.restore(102)
+			if restart {
+				p.start()
+			}
+			lines := p.expect("gap history", "deleted b gone", "synced")
+			if lines[0].Epoch != 2 || !strings.Contains(lines[0].Detail, "103 was seen") {
+				t.Errorf("epoch %d, %s", lines[0].Epoch, lines[0].Detail)
+			}
+			s.do(func() { s.write("red", "c") })
+			if n := p.expect("added c"); n[0].Version != "103" {
+				t.Errorf("c is at %s", n[0].Version)
+			}
+		})
+	}
+}
+
+// A sink that takes nothing does not keep the others from reading their lists, and a list that
+// waits for it can be given up.
+func TestBlockedSink(t *testing.T) {
+	s := newServer(t)
+	var names []string
+	for i := range 5000 {
+		names = append(names, fmt.Sprintf("name-%05d", i))
+	}
+	s.do(func() { s.write("red", names...) })
+	blocked, other := newProgram(t, s, ""), newProgram(t, s, "team=blue")
+	other.lists = blocked.lists // has one slot
+	blocked.bus.blocked = make(chan struct{})
+	blocked.start()
+	for deadline := time.Now().Add(time.Minute); !slices.Contains(blocked.requests(), "list"); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("no list begins")
+		}
+	}
+	other.start()
+	other.expect("gap reset", "synced")
+	blocked.end()
+	blocked.bus.blocked = nil
+	blocked.start()
+	blocked.expect(slices.Concat([]string{"gap reset"}, prefixed("present ", names), []string{"synced"})...)
+	if !blocked.lists.TryAcquire(1) {
+		t.Error("the slot is not free")
+	}
+}

@@ -1,0 +1,130 @@
+package feed
+
+import (
+	"context"
+
+	"github.com/kubebridge/kubebridge/internal/durable"
+	"github.com/kubebridge/kubebridge/internal/loop"
+	"github.com/kubebridge/kubebridge/internal/reconcile"
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/source"
+)
+
+// follower passes on what is read of one collection. All of it belongs to the goroutine of Read.
+type follower struct {
+	*Reader
+	collection string
+	handler    *loop.Handler
+	slot       *slot
+	target     source.Target      // whose selectors stay
+	source     *source.Collection // of the present run
+	owner      source.Owner       // of the last complete list
+	resume     string             // a watch may start from it; "": a list comes first
+	seen       string             // the highest resourceVersion of the present history
+	list       *list              // under way; nil: none
+}
+
+// list is a list that reconciles.
+type list struct {
+	// from is the resourceVersion that was seen last before the list. The server may still show
+	// the last bodies of objects that the list lacks as of then; "": it does not.
+	from   string
+	absent bool // nothing exists: see [reconcile.Absent]
+}
+
+// Handle implements [source.Handler].
+func (f *follower) Handle(ctx context.Context, s source.Signal) error {
+	switch s.Kind {
+	case source.ListBegun:
+		return f.listBegun(ctx, s)
+	case source.ListEnded:
+		return f.listEnded(ctx, s)
+	case source.Progress:
+		f.saw(s.RV)
+		return f.follow(ctx, &reconcile.Input{Kind: reconcile.Bookmark, Resume: s.Resume}, nil)
+	}
+	f.saw(s.Object.ResourceVersion)
+	in := &reconcile.Input{Kind: reconcile.Sighted, Sighting: sighting(s.Object, reconcile.Watch), Resume: s.Resume}
+	if s.Kind == source.Deleted {
+		in.Sighting.Form, in.Sighting.Fate = reconcile.Ended, fate(s.Left, !s.LeftUnknown)
+	}
+	if f.list != nil {
+		in.Sighting.Origin = reconcile.List
+		return f.input(ctx, in, s.Object)
+	}
+	return f.follow(ctx, in, s.Object)
+}
+
+// follow passes on what a watch has seen.
+func (f *follower) follow(ctx context.Context, in *reconcile.Input, o *source.Object) error {
+	err := f.input(ctx, in, o)
+	if err == nil {
+		f.resume = in.Resume
+	}
+	return err
+}
+
+// sighting is that an object was seen.
+func sighting(o *source.Object, origin reconcile.Origin) *reconcile.Sighting {
+	return &reconcile.Sighting{
+		Origin: origin, Key: durable.ObjectKey(o.Namespace, o.Name), UID: o.UID, Version: o.ResourceVersion,
+		APIVersion: o.APIVersion, Kind: o.Kind, Body: o,
+	}
+}
+
+// fate is what is known of an object of which the server was asked whether it exists.
+func fate(alive, known bool) reconcile.Fate {
+	switch {
+	case !known:
+		return reconcile.Unknown
+	case alive:
+		return reconcile.Left
+	}
+	return reconcile.Gone
+}
+
+// input passes an input on, and gives the slot of a list back while that blocks. o is the
+// object of its sighting, which belongs to the loop then; nil: there is none.
+func (f *follower) input(ctx context.Context, in *reconcile.Input, o *source.Object) error {
+	return f.slot.lend(ctx, func() error {
+		if o == nil {
+			return f.handler.Input(ctx, in, 0, nil)
+		}
+		return f.handler.Input(ctx, in, len(o.Raw), o.Release)
+	})
+}
+
+// saw raises the highest resourceVersion that was seen.
+func (f *follower) saw(rv string) {
+	if f.seen == "" || rv != "" && event.Newer(rv, f.seen) {
+		f.seen = rv
+	}
+}
+
+func (f *follower) listBegun(ctx context.Context, s source.Signal) error {
+	from := f.seen
+	if f.list != nil { // which ended early: what it has seen may be younger than what it lacked
+		from = f.list.from
+	}
+	f.list = &list{from: from, absent: s.Reason == source.ReasonGone}
+	if s.NewEpoch { // all that is known of the history before does not count
+		f.list.from, f.resume, f.seen = "", "", ""
+	}
+	in := &reconcile.Input{Kind: reconcile.ListBegun, Reason: s.Reason, NewEpoch: s.NewEpoch, Absent: f.list.absent}
+	return f.slot.lend(ctx, func() error { return f.handler.ListBegun(ctx, in, s.Detail) })
+}
+
+func (f *follower) listEnded(ctx context.Context, s source.Signal) error {
+	f.saw(s.RV)
+	if err := f.input(ctx, &reconcile.Input{Kind: reconcile.ListEnded, Version: s.RV}, nil); err != nil {
+		return err
+	}
+	if err := f.reportMissing(ctx, s.RV); err != nil {
+		return err
+	}
+	if err := f.input(ctx, &reconcile.Input{Kind: reconcile.ListDone}, nil); err != nil {
+		return err
+	}
+	f.list, f.resume, f.owner = nil, s.RV, s.Owner
+	return nil
+}

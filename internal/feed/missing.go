@@ -1,0 +1,156 @@
+package feed
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"go.uber.org/zap"
+
+	"github.com/kubebridge/kubebridge/internal/durable"
+	"github.com/kubebridge/kubebridge/internal/reconcile"
+	"github.com/kubebridge/kubebridge/pkg/source"
+)
+
+const (
+	// maxAsked bounds the requests of a list that ask what became of an object.
+	maxAsked = 500
+	// maxRecalled bounds for how many keys that a list lacks the last bodies are looked for. The
+	// keys are in memory, about 300 bytes each; the bodies are not.
+	maxRecalled = 10_000
+	// missingPage is how many of the keys after them are asked for at once.
+	missingPage = 1000
+)
+
+// reportMissing passes on what became of the objects that the list lacks which was complete at
+// version.
+func (f *follower) reportMissing(ctx context.Context, version string) error {
+	for page, asked := 0, 0; ; page++ {
+		limit := missingPage
+		if page == 0 {
+			limit = maxRecalled
+		}
+		m := missing{follower: f, version: version}
+		err := f.slot.lend(ctx, func() (err error) {
+			m.keys, err = f.handler.Missing(ctx, limit)
+			return err
+		})
+		if err != nil || len(m.keys) == 0 {
+			return err
+		}
+		if f.mayLeave() {
+			asked += m.ask(ctx, maxAsked-asked)
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+		}
+		if page == 0 && f.list.from != "" {
+			if err := m.recall(ctx, f.list.from); err != nil {
+				return err
+			}
+		}
+		if err := m.report(ctx, len(m.keys)); err != nil {
+			return err
+		}
+	}
+}
+
+// mayLeave reports whether an object that a list lacks may exist.
+func (f *follower) mayLeave() bool {
+	c := &f.target.Collection
+	return (c.LabelSelector != "" || c.FieldSelector != "") && !f.list.absent
+}
+
+// missing are keys that a list lacks, in order, and what is known of them.
+type missing struct {
+	*follower
+	version string // of the list
+	keys    []reconcile.Absentee
+	fates   map[string]reconcile.Fate // by uid; nil: all are gone
+}
+
+// ask asks the server for what became of up to limit objects, and returns of how many.
+func (m *missing) ask(ctx context.Context, limit int) (asked int) {
+	m.fates = map[string]reconcile.Fate{}
+	for _, key := range m.keys {
+		name := parseKey(key.Key)
+		for _, uid := range key.UIDs {
+			if asked == limit || ctx.Err() != nil {
+				return asked
+			}
+			asked++
+			m.fates[uid] = fate(m.source.Alive(ctx, name.Namespace, name.Name, uid))
+		}
+	}
+	return asked
+}
+
+// recall reports the keys of which the server still shows the last body as of resourceVersion
+// from, and those before them. Lists are sorted by key, as m is; a body that comes in another
+// order is not used.
+func (m *missing) recall(ctx context.Context, from string) error {
+	names := make([]source.Name, len(m.keys))
+	for i, key := range m.keys {
+		names[i] = parseKey(key.Key)
+	}
+	var failed error
+	err := m.source.Recall(ctx, from, names, func(o *source.Object) error {
+		i, found := slices.BinarySearchFunc(m.keys, durable.ObjectKey(o.Namespace, o.Name), func(a reconcile.Absentee, key string) int {
+			return strings.Compare(a.Key, key)
+		})
+		if !found || !slices.Contains(m.keys[i].UIDs, o.UID) {
+			o.Release()
+			return nil
+		}
+		if failed = m.report(ctx, i); failed == nil {
+			failed = m.reportOne(ctx, o)
+		}
+		return failed
+	})
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case failed != nil:
+		return failed
+	case err != nil:
+		m.Log.Info("last bodies of deleted objects cannot be read", zap.String("collection", m.collection), zap.Error(err))
+	}
+	return nil
+}
+
+// report reports the next n keys without a body.
+func (m *missing) report(ctx context.Context, n int) error {
+	for range n {
+		if err := m.reportOne(ctx, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// reportOne reports the next key, with the last body of one of its objects; nil: it is not known.
+func (m *missing) reportOne(ctx context.Context, o *source.Object) error {
+	s := &reconcile.Sighting{Form: reconcile.Lacking, Origin: reconcile.List, Key: m.keys[0].Key, Version: m.version}
+	if o != nil {
+		s.Body = o
+	}
+	if m.fates != nil {
+		s.Fates = m.fate
+	}
+	m.keys = m.keys[1:]
+	return m.input(ctx, &reconcile.Input{Kind: reconcile.ListLacks, Key: s.Key, Sighting: s}, o)
+}
+
+// fate is what became of an object.
+func (m *missing) fate(uid string) reconcile.Fate {
+	if fate, asked := m.fates[uid]; asked {
+		return fate
+	}
+	return reconcile.Unknown
+}
+
+// parseKey reverses [durable.ObjectKey].
+func parseKey(key string) source.Name {
+	namespace, name, _ := strings.Cut(key, "/")
+	return source.Name{Namespace: namespace, Name: name}
+}

@@ -1,0 +1,249 @@
+package loop
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kubebridge/kubebridge/internal/durable"
+	"github.com/kubebridge/kubebridge/internal/plan"
+	"github.com/kubebridge/kubebridge/internal/reconcile"
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+// Wanted is a collection that the plan wants.
+type Wanted struct {
+	ID string
+	// Configure returns the properties of the collection. It is called once, from the goroutine of
+	// [Loop.Run]: what the reader and the encoder know of the collection changes at the same
+	// time. An error ends the loop.
+	Configure func() (reconcile.Properties, error)
+	// SyncedEvery, ResyncEvery and VerifyEvery are the intervals of periodic synced events, resyncs
+	// and verifications; 0: never.
+	SyncedEvery, ResyncEvery, VerifyEvery time.Duration
+}
+
+// wanted is a collection of the present plan.
+type wanted struct {
+	Wanted
+	properties reconcile.Properties
+}
+
+// Plan is which collections a loop has.
+type Plan struct {
+	Outcomes *plan.Outcomes
+	// Wanted are those that Outcomes wants, has unserved, or has ended.
+	Wanted []Wanted
+}
+
+// Set passes on a plan. A collection that it does not name goes on as it is.
+func (l *Loop) Set(ctx context.Context, p Plan) error {
+	return l.do(ctx, func(context.Context) error { return l.set(p) })
+}
+
+func (l *Loop) set(p Plan) error {
+	for _, w := range p.Wanted {
+		properties, err := w.Configure()
+		if err != nil {
+			return fmt.Errorf("collection %s: %w", w.ID, err)
+		}
+		l.wanted[w.ID] = wanted{w, properties}
+	}
+	for _, id := range p.Outcomes.Removed {
+		delete(l.wanted, id)
+	}
+	l.number(p.Outcomes)
+	for _, w := range p.Wanted {
+		l.configure(w.ID)
+	}
+	for _, id := range p.Outcomes.Removed {
+		l.step(reconcile.Remove, id)
+	}
+	l.planned = true
+	return nil
+}
+
+// number gives the plan its number.
+func (l *Loop) number(o *plan.Outcomes) {
+	next, changes := l.numbers.Next(o, func(c *plan.Collection) string { return digest(l.wanted[c.ID()].properties) }, now())
+	value := next.Encode()
+	if bytes.Equal(value, l.numbers.Encode()) {
+		return
+	}
+	l.numbers = next
+	l.filling.notes = append(l.filling.notes, event.KV{Key: []byte(plan.Key), Value: value})
+	for _, id := range changes.Edited {
+		l.owe(durable.OwedEditKey(id))
+	}
+	for _, resource := range changes.Resources {
+		l.owe(durable.OwedPlanKey(resource))
+	}
+}
+
+// digest is a digest of properties. Skip, which matters at the begin of a collection only, is left
+// out.
+func digest(p reconcile.Properties) string {
+	p.Skip = false
+	text, err := json.Marshal(p)
+	if err != nil {
+		panic(err) // strings, numbers and booleans
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:8])
+}
+
+func (l *Loop) configure(id string) {
+	w, wanted := l.wanted[id]
+	if _, suspended := l.suspended[id]; !wanted || suspended {
+		return
+	}
+	properties := w.properties
+	properties.Skip = properties.Skip && l.numbers.First(id)
+	l.core.Step(&reconcile.Input{Kind: reconcile.Configure, Collection: id, Properties: properties, Now: now()})
+}
+
+// owe notes that consumers must get an event with the numbers of the plan. The note is durable
+// before such an event, and removed with it.
+func (l *Loop) owe(key []byte) {
+	l.owed[string(key)] = struct{}{}
+	l.filling.notes = append(l.filling.notes, event.KV{Key: key, Value: []byte("1")})
+}
+
+// paid returns the changes of the store that go with an event about a collection.
+func (l *Loop) paid(id string) (changes []event.KV) {
+	for _, key := range [][]byte{durable.OwedEditKey(id), durable.OwedPlanKey(Resource(id))} {
+		if _, owed := l.owed[string(key)]; owed {
+			delete(l.owed, string(key))
+			changes = append(changes, event.KV{Key: key})
+		}
+	}
+	return changes
+}
+
+// owes reports whether an event about a collection must carry the numbers of the plan.
+func (l *Loop) owes(id string) bool {
+	_, edit := l.owed[string(durable.OwedEditKey(id))]
+	_, resource := l.owed[string(durable.OwedPlanKey(Resource(id)))]
+	return edit || resource
+}
+
+// loadPlan reads the numbers of the plan and what is owed of them.
+func (l *Loop) loadPlan() error {
+	value, err := l.Store.Get([]byte(plan.Key))
+	if err != nil {
+		return fmt.Errorf("read the checkpoint: %w", err)
+	}
+	stored, err := plan.Decode(value)
+	if err != nil {
+		return err
+	}
+	if stored.Number > l.numbers.Number {
+		l.numbers = stored
+	}
+	owed, err := durable.Owed(l.Store)
+	if err != nil {
+		return fmt.Errorf("read the checkpoint: %w", err)
+	}
+	for _, key := range owed {
+		l.owed[key] = struct{}{}
+	}
+	return nil
+}
+
+// Numbers returns what events about a collection say of the plan. It is called from Run's goroutine.
+func (l *Loop) Numbers(id string) *event.Plan {
+	c := event.ParseEntryCollection(id)
+	return l.numbers.Of(&c)
+}
+
+// replaced reports whether every wanted collection of a collection's resource has synced.
+func (l *Loop) replaced(id string) bool {
+	for other := range l.wanted {
+		if Resource(other) == Resource(id) && !l.core.Settled(other) {
+			return false
+		}
+	}
+	return true
+}
+
+// Resource is the resource of a collection's ID: "deployments.apps" of "deployments.apps:canary@shop".
+func Resource(id string) string {
+	if i := strings.IndexAny(id, ":@"); i >= 0 {
+		return id[:i]
+	}
+	return id
+}
+
+// Known returns the collections that are in the store or wanted, as [plan.Plan.Outcomes] wants them.
+func (l *Loop) Known(ctx context.Context) (all []plan.Known, err error) {
+	err = l.do(ctx, func(context.Context) error {
+		for _, id := range l.core.IDs() {
+			all = append(all, plan.Known{ID: id, Held: l.held(id), Selection: l.core.Collection(id).Properties.Selection})
+		}
+		for id := range l.suspended {
+			all = append(all, plan.Known{ID: id, Held: plan.Objects, Selection: l.wanted[id].properties.Selection})
+		}
+		return l.inventory.Err()
+	})
+	slices.SortFunc(all, func(a, b plan.Known) int { return strings.Compare(a.ID, b.ID) })
+	return all, err
+}
+
+func (l *Loop) held(id string) plan.Held {
+	switch c := l.core.Collection(id); {
+	case c.Phase == reconcile.Closed || c.Incarnation == 0:
+		return plan.Nothing
+	case c.Phase == reconcile.Absent, c.Phase == reconcile.InStep && !l.core.Holds(id):
+		return plan.Empty
+	}
+	return plan.Objects
+}
+
+// Resync has every object of those collections published again for which match returns true. It
+// returns their IDs. Collections that are not in step follow when they are.
+func (l *Loop) Resync(ctx context.Context, match func(id string) bool) (ids []string, err error) {
+	err = l.do(ctx, func(context.Context) error {
+		for id := range l.wanted {
+			if match(id) {
+				ids = append(ids, id)
+				l.step(reconcile.Demand, id)
+			}
+		}
+		return nil
+	})
+	slices.Sort(ids)
+	return ids, err
+}
+
+// do runs f in the loop's goroutine. When ctx ends first, f may still run; when the loop has ended,
+// it does not.
+func (l *Loop) do(ctx context.Context, f func(context.Context) error) error {
+	done := make(chan error, 1)
+	call := func(ctx context.Context) error {
+		err := f(ctx)
+		done <- err
+		return err
+	}
+	select {
+	case l.calls <- call:
+	case <-l.ended:
+		return errEnded
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+var errEnded = errors.New("the sink has ended")

@@ -1,0 +1,118 @@
+package pipeline
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kubebridge/kubebridge/internal/encode"
+	"github.com/kubebridge/kubebridge/internal/loop"
+	"github.com/kubebridge/kubebridge/internal/reconcile"
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+// collectionCounts are the counts of one collection. All but tally belongs to the loop's goroutine.
+type collectionCounts struct {
+	tally tally // for the status
+	// Since the last gap: what its list and the inventory differed by.
+	since        event.Counts
+	skips        bool // objects of the list are not published
+	seen, repeat prometheus.Counter
+}
+
+func newCollectionCounts() *collectionCounts { return &collectionCounts{} }
+
+// synced returns what was counted since the last gap, nil for a collection that is not shown.
+func (c *collectionCounts) synced() *event.Counts {
+	if c == nil {
+		return nil
+	}
+	out := c.since
+	rest := max(0, out.Listed-out.Added-out.Modified-out.Present-out.Filtered)
+	if c.skips {
+		out.Skipped = rest
+	} else {
+		out.Unchanged = rest
+	}
+	return &out
+}
+
+// counted counts an event of the list that is under way, if there is one.
+func (c *collectionCounts) counted(t event.Type) {
+	switch t {
+	case event.Added:
+		c.since.Added++
+	case event.Modified:
+		c.since.Modified++
+	case event.Deleted:
+		c.since.Deleted++
+	case event.Present:
+		c.since.Present++
+	}
+}
+
+// counting is an encoder of which the pipeline counts what it is given and makes.
+type counting struct {
+	*encode.Encoder
+	p *Pipeline
+}
+
+// Prepare implements [loop.Encoder].
+func (e counting) Prepare(collection string, s *reconcile.Sighting, known *reconcile.Object, inDoubt bool) {
+	e.Encoder.Prepare(collection, s, known, inDoubt)
+	c := e.p.countsOf(collection)
+	if c == nil || s.Form == reconcile.Lacking {
+		return
+	}
+	if c.seen == nil {
+		c.seen = e.p.metrics.seen.WithLabelValues(e.p.name, loop.Resource(collection))
+		c.repeat = e.p.metrics.repeated.WithLabelValues(e.p.name, loop.Resource(collection))
+	}
+	c.seen.Inc()
+	if s.Form == reconcile.Seen && known != nil && known.UID == s.UID && known.Version == s.Version && known.Digest == s.Digest {
+		c.repeat.Inc()
+	}
+	if s.Origin != reconcile.Watch && s.Form == reconcile.Seen {
+		c.since.Listed++
+		c.tally.read.Add(1)
+	}
+}
+
+// Encode implements [loop.Encoder].
+func (e counting) Encode(i *reconcile.Item, detail string, at time.Time) (event.Record, []event.KV) {
+	e.p.detail = detail
+	c := e.p.countsOf(i.Collection)
+	switch {
+	case c == nil:
+	case i.Object != nil:
+		c.counted(i.Object.Type)
+	case i.Event.Type == event.Gap:
+		c.since, c.skips = event.Counts{}, i.Event.Reset && e.p.loop.Skips(i.Collection)
+		c.tally.read.Store(0)
+	}
+	return e.Encoder.Encode(i, at)
+}
+
+// count counts what the encoder does.
+func (p *Pipeline) count(collection string, what encode.Count, t event.Type) {
+	resource := loop.Resource(collection)
+	switch what {
+	case encode.Filtered:
+		p.metrics.filtered.WithLabelValues(p.name, resource, t.String()).Inc()
+		if c := p.countsOf(collection); c != nil {
+			c.since.Filtered++
+		}
+	case encode.FilterErrors:
+		p.metrics.filterErrors.WithLabelValues(p.name, resource).Inc()
+	case encode.Ignored:
+		p.metrics.ignored.WithLabelValues(p.name, resource).Inc()
+	case encode.Redacted:
+		p.metrics.redacted.WithLabelValues(p.name, resource).Inc()
+	case encode.Withheld:
+		p.metrics.unredacted.WithLabelValues(p.name, resource).Inc()
+	case encode.Truncated:
+		p.metrics.truncated.WithLabelValues(p.name, resource).Inc()
+	case encode.NotKept:
+		p.metrics.unkept.WithLabelValues(p.name, resource).Inc()
+	}
+}

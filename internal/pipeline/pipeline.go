@@ -1,0 +1,241 @@
+package pipeline
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/kubebridge/kubebridge/internal/delivery"
+	"github.com/kubebridge/kubebridge/internal/encode"
+	"github.com/kubebridge/kubebridge/internal/feed"
+	"github.com/kubebridge/kubebridge/internal/loop"
+	planning "github.com/kubebridge/kubebridge/internal/plan"
+	"github.com/kubebridge/kubebridge/internal/reconcile"
+	"github.com/kubebridge/kubebridge/pkg/checkpoint"
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/sink"
+	"github.com/kubebridge/kubebridge/pkg/source"
+)
+
+// replanAfter is how long after a plan with collections whose absence is yet to be proved the next
+// one is made.
+const replanAfter = 10 * time.Second
+
+// PipelineOptions are what a pipeline is made of. All but Linger and Delivered are required.
+type PipelineOptions struct {
+	Identity  event.Identity
+	Sink      sink.Sink
+	Store     checkpoint.Store
+	Shape     Shape
+	Client    *source.Client
+	Lists     *semaphore.Weighted // shared by all pipelines: lists under way at once
+	Linger    time.Duration       // how long a batch waits for more records; 0: not at all
+	Log       *zap.Logger
+	Metrics   *Metrics
+	Delivered func([]event.Record) // called with the records of each batch that is committed; it may not keep them
+	Outage    *outage              // that all pipelines share; nil: of its own
+}
+
+// Pipeline is one sink with its watches, its batches and its checkpoint.
+type Pipeline struct {
+	*reporter
+	sink      sink.Sink
+	store     *retryingStore
+	loop      *loop.Loop
+	encoder   *encode.Encoder
+	delivered func([]event.Record)
+
+	mu      sync.Mutex
+	targets map[string]source.Target // what collections read
+	changed chan struct{}            // closed when targets changes
+	shown   map[string]*collectionCounts
+
+	planned plannedLog // of the goroutine that follows the plan
+	detail  string     // of the event that is being encoded; of the loop's goroutine
+}
+
+// NewPipeline returns a pipeline that is not running yet.
+func NewPipeline(o PipelineOptions) *Pipeline {
+	p := &Pipeline{
+		reporter: newReporter(o.Identity.Sink, o.Log, o.Metrics, o.Outage), sink: o.Sink, delivered: o.Delivered,
+		targets: map[string]source.Target{}, changed: make(chan struct{}), shown: map[string]*collectionCounts{},
+	}
+	p.store = &retryingStore{patient: patient{Store: o.Store, reminder: p.reminder(), sink: p.name}}
+	reader := feed.New(feed.Options{
+		Client: o.Client, Lists: o.Lists, Target: p.target, Changed: p.targetsChanged, OnState: p.state, Log: p.log,
+	})
+	p.encoder = encode.New(p.encoderOptions(&o))
+	p.loop = loop.New(loop.Options{
+		Delivery: delivery.New(delivery.Options{Sink: o.Sink, Store: o.Store, Retry: p.retry}),
+		Store:    p.store, Reader: reader, Encoder: counting{p.encoder, p}, Observer: p, Linger: o.Linger, Log: p.log,
+	})
+	p.store.pings = p.loop.Pings()
+	return p
+}
+
+func (p *Pipeline) encoderOptions(o *PipelineOptions) encode.Options {
+	return encode.Options{
+		Encoder: o.Shape.Encoder, Secrets: o.Shape.Secrets, KeepManagedFields: o.Shape.KeepManagedFields,
+		Route: encode.Route(o.Shape.Route), Oversize: encode.Oversize(o.Shape.Oversize), DeadLetters: o.Shape.DeadLetters,
+		Store: p.store, Log: p.log, Count: p.count,
+		Reports: encode.Reports{
+			Plan:   func(collection string) *event.Plan { return p.loop.Numbers(collection) },
+			Counts: func(i *reconcile.Item) *event.Counts { return p.countsOf(i.Collection).synced() },
+			Detail: func(*reconcile.Item) string { return p.detail },
+		},
+		Run: func(collection string) (run, incarnation uint64) { return p.loop.RunOf(collection) },
+	}
+}
+
+// Run opens the sink and delivers until stop ends; then it finishes what was read, for as long as
+// ctx lets it. It returns nil when everything is committed. It neither opens nor closes the
+// store; it closes the sink.
+func (p *Pipeline) Run(ctx, stop context.Context) error {
+	p.store.ctx = ctx
+	return p.loop.Run(ctx, stop)
+}
+
+// Alive reports whether the pipeline's loop answers before ctx ends. It does while it waits for the
+// bus or the store.
+func (p *Pipeline) Alive(ctx context.Context) bool { return p.loop.Alive(ctx) }
+
+// Status returns the pipeline's present state.
+func (p *Pipeline) Status() LaneStatus {
+	lossy, _ := p.sink.(sink.Lossy)
+	return p.present(lossy)
+}
+
+// Resync has the present state of a resource, or of one collection by its ID, published again. It
+// returns the IDs of the collections.
+func (p *Pipeline) Resync(ctx context.Context, resource string) ([]string, error) {
+	return p.loop.Resync(ctx, func(id string) bool { return id == resource || loop.Resource(id) == resource })
+}
+
+// target implements [feed.Options.Target].
+func (p *Pipeline) target(collection string) (source.Target, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	t, ok := p.targets[collection]
+	return t, ok
+}
+
+func (p *Pipeline) targetsChanged() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.changed
+}
+
+func (p *Pipeline) setTarget(collection string, t source.Target) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.targets[collection] == t {
+		return
+	}
+	p.targets[collection] = t
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
+
+// state shows and logs what a collection's reader is doing.
+func (p *Pipeline) state(collection string, s source.State) {
+	p.stateChanged(collection, loop.Resource(collection), s)
+}
+
+// apply has the loop follow a plan.
+func (p *Pipeline) apply(ctx context.Context, made *planning.Plan, f *planning.Follower, absent func(namespace string) bool) error {
+	p.planned.log(p.log, made)
+	known, err := p.loop.Known(ctx)
+	if err != nil {
+		return err
+	}
+	out := made.Outcomes(known, absent)
+	next := loop.Plan{Outcomes: &out}
+	for _, c := range slices.Concat(out.Wanted, out.Unserved, out.Ended) {
+		p.show(&c)
+		next.Wanted = append(next.Wanted, p.wanted(&c))
+	}
+	for _, id := range out.Removed {
+		p.hide(id)
+	}
+	waiting := map[string]error{}
+	for _, list := range []map[string]error{made.Unknown, made.Waiting} {
+		for what, why := range list {
+			waiting[what] = why
+		}
+	}
+	p.Waiting(waiting)
+	if len(out.Ended)+len(out.Unserved) > 0 {
+		time.AfterFunc(replanAfter, f.Replan)
+	}
+	return p.loop.Set(ctx, next)
+}
+
+// wanted is a planned collection as the loop wants it.
+func (p *Pipeline) wanted(c *planning.Collection) loop.Wanted {
+	o := c.Options.(CollectionOptions)
+	if o.Types == nil && planning.Expires(&c.Target.Collection) {
+		o.Types = []event.Type{event.Added, event.Modified}
+	}
+	id, of, target, selection := c.ID(), c.Target.Collection, c.Target, c.Selection
+	if v := target.Resource.Version; v != "" { // another version shows other bodies
+		selection += " version=" + v
+	}
+	return loop.Wanted{
+		ID: id, SyncedEvery: o.SyncedEvery, ResyncEvery: o.Resync, VerifyEvery: o.VerifyEvery,
+		Configure: func() (reconcile.Properties, error) {
+			properties, err := p.encoder.Configure(of, encode.Settings{
+				Types: o.Types, SkipSnapshot: o.SkipSnapshot, Redact: o.Redact, Filter: o.Filter, Ignore: o.Ignore,
+				Before: o.Before, Patch: o.Patch, ChangedBy: o.ChangedBy, Route: encode.Route(o.Route),
+			})
+			if err != nil {
+				return properties, &ConfigError{err}
+			}
+			properties.Selection = selection
+			p.setTarget(id, target)
+			return properties, nil
+		},
+	}
+}
+
+// show shows a collection in the status.
+func (p *Pipeline) show(c *planning.Collection) {
+	id, o := c.ID(), c.Options.(CollectionOptions)
+	describe := func(s *CollectionStatus) {
+		s.Diffs = o.Before || o.Patch
+		if r := c.Target.Resource; r.Version != "" {
+			s.Kind, s.Version = r.Kind, r.APIVersion()
+		}
+	}
+	if p.countsOf(id) != nil {
+		p.status.changed(id, describe)
+		return
+	}
+	counts := newCollectionCounts()
+	p.mu.Lock()
+	p.shown[id] = counts
+	p.mu.Unlock()
+	s := CollectionStatus{Collection: id, Resource: c.Target.Collection.ResourceID()}
+	describe(&s)
+	p.add(s, &counts.tally)
+}
+
+// hide ends what is shown of a collection.
+func (p *Pipeline) hide(id string) {
+	p.mu.Lock()
+	delete(p.shown, id)
+	delete(p.targets, id)
+	p.mu.Unlock()
+	p.encoder.Remove(id)
+	p.remove(id, loop.Resource(id))
+}
+
+// countsOf returns what is counted of a collection that is shown, nil if it is not.
+func (p *Pipeline) countsOf(id string) *collectionCounts {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.shown[id]
+}

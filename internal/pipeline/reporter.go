@@ -1,0 +1,250 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sort"
+	"time"
+
+	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/kubebridge/kubebridge/pkg/checkpoint"
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/sink"
+	"github.com/kubebridge/kubebridge/pkg/source"
+)
+
+// reporter says how one sink is doing: in the log, the metrics and the status.
+type reporter struct {
+	name    string // of the sink
+	log     *zap.Logger
+	metrics *Metrics
+	outage  *outage
+	status  laneStatus
+}
+
+func newReporter(sink string, log *zap.Logger, metrics *Metrics, shared *outage) *reporter {
+	r := &reporter{name: sink, log: log.With(zap.String("sink", sink)), metrics: metrics, outage: shared}
+	if r.outage == nil {
+		r.outage = newOutage(r.log)
+	}
+	r.status.failed, r.status.since = "open the bus: it has not answered yet", time.Now()
+	return r
+}
+
+// reminder logs what fails, for as long as it does.
+func (r *reporter) reminder() *reminder { return r.outage.reminder }
+
+// routeKey is what the reminder has the suspensions of a collection under.
+func (r *reporter) routeKey(id string) string { return r.name + ": route of " + id }
+
+// collectionKey is what it has the other failures of a collection under.
+func (r *reporter) collectionKey(id string) string { return r.name + ": collection " + id }
+
+// add shows a collection.
+func (r *reporter) add(c CollectionStatus, t *tally) {
+	r.status.add(c, t)
+	r.metrics.state.WithLabelValues(r.name, c.Resource, string(source.Discovering)).Inc()
+}
+
+// remove ends what is shown and reminded of a collection.
+func (r *reporter) remove(id, resource string) {
+	if was := r.status.remove(id); was != "" {
+		r.metrics.state.WithLabelValues(r.name, resource, string(was)).Dec()
+	}
+	r.outage.met(r.name+": "+id, nil)
+	r.reminder().works(r.routeKey(id))
+	r.reminder().works(r.collectionKey(id))
+}
+
+// delivered counts records that are on the bus and in the checkpoint.
+func (r *reporter) delivered(records []event.Record) {
+	if n := len(records); n > 0 {
+		r.metrics.records.WithLabelValues(r.name).Observe(float64(n))
+		r.metrics.lastEvent.WithLabelValues(r.name).SetToCurrentTime()
+	}
+	type kind struct {
+		collection *event.Collection
+		typ        event.Type
+	}
+	delivered := map[kind]int{}
+	for i := range records {
+		ev := records[i].Event
+		if ev.DeadLetter != nil {
+			r.metrics.dead.WithLabelValues(r.name, ev.DeadLetter.Reason).Inc()
+			continue
+		}
+		delivered[kind{ev.Collection, ev.Type}]++
+		if ev.Type == event.Gap {
+			r.metrics.gaps.WithLabelValues(r.name, ev.Collection.ResourceID(), ev.Report.Reason).Inc()
+		}
+	}
+	for k, n := range delivered {
+		r.metrics.delivered.WithLabelValues(r.name, k.collection.ResourceID(), k.typ.String()).Add(float64(n))
+	}
+	r.status.delivered(records)
+}
+
+// present returns the sink's present state. lossy is nil, or counts what the sink lost.
+func (r *reporter) present(lossy sink.Lossy) LaneStatus {
+	s := &r.status
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := LaneStatus{Sink: r.name, Ready: s.failed == "", Failing: s.failed, Delivered: s.count, Collections: []CollectionStatus{}}
+	if lossy != nil {
+		lost := lossy.Lost()
+		out.Lost = &lost
+	}
+	out.LastError, out.LastEvent, out.LastCommit = s.lastError, ifAny(s.last), ifAny(s.committed)
+	if s.failed != "" {
+		out.FailingSince = ifAny(s.since)
+	}
+	out.Queue = s.queue()
+	for _, c := range s.collections {
+		out.Collections = append(out.Collections, c.status())
+	}
+	for _, c := range s.waiting {
+		out.Collections = append(out.Collections, c)
+	}
+	sort.Slice(out.Collections, func(i, j int) bool { return out.Collections[i].Collection < out.Collections[j].Collection })
+	return out
+}
+
+// Waiting shows what is configured and cannot be watched now, by name, and why.
+func (r *reporter) Waiting(why map[string]error) {
+	s := &r.status
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := s.waiting
+	s.waiting = map[string]CollectionStatus{}
+	for name, err := range why {
+		now := CollectionStatus{Collection: name, State: source.Discovering, Since: time.Now(), Error: err.Error()}
+		if b, ok := before[name]; ok {
+			now.Since = b.Since
+		}
+		now.LastError = &Trouble{Error: now.Error, Advice: advice(err), At: now.Since}
+		s.waiting[name] = now
+		if errors.Is(err, errNamespacesUnknown) { // they come in a moment
+			r.reminder().works(r.absenceKey(name))
+			continue
+		}
+		r.reminder().failed(r.absenceKey(name), failure{
+			message: "waiting for a resource", every: remindAbsence, err: err, advice: now.LastError.Advice,
+			fields: []zap.Field{zap.String("sink", r.name), zap.String("resource", name)},
+		})
+	}
+	for name := range before {
+		if _, ok := why[name]; !ok {
+			r.reminder().works(r.absenceKey(name))
+		}
+	}
+}
+
+// absenceKey is what the reminder has a resource under that is waited for.
+func (r *reporter) absenceKey(name string) string { return r.name + ": resource " + name }
+
+// stateChanged shows and logs what a collection is doing. It may be called from any goroutine.
+func (r *reporter) stateChanged(id, resource string, st source.State) {
+	s := &r.status
+	s.mu.Lock()
+	c := s.collections[id]
+	if c == nil { // it is being closed
+		s.mu.Unlock()
+		return
+	}
+	before := *c
+	route := errors.As(st.Err, new(*sink.RouteError)) // said in full elsewhere
+	var met error
+	if !route {
+		met = st.Err
+	}
+	// The begin of another attempt to list proves nothing; its first page does.
+	attempt := st.Err == nil && st.Phase == source.Reconciling && before.State != source.Reconciling
+	if !attempt {
+		c.own = r.outage.met(r.name+": "+id, met)
+	}
+	c.State, c.Error, c.Until = st.Phase, "", nil
+	c.left = st.Left
+	if before.State != st.Phase {
+		c.Since = st.Since
+		c.tally.read.Store(0)
+	}
+	if st.Err != nil {
+		c.Error = st.Err.Error()
+		c.Until = ifAny(st.Until)
+		c.LastError = &Trouble{Error: c.Error, Advice: advice(st.Err), At: st.Since}
+	}
+	now := *c
+	s.mu.Unlock()
+	r.metrics.state.WithLabelValues(r.name, resource, string(before.State)).Dec()
+	r.metrics.state.WithLabelValues(r.name, resource, string(st.Phase)).Inc()
+	switch key := r.collectionKey(id); {
+	case route, attempt:
+	case st.Phase == source.Gone:
+		r.reminder().works(key)
+	case now.own:
+		r.reminder().failed(key, failure{
+			message: "collection " + string(st.Phase) + "; trying again", err: st.Err, advice: advice(st.Err),
+			fields: []zap.Field{zap.String("sink", r.name), zap.String("collection", id)},
+		})
+	default:
+		if after := r.reminder().works(key); after > 0 && st.Err == nil {
+			r.log.Info("collection goes on", zap.String("collection", id), zap.String("state", string(st.Phase)), zap.Duration("after", after))
+		}
+	}
+}
+
+// retry repeats do until it succeeds, ctx ends, or it fails in a way that no
+// repetition heals. The status shows what it is waiting for; the log says it
+// when it begins, when it changes, every minute, and when it is over.
+func (r *reporter) retry(ctx context.Context, what string, do func() error) error {
+	pause := wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.3, Steps: 1 << 30, Cap: 5 * time.Second}
+	key := r.name + ": " + what
+	defer r.reminder().works(key)
+	for first := true; ; first = false {
+		err := do()
+		if err == nil {
+			if after := r.reminder().works(key); after > 0 {
+				r.log.Info("works again", zap.String("operation", what), zap.Duration("after", after))
+			}
+			r.status.failing("", "")
+			return nil
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		var refused *sink.RefusedError
+		if errors.Is(err, sink.ErrFenced) || errors.Is(err, checkpoint.ErrFenced) || errors.Is(err, sink.ErrReset) || errors.As(err, &refused) || final(err) {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+		r.metrics.failures.WithLabelValues(r.name).Inc()
+		if first {
+			r.metrics.outages.WithLabelValues(r.name).Inc()
+		}
+		todo := r.status.advice(err)
+		r.reminder().failed(key, failure{
+			message: tryingAgain, fields: []zap.Field{zap.String("sink", r.name), zap.String("operation", what)}, err: err, advice: todo,
+		})
+		r.status.failing(what+": "+err.Error(), todo)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(pause.Step()):
+		}
+	}
+}
+
+const tryingAgain = "trying again until it works; nothing is lost meanwhile"
+
+// final reports whether a store's error heals by nothing but a change of the
+// surroundings.
+func final(err error) bool {
+	for _, e := range []error{checkpoint.ErrForeign, checkpoint.ErrLocked, checkpoint.ErrUnusable, checkpoint.ErrCorrupt, checkpoint.ErrNewer, checkpoint.ErrOlder} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}

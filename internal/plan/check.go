@@ -1,0 +1,85 @@
+package plan
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/kubebridge/kubebridge/pkg/source"
+)
+
+// Discovery trails the end of a CustomResourceDefinition: a collection that is offered and not found
+// is tried again.
+const (
+	checkAttempts = 4
+	checkPause    = time.Second
+	// checkBusy is how long a server is asked again that answers 429. It does so for some seconds for
+	// a resource whose storage it makes or replaces.
+	checkBusy    = 20 * time.Second
+	checkAtATime = 8
+)
+
+// Check asks the API server for all that entries mean and returns everything that is wrong: names and
+// patterns that mean nothing there, entries that need a name, selectors that are not supported,
+// permissions that are missing. warnings are as in [Plan]. Namespaces that a selector selects are
+// not looked into.
+func Check(ctx context.Context, client *source.Client, entries []Entry, exclude []string) (warnings []string, err error) {
+	for began, attempt := time.Now(), 1; ; attempt++ {
+		p, err := ask(ctx, client, entries, exclude)
+		if err != nil {
+			return nil, err
+		}
+		tried := try(ctx, client, p.Collections)
+		missing := attempt < checkAttempts && slices.ContainsFunc(tried, apierrors.IsNotFound)
+		busy := time.Since(began) < checkBusy && slices.ContainsFunc(tried, apierrors.IsTooManyRequests)
+		if missing || busy {
+			select {
+			case <-time.After(checkPause):
+				continue
+			case <-ctx.Done():
+			}
+		}
+		return p.Warnings, errors.Join(append(p.problems(), tried...)...)
+	}
+}
+
+// ask makes the plan of entries, without the namespaces of selectors.
+func ask(ctx context.Context, client *source.Client, entries []Entry, exclude []string) (Plan, error) {
+	catalog, err := client.Catalog(ctx)
+	if err != nil {
+		return Plan{}, err
+	}
+	return Make(entries, exclude, catalog, func(string) ([]string, bool) { return nil, false }), nil
+}
+
+// problems is what is wrong with a plan, beside namespaces that are not known.
+func (p *Plan) problems() []error {
+	all := []error{p.Err}
+	for _, entry := range slices.Sorted(maps.Keys(p.Waiting)) {
+		err := p.Waiting[entry]
+		if !errors.Is(err, ErrNamespacesUnknown) && !errors.Is(err, ErrContradiction) { // p.Err has the latter
+			all = append(all, err)
+		}
+	}
+	return all
+}
+
+// try tries each collection.
+func try(ctx context.Context, client *source.Client, collections []Collection) []error {
+	tried := make([]error, len(collections))
+	var group errgroup.Group
+	group.SetLimit(checkAtATime)
+	for i := range collections {
+		group.Go(func() error {
+			tried[i] = client.Try(ctx, collections[i].Target)
+			return nil
+		})
+	}
+	_ = group.Wait() // each has its own error
+	return tried
+}

@@ -1,0 +1,13 @@
+// Package plan says which collections a configuration means on a cluster now, and what becomes of
+// the collections of the plan before.
+//
+//	Entries, catalog, namespaces ── Make ──► Plan ── Outcomes ──► what is wanted, undecided, ended, removed
+//	                                                                │
+//	                                  Numbers ◄──────── Next ───────┘
+//
+// [Make], [Plan.Outcomes] and [Numbers.Next] are pure. [Cluster] follows what the API server serves
+// and the namespaces that selectors select; a [Follower] makes the plans of one sink with it.
+// [Check] tries a plan without following anything.
+//
+// docs/adr/0017-independent-collections.md has the rules.
+package plan

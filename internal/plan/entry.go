@@ -1,0 +1,288 @@
+package plan
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/selection"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/source"
+)
+
+// ConfigError is returned when only a change of the configuration helps.
+type ConfigError struct{ Err error }
+
+func (e *ConfigError) Error() string { return e.Err.Error() }
+func (e *ConfigError) Unwrap() error { return e.Err }
+
+// EnvironmentError is returned when only a change of the cluster helps.
+type EnvironmentError struct{ Err error }
+
+func (e *EnvironmentError) Error() string { return e.Err.Error() }
+func (e *EnvironmentError) Unwrap() error { return e.Err }
+
+// Entry is one item of the configured resources.
+type Entry struct {
+	Resource          string   // as kubectl takes it: "pods", "deployments.apps", "deployments.v1.apps"; or a pattern: "*.*", "*.apps"
+	Name              string   // tells entries of one resource apart: [a-z0-9-], at most 63 characters; "": it has none
+	Namespaces        []string // one collection for each; none: one collection of all namespaces
+	NamespaceSelector string   // label selector of namespaces: one collection for each; not beside Namespaces
+	ExcludeNamespaces []string
+	LabelSelector     string
+	FieldSelector     string
+	MetadataOnly      bool // bodies hold metadata alone
+	Required          bool // its absence at the start is an error
+	Options           any  // the caller's; collections carry them
+}
+
+// String is "pods", or "pods:canary" where the entry has a name. It is the entry's key in
+// [Plan.Waiting].
+func (e *Entry) String() string {
+	if e.Name == "" {
+		return e.Resource
+	}
+	return e.Resource + ":" + e.Name
+}
+
+// confined reports whether the entry is for some namespaces only.
+func (e *Entry) confined() bool { return len(e.Namespaces) > 0 || e.NamespaceSelector != "" }
+
+// namespaced names the option that only a namespaced resource can have, "" for none.
+func (e *Entry) namespaced() string {
+	switch {
+	case len(e.Namespaces) > 0:
+		return "namespaces"
+	case e.NamespaceSelector != "":
+		return "namespaceSelector"
+	case len(e.ExcludeNamespaces) > 0:
+		return "excludeNamespaces"
+	}
+	return ""
+}
+
+// breadth orders entries by how much they may take in.
+type breadth uint8
+
+const (
+	oneResource breadth = iota
+	oneGroup
+	allGroups
+	breadths
+)
+
+func (e *Entry) breadth() breadth {
+	if !source.IsPattern(e.Resource) {
+		return oneResource
+	}
+	if _, all := source.PatternGroup(e.Resource); all {
+		return allGroups
+	}
+	return oneGroup
+}
+
+// parsed is an entry with its selectors parsed, and with what the catalog says of its resource.
+type parsed struct {
+	Entry
+	in          []string // Namespaces without ExcludeNamespaces, sorted
+	labels      labels.Selector
+	ofNamespace labels.Selector
+	fields      fields.Requirements // sorted, each once
+
+	// Of an entry without a pattern:
+	found source.Resource
+	err   error // why there is none
+	// named are the resources that it certainly means: the one that was found, or those that its
+	// text names.
+	named []schema.GroupResource
+}
+
+var entryName = regexp.MustCompile(`^[a-z0-9-]{1,63}$`)
+
+func parse(e Entry) (*parsed, error) {
+	wrong := func(what, value string, err error) (*parsed, error) {
+		return nil, fmt.Errorf("resource %q: %s %q does not parse: %w", e.String(), what, value, err)
+	}
+	if e.Name != "" && !entryName.MatchString(e.Name) {
+		return nil, fmt.Errorf("resource %q: name %q is not 1 to 63 of the characters a-z, 0-9 and -: choose another one", e.Resource, e.Name)
+	}
+	p := &parsed{Entry: e, in: without(e.Namespaces, e.ExcludeNamespaces)}
+	var err error
+	if p.labels, err = labels.Parse(e.LabelSelector); err != nil {
+		return wrong("labelSelector", e.LabelSelector, err)
+	}
+	if p.ofNamespace, err = labels.Parse(e.NamespaceSelector); err != nil {
+		return wrong("namespaceSelector", e.NamespaceSelector, err)
+	}
+	terms, err := fields.ParseSelector(e.FieldSelector)
+	if err != nil {
+		return wrong("fieldSelector", e.FieldSelector, err)
+	}
+	p.fields = sortFields(terms.Requirements())
+	switch {
+	case len(e.Namespaces) > 0 && e.NamespaceSelector != "":
+		return nil, fmt.Errorf("resource %q has namespaces and a namespaceSelector: remove one of the two", e.String())
+	case len(e.Namespaces) > 0 && len(p.in) == 0:
+		return nil, fmt.Errorf("resource %q: excludeNamespaces leaves none of its namespaces: remove them there", e.String())
+	}
+	return p, nil
+}
+
+// find looks for the entry's resource in the catalog.
+func (p *parsed) find(catalog *source.Catalog) {
+	if p.breadth() != oneResource {
+		return
+	}
+	if p.found, p.err = catalog.Find(p.Resource); p.err == nil {
+		p.named = []schema.GroupResource{groupResource(p.found)}
+		return
+	}
+	versioned, plain := schema.ParseResourceArg(strings.ToLower(p.Resource))
+	p.named = []schema.GroupResource{plain}
+	if versioned == nil {
+		return
+	}
+	p.named = append(p.named, versioned.GroupResource())
+	if r, err := catalog.Find(versioned.GroupResource().String()); err == nil {
+		p.named = append(p.named, groupResource(r)) // it is served in another version
+	}
+}
+
+// mayMean reports whether an entry whose resource was not found may mean r, which the catalog has
+// as served says.
+func (p *parsed) mayMean(r schema.GroupResource, served bool, catalog *source.Catalog) bool {
+	if p.breadth() != oneResource || p.err == nil {
+		return false
+	}
+	versioned, plain := schema.ParseResourceArg(strings.ToLower(p.Resource))
+	if plain.Group != "" && plain.Group != r.Group && (versioned == nil || versioned.Group != r.Group) {
+		return false
+	}
+	// A name that was not found means nothing that is served, unless the core group is unknown,
+	// which goes before the others.
+	return !served || !catalog.Known("")
+}
+
+// ambiguous reports whether an entry without a group may mean a resource of another group than it
+// will when the core group is known again.
+func (p *parsed) ambiguous(catalog *source.Catalog) bool {
+	return p.breadth() == oneResource && errors.Is(p.err, source.ErrUnknownGroup) &&
+		!strings.Contains(p.Resource, ".") && !catalog.Known("")
+}
+
+// collection is the entry's collection of a resource. excluding adds the namespaces that the entry
+// excludes to the field selector.
+func (p *parsed) collection(r source.Resource, excluding bool) Collection {
+	c := event.Collection{
+		ByEntry: true, Group: r.Group, Resource: r.Name, Entry: p.Name, MetadataOnly: p.MetadataOnly,
+		LabelSelector: labelText(p.labels), FieldSelector: p.fieldText(excluding),
+	}
+	var parts []string
+	if c.LabelSelector != "" {
+		parts = append(parts, "labels="+c.LabelSelector)
+	}
+	if c.FieldSelector != "" {
+		parts = append(parts, "fields="+c.FieldSelector)
+	}
+	return Collection{Target: source.Target{Resource: r, Collection: c}, Selection: strings.Join(parts, "&"), Entry: p.String(), Options: p.Options}
+}
+
+// labelText writes equal selectors in one way: the requirements in one order, each once, and
+// a comparison with one value as = or !=.
+func labelText(s labels.Selector) string {
+	requirements, _ := s.Requirements()
+	var terms []string
+	for _, r := range requirements {
+		op := r.Operator()
+		switch {
+		case op == selection.DoubleEquals, op == selection.In && len(r.ValuesUnsorted()) == 1:
+			op = selection.Equals
+		case op == selection.NotIn && len(r.ValuesUnsorted()) == 1:
+			op = selection.NotEquals
+		}
+		if same, err := labels.NewRequirement(r.Key(), op, r.ValuesUnsorted()); err == nil {
+			r = *same
+		}
+		terms = append(terms, r.String())
+	}
+	slices.Sort(terms)
+	return strings.Join(slices.Compact(terms), ",")
+}
+
+// fieldText writes equal selectors in one way.
+func (p *parsed) fieldText(excluding bool) string {
+	all := p.fields
+	if excluding {
+		all = sortFields(slices.Concat(all, p.exclusions()))
+	}
+	terms := make([]string, len(all))
+	for i, r := range all {
+		terms[i] = fieldTerm(r)
+	}
+	return strings.Join(terms, ",")
+}
+
+// exclusions are the excluded namespaces as terms of a field selector.
+func (p *parsed) exclusions() fields.Requirements {
+	var out fields.Requirements
+	for _, n := range without(p.ExcludeNamespaces, nil) {
+		out = append(out, fields.Requirement{Field: "metadata.namespace", Operator: selection.NotEquals, Value: n})
+	}
+	return out
+}
+
+func sortFields(r fields.Requirements) fields.Requirements {
+	r = slices.Clone(r)
+	for i := range r {
+		r[i].Field = strings.TrimSpace(r[i].Field)
+		if r[i].Operator == selection.DoubleEquals {
+			r[i].Operator = selection.Equals
+		}
+	}
+	slices.SortFunc(r, func(a, b fields.Requirement) int { return strings.Compare(fieldTerm(a), fieldTerm(b)) })
+	return slices.Compact(r)
+}
+
+func fieldTerm(r fields.Requirement) string {
+	op := "="
+	if r.Operator == selection.NotEquals {
+		op = "!="
+	}
+	return r.Field + op + fields.EscapeValue(r.Value)
+}
+
+// describe names the entry by what it selects.
+func (p *parsed) describe() string {
+	var parts []string
+	add := func(what string, values ...string) {
+		if text := strings.Join(values, ", "); text != "" {
+			parts = append(parts, what+" "+text)
+		}
+	}
+	add("in", p.Namespaces...)
+	add("in namespaces with", p.NamespaceSelector)
+	add("not in", p.ExcludeNamespaces...)
+	add("labels", p.LabelSelector)
+	add("fields", p.FieldSelector)
+	if len(parts) == 0 {
+		parts = []string{"everywhere"}
+	}
+	return fmt.Sprintf("%q (%s)", p.String(), strings.Join(parts, "; "))
+}
+
+func groupResource(r source.Resource) schema.GroupResource {
+	return schema.GroupResource{Group: r.Group, Resource: r.Name}
+}
+
+// without returns names sorted, each once, and none of those in not.
+func without(names, not []string) []string {
+	out := slices.DeleteFunc(slices.Clone(names), func(n string) bool { return slices.Contains(not, n) })
+	slices.Sort(out)
+	return slices.Compact(out)
+}

@@ -1,0 +1,161 @@
+package plan
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+)
+
+// settleTime is how long discovery may trail what a reader found out.
+const settleTime = 2 * time.Second
+
+// FollowerOptions are what a follower is made of. All are required.
+type FollowerOptions struct {
+	Cluster *Cluster // Run by the caller
+	// Apply takes a new plan. It is called from Run's goroutine whenever the plan may have changed.
+	// An error ends Run.
+	Apply func(ctx context.Context, p *Plan) error
+	// Rejected is called when entries of [Follower.Set] contradict each other or the server; the
+	// entries before stay until others are set or the contradiction is over.
+	Rejected func(err error)
+}
+
+// Follower makes the plans of one sink.
+type Follower struct {
+	o     FollowerOptions
+	again chan struct{}
+
+	mu       sync.Mutex
+	set      configuration // the last one
+	accepted configuration // the last one that could be planned, written by Run; number 0: none could
+
+	rejected string // the last error that was reported; of Run's goroutine
+}
+
+// configuration is what [Follower.Set] was called with.
+type configuration struct {
+	number  uint64
+	entries []Entry
+	exclude []string
+}
+
+// NewFollower returns a follower that is not running. Call Set before Run.
+func NewFollower(o FollowerOptions) *Follower {
+	return &Follower{o: o, again: make(chan struct{}, 1)}
+}
+
+// Set changes the configuration. It may be called at any time.
+func (f *Follower) Set(entries []Entry, exclude []string) {
+	f.mu.Lock()
+	f.set = configuration{f.set.number + 1, entries, exclude}
+	f.mu.Unlock()
+	f.need()
+}
+
+// need has the cluster follow the selectors of both configurations.
+func (f *Follower) need() {
+	f.o.Cluster.need(f, func() []string {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return append(f.accepted.selectors(), f.set.selectors()...)
+	})
+}
+
+func (c *configuration) selectors() (all []string) {
+	for i := range c.entries {
+		if s := c.entries[i].NamespaceSelector; s != "" {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// Replan has Apply called again, after a pause in which discovery follows what a reader found out:
+// a resource or a namespace is absent, or a collection has ended.
+func (f *Follower) Replan() {
+	select {
+	case f.again <- struct{}{}:
+	default:
+	}
+}
+
+// Run makes plans until ctx ends, and then returns nil. If the first configuration cannot be planned,
+// it returns a *[ConfigError] or an *[EnvironmentError].
+func (f *Follower) Run(ctx context.Context) error {
+	f.need()
+	defer f.o.Cluster.forget(f)
+	for {
+		catalog, namespaces, changed := f.o.Cluster.now()
+		if catalog != nil {
+			p, err := f.plan(func(c configuration) Plan { return Make(c.entries, c.exclude, catalog, namespaces) })
+			if err == nil {
+				err = f.o.Apply(ctx, &p)
+			}
+			if ctx.Err() != nil {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+		}
+		select {
+		case <-changed:
+		case <-f.again:
+			select {
+			case <-time.After(settleTime):
+			case <-ctx.Done():
+				return nil
+			}
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// plan plans what was set, or what was accepted before if that is contradictory.
+//
+//	what was set                       plan
+//	no contradiction                   made of it; it is accepted
+//	contradicts, nothing is accepted   an error
+//	contradicts, accepted before       made of it: the cluster has changed, and entries wait
+//	contradicts, another is accepted   made of the accepted one; rejected
+func (f *Follower) plan(make func(configuration) Plan) (Plan, error) {
+	f.mu.Lock()
+	set := f.set
+	f.mu.Unlock()
+	p := make(set)
+	first := f.accepted.number == 0
+	switch {
+	case p.Err == nil && !first:
+		f.accept(set)
+	case first:
+		if err := errors.Join(p.Err, p.Missing()); err != nil {
+			return p, err
+		}
+		f.accept(set)
+	case set.number != f.accepted.number:
+		if text := p.Err.Error(); text != f.rejected {
+			f.rejected = text
+			f.o.Rejected(p.Err)
+		}
+		return make(f.accepted), nil
+	}
+	return p, nil
+}
+
+func (f *Follower) accept(set configuration) {
+	f.rejected = ""
+	if f.accepted.number == set.number {
+		return
+	}
+	before := f.accepted.selectors()
+	f.mu.Lock()
+	f.accepted = set
+	f.mu.Unlock()
+	still := set.selectors()
+	if slices.ContainsFunc(before, func(selector string) bool { return !slices.Contains(still, selector) }) {
+		f.need()
+	}
+}

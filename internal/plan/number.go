@@ -1,0 +1,183 @@
+package plan
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+// Key is where a checkpoint keeps the [Numbers] of a sink.
+const Key = "n/plan"
+
+// What stands for a digest of properties.
+const (
+	// unspecified: the collection is wanted, with the properties that it has.
+	unspecified = ""
+	// asBefore: as unspecified if the collection belonged to the plan before, and otherwise it
+	// does not belong to this one either.
+	asBefore = "="
+)
+
+// Edit is the last change of a collection's properties.
+type Edit struct {
+	Number     uint64 `json:"number"`     // of the plan that made it
+	Properties string `json:"properties"` // a digest
+	// First: it was there when its entry had all its collections for the first time, or before.
+	First bool `json:"first,omitzero"`
+}
+
+// Numbers are what is durable of a sink's plan. A value does not change: [Numbers.Next] makes another
+// one. The zero value is that of an empty checkpoint.
+type Numbers struct {
+	Number uint64          // of the plan; grows with every change
+	Birth  uint64          // when the checkpoint began
+	Edits  map[string]Edit // by collection
+	Begun  []string        // entries that have had all their collections, by [Entry.String]; sorted
+
+	digests map[string]string // by resource
+}
+
+// Changes are what a plan has changed.
+type Changes struct {
+	// Resources have another digest than before. Consumers must get the number of the plan with an
+	// event of one of their collections; where none is due, that is a synced event.
+	Resources []string
+	// Edited are collections that are new or have other properties. Consumers must get the edit of
+	// each with an event of its own; where none is due, that is a synced event.
+	Edited []string
+}
+
+// numbersText is the encoding of Numbers.
+type numbersText struct {
+	Number uint64          `json:"number"`
+	Birth  uint64          `json:"birth"`
+	Edits  map[string]Edit `json:"edits"`
+	Begun  []string        `json:"begun,omitzero"`
+}
+
+// Decode reads what [Numbers.Encode] wrote; nil is an empty checkpoint.
+func Decode(value []byte) (Numbers, error) {
+	if value == nil {
+		return Numbers{}, nil
+	}
+	var t numbersText
+	if err := json.Unmarshal(value, &t); err != nil {
+		return Numbers{}, fmt.Errorf("read the numbers of the plan: %w", err)
+	}
+	n := Numbers{Number: t.Number, Birth: t.Birth, Edits: t.Edits, Begun: t.Begun}
+	n.digests = n.digest()
+	return n, nil
+}
+
+// Encode is the value that a checkpoint keeps. Equal numbers have equal values.
+func (n Numbers) Encode() []byte {
+	value, err := json.Marshal(numbersText{n.Number, n.Birth, n.Edits, n.Begun})
+	if err != nil {
+		panic(err) // numbers and strings
+	}
+	return value
+}
+
+// Next are the numbers of a plan with its outcomes. properties returns a digest of the properties of
+// a collection that is wanted, which is not empty. If no collection comes, goes or has other
+// properties, Number and Edits are those of the plan before. Otherwise Number is another one, and that
+// of every Edit which changes.
+//
+// now is the time in milliseconds since 1970; if the checkpoint is empty, it must be higher than
+// every number of a plan and a birth on the bus. If the result encodes otherwise than before, it must
+// be durable before the sink gets an event that carries it.
+func (n Numbers) Next(o *Outcomes, properties func(*Collection) string, now uint64) (Numbers, Changes) {
+	next, changes := n.next(o.counted(properties), now)
+	for _, list := range [][]Collection{o.Wanted, o.Unserved} {
+		for i := range list {
+			id := list[i].ID()
+			if _, known := n.Edits[id]; !known && !slices.Contains(n.Begun, list[i].Entry) {
+				e := next.Edits[id]
+				e.First = true
+				next.Edits[id] = e
+			}
+		}
+	}
+	next.Begun = slices.Clone(o.complete)
+	for _, entry := range n.Begun {
+		if slices.Contains(o.entries, entry) {
+			next.Begun = append(next.Begun, entry)
+		}
+	}
+	slices.Sort(next.Begun)
+	next.Begun = slices.Compact(next.Begun)
+	return next, changes
+}
+
+// First reports whether a collection was there when its entry had all its collections for the first
+// time, or before. Where the first list is to be skipped, that of later collections is not.
+func (n Numbers) First(collection string) bool { return n.Edits[collection].First }
+
+func (n Numbers) next(wanted map[string]string, now uint64) (Numbers, Changes) {
+	next := Numbers{Number: max(n.Number+1, now), Birth: n.Birth, Edits: map[string]Edit{}}
+	if next.Birth == 0 {
+		next.Birth = now
+	}
+	var changes Changes
+	for id, properties := range wanted {
+		e, known := n.Edits[id]
+		switch {
+		case known && (properties == unspecified || properties == asBefore || properties == e.Properties):
+			next.Edits[id] = e
+		case properties != asBefore:
+			next.Edits[id] = Edit{next.Number, properties, e.First}
+			changes.Edited = append(changes.Edited, id)
+		}
+	}
+	if n.Birth != 0 && len(changes.Edited) == 0 && len(n.Edits) == len(next.Edits) {
+		return n, Changes{}
+	}
+	next.digests = next.digest()
+	for resource := range next.digests {
+		if n.digests[resource] != next.digests[resource] {
+			changes.Resources = append(changes.Resources, resource)
+		}
+	}
+	for resource := range n.digests {
+		if _, has := next.digests[resource]; !has {
+			changes.Resources = append(changes.Resources, resource)
+		}
+	}
+	slices.Sort(changes.Edited)
+	slices.Sort(changes.Resources)
+	return next, changes
+}
+
+// Of is what events about a collection say of the plan. The edit of a collection that is not wanted
+// any more is the plan's number.
+func (n Numbers) Of(c *event.Collection) *event.Plan {
+	digest, ok := n.digests[c.ResourceID()]
+	if !ok {
+		digest = event.PlanDigest(nil)
+	}
+	edit, wanted := n.Edits[c.ID()]
+	if !wanted {
+		edit.Number = n.Number
+	}
+	return &event.Plan{Number: n.Number, Digest: digest, Edit: edit.Number, Birth: n.Birth}
+}
+
+// digest computes the digest of each resource.
+func (n Numbers) digest() map[string]string {
+	edits := map[string]map[string]uint64{}
+	for id, e := range n.Edits {
+		c := event.ParseEntryCollection(id)
+		resource := c.ResourceID()
+		if edits[resource] == nil {
+			edits[resource] = map[string]uint64{}
+		}
+		edits[resource][id] = e.Number
+	}
+	digests := make(map[string]string, len(edits))
+	for resource := range edits {
+		digests[resource] = event.PlanDigest(edits[resource])
+	}
+	return digests
+}

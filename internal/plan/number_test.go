@@ -1,0 +1,243 @@
+package plan
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+// of is what events of a collection say of the plan.
+func of(n Numbers, id string) event.Plan {
+	c := event.ParseEntryCollection(id)
+	return *n.Of(&c)
+}
+
+// A consumer would take a plan that changed back for the plan before, with copies that miss what the
+// collections did in between.
+func TestNumbersThereAndBack(t *testing.T) {
+	ab := map[string]string{"pods": "1", "pods:b": "1"}
+	for name, changed := range map[string]map[string]string{
+		"edited":  {"pods": "2", "pods:b": "1"},
+		"removed": {"pods": "1"},
+		"renamed": {"pods": "1", "pods:c": "1"},
+		"all":     {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			first, changes := Numbers{}.next(ab, 100)
+			if first.Birth != 100 || first.Number != 100 || !slices.Equal(changes.Resources, []string{"pods"}) || !slices.Equal(changes.Edited, []string{"pods", "pods:b"}) {
+				t.Fatalf("got %+v, %+v", first, changes)
+			}
+			second, _ := first.next(changed, 90) // the clock was set back
+			third, changes := second.next(ab, 95)
+			if second.Number != 101 || third.Number != 102 || third.Birth != 100 {
+				t.Errorf("numbers %d and %d, birth %d", second.Number, third.Number, third.Birth)
+			}
+			if !slices.Equal(changes.Resources, []string{"pods"}) || len(changes.Edited) == 0 {
+				t.Errorf("got %+v", changes)
+			}
+			if of(first, "pods").Digest == of(third, "pods").Digest {
+				t.Error("changed back, the plan has the first digest")
+			}
+			for _, id := range changes.Edited {
+				if of(third, id).Edit != third.Number {
+					t.Errorf("%s has edit %d", id, of(third, id).Edit)
+				}
+			}
+		})
+	}
+}
+
+// A restart, and a catalog that is not known for a while, change nothing.
+func TestNumbersOfWhatIsNotKnown(t *testing.T) {
+	first, _ := Numbers{}.next(map[string]string{"pods": "1", "pods:b": "2"}, 100)
+	for name, wanted := range map[string]map[string]string{
+		"undecided":                             {"pods": asBefore, "pods:b": asBefore},
+		"unserved":                              {"pods": unspecified, "pods:b": "2"},
+		"removed before, and undecided now":     {"pods": "1", "pods:b": "2", "pods:c": asBefore},
+		"a restart with the same configuration": {"pods": "1", "pods:b": "2"},
+	} {
+		next, changes := first.next(wanted, 200)
+		if !bytes.Equal(next.Encode(), first.Encode()) || changes.Resources != nil || changes.Edited != nil {
+			t.Errorf("%s: got %+v, %+v", name, next, changes)
+		}
+	}
+	next, changes := first.next(map[string]string{"pods": "1", "pods:b": "2", "pods:c": unspecified}, 200)
+	if len(next.Edits) != 3 || !slices.Equal(changes.Edited, []string{"pods:c"}) {
+		t.Errorf("a collection that is wanted again while it is not served: %+v, %+v", next, changes)
+	}
+}
+
+// A consumer of a collection that is closed, and of a resource without collections, learns the plan
+// that has none.
+func TestNumbersOfARemovedCollection(t *testing.T) {
+	first, _ := Numbers{}.next(map[string]string{"pods": "1"}, 100)
+	second, changes := first.next(map[string]string{}, 200)
+	want := event.Plan{Number: 200, Digest: event.PlanDigest(nil), Edit: 200, Birth: 100}
+	if got := of(second, "pods"); got != want || !slices.Equal(changes.Resources, []string{"pods"}) {
+		t.Errorf("got %+v, %+v", got, changes)
+	}
+	empty, _ := Numbers{}.next(nil, 100)
+	if empty.Birth != 100 {
+		t.Error("a checkpoint without collections has no birth")
+	}
+	if again, _ := empty.next(nil, 300); again.Number != empty.Number || again.Birth != 100 {
+		t.Errorf("got %+v", again)
+	}
+}
+
+// history is a resource's collections with their edits, and whether they are others than before.
+func history(before, after Numbers, resource string) (text string, differs bool) {
+	edits := func(n Numbers) (text string) {
+		for _, id := range slices.Sorted(maps.Keys(n.Edits)) {
+			if c := event.ParseEntryCollection(id); c.ResourceID() == resource {
+				text += fmt.Sprintf(" %s=%d", id, n.Edits[id].Number)
+			}
+		}
+		return text
+	}
+	return edits(after), edits(before) != edits(after)
+}
+
+// TestNumbersOfAnyHistory walks through random changes, with restarts. Number and edits only grow,
+// equal digests mean equal collections with equal edits, and a resource whose collections do not
+// change keeps its digest.
+func TestNumbersOfAnyHistory(t *testing.T) {
+	ids := []string{"pods", "pods:b", "pods@a", "deployments.apps", "deployments.apps:x@a"}
+	for seed := range uint64(200) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		n, now := Numbers{}, uint64(1000)
+		digests := map[string]string{} // what each stands for
+		for range 40 {
+			wanted := map[string]string{}
+			for _, id := range ids {
+				if v := random.IntN(4); v > 0 {
+					wanted[id] = fmt.Sprint(v)
+				}
+			}
+			now = now + uint64(random.IntN(20)) - 5
+			next, changes := n.next(wanted, now)
+			same, _ := n.next(maps.Clone(wanted), now)
+			if !bytes.Equal(next.Encode(), same.Encode()) {
+				t.Fatalf("seed %d: the same input led to %s and %s", seed, next.Encode(), same.Encode())
+			}
+			restarted, err := Decode(next.Encode())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if again, changes := restarted.next(wanted, now+1000); !bytes.Equal(again.Encode(), next.Encode()) || changes.Resources != nil {
+				t.Fatalf("seed %d: a restart led from %s to %s", seed, next.Encode(), again.Encode())
+			}
+			for _, resource := range []string{"pods", "deployments.apps"} {
+				text, differs := history(n, next, resource)
+				got := of(restarted, resource)
+				if got != of(next, resource) {
+					t.Fatalf("seed %d: a restart led from %+v to %+v", seed, of(next, resource), got)
+				}
+				if known, ok := digests[got.Digest]; ok && known != text {
+					t.Fatalf("seed %d: one digest of %q and %q", seed, known, text)
+				}
+				digests[got.Digest] = text
+				if differs != slices.Contains(changes.Resources, resource) || differs != (got.Digest != of(n, resource).Digest) {
+					t.Fatalf("seed %d: %s differs: %t, but the changes are %+v", seed, resource, differs, changes)
+				}
+			}
+			for id, e := range next.Edits {
+				if before := n.Edits[id]; e.Properties != wanted[id] || e.Number < before.Number || e != before && e.Number != next.Number {
+					t.Fatalf("seed %d: %s has %+v, was %+v", seed, id, e, before)
+				}
+			}
+			if changed := len(changes.Resources) > 0; n.Birth != 0 && changed != (next.Number > n.Number) {
+				t.Fatalf("seed %d: number %d follows %d, changes %+v", seed, next.Number, n.Number, changes)
+			}
+			n = restarted
+		}
+	}
+}
+
+// A checkpoint that cannot be read is an error, not an empty one: the numbers would begin again.
+func TestDecodeNumbers(t *testing.T) {
+	if _, err := Decode([]byte("{")); err == nil {
+		t.Error("no error")
+	}
+	if n, err := Decode(nil); err != nil || n.Birth != 0 {
+		t.Errorf("got %+v, %v", n, err)
+	}
+	n, _ := Numbers{}.next(map[string]string{"pods@a": "x", "pods:b": "y"}, 7)
+	if got, want := string(n.Encode()), `{"number":7,"birth":7,"edits":{"pods:b":{"number":7,"properties":"y"},"pods@a":{"number":7,"properties":"x"}}}`; got != want {
+		t.Errorf("got %s", got)
+	}
+}
+
+// Where the first list is to be skipped, a collection that comes later must not be: its objects would
+// be missing. That holds across restarts, and for entries that had no collection at first.
+func TestFirstCollectionsOfAnEntry(t *testing.T) {
+	selected := func(names ...string) world {
+		return world{
+			entries: []Entry{{Resource: "pods", NamespaceSelector: "env=prod"}}, catalog: ordinary(),
+			namespaces: map[string][]string{"env=prod": names},
+		}
+	}
+	group := func(catalog ...string) world {
+		return world{entries: []Entry{{Resource: "*.apps"}}, catalog: catalogOf(catalog...)}
+	}
+	widgets := func(catalog ...string) world {
+		return world{entries: []Entry{{Resource: "widgets.example.com"}}, catalog: catalogOf(catalog...)}
+	}
+	for _, c := range []struct {
+		name   string
+		worlds []world
+		want   []string // of the last one
+	}{
+		{"all at first", []world{selected("a", "b")}, []string{"pods@a first", "pods@b first"}},
+		{"a namespace comes", []world{selected("a"), selected("a", "b")}, []string{"pods@a first", "pods@b"}},
+		{"a namespace comes where there was none", []world{selected(), selected("b")}, []string{"pods@b"}},
+		{"a namespace leaves and returns", []world{selected("a", "b"), selected("b"), selected("a", "b")}, []string{"pods@a", "pods@b first"}},
+		{
+			"the namespaces are not known for a while",
+			[]world{selected("a"), {entries: selected().entries, catalog: ordinary()}, selected("a", "b")},
+			[]string{"pods@a first", "pods@b"},
+		},
+		{"the entry is removed and put back", []world{selected("a"), {catalog: ordinary()}, selected("a", "b")}, []string{"pods@a first", "pods@b first"}},
+		{"the catalog is not known for a while", []world{selected("a"), {entries: selected().entries}, selected("a", "b")}, []string{"pods@a first", "pods@b"}},
+		{
+			"a part of a group is not known at first",
+			[]world{group("deployments.v1.apps", "?apps/v2"), group("deployments.v1.apps", "others.v2.apps"), group("deployments.v1.apps", "others.v2.apps", "more.v2.apps")},
+			[]string{"deployments.apps first", "more.apps", "others.apps first"},
+		},
+		{"the resource is not there at first", []world{widgets("pods.v1."), widgets("widgets.v1.example.com")}, []string{"widgets.example.com first"}},
+		{"the resource goes and returns", []world{widgets("widgets.v1.example.com"), widgets("pods.v1."), widgets("widgets.v1.example.com")}, []string{"widgets.example.com first"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			n := Numbers{}
+			var known []Known
+			for i, w := range c.worlds {
+				out := w.outcomes(known)
+				n, _ = n.Next(&out, func(*Collection) string { return "1" }, uint64(100+i))
+				known = out.known(Objects)
+				var err error
+				if n, err = Decode(n.Encode()); err != nil {
+					t.Fatal(err)
+				}
+				same, changes := n.Next(&out, func(*Collection) string { return "1" }, 1000)
+				if !bytes.Equal(same.Encode(), n.Encode()) || changes.Edited != nil {
+					t.Errorf("after a restart: %s, was %s", same.Encode(), n.Encode())
+				}
+			}
+			var got []string
+			for _, id := range slices.Sorted(maps.Keys(n.Edits)) {
+				if n.First(id) {
+					id += " first"
+				}
+				got = append(got, id)
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+		})
+	}
+}

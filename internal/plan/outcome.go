@@ -1,0 +1,252 @@
+package plan
+
+import (
+	"errors"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/source"
+)
+
+// Held is what consumers have of a collection.
+type Held uint8
+
+// What consumers have of a collection.
+const (
+	Nothing Held = iota // there is no incarnation, or it is closed
+	Empty               // an incarnation without objects: their absence is proved and published
+	Objects             // an incarnation that may have objects
+)
+
+// Known is a collection that the checkpoint has.
+type Known struct {
+	ID        string
+	Held      Held
+	Selection string // as recorded
+}
+
+// Outcome is what becomes of a collection that the checkpoint has.
+//
+//		its entry               its namespace                   its resource                      outcome
+//		in the plan             –                               –                                 Wanted
+//		any                     –                               no catalog                        Undecided
+//		none                    –                               –                                 Removed
+//		has no such namespace   –                               –                                 Removed 1
+//		a namespaceSelector     not listed yet                  –                                 Undecided
+//		a namespaceSelector     left it, exists or unknown      –                                 Removed
+//		a namespaceSelector     left it, proved absent          –                                 Ended if objects are held, else Removed
+//		has the namespace       –                               group unknown, or not watchable   Undecided
+//		has the namespace       –                               not served in any version         Unserved if anything is held, else Removed
+//		waits                   –                               served                            Undecided 2
+//		has the namespace       –                               served                            Removed 3
+//
+//	 1. Or the entry changed from all namespaces to one collection per namespace, or back.
+//	 2. For example, the entry names a version that is not served, or contradicts another entry.
+//	 3. A pattern leaves the resource out now, or a narrower entry names it.
+//
+// An entry is that of a collection if it means the resource and has the collection's entry
+// name. Of entries that certainly mean the resource only the narrowest count; an entry whose
+// resource is not found counts if there is no other.
+type Outcome uint8
+
+// The outcomes.
+const (
+	// Undecided: too little is known. The collection goes on as it is.
+	Undecided Outcome = iota
+	// Wanted: the plan has it.
+	Wanted
+	// Unserved: an entry means it, and the server does not serve its resource. The collection
+	// stays, with the properties that are recorded. Its reader looks for the proof that the
+	// CustomResourceDefinition is absent, and then ends its objects.
+	Unserved
+	// Ended: its namespace is proved absent. Its reader ends its objects, as with a list of
+	// nothing. The next plan after that removes it.
+	Ended
+	// Removed: it is not wanted any more. It is closed when every wanted collection of its
+	// resource has synced.
+	Removed
+)
+
+func (o Outcome) String() string {
+	return [...]string{"undecided", "wanted", "unserved", "ended", "removed"}[o]
+}
+
+// Outcomes are what becomes of all collections: those of the plan, and those that the checkpoint
+// has. No collection is in two of the lists. Each is sorted by ID.
+type Outcomes struct {
+	Wanted    []Collection
+	Unserved  []Collection // their Resource has no Version and no Kind
+	Ended     []Collection
+	Undecided []string
+	Removed   []string
+
+	entries  []string // all, by [Entry.String]
+	complete []string // those that have all their collections
+}
+
+// Outcomes decides what becomes of the collections that the checkpoint has. Collections that are
+// closed may be among them or not. absent reports whether a namespace is proved not to exist in
+// this cluster; it is called for namespaces that have left a selector.
+func (p *Plan) Outcomes(known []Known, absent func(namespace string) bool) Outcomes {
+	out := Outcomes{Wanted: p.Collections}
+	for _, e := range p.in.entries {
+		out.entries = append(out.entries, e.String())
+		if p.Waiting[e.String()] == nil && !p.partial[e.String()] {
+			out.complete = append(out.complete, e.String())
+		}
+	}
+	wanted := map[string]bool{}
+	for i := range p.Collections {
+		wanted[p.Collections[i].ID()] = true
+	}
+	known = slices.Clone(known)
+	slices.SortFunc(known, func(a, b Known) int { return strings.Compare(a.ID, b.ID) })
+	for _, k := range known {
+		if wanted[k.ID] {
+			continue
+		}
+		outcome, e := p.decide(k, absent)
+		switch outcome {
+		case Undecided:
+			out.Undecided = append(out.Undecided, k.ID)
+		case Unserved:
+			out.Unserved = append(out.Unserved, e.unserved(k))
+		case Ended:
+			out.Ended = append(out.Ended, e.ended(k, p.in.catalog))
+		default:
+			out.Removed = append(out.Removed, k.ID)
+		}
+	}
+	return out
+}
+
+// counted are the collections that belong to the sink's plan, each with a digest of its properties or
+// what stands for one.
+func (o *Outcomes) counted(properties func(*Collection) string) map[string]string {
+	all := map[string]string{}
+	for i := range o.Wanted {
+		all[o.Wanted[i].ID()] = properties(&o.Wanted[i])
+	}
+	for i := range o.Unserved {
+		all[o.Unserved[i].ID()] = unspecified
+	}
+	for i := range o.Ended {
+		all[o.Ended[i].ID()] = asBefore
+	}
+	for _, id := range o.Undecided {
+		all[id] = asBefore
+	}
+	return all
+}
+
+// decide decides what becomes of a collection that is not in the plan. The entry is the
+// collection's, nil for none.
+func (p *Plan) decide(k Known, absent func(string) bool) (Outcome, *parsed) {
+	c := event.ParseEntryCollection(k.ID)
+	if p.in.catalog == nil {
+		return Undecided, nil
+	}
+	served, unknown := p.serves(&c)
+	e := p.entryOf(&c, served)
+	if e == nil {
+		return Removed, nil
+	}
+	switch has, listed := e.has(c.Namespace, p.in.namespaces); {
+	case !listed:
+		return Undecided, e
+	case !has && e.NamespaceSelector != "" && c.Namespace != "" && k.Held == Objects && absent(c.Namespace):
+		return Ended, e
+	case !has:
+		return Removed, e
+	}
+	switch {
+	case unknown:
+		return Undecided, e
+	case !served && k.Held != Nothing:
+		return Unserved, e
+	case served && p.Waiting[e.String()] != nil:
+		return Undecided, e
+	}
+	return Removed, e
+}
+
+// serves reports whether the server has a collection's resource in any version, or whether that is
+// unknown.
+func (p *Plan) serves(c *event.Collection) (served, unknown bool) {
+	r, err := p.in.catalog.Find(c.ResourceID())
+	if err != nil {
+		return false, !errors.Is(err, source.ErrNoResource)
+	}
+	return r.Group == c.Group && r.Name == c.Resource, false
+}
+
+// entryOf finds the entry of a collection, nil for none.
+func (p *Plan) entryOf(c *event.Collection, served bool) *parsed {
+	r := schema.GroupResource{Group: c.Group, Resource: c.Resource}
+	for b := range breadths {
+		meant := false
+		for _, e := range p.in.entries {
+			if e.breadth() != b || !p.means(e, r) {
+				continue
+			}
+			if meant = true; e.Name == c.Entry {
+				return e
+			}
+		}
+		if meant {
+			break
+		}
+	}
+	for _, e := range p.in.entries {
+		if e.Name == c.Entry && e.mayMean(r, served, p.in.catalog) {
+			return e
+		}
+	}
+	return nil
+}
+
+// means reports whether an entry certainly means a resource.
+func (p *Plan) means(e *parsed, r schema.GroupResource) bool {
+	if e.breadth() == oneResource {
+		return slices.Contains(e.named, r)
+	}
+	group, all := source.PatternGroup(e.Resource)
+	return (all || group == r.Group) && p.in.excludedBy(r) == "" && !slices.Contains(p.in.exclude, r.String())
+}
+
+// has reports whether an entry has a collection of a namespace, "" being the collection of all
+// namespaces or of a cluster-scoped resource. listed is false if that is not known yet.
+func (p *parsed) has(namespace string, namespaces Namespaces) (has, listed bool) {
+	if p.NamespaceSelector == "" {
+		return namespace == "" && !p.confined() || slices.Contains(p.in, namespace), true
+	}
+	names, known := namespaces(p.NamespaceSelector)
+	return slices.Contains(names, namespace) && !slices.Contains(p.ExcludeNamespaces, namespace), known
+}
+
+// unserved is a collection whose resource the server does not serve.
+func (p *parsed) unserved(k Known) Collection {
+	id := event.ParseEntryCollection(k.ID)
+	return p.asRecorded(k, source.Resource{Group: id.Group, Name: id.Resource, Namespaced: id.Namespace != ""})
+}
+
+// ended is a collection whose namespace is absent.
+func (p *parsed) ended(k Known, catalog *source.Catalog) Collection {
+	id := event.ParseEntryCollection(k.ID)
+	r, err := catalog.Find(id.ResourceID())
+	if err != nil {
+		return p.unserved(k)
+	}
+	return p.asRecorded(k, r)
+}
+
+// asRecorded is a collection with the selection that is recorded of it.
+func (p *parsed) asRecorded(k Known, r source.Resource) Collection {
+	c := p.collection(r, false)
+	c.Target.Collection.Namespace = event.ParseEntryCollection(k.ID).Namespace
+	c.Selection = k.Selection
+	return c
+}

@@ -1,0 +1,270 @@
+package plan
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kubebridge/kubebridge/pkg/source"
+)
+
+// world is what a plan is made of.
+type world struct {
+	entries    []Entry
+	exclude    []string
+	catalog    *source.Catalog
+	namespaces map[string][]string
+	absent     []string // namespaces that are proved absent
+}
+
+func (w *world) outcomes(known []Known) Outcomes {
+	p := Make(w.entries, w.exclude, w.catalog, labelled(w.namespaces))
+	return p.Outcomes(known, func(n string) bool { return slices.Contains(w.absent, n) })
+}
+
+// outline has a line for each collection, "outcome ID".
+func (o *Outcomes) outline() []string {
+	var out []string
+	for i := range o.Wanted {
+		out = append(out, "wanted "+o.Wanted[i].ID())
+	}
+	for i := range o.Unserved {
+		out = append(out, "unserved "+o.Unserved[i].ID())
+	}
+	add := func(what string, ids []string) {
+		for _, id := range ids {
+			out = append(out, what+" "+id)
+		}
+	}
+	add("undecided", o.Undecided)
+	for i := range o.Ended {
+		out = append(out, "ended "+o.Ended[i].ID())
+	}
+	add("removed", o.Removed)
+	return out
+}
+
+// known are all collections that outcomes have, as the checkpoint then knows them.
+func (o *Outcomes) known(held Held) []Known {
+	var out []Known
+	for _, line := range o.outline() {
+		_, id, _ := strings.Cut(line, " ")
+		out = append(out, Known{ID: id, Held: held})
+	}
+	return out
+}
+
+// The rows of the table of Outcome. Each begins with a plan, changes configuration or cluster, and
+// changes it back. Otherwise collections that are wanted again would be lost, or others stay.
+func TestOutcomes(t *testing.T) {
+	prod := func(names ...string) map[string][]string { return map[string][]string{"env=prod": names} }
+	served := catalogOf("pods.v1.", "secrets.v1.", "deployments.v1.apps", "widgets.v1.example.com", "gadgets.v1.example.com")
+	gone := catalogOf("pods.v1.", "secrets.v1.", "deployments.v1.apps")
+	pods := []Entry{{Resource: "pods"}}
+	widgets := []Entry{{Resource: "widgets.example.com"}}
+	for _, c := range []struct {
+		name      string
+		before    world // its catalog is served
+		after     world // what is nil is as before
+		held      Held
+		want      []string // after
+		closed    []string // changed back: IDs that are removed
+		noCatalog bool     // after
+	}{
+		{
+			name: "no entry", before: world{entries: []Entry{{Resource: "pods"}, {Resource: "pods", Name: "b", LabelSelector: "b"}}}, after: world{entries: pods}, held: Objects,
+			want: []string{"wanted pods", "removed pods:b"},
+		},
+		{
+			name: "no entry of the resource", before: world{entries: pods}, after: world{entries: widgets}, held: Objects,
+			want: []string{"wanted widgets.example.com", "removed pods"}, closed: []string{"widgets.example.com"},
+		},
+		{
+			name: "another name", before: world{entries: pods}, after: world{entries: []Entry{{Resource: "pods", Name: "x"}}}, held: Objects,
+			want: []string{"wanted pods:x", "removed pods"}, closed: []string{"pods:x"},
+		},
+		{
+			name: "a swap of two names", before: world{entries: []Entry{{Resource: "pods", Name: "a", LabelSelector: "a"}, {Resource: "pods", Name: "b", LabelSelector: "b"}}},
+			after: world{entries: []Entry{{Resource: "pods", Name: "b", LabelSelector: "a"}, {Resource: "pods", Name: "a", LabelSelector: "b"}}}, held: Objects,
+			want: []string{"wanted pods:a", "wanted pods:b"},
+		},
+		{
+			name: "all namespaces, then one collection for each", before: world{entries: pods}, after: world{entries: []Entry{{Resource: "pods", Namespaces: []string{"a"}}}}, held: Objects,
+			want: []string{"wanted pods@a", "removed pods"}, closed: []string{"pods@a"},
+		},
+		{
+			name: "a namespace leaves namespaces", before: world{entries: []Entry{{Resource: "pods", Namespaces: []string{"a", "b"}}}},
+			after: world{entries: []Entry{{Resource: "pods", Namespaces: []string{"a"}}}, absent: []string{"b"}}, held: Objects,
+			want: []string{"wanted pods@a", "removed pods@b"},
+		},
+		{
+			name: "a namespace that is named is absent", before: world{entries: []Entry{{Resource: "pods", Namespaces: []string{"a", "b"}}}}, after: world{absent: []string{"b"}}, held: Objects,
+			want: []string{"wanted pods@a", "wanted pods@b"},
+		},
+		{
+			name: "no catalog", before: world{entries: pods}, after: world{entries: widgets}, noCatalog: true, held: Objects,
+			want: []string{"undecided pods"},
+		},
+		{
+			name: "namespaces not listed yet", before: world{entries: []Entry{{Resource: "pods", NamespaceSelector: "env=prod"}}, namespaces: prod("a", "b")},
+			after: world{namespaces: map[string][]string{}, absent: []string{"a"}}, held: Objects,
+			want: []string{"undecided pods@a", "undecided pods@b"},
+		},
+		{
+			name: "a namespace leaves a selector", before: world{entries: []Entry{{Resource: "pods", NamespaceSelector: "env=prod"}}, namespaces: prod("a", "b")},
+			after: world{namespaces: prod("b")}, held: Objects,
+			want: []string{"wanted pods@b", "removed pods@a"},
+		},
+		{
+			name: "a namespace is excluded", before: world{entries: []Entry{{Resource: "pods", NamespaceSelector: "env=prod"}}, namespaces: prod("a", "b")},
+			after: world{entries: []Entry{{Resource: "pods", NamespaceSelector: "env=prod", ExcludeNamespaces: []string{"a"}}}}, held: Objects,
+			want: []string{"wanted pods@b", "removed pods@a"},
+		},
+		{
+			name: "a selected namespace is absent", before: world{entries: []Entry{{Resource: "pods", NamespaceSelector: "env=prod"}}, namespaces: prod("a", "b")},
+			after: world{namespaces: prod("b"), absent: []string{"a"}}, held: Objects,
+			want: []string{"wanted pods@b", "ended pods@a"},
+		},
+		{
+			name: "a selected namespace is absent, and its objects have ended", before: world{entries: []Entry{{Resource: "pods", NamespaceSelector: "env=prod"}}, namespaces: prod("a", "b")},
+			after: world{namespaces: prod("b"), absent: []string{"a"}}, held: Empty,
+			want: []string{"wanted pods@b", "removed pods@a"},
+		},
+		{
+			name: "group unknown", before: world{entries: []Entry{{Resource: "widgets.example.com"}, {Resource: "pods"}}}, after: world{catalog: catalogOf("pods.v1.", "?example.com/v1")}, held: Objects,
+			want: []string{"wanted pods", "undecided widgets.example.com"},
+		},
+		{
+			name: "group of a pattern unknown", before: world{entries: []Entry{{Resource: "*.example.com"}}}, after: world{catalog: catalogOf("pods.v1.", "?example.com/v1")}, held: Objects,
+			want: []string{"undecided gadgets.example.com", "undecided widgets.example.com"},
+		},
+		{
+			name: "core group unknown, and a short name", before: world{entries: []Entry{{Resource: "de"}}}, after: world{catalog: catalogOf("deployments.v1.apps", "?v1")}, held: Objects,
+			want: []string{"undecided deployments.apps"},
+		},
+		{
+			name: "not watchable", before: world{entries: widgets}, after: world{catalog: catalogOf("pods.v1.", "~widgets.v1.example.com")}, held: Objects,
+			want: []string{"undecided widgets.example.com"},
+		},
+		{
+			name: "not served", before: world{entries: widgets}, after: world{catalog: gone}, held: Objects,
+			want: []string{"unserved widgets.example.com"},
+		},
+		{
+			name: "not served, and no object is left", before: world{entries: widgets}, after: world{catalog: gone}, held: Empty,
+			want: []string{"unserved widgets.example.com"},
+		},
+		{
+			name: "not served, and nothing was published", before: world{entries: widgets}, after: world{catalog: gone}, held: Nothing,
+			want: []string{"removed widgets.example.com"},
+		},
+		{
+			name: "not served, and of a pattern and a short name", before: world{entries: []Entry{{Resource: "wi"}, {Resource: "*.example.com"}}}, after: world{catalog: gone}, held: Objects,
+			want: []string{"unserved gadgets.example.com", "unserved widgets.example.com"},
+		},
+		{
+			name: "not served, and not configured any more", before: world{entries: []Entry{{Resource: "widgets.example.com"}, {Resource: "pods"}}}, after: world{entries: pods, catalog: gone}, held: Objects,
+			want: []string{"wanted pods", "removed widgets.example.com"},
+		},
+		{
+			name: "not served, and a namespace leaves", before: world{entries: []Entry{{Resource: "widgets.example.com", Namespaces: []string{"a", "b"}}}},
+			after: world{entries: []Entry{{Resource: "widgets.example.com", Namespaces: []string{"a"}}}, catalog: gone}, held: Objects,
+			want: []string{"unserved widgets.example.com@a", "removed widgets.example.com@b"},
+		},
+		{
+			name: "a name that nothing has keeps nothing else", before: world{entries: pods}, after: world{entries: []Entry{{Resource: "unicorns"}}}, held: Objects,
+			want: []string{"removed pods"},
+		},
+		{
+			name: "a version that is not served", before: world{entries: []Entry{{Resource: "deployments.apps"}}}, after: world{entries: []Entry{{Resource: "deployments.v2.apps", LabelSelector: "x"}}}, held: Objects,
+			want: []string{"undecided deployments.apps"},
+		},
+		{
+			name: "a version that is not served, by a short name", before: world{entries: []Entry{{Resource: "de.v1.apps"}}}, after: world{entries: []Entry{{Resource: "de.v2.apps"}}}, held: Objects,
+			want: []string{"undecided deployments.apps"},
+		},
+		{
+			name: "a version that is not served, of one of two entries", before: world{entries: []Entry{{Resource: "deployments.v1.apps"}, {Resource: "deployments.v1.apps", Name: "b", LabelSelector: "b"}}},
+			after: world{entries: []Entry{{Resource: "deployments.v2.apps", LabelSelector: "b"}, {Resource: "deployments.v1.apps", Name: "b"}}}, held: Objects,
+			want: []string{"wanted deployments.apps:b", "undecided deployments.apps"},
+		},
+		{
+			name: "a version that is not served, and the other entry is removed", before: world{entries: []Entry{{Resource: "deployments.v1.apps"}, {Resource: "deployments.v1.apps", Name: "b", LabelSelector: "b"}}},
+			after: world{entries: []Entry{{Resource: "deployments.v2.apps"}}}, held: Objects,
+			want: []string{"undecided deployments.apps", "removed deployments.apps:b"},
+		},
+		{
+			name: "contradicts the server now", before: world{entries: []Entry{{Resource: "widgets.example.com", Namespaces: []string{"a"}}}}, after: world{catalog: catalogOf("pods.v1.", "-widgets.v1.example.com")}, held: Objects,
+			want: []string{"undecided widgets.example.com@a"},
+		},
+		{
+			name: "a pattern leaves it out", before: world{entries: []Entry{{Resource: "*.example.com"}}}, after: world{exclude: []string{"widgets.example.com"}}, held: Objects,
+			want: []string{"wanted gadgets.example.com", "removed widgets.example.com"},
+		},
+		{
+			name: "a pattern leaves it out that is not served", before: world{entries: []Entry{{Resource: "*.example.com"}}}, after: world{exclude: []string{"widgets.example.com"}, catalog: gone}, held: Objects,
+			want: []string{"unserved gadgets.example.com", "removed widgets.example.com"},
+		},
+		{
+			name: "an entry names what a pattern took in", before: world{entries: []Entry{{Resource: "*.example.com"}}}, after: world{entries: []Entry{{Resource: "*.example.com"}, {Resource: "widgets.example.com", Name: "x"}}}, held: Objects,
+			want: []string{"wanted gadgets.example.com", "wanted widgets.example.com:x", "removed widgets.example.com"}, closed: []string{"widgets.example.com:x"},
+		},
+		{
+			name: "an entry names what a pattern took in, and it is not served", before: world{entries: []Entry{{Resource: "*.example.com"}}},
+			after: world{entries: []Entry{{Resource: "*.example.com"}, {Resource: "widgets.example.com", Name: "x"}}, catalog: gone}, held: Objects,
+			want: []string{"unserved gadgets.example.com", "removed widgets.example.com"},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			c.before.catalog = served
+			after := c.before
+			if c.after.entries != nil {
+				after.entries = c.after.entries
+			}
+			if c.after.namespaces != nil {
+				after.namespaces = c.after.namespaces
+			}
+			switch {
+			case c.noCatalog:
+				after.catalog = nil
+			case c.after.catalog != nil:
+				after.catalog = c.after.catalog
+			}
+			after.exclude, after.absent = c.after.exclude, c.after.absent
+
+			first := c.before.outcomes(nil)
+			changed := after.outcomes(first.known(c.held))
+			if diff := cmp.Diff(c.want, changed.outline()); diff != "" {
+				t.Fatal(diff)
+			}
+			again := after.outcomes(changed.known(c.held))
+			if diff := cmp.Diff(c.want, again.outline()); diff != "" {
+				t.Errorf("the second time: %s", diff)
+			}
+			back := c.before.outcomes(changed.known(c.held))
+			want := first.outline()
+			for _, id := range c.closed {
+				want = append(want, "removed "+id)
+			}
+			if diff := cmp.Diff(want, back.outline()); diff != "" {
+				t.Errorf("changed back: %s", diff)
+			}
+		})
+	}
+}
+
+// A collection whose resource is not served keeps the selection that is recorded: another one would
+// be an edit, and a gap.
+func TestUnservedKeepsItsSelection(t *testing.T) {
+	w := world{entries: []Entry{{Resource: "*.*", ExcludeNamespaces: []string{"a"}, LabelSelector: "x", Options: 7}}, catalog: catalogOf("pods.v1.")}
+	out := w.outcomes([]Known{{ID: "widgets.example.com", Held: Objects, Selection: "labels=x"}})
+	if len(out.Unserved) != 1 {
+		t.Fatalf("got %v", out.outline())
+	}
+	c := out.Unserved[0]
+	if c.Selection != "labels=x" || c.Target.Resource.Version != "" || c.Target.Resource.Group != "example.com" || c.Options != 7 {
+		t.Errorf("got %+v", c)
+	}
+}

@@ -1,0 +1,351 @@
+package plan
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/source"
+)
+
+// Collection is a collection that entries mean.
+type Collection struct {
+	// Target is what is read. Resource, Entry and Namespace of its collection are the identity;
+	// selectors and MetadataOnly are properties.
+	Target source.Target
+	// Selection is the text of label selector, field selector and excluded namespaces. Equal
+	// selections have equal texts; that of everything is "".
+	Selection string
+	Entry     string // [Entry.String] of its entry
+	Options   any    // of its entry
+}
+
+// ID is the collection's name.
+func (c *Collection) ID() string { return c.Target.Collection.ID() }
+
+// Expires reports whether objects of a collection are deleted by mere expiry: those of events.
+func Expires(c *event.Collection) bool {
+	return c.Resource == "events" && (c.Group == "" || c.Group == "events.k8s.io")
+}
+
+// Namespaces returns the namespaces whose labels match a selector. known is false until they have
+// been listed.
+type Namespaces func(selector string) (names []string, known bool)
+
+// Plan is which collections the entries of one sink mean, as far as the catalog and the namespaces
+// are known. The same input makes the same plan.
+type Plan struct {
+	Collections []Collection     // by ID
+	Waiting     map[string]error // by [Entry.String]: why some or all of its collections are missing
+	Unmatched   []string         // patterns that match nothing; Waiting says why
+	Unknown     map[string]error // API groups that patterns may match and that cannot be asked; what is known of them goes on
+	Skipped     []string         // what patterns leave out, "resource: reason"; sorted
+	Warnings    []string         // entries of one resource that may select the same objects
+	// Err is a *[ConfigError] if entries contradict each other or the server. The other entries
+	// have their collections all the same.
+	Err error
+
+	in      inputs
+	partial map[string]bool // by [Entry.String]: patterns that may match API groups that cannot be asked
+}
+
+// inputs are what a plan was made of.
+type inputs struct {
+	entries    []*parsed
+	exclude    []string
+	excluded   map[schema.GroupResource]string // the resources that exclude names
+	catalog    *source.Catalog
+	namespaces Namespaces
+}
+
+// Errors of [Plan.Waiting].
+var (
+	// ErrNoCatalog: it is not known yet what the server serves.
+	ErrNoCatalog = errors.New("it is not known yet what the server serves")
+	// ErrNamespacesUnknown: the namespaces that a selector selects have not been listed.
+	ErrNamespacesUnknown = errors.New("the namespaces that match are not known yet")
+	// ErrContradiction: the entry contradicts another one or the server. [Plan.Err] has it, too.
+	ErrContradiction = errors.New("only a change of the configuration helps")
+)
+
+// Make finds out which collections are wanted. A named resource is left out by patterns, and what a
+// group's pattern takes in by "*.*". exclude are names and patterns that no pattern takes in. A
+// catalog of nil is not known yet: the plan then has no collections.
+//
+// Entries of one resource need different names; one of them may have none. An entry that breaks
+// that rule with one before it has no collections, and [Plan.Err] says so. Where only the catalog
+// shows it, that may begin while the bridge runs: the entry waits.
+func Make(entries []Entry, exclude []string, catalog *source.Catalog, namespaces Namespaces) Plan {
+	p := planner{
+		Plan: Plan{
+			Waiting: map[string]error{}, Unknown: map[string]error{}, partial: map[string]bool{},
+			in: inputs{exclude: exclude, excluded: map[schema.GroupResource]string{}, catalog: catalog, namespaces: namespaces},
+		},
+		taken: map[schema.GroupResource]bool{}, takers: map[schema.GroupResource][]*parsed{}, left: map[string]string{}, warned: map[*parsed]bool{},
+	}
+	p.parse(entries)
+	if catalog == nil {
+		for _, e := range p.in.entries {
+			p.waits(e, ErrNoCatalog)
+		}
+	} else {
+		p.exclusions()
+		p.collect()
+	}
+	if len(p.errs) > 0 {
+		p.Err = &ConfigError{errors.Join(p.errs...)}
+	}
+	return p.Plan
+}
+
+// Missing returns an *[EnvironmentError] if the server does not serve a resource that is required.
+// A resource of an API group that is unknown is not missing.
+func (p *Plan) Missing() error {
+	for _, e := range p.in.entries {
+		if err := p.Waiting[e.String()]; e.Required && errors.Is(err, source.ErrNoResource) {
+			return &EnvironmentError{fmt.Errorf("%w, and it is required", err)}
+		}
+	}
+	return nil
+}
+
+// planner makes a plan.
+type planner struct {
+	Plan
+	taken  map[schema.GroupResource]bool      // by a narrower entry
+	takers map[schema.GroupResource][]*parsed // the entries that have collections of a resource
+	left   map[string]string                  // resources that patterns leave out: why
+	warned map[*parsed]bool
+	errs   []error
+}
+
+// parse parses the entries, and refuses what contradicts on any cluster.
+func (p *planner) parse(entries []Entry) {
+	first := map[string]*parsed{}
+	for _, entry := range entries {
+		e, err := parse(entry)
+		if err != nil {
+			p.errs = append(p.errs, err)
+			continue
+		}
+		resource := strings.ToLower(e.Resource)
+		if group, all := source.PatternGroup(e.Resource); source.IsPattern(e.Resource) && !all && group == "" {
+			resource = "*.core" // "*." is the same
+		}
+		key := resource + ":" + e.Name
+		if other := first[key]; other != nil {
+			p.errs = append(p.errs, sameName(resource, other, e))
+			continue
+		}
+		first[key] = e
+		p.in.entries = append(p.in.entries, e)
+	}
+}
+
+func sameName(resource string, a, b *parsed) error {
+	if a.Name == "" {
+		return fmt.Errorf("resource %q has two entries without a name, %s and %s: give the second one a name", resource, a.describe(), b.describe())
+	}
+	return fmt.Errorf("resource %q has two entries with the name %q, %s and %s: rename one of them", resource, a.Name, a.describe(), b.describe())
+}
+
+// exclusions finds the resources that exclude names, without its patterns.
+func (p *planner) exclusions() {
+	for _, name := range p.in.exclude {
+		if source.IsPattern(name) {
+			continue
+		}
+		if r, err := p.in.catalog.Find(name); err == nil {
+			p.in.excluded[groupResource(r)] = name
+		}
+	}
+}
+
+// collect makes the collections.
+func (p *planner) collect() {
+	unclear := ""
+	for _, e := range p.in.entries {
+		e.find(p.in.catalog)
+		if e.ambiguous(p.in.catalog) {
+			unclear = e.Resource
+		}
+	}
+	for b := range breadths {
+		for _, e := range p.in.entries {
+			switch {
+			case e.breadth() != b:
+			case b == oneResource:
+				p.named(e)
+			case unclear != "":
+				p.waits(e, fmt.Errorf("pattern %q: it is not known yet which resource %q is: %w", e.Resource, unclear, source.ErrUnknownGroup))
+			default:
+				p.pattern(e)
+			}
+		}
+		for r := range p.takers {
+			p.taken[r] = true
+		}
+	}
+	slices.SortFunc(p.Collections, func(a, b Collection) int { return strings.Compare(a.ID(), b.ID()) })
+	for what, reason := range p.left {
+		if len(p.takers[schema.ParseGroupResource(what)]) == 0 { // no other pattern takes it in
+			p.Skipped = append(p.Skipped, what+": "+reason)
+		}
+	}
+	slices.Sort(p.Skipped)
+}
+
+// excludedBy is what excludes a resource from patterns, "" for nothing.
+func (in *inputs) excludedBy(r schema.GroupResource) string {
+	if name, ok := in.excluded[r]; ok {
+		return name
+	}
+	for _, pattern := range in.exclude {
+		if group, all := source.PatternGroup(pattern); source.IsPattern(pattern) && (all || group == r.Group) {
+			return pattern
+		}
+	}
+	return ""
+}
+
+// waits notes why an entry lacks collections.
+func (p *planner) waits(e *parsed, err error) {
+	if p.Waiting[e.String()] == nil {
+		p.Waiting[e.String()] = err
+	}
+}
+
+// contradicts notes that an entry contradicts another one or the server.
+func (p *planner) contradicts(e *parsed, err error) {
+	p.errs = append(p.errs, err)
+	p.waits(e, fmt.Errorf("%w: %w", err, ErrContradiction))
+}
+
+func (p *planner) named(e *parsed) {
+	if e.err != nil {
+		p.waits(e, e.err)
+		for _, r := range e.named { // a pattern must not take in another version of it
+			p.taken[r] = true
+		}
+		return
+	}
+	if by, ok := p.in.excluded[groupResource(e.found)]; ok {
+		p.contradicts(e, fmt.Errorf("resource %q is both configured and excluded (as %q): remove one of the two", e.String(), by))
+		return
+	}
+	if what := e.namespaced(); what != "" && !e.found.Namespaced {
+		p.contradicts(e, fmt.Errorf("resource %q is cluster-scoped: remove its %s", e.String(), what))
+		return
+	}
+	p.take(e, e.found)
+}
+
+// unlessNamed says why patterns leave out a resource that an entry can name.
+func unlessNamed(r schema.GroupResource) string {
+	switch r.String() {
+	case "secrets":
+		return "their values are secret"
+	case "leases.coordination.k8s.io":
+		return "they change every few seconds"
+	case "events.events.k8s.io":
+		return "they are the same objects as events"
+	}
+	return ""
+}
+
+func (p *planner) pattern(e *parsed) {
+	matched := p.in.catalog.Match(e.Resource)
+	used := 0
+	for _, r := range matched {
+		gr := groupResource(r)
+		by, secret := p.in.excludedBy(gr), unlessNamed(gr)
+		switch {
+		case p.taken[gr]:
+			used++
+		case by != "":
+			p.left[gr.String()] = fmt.Sprintf("excluded by %q", by)
+		case secret != "":
+			p.left[gr.String()] = secret + ": name them to have them"
+		case !r.Namespaced && e.confined():
+			p.left[gr.String()] = fmt.Sprintf("cluster-scoped, and %q is confined to namespaces", e.String())
+		default:
+			used++
+			p.take(e, r)
+		}
+	}
+	for _, r := range p.in.catalog.Unwatchable(e.Resource) {
+		if gr := groupResource(r); p.in.excludedBy(gr) == "" {
+			p.left[gr.String()] = "cannot be listed and watched"
+		}
+	}
+	p.unknownGroups(e)
+	switch {
+	case used > 0:
+	case p.partial[e.String()]:
+		p.waits(e, fmt.Errorf("pattern %q: %w", e.Resource, source.ErrUnknownGroup))
+	default:
+		what := "that can be listed and watched"
+		if len(matched) > 0 {
+			what = "that it may take in: all that it matches is left out"
+		}
+		p.Unmatched = append(p.Unmatched, e.String())
+		p.waits(e, fmt.Errorf("pattern %q: %w %s", e.Resource, source.ErrNoResource, what))
+	}
+}
+
+// unknownGroups notes the API groups that a pattern may match and that cannot be asked.
+func (p *planner) unknownGroups(e *parsed) {
+	group, all := source.PatternGroup(e.Resource)
+	for _, gv := range p.in.catalog.Unknown() {
+		if (all || gv.Group == group) && p.in.excludedBy(schema.GroupResource{Group: gv.Group}) == "" {
+			p.partial[e.String()] = true
+			p.Unknown["API group "+gv.String()] = fmt.Errorf("pattern %q: %w: the server behind its APIService does not answer", e.Resource, source.ErrUnknownGroup)
+		}
+	}
+}
+
+// take adds an entry's collections of a resource.
+func (p *planner) take(e *parsed, r source.Resource) {
+	gr := groupResource(r)
+	for _, other := range p.takers[gr] {
+		if other.Name == e.Name {
+			p.contradicts(e, sameName(gr.String(), other, e))
+			return
+		}
+	}
+	p.warn(e, gr)
+	p.takers[gr] = append(p.takers[gr], e)
+	names := e.in
+	switch {
+	case e.NamespaceSelector != "":
+		matching, known := p.in.namespaces(e.NamespaceSelector)
+		if !known {
+			p.waits(e, fmt.Errorf("resource %q in namespaces with %s: %w", e.String(), e.NamespaceSelector, ErrNamespacesUnknown))
+			return
+		}
+		names = without(matching, e.ExcludeNamespaces)
+	case !e.confined():
+		names = []string{""}
+	}
+	c := e.collection(r, r.Namespaced && !e.confined())
+	for _, n := range names {
+		c.Target.Collection.Namespace = n
+		p.Collections = append(p.Collections, c)
+	}
+}
+
+// warn adds a warning, once per entry, if the entry may select objects that another one selects.
+func (p *planner) warn(e *parsed, r schema.GroupResource) {
+	for _, other := range p.takers[r] {
+		if p.warned[e] || provablyDisjoint(other, e) {
+			continue
+		}
+		p.warned[e] = true
+		p.Warnings = append(p.Warnings, fmt.Sprintf("resource %q: %s and %s may select the same objects; each of the two publishes them",
+			r.String(), other.describe(), e.describe()))
+	}
+}

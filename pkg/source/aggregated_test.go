@@ -1,0 +1,178 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+// A watch from resourceVersion 0 begins with what there is, and one without a
+// resourceVersion too: what was deleted between two of them would never be published. A list
+// that gives no other one is refused, and the state says why.
+func TestListWithoutAVersion(t *testing.T) {
+	for _, rv := range []string{"", "0"} {
+		t.Run(fmt.Sprintf("%q", rv), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStub(t, answers(40, pageOf(rv, "", item("a", "3"), item("b", "4"))), []answer{
+					closed(frame("ADDED", "a", "3"), frame("ADDED", "b", "4")),
+					open(frame("ADDED", "a", "3")), // b was deleted
+				})
+				r := run(t, Options{Client: inMemory(t, s)}, event.Position{}, nil)
+				pass(time.Minute)
+				r.stop()
+				compare(t, r.told(), nil)
+				if err := r.awaitState(Waiting, 1).Err; !errors.Is(err, errNoVersion) {
+					t.Errorf("it waits for %v", err)
+				}
+			})
+		})
+	}
+	t.Run("streamed", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s := newStub(t, []answer{pageOf("9", "", item("a", "3"))}, nil)
+			s.initial.answers = []answer{closed(frame("ADDED", "a", "3"), initialEnd("0"))}
+			r := run(t, Options{Client: inMemory(t, s), Target: selected()}, event.Position{}, nil)
+			pass(time.Minute)
+			r.stop()
+			compare(t, r.told(), []string{"begun snapshot from ", "listed a@3", "begun interrupted from ", "listed a@3", "ended 9 >9"})
+		})
+	})
+}
+
+// A position from which no watch could go on is not resumed.
+func TestPositionWithoutAVersion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub(t, []answer{pageOf("9", "", item("a", "3"))}, nil)
+		r := run(t, Options{Client: inMemory(t, s)}, event.Position{RV: "0"}, nil)
+		pass(time.Minute)
+		r.stop()
+		compare(t, r.told(), []string{"begun snapshot from 0", "listed a@3", "ended 9 >9"})
+	})
+}
+
+// An aggregated API's resourceVersions need not be numbers. No change is lost: a watch goes
+// on from the last one before the newest.
+func TestVersionsThatAreNoNumbers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub(t, []answer{pageOf("v-e", "", item("a", "v-d"), item("b", "v-c"))}, []answer{
+			closed(frame("MODIFIED", "a", "v-b"), frame("DELETED", "b", "v-a")),
+			open(frame("DELETED", "b", "v-a"), frame("ADDED", "c", "v-Z")),
+		})
+		s.probes = answers(99, pageOf("v-Z", ""))
+		r := run(t, Options{Client: inMemory(t, s)}, event.Position{}, nil)
+		pass(30 * time.Second)
+		watches := s.await(2, true)
+		r.stop()
+		compare(t, r.told(), []string{
+			"begun snapshot from ", "listed a@v-d", "listed b@v-c", "ended v-e >v-e",
+			"modified a@v-b >v-e", "deleted b@v-a >v-b", "deleted b@v-a >v-b", "added c@v-Z >v-a",
+		})
+		if rv := watches[1].Get("resourceVersion"); rv != "v-b" {
+			t.Errorf("the second watch is from %s", rv)
+		}
+	})
+}
+
+// OpenShift's projects show a user those that he may see. Their watch says that one has
+// become visible with the resourceVersion of its last write, which may be years old, and
+// that one is no longer visible with an object that has a name and nothing else.
+func TestVisibilityDependsOnPermissions(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		lists   []answer
+		watches []answer
+		want    []string
+	}{
+		{
+			"a list shows less at the same resourceVersion: no new history",
+			[]answer{pageOf("100", "", item("a", "30"))},
+			append(answers(1+otherServers, failing(410)), open()),
+			[]string{"begun expired from 100", "listed a@30", "ended 100 >100"},
+		},
+		{
+			"an object becomes visible: taken for a new history",
+			[]answer{pageOf("101", "", item("a", "30"), item("b", "20"), item("x", "101"))},
+			[]answer{open(frame("MODIFIED", "x", "101"), frame("ADDED", "b", "20"))},
+			[]string{"modified x@101 >100", newHistory, "listed a@30", "listed b@20", "listed x@101", "ended 101 >101"},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStub(t, c.lists, c.watches)
+				s.probes = answers(99, pageOf("101", ""))
+				r := run(t, Options{Client: inMemory(t, s)}, event.Position{RV: "100"}, nil)
+				pass(time.Minute)
+				r.stop()
+				compare(t, r.told(), c.want)
+			})
+		})
+	}
+}
+
+// etcdutl snapshot restore --bump-revision --mark-compacted: resourceVersions go on above
+// all that were ever given, and watches from before get 410. Nothing here shows that the
+// history is another one: the list has objects of the backup, with their old resourceVersions.
+func TestRestoreWithBumpedRevision(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub(t, []answer{pageOf("1000000100", "", item("a", "30"))}, answers(1+otherServers, closed(errorFrame(410, "Expired"))))
+		s.probes = answers(99, pageOf("1000000100", ""))
+		r := run(t, Options{Client: inMemory(t, s)}, event.Position{RV: "100"}, nil)
+		pass(time.Minute)
+		watches := s.await(2+otherServers, true)
+		r.stop()
+		compare(t, r.told(), []string{"begun expired from 100", "listed a@30", "ended 1000000100 >1000000100"})
+		if rv := watches[len(watches)-1].Get("resourceVersion"); rv != "1000000100" {
+			t.Errorf("the last watch is from %s", rv)
+		}
+	})
+}
+
+// Two API servers with an etcd each behind one address: each request may find another
+// history. There is at most one new epoch in a minute.
+func TestTwoHistoriesBehindOneAddress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		turn, rv := 0, [2]int{1000, 50}
+		h := func(w http.ResponseWriter, r *http.Request) {
+			mu.Lock()
+			turn++
+			n := turn % 2
+			rv[n]++
+			now := fmt.Sprint(rv[n])
+			mu.Unlock()
+			w.Header().Set("Content-Type", "application/json")
+			switch {
+			case r.URL.Path != "/api/v1/configmaps":
+				status(http.StatusForbidden, "Forbidden")(w, r)
+			case r.URL.Query().Get("watch") == "true":
+				afterASecond(closed(frame("MODIFIED", "x", now), frame("MODIFIED", "x", now+"0")))(w, r)
+			default:
+				pageOf(now, "", item("a", "30"))(w, r)
+			}
+		}
+		var epochs []time.Time
+		r := run(t, Options{Client: inMemory(t, http.HandlerFunc(h))}, event.Position{}, func(_ context.Context, s Signal) error {
+			if s.NewEpoch {
+				epochs = append(epochs, time.Now())
+			}
+			return nil
+		})
+		pass(time.Hour)
+		r.stop()
+		if len(epochs) < 10 {
+			t.Fatalf("%d new epochs in an hour: the histories do not alternate", len(epochs))
+		}
+		for i, at := range epochs[1:] {
+			if after := at.Sub(epochs[i]); after < time.Minute {
+				t.Fatalf("a new epoch %s after another one", after)
+			}
+		}
+	})
+}
