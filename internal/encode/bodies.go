@@ -113,9 +113,15 @@ func (p *packer) unpack(value []byte, version string, stamp uint64) []byte {
 	return body
 }
 
+// keeper keeps bodies.
+type keeper struct {
+	*Options
+	lazy *packer // nil until it is needed: most sinks need none
+}
+
 // lastPublished returns the body of an object as consumers have it at o.At, until it is called
 // again; nil if it is not known for certain.
-func (e *Encoder) lastPublished(c *collection, key string, o *reconcile.Object) []byte {
+func (k *keeper) lastPublished(c *collection, key string, o *reconcile.Object) []byte {
 	if !c.keeps() || o.AtDigest == 0 {
 		return nil
 	}
@@ -123,41 +129,38 @@ func (e *Encoder) lastPublished(c *collection, key string, o *reconcile.Object) 
 	value := u.value
 	if !found {
 		var err error
-		if value, err = e.Store.Get(BodyKey(c.id, key)); err != nil {
-			e.Log.Warn("read of a kept body failed, going on without it", zap.String("collection", c.id), zap.Error(err))
+		if value, err = k.Store.Get(BodyKey(c.id, key)); err != nil {
+			k.Log.Warn("read of a kept body failed, going on without it", zap.String("collection", c.id), zap.Error(err))
 			return nil
 		}
 	}
 	if value == nil {
 		return nil
 	}
-	return e.packer().unpack(value, o.At, o.AtDigest^c.stamp)
+	return k.packer().unpack(value, o.At, o.AtDigest^c.stamp)
 }
 
 // keep returns the change of the kept body that goes with an event: it is the event's own body,
-// whole, or none is kept any more.
-func (e *Encoder) keep(c *collection, i *reconcile.Item, ev *event.Event) []event.KV {
+// whole, or none is kept any more. changed is false if the change would be none.
+func (k *keeper) keep(c *collection, i *reconcile.Item, ev *event.Event) (change event.KV, changed bool) {
 	if !c.keeps() || ev.DeadLetter != nil { // consumers have what they had
-		return nil
+		return change, false
 	}
 	u := uncommitted{publication: publicationOf(i), diff: ev.Before != nil || ev.Patch != nil}
 	if o := &i.Object.Object; !u.deleted && ev.Object != nil && ev.Truncated == nil && o.AtDigest != 0 {
-		u.value = e.packer().pack(o.At, o.AtDigest^c.stamp, ev.Object)
+		u.value = k.packer().pack(o.At, o.AtDigest^c.stamp, ev.Object)
 		if len(u.value) > maxKept {
 			u.value = nil
-			e.count(c, NotKept, ev.Type)
+			k.count(c, NotKept, ev.Type)
 		}
 	}
 	c.bodies[i.Object.Key] = u
-	change := e.filling.changes.take(1)
-	change[0] = event.KV{Key: BodyKey(c.id, i.Object.Key), Value: u.value}
-	return change
+	return event.KV{Key: BodyKey(c.id, i.Object.Key), Value: u.value}, true
 }
 
-// packer returns the encoder's packer: most sinks need none.
-func (e *Encoder) packer() *packer {
-	if e.packs == nil {
-		e.packs = newPacker()
+func (k *keeper) packer() *packer {
+	if k.lazy == nil {
+		k.lazy = newPacker()
 	}
-	return e.packs
+	return k.lazy
 }

@@ -19,8 +19,8 @@ func (e *Encoder) compare(c *collection, ev *event.Event, o *source.Object) {
 		return
 	}
 	var before []byte
-	if ev.Type == event.Modified && e.now.collection == c && e.now.object == o {
-		before = e.consumersHave()
+	if ev.Type == event.Modified && e.prepare.now.collection == c && e.prepare.now.object == o {
+		before = e.prepare.consumersHave()
 	}
 	if before != nil && c.patch {
 		room := e.filling.room(512)
@@ -29,11 +29,11 @@ func (e *Encoder) compare(c *collection, ev *event.Event, o *source.Object) {
 			e.Log.Error("comparison with the published body failed, event published without patch",
 				zap.String("collection", c.id), zap.String("object", objectName(o.Namespace, o.Name)), zap.Error(err))
 		} else {
-			ev.Patch, ev.Base = e.filling.keep(room, out), e.now.known.At
+			ev.Patch, ev.Base = e.filling.keep(room, out), e.prepare.now.known.At
 		}
 	}
 	if before != nil && c.before {
-		ev.Before, ev.Base = e.filling.copied(before), e.now.known.At
+		ev.Before, ev.Base = e.filling.copied(before), e.prepare.now.known.At
 	}
 	if c.changedBy {
 		e.changedBy(c, ev, o, before)
@@ -55,9 +55,9 @@ func (e *Encoder) changedBy(c *collection, ev *event.Event, o *source.Object, be
 		err     error
 	)
 	if before != nil {
-		changes, err = d.teams.By(before, whole)
+		changes, err = d.managers.By(before, whole)
 	} else {
-		changes, err = d.teams.Newest(whole, time.Time{})
+		changes, err = d.managers.Newest(whole, time.Time{})
 	}
 	if err != nil || len(changes) == 0 {
 		return

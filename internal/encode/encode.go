@@ -3,6 +3,7 @@ package encode
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/shape/manager"
 	"github.com/kubebridge/kubebridge/pkg/shape/patch"
+	"github.com/kubebridge/kubebridge/pkg/sink"
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
@@ -29,21 +31,19 @@ const (
 
 var errNotConfigured = errors.New("the collection is not configured, so it is not known what to redact")
 
-// Encoder implements the loop's encoder for one sink. One goroutine uses it, except for Configure
-// and Remove, which any goroutine may call.
+// Encoder is the loop's encoder for one sink. One goroutine uses it, except for Configure and
+// Remove, which any goroutine may call.
 type Encoder struct {
 	Options
 
 	mu         sync.Mutex
 	configured map[string]*rules
+	removed    map[string]struct{} // of configured, until they are closed
 
 	// All below belongs to the goroutine that uses the encoder.
 	collections map[string]*collection
-	now         look
-	passes      func(t event.Type) bool // filterPasses and isMinor of the object at hand
-	minor       func(known *reconcile.Object) bool
-	seal        sealer
-	packs       *packer
+	prepare     *preparer
+	keeper      *keeper
 	differ      differ
 	memory
 }
@@ -52,14 +52,13 @@ type Encoder struct {
 type memory struct {
 	filling, flying, spare *arena // flying and spare are nil unless Sealed is called
 	text                   event.Text
-	stripped, redacted     []byte // the object at hand, without managedFields and then redacted
 }
 
 // differ finds out what has changed.
 type differ struct {
-	maker patch.Maker
-	teams manager.Teller
-	whole []byte // the redacted object with its managedFields
+	maker    patch.Maker
+	managers manager.Teller
+	whole    []byte // the redacted object with its managedFields
 }
 
 // collection is what the encoder remembers of a collection.
@@ -79,9 +78,10 @@ type collection struct {
 
 // New returns an encoder without collections.
 func New(o Options) *Encoder {
-	e := &Encoder{Options: o, configured: map[string]*rules{}, collections: map[string]*collection{}}
+	e := &Encoder{Options: o, configured: map[string]*rules{}, removed: map[string]struct{}{}, collections: map[string]*collection{}}
 	e.filling = newArena(false)
-	e.passes, e.minor = e.filterPasses, e.isMinor
+	e.keeper = &keeper{Options: &e.Options}
+	e.prepare = newPreparer(&e.Options, e.keeper)
 	return e
 }
 
@@ -96,15 +96,26 @@ func (e *Encoder) Configure(c event.Collection, s Settings) (reconcile.Propertie
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.configured[r.eventCollection.ID()] = r
+	delete(e.removed, r.eventCollection.ID())
 	return r.properties, nil
 }
 
-// Remove forgets the settings of a collection that is no longer wanted. Its objects are not
-// published any more.
+// Remove says that a collection is no longer wanted. Its settings are forgotten once it is closed.
 func (e *Encoder) Remove(collection string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	delete(e.configured, collection)
+	e.removed[collection] = struct{}{}
+}
+
+// closed forgets a collection.
+func (e *Encoder) closed(collection string) {
+	delete(e.collections, collection)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if _, removed := e.removed[collection]; removed {
+		delete(e.configured, collection)
+		delete(e.removed, collection)
+	}
 }
 
 // collection returns what is remembered of a collection, with its present settings.
@@ -117,7 +128,7 @@ func (e *Encoder) collection(id string) *collection {
 		c = &collection{id: id, bodies: map[string]uncommitted{}, rejected: map[string][]decision{}}
 		e.collections[id] = c
 	}
-	if r == nil && (c.rules == nil || c.configured) {
+	if r == nil && c.rules == nil {
 		r = e.rulesOf(event.ParseEntryCollection(id))
 	}
 	if r != nil && r != c.rules {
@@ -150,7 +161,7 @@ func (e *Encoder) Committed(items []reconcile.Item) {
 			}
 			c.decided(p)
 		case i.Event.Type == event.Closed:
-			delete(e.collections, i.Collection)
+			e.closed(i.Collection)
 		}
 	}
 	if e.flying != nil {
@@ -166,6 +177,21 @@ func (e *Encoder) Dropped(collection string) {
 	}
 }
 
+// Prepare implements the loop's encoder. The items that follow from a sighting are encoded before
+// the next one is prepared. Of a sighting that is not of an object that was seen, Prepare only
+// notes where it comes from.
+func (e *Encoder) Prepare(collection string, s *reconcile.Sighting, known *reconcile.Object, inDoubt bool) {
+	e.prepare.prepare(e.collection(collection), s, known, inDoubt)
+}
+
+// Reject implements the loop's encoder. An event about a collection cannot be made to fit.
+func (e *Encoder) Reject(i *reconcile.Item, r *sink.RecordError) error {
+	if i.Object == nil {
+		return fmt.Errorf("%s of %s is rejected: %w", i.Event.Type, i.Collection, r)
+	}
+	return e.reject(e.collection(i.Collection), i, r)
+}
+
 // Encode implements the loop's encoder.
 func (e *Encoder) Encode(i *reconcile.Item, at time.Time) (event.Record, []event.KV) {
 	c := e.collection(i.Collection)
@@ -179,15 +205,15 @@ func (e *Encoder) Encode(i *reconcile.Item, at time.Time) (event.Record, []event
 	}
 	o := e.object(c, i, ev)
 	if o == nil && ev.Type == event.Deleted {
-		ev.Object = e.lastPublished(c, i.Object.Key, &i.Object.Object)
+		ev.Object = e.keeper.lastPublished(c, i.Object.Key, &i.Object.Object)
 	}
 	if o != nil && (c.redact != nil || !c.configured || c.keeps()) {
-		body, err := e.bodyOf(c, o)
+		body, err := e.prepare.bodyOf(c, o)
 		switch {
 		case err != nil:
 			e.withhold(c, i, ev, err)
 			o = nil
-		case c.redact != nil && e.redactedAny(body):
+		case c.redact != nil && e.prepare.redactedAny(body):
 			e.count(c, Redacted, ev.Type)
 		}
 		ev.Object = body
@@ -204,7 +230,13 @@ func (e *Encoder) Encode(i *reconcile.Item, at time.Time) (event.Record, []event
 		o = nil
 	}
 	r := e.record(c, i, ev, o)
-	return r, e.keep(c, i, ev)
+	change, changed := e.keeper.keep(c, i, ev)
+	if !changed {
+		return r, nil
+	}
+	changes := e.filling.changes.take(1)
+	changes[0] = change
+	return r, changes
 }
 
 // decisionOf is what has been decided about an event because the bus did not take it, or does not
@@ -217,7 +249,7 @@ func (e *Encoder) decisionOf(c *collection, i *reconcile.Item, ev *event.Event, 
 	}
 	body := ev.Object
 	if body == nil && o != nil && c.limit.exceeded(len(o.Raw)) {
-		body, _ = e.bodyOf(c, o) // nothing is redacted: cannot fail
+		body, _ = e.prepare.bodyOf(c, o) // nothing is redacted: cannot fail
 	}
 	return e.foresee(c, i.Object.Key, p, len(body))
 }
@@ -240,7 +272,7 @@ func (c *collection) run(n uint64) string {
 //	other gap, other synced                       reconcile
 //	of an object                                  that of its sighting
 //	present in a resync                           resync
-//	end of an object whose name another one has   not watch, since no watch has seen it
+//	end of an object whose name another one has   reconcile, if it is not that of a list
 func (e *Encoder) origin(c *collection, i *reconcile.Item) event.Origin {
 	first := i.Run == i.Incarnation
 	if x := i.Event; x != nil {
@@ -255,7 +287,7 @@ func (e *Encoder) origin(c *collection, i *reconcile.Item) event.Origin {
 		return originOf(reconcile.List, first)
 	}
 	from := reconcile.List
-	switch n := &e.now; {
+	switch n := &e.prepare.now; {
 	case n.collection == c && n.key == i.Object.Key:
 		from = n.origin
 	case i.Object.Body != nil: // the loop did not call Prepare: the deletion was seen
@@ -267,7 +299,7 @@ func (e *Encoder) origin(c *collection, i *reconcile.Item) event.Origin {
 	case i.Object.Type == event.Present: // before the first synced event, only a list finds objects
 		from = reconcile.Resync
 	case i.Object.Type == event.Deleted && o != nil && o.UID != i.Object.Object.UID:
-		from = reconcile.List
+		return event.Reconcile
 	}
 	return originOf(from, first)
 }
@@ -296,14 +328,6 @@ func (e *Encoder) object(c *collection, i *reconcile.Item, ev *event.Event) *sou
 		}
 	}
 	return o
-}
-
-// redactedAny reports whether a body differs from the object that it was made of.
-func (e *Encoder) redactedAny(body []byte) bool {
-	if e.KeepManagedFields {
-		return string(body) != string(e.now.object.Raw)
-	}
-	return string(body) != string(e.stripped)
 }
 
 // withhold logs that an event has no body.
@@ -388,7 +412,7 @@ func (e *Encoder) address(c *collection, i *reconcile.Item, ev *event.Event, r *
 		to = parseRoute(cmp.Or(i.Route, c.properties.Route), c.values)
 		c.routes[i.Route] = to
 	}
-	v := to.valuesOf(ev)
+	v := valuesOf(to.values, ev)
 	r.Route = to.destination(ev, v, &e.text)
 	if d := ev.DeadLetter; d != nil && e.DeadLetters != nil {
 		if d.Route = r.Route; to.subject != nil {
@@ -403,12 +427,6 @@ func (e *Encoder) address(c *collection, i *reconcile.Item, ev *event.Event, r *
 	r.ID = r.Attributes[1].Value
 	if !r.Broadcast {
 		r.Key = to.keyOf(v, &e.text)
-	}
-}
-
-func (e *Encoder) count(c *collection, what Count, t event.Type) {
-	if e.Count != nil {
-		e.Count(c.id, what, t)
 	}
 }
 

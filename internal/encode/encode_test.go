@@ -192,11 +192,42 @@ func TestClosedOnTheFormerRoute(t *testing.T) {
 func TestNotConfigured(t *testing.T) {
 	r := newRig(t, event.Collection{Resource: "secrets"}, encode.Settings{}, nil)
 	r.list("snapshot", "100", reconcile.Gone)
-	r.encoder.Remove(r.id)
+	r.encoder = encode.New(r.options)
 	s := sighting(strings.ReplaceAll(configMap("a", "u-1", "110", "planted"), "ConfigMap", "Secret"), reconcile.Watch)
 	r.step(&reconcile.Input{Kind: reconcile.Sighted, Sighting: s})
 	if e := r.last(); e.BodyKnown || bytes.Contains(e.Data, []byte("planted")) || s.Digest != 0 {
 		t.Errorf("published %s, digest %x", e.Data, s.Digest)
+	}
+}
+
+// Until a collection that is removed is closed, its events are as before: what is to be redacted of
+// them is still known, and nothing is withheld.
+func TestRemoved(t *testing.T) {
+	for _, back := range []bool{false, true} {
+		r := newRig(t, event.Collection{Resource: "secrets"}, encode.Settings{}, nil)
+		r.list("snapshot", "100", reconcile.Gone)
+		r.commit()
+		r.encoder.Remove(r.id)
+		r.watch(secret("110", "planted", "a"))
+		if e := r.last(); !e.BodyKnown || bytes.Contains(e.Data, []byte("planted")) {
+			t.Errorf("published %s", e.Data)
+		}
+		r.step(&reconcile.Input{Kind: reconcile.Remove})
+		r.step(&reconcile.Input{Kind: reconcile.Release})
+		r.commit()
+		r.step(&reconcile.Input{Kind: reconcile.Forget, Key: "shop/x"})
+		r.step(&reconcile.Input{Kind: reconcile.Forgot})
+		if e := r.last(); e.Type != event.Closed || e.Report.Reason != "removed" {
+			t.Errorf("%s, reason %s", e.Type, e.Report.Reason)
+		}
+		if back {
+			r.configure(encode.Settings{})
+		}
+		r.commit()
+		s := sighting(secret("120", "planted", "a"), reconcile.Watch)
+		if r.encoder.Prepare(r.id, s, nil, false); (s.Digest != 0) != back {
+			t.Errorf("after closed, configured %t: the digest is %x", back, s.Digest)
+		}
 	}
 }
 

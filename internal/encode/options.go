@@ -39,7 +39,7 @@ type Options struct {
 	// `origin` need it, to tell a snapshot from a later list; nil: every list is a later one.
 	Run func(collection string) (run, incarnation uint64)
 	// Count counts; nil: nobody does. It is called from the goroutine that uses the encoder and
-	// must not block.
+	// must not block. t is the type that the event has or would have had; 0 with Truncated.
 	Count func(collection string, what Count, t event.Type)
 	Log   *zap.Logger
 }
@@ -56,8 +56,7 @@ type Reports struct {
 // Count is something that is counted.
 type Count uint8
 
-// What is counted. The type that comes with it is that of the event, or the one that it would have
-// had.
+// What is counted.
 const (
 	Filtered     Count = iota // events that the filter does not let through
 	FilterErrors              // events that pass because the filter could not be evaluated
@@ -70,6 +69,12 @@ const (
 
 func (c Count) String() string {
 	return [...]string{"filtered", "filter errors", "ignored", "redacted", "withheld", "truncated", "not kept"}[c]
+}
+
+func (o *Options) count(c *collection, what Count, t event.Type) {
+	if o.Count != nil {
+		o.Count(c.id, what, t)
+	}
 }
 
 // Settings are what is configured of one collection.

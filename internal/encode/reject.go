@@ -72,7 +72,7 @@ func (l limit) exceeded(bytes int) bool {
 	return l.bytes > 0 && bytes > l.bytes && time.Now().Before(l.until)
 }
 
-// Reject implements the loop's encoder. The event is made as follows when it is decided again; a
+// reject decides about the event of a rejected record. It is made as follows when it is decided again; a
 // deletion that would be a dead letter is truncated:
 //
 //	rejected was                       fail     truncate       dead-letter
@@ -84,11 +84,8 @@ func (l limit) exceeded(bytes int) bool {
 //
 // For a while, events of the collection whose body alone exceeds the limit are made so at once.
 // Otherwise a list would begin again for each of them.
-func (e *Encoder) Reject(i *reconcile.Item, r *sink.RecordError) error {
-	if i.Object == nil {
-		return fmt.Errorf("%s of %s is rejected: %w", i.Event.Type, i.Collection, r)
-	}
-	c, p := e.collection(i.Collection), publicationOf(i)
+func (o *Options) reject(c *collection, i *reconcile.Item, r *sink.RecordError) error {
+	p := publicationOf(i)
 	if r.Limit > 0 {
 		c.limit = limit{r.Limit, time.Now().Add(limitKept)}
 	}
@@ -102,19 +99,19 @@ func (e *Encoder) Reject(i *reconcile.Item, r *sink.RecordError) error {
 		return rejected(i, r)
 	case r.Limit > 0 && d.level == whole && d.dead == nil && c.hasDiff(i, p):
 		d.level = withoutDiff
-	case d.dead == nil && d.level <= withoutDiff && e.Oversize == Fail, d.level == identityOnly:
+	case d.dead == nil && d.level <= withoutDiff && o.Oversize == Fail, d.level == identityOnly:
 		return rejected(i, r)
-	case d.dead == nil && e.Oversize == ToDeadLetters && !p.deleted:
+	case d.dead == nil && o.Oversize == ToDeadLetters && !p.deleted:
 		d.level, d.dead = whole, &event.DeadLetter{Reason: event.Rejected}
 		if r.Limit > 0 {
 			d.dead = &event.DeadLetter{Reason: event.Oversize, Size: r.Size, Limit: r.Limit}
 		}
-		e.logDecision(c, i.Object.Key, &d, r)
+		o.logDecision(c, i.Object.Key, &d, r)
 	case d.level == truncated:
 		d.level = identityOnly
 	default:
 		if d.level = truncated; d.dead == nil {
-			e.logDecision(c, i.Object.Key, &d, r)
+			o.logDecision(c, i.Object.Key, &d, r)
 		}
 	}
 	if was != nil {
@@ -127,15 +124,15 @@ func (e *Encoder) Reject(i *reconcile.Item, r *sink.RecordError) error {
 
 // foresee decides about an event whose body has so many bytes that the bus does not take it; nil:
 // it may. The caller has made sure that dead letters are decided before the event is.
-func (e *Encoder) foresee(c *collection, key string, p publication, bytes int) *decision {
-	if !c.limit.exceeded(bytes) || e.Oversize == Fail {
+func (o *Options) foresee(c *collection, key string, p publication, bytes int) *decision {
+	if !c.limit.exceeded(bytes) || o.Oversize == Fail {
 		return nil
 	}
 	d := decision{publication: p, level: truncated, limit: c.limit.bytes}
-	if e.Oversize == ToDeadLetters && !p.deleted {
+	if o.Oversize == ToDeadLetters && !p.deleted {
 		d.level, d.dead = whole, &event.DeadLetter{Reason: event.Oversize, Size: bytes, Limit: d.limit}
 	}
-	e.logDecision(c, key, &d, &sink.RecordError{Size: bytes, Limit: d.limit, Err: errLikely})
+	o.logDecision(c, key, &d, &sink.RecordError{Size: bytes, Limit: d.limit, Err: errLikely})
 	c.rejected[p.uid] = append(c.rejected[p.uid], d)
 	return &c.rejected[p.uid][len(c.rejected[p.uid])-1]
 }
@@ -153,7 +150,7 @@ func (c *collection) hasDiff(i *reconcile.Item, p publication) bool {
 // fit makes an event as it was decided.
 func (e *Encoder) fit(c *collection, ev *event.Event, o *source.Object, d *decision) {
 	if ev.Object == nil && o != nil {
-		ev.Object, _ = e.bodyOf(c, o) // nothing is redacted: cannot fail
+		ev.Object, _ = e.prepare.bodyOf(c, o) // nothing is redacted: cannot fail
 	}
 	if d.level < truncated || ev.Object == nil {
 		return
@@ -178,12 +175,12 @@ func rejected(i *reconcile.Item, r *sink.RecordError) error {
 }
 
 // logDecision logs that an event is truncated or goes to the dead letters, and why.
-func (e *Encoder) logDecision(c *collection, key string, d *decision, r *sink.RecordError) {
+func (o *Options) logDecision(c *collection, key string, d *decision, r *sink.RecordError) {
 	message := "event goes to the dead letters"
 	if d.dead == nil {
 		message = "event truncated: the bus does not take its body"
-		e.count(c, Truncated, 0)
+		o.count(c, Truncated, 0)
 	}
-	e.Log.Warn(message, zap.String("collection", c.id), zap.String("object", key), zap.String("resourceVersion", d.version),
+	o.Log.Warn(message, zap.String("collection", c.id), zap.String("object", key), zap.String("resourceVersion", d.version),
 		zap.Bool("deleted", d.deleted), zap.Int("bytes", r.Size), zap.Int("limit", r.Limit), zap.NamedError("reason", r.Err))
 }

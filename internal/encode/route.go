@@ -91,9 +91,8 @@ func parseRoute(text string, v shape.Values) *route {
 	return r
 }
 
-// valuesOf are the values of an event.
-func (r *route) valuesOf(ev *event.Event) shape.Values {
-	v := r.values
+// valuesOf are the values of an event; v are those of its collection.
+func valuesOf(v shape.Values, ev *event.Event) shape.Values {
 	v.Kind, v.Namespace, v.Name, v.UID, v.Type = ev.Kind, ev.Namespace, ev.Name, ev.UID, ev.Type.String()
 	return v
 }
@@ -122,8 +121,7 @@ func (r *route) keyOf(v shape.Values, text *event.Text) string {
 
 // headers are the configured headers of an event, which has its body.
 func (r *rules) headers(to []event.Attribute, ev *event.Event, text *event.Text) []event.Attribute {
-	v := r.values
-	v.Kind, v.Namespace, v.Name, v.UID, v.Type = ev.Kind, ev.Namespace, ev.Name, ev.UID, ev.Type.String()
+	v := valuesOf(r.values, ev)
 	v.Version = ev.APIVersion[strings.IndexByte(ev.APIVersion, '/')+1:]
 	if ev.Type.OfCollection() {
 		v.Namespace = ev.Collection.Namespace

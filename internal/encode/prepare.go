@@ -17,8 +17,27 @@ import (
 // maxFilterErrors bounds how many different errors of one filter are logged.
 const maxFilterErrors = 10
 
-// look is the sighting at hand: from one call of Prepare until the next.
-type look struct {
+// preparer looks at objects.
+type preparer struct {
+	*Options
+	keeper *keeper
+	seal   sealer
+	now    sighting
+
+	passes func(t event.Type) bool // filterPasses and isMinor, which are of the sighting at hand
+	minor  func(known *reconcile.Object) bool
+
+	stripped, redacted []byte // the object at hand, without managedFields and then redacted
+}
+
+func newPreparer(o *Options, k *keeper) *preparer {
+	p := &preparer{Options: o, keeper: k}
+	p.passes, p.minor = p.filterPasses, p.isMinor
+	return p
+}
+
+// sighting is the sighting at hand: from one call of Prepare until the next.
+type sighting struct {
 	*collection
 	key         string
 	origin      reconcile.Origin
@@ -37,61 +56,60 @@ type look struct {
 	made bool
 }
 
-// Prepare implements the loop's encoder. For a sighting that is not of an object that was seen it
-// only notes where the sighting comes from.
-func (e *Encoder) Prepare(collection string, s *reconcile.Sighting, known *reconcile.Object, inDoubt bool) {
-	e.now = look{collection: e.collection(collection), key: s.Key, origin: s.Origin}
+// prepare completes a sighting.
+func (p *preparer) prepare(c *collection, s *reconcile.Sighting, known *reconcile.Object, inDoubt bool) {
+	p.now = sighting{collection: c, key: s.Key, origin: s.Origin}
 	o, _ := s.Body.(*source.Object)
 	if s.Form != reconcile.Seen || o == nil {
 		return
 	}
-	n := &e.now
+	n := &p.now
 	n.object = o
 	if known != nil && known.UID == s.UID && (known.Status == reconcile.Published || known.Status == reconcile.Outdated) {
 		n.certain, n.known = !inDoubt, *known
 	}
 	s.APIVersion, s.Kind = o.APIVersion, o.Kind
-	s.Digest = e.digest()
+	s.Digest = p.digest()
 	if n.filter != nil {
-		s.Passes = e.passes
+		s.Passes = p.passes
 	}
 	if n.ignore != nil {
-		n.significant = e.significant()
-		s.Significant, s.Minor = n.significant, e.minor
+		n.significant = p.significant()
+		s.Significant, s.Minor = n.significant, p.minor
 	}
-	s.DeadLetter = e.isDeadLetter(s)
+	s.DeadLetter = p.isDeadLetter(s)
 }
 
 // bodyOf returns an object as it is published, until it is called for another one.
-func (e *Encoder) bodyOf(c *collection, o *source.Object) ([]byte, error) {
-	n := &e.now
+func (p *preparer) bodyOf(c *collection, o *source.Object) ([]byte, error) {
+	n := &p.now
 	if n.collection != c || n.object != o { // of a deletion
-		e.now = look{collection: c, origin: n.origin, key: n.key, object: o}
+		p.now = sighting{collection: c, origin: n.origin, key: n.key, object: o}
 	}
 	if !n.made {
-		n.body, n.err = e.makeBody(c, o)
+		n.body, n.err = p.makeBody(c, o)
 		n.made = true
 	}
 	return n.body, n.err
 }
 
-func (e *Encoder) makeBody(c *collection, o *source.Object) ([]byte, error) {
+func (p *preparer) makeBody(c *collection, o *source.Object) ([]byte, error) {
 	if !c.configured {
 		return nil, errNotConfigured
 	}
 	raw := o.Raw
-	if !e.KeepManagedFields {
-		e.stripped = o.AppendWithoutManagedFields(e.stripped[:0])
-		raw = e.stripped
+	if !p.KeepManagedFields {
+		p.stripped = o.AppendWithoutManagedFields(p.stripped[:0])
+		raw = p.stripped
 	}
 	if c.redact == nil {
 		return raw, nil
 	}
-	out, err := c.redact.Append(e.redacted[:0], raw, objectName(o.Namespace, o.Name))
+	out, err := c.redact.Append(p.redacted[:0], raw, objectName(o.Namespace, o.Name))
 	if err != nil {
 		return nil, err
 	}
-	e.redacted = out
+	p.redacted = out
 	return out, nil
 }
 
@@ -99,17 +117,17 @@ func (e *Encoder) makeBody(c *collection, o *source.Object) ([]byte, error) {
 // the checkpoint, which may be on a bus, could try values until one fits. With the key of the
 // redacted values it is a keyed one. Without a key it is of the object as it is published, and a
 // change of redacted values alone is no change.
-func (e *Encoder) digest() uint64 {
-	n := &e.now
+func (p *preparer) digest() uint64 {
+	n := &p.now
 	switch {
 	case !n.configured:
 		return 0
 	case n.redact == nil:
 		return n.object.Hash()
-	case len(e.Secrets.Key) > 0:
-		return e.seal.digest(e.Secrets.Key, n.object.Hash())
+	case len(p.Secrets.Key) > 0:
+		return p.seal.digest(p.Secrets.Key, n.object.Hash())
 	}
-	body, err := e.bodyOf(n.collection, n.object)
+	body, err := p.bodyOf(n.collection, n.object)
 	if err != nil {
 		return 0
 	}
@@ -122,15 +140,15 @@ func (e *Encoder) digest() uint64 {
 
 // significant is a digest of what the ignore rules leave of the object at hand, with the identity
 // of the rules. It says as little of redacted values as digest; 0 is like no other.
-func (e *Encoder) significant() uint64 {
-	n := &e.now
+func (p *preparer) significant() uint64 {
+	n := &p.now
 	if !n.configured {
 		return 0
 	}
-	raw, keyed := n.object.Raw, n.redact != nil && len(e.Secrets.Key) > 0
+	raw, keyed := n.object.Raw, n.redact != nil && len(p.Secrets.Key) > 0
 	if n.redact != nil && !keyed {
 		var err error
-		if raw, err = e.bodyOf(n.collection, n.object); err != nil {
+		if raw, err = p.bodyOf(n.collection, n.object); err != nil {
 			return 0
 		}
 	}
@@ -139,53 +157,53 @@ func (e *Encoder) significant() uint64 {
 		return 0
 	}
 	if keyed {
-		digest = e.seal.digest(e.Secrets.Key, digest)
+		digest = p.seal.digest(p.Secrets.Key, digest)
 	}
 	return n.ignoreID | max(digest>>16, 1)
 }
 
 // isMinor reports whether only ignored fields of the object at hand differ from what was published.
-func (e *Encoder) isMinor(known *reconcile.Object) bool {
-	n := &e.now
+func (p *preparer) isMinor(known *reconcile.Object) bool {
+	n := &p.now
 	minor := n.significant != 0 && n.significant == known.Significant
 	if minor && known.Version != n.object.ResourceVersion {
-		e.count(n.collection, Ignored, event.Modified)
+		p.count(n.collection, Ignored, event.Modified)
 	}
 	return minor
 }
 
 // filterPasses reports whether the filter lets an event of the object at hand through. An event
 // that it cannot judge passes.
-func (e *Encoder) filterPasses(t event.Type) bool {
-	n := &e.now
+func (p *preparer) filterPasses(t event.Type) bool {
+	n := &p.now
 	in := filter.Input{
 		Object: n.object.Raw, Type: t.String(), Resource: n.eventCollection.Resource, Group: n.eventCollection.Group,
 		Namespace: n.object.Namespace, Name: n.object.Name,
 	}
 	if n.filter.Uses("before") {
-		in.Before = e.consumersHave()
+		in.Before = p.consumersHave()
 	}
 	if n.filter.Uses("origin") {
 		first := false
-		if e.Run != nil {
-			run, incarnation := e.Run(n.id)
+		if p.Run != nil {
+			run, incarnation := p.Run(n.id)
 			first = run == incarnation
 		}
 		in.Origin = string(originOf(n.origin, first))
 	}
 	pass, err := n.filter.Match(&in)
 	if err != nil {
-		e.count(n.collection, FilterErrors, t)
-		e.filterFailed(n.collection, err)
+		p.count(n.collection, FilterErrors, t)
+		p.filterFailed(n.collection, err)
 	}
 	if !pass {
-		e.count(n.collection, Filtered, t)
+		p.count(n.collection, Filtered, t)
 	}
 	return pass
 }
 
 // filterFailed logs each error of a filter once. An error may quote values that are redacted.
-func (e *Encoder) filterFailed(c *collection, err error) {
+func (p *preparer) filterFailed(c *collection, err error) {
 	text := err.Error()
 	if c.redact != nil {
 		text = "not shown, since values of these objects are redacted"
@@ -194,28 +212,28 @@ func (e *Encoder) filterFailed(c *collection, err error) {
 		return
 	}
 	c.failures[text] = true
-	e.Log.Warn("filter failed, the event passes; each error is logged once", zap.String("collection", c.id), zap.String("error", text))
+	p.Log.Warn("filter failed, the event passes; each error is logged once", zap.String("collection", c.id), zap.String("error", text))
 }
 
 // consumersHave is the body of the object at hand that consumers have, nil if it is not known for
 // certain.
-func (e *Encoder) consumersHave() []byte {
-	n := &e.now
+func (p *preparer) consumersHave() []byte {
+	n := &p.now
 	if !n.asked && n.certain {
-		n.before = e.lastPublished(n.collection, n.key, &n.known)
+		n.before = p.keeper.lastPublished(n.collection, n.key, &n.known)
 	}
 	n.asked = true
 	return n.before
 }
 
 // isDeadLetter reports whether the event of a seen object goes to the dead letters.
-func (e *Encoder) isDeadLetter(s *reconcile.Sighting) bool {
-	n := &e.now
-	if e.Oversize != ToDeadLetters {
+func (p *preparer) isDeadLetter(s *reconcile.Sighting) bool {
+	n := &p.now
+	if p.Oversize != ToDeadLetters {
 		return false
 	}
-	p := publication{uid: s.UID, version: s.Version}
-	if d := n.decision(p); d != nil {
+	x := publication{uid: s.UID, version: s.Version}
+	if d := n.decision(x); d != nil {
 		return d.dead != nil
 	}
 	unchanged := n.certain && n.known.Status == reconcile.Published && n.known.Version == s.Version && n.known.Digest == s.Digest
@@ -226,8 +244,16 @@ func (e *Encoder) isDeadLetter(s *reconcile.Sighting) bool {
 	if n.redact == nil && !large {
 		return false
 	}
-	body, err := e.bodyOf(n.collection, n.object)
-	return err != nil || large && e.foresee(n.collection, n.key, p, len(body)) != nil
+	body, err := p.bodyOf(n.collection, n.object)
+	return err != nil || large && p.foresee(n.collection, n.key, x, len(body)) != nil
+}
+
+// redactedAny reports whether values were redacted in the body of the object at hand.
+func (p *preparer) redactedAny(body []byte) bool {
+	if p.KeepManagedFields {
+		return string(body) != string(p.now.object.Raw)
+	}
+	return string(body) != string(p.stripped)
 }
 
 // originOf is the origin of an event. first says that the run is the first of its incarnation.

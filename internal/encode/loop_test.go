@@ -1,0 +1,249 @@
+package encode_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+
+	"github.com/kubebridge/kubebridge/internal/delivery"
+	"github.com/kubebridge/kubebridge/internal/durable"
+	"github.com/kubebridge/kubebridge/internal/encode"
+	"github.com/kubebridge/kubebridge/internal/loop"
+	"github.com/kubebridge/kubebridge/internal/plan"
+	"github.com/kubebridge/kubebridge/internal/reconcile"
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/sink"
+	"github.com/kubebridge/kubebridge/pkg/source"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// cluster is what a loop reads: the configMaps that were written, the first with resourceVersion 1.
+type cluster struct {
+	mu      sync.Mutex
+	history []string // raw; an empty one is a bookmark
+	objects map[string]string
+	changed chan struct{}
+	lists   int
+}
+
+// write writes an object with a value.
+func (c *cluster) write(name, value string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	raw := configMap(name, "uid-"+name, strconv.Itoa(len(c.history)+1), value)
+	c.history = append(c.history, raw)
+	c.objects[name] = raw
+	close(c.changed)
+	c.changed = make(chan struct{})
+}
+
+// Read implements [loop.Reader].
+func (c *cluster) Read(ctx context.Context, _ string, want reconcile.Read, h *loop.Handler) error {
+	at, _ := strconv.Atoi(want.From)
+	if want.From == "" {
+		var err error
+		if at, err = c.list(ctx, h); err != nil {
+			return err
+		}
+	}
+	for {
+		c.mu.Lock()
+		fresh, changed := c.history[at:], c.changed
+		c.mu.Unlock()
+		for _, raw := range fresh {
+			in := &reconcile.Input{Kind: reconcile.Sighted, Sighting: sighting(raw, reconcile.Watch), Resume: strconv.Itoa(at)}
+			if err := h.Input(ctx, in, len(raw), nil); err != nil {
+				return err
+			}
+			at++
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (c *cluster) list(ctx context.Context, h *loop.Handler) (int, error) {
+	c.mu.Lock()
+	all, version := maps.Clone(c.objects), len(c.history)
+	c.lists++
+	c.mu.Unlock()
+	inputs := []*reconcile.Input{{Kind: reconcile.ListBegun, Reason: "snapshot"}}
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		inputs = append(inputs, &reconcile.Input{Kind: reconcile.Sighted, Sighting: sighting(all[name], reconcile.List)})
+	}
+	inputs = append(inputs, &reconcile.Input{Kind: reconcile.ListEnded, Version: strconv.Itoa(version)}, &reconcile.Input{Kind: reconcile.ListDone})
+	for _, in := range inputs {
+		if err := h.Input(ctx, in, 1000, nil); err != nil {
+			return 0, err
+		}
+	}
+	return version, nil
+}
+
+// Side implements [loop.Reader].
+func (c *cluster) Side(context.Context, string, reconcile.Read, *loop.Handler) error {
+	return errors.New("not in this test")
+}
+
+// bus is a sink that takes values of up to so many bytes, except for dead letters.
+type bus struct {
+	mu     sync.Mutex
+	limit  int
+	values []*event.Received
+}
+
+func (b *bus) Open(context.Context, []byte) error { return nil }
+func (b *bus) Close() error                       { return nil }
+
+func (b *bus) Write(_ context.Context, batch *event.Batch) ([]byte, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i, r := range batch.Records {
+		if len(r.Value) > b.limit && r.Route != "dead" {
+			return nil, &sink.RecordError{Index: i, Size: len(r.Value), Limit: b.limit, Err: errors.New("too large")}
+		}
+	}
+	for _, r := range batch.Records {
+		e, err := event.Parse(r.Value)
+		if err != nil {
+			return nil, err
+		}
+		b.values = append(b.values, e)
+	}
+	return nil, nil
+}
+
+func (b *bus) count() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.values)
+}
+
+// latest are the versions that the bus has of each object, with their form.
+func (b *bus) latest() map[string]string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	latest := map[string]string{}
+	for _, e := range b.values {
+		if !e.Type.OfCollection() {
+			f := form(e)
+			if f == "diff, body" {
+				f = "body"
+			}
+			latest[e.Name] = e.ResourceVersion + " " + f
+		}
+	}
+	return latest
+}
+
+// inLoop is an encoder as the loop wants it.
+type inLoop struct{ *encode.Encoder }
+
+// Encode implements [loop.Encoder].
+func (e inLoop) Encode(i *reconcile.Item, _ string, at time.Time) (event.Record, []event.KV) {
+	return e.Encoder.Encode(i, at)
+}
+
+// blind observes nothing.
+type blind struct{}
+
+// Queued implements [loop.Observer].
+func (blind) Queued(loop.Load, loop.Load) {}
+
+// Suspended implements [loop.Observer].
+func (blind) Suspended(string, time.Time, error) {}
+
+// Committed implements [loop.Observer].
+func (blind) Committed([]reconcile.Item, []event.Record) {}
+
+// In a loop that is killed again and again, with objects of which a fifth does not fit the bus, the
+// last state of every object arrives: whole, truncated, or among the dead letters.
+func TestInALoop(t *testing.T) {
+	for policy, large := range map[encode.Oversize]string{encode.Truncate: "truncated", encode.ToDeadLetters: "dead letter (oversize), body"} {
+		t.Run(string(policy), func(t *testing.T) {
+			r := newRig(t, configMaps, encode.Settings{}, nil) // its store alone
+			c := &cluster{objects: map[string]string{}, changed: make(chan struct{})}
+			b := &bus{limit: 4000}
+			random := rand.New(rand.NewPCG(1, 2))
+			write := func(n int) {
+				value := strconv.Itoa(n)
+				if n%5 == 0 {
+					value = strings.Repeat(value+" ", 2000)
+				}
+				c.write(fmt.Sprint("n", n), value)
+			}
+			for n := range 300 {
+				write(n)
+			}
+			want := func() map[string]string {
+				out := map[string]string{}
+				for name, raw := range c.objects {
+					out[name] = sighting(raw, reconcile.List).Version + " body"
+					if len(raw) > b.limit {
+						out[name] = sighting(raw, reconcile.List).Version + " " + large
+					}
+				}
+				return out
+			}
+			for life := range 6 {
+				e := encode.New(encode.Options{
+					Encoder: event.Encoder{Cluster: "prod", ClusterUID: "uid"}, Route: encode.Route{Topic: template(t, "{resource}")},
+					Oversize: policy, DeadLetters: template(t, "dead"), Store: r.store, Log: zap.NewNop(),
+				})
+				l := loop.New(loop.Options{Delivery: delivery.New(delivery.Options{Sink: b, Store: r.store}), Store: r.store, Reader: c, Encoder: inLoop{e}, Observer: blind{}, Log: zap.NewNop()})
+				ctx, kill := context.WithCancel(t.Context())
+				done := make(chan error, 1)
+				go func() { done <- l.Run(ctx, ctx) }()
+				of := configMaps
+				of.ByEntry = true
+				if err := l.Set(ctx, loop.Plan{
+					Outcomes: &plan.Outcomes{Wanted: []plan.Collection{{Target: source.Target{Collection: of}}}},
+					Wanted:   []loop.Wanted{{ID: "configmaps", Configure: func() (reconcile.Properties, error) { return e.Configure(configMaps, both) }}},
+				}); err != nil {
+					t.Fatal(err)
+				}
+				for range 200 {
+					write(random.IntN(300))
+				}
+				enough := b.count() + 100
+				for deadline := time.Now().Add(time.Minute); b.count() < enough || life == 5 && !maps.Equal(b.latest(), want()); time.Sleep(time.Millisecond) {
+					if time.Now().After(deadline) {
+						t.Fatalf("the bus has %v, want %v", b.latest(), want())
+					}
+					if b.count() < enough {
+						write(random.IntN(300))
+					}
+				}
+				kill()
+				<-done
+			}
+			state, err := durable.Load(r.store)
+			if err != nil || state.Records["configmaps"].Phase != reconcile.InStep {
+				t.Errorf("%+v, %v", state.Records, err)
+			}
+			if c.lists > 20 {
+				t.Errorf("%d lists were read", c.lists)
+			}
+			r.values = b.values
+			if n := strings.Count(r.differences(), "→"); n < 100 {
+				t.Errorf("%d events say what changed: this test shows little", n)
+			}
+			t.Logf("%d lists, %d events", c.lists, len(b.values))
+		})
+	}
+}

@@ -1,0 +1,172 @@
+package encode_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kubebridge/kubebridge/internal/encode"
+	"github.com/kubebridge/kubebridge/internal/reconcile"
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/shape"
+	"github.com/kubebridge/kubebridge/pkg/sink"
+)
+
+// form is what an event has, for the tables of these tests.
+func form(e *event.Received) string {
+	parts := []string{}
+	if e.DeadLetter != nil {
+		parts = append(parts, "dead letter ("+e.DeadLetter.Reason+")")
+	}
+	if e.Patch != nil || e.Before != nil {
+		parts = append(parts, "diff")
+	}
+	switch {
+	case !e.BodyKnown:
+		parts = append(parts, "identity")
+	case e.Truncated != nil:
+		parts = append(parts, "truncated")
+	default:
+		parts = append(parts, "body")
+	}
+	return strings.Join(parts, ", ")
+}
+
+// An event that the bus rejects is made smaller as the configuration says, until it fits or nothing
+// can be left out.
+func TestRejected(t *testing.T) {
+	invalid := &sink.RecordError{Err: errors.New("not valid")}
+	for name, x := range map[string]struct {
+		policy  encode.Oversize
+		deleted bool
+		err     *sink.RecordError
+		want    []string // the forms of the event
+	}{
+		"truncate":              {encode.Truncate, false, tooLarge, []string{"diff, body", "body", "truncated", "identity"}},
+		"truncate, invalid":     {encode.Truncate, false, invalid, []string{"diff, body", "truncated", "identity"}},
+		"truncate, deletion":    {encode.Truncate, true, tooLarge, []string{"body", "truncated", "identity"}},
+		"dead-letter":           {encode.ToDeadLetters, false, tooLarge, []string{"diff, body", "body", "dead letter (oversize), body", "dead letter (oversize), truncated", "dead letter (oversize), identity"}},
+		"dead-letter, invalid":  {encode.ToDeadLetters, false, invalid, []string{"diff, body", "dead letter (rejected), body", "dead letter (rejected), truncated", "dead letter (rejected), identity"}},
+		"dead-letter, deletion": {encode.ToDeadLetters, true, tooLarge, []string{"body", "truncated", "identity"}},
+		"fail":                  {encode.Fail, false, tooLarge, []string{"diff, body", "body"}},
+		"fail, deletion":        {encode.Fail, true, tooLarge, []string{"body"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, configMaps, both, func(o *encode.Options) { o.Oversize, o.DeadLetters = x.policy, template(t, "dead") })
+			r.list("snapshot", "10", reconcile.Gone, configMap("a", "ua", "5", "1"))
+			r.commit()
+			var got []string
+			for {
+				if x.deleted {
+					r.deleted(configMap("a", "ua", "11", "2"))
+				} else {
+					r.watch(configMap("a", "ua", "11", "2"))
+				}
+				got = append(got, form(r.last()))
+				if len(got) > 10 {
+					t.Fatalf("it never ends: %v", got)
+				}
+				items := r.core.Items()
+				if err := r.encoder.Reject(&items[len(items)-1], x.err); err != nil {
+					if !errors.Is(err, x.err.Err) || !strings.Contains(err.Error(), "shop/a") {
+						t.Errorf("the error is %v", err)
+					}
+					break
+				}
+				r.core.Drop(r.id)
+				r.encoder.Dropped(r.id)
+				r.load()
+			}
+			if diff := cmp.Diff(x.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// An event about a collection has nothing that could be left out.
+func TestRejectedGap(t *testing.T) {
+	r := newRig(t, configMaps, encode.Settings{}, nil)
+	r.step(&reconcile.Input{Kind: reconcile.ListBegun, Reason: "snapshot"})
+	if err := r.encoder.Reject(&r.core.Items()[0], tooLarge); !errors.Is(err, tooLarge.Err) || !strings.Contains(err.Error(), "gap of configmaps") {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+// Several events of one batch that do not fit are all made to fit: the decision about one outlives
+// that about the next, and ends with its commit.
+func TestSeveralRejected(t *testing.T) {
+	invalid := &sink.RecordError{Err: errors.New("not valid")}
+	r := newRig(t, configMaps, encode.Settings{}, nil)
+	r.list("snapshot", "10", reconcile.Gone, configMap("a", "ua", "5", "1"))
+	r.commit()
+	for _, rejected := range []string{"11", "12"} {
+		r.watch(configMap("a", "ua", "11", "1"))
+		if rejected == "12" {
+			r.watch(configMap("a", "ua", "12", "2"))
+		}
+		r.reject(invalid)
+	}
+	r.watch(configMap("a", "ua", "11", "1"))
+	first := r.last()
+	r.watch(configMap("a", "ua", "12", "2"))
+	if form(first) != "truncated" || form(r.last()) != "truncated" {
+		t.Errorf("the events have: %s; %s", form(first), form(r.last()))
+	}
+	if first.Truncated.Size != len(configMap("a", "ua", "11", "1")) || first.Truncated.Limit != 0 {
+		t.Errorf("it says %+v", first.Truncated)
+	}
+	r.commit()
+	r.step(&reconcile.Input{Kind: reconcile.Demand})
+	r.step(&reconcile.Input{Kind: reconcile.SideBegun})
+	r.step(&reconcile.Input{Kind: reconcile.Sighted, Sighting: sighting(configMap("a", "ua", "12", "2"), reconcile.Resync)})
+	if e := r.last(); e.Type != event.Present || form(e) != "body" {
+		t.Errorf("after the commit, %s has: %s", e.ID, form(e))
+	}
+}
+
+// A list of many objects that do not fit does not begin again for each of them.
+func TestLimitIsRemembered(t *testing.T) {
+	small := &sink.RecordError{Size: 5000, Limit: 2000, Err: errors.New("too large")}
+	for name, x := range map[string]struct {
+		policy encode.Oversize
+		redact []shape.Rule
+		want   string
+	}{
+		"truncate":           {encode.Truncate, nil, "truncated"},
+		"truncate, redacted": {encode.Truncate, []shape.Rule{{Paths: []string{"data.y"}}}, "truncated"},
+		"dead-letter":        {encode.ToDeadLetters, nil, "dead letter (oversize), body"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, configMaps, encode.Settings{Redact: x.redact}, func(o *encode.Options) { o.Oversize, o.DeadLetters = x.policy, template(t, "dead") })
+			large := func(n int, version string) string {
+				return configMap(fmt.Sprint("n", n), fmt.Sprint("u", n), version, strings.Repeat("x", 3000))
+			}
+			r.step(&reconcile.Input{Kind: reconcile.ListBegun, Reason: "snapshot"})
+			r.step(&reconcile.Input{Kind: reconcile.Sighted, Sighting: sighting(large(0, "1"), reconcile.List)})
+			r.reject(small)
+			before := len(r.values)
+			r.list("interrupted", "10", reconcile.Gone, large(0, "1"), large(1, "2"), large(2, "3"), configMap("small", "u", "4", "1"))
+			var got []string
+			for _, e := range r.values[before:] {
+				if !e.Type.OfCollection() {
+					got = append(got, form(e))
+				}
+			}
+			if diff := cmp.Diff([]string{x.want, x.want, x.want, "body"}, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			r.commit()
+			r.deleted(large(1, "11"))
+			if got := form(r.last()); x.policy == encode.Truncate && got != "truncated" {
+				t.Errorf("the deletion has: %s", got)
+			}
+			if x.policy == encode.ToDeadLetters && r.last().Type == event.Deleted {
+				t.Errorf("the end of an object is published that consumers do not have: %s", r.last().ID)
+			}
+		})
+	}
+}
