@@ -1,6 +1,9 @@
 package nextconsumer
 
 import (
+	"strconv"
+	"strings"
+
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
@@ -8,7 +11,8 @@ import (
 // collection is the lowest of its partitions.
 //
 // The transitions. A gap with the run of an event that was read before in the partition, or with a
-// lower one, changes nothing. The same holds for a synced event with a lower run. A new
+// lower one, changes nothing. The same holds for a synced event with a lower run, or of the same run and
+// not with a higher number. A new
 // incarnation begins with Unread in every partition.
 //
 //	phase      gap, reset  gap, resync   other gap  synced    object event  closed, in any partition
@@ -103,6 +107,7 @@ func newCollection(resource resourceKey, incarnation uint64) *collection {
 type progress struct {
 	phase Phase
 	run   uint64 // the highest that was read
+	syncs uint64 // synced events of that run
 	synced
 }
 
@@ -174,8 +179,10 @@ func (s *State) applyCollection(c *collection, e *event.Received, m *Message, ch
 		return true
 	case e.Type == event.Gap && e.Run > p.run:
 		p.phase = p.phase.afterGap(e.Report.Reset, e.Report.Reason == "resync")
-	case e.Type == event.Synced && e.Run >= p.run && !p.passed(e):
-		p.phase = p.phase.afterSynced()
+		p.reached(e.Run)
+	case e.Type == event.Synced && (e.Run > p.run || e.Run == p.run && syncedNumber(e.ID) > p.syncs):
+		p.reached(e.Run)
+		p.phase, p.syncs = p.phase.afterSynced(), syncedNumber(e.ID)
 		p.synced = synced{AsOf{e.Epoch, e.ResourceVersion, e.Time}, 0}
 		if e.Plan != nil {
 			p.edit = e.Plan.Edit
@@ -183,19 +190,24 @@ func (s *State) applyCollection(c *collection, e *event.Received, m *Message, ch
 	default:
 		return false
 	}
-	p.run = e.Run
 	if c.run <= e.Run {
 		c.run, c.reason = e.Run, e.Report.Reason
 	}
 	return true
 }
 
-// passed reports whether a synced event is older than the last one, as a copy that comes late.
-func (p *progress) passed(e *event.Received) bool {
-	if e.Run != p.run || p.at.Time.IsZero() || e.Epoch != p.at.Epoch {
-		return false
+// syncedNumber is the number of a synced event in its run, which is part of its id; 0: it has none.
+func syncedNumber(id string) uint64 {
+	id = strings.TrimSuffix(id, ":synced")
+	n, _ := strconv.ParseUint(id[strings.LastIndexByte(id, ':')+1:], 10, 64)
+	return n
+}
+
+// reached raises the highest run that was read.
+func (p *progress) reached(run uint64) {
+	if run > p.run {
+		p.run, p.syncs = run, 0
 	}
-	return event.Older(e.ResourceVersion, p.at.ResourceVersion) || e.ResourceVersion == p.at.ResourceVersion && !e.Time.After(p.at.Time)
 }
 
 // phase is the phase of a collection.

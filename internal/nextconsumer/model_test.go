@@ -12,16 +12,18 @@ import (
 
 	"github.com/kubebridge/kubebridge/internal/nextconsumer"
 	"github.com/kubebridge/kubebridge/internal/reconcile"
+	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
 // reader reads a world's bus into a copy, and knows what the copy must have.
 type reader struct {
 	*world
-	state nextconsumer.State
-	pos   map[place]int
-	late  bool           // messages come again, behind later ones
-	cut   bool           // the first messages of the partitions are gone
-	shown map[string]int // what changes say of the copy: uids and versions
+	state    nextconsumer.State
+	pos      map[place]int
+	messages []nextconsumer.Message
+	late     bool           // messages come again, behind later ones
+	cut      bool           // the first messages of the partitions are gone
+	shown    map[string]int // what changes say of the copy: uids and versions
 
 	promised            map[place]map[string]*sent // by collection: the newest message
 	incarnation, closed map[string]uint64
@@ -74,6 +76,7 @@ func (r *reader) next(at place) bool {
 func (r *reader) apply(at place, m *sent, atEnd bool) {
 	message := m.Message
 	message.AtEnd = atEnd
+	r.messages = append(r.messages, message)
 	change, err := r.state.Apply(message)
 	if err != nil && !errors.Is(err, nextconsumer.ErrNoEvent) {
 		r.t.Fatalf("%v", err)
@@ -247,10 +250,13 @@ func (r *reader) consume() {
 func TestCopy(t *testing.T) {
 	complete := 0
 	rapid.Check(t, func(t *rapid.T) {
-		w := newWorld(t)
+		w := newWorld(t, event.Structured, event.Binary, event.Plain)
 		r := newReader(w)
 		if !w.compacts {
-			r.late, r.cut = rapid.Bool().Draw(t, "late"), rapid.IntRange(0, 3).Draw(t, "cut") == 0
+			// Not both: where the beginning is gone, late copies of gap and synced without the
+			// objects between them would look like a beginning.
+			r.cut = rapid.IntRange(0, 3).Draw(t, "cut") == 0
+			r.late = !r.cut && rapid.Bool().Draw(t, "late")
 		}
 		for range rapid.IntRange(20, 150).Draw(t, "actions") {
 			r.act()

@@ -43,7 +43,7 @@ func (s *State) applyObject(c *collection, e *event.Received, m *Message, change
 	if p.phase == Unread {
 		p.phase = Partial
 	}
-	p.run = max(p.run, e.Run)
+	p.reached(e.Run)
 	c.run = max(c.run, e.Run)
 	name := NameOf(e)
 	last := c.slots[name]

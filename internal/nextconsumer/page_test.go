@@ -75,6 +75,8 @@ func (r row) event(t *testing.T) event.Event {
 	switch {
 	case e.Type == event.Closed:
 		e.Report.Reason = "removed"
+	case reason == "periodic":
+		e.Nth = 2
 	case reason == "":
 		e.Report.Reason = "selection"
 	}

@@ -191,9 +191,9 @@ type world struct {
 
 var collections = []string{"pods", "pods:b"}
 
-func newWorld(t *rapid.T) *world {
+func newWorld(t *rapid.T, formats ...event.Format) *world {
 	w := &world{
-		t: t, format: rapid.SampledFrom([]event.Format{event.Structured, event.Binary, event.Plain}).Draw(t, "format"),
+		t: t, format: rapid.SampledFrom(formats).Draw(t, "format"),
 		store: newStore(), readings: map[string]*reading{}, clock: 1000, birth: 1000,
 		wanted: map[string]reconcile.Properties{}, edits: map[string]uint64{}, plans: map[uint64][]string{},
 		partitions: map[string]int{"t1": rapid.IntRange(1, 3).Draw(t, "partitions"), "t2": 2}, bus: map[place][]*sent{},
@@ -290,12 +290,13 @@ func (w *world) encode(i *reconcile.Item) []*sent {
 			m.key = "_collection/" + i.Collection + "/reset"
 		}
 	}
-	if r := w.readings[i.Collection]; r != nil {
-		m.at = r.at
-		m.holds = map[string]held{}
-		for name, t := range w.cluster.at(r.at, w.core.Collection(i.Collection).Properties.Selection) {
-			m.holds[name] = held{strconv.Itoa(t.uid), t.version}
-		}
+	c := w.core.Collection(i.Collection)
+	if m.at, _ = strconv.Atoi(c.Position); w.readings[i.Collection] != nil {
+		m.at = w.readings[i.Collection].at
+	}
+	m.holds = map[string]held{}
+	for name, t := range w.cluster.at(m.at, c.Properties.Selection) {
+		m.holds[name] = held{strconv.Itoa(t.uid), t.version}
 	}
 	m.what = fmt.Sprintf("%s@%s edit %d plan %d at %d", e.ID(), e.ResourceVersion, w.edits[i.Collection], w.plan, m.at)
 	attributes := w.encoder.Attributes(&e)
