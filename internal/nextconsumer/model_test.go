@@ -20,6 +20,7 @@ type reader struct {
 	*world
 	state    nextconsumer.State
 	pos      map[place]int
+	begun    map[place]bool // it has been read from
 	messages []nextconsumer.Message
 	late     bool           // messages come again, behind later ones
 	cut      bool           // the first messages of the partitions are gone
@@ -33,7 +34,7 @@ type reader struct {
 
 func newReader(w *world) *reader {
 	r := &reader{
-		world: w, pos: map[place]int{}, shown: map[string]int{}, promised: map[place]map[string]*sent{},
+		world: w, pos: map[place]int{}, begun: map[place]bool{}, shown: map[string]int{}, promised: map[place]map[string]*sent{},
 		incarnation: map[string]uint64{}, closed: map[string]uint64{},
 	}
 	r.state.Compacted = w.compacts
@@ -69,6 +70,7 @@ func (r *reader) next(at place) bool {
 	}
 	m := log[r.pos[at]]
 	r.pos[at]++
+	r.begun[at] = true
 	r.apply(at, m, r.pos[at] == len(log))
 	return true
 }
@@ -161,8 +163,6 @@ func (r *reader) check() {
 	}
 }
 
-func (r *reader) birthOf() uint64 { return r.birth }
-
 func (r *reader) copied() map[string]int {
 	got := map[string]int{}
 	for _, e := range r.state.All() {
@@ -235,8 +235,8 @@ func (r *reader) consume() {
 	case n == 1 && r.late:
 		r.bus[at] = append(log, log[rapid.IntRange(0, len(log)-1).Draw(r.t, "late")])
 	case n < 3 && r.compacts:
-		r.pos[at] = r.compact(at, rapid.IntRange(0, len(log)).Draw(r.t, "compacted"), r.pos[at], r.pos[at] == 0 && rapid.Bool().Draw(r.t, "gone"))
-	case n < 4 && r.cut && r.pos[at] == 0:
+		r.pos[at] = r.compact(at, rapid.IntRange(0, len(log)).Draw(r.t, "compacted"), r.pos[at], !r.begun[at] && rapid.Bool().Draw(r.t, "gone"))
+	case n < 4 && r.cut && !r.begun[at]:
 		r.bus[at] = slices.Clone(log[rapid.IntRange(0, len(log)).Draw(r.t, "gone"):])
 	default:
 		for range rapid.IntRange(1, 8).Draw(r.t, "messages") {

@@ -460,13 +460,24 @@ func (w *world) read(id string) bool {
 		w.list(id, r)
 	case want.Side != 0:
 		w.side(id, r, want)
-	case c.Resync && c.Phase == reconcile.InStep:
+	case c.Resync && c.Phase == reconcile.InStep && !w.inDoubt(id):
 		r.side, r.sideAt = nil, 0
 		w.step(&reconcile.Input{Kind: reconcile.SideBegun, Collection: id})
 	default:
 		return w.watch(id, r)
 	}
 	return true
+}
+
+// inDoubt reports whether it is unknown whether the bus has events of a collection. A resync has to wait for
+// the watch to repeat them: in its run consumers would take states again that they have passed.
+func (w *world) inDoubt(id string) bool {
+	for slot := range w.store.Intents {
+		if slot.Collection == id {
+			return true
+		}
+	}
+	return false
 }
 
 func (w *world) end(id string) bool {
@@ -584,7 +595,8 @@ func (w *world) watch(id string, r *reading) bool {
 func (w *world) drain() {
 	for w.advance() {
 	}
-	if id := w.inStep(); id != "" { // the plan may be on no event
+	// An edit that was undone and lost in a crash is on no event, and neither is a plan without a collection.
+	for _, id := range slices.Sorted(maps.Keys(w.wanted)) {
 		w.step(&reconcile.Input{Kind: reconcile.Confirm, Collection: id})
 	}
 	for w.advance() {
@@ -602,16 +614,6 @@ func (w *world) advance() bool {
 		return true
 	}
 	return false
-}
-
-// inStep is a wanted collection that is in step, "" if there is none.
-func (w *world) inStep() string {
-	for _, id := range slices.Sorted(maps.Keys(w.wanted)) {
-		if c := w.core.Collection(id); c.Phase == reconcile.InStep && !c.Resync {
-			return id
-		}
-	}
-	return ""
 }
 
 // compact removes what later messages replace, in the first n messages of a partition; a null
