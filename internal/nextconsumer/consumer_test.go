@@ -1,0 +1,327 @@
+package nextconsumer_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kubebridge/kubebridge/internal/nextconsumer"
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+func golden(t testing.TB, name string) []byte {
+	t.Helper()
+	return readFile(t, filepath.Join("../../pkg/event/testdata", name+".json"))
+}
+
+func readFile(t testing.TB, path string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// An event is the same event in every format, from either bus.
+func TestDecodeFormats(t *testing.T) {
+	files, err := filepath.Glob("../../pkg/event/testdata/*.json")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("golden files: %v, %v", files, err)
+	}
+	for _, path := range files {
+		name := strings.TrimSuffix(filepath.Base(path), ".json")
+		want, wantErr := nextconsumer.Decode(nextconsumer.Message{Value: golden(t, name)})
+		for _, format := range []string{"binary", "plain"} {
+			head, value, ok := bytes.Cut(readFile(t, filepath.Join("../../pkg/event/testdata", format, name+".txt")), []byte("\n\n"))
+			if !ok {
+				t.Fatalf("%s of %s has no empty line", format, name)
+			}
+			for bus, prefix := range map[string]string{"Kafka": "ce_", "NATS": "ce-"} {
+				m := nextconsumer.Message{Value: bytes.TrimSpace(value), Headers: map[string]string{"content-type": "application/json"}}
+				for line := range strings.Lines(string(head)) {
+					name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ": ")
+					if bus == "NATS" {
+						value = strings.ReplaceAll(strings.ReplaceAll(value, "%", "%25"), ":", "%3A")
+					}
+					m.Headers[prefix+name] = value
+				}
+				got, err := nextconsumer.Decode(m)
+				if errors.Is(wantErr, nextconsumer.ErrNoEvent) { // a dead letter
+					if !errors.Is(err, nextconsumer.ErrNoEvent) {
+						t.Errorf("%s, %s, %s: %v, want %v", name, format, bus, err, wantErr)
+					}
+					continue
+				}
+				if err := errors.Join(err, wantErr); err != nil {
+					t.Fatalf("%s, %s, %s: %v", name, format, bus, err)
+				}
+				if !json.Valid(got.Data) {
+					t.Errorf("%s, %s, %s: data is %s", name, format, bus, got.Data)
+				}
+				want := *want
+				if format == "plain" { // the object only: its data is made again, without diff and changedBy
+					want.Data, want.Before, want.Patch, want.Base, want.ChangedBy = got.Data, nil, nil, "", nil
+				}
+				if diff := cmp.Diff(&want, got); diff != "" {
+					t.Errorf("%s, %s, %s (-structured +got):\n%s", name, format, bus, diff)
+				}
+			}
+		}
+	}
+}
+
+// A message that has no event of the copy must not change it, and the reader must be able to go on.
+func TestDecodeRefuses(t *testing.T) {
+	for name, x := range map[string]struct {
+		m    nextconsumer.Message
+		want error
+	}{
+		"null value":   {nextconsumer.Message{Topic: "k8s"}, nextconsumer.ErrNoEvent},
+		"dead letter":  {nextconsumer.Message{Value: golden(t, "dead-letter")}, nextconsumer.ErrNoEvent},
+		"text":         {nextconsumer.Message{Value: []byte("hello")}, event.ErrNotEvent},
+		"other type":   {nextconsumer.Message{Value: []byte(`{"specversion":"1.0","type":"com.example.order","id":"7"}`)}, event.ErrUnknownType},
+		"broken value": {nextconsumer.Message{Value: []byte("{}"), Headers: map[string]string{"ce-specversion": "%"}}, event.ErrNotEvent},
+	} {
+		if e, err := nextconsumer.Decode(x.m); !errors.Is(err, x.want) || e != nil {
+			t.Errorf("%s: got %v, %v; want %v", name, e, err, x.want)
+		}
+	}
+}
+
+// If two headers name an object differently, neither is used: which one is read first is chance.
+func TestDecodeRefusesTwoSpellings(t *testing.T) {
+	head, value, _ := bytes.Cut(readFile(t, "../../pkg/event/testdata/binary/added.txt"), []byte("\n\n"))
+	m := nextconsumer.Message{Value: bytes.TrimSpace(value), Headers: map[string]string{}}
+	for line := range strings.Lines(string(head)) {
+		name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ": ")
+		m.Headers["ce_"+name] = value
+	}
+	e, err := nextconsumer.Decode(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Headers["Ce-Name"] = e.Name
+	if _, err := nextconsumer.Decode(m); err != nil {
+		t.Errorf("the same twice: %v", err)
+	}
+	m.Headers["Ce-Name"] = "other"
+	for range 20 {
+		if e, err := nextconsumer.Decode(m); !errors.Is(err, event.ErrNotEvent) {
+			t.Fatalf("%+v, %v", e, err)
+		}
+	}
+}
+
+// messages makes messages of one partition and of the collection "pods", whose incarnation is 1.
+type messages []nextconsumer.Message
+
+func (m *messages) add(e event.Event, run string) {
+	e.Time, e.Origin, e.Collection = time.Unix(int64(len(*m)+1), 0), event.Reconcile, &event.Collection{Resource: "pods", ByEntry: true}
+	e.Run, e.Incarnation = run, 1
+	encoder := event.Encoder{Cluster: "test", ClusterUID: "c"}
+	x := nextconsumer.Message{Topic: "t", Value: event.Structured.Append(nil, encoder.Attributes(&e), &e), Headers: map[string]string{"content-type": event.Structured.ContentType()}}
+	for _, a := range encoder.Attributes(&e) {
+		x.Headers["ce_"+a.Name] = a.Value
+	}
+	*m = append(*m, x)
+}
+
+func (m *messages) object(t event.Type, run, name, version string) {
+	m.add(event.Event{Type: t, APIVersion: "v1", Kind: "Pod", Namespace: "ns", Name: name, UID: "u-" + name, ResourceVersion: version, Object: []byte(`{}`)}, run)
+}
+
+func (m *messages) of(t event.Type, run, reason, version string) {
+	m.add(event.Event{
+		Type: t, ResourceVersion: version, Nth: 1, Report: &event.Report{Reason: reason, Reset: reason == "reset" && t == event.Gap},
+		Plan: &event.Plan{Number: 1, Digest: event.PlanDigest(map[string]uint64{"pods": 1}), Edit: 1, Birth: 1},
+	}, run)
+}
+
+// apply applies the messages that have come since the last call.
+func (m *messages) apply(t *testing.T, s *nextconsumer.State) {
+	t.Helper()
+	for _, x := range *m {
+		if _, err := s.Apply(x); err != nil {
+			t.Fatal(err)
+		}
+	}
+	*m = nil
+}
+
+func names(s *nextconsumer.State) string {
+	var all []string
+	for n := range s.All() {
+		all = append(all, n.Name)
+	}
+	return strings.Join(all, " ")
+}
+
+// Every transition of the table of Phase. A wrong one makes a copy say that it is complete while objects are
+// missing, or never again.
+func TestPhases(t *testing.T) {
+	steps := map[string]func(m *messages, run string){
+		"reset":   func(m *messages, run string) { m.of(event.Gap, run, "reset", "") },
+		"resync":  func(m *messages, run string) { m.of(event.Gap, run, "resync", "") },
+		"gap":     func(m *messages, run string) { m.of(event.Gap, run, "expired", "") },
+		"synced":  func(m *messages, run string) { m.of(event.Synced, run, "expired", "9") },
+		"object":  func(m *messages, run string) { m.object(event.Added, run, "a", "9"+run) },
+		"closed":  func(m *messages, run string) { m.of(event.Closed, run, "removed", "") },
+		"earlier": func(m *messages, _ string) { m.of(event.Gap, "1", "expired", "") },
+	}
+	for sequence, want := range map[string]nextconsumer.Phase{
+		"reset":                   nextconsumer.Open,
+		"resync":                  nextconsumer.Resyncing,
+		"gap":                     nextconsumer.Partial,
+		"synced":                  nextconsumer.Partial,
+		"object":                  nextconsumer.Partial,
+		"closed":                  nextconsumer.Closed,
+		"object resync":           nextconsumer.Resyncing,
+		"object reset":            nextconsumer.Partial,
+		"object gap":              nextconsumer.Partial,
+		"object synced":           nextconsumer.Partial,
+		"resync resync":           nextconsumer.Resyncing,
+		"resync gap":              nextconsumer.Partial,
+		"resync synced":           nextconsumer.InStep,
+		"resync object":           nextconsumer.Resyncing,
+		"reset resync":            nextconsumer.Open,
+		"reset gap":               nextconsumer.Open,
+		"reset synced":            nextconsumer.InStep,
+		"reset object":            nextconsumer.Open,
+		"reset synced resync":     nextconsumer.InStep,
+		"reset synced gap":        nextconsumer.Open,
+		"reset synced synced":     nextconsumer.InStep,
+		"reset synced object":     nextconsumer.InStep,
+		"reset synced earlier":    nextconsumer.InStep,
+		"reset synced closed":     nextconsumer.Closed,
+		"reset closed gap":        nextconsumer.Closed,
+		"reset closed synced":     nextconsumer.Closed,
+		"reset closed object":     nextconsumer.Closed,
+		"reset synced gap closed": nextconsumer.Closed,
+	} {
+		t.Run(sequence, func(t *testing.T) {
+			var s nextconsumer.State
+			var m messages
+			for i, name := range strings.Fields(sequence) {
+				steps[name](&m, fmt.Sprint(i+2))
+			}
+			m.apply(t, &s)
+			all := s.Collections()
+			if len(all) != 1 || all[0].Phase != want {
+				t.Errorf("got %+v, want the phase %s", all, want)
+			}
+			if _, complete := s.Complete("test", "pods"); complete != (want == nextconsumer.InStep) {
+				t.Errorf("complete is %t", complete)
+			}
+		})
+	}
+}
+
+// A reader that is slower than the compaction of the topic may find the null value alone.
+func TestNullValueDeletes(t *testing.T) {
+	for _, format := range []event.Format{event.Structured, event.Binary} {
+		var s nextconsumer.State
+		var m messages
+		m.of(event.Gap, "1", "reset", "")
+		m.object(event.Present, "1", "a", "5")
+		m.object(event.Present, "1", "b", "6")
+		m.object(event.Deleted, "1", "a", "5")
+		null := &m[len(m)-1]
+		null.Value = nil
+		null.Headers["content-type"] = format.ContentType()
+		m.apply(t, &s)
+		if got := names(&s); got != "b" {
+			t.Errorf("%s: the copy has %q", format, got)
+		}
+	}
+}
+
+// A null value with headers of anything but a deletion is no event.
+func TestNullValueOfAnotherType(t *testing.T) {
+	var m messages
+	m.object(event.Modified, "1", "a", "5")
+	m[0].Value = nil
+	if e, err := nextconsumer.Decode(m[0]); !errors.Is(err, nextconsumer.ErrNoEvent) {
+		t.Errorf("%+v, %v", e, err)
+	}
+}
+
+// Memory must stay bounded on a bus that runs for years, and an old message that
+// comes late must not bring an object back meanwhile.
+func TestEndsAreRememberedUpToALimit(t *testing.T) {
+	for deletions, want := range map[int]string{3: "", 4: "0"} {
+		s := nextconsumer.State{Remember: 3}
+		var m messages
+		for i := range deletions {
+			m.object(event.Added, "1", fmt.Sprint(i), "5")
+			m.object(event.Deleted, "1", fmt.Sprint(i), "5")
+		}
+		m.object(event.Added, "1", "0", "5")
+		m.apply(t, &s)
+		if got := names(&s); got != want {
+			t.Errorf("after %d deletions and a late message the copy has %q, want %q", deletions, got, want)
+		}
+	}
+}
+
+// Some aggregated APIs have resourceVersions that are not numbers. Their changes must not be ignored.
+func TestVersionsThatAreNoNumbers(t *testing.T) {
+	var s nextconsumer.State
+	var m messages
+	for _, version := range []string{"zz", "aa", "aa"} {
+		m.object(event.Modified, "1", "a", version)
+	}
+	m.apply(t, &s)
+	e, ok := s.Get(nextconsumer.Name{Cluster: "test", Resource: "pods", Namespace: "ns", Name: "a"})
+	if !ok || e.ResourceVersion != "aa" {
+		t.Errorf("got %+v", e)
+	}
+	m.object(event.Deleted, "1", "a", "aa")
+	m.apply(t, &s)
+	if s.Len() != 0 {
+		t.Errorf("the copy has %q", names(&s))
+	}
+}
+
+// A consumer must not be stopped by a message that a foreign producer wrote, and must learn of it.
+func TestChanges(t *testing.T) {
+	var s nextconsumer.State
+	var m messages
+	m.of(event.Gap, "1", "reset", "")
+	m.object(event.Present, "1", "a", "5")
+	m.object(event.Present, "1", "a", "5")
+	m = append(m, nextconsumer.Message{Topic: "t", Value: []byte("hello")}, nextconsumer.Message{Topic: "t"})
+	m.object(event.Deleted, "1", "a", "5")
+	m = append(m, nextconsumer.Message{Topic: "t", Value: golden(t, "added")}) // of the contract before
+	var got []string
+	for c, err := range s.Changes(t.Context(), &m) {
+		if err != nil {
+			got = append(got, fmt.Sprint(errors.Is(err, event.ErrNotEvent)))
+			continue
+		}
+		got = append(got, fmt.Sprintf("%s -%d +%d", c.Event.Type, len(c.Gone), len(c.Shown)))
+	}
+	if diff := cmp.Diff([]string{"gap -0 +0", "present -0 +1", "true", "deleted -1 +0", "true"}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// Next implements [nextconsumer.Source].
+func (m *messages) Next(context.Context) (nextconsumer.Message, error) {
+	if len(*m) == 0 {
+		return nextconsumer.Message{}, io.EOF
+	}
+	next := (*m)[0]
+	*m = (*m)[1:]
+	return next, nil
+}

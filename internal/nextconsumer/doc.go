@@ -1,0 +1,23 @@
+// Package nextconsumer keeps a copy of clusters' objects from what the bridge wrote to a
+// bus, by the contract of docs/events-next.md. It replaces pkg/consumer when the bridge
+// begins to publish by that contract.
+//
+// A [State] takes messages, from whatever client reads them, and knows the rules of that
+// page: it ignores what came twice or too late, follows gaps, resets and closed
+// collections in each partition, unites the collections of a resource, and reports which
+// resources are complete and as of when.
+//
+//	var state nextconsumer.State
+//	for change, err := range state.Changes(ctx, source) {
+//		if err != nil {
+//			return err
+//		}
+//		fmt.Println(change.Event.Type, change.Event.Name)
+//	}
+//
+// The copy is in memory: a consumer that starts again reads from the beginning. Where the bus
+// no longer has the beginning, [State.Complete] reports that a resource is not complete until
+// a reset or a resync has published every object again.
+//
+// The package imports no client.
+package nextconsumer
