@@ -11,20 +11,20 @@ import (
 // The transitions; an input that has no column, or a row without an entry, changes
 // nothing. Every arrow that says gap starts a run and voids the position.
 //
-//		phase      Configure 1      Configure 2  Remove     ListBegun          ListDone     SideBegun    SideDone     Reset
-//		New        –                → Ending 9   → Ending   reset gap → Listing 8 –         –            –            –
-//		Listing    gap → Listing    → Ending     → Leaving  3                  synced → InStep 4  –      –            → Ending
-//		InStep     gap → Listing    → Ending     → Leaving  gap → Listing      –            gap → Resyncing 5, → Verifying  –  → Ending
-//		Resyncing  gap → Listing    → Ending     → Leaving  gap → Listing      –            –            synced → InStep  → Ending
-//		Verifying  gap → Listing    → Ending     → Leaving  gap → Listing      –            –            → InStep 6   → Ending
-//		Absent     –                → Ending     → Leaving  gap → Listing      –            –            –            → Ending
-//		Leaving    gap → Listing    → Ending     –          –                  –            –            –            → Ending
-//		Ending     7                7            7          –                  –            –            –            –
-//		Closed     → New            → New        –          –                  –            –            –            –
+//	phase      Configure 1    Configure 2  Remove     ListBegun              ListDone           SideBegun                       SideDone         Reset
+//	New        –              → Ending 9   → Ending   reset gap → Listing 8  –                  –                               –                –
+//	Listing    gap → Listing  → Ending     → Leaving  3                      synced → InStep 4  –                               –                → Ending
+//	InStep     gap → Listing  → Ending     → Leaving  gap → Listing          –                  gap → Resyncing 5, → Verifying  –                → Ending
+//	Resyncing  gap → Listing  → Ending     → Leaving  gap → Listing          –                  –                               synced → InStep  → Ending
+//	Verifying  gap → Listing  → Ending     → Leaving  gap → Listing          –                  –                               → InStep 6       → Ending
+//	Absent     –              → Ending     → Leaving  gap → Listing          –                  –                               –                → Ending
+//	Leaving    gap → Listing  → Ending     –          –                      –                  –                               –                → Ending
+//	Ending     7              7            7          –                      –                  –                               –                –
+//	Closed     → New          → New        –          –                      –                  –                               –                –
 //
 //	 1. The properties that decide which objects are published differ from the recorded
 //	    ones (selection, filter). Leaving and Closed: also where nothing differs.
-//	 2. A property that needs a reset differs (shape, route).
+//	 2. A property that needs a reset differs (shape, storage, types, route).
 //	 3. The list begins again in the same run. If it is of a new epoch: gap.
 //	 4. Absent if the list was empty because the resource or its namespace is absent.
 //	 5. A resync is due; otherwise a verification.
@@ -151,8 +151,8 @@ type Collection struct {
 	Record
 
 	read    uint64 // number of the present read
-	list    *list  // that reconciles, in Listing; nil: none has begun
-	side    *side  // in Resyncing and Verifying
+	list    *list  // that reconciles; nil: none has begun, as in all phases but Listing
+	side    *side  // nil in all phases but Resyncing and Verifying
 	rest    *rest  // in Ending
 	barrier uint64 // the batch that must be committed before an ending or a beginning goes on
 	silent  []Change
@@ -276,10 +276,7 @@ func (c *Collection) step(k *Core, in *Input) {
 	case Sighted:
 		c.sighted(k, in)
 	case ListEnded:
-		if c.Phase == Listing && c.list != nil {
-			c.saw(in.Version)
-			c.list.ended, c.list.version, c.list.keys = true, in.Version, k.uncommitted(c.ID)
-		}
+		c.listComplete(k, in.Version)
 	case ListLacks:
 		if c.listEnded() && in.Key > c.list.cursor {
 			c.list.cursor = in.Key
@@ -297,11 +294,7 @@ func (c *Collection) step(k *Core, in *Input) {
 	case Demand:
 		c.Resync = c.Resync || c.Phase == InStep || c.Phase == Listing || c.Phase == Verifying
 	case Reset:
-		switch c.Phase {
-		case New, Ending, Closed:
-		default:
-			c.end(k, c.Phase == Leaving)
-		}
+		c.reset(k)
 	case SideBegun:
 		c.sideBegun(k, in)
 	case SideEnded:
@@ -328,17 +321,36 @@ func (c *Collection) step(k *Core, in *Input) {
 	}
 }
 
+// listComplete begins the comparison of a list with the inventory.
+func (c *Collection) listComplete(k *Core, version string) {
+	if c.list == nil {
+		return
+	}
+	c.saw(version)
+	c.list.ended, c.list.version, c.list.keys = true, version, k.uncommitted(c.ID)
+}
+
 // listEnded reports whether a list is complete, and is being compared with the inventory.
-func (c *Collection) listEnded() bool { return c.Phase == Listing && c.list != nil && c.list.ended }
+func (c *Collection) listEnded() bool { return c.list != nil && c.list.ended }
+
+func (c *Collection) reset(k *Core) {
+	switch c.Phase {
+	case New, Ending, Closed:
+	default:
+		c.end(k, c.Phase == Leaving)
+	}
+}
 
 func (c *Collection) configure(k *Core, in *Input) {
 	was := c.Properties
 	c.Properties, c.Unwanted = in.Properties, false
+	if was.Storage != c.Properties.Storage {
+		c.Seen = "" // resourceVersions of two storages cannot be compared
+	}
 	switch {
 	case c.Phase == Ending, c.Phase == New && (c.Incarnation == 0 || c.Route == c.Properties.Route):
 	case c.Phase == Closed:
 		c.Phase = New
-		c.restart(k)
 	case was.needsReset(c.Properties) || c.Route != c.Properties.Route:
 		c.end(k, false)
 	case c.Phase == Absent:
@@ -376,7 +388,6 @@ func (c *Collection) listBegun(k *Core, in *Input) {
 	case in.NewEpoch && c.Phase != New && c.Incarnation != 0 && c.Epoch == k.epochOf(c.Properties.Storage):
 		k.newEpoch(c, in.Now)
 	case c.Phase == New, c.Incarnation == 0:
-		c.Epoch = k.epochOf(c.Properties.Storage)
 		c.begin(k, in.Now)
 	case c.Phase != Listing, in.Absent != (c.Reason == ReasonGone):
 		c.gapHere(k, in.Now, in.Reason)
@@ -386,9 +397,9 @@ func (c *Collection) listBegun(k *Core, in *Input) {
 
 // begin begins an incarnation.
 func (c *Collection) begin(k *Core, now uint64) {
-	c.nextRun(now)
+	c.nextRun(k, now)
 	c.Phase, c.Incarnation, c.Synced, c.Position, c.Route = Listing, c.Run, 0, "", c.Properties.Route
-	c.Reason, c.Listed, c.Resync = ReasonReset, "", false
+	c.Reason, c.Resync = ReasonReset, false
 	k.emit(c, CollectionEvent{Type: event.Gap, Reason: c.Reason, Reset: true})
 }
 
@@ -400,18 +411,25 @@ func (c *Collection) gap(k *Core, now uint64, reason string) {
 
 // gapHere starts a run in the present read.
 func (c *Collection) gapHere(k *Core, now uint64, reason string) {
-	c.Phase, c.list, c.side = Listing, nil, nil
+	c.Phase, c.side = Listing, nil
 	c.anotherRun(k, now, reason)
 }
 
 // anotherRun starts a run in the present list.
 func (c *Collection) anotherRun(k *Core, now uint64, reason string) {
-	c.nextRun(now)
+	c.nextRun(k, now)
 	c.Reason = reason
 	k.emit(c, CollectionEvent{Type: event.Gap, Reason: reason, From: c.Position})
 }
 
-func (c *Collection) nextRun(now uint64) { c.Run, c.Syncs = max(c.Run+1, now), 0 }
+// nextRun starts a run. A run belongs to the present history of its storage. What was seen of
+// another one says nothing.
+func (c *Collection) nextRun(k *Core, now uint64) {
+	c.Run, c.Syncs = max(c.Run+1, now), 0
+	if e := k.epochOf(c.Properties.Storage); c.Epoch != e {
+		c.Epoch, c.Seen = e, ""
+	}
+}
 
 // restart begins another read: frames of the read before are dropped.
 func (c *Collection) restart(k *Core) {
@@ -437,7 +455,6 @@ func (c *Collection) ended(k *Core) {
 		c.Incarnation = 0
 		k.add(c, Item{Event: &CollectionEvent{Type: event.Closed}, Incarnation: incarnation})
 	}
-	c.restart(k)
 }
 
 // sighted handles what was seen of an object.
@@ -450,7 +467,7 @@ func (c *Collection) sighted(k *Core, in *Input) {
 		c.touched(k, s)
 		k.judge(c, s, in.Now)
 		c.sidePassed(k, in.Now)
-	case s.Origin == List && c.Phase == Listing && c.list != nil:
+	case s.Origin == List && c.list != nil:
 		if s.Form == Seen {
 			c.list.seen[s.Key] = struct{}{}
 		} else { // a streamed list: it is gone before the list's end
@@ -461,15 +478,17 @@ func (c *Collection) sighted(k *Core, in *Input) {
 			k.newEpoch(c, in.Now)
 			c.restart(k)
 		}
-	case s.Origin == Resync && c.Phase == Resyncing:
+	case s.Origin == Resync && c.side != nil:
 		c.side.seen[s.Key] = struct{}{}
+		if c.Phase == Verifying {
+			c.compare(k, s)
+			return
+		}
 		known := k.object(c.ID, s.Key)
 		k.judge(c, s, in.Now)
-		if (known == nil || known.Version != s.Version) && (known == nil || known.Run != c.Run) {
+		if known == nil || known.Version != s.Version && known.Run != c.Run {
 			c.side.late[s.Key] = struct{}{}
 		}
-	case s.Origin == Resync && c.Phase == Verifying:
-		c.compare(k, s)
 	}
 }
 
@@ -491,7 +510,7 @@ func (c *Collection) moved(resume string) {
 
 // saw raises the highest resourceVersion that was seen.
 func (c *Collection) saw(version string) {
-	if version != "" && (c.Seen == "" || event.Newer(version, c.Seen)) {
+	if version != "" && event.Newer(version, c.Seen) { // any is newer than none
 		c.Seen = version
 	}
 }
@@ -527,7 +546,7 @@ func (c *Collection) sideBegun(k *Core, in *Input) {
 		c.Phase = Verifying
 		return
 	}
-	c.nextRun(in.Now)
+	c.nextRun(k, in.Now)
 	c.Phase = Resyncing
 	k.emit(c, CollectionEvent{Type: event.Gap, Reason: ReasonResync, From: c.Position})
 }
@@ -539,10 +558,11 @@ func (c *Collection) sideEnded(k *Core, in *Input) {
 		if _, seen := c.side.seen[key]; seen {
 			return
 		}
-		if c.Phase == Resyncing && o.known() && o.Run != c.Run {
+		_, touched := c.side.touched[key]
+		switch {
+		case c.Phase == Resyncing && o.known() && o.Run != c.Run:
 			c.side.late[key] = struct{}{}
-		}
-		if _, touched := c.side.touched[key]; c.Phase == Verifying && !touched {
+		case c.Phase == Verifying && !touched:
 			c.side.suspect[key] = Object{}
 		}
 	})
@@ -564,7 +584,6 @@ func (c *Collection) touched(k *Core, s *Sighting) {
 
 // compare notes an object in which a verification and the inventory differ.
 func (c *Collection) compare(k *Core, s *Sighting) {
-	c.side.seen[s.Key] = struct{}{}
 	if _, touched := c.side.touched[s.Key]; touched {
 		return
 	}
@@ -587,7 +606,7 @@ func (c *Collection) sidePassed(k *Core, now uint64) {
 		c.sync(k, ReasonResync)
 	case c.Phase == Verifying && len(s.suspect) == 0:
 		c.Phase, c.side = InStep, nil
-	case c.Phase == Verifying && passed:
+	case passed:
 		c.gap(k, now, ReasonDrift)
 	}
 }

@@ -228,7 +228,6 @@ func (c *Collection) recover(k *Core, s State, now uint64) {
 		k.dirty(c)
 	}
 	if e := k.epochOf(c.Properties.Storage); c.Epoch < e && (c.Phase.watching() || c.Phase == Listing) {
-		c.Epoch, c.Seen = e, ""
 		c.gap(k, now, ReasonHistory)
 	}
 }
@@ -576,7 +575,6 @@ func (k *Core) newEpoch(c *Collection, now uint64) {
 		if other.Properties.Storage != storage || !other.Phase.watching() && other.Phase != Listing && other != c {
 			continue
 		}
-		other.Epoch, other.Seen = k.epochs[storage], ""
 		other.gapHere(k, now, ReasonHistory)
 		if other != c {
 			other.restart(k)

@@ -87,25 +87,26 @@ const (
 // Seen: the object exists and the selectors select it. What is emitted depends on the
 // inventory entry and on how it compares with the object:
 //
-//	entry        compared with the object   watch      list         resync
-//	none         –                          announce   announce 1   –
-//	another uid  entry is not older         –          history 3    –
-//	another uid  otherwise                  end, announce  end, announce  –
-//	published    as published               –          – 6 8        present 2
-//	any          same version, judged in    –          run 7        –
+//	entry        compared with the object watch          list           resync
+//	none         –                        announce       announce 1     –
+//	another uid  entry is not older       –              history 3      –
+//	another uid  otherwise                end, announce  end, announce  –
+//	any          entry is newer           –              history 3      –
+//	any          same version, judged in  –              run 7          –
 //	             this run, other digest
-//	published    entry is newer             –          history 3    –
-//	published    otherwise                  modified   modified     –
-//	outdated     as published               –          – 6 8        modified 4
-//	outdated     same version               –          modified 4   modified 4
-//	outdated     otherwise                  modified   modified     –
-//	unpublished  same version               –          announce 4   announce 4
-//	unpublished  otherwise                  announce   announce     –
-//	skipped      same version and digest    –          –            –
-//	skipped      otherwise                  announce   announce     announce
-//	in doubt     entry is published and     –          modified     –
+//	published    as published             –              – 6 8          present 2
+//	published    otherwise                modified       modified       –
+//	outdated     as published             –              – 6 8          modified 4
+//	outdated     same version             –              modified 4     modified 4
+//	outdated     otherwise                modified       modified       –
+//	unpublished  same version             –              announce 4     announce 4
+//	unpublished  otherwise                announce       announce       –
+//	skipped      same version and digest  –              –              –
+//	skipped      same version             –              announce       announce
+//	skipped      otherwise                announce       announce       –
+//	in doubt     entry is published and   as above       modified       as above
 //	             no deletion is in doubt
-//	in doubt     otherwise                  –          announce 5   –
+//	in doubt     otherwise                as above       announce 5     as above
 //
 // Announce is `added`; before the first synced event of an incarnation it is `present`.
 // Where the configuration says `snapshot: skip`, nothing is emitted for what the first
@@ -246,6 +247,7 @@ func (v view) seen(known *Object, doubts []Intent, s *Sighting) verdict {
 	if known != nil && known.UID != s.UID {
 		known = nil
 	}
+	r.entry = known // unless another one is kept
 	doubt := find(doubts, s.UID)
 	var typ event.Type
 	switch typ, r.row = v.typeOf(known, doubt, s); {
@@ -255,7 +257,7 @@ func (v view) seen(known *Object, doubts []Intent, s *Sighting) verdict {
 		r.row = rowSameFilteredOut
 		r.end(*known, s, Left)
 		r.keep(known, v.entry(s, Unpublished))
-	case r.row == rowSame && known.asPublished(s) && (known.Version != s.Version || known.Status != Published):
+	case r.row == rowSame && (known.Version != s.Version || known.Status != Published):
 		next := *known // an older state is back
 		next.Status, next.Version, next.Digest, next.Judged = Published, s.Version, s.Digest, v.run
 		r.keep(known, next)
@@ -279,7 +281,7 @@ func (v view) evidence(known *Object, doubts []Intent, s *Sighting) row {
 	other := known == nil || known.UID != s.UID
 	switch {
 	case find(doubts, s.UID) != nil:
-	case other && v.complete != "" && !event.Newer(s.Version, v.complete):
+	case other && !event.Newer(s.Version, v.complete): // any is newer than ""
 		return rowUnknownOld
 	case known == nil || !v.sameHistory && known.Judged != v.run:
 	case event.Older(s.Version, known.Version), other && !event.Newer(s.Version, known.Version):
@@ -298,7 +300,7 @@ func (v view) rewritten(known *Object, doubts []Intent, s *Sighting) bool {
 	if d := find(doubts, s.UID); d != nil {
 		return d.Run == v.run && d.At == s.Version && (d.Deleted || d.Digest != s.Digest)
 	}
-	return known != nil && known.UID == s.UID && known.Judged == v.run && known.Version == s.Version && known.Digest != s.Digest
+	return known != nil && known.Judged == v.run && known.Version == s.Version && known.Digest != s.Digest
 }
 
 // typeOf is the type of the event that a seen object leads to, before the filter; 0 is
@@ -309,7 +311,7 @@ func (v view) typeOf(known *Object, doubt *Intent, s *Sighting) (event.Type, row
 		return event.Modified, rowDoubtKnown
 	case doubt != nil:
 		return v.announcement(), rowDoubt
-	case v.first && v.skip && s.Origin == List:
+	case v.first && v.skip: // a list: a watch comes behind the first synced event
 		return 0, rowSkippedFirst
 	case known == nil:
 		return v.announcement(), rowNew
@@ -327,7 +329,7 @@ func (v view) typeOf(known *Object, doubt *Intent, s *Sighting) (event.Type, row
 		}
 		return v.announcement(), rowUnpublished
 	case Outdated:
-		if known.asPublished(s) {
+		if known.asPublished(s) && s.Origin != Resync {
 			return 0, rowSame
 		}
 		if same && tried {
