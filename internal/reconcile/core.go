@@ -179,35 +179,33 @@ func (k *Core) Drop(collection string) {
 func (p *pending) drop(collection string) {
 	p.items = slices.DeleteFunc(slices.Clone(p.items), func(i Item) bool { return i.Collection == collection })
 	maps.DeleteFunc(p.objects, func(slot Slot, _ *Object) bool { return slot.Collection == collection })
-	p.settled = slices.DeleteFunc(p.settled, func(i SettledIntent) bool { return i.Collection == collection })
+	p.settled = slices.DeleteFunc(slices.Clone(p.settled), func(i SettledIntent) bool { return i.Collection == collection })
 	delete(p.dirty, collection)
 }
 
 // recover continues a collection from what the store holds of it.
 //
-//	draft                       continues as
-//	none                        the record
-//	Ending, Leaving             the draft; Leaving with a reset in doubt is Ending
-//	New, Closed                 the record: the ending before is done again
-//	with a reset in doubt that  the draft; another reset is emitted
-//	  synced or a gap follows
-//	with synced in doubt        the draft; another gap is emitted
-//	Listing, its gap in doubt   the draft; the gap is emitted again, with its id
-//	with a resync in doubt      the record, with a resync due; its gap is emitted again if it is in doubt
-//	otherwise                   the record
+//	draft                           continues as
+//	none                            the record
+//	Ending, Leaving                 the draft; Leaving with a reset in doubt is Ending
+//	with a reset and more in doubt  the draft; another reset is emitted
+//	with synced in doubt            the draft; another gap is emitted
+//	Listing, its gap in doubt       the draft; the gap is emitted again, with its id
+//	with a resync in doubt          the record, with a resync due; its gap is emitted again if it is in doubt
+//
+// A draft of another kind, or of another phase, is not made: see [Core.draft].
 func (c *Collection) recover(k *Core, s State, now uint64) {
 	c.Record = s.Records[c.ID]
 	c.emitted = c.Record
 	defer c.sawIntents(s)
 	d, drafted := s.Drafts[c.ID]
 	switch {
-	case !drafted || d.Phase == New || d.Phase == Closed:
+	case !drafted:
 	case d.Phase == Ending || d.Phase == Leaving:
 		inDoubt := d.Incarnation != c.Incarnation
 		if c.Record = d.Record; c.Phase == Leaving && inDoubt {
 			c.end(k, true)
 		}
-		k.dirty(c)
 	case d.Incarnation != c.Incarnation && (d.Synced || d.Run != d.Incarnation):
 		c.Record = d.Record
 		c.begin(k, now)
@@ -216,7 +214,7 @@ func (c *Collection) recover(k *Core, s State, now uint64) {
 		c.Record = d.Record
 		c.Synced, c.Position = synced, position
 		c.gap(k, now, ReasonInterrupted)
-	case d.Gap && d.Phase == Listing:
+	case d.Gap:
 		c.Record = d.Record
 		k.emit(c, CollectionEvent{Type: event.Gap, Reason: c.Reason, Reset: c.Run == c.Incarnation, From: c.Position})
 	case d.Resync: // another one follows
@@ -225,7 +223,6 @@ func (c *Collection) recover(k *Core, s State, now uint64) {
 			c.Run = d.Run
 			k.emit(c, CollectionEvent{Type: event.Gap, Reason: ReasonResync, From: c.Position})
 		}
-		k.dirty(c)
 	}
 	if e := k.epochOf(c.Properties.Storage); c.Epoch < e && (c.Phase.watching() || c.Phase == Listing) {
 		c.gap(k, now, ReasonHistory)
@@ -314,12 +311,11 @@ func (k *Core) judge(c *Collection, s *Sighting, now uint64) (newHistory bool) {
 			continue
 		}
 		item := Item{Object: e}
-		switch {
-		case i == len(r.events)-1 && r.changed:
+		if i < len(r.events)-1 { // a deletion
+			item.Changes = []Change{{slot, nil}}
+		} else {
 			item.Changes = []Change{{slot, r.entry}}
 			r.changed = false
-		case i < len(r.events)-1: // a deletion
-			item.Changes = []Change{{slot, nil}}
 		}
 		k.add(c, item)
 	}
@@ -354,9 +350,6 @@ func (k *Core) settle(slot Slot, uid string) {
 	}
 	k.filling.settled = append(k.filling.settled, SettledIntent{slot, uid})
 	k.intents[slot] = slices.DeleteFunc(slices.Clone(k.intents[slot]), func(i Intent) bool { return i.UID == uid })
-	if len(k.intents[slot]) == 0 {
-		delete(k.intents, slot)
-	}
 }
 
 // resolved removes the intents of a collection whose list is complete: none of its events is in
@@ -688,7 +681,7 @@ func (k *Core) intend(b *Batch, i *Item) {
 	}
 	slot := Slot{i.Collection, e.Key}
 	next := Intent{Object: e.Object, Deleted: e.Type == event.Deleted, Epoch: i.Epoch}
-	next.Status, next.Version = Published, e.Version
+	next.Version = e.Version
 	list := slices.DeleteFunc(b.Intents[slot], func(x Intent) bool { return x.UID == next.UID })
 	b.Intents[slot] = append(list, next)
 }

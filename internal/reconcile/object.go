@@ -449,13 +449,12 @@ func (v view) lacking(known *Object, doubts []Intent, s *Sighting) verdict {
 
 // keep sets the inventory entry.
 func (r *verdict) keep(known *Object, next Object) {
-	r.entry, r.changed = &next, known == nil || *known != next || len(r.events) > 0
+	r.entry, r.changed = &next, known == nil || *known != next
 }
 
 // end adds a deletion.
 func (r *verdict) end(o Object, s *Sighting, fate Fate) {
 	r.events = append(r.events, ObjectEvent{Type: event.Deleted, Key: s.Key, Object: o, Version: s.Version, Fate: fate, Body: s.Body})
-	r.changed = true
 }
 
 // holders are the objects of one name that consumers have or may have, the oldest first.
