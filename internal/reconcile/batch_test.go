@@ -36,6 +36,9 @@ func TestSeal(t *testing.T) {
 	if len(batch.Items) != 5 || len(batch.Records) != 1 || batch.Records["x"].Seen != "15" || len(batch.Drafts) != 0 {
 		t.Errorf("%+v", batch)
 	}
+	if b.core.Idle() || !b.core.Empty() {
+		t.Error("nothing is on its way")
+	}
 	b.do(seen(Watch, "d", "16"))
 	if b.core.Seal() != nil || b.core.Sealed() != batch || b.core.Idle() {
 		t.Error("two batches are on their way")
@@ -73,7 +76,11 @@ func TestItemsAlone(t *testing.T) {
 
 	b = inStep(t, seen(List, "a", "5")).do(isReset).commit()
 	b.core.Forgettable("x", 1)
-	b.do(Input{Kind: Forget, Key: "a"}, Input{Kind: Forgot}).commit().do(listBegun)
+	b.do(removed, Input{Kind: Forget, Key: "a"}, Input{Kind: Forgot})
+	if got := changesOf(b.core.Items()[0].Changes); got != "[a: none]" {
+		t.Errorf("what was forgotten before the end: %s", got)
+	}
+	b.commit().do(configured(Properties{}), listBegun)
 	if got := changesOf(b.core.Items()[0].Changes); got != "[]" || len(b.store.objects) != 0 {
 		t.Errorf("%s, and the store has %d entries", got, len(b.store.objects))
 	}
@@ -131,6 +138,7 @@ func TestDrafts(t *testing.T) {
 		{"a resync that a gap ends", []Input{demanded, sideBegun, listBegun}, InStep, is{gap: true}, false},
 		{"a list and a resync", []Input{listEnded("11"), listDone, demanded, sideBegun}, Listing, is{synced: true, resync: true}, false},
 		{"two gaps and a resync", []Input{listBegun, listEnded("11"), listDone, demanded, sideBegun}, InStep, is{gap: true, synced: true, resync: true}, false},
+		{"a synced, and a periodic one", []Input{listEnded("11"), listDone, periodic}, Listing, is{synced: true}, false},
 		{"leaving", []Input{removed}, InStep, is{}, false},
 		{"ending", []Input{isReset}, InStep, is{}, false},
 		{"closed", []Input{{Kind: Forgot}}, Ending, is{}, true},
@@ -175,6 +183,7 @@ func inDoubt(t *testing.T) *bench {
 	s.records["x"] = Record{Phase: Listing, Run: 2, Incarnation: 2, Epoch: 1, Position: "1"}
 	s.intents[Slot{"x", "a"}] = append(intentOfUID("o", "4"), intentOfUID("ua", "5")...)
 	s.intents[Slot{"x", "b"}] = intentOfUID("ub", "6")
+	s.records["y"] = s.records["x"]
 	s.intents[Slot{"y", "a"}] = intentOfUID("ua", "6")
 	return newBench(t, s)
 }
@@ -189,11 +198,11 @@ func TestSettledIntents(t *testing.T) {
 		return fmt.Sprint(a, c, y)
 	}
 	b := inDoubt(t)
-	if got := doubts(b); got != "true true false" {
+	if got := doubts(b); got != "true true true" {
 		t.Errorf("in doubt: %s", got)
 	}
 	b.do(listBegun, seen(List, "a", "7"), seen(List, "c", "8"))
-	if got := doubts(b); got != "false true false" {
+	if got := doubts(b); got != "false true true" {
 		t.Errorf("in doubt behind a: %s", got)
 	}
 	batch := b.core.Seal()
@@ -209,11 +218,11 @@ func TestSettledIntents(t *testing.T) {
 	b = inDoubt(t)
 	b.do(listBegun)
 	b.x().Incarnation = 3 // a reset that was in doubt as well
-	if got := doubts(b); got != "false false false" {
+	if got := doubts(b); got != "false false true" {
 		t.Errorf("in doubt from the incarnation before: %s", got)
 	}
 	b.do(listEnded("9"), listDone)
-	if got := b.core.Seal().Settled; len(got) != 3 || b.core.intents[Slot{"y", "a"}] != nil {
+	if got := b.core.Seal().Settled; len(got) != 3 || doubts(b) != "false false true" {
 		t.Errorf("settled of the incarnation before: %v", got)
 	}
 
@@ -233,9 +242,9 @@ func TestSettledIntents(t *testing.T) {
 // TestDrop: what is not committed of a collection goes, and nothing of another one.
 func TestDrop(t *testing.T) {
 	b := inDoubt(t)
-	b.do(of("y", configured(Properties{}))).do(of("y", listBegun), of("y", seen(List, "a", "7")), listBegun, seen(List, "a", "7"), isReset)
+	b.do(of("y", configured(Properties{Filter: "f"}))).do(of("y", listBegun), of("y", seen(List, "a", "7")), listBegun, seen(List, "a", "7"))
 	batch := b.core.Seal()
-	b.do(of("y", seen(List, "b", "8")), of("x", Input{Kind: Remove}))
+	b.do(of("y", seen(List, "b", "8")), seen(List, "c", "8"), lacks("b", "9"))
 	b.core.filling.settled = slices.Clone(batch.Settled)
 	b.core.Drop("x")
 	if _, inDoubt := b.core.Object("x", "b"); inDoubt || b.x() != nil || fmt.Sprint(b.core.IDs()) != "[y]" {
@@ -247,8 +256,11 @@ func TestDrop(t *testing.T) {
 			t.Errorf("an event of %s", i.Collection)
 		}
 	}
-	if len(kept.Items) != 2 || changesOf(kept.Changes) != "[a: ua 7]" || len(kept.Settled) != 0 || len(batch.Settled) != 2 {
+	if len(kept.Items) != 2 || changesOf(kept.Changes) != "[a: ua 7]" || fmt.Sprint(kept.Settled) != "[{{y a} ua}]" {
 		t.Errorf("%+v", kept)
+	}
+	if len(batch.Items) != 4 || len(batch.Settled) != 3 || len(batch.Records) != 2 || len(batch.Drafts) != 1 || len(batch.Intents) != 2 {
+		t.Errorf("the batch that was handed out has changed: %+v", batch)
 	}
 	for what, ids := range map[string][]string{
 		"records": sorted(kept.Records), "drafts": sorted(kept.Drafts), "intents": slices.Sorted(func(yield func(string) bool) {
@@ -263,13 +275,13 @@ func TestDrop(t *testing.T) {
 	}
 	b.core.Committed()
 	next := b.core.Seal()
-	if len(next.Items) != 1 || changesOf(next.Changes) != "[b: ub 8]" || fmt.Sprint(sorted(next.Records)) != "[y]" || len(next.Settled) != 0 {
+	if len(next.Items) != 1 || changesOf(next.Changes) != "[b: ub 8]" || fmt.Sprint(sorted(next.Records)) != "[y]" || len(next.Settled) != 1 {
 		t.Errorf("%+v", next)
 	}
 	b.core.Committed()
 	b.store.intents = map[Slot][]Intent{}
 	b.core.Restore("x", b.store.state(), 0)
-	if _, inDoubt := b.core.Object("x", "a"); inDoubt || b.x().Phase != Listing {
+	if _, inDoubt := b.core.Object("x", "b"); inDoubt || b.x().Phase != Listing {
 		t.Errorf("it continues %s, in doubt: %t", b.x().Phase, inDoubt)
 	}
 	if b.core.Drop("x"); b.core.Sealed() != nil {
@@ -296,6 +308,17 @@ func TestSignificant(t *testing.T) {
 		}
 		if o, _ := b.core.Object("x", "a"); o.Significant != c.kept || o.Version != c.version {
 			t.Errorf("%s: %d is kept at %s, want %d", c.version, o.Significant, o.Version, c.kept)
+		}
+	}
+}
+
+func TestCompareSlots(t *testing.T) {
+	list := []Slot{{"x", "b"}, {"x", "c"}, {"y", "a"}, {"y", "b"}}
+	for i := range list {
+		for j := range list {
+			if got := compareSlots(list[i], list[j]); got != min(max(i-j, -1), 1) {
+				t.Errorf("%v and %v: %d", list[i], list[j], got)
+			}
 		}
 	}
 }

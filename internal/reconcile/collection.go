@@ -153,7 +153,7 @@ type Collection struct {
 	read    uint64 // number of the present read
 	list    *list  // that reconciles; nil: none has begun, as in all phases but Listing
 	side    *side  // nil in all phases but Resyncing and Verifying
-	rest    *rest  // in Ending
+	rest    *rest  // nil in all phases but Ending
 	barrier uint64 // the batch that must be committed before an ending or a beginning goes on
 	silent  []Change
 	emitted Record // as it was with the last item
@@ -306,7 +306,7 @@ func (c *Collection) step(k *Core, in *Input) {
 			c.Phase, c.side = InStep, nil
 		}
 	case Forget:
-		if c.Phase == Ending && c.rest != nil && in.Key > c.rest.cursor {
+		if c.rest != nil && in.Key > c.rest.cursor {
 			c.rest.cursor = in.Key
 			k.forget(c, in.Key)
 		}
@@ -380,15 +380,15 @@ func (c *Collection) listBegun(k *Core, in *Input) {
 	switch {
 	case c.Phase == Leaving || c.Phase == Ending || c.Phase == Closed:
 		return
-	case in.Absent && c.Incarnation == 0 && c.Phase == New:
+	case in.Absent && c.Incarnation == 0:
 		c.Phase = Absent // there is nothing to end
 		return
 	case in.Absent && c.Phase == Absent:
 		return
-	case in.NewEpoch && c.Phase != New && c.Incarnation != 0 && c.Epoch == k.epochOf(c.Properties.Storage):
-		k.newEpoch(c, in.Now)
 	case c.Phase == New, c.Incarnation == 0:
 		c.begin(k, in.Now)
+	case in.NewEpoch && c.Epoch == k.epochOf(c.Properties.Storage):
+		k.newEpoch(c, in.Now)
 	case c.Phase != Listing, in.Absent != (c.Reason == ReasonGone):
 		c.gapHere(k, in.Now, in.Reason)
 	}
@@ -435,7 +435,7 @@ func (c *Collection) nextRun(k *Core, now uint64) {
 func (c *Collection) restart(k *Core) {
 	k.reads++
 	c.read = k.reads
-	c.list, c.side, c.rest = nil, nil, nil
+	c.list, c.side = nil, nil
 }
 
 // end begins to forget the incarnation.
@@ -447,7 +447,7 @@ func (c *Collection) end(k *Core, unwanted bool) {
 // ended ends an ending.
 func (c *Collection) ended(k *Core) {
 	incarnation := c.Incarnation
-	c.Phase, c.barrier = New, k.seq
+	c.Phase, c.barrier, c.rest = New, k.seq, nil
 	if c.Unwanted {
 		c.Phase = Closed
 	}
@@ -478,7 +478,7 @@ func (c *Collection) sighted(k *Core, in *Input) {
 			k.newEpoch(c, in.Now)
 			c.restart(k)
 		}
-	case s.Origin == Resync && c.side != nil:
+	case s.Origin == Resync:
 		c.side.seen[s.Key] = struct{}{}
 		if c.Phase == Verifying {
 			c.compare(k, s)
@@ -558,12 +558,12 @@ func (c *Collection) sideEnded(k *Core, in *Input) {
 		if _, seen := c.side.seen[key]; seen {
 			return
 		}
-		_, touched := c.side.touched[key]
-		switch {
-		case c.Phase == Resyncing && o.known() && o.Run != c.Run:
+		if c.Phase == Verifying {
+			if _, touched := c.side.touched[key]; !touched {
+				c.side.suspect[key] = Object{}
+			}
+		} else if o.known() && o.Run != c.Run {
 			c.side.late[key] = struct{}{}
-		case c.Phase == Verifying && !touched:
-			c.side.suspect[key] = Object{}
 		}
 	})
 	c.sidePassed(k, in.Now)

@@ -121,12 +121,10 @@ func newPending() *pending {
 // NewCore returns a core that continues from what a store holds. now is as in [Input].
 func NewCore(storage Storage, s State, now uint64) *Core {
 	k := &Core{
-		storage: storage, collections: map[string]*Collection{}, epochs: maps.Clone(s.Epochs), intents: map[Slot][]Intent{},
+		storage: storage, collections: map[string]*Collection{}, epochs: map[string]uint64{}, intents: map[Slot][]Intent{},
 		seq: 1, filling: newPending(),
 	}
-	if k.epochs == nil {
-		k.epochs = map[string]uint64{}
-	}
+	maps.Copy(k.epochs, s.Epochs)
 	ids := map[string]struct{}{}
 	for id := range s.Records {
 		ids[id] = struct{}{}
@@ -399,11 +397,7 @@ func (k *Core) valid(collection string, o *Object) *Object {
 
 // doubts are the intents of a key that the incarnation has left.
 func (k *Core) doubts(c *Collection, key string) []Intent {
-	list := k.intents[Slot{c.ID, key}]
-	if len(list) == 0 {
-		return nil
-	}
-	return slices.DeleteFunc(slices.Clone(list), func(i Intent) bool { return i.Run < c.Incarnation })
+	return slices.DeleteFunc(slices.Clone(k.intents[Slot{c.ID, key}]), func(i Intent) bool { return i.Run < c.Incarnation })
 }
 
 // uncommitted are the keys of a collection that are not committed or in doubt, sorted.
@@ -592,7 +586,7 @@ func (k *Core) Idle() bool { return k.flying == nil && k.Empty() }
 
 // Empty reports whether the batch that fills has nothing.
 func (k *Core) Empty() bool {
-	return len(k.filling.items) == 0 && len(k.filling.dirty) == 0 && len(k.filling.objects) == 0
+	return len(k.filling.dirty) == 0 && len(k.filling.objects) == 0 // an item makes its collection dirty
 }
 
 // Seal hands out the batch that fills, and begins another one. There is at most one batch on

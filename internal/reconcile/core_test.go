@@ -238,7 +238,11 @@ func TestBegin(t *testing.T) {
 	p := Properties{Selection: "s", Route: "r"}
 	b := newBench(t, nil).do(configured(p)).do(listed("10")...).do(demanded, isReset).commit()
 	p.Route = "other"
-	b.do(configured(p), Input{Kind: Forgot}).commit().do(listBegun)
+	b.do(configured(p), Input{Kind: Forgot})
+	if i := b.core.Items()[0]; i.Event.Type != event.Closed || i.Incarnation != 1 || b.x().Incarnation != 0 {
+		t.Errorf("the incarnation ends with %+v, and the record has %d", i, b.x().Incarnation)
+	}
+	b.commit().do(listBegun)
 	b.x().Seen = ""
 	got := b.x().Record
 	want := Record{Phase: Listing, Run: 2, Incarnation: 2, Epoch: 1, Reason: ReasonReset, Properties: p, Route: "other", Listed: "s"}
@@ -376,6 +380,16 @@ func TestReading(t *testing.T) {
 		t.Errorf("the list beside the watch is complete: %+v, %s", r, b.x().Phase)
 	}
 
+	b = inPhase(t, Resyncing)
+	side := b.x().side.number
+	b.do(Input{Kind: SideBroken})
+	if r := b.core.Reading("x"); r.Side != 0 {
+		t.Errorf("the list beside the watch has broken off: %+v", r)
+	}
+	if b.do(sideBegun); b.x().side.number == side || b.x().side.number == b.x().read {
+		t.Error("another list beside the watch has no number of its own")
+	}
+
 	for what, in := range map[string]Input{
 		"removed": removed, "reset": isReset, "configured": configured(Properties{Filter: "f"}),
 	} {
@@ -391,7 +405,7 @@ func TestReading(t *testing.T) {
 	if b.core.Restore("x", b.store.state(), 0); b.x().read == number {
 		t.Error("dropped: the read before goes on")
 	}
-	b = inStep(t).do(isReset, Input{Kind: Forgot})
+	b = inStep(t).do(isReset).commit().do(Input{Kind: Forgot})
 	if !b.core.Reading("x").Stop {
 		t.Error("an incarnation begins before the end of the one before is committed")
 	}
@@ -514,6 +528,13 @@ func TestMissing(t *testing.T) {
 		t.Errorf("%s: a key behind the one that was compared last is compared", got)
 	}
 
+	b = inStep(t, seen(List, "b", "5"), seen(List, "d", "6")).do(of("y", configured(Properties{})), of("y", listBegun), of("y", seen(List, "z", "3")))
+	b.do(seen(Watch, "a", "11"), seen(Watch, "c", "12"), seen(Watch, "e", "13")).core.Seal()
+	b.do(listBegun, listEnded("14"))
+	if got := fmt.Sprint(b.core.Missing("x", 9)); got != "[{a [ua]} {b [ub]} {c [uc]} {d [ud]} {e [ue]}]" {
+		t.Errorf("missing, committed or not: %s", got)
+	}
+
 	b = inStep(t, seen(List, "a", "5")).do(listBegun, gone(List, "a", "11"))
 	if got := fmt.Sprint(b.do(listEnded("12")).core.Missing("x", 9)); got != "[]" {
 		t.Errorf("an object that ended within the list is missing: %s", got)
@@ -563,5 +584,21 @@ func TestForgettable(t *testing.T) {
 	b.do(Input{Kind: Forget, Key: "a"})
 	if batch := b.core.Seal(); len(batch.Changes) != 1 {
 		t.Errorf("%v: a key behind the one that was forgotten last is forgotten", batch.Changes)
+	}
+}
+
+// TestEarlierIncarnation: an inventory entry that a crash left behind does not count.
+func TestEarlierIncarnation(t *testing.T) {
+	s := newStore()
+	s.records["x"] = Record{Phase: Listing, Run: 3, Incarnation: 3, Epoch: 1}
+	s.objects[Slot{"x", "a"}] = entryOf(Published, "5")
+	s.objects[Slot{"x", "b"}] = entryOf(Published, "6", judged(3))
+	b := newBench(t, s)
+	a, _ := b.core.Object("x", "a")
+	if o, _ := b.core.Object("x", "b"); a != nil || o == nil {
+		t.Errorf("entries %v and %v", a, o)
+	}
+	if got := b.do(listBegun, seen(List, "a", "5")).emitted(); got != "present ua" {
+		t.Errorf("%s, want present ua", got)
 	}
 }

@@ -404,7 +404,7 @@ func (v view) publish(r *verdict, typ event.Type, known *Object, maybe *Intent, 
 		next = v.entry(s, Unpublished)
 		switch {
 		case maybe != nil: // the bus took it the first time, or may have
-			next.Status, next.Run, next.At, next.Significant = Outdated, maybe.Run, maybe.At, 0
+			next.Status, next.Run, next.At = Outdated, maybe.Run, maybe.At
 		case held != nil:
 			next.Status, next.Run, next.At, next.AtDigest, next.Significant = Outdated, held.Run, held.At, held.AtDigest, held.Significant
 		}

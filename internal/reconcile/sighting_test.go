@@ -39,9 +39,9 @@ func intentOfUID(uid, version string) []Intent {
 	return intentOf(version, func(i *Intent) { i.UID = uid })
 }
 
-func uid(s string) func(*Object)      { return func(o *Object) { o.UID = s } }
-func digest(n uint64) func(*Object)   { return func(o *Object) { o.Digest = n } }
-func judged(run uint64) func(*Object) { return func(o *Object) { o.Judged = run } }
+func uid(s string) func(*Object)           { return func(o *Object) { o.UID = s } }
+func digest(n uint64) func(*Object)        { return func(o *Object) { o.Digest = n } }
+func judged(run uint64) func(*Object)      { return func(o *Object) { o.Judged = run } }
 func publishedIn(run uint64) func(*Object) { return func(o *Object) { o.Run, o.Judged = run, run } }
 
 func publishedAt(version string) func(*Object) {
@@ -74,7 +74,7 @@ var seenRows = []struct {
 		nil,
 	},
 	{"published", "as published", "–", "– 6 8", "present 2", []*Object{entryOf(Published, "20"), entryOf(Published, "20", judged(3))}, nil},
-	{"published", "otherwise", "modified", "modified", "–", []*Object{entryOf(Published, "10"), entryOf(Published, "10", publishedIn(3)), entryOf(Published, "19", publishedAt("10"))}, nil},
+	{"published", "otherwise", "modified", "modified", "–", []*Object{entryOf(Published, "10"), entryOf(Published, "10", digest(7), func(o *Object) { o.AtDigest = 7 }), entryOf(Published, "10", publishedIn(3)), entryOf(Published, "19", publishedAt("10"))}, nil},
 	{"outdated", "as published", "–", "– 6 8", "modified 4", []*Object{entryOf(Outdated, "20", digest(6), publishedAt("20"))}, nil},
 	{"outdated", "same version", "–", "modified 4", "modified 4", []*Object{entryOf(Outdated, "20", publishedAt("10"))}, nil},
 	{"outdated", "otherwise", "modified", "modified", "–", []*Object{entryOf(Outdated, "10"), entryOf(Outdated, "10", judged(3))}, nil},
@@ -192,7 +192,7 @@ func (r *verdict) text() string {
 		parts = append(parts, part)
 	}
 	switch {
-	case !r.changed:
+	case !r.changed && len(r.events) == 0:
 		parts = append(parts, "entry: as before")
 	default:
 		parts = append(parts, "entry: "+r.entry.text())
@@ -334,7 +334,7 @@ var notes = func() []note {
 		{"5", "a later deletion of the object is in doubt", normal, entryOf(Published, "10"), intentOf("15", deleted), seeing(List), "added u of 3/20 at 20; " + news},
 		{
 			"5", "an older object of the name is in doubt beside the entry", normal, entryOf(Published, "20"), intentOfUID("o", "10"), seeing(List),
-			"deleted o of 2/10 at 20; entry: as before",
+			"deleted o of 2/10 at 20; entry: published u 20/7, bus has 20/7 of run 2, significant 107, judged 2",
 		},
 		{
 			"5", "two of a name are in doubt: in the order of their publications", normal, entryOf(Published, "12", uid("p")), intentOfUID("o", "10"), seeing(List),
@@ -384,6 +384,7 @@ var notes = func() []note {
 		{"ignore", "listed as it was moved, and no longer ignored", normal, entryOf(Published, "20", publishedAt("10")), nil, seeing(List, majorly), "modified u of 3/20 at 20; " + news},
 		{"ignore", "listed as it was moved, and nothing is ignored any more", normal, entryOf(Published, "20", publishedAt("10")), nil, seeing(List), "modified u of 3/20 at 20; " + news},
 		{"ignore", "a minor change in a resync", resync, entryOf(Published, "10"), nil, seeing(Watch, minorly), "present u of 3/20 at 20; " + news},
+		{"ignore", "a minor change with the same digest in a resync", resync, entryOf(Published, "10", digest(7)), nil, seeing(Watch, minorly), "present u of 3/20 at 20; " + news},
 		{"ignore", "a minor change in a resync that has published it", resync, entryOf(Published, "10", publishedIn(3)), nil, seeing(Watch, minorly), "entry: published u 20/7, bus has 10/5 of run 3, significant 105, judged 3"},
 		{"ignore", "a minor change of an object in doubt", normal, entryOf(Published, "10"), intentOf("15"), seeing(List, minorly), "modified u of 3/20 at 20; " + news},
 		{"ignore", "a minor change behind a dead letter", normal, entryOf(Outdated, "10"), nil, seeing(Watch, minorly), "modified u of 3/20 at 20; " + news},
@@ -411,8 +412,8 @@ var notes = func() []note {
 		{"lacking", "left the selection", normal, entryOf(Published, "10"), nil, seeing(List, lackingAt("20", map[string]Fate{"u": Left})), "deleted u of 2/10 at 20, left; entry: none"},
 		{"lacking", "not published", normal, entryOf(Unpublished, "10"), nil, seeing(List, lackingAt("20", nil)), "entry: none"},
 		{"lacking", "nothing", normal, nil, nil, seeing(List, lackingAt("20", nil)), "entry: as before"},
-		{"lacking", "in doubt", normal, nil, intentOf("19"), seeing(List, lackingAt("20", nil)), "deleted u of 2/19 at 20; entry: as before"},
-		{"lacking", "its deletion in doubt", normal, nil, intentOf("19", deleted), seeing(List, lackingAt("20", nil)), "deleted u of 2/19 at 20; entry: as before"},
+		{"lacking", "in doubt", normal, nil, intentOf("19"), seeing(List, lackingAt("20", nil)), "deleted u of 2/19 at 20; entry: none"},
+		{"lacking", "its deletion in doubt", normal, nil, intentOf("19", deleted), seeing(List, lackingAt("20", nil)), "deleted u of 2/19 at 20; entry: none"},
 		{"lacking", "in doubt behind the entry", normal, entryOf(Published, "10"), intentOf("19"), seeing(List, lackingAt("20", nil)), "deleted u of 2/19 at 20; entry: none"},
 		{
 			"lacking", "several, each with its own end", normal, entryOf(Published, "12", uid("p")), append(intentOf("19"), intentOfUID("o", "10")...),
@@ -453,7 +454,7 @@ func TestNotes(t *testing.T) {
 
 // TestPublicationsInOrder: consumers ignore the end of a publication behind the end of a later one.
 func TestPublicationsInOrder(t *testing.T) {
-	list := []Object{{Run: 1, At: "30"}, {Run: 2, At: "9"}, {Run: 2, At: "10"}, {Run: 3, At: "1"}}
+	list := []Object{{Run: 1, At: "30"}, {Run: 2, At: "9"}, {Run: 2, At: "10"}, {Run: 3, At: "10"}}
 	for i := range list {
 		for j := range list {
 			want := 0
