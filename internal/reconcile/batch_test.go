@@ -242,7 +242,7 @@ func TestSettledIntents(t *testing.T) {
 // TestDrop: what is not committed of a collection goes, and nothing of another one.
 func TestDrop(t *testing.T) {
 	b := inDoubt(t)
-	b.do(of("y", configured(Properties{Filter: "f"}))).do(of("y", listBegun), of("y", seen(List, "a", "7")), listBegun, seen(List, "a", "7"))
+	b.do(of("y", configured(Properties{Filter: "f"}))).do(of("y", listBegun), of("y", seen(List, "a", "7")), listBegun, isGone, seen(List, "a", "7"))
 	batch := b.core.Seal()
 	b.do(of("y", seen(List, "b", "8")), seen(List, "c", "8"), lacks("b", "9"))
 	b.core.filling.settled = slices.Clone(batch.Settled)
@@ -259,7 +259,7 @@ func TestDrop(t *testing.T) {
 	if len(kept.Items) != 2 || changesOf(kept.Changes) != "[a: ua 7]" || fmt.Sprint(kept.Settled) != "[{{y a} ua}]" {
 		t.Errorf("%+v", kept)
 	}
-	if len(batch.Items) != 4 || len(batch.Settled) != 3 || len(batch.Records) != 2 || len(batch.Drafts) != 1 || len(batch.Intents) != 2 {
+	if len(batch.Items) != 5 || len(batch.Settled) != 3 || len(batch.Records) != 2 || len(batch.Drafts) != 2 || len(batch.Intents) != 2 {
 		t.Errorf("the batch that was handed out has changed: %+v", batch)
 	}
 	for what, ids := range map[string][]string{
@@ -286,6 +286,18 @@ func TestDrop(t *testing.T) {
 	}
 	if b.core.Drop("x"); b.core.Sealed() != nil {
 		t.Error("a batch is on its way that never was")
+	}
+}
+
+// TestPublished: a log has the items before a refused one. What it has is not delivered again, and is
+// committed with the rest.
+func TestPublished(t *testing.T) {
+	b := inStep(t).do(seen(Watch, "a", "11"), seen(Watch, "b", "12"), seen(Watch, "c", "13"))
+	batch := b.core.Seal()
+	b.core.Published(2)
+	rest := b.core.Sealed()
+	if len(rest.Items) != 1 || rest.Items[0].Object.Key != "c" || len(rest.Changes) != 3 || len(batch.Items) != 3 {
+		t.Errorf("%+v", rest)
 	}
 }
 

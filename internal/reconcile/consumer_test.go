@@ -104,9 +104,6 @@ func (w *world) emitted(i *Item) {
 	if e := i.Event; e != nil {
 		switch e.Type {
 		case event.Gap:
-			if now := w.core.epochOf(c.Properties.Storage); i.Epoch != now {
-				w.fail("history: %s has epoch %d, and the storage has epoch %d", describe(i), i.Epoch, now)
-			}
 			w.runs[runKey(i.Collection, i.Run)] = c.Properties
 			w.reasons[runKey(i.Collection, i.Run)] = e.Reason
 		case event.Synced:

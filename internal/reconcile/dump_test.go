@@ -88,7 +88,7 @@ func (d *dump) object(id string, o *Object) {
 		return
 	}
 	d.text(o.UID, o.Version, o.At)
-	d.number(int(o.Digest), int(o.Status), int(o.AtDigest))
+	d.number(int(o.Digest), int(o.Status), int(o.AtDigest), int(o.Significant))
 	d.run(id, o.Judged)
 	d.run(id, o.Run)
 }

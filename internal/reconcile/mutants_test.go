@@ -409,7 +409,8 @@ func forward(fn *ast.FuncDecl, i int) string {
 	return "return " + call
 }
 
-// equivalents are the changes that make no difference to what consumers see, with the reason.
+// equivalents are the changes that make no difference to what consumers see or the store gets, with the
+// reason.
 var equivalents = map[string]string{
 	"seen: without `known.UID != s.UID`": "the loop looks at the uids again; the condition saves its work",
 }

@@ -992,27 +992,15 @@ func (w *world) sighting(c *Collection, from Origin, name string, t *thing) *Sig
 	p := c.Properties
 	s := &Sighting{
 		Form: Seen, Origin: from, Key: name, UID: strconv.Itoa(t.uid), Version: rv(t.at), Digest: uint64(w.body(t)), Body: w.body(t),
-		DeadLetter: w.unfit(t),
+		DeadLetter: w.unfit(t), Significant: uint64(w.seen(p, t)),
 	}
 	if p.Filter != "" {
 		s.Passes = func(event.Type) bool { return w.passes(p, t) }
 	}
 	if p.Filter == ignoring {
-		s.Minor = func(known *Object) bool { return w.minor(known, t) }
+		s.Minor = func(known *Object) bool { return known.Significant == s.Significant }
 	}
 	return s
-}
-
-// minor reports whether an object differs from what was published in what is ignored only.
-func (w *world) minor(known *Object, t *thing) bool {
-	if known.AtDigest/1000 != uint64(w.cluster.defaults) {
-		return false
-	}
-	body := int(known.AtDigest % 1000)
-	if major, ok := w.majors[body]; ok {
-		body = major
-	}
-	return body == t.major
 }
 
 // body is what the API server says of an object now.
@@ -1098,7 +1086,9 @@ func (w *world) step(in *Input) {
 	w.core.Step(in)
 	w.look(before)
 	c := w.core.collections[in.Collection]
-	switch {
+	switch now := w.core.epochOf(c.Properties.Storage); {
+	case c.Phase == Listing && c.Epoch != now:
+		w.fail("history: %s lists in epoch %d, and its storage is in epoch %d", in.Collection, c.Epoch, now)
 	case watched && in.Resume != "" && c.Position != in.Resume:
 		w.fail("position: %s is at %s, and a watch may start from %s", in.Collection, c.Position, in.Resume)
 	case in.Kind == SideBroken && (c.Phase != InStep || c.side != nil):
