@@ -275,7 +275,7 @@ func TestDrop(t *testing.T) {
 	}
 	b.core.Committed()
 	next := b.core.Seal()
-	if len(next.Items) != 1 || changesOf(next.Changes) != "[b: ub 8]" || fmt.Sprint(sorted(next.Records)) != "[y]" || len(next.Settled) != 1 {
+	if len(next.Items) != 1 || next.Items[0].Collection != "y" || changesOf(next.Changes) != "[b: ub 8]" || fmt.Sprint(sorted(next.Records)) != "[y]" || len(next.Settled) != 1 {
 		t.Errorf("%+v", next)
 	}
 	b.core.Committed()

@@ -174,7 +174,7 @@ type side struct {
 	number  uint64
 	seen    map[string]struct{}
 	late    map[string]struct{} // of a resync: keys that the watch is yet to publish or end
-	suspect map[string]Object   // of a verification: as listed; a zero UID is: not listed
+	suspect map[string]struct{} // of a verification: keys in which list and inventory differ
 	touched map[string]struct{} // of a verification: keys that the watch has changed
 	version string              // of the list; "" while it is under way
 }
@@ -540,7 +540,7 @@ func (c *Collection) sideBegun(k *Core, in *Input) {
 	}
 	k.reads++
 	c.side = &side{
-		number: k.reads, seen: map[string]struct{}{}, late: map[string]struct{}{}, suspect: map[string]Object{}, touched: map[string]struct{}{},
+		number: k.reads, seen: map[string]struct{}{}, late: map[string]struct{}{}, suspect: map[string]struct{}{}, touched: map[string]struct{}{},
 	}
 	if !c.Resync {
 		c.Phase = Verifying
@@ -560,7 +560,7 @@ func (c *Collection) sideEnded(k *Core, in *Input) {
 		}
 		if c.Phase == Verifying {
 			if _, touched := c.side.touched[key]; !touched {
-				c.side.suspect[key] = Object{}
+				c.side.suspect[key] = struct{}{}
 			}
 		} else if o.known() && o.Run != c.Run {
 			c.side.late[key] = struct{}{}
@@ -589,7 +589,7 @@ func (c *Collection) compare(k *Core, s *Sighting) {
 	}
 	known := k.object(c.ID, s.Key)
 	if known == nil || known.Version != s.Version || known.Digest != s.Digest {
-		c.side.suspect[s.Key] = Object{UID: s.UID, Version: s.Version, Digest: s.Digest}
+		c.side.suspect[s.Key] = struct{}{}
 	}
 }
 

@@ -231,11 +231,7 @@ func (d *dump) core(w *world) {
 			d.keys(l.seen)
 			d.keys(l.late)
 			d.keys(l.touched)
-			for _, key := range sorted(l.suspect) {
-				o := l.suspect[key]
-				d.text(key)
-				d.object(id, &o)
-			}
+			d.keys(l.suspect)
 		}
 		if r := w.readers[id]; r != nil && r.number == x.read {
 			d.text("reader")

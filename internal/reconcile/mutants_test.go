@@ -35,9 +35,9 @@ func (m *mutant) String() string { return m.function + ": " + m.what }
 
 // TestMutants changes the decisions of this package, one at a time, and fails if the tests do not find a
 // change. The changes are made from the source: the bodies of two neighbouring cases are exchanged; a
-// case, an if, a call, an assignment or a part of a condition is left out; a condition is negated. The
-// tests are all that take less than a second, and TestWalk. Changes that make no difference are listed in
-// equivalents; the test fails as well if one of those is found.
+// case, an if, a call, an assignment, a field or a part of a condition is left out; a condition is negated;
+// a bound is moved. The tests are all that take less than a second, and TestWalk. Changes that make no
+// difference are listed in equivalents; the test fails as well if one of those is found.
 func TestMutants(t *testing.T) {
 	if *mutantsFlag == "" { // it takes minutes
 		return
@@ -187,7 +187,7 @@ func (f *sourceFile) functions() (list []*ast.FuncDecl) {
 func (f *sourceFile) mutants() (list []mutant) {
 	for _, fn := range f.functions() {
 		add := func(what string, edits ...edit) {
-			if strings.Contains(what, "coverage") || strings.Contains(what, "k.cover(") || strings.Contains(what, "r.row = ") {
+			if strings.Contains(what, "coverage") || strings.Contains(what, "k.cover(") || strings.Contains(what, "row = ") || strings.Contains(what, "`row: ") {
 				return
 			}
 			list = append(list, mutant{file: f.path, function: fn.Name.Name, what: what, text: f.changed(fn, edits)})
@@ -198,7 +198,14 @@ func (f *sourceFile) mutants() (list []mutant) {
 				f.ofSwitch(n, add)
 			case *ast.IfStmt:
 				f.ofIf(n, add)
+			case *ast.KeyValueExpr:
+				add("without `"+f.short(n)+"`", f.element(n))
+			case *ast.ReturnStmt:
+				f.ofReturn(n, add)
 			case *ast.BinaryExpr:
+				if with, ok := neighbours[n.Op]; ok {
+					add("`"+f.short(n)+"` with "+with, edit{n.OpPos, n.OpPos + token.Pos(len(n.Op.String())), with})
+				}
 				if n.Op == token.LAND || n.Op == token.LOR {
 					add("without `"+f.short(n.Y)+"`", edit{n.X.End(), n.Y.End(), ""})
 					add("without `"+f.short(n.X)+"`", edit{n.X.Pos(), n.Y.Pos(), ""})
@@ -252,6 +259,31 @@ func (f *sourceFile) ofIf(n *ast.IfStmt, add adder) {
 	add("negated if `"+cond+"`", edit{n.Cond.Pos(), n.Cond.End(), "!(" + f.of(n.Cond) + ")"})
 	if n.Else == nil {
 		add("without if `"+cond+"`", edit{n.Pos(), n.End(), ""})
+	}
+}
+
+// neighbours are the comparisons that differ at the bound only.
+var neighbours = map[token.Token]string{token.LSS: "<=", token.LEQ: "<", token.GTR: ">=", token.GEQ: ">"}
+
+// element leaves out an element of a list, with its comma.
+func (f *sourceFile) element(n ast.Expr) edit {
+	to := n.End()
+	for i := f.offset(to); i < len(f.text) && strings.ContainsRune(" ,\n\t", rune(f.text[i])); i++ {
+		to++
+		if f.text[i] == ',' {
+			break
+		}
+	}
+	return edit{n.Pos(), to, ""}
+}
+
+// ofReturn returns the opposite of a condition.
+func (f *sourceFile) ofReturn(n *ast.ReturnStmt, add adder) {
+	for _, r := range n.Results {
+		switch r := r.(type) {
+		case *ast.BinaryExpr, *ast.UnaryExpr:
+			add("negated result `"+f.short(r)+"`", edit{r.Pos(), r.End(), "!(" + f.of(r) + ")"})
+		}
 	}
 }
 
@@ -412,5 +444,8 @@ func forward(fn *ast.FuncDecl, i int) string {
 // equivalents are the changes that make no difference to what consumers see or the store gets, with the
 // reason.
 var equivalents = map[string]string{
-	"seen: without `known.UID != s.UID`": "the loop looks at the uids again; the condition saves its work",
+	"seen: without `known.UID != s.UID`":     "the loop looks at the uids again; the condition saves its work",
+	"seen: `len(doubts) > 0` with >=":        "likewise",
+	"step: `in.Key > c.list.cursor` with >=": "what the list lacks is removed by the first of two inputs",
+	"next: `keys[i] < key` with <=":          "both are the same key",
 }

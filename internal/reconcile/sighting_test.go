@@ -163,7 +163,7 @@ func decideCell(t *testing.T, cell string, v view, known *Object, doubts []Inten
 
 func seeing(origin Origin, edits ...func(*Sighting)) *Sighting {
 	s := &Sighting{
-		Form: Seen, Origin: origin, Key: "a", UID: "u", Version: "20", Digest: 7, Significant: 107, APIVersion: "v1", Kind: "Thing",
+		Form: Seen, Origin: origin, Key: "a", UID: "u", Version: "20", Digest: 7, Significant: 107, APIVersion: "v1", Kind: "Thing", Body: "body",
 	}
 	for _, edit := range edits {
 		edit(s)
@@ -183,6 +183,9 @@ func (r *verdict) text() string {
 	for i := range r.events {
 		e := &r.events[i]
 		part := fmt.Sprintf("%s %s of %d/%s at %s", e.Type, e.Object.UID, e.Object.Run, e.Object.At, e.Version)
+		if e.Body != "body" || e.Key != "a" {
+			part += ", without its body"
+		}
 		if e.DeadLetter {
 			part += ", a dead letter"
 		}
