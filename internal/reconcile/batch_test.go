@@ -113,6 +113,21 @@ func TestRejectedHistory(t *testing.T) {
 	}
 }
 
+// TestRepeatedWithAnotherBody: consumers may have the object that a watch repeats with the body that it had.
+func TestRepeatedWithAnotherBody(t *testing.T) {
+	b := inStep(t)
+	i := intentOf("11")[0]
+	i.UID, i.Run, i.Judged, i.Digest = "ua", 1, 1, 99
+	b.core.intents[Slot{"x", "a"}] = []Intent{i}
+	number := b.x().read
+	if got := b.do(seen(Watch, "a", "11")).emitted(); got != "gap" || b.x().Phase != Listing || b.x().read == number || b.core.Changes() != 0 {
+		t.Errorf("%s, and the collection is %s", got, b.x().Phase)
+	}
+	if got := b.do(listBegun, seen(List, "a", "11"), listEnded("12"), listDone).emitted(); got != "added ua, synced" {
+		t.Errorf("the list: %s", got)
+	}
+}
+
 // TestDrafts: what a restart must know of a collection while it is unknown whether the bus has a batch.
 func TestDrafts(t *testing.T) {
 	type is struct{ gap, synced, resync bool }

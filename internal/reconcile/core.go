@@ -291,6 +291,10 @@ func (k *Core) judge(c *Collection, s *Sighting, now uint64) (newHistory bool) {
 	slot := Slot{c.ID, s.Key}
 	r := c.view().decide(k.object(c.ID, s.Key), k.doubts(c, s.Key), s)
 	k.cover(r.row)
+	if r.newRun && s.Origin == Watch {
+		c.gap(k, now, ReasonRewritten)
+		return false
+	}
 	if r.newRun {
 		c.anotherRun(k, now, ReasonRewritten)
 		r = c.view().decide(k.object(c.ID, s.Key), k.doubts(c, s.Key), s)

@@ -122,7 +122,8 @@ const (
 //  6. Unless the filter, which may be another one now, does not let it through: `deleted`
 //     with the reason `left`.
 //  7. Another run begins, since consumers ignore a second event of one run and version; then as
-//     below. The same holds for an object in doubt.
+//     below. The same holds for an object in doubt, and where a watch repeats what is in doubt
+//     with another body: its new run begins with a list.
 //  8. An older state is back, as from a backup: the entry is published again.
 //
 // An event that the filter does not let through becomes: `deleted` with the reason
@@ -233,7 +234,7 @@ func (v view) seen(known *Object, doubts []Intent, s *Sighting) verdict {
 	if evidence := v.evidence(known, doubts, s); evidence != 0 {
 		return verdict{newHistory: true, row: evidence}
 	}
-	if v.rewritten(known, doubts, s) {
+	if v.rewritten(known, maybe, s) {
 		return verdict{newRun: true, row: rowRewritten}
 	}
 	r := verdict{}
@@ -290,17 +291,17 @@ func (v view) evidence(known *Object, doubts []Intent, s *Sighting) row {
 	return 0
 }
 
-// rewritten reports whether a listed object has another body, or is there again, at a
-// resourceVersion that has been judged in this run. Consumers would ignore a second event
-// of one run and version, and it might have the id of the first.
-func (v view) rewritten(known *Object, doubts []Intent, s *Sighting) bool {
-	if s.Origin != List {
+// rewritten reports whether an object has another body, or is there again, at a resourceVersion
+// that has been judged in this run. Consumers would ignore a second event of one run and version, and
+// it might have the id of the first. A watch repeats what is in doubt: with the body of today.
+func (v view) rewritten(known *Object, maybe *Intent, s *Sighting) bool {
+	switch {
+	case s.Origin == Resync:
 		return false
+	case maybe != nil:
+		return maybe.Run == v.run && maybe.At == s.Version && (maybe.Deleted && s.Origin == List || maybe.Digest != s.Digest)
 	}
-	if d := find(doubts, s.UID); d != nil {
-		return d.Run == v.run && d.At == s.Version && (d.Deleted || d.Digest != s.Digest)
-	}
-	return known != nil && known.Judged == v.run && known.Version == s.Version && known.Digest != s.Digest
+	return s.Origin == List && known != nil && known.Judged == v.run && known.Version == s.Version && known.Digest != s.Digest
 }
 
 // typeOf is the type of the event that a seen object leads to, before the filter; 0 is

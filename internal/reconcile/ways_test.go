@@ -81,6 +81,8 @@ var ways = []struct {
 		*, create a in 1, read x, seal, deliver, restart, read x, drift, audit x, side x`},
 	{"a filter changes while a dead letter waits, and a backup brings the published state back", everyMode, oneFilter, `
 		create a in 2, *, write large a, *, restore 1, configure 1`},
+	{"a body changes without a write while its event is in doubt", everyMode, []map[string]Properties{{"x": {}}}, `
+		*, create a in 1, read x, seal, CRASH, drift`},
 }
 
 var (
@@ -98,7 +100,10 @@ func TestWays(t *testing.T) {
 				w.logs = true
 				w.coverage, w.core.coverage = covered, covered
 				for name := range strings.SplitSeq(c.way, ",") {
-					if name = strings.TrimSpace(name); name == "*" {
+					if name = strings.TrimSpace(name); name == "CRASH" {
+						name = [...]string{"crash behind the transaction", "crash behind 1 items", "crash behind the intents and 1 items"}[m]
+					}
+					if name == "*" {
 						w.settle()
 					} else if !follow(w, []string{name}) {
 						t.Fatalf("%q is not possible here: %v", name, names(w.actions()))

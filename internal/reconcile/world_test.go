@@ -624,9 +624,6 @@ func (w *world) canDrift() bool {
 			return false
 		}
 	}
-	if !w.core.Idle() || len(w.store.intents) > 0 {
-		return false // what is in doubt is repeated by the watch, with its id and another body
-	}
 	return w.unnoticed == 0 && len(w.suspended) == 0 && !w.cluster.absent && len(w.cluster.at(w.cluster.version())) > 0
 }
 
