@@ -25,7 +25,8 @@ import (
 //	 1. The properties that decide which objects are published differ from the recorded
 //	    ones (selection, filter). Leaving and Closed: also where nothing differs.
 //	 2. A property that needs a reset differs (shape, storage, types, route).
-//	 3. The list begins again in the same run. If it is of a new epoch: gap.
+//	 3. The list begins again in the same run. If it is of a new epoch, or has ended
+//	    objects before: gap.
 //	 4. Absent if the list was empty because the resource or its namespace is absent.
 //	 5. A resync is due; otherwise a verification.
 //	 6. If the list and the inventory differ: gap → Listing.
@@ -127,6 +128,7 @@ type Record struct {
 	Run         uint64 `json:"run,omitzero"`         // of the last gap; 0: there was none
 	Incarnation uint64 `json:"incarnation,omitzero"` // the run of the last gap with reset; 0: nothing to close
 	Epoch       uint64 `json:"epoch,omitzero"`       // the history that the run belongs to
+	EpochRun    uint64 `json:"epochRun,omitzero"`    // the first run of the epoch
 	Synced      uint64 `json:"synced,omitzero"`      // the epoch of the last complete list of the incarnation; 0: there was none
 	// Position is the resourceVersion up to which the inventory was complete last. A watch
 	// may start from it in the phases that have a position.
@@ -138,6 +140,9 @@ type Record struct {
 	Syncs  uint64 `json:"syncs,omitzero"`  // synced events of the run
 	Resync bool   `json:"resync,omitzero"` // a resync is due or under way
 	Listed string `json:"listed,omitzero"` // the selection of the last complete list
+	// Ended: the list of the run has ended objects. If it begins again, another run does: a backup may
+	// have brought the objects back, and consumers would ignore them in this run.
+	Ended bool `json:"ended,omitzero"`
 	// Properties are those that are recorded as wanted, and Route is that of the
 	// incarnation. Unwanted, of Ending: it is not to begin again.
 	Properties Properties `json:"properties,omitzero"`
@@ -279,7 +284,7 @@ func (c *Collection) step(k *Core, in *Input) {
 		c.listComplete(k, in.Version)
 	case ListLacks:
 		if c.listEnded() && in.Key > c.list.cursor {
-			c.list.cursor = in.Key
+			c.list.cursor, c.Ended = in.Key, true
 			k.judge(c, in.Sighting, in.Now)
 		}
 	case ListDone:
@@ -389,7 +394,7 @@ func (c *Collection) listBegun(k *Core, in *Input) {
 		c.begin(k, in.Now)
 	case in.NewEpoch && c.Epoch == k.epochOf(c.Properties.Storage):
 		k.newEpoch(c, in.Now)
-	case c.Phase != Listing, in.Absent != (c.Reason == ReasonGone):
+	case c.Phase != Listing, c.Ended, in.Absent != (c.Reason == ReasonGone):
 		c.gapHere(k, in.Now, in.Reason)
 	}
 	c.list = &list{seen: map[string]struct{}{}, absent: in.Absent}
@@ -425,9 +430,9 @@ func (c *Collection) anotherRun(k *Core, now uint64, reason string) {
 // nextRun starts a run. A run belongs to the present history of its storage. What was seen of
 // another one says nothing.
 func (c *Collection) nextRun(k *Core, now uint64) {
-	c.Run, c.Syncs = max(c.Run+1, now), 0
+	c.Run, c.Syncs, c.Ended = max(c.Run+1, now), 0, false
 	if e := k.epochOf(c.Properties.Storage); c.Epoch != e {
-		c.Epoch, c.Seen = e, ""
+		c.Epoch, c.EpochRun, c.Seen = e, c.Run, ""
 	}
 }
 
@@ -472,6 +477,7 @@ func (c *Collection) sighted(k *Core, in *Input) {
 			c.list.seen[s.Key] = struct{}{}
 		} else { // a streamed list: it is gone before the list's end
 			delete(c.list.seen, s.Key)
+			c.Ended = true
 		}
 		c.saw(s.Version)
 		if k.judge(c, s, in.Now) {
@@ -493,7 +499,7 @@ func (c *Collection) sighted(k *Core, in *Input) {
 }
 
 func (c *Collection) view() view {
-	v := view{run: c.Run, first: c.Synced == 0, skip: c.Properties.Skip, sameHistory: c.Synced == c.Epoch, resync: c.Phase == Resyncing}
+	v := view{run: c.Run, first: c.Synced == 0, skip: c.Properties.Skip, sameHistory: c.Synced == c.Epoch, history: c.EpochRun, resync: c.Phase == Resyncing}
 	if v.sameHistory && c.Listed == c.Properties.Selection {
 		v.complete = c.Position
 	}

@@ -245,7 +245,7 @@ func TestBegin(t *testing.T) {
 	b.commit().do(listBegun)
 	b.x().Seen = ""
 	got := b.x().Record
-	want := Record{Phase: Listing, Run: 2, Incarnation: 2, Epoch: 1, Reason: ReasonReset, Properties: p, Route: "other", Listed: "s"}
+	want := Record{Phase: Listing, Run: 2, Incarnation: 2, Epoch: 1, EpochRun: 1, Reason: ReasonReset, Properties: p, Route: "other", Listed: "s"}
 	if got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
@@ -613,5 +613,20 @@ func TestEarlierIncarnation(t *testing.T) {
 	}
 	if got := b.do(listBegun, seen(List, "a", "5")).emitted(); got != "present ua" {
 		t.Errorf("%s, want present ua", got)
+	}
+}
+
+// TestEpochRun: what was judged in an earlier run of this history proves another one, also before the first
+// list is complete. What was judged in the history before proves nothing.
+func TestEpochRun(t *testing.T) {
+	b := newBench(t, nil).do(configured(Properties{}), listBegun, seen(List, "a", "5"), configured(Properties{Filter: "f"}), listBegun)
+	if b.emitted(); b.x().Run != 2 || b.x().EpochRun != 1 {
+		t.Errorf("%+v", b.x().Record)
+	}
+	if got := b.do(seen(List, "a", "4")).emitted(); got != "gap" || b.x().Epoch != 2 || b.x().EpochRun != 3 {
+		t.Errorf("%s, %+v", got, b.x().Record)
+	}
+	if got := b.do(listBegun, seen(List, "a", "4")).emitted(); got != "modified ua" || b.x().Epoch != 2 {
+		t.Errorf("%s, %+v", got, b.x().Record)
 	}
 }

@@ -77,8 +77,9 @@ func (d *dump) record(id string, r *Record) {
 	d.number(int(r.Phase), int(r.Epoch), int(r.Synced), int(r.Syncs))
 	d.run(id, r.Run)
 	d.run(id, r.Incarnation)
+	d.run(id, r.EpochRun)
 	d.text(r.Position, r.Seen, r.Reason, r.Listed, r.Route)
-	d.flag(r.Resync, r.Unwanted)
+	d.flag(r.Resync, r.Unwanted, r.Ended)
 	d.properties(r.Properties)
 }
 

@@ -177,8 +177,10 @@ type view struct {
 	skip  bool // objects of the first list are not published
 	// resync: a resync is under way, beside the watch.
 	resync bool
-	// sameHistory: the inventory is of the history that is being read.
+	// sameHistory: the inventory is of the history that is being read. Otherwise that holds for what was
+	// judged since run history.
 	sameHistory bool
+	history     uint64
 	// complete is the resourceVersion up to which the inventory holds every object of the
 	// present selection; "" where that is not known.
 	complete string
@@ -275,7 +277,9 @@ func (v view) evidence(known *Object, doubts []Intent, s *Sighting) row {
 		return 0
 	}
 	for i := range doubts { // a later object of a name has a later version
-		if doubts[i].UID != s.UID && (v.sameHistory || doubts[i].Run == v.run) && !event.Newer(s.Version, doubts[i].At) {
+		d := &doubts[i]
+		older := event.Older(s.Version, d.At) || d.UID != s.UID && !event.Newer(s.Version, d.At)
+		if older && (v.sameHistory || d.Run >= v.history) {
 			return rowOlder
 		}
 	}
@@ -284,7 +288,7 @@ func (v view) evidence(known *Object, doubts []Intent, s *Sighting) row {
 	case find(doubts, s.UID) != nil:
 	case other && !event.Newer(s.Version, v.complete): // any is newer than ""
 		return rowUnknownOld
-	case known == nil || !v.sameHistory && known.Judged != v.run:
+	case known == nil || !v.sameHistory && known.Judged < v.history:
 	case event.Older(s.Version, known.Version), other && !event.Newer(s.Version, known.Version):
 		return rowOlder
 	}

@@ -301,9 +301,9 @@ func lackingAt(version string, fates map[string]Fate) func(*Sighting) {
 var notes = func() []note {
 	normal := view{run: 3, sameHistory: true}
 	complete := view{run: 3, sameHistory: true, complete: "20"}
-	other := view{run: 3}
-	first := view{run: 3, first: true}
-	skipping := view{run: 3, first: true, skip: true}
+	other := view{run: 3, history: 3}
+	first := view{run: 3, history: 3, first: true}
+	skipping := view{run: 3, history: 3, first: true, skip: true}
 	resync := view{run: 3, sameHistory: true, resync: true}
 	deleted := func(i *Intent) { i.Deleted = true }
 	inRun := func(run uint64) func(*Intent) { return func(i *Intent) { i.Run = run } }
@@ -326,8 +326,12 @@ var notes = func() []note {
 		{"3", "another uid is in doubt and older", normal, nil, intentOfUID("o", "19"), seeing(List), "deleted o of 2/19 at 20; added u of 3/20 at 20; " + news},
 		{"3", "another uid is in doubt, of the history before", other, nil, intentOfUID("o", "20"), seeing(List), "deleted o of 2/20 at 20; added u of 3/20 at 20; " + news},
 		{"3", "another uid is in doubt, of this run", other, nil, intentOf("20", func(i *Intent) { i.UID, i.Run = "o", 3 }), seeing(List), "history"},
-		{"3", "the object is in doubt, and its entry newer", normal, entryOf(Published, "30"), intentOf("30"), seeing(List), "modified u of 3/20 at 20; " + news},
-		{"3", "another object's entry is newer, and the object is in doubt", normal, entryOf(Published, "30", uid("o")), intentOf("30"), seeing(List), "deleted o of 2/30 at 20; added u of 3/20 at 20; " + news},
+		{"3", "what is in doubt is newer", normal, nil, intentOf("30"), seeing(List), "history"},
+		{"3", "what is in doubt is newer, and of the history before", other, nil, intentOf("30"), seeing(List), "added u of 3/20 at 20; " + news},
+		{"3", "an entry is newer, and of an earlier run of this history", view{run: 3, history: 2}, entryOf(Published, "30"), nil, seeing(List), "history"},
+		{"3", "what is in doubt is newer, and of an earlier run of this history", view{run: 3, history: 2}, nil, intentOf("30"), seeing(List), "history"},
+		{"3", "the object is in doubt, and its entry newer", other, entryOf(Published, "30"), intentOf("30"), seeing(List), "modified u of 3/20 at 20; " + news},
+		{"3", "another object's entry is newer, and the object is in doubt", other, entryOf(Published, "30", uid("o")), intentOf("30"), seeing(List), "deleted o of 2/30 at 20; added u of 3/20 at 20; " + news},
 		{"3", "another object's entry is newer and of no consumer", other, entryOf(Unpublished, "30", uid("o")), nil, seeing(List), "added u of 3/20 at 20; " + news},
 
 		{"4", "unpublished, tried in this run", normal, entryOf(Unpublished, "20", judged(3)), nil, seeing(List), "entry: as before"},

@@ -600,7 +600,7 @@ func (w *world) disturb() []action {
 	if w.canDrift() {
 		list = append(list, action{"drift", func(w *world) { w.drift() }})
 	}
-	if w.unnoticed == 0 && !w.phase(Listing) && len(w.suspended) == 0 && w.core.Idle() {
+	if w.unnoticed == 0 {
 		for v := max(w.cluster.floor, w.cluster.version()-2); v < w.cluster.version(); v++ {
 			list = append(list, action{fmt.Sprintf("rewrite from %d", v), func(w *world) { w.rewrite(v) }})
 		}
@@ -616,8 +616,8 @@ func (w *world) disturb() []action {
 	return list
 }
 
-// canDrift reports whether every collection is in step, so that nothing but a verification finds
-// a body that changes without a write.
+// canDrift reports whether every collection is in step, so that nothing but a verification, or an event
+// in doubt that comes again, finds a body that changes without a write.
 func (w *world) canDrift() bool {
 	for _, c := range w.core.collections {
 		if c.Phase != InStep && c.Phase != Closed {
@@ -653,8 +653,6 @@ func (w *world) drift() {
 
 // rewrite brings the cluster back to an earlier resourceVersion, and other resources are written
 // until it is ahead of all that was seen. No highest resourceVersion proves it, only an object does.
-// That works from list to list: while a list is under way, a deletion that it has streamed could be
-// undone without a proof.
 func (w *world) rewrite(version int) {
 	next := w.cluster.version() + 1
 	w.restore(version)
