@@ -11,21 +11,22 @@ import (
 // The transitions; an input that has no column, or a row without an entry, changes
 // nothing. Every arrow that says gap starts a run and voids the position.
 //
-//		phase      Configure 1      Configure 2  Remove     ListBegun          ListDone     SideBegun    SideDone     Reset
-//		New        –                → Ending 9   → Ending   reset gap → Listing 8 –         –            –            –
-//		Listing    gap → Listing    → Ending     → Leaving  3                  synced → InStep 4  –      –            → Ending
-//		InStep     gap → Listing    → Ending     → Leaving  gap → Listing      –            gap → Resyncing 5, → Verifying  –  → Ending
-//		Resyncing  gap → Listing    → Ending     → Leaving  gap → Listing      –            –            synced → InStep  → Ending
-//		Verifying  gap → Listing    → Ending     → Leaving  gap → Listing      –            –            → InStep 6   → Ending
-//		Absent     –                → Ending     → Leaving  gap → Listing      –            –            –            → Ending
-//		Leaving    gap → Listing    → Ending     –          –                  –            –            –            → Ending
-//		Ending     7                7            7          –                  –            –            –            –
-//		Closed     → New            → New        –          –                  –            –            –            –
+//	phase      Configure 1    Configure 2  Remove     ListBegun              ListDone           SideBegun                       SideDone         Reset
+//	New        –              → Ending 9   → Ending   reset gap → Listing 8  –                  –                               –                –
+//	Listing    gap → Listing  → Ending     → Leaving  3                      synced → InStep 4  –                               –                → Ending
+//	InStep     gap → Listing  → Ending     → Leaving  gap → Listing          –                  gap → Resyncing 5, → Verifying  –                → Ending
+//	Resyncing  gap → Listing  → Ending     → Leaving  gap → Listing          –                  –                               synced → InStep  → Ending
+//	Verifying  gap → Listing  → Ending     → Leaving  gap → Listing          –                  –                               → InStep 6       → Ending
+//	Absent     –              → Ending     → Leaving  gap → Listing          –                  –                               –                → Ending
+//	Leaving    gap → Listing  → Ending     –          –                      –                  –                               –                → Ending
+//	Ending     7              7            7          –                      –                  –                               –                –
+//	Closed     → New          → New        –          –                      –                  –                               –                –
 //
 //	 1. The properties that decide which objects are published differ from the recorded
 //	    ones (selection, filter). Leaving and Closed: also where nothing differs.
-//	 2. A property that needs a reset differs (shape, route).
-//	 3. The list begins again in the same run. If it is of a new epoch: gap.
+//	 2. A property that needs a reset differs (shape, storage, types, route).
+//	 3. The list begins again in the same run. If it is of a new epoch, or has ended
+//	    objects before: gap.
 //	 4. Absent if the list was empty because the resource or its namespace is absent.
 //	 5. A resync is due; otherwise a verification.
 //	 6. If the list and the inventory differ: gap → Listing.
@@ -127,6 +128,7 @@ type Record struct {
 	Run         uint64 `json:"run,omitzero"`         // of the last gap; 0: there was none
 	Incarnation uint64 `json:"incarnation,omitzero"` // the run of the last gap with reset; 0: nothing to close
 	Epoch       uint64 `json:"epoch,omitzero"`       // the history that the run belongs to
+	EpochRun    uint64 `json:"epochRun,omitzero"`    // the first run of the epoch
 	Synced      uint64 `json:"synced,omitzero"`      // the epoch of the last complete list of the incarnation; 0: there was none
 	// Position is the resourceVersion up to which the inventory was complete last. A watch
 	// may start from it in the phases that have a position.
@@ -143,6 +145,9 @@ type Record struct {
 	// Full is the last run in which every object was, or is being, published: that of a reset or a
 	// resync.
 	Full uint64 `json:"full,omitzero"`
+	// Ended: the list of the run has ended objects. If it begins again, another run does: a backup may
+	// have brought the objects back, and consumers would ignore them in this run.
+	Ended bool `json:"ended,omitzero"`
 	// Properties are those that are recorded as wanted, and Route is that of the
 	// incarnation. Unwanted, of Ending: it is not to begin again.
 	Properties Properties `json:"properties,omitzero"`
@@ -156,9 +161,9 @@ type Collection struct {
 	Record
 
 	read    uint64 // number of the present read
-	list    *list  // that reconciles, in Listing; nil: none has begun
-	side    *side  // in Resyncing and Verifying
-	rest    *rest  // in Ending
+	list    *list  // that reconciles; nil: none has begun, as in all phases but Listing
+	side    *side  // nil in all phases but Resyncing and Verifying
+	rest    *rest  // nil in all phases but Ending
 	barrier uint64 // the batch that must be committed before an ending or a beginning goes on
 	silent  []Change
 	emitted Record // as it was with the last item
@@ -180,7 +185,7 @@ type side struct {
 	number  uint64
 	seen    map[string]struct{}
 	late    map[string]struct{} // of a resync: keys that the watch is yet to publish or end
-	suspect map[string]Object   // of a verification: as listed; a zero UID is: not listed
+	suspect map[string]struct{} // of a verification: keys in which list and inventory differ
 	touched map[string]struct{} // of a verification: keys that the watch has changed
 	version string              // of the list; "" while it is under way
 }
@@ -283,13 +288,10 @@ func (c *Collection) step(k *Core, in *Input) {
 	case Sighted:
 		c.sighted(k, in)
 	case ListEnded:
-		if c.Phase == Listing && c.list != nil {
-			c.saw(in.Version)
-			c.list.ended, c.list.version, c.list.owner, c.list.keys = true, in.Version, in.Owner, k.uncommitted(c.ID)
-		}
+		c.listComplete(k, in)
 	case ListLacks:
 		if c.listEnded() && in.Key > c.list.cursor {
-			c.list.cursor = in.Key
+			c.list.cursor, c.Ended = in.Key, true
 			k.judge(c, in.Sighting, in.Now)
 		}
 	case ListDone:
@@ -304,11 +306,7 @@ func (c *Collection) step(k *Core, in *Input) {
 	case Demand:
 		c.Resync = c.Resync || c.Phase == InStep || c.Phase == Listing || c.Phase == Verifying
 	case Reset:
-		switch c.Phase {
-		case New, Ending, Closed:
-		default:
-			c.end(k, c.Phase == Leaving)
-		}
+		c.reset(k)
 	case SideBegun:
 		c.sideBegun(k, in)
 	case SideEnded:
@@ -320,7 +318,7 @@ func (c *Collection) step(k *Core, in *Input) {
 			c.Phase, c.side = InStep, nil
 		}
 	case Forget:
-		if c.Phase == Ending && c.rest != nil && in.Key > c.rest.cursor {
+		if c.rest != nil && in.Key > c.rest.cursor {
 			c.rest.cursor = in.Key
 			k.forget(c, in.Key)
 		}
@@ -335,17 +333,36 @@ func (c *Collection) step(k *Core, in *Input) {
 	}
 }
 
+// listComplete begins the comparison of a list with the inventory.
+func (c *Collection) listComplete(k *Core, in *Input) {
+	if c.list == nil {
+		return
+	}
+	c.saw(in.Version)
+	c.list.ended, c.list.version, c.list.owner, c.list.keys = true, in.Version, in.Owner, k.uncommitted(c.ID)
+}
+
 // listEnded reports whether a list is complete, and is being compared with the inventory.
-func (c *Collection) listEnded() bool { return c.Phase == Listing && c.list != nil && c.list.ended }
+func (c *Collection) listEnded() bool { return c.list != nil && c.list.ended }
+
+func (c *Collection) reset(k *Core) {
+	switch c.Phase {
+	case New, Ending, Closed:
+	default:
+		c.end(k, c.Phase == Leaving)
+	}
+}
 
 func (c *Collection) configure(k *Core, in *Input) {
 	was, read := c.Properties, c.read
 	c.Properties, c.Unwanted = in.Properties, false
+	if was.Storage != c.Properties.Storage {
+		c.Seen = "" // resourceVersions of two storages cannot be compared
+	}
 	switch {
 	case c.Phase == Ending, c.Phase == New && (c.Incarnation == 0 || c.Route == c.Properties.Route):
 	case c.Phase == Closed:
 		c.Phase = New
-		c.restart(k)
 	case was.needsReset(c.Properties) || c.Route != c.Properties.Route:
 		c.end(k, false)
 	case c.Phase == Absent:
@@ -378,17 +395,16 @@ func (c *Collection) listBegun(k *Core, in *Input) {
 	switch {
 	case c.Phase == Leaving || c.Phase == Ending || c.Phase == Closed:
 		return
-	case in.Absent && c.Incarnation == 0 && c.Phase == New:
+	case in.Absent && c.Incarnation == 0:
 		c.Phase = Absent // there is nothing to end
 		return
 	case in.Absent && c.Phase == Absent:
 		return
-	case in.NewEpoch && c.Phase != New && c.Incarnation != 0 && c.Epoch == k.epochOf(c.Properties.Storage):
-		k.newEpoch(c, in.Now)
 	case c.Phase == New, c.Incarnation == 0:
-		c.Epoch = k.epochOf(c.Properties.Storage)
 		c.begin(k, in.Now)
-	case c.Phase != Listing, in.Absent != (c.Reason == ReasonGone):
+	case in.NewEpoch && c.Epoch == k.epochOf(c.Properties.Storage):
+		k.newEpoch(c, in.Now)
+	case c.Phase != Listing, c.Ended, in.Absent != (c.Reason == ReasonGone):
 		c.gapHere(k, in.Now, in.Reason)
 	}
 	c.list = &list{seen: map[string]struct{}{}, absent: in.Absent}
@@ -396,9 +412,9 @@ func (c *Collection) listBegun(k *Core, in *Input) {
 
 // begin begins an incarnation.
 func (c *Collection) begin(k *Core, now uint64) {
-	c.nextRun(now)
+	c.nextRun(k, now)
 	c.Phase, c.Incarnation, c.Synced, c.Position, c.Route = Listing, c.Run, 0, "", c.Properties.Route
-	c.Reason, c.Listed, c.Resync, c.Full = ReasonReset, "", false, c.Run
+	c.Reason, c.Resync, c.Full = ReasonReset, false, c.Run
 	k.emit(c, CollectionEvent{Type: event.Gap, Reason: c.Reason, Reset: true})
 }
 
@@ -410,24 +426,31 @@ func (c *Collection) gap(k *Core, now uint64, reason string) {
 
 // gapHere starts a run in the present read.
 func (c *Collection) gapHere(k *Core, now uint64, reason string) {
-	c.Phase, c.list, c.side = Listing, nil, nil
+	c.Phase, c.side = Listing, nil
 	c.anotherRun(k, now, reason)
 }
 
 // anotherRun starts a run in the present list.
 func (c *Collection) anotherRun(k *Core, now uint64, reason string) {
-	c.nextRun(now)
+	c.nextRun(k, now)
 	c.Reason = reason
 	k.emit(c, CollectionEvent{Type: event.Gap, Reason: reason, From: c.Position})
 }
 
-func (c *Collection) nextRun(now uint64) { c.Run, c.Syncs = max(c.Run+1, now), 0 }
+// nextRun starts a run. A run belongs to the present history of its storage. What was seen of
+// another one says nothing.
+func (c *Collection) nextRun(k *Core, now uint64) {
+	c.Run, c.Syncs, c.Ended = max(c.Run+1, now), 0, false
+	if e := k.epochOf(c.Properties.Storage); c.Epoch != e {
+		c.Epoch, c.EpochRun, c.Seen = e, c.Run, ""
+	}
+}
 
 // restart begins another read: frames of the read before are dropped.
 func (c *Collection) restart(k *Core) {
 	k.reads++
 	c.read = k.reads
-	c.list, c.side, c.rest = nil, nil, nil
+	c.list, c.side = nil, nil
 }
 
 // end begins to forget the incarnation.
@@ -439,7 +462,7 @@ func (c *Collection) end(k *Core, unwanted bool) {
 // ended ends an ending.
 func (c *Collection) ended(k *Core) {
 	incarnation := c.Incarnation
-	c.Phase, c.barrier = New, k.seq
+	c.Phase, c.barrier, c.rest = New, k.seq, nil
 	if c.Unwanted {
 		c.Phase = Closed
 	}
@@ -447,7 +470,6 @@ func (c *Collection) ended(k *Core) {
 		c.Incarnation = 0
 		k.add(c, Item{Event: &CollectionEvent{Type: event.Closed}, Incarnation: incarnation})
 	}
-	c.restart(k)
 }
 
 // sighted handles what was seen of an object.
@@ -460,31 +482,34 @@ func (c *Collection) sighted(k *Core, in *Input) {
 		c.touched(k, s)
 		k.judge(c, s, in.Now)
 		c.sidePassed(k, in.Now)
-	case s.Origin == List && c.Phase == Listing && c.list != nil:
+	case s.Origin == List && c.list != nil:
 		if s.Form == Seen {
 			c.list.seen[s.Key] = struct{}{}
 		} else { // a streamed list: it is gone before the list's end
 			delete(c.list.seen, s.Key)
+			c.Ended = true
 		}
 		c.saw(s.Version)
 		if k.judge(c, s, in.Now) {
 			k.newEpoch(c, in.Now)
 			c.restart(k)
 		}
-	case s.Origin == Resync && c.Phase == Resyncing:
+	case s.Origin == Resync:
 		c.side.seen[s.Key] = struct{}{}
+		if c.Phase == Verifying {
+			c.compare(k, s)
+			return
+		}
 		known := k.object(c.ID, s.Key)
 		k.judge(c, s, in.Now)
-		if (known == nil || known.Version != s.Version) && (known == nil || known.Run != c.Run) {
+		if known == nil || known.Version != s.Version && known.Run != c.Run {
 			c.side.late[s.Key] = struct{}{}
 		}
-	case s.Origin == Resync && c.Phase == Verifying:
-		c.compare(k, s)
 	}
 }
 
 func (c *Collection) view() view {
-	v := view{run: c.Run, first: c.Synced == 0, skip: c.Properties.Skip, sameHistory: c.Synced == c.Epoch, resync: c.Phase == Resyncing}
+	v := view{run: c.Run, first: c.Synced == 0, skip: c.Properties.Skip, sameHistory: c.Synced == c.Epoch, history: c.EpochRun, resync: c.Phase == Resyncing}
 	if v.sameHistory && c.Listed == c.Properties.Selection {
 		v.complete = c.Position
 	}
@@ -501,7 +526,7 @@ func (c *Collection) moved(resume string) {
 
 // saw raises the highest resourceVersion that was seen.
 func (c *Collection) saw(version string) {
-	if version != "" && (c.Seen == "" || event.Newer(version, c.Seen)) {
+	if version != "" && event.Newer(version, c.Seen) { // any is newer than none
 		c.Seen = version
 	}
 }
@@ -531,13 +556,13 @@ func (c *Collection) sideBegun(k *Core, in *Input) {
 	}
 	k.reads++
 	c.side = &side{
-		number: k.reads, seen: map[string]struct{}{}, late: map[string]struct{}{}, suspect: map[string]Object{}, touched: map[string]struct{}{},
+		number: k.reads, seen: map[string]struct{}{}, late: map[string]struct{}{}, suspect: map[string]struct{}{}, touched: map[string]struct{}{},
 	}
 	if !c.Resync {
 		c.Phase = Verifying
 		return
 	}
-	c.nextRun(in.Now)
+	c.nextRun(k, in.Now)
 	c.Phase, c.Full = Resyncing, c.Run
 	k.emit(c, CollectionEvent{Type: event.Gap, Reason: ReasonResync, From: c.Position})
 }
@@ -549,11 +574,12 @@ func (c *Collection) sideEnded(k *Core, in *Input) {
 		if _, seen := c.side.seen[key]; seen {
 			return
 		}
-		if c.Phase == Resyncing && o.known() && o.Run != c.Run {
+		if c.Phase == Verifying {
+			if _, touched := c.side.touched[key]; !touched {
+				c.side.suspect[key] = struct{}{}
+			}
+		} else if o.known() && o.Run != c.Run {
 			c.side.late[key] = struct{}{}
-		}
-		if _, touched := c.side.touched[key]; c.Phase == Verifying && !touched {
-			c.side.suspect[key] = Object{}
 		}
 	})
 	c.sidePassed(k, in.Now)
@@ -574,13 +600,12 @@ func (c *Collection) touched(k *Core, s *Sighting) {
 
 // compare notes an object in which a verification and the inventory differ.
 func (c *Collection) compare(k *Core, s *Sighting) {
-	c.side.seen[s.Key] = struct{}{}
 	if _, touched := c.side.touched[s.Key]; touched {
 		return
 	}
 	known := k.object(c.ID, s.Key)
 	if known == nil || known.Version != s.Version || known.Digest != s.Digest {
-		c.side.suspect[s.Key] = Object{UID: s.UID, Version: s.Version, Digest: s.Digest}
+		c.side.suspect[s.Key] = struct{}{}
 	}
 }
 
@@ -597,7 +622,7 @@ func (c *Collection) sidePassed(k *Core, now uint64) {
 		c.sync(k, ReasonResync)
 	case c.Phase == Verifying && len(s.suspect) == 0:
 		c.Phase, c.side = InStep, nil
-	case c.Phase == Verifying && passed:
+	case passed:
 		c.gap(k, now, ReasonDrift)
 	}
 }

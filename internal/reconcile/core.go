@@ -121,12 +121,10 @@ func newPending() *pending {
 // NewCore returns a core that continues from what a store holds. now is as in [Input].
 func NewCore(storage Storage, s State, now uint64) *Core {
 	k := &Core{
-		storage: storage, collections: map[string]*Collection{}, epochs: maps.Clone(s.Epochs), intents: map[Slot][]Intent{},
+		storage: storage, collections: map[string]*Collection{}, epochs: map[string]uint64{}, intents: map[Slot][]Intent{},
 		seq: 1, filling: newPending(),
 	}
-	if k.epochs == nil {
-		k.epochs = map[string]uint64{}
-	}
+	maps.Copy(k.epochs, s.Epochs)
 	ids := map[string]struct{}{}
 	for id := range s.Records {
 		ids[id] = struct{}{}
@@ -179,35 +177,33 @@ func (k *Core) Drop(collection string) {
 func (p *pending) drop(collection string) {
 	p.items = slices.DeleteFunc(slices.Clone(p.items), func(i Item) bool { return i.Collection == collection })
 	maps.DeleteFunc(p.objects, func(slot Slot, _ *Object) bool { return slot.Collection == collection })
-	p.settled = slices.DeleteFunc(p.settled, func(i SettledIntent) bool { return i.Collection == collection })
+	p.settled = slices.DeleteFunc(slices.Clone(p.settled), func(i SettledIntent) bool { return i.Collection == collection })
 	delete(p.dirty, collection)
 }
 
 // recover continues a collection from what the store holds of it.
 //
-//	draft                       continues as
-//	none                        the record
-//	Ending, Leaving             the draft; Leaving with a reset in doubt is Ending
-//	New, Closed                 the record: the ending before is done again
-//	with a reset in doubt that  the draft; another reset is emitted
-//	  synced or a gap follows
-//	with synced in doubt        the draft; another gap is emitted
-//	Listing, its gap in doubt   the draft; the gap is emitted again, with its id
-//	with a resync in doubt      the record, with a resync due; its gap is emitted again if it is in doubt
-//	otherwise                   the record
+//	draft                           continues as
+//	none                            the record
+//	Ending, Leaving                 the draft; Leaving with a reset in doubt is Ending
+//	with a reset and more in doubt  the draft; another reset is emitted
+//	with synced in doubt            the draft; another gap is emitted
+//	Listing, its gap in doubt       the draft; the gap is emitted again, with its id
+//	with a resync in doubt          the record, with a resync due; its gap is emitted again if it is in doubt
+//
+// A draft of another kind, or of another phase, is not made: see [Core.draft].
 func (c *Collection) recover(k *Core, s State, now uint64) {
 	c.Record = s.Records[c.ID]
 	c.emitted = c.Record
 	defer c.sawIntents(s)
 	d, drafted := s.Drafts[c.ID]
 	switch {
-	case !drafted || d.Phase == New || d.Phase == Closed:
+	case !drafted:
 	case d.Phase == Ending || d.Phase == Leaving:
 		inDoubt := d.Incarnation != c.Incarnation
 		if c.Record = d.Record; c.Phase == Leaving && inDoubt {
 			c.end(k, true)
 		}
-		k.dirty(c)
 	case d.Incarnation != c.Incarnation && (d.Synced || d.Run != d.Incarnation):
 		c.Record = d.Record
 		c.begin(k, now)
@@ -216,7 +212,7 @@ func (c *Collection) recover(k *Core, s State, now uint64) {
 		c.Record = d.Record
 		c.Synced, c.Position = synced, position
 		c.gap(k, now, ReasonInterrupted)
-	case d.Gap && d.Phase == Listing:
+	case d.Gap:
 		c.Record = d.Record
 		k.emit(c, CollectionEvent{Type: event.Gap, Reason: c.Reason, Reset: c.Run == c.Incarnation, From: c.Position})
 	case d.Resync: // another one follows
@@ -225,10 +221,8 @@ func (c *Collection) recover(k *Core, s State, now uint64) {
 			c.Run = d.Run
 			k.emit(c, CollectionEvent{Type: event.Gap, Reason: ReasonResync, From: c.Position})
 		}
-		k.dirty(c)
 	}
 	if e := k.epochOf(c.Properties.Storage); c.Epoch < e && (c.Phase.watching() || c.Phase == Listing) {
-		c.Epoch, c.Seen = e, ""
 		c.gap(k, now, ReasonHistory)
 	}
 }
@@ -297,6 +291,10 @@ func (k *Core) judge(c *Collection, s *Sighting, now uint64) (newHistory bool) {
 	slot := Slot{c.ID, s.Key}
 	r := c.view().decide(k.object(c.ID, s.Key), k.doubts(c, s.Key), s)
 	k.cover(r.row)
+	if r.newRun && s.Origin == Watch {
+		c.gap(k, now, ReasonRewritten)
+		return false
+	}
 	if r.newRun {
 		c.anotherRun(k, now, ReasonRewritten)
 		r = c.view().decide(k.object(c.ID, s.Key), k.doubts(c, s.Key), s)
@@ -315,12 +313,11 @@ func (k *Core) judge(c *Collection, s *Sighting, now uint64) (newHistory bool) {
 			continue
 		}
 		item := Item{Object: e}
-		switch {
-		case i == len(r.events)-1 && r.changed:
+		if i < len(r.events)-1 { // a deletion
+			item.Changes = []Change{{slot, nil}}
+		} else {
 			item.Changes = []Change{{slot, r.entry}}
 			r.changed = false
-		case i < len(r.events)-1: // a deletion
-			item.Changes = []Change{{slot, nil}}
 		}
 		k.add(c, item)
 	}
@@ -355,9 +352,6 @@ func (k *Core) settle(slot Slot, uid string) {
 	}
 	k.filling.settled = append(k.filling.settled, SettledIntent{slot, uid})
 	k.intents[slot] = slices.DeleteFunc(slices.Clone(k.intents[slot]), func(i Intent) bool { return i.UID == uid })
-	if len(k.intents[slot]) == 0 {
-		delete(k.intents, slot)
-	}
 }
 
 // resolved removes the intents of a collection whose list is complete: none of its events is in
@@ -407,11 +401,7 @@ func (k *Core) valid(collection string, o *Object) *Object {
 
 // doubts are the intents of a key that the incarnation has left.
 func (k *Core) doubts(c *Collection, key string) []Intent {
-	list := k.intents[Slot{c.ID, key}]
-	if len(list) == 0 {
-		return nil
-	}
-	return slices.DeleteFunc(slices.Clone(list), func(i Intent) bool { return i.Run < c.Incarnation })
+	return slices.DeleteFunc(slices.Clone(k.intents[Slot{c.ID, key}]), func(i Intent) bool { return i.Run < c.Incarnation })
 }
 
 // uncommitted are the keys of a collection that are not committed or in doubt, sorted.
@@ -595,7 +585,6 @@ func (k *Core) newEpoch(c *Collection, now uint64) {
 		if other.Properties.Storage != storage || !other.Phase.watching() && other.Phase != Listing && other != c {
 			continue
 		}
-		other.Epoch, other.Seen = k.epochs[storage], ""
 		other.gapHere(k, now, ReasonHistory)
 		if other != c {
 			other.restart(k)
@@ -620,7 +609,7 @@ func (k *Core) Idle() bool { return k.flying == nil && k.Empty() }
 
 // Empty reports whether the batch that fills has nothing.
 func (k *Core) Empty() bool {
-	return len(k.filling.items) == 0 && len(k.filling.dirty) == 0 && len(k.filling.objects) == 0
+	return len(k.filling.dirty) == 0 && len(k.filling.objects) == 0 // an item makes its collection dirty
 }
 
 // Seal hands out the batch that fills, and begins another one. There is at most one batch on
@@ -709,7 +698,7 @@ func (k *Core) intend(b *Batch, i *Item) {
 	}
 	slot := Slot{i.Collection, e.Key}
 	next := Intent{Object: e.Object, Deleted: e.Type == event.Deleted, Epoch: i.Epoch}
-	next.Status, next.Version = Published, e.Version
+	next.Version = e.Version
 	list := slices.DeleteFunc(b.Intents[slot], func(x Intent) bool { return x.UID == next.UID })
 	b.Intents[slot] = append(list, next)
 }

@@ -77,8 +77,9 @@ func (d *dump) record(id string, r *Record) {
 	d.number(int(r.Phase), int(r.Epoch), int(r.Synced), int(r.Syncs))
 	d.run(id, r.Run)
 	d.run(id, r.Incarnation)
+	d.run(id, r.EpochRun)
 	d.text(r.Position, r.Seen, r.Reason, r.Listed, r.Route)
-	d.flag(r.Resync, r.Unwanted)
+	d.flag(r.Resync, r.Unwanted, r.Ended)
 	d.properties(r.Properties)
 }
 
@@ -88,7 +89,7 @@ func (d *dump) object(id string, o *Object) {
 		return
 	}
 	d.text(o.UID, o.Version, o.At)
-	d.number(int(o.Digest), int(o.Status), int(o.AtDigest))
+	d.number(int(o.Digest), int(o.Status), int(o.AtDigest), int(o.Significant))
 	d.run(id, o.Judged)
 	d.run(id, o.Run)
 }
@@ -231,11 +232,7 @@ func (d *dump) core(w *world) {
 			d.keys(l.seen)
 			d.keys(l.late)
 			d.keys(l.touched)
-			for _, key := range sorted(l.suspect) {
-				o := l.suspect[key]
-				d.text(key)
-				d.object(id, &o)
-			}
+			d.keys(l.suspect)
 		}
 		if r := w.readers[id]; r != nil && r.number == x.read {
 			d.text("reader")

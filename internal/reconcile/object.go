@@ -87,25 +87,26 @@ const (
 // Seen: the object exists and the selectors select it. What is emitted depends on the
 // inventory entry and on how it compares with the object:
 //
-//	entry        compared with the object   watch      list         resync
-//	none         –                          announce   announce 1   –
-//	another uid  entry is not older         –          history 3    –
-//	another uid  otherwise                  end, announce  end, announce  –
-//	published    as published               –          – 6 8        present 2
-//	any          same version, judged in    –          run 7        –
+//	entry        compared with the object watch          list           resync
+//	none         –                        announce       announce 1     –
+//	another uid  entry is not older       –              history 3      –
+//	another uid  otherwise                end, announce  end, announce  –
+//	any          entry is newer           –              history 3      –
+//	any          same version, judged in  –              run 7          –
 //	             this run, other digest
-//	published    entry is newer             –          history 3    –
-//	published    otherwise                  modified   modified     –
-//	outdated     as published               –          – 6 8        modified 4
-//	outdated     same version               –          modified 4   modified 4
-//	outdated     otherwise                  modified   modified     –
-//	unpublished  same version               –          announce 4   announce 4
-//	unpublished  otherwise                  announce   announce     –
-//	skipped      same version and digest    –          –            –
-//	skipped      otherwise                  announce   announce     announce
-//	in doubt     entry is published and     –          modified     –
+//	published    as published             –              – 6 8          present 2
+//	published    otherwise                modified       modified       –
+//	outdated     as published             –              – 6 8          modified 4
+//	outdated     same version             –              modified 4     modified 4
+//	outdated     otherwise                modified       modified       –
+//	unpublished  same version             –              announce 4     announce 4
+//	unpublished  otherwise                announce       announce       –
+//	skipped      same version and digest  –              –              –
+//	skipped      same version             –              announce       announce
+//	skipped      otherwise                announce       announce       –
+//	in doubt     entry is published and   as above       modified       as above
 //	             no deletion is in doubt
-//	in doubt     otherwise                  –          announce 5   –
+//	in doubt     otherwise                as above       announce 5     as above
 //
 // Announce is `added`; before the first synced event of an incarnation it is `present`.
 // Where the configuration says `snapshot: skip`, nothing is emitted for what the first
@@ -121,7 +122,8 @@ const (
 //  6. Unless the filter, which may be another one now, does not let it through: `deleted`
 //     with the reason `left`.
 //  7. Another run begins, since consumers ignore a second event of one run and version; then as
-//     below. The same holds for an object in doubt.
+//     below. The same holds for an object in doubt, and where a watch repeats what is in doubt
+//     with another body: its new run begins with a list.
 //  8. An older state is back, as from a backup: the entry is published again.
 //
 // An event that the filter does not let through becomes: `deleted` with the reason
@@ -175,8 +177,10 @@ type view struct {
 	skip  bool // objects of the first list are not published
 	// resync: a resync is under way, beside the watch.
 	resync bool
-	// sameHistory: the inventory is of the history that is being read.
+	// sameHistory: the inventory is of the history that is being read. Otherwise that holds for what was
+	// judged since run history.
 	sameHistory bool
+	history     uint64
 	// complete is the resourceVersion up to which the inventory holds every object of the
 	// present selection; "" where that is not known.
 	complete string
@@ -232,7 +236,7 @@ func (v view) seen(known *Object, doubts []Intent, s *Sighting) verdict {
 	if evidence := v.evidence(known, doubts, s); evidence != 0 {
 		return verdict{newHistory: true, row: evidence}
 	}
-	if v.rewritten(known, doubts, s) {
+	if v.rewritten(known, maybe, s) {
 		return verdict{newRun: true, row: rowRewritten}
 	}
 	r := verdict{}
@@ -246,6 +250,7 @@ func (v view) seen(known *Object, doubts []Intent, s *Sighting) verdict {
 	if known != nil && known.UID != s.UID {
 		known = nil
 	}
+	r.entry = known // unless another one is kept
 	doubt := find(doubts, s.UID)
 	var typ event.Type
 	switch typ, r.row = v.typeOf(known, doubt, s); {
@@ -255,7 +260,7 @@ func (v view) seen(known *Object, doubts []Intent, s *Sighting) verdict {
 		r.row = rowSameFilteredOut
 		r.end(*known, s, Left)
 		r.keep(known, v.entry(s, Unpublished))
-	case r.row == rowSame && known.asPublished(s) && (known.Version != s.Version || known.Status != Published):
+	case r.row == rowSame && (known.Version != s.Version || known.Status != Published):
 		next := *known // an older state is back
 		next.Status, next.Version, next.Digest, next.Judged = Published, s.Version, s.Digest, v.run
 		r.keep(known, next)
@@ -272,33 +277,35 @@ func (v view) evidence(known *Object, doubts []Intent, s *Sighting) row {
 		return 0
 	}
 	for i := range doubts { // a later object of a name has a later version
-		if doubts[i].UID != s.UID && (v.sameHistory || doubts[i].Run == v.run) && !event.Newer(s.Version, doubts[i].At) {
+		d := &doubts[i]
+		older := event.Older(s.Version, d.At) || d.UID != s.UID && !event.Newer(s.Version, d.At)
+		if older && (v.sameHistory || d.Run >= v.history) {
 			return rowOlder
 		}
 	}
 	other := known == nil || known.UID != s.UID
 	switch {
 	case find(doubts, s.UID) != nil:
-	case other && v.complete != "" && !event.Newer(s.Version, v.complete):
+	case other && !event.Newer(s.Version, v.complete): // any is newer than ""
 		return rowUnknownOld
-	case known == nil || !v.sameHistory && known.Judged != v.run:
+	case known == nil || !v.sameHistory && known.Judged < v.history:
 	case event.Older(s.Version, known.Version), other && !event.Newer(s.Version, known.Version):
 		return rowOlder
 	}
 	return 0
 }
 
-// rewritten reports whether a listed object has another body, or is there again, at a
-// resourceVersion that has been judged in this run. Consumers would ignore a second event
-// of one run and version, and it might have the id of the first.
-func (v view) rewritten(known *Object, doubts []Intent, s *Sighting) bool {
-	if s.Origin != List {
+// rewritten reports whether an object has another body, or is there again, at a resourceVersion
+// that has been judged in this run. Consumers would ignore a second event of one run and version, and
+// it might have the id of the first. A watch repeats what is in doubt: with the body of today.
+func (v view) rewritten(known *Object, maybe *Intent, s *Sighting) bool {
+	switch {
+	case s.Origin == Resync:
 		return false
+	case maybe != nil:
+		return maybe.Run == v.run && maybe.At == s.Version && (maybe.Deleted && s.Origin == List || maybe.Digest != s.Digest)
 	}
-	if d := find(doubts, s.UID); d != nil {
-		return d.Run == v.run && d.At == s.Version && (d.Deleted || d.Digest != s.Digest)
-	}
-	return known != nil && known.UID == s.UID && known.Judged == v.run && known.Version == s.Version && known.Digest != s.Digest
+	return s.Origin == List && known != nil && known.Judged == v.run && known.Version == s.Version && known.Digest != s.Digest
 }
 
 // typeOf is the type of the event that a seen object leads to, before the filter; 0 is
@@ -309,7 +316,7 @@ func (v view) typeOf(known *Object, doubt *Intent, s *Sighting) (event.Type, row
 		return event.Modified, rowDoubtKnown
 	case doubt != nil:
 		return v.announcement(), rowDoubt
-	case v.first && v.skip && s.Origin == List:
+	case v.first && v.skip: // a list: a watch comes behind the first synced event
 		return 0, rowSkippedFirst
 	case known == nil:
 		return v.announcement(), rowNew
@@ -327,7 +334,7 @@ func (v view) typeOf(known *Object, doubt *Intent, s *Sighting) (event.Type, row
 		}
 		return v.announcement(), rowUnpublished
 	case Outdated:
-		if known.asPublished(s) {
+		if known.asPublished(s) && s.Origin != Resync {
 			return 0, rowSame
 		}
 		if same && tried {
@@ -402,7 +409,7 @@ func (v view) publish(r *verdict, typ event.Type, known *Object, maybe *Intent, 
 		next = v.entry(s, Unpublished)
 		switch {
 		case maybe != nil: // the bus took it the first time, or may have
-			next.Status, next.Run, next.At, next.Significant = Outdated, maybe.Run, maybe.At, 0
+			next.Status, next.Run, next.At = Outdated, maybe.Run, maybe.At
 		case held != nil:
 			next.Status, next.Run, next.At, next.AtDigest, next.Significant = Outdated, held.Run, held.At, held.AtDigest, held.Significant
 		}
@@ -447,13 +454,12 @@ func (v view) lacking(known *Object, doubts []Intent, s *Sighting) verdict {
 
 // keep sets the inventory entry.
 func (r *verdict) keep(known *Object, next Object) {
-	r.entry, r.changed = &next, known == nil || *known != next || len(r.events) > 0
+	r.entry, r.changed = &next, known == nil || *known != next
 }
 
 // end adds a deletion.
 func (r *verdict) end(o Object, s *Sighting, fate Fate) {
 	r.events = append(r.events, ObjectEvent{Type: event.Deleted, Key: s.Key, Object: o, Version: s.Version, Fate: fate, Body: s.Body})
-	r.changed = true
 }
 
 // holders are the objects of one name that consumers have or may have, the oldest first.

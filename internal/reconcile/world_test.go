@@ -600,7 +600,7 @@ func (w *world) disturb() []action {
 	if w.canDrift() {
 		list = append(list, action{"drift", func(w *world) { w.drift() }})
 	}
-	if w.unnoticed == 0 && !w.phase(Listing) && len(w.suspended) == 0 && w.core.Idle() {
+	if w.unnoticed == 0 {
 		for v := max(w.cluster.floor, w.cluster.version()-2); v < w.cluster.version(); v++ {
 			list = append(list, action{fmt.Sprintf("rewrite from %d", v), func(w *world) { w.rewrite(v) }})
 		}
@@ -616,16 +616,13 @@ func (w *world) disturb() []action {
 	return list
 }
 
-// canDrift reports whether every collection is in step, so that nothing but a verification finds
-// a body that changes without a write.
+// canDrift reports whether every collection is in step, so that nothing but a verification, or an event
+// in doubt that comes again, finds a body that changes without a write.
 func (w *world) canDrift() bool {
 	for _, c := range w.core.collections {
 		if c.Phase != InStep && c.Phase != Closed {
 			return false
 		}
-	}
-	if !w.core.Idle() || len(w.store.intents) > 0 {
-		return false // what is in doubt is repeated by the watch, with its id and another body
 	}
 	return w.unnoticed == 0 && len(w.suspended) == 0 && !w.cluster.absent && len(w.cluster.at(w.cluster.version())) > 0
 }
@@ -656,8 +653,6 @@ func (w *world) drift() {
 
 // rewrite brings the cluster back to an earlier resourceVersion, and other resources are written
 // until it is ahead of all that was seen. No highest resourceVersion proves it, only an object does.
-// That works from list to list: while a list is under way, a deletion that it has streamed could be
-// undone without a proof.
 func (w *world) rewrite(version int) {
 	next := w.cluster.version() + 1
 	w.restore(version)
@@ -992,27 +987,15 @@ func (w *world) sighting(c *Collection, from Origin, name string, t *thing) *Sig
 	p := c.Properties
 	s := &Sighting{
 		Form: Seen, Origin: from, Key: name, UID: strconv.Itoa(t.uid), Version: rv(t.at), Digest: uint64(w.body(t)), Body: w.body(t),
-		DeadLetter: w.unfit(t),
+		DeadLetter: w.unfit(t), Significant: uint64(w.seen(p, t)),
 	}
 	if p.Filter != "" {
 		s.Passes = func(event.Type) bool { return w.passes(p, t) }
 	}
 	if p.Filter == ignoring {
-		s.Minor = func(known *Object) bool { return w.minor(known, t) }
+		s.Minor = func(known *Object) bool { return known.Significant == s.Significant }
 	}
 	return s
-}
-
-// minor reports whether an object differs from what was published in what is ignored only.
-func (w *world) minor(known *Object, t *thing) bool {
-	if known.AtDigest/1000 != uint64(w.cluster.defaults) {
-		return false
-	}
-	body := int(known.AtDigest % 1000)
-	if major, ok := w.majors[body]; ok {
-		body = major
-	}
-	return body == t.major
 }
 
 // body is what the API server says of an object now.
@@ -1098,7 +1081,9 @@ func (w *world) step(in *Input) {
 	w.core.Step(in)
 	w.look(before)
 	c := w.core.collections[in.Collection]
-	switch {
+	switch now := w.core.epochOf(c.Properties.Storage); {
+	case c.Phase == Listing && c.Epoch != now:
+		w.fail("history: %s lists in epoch %d, and its storage is in epoch %d", in.Collection, c.Epoch, now)
 	case watched && in.Resume != "" && c.Position != in.Resume:
 		w.fail("position: %s is at %s, and a watch may start from %s", in.Collection, c.Position, in.Resume)
 	case in.Kind == SideBroken && (c.Phase != InStep || c.side != nil):

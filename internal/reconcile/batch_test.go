@@ -1,0 +1,351 @@
+package reconcile
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+// changesOf are changes in words.
+func changesOf(list []Change) string {
+	all := []string{}
+	for _, c := range list {
+		to := "none"
+		if c.Object != nil {
+			to = c.Object.UID + " " + c.Object.Version
+		}
+		all = append(all, c.Key+": "+to)
+	}
+	return fmt.Sprint(all)
+}
+
+// TestSeal: there is one batch on its way, and it has all that was decided before.
+func TestSeal(t *testing.T) {
+	b := inStep(t, seen(List, "z", "2"))
+	if b.core.Seal() != nil || b.core.Sealed() != nil {
+		t.Error("a batch of nothing")
+	}
+	b.do(seen(Watch, "c", "11"), seen(Watch, "a", "12"), seen(Watch, "b", "13"), seen(Watch, "c", "14"), gone(Watch, "z", "15"))
+	batch := b.core.Seal()
+	if got := changesOf(batch.Changes); got != "[a: ua 12 b: ub 13 c: uc 14 z: none]" {
+		t.Errorf("the last change of each key, sorted: %s", got)
+	}
+	if len(batch.Items) != 5 || len(batch.Records) != 1 || batch.Records["x"].Seen != "15" || len(batch.Drafts) != 0 {
+		t.Errorf("%+v", batch)
+	}
+	if b.core.Idle() || !b.core.Empty() {
+		t.Error("nothing is on its way")
+	}
+	b.do(seen(Watch, "d", "16"))
+	if b.core.Seal() != nil || b.core.Sealed() != batch || b.core.Idle() {
+		t.Error("two batches are on their way")
+	}
+	if b.core.Committed(); b.core.Sealed() != nil {
+		t.Error("a batch that is committed is on its way")
+	}
+	if next := b.core.Seal(); next == nil || next.Seq != batch.Seq+1 || len(next.Items) != 1 {
+		t.Errorf("%+v follows", next)
+	}
+}
+
+// TestItemsAlone: a restart from a log reads items, and must find the inventory of all that came before
+// the last one: also of objects without an event.
+func TestItemsAlone(t *testing.T) {
+	silent := func(s *Sighting) { s.Passes = func(event.Type) bool { return false } }
+	another := func(s *Sighting) { s.UID = "o" }
+	b := inStep(t, seen(List, "a", "5"))
+	b.do(seen(Watch, "s", "11", silent), seen(Watch, "a", "12", another), seen(Watch, "b", "13"))
+	var got []string
+	for _, i := range b.core.Items() {
+		got = append(got, fmt.Sprintf("%s %s", i.Object.Object.UID, changesOf(i.Changes)))
+	}
+	if want := "[ua [s: us 11 a: none] o [a: o 12] ub [b: ub 13]]"; fmt.Sprint(got) != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	if b.core.Items()[0].Record == nil || b.core.Items()[1].Record != nil {
+		t.Error("an item has the record exactly where it is another one than with the item before")
+	}
+
+	b = inStep(t).do(seen(Watch, "s", "11", silent)).commit().do(seen(Watch, "b", "12"))
+	if got := changesOf(b.core.Items()[0].Changes); got != "[b: ub 12]" {
+		t.Errorf("a change that is committed is repeated: %s", got)
+	}
+
+	b = inStep(t, seen(List, "a", "5")).do(isReset).commit()
+	b.core.Forgettable("x", 1)
+	b.do(removed, Input{Kind: Forget, Key: "a"}, Input{Kind: Forgot})
+	if got := changesOf(b.core.Items()[0].Changes); got != "[a: none]" {
+		t.Errorf("what was forgotten before the end: %s", got)
+	}
+	b.commit().do(configured(Properties{}), listBegun)
+	if got := changesOf(b.core.Items()[0].Changes); got != "[]" || len(b.store.objects) != 0 {
+		t.Errorf("%s, and the store has %d entries", got, len(b.store.objects))
+	}
+
+	b = inStep(t).do(configured(Properties{Types: Types(0).Without(event.Added)})).commit().do(Input{Kind: Forgot}).commit()
+	b.do(listBegun, seen(List, "a", "5")).do(listEnded("10"), listDone)
+	for _, i := range b.core.Items() {
+		if i.Object != nil {
+			t.Errorf("%s is not a type that is published", i.Object.Type)
+		}
+	}
+	if got := changesOf(b.core.Items()[1].Changes); got != "[a: ua 5]" {
+		t.Errorf("an event that is not published changes the inventory: %s", got)
+	}
+}
+
+// TestRejectedHistory: an object that proves another history is decided in the next list, and leaves
+// nothing in this one.
+func TestRejectedHistory(t *testing.T) {
+	b := inStep(t, seen(List, "a", "9")).do(listBegun, seen(List, "a", "8"))
+	if got := b.emitted(); got != "gap, gap" || b.core.Changes() != 0 {
+		t.Errorf("%s, and %d changes", got, b.core.Changes())
+	}
+	b = inStep(t).do(listBegun, seen(List, "a", "11"), seen(List, "a", "11", func(s *Sighting) { s.Digest = 99 }))
+	if got := b.emitted(); got != "gap, added ua, gap, modified ua" {
+		t.Errorf("a body changes within a list: %s", got)
+	}
+	if items := b.core.Items(); items[2].Run != items[1].Run+1 || items[3].Run != items[2].Run || b.x().list == nil {
+		t.Errorf("runs %d, %d and %d", items[1].Run, items[2].Run, items[3].Run)
+	}
+}
+
+// TestRepeatedWithAnotherBody: consumers may have the object that a watch repeats with the body that it had.
+func TestRepeatedWithAnotherBody(t *testing.T) {
+	b := inStep(t)
+	i := intentOf("11")[0]
+	i.UID, i.Run, i.Judged, i.Digest = "ua", 1, 1, 99
+	b.core.intents[Slot{"x", "a"}] = []Intent{i}
+	number := b.x().read
+	if got := b.do(seen(Watch, "a", "11")).emitted(); got != "gap" || b.x().Phase != Listing || b.x().read == number || b.core.Changes() != 0 {
+		t.Errorf("%s, and the collection is %s", got, b.x().Phase)
+	}
+	if got := b.do(listBegun, seen(List, "a", "11"), listEnded("12"), listDone).emitted(); got != "added ua, synced" {
+		t.Errorf("the list: %s", got)
+	}
+}
+
+// TestDrafts: what a restart must know of a collection while it is unknown whether the bus has a batch.
+func TestDrafts(t *testing.T) {
+	type is struct{ gap, synced, resync bool }
+	periodic := Input{Kind: Confirm}
+	for _, c := range []struct {
+		what string
+		in   []Input
+		from Phase
+		want is
+		none bool
+	}{
+		{"an object", []Input{seen(Watch, "a", "11")}, InStep, is{}, true},
+		{"a position", []Input{bookmark("11")}, InStep, is{}, true},
+		{"a periodic synced", []Input{periodic, periodic}, InStep, is{}, true},
+		{"a first periodic synced of a run", []Input{listBegun, seen(List, "b", "11")}, Listing, is{}, true},
+		{"a gap", []Input{listBegun}, InStep, is{gap: true}, false},
+		{"a synced", []Input{listEnded("11"), listDone}, Listing, is{synced: true}, false},
+		{"a gap and its synced", []Input{listBegun, listEnded("11"), listDone}, InStep, is{gap: true, synced: true}, false},
+		{"a gap of a resync", []Input{demanded, sideBegun}, InStep, is{resync: true}, false},
+		{"a synced of a resync", []Input{sideEnded("10")}, Resyncing, is{resync: true}, false},
+		{"a synced of a resync, and a periodic one", []Input{sideEnded("10"), periodic}, Resyncing, is{resync: true}, false},
+		{"a resync", []Input{demanded, sideBegun, sideEnded("10")}, InStep, is{resync: true}, false},
+		{"a resync that a gap ends", []Input{demanded, sideBegun, listBegun}, InStep, is{gap: true}, false},
+		{"a list and a resync", []Input{listEnded("11"), listDone, demanded, sideBegun}, Listing, is{synced: true, resync: true}, false},
+		{"two gaps and a resync", []Input{listBegun, listEnded("11"), listDone, demanded, sideBegun}, InStep, is{gap: true, synced: true, resync: true}, false},
+		{"a synced, and a periodic one", []Input{listEnded("11"), listDone, periodic}, Listing, is{synced: true}, false},
+		{"leaving", []Input{removed}, InStep, is{}, false},
+		{"ending", []Input{isReset}, InStep, is{}, false},
+		{"closed", []Input{{Kind: Forgot}}, Ending, is{}, true},
+	} {
+		b := inPhase(t, c.from).do(of("y", configured(Properties{})), of("y", listBegun), of("y", listEnded("5")), of("y", listDone)).commit()
+		b.do(of("y", sideBegun), of("y", seen(Resync, "a", "5")), of("y", sideEnded("5"))).do(c.in...)
+		d, ok := b.core.Seal().Drafts["x"]
+		if ok == c.none || (is{d.Gap, d.Synced, d.Resync}) != c.want || ok && d.Record != b.x().stored() {
+			t.Errorf("%s: %t %+v", c.what, ok, d)
+		}
+	}
+}
+
+// TestIntents: what a restart must know of an object while it is unknown whether the bus has its event.
+func TestIntents(t *testing.T) {
+	unfit := func(s *Sighting) { s.DeadLetter = true }
+	b := inStep(t, seen(List, "a", "5"), seen(List, "b", "6"))
+	b.do(seen(Watch, "a", "11"), gone(Watch, "b", "12"), seen(Watch, "c", "13", unfit), seen(Watch, "a", "14"),
+		seen(Watch, "d", "15"), seen(Watch, "d", "16", func(s *Sighting) { s.UID = "o" }))
+	var got []string
+	list := b.core.Seal().Intents
+	for _, slot := range sortedSlots(list) {
+		for _, i := range list[slot] {
+			got = append(got, fmt.Sprintf("%s: %s at %s of %d/%s, deleted: %t, epoch %d", slot.Key, i.UID, i.Version, i.Run, i.At, i.Deleted, i.Epoch))
+		}
+	}
+	want := []string{
+		"a: ua at 14 of 1/14, deleted: false, epoch 1",
+		"b: ub at 12 of 1/6, deleted: true, epoch 1",
+		"d: ud at 16 of 1/15, deleted: true, epoch 1",
+		"d: o at 16 of 1/16, deleted: false, epoch 1",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q\nwant %q", got, want)
+	}
+}
+
+// inDoubt is a collection that lists, with two objects of one name and another one in doubt.
+func inDoubt(t *testing.T) *bench {
+	t.Helper()
+	s := newStore()
+	s.records["x"] = Record{Phase: Listing, Run: 2, Incarnation: 2, Epoch: 1, Position: "1"}
+	s.intents[Slot{"x", "a"}] = append(intentOfUID("o", "4"), intentOfUID("ua", "5")...)
+	s.intents[Slot{"x", "b"}] = intentOfUID("ub", "6")
+	s.records["y"] = s.records["x"]
+	s.intents[Slot{"y", "a"}] = intentOfUID("ua", "6")
+	return newBench(t, s)
+}
+
+// TestSettledIntents: a commit removes the intents of what it publishes, and at the end of a list all of
+// the collection.
+func TestSettledIntents(t *testing.T) {
+	doubts := func(b *bench) string {
+		_, a := b.core.Object("x", "a")
+		_, c := b.core.Object("x", "b")
+		_, y := b.core.Object("y", "a")
+		return fmt.Sprint(a, c, y)
+	}
+	b := inDoubt(t)
+	if got := doubts(b); got != "true true true" {
+		t.Errorf("in doubt: %s", got)
+	}
+	b.do(listBegun, seen(List, "a", "7"), seen(List, "c", "8"))
+	if got := doubts(b); got != "false true true" {
+		t.Errorf("in doubt behind a: %s", got)
+	}
+	batch := b.core.Seal()
+	if got := fmt.Sprint(batch.Settled); got != "[{{x a} o} {{x a} ua}]" {
+		t.Errorf("settled: %s", got)
+	}
+	b.core.Committed()
+	b.do(listEnded("9"), lacks("b", "9"), listDone)
+	if got := fmt.Sprint(b.core.Seal().Settled); got != "[{{x b} ub}]" {
+		t.Errorf("settled at the end: %s", got)
+	}
+
+	b = inDoubt(t)
+	b.do(listBegun)
+	b.x().Incarnation = 3 // a reset that was in doubt as well
+	if got := doubts(b); got != "false false true" {
+		t.Errorf("in doubt from the incarnation before: %s", got)
+	}
+	b.do(listEnded("9"), listDone)
+	if got := b.core.Seal().Settled; len(got) != 3 || doubts(b) != "false false true" {
+		t.Errorf("settled of the incarnation before: %v", got)
+	}
+
+	b = inDoubt(t).do(isReset).commit()
+	if keys, _ := b.core.Forgettable("x", 9); fmt.Sprint(keys) != "[a b]" {
+		t.Errorf("to forget: %v", keys)
+	}
+	b.do(Input{Kind: Forget, Key: "a"})
+	if got := fmt.Sprint(b.core.Seal().Settled); got != "[{{x a} o} {{x a} ua}]" {
+		t.Errorf("settled by forgetting: %s", got)
+	}
+	if b := newBench(t, nil); doubts(b) != "false false false" {
+		t.Error("a collection that is not wanted has objects in doubt")
+	}
+}
+
+// TestDrop: what is not committed of a collection goes, and nothing of another one.
+func TestDrop(t *testing.T) {
+	b := inDoubt(t)
+	b.do(of("y", configured(Properties{Filter: "f"}))).do(of("y", listBegun), of("y", seen(List, "a", "7")), listBegun, isGone, seen(List, "a", "7"))
+	batch := b.core.Seal()
+	b.do(of("y", seen(List, "b", "8")), seen(List, "c", "8"), lacks("b", "9"))
+	b.core.filling.settled = slices.Clone(batch.Settled)
+	b.core.Drop("x")
+	if _, inDoubt := b.core.Object("x", "b"); inDoubt || b.x() != nil || fmt.Sprint(b.core.IDs()) != "[y]" {
+		t.Error("the collection is still there")
+	}
+	kept := b.core.Sealed()
+	for _, i := range kept.Items {
+		if i.Collection != "y" {
+			t.Errorf("an event of %s", i.Collection)
+		}
+	}
+	if len(kept.Items) != 2 || changesOf(kept.Changes) != "[a: ua 7]" || fmt.Sprint(kept.Settled) != "[{{y a} ua}]" {
+		t.Errorf("%+v", kept)
+	}
+	if len(batch.Items) != 5 || len(batch.Settled) != 3 || len(batch.Records) != 2 || len(batch.Drafts) != 2 || len(batch.Intents) != 2 {
+		t.Errorf("the batch that was handed out has changed: %+v", batch)
+	}
+	for what, ids := range map[string][]string{
+		"records": sorted(kept.Records), "drafts": sorted(kept.Drafts), "intents": slices.Sorted(func(yield func(string) bool) {
+			for slot := range maps.Keys(kept.Intents) {
+				yield(slot.Collection)
+			}
+		}),
+	} {
+		if fmt.Sprint(ids) != "[y]" {
+			t.Errorf("%s of %v", what, ids)
+		}
+	}
+	b.core.Committed()
+	next := b.core.Seal()
+	if len(next.Items) != 1 || next.Items[0].Collection != "y" || changesOf(next.Changes) != "[b: ub 8]" || fmt.Sprint(sorted(next.Records)) != "[y]" || len(next.Settled) != 1 {
+		t.Errorf("%+v", next)
+	}
+	b.core.Committed()
+	b.store.intents = map[Slot][]Intent{}
+	b.core.Restore("x", b.store.state(), 0)
+	if _, inDoubt := b.core.Object("x", "b"); inDoubt || b.x().Phase != Listing {
+		t.Errorf("it continues %s, in doubt: %t", b.x().Phase, inDoubt)
+	}
+	if b.core.Drop("x"); b.core.Sealed() != nil {
+		t.Error("a batch is on its way that never was")
+	}
+}
+
+// TestPublished: a log has the items before a refused one. What it has is not delivered again, and is
+// committed with the rest.
+func TestPublished(t *testing.T) {
+	b := inStep(t).do(seen(Watch, "a", "11"), seen(Watch, "b", "12"), seen(Watch, "c", "13"))
+	batch := b.core.Seal()
+	b.core.Published(2)
+	rest := b.core.Sealed()
+	if len(rest.Items) != 1 || rest.Items[0].Object.Key != "c" || len(rest.Changes) != 3 || len(batch.Items) != 3 {
+		t.Errorf("%+v", rest)
+	}
+}
+
+// TestSignificant: the caller's digest of what is published is kept until another body is published.
+func TestSignificant(t *testing.T) {
+	significant := func(n uint64) func(*Sighting) { return func(s *Sighting) { s.Significant = n } }
+	minor := func(s *Sighting) { s.Minor = func(o *Object) bool { return o.Significant == s.Significant } }
+	b := inStep(t, seen(List, "a", "5", significant(1), minor))
+	for _, c := range []struct {
+		version string
+		is      uint64
+		want    string
+		kept    uint64
+	}{
+		{"11", 1, "", 1}, {"12", 2, "modified ua", 2}, {"13", 2, "", 2}, {"14", 1, "modified ua", 1},
+	} {
+		b.do(seen(Watch, "a", c.version, significant(c.is), minor))
+		if got := b.emitted(); got != c.want {
+			t.Errorf("%s: %q, want %q", c.version, got, c.want)
+		}
+		if o, _ := b.core.Object("x", "a"); o.Significant != c.kept || o.Version != c.version {
+			t.Errorf("%s: %d is kept at %s, want %d", c.version, o.Significant, o.Version, c.kept)
+		}
+	}
+}
+
+func TestCompareSlots(t *testing.T) {
+	list := []Slot{{"x", "b"}, {"x", "c"}, {"y", "a"}, {"y", "b"}}
+	for i := range list {
+		for j := range list {
+			if got := compareSlots(list[i], list[j]); got != min(max(i-j, -1), 1) {
+				t.Errorf("%v and %v: %d", list[i], list[j], got)
+			}
+		}
+	}
+}

@@ -1,0 +1,632 @@
+package reconcile
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+// recoverRows are the rows of the table in the comment of [Collection.recover]. The record is in step,
+// in run 2 of incarnation 1.
+var recoverRows = []struct {
+	draft, continues string
+	drafts           []recovered
+}{
+	{"none", "the record", []recovered{{nil, "in step, run 2/1 at 10"}}},
+	{"Ending, Leaving", "the draft; Leaving with a reset in doubt is Ending", []recovered{
+		{&Draft{Record: Record{Phase: Ending, Run: 2, Incarnation: 1, Unwanted: true}}, "ending for good, run 2/1"},
+		{&Draft{Record: Record{Phase: Ending, Run: 3, Incarnation: 3}, Gap: true}, "ending, run 3/3"},
+		{&Draft{Record: Record{Phase: Leaving, Run: 2, Incarnation: 1}}, "leaving, run 2/1"},
+		{&Draft{Record: Record{Phase: Leaving, Run: 3, Incarnation: 1}, Gap: true, Synced: true}, "leaving, run 3/1"},
+		{&Draft{Record: Record{Phase: Leaving, Run: 3, Incarnation: 3}, Gap: true}, "ending for good, run 3/3"},
+	}},
+	{"with a reset and more in doubt", "the draft; another reset is emitted", []recovered{
+		{&Draft{Record: Record{Phase: InStep, Run: 3, Incarnation: 3, Synced: 1, Position: "20", Route: "r"}, Gap: true, Synced: true}, "listing, run 4/4: reset gap of 4 from "},
+		{&Draft{Record: Record{Phase: Listing, Run: 4, Incarnation: 3}, Gap: true}, "listing, run 5/5: reset gap of 5 from "},
+		{&Draft{Record: Record{Phase: InStep, Run: 4, Incarnation: 3, Synced: 1}, Gap: true, Synced: true, Resync: true}, "listing, run 5/5: reset gap of 5 from "},
+	}},
+	{"with synced in doubt", "the draft; another gap is emitted", []recovered{
+		{&Draft{Record: Record{Phase: InStep, Run: 3, Incarnation: 1, Synced: 2, Position: "20"}, Synced: true}, "listing, run 4/1 at 10: gap interrupted of 4 from 10"},
+		{&Draft{Record: Record{Phase: InStep, Run: 3, Incarnation: 1, Synced: 2, Position: "20"}, Gap: true, Synced: true}, "listing, run 4/1 at 10: gap interrupted of 4 from 10"},
+		{&Draft{Record: Record{Phase: InStep, Run: 4, Incarnation: 1, Position: "20", Resync: true}, Synced: true, Resync: true}, "listing, run 5/1 at 10, resync due: gap interrupted of 5 from 10"},
+	}},
+	{"Listing, its gap in doubt", "the draft; the gap is emitted again, with its id", []recovered{
+		{&Draft{Record: Record{Phase: Listing, Run: 3, Incarnation: 1, Position: "10", Reason: "expired"}, Gap: true}, "listing, run 3/1 at 10: gap expired of 3 from 10"},
+		{&Draft{Record: Record{Phase: Listing, Run: 3, Incarnation: 3, Reason: ReasonReset}, Gap: true}, "listing, run 3/3: reset gap of 3 from "},
+		{&Draft{Record: Record{Phase: Listing, Run: 4, Incarnation: 1, Position: "10", Reason: "expired"}, Gap: true, Resync: true}, "listing, run 4/1 at 10: gap expired of 4 from 10"},
+	}},
+	{"with a resync in doubt", "the record, with a resync due; its gap is emitted again if it is in doubt", []recovered{
+		{&Draft{Record: Record{Phase: InStep, Run: 3, Incarnation: 1, Position: "20", Resync: true}, Resync: true}, "in step, run 3/1 at 10, resync due: gap resync of 3 from 10"},
+		{&Draft{Record: Record{Phase: InStep, Run: 2, Incarnation: 1, Position: "20"}, Resync: true}, "in step, run 2/1 at 10, resync due"},
+	}},
+}
+
+type recovered struct {
+	draft *Draft
+	want  string
+}
+
+// TestRecover: a restart that takes the wrong one of record and draft repeats an id with another
+// content, or leaves an incarnation without its beginning.
+func TestRecover(t *testing.T) {
+	comment := commentTable(t, "core.go", "draft", "continues as")
+	var text [][]string
+	for _, row := range recoverRows {
+		text = append(text, []string{row.draft, row.continues})
+		for _, c := range row.drafts {
+			s := newStore()
+			s.records["x"] = Record{Phase: InStep, Run: 2, Incarnation: 1, Epoch: 1, Synced: 1, Position: "10", Seen: "10"}
+			if c.draft != nil {
+				c.draft.Epoch = 1
+				s.drafts["x"] = *c.draft
+			}
+			b := newBench(t, s)
+			x := b.x()
+			got := x.Phase.String()
+			if x.Unwanted {
+				got += " for good"
+			}
+			got += fmt.Sprintf(", run %d/%d", x.Run, x.Incarnation)
+			if x.Position != "" {
+				got += " at " + x.Position
+			}
+			if x.Resync {
+				got += ", resync due"
+			}
+			for _, i := range b.core.Items() {
+				what := i.Event.Type.String() + " " + i.Event.Reason
+				if i.Event.Reset {
+					what = "reset " + i.Event.Type.String()
+				}
+				got += fmt.Sprintf(": %s of %d from %s", what, i.Run, i.Event.From)
+			}
+			if got != c.want {
+				t.Errorf("%s: %s, want %s", row.draft, got, c.want)
+			}
+			if x.Synced > 1 {
+				t.Errorf("%s: a list in doubt counts as complete", row.draft)
+			}
+		}
+	}
+	if got, want := fmt.Sprintf("%q", text), fmt.Sprintf("%q", comment); got != want {
+		t.Errorf("the rows of this test are\n%s\nand the comment of recover has\n%s", got, want)
+	}
+}
+
+// TestRecoverEpoch: another collection of a storage may have committed a restore that this one has not
+// noticed.
+func TestRecoverEpoch(t *testing.T) {
+	for p, want := range map[Phase]string{
+		New: "", Listing: "gap", InStep: "gap", Absent: "", Leaving: "", Ending: "", Closed: "",
+	} {
+		s := newStore()
+		s.records["x"] = Record{Phase: p, Run: 2, Incarnation: 1, Epoch: 1, Synced: 1, Position: "10", Seen: "10"}
+		s.epochs[""] = 2
+		b := newBench(t, s)
+		if got := b.emitted(); got != want {
+			t.Errorf("%s: %q, want %q", p, got, want)
+		}
+		if want == "" {
+			continue
+		}
+		if i := b.core.Items()[0]; i.Epoch != 2 || i.Event.Reason != ReasonHistory || i.Event.From != "10" || b.x().Seen != "" || b.x().Phase != Listing {
+			t.Errorf("%s: %+v of epoch %d, and the record is %+v", p, i.Event, i.Epoch, b.x().Record)
+		}
+	}
+	s := newStore()
+	s.records["x"] = Record{Phase: InStep, Run: 2, Incarnation: 1, Epoch: 1, Synced: 1, Position: "10"}
+	s.records["y"] = Record{Phase: InStep, Run: 2, Incarnation: 1, Epoch: 2, Synced: 2, Position: "5"}
+	if got := newBench(t, s).emitted(); got != "gap" {
+		t.Errorf("the record of another collection has the storage's epoch: %q, want gap", got)
+	}
+	delete(s.records, "y")
+	s.drafts["y"] = Draft{Record: Record{Phase: Listing, Run: 2, Incarnation: 1, Epoch: 2}, Gap: true}
+	if got := newBench(t, s).emitted(); got != "gap, reset gap" {
+		t.Errorf("the draft of another collection has the storage's epoch: %q, want gap, reset gap", got)
+	}
+}
+
+// TestRecoverSeen: a server that is behind what the bus may have has another history.
+func TestRecoverSeen(t *testing.T) {
+	intent := func(collection, version string, epoch uint64) *store {
+		s := newStore()
+		s.records["x"] = Record{Phase: InStep, Run: 2, Incarnation: 1, Epoch: 1, Synced: 1, Position: "10", Seen: "10"}
+		i := intentOf("1")[0]
+		i.Version, i.Epoch = version, epoch
+		s.intents[Slot{collection, "a"}] = []Intent{i}
+		return s
+	}
+	for _, c := range []struct {
+		what  string
+		store *store
+		want  string
+	}{
+		{"an event in doubt is later", intent("x", "12", 1), "12"},
+		{"an event in doubt is earlier", intent("x", "9", 1), "10"},
+		{"an event in doubt is of another history", intent("x", "12", 2), "10"},
+		{"an event in doubt is of another collection", intent("y", "12", 1), "10"},
+	} {
+		if got := newBench(t, c.store).core.Reading("x").Seen; got != c.want {
+			t.Errorf("%s: seen %s, want %s", c.what, got, c.want)
+		}
+	}
+}
+
+// TestNewEpoch: all collections of a storage begin another run, in its history.
+func TestNewEpoch(t *testing.T) {
+	together := func(p Properties, edits ...Input) *bench {
+		b := newBench(t, nil)
+		for _, id := range []string{"x", "y"} {
+			b.do(of(id, configured(Properties{})), of(id, listBegun), of(id, listEnded("10")), of(id, listDone)).commit()
+		}
+		b.do(of("y", configured(p))).do(edits...)
+		return b.commit()
+	}
+	y := func(k InputKind) Input { return Input{Kind: k, Collection: "y"} }
+	for _, c := range []struct {
+		what  string
+		bench *bench
+		want  string // of y
+	}{
+		{"in step", together(Properties{}), "gap"},
+		{"verifying", together(Properties{}, y(SideBegun)), "gap"},
+		{"listing", together(Properties{}, y(ListBegun)), "gap"},
+		{"new", together(Properties{Storage: "other"}), ""},
+		{"leaving", together(Properties{}, y(Remove)), ""},
+		{"absent", together(Properties{}, of("y", isGone), of("y", listEnded("")), of("y", listDone)), ""},
+	} {
+		reading := c.bench.core.Reading("y").Number
+		c.bench.do(newHistory(listBegun))
+		got := ""
+		for _, i := range c.bench.core.Items() {
+			if i.Epoch != 2 || i.Event.Reason != ReasonHistory {
+				t.Errorf("%s: %s: %+v of epoch %d", c.what, i.Collection, i.Event, i.Epoch)
+			}
+			if i.Collection == "y" {
+				got = i.Event.Type.String()
+			}
+		}
+		if got != c.want {
+			t.Errorf("%s: %q, want %q", c.what, got, c.want)
+		}
+		if again := c.bench.core.Reading("y").Number != reading; again != (c.want != "") {
+			t.Errorf("%s: another read begins: %t", c.what, again)
+		}
+		if x := c.bench.x(); x.list == nil || x.Seen != "" || x.Epoch != 2 {
+			t.Errorf("%s: the collection that has noticed it does not go on with its list: %+v", c.what, x.Record)
+		}
+		if b := c.bench.core.Seal(); b.Epochs[""] != 2 || len(b.Epochs) != 1 {
+			t.Errorf("%s: epochs %v are committed", c.what, b.Epochs)
+		}
+	}
+
+	other := newBench(t, nil)
+	for id, storage := range map[string]string{"x": "", "y": "other"} {
+		other.do(of(id, configured(Properties{Storage: storage})), of(id, listBegun), of(id, listEnded("10")), of(id, listDone))
+	}
+	other.commit().do(newHistory(listBegun))
+	if y := other.core.collections["y"]; y.Epoch != 1 || y.Phase != InStep {
+		t.Errorf("a restore of one storage reaches a collection of another one: %+v", y.Record)
+	}
+}
+
+// TestEpochAfterAbsence: what had no position while its storage got another history begins its next run in
+// that history, and does not prove it once more.
+func TestEpochAfterAbsence(t *testing.T) {
+	for _, c := range []struct {
+		away, back []Input
+	}{
+		{[]Input{removed}, []Input{configured(Properties{}), listBegun}},
+		{[]Input{isGone, listEnded(""), listDone}, []Input{newHistory(listBegun)}},
+		{[]Input{isGone, listEnded(""), listDone}, []Input{listBegun}},
+	} {
+		b := inStep(t).do(of("y", configured(Properties{})), of("y", listBegun), of("y", listEnded("10")), of("y", listDone)).do(c.away...).commit()
+		b.do(of("y", newHistory(listBegun))).commit().do(c.back...)
+		if got := b.emitted(); got != "gap" {
+			t.Errorf("%s, want one gap", got)
+		}
+		if i := b.core.Items()[0]; i.Epoch != 2 || b.x().Epoch != 2 || b.core.epochOf("") != 2 {
+			t.Errorf("the gap has epoch %d, the collection %d, the storage %d", i.Epoch, b.x().Epoch, b.core.epochOf(""))
+		}
+	}
+}
+
+// TestBegin: nothing of the incarnation before goes on in the next one.
+func TestBegin(t *testing.T) {
+	p := Properties{Selection: "s", Route: "r"}
+	b := newBench(t, nil).do(configured(p)).do(listed("10")...).do(demanded, isReset).commit()
+	p.Route = "other"
+	b.do(configured(p), Input{Kind: Forgot})
+	if i := b.core.Items()[0]; i.Event.Type != event.Closed || i.Incarnation != 1 || b.x().Incarnation != 0 {
+		t.Errorf("the incarnation ends with %+v, and the record has %d", i, b.x().Incarnation)
+	}
+	b.commit().do(listBegun)
+	b.x().Seen = ""
+	got := b.x().Record
+	want := Record{Phase: Listing, Run: 2, Incarnation: 2, Epoch: 1, EpochRun: 1, Reason: ReasonReset, Properties: p, Route: "other", Listed: "s", Full: 2}
+	if got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	if e := b.core.Items()[0].Event; e.From != "" || !e.Reset {
+		t.Errorf("the incarnation begins with %+v", e)
+	}
+	if i := b.core.Items()[0]; i.Run != 2 || i.Incarnation != 2 || i.Route != "other" {
+		t.Errorf("the incarnation begins with %+v", i)
+	}
+}
+
+// TestRuns: a run is never used twice.
+func TestRuns(t *testing.T) {
+	b := inStep(t)
+	for _, c := range []struct {
+		now, want uint64
+	}{{0, 2}, {0, 3}, {100, 100}, {50, 101}} {
+		in := listBegun
+		in.Now = c.now
+		b.do(Input{Kind: Confirm}, in, listEnded("10"), listDone)
+		if b.x().Run != c.want || b.x().Syncs != 1 {
+			t.Errorf("run %d with %d synced events, want %d", b.x().Run, b.x().Syncs, c.want)
+		}
+	}
+}
+
+// TestSynced: how far a list was complete, and that its number grows.
+func TestSynced(t *testing.T) {
+	b := inStep(t).do(listBegun, seen(List, "a", "11"), listEnded("20"), listDone, Input{Kind: Confirm})
+	var got []string
+	for _, i := range b.core.Items() {
+		if e := i.Event; e != nil {
+			got = append(got, fmt.Sprintf("%s %s at %s from %s, number %d", e.Type, e.Reason, e.Version, e.From, e.Nth))
+		}
+	}
+	want := "[gap expired at  from 10, number 0 synced expired at 20 from , number 1 synced periodic at 20 from , number 2]"
+	if fmt.Sprint(got) != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	if r := b.x().Record; r.Synced != 1 || r.Position != "20" || r.Seen != "20" || r.Listed != "" || b.x().list != nil {
+		t.Errorf("%+v", r)
+	}
+	b.do(configured(Properties{Selection: "s"})).do(listed("30")...)
+	if r := b.x().Record; r.Listed != "s" {
+		t.Errorf("the last complete list had the selection %q", r.Listed)
+	}
+	b.do(isGone, listEnded(""), listDone)
+	if r := b.x().Record; r.Position != "30" || r.Seen != "30" {
+		t.Errorf("a list of nothing moves the position: %+v", r)
+	}
+}
+
+// TestAnotherSelection: an object that the list before did not select proves nothing, and one that it
+// should have had proves another history.
+func TestAnotherSelection(t *testing.T) {
+	old := seen(List, "a", "5")
+	b := inStep(t).do(configured(Properties{Selection: "s"}), listBegun, old)
+	if got := b.emitted(); got != "gap, added ua" {
+		t.Errorf("the list has another selection: %s", got)
+	}
+	b = inStep(t).do(listBegun, old)
+	if got := b.emitted(); got != "gap, gap" || b.x().Epoch != 2 || b.x().list != nil {
+		t.Errorf("the list has the same selection: %s, epoch %d", got, b.x().Epoch)
+	}
+	b = inStep(t).do(newHistory(listBegun), old)
+	if got := b.emitted(); got != "gap, added ua" {
+		t.Errorf("the list is of another history: %s", got)
+	}
+}
+
+// TestPosition: a watch may start where an input says, and a server that is behind what was seen has
+// another history.
+func TestPosition(t *testing.T) {
+	frame := seen(Watch, "a", "14")
+	frame.Resume = "12"
+	for _, c := range []struct {
+		what           string
+		in             []Input
+		position, seen string
+	}{
+		{"a bookmark", []Input{bookmark("15")}, "15", "15"},
+		{"a bookmark that says nothing", []Input{bookmark("")}, "10", "10"},
+		{"an event", []Input{frame}, "12", "14"},
+		{"an event behind others of its version", []Input{frame, seen(Watch, "b", "14")}, "12", "14"},
+		{"a list that is under way", []Input{listBegun, seen(List, "a", "14")}, "10", "14"},
+		{"a list whose end is later", []Input{listBegun, seen(List, "a", "14"), listEnded("16")}, "10", "16"},
+		{"a list of nothing", []Input{isGone, listEnded("")}, "10", "10"},
+	} {
+		x := inStep(t).do(c.in...).x()
+		if x.Position != c.position || x.Seen != c.seen {
+			t.Errorf("%s: position %s, seen %s, want %s and %s", c.what, x.Position, x.Seen, c.position, c.seen)
+		}
+	}
+	b := inStep(t).do(configured(Properties{Storage: "other"}))
+	if b.x().Seen != "" {
+		t.Errorf("version %s of another storage counts as seen", b.x().Seen)
+	}
+	if b.do(isReset, configured(Properties{Storage: "other"})); b.core.Reading("x").Seen != "" {
+		t.Error("another storage's version counts as seen")
+	}
+}
+
+// TestReading: what is not to be read has no number, and frames of a read that is over are dropped by theirs.
+func TestReading(t *testing.T) {
+	want := map[Phase]Read{
+		New: {}, Listing: {Seen: "10"}, InStep: {From: "10", Seen: "10"}, Resyncing: {From: "10", Seen: "10", Side: 1},
+		Verifying: {From: "10", Seen: "10", Side: 1}, Absent: {Seen: "10"}, Leaving: {Seen: "10", Stop: true},
+		Ending: {Seen: "10", Stop: true}, Closed: {Seen: "10", Stop: true},
+	}
+	want[New] = Read{Seen: "10"}
+	for p := range phases {
+		b := inPhase(t, p)
+		r := b.core.Reading("x")
+		if r.Side != 0 {
+			if r.Side != b.x().side.number {
+				t.Errorf("%s: the list beside the watch is number %d, want %d", p, r.Side, b.x().side.number)
+			}
+			r.Side = 1
+		}
+		if r.Number != b.x().read {
+			t.Errorf("%s: read %d, want %d", p, r.Number, b.x().read)
+		}
+		if r.Number = 0; r != want[p] {
+			t.Errorf("%s: %+v, want %+v", p, r, want[p])
+		}
+	}
+	if r := newBench(t, nil).core.Reading("x"); r != (Read{Stop: true}) {
+		t.Errorf("nobody wants the collection: %+v", r)
+	}
+	b := inPhase(t, Resyncing).do(seen(Watch, "a", "12"), seen(Resync, "b", "11"), sideEnded("12"))
+	if r := b.core.Reading("x"); r.Side != 0 || b.x().Phase != Resyncing {
+		t.Errorf("the list beside the watch is complete: %+v, %s", r, b.x().Phase)
+	}
+
+	b = inPhase(t, Resyncing)
+	side := b.x().side.number
+	b.do(Input{Kind: SideBroken})
+	if r := b.core.Reading("x"); r.Side != 0 {
+		t.Errorf("the list beside the watch has broken off: %+v", r)
+	}
+	if b.do(sideBegun); b.x().side.number == side || b.x().side.number == b.x().read {
+		t.Error("another list beside the watch has no number of its own")
+	}
+
+	for what, in := range map[string]Input{
+		"removed": removed, "reset": isReset, "configured": configured(Properties{Filter: "f"}),
+	} {
+		b := inPhase(t, Listing)
+		number := b.x().read
+		if b.do(in); b.x().read == number || b.x().list != nil {
+			t.Errorf("%s: the read before goes on", what)
+		}
+	}
+	b = inStep(t)
+	number := b.x().read
+	for range 2 {
+		b.core.Drop("x")
+		if b.core.Restore("x", b.store.state(), 0); b.x().read == number {
+			t.Error("dropped: the read before goes on")
+		}
+		number = b.x().read
+	}
+	b = inStep(t).do(isReset).commit().do(Input{Kind: Forgot})
+	if !b.core.Reading("x").Stop {
+		t.Error("an incarnation begins before the end of the one before is committed")
+	}
+	if b.commit(); b.core.Reading("x").Stop {
+		t.Error("an incarnation does not begin once the end of the one before is committed")
+	}
+}
+
+// TestSettled: a collection that another one replaces is closed once the other one has synced.
+func TestSettled(t *testing.T) {
+	want := map[Phase]bool{Listing: true, InStep: true, Resyncing: true, Verifying: true, Absent: true}
+	for _, p := range []Phase{New, Listing, InStep, Resyncing, Verifying, Absent, Ending} {
+		if got := inPhase(t, p).core.Settled("x"); got != want[p] {
+			t.Errorf("%s: settled is %t", p, got)
+		}
+	}
+	b := newBench(t, nil)
+	if b.core.Settled("x") || b.do(configured(Properties{}), listBegun).core.Settled("x") {
+		t.Error("settled before the first list is complete")
+	}
+	if !newBench(t, nil).do(configured(Properties{}), isGone).core.Settled("x") {
+		t.Error("a collection of a resource that does not exist is never settled")
+	}
+}
+
+// TestResync: every object is published in the run of the resync, by its list or by the watch, before
+// the synced event.
+func TestResync(t *testing.T) {
+	unfit := func(s *Sighting) { s.DeadLetter = true }
+	left := func(s *Sighting) { s.Passes = func(event.Type) bool { return false } }
+	for _, c := range []struct {
+		what    string
+		objects []Input // of the list before
+		in      []Input
+		want    string
+	}{
+		{"nothing has changed", []Input{seen(List, "a", "5")}, []Input{seen(Resync, "a", "5"), sideEnded("12")}, "gap, present ua, synced"},
+		{"the watch is yet to publish an object", nil, []Input{seen(Resync, "a", "11"), sideEnded("12")}, "gap"},
+		{"the watch has published it", nil, []Input{seen(Resync, "a", "11"), sideEnded("12"), seen(Watch, "a", "11")}, "gap, added ua, synced"},
+		{"the watch has come as far", nil, []Input{seen(Resync, "a", "11"), sideEnded("12"), bookmark("12")}, "gap, synced"},
+		{"the watch has not come as far", nil, []Input{seen(Resync, "a", "11"), sideEnded("12"), bookmark("11")}, "gap"},
+		{"the watch had come as far before", nil, []Input{seen(Resync, "a", "11"), bookmark("12"), sideEnded("12")}, "gap, synced"},
+		{
+			"the watch published it within the resync, and a later version is listed",
+			[]Input{seen(List, "a", "5")},
+			[]Input{seen(Watch, "a", "11"), seen(Resync, "a", "12"), sideEnded("12")},
+			"gap, modified ua, synced",
+		},
+		{"the watch published it before it was listed", []Input{seen(List, "a", "5")}, []Input{seen(Watch, "a", "11"), seen(Resync, "a", "11"), sideEnded("12")}, "gap, modified ua, synced"},
+		{"a later version is listed", []Input{seen(List, "a", "5")}, []Input{seen(Resync, "a", "11"), sideEnded("12")}, "gap"},
+		{"the watch repeats an object", []Input{seen(List, "a", "5")}, []Input{seen(Resync, "b", "11"), sideEnded("12"), seen(Watch, "b", "11"), seen(Watch, "a", "5")}, "gap, added ub"},
+		{"the watch is yet to end an object", []Input{seen(List, "a", "5")}, []Input{sideEnded("12")}, "gap"},
+		{"the watch has ended it", []Input{seen(List, "a", "5")}, []Input{sideEnded("12"), gone(Watch, "a", "11")}, "gap, deleted ua, synced"},
+		{"an object that nobody has is gone", []Input{seen(List, "a", "5", left)}, []Input{sideEnded("12")}, "gap, synced"},
+		{"an object is listed that became a dead letter", []Input{seen(List, "a", "5", unfit)}, []Input{seen(Resync, "a", "5"), sideEnded("12")}, "gap, added ua, synced"},
+		{
+			"an ignored change",
+			[]Input{seen(List, "a", "5")},
+			[]Input{seen(Watch, "a", "11", func(s *Sighting) { s.Minor = func(*Object) bool { return true } }), sideEnded("12")},
+			"gap, present ua, synced",
+		},
+		{"the watch created an object behind the list", nil, []Input{seen(Watch, "a", "13"), sideEnded("12")}, "gap, added ua, synced"},
+	} {
+		b := inStep(t, c.objects...).do(demanded, sideBegun).do(c.in...)
+		if got := b.emitted(); got != c.want {
+			t.Errorf("%s: %s, want %s", c.what, got, c.want)
+		}
+		if done := b.x().Phase == InStep && !b.x().Resync && b.x().side == nil; done != strings.HasSuffix(c.want, "synced") {
+			t.Errorf("%s: the resync is done: %t", c.what, done)
+		}
+	}
+}
+
+// TestVerify: a verification begins a list where the inventory is wrong, and nowhere else.
+func TestVerify(t *testing.T) {
+	other := func(s *Sighting) { s.Digest = 99 }
+	for _, c := range []struct {
+		what    string
+		objects []Input // of the list before
+		in      []Input
+		want    string
+		phase   Phase
+	}{
+		{"nothing has changed", []Input{seen(List, "a", "5")}, []Input{seen(Resync, "a", "5"), sideEnded("12")}, "", InStep},
+		{"an object is new", nil, []Input{seen(Resync, "a", "11"), sideEnded("12")}, "", Verifying},
+		{"an object is new, and the watch does not report it", nil, []Input{seen(Resync, "a", "11"), sideEnded("12"), bookmark("12")}, "gap", Listing},
+		{"an object is new, and the watch is not so far", nil, []Input{seen(Resync, "a", "11"), sideEnded("12"), bookmark("11")}, "", Verifying},
+		{"an object is new, and the watch reports it", nil, []Input{seen(Resync, "a", "11"), sideEnded("12"), seen(Watch, "a", "11")}, "added ua", InStep},
+		{"the watch has reported it before it was listed", nil, []Input{seen(Watch, "a", "12"), seen(Resync, "a", "11"), sideEnded("12")}, "added ua", InStep},
+		{"the watch has reported it behind the list", nil, []Input{seen(Watch, "a", "13"), sideEnded("12")}, "added ua", InStep},
+		{"another version", []Input{seen(List, "a", "5")}, []Input{seen(Resync, "a", "6", func(s *Sighting) { s.Digest = uint64(number("5")) }), sideEnded("10")}, "gap", Listing},
+		{"another body", []Input{seen(List, "a", "5")}, []Input{seen(Resync, "a", "5", other), sideEnded("10")}, "gap", Listing},
+		{"another body, and the watch repeats the object", []Input{seen(List, "a", "5")}, []Input{seen(Resync, "a", "5", other), seen(Watch, "a", "5"), sideEnded("10")}, "gap", Listing},
+		{"another body, and the watch reports a change", []Input{seen(List, "a", "5")}, []Input{seen(Resync, "a", "5", other), seen(Watch, "a", "11"), sideEnded("12")}, "modified ua", InStep},
+		{"an object lacks", []Input{seen(List, "a", "5")}, []Input{sideEnded("10")}, "gap", Listing},
+		{"an object lacks, and the watch has ended it", []Input{seen(List, "a", "5")}, []Input{gone(Watch, "a", "11"), sideEnded("12")}, "deleted ua", InStep},
+		{"an object lacks, and the watch ends it", []Input{seen(List, "a", "5")}, []Input{sideEnded("12"), gone(Watch, "a", "11")}, "deleted ua", InStep},
+		{"an object that nobody has lacks", []Input{seen(List, "a", "5", func(s *Sighting) { s.DeadLetter = true })}, []Input{sideEnded("10")}, "gap", Listing},
+	} {
+		b := inStep(t, c.objects...).do(sideBegun).do(c.in...)
+		if got := b.emitted(); got != c.want || b.x().Phase != c.phase {
+			t.Errorf("%s: %q and %s, want %q and %s", c.what, got, b.x().Phase, c.want, c.phase)
+		}
+	}
+}
+
+// TestMissing: a caller that pages through what a list lacks gets each key once.
+func TestMissing(t *testing.T) {
+	b := inStep(t, seen(List, "a", "5"), seen(List, "b", "6"), seen(List, "c", "7")).do(listBegun, seen(List, "b", "6"))
+	if got := b.core.Missing("x", 9); got != nil {
+		t.Errorf("%v are missing before the list is complete", got)
+	}
+	if got := b.core.Missing("y", 9); got != nil {
+		t.Errorf("%v are missing of a collection that is not wanted", got)
+	}
+	b.do(listEnded("10"))
+	if got := fmt.Sprint(b.core.Missing("x", 1), b.core.Missing("x", 9)); got != "[{a [ua]}] [{a [ua]} {c [uc]}]" {
+		t.Errorf("missing are %s", got)
+	}
+	b.do(lacks("c", "10"))
+	if got := fmt.Sprint(b.core.Missing("x", 9)); got != "[]" {
+		t.Errorf("missing behind c are %s", got)
+	}
+	b.do(lacks("a", "10"))
+	if got := b.emitted(); got != "gap, deleted uc" {
+		t.Errorf("%s: a key behind the one that was compared last is compared", got)
+	}
+
+	b = inStep(t, seen(List, "b", "5"), seen(List, "d", "6")).do(of("y", configured(Properties{})), of("y", listBegun), of("y", seen(List, "z", "3")))
+	b.do(seen(Watch, "a", "11"), seen(Watch, "c", "12"), seen(Watch, "e", "13")).core.Seal()
+	b.do(listBegun, listEnded("14"))
+	if got := fmt.Sprint(b.core.Missing("x", 9)); got != "[{a [ua]} {b [ub]} {c [uc]} {d [ud]} {e [ue]}]" {
+		t.Errorf("missing, committed or not: %s", got)
+	}
+
+	b = inStep(t, seen(List, "a", "5")).do(listBegun, gone(List, "a", "11"))
+	if got := fmt.Sprint(b.do(listEnded("12")).core.Missing("x", 9)); got != "[]" {
+		t.Errorf("an object that ended within the list is missing: %s", got)
+	}
+
+	s := newStore()
+	s.records["x"] = Record{Phase: Listing, Run: 2, Incarnation: 1, Epoch: 1, Synced: 1, Position: "1"}
+	s.objects[Slot{"x", "a"}] = entryOf(Published, "5")
+	s.intents[Slot{"x", "a"}] = intentOfUID("o", "4")
+	b = newBench(t, s).do(listBegun, seen(List, "a", "5", uidSeen("u")), Input{Kind: Sighted, Sighting: seeing(List, deletionAt("7"), func(s *Sighting) { s.Key = "a" })}, listEnded("9"))
+	if got := fmt.Sprint(b.core.Missing("x", 9)); got != "[]" {
+		t.Errorf("what was settled within the list is missing: %s", got)
+	}
+	b = newBench(t, s).do(listBegun, seen(List, "a", "5", uidSeen("u")))
+	b.core.intents[Slot{"x", "a"}] = intentOfUID("p", "6")
+	b.do(Input{Kind: Sighted, Sighting: seeing(List, deletionAt("7"), func(s *Sighting) { s.Key = "a" })}, listEnded("9"))
+	if got := fmt.Sprint(b.core.Missing("x", 9)); got != "[{a [p]}]" {
+		t.Errorf("an object in doubt whose name is free again is not missing: %s", got)
+	}
+}
+
+func uidSeen(uid string) func(*Sighting) { return func(s *Sighting) { s.UID = uid } }
+
+// TestForgettable: the inventory of an incarnation goes once its end is committed.
+func TestForgettable(t *testing.T) {
+	for p := range phases {
+		if keys, done := inPhase(t, p).core.Forgettable("x", 9); len(keys) > 0 || done != (p == Ending) {
+			t.Errorf("%s: keys %v, done: %t", p, keys, done)
+		}
+	}
+	b := inStep(t, seen(List, "a", "5"), seen(List, "b", "6")).do(seen(Watch, "c", "11"), isReset)
+	if keys, done := b.core.Forgettable("x", 9); keys != nil || done {
+		t.Errorf("before the end is committed: %v, %t", keys, done)
+	}
+	if keys, done := b.core.Forgettable("y", 9); keys != nil || done {
+		t.Errorf("of a collection that is not wanted: %v, %t", keys, done)
+	}
+	b.do(Input{Kind: Forget, Key: "a"})
+	b.commit()
+	if keys, done := b.core.Forgettable("x", 2); fmt.Sprint(keys) != "[a b]" || done {
+		t.Errorf("the first two: %v, %t", keys, done)
+	}
+	b.do(Input{Kind: Forget, Key: "b"})
+	if keys, done := b.core.Forgettable("x", 2); fmt.Sprint(keys) != "[c]" || done {
+		t.Errorf("behind b: %v, %t", keys, done)
+	}
+	b.commit().do(Input{Kind: Forget, Key: "b"}, Input{Kind: Forget, Key: "a"})
+	if !b.core.Idle() {
+		t.Error("a key that was passed is forgotten again")
+	}
+	b = newBench(t, inStep(t, seen(List, "a", "5")).store).do(isReset)
+	if keys, _ := b.core.Forgettable("x", 9); keys != nil {
+		t.Errorf("before the first batch is committed: %v", keys)
+	}
+}
+
+// TestEarlierIncarnation: an inventory entry that a crash left behind does not count.
+func TestEarlierIncarnation(t *testing.T) {
+	s := newStore()
+	s.records["x"] = Record{Phase: Listing, Run: 3, Incarnation: 3, Epoch: 1}
+	s.objects[Slot{"x", "a"}] = entryOf(Published, "5")
+	s.objects[Slot{"x", "b"}] = entryOf(Published, "6", judged(3))
+	b := newBench(t, s)
+	a, _ := b.core.Object("x", "a")
+	if o, _ := b.core.Object("x", "b"); a != nil || o == nil {
+		t.Errorf("entries %v and %v", a, o)
+	}
+	if got := b.do(listBegun, seen(List, "a", "5")).emitted(); got != "present ua" {
+		t.Errorf("%s, want present ua", got)
+	}
+}
+
+// TestEpochRun: what was judged in an earlier run of this history proves another one, also before the first
+// list is complete. What was judged in the history before proves nothing.
+func TestEpochRun(t *testing.T) {
+	b := newBench(t, nil).do(configured(Properties{}), listBegun, seen(List, "a", "5"), configured(Properties{Filter: "f"}), listBegun)
+	if b.emitted(); b.x().Run != 2 || b.x().EpochRun != 1 {
+		t.Errorf("%+v", b.x().Record)
+	}
+	if got := b.do(seen(List, "a", "4")).emitted(); got != "gap" || b.x().Epoch != 2 || b.x().EpochRun != 3 {
+		t.Errorf("%s, %+v", got, b.x().Record)
+	}
+	if got := b.do(listBegun, seen(List, "a", "4")).emitted(); got != "modified ua" || b.x().Epoch != 2 {
+		t.Errorf("%s, %+v", got, b.x().Record)
+	}
+}

@@ -1,0 +1,379 @@
+package reconcile
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+// bench is a core with a store, whose batches are committed on request.
+type bench struct {
+	t     *testing.T
+	store *store
+	core  *Core
+	from  int // items that were looked at
+}
+
+func newBench(t *testing.T, s *store) *bench {
+	t.Helper()
+	if s == nil {
+		s = newStore()
+	}
+	return &bench{t: t, store: s, core: NewCore(s, s.state(), 0)}
+}
+
+// do passes inputs on. They are of collection x, and of its present read or list beside the watch.
+func (b *bench) do(list ...Input) *bench {
+	for i := range list {
+		in := list[i]
+		if in.Collection == "" {
+			in.Collection = "x"
+		}
+		if c := b.core.collections[in.Collection]; c != nil {
+			beside := in.Kind == SideEnded || in.Kind == SideBroken || in.Sighting != nil && in.Sighting.Origin == Resync
+			switch {
+			case in.Read == 0 && !beside:
+				in.Read = c.read
+			case beside && c.side != nil && in.Side == 0:
+				in.Side = c.side.number
+			}
+		}
+		b.core.Step(&in)
+	}
+	return b
+}
+
+// commit has all that was emitted committed.
+func (b *bench) commit() *bench {
+	if batch := b.core.Seal(); batch != nil {
+		b.store.before(batch)
+		b.store.commit(batch)
+		b.core.Committed()
+	}
+	b.from = 0
+	return b
+}
+
+// emitted are the events since the last call, in words.
+func (b *bench) emitted() string {
+	var all []string
+	for _, i := range b.core.Items()[b.from:] {
+		switch e := i.Event; {
+		case e == nil:
+			all = append(all, fmt.Sprintf("%s %s", i.Object.Type, i.Object.Object.UID))
+		case e.Reset:
+			all = append(all, "reset gap")
+		default:
+			all = append(all, e.Type.String())
+		}
+	}
+	b.from = b.core.Pending()
+	return strings.Join(all, ", ")
+}
+
+func (b *bench) x() *Collection { return b.core.collections["x"] }
+
+// seen and gone are what a read says of object u, under the name a.
+func seen(origin Origin, name, version string, edits ...func(*Sighting)) Input {
+	s := &Sighting{Form: Seen, Origin: origin, Key: name, UID: "u" + name, Version: version, Digest: uint64(number(version))}
+	for _, edit := range edits {
+		edit(s)
+	}
+	return Input{Kind: Sighted, Sighting: s}
+}
+
+func gone(origin Origin, name, version string) Input {
+	return Input{Kind: Sighted, Sighting: &Sighting{Form: Ended, Origin: origin, Key: name, UID: "u" + name, Version: version}}
+}
+
+func lacks(name, version string) Input {
+	return Input{Kind: ListLacks, Key: name, Sighting: &Sighting{Form: Lacking, Origin: List, Key: name, Version: version}}
+}
+
+var (
+	listBegun = Input{Kind: ListBegun, Reason: "expired"}
+	isGone    = Input{Kind: ListBegun, Reason: ReasonGone, Absent: true}
+	listDone  = Input{Kind: ListDone}
+	sideBegun = Input{Kind: SideBegun}
+	demanded  = Input{Kind: Demand}
+	removed   = Input{Kind: Remove}
+	released  = Input{Kind: Release}
+	isReset   = Input{Kind: Reset}
+)
+
+func configured(p Properties) Input       { return Input{Kind: Configure, Properties: p} }
+func listEnded(version string) Input      { return Input{Kind: ListEnded, Version: version} }
+func sideEnded(version string) Input      { return Input{Kind: SideEnded, Version: version} }
+func bookmark(version string) Input       { return Input{Kind: Bookmark, Resume: version} }
+func listed(version string) []Input       { return []Input{listBegun, listEnded(version), listDone} }
+func newHistory(i Input) Input            { i.NewEpoch, i.Reason = true, ReasonHistory; return i }
+func of(collection string, i Input) Input { i.Collection = collection; return i }
+
+// inStep is a collection whose first list has found nothing at version 10.
+func inStep(t *testing.T, objects ...Input) *bench {
+	t.Helper()
+	b := newBench(t, nil).do(configured(Properties{}), listBegun).do(objects...)
+	return b.do(listEnded("10"), listDone).commit()
+}
+
+// inPhase is a collection in a phase, with its batches committed.
+func inPhase(t *testing.T, p Phase) *bench {
+	t.Helper()
+	b := inStep(t)
+	switch p {
+	case New: // not the first incarnation
+		b.do(isReset).commit().core.Forgettable("x", 1)
+		b.do(Input{Kind: Forgot})
+	case Listing:
+		b.do(listBegun)
+	case InStep:
+	case Resyncing:
+		b.do(demanded, sideBegun)
+	case Verifying:
+		b.do(sideBegun)
+	case Absent:
+		b.do(isGone, listEnded(""), listDone)
+	case Leaving:
+		b.do(removed)
+	case Ending:
+		b.do(isReset)
+	case Closed:
+		b.do(removed, released).commit().do(Input{Kind: Forgot})
+	}
+	b.commit()
+	if b.x().Phase != p {
+		t.Fatalf("%s, want %s", b.x().Phase, p)
+	}
+	return b
+}
+
+// phaseRows are the rows of the table in the comment of [Phase].
+var phaseRows = [][]string{
+	{"New", "–", "→ Ending 9", "→ Ending", "reset gap → Listing 8", "–", "–", "–", "–"},
+	{"Listing", "gap → Listing", "→ Ending", "→ Leaving", "3", "synced → InStep 4", "–", "–", "→ Ending"},
+	{"InStep", "gap → Listing", "→ Ending", "→ Leaving", "gap → Listing", "–", "gap → Resyncing 5, → Verifying", "–", "→ Ending"},
+	{"Resyncing", "gap → Listing", "→ Ending", "→ Leaving", "gap → Listing", "–", "–", "synced → InStep", "→ Ending"},
+	{"Verifying", "gap → Listing", "→ Ending", "→ Leaving", "gap → Listing", "–", "–", "→ InStep 6", "→ Ending"},
+	{"Absent", "–", "→ Ending", "→ Leaving", "gap → Listing", "–", "–", "–", "→ Ending"},
+	{"Leaving", "gap → Listing", "→ Ending", "–", "–", "–", "–", "–", "→ Ending"},
+	{"Ending", "7", "7", "7", "–", "–", "–", "–", "–"},
+	{"Closed", "→ New", "→ New", "–", "–", "–", "–", "–", "–"},
+}
+
+// TestPhaseRows passes the input of every column to a collection in every phase. A wrong cell stops a
+// collection for good, or voids a position that consumers rely on.
+func TestPhaseRows(t *testing.T) {
+	columns := []struct {
+		name   string
+		inputs []Input
+	}{
+		{"Configure 1", []Input{configured(Properties{Filter: "other"})}},
+		{"Configure 2", []Input{configured(Properties{Shape: "other", Route: "other"})}},
+		{"Remove", []Input{removed}},
+		{"ListBegun", []Input{listBegun}},
+		{"ListDone", []Input{listEnded("20"), listDone}},
+		{"SideBegun", []Input{sideBegun}},
+		{"SideDone", []Input{sideEnded("10")}},
+		{"Reset", []Input{isReset}},
+	}
+	header := []string{"phase"}
+	for _, c := range columns {
+		header = append(header, c.name)
+	}
+	comment := commentTable(t, "collection.go", header...)
+	if got, want := fmt.Sprintf("%q", phaseRows), fmt.Sprintf("%q", comment); got != want {
+		t.Errorf("the rows of this test are\n%s\nand the comment of Phase has\n%s", got, want)
+	}
+	for p, row := range phaseRows {
+		for i, column := range columns {
+			alternatives := strings.Split(row[i+1], ", ")
+			for n, want := range alternatives {
+				b := inPhase(t, Phase(p))
+				if n+1 < len(alternatives) {
+					b.do(demanded) // a resync is due
+				}
+				before := b.durable()
+				b.do(column.inputs...)
+				want = strings.TrimRight(want, " 0123456789")
+				if want == "" {
+					want = "–"
+				}
+				if got := b.outcome(Phase(p)); got != want {
+					t.Errorf("%s, %s: %s, want %s", row[0], column.name, got, want)
+				}
+				if after := b.durable(); want == "–" && !strings.HasPrefix(column.name, "Configure") && row[0] != "Ending" && row[i+1] != "3" && after != before {
+					t.Errorf("%s, %s changes something:\n%s\nis now\n%s", row[0], column.name, before, after)
+				}
+			}
+		}
+	}
+}
+
+// durable is what is kept of the collection, and what it should be reading.
+func (b *bench) durable() string {
+	return fmt.Sprintf("%+v, reading %+v, %d items, idle: %t", b.x().Record, b.core.Reading("x"), b.core.Pending(), b.core.Idle())
+}
+
+// outcome is what has been emitted, and the phase that the collection is in now.
+func (b *bench) outcome(before Phase) string {
+	events, phase := b.emitted(), b.x().Phase
+	if events == "" && phase == before {
+		return "–"
+	}
+	return strings.TrimSpace(events + " → " + strings.ReplaceAll(titled(phase), " ", ""))
+}
+
+// titled is the phase as the table writes it.
+func titled(p Phase) string {
+	if p == InStep {
+		return "InStep"
+	}
+	return strings.ToUpper(p.String()[:1]) + p.String()[1:]
+}
+
+// TestInputsOutOfPlace: what comes late, or belongs to another phase, changes nothing. A reader hands on
+// what it has until it learns that its read is over.
+func TestInputsOutOfPlace(t *testing.T) {
+	late := []struct {
+		name string
+		in   []Input
+		has  []Phase // phases in which it is not out of place
+	}{
+		{"a watch event", []Input{seen(Watch, "a", "11")}, []Phase{InStep, Resyncing, Verifying}},
+		{"a bookmark", []Input{bookmark("11")}, []Phase{InStep, Resyncing, Verifying}},
+		{"an object of a list", []Input{seen(List, "a", "11")}, []Phase{Listing}},
+		{"the end of a list", []Input{listEnded("11")}, []Phase{Listing}},
+		{"a key that a list lacks", []Input{lacks("a", "11")}, nil},
+		{"the end of a comparison", []Input{listDone}, nil},
+		{"an object of a list beside the watch", []Input{seen(Resync, "a", "11")}, []Phase{Resyncing, Verifying}},
+		{"the end of a list beside the watch", []Input{sideEnded("11")}, []Phase{Resyncing, Verifying}},
+		{"the break of a list beside the watch", []Input{{Kind: SideBroken}}, []Phase{Resyncing, Verifying}},
+		{"an object of an earlier list beside the watch", []Input{of("x", Input{Kind: Sighted, Side: 99, Sighting: seen(Resync, "a", "11").Sighting})}, nil},
+		{"the end of an earlier list beside the watch", []Input{{Kind: SideEnded, Side: 99, Version: "11"}}, nil},
+		{"the break of an earlier list beside the watch", []Input{{Kind: SideBroken, Side: 99}}, nil},
+		{"the begin of a list of an earlier read", []Input{{Kind: ListBegun, Read: 99}}, nil},
+		{"a watch event of an earlier read", []Input{{Kind: Sighted, Read: 99, Sighting: seen(Watch, "a", "11").Sighting}}, nil},
+		{"a bookmark of an earlier read", []Input{{Kind: Bookmark, Read: 99, Resume: "11"}}, nil},
+		{"the end of a list of an earlier read", []Input{{Kind: ListEnded, Read: 99, Version: "11"}}, nil},
+		{"a periodic synced", []Input{{Kind: Confirm}}, []Phase{InStep}},
+		{"a release", []Input{released}, []Phase{Leaving}},
+		{"a key to forget", []Input{{Kind: Forget, Key: "a"}}, nil},
+		{"the end of an ending", []Input{{Kind: Forgot}}, []Phase{Ending}},
+		{"a demand for a resync", []Input{demanded}, []Phase{Listing, InStep, Verifying}},
+	}
+	for _, c := range late {
+		for p := range phases {
+			b := inPhase(t, p)
+			before := b.durable()
+			b.do(c.in...)
+			if changes := b.durable() != before || b.x().list != nil && len(b.x().list.seen)+len(b.x().list.version) > 0 ||
+				b.x().side != nil && (b.x().side.version != "" || len(b.x().side.seen) > 0); changes != slices.Contains(c.has, p) {
+				t.Errorf("%s, %s: changes something: %t\n%s\n%s", p, c.name, changes, before, b.durable())
+			}
+		}
+	}
+	b := newBench(t, nil).do(Input{Kind: Reset}, Input{Kind: ListBegun})
+	if b.x() != nil || !b.core.Idle() {
+		t.Error("an input creates a collection that was not configured")
+	}
+}
+
+// TestPhaseNotes are the cases that the comment of [Phase] states below its table.
+func TestPhaseNotes(t *testing.T) {
+	filter, selection := configured(Properties{Filter: "f"}), configured(Properties{Selection: "s"})
+	moved := configured(Properties{Route: "elsewhere"})
+	for _, c := range []struct {
+		note   string
+		bench  *bench
+		inputs []Input
+		want   string
+	}{
+		{"1: returned with the same properties", inPhase(t, Leaving), []Input{configured(Properties{})}, "gap → Listing"},
+		{"1: nothing differs", inPhase(t, InStep), []Input{configured(Properties{})}, "–"},
+		{"1: a selection", inPhase(t, InStep), []Input{selection}, "gap → Listing"},
+		{"2: a shape", inPhase(t, InStep), []Input{configured(Properties{Shape: "s"})}, "→ Ending"},
+		{"2: a storage", inPhase(t, InStep), []Input{configured(Properties{Storage: "s"})}, "→ Ending"},
+		{"2: types", inPhase(t, InStep), []Input{configured(Properties{Types: Types(0).Without(event.Modified)})}, "→ Ending"},
+		{"2: a route", inPhase(t, InStep), []Input{moved}, "→ Ending"},
+		{"3: a list of a new epoch", inPhase(t, Listing), []Input{newHistory(listBegun)}, "gap → Listing"},
+		{"3: an object has ended within the list", inStep(t, seen(List, "a", "5")).do(listBegun, gone(List, "a", "11")).commit(), []Input{listBegun}, "gap → Listing"},
+		{"3: the list lacks an object", inStep(t, seen(List, "a", "5")).do(listBegun, listEnded("12"), lacks("a", "12")).commit(), []Input{listBegun}, "gap → Listing"},
+		{"3: that was in an earlier run", inPhase(t, Listing).do(gone(List, "a", "11"), listBegun).commit(), []Input{listBegun}, "–"},
+		{"3: the resource is absent by now", inPhase(t, Listing), []Input{isGone}, "gap → Listing"},
+		{"3: the resource is still absent", inPhase(t, InStep).do(isGone).commit(), []Input{isGone}, "–"},
+		{"3: the resource is there again", inPhase(t, Listing).do(isGone).commit(), []Input{listBegun}, "gap → Listing"},
+		{"4: the resource is absent", inPhase(t, InStep), []Input{isGone, listEnded(""), listDone}, "gap, synced → Absent"},
+		{"4: the resource is still absent", inPhase(t, Absent), []Input{isGone}, "–"},
+		{"4: the resource is absent, and is configured differently", inPhase(t, Absent), []Input{filter}, "–"},
+		{"6: an object is new", inPhase(t, Verifying), []Input{seen(Resync, "a", "10"), sideEnded("10")}, "gap → Listing"},
+		{"6: an object lacks", inStep(t, seen(List, "a", "5")).do(sideBegun), []Input{sideEnded("10")}, "gap → Listing"},
+		{"7: forgotten, to begin again", inPhase(t, Ending), []Input{{Kind: Forgot}}, "→ New"},
+		{"7: forgotten, and the route differs", inPhase(t, Ending).do(moved).commit(), []Input{{Kind: Forgot}}, "closed → New"},
+		{"7: forgotten, and not wanted", inPhase(t, Ending).do(removed).commit(), []Input{{Kind: Forgot}}, "closed → Closed"},
+		{"7: forgotten, and wanted again", inPhase(t, Ending).do(removed, configured(Properties{})).commit(), []Input{{Kind: Forgot}}, "→ New"},
+		{"7: nothing was published", newBench(t, nil).do(configured(Properties{}), removed).commit(), []Input{{Kind: Forgot}}, "→ Closed"},
+		{"8: nothing exists", newBench(t, nil).do(configured(Properties{})).commit(), []Input{isGone}, "→ Absent"},
+		{"8: nothing exists, and something was published", inPhase(t, New), []Input{isGone}, "reset gap → Listing"},
+		{"8: something exists by now", newBench(t, nil).do(configured(Properties{}), isGone).commit(), []Input{listBegun}, "reset gap → Listing"},
+		{"8: something exists by now, in a new history", newBench(t, nil).do(configured(Properties{}), isGone).commit(), []Input{newHistory(listBegun)}, "reset gap → Listing"},
+		{"8: nothing exists, and it is not wanted", newBench(t, nil).do(configured(Properties{}), isGone).commit(), []Input{removed}, "→ Ending"},
+		{"9: another shape on the same route", inPhase(t, New), []Input{configured(Properties{Shape: "s"})}, "–"},
+		{"9: another route", inPhase(t, New), []Input{moved}, "→ Ending"},
+		{"9: nothing is to be closed", newBench(t, nil).do(configured(Properties{})).commit(), []Input{moved}, "–"},
+		{"Release", inPhase(t, Leaving), []Input{released}, "→ Ending"},
+		{"Release of what is wanted again", inPhase(t, Leaving).do(configured(Properties{})).commit(), []Input{released}, "–"},
+		{"a reset while leaving ends for good", inPhase(t, Leaving).do(isReset).commit(), []Input{{Kind: Forgot}}, "closed → Closed"},
+		{"Confirm", inPhase(t, InStep), []Input{{Kind: Confirm}}, "synced → InStep"},
+		{"Confirm while a resync is due", inPhase(t, InStep).do(demanded).commit(), []Input{{Kind: Confirm}}, "–"},
+		{"a list beside the watch breaks off", inPhase(t, Resyncing), []Input{{Kind: SideBroken}}, "→ InStep"},
+		{"a list beside the watch ends behind a reset", inPhase(t, Resyncing), []Input{isReset, {Kind: SideBroken}}, "→ Ending"},
+		{"a restore while the resource was absent", inPhase(t, Absent), []Input{newHistory(listBegun)}, "gap → Listing"},
+		{"a list beside the watch ends behind a relist", inPhase(t, Resyncing), []Input{listBegun, {Kind: SideBroken, Side: 1}, {Kind: SideBroken}}, "gap → Listing"},
+	} {
+		c.bench.emitted()
+		before := c.bench.x().Phase
+		if got := c.bench.do(c.inputs...).outcome(before); got != c.want {
+			t.Errorf("%s: %s, want %s", c.note, got, c.want)
+		}
+	}
+}
+
+// TestReasons: operators look for the reason of a gap.
+func TestReasons(t *testing.T) {
+	for _, c := range []struct {
+		in   []Input
+		from Phase
+		want string
+	}{
+		{[]Input{configured(Properties{Filter: "f"})}, InStep, ReasonFilter},
+		{[]Input{configured(Properties{Selection: "s"})}, InStep, ReasonSelection},
+		{[]Input{configured(Properties{Selection: "s", Filter: "f"})}, InStep, ReasonSelection},
+		{[]Input{configured(Properties{})}, Leaving, ReasonReturned},
+		{[]Input{configured(Properties{Filter: "f"})}, Leaving, ReasonFilter},
+		{[]Input{listBegun}, InStep, "expired"},
+		{[]Input{newHistory(listBegun)}, InStep, ReasonHistory},
+		{[]Input{isGone}, InStep, ReasonGone},
+		{[]Input{listBegun}, New, ReasonReset},
+		{[]Input{seen(Resync, "a", "10"), sideEnded("10")}, Verifying, ReasonDrift},
+		{[]Input{seen(List, "a", "12"), seen(List, "a", "12", func(s *Sighting) { s.Digest = 99 })}, Listing, ReasonRewritten},
+	} {
+		b := inPhase(t, c.from)
+		b.do(c.in...)
+		reason := ""
+		for _, i := range b.core.Items() {
+			if i.Event != nil && i.Event.Type == event.Gap {
+				reason = i.Event.Reason
+			}
+		}
+		if reason != c.want || b.x().Reason != c.want {
+			t.Errorf("a gap of %s has the reason %q, and the record %q, want %q", c.from, reason, b.x().Reason, c.want)
+		}
+		b.do(listBegun, listEnded("20"), listDone)
+		if items := b.core.Items(); len(items) > 0 && items[len(items)-1].Event.Type == event.Synced && items[len(items)-1].Event.Reason != b.x().Reason {
+			t.Errorf("synced has the reason %q, and its gap %q", items[len(items)-1].Event.Reason, b.x().Reason)
+		}
+	}
+}
