@@ -20,10 +20,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
-const (
-	things = "/apis/a.example.com/v1/things"
-	crd    = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/things.a.example.com"
-)
+const crd = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/things.a.example.com"
 
 // server is an API server that serves things.a.example.com.
 type server struct {
@@ -39,7 +36,7 @@ type server struct {
 	streaming func()        // called in the middle of a streamed list; nil: lists are not streamed
 	changed   chan struct{} // closed with each change of the above
 	cut       chan struct{} // closed to end the open watches
-	asked     []url.Values  // lists and watches of things, probes excepted
+	asked     []*url.URL    // lists and watches of things, probes excepted
 	gets      int           // of things
 }
 
@@ -164,9 +161,9 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	isList := r.URL.Path == things || r.URL.Path == "/apis/a.example.com/v1/namespaces/shop/things"
+	isList := strings.HasSuffix(r.URL.Path, "/things") // of all namespaces or of shop, in any version
 	if isList && q.Get("limit") != "1" {
-		s.asked = append(s.asked, q)
+		s.asked = append(s.asked, r.URL)
 	}
 	switch {
 	case r.URL.Path == "/api/v1/namespaces/kube-system":
