@@ -138,9 +138,6 @@ func (l *Loop) Run(ctx, stop context.Context) (err error) {
 	defer func() {
 		cancel()
 		l.running.Wait()
-		if l.flying != nil {
-			<-l.written //nolint:errcheck // the next start finds out what became of it
-		}
 		if l.inventory != nil {
 			l.inventory.Close()
 		}

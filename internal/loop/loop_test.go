@@ -201,6 +201,7 @@ type bus struct {
 	lines   []line
 	refused string
 	reject  string // a key, once
+	failure error  // of every write; nil: there is none
 }
 
 func (b *bus) Open(context.Context, []byte) error { return nil }
@@ -209,6 +210,9 @@ func (b *bus) Close() error                       { return nil }
 func (b *bus) Write(_ context.Context, batch *event.Batch) ([]byte, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.failure != nil {
+		return nil, b.failure
+	}
 	for i, r := range batch.Records {
 		if r.Route == b.refused && r.Route != "" {
 			return nil, &sink.RouteError{Index: i, Route: r.Route, Err: errors.New("not allowed")}
@@ -364,6 +368,22 @@ func TestKilledAgainAndAgain(t *testing.T) {
 	p.kill()
 	if state, err := durable.Load(store); err != nil || len(state.Intents)+len(state.Drafts) > 0 {
 		t.Errorf("%v: %d intents and %d drafts are left", err, len(state.Intents), len(state.Drafts))
+	}
+}
+
+// A program whose writes fail for good ends with the reason, so that it is started again.
+func TestFailure(t *testing.T) {
+	c, b := newCluster(), &bus{failure: errors.New("another writer took over")}
+	c.write("name", false)
+	p := start(t, c, b, memory(t), "pods")
+	defer p.kill()
+	select {
+	case err := <-p.done:
+		if !errors.Is(err, b.failure) {
+			t.Errorf("Run returned %v", err)
+		}
+	case <-time.After(time.Minute):
+		t.Error("Run does not return")
 	}
 }
 
