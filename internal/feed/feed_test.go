@@ -251,21 +251,28 @@ func (p *program) await(phase source.Phase) {
 // expect waits for lines, in order, that follow those expected before, and returns them.
 func (p *program) expect(want ...string) []line {
 	p.t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
-	for {
-		lines := p.bus.from(p.seen)
-		var got []string
-		for _, n := range lines {
-			got = append(got, n.String())
+	p.waitFor(len(want))
+	lines := p.bus.from(p.seen)
+	var got []string
+	for _, n := range lines {
+		got = append(got, n.String())
+	}
+	if !slices.Equal(got, want) {
+		p.t.Fatalf("got\n\t%s\nwant\n\t%s", strings.Join(got, "\n\t"), strings.Join(want, "\n\t"))
+	}
+	p.seen += len(want)
+	return lines
+}
+
+// waitFor waits until the bus has n lines that were not expected before, or for two minutes.
+func (p *program) waitFor(n int) {
+	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		p.bus.mu.Lock()
+		got := len(p.bus.lines) - p.seen
+		p.bus.mu.Unlock()
+		if got >= n {
+			return
 		}
-		if slices.Equal(got, want) {
-			p.seen += len(want)
-			return lines
-		}
-		if time.Now().After(deadline) || len(got) > len(want) {
-			p.t.Fatalf("got\n\t%s\nwant\n\t%s", strings.Join(got, "\n\t"), strings.Join(want, "\n\t"))
-		}
-		time.Sleep(10 * time.Millisecond)
 	}
 }
 
@@ -363,10 +370,7 @@ func TestManyMissing(t *testing.T) {
 	p.start()
 	p.expect(slices.Concat([]string{"gap reset"}, prefixed("present ", names), []string{"synced"})...)
 	s.forget(func() { s.write("blue", names...) })
-	deadline := time.Now().Add(time.Minute)
-	for len(p.bus.from(p.seen)) < all+2 && time.Now().Before(deadline) {
-		time.Sleep(50 * time.Millisecond)
-	}
+	p.waitFor(all + 2)
 	left, bodies := 0, 0
 	lines := p.bus.from(p.seen)
 	for i, n := range lines {

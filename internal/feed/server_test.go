@@ -38,11 +38,19 @@ type server struct {
 	cut       chan struct{} // closed to end the open watches
 	asked     []*url.URL    // lists and watches of things, probes excepted
 	gets      int           // of things
+	listed    snapshot      // for the next page
 }
 
 type thing struct {
 	key, uid, team string
 	rv             int
+}
+
+// snapshot is what there was at a resourceVersion.
+type snapshot struct {
+	rv   int
+	all  map[string]thing
+	keys []string // sorted
 }
 
 type change struct {
@@ -119,7 +127,7 @@ func (s *server) disconnect() {
 // restore goes back to a backup.
 func (s *server) restore(rv int) {
 	s.do(func() {
-		s.things, s.rv, s.forgotten = s.at(rv), rv, rv
+		s.things, s.rv, s.forgotten, s.listed = s.at(rv), rv, rv, snapshot{}
 		s.history = slices.DeleteFunc(s.history, func(c change) bool { return c.rv > rv })
 		s.disconnect()
 	})
@@ -231,11 +239,16 @@ func (s *server) list(q url.Values) string {
 		rv, _ = strconv.Atoi(exact)
 		last = key
 	}
-	all, selected := s.at(rv), selects(q)
+	if s.listed.rv != rv {
+		all := s.at(rv)
+		s.listed = snapshot{rv, all, slices.Sorted(maps.Keys(all))}
+	}
+	all, selected := s.listed.all, selects(q)
 	limit, _ := strconv.Atoi(q.Get("limit"))
 	var items []string
 	token := ""
-	for _, key := range slices.Sorted(maps.Keys(all)) {
+	first, _ := slices.BinarySearch(s.listed.keys, last)
+	for _, key := range s.listed.keys[first:] {
 		if key <= last || !selected(all[key]) {
 			continue
 		}
