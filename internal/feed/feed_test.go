@@ -189,8 +189,10 @@ type program struct {
 	bus    *bus
 	wanted loop.Wanted
 
-	seen int // lines that were expected
-	end  func()
+	seen   int // lines that were expected
+	phases chan source.Phase
+	stop   func() // ends the program when everything is committed
+	end    func() // ends it at once
 }
 
 func newProgram(t *testing.T, s *server, labels string) *program {
@@ -211,18 +213,29 @@ func newProgram(t *testing.T, s *server, labels string) *program {
 // start runs the program until the test or end ends it.
 func (p *program) start() {
 	p.t.Helper()
+	phases := make(chan source.Phase, 1000)
+	p.phases = phases
 	l := loop.New(loop.Options{
 		Delivery: delivery.New(delivery.Options{Sink: p.bus, Store: p.store}), Store: p.store, Encoder: encoder{}, Observer: observer{}, Log: zaptest.NewLogger(p.t),
 		Reader: feed.New(feed.Options{
 			Client: p.client, Lists: p.lists, Target: p.plan.get, Changed: p.plan.next, Log: zaptest.NewLogger(p.t),
+			OnState: func(_ string, s source.State) { phases <- s.Phase },
 		}),
 	})
 	ctx, kill := context.WithCancel(p.t.Context())
+	stopping, stop := context.WithCancel(ctx)
 	done := make(chan error, 1)
-	go func() { done <- l.Run(ctx, ctx) }()
+	go func() { done <- l.Run(ctx, stopping) }()
+	p.stop = func() {
+		stop()
+		if err := <-done; err != nil {
+			p.t.Error(err)
+		}
+		done <- nil
+	}
 	p.end = sync.OnceFunc(func() {
 		kill()
-		<-done
+		<-done // an error is that it was not finished
 	})
 	p.t.Cleanup(p.end)
 	next := loop.Plan{Wanted: []loop.Wanted{p.wanted}, Outcomes: &planning.Outcomes{}}
@@ -231,40 +244,65 @@ func (p *program) start() {
 	}
 }
 
-// expect waits for lines, in order, that follow those expected before, and returns them.
-func (p *program) expect(want ...string) []line {
+// await waits until the program, which was started last, is in a phase.
+func (p *program) await(phase source.Phase) {
 	p.t.Helper()
-	deadline := time.Now().Add(time.Minute)
+	deadline := time.After(30 * time.Second)
 	for {
-		lines := p.bus.from(p.seen)
-		var got []string
-		for _, n := range lines {
-			got = append(got, n.String())
+		select {
+		case got := <-p.phases:
+			if got == phase {
+				return
+			}
+		case <-deadline:
+			p.t.Fatalf("it is never %s", phase)
 		}
-		if slices.Equal(got, want) {
-			p.seen += len(want)
-			return lines
-		}
-		if time.Now().After(deadline) || len(got) > len(want) {
-			p.t.Fatalf("got\n\t%s\nwant\n\t%s", strings.Join(got, "\n\t"), strings.Join(want, "\n\t"))
-		}
-		time.Sleep(10 * time.Millisecond)
 	}
 }
 
-// requests returns the lists and watches of things since it was called last.
+// expect waits for lines, in order, that follow those expected before, and returns them.
+func (p *program) expect(want ...string) []line {
+	p.t.Helper()
+	p.waitFor(len(want))
+	lines := p.bus.from(p.seen)
+	var got []string
+	for _, n := range lines {
+		got = append(got, n.String())
+	}
+	if !slices.Equal(got, want) {
+		p.t.Fatalf("got\n\t%s\nwant\n\t%s", strings.Join(got, "\n\t"), strings.Join(want, "\n\t"))
+	}
+	p.seen += len(want)
+	return lines
+}
+
+// waitFor waits until the bus has n lines that were not expected before, or for two minutes.
+func (p *program) waitFor(n int) {
+	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		p.bus.mu.Lock()
+		got := len(p.bus.lines) - p.seen
+		p.bus.mu.Unlock()
+		if got >= n {
+			return
+		}
+	}
+}
+
+// requests returns the lists and watches of things since it was called last, as "list v1",
+// "stream v1" and "watch v1 from 100".
 func (p *program) requests() []string {
 	p.server.mu.Lock()
 	defer p.server.mu.Unlock()
 	var all []string
-	for _, q := range p.server.asked {
-		switch {
-		case q.Get("watch") == "true" && q.Get("sendInitialEvents") != "":
-			all = append(all, "stream")
+	for _, u := range p.server.asked {
+		version, _, _ := strings.Cut(strings.TrimPrefix(u.Path, "/apis/a.example.com/"), "/")
+		switch q := u.Query(); {
+		case q.Get("sendInitialEvents") != "":
+			all = append(all, "stream "+version)
 		case q.Get("watch") == "true":
-			all = append(all, "watch")
+			all = append(all, "watch "+version+" from "+q.Get("resourceVersion"))
 		default:
-			all = append(all, "list")
+			all = append(all, "list "+version)
 		}
 	}
 	p.server.asked = nil
@@ -283,12 +321,12 @@ func TestFollowed(t *testing.T) {
 	if got := lines[2].Version; got != "105" {
 		t.Errorf("the deletion is at %s", got)
 	}
-	p.end()
+	p.stop()
 	s.do(func() { s.remove("c"); s.write("red", "b") })
 	p.requests()
 	p.start()
 	p.expect("deleted c gone, last body at 107", "added b")
-	if got := p.requests(); slices.Contains(got, "list") {
+	if got := p.requests(); !slices.Equal(got, []string{"watch v1 from 105"}) {
 		t.Errorf("the restart asked for %v", got)
 	}
 }
@@ -344,10 +382,7 @@ func TestManyMissing(t *testing.T) {
 	p.start()
 	p.expect(slices.Concat([]string{"gap reset"}, prefixed("present ", names), []string{"synced"})...)
 	s.forget(func() { s.write("blue", names...) })
-	deadline := time.Now().Add(time.Minute)
-	for len(p.bus.from(p.seen)) < all+2 && time.Now().Before(deadline) {
-		time.Sleep(50 * time.Millisecond)
-	}
+	p.waitFor(all + 2)
 	left, bodies := 0, 0
 	lines := p.bus.from(p.seen)
 	for i, n := range lines {
@@ -388,7 +423,7 @@ func TestStreamedList(t *testing.T) {
 	p := newProgram(t, s, "team=red")
 	p.start()
 	p.expect("gap reset", "present a", "present b", "present c", "deleted a gone, last body at 104", "deleted b left, last body at 105", "modified c", "synced")
-	if got := p.requests(); got[0] != "stream" || slices.Contains(got, "list") {
+	if got := p.requests(); got[0] != "stream v1" || slices.Contains(got, "list v1") {
 		t.Errorf("requests: %v", got)
 	}
 }
@@ -413,6 +448,8 @@ func TestDefinitionDeletedAndBack(t *testing.T) {
 				p.end()
 				p.start()
 			}
+			p.await(source.Gone)
+			p.expect() // consumers have learned that before
 			s.do(func() { s.crd = "crd-2"; s.write("red", "c") })
 			p.plan.serve("v1")
 			p.expect("gap snapshot", "added c", "synced")
@@ -420,6 +457,34 @@ func TestDefinitionDeletedAndBack(t *testing.T) {
 			p.expect("added d")
 		})
 	}
+}
+
+// A resource that is served in another version is read on from where it was, without a gap.
+func TestOtherVersion(t *testing.T) {
+	s := newServer(t)
+	s.do(func() { s.write("red", "a") })
+	p := newProgram(t, s, "")
+	p.start()
+	p.expect("gap reset", "present a", "synced")
+	s.do(func() { s.write("red", "b") })
+	p.expect("added b")
+	p.requests()
+	p.plan.serve("v2")
+	s.do(func() { s.write("red", "c") })
+	p.expect("added c")
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		if got := p.requests(); len(got) > 0 {
+			if !strings.HasPrefix(got[0], "watch v2 from 10") {
+				t.Errorf("requests: %v", got)
+			}
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("v2 is not read")
+		}
+	}
+	s.do(func() { s.write("red", "d") })
+	p.expect("added d")
 }
 
 // A resync beside the watch publishes every object again, and what the watch sees meanwhile.
@@ -432,7 +497,7 @@ func TestResync(t *testing.T) {
 	p.expect("gap reset", "present a", "present b", "synced")
 	p.requests()
 	p.expect("gap resync", "present a", "present b", "synced")
-	if got := p.requests(); !slices.Equal(got, []string{"list"}) {
+	if got := p.requests(); !slices.Equal(got, []string{"list v1"}) {
 		t.Errorf("the resync asked for %v", got)
 	}
 }
@@ -481,7 +546,7 @@ func TestBlockedSink(t *testing.T) {
 	other.lists = blocked.lists // has one slot
 	blocked.bus.blocked = make(chan struct{})
 	blocked.start()
-	for deadline := time.Now().Add(time.Minute); !slices.Contains(blocked.requests(), "list"); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !slices.Contains(blocked.requests(), "list v1"); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("no list begins")
 		}

@@ -20,10 +20,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
-const (
-	things = "/apis/a.example.com/v1/things"
-	crd    = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/things.a.example.com"
-)
+const crd = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/things.a.example.com"
 
 // server is an API server that serves things.a.example.com.
 type server struct {
@@ -39,13 +36,21 @@ type server struct {
 	streaming func()        // called in the middle of a streamed list; nil: lists are not streamed
 	changed   chan struct{} // closed with each change of the above
 	cut       chan struct{} // closed to end the open watches
-	asked     []url.Values  // lists and watches of things, probes excepted
+	asked     []*url.URL    // lists and watches of things, probes excepted
 	gets      int           // of things
+	listed    snapshot      // for the next page
 }
 
 type thing struct {
 	key, uid, team string
 	rv             int
+}
+
+// snapshot is what there was at a resourceVersion.
+type snapshot struct {
+	rv   int
+	all  map[string]thing
+	keys []string // sorted
 }
 
 type change struct {
@@ -122,7 +127,7 @@ func (s *server) disconnect() {
 // restore goes back to a backup.
 func (s *server) restore(rv int) {
 	s.do(func() {
-		s.things, s.rv, s.forgotten = s.at(rv), rv, rv
+		s.things, s.rv, s.forgotten, s.listed = s.at(rv), rv, rv, snapshot{}
 		s.history = slices.DeleteFunc(s.history, func(c change) bool { return c.rv > rv })
 		s.disconnect()
 	})
@@ -164,9 +169,9 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	isList := r.URL.Path == things || r.URL.Path == "/apis/a.example.com/v1/namespaces/shop/things"
+	isList := strings.HasSuffix(r.URL.Path, "/things") // of all namespaces or of shop, in any version
 	if isList && q.Get("limit") != "1" {
-		s.asked = append(s.asked, q)
+		s.asked = append(s.asked, r.URL)
 	}
 	switch {
 	case r.URL.Path == "/api/v1/namespaces/kube-system":
@@ -234,11 +239,16 @@ func (s *server) list(q url.Values) string {
 		rv, _ = strconv.Atoi(exact)
 		last = key
 	}
-	all, selected := s.at(rv), selects(q)
+	if s.listed.rv != rv {
+		all := s.at(rv)
+		s.listed = snapshot{rv, all, slices.Sorted(maps.Keys(all))}
+	}
+	all, selected := s.listed.all, selects(q)
 	limit, _ := strconv.Atoi(q.Get("limit"))
 	var items []string
 	token := ""
-	for _, key := range slices.Sorted(maps.Keys(all)) {
+	first, _ := slices.BinarySearch(s.listed.keys, last)
+	for _, key := range s.listed.keys[first:] {
 		if key <= last || !selected(all[key]) {
 			continue
 		}

@@ -109,7 +109,6 @@ func (l *Loop) deliver(ctx context.Context, settled ...event.Record) {
 	case delivery.Intents:
 		b.Before = append(durable.Before(f.sealed), f.notes...)
 	}
-	l.writing = true
 	l.running.Go(func() {
 		err := l.Delivery.Settle(ctx, settled)
 		if err == nil {

@@ -115,7 +115,6 @@ type Loop struct {
 	pauses    map[string]time.Duration // how long collections were suspended last, until they deliver
 	filling   batch
 	flying    *flight
-	writing   bool // the result of flying is yet to come
 	written   chan error
 	seq       uint64               // of batches; unlike the core's it goes on after a reset
 	last      map[string]time.Time // when something was done at an interval: see passed
@@ -166,9 +165,6 @@ func (l *Loop) Run(ctx, stop context.Context) (err error) {
 		close(l.ended)
 		cancel()
 		l.running.Wait()
-		if l.writing {
-			<-l.written //nolint:errcheck // the next start finds out what became of it
-		}
 		if l.inventory != nil {
 			l.inventory.Close()
 		}
@@ -200,7 +196,6 @@ func (l *Loop) Run(ctx, stop context.Context) (err error) {
 		case f := <-l.calls:
 			err = f(ctx)
 		case err = <-l.written:
-			l.writing = false
 			err = l.finished(ctx, err)
 		case l.pings <- struct{}{}:
 		case now := <-tick.C:

@@ -233,7 +233,7 @@ func (k InputKind) String() string {
 type Input struct {
 	Kind       InputKind
 	Collection string
-	Read       uint64 // of ListBegun, Sighted, ListEnded, Bookmark: from [Core.Reading]
+	Read       uint64 // of ListBegun, Sighted, ListEnded, Bookmark: from [Core.Reading]; of ListLacks and ListDone, 0 is any
 	Side       uint64 // of Sighted, SideEnded, SideBroken of a list beside the watch: likewise
 	Now        uint64 // milliseconds since 1970, for the numbers of runs
 	Properties Properties

@@ -254,6 +254,10 @@ func (k *Core) Step(in *Input) {
 		if in.Read != c.read && in.Side == 0 {
 			return
 		}
+	case ListLacks, ListDone:
+		if in.Read != 0 && in.Read != c.read {
+			return
+		}
 	}
 	if beside := in.Side != 0 || in.Kind == SideEnded || in.Kind == SideBroken; beside && (c.side == nil || in.Side != c.side.number) {
 		return
