@@ -178,7 +178,7 @@ const knownFiles = "testdata/known/*.trace"
 func knownFailures(t *testing.T) (known []failure) {
 	t.Helper()
 	for _, file := range traceFiles(t, knownFiles) {
-		tr, invariant := knownTrace(t, file)
+		tr, invariant := readTrace(t, file)
 		known = append(known, failure{invariant: invariant, small: tr})
 	}
 	return known
@@ -193,7 +193,7 @@ func TestKnown(t *testing.T) {
 	}
 	for _, file := range traceFiles(t, pattern) {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".trace"), func(t *testing.T) {
-			tr, invariant := knownTrace(t, file)
+			tr, invariant := readTrace(t, file)
 			if invariant == "" && steps == nil {
 				t.Fatal("it does not begin with its invariant")
 			}
@@ -205,6 +205,21 @@ func TestKnown(t *testing.T) {
 				t.Errorf("it fails with %q, not %q:\n%s", problems[0].invariant, invariant, describe(problems))
 			case steps != nil:
 				t.Log(describe(problems))
+			}
+		})
+	}
+}
+
+// TestPassing runs traces that random runs do not draw and that break no promise.
+func TestPassing(t *testing.T) {
+	for _, file := range traceFiles(t, "testdata/passing/*.trace") {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".trace"), func(t *testing.T) {
+			tr, _ := readTrace(t, file)
+			if problems := run(t, tr, nil); len(problems) > 0 {
+				t.Error(describe(problems))
+			}
+			if len(tr.applied) != len(tr.inputs) {
+				t.Errorf("%d of %d inputs apply", len(tr.applied), len(tr.inputs))
 			}
 		})
 	}
@@ -228,8 +243,8 @@ func outcome(problems []problem) string {
 	return problems[0].invariant
 }
 
-// knownTrace reads a trace and the invariant that it breaks, "" if it names none.
-func knownTrace(t *testing.T, file string) (*trace, string) {
+// readTrace reads a trace and the invariant that it breaks, "" if it names none.
+func readTrace(t *testing.T, file string) (*trace, string) {
 	t.Helper()
 	text, err := os.ReadFile(file)
 	if err != nil {

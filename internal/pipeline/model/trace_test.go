@@ -337,6 +337,15 @@ func opsTable() map[string]op {
 			w.api.restart()
 			return true
 		}},
+		// Only in traces that are written by hand: the seeds of random ones stay what they are.
+		"restore-bumped": {causes: true, args: []int{5}, apply: func(w *world, a []int) bool {
+			if !w.locked(func(c *cluster) bool { return c.restoreWith(a[0]+1, 1000) }) {
+				return false
+			}
+			w.restored = w.step
+			w.api.restart()
+			return true
+		}},
 		"crd-delete": {kind: "crd", weight: 2, causes: true, apply: func(w *world, _ []int) bool {
 			if !w.locked(func(c *cluster) bool {
 				if c.crd == "" {
