@@ -72,7 +72,7 @@ func parse(route string, value []byte) (message, error) {
 		ID: wire.ID, Type: wire.Type, Collection: wire.Collection, UID: wire.UID, Name: wire.Name, Namespace: wire.Namespace,
 		Route: route, DeadLetter: wire.DeadLetter != "", Epoch: 1,
 	}
-	m.Version, _ = strconv.Atoi(wire.ResourceVersion)
+	m.Version, _ = number(wire.ResourceVersion)
 	if wire.Epoch != "" {
 		m.Epoch, _ = strconv.Atoi(wire.Epoch)
 	}

@@ -19,6 +19,7 @@ var (
 	replay = flag.String("model.trace", "", "files with traces (a pattern), which TestKnown runs instead of testdata/known and prints step by step")
 	learn  = flag.String("model.learn", "", "a directory for the minimised traces of new failures")
 	skip   = flag.String("model.skip", "", "a file with numbers of random runs to leave out")
+	abc    = flag.Bool("model.letters", false, "the random runs have resourceVersions that are no numbers, and no restores")
 	first  = flag.Bool("model.first", false, "stop at the first failure that is not known")
 	fails  = flag.Bool("model.fails", false, "print only the numbers of the random runs that fail")
 )
@@ -46,7 +47,7 @@ func TestRandom(t *testing.T) {
 		if *first {
 			fmt.Printf("run %d\n", n) // for who reads this if the process ends
 		}
-		f := try(t, draw(*seed, uint64(n)))
+		f := try(t, drawn(n))
 		if f == nil {
 			continue
 		}
@@ -70,10 +71,20 @@ func TestRandom(t *testing.T) {
 	}
 }
 
+// drawn is the nth random run that the flags ask for.
+func drawn(n int) *trace {
+	tr := draw(*seed, uint64(n))
+	if *abc {
+		tr.setup.notation = letters
+		tr.inputs = slices.DeleteFunc(tr.inputs, func(in input) bool { return in.op == "restore" })
+	}
+	return tr
+}
+
 // printFailing prints the numbers of the random runs that fail.
 func printFailing(t *testing.T) {
 	for n := *from; n < *from+*runs; n++ {
-		if len(run(t, draw(*seed, uint64(n)), nil)) > 0 {
+		if len(run(t, drawn(n), nil)) > 0 {
 			fmt.Printf("failing run %d\n", n)
 		}
 	}

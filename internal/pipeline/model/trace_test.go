@@ -48,6 +48,9 @@ func (t *trace) cut() *trace {
 func (t *trace) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "page %d\n", t.setup.page)
+	if t.setup.notation != numbers {
+		fmt.Fprintf(&b, "versions %s\n", t.setup.notation)
+	}
 	for _, s := range t.setup.sinks {
 		letters := "truncate"
 		if s.dead {
@@ -77,6 +80,9 @@ func parseTrace(text string) (*trace, error) {
 		switch f[0] {
 		case "page":
 			t.setup.page, _ = strconv.Atoi(f[1])
+			continue
+		case "versions":
+			t.setup.notation = notation(f[1])
 			continue
 		case "sink":
 			s := sinkSetup{dead: f[2] == "dead-letter", window: len(f) > 4 && f[4] == "window"}
@@ -118,6 +124,9 @@ func (t *trace) kinds() string {
 				out = append(out, k)
 			}
 		}
+	}
+	if t.setup.notation != numbers {
+		add("+" + string(t.setup.notation))
 	}
 	for _, s := range t.setup.sinks {
 		add(s.features()...)
