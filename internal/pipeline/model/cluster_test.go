@@ -168,13 +168,21 @@ func (c *cluster) removeAll(namespace string) {
 
 // restore brings etcd back to what it held n changes ago, as a restored backup does:
 // resourceVersions are given out again from there.
-func (c *cluster) restore(n int) bool {
+func (c *cluster) restore(n int) bool { return c.restoreWith(n, 0) }
+
+// restoreWith is restore that goes on bump above what was given out before; 0: it does not,
+// as etcdutl snapshot restore without --bump-revision.
+func (c *cluster) restoreWith(n, bump int) bool {
 	h := c.now()
 	if n <= 0 || n > len(h.changes)-h.floor || c.crd == "" {
 		return false
 	}
 	rv := h.changes[len(h.changes)-n].rv - 1
-	c.histories = append(c.histories, &history{base: h.at(rv), baseRV: rv, rv: rv})
+	next := &history{base: h.at(rv), baseRV: rv, rv: rv}
+	if bump > 0 {
+		next.baseRV, next.rv = h.rv+bump, h.rv+bump
+	}
+	c.histories = append(c.histories, next)
 	return true
 }
 

@@ -76,13 +76,13 @@ func parse(route string, value []byte) (message, error) {
 		ID: wire.ID, Type: wire.Type, Collection: wire.Collection, UID: wire.UID, Name: wire.Name, Namespace: wire.Namespace,
 		Route: route, DeadLetter: wire.DeadLetter != "", Epoch: 1,
 	}
-	m.At, _ = strconv.Atoi(wire.ResourceVersion)
+	m.At, _ = number(wire.ResourceVersion)
 	m.Version = m.At
 	m.Run, _ = strconv.ParseUint(wire.Run, 10, 64)
 	m.Incarnation, _ = strconv.ParseUint(wire.Incarnation, 10, 64)
 	m.Birth, _ = strconv.ParseUint(wire.Birth, 10, 64)
 	if *independent && m.short() == "deleted" {
-		m.Version, _ = strconv.Atoi(wire.DeletionVersion)
+		m.Version, _ = number(wire.DeletionVersion)
 	}
 	if wire.Epoch != "" {
 		m.Epoch, _ = strconv.Atoi(wire.Epoch)

@@ -23,6 +23,7 @@ func TestKnownBeside(t *testing.T) {
 		{"half of a closed collection is forgotten", setup{crowd: 9000, sinks: []sinkSetup{{mode: intents}}}, nil, halfClosed},
 		{"half of a reset collection is forgotten", setup{crowd: 9000, sinks: []sinkSetup{{mode: intents}}}, nil, halfReset},
 		{"beyond 500, objects that leave a selection behind a 410 are published as gone", setup{crowd: 600, sinks: []sinkSetup{{}}}, config{{x: 2}}, leftAsGone},
+		{"changes of objects without a resourceVersion are published by lists only", setup{notation: none, sinks: []sinkSetup{{}}}, nil, waitForList},
 	} {
 		t.Run(defect.name, func(t *testing.T) {
 			defect.setup.page, defect.setup.first = 1000, defect.first
@@ -153,4 +154,19 @@ func leftAsGone(t *testing.T, w *world) bool {
 		t.Fatalf("%d deletions, not 600", left+gone)
 	}
 	return gone > 0
+}
+
+// waitForList: a change of an object counts as a repetition of the first one, until a list
+// compares the bodies.
+func waitForList(t *testing.T, w *world) bool {
+	w.does(t, "put 0 1 1 0\nput 0 2 1 0\nsleep 1")
+	if !w.wrote(0, "added", "things.model.test") {
+		t.Fatal("the object is not published")
+	}
+	missing := !w.wrote(0, "modified", "things.model.test")
+	w.does(t, "forget\nsleep 1")
+	if !w.wrote(0, "modified", "things.model.test") {
+		t.Error("the change is not published behind a list either")
+	}
+	return missing
 }

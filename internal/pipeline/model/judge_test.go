@@ -49,6 +49,7 @@ type judge struct {
 	smallest int  // the last step in which the bus had a small limit
 	resets   int  // the last step in which everything may be published again
 	rested   int  // the last step in which time passed and the bus took what it was given
+	outage   int  // the last step in which the bus was stopped or blocked
 	replaced bool // a collection was closed that handed objects over
 }
 
@@ -157,6 +158,9 @@ func (j *judge) judgeNew() {
 	j.read += len(fresh)
 	if j.s.bus.limit > 0 {
 		j.smallest = j.w.step
+	}
+	if j.s.bus.stopped || j.s.bus.blocked {
+		j.outage = j.w.step
 	}
 	for i := range fresh {
 		m := &fresh[i]
@@ -309,7 +313,11 @@ func (j *judge) synced(m *message, state *collectionState, opened *message) {
 		state.synced = false // what was in step before is judged by the copies
 		return
 	}
-	selections := j.selections(m.Collection, j.decidedSince(opened.Step))
+	since := j.decidedSince(opened.Step)
+	if j.outage > j.rested { // it may have been decided before the outage, and written behind an edit
+		since = min(since, j.rested)
+	}
+	selections := j.selections(m.Collection, since)
 	if !j.wanted(m.Collection) {
 		return // it is no longer configured
 	}

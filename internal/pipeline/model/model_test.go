@@ -19,6 +19,7 @@ var (
 	replay = flag.String("model.trace", "", "files with traces (a pattern), which TestKnown runs instead of testdata/known and prints step by step")
 	learn  = flag.String("model.learn", "", "a directory for the minimised traces of new failures")
 	skip   = flag.String("model.skip", "", "a file with numbers of random runs to leave out")
+	abc    = flag.Bool("model.letters", false, "the random runs have resourceVersions that are no numbers, and no restores")
 	first  = flag.Bool("model.first", false, "stop at the first failure that is not known")
 	fails  = flag.Bool("model.fails", false, "print only the numbers of the random runs that fail")
 )
@@ -46,7 +47,7 @@ func TestRandom(t *testing.T) {
 		if *first {
 			fmt.Printf("run %d\n", n) // for who reads this if the process ends
 		}
-		f := try(t, draw(*seed, uint64(n)))
+		f := try(t, drawn(n))
 		if f == nil {
 			continue
 		}
@@ -70,10 +71,20 @@ func TestRandom(t *testing.T) {
 	}
 }
 
+// drawn is the nth random run that the flags ask for.
+func drawn(n int) *trace {
+	tr := draw(*seed, uint64(n))
+	if *abc {
+		tr.setup.notation = letters
+		tr.inputs = slices.DeleteFunc(tr.inputs, func(in input) bool { return in.op == "restore" })
+	}
+	return tr
+}
+
 // printFailing prints the numbers of the random runs that fail.
 func printFailing(t *testing.T) {
 	for n := *from; n < *from+*runs; n++ {
-		if len(run(t, draw(*seed, uint64(n)), nil)) > 0 {
+		if len(run(t, drawn(n), nil)) > 0 {
 			fmt.Printf("failing run %d\n", n)
 		}
 	}
@@ -181,7 +192,7 @@ func knownFailures(t *testing.T) (known []failure) {
 		return nil
 	}
 	for _, file := range traceFiles(t, knownFiles) {
-		tr, invariant := knownTrace(t, file)
+		tr, invariant := readTrace(t, file)
 		known = append(known, failure{invariant: invariant, small: tr})
 	}
 	return known
@@ -196,7 +207,7 @@ func TestKnown(t *testing.T) {
 	}
 	for _, file := range traceFiles(t, pattern) {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".trace"), func(t *testing.T) {
-			tr, invariant := knownTrace(t, file)
+			tr, invariant := readTrace(t, file)
 			if invariant == "" && steps == nil {
 				t.Fatal("it does not begin with its invariant")
 			}
@@ -208,6 +219,21 @@ func TestKnown(t *testing.T) {
 				t.Errorf("it fails with %q, not %q:\n%s", problems[0].invariant, invariant, describe(problems))
 			case steps != nil:
 				t.Log(describe(problems))
+			}
+		})
+	}
+}
+
+// TestPassing runs traces that random runs do not draw and that break no promise.
+func TestPassing(t *testing.T) {
+	for _, file := range traceFiles(t, "testdata/passing/*.trace") {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".trace"), func(t *testing.T) {
+			tr, _ := readTrace(t, file)
+			if problems := run(t, tr, nil); len(problems) > 0 {
+				t.Error(describe(problems))
+			}
+			if len(tr.applied) != len(tr.inputs) {
+				t.Errorf("%d of %d inputs apply", len(tr.applied), len(tr.inputs))
 			}
 		})
 	}
@@ -231,8 +257,8 @@ func outcome(problems []problem) string {
 	return problems[0].invariant
 }
 
-// knownTrace reads a trace and the invariant that it breaks, "" if it names none.
-func knownTrace(t *testing.T, file string) (*trace, string) {
+// readTrace reads a trace and the invariant that it breaks, "" if it names none.
+func readTrace(t *testing.T, file string) (*trace, string) {
 	t.Helper()
 	text, err := os.ReadFile(file)
 	if err != nil {

@@ -71,10 +71,11 @@ func (w *world) hindered(s *sinkWorld, e entry) bool {
 
 // setup is what a run begins with.
 type setup struct {
-	page  int    // objects that the server puts on a page of a list
-	crowd int    // objects with x=1 that are there from the start
-	first config // of the sinks; nil: their presets
-	sinks []sinkSetup
+	page     int    // objects that the server puts on a page of a list
+	crowd    int    // objects with x=1 that are there from the start
+	first    config // of the sinks; nil: their presets
+	sinks    []sinkSetup
+	notation notation // of resourceVersions
 }
 
 type sinkSetup struct {
@@ -136,7 +137,7 @@ func newWorld(s *setup, out io.Writer) *world {
 		w.logger = zap.New(zapcore.NewCore(zapcore.NewConsoleEncoder(zapcore.EncoderConfig{MessageKey: "m", LevelKey: "l", EncodeLevel: zapcore.CapitalLevelEncoder}),
 			zapcore.AddSync(prefixed{out}), zap.DebugLevel))
 	}
-	w.api = &server{cluster: c, pageSize: s.page, held: map[string]int{}, refusals: map[string]refusal{}, burst: 1 + s.crowd}
+	w.api = &server{cluster: c, pageSize: s.page, held: map[string]int{}, refusals: map[string]refusal{}, burst: 1 + s.crowd, notation: s.notation}
 	for i, ss := range s.sinks {
 		sw := &sinkWorld{name: fmt.Sprintf("s%d", i), mode: ss.mode, dead: ss.dead, window: ss.window, bus: newBus(), store: newMemory(), config: presets[ss.preset].named()}
 		if s.first != nil {

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -41,7 +42,42 @@ type server struct {
 	held      map[string]int     // how many more may go on
 	dead      bool               // nothing is answered: the process that asks was killed
 	refusals  map[string]refusal // by target
+	notation  notation           // of resourceVersions
 }
+
+// notation is how the server writes resourceVersions.
+type notation string
+
+const (
+	numbers notation = ""
+	letters notation = "letters" // they are no numbers, as those of some aggregated APIs
+	none    notation = "none"    // objects have none; lists and bookmarks have numbers
+)
+
+var (
+	versions         = regexp.MustCompile(`"resourceVersion":"(\d+)"`)
+	versionsOfObject = regexp.MustCompile(`"resourceVersion":"\d+","labels"`)
+)
+
+func (n notation) of(text string) string {
+	switch n {
+	case letters:
+		return versions.ReplaceAllString(text, `"resourceVersion":"v$1"`)
+	case none:
+		return versionsOfObject.ReplaceAllString(text, `"resourceVersion":"","labels"`)
+	default:
+		return text
+	}
+}
+
+// number reads a resourceVersion of any notation.
+func number(version string) (int, error) { return strconv.Atoi(strings.TrimPrefix(version, "v")) }
+
+// shown is an answer as the client gets it.
+func (s *server) shown(a answer) answer { return answer{a.code, s.notation.of(a.text)} }
+
+// write writes frames to a watch.
+func (s *server) write(w *watch, frames string) { w.body.write(s.notation.of(frames)) }
 
 // refusal is when a target's last list or watch was refused, and how many were before it
 // with less than two minutes between them.
@@ -205,7 +241,7 @@ func (s *server) RoundTrip(r *http.Request) (*http.Response, error) {
 			return reply(r, notServed), nil
 		case q.Get("watch") == "" && q.Get("limit") == "1" && !q.Has("continue") && !q.Has("resourceVersionMatch"): // a probe
 			defer s.mu.Unlock()
-			return reply(r, s.list(r.URL.Path, q, version, partial)), nil
+			return reply(r, s.shown(s.list(r.URL.Path, q, version, partial))), nil
 		}
 		s.number++
 		w := &request{
@@ -408,7 +444,7 @@ func (s *server) list(path string, q url.Values, version string, partial bool) a
 		}
 	} else if exact := q.Get("resourceVersion"); exact != "" {
 		var err error
-		if rv, err = strconv.Atoi(exact); err != nil || rv < s.forgotten || rv > h.rv || rv < h.baseRV {
+		if rv, err = number(exact); err != nil || rv < s.forgotten || rv > h.rv || rv < h.baseRV {
 			return expired
 		}
 	}
@@ -448,7 +484,7 @@ func (s *server) open(r *request) *http.Response {
 		}
 		w.initial = append(w.initial, frame("BOOKMARK", fmt.Sprintf(`{"apiVersion":"%s/%s","kind":"Thing","metadata":{"resourceVersion":"%d","annotations":{"k8s.io/initial-events-end":"true"}}}`, group, r.version, h.rv)))
 	} else {
-		rv, _ := strconv.Atoi(r.query.Get("resourceVersion"))
+		rv, _ := number(r.query.Get("resourceVersion"))
 		if rv < s.forgotten {
 			body.write(frame("ERROR", expired.text))
 			body.end(io.EOF)
@@ -500,7 +536,7 @@ func (s *server) step() bool {
 		}
 		if len(w.initial) > 0 && s.let(heldList+w.labels) {
 			n := min(s.burst, len(w.initial))
-			w.body.write(strings.Join(w.initial[:n], ""))
+			s.write(w, strings.Join(w.initial[:n], ""))
 			w.initial = w.initial[n:]
 			return true
 		}
@@ -540,11 +576,11 @@ func (s *server) answerTo(r *request) *http.Response {
 		s.refuse(r.target())
 		return status(http.StatusInternalServerError, "InternalError", "the test says so").response()
 	case !strings.HasSuffix(r.url.Path, "/"+resource):
-		return s.get(r.url.Path).response()
+		return s.shown(s.get(r.url.Path)).response()
 	case r.isWatch():
 		return s.open(r)
 	}
-	return s.list(r.url.Path, r.query, r.version, r.partial).response()
+	return s.shown(s.list(r.url.Path, r.query, r.version, r.partial)).response()
 }
 
 // frame writes the next change that concerns a watch.
@@ -573,7 +609,7 @@ func (s *server) frame(w *watch) bool {
 		default:
 			continue
 		}
-		w.body.write(frame(kind, o.json(w.version, w.partial)))
+		s.write(w, frame(kind, o.json(w.version, w.partial)))
 		return true
 	}
 	return false
@@ -597,7 +633,7 @@ func (s *server) bookmark(w *watch) {
 		return
 	}
 	w.rv = max(w.rv, h.rv)
-	w.body.write(frame("BOOKMARK", fmt.Sprintf(`{"apiVersion":"%s/%s","kind":"Thing","metadata":{"resourceVersion":"%d"}}`, group, w.version, w.rv)))
+	s.write(w, frame("BOOKMARK", fmt.Sprintf(`{"apiVersion":"%s/%s","kind":"Thing","metadata":{"resourceVersion":"%d"}}`, group, w.version, w.rv)))
 }
 
 // cut ends the watches of the watched resource: with io.EOF in good order.

@@ -48,6 +48,9 @@ func (t *trace) cut() *trace {
 func (t *trace) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "page %d\n", t.setup.page)
+	if t.setup.notation != numbers {
+		fmt.Fprintf(&b, "versions %s\n", t.setup.notation)
+	}
 	for _, s := range t.setup.sinks {
 		letters := "truncate"
 		if s.dead {
@@ -77,6 +80,9 @@ func parseTrace(text string) (*trace, error) {
 		switch f[0] {
 		case "page":
 			t.setup.page, _ = strconv.Atoi(f[1])
+			continue
+		case "versions":
+			t.setup.notation = notation(f[1])
 			continue
 		case "sink":
 			s := sinkSetup{dead: f[2] == "dead-letter", window: len(f) > 4 && f[4] == "window"}
@@ -118,6 +124,9 @@ func (t *trace) kinds() string {
 				out = append(out, k)
 			}
 		}
+	}
+	if t.setup.notation != numbers {
+		add("+" + string(t.setup.notation))
 	}
 	for _, s := range t.setup.sinks {
 		add(s.features()...)
@@ -334,6 +343,15 @@ func opsTable() map[string]op {
 				return false
 			}
 			w.undone, w.api.asked, w.restored, w.asked = max(undone, 1), 0, w.step, false
+			w.api.restart()
+			return true
+		}},
+		// Only in traces that are written by hand: the seeds of random ones stay what they are.
+		"restore-bumped": {causes: true, args: []int{5}, apply: func(w *world, a []int) bool {
+			if !w.locked(func(c *cluster) bool { return c.restoreWith(a[0]+1, 1000) }) {
+				return false
+			}
+			w.restored = w.step
 			w.api.restart()
 			return true
 		}},

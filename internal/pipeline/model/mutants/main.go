@@ -49,7 +49,7 @@ func (o options) run() error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	out, err := o.goTest("", "^TestRandom$", "-model.fails")
 	if err != nil {
 		return fmt.Errorf("without a change: %w\n%s", err, out)
@@ -103,7 +103,7 @@ func (o options) goTest(overlay, tests string, flags ...string) (string, error) 
 		args = append(args, "-overlay="+overlay)
 	}
 	args = append(args, "./"+pkg, fmt.Sprintf("-model.runs=%d", o.runs), fmt.Sprintf("-model.seed=%d", o.seed))
-	out, err := exec.Command("go", append(args, flags...)...).CombinedOutput()
+	out, err := exec.Command("go", append(args, flags...)...).CombinedOutput() //nolint:gosec // the arguments are this program's own
 	return string(out), err
 }
 
