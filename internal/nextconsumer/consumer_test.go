@@ -325,3 +325,31 @@ func (m *messages) Next(context.Context) (nextconsumer.Message, error) {
 	*m = (*m)[1:]
 	return next, nil
 }
+
+// After a restore from a backup, objects have lower resourceVersions in later runs. Neither may the copy
+// ignore them, nor may a late message of the earlier run bring an object back.
+func TestRunGoesBeforeVersion(t *testing.T) {
+	var s nextconsumer.State
+	var m messages
+	m.object(event.Present, "1", "a", "50")
+	m.object(event.Modified, "2", "a", "7")
+	m.object(event.Modified, "1", "a", "51")
+	m.apply(t, &s)
+	e, ok := s.Get(nextconsumer.Name{Cluster: "test", Resource: "pods", Namespace: "ns", Name: "a"})
+	if !ok || e.ResourceVersion != "7" {
+		t.Errorf("the copy has %+v", e)
+	}
+}
+
+// A synced event that comes late, or again after a crash, must not lead to an earlier time.
+func TestSyncedAgain(t *testing.T) {
+	var s nextconsumer.State
+	var m messages
+	m.of(event.Gap, "1", "reset", "")
+	m.of(event.Synced, "1", "reset", "50")
+	m.of(event.Synced, "1", "reset", "45")
+	m.apply(t, &s)
+	if at, ok := s.Complete("test", "pods"); !ok || at.ResourceVersion != "50" {
+		t.Errorf("complete as of %+v: %t", at, ok)
+	}
+}

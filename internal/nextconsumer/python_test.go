@@ -70,7 +70,7 @@ func TestPythonExample(t *testing.T) {
 	if complete == 0 {
 		t.Fatal("no copy was ever complete")
 	}
-	run := exec.CommandContext(t.Context(), python, "testdata/replay.py", "../../examples/python")
+	run := exec.CommandContext(t.Context(), python, "-B", "testdata/replay.py", "../../examples/python")
 	run.Stdin = &input
 	output, err := run.Output()
 	if err != nil {
