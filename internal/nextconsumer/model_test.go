@@ -204,9 +204,9 @@ func (r *reader) act() {
 		}
 	case n < 62:
 		r.seal()
-	case n < 65 && r.settled():
+	case n < 65:
 		r.configure()
-	case n < 69 && r.settled():
+	case n < 69:
 		r.disturb(id)
 	case n < 70:
 		r.crash()

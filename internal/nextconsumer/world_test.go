@@ -187,7 +187,6 @@ type world struct {
 
 	partitions map[string]int // by topic
 	bus        map[place][]*sent
-	delivered  map[string]*sent // by collection: what had been read furthest
 }
 
 var collections = []string{"pods", "pods:b"}
@@ -197,7 +196,7 @@ func newWorld(t *rapid.T, formats ...event.Format) *world {
 		t: t, format: rapid.SampledFrom(formats).Draw(t, "format"),
 		store: newStore(), readings: map[string]*reading{}, clock: 1000, birth: 1000,
 		wanted: map[string]reconcile.Properties{}, edits: map[string]uint64{}, plans: map[uint64][]string{},
-		partitions: map[string]int{"t1": rapid.IntRange(1, 3).Draw(t, "partitions"), "t2": 2}, bus: map[place][]*sent{}, delivered: map[string]*sent{},
+		partitions: map[string]int{"t1": rapid.IntRange(1, 3).Draw(t, "partitions"), "t2": 2}, bus: map[place][]*sent{},
 	}
 	w.exact = rapid.Bool().Draw(t, "exact")
 	w.compacts = w.exact && rapid.Bool().Draw(t, "compacted")
@@ -352,9 +351,6 @@ func (w *world) partition(topic, name string) int {
 func (w *world) deliver(n int) {
 	for i := range w.flying.Items[:n] {
 		for _, m := range w.flying.Items[i].Payload.([]*sent) {
-			if last := w.delivered[m.collection]; last == nil || slices.Compare(last.progress(), m.progress()) < 0 {
-				w.delivered[m.collection] = m
-			}
 			for p := range w.partitions[m.Topic] {
 				if m.Partition < 0 || m.Partition == p {
 					c := *m
@@ -474,32 +470,6 @@ func (w *world) read(id string) bool {
 		return w.watch(id, r)
 	}
 	return true
-}
-
-// behind reports whether the bus has events of a collection that its watch has yet to repeat, after a
-// crash in at-least-once delivery. Until then nothing else happens to the bridge in this world:
-// internal/reconcile does not yet keep the promises of the contract there.
-func (w *world) behind(id string) bool {
-	c, last := w.core.Collection(id), w.delivered[id]
-	if last == nil || c == nil || c.Phase != reconcile.InStep || c.Incarnation != last.incarnation || c.Epoch != last.epoch {
-		return false
-	}
-	position, _ := strconv.Atoi(c.Position)
-	return position < last.at
-}
-
-// settled reports whether the bridge may be disturbed: see behind. The same holds while a closed event is not
-// committed.
-func (w *world) settled() bool {
-	if w.exact {
-		return true
-	}
-	items := w.core.Items()
-	if w.flying != nil {
-		items = slices.Concat(items, w.flying.Items)
-	}
-	closing := slices.ContainsFunc(items, func(i reconcile.Item) bool { return i.Event != nil && i.Event.Type == event.Closed })
-	return !closing && !slices.ContainsFunc(w.core.IDs(), w.behind)
 }
 
 func (w *world) end(id string) bool {

@@ -185,7 +185,7 @@ func (p *pending) drop(collection string) {
 //
 //	draft                           continues as
 //	none                            the record
-//	Ending, Leaving                 the draft; Leaving with a reset in doubt is Ending
+//	Ending, Leaving                 the draft; Leaving with a reset in doubt is Ending; closed in doubt is emitted again
 //	with a reset and more in doubt  the draft; another reset is emitted
 //	with synced in doubt            the draft; another gap is emitted
 //	Listing, its gap in doubt       the draft; the gap is emitted again, with its id
@@ -200,9 +200,12 @@ func (c *Collection) recover(k *Core, s State, now uint64) {
 	switch {
 	case !drafted:
 	case d.Phase == Ending || d.Phase == Leaving:
-		inDoubt := d.Incarnation != c.Incarnation
+		inDoubt, before := d.Incarnation != c.Incarnation, c.Record
 		if c.Record = d.Record; c.Phase == Leaving && inDoubt {
 			c.end(k, true)
+		}
+		if c.Incarnation == 0 { // its closed event is in doubt
+			c.Incarnation, c.Route = before.Incarnation, before.Route
 		}
 	case d.Incarnation != c.Incarnation && (d.Synced || d.Run != d.Incarnation):
 		c.Record = d.Record
@@ -312,7 +315,9 @@ func (k *Core) judge(c *Collection, s *Sighting, now uint64) (newHistory bool) {
 	}
 	for i := range r.events {
 		e := &r.events[i]
-		k.settle(slot, e.Object.UID)
+		if !k.overtaken(slot, &e.Object) {
+			k.settle(slot, e.Object.UID)
+		}
 		if !c.Properties.Types.has(e.Type) {
 			continue
 		}
@@ -348,6 +353,13 @@ func (k *Core) forget(c *Collection, key string) {
 }
 
 func (k *Core) set(slot Slot, o *Object) { k.filling.objects[slot] = o }
+
+// overtaken reports whether a later publication of an object is in doubt than that of an event, which
+// a watch repeats.
+func (k *Core) overtaken(slot Slot, o *Object) bool {
+	later := find(k.intents[slot], o.UID)
+	return later != nil && comparePublications(later.Object, *o) > 0
+}
 
 // settle has the commit of the filling batch remove an intent.
 func (k *Core) settle(slot Slot, uid string) {
@@ -701,6 +713,9 @@ func (k *Core) intend(b *Batch, i *Item) {
 		return
 	}
 	slot := Slot{i.Collection, e.Key}
+	if k.overtaken(slot, &e.Object) {
+		return
+	}
 	next := Intent{Object: e.Object, Deleted: e.Type == event.Deleted, Epoch: i.Epoch}
 	next.Version = e.Version
 	list := slices.DeleteFunc(b.Intents[slot], func(x Intent) bool { return x.UID == next.UID })

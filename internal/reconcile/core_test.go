@@ -15,7 +15,7 @@ var recoverRows = []struct {
 	drafts           []recovered
 }{
 	{"none", "the record", []recovered{{nil, "in step, run 2/1 at 10"}}},
-	{"Ending, Leaving", "the draft; Leaving with a reset in doubt is Ending", []recovered{
+	{"Ending, Leaving", "the draft; Leaving with a reset in doubt is Ending; closed in doubt is emitted again", []recovered{
 		{&Draft{Record: Record{Phase: Ending, Run: 2, Incarnation: 1, Unwanted: true}}, "ending for good, run 2/1"},
 		{&Draft{Record: Record{Phase: Ending, Run: 3, Incarnation: 3}, Gap: true}, "ending, run 3/3"},
 		{&Draft{Record: Record{Phase: Leaving, Run: 2, Incarnation: 1}}, "leaving, run 2/1"},
