@@ -361,3 +361,14 @@ func TestMemoryOfBatches(t *testing.T) {
 		}
 	}
 }
+
+// The versions of another history say nothing about the one that begins.
+func TestGapOfAnotherHistory(t *testing.T) {
+	r := newRig(t, configMaps, encode.Settings{}, nil)
+	r.list("snapshot", "100", reconcile.Gone)
+	r.commit()
+	r.step(&reconcile.Input{Kind: reconcile.ListBegun, Reason: "history", NewEpoch: true})
+	if e := r.last(); e.Type != event.Gap || e.Epoch != 2 || e.ResourceVersion != "" || e.Report.From != "100" || e.Report.Reason != "history" {
+		t.Errorf("%s of epoch %d at %q: %+v", e.Type, e.Epoch, e.ResourceVersion, e.Report)
+	}
+}
