@@ -28,24 +28,29 @@ func deployment(name, uid, version string, replicas string) string {
 		`","annotations":{"note":"` + name + `"},"managedFields":[{"manager":"kubectl","operation":"Update","apiVersion":"apps/v1","time":"2026-11-23T09:00:00Z","fieldsType":"FieldsV1","fieldsV1":{"f:spec":{"f:replicas":{}}}}]},"spec":{"replicas":` + replicas + `}}`
 }
 
+// reports are what the caller knows of events about a collection.
+func reports() encode.Reports {
+	return encode.Reports{
+		Plan: func(string) *event.Plan {
+			digest := event.PlanDigest(map[string]uint64{"deployments.apps:canary@shop": 1790000000001})
+			return &event.Plan{Number: 1790000000009, Digest: digest, Edit: 1790000000001, Birth: 1789000000000}
+		},
+		Counts: func(*reconcile.Item) *event.Counts { return &event.Counts{Listed: 2, Present: 2} },
+		Detail: func(i *reconcile.Item) string {
+			if i.Event.Reason == "expired" {
+				return "the API server no longer has what followed resourceVersion 113"
+			}
+			return ""
+		},
+	}
+}
+
 // goldens runs a collection through everything that it can emit, and names the records.
 func goldens(t *testing.T) map[string]event.Record {
 	named := map[string]event.Record{}
 	everything := encode.Settings{Before: true, Patch: true, ChangedBy: true, Filter: "object.spec.replicas < 9"}
 	r := newRig(t, deployments, everything, func(o *encode.Options) {
-		o.Oversize, o.DeadLetters = encode.ToDeadLetters, template(t, "dead.{cluster}")
-		o.Reports = encode.Reports{
-			Plan: func(string) *event.Plan {
-				return &event.Plan{Number: 1790000000009, Digest: event.PlanDigest(map[string]uint64{"deployments.apps:canary@shop": 1790000000001}), Edit: 1790000000001, Birth: 1789000000000}
-			},
-			Counts: func(*reconcile.Item) *event.Counts { return &event.Counts{Listed: 2, Present: 2} },
-			Detail: func(i *reconcile.Item) string {
-				if i.Event.Reason == "expired" {
-					return "the API server no longer has what followed resourceVersion 113"
-				}
-				return ""
-			},
-		}
+		o.Oversize, o.DeadLetters, o.Reports = encode.ToDeadLetters, template(t, "dead.{cluster}"), reports()
 	})
 	name := func(names ...string) {
 		t.Helper()
@@ -354,5 +359,16 @@ func TestMemoryOfBatches(t *testing.T) {
 		if again != reuse {
 			t.Errorf("with Sealed %t, memory is used again: %t", reuse, again)
 		}
+	}
+}
+
+// The versions of another history say nothing about the one that begins.
+func TestGapOfAnotherHistory(t *testing.T) {
+	r := newRig(t, configMaps, encode.Settings{}, nil)
+	r.list("snapshot", "100", reconcile.Gone)
+	r.commit()
+	r.step(&reconcile.Input{Kind: reconcile.ListBegun, Reason: "history", NewEpoch: true})
+	if e := r.last(); e.Type != event.Gap || e.Epoch != 2 || e.ResourceVersion != "" || e.Report.From != "100" || e.Report.Reason != "history" {
+		t.Errorf("%s of epoch %d at %q: %+v", e.Type, e.Epoch, e.ResourceVersion, e.Report)
 	}
 }

@@ -171,6 +171,43 @@ func (blind) Suspended(string, time.Time, error) {}
 // Committed implements [loop.Observer].
 func (blind) Committed([]reconcile.Item, []event.Record) {}
 
+// await waits until something is the case.
+func await(t *testing.T, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(2 * time.Minute); !is(); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("it never is")
+		}
+	}
+}
+
+// run runs a loop with diffs until kill is called.
+func run(t *testing.T, r *rig, c *cluster, b *bus, policy encode.Oversize) (kill func()) {
+	t.Helper()
+	e := encode.New(encode.Options{
+		Encoder: event.Encoder{Cluster: "prod", ClusterUID: "uid"}, Route: encode.Route{Topic: template(t, "{resource}")},
+		Oversize: policy, DeadLetters: template(t, "dead"), Store: r.store, Log: zap.NewNop(),
+	})
+	l := loop.New(loop.Options{
+		Delivery: delivery.New(delivery.Options{Sink: b, Store: r.store}), Store: r.store, Reader: c, Encoder: inLoop{e}, Observer: blind{}, Log: zap.NewNop(),
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- l.Run(ctx, ctx) }()
+	of := configMaps
+	of.ByEntry = true
+	if err := l.Set(ctx, loop.Plan{
+		Outcomes: &plan.Outcomes{Wanted: []plan.Collection{{Target: source.Target{Collection: of}}}},
+		Wanted:   []loop.Wanted{{ID: "configmaps", Configure: func() (reconcile.Properties, error) { return e.Configure(configMaps, both) }}},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		cancel()
+		<-done
+	}
+}
+
 // In a loop that is killed again and again, with objects of which a fifth does not fit the bus, the
 // last state of every object arrives: whole, truncated, or among the dead letters.
 func TestInALoop(t *testing.T) {
@@ -201,36 +238,20 @@ func TestInALoop(t *testing.T) {
 				return out
 			}
 			for life := range 6 {
-				e := encode.New(encode.Options{
-					Encoder: event.Encoder{Cluster: "prod", ClusterUID: "uid"}, Route: encode.Route{Topic: template(t, "{resource}")},
-					Oversize: policy, DeadLetters: template(t, "dead"), Store: r.store, Log: zap.NewNop(),
-				})
-				l := loop.New(loop.Options{Delivery: delivery.New(delivery.Options{Sink: b, Store: r.store}), Store: r.store, Reader: c, Encoder: inLoop{e}, Observer: blind{}, Log: zap.NewNop()})
-				ctx, kill := context.WithCancel(t.Context())
-				done := make(chan error, 1)
-				go func() { done <- l.Run(ctx, ctx) }()
-				of := configMaps
-				of.ByEntry = true
-				if err := l.Set(ctx, loop.Plan{
-					Outcomes: &plan.Outcomes{Wanted: []plan.Collection{{Target: source.Target{Collection: of}}}},
-					Wanted:   []loop.Wanted{{ID: "configmaps", Configure: func() (reconcile.Properties, error) { return e.Configure(configMaps, both) }}},
-				}); err != nil {
-					t.Fatal(err)
-				}
+				kill := run(t, r, c, b, policy)
 				for range 200 {
 					write(random.IntN(300))
 				}
 				enough := b.count() + 100
-				for deadline := time.Now().Add(time.Minute); b.count() < enough || life == 5 && !maps.Equal(b.latest(), want()); time.Sleep(time.Millisecond) {
-					if time.Now().After(deadline) {
-						t.Fatalf("the bus has %v, want %v", b.latest(), want())
-					}
-					if b.count() < enough {
+				await(t, func() bool { return b.count() >= enough })
+				if life == 5 {
+					await(t, func() bool { return maps.Equal(b.latest(), want()) })
+				} else {
+					for range 50 {
 						write(random.IntN(300))
 					}
 				}
 				kill()
-				<-done
 			}
 			state, err := durable.Load(r.store)
 			if err != nil || state.Records["configmaps"].Phase != reconcile.InStep {

@@ -113,7 +113,7 @@ func (p *preparer) makeBody(c *collection, o *source.Object) ([]byte, error) {
 	return out, nil
 }
 
-// digest is that of the object at hand, and says nothing of values that are redacted: whoever reads
+// digest is that of the object at hand, and says nothing of values that are redacted: readers of
 // the checkpoint, which may be on a bus, could try values until one fits. With the key of the
 // redacted values it is a keyed one. Without a key it is of the object as it is published, and a
 // change of redacted values alone is no change.

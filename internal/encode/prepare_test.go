@@ -19,7 +19,7 @@ func secret(version, pin, label string) string {
 	return fmt.Sprintf(`{"apiVersion":"v1","kind":"Secret","metadata":{"name":"x","namespace":"shop","uid":"u","resourceVersion":%q,"labels":{"a":%q}},"data":{"pin":%q}}`, version, label, pin)
 }
 
-// Whoever reads the checkpoint, which may be on a bus, has no digest to try guesses of a redacted
+// Readers of the checkpoint, which may be on a bus, have no digest to try guesses of a redacted
 // value on; and what is published, and with a key also what is not, still makes a difference.
 func TestDigestsRevealNothing(t *testing.T) {
 	for name, x := range map[string]struct {

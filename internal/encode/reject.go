@@ -72,8 +72,8 @@ func (l limit) exceeded(bytes int) bool {
 	return l.bytes > 0 && bytes > l.bytes && time.Now().Before(l.until)
 }
 
-// reject decides about the event of a rejected record. It is made as follows when it is decided again; a
-// deletion that would be a dead letter is truncated:
+// reject decides about the event of a rejected record. It is made as follows when it is decided
+// again; a deletion that would be a dead letter is truncated:
 //
 //	rejected was                       fail     truncate       dead-letter
 //	with before or patch, too large    without  without        without
@@ -86,7 +86,7 @@ func (l limit) exceeded(bytes int) bool {
 // Otherwise a list would begin again for each of them.
 func (o *Options) reject(c *collection, i *reconcile.Item, r *sink.RecordError) error {
 	p := publicationOf(i)
-	if r.Limit > 0 {
+	if r.Limit > 0 && !i.Object.DeadLetter { // dead letters have a limit of their own
 		c.limit = limit{r.Limit, time.Now().Add(limitKept)}
 	}
 	d := decision{publication: p, limit: r.Limit}

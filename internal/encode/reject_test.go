@@ -170,3 +170,18 @@ func TestLimitIsRemembered(t *testing.T) {
 		})
 	}
 }
+
+// The limit of the dead letters is not that of the events.
+func TestLimitOfDeadLetters(t *testing.T) {
+	r := newRig(t, configMaps, encode.Settings{}, func(o *encode.Options) { o.Oversize, o.DeadLetters = encode.ToDeadLetters, template(t, "dead") })
+	r.list("snapshot", "10", reconcile.Gone)
+	r.commit()
+	for _, limit := range []int{5000, 500} {
+		r.watch(configMap("a", "ua", "11", strings.Repeat("x", 6000)))
+		r.reject(&sink.RecordError{Size: 7000, Limit: limit, Err: errors.New("too large")})
+	}
+	r.watch(configMap("b", "ub", "12", strings.Repeat("x", 1000)))
+	if got := form(r.last()); got != "body" {
+		t.Errorf("an event that fits has: %s", got)
+	}
+}
