@@ -33,6 +33,8 @@ type Draft struct {
 	Gap    bool `json:"gapindoubt,omitzero"`    // the batch has the gap of its run
 	Synced bool `json:"syncedindoubt,omitzero"` // and the synced event of a list
 	Resync bool `json:"resyncindoubt,omitzero"` // or one of the two of a resync
+	// From is that of the last gap in doubt, which is emitted again as it was.
+	From string `json:"from,omitzero"`
 }
 
 // Slot is the place of an object in the inventories.
@@ -217,12 +219,12 @@ func (c *Collection) recover(k *Core, s State, now uint64) {
 		c.gap(k, now, ReasonInterrupted)
 	case d.Gap:
 		c.Record = d.Record
-		k.emit(c, CollectionEvent{Type: event.Gap, Reason: c.Reason, Reset: c.Run == c.Incarnation, From: c.Position})
+		k.emit(c, CollectionEvent{Type: event.Gap, Reason: c.Reason, Reset: c.Run == c.Incarnation, From: d.From})
 	case d.Resync: // another one follows
 		c.Resync = true
 		if c.Run != d.Run {
 			c.Run = d.Run
-			k.emit(c, CollectionEvent{Type: event.Gap, Reason: ReasonResync, From: c.Position})
+			k.emit(c, CollectionEvent{Type: event.Gap, Reason: ReasonResync, From: d.From})
 		}
 	}
 	if e := k.epochOf(c.Properties.Storage); c.Epoch < e && (c.Phase.watching() || c.Phase == Listing) {
@@ -693,7 +695,7 @@ func (k *Core) draft(c *Collection, items []Item) Draft {
 		}
 		switch e := items[i].Event; e.Type {
 		case event.Gap:
-			d.Resync = e.Reason == ReasonResync
+			d.Resync, d.From = e.Reason == ReasonResync, e.From
 			d.Gap = d.Gap || !d.Resync
 		case event.Synced:
 			d.Resync = d.Resync || e.Reason == ReasonResync

@@ -33,12 +33,12 @@ var recoverRows = []struct {
 		{&Draft{Record: Record{Phase: InStep, Run: 4, Incarnation: 1, Position: "20", Resync: true}, Synced: true, Resync: true}, "listing, run 5/1 at 10, resync due: gap interrupted of 5 from 10"},
 	}},
 	{"Listing, its gap in doubt", "the draft; the gap is emitted again, with its id", []recovered{
-		{&Draft{Record: Record{Phase: Listing, Run: 3, Incarnation: 1, Position: "10", Reason: "expired"}, Gap: true}, "listing, run 3/1 at 10: gap expired of 3 from 10"},
+		{&Draft{Record: Record{Phase: Listing, Run: 3, Incarnation: 1, Position: "10", Reason: "expired"}, Gap: true, From: "10"}, "listing, run 3/1 at 10: gap expired of 3 from 10"},
 		{&Draft{Record: Record{Phase: Listing, Run: 3, Incarnation: 3, Reason: ReasonReset}, Gap: true}, "listing, run 3/3: reset gap of 3 from "},
-		{&Draft{Record: Record{Phase: Listing, Run: 4, Incarnation: 1, Position: "10", Reason: "expired"}, Gap: true, Resync: true}, "listing, run 4/1 at 10: gap expired of 4 from 10"},
+		{&Draft{Record: Record{Phase: Listing, Run: 4, Incarnation: 1, Position: "10", Reason: "expired"}, Gap: true, Resync: true, From: "10"}, "listing, run 4/1 at 10: gap expired of 4 from 10"},
 	}},
 	{"with a resync in doubt", "the record, with a resync due; its gap is emitted again if it is in doubt", []recovered{
-		{&Draft{Record: Record{Phase: InStep, Run: 3, Incarnation: 1, Position: "20", Resync: true}, Resync: true}, "in step, run 3/1 at 10, resync due: gap resync of 3 from 10"},
+		{&Draft{Record: Record{Phase: InStep, Run: 3, Incarnation: 1, Position: "20", Resync: true}, Resync: true, From: "15"}, "in step, run 3/1 at 10, resync due: gap resync of 3 from 15"},
 		{&Draft{Record: Record{Phase: InStep, Run: 2, Incarnation: 1, Position: "20"}, Resync: true}, "in step, run 2/1 at 10, resync due"},
 	}},
 }

@@ -278,7 +278,9 @@ func (j *judge) collection(m *message) {
 		}
 		state.gapBefore = state.lastGap
 		if state.gap == nil || m.Data.Reset {
-			state.histGap = j.w.cluster.lastHistory()
+			if state.histGap = j.w.cluster.lastHistory(); *independent && j.rested <= j.w.restored {
+				state.histGap = 0 // it may have been decided before the restore
+			}
 		}
 		if state.gap == nil || m.Data.Reset {
 			state.gap = m
@@ -321,6 +323,9 @@ func (j *judge) synced(m *message, state *collectionState, opened *message) {
 	if !j.wanted(m.Collection) {
 		return // it is no longer configured
 	}
+	for _, s := range selections {
+		j.skips(s, m.Version, opened, state)
+	}
 	var why string
 	for h := j.w.cluster.lastHistory(); h >= state.histGap; h-- {
 		if m.Version != 0 && !j.w.cluster.histories[h].has(m.Version) {
@@ -343,6 +348,20 @@ func (j *judge) synced(m *message, state *collectionState, opened *message) {
 	j.wrong(atSynced, "%s: %s", m, why)
 }
 
+// skips notes what `snapshot: skip` leaves out of a list that was complete at a resourceVersion.
+func (j *judge) skips(s selection, rv int, opened *message, state *collectionState) {
+	if !s.entry.skip || state.listed && !opened.Data.Reset {
+		return
+	}
+	for _, h := range j.w.cluster.histories[state.histGap:] {
+		if rv != 0 && h.has(rv) {
+			for _, o := range s.of(h.at(rv)) {
+				j.skipped[stateKey(o.uid, o.rv)] = true
+			}
+		}
+	}
+}
+
 // differs says how the copy differs from a selection at a resourceVersion.
 func (j *judge) differs(s selection, m, opened *message, h *history, state *collectionState) string {
 	rv := m.Version
@@ -350,11 +369,6 @@ func (j *judge) differs(s selection, m, opened *message, h *history, state *coll
 		return "" // nothing is left; judged when drained
 	}
 	selected := s.of(h.at(rv))
-	if s.entry.skip && (!state.listed || opened.Data.Reset) {
-		for _, o := range selected {
-			j.skipped[stateKey(o.uid, o.rv)] = true
-		}
-	}
 	for _, uid := range slices.Sorted(maps.Keys(selected)) {
 		o := selected[uid]
 		have, there := j.copy.of(m.Collection, uid)

@@ -35,6 +35,7 @@ type world struct {
 	restored  int // the step of the last restore
 	overtaken bool
 	asked     bool // time has passed since: every collection has asked
+	mark      int  // undone, as it was right after the last restore
 	out       io.Writer
 	logger    *zap.Logger
 }
@@ -240,6 +241,7 @@ func (w *world) crashed() {
 func (w *world) bury() {
 	p := w.process
 	w.process = nil
+	w.unnoticed()
 	p.kill()
 	for _, j := range w.judges {
 		j.crashes = w.step
@@ -296,6 +298,22 @@ func (w *world) halt() bool {
 		time.Sleep(time.Second)
 	}
 	return false
+}
+
+// unnoticed has a restore count as not noticed if a process is killed before it has published that it
+// noticed it.
+func (w *world) unnoticed() {
+	if !*independent || w.mark == 0 || w.overtaken {
+		return
+	}
+	for _, j := range w.judges {
+		if !slices.ContainsFunc(j.s.bus.messages, func(m message) bool { return m.Step > w.restored && m.Data.Reason == "history" }) {
+			w.api.mu.Lock()
+			w.undone, w.asked, w.api.asked = w.mark, false, 0
+			w.api.mu.Unlock()
+			return
+		}
+	}
 }
 
 // rollback follows whether a restore can be known of.

@@ -343,6 +343,7 @@ func opsTable() map[string]op {
 				return false
 			}
 			w.undone, w.api.asked, w.restored, w.asked = max(undone, 1), 0, w.step, false
+			w.mark = w.undone
 			w.api.restart()
 			return true
 		}},
