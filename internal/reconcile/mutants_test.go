@@ -444,8 +444,7 @@ func forward(fn *ast.FuncDecl, i int) string {
 // equivalents are the changes that make no difference to what consumers see or the store gets, with the
 // reason.
 var equivalents = map[string]string{
-	"seen: without `known.UID != s.UID`":     "the loop looks at the uids again; the condition saves its work",
-	"seen: `len(doubts) > 0` with >=":        "likewise",
-	"step: `in.Key > c.list.cursor` with >=": "what the list lacks is removed by the first of two inputs",
-	"next: `keys[i] < key` with <=":          "both are the same key",
+	"seen: without `known.UID != s.UID`": "the loop looks at the uids again; the condition saves its work",
+	"seen: `len(doubts) > 0` with >=":    "likewise",
+	"next: `keys[i] < key` with <=":      "both are the same key",
 }

@@ -305,7 +305,7 @@ func (v view) rewritten(known *Object, maybe *Intent, s *Sighting) bool {
 	case maybe != nil:
 		return maybe.Run == v.run && maybe.At == s.Version && (maybe.Deleted && s.Origin == List || maybe.Digest != s.Digest)
 	}
-	return s.Origin == List && known != nil && known.Judged == v.run && known.Version == s.Version && known.Digest != s.Digest
+	return known != nil && known.Judged == v.run && known.Version == s.Version && known.Digest != s.Digest
 }
 
 // typeOf is the type of the event that a seen object leads to, before the filter; 0 is

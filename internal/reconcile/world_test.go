@@ -627,16 +627,6 @@ func (w *world) canDrift() bool {
 	return w.unnoticed == 0 && len(w.suspended) == 0 && !w.cluster.absent && len(w.cluster.at(w.cluster.version())) > 0
 }
 
-// phase reports whether a collection is in a phase.
-func (w *world) phase(p Phase) bool {
-	for _, c := range w.core.collections {
-		if c.Phase == p {
-			return true
-		}
-	}
-	return false
-}
-
 // drift changes all bodies without a write, and no watch notices.
 func (w *world) drift() {
 	w.cluster.defaults++
