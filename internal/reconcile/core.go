@@ -97,6 +97,8 @@ type Core struct {
 	flying  *pending
 	sealed  *Batch // made of flying
 	done    uint64 // the last batch that is committed
+	found   found  // the object that was looked up last
+	omits   omission
 
 	coverage *coverage // of tests; nil: nobody counts
 }
@@ -106,6 +108,23 @@ type coverage struct {
 	rows        [rows]uint64
 	transitions [phases][inputs]uint64
 }
+
+// found is an inventory entry as it will be once everything is committed.
+type found struct {
+	Slot
+	o     *Object
+	valid bool
+}
+
+// omission is what batches do not have.
+type omission struct {
+	intents bool // Drafts and Intents of a [Batch]
+	alone   bool // Changes and Record of an [Item]
+}
+
+// Omit has batches leave out what the caller does not need: the drafts and intents of a [Batch], or
+// the changes and the record of each [Item].
+func (k *Core) Omit(intents, alone bool) { k.omits = omission{intents, alone} }
 
 // pending is a batch that is not committed yet, and the state that it leads to.
 type pending struct {
@@ -165,6 +184,7 @@ func (k *Core) Restore(collection string, s State, now uint64) {
 // a record was rejected.
 func (k *Core) Drop(collection string) {
 	delete(k.collections, collection)
+	k.found.valid = false
 	for _, p := range []*pending{k.filling, k.flying} {
 		if p != nil {
 			p.drop(collection)
@@ -286,10 +306,12 @@ func (k *Core) emit(c *Collection, e CollectionEvent) {
 func (k *Core) add(c *Collection, i Item) {
 	i.Collection, i.Run, i.Epoch, i.Route = c.ID, c.Run, c.Epoch, c.Route
 	i.Incarnation = max(i.Incarnation, c.Incarnation)
-	i.Changes, c.silent = append(c.silent, i.Changes...), nil
-	if r := c.stored(); r != c.emitted {
-		i.Record = &r
-		c.emitted = r
+	if !k.omits.alone {
+		i.Changes, c.silent = append(c.silent, i.Changes...), nil
+		if r := c.stored(); r != c.emitted {
+			i.Record = &r
+			c.emitted = r
+		}
 	}
 	k.filling.items = append(k.filling.items, i)
 	k.dirty(c)
@@ -332,7 +354,7 @@ func (k *Core) judge(c *Collection, s *Sighting, now uint64) (newHistory bool) {
 		}
 		k.add(c, item)
 	}
-	if r.changed {
+	if r.changed && !k.omits.alone {
 		c.silent = append(c.silent, Change{slot, r.entry})
 	}
 	return false
@@ -351,10 +373,15 @@ func (k *Core) forget(c *Collection, key string) {
 	for _, i := range k.intents[slot] {
 		k.settle(slot, i.UID)
 	}
-	c.silent = append(c.silent, Change{slot, nil})
+	if !k.omits.alone {
+		c.silent = append(c.silent, Change{slot, nil})
+	}
 }
 
-func (k *Core) set(slot Slot, o *Object) { k.filling.objects[slot] = o }
+func (k *Core) set(slot Slot, o *Object) {
+	k.filling.objects[slot] = o
+	k.found = found{slot, o, true}
+}
 
 // overtaken reports whether a later publication of an object is in doubt than that of an event, which
 // a watch repeats.
@@ -398,15 +425,22 @@ func (k *Core) Object(collection, key string) (known *Object, inDoubt bool) {
 // object returns the inventory entry of a key as it will be once everything is committed.
 func (k *Core) object(collection, key string) *Object {
 	slot := Slot{collection, key}
-	for _, p := range []*pending{k.filling, k.flying} {
+	if !k.found.valid || k.found.Slot != slot {
+		k.found = found{slot, k.lookUp(slot), true}
+	}
+	return k.valid(collection, k.found.o)
+}
+
+func (k *Core) lookUp(slot Slot) *Object {
+	for _, p := range [...]*pending{k.filling, k.flying} {
 		if p == nil {
 			continue
 		}
 		if o, ok := p.objects[slot]; ok {
-			return k.valid(collection, o)
+			return o
 		}
 	}
-	return k.valid(collection, k.storage.Object(collection, key))
+	return k.storage.Object(slot.Collection, slot.Key)
 }
 
 // valid leaves out an inventory entry of an earlier incarnation.
@@ -641,6 +675,7 @@ func (k *Core) Seal() *Batch {
 		Seq: k.seq, Items: p.items, Records: map[string]Record{}, Epochs: p.epochs,
 		Drafts: map[string]Draft{}, Intents: map[Slot][]Intent{}, Settled: p.settled,
 	}
+	b.Changes = make([]Change, 0, len(p.objects))
 	for slot, o := range p.objects {
 		b.Changes = append(b.Changes, Change{slot, o})
 	}
@@ -648,14 +683,18 @@ func (k *Core) Seal() *Batch {
 	for id := range p.dirty {
 		c := k.collections[id]
 		b.Records[id] = c.stored()
-		if d := k.draft(c, p.items); d.Record != (Record{}) {
-			b.Drafts[id] = d
+		if !k.omits.intents {
+			if d := k.draft(c, p.items); d.Record != (Record{}) {
+				b.Drafts[id] = d
+			}
 		}
 		// Changes without an item are durable with this batch.
 		c.silent, c.emitted = nil, c.stored()
 	}
 	for i := range p.items {
-		k.intend(b, &p.items[i])
+		if !k.omits.intents {
+			k.intend(b, &p.items[i])
+		}
 	}
 	k.flying, k.filling, k.sealed = p, newPending(), b
 	k.seq++
@@ -728,6 +767,7 @@ func (k *Core) intend(b *Batch, i *Item) {
 func (k *Core) Committed() {
 	k.done = k.seq - 1
 	k.flying, k.sealed = nil, nil
+	k.found.valid = false
 }
 
 func compareSlots(a, b Slot) int {
