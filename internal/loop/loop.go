@@ -413,7 +413,7 @@ func (l *Loop) tick(at time.Time) {
 }
 
 // runTime is when a run began: the number of a run is a time where the clock was not set back.
-func runTime(run uint64) time.Time { return time.UnixMilli(int64(run)) } //nolint:gosec // fits for 290 million years
+func runTime(run uint64) time.Time { return time.UnixMilli(int64(run)) }
 
 func (l *Loop) step(kind reconcile.InputKind, id string) {
 	l.core.Step(&reconcile.Input{Kind: kind, Collection: id, Now: now()})
