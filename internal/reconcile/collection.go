@@ -354,7 +354,7 @@ func (c *Collection) reset(k *Core) {
 }
 
 func (c *Collection) configure(k *Core, in *Input) {
-	was, read := c.Properties, c.read
+	was := c.Properties
 	c.Properties, c.Unwanted = in.Properties, false
 	if was.Storage != c.Properties.Storage {
 		c.Seen = "" // resourceVersions of two storages cannot be compared
@@ -373,8 +373,8 @@ func (c *Collection) configure(k *Core, in *Input) {
 	case c.Phase == Leaving:
 		c.gap(k, in.Now, ReasonReturned)
 	}
-	if was.Selection != c.Properties.Selection && c.read == read {
-		c.restart(k) // what is read by another selection must not be listed
+	if was.Selection != c.Properties.Selection || was.Storage != c.Properties.Storage {
+		c.restart(k) // what is read by another selection, or from another storage, must not be listed
 	}
 }
 

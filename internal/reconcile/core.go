@@ -222,12 +222,9 @@ func (c *Collection) recover(k *Core, s State, now uint64) {
 	switch {
 	case !drafted:
 	case d.Phase == Ending || d.Phase == Leaving:
-		inDoubt, before := d.Incarnation != c.Incarnation, c.Record
+		inDoubt := d.Incarnation != c.Incarnation
 		if c.Record = d.Record; c.Phase == Leaving && inDoubt {
 			c.end(k, true)
-		}
-		if c.Incarnation == 0 { // its closed event is in doubt
-			c.Incarnation, c.Route = before.Incarnation, before.Route
 		}
 	case d.Incarnation != c.Incarnation && (d.Synced || d.Run != d.Incarnation):
 		c.Record = d.Record
@@ -727,7 +724,7 @@ func (b *Batch) without(collection string) *Batch {
 
 // draft is what has to be known of a collection before the sink gets the items.
 func (k *Core) draft(c *Collection, items []Item) Draft {
-	d := Draft{}
+	d, ended := Draft{}, uint64(0)
 	for i := range items {
 		if items[i].Collection != c.ID || items[i].Event == nil {
 			continue
@@ -739,10 +736,13 @@ func (k *Core) draft(c *Collection, items []Item) Draft {
 		case event.Synced:
 			d.Resync = d.Resync || e.Reason == ReasonResync
 			d.Synced = d.Synced || e.Nth == 1 && e.Reason != ReasonResync
+		case event.Closed:
+			ended = items[i].Incarnation
 		}
 	}
 	if d.Gap || d.Synced || d.Resync || c.Phase == Ending || c.Phase == Leaving {
 		d.Record = c.stored()
+		d.Incarnation = max(d.Incarnation, ended) // it ends once more if closed is in doubt
 	}
 	return d
 }

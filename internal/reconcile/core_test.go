@@ -272,6 +272,23 @@ func TestRuns(t *testing.T) {
 	}
 }
 
+// TestClosedInDoubt: consumers must get the closed event of an incarnation, also where its collection was put
+// back and removed again before it is known whether the bus has the event.
+func TestClosedInDoubt(t *testing.T) {
+	p := Properties{Route: "r"}
+	b := newBench(t, nil).do(configured(p)).do(listed("10")...).do(removed, released).commit()
+	b.do(Input{Kind: Forgot}, configured(Properties{}), removed)
+	batch := b.core.Seal()
+	if e := batch.Items[0].Event; len(batch.Items) != 1 || e.Type != event.Closed {
+		t.Fatalf("%+v", batch.Items)
+	}
+	b.store.before(batch)
+	again := newBench(t, b.store).do(Input{Kind: Forgot}).core.Items()
+	if len(again) != 1 || again[0].Event.Type != event.Closed || again[0].Run != 1 || again[0].Incarnation != 1 || again[0].Route != "r" {
+		t.Errorf("after a restart: %+v", again)
+	}
+}
+
 // TestSynced: how far a list was complete, and that its number grows.
 func TestSynced(t *testing.T) {
 	b := inStep(t).do(listBegun, seen(List, "a", "11"), listEnded("20"), listDone, Input{Kind: Confirm})
@@ -291,6 +308,13 @@ func TestSynced(t *testing.T) {
 	b.do(configured(Properties{Selection: "s"})).do(listed("30")...)
 	if r := b.x().Record; r.Listed != "s" {
 		t.Errorf("the last complete list had the selection %q", r.Listed)
+	}
+	b.do(listBegun, Input{Kind: ListEnded, Version: "30", Owner: "o"})
+	if r := b.core.Reading("x"); r.Owner != "" {
+		t.Errorf("the owner of a list that may begin again is %q", r.Owner)
+	}
+	if r := b.do(listDone).core.Reading("x"); r.Owner != "o" {
+		t.Errorf("the owner of the last complete list is %q", r.Owner)
 	}
 	b.do(isGone, listEnded(""), listDone)
 	if r := b.x().Record; r.Position != "30" || r.Seen != "30" {
@@ -417,6 +441,28 @@ func TestReading(t *testing.T) {
 	}
 }
 
+// TestReadingAnother: what is read by another selection, or from another storage, is dropped in every phase. An
+// edit that does not concern a read does not end it.
+func TestReadingAnother(t *testing.T) {
+	for p := range phases {
+		for _, c := range []struct {
+			properties Properties
+			another    bool
+		}{
+			{Properties{}, p == Leaving},
+			{Properties{Filter: "f"}, p != New && p != Absent && p != Ending && p != Closed},
+			{Properties{Selection: "s"}, true},
+			{Properties{Storage: "s"}, true},
+		} {
+			b := inPhase(t, p)
+			number := b.x().read
+			if b.do(configured(c.properties)); (b.x().read != number) != c.another {
+				t.Errorf("%s, %+v: another read begins: %t", p, c.properties, !c.another)
+			}
+		}
+	}
+}
+
 // TestSettled: a collection that another one replaces is closed once the other one has synced.
 func TestSettled(t *testing.T) {
 	want := map[Phase]bool{Listing: true, InStep: true, Resyncing: true, Verifying: true, Absent: true}
@@ -475,6 +521,9 @@ func TestResync(t *testing.T) {
 		b := inStep(t, c.objects...).do(demanded, sideBegun).do(c.in...)
 		if got := b.emitted(); got != c.want {
 			t.Errorf("%s: %s, want %s", c.what, got, c.want)
+		}
+		if b.x().Full != b.x().Run {
+			t.Errorf("%s: the last run with every object is %d, want %d", c.what, b.x().Full, b.x().Run)
 		}
 		if done := b.x().Phase == InStep && !b.x().Resync && b.x().side == nil; done != strings.HasSuffix(c.want, "synced") {
 			t.Errorf("%s: the resync is done: %t", c.what, done)
