@@ -33,6 +33,8 @@ type Draft struct {
 	Gap    bool `json:"gapindoubt,omitzero"`    // the batch has the gap of its run
 	Synced bool `json:"syncedindoubt,omitzero"` // and the synced event of a list
 	Resync bool `json:"resyncindoubt,omitzero"` // or one of the two of a resync
+	// Confirmed: the batch has a periodic synced event.
+	Confirmed bool `json:"confirmedindoubt,omitzero"`
 	// From is that of the last gap in doubt, which is emitted again as it was.
 	From string `json:"from,omitzero"`
 }
@@ -212,6 +214,7 @@ func (p *pending) drop(collection string) {
 //	with synced in doubt            the draft; another gap is emitted
 //	Listing, its gap in doubt       the draft; the gap is emitted again, with its id
 //	with a resync in doubt          the record, with a resync due; its gap is emitted again if it is in doubt
+//	with a periodic synced in doubt the record; the number of the synced event is not used again
 //
 // A draft of another kind, or of another phase, is not made: see [Core.draft].
 func (c *Collection) recover(k *Core, s State, now uint64) {
@@ -243,6 +246,8 @@ func (c *Collection) recover(k *Core, s State, now uint64) {
 			c.Run = d.Run
 			k.emit(c, CollectionEvent{Type: event.Gap, Reason: ReasonResync, From: d.From})
 		}
+	case d.Confirmed:
+		c.Syncs = d.Syncs
 	}
 	if e := k.epochOf(c.Properties.Storage); c.Epoch < e && (c.Phase.watching() || c.Phase == Listing) {
 		c.gap(k, now, ReasonHistory)
@@ -736,11 +741,12 @@ func (k *Core) draft(c *Collection, items []Item) Draft {
 		case event.Synced:
 			d.Resync = d.Resync || e.Reason == ReasonResync
 			d.Synced = d.Synced || e.Nth == 1 && e.Reason != ReasonResync
+			d.Confirmed = e.Reason == ReasonPeriodic
 		case event.Closed:
 			ended = items[i].Incarnation
 		}
 	}
-	if d.Gap || d.Synced || d.Resync || c.Phase == Ending || c.Phase == Leaving {
+	if d.Gap || d.Synced || d.Resync || d.Confirmed || c.Phase == Ending || c.Phase == Leaving {
 		d.Record = c.stored()
 		d.Incarnation = max(d.Incarnation, ended) // it ends once more if closed is in doubt
 	}
@@ -767,7 +773,6 @@ func (k *Core) intend(b *Batch, i *Item) {
 func (k *Core) Committed() {
 	k.done = k.seq - 1
 	k.flying, k.sealed = nil, nil
-	k.found.valid = false
 }
 
 func compareSlots(a, b Slot) int {

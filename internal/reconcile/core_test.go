@@ -41,6 +41,9 @@ var recoverRows = []struct {
 		{&Draft{Record: Record{Phase: InStep, Run: 3, Incarnation: 1, Position: "20", Resync: true}, Resync: true, From: "15"}, "in step, run 3/1 at 10, resync due: gap resync of 3 from 15"},
 		{&Draft{Record: Record{Phase: InStep, Run: 2, Incarnation: 1, Position: "20"}, Resync: true}, "in step, run 2/1 at 10, resync due"},
 	}},
+	{"with a periodic synced in doubt", "the record; the number of the synced event is not used again", []recovered{
+		{&Draft{Record: Record{Phase: InStep, Run: 2, Incarnation: 1, Position: "20", Syncs: 7}, Confirmed: true}, "in step, run 2/1 at 10, 7 synced"},
+	}},
 }
 
 type recovered struct {
@@ -74,6 +77,9 @@ func TestRecover(t *testing.T) {
 			}
 			if x.Resync {
 				got += ", resync due"
+			}
+			if x.Syncs > 0 {
+				got += fmt.Sprintf(", %d synced", x.Syncs)
 			}
 			for _, i := range b.core.Items() {
 				what := i.Event.Type.String() + " " + i.Event.Reason
@@ -542,6 +548,7 @@ func TestVerify(t *testing.T) {
 		phase   Phase
 	}{
 		{"nothing has changed", []Input{seen(List, "a", "5")}, []Input{seen(Resync, "a", "5"), sideEnded("12")}, "", InStep},
+		{"the list is of another history", []Input{seen(List, "a", "5")}, []Input{seen(Resync, "a", "5"), sideEnded("9")}, "gap", Listing},
 		{"an object is new", nil, []Input{seen(Resync, "a", "11"), sideEnded("12")}, "", Verifying},
 		{"an object is new, and the watch does not report it", nil, []Input{seen(Resync, "a", "11"), sideEnded("12"), bookmark("12")}, "gap", Listing},
 		{"an object is new, and the watch is not so far", nil, []Input{seen(Resync, "a", "11"), sideEnded("12"), bookmark("11")}, "", Verifying},
@@ -561,6 +568,17 @@ func TestVerify(t *testing.T) {
 		if got := b.emitted(); got != c.want || b.x().Phase != c.phase {
 			t.Errorf("%s: %q and %s, want %q and %s", c.what, got, b.x().Phase, c.want, c.phase)
 		}
+	}
+}
+
+// TestOlderSide: a list beside the watch that is older than what was seen proves another history. The
+// watch is of the former one.
+func TestOlderSide(t *testing.T) {
+	b := inStep(t).do(sideBegun)
+	read := b.x().read
+	b.do(sideEnded("9"))
+	if x := b.x(); x.read == read || x.Epoch != 2 || x.Reason != ReasonHistory {
+		t.Errorf("read %d was %d, epoch %d, reason %s", x.read, read, x.Epoch, x.Reason)
 	}
 }
 

@@ -384,7 +384,7 @@ func (k *Core) clone(s Storage) *Core {
 			e.rest = &rest{slices.Clone(c.rest.keys), c.rest.cursor}
 		}
 		if c.side != nil {
-			e.side = &side{c.side.number, maps.Clone(c.side.seen), maps.Clone(c.side.late), maps.Clone(c.side.suspect), maps.Clone(c.side.touched), c.side.version}
+			e.side = &side{c.side.number, maps.Clone(c.side.seen), maps.Clone(c.side.late), maps.Clone(c.side.suspect), maps.Clone(c.side.touched), c.side.since, c.side.version}
 		}
 		d.collections[id] = &e
 	}
