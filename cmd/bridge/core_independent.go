@@ -1,0 +1,5 @@
+//go:build independent
+
+package main
+
+const independent = true
