@@ -576,6 +576,7 @@ func (c *Collection) sideEnded(k *Core, in *Input) {
 		c.restart(k)
 		return
 	}
+	c.saw(in.Version)
 	c.side.version = in.Version
 	k.each(c.ID, func(key string, o *Object) {
 		if _, seen := c.side.seen[key]; seen {

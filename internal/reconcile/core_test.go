@@ -362,6 +362,7 @@ func TestPosition(t *testing.T) {
 		{"an event behind others of its version", []Input{frame, seen(Watch, "b", "14")}, "12", "14"},
 		{"a list that is under way", []Input{listBegun, seen(List, "a", "14")}, "10", "14"},
 		{"a list whose end is later", []Input{listBegun, seen(List, "a", "14"), listEnded("16")}, "10", "16"},
+		{"a list beside the watch", []Input{sideBegun, seen(Resync, "a", "14"), sideEnded("16")}, "10", "16"},
 		{"a list of nothing", []Input{isGone, listEnded("")}, "10", "10"},
 	} {
 		x := inStep(t).do(c.in...).x()

@@ -31,6 +31,8 @@ var ways = []struct {
 		remove resource, *, configure 1, return resource, create a in 2`},
 	{"the closed event of a reset in doubt is in doubt, and its collection is put back and removed again", []mode{intents}, []map[string]Properties{{"x": {}}, {}}, `
 		read x, reset x, seal, crash behind the intents and 1 items, configure 1, read x, configure 0, configure 1, seal, crash behind the intents and 0 items`},
+	{"a backup undoes what only a list beside the watch has seen", everyMode, []map[string]Properties{{"x": {}}}, `
+		*, create a in 1, verify x, side x, side x, side x, restore 0`},
 	{"a backup undoes the move of an object", everyMode, twoSelections, `
 		create a in 1, *, write a in 2, *, restore 1`},
 	{"a collection begins after a restore", everyMode, []map[string]Properties{{"x": {Selection: "1"}}, {"x": {Selection: "1"}, "y": {Selection: "2"}}}, `
