@@ -122,3 +122,58 @@ func compactionClass(m *message) string {
 	}
 	return m.short()
 }
+
+// rollback is what a restore means to the collections of one sink. A collection that has seen more
+// than what the restore left notices it, unless as many writes follow before it asks the server.
+type rollback struct {
+	seen      map[string]int // what collections had seen that is undone, until they notice
+	overtaken map[string]bool
+}
+
+// restored notes a restore that left a resourceVersion.
+func (j *judge) restored(left int) {
+	j.rollback = rollback{seen: map[string]int{}, overtaken: j.rollback.overtaken}
+	for id, rv := range j.newestOf() {
+		if rv > left {
+			j.rollback.seen[id] = rv
+		}
+	}
+	j.rolledBack = maps.Clone(j.rollback.seen)
+}
+
+// killed has a restore count as not noticed if nothing says on the bus that it was.
+func (j *judge) killed() {
+	for _, m := range j.s.bus.messages {
+		if m.Step > j.w.restored && m.Data.Reason == "history" {
+			delete(j.rolledBack, m.Collection)
+		}
+	}
+	j.rollback.seen = maps.Clone(j.rolledBack)
+}
+
+// follow follows whether collections notice a restore: noticed says that all have asked the server.
+func (j *judge) follow(now int, noticed bool) {
+	for id, rv := range j.rollback.seen {
+		switch {
+		case noticed:
+			delete(j.rollback.seen, id)
+		case now >= rv:
+			if j.rollback.overtaken == nil {
+				j.rollback.overtaken = map[string]bool{}
+			}
+			j.rollback.overtaken[id] = true
+			delete(j.rollback.seen, id)
+		}
+	}
+}
+
+// newestOf is the newest resourceVersion of the present history that was published of each collection.
+func (j *judge) newestOf() map[string]int {
+	newest := map[string]int{}
+	for _, m := range j.s.bus.messages {
+		if m.Step > j.w.restored {
+			newest[m.Collection] = max(newest[m.Collection], m.Version)
+		}
+	}
+	return newest
+}

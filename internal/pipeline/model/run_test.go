@@ -35,7 +35,6 @@ type world struct {
 	restored  int // the step of the last restore
 	overtaken bool
 	asked     bool // time has passed since: every collection has asked
-	mark      int  // undone, as it was right after the last restore
 	out       io.Writer
 	logger    *zap.Logger
 }
@@ -215,7 +214,7 @@ func (w *world) sleep(d time.Duration) {
 		}
 		time.Sleep(beat)
 		w.pump()
-		w.asked = w.asked || passed >= 15*time.Second
+		w.asked = w.asked || w.process != nil && passed >= 15*time.Second
 		if passed += beat; passed%time.Minute == 0 {
 			w.api.bookmarks()
 			w.pump()
@@ -241,10 +240,11 @@ func (w *world) crashed() {
 func (w *world) bury() {
 	p := w.process
 	w.process = nil
-	w.unnoticed()
 	p.kill()
+	w.asked = false
 	for _, j := range w.judges {
 		j.crashes = w.step
+		j.killed()
 	}
 	w.api.mu.Lock()
 	w.api.dead = true
@@ -300,29 +300,16 @@ func (w *world) halt() bool {
 	return false
 }
 
-// unnoticed has a restore count as not noticed if a process is killed before it has published that it
-// noticed it.
-func (w *world) unnoticed() {
-	if !*independent || w.mark == 0 || w.overtaken {
-		return
-	}
-	for _, j := range w.judges {
-		if !slices.ContainsFunc(j.s.bus.messages, func(m message) bool { return m.Step > w.restored && m.Data.Reason == "history" }) {
-			w.api.mu.Lock()
-			w.undone, w.asked, w.api.asked = w.mark, false, 0
-			w.api.mu.Unlock()
-			return
-		}
-	}
-}
-
 // rollback follows whether a restore can be known of.
 func (w *world) rollback() {
 	w.api.mu.Lock()
 	defer w.api.mu.Unlock()
+	for _, j := range w.judges {
+		j.follow(w.cluster.now().rv, w.asked)
+	}
 	switch {
-	case w.undone == 0:
-	case w.api.asked > 0 && (!*independent || w.asked):
+	case w.undone == 0 || *independent:
+	case w.api.asked > 0:
 		w.undone = 0
 	case w.cluster.now().rv >= w.undone:
 		w.undone, w.overtaken = 0, true
@@ -359,6 +346,9 @@ func (w *world) finish() {
 	}
 	w.forget()
 	w.overtaken = false
+	for _, j := range w.judges {
+		clear(j.rollback.overtaken)
+	}
 	w.api.cut(io.EOF)
 	w.pump()
 	w.sleep(3 * time.Minute)

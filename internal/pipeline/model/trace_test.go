@@ -342,8 +342,10 @@ func opsTable() map[string]op {
 			if !w.locked(func(c *cluster) bool { return c.restore(a[0] + 1) }) {
 				return false
 			}
+			for _, j := range w.judges {
+				j.restored(w.cluster.now().rv)
+			}
 			w.undone, w.api.asked, w.restored, w.asked = max(undone, 1), 0, w.step, false
-			w.mark = w.undone
 			w.api.restart()
 			return true
 		}},
