@@ -391,7 +391,7 @@ func TestLooksBackOnly(t *testing.T) {
 // At every time the state is that of a consumer which read until then, and after every whole list it is covered.
 func TestEveryTime(t *testing.T) {
 	covered := 0
-	for seed := range uint64(40) {
+	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		w := newWorld(t, 1+int(seed%3), map[string]string{"pods:a": "1", "pods:b": "12"})
 		for range 60 {
@@ -421,13 +421,13 @@ func TestEveryTime(t *testing.T) {
 // At every resourceVersion the state is what the selections had of the cluster then.
 func TestEveryVersion(t *testing.T) {
 	covered := 0
-	for seed := range uint64(40) {
+	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 2))
 		w := newWorld(t, 1+int(seed%3), map[string]string{"pods:a": "1", "pods:b": "12"})
 		w.set("a", "1")
 		for range 60 {
 			w.write(r)
-			switch id := []string{"pods:a", "pods:b"}[r.IntN(2)]; r.IntN(12) {
+			switch id := []string{"pods:a", "pods:b"}[r.IntN(2)]; r.IntN(24) {
 			case 0:
 				w.demand(reconcile.Reset, id)
 			case 1:
@@ -435,9 +435,11 @@ func TestEveryVersion(t *testing.T) {
 			case 2:
 				w.expire()
 			case 3:
-				w.demand(reconcile.Confirm, id)
+				w.settle()
+				w.demand(reconcile.Confirm, "pods:a")
+				w.demand(reconcile.Confirm, "pods:b")
 			default:
-				for range r.IntN(6) {
+				for range r.IntN(20) {
 					w.advance()
 				}
 			}
