@@ -37,7 +37,7 @@ type copied struct {
 	run          uint64 // object events of a lower one are not looked at: they were read before, and come again
 	limit        uint64 // of a resourceVersion: the last incarnation that was complete by then; 0: none
 	lists        map[uint64]*list
-	base         *list          // the last that was complete in every part by the point
+	base         *list           // the last that was complete in every part by the point
 	begun        *event.Received // the gap of the last of them
 	last         time.Time       // of the last event within the point
 	after        time.Time       // of the first event behind it
