@@ -170,6 +170,67 @@ func TestRoute(t *testing.T) {
 	}
 }
 
+// Where a bus keeps the last message of a key or subject, two collections must not replace each
+// other's objects, and a gap must not replace the reset before it.
+func TestRouteOfAnEntry(t *testing.T) {
+	named := event.Collection{Resource: "configmaps", Entry: "canary"}
+	split := event.Collection{Resource: "configmaps", Entry: "canary", Namespace: "shop"}
+	unnamed := event.Collection{Resource: "configmaps", Namespace: "shop"}
+	subject := func(text string) encode.Route { return encode.Route{Subject: template(t, text)} }
+	key := func(text string) encode.Route {
+		return encode.Route{Topic: template(t, "k8s.{resource}.{entry}"), Key: template(t, text)}
+	}
+	for _, c := range []struct {
+		of    event.Collection
+		route encode.Route
+		want  []string // of the reset, of the object, of synced, of a gap and of closed
+	}{
+		{configMaps, subject(shape.DefaultSubject), []string{
+			"k8s.prod.core.configmaps._collection.reset._._", "k8s.prod.core.configmaps.shop.a", "k8s.prod.core.configmaps._collection.synced._._",
+			"k8s.prod.core.configmaps._collection.gap._._", "k8s.prod.core.configmaps._collection.reset._._",
+		}},
+		{named, subject(shape.DefaultSubject), []string{
+			"k8s.prod.core.configmaps._collection.reset._.canary", "k8s.prod.core.configmaps.shop.a.canary", "k8s.prod.core.configmaps._collection.synced._.canary",
+			"k8s.prod.core.configmaps._collection.gap._.canary", "k8s.prod.core.configmaps._collection.reset._.canary",
+		}},
+		{split, subject(shape.DefaultSubject), []string{
+			"k8s.prod.core.configmaps._collection.reset.shop.canary=40", "k8s.prod.core.configmaps.shop.a.canary=40",
+			"k8s.prod.core.configmaps._collection.synced.shop.canary=40", "k8s.prod.core.configmaps._collection.gap.shop.canary=40",
+			"k8s.prod.core.configmaps._collection.reset.shop.canary=40",
+		}},
+		{split, subject("x.{entry}.{namespace}.{name}"), []string{
+			"x.canary=40._collection.reset.shop", "x.canary=40.shop.a", "x.canary=40._collection.synced.shop", "x.canary=40._collection.gap.shop",
+			"x.canary=40._collection.reset.shop",
+		}},
+		{configMaps, key(shape.DefaultKey), []string{"k8s.configmaps._ ", "k8s.configmaps._ prod/core/configmaps/shop/a", "k8s.configmaps._ ", "k8s.configmaps._ ", "k8s.configmaps._ "}},
+		{unnamed, key(shape.DefaultKey), []string{"k8s.configmaps._ ", "k8s.configmaps._ prod/core/configmaps/shop/a/@", "k8s.configmaps._ ", "k8s.configmaps._ ", "k8s.configmaps._ "}},
+		{split, key("{entry}/{name}"), []string{
+			"k8s.configmaps.canary ", "k8s.configmaps.canary canary@/a", "k8s.configmaps.canary ", "k8s.configmaps.canary ", "k8s.configmaps.canary ",
+		}},
+	} {
+		r := newRig(t, c.of, encode.Settings{}, func(o *encode.Options) { o.Route = c.route })
+		a := configMap("a", "u-1", "90", "1")
+		r.list("snapshot", "100", reconcile.Gone, a)
+		r.commit()
+		r.step(&reconcile.Input{Kind: reconcile.ListBegun, Reason: "expired"})
+		r.step(&reconcile.Input{Kind: reconcile.Remove})
+		r.step(&reconcile.Input{Kind: reconcile.Release})
+		r.commit()
+		r.step(&reconcile.Input{Kind: reconcile.Forgot})
+		var got []string
+		for _, x := range r.records {
+			if c.route.Subject != nil {
+				got = append(got, x.Route)
+			} else {
+				got = append(got, x.Route+" "+x.Key)
+			}
+		}
+		if d := cmp.Diff(c.want, got); d != "" {
+			t.Errorf("%+v (-want +got):\n%s", c.of, d)
+		}
+	}
+}
+
 // An incarnation ends where it began: consumers of the former topic would keep its objects.
 func TestClosedOnTheFormerRoute(t *testing.T) {
 	r := newRig(t, configMaps, encode.Settings{}, nil)

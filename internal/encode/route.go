@@ -12,8 +12,8 @@ import (
 // Route says where the records of a collection go, and with what.
 type Route struct {
 	Topic   *shape.Template // Kafka; nil with Subject nil: the sink has no routes
-	Subject *shape.Template // NATS
-	Key     *shape.Template // nil: [shape.DefaultKey], with the name of the entry if it has one
+	Subject *shape.Template // NATS; {entry} is appended to [shape.DefaultSubject] if it applies
+	Key     *shape.Template // nil: [shape.DefaultKey], to which {entry} is appended if it applies
 	Headers shape.Headers
 }
 
@@ -49,13 +49,16 @@ func (r Route) write(v shape.Values) string {
 	w := written{Cluster: v.Cluster}
 	if r.Subject != nil {
 		w.Subject = r.Subject.String()
+		if w.Subject == shape.DefaultSubject && v.Entry != "" {
+			w.Subject += ".{entry}"
+		}
 	} else {
 		w.Key = shape.DefaultKey
-		if v.Entry != "" {
-			w.Key += "/{entry}"
-		}
 		if r.Key != nil {
 			w.Key = r.Key.String()
+		}
+		if w.Key == shape.DefaultKey && v.Entry != "" {
+			w.Key += "/{entry}"
 		}
 		if r.Topic != nil {
 			w.Topic = r.Topic.Topic(v)
@@ -81,11 +84,10 @@ func parseRoute(text string, v shape.Values) *route {
 	}
 	v.Cluster = w.Cluster
 	r := &route{topic: w.Topic, values: v}
-	names := append([]string{"entry"}, shape.HeaderNames...)
-	if t, err := shape.ParseTemplate(w.Subject, names); w.Subject != "" && err == nil {
+	if t, err := shape.ParseTemplate(w.Subject, shape.EntrySubjectNames); w.Subject != "" && err == nil {
 		r.subject = t
 	}
-	if t, err := shape.ParseTemplate(w.Key, names); w.Key != "" && err == nil {
+	if t, err := shape.ParseTemplate(w.Key, shape.EntryKeyNames); w.Key != "" && err == nil {
 		r.key = t
 	}
 	return r
@@ -104,7 +106,8 @@ func (r *route) destination(ev *event.Event, v shape.Values, text *event.Text) s
 	case r.subject == nil:
 		return r.topic
 	case ev.Type.OfCollection():
-		return r.subject.CollectionSubject(v, ev.Type)
+		v.Namespace = ev.Collection.Namespace
+		return r.subject.EntryCollectionSubject(v, ev.CollectionKind())
 	default:
 		return text.Of(r.subject.AppendSubject(buffer[:0], v))
 	}

@@ -69,6 +69,9 @@ func (encoder) Reject(*reconcile.Item, *sink.RecordError) error {
 	return errors.New("not in this test")
 }
 
+// Sealed implements [loop.Encoder].
+func (encoder) Sealed() {}
+
 // Committed implements [loop.Encoder].
 func (encoder) Committed([]reconcile.Item) {}
 

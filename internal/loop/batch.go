@@ -29,11 +29,15 @@ func (l *Loop) encode(detail string) {
 			why = detail
 		}
 		r, changes := l.Encoder.Encode(&items[n], why, at)
-		if e != nil {
-			changes = append(changes, l.paid(items[n].Collection)...)
-		}
 		if l.Delivery.Mode() == delivery.Log {
-			r.State = append(durable.ItemChanges(&items[n]), changes...)
+			r.State = append(durable.ItemChanges(&items[n]), removals(changes)...)
+		}
+		if e != nil {
+			paid := l.paid(items[n].Collection)
+			changes = append(changes, paid...)
+			if l.Delivery.Mode() == delivery.Log {
+				r.State = append(r.State, paid...)
+			}
 		}
 		items[n].Payload = &encoded{r, changes}
 		if e != nil && e.Type == event.Synced {
@@ -41,6 +45,17 @@ func (l *Loop) encode(detail string) {
 		}
 		l.filling.bytes += len(r.Value)
 	}
+}
+
+// removals are those of changes that remove something. The others are kept bodies: too large for the
+// headers of a message, and one that is lost is noticed.
+func removals(changes []event.KV) (out []event.KV) {
+	for _, kv := range changes {
+		if kv.Value == nil {
+			out = append(out, kv)
+		}
+	}
+	return out
 }
 
 // full reports whether the filling batch takes nothing more.
@@ -76,7 +91,9 @@ func (l *Loop) dispatch(ctx context.Context) {
 		return
 	}
 	l.seq++
-	l.flying = &flight{batch: l.filling, seq: l.seq, sealed: l.core.Seal()}
+	sealed := l.core.Seal()
+	l.flying = &flight{batch: l.filling, seq: l.seq, sealed: sealed, items: sealed.Items}
+	l.Encoder.Sealed()
 	l.filling = batch{}
 	l.deliver(ctx)
 }
@@ -96,11 +113,14 @@ func (l *Loop) deliver(ctx context.Context, settled ...event.Record) {
 	f := l.flying
 	mode := l.Delivery.Mode()
 	changes := append(durable.Changes(f.sealed, mode == delivery.Intents), f.notes...)
-	f.records = f.records[:0:0]
-	for i := range f.sealed.Items {
-		p := f.sealed.Items[i].Payload.(*encoded)
-		f.records = append(f.records, p.record)
-		changes = append(changes, p.changes...)
+	f.records = make([]event.Record, 0, len(f.items))
+	for i := range f.items {
+		f.records = append(f.records, f.items[i].Payload.(*encoded).record)
+	}
+	for _, items := range [][]reconcile.Item{f.settled, f.sealed.Items} {
+		for i := range items {
+			changes = append(changes, items[i].Payload.(*encoded).changes...)
+		}
 	}
 	b := &delivery.Batch{Seq: f.seq, Records: f.records, Changes: changes}
 	switch mode {
@@ -141,12 +161,13 @@ func (l *Loop) finished(ctx context.Context, err error) error {
 }
 
 func (l *Loop) committed() {
+	f := l.flying
 	l.core.Committed()
-	l.budget.Release(l.flying.held)
-	l.Encoder.Committed(l.flying.sealed.Items)
-	l.Observer.Committed(l.flying.sealed.Items, l.flying.records)
-	for i := range l.flying.sealed.Items {
-		id := l.flying.sealed.Items[i].Collection
+	l.budget.Release(f.held)
+	l.Observer.Committed(f.items, f.records)
+	l.Encoder.Committed(slices.Concat(f.settled, f.sealed.Items))
+	for i := range f.sealed.Items {
+		id := f.sealed.Items[i].Collection
 		if _, paused := l.pauses[id]; paused {
 			delete(l.pauses, id)
 			l.Observer.Suspended(id, time.Time{}, nil)
@@ -158,9 +179,9 @@ func (l *Loop) committed() {
 // refused takes the collections out whose route refuses, and delivers the others.
 func (l *Loop) refused(ctx context.Context, e *sink.RouteError) {
 	var ids []string
-	for i := range l.flying.sealed.Items {
-		if item := &l.flying.sealed.Items[i]; l.flying.records[i].Route == e.Route && !slices.Contains(ids, item.Collection) {
-			ids = append(ids, item.Collection)
+	for i := range l.flying.items {
+		if id := l.flying.items[i].Collection; i >= e.Index && l.flying.records[i].Route == e.Route && !slices.Contains(ids, id) {
+			ids = append(ids, id)
 		}
 	}
 	for _, id := range ids {
@@ -180,7 +201,7 @@ func (l *Loop) suspend(id string, why error) {
 // rejected has the collection of a record that the bus does not take begin from the store. The
 // event is made to fit, or is a dead letter, when it is decided again.
 func (l *Loop) rejected(ctx context.Context, e *sink.RecordError) {
-	item := &l.flying.sealed.Items[e.Index]
+	item := &l.flying.items[e.Index]
 	id := item.Collection
 	if err := l.Encoder.Reject(item, e); err != nil {
 		l.suspend(id, err)
@@ -190,21 +211,34 @@ func (l *Loop) rejected(ctx context.Context, e *sink.RecordError) {
 	l.without(ctx, e.Index, []string{id})
 }
 
-// without delivers the batch on its way again, without collections. The bus has what is before
-// index, if it is a log.
+// without delivers the batch on its way again, without collections. What is before index:
+//
+//	mode         is on the bus                what is delivered again
+//	Transaction  no                           the items of the others
+//	Log          yes, with its own changes    the items of the others from index on
+//	Intents      yes, or with the next write  all items before index, and those of the others from it on
 func (l *Loop) without(ctx context.Context, index int, ids []string) {
+	f := l.flying
+	dropped := func(i reconcile.Item) bool { return slices.Contains(ids, i.Collection) }
+	before, after := slices.Clone(f.items[:index]), slices.DeleteFunc(slices.Clone(f.items[index:]), dropped)
 	var settled []event.Record
-	if l.Delivery.Mode() == delivery.Log {
-		settled = slices.Clone(l.flying.records[:index])
+	switch l.Delivery.Mode() {
+	case delivery.Transaction:
+		f.items = append(slices.DeleteFunc(before, dropped), after...)
+	case delivery.Log:
+		settled = slices.Clone(f.records[:index])
 		l.core.Published(index)
+		f.settled, f.items = append(f.settled, before...), after
 		l.seq++ // a batch without its first records is another one
-		l.flying.seq = l.seq
+		f.seq = l.seq
+	case delivery.Intents:
+		f.items = append(before, after...)
 	}
 	for _, id := range ids {
 		l.core.Drop(id)
 		l.Encoder.Dropped(id)
 	}
-	l.flying.sealed = l.core.Sealed()
+	f.sealed = l.core.Sealed()
 	l.deliver(ctx, settled...)
 }
 

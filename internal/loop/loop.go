@@ -57,7 +57,10 @@ type Encoder interface {
 	// collection from the store, and the item's event is made so that it fits, or is a dead
 	// letter. An error says that nothing can be done: the collection is suspended for a while.
 	Reject(i *reconcile.Item, e *sink.RecordError) error
-	// Committed says that the items of a batch are in the store.
+	// Sealed says that the batch that fills is on its way: what is encoded next is of another one.
+	Sealed()
+	// Committed says that the batch on its way is on the bus and in the store. Its records are not
+	// used any more.
 	Committed(items []reconcile.Item)
 	// Dropped says that what is not in the store of a collection has been given up.
 	Dropped(collection string)
@@ -137,9 +140,13 @@ type batch struct {
 // flight is a batch on its way.
 type flight struct {
 	batch
-	seq     uint64
-	sealed  *reconcile.Batch
+	seq    uint64
+	sealed *reconcile.Batch
+	// items are what is written: those of sealed, and in the mode Intents also those of dropped
+	// collections that the bus has, or gets, before the others. records are theirs.
+	items   []reconcile.Item
 	records []event.Record
+	settled []reconcile.Item // what the bus has of the batch already, in the mode Log
 }
 
 // encoded is the payload of an item.
@@ -311,6 +318,7 @@ func (l *Loop) load() error {
 		return err
 	}
 	l.core = reconcile.NewCore(l.inventory, state, now())
+	l.core.Omit(l.Delivery.Mode() != delivery.Intents, l.Delivery.Mode() != delivery.Log)
 	l.filling, l.flying = batch{notes: l.filling.notes}, nil
 	clear(l.suspended)
 	for id := range l.wanted {
@@ -405,7 +413,7 @@ func (l *Loop) tick(at time.Time) {
 }
 
 // runTime is when a run began: the number of a run is a time where the clock was not set back.
-func runTime(run uint64) time.Time { return time.UnixMilli(int64(run)) } //nolint:gosec // fits for 290 million years
+func runTime(run uint64) time.Time { return time.UnixMilli(int64(run)) }
 
 func (l *Loop) step(kind reconcile.InputKind, id string) {
 	l.core.Step(&reconcile.Input{Kind: kind, Collection: id, Now: now()})

@@ -183,6 +183,9 @@ func (e *encoder) Reject(i *reconcile.Item, _ *sink.RecordError) error {
 	return nil
 }
 
+// Sealed implements [loop.Encoder].
+func (*encoder) Sealed() {}
+
 // Committed implements [loop.Encoder].
 func (*encoder) Committed([]reconcile.Item) {}
 

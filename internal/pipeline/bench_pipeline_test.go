@@ -25,7 +25,6 @@ import (
 type replay struct {
 	n    int
 	list []source.Object
-	done chan struct{}
 }
 
 // Read implements [loop.Reader].
@@ -85,7 +84,7 @@ func BenchmarkPipeline(b *testing.B) {
 			}
 			defer store.Close()
 			r := &replay{n: b.N, list: captured(b, x.resource)}
-			p := NewPipeline(PipelineOptions{
+			p := newPipeline(pipelineOptions{
 				Identity: identity, Sink: x.bus, Store: store, Log: zap.NewNop(), Metrics: NewMetrics(prometheus.NewRegistry()),
 				Shape: Shape{Secrets: shape.Secrets{Key: []byte("a key of the user")}},
 			})

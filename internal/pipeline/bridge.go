@@ -281,7 +281,7 @@ func (b *Bridge) openLane(ctx context.Context, spec LaneSpec, uid string) (runne
 	shape.Encoder.Cluster, shape.Encoder.ClusterUID = id.Cluster, uid
 	var lane runner
 	if b.o.Independent {
-		lane = NewPipeline(PipelineOptions{
+		lane = newPipeline(pipelineOptions{
 			Identity: id, Sink: bus, Store: store, Shape: shape, Client: b.o.Client, Lists: b.lists,
 			Linger: spec.Linger, Log: b.o.Log, Metrics: b.o.Metrics, Delivered: spec.Delivered, Outage: b.outage,
 		})

@@ -29,8 +29,8 @@ const replanAfter = 10 * time.Second
 // inVersion stands between a selection and the version in which its resource is read.
 const inVersion = " version="
 
-// PipelineOptions are what a pipeline is made of. All but Linger and Delivered are required.
-type PipelineOptions struct {
+// pipelineOptions are what a pipeline is made of. All but Linger and Delivered are required.
+type pipelineOptions struct {
 	Identity  event.Identity
 	Sink      sink.Sink
 	Store     checkpoint.Store
@@ -63,8 +63,8 @@ type Pipeline struct {
 	detail  string     // of the event that is being encoded; of the loop's goroutine
 }
 
-// NewPipeline returns a pipeline that is not running yet.
-func NewPipeline(o PipelineOptions) *Pipeline {
+// newPipeline returns a pipeline that is not running yet.
+func newPipeline(o pipelineOptions) *Pipeline {
 	p := &Pipeline{
 		reporter: newReporter(o.Identity.Sink, o.Log, o.Metrics, o.Outage), sink: o.Sink, delivered: o.Delivered,
 		targets: map[string]source.Target{}, changed: make(chan struct{}), shown: map[string]*collectionCounts{},
@@ -82,7 +82,7 @@ func NewPipeline(o PipelineOptions) *Pipeline {
 	return p
 }
 
-func (p *Pipeline) encoderOptions(o *PipelineOptions) encode.Options {
+func (p *Pipeline) encoderOptions(o *pipelineOptions) encode.Options {
 	return encode.Options{
 		Encoder: o.Shape.Encoder, Secrets: o.Shape.Secrets, KeepManagedFields: o.Shape.KeepManagedFields,
 		Route: encode.Route(o.Shape.Route), Oversize: encode.Oversize(o.Shape.Oversize), DeadLetters: o.Shape.DeadLetters,

@@ -130,7 +130,10 @@ func TestRepeatedWithAnotherBody(t *testing.T) {
 
 // TestDrafts: what a restart must know of a collection while it is unknown whether the bus has a batch.
 func TestDrafts(t *testing.T) {
-	type is struct{ gap, synced, resync bool }
+	type is struct {
+		gap, synced, resync, confirmed bool
+		from                           string
+	}
 	periodic := Input{Kind: Confirm}
 	for _, c := range []struct {
 		what string
@@ -141,19 +144,19 @@ func TestDrafts(t *testing.T) {
 	}{
 		{"an object", []Input{seen(Watch, "a", "11")}, InStep, is{}, true},
 		{"a position", []Input{bookmark("11")}, InStep, is{}, true},
-		{"a periodic synced", []Input{periodic, periodic}, InStep, is{}, true},
+		{"a periodic synced", []Input{periodic, periodic}, InStep, is{confirmed: true}, false},
 		{"a first periodic synced of a run", []Input{listBegun, seen(List, "b", "11")}, Listing, is{}, true},
-		{"a gap", []Input{listBegun}, InStep, is{gap: true}, false},
+		{"a gap", []Input{listBegun}, InStep, is{gap: true, from: "10"}, false},
 		{"a synced", []Input{listEnded("11"), listDone}, Listing, is{synced: true}, false},
-		{"a gap and its synced", []Input{listBegun, listEnded("11"), listDone}, InStep, is{gap: true, synced: true}, false},
-		{"a gap of a resync", []Input{demanded, sideBegun}, InStep, is{resync: true}, false},
+		{"a gap and its synced", []Input{listBegun, listEnded("11"), listDone}, InStep, is{gap: true, synced: true, from: "10"}, false},
+		{"a gap of a resync", []Input{demanded, sideBegun}, InStep, is{resync: true, from: "10"}, false},
 		{"a synced of a resync", []Input{sideEnded("10")}, Resyncing, is{resync: true}, false},
-		{"a synced of a resync, and a periodic one", []Input{sideEnded("10"), periodic}, Resyncing, is{resync: true}, false},
-		{"a resync", []Input{demanded, sideBegun, sideEnded("10")}, InStep, is{resync: true}, false},
-		{"a resync that a gap ends", []Input{demanded, sideBegun, listBegun}, InStep, is{gap: true}, false},
-		{"a list and a resync", []Input{listEnded("11"), listDone, demanded, sideBegun}, Listing, is{synced: true, resync: true}, false},
-		{"two gaps and a resync", []Input{listBegun, listEnded("11"), listDone, demanded, sideBegun}, InStep, is{gap: true, synced: true, resync: true}, false},
-		{"a synced, and a periodic one", []Input{listEnded("11"), listDone, periodic}, Listing, is{synced: true}, false},
+		{"a synced of a resync, and a periodic one", []Input{sideEnded("10"), periodic}, Resyncing, is{resync: true, confirmed: true}, false},
+		{"a resync", []Input{demanded, sideBegun, sideEnded("10")}, InStep, is{resync: true, from: "10"}, false},
+		{"a resync that a gap ends", []Input{demanded, sideBegun, listBegun}, InStep, is{gap: true, from: "10"}, false},
+		{"a list and a resync", []Input{listEnded("11"), listDone, demanded, sideBegun}, Listing, is{synced: true, resync: true, from: "11"}, false},
+		{"two gaps and a resync", []Input{listBegun, listEnded("11"), listDone, demanded, sideBegun}, InStep, is{gap: true, synced: true, resync: true, from: "11"}, false},
+		{"a synced, and a periodic one", []Input{listEnded("11"), listDone, periodic}, Listing, is{synced: true, confirmed: true}, false},
 		{"leaving", []Input{removed}, InStep, is{}, false},
 		{"ending", []Input{isReset}, InStep, is{}, false},
 		{"closed", []Input{{Kind: Forgot}}, Ending, is{}, true},
@@ -161,7 +164,7 @@ func TestDrafts(t *testing.T) {
 		b := inPhase(t, c.from).do(of("y", configured(Properties{})), of("y", listBegun), of("y", listEnded("5")), of("y", listDone)).commit()
 		b.do(of("y", sideBegun), of("y", seen(Resync, "a", "5")), of("y", sideEnded("5"))).do(c.in...)
 		d, ok := b.core.Seal().Drafts["x"]
-		if ok == c.none || (is{d.Gap, d.Synced, d.Resync}) != c.want || ok && d.Record != b.x().stored() {
+		if ok == c.none || (is{d.Gap, d.Synced, d.Resync, d.Confirmed, d.From}) != c.want || ok && d.Record != b.x().stored() {
 			t.Errorf("%s: %t %+v", c.what, ok, d)
 		}
 	}
@@ -188,6 +191,25 @@ func TestIntents(t *testing.T) {
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q\nwant %q", got, want)
+	}
+}
+
+// TestOvertakenIntents: what a watch repeats does not replace the intent of a later publication, which consumers
+// may have.
+func TestOvertakenIntents(t *testing.T) {
+	b := inStep(t)
+	later := intentOfUID("ua", "14")
+	later[0].Run, later[0].Judged, later[0].Digest = 1, 1, uint64(number("14"))
+	b.core.intents[Slot{"x", "a"}] = later
+	for _, c := range []struct {
+		version string
+		want    int
+	}{{"11", 0}, {"14", 1}} {
+		b.do(seen(Watch, "a", c.version))
+		batch := b.core.Seal()
+		if b.core.Committed(); len(batch.Items) != 1 || len(batch.Intents) != c.want || len(batch.Settled) != c.want {
+			t.Errorf("%s: %d events, %d intents, %d settled", c.version, len(batch.Items), len(batch.Intents), len(batch.Settled))
+		}
 	}
 }
 

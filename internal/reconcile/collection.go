@@ -187,6 +187,7 @@ type side struct {
 	late    map[string]struct{} // of a resync: keys that the watch is yet to publish or end
 	suspect map[string]struct{} // of a verification: keys in which list and inventory differ
 	touched map[string]struct{} // of a verification: keys that the watch has changed
+	since   string              // the highest version that was seen when it began
 	version string              // of the list; "" while it is under way
 }
 
@@ -354,7 +355,7 @@ func (c *Collection) reset(k *Core) {
 }
 
 func (c *Collection) configure(k *Core, in *Input) {
-	was, read := c.Properties, c.read
+	was := c.Properties
 	c.Properties, c.Unwanted = in.Properties, false
 	if was.Storage != c.Properties.Storage {
 		c.Seen = "" // resourceVersions of two storages cannot be compared
@@ -373,8 +374,8 @@ func (c *Collection) configure(k *Core, in *Input) {
 	case c.Phase == Leaving:
 		c.gap(k, in.Now, ReasonReturned)
 	}
-	if was.Selection != c.Properties.Selection && c.read == read {
-		c.restart(k) // what is read by another selection must not be listed
+	if was.Selection != c.Properties.Selection || was.Storage != c.Properties.Storage {
+		c.restart(k) // what is read by another selection, or from another storage, must not be listed
 	}
 }
 
@@ -556,7 +557,7 @@ func (c *Collection) sideBegun(k *Core, in *Input) {
 	}
 	k.reads++
 	c.side = &side{
-		number: k.reads, seen: map[string]struct{}{}, late: map[string]struct{}{}, suspect: map[string]struct{}{}, touched: map[string]struct{}{},
+		number: k.reads, since: c.Seen, seen: map[string]struct{}{}, late: map[string]struct{}{}, suspect: map[string]struct{}{}, touched: map[string]struct{}{},
 	}
 	if !c.Resync {
 		c.Phase = Verifying
@@ -567,8 +568,14 @@ func (c *Collection) sideBegun(k *Core, in *Input) {
 	k.emit(c, CollectionEvent{Type: event.Gap, Reason: ReasonResync, From: c.Position})
 }
 
-// sideEnded notes what the watch has yet to report, or what the list lacks.
+// sideEnded notes what the watch has yet to report, or what the list lacks. A list that is older than
+// what was seen before it is of another history.
 func (c *Collection) sideEnded(k *Core, in *Input) {
+	if event.Older(in.Version, c.side.since) { // it has gone back
+		k.newEpoch(c, in.Now)
+		c.restart(k)
+		return
+	}
 	c.side.version = in.Version
 	k.each(c.ID, func(key string, o *Object) {
 		if _, seen := c.side.seen[key]; seen {

@@ -33,6 +33,8 @@ type Draft struct {
 	Gap    bool `json:"gapindoubt,omitzero"`    // the batch has the gap of its run
 	Synced bool `json:"syncedindoubt,omitzero"` // and the synced event of a list
 	Resync bool `json:"resyncindoubt,omitzero"` // or one of the two of a resync
+	// Confirmed: the batch has a periodic synced event.
+	Confirmed bool `json:"confirmedindoubt,omitzero"`
 	// From is that of the last gap in doubt, which is emitted again as it was.
 	From string `json:"from,omitzero"`
 }
@@ -97,6 +99,8 @@ type Core struct {
 	flying  *pending
 	sealed  *Batch // made of flying
 	done    uint64 // the last batch that is committed
+	found   found  // the object that was looked up last
+	omits   omission
 
 	coverage *coverage // of tests; nil: nobody counts
 }
@@ -106,6 +110,23 @@ type coverage struct {
 	rows        [rows]uint64
 	transitions [phases][inputs]uint64
 }
+
+// found is an inventory entry as it will be once everything is committed.
+type found struct {
+	Slot
+	o     *Object
+	valid bool
+}
+
+// omission is what batches do not have.
+type omission struct {
+	intents bool // Drafts and Intents of a [Batch]
+	alone   bool // Changes and Record of an [Item]
+}
+
+// Omit has batches leave out what the caller does not need: the drafts and intents of a [Batch], or
+// the changes and the record of each [Item].
+func (k *Core) Omit(intents, alone bool) { k.omits = omission{intents, alone} }
 
 // pending is a batch that is not committed yet, and the state that it leads to.
 type pending struct {
@@ -165,6 +186,7 @@ func (k *Core) Restore(collection string, s State, now uint64) {
 // a record was rejected.
 func (k *Core) Drop(collection string) {
 	delete(k.collections, collection)
+	k.found.valid = false
 	for _, p := range []*pending{k.filling, k.flying} {
 		if p != nil {
 			p.drop(collection)
@@ -192,6 +214,7 @@ func (p *pending) drop(collection string) {
 //	with synced in doubt            the draft; another gap is emitted
 //	Listing, its gap in doubt       the draft; the gap is emitted again, with its id
 //	with a resync in doubt          the record, with a resync due; its gap is emitted again if it is in doubt
+//	with a periodic synced in doubt the record; the number of the synced event is not used again
 //
 // A draft of another kind, or of another phase, is not made: see [Core.draft].
 func (c *Collection) recover(k *Core, s State, now uint64) {
@@ -202,12 +225,9 @@ func (c *Collection) recover(k *Core, s State, now uint64) {
 	switch {
 	case !drafted:
 	case d.Phase == Ending || d.Phase == Leaving:
-		inDoubt, before := d.Incarnation != c.Incarnation, c.Record
+		inDoubt := d.Incarnation != c.Incarnation
 		if c.Record = d.Record; c.Phase == Leaving && inDoubt {
 			c.end(k, true)
-		}
-		if c.Incarnation == 0 { // its closed event is in doubt
-			c.Incarnation, c.Route = before.Incarnation, before.Route
 		}
 	case d.Incarnation != c.Incarnation && (d.Synced || d.Run != d.Incarnation):
 		c.Record = d.Record
@@ -226,6 +246,8 @@ func (c *Collection) recover(k *Core, s State, now uint64) {
 			c.Run = d.Run
 			k.emit(c, CollectionEvent{Type: event.Gap, Reason: ReasonResync, From: d.From})
 		}
+	case d.Confirmed:
+		c.Syncs = d.Syncs
 	}
 	if e := k.epochOf(c.Properties.Storage); c.Epoch < e && (c.Phase.watching() || c.Phase == Listing) {
 		c.gap(k, now, ReasonHistory)
@@ -286,10 +308,12 @@ func (k *Core) emit(c *Collection, e CollectionEvent) {
 func (k *Core) add(c *Collection, i Item) {
 	i.Collection, i.Run, i.Epoch, i.Route = c.ID, c.Run, c.Epoch, c.Route
 	i.Incarnation = max(i.Incarnation, c.Incarnation)
-	i.Changes, c.silent = append(c.silent, i.Changes...), nil
-	if r := c.stored(); r != c.emitted {
-		i.Record = &r
-		c.emitted = r
+	if !k.omits.alone {
+		i.Changes, c.silent = append(c.silent, i.Changes...), nil
+		if r := c.stored(); r != c.emitted {
+			i.Record = &r
+			c.emitted = r
+		}
 	}
 	k.filling.items = append(k.filling.items, i)
 	k.dirty(c)
@@ -332,7 +356,7 @@ func (k *Core) judge(c *Collection, s *Sighting, now uint64) (newHistory bool) {
 		}
 		k.add(c, item)
 	}
-	if r.changed {
+	if r.changed && !k.omits.alone {
 		c.silent = append(c.silent, Change{slot, r.entry})
 	}
 	return false
@@ -351,10 +375,15 @@ func (k *Core) forget(c *Collection, key string) {
 	for _, i := range k.intents[slot] {
 		k.settle(slot, i.UID)
 	}
-	c.silent = append(c.silent, Change{slot, nil})
+	if !k.omits.alone {
+		c.silent = append(c.silent, Change{slot, nil})
+	}
 }
 
-func (k *Core) set(slot Slot, o *Object) { k.filling.objects[slot] = o }
+func (k *Core) set(slot Slot, o *Object) {
+	k.filling.objects[slot] = o
+	k.found = found{slot, o, true}
+}
 
 // overtaken reports whether a later publication of an object is in doubt than that of an event, which
 // a watch repeats.
@@ -398,15 +427,22 @@ func (k *Core) Object(collection, key string) (known *Object, inDoubt bool) {
 // object returns the inventory entry of a key as it will be once everything is committed.
 func (k *Core) object(collection, key string) *Object {
 	slot := Slot{collection, key}
-	for _, p := range []*pending{k.filling, k.flying} {
+	if !k.found.valid || k.found.Slot != slot {
+		k.found = found{slot, k.lookUp(slot), true}
+	}
+	return k.valid(collection, k.found.o)
+}
+
+func (k *Core) lookUp(slot Slot) *Object {
+	for _, p := range [...]*pending{k.filling, k.flying} {
 		if p == nil {
 			continue
 		}
 		if o, ok := p.objects[slot]; ok {
-			return k.valid(collection, o)
+			return o
 		}
 	}
-	return k.valid(collection, k.storage.Object(collection, key))
+	return k.storage.Object(slot.Collection, slot.Key)
 }
 
 // valid leaves out an inventory entry of an earlier incarnation.
@@ -641,6 +677,7 @@ func (k *Core) Seal() *Batch {
 		Seq: k.seq, Items: p.items, Records: map[string]Record{}, Epochs: p.epochs,
 		Drafts: map[string]Draft{}, Intents: map[Slot][]Intent{}, Settled: p.settled,
 	}
+	b.Changes = make([]Change, 0, len(p.objects))
 	for slot, o := range p.objects {
 		b.Changes = append(b.Changes, Change{slot, o})
 	}
@@ -648,14 +685,18 @@ func (k *Core) Seal() *Batch {
 	for id := range p.dirty {
 		c := k.collections[id]
 		b.Records[id] = c.stored()
-		if d := k.draft(c, p.items); d.Record != (Record{}) {
-			b.Drafts[id] = d
+		if !k.omits.intents {
+			if d := k.draft(c, p.items); d.Record != (Record{}) {
+				b.Drafts[id] = d
+			}
 		}
 		// Changes without an item are durable with this batch.
 		c.silent, c.emitted = nil, c.stored()
 	}
 	for i := range p.items {
-		k.intend(b, &p.items[i])
+		if !k.omits.intents {
+			k.intend(b, &p.items[i])
+		}
 	}
 	k.flying, k.filling, k.sealed = p, newPending(), b
 	k.seq++
@@ -688,7 +729,7 @@ func (b *Batch) without(collection string) *Batch {
 
 // draft is what has to be known of a collection before the sink gets the items.
 func (k *Core) draft(c *Collection, items []Item) Draft {
-	d := Draft{}
+	d, ended := Draft{}, uint64(0)
 	for i := range items {
 		if items[i].Collection != c.ID || items[i].Event == nil {
 			continue
@@ -700,10 +741,14 @@ func (k *Core) draft(c *Collection, items []Item) Draft {
 		case event.Synced:
 			d.Resync = d.Resync || e.Reason == ReasonResync
 			d.Synced = d.Synced || e.Nth == 1 && e.Reason != ReasonResync
+			d.Confirmed = e.Reason == ReasonPeriodic
+		case event.Closed:
+			ended = items[i].Incarnation
 		}
 	}
-	if d.Gap || d.Synced || d.Resync || c.Phase == Ending || c.Phase == Leaving {
+	if d.Gap || d.Synced || d.Resync || d.Confirmed || c.Phase == Ending || c.Phase == Leaving {
 		d.Record = c.stored()
+		d.Incarnation = max(d.Incarnation, ended) // it ends once more if closed is in doubt
 	}
 	return d
 }

@@ -41,6 +41,9 @@ var recoverRows = []struct {
 		{&Draft{Record: Record{Phase: InStep, Run: 3, Incarnation: 1, Position: "20", Resync: true}, Resync: true, From: "15"}, "in step, run 3/1 at 10, resync due: gap resync of 3 from 15"},
 		{&Draft{Record: Record{Phase: InStep, Run: 2, Incarnation: 1, Position: "20"}, Resync: true}, "in step, run 2/1 at 10, resync due"},
 	}},
+	{"with a periodic synced in doubt", "the record; the number of the synced event is not used again", []recovered{
+		{&Draft{Record: Record{Phase: InStep, Run: 2, Incarnation: 1, Position: "20", Syncs: 7}, Confirmed: true}, "in step, run 2/1 at 10, 7 synced"},
+	}},
 }
 
 type recovered struct {
@@ -74,6 +77,9 @@ func TestRecover(t *testing.T) {
 			}
 			if x.Resync {
 				got += ", resync due"
+			}
+			if x.Syncs > 0 {
+				got += fmt.Sprintf(", %d synced", x.Syncs)
 			}
 			for _, i := range b.core.Items() {
 				what := i.Event.Type.String() + " " + i.Event.Reason
@@ -272,6 +278,23 @@ func TestRuns(t *testing.T) {
 	}
 }
 
+// TestClosedInDoubt: consumers must get the closed event of an incarnation, also where its collection was put
+// back and removed again before it is known whether the bus has the event.
+func TestClosedInDoubt(t *testing.T) {
+	p := Properties{Route: "r"}
+	b := newBench(t, nil).do(configured(p)).do(listed("10")...).do(removed, released).commit()
+	b.do(Input{Kind: Forgot}, configured(Properties{}), removed)
+	batch := b.core.Seal()
+	if e := batch.Items[0].Event; len(batch.Items) != 1 || e.Type != event.Closed {
+		t.Fatalf("%+v", batch.Items)
+	}
+	b.store.before(batch)
+	again := newBench(t, b.store).do(Input{Kind: Forgot}).core.Items()
+	if len(again) != 1 || again[0].Event.Type != event.Closed || again[0].Run != 1 || again[0].Incarnation != 1 || again[0].Route != "r" {
+		t.Errorf("after a restart: %+v", again)
+	}
+}
+
 // TestSynced: how far a list was complete, and that its number grows.
 func TestSynced(t *testing.T) {
 	b := inStep(t).do(listBegun, seen(List, "a", "11"), listEnded("20"), listDone, Input{Kind: Confirm})
@@ -291,6 +314,13 @@ func TestSynced(t *testing.T) {
 	b.do(configured(Properties{Selection: "s"})).do(listed("30")...)
 	if r := b.x().Record; r.Listed != "s" {
 		t.Errorf("the last complete list had the selection %q", r.Listed)
+	}
+	b.do(listBegun, Input{Kind: ListEnded, Version: "30", Owner: "o"})
+	if r := b.core.Reading("x"); r.Owner != "" {
+		t.Errorf("the owner of a list that may begin again is %q", r.Owner)
+	}
+	if r := b.do(listDone).core.Reading("x"); r.Owner != "o" {
+		t.Errorf("the owner of the last complete list is %q", r.Owner)
 	}
 	b.do(isGone, listEnded(""), listDone)
 	if r := b.x().Record; r.Position != "30" || r.Seen != "30" {
@@ -417,6 +447,28 @@ func TestReading(t *testing.T) {
 	}
 }
 
+// TestReadingAnother: what is read by another selection, or from another storage, is dropped in every phase. An
+// edit that does not concern a read does not end it.
+func TestReadingAnother(t *testing.T) {
+	for p := range phases {
+		for _, c := range []struct {
+			properties Properties
+			another    bool
+		}{
+			{Properties{}, p == Leaving},
+			{Properties{Filter: "f"}, p != New && p != Absent && p != Ending && p != Closed},
+			{Properties{Selection: "s"}, true},
+			{Properties{Storage: "s"}, true},
+		} {
+			b := inPhase(t, p)
+			number := b.x().read
+			if b.do(configured(c.properties)); (b.x().read != number) != c.another {
+				t.Errorf("%s, %+v: another read begins: %t", p, c.properties, !c.another)
+			}
+		}
+	}
+}
+
 // TestSettled: a collection that another one replaces is closed once the other one has synced.
 func TestSettled(t *testing.T) {
 	want := map[Phase]bool{Listing: true, InStep: true, Resyncing: true, Verifying: true, Absent: true}
@@ -476,6 +528,9 @@ func TestResync(t *testing.T) {
 		if got := b.emitted(); got != c.want {
 			t.Errorf("%s: %s, want %s", c.what, got, c.want)
 		}
+		if b.x().Full != b.x().Run {
+			t.Errorf("%s: the last run with every object is %d, want %d", c.what, b.x().Full, b.x().Run)
+		}
 		if done := b.x().Phase == InStep && !b.x().Resync && b.x().side == nil; done != strings.HasSuffix(c.want, "synced") {
 			t.Errorf("%s: the resync is done: %t", c.what, done)
 		}
@@ -493,6 +548,7 @@ func TestVerify(t *testing.T) {
 		phase   Phase
 	}{
 		{"nothing has changed", []Input{seen(List, "a", "5")}, []Input{seen(Resync, "a", "5"), sideEnded("12")}, "", InStep},
+		{"the list is of another history", []Input{seen(List, "a", "5")}, []Input{seen(Resync, "a", "5"), sideEnded("9")}, "gap", Listing},
 		{"an object is new", nil, []Input{seen(Resync, "a", "11"), sideEnded("12")}, "", Verifying},
 		{"an object is new, and the watch does not report it", nil, []Input{seen(Resync, "a", "11"), sideEnded("12"), bookmark("12")}, "gap", Listing},
 		{"an object is new, and the watch is not so far", nil, []Input{seen(Resync, "a", "11"), sideEnded("12"), bookmark("11")}, "", Verifying},
@@ -512,6 +568,17 @@ func TestVerify(t *testing.T) {
 		if got := b.emitted(); got != c.want || b.x().Phase != c.phase {
 			t.Errorf("%s: %q and %s, want %q and %s", c.what, got, b.x().Phase, c.want, c.phase)
 		}
+	}
+}
+
+// TestOlderSide: a list beside the watch that is older than what was seen proves another history. The
+// watch is of the former one.
+func TestOlderSide(t *testing.T) {
+	b := inStep(t).do(sideBegun)
+	read := b.x().read
+	b.do(sideEnded("9"))
+	if x := b.x(); x.read == read || x.Epoch != 2 || x.Reason != ReasonHistory {
+		t.Errorf("read %d was %d, epoch %d, reason %s", x.read, read, x.Epoch, x.Reason)
 	}
 }
 

@@ -213,6 +213,7 @@ func (d *dump) core(w *world) {
 		d.text(id)
 		d.record(id, &x.Record)
 		d.flag(x.barrier > k.done, x.emitted == x.stored())
+		d.text(w.reads[id].selection)
 		for _, ch := range x.silent {
 			d.text(ch.Key)
 			d.object(id, ch.Object)

@@ -444,7 +444,9 @@ func forward(fn *ast.FuncDecl, i int) string {
 // equivalents are the changes that make no difference to what consumers see or the store gets, with the
 // reason.
 var equivalents = map[string]string{
-	"seen: without `known.UID != s.UID`": "the loop looks at the uids again; the condition saves its work",
-	"seen: `len(doubts) > 0` with >=":    "likewise",
-	"next: `keys[i] < key` with <=":      "both are the same key",
+	"seen: without `known.UID != s.UID`":                            "the loop looks at the uids again; the condition saves its work",
+	"seen: `len(doubts) > 0` with >=":                               "likewise",
+	"next: `keys[i] < key` with <=":                                 "both are the same key",
+	"judge: without `!k.omits.alone`":                               "the changes are dropped with the batch; the condition saves memory",
+	"Seal: without `b.Changes = make([]Change, 0, len(p.objects))`": "it saves allocations",
 }

@@ -23,6 +23,14 @@ var ways = []struct {
 		create a in 1, create b in 2, *, configure 1, read x, restart with 0`},
 	{"a selection changes while the first list is under way", everyMode, []map[string]Properties{{"x": {}}, {"x": {Selection: "1"}}}, `
 		create a in 1, create b in 2, read x, read x, configure 1`},
+	{"a selection changes before the first list begins", everyMode, []map[string]Properties{{"x": {}}, {"x": {Selection: "1"}}}, `
+		create a in 1, create b in 2, configure 1`},
+	{"a selection changes between a reset and its list", everyMode, []map[string]Properties{{"x": {}}, {"x": {Selection: "1"}}}, `
+		create a in 1, create b in 2, *, reset x, seal, deliver, read x, read x, read x, seal, deliver, configure 1`},
+	{"a selection changes while the resource is absent", everyMode, []map[string]Properties{{"x": {}}, {"x": {Selection: "1"}}}, `
+		remove resource, *, configure 1, return resource, create a in 2`},
+	{"the closed event of a reset in doubt is in doubt, and its collection is put back and removed again", []mode{intents}, []map[string]Properties{{"x": {}}, {}}, `
+		read x, reset x, seal, crash behind the intents and 1 items, configure 1, read x, configure 0, configure 1, seal, crash behind the intents and 0 items`},
 	{"a backup undoes the move of an object", everyMode, twoSelections, `
 		create a in 1, *, write a in 2, *, restore 1`},
 	{"a collection begins after a restore", everyMode, []map[string]Properties{{"x": {Selection: "1"}}, {"x": {Selection: "1"}, "y": {Selection: "2"}}}, `

@@ -260,6 +260,12 @@ func (r *reader) clone() *reader {
 	return &d
 }
 
+// begun is a read that the core wants, and the selection that the collection had when it began.
+type begun struct {
+	number    uint64
+	selection string
+}
+
 // world is a cluster, a core, a store, a bus and a consumer.
 type world struct {
 	mode    mode
@@ -269,6 +275,7 @@ type world struct {
 	store   *store
 	core    *Core
 	readers map[string]*reader
+	reads   map[string]begun
 	flying  *Batch
 	reader  *consumer
 
@@ -309,9 +316,23 @@ func (w *world) start() {
 	w.core = NewCore(w.store, w.store.state(), 0)
 	w.core.coverage = w.coverage
 	w.readers, w.flying, w.suspended = map[string]*reader{}, nil, map[string]bool{}
+	w.reads = map[string]begun{}                                   // another core counts its reads from the beginning
 	w.resets, w.resyncs = map[string]uint64{}, map[string]uint64{} // what was demanded may be lost
 	w.look(0)
 	w.configure()
+}
+
+// follow begins and ends reads as the core says. A read keeps its selection when it has to begin again.
+func (w *world) follow() {
+	for id, c := range w.core.collections {
+		want := w.core.Reading(id)
+		switch {
+		case want.Stop:
+			delete(w.reads, id)
+		case w.reads[id].number != want.Number:
+			w.reads[id] = begun{want.Number, c.Properties.Selection}
+		}
+	}
 }
 
 // configure passes the present configuration on.
@@ -334,6 +355,7 @@ func (w *world) clone() *world {
 	d.cluster, d.store, d.reader = w.cluster.clone(), w.store.clone(), w.reader.clone()
 	d.core = w.core.clone(d.store)
 	d.majors, d.skipped = maps.Clone(w.majors), maps.Clone(w.skipped)
+	d.reads = maps.Clone(w.reads)
 	d.suspended, d.drifted, d.dead = maps.Clone(w.suspended), maps.Clone(w.drifted), maps.Clone(w.dead)
 	d.resets, d.resyncs = maps.Clone(w.resets), maps.Clone(w.resyncs)
 	d.runs, d.reasons, d.expected = maps.Clone(w.runs), maps.Clone(w.reasons), maps.Clone(w.expected)
@@ -362,7 +384,7 @@ func (k *Core) clone(s Storage) *Core {
 			e.rest = &rest{slices.Clone(c.rest.keys), c.rest.cursor}
 		}
 		if c.side != nil {
-			e.side = &side{c.side.number, maps.Clone(c.side.seen), maps.Clone(c.side.late), maps.Clone(c.side.suspect), maps.Clone(c.side.touched), c.side.version}
+			e.side = &side{c.side.number, maps.Clone(c.side.seen), maps.Clone(c.side.late), maps.Clone(c.side.suspect), maps.Clone(c.side.touched), c.side.since, c.side.version}
 		}
 		d.collections[id] = &e
 	}
@@ -754,6 +776,7 @@ func (w *world) commit() {
 	}
 	w.flying = nil
 	w.core.Committed()
+	w.follow()
 }
 
 func (w *world) deliver() {
@@ -790,7 +813,7 @@ func (w *world) readable(id string) bool {
 	if r == nil || r.number != want.Number || r.listing || !r.begun {
 		return true
 	}
-	_, ok := w.frame(c, r)
+	_, ok := w.frame(id, r)
 	return ok || r.resume < w.cluster.version()
 }
 
@@ -812,7 +835,7 @@ func (w *world) streams(id string) bool {
 func (w *world) stream(id string, r *reader) {
 	c := w.core.collections[id]
 	r.version++
-	for _, f := range w.cluster.frames(c.Properties.Selection, r.version-1) {
+	for _, f := range w.cluster.frames(w.reads[id].selection, r.version-1) {
 		if f.at == r.version && w.readers[id] == r && c.list != nil {
 			w.step(&Input{Kind: Sighted, Collection: id, Read: r.number, Sighting: w.frameSighting(c, List, f)})
 		}
@@ -920,7 +943,7 @@ func (w *world) begin(id string, r *reader) {
 func (w *world) selected(id string) (names []string, list []*thing) {
 	now := w.cluster.at(w.cluster.version())
 	for _, name := range sorted(now) {
-		if selects(w.core.collections[id].Properties.Selection, now[name]) {
+		if selects(w.reads[id].selection, now[name]) {
 			names, list = append(names, name), append(list, now[name])
 		}
 	}
@@ -954,14 +977,14 @@ func (w *world) list(id string, r *reader) {
 			return
 		}
 		key := missing[0].Key
-		s := &Sighting{Form: Lacking, Origin: List, Key: key, Version: rv(max(r.version, 0)), Fates: w.fates(c, key)}
+		s := &Sighting{Form: Lacking, Origin: List, Key: key, Version: rv(max(r.version, 0)), Fates: w.fates(id, key)}
 		w.step(&Input{Kind: ListLacks, Collection: id, Key: key, Sighting: s})
 	}
 }
 
 // fates asks the cluster for what became of objects that a list with a selector lacks.
-func (w *world) fates(c *Collection, key string) func(uid string) Fate {
-	if c.Properties.Selection == "" {
+func (w *world) fates(id, key string) func(uid string) Fate {
+	if w.reads[id].selection == "" {
 		return nil
 	}
 	now := w.cluster.at(w.cluster.version())[key]
@@ -992,10 +1015,10 @@ func (w *world) sighting(c *Collection, from Origin, name string, t *thing) *Sig
 func (w *world) body(t *thing) int { return t.body + 1000*w.cluster.defaults }
 
 // frame is the next event of a reader's watch.
-func (w *world) frame(c *Collection, r *reader) (frame, bool) {
+func (w *world) frame(id string, r *reader) (frame, bool) {
 	if r.next > 0 { // more of one resourceVersion
 		n := 0
-		for _, f := range w.cluster.frames(c.Properties.Selection, r.last-1) {
+		for _, f := range w.cluster.frames(w.reads[id].selection, r.last-1) {
 			if f.at != r.last {
 				break
 			}
@@ -1004,7 +1027,7 @@ func (w *world) frame(c *Collection, r *reader) (frame, bool) {
 			}
 		}
 	}
-	list := w.cluster.frames(c.Properties.Selection, r.last)
+	list := w.cluster.frames(w.reads[id].selection, r.last)
 	if len(list) == 0 {
 		return frame{}, false
 	}
@@ -1014,7 +1037,7 @@ func (w *world) frame(c *Collection, r *reader) (frame, bool) {
 // watch hands on the next frame.
 func (w *world) watch(id string, r *reader) {
 	c := w.core.collections[id]
-	f, ok := w.frame(c, r)
+	f, ok := w.frame(id, r)
 	if !ok {
 		r.last, r.next = w.cluster.version(), 0
 		r.resume = r.last
@@ -1069,6 +1092,7 @@ func (w *world) step(in *Input) {
 		watched = c.Phase.watching()
 	}
 	w.core.Step(in)
+	w.follow()
 	w.look(before)
 	c := w.core.collections[in.Collection]
 	switch now := w.core.epochOf(c.Properties.Storage); {

@@ -49,6 +49,17 @@ func (t Type) String() string {
 // OfCollection reports whether t concerns a whole collection.
 func (t Type) OfCollection() bool { return t >= Gap }
 
+// CollectionKind is the kind of an event about a collection, in the contract of docs/adr/0017:
+// "reset" of a gap with Reset and of closed, otherwise the type. It is part of compaction keys and
+// subjects, of which a bus may keep the last message only. A reset and the closing of a collection
+// replace each other there; a later gap replaces neither.
+func (e *Event) CollectionKind() string {
+	if e.Type == Closed || e.Type == Gap && e.Report != nil && e.Report.Reset {
+		return "reset"
+	}
+	return e.Type.String()
+}
+
 var cloudEventTypes = [...]string{
 	"io.kubebridge.resource..v1",
 	"io.kubebridge.resource.added.v1", "io.kubebridge.resource.modified.v1", "io.kubebridge.resource.deleted.v1",

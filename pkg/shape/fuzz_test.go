@@ -39,6 +39,11 @@ func FuzzRoutes(f *testing.F) {
 		if (subject.Subject(a) == subject.Subject(b)) != same {
 			t.Fatalf("%+v and %+v: %s, %s", a, b, subject.Subject(a), subject.Subject(b))
 		}
+		for _, kind := range []string{"reset", "gap", "synced"} {
+			if subject.EntryCollectionSubject(b, kind) == subject.Subject(a) {
+				t.Fatalf("%+v has the subject of the %s of %+v", a, kind, b)
+			}
+		}
 		for typ := event.Gap; typ <= event.Closed; typ++ {
 			if subject.CollectionSubject(b, typ) == subject.Subject(a) {
 				t.Fatalf("%+v has the subject of the %s of %+v", a, typ, b)

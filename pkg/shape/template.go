@@ -22,7 +22,9 @@ type Values struct {
 	Name      string
 	UID       string
 	Type      string // of the event: added, gap, …
-	Entry     string // the configured name of the entry; "": it has none
+	// Entry is the configured name of the entry, with an @ behind it where the entry makes one
+	// collection per namespace; "": neither applies.
+	Entry string
 }
 
 func (v Values) get(name string) string {
@@ -64,6 +66,14 @@ var (
 	SubjectNames = []string{"cluster", "group", "resource", "kind", "namespace", "name", "type"}
 	// HeaderNames may stand in a header, beside {label:KEY} and {annotation:KEY}.
 	HeaderNames = []string{"cluster", "group", "version", "resource", "kind", "namespace", "name", "uid", "type", ofLabel, ofAnnotation}
+)
+
+// The names that the templates of independent collections know (docs/events-next.md): those above,
+// and entry.
+var (
+	EntryTopicNames   = append(slices.Clip(TopicNames), "entry")
+	EntryKeyNames     = append(slices.Clip(KeyNames), "entry")
+	EntrySubjectNames = append(slices.Clip(SubjectNames), "entry")
 )
 
 // ofLabel and ofAnnotation begin a name that goes on with the key of a label or an
@@ -154,8 +164,10 @@ func (t *Template) Has(name string) bool { return slices.Contains(t.names, name)
 // Between returns what stands before the first name, between two, and behind the last.
 func (t *Template) Between() []string { return t.literals }
 
-// Topic renders a Kafka topic. What does not apply is "_".
+// Topic renders a Kafka topic. What does not apply is "_". The @ of an entry is left out, since a
+// topic cannot have it.
 func (t *Template) Topic(v Values) string {
+	v.Entry = strings.TrimSuffix(v.Entry, "@")
 	return string(t.render(nil, v, orNone))
 }
 
@@ -186,6 +198,20 @@ func (t *Template) CollectionSubject(v Values, typ event.Type) string {
 	return subject
 }
 
+// EntryCollectionSubject renders the subject of an event about an independent collection: with
+// [DefaultSubject] "k8s.<cluster>.<group>.<resource>._collection.<kind>.<namespace>.<entry>".
+// kind is from [event.Event.CollectionKind], and v.Namespace is the collection's.
+func (t *Template) EntryCollectionSubject(v Values, kind string) string {
+	place := kind + "." + event.EscapeToken(v.Namespace)
+	subject := string(t.render(nil, v, event.EscapeToken, "namespace", collectionToken, "name", place))
+	for _, end := range [][2]string{{"namespace", collectionToken}, {"name", place}, {"entry", event.EscapeToken(v.Entry)}} {
+		if !t.Has(end[0]) {
+			subject += "." + end[1]
+		}
+	}
+	return subject
+}
+
 // render appends the filled template; fixed are pairs of a name and what stands for
 // it as it is.
 func (t *Template) render(dst []byte, v Values, escape func(string) string, fixed ...string) []byte {
@@ -203,6 +229,9 @@ func (t *Template) render(dst []byte, v Values, escape func(string) string, fixe
 // DefaultKey is the template of Kafka keys. It holds neither version nor UID: an
 // object deleted and made again stays in its partition.
 const DefaultKey = "{cluster}/{group}/{resource}/{namespace}/{name}"
+
+// DefaultSubject is the template of NATS subjects.
+const DefaultSubject = "k8s.{cluster}.{group}.{resource}.{namespace}.{name}"
 
 // AppendKey appends an object's Kafka key. What does not apply is "_".
 func (t *Template) AppendKey(dst []byte, v Values) []byte {

@@ -126,6 +126,60 @@ func TestCollectionSubject(t *testing.T) {
 	}
 }
 
+// On a compacted topic, or where a stream keeps the last message of a subject, two collections that
+// hold one object must not share a key or a subject. Topics cannot have an @.
+func TestEntry(t *testing.T) {
+	v := shape.Values{Cluster: "prod", Resource: "pods", Namespace: "shop", Name: "web-0"}
+	for entry, want := range map[string][3]string{
+		"":        {"k8s.pods._", "prod/core/pods/shop/web-0/_", usualPod + "._"},
+		"@":       {"k8s.pods._", "prod/core/pods/shop/web-0/@", usualPod + ".=40"},
+		"canary":  {"k8s.pods.canary", "prod/core/pods/shop/web-0/canary", usualPod + ".canary"},
+		"canary@": {"k8s.pods.canary", "prod/core/pods/shop/web-0/canary@", usualPod + ".canary=40"},
+	} {
+		v.Entry = entry
+		got := [3]string{
+			template(t, "k8s.{resource}.{entry}", shape.EntryTopicNames).Topic(v),
+			string(template(t, shape.DefaultKey+"/{entry}", shape.EntryKeyNames).AppendKey(nil, v)),
+			template(t, shape.DefaultSubject+".{entry}", shape.EntrySubjectNames).Subject(v),
+		}
+		if got != want {
+			t.Errorf("entry %q: got %q, want %q", entry, got, want)
+		}
+	}
+	for _, names := range [][]string{shape.TopicNames, shape.KeyNames, shape.SubjectNames, shape.HeaderNames} {
+		if _, err := shape.ParseTemplate("{entry}", names); err == nil {
+			t.Errorf("{entry} is one of %v: the program does not know it yet", names)
+		}
+	}
+}
+
+const usualPod = "k8s.prod.core.pods.shop.web-0"
+
+// docs/events-next.md promises where subscribers find the events about collections.
+func TestEntryCollectionSubject(t *testing.T) {
+	pods := shape.Values{Cluster: "prod", Resource: "pods", Type: "gap"}
+	canary := shape.Values{Cluster: "prod", Group: "apps", Resource: "deployments", Namespace: "shop", Entry: "canary@", Type: "closed"}
+	for _, c := range []struct {
+		text string
+		v    shape.Values
+		kind string
+		want string
+	}{
+		{shape.DefaultSubject, pods, "gap", "k8s.prod.core.pods._collection.gap._._"},
+		{shape.DefaultSubject + ".{entry}", canary, "reset", "k8s.prod.apps.deployments._collection.reset.shop.canary=40"},
+		{"k8s.{resource}.{namespace}.{name}", canary, "synced", "k8s.deployments._collection.synced.shop.canary=40"},
+		{"k8s.{entry}.{namespace}.{name}", canary, "reset", "k8s.canary=40._collection.reset.shop"},
+		{"k8s.{resource}.{namespace}", canary, "reset", "k8s.deployments._collection.reset.shop.canary=40"},
+		{"k8s.{name}.in.{namespace}", pods, "gap", "k8s.gap._.in._collection._"},
+		{"k8s", pods, "gap", "k8s._collection.gap._._"},
+		{"k8s.{kind}.{type}.{name}", canary, "reset", "k8s._.closed.reset.shop._collection.canary=40"},
+	} {
+		if got := template(t, c.text, shape.EntrySubjectNames).EntryCollectionSubject(c.v, c.kind); got != c.want {
+			t.Errorf("%s: got %s, want %s", c.text, got, c.want)
+		}
+	}
+}
+
 func anyName() *rapid.Generator[string] {
 	return rapid.OneOf(
 		rapid.Just(""), rapid.SampledFrom([]string{"_collection", ".collection", "collection", "gap", "_", "."}),

@@ -102,7 +102,7 @@ func TestPagesResumeAndGone(t *testing.T) {
 	r, _ := Parse("pods", Resource{Events: 100, Objects: 60, Initial: 37})
 	s, config := serve(t, Options{Resources: r})
 	client := dynamic.NewForConfigOrDie(config).Resource(pods())
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	listed, last, o := 0, "", metav1.ListOptions{Limit: 3}
 	for {
@@ -173,7 +173,7 @@ func TestInformerSeesEveryEvent(t *testing.T) {
 	factory.Start(stop)
 	defer factory.Shutdown()
 	defer close(stop)
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(2 * time.Minute)
 	count := map[string]int{}
 	for n := range 620 {
 		if n == 20 {

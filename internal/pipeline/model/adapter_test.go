@@ -62,10 +62,6 @@ func handsOver() bool { return !*independent }
 // or not at all: never so in the model, where nothing that was acknowledged is lost.
 const driftReason = "drift"
 
-// routeStays is whether a collection that runs keeps the topic that it began with when
-// another one is configured.
-func routeStays() bool { return !*independent }
-
 // typesReset is whether a change of `types` publishes everything again.
 func typesReset() bool { return *independent }
 

@@ -511,15 +511,24 @@ func (j *judge) listedSince(s selection) int {
 	return 0
 }
 
-// newest is the newest resourceVersion that was published of the present history.
+// newest is the newest resourceVersion that was published of the present history. Where collections
+// are independent, each of them only knows its own: then it is that of the collection which knows
+// least.
 func (j *judge) newest() int {
-	newest := 0
+	newest := map[string]int{}
 	for _, m := range j.s.bus.messages {
+		id := m.Collection
+		if !*independent {
+			id = ""
+		}
 		if m.Step > j.w.restored {
-			newest = max(newest, m.Version)
+			newest[id] = max(newest[id], m.Version)
 		}
 	}
-	return newest
+	if len(newest) == 0 {
+		return 0
+	}
+	return slices.Min(slices.Collect(maps.Values(newest)))
 }
 
 // agree compares the copies of consumers that read the same messages in other orders.

@@ -63,7 +63,7 @@ func (w *world) hindered(s *sinkWorld, e entry) bool {
 	if *independent && e.version == "v2" && !w.cluster.second {
 		return true // the entry waits for a version that is served
 	}
-	if routeStays() && w.judges[slices.Index(w.sinks, s)].hadRefused(e) {
+	if w.judges[slices.Index(w.sinks, s)].hadRefused(e) {
 		return true
 	}
 	labels := e.x.selector()

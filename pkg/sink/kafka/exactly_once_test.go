@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/kubebridge/kubebridge/internal/nextconsumer"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	store "github.com/kubebridge/kubebridge/pkg/checkpoint/kafka"
 	"github.com/kubebridge/kubebridge/pkg/event"
@@ -453,6 +454,71 @@ func TestTombstones(t *testing.T) {
 			}
 			if policy := b.TopicInfo("t").Configs["cleanup.policy"]; policy == nil || *policy != "compact" {
 				t.Errorf("cleanup.policy of the created topic is %v", policy)
+			}
+		})
+	}
+}
+
+// Of a key, a compacted topic may have nothing but the null value: a consumer finds there what was
+// deleted. And a gap must not replace the reset before it, from which a consumer learns of an
+// incarnation.
+func TestCompactedEntries(t *testing.T) {
+	encoder := event.Encoder{Cluster: "c", ClusterUID: "1f0b1a3c-0000-4000-8000-000000000001"}
+	of := &event.Collection{ByEntry: true, Resource: "pods", Entry: "canary", Namespace: "shop"}
+	collectionEncoder := encoder.Of(of)
+	encoded := func(ev event.Event) event.Record {
+		ev.Collection, ev.Incarnation, ev.Run, ev.Time = of, 7, "7", time.Unix(1, 0)
+		ev.Origin = event.Watch
+		r := event.Record{Route: "t", Event: &ev, Broadcast: ev.Type.OfCollection()}
+		r.Attributes = collectionEncoder.AppendAttributes(nil, &ev, &event.Text{})
+		r.Value = r.Format.Append(nil, r.Attributes, &ev)
+		if !r.Broadcast {
+			r.Key = "c/core/pods/shop/web/canary@"
+		}
+		return r
+	}
+	deleted := encoded(event.Event{
+		Type: event.Deleted, Namespace: "shop", Name: "web", UID: "u-1", APIVersion: "v1", Kind: "Pod", ResourceVersion: "9", DeletionVersion: "10", Reason: "left",
+		Object: []byte(`{"apiVersion":"v1","kind":"Pod"}`),
+	})
+	records := []event.Record{
+		encoded(event.Event{Type: event.Gap, Report: &event.Report{Reset: true}}), encoded(event.Event{Type: event.Synced, Report: &event.Report{}}),
+		encoded(event.Event{Type: event.Gap, Report: &event.Report{}}), deleted, encoded(event.Event{Type: event.Closed, Report: &event.Report{}}),
+	}
+	for _, delivery := range []string{exactlyOnce, atLeastOnce} {
+		t.Run(delivery, func(t *testing.T) {
+			b := startBus(t)
+			c := b.config()
+			c.Delivery, c.Tombstones, c.Create.Partitions = delivery, true, 1
+			batch := &event.Batch{Seq: 1, Records: records}
+			if delivery == exactlyOnce {
+				deliver(t, openExact(t, c), batch)
+			} else {
+				writeAll(t, openSink(t, c), batch)
+			}
+			var keys []string
+			var before, null consumed
+			for _, m := range b.consumeCommitted(t, "t") {
+				keys = append(keys, string(m.key))
+				if m.Value == nil {
+					null = m
+				} else if string(m.key) == deleted.Key {
+					before = m
+				}
+			}
+			want := []string{
+				"c/_collection/pods:canary@shop/reset", "c/_collection/pods:canary@shop/synced", "c/_collection/pods:canary@shop/gap",
+				deleted.Key, deleted.Key, "c/_collection/pods:canary@shop/reset",
+			}
+			if d := cmp.Diff(want, keys); d != "" {
+				t.Errorf("keys (-want +got):\n%s", d)
+			}
+			if d := cmp.Diff(before.Headers, null.Headers); d != "" || null.Headers["ce_id"] != "pods:canary@shop:7:u-1:9:deleted" {
+				t.Errorf("headers of the null value, which has the id %q (-deleted +null):\n%s", null.Headers["ce_id"], d)
+			}
+			e, err := nextconsumer.Decode(nextconsumer.Message{Headers: null.Headers})
+			if err != nil || e.Type != event.Deleted || e.Collection != "pods:canary@shop" || e.Incarnation != 7 || e.Run != 7 || e.Name != "web" || e.ResourceVersion != "9" {
+				t.Errorf("a consumer reads %+v, %v", e, err)
 			}
 		})
 	}

@@ -64,8 +64,14 @@ func notAhead(t, now time.Time) time.Time {
 	return t
 }
 
-// tombstone is what follows m where [topic.buries] says so.
-func (m message[H]) tombstone() message[H] { return message[H]{key: m.key, time: m.time} }
+// tombstone is what follows m, which is that of r, where [topic.buries] says so.
+func (m message[H]) tombstone(r *event.Record) message[H] {
+	t := message[H]{key: m.key, time: m.time}
+	if describes(r) {
+		t.headers = m.headers
+	}
+	return t
+}
 
 func (a *arena[H]) header(key, value string) {
 	a.headers = append(a.headers, H(struct {

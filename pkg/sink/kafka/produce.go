@@ -206,7 +206,7 @@ func (q *queue) build(b *event.Batch, n int) []kafka.Record {
 		m := made.message(q.topic, r)
 		add(m)
 		if q.topic.buries(r) {
-			add(m.tombstone())
+			add(m.tombstone(r))
 		}
 	}
 	return records

@@ -80,7 +80,7 @@ func (p *production) fill() bool {
 			m := p.made.message(q.topic, r)
 			p.add(origin{q, it}, m)
 			if q.topic.buries(r) {
-				p.add(origin{q, it}, m.tombstone())
+				p.add(origin{q, it}, m.tombstone(r))
 			}
 			if alone {
 				return true

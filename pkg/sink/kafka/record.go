@@ -23,9 +23,14 @@ func (t *topic) buries(r *event.Record) bool {
 	return t.tombstones && r.Key != "" && r.Event != nil && r.Event.Type == event.Deleted
 }
 
+// describes reports whether the tombstone behind r has its headers: a reader that is slower than
+// compaction may find the tombstone only, and takes it for the deletion.
+func describes(r *event.Record) bool { return r.Event.Incarnation != 0 }
+
 // key is r's own. A compacted topic takes no record without one: there a
 // collection event has <cluster>/_collection/<collection>/<type>, which no
-// object has, so that the last one of each type is kept.
+// object has, so that the last one of each type is kept. With Incarnation its kind
+// stands for the type: see [event.Event.CollectionKind].
 func (t *topic) key(r *event.Record) string {
 	if r.Key != "" || !r.Broadcast || !t.compacted {
 		return r.Key
@@ -41,21 +46,28 @@ func (t *topic) key(r *event.Record) string {
 			kind = strings.TrimSuffix(strings.TrimPrefix(a.Value, "io.kubebridge.collection."), ".v1")
 		}
 	}
+	if r.Event != nil && r.Event.Incarnation != 0 {
+		kind = r.Event.CollectionKind()
+	}
 	return cluster + "/_collection/" + collection + "/" + kind
 }
 
 // size is the most bytes that r's messages take in a record batch.
 func (t *topic) size(r *event.Record) int {
 	key := sized(len(t.key(r)))
-	n := recordOverhead + key + sized(len(r.Value)) + varint(headers(r))
-	n += sized(len(contentType)) + sized(len(r.Format.ContentType()))
+	all := varint(headers(r)) + sized(len(contentType)) + sized(len(r.Format.ContentType()))
 	for _, a := range r.Attributes {
-		n += sized(len(headerPrefix)+len(a.Name)) + sized(len(a.Value))
+		all += sized(len(headerPrefix)+len(a.Name)) + sized(len(a.Value))
 	}
 	for _, a := range r.Headers {
-		n += sized(len(a.Name)) + sized(len(a.Value))
+		all += sized(len(a.Name)) + sized(len(a.Value))
 	}
-	if t.buries(r) {
+	n := recordOverhead + key + sized(len(r.Value)) + all
+	switch {
+	case !t.buries(r):
+	case describes(r):
+		n += recordOverhead + key + sized(0) + all
+	default:
 		n += recordOverhead + key + sized(0) + varint(0)
 	}
 	return n
