@@ -74,7 +74,7 @@ type changes struct {
 func (c *changes) take(m *sink.Message, h *head) error {
 	of := h.typ.OfCollection()
 	if !history.Matches(c.query.Resource, h.text[group], h.text[resource]) ||
-		!of && (h.text[namespace] != c.query.Object.Namespace || h.text[name] != c.query.Object.Name) {
+		!of && (h.text[namespace] != c.query.Object.Namespace || h.text[objectName] != c.query.Object.Name) {
 		return nil
 	}
 	x := message(m)

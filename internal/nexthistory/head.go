@@ -29,7 +29,7 @@ const (
 	namespace
 	origin
 	id
-	name
+	objectName
 	uid
 	version
 	deletion
@@ -73,7 +73,7 @@ type heads struct {
 func newHeads() *heads {
 	h := &heads{types: map[string]event.Type{}, once: map[string]string{}, attributes: map[string]attribute{
 		"cluster": cluster, "clusteruid": clusterUID, "collection": collection, "group": group, "resource": resource,
-		"namespace": namespace, "origin": origin, "id": id, "name": name, "uid": uid, "resourceversion": version,
+		"namespace": namespace, "origin": origin, "id": id, "name": objectName, "uid": uid, "resourceversion": version,
 		"deletionversion": deletion, "time": clock, "epoch": epoch, "run": run, "incarnation": incarnation,
 	}}
 	for t := event.Added; t <= event.Closed; t++ {
@@ -116,7 +116,7 @@ func (h *heads) read(m *sink.Message, out *head) (ok bool, err error) {
 		}
 	}
 	switch {
-	case dead, m.Value == nil && (!typed || out.typ != event.Deleted):
+	case dead, len(m.Value) == 0 && (!typed || out.typ != event.Deleted):
 		return false, nil
 	case !typed || !out.whole():
 		return h.readValue(m, out)
@@ -214,7 +214,7 @@ func (h *heads) readValue(m *sink.Message, out *head) (bool, error) {
 	}
 	*out = head{typ: e.Type, time: e.Time, epoch: e.Epoch, run: e.Run, incarnation: e.Incarnation, text: [texts]string{
 		cluster: e.Cluster, clusterUID: e.ClusterUID, collection: e.Collection, group: e.Group, resource: e.Resource,
-		namespace: e.Namespace, origin: string(e.Origin), id: e.ID, name: e.Name, uid: e.UID, version: e.ResourceVersion,
+		namespace: e.Namespace, origin: string(e.Origin), id: e.ID, objectName: e.Name, uid: e.UID, version: e.ResourceVersion,
 		deletion: e.DeletionVersion,
 	}}
 	return true, out.check()

@@ -187,7 +187,7 @@ func (r *replay) object(c *copied, f *follow, m *sink.Message, h *head) error {
 		f.run = max(f.run, h.run)
 	}
 	if f.live != nil {
-		key := h.text[namespace] + "/" + h.text[name]
+		key := h.text[namespace] + "/" + h.text[objectName]
 		if h.typ == event.Deleted {
 			delete(f.live, key)
 		} else {

@@ -28,7 +28,7 @@ func Rebuild(ctx context.Context, q history.Query) (*history.State, error) {
 		s.ledger = newLedger()
 	}
 	b.replay = newReplay(s, b.needs, b.keeps)
-	if err := b.replay.run(ctx); err != nil {
+	if err := b.run(ctx); err != nil {
 		return nil, err
 	}
 	return b.state()
@@ -55,7 +55,7 @@ func (b *builder) needs(id string) bool {
 // keeps reports whether an object is asked for. A namespace is in itself.
 func (b *builder) keeps(h *head) bool {
 	return b.q.Namespace == "" || h.text[namespace] == b.q.Namespace ||
-		h.text[group] == "" && h.text[resource] == "namespaces" && h.text[name] == b.q.Namespace
+		h.text[group] == "" && h.text[resource] == "namespaces" && h.text[objectName] == b.q.Namespace
 }
 
 // enough reports whether no other collection can matter: those that were found are all of the plan, and
@@ -93,7 +93,7 @@ func (b *builder) state() (*history.State, error) {
 	for _, id := range b.ids() {
 		c, missing := b.collection(id)
 		if missing != nil {
-			if missing.LeftOut = missing.LeftOut || b.untold(id) != "" && len(b.q.Resources) == 0; b.untold(id) != "" {
+			if missing.LeftOut = missing.LeftOut || b.withheld(id) != "" && len(b.q.Resources) == 0; b.withheld(id) != "" {
 				unpublished++
 			}
 			b.out.Missing = append(b.out.Missing, *missing)
@@ -132,8 +132,8 @@ func (b *builder) ids() (out []string) {
 	return slices.DeleteFunc(slices.Compact(out), func(id string) bool { return !b.needs(id) })
 }
 
-// untold says which types of event of a collection are not published.
-func (b *builder) untold(id string) string {
+// withheld says which types of event of a collection are not published.
+func (b *builder) withheld(id string) string {
 	if b.q.Untold == nil {
 		return ""
 	}
@@ -147,9 +147,9 @@ func (b *builder) collection(id string) (history.Covered, *history.Missing) {
 		return history.Covered{}, &history.Missing{Name: id, Why: fmt.Sprintf(why, args...)}
 	}
 	m, c := b.ledger.members[id], b.copies[id]
-	switch untold := b.untold(id); {
-	case untold != "":
-		return missing("its %s events are not published (types): its state cannot be rebuilt", untold)
+	switch types := b.withheld(id); {
+	case types != "":
+		return missing("its %s events are not published (types): its state cannot be rebuilt", types)
 	case m != nil && m.incarnation < b.ledger.birth:
 		_, out := missing("the sink lost its checkpoint, and had not listed it again by then")
 		out.LeftOut = b.ledger.complete(m.resource) // without it

@@ -269,7 +269,9 @@ func (w *world) encode(i *reconcile.Item) {
 	case x.Type == event.Synced && x.Reason != reconcile.ReasonPeriodic:
 		e.Report.Counts = w.counts(i.Collection, x)
 	}
-	e.Plan = &event.Plan{Number: w.plan, Digest: event.PlanDigest(w.edits), Edit: w.edits[i.Collection], Birth: w.birth}
+	edits := maps.Clone(w.edits) // of the resource
+	maps.DeleteFunc(edits, func(id string, _ uint64) bool { return event.ParseEntryCollection(id).Resource != col.Resource })
+	e.Plan = &event.Plan{Number: w.plan, Digest: event.PlanDigest(edits), Edit: w.edits[i.Collection], Birth: w.birth}
 	for p := range w.bus {
 		w.put(&e, p)
 	}
