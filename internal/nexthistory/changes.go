@@ -68,7 +68,7 @@ type changes struct {
 	last      shown             // what was shown last
 	gone      bool              // that was a deletion
 	bodies    map[string]*shown // by collection, of those that hold the object
-	teller    manager.Teller
+	managers  manager.Teller
 }
 
 func (c *changes) take(m *sink.Message, h *head) error {
@@ -206,9 +206,9 @@ func (c *changes) who(e *event.Received, before, body []byte) ([]history.Who, er
 		err   error
 	)
 	if before != nil {
-		found, err = c.teller.By(before, body)
+		found, err = c.managers.By(before, body)
 	} else {
-		found, err = c.teller.Newest(body, time.Time{})
+		found, err = c.managers.Newest(body, time.Time{})
 	}
 	for _, f := range found {
 		who = append(who, history.Who{
