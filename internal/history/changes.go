@@ -51,8 +51,9 @@ type Change struct {
 	Origin          event.Origin `json:"origin"`
 	Reason          string       `json:"reason,omitempty"` // "left": it may live on outside the selection
 	ID              string       `json:"id"`
-	By              []Who        `json:"by"`   // none: not known
-	Note            string       `json:"note"` // what is to be known of it, "" for nothing
+	Collection      string       `json:"collection,omitempty"` // by internal/nexthistory alone
+	By              []Who        `json:"by"`                   // none: not known
+	Note            string       `json:"note"`                 // what is to be known of it, "" for nothing
 	// Diff is that of the YAML of the bodies, in unified format, without
 	// resourceVersion and managedFields. Paths (JSON pointers) are what differs.
 	Diff  string   `json:"diff"`

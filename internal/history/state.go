@@ -70,6 +70,10 @@ type Covered struct {
 	// where none came after it: the bridge may have been down since.
 	Word    time.Time
 	Silence bool
+	// Reached is the resourceVersion, of an epoch, up to which it was complete by then; "": that is not known. Only
+	// internal/nexthistory finds it out.
+	Reached      string
+	ReachedEpoch uint64
 }
 
 // Missing is a collection, or a resource, that nothing is said of, and why.

@@ -21,7 +21,6 @@ import (
 	"k8s.io/client-go/tools/pager"
 
 	"github.com/kubebridge/kubebridge/internal/history"
-	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
 // ErrOtherCluster is returned for [Options.Exact] and a cluster that is not the one of the state: what came later
@@ -61,6 +60,7 @@ func (r *restorer) sameCluster(ctx context.Context) error {
 // findLater lists what the cluster has now of the state's collections.
 func (r *restorer) findLater(ctx context.Context) error {
 	known := map[string]bool{}
+	r.found = map[types.UID]*later{}
 	for i := range r.State.Objects {
 		o := &r.State.Objects[i]
 		known[o.ResourceID+" "+o.Name()] = true
@@ -80,7 +80,11 @@ func (r *restorer) findLater(ctx context.Context) error {
 }
 
 func (r *restorer) listLater(ctx context.Context, c *history.Covered, known map[string]bool) error {
-	of := event.ParseCollection(c.Collection)
+	of := r.collection(c.Collection)
+	if of.Resource == "" {
+		r.tell(Line{What: Left, Object: c.Collection, Why: "what is not in the state is not looked for: the configuration does not have its selectors"})
+		return nil
+	}
 	found, err := r.mapper.ResourcesFor(schema.GroupVersionResource{Group: of.Group, Resource: of.Resource})
 	if err != nil && !meta.IsNoMatchError(err) {
 		return err
@@ -127,7 +131,13 @@ func (r *restorer) listLater(ctx context.Context, c *history.Covered, known map[
 		if mapping.Scope.Name() == meta.RESTScopeNameNamespace {
 			of = r.client.Resource(gvr).Namespace(u.GetNamespace())
 		}
-		r.later = append(r.later, &later{client: of, line: line, name: u.GetName(), uid: u.GetUID(), keep: r.keeps(c, u)})
+		keep := r.keeps(c, u)
+		if x := r.found[u.GetUID()]; x != nil { // another collection has it, too
+			x.keep = max(x.keep, keep)
+			return nil
+		}
+		x := &later{client: of, line: line, name: u.GetName(), uid: u.GetUID(), keep: keep}
+		r.later, r.found[x.uid] = append(r.later, x), x
 		return nil
 	})
 }
@@ -147,7 +157,7 @@ func (r *restorer) keeps(c *history.Covered, u *unstructured.Unstructured) strin
 	case schema.GroupKind{Kind: "Namespace"}, schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}:
 		return "deleting it would delete everything in it"
 	}
-	of := event.ParseCollection(c.Collection)
+	of := r.collection(c.Collection)
 	filtered, _ := r.hides(c.Resource)
 	parted := of.LabelSelector != "" || of.FieldSelector != "" || c.Filtered || filtered
 	created := u.GetCreationTimestamp().Time // in whole seconds, rounded down

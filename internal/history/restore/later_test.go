@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubebridge/kubebridge/internal/history"
+	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
 // TestKeeps: only what certainly came after the time is deleted.
@@ -36,6 +37,10 @@ func TestKeeps(t *testing.T) {
 		"in the same second, was filtered": {of: filtered, why: "a selector or a filter"},
 		"in the same second, is filtered":  {of: all, options: Options{Hides: func(string) (bool, bool) { return true, false }}, why: "a selector or a filter"},
 		"later than a version, selected":   {of: part, created: time.Second, options: Options{ByRV: true}, why: "a selector or a filter"},
+		"in the same second, selected by an entry": {
+			of: history.Covered{Collection: "configmaps:a", Resource: "configmaps"}, why: "a selector or a filter",
+			options: Options{Collection: func(id string) event.Collection { return event.Collection{Resource: "configmaps", LabelSelector: id} }},
+		},
 		"a controller's": {of: all, created: time.Second, change: func(u *unstructured.Unstructured) {
 			u.SetOwnerReferences([]metav1.OwnerReference{{Kind: "Web", Name: "web", Controller: &controller}})
 		}, why: "its controller, Web web"},

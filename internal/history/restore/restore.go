@@ -44,9 +44,12 @@ type Options struct {
 	ByRV  bool
 	// Hides reports whether a filter leaves objects of a resource out, and whether a rule takes fields out of them;
 	// nil: neither.
-	Hides  func(resource string) (filtered, dropped bool)
-	DryRun bool // the server checks everything and changes nothing
-	Force  bool // takes fields over from other field managers
+	Hides func(resource string) (filtered, dropped bool)
+	// Collection returns what an ID of the state's collections means, with its selectors; without a resource if that is
+	// not known. nil: [event.ParseCollection].
+	Collection func(id string) event.Collection
+	DryRun     bool // the server checks everything and changes nothing
+	Force      bool // takes fields over from other field managers
 	// Exact removes what is not in the state: objects of its collections, and fields of its objects, whoever owns them.
 	Exact bool
 }
@@ -97,6 +100,7 @@ type restorer struct {
 	mapper *restmapper.DeferredDiscoveryRESTMapper
 	items  []*item
 	later  []*later
+	found  map[types.UID]*later    // the same by their uids
 	uids   map[types.UID]types.UID // former to new
 	failed int
 }
@@ -139,7 +143,7 @@ func (r *restorer) prepare(ctx context.Context) error {
 		o := &r.State.Objects[i]
 		line := o.ResourceID + " " + o.Name()
 		why := o.Unwhole()
-		if c := event.ParseCollection(o.Collection); why == "" && c.MetadataOnly {
+		if why == "" && r.collection(o.Collection).MetadataOnly {
 			why = "the bus has its metadata only"
 		}
 		if why == "" && o.Hidden() {
@@ -199,6 +203,13 @@ func (r *restorer) hides(resource string) (filtered, dropped bool) {
 		return false, false
 	}
 	return r.Hides(resource)
+}
+
+func (r *restorer) collection(id string) event.Collection {
+	if r.Collection == nil {
+		return event.ParseCollection(id)
+	}
+	return r.Collection(id)
 }
 
 func wrap(doing string, err error) error {

@@ -1,0 +1,219 @@
+package nexthistory
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kubebridge/kubebridge/internal/history"
+	"github.com/kubebridge/kubebridge/internal/nextconsumer"
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/shape/manager"
+	"github.com/kubebridge/kubebridge/pkg/sink"
+)
+
+// skew is by how much the bus's clock may be behind that of the bridge: the bus is asked for what it took
+// since then.
+const skew = 10 * time.Minute
+
+// Changes calls fn for what the bus has of an object, in order. A state that several collections publish is
+// shown once, as the first of them published it; the diff is to what that collection published before, or to what was
+// shown last. A deletion is shown when no collection holds the object any more. earliest is the
+// time of the oldest event on what was read; zero if there is none.
+func Changes(ctx context.Context, q history.ChangesQuery, fn func(history.Change) error) (earliest time.Time, err error) {
+	l := newLog(q.Reader, q.Cluster, q.Goes, q.Progress)
+	ranges := make([]sink.Range, len(l.Parts()))
+	for i, p := range l.Parts() {
+		ranges[i] = sink.Range{From: p.First, To: p.End}
+	}
+	if !q.Since.IsZero() {
+		from, err := l.At(ctx, q.Since.Add(-skew))
+		if err != nil {
+			return earliest, err
+		}
+		for i := range ranges {
+			ranges[i].From = from[i]
+		}
+	}
+	c := changes{log: l, query: &q, show: fn, resources: map[string]bool{}, bodies: map[string]*shown{}}
+	l.begin("reading", ranges)
+	err = l.each(ctx, ranges, false, func(m *sink.Message, h *head) error {
+		if earliest.IsZero() || h.time.Before(earliest) {
+			earliest = h.time
+		}
+		return c.take(m, h)
+	})
+	return earliest, err
+}
+
+// shown is a state of the object.
+type shown struct {
+	uid, version string
+	epoch        uint64
+	body         []byte // nil: not known
+}
+
+// changes follows one object.
+type changes struct {
+	*log
+	query     *history.ChangesQuery
+	show      func(history.Change) error
+	copied    nextconsumer.State
+	resources map[string]bool
+	last      shown             // what was shown last
+	gone      bool              // that was a deletion
+	bodies    map[string]*shown // by collection, of those that hold the object
+	managers  manager.Teller
+}
+
+func (c *changes) take(m *sink.Message, h *head) error {
+	of := h.typ.OfCollection()
+	if !history.Matches(c.query.Resource, h.text[group], h.text[resource]) ||
+		!of && (h.text[namespace] != c.query.Object.Namespace || h.text[objectName] != c.query.Object.Name) {
+		return nil
+	}
+	x := message(m)
+	x.Topic, x.Partition = c.Parts()[m.Part].Log, c.index[m.Part]
+	change, err := c.copied.Apply(x)
+	if err != nil {
+		return err
+	}
+	for _, e := range change.Gone {
+		if e.Collection == h.text[collection] && of {
+			delete(c.bodies, e.Collection)
+		}
+	}
+	if of || change.Event == nil {
+		return nil
+	}
+	if c.resources[h.resourceID()] = true; len(c.resources) > 1 {
+		return &history.AmbiguousError{Name: c.query.Resource, Of: slices.Sorted(maps.Keys(c.resources))}
+	}
+	return c.follow(change.Event)
+}
+
+// follow shows an event, if it changes what is shown.
+func (c *changes) follow(e *event.Received) error {
+	now := shown{e.UID, e.ResourceVersion, e.Epoch, nil}
+	if e.BodyKnown && e.Truncated == nil {
+		now.body = slices.Clone(e.Object)
+	}
+	before := c.last.body
+	own := c.bodies[e.Collection]
+	if own != nil && own.uid == e.UID {
+		before = own.body
+	}
+	if c.gone || c.last.uid != e.UID {
+		before = nil
+	}
+	if e.Type == event.Deleted {
+		delete(c.bodies, e.Collection)
+		held, ok := c.copied.Get(nextconsumer.NameOf(e))
+		if ok && held.UID == e.UID {
+			return nil // another collection has it
+		}
+	} else {
+		c.bodies[e.Collection] = &now
+		if c.repeats(&now, own) {
+			return nil
+		}
+	}
+	return c.emit(e, now, before)
+}
+
+// repeats reports whether a state is shown already: by another collection, or by this one with the same body.
+func (c *changes) repeats(now, own *shown) bool {
+	if c.gone || c.last.uid != now.uid || now.body == nil {
+		return false
+	}
+	if own != nil && own.uid == now.uid && own.version == now.version {
+		return bytes.Equal(own.body, now.body)
+	}
+	return now.epoch == c.last.epoch && (now.version == c.last.version || event.Older(now.version, c.last.version))
+}
+
+// emit shows an event that is within the times that are asked for.
+func (c *changes) emit(e *event.Received, now shown, before []byte) error {
+	of := event.Collection{Group: e.Group, Resource: e.Resource}
+	out := history.Change{
+		Time: e.Time, Type: e.Type.String(), Resource: of.ResourceID(), Namespace: e.Namespace, Name: e.Name, UID: e.UID,
+		ResourceVersion: e.ResourceVersion, Origin: e.Origin, Reason: e.Reason, ID: e.ID, Collection: e.Collection,
+		Note: note(e, c.last.uid == ""), By: []history.Who{}, Paths: []string{},
+	}
+	if e.Type == event.Deleted && e.DeletionVersion != "" {
+		out.ResourceVersion = e.DeletionVersion
+	}
+	if c.last.uid != "" && c.last.uid != e.UID {
+		out.FormerUID = c.last.uid
+	}
+	body := now.body
+	if e.Type == event.Deleted {
+		now.body = nil
+	}
+	c.last, c.gone = now, e.Type == event.Deleted
+	q := c.query
+	if !q.Until.IsZero() && e.Time.After(q.Until) || !q.Since.IsZero() && e.Time.Before(q.Since) {
+		return nil // a clock that was set may come to the times that are asked for again
+	}
+	if err := c.compare(&out, e, before, body); err != nil {
+		return fmt.Errorf("read event %q: %w", e.ID, err)
+	}
+	return c.show(out)
+}
+
+// note is what to know of an event before its diff is believed.
+func note(e *event.Received, first bool) string {
+	n := history.Note(e, first)
+	if e.Type == event.Deleted && e.Reason == "unknown" {
+		n = strings.TrimPrefix(n+"; it may exist outside what the bridge selects", "; ")
+	}
+	return n
+}
+
+func (c *changes) compare(out *history.Change, e *event.Received, before, body []byte) (err error) {
+	after := c.last.body
+	if before != nil || after != nil {
+		if out.Diff, err = history.Diff(before, after); err != nil {
+			return err
+		}
+	}
+	if before != nil && after != nil {
+		if out.Paths, err = history.Paths(before, after); err != nil {
+			return err
+		}
+	}
+	out.By, err = c.who(e, before, body)
+	return err
+}
+
+// who reads the event's changedby, else the object's managedFields. Neither has the author of a deletion.
+func (c *changes) who(e *event.Received, before, body []byte) ([]history.Who, error) {
+	who := []history.Who{}
+	if len(e.ChangedBy) > 0 {
+		err := json.Unmarshal(e.ChangedBy, &who)
+		return who, err
+	}
+	if body == nil || e.Type == event.Deleted {
+		return who, nil
+	}
+	var (
+		found []manager.Change
+		err   error
+	)
+	if before != nil {
+		found, err = c.managers.By(before, body)
+	} else {
+		found, err = c.managers.Newest(body, time.Time{})
+	}
+	for _, f := range found {
+		who = append(who, history.Who{
+			Manager: f.Manager, Operation: f.Operation, Subresource: f.Subresource, Time: f.Time, Paths: f.Paths, More: f.More,
+		})
+	}
+	return who, err
+}

@@ -1,0 +1,239 @@
+package nexthistory
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/kubebridge/kubebridge/internal/history"
+	"github.com/kubebridge/kubebridge/internal/nextconsumer"
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/sink"
+)
+
+const typePrefix = "io.kubebridge."
+
+// attribute is one that a head has as text.
+type attribute uint8
+
+const (
+	cluster attribute = iota // up to origin, few values repeat
+	clusterUID
+	collection
+	group
+	resource
+	namespace
+	origin
+	id
+	objectName
+	uid
+	version
+	deletion
+	texts // how many there are
+	clock
+	epoch
+	run
+	incarnation
+)
+
+// head is what an event says beside its body.
+type head struct {
+	typ                     event.Type
+	text                    [texts]string
+	time                    time.Time
+	epoch, run, incarnation uint64
+	read                    uint32 // a bit for each attribute that a header was of
+}
+
+// resourceID is "pods" or "deployments.apps".
+func (h *head) resourceID() string {
+	c := event.Collection{Group: h.text[group], Resource: h.text[resource]}
+	return c.ResourceID()
+}
+
+// at is the resourceVersion at which the event happened; "" if it is not known.
+func (h *head) at() string {
+	if h.typ == event.Deleted {
+		return h.text[deletion]
+	}
+	return h.text[version]
+}
+
+// heads reads heads. It keeps one copy of each string that repeats.
+type heads struct {
+	types      map[string]event.Type
+	attributes map[string]attribute
+	once       map[string]string
+}
+
+func newHeads() *heads {
+	h := &heads{types: map[string]event.Type{}, once: map[string]string{}, attributes: map[string]attribute{
+		"cluster": cluster, "clusteruid": clusterUID, "collection": collection, "group": group, "resource": resource,
+		"namespace": namespace, "origin": origin, "id": id, "name": objectName, "uid": uid, "resourceversion": version,
+		"deletionversion": deletion, "time": clock, "epoch": epoch, "run": run, "incarnation": incarnation,
+	}}
+	for t := event.Added; t <= event.Closed; t++ {
+		h.types[t.CloudEvent()] = t
+	}
+	return h
+}
+
+func (h *heads) intern(b []byte) string {
+	if s, ok := h.once[string(b)]; ok {
+		return s
+	}
+	s := string(b)
+	h.once[s] = s
+	return s
+}
+
+// read reads m's head into out. ok is false for what is no event of a copy: a dead letter, and a
+// null value whose headers describe no deletion.
+func (h *heads) read(m *sink.Message, out *head) (ok bool, err error) {
+	*out = head{epoch: 1}
+	typed, dead := false, false
+	for _, x := range m.Headers {
+		name, value, err := attributeOf(x)
+		switch {
+		case err != nil:
+			return false, err
+		case name == "deadletterreason":
+			dead = true
+		case name == "type" && typed:
+			return false, fmt.Errorf("two headers have its type: %w", history.ErrForeign)
+		case name == "type":
+			if out.typ, typed = h.types[string(value)]; !typed {
+				return false, unknownType(string(value))
+			}
+		default:
+			if err := out.set(h, name, value); err != nil {
+				return false, err
+			}
+		}
+	}
+	switch {
+	case dead, len(m.Value) == 0 && (!typed || out.typ != event.Deleted):
+		return false, nil
+	case !typed || !out.whole():
+		return h.readValue(m, out)
+	}
+	return true, out.check()
+}
+
+// whole reports whether headers have what every event has.
+func (out *head) whole() bool {
+	return out.text[id] != "" && out.text[collection] != "" && !out.time.IsZero()
+}
+
+// check refuses an event of another contract.
+func (out *head) check() error {
+	if out.run == 0 || out.incarnation == 0 {
+		return fmt.Errorf("event %q has no run or no incarnation: %w", out.text[id], history.ErrForeign)
+	}
+	return nil
+}
+
+// attributeOf returns the name of the attribute that a header is of, "" for none.
+func attributeOf(x sink.Header) (name string, value []byte, err error) {
+	lower := strings.ToLower(x.Name)
+	name, found := strings.CutPrefix(lower, "ce_")
+	value = x.Value
+	if !found {
+		if name, found = strings.CutPrefix(lower, "ce-"); !found {
+			return "", nil, nil
+		}
+		text, err := url.PathUnescape(string(value))
+		if err != nil {
+			return "", nil, fmt.Errorf("header %s is %q: %w", lower, x.Value, history.ErrForeign)
+		}
+		value = []byte(text)
+	}
+	if !utf8.Valid(value) {
+		return "", nil, fmt.Errorf("header %s is %q: %w", x.Name, x.Value, history.ErrForeign)
+	}
+	return name, value, nil
+}
+
+func unknownType(name string) error {
+	why := history.ErrForeign
+	if strings.HasPrefix(name, typePrefix) {
+		why = history.ErrNewer
+	}
+	return fmt.Errorf("an event of type %q: %w", name, why)
+}
+
+// set takes an attribute. If two headers are of one, in two spellings, readers would differ about
+// its value.
+func (out *head) set(h *heads, name string, value []byte) (err error) {
+	a, known := h.attributes[name]
+	if !known {
+		return nil
+	}
+	if out.read&(1<<a) != 0 {
+		return fmt.Errorf("two headers have its %s: %w", name, history.ErrForeign)
+	}
+	out.read |= 1 << a
+	switch a {
+	case clock:
+		out.time, err = time.Parse(time.RFC3339Nano, string(value))
+	case epoch:
+		if out.epoch, err = strconv.ParseUint(string(value), 10, 64); out.epoch == 0 {
+			err = strconv.ErrRange
+		}
+	case run:
+		out.run, err = strconv.ParseUint(string(value), 10, 64)
+	case incarnation:
+		out.incarnation, err = strconv.ParseUint(string(value), 10, 64)
+	default:
+		if a <= origin {
+			out.text[a] = h.intern(value)
+		} else {
+			out.text[a] = string(value)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("%s is %q: %w", name, value, history.ErrForeign)
+	}
+	return nil
+}
+
+// readValue is for messages whose headers do not have it all: NATS takes 64 KiB of them.
+func (h *heads) readValue(m *sink.Message, out *head) (bool, error) {
+	e, err := decode(m)
+	switch {
+	case errors.Is(err, nextconsumer.ErrNoEvent):
+		return false, nil
+	case errors.Is(err, event.ErrUnknownType):
+		return false, fmt.Errorf("%w: %w", err, history.ErrNewer)
+	case err != nil:
+		return false, fmt.Errorf("%w: %w", history.ErrForeign, err)
+	}
+	*out = head{typ: e.Type, time: e.Time, epoch: e.Epoch, run: e.Run, incarnation: e.Incarnation, text: [texts]string{
+		cluster: e.Cluster, clusterUID: e.ClusterUID, collection: e.Collection, group: e.Group, resource: e.Resource,
+		namespace: e.Namespace, origin: string(e.Origin), id: e.ID, objectName: e.Name, uid: e.UID, version: e.ResourceVersion,
+		deletion: e.DeletionVersion,
+	}}
+	return true, out.check()
+}
+
+// message is m for a copy.
+func message(m *sink.Message) nextconsumer.Message {
+	out := nextconsumer.Message{Value: m.Value, Headers: make(map[string]string, len(m.Headers))}
+	for _, x := range m.Headers {
+		out.Headers[x.Name] = string(x.Value)
+	}
+	return out
+}
+
+// decode reads the whole event.
+func decode(m *sink.Message) (*event.Received, error) {
+	e, err := nextconsumer.Decode(message(m))
+	if err == nil && (e.Run == 0 || e.Incarnation == 0) {
+		err = fmt.Errorf("event %q has no run or no incarnation: %w", e.ID, event.ErrNotEvent)
+	}
+	return e, err
+}

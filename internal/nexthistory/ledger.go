@@ -1,0 +1,66 @@
+package nexthistory
+
+import (
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+// plan is the newest plan of a resource.
+type plan struct {
+	birth, number uint64
+	digest        string
+}
+
+// member is what events about a collection say of it.
+type member struct {
+	resource          string
+	incarnation, edit uint64
+	closed            *event.Received
+}
+
+// ledger keeps which collections a sink has. It takes events about collections in any order.
+type ledger struct {
+	birth   uint64
+	plans   map[string]plan    // by resource
+	members map[string]*member // by collection
+}
+
+func newLedger() *ledger {
+	return &ledger{plans: map[string]plan{}, members: map[string]*member{}}
+}
+
+func (l *ledger) take(e *event.Received) {
+	c := event.Collection{Group: e.Group, Resource: e.Resource}
+	m := l.members[e.Collection]
+	if m == nil || m.incarnation < e.Incarnation {
+		m = &member{resource: c.ResourceID(), incarnation: e.Incarnation}
+		l.members[e.Collection] = m
+	}
+	if m.incarnation == e.Incarnation && e.Type == event.Closed {
+		m.closed = e
+	}
+	if e.Plan == nil {
+		return
+	}
+	if m.incarnation == e.Incarnation {
+		m.edit = max(m.edit, e.Plan.Edit)
+	}
+	l.birth = max(l.birth, e.Plan.Birth)
+	p := l.plans[m.resource]
+	if e.Plan.Birth > p.birth || e.Plan.Birth == p.birth && e.Plan.Number > p.number {
+		l.plans[m.resource] = plan{e.Plan.Birth, e.Plan.Number, e.Plan.Digest}
+	}
+}
+
+// open reports whether a collection is neither closed nor of a checkpoint that was lost.
+func (l *ledger) open(m *member) bool { return m.closed == nil && m.incarnation >= l.birth }
+
+// complete reports whether a resource has open collections, and they are those of its plan.
+func (l *ledger) complete(resource string) bool {
+	edits := map[string]uint64{}
+	for id, m := range l.members {
+		if m.resource == resource && l.open(m) {
+			edits[id] = m.edit
+		}
+	}
+	return len(edits) > 0 && event.PlanDigest(edits) == l.plans[resource].digest
+}

@@ -1,0 +1,161 @@
+package nexthistory
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/kubebridge/kubebridge/internal/history"
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/shape"
+)
+
+// asked are the routes that what is asked for may have taken.
+func asked(routes []history.Route, resources []string) (out []history.Route) {
+	for _, r := range routes {
+		c := event.ParseEntryCollection(r.Resource)
+		if r.Resource == "" || len(resources) == 0 || slices.ContainsFunc(resources, func(n string) bool { return history.Matches(n, c.Group, c.Resource) }) {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// Topics returns which Kafka topics hold what is asked for. It knows no key of an object: keys hold the name of
+// an entry, and there may have been entries that the configuration does not have any more.
+func Topics(routes []history.Route, cluster string, resources []string) func(topic string) bool {
+	var all []func(string) bool
+	for _, r := range asked(routes, resources) {
+		all = append(all, topics(r, cluster, resources))
+	}
+	return func(topic string) bool {
+		return slices.ContainsFunc(all, func(one func(string) bool) bool { return one(topic) })
+	}
+}
+
+// topics returns which topics a route means.
+func topics(r history.Route, cluster string, resources []string) func(topic string) bool {
+	var b strings.Builder
+	for i, part := range strings.Split(r.Template, "{") {
+		literal := part
+		if i > 0 {
+			name, rest, _ := strings.Cut(part, "}")
+			literal = rest
+			b.WriteString(map[string]string{
+				"cluster": regexp.QuoteMeta(cluster), "group": `(?P<group>[a-zA-Z0-9._-]+)`, "resource": `(?P<resource>[a-zA-Z0-9_-]+)`, "entry": `[a-zA-Z0-9_-]+`,
+			}[name])
+		}
+		b.WriteString(regexp.QuoteMeta(literal))
+	}
+	pattern := regexp.MustCompile("^" + b.String() + "$")
+	return func(topic string) bool {
+		found := pattern.FindStringSubmatch(topic)
+		if found == nil {
+			return false
+		}
+		has := func(name, value string) bool {
+			i := pattern.SubexpIndex(name)
+			return i < 0 || found[i] == value
+		}
+		fits := func(n string) bool {
+			resource, group, dotted := strings.Cut(n, ".")
+			return has("resource", resource) && (!dotted || has("group", group))
+		}
+		c := event.ParseEntryCollection(r.Resource)
+		return (len(resources) == 0 || slices.ContainsFunc(resources, fits)) &&
+			(r.Resource == "" || has("resource", c.Resource) && has("group", c.GroupOrCore()))
+	}
+}
+
+// Subjects are patterns of the NATS subjects of what is asked for: of objects and of
+// collections, and all without overlap.
+func Subjects(routes []history.Route, cluster string, resources []string, object *history.Name) (all, collections []string) {
+	if len(resources) == 0 {
+		resources = []string{"*"}
+	}
+	name, namespace := "*", "*"
+	if object != nil {
+		name, namespace = event.EscapeToken(object.Name), event.EscapeToken(object.Namespace)
+	}
+	var objects []string
+	for _, route := range routes {
+		for _, r := range resources {
+			if r != "*" && len(asked([]history.Route{route}, []string{r})) == 0 {
+				continue
+			}
+			of := fill(route.Template, cluster, r, namespace, name)
+			objects = append(objects, of)
+			if route.Template == shape.DefaultSubject { // an entry may have a name
+				objects = append(objects, of+".*")
+			}
+			// As [shape.Template.EntryCollectionSubject]: the kind and the namespace take the place of the name.
+			of = fill(route.Template, cluster, r, "_collection", "*.*")
+			for _, end := range [][2]string{{"{namespace}", "._collection"}, {"{name}", ".*.*"}, {"{entry}", ".*"}} {
+				if !strings.Contains(route.Template, end[0]) {
+					of += end[1]
+				}
+			}
+			collections = append(collections, of)
+		}
+	}
+	return apart(append(objects, collections...)), apart(collections)
+}
+
+// fill renders a template of subjects as a pattern, for a resource, or "*" for all.
+func fill(template, cluster, resource, namespace, name string) string {
+	resource, group, dotted := strings.Cut(resource, ".")
+	if !dotted {
+		group = "*"
+	} else {
+		group = event.EscapeToken(group)
+	}
+	if resource != "*" {
+		resource = event.EscapeToken(resource)
+	}
+	tokens := strings.Split(template, ".")
+	for i, t := range tokens {
+		if t == "{name}" {
+			tokens[i] = name
+			continue
+		}
+		t = strings.NewReplacer("{cluster}", event.EscapeToken(cluster), "{group}", group, "{resource}", resource,
+			"{namespace}", namespace, "{name}", name, "{kind}", "*", "{type}", "*", "{entry}", "*").Replace(t)
+		if strings.Contains(t, "*") {
+			t = "*" + strings.Repeat(".*", strings.Count(t, ".")) // a token is a wildcard whole or not at all
+		}
+		tokens[i] = t
+	}
+	return strings.Join(tokens, ".")
+}
+
+// apart makes one pattern of those that a subject could fit both of: a server reads no
+// message twice for a consumer, and takes no patterns that would ask for it.
+func apart(patterns []string) (out []string) {
+	for _, p := range patterns {
+		for i := 0; i < len(out); i++ {
+			if both, ok := join(out[i], p); ok {
+				out, p, i = slices.Delete(out, i, i+1), both, -1 // it may overlap with others now
+			}
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+// join is a pattern of all that two patterns fit; ok if some subject fits both.
+func join(a, b string) (both string, ok bool) {
+	x, y := strings.Split(a, "."), strings.Split(b, ".")
+	if len(x) != len(y) {
+		return "", false
+	}
+	for i := range x {
+		switch {
+		case x[i] == y[i]:
+		case x[i] == "*" || y[i] == "*":
+			x[i] = "*"
+		default:
+			return "", false
+		}
+	}
+	return strings.Join(x, "."), true
+}

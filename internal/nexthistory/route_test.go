@@ -1,0 +1,81 @@
+package nexthistory_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/kubebridge/kubebridge/internal/history"
+	"github.com/kubebridge/kubebridge/internal/nexthistory"
+	"github.com/kubebridge/kubebridge/pkg/shape"
+)
+
+// A topic that is not read would be missing in the answer.
+func TestTopics(t *testing.T) {
+	for _, c := range []struct {
+		route    history.Route
+		resource string
+		topic    string
+		want     bool
+	}{
+		{history.Route{Template: "k8s.{cluster}.{group}.{resource}"}, "pods", "k8s.prod.core.pods", true},
+		{history.Route{Template: "k8s.{cluster}.{group}.{resource}"}, "pods", "k8s.prod.metrics.k8s.io.pods", true},
+		{history.Route{Template: "k8s.{cluster}.{group}.{resource}"}, "pods", "k8s.dev.core.pods", false},
+		{history.Route{Template: "k8s.{cluster}.{group}.{resource}"}, "deployments.apps", "k8s.prod.extensions.deployments", false},
+		{history.Route{Template: "k8s.{resource}.{entry}"}, "pods", "k8s.pods.canary", true},
+		{history.Route{Template: "k8s.{resource}.{entry}"}, "pods", "k8s.nodes.canary", false},
+		{history.Route{Template: "audit.{cluster}", Resource: "secrets"}, "secrets", "audit.prod", true},
+		{history.Route{Template: "audit.{cluster}", Resource: "secrets"}, "pods", "audit.prod", false},
+		{history.Route{Template: "audit.{group}", Resource: "secrets"}, "secrets", "audit.core", true},
+		{history.Route{Template: "audit.{group}", Resource: "secrets"}, "secrets", "audit.apps", false},
+	} {
+		if got := nexthistory.Topics([]history.Route{c.route}, "prod", []string{c.resource})(c.topic); got != c.want {
+			t.Errorf("%+v: %s of %s: %t", c.route, c.topic, c.resource, got)
+		}
+	}
+}
+
+// The patterns have every subject that the bridge writes.
+func TestSubjects(t *testing.T) {
+	v := shape.Values{Cluster: "prod", Group: "apps", Resource: "deployments", Kind: "Deployment", Type: "added", Name: "web.a"}
+	for _, text := range []string{
+		shape.DefaultSubject, "k8s.{cluster}.{type}", "x.{entry}.{namespace}.{name}", "k8s.{name}.in-{namespace}.{kind}", "k8s.{resource}-{entry}", "k8s.{cluster}-{name}",
+	} {
+		for _, entry := range []string{"", "@", "canary", "canary@"} {
+			for _, namespace := range []string{"", "shop"} {
+				written := text
+				if text == shape.DefaultSubject && entry != "" {
+					written += ".{entry}"
+				}
+				template, err := shape.ParseTemplate(written, shape.EntrySubjectNames)
+				if err != nil {
+					t.Fatal(err)
+				}
+				v.Entry, v.Namespace = entry, namespace
+				all, collections := nexthistory.Subjects([]history.Route{{Template: text}}, "prod", []string{"deployments.apps"}, nil)
+				of := template.EntryCollectionSubject(v, "reset")
+				named, _ := nexthistory.Subjects([]history.Route{{Template: text}}, "prod", []string{"deployments.apps"}, &history.Name{Namespace: namespace, Name: "web.a"})
+				if s := template.Subject(v); !fits(all, s) || !fits(named, s) || !fits(all, of) || !fits(named, of) || !fits(collections, of) {
+					t.Errorf("%s, entry %q, namespace %q: %s and %s: %v, %v, %v", text, entry, namespace, s, of, all, named, collections)
+				}
+			}
+		}
+	}
+}
+
+// fits reports whether exactly one pattern has a subject: a server refuses patterns that overlap.
+func fits(patterns []string, subject string) bool {
+	found := 0
+	for _, p := range patterns {
+		tokens, of := strings.Split(p, "."), strings.Split(subject, ".")
+		if len(tokens) == len(of) {
+			same := true
+			for i := range tokens {
+				same = same && (tokens[i] == "*" || tokens[i] == of[i])
+			}
+			if same {
+				found++
+			}
+		}
+	}
+	return found == 1
+}

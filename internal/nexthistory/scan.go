@@ -1,0 +1,198 @@
+package nexthistory
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/sink"
+)
+
+// Looking back, each stretch is twice the one before: the nearest whole list is found by
+// reading less than twice as much as lies behind it.
+const (
+	firstStretch = 4 << 10 // messages of a part
+	lastStretch  = 1 << 20
+)
+
+const reasonResync = "resync"
+
+// mark is a collection event where it stands in a part.
+type mark struct {
+	offset int64
+	event  *event.Received
+	within bool // it had happened by the point that is asked for
+}
+
+// track is what the bus says of one collection.
+type track struct {
+	log   string         // topic or stream
+	marks map[int][]mark // by part, in order
+	// base is the newest whole list, zero if none was found: its run, its incarnation, and the
+	// offsets of its gap by part.
+	run, incarnation uint64
+	base             map[int]int64
+}
+
+// scan looks for whole lists, back from where the point is. What it finds only says where to begin
+// to read: what is read from there on decides.
+type scan struct {
+	*log
+	point    point
+	ledger   *ledger
+	asked    func(group, resource string) bool
+	enough   func(*scan) bool
+	tracks   map[string]*track
+	top      []int64 // offsets from which it looks back
+	earliest time.Time
+}
+
+func (s *scan) run(ctx context.Context) error {
+	parts := s.Parts()
+	s.tracks, s.top = map[string]*track{}, make([]int64, len(parts))
+	for i, p := range parts {
+		s.top[i] = p.End
+	}
+	if s.point.isTime() {
+		// The bus's own times may be later than those of the events, which waited in an outage, or
+		// earlier, if clocks differ. A list that is missed here is found by who reads on.
+		var err error
+		if s.top, err = s.At(ctx, s.point.Time); err != nil {
+			return err
+		}
+	}
+	to := slices.Clone(s.top)
+	for stretch := int64(firstStretch); ; stretch = min(2*stretch, lastStretch) {
+		ranges := make([]sink.Range, len(parts))
+		left := false
+		for i, p := range parts {
+			ranges[i] = sink.Range{From: max(p.First, to[i]-stretch), To: to[i]}
+			left = left || ranges[i].From < ranges[i].To
+			to[i] = min(to[i], ranges[i].From)
+		}
+		if !left {
+			break
+		}
+		s.begin("looking for a complete list", ranges)
+		if err := s.stretch(ctx, ranges); err != nil {
+			return err
+		}
+		for _, t := range s.tracks {
+			t.settle(s.size[t.log])
+		}
+		if s.enough(s) {
+			break
+		}
+	}
+	// Of an epoch that is not the first there may be others that were not read.
+	if newest := slices.Max(append(slices.Collect(maps.Keys(s.newest)), 1)); s.point.RV != 0 && s.point.Epoch == 0 && newest > 1 {
+		return fmt.Errorf("the cluster has several epochs, and a resourceVersion needs one: write e%d:%d, or a time", newest, s.point.RV)
+	}
+	return nil
+}
+
+// stretch reads the collection events of ranges that lie before what was read.
+func (s *scan) stretch(ctx context.Context, ranges []sink.Range) error {
+	found := map[string]map[int][]mark{}
+	err := s.each(ctx, ranges, true, func(m *sink.Message, h *head) error {
+		if s.earliest.IsZero() || h.time.Before(s.earliest) {
+			s.earliest = h.time
+		}
+		if !h.typ.OfCollection() || !s.asked(h.text[group], h.text[resource]) {
+			return nil
+		}
+		e, err := decode(m)
+		if err != nil {
+			return err
+		}
+		within, err := s.point.holds(h)
+		if err != nil {
+			return err
+		}
+		if within && (s.point.isTime() || h.at() != "") { // without a version it may be of any
+			s.ledger.take(e)
+		}
+		if found[e.Collection] == nil {
+			found[e.Collection] = map[int][]mark{}
+		}
+		found[e.Collection][m.Part] = append(found[e.Collection][m.Part], mark{m.Offset, e, within})
+		return nil
+	})
+	for id, parts := range found {
+		t := s.tracks[id]
+		if t == nil {
+			t = &track{marks: map[int][]mark{}}
+			s.tracks[id] = t
+		}
+		for part, marks := range parts {
+			t.log = s.Parts()[part].Log
+			t.marks[part] = append(marks, t.marks[part]...)
+		}
+	}
+	return err
+}
+
+// settle finds the newest whole list that each part of the log has.
+func (t *track) settle(parts int) {
+	if t.base != nil {
+		return
+	}
+	found := map[uint64]map[int]int64{}
+	for part, marks := range t.marks {
+		for i, m := range marks {
+			if !m.begins() || !ends(marks[i:]) {
+				continue
+			}
+			run := m.event.Run
+			if found[run] == nil {
+				found[run] = map[int]int64{}
+			}
+			if _, twice := found[run][part]; !twice {
+				found[run][part] = m.offset
+			}
+			if len(found[run]) == parts && run > t.run {
+				t.run, t.incarnation, t.base = run, m.event.Incarnation, found[run]
+			}
+		}
+	}
+}
+
+// begins reports whether everything is published from here on.
+func (m mark) begins() bool {
+	return m.event.Type == event.Gap && (m.event.Report.Reset || m.event.Report.Reason == reasonResync)
+}
+
+// ends reports whether the list that begins with the first mark is complete by the point. What a list
+// of a reset published before another gap is not published again; that of a resync would be.
+func ends(marks []mark) bool {
+	first := marks[0].event
+	for _, m := range marks[1:] {
+		e := m.event
+		switch {
+		case e.Incarnation < first.Incarnation || e.Run < first.Run: // a repetition
+		case e.Incarnation > first.Incarnation, e.Type == event.Closed:
+			return false
+		case e.Type == event.Synced:
+			return m.within
+		case e.Run > first.Run && !first.Report.Reset:
+			return false
+		}
+	}
+	return false
+}
+
+// from is where to begin to read a part for a collection.
+func (s *scan) from(t *track, part int) int64 {
+	if t.base != nil {
+		return t.base[part]
+	}
+	for _, m := range slices.Backward(t.marks[part]) {
+		if m.begins() { // its synced event may be found behind what was looked at
+			return m.offset
+		}
+	}
+	return s.top[part]
+}

@@ -1,0 +1,336 @@
+package nexthistory
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/kubebridge/kubebridge/internal/history"
+	"github.com/kubebridge/kubebridge/internal/nextconsumer"
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+// Rebuild answers q. What is not covered is in State.Missing; an error is of the bus, or of what
+// stands on it. A resourceVersion that a collection has not reached is not covered, so that
+// q.Whole is not used.
+func Rebuild(ctx context.Context, q history.Query) (*history.State, error) {
+	b := builder{q: &q, point: point{q.At}}
+	l := newLog(q.Reader, q.Cluster, q.Goes, q.Progress)
+	s := &scan{log: l, point: b.point, ledger: newLedger(), asked: b.asked, enough: b.enough}
+	if err := s.run(ctx); err != nil {
+		return nil, err
+	}
+	if !b.point.isTime() { // only what is read in order says whether a collection was open
+		s.ledger = newLedger()
+	}
+	b.replay = newReplay(s, b.needs, b.keeps)
+	if err := b.run(ctx); err != nil {
+		return nil, err
+	}
+	return b.state()
+}
+
+// builder makes the state.
+type builder struct {
+	*replay
+	q     *history.Query
+	point point
+	out   history.State
+}
+
+func (b *builder) asked(group, resource string) bool {
+	return len(b.q.Resources) == 0 || slices.ContainsFunc(b.q.Resources, func(n string) bool { return history.Matches(n, group, resource) })
+}
+
+// needs reports whether a collection may hold objects that are asked for.
+func (b *builder) needs(id string) bool {
+	c := event.ParseEntryCollection(id)
+	return b.q.Namespace == "" || c.Namespace == "" || c.Namespace == b.q.Namespace
+}
+
+// keeps reports whether an object is asked for. A namespace is in itself.
+func (b *builder) keeps(h *head) bool {
+	return b.q.Namespace == "" || h.text[namespace] == b.q.Namespace ||
+		h.text[group] == "" && h.text[resource] == "namespaces" && h.text[objectName] == b.q.Namespace
+}
+
+// enough reports whether no other collection can matter: those that were found are all of the plan, and
+// each of them has a whole list.
+func (b *builder) enough(s *scan) bool {
+	found := map[string]bool{} // names of resources that are asked for
+	for id, m := range s.ledger.members {
+		c := event.ParseEntryCollection(id)
+		for _, name := range b.q.Resources {
+			found[name] = found[name] || history.Matches(name, c.Group, c.Resource)
+		}
+		if !s.ledger.complete(m.resource) {
+			return false
+		}
+	}
+	for id, t := range s.tracks {
+		m := s.ledger.members[id]
+		if b.needs(id) && t.base == nil && (m == nil || s.ledger.open(m)) {
+			return false
+		}
+	}
+	for _, name := range b.q.Resources {
+		if !found[name] {
+			return false
+		}
+	}
+	return len(b.q.Resources) > 0
+}
+
+// state collects what was read.
+func (b *builder) state() (*history.State, error) {
+	b.out.ClusterUID = b.uid
+	var covered []*copied
+	unpublished := 0
+	for _, id := range b.ids() {
+		c, missing := b.collection(id)
+		if missing != nil {
+			if missing.LeftOut = missing.LeftOut || b.withheld(id) != "" && len(b.q.Resources) == 0; b.withheld(id) != "" {
+				unpublished++
+			}
+			b.out.Missing = append(b.out.Missing, *missing)
+			continue
+		}
+		covered = append(covered, b.copies[id])
+		b.out.Collections = append(b.out.Collections, c)
+	}
+	b.plans()
+	for _, name := range b.q.Resources {
+		if err := b.absent(name); err != nil {
+			return nil, err
+		}
+	}
+	if len(b.out.Collections) == 0 && len(b.out.Missing) == 0 {
+		b.out.Missing = append(b.out.Missing, history.Missing{Name: "cluster " + b.q.Cluster, Why: b.silent()})
+	}
+	if len(b.out.Collections) == 0 && unpublished == len(b.out.Missing) { // what is left out is all there is
+		for i := range b.out.Missing {
+			b.out.Missing[i].LeftOut = false
+		}
+	}
+	b.unite(covered)
+	return &b.out, nil
+}
+
+// ids are those of the collections that were found, sorted.
+func (b *builder) ids() (out []string) {
+	for id := range b.tracks {
+		out = append(out, id)
+	}
+	for id := range b.copies {
+		out = append(out, id)
+	}
+	slices.Sort(out)
+	return slices.DeleteFunc(slices.Compact(out), func(id string) bool { return !b.needs(id) })
+}
+
+// withheld says which types of event of a collection are not published.
+func (b *builder) withheld(id string) string {
+	if b.q.Untold == nil {
+		return ""
+	}
+	c := event.ParseEntryCollection(id)
+	return b.q.Untold(c.ResourceID())
+}
+
+// collection is what is known of one, or why its state is not known.
+func (b *builder) collection(id string) (history.Covered, *history.Missing) {
+	missing := func(why string, args ...any) (history.Covered, *history.Missing) {
+		return history.Covered{}, &history.Missing{Name: id, Why: fmt.Sprintf(why, args...)}
+	}
+	m, c := b.ledger.members[id], b.copies[id]
+	switch types := b.withheld(id); {
+	case types != "":
+		return missing("its %s events are not published (types): its state cannot be rebuilt", types)
+	case m != nil && m.incarnation < b.ledger.birth:
+		_, out := missing("the sink lost its checkpoint, and had not listed it again by then")
+		out.LeftOut = b.ledger.complete(m.resource) // without it
+		return history.Covered{}, out
+	case m != nil && m.closed != nil:
+		_, out := missing("it is not watched since %s (%s)", stamp(m.closed.Time), m.closed.Report.Reason)
+		out.LeftOut = true
+		return history.Covered{}, out
+	case m == nil:
+		of := event.ParseEntryCollection(id)
+		_, out := missing("what the bus holds of it begins after %s", b.point)
+		out.LeftOut = b.ledger.complete(of.ResourceID()) // the configuration of then did not have it
+		return history.Covered{}, out
+	case c == nil || c.base == nil && c.begun == nil:
+		return missing("no reset or resync by then that publishes every object is on the bus, which goes back to %s: `bridge resync` makes one for later times", stamp(b.earliest))
+	case c.base == nil || c.base.synced.Incarnation != m.incarnation:
+		return missing("a list that publishes every object began at %s (%s), and was not complete by then", stamp(c.begun.Time), c.begun.Report.Reason)
+	}
+	if why := cmp.Or(c.base.lacks(), b.short(c)); why != "" {
+		return missing("%s", why)
+	}
+	return b.covered(c), nil
+}
+
+// lacks says why a list is not whole; "" if it is.
+func (l *list) lacks() string {
+	n := l.synced.Report.Counts
+	when := fmt.Sprintf("%s (resourceVersion %s)", stamp(l.synced.Time), l.synced.ResourceVersion)
+	switch {
+	case n == nil:
+		return "the list of " + when + " does not say how many objects it had"
+	case n.Skipped > 0:
+		return fmt.Sprintf("%d objects of the list of %s were not to be published (snapshot: skip)", n.Skipped, when)
+	}
+	want := n.Listed - n.Filtered
+	if l.gap.Report.Reason == reasonResync { // beside which the watch publishes others, and the end of some
+		want += n.Added - n.Deleted
+	}
+	if l.held != want {
+		return fmt.Sprintf("of the %d objects of the list of %s the bus holds %d: the others are dead letters, or were published later", want, when, l.held)
+	}
+	return ""
+}
+
+// reached is up to where every part of a collection is known to have been complete.
+func (b *builder) reached(c *copied) (least position) {
+	for i, f := range c.follows {
+		if len(c.follows) < b.size[b.Parts()[i].Log] {
+			return position{}
+		}
+		if least == (position{}) || f.reached.compare(least) < 0 {
+			least = f.reached
+		}
+	}
+	return least
+}
+
+// short says that a collection has not reached the resourceVersion that is asked for; "" if it has.
+func (b *builder) short(c *copied) string {
+	if b.point.isTime() {
+		return ""
+	}
+	for _, f := range c.follows {
+		if b.point.Epoch != 0 && f.epoch != b.point.Epoch {
+			return fmt.Sprintf("its first list of epoch %d was not complete at resourceVersion %d", b.point.Epoch, b.point.RV)
+		}
+	}
+	at := b.reached(c)
+	switch {
+	case at.compare(b.point.position()) >= 0:
+		return ""
+	case at.version == 0:
+		return "the bus does not show up to which resourceVersion of the epoch it was complete"
+	}
+	return fmt.Sprintf("it had reached resourceVersion %d only", at.version)
+}
+
+func (b *builder) covered(c *copied) history.Covered {
+	s := c.base.synced
+	out := history.Covered{
+		Collection: c.id, Resource: c.resource, Base: s.Time, BaseRV: s.ResourceVersion, Filtered: s.Report.Counts.Filtered > 0,
+		Word: c.last, Silence: c.after.IsZero(),
+	}
+	for _, f := range c.follows {
+		if f.open != nil && (out.Gap == nil || out.Gap.Run < f.open.Run) {
+			out.Gap = f.open
+		}
+	}
+	if at := b.reached(c); at.version > 0 {
+		out.Reached, out.ReachedEpoch = strconv.FormatUint(at.version, 10), at.epoch
+	}
+	return out
+}
+
+// plans adds the resources of which a collection of the plan is not on the bus. While a gap is open, or a list is
+// incomplete, that is known already.
+func (b *builder) plans() {
+	if !b.point.isTime() {
+		return
+	}
+	weak := map[string]bool{} // by resource
+	for _, m := range b.out.Missing {
+		c := event.ParseEntryCollection(m.Name)
+		weak[c.ResourceID()] = weak[c.ResourceID()] || !m.LeftOut
+	}
+	for i := range b.out.Collections {
+		c := &b.out.Collections[i]
+		weak[c.Resource] = weak[c.Resource] || c.Gap != nil
+	}
+	for i := range b.out.Collections {
+		c := &b.out.Collections[i]
+		if !weak[c.Resource] && !b.ledger.complete(c.Resource) {
+			weak[c.Resource] = true
+			b.out.Missing = append(b.out.Missing, history.Missing{Name: c.Resource, Why: "the configuration of then has other collections of it than the bus had by then"})
+		}
+	}
+}
+
+// unite collects the objects of all collections: of each name the state with the highest version, at a tie that
+// of the first collection. An object whose name belongs to a later one does not exist any more.
+func (b *builder) unite(covered []*copied) {
+	shown := map[nextconsumer.Name]*event.Received{}
+	for _, c := range covered { // in the order of their IDs
+		for n, e := range c.state.All() {
+			if was := shown[n]; was == nil || newer(e, was) {
+				shown[n] = e
+			}
+		}
+	}
+	for n, e := range shown {
+		b.out.Objects = append(b.out.Objects, history.Object{Received: e, ResourceID: n.Resource})
+	}
+	slices.SortFunc(b.out.Objects, func(x, y history.Object) int {
+		return cmp.Or(strings.Compare(x.ResourceID, y.ResourceID), strings.Compare(x.Namespace, y.Namespace),
+			strings.Compare(x.Received.Name, y.Received.Name))
+	})
+}
+
+// newer reports whether the state of an object comes after another one of it.
+func newer(a, b *event.Received) bool {
+	if a.Epoch != b.Epoch {
+		return a.Epoch > b.Epoch
+	}
+	return event.Older(b.ResourceVersion, a.ResourceVersion)
+}
+
+// silent says from when on the bus has anything.
+func (b *builder) silent() string {
+	if b.earliest.IsZero() {
+		return "the bus holds nothing of it by then"
+	}
+	return "the bus holds nothing of it by then; it goes back to " + stamp(b.earliest)
+}
+
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+// absent adds what was asked for and no collection is of. A name that means two resources is an error.
+func (b *builder) absent(name string) error {
+	var found []string
+	ended := ""
+	for _, c := range b.out.Collections {
+		found = append(found, c.Resource)
+	}
+	for _, m := range b.out.Missing {
+		c := event.ParseEntryCollection(m.Name)
+		if m.LeftOut && history.Matches(name, c.Group, c.Resource) {
+			ended = m.Why
+			continue
+		}
+		found = append(found, c.ResourceID())
+	}
+	slices.Sort(found)
+	found = slices.DeleteFunc(slices.Compact(found), func(id string) bool {
+		c := event.ParseEntryCollection(id)
+		return !history.Matches(name, c.Group, c.Resource)
+	})
+	switch {
+	case len(found) > 1 && !slices.Contains(found, name):
+		return &history.AmbiguousError{Name: name, Of: found}
+	case len(found) == 0:
+		b.out.Missing = append(b.out.Missing, history.Missing{Name: name, Why: cmp.Or(ended, b.silent())})
+	}
+	return nil
+}

@@ -1,0 +1,594 @@
+package nexthistory_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"github.com/kubebridge/kubebridge/internal/history"
+	"github.com/kubebridge/kubebridge/internal/nextconsumer"
+	"github.com/kubebridge/kubebridge/internal/nexthistory"
+	"github.com/kubebridge/kubebridge/internal/reconcile"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// rebuild answers for pods at a point, as --at takes it.
+func (w *world) rebuild(at string) *history.State {
+	w.t.Helper()
+	p, err := history.ParsePoint(at)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	s, err := nexthistory.Rebuild(w.t.Context(), history.Query{Reader: w, Cluster: "prod", At: p, Resources: []string{"pods"}})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return s
+}
+
+func stamp(t time.Time) string { return t.Format(time.RFC3339Nano) }
+
+// objects are those of a state: name, version, and the collection that shows it if it has an entry.
+func objects(s *history.State) []string {
+	out := []string{}
+	for i := range s.Objects {
+		o := &s.Objects[i]
+		_, entry, _ := strings.Cut(o.Collection, ":")
+		out = append(out, strings.TrimSuffix(fmt.Sprintf("%s %s %s", o.Received.Name, o.ResourceVersion, entry), " "))
+	}
+	return out
+}
+
+// question is one with its answer.
+type question struct {
+	at   string
+	want []string
+	err  string // nil: it is covered
+	gap  bool   // one is open
+}
+
+func (w *world) ask(questions ...question) {
+	w.t.Helper()
+	for _, q := range questions {
+		s := w.rebuild(q.at)
+		err := s.Err()
+		switch {
+		case q.err != "" && (!errors.Is(err, history.ErrNotCovered) || !strings.Contains(err.Error(), q.err)):
+			w.t.Errorf("at %s the error is %v, want one with %q", q.at, err, q.err)
+			continue
+		case q.err != "":
+			continue
+		case err != nil:
+			w.t.Errorf("at %s: %v", q.at, err)
+			continue
+		}
+		if diff := cmp.Diff(q.want, objects(s)); diff != "" {
+			w.t.Errorf("at %s (-want +got):\n%s", q.at, diff)
+		}
+		gap := slices.ContainsFunc(s.Collections, func(c history.Covered) bool { return c.Gap != nil })
+		if gap != q.gap {
+			w.t.Errorf("at %s a gap is open: %t", q.at, gap)
+		}
+	}
+}
+
+// An object that moves between two entries is in the union as long as one holds it, and in the
+// state with the higher version. A restore would delete it or put an old state back otherwise.
+func TestObjectMoves(t *testing.T) {
+	w := newWorld(t, 1, map[string]string{"pods:a": "1", "pods:b": "2"})
+	w.set("x", "1") // 1
+	w.set("y", "2") // 2
+	w.settle()
+	before := w.mark()
+	w.paused["pods:a"] = true
+	w.set("x", "2") // 3
+	w.settle()
+	both := w.mark()
+	w.paused["pods:a"] = false
+	w.settle()
+	moved := w.mark()
+	w.paused["pods:a"] = true
+	w.set("x", "1") // 4
+	w.settle()
+	none := w.mark()
+	w.paused["pods:a"] = false
+	w.settle()
+	w.set("z", "1") // 5
+	w.set("v", "2") // 6
+	w.settle()
+	w.ask(
+		question{at: stamp(before), want: []string{"x 1 a", "y 2 b"}},
+		question{at: stamp(both), want: []string{"x 3 b", "y 2 b"}},
+		question{at: stamp(moved), want: []string{"x 3 b", "y 2 b"}},
+		question{at: stamp(none), want: []string{"y 2 b"}},
+		question{at: stamp(w.mark()), want: []string{"v 6 b", "x 4 a", "y 2 b", "z 5 a"}},
+		// By versions the two collections agree: the object is always in exactly one.
+		question{at: "2", want: []string{"x 1 a", "y 2 b"}},
+		question{at: "3", want: []string{"x 3 b", "y 2 b"}},
+		question{at: "4", want: []string{"x 4 a", "y 2 b"}},
+		question{at: "5", want: []string{"x 4 a", "y 2 b", "z 5 a"}},
+		question{at: "6", err: "pods:a: it had reached resourceVersion 5 only"},
+		question{at: "1", err: "pods:a: what the bus holds of it begins after resourceVersion 1"},
+	)
+}
+
+// Two entries may hold one object. At the same version the first collection by ID shows it.
+func TestObjectInTwo(t *testing.T) {
+	w := newWorld(t, 1, map[string]string{"pods:a": "1", "pods:b": ""})
+	w.set("x", "1") // 1
+	w.settle()
+	two := w.mark()
+	w.set("x", "2") // 2
+	w.settle()
+	one := w.mark()
+	w.remove("x")
+	w.settle()
+	w.ask(
+		question{at: stamp(two), want: []string{"x 1 a"}},
+		question{at: stamp(one), want: []string{"x 2 b"}},
+		question{at: stamp(w.mark()), want: []string{}},
+	)
+	s := w.rebuild(stamp(w.mark()))
+	if c := s.Collections; len(c) != 2 || c[0].Reached != "2" || c[1].Reached != "3" {
+		t.Errorf("the answer does not name how far each collection had reached: %+v", c)
+	}
+}
+
+// A reset begins with an empty copy: in the middle of it the state is not known, and is neither what
+// was before nor what has been published again so far.
+func TestReset(t *testing.T) {
+	w := newWorld(t, 2, map[string]string{"pods": ""})
+	w.set("a", "1")
+	w.set("b", "1")
+	w.settle()
+	before := w.mark()
+	w.remove("a") // 3
+	w.demand(reconcile.Reset, "pods")
+	for range 5 { // the gap and a part of the list
+		w.advance()
+	}
+	middle := w.mark()
+	w.settle()
+	w.set("a", "1") // 4
+	w.set("b", "1") // 5
+	w.settle()
+	w.ask(
+		question{at: stamp(before), want: []string{"a 1", "b 2"}},
+		question{at: stamp(middle), err: "a list that publishes every object began at"},
+		question{at: stamp(w.mark()), want: []string{"a 4", "b 5"}},
+		question{at: "2", want: []string{"a 1", "b 2"}},
+		question{at: "3", want: []string{"b 2"}},
+		question{at: "4", want: []string{"a 4", "b 2"}},
+	)
+}
+
+// Before a gap the state is whole; in it, it is marked as out of date; after it, it is whole again.
+func TestGap(t *testing.T) {
+	w := newWorld(t, 2, map[string]string{"pods": ""})
+	w.set("a", "1")
+	w.set("b", "1")
+	w.settle()
+	before := w.mark()
+	w.set("b", "1") // 3
+	w.remove("a")   // 4
+	w.set("c", "1") // 5
+	w.expire()
+	for range 2 {
+		w.advance()
+	}
+	within := w.mark()
+	w.settle()
+	after := w.mark()
+	w.ask(
+		question{at: stamp(before), want: []string{"a 1", "b 2"}},
+		question{at: stamp(within), want: []string{"a 1", "b 3"}, gap: true},
+		question{at: stamp(after), want: []string{"b 3", "c 5"}},
+		question{at: "2", want: []string{"a 1", "b 2"}},
+		question{at: "4", want: []string{"a 1", "b 3"}, gap: true}, // when a was deleted is not known
+		question{at: "5", want: []string{"b 3", "c 5"}},
+		question{at: "6", err: "it had reached resourceVersion 5 only"},
+	)
+}
+
+// A resourceVersion needs every partition to have reached it, unless a synced event says so for all.
+func TestNotReached(t *testing.T) {
+	w := newWorld(t, 2, map[string]string{"pods": ""})
+	w.set("a", "1")
+	w.set("b", "1")
+	w.settle()
+	w.set("a", "1") // 3
+	w.settle()
+	w.ask(question{at: "3", err: "it had reached resourceVersion 2 only"})
+	w.demand(reconcile.Confirm, "pods")
+	w.settle()
+	w.ask(question{at: "3", want: []string{"a 3", "b 2"}})
+}
+
+// A collection that was closed by then has no objects, and is named. Before that it counts.
+func TestClosed(t *testing.T) {
+	w := newWorld(t, 2, map[string]string{"pods:a": "1", "pods:b": "2"})
+	w.set("x", "1")
+	w.set("y", "2")
+	w.settle()
+	open := w.mark()
+	w.configure(map[string]string{"pods:a": "1"})
+	w.settle()
+	w.set("x", "1") // 3
+	w.set("u", "1") // 4
+	w.settle()
+	closed := w.mark()
+	w.ask(
+		question{at: stamp(open), want: []string{"x 1 a", "y 2 b"}},
+		question{at: stamp(closed), want: []string{"u 4 a", "x 3 a"}},
+		question{at: "2", want: []string{"x 1 a", "y 2 b"}},
+		question{at: "3", want: []string{"x 3 a"}},
+	)
+	if m := w.rebuild(stamp(closed)).Missing; len(m) != 1 || m[0].Name != "pods:b" || !m[0].LeftOut || !strings.Contains(m[0].Why, "not watched since") {
+		t.Errorf("what is left out: %+v", m)
+	}
+	if m := w.rebuild("3").Missing; len(m) != 1 || m[0].Name != "pods:b" || !m[0].LeftOut {
+		t.Errorf("what is left out at 3: %+v", m)
+	}
+}
+
+// After a restore of the cluster the same resourceVersions come again, in another epoch.
+func TestRestored(t *testing.T) {
+	w := newWorld(t, 2, map[string]string{"pods": ""})
+	w.set("a", "1")
+	w.set("b", "1")
+	w.settle()
+	w.set("a", "1") // 3
+	w.set("b", "1") // 4
+	w.settle()
+	first := w.mark()
+	w.back(2)
+	w.settle()
+	second := w.mark()
+	w.set("b", "1") // 3
+	w.set("a", "1") // 4
+	w.settle()
+	w.ask(
+		question{at: stamp(first), want: []string{"a 3", "b 4"}},
+		question{at: stamp(second), want: []string{"a 1", "b 2"}},
+		question{at: stamp(w.mark()), want: []string{"a 4", "b 3"}},
+		question{at: "e1:3", want: []string{"a 3", "b 2"}},
+		question{at: "e1:4", err: "it had reached resourceVersion 3 only"},
+		question{at: "e2:2", want: []string{"a 1", "b 2"}},
+		question{at: "e2:3", want: []string{"a 1", "b 3"}},
+		question{at: "e2:1", err: "its first list of epoch 2 was not complete at resourceVersion 1"},
+		question{at: "e3:1", err: "its first list of epoch 3 was not complete"},
+	)
+	p, _ := history.ParsePoint("3")
+	if _, err := nexthistory.Rebuild(t.Context(), history.Query{Reader: w, Cluster: "prod", At: p, Resources: []string{"pods"}}); err == nil || !strings.Contains(err.Error(), "write e2:3") {
+		t.Errorf("without an epoch the error is %v", err)
+	}
+}
+
+// A collection of a checkpoint that was lost is not taken for one that is still watched.
+func TestLostCheckpoint(t *testing.T) {
+	w := newWorld(t, 1, map[string]string{"pods:a": "1", "pods:b": "2"})
+	w.set("x", "1")
+	w.set("y", "2")
+	w.settle()
+	before := w.mark()
+	delete(w.wanted, "pods:b")
+	delete(w.edits, "pods:b")
+	w.forget()
+	w.settle()
+	after := w.mark()
+	w.ask(
+		question{at: stamp(before), want: []string{"x 1 a", "y 2 b"}},
+		question{at: stamp(after), want: []string{"x 1 a"}},
+	)
+	if m := w.rebuild(stamp(after)).Missing; len(m) != 1 || m[0].Name != "pods:b" || !m[0].LeftOut {
+		t.Errorf("what is left out: %+v", m)
+	}
+}
+
+// An entry of which the bus has nothing yet makes the union incomplete.
+func TestUnpublishedEntry(t *testing.T) {
+	w := newWorld(t, 1, map[string]string{"pods:a": "1"})
+	w.set("x", "1")
+	w.settle()
+	w.paused["pods:b"] = true
+	w.configure(map[string]string{"pods:a": "1", "pods:b": "2"})
+	for p := range w.bus { // the new collection's gap has not reached the bus
+		w.bus[p] = slices.DeleteFunc(w.bus[p], func(m message) bool { return strings.Contains(string(m.value), `"collection":"pods:b"`) })
+	}
+	w.demand(reconcile.Confirm, "pods:a")
+	w.settle()
+	w.ask(question{at: stamp(w.mark()), err: "pods: the configuration of then has other collections"})
+}
+
+// What the bus does not hold whole is not answered.
+func TestNotCovered(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(w *world)
+		want   string // in the error; "": it is covered
+	}{
+		"all":             {func(*world) {}, ""},
+		"retention":       {func(w *world) { w.first[0], w.first[1] = 1, 1 }, "no reset or resync by then"},
+		"retention, then": {func(w *world) { w.demand(reconcile.Demand, "pods"); w.settle(); w.first[0], w.first[1] = 1, 1 }, ""},
+		"a dead letter":   {func(w *world) { w.lose = "b"; w.demand(reconcile.Reset, "pods"); w.settle() }, "of the 2 objects of the list of"},
+		"compaction": {func(w *world) {
+			w.set("a", "1")
+			w.settle()
+			for p := range w.bus {
+				w.bus[p] = slices.DeleteFunc(w.bus[p], func(m message) bool { return strings.Contains(string(m.value), ":u1:1:present") })
+			}
+		}, "of the 2 objects of the list of"},
+		"nothing": {func(w *world) { clear(w.bus) }, "the bus holds nothing of it"},
+		"half a reset": {func(w *world) {
+			w.demand(reconcile.Reset, "pods")
+			w.settle()
+			w.bus[0] = w.bus[0][:len(w.bus[0])-1]
+		}, "a list that publishes every object began"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, 2, map[string]string{"pods": ""})
+			w.set("a", "1")
+			w.set("b", "1")
+			w.settle()
+			c.change(w)
+			q := question{at: stamp(w.mark()), err: c.want, want: []string{"a 1", "b 2"}}
+			w.ask(q)
+		})
+	}
+}
+
+// A copy of an old event that comes late, behind the list that an answer rests on, brings no object back.
+func TestLateCopy(t *testing.T) {
+	w := newWorld(t, 1, map[string]string{"pods": ""})
+	w.set("a", "1")
+	w.set("b", "1")
+	w.settle()
+	late := w.bus[0][2] // b
+	w.remove("b")
+	w.settle()
+	w.demand(reconcile.Demand, "pods")
+	w.settle()
+	w.bus[0] = append(w.bus[0], late)
+	w.ask(question{at: stamp(w.mark()), want: []string{"a 1"}})
+}
+
+// Of one namespace, only what may hold objects of it counts, and only its objects are in the answer.
+func TestNamespace(t *testing.T) {
+	w := newWorld(t, 1, map[string]string{"pods:a": "1", "pods:b@shop": "2"})
+	w.set("x", "1")
+	w.settle()
+	w.demand(reconcile.Reset, "pods:b@shop") // is not complete
+	for namespace, want := range map[string][]string{"ns": {"x 1 a"}, "other": {}} {
+		s, err := nexthistory.Rebuild(t.Context(), history.Query{
+			Reader: w, Cluster: "prod", At: history.Point{Time: w.mark()}, Resources: []string{"pods"}, Namespace: namespace,
+		})
+		if err != nil || s.Err() != nil {
+			t.Fatal(err, s.Err())
+		}
+		if diff := cmp.Diff(want, objects(s)); diff != "" || len(s.Collections) != 1 {
+			t.Errorf("%s: %+v (-want +got):\n%s", namespace, s.Collections, diff)
+		}
+	}
+}
+
+// A resource of which deletions are not published is left out of an answer about everything. Named, it is an error.
+func TestLeavesOut(t *testing.T) {
+	w := newWorld(t, 1, map[string]string{"pods": "", "events": ""})
+	w.set("x", "1")
+	w.settle()
+	for _, resources := range [][]string{nil, {"events"}} {
+		s, err := nexthistory.Rebuild(t.Context(), history.Query{
+			Reader: w, Cluster: "prod", At: history.Point{Time: w.mark()}, Resources: resources,
+			Untold: func(resource string) string { return map[string]string{"events": "deleted"}[resource] },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = s.Err()
+		if named := resources != nil; (err != nil) != named || len(s.Missing) != 1 || !strings.Contains(s.Missing[0].Why, "its deleted events are not published") {
+			t.Errorf("of %v: %v, %+v", resources, err, s.Missing)
+		}
+		if resources == nil && !cmp.Equal(objects(s), []string{"x 1"}) {
+			t.Errorf("the objects are %v", objects(s))
+		}
+	}
+}
+
+// Events that waited in an outage count by their own time, also whole lists.
+func TestOutage(t *testing.T) {
+	w := newWorld(t, 2, map[string]string{"pods": ""})
+	w.late = time.Hour
+	w.set("a", "1")
+	w.set("b", "1")
+	w.settle()
+	listed := w.mark()
+	w.set("a", "1")
+	w.settle()
+	w.ask(
+		question{at: stamp(listed), want: []string{"a 1", "b 2"}},
+		question{at: stamp(w.mark()), want: []string{"a 3", "b 2"}},
+	)
+}
+
+// A time that comes twice is the first of the two, never some of both.
+func TestClockWasSetBack(t *testing.T) {
+	w := newWorld(t, 1, map[string]string{"pods": ""})
+	w.set("a", "1")
+	w.set("b", "1")
+	w.settle()
+	twice := w.mark()
+	w.set("a", "1") // 3
+	w.settle()
+	w.clock = w.clock.Add(-time.Hour)
+	w.set("b", "1") // 4
+	w.settle()
+	w.ask(
+		question{at: stamp(twice), want: []string{"a 1", "b 2"}},
+		question{at: stamp(twice.Add(time.Minute)), want: []string{"a 3", "b 4"}},
+	)
+}
+
+// A whole list near the time is found without reading what lies before.
+func TestLooksBackOnly(t *testing.T) {
+	w := newWorld(t, 1, map[string]string{"pods": ""})
+	w.set("a", "1")
+	w.settle()
+	for range 5_000 {
+		w.bus[0] = append(w.bus[0], w.bus[0][1])
+	}
+	w.demand(reconcile.Reset, "pods")
+	w.settle()
+	w.ask(question{at: stamp(w.mark()), want: []string{"a 1"}})
+	if w.read > 5_000 {
+		t.Errorf("%d messages were read", w.read)
+	}
+}
+
+// At every time the state is that of a consumer which read until then, and after every whole list it is covered.
+func TestEveryTime(t *testing.T) {
+	covered := 0
+	for seed := range uint64(20) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		w := newWorld(t, 1+int(seed%3), map[string]string{"pods:a": "1", "pods:b": "12"})
+		for range 60 {
+			w.act(r)
+		}
+		for range 25 {
+			at := start.Add(time.Duration(r.Int64N(int64(w.clock.Sub(start)))))
+			s := w.rebuild(stamp(at))
+			want, complete := w.consumed(at)
+			if err := s.Err(); err != nil && complete {
+				t.Fatalf("seed %d at %s: a consumer is complete; %v", seed, at, err)
+			}
+			if s.Err() != nil {
+				continue
+			}
+			covered++
+			if diff := cmp.Diff(want, objects(s)); diff != "" {
+				t.Fatalf("seed %d at %s (-consumer +state):\n%s", seed, at, diff)
+			}
+		}
+	}
+	if covered < 200 {
+		t.Errorf("%d times were covered", covered)
+	}
+}
+
+// At every resourceVersion the state is what the selections had of the cluster then.
+func TestEveryVersion(t *testing.T) {
+	covered := 0
+	for seed := range uint64(10) {
+		r := rand.New(rand.NewPCG(seed, 2))
+		w := newWorld(t, 1+int(seed%3), map[string]string{"pods:a": "1", "pods:b": "12"})
+		w.set("a", "1")
+		for range 60 {
+			w.write(r)
+			switch id := []string{"pods:a", "pods:b"}[r.IntN(2)]; r.IntN(24) {
+			case 0:
+				w.demand(reconcile.Reset, id)
+			case 1:
+				w.demand(reconcile.Demand, id)
+			case 2:
+				w.expire()
+			case 3:
+				w.settle()
+				w.demand(reconcile.Confirm, "pods:a")
+				w.demand(reconcile.Confirm, "pods:b")
+			default:
+				for range r.IntN(20) {
+					w.advance()
+				}
+			}
+		}
+		for version := int(seed % 3); version < len(w.history); version += 3 {
+			at := strconv.Itoa(version + 1)
+			s := w.rebuild(at)
+			if s.Err() != nil || slices.ContainsFunc(s.Collections, func(c history.Covered) bool { return c.Gap != nil }) {
+				continue
+			}
+			covered++
+			want := []string{}
+			for name, o := range w.at(version+1, "") {
+				want = append(want, fmt.Sprintf("%s %d %s", name, o.version, map[string]string{"1": "a", "2": "b"}[o.group]))
+			}
+			slices.Sort(want)
+			if diff := cmp.Diff(want, objects(s)); diff != "" {
+				t.Fatalf("seed %d at %s (-cluster +state):\n%s", seed, at, diff)
+			}
+		}
+	}
+	if covered < 50 {
+		t.Errorf("%d versions were covered", covered)
+	}
+}
+
+// write writes to the cluster.
+func (w *world) write(r *rand.Rand) {
+	name := string(rune('a' + r.IntN(4)))
+	if w.at(len(w.history), "")[name] != nil && r.IntN(4) == 0 {
+		w.remove(name)
+		return
+	}
+	w.set(name, string(rune('1'+r.IntN(2))))
+}
+
+// act does something that a cluster or a bridge can do.
+func (w *world) act(r *rand.Rand) {
+	id := []string{"pods:a", "pods:b"}[r.IntN(2)]
+	switch n := r.IntN(30); {
+	case n < 15:
+		w.write(r)
+	case n == 15:
+		w.demand(reconcile.Reset, id)
+	case n == 16:
+		w.demand(reconcile.Demand, id)
+	case n == 17:
+		w.expire()
+	case n == 18:
+		w.configure(map[string]string{"pods:a": "1", "pods:b": []string{"2", "12"}[r.IntN(2)]})
+	case n == 19:
+		w.configure(map[string]string{id: "12"})
+	case n == 20:
+		w.forget()
+	case n == 21 && len(w.history) > 3:
+		w.settle()
+		w.back(1)
+		w.settle()
+	default:
+		for range r.IntN(12) {
+			w.advance()
+		}
+	}
+}
+
+// consumed is the copy of a consumer that has read everything up to a time, and whether it is complete.
+func (w *world) consumed(at time.Time) (copy []string, complete bool) {
+	var copied nextconsumer.State
+	for p, messages := range w.bus {
+		for _, m := range messages {
+			if m.time.After(at) {
+				break
+			}
+			if _, err := copied.Apply(nextconsumer.Message{Topic: "t", Partition: p, Partitions: len(w.bus), Value: m.value}); err != nil {
+				w.t.Fatal(err)
+			}
+		}
+	}
+	var s history.State
+	for name := range copied.All() {
+		e, _ := copied.Get(name) // of several objects of the name, the newest
+		if n := len(s.Objects); n == 0 || s.Objects[n-1].Received != e {
+			s.Objects = append(s.Objects, history.Object{Received: e, ResourceID: "pods"})
+		}
+	}
+	_, complete = copied.Complete("prod", "pods")
+	return objects(&s), complete
+}

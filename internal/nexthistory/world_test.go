@@ -1,0 +1,507 @@
+package nexthistory_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/kubebridge/kubebridge/internal/reconcile"
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/sink"
+)
+
+// thing is an object of the cluster.
+type thing struct {
+	uid, version int
+	group        string // what selectors look at
+}
+
+// write is one resourceVersion of the cluster.
+type write struct {
+	name string
+	now  *thing // nil: deleted
+}
+
+// store is a checkpoint store in memory, which is atomic with the bus.
+type store struct {
+	objects map[reconcile.Slot]*reconcile.Object
+	reconcile.State
+}
+
+func newStore() *store {
+	return &store{map[reconcile.Slot]*reconcile.Object{}, reconcile.State{Records: map[string]reconcile.Record{}, Epochs: map[string]uint64{}}}
+}
+
+func (s *store) Object(collection, key string) *reconcile.Object {
+	return s.objects[reconcile.Slot{Collection: collection, Key: key}]
+}
+
+func (s *store) After(collection, key string) (string, *reconcile.Object) {
+	best, found := "", (*reconcile.Object)(nil)
+	for slot, o := range s.objects {
+		if slot.Collection == collection && slot.Key > key && (found == nil || slot.Key < best) {
+			best, found = slot.Key, o
+		}
+	}
+	return best, found
+}
+
+func (s *store) commit(b *reconcile.Batch) {
+	for _, c := range b.Changes {
+		if c.Object == nil {
+			delete(s.objects, c.Slot)
+		} else {
+			s.objects[c.Slot] = c.Object
+		}
+	}
+	maps.Copy(s.Records, b.Records)
+	maps.Copy(s.Epochs, b.Epochs)
+}
+
+// reading is what reads one collection.
+type reading struct {
+	number         uint64
+	at             int // the resourceVersion up to which the core has seen the collection
+	listing, ended bool
+	names          []string // still to come of the list
+	side           []string // still to come of a list beside the watch
+	sideAt         int
+	sideListed     int // the resourceVersion of the last one
+}
+
+// message is one on the bus.
+type message struct {
+	headers []sink.Header
+	value   []byte
+	time    time.Time // the bus's own
+}
+
+// world is a cluster, a core with its store, and a bus of one topic. Versions of the cluster begin at 1.
+type world struct {
+	t       *testing.T
+	history []write
+	uids    int
+	expired int // a watch cannot start before it
+
+	store    *store
+	core     *reconcile.Core
+	readings map[string]*reading
+	paused   map[string]bool // collections that do not read
+
+	wanted      map[string]reconcile.Properties
+	edits       map[string]uint64
+	plan, birth uint64
+	clock       time.Time
+	late        time.Duration // how much later than the event the bus takes it
+	lose        string        // an object whose events become dead letters
+
+	bus   [][]message
+	first []int64 // what stands before was removed by retention
+	read  int     // messages that were read
+}
+
+var start = time.Date(2026, 3, 14, 9, 0, 0, 0, time.UTC)
+
+// newWorld has collections by their selections: the groups that they select; "" selects everything.
+func newWorld(t *testing.T, parts int, selections map[string]string) *world {
+	w := &world{
+		t: t, store: newStore(), clock: start, bus: make([][]message, parts), first: make([]int64, parts),
+		readings: map[string]*reading{}, paused: map[string]bool{}, wanted: map[string]reconcile.Properties{}, edits: map[string]uint64{},
+	}
+	w.birth = w.now()
+	w.core = reconcile.NewCore(w.store, w.store.State, w.birth)
+	w.configure(selections)
+	return w
+}
+
+// now passes a second.
+func (w *world) now() uint64 {
+	w.clock = w.clock.Add(time.Second)
+	return uint64(w.clock.UnixMilli())
+}
+
+// mark returns a time at which nothing happens.
+func (w *world) mark() time.Time {
+	w.now()
+	return w.clock.Add(500 * time.Millisecond)
+}
+
+// configure is another configuration.
+func (w *world) configure(selections map[string]string) {
+	w.plan = w.now()
+	for id := range w.wanted {
+		if _, ok := selections[id]; !ok {
+			delete(w.wanted, id)
+			delete(w.edits, id)
+		}
+	}
+	for id, selection := range selections {
+		p := reconcile.Properties{Selection: selection, Route: "t"}
+		if w.wanted[id] != p {
+			w.wanted[id], w.edits[id] = p, w.plan
+		}
+	}
+	w.apply()
+}
+
+// apply passes the configuration on.
+func (w *world) apply() {
+	for _, id := range w.core.IDs() {
+		if _, ok := w.wanted[id]; !ok {
+			w.step(&reconcile.Input{Kind: reconcile.Remove, Collection: id})
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(w.wanted)) {
+		w.step(&reconcile.Input{Kind: reconcile.Configure, Collection: id, Properties: w.wanted[id]})
+	}
+}
+
+// forget loses the checkpoint.
+func (w *world) forget() {
+	w.store, w.readings = newStore(), map[string]*reading{}
+	w.birth = w.now()
+	w.core = reconcile.NewCore(w.store, w.store.State, w.birth)
+	w.plan = w.now()
+	for id := range w.edits {
+		w.edits[id] = w.plan
+	}
+	w.apply()
+}
+
+// set writes an object.
+func (w *world) set(name, group string) {
+	next := thing{group: group, version: len(w.history) + 1}
+	if now := w.at(len(w.history), "")[name]; now != nil {
+		next.uid = now.uid
+	} else {
+		w.uids++
+		next.uid = w.uids
+	}
+	w.history = append(w.history, write{name, &next})
+}
+
+func (w *world) remove(name string) { w.history = append(w.history, write{name, nil}) }
+
+// at is what exists at a resourceVersion in a selection.
+func (w *world) at(version int, selection string) map[string]*thing {
+	all := map[string]*thing{}
+	for _, x := range w.history[:min(version, len(w.history))] {
+		if x.now == nil {
+			delete(all, x.name)
+		} else {
+			all[x.name] = x.now
+		}
+	}
+	maps.DeleteFunc(all, func(_ string, t *thing) bool {
+		return selection != "" && !slices.Contains([]byte(selection), t.group[0])
+	})
+	return all
+}
+
+// expire has the API server forget what has changed: each watch ends, and lists follow.
+func (w *world) expire() { w.expired, w.readings = len(w.history), map[string]*reading{} }
+
+// back restores the cluster from a backup that is some versions older.
+func (w *world) back(versions int) {
+	w.history = slices.Clip(w.history[:len(w.history)-versions])
+	w.expire()
+}
+
+// demand has a collection published again: reconcile.Reset or reconcile.Demand (a resync).
+func (w *world) demand(kind reconcile.InputKind, id string) {
+	w.step(&reconcile.Input{Kind: kind, Collection: id})
+}
+
+func (w *world) step(in *reconcile.Input) {
+	in.Now = w.now()
+	w.core.Step(in)
+	w.publish()
+}
+
+// publish writes what was emitted, and commits it.
+func (w *world) publish() {
+	for !w.core.Idle() {
+		b := w.core.Seal()
+		for i := range b.Items {
+			w.encode(&b.Items[i])
+		}
+		w.store.commit(b)
+		w.core.Committed()
+	}
+}
+
+func (w *world) encode(i *reconcile.Item) {
+	w.now()
+	col := event.ParseEntryCollection(i.Collection)
+	e := event.Event{
+		Collection: &col, Origin: event.Reconcile, Time: w.clock, Epoch: i.Epoch, Run: strconv.FormatUint(i.Run, 10), Incarnation: i.Incarnation,
+	}
+	if r := w.readings[i.Collection]; r != nil && !r.listing {
+		e.Origin = event.Watch
+	}
+	if o := i.Object; o != nil {
+		e.Type, e.APIVersion, e.Kind, e.Namespace, e.Name, e.UID = o.Type, "v1", "Pod", "ns", o.Key, "u"+o.Object.UID
+		e.ResourceVersion = o.Version
+		if o.Type == event.Deleted {
+			e.Run, e.ResourceVersion, e.DeletionVersion = strconv.FormatUint(o.Object.Run, 10), o.Object.At, o.Version
+			e.Reason = [...]string{"", "left", "unknown"}[o.Fate]
+		}
+		e.Object = fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"namespace":"ns","uid":%q,"resourceVersion":%q}}`, o.Key, e.UID, e.ResourceVersion)
+		if w.lose == o.Key {
+			e.DeadLetter = &event.DeadLetter{Reason: event.Rejected}
+		}
+		w.put(&e, int(o.Key[0])%len(w.bus))
+		return
+	}
+	x := i.Event
+	e.Type, e.ResourceVersion, e.Nth = x.Type, x.Version, x.Nth
+	e.Report = &event.Report{Reason: x.Reason, Reset: x.Reset, From: x.From, To: x.Version}
+	switch {
+	case x.Type == event.Gap && x.Reason != reconcile.ReasonHistory:
+		e.ResourceVersion = x.From
+	case x.Type == event.Closed:
+		e.Report.Reason = "removed"
+	case x.Type == event.Synced && x.Reason != reconcile.ReasonPeriodic:
+		e.Report.Counts = w.counts(i.Collection, x)
+	}
+	edits := maps.Clone(w.edits) // of the resource
+	maps.DeleteFunc(edits, func(id string, _ uint64) bool { return event.ParseEntryCollection(id).Resource != col.Resource })
+	e.Plan = &event.Plan{Number: w.plan, Digest: event.PlanDigest(edits), Edit: w.edits[i.Collection], Birth: w.birth}
+	for p := range w.bus {
+		w.put(&e, p)
+	}
+}
+
+// counts are those of a list. Beside a resync, the watch publishes others and the end of some.
+func (w *world) counts(id string, x *reconcile.CollectionEvent) *event.Counts {
+	version, _ := strconv.Atoi(x.Version)
+	if x.Reason != reconcile.ReasonResync {
+		return &event.Counts{Listed: len(w.selected(id, version))}
+	}
+	listed, held := w.selected(id, w.readings[id].sideListed), w.selected(id, w.readings[id].at)
+	c := &event.Counts{Listed: len(listed)}
+	for name := range held {
+		if listed[name] == nil {
+			c.Added++
+		}
+	}
+	for name := range listed {
+		if held[name] == nil {
+			c.Deleted++
+		}
+	}
+	return c
+}
+
+var encoder = event.Encoder{Cluster: "prod", ClusterUID: "c1"}
+
+func (w *world) put(e *event.Event, part int) {
+	attributes := encoder.Attributes(e)
+	m := message{value: event.Structured.Append(nil, attributes, e), time: e.Time.Add(w.late)}
+	m.headers = append(m.headers, sink.Header{Name: "content-type", Value: []byte(event.Structured.ContentType())})
+	for _, a := range attributes {
+		m.headers = append(m.headers, sink.Header{Name: "ce_" + a.Name, Value: []byte(a.Value)})
+	}
+	w.bus[part] = append(w.bus[part], m)
+}
+
+// settle has every collection that is not paused read and published to the end.
+func (w *world) settle() {
+	for w.advance() {
+	}
+}
+
+func (w *world) advance() bool {
+	for _, id := range w.core.IDs() {
+		if !w.paused[id] && w.reads(id) {
+			return true
+		}
+	}
+	return false
+}
+
+// reads does the next step of a collection, and reports whether there was one.
+func (w *world) reads(id string) bool {
+	c := w.core.Collection(id)
+	switch c.Phase {
+	case reconcile.Ending:
+		return w.end(id)
+	case reconcile.Leaving:
+		for other := range w.wanted {
+			if !w.core.Settled(other) {
+				return false
+			}
+		}
+		w.step(&reconcile.Input{Kind: reconcile.Release, Collection: id})
+		return true
+	}
+	want, r := w.core.Reading(id), w.readings[id]
+	switch {
+	case want.Stop:
+		return false
+	case r == nil || r.number != want.Number:
+		w.open(id, want)
+	case r.listing:
+		w.list(id, r)
+	case want.Side != 0:
+		w.side(id, r, want)
+	case c.Resync && c.Phase == reconcile.InStep:
+		r.side, r.sideAt = nil, 0
+		w.step(&reconcile.Input{Kind: reconcile.SideBegun, Collection: id})
+	default:
+		return w.watch(id, r)
+	}
+	return true
+}
+
+func (w *world) end(id string) bool {
+	keys, done := w.core.Forgettable(id, 1)
+	switch {
+	case done:
+		w.step(&reconcile.Input{Kind: reconcile.Forgot, Collection: id})
+	case len(keys) > 0:
+		w.step(&reconcile.Input{Kind: reconcile.Forget, Collection: id, Key: keys[0]})
+	}
+	return done || len(keys) > 0
+}
+
+// open begins with a watch or a list.
+func (w *world) open(id string, want reconcile.Read) {
+	r := &reading{number: want.Number}
+	w.readings[id] = r
+	from, _ := strconv.Atoi(want.From)
+	seen, _ := strconv.Atoi(want.Seen)
+	if older := len(w.history) < seen; want.From == "" || from < w.expired || older {
+		r.listing, r.at = true, len(w.history)
+		r.names = slices.Sorted(maps.Keys(w.selected(id, r.at)))
+		in := &reconcile.Input{Kind: reconcile.ListBegun, Collection: id, Read: r.number, Reason: "expired", NewEpoch: older}
+		if older {
+			in.Reason = reconcile.ReasonHistory
+		}
+		w.step(in)
+		return
+	}
+	r.at = from
+}
+
+func (w *world) selected(id string, version int) map[string]*thing {
+	return w.at(version, w.core.Collection(id).Properties.Selection)
+}
+
+// list does the next step of a list.
+func (w *world) list(id string, r *reading) {
+	switch {
+	case len(r.names) > 0:
+		name := r.names[0]
+		r.names = r.names[1:]
+		w.step(&reconcile.Input{Kind: reconcile.Sighted, Collection: id, Read: r.number, Sighting: sighting(reconcile.List, name, w.selected(id, r.at)[name])})
+	case !r.ended:
+		r.ended = true
+		w.step(&reconcile.Input{Kind: reconcile.ListEnded, Collection: id, Read: r.number, Version: strconv.Itoa(r.at)})
+	default:
+		missing := w.core.Missing(id, 1)
+		if len(missing) == 0 {
+			w.step(&reconcile.Input{Kind: reconcile.ListDone, Collection: id})
+			r.listing = false
+			return
+		}
+		s := &reconcile.Sighting{Form: reconcile.Lacking, Origin: reconcile.List, Key: missing[0].Key, Version: strconv.Itoa(r.at)}
+		s.Fates = func(string) reconcile.Fate { return reconcile.Unknown }
+		w.step(&reconcile.Input{Kind: reconcile.ListLacks, Collection: id, Key: s.Key, Sighting: s})
+	}
+}
+
+func sighting(from reconcile.Origin, name string, t *thing) *reconcile.Sighting {
+	return &reconcile.Sighting{Origin: from, Key: name, UID: strconv.Itoa(t.uid), Version: strconv.Itoa(t.version), Digest: uint64(t.version)}
+}
+
+// side does the next step of a list beside the watch.
+func (w *world) side(id string, r *reading, want reconcile.Read) {
+	if r.sideAt == 0 {
+		r.sideAt, r.sideListed = len(w.history), len(w.history)
+		r.side = slices.Sorted(maps.Keys(w.selected(id, r.sideAt)))
+	}
+	if len(r.side) == 0 {
+		in := &reconcile.Input{Kind: reconcile.SideEnded, Collection: id, Side: want.Side, Version: strconv.Itoa(r.sideAt)}
+		r.sideAt = 0
+		w.step(in)
+		return
+	}
+	name := r.side[0]
+	r.side = r.side[1:]
+	w.step(&reconcile.Input{Kind: reconcile.Sighted, Collection: id, Side: want.Side, Sighting: sighting(reconcile.Resync, name, w.selected(id, r.sideAt)[name])})
+}
+
+// watch hands on the next event of a watch, or a bookmark.
+func (w *world) watch(id string, r *reading) bool {
+	if r.at >= len(w.history) {
+		at := strconv.Itoa(r.at)
+		if w.core.Collection(id).Position == at {
+			return false
+		}
+		w.step(&reconcile.Input{Kind: reconcile.Bookmark, Collection: id, Read: r.number, Resume: at})
+		return true
+	}
+	before := w.selected(id, r.at)
+	r.at++
+	change := w.history[r.at-1]
+	now, was := w.selected(id, r.at)[change.name], before[change.name]
+	in := &reconcile.Input{Kind: reconcile.Sighted, Collection: id, Read: r.number, Resume: strconv.Itoa(max(r.at-1, 1))}
+	switch {
+	case now != nil:
+		in.Sighting = sighting(reconcile.Watch, change.name, now)
+	case was != nil:
+		in.Sighting = &reconcile.Sighting{Form: reconcile.Ended, Key: change.name, UID: strconv.Itoa(was.uid), Version: strconv.Itoa(r.at)}
+		if change.now != nil {
+			in.Sighting.Fate = reconcile.Left
+		}
+	default:
+		return true
+	}
+	w.step(in)
+	return true
+}
+
+// The methods of [sink.Reader].
+
+func (w *world) Parts() (out []sink.Part) {
+	for i := range w.bus {
+		out = append(out, sink.Part{Name: fmt.Sprintf("t/%d", i), Log: "t", First: w.first[i], End: int64(len(w.bus[i]))})
+	}
+	return out
+}
+
+func (w *world) At(_ context.Context, t time.Time) (out []int64, _ error) {
+	for i := range w.bus {
+		at := slices.IndexFunc(w.bus[i], func(m message) bool { return !m.time.Before(t) })
+		if at < 0 {
+			at = len(w.bus[i])
+		}
+		out = append(out, max(int64(at), w.first[i]))
+	}
+	return out, nil
+}
+
+func (w *world) Read(_ context.Context, ranges []sink.Range, _ bool, fn func(*sink.Message) error) error {
+	for i, r := range ranges {
+		for at := r.From; at < r.To; at++ {
+			w.read++
+			m := w.bus[i][at]
+			err := fn(&sink.Message{Part: i, Offset: at, Headers: m.headers, Value: m.value})
+			if errors.Is(err, sink.ErrEnough) {
+				break
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (w *world) Close() {}
