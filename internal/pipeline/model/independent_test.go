@@ -134,6 +134,9 @@ type rollback struct {
 func (j *judge) restored(left int) {
 	j.rollback = rollback{seen: map[string]int{}, overtaken: j.rollback.overtaken}
 	for id, rv := range j.newestOf() {
+		if b := j.s.bus; b.blocked || b.stopped { // it may have seen more than was published
+			rv = left + 1
+		}
 		if rv > left {
 			j.rollback.seen[id] = rv
 		}
