@@ -134,7 +134,7 @@ type rollback struct {
 func (j *judge) restored(left int) {
 	j.rollback = rollback{seen: map[string]int{}, overtaken: j.rollback.overtaken}
 	for id, rv := range j.newestOf() {
-		if b := j.s.bus; b.blocked || b.stopped { // it may have seen more than was published
+		if j.unpublished(id, rv) { // it may have seen more than was published
 			rv = left + 1
 		}
 		if rv > left {
@@ -142,6 +142,15 @@ func (j *judge) restored(left int) {
 		}
 	}
 	j.rolledBack = maps.Clone(j.rollback.seen)
+}
+
+// unpublished reports whether a collection selects a state behind a resourceVersion, in the history before
+// the present one.
+func (j *judge) unpublished(id string, rv int) bool {
+	before := j.w.cluster.histories[max(0, j.w.cluster.lastHistory()-1)]
+	return slices.ContainsFunc(before.changes, func(c change) bool {
+		return c.rv > rv && slices.ContainsFunc(j.selections(id, 0), func(s selection) bool { return s.selects(c.after) })
+	})
 }
 
 // killed has a restore count as not noticed if nothing says on the bus that it was.
