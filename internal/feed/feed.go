@@ -83,7 +83,7 @@ func New(o Options) *Reader {
 // absent, it waits until Changed says that something else may be read, or for a minute, and begins
 // with a list. It returns when ctx ends or another cluster answers.
 func (r *Reader) Read(ctx context.Context, collection string, want reconcile.Read, h *loop.Handler) error {
-	f := &follower{Reader: r, collection: collection, handler: h, resume: want.From, seen: want.Seen, slot: r.newSlot()}
+	f := &follower{Reader: r, collection: collection, handler: h, resume: want.From, seen: want.Seen, owner: parseOwner(want.Owner), slot: r.newSlot()}
 	for {
 		changed := r.Changed()
 		target, known := r.Target(collection)

@@ -2,6 +2,7 @@ package feed
 
 import (
 	"context"
+	"strings"
 
 	"github.com/kubebridge/kubebridge/internal/durable"
 	"github.com/kubebridge/kubebridge/internal/loop"
@@ -116,7 +117,7 @@ func (f *follower) listBegun(ctx context.Context, s source.Signal) error {
 
 func (f *follower) listEnded(ctx context.Context, s source.Signal) error {
 	f.saw(s.RV)
-	if err := f.input(ctx, &reconcile.Input{Kind: reconcile.ListEnded, Version: s.RV}, nil); err != nil {
+	if err := f.input(ctx, &reconcile.Input{Kind: reconcile.ListEnded, Version: s.RV, Owner: ownerText(s.Owner)}, nil); err != nil {
 		return err
 	}
 	if err := f.reportMissing(ctx, s.RV); err != nil {
@@ -127,4 +128,18 @@ func (f *follower) listEnded(ctx context.Context, s source.Signal) error {
 	}
 	f.list, f.resume, f.owner = nil, s.RV, s.Owner
 	return nil
+}
+
+// ownerText is an owner as the checkpoint keeps it: two UIDs, which have no spaces.
+func ownerText(o source.Owner) string {
+	if o == (source.Owner{}) {
+		return ""
+	}
+	return o.CRD + " " + o.Namespace
+}
+
+// parseOwner reverses ownerText.
+func parseOwner(text string) (o source.Owner) {
+	o.CRD, o.Namespace, _ = strings.Cut(text, " ")
+	return o
 }
