@@ -77,6 +77,7 @@ type collectionState struct {
 	histGap    int  // the history in which the gap opened
 	listed     bool // a first list was completed
 	closedAt   int  // its last closed, among the messages
+	late       bool // the list may have been complete in the history before
 }
 
 func newJudge(w *world, s *sinkWorld) *judge {
@@ -338,6 +339,7 @@ func (j *judge) synced(m *message, state *collectionState, opened *message) {
 			problem := j.differs(s, m, opened, j.w.cluster.histories[h], state)
 			if problem == "" {
 				state.synced, state.at, state.history = true, m.Version, h
+				state.late = *independent && j.rested <= j.w.restored
 				state.listed = true
 				return
 			}
@@ -442,7 +444,7 @@ func (j *judge) leftOutByTypes(e entry, o object) bool {
 // everyChange judges the time that a collection was in step: from where it was synced
 // up to a resourceVersion each change was published.
 func (j *judge) everyChange(id string, state *collectionState, upTo int) {
-	if !state.synced || state.history != j.w.cluster.lastHistory() {
+	if !state.synced || state.late || state.history != j.w.cluster.lastHistory() {
 		return
 	}
 	selections := j.selections(id, 0)
