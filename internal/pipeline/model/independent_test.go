@@ -132,6 +132,9 @@ type rollback struct {
 
 // restored notes a restore that left a resourceVersion.
 func (j *judge) restored(left int) {
+	if !*independent {
+		return // the world follows it for all collections
+	}
 	j.rollback = rollback{seen: map[string]int{}, overtaken: j.rollback.overtaken}
 	for id, rv := range j.newestOf() {
 		if j.unpublished(id, rv) { // it may have seen more than was published
