@@ -239,10 +239,10 @@ func TestInALoop(t *testing.T) {
 			}
 			for life := range 6 {
 				kill := run(t, r, c, b, policy)
+				enough := b.count() + 100
 				for range 200 {
 					write(random.IntN(300))
 				}
-				enough := b.count() + 100
 				await(t, func() bool { return b.count() >= enough })
 				if life == 5 {
 					await(t, func() bool { return maps.Equal(b.latest(), want()) })
