@@ -227,7 +227,8 @@ func (c *Collection) recover(k *Core, s State, now uint64) {
 	case d.Phase == Ending || d.Phase == Leaving:
 		inDoubt, before := d.Incarnation != c.Incarnation, c.Record
 		c.Record = d.Record
-		c.ClosedFirst = before.ClosedFirst && !inDoubt
+		// Where null values are in doubt, their incarnation ends once more.
+		c.ClosedFirst, c.Incarnation = before.ClosedFirst, max(d.Incarnation, before.Incarnation)
 		if c.Phase == Leaving && inDoubt {
 			c.end(k, true)
 		}

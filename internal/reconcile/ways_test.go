@@ -103,6 +103,8 @@ var ways = []struct {
 		create a in 1, *, reset x, seal, crash behind the intents and 0 items, delete a`},
 	{"a present is in doubt when its collection is removed", []mode{intents}, compacted, `
 		create a in 1, read x, read x, seal, crash behind the intents and 2 items, configure 1`},
+	{"a collection is removed between a reset and its list, and null values are in doubt", []mode{intents}, compacted, `
+		create a in 1, *, reset x, seal, deliver, read x, read x, configure 1, seal, crash behind the intents and 0 items`},
 	{"an incarnation ends in the middle of its null values", everyMode, compacted, `
 		create a in 1, create b in 1, *, configure 1, *, configure 0, *, reset x, seal, deliver, read x, seal, CRASH, delete b`},
 }
