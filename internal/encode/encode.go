@@ -23,12 +23,6 @@ import (
 // envelopeBytes is what a value usually has beside bodies, at most.
 const envelopeBytes = 1024
 
-// The reasons of closed events. Those of gaps and synced events come with them.
-const (
-	reasonRemoved = "removed" // the collection is not configured any more
-	reasonRoute   = "route"   // it goes on with another topic, subject or key
-)
-
 var errNotConfigured = errors.New("the collection is not configured, so it is not known what to redact")
 
 // Encoder is the loop's encoder for one sink. One goroutine uses it, except for Configure and
@@ -204,6 +198,11 @@ func (e *Encoder) Encode(i *reconcile.Item, at time.Time) (event.Record, []event
 		return e.record(c, i, ev, nil), nil
 	}
 	o := e.object(c, i, ev)
+	if i.Object.Null {
+		r := event.Record{Event: ev, Format: e.Encoder.Format}
+		e.address(c, i, ev, &r)
+		return r, nil
+	}
 	if o == nil && ev.Type == event.Deleted {
 		ev.Object = e.keeper.lastPublished(c, i.Object.Key, &i.Object.Object)
 	}
@@ -359,10 +358,6 @@ func (e *Encoder) report(c *collection, i *reconcile.Item, ev *event.Event) {
 			if e.Reports.Counts != nil {
 				ev.Report.Counts = e.Reports.Counts(i)
 			}
-		}
-	case event.Closed:
-		if ev.Report.Reason = reasonRemoved; c.configured && c.properties.Route != i.Route {
-			ev.Report.Reason = reasonRoute
 		}
 	}
 	if e.Reports.Plan != nil {

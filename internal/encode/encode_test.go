@@ -254,6 +254,37 @@ func TestClosedOnTheFormerRoute(t *testing.T) {
 	}
 }
 
+// On a compacted topic an incarnation that ends leaves nothing, also under its former keys. What ends
+// it comes first: a copy that sees objects vanish must not claim to be complete.
+func TestNullValues(t *testing.T) {
+	r := newRig(t, configMaps, encode.Settings{}, func(o *encode.Options) { o.Tombstones = true })
+	r.list("snapshot", "100", reconcile.Gone, configMap("a", "u-1", "90", "1"))
+	r.commit()
+	begun := len(r.records)
+	r.configure(encode.Settings{Route: encode.Route{Topic: template(t, "other.{resource}")}})
+	r.commit()
+	for keys, done := r.core.Forgettable(r.id, 10); !done; keys, done = r.core.Forgettable(r.id, 10) {
+		for _, key := range keys {
+			r.step(&reconcile.Input{Kind: reconcile.Forget, Key: key})
+		}
+	}
+	r.step(&reconcile.Input{Kind: reconcile.Forgot})
+	if len(r.records) != begun+2 {
+		t.Fatalf("%d records end the incarnation, want closed and a null value", len(r.records)-begun)
+	}
+	closed, null := r.records[begun], r.records[begun+1]
+	if e := closed.Event; e.Type != event.Closed || e.Report.Reason != "route" {
+		t.Errorf("first comes %s", closed.Value)
+	}
+	e := null.Event
+	if null.Value != nil || null.Route != "k8s.prod.configmaps" || null.Key != "prod/core/configmaps/shop/a" || null.Broadcast {
+		t.Errorf("then comes %+v", null)
+	}
+	if e.Type != event.Deleted || e.UID != "u-1" || e.ResourceVersion != "90" || e.Incarnation != closed.Event.Incarnation || null.ID != e.ID() {
+		t.Errorf("it describes %+v", e)
+	}
+}
+
 // Of a collection that is not configured nothing is known that is to be redacted.
 func TestNotConfigured(t *testing.T) {
 	r := newRig(t, event.Collection{Resource: "secrets"}, encode.Settings{}, nil)

@@ -30,6 +30,7 @@ type Options struct {
 	KeepManagedFields bool          // publish metadata.managedFields
 	Route             Route         // of collections, where they have no route of their own
 	Oversize          Oversize
+	Tombstones        bool // Kafka: a null value follows a deletion, and each object of a closed collection
 	// DeadLetters is the route of dead letters: a subject if Route has one, otherwise a topic. It
 	// is required for [ToDeadLetters].
 	DeadLetters *shape.Template

@@ -125,6 +125,10 @@ func (r *rig) step(in *reconcile.Input) {
 		record, changes := r.encoder.Encode(&items[n], start)
 		items[n].Payload = &payload{len(r.records), changes}
 		r.records = append(r.records, copied(record))
+		if record.Value == nil {
+			r.values = append(r.values, &event.Received{Type: record.Event.Type})
+			continue
+		}
 		value, err := event.Parse(record.Value)
 		if err != nil {
 			r.t.Fatalf("%s: %v", record.Value, err)

@@ -72,6 +72,7 @@ func (o *Options) compile(c event.Collection, s Settings) (*rules, error) {
 	}
 	r.properties = reconcile.Properties{
 		Filter: filterDigest(s), Shape: o.shape(r, redact), Route: r.route.write(r.values), Skip: s.SkipSnapshot, Types: typesOf(s.Types),
+		Tombstones: o.Tombstones,
 	}
 	r.stamp = xxhash.Sum64String(r.properties.Shape)
 	return r, nil

@@ -276,6 +276,46 @@ func TestSettledIntents(t *testing.T) {
 	}
 }
 
+// TestNullValues: on a compacted topic each key that consumers have, or may have, gets a null value, which ends
+// the last publication that they may have. Others get none, and none is in doubt.
+func TestNullValues(t *testing.T) {
+	s := newStore()
+	s.records["x"] = Record{Phase: InStep, Run: 2, Incarnation: 2, Epoch: 1, Synced: 1, Position: "10", Properties: Properties{Tombstones: true}}
+	for key, o := range map[string]*Object{
+		"a": entryOf(Published, "5"), "b": entryOf(Outdated, "6", publishedAt("4")), "c": entryOf(Unpublished, "5"), "d": entryOf(Skipped, "5"),
+		"e": entryOf(Unpublished, "7"), "f": entryOf(Published, "5"), "g": entryOf(Published, "7"),
+	} {
+		s.objects[Slot{"x", key}] = o
+	}
+	for _, key := range []string{"e", "f", "g"} {
+		s.intents[Slot{"x", key}] = intentOfUID("o", "6")
+	}
+	s.intents[Slot{"x", "h"}] = append(intentOfUID("o", "6"), intentOfUID("p", "4")...)
+	b := newBench(t, s).do(isReset).commit()
+	keys, _ := b.core.Forgettable("x", 9)
+	for _, key := range keys {
+		b.do(Input{Kind: Forget, Key: key})
+	}
+	batch := b.core.Seal()
+	var got []string
+	for _, i := range batch.Items {
+		e := i.Object
+		got = append(got, fmt.Sprintf("%s: %s %s of %d/%s", e.Key, e.Type, e.Object.UID, e.Object.Run, e.Object.At))
+		if !e.Null || e.Fate != Unknown || i.Incarnation != 2 {
+			t.Errorf("%s: %+v of incarnation %d", e.Key, e, i.Incarnation)
+		}
+	}
+	want := []string{
+		"a: deleted u of 2/5", "b: deleted u of 2/4", "e: deleted o of 2/6", "f: deleted o of 2/6", "g: deleted u of 2/7", "h: deleted o of 2/6",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q\nwant %q", got, want)
+	}
+	if len(batch.Intents) != 0 || len(batch.Changes) != 8 || len(batch.Settled) != 5 {
+		t.Errorf("%d intents, %d changes, %d settled", len(batch.Intents), len(batch.Changes), len(batch.Settled))
+	}
+}
+
 // TestDrop: what is not committed of a collection goes, and nothing of another one.
 func TestDrop(t *testing.T) {
 	b := inDoubt(t)

@@ -32,7 +32,8 @@ import (
 //	 6. If the list and the inventory differ: gap → Listing.
 //	 7. Recorded. At its end, when the inventory of the incarnation is forgotten, an ending
 //	    emits closed where the collection is not wanted (→ Closed) or its route differs
-//	    (→ New), and nothing where it is to begin again (→ New).
+//	    (→ New), and nothing where it is to begin again (→ New). With [Properties].Tombstones
+//	    every ending emits closed when it begins, and then a null value for each key.
 //
 //	 8. Absent if nothing exists and nothing was published before.
 //	 9. Only where the route differs from that of an incarnation that is not closed.
@@ -100,6 +101,8 @@ type Properties struct {
 	Route     string `json:"route,omitzero"`     // topic or subject, key
 	Skip      bool   `json:"skip,omitzero"`      // the first list is not published
 	Types     Types  `json:"types,omitzero"`     // object events that are published
+	// Tombstones: the topic is compacted, and an ending writes a null value for each key.
+	Tombstones bool `json:"tombstones,omitzero"`
 }
 
 // needsReset reports whether consumers have to drop what was published by other properties.
@@ -153,6 +156,8 @@ type Record struct {
 	Properties Properties `json:"properties,omitzero"`
 	Route      string     `json:"route,omitzero"`
 	Unwanted   bool       `json:"unwanted,omitzero"`
+	// ClosedFirst, of Ending: closed is emitted already, and forgotten keys get null values.
+	ClosedFirst bool `json:"closedFirst,omitzero"`
 }
 
 // Collection is one collection of a core.
@@ -261,6 +266,8 @@ const (
 	ReasonRewritten   = "rewritten" // objects changed without a new resourceVersion
 	ReasonPeriodic    = "periodic"  // of synced
 	ReasonReturned    = "returned"  // it was Leaving, and is wanted again
+	ReasonRemoved     = "removed"   // of closed: it is not wanted
+	ReasonRoute       = "route"     // of closed: another incarnation begins on another route
 )
 
 // CollectionEvent is an event about a collection.
@@ -458,18 +465,42 @@ func (c *Collection) restart(k *Core) {
 func (c *Collection) end(k *Core, unwanted bool) {
 	c.Phase, c.Unwanted, c.barrier = Ending, unwanted, k.seq
 	c.restart(k)
+	c.closeFirst(k)
+}
+
+// closeFirst emits closed before the null values of an ending: a copy that reads these while it takes
+// its collection for complete would lose objects that exist.
+func (c *Collection) closeFirst(k *Core) {
+	if c.Phase != Ending || !c.Properties.Tombstones || c.ClosedFirst || c.Incarnation == 0 {
+		return
+	}
+	c.ClosedFirst = true
+	k.emit(c, CollectionEvent{Type: event.Closed, Reason: c.closedReason()})
+}
+
+func (c *Collection) closedReason() string {
+	switch {
+	case c.Unwanted:
+		return ReasonRemoved
+	case c.Route != c.Properties.Route:
+		return ReasonRoute
+	}
+	return ReasonReset
 }
 
 // ended ends an ending.
 func (c *Collection) ended(k *Core) {
-	incarnation := c.Incarnation
-	c.Phase, c.barrier, c.rest = New, k.seq, nil
+	incarnation, closed, reason := c.Incarnation, c.ClosedFirst, c.closedReason()
+	c.Phase, c.barrier, c.rest, c.ClosedFirst = New, k.seq, nil, false
 	if c.Unwanted {
 		c.Phase = Closed
 	}
-	if incarnation != 0 && (c.Unwanted || c.Route != c.Properties.Route) {
+	switch {
+	case closed:
 		c.Incarnation = 0
-		k.add(c, Item{Event: &CollectionEvent{Type: event.Closed}, Incarnation: incarnation})
+	case incarnation != 0 && reason != ReasonReset:
+		c.Incarnation = 0
+		k.add(c, Item{Event: &CollectionEvent{Type: event.Closed, Reason: reason}, Incarnation: incarnation})
 	}
 }
 

@@ -28,6 +28,9 @@ type copied struct {
 	last                     map[string]order  // by name
 	dead                     map[string]order  // of dead letters
 	objects                  map[string]object // by uid
+	// table is what a reader has who keeps the last message of each key, and forgets a key at a null
+	// value: the incarnation of the message, by route and name.
+	table map[string]uint64
 }
 
 // synced is a synced event: the properties, epoch and version of its list.
@@ -73,7 +76,7 @@ func (c *consumer) clone() *consumer {
 	d.collections = map[string]*copied{}
 	for id, x := range c.collections {
 		y := *x
-		y.last, y.dead, y.objects = maps.Clone(x.last), maps.Clone(x.dead), maps.Clone(x.objects)
+		y.last, y.dead, y.objects, y.table = maps.Clone(x.last), maps.Clone(x.dead), maps.Clone(x.objects), maps.Clone(x.table)
 		d.collections[id] = &y
 	}
 	return &d
@@ -236,8 +239,11 @@ func (w *world) ended(c *Collection, e *ObjectEvent) {
 func (w *world) consume(i *Item) {
 	c := w.reader.collections[i.Collection]
 	if c == nil {
-		c = &copied{last: map[string]order{}, dead: map[string]order{}, objects: map[string]object{}}
+		c = &copied{last: map[string]order{}, dead: map[string]order{}, objects: map[string]object{}, table: map[string]uint64{}}
 		w.reader.collections[i.Collection] = c
+	}
+	if w.tabulate(c, i); i.Object != nil && i.Object.Null {
+		return
 	}
 	switch {
 	case i.Incarnation == 0:
@@ -252,7 +258,7 @@ func (w *world) consume(i *Item) {
 		if e := i.Event; e == nil || !e.Reset && e.Type != event.Closed {
 			w.fail("unsynced: incarnation %d of %s does not begin with its gap", i.Incarnation, i.Collection)
 		}
-		*c = copied{incarnation: i.Incarnation, route: i.Route, closed: c.closed, last: map[string]order{}, dead: map[string]order{}, objects: map[string]object{}}
+		*c = copied{incarnation: i.Incarnation, route: i.Route, closed: c.closed, last: map[string]order{}, dead: map[string]order{}, objects: map[string]object{}, table: c.table}
 	}
 	if i.Object != nil {
 		w.consumeObject(c, i)
@@ -296,6 +302,40 @@ func (w *world) consume(i *Item) {
 		c.closed, c.open = i.Incarnation, false
 		clear(c.objects)
 		clear(c.last)
+	}
+}
+
+// tabulate updates the table of a collection. A null value must come behind the closed event, and must
+// not remove what a later incarnation has published.
+func (w *world) tabulate(c *copied, i *Item) {
+	e := i.Object
+	if e == nil || e.DeadLetter || !w.compacts() {
+		return
+	}
+	key := i.Route + "/" + e.Key
+	switch {
+	case e.Type != event.Deleted:
+		c.table[key] = i.Incarnation
+		return
+	case e.Null && i.Incarnation > c.closed:
+		w.fail("null: %s, and incarnation %d is not closed", describe(i), i.Incarnation)
+	case e.Null && c.table[key] > i.Incarnation:
+		w.fail("null: %s removes an object of incarnation %d", describe(i), c.table[key])
+	}
+	delete(c.table, key)
+}
+
+// compacts reports whether the topic of a world is compacted.
+func (w *world) compacts() bool {
+	return slices.ContainsFunc(w.configs, func(c map[string]Properties) bool { return c["x"].Tombstones })
+}
+
+// tidy checks that a compacted topic has only what the present incarnation has published.
+func (w *world) tidy(id string, have *copied) {
+	for key, incarnation := range have.table {
+		if incarnation <= max(have.closed, have.incarnation-1) {
+			w.fail("null: %s of incarnation %d of %s stays in the topic", key, incarnation, id)
+		}
 	}
 }
 
@@ -485,6 +525,9 @@ func (w *world) drained() {
 			if have != nil && have.incarnation > have.closed {
 				w.fail("drained: %s is not closed on the bus", id)
 			}
+			if have != nil {
+				w.tidy(id, have)
+			}
 			continue
 		}
 		want := w.promised(c, rv(w.cluster.version()))
@@ -496,6 +539,7 @@ func (w *world) drained() {
 			have = &copied{}
 		}
 		w.done(id, c, have)
+		w.tidy(id, have)
 		switch got := w.bodies(wanted[id], have); {
 		case have.open:
 			w.fail("unsynced: %s has an open gap at the end", id)

@@ -225,8 +225,11 @@ func (c *Collection) recover(k *Core, s State, now uint64) {
 	switch {
 	case !drafted:
 	case d.Phase == Ending || d.Phase == Leaving:
-		inDoubt := d.Incarnation != c.Incarnation
-		if c.Record = d.Record; c.Phase == Leaving && inDoubt {
+		inDoubt, before := d.Incarnation != c.Incarnation, c.Record
+		c.Record = d.Record
+		// Where null values are in doubt, their incarnation ends once more.
+		c.ClosedFirst, c.Incarnation = before.ClosedFirst, max(d.Incarnation, before.Incarnation)
+		if c.Phase == Leaving && inDoubt {
 			c.end(k, true)
 		}
 	case d.Incarnation != c.Incarnation && (d.Synced || d.Run != d.Incarnation):
@@ -249,6 +252,7 @@ func (c *Collection) recover(k *Core, s State, now uint64) {
 	case d.Confirmed:
 		c.Syncs = d.Syncs
 	}
+	c.closeFirst(k)
 	if e := k.epochOf(c.Properties.Storage); c.Epoch < e && (c.Phase.watching() || c.Phase == Listing) {
 		c.gap(k, now, ReasonHistory)
 	}
@@ -368,15 +372,25 @@ func (k *Core) cover(r row) {
 	}
 }
 
-// forget removes an inventory entry without an event.
+// forget removes an inventory entry, with a null value if the ending has these.
 func (k *Core) forget(c *Collection, key string) {
 	slot := Slot{c.ID, key}
+	last := k.object(c.ID, key)
+	if !last.known() {
+		last = nil
+	}
 	k.set(slot, nil)
 	for _, i := range k.intents[slot] {
+		if last == nil || comparePublications(i.Object, *last) > 0 {
+			last = &i.Object
+		}
 		k.settle(slot, i.UID)
 	}
 	if !k.omits.alone {
 		c.silent = append(c.silent, Change{slot, nil})
+	}
+	if c.ClosedFirst && last != nil {
+		k.add(c, Item{Object: &ObjectEvent{Type: event.Deleted, Key: key, Object: *last, Fate: Unknown, Null: true}})
 	}
 }
 
@@ -756,7 +770,7 @@ func (k *Core) draft(c *Collection, items []Item) Draft {
 // intend notes what becomes of an object if the bus gets an item.
 func (k *Core) intend(b *Batch, i *Item) {
 	e := i.Object
-	if e == nil || e.DeadLetter {
+	if e == nil || e.DeadLetter || e.Null {
 		return
 	}
 	slot := Slot{i.Collection, e.Key}

@@ -295,6 +295,48 @@ func TestClosedInDoubt(t *testing.T) {
 	}
 }
 
+// TestClosed: consumers get one closed event with its reason. Where null values follow, it comes before these.
+func TestClosed(t *testing.T) {
+	for _, c := range []struct {
+		before, end   []Input
+		with, without string // the reason with null values, and without
+	}{
+		{nil, []Input{isReset}, "reset", ""},
+		{nil, []Input{configured(Properties{Route: "r"})}, "route", "route"},
+		{[]Input{removed}, []Input{released}, "removed", "removed"},
+	} {
+		for _, tombstones := range []bool{true, false} {
+			begins, ends := "", c.without
+			if tombstones {
+				begins, ends = c.with, ""
+			}
+			b := newBench(t, nil).do(configured(Properties{Tombstones: tombstones})).do(listed("10")...).do(c.before...).commit()
+			for i := range c.end {
+				c.end[i].Properties.Tombstones = tombstones
+			}
+			if got := closedFor(b.do(c.end...)); got != begins {
+				t.Errorf("the ending begins with %q, want %q", got, begins)
+			}
+			if got := closedFor(b.commit().do(Input{Kind: Forgot})); got != ends {
+				t.Errorf("the ending of %q ends with %q, want %q", begins, got, ends)
+			}
+			if open := b.x().Incarnation != 0; open != (begins+ends == "") {
+				t.Errorf("%q, %q: there is something to close: %t", begins, ends, open)
+			}
+		}
+	}
+}
+
+// closedFor are the reasons of the closed events in a batch.
+func closedFor(b *bench) (reasons string) {
+	for _, i := range b.core.Items() {
+		if i.Event.Type == event.Closed {
+			reasons += i.Event.Reason
+		}
+	}
+	return reasons
+}
+
 // TestSynced: how far a list was complete, and that its number grows.
 func TestSynced(t *testing.T) {
 	b := inStep(t).do(listBegun, seen(List, "a", "11"), listEnded("20"), listDone, Input{Kind: Confirm})

@@ -69,7 +69,7 @@ func (d *dump) flag(list ...bool) {
 
 func (d *dump) properties(p Properties) {
 	d.text(p.Selection, p.Filter, p.Shape, p.Storage, p.Route)
-	d.flag(p.Skip)
+	d.flag(p.Skip, p.Tombstones)
 	d.number(int(p.Types))
 }
 
@@ -79,7 +79,7 @@ func (d *dump) record(id string, r *Record) {
 	d.run(id, r.Incarnation)
 	d.run(id, r.EpochRun)
 	d.text(r.Position, r.Seen, r.Reason, r.Listed, r.Route)
-	d.flag(r.Resync, r.Unwanted, r.Ended)
+	d.flag(r.Resync, r.Unwanted, r.Ended, r.ClosedFirst)
 	d.properties(r.Properties)
 }
 
@@ -129,7 +129,7 @@ func (d *dump) item(i *Item) {
 		d.text(o.Type.String(), o.Key, o.Version)
 		d.object(i.Collection, &o.Object)
 		d.number(int(o.Fate))
-		d.flag(o.DeadLetter)
+		d.flag(o.DeadLetter, o.Null)
 		if o.Type != event.Deleted {
 			d.number(o.Body.(int))
 		}
@@ -283,6 +283,10 @@ func (d *dump) copied(id string, x *copied) {
 		o := x.dead[name]
 		d.text(name, o.version, o.uid)
 		d.run(id, o.run)
+	}
+	for _, key := range sorted(x.table) {
+		d.text(key)
+		d.run(id, x.table[key])
 	}
 	for _, uid := range sorted(x.objects) {
 		o := x.objects[uid]

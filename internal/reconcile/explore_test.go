@@ -131,6 +131,12 @@ func worlds() map[string][]map[string]Properties {
 	}
 	everything := selections("x", "")
 	return map[string][]map[string]Properties{
+		"compacted": {
+			{"x": {Tombstones: true}},
+			{"x": {Tombstones: true, Shape: "hidden"}},
+			{"x": {Tombstones: true, Route: "elsewhere"}},
+			{},
+		},
 		"filter":    {everything, {"x": {Filter: "1"}}},
 		"ignore":    {everything, {"x": {Filter: ignoring}}},
 		"join":      {selections("x", "1", "y", "2"), everything},

@@ -206,7 +206,10 @@ type ObjectEvent struct {
 	Version    string
 	Fate       Fate // of a deletion
 	DeadLetter bool
-	Body       any // of the sighting
+	// Null: a deletion without a value, behind the closed event of the incarnation. Consumers ignore
+	// it; compaction removes what the topic has under the key.
+	Null bool
+	Body any // of the sighting
 }
 
 // decide applies the table of [Sighting]. known is the inventory entry of the key, nil for

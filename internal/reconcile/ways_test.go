@@ -99,11 +99,20 @@ var ways = []struct {
 		create a in 1, create b in 1, write a in 1, read x, read x, rewrite from 2, configure 1`},
 	{"a backup undoes a change that is in doubt within a list", []mode{intents}, oneFilter, `
 		create a in 1, write a in 1, read x, read x, seal, crash behind the intents and 2 items, rewrite from 1`},
+	{"the closed event before null values is in doubt", []mode{intents}, compacted, `
+		create a in 1, *, reset x, seal, crash behind the intents and 0 items, delete a`},
+	{"a present is in doubt when its collection is removed", []mode{intents}, compacted, `
+		create a in 1, read x, read x, seal, crash behind the intents and 2 items, configure 1`},
+	{"a collection is removed between a reset and its list, and null values are in doubt", []mode{intents}, compacted, `
+		create a in 1, *, reset x, seal, deliver, read x, read x, configure 1, seal, crash behind the intents and 0 items`},
+	{"an incarnation ends in the middle of its null values", everyMode, compacted, `
+		create a in 1, create b in 1, *, configure 1, *, configure 0, *, reset x, seal, deliver, read x, seal, CRASH, delete b`},
 }
 
 var (
 	everyMode     = []mode{transaction, journal, intents}
 	twoSelections = []map[string]Properties{{"x": {Selection: "1"}, "y": {Selection: "2"}}}
+	compacted     = []map[string]Properties{{"x": {Tombstones: true}}, {}}
 	oneFilter     = []map[string]Properties{{"x": {}}, {"x": {Filter: "1"}}}
 )
 

@@ -484,7 +484,9 @@ func TestCompactedEntries(t *testing.T) {
 	records := []event.Record{
 		encoded(event.Event{Type: event.Gap, Report: &event.Report{Reset: true}}), encoded(event.Event{Type: event.Synced, Report: &event.Report{}}),
 		encoded(event.Event{Type: event.Gap, Report: &event.Report{}}), deleted, encoded(event.Event{Type: event.Closed, Report: &event.Report{}}),
+		deleted,
 	}
+	records[5].Value = nil // as at the end of an incarnation
 	for _, delivery := range []string{exactlyOnce, atLeastOnce} {
 		t.Run(delivery, func(t *testing.T) {
 			b := startBus(t)
@@ -508,7 +510,7 @@ func TestCompactedEntries(t *testing.T) {
 			}
 			want := []string{
 				"c/_collection/pods:canary@shop/reset", "c/_collection/pods:canary@shop/synced", "c/_collection/pods:canary@shop/gap",
-				deleted.Key, deleted.Key, "c/_collection/pods:canary@shop/reset",
+				deleted.Key, deleted.Key, "c/_collection/pods:canary@shop/reset", deleted.Key,
 			}
 			if d := cmp.Diff(want, keys); d != "" {
 				t.Errorf("keys (-want +got):\n%s", d)

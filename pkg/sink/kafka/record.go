@@ -18,9 +18,9 @@ const (
 	recordOverhead = 5 + 1 + 10 + 5
 )
 
-// buries reports whether a tombstone follows r.
+// buries reports whether a tombstone follows r. One that is a null value is a tombstone.
 func (t *topic) buries(r *event.Record) bool {
-	return t.tombstones && r.Key != "" && r.Event != nil && r.Event.Type == event.Deleted
+	return t.tombstones && r.Value != nil && r.Key != "" && r.Event != nil && r.Event.Type == event.Deleted
 }
 
 // describes reports whether the tombstone behind r has its headers: a reader that is slower than
