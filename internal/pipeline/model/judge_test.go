@@ -51,6 +51,8 @@ type judge struct {
 	rested   int  // the last step in which time passed and the bus took what it was given
 	outage   int  // the last step in which the bus was stopped or blocked
 	replaced bool // a collection was closed that handed objects over
+	refusals int  // the last step in which the bus refused something
+	refused  bool // when the judge looked last, it was about to
 	// Where collections are independent: the last restore, and what it undid of what they had seen.
 	rollback   rollback
 	rolledBack map[string]int
@@ -83,7 +85,7 @@ type collectionState struct {
 func newJudge(w *world, s *sinkWorld) *judge {
 	return &judge{
 		w: w, s: s, copy: newCopy(), first: map[string]*message{}, last: map[string]*message{}, seen: map[string]bool{},
-		of: map[string]*collectionState{}, skipped: map[string]bool{}, dead: map[string]int{}, crashes: -1, smallest: -1, resets: -1,
+		of: map[string]*collectionState{}, skipped: map[string]bool{}, dead: map[string]int{}, crashes: -1, smallest: -1, resets: -1, refusals: -1,
 	}
 }
 
@@ -163,6 +165,11 @@ func (j *judge) judgeNew() {
 	if j.s.bus.limit > 0 {
 		j.smallest = j.w.step
 	}
+	refuses := j.s.bus.armed.refuse > 0 || j.s.bus.limit > 0 || len(j.s.bus.refused) > 0
+	if refuses || j.refused {
+		j.refusals = j.w.step
+	}
+	j.refused = refuses
 	if j.s.bus.stopped || j.s.bus.blocked {
 		j.outage = j.w.step
 	}
@@ -220,10 +227,14 @@ func (j *judge) object(m *message) {
 		j.wrong(inOrder, "%s after %s", m, last)
 	}
 	if now == was && last.short() != "deleted" && last.Collection == m.Collection && string(last.Data.Object) == string(m.Data.Object) &&
-		last.Step > j.resets && last.Number > j.of[m.Collection].closedAt && (j.s.mode != intents || j.crashes < last.Step) {
+		last.Step > j.resets && last.Number > j.of[m.Collection].closedAt && (j.s.mode != intents || j.crashes < last.Step && !j.givenUp(last.Step)) {
 		j.wrong(repeated, "unchanged: %s after %s", m, last)
 	}
 }
+
+// givenUp reports whether a batch may have been given up since a step, because the bus refused a record or
+// a topic: at-least-once, what the bus has of it may come again, as after a crash.
+func (j *judge) givenUp(since int) bool { return *independent && j.refusals >= since }
 
 // typed judges whether the type of an event fits what consumers have. Where an event
 // may come again after a crash, or never come, they may have it or not.
