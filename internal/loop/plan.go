@@ -36,10 +36,10 @@ type wanted struct {
 	properties reconcile.Properties
 }
 
-// Plan is which collections a loop has.
+// Plan says which collections a loop has.
 type Plan struct {
 	Outcomes *plan.Outcomes
-	// Wanted are those that Outcomes wants, has unserved, or has ended.
+	// Wanted has one item for each collection in Wanted, Unserved and Ended of Outcomes.
 	Wanted []Wanted
 }
 
@@ -110,13 +110,13 @@ func (l *Loop) configure(id string) {
 }
 
 // owe notes that consumers must get an event with the numbers of the plan. The note is durable
-// before such an event, and removed with it.
+// before the event. The commit of the event removes it: see paid.
 func (l *Loop) owe(key []byte) {
 	l.owed[string(key)] = struct{}{}
 	l.filling.notes = append(l.filling.notes, event.KV{Key: key, Value: []byte("1")})
 }
 
-// paid returns the changes of the store that go with an event about a collection.
+// paid returns the changes that remove the notes of owe which an event about a collection fulfils.
 func (l *Loop) paid(id string) (changes []event.KV) {
 	for _, key := range [][]byte{durable.OwedEditKey(id), durable.OwedPlanKey(Resource(id))} {
 		if _, owed := l.owed[string(key)]; owed {
@@ -209,7 +209,7 @@ func (l *Loop) held(id string) plan.Held {
 	return plan.Objects
 }
 
-// absent are the collections whose objects are proved not to exist, sorted.
+// absent returns the collections in the phase [reconcile.Absent], sorted.
 func (l *Loop) absent() (ids []string) {
 	for _, id := range l.core.IDs() {
 		if l.core.Collection(id).Phase == reconcile.Absent {
@@ -235,8 +235,8 @@ func (l *Loop) Resync(ctx context.Context, match func(id string) bool) (ids []st
 	return ids, err
 }
 
-// do runs f in the loop's goroutine. When ctx ends first, f may still run; when the loop has ended,
-// it does not.
+// do runs f in the loop's goroutine. An error of f also ends the loop. If ctx ends first, do returns,
+// and f may still be running. If the loop has ended, f does not run.
 func (l *Loop) do(ctx context.Context, f func(context.Context) error) error {
 	done := make(chan error, 1)
 	call := func(ctx context.Context) error {
