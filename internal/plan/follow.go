@@ -114,8 +114,8 @@ func (f *Follower) Run(ctx context.Context) error {
 	}
 }
 
-// plan makes the plan of the configuration that was set, or of the accepted one. The former contradicts if
-// its entries contradict each other or the server.
+// plan makes the plan of the configuration that was set, or of the one that was accepted before. A
+// configuration is contradictory if its entries contradict each other or the server.
 //
 //	what was set                       plan
 //	no contradiction                   made of it; it is accepted

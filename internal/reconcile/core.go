@@ -385,8 +385,8 @@ func (k *Core) set(slot Slot, o *Object) {
 	k.found = found{slot, o, true}
 }
 
-// overtaken reports whether a publication of an object that is later than that of an event is in doubt.
-// That is so if a watch repeats the event after a restart.
+// overtaken reports whether a later publication of the object than o is in doubt. That is so if a watch
+// repeats events after a restart.
 func (k *Core) overtaken(slot Slot, o *Object) bool {
 	later := find(k.intents[slot], o.UID)
 	return later != nil && comparePublications(later.Object, *o) > 0
