@@ -1,8 +1,7 @@
 // Package delivery makes batches durable: their records on the bus, and their changes in the
 // checkpoint store.
 //
-// How the two become durable together depends on the sink, and nobody outside this package
-// needs to know:
+// How the two become durable together depends on the sink:
 //
 //	mode         order of writes                                      after a crash
 //	Transaction  records and changes in one transaction of the bus    both, or neither
@@ -38,8 +37,8 @@ const foldChanges = 2000
 
 // Batch is what is made durable together.
 type Batch struct {
-	// Seq identifies a batch. A batch with the Seq of the one before is the same batch, of
-	// which records may have been taken out.
+	// Seq identifies a batch. If two calls have the same Seq, the second one delivers the same batch
+	// again; records may have been taken out of it.
 	Seq uint64
 	// Records are in order per key. Record.State are the changes that a reader of the bus
 	// applies in the mode Log.
@@ -48,8 +47,8 @@ type Batch struct {
 	Before []event.KV
 	// Changes are committed with the records.
 	Changes []event.KV
-	// Silent are those of Changes that no record's State has. In the mode Log a store may
-	// write the others later, since the bus has them.
+	// Silent are the changes in Changes that no record's State has. In the mode Log a store may
+	// write the other changes later, since the bus has them.
 	Silent []event.KV
 }
 
@@ -99,9 +98,9 @@ func (d *Delivery) Lost() uint64 {
 	return 0
 }
 
-// Open connects, fences a predecessor where the bus can do that, and brings the store up to what
-// the bus holds. reset says that what the store holds will be given up: the end of the last
-// batch is then not looked for on the bus. It may be called again after an error. An error that
+// Open connects, fences a predecessor where the bus can do that, and applies to the store what the
+// bus holds beyond it. reset says that the store's content will be given up, so Open does not look
+// for the end of the last batch on the bus. It may be called again after an error. An error that
 // wraps [sink.ErrReset] says that the bus has lost what it acknowledged; the delivery is open
 // then, and [Delivery.Reset] has to follow.
 func (d *Delivery) Open(ctx context.Context, reset bool) error {
@@ -136,7 +135,7 @@ func (d *Delivery) open(ctx context.Context, mark []byte) error {
 	return d.retry(ctx, "open the bus", func() error { return d.sink.Open(ctx, mark) })
 }
 
-// mark is where the last batch ends on the bus. A log compares it with the bus in any case.
+// mark returns where the last batch ends on the bus. The mode Log needs it also for a reset.
 func (d *Delivery) mark(reset bool) ([]byte, error) {
 	if reset && d.mode != Log {
 		return nil, nil
@@ -178,13 +177,13 @@ func (d *Delivery) fold(ctx context.Context, from []byte) error {
 	})
 }
 
-// Deliver blocks until a batch is durable, or returns one of these errors, or one that no
-// repetition heals:
+// Deliver blocks until a batch is durable. It returns one of these errors, or another one if
+// retrying does not help:
 //
 //   - [sink.RouteError]: a route refuses records. In the mode Log everything before Index is durable
 //     and nothing behind it; see [Delivery.Settle]. In the others the caller delivers the batch
 //     without the records of that route, with the same Seq.
-//   - [sink.RecordError]: one record cannot be stored; likewise.
+//   - [sink.RecordError]: the bus cannot store one record. The rest is as for a [sink.RouteError].
 //   - one that wraps [sink.ErrReset]: the bus has lost what it acknowledged. [Delivery.Reset] follows.
 //   - one that wraps [sink.ErrFenced] or [checkpoint.ErrFenced]: another writer has taken over.
 func (d *Delivery) Deliver(ctx context.Context, b *Batch) error {
@@ -214,8 +213,8 @@ func (d *Delivery) Deliver(ctx context.Context, b *Batch) error {
 	return nil
 }
 
-// Settle commits the changes of records that the bus has, of a batch that ended with an error, in
-// the mode Log.
+// Settle is for the mode Log, after Deliver has returned an error: it commits the changes of those
+// records of the batch that the bus has. In the other modes it does nothing.
 func (d *Delivery) Settle(ctx context.Context, records []event.Record) error {
 	if d.mode != Log || len(records) == 0 {
 		return nil
@@ -227,7 +226,7 @@ func (d *Delivery) Settle(ctx context.Context, records []event.Record) error {
 	return d.record(ctx, append(changes, event.KV{Key: checkpoint.MarkKey(), Value: d.log.Mark()}))
 }
 
-// Commit makes changes durable that come without records. seq is as of a batch; 0: of none.
+// Commit makes changes durable that come without records. seq is as Batch.Seq; 0: there is no batch.
 func (d *Delivery) Commit(ctx context.Context, seq uint64, changes []event.KV) error {
 	if d.mode == Transaction {
 		if _, err := d.write(ctx, &event.Batch{Seq: seq, Commit: event.Commit{Changes: changes}}); err != nil {
@@ -237,8 +236,9 @@ func (d *Delivery) Commit(ctx context.Context, seq uint64, changes []event.KV) e
 	return d.record(ctx, changes)
 }
 
-// Reset commits the changes by which the store gives up what consumers have been sent, together with
-// where the bus ends now: the next start does not look for what was before.
+// Reset commits changes, by which the store gives up what consumers have been sent. In the mode Log
+// the same commit stores where the bus ends now; in the others it removes the mark. The next start
+// does not look for earlier records on the bus.
 func (d *Delivery) Reset(ctx context.Context, changes []event.KV) error {
 	mark := event.KV{Key: checkpoint.MarkKey()}
 	if d.mode == Log {

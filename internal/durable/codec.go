@@ -61,8 +61,8 @@ func appendObject(b []byte, o *reconcile.Object, extra byte) []byte {
 	return append(b, o.Kind...)
 }
 
-// decodeObject reverses appendObject. like is an entry that it may resemble: strings are then
-// shared.
+// decodeObject reverses appendObject. Strings that are equal in like, another entry, are shared with
+// it.
 func decodeObject(b []byte, like *reconcile.Object) (o reconcile.Object, flags byte, err error) {
 	d := checkpoint.NewDecoder(b)
 	flags = d.Byte()
@@ -115,7 +115,7 @@ func decodeIntent(b []byte) (reconcile.Intent, error) {
 	return reconcile.Intent{Object: o, Deleted: flags&flagDeleted != 0, Epoch: epoch}, nil
 }
 
-// encodeRecord encodes what of a record changes seldom.
+// encodeRecord encodes the part of a record that changes seldom.
 func encodeRecord(r reconcile.Record) []byte {
 	r.Position, r.Seen = "", ""
 	b, _ := json.Marshal(r) // strings, numbers and booleans: cannot fail
@@ -129,7 +129,7 @@ func decodeRecord(b []byte) (r reconcile.Record, err error) {
 	return r, nil
 }
 
-// encodePosition encodes what of a record changes often. A resourceVersion has no spaces.
+// encodePosition encodes the part of a record that changes often. A resourceVersion has no spaces.
 func encodePosition(r reconcile.Record) []byte { return []byte(r.Position + " " + r.Seen) }
 
 func decodePosition(b []byte, r *reconcile.Record) error {

@@ -10,8 +10,8 @@ import (
 )
 
 // Inventory is the committed inventory as internal/reconcile reads it. A read that fails
-// returns nil; [Inventory.Err] then has the reason, and everything that was decided since
-// has to be given up. One goroutine uses it; the store may commit meanwhile.
+// returns nil, and [Inventory.Err] has the reason. The caller must then give up everything that was
+// decided since. One goroutine uses it; the store may commit meanwhile.
 type Inventory struct {
 	store checkpoint.Store
 	err   error
@@ -24,8 +24,8 @@ const maxScans = 8
 
 // scan is a scan of one collection that After continues.
 type scan struct {
-	from  string // the key that it was asked for last
-	ahead found  // and what it returned
+	from  string // the key of the last call of After
+	ahead found  // what that call returned
 	ended bool   // there is nothing behind from
 	next  func() (found, bool)
 	stop  func()
@@ -105,7 +105,7 @@ func (v *Inventory) After(collection, key string) (string, *reconcile.Object) {
 func (v *Inventory) begin(collection string) *scan {
 	v.end(collection)
 	if len(v.scans) >= maxScans {
-		v.Close() // they begin again where they are continued
+		v.Close() // the next After of such a collection begins another scan
 	}
 	s := &scan{}
 	s.next, s.stop = iter.Pull(v.objects(collection))

@@ -19,15 +19,14 @@ const (
 	prefixOwed     = "n/owed/"
 )
 
-// OwedEditKey is a key that is there as long as consumers have not been sent the number of the
-// last edit of a collection.
+// OwedEditKey is the key of a note: consumers have not been sent the last edit of a collection yet.
 func OwedEditKey(collection string) []byte { return []byte(prefixOwed + "edit/" + collection) }
 
-// OwedPlanKey is a key that is there as long as consumers have not been sent the number of the plan
-// that changed the collections of a resource.
+// OwedPlanKey is the key of a note: the plan has changed the collections of a resource, and consumers
+// have not been sent its number yet.
 func OwedPlanKey(resource string) []byte { return []byte(prefixOwed + "plan/" + resource) }
 
-// Owed returns those keys that a store has.
+// Owed returns the keys of all such notes in a store.
 func Owed(store checkpoint.Store) (keys []string, err error) {
 	err = store.Scan([]byte(prefixOwed), func(key, _ []byte) error {
 		keys = append(keys, string(key))

@@ -105,8 +105,8 @@ func Changes(b *reconcile.Batch, intents bool) []event.KV {
 	return kvs
 }
 
-// ItemChanges are the changes that a reader of the bus applies for one item, where the bus is
-// the log.
+// ItemChanges are the changes that are written to the bus with one item, if the bus is the log. A
+// start applies them to the store.
 func ItemChanges(i *reconcile.Item) []event.KV {
 	kvs := make([]event.KV, 0, len(i.Changes)+3)
 	for n := range i.Changes {
@@ -118,7 +118,7 @@ func ItemChanges(i *reconcile.Item) []event.KV {
 	return kvs
 }
 
-// Silent are the changes of a batch that none of its items has.
+// Silent are the changes of a batch that are in no item's [ItemChanges], and some records again.
 func Silent(b *reconcile.Batch) (kvs []event.KV) {
 	items := map[reconcile.Slot]bool{}
 	collections := map[string]bool{}

@@ -6,7 +6,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// The sizes of chunks double from small to large, but a piece that is larger has one of its own.
+// The sizes of chunks double from small to large. A piece that is larger has a chunk of its own.
 const (
 	smallChunk, largeChunk = 32, 1 << 10        // values
 	smallBytes, largeBytes = 1 << 10, 256 << 10 // bytes
@@ -32,10 +32,10 @@ func (a *arena) room(n int) []byte { return a.bytes.room(n, smallBytes, largeByt
 
 // keep returns a text that was appended to what room returned last.
 func (a *arena) keep(room, text []byte) []byte {
-	if cap(text) == cap(room) { // it did not outgrow it
+	if cap(text) == cap(room) { // append did not allocate
 		a.bytes.keep(len(text))
 	}
-	return text[:len(text):len(text)] // what is behind belongs to another one
+	return text[:len(text):len(text)] // the memory behind it is for other texts
 }
 
 // copied returns a copy of a text.
@@ -47,7 +47,7 @@ func (a *arena) copied(text []byte) []byte {
 // reset takes everything back.
 func (a *arena) reset() {
 	for _, c := range a.events.chunks {
-		clear(c) // they must not hold what is not used any more
+		clear(c) // unused events must not keep other memory alive
 	}
 	a.bytes.reset(largeBytes)
 	a.events.reset(largeChunk)
@@ -83,14 +83,14 @@ func (p *pieces[T]) keep(n int) {
 	*c = (*c)[:len(*c)+n]
 }
 
-// take returns n values that nobody else has. They may be used ones.
+// take returns n values that are not given out. They are not cleared.
 func (p *pieces[T]) take(n int) []T {
 	room := p.room(n, smallChunk, largeChunk)
 	p.keep(n)
 	return room[:n:n]
 }
 
-// reset takes everything back, and forgets chunks of more than most.
+// reset takes everything back, and drops chunks of more than most values.
 func (p *pieces[T]) reset(most int) {
 	p.at, p.reused = 0, true
 	p.chunks = slices.DeleteFunc(p.chunks, func(c []T) bool { return cap(c) > most })

@@ -17,8 +17,7 @@ import (
 // the bus does. A larger body is not kept.
 const maxKept = 128 << 10
 
-// maxBody bounds what a kept body may have, in bytes, so that a checkpoint that somebody changed
-// costs no more memory.
+// maxBody bounds an unpacked body, in bytes: a damaged checkpoint must not cost more memory.
 const maxBody = 64 << 20
 
 // prefixBody begins the keys of kept bodies in the store. internal/durable has the others.
@@ -27,9 +26,9 @@ const prefixBody = "b/"
 // BodyKey is where the store keeps the body of an object. key is the inventory key.
 func BodyKey(collection, key string) []byte { return []byte(prefixBody + collection + "/" + key) }
 
-// RemoveBodies returns changes that remove up to limit kept bodies of a collection; none are left
-// if there are fewer. They go with the ending of an incarnation, and with settings that need no
-// kept bodies any more.
+// RemoveBodies returns changes that remove up to limit kept bodies of a collection. If there are fewer
+// than limit changes, they remove all bodies that are left. It is for a caller that ends an
+// incarnation, or whose settings no longer need kept bodies.
 func RemoveBodies(store checkpoint.Store, collection string, limit int) (changes []event.KV, err error) {
 	enough := errors.New("enough")
 	err = store.Scan(BodyKey(collection, ""), func(key, _ []byte) error {
@@ -71,12 +70,12 @@ type uncommitted struct {
 //
 //	length of the resourceVersion (uvarint), resourceVersion, stamp (8 bytes), body (zstd)
 //
-// The stamp is of the digest and of the shape: a body that was published with other redaction rules
-// is never published again.
+// The stamp combines the digest of the object and that of the shape. A body that was published with
+// other redaction rules therefore does not match, and is never published again.
 type packer struct {
 	encoder *zstd.Encoder
 	decoder *zstd.Decoder
-	body    []byte // that was unpacked last
+	body    []byte // the memory of the body that was unpacked last
 }
 
 func newPacker() *packer {
@@ -94,8 +93,8 @@ func (p *packer) pack(version string, stamp uint64, body []byte) []byte {
 	return p.encoder.EncodeAll(body, to)
 }
 
-// unpack returns the body of a value, until it is called again; nil if the value is of another
-// state, or damaged.
+// unpack returns the body of a value; nil if the value is of another state, or damaged. The body is
+// valid until the next call.
 func (p *packer) unpack(value []byte, version string, stamp uint64) []byte {
 	n, w := binary.Uvarint(value)
 	if w <= 0 || n != uint64(len(version)) || len(value) < w+len(version)+8 {
@@ -119,8 +118,8 @@ type keeper struct {
 	lazy *packer // nil until it is needed: most sinks need none
 }
 
-// lastPublished returns the body of an object as consumers have it at o.At, until it is called
-// again; nil if it is not known for certain.
+// lastPublished returns the body of an object as consumers have it at o.At; nil if it is not known for
+// certain. The body is valid until the next call.
 func (k *keeper) lastPublished(c *collection, key string, o *reconcile.Object) []byte {
 	if !c.keeps() || o.AtDigest == 0 {
 		return nil
@@ -140,8 +139,8 @@ func (k *keeper) lastPublished(c *collection, key string, o *reconcile.Object) [
 	return k.packer().unpack(value, o.At, o.AtDigest^c.stamp)
 }
 
-// keep returns the change of the kept body that goes with an event: it is the event's own body,
-// whole, or none is kept any more. changed is false if the change would be none.
+// keep returns the change of the kept body that goes with an event. The event's own body is kept if it
+// is whole; otherwise the kept body is removed. changed is false if nothing changes.
 func (k *keeper) keep(c *collection, i *reconcile.Item, ev *event.Event) (change event.KV, changed bool) {
 	if !c.keeps() || ev.DeadLetter != nil { // consumers have what they had
 		return change, false

@@ -40,7 +40,7 @@ func (e *Encoder) compare(c *collection, ev *event.Event, o *source.Object) {
 	}
 }
 
-// changedBy adds who changed an object. What cannot be read of that is left out.
+// changedBy adds the field managers that changed an object. If they cannot be read, it adds nothing.
 func (e *Encoder) changedBy(c *collection, ev *event.Event, o *source.Object, before []byte) {
 	d, whole := &e.differ, o.Raw
 	if c.redact != nil { // what is redacted on both sides has not changed

@@ -1,10 +1,11 @@
-// Package encode looks at objects for internal/reconcile, and makes records of what it decides,
-// for one sink: [Encoder] is the loop's encoder.
+// Package encode is the encoder of one sink's loop: see [Encoder]. It computes what
+// internal/reconcile needs of each object, and makes records of the items that internal/reconcile
+// decides.
 //
-//	Prepare    the digest of an object, what the filter and the ignore rules say of it
+//	Prepare    an object → its digest, the results of the filter and of the ignore rules
 //	Encode     an item → event → value, attributes, key, route; the kept body that goes with it
-//	Reject     how the event of a rejected record is made so that it fits
-//	Committed  kept bodies and decisions that are not needed any more
+//	Reject     a rejected record → how its event is made when it is encoded again
+//	Committed  forgets bodies and decisions that were kept until the commit
 //
 // What is published of an object is its body without metadata.managedFields and with the
 // values redacted that the configuration names. A body that cannot be redacted is withheld.

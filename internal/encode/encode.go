@@ -64,7 +64,7 @@ type collection struct {
 	bodies   map[string]uncommitted // by inventory key
 	rejected map[string][]decision  // by uid
 	limit    limit
-	last     struct { // the number that was written last
+	last     struct { // the run that was written last, and its text
 		run  uint64
 		text string
 	}
@@ -131,9 +131,9 @@ func (e *Encoder) collection(id string) *collection {
 	return c
 }
 
-// Sealed says that the batch that fills is on its way. The memory of its records is used again once
-// [Encoder.Committed] says that it is in the store. A loop that never calls it has records in
-// memory that is garbage collected.
+// Sealed says that the batch that fills is on its way. After [Encoder.Committed], the memory of its
+// records is used again. If Sealed is never called, the garbage collector frees the memory of
+// records.
 func (e *Encoder) Sealed() {
 	e.flying, e.filling, e.spare = e.filling, e.spare, nil
 	if e.filling == nil {
@@ -172,8 +172,8 @@ func (e *Encoder) Dropped(collection string) {
 }
 
 // Prepare implements the loop's encoder. The items that follow from a sighting are encoded before
-// the next one is prepared. Of a sighting that is not of an object that was seen, Prepare only
-// notes where it comes from.
+// the next one is prepared. If the sighting has no body of a seen object, Prepare only notes its key
+// and its origin.
 func (e *Encoder) Prepare(collection string, s *reconcile.Sighting, known *reconcile.Object, inDoubt bool) {
 	e.prepare.prepare(e.collection(collection), s, known, inDoubt)
 }
@@ -225,7 +225,7 @@ func (e *Encoder) Encode(i *reconcile.Item, at time.Time) (event.Record, []event
 		e.fit(c, ev, o, d)
 		o = nil
 	}
-	if ev.Object != nil { // it is made: what is published is that
+	if ev.Object != nil { // this body is published, not that of o
 		o = nil
 	}
 	r := e.record(c, i, ev, o)
@@ -238,8 +238,8 @@ func (e *Encoder) Encode(i *reconcile.Item, at time.Time) (event.Record, []event
 	return r, changes
 }
 
-// decisionOf is what has been decided about an event because the bus did not take it, or does not
-// take events of its size; nil: it is published as it is.
+// decisionOf returns how an event is cut down because the bus rejected it, or is known to reject events
+// of its size; nil: it is published as it is.
 func (e *Encoder) decisionOf(c *collection, i *reconcile.Item, ev *event.Event, o *source.Object) *decision {
 	p := publicationOf(i)
 	d := c.decision(p)

@@ -15,7 +15,7 @@ type Oversize string
 
 // The values of Oversize.
 const (
-	// Truncate cuts its body down, and leaves it out if that is not enough. So does the zero value.
+	// Truncate cuts its body down, and leaves it out if that is not enough. The zero value means the same.
 	Truncate Oversize = "truncate"
 	// ToDeadLetters sends it to the dead letters. Deletions are truncated.
 	ToDeadLetters Oversize = "dead-letter"
@@ -37,16 +37,16 @@ type Options struct {
 	Store       checkpoint.Store // of kept bodies
 	Reports     Reports
 	// Run returns the present run and incarnation of a collection in the core. Filters that use
-	// `origin` need it, to tell a snapshot from a later list; nil: every list is a later one.
+	// `origin` need it, to distinguish a snapshot from a later list; nil: every list is a later one.
 	Run func(collection string) (run, incarnation uint64)
-	// Count counts; nil: nobody does. It is called from the goroutine that uses the encoder and
+	// Count is called for everything that [Count] lists; nil: it is not. It is called from the goroutine that uses the encoder and
 	// must not block. t is the type that the event has or would have had; 0 with Truncated.
 	Count func(collection string, what Count, t event.Type)
 	Log   *zap.Logger
 }
 
-// Reports has what events about a collection say beside what the core knows. Each may be nil, and
-// return the zero value.
+// Reports has functions for those parts of a collection's events that the core does not know. Each
+// function may be nil, and may return the zero value.
 type Reports struct {
 	Plan func(collection string) *event.Plan
 	// Counts is asked once for each synced event of a list, not for periodic ones.

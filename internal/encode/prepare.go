@@ -113,10 +113,10 @@ func (p *preparer) makeBody(c *collection, o *source.Object) ([]byte, error) {
 	return out, nil
 }
 
-// digest is that of the object at hand, and says nothing of values that are redacted: readers of
-// the checkpoint, which may be on a bus, could try values until one fits. With the key of the
-// redacted values it is a keyed one. Without a key it is of the object as it is published, and a
-// change of redacted values alone is no change.
+// digest returns the digest of the object at hand. It must not reveal redacted values: readers of the
+// checkpoint, which may be on a bus, could try values until one fits. If there is a key for hashes,
+// the digest is keyed with it. Otherwise it is of the published body, and a change of redacted values
+// alone is no change.
 func (p *preparer) digest() uint64 {
 	n := &p.now
 	switch {
@@ -138,8 +138,8 @@ func (p *preparer) digest() uint64 {
 	return published.Hash()
 }
 
-// significant is a digest of what the ignore rules leave of the object at hand, with the identity
-// of the rules. It says as little of redacted values as digest; 0 is like no other.
+// significant returns a digest of what the ignore rules leave of the object at hand, and of the rules.
+// It reveals no redacted values either. 0 means that there is no digest: it equals no other one.
 func (p *preparer) significant() uint64 {
 	n := &p.now
 	if !n.configured {

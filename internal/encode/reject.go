@@ -35,8 +35,8 @@ type decision struct {
 	dead  *event.DeadLetter
 }
 
-// decision returns the decision about an event, nil for none. Its run does not count: the object is
-// the same in the next one.
+// decision returns the decision about an event, nil for none. It holds in every run, since the object
+// is the same.
 func (c *collection) decision(p publication) *decision {
 	list := c.rejected[p.uid]
 	for i := range list {
@@ -59,7 +59,7 @@ func (c *collection) decided(p publication) {
 	}
 }
 
-// limitKept is how long a limit counts that the bus has shown: it may be raised.
+// limitKept is how long a limit of the bus is remembered. Afterwards it may have been raised.
 const limitKept = time.Minute
 
 // limit is how many bytes the bus took of a record last.
@@ -122,8 +122,8 @@ func (o *Options) reject(c *collection, i *reconcile.Item, r *sink.RecordError) 
 	return nil
 }
 
-// foresee decides about an event whose body has so many bytes that the bus does not take it; nil:
-// it may. The caller has made sure that dead letters are decided before the event is.
+// foresee decides about an event whose body alone is larger than the known limit of the bus; nil: it
+// is not. If the event becomes a dead letter, the caller must decide that in Prepare.
 func (o *Options) foresee(c *collection, key string, p publication, bytes int) *decision {
 	if !c.limit.exceeded(bytes) || o.Oversize == Fail {
 		return nil

@@ -21,14 +21,14 @@ import (
 type rules struct {
 	eventCollection event.Collection
 	properties      reconcile.Properties
-	// configured is false of a collection that is not: what is to be redacted of its objects is
-	// not known, so no body of it is published.
+	// configured is false if the collection has no settings. Then it is not known what to redact, so no
+	// body of its objects is published.
 	configured bool
 
 	redact   *shape.Shaper // nil: nothing is redacted
 	filter   *filter.Filter
 	ignore   *shape.Ignore
-	ignoreID uint64 // tells lists of ignored paths apart, in the upper 16 bits
+	ignoreID uint64 // distinguishes lists of ignored paths; in the upper 16 bits
 
 	before, patch, changedBy bool
 
@@ -86,7 +86,7 @@ func (o *Options) rulesOf(c event.Collection) *rules {
 	return r
 }
 
-// rulesFor are the rules that are for a collection: a change of the others must not change its
+// rulesFor returns the rules that apply to a collection. A change of other rules must not change the
 // digest.
 func rulesFor(c *event.Collection, all []shape.Rule) []shape.Rule {
 	return slices.DeleteFunc(slices.Clone(all), func(r shape.Rule) bool {
@@ -99,8 +99,8 @@ func rulesFor(c *event.Collection, all []shape.Rule) []shape.Rule {
 	})
 }
 
-// shape changes with what is published of an unchanged object. It has the identity of the key, not
-// the key.
+// shape returns a text that changes if an unchanged object would be published with another body. It
+// contains an identity of the key of the hashes, not the key.
 func (o *Options) shape(r *rules, redact *shape.Rules) string {
 	text := "format=" + o.Encoder.Format.String()
 	if o.KeepManagedFields {
@@ -123,7 +123,7 @@ func (o *Options) shape(r *rules, redact *shape.Rules) string {
 	return text
 }
 
-// filterDigest changes with which events are published of an object.
+// filterDigest is a digest of the settings that decide which events of an object are published.
 func filterDigest(s Settings) string {
 	if s.Filter == "" && len(s.Ignore) == 0 {
 		return ""

@@ -28,16 +28,16 @@ import (
 
 const (
 	maxLists = 4 // see Options.MaxLists
-	// askAgain is how long after a proof of absence a collection is read again if nobody says
-	// that it exists.
+	// askAgain is how long after a proof of absence a collection is read again, unless
+	// Options.Changed wakes its reader before.
 	askAgain = time.Minute
 )
 
 // Options are what a [Reader] is made of.
 type Options struct {
 	Client *source.Client // required
-	// Lists bounds how many lists are read at once, over all readers that share it. A list gives its
-	// slot back while its sink takes nothing. nil: no bound.
+	// Lists bounds how many lists are read at once, over all readers that share the semaphore. A list
+	// gives its slot back while its sink takes nothing. nil: no bound.
 	Lists *semaphore.Weighted
 	// MaxLists bounds the lists of this reader that have begun and not ended, also those that wait
 	// for the sink: each holds up to two pages in memory. 0: four.
@@ -79,9 +79,8 @@ func New(o Options) *Reader {
 	return &Reader{Options: o, own: semaphore.NewWeighted(int64(o.MaxLists))}
 }
 
-// Read implements [loop.Reader]. Where the resource or the namespace of a collection is proved
-// absent, it waits until Changed says that something else may be read, or for a minute, and begins
-// with a list. It returns when ctx ends or another cluster answers.
+// Read implements [loop.Reader]. If the resource or the namespace of a collection is proved absent,
+// Read waits until Options.Changed wakes it, at most for a minute, and then begins with a list. It returns when ctx ends or another cluster answers.
 func (r *Reader) Read(ctx context.Context, collection string, want reconcile.Read, h *loop.Handler) error {
 	f := &follower{Reader: r, collection: collection, handler: h, resume: want.From, seen: want.Seen, owner: parseOwner(want.Owner), slot: r.newSlot()}
 	for {
@@ -126,7 +125,7 @@ func wait(ctx context.Context, changed <-chan struct{}, again <-chan time.Time) 
 	}
 }
 
-// errMoved is why a run ends whose resource is served in another version.
+// errMoved ends a run because the resource is served in another version.
 var errMoved = errors.New("the API server serves the resource in another version")
 
 // moved waits until a collection's resource is served in another version than in t, and reports

@@ -17,7 +17,7 @@ type follower struct {
 	collection string
 	handler    *loop.Handler
 	slot       *slot
-	target     source.Target      // whose selectors stay
+	target     source.Target      // its selectors do not change
 	source     *source.Collection // of the present run
 	owner      source.Owner       // of the last complete list
 	resume     string             // a watch may start from it; "": a list comes first
@@ -27,8 +27,8 @@ type follower struct {
 
 // list is a list that reconciles.
 type list struct {
-	// from is the resourceVersion that was seen last before the list. The server may still show
-	// the last bodies of objects that the list lacks as of then; "": it does not.
+	// from is the highest resourceVersion that was seen before the list. A list of the server's state
+	// at from may still have the last bodies of objects that this list lacks; "": it has none.
 	from   string
 	absent bool // nothing exists: see [reconcile.Absent]
 }
@@ -65,7 +65,7 @@ func (f *follower) follow(ctx context.Context, in *reconcile.Input, o *source.Ob
 	return err
 }
 
-// sighting is that an object was seen.
+// sighting returns the sighting of an object that was seen.
 func sighting(o *source.Object, origin reconcile.Origin) *reconcile.Sighting {
 	return &reconcile.Sighting{
 		Origin: origin, Key: durable.ObjectKey(o.Namespace, o.Name), UID: o.UID, Version: o.ResourceVersion,
@@ -73,7 +73,7 @@ func sighting(o *source.Object, origin reconcile.Origin) *reconcile.Sighting {
 	}
 }
 
-// fate is what is known of an object of which the server was asked whether it exists.
+// fate makes a fate of the server's answer to the question whether an object exists.
 func fate(alive, known bool) reconcile.Fate {
 	switch {
 	case !known:
@@ -104,7 +104,7 @@ func (f *follower) saw(rv string) {
 
 func (f *follower) listBegun(ctx context.Context, s source.Signal) error {
 	from := f.seen
-	if f.list != nil { // which ended early: what it has seen may be younger than what it lacked
+	if f.list != nil { // it broke off: seen may come from it, and be later than the deletions that it would have shown
 		from = f.list.from
 	}
 	f.list = &list{from: from, absent: s.Reason == source.ReasonGone}

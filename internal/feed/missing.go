@@ -15,15 +15,15 @@ import (
 const (
 	// maxAsked bounds the requests of a list that ask what became of an object.
 	maxAsked = 500
-	// maxRecalled bounds for how many keys that a list lacks the last bodies are looked for. The
+	// maxRecalled bounds for how many missing keys of a list the reader looks for the last body. The
 	// keys are in memory, about 300 bytes each; the bodies are not.
 	maxRecalled = 10_000
-	// missingPage is how many of the keys after them are asked for at once.
+	// missingPage is how many missing keys are handled at once after the first maxRecalled.
 	missingPage = 1000
 )
 
-// reportMissing passes on what became of the objects that the list lacks which was complete at
-// version.
+// reportMissing passes on what became of the objects that are missing in the list. The list was
+// complete at version.
 func (f *follower) reportMissing(ctx context.Context, version string) error {
 	for page, asked := 0, 0; ; page++ {
 		limit := missingPage
@@ -85,9 +85,9 @@ func (m *missing) ask(ctx context.Context, limit int) (asked int) {
 	return asked
 }
 
-// recall reports the keys of which the server still shows the last body as of resourceVersion
-// from, and those before them. Lists are sorted by key, as m is; a body that comes in another
-// order is not used.
+// recall lists the server's state at the resourceVersion from, and reports each key of m whose last
+// body is in that list, together with the keys before it. The rest of m stays unreported. Lists are
+// sorted by key, as m is; a body that comes in another order is not used.
 func (m *missing) recall(ctx context.Context, from string) error {
 	names := make([]source.Name, len(m.keys))
 	for i, key := range m.keys {

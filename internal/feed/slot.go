@@ -27,9 +27,9 @@ const (
 	lent                  // one of the sink's
 )
 
-// slot implements [source.Slots] for one list at a time. It is of two semaphores: the sink's own
-// bounds its memory, and is held as long as the list; the one that all sinks share is given back
-// while the list waits for its sink.
+// slot implements [source.Slots] for one list at a time. It takes one unit of each of two semaphores.
+// The sink's own semaphore bounds its memory: its unit is held until the list ends. The unit of the
+// semaphore that all sinks share is given back while the list waits for its sink.
 type slot struct {
 	own, shared *semaphore.Weighted
 	timer       *time.Timer

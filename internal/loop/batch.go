@@ -14,8 +14,8 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
-// encode makes the records of items that have none. detail is that of the list that they follow
-// from, if they do.
+// encode makes the records of items that have none. If the items follow from the begin of a list,
+// detail says why the list began.
 func (l *Loop) encode(detail string) {
 	items := l.core.Items()
 	at := time.Now()
@@ -47,8 +47,8 @@ func (l *Loop) encode(detail string) {
 	}
 }
 
-// removals are those of changes that remove something. The others are kept bodies: too large for the
-// headers of a message, and one that is lost is noticed.
+// removals returns the changes that remove a key. The other changes write kept bodies. They are too
+// large for the headers of a message, and the encoder notices if one is missing.
 func removals(changes []event.KV) (out []event.KV) {
 	for _, kv := range changes {
 		if kv.Value == nil {
@@ -63,7 +63,7 @@ func (l *Loop) full() bool {
 	return l.core.Pending() >= batchRecords || l.filling.bytes >= batchBytes || l.core.Changes() >= batchChanges
 }
 
-// wait is how long the filling batch should still wait for more.
+// wait returns how long the filling batch waits before it is sent.
 func (l *Loop) wait() time.Duration {
 	switch {
 	case l.full() || l.stopping:
@@ -108,7 +108,7 @@ func (l *Loop) queued() {
 	l.Observer.Queued(Load{len(l.flying.records), l.flying.bytes, l.flying.since}, filling)
 }
 
-// deliver writes the batch on its way. settled are records that the bus has of it.
+// deliver writes the batch on its way. settled are the records of the batch that the bus already has.
 func (l *Loop) deliver(ctx context.Context, settled ...event.Record) {
 	f := l.flying
 	mode := l.Delivery.Mode()
@@ -176,7 +176,7 @@ func (l *Loop) committed() {
 	l.flying = nil
 }
 
-// refused takes the collections out whose route refuses, and delivers the others.
+// refused takes out the collections whose route refuses, and delivers the others.
 func (l *Loop) refused(ctx context.Context, e *sink.RouteError) {
 	var ids []string
 	for i := range l.flying.items {
@@ -190,7 +190,7 @@ func (l *Loop) refused(ctx context.Context, e *sink.RouteError) {
 	l.without(ctx, e.Index, ids)
 }
 
-// suspend takes a collection out for a while, which doubles until it delivers.
+// suspend suspends a collection. The pause doubles each time, until the collection delivers.
 func (l *Loop) suspend(id string, why error) {
 	pause := min(max(firstPause, 2*l.pauses[id]), lastPause)
 	l.pauses[id] = pause
@@ -198,8 +198,8 @@ func (l *Loop) suspend(id string, why error) {
 	l.Observer.Suspended(id, l.suspended[id], why)
 }
 
-// rejected has the collection of a record that the bus does not take begin from the store. The
-// event is made to fit, or is a dead letter, when it is decided again.
+// rejected takes out the collection of a record that the bus does not take. The collection continues
+// from the store, where the same event is decided again; then it is made to fit, or is a dead letter.
 func (l *Loop) rejected(ctx context.Context, e *sink.RecordError) {
 	item := &l.flying.items[e.Index]
 	id := item.Collection
@@ -211,7 +211,7 @@ func (l *Loop) rejected(ctx context.Context, e *sink.RecordError) {
 	l.without(ctx, e.Index, []string{id})
 }
 
-// without delivers the batch on its way again, without collections. What is before index:
+// without delivers the batch on its way again, without some collections. The items before index:
 //
 //	mode         is on the bus                what is delivered again
 //	Transaction  no                           the items of the others
@@ -245,7 +245,7 @@ func (l *Loop) without(ctx context.Context, index int, ids []string) {
 // resume continues suspended collections whose time has come from what the store holds.
 func (l *Loop) resume(at time.Time) error {
 	if l.flying != nil {
-		return nil // what was settled of them is not committed yet
+		return nil // the batch on its way may have items of these collections that the store does not have yet
 	}
 	var due []string
 	for id, until := range l.suspended {
@@ -258,7 +258,7 @@ func (l *Loop) resume(at time.Time) error {
 	}
 	state, err := durable.Load(l.Store)
 	if err == nil {
-		err = l.loadPlan() // what a batch would have paid may be owed after all
+		err = l.loadPlan() // an event that was dropped may have removed a note from owed
 	}
 	if err != nil {
 		return err
@@ -266,16 +266,15 @@ func (l *Loop) resume(at time.Time) error {
 	for _, id := range due {
 		delete(l.suspended, id)
 		l.core.Restore(id, state, now())
-		if _, wanted := l.wanted[id]; wanted {
-			l.configure(id)
-		} else {
+		l.configure(id)
+		if _, removed := l.removed[id]; removed {
 			l.step(reconcile.Remove, id)
 		}
 	}
 	return nil
 }
 
-// forget goes on with the endings of incarnations.
+// forget removes inventory entries of incarnations that end, as far as the batch has room.
 func (l *Loop) forget() {
 	for _, id := range l.core.IDs() {
 		for !l.full() {

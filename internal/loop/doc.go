@@ -8,7 +8,8 @@
 // One goroutine, [Loop.Run], owns the core. Frames wait while a batch is full, so a slow bus slows
 // the readers down and memory stays bounded. There is one batch on its way and one that fills.
 //
-// A route that refuses takes its collections out of the core; after a pause they continue from
-// what the store holds, as after a restart. So does the collection of a record that the bus
-// rejects, at once; the event is a dead letter then.
+// If a route refuses records, the loop takes the collections of that route out of the core. After a
+// pause they continue from what the store holds, as after a restart. If the bus rejects one record,
+// its collection is taken out too and continues without a pause. The event of that record is then cut
+// down, or is a dead letter: see [Encoder].Reject.
 package loop

@@ -28,9 +28,9 @@ const (
 	batchChanges = 4 * batchRecords
 	// frameBudget bounds the bytes of frames that were read and are not delivered yet.
 	frameBudget = 32 << 20
-	// silentDelay is how long a commit waits that moves positions only.
+	// silentDelay is how long a batch without records waits before it is committed.
 	silentDelay = time.Second
-	// A route that refused is tried again after a pause, which doubles from one to the other.
+	// The pause before a route that refused is tried again: it doubles from firstPause to lastPause.
 	firstPause, lastPause = 5 * time.Second, 2 * time.Minute
 )
 
@@ -50,8 +50,8 @@ type Encoder interface {
 	// inventory entry of the sighting's key, nil for none.
 	Prepare(collection string, s *reconcile.Sighting, known *reconcile.Object, inDoubt bool)
 	// Encode makes the record of an item, and the changes of the store that go with it beside
-	// the item's own. Items come in order, each once. detail says of a gap that a list is the
-	// reason of why that list began, in one sentence for a human; "": it is not known.
+	// the item's own. Items come in order, each once. If a list led to the gap that is encoded,
+	// detail says in one sentence for a human why the list began; "": that is not known.
 	Encode(i *reconcile.Item, detail string, at time.Time) (event.Record, []event.KV)
 	// Reject notes that the bus does not take the record of an item. The loop then continues the
 	// collection from the store, and the item's event is made so that it fits, or is a dead
@@ -93,8 +93,8 @@ type Options struct {
 	Encoder  Encoder
 	Observer Observer
 	Linger   time.Duration // how long a batch waits for more records; 0: not at all
-	// Replan is called when the plan may be another one, since it is proved that objects of a
-	// collection do not exist, or may exist again. It does not block. nil: nobody plans.
+	// Replan asks for another plan. It is called when a collection becomes absent, or stops being
+	// absent: see [reconcile.Absent]. It must not block. nil: no other plan is asked for.
 	Replan func()
 	Log    *zap.Logger
 }
@@ -113,6 +113,7 @@ type Loop struct {
 	core      *reconcile.Core
 	inventory *durable.Inventory
 	wanted    map[string]wanted
+	removed   map[string]struct{} // collections that the plan has removed
 	reads     map[string]*reading
 	suspended map[string]time.Time     // collections that are not in the core, until then
 	pauses    map[string]time.Duration // how long collections were suspended last, until they deliver
@@ -120,11 +121,11 @@ type Loop struct {
 	flying    *flight
 	written   chan error
 	seq       uint64               // of batches; unlike the core's it goes on after a reset
-	last      map[string]time.Time // when something was done at an interval: see passed
+	last      map[string]time.Time // by "synced " or "verify " and the collection: when it was done last; see passed
 	stopping  bool
 	planned   bool // the first plan is there: until then nothing is encoded
 	numbers   plan.Numbers
-	owed      map[string]struct{} // keys: see owe
+	owed      map[string]struct{} // by the keys of the store: see owe
 	proved    []string            // collections that were absent when the plan was made
 }
 
@@ -142,11 +143,11 @@ type flight struct {
 	batch
 	seq    uint64
 	sealed *reconcile.Batch
-	// items are what is written: those of sealed, and in the mode Intents also those of dropped
-	// collections that the bus has, or gets, before the others. records are theirs.
+	// items are what is written: the items of sealed, and in the mode Intents also items of dropped
+	// collections that the bus already has, or gets before the others. records are made of items.
 	items   []reconcile.Item
 	records []event.Record
-	settled []reconcile.Item // what the bus has of the batch already, in the mode Log
+	settled []reconcile.Item // in the mode Log: the items of the batch that the bus already has
 }
 
 // encoded is the payload of an item.
@@ -159,7 +160,7 @@ type encoded struct {
 func New(o Options) *Loop {
 	return &Loop{
 		Options: o, in: make(chan message, 64), calls: make(chan func(context.Context) error), pings: make(chan struct{}), ended: make(chan struct{}), budget: semaphore.NewWeighted(frameBudget),
-		wanted: map[string]wanted{}, reads: map[string]*reading{}, suspended: map[string]time.Time{}, pauses: map[string]time.Duration{},
+		wanted: map[string]wanted{}, removed: map[string]struct{}{}, reads: map[string]*reading{}, suspended: map[string]time.Time{}, pauses: map[string]time.Duration{},
 		written: make(chan error, 1), last: map[string]time.Time{}, owed: map[string]struct{}{},
 	}
 }
@@ -226,8 +227,8 @@ func (l *Loop) Run(ctx, stop context.Context) (err error) {
 	}
 }
 
-// Alive reports whether the loop's goroutine answers before ctx ends. It does while it waits for
-// the bus or the store.
+// Alive reports whether the loop's goroutine answers before ctx ends. It also answers while it
+// waits for the bus or the store.
 func (l *Loop) Alive(ctx context.Context) bool {
 	select {
 	case <-l.pings:
@@ -279,7 +280,7 @@ func (l *Loop) open(ctx context.Context) error {
 	}
 	err = l.answering(func() error { return l.Delivery.Open(ctx, asked) })
 	if err == nil {
-		asked, err = l.resetAsked() // the store may be one that is read while the delivery opens
+		asked, err = l.resetAsked() // some stores have their content only once the delivery is open
 	}
 	switch {
 	case err == nil && asked:
@@ -304,7 +305,7 @@ func (l *Loop) resetAsked() (bool, error) {
 	return bytes.Equal(value, checkpoint.ResetRequested()), nil
 }
 
-// load begins with a core that continues from what the store holds.
+// load makes a core that continues from what the store holds.
 func (l *Loop) load() error {
 	state, err := durable.Load(l.Store)
 	if err != nil {
@@ -323,6 +324,9 @@ func (l *Loop) load() error {
 	clear(l.suspended)
 	for id := range l.wanted {
 		l.configure(id)
+	}
+	for id := range l.removed {
+		l.step(reconcile.Remove, id)
 	}
 	return nil
 }
@@ -397,7 +401,7 @@ func (l *Loop) tick(at time.Time) {
 		case c.Phase == reconcile.Leaving && l.replaced(id):
 			l.step(reconcile.Release, id)
 		case c.Phase != reconcile.InStep || !l.planned:
-		case l.owes(id):
+		case l.owes(id) && !c.Resync: // a synced event would close the gap of the resync
 			l.step(reconcile.Confirm, id)
 			l.encode("")
 		case c.Resync:
@@ -419,8 +423,9 @@ func (l *Loop) step(kind reconcile.InputKind, id string) {
 	l.core.Step(&reconcile.Input{Kind: kind, Collection: id, Now: now()})
 }
 
-// passed reports whether an interval has passed since the collection's last synced event, or since
-// it was true last. After a start the interval begins with the first call.
+// passed reports whether an interval has passed since passed last returned true, or since the
+// collection's last synced event if that is later. After a start the interval begins with the first
+// call.
 func (l *Loop) passed(id, what string, at time.Time, every time.Duration) bool {
 	key := what + " " + id
 	last, ok := l.last[key]

@@ -36,10 +36,10 @@ type wanted struct {
 	properties reconcile.Properties
 }
 
-// Plan is which collections a loop has.
+// Plan says which collections a loop has.
 type Plan struct {
 	Outcomes *plan.Outcomes
-	// Wanted are those that Outcomes wants, has unserved, or has ended.
+	// Wanted has one item for each collection in Wanted, Unserved and Ended of Outcomes.
 	Wanted []Wanted
 }
 
@@ -55,9 +55,11 @@ func (l *Loop) set(p Plan) error {
 			return fmt.Errorf("collection %s: %w", w.ID, err)
 		}
 		l.wanted[w.ID] = wanted{w, properties}
+		delete(l.removed, w.ID)
 	}
 	for _, id := range p.Outcomes.Removed {
 		delete(l.wanted, id)
+		l.removed[id] = struct{}{}
 	}
 	l.number(p.Outcomes)
 	for _, w := range p.Wanted {
@@ -110,13 +112,13 @@ func (l *Loop) configure(id string) {
 }
 
 // owe notes that consumers must get an event with the numbers of the plan. The note is durable
-// before such an event, and removed with it.
+// before the event. The commit of the event removes it: see paid.
 func (l *Loop) owe(key []byte) {
 	l.owed[string(key)] = struct{}{}
 	l.filling.notes = append(l.filling.notes, event.KV{Key: key, Value: []byte("1")})
 }
 
-// paid returns the changes of the store that go with an event about a collection.
+// paid returns the changes that remove the notes of owe which an event about a collection fulfils.
 func (l *Loop) paid(id string) (changes []event.KV) {
 	for _, key := range [][]byte{durable.OwedEditKey(id), durable.OwedPlanKey(Resource(id))} {
 		if _, owed := l.owed[string(key)]; owed {
@@ -182,8 +184,9 @@ func Resource(id string) string {
 }
 
 // Known returns the collections that are in the store or wanted, as [plan.Plan.Outcomes] wants them.
-func (l *Loop) Known(ctx context.Context) (all []plan.Known, err error) {
-	err = l.do(ctx, func(context.Context) error {
+func (l *Loop) Known(ctx context.Context) ([]plan.Known, error) {
+	var all []plan.Known // not to be looked at if ctx has ended: the loop may still write it
+	err := l.do(ctx, func(context.Context) error {
 		for _, id := range l.core.IDs() {
 			all = append(all, plan.Known{ID: id, Held: l.held(id), Selection: l.core.Collection(id).Properties.Selection})
 		}
@@ -193,8 +196,11 @@ func (l *Loop) Known(ctx context.Context) (all []plan.Known, err error) {
 		l.proved = l.absent()
 		return l.inventory.Err()
 	})
+	if err != nil {
+		return nil, err
+	}
 	slices.SortFunc(all, func(a, b plan.Known) int { return strings.Compare(a.ID, b.ID) })
-	return all, err
+	return all, nil
 }
 
 func (l *Loop) held(id string) plan.Held {
@@ -209,7 +215,7 @@ func (l *Loop) held(id string) plan.Held {
 	return plan.Objects
 }
 
-// absent are the collections whose objects are proved not to exist, sorted.
+// absent returns the collections in the phase [reconcile.Absent], sorted.
 func (l *Loop) absent() (ids []string) {
 	for _, id := range l.core.IDs() {
 		if l.core.Collection(id).Phase == reconcile.Absent {
@@ -221,8 +227,9 @@ func (l *Loop) absent() (ids []string) {
 
 // Resync has every object of those collections published again for which match returns true. It
 // returns their IDs. Collections that are not in step follow when they are.
-func (l *Loop) Resync(ctx context.Context, match func(id string) bool) (ids []string, err error) {
-	err = l.do(ctx, func(context.Context) error {
+func (l *Loop) Resync(ctx context.Context, match func(id string) bool) ([]string, error) {
+	var ids []string // as in Known
+	err := l.do(ctx, func(context.Context) error {
 		for id := range l.wanted {
 			if match(id) {
 				ids = append(ids, id)
@@ -231,12 +238,15 @@ func (l *Loop) Resync(ctx context.Context, match func(id string) bool) (ids []st
 		}
 		return nil
 	})
+	if err != nil {
+		return nil, err
+	}
 	slices.Sort(ids)
-	return ids, err
+	return ids, nil
 }
 
-// do runs f in the loop's goroutine. When ctx ends first, f may still run; when the loop has ended,
-// it does not.
+// do runs f in the loop's goroutine. An error of f also ends the loop. If ctx ends first, do returns,
+// and f may still be running. If the loop has ended, f does not run.
 func (l *Loop) do(ctx context.Context, f func(context.Context) error) error {
 	done := make(chan error, 1)
 	call := func(ctx context.Context) error {

@@ -24,7 +24,7 @@ type message struct {
 	release func() // gives up the memory of the input's object; nil: nothing to give up
 	detail  string // of a list that begins: why
 	missing *question
-	ended   error // the reader ended by itself
+	ended   error // the reader failed; the loop ends with this error
 }
 
 // question asks which keys a list lacks.
@@ -34,8 +34,8 @@ type question struct {
 	answer     chan []reconcile.Absentee
 }
 
-// Handler passes on what is read of one collection. Its methods block while the loop has enough to
-// do, and return ctx's error.
+// Handler passes on what is read of one collection. Its methods block while the loop takes nothing
+// more. If ctx ends first, they return its error.
 type Handler struct {
 	loop       *Loop
 	collection string
@@ -67,7 +67,7 @@ func (h *Handler) pass(ctx context.Context, in *reconcile.Input, m message) erro
 	return nil
 }
 
-// Missing returns up to limit keys that the list lacks which has just ended. The caller passes on
+// Missing returns up to limit keys that are missing in the list which has just ended. The caller passes on
 // [reconcile.ListLacks] for each and asks again; when there are none, it passes on
 // [reconcile.ListDone].
 func (h *Handler) Missing(ctx context.Context, limit int) ([]reconcile.Absentee, error) {
@@ -184,8 +184,8 @@ func (l *Loop) read(ctx context.Context, f func(ctx context.Context) error) {
 	})
 }
 
-// discard waits for the reads that were stopped to end and drops what they have passed on. Another
-// core counts its reads from the beginning and would take their frames for its own.
+// discard waits until the stopped reads have ended, and drops what they have passed on. The next core
+// numbers its reads from 1, so it would accept inputs of these reads as its own.
 func (l *Loop) discard() {
 	l.running.Wait()
 	for {

@@ -14,7 +14,7 @@ import (
 // collectionCounts are the counts of one collection. All but tally belongs to the loop's goroutine.
 type collectionCounts struct {
 	tally tally // for the status
-	// Since the last gap: what its list and the inventory differed by.
+	// since has the counts of the synced event of a list; it begins with each gap.
 	since        event.Counts
 	skips        bool // objects of the list are not published
 	seen, repeat prometheus.Counter
@@ -37,7 +37,8 @@ func (c *collectionCounts) synced() *event.Counts {
 	return &out
 }
 
-// counted counts an event of the list that is under way, if there is one.
+// counted counts an event of an object since the last gap. Only the synced event of a list shows the
+// counts, so events after it do not matter.
 func (c *collectionCounts) counted(t event.Type) {
 	switch t {
 	case event.Added:
@@ -51,7 +52,8 @@ func (c *collectionCounts) counted(t event.Type) {
 	}
 }
 
-// counting is an encoder of which the pipeline counts what it is given and makes.
+// counting is the loop's encoder. It also counts for the pipeline the objects and events that pass
+// through it.
 type counting struct {
 	*encode.Encoder
 	p *Pipeline

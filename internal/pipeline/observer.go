@@ -42,7 +42,7 @@ func (p *Pipeline) Committed(items []reconcile.Item, records []event.Record) {
 	}
 }
 
-// take takes stock of a collection's inventory.
+// take counts the objects in a collection's inventory.
 func (p *Pipeline) take(collection string, c *collectionCounts) {
 	n, err := p.loop.Count(collection)
 	if err != nil {
@@ -104,15 +104,16 @@ func (p *Pipeline) Suspended(collection string, until time.Time, why error) {
 	p.metrics.suspended.WithLabelValues(p.name, loop.Resource(collection)).Inc()
 }
 
-// retryingStore is a store as the loop reads it: a disk that is full for a while is asked again.
+// retryingStore is the store that the loop reads. It retries reads that fail, for example while the disk
+// is full.
 type retryingStore struct{ patient }
 
 var _ checkpoint.Store = (*retryingStore)(nil)
 
-// plannedLog is what was logged of the last plan.
+// plannedLog has what was logged about the last plan.
 type plannedLog struct{ skipped, unmatched, warnings []string }
 
-// log logs what a plan leaves out, where that has changed.
+// log logs what a plan leaves out and warns about, if that has changed.
 func (l *plannedLog) log(log *zap.Logger, p *planning.Plan) {
 	if !slices.Equal(l.skipped, p.Skipped) {
 		l.skipped = p.Skipped
@@ -150,7 +151,7 @@ func (p *Pipeline) follow(ctx context.Context, b *Bridge) error {
 	return classifyPlan(f.Run(ctx))
 }
 
-// classifyPlan makes an error of the plan one of the bridge.
+// classifyPlan converts an error of internal/plan to one of this package.
 func classifyPlan(err error) error {
 	var (
 		config      *planning.ConfigError
@@ -165,7 +166,7 @@ func classifyPlan(err error) error {
 	return err
 }
 
-// planEntries are configured resources as the plan wants them.
+// planEntries converts configured resources for internal/plan.
 func planEntries(resources []ResourceSpec) (all []planning.Entry) {
 	for _, r := range resources {
 		all = append(all, planning.Entry{
@@ -184,7 +185,7 @@ func resourcesOf(lanes []LaneSpec) (all []LaneResources) {
 	return all
 }
 
-// planTrouble logs what keeps the plans from being up to date, for as long as it does.
+// planTrouble logs an error that keeps plans from being up to date, repeatedly until it is over.
 func (b *Bridge) planTrouble(what string, err error) {
 	if b.outage.met(what, err) {
 		b.outage.reminder.failed(what, failure{message: "plan may be out of date; asking again", err: err, advice: advice(err), fields: []zap.Field{zap.String("what", what)}})

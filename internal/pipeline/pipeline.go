@@ -22,11 +22,10 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
-// replanAfter is how long after a plan with collections whose absence is yet to be proved the next
-// one is made.
+// replanAfter is how long after a plan with unserved or ended collections the next plan is made.
 const replanAfter = 10 * time.Second
 
-// inVersion stands between a selection and the version in which its resource is read.
+// inVersion separates a selection from the API version in which the resource is read.
 const inVersion = " version="
 
 // pipelineOptions are what a pipeline is made of. All but Linger and Delivered are required.
@@ -57,10 +56,10 @@ type Pipeline struct {
 	targets map[string]source.Target // what collections read
 	changed chan struct{}            // closed when targets changes
 	shown   map[string]*collectionCounts
-	again   func() // makes another plan; nil: nothing is planned yet
+	again   func() // asks for another plan; nil: the pipeline does not follow a plan yet
 
-	planned plannedLog // of the goroutine that follows the plan
-	detail  string     // of the event that is being encoded; of the loop's goroutine
+	planned plannedLog // only the goroutine that follows the plan uses it
+	detail  string     // of the event that is being encoded; only the loop's goroutine uses it
 }
 
 // newPipeline returns a pipeline that is not running yet.
@@ -96,16 +95,16 @@ func (p *Pipeline) encoderOptions(o *pipelineOptions) encode.Options {
 	}
 }
 
-// Run opens the sink and delivers until stop ends; then it finishes what was read, for as long as
-// ctx lets it. It returns nil when everything is committed. It neither opens nor closes the
-// store; it closes the sink.
+// Run opens the sink and delivers until stop ends. Then it delivers what has been decided, until ctx
+// ends. It returns nil when everything is committed. It closes the sink; it neither opens nor closes
+// the store.
 func (p *Pipeline) Run(ctx, stop context.Context) error {
 	p.store.ctx = ctx
 	return p.loop.Run(ctx, stop)
 }
 
-// Alive reports whether the pipeline's loop answers before ctx ends. It does while it waits for the
-// bus or the store.
+// Alive reports whether the pipeline's loop answers before ctx ends. It also answers while it waits for
+// the bus or the store.
 func (p *Pipeline) Alive(ctx context.Context) bool { return p.loop.Alive(ctx) }
 
 // Status returns the pipeline's present state.
@@ -120,7 +119,7 @@ func (p *Pipeline) Resync(ctx context.Context, resource string) ([]string, error
 	return p.loop.Resync(ctx, func(id string) bool { return id == resource || loop.Resource(id) == resource })
 }
 
-// replan has another plan made.
+// replan asks for another plan.
 func (p *Pipeline) replan() {
 	p.mu.Lock()
 	again := p.again
@@ -160,7 +159,7 @@ func (p *Pipeline) state(collection string, s source.State) {
 	p.stateChanged(collection, loop.Resource(collection), s)
 }
 
-// apply has the loop follow a plan.
+// apply passes a plan on to the loop, and shows its collections in the status.
 func (p *Pipeline) apply(ctx context.Context, made *planning.Plan, absent func(namespace string) bool) error {
 	p.planned.log(p.log, made)
 	known, err := p.loop.Known(ctx)
@@ -189,15 +188,15 @@ func (p *Pipeline) apply(ctx context.Context, made *planning.Plan, absent func(n
 	return p.loop.Set(ctx, next)
 }
 
-// wanted is a planned collection as the loop wants it.
+// wanted converts a planned collection for the loop.
 func (p *Pipeline) wanted(c *planning.Collection) loop.Wanted {
 	o := c.Options.(CollectionOptions)
 	if o.Types == nil && planning.Expires(&c.Target.Collection) {
 		o.Types = []event.Type{event.Added, event.Modified}
 	}
 	id, of, target, selection := c.ID(), c.Target.Collection, c.Target, c.Selection
-	if v := target.Resource.Version; v != "" { // another version shows other bodies
-		base, _, _ := strings.Cut(selection, inVersion) // a recorded selection has one
+	if v := target.Resource.Version; v != "" { // objects have other bodies in another version
+		base, _, _ := strings.Cut(selection, inVersion) // a recorded selection already has a version
 		selection = base + inVersion + v
 	}
 	return loop.Wanted{
@@ -239,17 +238,21 @@ func (p *Pipeline) show(c *planning.Collection) {
 	p.add(s, &counts.tally)
 }
 
-// hide ends what is shown of a collection.
+// hide removes a collection from the status, and forgets what its reader and encoder need.
 func (p *Pipeline) hide(id string) {
 	p.mu.Lock()
 	delete(p.shown, id)
-	delete(p.targets, id)
+	if _, had := p.targets[id]; had {
+		delete(p.targets, id)
+		close(p.changed)
+		p.changed = make(chan struct{})
+	}
 	p.mu.Unlock()
 	p.encoder.Remove(id)
 	p.remove(id, loop.Resource(id))
 }
 
-// countsOf returns what is counted of a collection that is shown, nil if it is not.
+// countsOf returns the counts of a collection; nil if the status does not show it.
 func (p *Pipeline) countsOf(id string) *collectionCounts {
 	p.mu.Lock()
 	defer p.mu.Unlock()

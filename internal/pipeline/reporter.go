@@ -16,7 +16,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
-// reporter says how one sink is doing: in the log, the metrics and the status.
+// reporter shows the state of one sink in the log, the metrics and the status.
 type reporter struct {
 	name    string // of the sink
 	log     *zap.Logger
@@ -34,22 +34,22 @@ func newReporter(sink string, log *zap.Logger, metrics *Metrics, shared *outage)
 	return r
 }
 
-// reminder logs what fails, for as long as it does.
+// reminder returns what logs a failure repeatedly until it is over.
 func (r *reporter) reminder() *reminder { return r.outage.reminder }
 
-// routeKey is what the reminder has the suspensions of a collection under.
+// routeKey is the reminder's key of a collection's suspensions.
 func (r *reporter) routeKey(id string) string { return r.name + ": route of " + id }
 
-// collectionKey is what it has the other failures of a collection under.
+// collectionKey is the reminder's key of a collection's other failures.
 func (r *reporter) collectionKey(id string) string { return r.name + ": collection " + id }
 
-// add shows a collection.
+// add adds a collection to the status and the metrics.
 func (r *reporter) add(c CollectionStatus, t *tally) {
 	r.status.add(c, t)
 	r.metrics.state.WithLabelValues(r.name, c.Resource, string(source.Discovering)).Inc()
 }
 
-// remove ends what is shown and reminded of a collection.
+// remove removes a collection from the status and the metrics, and ends its reminders.
 func (r *reporter) remove(id, resource string) {
 	if was := r.status.remove(id); was != "" {
 		r.metrics.state.WithLabelValues(r.name, resource, string(was)).Dec()
@@ -112,7 +112,8 @@ func (r *reporter) present(lossy sink.Lossy) LaneStatus {
 	return out
 }
 
-// Waiting shows what is configured and cannot be watched now, by name, and why.
+// Waiting shows in the status which configured resources cannot be watched now. why has the reason, by
+// name.
 func (r *reporter) Waiting(why map[string]error) {
 	s := &r.status
 	s.mu.Lock()
@@ -142,7 +143,7 @@ func (r *reporter) Waiting(why map[string]error) {
 	}
 }
 
-// absenceKey is what the reminder has a resource under that is waited for.
+// absenceKey is the reminder's key of a resource that is not there yet.
 func (r *reporter) absenceKey(name string) string { return r.name + ": resource " + name }
 
 // stateChanged shows and logs what a collection is doing. It may be called from any goroutine.
@@ -150,17 +151,17 @@ func (r *reporter) stateChanged(id, resource string, st source.State) {
 	s := &r.status
 	s.mu.Lock()
 	c := s.collections[id]
-	if c == nil { // it is being closed
+	if c == nil { // it was removed
 		s.mu.Unlock()
 		return
 	}
 	before := *c
-	route := errors.As(st.Err, new(*sink.RouteError)) // said in full elsewhere
+	route := errors.As(st.Err, new(*sink.RouteError)) // the pipeline logs the suspension
 	var met error
 	if !route {
 		met = st.Err
 	}
-	// The begin of another attempt to list proves nothing; its first page does.
+	// A failure is over with the first page of a list, not when the list is attempted again.
 	attempt := st.Err == nil && st.Phase == source.Reconciling && before.State != source.Reconciling
 	if !attempt {
 		c.own = r.outage.met(r.name+": "+id, met)
@@ -196,8 +197,8 @@ func (r *reporter) stateChanged(id, resource string, st source.State) {
 	}
 }
 
-// retry repeats do until it succeeds, ctx ends, or it fails in a way that no
-// repetition heals. The status shows what it is waiting for; the log says it
+// retry repeats do until it succeeds, ctx ends, or it fails with an error for
+// which retrying does not help. The status shows the error. The log has it
 // when it begins, when it changes, every minute, and when it is over.
 func (r *reporter) retry(ctx context.Context, what string, do func() error) error {
 	pause := wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.3, Steps: 1 << 30, Cap: 5 * time.Second}
@@ -238,8 +239,7 @@ func (r *reporter) retry(ctx context.Context, what string, do func() error) erro
 
 const tryingAgain = "trying again until it works; nothing is lost meanwhile"
 
-// final reports whether a store's error heals by nothing but a change of the
-// surroundings.
+// final reports whether retrying does not help against a store's error.
 func final(err error) bool {
 	for _, e := range []error{checkpoint.ErrForeign, checkpoint.ErrLocked, checkpoint.ErrUnusable, checkpoint.ErrCorrupt, checkpoint.ErrNewer, checkpoint.ErrOlder} {
 		if errors.Is(err, e) {

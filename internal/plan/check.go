@@ -13,8 +13,8 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
-// Discovery trails the end of a CustomResourceDefinition: a collection that is offered and not found
-// is tried again.
+// After a CustomResourceDefinition is deleted, discovery still offers its resource for a short time.
+// Therefore a collection that is offered and not found is tried again.
 const (
 	checkAttempts = 4
 	checkPause    = time.Second

@@ -29,9 +29,9 @@ type Cluster struct {
 	namespaces map[string]*namespaces // by selector
 }
 
-// NewCluster returns a cluster that is not followed yet. trouble is called with an error that keeps a
-// part of it from being up to date, and with nil when that is over or nobody needs the part any
-// more; following goes on either way. what is "catalog", or "namespaces" and a selector. trouble is
+// NewCluster returns a cluster that is not followed yet. trouble is called with an error if a part
+// cannot be kept up to date, and with nil when that is over or no follower needs the part any more.
+// The cluster is followed in both cases. what is "catalog", or "namespaces" and a selector. trouble is
 // called from several goroutines.
 func NewCluster(client *source.Client, trouble func(what string, err error)) *Cluster {
 	return &Cluster{

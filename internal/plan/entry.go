@@ -38,7 +38,7 @@ type Entry struct {
 	LabelSelector     string
 	FieldSelector     string
 	MetadataOnly      bool // bodies hold metadata alone
-	Required          bool // its absence at the start is an error
+	Required          bool // if the server does not serve the resource at the start, that is an error
 	Options           any  // the caller's; collections carry them
 }
 
@@ -169,8 +169,8 @@ func (p *parsed) mayMean(r schema.GroupResource, served bool, catalog *source.Ca
 	return !served || !catalog.Known("")
 }
 
-// ambiguous reports whether an entry without a group may mean a resource of another group than it
-// will when the core group is known again.
+// ambiguous reports whether it is open which resource an entry without a group means: the core group,
+// which goes before the others, does not answer.
 func (p *parsed) ambiguous(catalog *source.Catalog) bool {
 	return p.breadth() == oneResource && errors.Is(p.err, source.ErrUnknownGroup) &&
 		!strings.Contains(p.Resource, ".") && !catalog.Known("")

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// settleTime is how long discovery may trail what a reader found out.
+// settleTime is the pause before another plan: discovery may show later what a reader has found.
 const settleTime = 2 * time.Second
 
 // FollowerOptions are what a follower is made of. All are required.
@@ -114,7 +114,8 @@ func (f *Follower) Run(ctx context.Context) error {
 	}
 }
 
-// plan plans what was set, or what was accepted before if that is contradictory.
+// plan makes the plan of the configuration that was set, or of the one that was accepted before. A
+// configuration is contradictory if its entries contradict each other or the server.
 //
 //	what was set                       plan
 //	no contradiction                   made of it; it is accepted

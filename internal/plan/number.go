@@ -24,7 +24,7 @@ const (
 type Edit struct {
 	Number     uint64 `json:"number"`     // of the plan that made it
 	Properties string `json:"properties"` // a digest
-	// First: it was there when its entry had all its collections for the first time, or before.
+	// First: the collection was there when its entry had all its collections for the first time, or before.
 	First bool `json:"first,omitzero"`
 }
 
@@ -80,10 +80,10 @@ func (n Numbers) Encode() []byte {
 	return value
 }
 
-// Next are the numbers of a plan with its outcomes. properties returns a digest of the properties of
-// a collection that is wanted, which is not empty. If no collection comes, goes or has other
-// properties, Number and Edits are those of the plan before. Otherwise Number is another one, and that
-// of every Edit which changes.
+// Next returns the numbers of the next plan, which has the outcomes o. properties returns a digest of
+// the properties of a wanted collection, which is not empty. If no collection is added, removed or has
+// other properties, Number and Edits stay. Otherwise Number is higher, and each Edit that changes has
+// the same number.
 //
 // now is the time in milliseconds since 1970; if the checkpoint is empty, it must be higher than
 // every number of a plan and a birth on the bus. If the result encodes otherwise than before, it must
@@ -150,7 +150,7 @@ func (n Numbers) next(wanted map[string]string, now uint64) (Numbers, Changes) {
 	return next, changes
 }
 
-// Of is what events about a collection say of the plan. The edit of a collection that is not wanted
+// Of returns the numbers of the plan that events about a collection carry. The edit of a collection that is not wanted
 // any more is the plan's number.
 func (n Numbers) Of(c *event.Collection) *event.Plan {
 	digest, ok := n.digests[c.ResourceID()]

@@ -36,13 +36,13 @@ func Expires(c *event.Collection) bool {
 // been listed.
 type Namespaces func(selector string) (names []string, known bool)
 
-// Plan is which collections the entries of one sink mean, as far as the catalog and the namespaces
+// Plan has the collections that the entries of one sink mean, as far as the catalog and the namespaces
 // are known. The same input makes the same plan.
 type Plan struct {
 	Collections []Collection     // by ID
 	Waiting     map[string]error // by [Entry.String]: why some or all of its collections are missing
 	Unmatched   []string         // patterns that match nothing; Waiting says why
-	Unknown     map[string]error // API groups that patterns may match and that cannot be asked; what is known of them goes on
+	Unknown     map[string]error // API groups that patterns may match and that do not answer; their known collections stay
 	Skipped     []string         // what patterns leave out, "resource: reason"; sorted
 	Warnings    []string         // entries of one resource that may select the same objects
 	// Err is a *[ConfigError] if entries contradict each other or the server. The other entries
@@ -72,13 +72,14 @@ var (
 	ErrContradiction = errors.New("only a change of the configuration helps")
 )
 
-// Make finds out which collections are wanted. A named resource is left out by patterns, and what a
-// group's pattern takes in by "*.*". exclude are names and patterns that no pattern takes in. A
-// catalog of nil is not known yet: the plan then has no collections.
+// Make finds out which collections are wanted. The narrowest entry takes a resource: a name before
+// the pattern of a group ("*.apps"), and that before "*.*". exclude has names and patterns of
+// resources that no pattern takes in. If catalog is nil, it is not known yet, and the plan has no
+// collections.
 //
 // Entries of one resource need different names; one of them may have none. An entry that breaks
-// that rule with one before it has no collections, and [Plan.Err] says so. Where only the catalog
-// shows it, that may begin while the bridge runs: the entry waits.
+// that rule with one before it has no collections, and [Plan.Err] says so. If only the catalog shows
+// the contradiction, it may begin while the bridge runs; then [Plan.Waiting] has the entry, too.
 func Make(entries []Entry, exclude []string, catalog *source.Catalog, namespaces Namespaces) Plan {
 	p := planner{
 		Plan: Plan{

@@ -110,8 +110,8 @@ func (p Properties) needsReset(o Properties) bool {
 	return p.Shape != o.Shape || p.Storage != o.Storage || p.Types != o.Types
 }
 
-// Types are the types of object events that are published; the zero value is all. Inventory
-// and intents move as if all were.
+// Types are the types of object events that are published; the zero value is all. The inventory
+// changes as if all types were published.
 type Types uint8
 
 // Without returns t without a type.
@@ -178,7 +178,7 @@ type Collection struct {
 type list struct {
 	seen    map[string]struct{}
 	absent  bool     // nothing exists: see Absent
-	keys    []string // not committed or in doubt when the list ended, sorted
+	keys    []string // those of [Core.uncommitted] when the list ended
 	cursor  string   // the last key that was compared
 	ended   bool
 	version string // of the list, once it has ended; "" if nothing exists
@@ -189,7 +189,7 @@ type list struct {
 type side struct {
 	number  uint64
 	seen    map[string]struct{}
-	late    map[string]struct{} // of a resync: keys that the watch is yet to publish or end
+	late    map[string]struct{} // of a resync: keys that the watch has yet to publish or end
 	suspect map[string]struct{} // of a verification: keys in which list and inventory differ
 	touched map[string]struct{} // of a verification: keys that the watch has changed
 	since   string              // the highest version that was seen when it began
@@ -198,7 +198,7 @@ type side struct {
 
 // rest is what is left of an ending inventory.
 type rest struct {
-	keys   []string // not committed or in doubt when the forgetting began, sorted
+	keys   []string // those of [Core.uncommitted] when the forgetting began
 	cursor string   // the last key that was forgotten
 }
 
@@ -253,7 +253,7 @@ type Input struct {
 	Sighting   *Sighting
 }
 
-// The reasons of a gap that the core gives by itself. Those of [ListBegun] come with it.
+// The reasons of a gap or a synced event that the core decides. Other reasons come with [ListBegun].
 const (
 	ReasonReset       = "reset"
 	ReasonSelection   = "selection"
@@ -275,9 +275,9 @@ type CollectionEvent struct {
 	Type    event.Type
 	Reason  string
 	Reset   bool
-	Version string // complete up to; of synced
-	From    string // complete up to before; of gap
-	Nth     uint64 // of synced: how many the run had
+	Version string // of synced: the collection is complete up to it
+	From    string // of gap: the collection was complete up to it before
+	Nth     uint64 // of synced: its number in the run, from 1
 }
 
 // step applies the table of [Phase].
@@ -426,27 +426,27 @@ func (c *Collection) begin(k *Core, now uint64) {
 	k.emit(c, CollectionEvent{Type: event.Gap, Reason: c.Reason, Reset: true})
 }
 
-// gap starts a run whose list is yet to be read.
+// gap starts a run, and another read, which begins with a list.
 func (c *Collection) gap(k *Core, now uint64, reason string) {
 	c.gapHere(k, now, reason)
 	c.restart(k)
 }
 
-// gapHere starts a run in the present read.
+// gapHere starts a run; the present read goes on.
 func (c *Collection) gapHere(k *Core, now uint64, reason string) {
 	c.Phase, c.side = Listing, nil
 	c.anotherRun(k, now, reason)
 }
 
-// anotherRun starts a run in the present list.
+// anotherRun starts a run; the phase and the present list go on.
 func (c *Collection) anotherRun(k *Core, now uint64, reason string) {
 	c.nextRun(k, now)
 	c.Reason = reason
 	k.emit(c, CollectionEvent{Type: event.Gap, Reason: reason, From: c.Position})
 }
 
-// nextRun starts a run. A run belongs to the present history of its storage. What was seen of
-// another one says nothing.
+// nextRun gives the collection the number of its next run. A run belongs to the present history of its
+// storage. Seen is dropped if it is of another history.
 func (c *Collection) nextRun(k *Core, now uint64) {
 	c.Run, c.Syncs, c.Ended = max(c.Run+1, now), 0, false
 	if e := k.epochOf(c.Properties.Storage); c.Epoch != e {
@@ -488,7 +488,7 @@ func (c *Collection) closedReason() string {
 	return ReasonReset
 }
 
-// ended ends an ending.
+// ended is the end of the phase Ending: the inventory of the incarnation is forgotten.
 func (c *Collection) ended(k *Core) {
 	incarnation, closed, reason := c.Incarnation, c.ClosedFirst, c.closedReason()
 	c.Phase, c.barrier, c.rest, c.ClosedFirst = New, k.seq, nil, false
@@ -648,7 +648,8 @@ func (c *Collection) compare(k *Core, s *Sighting) {
 	}
 }
 
-// sidePassed ends a list beside the watch once nothing that it left to the watch is open.
+// sidePassed ends a complete list beside the watch once the watch has shown all that the list left to
+// it, or has passed the version of the list.
 func (c *Collection) sidePassed(k *Core, now uint64) {
 	s := c.side
 	if s == nil || s.version == "" {
@@ -666,7 +667,7 @@ func (c *Collection) sidePassed(k *Core, now uint64) {
 	}
 }
 
-// stored is the record as it is kept: a list beside the watch is not.
+// stored returns the record as it is stored. A list beside the watch is not stored.
 func (r Record) stored() Record {
 	if r.Phase.watching() {
 		r.Phase = InStep

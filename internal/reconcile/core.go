@@ -31,11 +31,11 @@ type State struct {
 type Draft struct {
 	Record
 	Gap    bool `json:"gapindoubt,omitzero"`    // the batch has the gap of its run
-	Synced bool `json:"syncedindoubt,omitzero"` // and the synced event of a list
-	Resync bool `json:"resyncindoubt,omitzero"` // or one of the two of a resync
+	Synced bool `json:"syncedindoubt,omitzero"` // the batch has the synced event of a list
+	Resync bool `json:"resyncindoubt,omitzero"` // the batch has the gap or the synced event of a resync
 	// Confirmed: the batch has a periodic synced event.
 	Confirmed bool `json:"confirmedindoubt,omitzero"`
-	// From is that of the last gap in doubt, which is emitted again as it was.
+	// From is [CollectionEvent].From of the last gap in doubt, which is emitted again as it was.
 	From string `json:"from,omitzero"`
 }
 
@@ -57,9 +57,9 @@ type Item struct {
 	Route       string
 	Object      *ObjectEvent     // exactly one of the two
 	Event       *CollectionEvent // is not nil
-	// Changes and Record are what a reader of the item alone must know to continue behind it:
-	// inventory changes, also of objects without an event before it, and the state of the
-	// collection if it is another one than with the item before.
+	// Changes and Record are for a reader that has the item and not the batch. With them it can continue
+	// after the item. Changes also has changes without an event since the item before. Record is nil if
+	// the collection's state is as of the item before.
 	Changes []Change
 	Record  *Record
 
@@ -121,7 +121,7 @@ type found struct {
 // omission is what batches do not have.
 type omission struct {
 	intents bool // Drafts and Intents of a [Batch]
-	alone   bool // Changes and Record of an [Item]
+	alone   bool // Changes and Record of each [Item]
 }
 
 // Omit has batches leave out what the caller does not need: the drafts and intents of a [Batch], or
@@ -399,8 +399,8 @@ func (k *Core) set(slot Slot, o *Object) {
 	k.found = found{slot, o, true}
 }
 
-// overtaken reports whether a later publication of an object is in doubt than that of an event, which
-// a watch repeats.
+// overtaken reports whether a later publication of the object than o is in doubt. That is so if a watch
+// repeats events after a restart.
 func (k *Core) overtaken(slot Slot, o *Object) bool {
 	later := find(k.intents[slot], o.UID)
 	return later != nil && comparePublications(later.Object, *o) > 0
@@ -459,7 +459,7 @@ func (k *Core) lookUp(slot Slot) *Object {
 	return k.storage.Object(slot.Collection, slot.Key)
 }
 
-// valid leaves out an inventory entry of an earlier incarnation.
+// valid returns nil for an inventory entry of an earlier incarnation, and o otherwise.
 func (k *Core) valid(collection string, o *Object) *Object {
 	if o == nil || o.Judged < k.collections[collection].Incarnation {
 		return nil
@@ -467,12 +467,13 @@ func (k *Core) valid(collection string, o *Object) *Object {
 	return o
 }
 
-// doubts are the intents of a key that the incarnation has left.
+// doubts returns the intents of a key that belong to the present incarnation.
 func (k *Core) doubts(c *Collection, key string) []Intent {
 	return slices.DeleteFunc(slices.Clone(k.intents[Slot{c.ID, key}]), func(i Intent) bool { return i.Run < c.Incarnation })
 }
 
-// uncommitted are the keys of a collection that are not committed or in doubt, sorted.
+// uncommitted returns the keys of a collection with changes that are not committed, or with intents,
+// sorted.
 func (k *Core) uncommitted(collection string) []string {
 	keys := map[string]struct{}{}
 	for _, p := range []*pending{k.filling, k.flying} {

@@ -4,7 +4,7 @@
 // [Core.Step] takes one input and appends what follows from it to the batch that
 // fills; [Core.Seal] hands that batch out for delivery; [Core.Committed] says that it
 // is durable. Everything that a restart needs is in the changes of a batch, so a
-// restart is [New] with what the store holds, and a test can stop and restart a core
+// restart is [NewCore] with what the store holds, and a test can stop and restart a core
 // between any two inputs.
 //
 // Two tables hold all decisions: the transitions of a collection (see [Phase]) and
