@@ -20,8 +20,6 @@ type collectionCounts struct {
 	seen, repeat prometheus.Counter
 }
 
-func newCollectionCounts() *collectionCounts { return &collectionCounts{} }
-
 // synced returns what was counted since the last gap, nil for a collection that is not shown.
 func (c *collectionCounts) synced() *event.Counts {
 	if c == nil {

@@ -229,7 +229,7 @@ func (p *Pipeline) show(c *planning.Collection) {
 		p.status.changed(id, describe)
 		return
 	}
-	counts := newCollectionCounts()
+	counts := &collectionCounts{}
 	p.mu.Lock()
 	p.shown[id] = counts
 	p.mu.Unlock()
