@@ -1,5 +1,0 @@
-//go:build independent
-
-package main
-
-const independent = true
