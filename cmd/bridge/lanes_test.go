@@ -3,7 +3,6 @@ package main
 import (
 	"io"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 	"time"
