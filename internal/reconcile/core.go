@@ -293,7 +293,7 @@ func (k *Core) Step(in *Input) {
 			return
 		}
 	}
-	if beside := in.Side != 0 || in.Kind == SideEnded || in.Kind == SideBroken; beside && (c.side == nil || in.Side != c.side.number) {
+	if in.Side != 0 && (c.side == nil || in.Side != c.side.number) {
 		return
 	}
 	if k.coverage != nil {
