@@ -76,7 +76,7 @@ func newTail() *cobra.Command {
 			return pipeline.NewBridge(pipeline.BridgeOptions{
 				Name: "tail", Cluster: "tail", Client: client, Lanes: []pipeline.LaneSpec{lane},
 				Log:     newLogger("auto", zap.WarnLevel, cmd.ErrOrStderr()),
-				Metrics: pipeline.NewMetrics(prometheus.NewRegistry()),
+				Metrics: pipeline.NewMetrics(prometheus.NewRegistry()), Independent: true,
 			}).Run(cmd.Context())
 		},
 	}
