@@ -91,7 +91,10 @@ func (p *Pipeline) encoderOptions(o *pipelineOptions) encode.Options {
 			Counts: func(i *reconcile.Item) *event.Counts { return p.countsOf(i.Collection).synced() },
 			Detail: func(*reconcile.Item) string { return p.detail },
 		},
-		Run: func(collection string) (run, incarnation uint64) { return p.loop.RunOf(collection) },
+		Run: func(collection string) (run, incarnation uint64) {
+			s := p.loop.State(collection)
+			return s.Run, s.Incarnation
+		},
 	}
 }
 
