@@ -70,6 +70,7 @@ func laneShape(c *config.Config, s *config.Sink) (form pipeline.Shape, err error
 	form = pipeline.Shape{
 		KeepManagedFields: c.ManagedFields == "keep", Secrets: shape.Secrets{Plain: c.Secrets.Values == "plain"},
 		Oversize: pipeline.Oversize(s.Oversize), Route: route(s, nil), Keys: keys(c, s),
+		Tombstones: s.Kafka != nil && s.Kafka.Tombstones,
 	}
 	dead := ""
 	switch {

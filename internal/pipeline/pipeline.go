@@ -84,7 +84,7 @@ func newPipeline(o pipelineOptions) *Pipeline {
 func (p *Pipeline) encoderOptions(o *pipelineOptions) encode.Options {
 	return encode.Options{
 		Encoder: o.Shape.Encoder, Secrets: o.Shape.Secrets, KeepManagedFields: o.Shape.KeepManagedFields,
-		Route: encode.Route(o.Shape.Route), Oversize: encode.Oversize(o.Shape.Oversize), DeadLetters: o.Shape.DeadLetters,
+		Route: encode.Route(o.Shape.Route), Oversize: encode.Oversize(o.Shape.Oversize), Tombstones: o.Shape.Tombstones, DeadLetters: o.Shape.DeadLetters,
 		Store: p.store, Log: p.log, Count: p.count,
 		Reports: encode.Reports{
 			Plan:   func(collection string) *event.Plan { return p.loop.Numbers(collection) },

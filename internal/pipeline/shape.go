@@ -23,6 +23,8 @@ type Shape struct {
 	// Route is where events go whose collection has no other: by Topic or Subject;
 	// neither: the sink has no routes.
 	Route
+	// Tombstones: topics are compacted, and deletions are followed by null values.
+	Tombstones bool
 	// Oversize says what becomes of events that the bus does not take.
 	Oversize Oversize
 	// DeadLetters is the route of dead letters, beside Topic or Subject. It is
