@@ -254,13 +254,12 @@ func (l *Loop) Pings() chan<- struct{} { return l.pings }
 type State struct {
 	Run, Incarnation uint64 // 0: there is none
 	Skips            bool   // what the first list finds is not published
-	Storage          string // that is recorded
 }
 
 // State returns the state of a collection. It is called from Run's goroutine.
 func (l *Loop) State(collection string) (s State) {
 	if c := l.core.Collection(collection); c != nil {
-		s.Run, s.Incarnation, s.Storage = c.Run, c.Incarnation, c.Properties.Storage
+		s.Run, s.Incarnation = c.Run, c.Incarnation
 	}
 	if w := l.wanted[collection]; w != nil {
 		s.Skips = w.properties.Skip

@@ -195,12 +195,13 @@ func (l *Loop) Known(ctx context.Context) ([]plan.Known, error) {
 	var all []plan.Known // not to be looked at if ctx has ended: the loop may still write it
 	err := l.do(ctx, func(context.Context) error {
 		for _, id := range l.core.IDs() {
-			all = append(all, plan.Known{ID: id, Held: l.held(id), Selection: l.core.Collection(id).Properties.Selection})
+			properties := l.core.Collection(id).Properties
+			all = append(all, plan.Known{ID: id, Held: l.held(id), Selection: properties.Selection, Storage: properties.Storage})
 		}
 		for id := range l.suspended {
 			k := plan.Known{ID: id, Held: plan.Objects}
 			if w := l.wanted[id]; w != nil {
-				k.Selection = w.properties.Selection
+				k.Selection, k.Storage = w.properties.Selection, w.properties.Storage
 			}
 			all = append(all, k)
 		}

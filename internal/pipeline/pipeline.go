@@ -197,7 +197,7 @@ func (p *Pipeline) wanted(c *planning.Collection) loop.Wanted {
 	if o.Types == nil && planning.Expires(&c.Target.Collection) {
 		o.Types = []event.Type{event.Added, event.Modified}
 	}
-	id, of, target, selection := c.ID(), c.Target.Collection, c.Target, c.Selection
+	id, of, target, selection, storage := c.ID(), c.Target.Collection, c.Target, c.Selection, c.Storage
 	if v := target.Resource.Version; v != "" { // objects have other bodies in another version
 		base, _, _ := strings.Cut(selection, inVersion) // a recorded selection already has a version
 		selection = base + inVersion + v
@@ -212,7 +212,7 @@ func (p *Pipeline) wanted(c *planning.Collection) loop.Wanted {
 			if err != nil {
 				return properties, &ConfigError{err}
 			}
-			properties.Selection = selection
+			properties.Selection, properties.Storage = selection, storage
 			p.setTarget(id, target)
 			return properties, nil
 		},
