@@ -69,7 +69,7 @@ func laneShape(c *config.Config, s *config.Sink) (form pipeline.Shape, err error
 	own := event.Identity{Bridge: c.Name, Cluster: c.Cluster, Sink: s.Name} // its UID is found out later
 	form = pipeline.Shape{
 		KeepManagedFields: c.ManagedFields == "keep", Secrets: shape.Secrets{Plain: c.Secrets.Values == "plain"},
-		Oversize: pipeline.Oversize(s.Oversize), Route: route(s, nil), Keys: keys(c, s),
+		Oversize: pipeline.Oversize(s.Oversize), Route: route(s, nil), Tombstones: s.Kafka != nil && s.Kafka.Tombstones,
 	}
 	dead := ""
 	switch {
@@ -213,7 +213,7 @@ func resourceSpecs(c *config.Config, s *config.Sink, list []config.Resource) []p
 	var out []pipeline.ResourceSpec
 	for _, r := range list {
 		out = append(out, pipeline.ResourceSpec{
-			Name: r.Name(), Required: r.Required,
+			Name: r.Name(), Entry: r.Entry, Required: r.Required,
 			Namespaces: r.Namespaces, NamespaceSelector: r.NamespaceSelector, ExcludeNamespaces: r.ExcludeNamespaces,
 			LabelSelector: r.LabelSelector, FieldSelector: r.FieldSelector,
 			MetadataOnly: r.MetadataOnly,
@@ -260,20 +260,6 @@ func route(s *config.Sink, r *config.Resource) (out pipeline.Route) {
 	}
 	out.Headers, _ = shape.ParseHeaders(headers)
 	return out
-}
-
-// keys are the resources of a Kafka sink that have another key, sorted.
-func keys(c *config.Config, s *config.Sink) (out []string) {
-	if s.Kafka == nil {
-		return nil
-	}
-	for _, r := range c.ResourcesOf(s) {
-		if r.Key != "" && r.Key != s.Kafka.Key {
-			out = append(out, r.Name()+"="+r.Key)
-		}
-	}
-	slices.Sort(out)
-	return slices.Compact(out)
 }
 
 // eventTypes are the types of configured names, which have been checked.

@@ -85,7 +85,7 @@ func (p *Pipeline) encoderOptions(o *pipelineOptions) encode.Options {
 	return encode.Options{
 		Encoder: o.Shape.Encoder, Secrets: o.Shape.Secrets, KeepManagedFields: o.Shape.KeepManagedFields,
 		Route: encode.Route(o.Shape.Route), Oversize: encode.Oversize(o.Shape.Oversize), DeadLetters: o.Shape.DeadLetters,
-		Store: p.store, Log: p.log, Count: p.count,
+		Tombstones: o.Shape.Tombstones, Store: p.store, Log: p.log, Count: p.count,
 		Reports: encode.Reports{
 			Plan:   func(collection string) *event.Plan { return p.loop.Numbers(collection) },
 			Counts: func(i *reconcile.Item) *event.Counts { return p.countsOf(i.Collection).synced() },

@@ -28,6 +28,8 @@ type Shape struct {
 	// DeadLetters is the route of dead letters, beside Topic or Subject. It is
 	// required for [ToDeadLetters], and nil otherwise.
 	DeadLetters *shape.Template
+	// Tombstones: topics are compacted, and an incarnation ends with a null value for each key.
+	Tombstones bool
 	// Keys name the resources whose key is not the lane's, with its template. They
 	// are for the digest alone.
 	Keys []string
