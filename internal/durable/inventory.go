@@ -120,7 +120,7 @@ func (v *Inventory) objects(collection string) iter.Seq[found] {
 		err := v.store.Scan([]byte(prefixObject+collection+"/"), func(key, value []byte) error {
 			slot, err := parseObjectKey(key)
 			if err != nil {
-				return giveUp(err)
+				return err
 			}
 			o := v.decode(value)
 			if o == nil || !yield(found{slot.Key, o}) {
@@ -132,38 +132,6 @@ func (v *Inventory) objects(collection string) iter.Seq[found] {
 			v.fail(err)
 		}
 	}
-}
-
-// Holdings is how many inventory entries a collection has, by what consumers know of the objects.
-type Holdings struct {
-	Published   int `json:"published"`   // consumers have the object; it may be out of date there
-	Unpublished int `json:"unpublished"` // consumers do not have it: a filter leaves it out, or it was a dead letter
-	Skipped     int `json:"skipped"`     // consumers do not have it: the first list was not published
-	Void        int `json:"void"`        // of an earlier incarnation: they do not count
-}
-
-// Hold returns the holdings of a collection, whose record in the store is r.
-func Hold(store checkpoint.Store, collection string, r reconcile.Record) (h Holdings, err error) {
-	var like reconcile.Object
-	err = store.Scan([]byte(prefixObject+collection+"/"), func(_, value []byte) error {
-		o, _, err := decodeObject(value, &like)
-		if err != nil {
-			return err
-		}
-		like = o
-		switch {
-		case o.Judged < r.Incarnation:
-			h.Void++
-		case o.Status == reconcile.Unpublished:
-			h.Unpublished++
-		case o.Status == reconcile.Skipped:
-			h.Skipped++
-		default:
-			h.Published++
-		}
-		return nil
-	})
-	return h, err
 }
 
 // Count returns how many inventory entries a collection has in a store.

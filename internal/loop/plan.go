@@ -253,7 +253,7 @@ func (l *Loop) do(ctx context.Context, f func(context.Context) error) error {
 	select {
 	case l.calls <- call:
 	case <-l.ended:
-		return errEnded
+		return ErrEnded
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -265,4 +265,5 @@ func (l *Loop) do(ctx context.Context, f func(context.Context) error) error {
 	}
 }
 
-var errEnded = errors.New("the sink has ended")
+// ErrEnded is returned by the methods of a loop that ask its goroutine, when [Loop.Run] has returned.
+var ErrEnded = errors.New("the sink has ended")
