@@ -84,10 +84,10 @@ func describe(path string, id event.Identity, store checkpoint.Store) (checkpoin
 	}
 	doubts := doubtsOf(&state)
 	for _, c := range collectionsOf(&state) {
-		r := state.Records[c]
+		r, at := state.Records[c], state.Progress[c]
 		info.Epochs[r.Properties.Storage] = max(info.Epochs[r.Properties.Storage], r.Epoch)
 		held := heldCollection{
-			ID: c, Phase: r.Phase.String(), Run: r.Run, Incarnation: r.Incarnation, Epoch: r.Epoch, Storage: r.Properties.Storage, Position: r.Position, Seen: r.Seen,
+			ID: c, Phase: r.Phase.String(), Run: r.Run, Incarnation: r.Incarnation, Epoch: r.Epoch, Storage: r.Properties.Storage, Position: at.Position, Seen: at.Seen,
 			Edit: numbers.Edits[c].Number, Owed: slices.Contains(owed, string(durable.OwedEditKey(c))), InDoubt: doubts[c],
 		}
 		if held.Objects, err = durable.Hold(store, c, r); err != nil {
