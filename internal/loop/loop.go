@@ -255,6 +255,13 @@ func (l *Loop) RunOf(collection string) (run, incarnation uint64) {
 	return 0, 0
 }
 
+// InStep reports whether the inventory of a collection has all its objects. It is called from Run's
+// goroutine.
+func (l *Loop) InStep(collection string) bool {
+	c := l.core.Collection(collection)
+	return c != nil && c.Phase == reconcile.InStep
+}
+
 // Skips reports whether a collection does not publish what its first list finds. It is called from
 // Run's goroutine.
 func (l *Loop) Skips(collection string) bool { return l.wanted[collection].properties.Skip }

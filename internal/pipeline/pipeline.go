@@ -211,6 +211,9 @@ func (p *Pipeline) wanted(c *planning.Collection) loop.Wanted {
 			}
 			properties.Selection = selection
 			p.setTarget(id, target)
+			if counts := p.countsOf(id); counts != nil && counts.tally.objects.Load() < 0 && p.loop.InStep(id) {
+				p.take(id, counts)
+			}
 			return properties, nil
 		},
 	}
