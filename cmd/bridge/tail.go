@@ -70,7 +70,7 @@ func newTail() *cobra.Command {
 				})
 			}
 			// Who looks at a terminal would wait for what does not come by itself.
-			if err := pipeline.Check(cmd.Context(), client, lane.LaneResources); err != nil {
+			if _, err := pipeline.Check(cmd.Context(), client, lane.LaneResources); err != nil {
 				return &exitError{exitEnvironment, err}
 			}
 			return pipeline.NewBridge(pipeline.BridgeOptions{

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/kubebridge/kubebridge/internal/history"
-	"github.com/kubebridge/kubebridge/internal/nextconsumer"
+	"github.com/kubebridge/kubebridge/pkg/consumer"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/shape/manager"
 	"github.com/kubebridge/kubebridge/pkg/sink"
@@ -63,7 +63,7 @@ type changes struct {
 	*log
 	query     *history.ChangesQuery
 	show      func(history.Change) error
-	copied    nextconsumer.State
+	copied    consumer.State
 	resources map[string]bool
 	last      shown             // what was shown last
 	gone      bool              // that was a deletion
@@ -113,7 +113,7 @@ func (c *changes) follow(e *event.Received) error {
 	}
 	if e.Type == event.Deleted {
 		delete(c.bodies, e.Collection)
-		held, ok := c.copied.Get(nextconsumer.NameOf(e))
+		held, ok := c.copied.Get(consumer.NameOf(e))
 		if ok && held.UID == e.UID {
 			return nil // another collection has it
 		}

@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/kubebridge/kubebridge/internal/history"
-	"github.com/kubebridge/kubebridge/internal/nextconsumer"
+	"github.com/kubebridge/kubebridge/pkg/consumer"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
@@ -205,7 +205,7 @@ func (out *head) set(h *heads, name string, value []byte) (err error) {
 func (h *heads) readValue(m *sink.Message, out *head) (bool, error) {
 	e, err := decode(m)
 	switch {
-	case errors.Is(err, nextconsumer.ErrNoEvent):
+	case errors.Is(err, consumer.ErrNoEvent):
 		return false, nil
 	case errors.Is(err, event.ErrUnknownType):
 		return false, fmt.Errorf("%w: %w", err, history.ErrNewer)
@@ -221,8 +221,8 @@ func (h *heads) readValue(m *sink.Message, out *head) (bool, error) {
 }
 
 // message is m for a copy.
-func message(m *sink.Message) nextconsumer.Message {
-	out := nextconsumer.Message{Value: m.Value, Headers: make(map[string]string, len(m.Headers))}
+func message(m *sink.Message) consumer.Message {
+	out := consumer.Message{Value: m.Value, Headers: make(map[string]string, len(m.Headers))}
 	for _, x := range m.Headers {
 		out.Headers[x.Name] = string(x.Value)
 	}
@@ -231,7 +231,7 @@ func message(m *sink.Message) nextconsumer.Message {
 
 // decode reads the whole event.
 func decode(m *sink.Message) (*event.Received, error) {
-	e, err := nextconsumer.Decode(message(m))
+	e, err := consumer.Decode(message(m))
 	if err == nil && (e.Run == 0 || e.Incarnation == 0) {
 		err = fmt.Errorf("event %q has no run or no incarnation: %w", e.ID, event.ErrNotEvent)
 	}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/kubebridge/kubebridge/internal/nextconsumer"
+	"github.com/kubebridge/kubebridge/pkg/consumer"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
@@ -32,7 +32,7 @@ type follow struct {
 // copied is the copy of one collection.
 type copied struct {
 	id, resource string
-	state        nextconsumer.State
+	state        consumer.State
 	follows      map[int]*follow
 	run          uint64 // object events of a lower one are not looked at: they were read before, and come again
 	limit        uint64 // of a resourceVersion: the last incarnation that was complete by then; 0: none

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/kubebridge/kubebridge/internal/history"
-	"github.com/kubebridge/kubebridge/internal/nextconsumer"
+	"github.com/kubebridge/kubebridge/pkg/consumer"
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
@@ -271,7 +271,7 @@ func (b *builder) plans() {
 // unite collects the objects of all collections: of each name the state with the highest version, at a tie that
 // of the first collection. An object whose name belongs to a later one does not exist any more.
 func (b *builder) unite(covered []*copied) {
-	shown := map[nextconsumer.Name]*event.Received{}
+	shown := map[consumer.Name]*event.Received{}
 	for _, c := range covered { // in the order of their IDs
 		for n, e := range c.state.All() {
 			if was := shown[n]; was == nil || newer(e, was) {

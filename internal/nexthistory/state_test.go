@@ -14,7 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/kubebridge/kubebridge/internal/history"
-	"github.com/kubebridge/kubebridge/internal/nextconsumer"
+	"github.com/kubebridge/kubebridge/pkg/consumer"
 	"github.com/kubebridge/kubebridge/internal/nexthistory"
 	"github.com/kubebridge/kubebridge/internal/reconcile"
 )
@@ -571,13 +571,13 @@ func (w *world) act(r *rand.Rand) {
 
 // consumed is the copy of a consumer that has read everything up to a time, and whether it is complete.
 func (w *world) consumed(at time.Time) (copy []string, complete bool) {
-	var copied nextconsumer.State
+	var copied consumer.State
 	for p, messages := range w.bus {
 		for _, m := range messages {
 			if m.time.After(at) {
 				break
 			}
-			if _, err := copied.Apply(nextconsumer.Message{Topic: "t", Partition: p, Partitions: len(w.bus), Value: m.value}); err != nil {
+			if _, err := copied.Apply(consumer.Message{Topic: "t", Partition: p, Partitions: len(w.bus), Value: m.value}); err != nil {
 				w.t.Fatal(err)
 			}
 		}

@@ -1,22 +1,9 @@
 package model
 
 import (
-	"flag"
 	"maps"
 	"slices"
-
-	"github.com/kubebridge/kubebridge/pkg/event"
 )
-
-// This file holds what the contract of docs/adr/0017 decides, which the program does not use yet.
-
-var independent = flag.Bool("model.independent", false, "run and judge the core that the program does not use yet: docs/adr/0017")
-
-// independentID names a selection in events.
-func independentID(s selection) string {
-	c := event.Collection{Group: group, Resource: resource, Namespace: s.namespace, Entry: s.entry.name, ByEntry: true}
-	return c.ID()
-}
 
 // order is what a consumer remembers of a name in a collection: the last event.
 type order struct {
@@ -44,16 +31,16 @@ type part struct {
 	objects          map[string]held // by uid
 }
 
-// independentCopy is what a consumer of independent collections has of one sink.
-type independentCopy struct {
+// consumerCopy is what a consumer of one sink has: docs/events.md, "The consumer's rule".
+type consumerCopy struct {
 	parts map[string]*part // by collection
 	birth uint64
 }
 
-func newIndependentCopy() *independentCopy { return &independentCopy{parts: map[string]*part{}} }
+func newCopy() *consumerCopy { return &consumerCopy{parts: map[string]*part{}} }
 
 // apply takes a message, from whatever partition.
-func (c *independentCopy) apply(m *message, partition int) {
+func (c *consumerCopy) apply(m *message, partition int) {
 	if m.DeadLetter {
 		return
 	}
@@ -93,7 +80,7 @@ func (c *independentCopy) apply(m *message, partition int) {
 }
 
 // of returns what consumers have of an object by a collection.
-func (c *independentCopy) of(collection, uid string) (held, bool) {
+func (c *consumerCopy) of(collection, uid string) (held, bool) {
 	p := c.parts[collection]
 	if p == nil {
 		return held{}, false
@@ -103,7 +90,7 @@ func (c *independentCopy) of(collection, uid string) (held, bool) {
 }
 
 // all returns the union, by uid, as of the highest version.
-func (c *independentCopy) all() map[string]held {
+func (c *consumerCopy) all() map[string]held {
 	union := map[string]held{}
 	for _, id := range slices.Sorted(maps.Keys(c.parts)) {
 		for uid, h := range c.parts[id].objects {
@@ -117,7 +104,7 @@ func (c *independentCopy) all() map[string]held {
 
 // compactionClass is the part of a collection event's key that tells kinds of events apart.
 func compactionClass(m *message) string {
-	if *independent && (m.short() == "closed" || m.short() == "gap" && m.Data.Reset) {
+	if m.short() == "closed" || m.short() == "gap" && m.Data.Reset {
 		return "reset"
 	}
 	return m.short()
@@ -132,9 +119,6 @@ type rollback struct {
 
 // restored notes a restore that left a resourceVersion.
 func (j *judge) restored(left int) {
-	if !*independent {
-		return // the world follows it for all collections
-	}
 	j.rollback = rollback{seen: map[string]int{}, overtaken: j.rollback.overtaken}
 	for id, rv := range j.newestOf() {
 		if j.unpublished(id, rv) { // it may have seen more than was published

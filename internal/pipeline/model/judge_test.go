@@ -53,7 +53,7 @@ type judge struct {
 	replaced bool // a collection was closed that handed objects over
 	refusals int  // the last step in which the bus refused something
 	refused  bool // when the judge looked last, it was about to
-	// Where collections are independent: the last restore, and what it undid of what they had seen.
+	// The last restore, and what it undid of what collections had seen.
 	rollback   rollback
 	rolledBack map[string]int
 }
@@ -133,10 +133,7 @@ func (j *judge) selections(id string, since int) (out []selection) {
 // decidedSince is the first step in which something may have been decided that was published in a
 // step: it may have waited for the bus, while the selection of its collection was another one.
 func (j *judge) decidedSince(step int) int {
-	if *independent {
-		return min(step, j.rested)
-	}
-	return step
+	return min(step, j.rested)
 }
 
 // wanted reports whether the configuration in effect has a collection.
@@ -234,7 +231,7 @@ func (j *judge) object(m *message) {
 
 // givenUp reports whether a batch may have been given up since a step, because the bus refused a record or
 // a topic: at-least-once, what the bus has of it may come again, as after a crash.
-func (j *judge) givenUp(since int) bool { return *independent && j.refusals >= since }
+func (j *judge) givenUp(since int) bool { return j.refusals >= since }
 
 // typed judges whether the type of an event fits what consumers have. Where an event
 // may come again after a crash, or never come, they may have it or not.
@@ -293,7 +290,7 @@ func (j *judge) collection(m *message) {
 		}
 		state.gapBefore = state.lastGap
 		if state.gap == nil || m.Data.Reset {
-			if state.histGap = j.w.cluster.lastHistory(); *independent && j.rested <= j.w.restored {
+			if state.histGap = j.w.cluster.lastHistory(); j.rested <= j.w.restored {
 				state.histGap = 0 // it may have been decided before the restore
 			}
 		}
@@ -350,7 +347,7 @@ func (j *judge) synced(m *message, state *collectionState, opened *message) {
 			problem := j.differs(s, m, opened, j.w.cluster.histories[h], state)
 			if problem == "" {
 				state.synced, state.at, state.history = true, m.Version, h
-				state.late = *independent && j.rested <= j.w.restored
+				state.late = j.rested <= j.w.restored
 				state.listed = true
 				return
 			}
@@ -400,7 +397,7 @@ func (j *judge) differs(s selection, m, opened *message, h *history, state *coll
 	}
 	for _, uid := range slices.Sorted(maps.Keys(j.copy.all())) {
 		have, there := j.copy.of(m.Collection, uid)
-		if !there || have.collection != m.Collection || have.at.rv > rv || handsOver() && j.replaced {
+		if !there || have.collection != m.Collection || have.at.rv > rv {
 			continue
 		}
 		if _, there := selected[uid]; !there && (s.entry.types == "" || strings.Contains(s.entry.types, "d")) && !j.takenOver(uid, h.at(rv)) {
@@ -544,9 +541,9 @@ func (j *judge) newest() int {
 func (j *judge) agree() {
 	for _, r := range []struct {
 		name string
-		copy copier
+		copy *consumerCopy
 	}{{"partition by partition", byPartition(j.s.bus.messages)}, {"from a compacted topic", compacted(j.s.bus.messages)}} {
-		if *independent && j.s.mode == intents && r.name == "from a compacted topic" {
+		if j.s.mode == intents && r.name == "from a compacted topic" {
 			continue // the contract excludes compaction with at-least-once delivery
 		}
 		mine, theirs := j.copy.all(), r.copy.all()

@@ -59,7 +59,7 @@ func (w *world) hindered(s *sinkWorld, e entry) bool {
 	if w.process == nil || b.stopped || b.blocked || b.refuses(topic(e.topic)) || w.api.down || w.api.denied != 0 {
 		return true
 	}
-	if *independent && e.version == "v2" && !w.cluster.second {
+	if e.version == "v2" && !w.cluster.second {
 		return true // the entry waits for a version that is served
 	}
 	if w.judges[slices.Index(w.sinks, s)].hadRefused(e) {
@@ -341,7 +341,7 @@ func (w *world) finish() {
 	w.step++
 	w.trace("%d > the API server forgets: everything is listed again", w.step)
 	w.causes = append(w.causes, w.step)
-	if *independent { // a watch from the newest resourceVersion would go on
+	{ // a watch from the newest resourceVersion would go on
 		w.locked(func(c *cluster) bool { return c.next() > 0 })
 	}
 	w.forget()

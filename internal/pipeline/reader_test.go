@@ -36,11 +36,11 @@ func (s *fullDisk) Scan(_ []byte, fn func(key, value []byte) error) error {
 	return fn([]byte("key"), nil)
 }
 
-// TestReadsOutliveAFullDisk: a lane that looks up what it has told while the disk
-// is full waits, as its commits do, and does not end the program.
+// TestReadsOutliveAFullDisk: a pipeline that reads its checkpoint while the disk is full waits, as its
+// commits do, and does not end the program.
 func TestReadsOutliveAFullDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := patient{&fullDisk{fails: 3, with: syscall.ENOSPC}, t.Context(), nil, newReminder(zap.NewNop()), "s"}
+		p := &retryingReader{&fullDisk{fails: 3, with: syscall.ENOSPC}, t.Context(), nil, newReminder(zap.NewNop()), "s"}
 		if value, err := p.Get(nil); string(value) != "value" || err != nil {
 			t.Errorf("Get: %q, %v", value, err)
 		}
@@ -59,9 +59,9 @@ func TestReadsOutliveAFullDisk(t *testing.T) {
 		}
 		ended, end := context.WithCancel(t.Context())
 		end()
-		p = patient{&fullDisk{fails: 9, with: syscall.ENOSPC}, ended, nil, newReminder(zap.NewNop()), "s"}
+		p = &retryingReader{&fullDisk{fails: 9, with: syscall.ENOSPC}, ended, nil, newReminder(zap.NewNop()), "s"}
 		if _, err := p.Get(nil); !errors.Is(err, syscall.ENOSPC) {
-			t.Errorf("Get at the lane's end: %v", err)
+			t.Errorf("Get at the end: %v", err)
 		}
 	})
 }
