@@ -9,6 +9,10 @@ import (
 // Resource asks for a resource, as kubectl names it, or for all that a pattern
 // matches. In the file it is a string or a map.
 type Resource struct {
+	// Entry distinguishes entries of one resource in one sink. It is part of the names of their
+	// collections: another name is another collection. A DNS label. "": the entry has none,
+	// as only one of a resource's entries can.
+	Entry string `yaml:"name"`
 	// Resource is "pods", "deployments.apps", "deployments.v1.apps", or a pattern:
 	// "*.*" is everything that can be watched, "*.apps" a group, "*.core" (or "*.")
 	// the core group.

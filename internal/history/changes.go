@@ -1,4 +1,4 @@
-package nexthistory
+package history
 
 import (
 	"bytes"
@@ -7,15 +7,56 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
-	"github.com/kubebridge/kubebridge/internal/history"
-	"github.com/kubebridge/kubebridge/internal/nextconsumer"
+	"github.com/kubebridge/kubebridge/pkg/consumer"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/shape/manager"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
+
+// ChangesQuery asks how one object changed.
+type ChangesQuery struct {
+	Reader   sink.Reader
+	Cluster  string // the configured name
+	Resource string // as [Matches] takes it
+	Object   Name
+	Since    time.Time // zero: since the bus begins
+	Until    time.Time // zero: to its end
+	Progress func(Progress) // may be nil
+}
+
+// Who is who wrote, as the object's managedFields or the event's changedby say.
+type Who struct {
+	Manager     string   `json:"manager"`
+	Operation   string   `json:"operation,omitempty"`
+	Subresource string   `json:"subresource,omitempty"`
+	Time        string   `json:"time,omitempty"`
+	Paths       []string `json:"paths,omitempty"` // that are the manager's and changed; nil: not known
+	More        int      `json:"more,omitempty"`  // further paths
+}
+
+// Change is one event of an object, and what differs from the one before.
+type Change struct {
+	Time            time.Time    `json:"time"`
+	Type            string       `json:"type"` // "added", "modified", "deleted", "present"
+	Resource        string       `json:"resource"`
+	Namespace       string       `json:"namespace,omitempty"`
+	Name            string       `json:"name"`
+	UID             string       `json:"uid"`
+	FormerUID       string       `json:"formerUID,omitempty"` // of the object that had the name before, if it is another one
+	ResourceVersion string       `json:"resourceVersion"`
+	Origin          event.Origin `json:"origin"`
+	Reason          string       `json:"reason,omitempty"` // of a deletion: "left", "unknown"
+	ID              string       `json:"id"`
+	Collection      string       `json:"collection,omitempty"` // that published it first
+	By              []Who        `json:"by"`                   // none: not known
+	Note            string       `json:"note"`                 // what limits the meaning of the diff, "" for nothing
+	// Diff is that of the YAML of the bodies, in unified format, without
+	// resourceVersion and managedFields. Paths are JSON pointers of what differs.
+	Diff  string   `json:"diff"`
+	Paths []string `json:"paths"`
+}
 
 // skew is by how much the bus's clock may be behind that of the bridge: the bus is asked for what it took
 // since then.
@@ -25,8 +66,8 @@ const skew = 10 * time.Minute
 // shown once, as the first of them published it; the diff is to what that collection published before, or to what was
 // shown last. A deletion is shown when no collection holds the object any more. earliest is the
 // time of the oldest event on what was read; zero if there is none.
-func Changes(ctx context.Context, q history.ChangesQuery, fn func(history.Change) error) (earliest time.Time, err error) {
-	l := newLog(q.Reader, q.Cluster, q.Goes, q.Progress)
+func Changes(ctx context.Context, q ChangesQuery, fn func(Change) error) (earliest time.Time, err error) {
+	l := newLog(q.Reader, q.Cluster, q.Progress)
 	ranges := make([]sink.Range, len(l.Parts()))
 	for i, p := range l.Parts() {
 		ranges[i] = sink.Range{From: p.First, To: p.End}
@@ -41,14 +82,62 @@ func Changes(ctx context.Context, q history.ChangesQuery, fn func(history.Change
 		}
 	}
 	c := changes{log: l, query: &q, show: fn, resources: map[string]bool{}, bodies: map[string]*shown{}}
+	kept := make([][]found, len(ranges))
 	l.begin("reading", ranges)
 	err = l.each(ctx, ranges, false, func(m *sink.Message, h *head) error {
 		if earliest.IsZero() || h.time.Before(earliest) {
 			earliest = h.time
 		}
-		return c.take(m, h)
+		switch {
+		case !c.concerns(h):
+			return nil
+		case len(ranges) == 1:
+			return c.take(m, h)
+		}
+		kept[m.Part] = append(kept[m.Part], copyOf(m, h))
+		return nil
 	})
-	return earliest, err
+	if err != nil {
+		return earliest, err
+	}
+	return earliest, c.merge(kept)
+}
+
+// found is a message that concerns the object.
+type found struct {
+	message sink.Message
+	head    head
+}
+
+func copyOf(m *sink.Message, h *head) found {
+	out := found{*m, *h}
+	out.message.Value, out.message.Headers = bytes.Clone(m.Value), slices.Clone(m.Headers)
+	for i := range out.message.Headers {
+		x := &out.message.Headers[i]
+		x.Value = bytes.Clone(x.Value)
+	}
+	return out
+}
+
+// merge takes the messages of several parts. There is no order between two parts, and two collections that hold the
+// object may use different ones: the earlier event goes first.
+func (c *changes) merge(parts [][]found) error {
+	for {
+		next := -1
+		for i, list := range parts {
+			if len(list) > 0 && (next < 0 || list[0].head.time.Before(parts[next][0].head.time)) {
+				next = i
+			}
+		}
+		if next < 0 {
+			return nil
+		}
+		f := &parts[next][0]
+		parts[next] = parts[next][1:]
+		if err := c.take(&f.message, &f.head); err != nil {
+			return fmt.Errorf("message %d of %s: %w", f.message.Offset, c.Parts()[f.message.Part].Name, err)
+		}
+	}
 }
 
 // shown is a state of the object.
@@ -61,9 +150,9 @@ type shown struct {
 // changes follows one object.
 type changes struct {
 	*log
-	query     *history.ChangesQuery
-	show      func(history.Change) error
-	copied    nextconsumer.State
+	query     *ChangesQuery
+	show      func(Change) error
+	copied    consumer.State
 	resources map[string]bool
 	last      shown             // what was shown last
 	gone      bool              // that was a deletion
@@ -71,12 +160,19 @@ type changes struct {
 	managers  manager.Teller
 }
 
+// concerns reports whether an event is of the object, or ends what a collection held of it.
+func (c *changes) concerns(h *head) bool {
+	switch {
+	case !Matches(c.query.Resource, h.text[group], h.text[resource]):
+		return false
+	case h.typ.OfCollection():
+		return h.typ != event.Synced
+	}
+	return h.text[namespace] == c.query.Object.Namespace && h.text[objectName] == c.query.Object.Name
+}
+
 func (c *changes) take(m *sink.Message, h *head) error {
 	of := h.typ.OfCollection()
-	if !history.Matches(c.query.Resource, h.text[group], h.text[resource]) ||
-		!of && (h.text[namespace] != c.query.Object.Namespace || h.text[objectName] != c.query.Object.Name) {
-		return nil
-	}
 	x := message(m)
 	x.Topic, x.Partition = c.Parts()[m.Part].Log, c.index[m.Part]
 	change, err := c.copied.Apply(x)
@@ -92,7 +188,7 @@ func (c *changes) take(m *sink.Message, h *head) error {
 		return nil
 	}
 	if c.resources[h.resourceID()] = true; len(c.resources) > 1 {
-		return &history.AmbiguousError{Name: c.query.Resource, Of: slices.Sorted(maps.Keys(c.resources))}
+		return &AmbiguousError{Name: c.query.Resource, Of: slices.Sorted(maps.Keys(c.resources))}
 	}
 	return c.follow(change.Event)
 }
@@ -113,7 +209,7 @@ func (c *changes) follow(e *event.Received) error {
 	}
 	if e.Type == event.Deleted {
 		delete(c.bodies, e.Collection)
-		held, ok := c.copied.Get(nextconsumer.NameOf(e))
+		held, ok := c.copied.Get(consumer.NameOf(e))
 		if ok && held.UID == e.UID {
 			return nil // another collection has it
 		}
@@ -140,10 +236,10 @@ func (c *changes) repeats(now, own *shown) bool {
 // emit shows an event that is within the times that are asked for.
 func (c *changes) emit(e *event.Received, now shown, before []byte) error {
 	of := event.Collection{Group: e.Group, Resource: e.Resource}
-	out := history.Change{
+	out := Change{
 		Time: e.Time, Type: e.Type.String(), Resource: of.ResourceID(), Namespace: e.Namespace, Name: e.Name, UID: e.UID,
 		ResourceVersion: e.ResourceVersion, Origin: e.Origin, Reason: e.Reason, ID: e.ID, Collection: e.Collection,
-		Note: note(e, c.last.uid == ""), By: []history.Who{}, Paths: []string{},
+		Note: Note(e, c.last.uid == ""), By: []Who{}, Paths: []string{},
 	}
 	if e.Type == event.Deleted && e.DeletionVersion != "" {
 		out.ResourceVersion = e.DeletionVersion
@@ -166,24 +262,15 @@ func (c *changes) emit(e *event.Received, now shown, before []byte) error {
 	return c.show(out)
 }
 
-// note is what to know of an event before its diff is believed.
-func note(e *event.Received, first bool) string {
-	n := history.Note(e, first)
-	if e.Type == event.Deleted && e.Reason == "unknown" {
-		n = strings.TrimPrefix(n+"; it may exist outside what the bridge selects", "; ")
-	}
-	return n
-}
-
-func (c *changes) compare(out *history.Change, e *event.Received, before, body []byte) (err error) {
+func (c *changes) compare(out *Change, e *event.Received, before, body []byte) (err error) {
 	after := c.last.body
 	if before != nil || after != nil {
-		if out.Diff, err = history.Diff(before, after); err != nil {
+		if out.Diff, err = Diff(before, after); err != nil {
 			return err
 		}
 	}
 	if before != nil && after != nil {
-		if out.Paths, err = history.Paths(before, after); err != nil {
+		if out.Paths, err = Paths(before, after); err != nil {
 			return err
 		}
 	}
@@ -192,8 +279,8 @@ func (c *changes) compare(out *history.Change, e *event.Received, before, body [
 }
 
 // who reads the event's changedby, else the object's managedFields. Neither has the author of a deletion.
-func (c *changes) who(e *event.Received, before, body []byte) ([]history.Who, error) {
-	who := []history.Who{}
+func (c *changes) who(e *event.Received, before, body []byte) ([]Who, error) {
+	who := []Who{}
 	if len(e.ChangedBy) > 0 {
 		err := json.Unmarshal(e.ChangedBy, &who)
 		return who, err
@@ -211,7 +298,7 @@ func (c *changes) who(e *event.Received, before, body []byte) ([]history.Who, er
 		found, err = c.managers.Newest(body, time.Time{})
 	}
 	for _, f := range found {
-		who = append(who, history.Who{
+		who = append(who, Who{
 			Manager: f.Manager, Operation: f.Operation, Subresource: f.Subresource, Time: f.Time, Paths: f.Paths, More: f.More,
 		})
 	}

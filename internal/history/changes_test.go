@@ -1,4 +1,4 @@
-package nexthistory_test
+package history_test
 
 import (
 	"errors"
@@ -10,7 +10,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kubebridge/kubebridge/internal/history"
-	"github.com/kubebridge/kubebridge/internal/nexthistory"
 	"github.com/kubebridge/kubebridge/internal/reconcile"
 )
 
@@ -19,7 +18,7 @@ func (w *world) changes(since, until time.Time) []string {
 	w.t.Helper()
 	out := []string{}
 	q := history.ChangesQuery{Reader: w, Cluster: "prod", Resource: "pods", Object: history.Name{Namespace: "ns", Name: "x"}, Since: since, Until: until}
-	_, err := nexthistory.Changes(w.t.Context(), q, func(c history.Change) error {
+	_, err := history.Changes(w.t.Context(), q, func(c history.Change) error {
 		out = append(out, strings.TrimSpace(fmt.Sprintf("%s %s %s %s", c.Type, c.ResourceVersion, c.Collection, c.Reason)))
 		return nil
 	})
@@ -84,7 +83,7 @@ func TestForeign(t *testing.T) {
 		w.settle()
 		w.bus[0] = append(w.bus[0], message{value: []byte(text), time: w.mark()})
 		p := history.Point{Time: w.mark()}
-		_, err := nexthistory.Rebuild(t.Context(), history.Query{Reader: w, Cluster: "prod", At: p, Resources: []string{"pods"}})
+		_, err := history.Rebuild(t.Context(), history.Query{Reader: w, Cluster: "prod", At: p, Resources: []string{"pods"}})
 		if !errors.Is(err, want) || !strings.Contains(err.Error(), "message 2 of t/0") {
 			t.Errorf("%s: the error is %v", text, err)
 		}

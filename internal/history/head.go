@@ -1,4 +1,4 @@
-package nexthistory
+package history
 
 import (
 	"errors"
@@ -9,8 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/kubebridge/kubebridge/internal/history"
-	"github.com/kubebridge/kubebridge/internal/nextconsumer"
+	"github.com/kubebridge/kubebridge/pkg/consumer"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
@@ -104,7 +103,7 @@ func (h *heads) read(m *sink.Message, out *head) (ok bool, err error) {
 		case name == "deadletterreason":
 			dead = true
 		case name == "type" && typed:
-			return false, fmt.Errorf("two headers have its type: %w", history.ErrForeign)
+			return false, fmt.Errorf("two headers have its type: %w", ErrForeign)
 		case name == "type":
 			if out.typ, typed = h.types[string(value)]; !typed {
 				return false, unknownType(string(value))
@@ -132,7 +131,7 @@ func (out *head) whole() bool {
 // check refuses an event of another contract.
 func (out *head) check() error {
 	if out.run == 0 || out.incarnation == 0 {
-		return fmt.Errorf("event %q has no run or no incarnation: %w", out.text[id], history.ErrForeign)
+		return fmt.Errorf("event %q has no run or no incarnation: %w", out.text[id], ErrForeign)
 	}
 	return nil
 }
@@ -148,20 +147,20 @@ func attributeOf(x sink.Header) (name string, value []byte, err error) {
 		}
 		text, err := url.PathUnescape(string(value))
 		if err != nil {
-			return "", nil, fmt.Errorf("header %s is %q: %w", lower, x.Value, history.ErrForeign)
+			return "", nil, fmt.Errorf("header %s is %q: %w", lower, x.Value, ErrForeign)
 		}
 		value = []byte(text)
 	}
 	if !utf8.Valid(value) {
-		return "", nil, fmt.Errorf("header %s is %q: %w", x.Name, x.Value, history.ErrForeign)
+		return "", nil, fmt.Errorf("header %s is %q: %w", x.Name, x.Value, ErrForeign)
 	}
 	return name, value, nil
 }
 
 func unknownType(name string) error {
-	why := history.ErrForeign
+	why := ErrForeign
 	if strings.HasPrefix(name, typePrefix) {
-		why = history.ErrNewer
+		why = ErrNewer
 	}
 	return fmt.Errorf("an event of type %q: %w", name, why)
 }
@@ -174,7 +173,7 @@ func (out *head) set(h *heads, name string, value []byte) (err error) {
 		return nil
 	}
 	if out.read&(1<<a) != 0 {
-		return fmt.Errorf("two headers have its %s: %w", name, history.ErrForeign)
+		return fmt.Errorf("two headers have its %s: %w", name, ErrForeign)
 	}
 	out.read |= 1 << a
 	switch a {
@@ -196,7 +195,7 @@ func (out *head) set(h *heads, name string, value []byte) (err error) {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("%s is %q: %w", name, value, history.ErrForeign)
+		return fmt.Errorf("%s is %q: %w", name, value, ErrForeign)
 	}
 	return nil
 }
@@ -205,12 +204,12 @@ func (out *head) set(h *heads, name string, value []byte) (err error) {
 func (h *heads) readValue(m *sink.Message, out *head) (bool, error) {
 	e, err := decode(m)
 	switch {
-	case errors.Is(err, nextconsumer.ErrNoEvent):
+	case errors.Is(err, consumer.ErrNoEvent):
 		return false, nil
 	case errors.Is(err, event.ErrUnknownType):
-		return false, fmt.Errorf("%w: %w", err, history.ErrNewer)
+		return false, fmt.Errorf("%w: %w", err, ErrNewer)
 	case err != nil:
-		return false, fmt.Errorf("%w: %w", history.ErrForeign, err)
+		return false, fmt.Errorf("%w: %w", ErrForeign, err)
 	}
 	*out = head{typ: e.Type, time: e.Time, epoch: e.Epoch, run: e.Run, incarnation: e.Incarnation, text: [texts]string{
 		cluster: e.Cluster, clusterUID: e.ClusterUID, collection: e.Collection, group: e.Group, resource: e.Resource,
@@ -221,8 +220,8 @@ func (h *heads) readValue(m *sink.Message, out *head) (bool, error) {
 }
 
 // message is m for a copy.
-func message(m *sink.Message) nextconsumer.Message {
-	out := nextconsumer.Message{Value: m.Value, Headers: make(map[string]string, len(m.Headers))}
+func message(m *sink.Message) consumer.Message {
+	out := consumer.Message{Value: m.Value, Headers: make(map[string]string, len(m.Headers))}
 	for _, x := range m.Headers {
 		out.Headers[x.Name] = string(x.Value)
 	}
@@ -231,7 +230,7 @@ func message(m *sink.Message) nextconsumer.Message {
 
 // decode reads the whole event.
 func decode(m *sink.Message) (*event.Received, error) {
-	e, err := nextconsumer.Decode(message(m))
+	e, err := consumer.Decode(message(m))
 	if err == nil && (e.Run == 0 || e.Incarnation == 0) {
 		err = fmt.Errorf("event %q has no run or no incarnation: %w", e.ID, event.ErrNotEvent)
 	}

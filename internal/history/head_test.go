@@ -1,4 +1,4 @@
-package nexthistory
+package history
 
 import (
 	"errors"
@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kubebridge/kubebridge/internal/history"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
@@ -53,7 +52,7 @@ func FuzzHeads(f *testing.F) {
 		var got head
 		ok, err := newHeads().read(&m, &got)
 		if err != nil {
-			if ok && got.check() == nil || !errors.Is(err, history.ErrForeign) && !errors.Is(err, history.ErrNewer) {
+			if ok && got.check() == nil || !errors.Is(err, ErrForeign) && !errors.Is(err, ErrNewer) {
 				t.Fatalf("%+v: %t, %v", m, ok, err)
 			}
 			return

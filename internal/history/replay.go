@@ -1,16 +1,17 @@
-package nexthistory
+package history
 
 import (
 	"context"
 	"time"
 
-	"github.com/kubebridge/kubebridge/internal/nextconsumer"
+	"github.com/kubebridge/kubebridge/pkg/consumer"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
 // list is one that publishes every object of a collection.
 type list struct {
+	log    string // topic or stream
 	gap    *event.Received
 	synced *event.Received // nil: it is not complete by the point
 	ended  int             // parts that have its end
@@ -32,7 +33,7 @@ type follow struct {
 // copied is the copy of one collection.
 type copied struct {
 	id, resource string
-	state        nextconsumer.State
+	state        consumer.State
 	follows      map[int]*follow
 	run          uint64 // object events of a lower one are not looked at: they were read before, and come again
 	limit        uint64 // of a resourceVersion: the last incarnation that was complete by then; 0: none
@@ -62,7 +63,7 @@ func (r *replay) run(ctx context.Context) error {
 	for i, p := range parts {
 		ranges[i] = sink.Range{From: r.top[i], To: p.End}
 		for id, t := range r.tracks {
-			if t.log == p.Log && r.needs(id) {
+			if len(t.marks[i]) > 0 && r.needs(id) {
 				ranges[i].From = min(ranges[i].From, r.from(t, i))
 			}
 		}
@@ -123,7 +124,8 @@ func (r *replay) take(c *copied, f *follow, m *sink.Message, h *head) error {
 		return err
 	}
 	r.ledger.take(e)
-	c.collectionEvent(f, e, r.size[r.Parts()[m.Part].Log])
+	log := r.Parts()[m.Part].Log
+	c.collectionEvent(f, e, log, r.size[log])
 	return r.apply(c, m)
 }
 
@@ -165,7 +167,7 @@ func (r *replay) within(c *copied, f *follow, h *head) (bool, error) {
 
 // reach notes up to where an event shows that the collection was complete. Events of a watch are in the order of
 // versions; a list's are not.
-func (f *follow) reach(h *head, p point, limit uint64, within bool) {
+func (f *follow) reach(h *head, p Point, limit uint64, within bool) {
 	at, ok := h.position()
 	switch {
 	case !ok, p.isTime() && !within:
@@ -201,7 +203,7 @@ func (r *replay) object(c *copied, f *follow, m *sink.Message, h *head) error {
 }
 
 // collectionEvent follows the gaps and the lists of a collection in a part.
-func (c *copied) collectionEvent(f *follow, e *event.Received, parts int) {
+func (c *copied) collectionEvent(f *follow, e *event.Received, log string, parts int) {
 	switch {
 	case e.Type == event.Gap && e.Run > f.run:
 		f.run = e.Run
@@ -212,7 +214,7 @@ func (c *copied) collectionEvent(f *follow, e *event.Received, parts int) {
 		switch {
 		case e.Report.Reset, resync:
 			if c.lists[e.Run] == nil {
-				c.lists[e.Run] = &list{gap: e}
+				c.lists[e.Run] = &list{log: log, gap: e}
 			}
 			c.begun, f.listing, f.live = e, c.lists[e.Run], map[string]struct{}{}
 		case f.listing != nil && !f.listing.gap.Report.Reset:

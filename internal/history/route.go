@@ -1,20 +1,39 @@
-package nexthistory
+package history
 
 import (
 	"regexp"
 	"slices"
 	"strings"
 
-	"github.com/kubebridge/kubebridge/internal/history"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/shape"
 )
 
+// Name is an object's.
+type Name struct{ Namespace, Name string }
+
+// ParseName reads "namespace/name", or "name".
+func ParseName(s string) Name {
+	if namespace, name, found := strings.Cut(s, "/"); found {
+		return Name{namespace, name}
+	}
+	return Name{Name: s}
+}
+
+// String is what ParseName reads.
+func (n Name) String() string { return nameOf(n.Namespace, n.Name) }
+
+// Route is where a sink sends events: all of them, or those of a resource.
+type Route struct {
+	Template string // of Kafka's topics, or of NATS' subjects
+	Resource string // "pods", "deployments.apps"; "": any
+}
+
 // asked are the routes that what is asked for may have taken.
-func asked(routes []history.Route, resources []string) (out []history.Route) {
+func asked(routes []Route, resources []string) (out []Route) {
 	for _, r := range routes {
 		c := event.ParseEntryCollection(r.Resource)
-		if r.Resource == "" || len(resources) == 0 || slices.ContainsFunc(resources, func(n string) bool { return history.Matches(n, c.Group, c.Resource) }) {
+		if r.Resource == "" || len(resources) == 0 || slices.ContainsFunc(resources, func(n string) bool { return Matches(n, c.Group, c.Resource) }) {
 			out = append(out, r)
 		}
 	}
@@ -23,7 +42,7 @@ func asked(routes []history.Route, resources []string) (out []history.Route) {
 
 // Topics returns which Kafka topics hold what is asked for. It knows no key of an object: keys hold the name of
 // an entry, and there may have been entries that the configuration does not have any more.
-func Topics(routes []history.Route, cluster string, resources []string) func(topic string) bool {
+func Topics(routes []Route, cluster string, resources []string) func(topic string) bool {
 	var all []func(string) bool
 	for _, r := range asked(routes, resources) {
 		all = append(all, topics(r, cluster, resources))
@@ -34,7 +53,7 @@ func Topics(routes []history.Route, cluster string, resources []string) func(top
 }
 
 // topics returns which topics a route means.
-func topics(r history.Route, cluster string, resources []string) func(topic string) bool {
+func topics(r Route, cluster string, resources []string) func(topic string) bool {
 	var b strings.Builder
 	for i, part := range strings.Split(r.Template, "{") {
 		literal := part
@@ -69,7 +88,7 @@ func topics(r history.Route, cluster string, resources []string) func(topic stri
 
 // Subjects are patterns of the NATS subjects of what is asked for: of objects and of
 // collections, and all without overlap.
-func Subjects(routes []history.Route, cluster string, resources []string, object *history.Name) (all, collections []string) {
+func Subjects(routes []Route, cluster string, resources []string, object *Name) (all, collections []string) {
 	if len(resources) == 0 {
 		resources = []string{"*"}
 	}
@@ -80,7 +99,7 @@ func Subjects(routes []history.Route, cluster string, resources []string, object
 	var objects []string
 	for _, route := range routes {
 		for _, r := range resources {
-			if r != "*" && len(asked([]history.Route{route}, []string{r})) == 0 {
+			if r != "*" && len(asked([]Route{route}, []string{r})) == 0 {
 				continue
 			}
 			of := fill(route.Template, cluster, r, namespace, name)

@@ -1,4 +1,4 @@
-package nexthistory
+package history
 
 import (
 	"context"
@@ -29,10 +29,10 @@ type mark struct {
 
 // track is what the bus says of one collection.
 type track struct {
-	log   string         // topic or stream
 	marks map[int][]mark // by part, in order
 	// base is the newest whole list, zero if none was found: its run, its incarnation, and the
-	// offsets of its gap by part.
+	// offsets of its gap by part. All parts are of one topic or stream: a collection that moves to another
+	// one begins an incarnation there.
 	run, incarnation uint64
 	base             map[int]int64
 }
@@ -41,7 +41,7 @@ type track struct {
 // to read: what is read from there on decides.
 type scan struct {
 	*log
-	point    point
+	point    Point
 	ledger   *ledger
 	asked    func(group, resource string) bool
 	enough   func(*scan) bool
@@ -81,7 +81,7 @@ func (s *scan) run(ctx context.Context) error {
 			return err
 		}
 		for _, t := range s.tracks {
-			t.settle(s.size[t.log])
+			t.settle(s.log)
 		}
 		if s.enough(s) {
 			break
@@ -128,15 +128,14 @@ func (s *scan) stretch(ctx context.Context, ranges []sink.Range) error {
 			s.tracks[id] = t
 		}
 		for part, marks := range parts {
-			t.log = s.Parts()[part].Log
 			t.marks[part] = append(marks, t.marks[part]...)
 		}
 	}
 	return err
 }
 
-// settle finds the newest whole list that each part of the log has.
-func (t *track) settle(parts int) {
+// settle finds the newest whole list that each part of its topic or stream has.
+func (t *track) settle(l *log) {
 	if t.base != nil {
 		return
 	}
@@ -153,7 +152,7 @@ func (t *track) settle(parts int) {
 			if _, twice := found[run][part]; !twice {
 				found[run][part] = m.offset
 			}
-			if len(found[run]) == parts && run > t.run {
+			if len(found[run]) == l.size[l.Parts()[part].Log] && run > t.run {
 				t.run, t.incarnation, t.base = run, m.event.Incarnation, found[run]
 			}
 		}
@@ -186,11 +185,11 @@ func ends(marks []mark) bool {
 
 // from is where to begin to read a part for a collection.
 func (s *scan) from(t *track, part int) int64 {
-	if t.base != nil {
-		return t.base[part]
+	if at, ok := t.base[part]; ok {
+		return at
 	}
 	for _, m := range slices.Backward(t.marks[part]) {
-		if m.begins() { // its synced event may be found behind what was looked at
+		if m.begins() && m.event.Run > t.run { // its synced event may be found behind what was looked at
 			return m.offset
 		}
 	}

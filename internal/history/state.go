@@ -1,4 +1,4 @@
-package nexthistory
+package history
 
 import (
 	"cmp"
@@ -9,26 +9,27 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kubebridge/kubebridge/internal/history"
-	"github.com/kubebridge/kubebridge/internal/nextconsumer"
+	"github.com/kubebridge/kubebridge/pkg/consumer"
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
 // Rebuild answers q. What is not covered is in State.Missing; an error is of the bus, or of what
-// stands on it. A resourceVersion that a collection has not reached is not covered, so that
-// q.Whole is not used.
-func Rebuild(ctx context.Context, q history.Query) (*history.State, error) {
-	b := builder{q: &q, point: point{q.At}}
-	l := newLog(q.Reader, q.Cluster, q.Goes, q.Progress)
-	s := &scan{log: l, point: b.point, ledger: newLedger(), asked: b.asked, enough: b.enough}
+// it holds.
+func Rebuild(ctx context.Context, q Query) (*State, error) {
+	b := builder{q: &q}
+	l := newLog(q.Reader, q.Cluster, q.Progress)
+	s := &scan{log: l, point: q.At, ledger: newLedger(), asked: b.asked, enough: b.enough}
 	if err := s.run(ctx); err != nil {
 		return nil, err
 	}
-	if !b.point.isTime() { // only what is read in order says whether a collection was open
+	if !q.At.isTime() { // only what is read in order says whether a collection was open
 		s.ledger = newLedger()
 	}
 	b.replay = newReplay(s, b.needs, b.keeps)
 	if err := b.run(ctx); err != nil {
+		return nil, err
+	}
+	if err := q.known(ctx, l); err != nil {
 		return nil, err
 	}
 	return b.state()
@@ -37,13 +38,12 @@ func Rebuild(ctx context.Context, q history.Query) (*history.State, error) {
 // builder makes the state.
 type builder struct {
 	*replay
-	q     *history.Query
-	point point
-	out   history.State
+	q   *Query
+	out State
 }
 
 func (b *builder) asked(group, resource string) bool {
-	return len(b.q.Resources) == 0 || slices.ContainsFunc(b.q.Resources, func(n string) bool { return history.Matches(n, group, resource) })
+	return len(b.q.Resources) == 0 || slices.ContainsFunc(b.q.Resources, func(n string) bool { return Matches(n, group, resource) })
 }
 
 // needs reports whether a collection may hold objects that are asked for.
@@ -65,7 +65,7 @@ func (b *builder) enough(s *scan) bool {
 	for id, m := range s.ledger.members {
 		c := event.ParseEntryCollection(id)
 		for _, name := range b.q.Resources {
-			found[name] = found[name] || history.Matches(name, c.Group, c.Resource)
+			found[name] = found[name] || Matches(name, c.Group, c.Resource)
 		}
 		if !s.ledger.complete(m.resource) {
 			return false
@@ -86,21 +86,22 @@ func (b *builder) enough(s *scan) bool {
 }
 
 // state collects what was read.
-func (b *builder) state() (*history.State, error) {
+func (b *builder) state() (*State, error) {
 	b.out.ClusterUID = b.uid
 	var covered []*copied
 	unpublished := 0
 	for _, id := range b.ids() {
 		c, missing := b.collection(id)
-		if missing != nil {
-			if missing.LeftOut = missing.LeftOut || b.withheld(id) != "" && len(b.q.Resources) == 0; b.withheld(id) != "" {
-				unpublished++
-			}
-			b.out.Missing = append(b.out.Missing, *missing)
+		if missing == nil {
+			covered = append(covered, b.copies[id])
+			b.out.Collections = append(b.out.Collections, c)
 			continue
 		}
-		covered = append(covered, b.copies[id])
-		b.out.Collections = append(b.out.Collections, c)
+		if b.unpublished(id) != "" {
+			unpublished++
+			missing.LeftOut = missing.LeftOut || len(b.q.Resources) == 0
+		}
+		b.out.Missing = append(b.out.Missing, *missing)
 	}
 	b.plans()
 	for _, name := range b.q.Resources {
@@ -109,7 +110,7 @@ func (b *builder) state() (*history.State, error) {
 		}
 	}
 	if len(b.out.Collections) == 0 && len(b.out.Missing) == 0 {
-		b.out.Missing = append(b.out.Missing, history.Missing{Name: "cluster " + b.q.Cluster, Why: b.silent()})
+		b.out.Missing = append(b.out.Missing, Missing{Name: "cluster " + b.q.Cluster, Why: b.silent()})
 	}
 	if len(b.out.Collections) == 0 && unpublished == len(b.out.Missing) { // what is left out is all there is
 		for i := range b.out.Missing {
@@ -132,37 +133,36 @@ func (b *builder) ids() (out []string) {
 	return slices.DeleteFunc(slices.Compact(out), func(id string) bool { return !b.needs(id) })
 }
 
-// withheld says which types of event of a collection are not published.
-func (b *builder) withheld(id string) string {
-	if b.q.Untold == nil {
+// unpublished says which types of event of a collection are not published.
+func (b *builder) unpublished(id string) string {
+	if b.q.Unpublished == nil {
 		return ""
 	}
-	c := event.ParseEntryCollection(id)
-	return b.q.Untold(c.ResourceID())
+	return b.q.Unpublished(id)
 }
 
 // collection is what is known of one, or why its state is not known.
-func (b *builder) collection(id string) (history.Covered, *history.Missing) {
-	missing := func(why string, args ...any) (history.Covered, *history.Missing) {
-		return history.Covered{}, &history.Missing{Name: id, Why: fmt.Sprintf(why, args...)}
+func (b *builder) collection(id string) (Covered, *Missing) {
+	missing := func(why string, args ...any) (Covered, *Missing) {
+		return Covered{}, &Missing{Name: id, Why: fmt.Sprintf(why, args...)}
 	}
 	m, c := b.ledger.members[id], b.copies[id]
-	switch types := b.withheld(id); {
+	switch types := b.unpublished(id); {
 	case types != "":
 		return missing("its %s events are not published (types): its state cannot be rebuilt", types)
 	case m != nil && m.incarnation < b.ledger.birth:
 		_, out := missing("the sink lost its checkpoint, and had not listed it again by then")
 		out.LeftOut = b.ledger.complete(m.resource) // without it
-		return history.Covered{}, out
+		return Covered{}, out
 	case m != nil && m.closed != nil:
 		_, out := missing("it is not watched since %s (%s)", stamp(m.closed.Time), m.closed.Report.Reason)
 		out.LeftOut = true
-		return history.Covered{}, out
+		return Covered{}, out
 	case m == nil:
 		of := event.ParseEntryCollection(id)
 		_, out := missing("what the bus holds of it begins after %s", b.point)
 		out.LeftOut = b.ledger.complete(of.ResourceID()) // the configuration of then did not have it
-		return history.Covered{}, out
+		return Covered{}, out
 	case c == nil || c.base == nil && c.begun == nil:
 		return missing("no reset or resync by then that publishes every object is on the bus, which goes back to %s: `bridge resync` makes one for later times", stamp(b.earliest))
 	case c.base == nil || c.base.synced.Incarnation != m.incarnation:
@@ -196,10 +196,7 @@ func (l *list) lacks() string {
 
 // reached is up to where every part of a collection is known to have been complete.
 func (b *builder) reached(c *copied) (least position) {
-	for i, f := range c.follows {
-		if len(c.follows) < b.size[b.Parts()[i].Log] {
-			return position{}
-		}
+	for _, f := range b.based(c) {
 		if least == (position{}) || f.reached.compare(least) < 0 {
 			least = f.reached
 		}
@@ -207,40 +204,49 @@ func (b *builder) reached(c *copied) (least position) {
 	return least
 }
 
-// short says that a collection has not reached the resourceVersion that is asked for; "" if it has.
+// based are the parts of the topic or stream that has the list on which the answer rests.
+func (b *builder) based(c *copied) (parts []*follow) {
+	for i, f := range c.follows {
+		if b.Parts()[i].Log == c.base.log {
+			parts = append(parts, f)
+		}
+	}
+	return parts
+}
+
+// short says why it is not known how much of a collection had happened at the resourceVersion that is asked for;
+// "" if that is known.
 func (b *builder) short(c *copied) string {
 	if b.point.isTime() {
 		return ""
 	}
-	for _, f := range c.follows {
+	for _, f := range b.based(c) {
 		if b.point.Epoch != 0 && f.epoch != b.point.Epoch {
 			return fmt.Sprintf("its first list of epoch %d was not complete at resourceVersion %d", b.point.Epoch, b.point.RV)
 		}
 	}
-	at := b.reached(c)
-	switch {
-	case at.compare(b.point.position()) >= 0:
-		return ""
-	case at.version == 0:
+	if b.reached(c).version == 0 {
 		return "the bus does not show up to which resourceVersion of the epoch it was complete"
 	}
-	return fmt.Sprintf("it had reached resourceVersion %d only", at.version)
+	return ""
 }
 
-func (b *builder) covered(c *copied) history.Covered {
+func (b *builder) covered(c *copied) Covered {
 	s := c.base.synced
-	out := history.Covered{
+	out := Covered{
 		Collection: c.id, Resource: c.resource, Base: s.Time, BaseRV: s.ResourceVersion, Filtered: s.Report.Counts.Filtered > 0,
-		Word: c.last, Silence: c.after.IsZero(),
+		Last: c.last, Silent: c.after.IsZero(),
 	}
-	for _, f := range c.follows {
+	for _, f := range b.based(c) {
 		if f.open != nil && (out.Gap == nil || out.Gap.Run < f.open.Run) {
 			out.Gap = f.open
 		}
 	}
-	if at := b.reached(c); at.version > 0 {
+	at := b.reached(c)
+	if at.version > 0 {
 		out.Reached, out.ReachedEpoch = strconv.FormatUint(at.version, 10), at.epoch
 	}
+	out.Behind = !b.point.isTime() && at.compare(b.point.position()) < 0
 	return out
 }
 
@@ -263,7 +269,7 @@ func (b *builder) plans() {
 		c := &b.out.Collections[i]
 		if !weak[c.Resource] && !b.ledger.complete(c.Resource) {
 			weak[c.Resource] = true
-			b.out.Missing = append(b.out.Missing, history.Missing{Name: c.Resource, Why: "the configuration of then has other collections of it than the bus had by then"})
+			b.out.Missing = append(b.out.Missing, Missing{Name: c.Resource, Why: "the configuration has other collections of it than the bus had by then"})
 		}
 	}
 }
@@ -271,18 +277,25 @@ func (b *builder) plans() {
 // unite collects the objects of all collections: of each name the state with the highest version, at a tie that
 // of the first collection. An object whose name belongs to a later one does not exist any more.
 func (b *builder) unite(covered []*copied) {
-	shown := map[nextconsumer.Name]*event.Received{}
+	all := map[consumer.Name]*Object{}
 	for _, c := range covered { // in the order of their IDs
 		for n, e := range c.state.All() {
-			if was := shown[n]; was == nil || newer(e, was) {
-				shown[n] = e
+			o := all[n]
+			if o == nil {
+				o = &Object{Received: e, ResourceID: n.Resource}
+				all[n] = o
 			}
+			if newer(e, o.Received) {
+				o.Received = e
+			}
+			o.Held = append(o.Held, e)
 		}
 	}
-	for n, e := range shown {
-		b.out.Objects = append(b.out.Objects, history.Object{Received: e, ResourceID: n.Resource})
+	for _, o := range all {
+		o.Held = slices.DeleteFunc(o.Held, func(e *event.Received) bool { return e.UID != o.UID })
+		b.out.Objects = append(b.out.Objects, *o)
 	}
-	slices.SortFunc(b.out.Objects, func(x, y history.Object) int {
+	slices.SortFunc(b.out.Objects, func(x, y Object) int {
 		return cmp.Or(strings.Compare(x.ResourceID, y.ResourceID), strings.Compare(x.Namespace, y.Namespace),
 			strings.Compare(x.Received.Name, y.Received.Name))
 	})
@@ -315,7 +328,7 @@ func (b *builder) absent(name string) error {
 	}
 	for _, m := range b.out.Missing {
 		c := event.ParseEntryCollection(m.Name)
-		if m.LeftOut && history.Matches(name, c.Group, c.Resource) {
+		if m.LeftOut && Matches(name, c.Group, c.Resource) {
 			ended = m.Why
 			continue
 		}
@@ -324,13 +337,13 @@ func (b *builder) absent(name string) error {
 	slices.Sort(found)
 	found = slices.DeleteFunc(slices.Compact(found), func(id string) bool {
 		c := event.ParseEntryCollection(id)
-		return !history.Matches(name, c.Group, c.Resource)
+		return !Matches(name, c.Group, c.Resource)
 	})
 	switch {
 	case len(found) > 1 && !slices.Contains(found, name):
-		return &history.AmbiguousError{Name: name, Of: found}
+		return &AmbiguousError{Name: name, Of: found}
 	case len(found) == 0:
-		b.out.Missing = append(b.out.Missing, history.Missing{Name: name, Why: cmp.Or(ended, b.silent())})
+		b.out.Missing = append(b.out.Missing, Missing{Name: name, Why: cmp.Or(ended, b.silent())})
 	}
 	return nil
 }

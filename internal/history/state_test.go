@@ -1,4 +1,4 @@
-package nexthistory_test
+package history_test
 
 import (
 	"errors"
@@ -14,21 +14,25 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/kubebridge/kubebridge/internal/history"
-	"github.com/kubebridge/kubebridge/internal/nextconsumer"
-	"github.com/kubebridge/kubebridge/internal/nexthistory"
+	"github.com/kubebridge/kubebridge/pkg/consumer"
 	"github.com/kubebridge/kubebridge/internal/reconcile"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// rebuild answers for pods at a point, as --at takes it.
-func (w *world) rebuild(at string) *history.State {
+// answer answers for pods at a point, as --at takes it.
+func (w *world) answer(at string) (*history.State, error) {
 	w.t.Helper()
 	p, err := history.ParsePoint(at)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	s, err := nexthistory.Rebuild(w.t.Context(), history.Query{Reader: w, Cluster: "prod", At: p, Resources: []string{"pods"}})
+	return history.Rebuild(w.t.Context(), history.Query{Reader: w, Cluster: "prod", At: p, Resources: []string{"pods"}})
+}
+
+func (w *world) rebuild(at string) *history.State {
+	w.t.Helper()
+	s, err := w.answer(at)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -54,13 +58,17 @@ type question struct {
 	want []string
 	err  string // nil: it is covered
 	gap  bool   // one is open
+	// behind are the collections that had not reached the resourceVersion that is asked for.
+	behind []string
 }
 
 func (w *world) ask(questions ...question) {
 	w.t.Helper()
 	for _, q := range questions {
-		s := w.rebuild(q.at)
-		err := s.Err()
+		s, err := w.answer(q.at)
+		if err == nil {
+			err = s.Err()
+		}
 		switch {
 		case q.err != "" && (!errors.Is(err, history.ErrNotCovered) || !strings.Contains(err.Error(), q.err)):
 			w.t.Errorf("at %s the error is %v, want one with %q", q.at, err, q.err)
@@ -77,6 +85,15 @@ func (w *world) ask(questions ...question) {
 		gap := slices.ContainsFunc(s.Collections, func(c history.Covered) bool { return c.Gap != nil })
 		if gap != q.gap {
 			w.t.Errorf("at %s a gap is open: %t", q.at, gap)
+		}
+		var behind []string
+		for _, c := range s.Collections {
+			if c.Behind {
+				behind = append(behind, c.Collection+" "+c.Reached)
+			}
+		}
+		if diff := cmp.Diff(q.behind, behind); diff != "" {
+			w.t.Errorf("at %s what had not reached it (-want +got):\n%s", q.at, diff)
 		}
 	}
 }
@@ -116,7 +133,7 @@ func TestObjectMoves(t *testing.T) {
 		question{at: "3", want: []string{"x 3 b", "y 2 b"}},
 		question{at: "4", want: []string{"x 4 a", "y 2 b"}},
 		question{at: "5", want: []string{"x 4 a", "y 2 b", "z 5 a"}},
-		question{at: "6", err: "pods:a: it had reached resourceVersion 5 only"},
+		question{at: "6", want: []string{"v 6 b", "x 4 a", "y 2 b", "z 5 a"}, behind: []string{"pods:a 5"}},
 		question{at: "1", err: "pods:a: what the bus holds of it begins after resourceVersion 1"},
 	)
 }
@@ -195,11 +212,11 @@ func TestGap(t *testing.T) {
 		question{at: "2", want: []string{"a 1", "b 2"}},
 		question{at: "4", want: []string{"a 1", "b 3"}, gap: true}, // when a was deleted is not known
 		question{at: "5", want: []string{"b 3", "c 5"}},
-		question{at: "6", err: "it had reached resourceVersion 5 only"},
+		question{at: "6", err: "resourceVersion 6 is not on the bus, which holds epoch 1 up to resourceVersion 5"},
 	)
 }
 
-// A resourceVersion needs every partition to have reached it, unless a synced event says so for all.
+// A resourceVersion that some partition has not reached is marked, unless a synced event proves it for all.
 func TestNotReached(t *testing.T) {
 	w := newWorld(t, 2, map[string]string{"pods": ""})
 	w.set("a", "1")
@@ -207,7 +224,7 @@ func TestNotReached(t *testing.T) {
 	w.settle()
 	w.set("a", "1") // 3
 	w.settle()
-	w.ask(question{at: "3", err: "it had reached resourceVersion 2 only"})
+	w.ask(question{at: "3", want: []string{"a 3", "b 2"}, behind: []string{"pods 2"}})
 	w.demand(reconcile.Confirm, "pods")
 	w.settle()
 	w.ask(question{at: "3", want: []string{"a 3", "b 2"}})
@@ -261,14 +278,14 @@ func TestRestored(t *testing.T) {
 		question{at: stamp(second), want: []string{"a 1", "b 2"}},
 		question{at: stamp(w.mark()), want: []string{"a 4", "b 3"}},
 		question{at: "e1:3", want: []string{"a 3", "b 2"}},
-		question{at: "e1:4", err: "it had reached resourceVersion 3 only"},
+		question{at: "e1:4", want: []string{"a 3", "b 4"}, behind: []string{"pods 3"}},
 		question{at: "e2:2", want: []string{"a 1", "b 2"}},
 		question{at: "e2:3", want: []string{"a 1", "b 3"}},
 		question{at: "e2:1", err: "its first list of epoch 2 was not complete at resourceVersion 1"},
-		question{at: "e3:1", err: "its first list of epoch 3 was not complete"},
+		question{at: "e3:1", err: "resourceVersion 1 of epoch 3 is not on the bus, which holds epoch 1 up to resourceVersion 4 and epoch 2 up to resourceVersion 4"},
 	)
 	p, _ := history.ParsePoint("3")
-	if _, err := nexthistory.Rebuild(t.Context(), history.Query{Reader: w, Cluster: "prod", At: p, Resources: []string{"pods"}}); err == nil || !strings.Contains(err.Error(), "write e2:3") {
+	if _, err := history.Rebuild(t.Context(), history.Query{Reader: w, Cluster: "prod", At: p, Resources: []string{"pods"}}); err == nil || !strings.Contains(err.Error(), "write e2:3") {
 		t.Errorf("without an epoch the error is %v", err)
 	}
 }
@@ -306,7 +323,7 @@ func TestUnpublishedEntry(t *testing.T) {
 	}
 	w.demand(reconcile.Confirm, "pods:a")
 	w.settle()
-	w.ask(question{at: stamp(w.mark()), err: "pods: the configuration of then has other collections"})
+	w.ask(question{at: stamp(w.mark()), err: "pods: the configuration has other collections of it than the bus had by then"})
 }
 
 // What the bus does not hold whole is not answered.
@@ -367,7 +384,7 @@ func TestNamespace(t *testing.T) {
 	w.settle()
 	w.demand(reconcile.Reset, "pods:b@shop") // is not complete
 	for namespace, want := range map[string][]string{"ns": {"x 1 a"}, "other": {}} {
-		s, err := nexthistory.Rebuild(t.Context(), history.Query{
+		s, err := history.Rebuild(t.Context(), history.Query{
 			Reader: w, Cluster: "prod", At: history.Point{Time: w.mark()}, Resources: []string{"pods"}, Namespace: namespace,
 		})
 		if err != nil || s.Err() != nil {
@@ -385,9 +402,9 @@ func TestLeavesOut(t *testing.T) {
 	w.set("x", "1")
 	w.settle()
 	for _, resources := range [][]string{nil, {"events"}} {
-		s, err := nexthistory.Rebuild(t.Context(), history.Query{
+		s, err := history.Rebuild(t.Context(), history.Query{
 			Reader: w, Cluster: "prod", At: history.Point{Time: w.mark()}, Resources: resources,
-			Untold: func(resource string) string { return map[string]string{"events": "deleted"}[resource] },
+			Unpublished: func(collection string) string { return map[string]string{"events": "deleted"}[collection] },
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -510,8 +527,8 @@ func TestEveryVersion(t *testing.T) {
 		}
 		for version := int(seed % 3); version < len(w.history); version += 3 {
 			at := strconv.Itoa(version + 1)
-			s := w.rebuild(at)
-			if s.Err() != nil || slices.ContainsFunc(s.Collections, func(c history.Covered) bool { return c.Gap != nil }) {
+			s, err := w.answer(at)
+			if err != nil || s.Err() != nil || slices.ContainsFunc(s.Collections, func(c history.Covered) bool { return c.Gap != nil || c.Behind }) {
 				continue
 			}
 			covered++
@@ -571,13 +588,13 @@ func (w *world) act(r *rand.Rand) {
 
 // consumed is the copy of a consumer that has read everything up to a time, and whether it is complete.
 func (w *world) consumed(at time.Time) (copy []string, complete bool) {
-	var copied nextconsumer.State
+	var copied consumer.State
 	for p, messages := range w.bus {
 		for _, m := range messages {
 			if m.time.After(at) {
 				break
 			}
-			if _, err := copied.Apply(nextconsumer.Message{Topic: "t", Partition: p, Partitions: len(w.bus), Value: m.value}); err != nil {
+			if _, err := copied.Apply(consumer.Message{Topic: "t", Partition: p, Partitions: len(w.bus), Value: m.value}); err != nil {
 				w.t.Fatal(err)
 			}
 		}

@@ -1,4 +1,4 @@
-package nexthistory_test
+package history_test
 
 import (
 	"context"

@@ -1,221 +1,249 @@
 package consumer
 
 import (
-	"hash/maphash"
-	"slices"
+	"strconv"
 	"strings"
-	"time"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-type collectionKey struct{ cluster, id string }
+// Phase says how far a partition has been read of one incarnation of a collection. That of the
+// collection is the lowest of its partitions.
+//
+// The transitions. A gap with the run of an event that was read before in the partition, or with a
+// lower one, changes nothing. The same holds for a synced event with a lower run, or of the same run and
+// not with a higher number. A new
+// incarnation begins with Unread in every partition.
+//
+//	phase      gap, reset  gap, resync   other gap  synced    object event  closed, in any partition
+//	Unread     → Open      → Resyncing   → Partial  → Partial  → Partial    → Closed
+//	Partial    –           → Resyncing   –          –          –            → Closed
+//	Resyncing  –           –             → Partial  → InStep   –            → Closed
+//	Open       –           –             –          → InStep   –            → Closed
+//	InStep     –           –             → Open     –          –            → Closed
+//	Closed     –           –             –          –          –            –
+type Phase uint8
 
-// collection is what the bus said of a collection, in each partition for itself.
-type collection struct {
-	places map[place]*progress
-	topics map[string]int // partitions by topic
+// The phases of a collection.
+const (
+	// Unread: nothing of the incarnation has been read.
+	Unread Phase = iota
+	// Partial: the incarnation's reset was not read, so that objects may be missing that do not
+	// change. A resync makes the copy whole.
+	Partial
+	// Resyncing: a resync is under way, and the copy was partial before.
+	Resyncing
+	// Open: a gap is open.
+	Open
+	// InStep: the copy is complete as of the last synced event.
+	InStep
+	// Closed: the copy has no objects of the collection, which the bridge has given up.
+	Closed
+)
+
+func (p Phase) String() string {
+	return [...]string{"unread", "partial", "resyncing", "open", "in step", "closed"}[p]
 }
 
-func (c *collection) partitions() (n int) {
-	for _, of := range c.topics {
-		n += of
+// afterGap is the phase behind a gap of a new run.
+func (p Phase) afterGap(reset, resync bool) Phase {
+	switch {
+	case p == Unread && reset:
+		return Open
+	case resync && (p == Unread || p == Partial):
+		return Resyncing
+	case resync:
+		return p
+	case p == Unread, p == Resyncing:
+		return Partial
+	case p == InStep:
+		return Open
 	}
+	return p
+}
+
+// afterSynced is the phase behind a synced event.
+func (p Phase) afterSynced() Phase {
+	switch p {
+	case Unread:
+		return Partial
+	case Resyncing, Open:
+		return InStep
+	}
+	return p
+}
+
+type (
+	collectionKey struct{ cluster, id string }
+	resourceKey   struct{ cluster, resource string }
+)
+
+// plan is the newest plan of a resource.
+type plan struct {
+	birth, number uint64
+	digest        string
+}
+
+// collection is the copy of one incarnation of a collection.
+type collection struct {
+	resource    resourceKey
+	incarnation uint64
+	closed      bool
+	run         uint64 // the highest that was read
+	reason      string
+	slots       map[Name]*slot
+	progress    map[place]*progress
+	topics      map[string]int // partitions by topic
+}
+
+func newCollection(resource resourceKey, incarnation uint64) *collection {
+	return &collection{
+		resource: resource, incarnation: incarnation,
+		slots: map[Name]*slot{}, progress: map[place]*progress{}, topics: map[string]int{},
+	}
+}
+
+// progress is how far a partition has been read of a collection.
+type progress struct {
+	phase Phase
+	run   uint64 // the highest that was read
+	syncs uint64 // synced events of that run
+	synced
+}
+
+// synced is the last synced event: the collection was in step, with the properties of an edit.
+type synced struct {
+	at   AsOf
+	edit uint64
+}
+
+// follow takes the plan and the birth of an event.
+func (s *State) follow(e *event.Received, change *Change) {
+	birth, key := s.births[e.Cluster], resourceKey{e.Cluster, resourceOf(e)}
+	if e.Plan.Birth < birth {
+		return
+	}
+	if p := s.plans[key]; e.Plan.Birth > p.birth || e.Plan.Number > p.number {
+		s.plans[key] = plan{e.Plan.Birth, e.Plan.Number, e.Plan.Digest}
+	}
+	if e.Plan.Birth == birth {
+		return
+	}
+	s.births[e.Cluster] = e.Plan.Birth
+	for key, c := range s.collections {
+		if key.cluster == e.Cluster && c.incarnation < e.Plan.Birth {
+			s.drop(c, change)
+			delete(s.collections, key)
+		}
+	}
+}
+
+// collectionOf returns the copy that an event belongs to, nil if its incarnation has ended.
+func (s *State) collectionOf(e *event.Received, change *Change) *collection {
+	key := collectionKey{e.Cluster, e.Collection}
+	c := s.collections[key]
+	switch {
+	case e.Incarnation < s.births[e.Cluster]:
+		return nil
+	case c == nil:
+	case e.Incarnation < c.incarnation, e.Incarnation == c.incarnation && c.closed:
+		return nil
+	case e.Incarnation == c.incarnation:
+		return c
+	default:
+		s.drop(c, change)
+	}
+	c = newCollection(resourceKey{e.Cluster, resourceOf(e)}, e.Incarnation)
+	s.collections[key] = c
+	return c
+}
+
+// at returns how far the partition of a message has been read.
+func (c *collection) at(m *Message) *progress {
+	c.topics[m.Topic] = max(c.topics[m.Topic], m.Partitions, 1)
+	p := c.progress[m.place()]
+	if p == nil {
+		p = &progress{}
+		c.progress[m.place()] = p
+	}
+	return p
+}
+
+// applyCollection takes an event about a collection, and reports whether it changed anything.
+func (s *State) applyCollection(c *collection, e *event.Received, m *Message, change *Change) bool {
+	p := c.at(m)
+	switch {
+	case e.Type == event.Closed:
+		s.drop(c, change)
+		c.closed, c.run, c.reason = true, max(c.run, e.Run), e.Report.Reason
+		return true
+	case e.Type == event.Gap && e.Run > p.run:
+		p.phase = p.phase.afterGap(e.Report.Reset, e.Report.Reason == "resync")
+		p.reached(e.Run)
+	case e.Type == event.Synced && (e.Run > p.run || e.Run == p.run && syncedNumber(e.ID) > p.syncs):
+		p.reached(e.Run)
+		p.phase, p.syncs = p.phase.afterSynced(), syncedNumber(e.ID)
+		p.synced = synced{AsOf{e.Epoch, e.ResourceVersion, e.Time}, 0}
+		if e.Plan != nil {
+			p.edit = e.Plan.Edit
+		}
+	default:
+		return false
+	}
+	if c.run <= e.Run {
+		c.run, c.reason = e.Run, e.Report.Reason
+	}
+	return true
+}
+
+// syncedNumber is the number of a synced event in its run, which is part of its id; 0: it has none.
+func syncedNumber(id string) uint64 {
+	id = strings.TrimSuffix(id, ":synced")
+	n, _ := strconv.ParseUint(id[strings.LastIndexByte(id, ':')+1:], 10, 64)
 	return n
 }
 
-// progress is what a partition said of a collection.
-type progress struct {
-	gap    string // id of the gap that is open, or of the last one
-	open   bool   // a gap is
-	from   version
-	synced bool      // it was, since the last drop
-	at     version   // complete up to it, once synced
-	time   time.Time // of the last synced, by the bridge's clock
-	begun  bool      // everything has been told since reading began, or is being told
-	resync string    // the run of one that has begun
-	whole  bool      // begun, and synced
-	closed string    // why, if it is
-	ends   []telling // every closed: few
-	once   map[string]struct{}
-	heard  *heard
-}
-
-// telling is an event as it was told: one with the same id and the same time is a copy,
-// which the bus delivers late or who reads went back to. The order of times says
-// nothing: a bridge's clock may be set back, or the next one's be behind.
-type telling struct {
-	id   string
-	time int64
-}
-
-func tellingOf(e *event.Received) telling { return telling{e.ID, e.Time.UnixNano()} }
-
-// heardLast is how many tellings are remembered of a collection in a partition.
-const heardLast = 256
-
-// heard are the last tellings of a partition about a collection, by their hashes.
-type heard struct {
-	seed maphash.Seed
-	last []uint64
-	next int // of last, which is overwritten once it is full
-}
-
-// again reports whether e was heard before, and remembers it.
-func (h *heard) again(e *event.Received) bool {
-	sum := maphash.Comparable(h.seed, tellingOf(e))
-	switch {
-	case slices.Contains(h.last, sum):
-		return true
-	case len(h.last) < heardLast:
-		h.last = append(h.last, sum)
-	default:
-		h.last[h.next] = sum
-		h.next = (h.next + 1) % heardLast
-	}
-	return false
-}
-
-// drop is a gap that made the copy forget a collection: all of it is told again.
-type drop struct {
-	time time.Time
-	run  string // in the ids of what is told again; "": none is known
-}
-
-// tells reports whether e is of the run that tells everything again.
-func (d *drop) tells(e *event.Received) bool {
-	return d.run != "" && strings.HasSuffix(e.ID, ":"+d.run)
-}
-
-// runOf is what stands behind the type in the id of a gap.
-func runOf(e *event.Received) string {
-	_, run, _ := strings.Cut(e.ID[strings.LastIndex(e.ID, ":gap")+1:], ":")
-	return run
-}
-
-// tellCollection takes an event about a collection.
-func (s *State) tellCollection(e *event.Received, m Message) (gone []*event.Received, news bool) {
-	key, at := collectionKey{e.Cluster, e.Collection}, place{m.Topic, m.Partition}
-	c := s.collections[key]
-	if c == nil {
-		c = &collection{places: map[place]*progress{}, topics: map[string]int{}}
-		s.collections[key] = c
-	}
-	c.topics[m.Topic] = max(m.Partitions, 1)
-	p := c.places[at]
-	if p == nil {
-		p = &progress{once: map[string]struct{}{}, heard: &heard{seed: maphash.MakeSeed()}}
-		c.places[at] = p
-	}
-	if p.heard.again(e) {
-		return nil, false
-	}
-	switch e.Type {
-	case event.Gap:
-		return s.opened(e, key, at, p)
-	case event.Synced:
-		return nil, p.inStep(e)
-	default:
-		return nil, p.ended(e)
+// reached raises the highest run that was read.
+func (p *progress) reached(run uint64) {
+	if run > p.run {
+		p.run, p.syncs = run, 0
 	}
 }
 
-// saw reports whether what can be said once only was said before.
-func (p *progress) saw(id string) bool {
-	_, seen := p.once[id]
-	p.once[id] = struct{}{}
-	return seen
+// phase is the phase of a collection.
+func (s *State) phase(c *collection) Phase {
+	if c.closed {
+		return Closed
+	}
+	lowest, partitions := InStep, 0
+	for _, n := range c.topics {
+		partitions += n
+	}
+	if len(c.progress) < partitions {
+		return Unread
+	}
+	for _, p := range c.progress {
+		lowest = min(lowest, p.phase)
+	}
+	return lowest
 }
 
-// opened takes a gap.
-func (s *State) opened(e *event.Received, key collectionKey, at place, p *progress) (gone []*event.Received, news bool) {
-	first := e.Report.Reason == "snapshot" && e.Report.From == ""
-	// Of a collection that is configured again everything is told again. What only left the selection to other collections of the
-	// resource is not.
-	again := first && (p.closed == "removed" || p.closed == "gone")
-	if e.Report.Reset || again {
-		if p.saw(e.ID) {
-			return nil, false
+// inStep returns the last synced event of a collection, in the partition that has been read least.
+// ok says that the collection is in step: every partition has been read to its synced event, in
+// the same run and with the same edit, and on a compacted topic to its end.
+func (s *State) inStep(c *collection) (least synced, ok bool) {
+	ok = s.phase(c) == InStep
+	for at, p := range c.progress {
+		if least.at.Epoch == 0 || compareVersion(p.at.Epoch, p.at.ResourceVersion, least.at.Epoch, least.at.ResourceVersion) < 0 {
+			least.at.Epoch, least.at.ResourceVersion = p.at.Epoch, p.at.ResourceVersion
 		}
-		*p = progress{gap: e.ID, open: true, begun: true, once: p.once, ends: p.ends, heard: p.heard}
-		return s.dropAll(e, key, at, &drop{time: e.Time, run: runOf(e)}), true
-	}
-	from := version{e.Epoch, e.ResourceVersion}
-	switch {
-	case p.closed != "" && (!first || p.saw(e.ID)), p.open && p.gap == e.ID:
-		return nil, false
-	case p.closed == "" && p.synced:
-		if c := compare(from, p.at); c < 0 || c == 0 && p.gap == e.ID {
-			return nil, false
+		if least.at.Time.IsZero() || p.at.Time.Before(least.at.Time) {
+			least.at.Time = p.at.Time
 		}
-	}
-	if p.closed != "" {
-		*p = progress{once: p.once, ends: p.ends, heard: p.heard}
-	}
-	if first {
-		p.saw(e.ID)
-	}
-	p.gap, p.open, p.from, p.begun = e.ID, true, from, p.begun || first
-	if e.Report.Reason == "resync" {
-		p.resync = runOf(e)
-	}
-	return nil, true
-}
-
-// inStep takes a synced.
-func (p *progress) inStep(e *event.Received) (news bool) {
-	at, reason := version{e.Epoch, e.ResourceVersion}, e.Report.Reason
-	switch {
-	case p.closed != "":
-		return false
-	case p.open && (compare(at, p.from) < 0 || reason == "periodic"): // said before the gap
-		return false
-	case p.synced && compare(at, p.at) < 0:
-		return false
-	}
-	if reason == "resync" && p.resync != "" && strings.HasSuffix(e.ID, ":"+p.resync) {
-		p.begun = true
-	}
-	p.open, p.synced, p.at, p.time = false, true, at, e.Time
-	p.whole = p.begun
-	return true
-}
-
-// ended takes a closed.
-func (p *progress) ended(e *event.Received) (news bool) {
-	if p.closed != "" || slices.Contains(p.ends, tellingOf(e)) {
-		return false
-	}
-	p.closed, p.ends = e.Report.Reason, append(p.ends, tellingOf(e))
-	return true
-}
-
-// dropAll makes the copy forget what came of a collection from a place. At a reset
-// that includes what a changed selection had silently given it: objects last told
-// of by a collection of the same resource that is no longer there.
-func (s *State) dropAll(e *event.Received, key collectionKey, at place, d *drop) (gone []*event.Received) {
-	dropped := event.ParseCollection(key.id)
-	for _, k := range s.entries {
-		if k.place != at || k.collection.cluster != key.cluster {
-			continue
+		if p.run != c.run || least.edit != 0 && least.edit != p.edit || s.Compacted && !s.atEnd[at] {
+			ok = false
 		}
-		if k.collection != key {
-			heir := e.Report.Reset && k.key.group == e.Group && k.key.resource == e.Resource &&
-				(dropped.Namespace == "" || dropped.Namespace == k.name.Namespace)
-			if !heir || !s.closedIn(k.collection, at) {
-				continue
-			}
-		}
-		k.drop = d
-		if k.object != nil {
-			gone = append(gone, s.remove(k))
-		}
+		least.edit = p.edit
 	}
-	slices.SortFunc(gone, func(a, b *event.Received) int { return compareNames(NameOf(a), NameOf(b)) })
-	return gone
-}
-
-func (s *State) closedIn(key collectionKey, at place) bool {
-	c := s.collections[key]
-	return c != nil && c.places[at] != nil && c.places[at].closed == "selection"
+	return least, ok
 }

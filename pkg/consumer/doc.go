@@ -1,10 +1,10 @@
-// Package consumer keeps a copy of clusters' objects from what the bridge wrote to
-// a bus.
+// Package consumer keeps a copy of clusters' objects from what the bridge wrote to a
+// bus, by the rules of docs/events-next.md.
 //
-// A [State] takes messages, from whatever client reads them, and knows the rules
-// of docs/events.md: it drops what came twice or too late, follows gaps, resets
-// and closed collections, on Kafka in each partition for itself, and says up to
-// where the copy is complete.
+// A [State] takes messages, from whatever client reads them, and knows these
+// rules: it ignores what came twice or too late, follows gaps, resets and closed
+// collections in each partition, unites the collections of a resource, and reports which
+// resources are complete and as of when.
 //
 //	var state consumer.State
 //	for change, err := range state.Changes(ctx, source) {
@@ -14,11 +14,9 @@
 //		fmt.Println(change.Event.Type, change.Event.Name)
 //	}
 //
-// It is a copy in memory: a consumer that starts again reads from the beginning.
-// That is enough where the topic is compacted or keeps everything. Where old
-// messages are dropped, the copy holds what was told since: [State.Complete] says
-// so, and a resync makes it whole.
+// The copy is in memory: a consumer that starts again reads from the beginning. Where the bus
+// no longer has the beginning, [State.Complete] reports that a resource is not complete until
+// a reset or a resync has published every object again.
 //
-// The package imports no client. examples/go has sources for franz-go and nats.go,
-// of some forty lines each.
+// The package imports no client. examples/go has sources for franz-go and nats.go.
 package consumer

@@ -3,42 +3,10 @@ package consumer
 import (
 	"cmp"
 	"slices"
-	"strconv"
+	"strings"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
-
-// version is a resourceVersion in one of a cluster's histories.
-type version struct {
-	epoch uint64
-	rv    string
-}
-
-// compare orders versions. Those of one epoch that are not both numbers are equal,
-// or a is the newer: they cannot be compared otherwise.
-func compare(a, b version) int {
-	if a.epoch != b.epoch || a.rv == b.rv {
-		return cmp.Compare(a.epoch, b.epoch)
-	}
-	x, errX := number(a.rv)
-	y, errY := number(b.rv)
-	if errX != nil || errY != nil {
-		return 1
-	}
-	return cmp.Compare(x, y)
-}
-
-// number is a resourceVersion's; that of the beginning, which has none, is 0.
-func number(rv string) (uint64, error) {
-	if rv == "" {
-		return 0, nil
-	}
-	return strconv.ParseUint(rv, 10, 64)
-}
-
-// objectKey names an object for ever. The same uid may live in two resources: an
-// Event in that of core and that of events.k8s.io.
-type objectKey struct{ cluster, group, resource, uid string }
 
 // place is where order holds.
 type place struct {
@@ -46,114 +14,154 @@ type place struct {
 	partition int
 }
 
-// entry is what is known of one object, also after its end.
-type entry struct {
-	key        objectKey
-	object     *event.Received // nil: it does not exist, or is not known to
+// slot is what a collection last said of a name.
+type slot struct {
+	owner      *collection
 	name       Name
-	collection collectionKey // of which it was told last
-	place      place
-	seen       version   // of the newest state told
-	told       []telling // at that version
-	ends       []telling // of its existence: few, since objects rarely come back
-	drop       *drop     // not nil: a drop removed it, and it has not been told since
+	collection string // the ID of owner
+	run        uint64
+	version    string
+	deleted    bool
+	object     *event.Received // nil: the collection does not hold an object of the name
 }
 
-// tellObject takes an event about an object.
-//
-// A deletion does not move what was seen: one that a list proved carries the
-// list's resourceVersion, and an object that only left the selection may come back
-// as old as it was.
-func (s *State) tellObject(e *event.Received, m Message) (gone []*event.Received, news bool) {
-	key := objectKey{e.Cluster, e.Group, e.Resource, e.UID}
-	at := version{e.Epoch, e.ResourceVersion}
-	known := s.entries[key]
-	if known != nil && known.isOld(e, at) {
-		return nil, false
+// follows reports whether an event comes after what was said last. A deletion comes behind the
+// publication that it ends, whose run and version it has.
+func (l *slot) follows(e *event.Received) bool {
+	switch {
+	case l.run != e.Run:
+		return l.run < e.Run
+	case l.version != e.ResourceVersion:
+		return event.Newer(e.ResourceVersion, l.version)
 	}
+	return !l.deleted && e.Type == event.Deleted
+}
+
+// applyObject takes an event about an object, and reports whether it changed anything.
+func (s *State) applyObject(c *collection, e *event.Received, m *Message, change *Change) bool {
+	p := c.at(m)
+	if p.phase == Unread {
+		p.phase = Partial
+	}
+	p.reached(e.Run)
+	c.run = max(c.run, e.Run)
 	name := NameOf(e)
-	if e.Type != event.Deleted {
-		// An object cannot have a name that a newer one has; the older one's
-		// deletion may be missing where the topic is compacted.
-		if holder := s.names[name]; holder != nil && holder != known {
-			if compare(at, holder.seen) < 0 {
-				return nil, false
-			}
-			gone = append(gone, s.remove(holder))
+	last := c.slots[name]
+	if last == nil {
+		last = &slot{owner: c, name: name, collection: e.Collection}
+		c.slots[name] = last
+	} else if !last.follows(e) {
+		return false
+	}
+	before := s.shown(name)
+	s.release(last)
+	last.run, last.version, last.deleted = e.Run, e.ResourceVersion, e.Type == event.Deleted
+	if last.deleted {
+		s.forget(last)
+	} else {
+		kept := *e
+		kept.Data = nil
+		last.object = &kept
+		s.names[name] = append(s.names[name], last)
+	}
+	change.compare(before, s.shown(name))
+	return true
+}
+
+// release takes the object out of a slot.
+func (s *State) release(l *slot) {
+	if l.object == nil {
+		return
+	}
+	l.object = nil
+	rest := slices.DeleteFunc(s.names[l.name], func(x *slot) bool { return x == l })
+	if s.names[l.name] = rest; len(rest) == 0 {
+		delete(s.names, l.name)
+	}
+}
+
+// drop takes all objects out of a collection's copy, and forgets their order.
+func (s *State) drop(c *collection, change *Change) {
+	names := make([]Name, 0, len(c.slots))
+	for name := range c.slots {
+		names = append(names, name)
+	}
+	slices.SortFunc(names, compareNames)
+	for _, name := range names {
+		before := s.shown(name)
+		s.release(c.slots[name])
+		change.compare(before, s.shown(name))
+	}
+	c.slots, c.progress = map[Name]*slot{}, map[place]*progress{}
+}
+
+// compare adds how the shown objects of a name differ. What one step shows, a later step of the
+// same change may remove.
+func (c *Change) compare(before, after []*event.Received) {
+	for _, e := range before {
+		if slices.Contains(after, e) {
+			continue
+		}
+		if i := slices.Index(c.Shown, e); i >= 0 {
+			c.Shown = slices.Delete(c.Shown, i, i+1)
+		} else {
+			c.Gone = append(c.Gone, e)
 		}
 	}
-	if known == nil {
-		known = &entry{key: key, seen: at}
-		s.entries[key] = known
+	for _, e := range after {
+		if !slices.Contains(before, e) {
+			c.Shown = append(c.Shown, e)
+		}
 	}
-	if known.object != nil {
-		gone = append(gone, s.remove(known))
-	}
-	known.name, known.drop = name, nil
-	known.collection, known.place = collectionKey{e.Cluster, e.Collection}, place{m.Topic, m.Partition}
-	if e.Type == event.Deleted {
-		known.ends = append(known.ends, tellingOf(e))
-		s.forget(known)
-		return gone, true
-	}
-	if at != known.seen {
-		known.seen, known.told = at, nil
-	}
-	known.told = append(known.told, tellingOf(e))
-	kept := *e
-	kept.Data = nil
-	known.object = &kept
-	s.names[name] = known
-	return gone, true
 }
 
-// isOld reports whether the copy has what e tells, or something newer.
-func (k *entry) isOld(e *event.Received, at version) bool {
-	now := tellingOf(e)
-	// An object that left the selection, came back and left again may have ended
-	// twice under one id where a reset has come between.
-	ended := func(x telling) bool { return x.id == now.id && (k.object == nil || x == now) }
-	if slices.ContainsFunc(k.ends, ended) {
-		return true
+// shown are the objects of a name: of each uid the state with the highest version, at a tie that
+// of the first collection.
+func (s *State) shown(n Name) []*event.Received {
+	var list []*event.Received
+	for _, l := range s.names[n] {
+		i := slices.IndexFunc(list, func(e *event.Received) bool { return e.UID == l.object.UID })
+		switch {
+		case i < 0:
+			list = append(list, l.object)
+		case cmp.Or(compareVersions(l.object, list[i]), strings.Compare(list[i].Collection, l.collection)) > 0:
+			list[i] = l.object
+		}
 	}
-	if k.drop == nil {
-		return slices.ContainsFunc(k.told, func(x telling) bool { return x.id == now.id }) || compare(at, k.seen) < 0
-	}
-	// What a drop removed may be told again under the id that it had.
+	slices.SortFunc(list, func(a, b *event.Received) int { return strings.Compare(a.UID, b.UID) })
+	return list
+}
+
+func compareVersions(a, b *event.Received) int {
+	return compareVersion(a.Epoch, a.ResourceVersion, b.Epoch, b.ResourceVersion)
+}
+
+// compareVersion orders resourceVersions of one resource. Those of one epoch that are not both
+// numbers are equal: they cannot be compared.
+func compareVersion(epochA uint64, a string, epochB uint64, b string) int {
 	switch {
-	case k.drop.tells(e):
-		return false
-	case slices.Contains(k.told, now):
-		return true
-	case at.epoch < k.seen.epoch: // as a bridge that has lost its checkpoint may tell
-		return e.Time.Before(k.drop.time)
+	case epochA != epochB:
+		return cmp.Compare(epochA, epochB)
+	case event.Older(a, b):
+		return -1
+	case event.Older(b, a):
+		return 1
 	}
-	return compare(at, k.seen) < 0
-}
-
-// remove takes an object out of the copy.
-func (s *State) remove(k *entry) *event.Received {
-	last := k.object
-	k.object = nil
-	delete(s.names, k.name)
-	s.forget(k)
-	return last
+	return 0
 }
 
 // forget remembers the ends of the last objects, and forgets those before.
-func (s *State) forget(k *entry) {
-	if n := len(s.removed); n > 0 && s.removed[n-1] == k {
-		return
-	}
-	s.removed = append(s.removed, k)
+func (s *State) forget(l *slot) {
+	s.ended = append(s.ended, l)
 	limit := s.Remember
 	if limit <= 0 {
 		limit = defaultRemember
 	}
-	for len(s.removed) > limit {
-		if oldest := s.removed[0]; oldest.object == nil && s.entries[oldest.key] == oldest {
-			delete(s.entries, oldest.key)
+	for len(s.ended) > limit {
+		oldest := s.ended[0]
+		s.ended = s.ended[1:]
+		if oldest.deleted && oldest.owner.slots[oldest.name] == oldest {
+			delete(oldest.owner.slots, oldest.name)
 		}
-		s.removed = s.removed[1:]
 	}
 }

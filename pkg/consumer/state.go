@@ -1,13 +1,14 @@
 package consumer
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"iter"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -16,22 +17,24 @@ import (
 
 // State is a copy of clusters' objects. The zero value is empty and ready. Its
 // methods may be called from several goroutines; messages of one partition must
-// come in order.
+// come in order. All messages of a cluster must come from one sink of one bridge.
 type State struct {
-	// Whole says that the source begins with everything that was ever told, or at
-	// least with the last word on every object: a topic that keeps all, or a
-	// compacted one. Then a collection counts as complete without its first list
-	// or a reset having been seen. Set it before the first message.
-	Whole bool
-	// Remember is how many deleted objects are remembered, so that an old message
-	// that comes late does not bring one back. 0 is 65536.
+	// Compacted says that the topics are compacted, or that the streams have a limit of messages per
+	// subject: messages may be missing that later ones replace. A collection is then
+	// complete only while the last message of every partition had AtEnd set. Set it before
+	// the first message.
+	Compacted bool
+	// Remember is how many deleted objects are remembered, so that an old message that comes
+	// late does not bring one back. 0 is 65536.
 	Remember int
 
 	mu          sync.RWMutex
-	entries     map[objectKey]*entry
-	names       map[Name]*entry // of those that exist
+	births      map[string]uint64 // by cluster
+	plans       map[resourceKey]plan
 	collections map[collectionKey]*collection
-	removed     []*entry // in the order in which they ended
+	atEnd       map[place]bool
+	names       map[Name][]*slot // of those that hold an object
+	ended       []*slot          // in the order in which they ended
 }
 
 // defaultRemember costs some 20 MB when it is full.
@@ -47,26 +50,30 @@ type Name struct {
 
 // NameOf is the name of an event's object.
 func NameOf(e *event.Received) Name {
+	return Name{Cluster: e.Cluster, Resource: resourceOf(e), Namespace: e.Namespace, Name: e.Name}
+}
+
+func resourceOf(e *event.Received) string {
 	c := event.Collection{Group: e.Group, Resource: e.Resource}
-	return Name{Cluster: e.Cluster, Resource: c.ResourceID(), Namespace: e.Namespace, Name: e.Name}
+	return c.ResourceID()
 }
 
-// Change is an event that told the copy something new.
+// Change is what one event changed.
 type Change struct {
+	// Event is nil if the event changed nothing: it is a repetition, or of something that has ended.
 	Event *event.Received
-	// Gone is what the copy held before and no longer holds: the former state of
-	// an object that changed, the last of one that was deleted, all objects that a
-	// reset dropped. The objects are as they were last told, without their Data.
-	Gone []*event.Received
+	// Gone are the states of objects that the copy showed before and does not show any more. Shown are
+	// those that it shows now and did not show before. A deletion from one of two collections
+	// that hold an object may have both. The states are events without their Data.
+	Gone, Shown []*event.Received
 }
 
-// Changes reads source until it ends, the caller stops, or ctx does, and yields
-// what is new to the copy. Repetitions, dead letters, tombstones and events of
-// unknown types are passed over.
+// Changes reads source until it ends, the caller stops, or ctx does, and yields the
+// changes. Repetitions, dead letters and events of unknown types are passed over.
 //
-// A message that is no event is yielded as an error that wraps
-// [event.ErrNotEvent]; whoever goes on iterating skips it. Every other error is
-// the source's, and the last. io.EOF ends the sequence without an error.
+// A message that is no event is yielded as an error that wraps [event.ErrNotEvent]; a
+// caller that continues the iteration skips it. Every other error is the source's, and the
+// last. io.EOF ends the sequence without an error.
 func (s *State) Changes(ctx context.Context, source Source) iter.Seq2[Change, error] {
 	return func(yield func(Change, error) bool) {
 		for {
@@ -91,49 +98,68 @@ func (s *State) Changes(ctx context.Context, source Source) iter.Seq2[Change, er
 	}
 }
 
-// Apply takes one message. A Change without an Event is a repetition: the copy
-// knew it. Errors are those of [Decode], and leave the copy as it was.
+// Apply takes one message. Errors are those of [Decode]; the message then changes nothing but
+// how far its partition has been read.
 func (s *State) Apply(m Message) (Change, error) {
 	e, err := Decode(m)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.collections == nil {
+		s.births, s.plans, s.collections = map[string]uint64{}, map[resourceKey]plan{}, map[collectionKey]*collection{}
+		s.atEnd, s.names = map[place]bool{}, map[Name][]*slot{}
+	}
+	s.atEnd[m.place()] = m.AtEnd
 	if err != nil {
 		return Change{}, err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.entries == nil {
-		s.entries, s.names, s.collections = map[objectKey]*entry{}, map[Name]*entry{}, map[collectionKey]*collection{}
+	if e.Incarnation == 0 || e.Run == 0 {
+		return Change{}, fmt.Errorf("%s: event %q: %w: it has no run or no incarnation", &m, e.ID, event.ErrNotEvent)
 	}
-	gone, news := []*event.Received(nil), false
-	if e.Type.OfCollection() {
-		gone, news = s.tellCollection(e, m)
-	} else {
-		gone, news = s.tellObject(e, m)
+	change := Change{}
+	if e.Plan != nil {
+		s.follow(e, &change)
 	}
-	if !news {
-		return Change{}, nil
+	c := s.collectionOf(e, &change)
+	switch {
+	case c == nil:
+	case e.Type.OfCollection():
+		if s.applyCollection(c, e, &m, &change) {
+			change.Event = e
+		}
+	case s.applyObject(c, e, &m, &change):
+		change.Event = e
 	}
-	return Change{Event: e, Gone: gone}, nil
+	if change.Event == nil && len(change.Gone) > 0 { // a birth alone
+		change.Event = e
+	}
+	return change, nil
 }
 
-// Get returns an object as it was last told: the event without its Data. The
-// caller must not change it.
+// Get returns an object as it is shown: the event without its Data. Of several objects of the name
+// it is the one with the highest version. The caller must not change it.
 func (s *State) Get(n Name) (*event.Received, bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if known := s.names[n]; known != nil {
-		return known.object, true
+	var newest *event.Received
+	for _, e := range s.shown(n) {
+		if newest == nil || compareVersions(e, newest) > 0 {
+			newest = e
+		}
 	}
-	return nil, false
+	return newest, newest != nil
 }
 
-// All returns the objects as they were when it was called, in the order of their
-// names. The caller must not change them.
+// All returns the objects as they were when it was called, in the order of their names. While the
+// collections of a resource are read to different versions, several objects can have one
+// name: one that is deleted, and its successor. The caller must not change them.
 func (s *State) All() iter.Seq2[Name, *event.Received] {
 	s.mu.RLock()
-	names := slices.SortedFunc(maps.Keys(s.names), compareNames)
-	objects := make([]*event.Received, len(names))
-	for i, n := range names {
-		objects[i] = s.names[n].object
+	var names []Name
+	var objects []*event.Received
+	for _, n := range slices.SortedFunc(maps.Keys(s.names), compareNames) {
+		for _, e := range s.shown(n) {
+			names, objects = append(names, n), append(objects, e)
+		}
 	}
 	s.mu.RUnlock()
 	return func(yield func(Name, *event.Received) bool) {
@@ -146,76 +172,110 @@ func (s *State) All() iter.Seq2[Name, *event.Received] {
 }
 
 func compareNames(a, b Name) int {
-	for _, c := range []int{
-		strings.Compare(a.Cluster, b.Cluster), strings.Compare(a.Resource, b.Resource),
-		strings.Compare(a.Namespace, b.Namespace),
-	} {
-		if c != 0 {
-			return c
-		}
-	}
-	return strings.Compare(a.Name, b.Name)
+	return cmp.Or(
+		cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Resource, b.Resource),
+		cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name),
+	)
 }
 
-// Len is how many objects the copy holds.
+// Len is how many names of objects the copy holds.
 func (s *State) Len() int {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return len(s.names)
 }
 
-// Complete reports up to which resourceVersion, and since when, the copy of a
-// collection is complete: every partition has said so, and none has opened a gap
-// since. Later changes may be in the copy as well. ok is false while a gap is
-// open, once the collection is closed, and where the source does not reach back to
-// anything that told all of its objects (see [State.Whole]).
-//
-// While nothing happens at stays where it is, unless the bridge is configured to
-// repeat it (syncedEvery).
-func (s *State) Complete(cluster, collection string) (resourceVersion string, at time.Time, ok bool) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	c := s.collections[collectionKey{cluster, collection}]
-	if c == nil {
-		return "", time.Time{}, false
-	}
-	var least *progress
-	for _, p := range c.places {
-		if !p.synced || p.open || p.closed != "" || !p.whole && !s.Whole {
-			return "", time.Time{}, false
-		}
-		if least == nil || compare(p.at, least.at) < 0 {
-			least = p
-		}
-		if at.IsZero() || p.time.Before(at) {
-			at = p.time
-		}
-	}
-	if len(c.places) < c.partitions() {
-		return "", time.Time{}, false
-	}
-	return least.at.rv, at, true
+// AsOf is up to where a copy is complete. Later changes may be in the copy as well.
+type AsOf struct {
+	Epoch           uint64
+	ResourceVersion string    // "": of a collection whose resource does not exist
+	Time            time.Time // of the last synced event, by the bridge's clock
 }
 
-// Collections are the collections that the bus has spoken of and that are not
-// closed, as cluster and collection, in no order.
-func (s *State) Collections() iter.Seq2[string, string] {
+// Complete reports whether the copy has every object of a resource ("pods",
+// "deployments.apps") that the sink's configuration selects, and as of when. It is the least
+// of what the collections of the resource have reached; [State.Collections] has each. An object
+// that moves between two collections may be missing or be held by both until both have been
+// read past that move.
+//
+// While nothing happens the time stays where it is, unless the bridge is configured to
+// repeat synced events (syncedEvery).
+func (s *State) Complete(cluster, resource string) (at AsOf, ok bool) {
 	s.mu.RLock()
-	var open []collectionKey
+	defer s.mu.RUnlock()
+	p := s.plans[resourceKey{cluster, resource}]
+	edits := map[string]uint64{}
 	for key, c := range s.collections {
-		for _, p := range c.places {
-			if p.closed == "" {
-				open = append(open, key)
-				break
-			}
+		if c.resource != (resourceKey{cluster, resource}) || c.closed {
+			continue
+		}
+		last, inStep := s.inStep(c)
+		if !inStep {
+			return AsOf{}, false
+		}
+		if at.Epoch == 0 || compareVersion(last.at.Epoch, last.at.ResourceVersion, at.Epoch, at.ResourceVersion) < 0 {
+			at.Epoch, at.ResourceVersion = last.at.Epoch, last.at.ResourceVersion
+		}
+		if at.Time.IsZero() || last.at.Time.Before(at.Time) {
+			at.Time = last.at.Time
+		}
+		edits[key.id] = last.edit
+	}
+	if len(edits) == 0 || event.PlanDigest(edits) != p.digest {
+		return AsOf{}, false
+	}
+	return at, true
+}
+
+// Resources are the resources, as cluster and resource ("pods"), that have a collection which
+// is not closed, sorted. For each, [State.Complete] reports whether the copy has all of it.
+func (s *State) Resources() iter.Seq2[string, string] {
+	s.mu.RLock()
+	var all []resourceKey
+	for _, c := range s.collections {
+		if !c.closed {
+			all = append(all, c.resource)
 		}
 	}
 	s.mu.RUnlock()
+	slices.SortFunc(all, func(a, b resourceKey) int {
+		return cmp.Or(cmp.Compare(a.cluster, b.cluster), cmp.Compare(a.resource, b.resource))
+	})
+	all = slices.Compact(all)
 	return func(yield func(string, string) bool) {
-		for _, key := range open {
-			if !yield(key.cluster, key.id) {
+		for _, r := range all {
+			if !yield(r.cluster, r.resource) {
 				return
 			}
 		}
 	}
+}
+
+// Collection is what the copy knows of a collection.
+type Collection struct {
+	Cluster string
+	ID      string // see [event.ParseEntryCollection]
+	// Phase is the lowest of those of its partitions.
+	Phase       Phase
+	Run         uint64 // the highest that was read
+	Incarnation uint64
+	// Reason is that of the last gap, or of closed.
+	Reason string
+	// AsOf is that of the last synced event, of the partition that has read least.
+	AsOf AsOf
+}
+
+// Collections are the collections that the copy knows, closed ones included, sorted.
+func (s *State) Collections() []Collection {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	var all []Collection
+	for key, c := range s.collections {
+		last, _ := s.inStep(c)
+		all = append(all, Collection{
+			Cluster: key.cluster, ID: key.id, Phase: s.phase(c), Run: c.run, Incarnation: c.incarnation, Reason: c.reason, AsOf: last.at,
+		})
+	}
+	slices.SortFunc(all, func(a, b Collection) int { return cmp.Or(cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.ID, b.ID)) })
+	return all
 }

@@ -57,9 +57,9 @@ func run(ctx context.Context, args []string) error {
 	for name, object := range state.All() {
 		fmt.Printf("copy %s %s/%s %s %s\n", name.Resource, name.Namespace, name.Name, object.UID, object.ResourceVersion)
 	}
-	for cluster, collection := range state.Collections() {
-		if rv, at, ok := state.Complete(cluster, collection); ok {
-			fmt.Println("complete", collection, rv, at)
+	for cluster, resource := range state.Resources() {
+		if at, ok := state.Complete(cluster, resource); ok {
+			fmt.Println("complete", resource, at.ResourceVersion, at.Time)
 		}
 	}
 	return nil

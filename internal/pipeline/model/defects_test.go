@@ -4,13 +4,10 @@ import (
 	"slices"
 	"testing"
 	"testing/synctest"
-
-	"github.com/kubebridge/kubebridge/pkg/consumer"
 )
 
 // TestKnownBeside has the known defects that random traces cannot show: they need
-// pkg/consumer, or thousands of objects. Each must be there: one that is not leaves the
-// list.
+// thousands of objects. Each must be there: one that is not leaves the list.
 func TestKnownBeside(t *testing.T) {
 	for _, defect := range []struct {
 		name  string
@@ -18,7 +15,6 @@ func TestKnownBeside(t *testing.T) {
 		first config // of each sink; nil: the preset
 		there func(t *testing.T, w *world) bool
 	}{
-		{"pkg/consumer is never complete again after a new epoch", setup{sinks: []sinkSetup{{}}}, nil, neverComplete},
 		{"a blocked sink holds the list slots of all sinks", setup{crowd: 5000, sinks: []sinkSetup{{}, {}}}, config{{x: 1}}, slotsHeld},
 		{"half of a closed collection is forgotten", setup{crowd: 9000, sinks: []sinkSetup{{mode: intents}}}, nil, halfClosed},
 		{"half of a reset collection is forgotten", setup{crowd: 9000, sinks: []sinkSetup{{mode: intents}}}, nil, halfReset},
@@ -65,31 +61,6 @@ func (w *world) configures(n int, c config) {
 // wrote reports whether a sink has written an event of a type and a collection.
 func (w *world) wrote(n int, short, collection string) bool {
 	return slices.ContainsFunc(w.sinks[n].bus.messages, func(m message) bool { return m.short() == short && m.Collection == collection })
-}
-
-// neverComplete: the gap of a new epoch has the resourceVersion of the old history, and
-// the synced that follows has a lower one. A reader takes that for an older synced.
-func neverComplete(t *testing.T, w *world) bool {
-	w.does(t, `
-		put 0 1 1 0
-		put 1 1 1 0
-		put 2 1 1 0
-		bookmark
-		sleep 0
-		restore 1
-		sleep 1`)
-	var state consumer.State
-	var last message
-	for _, last = range w.sinks[0].bus.messages {
-		if _, err := state.Apply(consumer.Message{Topic: last.Route, Value: last.Value}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if last.Epoch != 2 || last.short() != "synced" {
-		t.Fatalf("the last event is %s: not the synced of a new epoch", last)
-	}
-	_, _, complete := state.Complete("c", "things.model.test")
-	return !complete
 }
 
 // slotsHeld: lists of a sink that is blocked hold the slots for lists, so that another

@@ -16,7 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/kubebridge/kubebridge/internal/nextconsumer"
+	"github.com/kubebridge/kubebridge/pkg/consumer"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	store "github.com/kubebridge/kubebridge/pkg/checkpoint/kafka"
 	"github.com/kubebridge/kubebridge/pkg/event"
@@ -518,7 +518,7 @@ func TestCompactedEntries(t *testing.T) {
 			if d := cmp.Diff(before.Headers, null.Headers); d != "" || null.Headers["ce_id"] != "pods:canary@shop:7:u-1:9:deleted" {
 				t.Errorf("headers of the null value, which has the id %q (-deleted +null):\n%s", null.Headers["ce_id"], d)
 			}
-			e, err := nextconsumer.Decode(nextconsumer.Message{Headers: null.Headers})
+			e, err := consumer.Decode(consumer.Message{Headers: null.Headers})
 			if err != nil || e.Type != event.Deleted || e.Collection != "pods:canary@shop" || e.Incarnation != 7 || e.Run != 7 || e.Name != "web" || e.ResourceVersion != "9" {
 				t.Errorf("a consumer reads %+v, %v", e, err)
 			}

@@ -1,4 +1,4 @@
-package nextconsumer_test
+package consumer_test
 
 import (
 	"bytes"
@@ -12,7 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/kubebridge/kubebridge/internal/nextconsumer"
+	"github.com/kubebridge/kubebridge/pkg/consumer"
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
@@ -89,11 +89,11 @@ func (r row) event(t *testing.T) event.Event {
 
 // Readers follow the page's example by hand, and it is what the copy does.
 func TestPageExample(t *testing.T) {
-	state := nextconsumer.State{}
+	state := consumer.State{}
 	holders := map[string]bool{}
 	for _, r := range exampleRows(t) {
 		e := r.event(t)
-		change, err := state.Apply(nextconsumer.Message{Topic: "t", Value: event.Structured.Append(nil, exampleEncoder.Attributes(&e), &e)})
+		change, err := state.Apply(consumer.Message{Topic: "t", Value: event.Structured.Append(nil, exampleEncoder.Attributes(&e), &e)})
 		if err != nil {
 			t.Fatalf("row %s: %v", r.n, err)
 		}
@@ -111,7 +111,7 @@ func TestPageExample(t *testing.T) {
 				got.heldBy = strings.TrimPrefix(got.heldBy+", "+id, ", ")
 			}
 		}
-		if o, ok := state.Get(nextconsumer.Name{Cluster: "prod-eu-1", Resource: "deployments.apps", Namespace: "shop", Name: "web"}); ok {
+		if o, ok := state.Get(consumer.Name{Cluster: "prod-eu-1", Resource: "deployments.apps", Namespace: "shop", Name: "web"}); ok {
 			got.shownAt = o.ResourceVersion
 		}
 		if at, ok := state.Complete("prod-eu-1", "deployments.apps"); ok {

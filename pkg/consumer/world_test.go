@@ -1,4 +1,4 @@
-package nextconsumer_test
+package consumer_test
 
 import (
 	"fmt"
@@ -10,8 +10,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/kubebridge/kubebridge/internal/nextconsumer"
 	"github.com/kubebridge/kubebridge/internal/reconcile"
+	"github.com/kubebridge/kubebridge/pkg/consumer"
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
@@ -143,7 +143,7 @@ type reading struct {
 
 // sent is one message with what the test knows of it.
 type sent struct {
-	nextconsumer.Message
+	consumer.Message
 	key        string
 	collection string
 	// What the collection has published with it, as incarnation, run and resourceVersion, and the

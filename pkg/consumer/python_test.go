@@ -1,4 +1,4 @@
-package nextconsumer_test
+package consumer_test
 
 import (
 	"bytes"
@@ -12,7 +12,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/kubebridge/kubebridge/internal/nextconsumer"
+	"github.com/kubebridge/kubebridge/pkg/consumer"
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
@@ -50,7 +50,7 @@ func TestPythonExample(t *testing.T) {
 	complete := 0
 	for seed := range 40 {
 		r := record.Example(seed)
-		state := nextconsumer.State{Compacted: r.compacts}
+		state := consumer.State{Compacted: r.compacts}
 		for i, m := range r.messages {
 			encoded, err := json.Marshal(line{i == 0, r.compacts, m.Topic, m.Partition, m.Partitions, m.AtEnd, m.Headers, string(m.Value)})
 			if err != nil {
@@ -58,7 +58,7 @@ func TestPythonExample(t *testing.T) {
 			}
 			input.Write(append(encoded, '\n'))
 			change, err := state.Apply(m)
-			if err != nil && !errors.Is(err, nextconsumer.ErrNoEvent) {
+			if err != nil && !errors.Is(err, consumer.ErrNoEvent) {
 				t.Fatal(err)
 			}
 			want = append(want, describe(&state, change))
@@ -87,7 +87,7 @@ func TestPythonExample(t *testing.T) {
 	}
 }
 
-func describe(state *nextconsumer.State, change nextconsumer.Change) string {
+func describe(state *consumer.State, change consumer.Change) string {
 	words := []string{"incomplete"}
 	if at, ok := state.Complete("test", "pods"); ok {
 		words[0] = "complete " + at.ResourceVersion
