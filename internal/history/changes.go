@@ -21,8 +21,8 @@ type ChangesQuery struct {
 	Cluster  string // the configured name
 	Resource string // as [Matches] takes it
 	Object   Name
-	Since    time.Time // zero: since the bus begins
-	Until    time.Time // zero: to its end
+	Since    time.Time      // zero: since the bus begins
+	Until    time.Time      // zero: to its end
 	Progress func(Progress) // may be nil
 }
 

@@ -1,6 +1,7 @@
 package history
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
@@ -207,7 +208,11 @@ func (h *heads) readValue(m *sink.Message, out *head) (bool, error) {
 	case errors.Is(err, consumer.ErrNoEvent):
 		return false, nil
 	case errors.Is(err, event.ErrUnknownType):
-		return false, fmt.Errorf("%w: %w", err, ErrNewer)
+		var typed struct{ Type string }
+		if err := json.Unmarshal(m.Value, &typed); err != nil { // its type is in headers
+			return false, fmt.Errorf("%w: %w", err, ErrForeign)
+		}
+		return false, unknownType(typed.Type)
 	case err != nil:
 		return false, fmt.Errorf("%w: %w", ErrForeign, err)
 	}

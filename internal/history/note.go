@@ -46,4 +46,3 @@ func Authors(by []Who) string {
 	}
 	return strings.Join(all, ", ")
 }
-

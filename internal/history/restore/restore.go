@@ -95,7 +95,7 @@ type item struct {
 
 type restorer struct {
 	Options
-	report   func(Line)
+	report func(Line)
 	client dynamic.Interface
 	mapper *restmapper.DeferredDiscoveryRESTMapper
 	items  []*item
