@@ -126,7 +126,7 @@ func checkCluster(ctx context.Context, c *config.Config, resources bool) (known 
 	var all []error
 	seen := map[string]bool{} // sinks that share resources have the same mistakes
 	for i := range c.Sinks {
-		err := pipeline.Check(asking, client, laneResources(c, &c.Sinks[i]))
+		_, err := pipeline.Check(asking, client, laneResources(c, &c.Sinks[i]))
 		if err != nil && !seen[err.Error()] {
 			seen[err.Error()] = true
 			all = append(all, err)

@@ -60,7 +60,7 @@ func removals(changes []event.KV) (out []event.KV) {
 
 // full reports whether the filling batch takes nothing more.
 func (l *Loop) full() bool {
-	return l.core.Pending() >= batchRecords || l.filling.bytes >= batchBytes || l.core.Changes() >= batchChanges
+	return l.core.Pending() >= BatchRecords || l.filling.bytes >= BatchBytes || l.core.Changes() >= batchChanges
 }
 
 // wait returns how long the filling batch waits before it is sent.
@@ -192,7 +192,7 @@ func (l *Loop) refused(ctx context.Context, e *sink.RouteError) {
 
 // suspend suspends a collection. The pause doubles each time, until the collection delivers.
 func (l *Loop) suspend(id string, why error) {
-	pause := min(max(firstPause, 2*l.pauses[id]), lastPause)
+	pause := min(max(firstPause, 2*l.pauses[id]), LastPause)
 	l.pauses[id] = pause
 	l.suspended[id] = time.Now().Add(pause)
 	l.Observer.Suspended(id, l.suspended[id], why)
@@ -278,7 +278,7 @@ func (l *Loop) resume(at time.Time) error {
 func (l *Loop) forget() {
 	for _, id := range l.core.IDs() {
 		for !l.full() {
-			keys, done := l.core.Forgettable(id, batchRecords)
+			keys, done := l.core.Forgettable(id, BatchRecords)
 			for _, key := range keys {
 				l.core.Step(&reconcile.Input{Kind: reconcile.Forget, Collection: id, Key: key})
 			}

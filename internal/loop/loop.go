@@ -21,17 +21,22 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
+// Limits of a batch, and of the pause before a route that refused is tried again. Two batches exist at a time: one
+// is delivered while the other fills.
 const (
-	batchRecords = 2000
-	batchBytes   = 4 << 20
+	BatchRecords = 2000
+	BatchBytes   = 4 << 20
+	// The pause doubles from firstPause to LastPause.
+	firstPause, LastPause = 5 * time.Second, 2 * time.Minute
+)
+
+const (
 	// batchChanges bounds the inventory changes of a batch that come without records.
-	batchChanges = 4 * batchRecords
+	batchChanges = 4 * BatchRecords
 	// frameBudget bounds the bytes of frames that were read and are not delivered yet.
 	frameBudget = 32 << 20
 	// silentDelay is how long a batch without records waits before it is committed.
 	silentDelay = time.Second
-	// The pause before a route that refused is tried again: it doubles from firstPause to lastPause.
-	firstPause, lastPause = 5 * time.Second, 2 * time.Minute
 )
 
 // Reader reads collections.

@@ -1,8 +1,6 @@
 package pipeline
 
 import (
-	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -11,7 +9,6 @@ import (
 	"github.com/kubebridge/kubebridge/internal/loop"
 	planning "github.com/kubebridge/kubebridge/internal/plan"
 	"github.com/kubebridge/kubebridge/internal/reconcile"
-	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
@@ -97,18 +94,12 @@ func (p *Pipeline) Suspended(collection string, until time.Time, why error) {
 	}
 	p.reminder().failed(key, failure{
 		message: "collection suspended: the bus refuses its records; the others go on", err: why, advice: advice(why),
-		lasts:  2 * suspendMost, // what was refused may be filtered out by then
+		lasts:  2 * loop.LastPause, // what was refused may be filtered out by then
 		fields: []zap.Field{zap.String("sink", p.name), zap.String("collection", collection), zap.Time("until", until)},
 	})
 	p.state(collection, source.State{Phase: source.Waiting, Since: time.Now(), Until: until, Err: why})
 	p.metrics.suspended.WithLabelValues(p.name, loop.Resource(collection)).Inc()
 }
-
-// retryingStore is the store that the loop reads. It retries reads that fail, for example while the disk
-// is full.
-type retryingStore struct{ patient }
-
-var _ checkpoint.Store = (*retryingStore)(nil)
 
 // plannedLog has what was logged about the last plan.
 type plannedLog struct{ skipped, unmatched, warnings []string }
@@ -131,67 +122,10 @@ func (l *plannedLog) log(log *zap.Logger, p *planning.Plan) {
 	}
 }
 
-// follow implements runner.
-func (p *Pipeline) follow(ctx context.Context, b *Bridge) error {
-	f := planning.NewFollower(planning.FollowerOptions{
-		Cluster: b.cluster,
-		Apply: func(ctx context.Context, made *planning.Plan) error {
-			return p.apply(ctx, made, func(namespace string) bool { return b.cluster.Absent(ctx, namespace) })
-		},
-		Rejected: func(err error) { p.log.Error("new configuration rejected; keeping the previous one", zap.Error(err)) },
-	})
-	p.mu.Lock()
-	p.again = f.Replan
-	p.mu.Unlock()
-	b.mu.Lock()
-	b.followers[p.name] = f
-	wanted := b.entries[p.name]
-	b.mu.Unlock()
-	f.Set(planEntries(wanted.Resources), wanted.Exclude)
-	return classifyPlan(f.Run(ctx))
-}
-
-// classifyPlan converts an error of internal/plan to one of this package.
-func classifyPlan(err error) error {
-	var (
-		config      *planning.ConfigError
-		environment *planning.EnvironmentError
-	)
-	switch {
-	case errors.As(err, &config):
-		return &ConfigError{err}
-	case errors.As(err, &environment):
-		return &EnvironmentError{err}
+// zapRV is a field with a resourceVersion; none if it is "".
+func zapRV(key, rv string) zap.Field {
+	if rv == "" {
+		return zap.Skip()
 	}
-	return err
-}
-
-// planEntries converts configured resources for internal/plan.
-func planEntries(resources []ResourceSpec) (all []planning.Entry) {
-	for _, r := range resources {
-		all = append(all, planning.Entry{
-			Resource: r.Name, Name: r.Entry, Namespaces: r.Namespaces, NamespaceSelector: r.NamespaceSelector, ExcludeNamespaces: r.ExcludeNamespaces,
-			LabelSelector: r.LabelSelector, FieldSelector: r.FieldSelector, MetadataOnly: r.MetadataOnly, Required: r.Required,
-			Options: r.CollectionOptions,
-		})
-	}
-	return all
-}
-
-func resourcesOf(lanes []LaneSpec) (all []LaneResources) {
-	for _, l := range lanes {
-		all = append(all, l.LaneResources)
-	}
-	return all
-}
-
-// planTrouble logs an error that keeps plans from being up to date, repeatedly until it is over.
-func (b *Bridge) planTrouble(what string, err error) {
-	if b.outage.met(what, err) {
-		b.outage.reminder.failed(what, failure{message: "plan may be out of date; asking again", err: err, advice: advice(err), fields: []zap.Field{zap.String("what", what)}})
-		return
-	}
-	if err == nil {
-		b.outage.reminder.works(what)
-	}
+	return zap.String(key, rv)
 }

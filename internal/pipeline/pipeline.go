@@ -33,7 +33,7 @@ type pipelineOptions struct {
 	Identity  event.Identity
 	Sink      sink.Sink
 	Store     checkpoint.Store
-	Shape     Shape
+	Encode    encode.Config
 	Client    *source.Client
 	Lists     *semaphore.Weighted // shared by all pipelines: lists under way at once
 	Linger    time.Duration       // how long a batch waits for more records; 0: not at all
@@ -41,13 +41,15 @@ type pipelineOptions struct {
 	Metrics   *Metrics
 	Delivered func([]event.Record) // called with the records of each batch that is committed; it may not keep them
 	Outage    *outage              // that all pipelines share; nil: of its own
+
+	reader loop.Reader // of tests; nil: it reads from Client
 }
 
 // Pipeline is one sink with its watches, its batches and its checkpoint.
 type Pipeline struct {
 	*reporter
 	sink      sink.Sink
-	store     *retryingStore
+	store     *retryingReader
 	loop      *loop.Loop
 	encoder   *encode.Encoder
 	delivered func([]event.Record)
@@ -68,10 +70,13 @@ func newPipeline(o pipelineOptions) *Pipeline {
 		reporter: newReporter(o.Identity.Sink, o.Log, o.Metrics, o.Outage), sink: o.Sink, delivered: o.Delivered,
 		targets: map[string]source.Target{}, changed: make(chan struct{}), shown: map[string]*collectionCounts{},
 	}
-	p.store = &retryingStore{patient: patient{Store: o.Store, reminder: p.reminder(), sink: p.name}}
-	reader := feed.New(feed.Options{
+	p.store = &retryingReader{Store: o.Store, reminder: p.reminder(), sink: p.name}
+	var reader loop.Reader = feed.New(feed.Options{
 		Client: o.Client, Lists: o.Lists, Target: p.target, Changed: p.targetsChanged, OnState: p.state, Log: p.log,
 	})
+	if o.reader != nil {
+		reader = o.reader
+	}
 	p.encoder = encode.New(p.encoderOptions(&o))
 	p.loop = loop.New(loop.Options{
 		Delivery: delivery.New(delivery.Options{Sink: o.Sink, Store: o.Store, Retry: p.retry}),
@@ -83,9 +88,7 @@ func newPipeline(o pipelineOptions) *Pipeline {
 
 func (p *Pipeline) encoderOptions(o *pipelineOptions) encode.Options {
 	return encode.Options{
-		Encoder: o.Shape.Encoder, Secrets: o.Shape.Secrets, KeepManagedFields: o.Shape.KeepManagedFields,
-		Route: encode.Route(o.Shape.Route), Oversize: encode.Oversize(o.Shape.Oversize), DeadLetters: o.Shape.DeadLetters,
-		Store: p.store, Log: p.log, Count: p.count,
+		Config: o.Encode, Store: p.store, Log: p.log, Count: p.count,
 		Reports: encode.Reports{
 			Plan:   func(collection string) *event.Plan { return p.loop.Numbers(collection) },
 			Counts: func(i *reconcile.Item) *event.Counts { return p.countsOf(i.Collection).synced() },
@@ -100,7 +103,11 @@ func (p *Pipeline) encoderOptions(o *pipelineOptions) encode.Options {
 // the store.
 func (p *Pipeline) Run(ctx, stop context.Context) error {
 	p.store.ctx = ctx
-	return p.loop.Run(ctx, stop)
+	if err := p.loop.Run(ctx, stop); err != nil {
+		return err
+	}
+	p.log.Info("everything read is committed", zap.String("sink", p.name))
+	return nil
 }
 
 // Alive reports whether the pipeline's loop answers before ctx ends. It also answers while it waits for
@@ -200,12 +207,9 @@ func (p *Pipeline) wanted(c *planning.Collection) loop.Wanted {
 		selection = base + inVersion + v
 	}
 	return loop.Wanted{
-		ID: id, SyncedEvery: o.SyncedEvery, ResyncEvery: o.Resync, VerifyEvery: o.VerifyEvery,
+		ID: id, SyncedEvery: o.SyncedEvery, ResyncEvery: o.ResyncEvery, VerifyEvery: o.VerifyEvery,
 		Configure: func() (reconcile.Properties, error) {
-			properties, err := p.encoder.Configure(of, encode.Settings{
-				Types: o.Types, SkipSnapshot: o.SkipSnapshot, Redact: o.Redact, Filter: o.Filter, Ignore: o.Ignore,
-				Before: o.Before, Patch: o.Patch, ChangedBy: o.ChangedBy, Route: encode.Route(o.Route),
-			})
+			properties, err := p.encoder.Configure(of, o.Settings)
 			if err != nil {
 				return properties, &ConfigError{err}
 			}

@@ -7,6 +7,8 @@ import (
 	"sort"
 	"time"
 
+	planning "github.com/kubebridge/kubebridge/internal/plan"
+
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/util/wait"
 
@@ -127,7 +129,7 @@ func (r *reporter) Waiting(why map[string]error) {
 		}
 		now.LastError = &Trouble{Error: now.Error, Advice: advice(err), At: now.Since}
 		s.waiting[name] = now
-		if errors.Is(err, errNamespacesUnknown) { // they come in a moment
+		if errors.Is(err, planning.ErrNamespacesUnknown) { // they come in a moment
 			r.reminder().works(r.absenceKey(name))
 			continue
 		}
@@ -156,9 +158,9 @@ func (r *reporter) stateChanged(id, resource string, st source.State) {
 		return
 	}
 	before := *c
-	route := errors.As(st.Err, new(*sink.RouteError)) // the pipeline logs the suspension
+	suspended := errors.As(st.Err, new(*sink.RouteError)) || errors.As(st.Err, new(*sink.RecordError)) // the pipeline logs it
 	var met error
-	if !route {
+	if !suspended {
 		met = st.Err
 	}
 	// A failure is over with the first page of a list, not when the list is attempted again.
@@ -182,7 +184,7 @@ func (r *reporter) stateChanged(id, resource string, st source.State) {
 	r.metrics.state.WithLabelValues(r.name, resource, string(before.State)).Dec()
 	r.metrics.state.WithLabelValues(r.name, resource, string(st.Phase)).Inc()
 	switch key := r.collectionKey(id); {
-	case route, attempt:
+	case suspended, attempt:
 	case st.Phase == source.Gone:
 		r.reminder().works(key)
 	case now.own:

@@ -68,7 +68,7 @@ var (
 	HeaderNames = []string{"cluster", "group", "version", "resource", "kind", "namespace", "name", "uid", "type", ofLabel, ofAnnotation}
 )
 
-// The names that the templates of independent collections know (docs/events-next.md): those above,
+// The names that the templates of independent collections know (docs/events.md): those above,
 // and entry.
 var (
 	EntryTopicNames   = append(slices.Clip(TopicNames), "entry")

@@ -155,7 +155,7 @@ func TestEntry(t *testing.T) {
 
 const usualPod = "k8s.prod.core.pods.shop.web-0"
 
-// docs/events-next.md promises where subscribers find the events about collections.
+// docs/events.md promises where subscribers find the events about collections.
 func TestEntryCollectionSubject(t *testing.T) {
 	pods := shape.Values{Cluster: "prod", Resource: "pods", Type: "gap"}
 	canary := shape.Values{Cluster: "prod", Group: "apps", Resource: "deployments", Namespace: "shop", Entry: "canary@", Type: "closed"}
