@@ -4,6 +4,8 @@ import (
 	"regexp"
 	"strings"
 	"time"
+
+	"github.com/kubebridge/kubebridge/internal/plan"
 )
 
 // Resource asks for a resource, as kubectl names it, or for all that a pattern
@@ -81,6 +83,14 @@ func (r Resource) Name() string {
 		return r.Resource
 	}
 	return r.Resource + "." + r.Version + "." + r.Group // "pods.v1." is the core group's
+}
+
+// planned is the entry as internal/plan takes it, without options that do not matter there.
+func (r *Resource) planned(place string) plan.Entry {
+	return plan.Entry{
+		Place: place, Resource: r.Name(), Name: r.Entry, Namespaces: r.Namespaces, NamespaceSelector: r.NamespaceSelector, ExcludeNamespaces: r.ExcludeNamespaces,
+		LabelSelector: r.LabelSelector, FieldSelector: r.FieldSelector, MetadataOnly: r.MetadataOnly, Required: r.Required,
+	}
 }
 
 // isPattern reports whether a name stands for many resources.
