@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/kubebridge/kubebridge/internal/config"
+	"github.com/kubebridge/kubebridge/internal/encode"
 	"github.com/kubebridge/kubebridge/internal/pipeline"
 	"github.com/kubebridge/kubebridge/internal/recent"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
@@ -51,7 +52,7 @@ func laneSpecs(c *config.Config, log *zap.Logger, follow io.Writer, last *recent
 // keep has what a lane delivers be kept in last, from when it is opened.
 func keep(spec *pipeline.LaneSpec, last *recent.Changes) {
 	name, open, others, take := spec.Sink, spec.Open, spec.Delivered, last.Listen(spec.Sink)
-	spec.Open = func(id event.Identity) (sink.Sink, checkpoint.Store, pipeline.Shape, error) {
+	spec.Open = func(id event.Identity) (sink.Sink, checkpoint.Store, encode.Config, error) {
 		last.Forget(name)
 		return open(id)
 	}
@@ -63,13 +64,12 @@ func keep(spec *pipeline.LaneSpec, last *recent.Changes) {
 	}
 }
 
-// laneShape is what a configured sink's lane does to objects, but for the hash key,
-// and where it sends them.
-func laneShape(c *config.Config, s *config.Sink) (form pipeline.Shape, err error) {
+// laneShape is what is configured of how a sink's events are encoded and routed, without the hash key.
+func laneShape(c *config.Config, s *config.Sink) (form encode.Config, err error) {
 	own := event.Identity{Bridge: c.Name, Cluster: c.Cluster, Sink: s.Name} // its UID is found out later
-	form = pipeline.Shape{
+	form = encode.Config{
 		KeepManagedFields: c.ManagedFields == "keep", Secrets: shape.Secrets{Plain: c.Secrets.Values == "plain"},
-		Oversize: pipeline.Oversize(s.Oversize), Route: route(s, nil), Keys: keys(c, s),
+		Oversize: encode.Oversize(s.Oversize), Route: route(s, nil), Tombstones: s.Kafka != nil && s.Kafka.Tombstones,
 	}
 	dead := ""
 	switch {
@@ -124,7 +124,7 @@ func laneSpec(c *config.Config, s *config.Sink, log *zap.Logger) (pipeline.LaneS
 	}
 	return pipeline.LaneSpec{
 		LaneResources: laneResources(c, s), Linger: s.Linger,
-		Open: func(id event.Identity) (sink.Sink, checkpoint.Store, pipeline.Shape, error) {
+		Open: func(id event.Identity) (sink.Sink, checkpoint.Store, encode.Config, error) {
 			var err error
 			if form.Secrets.Key, err = hashKey(c); err != nil {
 				return nil, nil, form, &pipeline.EnvironmentError{Err: err}
@@ -213,17 +213,19 @@ func resourceSpecs(c *config.Config, s *config.Sink, list []config.Resource) []p
 	var out []pipeline.ResourceSpec
 	for _, r := range list {
 		out = append(out, pipeline.ResourceSpec{
-			Name: r.Name(), Required: r.Required,
+			Name: r.Name(), Entry: r.Entry, Required: r.Required,
 			Namespaces: r.Namespaces, NamespaceSelector: r.NamespaceSelector, ExcludeNamespaces: r.ExcludeNamespaces,
 			LabelSelector: r.LabelSelector, FieldSelector: r.FieldSelector,
 			MetadataOnly: r.MetadataOnly,
 			CollectionOptions: pipeline.CollectionOptions{
-				SkipSnapshot: r.Snapshot == config.SnapshotSkip, Types: eventTypes(r.Types),
-				SyncedEvery: r.SyncedEvery, Resync: r.Resync, VerifyEvery: r.VerifyEvery, Redact: c.Rules(&r),
-				Filter: r.Filter, Ignore: r.Ignore, ChangedBy: r.ChangedBy,
-				Before: r.Diff == config.DiffBefore || r.Diff == config.DiffBoth,
-				Patch:  r.Diff == config.DiffPatch || r.Diff == config.DiffBoth,
-				Route:  route(s, &r),
+				Settings: encode.Settings{
+					SkipSnapshot: r.Snapshot == config.SnapshotSkip, Types: eventTypes(r.Types), Redact: c.Rules(&r),
+					Filter: r.Filter, Ignore: r.Ignore, ChangedBy: r.ChangedBy,
+					Before: r.Diff == config.DiffBefore || r.Diff == config.DiffBoth,
+					Patch:  r.Diff == config.DiffPatch || r.Diff == config.DiffBoth,
+					Route:  route(s, &r),
+				},
+				SyncedEvery: r.SyncedEvery, ResyncEvery: r.Resync, VerifyEvery: r.VerifyEvery,
 			},
 		})
 	}
@@ -232,7 +234,7 @@ func resourceSpecs(c *config.Config, s *config.Sink, list []config.Resource) []p
 
 // route is where a sink's events go, or, with a resource, what that has of its own. The
 // templates have been checked with the configuration.
-func route(s *config.Sink, r *config.Resource) (out pipeline.Route) {
+func route(s *config.Sink, r *config.Resource) (out encode.Route) {
 	parse := func(text string, names []string) *shape.Template {
 		if text == "" {
 			return nil
@@ -260,20 +262,6 @@ func route(s *config.Sink, r *config.Resource) (out pipeline.Route) {
 	}
 	out.Headers, _ = shape.ParseHeaders(headers)
 	return out
-}
-
-// keys are the resources of a Kafka sink that have another key, sorted.
-func keys(c *config.Config, s *config.Sink) (out []string) {
-	if s.Kafka == nil {
-		return nil
-	}
-	for _, r := range c.ResourcesOf(s) {
-		if r.Key != "" && r.Key != s.Kafka.Key {
-			out = append(out, r.Name()+"="+r.Key)
-		}
-	}
-	slices.Sort(out)
-	return slices.Compact(out)
 }
 
 // eventTypes are the types of configured names, which have been checked.

@@ -118,7 +118,6 @@ func run(ctx context.Context, o runOptions) error {
 	bridge := pipeline.NewBridge(pipeline.BridgeOptions{
 		Name: c.Name, Cluster: c.Cluster, Client: client, Lanes: lanes, Lists: c.Kubernetes.ConcurrentLists,
 		Shutdown: c.Shutdown.Timeout, Elector: elector, Log: log, Metrics: pipeline.NewMetrics(registry),
-		Independent: true,
 	})
 	registry.MustRegister(pipeline.NewCollector(func() []pipeline.LaneStatus { return bridge.Status().Lanes }),
 		newReady(func() bool { return bridge.Status().Ready }))

@@ -2,6 +2,7 @@ package durable_test
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -68,15 +69,17 @@ func TestRoundTrip(t *testing.T) {
 		slot := reconcile.Slot{Collection: "deployments.apps:canary@shop", Key: durable.ObjectKey("shop", "web")}
 		node := reconcile.Slot{Collection: "nodes", Key: durable.ObjectKey("", "worker-7")}
 		r := reconcile.Record{
-			Phase: reconcile.InStep, Run: 7, Incarnation: 5, Epoch: 2, Synced: 2, Position: "1042", Seen: "1043", Reason: "expired", Syncs: 3,
+			Phase: reconcile.InStep, Run: 7, Incarnation: 5, Epoch: 2, Synced: 2, Reason: "expired", Syncs: 3,
 			Resync: true, Listed: "a=b", Properties: reconcile.Properties{Selection: "a=b", Types: 3}, Route: "k8s", Unwanted: true,
 		}
+		p := reconcile.Progress{Position: "1042", Seen: "1043"}
 		b := &reconcile.Batch{
-			Changes: []reconcile.Change{{Slot: slot, Object: &o}, {Slot: node, Object: &o}},
-			Records: map[string]reconcile.Record{slot.Collection: r, "nodes": {Phase: reconcile.Absent}},
-			Epochs:  map[string]uint64{"": 2, "metrics.k8s.io": 1},
-			Drafts:  map[string]reconcile.Draft{"nodes": {Record: r, Gap: true, Synced: true}},
-			Intents: map[reconcile.Slot][]reconcile.Intent{slot: {{Object: intended, Deleted: true, Epoch: 2}}},
+			Changes:  []reconcile.Change{{Slot: slot, Object: &o}, {Slot: node, Object: &o}},
+			Records:  map[string]reconcile.Record{slot.Collection: r, "nodes": {Phase: reconcile.Absent}},
+			Progress: map[string]reconcile.Progress{slot.Collection: p, "nodes": {}},
+			Epochs:   map[string]uint64{"": 2, "metrics.k8s.io": 1},
+			Drafts:   map[string]reconcile.Draft{"nodes": {Record: r, Progress: p, Gap: true, Synced: true}},
+			Intents:  map[reconcile.Slot][]reconcile.Intent{slot: {{Object: intended, Deleted: true, Epoch: 2}}},
 		}
 		commit(t, store, durable.Before(b))
 		commit(t, store, durable.Changes(b, false))
@@ -84,7 +87,7 @@ func TestRoundTrip(t *testing.T) {
 		if err != nil {
 			rt.Fatal(err)
 		}
-		want := reconcile.State{Records: b.Records, Epochs: b.Epochs, Drafts: b.Drafts, Intents: b.Intents}
+		want := reconcile.State{Records: b.Records, Progress: b.Progress, Epochs: b.Epochs, Drafts: b.Drafts, Intents: b.Intents}
 		if diff := cmp.Diff(want, got); diff != "" {
 			rt.Fatalf("(-want +got):\n%s", diff)
 		}
@@ -107,18 +110,84 @@ func TestItemChanges(t *testing.T) {
 	o := reconcile.Object{UID: uid, Version: "7", Status: reconcile.Published, Judged: 3, Run: 3, At: "7"}
 	slot := reconcile.Slot{Collection: "pods", Key: durable.ObjectKey("shop", "web")}
 	r := reconcile.Record{Phase: reconcile.Listing, Run: 3, Incarnation: 3, Epoch: 1}
-	commit(t, store, durable.ItemChanges(&reconcile.Item{Collection: "pods", Changes: []reconcile.Change{{Slot: slot, Object: &o}}, Record: &r}))
+	p := reconcile.Progress{Position: "6", Seen: "7"}
+	commit(t, store, durable.ItemChanges(&reconcile.Item{Collection: "pods", Record: &r}))
+	commit(t, store, durable.ItemChanges(&reconcile.Item{Collection: "pods", Changes: []reconcile.Change{{Slot: slot, Object: &o}}, Progress: p}))
 	got, err := durable.Load(store)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := reconcile.State{Records: map[string]reconcile.Record{"pods": r}}
+	want := reconcile.State{Records: map[string]reconcile.Record{"pods": r}, Progress: map[string]reconcile.Progress{"pods": p}}
 	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(&o, durable.NewInventory(store).Object("pods", slot.Key)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
+}
+
+// If the bus is the log, a start applies the changes of the items to a store that has the silent changes
+// of each batch. What an operator or the plan has decided behind the last event of a batch is not lost.
+func TestSilent(t *testing.T) {
+	const list, watch = reconcile.List, reconcile.Watch
+	seen := func(from reconcile.Origin, name, version string) reconcile.Input {
+		s := &reconcile.Sighting{Origin: from, Key: durable.ObjectKey("shop", name), UID: name, Version: version, Digest: 1}
+		return reconcile.Input{Kind: reconcile.Sighted, Sighting: s, Resume: map[reconcile.Origin]string{watch: version}[from]}
+	}
+	unseen := seen(watch, "d", "17")
+	unseen.Sighting.Passes = func(event.Type) bool { return false }
+	begun := []reconcile.Input{{Kind: reconcile.Configure}, {Kind: reconcile.ListBegun}, seen(list, "a", "5")}
+	synced := append(begun[:3:3], reconcile.Input{Kind: reconcile.ListEnded, Version: "10"}, reconcile.Input{Kind: reconcile.ListDone})
+	for what, batches := range map[string][][]reconcile.Input{
+		"the begin of a list":               {begun},
+		"a list":                            {synced},
+		"an event":                          {synced, {seen(watch, "b", "11")}},
+		"a resync that is asked for":        {synced, {seen(watch, "b", "11"), {Kind: reconcile.Demand}}, {seen(watch, "c", "12")}},
+		"a removal":                         {synced, {seen(watch, "b", "11"), {Kind: reconcile.Remove}}},
+		"a reset":                           {synced, {seen(watch, "b", "11"), {Kind: reconcile.Reset}}},
+		"an object without an event":        {synced, {seen(watch, "b", "11"), unseen}},
+		"a bookmark alone":                  {synced, {{Kind: reconcile.Bookmark, Resume: "18"}}},
+		"a storage that has not been read":  {{{Kind: reconcile.Configure, Properties: reconcile.Properties{Storage: "other"}}}},
+		"another storage behind the events": {synced, {seen(watch, "b", "11"), {Kind: reconcile.Configure, Properties: reconcile.Properties{Storage: "other"}}}},
+	} {
+		whole, alone := open(t), open(t)
+		v := durable.NewInventory(whole)
+		k := reconcile.NewCore(v, reconcile.State{}, 1)
+		k.Omit(true, false)
+		for _, inputs := range batches {
+			for _, in := range inputs {
+				in.Collection, in.Read = "pods", k.Reading("pods").Number
+				k.Step(&in)
+			}
+			b := k.Seal()
+			for i := range b.Items {
+				commit(t, alone, durable.ItemChanges(&b.Items[i]))
+			}
+			commit(t, alone, durable.Silent(b))
+			commit(t, whole, durable.Changes(b, false))
+			k.Committed()
+		}
+		want, got := contents(t, whole), contents(t, alone)
+		if what == "an object without an event" {
+			want["p/pods"] = "11 11" // the watch repeats it
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", what, diff)
+		}
+	}
+}
+
+func contents(t *testing.T, store checkpoint.Store) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	err := store.Scan(nil, func(key, value []byte) error {
+		all[string(key)] = string(value)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
 }
 
 // The usual inventory entry is small: a million of them fit in memory and on disk.
@@ -148,20 +217,19 @@ func TestAfter(t *testing.T) {
 	}
 	commit(t, store, durable.Changes(&b, false))
 	v := durable.NewInventory(store)
-	defer v.Close()
 	for _, collection := range slices.Sorted(maps.Keys(want)) {
 		var got []string
-		for key, o := v.After(collection, ""); o != nil; key, o = v.After(collection, key) {
+		for key, ok := v.After(collection, ""); ok; key, ok = v.After(collection, key) {
 			got = append(got, key)
 			commit(t, store, durable.Changes(&reconcile.Batch{Changes: []reconcile.Change{{Slot: reconcile.Slot{Collection: collection, Key: key}}}}, false))
 		}
 		if diff := cmp.Diff(want[collection], got); diff != "" || v.Err() != nil {
 			t.Errorf("%s: %v (-want +got):\n%s", collection, v.Err(), diff)
 		}
-		if key, o := v.After(collection, ""); o != nil {
+		if key, ok := v.After(collection, ""); ok {
 			t.Errorf("%s is still there", key)
 		}
-		if _, o := v.After(collection, "shop/z"); o != nil {
+		if _, ok := v.After(collection, "shop/z"); ok {
 			t.Error("there is something behind the last key")
 		}
 	}
@@ -177,7 +245,6 @@ func TestAfterBetween(t *testing.T) {
 	b.Changes[0].Key, b.Changes[1].Key = "shop/b", "shop/d"
 	commit(t, counting, durable.Changes(&b, false))
 	v := durable.NewInventory(counting)
-	defer v.Close()
 	for _, c := range []struct{ key, want string }{{"", "shop/b"}, {"shop/a", "shop/b"}, {"shop/b", "shop/d"}, {"shop/c", "shop/d"}, {"shop/c", "shop/d"}, {"shop/d", ""}, {"shop/e", ""}} {
 		if got, _ := v.After("pods", c.key); got != c.want {
 			t.Errorf("after %q comes %q, want %q", c.key, got, c.want)
@@ -202,11 +269,42 @@ func TestAfterBetween(t *testing.T) {
 type countingStore struct {
 	checkpoint.Store
 	scans int
+	open  int // scans that have not returned
 }
 
 func (c *countingStore) Scan(prefix []byte, fn func(key, value []byte) error) error {
 	c.scans++
+	c.open++
+	defer func() { c.open-- }()
 	return c.Store.Scan(prefix, fn)
+}
+
+// A list that waits does not hold the store: a store whose disk has failed is opened again only when
+// nobody reads it, and an open scan keeps deleted files on the disk. Nor does a large inventory take a scan
+// for each of its keys.
+func TestAfterHoldsNothing(t *testing.T) {
+	counting := &countingStore{Store: open(t)}
+	var b reconcile.Batch
+	var want []string
+	for n := range 60_000 {
+		key := durable.ObjectKey("shop", fmt.Sprintf("n%05d", n))
+		want = append(want, key)
+		b.Changes = append(b.Changes, reconcile.Change{Slot: reconcile.Slot{Collection: "pods", Key: key}, Object: &reconcile.Object{UID: key, Status: reconcile.Skipped}})
+	}
+	commit(t, counting, durable.Changes(&b, false))
+	v := durable.NewInventory(counting)
+	var got []string
+	for key, ok := v.After("pods", ""); ok; key, ok = v.After("pods", key) {
+		if got = append(got, key); counting.open > 0 {
+			t.Fatalf("a scan is open behind %s", key)
+		}
+	}
+	if !slices.Equal(got, want) || v.Err() != nil {
+		t.Errorf("%d of %d keys, %v", len(got), len(want), v.Err())
+	}
+	if counting.scans > 12 {
+		t.Errorf("%d scans", counting.scans)
+	}
 }
 
 // A damaged checkpoint is an error, and never an empty one.
@@ -235,8 +333,9 @@ func TestDamaged(t *testing.T) {
 		if v.Object("pods", "shop/web") != nil || !errors.Is(v.Err(), checkpoint.ErrCorrupt) {
 			t.Errorf("got %v, want ErrCorrupt", v.Err())
 		}
+		commit(t, store, []event.KV{{Key: []byte("o/pods/web"), Value: []byte{9}}})
 		v = durable.NewInventory(store)
-		if _, o := v.After("pods", ""); o != nil || !errors.Is(v.Err(), checkpoint.ErrCorrupt) {
+		if _, ok := v.After("pods", ""); ok || !errors.Is(v.Err(), checkpoint.ErrCorrupt) {
 			t.Errorf("got %v, want ErrCorrupt", v.Err())
 		}
 	})

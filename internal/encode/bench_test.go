@@ -53,10 +53,10 @@ func BenchmarkEncode(b *testing.B) {
 				b.Fatal(err)
 			}
 			defer store.Close()
-			e := encode.New(encode.Options{
+			e := encode.New(encode.Options{Store: store, Log: zap.NewNop(), Config: encode.Config{
 				Encoder: event.Encoder{Cluster: "prod", ClusterUID: "uid"}, Secrets: shape.Secrets{Key: []byte("a key of the user")},
-				Route: encode.Route{Topic: template(b, "k8s.{cluster}.{resource}")}, Store: store, Log: zap.NewNop(),
-			})
+				Route: encode.Route{Topic: template(b, "k8s.{cluster}.{resource}")},
+			}})
 			properties, err := e.Configure(event.Collection{Resource: "pods"}, x.settings)
 			if err != nil {
 				b.Fatal(err)

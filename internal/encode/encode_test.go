@@ -332,7 +332,7 @@ func TestRemoved(t *testing.T) {
 // changes without need resets a collection or lists it again.
 func TestProperties(t *testing.T) {
 	encoderOf := func(change func(o *encode.Options)) *encode.Encoder {
-		o := encode.Options{Encoder: event.Encoder{Cluster: "prod"}, Route: encode.Route{Topic: template(t, "k8s.{resource}")}}
+		o := encode.Options{Config: encode.Config{Encoder: event.Encoder{Cluster: "prod"}, Route: encode.Route{Topic: template(t, "k8s.{resource}")}}}
 		if change != nil {
 			change(&o)
 		}

@@ -162,6 +162,9 @@ func (e inLoop) Encode(i *reconcile.Item, _ string, at time.Time) (event.Record,
 // blind observes nothing.
 type blind struct{}
 
+// Counted implements [loop.Observer].
+func (blind) Counted(string, int64, bool) {}
+
 // Queued implements [loop.Observer].
 func (blind) Queued(loop.Load, loop.Load) {}
 
@@ -184,10 +187,10 @@ func await(t *testing.T, is func() bool) {
 // run runs a loop with diffs until kill is called.
 func run(t *testing.T, r *rig, c *cluster, b *bus, policy encode.Oversize) (kill func()) {
 	t.Helper()
-	e := encode.New(encode.Options{
+	e := encode.New(encode.Options{Store: r.store, Log: zap.NewNop(), Config: encode.Config{
 		Encoder: event.Encoder{Cluster: "prod", ClusterUID: "uid"}, Route: encode.Route{Topic: template(t, "{resource}")},
-		Oversize: policy, DeadLetters: template(t, "dead"), Store: r.store, Log: zap.NewNop(),
-	})
+		Oversize: policy, DeadLetters: template(t, "dead"),
+	}})
 	l := loop.New(loop.Options{
 		Delivery: delivery.New(delivery.Options{Sink: b, Store: r.store}), Store: r.store, Reader: c, Encoder: inLoop{e}, Observer: blind{}, Log: zap.NewNop(),
 	})

@@ -23,8 +23,8 @@ const (
 	Fail Oversize = "fail"
 )
 
-// Options are those of one sink. Encoder, Store and Log are required.
-type Options struct {
+// Config is what is configured of one sink.
+type Config struct {
 	Encoder           event.Encoder // identity of the cluster, and format
 	Secrets           shape.Secrets // what becomes of the values of Secrets, and the key of hashes
 	KeepManagedFields bool          // publish metadata.managedFields
@@ -34,8 +34,13 @@ type Options struct {
 	// DeadLetters is the route of dead letters: a subject if Route has one, otherwise a topic. It
 	// is required for [ToDeadLetters].
 	DeadLetters *shape.Template
-	Store       checkpoint.Store // of kept bodies
-	Reports     Reports
+}
+
+// Options are those of one sink. Config.Encoder, Store and Log are required.
+type Options struct {
+	Config
+	Store   checkpoint.Store // of kept bodies
+	Reports Reports
 	// Run returns the present run and incarnation of a collection in the core. Filters that use
 	// `origin` need it, to distinguish a snapshot from a later list; nil: every list is a later one.
 	Run func(collection string) (run, incarnation uint64)

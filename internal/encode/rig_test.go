@@ -56,8 +56,11 @@ func newRig(t *testing.T, target event.Collection, s encode.Settings, change fun
 	t.Cleanup(func() { store.Close() })
 	r := &rig{t: t, store: store, now: uint64(start.UnixMilli()), target: target, settings: s, counted: map[encode.Count]int{}}
 	r.options = encode.Options{
-		Encoder: event.Encoder{Cluster: "prod", ClusterUID: "1f0b1a3c-0000-4000-8000-000000000001"}, Store: store, Log: zaptest.NewLogger(t),
-		Route: encode.Route{Topic: template(t, "k8s.{cluster}.{resource}")},
+		Config: encode.Config{
+			Encoder: event.Encoder{Cluster: "prod", ClusterUID: "1f0b1a3c-0000-4000-8000-000000000001"},
+			Route:   encode.Route{Topic: template(t, "k8s.{cluster}.{resource}")},
+		},
+		Store: store, Log: zaptest.NewLogger(t),
 		Count: func(_ string, what encode.Count, _ event.Type) { r.counted[what]++ },
 	}
 	if change != nil {
@@ -70,7 +73,7 @@ func newRig(t *testing.T, target event.Collection, s encode.Settings, change fun
 }
 
 func template(t testing.TB, text string) *shape.Template {
-	parsed, err := shape.ParseTemplate(text, append(shape.EntrySubjectNames, shape.HeaderNames...))
+	parsed, err := shape.ParseTemplate(text, append(shape.SubjectNames, shape.HeaderNames...))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,5 +1,5 @@
-// Package pipeline joins source, shape, sink and checkpoint: it is the only
-// package that knows all four. A [Bridge] runs one [Lane] per sink.
+// Package pipeline connects the API server, the sinks and their checkpoints. A [Bridge] runs one
+// [Pipeline] per sink.
 package pipeline
 
 import (
@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sync/semaphore"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/kubebridge/kubebridge/internal/encode"
 	"github.com/kubebridge/kubebridge/internal/leader"
 	planning "github.com/kubebridge/kubebridge/internal/plan"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
@@ -30,48 +31,54 @@ import (
 // resource that it does not serve yet.
 const retryEvery = 3 * time.Second
 
-// ConfigError is what only a change of the configuration heals.
+// ConfigError is an error that only a change of the configuration corrects.
 type ConfigError struct{ Err error }
 
 func (e *ConfigError) Error() string { return e.Err.Error() }
 func (e *ConfigError) Unwrap() error { return e.Err }
 
-// EnvironmentError is what only a change of the surroundings heals, and no wait:
-// wrong credentials, a checkpoint of another cluster.
+// EnvironmentError is an error that waiting does not correct, but a change of the surroundings does: wrong
+// credentials, a checkpoint of another cluster.
 type EnvironmentError struct{ Err error }
 
 func (e *EnvironmentError) Error() string { return e.Err.Error() }
 func (e *EnvironmentError) Unwrap() error { return e.Err }
 
-// ResourceSpec asks for a resource, or with a pattern for many, as people name
-// them.
+// ResourceSpec is an entry of the configuration: one resource, or with a pattern several.
 type ResourceSpec struct {
 	Name              string   // as kubectl takes it: "pods", "deployments.apps", "deployments.v1.apps"; or "*.*", "*.apps"
-	Entry             string   // tells entries of one resource apart, where [BridgeOptions] has Independent; "": it has no name
+	Entry             string   // distinguishes entries of one resource; "": it has no name
 	Namespaces        []string // none: all of them
 	NamespaceSelector string   // label selector of namespaces; not beside Namespaces
 	ExcludeNamespaces []string
 	LabelSelector     string
 	FieldSelector     string
 	MetadataOnly      bool // bodies hold metadata alone
-	Required          bool // its absence ends the program instead of being waited for
+	Required          bool // the program ends if it does not exist at the start
 	CollectionOptions
 }
 
-// LaneResources are what a lane watches.
+// CollectionOptions are those of a collection, besides what it selects. They may change while it runs.
+type CollectionOptions struct {
+	encode.Settings
+	SyncedEvery time.Duration // 0: synced is not repeated
+	ResyncEvery time.Duration // 0: only on demand
+	VerifyEvery time.Duration // between two comparisons with a list; 0: never
+}
+
+// LaneResources are what a sink gets events of.
 type LaneResources struct {
 	Sink      string
 	Resources []ResourceSpec
 	Exclude   []string // names and patterns that no pattern of Resources takes in
 }
 
-// LaneSpec is what a lane is to be made of.
+// LaneSpec describes a sink.
 type LaneSpec struct {
 	LaneResources
 	Linger time.Duration
-	// Open makes the lane's parts once the cluster is known. Store is closed by
-	// the bridge if it is an io.Closer.
-	Open func(event.Identity) (sink.Sink, checkpoint.Store, Shape, error)
+	// Open opens the sink and its checkpoint once the cluster is known. The bridge closes the store if it is an io.Closer.
+	Open func(event.Identity) (sink.Sink, checkpoint.Store, encode.Config, error)
 	// Delivered is called with each batch's records when they are committed. May
 	// be nil.
 	Delivered func([]event.Record)
@@ -90,35 +97,21 @@ type BridgeOptions struct {
 	Elector *leader.Elector
 	Log     *zap.Logger
 	Metrics *Metrics
-	// Independent has the collections of entries be independent of each other: docs/adr/0017. The
-	// program does not use it yet.
-	Independent bool
 }
 
-// runner is a sink at work.
-type runner interface {
-	Run(ctx, stop context.Context) error
-	Alive(ctx context.Context) bool
-	Status() LaneStatus
-	Resync(ctx context.Context, resource string) ([]string, error)
-	// follow keeps it in step with what is configured and what the API server serves.
-	follow(ctx context.Context, b *Bridge) error
-}
-
-// Bridge runs lanes over one cluster.
+// Bridge runs the pipelines of one cluster.
 type Bridge struct {
 	o       BridgeOptions
 	lists   *semaphore.Weighted
-	horizon *horizon
+	cluster *planning.Cluster
 	outage  *outage
 
 	mu         sync.Mutex
 	clusterUID string
 	connecting string // why the cluster is not known yet
-	lanes      []runner
-	cluster    *planning.Cluster // of pipelines
-	followers  map[string]*planning.Follower
-	entries    map[string]LaneResources // by sink
+	pipelines  []*Pipeline
+	followers  map[string]*planning.Follower // by sink
+	entries    map[string]LaneResources      // by sink
 }
 
 // NewBridge returns a bridge that is not yet running.
@@ -131,7 +124,6 @@ func NewBridge(o BridgeOptions) *Bridge {
 	}
 	b := &Bridge{o: o, lists: semaphore.NewWeighted(int64(o.Lists)), connecting: "not yet asked"}
 	b.outage = newOutage(o.Log)
-	b.horizon = newHorizon(o.Client, o.Log, b.outage)
 	b.cluster = planning.NewCluster(o.Client, b.planTrouble)
 	b.followers, b.entries = map[string]*planning.Follower{}, map[string]LaneResources{}
 	b.Reconfigure(resourcesOf(o.Lanes))
@@ -157,16 +149,13 @@ func (b *Bridge) Run(stop context.Context) error {
 	}
 	b.o.Log.Info("cluster found", zap.String("cluster", b.o.Cluster), zap.String("uid", uid))
 
-	// What plans the lanes is followed by a standby, too.
+	// A standby follows the cluster, too.
 	stopAll, halt := context.WithCancel(stop)
 	defer halt()
 	var group errgroup.Group
 	group.Go(func() error {
 		defer halt()
-		if b.o.Independent {
-			return b.cluster.Run(stopAll)
-		}
-		return b.horizon.run(stopAll)
+		return b.cluster.Run(stopAll)
 	})
 	group.Go(func() error {
 		defer halt()
@@ -179,7 +168,7 @@ func (b *Bridge) Run(stop context.Context) error {
 	return group.Wait()
 }
 
-// deliver runs the lanes until stop ends, and then until what was read is delivered.
+// deliver runs the pipelines until stop ends, and then until what was read is delivered.
 // When held ends they write nothing more.
 func (b *Bridge) deliver(held, stop context.Context, uid string) error {
 	hard, cancel := context.WithCancel(held)
@@ -195,48 +184,48 @@ func (b *Bridge) deliver(held, stop context.Context, uid string) error {
 		b.o.Log.Info("stopping: delivering what was read", zap.Duration("atMost", b.o.Shutdown))
 		time.AfterFunc(b.o.Shutdown, cancel)
 	})
-	defer b.forgetLanes()
+	defer b.forget()
 	var group errgroup.Group
 	run := func(f func() error) {
 		group.Go(func() error {
 			err := f()
 			if err != nil {
-				halt() // one lane's end is the program's
+				halt() // the program ends with the first pipeline that ends
 			}
 			return err
 		})
 	}
 	for _, spec := range b.o.Lanes {
-		lane, closeStore, err := b.openLane(stopAll, spec, uid)
+		p, closeStore, err := b.open(stopAll, spec, uid)
 		if err != nil {
 			run(func() error { return fmt.Errorf("sink %q: %w", spec.Sink, err) })
 			break
 		}
 		run(func() error {
-			err := lane.Run(hard, stopAll)
+			err := p.Run(hard, stopAll)
 			if err = errors.Join(err, closeStore()); err != nil {
 				return fmt.Errorf("sink %q: %w", spec.Sink, classify(err))
 			}
 			return nil
 		})
-		run(func() error { return lane.follow(stopAll, b) })
+		run(func() error { return p.follow(stopAll, b) })
 	}
 	err := group.Wait()
 	notStopping()
 	return err
 }
 
-// forgetLanes ends what status and metrics show of the lanes.
-func (b *Bridge) forgetLanes() {
+// forget removes the pipelines from the status and the metrics.
+func (b *Bridge) forget() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.lanes = nil
+	b.pipelines = nil
 	for _, spec := range b.o.Lanes {
 		b.o.Metrics.state.DeletePartialMatch(prometheus.Labels{"sink": spec.Sink})
 	}
 }
 
-// findCluster asks for the cluster's UID until it is told.
+// findCluster asks for the cluster's UID until it gets it.
 func (b *Bridge) findCluster(ctx context.Context) (string, error) {
 	const what = "find the cluster"
 	defer b.outage.reminder.works(what)
@@ -264,44 +253,36 @@ func (b *Bridge) findCluster(ctx context.Context) (string, error) {
 	}
 }
 
-func (b *Bridge) openLane(ctx context.Context, spec LaneSpec, uid string) (runner, func() error, error) {
+func (b *Bridge) open(ctx context.Context, spec LaneSpec, uid string) (*Pipeline, func() error, error) {
 	id := event.Identity{Bridge: b.o.Name, Cluster: b.o.Cluster, ClusterUID: uid, Sink: spec.Sink}
-	bus, store, shape, err := spec.Open(id)
+	bus, store, config, err := spec.Open(id)
 	key := spec.Sink + ": open the checkpoint"
 	defer b.outage.reminder.works(key)
-	for errors.Is(err, syscall.ENOSPC) && pause(ctx, askAgain) { // a full disk heals
+	for errors.Is(err, syscall.ENOSPC) && pause(ctx, readAgain) { // a full disk heals
 		b.outage.reminder.failed(key, failure{
 			message: "trying again until there is room; nothing is lost meanwhile", err: err, fields: []zap.Field{zap.String("sink", spec.Sink)},
 		})
-		bus, store, shape, err = spec.Open(id)
+		bus, store, config, err = spec.Open(id)
 	}
 	if err != nil {
 		return nil, nil, classify(err)
 	}
-	shape.Encoder.Cluster, shape.Encoder.ClusterUID = id.Cluster, uid
-	var lane runner
-	if b.o.Independent {
-		lane = newPipeline(pipelineOptions{
-			Identity: id, Sink: bus, Store: store, Shape: shape, Client: b.o.Client, Lists: b.lists,
-			Linger: spec.Linger, Log: b.o.Log, Metrics: b.o.Metrics, Delivered: spec.Delivered, Outage: b.outage,
-		})
-	} else {
-		lane = NewLane(LaneOptions{
-			Identity: id, Sink: bus, Store: store, Shape: shape, Client: b.o.Client, Lists: b.lists,
-			Linger: spec.Linger, Log: b.o.Log, Metrics: b.o.Metrics, Delivered: spec.Delivered, Outage: b.outage,
-		})
-	}
+	config.Encoder.Cluster, config.Encoder.ClusterUID = id.Cluster, uid
+	p := newPipeline(pipelineOptions{
+		Identity: id, Sink: bus, Store: store, Encode: config, Client: b.o.Client, Lists: b.lists,
+		Linger: spec.Linger, Log: b.o.Log, Metrics: b.o.Metrics, Delivered: spec.Delivered, Outage: b.outage,
+	})
 	b.mu.Lock()
-	b.lanes = append(b.lanes, lane)
+	b.pipelines = append(b.pipelines, p)
 	b.mu.Unlock()
 	closeStore := func() error { return nil }
 	if c, ok := store.(io.Closer); ok {
 		closeStore = c.Close
 	}
-	return lane, closeStore, nil
+	return p, closeStore, nil
 }
 
-// classify tells what a retry cannot heal from what ended this run.
+// classify makes an *EnvironmentError of an error that goes away only when the surroundings change.
 func classify(err error) error {
 	var refused *sink.RefusedError
 	if final(err) || errors.As(err, &refused) || errors.Is(err, source.ErrOtherCluster) {
@@ -348,22 +329,22 @@ func (b *Bridge) Status() BridgeStatus {
 		s.Election, standby = &election, election.Role == leader.Standby
 		s.Ready = s.Ready && (!standby || election.Problem == "")
 	}
-	s.Ready = s.Ready && (standby || len(b.lanes) == len(b.o.Lanes))
-	for _, l := range b.lanes {
-		ls := l.Status()
+	s.Ready = s.Ready && (standby || len(b.pipelines) == len(b.o.Lanes))
+	for _, p := range b.pipelines {
+		ls := p.Status()
 		s.Ready = s.Ready && ls.Ready
 		s.Lanes = append(s.Lanes, ls)
 	}
 	return s
 }
 
-// Alive reports whether every lane's loop answers before ctx ends.
+// Alive reports whether the loop of every pipeline answers before ctx ends.
 func (b *Bridge) Alive(ctx context.Context) bool {
 	b.mu.Lock()
-	lanes := slices.Clone(b.lanes)
+	pipelines := slices.Clone(b.pipelines)
 	b.mu.Unlock()
-	for _, l := range lanes {
-		if !l.Alive(ctx) {
+	for _, p := range pipelines {
+		if !p.Alive(ctx) {
 			return false
 		}
 	}

@@ -2,7 +2,7 @@ package pipeline
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Metrics of all lanes of a bridge. Labels are sink, resource, type and reason,
+// Metrics are those of all pipelines of a bridge. Labels are sink, resource, type and reason,
 // never names of objects.
 type Metrics struct {
 	seen         *prometheus.CounterVec
@@ -52,10 +52,10 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	return &Metrics{
 		seen:         counter("source_events_total", "Watch events and list items read from the API server.", "sink", "resource"),
 		lists:        counter("source_lists_total", "Lists begun, by why they were needed.", "sink", "resource", "reason"),
-		drift:        counter("source_drift_total", "Objects that a verification found other than the bus had been told.", "sink", "resource"),
-		suspended:    counter("collection_suspensions_total", "Times that the bus refused a collection's route and it was taken out of the lane.", "sink", "resource"),
+		drift:        counter("source_drift_total", "Objects that a verification found different from what was published.", "sink", "resource"),
+		suspended:    counter("collection_suspensions_total", "Times that the bus refused a collection's route and it was suspended.", "sink", "resource"),
 		state:        gauge("source_collections", "Collections by what they are doing.", "sink", "resource", "state"),
-		repeated:     counter("source_repeated_total", "Events and list items that the bus already knew.", "sink", "resource"),
+		repeated:     counter("source_repeated_total", "Events and list items that were published before.", "sink", "resource"),
 		delivered:    counter("events_delivered_total", "Events that the bus has acknowledged and the checkpoint holds.", "sink", "resource", "type"),
 		gaps:         counter("gaps_total", "Gap events delivered, by reason.", "sink", "resource", "reason"),
 		truncated:    counter("events_truncated_total", "Events whose body did not fit the bus and was cut down.", "sink", "resource"),
@@ -75,14 +75,4 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		outages:      counter("sink_outages_total", "Times that the bus or the checkpoint stopped to take what it was given, however often it was tried.", "sink"),
 		lastEvent:    gauge("events_last_delivered_timestamp_seconds", "When the last event was delivered.", "sink"),
 	}
-}
-
-// meters are the counters of a member that events move.
-type meters struct{ seen, repeated prometheus.Counter }
-
-func (l *Lane) meters(m *member) *meters {
-	if m.meters == nil {
-		m.meters = &meters{l.metrics.seen.WithLabelValues(l.id.Sink, m.resource), l.metrics.repeated.WithLabelValues(l.id.Sink, m.resource)}
-	}
-	return m.meters
 }

@@ -1,8 +1,6 @@
 package pipeline
 
 import (
-	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -11,7 +9,6 @@ import (
 	"github.com/kubebridge/kubebridge/internal/loop"
 	planning "github.com/kubebridge/kubebridge/internal/plan"
 	"github.com/kubebridge/kubebridge/internal/reconcile"
-	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
@@ -23,18 +20,8 @@ func (p *Pipeline) Committed(items []reconcile.Item, records []event.Record) {
 	p.status.commits()
 	for n := range items {
 		i := &items[n]
-		c := p.countsOf(i.Collection)
-		switch {
-		case i.Event != nil:
+		if i.Event != nil {
 			p.logEvent(i)
-		case c == nil:
-		case i.Object.Type == event.Deleted:
-			c.tally.objects.Add(-1)
-		case i.Object.Type == event.Added:
-			c.tally.objects.Add(1)
-		}
-		if e := i.Event; c != nil && e != nil && e.Type == event.Synced && e.Nth == 1 && e.Reason != reconcile.ReasonResync {
-			p.take(i.Collection, c)
 		}
 	}
 	if p.delivered != nil {
@@ -42,14 +29,14 @@ func (p *Pipeline) Committed(items []reconcile.Item, records []event.Record) {
 	}
 }
 
-// take counts the objects in a collection's inventory.
-func (p *Pipeline) take(collection string, c *collectionCounts) {
-	n, err := p.loop.Count(collection)
-	if err != nil {
-		p.log.Warn("objects cannot be counted", zap.String("collection", collection), zap.Error(err))
-		return
+// Counted implements [loop.Observer].
+func (p *Pipeline) Counted(collection string, objects int64, known bool) {
+	if !known {
+		objects = unknownObjects
 	}
-	c.tally.objects.Store(n)
+	if c := p.countsOf(collection); c != nil {
+		c.tally.objects.Store(objects)
+	}
 }
 
 // logEvent logs an event about a collection.
@@ -97,18 +84,12 @@ func (p *Pipeline) Suspended(collection string, until time.Time, why error) {
 	}
 	p.reminder().failed(key, failure{
 		message: "collection suspended: the bus refuses its records; the others go on", err: why, advice: advice(why),
-		lasts:  2 * suspendMost, // what was refused may be filtered out by then
+		lasts:  2 * loop.LastPause, // what was refused may be filtered out by then
 		fields: []zap.Field{zap.String("sink", p.name), zap.String("collection", collection), zap.Time("until", until)},
 	})
 	p.state(collection, source.State{Phase: source.Waiting, Since: time.Now(), Until: until, Err: why})
 	p.metrics.suspended.WithLabelValues(p.name, loop.Resource(collection)).Inc()
 }
-
-// retryingStore is the store that the loop reads. It retries reads that fail, for example while the disk
-// is full.
-type retryingStore struct{ patient }
-
-var _ checkpoint.Store = (*retryingStore)(nil)
 
 // plannedLog has what was logged about the last plan.
 type plannedLog struct{ skipped, unmatched, warnings []string }
@@ -131,71 +112,10 @@ func (l *plannedLog) log(log *zap.Logger, p *planning.Plan) {
 	}
 }
 
-// follow implements runner.
-func (p *Pipeline) follow(ctx context.Context, b *Bridge) error {
-	f := planning.NewFollower(planning.FollowerOptions{
-		Cluster: b.cluster,
-		Apply: func(ctx context.Context, made *planning.Plan) error {
-			return p.apply(ctx, made, func(namespace string) bool { return b.cluster.Absent(ctx, namespace) })
-		},
-		Rejected: func(err error) { p.log.Error("new configuration rejected; keeping the previous one", zap.Error(err)) },
-	})
-	p.mu.Lock()
-	p.again = f.Replan
-	p.mu.Unlock()
-	b.mu.Lock()
-	b.followers[p.name] = f
-	wanted := b.entries[p.name]
-	b.mu.Unlock()
-	f.Set(planEntries(wanted.Resources), wanted.Exclude)
-	err := f.Run(ctx)
-	if errors.Is(err, loop.ErrEnded) {
-		return nil // Run returns why
+// zapRV is a field with a resourceVersion; none if it is "".
+func zapRV(key, rv string) zap.Field {
+	if rv == "" {
+		return zap.Skip()
 	}
-	return classifyPlan(err)
-}
-
-// classifyPlan converts an error of internal/plan to one of this package.
-func classifyPlan(err error) error {
-	var (
-		config      *planning.ConfigError
-		environment *planning.EnvironmentError
-	)
-	switch {
-	case errors.As(err, &config):
-		return &ConfigError{err}
-	case errors.As(err, &environment):
-		return &EnvironmentError{err}
-	}
-	return err
-}
-
-// planEntries converts configured resources for internal/plan.
-func planEntries(resources []ResourceSpec) (all []planning.Entry) {
-	for _, r := range resources {
-		all = append(all, planning.Entry{
-			Resource: r.Name, Name: r.Entry, Namespaces: r.Namespaces, NamespaceSelector: r.NamespaceSelector, ExcludeNamespaces: r.ExcludeNamespaces,
-			LabelSelector: r.LabelSelector, FieldSelector: r.FieldSelector, MetadataOnly: r.MetadataOnly, Required: r.Required,
-			Options: r.CollectionOptions,
-		})
-	}
-	return all
-}
-
-func resourcesOf(lanes []LaneSpec) (all []LaneResources) {
-	for _, l := range lanes {
-		all = append(all, l.LaneResources)
-	}
-	return all
-}
-
-// planTrouble logs an error that keeps plans from being up to date, repeatedly until it is over.
-func (b *Bridge) planTrouble(what string, err error) {
-	if b.outage.met(what, err) {
-		b.outage.reminder.failed(what, failure{message: "plan may be out of date; asking again", err: err, advice: advice(err), fields: []zap.Field{zap.String("what", what)}})
-		return
-	}
-	if err == nil {
-		b.outage.reminder.works(what)
-	}
+	return zap.String(key, rv)
 }

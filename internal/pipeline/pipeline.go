@@ -33,7 +33,7 @@ type pipelineOptions struct {
 	Identity  event.Identity
 	Sink      sink.Sink
 	Store     checkpoint.Store
-	Shape     Shape
+	Encode    encode.Config
 	Client    *source.Client
 	Lists     *semaphore.Weighted // shared by all pipelines: lists under way at once
 	Linger    time.Duration       // how long a batch waits for more records; 0: not at all
@@ -41,13 +41,15 @@ type pipelineOptions struct {
 	Metrics   *Metrics
 	Delivered func([]event.Record) // called with the records of each batch that is committed; it may not keep them
 	Outage    *outage              // that all pipelines share; nil: of its own
+
+	reader loop.Reader // of tests; nil: it reads from Client
 }
 
 // Pipeline is one sink with its watches, its batches and its checkpoint.
 type Pipeline struct {
 	*reporter
 	sink      sink.Sink
-	store     *retryingStore
+	store     *retryingReader
 	loop      *loop.Loop
 	encoder   *encode.Encoder
 	delivered func([]event.Record)
@@ -68,10 +70,13 @@ func newPipeline(o pipelineOptions) *Pipeline {
 		reporter: newReporter(o.Identity.Sink, o.Log, o.Metrics, o.Outage), sink: o.Sink, delivered: o.Delivered,
 		targets: map[string]source.Target{}, changed: make(chan struct{}), shown: map[string]*collectionCounts{},
 	}
-	p.store = &retryingStore{patient: patient{Store: o.Store, reminder: p.reminder(), sink: p.name}}
-	reader := feed.New(feed.Options{
+	p.store = &retryingReader{Store: o.Store, reminder: p.reminder(), sink: p.name}
+	var reader loop.Reader = feed.New(feed.Options{
 		Client: o.Client, Lists: o.Lists, Target: p.target, Changed: p.targetsChanged, OnState: p.state, Log: p.log,
 	})
+	if o.reader != nil {
+		reader = o.reader
+	}
 	p.encoder = encode.New(p.encoderOptions(&o))
 	p.loop = loop.New(loop.Options{
 		Delivery: delivery.New(delivery.Options{Sink: o.Sink, Store: o.Store, Retry: p.retry}),
@@ -83,15 +88,16 @@ func newPipeline(o pipelineOptions) *Pipeline {
 
 func (p *Pipeline) encoderOptions(o *pipelineOptions) encode.Options {
 	return encode.Options{
-		Encoder: o.Shape.Encoder, Secrets: o.Shape.Secrets, KeepManagedFields: o.Shape.KeepManagedFields,
-		Route: encode.Route(o.Shape.Route), Oversize: encode.Oversize(o.Shape.Oversize), DeadLetters: o.Shape.DeadLetters,
-		Store: p.store, Log: p.log, Count: p.count,
+		Config: o.Encode, Store: p.store, Log: p.log, Count: p.count,
 		Reports: encode.Reports{
 			Plan:   func(collection string) *event.Plan { return p.loop.Numbers(collection) },
 			Counts: func(i *reconcile.Item) *event.Counts { return p.countsOf(i.Collection).synced() },
 			Detail: func(*reconcile.Item) string { return p.detail },
 		},
-		Run: func(collection string) (run, incarnation uint64) { return p.loop.RunOf(collection) },
+		Run: func(collection string) (run, incarnation uint64) {
+			s := p.loop.State(collection)
+			return s.Run, s.Incarnation
+		},
 	}
 }
 
@@ -198,22 +204,19 @@ func (p *Pipeline) wanted(c *planning.Collection) loop.Wanted {
 	if o.Types == nil && planning.Expires(&c.Target.Collection) {
 		o.Types = []event.Type{event.Added, event.Modified}
 	}
-	id, of, target, selection := c.ID(), c.Target.Collection, c.Target, c.Selection
+	id, of, target, selection, storage := c.ID(), c.Target.Collection, c.Target, c.Selection, c.Storage
 	if v := target.Resource.Version; v != "" { // objects have other bodies in another version
 		base, _, _ := strings.Cut(selection, inVersion) // a recorded selection already has a version
 		selection = base + inVersion + v
 	}
 	return loop.Wanted{
-		ID: id, SyncedEvery: o.SyncedEvery, ResyncEvery: o.Resync, VerifyEvery: o.VerifyEvery,
+		ID: id, SyncedEvery: o.SyncedEvery, ResyncEvery: o.ResyncEvery, VerifyEvery: o.VerifyEvery,
 		Configure: func() (reconcile.Properties, error) {
-			properties, err := p.encoder.Configure(of, encode.Settings{
-				Types: o.Types, SkipSnapshot: o.SkipSnapshot, Redact: o.Redact, Filter: o.Filter, Ignore: o.Ignore,
-				Before: o.Before, Patch: o.Patch, ChangedBy: o.ChangedBy, Route: encode.Route(o.Route),
-			})
+			properties, err := p.encoder.Configure(of, o.Settings)
 			if err != nil {
 				return properties, &ConfigError{err}
 			}
-			properties.Selection = selection
+			properties.Selection, properties.Storage = selection, storage
 			p.setTarget(id, target)
 			return properties, nil
 		},

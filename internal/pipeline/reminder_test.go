@@ -14,7 +14,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
@@ -24,34 +23,33 @@ import (
 func TestEveryOutageIsRepeated(t *testing.T) {
 	broken := errors.New("no broker answers")
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", errors.New("no"))
-	pods := newMember(event.Collection{Resource: "pods"})
 	for _, test := range []struct {
 		name  string
-		fails func(ctx context.Context, l *Lane) // until ctx ends, or once
+		fails func(ctx context.Context, l *reporter) // until ctx ends, or once
 		every time.Duration
 	}{
-		{"the bus", func(ctx context.Context, l *Lane) {
+		{"the bus", func(ctx context.Context, l *reporter) {
 			_ = l.retry(ctx, "write to the bus", func() error { return broken }) // ends with ctx
 		}, time.Minute},
-		{"a bus whose errors take long", func(ctx context.Context, l *Lane) {
+		{"a bus whose errors take long", func(ctx context.Context, l *reporter) {
 			_ = l.retry(ctx, "write to the bus", func() error { pause(ctx, 7*time.Minute); return broken })
 		}, time.Minute},
-		{"reading the checkpoint", func(ctx context.Context, l *Lane) {
-			_, _ = patient{&fullDisk{fails: 1 << 30, with: broken}, ctx, nil, l.reminder(), "s"}.Get(nil)
+		{"reading the checkpoint", func(ctx context.Context, l *reporter) {
+			_, _ = (&retryingReader{&fullDisk{fails: 1 << 30, with: broken}, ctx, nil, l.reminder(), "s"}).Get(nil)
 		}, time.Minute},
-		{"the API server", func(_ context.Context, l *Lane) { l.outage.met("pods", broken) }, time.Minute},
-		{"a collection that may not be listed", func(_ context.Context, l *Lane) {
-			l.stateChanged(pods.id, pods.resource, source.State{Phase: source.Waiting, Err: forbidden})
+		{"the API server", func(_ context.Context, l *reporter) { l.outage.met("pods", broken) }, time.Minute},
+		{"a collection that may not be listed", func(_ context.Context, l *reporter) {
+			l.stateChanged("pods", "pods", source.State{Phase: source.Waiting, Err: forbidden})
 		}, time.Minute},
-		{"a resource that does not exist", func(_ context.Context, l *Lane) {
+		{"a resource that does not exist", func(_ context.Context, l *reporter) {
 			l.Waiting(map[string]error{"podz": source.ErrNoResource})
 		}, 10 * time.Minute},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				core, logs := observer.New(zap.WarnLevel)
-				l := NewLane(LaneOptions{Identity: identity, Log: zap.New(core), Metrics: NewMetrics(prometheus.NewRegistry())})
-				l.show(pods)
+				l := newReporter("s", zap.New(core), NewMetrics(prometheus.NewRegistry()), nil)
+				l.add(CollectionStatus{Collection: "pods", Resource: "pods"}, &tally{})
 				ctx, cancel := context.WithCancel(t.Context())
 				go l.reminder().run(ctx)
 				began := time.Now()
@@ -128,17 +126,16 @@ func TestRemindersEnd(t *testing.T) {
 // The begin of a list that may fail again is not the end of the failure.
 func TestAttemptIsNoSuccess(t *testing.T) {
 	core, logs := observer.New(zap.InfoLevel)
-	l := NewLane(LaneOptions{Identity: identity, Log: zap.New(core), Metrics: NewMetrics(prometheus.NewRegistry())})
-	pods := newMember(event.Collection{Resource: "pods"})
-	l.show(pods)
+	l := newReporter("s", zap.New(core), NewMetrics(prometheus.NewRegistry()), nil)
+	l.add(CollectionStatus{Collection: "pods", Resource: "pods"}, &tally{})
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", errors.New("no"))
 	for _, err := range []error{forbidden, errors.New("connection refused")} {
 		for range 3 {
-			l.stateChanged(pods.id, pods.resource, source.State{Phase: source.Waiting, Err: err})
-			l.stateChanged(pods.id, pods.resource, source.State{Phase: source.Reconciling})
+			l.stateChanged("pods", "pods", source.State{Phase: source.Waiting, Err: err})
+			l.stateChanged("pods", "pods", source.State{Phase: source.Reconciling})
 		}
-		l.stateChanged(pods.id, pods.resource, source.State{Phase: source.Reconciling}) // a page has been read
-		l.stateChanged(pods.id, pods.resource, source.State{Phase: source.Watching})
+		l.stateChanged("pods", "pods", source.State{Phase: source.Reconciling}) // a page has been read
+		l.stateChanged("pods", "pods", source.State{Phase: source.Watching})
 	}
 	var said []string
 	for _, line := range logs.All() {
@@ -170,7 +167,7 @@ func TestExpiredIsNoOutage(t *testing.T) {
 
 // Advice must fit the error beside which it is shown.
 func TestAdvice(t *testing.T) {
-	l := NewLane(LaneOptions{Identity: identity, Log: zap.NewNop(), Metrics: NewMetrics(prometheus.NewRegistry())})
+	l := newReporter("s", zap.NewNop(), NewMetrics(prometheus.NewRegistry()), nil)
 	const check, lasts = "check the sink's addresses", "look at what the error names"
 	refused := errors.New("connection refused: check the addresses")
 	for _, step := range []struct {
@@ -191,21 +188,7 @@ func TestAdvice(t *testing.T) {
 		}
 	}
 	l.Waiting(map[string]error{"podz": source.ErrNoResource})
-	if c := l.Status().Collections[0]; c.LastError == nil || c.LastError.Advice != advice(source.ErrNoResource) {
+	if c := l.present(nil).Collections[0]; c.LastError == nil || c.LastError.Advice != advice(source.ErrNoResource) {
 		t.Errorf("a resource that does not exist: %+v", c.LastError)
-	}
-}
-
-// One APIService without a server behind it is a thing to repair: what its group has
-// goes unseen. It does not keep the rest from being settled.
-func TestUnknownGroupsAreShown(t *testing.T) {
-	specs := []ResourceSpec{{Name: "*.*"}}
-	p := newPlan(specs, nil, ordinary("?metrics.k8s.io/v1beta1"), labelled(nil))
-	err := p.unknown["API group metrics.k8s.io/v1beta1"]
-	if !errors.Is(err, source.ErrUnknownGroup) || len(p.waiting) > 0 {
-		t.Errorf("unknown is %v, waiting %v", p.unknown, p.waiting)
-	}
-	if p = newPlan(specs, []string{"*.metrics.k8s.io"}, ordinary("?metrics.k8s.io/v1beta1"), labelled(nil)); len(p.unknown) > 0 {
-		t.Errorf("what is excluded is unknown: %v", p.unknown)
 	}
 }

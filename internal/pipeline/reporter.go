@@ -7,6 +7,8 @@ import (
 	"sort"
 	"time"
 
+	planning "github.com/kubebridge/kubebridge/internal/plan"
+
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/util/wait"
 
@@ -127,7 +129,7 @@ func (r *reporter) Waiting(why map[string]error) {
 		}
 		now.LastError = &Trouble{Error: now.Error, Advice: advice(err), At: now.Since}
 		s.waiting[name] = now
-		if errors.Is(err, errNamespacesUnknown) { // they come in a moment
+		if errors.Is(err, planning.ErrNamespacesUnknown) { // they come in a moment
 			r.reminder().works(r.absenceKey(name))
 			continue
 		}

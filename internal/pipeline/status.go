@@ -1,9 +1,12 @@
 package pipeline
 
 import (
+	"cmp"
 	"errors"
 	"sync"
 	"time"
+
+	"github.com/kubebridge/kubebridge/internal/loop"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
@@ -57,7 +60,7 @@ type CollectionStatus struct {
 	Route      string       `json:"route,omitzero"` // its own topic, or the template of its subjects; "": the sink's
 	// Synced is when the bus was last told that it is complete.
 	Synced    *time.Time `json:"synced,omitzero"`
-	RV        string     `json:"resourceVersion,omitzero"` // of the last delivered event
+	RV        string     `json:"resourceVersion,omitzero"` // of the last delivered event; of a deletion, its deletion version
 	Delivered uint64     `json:"delivered"`                // events since the start
 	LastEvent *time.Time `json:"lastEvent,omitzero"`       // delivered
 	// Behind is how long the last delivered watch event was in the bridge: seconds
@@ -199,7 +202,7 @@ func (s *laneStatus) delivered(records []event.Record) {
 		if c == nil {
 			continue
 		}
-		c.RV = ev.ResourceVersion
+		c.RV = cmp.Or(ev.DeletionVersion, ev.ResourceVersion)
 		c.Delivered++
 		c.LastEvent = &now
 		if ev.Origin == event.Watch && !ev.Type.OfCollection() {
@@ -238,8 +241,8 @@ func ifAny(t time.Time) *time.Time {
 
 func (s *laneStatus) queue() Queue {
 	q := Queue{
-		Events: s.flying.records.Load() + s.filling.records.Load(), Capacity: 2 * batchRecords,
-		Bytes: s.flying.bytes.Load() + s.filling.bytes.Load(), Room: 2 * batchBytes,
+		Events: s.flying.records.Load() + s.filling.records.Load(), Capacity: 2 * loop.BatchRecords,
+		Bytes: s.flying.bytes.Load() + s.filling.bytes.Load(), Room: 2 * loop.BatchBytes,
 	}
 	for _, w := range []*load{&s.filling, &s.flying} { // which is the older one
 		if at := w.oldest.Load(); at != 0 {

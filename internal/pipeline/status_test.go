@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -9,94 +10,222 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.uber.org/zap"
 
+	"github.com/kubebridge/kubebridge/internal/durable"
+	"github.com/kubebridge/kubebridge/internal/encode"
+	"github.com/kubebridge/kubebridge/internal/loop"
+	planning "github.com/kubebridge/kubebridge/internal/plan"
+	"github.com/kubebridge/kubebridge/internal/reconcile"
+	"github.com/kubebridge/kubebridge/pkg/checkpoint"
+	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
 	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/sink"
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
-// shows waits until the only collection of a lane is as it should be.
-func (s *script) shows(what string, is func(l LaneStatus, c CollectionStatus) bool) {
-	s.t.Helper()
+// endsHang ends a test that waits for something that does not come.
+const endsHang = time.Minute
+
+var identity = event.Identity{Bridge: "b", Cluster: "c", ClusterUID: "u", Sink: "s"}
+
+// scripted is a reader that does what a test says.
+type scripted struct {
+	do chan func(ctx context.Context, h *loop.Handler) error
+}
+
+// Read implements [loop.Reader].
+func (s *scripted) Read(ctx context.Context, _ string, _ reconcile.Read, h *loop.Handler) error {
+	for {
+		select {
+		case f := <-s.do:
+			if err := f(ctx, h); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// Side implements [loop.Reader].
+func (*scripted) Side(context.Context, string, reconcile.Read, *loop.Handler) error { return nil }
+
+// rig is a pipeline of ConfigMaps with a scripted reader.
+type rig struct {
+	*Pipeline
+	t      *testing.T
+	reader *scripted
+	stop   func()
+}
+
+func newRig(t *testing.T, bus sink.Sink, store checkpoint.Store) *rig {
+	t.Helper()
+	r := &rig{t: t, reader: &scripted{make(chan func(context.Context, *loop.Handler) error)}}
+	r.Pipeline = newPipeline(pipelineOptions{
+		Identity: identity, Sink: bus, Store: store, Log: zap.NewNop(), Metrics: NewMetrics(prometheus.NewRegistry()), reader: r.reader,
+	})
+	stopping, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(t.Context(), stopping) }()
+	r.stop = func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+	r.set(CollectionOptions{})
+	return r
+}
+
+// set has the pipeline publish ConfigMaps with other options.
+func (r *rig) set(o CollectionOptions) {
+	r.t.Helper()
+	c := planning.Collection{Options: o}
+	c.Target.Collection = event.Collection{Resource: "configmaps", ByEntry: true}
+	if err := r.apply(r.t.Context(), &planning.Plan{Collections: []planning.Collection{c}}, func(string) bool { return false }); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// reads has the reader pass inputs on.
+func (r *rig) reads(inputs ...*reconcile.Input) {
+	r.t.Helper()
+	done := make(chan error)
+	f := func(ctx context.Context, h *loop.Handler) error {
+		for _, in := range inputs {
+			if err := h.Input(ctx, in, 100, nil); err != nil {
+				done <- err
+				return err
+			}
+		}
+		done <- nil
+		return nil
+	}
+	select {
+	case r.reader.do <- f:
+	case <-time.After(endsHang):
+		r.t.Fatal("the collection is not read")
+	}
+	if err := <-done; err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// object is the sighting of a ConfigMap.
+func object(origin reconcile.Origin, form reconcile.Form, name, version string) *reconcile.Sighting {
+	o, err := source.ParseObject(fmt.Appendf(nil,
+		`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"namespace":"a","name":%q,"uid":"uid-%s","resourceVersion":%q}}`, name, name, version))
+	if err != nil {
+		panic(err)
+	}
+	return &reconcile.Sighting{
+		Form: form, Origin: origin, Key: durable.ObjectKey("a", name), UID: o.UID, Version: version, APIVersion: "v1", Kind: "ConfigMap", Body: &o,
+	}
+}
+
+func listed(name, version string) *reconcile.Input {
+	return &reconcile.Input{Kind: reconcile.Sighted, Sighting: object(reconcile.List, reconcile.Seen, name, version)}
+}
+
+func watched(form reconcile.Form, name, version, resume string) *reconcile.Input {
+	return &reconcile.Input{Kind: reconcile.Sighted, Sighting: object(reconcile.Watch, form, name, version), Resume: resume}
+}
+
+func listEnd(version string) []*reconcile.Input {
+	return []*reconcile.Input{{Kind: reconcile.ListEnded, Version: version}, {Kind: reconcile.ListDone}}
+}
+
+// shows waits until the only collection of a pipeline is as it should be.
+func (r *rig) shows(what string, is func(l LaneStatus, c CollectionStatus) bool) {
+	r.t.Helper()
 	var l LaneStatus
 	for deadline := time.Now().Add(endsHang); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		if l = s.lane.Status(); len(l.Collections) == 1 && is(l, l.Collections[0]) {
+		if l = r.Status(); len(l.Collections) == 1 && is(l, l.Collections[0]) {
 			return
 		}
 	}
-	s.t.Fatalf("%s: the status is\n%+v", what, l)
+	r.t.Fatalf("%s: the status is\n%+v", what, l)
 }
 
 func objects(c CollectionStatus, n int64) bool { return c.Objects != nil && *c.Objects == n }
 
-// TestStatusFollowsACollection: an operator decides by these numbers, so they must
-// be the inventory's and the bus's, and absent for as long as nobody knows them.
+// TestStatusFollowsACollection: an operator decides by these numbers, so they must be those of the inventory
+// and of the bus, and absent for as long as they are not known.
 func TestStatusFollowsACollection(t *testing.T) {
-	store := openMem(t)
-	s := newScript(t, store)
-	s.set([]Wanted{configMapsOf(event.Collection{})}, nil)
-	c := s.collection("configmaps", nil)
-	s.shows("before the first list", func(l LaneStatus, c CollectionStatus) bool {
+	store, err := file.OpenMem(identity)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	r := newRig(t, &nowhere{}, store)
+	const id = "configmaps"
+	r.shows("before the first list", func(l LaneStatus, c CollectionStatus) bool {
 		return l.Ready && c.Objects == nil && c.Behind == nil && c.Gap == nil && c.LastEvent == nil && c.List == nil
 	})
 	left := int64(7)
-	s.lane.stateChanged(c.h.member.id, c.h.member.resource, source.State{Phase: source.Reconciling, Since: time.Now()})
-	c.says(source.Signal{Kind: source.ListBegun, Reason: source.ReasonSnapshot})
-	s.lane.stateChanged(c.h.member.id, c.h.member.resource, source.State{Phase: source.Reconciling, Since: time.Now(), Left: &left})
-	for i := range 3 {
-		c.says(source.Signal{Kind: source.Listed, Object: objectAt("a", fmt.Sprint(i), fmt.Sprint("u", i), "5", "")})
-	}
-	s.shows("in a list", func(_ LaneStatus, c CollectionStatus) bool {
+	r.stateChanged(id, id, source.State{Phase: source.Reconciling, Since: time.Now()})
+	r.reads(&reconcile.Input{Kind: reconcile.ListBegun, Reason: source.ReasonSnapshot})
+	r.stateChanged(id, id, source.State{Phase: source.Reconciling, Since: time.Now(), Left: &left})
+	r.reads(listed("0", "5"), listed("1", "5"), listed("2", "5"))
+	r.shows("in a list", func(_ LaneStatus, c CollectionStatus) bool {
 		return c.Objects == nil && c.List != nil && c.List.Read == 3 && *c.List.Remaining == 7 && c.Gap != nil && c.Gap.Closed == nil
 	})
-	c.says(source.Signal{Kind: source.ListEnded, RV: "10", Resume: "10"})
-	s.lane.stateChanged(c.h.member.id, c.h.member.resource, source.State{Phase: source.Watching, Since: time.Now()})
-	s.shows("after a list", func(l LaneStatus, c CollectionStatus) bool {
-		return objects(c, 3) && c.List == nil && c.Gap.Closed != nil && c.Gap.Reason == source.ReasonSnapshot && c.Delivered == 5 &&
+	r.reads(listEnd("10")...)
+	r.stateChanged(id, id, source.State{Phase: source.Watching, Since: time.Now()})
+	r.shows("after a list", func(l LaneStatus, c CollectionStatus) bool {
+		return objects(c, 3) && c.List == nil && c.Gap.Closed != nil && c.Gap.Reason == reconcile.ReasonReset && c.Delivered == 5 &&
 			l.LastCommit != nil && l.Queue.Events == 0 && l.Queue.Oldest == nil && c.Behind == nil
 	})
-	c.says(source.Signal{Kind: source.Added, Object: objectAt("a", "new", "v", "11", ""), Resume: "10"})
-	c.says(source.Signal{Kind: source.Modified, Object: objectAt("a", "0", "u0", "12", ""), Resume: "11"})
-	c.says(source.Signal{Kind: source.Deleted, Object: objectAt("a", "1", "u1", "13", ""), Resume: "12"})
-	c.says(source.Signal{Kind: source.Deleted, Object: objectAt("a", "2", "u2", "14", ""), Resume: "13"})
-	s.shows("watching", func(_ LaneStatus, c CollectionStatus) bool {
+	r.reads(
+		watched(reconcile.Seen, "new", "11", "10"), watched(reconcile.Seen, "0", "12", "11"),
+		watched(reconcile.Ended, "1", "13", "12"), watched(reconcile.Ended, "2", "14", "13"),
+	)
+	r.shows("watching", func(_ LaneStatus, c CollectionStatus) bool {
 		return objects(c, 2) && c.RV == "14" && c.Behind != nil && *c.Behind >= 0 && *c.Behind < 10
 	})
-	s.lane.stateChanged(c.h.member.id, c.h.member.resource, source.State{Phase: source.Waiting, Since: time.Now(), Until: time.Now(), Err: source.ErrNoResource})
-	s.lane.stateChanged(c.h.member.id, c.h.member.resource, source.State{Phase: source.Watching, Since: time.Now()})
-	s.shows("after a failure", func(_ LaneStatus, c CollectionStatus) bool {
+	r.stateChanged(id, id, source.State{Phase: source.Waiting, Since: time.Now(), Until: time.Now(), Err: source.ErrNoResource})
+	r.stateChanged(id, id, source.State{Phase: source.Watching, Since: time.Now()})
+	r.shows("after a failure", func(_ LaneStatus, c CollectionStatus) bool {
 		return c.Error == "" && c.LastError != nil && strings.Contains(c.LastError.Advice, "install")
 	})
-	s.finish()
+	r.stop()
 
-	again := &script{t: t, store: store, bus: s.bus, started: map[string]*collectionScript{}, done: make(chan error, 1)}
-	again.run()
-	defer again.finish()
-	again.set([]Wanted{configMapsOf(event.Collection{})}, nil)
-	again.collection("configmaps", nil)
+	again := newRig(t, &nowhere{}, store)
+	defer again.stop()
 	again.shows("resumed without a list", func(_ LaneStatus, c CollectionStatus) bool { return objects(c, 2) })
+}
+
+// failing is a bus that takes nothing before it is repaired.
+type failing struct {
+	nowhere
+	repaired chan struct{}
+}
+
+// Write implements [sink.Sink].
+func (f *failing) Write(context.Context, *event.Batch) ([]byte, error) {
+	select {
+	case <-f.repaired:
+		return nil, nil
+	default:
+		return nil, errors.New("broken pipe")
+	}
 }
 
 // TestStatusOfABusThatIsLost: what waits, since when, and what the sink says.
 func TestStatusOfABusThatIsLost(t *testing.T) {
-	failing := make(chan struct{})
-	bus := &choosy{}
-	bus.answer = func(*event.Batch) error {
-		select {
-		case <-failing:
-			return nil
-		default:
-			return errors.New("broken pipe")
-		}
+	store, err := file.OpenMem(identity)
+	if err != nil {
+		t.Fatal(err)
 	}
-	s := &script{t: t, store: openMem(t), bus: &bus.bus, sink: bus, started: map[string]*collectionScript{}, done: make(chan error, 1)}
-	s.run()
-	defer s.finish()
+	defer store.Close()
+	bus := &failing{repaired: make(chan struct{})}
+	s := newRig(t, bus, store)
+	defer s.stop()
 	r := prometheus.NewPedanticRegistry()
-	r.MustRegister(NewCollector(func() []LaneStatus { return []LaneStatus{s.lane.Status()} }))
-	s.set([]Wanted{configMapsOf(event.Collection{})}, nil)
-	c := s.collection("configmaps", nil)
+	r.MustRegister(NewCollector(func() []LaneStatus { return []LaneStatus{s.Status()} }))
 	before := time.Now()
-	c.lists("", source.ReasonSnapshot, "10", objectAt("a", "x", "u", "5", ""))
+	s.reads(append([]*reconcile.Input{{Kind: reconcile.ListBegun, Reason: source.ReasonSnapshot}, listed("x", "5")}, listEnd("10")...)...)
 	s.shows("lost", func(l LaneStatus, _ CollectionStatus) bool {
 		return !l.Ready && strings.Contains(l.Failing, "broken pipe") && l.FailingSince != nil && l.Queue.Events == 3 &&
 			l.Queue.Bytes > 0 && !l.Queue.Oldest.Before(before.Add(-time.Second)) && l.LastError.Advice != ""
@@ -106,14 +235,14 @@ func TestStatusOfABusThatIsLost(t *testing.T) {
 	if err := testutil.GatherAndCompare(r, strings.NewReader(fmt.Sprintf(want, identity.Sink, 0)), "kubebridge_sink_up"); err != nil {
 		t.Error(err)
 	}
-	close(failing)
+	close(bus.repaired)
 	s.shows("back", func(l LaneStatus, _ CollectionStatus) bool {
 		return l.Ready && l.Failing == "" && l.Queue.Events == 0 && l.LastError != nil && l.Delivered == 3
 	})
 	if err := testutil.GatherAndCompare(r, strings.NewReader(fmt.Sprintf(want, identity.Sink, 1)), "kubebridge_sink_up"); err != nil {
 		t.Error(err)
 	}
-	if n := testutil.ToFloat64(s.lane.metrics.outages); n != 1 {
+	if n := testutil.ToFloat64(s.metrics.outages); n != 1 {
 		t.Errorf("%v outages, though it was lost once", n)
 	}
 }
@@ -154,15 +283,20 @@ func TestCollectorSums(t *testing.T) {
 	}
 }
 
-// TestStatusTellsOfDiffs: why an event says nothing of what changed depends on whether
-// it was to, now that the configuration has been reloaded.
-func TestStatusTellsOfDiffs(t *testing.T) {
-	s := newScript(t, openMem(t))
-	defer func() { s.finish() }()
-	for i, o := range []CollectionOptions{{}, {Patch: true}, {}, {Before: true}, {Filter: "true", Before: true}, {Filter: "true"}} {
-		s.set([]Wanted{optioned(o)}, nil)
-		if got := s.lane.Status().Collections[0].Diffs; got != (o.Before || o.Patch) {
-			t.Errorf("%d: diffs are told: %t", i, got)
+// TestStatusShowsDiffs: why an event does not say what changed depends on whether it should, and a reload of
+// the configuration may change that.
+func TestStatusShowsDiffs(t *testing.T) {
+	store, err := file.OpenMem(identity)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	r := newRig(t, &nowhere{}, store)
+	defer r.stop()
+	for i, o := range []encode.Settings{{}, {Patch: true}, {}, {Before: true}, {Filter: "true", Before: true}, {Filter: "true"}} {
+		r.set(CollectionOptions{Settings: o})
+		if got := r.Status().Collections[0].Diffs; got != (o.Before || o.Patch) {
+			t.Errorf("%d: the status says %t of diffs", i, got)
 		}
 	}
 }

@@ -70,7 +70,7 @@ type store struct {
 
 func newStore() *store {
 	return &store{map[reconcile.Slot]*reconcile.Object{}, reconcile.State{
-		Records: map[string]reconcile.Record{}, Epochs: map[string]uint64{}, Drafts: map[string]reconcile.Draft{},
+		Records: map[string]reconcile.Record{}, Progress: map[string]reconcile.Progress{}, Epochs: map[string]uint64{}, Drafts: map[string]reconcile.Draft{},
 		Intents: map[reconcile.Slot][]reconcile.Intent{},
 	}}
 }
@@ -79,14 +79,13 @@ func (s *store) Object(collection, key string) *reconcile.Object {
 	return s.objects[reconcile.Slot{Collection: collection, Key: key}]
 }
 
-func (s *store) After(collection, key string) (string, *reconcile.Object) {
-	best, found := "", (*reconcile.Object)(nil)
-	for slot, o := range s.objects {
-		if slot.Collection == collection && slot.Key > key && (found == nil || slot.Key < best) {
-			best, found = slot.Key, o
+func (s *store) After(collection, key string) (next string, found bool) {
+	for slot := range s.objects {
+		if slot.Collection == collection && slot.Key > key && (!found || slot.Key < next) {
+			next, found = slot.Key, true
 		}
 	}
-	return best, found
+	return next, found
 }
 
 // before is what the store has to have before the bus gets the items.
@@ -116,8 +115,9 @@ func (s *store) commit(b *reconcile.Batch) {
 		}
 	}
 	maps.Copy(s.Records, b.Records)
+	maps.Copy(s.Progress, b.Progress)
 	maps.Copy(s.Epochs, b.Epochs)
-	for id := range b.Records {
+	for id := range b.Progress {
 		delete(s.Drafts, id)
 	}
 	for slot, list := range b.Intents {

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap"
 	"k8s.io/client-go/rest"
 
+	"github.com/kubebridge/kubebridge/internal/encode"
 	"github.com/kubebridge/kubebridge/internal/pipeline"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/event"
@@ -24,126 +25,15 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
-// This file holds all that the present contract decides.
-
-// valid reports whether the core accepts a configuration: entries of one resource must
-// be provably disjoint.
-func valid(c config) bool {
-	if *independent {
-		return true
-	}
-	for i, a := range c {
-		for _, b := range c[:i] {
-			if a.x&b.x != 0 {
-				return false
-			}
-		}
-	}
-	return true
-}
-
 // collectionID names a selection in events.
 func collectionID(s selection) string {
-	if *independent {
-		return independentID(s)
-	}
-	c := event.Collection{Group: group, Resource: resource, Namespace: s.namespace, LabelSelector: s.entry.x.selector(), MetadataOnly: s.entry.metadata}
-	if s.entry.exclude {
-		c.FieldSelector = "metadata.namespace!=n2"
-	}
+	c := event.Collection{Group: group, Resource: resource, Namespace: s.namespace, Entry: s.entry.name, ByEntry: true}
 	return c.ID()
 }
-
-// handsOver is whether an object that moves between collections of a resource, or
-// whose collection is replaced by another selection, may be published once for both.
-func handsOver() bool { return !*independent }
 
 // driftReason is the reason of a gap that says that consumers were given something wrong,
 // or not at all: never so in the model, where nothing that was acknowledged is lost.
 const driftReason = "drift"
-
-// typesReset is whether a change of `types` publishes everything again.
-func typesReset() bool { return *independent }
-
-// copier is what a consumer of one sink has.
-type copier interface {
-	// apply takes a message from a partition, or from the whole of a bus.
-	apply(m *message, partition int)
-	// of returns what the consumer has of an object by a collection.
-	of(collection, uid string) (held, bool)
-	// all returns what the consumer has, by uid.
-	all() map[string]held
-}
-
-func newCopy() copier {
-	if *independent {
-		return newIndependentCopy()
-	}
-	return newConsumerCopy()
-}
-
-// consumerCopy is what a consumer of one sink has: docs/events.md, "The consumer's rule".
-type consumerCopy struct {
-	ids     map[string]bool
-	known   map[string]version
-	objects map[string]held   // by uid
-	closed  map[string]string // why, by collection and partition
-}
-
-func newConsumerCopy() *consumerCopy {
-	return &consumerCopy{ids: map[string]bool{}, known: map[string]version{}, objects: map[string]held{}, closed: map[string]string{}}
-}
-
-// apply takes a message from a partition, or from the whole of a bus.
-func (c *consumerCopy) apply(m *message, partition int) {
-	id := m.ID
-	if m.Broadcast {
-		id = fmt.Sprint(partition, " ", id)
-	}
-	if m.DeadLetter || c.ids[id] {
-		return
-	}
-	c.ids[id] = true
-	switch m.short() {
-	case "added", "modified", "present":
-		at := version{m.Epoch, m.Version}
-		if at.less(c.known[m.UID]) {
-			return
-		}
-		c.known[m.UID], c.objects[m.UID] = at, held{m.Collection, at, partition, m.Namespace + "/" + m.Name}
-	case "deleted":
-		if (version{m.Epoch, m.Version}).less(c.known[m.UID]) {
-			return
-		}
-		delete(c.objects, m.UID)
-	case "gap":
-		place := fmt.Sprint(partition, " ", m.Collection)
-		if was := c.closed[place]; m.Data.Reset || m.Data.Reason == "snapshot" && (was == "removed" || was == "gone") {
-			c.drop(m.Collection, partition)
-		}
-		delete(c.closed, place)
-	case "closed":
-		if c.closed[fmt.Sprint(partition, " ", m.Collection)] = m.Data.Reason; m.Data.Reason == "removed" {
-			c.drop(m.Collection, partition) // the copy is no longer kept up
-		}
-	}
-}
-
-func (c *consumerCopy) of(_, uid string) (held, bool) {
-	h, ok := c.objects[uid]
-	return h, ok
-}
-
-func (c *consumerCopy) all() map[string]held { return c.objects }
-
-func (c *consumerCopy) drop(collection string, partition int) {
-	for uid, h := range c.objects {
-		if h.collection == collection && h.partition == partition {
-			delete(c.objects, uid)
-			delete(c.known, uid)
-		}
-	}
-}
 
 // delivery is how a sink and its store belong together.
 type delivery int
@@ -192,14 +82,13 @@ func start(api *server, sinks []*sinkWorld, logger *zap.Logger) (*process, error
 	for _, s := range sinks {
 		lanes = append(lanes, pipeline.LaneSpec{
 			LaneResources: resources(s.name, s.config),
-			Open: func(event.Identity) (sink.Sink, checkpoint.Store, pipeline.Shape, error) {
+			Open: func(event.Identity) (sink.Sink, checkpoint.Store, encode.Config, error) {
 				return s.open(p.life)
 			},
 		})
 	}
 	p.bridge = pipeline.NewBridge(pipeline.BridgeOptions{
 		Name: "b", Cluster: "c", Client: p.client, Lanes: lanes, Log: logger, Metrics: pipeline.NewMetrics(prometheus.NewRegistry()),
-		Independent: *independent,
 	})
 	ctx, stop := context.WithCancel(context.Background())
 	p.stop = stop
@@ -280,10 +169,10 @@ func resources(sinkName string, c config) pipeline.LaneResources {
 	return out
 }
 
-func (s *sinkWorld) open(l *life) (sink.Sink, checkpoint.Store, pipeline.Shape, error) {
-	form := pipeline.Shape{Encoder: event.Encoder{}, Oversize: pipeline.Truncate, Route: pipeline.Route{Topic: template(topic(0))}}
+func (s *sinkWorld) open(l *life) (sink.Sink, checkpoint.Store, encode.Config, error) {
+	form := encode.Config{Oversize: encode.Truncate, Route: encode.Route{Topic: template(topic(0))}}
 	if s.dead {
-		form.Oversize, form.DeadLetters = pipeline.ToDeadLetters, template("dead")
+		form.Oversize, form.DeadLetters = encode.ToDeadLetters, template("dead")
 	}
 	w := &writer{sinkWorld: s, life: l}
 	store := &lifeStore{memory: s.store, world: s, life: l}

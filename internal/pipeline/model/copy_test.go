@@ -81,7 +81,7 @@ func parse(route string, value []byte) (message, error) {
 	m.Run, _ = strconv.ParseUint(wire.Run, 10, 64)
 	m.Incarnation, _ = strconv.ParseUint(wire.Incarnation, 10, 64)
 	m.Birth, _ = strconv.ParseUint(wire.Birth, 10, 64)
-	if *independent && m.short() == "deleted" {
+	if m.short() == "deleted" {
 		m.Version, _ = number(wire.DeletionVersion)
 	}
 	if wire.Epoch != "" {
@@ -119,7 +119,7 @@ func (m *message) in(partition int) bool {
 }
 
 // byPartition is the copy of a consumer that reads one partition after the other.
-func byPartition(messages []message) copier {
+func byPartition(messages []message) *consumerCopy {
 	c := newCopy()
 	for p := range partitions {
 		for i := range messages {
@@ -133,7 +133,7 @@ func byPartition(messages []message) copier {
 
 // compacted is the copy of a consumer that reads a topic after the broker has compacted
 // it: of each key only the last message is left.
-func compacted(messages []message) copier {
+func compacted(messages []message) *consumerCopy {
 	c := newCopy()
 	for p := range partitions {
 		last := map[string]int{}

@@ -35,7 +35,7 @@ type judge struct {
 	w      *world
 	s      *sinkWorld
 	read   int
-	copy   copier
+	copy   *consumerCopy
 	first  map[string]*message // by id
 	last   map[string]*message // of an object, by uid
 	seen   map[string]bool     // published states: uid and resourceVersion
@@ -50,10 +50,9 @@ type judge struct {
 	resets   int  // the last step in which everything may be published again
 	rested   int  // the last step in which time passed and the bus took what it was given
 	outage   int  // the last step in which the bus was stopped or blocked
-	replaced bool // a collection was closed that handed objects over
 	refusals int  // the last step in which the bus refused something
 	refused  bool // when the judge looked last, it was about to
-	// Where collections are independent: the last restore, and what it undid of what they had seen.
+	// The last restore, and what it undid of what collections had seen.
 	rollback   rollback
 	rolledBack map[string]int
 }
@@ -133,10 +132,7 @@ func (j *judge) selections(id string, since int) (out []selection) {
 // decidedSince is the first step in which something may have been decided that was published in a
 // step: it may have waited for the bus, while the selection of its collection was another one.
 func (j *judge) decidedSince(step int) int {
-	if *independent {
-		return min(step, j.rested)
-	}
-	return step
+	return min(step, j.rested)
 }
 
 // wanted reports whether the configuration in effect has a collection.
@@ -234,7 +230,7 @@ func (j *judge) object(m *message) {
 
 // givenUp reports whether a batch may have been given up since a step, because the bus refused a record or
 // a topic: at-least-once, what the bus has of it may come again, as after a crash.
-func (j *judge) givenUp(since int) bool { return *independent && j.refusals >= since }
+func (j *judge) givenUp(since int) bool { return j.refusals >= since }
 
 // typed judges whether the type of an event fits what consumers have. Where an event
 // may come again after a crash, or never come, they may have it or not.
@@ -293,7 +289,7 @@ func (j *judge) collection(m *message) {
 		}
 		state.gapBefore = state.lastGap
 		if state.gap == nil || m.Data.Reset {
-			if state.histGap = j.w.cluster.lastHistory(); *independent && j.rested <= j.w.restored {
+			if state.histGap = j.w.cluster.lastHistory(); j.rested <= j.w.restored {
 				state.histGap = 0 // it may have been decided before the restore
 			}
 		}
@@ -319,7 +315,6 @@ func (j *judge) collection(m *message) {
 		j.synced(m, state, opened)
 	case "closed":
 		state.gap, state.synced, state.closedAt = nil, false, m.Number
-		j.replaced = j.replaced || m.Data.Reason == "selection"
 		j.copy.apply(m, whole)
 	}
 }
@@ -350,7 +345,7 @@ func (j *judge) synced(m *message, state *collectionState, opened *message) {
 			problem := j.differs(s, m, opened, j.w.cluster.histories[h], state)
 			if problem == "" {
 				state.synced, state.at, state.history = true, m.Version, h
-				state.late = *independent && j.rested <= j.w.restored
+				state.late = j.rested <= j.w.restored
 				state.listed = true
 				return
 			}
@@ -400,27 +395,14 @@ func (j *judge) differs(s selection, m, opened *message, h *history, state *coll
 	}
 	for _, uid := range slices.Sorted(maps.Keys(j.copy.all())) {
 		have, there := j.copy.of(m.Collection, uid)
-		if !there || have.collection != m.Collection || have.at.rv > rv || handsOver() && j.replaced {
+		if !there || have.collection != m.Collection || have.at.rv > rv {
 			continue
 		}
-		if _, there := selected[uid]; !there && (s.entry.types == "" || strings.Contains(s.entry.types, "d")) && !j.takenOver(uid, h.at(rv)) {
+		if _, there := selected[uid]; !there && (s.entry.types == "" || strings.Contains(s.entry.types, "d")) {
 			return fmt.Sprintf("%s is there as of rv %d and not selected", uid, have.at.rv)
 		}
 	}
 	return ""
-}
-
-// takenOver reports whether an object has moved to a collection whose `types` may
-// keep the move off the bus.
-func (j *judge) takenOver(uid string, state map[string]object) bool {
-	for _, e := range j.now() {
-		for _, s := range e.selections(j.w.cluster) {
-			if _, there := s.of(state)[uid]; handsOver() && there && e.types != "" {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // excused reports whether consumers may lack a state of an object.
@@ -429,27 +411,11 @@ func (j *judge) excused(e entry, o object, since int) bool {
 	switch {
 	case e.types != "":
 		return true
-	case j.skipped[key], j.leftOutByTypes(e, o):
+	case j.skipped[key]:
 		return true
 	}
 	step, dead := j.dead[key]
 	return dead && (step >= since || o.big && j.s.bus.limit > 0 || o.big && j.smallest >= since)
-}
-
-// leftOutByTypes reports whether a state was kept off the bus by `types` and does not
-// come back when they are changed.
-func (j *judge) leftOutByTypes(e entry, o object) bool {
-	if typesReset() {
-		return false
-	}
-	for i, at := range j.effect[:len(j.effect)-1] {
-		for _, was := range at.c {
-			if was.types != "" && was.x&e.x != 0 && o.rv <= j.effect[i+1].rv {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // everyChange judges the time that a collection was in step: from where it was synced
@@ -474,8 +440,8 @@ func (j *judge) everyChange(id string, state *collectionState, upTo int) {
 // caughtUp compares the copy with what is configured now, as far as nothing is in the
 // way of a collection.
 func (j *judge) caughtUp(invariant string) {
-	if j.w.overtaken || j.w.process == nil {
-		return // what a restore has undone shows with the next list
+	if j.w.process == nil {
+		return
 	}
 	live, healthy := j.w.cluster.live(), !j.w.hindered(j.s, entry{x: all})
 	var selected []selection
@@ -544,9 +510,9 @@ func (j *judge) newest() int {
 func (j *judge) agree() {
 	for _, r := range []struct {
 		name string
-		copy copier
+		copy *consumerCopy
 	}{{"partition by partition", byPartition(j.s.bus.messages)}, {"from a compacted topic", compacted(j.s.bus.messages)}} {
-		if *independent && j.s.mode == intents && r.name == "from a compacted topic" {
+		if j.s.mode == intents && r.name == "from a compacted topic" {
 			continue // the contract excludes compaction with at-least-once delivery
 		}
 		mine, theirs := j.copy.all(), r.copy.all()

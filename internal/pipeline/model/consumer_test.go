@@ -1,0 +1,178 @@
+package model
+
+import (
+	"maps"
+	"slices"
+)
+
+// order is what a consumer remembers of a name in a collection: the last event.
+type order struct {
+	run     uint64
+	version int
+	deleted bool
+}
+
+// after reports whether o is greater than the other one.
+func (o order) after(other order) bool {
+	switch {
+	case o.run != other.run:
+		return o.run > other.run
+	case o.version != other.version:
+		return o.version > other.version
+	}
+	return o.deleted && !other.deleted
+}
+
+// part is what a consumer has of one collection.
+type part struct {
+	incarnation, run uint64
+	closed           bool
+	names            map[string]order
+	objects          map[string]held // by uid
+}
+
+// consumerCopy is what a consumer of one sink has: docs/events.md, "The consumer's rule".
+type consumerCopy struct {
+	parts map[string]*part // by collection
+	birth uint64
+}
+
+func newCopy() *consumerCopy { return &consumerCopy{parts: map[string]*part{}} }
+
+// apply takes a message, from whatever partition.
+func (c *consumerCopy) apply(m *message, partition int) {
+	if m.DeadLetter {
+		return
+	}
+	if m.Birth > c.birth {
+		c.birth = m.Birth
+		maps.DeleteFunc(c.parts, func(_ string, p *part) bool { return p.incarnation < c.birth })
+	}
+	p := c.parts[m.Collection]
+	if m.Incarnation < c.birth || p != nil && (m.Incarnation < p.incarnation || m.Incarnation == p.incarnation && p.closed) {
+		return
+	}
+	if p == nil || m.Incarnation > p.incarnation {
+		p = &part{incarnation: m.Incarnation, names: map[string]order{}, objects: map[string]held{}}
+		c.parts[m.Collection] = p
+	}
+	if m.ofCollection() {
+		if p.run = max(p.run, m.Run); m.short() == "closed" {
+			p.closed = true
+			clear(p.objects)
+		}
+		return
+	}
+	name := m.Namespace + "/" + m.Name
+	next := order{m.Run, m.At, m.short() == "deleted"}
+	if last, known := p.names[name]; known && !next.after(last) {
+		return
+	}
+	p.names[name] = next
+	for uid, h := range p.objects {
+		if h.name == name {
+			delete(p.objects, uid)
+		}
+	}
+	if !next.deleted {
+		p.objects[m.UID] = held{m.Collection, version{m.Epoch, m.At}, partition, name}
+	}
+}
+
+// of returns what consumers have of an object by a collection.
+func (c *consumerCopy) of(collection, uid string) (held, bool) {
+	p := c.parts[collection]
+	if p == nil {
+		return held{}, false
+	}
+	h, ok := p.objects[uid]
+	return h, ok
+}
+
+// all returns the union, by uid, as of the highest version.
+func (c *consumerCopy) all() map[string]held {
+	union := map[string]held{}
+	for _, id := range slices.Sorted(maps.Keys(c.parts)) {
+		for uid, h := range c.parts[id].objects {
+			if other, there := union[uid]; !there || other.at.less(h.at) {
+				union[uid] = h
+			}
+		}
+	}
+	return union
+}
+
+// compactionClass is the part of a collection event's key that tells kinds of events apart.
+func compactionClass(m *message) string {
+	if m.short() == "closed" || m.short() == "gap" && m.Data.Reset {
+		return "reset"
+	}
+	return m.short()
+}
+
+// rollback is what a restore means to the collections of one sink. A collection that has seen more
+// than what the restore left notices it, unless as many writes follow before it asks the server.
+type rollback struct {
+	seen      map[string]int // what collections had seen that is undone, until they notice
+	overtaken map[string]bool
+}
+
+// restored notes a restore that left a resourceVersion.
+func (j *judge) restored(left int) {
+	j.rollback = rollback{seen: map[string]int{}, overtaken: j.rollback.overtaken}
+	for id, rv := range j.newestOf() {
+		if j.unpublished(id, rv) { // it may have seen more than was published
+			rv = left + 1
+		}
+		if rv > left {
+			j.rollback.seen[id] = rv
+		}
+	}
+	j.rolledBack = maps.Clone(j.rollback.seen)
+}
+
+// unpublished reports whether a collection selects a state behind a resourceVersion, in the history before
+// the present one.
+func (j *judge) unpublished(id string, rv int) bool {
+	before := j.w.cluster.histories[max(0, j.w.cluster.lastHistory()-1)]
+	return slices.ContainsFunc(before.changes, func(c change) bool {
+		return c.rv > rv && slices.ContainsFunc(j.selections(id, 0), func(s selection) bool { return s.selects(c.after) })
+	})
+}
+
+// killed has a restore count as not noticed if nothing says on the bus that it was.
+func (j *judge) killed() {
+	for _, m := range j.s.bus.messages {
+		if m.Step > j.w.restored && m.Data.Reason == "history" {
+			delete(j.rolledBack, m.Collection)
+		}
+	}
+	j.rollback.seen = maps.Clone(j.rolledBack)
+}
+
+// follow follows whether collections notice a restore: noticed says that all have asked the server.
+func (j *judge) follow(now int, noticed bool) {
+	for id, rv := range j.rollback.seen {
+		switch {
+		case noticed:
+			delete(j.rollback.seen, id)
+		case now >= rv:
+			if j.rollback.overtaken == nil {
+				j.rollback.overtaken = map[string]bool{}
+			}
+			j.rollback.overtaken[id] = true
+			delete(j.rollback.seen, id)
+		}
+	}
+}
+
+// newestOf is the newest resourceVersion of the present history that was published of each collection.
+func (j *judge) newestOf() map[string]int {
+	newest := map[string]int{}
+	for _, m := range j.s.bus.messages {
+		if m.Step > j.w.restored {
+			newest[m.Collection] = max(newest[m.Collection], m.Version)
+		}
+	}
+	return newest
+}

@@ -1,0 +1,67 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"syscall"
+	"testing"
+	"testing/synctest"
+
+	"go.uber.org/zap"
+
+	"github.com/kubebridge/kubebridge/pkg/checkpoint"
+)
+
+// fullDisk is a store whose reads fail so many times.
+type fullDisk struct {
+	checkpoint.Store
+	fails int
+	with  error
+}
+
+func (s *fullDisk) fail() error {
+	if s.fails == 0 {
+		return nil
+	}
+	s.fails--
+	return s.with
+}
+
+func (s *fullDisk) Get([]byte) ([]byte, error) { return []byte("value"), s.fail() }
+
+func (s *fullDisk) Scan(_ []byte, fn func(key, value []byte) error) error {
+	if err := s.fail(); err != nil {
+		return err
+	}
+	return fn([]byte("key"), nil)
+}
+
+// TestReadsOutliveAFullDisk: a pipeline that reads its checkpoint while the disk is full waits, as its
+// commits do, and does not end the program.
+func TestReadsOutliveAFullDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &retryingReader{&fullDisk{fails: 3, with: syscall.ENOSPC}, t.Context(), nil, newReminder(zap.NewNop()), "s"}
+		if value, err := p.Get(nil); string(value) != "value" || err != nil {
+			t.Errorf("Get: %q, %v", value, err)
+		}
+		p.Store = &fullDisk{fails: 3, with: syscall.ENOSPC}
+		keys := 0
+		if err := p.Scan(nil, func(_, _ []byte) error { keys++; return nil }); err != nil || keys != 1 {
+			t.Errorf("Scan: %d keys, %v", keys, err)
+		}
+		stop := errors.New("enough")
+		if err := p.Scan(nil, func(_, _ []byte) error { return stop }); !errors.Is(err, stop) {
+			t.Errorf("Scan that is broken off: %v", err)
+		}
+		p.Store = &fullDisk{fails: 1, with: checkpoint.ErrCorrupt}
+		if _, err := p.Get(nil); !errors.Is(err, checkpoint.ErrCorrupt) {
+			t.Errorf("Get of what is damaged: %v", err)
+		}
+		ended, end := context.WithCancel(t.Context())
+		end()
+		p = &retryingReader{&fullDisk{fails: 9, with: syscall.ENOSPC}, ended, nil, newReminder(zap.NewNop()), "s"}
+		if _, err := p.Get(nil); !errors.Is(err, syscall.ENOSPC) {
+			t.Errorf("Get at the end: %v", err)
+		}
+	})
+}
