@@ -181,7 +181,7 @@ func TestPastGoes(t *testing.T) {
 	}
 	for resources, says := range map[string]string{
 		`{resource: certs, topic: c}`: "write it in full",
-		`{resource: pods, namespaces: [a], topic: a}, {resource: pods, namespaces: [b], topic: b}`: `"pods" has entries with several topics`,
+		`{resource: pods, namespaces: [a], topic: a}, {resource: pods, name: b, namespaces: [b], topic: b}`: `"pods" has entries with several topics`,
 	} {
 		if _, err := parse(resources); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v, want %q", resources, err, says)
