@@ -69,7 +69,7 @@ func laneShape(c *config.Config, s *config.Sink) (form encode.Config, err error)
 	own := event.Identity{Bridge: c.Name, Cluster: c.Cluster, Sink: s.Name} // its UID is found out later
 	form = encode.Config{
 		KeepManagedFields: c.ManagedFields == "keep", Secrets: shape.Secrets{Plain: c.Secrets.Values == "plain"},
-		Oversize: encode.Oversize(s.Oversize), Route: route(s, nil),
+		Oversize: encode.Oversize(s.Oversize), Route: route(s, nil), Tombstones: s.Kafka != nil && s.Kafka.Tombstones,
 	}
 	dead := ""
 	switch {

@@ -222,3 +222,18 @@ func TestMissingKeyMattersOnlyWhereItIsUsed(t *testing.T) {
 		}
 	}
 }
+
+// With tombstones, the end of a collection removes its objects from a compacted topic. The pipeline writes these
+// null values, so it must have the option of the sink.
+func TestTombstonesReachThePipeline(t *testing.T) {
+	for setting, want := range map[string]bool{"": false, ", tombstones: true": true} {
+		c, err := config.Parse("test", []byte("cluster: prod\nresources: [pods]\nsinks:\n  - {name: k, kafka: {brokers: [\"b:9092\"]"+setting+"}}\n"), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		form, err := laneShape(c, &c.Sinks[0])
+		if err != nil || form.Tombstones != want {
+			t.Errorf("with %q: %t, %v", setting, form.Tombstones, err)
+		}
+	}
+}

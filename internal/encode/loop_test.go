@@ -162,6 +162,9 @@ func (e inLoop) Encode(i *reconcile.Item, _ string, at time.Time) (event.Record,
 // blind observes nothing.
 type blind struct{}
 
+// Counted implements [loop.Observer].
+func (blind) Counted(string, int64, bool) {}
+
 // Queued implements [loop.Observer].
 func (blind) Queued(loop.Load, loop.Load) {}
 

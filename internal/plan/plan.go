@@ -20,8 +20,10 @@ type Collection struct {
 	// Selection is the text of label selector, field selector and excluded namespaces. Equal
 	// selections have equal texts; that of everything is "".
 	Selection string
-	Entry     string // [Entry.String] of its entry
-	Options   any    // of its entry
+	// Storage is whose history and resourceVersions the objects have: see [source.Catalog.Storage].
+	Storage string
+	Entry   string // [Entry.String] of its entry
+	Options any    // of its entry
 }
 
 // ID is the collection's name.
@@ -333,6 +335,7 @@ func (p *planner) take(e *parsed, r source.Resource) {
 		names = []string{""}
 	}
 	c := e.collection(r, r.Namespaced && !e.confined())
+	c.Storage, _ = p.in.catalog.Storage(r.Group) // if that is not known: see Outcomes
 	for _, n := range names {
 		c.Target.Collection.Namespace = n
 		p.Collections = append(p.Collections, c)
