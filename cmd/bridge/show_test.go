@@ -64,9 +64,12 @@ func TestHostileText(t *testing.T) {
 				Name: hostile, Failing: hostile, Collections: []status.Collection{{ID: hostile, State: hostile, Error: hostile, Position: hostile}},
 			}}})
 		}},
-		"checkpoint": {3, func(w *bytes.Buffer) error {
-			checkpointInfo{Path: hostile, Identity: event.Identity{Cluster: hostile}, Positions: map[string]event.Position{hostile: {RV: hostile}}, Objects: map[string]int{hostile: 1}}.print(w)
-			return nil
+		"checkpoint": {1 + 1 + 2 + 1 + 1, func(w *bytes.Buffer) error {
+			i := checkpointInfo{
+				Path: hostile, Identity: event.Identity{Cluster: hostile}, Epochs: map[string]uint64{hostile: 1}, Owed: []string{hostile},
+				Collections: []heldCollection{{ID: hostile, Position: hostile, Phase: hostile, InDoubt: &doubt{Events: []string{"gap"}}}},
+			}
+			return i.print(w)
 		}},
 		"log": {1, func(w *bytes.Buffer) error {
 			newLogger("console", zap.InfoLevel, w).Info(hostile, zap.String("name", hostile), zap.Error(errors.New(hostile)))

@@ -1,71 +1,180 @@
-"""A copy of a cluster's objects, kept by the consumer's rule of docs/events.md."""
+"""A copy of clusters' objects, kept by the rules of docs/events.md. The numbers are those of the steps there."""
 
+import hashlib
 import json
 
+TRANSITIONS = {  # step 7: by phase and event
+    "unread": {"reset": "open", "resync": "resyncing", "gap": "partial", "synced": "partial"},
+    "partial": {"resync": "resyncing"},
+    "resyncing": {"gap": "partial", "synced": "in step"},
+    "open": {"synced": "in step"},
+    "in step": {"gap": "open"},
+}
 
-def number(version):
-    """(epoch, resourceVersion), comparable; None where it is no number."""
-    epoch, rv = version
-    return (epoch, int(rv)) if rv.isdigit() else None
+
+def compare(a, b):
+    """-1, 0 or 1; None if the versions are not both numbers and differ."""
+    if a == b:
+        return 0
+    if a.isdigit() and b.isdigit():
+        return (int(a) > int(b)) - (int(a) < int(b))
+    return None
 
 
-def older(a, b):
-    a, b = number(a), number(b)
-    return a is not None and b is not None and a < b
+def newer(a, b):
+    """Reports whether (epoch, resourceversion) a is higher than b."""
+    return a[0] > b[0] or a[0] == b[0] and compare(a[1], b[1]) == 1
+
+
+class Partition:
+    def __init__(self):
+        self.phase = "unread"
+        self.run = 0
+        self.number = (0, 0)  # run and number of the last synced
+        self.synced = None  # (epoch, resourceversion), time, edit
+
+
+class Collection:
+    def __init__(self, resource, incarnation):
+        self.resource = resource
+        self.incarnation = incarnation
+        self.closed = False
+        self.run = 0
+        self.last = {}  # by subject: run, resourceversion, deleted
+        self.objects = {}  # by subject: the event
+        self.partitions = {}  # by topic and partition
+        self.topics = {}  # how many partitions each has
 
 
 class Copy:
     """Messages of one partition must come in order, from its beginning."""
 
-    def __init__(self):
-        self.objects = {}  # by uid: the event
-        self.known = {}  # by uid: [version, ids told at it, where from], also of what is gone
-        self.said = set()  # ids of the resets, by partition
-        self.in_step = {}  # by collection and partition: resourceVersion, or None in a gap
+    def __init__(self, compacted=False):
+        self.compacted = compacted
+        self.births = {}  # by cluster
+        self.plans = {}  # by source: birth, number, digest
+        self.collections = {}  # by cluster and ID
+        self.at_end = {}  # by topic and partition
 
-    def apply(self, value, partition=0):
-        """Takes a message's value. Returns the event, or None if it says nothing new."""
-        if not value:  # a tombstone
+    def apply(self, value, headers=None, topic="", partition=0, partitions=1, at_end=False):
+        """Takes a message. Returns the event, or None if it changed nothing."""
+        self.at_end[topic, partition] = at_end
+        event = self.decode(value, headers or {})  # 1
+        if event is None:
             return None
-        event = json.loads(value)
-        kind = event["type"].split(".")
-        if kind[:2] != ["io", "kubebridge"] or kind[-1] != "v1" or "deadletterreason" in event:
+        self.follow(event)  # 2, 3
+        c = self.collection(event)  # 4
+        if c is None:
             return None
-        if kind[2] == "collection":
-            return self.of_collection(event, kind[3], partition)
-        return self.of_object(event, kind[3], partition)
+        kind = event["type"].split(".")[3]
+        if kind == "closed":  # 6
+            c.closed = True
+            c.last, c.objects, c.partitions = {}, {}, {}
+            return event
+        c.topics[topic] = partitions
+        p = c.partitions.setdefault((topic, partition), Partition())
+        if "uid" in event:
+            return self.of_object(c, p, event, kind)
+        return self.of_collection(c, p, event, kind)
 
-    def of_object(self, event, kind, partition):
-        uid = (event["source"], event["uid"])
-        version = (int(event.get("epoch", 1)), event["resourceversion"])
-        known = self.known.get(uid)
-        if known and (older(version, known[0]) or event["id"] in known[1]):
-            return None
-        where = (event["cluster"], event["collection"], partition)
-        if known is None or kind != "deleted" and version != known[0]:
-            known = [version, set(), where]
-        known[1].add(event["id"])
-        known[2] = where
-        self.known[uid] = known
-        if kind == "deleted":
-            self.objects.pop(uid, None)
+    @staticmethod
+    def decode(value, headers):
+        if not value:
+            event = {k[3:]: v for k, v in headers.items() if k[:3] in ("ce_", "ce-")}
         else:
-            self.objects[uid] = event
-        return event
+            event = json.loads(value)
+        kind = event.get("type", "").split(".")
+        known = kind[:2] == ["io", "kubebridge"] and kind[-1] == "v1"
+        return event if known and "deadletterreason" not in event else None
 
-    def of_collection(self, event, kind, partition):
-        where = (event["cluster"], event["collection"], partition)
-        if kind == "gap" and event["data"].get("reset"):
-            if (where, event["id"]) in self.said:
+    def follow(self, event):
+        if "birth" not in event:
+            return
+        cluster, birth = event["cluster"], int(event["birth"])
+        if birth < self.births.get(cluster, 0):
+            return
+        plan = (birth, int(event["plan"]), event["plandigest"])
+        if plan[:2] > self.plans.get(event["source"], (0, 0))[:2]:
+            self.plans[event["source"]] = plan
+        self.births[cluster] = birth
+        for key, c in list(self.collections.items()):
+            if key[0] == cluster and c.incarnation < birth:
+                del self.collections[key]
+
+    def collection(self, event):
+        key, incarnation = (event["cluster"], event["collection"]), int(event["incarnation"])
+        c = self.collections.get(key)
+        if incarnation < self.births.get(event["cluster"], 0):
+            return None
+        if c is None or incarnation > c.incarnation:
+            c = self.collections[key] = Collection(event["source"], incarnation)
+        return None if incarnation < c.incarnation or c.closed else c
+
+    @staticmethod
+    def of_object(c, p, event, kind):  # 5
+        if p.phase == "unread":
+            p.phase = "partial"
+        name, run, version, deleted = event["subject"], int(event["run"]), event["resourceversion"], kind == "deleted"
+        p.run, c.run = max(p.run, run), max(c.run, run)
+        if name in c.last:
+            last_run, last_version, last_deleted = c.last[name]
+            order = compare(version, last_version)
+            greater = run > last_run or run == last_run and (order in (1, None) or order == 0 and deleted and not last_deleted)
+            if not greater:
                 return None
-            self.said.add((where, event["id"]))
-            for uid in [u for u, k in self.known.items() if k[2] == where]:
-                del self.known[uid]
-                self.objects.pop(uid, None)
-        self.in_step[where] = event["resourceversion"] if kind == "synced" else None
+        c.last[name] = (run, version, deleted)
+        c.objects.pop(name, None)
+        if not deleted:
+            c.objects[name] = event
         return event
 
-    def lines(self):
-        for event in sorted(self.objects.values(), key=lambda e: (e["source"], e["subject"])):
-            resource = event["resource"] + ("." + event["group"] if "group" in event else "")
-            yield " ".join(["copy", resource, event.get("namespace", "") + "/" + event["name"], event["uid"], event["resourceversion"]])
+    @staticmethod
+    def of_collection(c, p, event, kind):  # 7
+        run, version = int(event["run"]), (int(event.get("epoch", 1)), event.get("resourceversion", ""))
+        if kind == "gap":
+            if run <= p.run:
+                return None
+            data = event["data"]
+            kind = "reset" if data.get("reset") else "resync" if data["reason"] == "resync" else "gap"
+        else:
+            number = (run, int(event["id"].split(":")[-2]))
+            if run < p.run or number <= p.number:
+                return None
+            p.number = number
+            p.synced = (version, event["time"], int(event["edit"]))
+        p.phase = TRANSITIONS[p.phase].get(kind, p.phase)
+        p.run, c.run = run, max(c.run, run)
+        return event
+
+    def objects(self):
+        """The union (8): events by source and uid."""
+        shown = {}
+        for key in sorted(self.collections):
+            for event in self.collections[key].objects.values():
+                uid = (event["source"], event["uid"])
+                version = (int(event.get("epoch", 1)), event["resourceversion"])
+                if uid not in shown or newer(version, shown[uid][0]):
+                    shown[uid] = (version, event)
+        return {uid: event for uid, (_, event) in shown.items()}
+
+    def in_step(self, c):
+        all_read = len(c.partitions) == sum(c.topics.values())
+        return all_read and all(p.phase == "in step" and p.run == c.run for p in c.partitions.values()) and (
+            len({p.synced[2] for p in c.partitions.values()}) == 1) and (
+            not self.compacted or all(self.at_end[place] for place in c.partitions))
+
+    def complete(self, source):
+        """(epoch, resourceversion) up to which a resource is complete (9), or None. A source is "/clusters/prod-eu-1/core/pods"."""
+        lowest, lines = None, []
+        for (_, name), c in sorted(self.collections.items()):
+            if c.resource != source or c.closed:
+                continue
+            if not self.in_step(c):
+                return None
+            for p in c.partitions.values():
+                if lowest is None or not lowest[1] or newer(lowest, p.synced[0]):  # what does not exist has no version
+                    lowest = p.synced[0]
+                edit = p.synced[2]
+            lines.append(f"{name} {edit}\n")
+        digest = hashlib.sha256("".join(lines).encode()).hexdigest()[:16]
+        return lowest if lines and digest == self.plans[source][2] else None

@@ -73,7 +73,7 @@ func newRig(t *testing.T, target event.Collection, s encode.Settings, change fun
 }
 
 func template(t testing.TB, text string) *shape.Template {
-	parsed, err := shape.ParseTemplate(text, append(shape.EntrySubjectNames, shape.HeaderNames...))
+	parsed, err := shape.ParseTemplate(text, append(shape.SubjectNames, shape.HeaderNames...))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -182,6 +182,7 @@ func (p *plan) next() <-chan struct{} {
 type observer struct{}
 
 func (observer) Committed([]reconcile.Item, []event.Record) {}
+func (observer) Counted(string, int64, bool)                {}
 func (observer) Queued(loop.Load, loop.Load)                {}
 func (observer) Suspended(string, time.Time, error)         {}
 

@@ -41,8 +41,8 @@ func (l *Loop) encode(detail string) {
 			}
 		}
 		items[n].Payload = &encoded{r, changes}
-		if e != nil && e.Type == event.Synced {
-			l.last["synced "+items[n].Collection], l.last["verify "+items[n].Collection] = at, at
+		if w := l.wanted[items[n].Collection]; w != nil && e != nil && e.Type == event.Synced {
+			w.synced, w.verified = at, at
 		}
 		l.filling.bytes += len(r.Value)
 	}
@@ -116,7 +116,8 @@ func (l *Loop) queued() {
 	l.Observer.Queued(Load{len(l.flying.records), l.flying.bytes, l.flying.since}, filling)
 }
 
-// deliver writes the batch on its way. settled are the records of the batch that the bus already has.
+// deliver writes the batch on its way. settled are records of it that the bus already has, and whose
+// changes the store does not have.
 func (l *Loop) deliver(ctx context.Context, settled ...event.Record) {
 	f := l.flying
 	mode := l.Delivery.Mode()
@@ -127,7 +128,7 @@ func (l *Loop) deliver(ctx context.Context, settled ...event.Record) {
 	for i := range f.items {
 		f.records = append(f.records, f.items[i].Payload.(*encoded).record)
 	}
-	for _, items := range [][]reconcile.Item{f.settled, f.sealed.Items} {
+	for _, items := range [][]reconcile.Item{f.settled.items, f.sealed.Items} {
 		for i := range items {
 			changes = append(changes, items[i].Payload.(*encoded).changes...)
 		}
@@ -176,8 +177,15 @@ func (l *Loop) committed() {
 	f := l.flying
 	l.core.Committed()
 	l.budget.Release(f.held)
-	l.Observer.Committed(f.items, f.records)
-	l.Encoder.Committed(slices.Concat(f.settled, f.sealed.Items))
+	for id, n := range f.grown {
+		l.objects[id] += n
+		l.counted(id)
+	}
+	l.Observer.Committed(slices.Concat(f.settled.items, f.items), slices.Concat(f.settled.records, f.records))
+	for id := range f.sealed.Records {
+		l.counted(id) // its first list may be complete now
+	}
+	l.Encoder.Committed(slices.Concat(f.settled.items, f.sealed.Items))
 	for i := range f.sealed.Items {
 		id := f.sealed.Items[i].Collection
 		if _, paused := l.pauses[id]; paused {
@@ -240,7 +248,7 @@ func (l *Loop) without(ctx context.Context, index int, ids []string) {
 	case delivery.Log:
 		settled = slices.Clone(f.records[:index])
 		l.core.Published(index)
-		f.settled, f.items = append(f.settled, before...), after
+		f.settled.items, f.settled.records, f.items = append(f.settled.items, before...), append(f.settled.records, settled...), after
 		l.seq++ // a batch without its first records is another one
 		f.seq = l.seq
 	case delivery.Intents:
@@ -249,6 +257,8 @@ func (l *Loop) without(ctx context.Context, index int, ids []string) {
 	for _, id := range ids {
 		l.core.Drop(id)
 		l.Encoder.Dropped(id)
+		delete(f.grown, id)
+		delete(l.filling.grown, id)
 	}
 	f.sealed = l.core.Sealed()
 	l.deliver(ctx, settled...)
@@ -278,6 +288,9 @@ func (l *Loop) resume(at time.Time) error {
 	for _, id := range due {
 		delete(l.suspended, id)
 		l.core.Restore(id, state, now())
+		if err := l.count(id); err != nil { // in the mode Log, a part of a batch may be in the store
+			return err
+		}
 		l.configure(id)
 		if _, removed := l.removed[id]; removed {
 			l.step(reconcile.Remove, id)
@@ -292,7 +305,7 @@ func (l *Loop) forget() {
 		for !l.full() {
 			keys, done := l.core.Forgettable(id, BatchRecords)
 			for _, key := range keys {
-				l.core.Step(&reconcile.Input{Kind: reconcile.Forget, Collection: id, Key: key})
+				l.stepObject(&reconcile.Input{Kind: reconcile.Forget, Collection: id, Key: key}, key)
 			}
 			if done {
 				l.core.Step(&reconcile.Input{Kind: reconcile.Forgot, Collection: id})
@@ -301,6 +314,40 @@ func (l *Loop) forget() {
 				break
 			}
 		}
+	}
+}
+
+// stepObject passes on an input about an object, and counts the inventory entry that it adds or
+// removes.
+func (l *Loop) stepObject(in *reconcile.Input, key string) {
+	before, _ := l.core.Object(in.Collection, key)
+	l.core.Step(in)
+	after, _ := l.core.Object(in.Collection, key)
+	switch {
+	case before == nil && after != nil:
+		l.filling.grow(in.Collection, 1)
+	case before != nil && after == nil:
+		l.filling.grow(in.Collection, -1)
+	}
+}
+
+func (b *batch) grow(collection string, n int64) {
+	if b.grown == nil {
+		b.grown = map[string]int64{}
+	}
+	b.grown[collection] += n
+}
+
+// count counts the objects in a collection's inventory.
+func (l *Loop) count(collection string) (err error) {
+	l.objects[collection], err = durable.Count(l.Store, collection)
+	return err
+}
+
+// counted says how many objects a collection has.
+func (l *Loop) counted(collection string) {
+	if c := l.core.Collection(collection); c != nil {
+		l.Observer.Counted(collection, l.objects[collection], c.Synced != 0)
 	}
 }
 

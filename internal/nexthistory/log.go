@@ -1,5 +1,5 @@
 // Package nexthistory answers, from the bus alone, what a cluster's collections held at a time and
-// how objects changed, by the contract of docs/events-next.md. It replaces what internal/history
+// how objects changed, by the contract of docs/events.md. It replaces what internal/history
 // has for the contract of docs/events.md; what does not depend on a contract stays there.
 //
 // An answer rests on a whole list of each collection: a reset or a resync, from its gap to its

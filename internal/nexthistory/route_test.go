@@ -46,7 +46,7 @@ func TestSubjects(t *testing.T) {
 				if text == shape.DefaultSubject && entry != "" {
 					written += ".{entry}"
 				}
-				template, err := shape.ParseTemplate(written, shape.EntrySubjectNames)
+				template, err := shape.ParseTemplate(written, shape.SubjectNames)
 				if err != nil {
 					t.Fatal(err)
 				}

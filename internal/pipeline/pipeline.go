@@ -94,7 +94,10 @@ func (p *Pipeline) encoderOptions(o *pipelineOptions) encode.Options {
 			Counts: func(i *reconcile.Item) *event.Counts { return p.countsOf(i.Collection).synced() },
 			Detail: func(*reconcile.Item) string { return p.detail },
 		},
-		Run: func(collection string) (run, incarnation uint64) { return p.loop.RunOf(collection) },
+		Run: func(collection string) (run, incarnation uint64) {
+			s := p.loop.State(collection)
+			return s.Run, s.Incarnation
+		},
 	}
 }
 
@@ -103,7 +106,11 @@ func (p *Pipeline) encoderOptions(o *pipelineOptions) encode.Options {
 // the store.
 func (p *Pipeline) Run(ctx, stop context.Context) error {
 	p.store.ctx = ctx
-	return p.loop.Run(ctx, stop)
+	if err := p.loop.Run(ctx, stop); err != nil {
+		return err
+	}
+	p.log.Info("everything read is committed", zap.String("sink", p.name))
+	return nil
 }
 
 // Alive reports whether the pipeline's loop answers before ctx ends. It also answers while it waits for
@@ -197,7 +204,7 @@ func (p *Pipeline) wanted(c *planning.Collection) loop.Wanted {
 	if o.Types == nil && planning.Expires(&c.Target.Collection) {
 		o.Types = []event.Type{event.Added, event.Modified}
 	}
-	id, of, target, selection := c.ID(), c.Target.Collection, c.Target, c.Selection
+	id, of, target, selection, storage := c.ID(), c.Target.Collection, c.Target, c.Selection, c.Storage
 	if v := target.Resource.Version; v != "" { // objects have other bodies in another version
 		base, _, _ := strings.Cut(selection, inVersion) // a recorded selection already has a version
 		selection = base + inVersion + v
@@ -209,7 +216,7 @@ func (p *Pipeline) wanted(c *planning.Collection) loop.Wanted {
 			if err != nil {
 				return properties, &ConfigError{err}
 			}
-			properties.Selection = selection
+			properties.Selection, properties.Storage = selection, storage
 			p.setTarget(id, target)
 			return properties, nil
 		},

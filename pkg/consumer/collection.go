@@ -234,12 +234,7 @@ func (s *State) phase(c *collection) Phase {
 func (s *State) inStep(c *collection) (least synced, ok bool) {
 	ok = s.phase(c) == InStep
 	for at, p := range c.progress {
-		if least.at.Epoch == 0 || compareVersion(p.at.Epoch, p.at.ResourceVersion, least.at.Epoch, least.at.ResourceVersion) < 0 {
-			least.at.Epoch, least.at.ResourceVersion = p.at.Epoch, p.at.ResourceVersion
-		}
-		if least.at.Time.IsZero() || p.at.Time.Before(least.at.Time) {
-			least.at.Time = p.at.Time
-		}
+		least.at.lower(p.at)
 		if p.run != c.run || least.edit != 0 && least.edit != p.edit || s.Compacted && !s.atEnd[at] {
 			ok = false
 		}

@@ -128,7 +128,10 @@ func TestDecodeRefusesTwoSpellings(t *testing.T) {
 type messages []consumer.Message
 
 func (m *messages) add(e event.Event, run string) {
-	e.Time, e.Origin, e.Collection = time.Unix(int64(len(*m)+1), 0), event.Reconcile, &event.Collection{Resource: "pods", ByEntry: true}
+	e.Time, e.Origin = time.Unix(int64(len(*m)+1), 0), event.Reconcile
+	if e.Collection == nil {
+		e.Collection = &event.Collection{Resource: "pods", ByEntry: true}
+	}
 	e.Run, e.Incarnation = run, 1
 	encoder := event.Encoder{Cluster: "test", ClusterUID: "c"}
 	x := consumer.Message{Topic: "t", Value: event.Structured.Append(nil, encoder.Attributes(&e), &e), Headers: map[string]string{"content-type": event.Structured.ContentType()}}
@@ -251,6 +254,29 @@ func TestNullValueDeletes(t *testing.T) {
 	}
 }
 
+// A namespace that does not exist has no version. It must not hide up to which version the rest of a resource is complete.
+func TestCompleteBesideAMissingNamespace(t *testing.T) {
+	for range 10 { // the order of collections in memory is random
+		var s consumer.State
+		var m messages
+		for namespace, version := range map[string]string{"a": "", "b": "45", "c": "47"} {
+			for _, typ := range []event.Type{event.Gap, event.Synced} {
+				e := event.Event{Type: typ, Collection: &event.Collection{Resource: "pods", Namespace: namespace, ByEntry: true}, Nth: 1}
+				e.Report = &event.Report{Reason: "reset", Reset: typ == event.Gap}
+				e.Plan = &event.Plan{Number: 1, Digest: event.PlanDigest(map[string]uint64{"pods@a": 1, "pods@b": 1, "pods@c": 1}), Edit: 1, Birth: 1}
+				if typ == event.Synced {
+					e.ResourceVersion = version
+				}
+				m.add(e, "1")
+			}
+		}
+		m.apply(t, &s)
+		if at, ok := s.Complete("test", "pods"); !ok || at.ResourceVersion != "45" || at.Epoch != 1 {
+			t.Fatalf("complete is %t, at %+v; want version 45", ok, at)
+		}
+	}
+}
+
 // A null value with headers of anything but a deletion is no event.
 func TestNullValueOfAnotherType(t *testing.T) {
 	var m messages
@@ -307,7 +333,7 @@ func TestChanges(t *testing.T) {
 	m.object(event.Present, "1", "a", "5")
 	m = append(m, consumer.Message{Topic: "t", Value: []byte("hello")}, consumer.Message{Topic: "t"})
 	m.object(event.Deleted, "1", "a", "5")
-	m = append(m, consumer.Message{Topic: "t", Value: golden(t, "added")}) // of the contract before
+	m = append(m, consumer.Message{Topic: "t", Value: bytes.Replace(golden(t, "added"), []byte(`"incarnation":"1773400000000"`), []byte(`"new":"1"`), 1)})
 	var got []string
 	for c, err := range s.Changes(t.Context(), &m) {
 		if err != nil {

@@ -1,5 +1,5 @@
 // Package consumer keeps a copy of clusters' objects from what the bridge wrote to a
-// bus, by the rules of docs/events-next.md.
+// bus, by the rules of docs/events.md.
 //
 // A [State] takes messages, from whatever client reads them, and knows these
 // rules: it ignores what came twice or too late, follows gaps, resets and closed

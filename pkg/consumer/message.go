@@ -166,7 +166,7 @@ func deletedData(attributes map[string]string) []byte {
 	return data
 }
 
-// fromPlain makes the data of an event of which a message holds the object alone (docs/events-next.md,
+// fromPlain makes the data of an event of which a message holds the object alone (docs/events.md,
 // formats): such data has no schema.
 func fromPlain(attributes map[string]string, object []byte) ([]byte, error) {
 	said := struct {

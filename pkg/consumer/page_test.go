@@ -16,7 +16,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-const page = "../../docs/events-next.md"
+const page = "../../docs/events.md"
 
 // row is a row of the page's example.
 type row struct {

@@ -188,8 +188,19 @@ func (s *State) Len() int {
 // AsOf is up to where a copy is complete. Later changes may be in the copy as well.
 type AsOf struct {
 	Epoch           uint64
-	ResourceVersion string    // "": of a collection whose resource does not exist
+	ResourceVersion string    // "": the resource or its namespace does not exist
 	Time            time.Time // of the last synced event, by the bridge's clock
+}
+
+// lower makes a the least of both. A copy of what does not exist has no version, and any time.
+func (a *AsOf) lower(b AsOf) {
+	if b.ResourceVersion != "" && a.ResourceVersion == "" || a.Epoch == 0 ||
+		b.ResourceVersion != "" && compareVersion(b.Epoch, b.ResourceVersion, a.Epoch, a.ResourceVersion) < 0 {
+		a.Epoch, a.ResourceVersion = b.Epoch, b.ResourceVersion
+	}
+	if a.Time.IsZero() || b.Time.Before(a.Time) {
+		a.Time = b.Time
+	}
 }
 
 // Complete reports whether the copy has every object of a resource ("pods",
@@ -213,12 +224,7 @@ func (s *State) Complete(cluster, resource string) (at AsOf, ok bool) {
 		if !inStep {
 			return AsOf{}, false
 		}
-		if at.Epoch == 0 || compareVersion(last.at.Epoch, last.at.ResourceVersion, at.Epoch, at.ResourceVersion) < 0 {
-			at.Epoch, at.ResourceVersion = last.at.Epoch, last.at.ResourceVersion
-		}
-		if at.Time.IsZero() || last.at.Time.Before(at.Time) {
-			at.Time = last.at.Time
-		}
+		at.lower(last.at)
 		edits[key.id] = last.edit
 	}
 	if len(edits) == 0 || event.PlanDigest(edits) != p.digest {

@@ -3,6 +3,7 @@ package event_test
 import (
 	"bytes"
 	"errors"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -33,11 +34,11 @@ func TestParseLosesNothing(t *testing.T) {
 	for _, x := range examples() {
 		t.Run(x.name, func(t *testing.T) {
 			r := parsed(t, x.name)
-			collection := event.ParseCollection(r.Collection)
+			collection := event.ParseEntryCollection(r.Collection)
 			e := event.Event{
 				Type: r.Type, Origin: r.Origin, Time: r.Time, Collection: &collection, Epoch: r.Epoch,
 				APIVersion: r.APIVersion, Kind: r.Kind, Namespace: r.Namespace, Name: r.Name, UID: r.UID,
-				ResourceVersion: r.ResourceVersion, Entry: x.event.Entry, Again: x.event.Again, Run: x.event.Run,
+				ResourceVersion: r.ResourceVersion, DeletionVersion: r.DeletionVersion, Run: strconv.FormatUint(r.Run, 10), Incarnation: r.Incarnation, Nth: x.event.Nth, Plan: r.Plan,
 				Object: r.Object, Reason: r.Reason, Truncated: r.Truncated, DeadLetter: r.DeadLetter, Report: r.Report,
 				Before: r.Before, Patch: r.Patch, Base: r.Base, ChangedBy: r.ChangedBy,
 			}
@@ -49,8 +50,8 @@ func TestParseLosesNothing(t *testing.T) {
 			if diff := cmp.Diff(string(read(t, golden(x.name))), string(again)); diff != "" {
 				t.Errorf("(-golden +again):\n%s", diff)
 			}
-			if r.ID != e.ID() || r.Group != collection.Group || r.Resource != collection.Resource {
-				t.Errorf("got id %q of %q %q", r.ID, r.Group, r.Resource)
+			if r.ID != e.ID() || r.Group != collection.Group || r.Resource != collection.Resource || r.Entry != collection.Entry {
+				t.Errorf("got id %q of %q %q %q", r.ID, r.Group, r.Resource, r.Entry)
 			}
 			if !bytes.Contains(read(t, golden(x.name)), append([]byte(`"data":`), r.Data...)) {
 				t.Errorf("data is %s", r.Data)
@@ -63,18 +64,19 @@ func TestParse(t *testing.T) {
 	since := time.Date(2026, 3, 14, 9, 26, 0, 535_897_000, time.UTC)
 	for _, want := range []event.Received{
 		{
-			Type: event.Present, ID: "e2:99999999-8888-4777-8666-555555555555:977:present:dk3v0b1p9x2c",
+			Type: event.Present, ID: "crontabs.stable.example.com:1773480360000:99999999-8888-4777-8666-555555555555:977:present",
 			Time: time.Date(2026, 3, 14, 9, 26, 6, 535_897_000, time.UTC), Cluster: encoder.Cluster, ClusterUID: encoder.ClusterUID,
 			Collection: "crontabs.stable.example.com", Group: "stable.example.com", Resource: "crontabs", Origin: event.Resync, Epoch: 2,
 			Namespace: "ops", ResourceVersion: "977", APIVersion: "stable.example.com/v1", Kind: "CronTab", Name: "nightly",
-			UID: "99999999-8888-4777-8666-555555555555", BodyKnown: true,
+			UID: "99999999-8888-4777-8666-555555555555", BodyKnown: true, Run: 1773480360000, Incarnation: 1773400000000,
 		},
 		{
-			Type: event.Synced, ID: "secrets?namespace=payments&labels=audit=true,tier in (a,b):1:2214:synced",
+			Type: event.Synced, ID: "secrets:audit@payments:1773480360000:1:synced",
 			Time: time.Date(2026, 3, 14, 9, 26, 9, 535_897_000, time.UTC), Cluster: encoder.Cluster, ClusterUID: encoder.ClusterUID,
-			Collection: "secrets?namespace=payments&labels=audit=true,tier in (a,b)", Resource: "secrets", Origin: event.Reconcile, Epoch: 1,
-			Namespace: "payments", ResourceVersion: "2214",
-			Report: &event.Report{Reason: "expired", From: "1190", To: "2214", Since: &since, Counts: &event.Counts{Listed: 40, Added: 2, Modified: 1, Deleted: 3, Unchanged: 37}},
+			Collection: "secrets:audit@payments", Resource: "secrets", Entry: "audit", Origin: event.Reconcile, Epoch: 1,
+			Namespace: "payments", ResourceVersion: "2214", Run: 1773480360000, Incarnation: 1773400000000,
+			Plan:   &event.Plan{Number: 1773470000000, Digest: event.PlanDigest(map[string]uint64{"secrets:audit@payments": 1773400000000}), Edit: 1773400000000, Birth: 1773300000000},
+			Report: &event.Report{Reason: "expired", To: "2214", Since: &since, Counts: &event.Counts{Listed: 40, Added: 2, Modified: 1, Deleted: 3, Unchanged: 37}},
 		},
 	} {
 		got := parsed(t, want.Type.String())
@@ -204,7 +206,7 @@ func TestIntoRefuses(t *testing.T) {
 		{"apps/v1 into apps/v1beta1", parsed(t, "modified"), &appsv1beta1.Deployment{}, event.ErrOtherKind, "apps/v1 Deployment shop/web"},
 		{"another group's Service", knative, &corev1.Service{}, event.ErrOtherKind, "serving.knative.dev/v1 Service"},
 		{"a core Event into one of events.k8s.io", coreEvent, &eventsv1.Event{}, event.ErrOtherKind, "v1 Event"},
-		{"a gap", parsed(t, "gap"), &corev1.Secret{}, event.ErrNoObject, "gap of collection secrets?namespace=payments"},
+		{"a gap", parsed(t, "gap"), &corev1.Secret{}, event.ErrNoObject, "gap of collection secrets:audit@payments"},
 		{"no pointer", parsed(t, "added"), corev1.Pod{}, nil, "into a v1.Pod, want a pointer"},
 		{"nil", parsed(t, "added"), nil, nil, "into a <nil>, want a pointer"},
 		{"a nil pointer", parsed(t, "added"), nowhere, nil, "want a pointer"},

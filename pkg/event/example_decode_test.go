@@ -39,7 +39,7 @@ func ExampleParse() {
 	// Output:
 	// Pod web-0 added body known: true
 	// Node worker-7 deleted body known: false
-	// secrets?namespace=payments&labels=audit=true,tier in (a,b) synced at 2214
+	// secrets:audit@payments synced at 2214
 	// not for us
 }
 

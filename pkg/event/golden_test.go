@@ -1,13 +1,11 @@
 package event_test
 
 import (
-	"bytes"
 	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"testing"
 
@@ -17,9 +15,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-var update = flag.Bool("update", false, "rewrite testdata and the examples in docs/events.md")
-
-const docs = "../../docs/events.md"
+var update = flag.Bool("update", false, "rewrite testdata")
 
 // What stands on the bus is a public contract: consumers parse it byte by byte.
 func TestGolden(t *testing.T) {
@@ -176,34 +172,6 @@ func TestCloudEventsSDKAccepts(t *testing.T) {
 	}
 }
 
-// The documentation shows what the bridge writes, not what it once wrote.
-func TestDocumentedExamples(t *testing.T) {
-	text := read(t, docs)
-	block := regexp.MustCompile("(?s)<!-- ([a-z-]+) -->\n```json\n(.*?)```")
-	if *update {
-		text = block.ReplaceAllFunc(text, func(old []byte) []byte {
-			name := string(block.FindSubmatch(old)[1])
-			return slices.Concat([]byte("<!-- "+name+" -->\n```json\n"), indented(t, name), []byte("```"))
-		})
-		if err := os.WriteFile(docs, text, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	shown := map[string]bool{}
-	for _, m := range block.FindAllSubmatch(text, -1) {
-		name := string(m[1])
-		shown[name] = true
-		if diff := cmp.Diff(string(indented(t, name)), string(m[2])); diff != "" {
-			t.Errorf("%s shows another %q than testdata; run go test ./pkg/event -update (-testdata +docs):\n%s", docs, name, diff)
-		}
-	}
-	for _, x := range examples() {
-		if !shown[x.name] {
-			t.Errorf("%s lacks the example %q", docs, x.name)
-		}
-	}
-}
-
 func golden(name string) string { return filepath.Join("testdata", name+".json") }
 
 func read(t testing.TB, path string) []byte {
@@ -213,13 +181,4 @@ func read(t testing.TB, path string) []byte {
 		t.Fatal(err)
 	}
 	return b
-}
-
-func indented(t *testing.T, name string) []byte {
-	t.Helper()
-	var b bytes.Buffer
-	if err := json.Indent(&b, read(t, golden(name)), "", "  "); err != nil {
-		t.Fatal(err)
-	}
-	return b.Bytes()
 }

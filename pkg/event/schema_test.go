@@ -50,17 +50,28 @@ func document(t *testing.T, b []byte) map[string]any {
 	return v.(map[string]any)
 }
 
-// Whoever validates with the published schemas must be able to take every event,
-// and its data alone by the schema that it names.
+// Consumers that validate with the published schemas must be able to take every event that the
+// bridge writes, and its data alone by the schema that it names.
 func TestSchemasAcceptEveryEvent(t *testing.T) {
 	whole := compile(t, eventSchema)
 	data := map[string]*jsonschema.Schema{
 		event.ObjectSchema:     compile(t, event.ObjectSchema),
 		event.CollectionSchema: compile(t, event.CollectionSchema),
 	}
+	values := map[string][]byte{}
 	for _, x := range examples() {
-		t.Run(x.name, func(t *testing.T) {
-			doc := document(t, encode(&x.event))
+		values[x.name] = encode(&x.event)
+	}
+	emitted, err := filepath.Glob("../../internal/encode/testdata/*.json")
+	if err != nil || len(emitted) < 10 {
+		t.Fatalf("events of the pipeline: %v, %v", emitted, err)
+	}
+	for _, path := range emitted {
+		values[path] = read(t, path)
+	}
+	for name, value := range values {
+		t.Run(name, func(t *testing.T) {
+			doc := document(t, value)
 			if err := whole.Validate(doc); err != nil {
 				t.Errorf("event: %v", err)
 			}
@@ -79,17 +90,7 @@ func TestSchemasAcceptRareEvents(t *testing.T) {
 		byName[x.name] = x.event
 	}
 	for name, change := range map[string]func() event.Event{
-		"the gap of a first snapshot": func() event.Event {
-			e := byName["gap"]
-			e.ResourceVersion, e.Origin, e.Report = "", event.Snapshot, &event.Report{Reason: "snapshot"}
-			return e
-		},
-		"the gap of a reset": func() event.Event {
-			e := byName["gap"]
-			e.Epoch, e.Report = 3, &event.Report{Reason: "reset", Reset: true, Detail: "the stream was made again"}
-			return e
-		},
-		"a body that may not be shown": func() event.Event {
+		"a body that could not be redacted": func() event.Event {
 			e := byName["added"]
 			e.Object = nil
 			return e
@@ -99,14 +100,19 @@ func TestSchemasAcceptRareEvents(t *testing.T) {
 			e.Object = nil
 			return e
 		},
-		"a resync, which says its run": func() event.Event {
+		"a deletion of which only the absence is known": func() event.Event {
+			e := byName["deleted-synthesised"]
+			e.DeletionVersion, e.Reason = "", "unknown"
+			return e
+		},
+		"a resync": func() event.Event {
 			e := byName["gap"]
-			e.Origin, e.Run, e.Report = event.Resync, "dk3v0b1p9x2c", &event.Report{Reason: "resync", From: "1190"}
+			e.Origin, e.Report = event.Resync, &event.Report{Reason: "resync", From: "1190"}
 			return e
 		},
 		"another history": func() event.Event {
 			e := byName["gap"]
-			e.Epoch, e.ResourceVersion, e.Report = 2, "", &event.Report{Reason: "history", Detail: "it went back"}
+			e.Epoch, e.ResourceVersion, e.Report = 2, "", &event.Report{Reason: "history", Detail: "it went back", From: "1190"}
 			return e
 		},
 		"a verification that found something": func() event.Event {
@@ -115,25 +121,14 @@ func TestSchemasAcceptRareEvents(t *testing.T) {
 			r.Reason, e.Report = "drift", &r
 			return e
 		},
-		"the end of a collection's objects": func() event.Event {
-			e := byName["synced"]
-			r := *e.Report
-			r.Reason, r.To, e.Run, e.Report = "gone", "", "gone", &r
-			return e
-		},
-		"still in step": func() event.Event {
-			e := byName["synced"]
-			e.Origin, e.Run, e.Report = event.Watch, "dk3v0b1p9x2c", &event.Report{Reason: "periodic", To: "2214"}
-			return e
-		},
-		"a collection whose namespace was deleted": func() event.Event {
+		"a collection whose topic changed": func() event.Event {
 			e := byName["closed"]
-			e.Report = &event.Report{Reason: "gone"}
+			e.Report = &event.Report{Reason: "route"}
 			return e
 		},
-		"a collection of which others go on": func() event.Event {
+		"a collection whose objects are removed from a compacted topic": func() event.Event {
 			e := byName["closed"]
-			e.Report = &event.Report{Reason: "selection"}
+			e.Report = &event.Report{Reason: "reset"}
 			return e
 		},
 	} {
@@ -171,9 +166,18 @@ func TestSchemasRefuse(t *testing.T) {
 	}{
 		{"another spec version", "added", set("0.3", "specversion")},
 		{"an empty id", "added", set("", "id")},
-		{"an id of another type", "added", set("u:1:modified", "id")},
-		{"a deletion's id without an entry", "deleted", set("u::deleted", "id")},
-		{"a present without its run", "present", set("u:1:present:", "id")},
+		{"an id of another type", "added", set("pods:7:u:1:modified", "id")},
+		{"an id without a version", "deleted", set("pods:7:u::deleted", "id")},
+		{"an id without a run", "present", set("pods:u:1:present", "id")},
+		{"the id of a synced without its number", "synced", set("pods:7:synced", "id")},
+		{"a collection with selectors", "added", set("pods:a:b", "collection")},
+		{"a run that is no number", "added", set("dk3v", "run")},
+		{"a run with leading zeros", "added", set("007", "run")},
+		{"an incarnation of zero", "added", set("0", "incarnation")},
+		{"the version of a deletion on an added", "added", set("5", "deletionversion")},
+		{"the version of a deletion on a gap", "gap", set("5", "deletionversion")},
+		{"a plan on an object event", "added", set("5", "plan")},
+		{"a digest of another length", "gap", set("abc", "plandigest")},
 		{"a source that is no path", "added", set("prod", "source")},
 		{"an unknown type", "added", set("io.kubebridge.resource.renamed.v1", "type")},
 		{"another version of a type", "added", set("io.kubebridge.resource.added.v2", "type")},
@@ -206,15 +210,25 @@ func TestSchemasRefuse(t *testing.T) {
 		{"a gap with a subject", "gap", set("shop/web-0", "subject")},
 		{"a gap without a reason", "gap", drop("data", "reason")},
 		{"a gap because of a removal", "gap", set("removed", "data", "reason")},
+		{"a periodic gap", "gap", set("periodic", "data", "reason")},
+		{"a gap for a first list", "gap", set("snapshot", "data", "reason")},
+		{"a reset that does not say so", "gap-reset", drop("data", "reset")},
+		{"a reset for another reason", "gap-reset", set("expired", "data", "reason")},
 		{"a gap that is over", "gap", set("2214", "data", "to")},
 		{"reset: false", "gap", set(false, "data", "reset")},
 		{"a synced without counts", "synced", drop("data", "counts")},
 		{"a synced without its end", "synced", drop("data", "to")},
+		{"a synced without a resource and with a version", "synced-gone", set("9", "resourceversion")},
+		{"a synced without a resource and with an end", "synced-gone", set("9", "data", "to")},
+		{"a synced with a beginning", "synced", set("9", "data", "from")},
+		{"a periodic synced without its end", "synced-periodic", drop("data", "to")},
+		{"a periodic synced with counts", "synced-periodic", set(map[string]any{}, "data", "counts")},
 		{"a synced without a position", "synced", drop("resourceversion")},
 		{"a synced with half of the counts", "synced", drop("data", "counts", "unchanged")},
 		{"a count below zero", "synced", set(-1, "data", "counts", "deleted")},
 		{"a since in local time", "synced", set("2026-03-14T10:26:00.535897+01:00", "data", "since")},
-		{"a closed for an unknown reason", "closed", set("expired", "data", "reason")},
+		{"a closed for an unknown reason", "closed", set("gone", "data", "reason")},
+		{"a closed with a version", "closed", set("9", "resourceversion")},
 		{"an unknown member of a report", "closed", set("x", "data", "extra")},
 	} {
 		t.Run(c.name, func(t *testing.T) {

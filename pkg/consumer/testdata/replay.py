@@ -1,10 +1,10 @@
-"""Reads messages as JSON lines, and prints after each what the copy of examples/python/mirror_next.py is."""
+"""Reads messages as JSON lines, and prints after each what the copy of examples/python/mirror.py is."""
 
 import json
 import sys
 
 sys.path.insert(0, sys.argv[1])
-from mirror_next import Copy  # noqa: E402
+from mirror import Copy  # noqa: E402
 
 source = "/clusters/test/core/pods"
 copy = Copy()
