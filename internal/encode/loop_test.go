@@ -339,6 +339,8 @@ func TestBodiesInALoop(t *testing.T) {
 				defer kill()
 				set(encode.Settings{Types: types})
 				c.write("n1", "last")
+				last := sighting(c.objects["n1"], reconcile.Watch).Version + " body"
+				await(t, func() bool { return written.latest()["n1"] == last })
 				await(t, func() bool { return len(r.keys("b/")) == 0 })
 				set(s)
 				c.write("n1", "again")
