@@ -14,28 +14,27 @@ import (
 )
 
 // Committed implements [loop.Observer].
-func (p *Pipeline) Committed(items []reconcile.Item, records []event.Record) {
-	p.reporter.delivered(records)
+func (p *Pipeline) Committed(c *loop.Commit) {
+	p.reporter.delivered(c.Records)
 	p.metrics.lastCommit.WithLabelValues(p.name).SetToCurrentTime()
 	p.status.commits()
-	for n := range items {
-		i := &items[n]
-		if i.Event != nil {
-			p.logEvent(i)
+	for i := range c.Items {
+		if c.Items[i].Event != nil {
+			p.logEvent(&c.Items[i])
 		}
 	}
+	for _, collection := range c.Changed {
+		p.counted(collection)
+	}
 	if p.delivered != nil {
-		p.delivered(records)
+		p.delivered(c.Records)
 	}
 }
 
-// Counted implements [loop.Observer].
-func (p *Pipeline) Counted(collection string, objects int64, known bool) {
-	if !known {
-		objects = unknownObjects
-	}
+// counted shows how many objects a collection has. It is called from the loop's goroutine.
+func (p *Pipeline) counted(collection string) {
 	if c := p.countsOf(collection); c != nil {
-		c.tally.objects.Store(objects)
+		c.tally.objects.Store(p.loop.State(collection).Objects)
 	}
 }
 

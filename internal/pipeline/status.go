@@ -150,7 +150,7 @@ func (s *laneStatus) add(c CollectionStatus, t *tally) {
 	if s.collections == nil {
 		s.collections = map[string]*shown{}
 	}
-	t.objects.Store(unknownObjects)
+	t.objects.Store(-1)
 	c.State, c.Since = source.Discovering, time.Now()
 	s.collections[c.Collection] = &shown{CollectionStatus: c, tally: t}
 }
