@@ -263,13 +263,14 @@ type State struct {
 	Run, Incarnation uint64 // 0: there is none
 	Skips            bool   // what the first list finds is not published
 	Objects          int64  // in the store's inventory; below 0: no list of the incarnation was complete yet
+	Position         string // up to which the inventory is complete, with what is not committed yet; "": not known
 }
 
 // State returns the state of a collection. It is called from Run's goroutine.
 func (l *Loop) State(collection string) State {
 	s := State{Objects: -1}
 	if c := l.core.Collection(collection); c != nil {
-		s.Run, s.Incarnation = c.Run, c.Incarnation
+		s.Run, s.Incarnation, s.Position = c.Run, c.Incarnation, c.Position
 		if c.Synced != 0 {
 			s.Objects = l.objects[collection]
 		}

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -23,19 +24,25 @@ func (p *Pipeline) Committed(c *loop.Commit) {
 			p.logEvent(&c.Items[i])
 		}
 	}
-	for _, collection := range c.Changed {
-		p.counted(collection)
+	for _, id := range c.Changed {
+		if counts := p.countsOf(id); counts != nil {
+			counts.tally.objects.Store(p.loop.State(id).Objects)
+		}
 	}
 	if p.delivered != nil {
 		p.delivered(c.Records)
 	}
 }
 
-// counted shows how many objects a collection has. It is called from the loop's goroutine.
-func (p *Pipeline) counted(collection string) {
-	if c := p.countsOf(collection); c != nil {
-		c.tally.objects.Store(p.loop.State(collection).Objects)
+// continued shows what the checkpoint has of a collection. It is called from the loop's goroutine.
+func (p *Pipeline) continued(collection string) {
+	c := p.countsOf(collection)
+	if c == nil {
+		return
 	}
+	s := p.loop.State(collection)
+	c.tally.objects.Store(s.Objects)
+	p.status.changed(collection, func(c *CollectionStatus) { c.RV = cmp.Or(c.RV, s.Position) })
 }
 
 // logEvent logs an event about a collection.

@@ -60,7 +60,7 @@ type CollectionStatus struct {
 	Route      string       `json:"route,omitzero"` // its own topic, or the template of its subjects; "": the sink's
 	// Synced is when the bus was last told that it is complete.
 	Synced    *time.Time `json:"synced,omitzero"`
-	RV        string     `json:"resourceVersion,omitzero"` // of the last delivered event; of a deletion, its deletion version
+	RV        string     `json:"resourceVersion,omitzero"` // of the last delivered event (of a deletion, its deletion version), or of the checkpoint at the start
 	Delivered uint64     `json:"delivered"`                // events since the start
 	LastEvent *time.Time `json:"lastEvent,omitzero"`       // delivered
 	// Behind is how long the last delivered watch event was in the bridge: seconds
