@@ -213,7 +213,7 @@ func resourceSpecs(c *config.Config, s *config.Sink, list []config.Resource) []p
 	var out []pipeline.ResourceSpec
 	for _, r := range list {
 		out = append(out, pipeline.ResourceSpec{
-			Name: r.Name(), Required: r.Required,
+			Name: r.Name(), Entry: r.Entry, Required: r.Required,
 			Namespaces: r.Namespaces, NamespaceSelector: r.NamespaceSelector, ExcludeNamespaces: r.ExcludeNamespaces,
 			LabelSelector: r.LabelSelector, FieldSelector: r.FieldSelector,
 			MetadataOnly: r.MetadataOnly,

@@ -59,7 +59,7 @@ func (v *Inventory) Object(collection, key string) *reconcile.Object {
 func (v *Inventory) decode(value []byte) *reconcile.Object {
 	o, _, err := decodeObject(value, &v.like)
 	if err != nil {
-		v.fail(err)
+		v.fail(giveUp(err))
 		return nil
 	}
 	v.like = o

@@ -70,7 +70,10 @@ func (encoder) Reject(*reconcile.Item, *sink.RecordError) error {
 }
 
 // Sealed implements [loop.Encoder].
-func (encoder) Sealed() {}
+func (encoder) Sealed() []event.KV { return nil }
+
+// Forgotten implements [loop.Encoder].
+func (encoder) Forgotten(string, string) []event.KV { return nil }
 
 // Committed implements [loop.Encoder].
 func (encoder) Committed([]reconcile.Item) {}

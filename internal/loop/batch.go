@@ -32,6 +32,7 @@ func (l *Loop) encode(detail string) {
 		r, changes := l.Encoder.Encode(&items[n], why, at)
 		if l.Delivery.Mode() == delivery.Log {
 			r.State = append(durable.ItemChanges(&items[n]), removals(changes)...)
+			r.State = append(r.State, l.forgotten(r.State)...)
 		}
 		if e != nil {
 			paid := l.paid(items[n].Collection)
@@ -46,6 +47,14 @@ func (l *Loop) encode(detail string) {
 		}
 		l.filling.bytes += len(r.Value)
 	}
+}
+
+// forgotten returns what the encoder removes with the inventory entries that changes remove.
+func (l *Loop) forgotten(changes []event.KV) (more []event.KV) {
+	for _, slot := range durable.Removed(changes) {
+		more = append(more, l.Encoder.Forgotten(slot.Collection, slot.Key)...)
+	}
+	return more
 }
 
 // removals returns the changes that remove a key. The other changes write kept bodies. They are too
@@ -93,8 +102,7 @@ func (l *Loop) dispatch(ctx context.Context) {
 	}
 	l.seq++
 	sealed := l.core.Seal()
-	l.flying = &flight{batch: l.filling, seq: l.seq, sealed: sealed, items: sealed.Items}
-	l.Encoder.Sealed()
+	l.flying = &flight{batch: l.filling, seq: l.seq, sealed: sealed, items: sealed.Items, unkept: l.Encoder.Sealed()}
 	l.filling = batch{}
 	l.deliver(ctx)
 }
@@ -114,7 +122,9 @@ func (l *Loop) queued() {
 func (l *Loop) deliver(ctx context.Context, settled ...event.Record) {
 	f := l.flying
 	mode := l.Delivery.Mode()
-	changes := append(durable.Changes(f.sealed, mode == delivery.Intents), f.notes...)
+	changes := durable.Changes(f.sealed, mode == delivery.Intents)
+	removed := slices.Concat(l.forgotten(changes), f.unkept)
+	changes = append(changes, f.notes...)
 	f.records = make([]event.Record, 0, len(f.items))
 	for i := range f.items {
 		f.records = append(f.records, f.items[i].Payload.(*encoded).record)
@@ -124,10 +134,12 @@ func (l *Loop) deliver(ctx context.Context, settled ...event.Record) {
 			changes = append(changes, items[i].Payload.(*encoded).changes...)
 		}
 	}
+	changes = append(changes, removed...) // an item of the batch may have written what is removed
 	b := &delivery.Batch{Seq: f.seq, Records: f.records, Changes: changes}
 	switch mode {
 	case delivery.Log:
-		b.Silent = append(durable.Silent(f.sealed), f.notes...)
+		b.Silent = durable.Silent(f.sealed)
+		b.Silent = slices.Concat(b.Silent, l.forgotten(b.Silent), f.notes)
 	case delivery.Intents:
 		b.Before = append(durable.Before(f.sealed), f.notes...)
 	}

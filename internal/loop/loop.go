@@ -62,8 +62,12 @@ type Encoder interface {
 	// collection from the store, and the item's event is made so that it fits, or is a dead
 	// letter. An error says that nothing can be done: the collection is suspended for a while.
 	Reject(i *reconcile.Item, e *sink.RecordError) error
-	// Sealed says that the batch that fills is on its way: what is encoded next is of another one.
-	Sealed()
+	// Sealed says that the batch that fills is on its way: what is encoded next is of another one. It
+	// returns changes of the store that are committed with the batch; without the commit it returns them
+	// again.
+	Sealed() []event.KV
+	// Forgotten returns the changes of the store that go with the removal of an inventory entry.
+	Forgotten(collection, key string) []event.KV
 	// Committed says that the batch on its way is on the bus and in the store. Its records are not
 	// used any more.
 	Committed(items []reconcile.Item)
@@ -161,6 +165,7 @@ type flight struct {
 	items   []reconcile.Item
 	records []event.Record
 	settled settled
+	unkept  []event.KV // of the encoder, for the commit
 }
 
 // settled is, in the mode Log, what the bus already has of a batch on its way.

@@ -202,7 +202,10 @@ func (e *encoder) Reject(i *reconcile.Item, _ *sink.RecordError) error {
 }
 
 // Sealed implements [loop.Encoder].
-func (*encoder) Sealed() {}
+func (*encoder) Sealed() []event.KV { return nil }
+
+// Forgotten implements [loop.Encoder].
+func (*encoder) Forgotten(string, string) []event.KV { return nil }
 
 // Committed implements [loop.Encoder].
 func (*encoder) Committed([]reconcile.Item) {}

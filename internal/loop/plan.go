@@ -144,11 +144,7 @@ func (l *Loop) owes(id string) bool {
 
 // loadPlan reads the numbers of the plan and what is owed of them.
 func (l *Loop) loadPlan() error {
-	value, err := l.Store.Get([]byte(plan.Key))
-	if err != nil {
-		return fmt.Errorf("read the checkpoint: %w", err)
-	}
-	stored, err := plan.Decode(value)
+	stored, err := durable.LoadPlan(l.Store)
 	if err != nil {
 		return err
 	}

@@ -51,7 +51,6 @@ func (p *Pipeline) logEvent(i *reconcile.Item) {
 	fields := []zap.Field{zap.String("collection", i.Collection), zap.String("reason", e.Reason)}
 	switch e.Type {
 	case event.Gap:
-		p.metrics.lists.WithLabelValues(p.name, resource, e.Reason).Inc()
 		p.log.Info("gap", append(fields, zap.Bool("reset", e.Reset), zapRV("from", e.From))...)
 	case event.Synced:
 		if e.Reason == reconcile.ReasonPeriodic {
