@@ -38,7 +38,7 @@ soak: ## hours at a steady rate with faults, and what the bridges take meanwhile
 	scripts/campaign.sh -out var/soak -soak "$(or $(SOAK),1h)"
 
 model: ## random runs of the pipeline's model, with minimised failures: SEED=1 RUNS=10000
-	. scripts/go.sh && go test -count=1 -timeout 3h -run 'TestKnown|TestRandom' ./internal/pipeline/model -model.seed=$(or $(SEED),1) -model.runs=$(or $(RUNS),10000)
+	. scripts/go.sh && go test -count=1 -timeout 3h -run 'TestTraces|TestRandom' ./internal/pipeline/model -model.seed=$(or $(SEED),1) -model.runs=$(or $(RUNS),10000)
 
 explore: ## what internal/reconcile decides, in every way that is reachable: STATES=100000 PAIRSTATES=50000 WALKS=20000
 	. scripts/go.sh && go test -count=1 -timeout 3h -v -run 'TestPairs|TestExplore|TestWalk|TestWays|TestCoverage' ./internal/reconcile -explore.writes=4 -explore.disturbances=3 -explore.states=$(or $(STATES),100000) -explore.pairstates=$(or $(PAIRSTATES),50000) -explore.walks=$(or $(WALKS),20000)

@@ -31,7 +31,6 @@ kafka=$(scripts/kafka.sh)
 say "Kafka: $kafka"
 suite "the main module" go test -race ./...
 suite "the model of the pipeline: 1,000 random runs" go test -count=1 ./internal/pipeline/model -model.runs=1000
-suite "the model of the core that the program does not use yet: 500 random runs" go test -count=1 -run TestRandom ./internal/pipeline/model -model.independent -model.runs=500
 suite "the decisions of a collection, explored" go test -count=1 ./internal/reconcile -explore.writes=4 -explore.disturbances=3 -explore.states=1000 -explore.walks=1000 -explore.pairstates=200
 suite "changes to the decisions of a collection, a tenth of them" go test -count=1 -run TestMutants ./internal/reconcile -explore.mutants="$(date +%j)" -explore.writes=4 -explore.disturbances=3 -explore.walks=60
 suite "test/cluster: the API server of the tests" within test/cluster/clustertest go test -race -p 1 ./...

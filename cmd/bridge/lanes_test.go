@@ -3,7 +3,6 @@ package main
 import (
 	"io"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/kubebridge/kubebridge/internal/config"
+	"github.com/kubebridge/kubebridge/internal/encode"
 	"github.com/kubebridge/kubebridge/internal/pipeline"
 	"github.com/kubebridge/kubebridge/internal/recent"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
@@ -63,11 +63,13 @@ sinks:
 				Name: "pods", NamespaceSelector: "env=prod", ExcludeNamespaces: []string{"kube-system"},
 				LabelSelector: "audit=true", FieldSelector: "spec.nodeName=n1", MetadataOnly: true, Required: true,
 				CollectionOptions: pipeline.CollectionOptions{
-					SkipSnapshot: true, Types: []event.Type{event.Added, event.Deleted},
-					SyncedEvery: 30 * time.Second, Resync: 24 * time.Hour, VerifyEvery: 6 * time.Hour,
-					Redact: []shape.Rule{{Preset: shape.PodEnv, With: shape.WithHash}, {Paths: []string{"status"}, With: shape.WithRemove}},
-					Filter: `ns != "x"`, Ignore: []string{"leases"},
-					Before: true, Patch: true, ChangedBy: true,
+					Settings: encode.Settings{
+						SkipSnapshot: true, Types: []event.Type{event.Added, event.Deleted},
+						Redact: []shape.Rule{{Preset: shape.PodEnv, With: shape.WithHash}, {Paths: []string{"status"}, With: shape.WithRemove}},
+						Filter: `ns != "x"`, Ignore: []string{"leases"},
+						Before: true, Patch: true, ChangedBy: true,
+					},
+					SyncedEvery: 30 * time.Second, ResyncEvery: 24 * time.Hour, VerifyEvery: 6 * time.Hour,
 				},
 			},
 			{Name: "jobs.v1.batch", Namespaces: []string{"a", "b"}},
@@ -101,7 +103,7 @@ sinks:
 		t.Fatal(err)
 	}
 	type way struct{ topic, key, subject, headers any }
-	of := func(r pipeline.Route) way {
+	of := func(r encode.Route) way {
 		show := func(t *shape.Template) any {
 			if t == nil {
 				return nil
@@ -113,11 +115,10 @@ sinks:
 	for i, want := range []struct {
 		format      event.Format
 		shared, own way
-		keys        []string
 	}{
-		{event.Binary, way{"k8s.{cluster}.{group}.{resource}", "{namespace}", nil, 1}, way{"t", "{name}", nil, 1}, []string{"nodes={name}"}},
-		{event.Plain, way{nil, nil, "k8s.{cluster}.{group}.{resource}.{namespace}.{name}", 0}, way{nil, nil, "k8s.prod.n.{name}", 1}, nil},
-		{event.Structured, way{nil, nil, nil, 0}, way{nil, nil, nil, 0}, nil},
+		{event.Binary, way{"k8s.{cluster}.{group}.{resource}", "{namespace}", nil, 1}, way{"t", "{name}", nil, 1}},
+		{event.Plain, way{nil, nil, "k8s.{cluster}.{group}.{resource}.{namespace}.{name}", 0}, way{nil, nil, "k8s.prod.n.{name}", 1}},
+		{event.Structured, way{nil, nil, nil, 0}, way{nil, nil, nil, 0}},
 	} {
 		s := &c.Sinks[i]
 		form, err := laneShape(c, s)
@@ -125,8 +126,8 @@ sinks:
 			t.Fatal(err)
 		}
 		list := laneResources(c, s).Resources
-		if got := of(form.Route); got != want.shared || form.Encoder.Format != want.format || !slices.Equal(form.Keys, want.keys) {
-			t.Errorf("%s: %+v, %s, %q; want %+v", s.Name, got, form.Encoder.Format, form.Keys, want)
+		if got := of(form.Route); got != want.shared || form.Encoder.Format != want.format {
+			t.Errorf("%s: %+v, %s; want %+v", s.Name, got, form.Encoder.Format, want)
 		}
 		if got := of(list[0].Route); got != (way{nil, nil, nil, 0}) {
 			t.Errorf("%s: pods have a route of their own: %+v", s.Name, got)

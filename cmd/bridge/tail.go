@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/kubebridge/kubebridge/internal/config"
+	"github.com/kubebridge/kubebridge/internal/encode"
 	"github.com/kubebridge/kubebridge/internal/pipeline"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
@@ -54,8 +55,8 @@ func newTail() *cobra.Command {
 			defer client.Close()
 			lane := pipeline.LaneSpec{
 				LaneResources: pipeline.LaneResources{Sink: "tail"},
-				Open: func(id event.Identity) (sink.Sink, checkpoint.Store, pipeline.Shape, error) {
-					form := pipeline.Shape{Secrets: shape.Secrets{}} // redacted: there is no key
+				Open: func(id event.Identity) (sink.Sink, checkpoint.Store, encode.Config, error) {
+					form := encode.Config{Secrets: shape.Secrets{}} // redacted: there is no key
 					store, err := file.OpenMem(id)
 					if err != nil {
 						return nil, nil, form, err

@@ -115,9 +115,7 @@ func decodeIntent(b []byte) (reconcile.Intent, error) {
 	return reconcile.Intent{Object: o, Deleted: flags&flagDeleted != 0, Epoch: epoch}, nil
 }
 
-// encodeRecord encodes the part of a record that changes seldom.
 func encodeRecord(r reconcile.Record) []byte {
-	r.Position, r.Seen = "", ""
 	b, _ := json.Marshal(r) // strings, numbers and booleans: cannot fail
 	return b
 }
@@ -129,16 +127,15 @@ func decodeRecord(b []byte) (r reconcile.Record, err error) {
 	return r, nil
 }
 
-// encodePosition encodes the part of a record that changes often. A resourceVersion has no spaces.
-func encodePosition(r reconcile.Record) []byte { return []byte(r.Position + " " + r.Seen) }
+// encodeProgress encodes position and highest version seen. A resourceVersion has no spaces.
+func encodeProgress(p reconcile.Progress) []byte { return []byte(p.Position + " " + p.Seen) }
 
-func decodePosition(b []byte, r *reconcile.Record) error {
+func decodeProgress(b []byte) (p reconcile.Progress, err error) {
 	position, seen, found := strings.Cut(string(b), " ")
 	if !found {
-		return fmt.Errorf("%w: position %q", checkpoint.ErrCorrupt, b)
+		return p, fmt.Errorf("%w: position %q", checkpoint.ErrCorrupt, b)
 	}
-	r.Position, r.Seen = position, seen
-	return nil
+	return reconcile.Progress{Position: position, Seen: seen}, nil
 }
 
 func encodeDraft(d reconcile.Draft) []byte {

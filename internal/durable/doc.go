@@ -1,8 +1,8 @@
 // Package durable says how the state of internal/reconcile is kept in a checkpoint store.
 //
 //	key                                      value
-//	c/<collection>                           a reconcile.Record as JSON, without its position
-//	p/<collection>                           position and highest version seen: "1042 1043"
+//	c/<collection>                           a reconcile.Record as JSON
+//	p/<collection>                           a reconcile.Progress: position and highest version seen, "1042 1043"
 //	o/<collection>/<namespace>/<name>        a reconcile.Object, about 45 bytes
 //	d/<collection>                           a reconcile.Draft as JSON
 //	i/<collection>/<namespace>/<name>/<uid>  a reconcile.Intent

@@ -68,15 +68,17 @@ func TestRoundTrip(t *testing.T) {
 		slot := reconcile.Slot{Collection: "deployments.apps:canary@shop", Key: durable.ObjectKey("shop", "web")}
 		node := reconcile.Slot{Collection: "nodes", Key: durable.ObjectKey("", "worker-7")}
 		r := reconcile.Record{
-			Phase: reconcile.InStep, Run: 7, Incarnation: 5, Epoch: 2, Synced: 2, Position: "1042", Seen: "1043", Reason: "expired", Syncs: 3,
+			Phase: reconcile.InStep, Run: 7, Incarnation: 5, Epoch: 2, Synced: 2, Reason: "expired", Syncs: 3,
 			Resync: true, Listed: "a=b", Properties: reconcile.Properties{Selection: "a=b", Types: 3}, Route: "k8s", Unwanted: true,
 		}
+		p := reconcile.Progress{Position: "1042", Seen: "1043"}
 		b := &reconcile.Batch{
-			Changes: []reconcile.Change{{Slot: slot, Object: &o}, {Slot: node, Object: &o}},
-			Records: map[string]reconcile.Record{slot.Collection: r, "nodes": {Phase: reconcile.Absent}},
-			Epochs:  map[string]uint64{"": 2, "metrics.k8s.io": 1},
-			Drafts:  map[string]reconcile.Draft{"nodes": {Record: r, Gap: true, Synced: true}},
-			Intents: map[reconcile.Slot][]reconcile.Intent{slot: {{Object: intended, Deleted: true, Epoch: 2}}},
+			Changes:  []reconcile.Change{{Slot: slot, Object: &o}, {Slot: node, Object: &o}},
+			Records:  map[string]reconcile.Record{slot.Collection: r, "nodes": {Phase: reconcile.Absent}},
+			Progress: map[string]reconcile.Progress{slot.Collection: p, "nodes": {}},
+			Epochs:   map[string]uint64{"": 2, "metrics.k8s.io": 1},
+			Drafts:   map[string]reconcile.Draft{"nodes": {Record: r, Progress: p, Gap: true, Synced: true}},
+			Intents:  map[reconcile.Slot][]reconcile.Intent{slot: {{Object: intended, Deleted: true, Epoch: 2}}},
 		}
 		commit(t, store, durable.Before(b))
 		commit(t, store, durable.Changes(b, false))
@@ -84,7 +86,7 @@ func TestRoundTrip(t *testing.T) {
 		if err != nil {
 			rt.Fatal(err)
 		}
-		want := reconcile.State{Records: b.Records, Epochs: b.Epochs, Drafts: b.Drafts, Intents: b.Intents}
+		want := reconcile.State{Records: b.Records, Progress: b.Progress, Epochs: b.Epochs, Drafts: b.Drafts, Intents: b.Intents}
 		if diff := cmp.Diff(want, got); diff != "" {
 			rt.Fatalf("(-want +got):\n%s", diff)
 		}
@@ -107,18 +109,85 @@ func TestItemChanges(t *testing.T) {
 	o := reconcile.Object{UID: uid, Version: "7", Status: reconcile.Published, Judged: 3, Run: 3, At: "7"}
 	slot := reconcile.Slot{Collection: "pods", Key: durable.ObjectKey("shop", "web")}
 	r := reconcile.Record{Phase: reconcile.Listing, Run: 3, Incarnation: 3, Epoch: 1}
-	commit(t, store, durable.ItemChanges(&reconcile.Item{Collection: "pods", Changes: []reconcile.Change{{Slot: slot, Object: &o}}, Record: &r}))
+	p := reconcile.Progress{Position: "6", Seen: "7"}
+	commit(t, store, durable.ItemChanges(&reconcile.Item{Collection: "pods", Record: &r}))
+	commit(t, store, durable.ItemChanges(&reconcile.Item{Collection: "pods", Changes: []reconcile.Change{{Slot: slot, Object: &o}}, Progress: p}))
 	got, err := durable.Load(store)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := reconcile.State{Records: map[string]reconcile.Record{"pods": r}}
+	want := reconcile.State{Records: map[string]reconcile.Record{"pods": r}, Progress: map[string]reconcile.Progress{"pods": p}}
 	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(&o, durable.NewInventory(store).Object("pods", slot.Key)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
+}
+
+// If the bus is the log, a start applies the changes of the items to a store that has the silent changes
+// of each batch. What an operator or the plan has decided behind the last event of a batch is not lost.
+func TestSilent(t *testing.T) {
+	const list, watch = reconcile.List, reconcile.Watch
+	seen := func(from reconcile.Origin, name, version string) reconcile.Input {
+		s := &reconcile.Sighting{Origin: from, Key: durable.ObjectKey("shop", name), UID: name, Version: version, Digest: 1}
+		return reconcile.Input{Kind: reconcile.Sighted, Sighting: s, Resume: map[reconcile.Origin]string{watch: version}[from]}
+	}
+	unseen := seen(watch, "d", "17")
+	unseen.Sighting.Passes = func(event.Type) bool { return false }
+	begun := []reconcile.Input{{Kind: reconcile.Configure}, {Kind: reconcile.ListBegun}, seen(list, "a", "5")}
+	synced := append(begun[:3:3], reconcile.Input{Kind: reconcile.ListEnded, Version: "10"}, reconcile.Input{Kind: reconcile.ListDone})
+	for what, batches := range map[string][][]reconcile.Input{
+		"the begin of a list":               {begun},
+		"a list":                            {synced},
+		"an event":                          {synced, {seen(watch, "b", "11")}},
+		"a resync that is asked for":        {synced, {seen(watch, "b", "11"), {Kind: reconcile.Demand}}, {seen(watch, "c", "12")}},
+		"a removal":                         {synced, {seen(watch, "b", "11"), {Kind: reconcile.Remove}}},
+		"a reset":                           {synced, {seen(watch, "b", "11"), {Kind: reconcile.Reset}}},
+		"an object without an event":        {synced, {seen(watch, "b", "11"), unseen}},
+		"a bookmark alone":                  {synced, {{Kind: reconcile.Bookmark, Resume: "18"}}},
+		"a storage that has not been read":  {{{Kind: reconcile.Configure, Properties: reconcile.Properties{Storage: "other"}}}},
+		"another storage behind the events": {synced, {seen(watch, "b", "11"), {Kind: reconcile.Configure, Properties: reconcile.Properties{Storage: "other"}}}},
+	} {
+		whole, alone := open(t), open(t)
+		v := durable.NewInventory(whole)
+		k := reconcile.NewCore(v, reconcile.State{}, 1)
+		k.Omit(true, false)
+		for _, inputs := range batches {
+			for _, in := range inputs {
+				in.Collection, in.Read = "pods", k.Reading("pods").Number
+				k.Step(&in)
+			}
+			b := k.Seal()
+			for i := range b.Items {
+				commit(t, alone, durable.ItemChanges(&b.Items[i]))
+			}
+			commit(t, alone, durable.Silent(b))
+			commit(t, whole, durable.Changes(b, false))
+			k.Committed()
+		}
+		want, got := contents(t, whole), contents(t, alone)
+		if what == "an object without an event" {
+			want["p/pods"] = "11 11" // the watch repeats it
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", what, diff)
+		}
+		v.Close()
+	}
+}
+
+func contents(t *testing.T, store checkpoint.Store) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	err := store.Scan(nil, func(key, value []byte) error {
+		all[string(key)] = string(value)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
 }
 
 // The usual inventory entry is small: a million of them fit in memory and on disk.

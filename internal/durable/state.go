@@ -14,7 +14,7 @@ import (
 // Load reads what a store holds beside the inventory.
 func Load(store checkpoint.Store) (reconcile.State, error) {
 	s := reconcile.State{
-		Records: map[string]reconcile.Record{}, Epochs: map[string]uint64{},
+		Records: map[string]reconcile.Record{}, Progress: map[string]reconcile.Progress{}, Epochs: map[string]uint64{},
 		Drafts: map[string]reconcile.Draft{}, Intents: map[reconcile.Slot][]reconcile.Intent{},
 	}
 	readers := []struct {
@@ -25,10 +25,8 @@ func Load(store checkpoint.Store) (reconcile.State, error) {
 			s.Records[key], err = decodeRecord(value)
 			return err
 		}},
-		{prefixPosition, func(key string, value []byte) error {
-			r := s.Records[key]
-			err := decodePosition(value, &r)
-			s.Records[key] = r
+		{prefixPosition, func(key string, value []byte) (err error) {
+			s.Progress[key], err = decodeProgress(value)
 			return err
 		}},
 		{prefixDraft, func(key string, value []byte) (err error) {
@@ -78,12 +76,15 @@ func Before(b *reconcile.Batch) []event.KV {
 
 // Changes are the changes that a batch commits. intents says that [Before] was written.
 func Changes(b *reconcile.Batch, intents bool) []event.KV {
-	kvs := make([]event.KV, 0, len(b.Changes)+3*len(b.Records)+len(b.Epochs))
+	kvs := make([]event.KV, 0, len(b.Changes)+len(b.Records)+2*len(b.Progress)+len(b.Epochs))
 	for i := range b.Changes {
 		kvs = append(kvs, object(&b.Changes[i]))
 	}
 	for _, id := range sorted(b.Records) {
-		kvs = append(kvs, record(id, b.Records[id])...)
+		kvs = append(kvs, record(id, b.Records[id]))
+	}
+	for _, id := range sorted(b.Progress) {
+		kvs = append(kvs, progress(id, b.Progress[id]))
 		if intents {
 			kvs = append(kvs, event.KV{Key: []byte(prefixDraft + id)})
 		}
@@ -113,30 +114,39 @@ func ItemChanges(i *reconcile.Item) []event.KV {
 		kvs = append(kvs, object(&i.Changes[n]))
 	}
 	if i.Record != nil {
-		kvs = append(kvs, record(i.Collection, *i.Record)...)
+		kvs = append(kvs, record(i.Collection, *i.Record))
 	}
-	return kvs
+	return append(kvs, progress(i.Collection, i.Progress))
 }
 
-// Silent are the changes of a batch that are in no item's [ItemChanges], and some records again.
+// Silent are the changes of a batch that are in no item's [ItemChanges]: what has changed without an
+// item, and a record as it is after the collection's last item.
 func Silent(b *reconcile.Batch) (kvs []event.KV) {
 	items := map[reconcile.Slot]bool{}
+	records := map[string]*reconcile.Record{} // of the last item that has one
 	collections := map[string]bool{}
 	for i := range b.Items {
 		for n := range b.Items[i].Changes {
 			items[b.Items[i].Changes[n].Slot] = true
 		}
 		collections[b.Items[i].Collection] = true
+		if r := b.Items[i].Record; r != nil {
+			records[b.Items[i].Collection] = r
+		}
 	}
 	for i := range b.Changes {
 		if !items[b.Changes[i].Slot] {
 			kvs = append(kvs, object(&b.Changes[i]))
 		}
 	}
-	for _, id := range sorted(b.Records) {
-		// What a phase without a position ends or begins must not be done again.
-		if p := b.Records[id].Phase; !collections[id] || p == reconcile.Ending || p == reconcile.Leaving {
-			kvs = append(kvs, record(id, b.Records[id])...)
+	for _, id := range sorted(b.Progress) {
+		r, changed := b.Records[id]
+		changed = changed && (records[id] == nil || *records[id] != r)
+		if changed {
+			kvs = append(kvs, record(id, r))
+		}
+		if changed || !collections[id] { // a record goes with the progress of its time
+			kvs = append(kvs, progress(id, b.Progress[id]))
 		}
 	}
 	return kvs
@@ -155,7 +165,7 @@ func ResetChanges(s reconcile.State) (kvs []event.KV) {
 			r.Unwanted = r.Unwanted || r.Phase == reconcile.Leaving
 			r.Phase = reconcile.Ending
 		}
-		kvs = append(kvs, record(id, r)...)
+		kvs = append(kvs, record(id, r))
 	}
 	for slot, list := range s.Intents {
 		for i := range list {
@@ -173,11 +183,12 @@ func object(c *reconcile.Change) event.KV {
 	return kv
 }
 
-func record(id string, r reconcile.Record) []event.KV {
-	return []event.KV{
-		{Key: []byte(prefixRecord + id), Value: encodeRecord(r)},
-		{Key: []byte(prefixPosition + id), Value: encodePosition(r)},
-	}
+func record(id string, r reconcile.Record) event.KV {
+	return event.KV{Key: []byte(prefixRecord + id), Value: encodeRecord(r)}
+}
+
+func progress(id string, p reconcile.Progress) event.KV {
+	return event.KV{Key: []byte(prefixPosition + id), Value: encodeProgress(p)}
 }
 
 func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

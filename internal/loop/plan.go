@@ -257,7 +257,7 @@ func (l *Loop) do(ctx context.Context, f func(context.Context) error) error {
 	select {
 	case l.calls <- call:
 	case <-l.ended:
-		return errEnded
+		return ErrEnded
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -269,4 +269,5 @@ func (l *Loop) do(ctx context.Context, f func(context.Context) error) error {
 	}
 }
 
-var errEnded = errors.New("the sink has ended")
+// ErrEnded is returned by a method of a loop whose Run has returned. The reason is in what Run returned.
+var ErrEnded = errors.New("the sink has ended")

@@ -34,7 +34,9 @@ type store struct {
 }
 
 func newStore() *store {
-	return &store{map[reconcile.Slot]*reconcile.Object{}, reconcile.State{Records: map[string]reconcile.Record{}, Epochs: map[string]uint64{}}}
+	return &store{map[reconcile.Slot]*reconcile.Object{}, reconcile.State{
+		Records: map[string]reconcile.Record{}, Progress: map[string]reconcile.Progress{}, Epochs: map[string]uint64{},
+	}}
 }
 
 func (s *store) Object(collection, key string) *reconcile.Object {
@@ -60,6 +62,7 @@ func (s *store) commit(b *reconcile.Batch) {
 		}
 	}
 	maps.Copy(s.Records, b.Records)
+	maps.Copy(s.Progress, b.Progress)
 	maps.Copy(s.Epochs, b.Epochs)
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/kubebridge/kubebridge/internal/loop"
 	planning "github.com/kubebridge/kubebridge/internal/plan"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/source"
@@ -30,7 +31,11 @@ func (p *Pipeline) follow(ctx context.Context, b *Bridge) error {
 	wanted := b.entries[p.name]
 	b.mu.Unlock()
 	f.Set(planEntries(wanted.Resources), wanted.Exclude)
-	return classifyPlan(f.Run(ctx))
+	err := f.Run(ctx)
+	if errors.Is(err, loop.ErrEnded) {
+		return nil // Run returns why
+	}
+	return classifyPlan(err)
 }
 
 // classifyPlan converts an error of internal/plan to one of this package.

@@ -103,7 +103,11 @@ func (p *Pipeline) encoderOptions(o *pipelineOptions) encode.Options {
 // the store.
 func (p *Pipeline) Run(ctx, stop context.Context) error {
 	p.store.ctx = ctx
-	return p.loop.Run(ctx, stop)
+	if err := p.loop.Run(ctx, stop); err != nil {
+		return err
+	}
+	p.log.Info("everything read is committed", zap.String("sink", p.name))
+	return nil
 }
 
 // Alive reports whether the pipeline's loop answers before ctx ends. It also answers while it waits for

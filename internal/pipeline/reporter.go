@@ -158,9 +158,9 @@ func (r *reporter) stateChanged(id, resource string, st source.State) {
 		return
 	}
 	before := *c
-	route := errors.As(st.Err, new(*sink.RouteError)) // the pipeline logs the suspension
+	suspended := errors.As(st.Err, new(*sink.RouteError)) || errors.As(st.Err, new(*sink.RecordError)) // the pipeline logs it
 	var met error
-	if !route {
+	if !suspended {
 		met = st.Err
 	}
 	// A failure is over with the first page of a list, not when the list is attempted again.
@@ -184,7 +184,7 @@ func (r *reporter) stateChanged(id, resource string, st source.State) {
 	r.metrics.state.WithLabelValues(r.name, resource, string(before.State)).Dec()
 	r.metrics.state.WithLabelValues(r.name, resource, string(st.Phase)).Inc()
 	switch key := r.collectionKey(id); {
-	case route, attempt:
+	case suspended, attempt:
 	case st.Phase == source.Gone:
 		r.reminder().works(key)
 	case now.own:

@@ -33,7 +33,7 @@ func TestSeal(t *testing.T) {
 	if got := changesOf(batch.Changes); got != "[a: ua 12 b: ub 13 c: uc 14 z: none]" {
 		t.Errorf("the last change of each key, sorted: %s", got)
 	}
-	if len(batch.Items) != 5 || len(batch.Records) != 1 || batch.Records["x"].Seen != "15" || len(batch.Drafts) != 0 {
+	if len(batch.Items) != 5 || len(batch.Records) != 0 || batch.Progress["x"].Seen != "15" || len(batch.Drafts) != 0 {
 		t.Errorf("%+v", batch)
 	}
 	if b.core.Idle() || !b.core.Empty() {
@@ -46,7 +46,7 @@ func TestSeal(t *testing.T) {
 	if b.core.Committed(); b.core.Sealed() != nil {
 		t.Error("a batch that is committed is on its way")
 	}
-	if next := b.core.Seal(); next == nil || next.Seq != batch.Seq+1 || len(next.Items) != 1 {
+	if next := b.core.Seal(); next == nil || len(next.Items) != 1 {
 		t.Errorf("%+v follows", next)
 	}
 }
@@ -65,7 +65,13 @@ func TestItemsAlone(t *testing.T) {
 	if want := "[ua [s: us 11 a: none] o [a: o 12] ub [b: ub 13]]"; fmt.Sprint(got) != want {
 		t.Errorf("%s, want %s", got, want)
 	}
-	if b.core.Items()[0].Record == nil || b.core.Items()[1].Record != nil {
+	for n, want := range []string{"12", "12", "13"} {
+		if i := b.core.Items()[n]; i.Record != nil || i.Progress != (Progress{"10", want}) {
+			t.Errorf("item %d: record %+v, progress %+v", n, i.Record, i.Progress)
+		}
+	}
+	b.do(demanded, seen(Watch, "b", "14"), seen(Watch, "b", "15"))
+	if i := b.core.Items(); i[3].Record == nil || !i[3].Record.Resync || i[4].Record != nil {
 		t.Error("an item has the record exactly where it is another one than with the item before")
 	}
 
@@ -164,7 +170,7 @@ func TestDrafts(t *testing.T) {
 		b := inPhase(t, c.from).do(of("y", configured(Properties{})), of("y", listBegun), of("y", listEnded("5")), of("y", listDone)).commit()
 		b.do(of("y", sideBegun), of("y", seen(Resync, "a", "5")), of("y", sideEnded("5"))).do(c.in...)
 		d, ok := b.core.Seal().Drafts["x"]
-		if ok == c.none || (is{d.Gap, d.Synced, d.Resync, d.Confirmed, d.From}) != c.want || ok && d.Record != b.x().stored() {
+		if ok == c.none || (is{d.Gap, d.Synced, d.Resync, d.Confirmed, d.From}) != c.want || ok && (d.Record != b.x().stored() || d.Progress != b.x().Progress) {
 			t.Errorf("%s: %t %+v", c.what, ok, d)
 		}
 	}
@@ -217,10 +223,11 @@ func TestOvertakenIntents(t *testing.T) {
 func inDoubt(t *testing.T) *bench {
 	t.Helper()
 	s := newStore()
-	s.records["x"] = Record{Phase: Listing, Run: 2, Incarnation: 2, Epoch: 1, Position: "1"}
+	s.records["x"] = Record{Phase: Listing, Run: 2, Incarnation: 2, Epoch: 1}
+	s.progress["x"] = Progress{Position: "1"}
 	s.intents[Slot{"x", "a"}] = append(intentOfUID("o", "4"), intentOfUID("ua", "5")...)
 	s.intents[Slot{"x", "b"}] = intentOfUID("ub", "6")
-	s.records["y"] = s.records["x"]
+	s.records["y"], s.progress["y"] = s.records["x"], s.progress["x"]
 	s.intents[Slot{"y", "a"}] = intentOfUID("ua", "6")
 	return newBench(t, s)
 }
@@ -280,7 +287,8 @@ func TestSettledIntents(t *testing.T) {
 // the last publication that they may have. Others get none, and none is in doubt.
 func TestNullValues(t *testing.T) {
 	s := newStore()
-	s.records["x"] = Record{Phase: InStep, Run: 2, Incarnation: 2, Epoch: 1, Synced: 1, Position: "10", Properties: Properties{Tombstones: true}}
+	s.records["x"] = Record{Phase: InStep, Run: 2, Incarnation: 2, Epoch: 1, Synced: 1, Properties: Properties{Tombstones: true}}
+	s.progress["x"] = Progress{Position: "10"}
 	for key, o := range map[string]*Object{
 		"a": entryOf(Published, "5"), "b": entryOf(Outdated, "6", publishedAt("4")), "c": entryOf(Unpublished, "5"), "d": entryOf(Skipped, "5"),
 		"e": entryOf(Unpublished, "7"), "f": entryOf(Published, "5"), "g": entryOf(Published, "7"),
@@ -336,11 +344,11 @@ func TestDrop(t *testing.T) {
 	if len(kept.Items) != 2 || changesOf(kept.Changes) != "[a: ua 7]" || fmt.Sprint(kept.Settled) != "[{{y a} ua}]" {
 		t.Errorf("%+v", kept)
 	}
-	if len(batch.Items) != 5 || len(batch.Settled) != 3 || len(batch.Records) != 2 || len(batch.Drafts) != 2 || len(batch.Intents) != 2 {
+	if len(batch.Items) != 5 || len(batch.Settled) != 3 || len(batch.Records) != 2 || len(batch.Progress) != 2 || len(batch.Drafts) != 2 || len(batch.Intents) != 2 {
 		t.Errorf("the batch that was handed out has changed: %+v", batch)
 	}
 	for what, ids := range map[string][]string{
-		"records": sorted(kept.Records), "drafts": sorted(kept.Drafts), "intents": slices.Sorted(func(yield func(string) bool) {
+		"records": sorted(kept.Records), "progress": sorted(kept.Progress), "drafts": sorted(kept.Drafts), "intents": slices.Sorted(func(yield func(string) bool) {
 			for slot := range maps.Keys(kept.Intents) {
 				yield(slot.Collection)
 			}
@@ -352,7 +360,7 @@ func TestDrop(t *testing.T) {
 	}
 	b.core.Committed()
 	next := b.core.Seal()
-	if len(next.Items) != 1 || next.Items[0].Collection != "y" || changesOf(next.Changes) != "[b: ub 8]" || fmt.Sprint(sorted(next.Records)) != "[y]" || len(next.Settled) != 1 {
+	if len(next.Items) != 1 || next.Items[0].Collection != "y" || changesOf(next.Changes) != "[b: ub 8]" || fmt.Sprint(sorted(next.Progress)) != "[y]" || len(next.Settled) != 1 {
 		t.Errorf("%+v", next)
 	}
 	b.core.Committed()

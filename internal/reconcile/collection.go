@@ -125,7 +125,17 @@ func (t Types) has(typ event.Type) bool {
 	return t&(1<<typ) == 0
 }
 
-// Record is what is durable of a collection beside its inventory.
+// Progress is what is durable of a collection and changes with each frame.
+type Progress struct {
+	// Position is the resourceVersion up to which the inventory was complete last. A watch
+	// may start from it in the phases that have a position.
+	Position string `json:"position,omitzero"`
+	// Seen is the highest resourceVersion that was seen. A server that is behind it has
+	// another history, also if it is not behind the position.
+	Seen string `json:"seen,omitzero"`
+}
+
+// Record is what is durable of a collection beside its inventory and its progress.
 type Record struct {
 	Phase       Phase  `json:"phase,omitzero"`
 	Run         uint64 `json:"run,omitzero"`         // of the last gap; 0: there was none
@@ -133,16 +143,10 @@ type Record struct {
 	Epoch       uint64 `json:"epoch,omitzero"`       // the history that the run belongs to
 	EpochRun    uint64 `json:"epochRun,omitzero"`    // the first run of the epoch
 	Synced      uint64 `json:"synced,omitzero"`      // the epoch of the last complete list of the incarnation; 0: there was none
-	// Position is the resourceVersion up to which the inventory was complete last. A watch
-	// may start from it in the phases that have a position.
-	Position string `json:"position,omitzero"`
-	// Seen is the highest resourceVersion that was seen. A server that is behind it has
-	// another history, also if it is not behind the position.
-	Seen   string `json:"seen,omitzero"`
-	Reason string `json:"reason,omitzero"` // of the last gap
-	Syncs  uint64 `json:"syncs,omitzero"`  // synced events of the run
-	Resync bool   `json:"resync,omitzero"` // a resync is due or under way
-	Listed string `json:"listed,omitzero"` // the selection of the last complete list
+	Reason      string `json:"reason,omitzero"`      // of the last gap
+	Syncs       uint64 `json:"syncs,omitzero"`       // synced events of the run
+	Resync      bool   `json:"resync,omitzero"`      // a resync is due or under way
+	Listed      string `json:"listed,omitzero"`      // the selection of the last complete list
 	// Owner is what the last complete list came with, for the reader of the next one.
 	Owner string `json:"owner,omitzero"`
 	// Full is the last run in which every object was, or is being, published: that of a reset or a
@@ -164,6 +168,7 @@ type Record struct {
 type Collection struct {
 	ID string
 	Record
+	Progress
 
 	read    uint64 // number of the present read
 	list    *list  // that reconciles; nil: none has begun, as in all phases but Listing
@@ -171,7 +176,8 @@ type Collection struct {
 	rest    *rest  // nil in all phases but Ending
 	barrier uint64 // the batch that must be committed before an ending or a beginning goes on
 	silent  []Change
-	emitted Record // as it was with the last item
+	emitted Record   // as it was with the last item, or in the last batch
+	kept    Progress // as it was in the last batch
 }
 
 // list is a list that reconciles.

@@ -19,17 +19,19 @@ type Storage interface {
 
 // State is what a store holds beside the inventory.
 type State struct {
-	Records map[string]Record // by collection
-	Epochs  map[string]uint64 // by storage
+	Records  map[string]Record   // by collection
+	Progress map[string]Progress // by collection
+	Epochs   map[string]uint64   // by storage
 	// Drafts and Intents are what was written before a batch of which it is not known whether
 	// the bus has it. Both are empty where the store is atomic with the sink.
 	Drafts  map[string]Draft
 	Intents map[Slot][]Intent
 }
 
-// Draft is the record of a collection as a batch would have left it.
+// Draft is the record and the progress of a collection as a batch would have left them.
 type Draft struct {
 	Record
+	Progress
 	Gap    bool `json:"gapindoubt,omitzero"`    // the batch has the gap of its run
 	Synced bool `json:"syncedindoubt,omitzero"` // the batch has the synced event of a list
 	Resync bool `json:"resyncindoubt,omitzero"` // the batch has the gap or the synced event of a resync
@@ -57,22 +59,23 @@ type Item struct {
 	Route       string
 	Object      *ObjectEvent     // exactly one of the two
 	Event       *CollectionEvent // is not nil
-	// Changes and Record are for a reader that has the item and not the batch. With them it can continue
-	// after the item. Changes also has changes without an event since the item before. Record is nil if
-	// the collection's state is as of the item before.
-	Changes []Change
-	Record  *Record
+	// Changes, Record and Progress are for a reader that has the item and not the batch. With them it can
+	// continue after the item. Changes also has changes without an event since the item before. Record is
+	// nil if it is as of the item before.
+	Changes  []Change
+	Record   *Record
+	Progress Progress
 
 	Payload any // the caller's: the encoded record
 }
 
 // Batch is what is made durable together.
 type Batch struct {
-	Seq     uint64
-	Items   []Item
-	Changes []Change          // of the inventory, the last of each slot
-	Records map[string]Record // of the collections that have changed
-	Epochs  map[string]uint64 // that have changed
+	Items    []Item
+	Changes  []Change            // of the inventory, the last of each slot
+	Records  map[string]Record   // that have changed, by collection
+	Progress map[string]Progress // of the collections of which anything has changed
+	Epochs   map[string]uint64   // that have changed
 	// Drafts and Intents must be durable before the sink gets the items, if the store is not
 	// atomic with it. The commit removes them, and the intents of earlier batches in Settled.
 	Drafts  map[string]Draft
@@ -121,24 +124,24 @@ type found struct {
 // omission is what batches do not have.
 type omission struct {
 	intents bool // Drafts and Intents of a [Batch]
-	alone   bool // Changes and Record of each [Item]
+	alone   bool // Changes, Record and Progress of each [Item]
 }
 
 // Omit has batches leave out what the caller does not need: the drafts and intents of a [Batch], or
-// the changes and the record of each [Item].
+// what an [Item] has for a reader without the batch.
 func (k *Core) Omit(intents, alone bool) { k.omits = omission{intents, alone} }
 
 // pending is a batch that is not committed yet, and the state that it leads to.
 type pending struct {
 	items   []Item
 	objects map[Slot]*Object
-	dirty   map[string]struct{}
+	dirty   map[string]bool // collections of which anything has changed, and whether their record has
 	epochs  map[string]uint64
 	settled []SettledIntent
 }
 
 func newPending() *pending {
-	return &pending{objects: map[Slot]*Object{}, dirty: map[string]struct{}{}, epochs: map[string]uint64{}}
+	return &pending{objects: map[Slot]*Object{}, dirty: map[string]bool{}, epochs: map[string]uint64{}}
 }
 
 // NewCore returns a core that continues from what a store holds. now is as in [Input].
@@ -218,30 +221,30 @@ func (p *pending) drop(collection string) {
 //
 // A draft of another kind, or of another phase, is not made: see [Core.draft].
 func (c *Collection) recover(k *Core, s State, now uint64) {
-	c.Record = s.Records[c.ID]
-	c.emitted = c.Record
+	c.Record, c.Progress = s.Records[c.ID], s.Progress[c.ID]
+	c.emitted, c.kept = c.Record, c.Progress
 	defer c.sawIntents(s)
 	d, drafted := s.Drafts[c.ID]
 	switch {
 	case !drafted:
 	case d.Phase == Ending || d.Phase == Leaving:
 		inDoubt, before := d.Incarnation != c.Incarnation, c.Record
-		c.Record = d.Record
+		c.Record, c.Progress = d.Record, d.Progress
 		// Where null values are in doubt, their incarnation ends once more.
 		c.ClosedFirst, c.Incarnation = before.ClosedFirst, max(d.Incarnation, before.Incarnation)
 		if c.Phase == Leaving && inDoubt {
 			c.end(k, true)
 		}
 	case d.Incarnation != c.Incarnation && (d.Synced || d.Run != d.Incarnation):
-		c.Record = d.Record
+		c.Record, c.Progress = d.Record, d.Progress
 		c.begin(k, now)
 	case d.Synced:
-		synced, position := c.Synced, c.Position
-		c.Record = d.Record
-		c.Synced, c.Position = synced, position
+		synced := c.Synced
+		c.Record, c.Seen = d.Record, d.Seen
+		c.Synced = synced
 		c.gap(k, now, ReasonInterrupted)
 	case d.Gap:
-		c.Record = d.Record
+		c.Record, c.Progress = d.Record, d.Progress
 		k.emit(c, CollectionEvent{Type: event.Gap, Reason: c.Reason, Reset: c.Run == c.Incarnation, From: d.From})
 	case d.Resync: // another one follows
 		c.Resync = true
@@ -290,19 +293,24 @@ func (k *Core) Step(in *Input) {
 			return
 		}
 	}
-	if beside := in.Side != 0 || in.Kind == SideEnded || in.Kind == SideBroken; beside && (c.side == nil || in.Side != c.side.number) {
+	if in.Side != 0 && (c.side == nil || in.Side != c.side.number) {
 		return
 	}
 	if k.coverage != nil {
 		k.coverage.transitions[c.Phase][in.Kind]++
 	}
 	c.step(k, in)
-	if c.stored() != c.emitted.stored() {
-		k.dirty(c)
+	record := c.stored() != c.emitted
+	if record || c.Progress != c.kept {
+		k.dirty(c, record)
 	}
 }
 
-func (k *Core) dirty(c *Collection) { k.filling.dirty[c.ID] = struct{}{} }
+// dirty notes that something of a collection has changed since the last batch, and whether its record
+// has.
+func (k *Core) dirty(c *Collection, record bool) {
+	k.filling.dirty[c.ID] = k.filling.dirty[c.ID] || record
+}
 
 // emit adds an event about a collection to the batch.
 func (k *Core) emit(c *Collection, e CollectionEvent) {
@@ -312,15 +320,17 @@ func (k *Core) emit(c *Collection, e CollectionEvent) {
 func (k *Core) add(c *Collection, i Item) {
 	i.Collection, i.Run, i.Epoch, i.Route = c.ID, c.Run, c.Epoch, c.Route
 	i.Incarnation = max(i.Incarnation, c.Incarnation)
+	r := c.stored()
+	k.dirty(c, r != c.emitted)
 	if !k.omits.alone {
 		i.Changes, c.silent = append(c.silent, i.Changes...), nil
-		if r := c.stored(); r != c.emitted {
+		i.Progress = c.Progress
+		if r != c.emitted {
 			i.Record = &r
 			c.emitted = r
 		}
 	}
 	k.filling.items = append(k.filling.items, i)
-	k.dirty(c)
 }
 
 // judge decides what follows from a sighting, and reports whether it proves another history.
@@ -689,7 +699,7 @@ func (k *Core) Seal() *Batch {
 	}
 	p := k.filling
 	b := &Batch{
-		Seq: k.seq, Items: p.items, Records: map[string]Record{}, Epochs: p.epochs,
+		Items: p.items, Records: map[string]Record{}, Progress: map[string]Progress{}, Epochs: p.epochs,
 		Drafts: map[string]Draft{}, Intents: map[Slot][]Intent{}, Settled: p.settled,
 	}
 	b.Changes = make([]Change, 0, len(p.objects))
@@ -697,16 +707,19 @@ func (k *Core) Seal() *Batch {
 		b.Changes = append(b.Changes, Change{slot, o})
 	}
 	slices.SortFunc(b.Changes, func(x, y Change) int { return compareSlots(x.Slot, y.Slot) })
-	for id := range p.dirty {
+	for id, record := range p.dirty {
 		c := k.collections[id]
-		b.Records[id] = c.stored()
+		b.Progress[id] = c.Progress
+		if record {
+			b.Records[id] = c.stored()
+		}
 		if !k.omits.intents {
 			if d := k.draft(c, p.items); d.Record != (Record{}) {
 				b.Drafts[id] = d
 			}
 		}
 		// Changes without an item are durable with this batch.
-		c.silent, c.emitted = nil, c.stored()
+		c.silent, c.emitted, c.kept = nil, c.stored(), c.Progress
 	}
 	for i := range p.items {
 		if !k.omits.intents {
@@ -735,8 +748,9 @@ func (b *Batch) without(collection string) *Batch {
 	d.Items = slices.DeleteFunc(slices.Clone(b.Items), func(i Item) bool { return i.Collection == collection })
 	d.Changes = slices.DeleteFunc(slices.Clone(b.Changes), func(c Change) bool { return c.Collection == collection })
 	d.Settled = slices.DeleteFunc(slices.Clone(b.Settled), func(i SettledIntent) bool { return i.Collection == collection })
-	d.Records, d.Drafts, d.Intents = maps.Clone(b.Records), maps.Clone(b.Drafts), maps.Clone(b.Intents)
+	d.Records, d.Progress, d.Drafts, d.Intents = maps.Clone(b.Records), maps.Clone(b.Progress), maps.Clone(b.Drafts), maps.Clone(b.Intents)
 	delete(d.Records, collection)
+	delete(d.Progress, collection)
 	delete(d.Drafts, collection)
 	maps.DeleteFunc(d.Intents, func(slot Slot, _ []Intent) bool { return slot.Collection == collection })
 	return &d
@@ -762,7 +776,7 @@ func (k *Core) draft(c *Collection, items []Item) Draft {
 		}
 	}
 	if d.Gap || d.Synced || d.Resync || d.Confirmed || c.Phase == Ending || c.Phase == Leaving {
-		d.Record = c.stored()
+		d.Record, d.Progress = c.stored(), c.Progress
 		d.Incarnation = max(d.Incarnation, ended) // it ends once more if closed is in doubt
 	}
 	return d

@@ -23,26 +23,26 @@ var recoverRows = []struct {
 		{&Draft{Record: Record{Phase: Leaving, Run: 3, Incarnation: 3}, Gap: true}, "ending for good, run 3/3"},
 	}},
 	{"with a reset and more in doubt", "the draft; another reset is emitted", []recovered{
-		{&Draft{Record: Record{Phase: InStep, Run: 3, Incarnation: 3, Synced: 1, Position: "20", Route: "r"}, Gap: true, Synced: true}, "listing, run 4/4: reset gap of 4 from "},
+		{&Draft{Record: Record{Phase: InStep, Run: 3, Incarnation: 3, Synced: 1, Route: "r"}, Progress: Progress{Position: "20"}, Gap: true, Synced: true}, "listing, run 4/4: reset gap of 4 from "},
 		{&Draft{Record: Record{Phase: Listing, Run: 4, Incarnation: 3}, Gap: true}, "listing, run 5/5: reset gap of 5 from "},
 		{&Draft{Record: Record{Phase: InStep, Run: 4, Incarnation: 3, Synced: 1}, Gap: true, Synced: true, Resync: true}, "listing, run 5/5: reset gap of 5 from "},
 	}},
 	{"with synced in doubt", "the draft; another gap is emitted", []recovered{
-		{&Draft{Record: Record{Phase: InStep, Run: 3, Incarnation: 1, Synced: 2, Position: "20"}, Synced: true}, "listing, run 4/1 at 10: gap interrupted of 4 from 10"},
-		{&Draft{Record: Record{Phase: InStep, Run: 3, Incarnation: 1, Synced: 2, Position: "20"}, Gap: true, Synced: true}, "listing, run 4/1 at 10: gap interrupted of 4 from 10"},
-		{&Draft{Record: Record{Phase: InStep, Run: 4, Incarnation: 1, Position: "20", Resync: true}, Synced: true, Resync: true}, "listing, run 5/1 at 10, resync due: gap interrupted of 5 from 10"},
+		{&Draft{Record: Record{Phase: InStep, Run: 3, Incarnation: 1, Synced: 2}, Progress: Progress{Position: "20"}, Synced: true}, "listing, run 4/1 at 10: gap interrupted of 4 from 10"},
+		{&Draft{Record: Record{Phase: InStep, Run: 3, Incarnation: 1, Synced: 2}, Progress: Progress{Position: "20"}, Gap: true, Synced: true}, "listing, run 4/1 at 10: gap interrupted of 4 from 10"},
+		{&Draft{Record: Record{Phase: InStep, Run: 4, Incarnation: 1, Resync: true}, Progress: Progress{Position: "20"}, Synced: true, Resync: true}, "listing, run 5/1 at 10, resync due: gap interrupted of 5 from 10"},
 	}},
 	{"Listing, its gap in doubt", "the draft; the gap is emitted again, with its id", []recovered{
-		{&Draft{Record: Record{Phase: Listing, Run: 3, Incarnation: 1, Position: "10", Reason: "expired"}, Gap: true, From: "10"}, "listing, run 3/1 at 10: gap expired of 3 from 10"},
+		{&Draft{Record: Record{Phase: Listing, Run: 3, Incarnation: 1, Reason: "expired"}, Progress: Progress{Position: "10"}, Gap: true, From: "10"}, "listing, run 3/1 at 10: gap expired of 3 from 10"},
 		{&Draft{Record: Record{Phase: Listing, Run: 3, Incarnation: 3, Reason: ReasonReset}, Gap: true}, "listing, run 3/3: reset gap of 3 from "},
-		{&Draft{Record: Record{Phase: Listing, Run: 4, Incarnation: 1, Position: "10", Reason: "expired"}, Gap: true, Resync: true, From: "10"}, "listing, run 4/1 at 10: gap expired of 4 from 10"},
+		{&Draft{Record: Record{Phase: Listing, Run: 4, Incarnation: 1, Reason: "expired"}, Progress: Progress{Position: "10"}, Gap: true, Resync: true, From: "10"}, "listing, run 4/1 at 10: gap expired of 4 from 10"},
 	}},
 	{"with a resync in doubt", "the record, with a resync due; its gap is emitted again if it is in doubt", []recovered{
-		{&Draft{Record: Record{Phase: InStep, Run: 3, Incarnation: 1, Position: "20", Resync: true}, Resync: true, From: "15"}, "in step, run 3/1 at 10, resync due: gap resync of 3 from 15"},
-		{&Draft{Record: Record{Phase: InStep, Run: 2, Incarnation: 1, Position: "20"}, Resync: true}, "in step, run 2/1 at 10, resync due"},
+		{&Draft{Record: Record{Phase: InStep, Run: 3, Incarnation: 1, Resync: true}, Progress: Progress{Position: "20"}, Resync: true, From: "15"}, "in step, run 3/1 at 10, resync due: gap resync of 3 from 15"},
+		{&Draft{Record: Record{Phase: InStep, Run: 2, Incarnation: 1}, Progress: Progress{Position: "20"}, Resync: true}, "in step, run 2/1 at 10, resync due"},
 	}},
 	{"with a periodic synced in doubt", "the record; the number of the synced event is not used again", []recovered{
-		{&Draft{Record: Record{Phase: InStep, Run: 2, Incarnation: 1, Position: "20", Syncs: 7}, Confirmed: true}, "in step, run 2/1 at 10, 7 synced"},
+		{&Draft{Record: Record{Phase: InStep, Run: 2, Incarnation: 1, Syncs: 7}, Progress: Progress{Position: "20"}, Confirmed: true}, "in step, run 2/1 at 10, 7 synced"},
 	}},
 }
 
@@ -60,9 +60,10 @@ func TestRecover(t *testing.T) {
 		text = append(text, []string{row.draft, row.continues})
 		for _, c := range row.drafts {
 			s := newStore()
-			s.records["x"] = Record{Phase: InStep, Run: 2, Incarnation: 1, Epoch: 1, Synced: 1, Position: "10", Seen: "10"}
+			s.records["x"] = Record{Phase: InStep, Run: 2, Incarnation: 1, Epoch: 1, Synced: 1}
+			s.progress["x"] = Progress{Position: "10", Seen: "10"}
 			if c.draft != nil {
-				c.draft.Epoch = 1
+				c.draft.Epoch, c.draft.Seen = 1, "30"
 				s.drafts["x"] = *c.draft
 			}
 			b := newBench(t, s)
@@ -91,6 +92,13 @@ func TestRecover(t *testing.T) {
 			if got != c.want {
 				t.Errorf("%s: %s, want %s", row.draft, got, c.want)
 			}
+			seen := "10"
+			if strings.HasPrefix(row.continues, "the draft") {
+				seen = "30"
+			}
+			if x.Seen != seen {
+				t.Errorf("%s: a server that is at %s is of the same history, want %s", row.draft, x.Seen, seen)
+			}
 			if x.Synced > 1 {
 				t.Errorf("%s: a list in doubt counts as complete", row.draft)
 			}
@@ -108,7 +116,8 @@ func TestRecoverEpoch(t *testing.T) {
 		New: "", Listing: "gap", InStep: "gap", Absent: "", Leaving: "", Ending: "", Closed: "",
 	} {
 		s := newStore()
-		s.records["x"] = Record{Phase: p, Run: 2, Incarnation: 1, Epoch: 1, Synced: 1, Position: "10", Seen: "10"}
+		s.records["x"] = Record{Phase: p, Run: 2, Incarnation: 1, Epoch: 1, Synced: 1}
+		s.progress["x"] = Progress{Position: "10", Seen: "10"}
 		s.epochs[""] = 2
 		b := newBench(t, s)
 		if got := b.emitted(); got != want {
@@ -122,8 +131,10 @@ func TestRecoverEpoch(t *testing.T) {
 		}
 	}
 	s := newStore()
-	s.records["x"] = Record{Phase: InStep, Run: 2, Incarnation: 1, Epoch: 1, Synced: 1, Position: "10"}
-	s.records["y"] = Record{Phase: InStep, Run: 2, Incarnation: 1, Epoch: 2, Synced: 2, Position: "5"}
+	s.records["x"] = Record{Phase: InStep, Run: 2, Incarnation: 1, Epoch: 1, Synced: 1}
+	s.progress["x"] = Progress{Position: "10"}
+	s.records["y"] = Record{Phase: InStep, Run: 2, Incarnation: 1, Epoch: 2, Synced: 2}
+	s.progress["y"] = Progress{Position: "5"}
 	if got := newBench(t, s).emitted(); got != "gap" {
 		t.Errorf("the record of another collection has the storage's epoch: %q, want gap", got)
 	}
@@ -138,7 +149,8 @@ func TestRecoverEpoch(t *testing.T) {
 func TestRecoverSeen(t *testing.T) {
 	intent := func(collection, version string, epoch uint64) *store {
 		s := newStore()
-		s.records["x"] = Record{Phase: InStep, Run: 2, Incarnation: 1, Epoch: 1, Synced: 1, Position: "10", Seen: "10"}
+		s.records["x"] = Record{Phase: InStep, Run: 2, Incarnation: 1, Epoch: 1, Synced: 1}
+		s.progress["x"] = Progress{Position: "10", Seen: "10"}
 		i := intentOf("1")[0]
 		i.Version, i.Epoch = version, epoch
 		s.intents[Slot{collection, "a"}] = []Intent{i}
@@ -350,7 +362,7 @@ func TestSynced(t *testing.T) {
 	if fmt.Sprint(got) != want {
 		t.Errorf("%s, want %s", got, want)
 	}
-	if r := b.x().Record; r.Synced != 1 || r.Position != "20" || r.Seen != "20" || r.Listed != "" || b.x().list != nil {
+	if r := b.x(); r.Synced != 1 || r.Position != "20" || r.Seen != "20" || r.Listed != "" || r.list != nil {
 		t.Errorf("%+v", r)
 	}
 	b.do(configured(Properties{Selection: "s"})).do(listed("30")...)
@@ -365,7 +377,7 @@ func TestSynced(t *testing.T) {
 		t.Errorf("the owner of the last complete list is %q", r.Owner)
 	}
 	b.do(isGone, listEnded(""), listDone)
-	if r := b.x().Record; r.Position != "30" || r.Seen != "30" {
+	if r := b.x().Progress; r.Position != "30" || r.Seen != "30" {
 		t.Errorf("a list of nothing moves the position: %+v", r)
 	}
 }
@@ -660,7 +672,8 @@ func TestMissing(t *testing.T) {
 	}
 
 	s := newStore()
-	s.records["x"] = Record{Phase: Listing, Run: 2, Incarnation: 1, Epoch: 1, Synced: 1, Position: "1"}
+	s.records["x"] = Record{Phase: Listing, Run: 2, Incarnation: 1, Epoch: 1, Synced: 1}
+	s.progress["x"] = Progress{Position: "1"}
 	s.objects[Slot{"x", "a"}] = entryOf(Published, "5")
 	s.intents[Slot{"x", "a"}] = intentOfUID("o", "4")
 	b = newBench(t, s).do(listBegun, seen(List, "a", "5", uidSeen("u")), Input{Kind: Sighted, Sighting: seeing(List, deletionAt("7"), func(s *Sighting) { s.Key = "a" })}, listEnded("9"))

@@ -78,10 +78,12 @@ func (d *dump) record(id string, r *Record) {
 	d.run(id, r.Run)
 	d.run(id, r.Incarnation)
 	d.run(id, r.EpochRun)
-	d.text(r.Position, r.Seen, r.Reason, r.Listed, r.Route)
+	d.text(r.Reason, r.Listed, r.Route)
 	d.flag(r.Resync, r.Unwanted, r.Ended, r.ClosedFirst)
 	d.properties(r.Properties)
 }
+
+func (d *dump) progress(p Progress) { d.text(p.Position, p.Seen) }
 
 func (d *dump) object(id string, o *Object) {
 	if o == nil {
@@ -141,6 +143,7 @@ func (d *dump) item(i *Item) {
 	if i.Record != nil {
 		d.record(i.Collection, i.Record)
 	}
+	d.progress(i.Progress)
 }
 
 func (d *dump) keys2(m map[string]bool) { d.text(sorted(m)...); d.b = append(d.b, ';') }
@@ -184,6 +187,7 @@ func (d *dump) world(w *world) {
 		r := s.records[id]
 		d.text(id)
 		d.record(id, &r)
+		d.progress(s.progress[id])
 	}
 	for _, id := range sorted(s.epochs) {
 		d.number(int(s.epochs[id]))
@@ -192,6 +196,7 @@ func (d *dump) world(w *world) {
 		x := s.drafts[id]
 		d.text("draft", id)
 		d.record(id, &x.Record)
+		d.progress(x.Progress)
 		d.flag(x.Gap, x.Synced, x.Resync)
 	}
 	d.objects(s.objects)
@@ -212,7 +217,8 @@ func (d *dump) core(w *world) {
 		x := k.collections[id]
 		d.text(id)
 		d.record(id, &x.Record)
-		d.flag(x.barrier > k.done, x.emitted == x.stored())
+		d.progress(x.Progress)
+		d.flag(x.barrier > k.done, x.emitted == x.stored(), x.kept == x.Progress)
 		d.text(w.reads[id].selection)
 		for _, ch := range x.silent {
 			d.text(ch.Key)
@@ -256,7 +262,10 @@ func (d *dump) core(w *world) {
 			d.item(&q.items[i])
 		}
 		d.objects(q.objects)
-		d.keys(q.dirty)
+		for _, id := range sorted(q.dirty) {
+			d.text(id)
+			d.flag(q.dirty[id])
+		}
 		for _, x := range q.settled {
 			d.text(x.Collection, x.Key, x.UID)
 		}

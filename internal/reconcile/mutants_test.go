@@ -171,7 +171,7 @@ var decisions = strings.Fields(`
 	comparePublications find newer older
 	step configure remove reset listComplete needsReset has watching listBegun begin gap gapHere anotherRun nextRun restart sighted view moved saw synced sync sideBegun
 	sideEnded touched compare sidePassed stored listEnded closeFirst closedReason
-	NewCore recover sawIntents Restore Drop drop without judge forget settle resolved Object object valid doubts uncommitted each
+	Step add dirty NewCore recover sawIntents Restore Drop drop without judge forget settle resolved Object object valid doubts uncommitted each
 	next newEpoch Settled Reading Forgettable Missing Idle Empty draft intend Seal Published Committed compareSlots`)
 
 // functions are the decisions in a file.

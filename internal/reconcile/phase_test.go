@@ -275,7 +275,13 @@ func TestInputsOutOfPlace(t *testing.T) {
 			}
 		}
 	}
-	b := newBench(t, nil).do(Input{Kind: Reset}, Input{Kind: ListBegun})
+	b := inStep(t, seen(List, "a", "5")).do(listBegun, listEnded("11"))
+	before, stale := b.durable(), lacks("a", "11")
+	stale.Read = 99
+	if b.do(stale, Input{Kind: ListDone, Read: 99}); b.durable() != before || b.x().Phase != Listing {
+		t.Errorf("what a list of an earlier read lacks changes something:\n%s\n%s", before, b.durable())
+	}
+	b = newBench(t, nil).do(Input{Kind: Reset}, Input{Kind: ListBegun})
 	if b.x() != nil || !b.core.Idle() {
 		t.Error("an input creates a collection that was not configured")
 	}

@@ -142,20 +142,21 @@ func selects(selection string, t *thing) bool {
 
 // store is a checkpoint store.
 type store struct {
-	records map[string]Record
-	objects map[Slot]*Object
-	epochs  map[string]uint64
-	drafts  map[string]Draft
-	intents map[Slot][]Intent
-	asked   int // for a key, since the last action
+	records  map[string]Record
+	progress map[string]Progress
+	objects  map[Slot]*Object
+	epochs   map[string]uint64
+	drafts   map[string]Draft
+	intents  map[Slot][]Intent
+	asked    int // for a key, since the last action
 }
 
 func newStore() *store {
-	return &store{map[string]Record{}, map[Slot]*Object{}, map[string]uint64{}, map[string]Draft{}, map[Slot][]Intent{}, 0}
+	return &store{map[string]Record{}, map[string]Progress{}, map[Slot]*Object{}, map[string]uint64{}, map[string]Draft{}, map[Slot][]Intent{}, 0}
 }
 
 func (s *store) clone() *store {
-	return &store{maps.Clone(s.records), maps.Clone(s.objects), maps.Clone(s.epochs), maps.Clone(s.drafts), maps.Clone(s.intents), 0}
+	return &store{maps.Clone(s.records), maps.Clone(s.progress), maps.Clone(s.objects), maps.Clone(s.epochs), maps.Clone(s.drafts), maps.Clone(s.intents), 0}
 }
 
 func (s *store) Object(collection, key string) *Object { return s.objects[Slot{collection, key}] }
@@ -173,7 +174,7 @@ func (s *store) After(collection, key string) (string, *Object) {
 	return best, found
 }
 
-func (s *store) state() State { return State{s.records, s.epochs, s.drafts, s.intents} }
+func (s *store) state() State { return State{s.records, s.progress, s.epochs, s.drafts, s.intents} }
 
 func (s *store) change(list []Change) {
 	for _, c := range list {
@@ -208,8 +209,9 @@ func (s *store) settle(slot Slot, uid string) {
 func (s *store) commit(b *Batch) {
 	s.change(b.Changes)
 	maps.Copy(s.records, b.Records)
+	maps.Copy(s.progress, b.Progress)
 	maps.Copy(s.epochs, b.Epochs)
-	for id := range b.Records {
+	for id := range b.Progress {
 		delete(s.drafts, id)
 	}
 	for slot, list := range b.Intents {
@@ -228,6 +230,7 @@ func (s *store) fold(i *Item) {
 	if i.Record != nil {
 		s.records[i.Collection] = *i.Record
 	}
+	s.progress[i.Collection] = i.Progress
 }
 
 // reader is what reads one collection, as pkg/source does.
@@ -516,20 +519,26 @@ func (w *world) canWrite() bool {
 			}
 		}
 	}
-	records := slices.Collect(maps.Values(w.store.records))
-	if w.flying != nil {
-		records = slices.AppendSeq(records, maps.Values(w.flying.Records))
+	behind := func(p Phase, seen string) bool {
+		return seen == "" || p == Closed || w.cluster.version()+1 < number(seen)
 	}
-	for _, r := range records {
-		if r.Seen != "" && w.cluster.version()+1 >= number(r.Seen) && r.Phase != Closed {
+	for id, r := range w.store.records {
+		if !behind(r.Phase, w.store.progress[id].Seen) {
+			return false
+		}
+		if w.flying == nil {
+			continue
+		}
+		if later, ok := w.flying.Records[id]; ok {
+			r = later
+		}
+		if !behind(r.Phase, w.flying.Progress[id].Seen) {
 			return false
 		}
 	}
 	for id, c := range w.core.collections {
-		for _, seen := range []string{c.Seen, w.store.records[id].Seen} {
-			if seen != "" && c.Phase != Closed && w.cluster.version()+1 >= number(seen) {
-				return false
-			}
+		if !behind(c.Phase, c.Seen) || !behind(c.Phase, w.store.progress[id].Seen) {
+			return false
 		}
 	}
 	return true

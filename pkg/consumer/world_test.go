@@ -70,7 +70,7 @@ type store struct {
 
 func newStore() *store {
 	return &store{map[reconcile.Slot]*reconcile.Object{}, reconcile.State{
-		Records: map[string]reconcile.Record{}, Epochs: map[string]uint64{}, Drafts: map[string]reconcile.Draft{},
+		Records: map[string]reconcile.Record{}, Progress: map[string]reconcile.Progress{}, Epochs: map[string]uint64{}, Drafts: map[string]reconcile.Draft{},
 		Intents: map[reconcile.Slot][]reconcile.Intent{},
 	}}
 }
@@ -116,8 +116,9 @@ func (s *store) commit(b *reconcile.Batch) {
 		}
 	}
 	maps.Copy(s.Records, b.Records)
+	maps.Copy(s.Progress, b.Progress)
 	maps.Copy(s.Epochs, b.Epochs)
-	for id := range b.Records {
+	for id := range b.Progress {
 		delete(s.Drafts, id)
 	}
 	for slot, list := range b.Intents {

@@ -36,7 +36,8 @@ type Sink interface {
 }
 
 // Log is offered by a Sink that can read back what it wrote: the checkpoint may
-// then trail the bus, and the lane needs no intents.
+// then trail the bus, and the lane needs no intents. When its Write returns a
+// [RecordError] or a [RouteError], the records before Index are on the bus.
 type Log interface {
 	// Tail calls fn for every record after from (nil: all of them) in order,
 	// with the State it was written with and the mark that ends with it. It is

@@ -150,6 +150,9 @@ func TestNoGhostAfterCrashAndGone(t *testing.T) {
 				}
 			}
 			want := []string{"added", "modified"}
+			if name == busKafka { // the checkpoint does not know whether the bus has it
+				want[1] = "added"
+			}
 			if got := types[uids["changed"]]; !slices.Equal(got, want) {
 				t.Errorf("the object announced before the crash and changed after it is told of as %v, want %v", got, want)
 			}

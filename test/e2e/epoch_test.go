@@ -3,7 +3,6 @@ package e2e
 import (
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -146,14 +145,14 @@ func (r *restore) secondEpoch(all []bus.Message) {
 			}
 		}
 	})
+	runs := map[string]uint64{} // of the second epoch, in which only what ends is of a run before
 	for i := range since {
 		m := &since[i]
-		prefix := "e2:"
-		if m.OfCollection() {
-			prefix = m.Attributes["collection"] + ":2:"
+		if m.Is("gap") {
+			runs[m.Collection()] = m.Run()
 		}
-		if m.Epoch() != 2 || !strings.HasPrefix(m.ID(), prefix) {
-			r.t.Errorf("not of the second epoch: %s", m)
+		if run := m.Run(); m.Epoch() != 2 || runs[m.Collection()] == 0 || m.Is("deleted") != (run < runs[m.Collection()]) {
+			r.t.Errorf("not of the second epoch, and its run: %s", m)
 		}
 		if m.Is("deleted") && !r.told[m.UID()] {
 			r.t.Errorf("the deletion of what was never told: %s", m)

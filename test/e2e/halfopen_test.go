@@ -41,5 +41,5 @@ func (w *world) halfOpen(atMost time.Duration) {
 		w.t.Errorf("in step again after %s, want at most %s", took, atMost)
 	}
 	all := w.verify(check.Options{Types: []kube.Type{kube.ConfigMaps}})
-	w.snapshotOf(kube.ConfigMaps, all, bus.Counts{Listed: 1, Added: 1})
+	w.snapshotOf(kube.ConfigMaps, all, bus.Counts{Listed: 1, Present: 1})
 }

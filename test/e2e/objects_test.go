@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -68,7 +67,7 @@ func TestFinalizers(t *testing.T) {
 	w.toldDeleted(uids["unseen"])
 	all := w.verify(check.Options{Types: []kube.Type{w.widgets}, Gap: true})
 	for name, uid := range uids {
-		if got, want := toldOf(all, uid), []string{"added", "modified", "deleted"}; !slices.Equal(got, want) {
+		if got, want := toldOf(all, uid), []string{"present", "modified", "deleted"}; !slices.Equal(got, want) {
 			t.Errorf("%s is told of as %v, want %v", name, got, want)
 		}
 	}
@@ -92,7 +91,7 @@ func TestDeleteCollection(t *testing.T) {
 	if deleted != n {
 		t.Errorf("told of %d deletions, want %d", deleted, n)
 	}
-	w.snapshotOf(kube.ConfigMaps, all, bus.Counts{Listed: n, Added: n})
+	w.snapshotOf(kube.ConfigMaps, all, bus.Counts{Listed: n, Present: n})
 }
 
 // The largest objects that the API server takes, whether a list, a watch or a comparison finds them: Kafka's topics are made for
@@ -164,7 +163,7 @@ func TestNoOpWrites(t *testing.T) {
 		}
 	}
 	all := w.verify(check.Options{Types: []kube.Type{kube.ConfigMaps}})
-	if got, want := toldOf(all, uid), []string{"added", "modified"}; !slices.Equal(got, want) {
+	if got, want := toldOf(all, uid), []string{"present", "modified"}; !slices.Equal(got, want) {
 		t.Errorf("told %v, want %v", got, want)
 	}
 }
@@ -177,7 +176,7 @@ func TestRecreatedWhileDown(t *testing.T) {
 			w := newWorld(t, options{})
 			w.install()
 			w.bridges(w.widgets)
-			old, entry := w.create(w.widgets, "o")
+			old, published := w.create(w.widgets, "o")
 			w.start()
 			before := len(w.settle(w.widgets))
 			w.stop()
@@ -192,10 +191,10 @@ func TestRecreatedWhileDown(t *testing.T) {
 			var got []string
 			for _, m := range after(all, before) {
 				if m.UID() == old || m.UID() == renewed {
-					got = append(got, m.ID())
+					got = append(got, m.UID()+" "+m.Type()+" "+m.RV())
 				}
 			}
-			want := []string{fmt.Sprintf("%s:%s:deleted", old, entry), fmt.Sprintf("%s:%s:added", renewed, rv)}
+			want := []string{old + " deleted " + published, renewed + " added " + rv}
 			if !slices.Equal(got, want) {
 				t.Errorf("told %q, want %q", got, want)
 			}

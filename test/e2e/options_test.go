@@ -84,7 +84,7 @@ func TestTypes(t *testing.T) {
 	w.patch(kube.ConfigMaps, "o", "unheard")
 	w.delete(kube.ConfigMaps, "o")
 	all := w.toldDeleted(uid)
-	if got, want := toldOf(all, uid), []string{"added", "deleted"}; !slices.Equal(got, want) {
+	if got, want := toldOf(all, uid), []string{"present", "deleted"}; !slices.Equal(got, want) {
 		t.Errorf("told %v, want %v", got, want)
 	}
 }
@@ -96,7 +96,7 @@ func TestExpiryOfEventsIsNotTold(t *testing.T) {
 	w.start()
 	w.patch(kube.Events, "o", "live")
 	w.delete(kube.Events, "o")
-	if got, want := toldOf(w.settle(kube.Events), uid), []string{"added", "modified"}; !slices.Equal(got, want) {
+	if got, want := toldOf(w.settle(kube.Events), uid), []string{"present", "modified"}; !slices.Equal(got, want) {
 		t.Errorf("told %v, want %v", got, want)
 	}
 }

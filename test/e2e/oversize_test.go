@@ -100,23 +100,22 @@ func TestDeadLetters(t *testing.T) {
 	}
 }
 
-// Where the bridge shall fail, nothing passes what does not fit, and the status says which object it is.
+// Where the bridge shall fail, nothing of the collection passes what does not fit, the status says which object it is, and the
+// other collections go on.
 func TestOversizeFails(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, options{})
 	w.install()
-	w.bridges(w.widgets)
+	w.bridges(w.widgets, kube.ConfigMaps)
 	w.config.Sinks[0].Oversize = "fail"
 	w.start()
 	w.createLargest("largest")
 	w.create(w.widgets, "behind")
 	w.awaitStatus(func(s bridge.Status) bool {
-		return len(s.Lanes) == 1 && !s.Lanes[0].Ready && strings.Contains(s.Lanes[0].Failing, w.ns+"/largest")
+		return !s.Ready && len(s.Lanes) == 1 && !s.Lanes[0].Ready && strings.Contains(s.Find(w.collection(w.widgets)).Error, w.ns+"/largest")
 	})
-	messages, err := w.log.Messages()
-	w.must(err)
-	for _, m := range messages {
-		if !m.OfCollection() {
+	for _, m := range w.settle(kube.ConfigMaps) {
+		if !m.OfCollection() && m.Collection() == w.collection(w.widgets) {
 			t.Errorf("%s passed", m.ID())
 		}
 	}

@@ -31,6 +31,9 @@ func TestReload(t *testing.T) {
 		said := check.Collections(all, w.collection(kube.Deployments))
 		return slices.ContainsFunc(said, isSynced)
 	})
+	w.onBus("that pods are closed", func(all []bus.Message) bool {
+		return slices.ContainsFunc(check.Collections(after(all, before), w.collection(kube.Pods)), func(m bus.Message) bool { return m.Is("closed") })
+	})
 	w.create(kube.Pods, "unheard")
 	all := w.settle(kube.ConfigMaps, kube.Deployments)
 	if said := check.Collections(after(all, before), w.collection(kube.ConfigMaps)); len(said) > 0 {

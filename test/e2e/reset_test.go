@@ -5,7 +5,6 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -47,33 +46,33 @@ func TestDeclaredReset(t *testing.T) {
 			if c := said[1].Data.Counts; c.Present != objects || c.Added+c.Modified+c.Deleted != 0 {
 				t.Errorf("counts %+v, want %d present", *c, objects) // one gone, one marker more
 			}
-			entries := map[string]string{}
+			published := map[string]string{}
 			for i := range since {
 				m := &since[i]
 				switch {
 				case m.OfCollection():
 				case m.Is("present"):
-					entries[m.UID()] = m.RV()
-					if id := m.UID() + ":" + m.RV() + ":present:"; !strings.HasPrefix(m.ID(), id) || len(m.ID()) == len(id) {
-						t.Errorf("id %q, want %q and a run", m.ID(), id)
+					published[m.UID()] = m.RV()
+					if m.Run() != said[0].Run() || m.Incarnation() != said[0].Run() {
+						t.Errorf("of run %d and incarnation %d, want %d: %s", m.Run(), m.Incarnation(), said[0].Run(), m)
 					}
 				case m.Is("deleted"):
-					if want := m.UID() + ":" + entries[m.UID()] + ":deleted"; m.ID() != want {
-						t.Errorf("id %q, want %q", m.ID(), want)
+					if want := published[m.UID()]; m.RV() != want || m.Run() != said[0].Run() {
+						t.Errorf("it ends run %d, rv=%s, want run %d, rv=%s: %s", m.Run(), m.RV(), said[0].Run(), want, m)
 					}
-				case m.Is("added") && entries[m.UID()] != "":
+				case m.Is("added") && published[m.UID()] != "":
 					t.Errorf("added after it was present: %s", m)
 				}
 			}
 			listed, _, err := w.kube.List(w.soon(), kube.Secrets, metav1.ListOptions{})
 			w.must(err)
 			copied := slices.Sorted(maps.Keys(check.Mirror(since, "secrets")))
-			var names []string
+			var uids []string
 			for _, o := range listed {
-				names = append(names, o.GetNamespace()+"/"+o.GetName())
+				uids = append(uids, string(o.GetUID()))
 			}
-			if slices.Sort(names); !slices.Equal(copied, names) {
-				t.Errorf("who dropped the copy then has %v, the cluster has %v", copied, names)
+			if slices.Sort(uids); !slices.Equal(copied, uids) {
+				t.Errorf("who dropped the copy then has %v, the cluster has %v", copied, uids)
 			}
 			w.stop()
 			n := len(w.since(0))

@@ -141,7 +141,7 @@ func TestBusDownForAWhile(t *testing.T) {
 		})
 	})
 	all := w.verify(check.Options{Types: []kube.Type{kube.ConfigMaps}})
-	w.snapshotOf(kube.ConfigMaps, all, bus.Counts{Listed: objects, Added: objects})
+	w.snapshotOf(kube.ConfigMaps, all, bus.Counts{Listed: objects, Present: objects})
 	peak, err := w.bridge.Memory("VmHWM")
 	w.must(err)
 	t.Logf("memory: at most %d MiB during the outage, %d MiB in all", most>>20, peak>>20)

@@ -111,7 +111,7 @@ func (w *world) hidden(all []bus.Message, redact bool, uid, changed, unchanged s
 				w.t.Errorf("the last applied configuration is %q: %s", a, m)
 			}
 		}
-		if m.UID() == uid && (m.Is("added") || slices.Contains([]string{changed, unchanged}, m.RV())) {
+		if m.UID() == uid && !m.Is("deleted") && (m.Is("added") || slices.Contains([]string{changed, unchanged}, m.RV())) {
 			shown = append(shown, values)
 		}
 	}

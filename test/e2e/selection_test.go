@@ -79,32 +79,35 @@ func TestEnteringAndLeavingASelection(t *testing.T) {
 	} {
 		uid, _ := w.create(c.of, "o")
 		var want []string
-		expect := func(typ, rv, entry string) {
-			version := rv
-			if typ == "deleted" {
-				version = entry
-			}
-			want = append(want, fmt.Sprintf("%s:%s:%s at %s", uid, version, typ, rv))
-			w.told(uid, rv)
+		expect := func(typ, published, at string) string {
+			want = append(want, typ+" "+published+" at "+at)
+			w.told(uid, at)
+			return at
 		}
 		for range 2 {
 			c.out() // outside: nobody hears of it
-			entry := c.enter()
-			expect("added", entry, "")
-			expect("modified", c.in(), "")
-			expect("deleted", c.leave(), entry)
+			entered := c.enter()
+			expect("added", entered, entered)
+			changed := c.in()
+			expect("modified", changed, changed)
+			expect("deleted", changed, c.leave())
 		}
 		c.out()
-		entry := c.enter()
-		expect("added", entry, "")
+		entered := c.enter()
+		expect("added", entered, entered)
+		before := len(w.since(0))
 		w.delete(c.of, "o")
 		all := w.onBus("the object's end", func(all []bus.Message) bool {
-			return slices.ContainsFunc(all, func(m bus.Message) bool { return m.ID() == uid+":"+entry+":deleted" })
+			return slices.ContainsFunc(after(all, before), func(m bus.Message) bool { return m.UID() == uid && m.Is("deleted") })
 		})
 		var got []string
 		for i := range all {
 			if m := &all[i]; m.UID() == uid && !terminating(m) {
-				got = append(got, m.ID()+" at "+m.RV())
+				at := m.RV()
+				if m.Is("deleted") {
+					at = m.Attributes["deletionversion"]
+				}
+				got = append(got, m.Type()+" "+m.RV()+" at "+at)
 			}
 		}
 		if n := len(got) - 1; n != len(want) || !slices.Equal(got[:n], want) {

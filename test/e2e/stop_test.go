@@ -32,12 +32,12 @@ func TestStoppedWhileBusy(t *testing.T) {
 				before := len(w.since(0))
 				w.onBus("the first of many", func(all []bus.Message) bool { return len(all) > before+5 })
 				w.stop()
-				says(t, w.bridge.Log(), "everything enqueued is committed")
+				says(t, w.bridge.Log(), "everything read is committed")
 				w.must(<-busy)
 				w.start()
 			}
 			all := w.verify(check.Options{Types: []kube.Type{kube.ConfigMaps}})
-			w.snapshotOf(kube.ConfigMaps, all, bus.Counts{Listed: 1, Added: 1})
+			w.snapshotOf(kube.ConfigMaps, all, bus.Counts{Listed: 1, Present: 1})
 		})
 	}
 }

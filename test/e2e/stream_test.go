@@ -42,7 +42,7 @@ func TestEveryChangeArrivesInOrder(t *testing.T) {
 			}
 			messages := w.verify(check.Options{Types: types})
 			for _, typ := range types {
-				w.snapshotOf(typ, messages, bus.Counts{Listed: 1, Added: 1})
+				w.snapshotOf(typ, messages, bus.Counts{Listed: 1, Present: 1})
 			}
 			if name == busKafka {
 				w.inEveryPartition(messages)
@@ -75,7 +75,7 @@ func (w *world) snapshotOf(t kube.Type, messages []bus.Message, want bus.Counts)
 		w.t.Fatalf("%s: want one gap and one synced, got:\n%s", w.collection(t), bus.Tail(found, 20))
 	}
 	for i := range found {
-		if m := &found[i]; m.Data.Reason != "snapshot" || m.Attributes["origin"] != "snapshot" {
+		if m := &found[i]; m.Data.Reason != "reset" || m.Is("gap") && !m.Data.Reset || m.Attributes["origin"] != "snapshot" {
 			w.t.Errorf("the first list is told of as %s", m)
 		}
 	}
@@ -91,7 +91,7 @@ func TestExistingObjectsAreAnnouncedOnce(t *testing.T) {
 	w.bulk(kube.ConfigMaps, "old", n)
 	w.start()
 	before := w.verify(check.Options{Types: []kube.Type{kube.ConfigMaps}})
-	w.snapshotOf(kube.ConfigMaps, before, bus.Counts{Listed: n, Added: n})
+	w.snapshotOf(kube.ConfigMaps, before, bus.Counts{Listed: n, Present: n})
 	w.stop()
 	w.start()
 	all := w.verify(check.Options{Types: []kube.Type{kube.ConfigMaps}})

@@ -13,32 +13,33 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// printed waits until a program has printed an event with the id, and returns the ids of all events it has printed.
-func (w *world) printed(p *bridge.Process, id string) []string {
+// printed waits until a program has printed an event, as uid:resourceversion:type, and returns all that it has printed.
+func (w *world) printed(p *bridge.Process, event string) []string {
 	w.t.Helper()
 	ctx := w.soon()
 	for {
-		var ids []string
+		var events []string
 		for line := range strings.Lines(p.Output()) {
-			var e struct {
-				ID   string `json:"id"`
-				Data struct{ Object map[string]any }
-			}
 			if !strings.HasSuffix(line, "\n") {
 				break
 			}
+			var e struct{ ID, UID, ResourceVersion, Type string }
 			if err := json.Unmarshal([]byte(line), &e); err != nil || e.ID == "" {
 				w.t.Fatalf("not an event: %q (%v)", line, err)
 			}
-			ids = append(ids, e.ID)
+			if kind, ok := strings.CutPrefix(e.Type, "io.kubebridge.resource."); ok {
+				events = append(events, e.UID+":"+e.ResourceVersion+":"+strings.TrimSuffix(kind, ".v1"))
+			} else {
+				events = append(events, e.Type)
+			}
 		}
-		if slices.Contains(ids, id) {
-			return ids
+		if slices.Contains(events, event) {
+			return events
 		}
 		select {
 		case <-time.After(20 * time.Millisecond):
 		case <-ctx.Done():
-			w.t.Fatalf("%v: waiting for %s to be printed:\n%s", context.Cause(ctx), id, p.Output())
+			w.t.Fatalf("%v: waiting for %s to be printed:\n%s", context.Cause(ctx), event, p.Output())
 		}
 	}
 }
@@ -49,7 +50,7 @@ func TestStandardOutput(t *testing.T) {
 	w.config.Sinks = []bridge.Sink{{Name: "pipe", Stdout: map[string]any{"format": "json"}}}
 	uid, rv := w.create(kube.ConfigMaps, "o")
 	w.start()
-	w.printed(w.bridge, uid+":"+rv+":added")
+	w.printed(w.bridge, uid+":"+rv+":present")
 	w.stop()
 	_, rv = w.patch(kube.ConfigMaps, "o", "while down")
 	w.start()
@@ -64,11 +65,11 @@ func TestTail(t *testing.T) {
 	w := newWorld(t, options{})
 	uid, listed := w.create(kube.ConfigMaps, "o")
 	p := w.launch("tail", "cm", "-n", w.ns, "--kubeconfig", w.cluster.Kubeconfig(), "-o", "json")
-	w.printed(p, uid+":"+listed+":added")
+	w.printed(p, uid+":"+listed+":present")
 	_, rv := w.patch(kube.ConfigMaps, "o", "live")
 	w.printed(p, uid+":"+rv+":modified")
 	w.delete(kube.ConfigMaps, "o")
-	w.printed(p, uid+":"+listed+":deleted")
+	w.printed(p, uid+":"+rv+":deleted")
 	p.Signal(syscall.SIGTERM)
 	w.exits(p, 0)
 }

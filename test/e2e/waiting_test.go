@@ -140,5 +140,5 @@ func TestClusterDoesNotAnswer(t *testing.T) {
 	w.awaitStatus(func(s bridge.Status) bool { return s.Find(w.collection(kube.ConfigMaps)).State == "waiting" })
 	toCluster.Pass()
 	all := w.verify(check.Options{Types: []kube.Type{kube.ConfigMaps}})
-	w.snapshotOf(kube.ConfigMaps, all, bus.Counts{Listed: 1, Added: 1})
+	w.snapshotOf(kube.ConfigMaps, all, bus.Counts{Listed: 1, Present: 1})
 }

@@ -124,7 +124,7 @@ func (w *world) bridges(types ...kube.Type) {
 }
 
 // collection is the ID of a type's collection in the world's namespace.
-func (w *world) collection(t kube.Type) string { return t.ResourceID() + "?namespace=" + w.ns }
+func (w *world) collection(t kube.Type) string { return t.ResourceID() + "@" + w.ns }
 
 // install installs the world's own custom type.
 func (w *world) install() {
@@ -251,7 +251,7 @@ func (w *world) onBus(what string, done func([]bus.Message) bool) []bus.Message 
 func (w *world) told(uid, rv string) []bus.Message {
 	w.t.Helper()
 	return w.onBus("uid "+uid+" at "+rv, func(all []bus.Message) bool {
-		return slices.ContainsFunc(all, func(m bus.Message) bool { return m.UID() == uid && m.RV() == rv })
+		return slices.ContainsFunc(all, func(m bus.Message) bool { return m.UID() == uid && (m.RV() == rv || m.Attributes["deletionversion"] == rv) })
 	})
 }
 

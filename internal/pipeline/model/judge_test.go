@@ -35,7 +35,7 @@ type judge struct {
 	w      *world
 	s      *sinkWorld
 	read   int
-	copy   copier
+	copy   *consumerCopy
 	first  map[string]*message // by id
 	last   map[string]*message // of an object, by uid
 	seen   map[string]bool     // published states: uid and resourceVersion
@@ -50,7 +50,6 @@ type judge struct {
 	resets   int  // the last step in which everything may be published again
 	rested   int  // the last step in which time passed and the bus took what it was given
 	outage   int  // the last step in which the bus was stopped or blocked
-	replaced bool // a collection was closed that handed objects over
 	refusals int  // the last step in which the bus refused something
 	refused  bool // when the judge looked last, it was about to
 	// The last restore, and what it undid of what collections had seen.
@@ -316,7 +315,6 @@ func (j *judge) collection(m *message) {
 		j.synced(m, state, opened)
 	case "closed":
 		state.gap, state.synced, state.closedAt = nil, false, m.Number
-		j.replaced = j.replaced || m.Data.Reason == "selection"
 		j.copy.apply(m, whole)
 	}
 }
@@ -400,24 +398,11 @@ func (j *judge) differs(s selection, m, opened *message, h *history, state *coll
 		if !there || have.collection != m.Collection || have.at.rv > rv {
 			continue
 		}
-		if _, there := selected[uid]; !there && (s.entry.types == "" || strings.Contains(s.entry.types, "d")) && !j.takenOver(uid, h.at(rv)) {
+		if _, there := selected[uid]; !there && (s.entry.types == "" || strings.Contains(s.entry.types, "d")) {
 			return fmt.Sprintf("%s is there as of rv %d and not selected", uid, have.at.rv)
 		}
 	}
 	return ""
-}
-
-// takenOver reports whether an object has moved to a collection whose `types` may
-// keep the move off the bus.
-func (j *judge) takenOver(uid string, state map[string]object) bool {
-	for _, e := range j.now() {
-		for _, s := range e.selections(j.w.cluster) {
-			if _, there := s.of(state)[uid]; handsOver() && there && e.types != "" {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // excused reports whether consumers may lack a state of an object.
@@ -426,27 +411,11 @@ func (j *judge) excused(e entry, o object, since int) bool {
 	switch {
 	case e.types != "":
 		return true
-	case j.skipped[key], j.leftOutByTypes(e, o):
+	case j.skipped[key]:
 		return true
 	}
 	step, dead := j.dead[key]
 	return dead && (step >= since || o.big && j.s.bus.limit > 0 || o.big && j.smallest >= since)
-}
-
-// leftOutByTypes reports whether a state was kept off the bus by `types` and does not
-// come back when they are changed.
-func (j *judge) leftOutByTypes(e entry, o object) bool {
-	if typesReset() {
-		return false
-	}
-	for i, at := range j.effect[:len(j.effect)-1] {
-		for _, was := range at.c {
-			if was.types != "" && was.x&e.x != 0 && o.rv <= j.effect[i+1].rv {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // everyChange judges the time that a collection was in step: from where it was synced
@@ -471,8 +440,8 @@ func (j *judge) everyChange(id string, state *collectionState, upTo int) {
 // caughtUp compares the copy with what is configured now, as far as nothing is in the
 // way of a collection.
 func (j *judge) caughtUp(invariant string) {
-	if j.w.overtaken || j.w.process == nil {
-		return // what a restore has undone shows with the next list
+	if j.w.process == nil {
+		return
 	}
 	live, healthy := j.w.cluster.live(), !j.w.hindered(j.s, entry{x: all})
 	var selected []selection

@@ -28,15 +28,10 @@ type world struct {
 	problems []problem
 	causes   []int // steps that may cause a gap
 	resyncs  int   // asked for
-	// undone is the newest resourceVersion that a restore has undone. Nobody can know
-	// of the restore if as many writes follow before the bridge asks the server: then it
-	// was overtaken, until everything is listed again.
-	undone    int // 0: none, or it was noticed
-	restored  int // the step of the last restore
-	overtaken bool
-	asked     bool // time has passed since: every collection has asked
-	out       io.Writer
-	logger    *zap.Logger
+	restored int   // the step of the last restore
+	asked    bool  // time has passed since: every collection has asked the server
+	out      io.Writer
+	logger   *zap.Logger
 }
 
 func (w *world) trace(format string, args ...any) {
@@ -307,13 +302,6 @@ func (w *world) rollback() {
 	for _, j := range w.judges {
 		j.follow(w.cluster.now().rv, w.asked)
 	}
-	switch {
-	case w.undone == 0 || *independent:
-	case w.api.asked > 0:
-		w.undone = 0
-	case w.cluster.now().rv >= w.undone:
-		w.undone, w.overtaken = 0, true
-	}
 }
 
 // pumpUntil is pump for a process that is stopping.
@@ -341,11 +329,8 @@ func (w *world) finish() {
 	w.step++
 	w.trace("%d > the API server forgets: everything is listed again", w.step)
 	w.causes = append(w.causes, w.step)
-	{ // a watch from the newest resourceVersion would go on
-		w.locked(func(c *cluster) bool { return c.next() > 0 })
-	}
+	w.locked(func(c *cluster) bool { return c.next() > 0 }) // a watch from the newest resourceVersion would go on
 	w.forget()
-	w.overtaken = false
 	for _, j := range w.judges {
 		clear(j.rollback.overtaken)
 	}

@@ -38,7 +38,6 @@ type server struct {
 	waiting   []*request
 	watches   []*watch
 	number    int                // of the last request
-	asked     int                // lists and probes of the resource that were answered, since a restore
 	held      map[string]int     // how many more may go on
 	dead      bool               // nothing is answered: the process that asks was killed
 	refusals  map[string]refusal // by target
@@ -434,7 +433,6 @@ func selects(path string, q url.Values) func(*object) bool {
 
 // list answers a page of a list.
 func (s *server) list(path string, q url.Values, version string, partial bool) answer {
-	s.asked++
 	h := s.cluster.now()
 	rv, from := h.rv, ""
 	if token := q.Get("continue"); token != "" {

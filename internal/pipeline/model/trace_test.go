@@ -225,7 +225,7 @@ func opsTable() map[string]op {
 	sinkOf := func(w *world, n int) *sinkWorld { return w.sinks[n%len(w.sinks)] }
 	// edited gives a sink another configuration, with a running bridge at once.
 	edited := func(w *world, s *sinkWorld, c config) bool {
-		if !valid(c) || s.config.equal(c) {
+		if s.config.equal(c) {
 			return false
 		}
 		s.previous, s.config = s.config, c
@@ -335,17 +335,13 @@ func opsTable() map[string]op {
 			return any
 		}},
 		"restore": {weight: 4, causes: true, args: []int{5}, apply: func(w *world, a []int) bool {
-			undone := w.cluster.now().rv
-			for _, j := range w.judges {
-				undone = min(undone, j.newest())
-			}
 			if !w.locked(func(c *cluster) bool { return c.restore(a[0] + 1) }) {
 				return false
 			}
 			for _, j := range w.judges {
 				j.restored(w.cluster.now().rv)
 			}
-			w.undone, w.api.asked, w.restored, w.asked = max(undone, 1), 0, w.step, false
+			w.restored, w.asked = w.step, false
 			w.api.restart()
 			return true
 		}},

@@ -321,7 +321,8 @@ func TestRecordsThatCannotBeStored(t *testing.T) {
 			wantText(t, err, c.want)
 		})
 	}
-	batch := records(1, 1)
+	wantValues(t, b.read(t), "1/0 1/1") // what is before it
+	batch := records(2, 1)
 	batch.Records[0].Route = "audit.pods" // a mistake of the routing, not of the record
 	_, err := s.Write(t.Context(), batch)
 	var rec *sink.RecordError
@@ -329,8 +330,8 @@ func TestRecordsThatCannotBeStored(t *testing.T) {
 		t.Errorf("Write: %v, want an error that is not about the record", err)
 	}
 	wantPlain(t, err, "audit.pods", "k8s.test.>")
-	mustWrite(t, s, records(1, 2))
-	wantValues(t, b.read(t), "1/0 1/1")
+	mustWrite(t, s, records(3, 1))
+	wantValues(t, b.read(t), "1/0 1/1 3/0")
 }
 
 // Bytes of a server that is not one must be an error, not a panic or a wait.

@@ -115,8 +115,8 @@ type chunk struct {
 	run   bool
 }
 
-// chunk encodes records from s.done on. An error is about the first record that
-// the bus does not take; those before it are then not sent either.
+// chunk encodes records from s.done on, up to one that the bus does not take. An error
+// is about the record at s.done: those before it are on the bus, as [sink.Log] asks.
 func (s *Sink) chunk(records []event.Record) (*chunk, error) {
 	s.attempt++
 	id := s.writer + "-" + strconv.FormatUint(s.attempt, 36)
@@ -132,15 +132,13 @@ func (s *Sink) chunk(records []event.Record) (*chunk, error) {
 	term := s.token(s.term)
 	for i := s.done; i < len(records) && len(c.msgs) < most; i++ {
 		r := &records[i]
-		if err := s.outside(r); err != nil {
-			return nil, err
-		}
 		m := s.message(len(c.msgs))
 		encode(m, r, term)
-		size, err := s.checkMessage(m, s.stream.maxMessage)
-		if err != nil {
-			err.Index = i
+		size, err := s.check(i, r, m)
+		if err != nil && len(c.msgs) == 0 {
 			return nil, err
+		} else if err != nil {
+			break
 		}
 		if bytes += size; bytes > chunkBytes && len(c.msgs) > 0 {
 			break
@@ -157,6 +155,19 @@ func (s *Sink) chunk(records []event.Record) (*chunk, error) {
 		c.asAtomic(s.head)
 	}
 	return c, nil
+}
+
+// check returns a message's size, or why the bus does not take it. Its record is the ith.
+func (s *Sink) check(i int, r *event.Record, m *nats.Msg) (size int, err error) {
+	if err := s.outside(r); err != nil {
+		return 0, err
+	}
+	size, wrong := s.checkMessage(m, s.stream.maxMessage)
+	if wrong != nil {
+		wrong.Index = i
+		return 0, wrong
+	}
+	return size, nil
 }
 
 // release lets go of the records. The client has kept nothing of the messages.

@@ -103,6 +103,36 @@ func (m *Message) ID() string  { return m.Attributes["id"] }
 func (m *Message) UID() string { return m.Attributes["uid"] }
 func (m *Message) RV() string  { return m.Attributes["resourceversion"] }
 
+// Collection is the attribute of that name, and Resource is the part of it that names the resource.
+func (m *Message) Collection() string { return m.Attributes["collection"] }
+
+// Resource is the resource that the collection is of, for example deployments.apps.
+func (m *Message) Resource() string {
+	resource, _, _ := strings.Cut(m.Collection(), "@")
+	resource, _, _ = strings.Cut(resource, ":")
+	return resource
+}
+
+// Run and Incarnation are attributes of that name, 0 without one.
+func (m *Message) Run() uint64 { return m.Number("run") }
+
+// Incarnation is the run of the collection's last reset.
+func (m *Message) Incarnation() uint64 { return m.Number("incarnation") }
+
+// Number is an attribute that is a decimal number, 0 without one.
+func (m *Message) Number(attribute string) uint64 {
+	n, _ := strconv.ParseUint(m.Attributes[attribute], 10, 64)
+	return n
+}
+
+// Part names what the messages have an order in: a Kafka partition, or all that there is elsewhere.
+func (m *Message) Part() string {
+	if m.Writer == "" {
+		return ""
+	}
+	return fmt.Sprintf("%s/%d", m.Route, m.Partition)
+}
+
 // Epoch numbers the cluster's histories: an etcd restored from a backup begins another one. The first is 1.
 func (m *Message) Epoch() int {
 	n, _ := strconv.Atoi(m.Attributes["epoch"])

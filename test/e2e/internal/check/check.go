@@ -29,7 +29,7 @@ type Options struct {
 
 // History checks everything on the bus that is about objects: identities, order and completeness.
 func History(ledger *kube.Ledger, messages []bus.Message, o Options) []string {
-	h := history{o: o, lives: map[string][]bus.Message{}, objects: map[string]kube.Object{}}
+	h := history{o: o, lives: map[string][]bus.Message{}, phases: map[string]*phase{}, objects: map[string]kube.Object{}}
 	for _, object := range ledger.Objects(o.Types...) {
 		if o.Wanted == nil || o.Wanted(object) {
 			h.objects[object.UID] = object
@@ -48,6 +48,7 @@ type history struct {
 	o        Options
 	objects  map[string]kube.Object   // by UID
 	lives    map[string][]bus.Message // by UID, without repeats
+	phases   map[string]*phase        // by partition and collection
 	problems []string
 }
 
@@ -55,21 +56,20 @@ func (h *history) wrong(format string, args ...any) {
 	h.problems = append(h.problems, fmt.Sprintf(format, args...))
 }
 
-// sort checks each message for itself, and gathers them by object.
+// sort checks each message for itself, and gathers them by object and collection.
 func (h *history) sort(messages []bus.Message) {
 	seen := map[string]*bus.Message{}
-	holders := map[string]string{} // resource and name -> UID that the bus believes to exist
+	holders := map[string]string{} // collection and name -> UID that the bus says exists
 	for i := range messages {
 		m := &messages[i]
 		h.attributes(m)
 		if m.OfCollection() {
+			h.collection(m)
 			continue
 		}
 		if first := seen[m.ID()]; first != nil {
 			if !h.o.Repeats {
 				h.wrong("repeated: %s; first: %s", m, first)
-			} else if first.UID() != m.UID() || first.RV() != m.RV() && !m.Is("deleted") {
-				h.wrong("another event with the same id: %s; first: %s", m, first)
 			}
 			continue
 		}
@@ -80,7 +80,8 @@ func (h *history) sort(messages []bus.Message) {
 			continue
 		}
 		h.identity(object, m)
-		name := m.Attributes["source"] + " " + m.Name()
+		h.inPhase(m)
+		name := m.Collection() + " " + m.Name()
 		if holder := holders[name]; holder != "" && holder != m.UID() {
 			h.wrong("the name's former holder %s has not been deleted: %s", holder, m)
 		}
@@ -92,9 +93,89 @@ func (h *history) sort(messages []bus.Message) {
 	}
 }
 
+// phase is how far a reader of a partition is in a collection.
+type phase struct {
+	run, incarnation uint64 // of the last gap
+	syncs            int    // synced events since then
+	first            bool   // before the incarnation's first synced
+	resync           bool
+	closed           bool
+}
+
+func (h *history) phaseOf(m *bus.Message) *phase {
+	key := m.Part() + " " + m.Collection()
+	if h.phases[key] == nil {
+		h.phases[key] = &phase{}
+	}
+	return h.phases[key]
+}
+
+// collection checks an event about a collection, and follows it.
+func (h *history) collection(m *bus.Message) {
+	p := h.phaseOf(m)
+	for _, name := range []string{"plan", "plandigest", "edit", "birth"} {
+		if m.Attributes[name] == "" {
+			h.wrong("no attribute %s: %s", name, m)
+		}
+	}
+	if m.Number("edit") > m.Number("plan") || m.Number("birth") > m.Incarnation() {
+		h.wrong("edit %d of plan %d, incarnation %d of birth %d: %s", m.Number("edit"), m.Number("plan"), m.Incarnation(), m.Number("birth"), m)
+	}
+	want := fmt.Sprintf("%s:%d:%s", m.Collection(), m.Run(), m.Type())
+	again := m.Run() == p.run && h.o.Repeats
+	switch {
+	case m.Is("gap"):
+		if m.Data.Reset != (m.Run() == m.Incarnation()) {
+			h.wrong("a gap with reset %t, run %d and incarnation %d: %s", m.Data.Reset, m.Run(), m.Incarnation(), m)
+		}
+		if m.Run() <= p.run && !again {
+			h.wrong("the run before was %d: %s", p.run, m)
+		}
+		if again {
+			break
+		}
+		*p = phase{run: m.Run(), incarnation: m.Incarnation(), first: m.Data.Reset || p.first, resync: m.Data.Reason == "resync"}
+	case m.Is("synced"):
+		want = fmt.Sprintf("%s:%d:%d:synced", m.Collection(), m.Run(), p.syncs+1)
+		if h.o.Repeats && p.syncs > 0 && strings.HasSuffix(m.ID(), fmt.Sprintf(":%d:synced", p.syncs)) {
+			return
+		}
+		if m.Run() != p.run || p.closed {
+			h.wrong("of run %d, but the last gap is of %d: %s", m.Run(), p.run, m)
+		}
+		p.syncs++
+		p.first, p.resync = false, false
+	default:
+		p.closed = true
+	}
+	if m.ID() != want {
+		h.wrong("id %q, want %q", m.ID(), want)
+	}
+}
+
+// inPhase checks what an event about an object says against the gap that is open.
+func (h *history) inPhase(m *bus.Message) {
+	p := h.phaseOf(m)
+	switch {
+	case p.run == 0:
+		h.wrong("before the collection's first gap: %s", m)
+	case p.closed:
+		h.wrong("the collection is closed: %s", m)
+	case m.Incarnation() != p.incarnation:
+		h.wrong("incarnation %d, want %d: %s", m.Incarnation(), p.incarnation, m)
+	case m.Is("added") && p.first, m.Is("present") && !p.first && !p.resync:
+		h.wrong("first list: %t, resync: %t: %s", p.first, p.resync, m)
+	case m.Run() > p.run, m.Run() < p.run && !m.Is("deleted"):
+		h.wrong("run %d, but the last gap is of %d: %s", m.Run(), p.run, m)
+	}
+	if want := fmt.Sprintf("%s:%d:%s:%s:%s", m.Collection(), m.Run(), m.UID(), m.RV(), m.Type()); m.ID() != want {
+		h.wrong("id %q, want %q", m.ID(), want)
+	}
+}
+
 // attributes checks what every event must have.
 func (h *history) attributes(m *bus.Message) {
-	for _, name := range []string{"id", "source", "type", "time", "dataschema", "cluster", "clusteruid", "collection", "resource"} {
+	for _, name := range []string{"id", "source", "type", "time", "dataschema", "cluster", "clusteruid", "collection", "resource", "run", "incarnation", "origin"} {
 		if m.Attributes[name] == "" {
 			h.wrong("no attribute %s: %s", name, m)
 		}
@@ -120,31 +201,55 @@ func (h *history) identity(object kube.Object, m *bus.Message) {
 			h.wrong("%s is %q, want %q: %s", name, got, want, m)
 		}
 	}
-	cluster, namespace := m.Attributes["cluster"], object.Namespace
-	if namespace == "" {
-		namespace = "_"
-	}
-	if route := "k8s." + cluster + "." + token(group) + "." + t.Resource + "." + namespace + "." + token(object.Name); m.Key == "" && m.Route != "" && m.Route != route {
-		h.wrong("subject %q, want %q: %s", m.Route, route, m)
-	}
-	if topic := "k8s." + cluster + "." + group + "." + t.Resource; m.Key != "" && m.Route != topic {
-		h.wrong("topic %q, want %q: %s", m.Route, topic, m)
-	}
-	if key := cluster + "/" + group + "/" + t.Resource + "/" + namespace + "/" + object.Name; m.Key != "" && m.Key != key {
-		h.wrong("key %q, want %q: %s", m.Key, key, m)
-	}
+	h.route(object, m)
 	u := unstructured.Unstructured{Object: m.Body()}
 	want := [...]string{t.GroupVersion().String(), t.Kind, object.Namespace, object.Name, object.UID}
 	if got := [...]string{u.GetAPIVersion(), u.GetKind(), u.GetNamespace(), u.GetName(), string(u.GetUID())}; got != want {
 		h.wrong("the object is %q, want %q: %s", got, want, m)
 	}
 	bodyKnown := m.Data.BodyKnown == nil || *m.Data.BodyKnown
-	recalled := m.Is("deleted") && m.Attributes["origin"] == "reconcile" // its body is that of before the gap
-	if bodyKnown && (u.GetResourceVersion() != m.RV() && !recalled || kube.CompareRV(u.GetResourceVersion(), m.RV()) > 0) {
-		h.wrong("the object's resourceVersion is %q: %s", u.GetResourceVersion(), m)
+	switch version, deletion := u.GetResourceVersion(), m.Attributes["deletionversion"]; {
+	case !bodyKnown:
+	case !m.Is("deleted") && version != m.RV():
+		h.wrong("the object's resourceVersion is %q: %s", version, m)
+	case m.Is("deleted") && (kube.CompareRV(version, m.RV()) < 0 || deletion != "" && kube.CompareRV(version, deletion) > 0):
+		h.wrong("the object's resourceVersion is %q, want it from %q to %q: %s", version, m.RV(), deletion, m)
+	}
+	if deletion := m.Attributes["deletionversion"]; deletion != "" && (!m.Is("deleted") || kube.CompareRV(deletion, m.RV()) < 0) {
+		h.wrong("deletionversion %q: %s", deletion, m)
 	}
 	if u.GetManagedFields() != nil {
 		h.wrong("managedFields are on the bus: %s", m)
+	}
+}
+
+// route checks topic and key, or subject.
+func (h *history) route(object kube.Object, m *bus.Message) {
+	t := object.Type
+	cluster, group, namespace := m.Attributes["cluster"], t.Group, object.Namespace
+	if group == "" {
+		group = "core"
+	}
+	if namespace == "" {
+		namespace = "_"
+	}
+	entry := m.Attributes["entry"]
+	if strings.Contains(m.Collection(), "@") {
+		entry += "@"
+	}
+	subject := "k8s." + cluster + "." + token(group) + "." + t.Resource + "." + namespace + "." + token(object.Name)
+	key := cluster + "/" + group + "/" + t.Resource + "/" + namespace + "/" + object.Name
+	if entry != "" {
+		subject, key = subject+"."+token(entry), key+"/"+entry
+	}
+	if m.Key == "" && m.Route != "" && m.Route != subject {
+		h.wrong("subject %q, want %q: %s", m.Route, subject, m)
+	}
+	if topic := "k8s." + cluster + "." + group + "." + t.Resource; m.Key != "" && m.Route != topic {
+		h.wrong("topic %q, want %q: %s", m.Route, topic, m)
+	}
+	if m.Key != "" && m.Key != key {
+		h.wrong("key %q, want %q: %s", m.Key, key, m)
 	}
 }
 
@@ -176,27 +281,16 @@ func (h *history) life(object kube.Object, life []bus.Message) {
 	var told []string
 	for i := range life {
 		m := &life[i]
-		switch {
-		case i == 0 && !m.Is("added"):
-			h.wrong("%s begins with %s", name, m)
-		case i > 0 && !m.Is("modified", "deleted"):
-			h.wrong("%s goes on with %s", name, m)
-		case i > 0 && m.Is("deleted") && m.RV() == life[i-1].RV(): // of an end that nobody saw
-		case i > 0 && kube.CompareRV(m.RV(), life[i-1].RV()) <= 0:
-			h.wrong("%s is out of order: %s follows rv=%s", name, m, life[i-1].RV())
-		}
-		want := m.UID() + ":" + m.RV() + ":" + m.Type()
+		h.step(name, life[:i], m)
 		switch {
 		case m.Is("deleted"):
-			want = m.UID() + ":" + life[0].RV() + ":deleted"
 		case slices.Contains(object.RVs, m.RV()):
-			told = append(told, m.RV())
+			if len(told) == 0 || told[len(told)-1] != m.RV() {
+				told = append(told, m.RV())
+			}
 		case object.Deleted && terminating(m): // a version of the server's own, on the way to the deletion
 		default:
 			h.wrong("%s never had this version (it had %v): %s", name, object.RVs, m)
-		}
-		if m.ID() != want {
-			h.wrong("id %q, want %q", m.ID(), want)
 		}
 		if m.Is("deleted") && i < len(life)-1 {
 			h.wrong("%s is told of after its end: %s", name, &life[i+1])
@@ -213,6 +307,29 @@ func (h *history) life(object kube.Object, life []bus.Message) {
 	}
 }
 
+// step checks an event against those of its object before it.
+func (h *history) step(name string, before []bus.Message, m *bus.Message) {
+	if len(before) == 0 {
+		if !m.Is("added", "present") {
+			h.wrong("%s begins with %s", name, m)
+		}
+		return
+	}
+	last := &before[len(before)-1]
+	again := m.Run() > last.Run() && h.o.Repeats // published again, in another run
+	switch {
+	case m.Is("deleted"):
+		if m.RV() != last.RV() || m.Run() != last.Run() {
+			h.wrong("%s is ended as of run %d, rv=%s, want those of its last event, run %d, rv=%s: %s", name, m.Run(), m.RV(), last.Run(), last.RV(), m)
+		}
+	case m.Is("present") && m.Run() > last.Run() && kube.CompareRV(m.RV(), last.RV()) >= 0: // of a resync
+	case m.Is("added", "present") && !again:
+		h.wrong("%s goes on with %s", name, m)
+	case kube.CompareRV(m.RV(), last.RV()) < 0, m.RV() == last.RV() && !again:
+		h.wrong("%s is out of order: %s follows rv=%s", name, m, last.RV())
+	}
+}
+
 func terminating(m *bus.Message) bool {
 	u := unstructured.Unstructured{Object: m.Body()}
 	return u.GetDeletionTimestamp() != nil
@@ -225,8 +342,8 @@ func State(messages []bus.Message, cluster []unstructured.Unstructured, resource
 	var problems []string
 	for _, u := range cluster {
 		key := strings.TrimPrefix(u.GetNamespace()+"/"+u.GetName(), "/")
-		m, ok := copied[key]
-		delete(copied, key)
+		m, ok := copied[string(u.GetUID())]
+		delete(copied, string(u.GetUID()))
 		switch {
 		case !ok:
 			problems = append(problems, fmt.Sprintf("state: %s %s exists, the bus does not say so", resourceID, key))
@@ -234,39 +351,20 @@ func State(messages []bus.Message, cluster []unstructured.Unstructured, resource
 			problems = append(problems, fmt.Sprintf("state: %s %s is %s, the bus says %s", resourceID, key, canonical(u.Object), canonical(m.Body())))
 		}
 	}
-	for key, m := range copied {
-		problems = append(problems, fmt.Sprintf("state: %s %s does not exist, the bus says: %s", resourceID, key, m))
+	for _, m := range copied {
+		problems = append(problems, fmt.Sprintf("state: %s %s does not exist, the bus says: %s", resourceID, m.Name(), m))
 	}
 	return problems
 }
 
-// Mirror is the last event of every object of a resource that exists, as a consumer would keep it by the published rule: per
-// UID ignore what is older, by epoch and resourceVersion, than the last, and ids that were seen. The key is namespace/name.
+// Mirror is the union of a resource's collections, as a consumer has it that has read everything: the newest event of each
+// object, by UID.
 func Mirror(messages []bus.Message, resourceID string) map[string]*bus.Message {
-	last := map[string]*bus.Message{} // by UID
-	seen := map[string]bool{}         // ids
-	copied := map[string]*bus.Message{}
+	var c Copy
 	for i := range messages {
-		m := &messages[i]
-		collection, _, _ := strings.Cut(m.Attributes["collection"], "?")
-		if collection != resourceID || m.OfCollection() || seen[m.ID()] || older(m, last[m.UID()]) {
-			continue
-		}
-		last[m.UID()], seen[m.ID()] = m, true
-		if !m.Is("deleted") {
-			copied[m.Name()] = m
-		} else if held := copied[m.Name()]; held != nil && held.UID() == m.UID() {
-			delete(copied, m.Name())
-		}
+		c.Apply(&messages[i])
 	}
-	return copied
-}
-
-func older(m, last *bus.Message) bool {
-	if last == nil || m.Epoch() > last.Epoch() {
-		return false
-	}
-	return m.Epoch() < last.Epoch() || kube.CompareRV(m.RV(), last.RV()) < 0
+	return c.Union(resourceID)
 }
 
 func canonical(v any) string {

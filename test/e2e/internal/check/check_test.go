@@ -33,32 +33,51 @@ func object(uid, rv string) *unstructured.Unstructured {
 	}}
 }
 
-// event is what the bridge ought to publish; entry is where a deletion's object was announced.
-func event(typ, uid, rv, entry string) bus.Message {
-	version := rv
-	if typ == "deleted" {
-		version = entry
-	}
-	body, err := json.Marshal(object(uid, rv).Object)
+// event is what the bridge ought to publish in run 5 of the incarnation 5. A deletion has the version of the publication that it
+// ends, and its body that of its own.
+func event(typ, uid, rv, deletion string) bus.Message {
+	body, err := json.Marshal(object(uid, max(rv, deletion)).Object)
 	if err != nil {
 		panic(err)
 	}
-	return bus.Message{
+	m := bus.Message{
 		Place: uid + "@" + rv,
 		Route: "k8s.c.core.configmaps.ns.o",
 		Attributes: map[string]string{
-			"specversion": "1.0", "id": fmt.Sprintf("%s:%s:%s", uid, version, typ), "source": "/clusters/c/core/configmaps",
+			"specversion": "1.0", "id": fmt.Sprintf("configmaps:5:%s:%s:%s", uid, rv, typ), "source": "/clusters/c/core/configmaps",
 			"type": "io.kubebridge.resource." + typ + ".v1", "subject": "ns/o", "time": "now", "dataschema": "d",
-			"cluster": "c", "clusteruid": "u", "collection": "configmaps", "apiversion": "v1", "kind": "ConfigMap",
-			"resource": "configmaps", "namespace": "ns", "name": "o", "uid": uid, "resourceversion": rv,
+			"cluster": "c", "clusteruid": "u", "collection": "configmaps", "apiversion": "v1", "kind": "ConfigMap", "origin": "watch",
+			"resource": "configmaps", "namespace": "ns", "name": "o", "uid": uid, "resourceversion": rv, "run": "5", "incarnation": "5",
 		},
 		Data: bus.Data{Object: body},
+	}
+	if deletion != "" {
+		m.Attributes["deletionversion"] = deletion
+	}
+	return m
+}
+
+// of is an event about the collection.
+func of(typ, run, reason string) bus.Message {
+	id := "configmaps:" + run + ":" + typ
+	if typ == "synced" {
+		id = "configmaps:" + run + ":1:synced"
+	}
+	return bus.Message{
+		Place: typ + "@" + run,
+		Attributes: map[string]string{
+			"specversion": "1.0", "id": id, "source": "/clusters/c/core/configmaps", "type": "io.kubebridge.collection." + typ + ".v1", "time": "now",
+			"dataschema": "d", "cluster": "c", "clusteruid": "u", "collection": "configmaps", "resource": "configmaps", "origin": "reconcile",
+			"run": run, "incarnation": "5", "plan": "3", "plandigest": "d", "edit": "3", "birth": "1",
+		},
+		Data: bus.Data{Reason: reason, Reset: typ == "gap" && run == "5"},
 	}
 }
 
 func good() []bus.Message {
 	return []bus.Message{
-		event("added", "old", "10", ""), event("modified", "old", "12", ""), event("deleted", "old", "15", "10"),
+		of("gap", "5", "reset"), event("present", "old", "10", ""), of("synced", "5", "reset"),
+		event("modified", "old", "12", ""), event("deleted", "old", "12", "15"),
 		event("added", "new", "20", ""), event("modified", "new", "22", ""), event("modified", "new", "24", ""),
 	}
 }
@@ -95,8 +114,11 @@ func routed(m bus.Message, route, key string) bus.Message {
 // A checker that lets something pass makes every test above it worthless.
 func TestHistory(t *testing.T) {
 	g := good()
-	unbodied := event("deleted", "old", "15", "10")
+	unbodied := event("deleted", "old", "12", "15")
 	unbodied.Data.Object = json.RawMessage(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"namespace":"ns","name":"o","uid":"old","managedFields":[{}]}}`)
+	last := func(m bus.Message) []bus.Message { return append(good()[:len(g)-1], m) }
+	named := having(having(having(g[7], "collection", "configmaps:e@ns"), "entry", "e"), "id", "configmaps:e@ns:5:new:24:modified")
+	again := having(having(event("added", "new", "24", ""), "run", "6"), "id", "configmaps:6:new:24:added")
 	for _, c := range []struct {
 		name     string
 		messages []bus.Message
@@ -104,32 +126,45 @@ func TestHistory(t *testing.T) {
 		want     string // "" for nothing wrong
 	}{
 		{"all", g, Options{}, ""},
-		{"a version missing", without(1), Options{}, "missing: configmaps ns/o (old) had the versions [10 12], the bus has [10]"},
-		{"a version missing in a gap", without(1), Options{Gap: true}, ""},
-		{"the last version missing in a gap", without(5), Options{Gap: true}, "missing: the last version 24 of configmaps ns/o (new)"},
-		{"an object missing in a gap", without(3, 4, 5), Options{Gap: true}, "missing: nothing of configmaps ns/o (new)"},
-		{"a past object missing", without(0, 1, 2), Options{}, "missing: nothing of configmaps ns/o (old)"},
-		{"a past object missing in a gap", without(0, 1, 2), Options{Gap: true}, ""},
-		{"a deletion missing", without(2), Options{}, "deleted is true, the bus says false"},
-		{"a deletion invented", with(event("deleted", "new", "25", "20")), Options{}, "deleted is false, the bus says true"},
-		{"a successor before the end", []bus.Message{g[0], g[1], g[3], g[2], g[4], g[5]}, Options{}, "the name's former holder old has not been deleted"},
-		{"reordered", []bus.Message{g[1], g[0], g[2], g[3], g[4], g[5]}, Options{}, "begins with"},
-		{"versions reordered", []bus.Message{g[0], g[1], g[2], g[3], g[5], g[4]}, Options{}, "out of order"},
-		{"resurrected", []bus.Message{g[0], g[2], g[1], g[3], g[4], g[5]}, Options{}, "is told of after its end"},
-		{"repeated", with(g[3]), Options{}, "repeated"},
-		{"repeated where that is allowed", with(g[3], g[0]), Options{Repeats: true}, ""},
-		{"another version under a known id", with(having(event("added", "new", "21", ""), "id", "new:20:added")), Options{Repeats: true}, "another event with the same id"},
+		{"a version missing", without(6), Options{}, "missing: configmaps ns/o (new) had the versions [20 22 24], the bus has [20 24]"},
+		{"a version missing in a gap", without(6), Options{Gap: true}, ""},
+		{"the last version missing in a gap", without(7), Options{Gap: true}, "missing: the last version 24 of configmaps ns/o (new)"},
+		{"an object missing in a gap", without(5, 6, 7), Options{Gap: true}, "missing: nothing of configmaps ns/o (new)"},
+		{"a past object missing", without(1, 3, 4), Options{}, "missing: nothing of configmaps ns/o (old)"},
+		{"a past object missing in a gap", without(1, 3, 4), Options{Gap: true}, ""},
+		{"a deletion missing", without(4), Options{}, "deleted is true, the bus says false"},
+		{"a deletion invented", with(event("deleted", "new", "24", "25")), Options{}, "deleted is false, the bus says true"},
+		{"a successor before the end", []bus.Message{g[0], g[1], g[2], g[3], g[5], g[4], g[6], g[7]}, Options{}, "the name's former holder old has not been deleted"},
+		{"reordered", []bus.Message{g[0], g[2], g[3], g[1], g[4], g[5], g[6], g[7]}, Options{}, "begins with"},
+		{"versions reordered", []bus.Message{g[0], g[1], g[2], g[3], g[4], g[5], g[7], g[6]}, Options{}, "out of order"},
+		{"resurrected", with(event("deleted", "new", "24", "25"), event("modified", "new", "26", "")), Options{}, "is told of after its end"},
+		{"repeated", with(g[5]), Options{}, "repeated"},
+		{"repeated where that is allowed", with(g[5], g[1]), Options{Repeats: true}, ""},
+		{"published again in another run", with(of("gap", "6", "expired"), again, of("synced", "6", "expired")), Options{}, "goes on with"},
+		{"published again where that is allowed", with(of("gap", "6", "expired"), again, of("synced", "6", "expired")), Options{Repeats: true}, ""},
 		{"a version that never was", with(event("modified", "new", "25", "")), Options{}, "never had this version"},
 		{"unknown object", with(event("added", "who", "30", "")), Options{}, "does not belong on the bus"},
 		{"unwanted object", g, Options{Wanted: func(o kube.Object) bool { return o.UID == "new" }}, "does not belong on the bus"},
-		{"wrong id", []bus.Message{g[0], g[1], g[2], g[3], g[4], having(g[5], "id", "new:23:modified")}, Options{}, `want "new:24:modified"`},
-		{"deletion's id with its own version", []bus.Message{g[0], g[1], event("deleted", "old", "15", "15"), g[3], g[4], g[5]}, Options{}, `want "old:10:deleted"`},
-		{"no kind", []bus.Message{g[0], g[1], g[2], g[3], g[4], having(g[5], "kind", "")}, Options{}, `kind is ""`},
-		{"no cluster", []bus.Message{g[0], g[1], g[2], g[3], g[4], having(g[5], "cluster", "")}, Options{}, "no attribute cluster"},
-		{"wrong subject", []bus.Message{g[0], g[1], g[2], g[3], g[4], routed(g[5], "k8s.c.core.configmaps.ns.p", "")}, Options{}, `want "k8s.c.core.configmaps.ns.o"`},
-		{"wrong topic", []bus.Message{g[0], g[1], g[2], g[3], g[4], routed(g[5], "k8s.c.core.pods", "c/core/configmaps/ns/o")}, Options{}, `want "k8s.c.core.configmaps"`},
-		{"wrong key", []bus.Message{g[0], g[1], g[2], g[3], g[4], routed(g[5], "k8s.c.core.configmaps", "o")}, Options{}, `want "c/core/configmaps/ns/o"`},
-		{"managed fields", []bus.Message{g[0], g[1], unbodied, g[3], g[4], g[5]}, Options{}, "managedFields are on the bus"},
+		{"wrong id", last(having(g[7], "id", "configmaps:5:new:23:modified")), Options{}, `want "configmaps:5:new:24:modified"`},
+		{"a deletion at another version", []bus.Message{g[0], g[1], g[2], g[3], event("deleted", "old", "15", "15"), g[5], g[6], g[7]}, Options{}, "is ended as of run 5, rv=15"},
+		{"no kind", last(having(g[7], "kind", "")), Options{}, `kind is ""`},
+		{"no cluster", last(having(g[7], "cluster", "")), Options{}, "no attribute cluster"},
+		{"no run", last(having(g[7], "run", "")), Options{}, "no attribute run"},
+		{"no plan", []bus.Message{having(g[0], "plan", ""), g[1], g[2], g[3], g[4], g[5], g[6], g[7]}, Options{}, "no attribute plan"},
+		{"wrong subject", last(routed(g[7], "k8s.c.core.configmaps.ns.p", "")), Options{}, `want "k8s.c.core.configmaps.ns.o"`},
+		{"wrong subject of an entry", last(named), Options{}, `want "k8s.c.core.configmaps.ns.o.e=40"`},
+		{"wrong topic", last(routed(g[7], "k8s.c.core.pods", "c/core/configmaps/ns/o")), Options{}, `want "k8s.c.core.configmaps"`},
+		{"wrong key", last(routed(g[7], "k8s.c.core.configmaps", "o")), Options{}, `want "c/core/configmaps/ns/o"`},
+		{"managed fields", []bus.Message{g[0], g[1], g[2], g[3], unbodied, g[5], g[6], g[7]}, Options{}, "managedFields are on the bus"},
+		{"added in the first list", []bus.Message{g[0], having(having(g[1], "type", "io.kubebridge.resource.added.v1"), "id", "configmaps:5:old:10:added"), g[2], g[3], g[4], g[5], g[6], g[7]}, Options{}, "first list: true"},
+		{"present after the first list", []bus.Message{g[0], g[2], g[1], g[3], g[4], g[5], g[6], g[7]}, Options{}, "first list: false"},
+		{"another incarnation", last(having(g[7], "incarnation", "4")), Options{}, "incarnation 4, want 5"},
+		{"another run", last(having(g[7], "run", "6")), Options{}, "run 6, but the last gap is of 5"},
+		{"a run twice", with(g[0]), Options{}, "the run before was 5"},
+		{"after closed", []bus.Message{g[0], g[1], g[2], g[3], g[4], g[5], g[6], of("closed", "5", "removed"), g[7]}, Options{}, "the collection is closed"},
+		{"a reset that does not say so", with(having(of("gap", "6", "expired"), "incarnation", "6")), Options{}, "a gap with reset false"},
+		{"synced of another run", with(of("synced", "6", "expired")), Options{}, "of run 6, but the last gap is of 5"},
+		{"a number of a synced twice", with(g[2]), Options{}, `want "configmaps:5:2:synced"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := strings.Join(History(ledger(), c.messages, c.o), "\n")
@@ -143,6 +178,7 @@ func TestHistory(t *testing.T) {
 func TestState(t *testing.T) {
 	g := good()
 	now := []unstructured.Unstructured{*object("new", "24")}
+	in := func(collection string, m bus.Message) bus.Message { return having(m, "collection", collection) }
 	for _, c := range []struct {
 		name     string
 		messages []bus.Message
@@ -150,13 +186,15 @@ func TestState(t *testing.T) {
 		want     string
 	}{
 		{"the same", g, now, ""},
-		{"repeats are ignored", append(good(), g[0], g[1]), now, ""},
-		{
-			"an older version of a later history", append(good(), having(event("modified", "new", "21", ""), "epoch", "2")),
-			[]unstructured.Unstructured{*object("new", "21")},
-			"",
-		},
-		{"missing", g[:3], now, "exists, the bus does not say so"},
+		{"repeats are ignored", with(g[1], g[5]), now, ""},
+		{"an older version of a later run", with(having(event("modified", "new", "21", ""), "run", "6")), []unstructured.Unstructured{*object("new", "21")}, ""},
+		{"a late event of an earlier incarnation", with(having(having(event("added", "new", "30", ""), "incarnation", "4"), "run", "4")), now, ""},
+		{"another incarnation", with(having(of("gap", "6", "reset"), "incarnation", "6")), nil, ""},
+		{"another checkpoint", with(having(having(in("configmaps:e", of("gap", "6", "reset")), "incarnation", "6"), "birth", "6")), nil, ""},
+		{"closed", with(of("closed", "5", "removed"), event("modified", "new", "30", "")), nil, ""},
+		{"in another collection as well", with(in("configmaps:e", event("added", "new", "24", "")), event("deleted", "new", "24", "25")), now, ""},
+		{"the newer of two collections", with(in("configmaps:e", event("added", "new", "26", ""))), []unstructured.Unstructured{*object("new", "26")}, ""},
+		{"missing", g[:5], now, "exists, the bus does not say so"},
 		{"ghost", g, nil, "does not exist, the bus says"},
 		{"stale", g, []unstructured.Unstructured{*object("new", "26")}, `"resourceVersion":"26"`},
 	} {
