@@ -131,7 +131,7 @@ func TestAsyncAPIAddresses(t *testing.T) {
 	if got := doc.Channels["natsObjectOfEntry"].Address; got != shape.DefaultSubject+".{entry}" {
 		t.Errorf("the subject of an object of an entry is %s", got)
 	}
-	subject, err := shape.ParseTemplate(shape.DefaultSubject, shape.EntrySubjectNames)
+	subject, err := shape.ParseTemplate(shape.DefaultSubject, shape.SubjectNames)
 	if err != nil {
 		t.Fatal(err)
 	}

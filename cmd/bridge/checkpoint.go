@@ -3,15 +3,11 @@ package main
 import (
 	"bufio"
 	"context"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -29,7 +25,7 @@ import (
 func newCheckpoint() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "checkpoint",
-		Short: "Look at, or give up, what the bridge remembers",
+		Short: "Show or reset the checkpoints of the sinks",
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -53,9 +49,10 @@ func (f *checkpointFlags) define(cmd *cobra.Command) {
 
 // place is where one checkpoint is kept.
 type place struct {
-	name  func(context.Context) (string, error) // a path, a topic or a bucket
-	show  func(context.Context) (checkpointInfo, error)
-	reset func(ctx context.Context, forget bool) (string, error)
+	name func(context.Context) (string, error) // a path, a topic or a bucket
+	show func(context.Context) (checkpointInfo, error)
+	// reset has the next start reset every collection. empty also removes what the checkpoint holds, and whose it is.
+	reset func(ctx context.Context, empty bool) error
 }
 
 // called is the name of what need not be looked for.
@@ -67,7 +64,12 @@ func directory(path string) place {
 	return place{
 		called(path),
 		func(context.Context) (checkpointInfo, error) { return readCheckpoint(path) },
-		func(ctx context.Context, forget bool) (string, error) { return resetCheckpoint(ctx, path, forget) },
+		func(ctx context.Context, empty bool) error {
+			if empty {
+				return file.Reset(path)
+			}
+			return requestReset(ctx, path)
+		},
 	}
 }
 
@@ -88,9 +90,7 @@ func kafkaTopic(c *config.Config, s *config.Sink) (place, error) {
 			defer func() { err = errors.Join(err, store.Close()) }()
 			return describe("topic "+o.Topic, id, store)
 		},
-		func(ctx context.Context, forget bool) (string, error) {
-			return resetLine(false, forget), kafkastore.Reset(ctx, o, forget)
-		},
+		func(ctx context.Context, empty bool) error { return kafkastore.Reset(ctx, o, empty) },
 	}, nil
 }
 
@@ -115,13 +115,8 @@ func natsBucket(c *config.Config, s *config.Sink) place {
 			})
 			return info, err
 		},
-		func(ctx context.Context, forget bool) (line string, err error) {
-			err = withNATS(ctx, c, s, func(o natsstore.Options) error {
-				emptied, err := natsstore.Reset(ctx, o, forget)
-				line = resetLine(emptied, forget)
-				return err
-			})
-			return line, err
+		func(ctx context.Context, empty bool) error {
+			return withNATS(ctx, c, s, func(o natsstore.Options) error { return natsstore.Reset(ctx, o, empty) })
 		},
 	}
 }
@@ -190,17 +185,6 @@ func (f *checkpointFlags) places(cmd *cobra.Command) ([]place, error) {
 	return out, nil
 }
 
-// checkpointInfo is what `checkpoint show` tells.
-type checkpointInfo struct {
-	Path      string                    `json:"path"`
-	Identity  event.Identity            `json:"identity"`
-	Positions map[string]event.Position `json:"positions"`
-	Objects   map[string]int            `json:"objects"` // by resource
-	Intents   int                       `json:"intents"`
-	Mark      string                    `json:"mark,omitempty"`  // hexadecimal
-	Reset     string                    `json:"reset,omitempty"` // a declared reset is due
-}
-
 func newCheckpointShow() *cobra.Command {
 	var (
 		which  checkpointFlags
@@ -208,8 +192,10 @@ func newCheckpointShow() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "show",
-		Short: "Print positions and the number of objects; a bridge with a checkpoint on disk must not be running",
-		Args:  cobra.NoArgs,
+		Short: "Show what a checkpoint holds",
+		Long: `Shows what a checkpoint holds of each collection: phase, position, number of objects, run, incarnation, epoch, and
+what is in doubt. A bridge with a checkpoint in a directory must not be running, nor one with an embedded NATS server.`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if output != "" && output != "json" {
 				return &exitError{exitConfig, fmt.Errorf("-o %s: json is the only other format", output)}
@@ -231,8 +217,10 @@ func newCheckpointShow() *cobra.Command {
 				e.SetIndent("", "  ")
 				return e.Encode(all)
 			}
-			for _, info := range all {
-				info.print(cmd.OutOrStdout())
+			for i := range all {
+				if err := all[i].print(cmd.OutOrStdout()); err != nil {
+					return err
+				}
 			}
 			return nil
 		},
@@ -256,57 +244,7 @@ func readCheckpoint(path string) (info checkpointInfo, err error) {
 	return describe(path, id, store)
 }
 
-func describe(path string, id event.Identity, store checkpoint.Store) (checkpointInfo, error) {
-	info := checkpointInfo{Path: path, Identity: id, Positions: map[string]event.Position{}, Objects: map[string]int{}}
-	mark, err := store.Get(checkpoint.MarkKey())
-	if err != nil {
-		return info, err
-	}
-	reset, err := store.Get(checkpoint.ResetKey())
-	if err != nil {
-		return info, err
-	}
-	info.Mark, info.Reset = hex.EncodeToString(mark), string(reset)
-	return info, errors.Join(
-		store.Scan(checkpoint.PositionPrefix(), func(key, value []byte) error {
-			p, err := checkpoint.DecodePosition(value)
-			info.Positions[checkpoint.PositionOf(key)] = p
-			return err
-		}),
-		store.Scan(checkpoint.AllEntries(), func(key, _ []byte) error {
-			resource, _, _, err := checkpoint.ParseEntryKey(key)
-			info.Objects[resource]++
-			return err
-		}),
-		store.Scan(checkpoint.IntentPrefix("", ""), func(_, _ []byte) error {
-			info.Intents++
-			return nil
-		}),
-	)
-}
-
-func (i checkpointInfo) print(w io.Writer) {
-	show(w, "%s: bridge %s, cluster %s (%s), sink %s", i.Path, i.Identity.Bridge, i.Identity.Cluster, i.Identity.ClusterUID, i.Identity.Sink)
-	for _, id := range slices.Sorted(maps.Keys(i.Positions)) {
-		p := i.Positions[id]
-		state := "resumes from " + p.RV
-		if !p.Resumable() {
-			state = "begins with a list"
-		}
-		show(w, "  %-40s %s", id, state)
-	}
-	for _, resource := range slices.Sorted(maps.Keys(i.Objects)) {
-		show(w, "  %-40s %s told", resource, count(i.Objects[resource], "object"))
-	}
-	if i.Intents > 0 {
-		show(w, "  %s: what the last run was about to tell; the next list settles them", count(i.Intents, "intent"))
-	}
-	if i.Reset != "" {
-		fmt.Fprintln(w, "  a declared reset is due at the next start")
-	}
-}
-
-const resetConsequence = "At the next start every consumer is told to drop its copy, and every object is announced again as present."
+const resetConsequence = "After the next start, consumers drop their copy, and every object is published again as `present`."
 
 func newCheckpointReset() *cobra.Command {
 	var (
@@ -315,9 +253,11 @@ func newCheckpointReset() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "reset",
-		Short: "Give up positions and inventory; the next start is a declared reset",
-		Long:  "Gives up positions and inventory. " + resetConsequence + "\nA bridge with a checkpoint on disk must not be running; one with a checkpoint in Kafka or on NATS is shut out. An embedded NATS server's is on disk.",
-		Args:  cobra.NoArgs,
+		Short: "Have the next start reset every collection",
+		Long: "Has the next start reset every collection. " + resetConsequence + `
+A checkpoint that is damaged, or has the format of another version, is emptied. A bridge with a checkpoint in a directory must
+not be running, nor one with an embedded NATS server. A running bridge with another checkpoint is fenced and ends.`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			places, err := which.places(cmd)
 			if err != nil {
@@ -336,8 +276,8 @@ func newCheckpointReset() *cobra.Command {
 					return err
 				}
 			}
-			for i, p := range places {
-				line, err := p.reset(cmd.Context(), forget)
+			for i := range places {
+				line, err := resetPlace(cmd.Context(), &places[i], forget)
 				if err != nil {
 					return &exitError{exitEnvironment, err}
 				}
@@ -348,7 +288,7 @@ func newCheckpointReset() *cobra.Command {
 	}
 	which.define(cmd)
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
-	cmd.Flags().BoolVar(&forget, "forget", false, "also forget whose it is: another bridge or cluster takes it over")
+	cmd.Flags().BoolVar(&forget, "forget", false, "also empty it, so that another bridge or cluster can take it over")
 	config.AddFlags(cmd.Flags())
 	return cmd
 }
@@ -356,7 +296,7 @@ func newCheckpointReset() *cobra.Command {
 func confirm(cmd *cobra.Command, names []string) error {
 	in := cmd.InOrStdin()
 	if !isTerminal(in) {
-		return &exitError{exitConfig, errors.New("checkpoint reset: there is nobody to ask: add --yes")}
+		return &exitError{exitConfig, errors.New("checkpoint reset: standard input is not a terminal: add --yes")}
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "%s\n%s\nType yes to go on: ", strings.Join(names, "\n"), resetConsequence)
 	answer, err := bufio.NewReader(in).ReadString('\n')
@@ -366,28 +306,19 @@ func confirm(cmd *cobra.Command, names []string) error {
 	return nil
 }
 
-// resetCheckpoint asks the next run for a declared reset. What cannot take the
-// request, or is to change hands, is removed; the empty one that follows makes it.
-func resetCheckpoint(ctx context.Context, path string, forget bool) (string, error) {
+// resetPlace asks the next start for a reset. A checkpoint that cannot be read is also emptied, as with forget.
+func resetPlace(ctx context.Context, p *place, forget bool) (done string, err error) {
+	const consequence = "the next start resets every collection"
 	if forget {
-		return resetLine(true, forget), file.Reset(path)
+		return "emptied; " + consequence, p.reset(ctx, true)
 	}
-	err := requestReset(ctx, path)
-	if errors.Is(err, checkpoint.ErrCorrupt) || errors.Is(err, checkpoint.ErrNewer) || errors.Is(err, checkpoint.ErrOlder) {
-		return resetLine(true, forget), file.Reset(path)
+	switch _, err := p.show(ctx); {
+	case errors.Is(err, checkpoint.ErrCorrupt), errors.Is(err, checkpoint.ErrNewer), errors.Is(err, checkpoint.ErrOlder):
+		return "it cannot be read and is emptied; " + consequence, p.reset(ctx, true)
+	case err != nil:
+		return "", err
 	}
-	return resetLine(false, forget), err
-}
-
-func resetLine(emptied, forget bool) string {
-	const consequence = "the next start is a declared reset"
-	switch {
-	case emptied && forget:
-		return "emptied; " + consequence
-	case emptied:
-		return "it could not be read and is emptied; " + consequence
-	}
-	return consequence
+	return consequence, p.reset(ctx, false)
 }
 
 func requestReset(ctx context.Context, path string) error {

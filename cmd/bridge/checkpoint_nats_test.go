@@ -1,7 +1,7 @@
 package main
 
 import (
-	"encoding/json"
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/kubebridge/kubebridge/internal/config"
+	"github.com/kubebridge/kubebridge/internal/durable"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	natsstore "github.com/kubebridge/kubebridge/pkg/checkpoint/nats"
 	"github.com/kubebridge/kubebridge/pkg/event"
@@ -87,11 +88,8 @@ func TestCheckpointOnNATS(t *testing.T) {
 			bridge(t, "checkpoint", "reset", "-c", path, "--yes").failed(t, exitEnvironment, "no checkpoint of bridge kubebridge, cluster prod, sink live")
 
 			_, store, stop := runNATS(t, path)
-			entry := checkpoint.EncodeEntry(checkpoint.Entry{UID: "u", RV: "7", Told: true, Entry: "7"})
-			changes := []event.KV{
-				{Key: checkpoint.PositionKey("pods"), Value: checkpoint.EncodePosition(event.Position{RV: "42"})},
-				{Key: checkpoint.EntryKey("pods", "a", "x"), Value: entry},
-			}
+			rememberIn(t, store)
+			changes := []event.KV{{Key: []byte("s/elsewhere"), Value: []byte("2")}}
 			if err := store.Commit(t.Context(), changes); err != nil {
 				t.Fatal(err)
 			}
@@ -102,16 +100,18 @@ func TestCheckpointOnNATS(t *testing.T) {
 			}
 			show := func() checkpointInfo {
 				t.Helper()
-				var got []checkpointInfo
-				if err := json.Unmarshal([]byte(bridge(t, "checkpoint", "show", "-o", "json", "-c", path).ok(t)), &got); err != nil || len(got) != 1 {
-					t.Fatalf("shows %v, %v", got, err)
+				got := shown(t, "-c", path)
+				if len(got) != 1 {
+					t.Fatalf("shows %v", got)
 				}
 				return got[0]
 			}
 			bucket := "bucket kubebridge_kubebridge_5b8f1c34_live"
 			want := checkpointInfo{
-				Path: bucket, Identity: lane("live"), Objects: map[string]int{"pods": 1},
-				Positions: map[string]event.Position{"pods": {RV: "42"}},
+				Path: bucket, Identity: lane("live"), Format: 3, Mark: "beef", Epochs: map[string]uint64{"": 1, "elsewhere": 2}, Owed: []string{},
+				Collections: []heldCollection{{
+					ID: "pods", Phase: "in step", Run: firstRun, Incarnation: firstRun, Epoch: 1, Position: "42", Seen: "42", Objects: durable.Holdings{Published: 2},
+				}},
 			}
 			if diff := cmp.Diff(want, show()); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
@@ -123,10 +123,10 @@ func TestCheckpointOnNATS(t *testing.T) {
 			}
 			bridge(t, "checkpoint", "reset", "-c", path).failed(t, exitConfig, "add --yes")
 			out := bridge(t, "checkpoint", "reset", "-c", path, "--yes").ok(t)
-			if !strings.HasPrefix(out, bucket+": ") || !strings.Contains(out, "declared reset") {
+			if !strings.HasPrefix(out, bucket+": ") || !strings.Contains(out, "the next start resets every collection") {
 				t.Errorf("reset says %q", out)
 			}
-			want.Reset = string(checkpoint.ResetRequested())
+			want.Reset = true
 			if diff := cmp.Diff(want, show()); diff != "" {
 				t.Errorf("after the reset (-want +got):\n%s", diff)
 			}
@@ -144,7 +144,7 @@ func TestCheckpointOnNATS(t *testing.T) {
 			_, store, stop = runNATS(t, path)
 			defer stop()
 			reset, err := store.Get(checkpoint.ResetKey())
-			if err != nil || string(reset) != want.Reset {
+			if err != nil || !bytes.Equal(reset, checkpoint.ResetRequested()) {
 				t.Errorf("after --forget the next start finds %q, %v", reset, err)
 			}
 		})

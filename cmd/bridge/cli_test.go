@@ -3,9 +3,11 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"testing"
@@ -15,6 +17,8 @@ import (
 	"github.com/spf13/pflag"
 	"go.uber.org/goleak"
 
+	"github.com/kubebridge/kubebridge/internal/durable"
+	"github.com/kubebridge/kubebridge/internal/reconcile"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
 	"github.com/kubebridge/kubebridge/pkg/event"
@@ -191,28 +195,77 @@ func openCheckpoint(t *testing.T, checkpoints, sink string) *file.Store {
 	return s
 }
 
-// remember makes checkpoints as a bridge leaves them, of every lane.
+// remember makes checkpoints as a bridge leaves them, of every sink: two pods are published.
 func remember(t *testing.T, checkpoints string) {
 	t.Helper()
-	entry := checkpoint.EncodeEntry(checkpoint.Entry{UID: "u", RV: "7", Told: true, Entry: "7"})
 	for _, sink := range []string{"audit", "live"} {
 		s := openCheckpoint(t, checkpoints, sink)
-		err := s.Commit(t.Context(), []event.KV{
-			{Key: checkpoint.PositionKey("pods"), Value: checkpoint.EncodePosition(event.Position{RV: "42"})},
-			{Key: checkpoint.PositionKey("deployments.apps"), Value: checkpoint.EncodePosition(event.Position{RV: "41", Void: true})},
-			{Key: checkpoint.EntryKey("pods", "a", "x"), Value: entry},
-			{Key: checkpoint.EntryKey("pods", "b", "y"), Value: entry},
-			{Key: checkpoint.EntryKey("deployments.apps", "a", "x"), Value: entry},
-			{Key: checkpoint.IntentKey("pods", "a", "z", "u"), Value: entry},
-			{Key: checkpoint.MarkKey(), Value: []byte{0xbe, 0xef}},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		rememberIn(t, s)
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}
 	}
+}
+
+// rememberIn has the core list two pods, and commits what it decides to an empty store.
+func rememberIn(t *testing.T, s checkpoint.Store) {
+	t.Helper()
+	core := loadCore(t, s)
+	for _, in := range []reconcile.Input{
+		{Kind: reconcile.Configure},
+		{Kind: reconcile.ListBegun},
+		seen(reconcile.List, "a", "40"),
+		seen(reconcile.List, "b", "41"),
+		{Kind: reconcile.ListEnded, Version: "42"},
+		{Kind: reconcile.ListDone},
+	} {
+		step(core, in)
+	}
+	b := core.Seal()
+	err := errors.Join(s.Commit(t.Context(), durable.Before(b)), s.Commit(t.Context(), append(durable.Changes(b, true), event.KV{Key: checkpoint.MarkKey(), Value: []byte{0xbe, 0xef}})))
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// interrupt has the core see a change of pod a and the end of pod b, and commits what the loop does before it
+// writes to the bus.
+func interrupt(t *testing.T, s checkpoint.Store) {
+	t.Helper()
+	core := loadCore(t, s)
+	step(core, reconcile.Input{Kind: reconcile.Configure})
+	step(core, seen(reconcile.Watch, "a", "43"))
+	gone := seen(reconcile.Watch, "b", "44")
+	gone.Sighting.Form = reconcile.Ended
+	step(core, gone)
+	step(core, reconcile.Input{Kind: reconcile.Confirm})
+	if err := s.Commit(t.Context(), durable.Before(core.Seal())); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func loadCore(t *testing.T, s checkpoint.Store) *reconcile.Core {
+	t.Helper()
+	state, err := durable.Load(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return reconcile.NewCore(durable.NewInventory(s), state, firstRun)
+}
+
+// firstRun is the first run of the collection of [rememberIn].
+const firstRun = 1790000000001
+
+func step(core *reconcile.Core, in reconcile.Input) {
+	in.Collection, in.Now, in.Read = "pods", firstRun, core.Reading("pods").Number
+	core.Step(&in)
+}
+
+// seen is an object of a list or of a watch.
+func seen(origin reconcile.Origin, name, version string) reconcile.Input {
+	return reconcile.Input{Kind: reconcile.Sighted, Resume: version, Sighting: &reconcile.Sighting{
+		Origin: origin, Key: durable.ObjectKey("shop", name), UID: "uid-" + name, Version: version, Digest: 1,
+	}}
 }
 
 func TestCheckpointShow(t *testing.T) {
@@ -221,25 +274,38 @@ func TestCheckpointShow(t *testing.T) {
 	bridge(t, "checkpoint", "show", "-c", path).failed(t, exitEnvironment, audit, "there is none")
 	remember(t, checkpoints)
 
+	want := checkpointInfo{
+		Path: audit, Identity: lane("audit"), Format: 3, Mark: "beef", Epochs: map[string]uint64{"": 1}, Owed: []string{},
+		Collections: []heldCollection{{
+			ID: "pods", Phase: "in step", Run: firstRun, Incarnation: firstRun, Epoch: 1, Position: "42", Seen: "42", Objects: durable.Holdings{Published: 2},
+		}},
+	}
+	for _, args := range [][]string{{"-c", path, "--sink", "audit"}, {"--path", audit}} {
+		if diff := cmp.Diff([]checkpointInfo{want}, shown(t, args...)); diff != "" {
+			t.Errorf("%v (-want +got):\n%s", args, diff)
+		}
+	}
+	s := openCheckpoint(t, checkpoints, "audit")
+	interrupt(t, s)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	want.Collections[0].InDoubt = &doubt{Phase: "in step", Run: firstRun, Events: []string{"synced"}, Objects: 2, Deletions: 1}
+	if diff := cmp.Diff([]checkpointInfo{want}, shown(t, "--path", audit)); diff != "" {
+		t.Errorf("with a batch in doubt (-want +got):\n%s", diff)
+	}
 	out := bridge(t, "checkpoint", "show", "-c", path).ok(t)
-	for _, part := range []string{audit, "cluster prod (5b8f1c34)", "sink audit", "sink live", "resumes from 42", "begins with a list", "2 objects", "1 object told", "1 intent"} {
+	for _, part := range []string{
+		audit + ": bridge kubebridge, cluster prod (5b8f1c34), sink audit, format 3\n", "sink live", "epoch 1 of the API server's storage",
+		"synced, 2 objects, 1 deletion, then in step", "the next start publishes what is missing of it",
+	} {
 		if !strings.Contains(out, part) {
 			t.Errorf("show does not say %q:\n%s", part, out)
 		}
 	}
-	want := []checkpointInfo{{
-		Path: audit, Identity: lane("audit"), Intents: 1, Mark: "beef",
-		Positions: map[string]event.Position{"pods": {RV: "42"}, "deployments.apps": {RV: "41", Void: true}},
-		Objects:   map[string]int{"pods": 2, "deployments.apps": 1},
-	}}
-	for _, args := range [][]string{{"-c", path, "--sink", "audit"}, {"--path", audit}} {
-		var got []checkpointInfo
-		if err := json.Unmarshal([]byte(bridge(t, append([]string{"checkpoint", "show", "-o", "json"}, args...)...).ok(t)), &got); err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%v (-want +got):\n%s", args, diff)
-		}
+	row := regexp.MustCompile(`  pods +in step: watches from the position +42 +2 +1790000000001 +1790000000001 +1 +- +-\n`)
+	if !row.MatchString(out) {
+		t.Errorf("show does not have a row like %s:\n%s", row, out)
 	}
 
 	bridge(t, "checkpoint", "show", "-c", path, "--sink", "nope").failed(t, exitConfig, "nope", "audit, live")
@@ -247,6 +313,127 @@ func TestCheckpointShow(t *testing.T) {
 	held := openCheckpoint(t, checkpoints, "audit")
 	defer held.Close()
 	bridge(t, "checkpoint", "show", "-c", path).failed(t, exitEnvironment, audit, "in use by another process", "stop the bridge")
+}
+
+// shown is what `checkpoint show -o json` prints.
+func shown(t *testing.T, args ...string) (got []checkpointInfo) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(bridge(t, append([]string{"checkpoint", "show", "-o", "json"}, args...)...).ok(t)), &got); err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+// What the program itself leaves is shown, with everything that it keeps.
+func TestCheckpointShowAfterRun(t *testing.T) {
+	smallCluster(t)
+	path, _ := runnable(t)
+	log, stop := start(t, path)
+	log.awaits(t, `"msg":"synced"`)
+	if code := stop(); code != exitOK {
+		t.Fatalf("the bridge ends with %d:\n%s", code, log)
+	}
+	got := shown(t, "-c", path)[0]
+	if got.Plan == 0 || got.Birth == 0 || len(got.Collections) != 1 {
+		t.Fatalf("shows %+v", got)
+	}
+	pods := &got.Collections[0]
+	run := pods.Run
+	if run < got.Birth || pods.Edit == 0 || pods.Edit > got.Plan {
+		t.Errorf("run %d, edit %d of plan %d, birth %d", run, pods.Edit, got.Plan, got.Birth)
+	}
+	want := heldCollection{
+		ID: "pods", Phase: "in step", Run: run, Incarnation: run, Epoch: 1, Position: "42", Seen: "42", Objects: durable.Holdings{Published: 2}, Bodies: 2, Edit: pods.Edit,
+	}
+	if diff := cmp.Diff(want, *pods); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if out := bridge(t, "checkpoint", "show", "-c", path).ok(t); !strings.Contains(out, fmt.Sprintf("plan %d; the checkpoint began on 20", got.Plan)) || !strings.Contains(out, "2, 2 kept for diffs") {
+		t.Errorf("shows %s", out)
+	}
+}
+
+// A checkpoint that the former core, or a later version, has written ends the program at its start, with one line that says where
+// it is and what to do; and that is enough.
+func TestRunRefusesOtherFormats(t *testing.T) {
+	smallCluster(t)
+	for format, says := range map[string]string{"2": "checkpoint was written by an older version", "4": "checkpoint was written by a newer version"} {
+		path, checkpoints := runnable(t)
+		remember(t, checkpoints)
+		audit := filepath.Join(checkpoints, "audit")
+		write(t, filepath.Join(audit, "KUBEBRIDGE"), "kubebridge checkpoint, format "+format+"\n")
+		log, stop := start(t, path)
+		log.awaits(t, "bridge: ")
+		if code := stop(); code != exitEnvironment {
+			t.Errorf("format %s: the bridge ends with %d", format, code)
+		}
+		_, last, _ := strings.Cut(log.String(), "bridge: ")
+		for _, part := range []string{audit, says, "it has format " + format + ", this version reads format 3", "`bridge checkpoint reset --sink audit`"} {
+			if !strings.Contains(last, part) {
+				t.Errorf("format %s: it does not say %q:\n%s", format, part, last)
+			}
+		}
+		if strings.Count(last, "\n") != 1 || strings.Contains(log.String(), "goroutine ") {
+			t.Errorf("format %s: it says more than one line:\n%s", format, last)
+		}
+		bridge(t, "validate", "-c", path).ok(t)
+		bridge(t, "checkpoint", "show", "-c", path).failed(t, exitEnvironment, says)
+		if out := bridge(t, "checkpoint", "reset", "-c", path, "--sink", "audit", "--yes").ok(t); !strings.Contains(out, "it cannot be read and is emptied") {
+			t.Errorf("reset says %q", out)
+		}
+		log, stop = start(t, path)
+		log.awaits(t, `"msg":"synced"`)
+		if code := stop(); code != exitOK {
+			t.Errorf("format %s: after the reset the bridge ends with %d:\n%s", format, code, log)
+		}
+	}
+}
+
+// A checkpoint whose content does not parse is given up as a whole: a reset that reads it first would fail for ever.
+func TestCheckpointResetOfBrokenContent(t *testing.T) {
+	smallCluster(t)
+	path, checkpoints := runnable(t)
+	for _, broken := range []event.KV{{Key: []byte("c/pods"), Value: []byte("{")}, {Key: []byte("n/plan"), Value: []byte("{")}, {Key: []byte("o/pods/shop/a"), Value: []byte{9}}} {
+		s := openCheckpoint(t, checkpoints, "audit")
+		if err := errors.Join(s.Commit(t.Context(), []event.KV{broken}), s.Close()); err != nil {
+			t.Fatal(err)
+		}
+		bridge(t, "checkpoint", "show", "-c", path).failed(t, exitEnvironment, "checkpoint is damaged", "`bridge checkpoint reset`")
+		if string(broken.Key) != "o/pods/shop/a" { // which is read when the object is seen
+			log, stop := start(t, path)
+			log.awaits(t, "bridge: ")
+			if code := stop(); code != exitEnvironment || !strings.Contains(log.String(), "or give it up with `bridge checkpoint reset`") {
+				t.Errorf("%s: the bridge ends with %d:\n%s", broken.Key, code, log)
+			}
+		}
+		bridge(t, "checkpoint", "reset", "-c", path, "--yes").ok(t)
+		log, stop := start(t, path)
+		log.awaits(t, `"msg":"synced"`)
+		if code := stop(); code != exitOK {
+			t.Errorf("%s: after the reset the bridge ends with %d:\n%s", broken.Key, code, log)
+		}
+		if got := shown(t, "-c", path)[0]; got.Reset || got.Collections[0].Objects.Published != 2 {
+			t.Errorf("%s: after the reset: %+v", broken.Key, got)
+		}
+	}
+}
+
+// runnable is a configuration with a sink that writes to a file, for [smallCluster].
+func runnable(t *testing.T) (path, checkpoints string) {
+	t.Helper()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	path, checkpoints = filepath.Join(dir, "bridge.yaml"), filepath.Join(dir, "checkpoints")
+	write(t, path, fmt.Sprintf(`cluster: prod
+resources:
+  - {resource: pods, diff: both}
+checkpoint: {file: {path: %q}}
+sinks:
+  - {name: audit, file: {path: %q}}
+`, checkpoints, filepath.Join(dir, "events.jsonl")))
+	return path, checkpoints
 }
 
 // due reports whether the next run of a lane begins with a declared reset, and
@@ -259,11 +446,11 @@ func due(t *testing.T, checkpoints, sink string) (due, knows bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	entry, err := s.Get(checkpoint.EntryKey("pods", "a", "x"))
+	n, err := durable.Count(s, "pods")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return bytes.Equal(reset, checkpoint.ResetRequested()), entry != nil
+	return bytes.Equal(reset, checkpoint.ResetRequested()), n > 0
 }
 
 func TestCheckpointReset(t *testing.T) {
@@ -281,7 +468,7 @@ func TestCheckpointReset(t *testing.T) {
 	}
 
 	out := bridge(t, "checkpoint", "reset", "-c", path, "--sink", "audit", "--yes").ok(t)
-	if !strings.Contains(out, filepath.Join(checkpoints, "audit")) || !strings.Contains(out, "declared reset") {
+	if !strings.Contains(out, filepath.Join(checkpoints, "audit")) || !strings.Contains(out, "the next start resets every collection") {
 		t.Errorf("reset says %q", out)
 	}
 	if is, _ := due(t, checkpoints, "audit"); !is {
@@ -290,7 +477,7 @@ func TestCheckpointReset(t *testing.T) {
 	if is, knows := due(t, checkpoints, "live"); is || !knows {
 		t.Errorf("the other sink: reset due %t, objects known %t", is, knows)
 	}
-	if out := bridge(t, "checkpoint", "show", "-c", path).ok(t); strings.Count(out, "a declared reset is due") != 1 {
+	if out := bridge(t, "checkpoint", "show", "-c", path).ok(t); strings.Count(out, "the next start resets every collection") != 1 {
 		t.Errorf("show does not tell of the reset:\n%s", out)
 	}
 }

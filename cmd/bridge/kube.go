@@ -17,7 +17,7 @@ import (
 	"github.com/kubebridge/kubebridge/internal/access"
 	"github.com/kubebridge/kubebridge/internal/config"
 	"github.com/kubebridge/kubebridge/internal/leader"
-	"github.com/kubebridge/kubebridge/internal/pipeline"
+	"github.com/kubebridge/kubebridge/internal/plan"
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
@@ -101,13 +101,13 @@ func leaseNamespace(configured, pod string) (string, error) {
 	return own, nil
 }
 
-// checkCluster asks the API server for the cluster and, if so told, for every
-// resource, and reports all that is wrong. What it has learnt comes back beside that;
-// there is no UID if there is no such cluster.
-func checkCluster(ctx context.Context, c *config.Config, resources bool) (known access.BusOptions, err error) {
+// checkCluster asks the API server for the cluster and, with resources, for every resource of the
+// configuration. err is everything that is wrong, a line each; weak is what works, but may not be meant.
+// known has no UID if there is no such cluster.
+func checkCluster(ctx context.Context, c *config.Config, resources bool) (known access.BusOptions, weak []string, err error) {
 	client, err := newClient(c.Kubernetes)
 	if err != nil {
-		return known, err
+		return known, nil, err
 	}
 	defer client.Close()
 	asking, cancel := context.WithTimeout(ctx, 10*time.Second)
@@ -116,24 +116,27 @@ func checkCluster(ctx context.Context, c *config.Config, resources bool) (known 
 		if errors.As(err, new(*net.OpError)) {
 			err = fmt.Errorf("%w: check the server's address in the kubeconfig, and the network", err)
 		}
-		return known, fmt.Errorf("the cluster does not answer as it should: %w", err)
+		return known, nil, fmt.Errorf("the cluster does not answer as it should: %w", err)
 	}
 	if !resources {
-		return known, nil
+		return known, nil, nil
 	}
 	asking, cancel = context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	var all []error
-	seen := map[string]bool{} // sinks that share resources have the same mistakes
-	for i := range c.Sinks {
-		_, err := pipeline.Check(asking, client, laneResources(c, &c.Sinks[i]))
-		if err != nil && !seen[err.Error()] {
-			seen[err.Error()] = true
-			all = append(all, err)
-		}
-	}
 	if known.Catalog, err = client.Catalog(asking); err != nil {
-		known.Catalog = nil // Check has said so
+		return known, nil, err
 	}
-	return known, errors.Join(all...)
+	var all []error
+	shared := false
+	for i := range c.Sinks {
+		if len(c.Sinks[i].Resources) == 0 {
+			if shared { // with a sink that was checked
+				continue
+			}
+			shared = true
+		}
+		warnings, err := plan.Check(asking, client, c.Entries(&c.Sinks[i]), c.Exclude)
+		weak, all = append(weak, warnings...), append(all, err)
+	}
+	return known, weak, errors.Join(all...)
 }

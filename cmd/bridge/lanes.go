@@ -69,7 +69,7 @@ func laneShape(c *config.Config, s *config.Sink) (form encode.Config, err error)
 	own := event.Identity{Bridge: c.Name, Cluster: c.Cluster, Sink: s.Name} // its UID is found out later
 	form = encode.Config{
 		KeepManagedFields: c.ManagedFields == "keep", Secrets: shape.Secrets{Plain: c.Secrets.Values == "plain"},
-		Oversize: encode.Oversize(s.Oversize), Route: route(s, nil),
+		Oversize: encode.Oversize(s.Oversize), Route: route(s, nil), Tombstones: s.Kafka != nil && s.Kafka.Tombstones,
 	}
 	dead := ""
 	switch {
@@ -213,7 +213,7 @@ func resourceSpecs(c *config.Config, s *config.Sink, list []config.Resource) []p
 	var out []pipeline.ResourceSpec
 	for _, r := range list {
 		out = append(out, pipeline.ResourceSpec{
-			Name: r.Name(), Required: r.Required,
+			Name: r.Name(), Entry: r.Entry, Required: r.Required,
 			Namespaces: r.Namespaces, NamespaceSelector: r.NamespaceSelector, ExcludeNamespaces: r.ExcludeNamespaces,
 			LabelSelector: r.LabelSelector, FieldSelector: r.FieldSelector,
 			MetadataOnly: r.MetadataOnly,

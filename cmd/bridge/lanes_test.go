@@ -44,6 +44,7 @@ resources:
     ignore: [leases]
     diff: both
     changedBy: true
+  - {resource: pods, name: rest, labelSelector: audit!=true}
   - {group: batch, version: v1, resource: jobs, namespaces: [a, b]}
   - events
 exclude: [deployments.apps]
@@ -72,6 +73,7 @@ sinks:
 					SyncedEvery: 30 * time.Second, ResyncEvery: 24 * time.Hour, VerifyEvery: 6 * time.Hour,
 				},
 			},
+			{Name: "pods", Entry: "rest", LabelSelector: "audit!=true"},
 			{Name: "jobs.v1.batch", Namespaces: []string{"a", "b"}},
 			{Name: "events"},
 		}},
@@ -92,12 +94,13 @@ func TestRoutesReachTheLane(t *testing.T) {
 	c, err := config.Parse("test", []byte(`cluster: prod
 resources:
   - pods
-  - {resource: nodes, topic: t, key: "{name}", subject: "k8s.prod.n.{name}", headers: {x: "{label:a}"}}
+  - {resource: nodes, topic: "t.{entry}", key: "{name}/{entry}", subject: "k8s.prod.n.{name}.{entry}", headers: {x: "{label:a}"}}
 checkpoint: {file: {path: /cp}}
 sinks:
   - {name: kafka, format: binary, headers: {y: z}, kafka: {brokers: ["k:1"], key: "{namespace}", delivery: at-least-once}}
   - {name: nats, format: plain, nats: {url: "nats://n:4222", delivery: at-least-once}}
   - {name: lines, stdout: {}}
+  - {name: compacted, kafka: {brokers: ["k:1"], tombstones: true}, resources: [pods, {resource: nodes, key: "{cluster}/{group}/{resource}/{namespace}/{name}/{entry}"}]}
 `), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -115,10 +118,12 @@ sinks:
 	for i, want := range []struct {
 		format      event.Format
 		shared, own way
+		tombstones  bool
 	}{
-		{event.Binary, way{"k8s.{cluster}.{group}.{resource}", "{namespace}", nil, 1}, way{"t", "{name}", nil, 1}},
-		{event.Plain, way{nil, nil, "k8s.{cluster}.{group}.{resource}.{namespace}.{name}", 0}, way{nil, nil, "k8s.prod.n.{name}", 1}},
-		{event.Structured, way{nil, nil, nil, 0}, way{nil, nil, nil, 0}},
+		{event.Binary, way{"k8s.{cluster}.{group}.{resource}", "{namespace}", nil, 1}, way{"t.{entry}", "{name}/{entry}", nil, 1}, false},
+		{event.Plain, way{nil, nil, "k8s.{cluster}.{group}.{resource}.{namespace}.{name}", 0}, way{nil, nil, "k8s.prod.n.{name}.{entry}", 1}, false},
+		{event.Structured, way{nil, nil, nil, 0}, way{nil, nil, nil, 0}, false},
+		{event.Structured, way{"k8s.{cluster}.{group}.{resource}", shape.DefaultKey, nil, 0}, way{nil, shape.DefaultKey + "/{entry}", nil, 0}, true},
 	} {
 		s := &c.Sinks[i]
 		form, err := laneShape(c, s)
@@ -126,8 +131,8 @@ sinks:
 			t.Fatal(err)
 		}
 		list := laneResources(c, s).Resources
-		if got := of(form.Route); got != want.shared || form.Encoder.Format != want.format {
-			t.Errorf("%s: %+v, %s; want %+v", s.Name, got, form.Encoder.Format, want)
+		if got := of(form.Route); got != want.shared || form.Encoder.Format != want.format || form.Tombstones != want.tombstones {
+			t.Errorf("%s: %+v, %s, tombstones %t; want %+v", s.Name, got, form.Encoder.Format, form.Tombstones, want)
 		}
 		if got := of(list[0].Route); got != (way{nil, nil, nil, 0}) {
 			t.Errorf("%s: pods have a route of their own: %+v", s.Name, got)
@@ -219,6 +224,21 @@ func TestMissingKeyMattersOnlyWhereItIsUsed(t *testing.T) {
 		}
 		if got := hashes(c, &c.Sinks[0]); got != want {
 			t.Errorf("%s: a key is used: %t, want %t", resources, got, want)
+		}
+	}
+}
+
+// With tombstones, the end of a collection removes its objects from a compacted topic. The pipeline writes these
+// null values, so it must have the option of the sink.
+func TestTombstonesReachThePipeline(t *testing.T) {
+	for setting, want := range map[string]bool{"": false, ", tombstones: true": true} {
+		c, err := config.Parse("test", []byte("cluster: prod\nresources: [pods]\nsinks:\n  - {name: k, kafka: {brokers: [\"b:9092\"]"+setting+"}}\n"), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		form, err := laneShape(c, &c.Sinks[0])
+		if err != nil || form.Tombstones != want {
+			t.Errorf("with %q: %t, %v", setting, form.Tombstones, err)
 		}
 	}
 }

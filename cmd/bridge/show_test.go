@@ -37,7 +37,7 @@ func TestHostileText(t *testing.T) {
 		Objects: []history.Object{{Received: &event.Received{Namespace: hostile, Name: hostile, Object: after, BodyKnown: false}, ResourceID: hostile}},
 		Missing: []history.Missing{{Name: hostile, Why: hostile, LeftOut: true}},
 		Collections: []history.Covered{{
-			Collection: hostile, BaseRV: hostile, Silence: true, Gap: &event.Received{Report: &event.Report{Reason: hostile}},
+			Collection: hostile, BaseRV: hostile, Silent: true, Behind: true, Gap: &event.Received{Report: &event.Report{Reason: hostile}},
 		}},
 	}
 	for name, printed := range map[string]struct {
@@ -50,7 +50,7 @@ func TestHostileText(t *testing.T) {
 				ResourceVersion: hostile, Origin: event.Origin(hostile), By: []history.Who{{Manager: hostile, Subresource: hostile}}, Note: hostile, Diff: diff,
 			}, false)
 		}},
-		"notes of a state":  {4, func(w *bytes.Buffer) error { tellCoverage(w, state, history.Point{}); return nil }},
+		"notes of a state":  {5, func(w *bytes.Buffer) error { printCoverage(w, state, history.Point{}); return nil }},
 		"what is not whole": {1, func(w *bytes.Buffer) error { return printState(new(bytes.Buffer), w, state, "json") }},
 		"differences": {2 + len(paths), func(w *bytes.Buffer) error {
 			return printDifference(w, &history.Difference{Objects: []history.Differs{{What: "changed", Resource: hostile, Name: hostile, Paths: paths}}})
@@ -64,9 +64,12 @@ func TestHostileText(t *testing.T) {
 				Name: hostile, Failing: hostile, Collections: []status.Collection{{ID: hostile, State: hostile, Error: hostile, Position: hostile}},
 			}}})
 		}},
-		"checkpoint": {3, func(w *bytes.Buffer) error {
-			checkpointInfo{Path: hostile, Identity: event.Identity{Cluster: hostile}, Positions: map[string]event.Position{hostile: {RV: hostile}}, Objects: map[string]int{hostile: 1}}.print(w)
-			return nil
+		"checkpoint": {1 + 1 + 2 + 1 + 1, func(w *bytes.Buffer) error {
+			i := checkpointInfo{
+				Path: hostile, Identity: event.Identity{Cluster: hostile}, Epochs: map[string]uint64{hostile: 1}, Owed: []string{hostile},
+				Collections: []heldCollection{{ID: hostile, Position: hostile, Phase: hostile, InDoubt: &doubt{Events: []string{"gap"}}}},
+			}
+			return i.print(w)
 		}},
 		"log": {1, func(w *bytes.Buffer) error {
 			newLogger("console", zap.InfoLevel, w).Info(hostile, zap.String("name", hostile), zap.Error(errors.New(hostile)))

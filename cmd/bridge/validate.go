@@ -25,15 +25,13 @@ func newValidate() *cobra.Command {
 				return err
 			}
 			if connect || reachable {
-				known, err := checkCluster(cmd.Context(), c, !reachable)
+				known, weak, err := checkCluster(cmd.Context(), c, !reachable)
 				if known.ClusterUID != "" && !reachable {
-					var weak []string
-					var bad error
-					weak, bad = checkBuses(cmd.Context(), c, known)
-					for _, w := range weak {
-						show(cmd.ErrOrStderr(), "bridge: warning: %s", w)
-					}
-					err = errors.Join(err, bad)
+					more, bad := checkBuses(cmd.Context(), c, known)
+					weak, err = append(weak, more...), errors.Join(err, bad)
+				}
+				for _, w := range weak {
+					show(cmd.ErrOrStderr(), "bridge: warning: %s", w)
 				}
 				if err != nil {
 					return &exitError{exitEnvironment, err}

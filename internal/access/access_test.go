@@ -77,12 +77,20 @@ func TestPermissions(t *testing.T) {
 		}},
 		"selectors ask for get": {"resources: [{resource: pods, labelSelector: x=y}]", []string{"everywhere: get,list,watch pods."}},
 		"one name":              {"resources: [{resource: cm, namespaces: [a], fieldSelector: metadata.name=x}]", []string{"everywhere: get namespaces.=a", "in a: get,list,watch configmaps.=x"}},
-		"namespaceSelector":     {"resources: [{resource: pods, namespaceSelector: x=y}]", []string{"everywhere: get,list,watch namespaces.", "everywhere: list,watch pods."}},
-		"a group":               {"resources: ['*.cert-manager.io', certificates.cert-manager.io]", []string{"everywhere: list,watch *.cert-manager.io"}},
+		"several entries of one resource": {"resources: [{resource: pods, namespaces: [a]}, {resource: po, name: x, labelSelector: x=y, namespaces: [a, b]}, {resource: pods.v1., name: y, fieldSelector: spec.nodeName=n, namespaces: [b]}]", []string{
+			"everywhere: get namespaces.=a,b", "in a: get,list,watch pods.", "in b: get,list,watch pods.",
+		}},
+		"entries of all objects, and of some": {"resources: [pods, {resource: pods, name: x, namespaces: [a]}, {resource: pods, name: y, labelSelector: x=y}]", []string{
+			"everywhere: get namespaces.=a", "everywhere: get,list,watch pods.",
+		}},
+		"excluded namespaces":                          {"resources: [{resource: pods, excludeNamespaces: [a]}]", []string{"everywhere: get,list,watch pods."}},
+		"excluded namespaces beside namespaceSelector": {"resources: [{resource: pods, namespaceSelector: x=y, excludeNamespaces: [a]}]", []string{"everywhere: get,list,watch namespaces.", "everywhere: list,watch pods."}},
+		"namespaceSelector":                            {"resources: [{resource: pods, namespaceSelector: x=y}]", []string{"everywhere: get,list,watch namespaces.", "everywhere: list,watch pods."}},
+		"a group":                                      {"resources: ['*.cert-manager.io', certificates.cert-manager.io]", []string{"everywhere: list,watch *.cert-manager.io"}},
 		"a Lease": {"name: x\nresources: [pods]\nleaderElection: {enabled: true}\nsinks: [{name: k, kafka: {brokers: ['k:9092']}}]", []string{
 			"everywhere: list,watch pods.", "in a: create leases.coordination.k8s.io", "in a: get,update,watch leases.coordination.k8s.io=kubebridge-x",
 		}},
-		"covered elsewhere": {"resources: [{resource: pods, labelSelector: x=y, namespaces: [a]}, {resource: pods, labelSelector: x!=y}]", []string{"everywhere: get,list,watch pods.", "everywhere: get namespaces.=a"}},
+		"covered elsewhere": {"resources: [{resource: pods, labelSelector: x=y, namespaces: [a]}, {resource: pods, name: x, labelSelector: x!=y}]", []string{"everywhere: get,list,watch pods.", "everywhere: get namespaces.=a"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if diff := cmp.Diff(c.want, permissions(t, c.resources, ClusterOptions{Namespace: "a"}), cmp.Transformer("set", set)); diff != "" {
@@ -165,6 +173,20 @@ func TestKafka(t *testing.T) {
 				t.Error("transactions are granted to who makes none")
 			}
 		})
+	}
+}
+
+// A topic of each entry has to be there before its first event.
+func TestTopicsOfEntries(t *testing.T) {
+	conf := parse(t, `resources:
+  - {resource: pods, namespaceSelector: env=prod}
+  - {resource: pods, name: canary}
+  - {resource: deployments.apps, name: canary, topic: rollouts}
+sinks: [{name: a, kafka: {brokers: ["k:1"], topic: "k8s.{cluster}.{resource}.{entry}"}}]
+`)
+	names, open, err := Topics(conf, &conf.Sinks[0], ClusterOptions{})
+	if want := []string{"k8s.prod.pods._", "k8s.prod.pods.canary", "rollouts"}; err != nil || open || !slices.Equal(names, want) {
+		t.Errorf("topics are %v, %t, %v, want %v", names, open, err, want)
 	}
 }
 

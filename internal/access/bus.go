@@ -156,7 +156,7 @@ func Topics(c *config.Config, s *config.Sink, o ClusterOptions) (names []string,
 			if source.IsPattern(r.Name()) && slices.Contains(named, gr) {
 				continue // it goes where its own entry says
 			}
-			name := t.Topic(shape.Values{Cluster: c.Cluster, Group: mark(gr.Group), Resource: mark(gr.Resource)})
+			name := t.Topic(shape.Values{Cluster: c.Cluster, Group: mark(gr.Group), Resource: mark(gr.Resource), Entry: r.Entry})
 			if strings.Contains(name, unknown) {
 				open = true
 			} else {

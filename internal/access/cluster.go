@@ -163,9 +163,11 @@ func (a *asker) resource(r config.Resource) error {
 	return nil
 }
 
-// mayLeave reports whether an object can leave what the entry selects and live on.
+// mayLeave reports whether an object can leave what the entry selects and live on: whether its lists have a label
+// or field selector. Excluded namespaces are a field selector, but not beside a namespaceSelector, where each
+// namespace has a list of its own.
 func mayLeave(r config.Resource) bool {
-	return r.LabelSelector != "" || r.FieldSelector != "" || len(r.ExcludeNamespaces) > 0
+	return r.LabelSelector != "" || r.FieldSelector != "" || len(r.ExcludeNamespaces) > 0 && r.NamespaceSelector == ""
 }
 
 // onlyName is the one name that a field selector selects, "" if there may be more:

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -14,17 +13,11 @@ func (c *Config) Changed(next *Config) (reloadable, restart []string) {
 	var names []string
 	a, b := *c, *next
 	a.Sinks, b.Sinks = nil, nil
-	var ways []string
-	b.Resources, ways = keepRoutes("resources", a.Resources, b.Resources)
 	differences(reflect.ValueOf(a), reflect.ValueOf(b), "", &names)
 	for i := range c.Sinks {
 		was, path := &c.Sinks[i], "sinks["+c.Sinks[i].Name+"]"
 		if found := next.sink(was.Name); found != nil {
-			is := *found
-			var more []string
-			is.Resources, more = keepRoutes(path+".resources", was.Resources, is.Resources)
-			ways = append(ways, more...)
-			differences(reflect.ValueOf(*was), reflect.ValueOf(is), path, &names)
+			differences(reflect.ValueOf(*was), reflect.ValueOf(*found), path, &names)
 		} else {
 			names = append(names, path)
 		}
@@ -34,7 +27,7 @@ func (c *Config) Changed(next *Config) (reloadable, restart []string) {
 			names = append(names, "sinks["+s.Name+"]")
 		}
 	}
-	for _, name := range append(names, ways...) {
+	for _, name := range names {
 		if isReloadable(name) {
 			reloadable = append(reloadable, name)
 		} else {
@@ -53,53 +46,18 @@ func isReloadable(name string) bool {
 func (c *Config) Reloaded(next *Config) *Config {
 	merged := *c
 	merged.Exclude, merged.Log.Level = next.Exclude, next.Log.Level
-	merged.Resources, _ = keepRoutes("", c.Resources, next.Resources)
+	merged.Resources = next.Resources
+	merged.places = nil // sinks may have other places in next
 	merged.Sinks = slices.Clone(c.Sinks)
 	for i := range merged.Sinks {
 		s := &merged.Sinks[i]
 		if is := next.sink(s.Name); is != nil {
-			s.Resources, _ = keepRoutes("", s.Resources, is.Resources)
+			s.Resources = is.Resources
 		} else {
 			s.Resources = c.ResourcesOf(s)
 		}
 	}
 	return &merged
-}
-
-// keepRoutes returns next with the routes of was in those entries that ask for the same
-// objects, and the settings that this leaves behind: a collection goes one way while it
-// runs, and another key is a reset.
-func keepRoutes(path string, was, next []Resource) (out []Resource, left []string) {
-	out = slices.Clone(next)
-	for i := range out {
-		r := &out[i]
-		j := slices.IndexFunc(was, r.sameObjects)
-		if j < 0 {
-			continue
-		}
-		old := &was[j]
-		for _, x := range []struct {
-			key  string
-			same bool
-		}{
-			{"topic", r.Topic == old.Topic},
-			{"key", r.Key == old.Key},
-			{"subject", r.Subject == old.Subject},
-			{"headers", maps.Equal(r.Headers, old.Headers)},
-		} {
-			if !x.same {
-				left = append(left, path+"["+r.Name()+"]."+x.key)
-			}
-		}
-		r.Topic, r.Key, r.Subject, r.Headers = old.Topic, old.Key, old.Subject, old.Headers
-	}
-	return out, left
-}
-
-// sameObjects reports whether two entries ask for the same.
-func (r *Resource) sameObjects(other Resource) bool {
-	return r.Name() == other.Name() && slices.Equal(r.Namespaces, other.Namespaces) && r.NamespaceSelector == other.NamespaceSelector &&
-		slices.Equal(r.ExcludeNamespaces, other.ExcludeNamespaces) && r.LabelSelector == other.LabelSelector && r.FieldSelector == other.FieldSelector
 }
 
 func (c *Config) sink(name string) *Sink {
@@ -116,6 +74,9 @@ func differences(a, b reflect.Value, path string, names *[]string) {
 	}
 	if a.Kind() == reflect.Struct {
 		for i := range a.NumField() {
+			if !a.Type().Field(i).IsExported() {
+				continue
+			}
 			differences(a.Field(i), b.Field(i), join(path, a.Type().Field(i).Tag.Get("yaml")), names)
 		}
 		return

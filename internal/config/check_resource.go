@@ -8,8 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
+	"github.com/kubebridge/kubebridge/internal/plan"
 )
 
 var (
@@ -34,13 +33,18 @@ const (
 func eventTypes() []string { return []string{"added", "modified", "deleted"} }
 
 func (p *problems) resources(path string, list []Resource) {
-	earlier := selections{}
+	entries := make([]plan.Entry, len(list))
 	for i := range list {
-		r, at := &list[i], fmt.Sprintf("%s[%d]", path, i)
-		p.resource(at, r)
-		if j, ok := earlier.add(i, r); ok {
-			p.add(at, "%q is asked for twice (see %s[%d]): one object could be in both; name different namespaces, or selectors that rule each other out, or join them", r.Name(), path, j)
+		p.resource(fmt.Sprintf("%s[%d]", path, i), &list[i])
+		entries[i] = list[i].planned(p.place(fmt.Sprintf("%s[%d]", path, i)))
+	}
+	for _, m := range plan.Mistakes(entries) {
+		entry := fmt.Sprintf("%s[%d]", path, m.Entry)
+		at := join(entry, m.Field)
+		if p.wrong[at] || m.Field == "name" && p.wrong[entry] {
+			continue
 		}
+		p.add(at, "%s", m.Err)
 	}
 }
 
@@ -57,7 +61,11 @@ func (p *problems) resource(at string, r *Resource) {
 	case r.Group != "" && r.Version == "":
 		p.add(at, "it has a group but no version: write %s.%s, or add version", r.Resource, r.Group)
 	}
-	p.selection(at, r)
+	p.namespaces(at+".namespaces", r.Namespaces)
+	p.namespaces(at+".excludeNamespaces", r.ExcludeNamespaces)
+	if len(r.Namespaces) > 0 && len(r.ExcludeNamespaces) > 0 {
+		p.add(at+".excludeNamespaces", "it is set beside namespaces, which lists all there are: remove %s from namespaces instead", strings.Join(r.ExcludeNamespaces, ", "))
+	}
 	if r.Snapshot == "" {
 		r.Snapshot = SnapshotAnnounce
 	}
@@ -90,25 +98,6 @@ func wrongName(name string) string {
 		return fmt.Sprintf("%q cannot be a resource: name it as kubectl does, for example pods, deployments.apps or deployments.v1.apps", name)
 	}
 	return ""
-}
-
-func (p *problems) selection(at string, r *Resource) {
-	for _, s := range []struct{ key, value string }{{"labelSelector", r.LabelSelector}, {"namespaceSelector", r.NamespaceSelector}} {
-		if _, err := labels.Parse(s.value); err != nil {
-			p.add(at+"."+s.key, "%q does not parse: %v", s.value, err)
-		}
-	}
-	if _, err := fields.ParseSelector(r.FieldSelector); err != nil {
-		p.add(at+".fieldSelector", "%q does not parse: %v", r.FieldSelector, err)
-	}
-	p.namespaces(at+".namespaces", r.Namespaces)
-	p.namespaces(at+".excludeNamespaces", r.ExcludeNamespaces)
-	if len(r.Namespaces) > 0 && r.NamespaceSelector != "" {
-		p.add(at+".namespaceSelector", "it stands beside namespaces: keep one of them")
-	}
-	if len(r.Namespaces) > 0 && len(r.ExcludeNamespaces) > 0 {
-		p.add(at+".excludeNamespaces", "it stands beside namespaces, which names all there are: remove %s from namespaces instead", strings.Join(r.ExcludeNamespaces, ", "))
-	}
 }
 
 func (p *problems) namespaces(at string, list []string) {

@@ -171,7 +171,7 @@ func (r *router) length(path, template string, resource Resource) {
 		return
 	}
 	of, _ := parseName(resource.Name())
-	if err := kafka.CheckTopic(t.Topic(shape.Values{Cluster: r.config.Cluster, Group: of.group, Resource: of.resource})); err != nil && len(r.list) == 0 {
+	if err := kafka.CheckTopic(t.Topic(shape.Values{Cluster: r.config.Cluster, Group: of.group, Resource: of.resource, Entry: resource.Entry})); err != nil && len(r.list) == 0 {
 		r.bad(path, err)
 	}
 }

@@ -3,8 +3,11 @@
 package config
 
 import (
+	"fmt"
+	"slices"
 	"time"
 
+	"github.com/kubebridge/kubebridge/internal/plan"
 	"github.com/kubebridge/kubebridge/pkg/sink/file"
 	"github.com/kubebridge/kubebridge/pkg/sink/kafka"
 	"github.com/kubebridge/kubebridge/pkg/sink/nats"
@@ -36,6 +39,8 @@ type Config struct {
 	Shutdown      Shutdown `yaml:"shutdown"`
 	// LeaderElection lets several replicas run, of which one writes.
 	LeaderElection LeaderElection `yaml:"leaderElection"`
+
+	places map[string]string // where entries of resources are in the file, by their paths
 }
 
 // Kubernetes says where the API server is. Both empty: in-cluster, else the
@@ -140,6 +145,20 @@ func (c *Config) ResourcesOf(s *Sink) []Resource {
 		return s.Resources
 	}
 	return c.Resources
+}
+
+// Entries are the resources of a sink as internal/plan takes them, without the options that do not
+// matter there. Each has its place in the file, but not after [Config.Reloaded].
+func (c *Config) Entries(s *Sink) (all []plan.Entry) {
+	list := "resources"
+	if len(s.Resources) > 0 {
+		at := slices.IndexFunc(c.Sinks, func(other Sink) bool { return other.Name == s.Name })
+		list = fmt.Sprintf("sinks[%d].resources", at)
+	}
+	for i, r := range c.ResourcesOf(s) {
+		all = append(all, r.planned(c.places[fmt.Sprintf("%s[%d]", list, i)]))
+	}
+	return all
 }
 
 // InKafka reports whether the sink's checkpoint is kept in Kafka, beside what it

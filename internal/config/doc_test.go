@@ -27,6 +27,9 @@ func TestEverySettingIsDocumented(t *testing.T) {
 				path = "" // a table of its own
 			}
 			for f := range typ.Fields() {
+				if !f.IsExported() {
+					continue
+				}
 				walk(f.Type, join(path, f.Tag.Get("yaml")))
 			}
 			return

@@ -36,6 +36,9 @@ type keys struct {
 func (k *keys) walk(typ reflect.Type, defaulted reflect.Value, path string) {
 	for f := range typ.Fields() {
 		name, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+		if name == "" {
+			continue
+		}
 		at := join(path, name)
 		value := reflect.Value{}
 		if defaulted.IsValid() {

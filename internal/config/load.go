@@ -98,7 +98,24 @@ func parse(path string, text []byte, flags *pflag.FlagSet, env func(string) (str
 	if err := p.errors(); err != nil {
 		return nil, err
 	}
+	c.places = p.entryPlaces(c)
 	return c, nil
+}
+
+// entryPlaces returns where entries of resources are in the file.
+func (p *problems) entryPlaces(c *Config) map[string]string {
+	all := map[string]string{}
+	note := func(path string, list []Resource) {
+		for i := range list {
+			at := fmt.Sprintf("%s[%d]", path, i)
+			all[at] = p.place(at)
+		}
+	}
+	note("resources", c.Resources)
+	for i := range c.Sinks {
+		note(fmt.Sprintf("sinks[%d].resources", i), c.Sinks[i].Resources)
+	}
+	return all
 }
 
 // override binds each setting by hand: viper would lower-case keys and take

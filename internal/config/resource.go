@@ -4,11 +4,17 @@ import (
 	"regexp"
 	"strings"
 	"time"
+
+	"github.com/kubebridge/kubebridge/internal/plan"
 )
 
 // Resource asks for a resource, as kubectl names it, or for all that a pattern
 // matches. In the file it is a string or a map.
 type Resource struct {
+	// Entry distinguishes entries of one resource in one sink. It is part of the names of their
+	// collections: another name is another collection. A DNS label. "": the entry has none,
+	// as only one of a resource's entries can.
+	Entry string `yaml:"name"`
 	// Resource is "pods", "deployments.apps", "deployments.v1.apps", or a pattern:
 	// "*.*" is everything that can be watched, "*.apps" a group, "*.core" (or "*.")
 	// the core group.
@@ -77,6 +83,14 @@ func (r Resource) Name() string {
 		return r.Resource
 	}
 	return r.Resource + "." + r.Version + "." + r.Group // "pods.v1." is the core group's
+}
+
+// planned is the entry as internal/plan takes it, without options that do not matter there.
+func (r *Resource) planned(place string) plan.Entry {
+	return plan.Entry{
+		Place: place, Resource: r.Name(), Name: r.Entry, Namespaces: r.Namespaces, NamespaceSelector: r.NamespaceSelector, ExcludeNamespaces: r.ExcludeNamespaces,
+		LabelSelector: r.LabelSelector, FieldSelector: r.FieldSelector, MetadataOnly: r.MetadataOnly, Required: r.Required,
+	}
 }
 
 // isPattern reports whether a name stands for many resources.

@@ -1,9 +1,11 @@
 package config
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -32,6 +34,34 @@ func TestWhatIsSelected(t *testing.T) {
 	}
 	if c.Admin.Socket != "/run/kubebridge.sock" || len(c.Exclude) != 2 {
 		t.Errorf("admin %q, exclude %q", c.Admin.Socket, c.Exclude)
+	}
+}
+
+// What is wrong with an entry on the cluster is reported with the line of that entry, also where a sink has
+// its own list.
+func TestPlacesOfEntries(t *testing.T) {
+	c, err := parse("f.yaml", []byte(`cluster: x
+checkpoint: {file: {path: /cp}}
+sinks:
+  - {name: all, stdout: {}}
+  - name: own
+    stdout: {}
+    resources:
+      - nodes
+      - &x {resource: pods, name: b, labelSelector: a=b}
+resources: [services, pods, {<<: *x, name: c}]
+`), nil, testEnv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range [][]string{{"services f.yaml:10:13", "pods f.yaml:10:23", "pods:c f.yaml:10:29"}, {"nodes f.yaml:8:9", "pods:b f.yaml:9:9"}} {
+		var got []string
+		for _, e := range c.Entries(&c.Sinks[i]) {
+			got = append(got, e.String()+" "+e.Place)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", c.Sinks[i].Name, diff)
+		}
 	}
 }
 
@@ -65,40 +95,38 @@ func TestAdminSocketByDefault(t *testing.T) {
 	}
 }
 
-// Two entries whose selectors may rule each other out are left to the pipeline,
-// which can prove it: refusing them here would refuse what works.
-func TestOverlaps(t *testing.T) {
-	for _, test := range []struct {
-		name string
-		a, b Resource
-		want bool
-	}{
-		{"same name", Resource{Resource: "pods"}, Resource{Resource: "pods"}, true},
-		{"the core group's version", Resource{Resource: "pods"}, Resource{Resource: "pods", Version: "v1"}, true},
-		{"another version", Resource{Resource: "jobs.batch"}, Resource{Resource: "jobs.v1.batch"}, true},
-		{"a group that begins like a version", Resource{Resource: "x.v1x.io"}, Resource{Resource: "x.io"}, false},
-		{"another group", Resource{Resource: "events"}, Resource{Resource: "events.events.k8s.io"}, false},
-		{"a narrower pattern", Resource{Resource: "*.*"}, Resource{Resource: "*.apps"}, false},
-		{"the core group by either name", Resource{Resource: "*."}, Resource{Resource: "*.core"}, true},
-		{"a name under a pattern", Resource{Resource: "*.apps"}, Resource{Resource: "deployments.apps"}, false},
-		{"other namespaces", Resource{Resource: "pods", Namespaces: []string{"a"}}, Resource{Resource: "pods", Namespaces: []string{"b", "c"}}, false},
-		{"one namespace in common", Resource{Resource: "pods", Namespaces: []string{"a", "b"}}, Resource{Resource: "pods", Namespaces: []string{"b"}}, true},
-		{"a namespace and all", Resource{Resource: "pods", Namespaces: []string{"a"}}, Resource{Resource: "pods"}, true},
-		{"a namespace and all but it", Resource{Resource: "pods", Namespaces: []string{"a"}}, Resource{Resource: "pods", ExcludeNamespaces: []string{"b", "a"}}, false},
-		{"a namespace and all but another", Resource{Resource: "pods", ExcludeNamespaces: []string{"b"}}, Resource{Resource: "pods", Namespaces: []string{"a", "b"}}, true},
-		{"a namespace and selected ones", Resource{Resource: "pods", Namespaces: []string{"a"}}, Resource{Resource: "pods", NamespaceSelector: "env=prod"}, false},
-		{"selected namespaces and all", Resource{Resource: "pods", NamespaceSelector: "env=prod"}, Resource{Resource: "pods"}, true},
-		{"other labels", Resource{Resource: "pods", LabelSelector: "a=b"}, Resource{Resource: "pods", LabelSelector: "a!=b"}, false},
-		{"the same labels", Resource{Resource: "pods", LabelSelector: "a=b,c"}, Resource{Resource: "pods", LabelSelector: "c,a=b"}, true},
-		{"labels and none", Resource{Resource: "pods", LabelSelector: "a=b"}, Resource{Resource: "pods"}, true},
-		{"other fields", Resource{Resource: "pods", FieldSelector: "spec.nodeName=a"}, Resource{Resource: "pods", FieldSelector: "spec.nodeName=b"}, false},
-	} {
-		for _, pair := range [][2]Resource{{test.a, test.b}, {test.b, test.a}} {
-			list := selections{}
-			list.add(3, &pair[0])
-			if first, found := list.add(5, &pair[1]); found != test.want || found && first != 3 {
-				t.Errorf("%s: found is %t with %d, want %t both ways", test.name, found, first, test.want)
+// A cluster with thousands of tenants has thousands of entries. They are checked in time that
+// grows with their number, not with its square: 16 times as many may take 64 times as
+// long, not 256 times.
+func TestManyEntriesAreCheckedQuickly(t *testing.T) {
+	check := func(n int) time.Duration {
+		list := make([]Resource, n)
+		for i := range list {
+			list[i] = Resource{Resource: "pods", Entry: fmt.Sprintf("tenant-%d", i), Namespaces: []string{fmt.Sprintf("n%d", i)}}
+		}
+		best := time.Hour
+		for range 3 {
+			began := processorTime(t)
+			p := problems{}
+			p.resources("resources", list)
+			best = min(best, processorTime(t)-began)
+			if len(p.list) > 0 {
+				t.Fatal(p.list)
 			}
 		}
+		return best
 	}
+	if few, many := check(500), check(8000); many > 64*few {
+		t.Errorf("500 entries take %v, 8000 take %v", few, many)
+	}
+}
+
+// processorTime is what this process has used: other programs on the machine do not count.
+func processorTime(t *testing.T) time.Duration {
+	t.Helper()
+	var used syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(used.Utime.Nano())
 }

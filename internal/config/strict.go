@@ -50,6 +50,15 @@ func (p *problems) add(path, format string, args ...any) {
 	p.list = append(p.list, problem{text: p.file + ": " + message})
 }
 
+// place is where a path is in the file, "" if it is not there.
+func (p *problems) place(path string) string {
+	pos, ok := p.places[path]
+	if !ok {
+		return ""
+	}
+	return fmt.Sprintf("%s:%d:%d", p.file, pos.Line, pos.Column)
+}
+
 func (p *problems) addAt(pos *token.Position, format string, args ...any) {
 	text := fmt.Sprintf("%s:%d:%d: ", p.file, pos.Line, pos.Column) + fmt.Sprintf(format, args...)
 	p.list = append(p.list, problem{pos.Line, pos.Column, text})
@@ -202,6 +211,9 @@ func unknownKey(t reflect.Type, name string) string {
 	best, distance := "", len(name)/2+1
 	for f := range t.Fields() {
 		key := f.Tag.Get("yaml")
+		if key == "" {
+			continue
+		}
 		known = append(known, key)
 		if d := editDistance(strings.ToLower(name), strings.ToLower(key)); d < distance {
 			best, distance = key, d

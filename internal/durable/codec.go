@@ -20,6 +20,14 @@ const (
 	flagSignificant             // Significant follows
 )
 
+// giveUp adds to an error about content that does not parse what to do.
+func giveUp(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: put a copy of the checkpoint back, or give it up with `bridge checkpoint reset`", err)
+}
+
 // appendObject appends an inventory entry. extra are flags beside those of the object.
 func appendObject(b []byte, o *reconcile.Object, extra byte) []byte {
 	flags := extra

@@ -7,9 +7,12 @@
 //	d/<collection>                           a reconcile.Draft as JSON
 //	i/<collection>/<namespace>/<name>/<uid>  a reconcile.Intent
 //	s/<storage>                              the epoch of the storage, a decimal number
+//	b/<collection>/<namespace>/<name>        a kept body: internal/encode
 //	n/plan                                   the numbers of the plan: internal/plan
 //	n/owed/edit/<collection>                 consumers are owed the edit of a collection
 //	n/owed/plan/<resource>                   consumers are owed the plan of a resource
+//
+// [checkpoint.Version] is the format of all of this, and the stores keep it.
 //
 // A collection's ID has no slash. The namespace of a cluster-scoped object is empty. The uid
 // of an intent is the rest of the key and may contain slashes.

@@ -1,9 +1,10 @@
 package durable
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
-	"iter"
+	"slices"
 
 	"github.com/kubebridge/kubebridge/internal/reconcile"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
@@ -16,47 +17,32 @@ type Inventory struct {
 	store checkpoint.Store
 	err   error
 	like  reconcile.Object // the entry that was decoded last
-	scans map[string]*scan // by collection
+	pages map[string]*page // by collection
 }
 
-// maxScans bounds the scans that are open at once. Each holds a snapshot of the store.
-const maxScans = 8
+const (
+	// The keys of the first page, which is often enough, and of a page at most: about 2 MB.
+	firstPage, largestPage = 256, 20_000
+	// maxPages bounds the pages that are kept.
+	maxPages = 8
+)
 
-// scan is a scan of one collection that After continues.
-type scan struct {
-	from  string // the key of the last call of After
-	ahead found  // what that call returned
-	ended bool   // there is nothing behind from
-	next  func() (found, bool)
-	stop  func()
-}
-
-type found struct {
-	key string
-	o   *reconcile.Object
+// page has the keys of one collection in order that follow a key. No scan of the store is open between
+// two calls: one that waits would keep deleted files on the disk, and would keep a store whose disk
+// has failed from being opened again.
+type page struct {
+	from string // the keys are those greater than it
+	keys []string
+	last bool // there are no more keys behind these
 }
 
 // NewInventory returns the inventory that a store holds.
 func NewInventory(store checkpoint.Store) *Inventory {
-	return &Inventory{store: store, scans: map[string]*scan{}}
+	return &Inventory{store: store, pages: map[string]*page{}}
 }
 
 // Err returns why a read failed, nil if none did.
 func (v *Inventory) Err() error { return v.err }
-
-// Close ends the scans that are under way. The inventory can still be used.
-func (v *Inventory) Close() {
-	for collection := range v.scans {
-		v.end(collection)
-	}
-}
-
-func (v *Inventory) end(collection string) {
-	if s := v.scans[collection]; s != nil {
-		s.stop()
-		delete(v.scans, collection)
-	}
-}
 
 // Object implements [reconcile.Storage].
 func (v *Inventory) Object(collection, key string) *reconcile.Object {
@@ -73,7 +59,7 @@ func (v *Inventory) Object(collection, key string) *reconcile.Object {
 func (v *Inventory) decode(value []byte) *reconcile.Object {
 	o, _, err := decodeObject(value, &v.like)
 	if err != nil {
-		v.fail(err)
+		v.fail(giveUp(err))
 		return nil
 	}
 	v.like = o
@@ -84,54 +70,55 @@ func (v *Inventory) fail(err error) {
 	v.err = errors.Join(v.err, fmt.Errorf("read the checkpoint: %w", err))
 }
 
-// After implements [reconcile.Storage]. Calls with growing keys continue a scan, which does not see
-// what is committed after its begin. The key "" always begins one.
-func (v *Inventory) After(collection, key string) (string, *reconcile.Object) {
-	s := v.scans[collection]
-	if s == nil || key == "" || key < s.from {
-		s = v.begin(collection)
+// After implements [reconcile.Storage]. Calls with growing keys read the store in pages, and may miss
+// keys that were committed since. The key "" always begins to read.
+func (v *Inventory) After(collection, key string) (string, bool) {
+	p := v.pages[collection]
+	if p == nil || key == "" || key < p.from {
+		p = v.read(collection, key, firstPage)
 	}
-	s.from = key
-	for !s.ended && (s.ahead.o == nil || s.ahead.key <= key) {
-		if f, ok := s.next(); ok {
-			s.ahead = f
-		} else {
-			s.ahead, s.ended = found{}, true
+	for {
+		i, found := slices.BinarySearch(p.keys, key)
+		if found {
+			i++
 		}
+		switch {
+		case i < len(p.keys):
+			return p.keys[i], true
+		case p.last:
+			return "", false
+		}
+		p = v.read(collection, key, min(2*len(p.keys), largestPage))
 	}
-	return s.ahead.key, s.ahead.o
 }
 
-func (v *Inventory) begin(collection string) *scan {
-	v.end(collection)
-	if len(v.scans) >= maxScans {
-		v.Close() // the next After of such a collection begins another scan
+// read reads the page of up to limit keys that follows a key.
+func (v *Inventory) read(collection, key string, limit int) *page {
+	if len(v.pages) >= maxPages {
+		clear(v.pages)
 	}
-	s := &scan{}
-	s.next, s.stop = iter.Pull(v.objects(collection))
-	v.scans[collection] = s
-	return s
-}
-
-// objects are the inventory entries of a collection, in the order of their keys.
-func (v *Inventory) objects(collection string) iter.Seq[found] {
-	return func(yield func(found) bool) {
-		enough := errors.New("enough")
-		err := v.store.Scan([]byte(prefixObject+collection+"/"), func(key, value []byte) error {
-			slot, err := parseObjectKey(key)
-			if err != nil {
-				return err
-			}
-			o := v.decode(value)
-			if o == nil || !yield(found{slot.Key, o}) {
-				return enough
-			}
+	p := &page{from: key, last: true}
+	v.pages[collection] = p
+	full := errors.New("the page is full")
+	prefix := []byte(prefixObject + collection + "/")
+	first := append(prefix[:len(prefix):len(prefix)], key...)
+	err := v.store.Scan(prefix, func(at, _ []byte) error {
+		if bytes.Compare(at, first) <= 0 {
 			return nil
-		})
-		if err != nil && !errors.Is(err, enough) {
-			v.fail(err)
 		}
+		if len(p.keys) == limit {
+			p.last = false
+			return full
+		}
+		slot, err := parseObjectKey(at)
+		p.keys = append(p.keys, slot.Key)
+		return err
+	})
+	if err != nil && !errors.Is(err, full) {
+		v.fail(err)
+		p.keys, p.last = nil, true
 	}
+	return p
 }
 
 // Count returns how many inventory entries a collection has in a store.
@@ -140,5 +127,8 @@ func Count(store checkpoint.Store, collection string) (n int64, err error) {
 		n++
 		return nil
 	})
-	return n, err
+	if err != nil {
+		return 0, fmt.Errorf("read the checkpoint: %w", err)
+	}
+	return n, nil
 }

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/kubebridge/kubebridge/internal/plan"
 	"github.com/kubebridge/kubebridge/internal/reconcile"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/event"
@@ -50,13 +51,26 @@ func Load(store checkpoint.Store) (reconcile.State, error) {
 	for _, r := range readers {
 		prefix := []byte(r.prefix)
 		err := store.Scan(prefix, func(key, value []byte) error {
-			return r.read(string(bytes.TrimPrefix(key, prefix)), value)
+			return giveUp(r.read(string(bytes.TrimPrefix(key, prefix)), value))
 		})
 		if err != nil {
 			return reconcile.State{}, fmt.Errorf("read the checkpoint: %w", err)
 		}
 	}
 	return s, nil
+}
+
+// LoadPlan reads the numbers of the plan that a store holds.
+func LoadPlan(store checkpoint.Store) (plan.Numbers, error) {
+	value, err := store.Get([]byte(plan.Key))
+	if err != nil {
+		return plan.Numbers{}, fmt.Errorf("read the checkpoint: %w", err)
+	}
+	numbers, err := plan.Decode(value)
+	if err != nil {
+		return numbers, fmt.Errorf("read the checkpoint: %w", giveUp(fmt.Errorf("%w: %w", checkpoint.ErrCorrupt, err)))
+	}
+	return numbers, nil
 }
 
 // Before are the changes that a store which is not atomic with the sink must hold before the sink
@@ -150,6 +164,19 @@ func Silent(b *reconcile.Batch) (kvs []event.KV) {
 		}
 	}
 	return kvs
+}
+
+// Removed are the slots whose inventory entries are removed by changes.
+func Removed(changes []event.KV) (slots []reconcile.Slot) {
+	for _, kv := range changes {
+		if kv.Value != nil || !bytes.HasPrefix(kv.Key, []byte(prefixObject)) {
+			continue
+		}
+		if slot, err := parseObjectKey(kv.Key); err == nil {
+			slots = append(slots, slot)
+		}
+	}
+	return slots
 }
 
 // ResetChanges are the changes by which a store gives up what consumers have been sent: every

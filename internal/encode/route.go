@@ -84,10 +84,10 @@ func parseRoute(text string, v shape.Values) *route {
 	}
 	v.Cluster = w.Cluster
 	r := &route{topic: w.Topic, values: v}
-	if t, err := shape.ParseTemplate(w.Subject, shape.EntrySubjectNames); w.Subject != "" && err == nil {
+	if t, err := shape.ParseTemplate(w.Subject, shape.SubjectNames); w.Subject != "" && err == nil {
 		r.subject = t
 	}
-	if t, err := shape.ParseTemplate(w.Key, shape.EntryKeyNames); w.Key != "" && err == nil {
+	if t, err := shape.ParseTemplate(w.Key, shape.KeyNames); w.Key != "" && err == nil {
 		r.key = t
 	}
 	return r

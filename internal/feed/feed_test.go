@@ -70,7 +70,10 @@ func (encoder) Reject(*reconcile.Item, *sink.RecordError) error {
 }
 
 // Sealed implements [loop.Encoder].
-func (encoder) Sealed() {}
+func (encoder) Sealed() []event.KV { return nil }
+
+// Forgotten implements [loop.Encoder].
+func (encoder) Forgotten(string, string) []event.KV { return nil }
 
 // Committed implements [loop.Encoder].
 func (encoder) Committed([]reconcile.Item) {}
@@ -179,6 +182,7 @@ func (p *plan) next() <-chan struct{} {
 type observer struct{}
 
 func (observer) Committed([]reconcile.Item, []event.Record) {}
+func (observer) Counted(string, int64, bool)                {}
 func (observer) Queued(loop.Load, loop.Load)                {}
 func (observer) Suspended(string, time.Time, error)         {}
 

@@ -31,6 +31,7 @@ func (l *Loop) encode(detail string) {
 		r, changes := l.Encoder.Encode(&items[n], why, at)
 		if l.Delivery.Mode() == delivery.Log {
 			r.State = append(durable.ItemChanges(&items[n]), removals(changes)...)
+			r.State = append(r.State, l.forgotten(r.State)...)
 		}
 		if e != nil {
 			paid := l.paid(items[n].Collection)
@@ -40,11 +41,19 @@ func (l *Loop) encode(detail string) {
 			}
 		}
 		items[n].Payload = &encoded{r, changes}
-		if e != nil && e.Type == event.Synced {
-			l.last["synced "+items[n].Collection], l.last["verify "+items[n].Collection] = at, at
+		if w := l.wanted[items[n].Collection]; w != nil && e != nil && e.Type == event.Synced {
+			w.synced, w.verified = at, at
 		}
 		l.filling.bytes += len(r.Value)
 	}
+}
+
+// forgotten returns what the encoder removes with the inventory entries that changes remove.
+func (l *Loop) forgotten(changes []event.KV) (more []event.KV) {
+	for _, slot := range durable.Removed(changes) {
+		more = append(more, l.Encoder.Forgotten(slot.Collection, slot.Key)...)
+	}
+	return more
 }
 
 // removals returns the changes that remove a key. The other changes write kept bodies. They are too
@@ -92,8 +101,7 @@ func (l *Loop) dispatch(ctx context.Context) {
 	}
 	l.seq++
 	sealed := l.core.Seal()
-	l.flying = &flight{batch: l.filling, seq: l.seq, sealed: sealed, items: sealed.Items}
-	l.Encoder.Sealed()
+	l.flying = &flight{batch: l.filling, seq: l.seq, sealed: sealed, items: sealed.Items, unkept: l.Encoder.Sealed()}
 	l.filling = batch{}
 	l.deliver(ctx)
 }
@@ -108,24 +116,29 @@ func (l *Loop) queued() {
 	l.Observer.Queued(Load{len(l.flying.records), l.flying.bytes, l.flying.since}, filling)
 }
 
-// deliver writes the batch on its way. settled are the records of the batch that the bus already has.
+// deliver writes the batch on its way. settled are records of it that the bus already has, and whose
+// changes the store does not have.
 func (l *Loop) deliver(ctx context.Context, settled ...event.Record) {
 	f := l.flying
 	mode := l.Delivery.Mode()
-	changes := append(durable.Changes(f.sealed, mode == delivery.Intents), f.notes...)
+	changes := durable.Changes(f.sealed, mode == delivery.Intents)
+	removed := slices.Concat(l.forgotten(changes), f.unkept)
+	changes = append(changes, f.notes...)
 	f.records = make([]event.Record, 0, len(f.items))
 	for i := range f.items {
 		f.records = append(f.records, f.items[i].Payload.(*encoded).record)
 	}
-	for _, items := range [][]reconcile.Item{f.settled, f.sealed.Items} {
+	for _, items := range [][]reconcile.Item{f.settled.items, f.sealed.Items} {
 		for i := range items {
 			changes = append(changes, items[i].Payload.(*encoded).changes...)
 		}
 	}
+	changes = append(changes, removed...) // an item of the batch may have written what is removed
 	b := &delivery.Batch{Seq: f.seq, Records: f.records, Changes: changes}
 	switch mode {
 	case delivery.Log:
-		b.Silent = append(durable.Silent(f.sealed), f.notes...)
+		b.Silent = durable.Silent(f.sealed)
+		b.Silent = slices.Concat(b.Silent, l.forgotten(b.Silent), f.notes)
 	case delivery.Intents:
 		b.Before = append(durable.Before(f.sealed), f.notes...)
 	}
@@ -164,8 +177,15 @@ func (l *Loop) committed() {
 	f := l.flying
 	l.core.Committed()
 	l.budget.Release(f.held)
-	l.Observer.Committed(f.items, f.records)
-	l.Encoder.Committed(slices.Concat(f.settled, f.sealed.Items))
+	for id, n := range f.grown {
+		l.objects[id] += n
+		l.counted(id)
+	}
+	l.Observer.Committed(slices.Concat(f.settled.items, f.items), slices.Concat(f.settled.records, f.records))
+	for id := range f.sealed.Records {
+		l.counted(id) // its first list may be complete now
+	}
+	l.Encoder.Committed(slices.Concat(f.settled.items, f.sealed.Items))
 	for i := range f.sealed.Items {
 		id := f.sealed.Items[i].Collection
 		if _, paused := l.pauses[id]; paused {
@@ -228,7 +248,7 @@ func (l *Loop) without(ctx context.Context, index int, ids []string) {
 	case delivery.Log:
 		settled = slices.Clone(f.records[:index])
 		l.core.Published(index)
-		f.settled, f.items = append(f.settled, before...), after
+		f.settled.items, f.settled.records, f.items = append(f.settled.items, before...), append(f.settled.records, settled...), after
 		l.seq++ // a batch without its first records is another one
 		f.seq = l.seq
 	case delivery.Intents:
@@ -237,6 +257,8 @@ func (l *Loop) without(ctx context.Context, index int, ids []string) {
 	for _, id := range ids {
 		l.core.Drop(id)
 		l.Encoder.Dropped(id)
+		delete(f.grown, id)
+		delete(l.filling.grown, id)
 	}
 	f.sealed = l.core.Sealed()
 	l.deliver(ctx, settled...)
@@ -266,6 +288,9 @@ func (l *Loop) resume(at time.Time) error {
 	for _, id := range due {
 		delete(l.suspended, id)
 		l.core.Restore(id, state, now())
+		if err := l.count(id); err != nil { // in the mode Log, a part of a batch may be in the store
+			return err
+		}
 		l.configure(id)
 		if _, removed := l.removed[id]; removed {
 			l.step(reconcile.Remove, id)
@@ -280,7 +305,7 @@ func (l *Loop) forget() {
 		for !l.full() {
 			keys, done := l.core.Forgettable(id, BatchRecords)
 			for _, key := range keys {
-				l.core.Step(&reconcile.Input{Kind: reconcile.Forget, Collection: id, Key: key})
+				l.stepObject(&reconcile.Input{Kind: reconcile.Forget, Collection: id, Key: key}, key)
 			}
 			if done {
 				l.core.Step(&reconcile.Input{Kind: reconcile.Forgot, Collection: id})
@@ -289,6 +314,40 @@ func (l *Loop) forget() {
 				break
 			}
 		}
+	}
+}
+
+// stepObject passes on an input about an object, and counts the inventory entry that it adds or
+// removes.
+func (l *Loop) stepObject(in *reconcile.Input, key string) {
+	before, _ := l.core.Object(in.Collection, key)
+	l.core.Step(in)
+	after, _ := l.core.Object(in.Collection, key)
+	switch {
+	case before == nil && after != nil:
+		l.filling.grow(in.Collection, 1)
+	case before != nil && after == nil:
+		l.filling.grow(in.Collection, -1)
+	}
+}
+
+func (b *batch) grow(collection string, n int64) {
+	if b.grown == nil {
+		b.grown = map[string]int64{}
+	}
+	b.grown[collection] += n
+}
+
+// count counts the objects in a collection's inventory.
+func (l *Loop) count(collection string) (err error) {
+	l.objects[collection], err = durable.Count(l.Store, collection)
+	return err
+}
+
+// counted says how many objects a collection has.
+func (l *Loop) counted(collection string) {
+	if c := l.core.Collection(collection); c != nil {
+		l.Observer.Counted(collection, l.objects[collection], c.Synced != 0)
 	}
 }
 

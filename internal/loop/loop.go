@@ -62,8 +62,12 @@ type Encoder interface {
 	// collection from the store, and the item's event is made so that it fits, or is a dead
 	// letter. An error says that nothing can be done: the collection is suspended for a while.
 	Reject(i *reconcile.Item, e *sink.RecordError) error
-	// Sealed says that the batch that fills is on its way: what is encoded next is of another one.
-	Sealed()
+	// Sealed says that the batch that fills is on its way: what is encoded next is of another one. It
+	// returns changes of the store that are committed with the batch; without the commit it returns them
+	// again.
+	Sealed() []event.KV
+	// Forgotten returns the changes of the store that go with the removal of an inventory entry.
+	Forgotten(collection, key string) []event.KV
 	// Committed says that the batch on its way is on the bus and in the store. Its records are not
 	// used any more.
 	Committed(items []reconcile.Item)
@@ -74,8 +78,12 @@ type Encoder interface {
 // Observer learns what happens. Its methods are called from the goroutine of [Loop.Run], and do not
 // block.
 type Observer interface {
-	// Committed says that a batch is on the bus and in the store. It may not keep the records.
+	// Committed says that a batch is on the bus and in the store: records are made of items, in order.
+	// It may not keep the records.
 	Committed(items []reconcile.Item, records []event.Record)
+	// Counted says how many objects the inventory of a collection has in the store. known is false
+	// until a list of the collection's incarnation was complete.
+	Counted(collection string, objects int64, known bool)
 	// Queued says what is on its way, and what fills the next batch.
 	Queued(flying, filling Load)
 	// Suspended says that a collection waits until a time, since the bus refuses its route or
@@ -117,7 +125,8 @@ type Loop struct {
 	// All below belongs to Run's goroutine.
 	core      *reconcile.Core
 	inventory *durable.Inventory
-	wanted    map[string]wanted
+	wanted    map[string]*wanted
+	objects   map[string]int64    // in the inventories of the store, by collection
 	removed   map[string]struct{} // collections that the plan has removed
 	reads     map[string]*reading
 	suspended map[string]time.Time     // collections that are not in the core, until then
@@ -125,8 +134,7 @@ type Loop struct {
 	filling   batch
 	flying    *flight
 	written   chan error
-	seq       uint64               // of batches; unlike the core's it goes on after a reset
-	last      map[string]time.Time // by "synced " or "verify " and the collection: when it was done last; see passed
+	seq       uint64 // of batches; unlike the core's it goes on after a reset
 	stopping  bool
 	planned   bool // the first plan is there: until then nothing is encoded
 	numbers   plan.Numbers
@@ -141,6 +149,7 @@ type batch struct {
 	since time.Time // when its first content came
 	// notes are durable before its records, and with them.
 	notes []event.KV
+	grown map[string]int64 // how many inventory entries it adds, by collection
 }
 
 // flight is a batch on its way.
@@ -152,7 +161,14 @@ type flight struct {
 	// collections that the bus already has, or gets before the others. records are made of items.
 	items   []reconcile.Item
 	records []event.Record
-	settled []reconcile.Item // in the mode Log: the items of the batch that the bus already has
+	settled settled
+	unkept  []event.KV // of the encoder, for the commit
+}
+
+// settled is, in the mode Log, what the bus already has of a batch on its way.
+type settled struct {
+	items   []reconcile.Item
+	records []event.Record
 }
 
 // encoded is the payload of an item.
@@ -165,8 +181,8 @@ type encoded struct {
 func New(o Options) *Loop {
 	return &Loop{
 		Options: o, in: make(chan message, 64), calls: make(chan func(context.Context) error), pings: make(chan struct{}), ended: make(chan struct{}), budget: semaphore.NewWeighted(frameBudget),
-		wanted: map[string]wanted{}, removed: map[string]struct{}{}, reads: map[string]*reading{}, suspended: map[string]time.Time{}, pauses: map[string]time.Duration{},
-		written: make(chan error, 1), last: map[string]time.Time{}, owed: map[string]struct{}{},
+		wanted: map[string]*wanted{}, objects: map[string]int64{}, removed: map[string]struct{}{}, reads: map[string]*reading{}, suspended: map[string]time.Time{}, pauses: map[string]time.Duration{},
+		written: make(chan error, 1), owed: map[string]struct{}{},
 	}
 }
 
@@ -178,9 +194,6 @@ func (l *Loop) Run(ctx, stop context.Context) (err error) {
 		close(l.ended)
 		cancel()
 		l.running.Wait()
-		if l.inventory != nil {
-			l.inventory.Close()
-		}
 		err = errors.Join(err, l.Delivery.Close())
 	}()
 	if err := l.open(ctx); err != nil {
@@ -247,22 +260,22 @@ func (l *Loop) Alive(ctx context.Context) bool {
 // loop's goroutine while it waits.
 func (l *Loop) Pings() chan<- struct{} { return l.pings }
 
-// Count returns how many objects the inventory of a collection has in the store. It is called from
-// Run's goroutine.
-func (l *Loop) Count(collection string) (int64, error) { return durable.Count(l.Store, collection) }
-
-// RunOf returns the run and the incarnation of a collection, zero where there is none. It is called
-// from Run's goroutine.
-func (l *Loop) RunOf(collection string) (run, incarnation uint64) {
-	if c := l.core.Collection(collection); c != nil {
-		return c.Run, c.Incarnation
-	}
-	return 0, 0
+// State is what the loop knows of a collection.
+type State struct {
+	Run, Incarnation uint64 // 0: there is none
+	Skips            bool   // what the first list finds is not published
 }
 
-// Skips reports whether a collection does not publish what its first list finds. It is called from
-// Run's goroutine.
-func (l *Loop) Skips(collection string) bool { return l.wanted[collection].properties.Skip }
+// State returns the state of a collection. It is called from Run's goroutine.
+func (l *Loop) State(collection string) (s State) {
+	if c := l.core.Collection(collection); c != nil {
+		s.Run, s.Incarnation = c.Run, c.Incarnation
+	}
+	if w := l.wanted[collection]; w != nil {
+		s.Skips = w.properties.Skip
+	}
+	return s
+}
 
 // answering runs f, which waits for the bus or the store, and answers pings meanwhile.
 func (l *Loop) answering(f func() error) error {
@@ -316,17 +329,18 @@ func (l *Loop) load() error {
 	if err != nil {
 		return err
 	}
-	if l.inventory != nil {
-		l.inventory.Close()
-	}
 	l.inventory = durable.NewInventory(l.Store)
 	if err := l.loadPlan(); err != nil {
 		return err
 	}
 	l.core = reconcile.NewCore(l.inventory, state, now())
 	l.core.Omit(l.Delivery.Mode() != delivery.Intents, l.Delivery.Mode() != delivery.Log)
-	l.filling, l.flying = batch{notes: l.filling.notes}, nil
-	clear(l.suspended)
+	clear(l.objects)
+	for _, id := range l.core.IDs() {
+		if err := l.count(id); err != nil {
+			return err
+		}
+	}
 	for id := range l.wanted {
 		l.configure(id)
 	}
@@ -348,6 +362,7 @@ func (l *Loop) reset(ctx context.Context, why error) error {
 		notes = append(l.flying.notes, notes...)
 	}
 	l.filling, l.flying = batch{notes: notes}, nil
+	clear(l.suspended)
 	if l.core != nil {
 		for _, id := range l.core.IDs() {
 			l.Encoder.Dropped(id)
@@ -411,11 +426,12 @@ func (l *Loop) tick(at time.Time) {
 			l.encode("")
 		case c.Resync:
 			l.step(reconcile.SideBegun, id)
+		case w == nil: // no plan has named it since the start
 		case w.ResyncEvery > 0 && at.Sub(runTime(c.Full)) >= w.ResyncEvery:
 			l.step(reconcile.Demand, id)
-		case w.VerifyEvery > 0 && l.passed(id, "verify", at, w.VerifyEvery):
+		case passed(&w.verified, at, w.VerifyEvery):
 			l.step(reconcile.SideBegun, id)
-		case w.SyncedEvery > 0 && l.passed(id, "synced", at, w.SyncedEvery):
+		case passed(&w.synced, at, w.SyncedEvery):
 			l.step(reconcile.Confirm, id)
 		}
 	}
@@ -428,15 +444,13 @@ func (l *Loop) step(kind reconcile.InputKind, id string) {
 	l.core.Step(&reconcile.Input{Kind: kind, Collection: id, Now: now()})
 }
 
-// passed reports whether an interval has passed since passed last returned true, or since the
-// collection's last synced event if that is later. After a start the interval begins with the first
-// call.
-func (l *Loop) passed(id, what string, at time.Time, every time.Duration) bool {
-	key := what + " " + id
-	last, ok := l.last[key]
-	if ok && at.Sub(last) < every {
+// passed reports whether an interval has passed since passed last returned true, or since last was
+// set. The interval begins with the first call; 0: it never passes.
+func passed(last *time.Time, at time.Time, every time.Duration) bool {
+	begun := !last.IsZero()
+	if every == 0 || begun && at.Sub(*last) < every {
 		return false
 	}
-	l.last[key] = at
-	return ok // false: a start
+	*last = at
+	return begun
 }

@@ -151,16 +151,42 @@ func (c *cluster) Side(context.Context, string, reconcile.Read, *loop.Handler) e
 	return errors.New("not in this test")
 }
 
-type observer struct{}
+// observer notes what it learns.
+type observer struct {
+	mu      sync.Mutex
+	ids     []string // of records
+	objects map[string]int64
+}
 
 // Committed implements [loop.Observer].
-func (observer) Committed([]reconcile.Item, []event.Record) {}
+func (o *observer) Committed(items []reconcile.Item, records []event.Record) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(items) != len(records) {
+		panic("an item has no record")
+	}
+	for i := range records {
+		o.ids = append(o.ids, records[i].ID)
+	}
+}
+
+// Counted implements [loop.Observer].
+func (o *observer) Counted(collection string, objects int64, known bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.objects == nil {
+		o.objects = map[string]int64{}
+	}
+	if o.objects[collection] = objects; !known {
+		o.objects[collection] = -1
+	}
+}
 
 // Queued implements [loop.Observer].
-func (observer) Queued(loop.Load, loop.Load) {}
+func (*observer) Queued(loop.Load, loop.Load) {}
 
 // Suspended implements [loop.Observer].
-func (observer) Suspended(string, time.Time, error) {}
+func (*observer) Suspended(string, time.Time, error) {}
 
 // line is what a test's encoder writes.
 type line struct {
@@ -184,7 +210,10 @@ func (e *encoder) Reject(i *reconcile.Item, _ *sink.RecordError) error {
 }
 
 // Sealed implements [loop.Encoder].
-func (*encoder) Sealed() {}
+func (*encoder) Sealed() []event.KV { return nil }
+
+// Forgotten implements [loop.Encoder].
+func (*encoder) Forgotten(string, string) []event.KV { return nil }
 
 // Committed implements [loop.Encoder].
 func (*encoder) Committed([]reconcile.Item) {}
@@ -215,6 +244,7 @@ func (*encoder) Encode(i *reconcile.Item, _ string, _ time.Time) (event.Record, 
 type bus struct {
 	mu      sync.Mutex
 	lines   []line
+	ids     []string // of what it was given
 	refused string
 	reject  string // a key, once
 	fails   error  // every write
@@ -247,7 +277,7 @@ func (b *bus) Write(_ context.Context, batch *event.Batch) ([]byte, error) {
 		if err := json.Unmarshal(r.Value, &n); err != nil {
 			return nil, err
 		}
-		b.lines = append(b.lines, n)
+		b.lines, b.ids = append(b.lines, n), append(b.ids, r.ID)
 	}
 	return nil, nil
 }
@@ -257,6 +287,15 @@ func (b *bus) refuse(route string) {
 	defer b.mu.Unlock()
 	b.refused = route
 }
+
+// logBus is a bus that can be read back.
+type logBus struct{ *bus }
+
+// Tail implements [sink.Log].
+func (logBus) Tail(context.Context, []byte, func([]event.KV, []byte) error) error { return nil }
+
+// Mark implements [sink.Log].
+func (logBus) Mark() []byte { return []byte("mark") }
 
 // copied is a consumer's copy of a collection, by the rule of docs/adr/0017.
 func (b *bus) copied(collection string) (names map[string]string, synced bool) {
@@ -302,16 +341,23 @@ func (b *bus) copied(collection string) (names map[string]string, synced bool) {
 // program is a loop that runs.
 type program struct {
 	loop *loop.Loop
+	seen *observer
+	with reconcile.Properties // of each collection, beside its route
 	kill context.CancelFunc
 	stop context.CancelFunc
 	done chan error
 }
 
-func start(t *testing.T, c *cluster, b *bus, store checkpoint.Store, ids ...string) *program {
+func start(t *testing.T, c *cluster, b sink.Sink, store checkpoint.Store, ids ...string) *program {
 	t.Helper()
-	p := &program{done: make(chan error, 1)}
+	return startWith(t, c, b, store, reconcile.Properties{}, ids...)
+}
+
+func startWith(t *testing.T, c *cluster, b sink.Sink, store checkpoint.Store, with reconcile.Properties, ids ...string) *program {
+	t.Helper()
+	p := &program{done: make(chan error, 1), seen: &observer{}, with: with}
 	p.loop = loop.New(loop.Options{
-		Delivery: delivery.New(delivery.Options{Sink: b, Store: store}), Store: store, Reader: c, Encoder: &encoder{rejected: map[string]bool{}}, Observer: observer{}, Log: zaptest.NewLogger(t),
+		Delivery: delivery.New(delivery.Options{Sink: b, Store: store}), Store: store, Reader: c, Encoder: &encoder{rejected: map[string]bool{}}, Observer: p.seen, Log: zaptest.NewLogger(t),
 	})
 	ctx, kill := context.WithCancel(t.Context())
 	stopping, stop := context.WithCancel(ctx)
@@ -329,7 +375,9 @@ func (p *program) set(t *testing.T, removed []string, ids ...string) {
 	}
 	for _, id := range ids {
 		next.Wanted = append(next.Wanted, loop.Wanted{ID: id, Configure: func() (reconcile.Properties, error) {
-			return reconcile.Properties{Route: "topic " + id}, nil
+			properties := p.with
+			properties.Route = "topic " + id
+			return properties, nil
 		}})
 	}
 	if err := p.loop.Set(t.Context(), next); err != nil {
@@ -395,6 +443,77 @@ func TestKilledAgainAndAgain(t *testing.T) {
 	p.kill()
 	if state, err := durable.Load(store); err != nil || len(state.Intents)+len(state.Drafts) > 0 {
 		t.Errorf("%v: %d intents and %d drafts are left", err, len(state.Intents), len(state.Drafts))
+	}
+	p.counts(t, store, "pods")
+}
+
+// counts compares what the observer was given as the number of a collection's objects with the store.
+func (p *program) counts(t *testing.T, store checkpoint.Store, id string) {
+	t.Helper()
+	want, err := durable.Count(store, id)
+	if got := p.seen.objects[id]; err != nil || got != want {
+		t.Errorf("the status shows %d objects of %s, the inventory has %d (%v)", got, id, want, err)
+	}
+}
+
+// The status shows how many objects there are also of a resource whose deletions are not published, as those
+// of events, and between lists.
+func TestObjectsWithoutDeletions(t *testing.T) {
+	c, b, store := newCluster(), &bus{}, memory(t)
+	c.write("first", false)
+	p := startWith(t, c, b, store, reconcile.Properties{Types: reconcile.Types(0).Without(event.Deleted)}, "pods")
+	defer p.kill()
+	wait(t, c, b, "pods")
+	for i := range 100 {
+		c.write(fmt.Sprint("name-", i), false)
+		c.write(fmt.Sprint("name-", i), true)
+	}
+	c.write("last", false)
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		if names, _ := b.copied("pods"); names[durable.ObjectKey("shop", "last")] != "" {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the last write does not arrive")
+		}
+	}
+	p.stop()
+	if err := <-p.done; err != nil {
+		t.Fatal(err)
+	}
+	if n := p.seen.objects["pods"]; n != 2 {
+		t.Errorf("%d objects, want 2", n)
+	}
+	p.counts(t, store, "pods")
+}
+
+// Metrics and status have everything that a bus which is read back has, also what it took of a batch before it
+// refused a route or a record.
+func TestObservedWhereABatchIsRefused(t *testing.T) {
+	c, b, store := newCluster(), &bus{}, memory(t)
+	for i := range 100 {
+		c.write(fmt.Sprint("name-", i), false)
+	}
+	b.reject = durable.ObjectKey("shop", "name-7")
+	p := start(t, c, logBus{b}, store, "configmaps", "pods", "secrets")
+	defer p.kill()
+	wait(t, c, b, "configmaps", "pods", "secrets")
+	b.refuse("topic pods")
+	for i := range 50 {
+		c.write(fmt.Sprint("name-", i), i%2 == 0)
+	}
+	wait(t, c, b, "configmaps", "secrets")
+	b.refuse("")
+	wait(t, c, b, "pods")
+	p.stop()
+	if err := <-p.done; err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(p.seen.ids, b.ids) {
+		t.Errorf("the observer was given %d of %d records", len(p.seen.ids), len(b.ids))
+	}
+	for _, id := range []string{"configmaps", "pods", "secrets"} {
+		p.counts(t, store, id)
 	}
 }
 

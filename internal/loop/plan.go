@@ -34,6 +34,8 @@ type Wanted struct {
 type wanted struct {
 	Wanted
 	properties reconcile.Properties
+	// When it synced and was verified last; zero: not since the start. See passed.
+	synced, verified time.Time
 }
 
 // Plan says which collections a loop has.
@@ -54,7 +56,11 @@ func (l *Loop) set(p Plan) error {
 		if err != nil {
 			return fmt.Errorf("collection %s: %w", w.ID, err)
 		}
-		l.wanted[w.ID] = wanted{w, properties}
+		next := &wanted{Wanted: w, properties: properties}
+		if before := l.wanted[w.ID]; before != nil {
+			next.synced, next.verified = before.synced, before.verified
+		}
+		l.wanted[w.ID] = next
 		delete(l.removed, w.ID)
 	}
 	for _, id := range p.Outcomes.Removed {
@@ -102,13 +108,14 @@ func digest(p reconcile.Properties) string {
 }
 
 func (l *Loop) configure(id string) {
-	w, wanted := l.wanted[id]
-	if _, suspended := l.suspended[id]; !wanted || suspended {
+	w := l.wanted[id]
+	if _, suspended := l.suspended[id]; w == nil || suspended {
 		return
 	}
 	properties := w.properties
 	properties.Skip = properties.Skip && l.numbers.First(id)
 	l.core.Step(&reconcile.Input{Kind: reconcile.Configure, Collection: id, Properties: properties, Now: now()})
+	l.counted(id)
 }
 
 // owe notes that consumers must get an event with the numbers of the plan. The note is durable
@@ -138,11 +145,7 @@ func (l *Loop) owes(id string) bool {
 
 // loadPlan reads the numbers of the plan and what is owed of them.
 func (l *Loop) loadPlan() error {
-	value, err := l.Store.Get([]byte(plan.Key))
-	if err != nil {
-		return fmt.Errorf("read the checkpoint: %w", err)
-	}
-	stored, err := plan.Decode(value)
+	stored, err := durable.LoadPlan(l.Store)
 	if err != nil {
 		return err
 	}
@@ -188,10 +191,15 @@ func (l *Loop) Known(ctx context.Context) ([]plan.Known, error) {
 	var all []plan.Known // not to be looked at if ctx has ended: the loop may still write it
 	err := l.do(ctx, func(context.Context) error {
 		for _, id := range l.core.IDs() {
-			all = append(all, plan.Known{ID: id, Held: l.held(id), Selection: l.core.Collection(id).Properties.Selection})
+			properties := l.core.Collection(id).Properties
+			all = append(all, plan.Known{ID: id, Held: l.held(id), Selection: properties.Selection, Storage: properties.Storage})
 		}
 		for id := range l.suspended {
-			all = append(all, plan.Known{ID: id, Held: plan.Objects, Selection: l.wanted[id].properties.Selection})
+			k := plan.Known{ID: id, Held: plan.Objects}
+			if w := l.wanted[id]; w != nil {
+				k.Selection, k.Storage = w.properties.Selection, w.properties.Storage
+			}
+			all = append(all, k)
 		}
 		l.proved = l.absent()
 		return l.inventory.Err()

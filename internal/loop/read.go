@@ -121,8 +121,10 @@ func (l *Loop) handle(m message) error {
 	if s := m.input.Sighting; s != nil {
 		known, inDoubt := l.core.Object(m.input.Collection, s.Key)
 		l.Encoder.Prepare(m.input.Collection, s, known, inDoubt)
+		l.stepObject(m.input, s.Key)
+	} else {
+		l.core.Step(m.input)
 	}
-	l.core.Step(m.input)
 	l.encode(m.detail)
 	if m.release != nil {
 		m.release() // records have copied what they need

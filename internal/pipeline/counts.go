@@ -87,7 +87,7 @@ func (e counting) Encode(i *reconcile.Item, detail string, at time.Time) (event.
 	case i.Object != nil:
 		c.counted(i.Object.Type)
 	case i.Event.Type == event.Gap:
-		c.since, c.skips = event.Counts{}, i.Event.Reset && e.p.loop.Skips(i.Collection)
+		c.since, c.skips = event.Counts{}, i.Event.Reset && e.p.loop.State(i.Collection).Skips
 		c.tally.read.Store(0)
 	}
 	return e.Encoder.Encode(i, at)

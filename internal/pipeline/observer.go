@@ -20,18 +20,8 @@ func (p *Pipeline) Committed(items []reconcile.Item, records []event.Record) {
 	p.status.commits()
 	for n := range items {
 		i := &items[n]
-		c := p.countsOf(i.Collection)
-		switch {
-		case i.Event != nil:
+		if i.Event != nil {
 			p.logEvent(i)
-		case c == nil:
-		case i.Object.Type == event.Deleted:
-			c.tally.objects.Add(-1)
-		case i.Object.Type == event.Added:
-			c.tally.objects.Add(1)
-		}
-		if e := i.Event; c != nil && e != nil && e.Type == event.Synced && e.Nth == 1 && e.Reason != reconcile.ReasonResync {
-			p.take(i.Collection, c)
 		}
 	}
 	if p.delivered != nil {
@@ -39,14 +29,14 @@ func (p *Pipeline) Committed(items []reconcile.Item, records []event.Record) {
 	}
 }
 
-// take counts the objects in a collection's inventory.
-func (p *Pipeline) take(collection string, c *collectionCounts) {
-	n, err := p.loop.Count(collection)
-	if err != nil {
-		p.log.Warn("objects cannot be counted", zap.String("collection", collection), zap.Error(err))
-		return
+// Counted implements [loop.Observer].
+func (p *Pipeline) Counted(collection string, objects int64, known bool) {
+	if !known {
+		objects = unknownObjects
 	}
-	c.tally.objects.Store(n)
+	if c := p.countsOf(collection); c != nil {
+		c.tally.objects.Store(objects)
+	}
 }
 
 // logEvent logs an event about a collection.

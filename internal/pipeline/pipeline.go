@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -79,7 +80,7 @@ func newPipeline(o pipelineOptions) *Pipeline {
 	}
 	p.encoder = encode.New(p.encoderOptions(&o))
 	p.loop = loop.New(loop.Options{
-		Delivery: delivery.New(delivery.Options{Sink: o.Sink, Store: o.Store, Retry: p.retry}),
+		Delivery: delivery.New(delivery.Options{Sink: o.Sink, Store: o.Store, Retry: p.retryTimed}),
 		Store:    p.store, Reader: reader, Encoder: counting{p.encoder, p}, Observer: p, Linger: o.Linger, Replan: p.replan, Log: p.log,
 	})
 	p.store.pings = p.loop.Pings()
@@ -94,7 +95,10 @@ func (p *Pipeline) encoderOptions(o *pipelineOptions) encode.Options {
 			Counts: func(i *reconcile.Item) *event.Counts { return p.countsOf(i.Collection).synced() },
 			Detail: func(*reconcile.Item) string { return p.detail },
 		},
-		Run: func(collection string) (run, incarnation uint64) { return p.loop.RunOf(collection) },
+		Run: func(collection string) (run, incarnation uint64) {
+			s := p.loop.State(collection)
+			return s.Run, s.Incarnation
+		},
 	}
 }
 
@@ -108,6 +112,23 @@ func (p *Pipeline) Run(ctx, stop context.Context) error {
 	}
 	p.log.Info("everything read is committed", zap.String("sink", p.name))
 	return nil
+}
+
+// retryTimed is retry. It also counts how long the attempts take that succeed, and the resets that
+// the bus makes necessary.
+func (p *Pipeline) retryTimed(ctx context.Context, operation string, do func() error) error {
+	err := p.retry(ctx, operation, func() error {
+		began := time.Now()
+		err := do()
+		if h := p.metrics.seconds[operation]; h != nil && err == nil {
+			h.WithLabelValues(p.name).Observe(time.Since(began).Seconds())
+		}
+		return err
+	})
+	if errors.Is(err, sink.ErrReset) {
+		p.metrics.resets.WithLabelValues(p.name).Inc()
+	}
+	return err
 }
 
 // Alive reports whether the pipeline's loop answers before ctx ends. It also answers while it waits for
@@ -201,7 +222,7 @@ func (p *Pipeline) wanted(c *planning.Collection) loop.Wanted {
 	if o.Types == nil && planning.Expires(&c.Target.Collection) {
 		o.Types = []event.Type{event.Added, event.Modified}
 	}
-	id, of, target, selection := c.ID(), c.Target.Collection, c.Target, c.Selection
+	id, of, target, selection, storage := c.ID(), c.Target.Collection, c.Target, c.Selection, c.Storage
 	if v := target.Resource.Version; v != "" { // objects have other bodies in another version
 		base, _, _ := strings.Cut(selection, inVersion) // a recorded selection already has a version
 		selection = base + inVersion + v
@@ -213,7 +234,7 @@ func (p *Pipeline) wanted(c *planning.Collection) loop.Wanted {
 			if err != nil {
 				return properties, &ConfigError{err}
 			}
-			properties.Selection = selection
+			properties.Selection, properties.Storage = selection, storage
 			p.setTarget(id, target)
 			return properties, nil
 		},

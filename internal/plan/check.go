@@ -3,6 +3,7 @@ package plan
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -44,6 +45,9 @@ func Check(ctx context.Context, client *source.Client, entries []Entry, exclude 
 			case <-ctx.Done():
 			}
 		}
+		for i, err := range tried {
+			tried[i] = p.placed(p.Collections[i].Entry, err)
+		}
 		return p.Warnings, errors.Join(append(p.problems(), tried...)...)
 	}
 }
@@ -63,10 +67,19 @@ func (p *Plan) problems() []error {
 	for _, entry := range slices.Sorted(maps.Keys(p.Waiting)) {
 		err := p.Waiting[entry]
 		if !errors.Is(err, ErrNamespacesUnknown) && !errors.Is(err, ErrContradiction) { // p.Err has the latter
-			all = append(all, err)
+			all = append(all, p.placed(entry, err))
 		}
 	}
 	return all
+}
+
+// placed puts the place of an entry before an error about it.
+func (p *Plan) placed(entry string, err error) error {
+	i := slices.IndexFunc(p.in.entries, func(e *parsed) bool { return e.String() == entry })
+	if err == nil || p.in.entries[i].Place == "" {
+		return err
+	}
+	return fmt.Errorf("%s: %w", p.in.entries[i].Place, err)
 }
 
 // try tries each collection.

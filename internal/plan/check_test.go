@@ -48,21 +48,23 @@ func TestCheckWaitsForANewResource(t *testing.T) {
 	}
 }
 
-// Everything that is wrong is reported at once, and each thing once.
+// Everything that is wrong is reported at once, each thing once, and with the place where it is configured.
 func TestCheckReportsEverything(t *testing.T) {
 	client := newClient(t, newServer().ServeHTTP) // which does not serve the pods themselves
 	warnings, err := Check(t.Context(), client, []Entry{
-		{Resource: "pods"}, {Resource: "pods.v1."}, {Resource: "pod", Name: "x", NamespaceSelector: "a"}, {Resource: "unicorns"},
+		{Resource: "pods", Place: "f:1:1"}, {Resource: "pod", Place: "f:2:1"}, {Resource: "pod", Name: "x", NamespaceSelector: "a", Place: "f:3:1"}, {Resource: "unicorns", Place: "f:4:1"},
 	}, nil)
 	if err == nil {
 		t.Fatal("nothing is wrong")
 	}
-	for _, want := range []string{"give the second one a name", `resource "unicorns": the server has no such resource`, "collection pods: list"} {
+	for _, want := range []string{
+		`f:2:1: resource "pod": name: another entry of pods has no name either, "pods" (at f:1:1; everywhere)`, `f:4:1: resource "unicorns": the server has no such resource`, "f:1:1: collection pods: list",
+	} {
 		if strings.Count(err.Error(), want) != 1 {
 			t.Errorf("got %v, want once %q", err, want)
 		}
 	}
-	if len(warnings) != 1 || !strings.Contains(warnings[0], "may select the same objects") {
+	if len(warnings) != 1 || !strings.Contains(warnings[0], `f:3:1: resource "pod:x": `) {
 		t.Errorf("got warnings %q", warnings)
 	}
 }

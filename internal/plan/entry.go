@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/source"
@@ -31,7 +32,7 @@ func (e *EnvironmentError) Unwrap() error { return e.Err }
 // Entry is one item of the configured resources.
 type Entry struct {
 	Resource          string   // as kubectl takes it: "pods", "deployments.apps", "deployments.v1.apps"; or a pattern: "*.*", "*.apps"
-	Name              string   // distinguishes entries of one resource: [a-z0-9-], at most 63 characters; "": it has none
+	Name              string   // distinguishes entries of one resource: a DNS label (RFC 1123); "": it has none
 	Namespaces        []string // one collection for each; none: one collection of all namespaces
 	NamespaceSelector string   // label selector of namespaces: one collection for each; not beside Namespaces
 	ExcludeNamespaces []string
@@ -40,6 +41,9 @@ type Entry struct {
 	MetadataOnly      bool // bodies hold metadata alone
 	Required          bool // if the server does not serve the resource at the start, that is an error
 	Options           any  // the caller's; collections carry them
+	// Place is where the entry is configured, for example "bridge.yaml:7:5". Errors and warnings begin
+	// with it. "": they begin with the resource.
+	Place string
 }
 
 // String is "pods", or "pods:canary" where the entry has a name. It is the entry's key in
@@ -49,6 +53,15 @@ func (e *Entry) String() string {
 		return e.Resource
 	}
 	return e.Resource + ":" + e.Name
+}
+
+// errorf returns an error about the entry. The message says first where it is, and which one.
+func (e *Entry) errorf(format string, args ...any) error {
+	at := ""
+	if e.Place != "" {
+		at = e.Place + ": "
+	}
+	return fmt.Errorf("%sresource %q: "+format, append([]any{at, e.String()}, args...)...)
 }
 
 // confined reports whether the entry is for some namespaces only.
@@ -103,35 +116,97 @@ type parsed struct {
 	named []schema.GroupResource
 }
 
-var entryName = regexp.MustCompile(`^[a-z0-9-]{1,63}$`)
+// Mistake is something about an entry that is wrong on any cluster.
+type Mistake struct {
+	Entry int    // its index
+	Field string // its option, as the configuration calls it, for example "labelSelector"
+	Err   error  // what is wrong, without the entry and the option
+}
 
-func parse(e Entry) (*parsed, error) {
-	wrong := func(what, value string, err error) (*parsed, error) {
-		return nil, fmt.Errorf("resource %q: %s %q does not parse: %w", e.String(), what, value, err)
+// Mistakes returns what is wrong with the entries of one sink on any cluster. [Make] leaves out the
+// entries that it names.
+func Mistakes(entries []Entry) []Mistake {
+	_, wrong := parseAll(entries)
+	return wrong
+}
+
+// parseAll parses entries, without those that have a mistake.
+func parseAll(entries []Entry) (good []*parsed, wrong []Mistake) {
+	type identity struct{ resource, name string }
+	first := map[identity]*parsed{}
+	for i := range entries {
+		e, all := parse(entries[i])
+		for _, m := range all {
+			m.Entry = i
+			wrong = append(wrong, m)
+		}
+		if len(all) > 0 {
+			continue
+		}
+		is := identity{plainName(e.Resource), e.Name}
+		if other := first[is]; other != nil {
+			wrong = append(wrong, Mistake{i, "name", sameName(is.resource, other)})
+			continue
+		}
+		first[is] = e
+		good = append(good, e)
 	}
-	if e.Name != "" && !entryName.MatchString(e.Name) {
-		return nil, fmt.Errorf("resource %q: name %q is not 1 to 63 of the characters a-z, 0-9 and -: choose another one", e.Resource, e.Name)
+	return good, wrong
+}
+
+// parse parses an entry. Its mistakes have no index.
+func parse(e Entry) (p *parsed, wrong []Mistake) {
+	p = &parsed{Entry: e, in: without(e.Namespaces, e.ExcludeNamespaces)}
+	mistake := func(field, format string, args ...any) {
+		wrong = append(wrong, Mistake{Field: field, Err: fmt.Errorf(format, args...)})
 	}
-	p := &parsed{Entry: e, in: without(e.Namespaces, e.ExcludeNamespaces)}
-	var err error
-	if p.labels, err = labels.Parse(e.LabelSelector); err != nil {
-		return wrong("labelSelector", e.LabelSelector, err)
+	selector := func(field, text string) labels.Selector {
+		s, err := labels.Parse(text)
+		if err != nil {
+			mistake(field, "%q does not parse: %w", text, err)
+		}
+		return s
 	}
-	if p.ofNamespace, err = labels.Parse(e.NamespaceSelector); err != nil {
-		return wrong("namespaceSelector", e.NamespaceSelector, err)
+	if e.Name != "" && len(validation.IsDNS1123Label(e.Name)) > 0 {
+		mistake("name", "%q cannot be the name of an entry: use lower-case letters, digits and -, at most 63, beginning and ending with a letter or digit", e.Name)
 	}
-	terms, err := fields.ParseSelector(e.FieldSelector)
-	if err != nil {
-		return wrong("fieldSelector", e.FieldSelector, err)
+	p.labels, p.ofNamespace = selector("labelSelector", e.LabelSelector), selector("namespaceSelector", e.NamespaceSelector)
+	if terms, err := fields.ParseSelector(e.FieldSelector); err != nil {
+		mistake("fieldSelector", "%q does not parse: %w", e.FieldSelector, err)
+	} else {
+		p.fields = sortFields(terms.Requirements())
 	}
-	p.fields = sortFields(terms.Requirements())
 	switch {
 	case len(e.Namespaces) > 0 && e.NamespaceSelector != "":
-		return nil, fmt.Errorf("resource %q has namespaces and a namespaceSelector: remove one of the two", e.String())
+		mistake("namespaceSelector", "it is set beside namespaces: remove one of the two")
 	case len(e.Namespaces) > 0 && len(p.in) == 0:
-		return nil, fmt.Errorf("resource %q: excludeNamespaces leaves none of its namespaces: remove them there", e.String())
+		mistake("excludeNamespaces", "it leaves none of the entry's namespaces: remove them there")
 	}
-	return p, nil
+	return p, wrong
+}
+
+var version = regexp.MustCompile(`^v[1-9][0-9]*((alpha|beta)[1-9][0-9]*)?$`)
+
+// plainName is the name of a resource without its version, or a pattern: one text where two names
+// mean the same on any cluster.
+func plainName(resource string) string {
+	resource = strings.ToLower(resource)
+	if resource == "*." {
+		return "*.core"
+	}
+	name, rest, _ := strings.Cut(resource, ".")
+	if v, group, ok := strings.Cut(rest, "."); ok && version.MatchString(v) {
+		return strings.TrimSuffix(name+"."+group, ".")
+	}
+	return resource
+}
+
+// sameName says that another entry of a resource has the same name, or none either.
+func sameName(resource string, other *parsed) error {
+	if other.Name == "" {
+		return fmt.Errorf("another entry of %s has no name either, %s: give this one a name", resource, other.describe())
+	}
+	return fmt.Errorf("another entry of %s has the name %q too, %s: choose another name", resource, other.Name, other.describe())
 }
 
 // find looks for the entry's resource in the catalog.
@@ -254,7 +329,7 @@ func fieldTerm(r fields.Requirement) string {
 	return r.Field + op + fields.EscapeValue(r.Value)
 }
 
-// describe names the entry by what it selects.
+// describe names the entry by where it is and what it selects.
 func (p *parsed) describe() string {
 	var parts []string
 	add := func(what string, values ...string) {
@@ -269,6 +344,9 @@ func (p *parsed) describe() string {
 	add("fields", p.FieldSelector)
 	if len(parts) == 0 {
 		parts = []string{"everywhere"}
+	}
+	if p.Place != "" {
+		parts = append([]string{"at " + p.Place}, parts...)
 	}
 	return fmt.Sprintf("%q (%s)", p.String(), strings.Join(parts, "; "))
 }

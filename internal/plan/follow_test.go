@@ -255,7 +255,7 @@ func TestFollowerPlans(t *testing.T) {
 	clusterScoped := []string{"pods.v1.", "-widgets.v1.example.com"}
 	f.Set([]Entry{{Resource: "pods"}, {Resource: "widgets.example.com", Namespaces: []string{"a"}}}, nil)
 	expect("at the start", plan("pods.v1.", "widgets.v1.example.com"), 0, "watch pods", "watch widgets.example.com@a")
-	waits := `wait widgets.example.com: resource "widgets.example.com" is cluster-scoped: remove its namespaces: only a change of the configuration helps`
+	waits := `wait widgets.example.com: resource "widgets.example.com": it is cluster-scoped: remove its namespaces: only a change of the configuration helps`
 	expect("another scope", plan(clusterScoped...), 0, "watch pods", waits)
 	f.Set([]Entry{{Resource: "nodes", Namespaces: []string{"a"}}}, nil)
 	for range 2 {

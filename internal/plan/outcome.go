@@ -31,7 +31,8 @@ const (
 type Known struct {
 	ID        string
 	Held      Held
-	Selection string // as recorded
+	Selection string // as recorded, like Storage
+	Storage   string
 }
 
 // Outcome is what becomes of a collection that the checkpoint has.
@@ -98,22 +99,25 @@ type Outcomes struct {
 // closed may be among them or not. absent reports whether a namespace is proved not to exist in
 // this cluster; it is called for namespaces that have left a selector.
 func (p *Plan) Outcomes(known []Known, absent func(namespace string) bool) Outcomes {
-	out := Outcomes{Wanted: p.Collections, nothingExists: map[string]bool{}}
+	out := Outcomes{Wanted: slices.Clone(p.Collections), nothingExists: map[string]bool{}}
 	for _, e := range p.in.entries {
 		out.entries = append(out.entries, e.String())
 		if p.Waiting[e.String()] == nil && !p.partial[e.String()] {
 			out.complete = append(out.complete, e.String())
 		}
 	}
-	wanted := map[string]bool{}
+	wanted := map[string]int{} // index in out.Wanted
 	for i := range p.Collections {
-		wanted[p.Collections[i].ID()] = true
+		wanted[p.Collections[i].ID()] = i
 	}
 	known = slices.Clone(known)
 	slices.SortFunc(known, func(a, b Known) int { return strings.Compare(a.ID, b.ID) })
 	for _, k := range known {
-		if wanted[k.ID] {
+		if at, ok := wanted[k.ID]; ok {
 			out.nothingExists[k.ID] = k.Held == NothingExists
+			if _, known := p.in.catalog.Storage(out.Wanted[at].Target.Resource.Group); !known {
+				out.Wanted[at].Storage = k.Storage
+			}
 			continue
 		}
 		outcome, e := p.decide(k, absent)
@@ -255,10 +259,10 @@ func (p *parsed) ended(k Known, catalog *source.Catalog) Collection {
 	return p.asRecorded(k, r)
 }
 
-// asRecorded is a collection with the selection that is recorded of it.
+// asRecorded is a collection with the selection and the storage that are recorded of it.
 func (p *parsed) asRecorded(k Known, r source.Resource) Collection {
 	c := p.collection(r, r.Namespaced && !p.confined())
 	c.Target.Collection.Namespace = event.ParseEntryCollection(k.ID).Namespace
-	c.Selection = k.Selection
+	c.Selection, c.Storage = k.Selection, k.Storage
 	return c
 }

@@ -283,3 +283,40 @@ func TestUnservedKeepsItsSelection(t *testing.T) {
 		t.Errorf("got %+v", c)
 	}
 }
+
+// Two resources of one etcd notice a restore together; the server behind an APIService has a history of its own,
+// which must not reset the others' (an epoch is per storage). What could not be found out stays as it is recorded:
+// another storage is a reset.
+func TestStorage(t *testing.T) {
+	entries := []Entry{{Resource: "pods"}, {Resource: "packages.v1.operators.example.com"}}
+	served := ordinary("packages.v1.operators.example.com")
+	storages := func(catalog *source.Catalog, known ...Known) string {
+		p := Make(entries, nil, catalog, nil)
+		out := p.Outcomes(known, nil)
+		var text []string
+		for _, list := range [][]Collection{out.Wanted, out.Unserved} {
+			for i := range list {
+				storage := list[i].Storage
+				if storage == "" {
+					storage = "-"
+				}
+				text = append(text, list[i].ID()+" "+storage)
+			}
+		}
+		return strings.Join(text, ", ")
+	}
+	aggregated := served.WithAggregated([]string{"operators.example.com"})
+	recorded := []Known{{ID: "packages.operators.example.com", Held: Objects, Storage: "operators.example.com"}, {ID: "pods", Held: Objects}}
+	for name, c := range map[string]struct{ got, want string }{
+		"aggregated":                   {storages(aggregated), "packages.operators.example.com operators.example.com, pods -"},
+		"a CustomResourceDefinition":   {storages(served.WithAggregated([]string{})), "packages.operators.example.com -, pods -"},
+		"no longer aggregated":         {storages(served.WithAggregated([]string{}), recorded...), "packages.operators.example.com -, pods -"},
+		"not known":                    {storages(served), "packages.operators.example.com -, pods -"},
+		"not known, and it was before": {storages(served, recorded...), "packages.operators.example.com operators.example.com, pods -"},
+		"not served":                   {storages(ordinary().WithAggregated([]string{}), recorded...), "pods -, packages.operators.example.com operators.example.com"},
+	} {
+		if c.got != c.want {
+			t.Errorf("%s: %s, want %s", name, c.got, c.want)
+		}
+	}
+}

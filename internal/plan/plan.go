@@ -20,8 +20,10 @@ type Collection struct {
 	// Selection is the text of label selector, field selector and excluded namespaces. Equal
 	// selections have equal texts; that of everything is "".
 	Selection string
-	Entry     string // [Entry.String] of its entry
-	Options   any    // of its entry
+	// Storage is whose history and resourceVersions the objects have: see [source.Catalog.Storage].
+	Storage string
+	Entry   string // [Entry.String] of its entry
+	Options any    // of its entry
 }
 
 // ID is the collection's name.
@@ -126,32 +128,11 @@ type planner struct {
 
 // parse parses the entries, and refuses what contradicts on any cluster.
 func (p *planner) parse(entries []Entry) {
-	first := map[string]*parsed{}
-	for _, entry := range entries {
-		e, err := parse(entry)
-		if err != nil {
-			p.errs = append(p.errs, err)
-			continue
-		}
-		resource := strings.ToLower(e.Resource)
-		if group, all := source.PatternGroup(e.Resource); source.IsPattern(e.Resource) && !all && group == "" {
-			resource = "*.core" // "*." is the same
-		}
-		key := resource + ":" + e.Name
-		if other := first[key]; other != nil {
-			p.errs = append(p.errs, sameName(resource, other, e))
-			continue
-		}
-		first[key] = e
-		p.in.entries = append(p.in.entries, e)
+	good, wrong := parseAll(entries)
+	p.in.entries = good
+	for _, m := range wrong {
+		p.errs = append(p.errs, entries[m.Entry].errorf("%s: %w", m.Field, m.Err))
 	}
-}
-
-func sameName(resource string, a, b *parsed) error {
-	if a.Name == "" {
-		return fmt.Errorf("resource %q has two entries without a name, %s and %s: give the second one a name", resource, a.describe(), b.describe())
-	}
-	return fmt.Errorf("resource %q has two entries with the name %q, %s and %s: rename one of them", resource, a.Name, a.describe(), b.describe())
 }
 
 // exclusions finds the resources that exclude names, without its patterns.
@@ -221,7 +202,8 @@ func (p *planner) waits(e *parsed, err error) {
 }
 
 // contradicts notes that an entry contradicts another one or the server.
-func (p *planner) contradicts(e *parsed, err error) {
+func (p *planner) contradicts(e *parsed, format string, args ...any) {
+	err := e.errorf(format, args...)
 	p.errs = append(p.errs, err)
 	p.waits(e, fmt.Errorf("%w: %w", err, ErrContradiction))
 }
@@ -235,11 +217,11 @@ func (p *planner) named(e *parsed) {
 		return
 	}
 	if by, ok := p.in.excluded[groupResource(e.found)]; ok {
-		p.contradicts(e, fmt.Errorf("resource %q is both configured and excluded (as %q): remove one of the two", e.String(), by))
+		p.contradicts(e, "it is both configured and excluded (as %q): remove one of the two", by)
 		return
 	}
 	if what := e.namespaced(); what != "" && !e.found.Namespaced {
-		p.contradicts(e, fmt.Errorf("resource %q is cluster-scoped: remove its %s", e.String(), what))
+		p.contradicts(e, "it is cluster-scoped: remove its %s", what)
 		return
 	}
 	p.take(e, e.found)
@@ -314,7 +296,7 @@ func (p *planner) take(e *parsed, r source.Resource) {
 	gr := groupResource(r)
 	for _, other := range p.takers[gr] {
 		if other.Name == e.Name {
-			p.contradicts(e, sameName(gr.String(), other, e))
+			p.contradicts(e, "name: %w", sameName(gr.String(), other))
 			return
 		}
 	}
@@ -333,6 +315,7 @@ func (p *planner) take(e *parsed, r source.Resource) {
 		names = []string{""}
 	}
 	c := e.collection(r, r.Namespaced && !e.confined())
+	c.Storage, _ = p.in.catalog.Storage(r.Group) // if that is not known: see Outcomes
 	for _, n := range names {
 		c.Target.Collection.Namespace = n
 		p.Collections = append(p.Collections, c)
@@ -346,7 +329,7 @@ func (p *planner) warn(e *parsed, r schema.GroupResource) {
 			continue
 		}
 		p.warned[e] = true
-		p.Warnings = append(p.Warnings, fmt.Sprintf("resource %q: %s and %s may select the same objects; each of the two publishes them",
-			r.String(), other.describe(), e.describe()))
+		p.Warnings = append(p.Warnings, e.errorf("it may select the same %s as %s; each of the two publishes them",
+			r.String(), other.describe()).Error())
 	}
 }

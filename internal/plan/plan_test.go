@@ -234,8 +234,8 @@ func TestPlan(t *testing.T) {
 			name: "one text of equal selectors", entries: []Entry{{Resource: "pods", LabelSelector: "b==1,a in (1),c notin (2),c!=2,b=1"}, {Resource: "pods", Name: "x", ExcludeNamespaces: []string{"a"}}, {Resource: "pods", Name: "y", FieldSelector: "metadata.namespace!=a"}},
 			want: []string{
 				"watch pods labels=a=1,b=1,c!=2", "watch pods:x fields=metadata.namespace!=a", "watch pods:y fields=metadata.namespace!=a",
-				`warn resource "pods": "pods" (labels b==1,a in (1),c notin (2),c!=2,b=1) and "pods:x" (not in a) may select the same objects; each of the two publishes them`,
-				`warn resource "pods": "pods" (labels b==1,a in (1),c notin (2),c!=2,b=1) and "pods:y" (fields metadata.namespace!=a) may select the same objects; each of the two publishes them`,
+				`warn resource "pods:x": it may select the same pods as "pods" (labels b==1,a in (1),c notin (2),c!=2,b=1); each of the two publishes them`,
+				`warn resource "pods:y": it may select the same pods as "pods" (labels b==1,a in (1),c notin (2),c!=2,b=1); each of the two publishes them`,
 			},
 		},
 		{
@@ -245,7 +245,7 @@ func TestPlan(t *testing.T) {
 			namespaces: map[string][]string{"env=prod": {"shop", "pay"}},
 			want: []string{
 				"watch deployments.apps:b@pay", "watch deployments.apps:b@shop", "watch deployments.apps:canary fields=metadata.namespace!=shop in v1beta1", "watch deployments.apps@shop",
-				`warn resource "deployments.apps": "deployments.apps" (in shop) and "de.apps:b" (in namespaces with env=prod) may select the same objects; each of the two publishes them`,
+				`warn resource "de.apps:b": it may select the same deployments.apps as "deployments.apps" (in shop); each of the two publishes them`,
 			},
 		},
 		{
@@ -297,43 +297,60 @@ func TestPlanRefuses(t *testing.T) {
 		exclude []string
 		want    []string // each in the error
 	}{
-		{"cluster-scoped in namespaces", []Entry{{Resource: "nodes", Namespaces: []string{"a"}}}, nil, []string{`resource "nodes" is cluster-scoped: remove its namespaces`}},
+		{"cluster-scoped in namespaces", []Entry{{Resource: "nodes", Namespaces: []string{"a"}}}, nil, []string{`resource "nodes": it is cluster-scoped: remove its namespaces`}},
 		{"cluster-scoped by namespace selector", []Entry{{Resource: "nodes", NamespaceSelector: "a"}}, nil, []string{`remove its namespaceSelector`}},
 		{"cluster-scoped without namespaces", []Entry{{Resource: "nodes", ExcludeNamespaces: []string{"a"}}}, nil, []string{`remove its excludeNamespaces`}},
-		{"named and excluded", []Entry{{Resource: "pods"}}, []string{"po"}, []string{`resource "pods" is both configured and excluded (as "po"): remove one of the two`}},
+		{"named and excluded", []Entry{{Resource: "pods"}}, []string{"po"}, []string{`resource "pods": it is both configured and excluded (as "po"): remove one of the two`}},
 		{
 			"selectors that do not parse",
 			[]Entry{{Resource: "pods", LabelSelector: "a in b"}, {Resource: "secrets", FieldSelector: "x"}, {Resource: "nodes", NamespaceSelector: "!"}},
 			nil,
-			[]string{`resource "pods": labelSelector "a in b"`, `resource "secrets": fieldSelector "x"`, `resource "nodes": namespaceSelector "!"`},
+			[]string{`resource "pods": labelSelector: "a in b"`, `resource "secrets": fieldSelector: "x"`, `resource "nodes": namespaceSelector: "!"`},
 		},
-		{"namespaces twice", []Entry{{Resource: "pods", Namespaces: []string{"a"}, NamespaceSelector: "b"}}, nil, []string{`resource "pods" has namespaces and a namespaceSelector`}},
-		{"no namespace left", []Entry{{Resource: "pods", Namespaces: []string{"a"}, ExcludeNamespaces: []string{"a"}}}, nil, []string{`resource "pods": excludeNamespaces leaves none of its namespaces`}},
+		{"namespaces twice", []Entry{{Resource: "pods", Namespaces: []string{"a"}, NamespaceSelector: "b"}}, nil, []string{`resource "pods": namespaceSelector: it is set beside namespaces`}},
+		{"no namespace left", []Entry{{Resource: "pods", Namespaces: []string{"a"}, ExcludeNamespaces: []string{"a"}}}, nil, []string{`resource "pods": excludeNamespaces: it leaves none of the entry's namespaces`}},
 		{
 			"twice by two names",
 			[]Entry{{Resource: "deployments.apps", Namespaces: []string{"a", "b"}}, {Resource: "deployments.v1beta1.apps", LabelSelector: "x=1"}},
 			nil,
-			[]string{`resource "deployments.apps" has two entries without a name, "deployments.apps" (in a, b) and "deployments.v1beta1.apps" (labels x=1): give the second one a name`},
+			[]string{`resource "deployments.v1beta1.apps": name: another entry of deployments.apps has no name either, "deployments.apps" (in a, b): give this one a name`},
 		},
 		{
 			"one name twice",
 			[]Entry{{Resource: "pods", Name: "x"}, {Resource: "po", Name: "x", LabelSelector: "a"}, {Resource: "pods", Name: "y"}},
 			nil,
-			[]string{`resource "pods" has two entries with the name "x", "pods:x" (everywhere) and "po:x" (labels a): rename one of them`},
+			[]string{`resource "po:x": name: another entry of pods has the name "x" too, "pods:x" (everywhere): choose another name`},
 		},
 		{
 			"a pattern twice",
 			[]Entry{{Resource: "*.core", Namespaces: []string{"a"}}, {Resource: "*.", Namespaces: []string{"b"}}},
 			nil,
-			[]string{`resource "*.core" has two entries without a name`},
+			[]string{`resource "*.": name: another entry of *.core has no name either, "*.core" (in a)`},
 		},
 		{
 			"twice, and not there yet",
 			[]Entry{{Resource: "unicorns"}, {Resource: "unicorns", LabelSelector: "a"}},
 			nil,
-			[]string{`resource "unicorns" has two entries without a name`},
+			[]string{`resource "unicorns": name: another entry of unicorns has no name either`},
 		},
-		{"a name that no ID takes", []Entry{{Resource: "pods", Name: "a@b"}, {Resource: "pods", Name: strings.Repeat("a", 64)}}, nil, []string{`name "a@b" is not 1 to 63 of the characters a-z, 0-9 and -`, `name "aaa`}},
+		{
+			"twice and not there yet, in two versions",
+			[]Entry{{Resource: "unicorns.v1.zoo.io"}, {Resource: "unicorns.v1beta1.zoo.io"}},
+			nil,
+			[]string{`another entry of unicorns.zoo.io has no name either`},
+		},
+		{
+			"everything that is wrong with an entry, with its place",
+			[]Entry{{Resource: "pods", Place: "50%.yaml:7:5", LabelSelector: "a in b", FieldSelector: "x"}},
+			nil,
+			[]string{`50%.yaml:7:5: resource "pods": labelSelector: "a in b"`, `50%.yaml:7:5: resource "pods": fieldSelector: "x"`},
+		},
+		{
+			"names that no ID takes, or that are no DNS labels",
+			[]Entry{{Resource: "pods", Name: "a@b"}, {Resource: "pods", Name: strings.Repeat("a", 64)}, {Resource: "pods", Name: "-a"}, {Resource: "pods", Name: "A"}},
+			nil,
+			[]string{`resource "pods:a@b": name: "a@b" cannot be the name of an entry: use lower-case letters, digits and -`, `name: "aaa`, `name: "-a"`, `name: "A"`},
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := Make(c.entries, c.exclude, ordinary(), labelled(nil))
@@ -400,15 +417,12 @@ func TestProvablyDisjoint(t *testing.T) {
 		{fields("metadata.name=a"), fields("spec.nodeName=b"), false},
 		{fields("status.phase=Running"), labels("a=1"), false},
 	} {
-		c.a.Resource, c.b.Resource = "pods", "pods"
-		a, err := parse(c.a)
-		if err != nil {
-			t.Fatal(err)
+		c.a.Resource, c.b.Resource, c.b.Name = "pods", "pods", "b"
+		both, wrong := parseAll([]Entry{c.a, c.b})
+		if len(wrong) > 0 {
+			t.Fatal(wrong)
 		}
-		b, err := parse(c.b)
-		if err != nil {
-			t.Fatal(err)
-		}
+		a, b := both[0], both[1]
 		if provablyDisjoint(a, b) != c.want || provablyDisjoint(b, a) != c.want {
 			t.Errorf("%s and %s: want %t", a.describe(), b.describe(), c.want)
 		}

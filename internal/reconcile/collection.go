@@ -281,7 +281,7 @@ type CollectionEvent struct {
 	Type    event.Type
 	Reason  string
 	Reset   bool
-	Version string // of synced: the collection is complete up to it
+	Version string // of synced: the collection is complete up to it; "" if the resource does not exist
 	From    string // of gap: the collection was complete up to it before
 	Nth     uint64 // of synced: its number in the run, from 1
 }
@@ -582,10 +582,14 @@ func (c *Collection) synced(k *Core) {
 	k.resolved(c)
 }
 
-// sync emits a synced event.
+// sync emits a synced event. What does not exist has no version.
 func (c *Collection) sync(k *Core, reason string) {
 	c.Syncs++
-	k.emit(c, CollectionEvent{Type: event.Synced, Reason: reason, Version: c.Position, Nth: c.Syncs})
+	e := CollectionEvent{Type: event.Synced, Reason: reason, Nth: c.Syncs}
+	if c.Phase != Absent {
+		e.Version = c.Position
+	}
+	k.emit(c, e)
 }
 
 func (c *Collection) sideBegun(k *Core, in *Input) {

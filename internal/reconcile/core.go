@@ -13,8 +13,8 @@ import (
 type Storage interface {
 	// Object returns the inventory entry of a key, nil for none.
 	Object(collection, key string) *Object
-	// After returns the first inventory entry with a key greater than key; nil for none.
-	After(collection, key string) (string, *Object)
+	// After returns the first key of an inventory entry that is greater than key; false: there is none.
+	After(collection, key string) (string, bool)
 }
 
 // State is what a store holds beside the inventory.
@@ -525,14 +525,11 @@ func (k *Core) next(collection string, keys []string, cursor string) (string, bo
 	if found {
 		i++
 	}
-	key, o := k.storage.After(collection, cursor)
-	switch {
-	case i < len(keys) && (o == nil || keys[i] < key):
+	key, ok := k.storage.After(collection, cursor)
+	if i < len(keys) && (!ok || keys[i] < key) {
 		return keys[i], true
-	case o == nil:
-		return "", false
 	}
-	return key, true
+	return key, ok
 }
 
 // Missing returns up to limit keys that a complete list lacks, in order, with the uids of the

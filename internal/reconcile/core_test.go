@@ -46,6 +46,24 @@ var recoverRows = []struct {
 	}},
 }
 
+// A resource that does not exist has no resourceVersion. A consumer that took the version before for one
+// would show its copy as complete up to a time at which nothing was proved.
+func TestSyncedOfNothing(t *testing.T) {
+	b := inStep(t, seen(List, "a", "5")).do(isGone, listEnded(""))
+	for _, a := range b.core.Missing("x", 10) {
+		b.do(Input{Kind: ListLacks, Key: a.Key, Sighting: &Sighting{Form: Lacking, Origin: List, Key: a.Key}})
+	}
+	items := b.do(listDone).core.Items()
+	last := items[len(items)-1].Event
+	if last == nil || last.Type != event.Synced || last.Reason != ReasonGone || last.Version != "" {
+		t.Errorf("the last event is %+v, want a synced event of reason gone without a version", last)
+	}
+	b.commit().do(listBegun)
+	if first := b.core.Items()[0].Event; first == nil || first.From != "10" {
+		t.Errorf("the next gap is %+v, want one from the position before", first)
+	}
+}
+
 type recovered struct {
 	draft *Draft
 	want  string

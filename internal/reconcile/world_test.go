@@ -161,17 +161,16 @@ func (s *store) clone() *store {
 
 func (s *store) Object(collection, key string) *Object { return s.objects[Slot{collection, key}] }
 
-func (s *store) After(collection, key string) (string, *Object) {
+func (s *store) After(collection, key string) (next string, found bool) {
 	if s.asked++; s.asked > 10_000 {
 		panic("the core does not stop asking for keys")
 	}
-	best, found := "", (*Object)(nil)
-	for slot, o := range s.objects {
-		if slot.Collection == collection && slot.Key > key && (found == nil || slot.Key < best) {
-			best, found = slot.Key, o
+	for slot := range s.objects {
+		if slot.Collection == collection && slot.Key > key && (!found || slot.Key < next) {
+			next, found = slot.Key, true
 		}
 	}
-	return best, found
+	return next, found
 }
 
 func (s *store) state() State { return State{s.records, s.progress, s.epochs, s.drafts, s.intents} }

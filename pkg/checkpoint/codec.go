@@ -14,8 +14,21 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// Version is the format of what this package encodes. A store refuses another.
-const Version = 1
+// Version is the format of a checkpoint: of its keys and values, and of what the stores write beside
+// them. A store marks with it what it writes, and refuses any other.
+const Version = 3
+
+// CheckVersion compares the format of a checkpoint with [Version]. The errors wrap [ErrOlder] or
+// [ErrNewer].
+func CheckVersion(version int) error {
+	switch {
+	case version > Version:
+		return fmt.Errorf("%w: it has format %d, this version reads format %d", ErrNewer, version, Version)
+	case version < Version:
+		return fmt.Errorf("%w: it has format %d, this version reads format %d", ErrOlder, version, Version)
+	}
+	return nil
+}
 
 // The first bytes of keys. Every key of a store starts with one of them.
 const (
@@ -134,15 +147,15 @@ func EncodeIdentity(id event.Identity) []byte {
 }
 
 // CheckIdentity compares a stored identity with want. The errors wrap
-// [ErrCorrupt], [ErrNewer] or [ErrForeign] and say what differs. The cluster's
+// [ErrCorrupt], [ErrOlder], [ErrNewer] or [ErrForeign] and say what differs. The cluster's
 // configured name may change: its UID may not.
 func CheckIdentity(stored []byte, want event.Identity) error {
 	var r identityRecord
 	if err := json.Unmarshal(stored, &r); err != nil || r.Version < 1 {
 		return fmt.Errorf("%w: its identity record does not parse", ErrCorrupt)
 	}
-	if r.Version > Version {
-		return fmt.Errorf("%w: it has format %d, this program knows %d", ErrNewer, r.Version, Version)
+	if err := CheckVersion(r.Version); err != nil {
+		return err
 	}
 	for _, f := range []struct{ name, got, want string }{
 		{"cluster UID", r.Identity.ClusterUID, want.ClusterUID},

@@ -231,7 +231,8 @@ func TestIdentity(t *testing.T) {
 		"other cluster":   {stored, cluster, checkpoint.ErrForeign, []string{"cluster UID", uid, `"another"`}},
 		"other bridge":    {stored, bridge, checkpoint.ErrForeign, []string{"bridge", `"kubebridge"`, `"second"`}},
 		"other sink":      {stored, sink, checkpoint.ErrForeign, []string{"sink", `"audit"`, `"live"`}},
-		"newer":           {[]byte(`{"version":2,"identity":{}}`), lane, checkpoint.ErrNewer, []string{"format 2", "knows 1"}},
+		"newer":           {[]byte(`{"version":4,"identity":{}}`), lane, checkpoint.ErrNewer, []string{"format 4", "reads format 3"}},
+		"older":           {[]byte(`{"version":1,"identity":{}}`), lane, checkpoint.ErrOlder, []string{"format 1", "reads format 3"}},
 		"none":            {nil, lane, checkpoint.ErrCorrupt, nil},
 		"no version":      {[]byte(`{}`), lane, checkpoint.ErrCorrupt, nil},
 		"cut off":         {stored[:len(stored)/2], lane, checkpoint.ErrCorrupt, nil},
@@ -312,7 +313,7 @@ func FuzzRecords(f *testing.F) {
 			t.Fatalf("%+v came back as %+v, %v", n, again, err)
 		}
 		if err := checkpoint.CheckIdentity(b, event.Identity{ClusterUID: "u"}); err != nil &&
-			!errors.Is(err, checkpoint.ErrCorrupt) && !errors.Is(err, checkpoint.ErrNewer) && !errors.Is(err, checkpoint.ErrForeign) {
+			!errors.Is(err, checkpoint.ErrCorrupt) && !errors.Is(err, checkpoint.ErrNewer) && !errors.Is(err, checkpoint.ErrOlder) && !errors.Is(err, checkpoint.ErrForeign) {
 			t.Fatalf("%q: %v", b, err)
 		}
 		if resource, namespace, name, err := checkpoint.ParseEntryKey(b); err == nil {

@@ -79,14 +79,13 @@ func (s *store) Object(collection, key string) *reconcile.Object {
 	return s.objects[reconcile.Slot{Collection: collection, Key: key}]
 }
 
-func (s *store) After(collection, key string) (string, *reconcile.Object) {
-	best, found := "", (*reconcile.Object)(nil)
-	for slot, o := range s.objects {
-		if slot.Collection == collection && slot.Key > key && (found == nil || slot.Key < best) {
-			best, found = slot.Key, o
+func (s *store) After(collection, key string) (next string, found bool) {
+	for slot := range s.objects {
+		if slot.Collection == collection && slot.Key > key && (!found || slot.Key < next) {
+			next, found = slot.Key, true
 		}
 	}
-	return best, found
+	return next, found
 }
 
 // before is what the store has to have before the bus gets the items.

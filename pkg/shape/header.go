@@ -101,7 +101,8 @@ func (h *Headers) Len() int { return len(h.list) }
 
 // Append appends the headers of an event whose body is as it leaves, nil if it is not
 // known. A header is left out if something in it has no value, or if it would have
-// more than 1 KiB. What is made for it is made in text.
+// more than 1 KiB. What is made for it is made in text. An entry is its name alone, without the @
+// that keeps keys apart.
 func (h *Headers) Append(dst []event.Attribute, v Values, body []byte, text *event.Text) []event.Attribute {
 	var (
 		found  [2 * MaxHeaders][]byte
@@ -114,6 +115,7 @@ func (h *Headers) Append(dst []event.Attribute, v Values, body []byte, text *eve
 	if len(h.wanted) > 0 && body != nil {
 		h.find(values, body)
 	}
+	v.Entry = strings.TrimSuffix(v.Entry, "@")
 next:
 	for _, x := range h.list {
 		value := append(buffer[:0], x.value.literals[0]...)

@@ -29,20 +29,24 @@ func TestHeaders(t *testing.T) {
 		"X-Kind":  "{kind} {version} {type} {uid}",
 		"x-team":  "{label:acme.io/team}",
 		"x-both":  "{label:acme.io/team}-{annotation:note}",
+		"x-entry": "{entry}",
 	})
 	pod := shape.Values{Cluster: "c", Resource: "pods", Namespace: "n", Name: "p", Kind: "Pod", Version: "v1", Type: "added", UID: "u"}
 	for name, c := range map[string]struct {
 		v          shape.Values
 		body, want string
 	}{
-		"both":       {pod, `{"kind":"Pod","metadata":{"annotations":{"other":"x","note":"a\u00e9\"b"},"labels":{"acme.io/team":"pay"}},"spec":{"metadata":1}}`, "X-Kind=Pod v1 added u|x-both=pay-aé\"b|x-fixed=always|x-team=pay|x-who=c/core/pods/n"},
-		"no note":    {pod, `{"metadata":{"labels":{"a":"b","acme.io/team":""}}}`, "X-Kind=Pod v1 added u|x-fixed=always|x-team=|x-who=c/core/pods/n"},
-		"none":       {pod, `{"metadata":{"labels":null,"annotations":{}}}`, "X-Kind=Pod v1 added u|x-fixed=always|x-who=c/core/pods/n"},
-		"elsewhere":  {pod, `{"spec":{"metadata":{"labels":{"acme.io/team":"no"}}}}`, "X-Kind=Pod v1 added u|x-fixed=always|x-who=c/core/pods/n"},
-		"no text":    {pod, `{"metadata":{"labels":{"acme.io/team":1}}}`, "X-Kind=Pod v1 added u|x-fixed=always|x-who=c/core/pods/n"},
-		"long":       {pod, `{"metadata":{"labels":{"acme.io/team":"` + strings.Repeat("x", 1025) + `"}}}`, "X-Kind=Pod v1 added u|x-fixed=always|x-who=c/core/pods/n"},
-		"unknown":    {pod, "", "X-Kind=Pod v1 added u|x-fixed=always|x-who=c/core/pods/n"},
-		"collection": {shape.Values{Cluster: "c", Group: "apps", Resource: "deployments", Type: "gap"}, "", "x-fixed=always"},
+		"both":                   {pod, `{"kind":"Pod","metadata":{"annotations":{"other":"x","note":"a\u00e9\"b"},"labels":{"acme.io/team":"pay"}},"spec":{"metadata":1}}`, "X-Kind=Pod v1 added u|x-both=pay-aé\"b|x-fixed=always|x-team=pay|x-who=c/core/pods/n"},
+		"no note":                {pod, `{"metadata":{"labels":{"a":"b","acme.io/team":""}}}`, "X-Kind=Pod v1 added u|x-fixed=always|x-team=|x-who=c/core/pods/n"},
+		"none":                   {pod, `{"metadata":{"labels":null,"annotations":{}}}`, "X-Kind=Pod v1 added u|x-fixed=always|x-who=c/core/pods/n"},
+		"elsewhere":              {pod, `{"spec":{"metadata":{"labels":{"acme.io/team":"no"}}}}`, "X-Kind=Pod v1 added u|x-fixed=always|x-who=c/core/pods/n"},
+		"no text":                {pod, `{"metadata":{"labels":{"acme.io/team":1}}}`, "X-Kind=Pod v1 added u|x-fixed=always|x-who=c/core/pods/n"},
+		"long":                   {pod, `{"metadata":{"labels":{"acme.io/team":"` + strings.Repeat("x", 1025) + `"}}}`, "X-Kind=Pod v1 added u|x-fixed=always|x-who=c/core/pods/n"},
+		"unknown":                {pod, "", "X-Kind=Pod v1 added u|x-fixed=always|x-who=c/core/pods/n"},
+		"an entry":               {shape.Values{Cluster: "c", Group: "apps", Resource: "deployments", Type: "gap", Entry: "canary"}, "", "x-entry=canary|x-fixed=always"},
+		"an entry of namespaces": {shape.Values{Cluster: "c", Group: "apps", Resource: "deployments", Type: "gap", Entry: "canary@"}, "", "x-entry=canary|x-fixed=always"},
+		"namespaces, no name":    {shape.Values{Cluster: "c", Group: "apps", Resource: "deployments", Type: "gap", Entry: "@"}, "", "x-fixed=always"},
+		"collection":             {shape.Values{Cluster: "c", Group: "apps", Resource: "deployments", Type: "gap"}, "", "x-fixed=always"},
 	} {
 		var got []string
 		var body []byte

@@ -59,21 +59,13 @@ func (v Values) get(name string) string {
 var (
 	// TopicNames may stand in a Kafka topic. What can differ between two events of
 	// one object, or is not known when a collection starts, may not.
-	TopicNames = []string{"cluster", "group", "resource"}
+	TopicNames = []string{"cluster", "group", "resource", "entry"}
 	// KeyNames may stand in a Kafka key.
-	KeyNames = []string{"cluster", "group", "resource", "namespace", "name"}
+	KeyNames = []string{"cluster", "group", "resource", "entry", "namespace", "name"}
 	// SubjectNames may stand in a NATS subject.
-	SubjectNames = []string{"cluster", "group", "resource", "kind", "namespace", "name", "type"}
+	SubjectNames = []string{"cluster", "group", "resource", "entry", "kind", "namespace", "name", "type"}
 	// HeaderNames may stand in a header, beside {label:KEY} and {annotation:KEY}.
-	HeaderNames = []string{"cluster", "group", "version", "resource", "kind", "namespace", "name", "uid", "type", ofLabel, ofAnnotation}
-)
-
-// The names that the templates of independent collections know (docs/events.md): those above,
-// and entry.
-var (
-	EntryTopicNames   = append(slices.Clip(TopicNames), "entry")
-	EntryKeyNames     = append(slices.Clip(KeyNames), "entry")
-	EntrySubjectNames = append(slices.Clip(SubjectNames), "entry")
+	HeaderNames = []string{"cluster", "group", "version", "resource", "entry", "kind", "namespace", "name", "uid", "type", ofLabel, ofAnnotation}
 )
 
 // ofLabel and ofAnnotation begin a name that goes on with the key of a label or an

@@ -27,11 +27,11 @@ func TestTemplatesThatAreWrong(t *testing.T) {
 		allowed []string
 		want    string
 	}{
-		{"k8s.{kind}", shape.KeyNames, "{kind} is not one of {cluster}, {group}, {resource}, {namespace}, {name}: it may differ between two events of one object"},
+		{"k8s.{kind}", shape.KeyNames, "{kind} is not one of {cluster}, {group}, {resource}, {entry}, {namespace}, {name}: it may differ between two events of one object"},
 		{"k8s.{version}", shape.TopicNames, "{version} is not one of"},
 		{"k8s.{version}", shape.SubjectNames, "{version} is not one of"},
 		{"k8s.{type}", shape.TopicNames, "{type} is not one of"},
-		{"k8s.{namespace}", shape.TopicNames, "{namespace} is not one of {cluster}, {group}, {resource}: it is not known when a collection begins"},
+		{"k8s.{namespace}", shape.TopicNames, "{namespace} is not one of {cluster}, {group}, {resource}, {entry}: it is not known when a collection begins"},
 		{"k8s.{label:team}", shape.SubjectNames, "it may change while an object lives"},
 		{"k8s.{annotation:a/b}", shape.KeyNames, "it may change while an object lives"},
 		{"{label:}", shape.HeaderNames, `"" cannot be the key`},
@@ -138,17 +138,12 @@ func TestEntry(t *testing.T) {
 	} {
 		v.Entry = entry
 		got := [3]string{
-			template(t, "k8s.{resource}.{entry}", shape.EntryTopicNames).Topic(v),
-			string(template(t, shape.DefaultKey+"/{entry}", shape.EntryKeyNames).AppendKey(nil, v)),
-			template(t, shape.DefaultSubject+".{entry}", shape.EntrySubjectNames).Subject(v),
+			template(t, "k8s.{resource}.{entry}", shape.TopicNames).Topic(v),
+			string(template(t, shape.DefaultKey+"/{entry}", shape.KeyNames).AppendKey(nil, v)),
+			template(t, shape.DefaultSubject+".{entry}", shape.SubjectNames).Subject(v),
 		}
 		if got != want {
 			t.Errorf("entry %q: got %q, want %q", entry, got, want)
-		}
-	}
-	for _, names := range [][]string{shape.TopicNames, shape.KeyNames, shape.SubjectNames, shape.HeaderNames} {
-		if _, err := shape.ParseTemplate("{entry}", names); err == nil {
-			t.Errorf("{entry} is one of %v: the program does not know it yet", names)
 		}
 	}
 }
@@ -174,7 +169,7 @@ func TestEntryCollectionSubject(t *testing.T) {
 		{"k8s", pods, "gap", "k8s._collection.gap._._"},
 		{"k8s.{kind}.{type}.{name}", canary, "reset", "k8s._.closed.reset.shop._collection.canary=40"},
 	} {
-		if got := template(t, c.text, shape.EntrySubjectNames).EntryCollectionSubject(c.v, c.kind); got != c.want {
+		if got := template(t, c.text, shape.SubjectNames).EntryCollectionSubject(c.v, c.kind); got != c.want {
 			t.Errorf("%s: got %s, want %s", c.text, got, c.want)
 		}
 	}

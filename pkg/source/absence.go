@@ -93,29 +93,69 @@ func (c *Collection) onlyByCRD(ctx context.Context) bool {
 	if c.owner.CRD == "" && strings.HasSuffix(group, ".k8s.io") {
 		return false // this server's own, as likely as not, and switched off
 	}
-	var list struct {
-		Items []struct {
-			Metadata struct {
-				Labels map[string]string `json:"labels"`
-			} `json:"metadata"`
-			Spec struct {
-				Group   string    `json:"group"`
-				Service *struct{} `json:"service"`
-			} `json:"spec"`
-		} `json:"items"`
-	}
-	ctx, cancel := context.WithTimeout(ctx, getTimeout)
-	defer cancel()
-	raw, err := c.client.rest.Get().AbsPath(apiServicePath).MaxRetries(0).Do(ctx).Raw()
-	if err != nil || json.Unmarshal(raw, &list) != nil || list.Items == nil {
+	list, err := c.client.apiServices(ctx, "")
+	if err != nil {
 		return false
 	}
-	for _, s := range list.Items {
+	for _, s := range list {
 		if s.Spec.Group == group && (s.Spec.Service != nil || s.Metadata.Labels[automanaged] != "true") {
 			return false
 		}
 	}
 	return true
+}
+
+// registration is what of an APIService matters here.
+type registration struct {
+	Metadata struct {
+		Labels map[string]string `json:"labels"`
+	} `json:"metadata"`
+	Spec struct {
+		Group   string    `json:"group"`
+		Service *struct{} `json:"service"` // nil: the API server itself serves it
+	} `json:"spec"`
+}
+
+// apiServices lists the APIServices that a label selector selects.
+func (c *Client) apiServices(ctx context.Context, selector string) ([]registration, error) {
+	ctx, cancel := context.WithTimeout(ctx, getTimeout)
+	defer cancel()
+	request := c.rest.Get().AbsPath(apiServicePath).MaxRetries(0)
+	if selector != "" {
+		request.Param("labelSelector", selector)
+	}
+	raw, err := request.Do(ctx).Raw()
+	if err != nil {
+		return nil, err
+	}
+	var list struct {
+		Items []registration `json:"items"`
+	}
+	if err := json.Unmarshal(raw, &list); err != nil {
+		return nil, err
+	}
+	if list.Items == nil {
+		return nil, errors.New("the answer is no list")
+	}
+	return list.Items, nil
+}
+
+// aggregated returns the groups that APIServices send to other servers; nil: that could not be found out.
+func (c *Client) aggregated(ctx context.Context) []string {
+	list, err := c.apiServices(ctx, "!"+automanaged)
+	groups := []string{}
+	switch {
+	case apierrors.IsNotFound(err): // a server without aggregation
+		return groups
+	case err != nil:
+		return nil
+	}
+	for _, s := range list {
+		if s.Spec.Service != nil {
+			groups = append(groups, s.Spec.Group)
+		}
+	}
+	return groups
 }
 
 // notFound reports whether err is the API server's word that this very object

@@ -35,6 +35,8 @@ const catalogTimeout = 30 * time.Second
 type Catalog struct {
 	groups  []apiGroup            // in the server's order of preference
 	unknown []schema.GroupVersion // could not be asked; sorted
+	// aggregated are the groups that other servers serve, sorted; nil: not known.
+	aggregated []string
 }
 
 type apiGroup struct {
@@ -83,7 +85,7 @@ func (c *Client) Catalog(ctx context.Context) (*Catalog, error) {
 	}) {
 		unknown = append(unknown, core) // client-go takes a 404 there for an answer
 	}
-	return NewCatalog(groups, lists, unknown), nil
+	return NewCatalog(groups, lists, unknown).WithAggregated(c.aggregated(ctx)), nil
 }
 
 // NewCatalog makes a catalog of what discovery answers: the groups in order of
@@ -133,8 +135,29 @@ func resourcesOf(gv schema.GroupVersion, l *metav1.APIResourceList) []apiResourc
 	return out
 }
 
+// WithAggregated returns the catalog with the groups that APIServices send to other servers; nil means
+// that they are not known.
+func (c *Catalog) WithAggregated(groups []string) *Catalog {
+	out := *c
+	out.aggregated = slices.Clone(groups)
+	slices.Sort(out.aggregated)
+	out.aggregated = slices.Compact(out.aggregated)
+	return &out
+}
+
+// Storage says in which storage the objects of a group are: whose history and resourceVersions they
+// have. "" is that of the API server, which its own groups and those of CustomResourceDefinitions
+// share. A group that an APIService sends to another server has its own, with the group's name.
+// known is false if the APIServices could not be listed, for example without permission.
+func (c *Catalog) Storage(group string) (storage string, known bool) {
+	if slices.Contains(c.aggregated, group) {
+		return group, true
+	}
+	return "", c.aggregated != nil
+}
+
 // Equal reports whether both catalogs hold the same: resources, versions, their
-// order of preference, and what is unknown.
+// order of preference, what is unknown, and which groups other servers serve.
 func (c *Catalog) Equal(other *Catalog) bool { return reflect.DeepEqual(c, other) }
 
 // Known reports whether the whole of a group could be asked, "" being the core

@@ -321,3 +321,48 @@ func TestCatalogEqual(t *testing.T) {
 		}
 	}
 }
+
+// A restart of the server behind an APIService must not look like a restored backup of the API server's etcd.
+func TestStorageOfAGroup(t *testing.T) {
+	const list = `{"items":[{"spec":{"group":"metrics.k8s.io","service":{"name":"metrics"}}},{"spec":{"group":"apps"}}]}`
+	for name, c := range map[string]struct {
+		code   int
+		answer string
+		known  bool
+		own    string
+	}{
+		"listed":       {http.StatusOK, list, true, "metrics.k8s.io"},
+		"none":         {http.StatusOK, `{"items":[]}`, true, ""},
+		"not served":   {http.StatusNotFound, `{"kind":"Status","code":404,"reason":"NotFound"}`, true, ""},
+		"not allowed":  {http.StatusForbidden, `{"kind":"Status","code":403,"reason":"Forbidden"}`, false, ""},
+		"out of order": {http.StatusServiceUnavailable, "", false, ""},
+		"no list":      {http.StatusOK, `{}`, false, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := clusterOf(true)
+			overHTTP(t, func(t *testing.T, serve func(http.Handler) *Client) {
+				client := serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if r.URL.Path != apiServicePath {
+						d.ServeHTTP(w, r)
+						return
+					}
+					if got := r.URL.Query().Get("labelSelector"); got != "!"+automanaged {
+						t.Errorf("the label selector is %q", got)
+					}
+					w.Header().Set("Content-Type", "application/json")
+					w.WriteHeader(c.code)
+					_, _ = w.Write([]byte(c.answer))
+				}))
+				catalog, err := client.Catalog(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				own, known := catalog.Storage("metrics.k8s.io")
+				shared, _ := catalog.Storage("apps")
+				if own != c.own || known != c.known || shared != "" {
+					t.Errorf("metrics.k8s.io is in %q, %t, and apps in %q", own, known, shared)
+				}
+			})
+		})
+	}
+}

@@ -28,7 +28,7 @@ func TestValidateConnect(t *testing.T) {
 			`pattern "*.example.com": the server has no such resource`,
 			`collection pods?fields=spec.color=red: the server does not support this selector`,
 			`resource "deployments.v7.apps": the server has no such resource in version v7: it is served in v1`,
-			`resource "nodes" is cluster-scoped: remove its namespaces`,
+			`resource "nodes": it is cluster-scoped: remove its namespaces`,
 		}},
 		{"permissions", limited, fmt.Sprintf(`[configmaps, {resource: secrets, namespaces: [%s]}]`, w.ns), exitEnvironment, []string{
 			"forbidden", "grant list and watch on secrets in namespace " + w.ns,

@@ -20,7 +20,7 @@ Each of it comes from one entry of resources, of the bridge or of a sink.
 {{- if or (eq $group "*") (contains "." $group) -}}{{- $_ := set $out "custom" true -}}{{- end -}}
 {{- /* To get one object tells whether it left the selection or was deleted. Where everything is watched, that is
        pods/exec as well, and whoever may "get" it may run commands. */ -}}
-{{- $leaves := or $e.labelSelector $e.fieldSelector $e.excludeNamespaces | not | not -}}
+{{- $leaves := or $e.labelSelector $e.fieldSelector (and $e.excludeNamespaces (not $e.namespaceSelector)) | not | not -}}
 {{- $verb := ternary "get" "list" (and (ne $group "*") $leaves) -}}
 {{- if eq $wanted.resource "*" -}}
 {{- if eq $group "*" -}}

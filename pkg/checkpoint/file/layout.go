@@ -32,7 +32,6 @@ const (
 // directory with data and no marker is somebody else's, and a creation or a
 // reset that was cut short is known as such.
 const (
-	layoutVersion  = 2 // goes up with pebble's format
 	markUnfinished = "kubebridge checkpoint, unfinished\n"
 	markReset      = "kubebridge checkpoint, reset\n"
 	markFormat     = "kubebridge checkpoint, format %d\n"
@@ -104,14 +103,10 @@ func readMarker(on vfs.FS, name string) (condition, error) {
 	if _, err := fmt.Sscanf(string(text), markFormat, &format); err != nil || format < 1 {
 		return absent, fmt.Errorf("%w: its file %s does not parse", checkpoint.ErrCorrupt, markerName)
 	}
-	wrong := checkpoint.ErrNewer
-	switch {
-	case format == layoutVersion:
-		return complete, nil
-	case format < layoutVersion:
-		wrong = checkpoint.ErrOlder
+	if err := checkpoint.CheckVersion(format); err != nil {
+		return absent, err
 	}
-	return absent, fmt.Errorf("%w: it has format %d, this program knows %d", wrong, format, layoutVersion)
+	return complete, nil
 }
 
 // writeMarker replaces the marker durably.

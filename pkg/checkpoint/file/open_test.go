@@ -194,13 +194,13 @@ func TestOtherFormats(t *testing.T) {
 		err  error
 		says string
 	}{
-		"kubebridge checkpoint, format 3\n": {checkpoint.ErrNewer, "run the newer version"},
-		"kubebridge checkpoint, format 1\n": {checkpoint.ErrOlder, "give it up with `bridge checkpoint reset --sink audit`"},
+		"kubebridge checkpoint, format 4\n": {checkpoint.ErrNewer, "run the newer version"},
+		"kubebridge checkpoint, format 2\n": {checkpoint.ErrOlder, "give it up with `bridge checkpoint reset --sink audit`"},
 	} {
 		if err := os.WriteFile(filepath.Join(path, markerName), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		refused(t, path, lane, want.err, "format "+text[len(text)-2:len(text)-1]+", this program knows 2", want.says)
+		refused(t, path, lane, want.err, "format "+text[len(text)-2:len(text)-1]+", this version reads format 3", want.says)
 	}
 	if err := Reset(path); err != nil {
 		t.Errorf("reset of a checkpoint in an older format: %v", err)

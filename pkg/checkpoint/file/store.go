@@ -164,7 +164,7 @@ func (s *Store) create(id event.Identity, afterReset bool) error {
 	if err := classify(s.apply(first)); err != nil {
 		return err
 	}
-	return writeMarker(on, s.path, fmt.Sprintf(markFormat, layoutVersion))
+	return writeMarker(on, s.path, fmt.Sprintf(markFormat, checkpoint.Version))
 }
 
 // checkIdentity refuses a checkpoint that is not id's, and takes over a change of

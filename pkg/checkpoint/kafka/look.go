@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 
@@ -18,9 +19,10 @@ import (
 // topics it writes to.
 const TopicPrefix = "!topic/"
 
-// Look returns what a topic holds, whosever it is, and shuts out nobody: Get and
+// Look returns what a topic holds, whosever it is, and fences nobody: Get and
 // Scan of the store are then to be used, and Close. The error wraps
-// fs.ErrNotExist when there is no such topic.
+// fs.ErrNotExist when there is no such topic, and [checkpoint.ErrOlder],
+// [checkpoint.ErrNewer] or [checkpoint.ErrCorrupt] when the topic cannot be read.
 func Look(ctx context.Context, o Options) (*Store, event.Identity, error) {
 	var id event.Identity
 	s, err := New(o)
@@ -29,7 +31,7 @@ func Look(ctx context.Context, o Options) (*Store, event.Identity, error) {
 	}
 	if id, err = s.look(ctx); err != nil {
 		_ = s.Close() // what it would say is not what went wrong
-		return nil, id, fmt.Errorf("checkpoint topic %q: %w", s.topic, err)
+		return nil, id, fmt.Errorf("checkpoint topic %q: %w", s.topic, s.advise(err))
 	}
 	return s, id, nil
 }
@@ -66,18 +68,25 @@ func (s *Store) look(ctx context.Context) (id event.Identity, err error) {
 	return record.Identity, checkpoint.CheckIdentity(s.owner, record.Identity)
 }
 
-// Reset makes the next start a declared reset, and accepts whatever number of
-// partitions it then finds. With forget, any bridge or cluster may take the topic
-// over. A bridge that is running is shut out. o.Identity need not be known.
-func Reset(ctx context.Context, o Options, forget bool) error {
-	s, id, err := Look(ctx, o)
+// Reset makes the next start a reset, which accepts whatever number of partitions it then finds.
+// empty also removes everything that the topic holds: then any bridge and cluster may take the topic
+// over, and it does not matter whether its content can be read. A bridge that is running is fenced.
+// o.Identity need not be known.
+func Reset(ctx context.Context, o Options, empty bool) error {
+	s, err := New(o)
 	if err != nil {
 		return err
 	}
-	if err := s.Close(); err != nil {
-		return err
+	topic := s.topic
+	id, err := s.look(ctx)
+	err = errors.Join(err, s.Close())
+	switch {
+	case err != nil && !(empty && unreadable(err)):
+		return fmt.Errorf("checkpoint topic %q: %w", topic, err)
+	case id == event.Identity{}:
+		id = o.Identity
 	}
-	o.Topic, o.Identity, o.StandAlone, o.Logger = s.topic, id, true, zap.NewNop()
+	o.Topic, o.Identity, o.StandAlone, o.Logger, o.anyOwner = topic, id, true, zap.NewNop(), empty
 	if s, err = New(o); err != nil {
 		return err
 	}
@@ -85,16 +94,40 @@ func Reset(ctx context.Context, o Options, forget bool) error {
 	if err := s.Load(ctx); err != nil {
 		return err
 	}
-	changes := []event.KV{{Key: checkpoint.ResetKey(), Value: checkpoint.ResetRequested()}}
-	if forget { // what has no owner is reset by the next one
-		changes = append(changes, event.KV{Key: checkpoint.IdentityKey()})
+	prefix := []byte(TopicPrefix)
+	if empty {
+		prefix = nil
 	}
-	err = s.Scan([]byte(TopicPrefix), func(key, _ []byte) error {
-		changes = append(changes, event.KV{Key: bytes.Clone(key)})
+	return s.reset(ctx, prefix)
+}
+
+// reset removes the keys with a prefix, and asks for a reset. The request comes with the last of them. Until
+// then the identity stays, so a start after a crash does not take a part for the whole.
+func (s *Store) reset(ctx context.Context, prefix []byte) error {
+	var keys []event.KV
+	err := s.Scan(prefix, func(key, _ []byte) error {
+		if !bytes.Equal(key, checkpoint.IdentityKey()) {
+			keys = append(keys, event.KV{Key: bytes.Clone(key)})
+		}
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	return s.Commit(ctx, changes)
+	for len(keys) > copyAtOnce {
+		if err := s.Commit(ctx, keys[:copyAtOnce]); err != nil {
+			return err
+		}
+		keys = keys[copyAtOnce:]
+	}
+	keys = append(keys, event.KV{Key: checkpoint.ResetKey(), Value: checkpoint.ResetRequested()})
+	if len(prefix) == 0 {
+		keys = append(keys, event.KV{Key: checkpoint.IdentityKey()})
+	}
+	return s.Commit(ctx, keys)
+}
+
+// unreadable reports whether an error says that the content of a topic cannot be read.
+func unreadable(err error) bool {
+	return errors.Is(err, checkpoint.ErrCorrupt) || errors.Is(err, checkpoint.ErrNewer) || errors.Is(err, checkpoint.ErrOlder)
 }

@@ -68,6 +68,8 @@ type Options struct {
 	// StandAlone is set beside a sink that does not write in transactions: Load
 	// then takes over, and Commit writes to the topic.
 	StandAlone bool
+
+	anyOwner bool // the topic may be anybody's, and of any format
 }
 
 // Store is a [checkpoint.Store] and a [checkpoint.Loader]. Get and Scan may be
@@ -198,6 +200,9 @@ func (s *Store) catchUp(ctx context.Context, end end) error {
 	return s.checkOwner()
 }
 
+// copyAtOnce is how many keys are changed in one commit where all keys of a topic are.
+const copyAtOnce = 2000
+
 // fill reads into the copy what it lacks, up to an end of the topic.
 func (s *Store) fill(ctx context.Context, end end) error {
 	to, err := s.end(ctx, end)
@@ -214,7 +219,6 @@ func (s *Store) fill(ctx context.Context, end end) error {
 		}
 		s.used = true
 	}
-	const enough = 2000
 	var changes []event.KV
 	flush := func() error {
 		err := s.copy.Commit(ctx, changes)
@@ -231,7 +235,7 @@ func (s *Store) fill(ctx context.Context, end end) error {
 		case writerKey:
 			return nil
 		}
-		if changes = append(changes, event.KV{Key: r.Key, Value: r.Value}); len(changes) < enough {
+		if changes = append(changes, event.KV{Key: r.Key, Value: r.Value}); len(changes) < copyAtOnce {
 			return nil
 		}
 		return flush()
@@ -256,15 +260,25 @@ func (s *Store) fill(ctx context.Context, end end) error {
 }
 
 func (s *Store) checkOwner() error {
-	if s.owner == nil {
+	if s.owner == nil || s.o.anyOwner {
 		return nil
 	}
-	err := checkpoint.CheckIdentity(s.owner, s.o.Identity)
+	return s.advise(checkpoint.CheckIdentity(s.owner, s.o.Identity))
+}
+
+// advise adds what to do about an error of [checkpoint.CheckIdentity].
+func (s *Store) advise(err error) error {
+	reset := "give it up with `bridge checkpoint reset`"
+	if sink := s.o.Identity.Sink; sink != "" {
+		reset = "give it up with `bridge checkpoint reset --sink " + sink + "`"
+	}
 	switch {
 	case errors.Is(err, checkpoint.ErrForeign):
 		return fmt.Errorf("%w: give this bridge another name, or another checkpoint.kafka.topic", err)
-	case err != nil:
-		return fmt.Errorf("%w: give it up with `bridge checkpoint reset --sink %s`", err, s.o.Identity.Sink)
+	case errors.Is(err, checkpoint.ErrNewer):
+		return fmt.Errorf("%w: run the newer version, or %s", err, reset)
+	case errors.Is(err, checkpoint.ErrOlder), errors.Is(err, checkpoint.ErrCorrupt):
+		return fmt.Errorf("%w: %s", err, reset)
 	}
-	return nil
+	return err
 }

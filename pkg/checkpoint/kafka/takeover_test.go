@@ -367,17 +367,74 @@ func TestLookAndReset(t *testing.T) {
 	}
 	other := o
 	other.Identity = event.Identity{Bridge: "other", Cluster: "c", ClusterUID: "u", Sink: "s"}
-	for _, forget := range []bool{false, true} {
-		if err := Reset(t.Context(), Options{Client: o.Client, Topic: o.Topic}, forget); err != nil {
+	for _, empty := range []bool{false, true} {
+		if err := Reset(t.Context(), Options{Client: o.Client, Topic: o.Topic}, empty); err != nil {
 			t.Fatal(err)
 		}
-		if forget {
-			o = other
+		kept := "2"
+		if empty {
+			o, kept = other, ""
 		}
 		again := load(t, o)
 		expect(t, again, string(checkpoint.ResetKey()), string(checkpoint.ResetRequested()))
 		expect(t, again, TopicPrefix+"t", "")
+		expect(t, again, "e/a", kept)
 		again.Close()
+	}
+}
+
+// A checkpoint in another format is refused with a way out, and that way works: otherwise a bridge that was
+// replaced by another version could not be started again without Kafka's tools.
+func TestOtherFormats(t *testing.T) {
+	for _, c := range []struct {
+		name, identity string
+		want           error
+	}{
+		{"older", `{"version":1,"identity":{"bridge":"kubebridge","cluster":"prod","clusterUID":"5b8f1c34-7a2e-4c8a-9f39-0e1f8f2f4a11","sink":"audit"}}`, checkpoint.ErrOlder},
+		{"newer", `{"version":99,"identity":{"bridge":"kubebridge","cluster":"prod","clusterUID":"5b8f1c34-7a2e-4c8a-9f39-0e1f8f2f4a11","sink":"audit"}}`, checkpoint.ErrNewer},
+		{"damaged", `{`, checkpoint.ErrCorrupt},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := startBus(t)
+			o := options(t, b)
+			running := load(t, o)
+			old := make([]event.KV, 0, 2*copyAtOnce+1)
+			for i := range 2 * copyAtOnce {
+				old = append(old, kv(fmt.Sprintf("e/pods/ns/%04d", i), "x"))
+			}
+			if err := running.Commit(t.Context(), append(old, event.KV{Key: checkpoint.IdentityKey(), Value: []byte(c.identity)})); err != nil {
+				t.Fatal(err)
+			}
+			s, err := New(o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			_, _, looked := Look(t.Context(), o)
+			for what, err := range map[string]error{"Load": s.Load(t.Context()), "Look": looked} {
+				if !errors.Is(err, c.want) || !strings.Contains(err.Error(), "`bridge checkpoint reset --sink audit`") || !strings.Contains(err.Error(), `"checkpoint"`) {
+					t.Errorf("%s: %v, want %v with the topic and the command", what, err, c.want)
+				}
+			}
+			if err := Reset(t.Context(), o, false); !errors.Is(err, c.want) {
+				t.Errorf("Reset of what cannot be read: %v, want %v", err, c.want)
+			}
+			if err := Reset(t.Context(), o, true); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 { // the first one only learns that its producer is not taken any more
+				err = running.Commit(t.Context(), []event.KV{kv("e/a", "1")})
+			}
+			if !errors.Is(err, checkpoint.ErrFenced) {
+				t.Errorf("the running bridge: %v, want ErrFenced", err)
+			}
+			again := load(t, o)
+			expect(t, again, string(checkpoint.ResetKey()), string(checkpoint.ResetRequested()))
+			err = again.Scan([]byte("e/"), func(key, _ []byte) error { return fmt.Errorf("%s is left", key) })
+			if err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 

@@ -149,8 +149,8 @@ func (s *Store) takeOver(ctx context.Context) error {
 	var first []event.KV
 	if s.owner == nil {
 		first = append(first, event.KV{Key: checkpoint.IdentityKey(), Value: checkpoint.EncodeIdentity(s.o.Identity)})
-		if s.used { // its beginning is gone: what is left says nothing for certain
-			s.log.Warn("the checkpoint topic has lost its beginning: a declared reset is due", zap.String("topic", s.topic))
+		if s.used { // a part may be missing
+			s.log.Warn("the checkpoint topic does not say whose it is: a reset follows", zap.String("topic", s.topic))
 			first = append(first, event.KV{Key: checkpoint.ResetKey(), Value: checkpoint.ResetRequested()})
 		}
 	}

@@ -81,26 +81,23 @@ func (s *Store) look(ctx context.Context) error {
 	return s.local.Commit(ctx, redo)
 }
 
-// Reset makes the next start a declared reset. A bridge that is running is shut out.
-// With forget, or when it cannot be read, the bucket is emptied, which emptied reports:
-// any bridge may then take it over. Of o.Identity the ClusterUID need not be known. The
+// Reset makes the next start a reset. empty also removes everything that the bucket holds: then any
+// bridge and cluster may take the bucket over, and it does not matter whether its content can be read.
+// A bridge that is running is fenced. Of o.Identity the ClusterUID need not be known. The
 // error wraps fs.ErrNotExist when there is no such bucket.
-func Reset(ctx context.Context, o Options, forget bool) (emptied bool, err error) {
+func Reset(ctx context.Context, o Options, empty bool) (err error) {
 	if o, err = locate(ctx, o); err != nil {
-		return false, err
+		return err
 	}
 	s := New(o)
 	defer func() { err = errors.Join(err, s.Close()) }()
-	if !forget {
-		err = s.Load(ctx)
-		if err == nil {
-			return false, s.Commit(ctx, []event.KV{{Key: checkpoint.ResetKey(), Value: checkpoint.ResetRequested()}})
-		}
-		if !errors.Is(err, checkpoint.ErrCorrupt) && !errors.Is(err, checkpoint.ErrNewer) {
-			return false, err
-		}
+	if empty {
+		return s.wrap("empty", s.bucket.empty(ctx))
 	}
-	return true, s.wrap("empty", s.bucket.empty(ctx))
+	if err := s.Load(ctx); err != nil {
+		return err
+	}
+	return s.Commit(ctx, []event.KV{{Key: checkpoint.ResetKey(), Value: checkpoint.ResetRequested()}})
 }
 
 // empty leaves a head and nothing else, in one message.

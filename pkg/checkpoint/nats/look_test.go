@@ -77,7 +77,7 @@ func TestOthersBucketsAreLeftAlone(t *testing.T) {
 	}
 	for name, err := range map[string]error{
 		"look":  func() error { _, _, err := Look(t.Context(), unknownCluster(b.url())); return err }(),
-		"reset": func() error { _, err := Reset(t.Context(), unknownCluster(b.url()), true); return err }(),
+		"reset": func() error { return Reset(t.Context(), unknownCluster(b.url()), true) }(),
 	} {
 		if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "cluster prod (uid-of-prod)") {
 			t.Errorf("%s: %v", name, err)
@@ -96,7 +96,7 @@ func TestOthersBucketsAreLeftAlone(t *testing.T) {
 	twice := options(b.url())
 	twice.Identity.ClusterUID = "rebuilt"
 	mustOpen(t, twice)
-	if _, err := Reset(t.Context(), unknownCluster(b.url()), false); err == nil || !strings.Contains(err.Error(), BucketName(lane)) || !strings.Contains(err.Error(), BucketName(twice.Identity)) {
+	if err := Reset(t.Context(), unknownCluster(b.url()), false); err == nil || !strings.Contains(err.Error(), BucketName(lane)) || !strings.Contains(err.Error(), BucketName(twice.Identity)) {
 		t.Errorf("two that fit: %v", err)
 	}
 }
@@ -105,15 +105,16 @@ func TestOthersBucketsAreLeftAlone(t *testing.T) {
 // what it would write then must not take the request back.
 func TestReset(t *testing.T) {
 	for _, c := range []struct {
-		name    string
-		forget  bool
-		damage  string // of the head
-		emptied bool
+		name   string
+		damage string // of the head
+		empty  bool
+		want   error // of Reset without empty
 	}{
 		{name: "kept"},
-		{name: "forgotten", forget: true, emptied: true},
-		{name: "damaged", damage: "x", emptied: true},
-		{name: "of a newer version", damage: `{"version":99}`, emptied: true},
+		{name: "emptied", empty: true},
+		{name: "damaged", damage: "x", empty: true, want: checkpoint.ErrCorrupt},
+		{name: "of a newer version", damage: `{"version":99}`, empty: true, want: checkpoint.ErrNewer},
+		{name: "of an older version", damage: `{"version":1}`, empty: true, want: checkpoint.ErrOlder},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := startBus(t)
@@ -128,9 +129,13 @@ func TestReset(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			emptied, err := Reset(t.Context(), unknownCluster(b.url()), c.forget)
-			if err != nil || emptied != c.emptied {
-				t.Fatalf("Reset: emptied %t, %v", emptied, err)
+			if c.want != nil {
+				if err := Reset(t.Context(), unknownCluster(b.url()), false); !errors.Is(err, c.want) || !strings.Contains(err.Error(), "`bridge checkpoint reset --sink live`") {
+					t.Errorf("Reset of what cannot be read: %v, want %v with the command", err, c.want)
+				}
+			}
+			if err := Reset(t.Context(), unknownCluster(b.url()), c.empty); err != nil {
+				t.Fatal(err)
 			}
 			within(t, "the running bridge to be shut out", func() bool {
 				err := running.Commit(context.Background(), []event.KV{kv("e/a", "2")})
@@ -140,7 +145,7 @@ func TestReset(t *testing.T) {
 				return errors.Is(err, checkpoint.ErrFenced)
 			})
 			want := kv("e/a", "1")
-			if c.emptied {
+			if c.empty {
 				want.Value = nil
 			}
 			for range 2 { // also when it dies at once

@@ -112,9 +112,8 @@ func New(o Options) *Store {
 }
 
 // Load takes the bucket over from whoever wrote to it, and copies it. The error wraps
-// [checkpoint.ErrForeign], [checkpoint.ErrUnusable], [checkpoint.ErrNewer] or
-// [checkpoint.ErrCorrupt], or is one
-// to be tried again.
+// [checkpoint.ErrForeign], [checkpoint.ErrUnusable], [checkpoint.ErrOlder], [checkpoint.ErrNewer] or
+// [checkpoint.ErrCorrupt], or is one to be tried again.
 func (s *Store) Load(ctx context.Context) error {
 	s.halt()
 	s.writing.Lock()
@@ -351,10 +350,10 @@ func (s *Store) wrap(verb string, err error) error {
 		hint = ": give this bridge or sink another name, or delete the bucket"
 	case errors.Is(err, checkpoint.ErrUnusable):
 		hint = ": correct it with `nats stream edit`, or give this bridge or sink another name"
-	case errors.Is(err, checkpoint.ErrCorrupt):
+	case errors.Is(err, checkpoint.ErrCorrupt), errors.Is(err, checkpoint.ErrOlder):
 		hint = ": give it up with `bridge checkpoint reset --sink " + s.o.Identity.Sink + "`"
 	case errors.Is(err, checkpoint.ErrNewer):
-		hint = ": use that version"
+		hint = ": run the newer version, or give it up with `bridge checkpoint reset --sink " + s.o.Identity.Sink + "`"
 	}
 	return fmt.Errorf("%s checkpoint of sink %q in bucket %q: %w%s", verb, s.o.Identity.Sink, s.name, err, hint)
 }

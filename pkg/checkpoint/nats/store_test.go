@@ -360,11 +360,13 @@ func TestRefused(t *testing.T) {
 		{"bridge", other(func(id *event.Identity) { id.Bridge = "else" }), nil, checkpoint.ErrForeign, "bridge"},
 		{"sink", other(func(id *event.Identity) { id.Sink = "else" }), nil, checkpoint.ErrForeign, "sink"},
 		{"newer head", Options{Identity: lane}, map[string]string{headToken: `{"version":99}`}, checkpoint.ErrNewer, "99"},
+		{"older head", Options{Identity: lane}, map[string]string{headToken: `{"version":1}`}, checkpoint.ErrOlder, "`bridge checkpoint reset --sink live`"},
+		{"older identity", Options{Identity: lane}, map[string]string{"=21identity": `{"version":1}`}, checkpoint.ErrOlder, "`bridge checkpoint reset --sink live`"},
 		{"newer identity", Options{Identity: lane}, map[string]string{"=21identity": `{"version":99}`}, checkpoint.ErrNewer, "99"},
 		{"head", Options{Identity: lane}, map[string]string{headToken: "x"}, checkpoint.ErrCorrupt, "head"},
 		{"identity", Options{Identity: lane}, map[string]string{"=21identity": "x"}, checkpoint.ErrCorrupt, "identity"},
 		{"key", Options{Identity: lane}, map[string]string{"a=zz": "x"}, checkpoint.ErrCorrupt, "a=zz"},
-		{"part of a write", Options{Identity: lane}, map[string]string{headToken: `{"version":1,"redo":3}`}, checkpoint.ErrCorrupt, "part 1 of 3"},
+		{"part of a write", Options{Identity: lane}, map[string]string{headToken: `{"version":3,"redo":3}`}, checkpoint.ErrCorrupt, "part 1 of 3"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := startBus(t)

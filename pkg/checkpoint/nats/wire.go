@@ -123,8 +123,8 @@ func decodeHead(b []byte) (head, error) {
 	if err := json.Unmarshal(b, &h); err != nil || h.Version < 1 {
 		return head{}, fmt.Errorf("%w: its head %q does not parse", checkpoint.ErrCorrupt, b)
 	}
-	if h.Version > checkpoint.Version {
-		return head{}, fmt.Errorf("%w: it has format %d, this program knows %d", checkpoint.ErrNewer, h.Version, checkpoint.Version)
+	if err := checkpoint.CheckVersion(h.Version); err != nil {
+		return head{}, err
 	}
 	return h, nil
 }

@@ -175,6 +175,9 @@ func (c Config) CheckKey(template, topic string) error {
 			return fmt.Errorf("key: %q: with tombstones a key is one object's: put a / between two names, which no name holds: else two objects could have one key", template)
 		}
 	}
+	if template != defaultKey && !strings.Contains(template, "{entry}") {
+		return fmt.Errorf("key: %q: with tombstones a key is one object's in one collection, and {entry} is not in it: append /{entry}: else the end of one entry's collection would remove objects of another's", template)
+	}
 	return nil
 }
 

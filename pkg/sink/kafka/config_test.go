@@ -33,6 +33,7 @@ func TestConfigRejected(t *testing.T) {
 		{"unknown delivery", func(c *Config) { c.Delivery = "twice" }, `delivery: "twice"`},
 		{"version in the topic", func(c *Config) { c.Topic = "k8s.{version}" }, "topic: "},
 		{"illegal topic", func(c *Config) { c.Topic = "k8s/{cluster}" }, "topic: "},
+		{"a key of two collections in compacted topics", func(c *Config) { c.Tombstones, c.Key = true, "{namespace}/{name}" }, "key: \"{namespace}/{name}\": with tombstones a key is one object's in one collection"},
 		{"partitions", func(c *Config) { c.Create.Partitions = -1 }, "create.partitions: -1"},
 		{"replication", func(c *Config) { c.Create.ReplicationFactor = -2 }, "create.replicationFactor: -2"},
 		{"credentials without mechanism", func(c *Config) { c.SASL.Username = "u" }, "sasl.mechanism: missing"},

@@ -27,9 +27,8 @@ const (
 type ReaderOptions struct {
 	Config   Config // completed by NewReader
 	Identity event.Identity
-	// Topics says which of the topics there are to be read. A key, unless it is "", is
-	// the only one that is of interest: only its partition is read.
-	Topics func(name string) (key string, ok bool)
+	// Topics reports whether a topic is read.
+	Topics func(name string) bool
 }
 
 // Reader is a [sink.Reader] of a sink's topics. It sees committed records only.
@@ -79,10 +78,9 @@ func (r *Reader) lookUp(ctx context.Context, o ReaderOptions) error {
 		return fmt.Errorf("list the topics: %w", err)
 	}
 	var names []string
-	keys := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		if key, ok := o.Topics(name); ok {
-			names, keys[name] = append(names, name), key
+		if o.Topics(name) {
+			names = append(names, name)
 		}
 	}
 	if len(names) == 0 {
@@ -103,15 +101,7 @@ func (r *Reader) lookUp(ctx context.Context, o ReaderOptions) error {
 		return fmt.Errorf("look up where the topics end: %w", err)
 	}
 	for _, name := range names {
-		n := len(end[name])
-		only := -1
-		if keys[name] != "" { // as Java's default partitioner, and ours
-			only = kgo.StickyKeyPartitioner(nil).ForTopic(name).Partition(&kgo.Record{Key: []byte(keys[name])}, n)
-		}
-		for id := range n {
-			if only >= 0 && id != only {
-				continue
-			}
+		for id := range len(end[name]) {
 			from, ok := first.Lookup(name, int32(id))
 			to, ok2 := end.Lookup(name, int32(id))
 			if !ok || !ok2 {

@@ -198,6 +198,11 @@ func (c Config) checkTemplate(template string) error {
 	return nil
 }
 
+// perEntry reports whether objects of two entries have two subjects. {entry} is appended to the default one.
+func (c Config) perEntry() bool {
+	return c.Subject == defaultSubject || strings.Contains(c.Subject, "{entry}")
+}
+
 func (c Config) checkDeadLetter() error {
 	if c.DeadLetter == nil {
 		return nil

@@ -53,6 +53,7 @@ func (l *link) judge(c jetstream.StreamConfig) (breaks []error, weak []finding) 
 		{c.PersistMode == jetstream.AsyncPersistMode, true, "its persist_mode is async", "default", "it would acknowledge what it can still lose: " + another},
 		{c.AllowMsgCounter, true, "its allow_msg_counter is true", "false", "it takes numbers only: " + another},
 		{alone && c.MaxMsgsPerSubject > 0, true, fmt.Sprintf("it keeps only %d messages per subject (max_msgs_per_subject)", c.MaxMsgsPerSubject), "-1", "others would vanish from the middle: " + another},
+		{!alone && c.MaxMsgsPerSubject > 0 && !l.config.perEntry(), false, fmt.Sprintf("it keeps only %d messages per subject (max_msgs_per_subject), and nats.subject has no {entry}", c.MaxMsgsPerSubject), "-1, or {entry} in nats.subject", "events of one entry remove those of another entry of the same resource"},
 		{c.DiscardNewPerSubject, true, "its discard_new_per_subject is true", "false", "a subject that is full would hold everything back: set it to false"},
 		{c.Storage != jetstream.FileStorage, false, "its storage is memory", "file", "what it holds is lost when its servers end, and a reset follows"},
 		{c.Replicas < want.Replicas, false, fmt.Sprintf("its num_replicas is %d", c.Replicas), fmt.Sprint(want.Replicas), "raise it with `nats stream edit`, or correct nats.stream.replicas"},

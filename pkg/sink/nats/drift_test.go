@@ -1,6 +1,7 @@
 package nats
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -48,4 +49,19 @@ func TestDriftIsSaid(t *testing.T) {
 		}
 	}
 	mustWrite(t, s, records(1, 1))
+}
+
+// On a stream that keeps only the last messages of a subject, two entries with one subject for an object lose
+// messages that no consumer can miss.
+func TestLimitPerSubjectIsSaid(t *testing.T) {
+	for subject, want := range map[string]bool{
+		defaultSubject: false, "k8s.{entry}.{cluster}.{name}": false, "k8s.{cluster}.{name}": true,
+	} {
+		l := link{config: Config{Delivery: atLeastOnce, Subject: subject}}
+		breaks, weak := l.judge(jetstream.StreamConfig{MaxMsgsPerSubject: 1, Duplicates: duplicateWindow, Storage: jetstream.FileStorage})
+		said := slices.ContainsFunc(weak, func(f finding) bool { return strings.Contains(f.found, "{entry}") })
+		if said != want || len(breaks) > 0 {
+			t.Errorf("subject %q: said is %t, want %t; refused: %v", subject, said, want, breaks)
+		}
+	}
 }

@@ -73,7 +73,7 @@ func (s *Sink) Tail(ctx context.Context, from []byte, fn func(state []event.KV, 
 		}
 		state, err := decodeState(m.state)
 		if err != nil {
-			return fmt.Errorf("message %d of stream %q: %w", m.seq, s.name, err)
+			return s.gone("what message %d moved is not known: %v", m.seq, err)
 		}
 		return fn(state, mark{now.created, m.seq, m.term}.encode())
 	})

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
@@ -95,6 +96,27 @@ func TestTailReturnsTheCallersError(t *testing.T) {
 	})
 	if !errors.Is(err, full) || calls != 1 {
 		t.Errorf("Tail: %v after %d calls", err, calls)
+	}
+}
+
+// A stream that another version has written, beside a checkpoint that is empty, must not fill that checkpoint with
+// what this version cannot read.
+func TestStateOfAnotherVersion(t *testing.T) {
+	for _, state := range []string{"AXABMQ", "4:AXABMQ", stateFormat + "!"} {
+		b := startBus(t, nil)
+		s := newSink(t, Config{URL: b.url()})
+		mustOpen(t, s, nil)
+		mustWrite(t, s, records(1, 1))
+		m := nats.NewMsg(records(2, 1).Records[0].Route)
+		m.Header[headerTerm], m.Header[headerID], m.Header[headerState] = []string{s.token(s.term)}, []string{"2/0"}, []string{state}
+		if _, err := b.client(t).PublishMsg(t.Context(), m); err != nil {
+			t.Fatal(err)
+		}
+		next := newSink(t, Config{URL: b.url()})
+		mustOpen(t, next, nil)
+		_, err := tailOf(t, next, nil)
+		wantReset(t, err, "what message 3 moved is not known: its header Kubebridge-State")
+		mustWrite(t, next, records(3, 1)) // and the sink goes on
 	}
 }
 

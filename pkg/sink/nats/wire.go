@@ -22,8 +22,10 @@ const (
 	headerState       = "Kubebridge-State" // what the record moves in the checkpoint
 	headerID          = "ce-id"
 
-	// stateOmitted stands for a state that does not fit. It is not base64.
+	// stateOmitted stands for a state that does not fit.
 	stateOmitted = "-"
+	// stateFormat begins every other state. It is not base64, and changes with the format of checkpoints.
+	stateFormat = "3:"
 )
 
 // What the server takes.
@@ -182,13 +184,24 @@ func encodeState(state []event.KV) string {
 		b = binary.AppendUvarint(b, uint64(len(kv.Value))+1)
 		b = append(b, kv.Value...)
 	}
-	return base64.RawStdEncoding.EncodeToString(b)
+	return stateFormat + base64.RawStdEncoding.EncodeToString(b)
 }
 
-var errState = errors.New("header " + headerState + " does not parse")
+var (
+	errState       = errors.New("its header " + headerState + " does not parse")
+	errStateFormat = errors.New("its header " + headerState + " has the format of another version")
+)
 
+// decodeState reverses encodeState. A record that moves nothing has no state.
 func decodeState(s string) ([]event.KV, error) {
-	b, err := base64.RawStdEncoding.DecodeString(s)
+	if s == "" {
+		return nil, nil
+	}
+	text, found := strings.CutPrefix(s, stateFormat)
+	if !found {
+		return nil, errStateFormat
+	}
+	b, err := base64.RawStdEncoding.DecodeString(text)
 	if err != nil {
 		return nil, errState
 	}

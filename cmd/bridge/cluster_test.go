@@ -1,0 +1,61 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// smallCluster makes the usual kubeconfig one of an API server with the UID of [lane], which has two pods in the
+// namespace shop at resourceVersion 42, and nothing else. Its watches say nothing.
+func smallCluster(t *testing.T) {
+	t.Helper()
+	pod := func(name, uid string) string {
+		return fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"namespace":"shop","uid":%q,"resourceVersion":"41"}}`, name, uid)
+	}
+	pods := []string{pod("a", "5b8f1c34-7a2e-4c8a-9f39-0e1f8f2f4a11"), pod("b", "5b8f1c34-7a2e-4c8a-9f39-0e1f8f2f4a12")}
+	answers := map[string]string{
+		"/api":                           `{"kind":"APIVersions","versions":["v1"]}`,
+		"/apis":                          `{"kind":"APIGroupList","apiVersion":"v1","groups":[]}`,
+		"/api/v1":                        `{"kind":"APIResourceList","groupVersion":"v1","resources":[{"name":"pods","singularName":"pod","namespaced":true,"kind":"Pod","verbs":["get","list","watch"]}]}`,
+		"/api/v1/namespaces/kube-system": `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"kube-system","uid":"` + lane("").ClusterUID + `"}}`,
+		"/api/v1/pods":                   `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"42"},"items":[` + strings.Join(pods, ",") + `]}`,
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		text, known := answers[r.URL.Path]
+		q := r.URL.Query()
+		switch {
+		case !known:
+			w.WriteHeader(http.StatusNotFound)
+			fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`)
+		case q.Get("watch") != "true":
+			fmt.Fprint(w, text)
+		case q.Has("sendInitialEvents") && strings.HasSuffix(r.URL.Path, "/pods"):
+			for _, p := range pods {
+				fmt.Fprintf(w, `{"type":"ADDED","object":%s}`+"\n", p)
+			}
+			fmt.Fprint(w, `{"type":"BOOKMARK","object":{"apiVersion":"v1","kind":"Pod","metadata":{"resourceVersion":"42","annotations":{"k8s.io/initial-events-end":"true"}}}}`+"\n")
+			fallthrough
+		default:
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+		}
+	}))
+	t.Cleanup(func() {
+		server.CloseClientConnections()
+		server.Close()
+	})
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	write(t, path, `apiVersion: v1
+kind: Config
+clusters: [{name: c, cluster: {server: "`+server.URL+`"}}]
+contexts: [{name: c, context: {cluster: c, user: u}}]
+users: [{name: u, user: {token: t}}]
+current-context: c
+`)
+	t.Setenv("KUBECONFIG", path)
+}

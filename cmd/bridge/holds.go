@@ -1,0 +1,286 @@
+package main
+
+import (
+	"cmp"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/kubebridge/kubebridge/internal/durable"
+	"github.com/kubebridge/kubebridge/internal/encode"
+	"github.com/kubebridge/kubebridge/internal/plan"
+	"github.com/kubebridge/kubebridge/internal/reconcile"
+	"github.com/kubebridge/kubebridge/pkg/checkpoint"
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+// checkpointInfo is what a checkpoint holds.
+type checkpointInfo struct {
+	Path     string         `json:"path"`
+	Identity event.Identity `json:"identity"`
+	Format   int            `json:"format"`
+	// Plan is the number of the sink's plan, and Birth is when the checkpoint began, in milliseconds since 1970. 0:
+	// the checkpoint has no plan yet.
+	Plan  uint64 `json:"plan"`
+	Birth uint64 `json:"birth"`
+	// Epochs has the epoch of each storage. The storage "" is that of the API server.
+	Epochs      map[string]uint64 `json:"epochs"`
+	Collections []heldCollection  `json:"collections"`
+	Owed        []string          `json:"owed"`            // resources whose plan is not published yet
+	Mark        string            `json:"mark,omitempty"`  // where the last batch ends on the bus, hexadecimal
+	Reset       bool              `json:"reset,omitempty"` // the next start is a reset
+}
+
+// heldCollection is what a checkpoint holds of a collection.
+type heldCollection struct {
+	ID          string           `json:"id"`
+	Phase       string           `json:"phase"`
+	Run         uint64           `json:"run"`
+	Incarnation uint64           `json:"incarnation"`
+	Epoch       uint64           `json:"epoch"`
+	Storage     string           `json:"storage,omitempty"`
+	Position    string           `json:"position"` // the resourceVersion up to which the inventory is complete
+	Seen        string           `json:"seen"`     // the highest resourceVersion
+	Objects     durable.Holdings `json:"objects"`
+	Bodies      int              `json:"bodies"`         // that are kept for diffs
+	Edit        uint64           `json:"edit"`           // the number of the plan that changed the collection last
+	Owed        bool             `json:"owed,omitempty"` // that number is not published yet
+	InDoubt     *doubt           `json:"inDoubt,omitempty"`
+}
+
+// doubt is what the last batch would have made of a collection. The bus may have the batch, and it is
+// not committed.
+type doubt struct {
+	Phase     string   `json:"phase,omitempty"` // "": only events of objects are in doubt
+	Run       uint64   `json:"run"`
+	Events    []string `json:"events"`    // about the collection
+	Objects   int      `json:"objects"`   // that have events in doubt
+	Deletions int      `json:"deletions"` // of these
+}
+
+// describe reads a checkpoint. Errors wrap [checkpoint.ErrCorrupt] if its content does not parse.
+func describe(path string, id event.Identity, store checkpoint.Store) (checkpointInfo, error) {
+	info := checkpointInfo{Path: path, Identity: id, Format: checkpoint.Version, Epochs: map[string]uint64{}, Collections: []heldCollection{}, Owed: []string{}}
+	numbers, err := info.readHead(store)
+	if err != nil {
+		return info, err
+	}
+	state, err := durable.Load(store)
+	if err != nil {
+		return info, err
+	}
+	owed, err := durable.Owed(store)
+	if err != nil {
+		return info, err
+	}
+	for storage, epoch := range state.Epochs {
+		info.Epochs[storage] = epoch
+	}
+	doubts := doubtsOf(&state)
+	for _, c := range collectionsOf(&state) {
+		r, at := state.Records[c], state.Progress[c]
+		info.Epochs[r.Properties.Storage] = max(info.Epochs[r.Properties.Storage], r.Epoch)
+		held := heldCollection{
+			ID: c, Phase: r.Phase.String(), Run: r.Run, Incarnation: r.Incarnation, Epoch: r.Epoch, Storage: r.Properties.Storage, Position: at.Position, Seen: at.Seen,
+			Edit: numbers.Edits[c].Number, Owed: slices.Contains(owed, string(durable.OwedEditKey(c))), InDoubt: doubts[c],
+		}
+		if held.Objects, err = durable.Hold(store, c, r); err != nil {
+			return info, err
+		}
+		if held.Bodies, err = countKeys(store, encode.BodyKey(c, "")); err != nil {
+			return info, err
+		}
+		info.Collections = append(info.Collections, held)
+	}
+	for _, key := range owed {
+		if resource, ok := strings.CutPrefix(key, string(durable.OwedPlanKey(""))); ok {
+			info.Owed = append(info.Owed, resource)
+		}
+	}
+	return info, nil
+}
+
+// readHead reads what a checkpoint holds beside its collections.
+func (i *checkpointInfo) readHead(store checkpoint.Store) (plan.Numbers, error) {
+	mark, err := store.Get(checkpoint.MarkKey())
+	if err != nil {
+		return plan.Numbers{}, err
+	}
+	reset, err := store.Get(checkpoint.ResetKey())
+	if err != nil {
+		return plan.Numbers{}, err
+	}
+	numbers, err := durable.LoadPlan(store)
+	if err != nil {
+		return numbers, err
+	}
+	i.Mark, i.Reset, i.Plan, i.Birth = hex.EncodeToString(mark), reset != nil, numbers.Number, numbers.Birth
+	return numbers, nil
+}
+
+// collectionsOf are the collections of a state, sorted: also those that have nothing but a draft.
+func collectionsOf(s *reconcile.State) (ids []string) {
+	for id := range s.Records {
+		ids = append(ids, id)
+	}
+	for id := range s.Drafts {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}
+
+// doubtsOf is what is in doubt, by collection.
+func doubtsOf(s *reconcile.State) map[string]*doubt {
+	all := map[string]*doubt{}
+	of := func(id string) *doubt {
+		if all[id] == nil {
+			all[id] = &doubt{Events: []string{}}
+		}
+		return all[id]
+	}
+	for id, d := range s.Drafts {
+		for _, e := range []struct {
+			name string
+			has  bool
+		}{{"gap", d.Gap}, {"synced", d.Synced || d.Confirmed}, {"resync", d.Resync}, {"closed", d.ClosedFirst && !s.Records[id].ClosedFirst}} {
+			if e.has {
+				of(id).Events = append(of(id).Events, e.name)
+			}
+		}
+		of(id).Phase, of(id).Run = d.Phase.String(), d.Run
+	}
+	for slot, intents := range s.Intents {
+		d := of(slot.Collection)
+		for i := range intents {
+			d.Objects++
+			d.Run = max(d.Run, intents[i].Run)
+			if intents[i].Deleted {
+				d.Deletions++
+			}
+		}
+	}
+	return all
+}
+
+func countKeys(store checkpoint.Store, prefix []byte) (n int, err error) {
+	err = store.Scan(prefix, func(_, _ []byte) error {
+		n++
+		return nil
+	})
+	return n, err
+}
+
+// print writes what a checkpoint holds for people.
+func (i *checkpointInfo) print(w io.Writer) error {
+	show(w, "%s: bridge %s, cluster %s (%s), sink %s, format %d", i.Path, i.Identity.Bridge, i.Identity.Cluster, i.Identity.ClusterUID, i.Identity.Sink, i.Format)
+	if i.Birth != 0 {
+		show(w, "  plan %d; the checkpoint began on %s", i.Plan, time.UnixMilli(int64(i.Birth)).UTC().Format(time.RFC3339))
+	}
+	for _, storage := range slices.Sorted(maps.Keys(i.Epochs)) {
+		show(w, "  epoch %d of %s", i.Epochs[storage], cmp.Or(storage, "the API server's storage"))
+	}
+	if len(i.Collections) == 0 {
+		fmt.Fprintln(w, "  no collections")
+	} else {
+		table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(table, "  COLLECTION\tPHASE\tPOSITION\tOBJECTS\tRUN\tINCARNATION\tEPOCH\tEDIT\tIN DOUBT")
+		for n := range i.Collections {
+			c := &i.Collections[n]
+			fmt.Fprintf(table, "  %s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", inLine(c.ID), c.words(), inLine(cmp.Or(c.Position, none)), c.holds(),
+				number(c.Run), number(c.Incarnation), number(c.Epoch), number(c.Edit), cmp.Or(c.InDoubt.words(), none))
+		}
+		if err := table.Flush(); err != nil {
+			return err
+		}
+	}
+	i.printDue(w)
+	return nil
+}
+
+// printDue writes what the next start does.
+func (i *checkpointInfo) printDue(w io.Writer) {
+	for n := range i.Collections {
+		if i.Collections[n].InDoubt != nil {
+			fmt.Fprintln(w, "  in doubt: the last run ended before it committed its last batch; the next start publishes what is missing of it")
+			break
+		}
+	}
+	var owed []string
+	for n := range i.Collections {
+		if c := &i.Collections[n]; c.Owed {
+			owed = append(owed, c.ID)
+		}
+	}
+	if owed = append(owed, i.Owed...); len(owed) > 0 {
+		show(w, "  the plan number is not published yet for %s; the next synced event has it", strings.Join(owed, ", "))
+	}
+	if i.Reset {
+		fmt.Fprintln(w, "  the next start resets every collection")
+	}
+}
+
+// none stands for a value that there is not.
+const none = "-"
+
+func number(n uint64) string {
+	if n == 0 {
+		return none
+	}
+	return strconv.FormatUint(n, 10)
+}
+
+// phaseWords say what a phase means for the next start.
+var phaseWords = map[string]string{
+	"new":     "begins with its first list",
+	"listing": "begins with a list",
+	"in step": "watches from the position",
+	"absent":  "the resource or its namespace does not exist",
+	"leaving": "not wanted; closed when its replacement has synced",
+	"ending":  "its inventory is being removed",
+	"closed":  "consumers have dropped it",
+}
+
+func (c *heldCollection) words() string {
+	if words := phaseWords[c.Phase]; words != "" {
+		return c.Phase + ": " + words
+	}
+	return inLine(c.Phase)
+}
+
+// holds says how many objects consumers have, and what else the inventory has.
+func (c *heldCollection) holds() string {
+	words := strconv.Itoa(c.Objects.Published)
+	for _, more := range []struct {
+		n    int
+		what string
+	}{{c.Objects.Unpublished, "not published"}, {c.Objects.Skipped, "skipped"}, {c.Objects.Void, "of an earlier incarnation"}, {c.Bodies, "kept for diffs"}} {
+		if more.n > 0 {
+			words += fmt.Sprintf(", %d %s", more.n, more.what)
+		}
+	}
+	return words
+}
+
+func (d *doubt) words() string {
+	if d == nil {
+		return ""
+	}
+	parts := slices.Clone(d.Events)
+	if d.Objects > 0 {
+		parts = append(parts, count(d.Objects, "object"))
+	}
+	if d.Deletions > 0 {
+		parts = append(parts, count(d.Deletions, "deletion"))
+	}
+	if d.Phase != "" {
+		parts = append(parts, "then "+d.Phase)
+	}
+	return strings.Join(parts, ", ")
+}
