@@ -5,7 +5,8 @@
 //
 //	mode         order of writes                                      after a crash
 //	Transaction  records and changes in one transaction of the bus    both, or neither
-//	Log          records with their own changes; then all changes     Open applies what the bus has beyond the store
+//	Log          Before; then records with their own changes; then    Open applies what the bus has beyond the store
+//	             all changes
 //	Intents      Before; then records; then changes                   what Before says is in doubt
 package delivery
 
@@ -49,7 +50,7 @@ type Batch struct {
 	// Records are in order per key. Record.State are the changes that a reader of the bus
 	// applies in the mode Log.
 	Records []event.Record
-	// Before must be in the store before the bus gets the records, in the mode Intents.
+	// Before must be in the store before the bus gets the records, in the modes Log and Intents.
 	Before []event.KV
 	// Changes are committed with the records.
 	Changes []event.KV
@@ -196,7 +197,7 @@ func (d *Delivery) Deliver(ctx context.Context, b *Batch) error {
 	if len(b.Records) == 0 {
 		return d.Commit(ctx, b.Seq, b.Changes)
 	}
-	if d.mode == Intents && len(b.Before) > 0 {
+	if d.mode != Transaction && len(b.Before) > 0 {
 		if err := d.record(ctx, b.Before); err != nil {
 			return err
 		}

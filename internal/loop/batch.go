@@ -138,8 +138,8 @@ func (l *Loop) deliver(ctx context.Context, settled ...event.Record) {
 	b := &delivery.Batch{Seq: f.seq, Records: f.records, Changes: changes}
 	switch mode {
 	case delivery.Log:
-		b.Silent = durable.Silent(f.sealed)
-		b.Silent = slices.Concat(b.Silent, l.forgotten(b.Silent), f.notes)
+		b.Before, b.Silent = f.notes, durable.Silent(f.sealed)
+		b.Silent = append(b.Silent, l.forgotten(b.Silent)...)
 	case delivery.Intents:
 		b.Before = append(durable.Before(f.sealed), f.notes...)
 	}

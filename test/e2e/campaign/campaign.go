@@ -50,7 +50,7 @@ type Result struct {
 	Excused  int      `json:"excused"` // transitions that a declared gap excuses and nobody told
 	Faults   []string `json:"faults"`
 	Problems []string `json:"problems,omitempty"`
-	Log      string   `json:"-"`             // of a failed run: histories, and what the bridges said
+	Log      string   `json:"-"` // of a failed run: histories, and what the bridges said
 }
 
 // OneCommit returns the commit that all results are of. Results of several commits, or of a modified worktree, do not add up.
