@@ -123,7 +123,7 @@ func (l *Loop) deliver(ctx context.Context, settled ...event.Record) {
 	f := l.flying
 	mode := l.Delivery.Mode()
 	changes := durable.Changes(f.sealed, mode == delivery.Intents)
-	removed := slices.Concat(l.forgotten(changes), f.unkept)
+	removed := joined(f.unkept, l.forgotten(changes))
 	changes = append(changes, f.notes...)
 	f.records = make([]event.Record, 0, len(f.items))
 	for i := range f.items {
@@ -183,8 +183,8 @@ func (l *Loop) committed() {
 		l.objects[id] += n
 		changed = append(changed, id)
 	}
-	l.Observer.Committed(&Commit{slices.Concat(f.settled.items, f.items), slices.Concat(f.settled.records, f.records), changed})
-	l.Encoder.Committed(slices.Concat(f.settled.items, f.sealed.Items))
+	l.Observer.Committed(&Commit{joined(f.settled.items, f.items), joined(f.settled.records, f.records), changed})
+	l.Encoder.Committed(joined(f.settled.items, f.sealed.Items))
 	for i := range f.sealed.Items {
 		id := f.sealed.Items[i].Collection
 		if _, paused := l.pauses[id]; paused {
@@ -193,6 +193,14 @@ func (l *Loop) committed() {
 		}
 	}
 	l.flying = nil
+}
+
+// joined is as [slices.Concat], and copies only if neither list is empty.
+func joined[T any](before, list []T) []T {
+	if len(before) == 0 {
+		return list
+	}
+	return slices.Concat(before, list)
 }
 
 // refused takes out the collections whose route refuses, and delivers the others.
