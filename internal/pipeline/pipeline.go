@@ -111,7 +111,7 @@ func (p *Pipeline) Run(ctx, stop context.Context) error {
 	if err := p.loop.Run(ctx, stop); err != nil {
 		return err
 	}
-	p.log.Info("everything read is committed", zap.String("sink", p.name))
+	p.log.Info("everything read is committed")
 	return nil
 }
 
