@@ -166,6 +166,19 @@ func Silent(b *reconcile.Batch) (kvs []event.KV) {
 	return kvs
 }
 
+// Removed are the slots whose inventory entries are removed by changes.
+func Removed(changes []event.KV) (slots []reconcile.Slot) {
+	for _, kv := range changes {
+		if kv.Value != nil || !bytes.HasPrefix(kv.Key, []byte(prefixObject)) {
+			continue
+		}
+		if slot, err := parseObjectKey(kv.Key); err == nil {
+			slots = append(slots, slot)
+		}
+	}
+	return slots
+}
+
 // ResetChanges are the changes by which a store gives up what consumers have been sent: every
 // collection that is not closed ends its incarnation.
 func ResetChanges(s reconcile.State) (kvs []event.KV) {

@@ -1,15 +1,16 @@
 package encode
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
-	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/klauspost/compress/zstd"
 	"go.uber.org/zap"
 
 	"github.com/kubebridge/kubebridge/internal/reconcile"
-	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
@@ -26,22 +27,64 @@ const prefixBody = "b/"
 // BodyKey is where the store keeps the body of an object. key is the inventory key.
 func BodyKey(collection, key string) []byte { return []byte(prefixBody + collection + "/" + key) }
 
-// RemoveBodies returns changes that remove up to limit kept bodies of a collection. If there are fewer
-// than limit changes, they remove all bodies that are left. It is for a caller that ends an
-// incarnation, or whose settings no longer need kept bodies.
-func RemoveBodies(store checkpoint.Store, collection string, limit int) (changes []event.KV, err error) {
+// maxRemoved bounds how many bodies that are not needed any more are removed with one batch.
+const maxRemoved = 8000
+
+// find returns the keys of up to limit kept bodies of a collection.
+func (k *keeper) find(collection string, limit int) (keys [][]byte, err error) {
 	enough := errors.New("enough")
-	err = store.Scan(BodyKey(collection, ""), func(key, _ []byte) error {
-		if len(changes) == limit {
+	err = k.Store.Scan(BodyKey(collection, ""), func(key, _ []byte) error {
+		if len(keys) == limit {
 			return enough
 		}
-		changes = append(changes, event.KV{Key: append([]byte(nil), key...)})
+		keys = append(keys, bytes.Clone(key))
 		return nil
 	})
 	if err != nil && !errors.Is(err, enough) {
-		return nil, fmt.Errorf("find kept bodies of %s: %w", collection, err)
+		k.Log.Warn("search for kept bodies failed, retrying with the next batch", zap.String("collection", collection), zap.Error(err))
+		return nil, err
 	}
-	return changes, nil
+	return keys, nil
+}
+
+// has reports whether the store has kept bodies of a collection, or will have some.
+func (k *keeper) has(c *collection) bool {
+	if c.keeps() || len(c.bodies) > 0 {
+		c.bodiless = false
+	} else if !c.bodiless {
+		keys, err := k.find(c.id, 1)
+		c.bodiless = err == nil && len(keys) == 0
+	}
+	return !c.bodiless
+}
+
+// Forgotten implements the loop's encoder.
+func (e *Encoder) Forgotten(collection, key string) []event.KV {
+	if !e.keeper.has(e.collection(collection)) {
+		return nil
+	}
+	return []event.KV{{Key: BodyKey(collection, key)}}
+}
+
+// unneeded returns changes that remove bodies of collections that keep none any more.
+func (e *Encoder) unneeded() (changes []event.KV) {
+	e.mu.Lock()
+	ids := slices.Sorted(maps.Keys(e.unkept))
+	e.mu.Unlock()
+	for _, id := range ids {
+		c := e.collection(id)
+		if !e.keeper.has(c) {
+			e.mu.Lock()
+			delete(e.unkept, id)
+			e.mu.Unlock()
+			continue
+		}
+		keys, _ := e.keeper.find(id, maxRemoved-len(changes))
+		for _, key := range keys {
+			changes = append(changes, event.KV{Key: key})
+		}
+	}
+	return changes
 }
 
 // publication identifies one event of an object within its collection.

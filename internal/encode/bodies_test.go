@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -301,28 +302,119 @@ func TestDamagedBodies(t *testing.T) {
 	}
 }
 
-// With an ending the kept bodies go, and those of other collections stay.
-func TestRemoveBodies(t *testing.T) {
+// An ending removes the kept bodies of its objects, and none of another collection.
+func TestBodiesOfAnEnding(t *testing.T) {
+	hidden := both
+	hidden.Redact = []shape.Rule{{Paths: []string{"data.x"}}}
+	for what, end := range map[string]func(r *rig){
+		"removed": func(r *rig) {
+			r.step(&reconcile.Input{Kind: reconcile.Remove})
+			r.step(&reconcile.Input{Kind: reconcile.Release})
+		},
+		"reset":                         func(r *rig) { r.step(&reconcile.Input{Kind: reconcile.Reset}) },
+		"another redaction":             func(r *rig) { r.configure(hidden) },
+		"another redaction and no diff": func(r *rig) { r.configure(encode.Settings{Redact: hidden.Redact}) },
+		"a restart without diff":        func(r *rig) { r.settings = encode.Settings{}; r.restart() },
+	} {
+		r := newRig(t, configMaps, both, nil)
+		r.list("snapshot", "10", reconcile.Gone, configMap("a", "ua", "5", "one"), configMap("b", "ub", "6", "two"))
+		r.commit()
+		other := encode.BodyKey("configmaps@shop", "shop/a")
+		if err := r.store.Commit(t.Context(), []event.KV{{Key: other, Value: []byte("x")}}); err != nil {
+			t.Fatal(err)
+		}
+		if n := r.bodies(); n != 2 {
+			t.Fatalf("%d bodies are kept, want 2", n)
+		}
+		end(r)
+		r.step(&reconcile.Input{Kind: reconcile.Reset}) // if it is not ending yet
+		for range 5 {
+			r.commit()
+			keys, _ := r.core.Forgettable(r.id, 1)
+			for _, key := range keys {
+				r.step(&reconcile.Input{Kind: reconcile.Forget, Key: key})
+			}
+		}
+		if value, err := r.store.Get(other); err != nil || value == nil || r.bodies() != 0 {
+			t.Errorf("%s: %d bodies are left, the one of another collection is %q, %v", what, r.bodies(), value, err)
+		}
+	}
+}
+
+// A value that is redacted from now on is not published from a kept body, and no kept body has it.
+func TestBodiesAndAnotherRedaction(t *testing.T) {
+	r := newRig(t, configMaps, both, nil)
+	r.list("snapshot", "10", reconcile.Gone, configMap("a", "ua", "5", "secret-one"))
+	r.commit()
+	before, hidden := len(r.records), both
+	hidden.Redact = []shape.Rule{{Paths: []string{"data.x"}}}
+	r.configure(hidden)
+	r.commit()
+	keys, _ := r.core.Forgettable(r.id, 10)
+	for _, key := range keys {
+		r.step(&reconcile.Input{Kind: reconcile.Forget, Key: key})
+	}
+	r.step(&reconcile.Input{Kind: reconcile.Forgot})
+	r.commit()
+	r.list("reset", "20", reconcile.Gone, configMap("a", "ua", "5", "secret-one"))
+	r.watch(configMap("a", "ua", "21", "secret-two"))
+	r.commit()
+	for _, x := range r.records[before:] {
+		if bytes.Contains(x.Value, []byte("secret-")) {
+			t.Errorf("published: %s", x.Value)
+		}
+	}
+	if e := r.last(); e.Type != event.Modified || e.Base != "5" {
+		t.Errorf("%s %s refers to %q: the bodies with the new redaction are not kept", e.Type, e.ID, e.Base)
+	}
+}
+
+// Where a collection keeps no bodies any more, those that it kept go with the next batches. If it keeps
+// them again, the old ones are not used.
+func TestBodiesWithoutDiff(t *testing.T) {
 	r := newRig(t, configMaps, both, nil)
 	r.list("snapshot", "10", reconcile.Gone, configMap("a", "ua", "5", "one"), configMap("b", "ub", "6", "two"))
 	r.commit()
-	other := encode.BodyKey("configmaps@shop", "shop/a")
-	if err := r.store.Commit(t.Context(), []event.KV{{Key: other, Value: []byte("x")}}); err != nil {
-		t.Fatal(err)
+	r.watch(configMap("a", "ua", "11", "three")) // its body is in the batch that fills
+	r.configure(encode.Settings{})
+	for n := 12; n < 14; n++ {
+		r.commit()
+		r.step(&reconcile.Input{Kind: reconcile.Bookmark, Resume: strconv.Itoa(n)})
 	}
-	for want := 2; want > 0; want-- {
-		if n := r.bodies(); n != want {
-			t.Fatalf("%d bodies are kept, want %d", n, want)
-		}
-		changes, err := encode.RemoveBodies(r.store, r.id, 1)
-		if err != nil || len(changes) != 1 {
-			t.Fatal(changes, err)
-		}
-		if err := r.store.Commit(t.Context(), changes); err != nil {
-			t.Fatal(err)
-		}
+	if n := r.bodies(); n != 0 {
+		t.Errorf("%d bodies are left", n)
 	}
-	if value, err := r.store.Get(other); err != nil || value == nil || r.bodies() != 0 {
-		t.Errorf("%d bodies are left, the one of another collection is %q, %v", r.bodies(), value, err)
+	r.configure(both)
+	r.watch(configMap("a", "ua", "15", "four"))
+	if e := r.last(); e.Base != "" {
+		t.Errorf("%s refers to %q", e.ID, e.Base)
+	}
+	r.commit()
+	r.watch(configMap("a", "ua", "16", "five"))
+	if e := r.last(); e.Base != "15" {
+		t.Errorf("%s refers to %q, want 15", e.ID, e.Base)
+	}
+	r.commit()
+	if n := r.bodies(); n != 1 {
+		t.Errorf("%d bodies are kept, want 1", n)
+	}
+}
+
+// Where deletions are not published, the kept body of an object goes with the object.
+func TestBodiesOfUnpublishedDeletions(t *testing.T) {
+	s := both
+	s.Types = []event.Type{event.Added, event.Modified}
+	r := newRig(t, configMaps, s, nil)
+	r.list("snapshot", "10", reconcile.Gone, configMap("a", "ua", "5", "one"), configMap("b", "ub", "6", "two"))
+	r.commit()
+	for _, name := range []string{"a", "c"} { // c is added and deleted within one batch
+		if name == "c" {
+			r.watch(configMap("c", "uc", "11", "three"))
+		}
+		r.step(&reconcile.Input{Kind: reconcile.Sighted, Sighting: &reconcile.Sighting{Form: reconcile.Ended, Key: "shop/" + name, UID: "u" + name, Version: "12"}})
+		r.commit()
+	}
+	if n := r.bodies(); n != 1 {
+		t.Errorf("%d bodies are kept, want that of b alone", n)
 	}
 }

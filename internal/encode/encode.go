@@ -33,6 +33,7 @@ type Encoder struct {
 	mu         sync.Mutex
 	configured map[string]*rules
 	removed    map[string]struct{} // of configured, until they are closed
+	unkept     map[string]struct{} // of configured: they keep no bodies, and the store may have some
 
 	// All below belongs to the goroutine that uses the encoder.
 	collections map[string]*collection
@@ -62,6 +63,7 @@ type collection struct {
 	routes   map[string]*route      // by their text
 	failures map[string]bool        // of the filter, that were logged
 	bodies   map[string]uncommitted // by inventory key
+	bodiless bool                   // it keeps no bodies, and the store has none
 	rejected map[string][]decision  // by uid
 	limit    limit
 	last     struct { // the run that was written last, and its text
@@ -72,7 +74,7 @@ type collection struct {
 
 // New returns an encoder without collections.
 func New(o Options) *Encoder {
-	e := &Encoder{Options: o, configured: map[string]*rules{}, removed: map[string]struct{}{}, collections: map[string]*collection{}}
+	e := &Encoder{Options: o, configured: map[string]*rules{}, removed: map[string]struct{}{}, unkept: map[string]struct{}{}, collections: map[string]*collection{}}
 	e.filling = newArena(false)
 	e.keeper = &keeper{Options: &e.Options}
 	e.prepare = newPreparer(&e.Options, e.keeper)
@@ -89,8 +91,12 @@ func (e *Encoder) Configure(c event.Collection, s Settings) (reconcile.Propertie
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.configured[r.eventCollection.ID()] = r
-	delete(e.removed, r.eventCollection.ID())
+	id := r.eventCollection.ID()
+	e.configured[id] = r
+	delete(e.removed, id)
+	if delete(e.unkept, id); !r.keeps() {
+		e.unkept[id] = struct{}{}
+	}
 	return r.properties, nil
 }
 
@@ -108,6 +114,7 @@ func (e *Encoder) closed(collection string) {
 	defer e.mu.Unlock()
 	if _, removed := e.removed[collection]; removed {
 		delete(e.configured, collection)
+		delete(e.unkept, collection)
 		delete(e.removed, collection)
 	}
 }
@@ -126,19 +133,19 @@ func (e *Encoder) collection(id string) *collection {
 		r = e.rulesOf(event.ParseEntryCollection(id))
 	}
 	if r != nil && r != c.rules {
-		c.rules, c.routes, c.failures = r, map[string]*route{}, map[string]bool{}
+		c.rules, c.routes, c.failures, c.bodiless = r, map[string]*route{}, map[string]bool{}, false
 	}
 	return c
 }
 
-// Sealed says that the batch that fills is on its way. After [Encoder.Committed], the memory of its
-// records is used again. If Sealed is never called, the garbage collector frees the memory of
-// records.
-func (e *Encoder) Sealed() {
+// Sealed implements the loop's encoder. After [Encoder.Committed], the memory of the batch's records is used
+// again. If Sealed is never called, the garbage collector frees the memory of records.
+func (e *Encoder) Sealed() []event.KV {
 	e.flying, e.filling, e.spare = e.filling, e.spare, nil
 	if e.filling == nil {
 		e.filling = newArena(true)
 	}
+	return e.unneeded()
 }
 
 // Committed implements the loop's encoder.

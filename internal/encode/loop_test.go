@@ -32,7 +32,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // cluster is what a loop reads: the configMaps that were written, the first with resourceVersion 1.
 type cluster struct {
 	mu      sync.Mutex
-	history []string // raw; an empty one is a bookmark
+	history []string // raw; of a deletion, "-" and the name
 	objects map[string]string
 	changed chan struct{}
 	lists   int
@@ -49,6 +49,28 @@ func (c *cluster) write(name, value string) {
 	c.changed = make(chan struct{})
 }
 
+// remove deletes an object if it exists.
+func (c *cluster) remove(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.objects[name] == "" {
+		return
+	}
+	c.history = append(c.history, "-"+name)
+	delete(c.objects, name)
+	close(c.changed)
+	c.changed = make(chan struct{})
+}
+
+// frame is what a watch has of a line of the history, which has a version.
+func frame(line string, version int) *reconcile.Sighting {
+	name, removed := strings.CutPrefix(line, "-")
+	if !removed {
+		return sighting(line, reconcile.Watch)
+	}
+	return &reconcile.Sighting{Form: reconcile.Ended, Key: durable.ObjectKey("shop", name), UID: "uid-" + name, Version: strconv.Itoa(version)}
+}
+
 // Read implements [loop.Reader].
 func (c *cluster) Read(ctx context.Context, _ string, want reconcile.Read, h *loop.Handler) error {
 	at, _ := strconv.Atoi(want.From)
@@ -63,7 +85,7 @@ func (c *cluster) Read(ctx context.Context, _ string, want reconcile.Read, h *lo
 		fresh, changed := c.history[at:], c.changed
 		c.mu.Unlock()
 		for _, raw := range fresh {
-			in := &reconcile.Input{Kind: reconcile.Sighted, Sighting: sighting(raw, reconcile.Watch), Resume: strconv.Itoa(at)}
+			in := &reconcile.Input{Kind: reconcile.Sighted, Sighting: frame(raw, at+1), Resume: strconv.Itoa(at)}
 			if err := h.Input(ctx, in, len(raw), nil); err != nil {
 				return err
 			}
@@ -162,9 +184,6 @@ func (e inLoop) Encode(i *reconcile.Item, _ string, at time.Time) (event.Record,
 // blind observes nothing.
 type blind struct{}
 
-// Counted implements [loop.Observer].
-func (blind) Counted(string, int64, bool) {}
-
 // Queued implements [loop.Observer].
 func (blind) Queued(loop.Load, loop.Load) {}
 
@@ -172,7 +191,7 @@ func (blind) Queued(loop.Load, loop.Load) {}
 func (blind) Suspended(string, time.Time, error) {}
 
 // Committed implements [loop.Observer].
-func (blind) Committed([]reconcile.Item, []event.Record) {}
+func (blind) Committed(*loop.Commit) {}
 
 // await waits until something is the case.
 func await(t *testing.T, is func() bool) {
@@ -187,6 +206,14 @@ func await(t *testing.T, is func() bool) {
 // run runs a loop with diffs until kill is called.
 func run(t *testing.T, r *rig, c *cluster, b *bus, policy encode.Oversize) (kill func()) {
 	t.Helper()
+	_, set, kill := runWith(t, r, c, b, policy)
+	set(both)
+	return kill
+}
+
+// runWith runs a loop until kill is called. set gives it a plan with one collection, and remove one with none.
+func runWith(t *testing.T, r *rig, c *cluster, b sink.Sink, policy encode.Oversize) (remove func(), set func(encode.Settings), kill func()) {
+	t.Helper()
 	e := encode.New(encode.Options{Store: r.store, Log: zap.NewNop(), Config: encode.Config{
 		Encoder: event.Encoder{Cluster: "prod", ClusterUID: "uid"}, Route: encode.Route{Topic: template(t, "{resource}")},
 		Oversize: policy, DeadLetters: template(t, "dead"),
@@ -199,15 +226,133 @@ func run(t *testing.T, r *rig, c *cluster, b *bus, policy encode.Oversize) (kill
 	go func() { done <- l.Run(ctx, ctx) }()
 	of := configMaps
 	of.ByEntry = true
-	if err := l.Set(ctx, loop.Plan{
-		Outcomes: &plan.Outcomes{Wanted: []plan.Collection{{Target: source.Target{Collection: of}}}},
-		Wanted:   []loop.Wanted{{ID: "configmaps", Configure: func() (reconcile.Properties, error) { return e.Configure(configMaps, both) }}},
-	}); err != nil {
-		t.Fatal(err)
+	set = func(s encode.Settings) {
+		t.Helper()
+		if err := l.Set(ctx, loop.Plan{
+			Outcomes: &plan.Outcomes{Wanted: []plan.Collection{{Target: source.Target{Collection: of}}}},
+			Wanted:   []loop.Wanted{{ID: "configmaps", Configure: func() (reconcile.Properties, error) { return e.Configure(configMaps, s) }}},
+		}); err != nil {
+			t.Fatal(err)
+		}
 	}
-	return func() {
+	remove = func() {
+		t.Helper()
+		e.Remove("configmaps")
+		if err := l.Set(ctx, loop.Plan{Outcomes: &plan.Outcomes{Removed: []string{"configmaps"}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return remove, set, func() {
 		cancel()
 		<-done
+	}
+}
+
+// logBus is a bus of the mode Log.
+type logBus struct {
+	bus
+	states [][]event.KV // of the records
+}
+
+func (b *logBus) Write(ctx context.Context, batch *event.Batch) ([]byte, error) {
+	if _, err := b.bus.Write(ctx, batch); err != nil {
+		return nil, err
+	}
+	for _, r := range batch.Records {
+		b.states = append(b.states, slices.Clone(r.State))
+	}
+	return b.Mark(), nil
+}
+
+func (b *logBus) Mark() []byte { return []byte(strconv.Itoa(len(b.states))) }
+
+func (b *logBus) Tail(_ context.Context, from []byte, apply func([]event.KV, []byte) error) error {
+	at, _ := strconv.Atoi(string(from))
+	for n, state := range b.states[at:] {
+		if err := apply(state, []byte(strconv.Itoa(at+n+1))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// keys are the keys of the store with a prefix, without it.
+func (r *rig) keys(prefix string) (keys []string) {
+	r.t.Helper()
+	err := r.store.Scan([]byte(prefix), func(key, _ []byte) error {
+		keys = append(keys, strings.TrimPrefix(string(key), prefix))
+		return nil
+	})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return keys
+}
+
+// Kept bodies never outlive the inventory entries of their objects, in a loop that is killed again and
+// again. They go when no diff is wanted any more, and a collection that was closed leaves nothing.
+func TestBodiesInALoop(t *testing.T) {
+	for name, log := range map[string]bool{"intents": false, "log": true} {
+		for _, types := range [][]event.Type{nil, {event.Added, event.Modified}} {
+			t.Run(fmt.Sprint(name, " ", types), func(t *testing.T) {
+				r := newRig(t, configMaps, encode.Settings{}, nil) // its store alone
+				c := &cluster{objects: map[string]string{}, changed: make(chan struct{})}
+				logging := &logBus{bus: bus{limit: 1 << 20}}
+				b, written := sink.Sink(&logging.bus), &logging.bus
+				if log {
+					b = logging
+				}
+				s := both
+				s.Types = types
+				random := rand.New(rand.NewPCG(1, 2))
+				write := func() {
+					for range 300 {
+						if name := fmt.Sprint("n", random.IntN(40)); random.IntN(2) == 0 {
+							c.write(name, name)
+						} else {
+							c.remove(name)
+						}
+					}
+				}
+				for range 8 {
+					write()
+					_, set, kill := runWith(t, r, c, b, encode.Truncate)
+					set(s)
+					enough := written.count() + 50
+					write()
+					await(t, func() bool { return written.count() >= enough })
+					kill()
+					objects, bodies := r.keys("o/"), r.keys("b/")
+					for _, key := range bodies {
+						if !slices.Contains(objects, key) {
+							t.Errorf("%s has a kept body, and is not in the inventory", key)
+						}
+					}
+					if len(bodies) == 0 {
+						t.Error("no bodies are kept: this test shows nothing")
+					}
+				}
+				remove, set, kill := runWith(t, r, c, b, encode.Truncate)
+				defer kill()
+				set(encode.Settings{Types: types})
+				c.write("n1", "last")
+				last := sighting(c.objects["n1"], reconcile.Watch).Version + " body"
+				await(t, func() bool { return written.latest()["n1"] == last })
+				await(t, func() bool { return len(r.keys("b/")) == 0 })
+				set(s)
+				c.write("n1", "again")
+				await(t, func() bool { return len(r.keys("b/")) == 1 })
+				remove()
+				await(t, func() bool { return len(r.keys("o/")) == 0 })
+				await(t, func() bool {
+					state, err := durable.Load(r.store)
+					return err == nil && state.Records["configmaps"].Phase == reconcile.Closed
+				})
+				if left := slices.Concat(r.keys("o/"), r.keys("b/"), r.keys("i/"), r.keys("d/")); len(left) > 0 {
+					t.Errorf("the collection is closed, and the store has %s of it", left)
+				}
+			})
+		}
 	}
 }
 

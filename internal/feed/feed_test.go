@@ -70,7 +70,10 @@ func (encoder) Reject(*reconcile.Item, *sink.RecordError) error {
 }
 
 // Sealed implements [loop.Encoder].
-func (encoder) Sealed() {}
+func (encoder) Sealed() []event.KV { return nil }
+
+// Forgotten implements [loop.Encoder].
+func (encoder) Forgotten(string, string) []event.KV { return nil }
 
 // Committed implements [loop.Encoder].
 func (encoder) Committed([]reconcile.Item) {}
@@ -178,10 +181,9 @@ func (p *plan) next() <-chan struct{} {
 // program is a loop that reads things by a feed.
 type observer struct{}
 
-func (observer) Committed([]reconcile.Item, []event.Record) {}
-func (observer) Counted(string, int64, bool)                {}
-func (observer) Queued(loop.Load, loop.Load)                {}
-func (observer) Suspended(string, time.Time, error)         {}
+func (observer) Committed(*loop.Commit)             {}
+func (observer) Queued(loop.Load, loop.Load)        {}
+func (observer) Suspended(string, time.Time, error) {}
 
 type program struct {
 	t      *testing.T

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -31,6 +32,7 @@ func (l *Loop) encode(detail string) {
 		r, changes := l.Encoder.Encode(&items[n], why, at)
 		if l.Delivery.Mode() == delivery.Log {
 			r.State = append(durable.ItemChanges(&items[n]), removals(changes)...)
+			r.State = append(r.State, l.forgotten(r.State)...)
 		}
 		if e != nil {
 			paid := l.paid(items[n].Collection)
@@ -45,6 +47,14 @@ func (l *Loop) encode(detail string) {
 		}
 		l.filling.bytes += len(r.Value)
 	}
+}
+
+// forgotten returns what the encoder removes with the inventory entries that changes remove.
+func (l *Loop) forgotten(changes []event.KV) (more []event.KV) {
+	for _, slot := range durable.Removed(changes) {
+		more = append(more, l.Encoder.Forgotten(slot.Collection, slot.Key)...)
+	}
+	return more
 }
 
 // removals returns the changes that remove a key. The other changes write kept bodies. They are too
@@ -92,8 +102,7 @@ func (l *Loop) dispatch(ctx context.Context) {
 	}
 	l.seq++
 	sealed := l.core.Seal()
-	l.flying = &flight{batch: l.filling, seq: l.seq, sealed: sealed, items: sealed.Items}
-	l.Encoder.Sealed()
+	l.flying = &flight{batch: l.filling, seq: l.seq, sealed: sealed, items: sealed.Items, unkept: l.Encoder.Sealed()}
 	l.filling = batch{}
 	l.deliver(ctx)
 }
@@ -113,7 +122,9 @@ func (l *Loop) queued() {
 func (l *Loop) deliver(ctx context.Context, settled ...event.Record) {
 	f := l.flying
 	mode := l.Delivery.Mode()
-	changes := append(durable.Changes(f.sealed, mode == delivery.Intents), f.notes...)
+	changes := durable.Changes(f.sealed, mode == delivery.Intents)
+	removed := slices.Concat(l.forgotten(changes), f.unkept)
+	changes = append(changes, f.notes...)
 	f.records = make([]event.Record, 0, len(f.items))
 	for i := range f.items {
 		f.records = append(f.records, f.items[i].Payload.(*encoded).record)
@@ -123,10 +134,12 @@ func (l *Loop) deliver(ctx context.Context, settled ...event.Record) {
 			changes = append(changes, items[i].Payload.(*encoded).changes...)
 		}
 	}
+	changes = append(changes, removed...) // an item of the batch may have written what is removed
 	b := &delivery.Batch{Seq: f.seq, Records: f.records, Changes: changes}
 	switch mode {
 	case delivery.Log:
-		b.Silent = append(durable.Silent(f.sealed), f.notes...)
+		b.Silent = durable.Silent(f.sealed)
+		b.Silent = slices.Concat(b.Silent, l.forgotten(b.Silent), f.notes)
 	case delivery.Intents:
 		b.Before = append(durable.Before(f.sealed), f.notes...)
 	}
@@ -165,14 +178,12 @@ func (l *Loop) committed() {
 	f := l.flying
 	l.core.Committed()
 	l.budget.Release(f.held)
+	changed := slices.Collect(maps.Keys(f.sealed.Records))
 	for id, n := range f.grown {
 		l.objects[id] += n
-		l.counted(id)
+		changed = append(changed, id)
 	}
-	l.Observer.Committed(slices.Concat(f.settled.items, f.items), slices.Concat(f.settled.records, f.records))
-	for id := range f.sealed.Records {
-		l.counted(id) // its first list may be complete now
-	}
+	l.Observer.Committed(&Commit{slices.Concat(f.settled.items, f.items), slices.Concat(f.settled.records, f.records), changed})
 	l.Encoder.Committed(slices.Concat(f.settled.items, f.sealed.Items))
 	for i := range f.sealed.Items {
 		id := f.sealed.Items[i].Collection
@@ -330,13 +341,6 @@ func (b *batch) grow(collection string, n int64) {
 func (l *Loop) count(collection string) (err error) {
 	l.objects[collection], err = durable.Count(l.Store, collection)
 	return err
-}
-
-// counted says how many objects a collection has.
-func (l *Loop) counted(collection string) {
-	if c := l.core.Collection(collection); c != nil {
-		l.Observer.Counted(collection, l.objects[collection], c.Synced != 0)
-	}
 }
 
 // stopped is the error of a stop that could not wait for the bus.
