@@ -16,9 +16,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/kubebridge/kubebridge/pkg/consumer"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	store "github.com/kubebridge/kubebridge/pkg/checkpoint/kafka"
+	"github.com/kubebridge/kubebridge/pkg/consumer"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
