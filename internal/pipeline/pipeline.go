@@ -50,7 +50,7 @@ type pipelineOptions struct {
 // Pipeline is one sink with its watches, its batches and its checkpoint.
 type Pipeline struct {
 	*reporter
-	sink      sink.Sink
+	delivery  *delivery.Delivery
 	store     *retryingReader
 	loop      *loop.Loop
 	encoder   *encode.Encoder
@@ -69,7 +69,7 @@ type Pipeline struct {
 // newPipeline returns a pipeline that is not running yet.
 func newPipeline(o pipelineOptions) *Pipeline {
 	p := &Pipeline{
-		reporter: newReporter(o.Identity.Sink, o.Log, o.Metrics, o.Outage), sink: o.Sink, delivered: o.Delivered,
+		reporter: newReporter(o.Identity.Sink, o.Log, o.Metrics, o.Outage), delivered: o.Delivered,
 		targets: map[string]source.Target{}, changed: make(chan struct{}), shown: map[string]*collectionCounts{},
 	}
 	p.store = &retryingReader{Store: o.Store, reminder: p.reminder(), sink: p.name}
@@ -80,8 +80,9 @@ func newPipeline(o pipelineOptions) *Pipeline {
 		reader = o.reader
 	}
 	p.encoder = encode.New(p.encoderOptions(&o))
+	p.delivery = delivery.New(delivery.Options{Sink: o.Sink, Store: o.Store, Retry: p.retryTimed})
 	p.loop = loop.New(loop.Options{
-		Delivery: delivery.New(delivery.Options{Sink: o.Sink, Store: o.Store, Retry: p.retryTimed}),
+		Delivery: p.delivery,
 		Store:    p.store, Reader: reader, Encoder: counting{p.encoder, p}, Observer: p, Linger: o.Linger, Replan: p.replan, Log: p.log,
 	})
 	p.store.pings = p.loop.Pings()
@@ -138,8 +139,7 @@ func (p *Pipeline) Alive(ctx context.Context) bool { return p.loop.Alive(ctx) }
 
 // Status returns the pipeline's present state.
 func (p *Pipeline) Status() LaneStatus {
-	lossy, _ := p.sink.(sink.Lossy)
-	return p.present(lossy)
+	return p.present(p.delivery.Lost())
 }
 
 // Resync has the present state of a resource, or of one collection by its ID, published again. It
