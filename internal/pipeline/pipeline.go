@@ -19,6 +19,7 @@ import (
 	"github.com/kubebridge/kubebridge/internal/reconcile"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/shape"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
@@ -110,7 +111,7 @@ func (p *Pipeline) Run(ctx, stop context.Context) error {
 	if err := p.loop.Run(ctx, stop); err != nil {
 		return err
 	}
-	p.log.Info("everything read is committed", zap.String("sink", p.name))
+	p.log.Info("everything read is committed")
 	return nil
 }
 
@@ -236,6 +237,7 @@ func (p *Pipeline) wanted(c *planning.Collection) loop.Wanted {
 			}
 			properties.Selection, properties.Storage = selection, storage
 			p.setTarget(id, target)
+			p.continued(id)
 			return properties, nil
 		},
 	}
@@ -245,7 +247,7 @@ func (p *Pipeline) wanted(c *planning.Collection) loop.Wanted {
 func (p *Pipeline) show(c *planning.Collection) {
 	id, o := c.ID(), c.Options.(CollectionOptions)
 	describe := func(s *CollectionStatus) {
-		s.Diffs = o.Before || o.Patch
+		s.Diffs, s.Route = o.Before || o.Patch, p.ownRoute(&c.Target.Collection, o.Route)
 		if r := c.Target.Resource; r.Version != "" {
 			s.Kind, s.Version = r.Kind, r.APIVersion()
 		}
@@ -261,6 +263,17 @@ func (p *Pipeline) show(c *planning.Collection) {
 	s := CollectionStatus{Collection: id, Resource: c.Target.Collection.ResourceID()}
 	describe(&s)
 	p.add(s, &counts.tally)
+}
+
+// ownRoute is where a collection's events go, as [CollectionStatus] shows it.
+func (p *Pipeline) ownRoute(c *event.Collection, own encode.Route) string {
+	switch {
+	case own.Topic != nil:
+		return own.Topic.Topic(shape.Values{Cluster: p.encoder.Options.Encoder.Cluster, Group: c.Group, Resource: c.Resource, Entry: c.Entry})
+	case own.Subject != nil:
+		return own.Subject.String()
+	}
+	return ""
 }
 
 // hide removes a collection from the status, and forgets what its reader and encoder need.
