@@ -458,7 +458,7 @@ func TestDefinitionDeletedAndBack(t *testing.T) {
 			p.expect() // consumers have learned that before
 			s.do(func() { s.crd = "crd-2"; s.write("red", "c") })
 			p.plan.serve("v1")
-			p.expect("gap snapshot", "added c", "synced")
+			p.expect("gap expired", "added c", "synced")
 			s.do(func() { s.write("red", "d") })
 			p.expect("added d")
 		})
