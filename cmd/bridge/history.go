@@ -21,10 +21,11 @@ func newHistory() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "history RESOURCE NAMESPACE/NAME",
-		Short: "Show how an object changed, by whom and when, from what the bus holds",
+		Short: "Show how an object changed, by whom and when, from the bus",
 		Long: `Shows every change of an object that the bus holds, with the difference to the state
-before, also across deletions and objects made anew under its name. Nothing is
-written, and no consumer is left behind. What the bus does not tell is said.`,
+before, also if the object was deleted and created again. A state that several
+collections published is shown once. Nothing is written, and no consumer is left
+behind.`,
 		Example: "  bridge history deployments.apps shop/web -c bridge.yaml\n  bridge history nodes worker-7 --since 2026-03-14T00:00:00Z -o json",
 		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -36,7 +37,7 @@ written, and no consumer is left behind. What the bus does not tell is said.`,
 			}
 			q := history.ChangesQuery{Resource: args[0], Object: history.ParseName(args[1])}
 			if q.Object.Name == "" || strings.Contains(q.Object.Name, "/") {
-				return &exitError{exitConfig, fmt.Errorf("%q names no object: write NAMESPACE/NAME, or NAME where there is no namespace", args[1])}
+				return &exitError{exitConfig, fmt.Errorf("%q is not the name of an object: write NAMESPACE/NAME, or NAME if it has no namespace", args[1])}
 			}
 			for flag, t := range map[string]struct {
 				text string
@@ -47,7 +48,7 @@ written, and no consumer is left behind. What the bus does not tell is said.`,
 				}
 				var err error
 				if *t.to, err = time.Parse(time.RFC3339Nano, t.text); err != nil {
-					return &exitError{exitConfig, fmt.Errorf("%s: %q is no time like 2026-03-14T09:26:00Z", flag, t.text)}
+					return &exitError{exitConfig, fmt.Errorf("%s: %q is not a time like 2026-03-14T09:26:00Z", flag, t.text)}
 				}
 			}
 			if since != "" && until != "" && q.Until.Before(q.Since) {
@@ -63,7 +64,7 @@ written, and no consumer is left behind. What the bus does not tell is said.`,
 			}
 			defer r.Close()
 			progress := newPastProgress(cmd.ErrOrStderr())
-			q.Reader, q.Cluster, q.Goes, q.Progress = r, p.config.Cluster, p.goes, progress.tell
+			q.Reader, q.Cluster, q.Progress = r, p.config.Cluster, progress.report
 			out := cmd.OutOrStdout()
 			n := 0
 			encoder := json.NewEncoder(document(out))
@@ -82,7 +83,7 @@ written, and no consumer is left behind. What the bus does not tell is said.`,
 				return pastError(err)
 			}
 			if n == 0 {
-				return &exitError{exitEnvironment, fmt.Errorf("not covered: %s %s: the bus tells nothing of it%s", args[0], q.Object, reaches(earliest))}
+				return &exitError{exitEnvironment, fmt.Errorf("not covered: %s %s: the bus has no event of it%s", args[0], q.Object, reaches(earliest))}
 			}
 			fmt.Fprintf(cmd.ErrOrStderr(), "%s%s\n", count(n, "change"), reaches(earliest))
 			return nil
@@ -90,8 +91,8 @@ written, and no consumer is left behind. What the bus does not tell is said.`,
 	}
 	which.define(cmd)
 	f := cmd.Flags()
-	f.StringVar(&since, "since", "", "only what was seen at that time (RFC 3339) or later; reads no more than that")
-	f.StringVar(&until, "until", "", "only what was seen by that time")
+	f.StringVar(&since, "since", "", "only changes that were seen at that time (RFC 3339) or later; reads from ten minutes before it")
+	f.StringVar(&until, "until", "", "only changes that were seen by that time")
 	f.StringVarP(&output, "output", "o", "", "json (one object a line), or nothing for text")
 	f.StringVar(&color, "color", "auto", "auto, always or never")
 	return cmd
@@ -108,7 +109,7 @@ const (
 	bold, red, green, cyan, plainText = "\x1b[1m", "\x1b[31m", "\x1b[32m", "\x1b[36m", "\x1b[0m"
 )
 
-// printChange prints a change for a human.
+// printChange prints a change for people.
 func printChange(w io.Writer, c *history.Change, paint bool) error {
 	style := func(code, s string) string {
 		s = stdout.Legible(s)

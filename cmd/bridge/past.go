@@ -15,6 +15,7 @@ import (
 	"github.com/kubebridge/kubebridge/internal/access"
 	"github.com/kubebridge/kubebridge/internal/config"
 	"github.com/kubebridge/kubebridge/internal/history"
+	"github.com/kubebridge/kubebridge/internal/plan"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/shape"
 	"github.com/kubebridge/kubebridge/pkg/sink"
@@ -22,20 +23,19 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink/nats"
 )
 
-// pastFlags say which bus is read.
+// pastFlags choose the bus that is read.
 type pastFlags struct{ config, sink string }
 
 func (f *pastFlags) define(cmd *cobra.Command) {
 	configFlag(cmd, &f.config)
-	cmd.Flags().StringVar(&f.sink, "sink", "", "the sink whose bus is read; may be left out where only one keeps events")
+	cmd.Flags().StringVar(&f.sink, "sink", "", "the sink whose bus is read; required if several sinks keep events")
 }
 
-// past is a bus that keeps events, and how they got there.
+// past is a bus that keeps events.
 type past struct {
 	config *config.Config
 	sink   *config.Sink
 	routes []history.Route
-	goes   history.Goes
 }
 
 // open finds the sink.
@@ -51,7 +51,7 @@ func (f *pastFlags) open(ctx context.Context) (*past, error) {
 		keeps := s.Kafka != nil || s.NATS != nil && s.NATS.Delivery != "at-most-once"
 		switch {
 		case f.sink == s.Name && !keeps:
-			return nil, &exitError{exitConfig, fmt.Errorf("--sink %s: its bus keeps no events that could be read back: Kafka and JetStream do", f.sink)}
+			return nil, &exitError{exitConfig, fmt.Errorf("--sink %s: its bus keeps no events: only Kafka and JetStream do", f.sink)}
 		case keeps && (f.sink == "" || f.sink == s.Name):
 			found = append(found, s)
 		}
@@ -61,35 +61,27 @@ func (f *pastFlags) open(ctx context.Context) (*past, error) {
 	}
 	switch {
 	case len(found) == 1:
-		return newPast(c, found[0])
+		return newPast(c, found[0]), nil
 	case len(names) == 0:
-		return nil, &exitError{exitConfig, errors.New("no sink of the configuration keeps events that could be read back: Kafka and JetStream do")}
+		return nil, &exitError{exitConfig, errors.New("no sink of the configuration keeps events: only Kafka and JetStream do")}
 	case f.sink == "":
 		return nil, &exitError{exitConfig, fmt.Errorf("several sinks keep events: give --sink: %s", strings.Join(names, ", "))}
 	}
-	return nil, &exitError{exitConfig, fmt.Errorf("--sink %s: those that keep events are %s", f.sink, strings.Join(names, ", "))}
+	return nil, &exitError{exitConfig, fmt.Errorf("--sink %s: the sinks that keep events are %s", f.sink, strings.Join(names, ", "))}
 }
 
-// newPast finds out where the sink's events go.
-func newPast(c *config.Config, s *config.Sink) (*past, error) {
-	if s.Format == event.Plain.String() {
-		return nil, &exitError{exitConfig, fmt.Errorf("sink %q: with `format: plain` the bus does not hold what events say: nothing can be rebuilt from it", s.Name)}
-	}
+func newPast(c *config.Config, s *config.Sink) *past {
 	p := &past{config: c, sink: s}
-	var err error
 	if s.NATS != nil {
 		p.routes = subjectRoutes(c, s)
 	} else {
-		p.routes, p.goes, err = topicRoutes(c, s)
+		p.routes = topicRoutes(c, s)
 	}
-	if err != nil {
-		return nil, &exitError{exitConfig, fmt.Errorf("sink %q: %w", s.Name, err)}
-	}
-	return p, nil
+	return p
 }
 
-// subjectRoutes are where a sink's events may stand. All are in one stream, in order:
-// which of them a resource took, and when, is no matter.
+// subjectRoutes are the subjects that a sink's events may have. All are in one stream, in order: it does not matter
+// which of them a collection had when.
 func subjectRoutes(c *config.Config, s *config.Sink) []history.Route {
 	out := []history.Route{{Template: s.NATS.Subject}}
 	for _, r := range c.ResourcesOf(s) {
@@ -100,49 +92,17 @@ func subjectRoutes(c *config.Config, s *config.Sink) []history.Route {
 	return out
 }
 
-// topicRoutes are where a sink's events go, and which resource goes where.
-func topicRoutes(c *config.Config, s *config.Sink) ([]history.Route, history.Goes, error) {
-	main := history.Route{Template: s.Kafka.Topic, OwnKey: s.Kafka.Key != shape.DefaultKey}
-	list := c.ResourcesOf(s)
-	if !slices.ContainsFunc(list, func(r config.Resource) bool { return r.Topic != "" || r.Key != "" }) {
-		return []history.Route{main}, nil, nil
-	}
-	entries, err := access.NewEntries(c, s)
-	if err != nil {
-		return nil, nil, err
-	}
-	out := []history.Route{main} // also of what is not watched any more
-	for _, e := range entries {
-		r := history.Route{
-			Template: cmp.Or(e.Topic, s.Kafka.Topic), Resource: e.Named(), OwnKey: cmp.Or(e.Key, s.Kafka.Key) != shape.DefaultKey,
-		}
-		if r != main && !slices.Contains(out, r) {
+// topicRoutes are the topics that a sink's events may be in. The sink's own also has those of resources that are not
+// configured any more.
+func topicRoutes(c *config.Config, s *config.Sink) []history.Route {
+	out := []history.Route{{Template: s.Kafka.Topic}}
+	for _, e := range access.NewEntries(c, s) {
+		r := history.Route{Template: cmp.Or(e.Topic, s.Kafka.Topic), Resource: e.Named()}
+		if r.Template != s.Kafka.Topic && !slices.Contains(out, r) {
 			out = append(out, r)
 		}
 	}
-	for _, e := range entries {
-		for _, of := range entries {
-			if e.What == of.What && cmp.Or(e.Topic, s.Kafka.Topic) != cmp.Or(of.Topic, s.Kafka.Topic) {
-				return nil, nil, fmt.Errorf("resource %q has entries with several topics: what is where cannot be told, and so not be read back", e.Name())
-			}
-		}
-	}
-	type place struct{ group, resource, topic string }
-	known := map[place]bool{}
-	return out, func(group, resource, topic string) bool {
-		at := place{group, resource, topic}
-		is, ok := known[at]
-		if !ok {
-			template := s.Kafka.Topic
-			if e := entries.Of(group, resource); e != nil {
-				template = cmp.Or(e.Topic, template)
-			}
-			t, err := shape.ParseTemplate(template, shape.TopicNames)
-			is = err == nil && t.Topic(shape.Values{Cluster: c.Cluster, Group: group, Resource: resource}) == topic
-			known[at] = is
-		}
-		return is
-	}, nil
+	return out
 }
 
 // read connects to the bus.
@@ -150,7 +110,7 @@ func (p *past) read(ctx context.Context, resources []string, object *history.Nam
 	id := event.Identity{Bridge: p.config.Name, Cluster: p.config.Cluster, Sink: p.sink.Name}
 	if conf := p.sink.Kafka; conf != nil {
 		r, err := kafka.NewReader(ctx, kafka.ReaderOptions{
-			Config: *conf, Identity: id, Topics: history.Topics(p.routes, p.config.Cluster, resources, object),
+			Config: *conf, Identity: id, Topics: history.Topics(p.routes, p.config.Cluster, resources),
 		})
 		if err != nil {
 			return nil, &exitError{exitEnvironment, err}
@@ -182,56 +142,58 @@ func orAll(resources []string) string {
 	return strings.Join(resources, ", ")
 }
 
-// untold says which types of event a resource does not tell, by the configuration.
-func (p *past) untold(resource string) string {
-	c := event.ParseCollection(resource)
-	types, named := []string(nil), false
-	for _, r := range p.config.ResourcesOf(p.sink) {
-		first, rest, _ := strings.Cut(r.Resource, ".")
-		group := r.Group
-		if group == "" {
-			group = rest
+// unpublished says which types of event the configuration does not publish of a collection.
+func (p *past) unpublished() func(collection string) string {
+	entries := access.NewEntries(p.config, p.sink)
+	return func(collection string) string {
+		c := event.ParseEntryCollection(collection)
+		all := []string{"added", "modified", "deleted"}
+		types := all
+		if e := entries.Of(&c); e != nil && e.Types != nil {
+			types = e.Types
+		} else if plan.Expires(&c) {
+			types = all[:2]
 		}
-		wild := first == "*"
-		switch {
-		case first != c.Resource && !wild, wild && named:
-			continue
-		case group != "" && group != "*" && group != c.GroupOrCore() && !strings.HasSuffix(group, "."+c.Group):
-			continue
-		}
-		types, named = r.Types, named || !wild
+		return strings.Join(slices.DeleteFunc(all, func(t string) bool { return slices.Contains(types, t) }), " and ")
 	}
-	all := []string{"added", "modified", "deleted"}
-	if types == nil && (resource == "events" || resource == "events.events.k8s.io") {
-		types = all[:2] // their deletions are mere expiry
-	}
-	if types == nil {
-		return ""
-	}
-	return strings.Join(slices.DeleteFunc(all, func(t string) bool { return slices.Contains(types, t) }), " and ")
 }
 
-// hides reports whether the configuration lets a filter leave objects of a resource out, and whether a rule takes
-// fields out of them. Both are true for a resource that no entry is known to mean.
-func (p *past) hides() func(resource string) (filtered, dropped bool) {
-	entries, err := access.NewEntries(p.config, p.sink)
-	return func(resource string) (filtered, dropped bool) {
-		c := event.ParseCollection(resource)
-		first := entries.Of(c.Group, c.Resource)
-		if err != nil || first == nil {
+// collection is a collection with its selectors, as the configuration has them. It has no resource if the
+// configuration does not have its entry.
+func (p *past) collection() func(id string) event.Collection {
+	entries := access.NewEntries(p.config, p.sink)
+	return func(id string) event.Collection {
+		c := event.ParseEntryCollection(id)
+		e := entries.Of(&c)
+		if e == nil {
+			return event.Collection{}
+		}
+		fields := slices.DeleteFunc([]string{e.FieldSelector}, func(s string) bool { return s == "" })
+		if c.Namespace == "" {
+			for _, n := range e.ExcludeNamespaces {
+				fields = append(fields, "metadata.namespace!="+n)
+			}
+		}
+		c.LabelSelector, c.FieldSelector, c.MetadataOnly = e.LabelSelector, strings.Join(fields, ","), e.MetadataOnly
+		return c
+	}
+}
+
+// hides reports whether the filter of a collection leaves objects out, and whether a rule takes fields out of them.
+// Both are true for a collection that the configuration does not have.
+func (p *past) hides() func(collection string) (filtered, dropped bool) {
+	entries := access.NewEntries(p.config, p.sink)
+	return func(collection string) (filtered, dropped bool) {
+		c := event.ParseEntryCollection(collection)
+		e := entries.Of(&c)
+		if e == nil {
 			return true, true
 		}
-		for _, e := range entries {
-			if e.What != first.What {
-				continue
-			}
-			filtered = filtered || e.Filter != ""
-			for _, r := range p.config.Rules(&e.Resource) {
-				here := len(r.Resources) == 0 || slices.ContainsFunc(r.Resources, func(of string) bool { return shape.Matches(of, c.Group, c.Resource) })
-				dropped = dropped || here && removes(r)
-			}
+		for _, r := range p.config.Rules(&e.Resource) {
+			here := len(r.Resources) == 0 || slices.ContainsFunc(r.Resources, func(of string) bool { return shape.Matches(of, c.Group, c.Resource) })
+			dropped = dropped || here && removes(r)
 		}
-		return filtered, dropped
+		return e.Filter != "", dropped
 	}
 }
 
@@ -269,8 +231,7 @@ func parsePoint(s string, now time.Time) (history.Point, error) {
 	return p, nil
 }
 
-// pastProgress shows how far the reading is: a line that is drawn anew on a terminal,
-// one now and then elsewhere.
+// pastProgress shows how much has been read: on a terminal in one line, elsewhere in a line every ten seconds.
 type pastProgress struct {
 	to       io.Writer
 	terminal bool
@@ -282,7 +243,7 @@ func newPastProgress(to io.Writer) *pastProgress {
 	return &pastProgress{to: to, terminal: isTerminal(to), last: time.Now()}
 }
 
-func (p *pastProgress) tell(now history.Progress) {
+func (p *pastProgress) report(now history.Progress) {
 	every := progressLine
 	if p.terminal {
 		every = progressDraw / 5

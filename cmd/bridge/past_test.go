@@ -15,8 +15,8 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// TestPastUsage: what cannot be answered is said in a line, with the code of whose
-// mistake it is, before any bus is asked.
+// TestPastUsage: a question that cannot be answered is an error of one line, with its exit code, before any bus is
+// asked.
 func TestPastUsage(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "bridge.yaml")
 	text := `
@@ -39,8 +39,8 @@ checkpoint: {file: {path: ` + t.TempDir() + `}}
 		{"state --at yesterday --sink a", `"yesterday" is neither a time like`, exitConfig},
 		{"state --at 2999-01-01T00:00:00Z --sink a", "is in the future", exitConfig},
 		{"state --at 12", "several sinks keep events: give --sink: a, b", exitConfig},
-		{"state --at 12 --sink c", "keeps no events that could be read back", exitConfig},
-		{"state --at 12 --sink x", "those that keep events are a, b", exitConfig},
+		{"state --at 12 --sink c", "keeps no events: only Kafka and JetStream do", exitConfig},
+		{"state --at 12 --sink x", "the sinks that keep events are a, b", exitConfig},
 		{"state --diff 12", "--diff needs two times", exitConfig},
 		{"state --diff 12 13 --at 12", "--diff goes with neither", exitConfig},
 		{"state --at 12 --apply", "--apply needs --kubeconfig", exitConfig},
@@ -48,7 +48,7 @@ checkpoint: {file: {path: ` + t.TempDir() + `}}
 		{"state --at 12 --exact", "go with --apply", exitConfig},
 		{"state --at 12 -o xml", "-o xml", exitConfig},
 		{"history pods", "bridge history takes RESOURCE NAMESPACE/NAME", exitConfig},
-		{"history pods a/b --since monday", `"monday" is no time`, exitConfig},
+		{"history pods a/b --since monday", `"monday" is not a time`, exitConfig},
 		{"history pods a/b --color red", "auto, always or never", exitConfig},
 		{"history pods a/b --sink b", "127.0.0.1:1", exitEnvironment},
 	} {
@@ -75,56 +75,83 @@ func TestPastWithoutStream(t *testing.T) {
 	bridge(t, "state", "--at", "12", "pods", "-c", file).failed(t, exitEnvironment, "K8S_prod", "not found")
 }
 
-// TestUntold: what the configuration does not tell makes a state that cannot be rebuilt.
-func TestUntold(t *testing.T) {
-	c, err := config.Parse("test.yaml", []byte(`
-cluster: x
+// TestUnpublished: a state without the deletions, or of some changes only, must not be taken for one that was.
+func TestUnpublished(t *testing.T) {
+	p := parsePast(t, `
 resources:
   - pods
+  - {resource: pods, name: few, types: [added, modified]}
   - {resource: nodes, types: [added, modified]}
   - {resource: "*.apps", types: [added, deleted]}
   - deployments.apps
+  - {resource: certs, types: [modified]}
   - events
 sinks: [{name: a, nats: {url: "nats://127.0.0.1:1"}}]
-`), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &past{config: c, sink: &c.Sinks[0]}
-	for resource, want := range map[string]string{
-		"pods": "", "nodes": "deleted", "replicasets.apps": "modified", "deployments.apps": "", "events": "deleted", "jobs.batch": "",
+`)
+	unpublished := p.unpublished()
+	for collection, want := range map[string]string{
+		"pods": "", "pods@shop": "", "pods:few": "deleted", "pods:few@shop": "deleted", "pods:removed": "", "nodes": "deleted", "replicasets.apps": "modified",
+		"deployments.apps": "", "events": "deleted", "events.events.k8s.io": "deleted", "jobs.batch": "", "certs.example.com": "added and deleted",
 	} {
-		if got := p.untold(resource); got != want {
-			t.Errorf("of %s untold is %q, want %q", resource, got, want)
+		if got := unpublished(collection); got != want {
+			t.Errorf("of %s unpublished is %q, want %q", collection, got, want)
 		}
 	}
 }
 
-// TestHides: a filter, or a rule that takes fields out, of any entry of a resource counts; a pattern where none names it.
+// parsePast has a configuration without its cluster's name, and its first sink.
+func parsePast(t *testing.T, text string) *past {
+	t.Helper()
+	c, err := config.Parse("test.yaml", []byte("cluster: x\n"+text), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newPast(c, &c.Sinks[0])
+}
+
+// TestHides: a restore deletes and removes less where a filter or a rule may have hidden something. Each entry has its own.
 func TestHides(t *testing.T) {
-	c, err := config.Parse("test.yaml", []byte(`
-cluster: x
+	hides := parsePast(t, `
 resources:
   - {resource: po, namespaces: [a], drop: [status, metadata.managedFields]}
-  - {resource: pods, namespaces: [b], filter: "object.metadata.name != 'a'"}
+  - {resource: pods, name: some, namespaces: [b], filter: "object.metadata.name != 'a'"}
   - {resource: "*.apps", filter: "object.metadata.name != 'a'"}
   - {resource: deploy, drop: [spec.replicas]}
   - services
   - configmaps
 redact: [{paths: [data.a], with: remove, resources: [configmaps]}, {paths: [data.b]}]
 sinks: [{name: a, nats: {url: "nats://127.0.0.1:1"}}]
-`), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &past{config: c, sink: &c.Sinks[0]}
-	hides := p.hides()
-	for resource, want := range map[string][2]bool{
-		"pods": {true, false}, "replicasets.apps": {true, false}, "deployments.apps": {false, true},
+`).hides()
+	for collection, want := range map[string][2]bool{
+		"pods@a": {false, false}, "pods:some@b": {true, false}, "pods:removed": {true, true}, "replicasets.apps": {true, false}, "deployments.apps": {false, true},
 		"services": {false, false}, "configmaps": {false, true}, "widgets.example.com": {true, true},
 	} {
-		if filtered, dropped := hides(resource); [2]bool{filtered, dropped} != want {
-			t.Errorf("%s is filtered: %t, fields are taken out: %t", resource, filtered, dropped)
+		if filtered, dropped := hides(collection); [2]bool{filtered, dropped} != want {
+			t.Errorf("%s is filtered: %t, fields are taken out: %t", collection, filtered, dropped)
+		}
+	}
+}
+
+// TestPastCollection: an exact restore lists what came later by these selectors. Without one of them it would delete objects
+// that the bridge never published.
+func TestPastCollection(t *testing.T) {
+	collection := parsePast(t, `
+resources:
+  - {resource: pods, labelSelector: app=web, fieldSelector: status.phase=Running, excludeNamespaces: [kube-system, dev]}
+  - {resource: pods, name: shop, namespaces: [shop], metadataOnly: true}
+sinks: [{name: a, nats: {url: "nats://127.0.0.1:1"}}]
+`).collection()
+	for id, want := range map[string]event.Collection{
+		"pods": {
+			ByEntry: true, Resource: "pods", LabelSelector: "app=web",
+			FieldSelector: "status.phase=Running,metadata.namespace!=kube-system,metadata.namespace!=dev",
+		},
+		"pods:shop@shop": {ByEntry: true, Resource: "pods", Entry: "shop", Namespace: "shop", MetadataOnly: true},
+		"pods:removed":   {},
+		"nodes":          {},
+	} {
+		if got := collection(id); got != want {
+			t.Errorf("%s is %+v, want %+v", id, got, want)
 		}
 	}
 }
@@ -148,43 +175,33 @@ func TestPrintState(t *testing.T) {
 	}
 }
 
-// TestPastGoes: what moved to a topic of its own stands whole in neither, and its old
-// topic must not be taken for the state of today.
-func TestPastGoes(t *testing.T) {
-	parse := func(resources string) (*past, error) {
-		c, err := config.Parse("test.yaml", []byte("cluster: x\nresources: ["+resources+"]\nsinks: [{name: a, kafka: {brokers: [\"k:1\"], topic: \"k8s.{resource}\"}}]\n"), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return newPast(c, &c.Sinks[0])
-	}
-	p, err := parse(`pods, {resource: deploy, topic: rollouts}, {resource: "*.apps", topic: "apps.{resource}"}, {resource: "*.*", topic: "other.{group}"}, {resource: nodes, key: "{name}"}`)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for of, want := range map[string]string{
-		"core/pods": "k8s.pods", "core/nodes": "k8s.nodes", "apps/deployments": "rollouts", "apps/replicasets": "apps.replicasets",
-		"batch/jobs": "other.batch",
+// TestPastTopics: a topic of any entry is read, and a topic that no entry has is not. What moved between two topics is
+// complete in each for its time.
+func TestPastTopics(t *testing.T) {
+	p := parsePast(t, `
+resources:
+  - pods
+  - {resource: pods, name: canary, topic: "canary.{resource}"}
+  - {resource: deploy, topic: "rollouts.{entry}"}
+  - {resource: deploy, name: two, topic: "rollouts.{entry}"}
+  - {resource: "*.apps", topic: "apps.{resource}"}
+  - {resource: "*.*", topic: "other.{group}"}
+  - {resource: certs, topic: c}
+sinks: [{name: a, kafka: {brokers: ["k:1"], topic: "k8s.{resource}"}}]
+`)
+	for topic, want := range map[string]string{
+		"k8s.pods": "pods", "canary.pods": "pods", "canary.nodes": "", "k8s.deployments": "deployments.apps", "rollouts.two": "deployments.apps", "rollouts._": "deployments.apps",
+		"apps.deployments": "deployments.apps", "apps.replicasets": "replicasets.apps", "other.batch": "pods jobs.batch",
+		"c": "pods deployments.apps replicasets.apps jobs.batch certs.example.com", "other": "",
 	} {
-		group, resource, _ := strings.Cut(of, "/")
-		if group == "core" {
-			group = ""
-		}
-		for _, topic := range []string{"k8s.pods", "k8s.nodes", "k8s.deployments", "rollouts", "apps.deployments", "apps.replicasets", "other.batch", "other.apps"} {
-			if got := p.goes(group, resource, topic); got != (topic == want) {
-				t.Errorf("%s goes to %s: %v", of, topic, got)
+		var got []string
+		for _, resource := range []string{"pods", "deployments.apps", "replicasets.apps", "jobs.batch", "certs.example.com"} {
+			if history.Topics(p.routes, "x", []string{resource})(topic) {
+				got = append(got, resource)
 			}
 		}
-	}
-	if p, err = parse("pods"); err != nil || p.goes != nil {
-		t.Errorf("without routes every message is asked after: %v", err)
-	}
-	for resources, says := range map[string]string{
-		`{resource: certs, topic: c}`: "write it in full",
-		`{resource: pods, namespaces: [a], topic: a}, {resource: pods, namespaces: [b], topic: b}`: `"pods" has entries with several topics`,
-	} {
-		if _, err := parse(resources); err == nil || !strings.Contains(err.Error(), says) {
-			t.Errorf("%s: %v, want %q", resources, err, says)
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s is read for %v, want %s", topic, got, want)
 		}
 	}
 }

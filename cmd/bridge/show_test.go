@@ -37,7 +37,7 @@ func TestHostileText(t *testing.T) {
 		Objects: []history.Object{{Received: &event.Received{Namespace: hostile, Name: hostile, Object: after, BodyKnown: false}, ResourceID: hostile}},
 		Missing: []history.Missing{{Name: hostile, Why: hostile, LeftOut: true}},
 		Collections: []history.Covered{{
-			Collection: hostile, BaseRV: hostile, Silence: true, Gap: &event.Received{Report: &event.Report{Reason: hostile}},
+			Collection: hostile, BaseRV: hostile, Silent: true, Behind: true, Gap: &event.Received{Report: &event.Report{Reason: hostile}},
 		}},
 	}
 	for name, printed := range map[string]struct {
@@ -50,7 +50,7 @@ func TestHostileText(t *testing.T) {
 				ResourceVersion: hostile, Origin: event.Origin(hostile), By: []history.Who{{Manager: hostile, Subresource: hostile}}, Note: hostile, Diff: diff,
 			}, false)
 		}},
-		"notes of a state":  {4, func(w *bytes.Buffer) error { tellCoverage(w, state, history.Point{}); return nil }},
+		"notes of a state":  {5, func(w *bytes.Buffer) error { printCoverage(w, state, history.Point{}); return nil }},
 		"what is not whole": {1, func(w *bytes.Buffer) error { return printState(new(bytes.Buffer), w, state, "json") }},
 		"differences": {2 + len(paths), func(w *bytes.Buffer) error {
 			return printDifference(w, &history.Difference{Objects: []history.Differs{{What: "changed", Resource: hostile, Name: hostile, Paths: paths}}})

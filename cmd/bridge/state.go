@@ -20,7 +20,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink/stdout"
 )
 
-// stateFlags say which state is asked for, and what becomes of it.
+// stateFlags are the flags of `bridge state`.
 type stateFlags struct {
 	which         pastFlags
 	at, namespace string
@@ -40,10 +40,11 @@ func newState() *cobra.Command {
 	var f stateFlags
 	cmd := &cobra.Command{
 		Use:   "state --at TIME|RV [RESOURCE...] | --diff TIME TIME [RESOURCE...]",
-		Short: "Rebuild what collections looked like at a time, from what the bus holds",
-		Long: `Rebuilds from the bus alone what collections looked like at a time, or at a
-resourceVersion (with its epoch as e2:12345), as far as the bridge had seen it then.
-It answers "not covered" where the bus holds no list that told every object before.
+		Short: "Rebuild the state of collections at a time from the bus",
+		Long: `Rebuilds from the bus alone what the collections held at a time, or at a
+resourceVersion (with its epoch as e2:12345). A time means what had been published by
+then; standard error names the resourceVersion that each collection had reached.
+The answer is "not covered" if the bus has no complete list of a collection before.
 Nothing is written to the bus, and no consumer is left behind.
 
 With --diff it compares two times. With --apply it puts the state into the cluster of
@@ -61,7 +62,7 @@ lists what would happen to each object, and changes nothing.`,
 	flags.StringVar(&f.at, "at", "", "a time (RFC 3339) or a resourceVersion; with --apply or alone")
 	flags.StringVarP(&f.namespace, "namespace", "n", "", "only what is in the namespace")
 	flags.StringVarP(&f.output, "output", "o", "", "yaml or json; with --diff json or nothing for text")
-	flags.BoolVar(&f.partial, "partial", false, "go on with the collections that are covered when others are not")
+	flags.BoolVar(&f.partial, "partial", false, "answer for the collections that are covered if others are not")
 	flags.BoolVar(&f.diff, "diff", false, "compare the two times given first")
 	flags.BoolVar(&f.apply, "apply", false, "put the state into a cluster")
 	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "with --apply: the kubeconfig file of that cluster; required, the bridge's own account is not used")
@@ -104,7 +105,7 @@ func (f *stateFlags) run(cmd *cobra.Command, args []string) error {
 		at = append(at, p)
 	}
 	var to *rest.Config
-	if f.apply { // what is wrong with it is better known before a long topic is read
+	if f.apply { // a mistake in it is reported before a long topic is read
 		var err error
 		if to, err = f.cluster(); err != nil {
 			return err
@@ -127,8 +128,7 @@ func (f *stateFlags) run(cmd *cobra.Command, args []string) error {
 	return printState(cmd.OutOrStdout(), cmd.ErrOrStderr(), state, f.output)
 }
 
-// rebuild reads the state at a point, and says on standard error what is to be known of
-// it.
+// rebuild reads the state at a point, and prints to standard error how far it can be relied on.
 func (f *stateFlags) rebuild(cmd *cobra.Command, p *past, at history.Point, resources []string) (*history.State, error) {
 	r, err := p.read(cmd.Context(), resources, nil)
 	if err != nil {
@@ -137,8 +137,8 @@ func (f *stateFlags) rebuild(cmd *cobra.Command, p *past, at history.Point, reso
 	defer r.Close()
 	progress := newPastProgress(cmd.ErrOrStderr())
 	state, err := history.Rebuild(cmd.Context(), history.Query{
-		Reader: r, Cluster: p.config.Cluster, Goes: p.goes, At: at, Resources: resources, Namespace: f.namespace,
-		Untold: p.untold, Progress: progress.tell,
+		Reader: r, Cluster: p.config.Cluster, At: at, Resources: resources, Namespace: f.namespace,
+		Unpublished: p.unpublished(), Progress: progress.report,
 		Whole: func(ctx context.Context) (sink.Reader, error) { return p.read(ctx, nil, nil) },
 	})
 	progress.end()
@@ -153,27 +153,45 @@ func (f *stateFlags) rebuild(cmd *cobra.Command, p *past, at history.Point, reso
 			show(cmd.ErrOrStderr(), "%s", strings.TrimRight(line, "\n"))
 		}
 	}
-	tellCoverage(cmd.ErrOrStderr(), state, at)
+	printCoverage(cmd.ErrOrStderr(), state, at)
 	return state, nil
 }
 
-// tellCoverage says what the state rests on.
-func tellCoverage(w io.Writer, s *history.State, at history.Point) {
+// printCoverage prints the lists that a state rests on, how far each collection had reached, and what may be missing.
+func printCoverage(w io.Writer, s *history.State, at history.Point) {
 	for _, line := range leftOut(s) {
 		show(w, "%s", line)
 	}
-	for _, c := range s.Collections {
-		show(w, "%s: at %s, from the list of %s (resourceVersion %s)", c.Collection, at, c.Base.UTC().Format(time.RFC3339), c.BaseRV)
+	for i := range s.Collections {
+		c := &s.Collections[i]
+		show(w, "%s: at %s, from the list of %s (resourceVersion %s), %s", c.Collection, at, c.Base.UTC().Format(time.RFC3339), c.BaseRV, reached(c))
 		if c.Gap != nil {
-			show(w, "  out of date: the bus did not mirror it since %s (%s), changes may be missing", c.Gap.Time.UTC().Format(time.RFC3339), c.Gap.Report.Reason)
+			show(w, "  incomplete: a gap is open since %s (%s): changes may be missing", c.Gap.Time.UTC().Format(time.RFC3339), c.Gap.Report.Reason)
 		}
-		if c.Silence {
-			show(w, "  the last that the bus tells of it is of %s: whether the bridge was watching after that the bus does not say", c.Word.UTC().Format(time.RFC3339))
+		if c.Behind {
+			show(w, "  incomplete: the bus does not show that it had reached %s: changes may be missing", at)
+		}
+		if c.Replaced {
+			show(w, "  incomplete: the topic keeps only the last event of each object: states that later events have replaced are missing")
+		}
+		if c.Silent {
+			show(w, "  the last event of it on the bus is of %s: the bus does not show whether the bridge was watching after that", c.Last.UTC().Format(time.RFC3339))
 		}
 	}
 }
 
-// leftOut names what the state has nothing of, although nothing is wrong.
+// reached says in words up to where a collection was complete.
+func reached(c *history.Covered) string {
+	switch {
+	case c.Reached == "":
+		return "complete up to an unknown resourceVersion"
+	case c.ReachedEpoch > 1:
+		return fmt.Sprintf("complete up to resourceVersion %s of epoch %d", c.Reached, c.ReachedEpoch)
+	}
+	return "complete up to resourceVersion " + c.Reached
+}
+
+// leftOut names the collections and resources that the state does not have, by intention.
 func leftOut(s *history.State) (lines []string) {
 	for _, m := range s.Missing {
 		if m.LeftOut {
@@ -208,7 +226,7 @@ func printState(out, notes io.Writer, s *history.State, output string) error {
 			return fmt.Errorf("print %s %s: %w", o.ResourceID, o.Name(), err)
 		}
 		fmt.Fprintln(w, "---")
-		if i == 0 { // comments, which no reader of YAML takes for an object
+		if i == 0 { // as comments of YAML
 			for _, line := range leftOut(s) {
 				fmt.Fprintln(w, "# "+stdout.Legible(line))
 			}
@@ -221,7 +239,7 @@ func printState(out, notes io.Writer, s *history.State, output string) error {
 	return w.Flush()
 }
 
-// compare prints what differs between two states.
+// compare prints the differences between two states.
 func (f *stateFlags) compare(cmd *cobra.Command, p *past, from, to history.Point, resources []string) error {
 	before, err := f.rebuild(cmd, p, from, resources)
 	if err != nil {
@@ -245,16 +263,16 @@ func (f *stateFlags) compare(cmd *cobra.Command, p *past, from, to history.Point
 	return printDifference(out, d)
 }
 
-// printDifference prints it for people.
+// printDifference prints the differences of two states for people.
 func printDifference(out io.Writer, d *history.Difference) error {
 	w := bufio.NewWriter(out)
 	show(w, "%d added, %d removed, %d changed, %d unchanged", d.Added, d.Removed, d.Changed, d.Unchanged)
 	for _, o := range d.Objects {
-		anew := ""
+		another := ""
 		if o.FormerUID != "" {
-			anew = "  (made anew: another uid)"
+			another = "  (deleted and created again: another uid)"
 		}
-		show(w, "%s %s %s%s", map[string]string{"added": "+", "removed": "-", "changed": "~"}[o.What], o.Resource, o.Name, anew)
+		show(w, "%s %s %s%s", map[string]string{"added": "+", "removed": "-", "changed": "~"}[o.What], o.Resource, o.Name, another)
 		for _, path := range o.Paths {
 			show(w, "    %s", path)
 		}
@@ -265,7 +283,7 @@ func printDifference(out io.Writer, d *history.Difference) error {
 	return w.Flush()
 }
 
-// cluster is where a state is put.
+// cluster is the one that a state is put into.
 func (f *stateFlags) cluster() (*rest.Config, error) {
 	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: f.kubeconfig}
 	conf, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: f.context}).ClientConfig()
@@ -283,12 +301,12 @@ func (f *stateFlags) restore(cmd *cobra.Command, p *past, to *rest.Config, s *hi
 	encoder := json.NewEncoder(document(out))
 	encoder.SetEscapeHTML(false)
 	err := restore.Run(cmd.Context(), restore.Options{
-		Config: to, State: s, Namespace: f.namespace, Until: s.Until(at), ByRV: at.RV != 0, Hides: p.hides(),
+		Config: to, State: s, Namespace: f.namespace, Until: s.Until(at), ByRV: at.RV != 0, Hides: p.hides(), Collection: p.collection(),
 		DryRun: f.dryRun, Force: f.force, Exact: f.exact,
 	}, func(l restore.Line) {
 		counts[l.What]++
 		if f.output == "json" {
-			_ = encoder.Encode(l) // what counts is the cluster
+			_ = encoder.Encode(l) // the restore goes on without its output
 			return
 		}
 		printRestored(out, l)
@@ -307,7 +325,7 @@ func (f *stateFlags) restore(cmd *cobra.Command, p *past, to *rest.Config, s *hi
 	return err
 }
 
-// printRestored prints for people what became of an object.
+// printRestored prints what became of an object, for people.
 func printRestored(w io.Writer, l restore.Line) {
 	if l.Why != "" {
 		show(w, "%-9s %s: %s", l.What, l.Object, l.Why)

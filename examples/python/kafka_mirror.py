@@ -15,7 +15,7 @@ def stop(*_):
 signal.signal(signal.SIGTERM, stop)
 consumer = Consumer({
     "bootstrap.servers": sys.argv[1],
-    "group.id": "kubebridge-mirror",  # nothing is committed: a copy in memory begins anew
+    "group.id": "kubebridge-mirror",  # nothing is committed: a copy in memory begins at the beginning
     "enable.auto.commit": False,
     "auto.offset.reset": "earliest",
     "isolation.level": "read_committed",  # others see aborted transactions
@@ -30,6 +30,7 @@ def from_start(consumer, partitions):
 
 
 copy = Copy()
+partitions = {}  # by topic: the bridge does not change their number
 try:
     consumer.subscribe([sys.argv[2]], on_assign=from_start)
     while True:
@@ -40,7 +41,11 @@ try:
             if message.error().code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 continue
             raise KafkaException(message.error())
-        event = copy.apply(message.value(), (message.topic(), message.partition()))
+        topic = message.topic()
+        if topic not in partitions:
+            partitions[topic] = len(consumer.list_topics(topic, timeout=10).topics[topic].partitions)
+        headers = {name: value.decode() for name, value in message.headers() or []}
+        event = copy.apply(message.value(), headers, topic, message.partition(), partitions[topic])
         if event:
             print(event["type"].split(".")[3], event["collection"], event.get("name", ""), event.get("resourceversion", ""), flush=True)
 except KeyboardInterrupt:

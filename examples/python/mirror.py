@@ -178,3 +178,13 @@ class Copy:
             lines.append(f"{name} {edit}\n")
         digest = hashlib.sha256("".join(lines).encode()).hexdigest()[:16]
         return lowest if lines and digest == self.plans[source][2] else None
+
+    def lines(self):
+        """The copy for people: a line for each object, and one for each resource that is complete."""
+        for event in sorted(self.objects().values(), key=lambda e: (e["source"], e["subject"])):
+            resource = event["resource"] + ("." + event["group"] if "group" in event else "")
+            yield " ".join(["copy", resource, event.get("namespace", "") + "/" + event["name"], event["uid"], event["resourceversion"]])
+        for source in sorted({c.resource for c in self.collections.values()}):
+            complete = self.complete(source)
+            if complete:
+                yield f"complete {source} {complete[1]}"

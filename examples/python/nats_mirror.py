@@ -17,7 +17,7 @@ async def main(url, stream):
     copy = Copy()
 
     async def take(message):
-        event = copy.apply(message.data)
+        event = copy.apply(message.data, topic=stream)
         if event:
             print(event["type"].split(".")[3], event["collection"], event.get("name", ""), event.get("resourceversion", ""), flush=True)
 

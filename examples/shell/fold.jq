@@ -1,13 +1,29 @@
-# Folds events into a line for each object, by the consumer's rule of docs/events.md.
-# kcat mixes partitions: a reset drops what is older than it, in every partition.
-def version: [(.epoch // "1" | tonumber), (.resourceversion | tonumber)];
-reduce (inputs | select(type == "object" and (.type // "" | startswith("io.kubebridge.")) and (has("deadletterreason") | not))) as $e ({};
-  if $e.data.reset then
-    with_entries(select(.value.collection != $e.collection or .value.time >= $e.time))
-  elif $e.type | startswith("io.kubebridge.collection.") then .
-  elif .[$e.uid] and (($e | version) < (.[$e.uid] | version)) then .
-  else .[$e.uid] = $e
-  end)
-| [.[] | select(.type != "io.kubebridge.resource.deleted.v1")]
-| sort_by(.source, .subject)[]
+# Folds events into a line for each object, by the rules of docs/events.md, whose steps have these numbers. The order of
+# partitions does not matter. Numbers are exact up to 2^53. Messages without a value are not seen: not for compacted topics.
+def number: tonumber? // 0;
+
+# 5: whether event $a comes after event $b of the same collection and name.
+def greater($a; $b):
+  if $a.run != $b.run then ($a.run | number) > ($b.run | number)
+  elif $a.resourceversion == $b.resourceversion then ($a.type | test("deleted")) and ($b.type | test("deleted") | not)
+  else try (($a.resourceversion | tonumber) > ($b.resourceversion | tonumber)) catch true
+  end;
+
+reduce (inputs | select(type == "object" and (.type // "" | startswith("io.kubebridge.")) and (has("deadletterreason") | not))) as $e (
+  {births: {}, collections: {}};
+  [$e.cluster, $e.collection | tostring] as [$cluster, $id]
+  | "\($cluster) \($id)" as $c
+  | ($e.incarnation | number) as $i
+  | if $e.birth then .births[$cluster] = ([.births[$cluster] // 0, ($e.birth | number)] | max) else . end # 2
+  | if $i > (.collections[$c].incarnation // 0) then .collections[$c] = {incarnation: $i, names: {}} else . end # 4
+  | if $i < .collections[$c].incarnation or .collections[$c].closed then .
+    elif $e.type == "io.kubebridge.collection.closed.v1" then .collections[$c] += {closed: true, names: {}} # 6
+    elif $e.subject and ((.collections[$c].names[$e.subject] // null) as $last | $last == null or greater($e; $last)) then
+      .collections[$c].names[$e.subject] = $e
+    else .
+    end)
+| .births as $births
+| [.collections[] | .incarnation as $i | .names[] | select($i >= ($births[.cluster] // 0) and (.type | test("deleted") | not))]
+| sort_by(.collection) | reverse
+| group_by([.source, .uid])[] | max_by([(.epoch // "1" | number), (.resourceversion | number)]) # 8
 | "copy \(.resource)\(if .group then "." + .group else "" end) \(.namespace // "")/\(.name) \(.uid) \(.resourceversion)"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# nats.sh URL STREAM: what the stream says exists now. Needs the nats command and jq.
+# nats.sh URL STREAM: the objects that exist now, from a stream. Needs the nats command and jq.
 set -euo pipefail
 messages=$(nats --server "$1" stream info "$2" --json | jq .state.messages)
 nats --server "$1" subscribe --stream "$2" --all --raw --count "$messages" |

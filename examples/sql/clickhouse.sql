@@ -1,5 +1,6 @@
--- The Kafka topics in ClickHouse: every event, and the newest of each object. Not run by the
--- project's tests. Replace broker and topics; {cluster} and the like are in the events.
+-- The Kafka topics in ClickHouse: every event, and a view of what exists, by the rules of docs/events.md, whose steps
+-- have the numbers in the comments. The order of partitions does not matter. Not run by the project's tests. Replace
+-- broker and topics. Versions must be numbers. The view does not say whether the copy is complete.
 create database if not exists kubebridge;
 
 create table kubebridge.queue (value String)
@@ -13,17 +14,20 @@ create table kubebridge.events (
     collection LowCardinality(String),
     source LowCardinality(String),
     id String,
+    subject String,
     uid String,
     namespace LowCardinality(String),
     name String,
     epoch UInt64,
     resourceversion UInt64,
+    run UInt64,
+    incarnation UInt64,
+    birth UInt64, -- 0: of an object
     time DateTime64(6, 'UTC'),
-    reset UInt8,
     data String
 )
 engine = ReplacingMergeTree
-order by (source, uid, epoch, resourceversion, id); -- a repetition has the same id
+order by (cluster, collection, subject, id); -- a repetition has the same id
 
 create materialized view kubebridge.taken to kubebridge.events as
 select JSONExtractString(value, 'cluster') as cluster,
@@ -31,28 +35,44 @@ select JSONExtractString(value, 'cluster') as cluster,
     JSONExtractString(value, 'collection') as collection,
     JSONExtractString(value, 'source') as source,
     JSONExtractString(value, 'id') as id,
+    JSONExtractString(value, 'subject') as subject,
     JSONExtractString(value, 'uid') as uid,
     JSONExtractString(value, 'namespace') as namespace,
     JSONExtractString(value, 'name') as name,
     greatest(1, toUInt64OrZero(JSONExtractString(value, 'epoch'))) as epoch,
     toUInt64OrZero(JSONExtractString(value, 'resourceversion')) as resourceversion,
+    toUInt64OrZero(JSONExtractString(value, 'run')) as run,
+    toUInt64OrZero(JSONExtractString(value, 'incarnation')) as incarnation,
+    toUInt64OrZero(JSONExtractString(value, 'birth')) as birth,
     parseDateTime64BestEffort(JSONExtractString(value, 'time'), 6, 'UTC') as time,
-    JSONExtractBool(value, 'data', 'reset') as reset,
     JSONExtractRaw(value, 'data') as data
 from kubebridge.queue
-where startsWith(JSONExtractString(value, 'type'), 'io.kubebridge.') and not JSONHas(value, 'deadletterreason');
+where startsWith(JSONExtractString(value, 'type'), 'io.kubebridge.') and not JSONHas(value, 'deadletterreason'); -- 1
 
--- What exists: the last word on each object since its collection's last reset. Without
--- partitions in the table a reset is told from what was before it by time.
-create view kubebridge.objects as
-select e.cluster as cluster, e.source as source, e.uid as uid,
-    argMax(e.namespace, (e.epoch, e.resourceversion, e.time)) as namespace,
-    argMax(e.name, (e.epoch, e.resourceversion, e.time)) as name,
-    argMax(e.type, (e.epoch, e.resourceversion, e.time)) as last,
-    argMax(JSONExtractRaw(e.data, 'object'), (e.epoch, e.resourceversion, e.time)) as object
+create view kubebridge.collections as -- 2, 4, 6: the incarnation of each collection that is not closed
+select c.cluster as cluster, c.collection as collection, c.incarnation as incarnation
+from (
+    select cluster, collection, max(e.incarnation) as incarnation, argMax(e.type = 'closed', (e.incarnation, e.type = 'closed')) as closed
+    from kubebridge.events as e group by cluster, collection
+) as c
+join (select cluster, max(e.birth) as birth from kubebridge.events as e group by cluster) as b on b.cluster = c.cluster
+where not c.closed and c.incarnation >= b.birth;
+
+create view kubebridge.names as -- 5: the last event of each name in each collection
+select e.cluster as cluster, e.collection as collection, e.subject as subject,
+    argMax((e.source, e.uid, e.namespace, e.name, e.epoch, e.resourceversion, e.type, e.data), (e.run, e.resourceversion, e.type = 'deleted')) as last
 from kubebridge.events as e
-left join (select cluster, collection, max(time) as since from kubebridge.events where reset group by cluster, collection) as r
-    on r.cluster = e.cluster and r.collection = e.collection
-where e.uid != '' and e.time >= r.since
-group by cluster, source, uid
-having last != 'deleted';
+join kubebridge.collections as c on c.cluster = e.cluster and c.collection = e.collection and c.incarnation = e.incarnation
+where e.subject != ''
+group by cluster, collection, subject;
+
+create view kubebridge.objects as -- 8: the union
+select any(cluster) as cluster, last.1 as source, last.2 as uid,
+    groupArray(collection) as collections,
+    argMax(last.3, (last.5, last.6)) as namespace,
+    argMax(last.4, (last.5, last.6)) as name,
+    max((last.5, last.6)) as version, -- epoch and resourceversion
+    argMax(JSONExtractRaw(last.8, 'object'), (last.5, last.6)) as object
+from kubebridge.names
+where last.7 != 'deleted'
+group by source, uid;

@@ -32,6 +32,12 @@ const (
 
 func (m Mode) String() string { return [...]string{"transaction", "log", "intents"}[m] }
 
+// The operations that [Options.Retry] is given for each batch.
+const (
+	WriteToBus       = "write to the bus"
+	CommitCheckpoint = "commit the checkpoint"
+)
+
 // foldChanges is how many records of the bus are applied to the store in one commit.
 const foldChanges = 2000
 
@@ -259,7 +265,7 @@ func (d *Delivery) Close() error { return d.sink.Close() }
 // write writes to the bus. Errors about a route or a record are the caller's, and no outage.
 func (d *Delivery) write(ctx context.Context, b *event.Batch) (mark []byte, err error) {
 	var refused error
-	err = d.retry(ctx, "write to the bus", func() (err error) {
+	err = d.retry(ctx, WriteToBus, func() (err error) {
 		var (
 			route  *sink.RouteError
 			record *sink.RecordError
@@ -281,5 +287,5 @@ func (d *Delivery) record(ctx context.Context, changes []event.KV) error {
 	if len(changes) == 0 {
 		return nil
 	}
-	return d.retry(ctx, "commit the checkpoint", func() error { return d.store.Commit(ctx, changes) })
+	return d.retry(ctx, CommitCheckpoint, func() error { return d.store.Commit(ctx, changes) })
 }

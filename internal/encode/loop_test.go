@@ -184,9 +184,6 @@ func (e inLoop) Encode(i *reconcile.Item, _ string, at time.Time) (event.Record,
 // blind observes nothing.
 type blind struct{}
 
-// Counted implements [loop.Observer].
-func (blind) Counted(string, int64, bool) {}
-
 // Queued implements [loop.Observer].
 func (blind) Queued(loop.Load, loop.Load) {}
 
@@ -194,7 +191,7 @@ func (blind) Queued(loop.Load, loop.Load) {}
 func (blind) Suspended(string, time.Time, error) {}
 
 // Committed implements [loop.Observer].
-func (blind) Committed([]reconcile.Item, []event.Record) {}
+func (blind) Committed(*loop.Commit) {}
 
 // await waits until something is the case.
 func await(t *testing.T, is func() bool) {

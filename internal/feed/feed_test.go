@@ -181,10 +181,9 @@ func (p *plan) next() <-chan struct{} {
 // program is a loop that reads things by a feed.
 type observer struct{}
 
-func (observer) Committed([]reconcile.Item, []event.Record) {}
-func (observer) Counted(string, int64, bool)                {}
-func (observer) Queued(loop.Load, loop.Load)                {}
-func (observer) Suspended(string, time.Time, error)         {}
+func (observer) Committed(*loop.Commit)             {}
+func (observer) Queued(loop.Load, loop.Load)        {}
+func (observer) Suspended(string, time.Time, error) {}
 
 type program struct {
 	t      *testing.T

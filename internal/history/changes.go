@@ -1,18 +1,17 @@
 package history
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
-	"strings"
 	"time"
 
-	"github.com/pmezard/go-difflib/difflib"
-
+	"github.com/kubebridge/kubebridge/pkg/consumer"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/shape/manager"
-	"github.com/kubebridge/kubebridge/pkg/shape/patch"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
@@ -20,15 +19,14 @@ import (
 type ChangesQuery struct {
 	Reader   sink.Reader
 	Cluster  string // the configured name
-	Goes     Goes
 	Resource string // as [Matches] takes it
 	Object   Name
-	Since    time.Time // zero: since the bus begins
-	Until    time.Time // zero: to its end
-	Progress func(Progress)
+	Since    time.Time      // zero: since the bus begins
+	Until    time.Time      // zero: to its end
+	Progress func(Progress) // may be nil
 }
 
-// Who wrote, as the object's managedFields or the event's changedby say.
+// Who is who wrote, as the object's managedFields or the event's changedby say.
 type Who struct {
 	Manager     string   `json:"manager"`
 	Operation   string   `json:"operation,omitempty"`
@@ -46,31 +44,36 @@ type Change struct {
 	Namespace       string       `json:"namespace,omitempty"`
 	Name            string       `json:"name"`
 	UID             string       `json:"uid"`
-	FormerUID       string       `json:"formerUID,omitempty"` // of the object that had the name before, where it is another
+	FormerUID       string       `json:"formerUID,omitempty"` // of the object that had the name before, if it is another one
 	ResourceVersion string       `json:"resourceVersion"`
 	Origin          event.Origin `json:"origin"`
-	Reason          string       `json:"reason,omitempty"` // "left": it may live on outside the selection
+	Reason          string       `json:"reason,omitempty"` // of a deletion: "left", "unknown"
 	ID              string       `json:"id"`
-	Collection      string       `json:"collection,omitempty"` // by internal/nexthistory alone
+	Collection      string       `json:"collection,omitempty"` // that published it first
 	By              []Who        `json:"by"`                   // none: not known
-	Note            string       `json:"note"`                 // what is to be known of it, "" for nothing
+	Note            string       `json:"note"`                 // what limits the meaning of the diff, "" for nothing
 	// Diff is that of the YAML of the bodies, in unified format, without
-	// resourceVersion and managedFields. Paths (JSON pointers) are what differs.
+	// resourceVersion and managedFields. Paths are JSON pointers of what differs.
 	Diff  string   `json:"diff"`
 	Paths []string `json:"paths"`
 }
 
-// Changes calls fn for what the bus tells of an object, in order. What is told again
-// without a change is passed over. The first diff is of the whole object. earliest is
-// the time of the oldest event on what was read; zero if there is none.
+// skew is by how much the bus's clock may be behind that of the bridge: the bus is asked for what it took
+// since then.
+const skew = 10 * time.Minute
+
+// Changes calls fn for what the bus has of an object, in order. A state that several collections publish is
+// shown once, as the first of them published it; the diff is to what that collection published before, or to what was
+// shown last. A deletion is shown when no collection holds the object any more. earliest is the
+// time of the oldest event on what was read; zero if there is none.
 func Changes(ctx context.Context, q ChangesQuery, fn func(Change) error) (earliest time.Time, err error) {
-	l := newLog(q.Reader, q.Cluster, q.Goes, q.Progress)
+	l := newLog(q.Reader, q.Cluster, q.Progress)
 	ranges := make([]sink.Range, len(l.Parts()))
 	for i, p := range l.Parts() {
 		ranges[i] = sink.Range{From: p.First, To: p.End}
 	}
 	if !q.Since.IsZero() {
-		from, err := l.At(ctx, q.Since)
+		from, err := l.At(ctx, q.Since.Add(-skew))
 		if err != nil {
 			return earliest, err
 		}
@@ -78,128 +81,189 @@ func Changes(ctx context.Context, q ChangesQuery, fn func(Change) error) (earlie
 			ranges[i].From = from[i]
 		}
 	}
-	c := changes{seen: newReplay(l, Point{}, nil, nil), resources: map[string]bool{}}
+	c := changes{log: l, query: &q, show: fn, resources: map[string]bool{}, bodies: map[string]*shown{}}
+	kept := make([][]found, len(ranges))
 	l.begin("reading", ranges)
 	err = l.each(ctx, ranges, false, func(m *sink.Message, h *head) error {
 		if earliest.IsZero() || h.time.Before(earliest) {
 			earliest = h.time
 		}
-		if h.typ.OfCollection() || !Matches(q.Resource, h.group, h.resource) || h.namespace != q.Object.Namespace || h.name != q.Object.Name {
+		switch {
+		case !c.concerns(h):
 			return nil
+		case len(ranges) == 1:
+			return c.take(m, h)
 		}
-		tell := fn
-		if !q.Until.IsZero() && h.time.After(q.Until) || !q.Since.IsZero() && h.time.Before(q.Since) {
-			if len(c.resources) == 0 {
-				return nil
-			}
-			// A clock was set, and may come to the times that are asked for again: what is
-			// told then differs from this.
-			tell = func(Change) error { return nil }
-		}
-		if c.repeats(m, h) {
-			return nil
-		}
-		if c.resources[h.resourceID()] = true; len(c.resources) > 1 {
-			var of []string
-			for id := range c.resources {
-				of = append(of, id)
-			}
-			slices.Sort(of)
-			return &AmbiguousError{q.Resource, of}
-		}
-		e, err := decode(m.Headers, m.Value)
-		if err != nil {
-			return fmt.Errorf("message %d of %s: %w: %w", m.Offset, l.Parts()[m.Part].Name, ErrForeign, err)
-		}
-		return c.take(e, tell)
+		kept[m.Part] = append(kept[m.Part], copyOf(m, h))
+		return nil
 	})
-	return earliest, err
-}
-
-// changes is the state between two events.
-type changes struct {
-	seen      *replay // knows what is told twice
-	resources map[string]bool
-	uid       string
-	rv        string
-	body      []byte // of the last event; nil: not known
-	gone      bool   // the last was a deletion
-	teller    manager.Teller
-}
-
-// repeats reports whether h came before, or is older than what did.
-func (c *changes) repeats(m *sink.Message, h *head) bool {
-	key := objectKey{h.resourceID(), h.uid}
-	if e := c.seen.objects[key]; e != nil && e.isOld(h, version{h.epoch, h.rv}) {
-		return true
+	if err != nil {
+		return earliest, err
 	}
-	c.seen.object(&sink.Message{Part: m.Part, Offset: m.Offset}, h)
-	return false
+	return earliest, c.merge(kept)
 }
 
-func (c *changes) take(e *event.Received, fn func(Change) error) error {
-	again := e.Type == event.Present && e.UID == c.uid && e.ResourceVersion == c.rv && !c.gone
-	if again && c.body != nil {
+// found is a message that concerns the object.
+type found struct {
+	message sink.Message
+	head    head
+}
+
+func copyOf(m *sink.Message, h *head) found {
+	out := found{*m, *h}
+	out.message.Value, out.message.Headers = bytes.Clone(m.Value), slices.Clone(m.Headers)
+	for i := range out.message.Headers {
+		x := &out.message.Headers[i]
+		x.Value = bytes.Clone(x.Value)
+	}
+	return out
+}
+
+// merge takes the messages of several parts. There is no order between two parts, and two collections that hold the
+// object may use different ones: the earlier event goes first.
+func (c *changes) merge(parts [][]found) error {
+	for {
+		next := -1
+		for i, list := range parts {
+			if len(list) > 0 && (next < 0 || list[0].head.time.Before(parts[next][0].head.time)) {
+				next = i
+			}
+		}
+		if next < 0 {
+			return nil
+		}
+		f := &parts[next][0]
+		parts[next] = parts[next][1:]
+		if err := c.take(&f.message, &f.head); err != nil {
+			return fmt.Errorf("message %d of %s: %w", f.message.Offset, c.Parts()[f.message.Part].Name, err)
+		}
+	}
+}
+
+// shown is a state of the object.
+type shown struct {
+	uid, version string
+	epoch        uint64
+	body         []byte // nil: not known
+}
+
+// changes follows one object.
+type changes struct {
+	*log
+	query     *ChangesQuery
+	show      func(Change) error
+	copied    consumer.State
+	resources map[string]bool
+	last      shown             // what was shown last
+	gone      bool              // that was a deletion
+	bodies    map[string]*shown // by collection, of those that hold the object
+	managers  manager.Teller
+}
+
+// concerns reports whether an event is of the object, or ends what a collection held of it.
+func (c *changes) concerns(h *head) bool {
+	switch {
+	case !Matches(c.query.Resource, h.text[group], h.text[resource]):
+		return false
+	case h.typ.OfCollection():
+		return h.typ != event.Synced
+	}
+	return h.text[namespace] == c.query.Object.Namespace && h.text[objectName] == c.query.Object.Name
+}
+
+func (c *changes) take(m *sink.Message, h *head) error {
+	of := h.typ.OfCollection()
+	x := message(m)
+	x.Topic, x.Partition = c.Parts()[m.Part].Log, c.index[m.Part]
+	change, err := c.copied.Apply(x)
+	if err != nil {
+		return err
+	}
+	for _, e := range change.Gone {
+		if e.Collection == h.text[collection] && of {
+			delete(c.bodies, e.Collection)
+		}
+	}
+	if of || change.Event == nil {
 		return nil
 	}
-	out := Change{
-		Time: e.Time, Type: e.Type.String(), Namespace: e.Namespace, Name: e.Name, UID: e.UID,
-		ResourceVersion: e.ResourceVersion, Origin: e.Origin, Reason: e.Reason, ID: e.ID, Note: Note(e, c.uid == ""), By: []Who{}, Paths: []string{},
+	if c.resources[h.resourceID()] = true; len(c.resources) > 1 {
+		return &AmbiguousError{Name: c.query.Resource, Of: slices.Sorted(maps.Keys(c.resources))}
 	}
-	collection := event.Collection{Group: e.Group, Resource: e.Resource}
-	out.Resource = collection.ResourceID()
-	before := c.body
-	if c.uid != "" && c.uid != e.UID {
-		out.FormerUID, before = c.uid, nil
+	return c.follow(change.Event)
+}
+
+// follow shows an event, if it changes what is shown.
+func (c *changes) follow(e *event.Received) error {
+	now := shown{e.UID, e.ResourceVersion, e.Epoch, nil}
+	if e.BodyKnown && e.Truncated == nil {
+		now.body = slices.Clone(e.Object)
 	}
-	if c.gone {
+	before := c.last.body
+	own := c.bodies[e.Collection]
+	if own != nil && own.uid == e.UID {
+		before = own.body
+	}
+	if c.gone || c.last.uid != e.UID {
 		before = nil
 	}
-	body := e.Object
-	if !e.BodyKnown || e.Truncated != nil {
-		body = nil
-	}
-	after := body
 	if e.Type == event.Deleted {
-		after = nil
-	}
-	if err := c.compare(&out, e, before, after, body); err != nil {
-		return fmt.Errorf("read event %q: %w", e.ID, err)
-	}
-	c.uid, c.rv, c.body, c.gone = e.UID, e.ResourceVersion, slices.Clone(after), e.Type == event.Deleted
-	return fn(out)
-}
-
-// Note is what to know of an event before its diff is believed, "" for nothing. first
-// says that it is the first that is known of its object.
-func Note(e *event.Received, first bool) string {
-	var all []string
-	if e.Origin == event.Reconcile {
-		if e.Type == event.Deleted {
-			all = append(all, "seen to be gone by a list: when, and what changed before, is not known")
-		} else {
-			all = append(all, "updates in between are not known")
+		delete(c.bodies, e.Collection)
+		held, ok := c.copied.Get(consumer.NameOf(e))
+		if ok && held.UID == e.UID {
+			return nil // another collection has it
+		}
+	} else {
+		c.bodies[e.Collection] = &now
+		if c.repeats(&now, own) {
+			return nil
 		}
 	}
-	if e.Type == event.Deleted && e.Reason == "left" {
-		all = append(all, "it left what the bridge watches, and may live on")
-	}
-	if first && e.Type != event.Added {
-		all = append(all, "what was before is not on the bus")
-	}
-	if first && e.Type == event.Added && e.Origin == event.Snapshot {
-		all = append(all, "it existed when the bridge began to watch")
-	}
-	switch {
-	case !e.BodyKnown:
-		all = append(all, "its body is not known")
-	case e.Truncated != nil:
-		all = append(all, fmt.Sprintf("truncated: its body of %d bytes did not fit the bus", e.Truncated.Size))
-	}
-	return strings.Join(all, "; ")
+	return c.emit(e, now, before)
 }
 
-func (c *changes) compare(out *Change, e *event.Received, before, after, body []byte) (err error) {
+// repeats reports whether a state is shown already: by another collection, or by this one with the same body.
+func (c *changes) repeats(now, own *shown) bool {
+	if c.gone || c.last.uid != now.uid || now.body == nil {
+		return false
+	}
+	if own != nil && own.uid == now.uid && own.version == now.version {
+		return bytes.Equal(own.body, now.body)
+	}
+	return now.epoch == c.last.epoch && (now.version == c.last.version || event.Older(now.version, c.last.version))
+}
+
+// emit shows an event that is within the times that are asked for.
+func (c *changes) emit(e *event.Received, now shown, before []byte) error {
+	of := event.Collection{Group: e.Group, Resource: e.Resource}
+	out := Change{
+		Time: e.Time, Type: e.Type.String(), Resource: of.ResourceID(), Namespace: e.Namespace, Name: e.Name, UID: e.UID,
+		ResourceVersion: e.ResourceVersion, Origin: e.Origin, Reason: e.Reason, ID: e.ID, Collection: e.Collection,
+		Note: Note(e, c.last.uid == ""), By: []Who{}, Paths: []string{},
+	}
+	if e.Type == event.Deleted && e.DeletionVersion != "" {
+		out.ResourceVersion = e.DeletionVersion
+	}
+	if c.last.uid != "" && c.last.uid != e.UID {
+		out.FormerUID = c.last.uid
+	}
+	body := now.body
+	if e.Type == event.Deleted {
+		now.body = nil
+	}
+	c.last, c.gone = now, e.Type == event.Deleted
+	q := c.query
+	if !q.Until.IsZero() && e.Time.After(q.Until) || !q.Since.IsZero() && e.Time.Before(q.Since) {
+		return nil // a clock that was set may come to the times that are asked for again
+	}
+	if err := c.compare(&out, e, before, body); err != nil {
+		return fmt.Errorf("read event %q: %w", e.ID, err)
+	}
+	return c.show(out)
+}
+
+func (c *changes) compare(out *Change, e *event.Received, before, body []byte) (err error) {
+	after := c.last.body
 	if before != nil || after != nil {
 		if out.Diff, err = Diff(before, after); err != nil {
 			return err
@@ -214,125 +278,29 @@ func (c *changes) compare(out *Change, e *event.Received, before, after, body []
 	return err
 }
 
-// who reads the event's changedby, else the object's managedFields. A deletion's author
-// stands in neither.
+// who reads the event's changedby, else the object's managedFields. Neither has the author of a deletion.
 func (c *changes) who(e *event.Received, before, body []byte) ([]Who, error) {
-	var data struct {
-		ChangedBy []Who `json:"changedby"`
-	}
-	if err := json.Unmarshal(e.Data, &data); err != nil {
-		return nil, err
-	}
-	if len(data.ChangedBy) > 0 {
-		return data.ChangedBy, nil
+	who := []Who{}
+	if len(e.ChangedBy) > 0 {
+		err := json.Unmarshal(e.ChangedBy, &who)
+		return who, err
 	}
 	if body == nil || e.Type == event.Deleted {
-		return []Who{}, nil
+		return who, nil
 	}
 	var (
 		found []manager.Change
 		err   error
 	)
 	if before != nil {
-		found, err = c.teller.By(before, body)
+		found, err = c.managers.By(before, body)
 	} else {
-		found, err = c.teller.Newest(body, time.Time{})
+		found, err = c.managers.Newest(body, time.Time{})
 	}
-	if err != nil {
-		return nil, err
-	}
-	who := []Who{}
 	for _, f := range found {
-		who = append(who, Who{f.Manager, f.Operation, f.Subresource, f.Time, f.Paths, f.More})
+		who = append(who, Who{
+			Manager: f.Manager, Operation: f.Operation, Subresource: f.Subresource, Time: f.Time, Paths: f.Paths, More: f.More,
+		})
 	}
-	return who, nil
-}
-
-// Authors are managers in words.
-func Authors(by []Who) string {
-	if len(by) == 0 {
-		return "unknown"
-	}
-	var all []string
-	for _, w := range by {
-		s := w.Manager
-		if w.Subresource != "" {
-			s += "/" + w.Subresource
-		}
-		all = append(all, s)
-	}
-	return strings.Join(all, ", ")
-}
-
-// contextLines stand around what changed.
-const contextLines = 3
-
-// Diff is the unified difference of two objects as YAML, without their resourceVersion
-// and managedFields. nil is no object.
-func Diff(before, after []byte) (string, error) {
-	a, err := lines(before)
-	if err != nil {
-		return "", err
-	}
-	b, err := lines(after)
-	if err != nil {
-		return "", err
-	}
-	return difflib.GetUnifiedDiffString(difflib.UnifiedDiff{A: a, B: b, Context: contextLines})
-}
-
-func lines(object []byte) ([]string, error) {
-	if object == nil {
-		return nil, nil
-	}
-	v, err := parse(object)
-	if err != nil {
-		return nil, err
-	}
-	again, err := json.Marshal(v)
-	if err != nil {
-		return nil, err
-	}
-	text, err := YAML(again)
-	if err != nil {
-		return nil, err
-	}
-	return slices.Collect(strings.Lines(string(text))), nil
-}
-
-// parse decodes an object and takes out what differs always.
-func parse(object []byte) (map[string]any, error) {
-	var v map[string]any
-	d := json.NewDecoder(strings.NewReader(string(object)))
-	d.UseNumber()
-	if err := d.Decode(&v); err != nil {
-		return nil, err
-	}
-	if meta, ok := v["metadata"].(map[string]any); ok {
-		delete(meta, "resourceVersion")
-		delete(meta, "managedFields")
-	}
-	return v, nil
-}
-
-// Paths are the JSON pointers of what differs between two objects, without their
-// resourceVersion and managedFields.
-func Paths(before, after []byte) ([]string, error) {
-	maker := patch.Maker{WithoutManagedFields: true}
-	text, err := maker.Append(nil, before, after)
-	if err != nil {
-		return nil, err
-	}
-	var ops []struct{ Path, From string }
-	if err := json.Unmarshal(text, &ops); err != nil {
-		return nil, err
-	}
-	paths := []string{}
-	for _, op := range ops {
-		if op.Path != "/metadata/resourceVersion" {
-			paths = append(paths, op.Path)
-		}
-	}
-	slices.Sort(paths)
-	return slices.Compact(paths), nil
+	return who, err
 }

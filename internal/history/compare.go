@@ -3,9 +3,11 @@ package history
 import (
 	"bytes"
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/shape"
 )
 
@@ -16,11 +18,11 @@ type Difference struct {
 	Changed   int       `json:"changed"`
 	Unchanged int       `json:"unchanged"`
 	Objects   []Differs `json:"objects"`
-	// LeftOut names what the bus cannot say this of, with the reason.
+	// LeftOut names the collections and resources that are not compared, with the reason.
 	LeftOut []LeftOut `json:"leftOut,omitempty"`
 }
 
-// LeftOut is a collection, or a resource, that a [Difference] has nothing of.
+// LeftOut is a collection, or a resource, that is not compared.
 type LeftOut struct {
 	Name string `json:"name"`
 	Why  string `json:"why"`
@@ -32,12 +34,14 @@ type Differs struct {
 	Resource  string   `json:"resource"`
 	Name      string   `json:"name"` // with its namespace
 	UID       string   `json:"uid"`
-	FormerUID string   `json:"formerUID,omitempty"` // where it was made anew in between
+	FormerUID string   `json:"formerUID,omitempty"` // if it was deleted and created again in between
 	Paths     []string `json:"paths,omitempty"`     // JSON pointers of what changed
 	Note      string   `json:"note,omitempty"`
 }
 
-// Compare tells what made after of before. What only one of them covers is left out.
+// Compare finds what differs between two states. An object that only one of them has counts as added or removed if
+// a collection that held it is part of both. What only collections held that one of the states does not cover is
+// left out.
 func Compare(before, after *State) (*Difference, error) {
 	d := &Difference{Objects: []Differs{}}
 	for _, m := range slices.Concat(before.Missing, after.Missing) {
@@ -45,52 +49,76 @@ func Compare(before, after *State) (*Difference, error) {
 			d.LeftOut = append(d.LeftOut, LeftOut{m.Name, m.Why})
 		}
 	}
-	both := map[string]int{}
-	for _, c := range before.Collections {
-		both[c.Collection] |= 1
-	}
-	for _, c := range after.Collections {
-		both[c.Collection] |= 2
-	}
 	type key struct{ resource, name string }
 	was := map[key]*Object{}
 	for i := range before.Objects {
-		if o := &before.Objects[i]; both[o.Collection] == 3 {
-			was[key{o.ResourceID, o.Name()}] = o
-		}
+		o := &before.Objects[i]
+		was[key{o.ResourceID, o.Name()}] = o
 	}
 	for i := range after.Objects {
 		o := &after.Objects[i]
-		if both[o.Collection] != 3 {
-			continue
-		}
 		k := key{o.ResourceID, o.Name()}
 		old := was[k]
 		delete(was, k)
-		one := Differs{What: "added", Resource: o.ResourceID, Name: o.Name(), UID: o.UID}
-		switch {
-		case old == nil:
-			d.Added++
-		case old.UID == o.UID && old.ResourceVersion == o.ResourceVersion && bytes.Equal(old.Object, o.Object):
-			d.Unchanged++
+		if old == nil && !before.covers(o) {
 			continue
-		default:
-			one.What = "changed"
-			if err := one.compare(old, o); err != nil {
-				return nil, err
-			}
-			d.Changed++
 		}
-		d.Objects = append(d.Objects, one)
+		if err := d.take(old, o); err != nil {
+			return nil, err
+		}
 	}
 	for k, o := range was {
-		d.Removed++
-		d.Objects = append(d.Objects, Differs{What: "removed", Resource: k.resource, Name: k.name, UID: o.UID})
+		if after.covers(o) {
+			d.Removed++
+			d.Objects = append(d.Objects, Differs{What: "removed", Resource: k.resource, Name: k.name, UID: o.UID})
+		}
 	}
 	slices.SortFunc(d.Objects, func(a, b Differs) int {
 		return cmp.Or(strings.Compare(a.Resource, b.Resource), strings.Compare(a.Name, b.Name))
 	})
 	return d, nil
+}
+
+// covers reports whether a state has a collection that held an object of another state.
+func (s *State) covers(o *Object) bool {
+	return slices.ContainsFunc(s.Collections, func(c Covered) bool {
+		return slices.ContainsFunc(o.Held, func(e *event.Received) bool { return e.Collection == c.Collection })
+	})
+}
+
+// take adds an object of the later state. old is nil if the earlier one does not have its name.
+func (d *Difference) take(old, o *Object) error {
+	one := Differs{What: "added", Resource: o.ResourceID, Name: o.Name(), UID: o.UID}
+	if old == nil {
+		d.Added++
+		d.Objects = append(d.Objects, one)
+		return nil
+	}
+	was, now := alike(old, o)
+	if old.UID == o.UID && was.ResourceVersion == now.ResourceVersion && bytes.Equal(was.Object, now.Object) {
+		d.Unchanged++
+		return nil
+	}
+	one.What = "changed"
+	if err := one.compare(was, now); err != nil {
+		return err
+	}
+	d.Changed++
+	d.Objects = append(d.Objects, one)
+	return nil
+}
+
+// alike are the bodies of two states of an object, of one collection if one has both: entries can leave out
+// different fields.
+func alike(old, o *Object) (was, now *Object) {
+	for _, a := range old.Views() {
+		for _, b := range o.Views() {
+			if a.Collection == b.Collection {
+				return &Object{Received: a, ResourceID: old.ResourceID}, &Object{Received: b, ResourceID: o.ResourceID}
+			}
+		}
+	}
+	return old, o
 }
 
 func (d *Differs) compare(old, o *Object) (err error) {
@@ -104,8 +132,11 @@ func (d *Differs) compare(old, o *Object) (err error) {
 	if d.Paths, err = Paths(old.Object, o.Object); err != nil {
 		return err
 	}
-	if len(d.Paths) == 0 {
+	switch {
+	case len(d.Paths) == 0:
 		d.Note = "nothing but its resourceVersion or managedFields"
+	case old.Collection != o.Collection:
+		d.Note = fmt.Sprintf("published by %s before and by %s after: fields that only one of them has differ, too", old.Collection, o.Collection)
 	}
 	return nil
 }
@@ -113,8 +144,8 @@ func (d *Differs) compare(old, o *Object) (err error) {
 // hashPrefix begins every value that the bridge hashed.
 const hashPrefix = "hmac+sha256/"
 
-// Hidden reports whether a value of the object is hidden on the bus: hashed, or the
-// word that stands for one. What was removed does not show.
+// Hidden reports whether a value of the object is hashed or redacted on the bus. Values that were removed do not
+// show.
 func (o *Object) Hidden() bool {
 	return bytes.Contains(o.Object, []byte(`"`+hashPrefix)) || bytes.Contains(o.Object, []byte(`"`+shape.Redacted+`"`))
 }

@@ -1,6 +1,7 @@
 package history
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -9,18 +10,19 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
-// Point is what "at" means: a time, or a resourceVersion.
+// Point is what a state is asked for: a time, or a resourceVersion.
 type Point struct {
 	Time time.Time
-	// RV is a resourceVersion in the given epoch of the cluster; "" where Time counts.
+	// RV is a resourceVersion in an epoch of the cluster; 0: Time counts.
 	RV    uint64
-	Epoch uint64 // 0: the bus holds one only
+	Epoch uint64 // 0: the bus has one only
 }
 
-// ParsePoint reads a time (RFC 3339), a resourceVersion, or one with its epoch, as
+// ParsePoint reads a time (RFC 3339), a resourceVersion, or a resourceVersion with its epoch, such as
 // "e2:12345".
 func ParsePoint(s string) (Point, error) {
 	if t, err := time.Parse(time.RFC3339Nano, s); err == nil {
@@ -44,7 +46,7 @@ func ParsePoint(s string) (Point, error) {
 // String is the point as it was given.
 func (p Point) String() string {
 	switch {
-	case p.RV == 0:
+	case p.isTime():
 		return p.Time.UTC().Format(time.RFC3339Nano)
 	case p.Epoch == 0:
 		return "resourceVersion " + strconv.FormatUint(p.RV, 10)
@@ -52,25 +54,42 @@ func (p Point) String() string {
 	return fmt.Sprintf("resourceVersion %d of epoch %d", p.RV, p.Epoch)
 }
 
-// isTime reports whether it is one.
 func (p Point) isTime() bool { return p.RV == 0 }
 
-// holds reports whether what h tells had happened by then, as far as the bridge knew.
+// position is where a resourceVersion stands. Without an epoch it is of the first.
+func (p Point) position() position { return position{max(p.Epoch, 1), p.RV} }
+
+// holds reports whether an event had happened by then, as far as the event alone says. A gap begins
+// behind the resourceVersion that it has.
 func (p Point) holds(h *head) (bool, error) {
 	if p.isTime() {
 		return !h.time.After(p.Time), nil
 	}
-	if p.Epoch != 0 && h.epoch != p.Epoch {
-		return h.epoch < p.Epoch, nil
+	at := h.at()
+	if h.epoch != p.position().epoch || at == "" {
+		return h.epoch <= p.position().epoch, nil
 	}
-	if h.rv == "" { // nothing was complete yet
-		return true, nil
-	}
-	rv, err := strconv.ParseUint(h.rv, 10, 64)
+	n, err := strconv.ParseUint(at, 10, 64)
 	if err != nil {
-		return false, fmt.Errorf("resourceVersion %q of %s cannot be compared: ask for a time", h.rv, h.collection)
+		return false, fmt.Errorf("resourceVersion %q of %s cannot be compared: ask for a time", at, h.text[collection])
 	}
-	return rv <= p.RV, nil
+	if h.typ == event.Gap {
+		return n < p.RV, nil
+	}
+	return n <= p.RV, nil
+}
+
+// position is a resourceVersion in one of the cluster's histories. The zero value is before all.
+type position struct{ epoch, version uint64 }
+
+func (p position) compare(q position) int {
+	return cmp.Or(cmp.Compare(p.epoch, q.epoch), cmp.Compare(p.version, q.version))
+}
+
+// position is where an event stands; ok if that is known.
+func (h *head) position() (p position, ok bool) {
+	n, err := strconv.ParseUint(h.at(), 10, 64)
+	return position{h.epoch, n}, err == nil
 }
 
 // tailMessages are read of each part's end to find the newest resourceVersion there.
@@ -91,7 +110,7 @@ func (e *UnknownPointError) Error() string {
 func (e *UnknownPointError) Unwrap() error { return ErrNotCovered }
 
 // known returns an [UnknownPointError] unless the bus has something as new as the point.
-// l has read what the answer rests on; where that is older, the ends of all topics are read.
+// l has read what the answer rests on; if that is older, the ends of all topics are read.
 func (q *Query) known(ctx context.Context, l *log) error {
 	if l.reaches(q.At) || len(l.newest) == 0 {
 		return nil
@@ -103,7 +122,7 @@ func (q *Query) known(ctx context.Context, l *log) error {
 			return err
 		}
 		defer r.Close()
-		all = newLog(r, q.Cluster, q.Goes, q.Progress)
+		all = newLog(r, q.Cluster, q.Progress)
 		all.uid = l.uid
 		maps.Copy(all.newest, l.newest)
 	}
@@ -127,15 +146,8 @@ func (q *Query) known(ctx context.Context, l *log) error {
 
 // reaches reports whether something as new as a point was read, in its epoch.
 func (l *log) reaches(p Point) bool {
-	if p.isTime() {
-		return true
-	}
-	epoch := p.Epoch
-	if epoch == 0 {
-		epoch = 1
-	}
-	newest, read := l.newest[epoch]
-	return read && p.RV <= newest
+	newest, read := l.newest[p.position().epoch]
+	return p.isTime() || read && p.RV <= newest
 }
 
 // holds says in words what was read.

@@ -1,275 +1,234 @@
 package history
 
 import (
-	"bytes"
-	"cmp"
 	"context"
-	"fmt"
-	"slices"
-	"strconv"
 	"time"
 
+	"github.com/kubebridge/kubebridge/pkg/consumer"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
-// remembered is how many deleted objects are remembered, so that a copy of an old event
-// that comes late (deliveries that are at least once) does not bring one back.
-const remembered = 1 << 16
-
-// objectKey names an object for ever, in a cluster.
-type objectKey struct{ resource, uid string }
-
-// version is a resourceVersion in one of the cluster's histories.
-type version struct {
-	epoch uint64
-	rv    string
+// list is one that publishes every object of a collection.
+type list struct {
+	log    string // topic or stream
+	gap    *event.Received
+	synced *event.Received // nil: it is not complete by the point
+	ended  int             // parts that have its end
+	held   int             // objects that the collection then held there
 }
 
-func (v version) compare(w version) int {
-	if v.epoch != w.epoch || v.rv == w.rv {
-		return cmp.Compare(v.epoch, w.epoch)
-	}
-	a, errA := strconv.ParseUint(v.rv, 10, 64)
-	b, errB := strconv.ParseUint(w.rv, 10, 64)
-	if errA != nil || errB != nil {
-		return 1
-	}
-	return cmp.Compare(a, b)
-}
-
-// entry is an object, also after its end.
-type entry struct {
-	collection string
-	part       int
-	offset     int64 // of the last event
-	seen       version
-	ids        []string // told at that version
-	ends       []string // ids of its deletions
-	exists     bool
-	headers    []sink.Header // kept where the value is not the whole event
-	value      []byte
-}
-
-// follow is what a replay knows of a collection in one part.
+// follow is how far a part has been read of a collection.
 type follow struct {
-	base  base
-	begun bool                // the base's gap was read
-	ended bool                // and its synced
-	live  map[string]struct{} // uids told since the gap, while it is being verified
-	late  bool                // the list told what is newer than the point
-	// reset is where one began that was not taken as the base, -1 for none: what it does
-	// not tell again is gone.
-	reset    int64
-	past     bool   // something behind the point was seen
-	wasIn    bool   // an event is of the point's epoch
-	syncedIn uint64 // the epoch of the last synced within the point
-	open     *event.Received
-	closed   *event.Received
-	word     time.Time // of the last event within the point
-	nextWord time.Time // of the first behind it
+	from    int64           // what stands before is not looked at
+	past    bool            // everything that follows is behind the point
+	run     uint64          // the highest that was read
+	open    *event.Received // the gap that is open
+	epoch   uint64          // of the last synced event within the point
+	reached position        // of which the collection is known to have been complete there
+	listing *list           // that is under way
+	live    map[string]struct{}
 }
 
-// replay is the state of based collections, read forward from their bases.
+// copied is the copy of one collection.
+type copied struct {
+	id, resource string
+	state        consumer.State
+	follows      map[int]*follow
+	run          uint64 // object events of a lower one are not looked at: they were read before, and come again
+	limit        uint64 // of a resourceVersion: the last incarnation that was complete by then; 0: none
+	lists        map[uint64]*list
+	base         *list           // the last that was complete in every part by the point
+	begun        *event.Received // the gap of the last of them
+	last         time.Time       // of the last event within the point
+	after        time.Time       // of the first event behind it
+}
+
+// replay makes the copies, from where a scan says on.
 type replay struct {
-	*log
-	point   Point
-	keep    func(h *head) bool // whether the object is asked for
-	follows map[string]map[int]*follow
-	counted map[string]int
-	objects map[objectKey]*entry
-	ended   []objectKey
-	pending map[int]int // collections of a part that have not passed the point
+	*scan
+	needs  func(id string) bool // whether the objects of a collection are asked for
+	keep   func(h *head) bool   // whether the object is
+	copies map[string]*copied
 }
 
-func newReplay(l *log, point Point, tracks []*track, keep func(*head) bool) *replay {
-	r := &replay{
-		log: l, point: point, keep: keep, follows: map[string]map[int]*follow{},
-		counted: map[string]int{}, objects: map[objectKey]*entry{}, pending: map[int]int{},
-	}
-	for _, t := range tracks {
-		r.follows[t.id] = map[int]*follow{}
-		for part, b := range t.base {
-			r.follows[t.id][part] = &follow{base: b, live: map[string]struct{}{}, reset: -1}
-			r.pending[part]++
-		}
-	}
-	return r
+func newReplay(s *scan, needs func(string) bool, keep func(*head) bool) *replay {
+	return &replay{scan: s, needs: needs, keep: keep, copies: map[string]*copied{}}
 }
 
+// run reads every part to its end: the next event of a collection may be far away.
 func (r *replay) run(ctx context.Context) error {
 	parts := r.Parts()
 	ranges := make([]sink.Range, len(parts))
 	for i, p := range parts {
-		ranges[i] = sink.Range{From: p.End, To: p.End}
-	}
-	for _, of := range r.follows {
-		for part, f := range of {
-			ranges[part].From = min(ranges[part].From, f.base.from)
-		}
-	}
-	r.begin("reading", ranges)
-	err := r.each(ctx, ranges, false, func(m *sink.Message, h *head) error {
-		f := r.follows[h.collection][m.Part]
-		if f == nil || m.Offset < f.base.from {
-			return nil
-		}
-		if err := r.take(m, h, f); err != nil {
-			return fmt.Errorf("message %d of %s: %w", m.Offset, parts[m.Part].Name, err)
-		}
-		if r.pending[m.Part] == 0 {
-			return sink.ErrEnough
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	for id, of := range r.follows {
-		for part, f := range of {
-			if !f.begun || !f.ended {
-				return fmt.Errorf("read %s of %s: retention has removed what was about to be read: try again", id, parts[part].Name)
+		ranges[i] = sink.Range{From: r.top[i], To: p.End}
+		for id, t := range r.tracks {
+			if len(t.marks[i]) > 0 && r.needs(id) {
+				ranges[i].From = min(ranges[i].From, r.from(t, i))
 			}
 		}
 	}
-	return nil
+	r.begin("reading", ranges)
+	return r.each(ctx, ranges, false, func(m *sink.Message, h *head) error {
+		if !r.asked(h.text[group], h.text[resource]) {
+			return nil
+		}
+		c := r.copyOf(h)
+		f := c.follows[m.Part]
+		if f == nil {
+			f = &follow{}
+			if t := r.tracks[c.id]; t != nil {
+				f.from = r.from(t, m.Part)
+			}
+			c.follows[m.Part] = f
+		}
+		if m.Offset < f.from || h.run < c.run && !h.typ.OfCollection() && h.typ != event.Deleted {
+			return nil
+		}
+		return r.take(c, f, m, h)
+	})
 }
 
-func (r *replay) take(m *sink.Message, h *head, f *follow) error {
-	f.begun = f.begun || m.Offset == f.base.from
-	f.wasIn = f.wasIn || r.point.Epoch != 0 && h.epoch == r.point.Epoch
-	within, err := r.point.holds(h)
+func (r *replay) copyOf(h *head) *copied {
+	c := r.copies[h.text[collection]]
+	if c == nil {
+		c = &copied{id: h.text[collection], resource: h.resourceID(), follows: map[int]*follow{}, lists: map[uint64]*list{}}
+		if t := r.tracks[c.id]; t != nil {
+			c.run, c.limit = t.run, t.incarnation
+		}
+		r.copies[c.id] = c
+	}
+	return c
+}
+
+func (r *replay) take(c *copied, f *follow, m *sink.Message, h *head) error {
+	within, err := r.within(c, f, h)
 	if err != nil {
 		return err
 	}
-	if f.past && r.point.isTime() {
-		within = false // a clock that was set back comes to the same time again
-	}
-	if !within && m.Offset > f.base.to && !f.past && r.passes(h, f) {
-		f.past = true
-		r.pending[m.Part]--
-	}
-	if !within && (f.nextWord.IsZero() || h.time.Before(f.nextWord)) {
-		f.nextWord = h.time
-	}
-	if within && f.word.Before(h.time) {
-		f.word = h.time
-	}
-	if h.typ.OfCollection() {
-		return r.takeCollection(m, h, f, within)
-	}
-	if f.live != nil {
-		if h.typ == event.Deleted {
-			delete(f.live, h.uid)
-		} else {
-			f.live[h.uid] = struct{}{}
-		}
-		f.late = f.late || !within
-	}
-	if within && r.keep(h) {
-		r.object(m, h)
-	}
-	return nil
-}
-
-// passes reports whether nothing that comes after h of its collection is within the
-// point. A list does not tell in the order of resourceVersions, a watch does.
-func (r *replay) passes(h *head, f *follow) bool {
-	return r.point.isTime() || h.typ == event.Synced || f.open == nil && h.origin == event.Watch && !h.typ.OfCollection()
-}
-
-func (r *replay) takeCollection(m *sink.Message, h *head, f *follow, within bool) error {
-	if m.Offset == f.base.to {
-		r.counted[h.collection] += len(f.live)
-		f.live, f.ended = nil, true
-	}
+	f.reach(h, r.point, c.limit, within)
 	if !within {
+		if c.after.IsZero() || h.time.Before(c.after) {
+			c.after = h.time
+		}
 		return nil
 	}
-	e, err := decode(m.Headers, m.Value)
+	if c.last.Before(h.time) {
+		c.last = h.time
+	}
+	if !h.typ.OfCollection() {
+		return r.object(c, f, m, h)
+	}
+	e, err := decode(m)
 	if err != nil {
 		return err
 	}
-	switch e.Type {
-	case event.Gap:
-		f.open, f.closed = e, nil
-		if e.Report.Reset && m.Offset > f.base.from {
-			f.reset = m.Offset
-		}
-	case event.Synced:
-		if e.Report.Reason != "periodic" {
-			r.endReset(h.collection, m.Part, f)
-		}
-		f.open, f.syncedIn = nil, h.epoch
-	case event.Closed:
-		r.endReset(h.collection, m.Part, f)
-		f.open, f.closed = nil, e
-	}
-	return nil
+	r.ledger.take(e)
+	log := r.Parts()[m.Part].Log
+	c.collectionEvent(f, e, log, r.size[log])
+	return r.apply(c, m)
 }
 
-// endReset drops what a reset that is through, or will not be, did not tell anew.
-func (r *replay) endReset(collection string, part int, f *follow) {
-	if f.reset >= 0 {
-		r.drop(collection, part, f.reset)
-		f.reset = -1
-	}
+// apply has the copy take a message.
+func (r *replay) apply(c *copied, m *sink.Message) error {
+	log := r.Parts()[m.Part].Log
+	x := message(m)
+	x.Topic, x.Partition, x.Partitions = log, r.index[m.Part], r.size[log]
+	_, err := c.state.Apply(x)
+	return err
 }
 
-// drop removes what was not told since a reset.
-func (r *replay) drop(collection string, part int, since int64) {
-	for _, e := range r.objects {
-		if e.collection == collection && e.part == part && e.offset < since {
-			e.exists, e.value, e.headers = false, nil, nil
-		}
+// within reports whether an event had happened by the point. Of a time, the first event of the
+// collection that is later ends it: a clock that was set back comes to the same time again.
+//
+// Of a resourceVersion, so does the first event that is later, unless a gap is open: a list is not in the
+// order of versions. A closed event has none: it is behind the point if the collection has reached the point.
+func (r *replay) within(c *copied, f *follow, h *head) (bool, error) {
+	if f.past {
+		return false, nil
 	}
+	holds, err := r.point.holds(h)
+	if err != nil || r.point.isTime() {
+		f.past = !holds
+		return holds, err
+	}
+	switch {
+	case h.incarnation > c.limit:
+		f.past = true
+	case h.typ == event.Closed:
+		f.past = f.reached.compare(r.point.position()) >= 0
+	case h.typ.OfCollection(), f.open == nil:
+		f.past = !holds
+	default:
+		return holds, nil
+	}
+	return !f.past, nil
 }
 
-// object takes an event of an object, by the consumer's rule of docs/events.md.
-func (r *replay) object(m *sink.Message, h *head) {
-	key := objectKey{h.resourceID(), h.uid}
-	at := version{h.epoch, h.rv}
-	e := r.objects[key]
-	if e == nil {
-		e = &entry{seen: at}
-		r.objects[key] = e
-	} else if e.isOld(h, at) {
+// reach notes up to where an event shows that the collection was complete. Events of a watch are in the order of
+// versions; a list's are not.
+func (f *follow) reach(h *head, p Point, limit uint64, within bool) {
+	at, ok := h.position()
+	switch {
+	case !ok, p.isTime() && !within:
+		return
+	case !p.isTime() && (h.incarnation != limit || h.epoch != p.position().epoch):
+		return
+	case h.typ == event.Synced, h.typ == event.Gap: // a gap has the version up to which everything is published
+	case h.typ == event.Closed, event.Origin(h.text[origin]) != event.Watch, f.open != nil:
 		return
 	}
-	e.collection, e.part, e.offset = h.collection, m.Part, m.Offset
-	if h.typ == event.Deleted {
-		e.exists, e.value, e.headers = false, nil, nil
-		e.ends = append(e.ends, h.id)
-		r.forget(key)
-		return
+	if f.reached.compare(at) < 0 {
+		f.reached = at
 	}
-	if at != e.seen {
-		e.seen, e.ids = at, nil
+}
+
+// object takes an event of an object within the point.
+func (r *replay) object(c *copied, f *follow, m *sink.Message, h *head) error {
+	if h.typ != event.Deleted {
+		f.run = max(f.run, h.run)
 	}
-	e.ids = append(e.ids, h.id)
-	e.exists, e.headers, e.value = true, nil, bytes.Clone(m.Value) // the reader's memory is larger
-	if !h.structured {
-		for _, x := range m.Headers {
-			e.headers = append(e.headers, sink.Header{Name: x.Name, Value: bytes.Clone(x.Value)})
+	if f.live != nil {
+		key := h.text[namespace] + "/" + h.text[objectName]
+		if h.typ == event.Deleted {
+			delete(f.live, key)
+		} else {
+			f.live[key] = struct{}{}
 		}
 	}
+	if !r.needs(c.id) || !r.keep(h) {
+		return nil
+	}
+	return r.apply(c, m)
 }
 
-func (e *entry) isOld(h *head, at version) bool {
-	if h.typ == event.Deleted {
-		return !e.exists && slices.Contains(e.ends, h.id)
+// collectionEvent follows the gaps and the lists of a collection in a part.
+func (c *copied) collectionEvent(f *follow, e *event.Received, log string, parts int) {
+	switch {
+	case e.Type == event.Gap && e.Run > f.run:
+		f.run = e.Run
+		resync := e.Report.Reason == reasonResync
+		if !resync || f.open != nil {
+			f.open = e
+		}
+		switch {
+		case e.Report.Reset, resync:
+			if c.lists[e.Run] == nil {
+				c.lists[e.Run] = &list{log: log, gap: e}
+			}
+			c.begun, f.listing, f.live = e, c.lists[e.Run], map[string]struct{}{}
+		case f.listing != nil && !f.listing.gap.Report.Reset:
+			f.listing, f.live = nil, nil
+		}
+	case e.Type == event.Closed:
+		f.open, f.listing, f.live = nil, nil, nil
+	case e.Type == event.Synced && e.Run >= f.run:
+		f.run, f.open, f.epoch = e.Run, nil, e.Epoch
+		if l := f.listing; l != nil {
+			l.synced, l.ended, l.held = e, l.ended+1, l.held+len(f.live)
+			if f.listing, f.live = nil, nil; l.ended == parts && (c.base == nil || c.base.gap.Run < l.gap.Run) {
+				c.base = l
+			}
+		}
 	}
-	return slices.Contains(e.ids, h.id) || at.compare(e.seen) < 0
-}
-
-// forget bounds the memory of what no longer exists.
-func (r *replay) forget(key objectKey) {
-	r.ended = append(r.ended, key)
-	if len(r.ended) <= remembered {
-		return
-	}
-	if e := r.objects[r.ended[0]]; e != nil && !e.exists {
-		delete(r.objects, r.ended[0])
-	}
-	r.ended = r.ended[1:]
 }

@@ -27,13 +27,12 @@ func (n Name) String() string { return nameOf(n.Namespace, n.Name) }
 type Route struct {
 	Template string // of Kafka's topics, or of NATS' subjects
 	Resource string // "pods", "deployments.apps"; "": any
-	OwnKey   bool   // its keys are not made by [shape.DefaultKey]
 }
 
 // asked are the routes that what is asked for may have taken.
 func asked(routes []Route, resources []string) (out []Route) {
 	for _, r := range routes {
-		c := event.ParseCollection(r.Resource)
+		c := event.ParseEntryCollection(r.Resource)
 		if r.Resource == "" || len(resources) == 0 || slices.ContainsFunc(resources, func(n string) bool { return Matches(n, c.Group, c.Resource) }) {
 			out = append(out, r)
 		}
@@ -41,92 +40,49 @@ func asked(routes []Route, resources []string) (out []Route) {
 	return out
 }
 
-// Topics tells which Kafka topics hold what is asked for, and the key that an object has
-// there; "" where no object is named, or its key is not known.
-func Topics(routes []Route, cluster string, resources []string, object *Name) func(topic string) (key string, ok bool) {
-	var all []func(string) (string, bool)
+// Topics returns which Kafka topics hold what is asked for. It knows no key of an object: keys hold the name of
+// an entry, and there may have been entries that the configuration does not have any more.
+func Topics(routes []Route, cluster string, resources []string) func(topic string) bool {
+	var all []func(string) bool
 	for _, r := range asked(routes, resources) {
-		all = append(all, r.topics(cluster, resources, object))
+		all = append(all, topics(r, cluster, resources))
 	}
-	return func(topic string) (key string, ok bool) {
-		for _, one := range all {
-			k, found := one(topic)
-			if found && ok && k != key {
-				return "", true // the object may have either
-			}
-			if found {
-				key, ok = k, true
-			}
-		}
-		return key, ok
+	return func(topic string) bool {
+		return slices.ContainsFunc(all, func(one func(string) bool) bool { return one(topic) })
 	}
 }
 
-func (r Route) topics(cluster string, resources []string, object *Name) func(topic string) (key string, ok bool) {
+// topics returns which topics a route means.
+func topics(r Route, cluster string, resources []string) func(topic string) bool {
 	var b strings.Builder
-	b.WriteByte('^')
-	var names []string
-	for rest := r.Template; ; {
-		literal, after, found := strings.Cut(rest, "{")
+	for i, part := range strings.Split(r.Template, "{") {
+		literal := part
+		if i > 0 {
+			name, rest, _ := strings.Cut(part, "}")
+			literal = rest
+			b.WriteString(map[string]string{
+				"cluster": regexp.QuoteMeta(cluster), "group": `(?P<group>[a-zA-Z0-9._-]+)`, "resource": `(?P<resource>[a-zA-Z0-9_-]+)`, "entry": `[a-zA-Z0-9_-]+`,
+			}[name])
+		}
 		b.WriteString(regexp.QuoteMeta(literal))
-		if !found {
-			break
-		}
-		name, tail, _ := strings.Cut(after, "}")
-		rest = tail
-		switch name {
-		case "cluster":
-			b.WriteString(regexp.QuoteMeta(cluster))
-			continue
-		case "group":
-			b.WriteString(`([a-zA-Z0-9._-]+)`)
-		default:
-			b.WriteString(`([a-zA-Z0-9_-]+)`)
-		}
-		names = append(names, name)
 	}
-	b.WriteByte('$')
-	pattern := regexp.MustCompile(b.String())
-	return func(topic string) (string, bool) {
+	pattern := regexp.MustCompile("^" + b.String() + "$")
+	return func(topic string) bool {
 		found := pattern.FindStringSubmatch(topic)
 		if found == nil {
-			return "", false
+			return false
 		}
-		v := shape.Values{Cluster: cluster}
-		known := map[string]bool{}
-		for i, name := range names {
-			known[name] = true
-			if name == "group" {
-				if v.Group = found[i+1]; v.Group == "core" {
-					v.Group = ""
-				}
-			} else {
-				v.Resource = found[i+1]
-			}
+		has := func(name, value string) bool {
+			i := pattern.SubexpIndex(name)
+			return i < 0 || found[i] == value
 		}
 		fits := func(n string) bool {
 			resource, group, dotted := strings.Cut(n, ".")
-			return (!known["resource"] || resource == v.Resource) && (!known["group"] || !dotted || group == v.Group)
+			return has("resource", resource) && (!dotted || has("group", group))
 		}
-		if len(resources) > 0 && !slices.ContainsFunc(resources, fits) {
-			return "", false
-		}
-		if r.Resource != "" {
-			c := event.ParseCollection(r.Resource)
-			if known["resource"] && v.Resource != c.Resource || known["group"] && v.Group != c.Group {
-				return "", false
-			}
-			v.Group, v.Resource, known["group"], known["resource"] = c.Group, c.Resource, true, true
-		}
-		if object == nil || r.OwnKey || !known["group"] || !known["resource"] {
-			return "", true
-		}
-		v.Namespace, v.Name = object.Namespace, object.Name
-		key, err := shape.ParseTemplate(shape.DefaultKey, shape.KeyNames)
-		if err != nil {
-			return "", true
-		}
-		return string(key.AppendKey(nil, v)), true
+		c := event.ParseEntryCollection(r.Resource)
+		return (len(resources) == 0 || slices.ContainsFunc(resources, fits)) &&
+			(r.Resource == "" || has("resource", c.Resource) && has("group", c.GroupOrCore()))
 	}
 }
 
@@ -146,39 +102,49 @@ func Subjects(routes []Route, cluster string, resources []string, object *Name) 
 			if r != "*" && len(asked([]Route{route}, []string{r})) == 0 {
 				continue
 			}
-			resource, group, dotted := strings.Cut(r, ".")
-			if !dotted {
-				group = "*"
-			} else {
-				group = event.EscapeToken(group)
+			of := fill(route.Template, cluster, r, namespace, name)
+			objects = append(objects, of)
+			if route.Template == shape.DefaultSubject { // an entry may have a name
+				objects = append(objects, of+".*")
 			}
-			if resource != "*" {
-				resource = event.EscapeToken(resource)
-			}
-			fill := func(namespace, name string) string {
-				tokens := strings.Split(route.Template, ".")
-				for i, t := range tokens {
-					t = strings.NewReplacer("{cluster}", event.EscapeToken(cluster), "{group}", group, "{resource}", resource,
-						"{namespace}", namespace, "{name}", name, "{kind}", "*", "{type}", "*").Replace(t)
-					if strings.Contains(t, "*") {
-						t = "*" // a token is a wildcard whole or not at all
-					}
-					tokens[i] = t
+			// As [shape.Template.EntryCollectionSubject]: the kind and the namespace take the place of the name.
+			of = fill(route.Template, cluster, r, "_collection", "*.*")
+			for _, end := range [][2]string{{"{namespace}", "._collection"}, {"{name}", ".*.*"}, {"{entry}", ".*"}} {
+				if !strings.Contains(route.Template, end[0]) {
+					of += end[1]
 				}
-				return strings.Join(tokens, ".")
-			}
-			objects = append(objects, fill(namespace, name))
-			of := fill("_collection", "*")
-			if !strings.Contains(route.Template, "{namespace}") {
-				of += "._collection"
-			}
-			if !strings.Contains(route.Template, "{name}") {
-				of += ".*"
 			}
 			collections = append(collections, of)
 		}
 	}
 	return apart(append(objects, collections...)), apart(collections)
+}
+
+// fill renders a template of subjects as a pattern, for a resource, or "*" for all.
+func fill(template, cluster, resource, namespace, name string) string {
+	resource, group, dotted := strings.Cut(resource, ".")
+	if !dotted {
+		group = "*"
+	} else {
+		group = event.EscapeToken(group)
+	}
+	if resource != "*" {
+		resource = event.EscapeToken(resource)
+	}
+	tokens := strings.Split(template, ".")
+	for i, t := range tokens {
+		if t == "{name}" {
+			tokens[i] = name
+			continue
+		}
+		t = strings.NewReplacer("{cluster}", event.EscapeToken(cluster), "{group}", group, "{resource}", resource,
+			"{namespace}", namespace, "{name}", name, "{kind}", "*", "{type}", "*", "{entry}", "*").Replace(t)
+		if strings.Contains(t, "*") {
+			t = "*" + strings.Repeat(".*", strings.Count(t, ".")) // a token is a wildcard whole or not at all
+		}
+		tokens[i] = t
+	}
+	return strings.Join(tokens, ".")
 }
 
 // apart makes one pattern of those that a subject could fit both of: a server reads no
@@ -187,7 +153,7 @@ func apart(patterns []string) (out []string) {
 	for _, p := range patterns {
 		for i := 0; i < len(out); i++ {
 			if both, ok := join(out[i], p); ok {
-				out, p, i = slices.Delete(out, i, i+1), both, -1 // it may meet others now
+				out, p, i = slices.Delete(out, i, i+1), both, -1 // it may overlap with others now
 			}
 		}
 		out = append(out, p)

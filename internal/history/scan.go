@@ -1,7 +1,6 @@
 package history
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -12,68 +11,60 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
-// Looking back, each stretch is twice the one before: the nearest base is found by
+// Looking back, each stretch is twice the one before: the nearest whole list is found by
 // reading less than twice as much as lies behind it.
 const (
 	firstStretch = 4 << 10 // messages of a part
 	lastStretch  = 1 << 20
 )
 
-// The reasons of gaps that docs/events.md promises to tell everything.
-const (
-	reasonSnapshot = "snapshot"
-	reasonResync   = "resync"
-)
+const reasonResync = "resync"
 
 // mark is a collection event where it stands in a part.
 type mark struct {
 	offset int64
 	event  *event.Received
-	within bool // it was said by the point that is asked for
+	within bool // it had happened by the point that is asked for
 }
 
-// base is a list that told everything, in one part.
-type base struct{ from, to int64 } // the gap's offset and the synced's
-
-// track is what the bus said of one collection.
+// track is what the bus says of one collection.
 type track struct {
-	id    string
-	log   string         // topic or stream
 	marks map[int][]mark // by part, in order
-	// base is of each part of the log, once there is one; synced is the event that
-	// ended it.
-	base   map[int]base
-	synced *event.Received
+	// base is the newest whole list, zero if none was found: its run, its incarnation, and the
+	// offsets of its gap by part. All parts are of one topic or stream: a collection that moves to another
+	// one begins an incarnation there.
+	run, incarnation uint64
+	base             map[int]int64
 }
 
-// scan looks for bases, back from where the point is.
+// scan looks for whole lists, back from where the point is. What it finds only says where to begin
+// to read: what is read from there on decides.
 type scan struct {
 	*log
 	point    Point
-	wanted   func(*event.Received) bool
-	enough   func(map[string]*track) bool
+	ledger   *ledger
+	asked    func(group, resource string) bool
+	enough   func(*scan) bool
 	tracks   map[string]*track
-	partsOf  map[string][]int
-	upTo     []int64 // offsets: what stands before them was on the bus by then
+	top      []int64 // offsets from which it looks back
 	earliest time.Time
-	whole    bool // everything from the bus's beginning was looked at
 }
 
 func (s *scan) run(ctx context.Context) error {
 	parts := s.Parts()
-	s.tracks, s.partsOf = map[string]*track{}, map[string][]int{}
-	s.upTo = make([]int64, len(parts))
+	s.tracks, s.top = map[string]*track{}, make([]int64, len(parts))
 	for i, p := range parts {
-		s.partsOf[p.Log] = append(s.partsOf[p.Log], i)
-		s.upTo[i] = p.End
+		s.top[i] = p.End
 	}
 	if s.point.isTime() {
+		// The bus's own times may be later than those of the events, which waited in an outage, or
+		// earlier, if clocks differ. A list that is missed here is found by who reads on.
 		var err error
-		if s.upTo, err = s.At(ctx, s.point.Time); err != nil {
+		if s.top, err = s.At(ctx, s.point.Time); err != nil {
 			return err
 		}
 	}
-	to := slices.Clone(s.upTo)
+	to := slices.Clone(s.top)
 	for stretch := int64(firstStretch); ; stretch = min(2*stretch, lastStretch) {
 		ranges := make([]sink.Range, len(parts))
 		left := false
@@ -83,7 +74,6 @@ func (s *scan) run(ctx context.Context) error {
 			to[i] = min(to[i], ranges[i].From)
 		}
 		if !left {
-			s.whole = true
 			break
 		}
 		s.begin("looking for a complete list", ranges)
@@ -91,16 +81,15 @@ func (s *scan) run(ctx context.Context) error {
 			return err
 		}
 		for _, t := range s.tracks {
-			s.settle(t)
+			t.settle(s.log)
 		}
-		if s.enough(s.tracks) {
+		if s.enough(s) {
 			break
 		}
 	}
 	// Of an epoch that is not the first there may be others that were not read.
 	if newest := slices.Max(append(slices.Collect(maps.Keys(s.newest)), 1)); s.point.RV != 0 && s.point.Epoch == 0 && newest > 1 {
-		return fmt.Errorf("the cluster has several epochs, and a resourceVersion says nothing without one: the bus holds %s: write e%d:%d, or a time",
-			s.holds(), newest, s.point.RV)
+		return fmt.Errorf("the cluster has several epochs, and a resourceVersion needs one: write e%d:%d, or a time", newest, s.point.RV)
 	}
 	return nil
 }
@@ -112,19 +101,19 @@ func (s *scan) stretch(ctx context.Context, ranges []sink.Range) error {
 		if s.earliest.IsZero() || h.time.Before(s.earliest) {
 			s.earliest = h.time
 		}
-		if !h.typ.OfCollection() {
+		if !h.typ.OfCollection() || !s.asked(h.text[group], h.text[resource]) {
 			return nil
 		}
-		e, err := decode(m.Headers, m.Value)
+		e, err := decode(m)
 		if err != nil {
-			return fmt.Errorf("message %d of %s: %w: %w", m.Offset, s.Parts()[m.Part].Name, ErrForeign, err)
-		}
-		if !s.wanted(e) {
-			return nil
+			return err
 		}
 		within, err := s.point.holds(h)
 		if err != nil {
 			return err
+		}
+		if within && (s.point.isTime() || h.at() != "") { // without a version it may be of any
+			s.ledger.take(e)
 		}
 		if found[e.Collection] == nil {
 			found[e.Collection] = map[int][]mark{}
@@ -132,107 +121,77 @@ func (s *scan) stretch(ctx context.Context, ranges []sink.Range) error {
 		found[e.Collection][m.Part] = append(found[e.Collection][m.Part], mark{m.Offset, e, within})
 		return nil
 	})
-	for id, of := range found {
+	for id, parts := range found {
 		t := s.tracks[id]
 		if t == nil {
-			t = &track{id: id, marks: map[int][]mark{}}
+			t = &track{marks: map[int][]mark{}}
 			s.tracks[id] = t
 		}
-		for part, marks := range of {
-			t.log = s.Parts()[part].Log
+		for part, marks := range parts {
 			t.marks[part] = append(marks, t.marks[part]...)
 		}
 	}
 	return err
 }
 
-// settle finds the nearest list that every part of the log has whole.
-func (s *scan) settle(t *track) {
+// settle finds the newest whole list that each part of its topic or stream has.
+func (t *track) settle(l *log) {
 	if t.base != nil {
 		return
 	}
-	parts := s.partsOf[t.log]
-	candidates := map[string]map[int]base{}
-	ends := map[string]*event.Received{}
-	for _, part := range parts {
-		marks := t.marks[part]
-		for i := range marks {
-			if from, ok := begins(marks[:i+1]); ok {
-				e := marks[i].event
-				key := e.ID + " " + e.Time.Format(time.RFC3339Nano)
-				if candidates[key] == nil {
-					candidates[key] = map[int]base{}
-				}
-				candidates[key][part] = base{from, marks[i].offset}
-				ends[key] = e
+	found := map[uint64]map[int]int64{}
+	for part, marks := range t.marks {
+		for i, m := range marks {
+			if !m.begins() || !ends(marks[i:]) {
+				continue
+			}
+			run := m.event.Run
+			if found[run] == nil {
+				found[run] = map[int]int64{}
+			}
+			if _, twice := found[run][part]; !twice {
+				found[run][part] = m.offset
+			}
+			if len(found[run]) == l.size[l.Parts()[part].Log] && run > t.run {
+				t.run, t.incarnation, t.base = run, m.event.Incarnation, found[run]
 			}
 		}
 	}
-	for key, of := range candidates {
-		if len(of) == len(parts) && (t.synced == nil || t.synced.Time.Before(ends[key].Time)) {
-			t.base, t.synced = of, ends[key]
-		}
-	}
 }
 
-// begins returns where the list begins that the last mark ends, if everything was
-// told from there on.
-func begins(marks []mark) (from int64, ok bool) {
-	last := len(marks) - 1
-	s := marks[last]
-	if !s.within || s.event.Type != event.Synced || s.event.Report.Counts == nil {
-		return 0, false
-	}
-	c := s.event.Report.Counts
-	if c.Skipped > 0 {
-		return 0, false
-	}
-	all := c.Unchanged == 0 && c.Added+c.Modified+c.Present+c.Filtered == c.Listed
-	if s.event.Report.Reason == reasonResync { // beside which the watch tells of others, which are Added
-		all = c.Unchanged == 0 && c.Modified+c.Present+c.Filtered == c.Listed
-	}
-	i := last - 1
-	if i < 0 || marks[i].event.Type != event.Gap {
-		return 0, false
-	}
-	if all {
-		return marks[i].offset, true
-	}
-	if s.event.Report.Reason == reasonResync {
-		return 0, false
-	}
-	// What did not change since a list that was broken off was told by that.
-	for ; i >= 0 && marks[i].event.Type == event.Gap; i-- {
-		r := marks[i].event.Report
-		if r.Reset || r.Reason == reasonSnapshot && r.From == "" {
-			return marks[i].offset, i < last-1
-		}
-	}
-	return 0, false
+// begins reports whether everything is published from here on.
+func (m mark) begins() bool {
+	return m.event.Type == event.Gap && (m.event.Report.Reset || m.event.Report.Reason == reasonResync)
 }
 
-// last is the newest collection event within the point, and the first behind it.
-func (t *track) last() (last, next *mark) {
-	for _, marks := range t.marks {
-		for i := range marks {
-			m := &marks[i]
-			switch {
-			case m.within && (last == nil || last.event.Time.Before(m.event.Time)):
-				last = m
-			case !m.within && (next == nil || m.event.Time.Before(next.event.Time)):
-				next = m
-			}
+// ends reports whether the list that begins with the first mark is complete by the point. What a list
+// of a reset published before another gap is not published again; that of a resync would be.
+func ends(marks []mark) bool {
+	first := marks[0].event
+	for _, m := range marks[1:] {
+		e := m.event
+		switch {
+		case e.Incarnation < first.Incarnation || e.Run < first.Run: // a repetition
+		case e.Incarnation > first.Incarnation, e.Type == event.Closed:
+			return false
+		case e.Type == event.Synced:
+			return m.within
+		case e.Run > first.Run && !first.Report.Reset:
+			return false
 		}
 	}
-	return last, next
+	return false
 }
 
-// sorted are the tracks by id.
-func sorted(tracks map[string]*track) []*track {
-	var out []*track
-	for _, t := range tracks {
-		out = append(out, t)
+// from is where to begin to read a part for a collection.
+func (s *scan) from(t *track, part int) int64 {
+	if at, ok := t.base[part]; ok {
+		return at
 	}
-	slices.SortFunc(out, func(a, b *track) int { return cmp.Compare(a.id, b.id) })
-	return out
+	for _, m := range slices.Backward(t.marks[part]) {
+		if m.begins() && m.event.Run > t.run { // its synced event may be found behind what was looked at
+			return m.offset
+		}
+	}
+	return s.top[part]
 }

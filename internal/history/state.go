@@ -3,321 +3,336 @@ package history
 import (
 	"cmp"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/kubebridge/kubebridge/pkg/consumer"
 	"github.com/kubebridge/kubebridge/pkg/event"
-	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
-// Query asks for the state of a cluster at a point.
-type Query struct {
-	Reader    sink.Reader
-	Cluster   string // the configured name
-	Goes      Goes
-	At        Point
-	Resources []string // as [Matches] takes them; none: all on the bus
-	Namespace string   // only what is in it; "": everything
-	// Untold says which types of event a resource's collections do not tell on
-	// purpose, so that no state can be rebuilt; nil: none.
-	Untold func(resource string) string
-	// Whole opens a reader of all resources, for a resourceVersion that is newer than
-	// what Reader holds; nil: Reader has all.
-	Whole    func(context.Context) (sink.Reader, error)
-	Progress func(Progress) // nil: nobody wants to know
-}
-
-// State is what collections looked like.
-type State struct {
-	ClusterUID  string
-	Objects     []Object // by resource, namespace and name
-	Collections []Covered
-	Missing     []Missing
-}
-
-// Object is an object as it was last told by then.
-type Object struct {
-	*event.Received
-	ResourceID string // "pods", "deployments.apps"
-}
-
-// Name is "namespace/name", or "name".
-func (o *Object) Name() string { return nameOf(o.Namespace, o.Received.Name) }
-
-func nameOf(namespace, name string) string {
-	if namespace == "" {
-		return name
-	}
-	return namespace + "/" + name
-}
-
-// Covered is a collection whose state is known.
-type Covered struct {
-	Collection string
-	Resource   string
-	Base       time.Time // of the list that the state rests on
-	BaseRV     string
-	Filtered   bool // a filter left objects of that list out
-	// Gap is not nil where the bus was out of date at the point: changes may be
-	// missing.
-	Gap *event.Received
-	// Word is the time of the last event of the collection by then. Silence is true
-	// where none came after it: the bridge may have been down since.
-	Word    time.Time
-	Silence bool
-	// Reached is the resourceVersion, of an epoch, up to which it was complete by then; "": that is not known. Only
-	// internal/nexthistory finds it out.
-	Reached      string
-	ReachedEpoch uint64
-}
-
-// Missing is a collection, or a resource, that nothing is said of, and why.
-type Missing struct {
-	Name string // a collection or, where the bus knows none, a resource
-	Why  string
-	// LeftOut says that no error is made of it: it was no longer watched, by intention, or
-	// nobody named it and no bus could cover it.
-	LeftOut bool
-}
-
-// ErrNotCovered is of a state that the bus does not hold whole.
-var ErrNotCovered = errors.New("not covered")
-
-// Err is nil if everything that was asked for is covered. Its lines name what is not.
-func (s *State) Err() error {
-	var all []error
-	for _, m := range s.Missing {
-		if !m.LeftOut {
-			all = append(all, fmt.Errorf("%w: %s: %s", ErrNotCovered, m.Name, m.Why))
-		}
-	}
-	return errors.Join(all...)
-}
-
-// Until is the time of a point, or the last time by which a resourceVersion is known to have been: that of the last
-// event by then.
-func (s *State) Until(p Point) time.Time {
-	t := p.Time
-	for _, c := range s.Collections {
-		if !p.isTime() && t.Before(c.Word) {
-			t = c.Word
-		}
-	}
-	return t
-}
-
-// Matches reports whether a resource is meant by a name: "pods", "deployments.apps",
-// or "deployments" whatever its group.
-func Matches(name, group, resource string) bool {
-	c := event.Collection{Group: group, Resource: resource}
-	return name == resource || name == c.ResourceID()
-}
-
-func (q *Query) asked(group, resource string) bool {
-	return len(q.Resources) == 0 || slices.ContainsFunc(q.Resources, func(n string) bool { return Matches(n, group, resource) })
-}
-
-func (q *Query) wanted(e *event.Received) bool {
-	c := event.ParseCollection(e.Collection)
-	return q.asked(c.Group, c.Resource) && (q.Namespace == "" || c.Namespace == "" || c.Namespace == q.Namespace)
-}
-
-// keeps reports whether an object is asked for. A namespace is in itself.
-func (q *Query) keeps(h *head) bool {
-	return q.Namespace == "" || h.namespace == q.Namespace ||
-		h.group == "" && h.resource == "namespaces" && h.name == q.Namespace
-}
-
-// enough reports whether no other collection can matter: one that holds all objects
-// that are asked for has its base, of every resource that is asked for.
-func (q *Query) enough(tracks map[string]*track) bool {
-	if len(q.Resources) == 0 {
-		return false
-	}
-	for _, name := range q.Resources {
-		whole := false
-		for id, t := range tracks {
-			c := event.ParseCollection(id)
-			all := c.LabelSelector == "" && c.FieldSelector == "" && (c.Namespace == "" || c.Namespace == q.Namespace)
-			whole = whole || all && t.base != nil && Matches(name, c.Group, c.Resource)
-		}
-		if !whole {
-			return false
-		}
-	}
-	for _, t := range tracks {
-		if last, _ := t.last(); t.base == nil && last != nil && last.event.Type != event.Closed {
-			return false
-		}
-	}
-	return true
-}
-
-// Rebuild answers q. What is not covered is in State.Missing; an error is of the bus, or
-// of what stands on it.
+// Rebuild answers q. What is not covered is in State.Missing; an error is of the bus, or of what
+// it holds.
 func Rebuild(ctx context.Context, q Query) (*State, error) {
-	l := newLog(q.Reader, q.Cluster, q.Goes, q.Progress)
-	s := scan{log: l, point: q.At, wanted: q.wanted, enough: q.enough}
+	b := builder{q: &q}
+	l := newLog(q.Reader, q.Cluster, q.Progress)
+	s := &scan{log: l, point: q.At, ledger: newLedger(), asked: b.asked, enough: b.enough}
 	if err := s.run(ctx); err != nil {
 		return nil, err
 	}
-	out := &State{}
-	var based []*track
-	unpublished := map[string]bool{}
-	for _, t := range sorted(s.tracks) {
-		untold := ""
-		if q.Untold != nil {
-			c := event.ParseCollection(t.id)
-			untold = q.Untold(c.ResourceID())
-		}
-		switch {
-		case untold != "":
-			unpublished[t.id] = true
-			out.Missing = append(out.Missing, Missing{
-				Name: t.id, LeftOut: len(q.Resources) == 0,
-				Why: "its " + untold + " events are not published (types): its state cannot be rebuilt",
-			})
-		case t.base == nil:
-			out.Missing = append(out.Missing, s.why(t))
-		default:
-			based = append(based, t)
-		}
+	if !q.At.isTime() { // only what is read in order says whether a collection was open
+		s.ledger = newLedger()
 	}
-	r := newReplay(l, q.At, based, q.keeps)
-	if err := r.run(ctx); err != nil {
+	b.replay = newReplay(s, b.needs, b.keeps)
+	if err := b.run(ctx); err != nil {
 		return nil, err
 	}
 	if err := q.known(ctx, l); err != nil {
 		return nil, err
 	}
-	out.ClusterUID = l.uid
-	left := map[string]bool{}
-	for _, t := range based {
-		c, missing := r.covered(t)
-		if missing != nil {
-			out.Missing = append(out.Missing, *missing)
-			left[t.id] = true
+	return b.state()
+}
+
+// builder makes the state.
+type builder struct {
+	*replay
+	q   *Query
+	out State
+}
+
+func (b *builder) asked(group, resource string) bool {
+	return len(b.q.Resources) == 0 || slices.ContainsFunc(b.q.Resources, func(n string) bool { return Matches(n, group, resource) })
+}
+
+// needs reports whether a collection may hold objects that are asked for.
+func (b *builder) needs(id string) bool {
+	c := event.ParseEntryCollection(id)
+	return b.q.Namespace == "" || c.Namespace == "" || c.Namespace == b.q.Namespace
+}
+
+// keeps reports whether an object is asked for. A namespace is in itself.
+func (b *builder) keeps(h *head) bool {
+	return b.q.Namespace == "" || h.text[namespace] == b.q.Namespace ||
+		h.text[group] == "" && h.text[resource] == "namespaces" && h.text[objectName] == b.q.Namespace
+}
+
+// enough reports whether no other collection can matter: those that were found are all of the plan, and
+// each of them has a whole list.
+func (b *builder) enough(s *scan) bool {
+	found := map[string]bool{} // names of resources that are asked for
+	for id, m := range s.ledger.members {
+		c := event.ParseEntryCollection(id)
+		for _, name := range b.q.Resources {
+			found[name] = found[name] || Matches(name, c.Group, c.Resource)
+		}
+		if !s.ledger.complete(m.resource) {
+			return false
+		}
+	}
+	for id, t := range s.tracks {
+		m := s.ledger.members[id]
+		if b.needs(id) && t.base == nil && (m == nil || s.ledger.open(m)) {
+			return false
+		}
+	}
+	for _, name := range b.q.Resources {
+		if !found[name] {
+			return false
+		}
+	}
+	return len(b.q.Resources) > 0
+}
+
+// state collects what was read.
+func (b *builder) state() (*State, error) {
+	b.out.ClusterUID = b.uid
+	var covered []*copied
+	unpublished := 0
+	for _, id := range b.ids() {
+		c, missing := b.collection(id)
+		if missing == nil {
+			covered = append(covered, b.copies[id])
+			b.out.Collections = append(b.out.Collections, c)
 			continue
 		}
-		out.Collections = append(out.Collections, c)
+		if b.unpublished(id) != "" {
+			unpublished++
+			missing.LeftOut = missing.LeftOut || len(b.q.Resources) == 0
+		}
+		b.out.Missing = append(b.out.Missing, *missing)
 	}
-	for _, name := range q.Resources {
-		if err := out.unheard(name, &s); err != nil {
+	b.plans()
+	for _, name := range b.q.Resources {
+		if err := b.absent(name); err != nil {
 			return nil, err
 		}
 	}
-	if len(out.Collections) == 0 && len(out.Missing) == 0 {
-		out.Missing = append(out.Missing, Missing{Name: "cluster " + q.Cluster, Why: s.silent()})
+	if len(b.out.Collections) == 0 && len(b.out.Missing) == 0 {
+		b.out.Missing = append(b.out.Missing, Missing{Name: "cluster " + b.q.Cluster, Why: b.silent()})
 	}
-	if len(out.Collections) == 0 && len(unpublished) == len(out.Missing) { // what is left out is all there is
-		for i := range out.Missing {
-			out.Missing[i].LeftOut = false
+	if len(b.out.Collections) == 0 && unpublished == len(b.out.Missing) { // what is left out is all there is
+		for i := range b.out.Missing {
+			b.out.Missing[i].LeftOut = false
 		}
 	}
-	return out, out.collect(r, left)
+	b.unite(covered)
+	return &b.out, nil
 }
 
-// collect decodes what exists.
-func (s *State) collect(r *replay, left map[string]bool) error {
-	for key, e := range r.objects {
-		if !e.exists || left[e.collection] {
-			continue
-		}
-		o, err := decode(e.headers, e.value)
-		if err != nil {
-			return fmt.Errorf("message %d of %s: %w: %w", e.offset, r.Parts()[e.part].Name, ErrForeign, err)
-		}
-		e.value = nil
-		o.Data = nil
-		s.Objects = append(s.Objects, Object{Received: o, ResourceID: key.resource})
+// ids are those of the collections that were found, sorted.
+func (b *builder) ids() (out []string) {
+	for id := range b.tracks {
+		out = append(out, id)
 	}
-	slices.SortFunc(s.Objects, func(a, b Object) int {
-		return cmp.Or(strings.Compare(a.ResourceID, b.ResourceID), strings.Compare(a.Namespace, b.Namespace),
-			strings.Compare(a.Received.Name, b.Received.Name), a.Time.Compare(b.Time))
+	for id := range b.copies {
+		out = append(out, id)
+	}
+	slices.Sort(out)
+	return slices.DeleteFunc(slices.Compact(out), func(id string) bool { return !b.needs(id) })
+}
+
+// unpublished says which types of event of a collection are not published.
+func (b *builder) unpublished(id string) string {
+	if b.q.Unpublished == nil {
+		return ""
+	}
+	return b.q.Unpublished(id)
+}
+
+// collection is what is known of one, or why its state is not known.
+func (b *builder) collection(id string) (Covered, *Missing) {
+	missing := func(why string, args ...any) (Covered, *Missing) {
+		return Covered{}, &Missing{Name: id, Why: fmt.Sprintf(why, args...)}
+	}
+	m, c := b.ledger.members[id], b.copies[id]
+	switch types := b.unpublished(id); {
+	case types != "":
+		return missing("its %s events are not published (types): its state cannot be rebuilt", types)
+	case m != nil && m.incarnation < b.ledger.birth:
+		_, out := missing("the sink lost its checkpoint, and had not listed it again by then")
+		out.LeftOut = b.ledger.complete(m.resource) // without it
+		return Covered{}, out
+	case m != nil && m.closed != nil:
+		_, out := missing("it is not watched since %s (%s)", stamp(m.closed.Time), m.closed.Report.Reason)
+		out.LeftOut = true
+		return Covered{}, out
+	case m == nil:
+		of := event.ParseEntryCollection(id)
+		_, out := missing("what the bus holds of it begins after %s", b.point)
+		out.LeftOut = b.ledger.complete(of.ResourceID()) // the configuration of then did not have it
+		return Covered{}, out
+	case c == nil || c.base == nil && c.begun == nil:
+		return missing("no reset or resync by then that publishes every object is on the bus, which goes back to %s: `bridge resync` makes one for later times", stamp(b.earliest))
+	case c.base == nil || c.base.synced.Incarnation != m.incarnation:
+		return missing("a list that publishes every object began at %s (%s), and was not complete by then", stamp(c.begun.Time), c.begun.Report.Reason)
+	}
+	lacks := ""
+	if !b.latest[c.base.log] { // else later events have replaced some of the list
+		lacks = c.base.lacks()
+	}
+	if why := cmp.Or(lacks, b.short(c)); why != "" {
+		return missing("%s", why)
+	}
+	return b.covered(c), nil
+}
+
+// lacks says why a list is not whole; "" if it is.
+func (l *list) lacks() string {
+	n := l.synced.Report.Counts
+	when := fmt.Sprintf("%s (resourceVersion %s)", stamp(l.synced.Time), l.synced.ResourceVersion)
+	switch {
+	case n == nil:
+		return "the list of " + when + " does not say how many objects it had"
+	case n.Skipped > 0:
+		return fmt.Sprintf("%d objects of the list of %s were not to be published (snapshot: skip)", n.Skipped, when)
+	}
+	want := n.Listed - n.Filtered
+	if l.gap.Report.Reason == reasonResync { // beside which the watch publishes others, and the end of some
+		want += n.Added - n.Deleted
+	}
+	if l.held != want {
+		return fmt.Sprintf("of the %d objects of the list of %s the bus holds %d: the others are dead letters, or were published later", want, when, l.held)
+	}
+	return ""
+}
+
+// reached is up to where every part of a collection is known to have been complete.
+func (b *builder) reached(c *copied) (least position) {
+	for _, f := range b.based(c) {
+		if least == (position{}) || f.reached.compare(least) < 0 {
+			least = f.reached
+		}
+	}
+	return least
+}
+
+// based are the parts of the topic or stream that has the list on which the answer rests.
+func (b *builder) based(c *copied) (parts []*follow) {
+	for i, f := range c.follows {
+		if b.Parts()[i].Log == c.base.log {
+			parts = append(parts, f)
+		}
+	}
+	return parts
+}
+
+// short says why it is not known how much of a collection had happened at the resourceVersion that is asked for;
+// "" if that is known.
+func (b *builder) short(c *copied) string {
+	if b.point.isTime() {
+		return ""
+	}
+	for _, f := range b.based(c) {
+		if b.point.Epoch != 0 && f.epoch != b.point.Epoch {
+			return fmt.Sprintf("its first list of epoch %d was not complete at resourceVersion %d", b.point.Epoch, b.point.RV)
+		}
+	}
+	if b.reached(c).version == 0 {
+		return "the bus does not show up to which resourceVersion of the epoch it was complete"
+	}
+	return ""
+}
+
+func (b *builder) covered(c *copied) Covered {
+	s := c.base.synced
+	out := Covered{
+		Collection: c.id, Resource: c.resource, Base: s.Time, BaseRV: s.ResourceVersion,
+		Filtered: s.Report.Counts != nil && s.Report.Counts.Filtered > 0, Last: c.last, Silent: c.after.IsZero(),
+		Replaced: b.latest[c.base.log] && !c.after.IsZero(),
+	}
+	for _, f := range b.based(c) {
+		if f.open != nil && (out.Gap == nil || out.Gap.Run < f.open.Run) {
+			out.Gap = f.open
+		}
+	}
+	at := b.reached(c)
+	if at.version > 0 {
+		out.Reached, out.ReachedEpoch = strconv.FormatUint(at.version, 10), at.epoch
+	}
+	out.Behind = !b.point.isTime() && at.compare(b.point.position()) < 0
+	return out
+}
+
+// plans adds the resources of which a collection of the plan is not on the bus. While a gap is open, or a list is
+// incomplete, that is known already.
+func (b *builder) plans() {
+	if !b.point.isTime() {
+		return
+	}
+	weak := map[string]bool{} // by resource
+	for _, m := range b.out.Missing {
+		c := event.ParseEntryCollection(m.Name)
+		weak[c.ResourceID()] = weak[c.ResourceID()] || !m.LeftOut
+	}
+	for i := range b.out.Collections {
+		c := &b.out.Collections[i]
+		weak[c.Resource] = weak[c.Resource] || c.Gap != nil
+	}
+	for i := range b.out.Collections {
+		c := &b.out.Collections[i]
+		if !weak[c.Resource] && !b.ledger.complete(c.Resource) {
+			weak[c.Resource] = true
+			b.out.Missing = append(b.out.Missing, Missing{Name: c.Resource, Why: "the configuration has other collections of it than the bus had by then"})
+		}
+	}
+}
+
+// unite collects the objects of all collections: of each name the state with the highest version, at a tie that
+// of the first collection. An object whose name belongs to a later one does not exist any more.
+func (b *builder) unite(covered []*copied) {
+	all := map[consumer.Name]*Object{}
+	for _, c := range covered { // in the order of their IDs
+		for n, e := range c.state.All() {
+			o := all[n]
+			if o == nil {
+				o = &Object{Received: e, ResourceID: n.Resource}
+				all[n] = o
+			}
+			if newer(e, o.Received) {
+				o.Received = e
+			}
+			o.Held = append(o.Held, e)
+		}
+	}
+	for _, o := range all {
+		o.Held = slices.DeleteFunc(o.Held, func(e *event.Received) bool { return e.UID != o.UID })
+		b.out.Objects = append(b.out.Objects, *o)
+	}
+	slices.SortFunc(b.out.Objects, func(x, y Object) int {
+		return cmp.Or(strings.Compare(x.ResourceID, y.ResourceID), strings.Compare(x.Namespace, y.Namespace),
+			strings.Compare(x.Received.Name, y.Received.Name))
 	})
-	return nil
 }
 
-// covered verifies a base: as many objects were told as were listed.
-func (r *replay) covered(t *track) (c Covered, missing *Missing) {
-	p := event.ParseCollection(t.id)
-	c = Covered{Collection: t.id, Resource: p.ResourceID(), Base: t.synced.Time, BaseRV: t.synced.ResourceVersion, Silence: true}
-	c.Filtered = t.synced.Report.Counts.Filtered > 0
-	for _, f := range r.follows[t.id] {
-		if f.closed != nil && f.closed.Report.Reason != "gone" {
-			return c, &Missing{Name: t.id, LeftOut: true, Why: fmt.Sprintf("it is not watched since %s (%s)", stamp(f.closed.Time), f.closed.Report.Reason)}
-		}
-		// A gap begins behind the resourceVersion that it names.
-		if f.open != nil && (r.point.isTime() || f.open.ResourceVersion != strconv.FormatUint(r.point.RV, 10)) {
-			c.Gap = f.open
-		}
-		if f.wasIn && f.syncedIn != r.point.Epoch {
-			return c, &Missing{Name: t.id, Why: fmt.Sprintf("its first list of epoch %d was not complete at resourceVersion %d", r.point.Epoch, r.point.RV)}
-		}
-		if f.late {
-			return c, &Missing{Name: t.id, Why: fmt.Sprintf("the list that ended at %s was not through by then", stamp(t.synced.Time))}
-		}
-		if c.Word.Before(f.word) {
-			c.Word = f.word
-		}
-		if !f.nextWord.IsZero() {
-			c.Silence = false
-		}
+// newer reports whether the state of an object comes after another one of it.
+func newer(a, b *event.Received) bool {
+	if a.Epoch != b.Epoch {
+		return a.Epoch > b.Epoch
 	}
-	counts, told := t.synced.Report.Counts, r.counted[t.id]
-	want := counts.Listed - counts.Filtered
-	if t.synced.Report.Reason == reasonResync { // beside which the watch tells of others, and of the end of some
-		want += counts.Added - counts.Deleted
+	return event.Older(b.ResourceVersion, a.ResourceVersion)
+}
+
+// silent says from when on the bus has anything.
+func (b *builder) silent() string {
+	if b.earliest.IsZero() {
+		return "the bus holds nothing of it by then"
 	}
-	if told != want {
-		return c, &Missing{Name: t.id, Why: fmt.Sprintf("of the %d objects of %s (resourceVersion %s) the bus holds %d by then: the others are dead letters, or were told later",
-			want, stamp(t.synced.Time), t.synced.ResourceVersion, told)}
-	}
-	return c, nil
+	return "the bus holds nothing of it by then; it goes back to " + stamp(b.earliest)
 }
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// why is why a collection has no base.
-func (s *scan) why(t *track) Missing {
-	last, next := t.last()
-	switch {
-	case last == nil && next != nil:
-		return Missing{Name: t.id, Why: fmt.Sprintf("what the bus holds of it begins after %s, at %s", s.point, stamp(next.event.Time))}
-	case last == nil:
-		return Missing{Name: t.id, Why: "what the bus holds of it begins after " + s.point.String()}
-	case last.event.Type == event.Closed:
-		return Missing{Name: t.id, LeftOut: true, Why: fmt.Sprintf("it is not watched since %s (%s)", stamp(last.event.Time), last.event.Report.Reason)}
-	case last.event.Type == event.Gap && last.event.Report.From == "":
-		return Missing{Name: t.id, Why: fmt.Sprintf("its first list began at %s and was not through by then", stamp(last.event.Time))}
-	}
-	return Missing{Name: t.id, Why: fmt.Sprintf("no snapshot, reset or resync that tells every object stands on the bus by then, which goes back to %s: `bridge resync` makes one for the future",
-		stamp(s.earliest))}
-}
-
-// silent says from when on the bus tells anything.
-func (s *scan) silent() string {
-	if s.earliest.IsZero() {
-		return "the bus holds nothing of it by then"
-	}
-	return "the bus holds nothing of it by then; it goes back to " + stamp(s.earliest)
-}
-
-// unheard adds what was asked for and no collection is of. A name that means two
-// resources is an error.
-func (s *State) unheard(name string, of *scan) error {
+// absent adds what was asked for and no collection is of. A name that means two resources is an error.
+func (b *builder) absent(name string) error {
 	var found []string
-	for _, c := range s.Collections {
+	ended := ""
+	for _, c := range b.out.Collections {
 		found = append(found, c.Resource)
 	}
-	ended := ""
-	for _, m := range s.Missing {
-		c := event.ParseCollection(m.Name)
+	for _, m := range b.out.Missing {
+		c := event.ParseEntryCollection(m.Name)
 		if m.LeftOut && Matches(name, c.Group, c.Resource) {
 			ended = m.Why
 			continue
@@ -326,50 +341,14 @@ func (s *State) unheard(name string, of *scan) error {
 	}
 	slices.Sort(found)
 	found = slices.DeleteFunc(slices.Compact(found), func(id string) bool {
-		c := event.ParseCollection(id)
+		c := event.ParseEntryCollection(id)
 		return !Matches(name, c.Group, c.Resource)
 	})
 	switch {
 	case len(found) > 1 && !slices.Contains(found, name):
 		return &AmbiguousError{Name: name, Of: found}
-	case len(found) > 0:
-		return nil
-	case ended != "":
-		s.Missing = append(s.Missing, Missing{Name: name, Why: ended})
-	default:
-		s.Missing = append(s.Missing, Missing{Name: name, Why: of.silent()})
+	case len(found) == 0:
+		b.out.Missing = append(b.out.Missing, Missing{Name: name, Why: cmp.Or(ended, b.silent())})
 	}
 	return nil
-}
-
-// AmbiguousError is of a name that several resources have.
-type AmbiguousError struct {
-	Name string
-	Of   []string
-}
-
-func (e *AmbiguousError) Error() string {
-	return fmt.Sprintf("%q may be %s: name one", e.Name, strings.Join(e.Of, " or "))
-}
-
-// Value is the object, decoded.
-func (o *Object) Value() (map[string]any, error) {
-	var v map[string]any
-	d := json.NewDecoder(strings.NewReader(string(o.Object)))
-	d.UseNumber()
-	if err := d.Decode(&v); err != nil {
-		return nil, fmt.Errorf("read %s %s: %w", o.ResourceID, o.Name(), err)
-	}
-	return v, nil
-}
-
-// Unwhole says why the object cannot be taken for what it was; "" if it can.
-func (o *Object) Unwhole() string {
-	switch {
-	case !o.BodyKnown:
-		return "its body is not known"
-	case o.Truncated != nil:
-		return "it was truncated"
-	}
-	return ""
 }

@@ -8,9 +8,9 @@ import (
 	"go.yaml.in/yaml/v2"
 )
 
-// YAML is a text of JSON as YAML. What reads JSON as YAML on the way does not take
-// every character that JSON does, halves of characters, or keys of more than 1,024
-// bytes: one such value of one object would keep all others from being shown.
+// YAML is a text of JSON as YAML. Libraries that read JSON as YAML on the way refuse some characters that JSON
+// allows, unpaired surrogates, and keys of more than 1,024 bytes: one such value of one object would keep
+// all others from being shown.
 func YAML(object []byte) ([]byte, error) {
 	var v any
 	d := json.NewDecoder(bytes.NewReader(object))
@@ -23,7 +23,7 @@ func YAML(object []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The name "<<" goes out without quotes, and comes in as "take what that has".
+	// The name "<<" is written without quotes, and YAML reads it as a merge.
 	stand := "merge"
 	for bytes.Contains(text, []byte(stand)) {
 		stand += "e"
@@ -35,7 +35,7 @@ func YAML(object []byte) ([]byte, error) {
 	return bytes.ReplaceAll(text, []byte(stand), []byte(`"<<"`)), err
 }
 
-// renamed reports whether v has members called from, which it calls to.
+// renamed renames the members of v, and reports whether there were any.
 func renamed(v any, from, to string) (found bool) {
 	switch v := v.(type) {
 	case map[string]any:
@@ -54,7 +54,7 @@ func renamed(v any, from, to string) (found bool) {
 	return found
 }
 
-// numbered has numbers of Go's types for those of JSON.
+// numbered replaces the numbers of JSON by those of Go.
 func numbered(v any) any {
 	switch v := v.(type) {
 	case map[string]any:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -177,14 +178,12 @@ func (l *Loop) committed() {
 	f := l.flying
 	l.core.Committed()
 	l.budget.Release(f.held)
+	changed := slices.Collect(maps.Keys(f.sealed.Records))
 	for id, n := range f.grown {
 		l.objects[id] += n
-		l.counted(id)
+		changed = append(changed, id)
 	}
-	l.Observer.Committed(joined(f.settled.items, f.items), joined(f.settled.records, f.records))
-	for id := range f.sealed.Records {
-		l.counted(id) // its first list may be complete now
-	}
+	l.Observer.Committed(&Commit{joined(f.settled.items, f.items), joined(f.settled.records, f.records), changed})
 	l.Encoder.Committed(joined(f.settled.items, f.sealed.Items))
 	for i := range f.sealed.Items {
 		id := f.sealed.Items[i].Collection
@@ -350,13 +349,6 @@ func (b *batch) grow(collection string, n int64) {
 func (l *Loop) count(collection string) (err error) {
 	l.objects[collection], err = durable.Count(l.Store, collection)
 	return err
-}
-
-// counted says how many objects a collection has.
-func (l *Loop) counted(collection string) {
-	if c := l.core.Collection(collection); c != nil {
-		l.Observer.Counted(collection, l.objects[collection], c.Synced != 0)
-	}
 }
 
 // stopped is the error of a stop that could not wait for the bus.

@@ -181,7 +181,12 @@ func (b *Bridge) deliver(held, stop context.Context, uid string) error {
 			b.o.Log.Warn("stopping at once: the lease is lost, and with it the right to write")
 			return
 		}
-		b.o.Log.Info("stopping: delivering what was read", zap.Duration("atMost", b.o.Shutdown))
+		b.mu.Lock()
+		running := len(b.pipelines)
+		b.mu.Unlock()
+		if running > 0 { // all sinks were opened, or the first ones
+			b.o.Log.Info("stopping: delivering what was read", zap.Duration("atMost", b.o.Shutdown))
+		}
 		time.AfterFunc(b.o.Shutdown, cancel)
 	})
 	defer b.forget()

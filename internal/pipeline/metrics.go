@@ -1,6 +1,10 @@
 package pipeline
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kubebridge/kubebridge/internal/delivery"
+)
 
 // Metrics are those of all pipelines of a bridge. Labels are sink, resource, type and reason,
 // never names of objects.
@@ -12,14 +16,12 @@ type Metrics struct {
 	truncated    *prometheus.CounterVec
 	dead         *prometheus.CounterVec
 	unredacted   *prometheus.CounterVec
-	lists        *prometheus.CounterVec
 	drift        *prometheus.CounterVec
 	suspended    *prometheus.CounterVec
 	state        *prometheus.GaugeVec
-	writes       *prometheus.HistogramVec
+	seconds      map[string]*prometheus.HistogramVec // by operation of internal/delivery
 	records      *prometheus.HistogramVec
 	failures     *prometheus.CounterVec
-	commits      *prometheus.HistogramVec
 	lastCommit   *prometheus.GaugeVec
 	lastEvent    *prometheus.GaugeVec
 	listed       *prometheus.CounterVec
@@ -29,6 +31,7 @@ type Metrics struct {
 	filterErrors *prometheus.CounterVec
 	redacted     *prometheus.CounterVec
 	outages      *prometheus.CounterVec
+	resets       *prometheus.CounterVec
 }
 
 // NewMetrics registers the metrics with r.
@@ -50,29 +53,31 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	}
 	seconds := prometheus.ExponentialBuckets(0.0005, 2, 15) // half a millisecond to eight seconds
 	return &Metrics{
-		seen:         counter("source_events_total", "Watch events and list items read from the API server.", "sink", "resource"),
-		lists:        counter("source_lists_total", "Lists begun, by why they were needed.", "sink", "resource", "reason"),
-		drift:        counter("source_drift_total", "Objects that a verification found different from what was published.", "sink", "resource"),
-		suspended:    counter("collection_suspensions_total", "Times that the bus refused a collection's route and it was suspended.", "sink", "resource"),
-		state:        gauge("source_collections", "Collections by what they are doing.", "sink", "resource", "state"),
-		repeated:     counter("source_repeated_total", "Events and list items that were published before.", "sink", "resource"),
-		delivered:    counter("events_delivered_total", "Events that the bus has acknowledged and the checkpoint holds.", "sink", "resource", "type"),
-		gaps:         counter("gaps_total", "Gap events delivered, by reason.", "sink", "resource", "reason"),
-		truncated:    counter("events_truncated_total", "Events whose body did not fit the bus and was cut down.", "sink", "resource"),
-		dead:         counter("dead_letters_total", "Events that the bus has acknowledged among the dead letters, by reason.", "sink", "reason"),
-		unredacted:   counter("events_withheld_total", "Events whose body could not be redacted and was left out.", "sink", "resource"),
-		writes:       histogram("sink_write_seconds", "Time to make one batch durable on the bus.", seconds, "sink"),
+		seen:       counter("source_events_total", "Watch events and list items read from the API server.", "sink", "resource"),
+		drift:      counter("source_drift_total", "Objects that a verification found different from what was published.", "sink", "resource"),
+		suspended:  counter("collection_suspensions_total", "Times that the bus refused a collection's route and it was suspended.", "sink", "resource"),
+		state:      gauge("source_collections", "Collections by what they are doing.", "sink", "resource", "state"),
+		repeated:   counter("source_repeated_total", "Events and list items that were published before.", "sink", "resource"),
+		delivered:  counter("events_delivered_total", "Events that the bus has acknowledged and the checkpoint holds.", "sink", "resource", "type"),
+		gaps:       counter("gaps_total", "Gap events delivered, by reason.", "sink", "resource", "reason"),
+		truncated:  counter("events_truncated_total", "Events whose body did not fit the bus and was cut down.", "sink", "resource"),
+		dead:       counter("dead_letters_total", "Events that the bus has acknowledged among the dead letters, by reason.", "sink", "reason"),
+		unredacted: counter("events_withheld_total", "Events whose body could not be redacted and was left out.", "sink", "resource"),
+		seconds: map[string]*prometheus.HistogramVec{
+			delivery.WriteToBus:       histogram("sink_write_seconds", "Time to make one batch durable on the bus.", seconds, "sink"),
+			delivery.CommitCheckpoint: histogram("checkpoint_commit_seconds", "Time to make one commit durable in the checkpoint.", seconds, "sink"),
+		},
 		records:      histogram("sink_batch_records", "Records in one batch.", prometheus.ExponentialBuckets(1, 2, 12), "sink"),
 		failures:     counter("sink_failures_total", "Failed attempts to write to the bus; each is tried again.", "sink"),
-		commits:      histogram("checkpoint_commit_seconds", "Time to make one commit durable in the checkpoint.", seconds, "sink"),
 		lastCommit:   gauge("checkpoint_last_commit_timestamp_seconds", "When the checkpoint last moved.", "sink"),
-		listed:       counter("source_lists_completed_total", "Lists read to their end, by why they were needed.", "sink", "resource", "reason"),
-		filtered:     counter("events_filtered_total", "Changes that the configuration's types or filter leave out, by the type they would have had.", "sink", "resource", "type"),
+		listed:       counter("source_lists_completed_total", "Lists that were compared with the inventory to their end, by the reason of their gap.", "sink", "resource", "reason"),
+		filtered:     counter("events_filtered_total", "Changes that the configured filter leaves out, by the type they would have had.", "sink", "resource", "type"),
 		unkept:       counter("bodies_not_kept_total", "Bodies that were too large to keep: the next change has neither before nor patch.", "sink", "resource"),
 		ignored:      counter("events_ignored_total", "Changes of nothing but what the configuration ignores.", "sink", "resource"),
 		filterErrors: counter("filter_errors_total", "Events that pass because the filter could not be evaluated.", "sink", "resource"),
 		redacted:     counter("events_redacted_total", "Bodies whose secret values were hashed or redacted.", "sink", "resource"),
 		outages:      counter("sink_outages_total", "Times that the bus or the checkpoint stopped to take what it was given, however often it was tried.", "sink"),
+		resets:       counter("sink_resets_total", "Times that every collection of a sink began again, since the bus no longer held what it had acknowledged.", "sink"),
 		lastEvent:    gauge("events_last_delivered_timestamp_seconds", "When the last event was delivered.", "sink"),
 	}
 }

@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -18,6 +19,7 @@ import (
 	"github.com/kubebridge/kubebridge/internal/reconcile"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/shape"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
@@ -79,7 +81,7 @@ func newPipeline(o pipelineOptions) *Pipeline {
 	}
 	p.encoder = encode.New(p.encoderOptions(&o))
 	p.loop = loop.New(loop.Options{
-		Delivery: delivery.New(delivery.Options{Sink: o.Sink, Store: o.Store, Retry: p.retry}),
+		Delivery: delivery.New(delivery.Options{Sink: o.Sink, Store: o.Store, Retry: p.retryTimed}),
 		Store:    p.store, Reader: reader, Encoder: counting{p.encoder, p}, Observer: p, Linger: o.Linger, Replan: p.replan, Log: p.log,
 	})
 	p.store.pings = p.loop.Pings()
@@ -111,6 +113,23 @@ func (p *Pipeline) Run(ctx, stop context.Context) error {
 	}
 	p.log.Info("everything read is committed", zap.String("sink", p.name))
 	return nil
+}
+
+// retryTimed is retry. It also counts how long the attempts take that succeed, and the resets that
+// the bus makes necessary.
+func (p *Pipeline) retryTimed(ctx context.Context, operation string, do func() error) error {
+	err := p.retry(ctx, operation, func() error {
+		began := time.Now()
+		err := do()
+		if h := p.metrics.seconds[operation]; h != nil && err == nil {
+			h.WithLabelValues(p.name).Observe(time.Since(began).Seconds())
+		}
+		return err
+	})
+	if errors.Is(err, sink.ErrReset) {
+		p.metrics.resets.WithLabelValues(p.name).Inc()
+	}
+	return err
 }
 
 // Alive reports whether the pipeline's loop answers before ctx ends. It also answers while it waits for
@@ -218,6 +237,7 @@ func (p *Pipeline) wanted(c *planning.Collection) loop.Wanted {
 			}
 			properties.Selection, properties.Storage = selection, storage
 			p.setTarget(id, target)
+			p.continued(id)
 			return properties, nil
 		},
 	}
@@ -227,7 +247,7 @@ func (p *Pipeline) wanted(c *planning.Collection) loop.Wanted {
 func (p *Pipeline) show(c *planning.Collection) {
 	id, o := c.ID(), c.Options.(CollectionOptions)
 	describe := func(s *CollectionStatus) {
-		s.Diffs = o.Before || o.Patch
+		s.Diffs, s.Route = o.Before || o.Patch, p.ownRoute(&c.Target.Collection, o.Route)
 		if r := c.Target.Resource; r.Version != "" {
 			s.Kind, s.Version = r.Kind, r.APIVersion()
 		}
@@ -243,6 +263,17 @@ func (p *Pipeline) show(c *planning.Collection) {
 	s := CollectionStatus{Collection: id, Resource: c.Target.Collection.ResourceID()}
 	describe(&s)
 	p.add(s, &counts.tally)
+}
+
+// ownRoute is where a collection's events go, as [CollectionStatus] shows it.
+func (p *Pipeline) ownRoute(c *event.Collection, own encode.Route) string {
+	switch {
+	case own.Topic != nil:
+		return own.Topic.Topic(shape.Values{Cluster: p.encoder.Options.Encoder.Cluster, Group: c.Group, Resource: c.Resource, Entry: c.Entry})
+	case own.Subject != nil:
+		return own.Subject.String()
+	}
+	return ""
 }
 
 // hide removes a collection from the status, and forgets what its reader and encoder need.

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	"github.com/kubebridge/kubebridge/internal/reconcile"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
@@ -79,8 +80,12 @@ func (r *reporter) delivered(records []event.Record) {
 			continue
 		}
 		delivered[kind{ev.Collection, ev.Type}]++
-		if ev.Type == event.Gap {
-			r.metrics.gaps.WithLabelValues(r.name, ev.Collection.ResourceID(), ev.Report.Reason).Inc()
+		switch resource := ev.Collection.ResourceID(); {
+		case ev.Type == event.Gap:
+			r.metrics.gaps.WithLabelValues(r.name, resource, ev.Report.Reason).Inc()
+		case ev.Type == event.Synced && ev.Report.Reason == reconcile.ReasonDrift && ev.Report.Counts != nil:
+			n := ev.Report.Counts
+			r.metrics.drift.WithLabelValues(r.name, resource).Add(float64(n.Added + n.Modified + n.Present + n.Deleted))
 		}
 	}
 	for k, n := range delivered {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.uber.org/zap"
 
+	"github.com/kubebridge/kubebridge/internal/delivery"
 	"github.com/kubebridge/kubebridge/internal/durable"
 	"github.com/kubebridge/kubebridge/internal/encode"
 	"github.com/kubebridge/kubebridge/internal/loop"
@@ -20,6 +22,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
 	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/shape"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
@@ -83,7 +86,9 @@ func (r *rig) set(o CollectionOptions) {
 	r.t.Helper()
 	c := planning.Collection{Options: o}
 	c.Target.Collection = event.Collection{Resource: "configmaps", ByEntry: true}
-	if err := r.apply(r.t.Context(), &planning.Plan{Collections: []planning.Collection{c}}, func(string) bool { return false }); err != nil {
+	r.show(&c)
+	next := loop.Plan{Outcomes: &planning.Outcomes{Wanted: []planning.Collection{c}}, Wanted: []loop.Wanted{r.wanted(&c)}}
+	if err := r.loop.Set(r.t.Context(), next); err != nil {
 		r.t.Fatal(err)
 	}
 }
@@ -193,7 +198,13 @@ func TestStatusFollowsACollection(t *testing.T) {
 
 	again := newRig(t, &nowhere{}, store)
 	defer again.stop()
-	again.shows("resumed without a list", func(_ LaneStatus, c CollectionStatus) bool { return objects(c, 2) })
+	again.shows("resumed without a list", func(_ LaneStatus, c CollectionStatus) bool { return objects(c, 2) && c.RV == "13" && c.Route == "" })
+	topic, err := shape.ParseTemplate("own.{resource}", shape.TopicNames)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again.set(CollectionOptions{Settings: encode.Settings{Route: encode.Route{Topic: topic}}})
+	again.shows("with a topic of its own", func(_ LaneStatus, c CollectionStatus) bool { return c.Route == "own.configmaps" })
 }
 
 // failing is a bus that takes nothing before it is repaired.
@@ -299,4 +310,53 @@ func TestStatusShowsDiffs(t *testing.T) {
 			t.Errorf("%d: the status says %t of diffs", i, got)
 		}
 	}
+}
+
+// TestMetricsOfTheBus: alerts rest on these. A bus that lost what it had acknowledged counts as a reset, and
+// objects that a verification found different as drift; how long the bus and the checkpoint take is shown.
+func TestMetricsOfTheBus(t *testing.T) {
+	store, err := file.OpenMem(identity)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	bus := &forgetful{}
+	r := newRig(t, bus, store)
+	defer r.stop()
+	list := append([]*reconcile.Input{{Kind: reconcile.ListBegun, Reason: source.ReasonSnapshot}, listed("x", "5")}, listEnd("10")...)
+	r.reads(list...)
+	r.shows("after a list", func(_ LaneStatus, c CollectionStatus) bool { return objects(c, 1) })
+	for _, operation := range []string{delivery.WriteToBus, delivery.CommitCheckpoint} {
+		if n := testutil.CollectAndCount(r.metrics.seconds[operation]); n != 1 {
+			t.Errorf("%s: %d series of durations, want one", operation, n)
+		}
+	}
+	resets := func() float64 { return testutil.ToFloat64(r.metrics.resets.WithLabelValues(identity.Sink)) }
+	if n := resets(); n != 0 {
+		t.Errorf("%v resets of a bus that keeps everything", n)
+	}
+	bus.lost.Store(true)
+	r.reads(watched(reconcile.Seen, "x", "11", "10"))
+	r.shows("a reset", func(LaneStatus, CollectionStatus) bool { return resets() == 1 })
+	c := &event.Collection{Resource: "configmaps", ByEntry: true}
+	r.reporter.delivered([]event.Record{{Event: &event.Event{
+		Type: event.Synced, Collection: c, Report: &event.Report{Reason: reconcile.ReasonDrift, Counts: &event.Counts{Listed: 9, Added: 1, Modified: 2, Deleted: 4, Unchanged: 6}},
+	}}})
+	if n := testutil.ToFloat64(r.metrics.drift.WithLabelValues(identity.Sink, "configmaps")); n != 7 {
+		t.Errorf("%v objects drifted, want 7", n)
+	}
+}
+
+// forgetful is a bus that loses what it holds when it is asked to.
+type forgetful struct {
+	nowhere
+	lost atomic.Bool
+}
+
+// Write implements [sink.Sink].
+func (f *forgetful) Write(context.Context, *event.Batch) ([]byte, error) {
+	if f.lost.CompareAndSwap(true, false) {
+		return nil, fmt.Errorf("%w: the topic was made again", sink.ErrReset)
+	}
+	return nil, nil
 }

@@ -24,7 +24,7 @@ func healthy() map[string]string {
 		"kubebridge_checkpoint_last_commit_timestamp_seconds": {lane, "0+30x10 300x230"}, // then it is quiet
 		"kubebridge_source_collections":                       {pods + `,state="watching"`, "1x240"},
 		"kubebridge_source_drift_total":                       {pods, "_x20 0x220"},
-		"kubebridge_gaps_total":                               {pods + `,reason="snapshot"`, "_x10 1x230"},
+		"kubebridge_gaps_total":                               {pods + `,reason="reset"`, "_x10 1x230"},
 		"kubebridge_collection_suspensions_total":             {pods, "2x240"},
 		"kubebridge_dead_letters_total":                       {lane + `,reason="oversize"`, "7x240"},
 		"kubebridge_events_truncated_total":                   {pods, "3x240"},
@@ -112,6 +112,7 @@ func TestEachFires(t *testing.T) {
 		"KubebridgeDrift": {
 			[]string{"kubebridge_source_drift_total", `sink="audit",resource="pods"`, "0" + hour + "4x119"}, at(-1), at(2), pods, []string{"4 objects", "pods", "audit"},
 		},
+		"KubebridgeReset": {[]string{"kubebridge_sink_resets_total", `sink="audit"`, "_" + hour + "1x119"}, at(-1), at(2), lane, []string{"audit", "began again"}},
 		"KubebridgeDeadLetters": {
 			[]string{"kubebridge_dead_letters_total", `sink="audit",reason="rejected"`, "_" + hour + "1x119"},
 			at(-1), at(2),

@@ -34,14 +34,14 @@ func TestInstalledBridgeStreams(t *testing.T) {
 		name      string
 		resources string // NS is a namespace with an object of each kind
 		rest      string // of the values
-		told      []string
+		told      []string // subjects; the token =40 is @, of an entry without a name that makes one collection per namespace
 		may, not  []string
 	}{
 		{
 			"in the whole cluster",
 			`[cm, {resource: secrets, labelSelector: audit=true}, "*.networking.k8s.io", {resource: sa, namespaceSelector: chart=NS}]`,
 			"",
-			[]string{"core.configmaps.NS.x", "core.secrets.NS.x", "networking_k8s_io.networkpolicies.NS.x", "core.serviceaccounts.NS.x"},
+			[]string{"core.configmaps.NS.x", "core.secrets.NS.x", "networking_k8s_io.networkpolicies.NS.x", "core.serviceaccounts.NS.x.=40"},
 			[]string{"get secrets", "list configmaps", "get namespaces"},
 			[]string{"get configmaps", "list pods", "delete secrets", "get networkpolicies.networking.k8s.io", "create pods/exec", "get leases.coordination.k8s.io"},
 		},
@@ -62,7 +62,7 @@ func TestInstalledBridgeStreams(t *testing.T) {
 		{
 			"a role per namespace",
 			`[{resource: configmaps, namespaces: [NS]}, {resource: secrets, namespaces: [NS], labelSelector: audit=true}]`, "",
-			[]string{"core.configmaps.NS.x", "core.secrets.NS.x"},
+			[]string{"core.configmaps.NS.x.=40", "core.secrets.NS.x.=40"},
 			nil,
 			[]string{"list configmaps", "list secrets"},
 		},
@@ -104,7 +104,7 @@ func TestInstalledBridgeWithRolesAlone(t *testing.T) {
 	w.allowed("list customresourcedefinitions.apiextensions.k8s.io", false)
 	told := w.listen()
 	p := w.start()
-	w.await(p, told, []string{w.filled("k8s.chart.core.configmaps.NS.x")})
+	w.await(p, told, []string{w.filled("k8s.chart.core.configmaps.NS.x.=40")})
 	p.stop()
 }
 

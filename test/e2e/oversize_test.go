@@ -112,7 +112,8 @@ func TestOversizeFails(t *testing.T) {
 	w.createLargest("largest")
 	w.create(w.widgets, "behind")
 	w.awaitStatus(func(s bridge.Status) bool {
-		return !s.Ready && len(s.Lanes) == 1 && !s.Lanes[0].Ready && strings.Contains(s.Find(w.collection(w.widgets)).Error, w.ns+"/largest")
+		c := s.Find(w.collection(w.widgets))
+		return c.State == "waiting" && strings.Contains(c.Error, w.ns+"/largest")
 	})
 	for _, m := range w.settle(kube.ConfigMaps) {
 		if !m.OfCollection() && m.Collection() == w.collection(w.widgets) {

@@ -23,8 +23,8 @@ import (
 	"github.com/kubebridge/kubebridge/internal/history"
 )
 
-// ErrOtherCluster is returned for [Options.Exact] and a cluster that is not the one of the state: what came later
-// there is not what came later here.
+// ErrOtherCluster is returned for [Options.Exact] and a cluster that is not the one of the state: its objects did not
+// come later than the state.
 var ErrOtherCluster = errors.New("the cluster is another one than the state is of")
 
 // pageSize is how many objects one page of a list has.
@@ -71,7 +71,7 @@ func (r *restorer) findLater(ctx context.Context) error {
 		switch {
 		case err == nil:
 		case apierrors.IsForbidden(err) && !r.Exact:
-			r.tell(Line{What: Left, Object: c.Collection, Why: "what is not in the state cannot be listed: " + err.Error()})
+			r.report(Line{What: Left, Object: c.Collection, Why: "what is not in the state cannot be listed: " + err.Error()})
 		default:
 			return fmt.Errorf("list what the cluster has of %s: %w", c.Collection, err)
 		}
@@ -82,7 +82,7 @@ func (r *restorer) findLater(ctx context.Context) error {
 func (r *restorer) listLater(ctx context.Context, c *history.Covered, known map[string]bool) error {
 	of := r.collection(c.Collection)
 	if of.Resource == "" {
-		r.tell(Line{What: Left, Object: c.Collection, Why: "what is not in the state is not looked for: the configuration does not have its selectors"})
+		r.report(Line{What: Left, Object: c.Collection, Why: "what is not in the state is not looked for: the configuration does not have its selectors"})
 		return nil
 	}
 	found, err := r.mapper.ResourcesFor(schema.GroupVersionResource{Group: of.Group, Resource: of.Resource})
@@ -170,21 +170,21 @@ func (r *restorer) keeps(c *history.Covered, u *unstructured.Unstructured) strin
 	return ""
 }
 
-// tryLater checks deletions by a dry run, and tells what stays.
+// tryLater checks deletions by a dry run, and reports what stays.
 func (r *restorer) tryLater(ctx context.Context) {
 	for _, x := range r.later {
 		switch {
 		case x.keep != "":
-			r.tell(Line{What: Left, Object: x.line, Why: "it is not in the state: " + x.keep})
+			r.report(Line{What: Left, Object: x.line, Why: "it is not in the state: " + x.keep})
 		case !r.Exact:
-			r.tell(Line{What: Left, Object: x.line, Why: "it is not in the state (--exact deletes it)"})
+			r.report(Line{What: Left, Object: x.line, Why: "it is not in the state (--exact deletes it)"})
 		default:
 			if err := x.delete(ctx, true); err != nil {
 				r.failed++
-				r.tell(Line{What: Failed, Object: x.line, Why: "delete it: " + err.Error()})
+				r.report(Line{What: Failed, Object: x.line, Why: "delete it: " + err.Error()})
 				continue
 			}
-			r.tell(Line{What: Checked, Object: x.line, Why: "is deleted: it is not in the state"})
+			r.report(Line{What: Checked, Object: x.line, Why: "is deleted: it is not in the state"})
 		}
 	}
 }
@@ -197,10 +197,10 @@ func (r *restorer) deleteLater(ctx context.Context) {
 		}
 		if err := x.delete(ctx, false); err != nil {
 			r.failed++
-			r.tell(Line{What: Failed, Object: x.line, Why: "delete it: " + err.Error()})
+			r.report(Line{What: Failed, Object: x.line, Why: "delete it: " + err.Error()})
 			continue
 		}
-		r.tell(Line{What: Deleted, Object: x.line})
+		r.report(Line{What: Deleted, Object: x.line})
 	}
 }
 

@@ -20,7 +20,7 @@ func TestKeeps(t *testing.T) {
 	until := time.Date(2026, 3, 14, 9, 26, 5, 500e6, time.UTC)
 	controller := true
 	all := history.Covered{Collection: "configmaps", Resource: "configmaps"}
-	part := history.Covered{Collection: "configmaps?labels=a", Resource: "configmaps"}
+	part := history.Covered{Collection: "configmaps:part", Resource: "configmaps"}
 	filtered := history.Covered{Collection: "configmaps", Resource: "configmaps", Filtered: true}
 	for name, c := range map[string]struct {
 		of      history.Covered
@@ -37,10 +37,6 @@ func TestKeeps(t *testing.T) {
 		"in the same second, was filtered": {of: filtered, why: "a selector or a filter"},
 		"in the same second, is filtered":  {of: all, options: Options{Hides: func(string) (bool, bool) { return true, false }}, why: "a selector or a filter"},
 		"later than a version, selected":   {of: part, created: time.Second, options: Options{ByRV: true}, why: "a selector or a filter"},
-		"in the same second, selected by an entry": {
-			of: history.Covered{Collection: "configmaps:a", Resource: "configmaps"}, why: "a selector or a filter",
-			options: Options{Collection: func(id string) event.Collection { return event.Collection{Resource: "configmaps", LabelSelector: id} }},
-		},
 		"a controller's": {of: all, created: time.Second, change: func(u *unstructured.Unstructured) {
 			u.SetOwnerReferences([]metav1.OwnerReference{{Kind: "Web", Name: "web", Controller: &controller}})
 		}, why: "its controller, Web web"},
@@ -48,7 +44,7 @@ func TestKeeps(t *testing.T) {
 		"a lease": {of: all, created: time.Second, change: func(u *unstructured.Unstructured) {
 			u.SetAPIVersion("coordination.k8s.io/v1")
 			u.SetKind("Lease")
-		}, why: "who it is about makes it"},
+		}, why: "another component creates it"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap"}}
@@ -57,6 +53,13 @@ func TestKeeps(t *testing.T) {
 				c.change(u)
 			}
 			c.options.Until = until
+			c.options.Collection = func(id string) event.Collection {
+				c := event.ParseEntryCollection(id)
+				if c.Entry == "part" {
+					c.LabelSelector = "a"
+				}
+				return c
+			}
 			r := &restorer{Options: c.options}
 			if why := r.keeps(&c.of, u); c.why == "" != (why == "") || !strings.Contains(why, c.why) {
 				t.Errorf("it is kept because %q, want %q", why, c.why)

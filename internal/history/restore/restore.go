@@ -1,4 +1,4 @@
-// Package restore puts objects as the bus told them into a cluster, by server-side
+// Package restore puts a state that was rebuilt from the bus into a cluster, by server-side
 // apply.
 package restore
 
@@ -34,7 +34,7 @@ const FieldManager = "kubebridge-restore"
 // established is how long a CustomResourceDefinition may take to be served.
 const established = 30 * time.Second
 
-// Options say what is put where.
+// Options are what is restored, and where.
 type Options struct {
 	Config    *rest.Config
 	State     *history.State
@@ -42,11 +42,11 @@ type Options struct {
 	// Until is a time at which the state was, or the last before its resourceVersion that is known: with ByRV.
 	Until time.Time
 	ByRV  bool
-	// Hides reports whether a filter leaves objects of a resource out, and whether a rule takes fields out of them;
+	// Hides reports whether the filter of a collection leaves objects out, and whether a rule takes fields out of them;
 	// nil: neither.
-	Hides func(resource string) (filtered, dropped bool)
-	// Collection returns what an ID of the state's collections means, with its selectors; without a resource if that is
-	// not known. nil: [event.ParseCollection].
+	Hides func(collection string) (filtered, dropped bool)
+	// Collection returns a collection by its ID, with its selectors and MetadataOnly; without a resource if these are
+	// not known. nil: collections have neither.
 	Collection func(id string) event.Collection
 	DryRun     bool // the server checks everything and changes nothing
 	Force      bool // takes fields over from other field managers
@@ -75,11 +75,11 @@ const (
 	Skipped   Outcome = "skipped"
 	Changed   Outcome = "changed" // it is not restored as it was; it follows with another outcome
 	Failed    Outcome = "failed"
-	// Left is what is not in the state and stays: an object, or fields of one that is told with another outcome.
+	// Left is what is not in the state and stays: an object, or fields of an object that has another outcome as well.
 	Left Outcome = "left"
 )
 
-// ErrFailed is of a restore that did not put everything back that it was to.
+// ErrFailed is returned for a restore that did not put everything back.
 var ErrFailed = errors.New("not everything could be restored")
 
 // item is one object to put back.
@@ -95,7 +95,7 @@ type item struct {
 
 type restorer struct {
 	Options
-	tell   func(Line)
+	report func(Line)
 	client dynamic.Interface
 	mapper *restmapper.DeferredDiscoveryRESTMapper
 	items  []*item
@@ -105,9 +105,9 @@ type restorer struct {
 	failed int
 }
 
-// Run restores o.State and calls tell for what becomes of each. Everything that can be
+// Run restores o.State and calls report with what becomes of each object. Everything that can be
 // is checked by a dry run before anything is applied; nothing is if one of those fails.
-func Run(ctx context.Context, o Options, tell func(Line)) error {
+func Run(ctx context.Context, o Options, report func(Line)) error {
 	client, err := dynamic.NewForConfig(o.Config)
 	if err != nil {
 		return fmt.Errorf("restore: %w", err)
@@ -117,10 +117,10 @@ func Run(ctx context.Context, o Options, tell func(Line)) error {
 		return fmt.Errorf("restore: %w", err)
 	}
 	if _, err := disco.ServerVersion(); err != nil {
-		return fmt.Errorf("restore: the cluster at %s does not answer as it should: %w", o.Config.Host, err)
+		return fmt.Errorf("restore: the cluster at %s does not answer: %w", o.Config.Host, err)
 	}
 	r := &restorer{
-		Options: o, tell: tell, client: client, uids: map[types.UID]types.UID{},
+		Options: o, report: report, client: client, uids: map[types.UID]types.UID{},
 		mapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(disco)),
 	}
 	if err := r.sameCluster(ctx); err != nil {
@@ -142,16 +142,10 @@ func (r *restorer) prepare(ctx context.Context) error {
 	for i := range r.State.Objects {
 		o := &r.State.Objects[i]
 		line := o.ResourceID + " " + o.Name()
-		why := o.Unwhole()
-		if why == "" && r.collection(o.Collection).MetadataOnly {
-			why = "the bus has its metadata only"
-		}
-		if why == "" && o.Hidden() {
-			why = "the bus hides values of it"
-		}
+		body, why := r.body(o)
 		u := &unstructured.Unstructured{}
 		if why == "" {
-			v, err := o.Value()
+			v, err := body.Value()
 			if err != nil {
 				return err
 			}
@@ -159,11 +153,11 @@ func (r *restorer) prepare(ctx context.Context) error {
 			why = skip(u)
 		}
 		if why != "" {
-			r.tell(Line{What: Skipped, Object: line, Why: why})
+			r.report(Line{What: Skipped, Object: line, Why: why})
 			continue
 		}
 		it := &item{Unstructured: u, line: line, uid: u.GetUID(), owners: u.GetOwnerReferences(), rank: rank(u.GroupVersionKind().GroupKind())}
-		_, dropped := r.hides(o.ResourceID)
+		_, dropped := r.hides(body.Collection)
 		it.exact = r.Exact && !dropped
 		strip(u)
 		if it.rank == rankNamespace {
@@ -183,6 +177,45 @@ func (r *restorer) prepare(ctx context.Context) error {
 	return nil
 }
 
+// body is the publication of an object's state that is restored, and why there is none. Several collections may have
+// published the state: one from which no rule takes fields is preferred.
+func (r *restorer) body(o *history.Object) (body *history.Object, why string) {
+	for _, e := range o.Views() {
+		one := &history.Object{Received: e, ResourceID: o.ResourceID}
+		if unfit := r.unfit(one); unfit != "" {
+			why = cmp.Or(why, unfit)
+			continue
+		}
+		_, dropped := r.hides(e.Collection)
+		if !dropped {
+			return one, ""
+		}
+		if body == nil {
+			body = one
+		}
+	}
+	if body != nil {
+		return body, ""
+	}
+	return nil, why
+}
+
+// unfit says why a publication is not the object as it was; "" if it is.
+func (r *restorer) unfit(o *history.Object) string {
+	c := r.collection(o.Collection)
+	switch {
+	case o.Unwhole() != "":
+		return o.Unwhole()
+	case c.MetadataOnly:
+		return "the bus has its metadata only"
+	case c.Resource == "" && o.Bare():
+		return "the bus may have its metadata only: the configuration does not have the collection " + o.Collection
+	case o.Hidden():
+		return "the bus hides values of it"
+	}
+	return ""
+}
+
 // needNamespace adds a namespace that neither is there nor is restored.
 func (r *restorer) needNamespace(ctx context.Context, name string, held bool) error {
 	if held {
@@ -193,21 +226,21 @@ func (r *restorer) needNamespace(ctx context.Context, name string, held bool) er
 		return wrap("look for namespace "+name, err)
 	}
 	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": name}}}
-	r.tell(Line{What: Changed, Object: "namespaces " + name, Why: "the bus does not tell it: it is made without labels and annotations"})
+	r.report(Line{What: Changed, Object: "namespaces " + name, Why: "it is not in the state: it is created without labels and annotations"})
 	r.items = append(r.items, &item{Unstructured: u, line: "namespaces " + name, rank: rankNamespace})
 	return nil
 }
 
-func (r *restorer) hides(resource string) (filtered, dropped bool) {
+func (r *restorer) hides(collection string) (filtered, dropped bool) {
 	if r.Hides == nil {
 		return false, false
 	}
-	return r.Hides(resource)
+	return r.Hides(collection)
 }
 
 func (r *restorer) collection(id string) event.Collection {
 	if r.Collection == nil {
-		return event.ParseCollection(id)
+		return event.ParseEntryCollection(id)
 	}
 	return r.Collection(id)
 }
@@ -292,7 +325,7 @@ func (r *restorer) run(ctx context.Context) error {
 	return nil
 }
 
-// try checks an item by a dry run, and tells what would become of it. What cannot be checked yet is noted, unless it
+// try checks an item by a dry run, and reports what would become of it. What cannot be checked yet is noted, unless it
 // should be possible by now.
 func (r *restorer) try(ctx context.Context, it *item, now bool) {
 	live, made, err := r.put(ctx, it, true)
@@ -309,24 +342,24 @@ func (r *restorer) try(ctx context.Context, it *item, now bool) {
 				line.Why = "changes " + places(line.Paths)
 			}
 		}
-		r.tell(line)
+		r.report(line)
 		if r.DryRun {
-			r.tellOrphaned(ctx, it)
-			r.tellLeft(it, live, made)
+			r.reportOrphaned(ctx, it)
+			r.reportLeft(it, live, made)
 		}
 	case !now && r.comes(it, err):
 		it.later = true
-		r.tell(Line{What: Unchecked, Object: it.line, Why: "is created: its namespace or type does not exist yet"})
+		r.report(Line{What: Unchecked, Object: it.line, Why: "is created: its namespace or type does not exist yet"})
 		if r.DryRun {
-			r.tellOrphaned(ctx, it)
+			r.reportOrphaned(ctx, it)
 		}
 	default:
 		r.fail(it, err)
 	}
 }
 
-// tellOrphaned tells which owners an item would lose.
-func (r *restorer) tellOrphaned(ctx context.Context, it *item) {
+// reportOrphaned reports which owners an item would lose.
+func (r *restorer) reportOrphaned(ctx context.Context, it *item) {
 	var dropped []string
 	for _, ref := range it.owners {
 		restored := slices.ContainsFunc(r.items, func(other *item) bool { return other.uid == ref.UID })
@@ -334,17 +367,17 @@ func (r *restorer) tellOrphaned(ctx context.Context, it *item) {
 			dropped = append(dropped, ref.Kind+" "+ref.Name)
 		}
 	}
-	r.tellDropped(it, dropped)
+	r.reportDropped(it, dropped)
 }
 
-func (r *restorer) tellDropped(it *item, owners []string) {
+func (r *restorer) reportDropped(it *item, owners []string) {
 	if len(owners) > 0 {
-		r.tell(Line{What: Changed, Object: it.line, Why: "its owner is not restored: " + strings.Join(owners, ", ")})
+		r.report(Line{What: Changed, Object: it.line, Why: "its owner is not restored: " + strings.Join(owners, ", ")})
 	}
 }
 
-// tellLeft tells which fields an item has that the state does not have. live is what was there before, nil for nothing.
-func (r *restorer) tellLeft(it *item, live, made *unstructured.Unstructured) {
+// reportLeft reports which fields an item has that the state does not have. live is the object as it was before, nil for none.
+func (r *restorer) reportLeft(it *item, live, made *unstructured.Unstructured) {
 	if live == nil {
 		return // what the cluster adds to a new object is no later change
 	}
@@ -368,10 +401,10 @@ func (r *restorer) tellLeft(it *item, live, made *unstructured.Unstructured) {
 	default:
 		why += " (--exact removes them)"
 	}
-	r.tell(Line{What: Left, Object: it.line, Why: why, Paths: paths})
+	r.report(Line{What: Left, Object: it.line, Why: why, Paths: paths})
 }
 
-// comes reports whether an error is of something that is restored before the item.
+// comes reports whether an error is about something that is restored before the item.
 func (r *restorer) comes(it *item, err error) bool {
 	if meta.IsNoMatchError(err) {
 		kind := it.GroupVersionKind().Kind
@@ -395,19 +428,19 @@ func (r *restorer) fail(it *item, err error) {
 	if apierrors.IsConflict(err) {
 		why += " (--force takes the fields over)"
 	}
-	r.tell(Line{What: Failed, Object: it.line, Why: why})
+	r.report(Line{What: Failed, Object: it.line, Why: why})
 }
 
 func (r *restorer) apply(ctx context.Context, it *item) {
-	r.tellDropped(it, r.own(ctx, it))
+	r.reportDropped(it, r.own(ctx, it))
 	live, made, err := r.put(ctx, it, false)
 	if err != nil {
 		r.fail(it, err)
 		return
 	}
 	r.uids[it.uid] = made.GetUID()
-	r.tell(Line{What: Applied, Object: it.line})
-	r.tellLeft(it, live, made)
+	r.report(Line{What: Applied, Object: it.line})
+	r.reportLeft(it, live, made)
 }
 
 // own sets owner references to owners as they are now: restored, or never gone. The

@@ -17,16 +17,16 @@ func skip(u *unstructured.Unstructured) string {
 	}
 	switch gk {
 	case schema.GroupKind{Kind: "Event"}, schema.GroupKind{Group: "events.k8s.io", Kind: "Event"}:
-		return "it is a report of what happened"
+		return "it is an event"
 	case schema.GroupKind{Kind: "Node"}, schema.GroupKind{Group: "coordination.k8s.io", Kind: "Lease"}, schema.GroupKind{Kind: "Endpoints"}:
-		return "who it is about makes it"
+		return "another component creates it"
 	case schema.GroupKind{Kind: "Pod"}, schema.GroupKind{Group: "discovery.k8s.io", Kind: "EndpointSlice"}:
 		if controlled {
-			return "its controller makes it anew"
+			return "its controller creates it again"
 		}
 	case schema.GroupKind{Kind: "Secret"}:
 		if kind, _, _ := unstructured.NestedString(u.Object, "type"); kind == "kubernetes.io/service-account-token" {
-			return "it is a token of an account that is made anew"
+			return "it is the token of a ServiceAccount, which gets another one"
 		}
 	case schema.GroupKind{Group: "batch", Kind: "Job"}:
 		conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
@@ -48,7 +48,7 @@ var assigned = []string{
 	"volume.kubernetes.io/selected-node", "volume.kubernetes.io/storage-provisioner", "volume.beta.kubernetes.io/storage-provisioner",
 }
 
-// strip takes out what a cluster assigns, so that another can.
+// strip removes what a cluster assigns.
 func strip(u *unstructured.Unstructured) {
 	for _, f := range []string{
 		"uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "selfLink",
@@ -128,7 +128,7 @@ func dropTokens(u *unstructured.Unstructured) {
 	}
 }
 
-// rank orders what depends on what.
+// rank is the order in which objects are restored: lower ranks first.
 func rank(gk schema.GroupKind) int {
 	switch gk.Group {
 	case "apiextensions.k8s.io":
@@ -140,7 +140,7 @@ func rank(gk schema.GroupKind) int {
 	case "apps", "batch":
 		return 5
 	case "admissionregistration.k8s.io", "apiregistration.k8s.io":
-		return 7 // from then on they have a say
+		return 7 // they apply to everything that is written after them
 	case "":
 	default:
 		return 6

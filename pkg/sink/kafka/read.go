@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -27,9 +28,8 @@ const (
 type ReaderOptions struct {
 	Config   Config // completed by NewReader
 	Identity event.Identity
-	// Topics says which of the topics there are to be read. A key, unless it is "", is
-	// the only one that is of interest: only its partition is read.
-	Topics func(name string) (key string, ok bool)
+	// Topics reports whether a topic is read.
+	Topics func(name string) bool
 }
 
 // Reader is a [sink.Reader] of a sink's topics. It sees committed records only.
@@ -79,10 +79,9 @@ func (r *Reader) lookUp(ctx context.Context, o ReaderOptions) error {
 		return fmt.Errorf("list the topics: %w", err)
 	}
 	var names []string
-	keys := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		if key, ok := o.Topics(name); ok {
-			names, keys[name] = append(names, name), key
+		if o.Topics(name) {
+			names = append(names, name)
 		}
 	}
 	if len(names) == 0 {
@@ -102,16 +101,9 @@ func (r *Reader) lookUp(ctx context.Context, o ReaderOptions) error {
 	if err != nil {
 		return fmt.Errorf("look up where the topics end: %w", err)
 	}
+	compacted := r.compacted(ctx, o.Config.Tombstones, names)
 	for _, name := range names {
-		n := len(end[name])
-		only := -1
-		if keys[name] != "" { // as Java's default partitioner, and ours
-			only = kgo.StickyKeyPartitioner(nil).ForTopic(name).Partition(&kgo.Record{Key: []byte(keys[name])}, n)
-		}
-		for id := range n {
-			if only >= 0 && id != only {
-				continue
-			}
+		for id := range len(end[name]) {
 			from, ok := first.Lookup(name, int32(id))
 			to, ok2 := end.Lookup(name, int32(id))
 			if !ok || !ok2 {
@@ -119,10 +111,28 @@ func (r *Reader) lookUp(ctx context.Context, o ReaderOptions) error {
 			}
 			p := partition{topic: name, id: id}
 			r.ids = append(r.ids, p)
-			r.parts = append(r.parts, sink.Part{Name: fmt.Sprintf("%s/%d", name, id), Log: name, First: from.Offset, End: to.Offset})
+			r.parts = append(r.parts, sink.Part{Name: fmt.Sprintf("%s/%d", name, id), Log: name, First: from.Offset, End: to.Offset, Latest: compacted[name]})
 		}
 	}
 	return nil
+}
+
+// compacted returns which topics are compacted. Without permission to ask, these are the topics of a sink with
+// tombstones.
+func (r *Reader) compacted(ctx context.Context, tombstones bool, names []string) map[string]bool {
+	out := map[string]bool{}
+	for _, name := range names {
+		out[name] = tombstones
+	}
+	configs, _ := r.admin.DescribeTopicConfigs(ctx, names...) // an error of all topics is treated as one of each
+	for _, c := range configs {
+		for _, entry := range c.Configs {
+			if c.Err == nil && entry.Key == cleanupPolicy {
+				out[c.Name] = strings.Contains(entry.MaybeValue(), policyCompact)
+			}
+		}
+	}
+	return out
 }
 
 // Parts implements [sink.Reader].

@@ -50,7 +50,6 @@ type Result struct {
 	Excused  int      `json:"excused"` // transitions that a declared gap excuses and nobody told
 	Faults   []string `json:"faults"`
 	Problems []string `json:"problems,omitempty"`
-	Did      []string `json:"did,omitempty"` // what the seed did, each once: by that, known failures are recognized
 	Log      string   `json:"-"`             // of a failed run: histories, and what the bridges said
 }
 
@@ -124,7 +123,7 @@ func Run(ctx context.Context, cluster *clustertest.Cluster, s Spec) (result Resu
 // finish lets the bridge come into step, ends it, and judges.
 func (w *world) finish(ctx context.Context, n *nemesis, l *ledger, result *Result) error {
 	var problems []string
-	result.Faults, result.Did = n.schedule, n.circumstances()
+	result.Faults = n.schedule
 	settled := w.settle(ctx, l)
 	if settled == nil && w.gadgets != nil {
 		settled = n.settleEntries(ctx)
@@ -148,7 +147,7 @@ func (w *world) finish(ctx context.Context, n *nemesis, l *ledger, result *Resul
 	ofEntries, messages := w.ofEntries(all)
 	v := &verdict{
 		pair: w.pair, ledger: l, messages: messages, cluster: map[string]map[string]map[string]any{}, lost: w.pair.lossy() && n.hurt, unsettled: settled != nil, killed: len(w.processes) > 1, second: w.second, taken: w.taken,
-		changing: map[string]bool{w.widgets.ResourceID(): n.defaulted},
+		changing: map[string]bool{w.widgets.ResourceID(): n.defaulted}, name: w.ns,
 	}
 	for _, t := range w.types {
 		if v.cluster[t.ResourceID()], err = w.selected(reading, t); err != nil {

@@ -106,23 +106,26 @@ func TestShortSeeds(t *testing.T) {
 }
 
 // movesBehindForgottenHistory is one fixed meeting of faults, again and again: the objects of one entry are given to another while the
-// bridge is down, and the API server forgets the history. The verdict may say nothing but what is listed for that.
+// bridge is down, and the API server forgets the history.
 func movesBehindForgottenHistory(t *testing.T, binary string, cluster *clustertest.Cluster) {
 	pair, err := FindPair("nats-eo/nats")
 	if err != nil {
 		t.Fatal(err)
 	}
-	const seed = 2 // two entries that select by label
+	seed := uint64(1)
+	for !firstEdition(newChance(seed, 5), []string{"a", "b", "c"}).movable() {
+		seed++
+	}
 	s := Spec{Pair: pair, Seed: seed, Binary: binary, Entries: true, Only: movedAndForgotten, Faults: 6 * time.Second, Limit: 5 * time.Minute}
 	r, err := Run(context.WithoutCancel(t.Context()), cluster, s)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%.0f s: %d events, %d gaps; %s; known failures: %q", r.Seconds, r.Events, r.Gaps, strings.Join(r.Faults, "; "), slices.Compact(slices.Sorted(slices.Values(r.Known()))))
-	if !r.Passed && !r.OnlyKnown() {
+	t.Logf("%.0f s: %d events, %d gaps; %s", r.Seconds, r.Events, r.Gaps, strings.Join(r.Faults, "; "))
+	if !r.Passed {
 		t.Errorf("again: make campaign SEED=%d PAIR=%s CAMPAIGN='-only \"%s\"'\n%.30000s", s.Seed, s.Pair.Name, s.Only, r.Log)
 	}
-	if len(r.Faults) == 0 || !slices.Contains(r.Did, objectsMove) {
-		t.Errorf("nothing was tried: %q, %q", r.Faults, r.Did)
+	if len(r.Faults) == 0 {
+		t.Error("nothing was tried")
 	}
 }

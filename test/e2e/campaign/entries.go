@@ -1,10 +1,8 @@
 package campaign
 
 import (
-	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -21,8 +19,12 @@ const gadgetLabel = "crew"
 
 var gadgetValues = []string{"a", "b", "c", "d"}
 
-// entry is one of the entries of one resource. No object is in two of them.
+// entryNames are the names that entries may have. One entry of a resource may have none.
+var entryNames = []string{"", "x", "y", "z"}
+
+// entry is one of the entries of one resource. Two of them may select the same objects.
 type entry struct {
+	name     string
 	by       string
 	of       []string // values, or namespaces
 	labelled bool     // only in namespaces that have the label
@@ -56,7 +58,7 @@ func (e edition) selects(s gadgetState) bool {
 	})
 }
 
-// deal gives n entries what they select: values or namespaces, none of them to two.
+// deal gives n entries what they select: values or namespaces, none of them to two. Their names are different.
 func deal(r *chance, by string, n int, namespaces []string) []entry {
 	entries := make([]entry, n)
 	from := slices.Clone(gadgetValues)
@@ -64,8 +66,9 @@ func deal(r *chance, by string, n int, namespaces []string) []entry {
 		from = slices.Clone(namespaces)
 	}
 	r.Shuffle(len(from), func(i, j int) { from[i], from[j] = from[j], from[i] })
+	names := r.Perm(len(entryNames))
 	for i := range entries {
-		entries[i] = entry{by: by, of: from[i : i+1 : i+1]}
+		entries[i] = entry{name: entryNames[names[i]], by: by, of: from[i : i+1 : i+1]}
 	}
 	switch {
 	case by == byOtherNamespaces && n == 1:
@@ -104,59 +107,71 @@ func (e edition) movable() bool {
 	return len(e.entries) > 1 && (e.scheme() == byLabel || e.scheme() == byField)
 }
 
-// selection is what makes the collections of the entries: selectors, and whether bodies are whole.
-func (e edition) selection() string {
-	var b strings.Builder
-	for _, one := range e.entries {
-		fmt.Fprintln(&b, one.by, one.of, one.labelled, one.metadata)
-		if one.labelled {
-			fmt.Fprintln(&b, e.labelled)
-		}
-	}
-	return b.String()
-}
-
 // scheme is by what its entries select, as [deal] takes it.
 func (e edition) scheme() string { return e.entries[len(e.entries)-1].by }
 
 // edited is what an edit makes of an edition; before is the one to which an edit may go back.
 func (e edition) edited(r *chance, before edition, namespaces []string) edition {
 	next := edition{entries: slices.Clone(e.entries), labelled: maps.Clone(e.labelled)}
-	redealt := func(n int) []entry {
-		entries := deal(r, e.scheme(), n, namespaces)
-		for i := range min(n, len(next.entries)) { // an entry's other settings stay
-			of, by := entries[i].of, entries[i].by
-			entries[i] = next.entries[i]
-			entries[i].of, entries[i].by = of, by
-		}
-		return entries
-	}
-	one := &next.entries[r.IntN(len(next.entries))]
-	switch draw := r.IntN(16); {
+	i := r.IntN(len(next.entries))
+	one := &next.entries[i]
+	switch draw := r.IntN(20); {
 	case draw < 5:
-		next.entries = redealt(len(next.entries))
+		next.entries = e.redealt(r, len(next.entries), namespaces)
+	case draw < 8 && e.scheme() == byOtherNamespaces:
+		next.entries = e.redealt(r, len(next.entries), namespaces)
 	case draw < 8: // each has what the next one had
-		first := next.entries[0]
-		for i := range next.entries[1:] {
-			next.entries[i].of, next.entries[i].by = next.entries[i+1].of, next.entries[i+1].by
-		}
-		last := &next.entries[len(next.entries)-1]
-		last.of, last.by = first.of, first.by
-		if e.scheme() == byOtherNamespaces {
-			next.entries = redealt(len(next.entries))
+		for i := range next.entries {
+			from := e.entries[(i+1)%len(e.entries)]
+			next.entries[i].of, next.entries[i].by = from.of, from.by
 		}
 	case draw < 10:
-		next.entries = redealt(1 + (len(next.entries)+r.IntN(2))%3)
+		next.entries = e.redealt(r, 1+(len(next.entries)+r.IntN(2))%3, namespaces)
 	case draw < 12:
 		one.filter = !one.filter
 	case draw < 13:
 		one.metadata = !one.metadata
 	case draw < 14:
 		one.types = [][]string{nil, {"added", "deleted"}, {"modified", "deleted"}, {"added", "modified"}}[r.IntN(4)]
+	case draw < 16: // another name, or that of another entry, which gets its own
+		other := &next.entries[r.IntN(len(next.entries))]
+		if other == one {
+			one.name = e.unused(r)
+		}
+		one.name, other.name = other.name, one.name
+	case draw < 18: // the same objects as another one
+		next.entries[i] = e.entries[(i+1)%len(e.entries)]
+		next.entries[i].name = e.entries[i].name
 	default:
 		next.entries = slices.Clone(before.entries)
 	}
 	return next
+}
+
+// redealt deals to n entries. Those that exist keep their names and other settings.
+func (e edition) redealt(r *chance, n int, namespaces []string) []entry {
+	entries := deal(r, e.scheme(), n, namespaces)
+	var taken []string
+	for i := range min(n, len(e.entries)) {
+		of, by := entries[i].of, entries[i].by
+		entries[i] = e.entries[i]
+		entries[i].of, entries[i].by = of, by
+		taken = append(taken, entries[i].name)
+	}
+	for i := len(taken); i < n; i++ {
+		left := slices.DeleteFunc(slices.Clone(entryNames), func(name string) bool { return slices.Contains(taken, name) })
+		entries[i].name = left[r.IntN(len(left))]
+		taken = append(taken, entries[i].name)
+	}
+	return entries
+}
+
+// unused is a name that no entry has.
+func (e edition) unused(r *chance) string {
+	left := slices.DeleteFunc(slices.Clone(entryNames), func(name string) bool {
+		return slices.ContainsFunc(e.entries, func(one entry) bool { return one.name == name })
+	})
+	return left[r.IntN(len(left))]
 }
 
 // whole is the edition with nothing left out that copies are compared by.

@@ -421,7 +421,7 @@ func (n *nemesis) settleEntries(ctx context.Context) error {
 			equal = err == nil
 		}
 		for _, v := range verdicts {
-			equal = equal && (v.lost || v.partial() || len(v.union()) == 0)
+			equal = equal && (v.lost || len(v.union()) == 0)
 		}
 		if equal || !rest(limit, 300*time.Millisecond) {
 			return context.Cause(ctx)
@@ -457,7 +457,13 @@ func (n *nemesis) entriesVerdicts(ctx context.Context, first []bus.Message) ([]*
 	}
 	g := n.gadgets
 	return []*entriesVerdict{
-		{sink: "first sink", pair: n.pair, truth: g.truth, editions: g.editions, happened: n.happened, messages: first, lost: n.pair.lossy() && n.hurt},
-		{sink: "second sink", pair: Pair{Bus: "nats", Delivery: "exactly-once"}, truth: g.truth, editions: g.editions, happened: n.happened, messages: second},
+		{
+			sink: "first sink", pair: n.pair, truth: g.truth, resource: g.typ.ResourceID(), editions: g.editions, happened: n.happened, messages: first,
+			lost: n.pair.lossy() && n.hurt, killed: len(n.processes) > n.replicas,
+		},
+		{
+			sink: "second sink", pair: Pair{Bus: "nats", Delivery: "exactly-once"}, truth: g.truth, resource: g.typ.ResourceID(), editions: g.editions,
+			happened: n.happened, messages: second,
+		},
 	}, nil
 }

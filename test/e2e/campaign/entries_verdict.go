@@ -3,23 +3,27 @@ package campaign
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/kubebridge/kubebridge/pkg/consumer"
 	"github.com/kubebridge/kubebridge/test/e2e/internal/bus"
+	"github.com/kubebridge/kubebridge/test/e2e/internal/check"
 )
 
 // entriesVerdict judges what one sink has published of the resource that entries share. It knows what the API server acknowledged and
-// when the configuration was edited; what it asks of a collection is in contract.go. Its rules:
+// when the configuration was edited. Its rules:
 //
-//	copy       at each synced, the copy is what the collection selects at that resourceVersion. Each kind of difference is a rule of its
-//	           own, for example "copy missing": see [differences]
-//	union      in the end, the copies together are what the entries select on the API server: the same kinds
-//	living     what is published as deleted is gone, or was not selected
+//	copy       at each synced, the copy of the collection is what its entry selects at that resourceVersion, by one edition of the
+//	           configuration for all synced events of one edit. Each kind of difference is a rule of its own: see [differences]
+//	complete   when the union is complete by the consumer's rules, it is what one edition selects, the same for all of one plan
+//	union      in the end, the union is what the last edition selects on the API server, and complete; no other collection is open
+//	living     what is published as deleted is gone, or was not selected, and the event says which of the two
 //	invented   what is published of an object was so, and was selected
 //	once       an id comes once, where delivery is exactly once, and never with another content
-//	order      an object's versions in one collection ascend
+//	order      an object's runs and versions in one collection ascend, and a deletion ends the last of them
 //	cause      a gap has a reason that has happened
 //	declared   a gap ends
 //
@@ -28,14 +32,17 @@ type entriesVerdict struct {
 	sink      string
 	pair      Pair
 	truth     *gadgetTruth
+	resource  string
 	editions  []edition // the last one is what is configured in the end
 	happened  []happening
 	messages  []bus.Message // of the resource
 	lost      bool          // the bus may have missed events: neither copies nor gaps can be judged
+	killed    bool          // a bridge was killed: without exactly once, it may have told more than it knows
 	unsettled bool          // the bridge is not in step
 
 	problems []string
 	gaps     int
+	edits    map[string][]edition // by collection and edit, and by plan: the editions that all copies so far fit
 }
 
 // happening is something that was done to the bridge, or to what is around it.
@@ -49,24 +56,28 @@ func (v *entriesVerdict) wrong(rule, format string, args ...any) {
 }
 
 func (v *entriesVerdict) judge() []string {
+	v.edits = map[string][]edition{}
 	parts := partitions(v.pair, v.messages)
 	states := map[string]*syncState{} // by the id of a synced
 	var order []string
 	for _, part := range parts {
-		reader := &entriesReader{entriesVerdict: v, replica: newReplica(), first: map[string]*bus.Message{}, last: map[string]*bus.Message{}, met: map[string]bool{}}
+		reader := &entriesReader{
+			entriesVerdict: v, copy: &check.Copy{}, first: map[string]*bus.Message{}, last: map[string]*bus.Message{},
+			latest: map[string]uint64{}, met: map[string]bool{}, opened: map[string]*bus.Message{},
+		}
 		for _, m := range part {
 			reader.take(m)
 			if m.Is("synced") && reader.first[m.ID()] == m {
 				if states[m.ID()] == nil {
-					states[m.ID()] = &syncState{synced: m, held: map[string]*bus.Message{}, seen: map[string]*memory{}}
+					states[m.ID()] = &syncState{synced: m, held: map[string]*bus.Message{}, latest: map[string]uint64{}}
 					order = append(order, m.ID())
 				}
-				states[m.ID()].add(reader.replica)
+				states[m.ID()].add(reader)
 			}
 		}
 		reader.end()
 	}
-	if v.lost || v.partial() {
+	if v.lost {
 		return v.problems
 	}
 	for _, id := range order {
@@ -74,17 +85,13 @@ func (v *entriesVerdict) judge() []string {
 			v.copied(s)
 		}
 	}
+	for seed := range uint64(3) {
+		v.read(parts, seed)
+	}
 	if !v.unsettled {
 		v.problems = append(v.problems, v.union()...)
 	}
 	return v.problems
-}
-
-// partial: an entry left out types of events for a while, and nothing made up for it.
-func (v *entriesVerdict) partial() bool {
-	return !typesAreHealed && slices.ContainsFunc(v.editions, func(e edition) bool {
-		return slices.ContainsFunc(e.entries, func(one entry) bool { return one.types != nil })
-	})
 }
 
 // partitions are the messages that a reader has in order.
@@ -111,27 +118,30 @@ func partitions(p Pair, messages []bus.Message) [][]*bus.Message {
 // entriesReader reads one partition or stream.
 type entriesReader struct {
 	*entriesVerdict
-	replica *replica
-	first   map[string]*bus.Message // by id
-	last    map[string]*bus.Message // by collection and UID
-	met     map[string]bool         // collections that had a gap, and are not closed
+	copy   *check.Copy
+	first  map[string]*bus.Message // by id
+	last   map[string]*bus.Message // by collection and UID
+	latest map[string]uint64       // by collection and UID: the version of the last change that was told
+	met    map[string]bool         // collections that had a gap, and are not closed
+	opened map[string]*bus.Message // the gap of a collection that is open
 }
 
 func (r *entriesReader) take(m *bus.Message) {
+	collection := m.Collection()
 	if first := r.first[m.ID()]; first != nil {
 		if r.pair.exact() {
 			r.wrong("once", "%s; first: %s", m, first)
 		}
-		if m.UID() != first.UID() || m.Type() != first.Type() || !m.Is("deleted") && (m.RV() != first.RV() || string(m.Data.Object) != string(first.Data.Object)) {
+		if m.UID() != first.UID() || m.Type() != first.Type() || m.RV() != first.RV() || m.Run() != first.Run() || !m.Is("deleted") && string(m.Data.Object) != string(first.Data.Object) {
 			r.wrong("once", "another event with the same id: %s; first: %s", m, first)
 		}
-	} else {
-		r.first[m.ID()] = m
+		r.copy.Apply(m)
+		return
 	}
-	collection := m.Attributes["collection"]
+	r.first[m.ID()] = m
 	if !m.OfCollection() {
 		r.object(m)
-		r.replica.apply(m)
+		r.copy.Apply(m)
 		return
 	}
 	switch {
@@ -140,15 +150,19 @@ func (r *entriesReader) take(m *bus.Message) {
 		if !caused(m, !r.met[collection], r.happened) && !r.lost {
 			r.wrong("cause", "nothing that happened explains it: %s", m)
 		}
-		r.met[collection] = true
+		r.met[collection], r.opened[collection] = true, m
+	case m.Is("synced"):
+		delete(r.opened, collection)
 	case m.Is("closed"):
 		delete(r.met, collection)
+		delete(r.opened, collection)
 	}
-	r.replica.apply(m)
+	r.copy.Apply(m)
 	if m.Is("gap") && m.Data.Reset || m.Is("closed") {
 		for key := range r.last {
 			if strings.HasPrefix(key, collection+" ") {
 				delete(r.last, key)
+				delete(r.latest, key)
 			}
 		}
 	}
@@ -156,7 +170,7 @@ func (r *entriesReader) take(m *bus.Message) {
 
 // end judges what is left open.
 func (r *entriesReader) end() {
-	for collection, gap := range r.replica.opened {
+	for collection, gap := range r.opened {
 		if !r.unsettled && !r.lost {
 			r.wrong("declared", "%s: a gap has no end: %s", collection, gap)
 		}
@@ -175,27 +189,48 @@ func (v *entriesVerdict) worlds(m *bus.Message) []map[string]*gadget {
 }
 
 func (r *entriesReader) object(m *bus.Message) {
-	v, fits := viewOf(m.Attributes["collection"]), false
+	fits := false
 	for _, world := range r.worlds(m) {
 		o := world[m.UID()]
 		if m.Is("deleted") {
-			fits = fits || r.ended(v, o, m)
+			fits = fits || r.ended(o, m)
 		} else {
-			fits = fits || o != nil && r.was(v, o, m)
+			fits = fits || o != nil && r.was(o, m)
 		}
 	}
 	if !fits {
 		rule := map[bool]string{true: "living", false: "invented"}[m.Is("deleted")]
 		r.wrong(rule, "%s; it is %s", m, r.known(m))
 	}
-	if m.Is("deleted") {
+	key := m.Collection() + " " + m.UID()
+	r.order(r.last[key], m)
+	r.last[key], r.latest[key] = m, laterThan(m)
+}
+
+// order checks an event against the one of its object before it.
+func (r *entriesReader) order(last, m *bus.Message) {
+	if last == nil || r.lost {
 		return
 	}
-	key := m.Attributes["collection"] + " " + m.UID()
-	if last := r.last[key]; last != nil && r.pair.exact() && !r.lost && m.Epoch() == last.Epoch() && number(m.RV()) < number(last.RV()) {
+	run, version := m.Run(), number(m.RV())
+	inDoubt := r.killed && !r.pair.exact()
+	later := run > last.Run() || run == last.Run() && version > number(last.RV())
+	switch same := run == last.Run() && version == number(last.RV()); {
+	case m.Is("deleted") && last.Is("deleted") && !(inDoubt && later):
+		r.wrong("order", "%s is ended again by %s", last, m)
+	case m.Is("deleted") && !same && !(inDoubt && later):
+		r.wrong("order", "%s ends another publication than %s", m, last)
+	case !m.Is("deleted") && !later:
 		r.wrong("order", "%s follows %s", m, last)
 	}
-	r.last[key] = m
+}
+
+// laterThan is the version of the change that an event tells of; of a deletion whose version is not known, the highest there is.
+func laterThan(m *bus.Message) uint64 {
+	if version := versionOf(m); version > 0 {
+		return version
+	}
+	return math.MaxUint64
 }
 
 func (v *entriesVerdict) known(m *bus.Message) string {
@@ -208,82 +243,100 @@ func (v *entriesVerdict) known(m *bus.Message) string {
 }
 
 // was reports whether the object had this state, and the collection selected it.
-func (r *entriesReader) was(v view, o *gadget, m *bus.Message) bool {
+func (r *entriesReader) was(o *gadget, m *bus.Message) bool {
 	s, ok := o.find(number(m.RV()))
-	if !ok || !v.selects(s) || m.Name() != s.namespace+"/"+s.name {
+	if !ok || m.Name() != s.namespace+"/"+s.name {
 		return false
 	}
-	if all, _ := filtersOf(v, r.editions, timeOf(m)); !s.shown && !all {
-		return false
-	}
+	selected := slices.ContainsFunc(until(r.editions, m.Collection(), timeOf(m)), func(e edition) bool { return e.holds(m.Collection(), s) })
 	body := m.Body()
 	metadata, _ := body["metadata"].(map[string]any)
 	labelled, _ := metadata["labels"].(map[string]any)
 	spec, whole := body["spec"].(map[string]any)
-	return labelled[gadgetLabel] == s.value && (!whole || spec["stamp"] == s.stamp)
+	return selected && labelled[gadgetLabel] == s.value && (!whole || spec["stamp"] == s.stamp)
 }
 
-// ended reports whether a deletion has a reason: by the time of the event the object was gone, the collection did not select it, or the
-// configuration had no entry for it.
-func (r *entriesReader) ended(v view, o *gadget, m *bus.Message) bool {
+// ended reports whether a deletion is right: by the time of the event the object was gone, or the collection did not select it, as
+// the event says.
+func (r *entriesReader) ended(o *gadget, m *bus.Message) bool {
 	if o == nil {
-		return r.truth.former != nil && r.truth.former[m.UID()] != nil // undone by a restore
+		return r.truth.former != nil && r.truth.former[m.UID()] != nil && m.Data.Reason != "left" // undone by a restore
 	}
-	if o.deleted && !timeOf(m).Before(o.asked) {
-		return true // at whatever version: one that ends with its collection has its own
-	}
-	s, exists, known := o.at(number(m.RV()))
-	if !exists || !known {
-		return true
-	}
-	_, filtered := filtersOf(v, r.editions, timeOf(m))
-	return slices.ContainsFunc(o.states, func(one gadgetState) bool {
-		if one.rv < s.rv || one.rv > s.rv && one.asked.After(timeOf(m)) {
+	gone := o.deleted && !timeOf(m).Before(o.asked)
+	left := slices.ContainsFunc(o.states, func(s gadgetState) bool {
+		if s.rv < number(m.RV()) || s.asked.After(timeOf(m)) {
 			return false // it was so before, or later than the event
 		}
-		return !v.selects(one) || filtered && !one.shown ||
-			slices.ContainsFunc(r.editions, func(e edition) bool { return !e.at.After(timeOf(m)) && !e.selects(one) })
+		return slices.ContainsFunc(until(r.editions, m.Collection(), timeOf(m)), func(e edition) bool { return !e.holds(m.Collection(), s) })
 	})
+	switch m.Data.Reason {
+	case "left":
+		return left
+	case "unknown":
+		return left || gone
+	}
+	return gone
 }
 
-// syncState is a consumer's copy when it reads a synced, of all partitions.
+// syncState is a consumer's copy of a collection when it reads a synced, of all partitions.
 type syncState struct {
 	synced *bus.Message
 	parts  int
-	held   map[string]*bus.Message
-	seen   map[string]*memory
+	held   map[string]*bus.Message // by UID
+	latest map[string]uint64       // by UID
 }
 
-func (s *syncState) add(r *replica) {
+func (s *syncState) add(r *entriesReader) {
 	s.parts++
-	for uid, m := range r.held {
-		s.held[uid] = m
-	}
-	for uid, known := range r.seen {
-		copied := *known
-		s.seen[uid] = &copied
-	}
-}
-
-// last is the newest event of an object, nil without one.
-func (s *syncState) last(uid string) *bus.Message {
-	if s.seen[uid] == nil {
-		return nil
-	}
-	return s.seen[uid].last
-}
-
-// copied: the copy is what the collection selects, object by object, at the version of the synced or of what came later.
-func (v *entriesVerdict) copied(s *syncState) {
-	var best differences
-	for i, world := range v.worlds(s.synced) {
-		found := v.differences(s, world)
-		if i == 0 || found.count() < best.count() {
-			best = found
+	maps.Copy(s.held, r.copy.Held(s.synced.Collection()))
+	for key, version := range r.latest {
+		if collection, uid, _ := strings.Cut(key, " "); collection == s.synced.Collection() {
+			s.latest[uid] = max(s.latest[uid], version)
 		}
 	}
+}
+
+// copied: the copy is what the collection selects, object by object, at the version of the synced.
+func (v *entriesVerdict) copied(s *syncState) {
+	m := s.synced
+	if partial(v.editions, m.Collection(), timeOf(m)) {
+		return
+	}
+	key := m.Collection() + " " + m.Attributes["edit"]
+	v.fits("copy", key, m, until(v.editions, m.Collection(), timeOf(m)), func(e edition, world map[string]*gadget) differences {
+		return v.differences(s.held, s.latest, number(m.RV()), m, world, func(state gadgetState) bool { return e.holds(m.Collection(), state) })
+	})
+}
+
+// fits checks that a copy is what an edition makes it, the same edition for all copies of a key, and reports the differences to the
+// one that fits best.
+func (v *entriesVerdict) fits(rule, key string, m *bus.Message, editions []edition, differ func(edition, map[string]*gadget) differences) {
+	if known, ok := v.edits[key]; ok {
+		editions = known
+	}
+	var best differences
+	var fit []edition
+	for _, e := range editions {
+		for _, world := range v.worlds(m) {
+			found := differ(e, world)
+			if best == nil || found.count() < best.count() {
+				best = found
+			}
+			if found.count() == 0 {
+				fit = append(fit, e)
+				break
+			}
+		}
+	}
+	if len(fit) > 0 {
+		v.edits[key] = fit
+		return
+	}
+	if best == nil {
+		v.wrong(rule+" unknown", "no edition has made it: %s", m)
+	}
 	for _, kind := range slices.Sorted(maps.Keys(best)) {
-		v.wrong("copy "+kind, "%d objects differ at %s: %s", len(best[kind]), s.synced, some(best[kind]))
+		v.wrong(rule+" "+kind, "%d objects differ at %s: %s", len(best[kind]), m, some(best[kind]))
 	}
 }
 
@@ -291,28 +344,13 @@ func (v *entriesVerdict) copied(s *syncState) {
 type differences map[string][]string
 
 const (
-	missing = "missing" // selected, and never published
-	taken   = "taken"   // selected, and published as deleted by a collection that does not select it
-	ended   = "ended"   // selected, and published as deleted by a collection that selects it
+	missing = "missing" // selected, and not held
 	stale   = "stale"   // held at another version
 	held    = "held"    // not selected
 )
 
 func (d differences) add(kind, format string, args ...any) {
 	d[kind] = append(d[kind], fmt.Sprintf(format, args...))
-}
-
-// lacks enters an object that a copy lacks, which was last in a state. last is the newest event of it, nil without one.
-func (d differences) lacks(o *gadget, state gadgetState, last *bus.Message) {
-	kind := missing
-	switch {
-	case last == nil:
-	case viewOf(last.Attributes["collection"]).selects(state):
-		kind = ended
-	default:
-		kind = taken
-	}
-	d.add(kind, "%s", o)
 }
 
 func (d differences) count() (n int) {
@@ -328,69 +366,144 @@ func some(all []string) string {
 	return strings.Join(all[:min(len(all), 3)], "; ")
 }
 
-func (v *entriesVerdict) differences(s *syncState, world map[string]*gadget) differences {
+// differences compares a copy with a world at a version. An object of which a later change was read is left out: the next synced
+// judges it. A synced without a version says that the resource does not exist.
+func (v *entriesVerdict) differences(copied map[string]*bus.Message, latest map[string]uint64, rv uint64, m *bus.Message, world map[string]*gadget, selects func(gadgetState) bool) differences {
 	found := differences{}
-	collection := s.synced.Attributes["collection"]
-	what := viewOf(collection)
-	all, filtered := filtersOf(what, v.editions, timeOf(s.synced))
 	for uid, o := range world {
-		kept := s.held[uid]
-		if emptied(s.synced) && o.deleted && !timeOf(s.synced).Before(o.asked) {
-			if kept != nil && kept.Attributes["collection"] == collection {
+		kept := copied[uid]
+		if rv == 0 {
+			if kept != nil && o.deleted && !timeOf(m).Before(o.asked) {
 				found.add(held, "at %s: %s", kept.RV(), o)
 			}
 			continue
 		}
-		rv, behind, last := number(s.synced.RV()), false, s.last(uid)
-		if last != nil && last.Epoch() == s.synced.Epoch() && number(last.RV()) > rv {
-			// Another collection is ahead of this one. If it has ended the object, which moved here, this one has not read the move yet.
-			rv, behind = number(last.RV()), last.Is("deleted")
-		}
 		state, exists, known := o.at(rv)
-		if !known {
+		if !known || latest[uid] > rv {
 			continue
 		}
-		selected := exists && what.selects(state)
-		mine := kept != nil && (inherited || kept.Attributes["collection"] == collection)
-		switch {
-		case selected && (state.shown || !filtered) && !mine && !behind:
-			found.lacks(o, state, last)
-		case selected && mine && number(kept.RV()) != state.rv && (state.shown || !filtered):
+		switch selected := exists && selects(state); {
+		case selected && kept == nil:
+			found.add(missing, "%s", o)
+		case selected && number(kept.RV()) != state.rv:
 			found.add(stale, "at %s: %s", kept.RV(), o)
-		case kept != nil && kept.Attributes["collection"] == collection && (!selected || !state.shown && !all):
+		case !selected && kept != nil:
 			found.add(held, "at %s: %s", kept.RV(), o)
 		}
 	}
-	for uid, kept := range s.held {
-		if world[uid] == nil && kept.Attributes["collection"] == collection {
+	for uid, kept := range copied {
+		if world[uid] == nil {
 			found.add(held, "of another history: %s", kept)
 		}
 	}
 	return found
 }
 
-// union: the copies together are what the last edition selects of what exists.
-func (v *entriesVerdict) union() (problems []string) {
-	kept, seen := map[string]*bus.Message{}, map[string]*bus.Message{}
-	for _, part := range partitions(v.pair, v.messages) {
-		r := newReplica()
-		for _, m := range part {
-			r.apply(m)
+// read reads the partitions as a consumer may, in an order that the seed chooses, and judges each time that the union is complete.
+func (v *entriesVerdict) read(parts [][]*bus.Message, seed uint64) {
+	r := newChance(seed, 7)
+	left := slices.Clone(parts)
+	u := newUnionReader(v.pair, v.resource)
+	for len(left) > 0 {
+		i := r.IntN(len(left))
+		if seed == 0 {
+			i = 0 // one after the other
 		}
-		for uid, m := range r.keptUp() {
-			kept[uid] = m
+		m := left[i][0]
+		if left[i] = left[i][1:]; len(left[i]) == 0 {
+			left = slices.Delete(left, i, i+1)
 		}
-		for uid, known := range r.seen {
-			seen[uid] = known.last
+		if err := u.apply(m); err != nil {
+			v.wrong("complete", "the consumer does not take %s: %v", m, err)
+			return
+		}
+		if m.Is("synced") || m.Is("closed") {
+			v.completed(u, m)
 		}
 	}
+}
+
+// completed judges the union if it is complete.
+func (v *entriesVerdict) completed(u *unionReader, m *bus.Message) {
+	at, ok := u.state.Complete(m.Attributes["cluster"], v.resource)
+	if !ok || partial(v.editions, "", timeOf(m)) || at.Epoch > 1 && v.truth.former == nil {
+		return
+	}
+	union := u.copy.Union(v.resource)
+	if shown := u.shown(); !maps.Equal(shown, versions(union)) {
+		v.wrong("complete", "pkg/consumer shows %d objects, the contract's rules %d, or other versions: %s", len(shown), len(union), m)
+	}
+	v.fits("complete", "plan "+fmt.Sprint(u.plan), m, until(v.editions, "", timeOf(m)), func(e edition, world map[string]*gadget) differences {
+		return v.differences(union, u.latest, number(at.ResourceVersion), m, world, e.selects)
+	})
+}
+
+// unionReader keeps the copy of a resource: by pkg/consumer, which says when it is complete, and by the rules alone.
+type unionReader struct {
+	pair     Pair
+	resource string
+	state    consumer.State
+	copy     check.Copy
+	latest   map[string]uint64 // by UID, in any collection
+	epoch    int
+	plan     uint64
+}
+
+func newUnionReader(p Pair, resource string) *unionReader {
+	return &unionReader{pair: p, resource: resource, latest: map[string]uint64{}}
+}
+
+func (u *unionReader) apply(m *bus.Message) error {
+	message := consumer.Message{Topic: "stream", Value: m.Raw}
+	if u.pair.Bus == "kafka" {
+		message.Topic, message.Partition, message.Partitions = m.Route, m.Partition, 3
+	}
+	_, err := u.state.Apply(message)
+	u.copy.Apply(m)
+	u.plan = max(u.plan, m.Number("plan"))
+	if m.Epoch() > u.epoch {
+		u.epoch = m.Epoch()
+		clear(u.latest)
+	}
+	if !m.OfCollection() {
+		u.latest[m.UID()] = max(u.latest[m.UID()], laterThan(m))
+	}
+	return err
+}
+
+// shown are the versions of the objects that pkg/consumer shows, by UID.
+func (u *unionReader) shown() map[string]string {
+	shown := map[string]string{}
+	for name, e := range u.state.All() {
+		if name.Resource == u.resource {
+			shown[e.UID] = e.ResourceVersion
+		}
+	}
+	return shown
+}
+
+func versions(union map[string]*bus.Message) map[string]string {
+	all := map[string]string{}
+	for uid, m := range union {
+		all[uid] = m.RV()
+	}
+	return all
+}
+
+// union: the union is complete, and what the last edition selects of what exists, of its collections and no others.
+func (v *entriesVerdict) union() (problems []string) {
+	u := newUnionReader(v.pair, v.resource)
+	for i := range v.messages {
+		_ = u.apply(&v.messages[i])
+	}
 	last, found := v.editions[len(v.editions)-1], differences{}
+	kept := u.copy.Union(v.resource)
 	for uid, o := range v.truth.objects {
 		state, has := o.states[len(o.states)-1], kept[uid]
 		selected := !o.deleted && last.selects(state)
 		switch {
 		case selected && has == nil:
-			found.lacks(o, state, seen[uid])
+			found.add(missing, "%s", o)
 		case selected && number(has.RV()) != state.rv:
 			found.add(stale, "at %s: %s", has.RV(), o)
 		case !selected && has != nil:
@@ -404,6 +517,14 @@ func (v *entriesVerdict) union() (problems []string) {
 	}
 	for _, kind := range slices.Sorted(maps.Keys(found)) {
 		problems = append(problems, fmt.Sprintf("[union %s] %s: %d objects: %s", kind, v.sink, len(found[kind]), some(found[kind])))
+	}
+	if open, want := slices.Sorted(maps.Keys(u.copy.Open())), last.collections(v.resource); !slices.Equal(open, want) {
+		problems = append(problems, fmt.Sprintf("[union collections] %s: open are %v, want %v", v.sink, open, want))
+	}
+	if len(v.messages) > 0 {
+		if _, ok := u.state.Complete(v.messages[0].Attributes["cluster"], v.resource); !ok {
+			problems = append(problems, fmt.Sprintf("[union complete] %s: the union is not complete: %+v", v.sink, u.state.Collections()))
+		}
 	}
 	return problems
 }

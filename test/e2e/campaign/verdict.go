@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kubebridge/kubebridge/test/e2e/internal/bus"
+	"github.com/kubebridge/kubebridge/test/e2e/internal/check"
 )
 
 // verdict compares what the bus holds with what the API server acknowledged. Every problem begins with the name of the rule
@@ -16,6 +17,7 @@ type verdict struct {
 	pair      Pair
 	ledger    *ledger
 	messages  []bus.Message
+	name      string                               // of the cluster
 	cluster   map[string]map[string]map[string]any // resource -> UID -> body, at the end
 	lost      bool                                 // the bus may have missed events: neither state nor completeness can be judged
 	unsettled bool                                 // nor if the bridge is not in step
@@ -66,6 +68,7 @@ func (v *verdict) judge() []string {
 	if !v.lost && !v.unsettled {
 		v.complete()
 		v.state()
+		v.inStep()
 	}
 	return v.problems
 }
@@ -94,6 +97,7 @@ type reader struct {
 	open   map[string]*bus.Message            // resource -> the gap that is open
 	from   map[string]uint64                  // resource -> what was complete before that, or before it was closed
 	closed map[string]bool                    // resources that are not watched
+	high   map[string]uint64                  // resource -> the version up to which all was told when the last event came
 	era    map[string]int                     // resource -> which of the cluster's histories it is in
 	resync map[string]map[string]bool         // resource -> UIDs that are told since a resync began
 }
@@ -102,7 +106,10 @@ func (r *reader) read(part []*bus.Message) {
 	r.seen, r.last, r.live = map[string]*bus.Message{}, map[string]*bus.Message{}, map[string]map[string]*bus.Message{}
 	r.open, r.from, r.closed = map[string]*bus.Message{}, map[string]uint64{}, map[string]bool{}
 	r.bodies, r.era, r.resync = map[string]string{}, map[string]int{}, map[string]map[string]bool{}
+	r.high = map[string]uint64{}
+	held := &check.Copy{}
 	for _, m := range part {
+		held.Apply(m)
 		if first := r.seen[m.ID()]; first != nil {
 			r.repeated(m, first)
 			continue
@@ -127,10 +134,10 @@ func (r *reader) read(part []*bus.Message) {
 			r.wrong("declared", "%s is closed, and configured", resource)
 		}
 	}
-	for resource, objects := range r.live {
-		for uid, m := range objects {
+	for resource, objects := range r.mirror {
+		for uid, m := range held.Union(resource) {
 			if o := r.of(m); o != nil {
-				r.mirror[resource][uid] = o.typ.told(essence(o.typ, m.Body()))
+				objects[uid] = o.typ.told(essence(o.typ, m.Body()))
 			}
 		}
 	}
@@ -140,15 +147,12 @@ func (r *reader) repeated(m, first *bus.Message) {
 	if r.pair.exact() {
 		r.wrong("once", "%s; first: %s", m, first)
 	}
-	if m.UID() != first.UID() || m.Type() != first.Type() || m.RV() != first.RV() && !m.Is("deleted") || !m.OfCollection() && !m.Is("deleted") && canonical(r.bodyOf(m)) != canonical(r.bodyOf(first)) {
+	if m.UID() != first.UID() || m.Type() != first.Type() || m.RV() != first.RV() || m.Run() != first.Run() || !m.OfCollection() && !m.Is("deleted") && canonical(r.bodyOf(m)) != canonical(r.bodyOf(first)) {
 		r.wrong("once", "another event with the same id: %s; first: %s", m, first)
 	}
 }
 
-func resourceOf(m *bus.Message) string {
-	resource, _, _ := strings.Cut(m.Attributes["collection"], "?")
-	return resource
-}
+func resourceOf(m *bus.Message) string { return m.Resource() }
 
 func (r *reader) collection(m *bus.Message) {
 	resource := resourceOf(m)
@@ -159,6 +163,7 @@ func (r *reader) collection(m *bus.Message) {
 	case m.Is("gap") && m.Data.Reason == "resync":
 		r.resync[resource] = map[string]bool{}
 	case m.Is("gap"):
+		delete(r.resync, resource) // another one follows
 		r.gap(resource, m)
 	case m.Is("synced") && m.Data.Reason == "resync" && r.resync[resource] != nil:
 		for uid, last := range r.live[resource] {
@@ -167,10 +172,7 @@ func (r *reader) collection(m *bus.Message) {
 			}
 		}
 		delete(r.resync, resource)
-		if gap := r.open[resource]; gap != nil && gap.Data.Reason == "history" { // of a list that found another history: all is told again
-			delete(r.open, resource)
-			r.excuse(resource, number(m.RV()))
-		}
+		r.reached(resource, m)
 	case m.Is("synced") && m.Data.Reason != "periodic":
 		if r.open[resource] == nil {
 			if !r.lost {
@@ -180,12 +182,15 @@ func (r *reader) collection(m *bus.Message) {
 		}
 		delete(r.open, resource)
 		r.excuse(resource, number(m.RV()))
+		r.reached(resource, m)
+	case m.Is("synced"):
+		r.reached(resource, m)
 	case m.Is("closed"):
 		if !r.taken[resource] {
 			r.wrong("invented", "nobody took %s out of the configuration: %s", resource, m)
 		}
 		if r.open[resource] == nil {
-			r.from[resource] = number(m.RV())
+			r.from[resource] = r.high[resource]
 		}
 		r.closed[resource] = true
 		r.forget(resource)
@@ -200,8 +205,8 @@ func (r *reader) gap(resource string, m *bus.Message) {
 		r.wrong("complete", "a verification found what had not been told: %s", m)
 	}
 	from := number(m.Data.From)
-	if m.Data.Reset {
-		from = 0
+	if m.Data.Reset { // what was told before stays so
+		from = r.high[resource]
 		r.forget(resource)
 	}
 	if r.open[resource] != nil || r.closed[resource] {
@@ -217,7 +222,7 @@ func (r *reader) gap(resource string, m *bus.Message) {
 	case m.Epoch() > 1 || m.Data.From == "" && !timeOf(m).Before(r.ledger.back):
 		// What came after the position never was. All of the other history is told, or in the gap.
 		r.excuse(resource, math.MaxUint64)
-		r.era[resource], r.from[resource] = 1, 0
+		r.era[resource], r.from[resource], r.high[resource] = 1, 0, 0
 	case !timeOf(m).Before(r.ledger.back):
 		r.goesOn(resource)
 	}
@@ -232,7 +237,12 @@ func (r *reader) goesOn(resource string) {
 	if r.open[resource] != nil {
 		r.excuse(resource, math.MaxUint64)
 	}
-	r.era[resource] = 1
+	r.era[resource], r.high[resource] = 1, 0
+}
+
+// reached notes up to which version all was told: of a watch, what is before an event.
+func (r *reader) reached(resource string, m *bus.Message) {
+	r.high[resource] = max(r.high[resource], versionOf(m))
 }
 
 // excuse closes a gap.

@@ -1,6 +1,7 @@
 package campaign
 
 import (
+	"maps"
 	"math"
 	"slices"
 )
@@ -61,6 +62,26 @@ func (v *verdict) covers(era int, resource string, after, before uint64) bool {
 		before--
 	}
 	return slices.ContainsFunc(v.windows[era][resource], func(w window) bool { return w.from < before && w.to > after })
+}
+
+// inStep: a consumer that reads everything knows that its copy is complete, and has the objects that the bus leads to.
+func (v *verdict) inStep() {
+	u := newUnionReader(v.pair, "")
+	for i := range v.messages {
+		if err := u.apply(&v.messages[i]); err != nil {
+			v.wrong("state", "the consumer does not take %s: %v", &v.messages[i], err)
+			return
+		}
+	}
+	for resource := range v.cluster {
+		if _, ok := u.state.Complete(v.name, resource); !ok {
+			v.wrong("state", "%s is not complete: %+v", resource, u.state.Collections())
+		}
+		u.resource = resource
+		if shown, want := u.shown(), versions(u.copy.Union(resource)); !maps.Equal(shown, want) {
+			v.wrong("state", "%s: pkg/consumer shows %v, the contract's rules %v", resource, shown, want)
+		}
+	}
 }
 
 // state: what the bus leads to is what the cluster has.

@@ -147,7 +147,7 @@ func newWorld(t *testing.T, kafka bool) *world {
 	})
 	w.must(p.Await(ctx, func(s bridge.Status) bool {
 		return s.Ready && !slices.ContainsFunc(namespaced, func(typ kube.Type) bool {
-			return s.Find(typ.ResourceID()+"?namespace="+w.ns).Synced == nil
+			return s.Find(typ.ResourceID()+"@"+w.ns).Synced == nil
 		})
 	}))
 	return w
@@ -389,7 +389,7 @@ func timeTravel(t *testing.T, w *world) {
 	out, _ = w.bridge(0, apply...)
 	t.Log(out)
 	for _, line := range []string{
-		"skipped   pods " + w.ns + "/web-1-a: its controller makes it anew",
+		"skipped   pods " + w.ns + "/web-1-a: its controller creates it again",
 		"skipped   secrets " + w.ns + "/key: the bus hides values of it",
 		"changed   configmaps " + w.ns + "/orphan: its owner is not restored: ConfigMap never",
 	} {

@@ -150,12 +150,12 @@ func (o options) plan(source build) ([]campaign.Spec, error) {
 
 func key(pair string, seed uint64) string { return fmt.Sprintf("%s %d", pair, seed) }
 
-// passed are the seeds that need not run again, known failures among them: only runs of the very commit count.
+// passed are the seeds that need not run again: only runs of the very commit count.
 func (o options) passed(source build) (map[string]bool, error) {
 	all, err := o.results()
 	passed := map[string]bool{}
 	for _, r := range all {
-		passed[key(r.Pair, r.Seed)] = (r.Passed || r.OnlyKnown()) && !source.dirty && !r.Dirty && r.Commit == source.commit && r.Entries == o.entries
+		passed[key(r.Pair, r.Seed)] = r.Passed && !source.dirty && !r.Dirty && r.Commit == source.commit && r.Entries == o.entries
 	}
 	return passed, err
 }
@@ -198,7 +198,7 @@ func (o options) runAll(ctx context.Context, plan []campaign.Spec) error {
 					if err != nil {
 						r.Problems = append(r.Problems, "[campaign] "+err.Error())
 					}
-					if len(r.Problems) > 0 && !r.OnlyKnown() {
+					if len(r.Problems) > 0 {
 						failed = append(failed, key(r.Pair, r.Seed))
 					}
 					broken = errors.Join(broken, o.record(r))
@@ -209,12 +209,12 @@ func (o options) runAll(ctx context.Context, plan []campaign.Spec) error {
 	}
 	all.Wait()
 	if len(failed) > 0 {
-		broken = errors.Join(broken, fmt.Errorf("%d seeds failed with what is not known: %s", len(failed), strings.Join(failed, ", ")))
+		broken = errors.Join(broken, fmt.Errorf("%d seeds failed: %s", len(failed), strings.Join(failed, ", ")))
 	}
 	return broken
 }
 
-// record appends a result, and writes down what is known of a failure.
+// record appends a result, and writes down the log of a failure.
 func (o options) record(r campaign.Result) error {
 	line, err := json.Marshal(r)
 	if err != nil {
@@ -227,18 +227,12 @@ func (o options) record(r campaign.Result) error {
 	_, err = f.Write(append(line, '\n'))
 	err = errors.Join(err, f.Close())
 	word := map[bool]string{true: "passed", false: "FAILED"}[r.Passed]
-	if r.OnlyKnown() {
-		word = "known "
-	}
 	fmt.Printf("%s %-16s seed %-4d %4.0fs %4d operations %5d events %3d gaps %3d excused, %d faults\n", word, r.Pair, r.Seed, r.Seconds, r.Ops, r.Events, r.Gaps, r.Excused, len(r.Faults))
 	if r.Passed {
 		return err
 	}
-	shown := map[string]int{} // by the known failure, or none
-	for i, name := range r.Known() {
-		if shown[name]++; shown[name] <= 3 {
-			fmt.Printf("  known failure %q: %.600s\n", name, r.Problems[i])
-		}
+	for _, problem := range r.Problems[:min(len(r.Problems), 5)] {
+		fmt.Printf("  %.600s\n", problem)
 	}
 	name := strings.ReplaceAll(r.Pair, "/", "-") + fmt.Sprintf("-%d.txt", r.Seed)
 	fmt.Printf("  again: make campaign SEED=%d PAIR=%s; all of it: %s\n", r.Seed, r.Pair, name)

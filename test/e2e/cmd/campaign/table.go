@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -52,20 +51,17 @@ func (o options) table() error {
 		return fmt.Errorf("%s: %w", filepath.Join(o.out, "results.jsonl"), err)
 	}
 	fmt.Printf("Commit %s\n\n", commit)
-	fmt.Println("| sink and store | passed | known failures only | failed | of these with the API server failing | faults | operations | events | gaps |\n|---|---|---|---|---|---|---|---|---|")
+	fmt.Println("| sink and store | passed | failed | of these with the API server failing | faults | operations | events | gaps |\n|---|---|---|---|---|---|---|---|")
 	var schedules [][]string
 	for _, p := range campaign.Pairs() {
-		var passed, known, failed, harm, done, ops, events, gaps int
+		var passed, failed, harm, done, ops, events, gaps int
 		for _, r := range all {
 			if r.Pair != p.Name {
 				continue
 			}
-			switch {
-			case r.Passed:
+			if r.Passed {
 				passed++
-			case r.OnlyKnown():
-				known++
-			default:
+			} else {
 				failed++
 			}
 			if r.Harm {
@@ -74,9 +70,8 @@ func (o options) table() error {
 			done, ops, events, gaps = done+len(r.Faults), ops+r.Ops, events+r.Events, gaps+r.Gaps
 			schedules = append(schedules, r.Faults)
 		}
-		fmt.Printf("| %s | %d | %d | %d | %d | %d | %d | %d | %d |\n", p.Name, passed, known, failed, harm, done, ops, events, gaps)
+		fmt.Printf("| %s | %d | %d | %d | %d | %d | %d | %d |\n", p.Name, passed, failed, harm, done, ops, events, gaps)
 	}
-	printKnown(all)
 	var names []string
 	for name, n := range campaign.FaultCounts(schedules...) {
 		names = append(names, fmt.Sprintf("%6d %s", n, name))
@@ -85,21 +80,4 @@ func (o options) table() error {
 	slices.Reverse(names)
 	fmt.Println("\n" + strings.Join(names, "\n"))
 	return nil
-}
-
-// printKnown prints in how many seeds there was which known failure.
-func printKnown(all []campaign.Result) {
-	seeds := map[string]int{}
-	for _, r := range all {
-		names := r.Known()
-		slices.Sort(names)
-		for _, name := range slices.Compact(names) {
-			seeds[name]++
-		}
-	}
-	fmt.Println("\n| known failure | seeds |\n|---|---|")
-	says := campaign.KnownFailures()
-	for _, name := range slices.Sorted(maps.Keys(says)) {
-		fmt.Printf("| %s: %s | %d |\n", name, says[name], seeds[name])
-	}
 }

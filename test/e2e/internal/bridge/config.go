@@ -22,6 +22,7 @@ type Config struct {
 // Resource asks for a resource.
 type Resource struct {
 	Resource      string   `json:"resource"`
+	Name          string   `json:"name,omitempty"`
 	Group         string   `json:"group,omitempty"`
 	Version       string   `json:"version,omitempty"`
 	Namespaces    []string `json:"namespaces,omitempty"`

@@ -1,20 +1,35 @@
-// Package nexthistory answers, from the bus alone, what a cluster's collections held at a time and
-// how objects changed, by the contract of docs/events.md. It replaces what internal/history
-// has for the contract of docs/events.md; what does not depend on a contract stays there.
+// Package history answers, from the bus alone, what a cluster's collections held at a time and
+// how objects changed.
 //
 // An answer rests on a whole list of each collection: a reset or a resync, from its gap to its
 // synced event, in every partition. Where there is none by the point that is asked for,
 // the answer is that the collection is not covered.
-package nexthistory
+package history
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 
-	"github.com/kubebridge/kubebridge/internal/history"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
+
+var (
+	// ErrForeign is returned for a message that no bridge wrote.
+	ErrForeign = errors.New("no bridge wrote it")
+	// ErrNewer is returned for an event of a format that this program does not know.
+	ErrNewer = errors.New("a newer bridge wrote it: use `bridge` of that version")
+	// ErrClusters is returned for a bus where one name stands for two clusters.
+	ErrClusters = errors.New("two clusters have one name")
+)
+
+// Progress is how far an answer is.
+type Progress struct {
+	Doing    string // "looking for a complete list", "reading"
+	Messages int64  // read so far
+	Of       int64  // at most, of what is being done; 0: not known
+}
 
 // log is one bus as a question about one cluster reads it.
 type log struct {
@@ -25,28 +40,29 @@ type log struct {
 	newest   map[uint64]uint64 // the highest resourceVersion that was read, by epoch
 	index    []int             // of each part, among those of its log
 	size     map[string]int    // parts by log
-	progress func(history.Progress)
-	done     history.Progress
-	goes     history.Goes
+	latest   map[string]bool   // by log, see [sink.Part]
+	progress func(Progress)
+	done     Progress
 }
 
 const progressEvery = 4096
 
-func newLog(r sink.Reader, cluster string, goes history.Goes, progress func(history.Progress)) *log {
+func newLog(r sink.Reader, cluster string, progress func(Progress)) *log {
 	if progress == nil {
-		progress = func(history.Progress) {}
+		progress = func(Progress) {}
 	}
-	l := &log{Reader: r, heads: newHeads(), cluster: cluster, goes: goes, progress: progress, newest: map[uint64]uint64{}, size: map[string]int{}}
+	l := &log{Reader: r, heads: newHeads(), cluster: cluster, progress: progress, newest: map[uint64]uint64{}, size: map[string]int{}, latest: map[string]bool{}}
 	for _, p := range r.Parts() {
 		l.index = append(l.index, l.size[p.Log])
 		l.size[p.Log]++
+		l.latest[p.Log] = p.Latest
 	}
 	return l
 }
 
 // begin reports what is done next.
 func (l *log) begin(doing string, ranges []sink.Range) {
-	l.done = history.Progress{Doing: doing}
+	l.done = Progress{Doing: doing}
 	for _, r := range ranges {
 		l.done.Of += max(0, r.To-r.From)
 	}
@@ -71,7 +87,7 @@ func (l *log) each(ctx context.Context, ranges []sink.Range, collections bool, f
 	})
 }
 
-// read reports whether m is an event of the cluster, on the topic that its resource has.
+// read reports whether m is an event of the cluster.
 func (l *log) read(m *sink.Message, h *head) (bool, error) {
 	if ok, err := l.heads.read(m, h); err != nil || !ok || h.text[cluster] != l.cluster {
 		return false, err
@@ -80,10 +96,7 @@ func (l *log) read(m *sink.Message, h *head) (bool, error) {
 		l.uid = h.text[clusterUID]
 	}
 	if h.text[clusterUID] != l.uid {
-		return false, fmt.Errorf("it is of the cluster with the UID %s, others are of %s: %w (%s)", h.text[clusterUID], l.uid, history.ErrClusters, l.cluster)
-	}
-	if l.goes != nil && !l.goes(h.text[group], h.text[resource], l.Parts()[m.Part].Log) {
-		return false, nil
+		return false, fmt.Errorf("it is of the cluster with the UID %s, others are of %s: %w (%s)", h.text[clusterUID], l.uid, ErrClusters, l.cluster)
 	}
 	rv, _ := strconv.ParseUint(h.at(), 10, 64) // others than numbers cannot be asked for
 	l.newest[h.epoch] = max(l.newest[h.epoch], rv)

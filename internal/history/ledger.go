@@ -1,4 +1,4 @@
-package nexthistory
+package history
 
 import (
 	"github.com/kubebridge/kubebridge/pkg/event"

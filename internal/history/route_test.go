@@ -1,11 +1,10 @@
-package nexthistory_test
+package history_test
 
 import (
 	"strings"
 	"testing"
 
 	"github.com/kubebridge/kubebridge/internal/history"
-	"github.com/kubebridge/kubebridge/internal/nexthistory"
 	"github.com/kubebridge/kubebridge/pkg/shape"
 )
 
@@ -28,7 +27,7 @@ func TestTopics(t *testing.T) {
 		{history.Route{Template: "audit.{group}", Resource: "secrets"}, "secrets", "audit.core", true},
 		{history.Route{Template: "audit.{group}", Resource: "secrets"}, "secrets", "audit.apps", false},
 	} {
-		if got := nexthistory.Topics([]history.Route{c.route}, "prod", []string{c.resource})(c.topic); got != c.want {
+		if got := history.Topics([]history.Route{c.route}, "prod", []string{c.resource})(c.topic); got != c.want {
 			t.Errorf("%+v: %s of %s: %t", c.route, c.topic, c.resource, got)
 		}
 	}
@@ -51,9 +50,9 @@ func TestSubjects(t *testing.T) {
 					t.Fatal(err)
 				}
 				v.Entry, v.Namespace = entry, namespace
-				all, collections := nexthistory.Subjects([]history.Route{{Template: text}}, "prod", []string{"deployments.apps"}, nil)
+				all, collections := history.Subjects([]history.Route{{Template: text}}, "prod", []string{"deployments.apps"}, nil)
 				of := template.EntryCollectionSubject(v, "reset")
-				named, _ := nexthistory.Subjects([]history.Route{{Template: text}}, "prod", []string{"deployments.apps"}, &history.Name{Namespace: namespace, Name: "web.a"})
+				named, _ := history.Subjects([]history.Route{{Template: text}}, "prod", []string{"deployments.apps"}, &history.Name{Namespace: namespace, Name: "web.a"})
 				if s := template.Subject(v); !fits(all, s) || !fits(named, s) || !fits(all, of) || !fits(named, of) || !fits(collections, of) {
 					t.Errorf("%s, entry %q, namespace %q: %s and %s: %v, %v, %v", text, entry, namespace, s, of, all, named, collections)
 				}

@@ -1,4 +1,4 @@
-package nexthistory_test
+package history_test
 
 import (
 	"context"
@@ -80,10 +80,11 @@ type reading struct {
 type message struct {
 	headers []sink.Header
 	value   []byte
+	key     string    // of a compacted topic
 	time    time.Time // the bus's own
 }
 
-// world is a cluster, a core with its store, and a bus of one topic. Versions of the cluster begin at 1.
+// world is a cluster, a core with its store, and a bus whose first topic is "t". Versions of the cluster begin at 1.
 type world struct {
 	t       *testing.T
 	history []write
@@ -101,10 +102,14 @@ type world struct {
 	clock       time.Time
 	late        time.Duration // how much later than the event the bus takes it
 	lose        string        // an object whose events become dead letters
+	format      event.Format  // at first structured
+	clusterUID  string
 
-	bus   [][]message
-	first []int64 // what stands before was removed by retention
-	read  int     // messages that were read
+	bus    [][]message
+	topics []string // of each part of the bus
+	latest bool     // it is compacted
+	first  []int64  // what stands before was removed by retention
+	read   int      // messages that were read
 }
 
 var start = time.Date(2026, 3, 14, 9, 0, 0, 0, time.UTC)
@@ -112,9 +117,10 @@ var start = time.Date(2026, 3, 14, 9, 0, 0, 0, time.UTC)
 // newWorld has collections by their selections: the groups that they select; "" selects everything.
 func newWorld(t *testing.T, parts int, selections map[string]string) *world {
 	w := &world{
-		t: t, store: newStore(), clock: start, bus: make([][]message, parts), first: make([]int64, parts),
+		t: t, store: newStore(), clock: start, clusterUID: "c1",
 		readings: map[string]*reading{}, paused: map[string]bool{}, wanted: map[string]reconcile.Properties{}, edits: map[string]uint64{},
 	}
+	w.addTopic("t", parts)
 	w.birth = w.now()
 	w.core = reconcile.NewCore(w.store, w.store.State, w.birth)
 	w.configure(selections)
@@ -161,6 +167,31 @@ func (w *world) apply() {
 	for _, id := range slices.Sorted(maps.Keys(w.wanted)) {
 		w.step(&reconcile.Input{Kind: reconcile.Configure, Collection: id, Properties: w.wanted[id]})
 	}
+}
+
+func (w *world) addTopic(name string, parts int) {
+	for range parts {
+		w.bus, w.topics, w.first = append(w.bus, nil), append(w.topics, name), append(w.first, 0)
+	}
+}
+
+// move gives a collection another topic.
+func (w *world) move(id, topic string) {
+	w.plan = w.now()
+	p := w.wanted[id]
+	p.Route = topic
+	w.wanted[id], w.edits[id] = p, w.plan
+	w.apply()
+}
+
+// parts are those of a topic.
+func (w *world) parts(topic string) (out []int) {
+	for i, t := range w.topics {
+		if t == topic {
+			out = append(out, i)
+		}
+	}
+	return out
 }
 
 // forget loses the checkpoint.
@@ -253,11 +284,17 @@ func (w *world) encode(i *reconcile.Item) {
 			e.Run, e.ResourceVersion, e.DeletionVersion = strconv.FormatUint(o.Object.Run, 10), o.Object.At, o.Version
 			e.Reason = [...]string{"", "left", "unknown"}[o.Fate]
 		}
-		e.Object = fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"namespace":"ns","uid":%q,"resourceVersion":%q}}`, o.Key, e.UID, e.ResourceVersion)
+		group := ""
+		if n, _ := strconv.Atoi(e.ResourceVersion); n <= len(w.history) && w.history[n-1].now != nil {
+			group = w.history[n-1].now.group
+		}
+		e.Object = fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"namespace":"ns","uid":%q,"resourceVersion":%q},"group":%q}`,
+			o.Key, e.UID, e.ResourceVersion, group)
 		if w.lose == o.Key {
 			e.DeadLetter = &event.DeadLetter{Reason: event.Rejected}
 		}
-		w.put(&e, int(o.Key[0])%len(w.bus))
+		parts := w.parts(i.Route)
+		w.put(&e, parts[(int(o.Key[0])+int(i.Collection[len(i.Collection)-1]))%len(parts)]) // keys have the name of the entry
 		return
 	}
 	x := i.Event
@@ -274,7 +311,7 @@ func (w *world) encode(i *reconcile.Item) {
 	edits := maps.Clone(w.edits) // of the resource
 	maps.DeleteFunc(edits, func(id string, _ uint64) bool { return event.ParseEntryCollection(id).Resource != col.Resource })
 	e.Plan = &event.Plan{Number: w.plan, Digest: event.PlanDigest(edits), Edit: w.edits[i.Collection], Birth: w.birth}
-	for p := range w.bus {
+	for _, p := range w.parts(i.Route) {
 		w.put(&e, p)
 	}
 }
@@ -300,16 +337,34 @@ func (w *world) counts(id string, x *reconcile.CollectionEvent) *event.Counts {
 	return c
 }
 
-var encoder = event.Encoder{Cluster: "prod", ClusterUID: "c1"}
-
 func (w *world) put(e *event.Event, part int) {
+	encoder := event.Encoder{Cluster: "prod", ClusterUID: w.clusterUID, Format: w.format}
 	attributes := encoder.Attributes(e)
-	m := message{value: event.Structured.Append(nil, attributes, e), time: e.Time.Add(w.late)}
-	m.headers = append(m.headers, sink.Header{Name: "content-type", Value: []byte(event.Structured.ContentType())})
+	m := message{key: e.Collection.ID() + "/" + e.Name, value: w.format.Append(nil, attributes, e), time: e.Time.Add(w.late)}
+	m.headers = append(m.headers, sink.Header{Name: "content-type", Value: []byte(w.format.ContentType())})
 	for _, a := range attributes {
 		m.headers = append(m.headers, sink.Header{Name: "ce_" + a.Name, Value: []byte(a.Value)})
 	}
+	if e.Name == "" {
+		m.key = "_collection/" + e.Collection.ID() + "/" + e.CollectionKind()
+	}
 	w.bus[part] = append(w.bus[part], m)
+}
+
+// compact keeps the last message of each key, but the newest messages of each part.
+func (w *world) compact(newest int) {
+	for p, all := range w.bus {
+		last := map[string]int{}
+		for i, m := range all {
+			last[m.key] = i
+		}
+		w.bus[p] = nil
+		for i, m := range all {
+			if i >= len(all)-newest || last[m.key] == i {
+				w.bus[p] = append(w.bus[p], m)
+			}
+		}
+	}
 }
 
 // settle has every collection that is not paused read and published to the end.
@@ -473,7 +528,7 @@ func (w *world) watch(id string, r *reading) bool {
 
 func (w *world) Parts() (out []sink.Part) {
 	for i := range w.bus {
-		out = append(out, sink.Part{Name: fmt.Sprintf("t/%d", i), Log: "t", First: w.first[i], End: int64(len(w.bus[i]))})
+		out = append(out, sink.Part{Name: fmt.Sprintf("%s/%d", w.topics[i], i), Log: w.topics[i], Latest: w.latest, First: w.first[i], End: int64(len(w.bus[i]))})
 	}
 	return out
 }

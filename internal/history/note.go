@@ -1,0 +1,48 @@
+package history
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+// Note says what limits the meaning of an event's diff, "" for nothing. first says that the event is the first
+// one that is known of its object.
+func Note(e *event.Received, first bool) string {
+	var all []string
+	add := func(applies bool, text string) {
+		if applies {
+			all = append(all, text)
+		}
+	}
+	deleted := e.Type == event.Deleted
+	add(e.Origin == event.Reconcile && deleted, "found by a list: the time of the deletion and the changes before it are not known")
+	add(e.Origin == event.Reconcile && !deleted, "updates in between are not known")
+	add(deleted && e.Reason == "left", "it exists, and is not selected any more")
+	add(deleted && e.Reason == "unknown", "it may exist outside what the bridge selects")
+	add(first && e.Type != event.Added, "earlier states are not on the bus")
+	switch {
+	case !e.BodyKnown:
+		add(true, "its body is not known")
+	case e.Truncated != nil:
+		add(true, fmt.Sprintf("truncated: its body of %d bytes did not fit the bus", e.Truncated.Size))
+	}
+	return strings.Join(all, "; ")
+}
+
+// Authors names the managers.
+func Authors(by []Who) string {
+	if len(by) == 0 {
+		return "unknown"
+	}
+	var all []string
+	for _, w := range by {
+		s := w.Manager
+		if w.Subresource != "" {
+			s += "/" + w.Subresource
+		}
+		all = append(all, s)
+	}
+	return strings.Join(all, ", ")
+}
