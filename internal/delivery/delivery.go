@@ -95,15 +95,6 @@ func New(o Options) *Delivery {
 // Mode returns how records and checkpoint become durable together.
 func (d *Delivery) Mode() Mode { return d.mode }
 
-// Lost returns how many records the bus does not have, or may not have, although they counted as
-// delivered: of a sink that delivers at most once. It may be called from any goroutine.
-func (d *Delivery) Lost() uint64 {
-	if lossy, ok := d.sink.(sink.Lossy); ok {
-		return lossy.Lost()
-	}
-	return 0
-}
-
 // Open connects, fences a predecessor where the bus can do that, and applies to the store what the
 // bus holds beyond it. reset says that the store's content will be given up, so Open does not look
 // for the end of the last batch on the bus. It may be called again after an error. An error that
