@@ -73,7 +73,11 @@ func twoEntries(t *testing.T, kafka bool) {
 
 	w.process.Kill()
 	w.churn(10)
-	w.must(os.RemoveAll(w.checkpoint()))
+	if kafka {
+		w.must(os.RemoveAll(w.checkpoint()))
+	} else { // the stream has it, too
+		w.bridge(0, "checkpoint", "reset", "--yes")
+	}
 	w.during(w.start, "reset", "a")
 	w.note("a lost checkpoint")
 
@@ -174,16 +178,27 @@ func (w *entries) during(do func(), reason, entry string) {
 
 func (w *entries) collection(entry string) string { return "configmaps:" + entry + "@" + w.ns }
 
-// note waits until every entry has published what the server has, and notes that and the time.
+// note waits until every entry has published what the server has, and is in step. It notes that, and the time.
 func (w *entries) note(what string) {
 	w.t.Helper()
 	marker, err := w.kube.Patch(w.ctx, kube.ConfigMaps, "marker", fmt.Sprintf(`{"data":{"n":"%d"}}`, w.random.Int()))
 	w.must(err)
 	for entry := range w.teams {
 		_, err := w.log.Wait(w.ctx, func(all []bus.Message) bool {
-			return slices.ContainsFunc(all, func(m bus.Message) bool {
-				return m.Collection() == w.collection(entry) && m.UID() == string(marker.GetUID()) && m.RV() == marker.GetResourceVersion()
-			})
+			published, run, synced := false, uint64(0), uint64(0)
+			for i := range all {
+				m := &all[i]
+				switch {
+				case m.Collection() != w.collection(entry):
+				case m.Is("gap"):
+					run = max(run, m.Run())
+				case m.Is("synced"):
+					synced = max(synced, m.Run())
+				default:
+					published = published || m.UID() == string(marker.GetUID()) && m.RV() == marker.GetResourceVersion()
+				}
+			}
+			return published && synced >= run
 		})
 		w.must(err)
 	}
