@@ -133,7 +133,7 @@ func (r *replay) take(c *copied, f *follow, m *sink.Message, h *head) error {
 		}
 		if h.typ == event.Closed {
 			e, err := decode(m)
-			c.closed = e
+			c.closed, c.after = e, h.time
 			return err
 		}
 	}
