@@ -26,9 +26,9 @@ import (
 const (
 	BatchRecords = 2000
 	BatchBytes   = 4 << 20
-	// The pause doubles from firstPause to LastPause.
-	firstPause = 5 * time.Second
+	// LastPause is the longest pause; the first one is firstPause, and the next ones are twice the one before.
 	LastPause  = 2 * time.Minute
+	firstPause = 5 * time.Second
 )
 
 const (

@@ -498,15 +498,6 @@ func (j *judge) listedSince(s selection) int {
 	return 0
 }
 
-// newest is the newest resourceVersion that was published of the present history.
-func (j *judge) newest() int {
-	newest := 0
-	for _, rv := range j.newestOf() {
-		newest = max(newest, rv)
-	}
-	return newest
-}
-
 // agree compares the copies of consumers that read the same messages in other orders.
 func (j *judge) agree() {
 	for _, r := range []struct {
