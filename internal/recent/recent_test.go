@@ -53,7 +53,7 @@ func TestWhatIsShown(t *testing.T) {
 		"not asked":    {e: event.Event{Type: event.Modified, Object: []byte(object)}, off: true, note: "no diff: `diff` is off for this resource"},
 		"not known":    {e: event.Event{Type: event.Modified, Object: []byte(object)}, note: "no diff: the body told before is not certainly known"},
 		"reconcile":    {e: event.Event{Type: event.Added, Origin: event.Reconcile, Object: []byte(object)}, note: "updates in between are not known"},
-		"left":         {e: event.Event{Type: event.Deleted, Reason: "left", Object: []byte(object)}, note: "it left what the bridge watches, and may live on"},
+		"left":         {e: event.Event{Type: event.Deleted, Reason: "left", Object: []byte(object)}, note: "it exists, and is not selected any more"},
 		"withheld":     {e: event.Event{Type: event.Modified, DeadLetter: &event.DeadLetter{Reason: event.Unredacted}}, off: true, note: "its body is not known; it went to the dead letters: unredacted; no diff: `diff` is off for this resource"},
 		"truncated":    {e: event.Event{Type: event.Modified, Object: []byte(`{}`), Truncated: &event.Truncation{Size: 9000}}, note: "truncated: its body of 9000 bytes did not fit the bus; no diff: the body told before is not certainly known"},
 		"not readable": {e: event.Event{Type: event.Modified, Before: []byte(`{`), Object: []byte(`{}`)}, note: "no diff: unexpected EOF"},
@@ -61,7 +61,7 @@ func TestWhatIsShown(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := New()
-			x.e.Name, x.e.Namespace, x.e.UID, x.e.ResourceVersion, x.e.Entry, x.e.Time = "web", "shop", "u", "7", "5", at
+			x.e.Name, x.e.Namespace, x.e.UID, x.e.ResourceVersion, x.e.Run, x.e.Time = "web", "shop", "u", "7", "5", at
 			if x.e.Origin == "" {
 				x.e.Origin = event.Watch
 			}
