@@ -34,6 +34,9 @@ bench-compare: ## the latest run of make bench with an older one: OLD=file
 campaign: ## seeds of faults, resumable: SEEDS=200, or one again: SEED=n PAIR=nats-eo/nats (docs/reliability.md)
 	SEEDS="$(SEEDS)" SEED="$(SEED)" PAIR="$(PAIR)" scripts/campaign.sh $(CAMPAIGN)
 
+kills: ## two entries of one resource, edited under load while the bridge is killed 30 times, for every sink and store: KILLS=30 (docs/reliability.md)
+	SEEDS="$(or $(SEEDS),9)" SEED="$(SEED)" PAIR="$(PAIR)" scripts/campaign.sh -out var/kills -kills "$(or $(KILLS),30)"
+
 soak: ## hours at a steady rate with faults, and what the bridges take meanwhile: SOAK=1h (docs/reliability.md)
 	scripts/campaign.sh -out var/soak -soak "$(or $(SOAK),1h)"
 
@@ -61,4 +64,4 @@ release: ## static programs, checksums and lists of contents in dist/ (VERSION=v
 clean: ## remove what was built and the demo's state
 	rm -rf bin dist var .cache bench/bin bench/var
 
-.PHONY: help build demo test test-quick lint fmt bench bench-compare campaign soak model explore explore-mutants mutants fuzz licenses release clean
+.PHONY: help build demo test test-quick lint fmt bench bench-compare campaign kills soak model explore explore-mutants mutants fuzz licenses release clean

@@ -58,7 +58,7 @@ Each line below is an event that NATS has acknowledged. From another terminal:
   nats sub -s nats://127.0.0.1:4222 'k8s.>'     every event, as a CloudEvent
   curl -s http://127.0.0.1:8080/readyz          every collection's state
 
-Ctrl-C ends it. Run it again: it goes on where it stopped, and tells what happened in between.
+Ctrl-C ends it. Run it again: it continues where it stopped, and shows what changed in between.
 
 TEXT
 

@@ -16,7 +16,6 @@ import (
 	"github.com/kubebridge/kubebridge/internal/encode"
 	"github.com/kubebridge/kubebridge/internal/pipeline"
 	"github.com/kubebridge/kubebridge/internal/recent"
-	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
 	kafkastore "github.com/kubebridge/kubebridge/pkg/checkpoint/kafka"
 	natsstore "github.com/kubebridge/kubebridge/pkg/checkpoint/nats"
@@ -52,7 +51,7 @@ func laneSpecs(c *config.Config, log *zap.Logger, follow io.Writer, last *recent
 // keep has what a lane delivers be kept in last, from when it is opened.
 func keep(spec *pipeline.LaneSpec, last *recent.Changes) {
 	name, open, others, take := spec.Sink, spec.Open, spec.Delivered, last.Listen(spec.Sink)
-	spec.Open = func(id event.Identity) (sink.Sink, checkpoint.Store, encode.Config, error) {
+	spec.Open = func(id event.Identity) (sink.Sink, pipeline.OpenStore, encode.Config, error) {
 		last.Forget(name)
 		return open(id)
 	}
@@ -96,7 +95,7 @@ func laneSpec(c *config.Config, s *config.Sink, log *zap.Logger) (pipeline.LaneS
 	}
 	var open func(event.Identity) (sink.Sink, error)
 	// Where a bus keeps the checkpoint itself, it opens both.
-	var openBoth func(event.Identity) (sink.Sink, checkpoint.Store, error)
+	var openBoth func(event.Identity) (sink.Sink, pipeline.OpenStore, error)
 	log = log.With(zap.String("sink", s.Name))
 	switch {
 	case s.Kafka != nil:
@@ -104,14 +103,14 @@ func laneSpec(c *config.Config, s *config.Sink, log *zap.Logger) (pipeline.LaneS
 			return kafka.New(kafka.Options{Config: *s.Kafka, Identity: id, Logger: log})
 		}
 		if c.InKafka(s) {
-			openBoth = func(id event.Identity) (sink.Sink, checkpoint.Store, error) { return openKafka(c, s, id, log) }
+			openBoth = func(id event.Identity) (sink.Sink, pipeline.OpenStore, error) { return openKafka(c, s, id, log) }
 		}
 	case s.NATS != nil:
 		open = func(id event.Identity) (sink.Sink, error) {
 			return nats.New(nats.Options{Config: *s.NATS, Identity: id, Logger: log})
 		}
 		if c.InNATS(s) {
-			openBoth = func(id event.Identity) (sink.Sink, checkpoint.Store, error) { return openNATS(c, s, id, log) }
+			openBoth = func(id event.Identity) (sink.Sink, pipeline.OpenStore, error) { return openNATS(c, s, id, log) }
 		}
 	case s.File != nil:
 		open = func(event.Identity) (sink.Sink, error) { return filesink.New(filesink.Options{Config: *s.File}) }
@@ -124,7 +123,7 @@ func laneSpec(c *config.Config, s *config.Sink, log *zap.Logger) (pipeline.LaneS
 	}
 	return pipeline.LaneSpec{
 		LaneResources: laneResources(c, s), Linger: s.Linger,
-		Open: func(id event.Identity) (sink.Sink, checkpoint.Store, encode.Config, error) {
+		Open: func(id event.Identity) (sink.Sink, pipeline.OpenStore, encode.Config, error) {
 			var err error
 			if form.Secrets.Key, err = hashKey(c); err != nil {
 				return nil, nil, form, &pipeline.EnvironmentError{Err: err}
@@ -145,8 +144,8 @@ func laneSpec(c *config.Config, s *config.Sink, log *zap.Logger) (pipeline.LaneS
 }
 
 // beside opens a sink whose checkpoint is kept in a directory.
-func beside(path string, open func(event.Identity) (sink.Sink, error)) func(event.Identity) (sink.Sink, checkpoint.Store, error) {
-	return func(id event.Identity) (sink.Sink, checkpoint.Store, error) {
+func beside(path string, open func(event.Identity) (sink.Sink, error)) func(event.Identity) (sink.Sink, pipeline.OpenStore, error) {
+	return func(id event.Identity) (sink.Sink, pipeline.OpenStore, error) {
 		store, err := file.Open(path, id, file.Options{})
 		if err != nil {
 			return nil, nil, err
@@ -160,7 +159,7 @@ func beside(path string, open func(event.Identity) (sink.Sink, error)) func(even
 }
 
 // openKafka opens a Kafka sink whose checkpoint is kept in Kafka too.
-func openKafka(c *config.Config, s *config.Sink, id event.Identity, log *zap.Logger) (sink.Sink, checkpoint.Store, error) {
+func openKafka(c *config.Config, s *config.Sink, id event.Identity, log *zap.Logger) (sink.Sink, pipeline.OpenStore, error) {
 	o := kafka.Options{Config: *s.Kafka, Identity: id, Logger: log}
 	store, err := kafkaStore(c, s, id, log)
 	if err != nil {
@@ -190,7 +189,7 @@ func kafkaStore(c *config.Config, s *config.Sink, id event.Identity, log *zap.Lo
 }
 
 // openNATS opens a NATS sink whose checkpoint is kept on its NATS too.
-func openNATS(c *config.Config, s *config.Sink, id event.Identity, log *zap.Logger) (sink.Sink, checkpoint.Store, error) {
+func openNATS(c *config.Config, s *config.Sink, id event.Identity, log *zap.Logger) (sink.Sink, pipeline.OpenStore, error) {
 	bus, err := nats.New(nats.Options{Config: *s.NATS, Identity: id, Logger: log})
 	if err != nil {
 		return nil, nil, err

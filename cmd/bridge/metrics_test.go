@@ -75,7 +75,7 @@ func advice() map[string]string {
 		"collection_suspensions_total":             "Create the topic or stream, or let the bridge write to it; the log says which.",
 		"dead_letters_total":                       "Look at the dead letters: each says why it is one.",
 		"events_delivered_total":                   "Its rate is the throughput.",
-		"events_filtered_total":                    "Nothing: it is as configured. If it is not what you meant, see `types` and `filter`.",
+		"events_filtered_total":                    "Nothing: it is as configured. If it is not what you meant, see `filter`.",
 		"bodies_not_kept_total":                    "Nothing, unless you need the difference of every change: larger bodies than 128 KiB, compressed, are not kept.",
 		"events_ignored_total":                     "Nothing: it shows what `ignore` saves.",
 		"filter_errors_total":                      "Look at the log for why: ask for a field with `has()` before reading it.",
@@ -105,8 +105,7 @@ func advice() map[string]string {
 		"source_collections":                       "Alert when `waiting` or `stalled` lasts: the status says why and what to do.",
 		"source_drift_total":                       "Should stay 0. The difference is published. Find out why: for example, etcd was restored from a backup.",
 		"source_events_total":                      "Its rate is the load that the cluster makes.",
-		"source_lists_completed_total":             "Fewer than `source_lists_total`: lists break off; the log says why.",
-		"source_lists_total":                       "Many with `expired`: watches are cut off for too long.",
+		"source_lists_completed_total":             "Fewer than `gaps_total`, by reason: lists are under way, or were given up for another gap; the log says why.",
 		"source_waiting":                           "Above 0: `bridge status` says what is not served, or which APIService has no server, and what to do.",
 		"source_repeated_total":                    "Nothing: after a restart or a list the bridge meets what the bus knows already.",
 	}

@@ -191,7 +191,7 @@ sinks: [{name: a, kafka: {brokers: ["k:1"], topic: "k8s.{resource}"}}]
 `)
 	for topic, want := range map[string]string{
 		"k8s.pods": "pods", "canary.pods": "pods", "canary.nodes": "", "k8s.deployments": "deployments.apps", "rollouts.two": "deployments.apps", "rollouts._": "deployments.apps",
-		"apps.deployments": "deployments.apps", "apps.replicasets": "replicasets.apps", "other.batch": "pods deployments.apps replicasets.apps jobs.batch certs.example.com",
+		"apps.deployments": "deployments.apps", "apps.replicasets": "replicasets.apps", "other.batch": "pods jobs.batch",
 		"c": "pods deployments.apps replicasets.apps jobs.batch certs.example.com", "other": "",
 	} {
 		var got []string

@@ -14,12 +14,12 @@ func newResync() *cobra.Command {
 	var path, socket, sink string
 	cmd := &cobra.Command{
 		Use:   "resync RESOURCE",
-		Short: "Have a running bridge tell every object of a resource again",
-		Long: `Has a running bridge tell every object of a resource again, as present. RESOURCE
-is written as in the configuration, or is the ID of one collection. The bridge
+		Short: "Have a running bridge publish every object of a resource again",
+		Long: `Has a running bridge publish every object of a resource again, as present. RESOURCE
+is the resource with its group, or the ID of one collection. The bridge
 is found by the admin.socket of its configuration: give the same file, flags and
 environment, or --socket.`,
-		Example: "  bridge resync deployments.apps -c bridge.yaml\n  bridge resync 'secrets?namespace=payments' --sink audit",
+		Example: "  bridge resync deployments.apps -c bridge.yaml\n  bridge resync secrets@payments --sink audit",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if socket == "" {

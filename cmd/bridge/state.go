@@ -171,6 +171,9 @@ func printCoverage(w io.Writer, s *history.State, at history.Point) {
 		if c.Behind {
 			show(w, "  incomplete: the bus does not show that it had reached %s: changes may be missing", at)
 		}
+		if c.Replaced {
+			show(w, "  incomplete: the topic keeps only the last event of each object: states that later events have replaced are missing")
+		}
 		if c.Silent {
 			show(w, "  the last event of it on the bus is of %s: the bus does not show whether the bridge was watching after that", c.Last.UTC().Format(time.RFC3339))
 		}

@@ -12,7 +12,6 @@ import (
 	"github.com/kubebridge/kubebridge/internal/config"
 	"github.com/kubebridge/kubebridge/internal/encode"
 	"github.com/kubebridge/kubebridge/internal/pipeline"
-	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/shape"
@@ -55,7 +54,7 @@ func newTail() *cobra.Command {
 			defer client.Close()
 			lane := pipeline.LaneSpec{
 				LaneResources: pipeline.LaneResources{Sink: "tail"},
-				Open: func(id event.Identity) (sink.Sink, checkpoint.Store, encode.Config, error) {
+				Open: func(id event.Identity) (sink.Sink, pipeline.OpenStore, encode.Config, error) {
 					form := encode.Config{Secrets: shape.Secrets{}} // redacted: there is no key
 					store, err := file.OpenMem(id)
 					if err != nil {

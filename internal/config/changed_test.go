@@ -34,7 +34,7 @@ func TestChanged(t *testing.T) {
 		{name: "nothing", next: base},
 		{name: "order of the sinks, and defaults written out", next: `cluster: x
 name: kubebridge
-resources: [{resource: pods, snapshot: announce}]
+resources: [{resource: pods, snapshot: publish}]
 checkpoint: {file: {path: /cp}}
 admin: {socket: /cp/admin.sock}
 sinks:

@@ -18,8 +18,8 @@ var (
 
 // The values of [Resource]'s Snapshot.
 const (
-	SnapshotAnnounce = "announce"
-	SnapshotSkip     = "skip"
+	SnapshotPublish = "publish"
+	SnapshotSkip    = "skip"
 )
 
 // The values of [Resource]'s Diff.
@@ -67,9 +67,9 @@ func (p *problems) resource(at string, r *Resource) {
 		p.add(at+".excludeNamespaces", "it is set beside namespaces, which lists all there are: remove %s from namespaces instead", strings.Join(r.ExcludeNamespaces, ", "))
 	}
 	if r.Snapshot == "" {
-		r.Snapshot = SnapshotAnnounce
+		r.Snapshot = SnapshotPublish
 	}
-	p.oneOf(at+".snapshot", r.Snapshot, SnapshotAnnounce, SnapshotSkip)
+	p.oneOf(at+".snapshot", r.Snapshot, SnapshotPublish, SnapshotSkip)
 	if r.Diff != "" {
 		p.oneOf(at+".diff", r.Diff, DiffNone, DiffPatch, DiffBefore, DiffBoth)
 	}
@@ -112,7 +112,7 @@ func (p *problems) namespaces(at string, list []string) {
 
 func (p *problems) types(at string, r *Resource) {
 	if r.Types != nil && len(r.Types) == 0 {
-		p.add(at, "it is empty, so nothing would be told: leave it out for all types, or name some of %s", strings.Join(eventTypes(), ", "))
+		p.add(at, "it is empty, so nothing would be published: leave it out for all types, or name some of %s", strings.Join(eventTypes(), ", "))
 	}
 	for i, t := range r.Types {
 		p.oneOf(fmt.Sprintf("%s[%d]", at, i), t, eventTypes()...)

@@ -26,7 +26,7 @@ type Config struct {
 	// Exclude names resources, or patterns of them, that no pattern under Resources
 	// takes in.
 	Exclude    []string   `yaml:"exclude"`
-	Sinks      []Sink     `yaml:"sinks"` // one lane each; at least one
+	Sinks      []Sink     `yaml:"sinks"` // one pipeline each; at least one
 	Checkpoint Checkpoint `yaml:"checkpoint"`
 	Secrets    Secrets    `yaml:"secrets"`
 	// Redact hides values of other objects, and more of Secrets.
@@ -52,7 +52,7 @@ type Kubernetes struct {
 	ConcurrentLists int    `yaml:"concurrentLists"` // lists under way at once. Default: 4
 }
 
-// Sink is one lane. Exactly one of Kafka, NATS, File and Stdout is set.
+// Sink is where events go. Exactly one of Kafka, NATS, File and Stdout is set.
 type Sink struct {
 	Name      string        `yaml:"name"`      // the checkpoint is kept under it; required
 	Resources []Resource    `yaml:"resources"` // none: the bridge's

@@ -11,9 +11,9 @@ import (
 // Resource asks for a resource, as kubectl names it, or for all that a pattern
 // matches. In the file it is a string or a map.
 type Resource struct {
-	// Entry distinguishes entries of one resource in one sink. It is part of the names of their
-	// collections: another name is another collection. A DNS label. "": the entry has none,
-	// as only one of a resource's entries can.
+	// Entry distinguishes entries of one resource in one sink. It is part of the identity of their
+	// collections: an entry with another name has other collections. A DNS label. Default: none,
+	// which only one of the entries of a resource can have.
 	Entry string `yaml:"name"`
 	// Resource is "pods", "deployments.apps", "deployments.v1.apps", or a pattern:
 	// "*.*" is everything that can be watched, "*.apps" a group, "*.core" (or "*.")
@@ -30,21 +30,21 @@ type Resource struct {
 
 	// MetadataOnly asks the server for metadata alone: no spec, no status.
 	MetadataOnly bool `yaml:"metadataOnly"`
-	// Snapshot says what becomes of objects that exist when the collection is new:
-	// "announce" (default) tells them as added, "skip" does not.
+	// Snapshot says what becomes of objects that exist when the entry is new:
+	// "publish" (default) publishes them as present, "skip" does not.
 	Snapshot string `yaml:"snapshot"`
-	// Types are the types of change that are told: added, modified, deleted. nil:
+	// Types are the types of change that are published: added, modified, deleted. nil:
 	// all of them, but no deletions of events: those are mere expiry.
 	Types []string `yaml:"types"`
 
 	SyncedEvery time.Duration `yaml:"syncedEvery"` // repeats "complete up to here"; at least 1s. 0: never
-	Resync      time.Duration `yaml:"resync"`      // tells every object again; at least 1m. 0: never
+	Resync      time.Duration `yaml:"resync"`      // publishes every object again; at least 1m. 0: never
 	VerifyEvery time.Duration `yaml:"verifyEvery"` // compares with a fresh list; at least 1m. 0: never
 
 	Redact []Redaction `yaml:"redact"` // values to hide, beside those that the bridge's redact hides
 	Drop   []string    `yaml:"drop"`   // paths of values to leave out
 	// Ignore are paths, or the presets status-heartbeats, leases and metadata-only: a
-	// change of nothing else is not told. With any of them, resourceVersion,
+	// change of nothing else is not published. With any of them, resourceVersion,
 	// generation and managedFields do not count either.
 	Ignore []string `yaml:"ignore"`
 	// Diff is what a modified event says of the state before: "patch", "before" or
@@ -53,7 +53,7 @@ type Resource struct {
 	// ChangedBy has added and modified events say by which field managers.
 	ChangedBy bool `yaml:"changedBy"`
 	// Filter is a CEL expression over object, before, type, resource, group, ns, name,
-	// labels, annotations and origin: only objects for which it is true are told. "": all.
+	// labels, annotations and origin: only objects for which it is true are published. "": all.
 	Filter string `yaml:"filter"`
 
 	Topic   string            `yaml:"topic"`   // template; instead of kafka.topic of its sinks

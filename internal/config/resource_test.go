@@ -29,7 +29,7 @@ func TestWhatIsSelected(t *testing.T) {
 	if diff := cmp.Diff(want, c.Resources[3]); diff != "" {
 		t.Errorf("pods (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(Resource{Resource: "*.*", Snapshot: SnapshotAnnounce}, c.Resources[0]); diff != "" {
+	if diff := cmp.Diff(Resource{Resource: "*.*", Snapshot: SnapshotPublish}, c.Resources[0]); diff != "" {
 		t.Errorf("without options (-want +got):\n%s", diff)
 	}
 	if c.Admin.Socket != "/run/kubebridge.sock" || len(c.Exclude) != 2 {
@@ -75,7 +75,7 @@ func TestSharedOptions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Resource{Resource: "nodes", Resync: 24 * time.Hour, Snapshot: SnapshotAnnounce}
+	want := Resource{Resource: "nodes", Resync: 24 * time.Hour, Snapshot: SnapshotPublish}
 	if diff := cmp.Diff(want, c.Resources[3]); diff != "" {
 		t.Errorf("nodes (-want +got):\n%s", diff)
 	}

@@ -5,7 +5,8 @@
 //
 //	mode         order of writes                                      after a crash
 //	Transaction  records and changes in one transaction of the bus    both, or neither
-//	Log          records with their own changes; then all changes     Open applies what the bus has beyond the store
+//	Log          Before; then records with their own changes; then    Open applies what the bus has beyond the store
+//	             all changes
 //	Intents      Before; then records; then changes                   what Before says is in doubt
 package delivery
 
@@ -49,7 +50,7 @@ type Batch struct {
 	// Records are in order per key. Record.State are the changes that a reader of the bus
 	// applies in the mode Log.
 	Records []event.Record
-	// Before must be in the store before the bus gets the records, in the mode Intents.
+	// Before must be in the store before the bus gets the records, in the modes Log and Intents.
 	Before []event.KV
 	// Changes are committed with the records.
 	Changes []event.KV
@@ -74,7 +75,11 @@ type Delivery struct {
 	store checkpoint.Store
 	retry func(ctx context.Context, operation string, do func() error) error
 	mode  Mode
-	log   sink.Log // of the mode Log
+	// Each is nil if the sink or the store does not offer it. transactions is of the mode Transaction, log of the mode Log.
+	transactions sink.Transactional
+	log          sink.Log
+	lossy        sink.Lossy
+	loader       checkpoint.Loader
 }
 
 // New returns a delivery that is not open yet.
@@ -83,11 +88,15 @@ func New(o Options) *Delivery {
 	if d.retry == nil {
 		d.retry = func(_ context.Context, _ string, do func() error) error { return do() }
 	}
-	if log, ok := o.Sink.(sink.Log); ok {
-		d.mode, d.log = Log, log
-	}
-	if _, ok := o.Sink.(sink.Transactional); ok {
+	d.transactions, _ = o.Sink.(sink.Transactional)
+	d.log, _ = o.Sink.(sink.Log)
+	d.lossy, _ = o.Sink.(sink.Lossy)
+	d.loader, _ = o.Store.(checkpoint.Loader)
+	switch {
+	case d.transactions != nil:
 		d.mode = Transaction
+	case d.log != nil:
+		d.mode = Log
 	}
 	return d
 }
@@ -96,12 +105,13 @@ func New(o Options) *Delivery {
 func (d *Delivery) Mode() Mode { return d.mode }
 
 // Lost returns how many records the bus does not have, or may not have, although they counted as
-// delivered: of a sink that delivers at most once. It may be called from any goroutine.
-func (d *Delivery) Lost() uint64 {
-	if lossy, ok := d.sink.(sink.Lossy); ok {
-		return lossy.Lost()
+// delivered; nil unless the sink delivers at most once. It may be called from any goroutine.
+func (d *Delivery) Lost() *uint64 {
+	if d.lossy == nil {
+		return nil
 	}
-	return 0
+	n := d.lossy.Lost()
+	return &n
 }
 
 // Open connects, fences a predecessor where the bus can do that, and applies to the store what the
@@ -117,8 +127,8 @@ func (d *Delivery) Open(ctx context.Context, reset bool) error {
 	if err := d.open(ctx, mark); err != nil {
 		return err
 	}
-	if loader, ok := d.store.(checkpoint.Loader); ok {
-		if err := d.retry(ctx, "read the checkpoint", func() error { return loader.Load(ctx) }); err != nil {
+	if d.loader != nil {
+		if err := d.retry(ctx, "read the checkpoint", func() error { return d.loader.Load(ctx) }); err != nil {
 			return err
 		}
 		before := mark
@@ -196,7 +206,7 @@ func (d *Delivery) Deliver(ctx context.Context, b *Batch) error {
 	if len(b.Records) == 0 {
 		return d.Commit(ctx, b.Seq, b.Changes)
 	}
-	if d.mode == Intents && len(b.Before) > 0 {
+	if d.mode != Transaction && len(b.Before) > 0 {
 		if err := d.record(ctx, b.Before); err != nil {
 			return err
 		}
@@ -212,8 +222,8 @@ func (d *Delivery) Deliver(ctx context.Context, b *Batch) error {
 	if err := d.record(ctx, changes); err != nil {
 		return err
 	}
-	if _, later := d.store.(checkpoint.Loader); d.mode == Log && later && len(b.Silent) > 0 {
-		// A commit without a mark is durable when it returns.
+	if d.mode == Log && d.loader != nil {
+		// The bus does not have these changes: a commit without a mark makes them durable.
 		return d.record(ctx, b.Silent)
 	}
 	return nil
@@ -235,7 +245,8 @@ func (d *Delivery) Settle(ctx context.Context, records []event.Record) error {
 // Commit makes changes durable that come without records. seq is as Batch.Seq; 0: there is no batch.
 func (d *Delivery) Commit(ctx context.Context, seq uint64, changes []event.KV) error {
 	if d.mode == Transaction {
-		if _, err := d.write(ctx, &event.Batch{Seq: seq, Commit: event.Commit{Changes: changes}}); err != nil {
+		err := d.retry(ctx, WriteToBus, func() error { return d.transactions.Commit(ctx, seq, changes) })
+		if err != nil {
 			return err
 		}
 	}

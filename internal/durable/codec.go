@@ -102,13 +102,13 @@ func decodeObject(b []byte, like *reconcile.Object) (o reconcile.Object, flags b
 	return o, flags, nil
 }
 
-// encodeIntent encodes an intent: its epoch, then the object.
-func encodeIntent(i *reconcile.Intent) []byte {
+// appendIntent appends an intent: its epoch, then the object.
+func appendIntent(b []byte, i *reconcile.Intent) []byte {
 	extra := byte(0)
 	if i.Deleted {
 		extra = flagDeleted
 	}
-	return appendObject(binary.AppendUvarint(nil, i.Epoch), &i.Object, extra)
+	return appendObject(binary.AppendUvarint(b, i.Epoch), &i.Object, extra)
 }
 
 func decodeIntent(b []byte) (reconcile.Intent, error) {
@@ -135,9 +135,7 @@ func decodeRecord(b []byte) (r reconcile.Record, err error) {
 	return r, nil
 }
 
-// encodeProgress encodes position and highest version seen. A resourceVersion has no spaces.
-func encodeProgress(p reconcile.Progress) []byte { return []byte(p.Position + " " + p.Seen) }
-
+// decodeProgress reads position and highest version seen. A resourceVersion has no spaces.
 func decodeProgress(b []byte) (p reconcile.Progress, err error) {
 	position, seen, found := strings.Cut(string(b), " ")
 	if !found {

@@ -18,6 +18,7 @@ type Inventory struct {
 	err   error
 	like  reconcile.Object // the entry that was decoded last
 	pages map[string]*page // by collection
+	key   []byte           // of the last call of Object
 }
 
 const (
@@ -46,7 +47,8 @@ func (v *Inventory) Err() error { return v.err }
 
 // Object implements [reconcile.Storage].
 func (v *Inventory) Object(collection, key string) *reconcile.Object {
-	value, err := v.store.Get(objectKey(reconcile.Slot{Collection: collection, Key: key}))
+	v.key = append(append(append(append(v.key[:0], prefixObject...), collection...), '/'), key...)
+	value, err := v.store.Get(v.key)
 	if err != nil {
 		v.fail(err)
 	}

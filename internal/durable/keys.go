@@ -39,10 +39,7 @@ func Owed(store checkpoint.Store) (keys []string, err error) {
 // cluster-scoped object.
 func ObjectKey(namespace, name string) string { return namespace + "/" + name }
 
-// objectKey is where the inventory entry of a slot is kept.
-func objectKey(s reconcile.Slot) []byte { return []byte(prefixObject + s.Collection + "/" + s.Key) }
-
-// parseObjectKey reverses objectKey.
+// parseObjectKey reads the key of an inventory entry.
 func parseObjectKey(key []byte) (reconcile.Slot, error) {
 	collection, object, found := strings.Cut(strings.TrimPrefix(string(key), prefixObject), "/")
 	if !found || strings.Count(object, "/") != 1 {
@@ -51,12 +48,7 @@ func parseObjectKey(key []byte) (reconcile.Slot, error) {
 	return reconcile.Slot{Collection: collection, Key: object}, nil
 }
 
-// intentKey is where an intent is kept.
-func intentKey(s reconcile.Slot, uid string) []byte {
-	return []byte(prefixIntent + s.Collection + "/" + s.Key + "/" + uid)
-}
-
-// parseIntentKey reverses intentKey.
+// parseIntentKey reads the key of an intent.
 func parseIntentKey(key []byte) (s reconcile.Slot, uid string, err error) {
 	part := strings.SplitN(strings.TrimPrefix(string(key), prefixIntent), "/", 4)
 	if len(part) != 4 {

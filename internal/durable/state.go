@@ -76,94 +76,96 @@ func LoadPlan(store checkpoint.Store) (plan.Numbers, error) {
 // Before are the changes that a store which is not atomic with the sink must hold before the sink
 // gets the records of a batch: its drafts and its intents.
 func Before(b *reconcile.Batch) []event.KV {
-	kvs := make([]event.KV, 0, len(b.Drafts)+len(b.Intents))
+	w := newWriter(len(b.Drafts) + len(b.Intents))
 	for _, id := range sorted(b.Drafts) {
-		kvs = append(kvs, event.KV{Key: []byte(prefixDraft + id), Value: encodeDraft(b.Drafts[id])})
+		w.key(prefixDraft, id).Value = encodeDraft(b.Drafts[id])
 	}
 	for slot, list := range b.Intents {
 		for i := range list {
-			kvs = append(kvs, event.KV{Key: intentKey(slot, list[i].UID), Value: encodeIntent(&list[i])})
+			w.intended(slot, &list[i])
 		}
 	}
-	return kvs
+	return w.kvs
 }
 
 // Changes are the changes that a batch commits. intents says that [Before] was written.
 func Changes(b *reconcile.Batch, intents bool) []event.KV {
-	kvs := make([]event.KV, 0, len(b.Changes)+len(b.Records)+2*len(b.Progress)+len(b.Epochs))
+	w := newWriter(len(b.Changes) + len(b.Records) + 2*len(b.Progress) + len(b.Epochs) + len(b.Intents) + len(b.Settled))
 	for i := range b.Changes {
-		kvs = append(kvs, object(&b.Changes[i]))
+		w.object(&b.Changes[i])
 	}
 	for _, id := range sorted(b.Records) {
-		kvs = append(kvs, record(id, b.Records[id]))
+		w.record(id, b.Records[id])
 	}
 	for _, id := range sorted(b.Progress) {
-		kvs = append(kvs, progress(id, b.Progress[id]))
+		w.progress(id, b.Progress[id])
 		if intents {
-			kvs = append(kvs, event.KV{Key: []byte(prefixDraft + id)})
+			w.key(prefixDraft, id)
 		}
 	}
 	for _, storage := range sorted(b.Epochs) {
-		kvs = append(kvs, event.KV{Key: []byte(prefixEpoch + storage), Value: encodeEpoch(b.Epochs[storage])})
+		w.key(prefixEpoch, storage).Value = encodeEpoch(b.Epochs[storage])
 	}
 	if !intents {
-		return kvs
+		return w.kvs
 	}
 	for slot, list := range b.Intents {
 		for i := range list {
-			kvs = append(kvs, event.KV{Key: intentKey(slot, list[i].UID)})
+			w.intent(slot, list[i].UID)
 		}
 	}
 	for _, i := range b.Settled {
-		kvs = append(kvs, event.KV{Key: intentKey(i.Slot, i.UID)})
+		w.intent(i.Slot, i.UID)
 	}
-	return kvs
+	return w.kvs
 }
 
 // ItemChanges are the changes that are written to the bus with one item, if the bus is the log. A
 // start applies them to the store.
 func ItemChanges(i *reconcile.Item) []event.KV {
-	kvs := make([]event.KV, 0, len(i.Changes)+3)
+	w := newWriter(len(i.Changes) + 2)
 	for n := range i.Changes {
-		kvs = append(kvs, object(&i.Changes[n]))
+		w.object(&i.Changes[n])
 	}
 	if i.Record != nil {
-		kvs = append(kvs, record(i.Collection, *i.Record))
+		w.record(i.Collection, *i.Record)
 	}
-	return append(kvs, progress(i.Collection, i.Progress))
+	w.progress(i.Collection, i.Progress)
+	return w.kvs
 }
 
 // Silent are the changes of a batch that are in no item's [ItemChanges]: what has changed without an
 // item, and a record as it is after the collection's last item.
-func Silent(b *reconcile.Batch) (kvs []event.KV) {
-	items := map[reconcile.Slot]bool{}
+func Silent(b *reconcile.Batch) []event.KV {
+	items := make(map[reconcile.Slot]struct{}, len(b.Items))
 	records := map[string]*reconcile.Record{} // of the last item that has one
 	collections := map[string]bool{}
 	for i := range b.Items {
 		for n := range b.Items[i].Changes {
-			items[b.Items[i].Changes[n].Slot] = true
+			items[b.Items[i].Changes[n].Slot] = struct{}{}
 		}
 		collections[b.Items[i].Collection] = true
 		if r := b.Items[i].Record; r != nil {
 			records[b.Items[i].Collection] = r
 		}
 	}
+	w := &writer{}
 	for i := range b.Changes {
-		if !items[b.Changes[i].Slot] {
-			kvs = append(kvs, object(&b.Changes[i]))
+		if _, has := items[b.Changes[i].Slot]; !has {
+			w.object(&b.Changes[i])
 		}
 	}
 	for _, id := range sorted(b.Progress) {
 		r, changed := b.Records[id]
 		changed = changed && (records[id] == nil || *records[id] != r)
 		if changed {
-			kvs = append(kvs, record(id, r))
+			w.record(id, r)
 		}
 		if changed || !collections[id] { // a record goes with the progress of its time
-			kvs = append(kvs, progress(id, b.Progress[id]))
+			w.progress(id, b.Progress[id])
 		}
 	}
-	return kvs
+	return w.kvs
 }
 
 // Removed are the slots whose inventory entries are removed by changes.
@@ -181,41 +183,26 @@ func Removed(changes []event.KV) (slots []reconcile.Slot) {
 
 // ResetChanges are the changes by which a store gives up what consumers have been sent: every
 // collection that is not closed ends its incarnation.
-func ResetChanges(s reconcile.State) (kvs []event.KV) {
+func ResetChanges(s reconcile.State) []event.KV {
+	w := &writer{}
 	for _, id := range sorted(s.Records) {
 		r := s.Records[id]
 		if d, ok := s.Drafts[id]; ok { // its run may be on the bus
 			r.Run, r.Epoch = max(r.Run, d.Run), max(r.Epoch, d.Epoch)
-			kvs = append(kvs, event.KV{Key: []byte(prefixDraft + id)})
+			w.key(prefixDraft, id)
 		}
 		if r.Phase != reconcile.Closed && r.Phase != reconcile.New {
 			r.Unwanted = r.Unwanted || r.Phase == reconcile.Leaving
 			r.Phase = reconcile.Ending
 		}
-		kvs = append(kvs, record(id, r))
+		w.record(id, r)
 	}
 	for slot, list := range s.Intents {
 		for i := range list {
-			kvs = append(kvs, event.KV{Key: intentKey(slot, list[i].UID)})
+			w.intent(slot, list[i].UID)
 		}
 	}
-	return kvs
-}
-
-func object(c *reconcile.Change) event.KV {
-	kv := event.KV{Key: objectKey(c.Slot)}
-	if c.Object != nil {
-		kv.Value = appendObject(make([]byte, 0, 64), c.Object, 0)
-	}
-	return kv
-}
-
-func record(id string, r reconcile.Record) event.KV {
-	return event.KV{Key: []byte(prefixRecord + id), Value: encodeRecord(r)}
-}
-
-func progress(id string, p reconcile.Progress) event.KV {
-	return event.KV{Key: []byte(prefixPosition + id), Value: encodeProgress(p)}
+	return w.kvs
 }
 
 func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

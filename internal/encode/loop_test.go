@@ -184,9 +184,6 @@ func (e inLoop) Encode(i *reconcile.Item, _ string, at time.Time) (event.Record,
 // blind observes nothing.
 type blind struct{}
 
-// Counted implements [loop.Observer].
-func (blind) Counted(string, int64, bool) {}
-
 // Queued implements [loop.Observer].
 func (blind) Queued(loop.Load, loop.Load) {}
 
@@ -194,7 +191,7 @@ func (blind) Queued(loop.Load, loop.Load) {}
 func (blind) Suspended(string, time.Time, error) {}
 
 // Committed implements [loop.Observer].
-func (blind) Committed([]reconcile.Item, []event.Record) {}
+func (blind) Committed(*loop.Commit) {}
 
 // await waits until something is the case.
 func await(t *testing.T, is func() bool) {
@@ -296,7 +293,7 @@ func (r *rig) keys(prefix string) (keys []string) {
 func TestBodiesInALoop(t *testing.T) {
 	for name, log := range map[string]bool{"intents": false, "log": true} {
 		for _, types := range [][]event.Type{nil, {event.Added, event.Modified}} {
-			t.Run(fmt.Sprint(name, " ", types), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s %s", name, types), func(t *testing.T) {
 				r := newRig(t, configMaps, encode.Settings{}, nil) // its store alone
 				c := &cluster{objects: map[string]string{}, changed: make(chan struct{})}
 				logging := &logBus{bus: bus{limit: 1 << 20}}
@@ -338,6 +335,8 @@ func TestBodiesInALoop(t *testing.T) {
 				defer kill()
 				set(encode.Settings{Types: types})
 				c.write("n1", "last")
+				last := sighting(c.objects["n1"], reconcile.Watch).Version + " body"
+				await(t, func() bool { return written.latest()["n1"] == last })
 				await(t, func() bool { return len(r.keys("b/")) == 0 })
 				set(s)
 				c.write("n1", "again")

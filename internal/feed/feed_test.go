@@ -181,10 +181,9 @@ func (p *plan) next() <-chan struct{} {
 // program is a loop that reads things by a feed.
 type observer struct{}
 
-func (observer) Committed([]reconcile.Item, []event.Record) {}
-func (observer) Counted(string, int64, bool)                {}
-func (observer) Queued(loop.Load, loop.Load)                {}
-func (observer) Suspended(string, time.Time, error)         {}
+func (observer) Committed(*loop.Commit)             {}
+func (observer) Queued(loop.Load, loop.Load)        {}
+func (observer) Suspended(string, time.Time, error) {}
 
 type program struct {
 	t      *testing.T
@@ -459,7 +458,7 @@ func TestDefinitionDeletedAndBack(t *testing.T) {
 			p.expect() // consumers have learned that before
 			s.do(func() { s.crd = "crd-2"; s.write("red", "c") })
 			p.plan.serve("v1")
-			p.expect("gap snapshot", "added c", "synced")
+			p.expect("gap expired", "added c", "synced")
 			s.do(func() { s.write("red", "d") })
 			p.expect("added d")
 		})

@@ -111,7 +111,11 @@ func (f *follower) listBegun(ctx context.Context, s source.Signal) error {
 	if s.NewEpoch { // all that is known of the history before does not count
 		f.list.from, f.resume, f.seen = "", "", ""
 	}
-	in := &reconcile.Input{Kind: reconcile.ListBegun, Reason: s.Reason, NewEpoch: s.NewEpoch, Absent: f.list.absent}
+	reason := s.Reason
+	if reason == source.ReasonSnapshot { // also of a collection that was complete without a version, since its resource did not exist
+		reason = source.ReasonExpired
+	}
+	in := &reconcile.Input{Kind: reconcile.ListBegun, Reason: reason, NewEpoch: s.NewEpoch, Absent: f.list.absent}
 	return f.slot.lend(ctx, func() error { return f.handler.ListBegun(ctx, in, s.Detail) })
 }
 

@@ -40,6 +40,7 @@ type log struct {
 	newest   map[uint64]uint64 // the highest resourceVersion that was read, by epoch
 	index    []int             // of each part, among those of its log
 	size     map[string]int    // parts by log
+	latest   map[string]bool   // by log, see [sink.Part]
 	progress func(Progress)
 	done     Progress
 }
@@ -50,10 +51,11 @@ func newLog(r sink.Reader, cluster string, progress func(Progress)) *log {
 	if progress == nil {
 		progress = func(Progress) {}
 	}
-	l := &log{Reader: r, heads: newHeads(), cluster: cluster, progress: progress, newest: map[uint64]uint64{}, size: map[string]int{}}
+	l := &log{Reader: r, heads: newHeads(), cluster: cluster, progress: progress, newest: map[uint64]uint64{}, size: map[string]int{}, latest: map[string]bool{}}
 	for _, p := range r.Parts() {
 		l.index = append(l.index, l.size[p.Log])
 		l.size[p.Log]++
+		l.latest[p.Log] = p.Latest
 	}
 	return l
 }

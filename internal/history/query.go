@@ -116,6 +116,9 @@ type Covered struct {
 	Reached      string
 	ReachedEpoch uint64
 	Behind       bool
+	// Replaced is true if the topic or stream keeps only the last event of each object, and later events follow the
+	// point: what these replaced is missing.
+	Replaced bool
 }
 
 // Missing is a collection, or a resource, whose state is not known, and why.

@@ -91,6 +91,9 @@ func (b *builder) state() (*State, error) {
 	var covered []*copied
 	unpublished := 0
 	for _, id := range b.ids() {
+		if c := b.copies[id]; c != nil && b.wasClosed(c) {
+			b.ledger.take(c.closed)
+		}
 		c, missing := b.collection(id)
 		if missing == nil {
 			covered = append(covered, b.copies[id])
@@ -168,7 +171,11 @@ func (b *builder) collection(id string) (Covered, *Missing) {
 	case c.base == nil || c.base.synced.Incarnation != m.incarnation:
 		return missing("a list that publishes every object began at %s (%s), and was not complete by then", stamp(c.begun.Time), c.begun.Report.Reason)
 	}
-	if why := cmp.Or(c.base.lacks(), b.short(c)); why != "" {
+	lacks := ""
+	if !b.latest[c.base.log] { // else later events have replaced some of the list
+		lacks = c.base.lacks()
+	}
+	if why := cmp.Or(lacks, b.short(c)); why != "" {
 		return missing("%s", why)
 	}
 	return b.covered(c), nil
@@ -234,8 +241,9 @@ func (b *builder) short(c *copied) string {
 func (b *builder) covered(c *copied) Covered {
 	s := c.base.synced
 	out := Covered{
-		Collection: c.id, Resource: c.resource, Base: s.Time, BaseRV: s.ResourceVersion, Filtered: s.Report.Counts.Filtered > 0,
-		Last: c.last, Silent: c.after.IsZero(),
+		Collection: c.id, Resource: c.resource, Base: s.Time, BaseRV: s.ResourceVersion,
+		Filtered: s.Report.Counts != nil && s.Report.Counts.Filtered > 0, Last: c.last, Silent: c.after.IsZero(),
+		Replaced: b.latest[c.base.log] && !c.after.IsZero(),
 	}
 	for _, f := range b.based(c) {
 		if f.open != nil && (out.Gap == nil || out.Gap.Run < f.open.Run) {

@@ -260,6 +260,29 @@ func TestClosed(t *testing.T) {
 	}
 }
 
+// A closed event has no resourceVersion. A collection that was open at one must not be taken for closed because some partition had
+// nothing newer.
+func TestClosedLater(t *testing.T) {
+	w := newWorld(t, 3, map[string]string{"pods:a": "1", "pods:b": "2"})
+	for _, name := range []string{"x", "y", "z"} {
+		w.set(name, "1") // 1 to 3
+	}
+	w.settle()
+	w.set("x", "1") // 4
+	w.settle()
+	w.set("v", "2") // 5
+	w.settle()
+	w.configure(map[string]string{"pods:b": "2"})
+	w.settle()
+	w.set("v", "2") // 6
+	w.settle()
+	w.ask(
+		question{at: "4", want: []string{"x 4 a", "y 2 a", "z 3 a"}, behind: []string{"pods:a 3", "pods:b 3"}},
+		question{at: "5", want: []string{"v 5 b", "x 4 a", "y 2 a", "z 3 a"}, behind: []string{"pods:a 3", "pods:b 3"}},
+		question{at: "6", want: []string{"v 6 b"}, behind: []string{"pods:b 3"}},
+	)
+}
+
 // After a restore of the cluster the same resourceVersions come again, in another epoch.
 func TestRestored(t *testing.T) {
 	w := newWorld(t, 2, map[string]string{"pods": ""})
@@ -497,7 +520,7 @@ func TestNotCovered(t *testing.T) {
 		"retention":       {func(w *world) { w.first[0], w.first[1] = 1, 1 }, "no reset or resync by then"},
 		"retention, then": {func(w *world) { w.demand(reconcile.Demand, "pods"); w.settle(); w.first[0], w.first[1] = 1, 1 }, ""},
 		"a dead letter":   {func(w *world) { w.lose = "b"; w.demand(reconcile.Reset, "pods"); w.settle() }, "of the 2 objects of the list of"},
-		"compaction": {func(w *world) {
+		"a list that was cut": {func(w *world) {
 			w.set("a", "1")
 			w.settle()
 			for p := range w.bus {
@@ -696,6 +719,54 @@ func TestEveryTime(t *testing.T) {
 	}
 	if covered < 200 {
 		t.Errorf("%d times were covered", covered)
+	}
+}
+
+// On a compacted topic the present state is covered as soon as a consumer is complete. At an earlier time an answer that
+// is not marked is the one that the whole topic gives.
+func TestCompacted(t *testing.T) {
+	present, past := 0, 0
+	for seed := range uint64(20) {
+		r := rand.New(rand.NewPCG(seed, 3))
+		w := newWorld(t, 1+int(seed%3), map[string]string{"pods:a": "1", "pods:b": "12"})
+		for range 60 {
+			w.act(r)
+		}
+		if seed%2 == 0 {
+			w.settle()
+		}
+		answers := map[string]*history.State{}
+		for range 25 {
+			at := stamp(start.Add(time.Duration(r.Int64N(int64(w.clock.Sub(start))))))
+			answers[at] = w.rebuild(at)
+		}
+		end := w.mark()
+		want, complete := w.consumed(end)
+		w.latest = true
+		w.compact(r.IntN(10))
+		s := w.rebuild(stamp(end))
+		switch {
+		case s.Err() != nil && complete:
+			t.Fatalf("seed %d: a consumer is complete; %v", seed, s.Err())
+		case s.Err() == nil:
+			present++
+			if diff := cmp.Diff(want, objects(s)); diff != "" {
+				t.Fatalf("seed %d (-consumer +state):\n%s", seed, diff)
+			}
+		}
+		for at, whole := range answers {
+			s := w.rebuild(at)
+			if s.Err() != nil || whole.Err() != nil || slices.ContainsFunc(s.Collections, func(c history.Covered) bool { return c.Replaced }) {
+				continue
+			}
+			past++
+			if diff := cmp.Diff(objects(whole), objects(s)); diff != "" {
+				t.Fatalf("seed %d at %s (-whole topic +compacted):\n%s", seed, at, diff)
+			}
+		}
+	}
+	if present < 10 {
+		t.Errorf("%d present and %d past states were covered", present, past)
 	}
 }
 

@@ -81,6 +81,7 @@ type reading struct {
 type message struct {
 	headers []sink.Header
 	value   []byte
+	key     string    // of a compacted topic
 	time    time.Time // the bus's own
 }
 
@@ -107,6 +108,7 @@ type world struct {
 
 	bus    [][]message
 	topics []string // of each part of the bus
+	latest bool     // it is compacted
 	first  []int64  // what stands before was removed by retention
 	read   int      // messages that were read
 }
@@ -339,12 +341,31 @@ func (w *world) counts(id string, x *reconcile.CollectionEvent) *event.Counts {
 func (w *world) put(e *event.Event, part int) {
 	encoder := event.Encoder{Cluster: "prod", ClusterUID: w.clusterUID, Format: w.format}
 	attributes := encoder.Attributes(e)
-	m := message{value: w.format.Append(nil, attributes, e), time: e.Time.Add(w.late)}
+	m := message{key: e.Collection.ID() + "/" + e.Name, value: w.format.Append(nil, attributes, e), time: e.Time.Add(w.late)}
 	m.headers = append(m.headers, sink.Header{Name: "content-type", Value: []byte(w.format.ContentType())})
 	for _, a := range attributes {
 		m.headers = append(m.headers, sink.Header{Name: "ce_" + a.Name, Value: []byte(a.Value)})
 	}
+	if e.Name == "" {
+		m.key = "_collection/" + e.Collection.ID() + "/" + e.CollectionKind()
+	}
 	w.bus[part] = append(w.bus[part], m)
+}
+
+// compact keeps the last message of each key, but the newest messages of each part.
+func (w *world) compact(newest int) {
+	for p, all := range w.bus {
+		last := map[string]int{}
+		for i, m := range all {
+			last[m.key] = i
+		}
+		w.bus[p] = nil
+		for i, m := range all {
+			if i >= len(all)-newest || last[m.key] == i {
+				w.bus[p] = append(w.bus[p], m)
+			}
+		}
+	}
 }
 
 // settle has every collection that is not paused read and published to the end.
@@ -508,7 +529,7 @@ func (w *world) watch(id string, r *reading) bool {
 
 func (w *world) Parts() (out []sink.Part) {
 	for i := range w.bus {
-		out = append(out, sink.Part{Name: fmt.Sprintf("%s/%d", w.topics[i], i), Log: w.topics[i], First: w.first[i], End: int64(len(w.bus[i]))})
+		out = append(out, sink.Part{Name: fmt.Sprintf("%s/%d", w.topics[i], i), Log: w.topics[i], Latest: w.latest, First: w.first[i], End: int64(len(w.bus[i]))})
 	}
 	return out
 }

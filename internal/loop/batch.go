@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -122,7 +123,7 @@ func (l *Loop) deliver(ctx context.Context, settled ...event.Record) {
 	f := l.flying
 	mode := l.Delivery.Mode()
 	changes := durable.Changes(f.sealed, mode == delivery.Intents)
-	removed := slices.Concat(l.forgotten(changes), f.unkept)
+	removed := joined(f.unkept, l.forgotten(changes))
 	changes = append(changes, f.notes...)
 	f.records = make([]event.Record, 0, len(f.items))
 	for i := range f.items {
@@ -137,8 +138,8 @@ func (l *Loop) deliver(ctx context.Context, settled ...event.Record) {
 	b := &delivery.Batch{Seq: f.seq, Records: f.records, Changes: changes}
 	switch mode {
 	case delivery.Log:
-		b.Silent = durable.Silent(f.sealed)
-		b.Silent = slices.Concat(b.Silent, l.forgotten(b.Silent), f.notes)
+		b.Before, b.Silent = f.notes, durable.Silent(f.sealed)
+		b.Silent = append(b.Silent, l.forgotten(b.Silent)...)
 	case delivery.Intents:
 		b.Before = append(durable.Before(f.sealed), f.notes...)
 	}
@@ -177,15 +178,13 @@ func (l *Loop) committed() {
 	f := l.flying
 	l.core.Committed()
 	l.budget.Release(f.held)
+	changed := slices.Collect(maps.Keys(f.sealed.Records))
 	for id, n := range f.grown {
 		l.objects[id] += n
-		l.counted(id)
+		changed = append(changed, id)
 	}
-	l.Observer.Committed(slices.Concat(f.settled.items, f.items), slices.Concat(f.settled.records, f.records))
-	for id := range f.sealed.Records {
-		l.counted(id) // its first list may be complete now
-	}
-	l.Encoder.Committed(slices.Concat(f.settled.items, f.sealed.Items))
+	l.Observer.Committed(&Commit{joined(f.settled.items, f.items), joined(f.settled.records, f.records), changed})
+	l.Encoder.Committed(joined(f.settled.items, f.sealed.Items))
 	for i := range f.sealed.Items {
 		id := f.sealed.Items[i].Collection
 		if _, paused := l.pauses[id]; paused {
@@ -194,6 +193,14 @@ func (l *Loop) committed() {
 		}
 	}
 	l.flying = nil
+}
+
+// joined is as [slices.Concat], and copies only if neither list is empty.
+func joined[T any](before, list []T) []T {
+	if len(before) == 0 {
+		return list
+	}
+	return slices.Concat(before, list)
 }
 
 // refused takes out the collections whose route refuses, and delivers the others.
@@ -342,13 +349,6 @@ func (b *batch) grow(collection string, n int64) {
 func (l *Loop) count(collection string) (err error) {
 	l.objects[collection], err = durable.Count(l.Store, collection)
 	return err
-}
-
-// counted says how many objects a collection has.
-func (l *Loop) counted(collection string) {
-	if c := l.core.Collection(collection); c != nil {
-		l.Observer.Counted(collection, l.objects[collection], c.Synced != 0)
-	}
 }
 
 // stopped is the error of a stop that could not wait for the bus.

@@ -27,7 +27,8 @@ const (
 	BatchRecords = 2000
 	BatchBytes   = 4 << 20
 	// The pause doubles from firstPause to LastPause.
-	firstPause, LastPause = 5 * time.Second, 2 * time.Minute
+	firstPause = 5 * time.Second
+	LastPause  = 2 * time.Minute
 )
 
 const (
@@ -78,17 +79,20 @@ type Encoder interface {
 // Observer learns what happens. Its methods are called from the goroutine of [Loop.Run], and do not
 // block.
 type Observer interface {
-	// Committed says that a batch is on the bus and in the store: records are made of items, in order.
-	// It may not keep the records.
-	Committed(items []reconcile.Item, records []event.Record)
-	// Counted says how many objects the inventory of a collection has in the store. known is false
-	// until a list of the collection's incarnation was complete.
-	Counted(collection string, objects int64, known bool)
+	// Committed says that a batch is on the bus and in the store. It may not keep the records.
+	Committed(c *Commit)
 	// Queued says what is on its way, and what fills the next batch.
 	Queued(flying, filling Load)
 	// Suspended says that a collection waits until a time, since the bus refuses its route or
 	// one of its records. A nil error: it goes on.
 	Suspended(collection string, until time.Time, err error)
+}
+
+// Commit is a batch that is on the bus and in the store.
+type Commit struct {
+	Items   []reconcile.Item
+	Records []event.Record // of Items, in order
+	Changed []string       // collections of which [Loop.State] may be another one; each at least once
 }
 
 // Load is the size of a batch.
@@ -264,12 +268,18 @@ func (l *Loop) Pings() chan<- struct{} { return l.pings }
 type State struct {
 	Run, Incarnation uint64 // 0: there is none
 	Skips            bool   // what the first list finds is not published
+	Objects          int64  // in the store's inventory; below 0: no list of the incarnation was complete yet
+	Position         string // up to which the inventory is complete, with what is not committed yet; "": not known
 }
 
 // State returns the state of a collection. It is called from Run's goroutine.
-func (l *Loop) State(collection string) (s State) {
+func (l *Loop) State(collection string) State {
+	s := State{Objects: -1}
 	if c := l.core.Collection(collection); c != nil {
-		s.Run, s.Incarnation = c.Run, c.Incarnation
+		s.Run, s.Incarnation, s.Position = c.Run, c.Incarnation, c.Position
+		if c.Synced != 0 {
+			s.Objects = l.objects[collection]
+		}
 	}
 	if w := l.wanted[collection]; w != nil {
 		s.Skips = w.properties.Skip

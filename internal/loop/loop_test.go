@@ -153,32 +153,24 @@ func (c *cluster) Side(context.Context, string, reconcile.Read, *loop.Handler) e
 
 // observer notes what it learns.
 type observer struct {
+	loop    *loop.Loop
 	mu      sync.Mutex
 	ids     []string // of records
 	objects map[string]int64
 }
 
 // Committed implements [loop.Observer].
-func (o *observer) Committed(items []reconcile.Item, records []event.Record) {
+func (o *observer) Committed(c *loop.Commit) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if len(items) != len(records) {
+	if len(c.Items) != len(c.Records) {
 		panic("an item has no record")
 	}
-	for i := range records {
-		o.ids = append(o.ids, records[i].ID)
+	for i := range c.Records {
+		o.ids = append(o.ids, c.Records[i].ID)
 	}
-}
-
-// Counted implements [loop.Observer].
-func (o *observer) Counted(collection string, objects int64, known bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.objects == nil {
-		o.objects = map[string]int64{}
-	}
-	if o.objects[collection] = objects; !known {
-		o.objects[collection] = -1
+	for _, id := range c.Changed {
+		o.objects[id] = o.loop.State(id).Objects
 	}
 }
 
@@ -355,10 +347,11 @@ func start(t *testing.T, c *cluster, b sink.Sink, store checkpoint.Store, ids ..
 
 func startWith(t *testing.T, c *cluster, b sink.Sink, store checkpoint.Store, with reconcile.Properties, ids ...string) *program {
 	t.Helper()
-	p := &program{done: make(chan error, 1), seen: &observer{}, with: with}
+	p := &program{done: make(chan error, 1), seen: &observer{objects: map[string]int64{}}, with: with}
 	p.loop = loop.New(loop.Options{
 		Delivery: delivery.New(delivery.Options{Sink: b, Store: store}), Store: store, Reader: c, Encoder: &encoder{rejected: map[string]bool{}}, Observer: p.seen, Log: zaptest.NewLogger(t),
 	})
+	p.seen.loop = p.loop
 	ctx, kill := context.WithCancel(t.Context())
 	stopping, stop := context.WithCancel(ctx)
 	p.kill, p.stop = kill, stop

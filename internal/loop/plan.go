@@ -115,7 +115,6 @@ func (l *Loop) configure(id string) {
 	properties := w.properties
 	properties.Skip = properties.Skip && l.numbers.First(id)
 	l.core.Step(&reconcile.Input{Kind: reconcile.Configure, Collection: id, Properties: properties, Now: now()})
-	l.counted(id)
 }
 
 // owe notes that consumers must get an event with the numbers of the plan. The note is durable

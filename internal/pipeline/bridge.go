@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"sync"
 	"syscall"
@@ -73,12 +72,18 @@ type LaneResources struct {
 	Exclude   []string // names and patterns that no pattern of Resources takes in
 }
 
+// OpenStore is a store that the bridge closes.
+type OpenStore interface {
+	checkpoint.Store
+	Close() error
+}
+
 // LaneSpec describes a sink.
 type LaneSpec struct {
 	LaneResources
 	Linger time.Duration
-	// Open opens the sink and its checkpoint once the cluster is known. The bridge closes the store if it is an io.Closer.
-	Open func(event.Identity) (sink.Sink, checkpoint.Store, encode.Config, error)
+	// Open opens the sink and its checkpoint once the cluster is known. The bridge closes both.
+	Open func(event.Identity) (sink.Sink, OpenStore, encode.Config, error)
 	// Delivered is called with each batch's records when they are committed. May
 	// be nil.
 	Delivered func([]event.Record)
@@ -181,7 +186,12 @@ func (b *Bridge) deliver(held, stop context.Context, uid string) error {
 			b.o.Log.Warn("stopping at once: the lease is lost, and with it the right to write")
 			return
 		}
-		b.o.Log.Info("stopping: delivering what was read", zap.Duration("atMost", b.o.Shutdown))
+		b.mu.Lock()
+		running := len(b.pipelines)
+		b.mu.Unlock()
+		if running > 0 { // all sinks were opened, or the first ones
+			b.o.Log.Info("stopping: delivering what was read", zap.Duration("atMost", b.o.Shutdown))
+		}
 		time.AfterFunc(b.o.Shutdown, cancel)
 	})
 	defer b.forget()
@@ -275,11 +285,7 @@ func (b *Bridge) open(ctx context.Context, spec LaneSpec, uid string) (*Pipeline
 	b.mu.Lock()
 	b.pipelines = append(b.pipelines, p)
 	b.mu.Unlock()
-	closeStore := func() error { return nil }
-	if c, ok := store.(io.Closer); ok {
-		closeStore = c.Close
-	}
-	return p, closeStore, nil
+	return p, store.Close, nil
 }
 
 // classify makes an *EnvironmentError of an error that goes away only when the surroundings change.

@@ -16,7 +16,6 @@ type Metrics struct {
 	truncated    *prometheus.CounterVec
 	dead         *prometheus.CounterVec
 	unredacted   *prometheus.CounterVec
-	lists        *prometheus.CounterVec
 	drift        *prometheus.CounterVec
 	suspended    *prometheus.CounterVec
 	state        *prometheus.GaugeVec
@@ -55,7 +54,6 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	seconds := prometheus.ExponentialBuckets(0.0005, 2, 15) // half a millisecond to eight seconds
 	return &Metrics{
 		seen:       counter("source_events_total", "Watch events and list items read from the API server.", "sink", "resource"),
-		lists:      counter("source_lists_total", "Lists begun, by why they were needed.", "sink", "resource", "reason"),
 		drift:      counter("source_drift_total", "Objects that a verification found different from what was published.", "sink", "resource"),
 		suspended:  counter("collection_suspensions_total", "Times that the bus refused a collection's route and it was suspended.", "sink", "resource"),
 		state:      gauge("source_collections", "Collections by what they are doing.", "sink", "resource", "state"),
@@ -72,8 +70,8 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		records:      histogram("sink_batch_records", "Records in one batch.", prometheus.ExponentialBuckets(1, 2, 12), "sink"),
 		failures:     counter("sink_failures_total", "Failed attempts to write to the bus; each is tried again.", "sink"),
 		lastCommit:   gauge("checkpoint_last_commit_timestamp_seconds", "When the checkpoint last moved.", "sink"),
-		listed:       counter("source_lists_completed_total", "Lists read to their end, by why they were needed.", "sink", "resource", "reason"),
-		filtered:     counter("events_filtered_total", "Changes that the configuration's types or filter leave out, by the type they would have had.", "sink", "resource", "type"),
+		listed:       counter("source_lists_completed_total", "Lists that were compared with the inventory to their end, by the reason of their gap.", "sink", "resource", "reason"),
+		filtered:     counter("events_filtered_total", "Changes that the configured filter leaves out, by the type they would have had.", "sink", "resource", "type"),
 		unkept:       counter("bodies_not_kept_total", "Bodies that were too large to keep: the next change has neither before nor patch.", "sink", "resource"),
 		ignored:      counter("events_ignored_total", "Changes of nothing but what the configuration ignores.", "sink", "resource"),
 		filterErrors: counter("filter_errors_total", "Events that pass because the filter could not be evaluated.", "sink", "resource"),

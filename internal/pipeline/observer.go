@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -14,29 +15,34 @@ import (
 )
 
 // Committed implements [loop.Observer].
-func (p *Pipeline) Committed(items []reconcile.Item, records []event.Record) {
-	p.reporter.delivered(records)
+func (p *Pipeline) Committed(c *loop.Commit) {
+	p.reporter.delivered(c.Records)
 	p.metrics.lastCommit.WithLabelValues(p.name).SetToCurrentTime()
 	p.status.commits()
-	for n := range items {
-		i := &items[n]
-		if i.Event != nil {
-			p.logEvent(i)
+	for i := range c.Items {
+		if c.Items[i].Event != nil {
+			p.logEvent(&c.Items[i])
+		}
+	}
+	for _, id := range c.Changed {
+		if counts := p.countsOf(id); counts != nil {
+			counts.tally.objects.Store(p.loop.State(id).Objects)
 		}
 	}
 	if p.delivered != nil {
-		p.delivered(records)
+		p.delivered(c.Records)
 	}
 }
 
-// Counted implements [loop.Observer].
-func (p *Pipeline) Counted(collection string, objects int64, known bool) {
-	if !known {
-		objects = unknownObjects
+// continued shows what the checkpoint has of a collection. It is called from the loop's goroutine.
+func (p *Pipeline) continued(collection string) {
+	c := p.countsOf(collection)
+	if c == nil {
+		return
 	}
-	if c := p.countsOf(collection); c != nil {
-		c.tally.objects.Store(objects)
-	}
+	s := p.loop.State(collection)
+	c.tally.objects.Store(s.Objects)
+	p.status.changed(collection, func(c *CollectionStatus) { c.RV = cmp.Or(c.RV, s.Position) })
 }
 
 // logEvent logs an event about a collection.
@@ -45,7 +51,6 @@ func (p *Pipeline) logEvent(i *reconcile.Item) {
 	fields := []zap.Field{zap.String("collection", i.Collection), zap.String("reason", e.Reason)}
 	switch e.Type {
 	case event.Gap:
-		p.metrics.lists.WithLabelValues(p.name, resource, e.Reason).Inc()
 		p.log.Info("gap", append(fields, zap.Bool("reset", e.Reset), zapRV("from", e.From))...)
 	case event.Synced:
 		if e.Reason == reconcile.ReasonPeriodic {

@@ -19,6 +19,7 @@ import (
 	"github.com/kubebridge/kubebridge/internal/reconcile"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/shape"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
@@ -49,7 +50,7 @@ type pipelineOptions struct {
 // Pipeline is one sink with its watches, its batches and its checkpoint.
 type Pipeline struct {
 	*reporter
-	sink      sink.Sink
+	delivery  *delivery.Delivery
 	store     *retryingReader
 	loop      *loop.Loop
 	encoder   *encode.Encoder
@@ -68,7 +69,7 @@ type Pipeline struct {
 // newPipeline returns a pipeline that is not running yet.
 func newPipeline(o pipelineOptions) *Pipeline {
 	p := &Pipeline{
-		reporter: newReporter(o.Identity.Sink, o.Log, o.Metrics, o.Outage), sink: o.Sink, delivered: o.Delivered,
+		reporter: newReporter(o.Identity.Sink, o.Log, o.Metrics, o.Outage), delivered: o.Delivered,
 		targets: map[string]source.Target{}, changed: make(chan struct{}), shown: map[string]*collectionCounts{},
 	}
 	p.store = &retryingReader{Store: o.Store, reminder: p.reminder(), sink: p.name}
@@ -79,8 +80,9 @@ func newPipeline(o pipelineOptions) *Pipeline {
 		reader = o.reader
 	}
 	p.encoder = encode.New(p.encoderOptions(&o))
+	p.delivery = delivery.New(delivery.Options{Sink: o.Sink, Store: o.Store, Retry: p.retryTimed})
 	p.loop = loop.New(loop.Options{
-		Delivery: delivery.New(delivery.Options{Sink: o.Sink, Store: o.Store, Retry: p.retryTimed}),
+		Delivery: p.delivery,
 		Store:    p.store, Reader: reader, Encoder: counting{p.encoder, p}, Observer: p, Linger: o.Linger, Replan: p.replan, Log: p.log,
 	})
 	p.store.pings = p.loop.Pings()
@@ -110,7 +112,7 @@ func (p *Pipeline) Run(ctx, stop context.Context) error {
 	if err := p.loop.Run(ctx, stop); err != nil {
 		return err
 	}
-	p.log.Info("everything read is committed", zap.String("sink", p.name))
+	p.log.Info("everything read is committed")
 	return nil
 }
 
@@ -137,8 +139,7 @@ func (p *Pipeline) Alive(ctx context.Context) bool { return p.loop.Alive(ctx) }
 
 // Status returns the pipeline's present state.
 func (p *Pipeline) Status() LaneStatus {
-	lossy, _ := p.sink.(sink.Lossy)
-	return p.present(lossy)
+	return p.present(p.delivery.Lost())
 }
 
 // Resync has the present state of a resource, or of one collection by its ID, published again. It
@@ -236,6 +237,7 @@ func (p *Pipeline) wanted(c *planning.Collection) loop.Wanted {
 			}
 			properties.Selection, properties.Storage = selection, storage
 			p.setTarget(id, target)
+			p.continued(id)
 			return properties, nil
 		},
 	}
@@ -245,7 +247,7 @@ func (p *Pipeline) wanted(c *planning.Collection) loop.Wanted {
 func (p *Pipeline) show(c *planning.Collection) {
 	id, o := c.ID(), c.Options.(CollectionOptions)
 	describe := func(s *CollectionStatus) {
-		s.Diffs = o.Before || o.Patch
+		s.Diffs, s.Route = o.Before || o.Patch, p.ownRoute(&c.Target.Collection, o.Route)
 		if r := c.Target.Resource; r.Version != "" {
 			s.Kind, s.Version = r.Kind, r.APIVersion()
 		}
@@ -261,6 +263,17 @@ func (p *Pipeline) show(c *planning.Collection) {
 	s := CollectionStatus{Collection: id, Resource: c.Target.Collection.ResourceID()}
 	describe(&s)
 	p.add(s, &counts.tally)
+}
+
+// ownRoute is where a collection's events go, as [CollectionStatus] shows it.
+func (p *Pipeline) ownRoute(c *event.Collection, own encode.Route) string {
+	switch {
+	case own.Topic != nil:
+		return own.Topic.Topic(shape.Values{Cluster: p.encoder.Options.Encoder.Cluster, Group: c.Group, Resource: c.Resource, Entry: c.Entry})
+	case own.Subject != nil:
+		return own.Subject.String()
+	}
+	return ""
 }
 
 // hide removes a collection from the status, and forgets what its reader and encoder need.

@@ -94,16 +94,12 @@ func (r *reporter) delivered(records []event.Record) {
 	r.status.delivered(records)
 }
 
-// present returns the sink's present state. lossy is nil, or counts what the sink lost.
-func (r *reporter) present(lossy sink.Lossy) LaneStatus {
+// present returns the sink's present state. lost is how many records a sink that delivers at most once has lost; nil: another sink.
+func (r *reporter) present(lost *uint64) LaneStatus {
 	s := &r.status
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := LaneStatus{Sink: r.name, Ready: s.failed == "", Failing: s.failed, Delivered: s.count, Collections: []CollectionStatus{}}
-	if lossy != nil {
-		lost := lossy.Lost()
-		out.Lost = &lost
-	}
+	out := LaneStatus{Sink: r.name, Ready: s.failed == "", Failing: s.failed, Delivered: s.count, Lost: lost, Collections: []CollectionStatus{}}
 	out.LastError, out.LastEvent, out.LastCommit = s.lastError, ifAny(s.last), ifAny(s.committed)
 	if s.failed != "" {
 		out.FailingSince = ifAny(s.since)

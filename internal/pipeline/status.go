@@ -60,7 +60,7 @@ type CollectionStatus struct {
 	Route      string       `json:"route,omitzero"` // its own topic, or the template of its subjects; "": the sink's
 	// Synced is when the bus was last told that it is complete.
 	Synced    *time.Time `json:"synced,omitzero"`
-	RV        string     `json:"resourceVersion,omitzero"` // of the last delivered event; of a deletion, its deletion version
+	RV        string     `json:"resourceVersion,omitzero"` // of the last delivered event (of a deletion, its deletion version), or of the checkpoint at the start
 	Delivered uint64     `json:"delivered"`                // events since the start
 	LastEvent *time.Time `json:"lastEvent,omitzero"`       // delivered
 	// Behind is how long the last delivered watch event was in the bridge: seconds
@@ -150,7 +150,7 @@ func (s *laneStatus) add(c CollectionStatus, t *tally) {
 	if s.collections == nil {
 		s.collections = map[string]*shown{}
 	}
-	t.objects.Store(unknownObjects)
+	t.objects.Store(-1)
 	c.State, c.Since = source.Discovering, time.Now()
 	s.collections[c.Collection] = &shown{CollectionStatus: c, tally: t}
 }

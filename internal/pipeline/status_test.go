@@ -22,6 +22,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
 	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/shape"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
@@ -197,7 +198,13 @@ func TestStatusFollowsACollection(t *testing.T) {
 
 	again := newRig(t, &nowhere{}, store)
 	defer again.stop()
-	again.shows("resumed without a list", func(_ LaneStatus, c CollectionStatus) bool { return objects(c, 2) })
+	again.shows("resumed without a list", func(_ LaneStatus, c CollectionStatus) bool { return objects(c, 2) && c.RV == "13" && c.Route == "" })
+	topic, err := shape.ParseTemplate("own.{resource}", shape.TopicNames)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again.set(CollectionOptions{Settings: encode.Settings{Route: encode.Route{Topic: topic}}})
+	again.shows("with a topic of its own", func(_ LaneStatus, c CollectionStatus) bool { return c.Route == "own.configmaps" })
 }
 
 // failing is a bus that takes nothing before it is repaired.

@@ -2,7 +2,6 @@ package pipeline
 
 import (
 	"errors"
-	"math"
 	"sync/atomic"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,9 +15,6 @@ type tally struct {
 	objects atomic.Int64 // in the inventory; below 0: not known
 	read    atomic.Int64 // by the list under way
 }
-
-// unknownObjects is so far below 0 that no event lifts it above.
-const unknownObjects = math.MinInt64 / 2
 
 // load is the size of a batch. The loop's goroutine sets it, any goroutine may read it.
 type load struct {

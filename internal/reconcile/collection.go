@@ -224,6 +224,8 @@ const (
 	ListDone                   // there are no more such keys
 	Bookmark                   // Resume
 	Demand                     // a resync is due
+	// Reset: the incarnation is to end, and another one to begin. The program resets all collections of a
+	// sink at once, and does it in the store, before it makes a core: durable.ResetChanges.
 	Reset
 	SideBegun // a list beside the watch begins: of a resync if one is due, of a verification otherwise
 	SideEnded // it is complete at Version

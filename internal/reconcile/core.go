@@ -140,15 +140,16 @@ type pending struct {
 	settled []SettledIntent
 }
 
-func newPending() *pending {
-	return &pending{objects: map[Slot]*Object{}, dirty: map[string]bool{}, epochs: map[string]uint64{}}
+// newPending returns a batch with room for n items.
+func newPending(n int) *pending {
+	return &pending{items: make([]Item, 0, n), objects: make(map[Slot]*Object, n), dirty: map[string]bool{}, epochs: map[string]uint64{}}
 }
 
 // NewCore returns a core that continues from what a store holds. now is as in [Input].
 func NewCore(storage Storage, s State, now uint64) *Core {
 	k := &Core{
 		storage: storage, collections: map[string]*Collection{}, epochs: map[string]uint64{}, intents: map[Slot][]Intent{},
-		seq: 1, filling: newPending(),
+		seq: 1, filling: newPending(0),
 	}
 	maps.Copy(k.epochs, s.Epochs)
 	ids := map[string]struct{}{}
@@ -323,7 +324,7 @@ func (k *Core) add(c *Collection, i Item) {
 	r := c.stored()
 	k.dirty(c, r != c.emitted)
 	if !k.omits.alone {
-		i.Changes, c.silent = append(c.silent, i.Changes...), nil
+		i.Changes, c.silent = c.silent, nil
 		i.Progress = c.Progress
 		if r != c.emitted {
 			i.Record = &r
@@ -361,19 +362,25 @@ func (k *Core) judge(c *Collection, s *Sighting, now uint64) (newHistory bool) {
 		if !c.Properties.Types.has(e.Type) {
 			continue
 		}
-		item := Item{Object: e}
 		if i < len(r.events)-1 { // a deletion
-			item.Changes = []Change{{slot, nil}}
+			k.alone(c, Change{slot, nil})
 		} else {
-			item.Changes = []Change{{slot, r.entry}}
+			k.alone(c, Change{slot, r.entry})
 			r.changed = false
 		}
-		k.add(c, item)
+		k.add(c, Item{Object: e})
 	}
-	if r.changed && !k.omits.alone {
-		c.silent = append(c.silent, Change{slot, r.entry})
+	if r.changed {
+		k.alone(c, Change{slot, r.entry})
 	}
 	return false
+}
+
+// alone notes a change for the next item of a collection.
+func (k *Core) alone(c *Collection, change Change) {
+	if !k.omits.alone {
+		c.silent = append(c.silent, change)
+	}
 }
 
 func (k *Core) cover(r row) {
@@ -396,9 +403,7 @@ func (k *Core) forget(c *Collection, key string) {
 		}
 		k.settle(slot, i.UID)
 	}
-	if !k.omits.alone {
-		c.silent = append(c.silent, Change{slot, nil})
-	}
+	k.alone(c, Change{slot, nil})
 	if c.ClosedFirst && last != nil {
 		k.add(c, Item{Object: &ObjectEvent{Type: event.Deleted, Key: key, Object: *last, Fate: Unknown, Null: true}})
 	}
@@ -723,7 +728,7 @@ func (k *Core) Seal() *Batch {
 			k.intend(b, &p.items[i])
 		}
 	}
-	k.flying, k.filling, k.sealed = p, newPending(), b
+	k.flying, k.filling, k.sealed = p, newPending(len(p.items)), b
 	k.seq++
 	return b
 }

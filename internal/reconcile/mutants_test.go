@@ -171,7 +171,7 @@ var decisions = strings.Fields(`
 	comparePublications find newer older
 	step configure remove reset listComplete needsReset has watching listBegun begin gap gapHere anotherRun nextRun restart sighted view moved saw synced sync sideBegun
 	sideEnded touched compare sidePassed stored listEnded closeFirst closedReason
-	Step add dirty NewCore recover sawIntents Restore Drop drop without judge forget settle resolved Object object valid doubts uncommitted each
+	Step add alone dirty NewCore recover sawIntents Restore Drop drop without judge forget settle resolved Object object valid doubts uncommitted each
 	next newEpoch Settled Reading Forgettable Missing Idle Empty draft intend Seal Published Committed compareSlots`)
 
 // functions are the decisions in a file.
@@ -448,6 +448,5 @@ var equivalents = map[string]string{
 	"seen: `len(doubts) > 0` with >=":                               "likewise",
 	"next: `keys[i] < key` with <=":                                 "both are the same key",
 	"forget: `comparePublications(i.Object, *last) > 0` with >=":    "both are the same publication",
-	"judge: without `!k.omits.alone`":                               "the changes are dropped with the batch; the condition saves memory",
 	"Seal: without `b.Changes = make([]Change, 0, len(p.objects))`": "it saves allocations",
 }

@@ -30,7 +30,7 @@ func sample() Report {
 				LastEvent: &earlier, Queue: Queue{EventCapacity: 4000},
 				LastError: &Trouble{Error: "broker <x> went away", Advice: "nothing", At: earlier},
 				Collections: []Collection{
-					{ID: "pods", APIVersion: "v1", Kind: "Pod", State: "watching", Since: earlier, Position: "42", Lag: ptr(0.012), Objects: ptr(int64(1234)), Gap: &Gap{Reason: "snapshot", Opened: earlier, Closed: &noon}},
+					{ID: "pods", APIVersion: "v1", Kind: "Pod", State: "watching", Since: earlier, Position: "42", Lag: ptr(0.012), Objects: ptr(int64(1234)), Gap: &Gap{Reason: "reset", Opened: earlier, Closed: &noon}},
 					{ID: "deployments.apps", APIVersion: "apps/v1", Kind: "Deployment", State: "reconciling", Since: earlier, List: &List{Read: 5000, Remaining: ptr(int64(1500))}},
 				},
 			},

@@ -80,7 +80,7 @@ type Collection struct {
 	RetryAt    *time.Time `json:"retryAt,omitzero"`
 	Error      string     `json:"error,omitzero"`     // of now
 	LastError  *Trouble   `json:"lastError,omitzero"` // since the start
-	Position   string     `json:"position,omitzero"`  // resourceVersion of the last delivered event
+	Position   string     `json:"position,omitzero"`  // resourceVersion of the last delivered event, or of the checkpoint at the start
 	Synced     *time.Time `json:"synced,omitzero"`    // when the bus was last told that it is complete
 	Delivered  uint64     `json:"delivered"`          // events since the start
 	LastEvent  *time.Time `json:"lastEvent,omitzero"` // when it was delivered

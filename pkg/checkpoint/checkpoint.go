@@ -1,8 +1,5 @@
-// Package checkpoint is the contract between a lane and the place where it
-// remembers how far it got, and the encoding of what it remembers.
-//
-// A store is a small ordered map. What its keys mean is settled here, once for
-// every store: positions, the inventory, intents and the bus's mark.
+// Package checkpoint is the contract between internal/delivery and a checkpoint store, with what all stores keep in the same way: whose
+// checkpoint it is, its format, and the bus's mark. internal/durable says what the other keys mean.
 package checkpoint
 
 import (
@@ -12,56 +9,64 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// Store keeps one lane's checkpoint. Get and Scan may be called while a Commit
-// is under way; they then see either state of each key. Only one Commit is under
-// way at a time.
+// Store keeps the checkpoint of one sink: a small map that is ordered by key. Get and Scan may be called from several
+// goroutines, also while a Commit is under way; Commit is called by one at a time. Whoever opens a store closes it.
 type Store interface {
 	// Get returns the value of key, nil when there is none. The value is the
 	// caller's.
 	Get(key []byte) ([]byte, error)
 
 	// Scan calls fn for every key with the prefix, in byte order, on a consistent
-	// snapshot. The slices are valid only during the call. It stops at fn's error
-	// and returns it.
+	// snapshot: of each Commit it sees all or nothing. fn may call Get and Commit. The slices are valid only during the
+	// call. Scan stops at fn's error and returns it.
 	Scan(prefix []byte, fn func(key, value []byte) error) error
 
-	// Commit makes all changes durable, or none. It blocks until they are.
-	// After an error nothing is known to be durable and the same changes may be
-	// committed again. The store keeps neither keys nor values: it copies them.
+	// Commit applies all changes, or none; the last change of a key counts. When it has returned nil, Get and Scan see
+	// them, and they are durable: every later opening of the store finds them. There are two exceptions:
+	//   - A [Loader] may make a commit that sets [MarkKey] durable later. A crash then takes the last such commits, each as a
+	//     whole. A commit that does not set MarkKey is durable with all before it when it returns.
+	//   - Beside a sink that writes the checkpoint in its own transactions, a store applies only what the sink has made
+	//     durable.
+	//
+	// After an error it is not known whether the changes are applied or durable; the same changes may be committed
+	// again. The store keeps neither keys nor values: it copies them. If ctx has ended before the call, nothing is changed and
+	// the error wraps ctx's.
+	//
+	// Errors: [ErrFenced], [ErrCorrupt]. Any other one is temporary.
 	Commit(ctx context.Context, changes []event.KV) error
 }
 
-// Loader is offered by a store whose contents lie elsewhere, such as on the bus.
+// Loader is offered by a store that is on the bus.
 type Loader interface {
-	// Load reads them. It is called after the sink was opened, which has shut out a
-	// predecessor, and before anything else but Get of [MarkKey]; again after an
-	// error, until it succeeds. Errors that wrap one of this package's are final.
+	// Load reads the store's content. It is called after the sink's Open has succeeded, and again after an
+	// error. Until it has succeeded, Get returns nil for what it has not read, and nothing is committed.
+	//
+	// Errors: those of this package, which are final. Any other one is temporary.
 	Load(ctx context.Context) error
 }
 
-// ErrForeign is returned on opening a checkpoint that another cluster, bridge or
+// ErrForeign is returned by opening or Load for a checkpoint that another cluster, bridge or
 // sink wrote.
 var ErrForeign = errors.New("checkpoint belongs to another cluster, bridge or sink")
 
-// ErrLocked is returned on opening a checkpoint that another process holds.
+// ErrLocked is returned by opening a checkpoint that another process holds.
 var ErrLocked = errors.New("checkpoint is in use by another process")
 
 // ErrFenced is returned by Commit when another process has taken the checkpoint over.
-// It is final: the store will not write again.
+// It is final: the store does not write again.
 var ErrFenced = errors.New("another process has taken the checkpoint over")
 
-// ErrUnusable is returned on opening a checkpoint in a topic or bucket whose settings
+// ErrUnusable is returned by Load for a checkpoint in a topic or bucket whose settings
 // would lose what it holds. Commit does not return it: settings that become unusable
-// later are an ordinary error.
+// later are a temporary error.
 var ErrUnusable = errors.New("checkpoint cannot be kept there")
 
-// ErrCorrupt is returned when what is stored cannot have been written by this or
-// an older version of the program.
+// ErrCorrupt is returned when what is stored cannot have been written in the format that the checkpoint has, and when a part of it is
+// missing.
 var ErrCorrupt = errors.New("checkpoint is damaged")
 
-// ErrNewer is returned on opening a checkpoint that a newer version wrote.
+// ErrNewer is returned by opening or Load for a checkpoint in the format of a newer version: see [Version].
 var ErrNewer = errors.New("checkpoint was written by a newer version")
 
-// ErrOlder is returned on opening a checkpoint in a format that an older version
-// wrote and this one does not read.
+// ErrOlder is returned by opening or Load for a checkpoint in the format of an older version: see [Version].
 var ErrOlder = errors.New("checkpoint was written by an older version")

@@ -2,8 +2,7 @@ package sink
 
 import "github.com/kubebridge/kubebridge/pkg/event"
 
-// Place tells a record of a batch from the others, also after the lane has taken
-// some out of it: its id and route, and how many like it stand before it.
+// Place identifies a record of a batch, also after records were taken out of it: its id and route, and how many like it stand before it.
 type Place struct {
 	ID, Route string
 	Nth       int

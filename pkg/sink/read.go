@@ -38,6 +38,9 @@ type Part struct {
 	Log   string // the topic or the stream
 	First int64  // offset of the first message that is kept
 	End   int64  // offset behind the last
+	// Latest says that the log keeps only the last messages of each key or subject: a compacted topic, or a
+	// stream with a limit of messages per subject.
+	Latest bool
 }
 
 // Range is what is read of a part: from From up to, but not including, To. Where From

@@ -150,10 +150,13 @@ func (c *Catalog) WithAggregated(groups []string) *Catalog {
 // share. A group that an APIService sends to another server has its own, with the group's name.
 // known is false if the APIServices could not be listed, for example without permission.
 func (c *Catalog) Storage(group string) (storage string, known bool) {
+	if c == nil || c.aggregated == nil {
+		return "", false
+	}
 	if slices.Contains(c.aggregated, group) {
 		return group, true
 	}
-	return "", c.aggregated != nil
+	return "", true
 }
 
 // Equal reports whether both catalogs hold the same: resources, versions, their

@@ -34,23 +34,30 @@ var (
 
 const subject = "k8s.prod.rbac_authorization_k8s_io.clusterroles._.x"
 
-// events are a change of an object whose name needs escaping in headers, its end
-// without a body, and a collection's.
+// events are a change of an object whose name needs escaping in headers, its deletion without a body, a dead
+// letter, and what is published about the collection.
 func events() []*event.Event {
-	roles := &event.Collection{Group: "rbac.authorization.k8s.io", Resource: "clusterroles"}
-	of := func(typ event.Type, rv, body string) *event.Event {
-		return &event.Event{
-			Type: typ, Origin: event.Watch, Time: time.Date(2026, 3, 14, 9, 26, 53, 0, time.UTC), Collection: roles,
-			APIVersion: "rbac.authorization.k8s.io/v1", Kind: "ClusterRole", Name: `système:"x" 100%`, UID: "u-1", ResourceVersion: rv, Entry: "7",
-			Object: []byte(body),
-		}
+	const run, incarnation = "1773480413000", 1773480410000
+	roles := &event.Collection{Group: "rbac.authorization.k8s.io", Resource: "clusterroles", Entry: "audited"}
+	plan := &event.Plan{Number: 7, Digest: event.PlanDigest(map[string]uint64{roles.ID(): 7}), Edit: 7, Birth: 3}
+	at := time.Date(2026, 3, 14, 9, 26, 53, 0, time.UTC)
+	object := func(e event.Event) *event.Event {
+		e.Origin, e.Time, e.Collection, e.Run, e.Incarnation, e.Epoch = event.Watch, at, roles, run, incarnation, 2
+		e.APIVersion, e.Kind, e.Name, e.UID = "rbac.authorization.k8s.io/v1", "ClusterRole", `système:"x" 100%`, "u-1"
+		return &e
 	}
-	gone := of(event.Deleted, "9", "")
-	gone.Object = nil
+	collection := func(e event.Event) *event.Event {
+		e.Origin, e.Time, e.Collection, e.Run, e.Incarnation, e.Plan = event.Reconcile, at, roles, run, incarnation, plan
+		return &e
+	}
+	body := []byte(`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRole","metadata":{"name":"x","uid":"u-1"}}`)
 	return []*event.Event{
-		of(event.Modified, "8", `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRole","metadata":{"name":"x","uid":"u-1"}}`),
-		gone,
-		{Type: event.Gap, Origin: event.Reconcile, Time: gone.Time, Collection: roles, ResourceVersion: "9", Report: &event.Report{Reason: "expired"}},
+		collection(event.Event{Type: event.Gap, ResourceVersion: "7", Report: &event.Report{Reason: "expired", From: "7"}}),
+		object(event.Event{Type: event.Modified, ResourceVersion: "8", Object: body}),
+		object(event.Event{Type: event.Modified, ResourceVersion: "9", Object: body, DeadLetter: &event.DeadLetter{Reason: event.Oversize, Route: "k8s", Size: 9, Limit: 8}}),
+		object(event.Event{Type: event.Deleted, ResourceVersion: "8", DeletionVersion: "10", Reason: "left"}),
+		collection(event.Event{Type: event.Synced, Nth: 1, ResourceVersion: "10", Report: &event.Report{Reason: "expired", To: "10", Since: &at, Counts: &event.Counts{Deleted: 1}}}),
+		collection(event.Event{Type: event.Closed, Report: &event.Report{Reason: "removed"}}),
 	}
 }
 

@@ -132,7 +132,7 @@ func TestTokenIsRotated(t *testing.T) {
 	w.awaitStatus(w.isWaiting(kube.ConfigMaps, "unauthorized"))
 	w.must(w.bridge.Await(w.within(2*time.Minute), w.isWatching(kube.ConfigMaps)))
 	all := w.verify(check.Options{Types: []kube.Type{kube.ConfigMaps}})
-	w.snapshotOf(kube.ConfigMaps, all, bus.Counts{Listed: 1, Added: 1})
+	w.snapshotOf(kube.ConfigMaps, all, bus.Counts{Listed: 1, Present: 1})
 }
 
 var serviceAccounts = kube.Type{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"}, Kind: "ServiceAccount", Namespaced: true}

@@ -251,7 +251,9 @@ func (w *world) onBus(what string, done func([]bus.Message) bool) []bus.Message 
 func (w *world) told(uid, rv string) []bus.Message {
 	w.t.Helper()
 	return w.onBus("uid "+uid+" at "+rv, func(all []bus.Message) bool {
-		return slices.ContainsFunc(all, func(m bus.Message) bool { return m.UID() == uid && (m.RV() == rv || m.Attributes["deletionversion"] == rv) })
+		return slices.ContainsFunc(all, func(m bus.Message) bool {
+			return m.UID() == uid && (m.RV() == rv || m.Attributes["deletionversion"] == rv)
+		})
 	})
 }
 

@@ -12,7 +12,6 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest"
 
-	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	store "github.com/kubebridge/kubebridge/pkg/checkpoint/kafka"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink/kafka"
@@ -104,7 +103,7 @@ func openExact(t *testing.T, c kafka.Config, o store.Options) *exact {
 }
 
 func position(seq uint64) []event.KV {
-	return []event.KV{{Key: checkpoint.PositionKey("pods"), Value: fmt.Appendf(nil, "at 1 %d", seq)}}
+	return []event.KV{{Key: []byte("p/pods"), Value: fmt.Appendf(nil, "at 1 %d", seq)}}
 }
 
 // checkExactly fails the test unless consumers find every record once, in order per key, and a restart the position that goes

@@ -82,7 +82,7 @@ func start(api *server, sinks []*sinkWorld, logger *zap.Logger) (*process, error
 	for _, s := range sinks {
 		lanes = append(lanes, pipeline.LaneSpec{
 			LaneResources: resources(s.name, s.config),
-			Open: func(event.Identity) (sink.Sink, checkpoint.Store, encode.Config, error) {
+			Open: func(event.Identity) (sink.Sink, pipeline.OpenStore, encode.Config, error) {
 				return s.open(p.life)
 			},
 		})
@@ -169,7 +169,7 @@ func resources(sinkName string, c config) pipeline.LaneResources {
 	return out
 }
 
-func (s *sinkWorld) open(l *life) (sink.Sink, checkpoint.Store, encode.Config, error) {
+func (s *sinkWorld) open(l *life) (sink.Sink, pipeline.OpenStore, encode.Config, error) {
 	form := encode.Config{Oversize: encode.Truncate, Route: encode.Route{Topic: template(topic(0))}}
 	if s.dead {
 		form.Oversize, form.DeadLetters = encode.ToDeadLetters, template("dead")
@@ -356,7 +356,10 @@ func form(e *event.Event) string {
 // transactional is a sink whose transactions hold the checkpoint.
 type transactional struct{ *writer }
 
-func (transactional) Transactional() {}
+func (t transactional) Commit(ctx context.Context, seq uint64, changes []event.KV) error {
+	_, err := t.Write(ctx, &event.Batch{Seq: seq, Commit: event.Commit{Changes: changes}})
+	return err
+}
 
 // readable is a sink that can be read back.
 type readable struct{ *writer }
@@ -410,6 +413,8 @@ type lifeStore struct {
 	world *sinkWorld
 	life  *life
 }
+
+func (s *lifeStore) Close() error { return nil }
 
 func (s *lifeStore) Get(key []byte) ([]byte, error) {
 	s.mu.Lock()

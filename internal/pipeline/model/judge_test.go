@@ -22,6 +22,7 @@ const (
 	endedAlone = "ended"    // the bridge does not end by itself
 	readers    = "readers"  // readers of partitions, and of a compacted topic, end with the same copy
 	typed      = "type"     // added is new to consumers, modified and deleted are known to them
+	counts     = "counts"   // the status has as many objects as the inventory, once nothing waits
 )
 
 // problem is a broken promise.

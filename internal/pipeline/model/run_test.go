@@ -13,6 +13,10 @@ import (
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+
+	"github.com/kubebridge/kubebridge/internal/durable"
+	"github.com/kubebridge/kubebridge/internal/pipeline"
+	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
 type roundTripper = http.RoundTripper
@@ -322,6 +326,7 @@ func (w *world) finish() {
 	w.pump()
 	w.sleep(4 * time.Minute)
 	w.caughtUp(drained)
+	w.counted()
 	if len(w.problems) > 0 {
 		return
 	}
@@ -348,6 +353,29 @@ func (w *world) finish() {
 func (w *world) caughtUp(invariant string) {
 	for _, j := range w.judges {
 		j.caughtUp(invariant)
+	}
+}
+
+// counted judges the number of objects in the status: while nothing waits, it is that of the inventory.
+func (w *world) counted() {
+	status := w.process.bridge.Status()
+	for _, j := range w.judges {
+		i := slices.IndexFunc(status.Lanes, func(l pipeline.LaneStatus) bool { return l.Sink == j.s.name })
+		if i < 0 {
+			j.wrong(counts, "the status does not have it")
+			continue
+		}
+		for _, c := range status.Lanes[i].Collections {
+			stored, err := durable.Count(&lifeStore{memory: j.s.store}, c.Collection)
+			switch {
+			case err != nil:
+				j.wrong(counts, "%v", err)
+			case c.Objects == nil && c.State == source.Watching:
+				j.wrong(counts, "the status has no number of objects of %s", c.Collection)
+			case c.Objects != nil && *c.Objects != stored:
+				j.wrong(counts, "the status has %d objects of %s, and the inventory %d", *c.Objects, c.Collection, stored)
+			}
+		}
 	}
 }
 

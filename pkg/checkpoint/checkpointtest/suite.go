@@ -44,6 +44,9 @@ type Config struct {
 	// Volatile is set for a store that ends with Close: nothing is opened again,
 	// and nothing killed.
 	Volatile bool
+
+	// Trails is set for a [checkpoint.Loader] that makes a commit with [checkpoint.MarkKey] durable later.
+	Trails bool
 }
 
 // Run runs the suite. Unless the store is volatile, TestMain must call [Main].
@@ -57,12 +60,14 @@ func Run(t *testing.T, c Config) {
 	t.Run("commit and get inside a scan", c.scanCommits)
 	t.Run("big commit", c.bigCommit)
 	t.Run("nothing to commit", c.nothing)
+	t.Run("a mark", c.mark)
 	t.Run("ended context", c.endedContext)
 	t.Run("readers beside a writer", c.readers)
 	t.Run("model", c.model)
 	if !c.Volatile {
 		t.Run("reopen", c.reopen)
-		t.Run("kill", c.kill)
+		t.Run("kill", func(t *testing.T) { c.kill(t, false) })
+		t.Run("kill among commits with a mark", func(t *testing.T) { c.kill(t, true) })
 	}
 }
 
@@ -293,6 +298,18 @@ func (c *Config) nothing(t *testing.T) {
 	commit(t, s, kv("e/a", "1"))
 	commit(t, s)
 	expect(t, s, "e/a", []byte("1"))
+}
+
+// A mark is a value like any other: it is seen with the changes that it came with, and goes when it is deleted.
+func (c *Config) mark(t *testing.T) {
+	s := c.fresh(t)
+	key := string(checkpoint.MarkKey())
+	commit(t, s, kv("e/a", "1"), kv(key, "m1"))
+	expect(t, s, key, []byte("m1"))
+	expect(t, s, "e/a", []byte("1"))
+	commit(t, s, del("e/a"), del(key))
+	expect(t, s, key, nil)
+	expect(t, s, "e/a", nil)
 }
 
 func (c *Config) endedContext(t *testing.T) {

@@ -115,7 +115,7 @@ func (b *bus) js(t *testing.T) jetstream.JetStream {
 }
 
 func TestSuite(t *testing.T) {
-	checkpointtest.Run(t, checkpointtest.Config{Open: open, Place: func(t *testing.T) string { return startBus(t).url() }})
+	checkpointtest.Run(t, checkpointtest.Config{Open: open, Trails: true, Place: func(t *testing.T) string { return startBus(t).url() }})
 }
 
 // A working copy on disk goes with the store.

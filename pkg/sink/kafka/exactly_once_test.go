@@ -16,9 +16,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/kubebridge/kubebridge/pkg/consumer"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	store "github.com/kubebridge/kubebridge/pkg/checkpoint/kafka"
+	"github.com/kubebridge/kubebridge/pkg/consumer"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
@@ -27,7 +27,7 @@ var checkpointTopic = store.TopicFor("", identity)
 
 // position is the change of the checkpoint that goes with batch n.
 func position(n uint64) []event.KV {
-	return []event.KV{{Key: checkpoint.PositionKey("pods"), Value: []byte(fmt.Sprintf("at 1 %d", n))}}
+	return []event.KV{{Key: []byte("p/pods"), Value: []byte(fmt.Sprintf("at 1 %d", n))}}
 }
 
 // deliver writes a batch as a lane does: until it is taken, then the store.
@@ -55,7 +55,7 @@ func deliver(t *testing.T, x *owned, b *event.Batch) (errs []error) {
 // wantPosition checks what a restart finds.
 func wantPosition(t *testing.T, x *owned, n uint64) {
 	t.Helper()
-	got, err := x.store.Get(checkpoint.PositionKey("pods"))
+	got, err := x.store.Get([]byte("p/pods"))
 	if err != nil || string(got) != fmt.Sprintf("at 1 %d", n) {
 		t.Errorf("position %q, %v, want that of batch %d", got, err, n)
 	}

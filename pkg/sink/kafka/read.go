@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -100,6 +101,7 @@ func (r *Reader) lookUp(ctx context.Context, o ReaderOptions) error {
 	if err != nil {
 		return fmt.Errorf("look up where the topics end: %w", err)
 	}
+	compacted := r.compacted(ctx, o.Config.Tombstones, names)
 	for _, name := range names {
 		for id := range len(end[name]) {
 			from, ok := first.Lookup(name, int32(id))
@@ -109,10 +111,28 @@ func (r *Reader) lookUp(ctx context.Context, o ReaderOptions) error {
 			}
 			p := partition{topic: name, id: id}
 			r.ids = append(r.ids, p)
-			r.parts = append(r.parts, sink.Part{Name: fmt.Sprintf("%s/%d", name, id), Log: name, First: from.Offset, End: to.Offset})
+			r.parts = append(r.parts, sink.Part{Name: fmt.Sprintf("%s/%d", name, id), Log: name, First: from.Offset, End: to.Offset, Latest: compacted[name]})
 		}
 	}
 	return nil
+}
+
+// compacted returns which topics are compacted. Without permission to ask, these are the topics of a sink with
+// tombstones.
+func (r *Reader) compacted(ctx context.Context, tombstones bool, names []string) map[string]bool {
+	out := map[string]bool{}
+	for _, name := range names {
+		out[name] = tombstones
+	}
+	configs, _ := r.admin.DescribeTopicConfigs(ctx, names...) // an error of all topics is treated as one of each
+	for _, c := range configs {
+		for _, entry := range c.Configs {
+			if c.Err == nil && entry.Key == cleanupPolicy {
+				out[c.Name] = strings.Contains(entry.MaybeValue(), policyCompact)
+			}
+		}
+	}
+	return out
 }
 
 // Parts implements [sink.Reader].

@@ -95,8 +95,11 @@ func NewTransactional(o Options, j Journal) (*Transactional, error) {
 	return x, nil
 }
 
-// Transactional implements [sink.Transactional].
-func (*Transactional) Transactional() {}
+// Commit implements [sink.Transactional].
+func (x *Transactional) Commit(ctx context.Context, seq uint64, changes []event.KV) error {
+	_, err := x.Write(ctx, &event.Batch{Seq: seq, Commit: event.Commit{Changes: changes}})
+	return err
+}
 
 // Open implements [sink.Sink]: credentials first, then whose checkpoint it is,
 // then the predecessor is shut out. The mark is not used. Wrong credentials and a

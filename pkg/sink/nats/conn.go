@@ -79,9 +79,7 @@ func (l *link) start(ctx context.Context) (err error) {
 // Connect starts the embedded server if there is one, and connects, as Open does before
 // it looks at a stream: for who only wants to Dial. Close ends it.
 func (l *link) Connect(ctx context.Context) error {
-	if l.conn != nil {
-		return errors.New("connect: already open")
-	}
+	l.disconnect()
 	err := l.start(ctx)
 	if err != nil {
 		l.disconnect()

@@ -125,6 +125,7 @@ func (r *Reader) lookUp(ctx context.Context) error {
 	}
 	s := describe(handle)
 	r.part = sink.Part{Name: r.link.name, Log: r.link.name, First: int64(s.state.FirstSeq), End: int64(s.state.LastSeq) + 1}
+	r.part.Latest = handle.CachedInfo().Config.MaxMsgsPerSubject > 0
 	if r.part.First == 0 {
 		r.part.First = 1
 	}

@@ -68,9 +68,8 @@ var _ sink.Sink = (*Shared)(nil)
 
 // Open connects and finds or creates the stream.
 func (s *Shared) Open(ctx context.Context, recorded []byte) error {
-	if s.conn != nil {
-		return errors.New("open: already open")
-	}
+	s.disconnect()
+	s.seq, s.written, s.lost = 0, nil, ""
 	err := s.start(ctx)
 	if err == nil {
 		s.stream, err = s.find(ctx)

@@ -29,7 +29,6 @@ package nats
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/nats-io/nats.go"
@@ -119,9 +118,8 @@ func termSubject(id event.Identity) string {
 // Open starts the embedded server if there is one, connects, finds or creates the
 // stream, checks that it belongs to this lane, and begins a term.
 func (s *Sink) Open(ctx context.Context, recorded []byte) error {
-	if s.conn != nil {
-		return errors.New("open: already open")
-	}
+	s.disconnect()
+	s.lost, s.hole = "", false
 	if err := s.open(ctx, recorded); err != nil {
 		s.disconnect()
 		return err

@@ -30,6 +30,35 @@ func testWriteObeysContext(t *testing.T, h *Harness) {
 	l.check(t, h.Read(t))
 }
 
+// A store that is on the bus has its mark only after Open: then the sink is opened a second time, with the mark.
+func testOpenAgain(t *testing.T, h *Harness) {
+	l := newLedger(h)
+	s, _ := open(t, h, nil)
+	mark := mustWrite(t, s, l.round(7, "a", "b"))
+	for range 2 {
+		reopen(t, s, mark)
+		tail(t, s, mark)
+		l.seq = 0 // the sink must not take the next batch for one of before
+		mark = mustWrite(t, s, l.round(7, "a", "b"))
+	}
+	l.check(t, h.Read(t))
+}
+
+// After a reset the records of a batch that was given up may come in another batch: it must be written as a whole.
+func testGivenUp(t *testing.T, h *Harness) {
+	l := newLedger(h)
+	s, _ := open(t, h, nil)
+	mustWrite(t, s, l.round(5, "a", "b"))
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	b := l.round(5, "a", "b")
+	if _, err := s.Write(ended, b); err == nil {
+		t.Error("Write with an ended context returned no error")
+	}
+	mustWrite(t, s, l.batch(append(b.Records, l.record("a", 0))...))
+	l.check(t, h.Read(t))
+}
+
 // One lane's life over an outage: it writes, the bus goes away in the middle of
 // a batch, Write is called again until it comes back.
 func testBusStopped(t *testing.T, h *Harness) {

@@ -79,6 +79,8 @@ func Run(t *testing.T, start func(t *testing.T) *Harness) {
 		{"BusStoppedInTheMiddle", testBusStopped, needStop},
 		{"BusDownAtWrite", testBusDownAtWrite, needStop},
 		{"BusDownAtOpen", testBusDownAtOpen, needStop},
+		{"OpenAgain", testOpenAgain, nil},
+		{"AnotherBatchAfterAnError", testGivenUp, nil},
 		{"CloseLeavesNothing", testClose, nil},
 		{"CloseWhileBusDown", testCloseWhileDown, needStop},
 		{"SecondWriterFencesFirst", testFencing, needExactlyOnce},

@@ -3,6 +3,7 @@ package stdout
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
@@ -38,9 +39,19 @@ func object(e *event.Event) string {
 	if e.Namespace != "" {
 		name = e.Namespace + "/" + name
 	}
-	s := fmt.Sprintf("%s %s rv=%s %s", e.Collection.ResourceID(), name, e.ResourceVersion, e.Origin)
-	if e.Reason == "left" {
+	of := e.Collection.ResourceID()
+	if e.Collection.Entry != "" {
+		of += ":" + e.Collection.Entry
+	}
+	s := fmt.Sprintf("%s %s rv=%s %s", of, name, e.ResourceVersion, e.Origin)
+	switch e.Reason {
+	case "left":
 		s += ", left the selection"
+	case "unknown":
+		s += ", gone or no longer selected"
+	}
+	if e.DeletionVersion != "" {
+		s += ", ended by rv " + e.DeletionVersion
 	}
 	if e.Type == event.Deleted && e.Object == nil {
 		s += ", last state not known"
@@ -62,7 +73,7 @@ func sentence(e *event.Event) string {
 	case event.Gap:
 		switch {
 		case r.Reset:
-			parts = append(parts, "told anew from here, forget what was told before")
+			parts = append(parts, "a list begins, earlier objects no longer count")
 		case r.From != "":
 			parts = append(parts, "not complete after rv "+r.From)
 		default:
@@ -75,7 +86,7 @@ func sentence(e *event.Event) string {
 		}
 		parts = append(parts, "complete up to rv "+to)
 		if r.Since != nil {
-			parts[0] += fmt.Sprintf(" after %v", e.Time.Sub(*r.Since))
+			parts[0] += fmt.Sprintf(" after %v", e.Time.Sub(*r.Since).Round(time.Millisecond))
 		}
 		if r.Counts != nil {
 			parts = append(parts, counts(r.Counts))
@@ -89,7 +100,7 @@ func sentence(e *event.Event) string {
 	return strings.Join(parts, "; ")
 }
 
-// counts lists the numbers that are not zero; how many were listed is always told.
+// counts lists how many objects were listed, and the other numbers that are not zero.
 func counts(c *event.Counts) string {
 	parts := []string{fmt.Sprintf("%d listed", c.Listed)}
 	for _, n := range []struct {
@@ -101,6 +112,8 @@ func counts(c *event.Counts) string {
 		{c.Deleted, "deleted"},
 		{c.Present, "present"},
 		{c.Unchanged, "unchanged"},
+		{c.Skipped, "skipped"},
+		{c.Filtered, "filtered"},
 	} {
 		if n.n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n.n, n.what))

@@ -75,8 +75,11 @@ func New(o Options) (*Sink, error) {
 	return s, nil
 }
 
-// Open does nothing: there is nothing to connect to.
-func (s *Sink) Open(context.Context, []byte) error { return nil }
+// Open connects to nothing.
+func (s *Sink) Open(context.Context, []byte) error {
+	s.seq, s.done = 0, 0
+	return nil
+}
 
 // Write writes the batch at once. An error is the writer's, for example EPIPE
 // when the reader has gone.

@@ -132,8 +132,15 @@ func TestPretty(t *testing.T) {
 			event.Event{Type: event.Added, Origin: event.Watch, Collection: &event.Collection{Resource: "roles"}, Namespace: "a", Name: "x\x1b[2J", ResourceVersion: "9", Object: []byte("{}")},
 		},
 		{
-			"left", "12:30:01.500 DELETED  pods default/web rv=9 watch, left the selection",
-			event.Event{Type: event.Deleted, Origin: event.Watch, Collection: pods, Namespace: "default", Name: "web", ResourceVersion: "9", Reason: "left", Object: []byte("{}")},
+			"left", "12:30:01.500 DELETED  pods:canary default/web rv=9 watch, left the selection, ended by rv 11",
+			event.Event{
+				Type: event.Deleted, Origin: event.Watch, Collection: &event.Collection{Resource: "pods", Entry: "canary", Namespace: "default"},
+				Namespace: "default", Name: "web", ResourceVersion: "9", DeletionVersion: "11", Reason: "left", Object: []byte("{}"),
+			},
+		},
+		{
+			"gone or left", "12:30:01.500 DELETED  pods default/web rv=9 reconcile, gone or no longer selected, last state not known",
+			event.Event{Type: event.Deleted, Origin: event.Reconcile, Collection: pods, Namespace: "default", Name: "web", ResourceVersion: "9", Reason: "unknown"},
 		},
 		{
 			"synthesised deletion", "12:30:01.500 DELETED  pods default/web rv=9 reconcile, last state not known",
@@ -147,22 +154,22 @@ func TestPretty(t *testing.T) {
 			},
 		},
 		{
-			"first gap", "12:30:01.500 GAP      pods: not complete yet; snapshot",
-			event.Event{Type: event.Gap, Collection: pods, Report: &event.Report{Reason: "snapshot"}},
+			"a gap before which nothing was complete", "12:30:01.500 GAP      pods: not complete yet; returned",
+			event.Event{Type: event.Gap, Collection: pods, Report: &event.Report{Reason: "returned"}},
 		},
 		{
-			"gap", "12:30:01.500 GAP      pods?namespace=a: not complete after rv 5; expired, HTTP 410",
+			"gap", "12:30:01.500 GAP      pods@a: not complete after rv 5; expired, HTTP 410",
 			event.Event{Type: event.Gap, Collection: &event.Collection{Resource: "pods", Namespace: "a"}, Report: &event.Report{Reason: "expired", Detail: "HTTP 410", From: "5"}},
 		},
 		{
-			"reset", "12:30:01.500 GAP      pods: told anew from here, forget what was told before; reset",
+			"reset", "12:30:01.500 GAP      pods: a list begins, earlier objects no longer count; reset",
 			event.Event{Type: event.Gap, Collection: pods, Report: &event.Report{Reason: "reset", Reset: true, From: "5"}},
 		},
 		{
-			"synced", "12:30:01.500 SYNCED   pods: complete up to rv 12 after 1.5s; 20 listed, 3 added, 1 deleted; expired",
+			"synced", "12:30:01.500 SYNCED   pods: complete up to rv 12 after 1.5s; 20 listed, 3 added, 1 deleted, 4 filtered; expired",
 			event.Event{
 				Type: event.Synced, Collection: pods, ResourceVersion: "12",
-				Report: &event.Report{Reason: "expired", To: "12", Since: &since, Counts: &event.Counts{Listed: 20, Added: 3, Deleted: 1}},
+				Report: &event.Report{Reason: "expired", To: "12", Since: &since, Counts: &event.Counts{Listed: 20, Added: 3, Deleted: 1, Filtered: 4}},
 			},
 		},
 		{

@@ -25,6 +25,9 @@ type Spec struct {
 
 	// Entries adds a resource that several entries of the configuration share, edits of these, and a second sink.
 	Entries bool
+	// Kills, if not 0, is how often a bridge with two entries of one resource is edited and killed, one replica of it, under load.
+	// Nothing else happens to it.
+	Kills int
 	// Only is what the names of the faults contain; the others are left out. Empty: all are drawn.
 	Only string
 	// Commit and Dirty say what Binary was built from.
@@ -50,7 +53,7 @@ type Result struct {
 	Excused  int      `json:"excused"` // transitions that a declared gap excuses and nobody told
 	Faults   []string `json:"faults"`
 	Problems []string `json:"problems,omitempty"`
-	Log      string   `json:"-"`             // of a failed run: histories, and what the bridges said
+	Log      string   `json:"-"` // of a failed run: histories, and what the bridges said
 }
 
 // OneCommit returns the commit that all results are of. Results of several commits, or of a modified worktree, do not add up.
@@ -80,6 +83,9 @@ func OneCommit(results []Result) (string, error) {
 func Run(ctx context.Context, cluster *clustertest.Cluster, s Spec) (result Result, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.Limit, fmt.Errorf("not in %s", s.Limit))
 	defer cancel()
+	if s.Kills > 0 {
+		s.Entries, s.Faults = true, time.Duration(s.Kills)*perKill
+	}
 	begun := time.Now()
 	r := newChance(s.Seed, 0)
 	w := &world{spec: s, pair: s.Pair, cluster: cluster}
@@ -109,7 +115,10 @@ func Run(ctx context.Context, cluster *clustertest.Cluster, s Spec) (result Resu
 		go func() { shared <- g.run(ctx, begun.Add(time.Since(begun)+s.Faults)) }()
 	}
 	var wrong error
-	if !s.Calm {
+	switch {
+	case s.Kills > 0:
+		wrong = n.kills(ctx)
+	case !s.Calm:
 		wrong = n.run(ctx, s.Faults)
 	}
 	if err := errors.Join(wrong, <-loaded, <-shared); err != nil {

@@ -70,6 +70,23 @@ func TestShortSeeds(t *testing.T) {
 		try(t, Spec{Pair: pair, Seed: 1, Harm: true})
 	})
 	t.Run("objects move behind a forgotten history", func(t *testing.T) { movesBehindForgottenHistory(t, binary, cluster) })
+	t.Run("two entries, edited and killed", func(t *testing.T) {
+		for _, name := range []string{"kafka-eo/kafka", "nats-eo/nats", "nats-alo/file"} {
+			pair, err := FindPair(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := Spec{Pair: pair, Seed: 1, Binary: binary, Kills: 5, Limit: 5 * time.Minute}
+			r, err := Run(context.WithoutCancel(t.Context()), cluster, s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("%s: %.0f s: %d operations, %d events, %d gaps", name, r.Seconds, r.Ops, r.Events, r.Gaps)
+			if !r.Passed || r.Gaps < s.Kills {
+				t.Errorf("again: make kills SEED=%d PAIR=%s KILLS=%d\n%.30000s", s.Seed, name, s.Kills, r.Log)
+			}
+		}
+	})
 	t.Run("soak", func(t *testing.T) {
 		s := Soak{Seed: 1, Binary: binary, For: 12 * time.Second, Rate: 40, Sample: 500 * time.Millisecond, Pause: time.Second, Stretch: 1}
 		for _, name := range []string{"kafka-eo/kafka", "nats-eo/nats", "nats-alo/file"} {

@@ -58,6 +58,9 @@ func (w *world) share(ctx context.Context, c *bridge.Config) error {
 	w.later(second.close)
 	c.Sinks = append(c.Sinks, bridge.Sink{Name: "second", NATS: map[string]any{"url": "nats://" + second.server.addr(), "delivery": "exactly-once"}})
 	first := firstEdition(newChance(w.spec.Seed, 5), w.gadgets.namespaces)
+	if w.spec.Kills > 0 {
+		first = twoEntries(w.gadgets.namespaces)
+	}
 	first.at = time.Now()
 	w.gadgets.editions = []edition{first}
 	w.asked(c, first)

@@ -16,19 +16,21 @@ import (
 // that is deleted, and, after a forgotten history, one that is new. In the end the second entry takes another value.
 type sharedHistory struct {
 	*entriesVerdict
-	start time.Time
+	script script
+	start  time.Time
 }
 
 const (
-	crewA = "gadgets.g?labels=crew in (a)"
-	crewB = "gadgets.g?labels=crew in (b)"
+	shared = "gadgets"
+	crewA  = shared + ":a"
+	crewB  = shared + ":b"
 )
 
 func sharedRight() *sharedHistory {
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	h := &sharedHistory{start: start, entriesVerdict: &entriesVerdict{
-		sink: "sink", pair: Pair{Bus: "nats", Delivery: "exactly-once"}, truth: newGadgetTruth(),
-		editions: []edition{{at: start, entries: []entry{{by: byLabel, of: []string{"a"}}, {by: byLabel, of: []string{"b"}}}}},
+		sink: "sink", pair: Pair{Bus: "nats", Delivery: "exactly-once"}, truth: newGadgetTruth(), resource: shared,
+		editions: []edition{{at: start, entries: []entry{{name: "a", by: byLabel, of: []string{"a"}}, {name: "b", by: byLabel, of: []string{"b"}}}}},
 		happened: []happening{{"entries' history forgotten (410)", start.Add(15 * time.Second)}},
 	}}
 	for _, o := range []*gadget{
@@ -43,37 +45,37 @@ func sharedRight() *sharedHistory {
 		}
 		h.truth.objects[o.uid] = o
 	}
-	h.of("gap", crewA, 0, "snapshot")    // 0
-	h.about("added", crewA, "moves", 11) // 1
-	h.about("added", crewA, "stays", 12) // 2
-	h.about("added", crewA, "ends", 13)  // 3
-	h.of("synced", crewA, 13, "snapshot")
-	h.of("gap", crewB, 0, "snapshot") // 5
-	h.of("synced", crewB, 14, "snapshot")
-	h.about("modified", crewB, "moves", 15) // 7
-	h.about("deleted", crewA, "ends", 16)   // 8
-	for range 8 {                           // so that what follows is behind the happening
+	h.script.configure(crewA, crewB)
+	h.of("gap", crewA, 0, "reset")         // 0
+	h.about("present", crewA, "moves", 11) // 1
+	h.about("present", crewA, "stays", 12) // 2
+	h.about("present", crewA, "ends", 13)  // 3
+	h.of("synced", crewA, 13, "reset")
+	h.of("gap", crewB, 0, "reset") // 5
+	h.of("synced", crewB, 14, "reset")
+	h.about("added", crewB, "moves", 15)   // 7
+	h.about("deleted", crewA, "moves", 15) // 8
+	h.about("deleted", crewA, "ends", 16)  // 9
+	for range 8 {                          // so that what follows is behind the happening
 		h.start = h.start.Add(time.Second)
 	}
-	h.of("gap", crewB, 15, "expired")  // 9
-	h.about("added", crewB, "new", 20) // 10
+	h.of("gap", crewB, 15, "expired")  // 10
+	h.about("added", crewB, "new", 20) // 11
 	h.of("synced", crewB, 21, "expired")
-	h.of("synced", crewA, 22, "periodic") // 12
+	h.of("synced", crewA, 22, "periodic") // 13
 	return h
 }
 
 func (h *sharedHistory) of(typ, collection string, rv int, reason string) {
-	h.add(bus.Message{Data: bus.Data{Reason: reason}, Attributes: map[string]string{
-		"type": "io.kubebridge.collection." + typ + ".v1", "collection": collection, "resourceversion": fmt.Sprint(rv),
-		"id": fmt.Sprintf("%s:%d:%s:%s", collection, rv, typ, reason),
-	}})
+	h.add(h.script.collection(typ, collection, shared, fmt.Sprint(rv), bus.Data{Reason: reason}))
 }
 
+// about is an event of an object. A deletion of one that is not deleted says that it left.
 func (h *sharedHistory) about(typ, collection, uid string, rv int) {
-	m := bus.Message{Attributes: map[string]string{
-		"type": "io.kubebridge.resource." + typ + ".v1", "collection": collection, "resourceversion": fmt.Sprint(rv),
-		"uid": uid, "subject": "n/" + uid, "id": fmt.Sprintf("%s:%d:%s", uid, rv, typ),
-	}}
+	m := h.script.about(typ, collection, shared, uid, "n/"+uid, fmt.Sprint(rv))
+	if o := h.truth.objects[uid]; typ == "deleted" && o != nil && !o.deleted {
+		m.Data.Reason = "left"
+	}
 	if s, ok := h.truth.objects[uid].find(uint64(rv)); ok {
 		m.Data.Object, _ = json.Marshal(map[string]any{
 			"metadata": map[string]any{"labels": map[string]any{gadgetLabel: s.value}}, "spec": map[string]any{"stamp": s.stamp},
@@ -88,6 +90,25 @@ func (h *sharedHistory) add(m bus.Message) {
 	h.messages = append(h.messages, m)
 }
 
+func (h *sharedHistory) judge() []string {
+	for i := range h.messages {
+		h.messages[i].Raw = raw(&h.messages[i])
+	}
+	return h.entriesVerdict.judge()
+}
+
+// became gives an object another state, which was asked for now.
+func (h *sharedHistory) became(uid string, rv uint64, value string) {
+	o := h.truth.objects[uid]
+	o.states = append(o.states, gadgetState{rv: rv, namespace: "n", name: uid, value: value, stamp: fmt.Sprint(rv), shown: true, asked: h.start})
+}
+
+// died deletes an object, between two versions.
+func (h *sharedHistory) died(uid string, after, before uint64, asked time.Time) {
+	o := h.truth.objects[uid]
+	o.deleted, o.after, o.before, o.asked = true, after, before, asked
+}
+
 func (h *sharedHistory) cut(at ...int) {
 	slices.Sort(at)
 	slices.Reverse(at)
@@ -96,10 +117,11 @@ func (h *sharedHistory) cut(at ...int) {
 	}
 }
 
-// edit is one that the file has before the next message.
-func (h *sharedHistory) edit(entries ...entry) {
+// edit is one that the file has before the next message. The bridge makes another plan, in which collections have another edit.
+func (h *sharedHistory) edit(entries []entry, edited ...string) {
 	h.editions = append(h.editions, edition{at: h.start, entries: entries})
 	h.happened = append(h.happened, happening{"entries edited", h.start})
+	h.script.configure(edited...)
 }
 
 // A verdict that finds nothing wrong with a wrong history would be worth nothing: each rule is broken at least once.
@@ -107,74 +129,74 @@ func TestEntriesVerdict(t *testing.T) {
 	if problems := sharedRight().judge(); len(problems) > 0 {
 		t.Fatalf("the right history: %v", problems)
 	}
+	onlyA := []entry{{name: "a", by: byLabel, of: []string{"a"}}}
 	for name, c := range map[string]struct {
 		rule string
 		do   func(h *sharedHistory)
 	}{
 		"an object is missing at a synced": {"copy missing", func(h *sharedHistory) { h.cut(2); h.about("added", crewA, "stays", 12) }},
-		"an object is stale at a synced":   {"copy stale", func(h *sharedHistory) { h.cut(7); h.about("modified", crewB, "moves", 15) }},
-		"one that left is held at a synced": {"copy held", func(h *sharedHistory) {
-			h.truth.objects["stays"].states = append(h.truth.objects["stays"].states, gadgetState{rv: 18, value: "c"})
+		"an object is stale at a synced": {"copy stale", func(h *sharedHistory) {
+			h.became("new", 20, "b")
+			h.truth.objects["new"].states[0].rv = 20
+			h.became("new", 21, "b")
 		}},
-		"the collection that lost an object ends it, and the other one is in step": {"copy taken", func(h *sharedHistory) {
-			h.about("deleted", crewA, "moves", 22)
-			h.of("synced", crewB, 22, "periodic")
-		}},
-		"the collection that lost an object ends it": {"union taken", func(h *sharedHistory) { h.about("deleted", crewA, "moves", 22) }},
+		"one that left is held at a synced": {"copy held", func(h *sharedHistory) { h.became("stays", 18, "c") }},
 		"an object remains when its CRD is gone": {"copy held", func(h *sharedHistory) {
 			h.of("gap", crewA, 12, "gone")
-			h.of("synced", crewA, 12, "gone")
-			o := h.truth.objects["stays"]
-			o.deleted, o.after, o.before, o.asked = true, 12, 40, h.start.Add(-time.Minute)
+			h.of("synced", crewA, 0, "gone")
+			h.died("stays", 12, 40, h.start.Add(-time.Minute))
 		}},
-		"the collection that has an object ends it": {"union ended", func(h *sharedHistory) { h.about("deleted", crewA, "stays", 22) }},
-		"an object is missing in the end":           {"union missing", func(h *sharedHistory) { h.cut(10) }},
-		"an object is stale in the end":             {"union stale", func(h *sharedHistory) { h.cut(7) }},
-		"a deleted object remains":                  {"union held", func(h *sharedHistory) { h.cut(8) }},
-		"what the last edit leaves out remains":     {"union held", func(h *sharedHistory) { h.edit(entry{by: byLabel, of: []string{"a"}}) }},
-		"an object that lives is deleted":           {"living", func(h *sharedHistory) { h.about("deleted", crewA, "stays", 22) }},
-		"an object that leaves later is ended at its own version": {"living", func(h *sharedHistory) {
-			h.about("deleted", crewA, "stays", 12)
-			o := h.truth.objects["stays"]
-			o.states = append(o.states, gadgetState{rv: 24, namespace: "n", name: "stays", value: "c", shown: true, asked: h.start.Add(time.Second)})
+		"the union lacks an object":               {"complete missing", func(h *sharedHistory) { h.cut(11) }},
+		"the union has one that is deleted":       {"complete held", func(h *sharedHistory) { h.cut(9) }},
+		"an object is missing in the end":         {"union missing", func(h *sharedHistory) { h.cut(11) }},
+		"an object is stale in the end":           {"union stale", func(h *sharedHistory) { h.became("new", 24, "b") }},
+		"a deleted object remains":                {"union held", func(h *sharedHistory) { h.cut(9) }},
+		"what the last edit leaves out remains":   {"union held", func(h *sharedHistory) { h.edit(onlyA) }},
+		"what was removed is not closed":          {"union collections", func(h *sharedHistory) { h.edit(onlyA) }},
+		"the plan has a collection more":          {"union complete", func(h *sharedHistory) { h.script.configure(shared + ":c"); h.of("synced", crewA, 23, "periodic") }},
+		"the edit of a collection is not told":    {"union complete", func(h *sharedHistory) { h.script.configure(crewB); h.of("synced", crewA, 23, "periodic") }},
+		"an object that lives is deleted":         {"living", func(h *sharedHistory) { h.about("deleted", crewA, "stays", 22) }},
+		"an object that lives is said to be gone": {"living", func(h *sharedHistory) { h.messages[8].Data.Reason = "" }},
+		"one that is gone is said to have left":   {"living", func(h *sharedHistory) { h.messages[9].Data.Reason = "left" }},
+		"an object that leaves later has left": {"living", func(h *sharedHistory) {
+			h.about("deleted", crewA, "stays", 23)
+			h.start = h.start.Add(time.Second)
+			h.became("stays", 24, "c")
 		}},
-		"an object that is deleted later is ended at its own version": {"living", func(h *sharedHistory) {
-			h.about("deleted", crewA, "stays", 12)
-			o := h.truth.objects["stays"]
-			o.deleted, o.after, o.before, o.asked = true, 12, 40, h.start.Add(time.Second)
+		"an object that is deleted later is gone": {"living", func(h *sharedHistory) {
+			h.about("deleted", crewA, "stays", 23)
+			h.messages[14].Data.Reason = ""
+			h.died("stays", 12, 40, h.start.Add(time.Second))
 		}},
 		"deleted before an edit drops it": {"living", func(h *sharedHistory) {
 			h.about("deleted", crewA, "stays", 22)
 			h.start = h.start.Add(time.Second)
-			h.edit(entry{by: byLabel, of: []string{"b"}})
+			h.edit([]entry{{name: "a", by: byLabel, of: []string{"c"}}, {name: "b", by: byLabel, of: []string{"b"}}}, crewA)
 		}},
 		"an object that never was":       {"living", func(h *sharedHistory) { h.truth.objects = map[string]*gadget{} }},
-		"not selected by its collection": {"invented", func(h *sharedHistory) { h.messages[10].Attributes["collection"] = crewA }},
-		"a version that never was":       {"invented", func(h *sharedHistory) { h.messages[10].Attributes["resourceversion"] = "19" }},
-		"another object's body":          {"invented", func(h *sharedHistory) { h.messages[10].Data.Object = h.messages[2].Data.Object }},
-		"an event comes twice":           {"once", func(h *sharedHistory) { h.messages = append(h.messages, h.messages[10]) }},
+		"not selected by its collection": {"invented", func(h *sharedHistory) { h.messages[11].Attributes["collection"] = crewA }},
+		"of an entry that never was":     {"invented", func(h *sharedHistory) { h.messages[11].Attributes["collection"] = shared + ":c" }},
+		"a version that never was":       {"invented", func(h *sharedHistory) { h.messages[11].Attributes["resourceversion"] = "19" }},
+		"another object's body":          {"invented", func(h *sharedHistory) { h.messages[11].Data.Object = h.messages[2].Data.Object }},
+		"an event comes twice":           {"once", func(h *sharedHistory) { h.messages = append(h.messages, h.messages[11]) }},
 		"an id has another content": {"once", func(h *sharedHistory) {
 			h.pair.Delivery = "at-least-once"
 			h.about("added", crewB, "new", 20)
-			h.messages[13].Data.Object = h.messages[2].Data.Object
+			h.messages[14].Data.Object = h.messages[2].Data.Object
 		}},
 		"an older version comes later": {"order", func(h *sharedHistory) {
-			h.truth.objects["moves"].states = append(h.truth.objects["moves"].states, gadgetState{rv: 18, namespace: "n", name: "moves", value: "b", stamp: "18", shown: true})
-			h.about("modified", crewB, "moves", 18)
+			h.became("moves", 23, "b")
+			h.about("modified", crewB, "moves", 23)
 			h.about("modified", crewB, "moves", 15)
-			h.messages[14].Attributes["id"] += ":again"
 		}},
-		"a gap for nothing":              {"cause", func(h *sharedHistory) { h.happened = nil }},
-		"a gap before what explains it":  {"cause", func(h *sharedHistory) { h.happened[0].at = h.start }},
-		"a first list again for nothing": {"cause", func(h *sharedHistory) { h.happened = nil; h.messages[9].Data.Reason = "snapshot" }},
-		"drift":                          {"cause", func(h *sharedHistory) { h.messages[9].Data.Reason = "drift" }},
-		"a gap that a resync does not end": {"declared", func(h *sharedHistory) {
-			h.cut(11)
-			h.happened = append(h.happened, happening{"resync of entries", h.start})
-			h.of("gap", crewB, 22, "resync")
-			h.of("synced", crewB, 22, "resync")
-		}},
-		"a gap has no end": {"declared", func(h *sharedHistory) { h.cut(11) }},
+		"a deletion ends another publication": {"order", func(h *sharedHistory) { h.messages[9].Attributes["resourceversion"] = "12" }},
+		"ended twice":                         {"order", func(h *sharedHistory) { h.about("deleted", crewA, "ends", 16) }},
+		"a gap for nothing":                   {"cause", func(h *sharedHistory) { h.happened = nil }},
+		"a gap before what explains it":       {"cause", func(h *sharedHistory) { h.happened[0].at = h.start }},
+		"a reset for nothing":                 {"cause", func(h *sharedHistory) { h.messages[10].Data.Reason, h.messages[10].Data.Reset = "reset", true }},
+		"a reason that is none":               {"cause", func(h *sharedHistory) { h.messages[10].Data.Reason = "snapshot" }},
+		"drift":                               {"cause", func(h *sharedHistory) { h.messages[10].Data.Reason = "drift" }},
+		"a gap has no end":                    {"declared", func(h *sharedHistory) { h.cut(12) }},
 	} {
 		h := sharedRight()
 		c.do(h)
@@ -188,86 +210,70 @@ func TestEntriesVerdict(t *testing.T) {
 func TestEntriesVerdictExcuses(t *testing.T) {
 	for name, do := range map[string]func(h *sharedHistory){
 		"an edit drops an object, which lives": func(h *sharedHistory) {
-			h.edit(entry{by: byLabel, of: []string{"b"}})
+			h.edit([]entry{{name: "a", by: byLabel, of: []string{"c"}}, {name: "b", by: byLabel, of: []string{"b"}}}, crewA)
+			h.of("gap", crewA, 22, "selection")
 			h.about("deleted", crewA, "stays", 23)
-			h.of("closed", crewA, 23, "selection")
+			h.of("synced", crewA, 23, "selection")
+		},
+		"an entry is removed": func(h *sharedHistory) {
+			h.edit([]entry{{name: "b", by: byLabel, of: []string{"b"}}})
+			delete(h.script.edits, crewA)
+			h.of("closed", crewA, 23, "removed")
+			h.of("synced", crewB, 23, "periodic")
+		},
+		"two entries have one object": func(h *sharedHistory) {
+			h.edit([]entry{{name: "a", by: byLabel, of: []string{"a"}}, {name: "b", by: byLabel, of: []string{"a", "b"}}}, crewB)
+			h.of("gap", crewB, 21, "selection")
+			h.about("added", crewB, "stays", 12)
+			h.of("synced", crewB, 23, "selection")
 		},
 		"an object leaves for a value that no entry has": func(h *sharedHistory) {
-			o := h.truth.objects["stays"]
-			o.states = append(o.states, gadgetState{rv: 24, namespace: "n", name: "stays", value: "c", shown: true})
+			h.became("stays", 24, "c")
 			h.about("deleted", crewA, "stays", 24)
 		},
 		"the filter of an edit leaves an object out": func(h *sharedHistory) {
-			o := h.truth.objects["new"]
-			o.states = append(o.states, gadgetState{rv: 24, namespace: "n", name: "new", value: "b", stamp: "24", shown: false})
+			h.became("new", 24, "b")
+			h.truth.objects["new"].states[1].shown = false
 			h.about("modified", crewB, "new", 24)
-			h.edit(entry{by: byLabel, of: []string{"a"}}, entry{by: byLabel, of: []string{"b"}, filter: true})
+			h.edit([]entry{{name: "a", by: byLabel, of: []string{"a"}}, {name: "b", by: byLabel, of: []string{"b"}, filter: true}}, crewB)
+			h.of("gap", crewB, 24, "filter")
 			h.about("deleted", crewB, "new", 25)
+			h.of("synced", crewB, 25, "filter")
 		},
-		"at least once, an event comes again": func(h *sharedHistory) {
+		"at least once, events come again": func(h *sharedHistory) {
 			h.pair.Delivery = "at-least-once"
-			h.messages = append(h.messages, h.messages[7:11]...)
-			h.of("gap", crewB, 25, "expired")
-			h.of("synced", crewB, 25, "expired")
+			h.messages = append(h.messages, h.messages[7:12]...)
 		},
-		"an object that was deleted is ended with its collection, at its own version": func(h *sharedHistory) {
-			o := h.truth.objects["stays"]
-			o.deleted, o.after, o.before, o.asked = true, 12, 40, h.start
-			h.about("deleted", crewA, "stays", 12)
+		"at least once, an object is published again in another run": func(h *sharedHistory) {
+			h.pair.Delivery, h.killed = "at-least-once", true
+			h.of("gap", crewB, 21, "expired")
+			h.about("added", crewB, "new", 20)
+			h.of("synced", crewB, 23, "expired")
 		},
-		"an object that left is ended at its own version": func(h *sharedHistory) {
-			o := h.truth.objects["stays"]
-			o.states = append(o.states, gadgetState{rv: 24, namespace: "n", name: "stays", value: "c", shown: true, asked: h.start})
-			h.about("deleted", crewA, "stays", 12)
-		},
-		"a list that finds another history ends with a resync": func(h *sharedHistory) {
-			h.happened = append(h.happened, happening{"etcd restored from a backup", h.start})
-			h.of("gap", crewA, 22, "history")
-			h.of("gap", crewA, 22, "resync")
-			h.of("synced", crewA, 22, "resync")
-		},
+		"whether an object left is not known": func(h *sharedHistory) { h.messages[8].Data.Reason = "unknown" },
 		"an object moves to a collection that is behind": func(h *sharedHistory) {
-			o := h.truth.objects["stays"]
-			o.states = append(o.states, gadgetState{rv: 24, namespace: "n", name: "stays", value: "b", stamp: "24", shown: true})
+			h.became("stays", 24, "b")
 			h.about("deleted", crewA, "stays", 24)
 			h.of("synced", crewB, 23, "periodic")
 			h.about("added", crewB, "stays", 24)
 			h.of("synced", crewB, 24, "periodic")
 		},
-		"a CRD is gone, at the version that was read last": func(h *sharedHistory) {
+		"a CRD is gone": func(h *sharedHistory) {
 			h.happened = append(h.happened, happening{"entries' CRD removed and made again", h.start})
+			h.died("stays", 12, 40, h.start)
 			h.of("gap", crewA, 12, "gone")
-			h.about("deleted", crewA, "stays", 12)
-			h.of("synced", crewA, 12, "gone")
-			o := h.truth.objects["stays"]
-			o.deleted, o.after, o.before, o.asked = true, 12, 40, h.start.Add(-time.Minute)
+			h.about("deleted", crewA, "stays", 0)
+			h.of("synced", crewA, 0, "gone")
+			h.of("synced", crewA, 41, "periodic")
 		},
 		"a reset": func(h *sharedHistory) {
 			h.happened = append(h.happened, happening{"stream deleted", h.start})
-			h.of("gap", crewA, 22, "reset")
-			h.messages[len(h.messages)-1].Data.Reset = true
+			h.add(h.script.collection("gap", crewA, shared, "", bus.Data{Reason: "reset", Reset: true}))
 			h.about("present", crewA, "stays", 12)
 			h.of("synced", crewA, 25, "reset")
 		},
-		"a bus that keeps nothing was away": func(h *sharedHistory) { h.lost = true; h.cut(2, 7, 10, 11) },
-		"the bridge is not in step":         func(h *sharedHistory) { h.unsettled = true; h.cut(10, 11, 12) },
-		"a backup is restored and undoes an object": func(h *sharedHistory) {
-			saved := h.truth.backup()
-			delete(saved, "new")
-			h.happened = append(h.happened, happening{"etcd restored from a backup", h.start})
-			h.truth.restored(saved, h.start)
-			for _, typ := range []string{"gap", "deleted", "synced"} {
-				if typ == "deleted" {
-					h.truth.objects["new"] = h.truth.former["new"]
-					h.about(typ, crewB, "new", 18)
-					delete(h.truth.objects, "new")
-				} else {
-					h.of(typ, crewB, 18, "history")
-				}
-				m := &h.messages[len(h.messages)-1]
-				m.Attributes["epoch"], m.Attributes["id"] = "2", "e2:"+m.Attributes["id"]
-			}
-		},
+		"a bus that keeps nothing was away": func(h *sharedHistory) { h.lost = true; h.cut(2, 7, 11, 12) },
+		"the bridge is not in step":         func(h *sharedHistory) { h.unsettled = true; h.cut(11, 12, 13) },
 	} {
 		h := sharedRight()
 		do(h)
@@ -277,24 +283,48 @@ func TestEntriesVerdictExcuses(t *testing.T) {
 	}
 }
 
+// A backup is restored and undoes an object: its deletion is of the history that follows.
+func TestEntriesVerdictOfARestore(t *testing.T) {
+	h := sharedRight()
+	saved := h.truth.backup()
+	delete(saved, "new")
+	h.happened = append(h.happened, happening{"etcd restored from a backup", h.start})
+	h.truth.restored(saved, h.start)
+	for _, collection := range []string{crewA, crewB} {
+		h.of("gap", collection, 0, "history")
+		if collection == crewB {
+			h.truth.objects["new"] = h.truth.former["new"]
+			h.about("deleted", crewB, "new", 18)
+			h.messages[len(h.messages)-1].Data.Reason = ""
+			delete(h.truth.objects, "new")
+		}
+		h.of("synced", collection, 18, "history")
+	}
+	for i := range h.messages[14:] {
+		h.messages[14+i].Attributes["epoch"] = "2"
+	}
+	if problems := h.judge(); len(problems) > 0 {
+		t.Error(problems)
+	}
+}
+
 // On Kafka a synced counts when every partition has it, and a reset drops what came from its own partition.
 func TestEntriesVerdictOfPartitions(t *testing.T) {
 	divided := func() *sharedHistory {
 		h := sharedRight()
 		h.pair = Pair{Bus: "kafka", Delivery: "exactly-once"}
-		var both []bus.Message
+		var all []bus.Message
 		for _, m := range h.messages {
-			switch {
-			case m.OfCollection():
-				other := m
-				other.Partition = 1
-				both = append(both, m, other)
-			default:
+			if !m.OfCollection() {
 				m.Partition = map[bool]int{true: 1}[m.UID() == "stays"]
-				both = append(both, m)
+				all = append(all, m)
+				continue
+			}
+			for m.Partition = range 3 {
+				all = append(all, m)
 			}
 		}
-		h.messages = both
+		h.messages = all
 		return h
 	}
 	if problems := divided().judge(); len(problems) > 0 {
@@ -307,7 +337,7 @@ func TestEntriesVerdictOfPartitions(t *testing.T) {
 	}
 }
 
-// What a seed draws for entries is the same every time, and no edition has two entries that one object is in.
+// What a seed draws for entries is the same every time. No two entries have one name, and some of them select the same objects.
 func TestEditions(t *testing.T) {
 	namespaces := []string{"n-0", "n-1", "n-2"}
 	drawn := func(seed uint64) (all []edition) {
@@ -326,17 +356,14 @@ func TestEditions(t *testing.T) {
 		}
 		for _, e := range all {
 			seen[fmt.Sprintf("%d entries by %s", len(e.entries), e.scheme())] = true
-			for _, value := range gadgetValues {
-				for _, namespace := range append([]string{"another"}, namespaces...) {
-					n := 0
-					for _, one := range e.entries {
-						if one.takes(gadgetState{value: value, namespace: namespace}) {
-							n++
-						}
-					}
-					if n > 1 {
-						t.Fatalf("seed %d: %d entries take %s in %s: %+v", seed, n, value, namespace, e)
-					}
+			names := map[string]bool{}
+			for i, one := range e.entries {
+				if names[one.name] {
+					t.Fatalf("seed %d: two entries of one name: %+v", seed, e)
+				}
+				names[one.name] = true
+				for _, other := range e.entries[:i] {
+					seen["overlap"] = seen["overlap"] || fmt.Sprint(one.by, one.of) == fmt.Sprint(other.by, other.of)
 				}
 			}
 			for _, one := range e.entries {
@@ -345,7 +372,7 @@ func TestEditions(t *testing.T) {
 			}
 		}
 	}
-	if len(seen) != 3*4+8 {
+	if len(seen) != 3*4+8+1 {
 		t.Errorf("drawn: %v", seen)
 	}
 }

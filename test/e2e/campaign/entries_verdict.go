@@ -264,7 +264,7 @@ func (r *entriesReader) ended(o *gadget, m *bus.Message) bool {
 	}
 	gone := o.deleted && !timeOf(m).Before(o.asked)
 	left := slices.ContainsFunc(o.states, func(s gadgetState) bool {
-		if s.rv < number(m.RV()) || s.asked.After(timeOf(m)) {
+		if s.rv < number(m.RV()) && r.truth.former == nil || s.asked.After(timeOf(m)) {
 			return false // it was so before, or later than the event
 		}
 		return slices.ContainsFunc(until(r.editions, m.Collection(), timeOf(m)), func(e edition) bool { return !e.holds(m.Collection(), s) })
@@ -304,7 +304,7 @@ func (v *entriesVerdict) copied(s *syncState) {
 	}
 	key := m.Collection() + " " + m.Attributes["edit"]
 	v.fits("copy", key, m, until(v.editions, m.Collection(), timeOf(m)), func(e edition, world map[string]*gadget) differences {
-		return v.differences(s.held, s.latest, number(m.RV()), m, world, func(state gadgetState) bool { return e.holds(m.Collection(), state) })
+		return v.differences(s.held, s.latest, number(m.RV()), number(m.RV()), m, world, func(state gadgetState) bool { return e.holds(m.Collection(), state) })
 	})
 }
 
@@ -366,9 +366,9 @@ func some(all []string) string {
 	return strings.Join(all[:min(len(all), 3)], "; ")
 }
 
-// differences compares a copy with a world at a version. An object of which a later change was read is left out: the next synced
-// judges it. A synced without a version says that the resource does not exist.
-func (v *entriesVerdict) differences(copied map[string]*bus.Message, latest map[string]uint64, rv uint64, m *bus.Message, world map[string]*gadget, selects func(gadgetState) bool) differences {
+// differences compares a copy with a world at a version. An object of which a later change was read, or that has changed by the version
+// until, is left out: the next synced judges it. A synced without a version says that the resource does not exist.
+func (v *entriesVerdict) differences(copied map[string]*bus.Message, latest map[string]uint64, rv, until uint64, m *bus.Message, world map[string]*gadget, selects func(gadgetState) bool) differences {
 	found := differences{}
 	for uid, o := range world {
 		kept := copied[uid]
@@ -379,8 +379,8 @@ func (v *entriesVerdict) differences(copied map[string]*bus.Message, latest map[
 			continue
 		}
 		state, exists, known := o.at(rv)
-		if !known || latest[uid] > rv {
-			continue
+		if now, still, sure := o.at(until); !known || latest[uid] > rv || !sure || now.rv != state.rv || still != exists {
+			continue // it has changed meanwhile: a collection may have read that
 		}
 		switch selected := exists && selects(state); {
 		case selected && kept == nil:
@@ -426,15 +426,15 @@ func (v *entriesVerdict) read(parts [][]*bus.Message, seed uint64) {
 // completed judges the union if it is complete.
 func (v *entriesVerdict) completed(u *unionReader, m *bus.Message) {
 	at, ok := u.state.Complete(m.Attributes["cluster"], v.resource)
-	if !ok || partial(v.editions, "", timeOf(m)) || at.Epoch > 1 && v.truth.former == nil {
+	if !ok || partial(v.editions, "", timeOf(m)) || int(at.Epoch) < u.epoch { // a collection is still in the history before
 		return
 	}
 	union := u.copy.Union(v.resource)
 	if shown := u.shown(); !maps.Equal(shown, versions(union)) {
 		v.wrong("complete", "pkg/consumer shows %d objects, the contract's rules %d, or other versions: %s", len(shown), len(union), m)
 	}
-	v.fits("complete", "plan "+fmt.Sprint(u.plan), m, until(v.editions, "", timeOf(m)), func(e edition, world map[string]*gadget) differences {
-		return v.differences(union, u.latest, number(at.ResourceVersion), m, world, e.selects)
+	v.fits("complete", fmt.Sprint("plan ", u.plan), m, until(v.editions, "", timeOf(m)), func(e edition, world map[string]*gadget) differences {
+		return v.differences(union, u.latest, number(at.ResourceVersion), u.highest, m, world, e.selects)
 	})
 }
 
@@ -445,6 +445,7 @@ type unionReader struct {
 	state    consumer.State
 	copy     check.Copy
 	latest   map[string]uint64 // by UID, in any collection
+	highest  uint64            // the highest version that was read
 	epoch    int
 	plan     uint64
 }
@@ -463,8 +464,10 @@ func (u *unionReader) apply(m *bus.Message) error {
 	u.plan = max(u.plan, m.Number("plan"))
 	if m.Epoch() > u.epoch {
 		u.epoch = m.Epoch()
+		u.highest = 0
 		clear(u.latest)
 	}
+	u.highest = max(u.highest, versionOf(m))
 	if !m.OfCollection() {
 		u.latest[m.UID()] = max(u.latest[m.UID()], laterThan(m))
 	}

@@ -187,7 +187,7 @@ func (r *reader) order(o *object, m *bus.Message) {
 	// A bridge that was killed may have told more than it knows of, unless both are one commit: see docs/limits.md.
 	inDoubt := r.killed && !r.pair.exact()
 	switch {
-	case !known && m.Is("deleted") && inDoubt && m.Attributes["origin"] == "reconcile":
+	case !known && m.Is("deleted") && inDoubt && m.Attributes["origin"] != "watch":
 		// It was on its way to the bus, and may have come there.
 	case !known && m.Is("modified", "deleted"):
 		r.wrong("order", "%s begins with: %s", o, m)
@@ -206,7 +206,7 @@ func (r *reader) order(o *object, m *bus.Message) {
 		r.wrong("order", "%s goes back to an earlier run: %s follows %s", o, m, last)
 	case m.Run() == last.Run() && number(m.RV()) <= number(last.RV()):
 		r.wrong("order", "%s goes back: %s follows %s", o, m, last)
-	case m.Epoch() < last.Epoch(), m.Epoch() == last.Epoch() && number(m.RV()) < number(last.RV()):
+	case m.Epoch() < last.Epoch(), m.Epoch() == last.Epoch() && number(m.RV()) < number(last.RV()) && !last.Is("deleted"): // which may be of the epoch before
 		r.wrong("order", "%s goes back: %s follows %s", o, m, last)
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 // history is a right one: an object that is made, changed and deleted, one that stays, and one that is made in a gap.
 type history struct {
+	script   script
 	ledger   *ledger
 	messages []bus.Message
 	cluster  map[string]map[string]map[string]any
@@ -55,10 +56,11 @@ func bodyAt(uid, name string, rv uint64) map[string]any {
 }
 
 func (h *history) of(typ, from, rv string, data bus.Data) {
+	if h.script.plan == 0 {
+		h.script.configure(resource)
+	}
 	data.From = from
-	h.add(bus.Message{Data: data, Attributes: map[string]string{
-		"type": "io.kubebridge.collection." + typ + ".v1", "resourceversion": rv, "id": resource + ":1:" + rv + ":" + typ,
-	}})
+	h.add(h.script.collection(typ, resource, resource, rv, data))
 }
 
 func (h *history) about(typ, uid, name string, rv uint64) {
@@ -66,16 +68,13 @@ func (h *history) about(typ, uid, name string, rv uint64) {
 	if typ == "deleted" {
 		body["data"] = map[string]any{"at": fmt.Sprint(rv - 1)}
 	}
-	text, _ := json.Marshal(body)
-	h.add(bus.Message{Data: bus.Data{Object: text}, Raw: text, Attributes: map[string]string{
-		"type": "io.kubebridge.resource." + typ + ".v1", "uid": uid, "subject": name, "resourceversion": fmt.Sprint(rv),
-		"id": fmt.Sprintf("%s:%d:%s", uid, rv, typ), "origin": "watch",
-	}})
+	m := h.script.about(typ, resource, resource, uid, name, fmt.Sprint(rv))
+	m.Data.Object, _ = json.Marshal(body)
+	h.add(m)
 }
 
 func (h *history) add(m bus.Message) {
 	m.Place = fmt.Sprintf("nats:%d", len(h.messages)+1)
-	m.Attributes["collection"] = resource
 	h.messages = append(h.messages, m)
 }
 
@@ -84,8 +83,16 @@ func (h *history) judge(pair string) []string {
 	if err != nil {
 		return []string{err.Error()}
 	}
-	v := &verdict{pair: p, ledger: h.ledger, messages: h.messages, cluster: h.cluster, taken: h.taken}
-	return v.judge()
+	return h.verdict(p).judge()
+}
+
+func (h *history) verdict(p Pair) *verdict {
+	for i := range h.messages {
+		if m := &h.messages[i]; m.Raw == nil {
+			m.Raw = raw(m)
+		}
+	}
+	return &verdict{pair: p, name: "c", ledger: h.ledger, messages: h.messages, cluster: h.cluster, taken: h.taken}
 }
 
 // A checker that finds nothing wrong with a wrong history would be worth nothing: each rule is broken once.
@@ -122,7 +129,12 @@ func TestVerdict(t *testing.T) {
 		"another object's name":          {"body", func(h *history) { h.messages[8].Attributes["subject"] = "n/a" }},
 		"the value of a Secret":          {"leak", func(h *history) { h.messages[8].Raw = []byte(planted) }},
 		"an earlier writer writes again": {"fenced", func(h *history) { h.messages[3].Term = 1 }},
-		"announced again":                {"order", func(h *history) { h.messages[8].Attributes["type"] = "io.kubebridge.resource.added.v1" }},
+		"a deletion of another version":  {"order", func(h *history) { h.messages[4].Attributes["resourceversion"] = "11" }},
+		"a deletion of another run":      {"order", func(h *history) { h.messages[4].Attributes["run"] = "2" }},
+		"another plan": {"state", func(h *history) {
+			h.messages[7].Attributes["plan"], h.messages[7].Attributes["plandigest"] = "2", "another"
+		}},
+		"announced again": {"order", func(h *history) { h.messages[8].Attributes["type"] = "io.kubebridge.resource.added.v1" }},
 		"its name's former holder remains": {"order", func(h *history) {
 			take(h, 4)
 			h.messages[4].Attributes["subject"] = "n/a"
@@ -174,7 +186,7 @@ func restoredHistory() *history {
 	h.messages[4].Data.Object, _ = json.Marshal(bodyAt("u1", "n/a", 11))
 	h.about("modified", "u2", "n/b", 31)
 	h.about("added", "u4", "n/d", 32)
-	h.of("gap", "32", "32", bus.Data{})
+	h.of("gap", "32", "", bus.Data{Reason: "history"})
 	h.about("added", "u1", "n/a", 11)
 	h.about("modified", "u2", "n/b", 20)
 	h.messages[9].Data.Object, _ = json.Marshal(bodyIn("other", "u2", "n/b", 20))
@@ -188,7 +200,6 @@ func restoredHistory() *history {
 		a["time"] = back.Add(-time.Minute).Format(time.RFC3339Nano)
 		if i >= 7 {
 			a["time"], a["epoch"] = back.Add(time.Minute).Format(time.RFC3339Nano), "2"
-			a["id"] = "e2:" + a["id"]
 		}
 	}
 	return h
@@ -237,34 +248,19 @@ func TestVerdictOfMore(t *testing.T) {
 	}
 	foundOut := func() *history { // by a list, which began as if the history went on
 		h := restoredHistory()
-		expired := h.messages[7]
-		expired.Attributes = maps.Clone(expired.Attributes)
-		expired.Attributes["epoch"], expired.Attributes["id"] = "1", "expired"
-		h.messages[7].Data.Reason = "history"
-		h.messages = slices.Insert(h.messages, 7, expired)
-		again := &history{}
-		again.of("gap", "21", "21", bus.Data{Reason: "resync"})
-		again.about("present", "u1", "n/a", 11)
-		again.about("present", "u2", "n/b", 20)
-		again.messages[2].Data.Object = h.messages[10].Data.Object
-		again.of("synced", "21", "21", bus.Data{Reason: "resync"})
-		for i := range again.messages {
-			a := again.messages[i].Attributes
-			a["time"], a["epoch"], a["id"] = h.messages[12].Attributes["time"], "2", fmt.Sprintf("again:%d", i)
-		}
-		h.messages = slices.Replace(h.messages, 12, 13, again.messages...)
+		h.of("gap", "32", "", bus.Data{Reason: "expired"})
+		expired := h.messages[13]
+		expired.Attributes["time"], expired.Attributes["run"] = h.messages[12].Attributes["time"], "1"
+		h.messages = slices.Insert(h.messages[:13], 7, expired)
 		return h
 	}
 	closed := func() *history {
 		h := rightHistory()
 		h.taken = map[string]bool{resource: true}
 		h.of("closed", "25", "25", bus.Data{Reason: "removed"})
-		h.of("gap", "", "", bus.Data{Reason: "snapshot"})
-		h.about("added", "u2", "n/b", 25)
-		h.of("synced", "", "26", bus.Data{Reason: "snapshot"})
-		for i, m := range h.messages[10:] {
-			m.Attributes["id"] += fmt.Sprintf(":2%d", i)
-		}
+		h.of("gap", "", "", bus.Data{})
+		h.about("present", "u2", "n/b", 25)
+		h.of("synced", "", "26", bus.Data{Reason: "reset"})
 		return h
 	}
 	cut := func(i int) func(*history) { return func(h *history) { h.messages = slices.Delete(h.messages, i, i+1) } }
@@ -302,9 +298,8 @@ func TestVerdictOfMore(t *testing.T) {
 			h.messages[13].Attributes["epoch"], h.messages[13].Attributes["id"] = "2", "e2:again"
 		}},
 		"another history is found out and not said": {foundOut, "declared", cut(8)},
-		"and all is not told again":                 {foundOut, "again", cut(13)},
-		"and that has no end":                       {foundOut, "declared", cut(15)},
-		"and what follows is lost":                  {foundOut, "complete", cut(16)},
+		"and that has no end":                       {foundOut, "declared", cut(12)},
+		"and what follows is lost":                  {foundOut, "complete", cut(13)},
 		"the other history's body":                  {restoredHistory, "body", func(h *history) { h.messages[12].Data.Object = h.messages[5].Data.Object }},
 	} {
 		if problems := c.right().judge("nats-eo/nats"); len(problems) > 0 {
@@ -322,14 +317,13 @@ func TestVerdictOfMore(t *testing.T) {
 func TestVerdictExcuses(t *testing.T) {
 	h := rightHistory()
 	h.messages = append(h.messages, h.messages[8])
-	if problems := h.judge("kafka-alo/file"); len(problems) > 0 {
+	if problems := h.judge("nats-alo/file"); len(problems) > 0 {
 		t.Errorf("a repeat with at-least-once: %v", problems)
 	}
 	h = rightHistory()
 	h.messages = h.messages[:2] // a stream that was lost; all that followed is in the reset
 	h.messages = append(h.messages, rightHistory().messages[2:4]...)
 	h.of("gap", "", "", bus.Data{Reset: true})
-	h.messages[len(h.messages)-1].Attributes["id"] += ":run"
 	h.about("present", "u2", "n/b", 25)
 	h.of("synced", "", "30", bus.Data{})
 	if problems := h.judge("nats-eo/nats"); len(problems) > 0 {
@@ -337,15 +331,14 @@ func TestVerdictExcuses(t *testing.T) {
 	}
 }
 
-// An object may be announced again only where delivery is not exactly once, the bridge was killed, and the collection was taken out of the
-// configuration for a while.
+// An object may be announced again only where delivery is not exactly once, the bridge was killed, and a new run has begun.
 func TestAnnouncedAgain(t *testing.T) {
 	judged := func(change func(v *verdict)) bool {
 		h := rightHistory()
 		last := &h.messages[8]
-		last.Attributes = maps.Clone(last.Attributes)
 		last.Attributes["type"], last.Attributes["origin"] = "io.kubebridge.resource.added.v1", "reconcile"
-		v := &verdict{pair: Pair{Bus: "nats", Delivery: "at-least-once"}, ledger: h.ledger, messages: h.messages, cluster: h.cluster, killed: true, taken: map[string]bool{resource: true}}
+		v := h.verdict(Pair{Bus: "nats", Delivery: "at-least-once"})
+		v.killed = true
 		change(v)
 		return slices.ContainsFunc(v.judge(), func(s string) bool { return strings.HasPrefix(s, "[order]") })
 	}
@@ -353,11 +346,10 @@ func TestAnnouncedAgain(t *testing.T) {
 		change func(v *verdict)
 		wrong  bool
 	}{
-		"all three":                    {func(*verdict) {}, false},
-		"exactly once":                 {func(v *verdict) { v.pair.Delivery = "exactly-once" }, true},
-		"not killed":                   {func(v *verdict) { v.killed = false }, true},
-		"always configured":            {func(v *verdict) { v.taken = nil }, true},
-		"the watch announces it again": {func(v *verdict) { v.messages[8].Attributes["origin"] = "watch" }, true},
+		"all three":    {func(*verdict) {}, false},
+		"exactly once": {func(v *verdict) { v.pair.Delivery = "exactly-once" }, true},
+		"not killed":   {func(v *verdict) { v.killed = false }, true},
+		"the same run": {func(v *verdict) { v.messages[8].Attributes["run"] = "1" }, true},
 	} {
 		if got := judged(c.change); got != c.wrong {
 			t.Errorf("%s: judged wrong: %t, want %t", name, got, c.wrong)
@@ -378,7 +370,7 @@ func TestDeletedWithTheKeptBody(t *testing.T) {
 		last.Data.Object, _ = json.Marshal(bodyIn("", "u2", "n/b", 31))
 		last.Attributes["time"], last.Attributes["epoch"], last.Attributes["id"] = h.messages[8].Attributes["time"], "2", "e2:kept"
 		h.watched(func(target *target) { target.diff = diff })
-		v := &verdict{pair: Pair{Bus: "nats", Delivery: "exactly-once"}, ledger: h.ledger, messages: h.messages, cluster: h.cluster}
+		v := h.verdict(Pair{Bus: "nats", Delivery: "exactly-once"})
 		if got := slices.ContainsFunc(v.judge(), func(s string) bool { return strings.HasPrefix(s, "[body]") }); got != wrong {
 			t.Errorf("diff %q: a wrong body: %t, want %t", diff, got, wrong)
 		}
@@ -398,7 +390,9 @@ func TestLeftBeforeARestore(t *testing.T) {
 		}
 		objects["u5"] = o
 	}
-	early := &history{}
+	early := &history{script: script{}}
+	early.of("gap", "", "", bus.Data{})
+	early.messages = nil
 	early.about("present", "u5", "n/e", 12)
 	early.about("deleted", "u5", "n/e", 29)
 	early.messages[1].Data.Object, _ = json.Marshal(bodyAt("u5", "n/e", 12))

@@ -136,7 +136,7 @@ func (w *world) prepare(ctx context.Context, r *chance) (err error) {
 	case !w.pair.shared():
 		w.mountDisk()
 		c.Checkpoint = map[string]any{"file": map[string]any{"path": filepath.Join(w.diskDir(), "checkpoint")}}
-	case !w.spec.soak && r.IntN(3) == 0:
+	case !w.spec.soak && w.spec.Kills == 0 && r.IntN(3) == 0:
 		w.replicas = 2
 		c.LeaderElection = map[string]any{"enabled": true, "namespace": w.ns, "leaseDuration": "3s", "renewDeadline": "2s", "retryPeriod": "300ms"}
 	}

@@ -1,5 +1,5 @@
-// Package history_test tests `bridge state` and `bridge history` on what a bridge told of a real kube-apiserver: what they say of
-// a time is compared with what the server listed then.
+// Package history_test tests `bridge state` and `bridge history` on what a bridge published of a real kube-apiserver: their answer
+// for a time is compared with what the server listed then.
 package history_test
 
 import (
@@ -73,35 +73,24 @@ func run(ctx context.Context, m *testing.M) (code int, err error) {
 	return code, cluster.Close()
 }
 
-// world is a namespace, a bridge that tells of it, and the bus.
+// world is a namespace, a bridge that watches it, and the bus.
 type world struct {
-	t      *testing.T
-	ctx    context.Context
-	kube   *kube.Client
-	ns     string
-	config string
-	nats   string // its URL; "": the bus is Kafka
-	log    *bus.Log
+	t       *testing.T
+	ctx     context.Context
+	kube    *kube.Client
+	ns      string
+	conf    bridge.Config
+	config  string // the file of conf
+	process *bridge.Process
+	nats    string // its URL; "": the bus is Kafka
+	log     *bus.Log
 }
 
+// newWorld has a bridge that watches all types.
 func newWorld(t *testing.T, kafka bool) *world {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
-	t.Cleanup(cancel)
-	w := &world{t: t, ctx: ctx, ns: fmt.Sprintf("h%x", time.Now().UnixNano())}
-	root, err := kube.New(cluster.RESTConfig(), "")
-	w.must(err)
-	_, err = root.Create(ctx, kube.Namespaces, w.ns, kube.Fields{"metadata": map[string]any{"labels": map[string]any{"team": "blue"}}})
-	w.must(err)
-	w.kube = root.In(w.ns)
-	dir := t.TempDir()
-	c := bridge.Config{
-		Cluster:    w.ns,
-		Kubernetes: map[string]any{"kubeconfig": cluster.Kubeconfig()},
-		Checkpoint: map[string]any{"file": map[string]any{"path": filepath.Join(dir, "checkpoint")}},
-		Status:     map[string]any{"listen": "127.0.0.1:0"},
-		Resources:  []bridge.Resource{{Resource: "namespaces"}, {Resource: "events"}},
-	}
+	w := newBus(t, kafka)
+	w.conf.Resources = []bridge.Resource{{Resource: "namespaces"}, {Resource: "events"}}
 	for _, typ := range namespaced {
 		r := bridge.Resource{Resource: typ.ResourceID(), Namespaces: []string{w.ns}}
 		switch { // two resources in one topic, and one in partitions of its own
@@ -116,14 +105,43 @@ func newWorld(t *testing.T, kafka bool) *world {
 		case typ == kube.Secrets:
 			r.Subject = "k8s.{cluster}.secret.{type}"
 		}
-		c.Resources = append(c.Resources, r)
+		w.conf.Resources = append(w.conf.Resources, r)
+	}
+	w.configure()
+	w.start()
+	w.must(w.process.Await(w.ctx, func(s bridge.Status) bool {
+		return s.Ready && !slices.ContainsFunc(namespaced, func(typ kube.Type) bool {
+			return s.Find(typ.ResourceID()+"@"+w.ns).Synced == nil
+		})
+	}))
+	return w
+}
+
+// newBus has a namespace, a bus, and the configuration of a bridge without its resources.
+func newBus(t *testing.T, kafka bool) *world {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
+	t.Cleanup(cancel)
+	w := &world{t: t, ctx: ctx, ns: fmt.Sprintf("h%x", time.Now().UnixNano())}
+	root, err := kube.New(cluster.RESTConfig(), "")
+	w.must(err)
+	_, err = root.Create(ctx, kube.Namespaces, w.ns, kube.Fields{"metadata": map[string]any{"labels": map[string]any{"team": "blue"}}})
+	w.must(err)
+	w.kube = root.In(w.ns)
+	dir := t.TempDir()
+	w.config = filepath.Join(dir, "bridge.yaml")
+	w.conf = bridge.Config{
+		Cluster:    w.ns,
+		Kubernetes: map[string]any{"kubeconfig": cluster.Kubeconfig()},
+		Checkpoint: map[string]any{"file": map[string]any{"path": w.checkpoint()}},
+		Status:     map[string]any{"listen": "127.0.0.1:0"},
 	}
 	if kafka {
 		k, err := bus.StartKafka()
 		w.must(err)
 		t.Cleanup(func() { _ = k.Close() })
 		w.log = k.Log
-		c.Sinks = []bridge.Sink{{Name: "audit", Kafka: map[string]any{
+		w.conf.Sinks = []bridge.Sink{{Name: "audit", Kafka: map[string]any{
 			"brokers": []string{k.Proxy.Addr()}, "delivery": "at-least-once", "create": map[string]any{"partitions": 3},
 		}}}
 	} else {
@@ -131,26 +149,37 @@ func newWorld(t *testing.T, kafka bool) *world {
 		w.must(err)
 		t.Cleanup(n.Close)
 		w.log, w.nats = n.Log, "nats://"+n.Addr()
-		c.Sinks = []bridge.Sink{{Name: "audit", NATS: map[string]any{"url": w.nats}}}
+		w.conf.Sinks = []bridge.Sink{{Name: "audit", NATS: map[string]any{"url": w.nats}}}
 	}
-	text, err := c.YAML()
+	return w
+}
+
+func (w *world) checkpoint() string { return filepath.Join(filepath.Dir(w.config), "checkpoint") }
+
+// configure writes the configuration, and has a bridge that runs read it.
+func (w *world) configure() {
+	w.t.Helper()
+	text, err := w.conf.YAML()
 	w.must(err)
-	w.config = filepath.Join(dir, "bridge.yaml")
-	w.must(os.WriteFile(w.config, text, 0o600))
+	w.must(os.WriteFile(w.config+".new", text, 0o600))
+	w.must(os.Rename(w.config+".new", w.config))
+	if w.process != nil {
+		w.process.Signal(syscall.SIGHUP)
+	}
+}
+
+// start starts the bridge.
+func (w *world) start() {
+	w.t.Helper()
 	p, err := bridge.Start(binary, "run", "-c", w.config)
 	w.must(err)
-	t.Cleanup(func() {
+	w.process = p
+	w.t.Cleanup(func() {
 		p.Kill()
-		if t.Failed() {
-			t.Log(p.Log())
+		if w.t.Failed() {
+			w.t.Log(p.Log())
 		}
 	})
-	w.must(p.Await(ctx, func(s bridge.Status) bool {
-		return s.Ready && !slices.ContainsFunc(namespaced, func(typ kube.Type) bool {
-			return s.Find(typ.ResourceID()+"@"+w.ns).Synced == nil
-		})
-	}))
-	return w
 }
 
 func (w *world) must(err error) {
@@ -203,14 +232,23 @@ func (w *world) told() (map[string]map[string]any, time.Time) {
 // bridge runs a verb, which must end with a code.
 func (w *world) bridge(code int, args ...string) (out, notes string) {
 	w.t.Helper()
+	got, out, notes := w.ask(args...)
+	if got != code {
+		w.t.Fatalf("%v: exit code %d, want %d\n%s\n%s", args, got, code, notes, out)
+	}
+	return out, notes
+}
+
+// ask runs a verb.
+func (w *world) ask(args ...string) (code int, out, notes string) {
+	w.t.Helper()
 	var stdout, stderr bytes.Buffer
 	cmd := exec.CommandContext(w.ctx, binary, append(args, "-c", w.config)...)
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	err := cmd.Run()
-	if got := cmd.ProcessState.ExitCode(); got != code {
-		w.t.Fatalf("%v: exit code %d (%v), want %d\n%s\n%s", args, got, err, code, stderr.String(), stdout.String())
+	if err := cmd.Run(); cmd.ProcessState == nil {
+		w.t.Fatal(err)
 	}
-	return stdout.String(), stderr.String()
+	return cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()
 }
 
 // state is what `bridge state` says, in the form of told.

@@ -47,6 +47,7 @@ type options struct {
 	harm     bool
 	entries  bool
 	only     string
+	kills    int
 	race     bool
 	show     bool
 	soak     time.Duration
@@ -65,6 +66,7 @@ func run(ctx context.Context) (err error) {
 	flag.BoolVar(&o.calm, "calm", false, "no faults")
 	flag.BoolVar(&o.harm, "harm", false, "with -seed: the API server itself fails")
 	flag.BoolVar(&o.entries, "entries", true, "also draw entries that share a resource, edits of them, and a second sink")
+	flag.IntVar(&o.kills, "kills", 0, "no other faults, but so often: two entries of one resource are edited under load, and the bridge is killed")
 	flag.StringVar(&o.only, "only", "", "with -seed: only faults whose names contain this")
 	flag.BoolVar(&o.race, "race", true, "build the bridge with Go's race detector")
 	flag.BoolVar(&o.show, "table", false, "only show the results so far")
@@ -143,7 +145,10 @@ func (o options) plan(source build) ([]campaign.Spec, error) {
 		if o.entries { // their copies are waited for, too
 			limit += 3 * time.Minute
 		}
-		plan = append(plan, campaign.Spec{Pair: pair, Seed: seed, Faults: o.faults, Limit: o.faults + limit, Harm: harm, Calm: o.calm, Entries: o.entries, Only: o.only, Commit: source.commit, Dirty: source.dirty})
+		if o.kills > 0 {
+			harm, limit = false, limit+time.Duration(o.kills)*3*time.Second
+		}
+		plan = append(plan, campaign.Spec{Kills: o.kills, Pair: pair, Seed: seed, Faults: o.faults, Limit: o.faults + limit, Harm: harm, Calm: o.calm, Entries: o.entries, Only: o.only, Commit: source.commit, Dirty: source.dirty})
 	}
 	return plan, nil
 }

@@ -168,6 +168,9 @@ func (m *Message) String() string {
 	if m.Data.Reason != "" {
 		s += " reason=" + m.Data.Reason
 	}
+	if m.OfCollection() {
+		s += " plan=" + m.Attributes["plan"] + " edit=" + m.Attributes["edit"]
+	}
 	if m.Data.Counts != nil {
 		s += fmt.Sprintf(" counts=%+v", *m.Data.Counts)
 	}

@@ -1,0 +1,256 @@
+package history_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubebridge/kubebridge/test/e2e/internal/bridge"
+	"github.com/kubebridge/kubebridge/test/e2e/internal/bus"
+	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
+)
+
+// entries is a world with two entries of one resource that select some objects both.
+type entries struct {
+	*world
+	random *rand.Rand
+	teams  map[string][]string // by entry: the values of the label team that it selects
+	// truths are what the server had, by the time.
+	truths []truth
+	// selections are the teams that were selected, from a resourceVersion on.
+	selections []selection
+}
+
+type truth struct {
+	what string
+	at   time.Time
+	want map[string]map[string]any
+}
+
+type selection struct {
+	from  int
+	teams []string
+}
+
+// TestTwoEntries: objects change all the time, also while one entry is edited, while the checkpoint is lost, and while the other
+// entry is removed. Where nothing is marked as incomplete, a state is what the server had: a restore would otherwise
+// delete objects, or put old ones back.
+func TestTwoEntries(t *testing.T) {
+	for name, kafka := range map[string]bool{"nats": false, "kafka": true} {
+		t.Run(name, func(t *testing.T) { twoEntries(t, kafka) })
+	}
+}
+
+func twoEntries(t *testing.T, kafka bool) {
+	w := &entries{world: newBus(t, kafka), random: rand.New(rand.NewPCG(1, 2)), teams: map[string][]string{"a": {"a", "both"}, "b": {"b", "both"}}}
+	if kafka { // each entry has a topic of its own
+		w.conf.Sinks[0].Kafka["topic"] = "k8s.{cluster}.{resource}.{entry}"
+	}
+	w.create(kube.ConfigMaps, "marker", kube.Fields{"metadata": labelled("both")})
+	w.follow()
+	w.start()
+	w.note("the first lists")
+	w.churn(60)
+	w.note("changes")
+
+	w.teams["b"] = []string{"b", "both", "c"}
+	w.during(w.follow, "selection", "b")
+	w.note("an edited selector")
+	w.churn(40)
+	w.note("changes after the edit")
+
+	w.process.Kill()
+	w.churn(10)
+	if kafka {
+		w.must(os.RemoveAll(w.checkpoint()))
+	} else { // the stream has it, too
+		w.bridge(0, "checkpoint", "reset", "--yes")
+	}
+	w.during(w.start, "reset", "a")
+	w.note("a lost checkpoint")
+
+	delete(w.teams, "a")
+	w.during(w.follow, "removed", "a")
+	w.note("a removed entry")
+	w.churn(40)
+	w.note("changes after the removal")
+
+	for _, x := range w.truths {
+		out, notes := w.bridge(0, "state", "--at", at(x.at), "-n", w.ns, "-o", "json", "configmaps")
+		if diff := cmp.Diff(x.want, w.parsed(out)); diff != "" {
+			t.Errorf("after %s, %s (-server +bus):\n%s", x.what, at(x.at), diff)
+		}
+		if strings.Contains(notes, "incomplete") || !strings.Contains(notes, "complete up to resourceVersion ") {
+			t.Errorf("after %s standard error has\n%s", x.what, notes)
+		}
+	}
+	w.versions()
+}
+
+func labelled(team string) map[string]any {
+	return map[string]any{"labels": map[string]any{"team": team}}
+}
+
+// follow configures the entries.
+func (w *entries) follow() {
+	w.conf.Resources = nil
+	for _, name := range []string{"a", "b"} {
+		if teams := w.teams[name]; teams != nil {
+			w.conf.Resources = append(w.conf.Resources, bridge.Resource{
+				Resource: "configmaps", Name: name, Namespaces: []string{w.ns}, LabelSelector: "team in (" + strings.Join(teams, ",") + ")",
+			})
+		}
+	}
+	w.configure()
+}
+
+// selected are the teams that some entry selects.
+func (w *entries) selected() (out []string) {
+	for _, teams := range w.teams {
+		out = append(out, teams...)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// churn changes objects.
+func (w *entries) churn(times int) {
+	w.t.Helper()
+	for range times {
+		w.must(w.write(w.ctx))
+	}
+}
+
+func (w *entries) write(ctx context.Context) error {
+	name := fmt.Sprintf("o%d", w.random.IntN(12))
+	team := []string{"a", "b", "both", "c"}[w.random.IntN(4)]
+	var err error
+	switch w.random.IntN(3) {
+	case 0:
+		err = w.kube.Delete(ctx, kube.ConfigMaps, name)
+	default:
+		_, err = w.kube.Patch(ctx, kube.ConfigMaps, name, fmt.Sprintf(`{"metadata":{"labels":{"team":%q}},"data":{"n":"%d"}}`, team, w.random.Int()))
+	}
+	if apierrors.IsNotFound(errors.Unwrap(err)) {
+		_, err = w.kube.Create(ctx, kube.ConfigMaps, name, kube.Fields{"metadata": labelled(team)})
+	}
+	return err
+}
+
+// during does something to the bridge while objects change, until a collection event with a reason is on the bus.
+func (w *entries) during(do func(), reason, entry string) {
+	w.t.Helper()
+	before, err := w.log.Messages()
+	w.must(err)
+	ctx, stop := context.WithCancel(w.ctx)
+	writer, _ := errgroup.WithContext(ctx)
+	writer.Go(func() error {
+		for ctx.Err() == nil {
+			if err := w.write(w.ctx); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	do()
+	_, err = w.log.Wait(w.ctx, func(all []bus.Message) bool {
+		return slices.ContainsFunc(all[len(before):], func(m bus.Message) bool {
+			return m.Is("synced", "closed") && m.Data.Reason == reason && m.Collection() == w.collection(entry)
+		})
+	})
+	stop()
+	w.must(errors.Join(err, writer.Wait()))
+}
+
+func (w *entries) collection(entry string) string { return "configmaps:" + entry + "@" + w.ns }
+
+// note waits until every entry has published what the server has, and is in step. It notes that, and the time.
+func (w *entries) note(what string) {
+	w.t.Helper()
+	marker, err := w.kube.Patch(w.ctx, kube.ConfigMaps, "marker", fmt.Sprintf(`{"data":{"n":"%d"}}`, w.random.Int()))
+	w.must(err)
+	for entry := range w.teams {
+		_, err := w.log.Wait(w.ctx, func(all []bus.Message) bool {
+			published, run, synced := false, uint64(0), uint64(0)
+			for i := range all {
+				m := &all[i]
+				switch {
+				case m.Collection() != w.collection(entry):
+				case m.Is("gap"):
+					run = max(run, m.Run())
+				case m.Is("synced"):
+					synced = max(synced, m.Run())
+				default:
+					published = published || m.UID() == string(marker.GetUID()) && m.RV() == marker.GetResourceVersion()
+				}
+			}
+			return published && synced >= run
+		})
+		w.must(err)
+	}
+	rv, err := strconv.Atoi(marker.GetResourceVersion())
+	w.must(err)
+	w.selections = append(w.selections, selection{rv, w.selected()})
+	w.truths = append(w.truths, truth{what, time.Now(), w.server(metav1.ListOptions{}, w.selected())})
+}
+
+// server is what the server has, or had at a resourceVersion.
+func (w *entries) server(o metav1.ListOptions, teams []string) map[string]map[string]any {
+	w.t.Helper()
+	o.LabelSelector = "team in (" + strings.Join(teams, ",") + ")"
+	list, _, err := w.kube.List(w.ctx, kube.ConfigMaps, o)
+	w.must(err)
+	out := map[string]map[string]any{}
+	for _, u := range list {
+		u.SetManagedFields(nil)
+		out["configmaps "+u.GetName()] = u.Object
+	}
+	return out
+}
+
+// versions compares states at resourceVersions with what the server had at these. While an entry is edited, a
+// collection has either selection.
+func (w *entries) versions() {
+	w.t.Helper()
+	whole := 0
+	for n := range 30 { // in each part of the test
+		i := 1 + n%(len(w.selections)-1)
+		from, until := w.selections[i-1].from, w.selections[i].from
+		rv := from + w.random.IntN(until-from)
+		code, out, notes := w.ask("state", "--at", strconv.Itoa(rv), "-n", w.ns, "-o", "json", "configmaps")
+		if code == 3 && strings.Contains(notes, "not covered") || code == 0 && strings.Contains(notes, "incomplete") {
+			continue
+		}
+		if code != 0 {
+			w.t.Fatalf("at %d: exit code %d: %s", rv, code, notes)
+		}
+		whole++
+		var diffs []string
+		for i, s := range w.selections {
+			if i > 0 && w.selections[i-1].from > rv || i+1 < len(w.selections) && w.selections[i+1].from <= rv {
+				continue // neither in force nor about to be
+			}
+			o := metav1.ListOptions{ResourceVersion: strconv.Itoa(rv), ResourceVersionMatch: metav1.ResourceVersionMatchExact}
+			diffs = append(diffs, cmp.Diff(w.server(o, s.teams), w.parsed(out)))
+		}
+		if !slices.Contains(diffs, "") {
+			w.t.Errorf("at %d (-server +bus):\n%s\n%s", rv, strings.Join(diffs, "\nor "), notes)
+		}
+	}
+	w.t.Logf("%d of 30 resourceVersions were complete", whole)
+	if whole < 8 {
+		w.t.Errorf("%d of 30 resourceVersions were complete", whole)
+	}
+}
