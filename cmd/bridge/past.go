@@ -146,7 +146,7 @@ func orAll(resources []string) string {
 func (p *past) unpublished() func(collection string) string {
 	entries := access.NewEntries(p.config, p.sink)
 	return func(collection string) string {
-		c := event.ParseEntryCollection(collection)
+		c := event.ParseCollection(collection)
 		all := []string{"added", "modified", "deleted"}
 		types := all
 		if e := entries.Of(&c); e != nil && e.Types != nil {
@@ -163,7 +163,7 @@ func (p *past) unpublished() func(collection string) string {
 func (p *past) collection() func(id string) event.Collection {
 	entries := access.NewEntries(p.config, p.sink)
 	return func(id string) event.Collection {
-		c := event.ParseEntryCollection(id)
+		c := event.ParseCollection(id)
 		e := entries.Of(&c)
 		if e == nil {
 			return event.Collection{}
@@ -184,7 +184,7 @@ func (p *past) collection() func(id string) event.Collection {
 func (p *past) hides() func(collection string) (filtered, dropped bool) {
 	entries := access.NewEntries(p.config, p.sink)
 	return func(collection string) (filtered, dropped bool) {
-		c := event.ParseEntryCollection(collection)
+		c := event.ParseCollection(collection)
 		e := entries.Of(&c)
 		if e == nil {
 			return true, true

@@ -143,10 +143,10 @@ sinks: [{name: a, nats: {url: "nats://127.0.0.1:1"}}]
 `).collection()
 	for id, want := range map[string]event.Collection{
 		"pods": {
-			ByEntry: true, Resource: "pods", LabelSelector: "app=web",
+			Resource: "pods", LabelSelector: "app=web",
 			FieldSelector: "status.phase=Running,metadata.namespace!=kube-system,metadata.namespace!=dev",
 		},
-		"pods:shop@shop": {ByEntry: true, Resource: "pods", Entry: "shop", Namespace: "shop", MetadataOnly: true},
+		"pods:shop@shop": {Resource: "pods", Entry: "shop", Namespace: "shop", MetadataOnly: true},
 		"pods:removed":   {},
 		"nodes":          {},
 	} {

@@ -66,7 +66,7 @@ join kubebridge.collections as c on c.cluster = e.cluster and c.collection = e.c
 where e.subject != ''
 group by cluster, collection, subject;
 
-create view kubebridge.objects as -- 8: the union
+create view kubebridge.objects as -- 8: the union; if two collections have the same version of an object, the body of either
 select any(cluster) as cluster, last.1 as source, last.2 as uid,
     groupArray(collection) as collections,
     argMax(last.3, (last.5, last.6)) as namespace,

@@ -130,7 +130,7 @@ func (e *Encoder) collection(id string) *collection {
 		e.collections[id] = c
 	}
 	if r == nil && c.rules == nil {
-		r = e.rulesOf(event.ParseEntryCollection(id))
+		r = e.rulesOf(event.ParseCollection(id))
 	}
 	if r != nil && r != c.rules {
 		c.rules, c.routes, c.failures, c.bodiless = r, map[string]*route{}, map[string]bool{}, false

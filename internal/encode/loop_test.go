@@ -214,7 +214,7 @@ func run(t *testing.T, r *rig, c *cluster, b *bus, policy encode.Oversize) (kill
 // runWith runs a loop until kill is called. set gives it a plan with one collection, and remove one with none.
 func runWith(t *testing.T, r *rig, c *cluster, b sink.Sink, policy encode.Oversize) (remove func(), set func(encode.Settings), kill func()) {
 	t.Helper()
-	e := encode.New(encode.Options{Store: r.store, Log: zap.NewNop(), Config: encode.Config{
+	e := encode.New(encode.Options{Store: r.store, Log: zap.NewNop(), Reports: encode.Reports{Plan: reports().Plan}, Config: encode.Config{
 		Encoder: event.Encoder{Cluster: "prod", ClusterUID: "uid"}, Route: encode.Route{Topic: template(t, "{resource}")},
 		Oversize: policy, DeadLetters: template(t, "dead"),
 	}})
@@ -225,7 +225,6 @@ func runWith(t *testing.T, r *rig, c *cluster, b sink.Sink, policy encode.Oversi
 	done := make(chan error, 1)
 	go func() { done <- l.Run(ctx, ctx) }()
 	of := configMaps
-	of.ByEntry = true
 	set = func(s encode.Settings) {
 		t.Helper()
 		if err := l.Set(ctx, loop.Plan{

@@ -60,13 +60,12 @@ func newRig(t *testing.T, target event.Collection, s encode.Settings, change fun
 			Encoder: event.Encoder{Cluster: "prod", ClusterUID: "1f0b1a3c-0000-4000-8000-000000000001"},
 			Route:   encode.Route{Topic: template(t, "k8s.{cluster}.{resource}")},
 		},
-		Store: store, Log: zaptest.NewLogger(t),
+		Store: store, Log: zaptest.NewLogger(t), Reports: encode.Reports{Plan: reports().Plan},
 		Count: func(_ string, what encode.Count, _ event.Type) { r.counted[what]++ },
 	}
 	if change != nil {
 		change(&r.options)
 	}
-	target.ByEntry = true
 	r.id = target.ID()
 	r.restart()
 	return r

@@ -45,7 +45,6 @@ func (r *rules) keeps() bool {
 
 // compile checks the settings of a collection.
 func (o *Options) compile(c event.Collection, s Settings) (*rules, error) {
-	c.ByEntry = true
 	r := o.rulesOf(c)
 	r.configured = true
 	r.before, r.patch, r.changedBy = s.Before, s.Patch, s.ChangedBy

@@ -152,7 +152,7 @@ type plan struct {
 
 func newPlan(labels string) *plan {
 	return &plan{changed: make(chan struct{}), target: source.Target{
-		Collection: event.Collection{Group: "a.example.com", Resource: "things", LabelSelector: labels, ByEntry: true},
+		Collection: event.Collection{Group: "a.example.com", Resource: "things", LabelSelector: labels},
 		Resource:   source.Resource{Group: "a.example.com", Version: "v1", Name: "things", Kind: "Thing", Namespaced: true},
 	}}
 }

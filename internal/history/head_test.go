@@ -25,7 +25,7 @@ func FuzzHeads(f *testing.F) {
 	f.Add("ce_time", []byte("2026-01-01"), []byte(`{}`), uint8(event.Structured))
 	f.Add("ce_deadletterreason", []byte("x"), []byte(`{}`), uint8(event.Plain))
 	e := event.Event{
-		Type: event.Modified, Origin: event.Watch, Time: time.Unix(1, 0).UTC(), Collection: &event.Collection{Resource: "pods", ByEntry: true}, APIVersion: "v1",
+		Type: event.Modified, Origin: event.Watch, Time: time.Unix(1, 0).UTC(), Collection: &event.Collection{Resource: "pods"}, APIVersion: "v1",
 		Kind: "Pod", Namespace: "shop", Name: "web", UID: "u", ResourceVersion: "2", Run: "7", Incarnation: 5, Object: []byte(`{}`),
 	}
 	f.Fuzz(func(t *testing.T, name string, header, value []byte, format uint8) {

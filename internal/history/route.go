@@ -32,7 +32,7 @@ type Route struct {
 // asked are the routes that what is asked for may have taken.
 func asked(routes []Route, resources []string) (out []Route) {
 	for _, r := range routes {
-		c := event.ParseEntryCollection(r.Resource)
+		c := event.ParseCollection(r.Resource)
 		if r.Resource == "" || len(resources) == 0 || slices.ContainsFunc(resources, func(n string) bool { return Matches(n, c.Group, c.Resource) }) {
 			out = append(out, r)
 		}
@@ -80,7 +80,7 @@ func topics(r Route, cluster string, resources []string) func(topic string) bool
 			resource, group, dotted := strings.Cut(n, ".")
 			return has("resource", resource) && (!dotted || has("group", group))
 		}
-		c := event.ParseEntryCollection(r.Resource)
+		c := event.ParseCollection(r.Resource)
 		return (len(resources) == 0 || slices.ContainsFunc(resources, fits)) &&
 			(r.Resource == "" || has("resource", c.Resource) && has("group", c.GroupOrCore()))
 	}

@@ -48,7 +48,7 @@ func (b *builder) asked(group, resource string) bool {
 
 // needs reports whether a collection may hold objects that are asked for.
 func (b *builder) needs(id string) bool {
-	c := event.ParseEntryCollection(id)
+	c := event.ParseCollection(id)
 	return b.q.Namespace == "" || c.Namespace == "" || c.Namespace == b.q.Namespace
 }
 
@@ -63,7 +63,7 @@ func (b *builder) keeps(h *head) bool {
 func (b *builder) enough(s *scan) bool {
 	found := map[string]bool{} // names of resources that are asked for
 	for id, m := range s.ledger.members {
-		c := event.ParseEntryCollection(id)
+		c := event.ParseCollection(id)
 		for _, name := range b.q.Resources {
 			found[name] = found[name] || Matches(name, c.Group, c.Resource)
 		}
@@ -162,7 +162,7 @@ func (b *builder) collection(id string) (Covered, *Missing) {
 		out.LeftOut = true
 		return Covered{}, out
 	case m == nil:
-		of := event.ParseEntryCollection(id)
+		of := event.ParseCollection(id)
 		_, out := missing("what the bus holds of it begins after %s", b.point)
 		out.LeftOut = b.ledger.complete(of.ResourceID()) // the configuration of then did not have it
 		return Covered{}, out
@@ -266,7 +266,7 @@ func (b *builder) plans() {
 	}
 	weak := map[string]bool{} // by resource
 	for _, m := range b.out.Missing {
-		c := event.ParseEntryCollection(m.Name)
+		c := event.ParseCollection(m.Name)
 		weak[c.ResourceID()] = weak[c.ResourceID()] || !m.LeftOut
 	}
 	for i := range b.out.Collections {
@@ -335,7 +335,7 @@ func (b *builder) absent(name string) error {
 		found = append(found, c.Resource)
 	}
 	for _, m := range b.out.Missing {
-		c := event.ParseEntryCollection(m.Name)
+		c := event.ParseCollection(m.Name)
 		if m.LeftOut && Matches(name, c.Group, c.Resource) {
 			ended = m.Why
 			continue
@@ -344,7 +344,7 @@ func (b *builder) absent(name string) error {
 	}
 	slices.Sort(found)
 	found = slices.DeleteFunc(slices.Compact(found), func(id string) bool {
-		c := event.ParseEntryCollection(id)
+		c := event.ParseCollection(id)
 		return !Matches(name, c.Group, c.Resource)
 	})
 	switch {

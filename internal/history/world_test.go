@@ -1,6 +1,7 @@
 package history_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -270,7 +271,7 @@ func (w *world) publish() {
 
 func (w *world) encode(i *reconcile.Item) {
 	w.now()
-	col := event.ParseEntryCollection(i.Collection)
+	col := event.ParseCollection(i.Collection)
 	e := event.Event{
 		Collection: &col, Origin: event.Reconcile, Time: w.clock, Epoch: i.Epoch, Run: strconv.FormatUint(i.Run, 10), Incarnation: i.Incarnation,
 	}
@@ -309,8 +310,8 @@ func (w *world) encode(i *reconcile.Item) {
 		e.Report.Counts = w.counts(i.Collection, x)
 	}
 	edits := maps.Clone(w.edits) // of the resource
-	maps.DeleteFunc(edits, func(id string, _ uint64) bool { return event.ParseEntryCollection(id).Resource != col.Resource })
-	e.Plan = &event.Plan{Number: w.plan, Digest: event.PlanDigest(edits), Edit: w.edits[i.Collection], Birth: w.birth}
+	maps.DeleteFunc(edits, func(id string, _ uint64) bool { return event.ParseCollection(id).Resource != col.Resource })
+	e.Plan = &event.Plan{Number: w.plan, Digest: event.PlanDigest(edits), Edit: cmp.Or(w.edits[i.Collection], w.plan), Birth: w.birth}
 	for _, p := range w.parts(i.Route) {
 		w.put(&e, p)
 	}

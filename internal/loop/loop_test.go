@@ -364,7 +364,7 @@ func (p *program) set(t *testing.T, removed []string, ids ...string) {
 	t.Helper()
 	next := loop.Plan{Outcomes: &plan.Outcomes{Removed: removed}}
 	for _, id := range ids {
-		next.Outcomes.Wanted = append(next.Outcomes.Wanted, plan.Collection{Target: source.Target{Collection: event.Collection{Resource: id, ByEntry: true}}})
+		next.Outcomes.Wanted = append(next.Outcomes.Wanted, plan.Collection{Target: source.Target{Collection: event.Collection{Resource: id}}})
 	}
 	for _, id := range ids {
 		next.Wanted = append(next.Wanted, loop.Wanted{ID: id, Configure: func() (reconcile.Properties, error) {

@@ -163,7 +163,7 @@ func (l *Loop) loadPlan() error {
 
 // Numbers returns what events about a collection say of the plan. It is called from Run's goroutine.
 func (l *Loop) Numbers(id string) *event.Plan {
-	c := event.ParseEntryCollection(id)
+	c := event.ParseCollection(id)
 	return l.numbers.Of(&c)
 }
 

@@ -135,7 +135,7 @@ func BenchmarkPipeline(b *testing.B) {
 				}
 			}
 			c := planning.Collection{Options: CollectionOptions{}}
-			c.Target.Collection = event.Collection{Resource: x.resource, ByEntry: true}
+			c.Target.Collection = event.Collection{Resource: x.resource}
 			ctx, cancel := context.WithCancel(b.Context())
 			ended := make(chan error, 1)
 			b.SetBytes(int64(len(r.list[0].Raw)))

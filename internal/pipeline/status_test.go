@@ -85,7 +85,7 @@ func newRig(t *testing.T, bus sink.Sink, store checkpoint.Store) *rig {
 func (r *rig) set(o CollectionOptions) {
 	r.t.Helper()
 	c := planning.Collection{Options: o}
-	c.Target.Collection = event.Collection{Resource: "configmaps", ByEntry: true}
+	c.Target.Collection = event.Collection{Resource: "configmaps"}
 	r.show(&c)
 	next := loop.Plan{Outcomes: &planning.Outcomes{Wanted: []planning.Collection{c}}, Wanted: []loop.Wanted{r.wanted(&c)}}
 	if err := r.loop.Set(r.t.Context(), next); err != nil {
@@ -338,7 +338,7 @@ func TestMetricsOfTheBus(t *testing.T) {
 	bus.lost.Store(true)
 	r.reads(watched(reconcile.Seen, "x", "11", "10"))
 	r.shows("a reset", func(LaneStatus, CollectionStatus) bool { return resets() == 1 })
-	c := &event.Collection{Resource: "configmaps", ByEntry: true}
+	c := &event.Collection{Resource: "configmaps"}
 	r.reporter.delivered([]event.Record{{Event: &event.Event{
 		Type: event.Synced, Collection: c, Report: &event.Report{Reason: reconcile.ReasonDrift, Counts: &event.Counts{Listed: 9, Added: 1, Modified: 2, Deleted: 4, Unchanged: 6}},
 	}}})

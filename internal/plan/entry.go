@@ -255,7 +255,7 @@ func (p *parsed) ambiguous(catalog *source.Catalog) bool {
 // excludes to the field selector.
 func (p *parsed) collection(r source.Resource, excluding bool) Collection {
 	c := event.Collection{
-		ByEntry: true, Group: r.Group, Resource: r.Name, Entry: p.Name, MetadataOnly: p.MetadataOnly,
+		Group: r.Group, Resource: r.Name, Entry: p.Name, MetadataOnly: p.MetadataOnly,
 		LabelSelector: labelText(p.labels), FieldSelector: p.fieldText(excluding),
 	}
 	var parts []string

@@ -168,7 +168,7 @@ func (n Numbers) Of(c *event.Collection) *event.Plan {
 func (n Numbers) digest() map[string]string {
 	edits := map[string]map[string]uint64{}
 	for id, e := range n.Edits {
-		c := event.ParseEntryCollection(id)
+		c := event.ParseCollection(id)
 		resource := c.ResourceID()
 		if edits[resource] == nil {
 			edits[resource] = map[string]uint64{}

@@ -13,7 +13,7 @@ import (
 
 // of is what events of a collection say of the plan.
 func of(n Numbers, id string) event.Plan {
-	c := event.ParseEntryCollection(id)
+	c := event.ParseCollection(id)
 	return *n.Of(&c)
 }
 
@@ -94,7 +94,7 @@ func TestNumbersOfARemovedCollection(t *testing.T) {
 func history(before, after Numbers, resource string) (text string, differs bool) {
 	edits := func(n Numbers) (text string) {
 		for _, id := range slices.Sorted(maps.Keys(n.Edits)) {
-			if c := event.ParseEntryCollection(id); c.ResourceID() == resource {
+			if c := event.ParseCollection(id); c.ResourceID() == resource {
 				text += fmt.Sprintf(" %s=%d", id, n.Edits[id].Number)
 			}
 		}

@@ -159,7 +159,7 @@ func (o *Outcomes) counted(properties func(*Collection) string) map[string]strin
 // decide decides what becomes of a collection that is not in the plan. The entry is the
 // collection's, nil for none.
 func (p *Plan) decide(k Known, absent func(string) bool) (Outcome, *parsed) {
-	c := event.ParseEntryCollection(k.ID)
+	c := event.ParseCollection(k.ID)
 	if p.in.catalog == nil {
 		return Undecided, nil
 	}
@@ -243,7 +243,7 @@ func (p *parsed) has(namespace string, namespaces Namespaces) (has, listed bool)
 
 // unserved is a collection whose resource the server does not serve.
 func (p *parsed) unserved(k Known) Collection {
-	id := event.ParseEntryCollection(k.ID)
+	id := event.ParseCollection(k.ID)
 	// Whether it is namespaced is not known: an entry that excludes namespaces can only mean one that is.
 	namespaced := id.Namespace != "" || p.namespaced() != ""
 	return p.asRecorded(k, source.Resource{Group: id.Group, Name: id.Resource, Namespaced: namespaced})
@@ -251,7 +251,7 @@ func (p *parsed) unserved(k Known) Collection {
 
 // ended is a collection whose namespace is absent.
 func (p *parsed) ended(k Known, catalog *source.Catalog) Collection {
-	id := event.ParseEntryCollection(k.ID)
+	id := event.ParseCollection(k.ID)
 	r, err := catalog.Find(id.ResourceID())
 	if err != nil {
 		return p.unserved(k)
@@ -262,7 +262,7 @@ func (p *parsed) ended(k Known, catalog *source.Catalog) Collection {
 // asRecorded is a collection with the selection and the storage that are recorded of it.
 func (p *parsed) asRecorded(k Known, r source.Resource) Collection {
 	c := p.collection(r, r.Namespaced && !p.confined())
-	c.Target.Collection.Namespace = event.ParseEntryCollection(k.ID).Namespace
+	c.Target.Collection.Namespace = event.ParseCollection(k.ID).Namespace
 	c.Selection, c.Storage = k.Selection, k.Storage
 	return c
 }

@@ -61,7 +61,7 @@ func TestWhatIsShown(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := New()
-			x.e.Name, x.e.Namespace, x.e.UID, x.e.ResourceVersion, x.e.Entry, x.e.Time = "web", "shop", "u", "7", "5", at
+			x.e.Name, x.e.Namespace, x.e.UID, x.e.ResourceVersion, x.e.Run, x.e.Time = "web", "shop", "u", "7", "5", at
 			if x.e.Origin == "" {
 				x.e.Origin = event.Watch
 			}

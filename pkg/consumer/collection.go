@@ -183,10 +183,7 @@ func (s *State) applyCollection(c *collection, e *event.Received, m *Message, ch
 	case e.Type == event.Synced && (e.Run > p.run || e.Run == p.run && syncedNumber(e.ID) > p.syncs):
 		p.reached(e.Run)
 		p.phase, p.syncs = p.phase.afterSynced(), syncedNumber(e.ID)
-		p.synced = synced{AsOf{e.Epoch, e.ResourceVersion, e.Time}, 0}
-		if e.Plan != nil {
-			p.edit = e.Plan.Edit
-		}
+		p.synced = synced{AsOf{e.Epoch, e.ResourceVersion, e.Time}, e.Plan.Edit}
 	default:
 		return false
 	}

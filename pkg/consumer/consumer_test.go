@@ -130,7 +130,7 @@ type messages []consumer.Message
 func (m *messages) add(e event.Event, run string) {
 	e.Time, e.Origin = time.Unix(int64(len(*m)+1), 0), event.Reconcile
 	if e.Collection == nil {
-		e.Collection = &event.Collection{Resource: "pods", ByEntry: true}
+		e.Collection = &event.Collection{Resource: "pods"}
 	}
 	e.Run, e.Incarnation = run, 1
 	encoder := event.Encoder{Cluster: "test", ClusterUID: "c"}
@@ -261,7 +261,7 @@ func TestCompleteBesideAMissingNamespace(t *testing.T) {
 		var m messages
 		for namespace, version := range map[string]string{"a": "", "b": "45", "c": "47"} {
 			for _, typ := range []event.Type{event.Gap, event.Synced} {
-				e := event.Event{Type: typ, Collection: &event.Collection{Resource: "pods", Namespace: namespace, ByEntry: true}, Nth: 1}
+				e := event.Event{Type: typ, Collection: &event.Collection{Resource: "pods", Namespace: namespace}, Nth: 1}
 				e.Report = &event.Report{Reason: "reset", Reset: typ == event.Gap}
 				e.Plan = &event.Plan{Number: 1, Digest: event.PlanDigest(map[string]uint64{"pods@a": 1, "pods@b": 1, "pods@c": 1}), Edit: 1, Birth: 1}
 				if typ == event.Synced {

@@ -23,7 +23,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{}`), "ce-name", `%`, true)
 	e := event.Event{
 		Type: event.Modified, Origin: event.Watch, Time: time.Unix(1, 0), Collection: &event.Collection{Resource: "pods"}, APIVersion: "v1",
-		Kind: "Pod", Namespace: "shop", Name: "web", UID: "u", ResourceVersion: "2", Entry: "1", Object: []byte(`{}`),
+		Kind: "Pod", Namespace: "shop", Name: "web", UID: "u", ResourceVersion: "2", Run: "3", Incarnation: 3, Object: []byte(`{}`),
 	}
 	headersOf := func(format event.Format) map[string]string {
 		headers := map[string]string{"content-type": format.ContentType()}

@@ -57,7 +57,7 @@ func (r row) event(t *testing.T) event.Event {
 	}
 	typ, reason, _ := strings.Cut(r.typ, ", ")
 	e := event.Event{
-		Collection: &event.Collection{ByEntry: true, Group: "apps", Resource: "deployments", Entry: r.collection},
+		Collection: &event.Collection{Group: "apps", Resource: "deployments", Entry: r.collection},
 		Time:       time.Date(2026, 3, 14, 9, 26, n, 0, time.UTC), Origin: event.Watch, ResourceVersion: r.version, Run: r.run, Nth: 1,
 		Incarnation: map[string]uint64{"stable": 100, "canary": 200}[r.collection],
 	}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"iter"
 	"maps"
@@ -111,9 +110,6 @@ func (s *State) Apply(m Message) (Change, error) {
 	s.atEnd[m.place()] = m.AtEnd
 	if err != nil {
 		return Change{}, err
-	}
-	if e.Incarnation == 0 || e.Run == 0 {
-		return Change{}, fmt.Errorf("%s: event %q: %w: it has no run or no incarnation", &m, e.ID, event.ErrNotEvent)
 	}
 	change := Change{}
 	if e.Plan != nil {
@@ -260,7 +256,7 @@ func (s *State) Resources() iter.Seq2[string, string] {
 // Collection is what the copy knows of a collection.
 type Collection struct {
 	Cluster string
-	ID      string // see [event.ParseEntryCollection]
+	ID      string // see [event.ParseCollection]
 	// Phase is the lowest of those of its partitions.
 	Phase       Phase
 	Run         uint64 // the highest that was read

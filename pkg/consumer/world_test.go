@@ -1,6 +1,7 @@
 package consumer_test
 
 import (
+	"cmp"
 	"fmt"
 	"hash/fnv"
 	"maps"
@@ -273,7 +274,7 @@ func (w *world) stamp() {
 // encode makes the messages of one item: the event, and in a compacted topic the null value behind a
 // deletion.
 func (w *world) encode(i *reconcile.Item) []*sent {
-	col := event.ParseEntryCollection(i.Collection)
+	col := event.ParseCollection(i.Collection)
 	e := event.Event{
 		Collection: &col, Origin: event.Reconcile, Time: time.Unix(int64(w.now()), 0), Epoch: i.Epoch,
 		Run: strconv.FormatUint(i.Run, 10), Incarnation: i.Incarnation,
@@ -283,7 +284,7 @@ func (w *world) encode(i *reconcile.Item) []*sent {
 		w.ofObject(&e, o)
 		m.key = o.Key + "/" + col.Entry
 	} else {
-		w.ofCollection(&e, i.Event, w.edits[i.Collection])
+		w.ofCollection(&e, i.Event, cmp.Or(w.edits[i.Collection], w.plan))
 		m.plan, m.birth, m.closed = w.plan, w.birth, e.Type == event.Closed
 		m.key = "_collection/" + i.Collection + "/" + e.Type.String()
 		if e.Type == event.Closed || i.Event.Reset {

@@ -94,12 +94,10 @@ func (c *CollectionEncoder) AppendAttributes(dst []Attribute, e *Event, text *Te
 	add("uid", e.UID)
 	add("resourceversion", e.ResourceVersion)
 	add("epoch", epoch)
-	if e.Incarnation != 0 {
-		add("run", e.Run)
-		add("incarnation", text.Of(strconv.AppendUint(buffer[:0], e.Incarnation, 10)))
-		add("entry", col.Entry)
-		add("deletionversion", e.DeletionVersion)
-	}
+	add("run", e.Run)
+	add("incarnation", text.Of(strconv.AppendUint(buffer[:0], e.Incarnation, 10)))
+	add("entry", col.Entry)
+	add("deletionversion", e.DeletionVersion)
 	if p := e.Plan; p != nil {
 		add("plan", utoa(p.Number))
 		add("plandigest", p.Digest)

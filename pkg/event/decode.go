@@ -44,10 +44,17 @@ type Received struct {
 	// collection is restricted to.
 	Namespace string
 
-	// ResourceVersion is the object's; of a deletion, the deletion's or that of
-	// the list that proved it; of a collection event, the position it speaks of.
-	// Compare it, with Epoch, within one resource only.
+	// Run and Incarnation are those of the collection. Of a deletion, Run and ResourceVersion are
+	// those of the publication that it ends.
+	Run         uint64
+	Incarnation uint64
+	Entry       string // the configured name of the collection's entry; "": it has none
+
+	// ResourceVersion is the object's. Of a synced event, the collection is complete up to it; of a
+	// gap, it was complete up to it before. Compare it, with Epoch, within one resource only.
 	ResourceVersion string
+	// DeletionVersion, of a deletion: its resourceVersion, or that of the list that proved it.
+	DeletionVersion string
 
 	// Of the object. Empty in an event about a collection, see
 	// [Type.OfCollection].
@@ -58,33 +65,24 @@ type Received struct {
 	Object     []byte      // JSON, see [Received.Into]
 	BodyKnown  bool        // false: Object has no more than the identity
 	Truncated  *Truncation // not nil: Object was cut down to fit the bus
-	Reason     string      // "left" on Deleted: it may live on outside the selection
+	Reason     string      // of Deleted: "left" if it exists and is not selected, "unknown", or "" if it is gone
 
-	// Of a Modified, where the bridge is configured to tell them and knows them. Patch
-	// makes Object of the body at resourceVersion Base, the last that was told; Before
-	// is that body. ChangedBy tells by whom, also of an Added. They are JSON.
+	// Of a Modified, if the bridge is configured to publish them and knows them. Patch leads
+	// from the body at resourceVersion Base, which was published last, to Object; Before is
+	// that body. ChangedBy says by whom, also of an Added. They are JSON.
 	Before    []byte
 	Patch     []byte
 	Base      string
 	ChangedBy []byte
 
-	// Of the contract of docs/adr/0017, in which they are not zero: the run and the incarnation
-	// of the event's collection. Of a deletion, Run and ResourceVersion are those of the
-	// publication that it ends, and DeletionVersion is the deletion's own or that of
-	// the list that proved it. Entry is the configured name of the collection's
-	// entry, "" if it has none. Plan comes with events about a collection.
-	Run             uint64
-	Incarnation     uint64
-	DeletionVersion string
-	Entry           string
-	Plan            *Plan
-
 	// DeadLetter is not nil on an event of the dead letters: the bus did not take
 	// it where it belongs, and Object may be cut down or not known.
 	DeadLetter *DeadLetter
 
-	// Report is the body of an event about a collection, and nil otherwise.
+	// Report is the body of an event about a collection, and Plan what its attributes say of the
+	// plan. Both are nil in an event about an object.
 	Report *Report
+	Plan   *Plan
 
 	// Data is the whole data member, for what has no field here.
 	Data []byte
@@ -177,29 +175,22 @@ func Parse(value []byte) (*Received, error) {
 	return e, nil
 }
 
-// parseNumbers reads what the contract of docs/adr/0017 has in addition.
+// parseNumbers reads the numbers of the collection and of the plan.
 func (e *Received) parseNumbers(w *received) error {
 	e.DeletionVersion, e.Entry = w.DeletionVersion, w.Entry
-	if w.Plan != "" {
-		e.Plan = &Plan{Digest: w.PlanDigest}
-	}
-	numbers := []struct {
+	type number struct {
 		name, text string
 		to         *uint64
-	}{{"run", w.Run, &e.Run}, {"incarnation", w.Incarnation, &e.Incarnation}}
-	if p := e.Plan; p != nil {
-		numbers = append(numbers, []struct {
-			name, text string
-			to         *uint64
-		}{{"plan", w.Plan, &p.Number}, {"edit", w.Edit, &p.Edit}, {"birth", w.Birth, &p.Birth}}...)
+	}
+	numbers := []number{{"run", w.Run, &e.Run}, {"incarnation", w.Incarnation, &e.Incarnation}}
+	if e.Type.OfCollection() {
+		e.Plan = &Plan{Digest: w.PlanDigest}
+		numbers = append(numbers, []number{{"plan", w.Plan, &e.Plan.Number}, {"edit", w.Edit, &e.Plan.Edit}, {"birth", w.Birth, &e.Plan.Birth}}...)
 	}
 	for _, n := range numbers {
-		if n.text == "" {
-			continue
-		}
 		var err error
-		if *n.to, err = strconv.ParseUint(n.text, 10, 64); err != nil {
-			return fmt.Errorf("%s is %q, want a number", n.name, n.text)
+		if *n.to, err = strconv.ParseUint(n.text, 10, 64); err != nil || *n.to == 0 {
+			return fmt.Errorf("%s is %q, want a number from 1", n.name, n.text)
 		}
 	}
 	return nil
@@ -234,6 +225,9 @@ func (e *Received) parseData() error {
 		if a.Value == "" {
 			return fmt.Errorf("it has no %s", a.Name)
 		}
+	}
+	if e.Plan != nil && e.Plan.Digest == "" {
+		return errors.New("it has no plandigest")
 	}
 	if e.Time.IsZero() {
 		return errors.New("it has no time")

@@ -34,7 +34,7 @@ func TestParseLosesNothing(t *testing.T) {
 	for _, x := range examples() {
 		t.Run(x.name, func(t *testing.T) {
 			r := parsed(t, x.name)
-			collection := event.ParseEntryCollection(r.Collection)
+			collection := event.ParseCollection(r.Collection)
 			e := event.Event{
 				Type: r.Type, Origin: r.Origin, Time: r.Time, Collection: &collection, Epoch: r.Epoch,
 				APIVersion: r.APIVersion, Kind: r.Kind, Namespace: r.Namespace, Name: r.Name, UID: r.UID,
@@ -118,6 +118,13 @@ func TestParseRefuses(t *testing.T) {
 		{"an object that is null", change(added, `"object":{`, `"object":null,"_":{`), event.ErrNotEvent, "data has no object"},
 		{"data that is text", change(synced, `"data":{`, `"data":"x","_":{`), event.ErrNotEvent, "data"},
 		{"data that is null", change(synced, `"data":{`, `"data":null,"_":{`), event.ErrNotEvent, "no reason"},
+		{"no run", change(added, `"run":`, `"_":`), event.ErrNotEvent, `run is "", want a number`},
+		{"a run that is no number", change(added, `"run":"1`, `"run":"x`), event.ErrNotEvent, "run is "},
+		{"no incarnation", change(added, `"incarnation":`, `"_":`), event.ErrNotEvent, "incarnation is "},
+		{"incarnation 0", change(added, `"incarnation":"1773400000000"`, `"incarnation":"0"`), event.ErrNotEvent, `incarnation is "0"`},
+		{"no plan", change(synced, `"plan":`, `"_":`), event.ErrNotEvent, "plan is "},
+		{"no digest", change(synced, `"plandigest":`, `"_":`), event.ErrNotEvent, "it has no plandigest"},
+		{"no birth", change(synced, `"birth":`, `"_":`), event.ErrNotEvent, "birth is "},
 		{"epoch 0", change(added, `"origin":`, `"epoch":"0","origin":`), event.ErrNotEvent, `epoch is "0"`},
 		{"epoch that is no number", change(added, `"origin":`, `"epoch":"two","origin":`), event.ErrNotEvent, `epoch is "two"`},
 	} {

@@ -6,7 +6,6 @@
 package event
 
 import (
-	"cmp"
 	"encoding/json"
 	"strconv"
 	"time"
@@ -18,21 +17,21 @@ type Type uint8
 // The types of an event. The first four concern one object, the last three a
 // whole collection.
 const (
-	// Added announces an object that the bus has not been told of.
+	// Added: the object is new to the collection.
 	Added Type = iota + 1
-	// Modified tells a new state of an announced object. With origin Reconcile
-	// the updates in between are not known.
+	// Modified: the object has another state. With origin Reconcile, states in between may be
+	// missing.
 	Modified
-	// Deleted ends an object. With reason "left" it only left the selection.
+	// Deleted: the collection does not have the object any more.
 	Deleted
-	// Present repeats the state of an object after a reset or a resync.
+	// Present: the object exists. It takes the place of Added until the first Synced of an
+	// incarnation, and is published in a resync.
 	Present
-	// Gap opens a snapshot, reconcile, resync or reset: from here until Synced
-	// the bus does not mirror the collection.
+	// Gap: changes may be missing until Synced. With Reset, a new incarnation begins.
 	Gap
-	// Synced closes what Gap opened: the bus is complete up to ResourceVersion.
+	// Synced: the collection is complete up to ResourceVersion.
 	Synced
-	// Closed says that a collection is no longer watched. Its objects live on.
+	// Closed: the collection is not published any more. Its objects may exist.
 	Closed
 )
 
@@ -49,8 +48,7 @@ func (t Type) String() string {
 // OfCollection reports whether t concerns a whole collection.
 func (t Type) OfCollection() bool { return t >= Gap }
 
-// CollectionKind is the kind of an event about a collection, in the contract of docs/adr/0017:
-// "reset" of a gap with Reset and of closed, otherwise the type. It is part of compaction keys and
+// CollectionKind is the kind of an event about a collection: "reset" of a gap with Reset and of closed, otherwise the type. It is part of compaction keys and
 // subjects, of which a bus may keep the last message only. A reset and the closing of a collection
 // replace each other there; a later gap replaces neither.
 func (e *Event) CollectionKind() string {
@@ -76,7 +74,7 @@ func (t Type) CloudEvent() string {
 	return "io.kubebridge.collection.unknown.v1"
 }
 
-// Origin says how the bridge learned of an event.
+// Origin says where an event comes from.
 type Origin string
 
 // The origins of an event.
@@ -84,10 +82,10 @@ const (
 	Watch     Origin = "watch"     // a live or replayed watch event
 	Snapshot  Origin = "snapshot"  // the first list of a collection
 	Reconcile Origin = "reconcile" // a list compared with the inventory
-	Resync    Origin = "resync"    // the present state told again on request
+	Resync    Origin = "resync"    // the present state, published again
 )
 
-// Event is one change of one object, or one statement about a collection.
+// Event is one change of one object, or one event about a collection.
 type Event struct {
 	Type       Type
 	Origin     Origin
@@ -102,53 +100,40 @@ type Event struct {
 	Name       string
 	UID        string
 
-	// ResourceVersion is the object's; of a deletion, the deletion's or, when
-	// that is not known, the list's that proved the absence; of a collection
-	// event, the position it speaks of.
+	// Run is the run of the collection, a decimal number. Of Deleted, it is the run of the
+	// publication that it ends.
+	Run string
+	// Incarnation is the run of the collection's last gap with Reset.
+	Incarnation uint64
+	// Nth, of Synced: how many synced events the run has had, this one included.
+	Nth uint64
+	// Plan, of events about a collection.
+	Plan *Plan
+
+	// ResourceVersion is the object's. Of Deleted, it is that of the publication that it ends; of
+	// Synced, the version up to which the collection is complete; of Gap, the one up to which it
+	// was complete before.
 	ResourceVersion string
+	// DeletionVersion, of Deleted: the resourceVersion of the deletion, or of the list that proved
+	// the absence; "": neither is known.
+	DeletionVersion string
+	// Reason, of Deleted: "left" if the object exists and is no longer selected, "unknown" if it is
+	// gone or left, "" if it is gone.
+	Reason string
 
-	// Entry is the revision (see [Revision]) at which the object was announced,
-	// and part of a deletion's id (see [Event.ID]).
-	Entry string
-
-	// Again counts how often the bus was told of this ResourceVersion of the
-	// object before: with another body, or before the object left the selection.
-	Again uint64
-
-	// Object is the body as it may be seen, JSON with apiVersion and kind, or
-	// nil when it is not known (a synthesised deletion).
+	// Object is the body as consumers may see it, JSON with apiVersion and kind, or nil if it is
+	// not known.
 	Object []byte
 
-	// Before is the body last told of the object, where it is kept and known; Patch
-	// what makes Object of it, a JSON Patch (RFC 6902); Base its resourceVersion. They
+	// Before is the body that was published of the object last, if it is kept and known; Patch
+	// is the JSON Patch (RFC 6902) from Before to Object; Base is the resourceVersion of Before. They
 	// are JSON, and nil on anything but Modified.
 	Before []byte
 	Patch  []byte
 	Base   string
 
-	// ChangedBy tells by whom Object was changed, in JSON; nil where that is not known.
+	// ChangedBy says which field managers changed Object, in JSON; nil if that is not known.
 	ChangedBy []byte
-
-	// Run tells one resync or reset from another: of Present, and of collection
-	// events that may come again at one ResourceVersion.
-	Run string
-
-	// Reason refines a type: "left" on Deleted; with Incarnation also "unknown": the object is
-	// gone or left.
-	Reason string
-
-	// Incarnation is the run of the collection's last gap with Reset. It is not zero in events
-	// of the contract of docs/adr/0017, in which Run is a decimal number that every event
-	// has. Of Deleted, Run and ResourceVersion are those of the publication that it ends.
-	Incarnation uint64
-	// DeletionVersion, of Deleted with Incarnation: the resourceVersion of the deletion, or of
-	// the list that proved the absence; "" where neither is known.
-	DeletionVersion string
-	// Nth, of Synced with Incarnation: how many synced events the run has had, this one
-	// included.
-	Nth uint64
-	// Plan, of events about a collection, with Incarnation.
-	Plan *Plan
 
 	// Truncated is set when Object was cut down to fit the bus.
 	Truncated *Truncation
@@ -196,11 +181,11 @@ type Truncation struct {
 type Report struct {
 	Reason string     `json:"reason"`          // see docs/events.md
 	Detail string     `json:"detail,omitzero"` // one sentence for a human
-	Reset  bool       `json:"reset,omitzero"`  // the consumer drops its copy of the collection
-	From   string     `json:"from,omitzero"`   // the last resourceVersion known to be complete
-	To     string     `json:"to,omitzero"`     // the resourceVersion complete again (synced)
-	Since  *time.Time `json:"since,omitzero"`  // when the gap opened (synced)
-	Counts *Counts    `json:"counts,omitzero"` // what the list and the inventory differed by (synced)
+	Reset  bool       `json:"reset,omitzero"`  // a new incarnation begins: consumers drop their copy of the collection
+	From   string     `json:"from,omitzero"`   // of Gap: the resourceVersion up to which the collection was complete before
+	To     string     `json:"to,omitzero"`     // of Synced: the resourceVersion up to which the collection is complete
+	Since  *time.Time `json:"since,omitzero"`  // of Synced: when the gap began
+	Counts *Counts    `json:"counts,omitzero"` // of Synced: how the list differed from the inventory
 }
 
 // MarshalJSON writes Since in [TimeFormat].
@@ -216,9 +201,7 @@ func (r Report) MarshalJSON() ([]byte, error) {
 	}{plain(r), since})
 }
 
-// Counts are numbers of objects. Of a resync, beside which the watch goes on, Modified are
-// those listed that the watch told instead, Added what it told beyond the list, Deleted
-// what it ended of Present, and Unchanged what nothing told.
+// Counts are numbers of objects.
 type Counts struct {
 	Listed    int `json:"listed"`
 	Added     int `json:"added"`
@@ -226,18 +209,17 @@ type Counts struct {
 	Deleted   int `json:"deleted"`
 	Present   int `json:"present"`
 	Unchanged int `json:"unchanged"`
-	Skipped   int `json:"skipped,omitzero"`  // not announced, as configured
+	Skipped   int `json:"skipped,omitzero"`  // not published, as configured
 	Filtered  int `json:"filtered,omitzero"` // a filter leaves them out
 }
 
-// ID is the event's identity (design rule 7): the same change has the same id
-// however often and from wherever it is told.
+// ID is the event's id: the same event has the same id however often it is published. It is made of
+// collection, run, uid, resourceVersion and type; of an event about a collection, of collection,
+// run and type, with Nth before the type of Synced. No two events share an ID: a run has one gap,
+// and one publication and one end of each uid and version.
 func (e *Event) ID() string { return string(e.appendID(nil)) }
 
-// appendEntryID appends collection, run, uid, resourceVersion and type; of an event about a
-// collection, collection, run and type, with Nth before the type of Synced. No two events
-// share an ID: a run has one gap, and one publication and one end of each uid and version.
-func (e *Event) appendEntryID(dst []byte) []byte {
+func (e *Event) appendID(dst []byte) []byte {
 	dst = append(append(dst, e.Collection.ID()...), ':')
 	dst = append(append(dst, e.Run...), ':')
 	switch {
@@ -248,46 +230,4 @@ func (e *Event) appendEntryID(dst []byte) []byte {
 		dst = append(append(dst, e.ResourceVersion...), ':')
 	}
 	return append(dst, e.Type.String()...)
-}
-
-func (e *Event) appendID(dst []byte) []byte {
-	if e.Incarnation != 0 {
-		return e.appendEntryID(dst)
-	}
-	if e.Type.OfCollection() {
-		dst = append(append(dst, e.Collection.ID()...), ':')
-		dst = append(strconv.AppendUint(dst, max(e.Epoch, 1), 10), ':')
-		dst = append(dst, cmp.Or(e.ResourceVersion, "0")...) // before the first snapshot
-		dst = append(append(dst, ':'), e.Type.String()...)
-		if e.Run != "" {
-			dst = append(append(dst, ':'), e.Run...)
-		}
-		return dst
-	}
-	if e.Epoch > 1 {
-		dst = append(strconv.AppendUint(append(dst, 'e'), e.Epoch, 10), ':')
-	}
-	dst = append(append(dst, e.UID...), ':')
-	switch e.Type {
-	case Deleted:
-		dst = append(dst, e.Entry...)
-	case Present:
-		dst = append(dst, e.ResourceVersion...)
-	default:
-		dst = append(dst, Revision(e.ResourceVersion, e.Again)...)
-	}
-	dst = append(append(dst, ':'), e.Type.String()...)
-	if e.Type == Present {
-		dst = append(append(dst, ':'), e.Run...)
-	}
-	return dst
-}
-
-// Revision is a resourceVersion as it stands in ids: with a counter behind it
-// from the second time on that the bus is told of it.
-func Revision(resourceVersion string, again uint64) string {
-	if again == 0 {
-		return resourceVersion
-	}
-	return resourceVersion + "." + utoa(again+1)
 }

@@ -18,11 +18,11 @@ var encoder = event.Encoder{Cluster: "prod-eu-1", ClusterUID: "0b8c2f6e-5d0e-4c3
 func examples() []example {
 	at := func(second int) time.Time { return time.Date(2026, 3, 14, 9, 26, second, 535_897_932, time.UTC) }
 	berlin := time.FixedZone("CET", 3600)
-	pods := &event.Collection{ByEntry: true, Resource: "pods"}
-	deployments := &event.Collection{ByEntry: true, Group: "apps", Resource: "deployments"}
-	secrets := &event.Collection{ByEntry: true, Resource: "secrets", Entry: "audit", Namespace: "payments"}
-	nodes := &event.Collection{ByEntry: true, Resource: "nodes"}
-	crontabs := &event.Collection{ByEntry: true, Group: "stable.example.com", Resource: "crontabs"}
+	pods := &event.Collection{Resource: "pods"}
+	deployments := &event.Collection{Group: "apps", Resource: "deployments"}
+	secrets := &event.Collection{Resource: "secrets", Entry: "audit", Namespace: "payments"}
+	nodes := &event.Collection{Resource: "nodes"}
+	crontabs := &event.Collection{Group: "stable.example.com", Resource: "crontabs"}
 	const first, run = 1773400000000, "1773480360000" // the incarnation, and the run of a later gap
 	plan := &event.Plan{Number: 1773470000000, Digest: event.PlanDigest(map[string]uint64{"secrets:audit@payments": first}), Edit: first, Birth: 1773300000000}
 

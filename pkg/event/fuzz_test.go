@@ -26,8 +26,8 @@ func FuzzRoundTrip(f *testing.F) {
 			return
 		}
 		e := event.Event{
-			Type: event.Added + event.Type(typ)%4, Origin: event.Watch, Time: time.Unix(1, 0), Collection: &event.Collection{Resource: resource},
-			APIVersion: name, Kind: uid, Namespace: namespace, Name: name, UID: uid, ResourceVersion: rv, Entry: rv, Object: []byte(object),
+			Type: event.Added + event.Type(typ)%4, Origin: event.Watch, Time: time.Unix(1, 0), Collection: &event.Collection{Resource: resource}, Run: "7", Incarnation: 5,
+			APIVersion: name, Kind: uid, Namespace: namespace, Name: name, UID: uid, ResourceVersion: rv, Object: []byte(object),
 		}
 		c := event.Encoder{Cluster: name, ClusterUID: uid}
 		value := event.Structured.Append(nil, c.Attributes(&e), &e)

@@ -38,7 +38,7 @@ const subject = "k8s.prod.rbac_authorization_k8s_io.clusterroles._.x"
 // letter, and what is published about the collection.
 func events() []*event.Event {
 	const run, incarnation = "1773480413000", 1773480410000
-	roles := &event.Collection{Group: "rbac.authorization.k8s.io", Resource: "clusterroles", ByEntry: true, Entry: "audited"}
+	roles := &event.Collection{Group: "rbac.authorization.k8s.io", Resource: "clusterroles", Entry: "audited"}
 	plan := &event.Plan{Number: 7, Digest: event.PlanDigest(map[string]uint64{roles.ID(): 7}), Edit: 7, Birth: 3}
 	at := time.Date(2026, 3, 14, 9, 26, 53, 0, time.UTC)
 	object := func(e event.Event) *event.Event {

@@ -54,7 +54,7 @@ func TestKeeps(t *testing.T) {
 			}
 			c.options.Until = until
 			c.options.Collection = func(id string) event.Collection {
-				c := event.ParseEntryCollection(id)
+				c := event.ParseCollection(id)
 				if c.Entry == "part" {
 					c.LabelSelector = "a"
 				}

@@ -240,7 +240,7 @@ func (r *restorer) hides(collection string) (filtered, dropped bool) {
 
 func (r *restorer) collection(id string) event.Collection {
 	if r.Collection == nil {
-		return event.ParseEntryCollection(id)
+		return event.ParseCollection(id)
 	}
 	return r.Collection(id)
 }

@@ -27,7 +27,7 @@ import (
 
 // collectionID names a selection in events.
 func collectionID(s selection) string {
-	c := event.Collection{Group: group, Resource: resource, Namespace: s.namespace, Entry: s.entry.name, ByEntry: true}
+	c := event.Collection{Group: group, Resource: resource, Namespace: s.namespace, Entry: s.entry.name}
 	return c.ID()
 }
 

@@ -464,7 +464,7 @@ func TestTombstones(t *testing.T) {
 // incarnation.
 func TestCompactedEntries(t *testing.T) {
 	encoder := event.Encoder{Cluster: "c", ClusterUID: "1f0b1a3c-0000-4000-8000-000000000001"}
-	of := &event.Collection{ByEntry: true, Resource: "pods", Entry: "canary", Namespace: "shop"}
+	of := &event.Collection{Resource: "pods", Entry: "canary", Namespace: "shop"}
 	collectionEncoder := encoder.Of(of)
 	encoded := func(ev event.Event) event.Record {
 		ev.Collection, ev.Incarnation, ev.Run, ev.Time = of, 7, "7", time.Unix(1, 0)

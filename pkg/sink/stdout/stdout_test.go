@@ -111,7 +111,7 @@ func TestCutLineIsFinished(t *testing.T) {
 func TestPretty(t *testing.T) {
 	at := time.Date(2026, 1, 2, 12, 30, 1, 500e6, time.Local)
 	since := at.Add(-1500 * time.Millisecond)
-	pods := &event.Collection{Resource: "pods", ByEntry: true}
+	pods := &event.Collection{Resource: "pods"}
 	for _, c := range []struct {
 		name, want string
 		e          event.Event
@@ -134,7 +134,7 @@ func TestPretty(t *testing.T) {
 		{
 			"left", "12:30:01.500 DELETED  pods:canary default/web rv=9 watch, left the selection, ended by rv 11",
 			event.Event{
-				Type: event.Deleted, Origin: event.Watch, Collection: &event.Collection{Resource: "pods", ByEntry: true, Entry: "canary", Namespace: "default"},
+				Type: event.Deleted, Origin: event.Watch, Collection: &event.Collection{Resource: "pods", Entry: "canary", Namespace: "default"},
 				Namespace: "default", Name: "web", ResourceVersion: "9", DeletionVersion: "11", Reason: "left", Object: []byte("{}"),
 			},
 		},
@@ -159,7 +159,7 @@ func TestPretty(t *testing.T) {
 		},
 		{
 			"gap", "12:30:01.500 GAP      pods@a: not complete after rv 5; expired, HTTP 410",
-			event.Event{Type: event.Gap, Collection: &event.Collection{Resource: "pods", ByEntry: true, Namespace: "a"}, Report: &event.Report{Reason: "expired", Detail: "HTTP 410", From: "5"}},
+			event.Event{Type: event.Gap, Collection: &event.Collection{Resource: "pods", Namespace: "a"}, Report: &event.Report{Reason: "expired", Detail: "HTTP 410", From: "5"}},
 		},
 		{
 			"reset", "12:30:01.500 GAP      pods: a list begins, earlier objects no longer count; reset",
