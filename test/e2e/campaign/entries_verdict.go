@@ -37,7 +37,7 @@ type entriesVerdict struct {
 	happened  []happening
 	messages  []bus.Message // of the resource
 	lost      bool          // the bus may have missed events: neither copies nor gaps can be judged
-	killed    bool          // a bridge was killed: without exactly once, it may have told more than it knows
+	killed    bool          // a bridge was killed: without exactly once, the bus may have more than it knows
 	unsettled bool          // the bridge is not in step
 
 	problems []string
@@ -121,7 +121,7 @@ type entriesReader struct {
 	copy   *check.Copy
 	first  map[string]*bus.Message // by id
 	last   map[string]*bus.Message // by collection and UID
-	latest map[string]uint64       // by collection and UID: the version of the last change that was told
+	latest map[string]uint64       // by collection and UID: the version of the last change that was published
 	met    map[string]bool         // collections that had a gap, and are not closed
 	opened map[string]*bus.Message // the gap of a collection that is open
 }
