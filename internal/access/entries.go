@@ -66,7 +66,7 @@ func (l Entries) Of(c *event.Collection) *Entry {
 			if l[i].What != what {
 				continue
 			}
-			if meant = true; l[i].Resource.Entry == c.Entry {
+			if meant = true; l[i].Entry == c.Entry {
 				return &l[i]
 			}
 		}

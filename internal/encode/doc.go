@@ -5,6 +5,8 @@
 //	Prepare    an object → its digest, the results of the filter and of the ignore rules
 //	Encode     an item → event → value, attributes, key, route; the kept body that goes with it
 //	Reject     a rejected record → how its event is made when it is encoded again
+//	Forgotten  removes the kept body of an object that leaves the inventory
+//	Sealed     removes kept bodies of collections that keep none any more
 //	Committed  forgets bodies and decisions that were kept until the commit
 //
 // What is published of an object is its body without metadata.managedFields and with the

@@ -294,7 +294,7 @@ func (r *rig) keys(prefix string) (keys []string) {
 func TestBodiesInALoop(t *testing.T) {
 	for name, log := range map[string]bool{"intents": false, "log": true} {
 		for _, types := range [][]event.Type{nil, {event.Added, event.Modified}} {
-			t.Run(fmt.Sprint(name, " ", types), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s %s", name, types), func(t *testing.T) {
 				r := newRig(t, configMaps, encode.Settings{}, nil) // its store alone
 				c := &cluster{objects: map[string]string{}, changed: make(chan struct{})}
 				logging := &logBus{bus: bus{limit: 1 << 20}}

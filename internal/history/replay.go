@@ -40,6 +40,8 @@ type copied struct {
 	lists        map[uint64]*list
 	base         *list           // the last that was complete in every part by the point
 	begun        *event.Received // the gap of the last of them
+	seen         position        // the highest of an event of incarnation limit
+	closed       *event.Received // of incarnation limit, if the point is a resourceVersion
 	last         time.Time       // of the last event within the point
 	after        time.Time       // of the first event behind it
 }
@@ -50,6 +52,7 @@ type replay struct {
 	needs  func(id string) bool // whether the objects of a collection are asked for
 	keep   func(h *head) bool   // whether the object is
 	copies map[string]*copied
+	passed time.Time // when the bridge first published something as new as the resourceVersion that is asked for
 }
 
 func newReplay(s *scan, needs func(string) bool, keep func(*head) bool) *replay {
@@ -73,6 +76,7 @@ func (r *replay) run(ctx context.Context) error {
 		if !r.asked(h.text[group], h.text[resource]) {
 			return nil
 		}
+		r.pass(h)
 		c := r.copyOf(h)
 		f := c.follows[m.Part]
 		if f == nil {
@@ -101,7 +105,38 @@ func (r *replay) copyOf(h *head) *copied {
 	return c
 }
 
+// pass notes how far the cluster had come when.
+func (r *replay) pass(h *head) {
+	at, ok := h.position()
+	if !ok || r.point.isTime() || at.compare(r.point.position()) < 0 {
+		return
+	}
+	if r.passed.IsZero() || h.time.Before(r.passed) {
+		r.passed = h.time
+	}
+}
+
+// wasClosed reports whether a collection was closed by a resourceVersion. A closed event has none, and partitions are in no order:
+// the collection was open if it, or another one before it was closed, had come to that version.
+func (r *replay) wasClosed(c *copied) bool {
+	if c.closed == nil {
+		return false
+	}
+	before := !r.passed.IsZero() && !r.passed.After(c.closed.Time)
+	return !before && c.seen.compare(r.point.position()) < 0
+}
+
 func (r *replay) take(c *copied, f *follow, m *sink.Message, h *head) error {
+	if !r.point.isTime() && h.incarnation == c.limit {
+		if at, ok := h.position(); ok && c.seen.compare(at) < 0 {
+			c.seen = at
+		}
+		if h.typ == event.Closed {
+			e, err := decode(m)
+			c.closed, c.after = e, h.time
+			return err
+		}
+	}
 	within, err := r.within(c, f, h)
 	if err != nil {
 		return err
@@ -142,7 +177,7 @@ func (r *replay) apply(c *copied, m *sink.Message) error {
 // collection that is later ends it: a clock that was set back comes to the same time again.
 //
 // Of a resourceVersion, so does the first event that is later, unless a gap is open: a list is not in the
-// order of versions. A closed event has none: it is behind the point if the collection has reached the point.
+// order of versions.
 func (r *replay) within(c *copied, f *follow, h *head) (bool, error) {
 	if f.past {
 		return false, nil
@@ -155,8 +190,6 @@ func (r *replay) within(c *copied, f *follow, h *head) (bool, error) {
 	switch {
 	case h.incarnation > c.limit:
 		f.past = true
-	case h.typ == event.Closed:
-		f.past = f.reached.compare(r.point.position()) >= 0
 	case h.typ.OfCollection(), f.open == nil:
 		f.past = !holds
 	default:

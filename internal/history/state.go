@@ -91,6 +91,9 @@ func (b *builder) state() (*State, error) {
 	var covered []*copied
 	unpublished := 0
 	for _, id := range b.ids() {
+		if c := b.copies[id]; c != nil && b.wasClosed(c) {
+			b.ledger.take(c.closed)
+		}
 		c, missing := b.collection(id)
 		if missing == nil {
 			covered = append(covered, b.copies[id])

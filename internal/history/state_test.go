@@ -260,6 +260,29 @@ func TestClosed(t *testing.T) {
 	}
 }
 
+// A closed event has no resourceVersion. A collection that was open at one must not be taken for closed because some partition had
+// nothing newer.
+func TestClosedLater(t *testing.T) {
+	w := newWorld(t, 3, map[string]string{"pods:a": "1", "pods:b": "2"})
+	for _, name := range []string{"x", "y", "z"} {
+		w.set(name, "1") // 1 to 3
+	}
+	w.settle()
+	w.set("x", "1") // 4
+	w.settle()
+	w.set("v", "2") // 5
+	w.settle()
+	w.configure(map[string]string{"pods:b": "2"})
+	w.settle()
+	w.set("v", "2") // 6
+	w.settle()
+	w.ask(
+		question{at: "4", want: []string{"x 4 a", "y 2 a", "z 3 a"}, behind: []string{"pods:a 3", "pods:b 3"}},
+		question{at: "5", want: []string{"v 5 b", "x 4 a", "y 2 a", "z 3 a"}, behind: []string{"pods:a 3", "pods:b 3"}},
+		question{at: "6", want: []string{"v 6 b"}, behind: []string{"pods:b 3"}},
+	)
+}
+
 // After a restore of the cluster the same resourceVersions come again, in another epoch.
 func TestRestored(t *testing.T) {
 	w := newWorld(t, 2, map[string]string{"pods": ""})

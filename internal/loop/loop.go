@@ -27,7 +27,8 @@ const (
 	BatchRecords = 2000
 	BatchBytes   = 4 << 20
 	// The pause doubles from firstPause to LastPause.
-	firstPause, LastPause = 5 * time.Second, 2 * time.Minute
+	firstPause = 5 * time.Second
+	LastPause  = 2 * time.Minute
 )
 
 const (

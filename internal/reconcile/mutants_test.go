@@ -448,6 +448,5 @@ var equivalents = map[string]string{
 	"seen: `len(doubts) > 0` with >=":                               "likewise",
 	"next: `keys[i] < key` with <=":                                 "both are the same key",
 	"forget: `comparePublications(i.Object, *last) > 0` with >=":    "both are the same publication",
-	"alone: without if `!k.omits.alone`":                            "the changes are dropped with the batch; the condition saves memory",
 	"Seal: without `b.Changes = make([]Change, 0, len(p.objects))`": "it saves allocations",
 }
