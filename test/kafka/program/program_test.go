@@ -227,7 +227,7 @@ func (w *world) holds(topic, name string) bool {
 		return false // it is not there yet
 	}
 	for _, r := range records {
-		if strings.HasSuffix(string(r.Key), "/"+name) {
+		if strings.HasSuffix(string(r.Key), "/default/"+name+"/@") { // @: the entry has one collection per namespace
 			return true
 		}
 	}
@@ -388,4 +388,57 @@ func TestOneTopicMayNotBeDescribed(t *testing.T) {
 		allow()
 		w.arrives(hidden, secret)
 	})
+}
+
+// A bridge that is killed in the middle of writing publishes every object exactly once, and needs no list after a start.
+func TestKilled(t *testing.T) {
+	c := kafkatest.Start(t, kafkatest.Options{Users: map[string]string{user: password}})
+	w := newWorld(t, c, "exactly-once")
+	topic := w.name + ".fine"
+	created := map[string]bool{}
+	create := func() string {
+		name := w.create("configmaps", "ConfigMap")
+		created[name] = true
+		return name
+	}
+	for range 3 {
+		w.start()
+		w.arrives(topic, create())
+		for range 20 {
+			create()
+		}
+		w.must(w.cmd.Process.Kill())
+		<-w.ended
+		create()
+	}
+	w.start()
+	w.arrives(topic, create()) // the last one: all others come before it
+	records, err := c.Read(t.Context(), topic)
+	w.must(err)
+	published, gaps := map[string]int{}, map[int32]int{}
+	for _, r := range records {
+		headers := map[string]string{}
+		for _, h := range r.Headers {
+			headers[h.Key] = string(h.Value)
+		}
+		switch name := headers["ce_name"]; {
+		case headers["ce_type"] == "io.kubebridge.collection.gap.v1":
+			gaps[r.Partition]++
+		case created[name]:
+			published[name]++
+		}
+	}
+	for name := range created {
+		if published[name] != 1 {
+			t.Errorf("%s was published %d times", name, published[name])
+		}
+	}
+	for partition, n := range gaps {
+		if n != 1 {
+			t.Errorf("partition %d has %d gaps, want the one of the first list", partition, n)
+		}
+	}
+	if len(gaps) == 0 {
+		t.Error("no partition has the gap of the first list")
+	}
 }
