@@ -34,7 +34,7 @@ func Start(t *testing.T) func(sql string) string {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	command := func(name string, args ...string) *exec.Cmd {
-		c := exec.Command(path(name), args...)
+		c := exec.Command(path(name), args...) //nolint:gosec // the programs of PostgreSQL, with arguments of this package
 		c.Dir = dir
 		c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 		if os.Getuid() == 0 { // which PostgreSQL refuses

@@ -81,7 +81,7 @@ func Reset(ctx context.Context, o Options, empty bool) error {
 	id, err := s.look(ctx)
 	err = errors.Join(err, s.Close())
 	switch {
-	case err != nil && !(empty && unreadable(err)):
+	case err != nil && (!empty || !unreadable(err)):
 		return fmt.Errorf("checkpoint topic %q: %w", topic, err)
 	case id == event.Identity{}:
 		id = o.Identity
