@@ -318,8 +318,10 @@ func TestBodiesInALoop(t *testing.T) {
 					_, set, kill := runWith(t, r, c, b, encode.Truncate)
 					set(s)
 					enough := written.count() + 50
-					write()
-					await(t, func() bool { return written.count() >= enough })
+					await(t, func() bool {
+						write()
+						return written.count() >= enough
+					})
 					kill()
 					objects, bodies := r.keys("o/"), r.keys("b/")
 					for _, key := range bodies {
