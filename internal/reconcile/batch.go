@@ -45,7 +45,8 @@ type Item struct {
 	Payload any // the caller's: the encoded record
 }
 
-// Batch is what is made durable together.
+// Batch is what is made durable together. Its items and changes are valid until the [Core.Seal] behind the
+// batch's [Core.Committed].
 type Batch struct {
 	Items    []Item
 	Changes  []Change            // of the inventory, the last of each slot
@@ -105,6 +106,18 @@ func newPending() *pending {
 	return &pending{places: map[Slot]int{}, epochs: map[string]uint64{}}
 }
 
+// again is an empty batch in the memory of one that is committed; nil: there is none.
+func (p *pending) again() *pending {
+	next := newPending()
+	if p != nil {
+		clear(p.items)
+		clear(p.changes)
+		clear(p.places)
+		next.items, next.changes, next.places = p.items[:0], p.changes[:0], p.places
+	}
+	return next
+}
+
 // set changes the inventory.
 func (p *pending) set(slot Slot, o *Object) {
 	if n, again := p.places[slot]; again {
@@ -141,6 +154,7 @@ type batches struct {
 	filling *pending
 	flying  *pending // nil: none is on its way
 	sealed  *Batch   // made of flying
+	spare   *pending // the last one that is committed
 	number  uint64   // of the batch that fills
 	done    uint64   // the last one that is committed
 }
@@ -185,9 +199,9 @@ func (b *batches) seal() (*Batch, *pending) {
 	p := b.filling
 	b.sealed = &Batch{
 		Items: p.items, Changes: p.changes, Records: map[string]Record{}, Progress: map[string]Progress{}, Epochs: p.epochs,
-		Drafts: map[string]Draft{}, Intents: map[Slot][]Intent{}, Settled: p.settled,
+		Drafts: map[string]Draft{}, Settled: p.settled,
 	}
-	b.flying, b.filling = p, newPending()
+	b.flying, b.filling = p, b.spare.again()
 	b.number++
 	return b.sealed, p
 }
@@ -206,5 +220,5 @@ func (b *batches) Sealed() *Batch { return b.sealed }
 // Committed says that the batch on its way is durable.
 func (b *batches) Committed() {
 	b.done = b.number - 1
-	b.flying, b.sealed = nil, nil
+	b.spare, b.flying, b.sealed = b.flying, nil, nil
 }

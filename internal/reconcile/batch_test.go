@@ -386,6 +386,19 @@ func TestPublished(t *testing.T) {
 	}
 }
 
+// TestMemory: a batch is built in the memory of the one before the last, and nothing of that is in it.
+func TestMemory(t *testing.T) {
+	b := inStep(t, seen(List, "z", "2"))
+	b.do(seen(Watch, "a", "11"), seen(Watch, "b", "12"), seen(Watch, "c", "13")).commit().do(seen(Watch, "a", "14")).commit()
+	if items, changes := cap(b.core.filling.items), cap(b.core.filling.changes); items < 3 || changes < 3 {
+		t.Errorf("there is room for %d items and %d changes", items, changes)
+	}
+	batch := b.do(seen(Watch, "c", "15")).core.Seal()
+	if got := changesOf(batch.Changes); got != "[c: uc 15]" || len(batch.Items) != 1 {
+		t.Errorf("%s, and %d items", got, len(batch.Items))
+	}
+}
+
 // TestSignificant: the caller's digest of what is published is kept until another body is published.
 func TestSignificant(t *testing.T) {
 	significant := func(n uint64) func(*Sighting) { return func(s *Sighting) { s.Significant = n } }

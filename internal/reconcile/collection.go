@@ -254,7 +254,8 @@ type handed struct {
 func (h *handed) with(i *Item, c *Collection) {
 	i.Changes, h.silent = h.silent, nil
 	i.Progress = c.Progress
-	if r := c.stored(); r != h.record {
+	if c.stored() != h.record {
+		r := c.stored()
 		i.Record = &r
 		h.record, h.recorded = r, true
 	}

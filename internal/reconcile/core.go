@@ -192,6 +192,7 @@ func (k *Core) Seal() *Batch {
 // foresee notes what a restart must know of a batch while it is unknown whether the bus has its items.
 func (k *Core) foresee(b *Batch, dirty []string) {
 	drafts := map[string]Draft{}
+	b.Intents = make(map[Slot][]Intent, len(b.Items))
 	for n := range b.Items {
 		i := &b.Items[n]
 		if i.Event == nil {

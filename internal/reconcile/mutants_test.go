@@ -449,6 +449,9 @@ var equivalents = map[string]string{
 	"view.seen: without `known.UID != s.UID`":                               "the loop looks at the uids again; the condition saves its work",
 	"view.seen: `len(doubts) > 0` with >=":                                  "likewise",
 	"inventory.next: `keys[i] < key` with <=":                               "both are the same key",
+	"pending.again: without `next.places = p.places`":                       "it saves allocations",
+	"pending.again: without `clear(p.items)`":                               "it frees memory",
+	"pending.again: without `clear(p.changes)`":                             "it frees memory",
 	"Core.Step: without `!c.handed.dirty`":                                  "Core.dirty looks at it again; the condition saves the comparison",
 	"Collection.forget: `comparePublications(i.Object, *last) > 0` with >=": "both are the same publication",
 }

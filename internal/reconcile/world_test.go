@@ -372,7 +372,7 @@ func (w *world) clone() *world {
 		d.readers[id] = r.clone()
 	}
 	if w.flying != nil {
-		d.flying = w.flying
+		d.flying = d.core.sealed
 	}
 	return &d
 }
@@ -396,7 +396,10 @@ func (k *Core) clone(s Storage) *Core {
 		}
 		d.collections[id] = &e
 	}
-	d.filling, d.flying = k.filling.clone(), k.flying.clone()
+	d.filling, d.flying, d.spare = k.filling.clone(), k.flying.clone(), k.spare.clone()
+	if k.sealed != nil {
+		d.sealed = k.sealed.without("nothing")
+	}
 	return &d
 }
 
