@@ -79,6 +79,9 @@ type Encoder interface {
 // Observer learns what happens. Its methods are called from the goroutine of [Loop.Run], and do not
 // block.
 type Observer interface {
+	// ListBegun says that a list begins that reconciles. A list that breaks off begins again, in the same
+	// run if that is possible.
+	ListBegun(collection string)
 	// Committed says that a batch is on the bus and in the store. It may not keep the records.
 	Committed(c *Commit)
 	// Queued says what is on its way, and what fills the next batch.

@@ -117,6 +117,9 @@ func (l *Loop) handle(m message) error {
 		m.missing.answer <- l.core.Missing(m.missing.collection, m.missing.limit)
 		return nil
 	}
+	if m.input.Kind == reconcile.ListBegun && m.input.Read == l.core.Reading(m.input.Collection).Number {
+		l.Observer.ListBegun(m.input.Collection)
+	}
 	before := l.core.Pending()
 	if s := m.input.Sighting; s != nil {
 		known, inDoubt := l.core.Object(m.input.Collection, s.Key)
