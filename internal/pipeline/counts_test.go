@@ -38,7 +38,9 @@ func TestCountsOfAList(t *testing.T) {
 	bus := &countsBus{counts: make(chan event.Counts, 1)}
 	r := newRig(t, bus, store)
 	defer r.stop()
-	begun := func(reason string) *reconcile.Input { return &reconcile.Input{Kind: reconcile.ListBegun, Reason: reason} }
+	begun := func(reason string) *reconcile.Input {
+		return &reconcile.Input{Kind: reconcile.ListBegun, Reason: reason}
+	}
 	lacks := func(name, version string) *reconcile.Input {
 		s := object(reconcile.List, reconcile.Lacking, name, version)
 		return &reconcile.Input{Kind: reconcile.ListLacks, Key: s.Key, Sighting: s}
