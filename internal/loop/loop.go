@@ -33,6 +33,8 @@ const (
 	batchChanges = 4 * BatchRecords
 	// frameBudget bounds the bytes of frames that were read and are not delivered yet.
 	frameBudget = 32 << 20
+	// maxWaiting bounds the bytes of listed objects that wait: see [Handler.Listed].
+	maxWaiting = frameBudget / 8
 	// silentDelay is how long a batch without records waits before it is committed.
 	silentDelay = time.Second
 )
@@ -324,17 +326,45 @@ func (l *Loop) take(m message) error {
 	}
 }
 
+// handle deals with a message.
 func (l *Loop) handle(m message) error {
 	switch {
 	case m.ended != nil:
 		return m.ended
-	case m.missing != nil:
-		m.missing.answer <- l.core.Missing(m.missing.collection, m.missing.limit)
+	case m.call != nil:
+		m.call(l)
+		l.reads.drop(m)
 		return nil
 	}
-	if m.input.Kind == reconcile.ListBegun && m.input.Read == l.core.Reading(m.input.Collection).Number {
-		l.Observer.ListBegun(m.input.Collection)
+	switch in := m.input; in.Kind {
+	case reconcile.ListBegun:
+		if in.Read == l.core.Reading(in.Collection).Number {
+			l.reads.dropWaiting(in.Collection) // of a list that broke off
+			l.Observer.ListBegun(in.Collection)
+		}
+	case reconcile.ListEnded:
+		for _, key := range l.reads.waitingKeys(in.Collection) {
+			l.decideWaiting(in.Collection, key)
+		}
+	case reconcile.Sighted:
+		l.decideWaiting(in.Collection, in.Sighting.Key) // a streamed list can have several states of an object
+		if m.own != nil && l.core.Replaces(in) && l.reads.wait(m) {
+			return nil
+		}
 	}
+	l.decide(m)
+	return nil
+}
+
+// decideWaiting ends the wait of a listed object, if there is one.
+func (l *Loop) decideWaiting(collection, key string) {
+	if m, waits := l.reads.takeWaiting(collection, key); waits {
+		l.decide(m)
+	}
+}
+
+// decide passes an input on to the core.
+func (l *Loop) decide(m message) {
 	before := l.core.Pending()
 	if s := m.input.Sighting; s != nil {
 		known, inDoubt := l.core.Object(m.input.Collection, s.Key)
@@ -352,7 +382,6 @@ func (l *Loop) handle(m message) error {
 	} else {
 		l.reads.budget.Release(m.bytes)
 	}
-	return nil
 }
 
 // finished deals with the end of the batch on its way.

@@ -2,6 +2,8 @@ package loop
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 
 	"go.uber.org/zap"
@@ -19,6 +21,7 @@ type reads struct {
 	budget  *semaphore.Weighted // bytes of frames that were read and are not delivered yet
 	running sync.WaitGroup
 	open    map[string]*reading // by collection
+	waits   int64               // bytes of all messages that wait
 }
 
 func newReads(o *Options) *reads {
@@ -32,23 +35,19 @@ type reading struct {
 	side   uint64 // the list beside the watch that was started last
 	// start runs f in a goroutine of its own until stop is called.
 	start func(f func(ctx context.Context) error)
+	// waiting are listed objects whose name another object had, by key: see [Handler.Listed].
+	waiting map[string]message
 }
 
 // message is what reaches the loop from a reader.
 type message struct {
-	input   *reconcile.Input
+	input   *reconcile.Input // nil: call or ended is set
+	call    func(l *Loop)
+	ended   error  // the reader failed; the loop ends with this error
 	bytes   int64  // taken from the budget
-	release func() // gives up the memory of the input's object; nil: nothing to give up
+	own     func() // makes the memory of the input's object independent of that of others; nil: it must not wait
+	release func() // gives up the memory; nil: nothing to give up
 	detail  string // of a list that begins: why
-	missing *question
-	ended   error // the reader failed; the loop ends with this error
-}
-
-// question asks which keys a list lacks.
-type question struct {
-	collection string
-	limit      int
-	answer     chan []reconcile.Absentee
 }
 
 // Handler passes on what is read of one collection. Its methods block while the loop takes nothing
@@ -68,12 +67,42 @@ func (h *Handler) ListBegun(ctx context.Context, in *reconcile.Input, detail str
 // Input passes an input on. size is that of the object in bytes, and release, which may be nil, is
 // called when its memory is not needed any more.
 func (h *Handler) Input(ctx context.Context, in *reconcile.Input, size int, release func()) error {
-	return h.pass(ctx, in, message{bytes: min(int64(size), frameBudget/4), release: release})
+	return h.pass(ctx, in, message{bytes: bytesOf(size), release: release})
 }
+
+// Listed is as Input, for an object of a list. If another object had its name before, it waits until
+// [Handler.Former] or the end of the list, as far as there is memory. own makes its memory independent of
+// that of other objects.
+func (h *Handler) Listed(ctx context.Context, in *reconcile.Input, size int, own, release func()) error {
+	return h.pass(ctx, in, message{bytes: bytesOf(size), own: own, release: release})
+}
+
+// Replaced returns the keys of the objects that wait: see Listed.
+func (h *Handler) Replaced(ctx context.Context) ([]string, error) {
+	return ask(ctx, h, func(l *Loop) []string { return l.reads.waitingKeys(h.collection) })
+}
+
+// Former passes on the last body of the object that had the name of a waiting one. It ends the wait. size and
+// release are those of body.
+func (h *Handler) Former(ctx context.Context, key string, body any, size int, release func()) error {
+	return h.send(ctx, message{bytes: bytesOf(size), release: release, call: func(l *Loop) {
+		if m, waits := l.reads.takeWaiting(h.collection, key); waits {
+			m.input.Sighting.Former = body
+			l.decide(m)
+		}
+	}})
+}
+
+// bytesOf is what an object takes of the budget.
+func bytesOf(size int) int64 { return min(int64(size), frameBudget/4) }
 
 func (h *Handler) pass(ctx context.Context, in *reconcile.Input, m message) error {
 	in.Collection, in.Read, in.Side, in.Now = h.collection, h.read, h.side, now()
 	m.input = in
+	return h.send(ctx, m)
+}
+
+func (h *Handler) send(ctx context.Context, m message) error {
 	if err := h.reads.budget.Acquire(ctx, m.bytes); err != nil {
 		return err
 	}
@@ -88,13 +117,18 @@ func (h *Handler) pass(ctx context.Context, in *reconcile.Input, m message) erro
 // [reconcile.ListLacks] for each and asks again; when there are none, it passes on
 // [reconcile.ListDone].
 func (h *Handler) Missing(ctx context.Context, limit int) ([]reconcile.Absentee, error) {
-	q := &question{h.collection, limit, make(chan []reconcile.Absentee, 1)}
-	if err := h.reads.pass(ctx, message{missing: q}); err != nil {
+	return ask(ctx, h, func(l *Loop) []reconcile.Absentee { return l.core.Missing(h.collection, limit) })
+}
+
+// ask returns what f returns in Run's goroutine, once what was passed on before is handled.
+func ask[T any](ctx context.Context, h *Handler, f func(l *Loop) []T) ([]T, error) {
+	answer := make(chan []T, 1)
+	if err := h.reads.pass(ctx, message{call: func(l *Loop) { answer <- f(l) }}); err != nil {
 		return nil, err
 	}
 	select {
-	case keys := <-q.answer:
-		return keys, nil
+	case list := <-answer:
+		return list, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -158,8 +192,54 @@ func (r *reads) run(ctx context.Context, f func(ctx context.Context) error) {
 
 // stop ends the reading of a collection.
 func (r *reads) stop(id string) {
+	r.dropWaiting(id)
 	r.open[id].stop()
 	delete(r.open, id)
+}
+
+// wait has a listed object wait, and reports whether there is memory for it.
+func (r *reads) wait(m message) bool {
+	now := r.open[m.input.Collection]
+	if now == nil || r.waits+m.bytes > maxWaiting {
+		return false
+	}
+	m.own()
+	r.waits += m.bytes
+	if now.waiting == nil {
+		now.waiting = map[string]message{}
+	}
+	now.waiting[m.input.Sighting.Key] = m
+	return true
+}
+
+// waitingKeys returns the keys of the objects of a collection that wait, sorted.
+func (r *reads) waitingKeys(id string) []string {
+	now := r.open[id]
+	if now == nil {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(now.waiting))
+}
+
+// takeWaiting returns the object of a key that waits. It does not wait any more.
+func (r *reads) takeWaiting(id, key string) (m message, waits bool) {
+	now := r.open[id]
+	if now == nil {
+		return m, false
+	}
+	if m, waits = now.waiting[key]; waits {
+		delete(now.waiting, key)
+		r.waits -= m.bytes
+	}
+	return m, waits
+}
+
+// dropWaiting gives up the objects of a collection that wait.
+func (r *reads) dropWaiting(id string) {
+	for _, key := range r.waitingKeys(id) {
+		m, _ := r.takeWaiting(id, key)
+		r.drop(m)
+	}
 }
 
 func (r *reads) stopAll() {

@@ -567,6 +567,17 @@ func (k *Core) Missing(collection string, limit int) (keys []Absentee) {
 	return keys
 }
 
+// Replaces reports whether a sighting of the list under way has the name of another object that consumers have
+// or may have. That object does not exist any more. The caller may pass the sighting on later in the list, with
+// the last body of the other object.
+func (k *Core) Replaces(in *Input) bool {
+	c, s := k.collections[in.Collection], in.Sighting
+	if c == nil || in.Read != c.read || c.list == nil || c.list.ended || s.Form != Seen {
+		return false
+	}
+	return slices.ContainsFunc(holders(k.object(c.ID, s.Key), k.doubts(c, s.Key)), func(o Object) bool { return o.UID != s.UID })
+}
+
 // Absentee is a key that a list lacks.
 type Absentee struct {
 	Key  string

@@ -154,6 +154,9 @@ type Sighting struct {
 	APIVersion, Kind string
 	// Body is handed on in events. The core does not look at it.
 	Body any
+	// Former is the last body of an object that had the name before; nil: it is not known. It is handed on in the
+	// deletions of such objects instead of Body.
+	Former any
 	// DeadLetter: the event does not fit the bus and the configuration sends it to the
 	// dead letters.
 	DeadLetter bool
@@ -209,7 +212,7 @@ type ObjectEvent struct {
 	// Null: a deletion without a value, behind the closed event of the incarnation. Consumers ignore
 	// it; compaction removes what the topic has under the key.
 	Null bool
-	Body any // of the sighting
+	Body any // or Former of the sighting
 }
 
 // decide applies the table of [Sighting]. known is the inventory entry of the key, nil for
@@ -462,7 +465,11 @@ func (r *verdict) keep(known *Object, next Object) {
 
 // end adds a deletion.
 func (r *verdict) end(o Object, s *Sighting, fate Fate) {
-	r.events = append(r.events, ObjectEvent{Type: event.Deleted, Key: s.Key, Object: o, Version: s.Version, Fate: fate, Body: s.Body})
+	body := s.Body
+	if s.Former != nil && s.Form == Seen && o.UID != s.UID {
+		body = s.Former
+	}
+	r.events = append(r.events, ObjectEvent{Type: event.Deleted, Key: s.Key, Object: o, Version: s.Version, Fate: fate, Body: body})
 }
 
 // holders are the objects of one name that consumers have or may have, the oldest first.
