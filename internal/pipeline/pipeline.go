@@ -269,7 +269,7 @@ func (p *Pipeline) show(c *planning.Collection) {
 func (p *Pipeline) ownRoute(c *event.Collection, own encode.Route) string {
 	switch {
 	case own.Topic != nil:
-		return own.Topic.Topic(shape.Values{Cluster: p.encoder.Options.Encoder.Cluster, Group: c.Group, Resource: c.Resource, Entry: c.Entry})
+		return own.Topic.Topic(shape.Values{Cluster: p.encoder.Encoder.Cluster, Group: c.Group, Resource: c.Resource, Entry: c.Entry})
 	case own.Subject != nil:
 		return own.Subject.String()
 	}

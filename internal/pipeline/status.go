@@ -177,14 +177,6 @@ func (s *laneStatus) changed(id string, change func(*CollectionStatus)) {
 	}
 }
 
-// watching reports whether a collection's watch is open and known to be sound.
-func (s *laneStatus) watching(id string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c := s.collections[id]
-	return c != nil && c.State == source.Watching && c.Error == ""
-}
-
 func (s *laneStatus) delivered(records []event.Record) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
