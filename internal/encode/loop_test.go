@@ -184,6 +184,9 @@ func (e inLoop) Encode(i *reconcile.Item, _ string, at time.Time) (event.Record,
 // blind observes nothing.
 type blind struct{}
 
+// ListBegun implements [loop.Observer].
+func (blind) ListBegun(string) {}
+
 // Queued implements [loop.Observer].
 func (blind) Queued(loop.Load, loop.Load) {}
 

@@ -182,6 +182,7 @@ func (p *plan) next() <-chan struct{} {
 type observer struct{}
 
 func (observer) Committed(*loop.Commit)             {}
+func (observer) ListBegun(string)                   {}
 func (observer) Queued(loop.Load, loop.Load)        {}
 func (observer) Suspended(string, time.Time, error) {}
 

@@ -45,6 +45,13 @@ func (p *Pipeline) continued(collection string) {
 	p.status.changed(collection, func(c *CollectionStatus) { c.RV = cmp.Or(c.RV, s.Position) })
 }
 
+// ListBegun implements [loop.Observer].
+func (p *Pipeline) ListBegun(collection string) {
+	if c := p.countsOf(collection); c != nil {
+		c.listBegun()
+	}
+}
+
 // logEvent logs an event about a collection.
 func (p *Pipeline) logEvent(i *reconcile.Item) {
 	resource, e := loop.Resource(i.Collection), i.Event
