@@ -80,7 +80,7 @@ func TestItemsAlone(t *testing.T) {
 		t.Errorf("a change that is committed is repeated: %s", got)
 	}
 
-	b = inStep(t, seen(List, "a", "5")).do(isReset).commit()
+	b = inStep(t, seen(List, "a", "5")).reset()
 	b.core.Forgettable("x", 1)
 	b.do(removed, Input{Kind: Forget, Key: "a"}, Input{Kind: Forgot})
 	if got := changesOf(b.core.Items()[0].Changes); got != "[a: none]" {
@@ -164,7 +164,7 @@ func TestDrafts(t *testing.T) {
 		{"two gaps and a resync", []Input{listBegun, listEnded("11"), listDone, demanded, sideBegun}, InStep, is{gap: true, synced: true, resync: true, from: "11"}, false},
 		{"a synced, and a periodic one", []Input{listEnded("11"), listDone, periodic}, Listing, is{synced: true, confirmed: true}, false},
 		{"leaving", []Input{removed}, InStep, is{}, false},
-		{"ending", []Input{isReset}, InStep, is{}, false},
+		{"ending", []Input{configured(Properties{Shape: "s"})}, InStep, is{}, false},
 		{"closed", []Input{{Kind: Forgot}}, Ending, is{}, true},
 	} {
 		b := inPhase(t, c.from).do(of("y", configured(Properties{})), of("y", listBegun), of("y", listEnded("5")), of("y", listDone)).commit()
@@ -270,7 +270,7 @@ func TestSettledIntents(t *testing.T) {
 		t.Errorf("settled of the incarnation before: %v", got)
 	}
 
-	b = inDoubt(t).do(isReset).commit()
+	b = inDoubt(t).reset()
 	if keys, _ := b.core.Forgettable("x", 9); fmt.Sprint(keys) != "[a b]" {
 		t.Errorf("to forget: %v", keys)
 	}
@@ -299,7 +299,7 @@ func TestNullValues(t *testing.T) {
 		s.intents[Slot{"x", key}] = intentOfUID("o", "6")
 	}
 	s.intents[Slot{"x", "h"}] = append(intentOfUID("o", "6"), intentOfUID("p", "4")...)
-	b := newBench(t, s).do(isReset).commit()
+	b := newBench(t, s).reset().commit()
 	keys, _ := b.core.Forgettable("x", 9)
 	for _, key := range keys {
 		b.do(Input{Kind: Forget, Key: key})

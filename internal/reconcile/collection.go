@@ -11,16 +11,16 @@ import (
 // The transitions; an input that has no column, or a row without an entry, changes
 // nothing. Every arrow that says gap starts a run and voids the position.
 //
-//	phase      Configure 1    Configure 2  Remove     ListBegun              ListDone           SideBegun                       SideDone         Reset
-//	New        –              → Ending 9   → Ending   reset gap → Listing 8  –                  –                               –                –
-//	Listing    gap → Listing  → Ending     → Leaving  3                      synced → InStep 4  –                               –                → Ending
-//	InStep     gap → Listing  → Ending     → Leaving  gap → Listing          –                  gap → Resyncing 5, → Verifying  –                → Ending
-//	Resyncing  gap → Listing  → Ending     → Leaving  gap → Listing          –                  –                               synced → InStep  → Ending
-//	Verifying  gap → Listing  → Ending     → Leaving  gap → Listing          –                  –                               → InStep 6       → Ending
-//	Absent     –              → Ending     → Leaving  gap → Listing          –                  –                               –                → Ending
-//	Leaving    gap → Listing  → Ending     –          –                      –                  –                               –                → Ending
-//	Ending     7              7            7          –                      –                  –                               –                –
-//	Closed     → New          → New        –          –                      –                  –                               –                –
+//	phase      Configure 1    Configure 2  Remove     ListBegun              ListDone           SideBegun                       SideDone
+//	New        –              → Ending 9   → Ending   reset gap → Listing 8  –                  –                               –
+//	Listing    gap → Listing  → Ending     → Leaving  3                      synced → InStep 4  –                               –
+//	InStep     gap → Listing  → Ending     → Leaving  gap → Listing          –                  gap → Resyncing 5, → Verifying  –
+//	Resyncing  gap → Listing  → Ending     → Leaving  gap → Listing          –                  –                               synced → InStep
+//	Verifying  gap → Listing  → Ending     → Leaving  gap → Listing          –                  –                               → InStep 6
+//	Absent     –              → Ending     → Leaving  gap → Listing          –                  –                               –
+//	Leaving    gap → Listing  → Ending     –          –                      –                  –                               –
+//	Ending     7              7            7          –                      –                  –                               –
+//	Closed     → New          → New        –          –                      –                  –                               –
 //
 //	 1. The properties that decide which objects are published differ from the recorded
 //	    ones (selection, filter). Leaving and Closed: also where nothing differs.
@@ -38,7 +38,8 @@ import (
 //	 8. Absent if nothing exists and nothing was published before.
 //	 9. Only where the route differs from that of an incarnation that is not closed.
 //
-// Leaving becomes Ending with the input Release: every wanted collection of the resource
+// A reset of all collections is made in the store, before a start: see [State.Reset]. Leaving becomes
+// Ending with the input Release: every wanted collection of the resource
 // has synced once, see [Core.Settled]. A storage's new epoch is a gap in every phase that has a position
 // or a list (New, Leaving, Ending, Closed have neither).
 //
@@ -224,10 +225,7 @@ const (
 	ListDone                   // there are no more such keys
 	Bookmark                   // Resume
 	Demand                     // a resync is due
-	// Reset: the incarnation is to end, and another one to begin. The program resets all collections of a
-	// sink at once, and does it in the store, before it makes a core: durable.ResetChanges.
-	Reset
-	SideBegun // a list beside the watch begins: of a resync if one is due, of a verification otherwise
+	SideBegun                  // a list beside the watch begins: of a resync if one is due, of a verification otherwise
 	SideEnded // it is complete at Version
 	SideBroken
 	Forget  // the inventory entry of Key, of an ending
@@ -239,7 +237,7 @@ const (
 func (k InputKind) String() string {
 	return [...]string{
 		"configure", "remove", "release", "list begun", "sighted", "list ended", "list lacks", "list done", "bookmark",
-		"resync demanded", "reset", "side list begun", "side list ended", "side list broken", "forget", "forgot", "confirm",
+		"resync demanded", "side list begun", "side list ended", "side list broken", "forget", "forgot", "confirm",
 	}[k]
 }
 
@@ -321,8 +319,6 @@ func (c *Collection) step(k *Core, in *Input) {
 		}
 	case Demand:
 		c.Resync = c.Resync || c.Phase == InStep || c.Phase == Listing || c.Phase == Verifying
-	case Reset:
-		c.reset(k)
 	case SideBegun:
 		c.sideBegun(k, in)
 	case SideEnded:
@@ -360,14 +356,6 @@ func (c *Collection) listComplete(k *Core, in *Input) {
 
 // listEnded reports whether a list is complete, and is being compared with the inventory.
 func (c *Collection) listEnded() bool { return c.list != nil && c.list.ended }
-
-func (c *Collection) reset(k *Core) {
-	switch c.Phase {
-	case New, Ending, Closed:
-	default:
-		c.end(k, c.Phase == Leaving)
-	}
-}
 
 func (c *Collection) configure(k *Core, in *Input) {
 	was := c.Properties

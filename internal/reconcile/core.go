@@ -28,6 +28,22 @@ type State struct {
 	Intents map[Slot][]Intent
 }
 
+// Reset is the state from which every collection that is not closed ends its incarnation at the next
+// start, and begins another one if it is wanted. What is in doubt counts as published.
+func (s State) Reset() State {
+	next := State{Records: maps.Clone(s.Records), Progress: maps.Clone(s.Progress), Epochs: s.Epochs, Intents: s.Intents}
+	for id, d := range s.Drafts {
+		next.Records[id], next.Progress[id] = d.ending(s.Records[id]), d.Progress
+	}
+	for id, r := range next.Records {
+		if r.Phase != New && r.Phase != Closed {
+			r.Phase, r.Unwanted = Ending, r.Unwanted || r.Phase == Leaving
+			next.Records[id] = r
+		}
+	}
+	return next
+}
+
 // Draft is the record and the progress of a collection as a batch would have left them.
 type Draft struct {
 	Record
@@ -39,6 +55,14 @@ type Draft struct {
 	Confirmed bool `json:"confirmedindoubt,omitzero"`
 	// From is [CollectionEvent].From of the last gap in doubt, which is emitted again as it was.
 	From string `json:"from,omitzero"`
+}
+
+// ending is the record of an ending that the draft leads to. before is the record in the store: where its
+// null values are in doubt, their incarnation ends once more.
+func (d Draft) ending(before Record) Record {
+	r := d.Record
+	r.ClosedFirst, r.Incarnation = before.ClosedFirst, max(d.Incarnation, before.Incarnation)
+	return r
 }
 
 // Slot is the place of an object in the inventories.
@@ -229,10 +253,8 @@ func (c *Collection) recover(k *Core, s State, now uint64) {
 	switch {
 	case !drafted:
 	case d.Phase == Ending || d.Phase == Leaving:
-		inDoubt, before := d.Incarnation != c.Incarnation, c.Record
-		c.Record, c.Progress = d.Record, d.Progress
-		// Where null values are in doubt, their incarnation ends once more.
-		c.ClosedFirst, c.Incarnation = before.ClosedFirst, max(d.Incarnation, before.Incarnation)
+		inDoubt := d.Incarnation != c.Incarnation
+		c.Record, c.Progress = d.ending(c.Record), d.Progress
 		if c.Phase == Leaving && inDoubt {
 			c.end(k, true)
 		}

@@ -272,7 +272,7 @@ func TestEpochAfterAbsence(t *testing.T) {
 // TestBegin: nothing of the incarnation before goes on in the next one.
 func TestBegin(t *testing.T) {
 	p := Properties{Selection: "s", Route: "r"}
-	b := newBench(t, nil).do(configured(p)).do(listed("10")...).do(demanded, isReset).commit()
+	b := newBench(t, nil).do(configured(p)).do(listed("10")...).do(demanded).reset()
 	p.Route = "other"
 	b.do(configured(p), Input{Kind: Forgot})
 	if i := b.core.Items()[0]; i.Event.Type != event.Closed || i.Incarnation != 1 || b.x().Incarnation != 0 {
@@ -331,7 +331,7 @@ func TestClosed(t *testing.T) {
 		before, end   []Input
 		with, without string // the reason with null values, and without
 	}{
-		{nil, []Input{isReset}, "reset", ""},
+		{nil, []Input{configured(Properties{Shape: "s"})}, "reset", ""},
 		{nil, []Input{configured(Properties{Route: "r"})}, "route", "route"},
 		{[]Input{removed}, []Input{released}, "removed", "removed"},
 	} {
@@ -446,7 +446,7 @@ func TestPosition(t *testing.T) {
 	if b.x().Seen != "" {
 		t.Errorf("version %s of another storage counts as seen", b.x().Seen)
 	}
-	if b.do(isReset, configured(Properties{Storage: "other"})); b.core.Reading("x").Seen != "" {
+	if b.reset().do(configured(Properties{Storage: "another"})); b.core.Reading("x").Seen != "" {
 		t.Error("another storage's version counts as seen")
 	}
 }
@@ -494,7 +494,7 @@ func TestReading(t *testing.T) {
 	}
 
 	for what, in := range map[string]Input{
-		"removed": removed, "reset": isReset, "configured": configured(Properties{Filter: "f"}),
+		"removed": removed, "ending": configured(Properties{Shape: "s"}), "configured": configured(Properties{Filter: "f"}),
 	} {
 		b := inPhase(t, Listing)
 		number := b.x().read
@@ -511,7 +511,7 @@ func TestReading(t *testing.T) {
 		}
 		number = b.x().read
 	}
-	b = inStep(t).do(isReset).commit().do(Input{Kind: Forgot})
+	b = inStep(t).reset().do(Input{Kind: Forgot})
 	if !b.core.Reading("x").Stop {
 		t.Error("an incarnation begins before the end of the one before is committed")
 	}
@@ -715,7 +715,7 @@ func TestForgettable(t *testing.T) {
 			t.Errorf("%s: keys %v, done: %t", p, keys, done)
 		}
 	}
-	b := inStep(t, seen(List, "a", "5"), seen(List, "b", "6")).do(seen(Watch, "c", "11"), isReset)
+	b := inStep(t, seen(List, "a", "5"), seen(List, "b", "6")).do(seen(Watch, "c", "11"), configured(Properties{Shape: "s"}))
 	if keys, done := b.core.Forgettable("x", 9); keys != nil || done {
 		t.Errorf("before the end is committed: %v, %t", keys, done)
 	}
@@ -735,7 +735,7 @@ func TestForgettable(t *testing.T) {
 	if !b.core.Idle() {
 		t.Error("a key that was passed is forgotten again")
 	}
-	b = newBench(t, inStep(t, seen(List, "a", "5")).store).do(isReset)
+	b = newBench(t, inStep(t, seen(List, "a", "5")).store).do(configured(Properties{Shape: "s"}))
 	if keys, _ := b.core.Forgettable("x", 9); keys != nil {
 		t.Errorf("before the first batch is committed: %v", keys)
 	}

@@ -169,7 +169,7 @@ func (f *sourceFile) short(n ast.Node) string {
 var decisions = strings.Fields(`
 	asPublished known decide seen evidence rewritten typeOf announcement publish entry ended lacking keep end holders
 	comparePublications find newer older
-	step configure remove reset listComplete needsReset has watching listBegun begin gap gapHere anotherRun nextRun restart sighted view moved saw synced sync sideBegun
+	step configure remove Reset ending listComplete needsReset has watching listBegun begin gap gapHere anotherRun nextRun restart sighted view moved saw synced sync sideBegun
 	sideEnded touched compare sidePassed stored listEnded closeFirst closedReason
 	Step add alone dirty NewCore recover sawIntents Restore Drop drop without judge forget settle resolved Object object valid doubts uncommitted each
 	next newEpoch Settled Reading Forgettable Missing Idle Empty draft intend Seal Published Committed compareSlots`)

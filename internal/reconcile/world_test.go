@@ -175,6 +175,12 @@ func (s *store) After(collection, key string) (next string, found bool) {
 
 func (s *store) state() State { return State{s.records, s.progress, s.epochs, s.drafts, s.intents} }
 
+// reset gives up what consumers have been sent, as durable.ResetChanges does.
+func (s *store) reset() {
+	next := s.state().Reset()
+	s.records, s.progress, s.drafts = next.Records, next.Progress, map[string]Draft{}
+}
+
 func (s *store) change(list []Change) {
 	for _, c := range list {
 		if c.Object == nil {
@@ -319,7 +325,7 @@ func (w *world) start() {
 	w.core.coverage = w.coverage
 	w.readers, w.flying, w.suspended = map[string]*reader{}, nil, map[string]bool{}
 	w.reads = map[string]begun{}                                   // another core counts its reads from the beginning
-	w.resets, w.resyncs = map[string]uint64{}, map[string]uint64{} // what was demanded may be lost
+	w.resyncs = map[string]uint64{} // what was demanded may be lost
 	w.look(0)
 	w.configure()
 }
@@ -547,6 +553,7 @@ func (w *world) canWrite() bool {
 func (w *world) disturb() []action {
 	list := []action{
 		{"restart", func(w *world) { w.crash(0, w.config) }},
+		{"reset", func(w *world) { w.reset() }},
 	}
 	if w.flying != nil {
 		n := len(w.flying.Items)
@@ -592,12 +599,6 @@ func (w *world) disturb() []action {
 	}
 	for _, id := range sorted(w.core.collections) {
 		c := w.core.collections[id]
-		list = append(list, action{"reset " + id, func(w *world) {
-			if c := w.core.collections[id]; c.Phase != New && c.Phase != Ending && c.Phase != Closed && c.Incarnation > 0 {
-				w.resets[id] = c.Incarnation
-			}
-			w.step(&Input{Kind: Reset, Collection: id})
-		}})
 		switch c.Phase {
 		case Resyncing, Verifying:
 			list = append(list, action{"break side list " + id, func(w *world) {
@@ -743,7 +744,6 @@ func (w *world) refuse(i int) {
 	}
 	w.core.Drop(id)
 	delete(w.readers, id)
-	delete(w.resets, id)
 	delete(w.resyncs, id)
 	w.flying = w.core.Sealed()
 	if w.mode == intents {
@@ -848,6 +848,17 @@ func (w *world) stream(id string, r *reader) {
 			w.step(&Input{Kind: Sighted, Collection: id, Read: r.number, Sighting: w.frameSighting(c, List, f)})
 		}
 	}
+}
+
+// reset has the program give up what consumers have been sent, and start from there.
+func (w *world) reset() {
+	for id, r := range w.store.records {
+		if r.Phase != New && r.Phase != Ending && r.Phase != Closed && r.Incarnation > 0 {
+			w.resets[id] = r.Incarnation
+		}
+	}
+	w.store.reset()
+	w.crash(0, w.config)
 }
 
 func (w *world) resync(id string) {
