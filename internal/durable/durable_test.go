@@ -69,8 +69,8 @@ func TestRoundTrip(t *testing.T) {
 		slot := reconcile.Slot{Collection: "deployments.apps:canary@shop", Key: durable.ObjectKey("shop", "web")}
 		node := reconcile.Slot{Collection: "nodes", Key: durable.ObjectKey("", "worker-7")}
 		r := reconcile.Record{
-			Phase: reconcile.InStep, Run: 7, Incarnation: 5, Epoch: 2, Synced: 2, Reason: "expired", Syncs: 3,
-			Resync: true, Listed: "a=b", Properties: reconcile.Properties{Selection: "a=b", Types: 3}, Route: "k8s", Unwanted: true,
+			Phase: reconcile.InStep, Run: 7, Incarnation: 5, Epoch: 2, Reason: "expired", Syncs: 3,
+			Resync: true, LastList: reconcile.LastList{Synced: 2, Listed: "a=b"}, Properties: reconcile.Properties{Selection: "a=b", Types: 3}, Route: "k8s", Unwanted: true,
 		}
 		p := reconcile.Progress{Position: "1042", Seen: "1043"}
 		b := &reconcile.Batch{

@@ -324,7 +324,7 @@ func (w *world) start() {
 	w.core = NewCore(w.store, w.store.state(), 0)
 	w.core.coverage = w.coverage
 	w.readers, w.flying, w.suspended = map[string]*reader{}, nil, map[string]bool{}
-	w.reads = map[string]begun{}                                   // another core counts its reads from the beginning
+	w.reads = map[string]begun{}    // another core counts its reads from the beginning
 	w.resyncs = map[string]uint64{} // what was demanded may be lost
 	w.look(0)
 	w.configure()
@@ -382,7 +382,7 @@ func (k *Core) clone(s Storage) *Core {
 	d.storage, d.collections, d.epochs, d.intents = s, map[string]*Collection{}, maps.Clone(k.epochs), maps.Clone(k.intents)
 	for id, c := range k.collections {
 		e := *c
-		e.silent = slices.Clone(c.silent)
+		e.core, e.handed.silent = &d, slices.Clone(c.handed.silent)
 		if c.list != nil {
 			l := *c.list
 			l.seen, l.keys = maps.Clone(l.seen), slices.Clone(l.keys)
@@ -392,7 +392,7 @@ func (k *Core) clone(s Storage) *Core {
 			e.rest = &rest{slices.Clone(c.rest.keys), c.rest.cursor}
 		}
 		if c.side != nil {
-			e.side = &side{c.side.number, maps.Clone(c.side.seen), maps.Clone(c.side.late), maps.Clone(c.side.suspect), maps.Clone(c.side.touched), c.side.since, c.side.version}
+			e.side = &side{c.side.number, maps.Clone(c.side.seen), maps.Clone(c.side.open), maps.Clone(c.side.touched), c.side.since, c.side.version}
 		}
 		d.collections[id] = &e
 	}
@@ -404,7 +404,7 @@ func (p *pending) clone() *pending {
 	if p == nil {
 		return nil
 	}
-	return &pending{slices.Clone(p.items), maps.Clone(p.objects), maps.Clone(p.dirty), maps.Clone(p.epochs), slices.Clone(p.settled)}
+	return &pending{slices.Clone(p.items), slices.Clone(p.changes), maps.Clone(p.places), slices.Clone(p.dirty), maps.Clone(p.epochs), slices.Clone(p.settled)}
 }
 
 // action is something that can happen in a world.
@@ -1135,8 +1135,8 @@ func (w *world) useless() {
 			in.Key, in.Sighting = "a", &Sighting{Form: Seen, Origin: Watch, Key: "a", UID: "99", Version: "99", Digest: 99, Body: 99}
 			switch {
 			case !slices.Contains(effects[c.Phase], k):
-			case k == ListEnded && c.list == nil, k == ListDone && !c.listEnded(), k == Sighted && c.Phase == Listing:
-			case k == ListLacks && (!c.listEnded() || c.list.cursor >= "a"):
+			case k == ListEnded && c.list == nil, k == ListDone && !c.list.comparing(), k == Sighted && c.Phase == Listing:
+			case k == ListLacks && (!c.list.comparing() || c.list.cursor >= "a"):
 			case k == SideEnded || k == SideBroken:
 				in.Side = c.read + 1000
 			case k == ListBegun || k == Sighted || k == ListEnded || k == Bookmark:
