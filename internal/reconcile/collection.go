@@ -226,7 +226,7 @@ const (
 	Bookmark                   // Resume
 	Demand                     // a resync is due
 	SideBegun                  // a list beside the watch begins: of a resync if one is due, of a verification otherwise
-	SideEnded // it is complete at Version
+	SideEnded                  // it is complete at Version
 	SideBroken
 	Forget  // the inventory entry of Key, of an ending
 	Forgot  // there are no more entries

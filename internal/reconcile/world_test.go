@@ -324,7 +324,7 @@ func (w *world) start() {
 	w.core = NewCore(w.store, w.store.state(), 0)
 	w.core.coverage = w.coverage
 	w.readers, w.flying, w.suspended = map[string]*reader{}, nil, map[string]bool{}
-	w.reads = map[string]begun{}                                   // another core counts its reads from the beginning
+	w.reads = map[string]begun{}    // another core counts its reads from the beginning
 	w.resyncs = map[string]uint64{} // what was demanded may be lost
 	w.look(0)
 	w.configure()
