@@ -120,8 +120,10 @@ type rollback struct {
 // restored notes a restore that left a resourceVersion.
 func (j *judge) restored(left int) {
 	j.rollback = rollback{seen: map[string]int{}, overtaken: j.rollback.overtaken}
-	for id, rv := range j.newestOf() {
-		if state := j.of[id]; state == nil || !state.synced || j.unpublished(id, rv) { // it may have seen more than was published
+	newest := j.newestOf()
+	for id, state := range j.of {
+		rv := newest[id]
+		if !state.synced || j.unpublished(id, rv) { // it may have seen more than was published
 			rv = left + 1
 		}
 		if rv > left {
