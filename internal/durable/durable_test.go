@@ -69,8 +69,8 @@ func TestRoundTrip(t *testing.T) {
 		slot := reconcile.Slot{Collection: "deployments.apps:canary@shop", Key: durable.ObjectKey("shop", "web")}
 		node := reconcile.Slot{Collection: "nodes", Key: durable.ObjectKey("", "worker-7")}
 		r := reconcile.Record{
-			Phase: reconcile.InStep, Run: 7, Incarnation: 5, Epoch: 2, Synced: 2, Reason: "expired", Syncs: 3,
-			Resync: true, Listed: "a=b", Properties: reconcile.Properties{Selection: "a=b", Types: 3}, Route: "k8s", Unwanted: true,
+			Phase: reconcile.InStep, Run: 7, Incarnation: 5, Epoch: 2, Reason: "expired", Syncs: 3,
+			Resync: true, LastList: reconcile.LastList{Synced: 2, Listed: "a=b"}, Properties: reconcile.Properties{Selection: "a=b", Types: 3}, Route: "k8s", Unwanted: true,
 		}
 		p := reconcile.Progress{Position: "1042", Seen: "1043"}
 		b := &reconcile.Batch{
@@ -144,7 +144,7 @@ func TestSilent(t *testing.T) {
 		"an event":                          {synced, {seen(watch, "b", "11")}},
 		"a resync that is asked for":        {synced, {seen(watch, "b", "11"), {Kind: reconcile.Demand}}, {seen(watch, "c", "12")}},
 		"a removal":                         {synced, {seen(watch, "b", "11"), {Kind: reconcile.Remove}}},
-		"a reset":                           {synced, {seen(watch, "b", "11"), {Kind: reconcile.Reset}}},
+		"an ending":                         {synced, {seen(watch, "b", "11"), {Kind: reconcile.Configure, Properties: reconcile.Properties{Shape: "other"}}}},
 		"an object without an event":        {synced, {seen(watch, "b", "11"), unseen}},
 		"a bookmark alone":                  {synced, {{Kind: reconcile.Bookmark, Resume: "18"}}},
 		"a storage that has not been read":  {{{Kind: reconcile.Configure, Properties: reconcile.Properties{Storage: "other"}}}},
@@ -174,6 +174,40 @@ func TestSilent(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", what, diff)
 		}
+	}
+}
+
+// A reset leaves no draft behind, which a start would continue from, and what is in doubt ends as well.
+func TestResetChanges(t *testing.T) {
+	store, slot := open(t), reconcile.Slot{Collection: "pods", Key: durable.ObjectKey("shop", "a")}
+	draft := reconcile.Draft{Record: reconcile.Record{Phase: reconcile.Listing, Run: 3, Incarnation: 3, Epoch: 1, Reason: "reset"}, Gap: true}
+	commit(t, store, durable.Before(&reconcile.Batch{
+		Drafts:  map[string]reconcile.Draft{"pods": draft},
+		Intents: map[reconcile.Slot][]reconcile.Intent{slot: {{Object: reconcile.Object{UID: uid, Status: reconcile.Published, Version: "5", At: "5", Run: 3, Judged: 3}, Epoch: 1}}},
+	}))
+	commit(t, store, durable.Changes(&reconcile.Batch{
+		Records:  map[string]reconcile.Record{"nodes": {Phase: reconcile.InStep, Run: 2, Incarnation: 2, Epoch: 1}},
+		Progress: map[string]reconcile.Progress{"nodes": {Position: "10", Seen: "10"}},
+	}, true))
+	state, err := durable.Load(store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	commit(t, store, durable.ResetChanges(state))
+	got, err := durable.Load(store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(state.Reset(), got, cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	for _, id := range []string{"pods", "nodes"} {
+		if got.Records[id].Phase != reconcile.Ending || got.Records[id].Incarnation != state.Records[id].Incarnation+state.Drafts[id].Incarnation {
+			t.Errorf("%s: %+v", id, got.Records[id])
+		}
+	}
+	if len(got.Intents[slot]) != 1 {
+		t.Error("an object in doubt would not be forgotten")
 	}
 }
 

@@ -181,26 +181,17 @@ func Removed(changes []event.KV) (slots []reconcile.Slot) {
 	return slots
 }
 
-// ResetChanges are the changes by which a store gives up what consumers have been sent: every
-// collection that is not closed ends its incarnation.
+// ResetChanges are the changes by which a store gives up what consumers have been sent: see
+// [reconcile.State.Reset].
 func ResetChanges(s reconcile.State) []event.KV {
-	w := &writer{}
-	for _, id := range sorted(s.Records) {
-		r := s.Records[id]
-		if d, ok := s.Drafts[id]; ok { // its run may be on the bus
-			r.Run, r.Epoch = max(r.Run, d.Run), max(r.Epoch, d.Epoch)
-			w.key(prefixDraft, id)
-		}
-		if r.Phase != reconcile.Closed && r.Phase != reconcile.New {
-			r.Unwanted = r.Unwanted || r.Phase == reconcile.Leaving
-			r.Phase = reconcile.Ending
-		}
-		w.record(id, r)
+	next := s.Reset()
+	w := newWriter(2*len(next.Records) + len(s.Drafts))
+	for _, id := range sorted(next.Records) {
+		w.record(id, next.Records[id])
+		w.progress(id, next.Progress[id])
 	}
-	for slot, list := range s.Intents {
-		for i := range list {
-			w.intent(slot, list[i].UID)
-		}
+	for _, id := range sorted(s.Drafts) {
+		w.key(prefixDraft, id)
 	}
 	return w.kvs
 }

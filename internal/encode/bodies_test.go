@@ -311,7 +311,7 @@ func TestBodiesOfAnEnding(t *testing.T) {
 			r.step(&reconcile.Input{Kind: reconcile.Remove})
 			r.step(&reconcile.Input{Kind: reconcile.Release})
 		},
-		"reset":                         func(r *rig) { r.step(&reconcile.Input{Kind: reconcile.Reset}) },
+		"reset":                         func(r *rig) { r.reset() },
 		"another redaction":             func(r *rig) { r.configure(hidden) },
 		"another redaction and no diff": func(r *rig) { r.configure(encode.Settings{Redact: hidden.Redact}) },
 		"a restart without diff":        func(r *rig) { r.settings = encode.Settings{}; r.restart() },
@@ -327,7 +327,9 @@ func TestBodiesOfAnEnding(t *testing.T) {
 			t.Fatalf("%d bodies are kept, want 2", n)
 		}
 		end(r)
-		r.step(&reconcile.Input{Kind: reconcile.Reset}) // if it is not ending yet
+		if r.core.Collection(r.id).Phase != reconcile.Ending {
+			r.reset()
+		}
 		for range 5 {
 			r.commit()
 			keys, _ := r.core.Forgettable(r.id, 1)

@@ -86,6 +86,20 @@ func (r *rig) restart() {
 	r.load()
 }
 
+// reset commits everything, and has the store give up what consumers have been sent.
+func (r *rig) reset() {
+	r.t.Helper()
+	r.commit()
+	state, err := durable.Load(r.store)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if err := r.store.Commit(r.t.Context(), durable.ResetChanges(state)); err != nil {
+		r.t.Fatal(err)
+	}
+	r.load()
+}
+
 // load continues from the store with the same encoder.
 func (r *rig) load() {
 	r.t.Helper()

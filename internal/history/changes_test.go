@@ -41,7 +41,7 @@ func TestChanges(t *testing.T) {
 	w.set("x", "2") // 3
 	w.settle()
 	w.demand(reconcile.Demand, "pods:b")
-	w.demand(reconcile.Reset, "pods:b")
+	w.reset("pods:b")
 	w.settle()
 	until := w.mark()
 	w.remove("x") // 4

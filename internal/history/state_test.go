@@ -172,7 +172,7 @@ func TestReset(t *testing.T) {
 	w.settle()
 	before := w.mark()
 	w.remove("a") // 3
-	w.demand(reconcile.Reset, "pods")
+	w.reset("pods")
 	for range 5 { // the gap and a part of the list
 		w.advance()
 	}
@@ -519,7 +519,7 @@ func TestNotCovered(t *testing.T) {
 		"all":             {func(*world) {}, ""},
 		"retention":       {func(w *world) { w.first[0], w.first[1] = 1, 1 }, "no reset or resync by then"},
 		"retention, then": {func(w *world) { w.demand(reconcile.Demand, "pods"); w.settle(); w.first[0], w.first[1] = 1, 1 }, ""},
-		"a dead letter":   {func(w *world) { w.lose = "b"; w.demand(reconcile.Reset, "pods"); w.settle() }, "of the 2 objects of the list of"},
+		"a dead letter":   {func(w *world) { w.lose = "b"; w.reset("pods"); w.settle() }, "of the 2 objects of the list of"},
 		"a list that was cut": {func(w *world) {
 			w.set("a", "1")
 			w.settle()
@@ -535,7 +535,7 @@ func TestNotCovered(t *testing.T) {
 			w.settle()
 		}, "2 objects of the list of"},
 		"an interrupted reset": {func(w *world) {
-			w.demand(reconcile.Reset, "pods")
+			w.reset("pods")
 			for range 3 {
 				w.advance()
 			}
@@ -545,7 +545,7 @@ func TestNotCovered(t *testing.T) {
 		}, ""},
 		"nothing": {func(w *world) { clear(w.bus) }, "the bus holds nothing of it"},
 		"half a reset": {func(w *world) {
-			w.demand(reconcile.Reset, "pods")
+			w.reset("pods")
 			w.settle()
 			w.bus[0] = w.bus[0][:len(w.bus[0])-1]
 		}, "a list that publishes every object began"},
@@ -582,7 +582,7 @@ func TestNamespace(t *testing.T) {
 	w := newWorld(t, 1, map[string]string{"pods:a": "1", "pods:b@shop": "2"})
 	w.set("x", "1")
 	w.settle()
-	w.demand(reconcile.Reset, "pods:b@shop") // is not complete
+	w.reset("pods:b@shop") // is not complete
 	for namespace, want := range map[string][]string{"ns": {"x 1 a"}, "other": {}} {
 		s, err := history.Rebuild(t.Context(), history.Query{
 			Reader: w, Cluster: "prod", At: history.Point{Time: w.mark()}, Resources: []string{"pods"}, Namespace: namespace,
@@ -684,7 +684,7 @@ func TestLooksBackOnly(t *testing.T) {
 	for range 5_000 {
 		w.bus[0] = append(w.bus[0], w.bus[0][1])
 	}
-	w.demand(reconcile.Reset, "pods")
+	w.reset("pods")
 	w.settle()
 	w.ask(question{at: stamp(w.mark()), want: []string{"a 1"}})
 	if w.read > 5_000 {
@@ -781,7 +781,7 @@ func TestEveryVersion(t *testing.T) {
 			w.write(r)
 			switch id := []string{"pods:a", "pods:b"}[r.IntN(2)]; r.IntN(24) {
 			case 0:
-				w.demand(reconcile.Reset, id)
+				w.reset(id)
 			case 1:
 				w.demand(reconcile.Demand, id)
 			case 2:
@@ -835,7 +835,7 @@ func (w *world) act(r *rand.Rand) {
 	case n < 15:
 		w.write(r)
 	case n == 15:
-		w.demand(reconcile.Reset, id)
+		w.reset(id)
 	case n == 16:
 		w.demand(reconcile.Demand, id)
 	case n == 17:

@@ -246,9 +246,17 @@ func (w *world) back(versions int) {
 	w.expire()
 }
 
-// demand has a collection published again: reconcile.Reset or reconcile.Demand (a resync).
+// demand has a collection published again: reconcile.Demand (a resync), or confirmed: reconcile.Confirm.
 func (w *world) demand(kind reconcile.InputKind, id string) {
 	w.step(&reconcile.Input{Kind: kind, Collection: id})
+}
+
+// reset has the store give up what consumers have of one collection, which continues from there.
+func (w *world) reset(id string) {
+	w.store.Records[id] = w.store.Reset().Records[id]
+	w.core.Drop(id)
+	w.core.Restore(id, w.store.State, w.now())
+	w.apply()
 }
 
 func (w *world) step(in *reconcile.Input) {

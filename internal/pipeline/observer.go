@@ -41,6 +41,9 @@ func (p *Pipeline) continued(collection string) {
 		return
 	}
 	s := p.loop.State(collection)
+	if s.Run == 0 {
+		return // it is new; or it is suspended, and goes on from what is shown
+	}
 	c.tally.objects.Store(s.Objects)
 	p.status.changed(collection, func(c *CollectionStatus) { c.RV = cmp.Or(c.RV, s.Position) })
 }

@@ -30,8 +30,8 @@ func TestSeal(t *testing.T) {
 	}
 	b.do(seen(Watch, "c", "11"), seen(Watch, "a", "12"), seen(Watch, "b", "13"), seen(Watch, "c", "14"), gone(Watch, "z", "15"))
 	batch := b.core.Seal()
-	if got := changesOf(batch.Changes); got != "[a: ua 12 b: ub 13 c: uc 14 z: none]" {
-		t.Errorf("the last change of each key, sorted: %s", got)
+	if got := changesOf(batch.Changes); got != "[c: uc 14 a: ua 12 b: ub 13 z: none]" {
+		t.Errorf("the last change of each key: %s", got)
 	}
 	if len(batch.Items) != 5 || len(batch.Records) != 0 || batch.Progress["x"].Seen != "15" || len(batch.Drafts) != 0 {
 		t.Errorf("%+v", batch)
@@ -80,7 +80,7 @@ func TestItemsAlone(t *testing.T) {
 		t.Errorf("a change that is committed is repeated: %s", got)
 	}
 
-	b = inStep(t, seen(List, "a", "5")).do(isReset).commit()
+	b = inStep(t, seen(List, "a", "5")).reset()
 	b.core.Forgettable("x", 1)
 	b.do(removed, Input{Kind: Forget, Key: "a"}, Input{Kind: Forgot})
 	if got := changesOf(b.core.Items()[0].Changes); got != "[a: none]" {
@@ -164,7 +164,7 @@ func TestDrafts(t *testing.T) {
 		{"two gaps and a resync", []Input{listBegun, listEnded("11"), listDone, demanded, sideBegun}, InStep, is{gap: true, synced: true, resync: true, from: "11"}, false},
 		{"a synced, and a periodic one", []Input{listEnded("11"), listDone, periodic}, Listing, is{synced: true, confirmed: true}, false},
 		{"leaving", []Input{removed}, InStep, is{}, false},
-		{"ending", []Input{isReset}, InStep, is{}, false},
+		{"ending", []Input{configured(Properties{Shape: "s"})}, InStep, is{}, false},
 		{"closed", []Input{{Kind: Forgot}}, Ending, is{}, true},
 	} {
 		b := inPhase(t, c.from).do(of("y", configured(Properties{})), of("y", listBegun), of("y", listEnded("5")), of("y", listDone)).commit()
@@ -270,7 +270,7 @@ func TestSettledIntents(t *testing.T) {
 		t.Errorf("settled of the incarnation before: %v", got)
 	}
 
-	b = inDoubt(t).do(isReset).commit()
+	b = inDoubt(t).reset()
 	if keys, _ := b.core.Forgettable("x", 9); fmt.Sprint(keys) != "[a b]" {
 		t.Errorf("to forget: %v", keys)
 	}
@@ -287,7 +287,7 @@ func TestSettledIntents(t *testing.T) {
 // the last publication that they may have. Others get none, and none is in doubt.
 func TestNullValues(t *testing.T) {
 	s := newStore()
-	s.records["x"] = Record{Phase: InStep, Run: 2, Incarnation: 2, Epoch: 1, Synced: 1, Properties: Properties{Tombstones: true}}
+	s.records["x"] = Record{Phase: InStep, Run: 2, Incarnation: 2, Epoch: 1, LastList: LastList{Synced: 1}, Properties: Properties{Tombstones: true}}
 	s.progress["x"] = Progress{Position: "10"}
 	for key, o := range map[string]*Object{
 		"a": entryOf(Published, "5"), "b": entryOf(Outdated, "6", publishedAt("4")), "c": entryOf(Unpublished, "5"), "d": entryOf(Skipped, "5"),
@@ -299,7 +299,7 @@ func TestNullValues(t *testing.T) {
 		s.intents[Slot{"x", key}] = intentOfUID("o", "6")
 	}
 	s.intents[Slot{"x", "h"}] = append(intentOfUID("o", "6"), intentOfUID("p", "4")...)
-	b := newBench(t, s).do(isReset).commit()
+	b := newBench(t, s).reset().commit()
 	keys, _ := b.core.Forgettable("x", 9)
 	for _, key := range keys {
 		b.do(Input{Kind: Forget, Key: key})
@@ -405,17 +405,6 @@ func TestSignificant(t *testing.T) {
 		}
 		if o, _ := b.core.Object("x", "a"); o.Significant != c.kept || o.Version != c.version {
 			t.Errorf("%s: %d is kept at %s, want %d", c.version, o.Significant, o.Version, c.kept)
-		}
-	}
-}
-
-func TestCompareSlots(t *testing.T) {
-	list := []Slot{{"x", "b"}, {"x", "c"}, {"y", "a"}, {"y", "b"}}
-	for i := range list {
-		for j := range list {
-			if got := compareSlots(list[i], list[j]); got != min(max(i-j, -1), 1) {
-				t.Errorf("%v and %v: %d", list[i], list[j], got)
-			}
 		}
 	}
 }

@@ -11,16 +11,16 @@ import (
 // The transitions; an input that has no column, or a row without an entry, changes
 // nothing. Every arrow that says gap starts a run and voids the position.
 //
-//	phase      Configure 1    Configure 2  Remove     ListBegun              ListDone           SideBegun                       SideDone         Reset
-//	New        –              → Ending 9   → Ending   reset gap → Listing 8  –                  –                               –                –
-//	Listing    gap → Listing  → Ending     → Leaving  3                      synced → InStep 4  –                               –                → Ending
-//	InStep     gap → Listing  → Ending     → Leaving  gap → Listing          –                  gap → Resyncing 5, → Verifying  –                → Ending
-//	Resyncing  gap → Listing  → Ending     → Leaving  gap → Listing          –                  –                               synced → InStep  → Ending
-//	Verifying  gap → Listing  → Ending     → Leaving  gap → Listing          –                  –                               → InStep 6       → Ending
-//	Absent     –              → Ending     → Leaving  gap → Listing          –                  –                               –                → Ending
-//	Leaving    gap → Listing  → Ending     –          –                      –                  –                               –                → Ending
-//	Ending     7              7            7          –                      –                  –                               –                –
-//	Closed     → New          → New        –          –                      –                  –                               –                –
+//	phase      Configure 1    Configure 2  Remove     ListBegun              ListDone           SideBegun                       SideDone
+//	New        –              → Ending 9   → Ending   reset gap → Listing 8  –                  –                               –
+//	Listing    gap → Listing  → Ending     → Leaving  3                      synced → InStep 4  –                               –
+//	InStep     gap → Listing  → Ending     → Leaving  gap → Listing          –                  gap → Resyncing 5, → Verifying  –
+//	Resyncing  gap → Listing  → Ending     → Leaving  gap → Listing          –                  –                               synced → InStep
+//	Verifying  gap → Listing  → Ending     → Leaving  gap → Listing          –                  –                               → InStep 6
+//	Absent     –              → Ending     → Leaving  gap → Listing          –                  –                               –
+//	Leaving    gap → Listing  → Ending     –          –                      –                  –                               –
+//	Ending     7              7            7          –                      –                  –                               –
+//	Closed     → New          → New        –          –                      –                  –                               –
 //
 //	 1. The properties that decide which objects are published differ from the recorded
 //	    ones (selection, filter). Leaving and Closed: also where nothing differs.
@@ -38,7 +38,8 @@ import (
 //	 8. Absent if nothing exists and nothing was published before.
 //	 9. Only where the route differs from that of an incarnation that is not closed.
 //
-// Leaving becomes Ending with the input Release: every wanted collection of the resource
+// A reset of all collections is made in the store, before a start: see [State.Reset]. Leaving becomes
+// Ending with the input Release: every wanted collection of the resource
 // has synced once, see [Core.Settled]. A storage's new epoch is a gap in every phase that has a position
 // or a list (New, Leaving, Ending, Closed have neither).
 //
@@ -135,6 +136,21 @@ type Progress struct {
 	Seen string `json:"seen,omitzero"`
 }
 
+// moved moves the position.
+func (p *Progress) moved(resume string) {
+	if resume != "" {
+		p.Position = resume
+		p.saw(resume)
+	}
+}
+
+// saw raises the highest resourceVersion that was seen.
+func (p *Progress) saw(version string) {
+	if version != "" && event.Newer(version, p.Seen) { // any is newer than none
+		p.Seen = version
+	}
+}
+
 // Record is what is durable of a collection beside its inventory and its progress.
 type Record struct {
 	Phase       Phase  `json:"phase,omitzero"`
@@ -142,19 +158,16 @@ type Record struct {
 	Incarnation uint64 `json:"incarnation,omitzero"` // the run of the last gap with reset; 0: nothing to close
 	Epoch       uint64 `json:"epoch,omitzero"`       // the history that the run belongs to
 	EpochRun    uint64 `json:"epochRun,omitzero"`    // the first run of the epoch
-	Synced      uint64 `json:"synced,omitzero"`      // the epoch of the last complete list of the incarnation; 0: there was none
 	Reason      string `json:"reason,omitzero"`      // of the last gap
 	Syncs       uint64 `json:"syncs,omitzero"`       // synced events of the run
 	Resync      bool   `json:"resync,omitzero"`      // a resync is due or under way
-	Listed      string `json:"listed,omitzero"`      // the selection of the last complete list
-	// Owner is what the last complete list came with, for the reader of the next one.
-	Owner string `json:"owner,omitzero"`
 	// Full is the last run in which every object was, or is being, published: that of a reset or a
 	// resync.
 	Full uint64 `json:"full,omitzero"`
 	// Ended: the list of the run has ended objects. If it begins again, another run does: a backup may
 	// have brought the objects back, and consumers would ignore them in this run.
 	Ended bool `json:"ended,omitzero"`
+	LastList
 	// Properties are those that are recorded as wanted, and Route is that of the
 	// incarnation. Unwanted, of Ending: it is not to begin again.
 	Properties Properties `json:"properties,omitzero"`
@@ -164,170 +177,130 @@ type Record struct {
 	ClosedFirst bool `json:"closedFirst,omitzero"`
 }
 
+// LastList is what is recorded of the last complete list.
+type LastList struct {
+	Synced uint64 `json:"synced,omitzero"` // its epoch; 0: there was none in the incarnation
+	Listed string `json:"listed,omitzero"` // its selection
+	Owner  string `json:"owner,omitzero"`  // what it came with, for the reader of the next one
+}
+
+// stored returns the record as it is stored. A list beside the watch is not stored.
+func (r Record) stored() Record {
+	if r.Phase.watching() {
+		r.Phase = InStep
+	}
+	return r
+}
+
+// nextRun gives the collection the number of its next run, and reports whether the run is the first one of
+// an epoch.
+func (r *Record) nextRun(now, epoch uint64) (first bool) {
+	r.Run, r.Syncs, r.Ended = max(r.Run+1, now), 0, false
+	first = r.Epoch != epoch
+	if first {
+		r.Epoch, r.EpochRun = epoch, r.Run
+	}
+	return first
+}
+
+// closedReason is the reason of the closed event of an ending.
+func (r *Record) closedReason() string {
+	switch {
+	case r.Unwanted:
+		return ReasonRemoved
+	case r.Route != r.Properties.Route:
+		return ReasonRoute
+	}
+	return ReasonReset
+}
+
+// view is what decisions about objects depend on.
+func (r *Record) view(position string) view {
+	v := view{
+		run: r.Run, first: r.Synced == 0, skip: r.Properties.Skip, sameHistory: r.Synced == r.Epoch, history: r.EpochRun,
+		resync: r.Phase == Resyncing,
+	}
+	if v.sameHistory && r.Listed == r.Properties.Selection {
+		v.complete = position
+	}
+	return v
+}
+
 // Collection is one collection of a core.
 type Collection struct {
 	ID string
 	Record
 	Progress
 
+	core    *Core
 	read    uint64 // number of the present read
 	list    *list  // that reconciles; nil: none has begun, as in all phases but Listing
 	side    *side  // nil in all phases but Resyncing and Verifying
 	rest    *rest  // nil in all phases but Ending
 	barrier uint64 // the batch that must be committed before an ending or a beginning goes on
-	silent  []Change
-	emitted Record   // as it was with the last item, or in the last batch
-	kept    Progress // as it was in the last batch
+	handed  handed
 }
 
-// list is a list that reconciles.
-type list struct {
-	seen    map[string]struct{}
-	absent  bool     // nothing exists: see Absent
-	keys    []string // those of [Core.uncommitted] when the list ended
-	cursor  string   // the last key that was compared
-	ended   bool
-	version string // of the list, once it has ended; "" if nothing exists
-	owner   string // see [Record]
+// handed is what the batches have of a collection.
+type handed struct {
+	record   Record   // as of the last item, or of the last batch
+	progress Progress // as of the last batch
+	recorded bool     // an item of the batch that fills has the record
+	dirty    bool     // the batch that fills has something of the collection
+	silent   []Change // without an event since the last item
 }
 
-// side is a list beside the watch.
-type side struct {
-	number  uint64
-	seen    map[string]struct{}
-	late    map[string]struct{} // of a resync: keys that the watch has yet to publish or end
-	suspect map[string]struct{} // of a verification: keys in which list and inventory differ
-	touched map[string]struct{} // of a verification: keys that the watch has changed
-	since   string              // the highest version that was seen when it began
-	version string              // of the list; "" while it is under way
-}
-
-// rest is what is left of an ending inventory.
-type rest struct {
-	keys   []string // those of [Core.uncommitted] when the forgetting began
-	cursor string   // the last key that was forgotten
-}
-
-// InputKind is the kind of an [Input].
-type InputKind uint8
-
-// The kinds of inputs. Those of a read or of a list beside it are dropped if the number in
-// [Input].Read or [Input].Side is not the present one.
-const (
-	Configure InputKind = iota // the collection is wanted, with Properties
-	Remove                     // it is not wanted
-	Release                    // every wanted collection of the resource has synced
-	ListBegun                  // the API server has answered the first page: Reason, NewEpoch, Absent
-	Sighted                    // a watch event, or an object of a list: Sighting, Resume
-	ListEnded                  // the list is complete at Version: Owner
-	ListLacks                  // the inventory has a key that the list has not: Sighting
-	ListDone                   // there are no more such keys
-	Bookmark                   // Resume
-	Demand                     // a resync is due
-	// Reset: the incarnation is to end, and another one to begin. The program resets all collections of a
-	// sink at once, and does it in the store, before it makes a core: durable.ResetChanges.
-	Reset
-	SideBegun // a list beside the watch begins: of a resync if one is due, of a verification otherwise
-	SideEnded // it is complete at Version
-	SideBroken
-	Forget  // the inventory entry of Key, of an ending
-	Forgot  // there are no more entries
-	Confirm // a periodic synced event is due
-	inputs
-)
-
-func (k InputKind) String() string {
-	return [...]string{
-		"configure", "remove", "release", "list begun", "sighted", "list ended", "list lacks", "list done", "bookmark",
-		"resync demanded", "reset", "side list begun", "side list ended", "side list broken", "forget", "forgot", "confirm",
-	}[k]
-}
-
-// Input is one input of one collection.
-type Input struct {
-	Kind       InputKind
-	Collection string
-	Read       uint64 // of ListBegun, Sighted, ListEnded, Bookmark: from [Core.Reading]; of ListLacks and ListDone, 0 is any
-	Side       uint64 // of Sighted, SideEnded, SideBroken of a list beside the watch: likewise
-	Now        uint64 // milliseconds since 1970, for the numbers of runs
-	Properties Properties
-	Reason     string
-	NewEpoch   bool
-	Absent     bool
-	Version    string
-	Owner      string // see [Record]
-	Resume     string // a watch may start from it once the input is handled; "": as before
-	Key        string
-	Sighting   *Sighting
-}
-
-// The reasons of a gap or a synced event that the core decides. Other reasons come with [ListBegun].
-const (
-	ReasonReset       = "reset"
-	ReasonSelection   = "selection"
-	ReasonFilter      = "filter"
-	ReasonHistory     = "history"
-	ReasonInterrupted = "interrupted"
-	ReasonResync      = "resync"
-	ReasonDrift       = "drift"
-	ReasonGone        = "gone"      // the resource or its namespace does not exist; it comes with ListBegun
-	ReasonRewritten   = "rewritten" // objects changed without a new resourceVersion
-	ReasonPeriodic    = "periodic"  // of synced
-	ReasonReturned    = "returned"  // it was Leaving, and is wanted again
-	ReasonRemoved     = "removed"   // of closed: it is not wanted
-	ReasonRoute       = "route"     // of closed: another incarnation begins on another route
-)
-
-// CollectionEvent is an event about a collection.
-type CollectionEvent struct {
-	Type    event.Type
-	Reason  string
-	Reset   bool
-	Version string // of synced: the collection is complete up to it; "" if the resource does not exist
-	From    string // of gap: the collection was complete up to it before
-	Nth     uint64 // of synced: its number in the run, from 1
+// with adds to an item what a reader without the batch needs.
+func (h *handed) with(i *Item, c *Collection) {
+	i.Changes, h.silent = h.silent, nil
+	i.Progress = c.Progress
+	if r := c.stored(); r != h.record {
+		i.Record = &r
+		h.record, h.recorded = r, true
+	}
 }
 
 // step applies the table of [Phase].
-func (c *Collection) step(k *Core, in *Input) {
+func (c *Collection) step(in *Input) {
 	switch in.Kind {
 	case Configure:
-		c.configure(k, in)
+		c.configure(in)
 	case Remove:
-		c.remove(k)
+		c.remove()
 	case Release:
 		if c.Phase == Leaving {
-			c.end(k, true)
+			c.end(true)
 		}
 	case ListBegun:
-		c.listBegun(k, in)
+		c.listBegun(in)
 	case Sighted:
-		c.sighted(k, in)
+		c.sighted(in)
 	case ListEnded:
-		c.listComplete(k, in)
+		if c.list != nil {
+			c.saw(in.Version)
+			c.list.end(in, c.core.uncommitted(c.ID))
+		}
 	case ListLacks:
-		if c.listEnded() && in.Key > c.list.cursor {
+		if c.list.comparing() && in.Key > c.list.cursor {
 			c.list.cursor, c.Ended = in.Key, true
-			k.judge(c, in.Sighting, in.Now)
+			c.judge(in.Sighting)
 		}
 	case ListDone:
-		if c.listEnded() {
-			c.synced(k)
+		if c.list.comparing() {
+			c.synced()
 		}
 	case Bookmark:
 		if c.Phase.watching() {
 			c.moved(in.Resume)
-			c.sidePassed(k, in.Now)
+			c.sidePassed()
 		}
 	case Demand:
 		c.Resync = c.Resync || c.Phase == InStep || c.Phase == Listing || c.Phase == Verifying
-	case Reset:
-		c.reset(k)
 	case SideBegun:
-		c.sideBegun(k, in)
+		c.sideBegun()
 	case SideEnded:
 		if c.side != nil {
-			c.sideEnded(k, in)
+			c.sideEnded(in)
 		}
 	case SideBroken:
 		if c.side != nil {
@@ -336,40 +309,20 @@ func (c *Collection) step(k *Core, in *Input) {
 	case Forget:
 		if c.rest != nil && in.Key > c.rest.cursor {
 			c.rest.cursor = in.Key
-			k.forget(c, in.Key)
+			c.forget(in.Key)
 		}
 	case Forgot:
 		if c.Phase == Ending {
-			c.ended(k)
+			c.ended()
 		}
 	case Confirm:
 		if c.Phase == InStep && !c.Resync {
-			c.sync(k, ReasonPeriodic)
+			c.sync(ReasonPeriodic)
 		}
 	}
 }
 
-// listComplete begins the comparison of a list with the inventory.
-func (c *Collection) listComplete(k *Core, in *Input) {
-	if c.list == nil {
-		return
-	}
-	c.saw(in.Version)
-	c.list.ended, c.list.version, c.list.owner, c.list.keys = true, in.Version, in.Owner, k.uncommitted(c.ID)
-}
-
-// listEnded reports whether a list is complete, and is being compared with the inventory.
-func (c *Collection) listEnded() bool { return c.list != nil && c.list.ended }
-
-func (c *Collection) reset(k *Core) {
-	switch c.Phase {
-	case New, Ending, Closed:
-	default:
-		c.end(k, c.Phase == Leaving)
-	}
-}
-
-func (c *Collection) configure(k *Core, in *Input) {
+func (c *Collection) configure(in *Input) {
 	was := c.Properties
 	c.Properties, c.Unwanted = in.Properties, false
 	if was.Storage != c.Properties.Storage {
@@ -380,34 +333,34 @@ func (c *Collection) configure(k *Core, in *Input) {
 	case c.Phase == Closed:
 		c.Phase = New
 	case was.needsReset(c.Properties) || c.Route != c.Properties.Route:
-		c.end(k, false)
+		c.end(false)
 	case c.Phase == Absent:
 	case was.Selection != c.Properties.Selection:
-		c.gap(k, in.Now, ReasonSelection)
+		c.gap(ReasonSelection)
 	case was.Filter != c.Properties.Filter:
-		c.gap(k, in.Now, ReasonFilter)
+		c.gap(ReasonFilter)
 	case c.Phase == Leaving:
-		c.gap(k, in.Now, ReasonReturned)
+		c.gap(ReasonReturned)
 	}
 	if was.Selection != c.Properties.Selection || was.Storage != c.Properties.Storage {
-		c.restart(k) // what is read by another selection, or from another storage, must not be listed
+		c.restart() // what is read by another selection, or from another storage, must not be listed
 	}
 }
 
-func (c *Collection) remove(k *Core) {
+func (c *Collection) remove() {
 	switch {
 	case c.Phase == Leaving || c.Phase == Closed:
 	case c.Phase == Ending:
 		c.Unwanted = true
 	case c.Phase == New || c.Incarnation == 0:
-		c.end(k, true)
+		c.end(true)
 	default:
 		c.Phase = Leaving
-		c.restart(k)
+		c.restart()
 	}
 }
 
-func (c *Collection) listBegun(k *Core, in *Input) {
+func (c *Collection) listBegun(in *Input) {
 	switch {
 	case c.Phase == Leaving || c.Phase == Ending || c.Phase == Closed:
 		return
@@ -417,89 +370,77 @@ func (c *Collection) listBegun(k *Core, in *Input) {
 	case in.Absent && c.Phase == Absent:
 		return
 	case c.Phase == New, c.Incarnation == 0:
-		c.begin(k, in.Now)
-	case in.NewEpoch && c.Epoch == k.epochOf(c.Properties.Storage):
-		k.newEpoch(c, in.Now)
+		c.begin()
+	case in.NewEpoch && c.Epoch == c.core.epochOf(c.Properties.Storage):
+		c.core.newEpoch(c)
 	case c.Phase != Listing, c.Ended, in.Absent != (c.Reason == ReasonGone):
-		c.gapHere(k, in.Now, in.Reason)
+		c.gapHere(in.Reason)
 	}
 	c.list = &list{seen: map[string]struct{}{}, absent: in.Absent}
 }
 
 // begin begins an incarnation.
-func (c *Collection) begin(k *Core, now uint64) {
-	c.nextRun(k, now)
+func (c *Collection) begin() {
+	c.newRun()
 	c.Phase, c.Incarnation, c.Synced, c.Position, c.Route = Listing, c.Run, 0, "", c.Properties.Route
 	c.Reason, c.Resync, c.Full = ReasonReset, false, c.Run
-	k.emit(c, CollectionEvent{Type: event.Gap, Reason: c.Reason, Reset: true})
+	c.emit(CollectionEvent{Type: event.Gap, Reason: c.Reason, Reset: true})
 }
 
 // gap starts a run, and another read, which begins with a list.
-func (c *Collection) gap(k *Core, now uint64, reason string) {
-	c.gapHere(k, now, reason)
-	c.restart(k)
+func (c *Collection) gap(reason string) {
+	c.gapHere(reason)
+	c.restart()
 }
 
 // gapHere starts a run; the present read goes on.
-func (c *Collection) gapHere(k *Core, now uint64, reason string) {
+func (c *Collection) gapHere(reason string) {
 	c.Phase, c.side = Listing, nil
-	c.anotherRun(k, now, reason)
+	c.anotherRun(reason)
 }
 
 // anotherRun starts a run; the phase and the present list go on.
-func (c *Collection) anotherRun(k *Core, now uint64, reason string) {
-	c.nextRun(k, now)
+func (c *Collection) anotherRun(reason string) {
+	c.newRun()
 	c.Reason = reason
-	k.emit(c, CollectionEvent{Type: event.Gap, Reason: reason, From: c.Position})
+	c.emit(CollectionEvent{Type: event.Gap, Reason: reason, From: c.Position})
 }
 
-// nextRun gives the collection the number of its next run. A run belongs to the present history of its
+// newRun gives the collection the number of its next run. A run belongs to the present history of its
 // storage. Seen is dropped if it is of another history.
-func (c *Collection) nextRun(k *Core, now uint64) {
-	c.Run, c.Syncs, c.Ended = max(c.Run+1, now), 0, false
-	if e := k.epochOf(c.Properties.Storage); c.Epoch != e {
-		c.Epoch, c.EpochRun, c.Seen = e, c.Run, ""
+func (c *Collection) newRun() {
+	if c.nextRun(c.core.now, c.core.epochOf(c.Properties.Storage)) {
+		c.Seen = ""
 	}
 }
 
 // restart begins another read: frames of the read before are dropped.
-func (c *Collection) restart(k *Core) {
-	k.reads++
-	c.read = k.reads
+func (c *Collection) restart() {
+	c.read = c.core.nextRead()
 	c.list, c.side = nil, nil
 }
 
 // end begins to forget the incarnation.
-func (c *Collection) end(k *Core, unwanted bool) {
-	c.Phase, c.Unwanted, c.barrier = Ending, unwanted, k.seq
-	c.restart(k)
-	c.closeFirst(k)
+func (c *Collection) end(unwanted bool) {
+	c.Phase, c.Unwanted, c.barrier = Ending, unwanted, c.core.number
+	c.restart()
+	c.closeFirst()
 }
 
 // closeFirst emits closed before the null values of an ending: a copy that reads these while it takes
 // its collection for complete would lose objects that exist.
-func (c *Collection) closeFirst(k *Core) {
+func (c *Collection) closeFirst() {
 	if c.Phase != Ending || !c.Properties.Tombstones || c.ClosedFirst || c.Incarnation == 0 {
 		return
 	}
 	c.ClosedFirst = true
-	k.emit(c, CollectionEvent{Type: event.Closed, Reason: c.closedReason()})
-}
-
-func (c *Collection) closedReason() string {
-	switch {
-	case c.Unwanted:
-		return ReasonRemoved
-	case c.Route != c.Properties.Route:
-		return ReasonRoute
-	}
-	return ReasonReset
+	c.emit(CollectionEvent{Type: event.Closed, Reason: c.closedReason()})
 }
 
 // ended is the end of the phase Ending: the inventory of the incarnation is forgotten.
-func (c *Collection) ended(k *Core) {
+func (c *Collection) ended() {
 	incarnation, closed, reason := c.Incarnation, c.ClosedFirst, c.closedReason()
-	c.Phase, c.barrier, c.rest, c.ClosedFirst = New, k.seq, nil, false
+	c.Phase, c.barrier, c.rest, c.ClosedFirst = New, c.core.number, nil, false
 	if c.Unwanted {
 		c.Phase = Closed
 	}
@@ -508,71 +449,45 @@ func (c *Collection) ended(k *Core) {
 		c.Incarnation = 0
 	case incarnation != 0 && reason != ReasonReset:
 		c.Incarnation = 0
-		k.add(c, Item{Event: &CollectionEvent{Type: event.Closed, Reason: reason}, Incarnation: incarnation})
+		c.core.add(c, Item{Event: &CollectionEvent{Type: event.Closed, Reason: reason}, Incarnation: incarnation})
 	}
 }
 
 // sighted handles what was seen of an object.
-func (c *Collection) sighted(k *Core, in *Input) {
+func (c *Collection) sighted(in *Input) {
 	s := in.Sighting
 	switch {
 	case s.Origin == Watch && c.Phase.watching():
 		c.moved(in.Resume) // an event that follows is behind it
 		c.saw(s.Version)
-		c.touched(k, s)
-		k.judge(c, s, in.Now)
-		c.sidePassed(k, in.Now)
-	case s.Origin == List && c.list != nil:
-		if s.Form == Seen {
-			c.list.seen[s.Key] = struct{}{}
-		} else { // a streamed list: it is gone before the list's end
-			delete(c.list.seen, s.Key)
-			c.Ended = true
+		if c.side != nil {
+			known, _ := c.known(s.Key)
+			c.side.touch(known, s)
 		}
+		c.judge(s)
+		c.sidePassed()
+	case s.Origin == List && c.list != nil:
+		c.list.sighted(s)
+		c.Ended = c.Ended || s.Form != Seen
 		c.saw(s.Version)
-		if k.judge(c, s, in.Now) {
-			k.newEpoch(c, in.Now)
-			c.restart(k)
+		if c.judge(s) {
+			c.core.newEpoch(c)
+			c.restart()
 		}
 	case s.Origin == Resync:
 		c.side.seen[s.Key] = struct{}{}
+		known, _ := c.known(s.Key)
 		if c.Phase == Verifying {
-			c.compare(k, s)
+			c.side.compare(known, s)
 			return
 		}
-		known := k.object(c.ID, s.Key)
-		k.judge(c, s, in.Now)
-		if known == nil || known.Version != s.Version && known.Run != c.Run {
-			c.side.late[s.Key] = struct{}{}
-		}
-	}
-}
-
-func (c *Collection) view() view {
-	v := view{run: c.Run, first: c.Synced == 0, skip: c.Properties.Skip, sameHistory: c.Synced == c.Epoch, history: c.EpochRun, resync: c.Phase == Resyncing}
-	if v.sameHistory && c.Listed == c.Properties.Selection {
-		v.complete = c.Position
-	}
-	return v
-}
-
-// moved moves the position.
-func (c *Collection) moved(resume string) {
-	if resume != "" {
-		c.Position = resume
-		c.saw(resume)
-	}
-}
-
-// saw raises the highest resourceVersion that was seen.
-func (c *Collection) saw(version string) {
-	if version != "" && event.Newer(version, c.Seen) { // any is newer than none
-		c.Seen = version
+		c.judge(s)
+		c.side.resync(known, s, c.Run)
 	}
 }
 
 // synced ends a list that reconciles.
-func (c *Collection) synced(k *Core) {
+func (c *Collection) synced() {
 	c.Phase, c.Synced, c.Listed = InStep, c.Epoch, c.Properties.Selection
 	if c.list.absent {
 		c.Phase = Absent
@@ -580,109 +495,144 @@ func (c *Collection) synced(k *Core) {
 		c.Position = c.list.version
 	}
 	c.Owner, c.list = c.list.owner, nil
-	c.sync(k, c.Reason)
-	k.resolved(c)
+	c.sync(c.Reason)
+	c.core.resolved(c.ID)
 }
 
 // sync emits a synced event. What does not exist has no version.
-func (c *Collection) sync(k *Core, reason string) {
+func (c *Collection) sync(reason string) {
 	c.Syncs++
 	e := CollectionEvent{Type: event.Synced, Reason: reason, Nth: c.Syncs}
 	if c.Phase != Absent {
 		e.Version = c.Position
 	}
-	k.emit(c, e)
+	c.emit(e)
 }
 
-func (c *Collection) sideBegun(k *Core, in *Input) {
+func (c *Collection) sideBegun() {
 	if c.Phase != InStep {
 		return
 	}
-	k.reads++
-	c.side = &side{
-		number: k.reads, since: c.Seen, seen: map[string]struct{}{}, late: map[string]struct{}{}, suspect: map[string]struct{}{}, touched: map[string]struct{}{},
-	}
+	c.side = newSide(c.core.nextRead(), c.Seen)
 	if !c.Resync {
 		c.Phase = Verifying
 		return
 	}
-	c.nextRun(k, in.Now)
+	c.newRun()
 	c.Phase, c.Full = Resyncing, c.Run
-	k.emit(c, CollectionEvent{Type: event.Gap, Reason: ReasonResync, From: c.Position})
+	c.emit(CollectionEvent{Type: event.Gap, Reason: ReasonResync, From: c.Position})
 }
 
 // sideEnded notes what the watch has yet to report, or what the list lacks. A list that is older than
 // what was seen before it is of another history.
-func (c *Collection) sideEnded(k *Core, in *Input) {
+func (c *Collection) sideEnded(in *Input) {
 	if event.Older(in.Version, c.side.since) { // it has gone back
-		k.newEpoch(c, in.Now)
-		c.restart(k)
+		c.core.newEpoch(c)
+		c.restart()
 		return
 	}
 	c.saw(in.Version)
 	c.side.version = in.Version
-	k.each(c.ID, func(key string, o *Object) {
-		if _, seen := c.side.seen[key]; seen {
-			return
-		}
-		if c.Phase == Verifying {
-			if _, touched := c.side.touched[key]; !touched {
-				c.side.suspect[key] = struct{}{}
-			}
-		} else if o.known() && o.Run != c.Run {
-			c.side.late[key] = struct{}{}
-		}
+	c.core.each(c.ID, func(key string) bool {
+		known, _ := c.known(key)
+		c.side.lacks(key, known, c.Phase == Verifying, c.Run)
+		return true
 	})
-	c.sidePassed(k, in.Now)
-}
-
-// touched notes that the watch changes a key. What it repeats after a restart is no change.
-func (c *Collection) touched(k *Core, s *Sighting) {
-	if c.side == nil {
-		return
-	}
-	if known := k.object(c.ID, s.Key); known != nil && !event.Newer(s.Version, known.Version) {
-		return
-	}
-	delete(c.side.late, s.Key)
-	delete(c.side.suspect, s.Key)
-	c.side.touched[s.Key] = struct{}{}
-}
-
-// compare notes an object in which a verification and the inventory differ.
-func (c *Collection) compare(k *Core, s *Sighting) {
-	if _, touched := c.side.touched[s.Key]; touched {
-		return
-	}
-	known := k.object(c.ID, s.Key)
-	if known == nil || known.Version != s.Version || known.Digest != s.Digest {
-		c.side.suspect[s.Key] = struct{}{}
-	}
+	c.sidePassed()
 }
 
 // sidePassed ends a complete list beside the watch once the watch has shown all that the list left to
 // it, or has passed the version of the list.
-func (c *Collection) sidePassed(k *Core, now uint64) {
-	s := c.side
-	if s == nil || s.version == "" {
-		return
-	}
-	passed := !event.Older(c.Position, s.version)
+func (c *Collection) sidePassed() {
+	done, passed := c.side.done(c.Position)
 	switch {
-	case c.Phase == Resyncing && (passed || len(s.late) == 0):
+	case c.Phase == Resyncing && (done || passed):
 		c.Phase, c.side, c.Resync = InStep, nil, false
-		c.sync(k, ReasonResync)
-	case c.Phase == Verifying && len(s.suspect) == 0:
+		c.sync(ReasonResync)
+	case done:
 		c.Phase, c.side = InStep, nil
 	case passed:
-		c.gap(k, now, ReasonDrift)
+		c.gap(ReasonDrift)
 	}
 }
 
-// stored returns the record as it is stored. A list beside the watch is not stored.
-func (r Record) stored() Record {
-	if r.Phase.watching() {
-		r.Phase = InStep
+// judge decides what follows from a sighting, and reports whether it proves another history.
+func (c *Collection) judge(s *Sighting) (newHistory bool) {
+	r := c.decide(s)
+	if r.newRun && s.Origin == Watch {
+		c.gap(ReasonRewritten)
+		return false
 	}
+	if r.newRun {
+		c.anotherRun(ReasonRewritten)
+		r = c.decide(s)
+	}
+	if r.newHistory {
+		return true
+	}
+	slot := Slot{c.ID, s.Key}
+	if r.changed {
+		c.core.set(slot, r.entry)
+	}
+	for i := range r.events {
+		e := &r.events[i]
+		if !c.core.intents.overtake(slot, &e.Object) {
+			c.core.settle(slot, e.Object.UID)
+		}
+		if !c.Properties.Types.has(e.Type) {
+			continue
+		}
+		if i < len(r.events)-1 { // a deletion
+			c.core.alone(c, Change{slot, nil})
+		} else {
+			c.core.alone(c, Change{slot, r.entry})
+			r.changed = false
+		}
+		c.core.add(c, Item{Object: e})
+	}
+	if r.changed {
+		c.core.alone(c, Change{slot, r.entry})
+	}
+	return false
+}
+
+// decide applies the table of [Sighting].
+func (c *Collection) decide(s *Sighting) verdict {
+	known, inDoubt := c.known(s.Key)
+	r := c.view(c.Position).decide(known, inDoubt, s)
+	c.core.cover(r.row)
 	return r
 }
+
+// forget removes an inventory entry, with a null value if the ending has these.
+func (c *Collection) forget(key string) {
+	slot := Slot{c.ID, key}
+	last, _ := c.known(key)
+	if !last.known() {
+		last = nil
+	}
+	c.core.set(slot, nil)
+	for _, i := range c.core.intents[slot] {
+		if last == nil || comparePublications(i.Object, *last) > 0 {
+			last = &i.Object
+		}
+		c.core.settle(slot, i.UID)
+	}
+	c.core.alone(c, Change{slot, nil})
+	if c.ClosedFirst && last != nil {
+		c.core.add(c, Item{Object: &ObjectEvent{Type: event.Deleted, Key: key, Object: *last, Fate: Unknown, Null: true}})
+	}
+}
+
+// known returns the inventory entry of a key, nil for none, and its intents. What is of an earlier
+// incarnation does not count.
+func (c *Collection) known(key string) (o *Object, inDoubt []Intent) {
+	slot := Slot{c.ID, key}
+	if o = c.core.object(slot); o != nil && o.Judged < c.Incarnation {
+		o = nil
+	}
+	return o, c.core.intents.since(c.Incarnation, slot)
+}
+
+// emit adds an event about the collection to the batch.
+func (c *Collection) emit(e CollectionEvent) { c.core.add(c, Item{Event: &e}) }

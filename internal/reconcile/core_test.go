@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -23,13 +24,13 @@ var recoverRows = []struct {
 		{&Draft{Record: Record{Phase: Leaving, Run: 3, Incarnation: 3}, Gap: true}, "ending for good, run 3/3"},
 	}},
 	{"with a reset and more in doubt", "the draft; another reset is emitted", []recovered{
-		{&Draft{Record: Record{Phase: InStep, Run: 3, Incarnation: 3, Synced: 1, Route: "r"}, Progress: Progress{Position: "20"}, Gap: true, Synced: true}, "listing, run 4/4: reset gap of 4 from "},
+		{&Draft{Record: Record{Phase: InStep, Run: 3, Incarnation: 3, LastList: LastList{Synced: 1}, Route: "r"}, Progress: Progress{Position: "20"}, Gap: true, Synced: true}, "listing, run 4/4: reset gap of 4 from "},
 		{&Draft{Record: Record{Phase: Listing, Run: 4, Incarnation: 3}, Gap: true}, "listing, run 5/5: reset gap of 5 from "},
-		{&Draft{Record: Record{Phase: InStep, Run: 4, Incarnation: 3, Synced: 1}, Gap: true, Synced: true, Resync: true}, "listing, run 5/5: reset gap of 5 from "},
+		{&Draft{Record: Record{Phase: InStep, Run: 4, Incarnation: 3, LastList: LastList{Synced: 1}}, Gap: true, Synced: true, Resync: true}, "listing, run 5/5: reset gap of 5 from "},
 	}},
 	{"with synced in doubt", "the draft; another gap is emitted", []recovered{
-		{&Draft{Record: Record{Phase: InStep, Run: 3, Incarnation: 1, Synced: 2}, Progress: Progress{Position: "20"}, Synced: true}, "listing, run 4/1 at 10: gap interrupted of 4 from 10"},
-		{&Draft{Record: Record{Phase: InStep, Run: 3, Incarnation: 1, Synced: 2}, Progress: Progress{Position: "20"}, Gap: true, Synced: true}, "listing, run 4/1 at 10: gap interrupted of 4 from 10"},
+		{&Draft{Record: Record{Phase: InStep, Run: 3, Incarnation: 1, LastList: LastList{Synced: 2}}, Progress: Progress{Position: "20"}, Synced: true}, "listing, run 4/1 at 10: gap interrupted of 4 from 10"},
+		{&Draft{Record: Record{Phase: InStep, Run: 3, Incarnation: 1, LastList: LastList{Synced: 2}}, Progress: Progress{Position: "20"}, Gap: true, Synced: true}, "listing, run 4/1 at 10: gap interrupted of 4 from 10"},
 		{&Draft{Record: Record{Phase: InStep, Run: 4, Incarnation: 1, Resync: true}, Progress: Progress{Position: "20"}, Synced: true, Resync: true}, "listing, run 5/1 at 10, resync due: gap interrupted of 5 from 10"},
 	}},
 	{"Listing, its gap in doubt", "the draft; the gap is emitted again, with its id", []recovered{
@@ -72,13 +73,13 @@ type recovered struct {
 // TestRecover: a restart that takes the wrong one of record and draft repeats an id with another
 // content, or leaves an incarnation without its beginning.
 func TestRecover(t *testing.T) {
-	comment := commentTable(t, "core.go", "draft", "continues as")
+	comment := commentTable(t, "restart.go", "draft", "continues as")
 	var text [][]string
 	for _, row := range recoverRows {
 		text = append(text, []string{row.draft, row.continues})
 		for _, c := range row.drafts {
 			s := newStore()
-			s.records["x"] = Record{Phase: InStep, Run: 2, Incarnation: 1, Epoch: 1, Synced: 1}
+			s.records["x"] = Record{Phase: InStep, Run: 2, Incarnation: 1, Epoch: 1, LastList: LastList{Synced: 1}}
 			s.progress["x"] = Progress{Position: "10", Seen: "10"}
 			if c.draft != nil {
 				c.draft.Epoch, c.draft.Seen = 1, "30"
@@ -134,7 +135,7 @@ func TestRecoverEpoch(t *testing.T) {
 		New: "", Listing: "gap", InStep: "gap", Absent: "", Leaving: "", Ending: "", Closed: "",
 	} {
 		s := newStore()
-		s.records["x"] = Record{Phase: p, Run: 2, Incarnation: 1, Epoch: 1, Synced: 1}
+		s.records["x"] = Record{Phase: p, Run: 2, Incarnation: 1, Epoch: 1, LastList: LastList{Synced: 1}}
 		s.progress["x"] = Progress{Position: "10", Seen: "10"}
 		s.epochs[""] = 2
 		b := newBench(t, s)
@@ -149,9 +150,9 @@ func TestRecoverEpoch(t *testing.T) {
 		}
 	}
 	s := newStore()
-	s.records["x"] = Record{Phase: InStep, Run: 2, Incarnation: 1, Epoch: 1, Synced: 1}
+	s.records["x"] = Record{Phase: InStep, Run: 2, Incarnation: 1, Epoch: 1, LastList: LastList{Synced: 1}}
 	s.progress["x"] = Progress{Position: "10"}
-	s.records["y"] = Record{Phase: InStep, Run: 2, Incarnation: 1, Epoch: 2, Synced: 2}
+	s.records["y"] = Record{Phase: InStep, Run: 2, Incarnation: 1, Epoch: 2, LastList: LastList{Synced: 2}}
 	s.progress["y"] = Progress{Position: "5"}
 	if got := newBench(t, s).emitted(); got != "gap" {
 		t.Errorf("the record of another collection has the storage's epoch: %q, want gap", got)
@@ -167,7 +168,7 @@ func TestRecoverEpoch(t *testing.T) {
 func TestRecoverSeen(t *testing.T) {
 	intent := func(collection, version string, epoch uint64) *store {
 		s := newStore()
-		s.records["x"] = Record{Phase: InStep, Run: 2, Incarnation: 1, Epoch: 1, Synced: 1}
+		s.records["x"] = Record{Phase: InStep, Run: 2, Incarnation: 1, Epoch: 1, LastList: LastList{Synced: 1}}
 		s.progress["x"] = Progress{Position: "10", Seen: "10"}
 		i := intentOf("1")[0]
 		i.Version, i.Epoch = version, epoch
@@ -269,10 +270,45 @@ func TestEpochAfterAbsence(t *testing.T) {
 	}
 }
 
+// TestReset: what the program writes to the store to give up what consumers have been sent. What is in doubt
+// ends as well.
+func TestReset(t *testing.T) {
+	doubt := Draft{Record: Record{Phase: Listing, Run: 5, Incarnation: 5}, Progress: Progress{Seen: "9"}, Gap: true}
+	ending := Draft{Record: Record{Phase: Ending, Run: 3, Incarnation: 0, ClosedFirst: true}}
+	s := State{
+		Records: map[string]Record{
+			"new": {Run: 2}, "closed": {Phase: Closed, Run: 2}, "listing": {Phase: Listing, Run: 2, Incarnation: 1},
+			"leaving": {Phase: Leaving, Run: 2, Incarnation: 1}, "removed": {Phase: Ending, Run: 2, Incarnation: 1, Unwanted: true},
+			"reset in doubt": {Phase: New, Run: 2}, "closed in doubt": {Phase: InStep, Run: 3, Incarnation: 3},
+		},
+		Progress: map[string]Progress{"new": {}, "listing": {Seen: "7"}},
+		Epochs:   map[string]uint64{"": 2},
+		Drafts:   map[string]Draft{"reset in doubt": doubt, "first in doubt": doubt, "closed in doubt": ending},
+		Intents:  map[Slot][]Intent{{"listing", "a"}: intentOf("5")},
+	}
+	was := fmt.Sprint(s)
+	got, ended := s.Reset(), Record{Phase: Ending, Run: 5, Incarnation: 5}
+	want := State{
+		Records: map[string]Record{
+			"new": {Run: 2}, "closed": {Phase: Closed, Run: 2}, "listing": {Phase: Ending, Run: 2, Incarnation: 1},
+			"leaving": {Phase: Ending, Run: 2, Incarnation: 1, Unwanted: true}, "removed": {Phase: Ending, Run: 2, Incarnation: 1, Unwanted: true},
+			"reset in doubt": ended, "first in doubt": ended, "closed in doubt": {Phase: Ending, Run: 3, Incarnation: 3},
+		},
+		Progress: map[string]Progress{"new": {}, "listing": {Seen: "7"}, "reset in doubt": {Seen: "9"}, "first in doubt": {Seen: "9"}, "closed in doubt": {}},
+		Epochs:   s.Epochs, Intents: s.Intents,
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v\nwant %+v", got, want)
+	}
+	if fmt.Sprint(s) != was {
+		t.Errorf("the state before has changed: %+v", s)
+	}
+}
+
 // TestBegin: nothing of the incarnation before goes on in the next one.
 func TestBegin(t *testing.T) {
 	p := Properties{Selection: "s", Route: "r"}
-	b := newBench(t, nil).do(configured(p)).do(listed("10")...).do(demanded, isReset).commit()
+	b := newBench(t, nil).do(configured(p)).do(listed("10")...).do(demanded).reset()
 	p.Route = "other"
 	b.do(configured(p), Input{Kind: Forgot})
 	if i := b.core.Items()[0]; i.Event.Type != event.Closed || i.Incarnation != 1 || b.x().Incarnation != 0 {
@@ -281,7 +317,7 @@ func TestBegin(t *testing.T) {
 	b.commit().do(listBegun)
 	b.x().Seen = ""
 	got := b.x().Record
-	want := Record{Phase: Listing, Run: 2, Incarnation: 2, Epoch: 1, EpochRun: 1, Reason: ReasonReset, Properties: p, Route: "other", Listed: "s", Full: 2}
+	want := Record{Phase: Listing, Run: 2, Incarnation: 2, Epoch: 1, EpochRun: 1, Reason: ReasonReset, Properties: p, Route: "other", LastList: LastList{Listed: "s"}, Full: 2}
 	if got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
@@ -290,6 +326,55 @@ func TestBegin(t *testing.T) {
 	}
 	if i := b.core.Items()[0]; i.Run != 2 || i.Incarnation != 2 || i.Route != "other" {
 		t.Errorf("the incarnation begins with %+v", i)
+	}
+}
+
+// TestRestoredRun: the numbers of the runs of a collection that continues from the store are as of its present time.
+func TestRestoredRun(t *testing.T) {
+	s := newStore()
+	s.records["x"] = Record{Phase: InStep, Run: 2, Incarnation: 1, Epoch: 1}
+	s.drafts["x"] = Draft{Record: s.records["x"], Synced: true}
+	if got := NewCore(s, s.state(), 50).Collection("x").Run; got != 50 {
+		t.Errorf("run %d, want 50", got)
+	}
+}
+
+// TestHolds: a collection is in use while consumers have, or may have, one of its objects.
+func TestHolds(t *testing.T) {
+	unfit := func(s *Sighting) { s.DeadLetter = true }
+	b := inStep(t, seen(List, "a", "5", unfit))
+	if b.core.Holds("x") || b.core.Holds("y") {
+		t.Error("consumers have nothing")
+	}
+	if b.do(seen(Watch, "b", "11"), seen(Watch, "c", "12", unfit)); !b.core.Holds("x") {
+		t.Error("consumers have an object")
+	}
+	if b.commit().do(gone(Watch, "b", "13")); b.core.Holds("x") {
+		t.Error("consumers have nothing any more")
+	}
+	b.core.intents[Slot{"x", "c"}] = intentOf("12")
+	if b.core.intents[Slot{"x", "c"}][0].Run = b.x().Run; !b.core.Holds("x") {
+		t.Error("consumers may have an object")
+	}
+	b.do(seen(Watch, "d", "14")).commit()
+	if b.core.Drop("x"); b.core.Holds("x") {
+		t.Error("what is dropped is not known")
+	}
+}
+
+// TestOmit: a caller does not get what it does not need.
+func TestOmit(t *testing.T) {
+	for _, omits := range []omission{{}, {intents: true}, {alone: true}} {
+		b := inStep(t)
+		b.core.Omit(omits.intents, omits.alone)
+		batch := b.do(listBegun, seen(List, "a", "11")).core.Seal()
+		gap, a := &batch.Items[0], &batch.Items[1]
+		if got := len(batch.Drafts)+len(batch.Intents) == 0; got != omits.intents {
+			t.Errorf("%+v: neither drafts nor intents: %t", omits, got)
+		}
+		if got := gap.Record == nil && a.Changes == nil && a.Progress == (Progress{}); got != omits.alone {
+			t.Errorf("%+v: %+v", omits, batch.Items)
+		}
 	}
 }
 
@@ -331,7 +416,7 @@ func TestClosed(t *testing.T) {
 		before, end   []Input
 		with, without string // the reason with null values, and without
 	}{
-		{nil, []Input{isReset}, "reset", ""},
+		{nil, []Input{configured(Properties{Shape: "s"})}, "reset", ""},
 		{nil, []Input{configured(Properties{Route: "r"})}, "route", "route"},
 		{[]Input{removed}, []Input{released}, "removed", "removed"},
 	} {
@@ -354,6 +439,14 @@ func TestClosed(t *testing.T) {
 				t.Errorf("%q, %q: there is something to close: %t", begins, ends, open)
 			}
 		}
+	}
+}
+
+// TestNothingToClose: consumers have nothing of a collection that ends before its first list.
+func TestNothingToClose(t *testing.T) {
+	b := newBench(t, nil).do(configured(Properties{Tombstones: true}), removed)
+	if got := b.emitted(); got != "" || b.x().Phase != Ending {
+		t.Errorf("%q, and the collection is %s", got, b.x().Phase)
 	}
 }
 
@@ -446,7 +539,7 @@ func TestPosition(t *testing.T) {
 	if b.x().Seen != "" {
 		t.Errorf("version %s of another storage counts as seen", b.x().Seen)
 	}
-	if b.do(isReset, configured(Properties{Storage: "other"})); b.core.Reading("x").Seen != "" {
+	if b.reset().do(configured(Properties{Storage: "another"})); b.core.Reading("x").Seen != "" {
 		t.Error("another storage's version counts as seen")
 	}
 }
@@ -494,7 +587,7 @@ func TestReading(t *testing.T) {
 	}
 
 	for what, in := range map[string]Input{
-		"removed": removed, "reset": isReset, "configured": configured(Properties{Filter: "f"}),
+		"removed": removed, "ending": configured(Properties{Shape: "s"}), "configured": configured(Properties{Filter: "f"}),
 	} {
 		b := inPhase(t, Listing)
 		number := b.x().read
@@ -511,7 +604,7 @@ func TestReading(t *testing.T) {
 		}
 		number = b.x().read
 	}
-	b = inStep(t).do(isReset).commit().do(Input{Kind: Forgot})
+	b = inStep(t).reset().do(Input{Kind: Forgot})
 	if !b.core.Reading("x").Stop {
 		t.Error("an incarnation begins before the end of the one before is committed")
 	}
@@ -690,7 +783,7 @@ func TestMissing(t *testing.T) {
 	}
 
 	s := newStore()
-	s.records["x"] = Record{Phase: Listing, Run: 2, Incarnation: 1, Epoch: 1, Synced: 1}
+	s.records["x"] = Record{Phase: Listing, Run: 2, Incarnation: 1, Epoch: 1, LastList: LastList{Synced: 1}}
 	s.progress["x"] = Progress{Position: "1"}
 	s.objects[Slot{"x", "a"}] = entryOf(Published, "5")
 	s.intents[Slot{"x", "a"}] = intentOfUID("o", "4")
@@ -715,7 +808,7 @@ func TestForgettable(t *testing.T) {
 			t.Errorf("%s: keys %v, done: %t", p, keys, done)
 		}
 	}
-	b := inStep(t, seen(List, "a", "5"), seen(List, "b", "6")).do(seen(Watch, "c", "11"), isReset)
+	b := inStep(t, seen(List, "a", "5"), seen(List, "b", "6")).do(seen(Watch, "c", "11"), configured(Properties{Shape: "s"}))
 	if keys, done := b.core.Forgettable("x", 9); keys != nil || done {
 		t.Errorf("before the end is committed: %v, %t", keys, done)
 	}
@@ -728,6 +821,9 @@ func TestForgettable(t *testing.T) {
 		t.Errorf("the first two: %v, %t", keys, done)
 	}
 	b.do(Input{Kind: Forget, Key: "b"})
+	if b.core.Empty() {
+		t.Error("a forgotten key is not committed")
+	}
 	if keys, done := b.core.Forgettable("x", 2); fmt.Sprint(keys) != "[c]" || done {
 		t.Errorf("behind b: %v, %t", keys, done)
 	}
@@ -735,7 +831,7 @@ func TestForgettable(t *testing.T) {
 	if !b.core.Idle() {
 		t.Error("a key that was passed is forgotten again")
 	}
-	b = newBench(t, inStep(t, seen(List, "a", "5")).store).do(isReset)
+	b = newBench(t, inStep(t, seen(List, "a", "5")).store).do(configured(Properties{Shape: "s"}))
 	if keys, _ := b.core.Forgettable("x", 9); keys != nil {
 		t.Errorf("before the first batch is committed: %v", keys)
 	}

@@ -11,6 +11,15 @@
 // what is emitted for one object (see [Sighting]). The tests of this package walk through
 // both, with a cluster, a bus, a store and a consumer around them.
 //
+// The parts, each with its own type:
+//
+//	[Collection]          what one collection does; its reads are list and side (lists.go)
+//	[Record], [Progress]  what is durable of it; [State] and [Draft] are what a restart has (restart.go)
+//	[Sighting], view      what follows for one object (object.go)
+//	inventory, doubts     what is known of the objects, and what is in doubt
+//	[Batch], pending      what becomes durable together
+//	[Core]                joins them: an input goes to its collection
+//
 // A run is the number that begins with each gap of a collection. An incarnation is the
 // run of its last reset. docs/adr/0017-independent-collections.md has the rules.
 package reconcile

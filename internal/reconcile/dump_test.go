@@ -96,6 +96,14 @@ func (d *dump) object(id string, o *Object) {
 	d.run(id, o.Run)
 }
 
+func (d *dump) changes(list []Change) {
+	m := map[Slot]*Object{}
+	for _, c := range list {
+		m[c.Slot] = c.Object
+	}
+	d.objects(m)
+}
+
 func (d *dump) objects(m map[Slot]*Object) {
 	d.number(len(m))
 	for _, slot := range sortedSlots(m) {
@@ -218,9 +226,9 @@ func (d *dump) core(w *world) {
 		d.text(id)
 		d.record(id, &x.Record)
 		d.progress(x.Progress)
-		d.flag(x.barrier > k.done, x.emitted == x.stored(), x.kept == x.Progress)
+		d.flag(x.barrier > k.done, x.handed.record == x.stored(), x.handed.progress == x.Progress, x.handed.recorded)
 		d.text(w.reads[id].selection)
-		for _, ch := range x.silent {
+		for _, ch := range x.handed.silent {
 			d.text(ch.Key)
 			d.object(id, ch.Object)
 		}
@@ -237,9 +245,8 @@ func (d *dump) core(w *world) {
 		if l := x.side; l != nil {
 			d.text("side", l.version)
 			d.keys(l.seen)
-			d.keys(l.late)
+			d.keys(l.open)
 			d.keys(l.touched)
-			d.keys(l.suspect)
 		}
 		if r := w.readers[id]; r != nil && r.number == x.read {
 			d.text("reader")
@@ -261,11 +268,8 @@ func (d *dump) core(w *world) {
 		for i := range q.items {
 			d.item(&q.items[i])
 		}
-		d.objects(q.objects)
-		for _, id := range sorted(q.dirty) {
-			d.text(id)
-			d.flag(q.dirty[id])
-		}
+		d.changes(q.changes)
+		d.text(slices.Sorted(slices.Values(q.dirty))...)
 		for _, x := range q.settled {
 			d.text(x.Collection, x.Key, x.UID)
 		}

@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"cmp"
 	"flag"
 	"math/rand/v2"
 	"slices"
@@ -109,7 +110,7 @@ func sortedSlots[V any](m map[Slot]V) []Slot {
 	for slot := range m {
 		list = append(list, slot)
 	}
-	slices.SortFunc(list, compareSlots)
+	slices.SortFunc(list, func(a, b Slot) int { return cmp.Or(cmp.Compare(a.Collection, b.Collection), cmp.Compare(a.Key, b.Key)) })
 	return list
 }
 

@@ -57,6 +57,14 @@ func (b *bench) commit() *bench {
 	return b
 }
 
+// reset commits all that was emitted, and starts from the store with its collections reset.
+func (b *bench) reset() *bench {
+	b.commit()
+	b.store.reset()
+	b.core = NewCore(b.store, b.store.state(), 0)
+	return b
+}
+
 // emitted are the events since the last call, in words.
 func (b *bench) emitted() string {
 	var all []string
@@ -101,7 +109,6 @@ var (
 	demanded  = Input{Kind: Demand}
 	removed   = Input{Kind: Remove}
 	released  = Input{Kind: Release}
-	isReset   = Input{Kind: Reset}
 )
 
 func configured(p Properties) Input       { return Input{Kind: Configure, Properties: p} }
@@ -125,7 +132,7 @@ func inPhase(t *testing.T, p Phase) *bench {
 	b := inStep(t)
 	switch p {
 	case New: // not the first incarnation
-		b.do(isReset).commit().core.Forgettable("x", 1)
+		b.reset().core.Forgettable("x", 1)
 		b.do(Input{Kind: Forgot})
 	case Listing:
 		b.do(listBegun)
@@ -139,7 +146,7 @@ func inPhase(t *testing.T, p Phase) *bench {
 	case Leaving:
 		b.do(removed)
 	case Ending:
-		b.do(isReset)
+		b.reset()
 	case Closed:
 		b.do(removed, released).commit().do(Input{Kind: Forgot})
 	}
@@ -152,15 +159,15 @@ func inPhase(t *testing.T, p Phase) *bench {
 
 // phaseRows are the rows of the table in the comment of [Phase].
 var phaseRows = [][]string{
-	{"New", "–", "→ Ending 9", "→ Ending", "reset gap → Listing 8", "–", "–", "–", "–"},
-	{"Listing", "gap → Listing", "→ Ending", "→ Leaving", "3", "synced → InStep 4", "–", "–", "→ Ending"},
-	{"InStep", "gap → Listing", "→ Ending", "→ Leaving", "gap → Listing", "–", "gap → Resyncing 5, → Verifying", "–", "→ Ending"},
-	{"Resyncing", "gap → Listing", "→ Ending", "→ Leaving", "gap → Listing", "–", "–", "synced → InStep", "→ Ending"},
-	{"Verifying", "gap → Listing", "→ Ending", "→ Leaving", "gap → Listing", "–", "–", "→ InStep 6", "→ Ending"},
-	{"Absent", "–", "→ Ending", "→ Leaving", "gap → Listing", "–", "–", "–", "→ Ending"},
-	{"Leaving", "gap → Listing", "→ Ending", "–", "–", "–", "–", "–", "→ Ending"},
-	{"Ending", "7", "7", "7", "–", "–", "–", "–", "–"},
-	{"Closed", "→ New", "→ New", "–", "–", "–", "–", "–", "–"},
+	{"New", "–", "→ Ending 9", "→ Ending", "reset gap → Listing 8", "–", "–", "–"},
+	{"Listing", "gap → Listing", "→ Ending", "→ Leaving", "3", "synced → InStep 4", "–", "–"},
+	{"InStep", "gap → Listing", "→ Ending", "→ Leaving", "gap → Listing", "–", "gap → Resyncing 5, → Verifying", "–"},
+	{"Resyncing", "gap → Listing", "→ Ending", "→ Leaving", "gap → Listing", "–", "–", "synced → InStep"},
+	{"Verifying", "gap → Listing", "→ Ending", "→ Leaving", "gap → Listing", "–", "–", "→ InStep 6"},
+	{"Absent", "–", "→ Ending", "→ Leaving", "gap → Listing", "–", "–", "–"},
+	{"Leaving", "gap → Listing", "→ Ending", "–", "–", "–", "–", "–"},
+	{"Ending", "7", "7", "7", "–", "–", "–", "–"},
+	{"Closed", "→ New", "→ New", "–", "–", "–", "–", "–"},
 }
 
 // TestPhaseRows passes the input of every column to a collection in every phase. A wrong cell stops a
@@ -177,7 +184,6 @@ func TestPhaseRows(t *testing.T) {
 		{"ListDone", []Input{listEnded("20"), listDone}},
 		{"SideBegun", []Input{sideBegun}},
 		{"SideDone", []Input{sideEnded("10")}},
-		{"Reset", []Input{isReset}},
 	}
 	header := []string{"phase"}
 	for _, c := range columns {
@@ -281,7 +287,7 @@ func TestInputsOutOfPlace(t *testing.T) {
 	if b.do(stale, Input{Kind: ListDone, Read: 99}); b.durable() != before || b.x().Phase != Listing {
 		t.Errorf("what a list of an earlier read lacks changes something:\n%s\n%s", before, b.durable())
 	}
-	b = newBench(t, nil).do(Input{Kind: Reset}, Input{Kind: ListBegun})
+	b = newBench(t, nil).do(Input{Kind: Remove}, Input{Kind: ListBegun})
 	if b.x() != nil || !b.core.Idle() {
 		t.Error("an input creates a collection that was not configured")
 	}
@@ -306,6 +312,7 @@ func TestPhaseNotes(t *testing.T) {
 		{"2: a route", inPhase(t, InStep), []Input{moved}, "→ Ending"},
 		{"3: a list of a new epoch", inPhase(t, Listing), []Input{newHistory(listBegun)}, "gap → Listing"},
 		{"3: an object has ended within the list", inStep(t, seen(List, "a", "5")).do(listBegun, gone(List, "a", "11")).commit(), []Input{listBegun}, "gap → Listing"},
+		{"3: and another one is in the list", inStep(t, seen(List, "a", "5")).do(listBegun, gone(List, "a", "11"), seen(List, "b", "12")).commit(), []Input{listBegun}, "gap → Listing"},
 		{"3: the list lacks an object", inStep(t, seen(List, "a", "5")).do(listBegun, listEnded("12"), lacks("a", "12")).commit(), []Input{listBegun}, "gap → Listing"},
 		{"3: that was in an earlier run", inPhase(t, Listing).do(gone(List, "a", "11"), listBegun).commit(), []Input{listBegun}, "–"},
 		{"3: the resource is absent by now", inPhase(t, Listing), []Input{isGone}, "gap → Listing"},
@@ -315,6 +322,7 @@ func TestPhaseNotes(t *testing.T) {
 		{"4: the resource is still absent", inPhase(t, Absent), []Input{isGone}, "–"},
 		{"4: the resource is absent, and is configured differently", inPhase(t, Absent), []Input{filter}, "–"},
 		{"6: an object is new", inPhase(t, Verifying), []Input{seen(Resync, "a", "10"), sideEnded("10")}, "gap → Listing"},
+		{"6: an object is gone already", inStep(t, seen(List, "a", "5")).do(gone(Watch, "a", "11"), sideBegun), []Input{sideEnded("11")}, "→ InStep"},
 		{"6: an object lacks", inStep(t, seen(List, "a", "5")).do(sideBegun), []Input{sideEnded("10")}, "gap → Listing"},
 		{"7: forgotten, to begin again", inPhase(t, Ending), []Input{{Kind: Forgot}}, "→ New"},
 		{"7: forgotten, and the route differs", inPhase(t, Ending).do(moved).commit(), []Input{{Kind: Forgot}}, "closed → New"},
@@ -331,11 +339,11 @@ func TestPhaseNotes(t *testing.T) {
 		{"9: nothing is to be closed", newBench(t, nil).do(configured(Properties{})).commit(), []Input{moved}, "–"},
 		{"Release", inPhase(t, Leaving), []Input{released}, "→ Ending"},
 		{"Release of what is wanted again", inPhase(t, Leaving).do(configured(Properties{})).commit(), []Input{released}, "–"},
-		{"a reset while leaving ends for good", inPhase(t, Leaving).do(isReset).commit(), []Input{{Kind: Forgot}}, "closed → Closed"},
+		{"a reset while leaving ends for good", inPhase(t, Leaving).reset(), []Input{{Kind: Forgot}}, "closed → Closed"},
 		{"Confirm", inPhase(t, InStep), []Input{{Kind: Confirm}}, "synced → InStep"},
 		{"Confirm while a resync is due", inPhase(t, InStep).do(demanded).commit(), []Input{{Kind: Confirm}}, "–"},
 		{"a list beside the watch breaks off", inPhase(t, Resyncing), []Input{{Kind: SideBroken}}, "→ InStep"},
-		{"a list beside the watch ends behind a reset", inPhase(t, Resyncing), []Input{isReset, {Kind: SideBroken}}, "→ Ending"},
+		{"a list beside the watch ends behind an ending", inPhase(t, Resyncing), []Input{configured(Properties{Shape: "s"}), {Kind: SideBroken}}, "→ Ending"},
 		{"a restore while the resource was absent", inPhase(t, Absent), []Input{newHistory(listBegun)}, "gap → Listing"},
 		{"a list beside the watch ends behind a relist", inPhase(t, Resyncing), []Input{listBegun, {Kind: SideBroken, Side: 1}, {Kind: SideBroken}}, "gap → Listing"},
 	} {

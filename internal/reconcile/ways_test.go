@@ -26,11 +26,11 @@ var ways = []struct {
 	{"a selection changes before the first list begins", everyMode, []map[string]Properties{{"x": {}}, {"x": {Selection: "1"}}}, `
 		create a in 1, create b in 2, configure 1`},
 	{"a selection changes between a reset and its list", everyMode, []map[string]Properties{{"x": {}}, {"x": {Selection: "1"}}}, `
-		create a in 1, create b in 2, *, reset x, seal, deliver, read x, read x, read x, seal, deliver, configure 1`},
+		create a in 1, create b in 2, *, reset, read x, read x, read x, seal, deliver, configure 1`},
 	{"a selection changes while the resource is absent", everyMode, []map[string]Properties{{"x": {}}, {"x": {Selection: "1"}}}, `
 		remove resource, *, configure 1, return resource, create a in 2`},
-	{"the closed event of a reset in doubt is in doubt, and its collection is put back and removed again", []mode{intents}, []map[string]Properties{{"x": {}}, {}}, `
-		read x, reset x, seal, crash behind the intents and 1 items, configure 1, read x, configure 0, configure 1, seal, crash behind the intents and 0 items`},
+	{"the closed event of a reset in doubt is in doubt, and its collection is put back and removed again", []mode{intents}, []map[string]Properties{{"x": {}}, {}, {"x": {Shape: "hidden"}}}, `
+		read x, configure 2, seal, crash behind the intents and 1 items, configure 1, read x, configure 0, configure 1, seal, crash behind the intents and 0 items`},
 	{"a backup undoes what only a list beside the watch has seen", everyMode, []map[string]Properties{{"x": {}}}, `
 		*, create a in 1, verify x, side x, side x, side x, restore 0`},
 	{"a backup undoes the move of an object", everyMode, twoSelections, `
@@ -62,7 +62,7 @@ var ways = []struct {
 	{"a body changes without a write while a list begins again", everyMode, oneFilter, `
 		create a in 1, read x, read x, change a default`},
 	{"what is reset vanishes before the list", everyMode, oneFilter, `
-		create a in 1, *, reset x, remove resource`},
+		create a in 1, *, reset, remove resource`},
 	{"a backup is as old as the position, and older than what was published", everyMode, oneFilter, `
 		*, create a in 1, read x, seal, deliver, restore 0`},
 	{"a backup is older than what the bus has in doubt", []mode{intents}, oneFilter, `
@@ -86,7 +86,7 @@ var ways = []struct {
 	{"a body that was skipped changes without a write", everyMode, []map[string]Properties{{"x": {Skip: true}}}, `
 		create a in 1, *, drift`},
 	{"a route changes between a reset and its list", everyMode, []map[string]Properties{{"x": {}}, {"x": {Route: "elsewhere"}}}, `
-		*, reset x, seal, deliver, read x, configure 1`},
+		*, reset, read x, configure 1`},
 	{"the watch repeats an object while it is verified", everyMode, []map[string]Properties{{"x": {}}}, `
 		*, create a in 1, read x, seal, deliver, restart, read x, drift, audit x, side x`},
 	{"a filter changes while a dead letter waits, and a backup brings the published state back", everyMode, oneFilter, `
@@ -100,13 +100,13 @@ var ways = []struct {
 	{"a backup undoes a change that is in doubt within a list", []mode{intents}, oneFilter, `
 		create a in 1, write a in 1, read x, read x, seal, crash behind the intents and 2 items, rewrite from 1`},
 	{"the closed event before null values is in doubt", []mode{intents}, compacted, `
-		create a in 1, *, reset x, seal, crash behind the intents and 0 items, delete a`},
+		create a in 1, *, reset, seal, crash behind the intents and 0 items, delete a`},
 	{"a present is in doubt when its collection is removed", []mode{intents}, compacted, `
 		create a in 1, read x, read x, seal, crash behind the intents and 2 items, configure 1`},
 	{"a collection is removed between a reset and its list, and null values are in doubt", []mode{intents}, compacted, `
-		create a in 1, *, reset x, seal, deliver, read x, read x, configure 1, seal, crash behind the intents and 0 items`},
+		create a in 1, *, reset, seal, deliver, read x, read x, configure 1, seal, crash behind the intents and 0 items`},
 	{"an incarnation ends in the middle of its null values", everyMode, compacted, `
-		create a in 1, create b in 1, *, configure 1, *, configure 0, *, reset x, seal, deliver, read x, seal, CRASH, delete b`},
+		create a in 1, create b in 1, *, configure 1, *, configure 0, *, reset, seal, deliver, read x, seal, CRASH, delete b`},
 }
 
 var (
@@ -171,12 +171,12 @@ func names(list []action) (all []string) {
 // effects are the inputs that have an effect in each phase, by the table of Phase.
 var effects = [phases][]InputKind{
 	New:       {Configure, Remove, ListBegun},
-	Listing:   {Configure, Remove, ListBegun, Sighted, ListEnded, ListLacks, ListDone, Demand, Reset},
-	InStep:    {Configure, Remove, ListBegun, Sighted, Bookmark, Demand, Reset, SideBegun, Confirm},
-	Resyncing: {Configure, Remove, ListBegun, Sighted, Bookmark, Reset, SideEnded, SideBroken},
-	Verifying: {Configure, Remove, ListBegun, Sighted, Bookmark, Demand, Reset, SideEnded, SideBroken},
-	Absent:    {Configure, Remove, ListBegun, Reset},
-	Leaving:   {Configure, Release, Reset},
+	Listing:   {Configure, Remove, ListBegun, Sighted, ListEnded, ListLacks, ListDone, Demand},
+	InStep:    {Configure, Remove, ListBegun, Sighted, Bookmark, Demand, SideBegun, Confirm},
+	Resyncing: {Configure, Remove, ListBegun, Sighted, Bookmark, SideEnded, SideBroken},
+	Verifying: {Configure, Remove, ListBegun, Sighted, Bookmark, Demand, SideEnded, SideBroken},
+	Absent:    {Configure, Remove, ListBegun},
+	Leaving:   {Configure, Release},
 	Ending:    {Configure, Remove, Forget, Forgot},
 	Closed:    {Configure},
 }

@@ -175,6 +175,12 @@ func (s *store) After(collection, key string) (next string, found bool) {
 
 func (s *store) state() State { return State{s.records, s.progress, s.epochs, s.drafts, s.intents} }
 
+// reset gives up what consumers have been sent, as durable.ResetChanges does.
+func (s *store) reset() {
+	next := s.state().Reset()
+	s.records, s.progress, s.drafts = next.Records, next.Progress, map[string]Draft{}
+}
+
 func (s *store) change(list []Change) {
 	for _, c := range list {
 		if c.Object == nil {
@@ -318,8 +324,8 @@ func (w *world) start() {
 	w.core = NewCore(w.store, w.store.state(), 0)
 	w.core.coverage = w.coverage
 	w.readers, w.flying, w.suspended = map[string]*reader{}, nil, map[string]bool{}
-	w.reads = map[string]begun{}                                   // another core counts its reads from the beginning
-	w.resets, w.resyncs = map[string]uint64{}, map[string]uint64{} // what was demanded may be lost
+	w.reads = map[string]begun{}    // another core counts its reads from the beginning
+	w.resyncs = map[string]uint64{} // what was demanded may be lost
 	w.look(0)
 	w.configure()
 }
@@ -376,7 +382,7 @@ func (k *Core) clone(s Storage) *Core {
 	d.storage, d.collections, d.epochs, d.intents = s, map[string]*Collection{}, maps.Clone(k.epochs), maps.Clone(k.intents)
 	for id, c := range k.collections {
 		e := *c
-		e.silent = slices.Clone(c.silent)
+		e.core, e.handed.silent = &d, slices.Clone(c.handed.silent)
 		if c.list != nil {
 			l := *c.list
 			l.seen, l.keys = maps.Clone(l.seen), slices.Clone(l.keys)
@@ -386,7 +392,7 @@ func (k *Core) clone(s Storage) *Core {
 			e.rest = &rest{slices.Clone(c.rest.keys), c.rest.cursor}
 		}
 		if c.side != nil {
-			e.side = &side{c.side.number, maps.Clone(c.side.seen), maps.Clone(c.side.late), maps.Clone(c.side.suspect), maps.Clone(c.side.touched), c.side.since, c.side.version}
+			e.side = &side{c.side.number, maps.Clone(c.side.seen), maps.Clone(c.side.open), maps.Clone(c.side.touched), c.side.since, c.side.version}
 		}
 		d.collections[id] = &e
 	}
@@ -398,7 +404,7 @@ func (p *pending) clone() *pending {
 	if p == nil {
 		return nil
 	}
-	return &pending{slices.Clone(p.items), maps.Clone(p.objects), maps.Clone(p.dirty), maps.Clone(p.epochs), slices.Clone(p.settled)}
+	return &pending{slices.Clone(p.items), slices.Clone(p.changes), maps.Clone(p.places), slices.Clone(p.dirty), maps.Clone(p.epochs), slices.Clone(p.settled)}
 }
 
 // action is something that can happen in a world.
@@ -547,6 +553,7 @@ func (w *world) canWrite() bool {
 func (w *world) disturb() []action {
 	list := []action{
 		{"restart", func(w *world) { w.crash(0, w.config) }},
+		{"reset", func(w *world) { w.reset() }},
 	}
 	if w.flying != nil {
 		n := len(w.flying.Items)
@@ -592,12 +599,6 @@ func (w *world) disturb() []action {
 	}
 	for _, id := range sorted(w.core.collections) {
 		c := w.core.collections[id]
-		list = append(list, action{"reset " + id, func(w *world) {
-			if c := w.core.collections[id]; c.Phase != New && c.Phase != Ending && c.Phase != Closed && c.Incarnation > 0 {
-				w.resets[id] = c.Incarnation
-			}
-			w.step(&Input{Kind: Reset, Collection: id})
-		}})
 		switch c.Phase {
 		case Resyncing, Verifying:
 			list = append(list, action{"break side list " + id, func(w *world) {
@@ -743,7 +744,6 @@ func (w *world) refuse(i int) {
 	}
 	w.core.Drop(id)
 	delete(w.readers, id)
-	delete(w.resets, id)
 	delete(w.resyncs, id)
 	w.flying = w.core.Sealed()
 	if w.mode == intents {
@@ -848,6 +848,17 @@ func (w *world) stream(id string, r *reader) {
 			w.step(&Input{Kind: Sighted, Collection: id, Read: r.number, Sighting: w.frameSighting(c, List, f)})
 		}
 	}
+}
+
+// reset has the program give up what consumers have been sent, and start from there.
+func (w *world) reset() {
+	for id, r := range w.store.records {
+		if r.Phase != New && r.Phase != Ending && r.Phase != Closed && r.Incarnation > 0 {
+			w.resets[id] = r.Incarnation
+		}
+	}
+	w.store.reset()
+	w.crash(0, w.config)
 }
 
 func (w *world) resync(id string) {
@@ -1124,8 +1135,8 @@ func (w *world) useless() {
 			in.Key, in.Sighting = "a", &Sighting{Form: Seen, Origin: Watch, Key: "a", UID: "99", Version: "99", Digest: 99, Body: 99}
 			switch {
 			case !slices.Contains(effects[c.Phase], k):
-			case k == ListEnded && c.list == nil, k == ListDone && !c.listEnded(), k == Sighted && c.Phase == Listing:
-			case k == ListLacks && (!c.listEnded() || c.list.cursor >= "a"):
+			case k == ListEnded && c.list == nil, k == ListDone && !c.list.comparing(), k == Sighted && c.Phase == Listing:
+			case k == ListLacks && (!c.list.comparing() || c.list.cursor >= "a"):
 			case k == SideEnded || k == SideBroken:
 				in.Side = c.read + 1000
 			case k == ListBegun || k == Sighted || k == ListEnded || k == Bookmark:

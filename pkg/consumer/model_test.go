@@ -221,7 +221,7 @@ func (r *reader) act() {
 func (r *reader) disturb(id string) {
 	switch rapid.IntRange(1, 6).Draw(r.t, "disturbance") {
 	case 1:
-		r.step(&reconcile.Input{Kind: reconcile.Reset, Collection: id})
+		r.reset()
 	case 2:
 		r.step(&reconcile.Input{Kind: reconcile.Demand, Collection: id})
 	case 3:

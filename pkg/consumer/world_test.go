@@ -387,6 +387,13 @@ func (w *world) crash() {
 	w.start()
 }
 
+// reset has the program give up what consumers have been sent, and start from there.
+func (w *world) reset() {
+	next := w.store.Reset()
+	w.store.Records, w.store.Progress, w.store.Drafts = next.Records, next.Progress, map[string]reconcile.Draft{}
+	w.start()
+}
+
 // forget loses the checkpoint.
 func (w *world) forget() {
 	w.store, w.birth, w.plan = newStore(), w.now(), w.now()

@@ -1,0 +1,210 @@
+package reconcile
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+// Slot is the place of an object in the inventories.
+type Slot struct{ Collection, Key string }
+
+// Change is a change of the inventory.
+type Change struct {
+	Slot
+	Object *Object // nil: it is removed
+}
+
+// CollectionEvent is an event about a collection.
+type CollectionEvent struct {
+	Type    event.Type
+	Reason  string
+	Reset   bool
+	Version string // of synced: the collection is complete up to it; "" if the resource does not exist
+	From    string // of gap: the collection was complete up to it before
+	Nth     uint64 // of synced: its number in the run, from 1
+}
+
+// Item is what one event of a batch is made of.
+type Item struct {
+	Collection  string
+	Run         uint64
+	Incarnation uint64
+	Epoch       uint64
+	Route       string
+	Object      *ObjectEvent     // exactly one of the two
+	Event       *CollectionEvent // is not nil
+	// Changes, Record and Progress are for a reader that has the item and not the batch. With them it can
+	// continue after the item. Changes also has changes without an event since the item before. Record is
+	// nil if it is as of the item before.
+	Changes  []Change
+	Record   *Record
+	Progress Progress
+
+	Payload any // the caller's: the encoded record
+}
+
+// Batch is what is made durable together.
+type Batch struct {
+	Items    []Item
+	Changes  []Change            // of the inventory, the last of each slot
+	Records  map[string]Record   // that have changed, by collection
+	Progress map[string]Progress // of the collections of which anything has changed
+	Epochs   map[string]uint64   // that have changed
+	// Drafts and Intents must be durable before the sink gets the items, if the store is not
+	// atomic with it. The commit removes them, and the intents of earlier batches in Settled.
+	Drafts  map[string]Draft
+	Intents map[Slot][]Intent
+	Settled []SettledIntent
+}
+
+// SettledIntent is an intent that a commit removes.
+type SettledIntent struct {
+	Slot
+	UID string
+}
+
+// without is the batch without what is of a collection.
+func (b *Batch) without(collection string) *Batch {
+	d := *b
+	d.Items = slices.DeleteFunc(slices.Clone(b.Items), func(i Item) bool { return i.Collection == collection })
+	d.Changes = slices.DeleteFunc(slices.Clone(b.Changes), func(c Change) bool { return c.Collection == collection })
+	d.Settled = slices.DeleteFunc(slices.Clone(b.Settled), func(i SettledIntent) bool { return i.Collection == collection })
+	d.Records, d.Progress, d.Drafts, d.Intents = maps.Clone(b.Records), maps.Clone(b.Progress), maps.Clone(b.Drafts), maps.Clone(b.Intents)
+	delete(d.Records, collection)
+	delete(d.Progress, collection)
+	delete(d.Drafts, collection)
+	maps.DeleteFunc(d.Intents, func(slot Slot, _ []Intent) bool { return slot.Collection == collection })
+	return &d
+}
+
+// intend notes what becomes of an object if the bus gets an item.
+func (b *Batch) intend(i *Item, earlier doubts) {
+	e, slot := i.Object, Slot{i.Collection, i.Object.Key}
+	if e.DeadLetter || e.Null || earlier.overtake(slot, &e.Object) {
+		return
+	}
+	next := Intent{Object: e.Object, Deleted: e.Type == event.Deleted, Epoch: i.Epoch}
+	next.Version = e.Version
+	list := slices.DeleteFunc(b.Intents[slot], func(x Intent) bool { return x.UID == next.UID })
+	b.Intents[slot] = append(list, next)
+}
+
+// pending is a batch that is not committed yet.
+type pending struct {
+	items   []Item
+	changes []Change     // of the inventory: the last of each slot, in the order of the first ones
+	places  map[Slot]int // in changes
+	dirty   []string     // collections of which anything has changed
+	epochs  map[string]uint64
+	settled []SettledIntent
+}
+
+func newPending() *pending {
+	return &pending{places: map[Slot]int{}, epochs: map[string]uint64{}}
+}
+
+// set changes the inventory.
+func (p *pending) set(slot Slot, o *Object) {
+	if n, again := p.places[slot]; again {
+		p.changes[n].Object = o
+		return
+	}
+	p.places[slot] = len(p.changes)
+	p.changes = append(p.changes, Change{slot, o})
+}
+
+// object returns what the batch changes an inventory entry to; false: it does not change it.
+func (p *pending) object(slot Slot) (o *Object, changed bool) {
+	n, changed := p.places[slot]
+	if !changed {
+		return nil, false
+	}
+	return p.changes[n].Object, true
+}
+
+// drop removes what is of a collection. What was handed out of the batch stays as it is.
+func (p *pending) drop(collection string) {
+	p.items = slices.DeleteFunc(slices.Clone(p.items), func(i Item) bool { return i.Collection == collection })
+	p.settled = slices.DeleteFunc(slices.Clone(p.settled), func(i SettledIntent) bool { return i.Collection == collection })
+	p.dirty = slices.DeleteFunc(p.dirty, func(id string) bool { return id == collection })
+	p.changes = slices.DeleteFunc(slices.Clone(p.changes), func(c Change) bool { return c.Collection == collection })
+	p.places = make(map[Slot]int, len(p.changes))
+	for n := range p.changes {
+		p.places[p.changes[n].Slot] = n
+	}
+}
+
+// batches are the batch that fills and the one on its way.
+type batches struct {
+	filling *pending
+	flying  *pending // nil: none is on its way
+	sealed  *Batch   // made of flying
+	number  uint64   // of the batch that fills
+	done    uint64   // the last one that is committed
+}
+
+// both are the batches that are not committed, the later one first.
+func (b *batches) both() []*pending {
+	if b.flying == nil {
+		return []*pending{b.filling}
+	}
+	return []*pending{b.filling, b.flying}
+}
+
+// drop removes what is of a collection.
+func (b *batches) drop(collection string) {
+	for _, p := range b.both() {
+		p.drop(collection)
+	}
+	if b.sealed != nil {
+		b.sealed = b.sealed.without(collection)
+	}
+}
+
+// Pending reports how many items the filling batch has.
+func (b *batches) Pending() int { return len(b.filling.items) }
+
+// Items are those of the filling batch. The caller may set their Payload.
+func (b *batches) Items() []Item { return b.filling.items }
+
+// Changes reports how many inventory changes the filling batch has.
+func (b *batches) Changes() int { return len(b.filling.changes) }
+
+// Idle reports whether nothing waits to be committed.
+func (b *batches) Idle() bool { return b.flying == nil && b.Empty() }
+
+// Empty reports whether the batch that fills has nothing.
+func (b *batches) Empty() bool {
+	return len(b.filling.dirty) == 0 && len(b.filling.changes) == 0 // an item makes its collection dirty
+}
+
+// seal has the batch that fills on its way, and begins another one.
+func (b *batches) seal() (*Batch, *pending) {
+	p := b.filling
+	b.sealed = &Batch{
+		Items: p.items, Changes: p.changes, Records: map[string]Record{}, Progress: map[string]Progress{}, Epochs: p.epochs,
+		Drafts: map[string]Draft{}, Intents: map[Slot][]Intent{}, Settled: p.settled,
+	}
+	b.flying, b.filling = p, newPending()
+	b.number++
+	return b.sealed, p
+}
+
+// Published says that the bus has the first n items of the batch on its way. [Core.Sealed] does
+// not have them any more; their changes are committed with the others.
+func (b *batches) Published(n int) {
+	rest := *b.sealed
+	rest.Items = rest.Items[n:]
+	b.sealed = &rest
+}
+
+// Sealed is the batch on its way, after [Core.Drop] and [Core.Published].
+func (b *batches) Sealed() *Batch { return b.sealed }
+
+// Committed says that the batch on its way is durable.
+func (b *batches) Committed() {
+	b.done = b.number - 1
+	b.flying, b.sealed = nil, nil
+}
