@@ -59,7 +59,7 @@ func everyMetric(t *testing.T) *prometheus.Registry {
 	now, behind, n, lost := time.Now(), 0.1, int64(1), uint64(1)
 	r.MustRegister(newReady(func() bool { return true }), pipeline.NewCollector(func() []pipeline.LaneStatus {
 		return []pipeline.LaneStatus{{Sink: "sink", Lost: &lost, Queue: pipeline.Queue{Oldest: &now}, Collections: []pipeline.CollectionStatus{
-			{Resource: "pods", State: source.Reconciling, Behind: &behind, Objects: &n, List: &pipeline.ListState{Remaining: &n}},
+			{Resource: "pods", State: source.Reconciling, CollectionDelivery: pipeline.CollectionDelivery{Behind: &behind}, Objects: &n, List: &pipeline.ListState{Remaining: &n}},
 		}}}
 	}))
 	return r

@@ -182,6 +182,7 @@ func (p *plan) next() <-chan struct{} {
 type observer struct{}
 
 func (observer) Committed(*loop.Commit)             {}
+func (observer) ListBegun(string)                   {}
 func (observer) Queued(loop.Load, loop.Load)        {}
 func (observer) Suspended(string, time.Time, error) {}
 
@@ -346,13 +347,30 @@ func TestForgotten(t *testing.T) {
 	p.start()
 	p.expect("gap reset", "present a", "present b", "present c", "synced")
 	s.forget(func() { s.remove("a"); s.write("red", "b"); s.remove("c"); s.write("red", "c") })
-	lines := p.expect("gap expired", "modified b", "deleted c gone", "added c", "deleted a gone, last body at 101", "synced")
+	lines := p.expect("gap expired", "modified b", "deleted c gone, last body at 103", "added c", "deleted a gone, last body at 101", "synced")
 	if d := lines[0].Detail; !strings.Contains(d, "no longer served") {
 		t.Errorf("the gap's detail is %q", d)
 	}
 	if got := lines[4].Version; got != lines[5].Version {
 		t.Errorf("the deletion that the list proved is at %s, the list at %s", got, lines[5].Version)
 	}
+}
+
+// Objects that were made again under their names are deleted with their last bodies, each before its successor is added, also
+// those that are too many to be asked for one by one.
+func TestReplaced(t *testing.T) {
+	s := newServer(t)
+	var names, want []string
+	for i := range 250 {
+		names = append(names, fmt.Sprintf("name-%03d", i))
+		want = append(want, fmt.Sprintf("deleted name-%03d gone, last body at %d", i, 101+i), fmt.Sprintf("added name-%03d", i))
+	}
+	s.do(func() { s.write("red", names...) })
+	p := newProgram(t, s, "")
+	p.start()
+	p.expect(slices.Concat([]string{"gap reset"}, prefixed("present ", names), []string{"synced"})...)
+	s.forget(func() { s.remove(names...); s.write("red", names...) })
+	p.expect(slices.Concat([]string{"gap expired"}, want, []string{"synced"})...)
 }
 
 // With a selector, a deletion says whether the object exists, also where that cannot be found out.

@@ -28,7 +28,8 @@ type follower struct {
 // list is a list that reconciles.
 type list struct {
 	// from is the highest resourceVersion that was seen before the list. A list of the server's state
-	// at from may still have the last bodies of objects that this list lacks; "": it has none.
+	// at from may still have the last bodies of objects that this list lacks, or whose name another object has in
+	// it; "": it has none.
 	from   string
 	absent bool // nothing exists: see [reconcile.Absent]
 }
@@ -51,7 +52,11 @@ func (f *follower) Handle(ctx context.Context, s source.Signal) error {
 	}
 	if f.list != nil {
 		in.Sighting.Origin = reconcile.List
-		return f.input(ctx, in, s.Object)
+		if f.list.from == "" {
+			return f.input(ctx, in, s.Object)
+		}
+		o := s.Object
+		return f.slot.lend(ctx, func() error { return f.handler.Listed(ctx, in, len(o.Raw), o.Own, o.Release) })
 	}
 	return f.follow(ctx, in, s.Object)
 }
@@ -121,6 +126,11 @@ func (f *follower) listBegun(ctx context.Context, s source.Signal) error {
 
 func (f *follower) listEnded(ctx context.Context, s source.Signal) error {
 	f.saw(s.RV)
+	if f.list.from != "" {
+		if err := f.recallReplaced(ctx, f.list.from); err != nil {
+			return err
+		}
+	}
 	if err := f.input(ctx, &reconcile.Input{Kind: reconcile.ListEnded, Version: s.RV, Owner: ownerText(s.Owner)}, nil); err != nil {
 		return err
 	}

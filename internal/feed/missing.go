@@ -107,15 +107,45 @@ func (m *missing) recall(ctx context.Context, from string) error {
 		}
 		return failed
 	})
+	return m.recalled(ctx, err, failed)
+}
+
+// recalled returns the error of a recall that failed, unless only the server did not answer it: then the last bodies
+// are not known.
+func (f *follower) recalled(ctx context.Context, err, failed error) error {
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case failed != nil:
 		return failed
 	case err != nil:
-		m.Log.Info("last bodies of deleted objects cannot be read", zap.String("collection", m.collection), zap.Error(err))
+		f.Log.Info("last bodies of deleted objects cannot be read", zap.String("collection", f.collection), zap.Error(err))
 	}
 	return nil
+}
+
+// recallReplaced lists the server's state at the resourceVersion from, and passes on the last body of each object whose name
+// another one has in the list that is about to end.
+func (f *follower) recallReplaced(ctx context.Context, from string) error {
+	var keys []string
+	err := f.slot.lend(ctx, func() (err error) {
+		keys, err = f.handler.Replaced(ctx)
+		return err
+	})
+	if err != nil || len(keys) == 0 {
+		return err
+	}
+	names := make([]source.Name, len(keys))
+	for i, key := range keys {
+		names[i] = parseKey(key)
+	}
+	var failed error
+	err = f.source.Recall(ctx, from, names, func(o *source.Object) error {
+		key := durable.ObjectKey(o.Namespace, o.Name)
+		failed = f.slot.lend(ctx, func() error { return f.handler.Former(ctx, key, o, len(o.Raw), o.Release) })
+		return failed
+	})
+	return f.recalled(ctx, err, failed)
 }
 
 // report reports the next n keys without a body.

@@ -6,15 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"go.uber.org/zap"
-	"golang.org/x/sync/semaphore"
 
 	"github.com/kubebridge/kubebridge/internal/delivery"
 	"github.com/kubebridge/kubebridge/internal/durable"
-	"github.com/kubebridge/kubebridge/internal/plan"
 	"github.com/kubebridge/kubebridge/internal/reconcile"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/event"
@@ -36,6 +33,8 @@ const (
 	batchChanges = 4 * BatchRecords
 	// frameBudget bounds the bytes of frames that were read and are not delivered yet.
 	frameBudget = 32 << 20
+	// maxWaiting bounds the bytes of listed objects that wait: see [Handler.Listed].
+	maxWaiting = frameBudget / 8
 	// silentDelay is how long a batch without records waits before it is committed.
 	silentDelay = time.Second
 )
@@ -79,6 +78,9 @@ type Encoder interface {
 // Observer learns what happens. Its methods are called from the goroutine of [Loop.Run], and do not
 // block.
 type Observer interface {
+	// ListBegun says that a list begins that reconciles. A list that breaks off begins again, in the same
+	// run if that is possible.
+	ListBegun(collection string)
 	// Committed says that a batch is on the bus and in the store. It may not keep the records.
 	Committed(c *Commit)
 	// Queued says what is on its way, and what fills the next batch.
@@ -119,75 +121,23 @@ type Options struct {
 // Loop is one sink at work.
 type Loop struct {
 	Options
-	in      chan message
-	calls   chan func(ctx context.Context) error
-	pings   chan struct{} // answers [Loop.Alive]
-	ended   chan struct{} // closed when Run returns
-	budget  *semaphore.Weighted
-	running sync.WaitGroup
+	calls
+	reads *reads
 
 	// All below belongs to Run's goroutine.
 	core      *reconcile.Core
 	inventory *durable.Inventory
-	wanted    map[string]*wanted
-	objects   map[string]int64    // in the inventories of the store, by collection
-	removed   map[string]struct{} // collections that the plan has removed
-	reads     map[string]*reading
-	suspended map[string]time.Time     // collections that are not in the core, until then
-	pauses    map[string]time.Duration // how long collections were suspended last, until they deliver
-	filling   batch
-	flying    *flight
-	written   chan error
-	seq       uint64 // of batches; unlike the core's it goes on after a reset
+	plan      *planned
+	batches   *batches
+	suspended *suspensions
 	stopping  bool
-	planned   bool // the first plan is there: until then nothing is encoded
-	numbers   plan.Numbers
-	owed      map[string]struct{} // by the keys of the store: see owe
-	proved    []string            // collections that were absent when the plan was made
-}
-
-// batch is what the loop knows of a batch.
-type batch struct {
-	bytes int
-	held  int64     // of the frame budget
-	since time.Time // when its first content came
-	// notes are durable before its records, and with them.
-	notes []event.KV
-	grown map[string]int64 // how many inventory entries it adds, by collection
-}
-
-// flight is a batch on its way.
-type flight struct {
-	batch
-	seq    uint64
-	sealed *reconcile.Batch
-	// items are what is written: the items of sealed, and in the mode Intents also items of dropped
-	// collections that the bus already has, or gets before the others. records are made of items.
-	items   []reconcile.Item
-	records []event.Record
-	settled settled
-	unkept  []event.KV // of the encoder, for the commit
-}
-
-// settled is, in the mode Log, what the bus already has of a batch on its way.
-type settled struct {
-	items   []reconcile.Item
-	records []event.Record
-}
-
-// encoded is the payload of an item.
-type encoded struct {
-	record  event.Record
-	changes []event.KV // that go with the item, beside its own
 }
 
 // New returns a loop that is not running yet.
 func New(o Options) *Loop {
-	return &Loop{
-		Options: o, in: make(chan message, 64), calls: make(chan func(context.Context) error), pings: make(chan struct{}), ended: make(chan struct{}), budget: semaphore.NewWeighted(frameBudget),
-		wanted: map[string]*wanted{}, objects: map[string]int64{}, removed: map[string]struct{}{}, reads: map[string]*reading{}, suspended: map[string]time.Time{}, pauses: map[string]time.Duration{},
-		written: make(chan error, 1), owed: map[string]struct{}{},
-	}
+	l := &Loop{Options: o, calls: newCalls(), reads: newReads(&o), plan: newPlanned(), suspended: newSuspensions(o.Observer)}
+	l.batches = &batches{Options: &l.Options, plan: l.plan, budget: l.reads.budget, written: make(chan error, 1), objects: map[string]int64{}}
+	return l
 }
 
 // Run opens the delivery and delivers until stop ends; then it finishes what was decided, for as
@@ -197,7 +147,8 @@ func (l *Loop) Run(ctx, stop context.Context) (err error) {
 	defer func() {
 		close(l.ended)
 		cancel()
-		l.running.Wait()
+		l.reads.running.Wait()
+		l.batches.running.Wait()
 		err = errors.Join(err, l.Delivery.Close())
 	}()
 	if err := l.open(ctx); err != nil {
@@ -213,27 +164,27 @@ func (l *Loop) Run(ctx, stop context.Context) (err error) {
 		if err := l.advance(ctx); err != nil {
 			return err
 		}
-		in := l.in
-		if l.full() || l.stopping {
+		in := l.reads.in
+		if l.batches.full() || l.stopping {
 			in = nil
 		}
-		if l.stopping && l.flying == nil && (l.core.Idle() || !l.planned) {
+		if l.stopping && l.batches.flying == nil && (l.core.Idle() || !l.plan.made) {
 			return nil
 		}
 		select {
 		case m := <-in:
 			err = l.take(m)
-		case f := <-l.calls:
+		case f := <-l.functions:
 			err = f(ctx)
-		case err = <-l.written:
+		case err = <-l.batches.written:
 			err = l.finished(ctx, err)
 		case l.pings <- struct{}{}:
 		case now := <-tick.C:
 			l.tick(now)
-		case <-l.due():
+		case <-l.batches.due():
 		case <-stopped:
-			stopped, l.stopping = nil, true
-			l.stopReads()
+			stopped, l.stopping, l.batches.hurry = nil, true, true
+			l.reads.stopAll()
 		case <-ctx.Done():
 			return l.stopped()
 		}
@@ -249,21 +200,6 @@ func (l *Loop) Run(ctx, stop context.Context) (err error) {
 	}
 }
 
-// Alive reports whether the loop's goroutine answers before ctx ends. It also answers while it
-// waits for the bus or the store.
-func (l *Loop) Alive(ctx context.Context) bool {
-	select {
-	case <-l.pings:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-// Pings returns a channel on which a send answers [Loop.Alive]: for a store that blocks the
-// loop's goroutine while it waits.
-func (l *Loop) Pings() chan<- struct{} { return l.pings }
-
 // State is what the loop knows of a collection.
 type State struct {
 	Run, Incarnation uint64 // 0: there is none
@@ -278,26 +214,13 @@ func (l *Loop) State(collection string) State {
 	if c := l.core.Collection(collection); c != nil {
 		s.Run, s.Incarnation, s.Position = c.Run, c.Incarnation, c.Position
 		if c.Synced != 0 {
-			s.Objects = l.objects[collection]
+			s.Objects = l.batches.objects[collection]
 		}
 	}
-	if w := l.wanted[collection]; w != nil {
+	if w := l.plan.wanted[collection]; w != nil {
 		s.Skips = w.properties.Skip
 	}
 	return s
-}
-
-// answering runs f, which waits for the bus or the store, and answers pings meanwhile.
-func (l *Loop) answering(f func() error) error {
-	done := make(chan error, 1)
-	go func() { done <- f() }()
-	for {
-		select {
-		case err := <-done:
-			return err
-		case l.pings <- struct{}{}:
-		}
-	}
 }
 
 // open connects and continues from what the store holds.
@@ -340,21 +263,18 @@ func (l *Loop) load() error {
 		return err
 	}
 	l.inventory = durable.NewInventory(l.Store)
-	if err := l.loadPlan(); err != nil {
+	if err := l.plan.load(l.Store); err != nil {
 		return err
 	}
 	l.core = reconcile.NewCore(l.inventory, state, now())
 	l.core.Omit(l.Delivery.Mode() != delivery.Intents, l.Delivery.Mode() != delivery.Log)
-	clear(l.objects)
-	for _, id := range l.core.IDs() {
-		if err := l.count(id); err != nil {
-			return err
-		}
+	if err := l.batches.load(l.core); err != nil {
+		return err
 	}
-	for id := range l.wanted {
+	for id := range l.plan.wanted {
 		l.configure(id)
 	}
-	for id := range l.removed {
+	for id := range l.plan.removed {
 		l.step(reconcile.Remove, id)
 	}
 	return nil
@@ -363,16 +283,10 @@ func (l *Loop) load() error {
 // reset gives up what consumers have been sent: every collection begins another incarnation. Nothing
 // is on its way to the bus.
 func (l *Loop) reset(ctx context.Context, why error) error {
-	l.stopReads()
-	l.discard()
-	l.budget.Release(l.filling.held)
-	notes := l.filling.notes
-	if l.flying != nil {
-		l.budget.Release(l.flying.held)
-		notes = append(l.flying.notes, notes...)
-	}
-	l.filling, l.flying = batch{notes: notes}, nil
-	clear(l.suspended)
+	l.reads.stopAll()
+	l.reads.discard()
+	l.batches.restart()
+	l.suspended.clear()
 	if l.core != nil {
 		for _, id := range l.core.IDs() {
 			l.Encoder.Dropped(id)
@@ -395,6 +309,108 @@ func (l *Loop) reset(ctx context.Context, why error) error {
 	return l.load()
 }
 
+// take handles a message and those that wait behind it, while the batch has room.
+func (l *Loop) take(m message) error {
+	for {
+		if err := l.handle(m); err != nil {
+			return err
+		}
+		if l.batches.full() {
+			return nil
+		}
+		select {
+		case m = <-l.reads.in:
+		default:
+			return nil
+		}
+	}
+}
+
+// handle deals with a message.
+func (l *Loop) handle(m message) error {
+	switch {
+	case m.ended != nil:
+		return m.ended
+	case m.call != nil:
+		m.call(l)
+		l.reads.drop(m)
+		return nil
+	}
+	switch in := m.input; in.Kind {
+	case reconcile.ListBegun:
+		if in.Read == l.core.Reading(in.Collection).Number {
+			l.reads.dropWaiting(in.Collection) // of a list that broke off
+			l.Observer.ListBegun(in.Collection)
+		}
+	case reconcile.ListEnded:
+		for _, key := range l.reads.waitingKeys(in.Collection) {
+			l.decideWaiting(in.Collection, key)
+		}
+	case reconcile.Sighted:
+		l.decideWaiting(in.Collection, in.Sighting.Key) // a streamed list can have several states of an object
+		if m.own != nil && l.core.Replaces(in) && l.reads.wait(m) {
+			return nil
+		}
+	}
+	l.decide(m)
+	return nil
+}
+
+// decideWaiting ends the wait of a listed object, if there is one.
+func (l *Loop) decideWaiting(collection, key string) {
+	if m, waits := l.reads.takeWaiting(collection, key); waits {
+		l.decide(m)
+	}
+}
+
+// decide passes an input on to the core.
+func (l *Loop) decide(m message) {
+	before := l.core.Pending()
+	if s := m.input.Sighting; s != nil {
+		known, inDoubt := l.core.Object(m.input.Collection, s.Key)
+		l.Encoder.Prepare(m.input.Collection, s, known, inDoubt)
+		l.batches.stepObject(m.input, s.Key)
+	} else {
+		l.core.Step(m.input)
+	}
+	l.batches.encode(m.detail)
+	if m.release != nil {
+		m.release() // records have copied what they need
+	}
+	if l.core.Pending() > before {
+		l.batches.filling.held += m.bytes // until it is delivered
+	} else {
+		l.reads.budget.Release(m.bytes)
+	}
+}
+
+// finished deals with the end of the batch on its way.
+func (l *Loop) finished(ctx context.Context, err error) error {
+	var (
+		route  *sink.RouteError
+		record *sink.RecordError
+	)
+	switch {
+	case err == nil:
+		l.suspended.delivered(l.batches.committed().sealed.Items)
+		return nil
+	case errors.As(err, &route):
+		l.refused(ctx, route)
+		return nil
+	case errors.As(err, &record):
+		l.rejected(ctx, record)
+		return nil
+	case errors.Is(err, sink.ErrReset):
+		return l.reset(ctx, err)
+	}
+	return err
+}
+
+// stopped is the error of a stop that could not wait for the bus.
+func (l *Loop) stopped() error {
+	return fmt.Errorf("stopped while %d events were not acknowledged by the bus: they are delivered after the next start", l.batches.unacknowledged())
+}
+
 // now is the time in the unit of run numbers.
 func now() uint64 { return uint64(time.Now().UnixMilli()) }
 
@@ -403,37 +419,44 @@ func (l *Loop) advance(ctx context.Context) error {
 	if err := l.resume(time.Now()); err != nil {
 		return err
 	}
-	if !l.planned {
+	if !l.plan.made {
 		return nil
 	}
-	l.forget()
-	l.encode("")
-	l.dispatch(ctx)
-	l.queued()
+	l.batches.forget()
+	l.batches.encode("")
+	l.batches.dispatch(ctx)
+	l.batches.queued()
 	for _, id := range l.core.IDs() {
 		l.follow(ctx, id)
 	}
-	for id := range l.reads {
+	for id := range l.reads.open {
 		l.follow(ctx, id) // it may not be in the core any more
 	}
 	return l.inventory.Err()
 }
 
+// follow has a collection read as the core says.
+func (l *Loop) follow(ctx context.Context, id string) {
+	want := l.core.Reading(id)
+	want.Stop = want.Stop || l.stopping
+	l.reads.follow(ctx, id, want)
+}
+
 // tick does what is due at intervals.
 func (l *Loop) tick(at time.Time) {
-	if l.planned && l.Replan != nil && !slices.Equal(l.absent(), l.proved) {
+	if l.plan.made && l.Replan != nil && !slices.Equal(absent(l.core), l.plan.proved) {
 		l.Replan()
 	}
 	for _, id := range l.core.IDs() {
 		c := l.core.Collection(id)
-		w := l.wanted[id]
+		w := l.plan.wanted[id]
 		switch {
-		case c.Phase == reconcile.Leaving && l.replaced(id):
+		case c.Phase == reconcile.Leaving && l.plan.replaced(id, l.core):
 			l.step(reconcile.Release, id)
-		case c.Phase != reconcile.InStep || !l.planned:
-		case l.owes(id) && !c.Resync: // a synced event would close the gap of the resync
+		case c.Phase != reconcile.InStep || !l.plan.made:
+		case l.plan.owes(id) && !c.Resync: // a synced event would close the gap of the resync
 			l.step(reconcile.Confirm, id)
-			l.encode("")
+			l.batches.encode("")
 		case c.Resync:
 			l.step(reconcile.SideBegun, id)
 		case w == nil: // no plan has named it since the start

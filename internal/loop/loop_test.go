@@ -174,6 +174,9 @@ func (o *observer) Committed(c *loop.Commit) {
 	}
 }
 
+// ListBegun implements [loop.Observer].
+func (*observer) ListBegun(string) {}
+
 // Queued implements [loop.Observer].
 func (*observer) Queued(loop.Load, loop.Load) {}
 

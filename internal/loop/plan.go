@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"github.com/kubebridge/kubebridge/internal/durable"
 	"github.com/kubebridge/kubebridge/internal/plan"
 	"github.com/kubebridge/kubebridge/internal/reconcile"
+	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
@@ -51,48 +51,80 @@ func (l *Loop) Set(ctx context.Context, p Plan) error {
 }
 
 func (l *Loop) set(p Plan) error {
-	for _, w := range p.Wanted {
-		properties, err := w.Configure()
-		if err != nil {
-			return fmt.Errorf("collection %s: %w", w.ID, err)
-		}
-		next := &wanted{Wanted: w, properties: properties}
-		if before := l.wanted[w.ID]; before != nil {
-			next.synced, next.verified = before.synced, before.verified
-		}
-		l.wanted[w.ID] = next
-		delete(l.removed, w.ID)
+	notes, err := l.plan.set(p)
+	if err != nil {
+		return err
 	}
-	for _, id := range p.Outcomes.Removed {
-		delete(l.wanted, id)
-		l.removed[id] = struct{}{}
-	}
-	l.number(p.Outcomes)
+	l.batches.note(notes...)
 	for _, w := range p.Wanted {
 		l.configure(w.ID)
 	}
 	for _, id := range p.Outcomes.Removed {
 		l.step(reconcile.Remove, id)
 	}
-	l.planned = true
 	return nil
 }
 
-// number gives the plan its number.
-func (l *Loop) number(o *plan.Outcomes) {
-	next, changes := l.numbers.Next(o, func(c *plan.Collection) string { return digest(l.wanted[c.ID()].properties) }, now())
-	value := next.Encode()
-	if bytes.Equal(value, l.numbers.Encode()) {
-		return
+// configure passes the properties of a collection on to the core.
+func (l *Loop) configure(id string) {
+	if properties, wanted := l.plan.properties(id); wanted && !l.suspended.has(id) {
+		l.core.Step(&reconcile.Input{Kind: reconcile.Configure, Collection: id, Properties: properties, Now: now()})
 	}
-	l.numbers = next
-	l.filling.notes = append(l.filling.notes, event.KV{Key: []byte(plan.Key), Value: value})
+}
+
+// planned is what the present plan says: which collections are wanted, the numbers of the plan, and which of these
+// consumers have yet to get. Only Run's goroutine uses it.
+type planned struct {
+	made    bool // the first plan is there: until then nothing is encoded
+	wanted  map[string]*wanted
+	removed map[string]struct{} // collections that the plan has removed
+	numbers plan.Numbers
+	owed    map[string]struct{} // by the keys of the store: see owe
+	proved  []string            // collections that were absent when the plan was made
+}
+
+func newPlanned() *planned {
+	return &planned{wanted: map[string]*wanted{}, removed: map[string]struct{}{}, owed: map[string]struct{}{}}
+}
+
+// set takes over a plan. It returns the changes of the store that must be durable before the next event.
+func (n *planned) set(p Plan) (notes []event.KV, err error) {
+	for _, w := range p.Wanted {
+		properties, err := w.Configure()
+		if err != nil {
+			return nil, fmt.Errorf("collection %s: %w", w.ID, err)
+		}
+		next := &wanted{Wanted: w, properties: properties}
+		if before := n.wanted[w.ID]; before != nil {
+			next.synced, next.verified = before.synced, before.verified
+		}
+		n.wanted[w.ID] = next
+		delete(n.removed, w.ID)
+	}
+	for _, id := range p.Outcomes.Removed {
+		delete(n.wanted, id)
+		n.removed[id] = struct{}{}
+	}
+	n.made = true
+	return n.number(p.Outcomes), nil
+}
+
+// number gives the plan its number.
+func (n *planned) number(o *plan.Outcomes) (notes []event.KV) {
+	next, changes := n.numbers.Next(o, func(c *plan.Collection) string { return digest(n.wanted[c.ID()].properties) }, now())
+	value := next.Encode()
+	if bytes.Equal(value, n.numbers.Encode()) {
+		return nil
+	}
+	n.numbers = next
+	notes = append(notes, event.KV{Key: []byte(plan.Key), Value: value})
 	for _, id := range changes.Edited {
-		l.owe(durable.OwedEditKey(id))
+		notes = append(notes, n.owe(durable.OwedEditKey(id)))
 	}
 	for _, resource := range changes.Resources {
-		l.owe(durable.OwedPlanKey(resource))
+		notes = append(notes, n.owe(durable.OwedPlanKey(resource)))
 	}
+	return notes
 }
 
 // digest is a digest of properties. Skip, which matters at the begin of a collection only, is left
@@ -107,28 +139,29 @@ func digest(p reconcile.Properties) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-func (l *Loop) configure(id string) {
-	w := l.wanted[id]
-	if _, suspended := l.suspended[id]; w == nil || suspended {
-		return
+// properties returns the properties of a wanted collection.
+func (n *planned) properties(id string) (p reconcile.Properties, wanted bool) {
+	w := n.wanted[id]
+	if w == nil {
+		return p, false
 	}
-	properties := w.properties
-	properties.Skip = properties.Skip && l.numbers.First(id)
-	l.core.Step(&reconcile.Input{Kind: reconcile.Configure, Collection: id, Properties: properties, Now: now()})
+	p = w.properties
+	p.Skip = p.Skip && n.numbers.First(id)
+	return p, true
 }
 
-// owe notes that consumers must get an event with the numbers of the plan. The note is durable
+// owe returns the note that consumers must get an event with the numbers of the plan. The note must be durable
 // before the event. The commit of the event removes it: see paid.
-func (l *Loop) owe(key []byte) {
-	l.owed[string(key)] = struct{}{}
-	l.filling.notes = append(l.filling.notes, event.KV{Key: key, Value: []byte("1")})
+func (n *planned) owe(key []byte) event.KV {
+	n.owed[string(key)] = struct{}{}
+	return event.KV{Key: key, Value: []byte("1")}
 }
 
 // paid returns the changes that remove the notes of owe which an event about a collection fulfils.
-func (l *Loop) paid(id string) (changes []event.KV) {
+func (n *planned) paid(id string) (changes []event.KV) {
 	for _, key := range [][]byte{durable.OwedEditKey(id), durable.OwedPlanKey(Resource(id))} {
-		if _, owed := l.owed[string(key)]; owed {
-			delete(l.owed, string(key))
+		if _, owed := n.owed[string(key)]; owed {
+			delete(n.owed, string(key))
 			changes = append(changes, event.KV{Key: key})
 		}
 	}
@@ -136,27 +169,27 @@ func (l *Loop) paid(id string) (changes []event.KV) {
 }
 
 // owes reports whether an event about a collection must carry the numbers of the plan.
-func (l *Loop) owes(id string) bool {
-	_, edit := l.owed[string(durable.OwedEditKey(id))]
-	_, resource := l.owed[string(durable.OwedPlanKey(Resource(id)))]
+func (n *planned) owes(id string) bool {
+	_, edit := n.owed[string(durable.OwedEditKey(id))]
+	_, resource := n.owed[string(durable.OwedPlanKey(Resource(id)))]
 	return edit || resource
 }
 
-// loadPlan reads the numbers of the plan and what is owed of them.
-func (l *Loop) loadPlan() error {
-	stored, err := durable.LoadPlan(l.Store)
+// load reads the numbers of the plan and what is owed of them.
+func (n *planned) load(store checkpoint.Store) error {
+	stored, err := durable.LoadPlan(store)
 	if err != nil {
 		return err
 	}
-	if stored.Number > l.numbers.Number {
-		l.numbers = stored
+	if stored.Number > n.numbers.Number {
+		n.numbers = stored
 	}
-	owed, err := durable.Owed(l.Store)
+	owed, err := durable.Owed(store)
 	if err != nil {
 		return fmt.Errorf("read the checkpoint: %w", err)
 	}
 	for _, key := range owed {
-		l.owed[key] = struct{}{}
+		n.owed[key] = struct{}{}
 	}
 	return nil
 }
@@ -164,13 +197,13 @@ func (l *Loop) loadPlan() error {
 // Numbers returns what events about a collection say of the plan. It is called from Run's goroutine.
 func (l *Loop) Numbers(id string) *event.Plan {
 	c := event.ParseCollection(id)
-	return l.numbers.Of(&c)
+	return l.plan.numbers.Of(&c)
 }
 
 // replaced reports whether every wanted collection of a collection's resource has synced.
-func (l *Loop) replaced(id string) bool {
-	for other := range l.wanted {
-		if Resource(other) == Resource(id) && !l.core.Settled(other) {
+func (n *planned) replaced(id string, core *reconcile.Core) bool {
+	for other := range n.wanted {
+		if Resource(other) == Resource(id) && !core.Settled(other) {
 			return false
 		}
 	}
@@ -191,16 +224,16 @@ func (l *Loop) Known(ctx context.Context) ([]plan.Known, error) {
 	err := l.do(ctx, func(context.Context) error {
 		for _, id := range l.core.IDs() {
 			properties := l.core.Collection(id).Properties
-			all = append(all, plan.Known{ID: id, Held: l.held(id), Selection: properties.Selection, Storage: properties.Storage})
+			all = append(all, plan.Known{ID: id, Held: held(l.core, id), Selection: properties.Selection, Storage: properties.Storage})
 		}
-		for id := range l.suspended {
+		for id := range l.suspended.until {
 			k := plan.Known{ID: id, Held: plan.Objects}
-			if w := l.wanted[id]; w != nil {
+			if w := l.plan.wanted[id]; w != nil {
 				k.Selection, k.Storage = w.properties.Selection, w.properties.Storage
 			}
 			all = append(all, k)
 		}
-		l.proved = l.absent()
+		l.plan.proved = absent(l.core)
 		return l.inventory.Err()
 	})
 	if err != nil {
@@ -210,22 +243,23 @@ func (l *Loop) Known(ctx context.Context) ([]plan.Known, error) {
 	return all, nil
 }
 
-func (l *Loop) held(id string) plan.Held {
-	switch c := l.core.Collection(id); {
+// held is what consumers have of a collection.
+func held(core *reconcile.Core, id string) plan.Held {
+	switch c := core.Collection(id); {
 	case c.Phase == reconcile.Absent && c.Incarnation == 0:
 		return plan.NothingExists
 	case c.Phase == reconcile.Closed || c.Incarnation == 0:
 		return plan.Nothing
-	case c.Phase == reconcile.Absent, c.Phase == reconcile.InStep && !l.core.Holds(id):
+	case c.Phase == reconcile.Absent, c.Phase == reconcile.InStep && !core.Holds(id):
 		return plan.Empty
 	}
 	return plan.Objects
 }
 
 // absent returns the collections in the phase [reconcile.Absent], sorted.
-func (l *Loop) absent() (ids []string) {
-	for _, id := range l.core.IDs() {
-		if l.core.Collection(id).Phase == reconcile.Absent {
+func absent(core *reconcile.Core) (ids []string) {
+	for _, id := range core.IDs() {
+		if core.Collection(id).Phase == reconcile.Absent {
 			ids = append(ids, id)
 		}
 	}
@@ -237,7 +271,7 @@ func (l *Loop) absent() (ids []string) {
 func (l *Loop) Resync(ctx context.Context, match func(id string) bool) ([]string, error) {
 	var ids []string // as in Known
 	err := l.do(ctx, func(context.Context) error {
-		for id := range l.wanted {
+		for id := range l.plan.wanted {
 			if match(id) {
 				ids = append(ids, id)
 				l.step(reconcile.Demand, id)
@@ -251,30 +285,3 @@ func (l *Loop) Resync(ctx context.Context, match func(id string) bool) ([]string
 	slices.Sort(ids)
 	return ids, nil
 }
-
-// do runs f in the loop's goroutine. An error of f also ends the loop. If ctx ends first, do returns,
-// and f may still be running. If the loop has ended, f does not run.
-func (l *Loop) do(ctx context.Context, f func(context.Context) error) error {
-	done := make(chan error, 1)
-	call := func(ctx context.Context) error {
-		err := f(ctx)
-		done <- err
-		return err
-	}
-	select {
-	case l.calls <- call:
-	case <-l.ended:
-		return ErrEnded
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// ErrEnded is returned by a method of a loop whose Run has returned. The reason is in what Run returned.
-var ErrEnded = errors.New("the sink has ended")

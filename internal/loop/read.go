@@ -2,11 +2,31 @@ package loop
 
 import (
 	"context"
+	"maps"
+	"slices"
+	"sync"
 
 	"go.uber.org/zap"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/kubebridge/kubebridge/internal/reconcile"
 )
+
+// reads is what reads the API server. It owns what was read and is not handled yet, and bounds its memory. Run's
+// goroutine starts and stops reads; each of them has a goroutine of its own, which uses in and budget only.
+type reads struct {
+	reader  Reader
+	log     *zap.Logger
+	in      chan message
+	budget  *semaphore.Weighted // bytes of frames that were read and are not delivered yet
+	running sync.WaitGroup
+	open    map[string]*reading // by collection
+	waits   int64               // bytes of all messages that wait
+}
+
+func newReads(o *Options) *reads {
+	return &reads{reader: o.Reader, log: o.Log, in: make(chan message, 64), budget: semaphore.NewWeighted(frameBudget), open: map[string]*reading{}}
+}
 
 // reading is a collection that is being read.
 type reading struct {
@@ -15,29 +35,25 @@ type reading struct {
 	side   uint64 // the list beside the watch that was started last
 	// start runs f in a goroutine of its own until stop is called.
 	start func(f func(ctx context.Context) error)
+	// waiting are listed objects whose name another object had, by key: see [Handler.Listed].
+	waiting map[string]message
 }
 
 // message is what reaches the loop from a reader.
 type message struct {
-	input   *reconcile.Input
+	input   *reconcile.Input // nil: call or ended is set
+	call    func(l *Loop)
+	ended   error  // the reader failed; the loop ends with this error
 	bytes   int64  // taken from the budget
-	release func() // gives up the memory of the input's object; nil: nothing to give up
+	own     func() // makes the memory of the input's object independent of that of others; nil: it must not wait
+	release func() // gives up the memory; nil: nothing to give up
 	detail  string // of a list that begins: why
-	missing *question
-	ended   error // the reader failed; the loop ends with this error
-}
-
-// question asks which keys a list lacks.
-type question struct {
-	collection string
-	limit      int
-	answer     chan []reconcile.Absentee
 }
 
 // Handler passes on what is read of one collection. Its methods block while the loop takes nothing
 // more. If ctx ends first, they return its error.
 type Handler struct {
-	loop       *Loop
+	reads      *reads
 	collection string
 	read, side uint64
 }
@@ -51,17 +67,47 @@ func (h *Handler) ListBegun(ctx context.Context, in *reconcile.Input, detail str
 // Input passes an input on. size is that of the object in bytes, and release, which may be nil, is
 // called when its memory is not needed any more.
 func (h *Handler) Input(ctx context.Context, in *reconcile.Input, size int, release func()) error {
-	return h.pass(ctx, in, message{bytes: min(int64(size), frameBudget/4), release: release})
+	return h.pass(ctx, in, message{bytes: bytesOf(size), release: release})
 }
+
+// Listed is as Input, for an object of a list. If another object had its name before, it waits until
+// [Handler.Former] or the end of the list, as far as there is memory. own makes its memory independent of
+// that of other objects.
+func (h *Handler) Listed(ctx context.Context, in *reconcile.Input, size int, own, release func()) error {
+	return h.pass(ctx, in, message{bytes: bytesOf(size), own: own, release: release})
+}
+
+// Replaced returns the keys of the objects that wait: see Listed.
+func (h *Handler) Replaced(ctx context.Context) ([]string, error) {
+	return ask(ctx, h, func(l *Loop) []string { return l.reads.waitingKeys(h.collection) })
+}
+
+// Former passes on the last body of the object that had the name of a waiting one. It ends the wait. size and
+// release are those of body.
+func (h *Handler) Former(ctx context.Context, key string, body any, size int, release func()) error {
+	return h.send(ctx, message{bytes: bytesOf(size), release: release, call: func(l *Loop) {
+		if m, waits := l.reads.takeWaiting(h.collection, key); waits {
+			m.input.Sighting.Former = body
+			l.decide(m)
+		}
+	}})
+}
+
+// bytesOf is what an object takes of the budget.
+func bytesOf(size int) int64 { return min(int64(size), frameBudget/4) }
 
 func (h *Handler) pass(ctx context.Context, in *reconcile.Input, m message) error {
 	in.Collection, in.Read, in.Side, in.Now = h.collection, h.read, h.side, now()
 	m.input = in
-	if err := h.loop.budget.Acquire(ctx, m.bytes); err != nil {
+	return h.send(ctx, m)
+}
+
+func (h *Handler) send(ctx context.Context, m message) error {
+	if err := h.reads.budget.Acquire(ctx, m.bytes); err != nil {
 		return err
 	}
-	if err := h.loop.pass(ctx, m); err != nil {
-		h.loop.budget.Release(m.bytes)
+	if err := h.reads.pass(ctx, m); err != nil {
+		h.reads.budget.Release(m.bytes)
 		return err
 	}
 	return nil
@@ -71,141 +117,155 @@ func (h *Handler) pass(ctx context.Context, in *reconcile.Input, m message) erro
 // [reconcile.ListLacks] for each and asks again; when there are none, it passes on
 // [reconcile.ListDone].
 func (h *Handler) Missing(ctx context.Context, limit int) ([]reconcile.Absentee, error) {
-	q := &question{h.collection, limit, make(chan []reconcile.Absentee, 1)}
-	if err := h.loop.pass(ctx, message{missing: q}); err != nil {
+	return ask(ctx, h, func(l *Loop) []reconcile.Absentee { return l.core.Missing(h.collection, limit) })
+}
+
+// ask returns what f returns in Run's goroutine, once what was passed on before is handled.
+func ask[T any](ctx context.Context, h *Handler, f func(l *Loop) []T) ([]T, error) {
+	answer := make(chan []T, 1)
+	if err := h.reads.pass(ctx, message{call: func(l *Loop) { answer <- f(l) }}); err != nil {
 		return nil, err
 	}
 	select {
-	case keys := <-q.answer:
-		return keys, nil
+	case list := <-answer:
+		return list, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 }
 
-func (l *Loop) pass(ctx context.Context, m message) error {
+func (r *reads) pass(ctx context.Context, m message) error {
 	select {
-	case l.in <- m:
+	case r.in <- m:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-// take handles a message and those that wait behind it, while the batch has room.
-func (l *Loop) take(m message) error {
-	for {
-		if err := l.handle(m); err != nil {
-			return err
-		}
-		if l.full() {
-			return nil
-		}
-		select {
-		case m = <-l.in:
-		default:
-			return nil
-		}
+// follow starts and stops the reading of a collection.
+func (r *reads) follow(ctx context.Context, id string, want reconcile.Read) {
+	now := r.open[id]
+	if now != nil && (want.Stop || now.number != want.Number) {
+		r.stop(id)
+		now = nil
 	}
-}
-
-func (l *Loop) handle(m message) error {
-	switch {
-	case m.ended != nil:
-		return m.ended
-	case m.missing != nil:
-		m.missing.answer <- l.core.Missing(m.missing.collection, m.missing.limit)
-		return nil
-	}
-	before := l.core.Pending()
-	if s := m.input.Sighting; s != nil {
-		known, inDoubt := l.core.Object(m.input.Collection, s.Key)
-		l.Encoder.Prepare(m.input.Collection, s, known, inDoubt)
-		l.stepObject(m.input, s.Key)
-	} else {
-		l.core.Step(m.input)
-	}
-	l.encode(m.detail)
-	if m.release != nil {
-		m.release() // records have copied what they need
-	}
-	if l.core.Pending() > before {
-		l.filling.held += m.bytes // until it is delivered
-	} else {
-		l.budget.Release(m.bytes)
-	}
-	return nil
-}
-
-// follow starts and stops the reading of a collection as the core says.
-func (l *Loop) follow(ctx context.Context, id string) {
-	want, r := l.core.Reading(id), l.reads[id]
-	stop := want.Stop || l.stopping
-	if r != nil && (stop || r.number != want.Number) {
-		r.stop()
-		delete(l.reads, id)
-		r = nil
-	}
-	if stop {
+	if want.Stop {
 		return
 	}
-	if r == nil {
-		r = l.newReading(ctx, want.Number)
-		l.reads[id] = r
-		h := &Handler{loop: l, collection: id, read: want.Number}
-		r.start(func(ctx context.Context) error { return l.Reader.Read(ctx, id, want, h) })
+	if now == nil {
+		now = r.newReading(ctx, want.Number)
+		r.open[id] = now
+		h := &Handler{reads: r, collection: id, read: want.Number}
+		now.start(func(ctx context.Context) error { return r.reader.Read(ctx, id, want, h) })
 	}
-	if want.Side != 0 && r.side != want.Side {
-		r.side = want.Side
-		h := &Handler{loop: l, collection: id, side: want.Side}
-		r.start(func(ctx context.Context) error { return l.readBeside(ctx, want, h) })
+	if want.Side != 0 && now.side != want.Side {
+		now.side = want.Side
+		h := &Handler{reads: r, collection: id, side: want.Side}
+		now.start(func(ctx context.Context) error { return r.readBeside(ctx, want, h) })
 	}
 }
 
-func (l *Loop) newReading(ctx context.Context, number uint64) *reading {
+func (r *reads) newReading(ctx context.Context, number uint64) *reading {
 	ctx, cancel := context.WithCancel(ctx)
-	return &reading{number: number, stop: cancel, start: func(f func(ctx context.Context) error) { l.read(ctx, f) }}
+	return &reading{number: number, stop: cancel, start: func(f func(ctx context.Context) error) { r.run(ctx, f) }}
 }
 
 // readBeside lists a collection beside its watch. A failure ends that list only.
-func (l *Loop) readBeside(ctx context.Context, want reconcile.Read, h *Handler) error {
-	err := l.Reader.Side(ctx, h.collection, want, h)
+func (r *reads) readBeside(ctx context.Context, want reconcile.Read, h *Handler) error {
+	err := r.reader.Side(ctx, h.collection, want, h)
 	if err == nil || ctx.Err() != nil {
 		return nil
 	}
-	l.Log.Warn("list beside the watch failed, retrying later", zap.String("collection", h.collection), zap.Error(err))
+	r.log.Warn("list beside the watch failed, retrying later", zap.String("collection", h.collection), zap.Error(err))
 	return h.Input(ctx, &reconcile.Input{Kind: reconcile.SideBroken}, 0, nil)
 }
 
-// read runs f until it returns. An error that is not of ctx's end ends the loop.
-func (l *Loop) read(ctx context.Context, f func(ctx context.Context) error) {
-	l.running.Go(func() {
+// run runs f until it returns. An error that is not of ctx's end ends the loop.
+func (r *reads) run(ctx context.Context, f func(ctx context.Context) error) {
+	r.running.Go(func() {
 		if err := f(ctx); err != nil && ctx.Err() == nil {
-			_ = l.pass(ctx, message{ended: err}) // fails with ctx only
+			_ = r.pass(ctx, message{ended: err}) // fails with ctx only
 		}
 	})
 }
 
+// stop ends the reading of a collection.
+func (r *reads) stop(id string) {
+	r.dropWaiting(id)
+	r.open[id].stop()
+	delete(r.open, id)
+}
+
+// wait has a listed object wait, and reports whether there is memory for it.
+func (r *reads) wait(m message) bool {
+	now := r.open[m.input.Collection]
+	if now == nil || r.waits+m.bytes > maxWaiting {
+		return false
+	}
+	m.own()
+	r.waits += m.bytes
+	if now.waiting == nil {
+		now.waiting = map[string]message{}
+	}
+	now.waiting[m.input.Sighting.Key] = m
+	return true
+}
+
+// waitingKeys returns the keys of the objects of a collection that wait, sorted.
+func (r *reads) waitingKeys(id string) []string {
+	now := r.open[id]
+	if now == nil {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(now.waiting))
+}
+
+// takeWaiting returns the object of a key that waits. It does not wait any more.
+func (r *reads) takeWaiting(id, key string) (m message, waits bool) {
+	now := r.open[id]
+	if now == nil {
+		return m, false
+	}
+	if m, waits = now.waiting[key]; waits {
+		delete(now.waiting, key)
+		r.waits -= m.bytes
+	}
+	return m, waits
+}
+
+// dropWaiting gives up the objects of a collection that wait.
+func (r *reads) dropWaiting(id string) {
+	for _, key := range r.waitingKeys(id) {
+		m, _ := r.takeWaiting(id, key)
+		r.drop(m)
+	}
+}
+
+func (r *reads) stopAll() {
+	for id := range r.open {
+		r.stop(id)
+	}
+}
+
 // discard waits until the stopped reads have ended, and drops what they have passed on. The next core
 // numbers its reads from 1, so it would accept inputs of these reads as its own.
-func (l *Loop) discard() {
-	l.running.Wait()
+func (r *reads) discard() {
+	r.running.Wait()
 	for {
 		select {
-		case m := <-l.in:
-			if m.release != nil {
-				m.release()
-			}
-			l.budget.Release(m.bytes)
+		case m := <-r.in:
+			r.drop(m)
 		default:
 			return
 		}
 	}
 }
 
-func (l *Loop) stopReads() {
-	for id, r := range l.reads {
-		r.stop()
-		delete(l.reads, id)
+// drop gives up a message.
+func (r *reads) drop(m message) {
+	if m.release != nil {
+		m.release()
 	}
+	r.budget.Release(m.bytes)
 }

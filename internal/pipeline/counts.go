@@ -14,8 +14,13 @@ import (
 // collectionCounts are the counts of one collection. All but tally belongs to the loop's goroutine.
 type collectionCounts struct {
 	tally tally // for the status
-	// since has the counts of the synced event of a list; it begins with each gap.
-	since        event.Counts
+	// since has the counts of the synced event of a list: events since the last gap, and objects of the list
+	// that began last.
+	since event.Counts
+	run   uint64 // of the last gap; 0: none since the start
+	// quiet is how many objects of the list have led to no event since the gap, and were not filtered out.
+	quiet        int
+	undecided    bool // the object at hand is one of quiet
 	skips        bool // objects of the list are not published
 	seen, repeat prometheus.Counter
 }
@@ -26,13 +31,46 @@ func (c *collectionCounts) synced() *event.Counts {
 		return nil
 	}
 	out := c.since
-	rest := max(0, out.Listed-out.Added-out.Modified-out.Present-out.Filtered)
 	if c.skips {
-		out.Skipped = rest
+		out.Skipped = c.quiet
 	} else {
-		out.Unchanged = rest
+		out.Unchanged = c.quiet
 	}
 	return &out
+}
+
+// gap begins the counts of a run.
+func (c *collectionCounts) gap(run uint64, skips bool) {
+	c.since, c.run, c.skips = event.Counts{}, run, skips
+	c.listBegun()
+}
+
+// listBegun begins the counts of a list. It may be one that begins again, in the run of the one before.
+func (c *collectionCounts) listBegun() {
+	c.since.Listed, c.quiet, c.undecided = 0, 0, false
+	c.tally.read.Store(0)
+}
+
+// sighted counts what was seen of an object.
+func (c *collectionCounts) sighted(s *reconcile.Sighting, known *reconcile.Object) {
+	c.undecided = false
+	if s.Origin == reconcile.Watch || s.Form != reconcile.Seen {
+		return
+	}
+	c.since.Listed++
+	c.tally.read.Add(1)
+	if known == nil || known.UID != s.UID || known.Run != c.run { // otherwise its event is counted already
+		c.undecided = true
+		c.quiet++
+	}
+}
+
+// decided says that the object at hand is published or filtered out.
+func (c *collectionCounts) decided() {
+	if c.undecided {
+		c.undecided = false
+		c.quiet--
+	}
 }
 
 // counted counts an event of an object since the last gap. Only the synced event of a list shows the
@@ -45,9 +83,11 @@ func (c *collectionCounts) counted(t event.Type) {
 		c.since.Modified++
 	case event.Deleted:
 		c.since.Deleted++
+		return
 	case event.Present:
 		c.since.Present++
 	}
+	c.decided()
 }
 
 // counting is the loop's encoder. It also counts for the pipeline the objects and events that pass
@@ -72,10 +112,7 @@ func (e counting) Prepare(collection string, s *reconcile.Sighting, known *recon
 	if s.Form == reconcile.Seen && known != nil && known.UID == s.UID && known.Version == s.Version && known.Digest == s.Digest {
 		c.repeat.Inc()
 	}
-	if s.Origin != reconcile.Watch && s.Form == reconcile.Seen {
-		c.since.Listed++
-		c.tally.read.Add(1)
-	}
+	c.sighted(s, known)
 }
 
 // Encode implements [loop.Encoder].
@@ -87,8 +124,7 @@ func (e counting) Encode(i *reconcile.Item, detail string, at time.Time) (event.
 	case i.Object != nil:
 		c.counted(i.Object.Type)
 	case i.Event.Type == event.Gap:
-		c.since, c.skips = event.Counts{}, i.Event.Reset && e.p.loop.State(i.Collection).Skips
-		c.tally.read.Store(0)
+		c.gap(i.Run, i.Event.Reset && e.p.loop.State(i.Collection).Skips)
 	}
 	return e.Encoder.Encode(i, at)
 }
@@ -101,6 +137,7 @@ func (p *Pipeline) count(collection string, what encode.Count, t event.Type) {
 		p.metrics.filtered.WithLabelValues(p.name, resource, t.String()).Inc()
 		if c := p.countsOf(collection); c != nil {
 			c.since.Filtered++
+			c.decided()
 		}
 	case encode.FilterErrors:
 		p.metrics.filterErrors.WithLabelValues(p.name, resource).Inc()

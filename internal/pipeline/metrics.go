@@ -9,29 +9,44 @@ import (
 // Metrics are those of all pipelines of a bridge. Labels are sink, resource, type and reason,
 // never names of objects.
 type Metrics struct {
-	seen         *prometheus.CounterVec
+	sourceMetrics
+	eventMetrics
+	sinkMetrics
+}
+
+// sourceMetrics are about what is read from the API server.
+type sourceMetrics struct {
+	seen      *prometheus.CounterVec
+	repeated  *prometheus.CounterVec
+	drift     *prometheus.CounterVec
+	listed    *prometheus.CounterVec
+	suspended *prometheus.CounterVec
+	state     *prometheus.GaugeVec
+}
+
+// eventMetrics are about what becomes of what was read.
+type eventMetrics struct {
 	delivered    *prometheus.CounterVec
-	repeated     *prometheus.CounterVec
 	gaps         *prometheus.CounterVec
-	truncated    *prometheus.CounterVec
 	dead         *prometheus.CounterVec
+	truncated    *prometheus.CounterVec
 	unredacted   *prometheus.CounterVec
-	drift        *prometheus.CounterVec
-	suspended    *prometheus.CounterVec
-	state        *prometheus.GaugeVec
-	seconds      map[string]*prometheus.HistogramVec // by operation of internal/delivery
-	records      *prometheus.HistogramVec
-	failures     *prometheus.CounterVec
-	lastCommit   *prometheus.GaugeVec
-	lastEvent    *prometheus.GaugeVec
-	listed       *prometheus.CounterVec
-	filtered     *prometheus.CounterVec
-	unkept       *prometheus.CounterVec
-	ignored      *prometheus.CounterVec
-	filterErrors *prometheus.CounterVec
 	redacted     *prometheus.CounterVec
-	outages      *prometheus.CounterVec
-	resets       *prometheus.CounterVec
+	filtered     *prometheus.CounterVec
+	filterErrors *prometheus.CounterVec
+	ignored      *prometheus.CounterVec
+	unkept       *prometheus.CounterVec
+	lastEvent    *prometheus.GaugeVec
+}
+
+// sinkMetrics are about the bus and the checkpoint.
+type sinkMetrics struct {
+	seconds    map[string]*prometheus.HistogramVec // by operation of internal/delivery
+	records    *prometheus.HistogramVec
+	failures   *prometheus.CounterVec
+	outages    *prometheus.CounterVec
+	resets     *prometheus.CounterVec
+	lastCommit *prometheus.GaugeVec
 }
 
 // NewMetrics registers the metrics with r.
@@ -53,31 +68,37 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	}
 	seconds := prometheus.ExponentialBuckets(0.0005, 2, 15) // half a millisecond to eight seconds
 	return &Metrics{
-		seen:       counter("source_events_total", "Watch events and list items read from the API server.", "sink", "resource"),
-		drift:      counter("source_drift_total", "Objects that a verification found different from what was published.", "sink", "resource"),
-		suspended:  counter("collection_suspensions_total", "Times that the bus refused a collection's route and it was suspended.", "sink", "resource"),
-		state:      gauge("source_collections", "Collections by what they are doing.", "sink", "resource", "state"),
-		repeated:   counter("source_repeated_total", "Events and list items that were published before.", "sink", "resource"),
-		delivered:  counter("events_delivered_total", "Events that the bus has acknowledged and the checkpoint holds.", "sink", "resource", "type"),
-		gaps:       counter("gaps_total", "Gap events delivered, by reason.", "sink", "resource", "reason"),
-		truncated:  counter("events_truncated_total", "Events whose body did not fit the bus and was cut down.", "sink", "resource"),
-		dead:       counter("dead_letters_total", "Events that the bus has acknowledged among the dead letters, by reason.", "sink", "reason"),
-		unredacted: counter("events_withheld_total", "Events whose body could not be redacted and was left out.", "sink", "resource"),
-		seconds: map[string]*prometheus.HistogramVec{
-			delivery.WriteToBus:       histogram("sink_write_seconds", "Time to make one batch durable on the bus.", seconds, "sink"),
-			delivery.CommitCheckpoint: histogram("checkpoint_commit_seconds", "Time to make one commit durable in the checkpoint.", seconds, "sink"),
+		sourceMetrics: sourceMetrics{
+			seen:      counter("source_events_total", "Watch events and list items read from the API server.", "sink", "resource"),
+			repeated:  counter("source_repeated_total", "Events and list items that were published before.", "sink", "resource"),
+			drift:     counter("source_drift_total", "Objects that a verification found different from what was published.", "sink", "resource"),
+			listed:    counter("source_lists_completed_total", "Lists that were compared with the inventory to their end, by the reason of their gap.", "sink", "resource", "reason"),
+			suspended: counter("collection_suspensions_total", "Times that the bus refused a collection's route and it was suspended.", "sink", "resource"),
+			state:     gauge("source_collections", "Collections by what they are doing.", "sink", "resource", "state"),
 		},
-		records:      histogram("sink_batch_records", "Records in one batch.", prometheus.ExponentialBuckets(1, 2, 12), "sink"),
-		failures:     counter("sink_failures_total", "Failed attempts to write to the bus; each is tried again.", "sink"),
-		lastCommit:   gauge("checkpoint_last_commit_timestamp_seconds", "When the checkpoint last moved.", "sink"),
-		listed:       counter("source_lists_completed_total", "Lists that were compared with the inventory to their end, by the reason of their gap.", "sink", "resource", "reason"),
-		filtered:     counter("events_filtered_total", "Changes that the configured filter leaves out, by the type they would have had.", "sink", "resource", "type"),
-		unkept:       counter("bodies_not_kept_total", "Bodies that were too large to keep: the next change has neither before nor patch.", "sink", "resource"),
-		ignored:      counter("events_ignored_total", "Changes of nothing but what the configuration ignores.", "sink", "resource"),
-		filterErrors: counter("filter_errors_total", "Events that pass because the filter could not be evaluated.", "sink", "resource"),
-		redacted:     counter("events_redacted_total", "Bodies whose secret values were hashed or redacted.", "sink", "resource"),
-		outages:      counter("sink_outages_total", "Times that the bus or the checkpoint stopped to take what it was given, however often it was tried.", "sink"),
-		resets:       counter("sink_resets_total", "Times that every collection of a sink began again, since the bus no longer held what it had acknowledged.", "sink"),
-		lastEvent:    gauge("events_last_delivered_timestamp_seconds", "When the last event was delivered.", "sink"),
+		eventMetrics: eventMetrics{
+			delivered:    counter("events_delivered_total", "Events that the bus has acknowledged and the checkpoint holds.", "sink", "resource", "type"),
+			gaps:         counter("gaps_total", "Gap events delivered, by reason.", "sink", "resource", "reason"),
+			dead:         counter("dead_letters_total", "Events that the bus has acknowledged among the dead letters, by reason.", "sink", "reason"),
+			truncated:    counter("events_truncated_total", "Events whose body did not fit the bus and was cut down.", "sink", "resource"),
+			unredacted:   counter("events_withheld_total", "Events whose body could not be redacted and was left out.", "sink", "resource"),
+			redacted:     counter("events_redacted_total", "Bodies whose secret values were hashed or redacted.", "sink", "resource"),
+			filtered:     counter("events_filtered_total", "Changes that the configured filter leaves out, by the type they would have had.", "sink", "resource", "type"),
+			filterErrors: counter("filter_errors_total", "Events that pass because the filter could not be evaluated.", "sink", "resource"),
+			ignored:      counter("events_ignored_total", "Changes of nothing but what the configuration ignores.", "sink", "resource"),
+			unkept:       counter("bodies_not_kept_total", "Bodies that were too large to keep: the next change has neither before nor patch.", "sink", "resource"),
+			lastEvent:    gauge("events_last_delivered_timestamp_seconds", "When the last event was delivered.", "sink"),
+		},
+		sinkMetrics: sinkMetrics{
+			seconds: map[string]*prometheus.HistogramVec{
+				delivery.WriteToBus:       histogram("sink_write_seconds", "Time to make one batch durable on the bus.", seconds, "sink"),
+				delivery.CommitCheckpoint: histogram("checkpoint_commit_seconds", "Time to make one commit durable in the checkpoint.", seconds, "sink"),
+			},
+			records:    histogram("sink_batch_records", "Records in one batch.", prometheus.ExponentialBuckets(1, 2, 12), "sink"),
+			failures:   counter("sink_failures_total", "Failed attempts to write to the bus; each is tried again.", "sink"),
+			outages:    counter("sink_outages_total", "Times that the bus or the checkpoint stopped to take what it was given, however often it was tried.", "sink"),
+			resets:     counter("sink_resets_total", "Times that every collection of a sink began again, since the bus no longer held what it had acknowledged.", "sink"),
+			lastCommit: gauge("checkpoint_last_commit_timestamp_seconds", "When the checkpoint last moved.", "sink"),
+		},
 	}
 }

@@ -41,8 +41,18 @@ func (p *Pipeline) continued(collection string) {
 		return
 	}
 	s := p.loop.State(collection)
+	if s.Run == 0 {
+		return // it is new; or it is suspended, and goes on from what is shown
+	}
 	c.tally.objects.Store(s.Objects)
 	p.status.changed(collection, func(c *CollectionStatus) { c.RV = cmp.Or(c.RV, s.Position) })
+}
+
+// ListBegun implements [loop.Observer].
+func (p *Pipeline) ListBegun(collection string) {
+	if c := p.countsOf(collection); c != nil {
+		c.listBegun()
+	}
 }
 
 // logEvent logs an event about a collection.

@@ -58,7 +58,18 @@ type CollectionStatus struct {
 	Kind       string       `json:"kind,omitzero"`
 	Version    string       `json:"apiVersion,omitzero"`
 	Route      string       `json:"route,omitzero"` // its own topic, or the template of its subjects; "": the sink's
-	// Synced is when the bus was last told that it is complete.
+	CollectionDelivery
+	// Objects is how many the inventory holds; nil: not known before a list ends.
+	Objects *int64     `json:"objects,omitzero"`
+	List    *ListState `json:"list,omitzero"` // under way
+	Gap     *GapState  `json:"gap,omitzero"`  // the last one since the start
+	// Diffs says that modified events are to tell what changed.
+	Diffs bool `json:"-"`
+}
+
+// CollectionDelivery is what was delivered of one collection.
+type CollectionDelivery struct {
+	// Synced is when it was published last that the collection is complete.
 	Synced    *time.Time `json:"synced,omitzero"`
 	RV        string     `json:"resourceVersion,omitzero"` // of the last delivered event (of a deletion, its deletion version), or of the checkpoint at the start
 	Delivered uint64     `json:"delivered"`                // events since the start
@@ -67,12 +78,6 @@ type CollectionStatus struct {
 	// from when it was read to when the bus had it. Kubernetes does not say when a
 	// change happened. nil: there was none since the start.
 	Behind *float64 `json:"behind,omitzero"`
-	// Objects is how many the inventory holds; nil: not known before a list ends.
-	Objects *int64     `json:"objects,omitzero"`
-	List    *ListState `json:"list,omitzero"` // under way
-	Gap     *GapState  `json:"gap,omitzero"`  // the last one since the start
-	// Diffs says that modified events are to tell what changed.
-	Diffs bool `json:"-"`
 }
 
 // ListState is a list under way.

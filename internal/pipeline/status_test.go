@@ -264,8 +264,8 @@ func TestCollectorSums(t *testing.T) {
 	n := func(v int64) *int64 { return &v }
 	behind := func(v float64) *float64 { return &v }
 	lanes := []LaneStatus{{Sink: "s", Collections: []CollectionStatus{
-		{Resource: "pods", State: source.Watching, Objects: n(3), Behind: behind(0.5)},
-		{Resource: "pods", State: source.Watching, Objects: n(4), Behind: behind(2)},
+		{Resource: "pods", State: source.Watching, Objects: n(3), CollectionDelivery: CollectionDelivery{Behind: behind(0.5)}},
+		{Resource: "pods", State: source.Watching, Objects: n(4), CollectionDelivery: CollectionDelivery{Behind: behind(2)}},
 		{Resource: "nodes", State: source.Reconciling, List: &ListState{Read: 5, Remaining: n(6)}},
 		{Resource: "jobs.batch", State: source.Reconciling, List: &ListState{Read: 1}},
 		{Collection: "only configured", State: source.Discovering},

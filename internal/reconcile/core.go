@@ -277,6 +277,17 @@ func (k *Core) Missing(collection string, limit int) (keys []Absentee) {
 	return keys
 }
 
+// Replaces reports whether a sighting of the list under way has the name of another object that consumers have
+// or may have. That object does not exist any more. The caller may pass the sighting on later in the list, with
+// the last body of the other object.
+func (k *Core) Replaces(in *Input) bool {
+	c, s := k.collections[in.Collection], in.Sighting
+	if c == nil || in.Read != c.read || c.list == nil || c.list.comparing() || s.Form != Seen {
+		return false
+	}
+	return slices.ContainsFunc(holders(c.known(s.Key)), func(o Object) bool { return o.UID != s.UID })
+}
+
 // Forgettable returns up to limit keys of an ending collection's inventory, in order. The caller
 // passes on [Forget] for each and asks again; done says that there are no more, and the caller
 // passes on [Forgot]. Neither is the case while the ending is not committed.

@@ -48,6 +48,11 @@ type Object struct {
 // known reports whether consumers have the object.
 func (o *Object) known() bool { return o != nil && (o.Status == Published || o.Status == Outdated) }
 
+// publishedBefore reports whether consumers that have an intent's object ignore the publication of the entry.
+func (o *Object) publishedBefore(i Intent) bool {
+	return o.Run < i.Run || o.Run == i.Run && event.Older(o.At, i.At)
+}
+
 // asPublished reports whether consumers have the object as it was seen.
 func (o *Object) asPublished(s *Sighting) bool {
 	return o.At == s.Version && o.AtDigest == s.Digest
@@ -118,7 +123,8 @@ const (
 //  3. The API server's history is not the one that the inventory belongs to.
 //  4. Unless that has been tried in this run.
 //  5. Consumers may have the object. A `modified` of an object that they do not have could be one
-//     of a type that is not published.
+//     of a type that is not published. The same holds for an object that is published, if another one of
+//     its name is in doubt with a later run or version: consumers that have the other one ignored it.
 //  6. Unless the filter, which may be another one now, does not let it through: `deleted`
 //     with the reason `left`.
 //  7. Another run begins, since consumers ignore a second event of one run and version; then as
@@ -144,19 +150,27 @@ type Sighting struct {
 	UID     string // of Seen and Ended
 	Version string // of the object; of Ended, of the deletion
 	Digest  uint64
-	Fate    Fate                    // of Ended
-	Fates   func(uid string) Fate   // of Lacking; nil: all are gone
-	Passes  func(t event.Type) bool // the filter lets an event of the type through; nil: it does
+	Fate    Fate                  // of Ended
+	Fates   func(uid string) Fate // of Lacking; nil: all are gone
 	// Significant is kept in the inventory entry of what is published: see [Object].
 	Significant uint64
-	Minor       func(known *Object) bool // only ignored fields differ from what was published; nil: no
+	Rules
 
 	APIVersion, Kind string
 	// Body is handed on in events. The core does not look at it.
 	Body any
+	// Former is the last body of an object that had the name before; nil: it is not known. It is handed on in the
+	// deletions of such objects instead of Body.
+	Former any
 	// DeadLetter: the event does not fit the bus and the configuration sends it to the
 	// dead letters.
 	DeadLetter bool
+}
+
+// Rules are what the configured rules say of an object that was seen.
+type Rules struct {
+	Passes func(t event.Type) bool  // the filter lets an event of the type through; nil: it does
+	Minor  func(known *Object) bool // only ignored fields differ from what was published; nil: no
 }
 
 // Form is the form of a sighting.
@@ -209,7 +223,7 @@ type ObjectEvent struct {
 	// Null: a deletion without a value, behind the closed event of the incarnation. Consumers ignore
 	// it; compaction removes what the topic has under the key.
 	Null bool
-	Body any // of the sighting
+	Body any // or Former of the sighting
 }
 
 // decide applies the table of [Sighting]. known is the inventory entry of the key, nil for
@@ -255,6 +269,9 @@ func (v view) seen(known *Object, doubts []Intent, s *Sighting) verdict {
 	}
 	r.entry = known // unless another one is kept
 	doubt := find(doubts, s.UID)
+	if doubt == nil && known.known() && slices.ContainsFunc(doubts, known.publishedBefore) {
+		doubt = &Intent{Deleted: true} // consumers that have the other object of the name ignored this one
+	}
 	var typ event.Type
 	switch typ, r.row = v.typeOf(known, doubt, s); {
 	case r.row == rowSkippedFirst:
@@ -462,7 +479,11 @@ func (r *verdict) keep(known *Object, next Object) {
 
 // end adds a deletion.
 func (r *verdict) end(o Object, s *Sighting, fate Fate) {
-	r.events = append(r.events, ObjectEvent{Type: event.Deleted, Key: s.Key, Object: o, Version: s.Version, Fate: fate, Body: s.Body})
+	body := s.Body
+	if s.Former != nil && s.Form == Seen && o.UID != s.UID {
+		body = s.Former
+	}
+	r.events = append(r.events, ObjectEvent{Type: event.Deleted, Key: s.Key, Object: o, Version: s.Version, Fate: fate, Body: body})
 }
 
 // holders are the objects of one name that consumers have or may have, the oldest first.

@@ -45,7 +45,7 @@ func (c *Client) Try(ctx context.Context, t Target) error {
 func tryError(t Target, err error) error {
 	switch code := statusCode(err); {
 	case code == http.StatusBadRequest && t.Collection.FieldSelector+t.Collection.LabelSelector != "":
-		err = fmt.Errorf("%w: %w", ErrSelector, err)
+		err = fmt.Errorf("%w (labelSelector %q, fieldSelector %q): %w", ErrSelector, t.Collection.LabelSelector, t.Collection.FieldSelector, err)
 	case code == http.StatusForbidden:
 		where := "in the whole cluster"
 		if t.Collection.Namespace != "" {

@@ -26,7 +26,7 @@ func TestTry(t *testing.T) {
 		{"all is well", selecting, one, open(), nil, false},
 		{"may not list", event.Collection{}, forbidden, nil, []string{"collection configmaps: ", "list: the stub says Forbidden", "grant list and watch on configmaps in the whole cluster"}, false},
 		{"may not watch", event.Collection{Namespace: "n"}, one, forbidden, []string{"watch: the stub says Forbidden", "in namespace n"}, false},
-		{"no such field", selecting, bad, nil, []string{"configmaps?namespace=n&fields=spec.color=red", "the server does not support this selector", "the stub says BadRequest"}, true},
+		{"no such field", selecting, bad, nil, []string{"collection configmaps@n: ", `fieldSelector "spec.color=red"`, "the server does not support this selector", "the stub says BadRequest"}, true},
 		{"no such field to watch by", selecting, one, bad, []string{"watch: the stub says BadRequest"}, true},
 		{"another mistake", event.Collection{}, bad, nil, []string{"the stub says BadRequest"}, false},
 		{"down", selecting, status(http.StatusServiceUnavailable, "ServiceUnavailable"), nil, []string{"the stub says ServiceUnavailable"}, false},

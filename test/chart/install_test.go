@@ -32,8 +32,8 @@ const patience = 2 * time.Minute
 func TestInstalledBridgeStreams(t *testing.T) {
 	for _, c := range []struct {
 		name      string
-		resources string // NS is a namespace with an object of each kind
-		rest      string // of the values
+		resources string   // NS is a namespace with an object of each kind
+		rest      string   // of the values
 		told      []string // subjects; the token =40 is @, of an entry without a name that makes one collection per namespace
 		may, not  []string
 	}{

@@ -120,8 +120,10 @@ type rollback struct {
 // restored notes a restore that left a resourceVersion.
 func (j *judge) restored(left int) {
 	j.rollback = rollback{seen: map[string]int{}, overtaken: j.rollback.overtaken}
-	for id, rv := range j.newestOf() {
-		if j.unpublished(id, rv) { // it may have seen more than was published
+	newest := j.newestOf()
+	for id, state := range j.of {
+		rv := newest[id]
+		if !state.synced || j.unpublished(id, rv) { // it may have seen more than was published
 			rv = left + 1
 		}
 		if rv > left {
@@ -170,7 +172,7 @@ func (j *judge) follow(now int, noticed bool) {
 func (j *judge) newestOf() map[string]int {
 	newest := map[string]int{}
 	for _, m := range j.s.bus.messages {
-		if m.Step > j.w.restored {
+		if m.Step > j.w.restored && m.short() != "gap" { // whose resourceVersion may be of the history before
 			newest[m.Collection] = max(newest[m.Collection], m.Version)
 		}
 	}

@@ -345,7 +345,7 @@ func (j *judge) synced(m *message, state *collectionState, opened *message) {
 		for _, s := range selections {
 			problem := j.differs(s, m, opened, j.w.cluster.histories[h], state)
 			if problem == "" {
-				state.synced, state.at, state.history = true, m.Version, h
+				state.synced, state.at, state.history = m.Version != 0, m.Version, h // 0: of what does not exist
 				state.late = j.rested <= j.w.restored
 				state.listed = true
 				return

@@ -1,6 +1,7 @@
 package campaign
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -91,7 +92,7 @@ func (s *script) collection(typ, id, resource, rv string, data bus.Data) bus.Mes
 	}
 	maps.Copy(m.Attributes, map[string]string{
 		"run": fmt.Sprint(c.run), "incarnation": fmt.Sprint(c.incarnation), "plan": fmt.Sprint(s.plan), "plandigest": event.PlanDigest(s.edits),
-		"edit": fmt.Sprint(s.edits[id]), "birth": "1", "origin": "reconcile",
+		"edit": fmt.Sprint(cmp.Or(s.edits[id], s.plan)), "birth": "1", "origin": "reconcile",
 	})
 	return m
 }

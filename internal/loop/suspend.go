@@ -1,0 +1,124 @@
+package loop
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/kubebridge/kubebridge/internal/durable"
+	"github.com/kubebridge/kubebridge/internal/reconcile"
+	"github.com/kubebridge/kubebridge/pkg/sink"
+)
+
+// suspensions are the collections that are not in the core, because the bus refused their route or one of their
+// records. Only Run's goroutine uses them.
+type suspensions struct {
+	observer Observer
+	until    map[string]time.Time
+	pauses   map[string]time.Duration // how long collections were suspended last, until they deliver
+}
+
+func newSuspensions(o Observer) *suspensions {
+	return &suspensions{observer: o, until: map[string]time.Time{}, pauses: map[string]time.Duration{}}
+}
+
+// add suspends a collection. The pause doubles each time, until the collection delivers.
+func (s *suspensions) add(id string, why error) {
+	pause := min(max(firstPause, 2*s.pauses[id]), LastPause)
+	s.pauses[id] = pause
+	s.until[id] = time.Now().Add(pause)
+	s.observer.Suspended(id, s.until[id], why)
+}
+
+// addShort suspends a collection without a pause.
+func (s *suspensions) addShort(id string) { s.until[id] = time.Now() }
+
+// remove says that a collection is in the core again.
+func (s *suspensions) remove(id string) { delete(s.until, id) }
+
+// clear says that the core begins with all collections again.
+func (s *suspensions) clear() { clear(s.until) }
+
+func (s *suspensions) has(id string) bool {
+	_, suspended := s.until[id]
+	return suspended
+}
+
+// due returns the collections whose time has come.
+func (s *suspensions) due(at time.Time) (ids []string) {
+	for id, until := range s.until {
+		if !at.Before(until) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// delivered says that the bus has items: the next pause of their collections is a short one.
+func (s *suspensions) delivered(items []reconcile.Item) {
+	for i := range items {
+		id := items[i].Collection
+		if _, paused := s.pauses[id]; paused {
+			delete(s.pauses, id)
+			s.observer.Suspended(id, time.Time{}, nil)
+		}
+	}
+}
+
+// refused takes out the collections whose route refuses, and delivers the others.
+func (l *Loop) refused(ctx context.Context, e *sink.RouteError) {
+	var ids []string
+	f := l.batches.flying
+	for i := range f.items {
+		if id := f.items[i].Collection; i >= e.Index && f.records[i].Route == e.Route && !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+	}
+	for _, id := range ids {
+		l.suspended.add(id, e)
+	}
+	l.batches.without(ctx, e.Index, ids)
+}
+
+// rejected takes out the collection of a record that the bus does not take. The collection continues
+// from the store, where the same event is decided again; then it is made to fit, or is a dead letter.
+func (l *Loop) rejected(ctx context.Context, e *sink.RecordError) {
+	item := &l.batches.flying.items[e.Index]
+	id := item.Collection
+	if err := l.Encoder.Reject(item, e); err != nil {
+		l.suspended.add(id, err)
+	} else {
+		l.suspended.addShort(id)
+	}
+	l.batches.without(ctx, e.Index, []string{id})
+}
+
+// resume continues suspended collections whose time has come from what the store holds.
+func (l *Loop) resume(at time.Time) error {
+	if l.batches.flying != nil {
+		return nil // the batch on its way may have items of these collections that the store does not have yet
+	}
+	due := l.suspended.due(at)
+	if len(due) == 0 {
+		return nil
+	}
+	state, err := durable.Load(l.Store)
+	if err == nil {
+		err = l.plan.load(l.Store) // an event that was dropped may have removed a note from owed
+	}
+	if err != nil {
+		return err
+	}
+	for _, id := range due {
+		l.suspended.remove(id)
+		l.core.Restore(id, state, now())
+		if err := l.batches.count(id); err != nil { // in the mode Log, a part of a batch may be in the store
+			return err
+		}
+		l.configure(id)
+		if _, removed := l.plan.removed[id]; removed {
+			l.step(reconcile.Remove, id)
+		}
+	}
+	return nil
+}

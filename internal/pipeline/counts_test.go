@@ -1,0 +1,69 @@
+package pipeline
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/kubebridge/kubebridge/internal/reconcile"
+	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/source"
+)
+
+// countsBus hands out the counts of synced events.
+type countsBus struct {
+	nowhere
+	counts chan event.Counts
+}
+
+// Write implements [sink.Sink].
+func (b *countsBus) Write(_ context.Context, batch *event.Batch) ([]byte, error) {
+	for i := range batch.Records {
+		if e := batch.Records[i].Event; e.Type == event.Synced {
+			b.counts <- *e.Report.Counts
+		}
+	}
+	return nil, nil
+}
+
+// TestCountsOfAList: an operator compares the counts with what the cluster has, and with the events between gap and
+// synced. That must also be possible if the list began again because its continue token expired.
+func TestCountsOfAList(t *testing.T) {
+	store, err := file.OpenMem(identity)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	bus := &countsBus{counts: make(chan event.Counts, 1)}
+	r := newRig(t, bus, store)
+	defer r.stop()
+	begun := func(reason string) *reconcile.Input {
+		return &reconcile.Input{Kind: reconcile.ListBegun, Reason: reason}
+	}
+	lacks := func(name, version string) *reconcile.Input {
+		s := object(reconcile.List, reconcile.Lacking, name, version)
+		return &reconcile.Input{Kind: reconcile.ListLacks, Key: s.Key, Sighting: s}
+	}
+	expect := func(what string, want event.Counts) {
+		t.Helper()
+		select {
+		case got := <-bus.counts:
+			if got != want {
+				t.Errorf("%s: %+v, want %+v", what, got, want)
+			}
+		case <-time.After(endsHang):
+			t.Fatalf("%s: there is no synced event", what)
+		}
+	}
+
+	r.reads(begun(source.ReasonSnapshot), listed("0", "5"), listed("1", "5"), listed("2", "5"))
+	r.reads(begun(source.ReasonExpired), listed("0", "5"), listed("1", "5"), listed("2", "5"), listed("3", "6"))
+	r.reads(listEnd("10")...)
+	expect("the first list began again", event.Counts{Listed: 4, Present: 4})
+
+	r.reads(begun(source.ReasonExpired), listed("0", "5"), listed("1", "11"), listed("2", "5"))
+	r.reads(begun(source.ReasonExpired), listed("0", "5"), listed("1", "12"), listed("4", "13"))
+	r.reads(&reconcile.Input{Kind: reconcile.ListEnded, Version: "20"}, lacks("2", "20"), lacks("3", "20"), &reconcile.Input{Kind: reconcile.ListDone})
+	expect("a later list began again, and an object changed twice", event.Counts{Listed: 3, Added: 1, Modified: 2, Deleted: 2, Unchanged: 1})
+}
