@@ -867,3 +867,51 @@ func TestEpochRun(t *testing.T) {
 		t.Errorf("%s, %+v", got, b.x().Record)
 	}
 }
+
+// TestReplaces: a caller that is told too little loses the last body of a deleted object; one that is told too much holds a list
+// up for nothing.
+func TestReplaces(t *testing.T) {
+	other := func(edits ...func(*Sighting)) Input { return seen(List, "a", "12", append(edits, uidSeen("n"))...) }
+	for _, c := range []struct {
+		what  string
+		begun []Input
+		in    Input
+		want  bool
+	}{
+		{"another object has the name", []Input{listBegun}, other(), true},
+		{"the same object", []Input{listBegun}, seen(List, "a", "12"), false},
+		{"a name that is not known", []Input{listBegun}, seen(List, "b", "12"), false},
+		{"the end of another object", []Input{listBegun}, other(func(s *Sighting) { s.Form = Ended }), false},
+		{"no list is under way", nil, other(), false},
+		{"the list is complete", []Input{listBegun, listEnded("13")}, other(), false},
+		{"a list of an earlier read", []Input{listBegun}, Input{Read: 99, Sighting: other().Sighting}, false},
+		{"a collection that is not wanted", []Input{listBegun}, of("y", other()), false},
+	} {
+		b := inStep(t, seen(List, "a", "5")).do(c.begun...)
+		if c.in.Collection == "" {
+			c.in.Collection = "x"
+		}
+		if c.in.Read == 0 {
+			c.in.Read = b.x().read
+		}
+		if got := b.core.Replaces(&c.in); got != c.want {
+			t.Errorf("%s: %t", c.what, got)
+		}
+	}
+}
+
+// TestFormer: the deletion of an object whose name another object has now carries its own last body, and no other deletion does.
+func TestFormer(t *testing.T) {
+	v := view{run: 3, sameHistory: true}
+	s := seeing(List, func(s *Sighting) { s.Body, s.Former = "now", "former" })
+	r := v.decide(entryOf(Published, "10", uid("o")), nil, s)
+	if len(r.events) != 2 || r.events[0].Body != "former" || r.events[1].Body != "now" {
+		t.Errorf("another object: %+v", r.events)
+	}
+	s = seeing(List, func(s *Sighting) { s.Body, s.Former = "now", "former" })
+	s.Passes = func(event.Type) bool { return false }
+	r = v.decide(entryOf(Published, "20"), nil, s)
+	if len(r.events) != 1 || r.events[0].Type != event.Deleted || r.events[0].Body != "now" {
+		t.Errorf("the filter leaves the object out: %+v", r.events)
+	}
+}

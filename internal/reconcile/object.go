@@ -480,7 +480,7 @@ func (r *verdict) keep(known *Object, next Object) {
 // end adds a deletion.
 func (r *verdict) end(o Object, s *Sighting, fate Fate) {
 	body := s.Body
-	if s.Former != nil && s.Form == Seen && o.UID != s.UID {
+	if s.Former != nil && o.UID != s.UID {
 		body = s.Former
 	}
 	r.events = append(r.events, ObjectEvent{Type: event.Deleted, Key: s.Key, Object: o, Version: s.Version, Fate: fate, Body: body})

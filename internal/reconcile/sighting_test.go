@@ -350,6 +350,14 @@ var notes = func() []note {
 			"deleted o of 2/30 at 20; added u of 3/20 at 20; " + news,
 		},
 		{
+			"5", "an object of the name is in doubt from a later run, at a lower version", other, entryOf(Published, "20", publishedIn(1)), intentOfUID("o", "10"), seeing(List),
+			"deleted o of 2/10 at 20; added u of 3/20 at 20; " + news,
+		},
+		{
+			"5", "an object of the name is in doubt from an earlier run, at a later version", other, entryOf(Published, "20", publishedIn(3)), intentOfUID("o", "30"), seeing(List),
+			"deleted o of 2/30 at 20; entry: published u 20/7, bus has 20/7 of run 3, significant 107, judged 3",
+		},
+		{
 			"5", "two of a name are in doubt: in the order of their publications", normal, entryOf(Published, "12", uid("p")), intentOfUID("o", "10"), seeing(List),
 			"deleted o of 2/10 at 20; deleted p of 2/12 at 20; added u of 3/20 at 20; " + news,
 		},
