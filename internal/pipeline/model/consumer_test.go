@@ -142,8 +142,8 @@ func (j *judge) unpublished(id string, rv int) bool {
 	})
 }
 
-// killed has a restore count as not noticed if nothing says on the bus that it was.
-func (j *judge) killed() {
+// forgets has a restore count as not noticed at the end of a process, if nothing says on the bus that it was.
+func (j *judge) forgets() {
 	for _, m := range j.s.bus.messages {
 		if m.Step > j.w.restored && m.Data.Reason == "history" {
 			delete(j.rolledBack, m.Collection)

@@ -220,7 +220,7 @@ func (j *judge) object(m *message) {
 		return
 	}
 	now, was := version{m.Epoch, m.Version}, version{last.Epoch, last.Version}
-	if last.Collection == m.Collection && now.less(was) && last.Step > j.resets && last.short() != "deleted" {
+	if last.Collection == m.Collection && now.less(was) && last.Step > j.resets && last.short() != "deleted" && !j.rollback.overtaken[m.Collection] {
 		j.wrong(inOrder, "%s after %s", m, last)
 	}
 	if now == was && last.short() != "deleted" && last.Collection == m.Collection && string(last.Data.Object) == string(m.Data.Object) &&

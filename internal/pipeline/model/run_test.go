@@ -243,7 +243,7 @@ func (w *world) bury() {
 	w.asked = false
 	for _, j := range w.judges {
 		j.crashes = w.step
-		j.killed()
+		j.forgets()
 	}
 	w.api.mu.Lock()
 	w.api.dead = true
@@ -290,7 +290,10 @@ func (w *world) halt() bool {
 		w.pumpUntil(p)
 		select {
 		case <-p.done:
-			w.process = nil
+			w.process, w.asked = nil, false
+			for _, j := range w.judges {
+				j.forgets()
+			}
 			return true
 		default:
 		}
