@@ -404,7 +404,11 @@ func (c *Collection) gapHere(reason string) {
 func (c *Collection) anotherRun(reason string) {
 	c.newRun()
 	c.Reason = reason
-	c.emit(CollectionEvent{Type: event.Gap, Reason: reason, From: c.Position})
+	from := c.Position
+	if reason != ReasonHistory && c.Synced != c.Epoch {
+		from = "" // the position is of a history before
+	}
+	c.emit(CollectionEvent{Type: event.Gap, Reason: reason, From: from})
 }
 
 // newRun gives the collection the number of its next run. A run belongs to the present history of its

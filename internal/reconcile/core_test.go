@@ -164,6 +164,58 @@ func TestRecoverEpoch(t *testing.T) {
 	}
 }
 
+// TestGapAfterAnotherHistory: the position is of the history before until a list of the present one is complete. A consumer
+// would take it for how far the collection was complete in this history.
+func TestGapAfterAnotherHistory(t *testing.T) {
+	s := newStore()
+	s.records["x"] = Record{Phase: Listing, Run: 3, Incarnation: 1, Epoch: 2, LastList: LastList{Synced: 1}}
+	s.progress["x"] = Progress{Position: "14"}
+	s.drafts["x"] = Draft{Record: Record{Phase: InStep, Run: 3, Incarnation: 1, Epoch: 2, LastList: LastList{Synced: 2}}, Progress: Progress{Position: "12"}, Synced: true}
+	b := newBench(t, s)
+	if got := b.emitted(); got != "gap" {
+		t.Fatalf("%q, want a gap", got)
+	}
+	if e := b.core.Items()[0].Event; e.From != "" {
+		t.Errorf("the gap is from %q, which is of the history before", e.From)
+	}
+}
+
+// TestEndOfWhatIsInDoubt: a deletion that a watch leads to ends the publication that consumers have, which may be the one
+// in doubt.
+func TestEndOfWhatIsInDoubt(t *testing.T) {
+	v := view{run: 4, sameHistory: true}
+	of := func(known *Object, doubts []Intent, edits ...func(*Sighting)) string {
+		r := v.decide(known, doubts, seeing(Watch, edits...))
+		return r.text()
+	}
+	later := func(i *Intent) { i.Run = 3 }
+	for _, c := range []struct {
+		what   string
+		known  *Object
+		doubts []Intent
+		want   string
+	}{
+		{"of a later run", entryOf(Published, "10"), intentOf("10", later), "deleted u of 3/10 at 20; entry: none"},
+		{"of an earlier version", entryOf(Published, "10"), intentOf("9"), "deleted u of 2/10 at 20; entry: none"},
+		{"another object", entryOf(Published, "10"), intentOf("10", later, func(i *Intent) { i.UID = "o" }), "deleted u of 2/10 at 20; entry: none"},
+		{"a deletion", entryOf(Published, "10"), intentOf("10", later, func(i *Intent) { i.Deleted = true }), "deleted u of 2/10 at 20; entry: none"},
+		{"an object that consumers do not have", entryOf(Unpublished, "10"), intentOf("10", later), "entry: none"},
+		{"nothing", entryOf(Published, "10"), nil, "deleted u of 2/10 at 20; entry: none"},
+	} {
+		if got := of(c.known, c.doubts, deletionAt("20")); got != c.want {
+			t.Errorf("%s is in doubt: %s, want %s", c.what, got, c.want)
+		}
+	}
+	if got := of(entryOf(Published, "10", uid("o")), intentOf("10", later)); !strings.HasPrefix(got, "deleted o of 2/10 at 20; added u") {
+		t.Errorf("the object that has the name now is in doubt: %s", got)
+	}
+	// It is not certain that consumers have it: a change back to the body of the entry is published.
+	back := entryOf(Published, "10", digest(7), func(o *Object) { o.At, o.AtDigest = "20", 7 })
+	if got := of(back, intentOf("20", later)); !strings.HasPrefix(got, "modified u") {
+		t.Errorf("what is in doubt counts as published: %s", got)
+	}
+}
+
 // TestRecoverSeen: a server that is behind what the bus may have has another history.
 func TestRecoverSeen(t *testing.T) {
 	intent := func(collection, version string, epoch uint64) *store {

@@ -48,6 +48,17 @@ type Object struct {
 // known reports whether consumers have the object.
 func (o *Object) known() bool { return o != nil && (o.Status == Published || o.Status == Outdated) }
 
+// asInDoubt is the entry as of the publication that is in doubt, if that is the later one. Consumers that have it ignore
+// the end of an earlier one.
+func (o *Object) asInDoubt(i *Intent) *Object {
+	if i == nil || i.Deleted || !o.known() || o.UID != i.UID || !o.publishedBefore(*i) {
+		return o
+	}
+	next := *o
+	next.Run, next.At, next.AtDigest = i.Run, i.At, 0
+	return &next
+}
+
 // publishedBefore reports whether consumers that have an intent's object ignore the publication of the entry.
 func (o *Object) publishedBefore(i Intent) bool {
 	return o.Run < i.Run || o.Run == i.Run && event.Older(o.At, i.At)
@@ -115,8 +126,9 @@ const (
 //
 // Announce is `added`; before the first synced event of an incarnation it is `present`.
 // Where the configuration says `snapshot: skip`, nothing is emitted for what the first
-// list finds; the entry is skipped. End is `deleted`. A watch does not look at intents: it
-// repeats what was in flight from the position.
+// list finds; the entry is skipped. End is `deleted`. A watch repeats what was in flight from the
+// position, so it looks at intents for one purpose only: if a later publication of the object is in doubt, a
+// deletion ends that one. Otherwise consumers that have it would ignore the deletion.
 //
 //  1. An object that should be in the inventory and is not proves another history.
 //  2. Unless it has been published in this run.
@@ -229,6 +241,9 @@ type ObjectEvent struct {
 // decide applies the table of [Sighting]. known is the inventory entry of the key, nil for
 // none; doubts are the intents of the key, by uid.
 func (v view) decide(known *Object, doubts []Intent, s *Sighting) verdict {
+	if s.Origin == Watch {
+		known = known.asInDoubt(find(doubts, s.UID))
+	}
 	switch s.Form {
 	case Ended:
 		return v.ended(known, s)

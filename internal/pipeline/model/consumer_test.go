@@ -138,7 +138,7 @@ func (j *judge) restored(left int) {
 func (j *judge) unpublished(id string, rv int) bool {
 	before := j.w.cluster.histories[max(0, j.w.cluster.lastHistory()-1)]
 	return slices.ContainsFunc(before.changes, func(c change) bool {
-		return c.rv > rv && slices.ContainsFunc(j.selections(id, 0), func(s selection) bool { return s.selects(c.after) })
+		return c.rv > rv && slices.ContainsFunc(j.selections(id, 0), func(s selection) bool { return s.selects(c.before) || s.selects(c.after) })
 	})
 }
 

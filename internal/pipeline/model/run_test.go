@@ -241,6 +241,7 @@ func (w *world) bury() {
 	w.process = nil
 	p.kill()
 	w.asked = false
+	w.causes = append(w.causes, w.step)
 	for _, j := range w.judges {
 		j.crashes = w.step
 		j.forgets()
