@@ -48,14 +48,14 @@ type Object struct {
 // known reports whether consumers have the object.
 func (o *Object) known() bool { return o != nil && (o.Status == Published || o.Status == Outdated) }
 
-// asInDoubt is the entry as of the publication that is in doubt, if that is the later one. Consumers that have it ignore
-// the end of an earlier one.
-func (o *Object) asInDoubt(i *Intent) *Object {
-	if i == nil || i.Deleted || !o.known() || o.UID != i.UID || !o.publishedBefore(*i) {
+// asInDoubt is the entry as of the publication that is in doubt, if that is of a later run and the watch is past it.
+// Consumers that have it ignore the end of an earlier one. The watch repeats what is in doubt otherwise.
+func (o *Object) asInDoubt(i *Intent, s *Sighting) *Object {
+	if i == nil || i.Deleted || !o.known() || o.UID != i.UID || o.Run >= i.Run || !event.Newer(s.Version, i.At) {
 		return o
 	}
 	next := *o
-	next.Run, next.At, next.AtDigest = i.Run, i.At, 0
+	next.Run, next.At = i.Run, i.At
 	return &next
 }
 
@@ -127,7 +127,7 @@ const (
 // Announce is `added`; before the first synced event of an incarnation it is `present`.
 // Where the configuration says `snapshot: skip`, nothing is emitted for what the first
 // list finds; the entry is skipped. End is `deleted`. A watch repeats what was in flight from the
-// position, so it looks at intents for one purpose only: if a later publication of the object is in doubt, a
+// position, so it looks at intents for one purpose only: if a publication of a later run is in doubt, of a resync, a
 // deletion ends that one. Otherwise consumers that have it would ignore the deletion.
 //
 //  1. An object that should be in the inventory and is not proves another history.
@@ -242,7 +242,7 @@ type ObjectEvent struct {
 // none; doubts are the intents of the key, by uid.
 func (v view) decide(known *Object, doubts []Intent, s *Sighting) verdict {
 	if s.Origin == Watch {
-		known = known.asInDoubt(find(doubts, s.UID))
+		known = known.asInDoubt(find(doubts, s.UID), s)
 	}
 	switch s.Form {
 	case Ended:

@@ -395,7 +395,7 @@ var notes = func() []note {
 		{"filter", "in doubt", normal, nil, intentOf("19"), seeing(List, filteredOut), "deleted u of 2/19 at 20, left; entry: unpublished u 20/7, judged 3"},
 		{"filter", "in doubt, and a watch does not look", normal, nil, intentOf("19"), seeing(Watch, filteredOut), "entry: unpublished u 20/7, judged 3"},
 		{"filter", "in doubt behind the entry", normal, entryOf(Published, "10"), intentOf("19"), seeing(List, filteredOut), "deleted u of 2/19 at 20, left; entry: unpublished u 20/7, judged 3"},
-		{"filter", "in doubt behind the entry, of a watch", normal, entryOf(Published, "10"), intentOf("19"), seeing(Watch, filteredOut), "deleted u of 2/19 at 20, left; entry: unpublished u 20/7, judged 3"},
+		{"filter", "in doubt behind the entry, of a watch", normal, entryOf(Published, "10"), intentOf("19"), seeing(Watch, filteredOut), "deleted u of 2/10 at 20, left; entry: unpublished u 20/7, judged 3"},
 		{
 			"filter", "two ends in the order of their publications", other, nil, append(intentOfUID("o", "19"), intentOf("15")...), seeing(List, filteredOut),
 			"deleted u of 2/15 at 20, left; deleted o of 2/19 at 20; entry: unpublished u 20/7, judged 3",

@@ -130,7 +130,7 @@ func (j *judge) restored(left int) {
 			j.rollback.seen[id] = rv
 		}
 	}
-	j.rolledBack = maps.Clone(j.rollback.seen)
+	j.rolledBack, j.asked = maps.Clone(j.rollback.seen), false
 }
 
 // unpublished reports whether a collection selects a state behind a resourceVersion, in the history before
@@ -149,14 +149,14 @@ func (j *judge) forgets() {
 			delete(j.rolledBack, m.Collection)
 		}
 	}
-	j.rollback.seen = maps.Clone(j.rolledBack)
+	j.rollback.seen, j.asked = maps.Clone(j.rolledBack), false
 }
 
-// follow follows whether collections notice a restore: noticed says that all have asked the server.
-func (j *judge) follow(now int, noticed bool) {
+// follow follows whether collections notice a restore.
+func (j *judge) follow(now int) {
 	for id, rv := range j.rollback.seen {
 		switch {
-		case noticed:
+		case j.asked:
 			delete(j.rollback.seen, id)
 		case now >= rv:
 			if j.rollback.overtaken == nil {

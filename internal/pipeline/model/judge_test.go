@@ -56,6 +56,7 @@ type judge struct {
 	// The last restore, and what it undid of what collections had seen.
 	rollback   rollback
 	rolledBack map[string]int
+	asked      bool // time has passed since, and the bus worked: every collection has asked the server
 }
 
 type configAt struct {

@@ -33,7 +33,6 @@ type world struct {
 	causes   []int // steps that may cause a gap
 	resyncs  int   // asked for
 	restored int   // the step of the last restore
-	asked    bool  // time has passed since: every collection has asked the server
 	out      io.Writer
 	logger   *zap.Logger
 }
@@ -213,7 +212,9 @@ func (w *world) sleep(d time.Duration) {
 		}
 		time.Sleep(beat)
 		w.pump()
-		w.asked = w.asked || w.process != nil && passed >= 15*time.Second
+		for _, j := range w.judges {
+			j.asked = j.asked || w.process != nil && passed >= 15*time.Second && !j.s.bus.stopped && !j.s.bus.blocked
+		}
 		if passed += beat; passed%time.Minute == 0 {
 			w.api.bookmarks()
 			w.pump()
@@ -240,7 +241,6 @@ func (w *world) bury() {
 	p := w.process
 	w.process = nil
 	p.kill()
-	w.asked = false
 	w.causes = append(w.causes, w.step)
 	for _, j := range w.judges {
 		j.crashes = w.step
@@ -291,7 +291,7 @@ func (w *world) halt() bool {
 		w.pumpUntil(p)
 		select {
 		case <-p.done:
-			w.process, w.asked = nil, false
+			w.process = nil
 			for _, j := range w.judges {
 				j.forgets()
 			}
@@ -308,7 +308,7 @@ func (w *world) rollback() {
 	w.api.mu.Lock()
 	defer w.api.mu.Unlock()
 	for _, j := range w.judges {
-		j.follow(w.cluster.now().rv, w.asked)
+		j.follow(w.cluster.now().rv)
 	}
 }
 

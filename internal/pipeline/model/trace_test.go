@@ -341,7 +341,7 @@ func opsTable() map[string]op {
 			for _, j := range w.judges {
 				j.restored(w.cluster.now().rv)
 			}
-			w.restored, w.asked = w.step, false
+			w.restored = w.step
 			w.api.restart()
 			return true
 		}},
