@@ -42,11 +42,11 @@ type Options struct {
 	// MaxLists bounds the lists of this reader that have begun and not ended, also those that wait
 	// for the sink: each holds up to two pages in memory. 0: four.
 	MaxLists int
-	// Target returns what a collection reads; false: that is not known yet. Required. It is
+	// Target returns what a collection reads; false: that is not known yet, or it has another selection. Required. It is
 	// called from several goroutines. It must return other selectors before [loop.Loop.Set] is
 	// called with the properties that go with them: a read keeps the selectors that it begins with,
 	// and Set starts another one.
-	Target func(collection string) (source.Target, bool)
+	Target func(collection, selection string) (source.Target, bool)
 	// Changed returns a channel that is closed as soon as Target returns something else for any
 	// collection. nil: it never does.
 	Changed func() <-chan struct{}
@@ -82,14 +82,11 @@ func New(o Options) *Reader {
 // Read implements [loop.Reader]. If the resource or the namespace of a collection is proved absent,
 // Read waits until Options.Changed wakes it, at most for a minute, and then begins with a list. It returns when ctx ends or another cluster answers.
 func (r *Reader) Read(ctx context.Context, collection string, want reconcile.Read, h *loop.Handler) error {
-	f := &follower{Reader: r, collection: collection, handler: h, resume: want.From, seen: want.Seen, owner: parseOwner(want.Owner), slot: r.newSlot()}
+	f := &follower{Reader: r, collection: collection, selection: want.Selection, handler: h, resume: want.From, seen: want.Seen, owner: parseOwner(want.Owner), slot: r.newSlot()}
 	for {
 		changed := r.Changed()
-		target, known := r.Target(collection)
-		if f.target == (source.Target{}) {
-			f.target = target
-		}
-		if !known || target.Collection != f.target.Collection { // the loop is about to start another read
+		target, known := r.Target(collection, want.Selection)
+		if !known { // or the loop is about to start another read
 			r.OnState(collection, source.State{Phase: source.Discovering, Since: time.Now()})
 			if err := wait(ctx, changed, nil); err != nil {
 				return err
@@ -131,10 +128,10 @@ var errMoved = errors.New("the API server serves the resource in another version
 // moved waits until a collection's resource is served in another version than in t, and reports
 // whether it is; false: ctx has ended. A resource that is not served any more is for the run to
 // find out.
-func (r *Reader) moved(ctx context.Context, collection string, t source.Target) bool {
+func (r *Reader) moved(ctx context.Context, collection, selection string, t source.Target) bool {
 	for {
 		changed := r.Changed()
-		if now, known := r.Target(collection); known && now.Resource != t.Resource && now.Resource.Version != "" {
+		if now, known := r.Target(collection, selection); known && now.Resource != t.Resource && now.Resource.Version != "" {
 			return true
 		}
 		if wait(ctx, changed, nil) != nil {
@@ -144,8 +141,8 @@ func (r *Reader) moved(ctx context.Context, collection string, t source.Target) 
 }
 
 // Side implements [loop.Reader].
-func (r *Reader) Side(ctx context.Context, collection string, _ reconcile.Read, h *loop.Handler) error {
-	target, known := r.Target(collection)
+func (r *Reader) Side(ctx context.Context, collection string, want reconcile.Read, h *loop.Handler) error {
+	target, known := r.Target(collection, want.Selection)
 	if !known || target.Resource.Version == "" {
 		return fmt.Errorf("list %s: %w", collection, source.ErrNoResource)
 	}
@@ -168,7 +165,7 @@ func (f *follower) run(ctx context.Context) error {
 	defer running.Wait()
 	defer stop(nil)
 	running.Go(func() {
-		if f.moved(ctx, f.collection, f.target) {
+		if f.moved(ctx, f.collection, f.selection, f.target) {
 			stop(errMoved)
 		}
 	})

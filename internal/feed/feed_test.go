@@ -166,7 +166,7 @@ func (p *plan) serve(version string) {
 	p.changed = make(chan struct{})
 }
 
-func (p *plan) get(string) (source.Target, bool) {
+func (p *plan) get(string, string) (source.Target, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.target, true

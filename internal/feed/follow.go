@@ -15,6 +15,7 @@ import (
 type follower struct {
 	*Reader
 	collection string
+	selection  string // what target selects; see [Options.Target]
 	handler    *loop.Handler
 	slot       *slot
 	target     source.Target      // its selectors do not change

@@ -57,8 +57,8 @@ type Pipeline struct {
 	delivered func([]event.Record)
 
 	mu      sync.Mutex
-	targets map[string]source.Target // what collections read
-	changed chan struct{}            // closed when targets changes
+	targets map[string]target // what collections read
+	changed chan struct{}     // closed when targets changes
 	shown   map[string]*collectionCounts
 	again   func() // asks for another plan; nil: the pipeline does not follow a plan yet
 
@@ -70,7 +70,7 @@ type Pipeline struct {
 func newPipeline(o pipelineOptions) *Pipeline {
 	p := &Pipeline{
 		reporter: newReporter(o.Identity.Sink, o.Log, o.Metrics, o.Outage), delivered: o.Delivered,
-		targets: map[string]source.Target{}, changed: make(chan struct{}), shown: map[string]*collectionCounts{},
+		targets: map[string]target{}, changed: make(chan struct{}), shown: map[string]*collectionCounts{},
 	}
 	p.store = &retryingReader{Store: o.Store, reminder: p.reminder(), sink: p.name}
 	var reader loop.Reader = feed.New(feed.Options{
@@ -159,11 +159,17 @@ func (p *Pipeline) replan() {
 }
 
 // target implements [feed.Options.Target].
-func (p *Pipeline) target(collection string) (source.Target, bool) {
+func (p *Pipeline) target(collection, selection string) (source.Target, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	t, ok := p.targets[collection]
-	return t, ok
+	return t.Target, ok && t.selection == selection
+}
+
+// target is what a collection reads.
+type target struct {
+	source.Target
+	selection string // of its properties
 }
 
 func (p *Pipeline) targetsChanged() <-chan struct{} {
@@ -172,7 +178,7 @@ func (p *Pipeline) targetsChanged() <-chan struct{} {
 	return p.changed
 }
 
-func (p *Pipeline) setTarget(collection string, t source.Target) {
+func (p *Pipeline) setTarget(collection string, t target) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.targets[collection] == t {
@@ -223,8 +229,8 @@ func (p *Pipeline) wanted(c *planning.Collection) loop.Wanted {
 	if o.Types == nil && planning.Expires(&c.Target.Collection) {
 		o.Types = []event.Type{event.Added, event.Modified}
 	}
-	id, of, target, selection, storage := c.ID(), c.Target.Collection, c.Target, c.Selection, c.Storage
-	if v := target.Resource.Version; v != "" { // objects have other bodies in another version
+	id, of, reads, selection, storage := c.ID(), c.Target.Collection, c.Target, c.Selection, c.Storage
+	if v := reads.Resource.Version; v != "" { // objects have other bodies in another version
 		base, _, _ := strings.Cut(selection, inVersion) // a recorded selection already has a version
 		selection = base + inVersion + v
 	}
@@ -236,7 +242,7 @@ func (p *Pipeline) wanted(c *planning.Collection) loop.Wanted {
 				return properties, &ConfigError{err}
 			}
 			properties.Selection, properties.Storage = selection, storage
-			p.setTarget(id, target)
+			p.setTarget(id, target{reads, selection})
 			p.continued(id)
 			return properties, nil
 		},

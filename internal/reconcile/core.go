@@ -315,7 +315,9 @@ type Read struct {
 	From   string // a watch starts from here; "": a list comes first
 	Seen   string // a server that is behind it has another history
 	Owner  string // of the last complete list
-	Stop   bool   // it should not be read
+	// Selection is that of the collection's properties.
+	Selection string
+	Stop      bool // it should not be read
 	// Side is the number of the list that should be read beside the watch; 0: none.
 	Side uint64
 }
@@ -326,7 +328,7 @@ func (k *Core) Reading(collection string) Read {
 	if c == nil {
 		return Read{Stop: true}
 	}
-	r := Read{Number: c.read, Seen: c.Seen, Owner: c.Owner}
+	r := Read{Number: c.read, Seen: c.Seen, Owner: c.Owner, Selection: c.Properties.Selection}
 	switch {
 	case c.Phase == Leaving || c.Phase == Ending || c.Phase == Closed || c.barrier > k.done:
 		r.Stop = true
