@@ -62,7 +62,7 @@ func TestResyncIsABase(t *testing.T) {
 		}
 	}
 	w.must(json.Unmarshal(all[slices.IndexFunc(all, resynced)].Raw, &m))
-	if c := m.Data.Counts; c.Unchanged != 0 || c.Present == 0 { // the rest is the machine's
+	if c := m.Data.Counts; c.Present == 0 || c.Unchanged > c.Present/10 { // the watch has published or ended a few in the meantime
 		t.Errorf("the resync counts %+v", c)
 	}
 	want, then := w.told()
