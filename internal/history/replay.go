@@ -15,7 +15,7 @@ type list struct {
 	gap    *event.Received
 	synced *event.Received // nil: it is not complete by the point
 	ended  int             // parts that have its end
-	held   int             // objects that the collection then held there
+	held   int             // objects that the collection then held there; of a resync, those that it published
 }
 
 // follow is how far a part has been read of a collection.
@@ -223,10 +223,11 @@ func (r *replay) object(c *copied, f *follow, m *sink.Message, h *head) error {
 	}
 	if f.live != nil {
 		key := h.text[namespace] + "/" + h.text[objectName]
-		if h.typ == event.Deleted {
-			delete(f.live, key)
-		} else {
+		switch resync := f.listing.gap.Report.Reason == reasonResync; {
+		case resync && h.typ == event.Present, !resync && h.typ != event.Deleted:
 			f.live[key] = struct{}{}
+		case !resync:
+			delete(f.live, key)
 		}
 	}
 	if !r.needs(c.id) || !r.keep(h) {

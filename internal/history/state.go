@@ -192,8 +192,8 @@ func (l *list) lacks() string {
 		return fmt.Sprintf("%d objects of the list of %s were not to be published (snapshot: skip)", n.Skipped, when)
 	}
 	want := n.Listed - n.Filtered
-	if l.gap.Report.Reason == reasonResync { // beside which the watch publishes others, and the end of some
-		want += n.Added - n.Deleted
+	if l.gap.Report.Reason == reasonResync { // what it does not publish, the watch has published or ended since its gap
+		want = n.Present
 	}
 	if l.held != want {
 		return fmt.Sprintf("of the %d objects of the list of %s the bus holds %d: the others are dead letters, or were published later", want, when, l.held)

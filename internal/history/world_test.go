@@ -90,7 +90,8 @@ type world struct {
 	t       *testing.T
 	history []write
 	uids    int
-	expired int // a watch cannot start before it
+	expired int            // a watch cannot start before it
+	present map[string]int // present events since the last gap, by collection
 
 	store    *store
 	core     *reconcile.Core
@@ -119,7 +120,7 @@ var start = time.Date(2026, 3, 14, 9, 0, 0, 0, time.UTC)
 func newWorld(t *testing.T, parts int, selections map[string]string) *world {
 	w := &world{
 		t: t, store: newStore(), clock: start, clusterUID: "c1",
-		readings: map[string]*reading{}, paused: map[string]bool{}, wanted: map[string]reconcile.Properties{}, edits: map[string]uint64{},
+		readings: map[string]*reading{}, paused: map[string]bool{}, wanted: map[string]reconcile.Properties{}, edits: map[string]uint64{}, present: map[string]int{},
 	}
 	w.addTopic("t", parts)
 	w.birth = w.now()
@@ -302,6 +303,9 @@ func (w *world) encode(i *reconcile.Item) {
 		if w.lose == o.Key {
 			e.DeadLetter = &event.DeadLetter{Reason: event.Rejected}
 		}
+		if e.Type == event.Present {
+			w.present[i.Collection]++
+		}
 		parts := w.parts(i.Route)
 		w.put(&e, parts[(int(o.Key[0])+int(i.Collection[len(i.Collection)-1]))%len(parts)]) // keys have the name of the entry
 		return
@@ -309,6 +313,10 @@ func (w *world) encode(i *reconcile.Item) {
 	x := i.Event
 	e.Type, e.ResourceVersion, e.Nth = x.Type, x.Version, x.Nth
 	e.Report = &event.Report{Reason: x.Reason, Reset: x.Reset, From: x.From, To: x.Version}
+	switch {
+	case x.Type == event.Gap:
+		w.present[i.Collection] = 0
+	}
 	switch {
 	case x.Type == event.Gap && x.Reason != reconcile.ReasonHistory:
 		e.ResourceVersion = x.From
@@ -325,25 +333,13 @@ func (w *world) encode(i *reconcile.Item) {
 	}
 }
 
-// counts are those of a list. Beside a resync, the watch publishes others and the end of some.
+// counts are those of a list. A resync leaves to the watch what has changed since its gap.
 func (w *world) counts(id string, x *reconcile.CollectionEvent) *event.Counts {
 	version, _ := strconv.Atoi(x.Version)
 	if x.Reason != reconcile.ReasonResync {
 		return &event.Counts{Listed: len(w.selected(id, version))}
 	}
-	listed, held := w.selected(id, w.readings[id].sideListed), w.selected(id, w.readings[id].at)
-	c := &event.Counts{Listed: len(listed)}
-	for name := range held {
-		if listed[name] == nil {
-			c.Added++
-		}
-	}
-	for name := range listed {
-		if held[name] == nil {
-			c.Deleted++
-		}
-	}
-	return c
+	return &event.Counts{Listed: len(w.selected(id, w.readings[id].sideListed)), Present: w.present[id]}
 }
 
 func (w *world) put(e *event.Event, part int) {
