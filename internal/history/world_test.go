@@ -313,8 +313,7 @@ func (w *world) encode(i *reconcile.Item) {
 	x := i.Event
 	e.Type, e.ResourceVersion, e.Nth = x.Type, x.Version, x.Nth
 	e.Report = &event.Report{Reason: x.Reason, Reset: x.Reset, From: x.From, To: x.Version}
-	switch {
-	case x.Type == event.Gap:
+	if x.Type == event.Gap {
 		w.present[i.Collection] = 0
 	}
 	switch {
