@@ -963,3 +963,11 @@ func TestFormer(t *testing.T) {
 		t.Errorf("the filter leaves the object out: %+v", r.events)
 	}
 }
+
+// TestReadingHasTheSelection: a reader whose selection is another one waits for another read.
+func TestReadingHasTheSelection(t *testing.T) {
+	b := inStep(t).do(configured(Properties{Selection: "x=1"}))
+	if got := b.core.Reading("x").Selection; got != "x=1" {
+		t.Errorf("the selection is %q", got)
+	}
+}
