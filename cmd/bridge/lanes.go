@@ -203,32 +203,23 @@ func openNATS(c *config.Config, s *config.Sink, id event.Identity, log *zap.Logg
 	}), nil
 }
 
-// laneResources are what a configured sink's lane watches.
+// laneResources are the entries of a sink, with their options.
 func laneResources(c *config.Config, s *config.Sink) pipeline.LaneResources {
-	return pipeline.LaneResources{Sink: s.Name, Resources: resourceSpecs(c, s, c.ResourcesOf(s)), Exclude: c.Exclude}
-}
-
-func resourceSpecs(c *config.Config, s *config.Sink, list []config.Resource) []pipeline.ResourceSpec {
-	var out []pipeline.ResourceSpec
-	for _, r := range list {
-		out = append(out, pipeline.ResourceSpec{
-			Name: r.Name(), Entry: r.Entry, Required: r.Required,
-			Namespaces: r.Namespaces, NamespaceSelector: r.NamespaceSelector, ExcludeNamespaces: r.ExcludeNamespaces,
-			LabelSelector: r.LabelSelector, FieldSelector: r.FieldSelector,
-			MetadataOnly: r.MetadataOnly,
-			CollectionOptions: pipeline.CollectionOptions{
-				Settings: encode.Settings{
-					SkipSnapshot: r.Snapshot == config.SnapshotSkip, Types: eventTypes(r.Types), Redact: c.Rules(&r),
-					Filter: r.Filter, Ignore: r.Ignore, ChangedBy: r.ChangedBy,
-					Before: r.Diff == config.DiffBefore || r.Diff == config.DiffBoth,
-					Patch:  r.Diff == config.DiffPatch || r.Diff == config.DiffBoth,
-					Route:  route(s, &r),
-				},
-				SyncedEvery: r.SyncedEvery, ResyncEvery: r.Resync, VerifyEvery: r.VerifyEvery,
+	entries := c.Entries(s)
+	for i, r := range c.ResourcesOf(s) {
+		entries[i].Place = "" // a reload does not know it
+		entries[i].Options = pipeline.CollectionOptions{
+			Settings: encode.Settings{
+				SkipSnapshot: r.Snapshot == config.SnapshotSkip, Types: eventTypes(r.Types), Redact: c.Rules(&r),
+				Filter: r.Filter, Ignore: r.Ignore, ChangedBy: r.ChangedBy,
+				Before: r.Diff == config.DiffBefore || r.Diff == config.DiffBoth,
+				Patch:  r.Diff == config.DiffPatch || r.Diff == config.DiffBoth,
+				Route:  route(s, &r),
 			},
-		})
+			SyncedEvery: r.SyncedEvery, ResyncEvery: r.Resync, VerifyEvery: r.VerifyEvery,
+		}
 	}
-	return out
+	return pipeline.LaneResources{Sink: s.Name, Entries: entries, Exclude: c.Exclude}
 }
 
 // route is where a sink's events go, or, with a resource, what that has of its own. The

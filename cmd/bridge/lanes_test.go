@@ -13,6 +13,7 @@ import (
 	"github.com/kubebridge/kubebridge/internal/config"
 	"github.com/kubebridge/kubebridge/internal/encode"
 	"github.com/kubebridge/kubebridge/internal/pipeline"
+	"github.com/kubebridge/kubebridge/internal/plan"
 	"github.com/kubebridge/kubebridge/internal/recent"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/event"
@@ -56,14 +57,14 @@ sinks:
 	if err != nil {
 		t.Fatal(err)
 	}
-	exclude := []string{"deployments.apps"}
+	exclude, plain := []string{"deployments.apps"}, pipeline.CollectionOptions{}
 	want := []pipeline.LaneResources{
-		{Sink: "all", Exclude: exclude, Resources: []pipeline.ResourceSpec{
-			{Name: "*.apps"},
+		{Sink: "all", Exclude: exclude, Entries: []plan.Entry{
+			{Resource: "*.apps", Options: plain},
 			{
-				Name: "pods", NamespaceSelector: "env=prod", ExcludeNamespaces: []string{"kube-system"},
+				Resource: "pods", NamespaceSelector: "env=prod", ExcludeNamespaces: []string{"kube-system"},
 				LabelSelector: "audit=true", FieldSelector: "spec.nodeName=n1", MetadataOnly: true, Required: true,
-				CollectionOptions: pipeline.CollectionOptions{
+				Options: pipeline.CollectionOptions{
 					Settings: encode.Settings{
 						SkipSnapshot: true, Types: []event.Type{event.Added, event.Deleted},
 						Redact: []shape.Rule{{Preset: shape.PodEnv, With: shape.WithHash}, {Paths: []string{"status"}, With: shape.WithRemove}},
@@ -73,11 +74,11 @@ sinks:
 					SyncedEvery: 30 * time.Second, ResyncEvery: 24 * time.Hour, VerifyEvery: 6 * time.Hour,
 				},
 			},
-			{Name: "pods", Entry: "rest", LabelSelector: "audit!=true"},
-			{Name: "jobs.v1.batch", Namespaces: []string{"a", "b"}},
-			{Name: "events"},
+			{Resource: "pods", Name: "rest", LabelSelector: "audit!=true", Options: plain},
+			{Resource: "jobs.v1.batch", Namespaces: []string{"a", "b"}, Options: plain},
+			{Resource: "events", Options: plain},
 		}},
-		{Sink: "own", Exclude: exclude, Resources: []pipeline.ResourceSpec{{Name: "nodes"}}},
+		{Sink: "own", Exclude: exclude, Entries: []plan.Entry{{Resource: "nodes", Options: plain}}},
 	}
 	var got []pipeline.LaneResources
 	for i := range c.Sinks {
@@ -130,14 +131,17 @@ sinks:
 		if err != nil {
 			t.Fatal(err)
 		}
-		list := laneResources(c, s).Resources
+		var own []encode.Route
+		for _, e := range laneResources(c, s).Entries {
+			own = append(own, e.Options.(pipeline.CollectionOptions).Route)
+		}
 		if got := of(form.Route); got != want.shared || form.Encoder.Format != want.format || form.Tombstones != want.tombstones {
 			t.Errorf("%s: %+v, %s, tombstones %t; want %+v", s.Name, got, form.Encoder.Format, form.Tombstones, want)
 		}
-		if got := of(list[0].Route); got != (way{nil, nil, nil, 0}) {
+		if got := of(own[0]); got != (way{nil, nil, nil, 0}) {
 			t.Errorf("%s: pods have a route of their own: %+v", s.Name, got)
 		}
-		if got := of(list[1].Route); got != want.own {
+		if got := of(own[1]); got != want.own {
 			t.Errorf("%s: nodes go %+v, want %+v", s.Name, got, want.own)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/kubebridge/kubebridge/internal/config"
 	"github.com/kubebridge/kubebridge/internal/encode"
 	"github.com/kubebridge/kubebridge/internal/pipeline"
+	"github.com/kubebridge/kubebridge/internal/plan"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/shape"
@@ -65,12 +66,12 @@ func newTail() *cobra.Command {
 				},
 			}
 			for _, name := range args {
-				lane.Resources = append(lane.Resources, pipeline.ResourceSpec{
-					Name: name, Namespaces: namespaces, LabelSelector: selector, FieldSelector: fields,
+				lane.Entries = append(lane.Entries, plan.Entry{
+					Resource: name, Namespaces: namespaces, LabelSelector: selector, FieldSelector: fields,
 				})
 			}
 			// Who looks at a terminal would wait for what does not come by itself.
-			if _, err := pipeline.Check(cmd.Context(), client, lane.LaneResources); err != nil {
+			if _, err := plan.Check(cmd.Context(), client, lane.Entries, nil); err != nil {
 				return &exitError{exitEnvironment, err}
 			}
 			return pipeline.NewBridge(pipeline.BridgeOptions{

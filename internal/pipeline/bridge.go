@@ -43,21 +43,8 @@ type EnvironmentError struct{ Err error }
 func (e *EnvironmentError) Error() string { return e.Err.Error() }
 func (e *EnvironmentError) Unwrap() error { return e.Err }
 
-// ResourceSpec is an entry of the configuration: one resource, or with a pattern several.
-type ResourceSpec struct {
-	Name              string   // as kubectl takes it: "pods", "deployments.apps", "deployments.v1.apps"; or "*.*", "*.apps"
-	Entry             string   // distinguishes entries of one resource; "": it has no name
-	Namespaces        []string // none: all of them
-	NamespaceSelector string   // label selector of namespaces; not beside Namespaces
-	ExcludeNamespaces []string
-	LabelSelector     string
-	FieldSelector     string
-	MetadataOnly      bool // bodies hold metadata alone
-	Required          bool // the program ends if it does not exist at the start
-	CollectionOptions
-}
-
-// CollectionOptions are those of a collection, besides what it selects. They may change while it runs.
+// CollectionOptions are those of a collection, besides what it selects: the Options of a [planning.Entry]. They may change while
+// it runs.
 type CollectionOptions struct {
 	encode.Settings
 	SyncedEvery time.Duration // 0: synced is not repeated
@@ -67,9 +54,9 @@ type CollectionOptions struct {
 
 // LaneResources are what a sink gets events of.
 type LaneResources struct {
-	Sink      string
-	Resources []ResourceSpec
-	Exclude   []string // names and patterns that no pattern of Resources takes in
+	Sink    string
+	Entries []planning.Entry // each with [CollectionOptions]; without: the zero value
+	Exclude []string         // names and patterns that no pattern of Entries takes in
 }
 
 // OpenStore is a store that the bridge closes.

@@ -11,7 +11,6 @@ import (
 	"github.com/kubebridge/kubebridge/internal/loop"
 	planning "github.com/kubebridge/kubebridge/internal/plan"
 	"github.com/kubebridge/kubebridge/pkg/event"
-	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
 // follow keeps the pipeline in step with its resources and with what the API server serves.
@@ -30,7 +29,7 @@ func (p *Pipeline) follow(ctx context.Context, b *Bridge) error {
 	b.followers[p.name] = f
 	wanted := b.entries[p.name]
 	b.mu.Unlock()
-	f.Set(planEntries(wanted.Resources), wanted.Exclude)
+	f.Set(wanted.Entries, wanted.Exclude)
 	err := f.Run(ctx)
 	if errors.Is(err, loop.ErrEnded) {
 		return nil // Run returns why
@@ -51,18 +50,6 @@ func classifyPlan(err error) error {
 		return &EnvironmentError{err}
 	}
 	return err
-}
-
-// planEntries converts configured resources for internal/plan.
-func planEntries(resources []ResourceSpec) (all []planning.Entry) {
-	for _, r := range resources {
-		all = append(all, planning.Entry{
-			Resource: r.Name, Name: r.Entry, Namespaces: r.Namespaces, NamespaceSelector: r.NamespaceSelector, ExcludeNamespaces: r.ExcludeNamespaces,
-			LabelSelector: r.LabelSelector, FieldSelector: r.FieldSelector, MetadataOnly: r.MetadataOnly, Required: r.Required,
-			Options: r.CollectionOptions,
-		})
-	}
-	return all
 }
 
 func resourcesOf(lanes []LaneSpec) (all []LaneResources) {
@@ -92,7 +79,7 @@ func (b *Bridge) Reconfigure(lanes []LaneResources) {
 		f := b.followers[l.Sink]
 		b.mu.Unlock()
 		if f != nil {
-			f.Set(planEntries(l.Resources), l.Exclude)
+			f.Set(l.Entries, l.Exclude)
 		}
 	}
 }
@@ -108,7 +95,7 @@ func (e *UnknownResourceError) Error() string {
 }
 
 // Resync has the present state of a resource, or of one collection by its ID,
-// announced again by one sink, or all when sink is "". It returns the IDs of the
+// published again by one sink, or all when sink is "". It returns the IDs of the
 // collections; the error is an *[UnknownResourceError] when there are none.
 func (b *Bridge) Resync(ctx context.Context, sink, resource string) ([]string, error) {
 	b.mu.Lock()
@@ -141,10 +128,4 @@ func (b *Bridge) Resync(ctx context.Context, sink, resource string) ([]string, e
 		return nil, &UnknownResourceError{sink, resource}
 	}
 	return all, nil
-}
-
-// Check asks the API server for all that a sink's entries mean. It returns warnings, and everything that is wrong.
-// See [planning.Check].
-func Check(ctx context.Context, client *source.Client, l LaneResources) (warnings []string, err error) {
-	return planning.Check(ctx, client, planEntries(l.Resources), l.Exclude)
 }

@@ -225,7 +225,7 @@ func (p *Pipeline) apply(ctx context.Context, made *planning.Plan, absent func(n
 
 // wanted converts a planned collection for the loop.
 func (p *Pipeline) wanted(c *planning.Collection) loop.Wanted {
-	o := c.Options.(CollectionOptions)
+	o, _ := c.Options.(CollectionOptions)
 	if o.Types == nil && planning.Expires(&c.Target.Collection) {
 		o.Types = []event.Type{event.Added, event.Modified}
 	}
@@ -251,7 +251,8 @@ func (p *Pipeline) wanted(c *planning.Collection) loop.Wanted {
 
 // show shows a collection in the status.
 func (p *Pipeline) show(c *planning.Collection) {
-	id, o := c.ID(), c.Options.(CollectionOptions)
+	id := c.ID()
+	o, _ := c.Options.(CollectionOptions)
 	describe := func(s *CollectionStatus) {
 		s.Diffs, s.Route = o.Before || o.Patch, p.ownRoute(&c.Target.Collection, o.Route)
 		if r := c.Target.Resource; r.Version != "" {

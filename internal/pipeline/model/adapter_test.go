@@ -18,6 +18,7 @@ import (
 
 	"github.com/kubebridge/kubebridge/internal/encode"
 	"github.com/kubebridge/kubebridge/internal/pipeline"
+	"github.com/kubebridge/kubebridge/internal/plan"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/shape"
@@ -138,9 +139,10 @@ func template(text string) *shape.Template {
 func resources(sinkName string, c config) pipeline.LaneResources {
 	out := pipeline.LaneResources{Sink: sinkName}
 	for _, e := range c {
-		r := pipeline.ResourceSpec{Name: resource + "." + group, Entry: e.name, LabelSelector: e.x.selector(), MetadataOnly: e.metadata}
+		r := plan.Entry{Resource: resource + "." + group, Name: e.name, LabelSelector: e.x.selector(), MetadataOnly: e.metadata}
+		var o pipeline.CollectionOptions
 		if e.version != "" {
-			r.Name = resource + "." + e.version + "." + group
+			r.Resource = resource + "." + e.version + "." + group
 		}
 		if e.exclude {
 			r.ExcludeNamespaces = []string{"n2"}
@@ -149,22 +151,23 @@ func resources(sinkName string, c config) pipeline.LaneResources {
 			r.NamespaceSelector = "team=a"
 		}
 		if e.filter {
-			r.Filter = "object.?spec.?keep.orValue(true) == true"
+			o.Filter = "object.?spec.?keep.orValue(true) == true"
 		}
 		for _, t := range []event.Type{event.Added, event.Modified, event.Deleted} {
 			if strings.Contains(e.types, t.String()[:1]) {
-				r.Types = append(r.Types, t)
+				o.Types = append(o.Types, t)
 			}
 		}
-		r.SkipSnapshot = e.skip
+		o.SkipSnapshot = e.skip
 		if e.redact {
-			r.Redact = []shape.Rule{{Paths: []string{"spec.padding"}}}
+			o.Redact = []shape.Rule{{Paths: []string{"spec.padding"}}}
 		}
 		if e.verify {
-			r.VerifyEvery = time.Minute
+			o.VerifyEvery = time.Minute
 		}
-		r.Route.Topic = template(topic(e.topic))
-		out.Resources = append(out.Resources, r)
+		o.Route.Topic = template(topic(e.topic))
+		r.Options = o
+		out.Entries = append(out.Entries, r)
 	}
 	return out
 }
