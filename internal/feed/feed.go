@@ -42,10 +42,9 @@ type Options struct {
 	// MaxLists bounds the lists of this reader that have begun and not ended, also those that wait
 	// for the sink: each holds up to two pages in memory. 0: four.
 	MaxLists int
-	// Target returns what a collection reads; false: that is not known yet, or it has another selection. Required. It is
-	// called from several goroutines. It must return other selectors before [loop.Loop.Set] is
-	// called with the properties that go with them: a read keeps the selectors that it begins with,
-	// and Set starts another one.
+	// Target returns what a collection with a selection reads; false: that is not known yet, or the collection has another
+	// selection, so that the loop is about to start another read. Required. It is called from several
+	// goroutines. It must know another selection before [loop.Loop.Set] is called with the properties that go with it.
 	Target func(collection, selection string) (source.Target, bool)
 	// Changed returns a channel that is closed as soon as Target returns something else for any
 	// collection. nil: it never does.
@@ -80,7 +79,8 @@ func New(o Options) *Reader {
 }
 
 // Read implements [loop.Reader]. If the resource or the namespace of a collection is proved absent,
-// Read waits until Options.Changed wakes it, at most for a minute, and then begins with a list. It returns when ctx ends or another cluster answers.
+// Read waits until Options.Changed wakes it, at most for a minute, and then begins with a list. It
+// returns when ctx ends or another cluster answers.
 func (r *Reader) Read(ctx context.Context, collection string, want reconcile.Read, h *loop.Handler) error {
 	f := &follower{Reader: r, collection: collection, selection: want.Selection, handler: h, resume: want.From, seen: want.Seen, owner: parseOwner(want.Owner), slot: r.newSlot()}
 	for {

@@ -15,10 +15,10 @@ import (
 type follower struct {
 	*Reader
 	collection string
-	selection  string // what target selects; see [Options.Target]
+	selection  string // see [Options.Target]
 	handler    *loop.Handler
 	slot       *slot
-	target     source.Target      // its selectors do not change
+	target     source.Target      // of the present run
 	source     *source.Collection // of the present run
 	owner      source.Owner       // of the last complete list
 	resume     string             // a watch may start from it; "": a list comes first

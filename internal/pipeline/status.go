@@ -63,7 +63,7 @@ type CollectionStatus struct {
 	Objects *int64     `json:"objects,omitzero"`
 	List    *ListState `json:"list,omitzero"` // under way
 	Gap     *GapState  `json:"gap,omitzero"`  // the last one since the start
-	// Diffs says that modified events are to tell what changed.
+	// Diffs says that modified events are to show what changed.
 	Diffs bool `json:"-"`
 }
 

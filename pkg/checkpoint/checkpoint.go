@@ -10,7 +10,7 @@ import (
 )
 
 // Store keeps the checkpoint of one sink: a small map that is ordered by key. Get and Scan may be called from several
-// goroutines, also while a Commit is under way; Commit is called by one at a time. Whoever opens a store closes it.
+// goroutines, also while a Commit is under way; Commit is called by one at a time. The caller that opens a store closes it.
 type Store interface {
 	// Get returns the value of key, nil when there is none. The value is the
 	// caller's.

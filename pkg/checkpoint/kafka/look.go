@@ -19,7 +19,7 @@ import (
 // topics it writes to.
 const TopicPrefix = "!topic/"
 
-// Look returns what a topic holds, whosever it is, and fences nobody: Get and
+// Look returns what a topic holds, of any bridge, and fences nobody: Get and
 // Scan of the store are then to be used, and Close. The error wraps
 // fs.ErrNotExist when there is no such topic, and [checkpoint.ErrOlder],
 // [checkpoint.ErrNewer] or [checkpoint.ErrCorrupt] when the topic cannot be read.

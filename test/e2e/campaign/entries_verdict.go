@@ -225,7 +225,7 @@ func (r *entriesReader) order(last, m *bus.Message) {
 	}
 }
 
-// laterThan is the version of the change that an event tells of; of a deletion whose version is not known, the highest there is.
+// laterThan is the version of the change that an event is about; of a deletion whose version is not known, the highest there is.
 func laterThan(m *bus.Message) uint64 {
 	if version := versionOf(m); version > 0 {
 		return version

@@ -97,7 +97,7 @@ type reader struct {
 	open   map[string]*bus.Message            // resource -> the gap that is open
 	from   map[string]uint64                  // resource -> what was complete before that, or before it was closed
 	closed map[string]bool                    // resources that are not watched
-	high   map[string]uint64                  // resource -> the version up to which all was told when the last event came
+	high   map[string]uint64                  // resource -> the version up to which all was published when the last event came
 	era    map[string]int                     // resource -> which of the cluster's histories it is in
 	resync map[string]map[string]bool         // resource -> UIDs that are told since a resync began
 }
@@ -205,7 +205,7 @@ func (r *reader) gap(resource string, m *bus.Message) {
 		r.wrong("complete", "a verification found what had not been told: %s", m)
 	}
 	from := number(m.Data.From)
-	if m.Data.Reset { // what was told before stays so
+	if m.Data.Reset { // what was published before stays so
 		from = r.high[resource]
 		r.forget(resource)
 	}
@@ -240,7 +240,7 @@ func (r *reader) goesOn(resource string) {
 	r.era[resource], r.high[resource] = 1, 0
 }
 
-// reached notes up to which version all was told: of a watch, what is before an event.
+// reached notes up to which version all was published: of a watch, what is before an event.
 func (r *reader) reached(resource string, m *bus.Message) {
 	r.high[resource] = max(r.high[resource], versionOf(m))
 }

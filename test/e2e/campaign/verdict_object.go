@@ -177,14 +177,14 @@ func (r *reader) body(o *object, m *bus.Message) {
 	}
 }
 
-// order: an object is announced, changes, and is deleted; its runs and versions ascend, and a deletion ends what was told last.
+// order: an object is announced, changes, and is deleted; its runs and versions ascend, and a deletion ends what was published last.
 func (r *reader) order(o *object, m *bus.Message) {
 	if r.lost {
 		return
 	}
 	last := r.last[m.UID()]
 	known := last != nil && !last.Is("deleted")
-	// A bridge that was killed may have told more than it knows of, unless both are one commit: see docs/limits.md.
+	// A bridge that was killed may have published more than it knows of, unless both are one commit: see docs/limits.md.
 	inDoubt := r.killed && !r.pair.exact()
 	switch {
 	case !known && m.Is("deleted") && inDoubt && m.Attributes["origin"] != "watch":
@@ -192,7 +192,7 @@ func (r *reader) order(o *object, m *bus.Message) {
 	case !known && m.Is("modified", "deleted"):
 		r.wrong("order", "%s begins with: %s", o, m)
 	case known && m.Is("added") && inDoubt && m.Run() > last.Run():
-		// It was on its way, and is told again in another run.
+		// It was on its way, and is published again in another run.
 	case known && m.Is("added"):
 		r.wrong("order", "%s is announced again: %s; it was %s", o, m, last)
 	case known && m.Is("deleted"):
