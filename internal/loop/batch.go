@@ -11,6 +11,7 @@ import (
 
 	"github.com/kubebridge/kubebridge/internal/delivery"
 	"github.com/kubebridge/kubebridge/internal/durable"
+	"github.com/kubebridge/kubebridge/internal/pieces"
 	"github.com/kubebridge/kubebridge/internal/reconcile"
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
@@ -25,6 +26,7 @@ type batches struct {
 	budget  *semaphore.Weighted // see reads
 	filling batch
 	flying  *flight
+	spare   *memory // of the batch that was committed last
 	written chan error
 	running sync.WaitGroup   // the delivery
 	seq     uint64           // of batches; unlike the core's it goes on after a reset
@@ -34,12 +36,30 @@ type batches struct {
 
 // batch is what the loop knows of a batch.
 type batch struct {
-	bytes int
+	memory *memory
+	bytes  int
 	held  int64     // of the frame budget
 	since time.Time // when its first content came
 	// notes are durable before its records, and with them.
 	notes []event.KV
 	grown map[string]int64 // how many inventory entries it adds, by collection
+}
+
+// memory is what a batch is made in. Once the batch is committed, another one uses it.
+type memory struct {
+	*durable.Memory
+	payloads pieces.Pieces[encoded]
+	records  []event.Record
+	changes  []event.KV
+}
+
+// reset takes back all memory.
+func (m *memory) reset() {
+	m.Memory.Reset()
+	m.payloads.Clear()
+	clear(m.records)
+	clear(m.changes)
+	m.records, m.changes = m.records[:0], m.changes[:0]
 }
 
 // flight is a batch on its way.
@@ -83,7 +103,7 @@ func (b *batches) encode(detail string) {
 		}
 		r, changes := b.Encoder.Encode(&items[n], why, at)
 		if b.Delivery.Mode() == delivery.Log {
-			r.State = append(durable.ItemChanges(&items[n]), removals(changes)...)
+			r.State = append(b.filling.memory.ItemChanges(&items[n]), removals(changes)...)
 			r.State = append(r.State, b.forgotten(r.State)...)
 		}
 		if e != nil {
@@ -93,7 +113,7 @@ func (b *batches) encode(detail string) {
 				r.State = append(r.State, paid...)
 			}
 		}
-		items[n].Payload = &encoded{r, changes}
+		items[n].Payload = b.filling.memory.payloads.New(encoded{r, changes})
 		if w := b.plan.wanted[items[n].Collection]; w != nil && e != nil && e.Type == event.Synced {
 			w.synced, w.verified = at, at
 		}
@@ -155,8 +175,17 @@ func (b *batches) dispatch(ctx context.Context) {
 	b.seq++
 	sealed := b.core.Seal()
 	b.flying = &flight{batch: b.filling, seq: b.seq, sealed: sealed, items: sealed.Items, unkept: b.Encoder.Sealed()}
-	b.filling = batch{}
+	b.filling = b.newBatch()
 	b.deliver(ctx)
+}
+
+func (b *batches) newBatch() batch {
+	m := b.spare
+	b.spare = nil
+	if m == nil {
+		m = &memory{Memory: durable.NewMemory()}
+	}
+	return batch{memory: m}
 }
 
 // queued says how full the batches are.
@@ -174,10 +203,10 @@ func (b *batches) queued() {
 func (b *batches) deliver(ctx context.Context, settled ...event.Record) {
 	f := b.flying
 	mode := b.Delivery.Mode()
-	changes := durable.Changes(f.sealed, mode == delivery.Intents)
+	changes := append(f.memory.changes[:0], f.memory.Changes(f.sealed, mode == delivery.Intents)...)
 	removed := joined(f.unkept, b.forgotten(changes))
 	changes = append(changes, f.notes...)
-	f.records = make([]event.Record, 0, len(f.items))
+	f.records = slices.Grow(f.memory.records[:0], len(f.items))
 	for i := range f.items {
 		f.records = append(f.records, f.items[i].Payload.(*encoded).record)
 	}
@@ -187,13 +216,14 @@ func (b *batches) deliver(ctx context.Context, settled ...event.Record) {
 		}
 	}
 	changes = append(changes, removed...) // an item of the batch may have written what is removed
+	f.memory.records, f.memory.changes = f.records, changes
 	d := &delivery.Batch{Seq: f.seq, Records: f.records, Changes: changes}
 	switch mode {
 	case delivery.Log:
-		d.Before, d.Silent = f.notes, durable.Silent(f.sealed)
+		d.Before, d.Silent = f.notes, f.memory.Silent(f.sealed)
 		d.Silent = append(d.Silent, b.forgotten(d.Silent)...)
 	case delivery.Intents:
-		d.Before = append(durable.Before(f.sealed), f.notes...)
+		d.Before = append(f.memory.Before(f.sealed), f.notes...)
 	}
 	b.running.Go(func() {
 		err := b.Delivery.Settle(ctx, settled)
@@ -216,7 +246,8 @@ func (b *batches) committed() *flight {
 	}
 	b.Observer.Committed(&Commit{joined(f.settled.items, f.items), joined(f.settled.records, f.records), changed})
 	b.Encoder.Committed(joined(f.settled.items, f.sealed.Items))
-	b.flying = nil
+	f.memory.reset()
+	b.spare, b.flying = f.memory, nil
 	return f
 }
 
@@ -317,7 +348,8 @@ func (b *batches) restart() {
 		b.budget.Release(b.flying.held)
 		notes = append(b.flying.notes, notes...)
 	}
-	b.filling, b.flying = batch{notes: notes}, nil
+	b.filling, b.flying = b.newBatch(), nil
+	b.filling.notes = notes
 }
 
 // load counts the inventories of a core that continues from the store.
