@@ -604,7 +604,10 @@ func (c *Collection) judge(s *Sighting) (newHistory bool) {
 // decide applies the table of [Sighting].
 func (c *Collection) decide(s *Sighting) verdict {
 	known, inDoubt := c.known(s.Key)
-	r := c.view(c.Position).decide(known, inDoubt, s)
+	v := c.view(c.Position)
+	v.memory = c.core.filling.memory
+	r := v.decide(known, inDoubt, s)
+	r.events = v.memory.keep(r.events)
 	c.core.cover(r.row)
 	return r
 }

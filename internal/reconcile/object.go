@@ -3,6 +3,7 @@ package reconcile
 import (
 	"slices"
 
+	"github.com/kubebridge/kubebridge/internal/pieces"
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
@@ -198,7 +199,8 @@ const (
 // view is what a decision about an object depends on beside the object: a collection's
 // state at the time of a sighting.
 type view struct {
-	run   uint64
+	memory *memory
+	run    uint64
 	first bool // no synced event since the incarnation began
 	skip  bool // objects of the first list are not published
 	// resync: a resync is under way, beside the watch.
@@ -220,6 +222,29 @@ type verdict struct {
 	newHistory bool    // nothing follows but a new epoch
 	newRun     bool    // nothing follows but a new run, in which the sighting is judged again
 	row        row     // of the table, for the coverage of tests
+
+	memory *memory
+}
+
+// usualEvents is how many events follow from a sighting at most, usually.
+const usualEvents = 2
+
+// memory is where a batch has its events and inventory entries.
+type memory struct {
+	events  pieces.Pieces[ObjectEvent]
+	objects pieces.Pieces[Object]
+}
+
+// room returns memory for the events of one verdict.
+func (m *memory) room() []ObjectEvent { return m.events.Room(usualEvents) }
+
+// keep keeps events that were appended to what room returned last.
+func (m *memory) keep(events []ObjectEvent) []ObjectEvent { return m.events.Appended(m.room(), events) }
+
+// reset takes back all memory.
+func (m *memory) reset() {
+	m.events.Clear()
+	m.objects.Clear()
 }
 
 // ObjectEvent is an event about one object.
@@ -271,7 +296,7 @@ func (v view) seen(known *Object, doubts []Intent, s *Sighting) verdict {
 	if v.rewritten(known, maybe, s) {
 		return verdict{newRun: true, row: rowRewritten}
 	}
-	r := verdict{}
+	r := verdict{events: v.memory.room(), memory: v.memory}
 	if known != nil && known.UID != s.UID || len(doubts) > 0 {
 		for _, o := range holders(known, doubts) {
 			if o.UID != s.UID {
@@ -437,9 +462,7 @@ func (v view) publish(r *verdict, typ event.Type, known *Object, maybe *Intent, 
 	}
 	next := v.entry(s, Published)
 	next.Run, next.At, next.AtDigest, next.Significant = v.run, s.Version, s.Digest, s.Significant
-	r.events = append(r.events, ObjectEvent{
-		Type: typ, Key: s.Key, Object: next, Version: s.Version, DeadLetter: s.DeadLetter, Body: s.Body,
-	})
+	r.events = append(r.events, ObjectEvent{Type: typ, Key: s.Key, Object: next, Version: s.Version, DeadLetter: s.DeadLetter, Body: s.Body})
 	if s.DeadLetter {
 		next = v.entry(s, Unpublished)
 		switch {
@@ -465,7 +488,7 @@ func (v view) ended(known *Object, s *Sighting) verdict {
 	if known == nil || known.UID != s.UID || event.Older(s.Version, known.Version) {
 		return verdict{row: rowEndedUnknown}
 	}
-	r := verdict{changed: true, row: rowEndedSilent}
+	r := verdict{changed: true, row: rowEndedSilent, events: v.memory.room(), memory: v.memory}
 	if known.known() {
 		r.end(*known, s, s.Fate)
 		r.row = rowEnded
@@ -475,7 +498,7 @@ func (v view) ended(known *Object, s *Sighting) verdict {
 
 // lacking is what a complete list does not have.
 func (v view) lacking(known *Object, doubts []Intent, s *Sighting) verdict {
-	r := verdict{changed: known != nil, row: rowLackingSilent}
+	r := verdict{changed: known != nil, row: rowLackingSilent, events: v.memory.room(), memory: v.memory}
 	for _, o := range holders(known, doubts) {
 		fate := Gone
 		if s.Fates != nil {
@@ -489,7 +512,7 @@ func (v view) lacking(known *Object, doubts []Intent, s *Sighting) verdict {
 
 // keep sets the inventory entry.
 func (r *verdict) keep(known *Object, next Object) {
-	r.entry, r.changed = &next, known == nil || *known != next
+	r.entry, r.changed = r.memory.objects.New(next), known == nil || *known != next
 }
 
 // end adds a deletion.

@@ -186,7 +186,7 @@ func (s *store) change(list []Change) {
 		if c.Object == nil {
 			delete(s.objects, c.Slot)
 		} else {
-			s.objects[c.Slot] = c.Object
+			s.objects[c.Slot] = c.copied().Object
 		}
 	}
 }
@@ -407,7 +407,8 @@ func (p *pending) clone() *pending {
 	if p == nil {
 		return nil
 	}
-	return &pending{slices.Clone(p.items), slices.Clone(p.changes), maps.Clone(p.places), slices.Clone(p.dirty), maps.Clone(p.epochs), slices.Clone(p.settled)}
+	p.memory = &memory{} // what both share is not used again
+	return &pending{slices.Clone(p.items), slices.Clone(p.changes), maps.Clone(p.places), slices.Clone(p.dirty), maps.Clone(p.epochs), slices.Clone(p.settled), &memory{}}
 }
 
 // action is something that can happen in a world.
