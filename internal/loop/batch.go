@@ -38,8 +38,8 @@ type batches struct {
 type batch struct {
 	memory *memory
 	bytes  int
-	held  int64     // of the frame budget
-	since time.Time // when its first content came
+	held   int64     // of the frame budget
+	since  time.Time // when its first content came
 	// notes are durable before its records, and with them.
 	notes []event.KV
 	grown map[string]int64 // how many inventory entries it adds, by collection
@@ -88,10 +88,9 @@ type encoded struct {
 }
 
 // encode makes the records of items that have none. If the items follow from the begin of a list,
-// detail says why the list began.
-func (b *batches) encode(detail string) {
+// detail says why the list began. at is the time of their events.
+func (b *batches) encode(detail string, at time.Time) {
 	items := b.core.Items()
-	at := time.Now()
 	first := len(items)
 	for first > 0 && items[first-1].Payload == nil {
 		first--
@@ -298,7 +297,8 @@ func (b *batches) forget() {
 		for !b.full() {
 			keys, done := b.core.Forgettable(id, BatchRecords)
 			for _, key := range keys {
-				b.stepObject(&reconcile.Input{Kind: reconcile.Forget, Collection: id, Key: key}, key)
+				known, _ := b.core.Object(id, key)
+				b.stepObject(&reconcile.Input{Kind: reconcile.Forget, Collection: id, Key: key}, key, known != nil)
 			}
 			if done {
 				b.core.Step(&reconcile.Input{Kind: reconcile.Forgot, Collection: id})
@@ -311,15 +311,14 @@ func (b *batches) forget() {
 }
 
 // stepObject passes on an input about an object, and counts the inventory entry that it adds or
-// removes.
-func (b *batches) stepObject(in *reconcile.Input, key string) {
-	before, _ := b.core.Object(in.Collection, key)
+// removes. had says whether there is an entry.
+func (b *batches) stepObject(in *reconcile.Input, key string, had bool) {
 	b.core.Step(in)
 	after, _ := b.core.Object(in.Collection, key)
-	switch {
-	case before == nil && after != nil:
+	switch has := after != nil; {
+	case !had && has:
 		b.filling.grow(in.Collection, 1)
-	case before != nil && after == nil:
+	case had && !has:
 		b.filling.grow(in.Collection, -1)
 	}
 }

@@ -201,8 +201,8 @@ const (
 type view struct {
 	memory *memory
 	run    uint64
-	first bool // no synced event since the incarnation began
-	skip  bool // objects of the first list are not published
+	first  bool // no synced event since the incarnation began
+	skip   bool // objects of the first list are not published
 	// resync: a resync is under way, beside the watch.
 	resync bool
 	// sameHistory: the inventory is of the history that is being read. Otherwise that holds for what was
