@@ -47,7 +47,7 @@ type batch struct {
 
 // memory is what a batch is made in. Once the batch is committed, another one uses it.
 type memory struct {
-	*durable.Memory
+	durable  *durable.Memory
 	payloads pieces.Pieces[encoded]
 	records  []event.Record
 	changes  []event.KV
@@ -55,7 +55,7 @@ type memory struct {
 
 // reset takes back all memory.
 func (m *memory) reset() {
-	m.Memory.Reset()
+	m.durable.Reset()
 	m.payloads.Clear()
 	clear(m.records)
 	clear(m.changes)
@@ -102,7 +102,7 @@ func (b *batches) encode(detail string, at time.Time) {
 		}
 		r, changes := b.Encoder.Encode(&items[n], why, at)
 		if b.Delivery.Mode() == delivery.Log {
-			r.State = append(b.filling.memory.ItemChanges(&items[n]), removals(changes)...)
+			r.State = append(b.filling.memory.durable.ItemChanges(&items[n]), removals(changes)...)
 			r.State = append(r.State, b.forgotten(r.State)...)
 		}
 		if e != nil {
@@ -182,7 +182,7 @@ func (b *batches) newBatch() batch {
 	m := b.spare
 	b.spare = nil
 	if m == nil {
-		m = &memory{Memory: durable.NewMemory()}
+		m = &memory{durable: durable.NewMemory()}
 	}
 	return batch{memory: m}
 }
@@ -202,7 +202,7 @@ func (b *batches) queued() {
 func (b *batches) deliver(ctx context.Context, settled ...event.Record) {
 	f := b.flying
 	mode := b.Delivery.Mode()
-	changes := append(f.memory.changes[:0], f.memory.Changes(f.sealed, mode == delivery.Intents)...)
+	changes := append(f.memory.changes[:0], f.memory.durable.Changes(f.sealed, mode == delivery.Intents)...)
 	removed := joined(f.unkept, b.forgotten(changes))
 	changes = append(changes, f.notes...)
 	f.records = slices.Grow(f.memory.records[:0], len(f.items))
@@ -219,10 +219,10 @@ func (b *batches) deliver(ctx context.Context, settled ...event.Record) {
 	d := &delivery.Batch{Seq: f.seq, Records: f.records, Changes: changes}
 	switch mode {
 	case delivery.Log:
-		d.Before, d.Silent = f.notes, f.memory.Silent(f.sealed)
+		d.Before, d.Silent = f.notes, f.memory.durable.Silent(f.sealed)
 		d.Silent = append(d.Silent, b.forgotten(d.Silent)...)
 	case delivery.Intents:
-		d.Before = append(f.memory.Before(f.sealed), f.notes...)
+		d.Before = append(f.memory.durable.Before(f.sealed), f.notes...)
 	}
 	b.running.Go(func() {
 		err := b.Delivery.Settle(ctx, settled)

@@ -123,7 +123,7 @@ func (p *pending) again() *pending {
 		clear(p.items)
 		clear(p.changes)
 		clear(p.places)
-		p.memory.reset()
+		p.memory.takeBack()
 		next.items, next.changes, next.places, next.memory = p.items[:0], p.changes[:0], p.places, p.memory
 	}
 	return next

@@ -377,7 +377,7 @@ func (c *Collection) listBegun(in *Input) {
 	case c.Phase != Listing, c.Ended, in.Absent != (c.Reason == ReasonGone):
 		c.gapHere(in.Reason)
 	}
-	c.list = &list{seen: map[string]struct{}{}, absent: in.Absent}
+	c.list = &list{seen: keySet{}, absent: in.Absent}
 }
 
 // begin begins an incarnation.
@@ -480,7 +480,7 @@ func (c *Collection) sighted(in *Input) {
 			c.restart()
 		}
 	case s.Origin == Resync:
-		c.side.seen[s.Key] = struct{}{}
+		c.side.seen.add(s.Key)
 		known, _ := c.known(s.Key)
 		if c.Phase == Verifying {
 			c.side.compare(known, s)
@@ -607,7 +607,7 @@ func (c *Collection) decide(s *Sighting) verdict {
 	v := c.view(c.Position)
 	v.memory = c.core.filling.memory
 	r := v.decide(known, inDoubt, s)
-	r.events = v.memory.keep(r.events)
+	r.events = v.memory.keepEvents(r.events)
 	c.core.cover(r.row)
 	return r
 }

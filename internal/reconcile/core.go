@@ -262,7 +262,7 @@ func (k *Core) Missing(collection string, limit int) (keys []Absentee) {
 			break
 		}
 		cursor = key
-		if _, seen := c.list.seen[key]; seen {
+		if c.list.seen.has(key) {
 			continue
 		}
 		known, doubts := c.known(key)

@@ -166,7 +166,7 @@ func (f *sourceFile) short(n ast.Node) string {
 }
 
 // helpers are the functions that decide nothing. All others are changed.
-var helpers = strings.Fields("String MarshalText UnmarshalText cover newPending newSide sorted")
+var helpers = strings.Fields("String MarshalText UnmarshalText cover newPending newSide sorted hashOf verdict eventRoom keepEvents takeBack copied")
 
 // functions are the decisions in a file.
 func (f *sourceFile) functions() (list []*ast.FuncDecl) {

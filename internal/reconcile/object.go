@@ -235,14 +235,19 @@ type memory struct {
 	objects pieces.Pieces[Object]
 }
 
-// room returns memory for the events of one verdict.
-func (m *memory) room() []ObjectEvent { return m.events.Room(usualEvents) }
+// verdict returns a verdict without events.
+func (m *memory) verdict() verdict { return verdict{events: m.eventRoom(), memory: m} }
 
-// keep keeps events that were appended to what room returned last.
-func (m *memory) keep(events []ObjectEvent) []ObjectEvent { return m.events.Appended(m.room(), events) }
+// eventRoom returns memory for the events of one verdict.
+func (m *memory) eventRoom() []ObjectEvent { return m.events.Room(usualEvents) }
 
-// reset takes back all memory.
-func (m *memory) reset() {
+// keepEvents keeps events that were appended to what eventRoom returned last.
+func (m *memory) keepEvents(events []ObjectEvent) []ObjectEvent {
+	return m.events.Appended(m.eventRoom(), events)
+}
+
+// takeBack makes all memory available again.
+func (m *memory) takeBack() {
 	m.events.Clear()
 	m.objects.Clear()
 }
@@ -296,7 +301,7 @@ func (v view) seen(known *Object, doubts []Intent, s *Sighting) verdict {
 	if v.rewritten(known, maybe, s) {
 		return verdict{newRun: true, row: rowRewritten}
 	}
-	r := verdict{events: v.memory.room(), memory: v.memory}
+	r := v.memory.verdict()
 	if known != nil && known.UID != s.UID || len(doubts) > 0 {
 		for _, o := range holders(known, doubts) {
 			if o.UID != s.UID {
@@ -488,7 +493,8 @@ func (v view) ended(known *Object, s *Sighting) verdict {
 	if known == nil || known.UID != s.UID || event.Older(s.Version, known.Version) {
 		return verdict{row: rowEndedUnknown}
 	}
-	r := verdict{changed: true, row: rowEndedSilent, events: v.memory.room(), memory: v.memory}
+	r := v.memory.verdict()
+	r.changed, r.row = true, rowEndedSilent
 	if known.known() {
 		r.end(*known, s, s.Fate)
 		r.row = rowEnded
@@ -498,7 +504,8 @@ func (v view) ended(known *Object, s *Sighting) verdict {
 
 // lacking is what a complete list does not have.
 func (v view) lacking(known *Object, doubts []Intent, s *Sighting) verdict {
-	r := verdict{changed: known != nil, row: rowLackingSilent, events: v.memory.room(), memory: v.memory}
+	r := v.memory.verdict()
+	r.changed, r.row = known != nil, rowLackingSilent
 	for _, o := range holders(known, doubts) {
 		fate := Gone
 		if s.Fates != nil {

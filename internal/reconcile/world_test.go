@@ -473,11 +473,14 @@ func (w *world) inNarrow(name string) bool {
 	return !w.plain || !strings.HasSuffix(name, "2")
 }
 
+// objectNames are those that objects can have.
+var objectNames = [...]string{"a", "b"}
+
 // changes are the writes to the cluster.
 func (w *world) changes() []action {
 	var list []action
 	now := w.cluster.at(w.cluster.version())
-	for _, name := range []string{"a", "b"} {
+	for _, name := range objectNames {
 		if name == "b" && now["a"] == nil && now["b"] == nil {
 			continue // names are exchangeable
 		}
