@@ -121,9 +121,9 @@ type rollback struct {
 func (j *judge) restored(left int) {
 	j.rollback = rollback{seen: map[string]int{}, overtaken: j.rollback.overtaken}
 	newest := j.newestOf()
-	for id, state := range j.of {
-		rv := newest[id]
-		if !state.synced || j.unpublished(id, rv) { // it may have seen more than was published
+	for _, id := range j.reading() {
+		rv, state := newest[id], j.of[id]
+		if state == nil || !state.synced || j.unpublished(id, rv) { // it may have seen more than was published
 			rv = left + 1
 		}
 		if rv > left {
@@ -131,6 +131,20 @@ func (j *judge) restored(left int) {
 		}
 	}
 	j.rolledBack, j.asked = maps.Clone(j.rollback.seen), false
+}
+
+// reading are the collections that may have read the cluster: those on the bus, and those of the configuration
+// in effect, whose first messages may wait for the bus.
+func (j *judge) reading() []string {
+	ids := sortedKeys(j.of)
+	for _, e := range j.now() {
+		for _, s := range e.possible() {
+			if id := collectionID(s); !slices.Contains(ids, id) {
+				ids = append(ids, id)
+			}
+		}
+	}
+	return ids
 }
 
 // unpublished reports whether a collection selects a state behind a resourceVersion, in the history before
