@@ -66,6 +66,21 @@ func (h *history) at(rv int) map[string]object {
 	return state
 }
 
+// exists reports whether there is an object at a resourceVersion.
+func (h *history) exists(uid string, rv int) bool {
+	for _, o := range h.at(rv) {
+		if o.uid == uid {
+			return true
+		}
+	}
+	return false
+}
+
+// existed reports whether there was an object at any time.
+func (h *history) existed(uid string) bool {
+	return h.exists(uid, h.baseRV) || slices.ContainsFunc(h.changes, func(c change) bool { return c.after != nil && c.after.uid == uid })
+}
+
 // has reports whether a resourceVersion belongs to this history.
 func (h *history) has(rv int) bool { return rv >= h.baseRV && rv <= h.rv }
 

@@ -75,7 +75,7 @@ func (c *consumerCopy) apply(m *message, partition int) {
 		}
 	}
 	if !next.deleted {
-		p.objects[m.UID] = held{m.Collection, version{m.Epoch, m.At}, partition, name}
+		p.objects[m.UID] = held{m.Collection, version{m.Epoch, m.At}, partition, name, m.body()}
 	}
 }
 
@@ -158,12 +158,20 @@ func (j *judge) unpublished(id string, rv int) bool {
 
 // forgets has a restore count as not noticed at the end of a process, if nothing says on the bus that it was.
 func (j *judge) forgets() {
+	noticed := j.noticed(j.w.step)
+	maps.DeleteFunc(j.rolledBack, func(id string, _ int) bool { return noticed[id] })
+	j.rollback.seen, j.asked = maps.Clone(j.rolledBack), false
+}
+
+// noticed are the collections that say on the bus, up to a step, that they noticed the last restore.
+func (j *judge) noticed(upTo int) map[string]bool {
+	ids := map[string]bool{}
 	for _, m := range j.s.bus.messages {
-		if m.Step > j.w.restored && m.Data.Reason == "history" {
-			delete(j.rolledBack, m.Collection)
+		if m.Step > j.w.restored && m.Step <= upTo && m.Data.Reason == "history" {
+			ids[m.Collection] = true
 		}
 	}
-	j.rollback.seen, j.asked = maps.Clone(j.rolledBack), false
+	return ids
 }
 
 // follow follows whether collections notice a restore.
