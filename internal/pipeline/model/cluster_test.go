@@ -81,6 +81,15 @@ func (h *history) existed(uid string) bool {
 	return h.exists(uid, h.baseRV) || slices.ContainsFunc(h.changes, func(c change) bool { return c.after != nil && c.after.uid == uid })
 }
 
+// keeps reports whether an object that exists at a resourceVersion is selected from then on, until it is deleted.
+func (h *history) keeps(uid string, rv int, s selection) bool {
+	at := h.at(rv)
+	maps.DeleteFunc(at, func(_ string, o object) bool { return o.uid != uid || !s.selects(&o) })
+	return len(at) > 0 && !slices.ContainsFunc(h.changes, func(c change) bool {
+		return c.rv > rv && c.after != nil && c.after.uid == uid && !s.selects(c.after)
+	})
+}
+
 // has reports whether a resourceVersion belongs to this history.
 func (h *history) has(rv int) bool { return rv >= h.baseRV && rv <= h.rv }
 

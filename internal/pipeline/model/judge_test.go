@@ -282,15 +282,15 @@ func (j *judge) lastBody(m *message) {
 		return
 	}
 	state, h := j.of[m.Collection], j.w.cluster.now()
-	if state == nil || state.gap == nil || state.gap.Step < m.Step || state.gap.Version < j.w.api.forgotten {
+	if state == nil || state.gap == nil || state.gap.Version < j.w.api.forgotten {
 		return
 	}
-	for _, o := range h.at(state.gap.Version) {
-		out := func(s selection) bool { return !s.selects(&o) } // the server is asked with the new selectors
-		if o.uid == m.UID && !slices.ContainsFunc(j.selections(m.Collection, state.gap.Step), out) {
-			j.wrong(bodies, "%s without a body, which the server has as of rv %d", m, state.gap.Version)
+	for _, s := range j.selections(m.Collection, state.gap.Step) { // the server is asked with the new one
+		if !h.keeps(m.UID, state.gap.Version, s) {
+			return
 		}
 	}
+	j.wrong(bodies, "%s without a body, which the server has as of rv %d", m, state.gap.Version)
 }
 
 // deletion judges whether an object was really gone, or out of the selection.

@@ -33,7 +33,7 @@ type world struct {
 	causes   []int // steps that may cause a gap
 	resyncs  int   // asked for
 	restored int   // the step of the last restore
-	// obstructed says that something was in the way of the API server's answers.
+	// obstructed says that the bridge may not have found out what became of objects.
 	obstructed bool
 	out        io.Writer
 	logger     *zap.Logger

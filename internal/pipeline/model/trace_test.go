@@ -190,7 +190,8 @@ type op struct {
 	weight int
 	args   []int // each argument is below its number
 	causes bool  // it may open a gap
-	// obstructs says that requests of the bridge may not be answered, or not as of the same history.
+	// obstructs says that the bridge may not find out what became of objects: requests for one object, or for the past,
+	// are not answered, or as of another history.
 	obstructs bool
 	apply     func(w *world, a []int) bool
 }
@@ -338,11 +339,11 @@ func opsTable() map[string]op {
 			w.api.cut(io.EOF)
 			return true
 		}},
-		"hold-list": {kind: "hold", weight: 8, causes: true, obstructs: true, args: []int{7, 3}, apply: func(w *world, a []int) bool {
+		"hold-list": {kind: "hold", weight: 8, causes: true, args: []int{7, 3}, apply: func(w *world, a []int) bool {
 			w.api.hold(heldList+set(a[0]+1).selector(), a[1])
 			return true
 		}},
-		"hold-watch": {kind: "hold", weight: 8, causes: true, obstructs: true, args: []int{7}, apply: func(w *world, a []int) bool {
+		"hold-watch": {kind: "hold", weight: 8, causes: true, args: []int{7}, apply: func(w *world, a []int) bool {
 			w.api.hold(heldWatch+set(a[0]+1).selector(), 0)
 			return true
 		}},
