@@ -130,7 +130,7 @@ func (j *judge) restored(left int) {
 			j.rollback.seen[id] = rv
 		}
 	}
-	j.rolledBack, j.asked = maps.Clone(j.rollback.seen), false
+	j.rolledBack, j.asked, j.stored = maps.Clone(j.rollback.seen), false, false
 }
 
 // reading are the collections that may have read the cluster: those on the bus, and those of the configuration
@@ -156,8 +156,12 @@ func (j *judge) unpublished(id string, rv int) bool {
 	})
 }
 
-// forgets has a restore count as not noticed at the end of a process, if nothing says on the bus that it was.
+// forgets has a restore count as not noticed at the end of a process, if nothing says on the bus that it was, and if
+// it need not be in the checkpoint.
 func (j *judge) forgets() {
+	if j.stored {
+		clear(j.rolledBack)
+	}
 	noticed := j.noticed(j.w.step)
 	maps.DeleteFunc(j.rolledBack, func(id string, _ int) bool { return noticed[id] })
 	j.rollback.seen, j.asked = maps.Clone(j.rolledBack), false

@@ -61,6 +61,7 @@ type judge struct {
 	rollback   rollback
 	rolledBack map[string]int
 	asked      bool // time has passed since, and the bus worked: every collection has asked the server
+	stored     bool // and the answer, the new epoch, is in the checkpoint: nothing was in the way of the API server either
 }
 
 type configAt struct {

@@ -216,7 +216,9 @@ func (w *world) sleep(d time.Duration) {
 		time.Sleep(beat)
 		w.pump()
 		for _, j := range w.judges {
-			j.asked = j.asked || w.process != nil && passed >= 15*time.Second && !j.s.bus.stopped && !j.s.bus.blocked
+			asking := w.process != nil && !j.s.bus.stopped && !j.s.bus.blocked
+			j.asked = j.asked || asking && passed >= 15*time.Second
+			j.stored = j.stored || asking && passed >= 2*time.Minute && !w.api.down && w.api.denied == 0 && len(w.api.held) == 0
 		}
 		if passed += beat; passed%time.Minute == 0 {
 			w.api.bookmarks()

@@ -359,15 +359,11 @@ func opsTable() map[string]op {
 			return any
 		}},
 		"restore": {weight: 4, causes: true, obstructs: true, args: []int{5}, apply: func(w *world, a []int) bool {
-			if !w.locked(func(c *cluster) bool { return c.restore(a[0] + 1) }) {
-				return false
-			}
-			for _, j := range w.judges {
-				j.restored(w.cluster.now().rv)
-			}
-			w.restored = w.step
-			w.api.restart()
-			return true
+			return w.restore(a[0]+1, 0)
+		}},
+		// What is undone is written again, with other bodies at the same resourceVersions, except the last write.
+		"restore-rewritten": {kind: "restore", weight: 3, causes: true, obstructs: true, args: []int{4}, apply: func(w *world, a []int) bool {
+			return w.restore(a[0]+2, a[0]+1)
 		}},
 		// Only in traces that are written by hand: the seeds of random ones stay what they are.
 		"restore-bumped": {causes: true, obstructs: true, args: []int{5}, apply: func(w *world, a []int) bool {
@@ -556,6 +552,30 @@ func (w *world) frames(n int) {
 	w.api.mu.Lock()
 	defer w.api.mu.Unlock()
 	w.api.most = n
+}
+
+// restore undoes writes, and makes the first again of them again with other bodies.
+func (w *world) restore(undone, again int) bool {
+	changes := w.cluster.now().changes
+	if !w.locked(func(c *cluster) bool { return c.restore(undone) }) {
+		return false
+	}
+	for _, j := range w.judges {
+		j.restored(w.cluster.now().rv)
+	}
+	w.restored = w.step
+	w.locked(func(c *cluster) bool {
+		for _, ch := range changes[len(changes)-undone:][:again] {
+			if o := ch.after; o != nil {
+				c.put(o.namespace, o.name, func(other *object) { other.x, other.keep = (o.x+1)%3, o.keep })
+			} else {
+				c.remove(ch.before.key())
+			}
+		}
+		return true
+	})
+	w.api.restart()
+	return true
 }
 
 // serveSecond serves the resource in version v2, too, or not any more. The server ends
