@@ -279,21 +279,11 @@ func opsTable() map[string]op {
 		}},
 		// Several writes wait for the bus, so that one batch has them all.
 		"burst": {kind: "write", weight: 8, args: []int{2, 6, 3, 4}, apply: func(w *world, a []int) bool {
-			b := sinkOf(w, a[0]).bus
-			if b.stopped || b.blocked {
-				return false
-			}
-			b.set(func(b *bus) { b.blocked = true })
-			put := false
-			for i := range a[3] + 2 {
-				k := objectKeys[(a[1]+i)%len(objectKeys)]
-				put = w.locked(func(c *cluster) bool {
-					return c.put(k[0], k[1], func(o *object) { o.x, o.keep, o.big = (a[2]+i)%3, true, false })
-				}) || put
-			}
-			w.pump()
-			b.set(func(b *bus) { b.blocked = false })
-			return put
+			return w.burst(sinkOf(w, a[0]).bus, a[1:], 0)
+		}},
+		// And the bus does not take one behind the first of them.
+		"burst-refused": {kind: "record", weight: 8, causes: true, args: []int{2, 6, 3, 4, 4}, apply: func(w *world, a []int) bool {
+			return w.burst(sinkOf(w, a[0]).bus, a[1:], 2+a[4])
 		}},
 		"relabel": {kind: "write", weight: 10, args: []int{3, 3}, apply: func(w *world, a []int) bool {
 			return a[0] != a[1] && w.locked(func(c *cluster) bool {
@@ -545,6 +535,25 @@ func expire(w *world, x int) bool {
 		slices.Sort(keys)
 		return c.remove(keys...)
 	})
+}
+
+// burst puts up to five objects, from the one that a[0] says on and with labels from a[1] on, while the bus does not
+// answer. refuse is as in armed.
+func (w *world) burst(b *bus, a []int, refuse int) bool {
+	if b.stopped || b.blocked {
+		return false
+	}
+	b.set(func(b *bus) { b.blocked = true })
+	put := false
+	for i := range a[2] + 2 {
+		k := objectKeys[(a[0]+i)%len(objectKeys)]
+		put = w.locked(func(c *cluster) bool {
+			return c.put(k[0], k[1], func(o *object) { o.x, o.keep, o.big = (a[1]+i)%3, true, false })
+		}) || put
+	}
+	w.pump()
+	b.set(func(b *bus) { b.blocked, b.armed.refuse = false, max(refuse, b.armed.refuse) })
+	return put
 }
 
 // frames has watches get n more frames; -1: all.
