@@ -343,8 +343,8 @@ func (c *Collection) configure(in *Input) {
 	case c.Phase == Leaving:
 		c.gap(ReasonReturned)
 	}
-	if was.Selection != c.Properties.Selection || was.Storage != c.Properties.Storage {
-		c.restart() // what is read by another selection, or from another storage, must not be listed
+	if was.Selection != c.Properties.Selection || was.needsReset(c.Properties) {
+		c.restart() // what is read by another selection, from another storage or in another form must not be listed
 	}
 }
 

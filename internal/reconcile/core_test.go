@@ -661,7 +661,7 @@ func TestReading(t *testing.T) {
 	}
 }
 
-// TestReadingAnother: what is read by another selection, or from another storage, is dropped in every phase. An
+// TestReadingAnother: what is read by another selection, from another storage or in another form is dropped in every phase. An
 // edit that does not concern a read does not end it.
 func TestReadingAnother(t *testing.T) {
 	for p := range phases {
@@ -673,6 +673,7 @@ func TestReadingAnother(t *testing.T) {
 			{Properties{Filter: "f"}, p != New && p != Absent && p != Ending && p != Closed},
 			{Properties{Selection: "s"}, true},
 			{Properties{Storage: "s"}, true},
+			{Properties{Shape: "s"}, true},
 		} {
 			b := inPhase(t, p)
 			number := b.x().read

@@ -60,9 +60,10 @@ func (o *Object) asInDoubt(i *Intent, s *Sighting) *Object {
 	return &next
 }
 
-// publishedBefore reports whether consumers that have an intent's object ignore the publication of the entry.
-func (o *Object) publishedBefore(i Intent) bool {
-	return o.Run < i.Run || o.Run == i.Run && event.Older(o.At, i.At)
+// endsWith reports whether consumers ignore the publication of the entry, or give it up, at the end of an
+// intent's object of the same name.
+func (o *Object) endsWith(i Intent) bool {
+	return o.Run < i.Run || o.Run == i.Run && !event.Newer(o.At, i.At)
 }
 
 // asPublished reports whether consumers have the object as it was seen.
@@ -137,7 +138,8 @@ const (
 //  4. Unless that has been tried in this run.
 //  5. Consumers may have the object. A `modified` of an object that they do not have could be one
 //     of a type that is not published. The same holds for an object that is published, if another one of
-//     its name is in doubt with a later run or version: consumers that have the other one ignored it.
+//     its name is in doubt with a later run, or in the same run with no earlier version: the end of the other one is
+//     the later event of the name, and consumers have neither.
 //  6. Unless the filter, which may be another one now, does not let it through: `deleted`
 //     with the reason `left`.
 //  7. Another run begins, since consumers ignore a second event of one run and version; then as
@@ -314,8 +316,8 @@ func (v view) seen(known *Object, doubts []Intent, s *Sighting) verdict {
 	}
 	r.entry = known // unless another one is kept
 	doubt := find(doubts, s.UID)
-	if doubt == nil && known.known() && slices.ContainsFunc(doubts, known.publishedBefore) {
-		doubt = &Intent{Deleted: true} // consumers that have the other object of the name ignored this one
+	if doubt == nil && known.known() && slices.ContainsFunc(doubts, known.endsWith) {
+		doubt = &Intent{Deleted: true} // the end of the other object of the name ends this one for consumers
 	}
 	var typ event.Type
 	switch typ, r.row = v.typeOf(known, doubt, s); {

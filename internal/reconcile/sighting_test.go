@@ -350,6 +350,10 @@ var notes = func() []note {
 			"deleted o of 2/30 at 20; added u of 3/20 at 20; " + news,
 		},
 		{
+			"5", "an object of the name is in doubt with the same version, from the history before", other, entryOf(Published, "20"), intentOfUID("o", "20"), seeing(List),
+			"deleted o of 2/20 at 20; added u of 3/20 at 20; " + news,
+		},
+		{
 			"5", "an object of the name is in doubt from a later run, at a lower version", other, entryOf(Published, "20", publishedIn(1)), intentOfUID("o", "10"), seeing(List),
 			"deleted o of 2/10 at 20; added u of 3/20 at 20; " + news,
 		},
