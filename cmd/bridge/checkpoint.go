@@ -15,7 +15,6 @@ import (
 	"github.com/kubebridge/kubebridge/internal/config"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
-	kafkastore "github.com/kubebridge/kubebridge/pkg/checkpoint/kafka"
 	natsstore "github.com/kubebridge/kubebridge/pkg/checkpoint/nats"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink/kafka"
@@ -79,18 +78,18 @@ func kafkaTopic(c *config.Config, s *config.Sink) (place, error) {
 	if err != nil {
 		return place{}, &exitError{exitEnvironment, err}
 	}
-	o := kafkastore.Options{Client: client, Topic: kafkastore.TopicFor(c.Checkpoint.Kafka.Topic, id), Identity: id}
+	o := kafka.StoreOptions{Client: client, Topic: kafka.CheckpointTopic(c.Checkpoint.Kafka.Topic, id), Identity: id}
 	return place{
 		called("topic " + o.Topic),
 		func(ctx context.Context) (info checkpointInfo, err error) {
-			store, id, err := kafkastore.Look(ctx, o)
+			store, id, err := kafka.ReadStore(ctx, o)
 			if err != nil {
 				return info, err
 			}
 			defer func() { err = errors.Join(err, store.Close()) }()
 			return describe("topic "+o.Topic, id, store)
 		},
-		func(ctx context.Context, empty bool) error { return kafkastore.Reset(ctx, o, empty) },
+		func(ctx context.Context, empty bool) error { return kafka.ResetStore(ctx, o, empty) },
 	}, nil
 }
 

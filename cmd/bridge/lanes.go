@@ -17,7 +17,6 @@ import (
 	"github.com/kubebridge/kubebridge/internal/pipeline"
 	"github.com/kubebridge/kubebridge/internal/recent"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
-	kafkastore "github.com/kubebridge/kubebridge/pkg/checkpoint/kafka"
 	natsstore "github.com/kubebridge/kubebridge/pkg/checkpoint/nats"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/shape"
@@ -177,13 +176,13 @@ func openKafka(c *config.Config, s *config.Sink, id event.Identity, log *zap.Log
 	return bus, store, nil
 }
 
-func kafkaStore(c *config.Config, s *config.Sink, id event.Identity, log *zap.Logger) (*kafkastore.Store, error) {
+func kafkaStore(c *config.Config, s *config.Sink, id event.Identity, log *zap.Logger) (*kafka.Store, error) {
 	client, err := kafka.ClientOptions(*s.Kafka, id)
 	if err != nil {
 		return nil, err
 	}
-	return kafkastore.New(kafkastore.Options{
-		Client: client, Topic: kafkastore.TopicFor(c.Checkpoint.Kafka.Topic, id), Replicas: c.Checkpoint.Kafka.Replicas,
+	return kafka.NewStore(kafka.StoreOptions{
+		Client: client, Topic: kafka.CheckpointTopic(c.Checkpoint.Kafka.Topic, id), Replicas: c.Checkpoint.Kafka.Replicas,
 		Identity: id, Logger: log, StandAlone: !s.Kafka.ExactlyOnce(),
 	})
 }

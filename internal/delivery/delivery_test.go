@@ -16,7 +16,6 @@ import (
 	"github.com/kubebridge/kubebridge/internal/delivery"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
-	kafkastore "github.com/kubebridge/kubebridge/pkg/checkpoint/kafka"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 	filesink "github.com/kubebridge/kubebridge/pkg/sink/file"
@@ -70,7 +69,7 @@ var buses = map[delivery.Mode]func(t *testing.T) bus{
 			if err != nil {
 				t.Fatal(err)
 			}
-			store, err := kafkastore.New(kafkastore.Options{Client: client, Identity: identity})
+			store, err := kafka.NewStore(kafka.StoreOptions{Client: client, Identity: identity})
 			if err != nil {
 				t.Fatal(err)
 			}

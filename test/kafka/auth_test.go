@@ -11,7 +11,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kversion"
 
-	store "github.com/kubebridge/kubebridge/pkg/checkpoint/kafka"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 	"github.com/kubebridge/kubebridge/pkg/sink/kafka"
@@ -249,7 +248,7 @@ func TestOneTopicMayNotBeWrittenBeforeKafka4(t *testing.T) {
 	conf.Delivery = "exactly-once"
 	client, err := kafka.ClientOptions(conf, identity)
 	must(t, err)
-	journal, err := store.New(store.Options{Client: append(client, kgo.MaxVersions(kversion.V3_9_0())), Topic: "kubebridge-test-checkpoint", Identity: identity})
+	journal, err := kafka.NewStore(kafka.StoreOptions{Client: append(client, kgo.MaxVersions(kversion.V3_9_0())), Topic: "kubebridge-test-checkpoint", Identity: identity})
 	must(t, err)
 	s, err := kafka.NewTransactional(kafka.Options{Config: conf, Identity: identity}, journal)
 	must(t, err)

@@ -12,7 +12,6 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest"
 
-	store "github.com/kubebridge/kubebridge/pkg/checkpoint/kafka"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink/kafka"
 	"github.com/kubebridge/kubebridge/test/kafka/kafkatest"
@@ -32,12 +31,12 @@ type transactional = kafka.Transactional
 type exact struct {
 	*transactional
 	*journal
-	options store.Options
+	options kafka.StoreOptions
 }
 
 // journal is the checkpoint, and a way into the middle of a transaction.
 type journal struct {
-	*store.Store
+	*kafka.Store
 	amid func()
 }
 
@@ -66,20 +65,20 @@ func bridge(t *testing.T, c *kafkatest.Cluster) event.Identity {
 	id.Bridge = "test-" + strings.ToLower(rand.Text())
 	t.Cleanup(func() {
 		if !c.Owned() {
-			_ = c.DeleteTopic(context.Background(), store.TopicFor("", id)) // may never have been made
+			_ = c.DeleteTopic(context.Background(), kafka.CheckpointTopic("", id)) // may never have been made
 		}
 	})
 	return id
 }
 
 // newExact takes the identity and the transactions' timeout from o.
-func newExact(t *testing.T, c kafka.Config, o store.Options) *exact {
+func newExact(t *testing.T, c kafka.Config, o kafka.StoreOptions) *exact {
 	t.Helper()
 	o.Logger = zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel))
 	var err error
 	o.Client, err = kafka.ClientOptions(c, o.Identity)
 	must(t, err)
-	s, err := store.New(o)
+	s, err := kafka.NewStore(o)
 	must(t, err)
 	j := &journal{Store: s}
 	sink, err := kafka.NewTransactional(kafka.Options{Config: c, Identity: o.Identity, Logger: o.Logger}, j)
@@ -94,7 +93,7 @@ func newExact(t *testing.T, c kafka.Config, o store.Options) *exact {
 }
 
 // openExact opens as a lane does.
-func openExact(t *testing.T, c kafka.Config, o store.Options) *exact {
+func openExact(t *testing.T, c kafka.Config, o kafka.StoreOptions) *exact {
 	t.Helper()
 	x := newExact(t, c, o)
 	must(t, x.Open(t.Context(), nil))
@@ -111,7 +110,7 @@ func position(seq uint64) []event.KV {
 func (l *lane) checkExactly(x *exact) {
 	l.t.Helper()
 	l.check(0)
-	s, _, err := store.Look(l.t.Context(), x.options)
+	s, _, err := kafka.ReadStore(l.t.Context(), x.options)
 	must(l.t, err)
 	defer s.Close()
 	want := position(l.seq)[0]

@@ -13,7 +13,6 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 
-	store "github.com/kubebridge/kubebridge/pkg/checkpoint/kafka"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 	"github.com/kubebridge/kubebridge/pkg/sink/kafka"
@@ -90,11 +89,11 @@ func TestPrintedACLsAreEnough(t *testing.T) {
 			conf.Delivery = delivery
 			client, err := kafka.ClientOptions(conf, identity)
 			must(t, err)
-			o := store.Options{Client: client, Identity: identity, StandAlone: delivery == "at-least-once"}
+			o := kafka.StoreOptions{Client: client, Identity: identity, StandAlone: delivery == "at-least-once"}
 			topics := []string{"k8s.c.core.pods", "audit.c"}
 			checks := func() error {
 				_, err := kafka.Check(t.Context(), kafka.Options{Config: conf, Identity: identity}, topics)
-				s, _, e := store.Check(t.Context(), o)
+				s, _, e := kafka.CheckStore(t.Context(), o)
 				if s != nil {
 					_ = s.Close()
 				}
@@ -111,7 +110,7 @@ func TestPrintedACLsAreEnough(t *testing.T) {
 				if err := checks(); err != nil {
 					t.Errorf("round %d: check: %v", round, err)
 				}
-				s, err := store.New(o)
+				s, err := kafka.NewStore(o)
 				must(t, err)
 				var bus sink.Sink
 				if o.StandAlone {

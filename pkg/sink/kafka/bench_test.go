@@ -10,7 +10,6 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kfake"
 
-	store "github.com/kubebridge/kubebridge/pkg/checkpoint/kafka"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
@@ -61,7 +60,7 @@ func BenchmarkWrite(b *testing.B) {
 					if e != nil {
 						b.Fatal(e)
 					}
-					journal, e := store.New(store.Options{Client: client, Identity: id})
+					journal, e := NewStore(StoreOptions{Client: client, Identity: id})
 					if e != nil {
 						b.Fatal(e)
 					}

@@ -7,8 +7,6 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
-
-	store "github.com/kubebridge/kubebridge/pkg/checkpoint/kafka"
 )
 
 func lines(err error) []string {
@@ -108,10 +106,10 @@ func TestCheckCheckpoint(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	look := func(change func(*store.Options)) (weak []string, err error) {
-		o := store.Options{Client: client, Identity: identity}
+	look := func(change func(*StoreOptions)) (weak []string, err error) {
+		o := StoreOptions{Client: client, Identity: identity}
 		change(&o)
-		s, weak, err := store.Check(t.Context(), o)
+		s, weak, err := CheckStore(t.Context(), o)
 		if s == nil {
 			return weak, err
 		}
@@ -119,20 +117,20 @@ func TestCheckCheckpoint(t *testing.T) {
 		more, err := CheckPins(t.Context(), Options{Config: config, Identity: identity}, nil, s.Scan)
 		return append(weak, more...), err
 	}
-	same := func(*store.Options) {}
+	same := func(*StoreOptions) {}
 	weak, err := look(same)
 	say(t, "warnings", weak, nil)
 	say(t, "errors", lines(err), nil)
-	own := store.TopicFor("", identity)
-	for what, other := range map[string]func(*store.Options){
-		"cluster UID": func(o *store.Options) { o.Identity.ClusterUID = "other" },
-		"bridge":      func(o *store.Options) { o.Identity.Bridge = "other" },
-		"sink":        func(o *store.Options) { o.Identity.Sink = "other" },
+	own := CheckpointTopic("", identity)
+	for what, other := range map[string]func(*StoreOptions){
+		"cluster UID": func(o *StoreOptions) { o.Identity.ClusterUID = "other" },
+		"bridge":      func(o *StoreOptions) { o.Identity.Bridge = "other" },
+		"sink":        func(o *StoreOptions) { o.Identity.Sink = "other" },
 	} {
-		_, err := look(func(o *store.Options) { other(o); o.Topic = own })
+		_, err := look(func(o *StoreOptions) { other(o); o.Topic = own })
 		say(t, "errors", lines(err), []string{own + "|" + what + "|other"})
 	}
-	_, err = look(func(o *store.Options) { o.Topic = "none-yet" })
+	_, err = look(func(o *StoreOptions) { o.Topic = "none-yet" })
 	say(t, "errors", lines(err), nil)
 	if _, err := newAdmin(t, b).CreatePartitions(t.Context(), 1, "one", "two"); err != nil {
 		t.Fatal(err)

@@ -17,13 +17,12 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
-	store "github.com/kubebridge/kubebridge/pkg/checkpoint/kafka"
 	"github.com/kubebridge/kubebridge/pkg/consumer"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
-var checkpointTopic = store.TopicFor("", identity)
+var checkpointTopic = CheckpointTopic("", identity)
 
 // position is the change of the checkpoint that goes with batch n.
 func position(n uint64) []event.KV {
@@ -336,7 +335,7 @@ func TestPinnedPartitions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := store.Reset(t.Context(), store.Options{Client: opts, Topic: checkpointTopic}, false); err != nil {
+	if err := ResetStore(t.Context(), StoreOptions{Client: opts, Topic: checkpointTopic}, false); err != nil {
 		t.Fatal(err)
 	}
 	fresh := openExact(t, b.config())
@@ -364,7 +363,7 @@ func TestForeignCheckpoint(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := store.New(store.Options{Client: opts, Identity: other})
+	s, err := NewStore(StoreOptions{Client: opts, Identity: other})
 	if err != nil {
 		t.Fatal(err)
 	}

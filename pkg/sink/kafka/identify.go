@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.uber.org/zap"
 
+	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
@@ -107,7 +108,7 @@ func (x *Transactional) readPins(ctx context.Context) error {
 	if changes == nil {
 		return nil
 	}
-	changes = append(changes, event.KV{Key: []byte(resetKey), Value: []byte(resetRequested)})
+	changes = append(changes, event.KV{Key: checkpoint.ResetKey(), Value: checkpoint.ResetRequested()})
 	if err := x.journal.Transact(ctx, 0, changes, nil); err != nil {
 		return err
 	}

@@ -13,14 +13,9 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
-// Keys and values of the checkpoint that are written here as well: those of
-// pkg/checkpoint/kafka's TopicPrefix, and of pkg/checkpoint's ResetKey and
-// ResetRequested.
-const (
-	pinPrefix      = "!topic/"
-	resetKey       = "!reset"
-	resetRequested = "requested"
-)
+// pinPrefix starts the keys of the checkpoint under which a Transactional keeps
+// what it knows of the topics it writes to.
+const pinPrefix = "!topic/"
 
 // pin is what the checkpoint holds of a topic since it was first written to.
 type pin struct {

@@ -9,7 +9,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
-	store "github.com/kubebridge/kubebridge/pkg/checkpoint/kafka"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
@@ -140,7 +139,7 @@ func TestPinWithoutID(t *testing.T) {
 	b.topic(t, "t", 3, 0)
 	x := openExact(t, b.config())
 	deliver(t, x, &event.Batch{Seq: 1, Records: []event.Record{record("t", "k", "1", 0)}})
-	old := []event.KV{{Key: []byte(store.TopicPrefix + "t"), Value: []byte("3")}}
+	old := []event.KV{{Key: []byte(pinPrefix + "t"), Value: []byte("3")}}
 	if _, err := x.Write(t.Context(), &event.Batch{Commit: event.Commit{Changes: old}}); err != nil {
 		t.Fatal(err)
 	}

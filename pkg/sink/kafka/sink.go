@@ -14,6 +14,9 @@
 // A record's key decides its partition as Java's default partitioner does. The
 // number of partitions of a topic is remembered in the checkpoint: by a Sink in its
 // mark, by a Transactional beside it.
+//
+// [Store] is the checkpoint store in a compacted topic. [Reader] reads what the topics
+// of events hold.
 package kafka
 
 import (

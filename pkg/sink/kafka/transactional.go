@@ -19,7 +19,7 @@ import (
 )
 
 // Journal is the checkpoint, as a sink sees it that writes in transactions:
-// pkg/checkpoint/kafka's Store is one. One goroutine calls it.
+// [Store] is one. One goroutine calls it.
 type Journal interface {
 	// Open checks whose the checkpoint is and then shuts out whoever wrote to it
 	// before. It may be called again, after an error or to begin anew. producer are

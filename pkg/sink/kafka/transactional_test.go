@@ -8,7 +8,6 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest"
 
-	store "github.com/kubebridge/kubebridge/pkg/checkpoint/kafka"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 	"github.com/kubebridge/kubebridge/pkg/sink/sinktest"
@@ -17,7 +16,7 @@ import (
 // owned is a transactional sink with the store whose writer it is.
 type owned struct {
 	*Transactional
-	store *store.Store
+	store *Store
 }
 
 func (o *owned) Close() error {
@@ -36,7 +35,7 @@ func newExact(t *testing.T, c Config) *owned {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := store.New(store.Options{Client: opts, Identity: identity, Logger: log})
+	s, err := NewStore(StoreOptions{Client: opts, Identity: identity, Logger: log})
 	if err != nil {
 		t.Fatal(err)
 	}

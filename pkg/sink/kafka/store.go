@@ -1,19 +1,3 @@
-// Package kafka is the checkpoint store in a compacted Kafka topic.
-//
-// A lane has a topic of its own, with one partition: key and value of a record
-// are key and value of the checkpoint, a null value deletes. What the topic
-// holds is written in transactions only, by one transactional.id, and read with
-// isolation level read_committed: a commit that a crash tore is not there. A
-// sink that delivers exactly once writes its events in the same transactions
-// ([Store.Transact]); beside other sinks [Store.Commit] makes transactions of
-// its own.
-//
-// Whoever begins to write says so in the topic with a record under one fixed
-// key, and every transaction renews that record: this is how a writer whose
-// commit was not answered finds out what became of it, and whether another has
-// taken over since, whatever error codes a broker chose to say so.
-//
-// Get and Scan are answered from a working copy in a temporary directory.
 package kafka
 
 import (
@@ -31,15 +15,15 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// DefaultTopic is the template of a lane's topic. It has the cluster's name and
+// DefaultCheckpointTopic is the template of a lane's topic. It has the cluster's name and
 // not its UID: two clusters under one name meet in one topic, and the second is
 // refused.
-const DefaultTopic = "kubebridge.{name}.{cluster}.{sink}"
+const DefaultCheckpointTopic = "kubebridge.{name}.{cluster}.{sink}"
 
-// TopicFor fills in a template of a topic's name; "" means [DefaultTopic].
-func TopicFor(template string, id event.Identity) string {
+// CheckpointTopic fills in a template of a topic's name; "" means [DefaultCheckpointTopic].
+func CheckpointTopic(template string, id event.Identity) string {
 	if template == "" {
-		template = DefaultTopic
+		template = DefaultCheckpointTopic
 	}
 	return id.Expand(template)
 }
@@ -50,11 +34,11 @@ func TransactionalID(id event.Identity) string {
 	return "kubebridge." + id.Bridge + "." + id.ClusterUID + "." + id.Sink
 }
 
-// Options are what a store is made of.
-type Options struct {
+// StoreOptions are what a store is made of.
+type StoreOptions struct {
 	// Client says how to reach Kafka: brokers, TLS, SASL, client.id.
 	Client []kgo.Opt
-	// Topic is the topic's name; "" is [TopicFor] of the default.
+	// Topic is the topic's name; "" is [CheckpointTopic] of the default.
 	Topic string
 	// Replicas is the replication factor of a topic that the store creates; 0 is
 	// the broker's default.
@@ -72,10 +56,24 @@ type Options struct {
 	anyOwner bool // the topic may be anybody's, and of any format
 }
 
-// Store is a [checkpoint.Store] and a [checkpoint.Loader]. Get and Scan may be
-// called from several goroutines at once, all else from one at a time.
+// Store is a [checkpoint.Store] and a [checkpoint.Loader] in a compacted topic. Get
+// and Scan may be called from several goroutines at once, all else from one at a time.
+//
+// Each sink has a topic of its own, with one partition: key and value of a record
+// are key and value of the checkpoint, a null value deletes. The topic is written in
+// transactions only, by one transactional.id, and read with isolation level
+// read_committed, so a commit that a crash interrupted is not visible. A Transactional
+// writes its events in the same transactions ([Store.Transact]); beside other sinks
+// [Store.Commit] makes transactions of its own.
+//
+// A writer writes a record under one fixed key when it begins, and every transaction
+// renews that record. A writer whose commit was not answered finds out from it whether
+// the transaction was committed, and whether another writer has taken over since,
+// whatever error codes a broker chose to say so.
+//
+// Get and Scan are answered from a working copy in a temporary directory.
 type Store struct {
-	o     Options
+	o     StoreOptions
 	topic string
 	log   *zap.Logger
 	run   string // of this writer, see writerKey
@@ -95,13 +93,13 @@ var (
 	_ checkpoint.Loader = (*Store)(nil)
 )
 
-// New returns a store that has not connected yet. The caller closes it.
-func New(o Options) (*Store, error) {
+// NewStore returns a store that has not connected yet. The caller closes it.
+func NewStore(o StoreOptions) (*Store, error) {
 	if o.Logger == nil {
 		o.Logger = zap.NewNop()
 	}
 	if o.Topic == "" {
-		o.Topic = TopicFor("", o.Identity)
+		o.Topic = CheckpointTopic("", o.Identity)
 	}
 	if o.TransactionTimeout == 0 {
 		o.TransactionTimeout = 15 * time.Second

@@ -10,13 +10,13 @@ import (
 	"go.uber.org/zap"
 )
 
-// Check looks at a lane's topic as Open does, but writes nothing and shuts out nobody.
+// CheckStore looks at a lane's topic as Open does, but writes nothing and shuts out nobody.
 // err joins what must be mended, weak is what is legal but less than it could be. What
 // the topic holds can be read from the store, which the caller closes; it is nil if the
 // topic is missing, or not the lane's.
-func Check(ctx context.Context, o Options) (s *Store, weak []string, err error) {
+func CheckStore(ctx context.Context, o StoreOptions) (s *Store, weak []string, err error) {
 	o.Logger = zap.NewNop()
-	if s, err = New(o); err != nil {
+	if s, err = NewStore(o); err != nil {
 		return nil, nil, err
 	}
 	there, weak, err := s.check(ctx)
@@ -79,7 +79,7 @@ func (s *Store) checkWriter(ctx context.Context, admin *kadm.Client) error {
 }
 
 func (s *Store) tryCreate(ctx context.Context, admin *kadm.Client) error {
-	resp, err := admin.ValidateCreateTopics(ctx, 1, s.replicas(), topicConfigs(), s.topic)
+	resp, err := admin.ValidateCreateTopics(ctx, 1, s.replicas(), checkpointTopicConfigs(), s.topic)
 	if err == nil {
 		_, err = resp.On(s.topic, nil)
 	}

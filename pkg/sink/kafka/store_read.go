@@ -15,9 +15,6 @@ import (
 // transaction can hold back what was written after it, until it times out.
 const stall = 20 * time.Second
 
-// spread is how long it may take until every broker knows a new topic.
-const spread = 2 * time.Second
-
 // errStalled says that stall has passed.
 var errStalled = fmt.Errorf("no answer for %v: check the brokers and the network", stall)
 

@@ -13,10 +13,10 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 )
 
-// TopicConfigs are set on a topic that the store creates, with one partition. Segments are small and
+// CheckpointTopicConfigs are set on a topic that the store creates, with one partition. Segments are small and
 // closed daily, since only closed ones are compacted: a start reads what is left.
 // An entry that holds a body may be as large as an event.
-func TopicConfigs() map[string]string {
+func CheckpointTopicConfigs() map[string]string {
 	return map[string]string{
 		"cleanup.policy":            "compact",
 		"segment.bytes":             "67108864",
@@ -64,7 +64,7 @@ func checkPartitions(t kadm.TopicDetail) error {
 }
 
 func (s *Store) createTopic(ctx context.Context, admin *kadm.Client) (created bool, err error) {
-	_, err = admin.CreateTopic(ctx, 1, s.replicas(), topicConfigs(), s.topic)
+	_, err = admin.CreateTopic(ctx, 1, s.replicas(), checkpointTopicConfigs(), s.topic)
 	switch {
 	case errors.Is(err, kerr.TopicAlreadyExists): // another one was faster
 		return false, s.checkTopic(ctx, admin)
@@ -94,9 +94,9 @@ func (s *Store) replicas() int16 {
 	return -1
 }
 
-func topicConfigs() map[string]*string {
+func checkpointTopicConfigs() map[string]*string {
 	all := map[string]*string{}
-	for key, value := range TopicConfigs() {
+	for key, value := range CheckpointTopicConfigs() {
 		all[key] = &value
 	}
 	return all
