@@ -94,14 +94,7 @@ func (b *busCheck) kafka(ctx context.Context) {
 	if !b.config.InKafka(b.sink) {
 		return
 	}
-	client, err := kafka.ClientOptions(*b.sink.Kafka, b.id)
-	if err != nil {
-		b.found(nil, err)
-		return
-	}
-	store, weak, err := kafka.CheckStore(ctx, kafka.StoreOptions{
-		Client: client, Topic: kafka.CheckpointTopic(b.config.Checkpoint.Kafka.Topic, b.id), Replicas: b.config.Checkpoint.Kafka.Replicas, Identity: b.id,
-	})
+	store, weak, err := kafka.CheckStore(ctx, kafkaStore(b.config, b.sink, b.id))
 	b.found(weak, err)
 	if store == nil {
 		return

@@ -72,13 +72,8 @@ func directory(path string) place {
 	}
 }
 
-func kafkaTopic(c *config.Config, s *config.Sink) (place, error) {
-	id := event.Identity{Bridge: c.Name, Cluster: c.Cluster, Sink: s.Name}
-	client, err := kafka.ClientOptions(*s.Kafka, id)
-	if err != nil {
-		return place{}, &exitError{exitEnvironment, err}
-	}
-	o := kafka.StoreOptions{Client: client, Topic: kafka.CheckpointTopic(c.Checkpoint.Kafka.Topic, id), Identity: id}
+func kafkaTopic(c *config.Config, s *config.Sink) place {
+	o := kafkaStore(c, s, event.Identity{Bridge: c.Name, Cluster: c.Cluster, Sink: s.Name})
 	return place{
 		called("topic " + o.Topic),
 		func(ctx context.Context) (info checkpointInfo, err error) {
@@ -90,7 +85,7 @@ func kafkaTopic(c *config.Config, s *config.Sink) (place, error) {
 			return describe("topic "+o.Topic, id, store)
 		},
 		func(ctx context.Context, empty bool) error { return kafka.ResetStore(ctx, o, empty) },
-	}, nil
+	}
 }
 
 func natsBucket(c *config.Config, s *config.Sink) place {
@@ -172,9 +167,7 @@ func (f *checkpointFlags) places(cmd *cobra.Command) ([]place, error) {
 		case c.InNATS(s):
 			p = natsBucket(c, s)
 		case c.InKafka(s):
-			if p, err = kafkaTopic(c, s); err != nil {
-				return nil, err
-			}
+			p = kafkaTopic(c, s)
 		}
 		out = append(out, p)
 	}

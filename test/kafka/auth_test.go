@@ -246,13 +246,13 @@ func TestOneTopicMayNotBeWrittenBeforeKafka4(t *testing.T) {
 	must(t, c.AllowTransactions(t.Context(), "writer", "kubebridge.", kadm.OpWrite, kadm.OpDescribe))
 	conf := as(config(c), "SCRAM-SHA-512", "writer", password)
 	conf.Delivery = "exactly-once"
-	client, err := kafka.ClientOptions(conf, identity)
+	store, err := kafka.NewStore(kafka.StoreOptions{
+		Options: kafka.Options{Config: conf, Identity: identity, Client: []kgo.Opt{kgo.MaxVersions(kversion.V3_9_0())}},
+		Topic:   "kubebridge-test-checkpoint",
+	})
 	must(t, err)
-	journal, err := kafka.NewStore(kafka.StoreOptions{Client: append(client, kgo.MaxVersions(kversion.V3_9_0())), Topic: "kubebridge-test-checkpoint", Identity: identity})
-	must(t, err)
-	s, err := kafka.NewTransactional(kafka.Options{Config: conf, Identity: identity}, journal)
-	must(t, err)
-	t.Cleanup(func() { must(t, errors.Join(s.Close(), journal.Close())) })
+	s := kafka.NewTransactional(store)
+	t.Cleanup(func() { must(t, errors.Join(s.Close(), store.Close())) })
 	must(t, trying(t, func(ctx context.Context) error { return s.Open(ctx, nil) }))
 	l, forbidden := newLane(t, c, newTopic(t, c, 3, 0, nil)), newTopic(t, c, 1, 0, nil)
 	l.passes(s)

@@ -162,7 +162,7 @@ func TestCannotCreateTopic(t *testing.T) {
 	if strings.Contains(err.Error(), "let ") {
 		t.Errorf("%q speaks of permissions", err)
 	}
-	o := kafka.StoreOptions{Identity: bridge(t, shared), Replicas: 3}
+	o := kafka.StoreOptions{Options: kafka.Options{Identity: bridge(t, shared)}, Replicas: 3}
 	wantError(t, newExact(t, exactly(shared), o).Open(t.Context(), nil), "too few brokers (1): set checkpoint.kafka.replicas to at most 1")
 }
 

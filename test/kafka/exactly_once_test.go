@@ -23,7 +23,7 @@ func TestExactlyOnce(t *testing.T) {
 		"transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
 	}})
 	topic := newTopic(t, c, 3, 0, map[string]string{"min.insync.replicas": "2"})
-	o := kafka.StoreOptions{Identity: bridge(t, c), TransactionTimeout: 4 * time.Second}
+	o := kafka.StoreOptions{Options: kafka.Options{Identity: bridge(t, c)}, TransactionTimeout: 4 * time.Second}
 	transactions := kafka.TransactionalID(o.Identity)
 	aborted := func() error { // by the coordinator, which has waited long enough
 		return await(t, "the transaction to be aborted", func() bool {
@@ -37,12 +37,12 @@ func TestExactlyOnce(t *testing.T) {
 	amid := func(t *testing.T, fault func() error) (errs []error) {
 		t.Helper()
 		l.t = t
-		x.amid = func() { must(t, fault()) }
-		errs = l.write(x, l.batch(200, 100))
-		if x.amid != nil {
+		x.arm(func() { must(t, fault()) })
+		errs = l.write(x, l.batch(batchRecords, 100))
+		if x.armed() {
 			t.Fatal("there was no transaction for it to happen in")
 		}
-		l.write(x, l.batch(200, 100))
+		l.write(x, l.batch(batchRecords, 100))
 		return errs
 	}
 	amid(t, func() error { return nil })
@@ -263,7 +263,7 @@ func TestExactlyOnce(t *testing.T) {
 // What is not allowed is said, by topic where it is one topic's matter, and noticed when it is.
 func testExactNotAllowed(t *testing.T, c *kafkatest.Cluster) {
 	writer := as(exactly(c), "SCRAM-SHA-512", "writer", password)
-	o := kafka.StoreOptions{Identity: bridge(t, c)}
+	o := kafka.StoreOptions{Options: kafka.Options{Identity: bridge(t, c)}}
 	checkpoints := kafka.CheckpointTopic("", o.Identity)
 	must(t, c.CreateTopic(t.Context(), checkpoints, 1, 0, map[string]string{"cleanup.policy": "compact"}))
 	fine, forbidden := newTopic(t, c, 3, 0, nil), newTopic(t, c, 3, 0, nil)
@@ -303,7 +303,7 @@ func testExactNotAllowed(t *testing.T, c *kafkatest.Cluster) {
 
 // A second cluster of the same name and bridge does not shut out the first.
 func TestForeignCheckpoint(t *testing.T) {
-	o := kafka.StoreOptions{Identity: bridge(t, shared)}
+	o := kafka.StoreOptions{Options: kafka.Options{Identity: bridge(t, shared)}}
 	l, x := newLane(t, shared, newTopic(t, shared, 3, 0, nil)), openExact(t, exactly(shared), o)
 	l.write(x, l.batch(20, 0))
 	other := o

@@ -51,7 +51,7 @@ func TestTopicMadeAnew(t *testing.T) {
 	}
 	for name, partitions := range map[string]int{"alike": 3, "larger": 5} {
 		t.Run(name, func(t *testing.T) {
-			topic, o := newTopic(t, shared, 3, 0, nil), kafka.StoreOptions{Identity: bridge(t, shared), TransactionTimeout: 4 * time.Second}
+			topic, o := newTopic(t, shared, 3, 0, nil), kafka.StoreOptions{Options: kafka.Options{Identity: bridge(t, shared)}, TransactionTimeout: 4 * time.Second}
 			l, x := newLane(t, shared, topic), openExact(t, exactly(shared), o)
 			l.write(x, l.batch(100, 0))
 			remake(topic, partitions)
@@ -80,7 +80,7 @@ func TestTopicMadeAnew(t *testing.T) {
 
 // A topic that is deleted, and that nobody makes again, the bridge makes again itself.
 func TestTopicOnlyDeleted(t *testing.T) {
-	topic, o := newTopic(t, shared, 3, 0, nil), kafka.StoreOptions{Identity: bridge(t, shared), TransactionTimeout: 4 * time.Second}
+	topic, o := newTopic(t, shared, 3, 0, nil), kafka.StoreOptions{Options: kafka.Options{Identity: bridge(t, shared)}, TransactionTimeout: 4 * time.Second}
 	l, x := newLane(t, shared, topic), openExact(t, exactly(shared), o)
 	l.write(x, l.batch(100, 0))
 	remove(t, shared, topic)
@@ -95,7 +95,7 @@ func TestTopicOnlyDeleted(t *testing.T) {
 
 // Who deletes a checkpoint has everything told again; a bridge that dies of it knows no less.
 func TestCheckpointTopicDeleted(t *testing.T) {
-	topic, o := newTopic(t, shared, 3, 0, nil), kafka.StoreOptions{Identity: bridge(t, shared), TransactionTimeout: 4 * time.Second}
+	topic, o := newTopic(t, shared, 3, 0, nil), kafka.StoreOptions{Options: kafka.Options{Identity: bridge(t, shared)}, TransactionTimeout: 4 * time.Second}
 	l, x := newLane(t, shared, topic), openExact(t, exactly(shared), o)
 	l.write(x, l.batch(100, 0))
 	remove(t, shared, kafka.CheckpointTopic("", o.Identity))
@@ -111,7 +111,7 @@ func TestCheckpointTopicDeleted(t *testing.T) {
 // Where nobody but an operator may make it again, the bridge says so and waits.
 func testCheckpointTopicNotAllowed(t *testing.T, c *kafkatest.Cluster) {
 	const user = "seer" // who may not create anything
-	o := kafka.StoreOptions{Identity: bridge(t, c), TransactionTimeout: 4 * time.Second}
+	o := kafka.StoreOptions{Options: kafka.Options{Identity: bridge(t, c)}, TransactionTimeout: 4 * time.Second}
 	topic, checkpoints := newTopic(t, c, 3, 0, nil), kafka.CheckpointTopic("", o.Identity)
 	create := func() {
 		must(t, c.CreateTopic(t.Context(), checkpoints, 1, 0, map[string]string{"cleanup.policy": "compact"}))

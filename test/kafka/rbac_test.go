@@ -87,12 +87,10 @@ func TestPrintedACLsAreEnough(t *testing.T) {
 			acls := printedACLs(t, delivery, delivery)
 			conf := as(config(c), "SCRAM-SHA-512", delivery, password)
 			conf.Delivery = delivery
-			client, err := kafka.ClientOptions(conf, identity)
-			must(t, err)
-			o := kafka.StoreOptions{Client: client, Identity: identity, StandAlone: delivery == "at-least-once"}
+			o := kafka.StoreOptions{Options: kafka.Options{Config: conf, Identity: identity}, StandAlone: delivery == "at-least-once"}
 			topics := []string{"k8s.c.core.pods", "audit.c"}
 			checks := func() error {
-				_, err := kafka.Check(t.Context(), kafka.Options{Config: conf, Identity: identity}, topics)
+				_, err := kafka.Check(t.Context(), o.Options, topics)
 				s, _, e := kafka.CheckStore(t.Context(), o)
 				if s != nil {
 					_ = s.Close()
@@ -112,11 +110,9 @@ func TestPrintedACLsAreEnough(t *testing.T) {
 				}
 				s, err := kafka.NewStore(o)
 				must(t, err)
-				var bus sink.Sink
+				var bus sink.Sink = kafka.NewTransactional(s)
 				if o.StandAlone {
-					bus, err = kafka.New(kafka.Options{Config: conf, Identity: identity})
-				} else {
-					bus, err = kafka.NewTransactional(kafka.Options{Config: conf, Identity: identity}, s)
+					bus, err = kafka.New(o.Options)
 				}
 				must(t, err)
 				must(t, bus.Open(t.Context(), nil))
@@ -148,7 +144,7 @@ func TestPrintedACLsAreEnough(t *testing.T) {
 // readsOnly wants a user to see all of the topics, and to write to none.
 func readsOnly(t *testing.T, conf kafka.Config, topics []string) {
 	t.Helper()
-	r, err := kafka.NewReader(t.Context(), kafka.ReaderOptions{Config: conf, Identity: identity, Topics: func(string) bool { return true }})
+	r, err := kafka.NewReader(t.Context(), kafka.Options{Config: conf, Identity: identity}, func(string) bool { return true })
 	must(t, err)
 	defer r.Close()
 	_, err = r.At(t.Context(), time.Now().Add(-time.Hour))

@@ -56,16 +56,12 @@ func BenchmarkWrite(b *testing.B) {
 				var s sink.Sink
 				var err error
 				if delivery == exactlyOnce {
-					client, e := ClientOptions(config, id)
+					store, e := NewStore(StoreOptions{Options: options})
 					if e != nil {
 						b.Fatal(e)
 					}
-					journal, e := NewStore(StoreOptions{Client: client, Identity: id})
-					if e != nil {
-						b.Fatal(e)
-					}
-					defer journal.Close()
-					s, err = NewTransactional(options, journal)
+					defer store.Close()
+					s = NewTransactional(store)
 				} else {
 					s, err = New(options)
 				}

@@ -35,7 +35,7 @@ func say(t *testing.T, what string, got, want []string) {
 // Each mismatch of a topic is a line, and looking for them creates nothing.
 func TestCheckTopics(t *testing.T) {
 	b := startBus(t)
-	admin := newAdmin(t, b)
+	admin := brokerAdmin(t, b)
 	for topic, configs := range map[string]map[string]string{
 		"good": {}, "compacted": {cleanupPolicy: "compact"},
 		"small": {maxMessageBytes: "1000", retentionMS: "60000"},
@@ -76,7 +76,7 @@ func TestCheckTopics(t *testing.T) {
 	say(t, "errors", lines(err), []string{"127.0.0.1:1|refused"})
 }
 
-func newAdmin(t *testing.T, b *bus) *kadm.Client {
+func brokerAdmin(t *testing.T, b *bus) *kadm.Client {
 	t.Helper()
 	c, err := kgo.NewClient(kgo.SeedBrokers(b.brokers...))
 	if err != nil {
@@ -102,12 +102,8 @@ func TestCheckCheckpoint(t *testing.T) {
 	if _, err := x.Write(t.Context(), second); err != nil {
 		t.Fatal(err)
 	}
-	client, err := ClientOptions(config, identity)
-	if err != nil {
-		t.Fatal(err)
-	}
 	look := func(change func(*StoreOptions)) (weak []string, err error) {
-		o := StoreOptions{Client: client, Identity: identity}
+		o := StoreOptions{Options: Options{Config: config, Identity: identity}}
 		change(&o)
 		s, weak, err := CheckStore(t.Context(), o)
 		if s == nil {
@@ -132,7 +128,7 @@ func TestCheckCheckpoint(t *testing.T) {
 	}
 	_, err = look(func(o *StoreOptions) { o.Topic = "none-yet" })
 	say(t, "errors", lines(err), nil)
-	if _, err := newAdmin(t, b).CreatePartitions(t.Context(), 1, "one", "two"); err != nil {
+	if _, err := brokerAdmin(t, b).CreatePartitions(t.Context(), 1, "one", "two"); err != nil {
 		t.Fatal(err)
 	}
 	_, err = look(same)
@@ -143,7 +139,7 @@ func TestCheckCheckpoint(t *testing.T) {
 	weak, err = look(same)
 	say(t, "warnings", weak, []string{`"two"|gone|consumers`})
 	say(t, "errors", lines(err), []string{`"one"|has 3 partitions and had 2`})
-	if _, err := newAdmin(t, b).AlterTopicConfigs(context.Background(), []kadm.AlterConfig{{Name: cleanupPolicy, Value: new("delete")}}, own); err != nil {
+	if _, err := brokerAdmin(t, b).AlterTopicConfigs(context.Background(), []kadm.AlterConfig{{Name: cleanupPolicy, Value: new("delete")}}, own); err != nil {
 		t.Fatal(err)
 	}
 	_, err = look(same)

@@ -102,7 +102,7 @@ func TestTopicIsDeleted(t *testing.T) {
 			x := openExact(t, config)
 			deliver(t, x, number("t").batch(20, 0))
 			if !c.pinned {
-				x.pins["t"] = pin{partitions: 3}
+				x.topics.pins["t"] = pin{partitions: 3}
 			}
 			if err := b.DeleteTopic("t"); err != nil {
 				t.Fatal(err)
@@ -144,13 +144,13 @@ func TestPinWithoutID(t *testing.T) {
 		t.Fatal(err)
 	}
 	x = openExact(t, b.config())
-	if p := x.pins["t"]; p != (pin{partitions: 3}) {
+	if p := x.topics.pins["t"]; p != (pin{partitions: 3}) {
 		t.Fatalf("the pin is %v", p)
 	}
 	deliver(t, x, &event.Batch{Seq: 1, Records: []event.Record{record("t", "k", "2", 0)}})
 	x = openExact(t, b.config())
 	wantRequest(t, x, "")
-	if p := x.pins["t"]; p.partitions != 3 || p.id == "" {
+	if p := x.topics.pins["t"]; p.partitions != 3 || p.id == "" {
 		t.Errorf("the pin is %v, want the topic's id in it", p)
 	}
 }

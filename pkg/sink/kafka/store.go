@@ -36,8 +36,7 @@ func TransactionalID(id event.Identity) string {
 
 // StoreOptions are what a store is made of.
 type StoreOptions struct {
-	// Client says how to reach Kafka: brokers, TLS, SASL, client.id.
-	Client []kgo.Opt
+	Options
 	// Topic is the topic's name; "" is [CheckpointTopic] of the default.
 	Topic string
 	// Replicas is the replication factor of a topic that the store creates; 0 is
@@ -47,8 +46,6 @@ type StoreOptions struct {
 	// begun and not ended; 0 is 15 s. A transaction that proves to need more is
 	// given more, up to two minutes.
 	TransactionTimeout time.Duration
-	Identity           event.Identity
-	Logger             *zap.Logger // nil: silent
 	// StandAlone is set beside a sink that does not write in transactions: Load
 	// then takes over, and Commit writes to the topic.
 	StandAlone bool
@@ -74,6 +71,8 @@ type StoreOptions struct {
 // Get and Scan are answered from a working copy in a temporary directory.
 type Store struct {
 	o     StoreOptions
+	id    event.Identity
+	admin *admin
 	topic string
 	log   *zap.Logger
 	run   string // of this writer, see writerKey
@@ -93,10 +92,12 @@ var (
 	_ checkpoint.Loader = (*Store)(nil)
 )
 
-// NewStore returns a store that has not connected yet. The caller closes it.
+// NewStore returns a store that has not connected yet. The caller closes it. An error is about the configuration, a file
+// it names, or the working copy.
 func NewStore(o StoreOptions) (*Store, error) {
-	if o.Logger == nil {
-		o.Logger = zap.NewNop()
+	a, err := newAccess(o.Options)
+	if err != nil {
+		return nil, err
 	}
 	if o.Topic == "" {
 		o.Topic = CheckpointTopic("", o.Identity)
@@ -104,7 +105,7 @@ func NewStore(o StoreOptions) (*Store, error) {
 	if o.TransactionTimeout == 0 {
 		o.TransactionTimeout = 15 * time.Second
 	}
-	s := &Store{o: o, topic: o.Topic, log: o.Logger}
+	s := &Store{o: o, id: o.Identity, admin: newAdmin(a), topic: o.Topic, log: a.log}
 	return s, s.empty()
 }
 
@@ -115,10 +116,10 @@ func (s *Store) empty() error {
 	if err != nil {
 		return err
 	}
-	s.copy, err = file.OpenScratch(s.o.Identity)
+	s.copy, err = file.OpenScratch(s.id)
 	if err != nil {
 		s.log.Warn("the checkpoint's working copy is kept in memory: set TMPDIR to a directory that can be written to", zap.Error(err))
-		s.copy, err = file.OpenMem(s.o.Identity)
+		s.copy, err = file.OpenMem(s.id)
 	}
 	return err
 }
@@ -185,6 +186,7 @@ func (s *Store) Open(ctx context.Context, producer ...kgo.Opt) error {
 // Close releases the writer and removes the working copy.
 func (s *Store) Close() error {
 	s.Release()
+	s.admin.close()
 	err := s.closeCopy()
 	s.copy = nil
 	return err
@@ -261,13 +263,13 @@ func (s *Store) checkOwner() error {
 	if s.owner == nil || s.o.anyOwner {
 		return nil
 	}
-	return s.advise(checkpoint.CheckIdentity(s.owner, s.o.Identity))
+	return s.advise(checkpoint.CheckIdentity(s.owner, s.id))
 }
 
 // advise adds what to do about an error of [checkpoint.CheckIdentity].
 func (s *Store) advise(err error) error {
 	reset := "give it up with `bridge checkpoint reset`"
-	if sink := s.o.Identity.Sink; sink != "" {
+	if sink := s.id.Sink; sink != "" {
 		reset = "give it up with `bridge checkpoint reset --sink " + sink + "`"
 	}
 	switch {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
-	"go.uber.org/zap"
+	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // CheckStore looks at a lane's topic as Open does, but writes nothing and shuts out nobody.
@@ -15,7 +15,7 @@ import (
 // the topic holds can be read from the store, which the caller closes; it is nil if the
 // topic is missing, or not the lane's.
 func CheckStore(ctx context.Context, o StoreOptions) (s *Store, weak []string, err error) {
-	o.Logger = zap.NewNop()
+	o.Logger = nil
 	if s, err = NewStore(o); err != nil {
 		return nil, nil, err
 	}
@@ -32,35 +32,26 @@ func CheckStore(ctx context.Context, o StoreOptions) (s *Store, weak []string, e
 }
 
 func (s *Store) check(ctx context.Context) (there bool, weak []string, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, stall, errStalled)
-	defer cancel()
-	c, err := s.client(ctx)
-	if err != nil {
+	if err := s.checkWriter(ctx); err != nil {
 		return false, nil, err
 	}
-	defer c.Close()
-	admin := kadm.NewClient(c)
-	if err := s.checkWriter(ctx, admin); err != nil {
-		return false, nil, err
-	}
-	meta, err := admin.Metadata(ctx, s.topic)
-	if err != nil {
-		return false, nil, fmt.Errorf("look it up: %w", explain(err))
-	}
-	t := meta.Topics[s.topic]
+	t, brokers, err := s.lookUp(ctx)
 	switch {
-	case errors.Is(t.Err, kerr.UnknownTopicOrPartition):
-		return false, nil, s.tryCreate(ctx, admin)
-	case t.Err != nil:
-		return false, nil, fmt.Errorf("look it up: %w", explain(t.Err))
+	case errors.Is(err, kerr.UnknownTopicOrPartition):
+		if _, err := s.create(ctx, true); err != nil {
+			return false, nil, fmt.Errorf("it does not exist, and it could not be created: %w", err)
+		}
+		return false, nil, nil
+	case err != nil:
+		return false, nil, fmt.Errorf("look it up: %w", explain(err))
 	}
 	if err := checkPartitions(t); err != nil {
 		return false, nil, err
 	}
-	if n := t.Partitions.NumReplicas(); n == 1 && len(meta.Brokers) > 1 {
+	if len(t.Partitions[0].Replicas) == 1 && brokers > 1 {
 		weak = append(weak, fmt.Sprintf("checkpoint topic %q has one replica: everything is announced again when its broker is lost", s.topic))
 	}
-	err = s.checkTopic(ctx, admin)
+	err = s.checkTopic(ctx)
 	if s.warned {
 		weak = append(weak, fmt.Sprintf("checkpoint topic %q: its configuration may not be read: make sure of cleanup.policy=compact, or allow DESCRIBE_CONFIGS", s.topic))
 	}
@@ -68,26 +59,15 @@ func (s *Store) check(ctx context.Context) (there bool, weak []string, err error
 }
 
 // checkWriter asks whether the transactional id may be used, as far as that can be
-// asked without shutting out who uses it.
-func (s *Store) checkWriter(ctx context.Context, admin *kadm.Client) error {
-	id := TransactionalID(s.o.Identity)
-	_, err := admin.DescribeTransactions(ctx, id)
+// asked without fencing its user.
+func (s *Store) checkWriter(ctx context.Context) error {
+	id := TransactionalID(s.id)
+	err := s.admin.do(ctx, stall, func(ctx context.Context, c *kgo.Client) error {
+		_, err := kadm.NewClient(c).DescribeTransactions(ctx, id)
+		return err
+	})
 	if errors.Is(err, kerr.TransactionalIDAuthorizationFailed) {
 		return fmt.Errorf("transactional id %q: %w", id, explain(err))
 	}
-	return nil // what else is wrong shows below, or is that nobody has used it yet
-}
-
-func (s *Store) tryCreate(ctx context.Context, admin *kadm.Client) error {
-	resp, err := admin.ValidateCreateTopics(ctx, 1, s.replicas(), checkpointTopicConfigs(), s.topic)
-	if err == nil {
-		_, err = resp.On(s.topic, nil)
-	}
-	if err == nil {
-		err = resp[s.topic].Err
-	}
-	if err == nil || errors.Is(err, kerr.TopicAlreadyExists) {
-		return nil
-	}
-	return fmt.Errorf("it does not exist, and it could not be created: %w", s.uncreated(ctx, admin, err))
+	return nil // any other error shows in what is asked next, or is that the id is not used yet
 }

@@ -8,8 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 
-	"github.com/twmb/franz-go/pkg/kadm"
-	"go.uber.org/zap"
+	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/event"
@@ -33,21 +32,12 @@ func ReadStore(ctx context.Context, o StoreOptions) (*Store, event.Identity, err
 }
 
 func (s *Store) look(ctx context.Context) (id event.Identity, err error) {
-	wait, cancel := context.WithTimeoutCause(ctx, stall, errStalled)
-	defer cancel()
-	c, err := s.client(wait)
-	if err != nil {
-		return id, err
-	}
-	defer c.Close()
-	found, err := kadm.NewClient(c).ListTopics(wait, s.topic)
+	_, _, err = s.lookUp(ctx)
 	switch {
-	case err != nil && wait.Err() != nil:
-		return id, fmt.Errorf("look it up: %w", context.Cause(wait))
-	case err != nil:
-		return id, fmt.Errorf("look it up: %w", err)
-	case !found.Has(s.topic):
+	case errors.Is(err, kerr.UnknownTopicOrPartition):
 		return id, fmt.Errorf("there is none: %w", fs.ErrNotExist)
+	case err != nil:
+		return id, fmt.Errorf("look it up: %w", explain(err))
 	}
 	if err := s.fill(ctx, committed); err != nil {
 		return id, err
@@ -82,7 +72,7 @@ func ResetStore(ctx context.Context, o StoreOptions, empty bool) error {
 	case id == event.Identity{}:
 		id = o.Identity
 	}
-	o.Topic, o.Identity, o.StandAlone, o.Logger, o.anyOwner = topic, id, true, zap.NewNop(), empty
+	o.Topic, o.Identity, o.StandAlone, o.Logger, o.anyOwner = topic, id, true, nil, empty
 	if s, err = NewStore(o); err != nil {
 		return err
 	}

@@ -7,15 +7,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kgo"
-
 	"github.com/kubebridge/kubebridge/pkg/checkpoint/checkpointtest"
 )
 
 // openPlace opens a stand-alone store at "address topic".
 func openPlace(place string) (checkpointtest.Store, error) {
 	address, topic, _ := strings.Cut(place, " ")
-	s, err := NewStore(StoreOptions{Client: []kgo.Opt{kgo.SeedBrokers(address)}, Topic: topic, Identity: identity, StandAlone: true})
+	s, err := NewStore(StoreOptions{Options: Options{Config: Config{Brokers: []string{address}}, Identity: identity}, Topic: topic, StandAlone: true})
 	if err != nil {
 		return nil, err
 	}

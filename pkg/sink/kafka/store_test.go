@@ -22,10 +22,11 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
+// storeOptions are those of a store that stands alone.
 func storeOptions(t *testing.T, b *bus) StoreOptions {
 	return StoreOptions{
-		Client: []kgo.Opt{kgo.SeedBrokers(b.ListenAddrs()...)}, Topic: "checkpoint", Identity: identity, TransactionTimeout: 3 * time.Second,
-		Logger: zaptest.NewLogger(t), StandAlone: true,
+		Options: Options{Config: b.config(), Identity: identity, Logger: zaptest.NewLogger(t)},
+		Topic:   "checkpoint", TransactionTimeout: 3 * time.Second, StandAlone: true,
 	}
 }
 
@@ -61,7 +62,7 @@ func TestTornCommit(t *testing.T) {
 		t.Fatal(err)
 	}
 	// A producer of the same transactional.id that dies before the end.
-	c, err := kgo.NewClient(append(storeOptions(t, b).Client, kgo.TransactionalID(TransactionalID(identity)))...)
+	c, err := kgo.NewClient(kgo.SeedBrokers(b.brokers...), kgo.TransactionalID(TransactionalID(identity)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -368,7 +369,7 @@ func TestLookAndReset(t *testing.T) {
 	other := o
 	other.Identity = event.Identity{Bridge: "other", Cluster: "c", ClusterUID: "u", Sink: "s"}
 	for _, empty := range []bool{false, true} {
-		if err := ResetStore(t.Context(), StoreOptions{Client: o.Client, Topic: o.Topic}, empty); err != nil {
+		if err := ResetStore(t.Context(), StoreOptions{Options: Options{Config: o.Config}, Topic: o.Topic}, empty); err != nil {
 			t.Fatal(err)
 		}
 		kept := "2"

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.uber.org/zap"
 
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
@@ -28,115 +28,99 @@ func CheckpointTopicConfigs() map[string]string {
 
 // ensureTopic creates the topic, or checks that what it holds is kept.
 func (s *Store) ensureTopic(ctx context.Context) (created bool, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, stall, errStalled)
-	defer cancel()
-	c, err := s.client(ctx)
-	if err != nil {
-		return false, err
-	}
-	defer c.Close()
-	admin := kadm.NewClient(c)
-	details, err := admin.ListTopics(ctx, s.topic)
-	if err == nil {
-		err = details.Error()
-	}
-	if errors.Is(err, kerr.UnknownTopicOrPartition) {
-		return s.createTopic(ctx, admin)
-	}
+	found, _, err := s.lookUp(ctx)
 	switch {
-	case err != nil && ctx.Err() != nil:
-		return false, fmt.Errorf("look it up: %w", context.Cause(ctx))
+	case errors.Is(err, kerr.UnknownTopicOrPartition):
+		return s.createTopic(ctx)
 	case err != nil:
 		return false, fmt.Errorf("look it up: %w", explain(err))
 	}
-	if err := checkPartitions(details[s.topic]); err != nil {
+	if err := checkPartitions(found); err != nil {
 		return false, err
 	}
-	return false, s.checkTopic(ctx, admin)
+	return false, s.checkTopic(ctx)
+}
+
+// lookUp returns what the brokers say of the topic, and how many brokers there are.
+func (s *Store) lookUp(ctx context.Context) (*kmsg.MetadataResponseTopic, int, error) {
+	meta, err := s.admin.describeTopics(ctx, []string{s.topic})
+	if err != nil {
+		return nil, 0, err
+	}
+	if len(meta.Topics) != 1 {
+		return nil, 0, fmt.Errorf("%d topics were described, want 1", len(meta.Topics))
+	}
+	return &meta.Topics[0], len(meta.Brokers), kerr.ErrorForCode(meta.Topics[0].ErrorCode)
 }
 
 // checkPartitions refuses a topic that has not the one partition that is written to.
-func checkPartitions(t kadm.TopicDetail) error {
+func checkPartitions(t *kmsg.MetadataResponseTopic) error {
 	if n := len(t.Partitions); n != 1 {
 		return fmt.Errorf("%w: the topic has %d partitions, want 1: name another one in checkpoint.kafka.topic, or delete it: the next start is then a declared reset", checkpoint.ErrUnusable, n)
 	}
 	return nil
 }
 
-func (s *Store) createTopic(ctx context.Context, admin *kadm.Client) (created bool, err error) {
-	_, err = admin.CreateTopic(ctx, 1, s.replicas(), checkpointTopicConfigs(), s.topic)
+func (s *Store) createTopic(ctx context.Context) (created bool, err error) {
+	exists, err := s.create(ctx, false)
 	switch {
-	case errors.Is(err, kerr.TopicAlreadyExists): // another one was faster
-		return false, s.checkTopic(ctx, admin)
 	case err != nil:
-		return false, fmt.Errorf("it does not exist, and creating it fails: %w", s.uncreated(ctx, admin, err))
+		return false, fmt.Errorf("it does not exist, and creating it fails: %w", err)
+	case exists: // another bridge was faster
+		return false, s.checkTopic(ctx)
 	}
 	s.log.Info("created the checkpoint topic", zap.String("topic", s.topic))
 	return true, nil
 }
 
-// uncreated adds to the error of a topic that could not be created what to do.
-func (s *Store) uncreated(ctx context.Context, admin *kadm.Client, err error) error {
-	if errors.Is(err, kerr.InvalidReplicationFactor) {
-		brokers, unknown := admin.ListBrokers(ctx)
-		if n := len(brokers); unknown == nil {
-			return fmt.Errorf("%w: the cluster has too few brokers (%d): set checkpoint.kafka.replicas to at most %d, or add brokers", err, n, n)
+// create creates the topic, or asks whether it could be created. exists: it is there.
+func (s *Store) create(ctx context.Context, dry bool) (exists bool, err error) {
+	replicas := -1 // the broker's default
+	if s.o.Replicas > 0 {
+		replicas = s.o.Replicas
+	}
+	failed, err := s.admin.createTopics(ctx, []string{s.topic}, 1, replicas, CheckpointTopicConfigs(), dry)
+	if err == nil {
+		err = failed[s.topic]
+	}
+	switch {
+	case err == nil:
+		return false, nil
+	case errors.Is(err, kerr.TopicAlreadyExists):
+		return true, nil
+	case errors.Is(err, kerr.InvalidReplicationFactor):
+		if n := s.admin.brokers(ctx); n > 0 {
+			return false, fmt.Errorf("%w: the cluster has too few brokers (%d): set checkpoint.kafka.replicas to at most %d, or add brokers", err, n, n)
 		}
 	}
-	return fmt.Errorf("%w: create it with one partition and cleanup.policy=compact, or allow CREATE on it", err)
-}
-
-// replicas is the replication factor of a topic that is created, -1 the broker's own.
-func (s *Store) replicas() int16 {
-	if s.o.Replicas > 0 {
-		return int16(s.o.Replicas)
-	}
-	return -1
-}
-
-func checkpointTopicConfigs() map[string]*string {
-	all := map[string]*string{}
-	for key, value := range CheckpointTopicConfigs() {
-		all[key] = &value
-	}
-	return all
+	return false, fmt.Errorf("%w: create it with one partition and cleanup.policy=compact, or allow CREATE on it", err)
 }
 
 // checkTopic refuses a topic that forgets.
-func (s *Store) checkTopic(ctx context.Context, admin *kadm.Client) error {
-	configs, err := admin.DescribeTopicConfigs(ctx, s.topic)
-	var found kadm.ResourceConfig
-	if err == nil {
-		found, err = configs.On(s.topic, nil)
-	}
-	if err == nil {
-		err = found.Err
-	}
-	switch {
-	case errors.Is(err, kerr.TopicAuthorizationFailed), errors.Is(err, kerr.ClusterAuthorizationFailed):
-		if !s.warned {
-			s.warned = true
-			s.log.Warn("may not read the checkpoint topic's configuration: make sure of cleanup.policy=compact, or allow DESCRIBE_CONFIGS", zap.String("topic", s.topic))
+func (s *Store) checkTopic(ctx context.Context) error {
+	var unusable error
+	err := s.admin.describeConfigs(ctx, []string{s.topic}, func(_ string, configs map[string]string, err error) {
+		policy, ok := configs[cleanupPolicy]
+		switch {
+		case isAny(err, kerr.TopicAuthorizationFailed, kerr.ClusterAuthorizationFailed):
+			if !s.warned {
+				s.warned = true
+				s.log.Warn("may not read the checkpoint topic's configuration: make sure of cleanup.policy=compact, or allow DESCRIBE_CONFIGS", zap.String("topic", s.topic))
+			}
+		case err != nil:
+			unusable = fmt.Errorf("read its configuration: %w", err)
+		case ok && strings.ReplaceAll(policy, " ", "") != policyCompact:
+			unusable = fmt.Errorf("%w: the topic's cleanup.policy is %q, and what it holds would be deleted: set it to compact", checkpoint.ErrUnusable, policy)
 		}
-		return nil
-	case err != nil:
+	})
+	if err != nil {
 		return fmt.Errorf("read its configuration: %w", err)
 	}
-	for _, c := range found.Configs {
-		if c.Key == "cleanup.policy" && c.Value != nil && strings.ReplaceAll(*c.Value, " ", "") != "compact" {
-			return fmt.Errorf("%w: the topic's cleanup.policy is %q, and what it holds would be deleted: set it to compact", checkpoint.ErrUnusable, *c.Value)
-		}
-	}
-	return nil
+	return unusable
 }
 
-// explain adds what to do. kadm wraps the answer to a request that it shares out
-// among the brokers in words about itself.
+// explain adds to an error of the checkpoint topic what to do about it.
 func explain(err error) error {
-	var shards *kadm.ShardErrors
-	if errors.As(err, &shards) && len(shards.Errs) > 0 {
-		err = shards.Errs[0].Err
-	}
 	switch {
 	case errors.Is(err, kerr.TopicAuthorizationFailed):
 		return fmt.Errorf("%w: allow READ, WRITE, DESCRIBE and DESCRIBE_CONFIGS on it", err)

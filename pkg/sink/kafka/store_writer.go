@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -148,7 +150,7 @@ func (s *Store) takeOver(ctx context.Context) error {
 	}
 	var first []event.KV
 	if s.owner == nil {
-		first = append(first, event.KV{Key: checkpoint.IdentityKey(), Value: checkpoint.EncodeIdentity(s.o.Identity)})
+		first = append(first, event.KV{Key: checkpoint.IdentityKey(), Value: checkpoint.EncodeIdentity(s.id)})
 		if s.used { // a part may be missing
 			s.log.Warn("the checkpoint topic does not say whose it is: a reset follows", zap.String("topic", s.topic))
 			first = append(first, event.KV{Key: checkpoint.ResetKey(), Value: checkpoint.ResetRequested()})
@@ -272,19 +274,20 @@ func (s *Store) initProducer(ctx context.Context) error {
 	w.timeout = max(w.timeout, s.o.TransactionTimeout)
 	life, kill := context.WithCancel(context.Background())
 	o := &own{}
-	c, err := s.client(life, append(w.opts[:len(w.opts):len(w.opts)],
-		kgo.TransactionalID(TransactionalID(s.o.Identity)),
+	c, err := kgo.NewClient(slices.Concat(s.admin.options(&atomic.Int32{}), w.opts, []kgo.Opt{
+		kgo.WithContext(life),
+		kgo.TransactionalID(TransactionalID(s.id)),
 		kgo.TransactionTimeout(w.timeout),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.ProducerLinger(untilFlush),
-		kgo.MaxBufferedBytes(32<<20),
+		kgo.MaxBufferedBytes(32 << 20),
 		kgo.WithHooks(o),
-	)...)
+	})...)
 	if err != nil {
 		kill()
 		return err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, stall, errStalled)
+	ctx, cancel := context.WithTimeoutCause(ctx, stall, errNoAnswer)
 	defer cancel()
 	alive := context.AfterFunc(ctx, kill)
 	_, _, err = c.ProducerID(ctx)
@@ -294,7 +297,7 @@ func (s *Store) initProducer(ctx context.Context) error {
 	if err != nil {
 		c.Close()
 		kill()
-		return fmt.Errorf("initialise transactional id %q: %w", TransactionalID(s.o.Identity), explain(err))
+		return fmt.Errorf("initialise transactional id %q: %w", TransactionalID(s.id), explain(err))
 	}
 	w.client, w.kill, w.own = c, kill, o
 	return nil
@@ -363,13 +366,8 @@ func (s *Store) attempt(ctx context.Context, t transaction) (err error) {
 
 // awaitMarkers waits until what is produced is taken at once.
 func (w *writer) awaitMarkers(ctx context.Context) {
-	left := time.Until(w.ended.Add(markers))
-	if left <= 0 {
-		return
-	}
-	select {
-	case <-time.After(left):
-	case <-ctx.Done():
+	if left := time.Until(w.ended.Add(markers)); left > 0 {
+		_ = pause(ctx, left) // what follows knows of ctx
 	}
 }
 

@@ -12,8 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kgo"
-
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint/checkpointtest"
 	"github.com/kubebridge/kubebridge/pkg/event"
@@ -29,8 +27,10 @@ func TestMain(m *testing.M) {
 func open(place string) (*kafka.Store, error) {
 	addrs, bridge, _ := strings.Cut(place, " ")
 	s, err := kafka.NewStore(kafka.StoreOptions{
-		Client:     []kgo.Opt{kgo.SeedBrokers(strings.Split(addrs, ",")...)},
-		Identity:   event.Identity{Bridge: bridge, Cluster: "c", ClusterUID: "uid", Sink: "audit"},
+		Options: kafka.Options{
+			Config:   kafka.Config{Brokers: strings.Split(addrs, ",")},
+			Identity: event.Identity{Bridge: bridge, Cluster: "c", ClusterUID: "uid", Sink: "audit"},
+		},
 		StandAlone: true,
 	})
 	if err != nil {

@@ -1,22 +1,3 @@
-// Package kafka writes batches to Kafka, in order per key.
-//
-// [Transactional] does so exactly once, for consumers that read committed records
-// only: a batch and what it moves in the checkpoint are one transaction.
-//
-// [Sink] does so at least once. One partition has one request in flight,
-// acknowledged by all in-sync replicas; the first failure stops the partition, and
-// Write goes on from the first record that was not acknowledged. What the broker
-// has received but not answered in time is sent again: a record may be on the bus
-// twice, and because kafka-go has no idempotent producer, the old copy may even
-// land after newer records. Consumers therefore ignore, per uid, what is not newer
-// than what they have seen.
-//
-// A record's key decides its partition as Java's default partitioner does. The
-// number of partitions of a topic is remembered in the checkpoint: by a Sink in its
-// mark, by a Transactional beside it.
-//
-// [Store] is the checkpoint store in a compacted topic. [Reader] reads what the topics
-// of events hold.
 package kafka
 
 import (
@@ -24,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"syscall"
 	"time"
 
-	"go.uber.org/zap"
+	"github.com/segmentio/kafka-go/protocol"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
@@ -37,66 +20,27 @@ import (
 // replicas after half of it.
 const requestTimeout = 30 * time.Second
 
-// A broker that hangs up while it authenticates us may refuse us, or be going
-// down. Only so many times in a row are a refusal.
-const (
-	hangUps     = 3
-	hangUpPause = 200 * time.Millisecond
-)
-
-// Options are what a sink is made of.
-type Options struct {
-	Config   Config         // completed by New
-	Identity event.Identity // names the client on the brokers: quotas, logs
-	Logger   *zap.Logger    // nil: silent
-}
-
 // Sink is a [sink.Sink] for `delivery: at-least-once`.
 type Sink struct {
-	config Config
-	security
-	client string // client.id
-	dead   string // topic of dead letters, "" for none
-	// gone is told that a topic is gone, and reports whether it would be noticed that
-	// it is another one now, so that it can be made again; nil: of none.
-	gone    func(topic string) bool
-	log     *zap.Logger
+	topics  *topics
 	timeout time.Duration // of one request
 
 	link     *link // nil when there is none
 	open     bool
-	topics   map[string]*topic
 	progress progress
-	pins     pins
 	marked   int // how many pins the latest mark has; none is ever taken back
 }
 
 var _ sink.Sink = (*Sink)(nil)
 
-// New returns a sink that has not connected yet. An error is about the
-// configuration, or the CA file it names.
+// New returns a sink for `delivery: at-least-once` that has not connected yet. An error is about the
+// configuration, or a file it names.
 func New(o Options) (*Sink, error) {
-	config, err := o.Config.Complete()
+	a, err := newAccess(o)
 	if err != nil {
 		return nil, err
 	}
-	sec, err := newSecurity(config)
-	if err != nil {
-		return nil, err
-	}
-	if o.Logger == nil {
-		o.Logger = zap.NewNop()
-	}
-	return &Sink{
-		config:   config,
-		security: sec,
-		client:   clientID(o.Identity),
-		dead:     config.DeadTopic(o.Identity),
-		log:      o.Logger,
-		timeout:  requestTimeout,
-		topics:   map[string]*topic{},
-		pins:     pins{},
-	}, nil
+	return &Sink{topics: newTopics(newAdmin(a), o.Identity), timeout: requestTimeout}, nil
 }
 
 // Open connects and authenticates. Wrong credentials are a [sink.RefusedError], and
@@ -106,39 +50,49 @@ func New(o Options) (*Sink, error) {
 func (s *Sink) Open(ctx context.Context, mark []byte) (err error) {
 	s.drop()
 	s.open, s.progress = false, progress{}
-	if s.pins, err = decodePins(mark); err != nil {
+	if s.topics.pins, err = decodePins(mark); err != nil {
 		return err
 	}
-	s.marked = len(s.pins)
-	err = s.connect(ctx)
-	for attempt := 1; attempt < hangUps && errors.Is(err, errHungUp); attempt++ {
-		select {
-		case <-time.After(hangUpPause):
-		case <-ctx.Done():
-		}
-		err = s.connect(ctx)
-	}
-	if err != nil {
-		return s.explainConnect(ctx, err)
+	s.marked = len(s.topics.pins)
+	if err := s.topics.open(ctx); err != nil {
+		return err
 	}
 	if err := s.checkPins(ctx); err != nil {
 		s.drop()
 		return refuse(err)
 	}
 	s.open = true
-	if s.config.SASL.Mechanism == mechanismPlain && !s.config.TLS.Enabled {
-		s.log.Warn("sasl PLAIN without TLS sends the password in clear text: set `tls.enabled: true`")
-	}
-	s.log.Info("connected to Kafka", zap.Strings("brokers", s.config.Brokers))
+	s.topics.connected()
 	return nil
 }
 
-func (s *Sink) connect(ctx context.Context) error {
-	_, err := s.metadata(ctx, nil)
-	if err != nil {
-		s.drop()
+// checkPins compares the topics with what they were.
+func (s *Sink) checkPins(ctx context.Context) error {
+	if len(s.topics.pins) == 0 {
+		return nil
 	}
-	return err
+	found, _, err := s.topics.lookUp(ctx, slices.Sorted(maps.Keys(s.topics.pins)))
+	if err != nil {
+		return err
+	}
+	if _, moved := s.topics.pins.compare(found); len(moved) > 0 { // one that is gone or hidden is dealt with when it is written to
+		return moved[0]
+	}
+	return nil
+}
+
+// pin notes how many partitions the topics have that are written to for the first time.
+func (s *Sink) pin(names []string) error {
+	for _, name := range names {
+		is := len(s.topics.known[name].partitions)
+		switch was, ok := s.topics.pins[name]; {
+		case !ok:
+			s.topics.pins[name] = pin{partitions: is}
+		case was.partitions != is:
+			return &partitionsError{topic: name, was: was.partitions, is: is}
+		}
+	}
+	return nil
 }
 
 // Write implements [sink.Sink]. A record that Kafka will not take is a
@@ -162,7 +116,13 @@ func (s *Sink) Write(ctx context.Context, b *event.Batch) ([]byte, error) {
 	if err == nil {
 		err = s.write(ctx, b)
 	}
-	if s.sasl != nil && isAny(err, io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET) && ctx.Err() == nil {
+	for until := time.Now().Add(spread); isAny(err, protocol.ErrNoTopic, protocol.ErrNoPartition) && time.Now().Before(until); {
+		s.dropLink() // franz-go has found the topics since kafka-go learned the layout
+		if err = pause(ctx, spread/40); err == nil {
+			err = s.write(ctx, b)
+		}
+	}
+	if s.topics.sasl != nil && isAny(err, io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET) && ctx.Err() == nil {
 		// So a broker ends a session that is over (KIP-368): kafka-go does not
 		// authenticate anew on the same connection. Any other retry would be the same.
 		s.drop()
@@ -182,15 +142,15 @@ func (s *Sink) Write(ctx context.Context, b *event.Batch) ([]byte, error) {
 }
 
 func (s *Sink) write(ctx context.Context, b *event.Batch) error {
-	names := s.routes(b)
-	err := s.resolve(ctx, names)
+	names := routes(b, s.pending(b.Records))
+	err := s.topics.resolve(ctx, names)
 	if err == nil {
 		err = s.pin(names)
 	}
 	if err != nil {
 		return s.refusedRoute(b, err)
 	}
-	queues, err := s.plan(ctx, b)
+	queues, err := s.topics.plan(ctx, b, s.progress.acked)
 	if err != nil {
 		return err
 	}
@@ -211,11 +171,11 @@ func (s *Sink) refusedRoute(b *event.Batch, err error) error {
 
 // completed ends a batch that is durable.
 func (s *Sink) completed() (mark []byte, err error) {
-	if s.marked < len(s.pins) {
-		if mark, err = s.pins.encode(); err != nil {
+	if s.marked < len(s.topics.pins) {
+		if mark, err = s.topics.pins.encode(); err != nil {
 			return nil, fmt.Errorf("record the topics' partitions: %w", err)
 		}
-		s.marked = len(s.pins)
+		s.marked = len(s.topics.pins)
 	}
 	s.progress = progress{seq: s.progress.seq, complete: true, mark: mark}
 	return mark, nil
@@ -236,7 +196,14 @@ func (s *Sink) connection() *link {
 	return s.link
 }
 
+// drop ends every connection: the next ones learn the cluster's layout again.
 func (s *Sink) drop() {
+	s.topics.close()
+	s.topics.forget()
+	s.dropLink()
+}
+
+func (s *Sink) dropLink() {
 	if s.link != nil {
 		s.link.close()
 		s.link = nil

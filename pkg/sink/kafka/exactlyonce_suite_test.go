@@ -31,19 +31,11 @@ func newExact(t *testing.T, c Config) *owned {
 	t.Helper()
 	c.Delivery = exactlyOnce
 	log := zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel))
-	opts, err := ClientOptions(c, identity)
+	s, err := NewStore(StoreOptions{Options: Options{Config: c, Identity: identity, Logger: log}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := NewStore(StoreOptions{Client: opts, Identity: identity, Logger: log})
-	if err != nil {
-		t.Fatal(err)
-	}
-	x, err := NewTransactional(Options{Config: c, Identity: identity, Logger: log}, s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &owned{x, s}
+	return &owned{NewTransactional(s), s}
 }
 
 // openExact opens as a lane does. The sink is closed when the test ends.
