@@ -142,7 +142,7 @@ func TestNotAllowed(t *testing.T) {
 		topic := newTopic(t, c, 1, 0, nil)
 		s := openSink(t, as(config(c), "PLAIN", "seer", password))
 		_, err := s.Write(t.Context(), one(1, topic))
-		wantError(t, err, topic, "not to be seen", `user "seer"`)
+		wantError(t, err, topic, `allow user "seer" WRITE and DESCRIBE`)
 	})
 
 	// Without the right to read the limit Kafka's default is taken, and what the broker rejects nevertheless is found.

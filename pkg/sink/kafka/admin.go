@@ -90,8 +90,12 @@ func final(err error) bool {
 	return refused(err) || certificateRefused(err) || unverified(err) || errors.As(err, new(*credentialsError))
 }
 
-// do calls fn with the client, for timeout at most; 0: as long as it takes. After an error the client is given up: a request's own context does
-// not end the wait for a broker that takes a connection and does not answer. The error of a timeout is errNoAnswer.
+// answered reports whether a broker has answered, with an error.
+func answered(err error) bool { return errors.As(err, new(*kerr.Error)) && !refused(err) }
+
+// do calls fn with the client, for timeout at most; 0: as long as it takes. Unless the brokers answer, the client is given
+// up: a request's own context does not end the wait for a broker that takes a connection and does not answer. The error of
+// a timeout is errNoAnswer.
 func (a *admin) do(ctx context.Context, timeout time.Duration, fn func(context.Context, *kgo.Client) error) error {
 	if a.client == nil {
 		if err := a.dialAll(ctx); err != nil {
@@ -110,7 +114,7 @@ func (a *admin) bounded(ctx context.Context, timeout time.Duration, fn func(cont
 	defer cancel()
 	stop := context.AfterFunc(within, a.kill)
 	err := fn(within)
-	if !stop() || err != nil {
+	if !stop() || err != nil && !answered(err) {
 		a.close()
 	}
 	switch {

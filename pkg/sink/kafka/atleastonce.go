@@ -16,7 +16,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
-// requestTimeout bounds one request; the broker is told to give up on its
+// requestTimeout bounds one request; the broker gives up on its
 // replicas after half of it.
 const requestTimeout = 30 * time.Second
 
@@ -123,8 +123,8 @@ func (s *Sink) Write(ctx context.Context, b *event.Batch) ([]byte, error) {
 		}
 	}
 	if s.topics.sasl != nil && isAny(err, io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET) && ctx.Err() == nil {
-		// So a broker ends a session that is over (KIP-368): kafka-go does not
-		// authenticate anew on the same connection. Any other retry would be the same.
+		// So a broker ends a session that has expired (KIP-368): kafka-go does not
+		// authenticate again on the same connection. Any other retry would be the same.
 		s.drop()
 		err = s.write(ctx, b)
 	}
@@ -136,7 +136,7 @@ func (s *Sink) Write(ctx context.Context, b *event.Batch) ([]byte, error) {
 	}
 	var poison *sink.RecordError
 	if !errors.As(err, &poison) {
-		s.drop() // ends what may be in flight; the next connection learns the leaders anew
+		s.drop() // ends what may be in flight; the next connection learns the leaders again
 	}
 	return nil, refuse(err)
 }
@@ -157,7 +157,7 @@ func (s *Sink) write(ctx context.Context, b *event.Batch) error {
 	return s.refusedRoute(b, s.send(ctx, b, queues))
 }
 
-// refusedRoute tells the lane of a refusal, and where in the batch it begins.
+// refusedRoute makes a [sink.RouteError] of a refusal, with where in the batch it begins.
 func (s *Sink) refusedRoute(b *event.Batch, err error) error {
 	err = routeError(b, err)
 	var e *sink.RouteError

@@ -138,7 +138,7 @@ func (s session) Next(_ context.Context, challenge []byte) (bool, []byte, error)
 	return s.Challenge(challenge)
 }
 
-// conn tells its link when kafka-go is through with it.
+// conn reports to its link when kafka-go has closed it.
 type conn struct {
 	net.Conn
 	link *link

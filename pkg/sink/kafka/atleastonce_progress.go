@@ -13,7 +13,7 @@ type progress struct {
 	complete bool
 	mark     []byte // that complete comes with
 	// acked is kept per record and not as a number per partition, because a
-	// record that the lane replaces may go to another partition.
+	// record that the caller replaces may go to another partition.
 	acked map[delivery]bool
 }
 

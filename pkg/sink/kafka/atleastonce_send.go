@@ -123,7 +123,7 @@ func (q *queue) chunk() (n, bytes int) {
 }
 
 // settle remembers what was acknowledged and picks the error to return: a record
-// to be replaced before all others, since the lane can do that at once, and for the
+// to be replaced before all others, since the caller can do that at once, and for the
 // same reason a refused topic before what has to be waited for.
 func (s *Sink) settle(b *event.Batch, queues []*queue) error {
 	var failed error

@@ -210,7 +210,7 @@ func (c Config) checkDeadLetter() error {
 	return nil
 }
 
-// DeadTopic is the topic of a lane's dead letters, "" for none.
+// DeadTopic is the topic of a sink's dead letters, "" for none.
 func (c Config) DeadTopic(id event.Identity) string {
 	if c.DeadLetter == nil {
 		return ""

@@ -181,7 +181,7 @@ func refusalOf(topic string, cause, full error) error {
 	return full
 }
 
-// routeError tells the lane of a refusal.
+// routeError makes a [sink.RouteError] of a refusal.
 func routeError(b *event.Batch, err error) error {
 	var r *refusal
 	if !errors.As(err, &r) {

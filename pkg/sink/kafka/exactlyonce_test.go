@@ -561,3 +561,38 @@ func TestRecordTimesOut(t *testing.T) {
 		t.Errorf("consumers see %d records, want %d", got, len(batch.Records))
 	}
 }
+
+// clients counts the clients that are made.
+type clients struct{ made atomic.Int32 }
+
+func (c *clients) OnNewClient(*kgo.Client) { c.made.Add(1) }
+
+// A sink that delivers exactly once has two clients: each one is a connection to every broker, and an authentication.
+func TestTwoClients(t *testing.T) {
+	b := startBus(t)
+	n := number("t")
+	for _, start := range []string{"first", "second"} { // which reads what the first has written
+		made := &clients{}
+		c := b.config()
+		c.Delivery = exactlyOnce
+		s, err := NewStore(StoreOptions{Options: Options{Config: c, Identity: identity, Client: []kgo.Opt{kgo.WithHooks(made)}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		x := &owned{NewTransactional(s), s}
+		if err := errors.Join(x.Open(t.Context(), nil), x.store.Load(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			deliver(t, x, n.batch(50, 10))
+			x.topics.forget() // as after a minute
+		}
+		deliver(t, x, &event.Batch{Seq: n.seq + 1, Records: []event.Record{record(start, "k", "1", 0)}})
+		if got := made.made.Load(); got != 2 {
+			t.Errorf("the %s start made %d clients, want 2", start, got)
+		}
+		if err := x.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}

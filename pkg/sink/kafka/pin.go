@@ -20,7 +20,7 @@ const pinPrefix = "!topic/"
 type pin struct {
 	partitions int
 	// id is the topic's own (KIP-516): one that was deleted and made again has
-	// another. "" where Kafka does not tell, or an older bridge wrote the pin.
+	// another. "" where Kafka does not say, or an older bridge wrote the pin.
 	id string
 }
 
@@ -35,7 +35,7 @@ func parsePin(s string) (p pin, err error) {
 // String is "<partitions> <id>", or "<partitions>".
 func (p pin) String() string { return strings.TrimSuffix(strconv.Itoa(p.partitions)+" "+p.id, " ") }
 
-// remade reports whether is the topic that was pinned as p has been made anew.
+// remade reports whether the topic that was pinned as p, and is now is, was deleted and made again.
 func (p pin) remade(is pin) bool { return p.id != is.id && p.id != "" && is.id != "" }
 
 // remadeError is a topic that no longer is what was written to.
@@ -62,7 +62,7 @@ func scanPins(scan func(prefix []byte, fn func(key, value []byte) error) error) 
 }
 
 // compare says what has become of the topics among those that were found: which were
-// made anew, and of which others the number of partitions has changed, in order.
+// deleted and made again, and of which others the number of partitions has changed, in order.
 func (p pins) compare(found map[string]*topic) (remade []string, moved []*partitionsError) {
 	for _, name := range slices.Sorted(maps.Keys(p)) {
 		was := p[name]

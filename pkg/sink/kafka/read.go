@@ -64,10 +64,11 @@ func (a *admin) read(ctx context.Context, spans []span, fn func(i int, r *kgo.Re
 		}
 		return err
 	})
-	if err == nil {
-		err = failed
+	if err != nil {
+		a.close() // it would go on reading
+		return err
 	}
-	return err
+	return failed
 }
 
 // reading is one call of read.
@@ -88,7 +89,7 @@ func (r *reading) run(ctx context.Context, c *kgo.Client) (failed, err error) {
 		for !progress && wait.Err() == nil && err == nil {
 			fetches := c.PollFetches(wait)
 			progress = !fetches.Empty()
-			err = r.note(fetches, wait)
+			err = r.note(wait, fetches)
 			for iter := fetches.RecordIter(); !iter.Done() && failed == nil; {
 				failed = r.take(c, iter.Next())
 			}
@@ -112,7 +113,7 @@ func (r *reading) run(ctx context.Context, c *kgo.Client) (failed, err error) {
 }
 
 // note takes up the errors of a poll, and returns one that does not go away.
-func (r *reading) note(fetches kgo.Fetches, wait context.Context) error {
+func (r *reading) note(wait context.Context, fetches kgo.Fetches) error {
 	for _, f := range fetches.Errors() {
 		if wait.Err() != nil {
 			return nil

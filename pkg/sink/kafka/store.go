@@ -15,7 +15,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// DefaultCheckpointTopic is the template of a lane's topic. It has the cluster's name and
+// DefaultCheckpointTopic is the template of a checkpoint's topic. It has the cluster's name and
 // not its UID: two clusters under one name meet in one topic, and the second is
 // refused.
 const DefaultCheckpointTopic = "kubebridge.{name}.{cluster}.{sink}"
@@ -28,8 +28,8 @@ func CheckpointTopic(template string, id event.Identity) string {
 	return id.Expand(template)
 }
 
-// TransactionalID is the transactional.id of a lane's writer. It is the same for
-// every process that runs the lane: each shuts out the one before.
+// TransactionalID is the transactional.id of a checkpoint's writer. It is the same for
+// every process that runs the sink: each fences the one before.
 func TransactionalID(id event.Identity) string {
 	return "kubebridge." + id.Bridge + "." + id.ClusterUID + "." + id.Sink
 }
@@ -77,11 +77,11 @@ type Store struct {
 	log   *zap.Logger
 	run   string // of this writer, see writerKey
 
-	copy  *file.Store
-	next  int64  // offset up to which copy holds the topic
-	owner []byte // identity record in the topic; nil: none
-	used  bool   // the topic holds, or held, records
-	told  bool   // that it was read
+	copy    *file.Store
+	next    int64  // offset up to which copy holds the topic
+	owner   []byte // identity record in the topic; nil: none
+	used    bool   // the topic holds, or held, records
+	wasRead bool   // by this process
 
 	writer writer
 	warned bool // that the topic's configuration cannot be read
@@ -161,9 +161,9 @@ func (s *Store) Load(ctx context.Context) error {
 }
 
 // Open prepares the topic, reads what it holds, checks whose it is, and only
-// then shuts out a predecessor; it may be called again after an error. producer
+// then fences a predecessor; it may be called again after an error. producer
 // are options for the client that Transact writes with. The errors for a
-// checkpoint that is not this lane's wrap those of [checkpoint.CheckIdentity], for a
+// checkpoint that is not this sink's wrap those of [checkpoint.CheckIdentity], for a
 // topic with unusable settings [checkpoint.ErrUnusable].
 func (s *Store) Open(ctx context.Context, producer ...kgo.Opt) error {
 	s.Release()
@@ -250,10 +250,10 @@ func (s *Store) fill(ctx context.Context, end end) error {
 	s.next = to
 	if to > from {
 		level := zap.InfoLevel
-		if s.told { // what was written since, mostly by itself
+		if s.wasRead { // then it is what was written since, mostly by this process
 			level = zap.DebugLevel
 		}
-		s.told = true
+		s.wasRead = true
 		s.log.Log(level, "checkpoint read", zap.String("topic", s.topic), zap.Int64("offsets", to-from), zap.Duration("took", time.Since(began).Round(time.Millisecond)))
 	}
 	return nil

@@ -10,10 +10,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// CheckStore looks at a lane's topic as Open does, but writes nothing and shuts out nobody.
+// CheckStore looks at a checkpoint's topic as Open does, but writes nothing and fences nobody.
 // err joins what must be mended, weak is what is legal but less than it could be. What
 // the topic holds can be read from the store, which the caller closes; it is nil if the
-// topic is missing, or not the lane's.
+// topic is missing, or another sink's.
 func CheckStore(ctx context.Context, o StoreOptions) (s *Store, weak []string, err error) {
 	o.Logger = nil
 	if s, err = NewStore(o); err != nil {

@@ -38,7 +38,7 @@ const markers = 3 * time.Millisecond
 // errUnknown marks a transaction of which it is not known whether it was committed.
 var errUnknown = errors.New("no answer to the end of the transaction")
 
-// lostError says how the topic lost what was committed to it. Consumers are told in
+// lostError says how the topic lost what was committed to it. Consumers read
 // these words, and Kafka's own, of an offset, would not help them.
 type lostError struct{ how string }
 
@@ -57,7 +57,7 @@ type writer struct {
 	base    int64     // offset behind our last committed writer record
 	began   bool      // the first one is committed, base is valid
 	fenced  bool
-	lost    error // the topic is not what was written; told by restart
+	lost    error // the topic is not what was written; returned by restart
 
 	unknown doubt
 }
@@ -69,8 +69,8 @@ type doubt struct {
 }
 
 // Transact commits the changes, and what produce writes, in one transaction, or
-// nothing of it. produce (nil: nothing more) names the partitions, and returns when
-// everything of its own is acknowledged; its error is returned as it is. seq tells
+// none of it. produce (nil: nothing more) names the partitions, and returns when
+// everything of its own is acknowledged; its error is returned as it is. seq distinguishes
 // the transaction from others when it is repeated after an error: it is then not
 // written again if it was committed after all. 0 is always written.
 //
@@ -139,8 +139,8 @@ func (s *Store) final(err error) error {
 	return err
 }
 
-// takeOver begins to write: the producer's initialisation shuts out and aborts
-// whoever was before, then all that is written is read, then we say who we are.
+// takeOver begins to write: the producer's initialisation fences and aborts
+// a predecessor, then all that is written is read, then the identity is written.
 func (s *Store) takeOver(ctx context.Context) error {
 	if err := s.initProducer(ctx); err != nil {
 		return err
@@ -177,8 +177,8 @@ func (s *Store) renew(ctx context.Context) error {
 	case w.lost != nil:
 		return s.restart(ctx)
 	}
-	// Before the producer's initialisation would shut out the one that has shut
-	// us out.
+	// Before the producer's initialisation would fence the one that has
+	// fenced us.
 	err := s.witness(ctx, committed)
 	if errors.Is(err, kerr.UnknownTopicOrPartition) {
 		return s.remake(ctx, err)
@@ -214,9 +214,9 @@ func (s *Store) remake(ctx context.Context, unknown error) error {
 	return s.restart(ctx)
 }
 
-// restart begins anew in a topic that was cut off or made again, and then says
-// so. Who comes after a crash learns of it from the topic. The working copy stays:
-// whoever is told of the loss deletes what is in it.
+// restart begins again in a topic that was cut off or made again, and returns that as
+// an error. Who comes after a crash learns of it from the topic. The working copy stays:
+// the caller deletes what is in it.
 func (s *Store) restart(ctx context.Context) error {
 	w := &s.writer
 	s.Release()
@@ -393,7 +393,7 @@ func (s *Store) abort(ctx context.Context) {
 }
 
 // harmless reports whether the producer itself is sound after the error. One
-// that is not must not try to recover by itself: it could shut out its successor.
+// that is not must not try to recover by itself: it could fence its successor.
 func harmless(err error) bool {
 	for _, e := range []error{
 		kerr.MessageTooLarge, kerr.RecordListTooLarge, kerr.InvalidRecord, kerr.InvalidTimestamp,

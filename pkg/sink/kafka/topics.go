@@ -101,8 +101,7 @@ func (t *topics) resolve(ctx context.Context, names []string) error {
 	}
 	if len(stale) > 0 {
 		missing, err := t.refresh(ctx, stale)
-		if err == nil && len(missing) > 0 {
-			t.close() // another broker may know them
+		if err == nil && len(missing) > 0 { // another broker may know them
 			missing, err = t.refresh(ctx, stale)
 		}
 		if err == nil && len(missing) > 0 {
