@@ -126,9 +126,7 @@ func (j *judge) restored(left int) {
 		if state == nil || !state.synced || j.unpublished(id, rv) { // it may have seen more than was published
 			rv = left + 1
 		}
-		if rv > left {
-			j.rollback.seen[id] = rv
-		}
+		j.rollback.seen[id] = max(rv, left+1) // a bookmark may have moved it
 	}
 	j.rolledBack, j.asked, j.stored = maps.Clone(j.rollback.seen), false, false
 }
