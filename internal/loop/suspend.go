@@ -115,6 +115,7 @@ func (l *Loop) resume(at time.Time) error {
 		if err := l.batches.count(id); err != nil { // in the mode Log, a part of a batch may be in the store
 			return err
 		}
+		l.batches.filling.grow(id, 0) // the commit of what follows reports the number
 		l.configure(id)
 		if _, removed := l.plan.removed[id]; removed {
 			l.step(reconcile.Remove, id)
