@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"go.uber.org/zap"
 
@@ -26,6 +25,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink/kafka"
 	"github.com/kubebridge/kubebridge/pkg/sink/nats"
 	"github.com/kubebridge/kubebridge/pkg/sink/stdout"
+	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
 // laneSpecs say how the configured sinks' lanes are made. What they deliver is
@@ -288,7 +288,7 @@ func hashKey(c *config.Config) ([]byte, error) {
 // hashes reports whether a sink watches Secrets, or what else has values hashed. Patterns leave Secrets out.
 func hashes(c *config.Config, s *config.Sink) bool {
 	for _, r := range c.ResourcesOf(s) {
-		name, _, _ := strings.Cut(strings.ToLower(r.Name()), ".")
+		name := discovery.Parse(r.Name()).Resource()
 		if name == "secret" || name == "secrets" || slices.ContainsFunc(c.Rules(&r), func(rule shape.Rule) bool { return rule.With == shape.WithHash }) {
 			return true
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/kubebridge/kubebridge/internal/loop"
 	planning "github.com/kubebridge/kubebridge/internal/plan"
 	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
 // follow keeps the pipeline in step with its resources and with what the API server serves.
@@ -109,7 +110,7 @@ func (b *Bridge) Resync(ctx context.Context, sink, resource string) ([]string, e
 	}
 	name := resource
 	if catalog := b.cluster.Catalog(); catalog != nil {
-		if r, err := catalog.Find(resource); err == nil {
+		if r, err := catalog.FindUnversioned(discovery.Parse(resource)); err == nil {
 			name = (&event.Collection{Group: r.Group, Resource: r.Name}).ResourceID()
 		}
 	}

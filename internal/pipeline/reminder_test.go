@@ -16,6 +16,7 @@ import (
 
 	"github.com/kubebridge/kubebridge/pkg/sink"
 	"github.com/kubebridge/kubebridge/pkg/source"
+	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
 // Whoever looks at the log of the last minute sees every outage, how long it has lasted
@@ -42,7 +43,7 @@ func TestEveryOutageIsRepeated(t *testing.T) {
 			l.stateChanged("pods", "pods", source.State{Phase: source.Waiting, Err: forbidden})
 		}, time.Minute},
 		{"a resource that does not exist", func(_ context.Context, l *reporter) {
-			l.Waiting(map[string]error{"podz": source.ErrNoResource})
+			l.Waiting(map[string]error{"podz": discovery.ErrNoResource})
 		}, 10 * time.Minute},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -178,8 +179,8 @@ func TestAdvice(t *testing.T) {
 		{&sink.RouteError{Err: refused}, "create the topic"},
 		{nil, ""}, // it works
 		{refused, lasts},
-		{fmt.Errorf("pattern %q: %w", "*.*", source.ErrUnknownGroup), "repair the server behind the APIService"},
-		{source.ErrNoResource, "correct its name"},
+		{fmt.Errorf("pattern %q: %w", "*.*", discovery.ErrUnknownGroup), "repair the server behind the APIService"},
+		{discovery.ErrNoResource, "correct its name"},
 	} {
 		if step.err == nil {
 			l.status.failing("", "")
@@ -187,8 +188,8 @@ func TestAdvice(t *testing.T) {
 			t.Errorf("%v: the advice is %q", step.err, got)
 		}
 	}
-	l.Waiting(map[string]error{"podz": source.ErrNoResource})
-	if c := l.present(nil).Collections[0]; c.LastError == nil || c.LastError.Advice != advice(source.ErrNoResource) {
+	l.Waiting(map[string]error{"podz": discovery.ErrNoResource})
+	if c := l.present(nil).Collections[0]; c.LastError == nil || c.LastError.Advice != advice(discovery.ErrNoResource) {
 		t.Errorf("a resource that does not exist: %+v", c.LastError)
 	}
 }

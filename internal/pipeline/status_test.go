@@ -25,6 +25,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/shape"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 	"github.com/kubebridge/kubebridge/pkg/source"
+	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
 // endsHang ends a test that waits for something that does not come.
@@ -189,7 +190,7 @@ func TestStatusFollowsACollection(t *testing.T) {
 	r.shows("watching", func(_ LaneStatus, c CollectionStatus) bool {
 		return objects(c, 2) && c.RV == "14" && c.Behind != nil && *c.Behind >= 0 && *c.Behind < 10
 	})
-	r.stateChanged(id, id, source.State{Phase: source.Waiting, Since: time.Now(), Until: time.Now(), Err: source.ErrNoResource})
+	r.stateChanged(id, id, source.State{Phase: source.Waiting, Since: time.Now(), Until: time.Now(), Err: discovery.ErrNoResource})
 	r.stateChanged(id, id, source.State{Phase: source.Watching, Since: time.Now()})
 	r.shows("after a failure", func(_ LaneStatus, c CollectionStatus) bool {
 		return c.Error == "" && c.LastError != nil && strings.Contains(c.LastError.Advice, "install")
