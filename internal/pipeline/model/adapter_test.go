@@ -58,7 +58,16 @@ type sinkWorld struct {
 	records  []event.Record
 	previous config // before the last edit
 	config   config
-	reset    bool // asked for, by `bridge checkpoint reset`
+	reset    bool    // asked for, by `bridge checkpoint reset`
+	edited   *edited // what is configured, if it is more than an entry of this package can say
+}
+
+// resources are what the sink publishes.
+func (s *sinkWorld) resources() pipeline.LaneResources {
+	if s.edited != nil {
+		return pipeline.LaneResources{Sink: s.name, Entries: s.edited.entries()}
+	}
+	return resources(s.name, s.config)
 }
 
 // process is a running bridge.
@@ -82,7 +91,7 @@ func start(api *server, sinks []*sinkWorld, logger *zap.Logger) (*process, error
 	var lanes []pipeline.LaneSpec
 	for _, s := range sinks {
 		lanes = append(lanes, pipeline.LaneSpec{
-			LaneResources: resources(s.name, s.config),
+			LaneResources: s.resources(),
 			Open: func(event.Identity) (sink.Sink, pipeline.OpenStore, encode.Config, error) {
 				return s.open(p.life)
 			},
@@ -103,7 +112,7 @@ func start(api *server, sinks []*sinkWorld, logger *zap.Logger) (*process, error
 
 // edit gives a running bridge another configuration, as a reload does.
 func (p *process) edit(s *sinkWorld) {
-	p.bridge.Reconfigure([]pipeline.LaneResources{resources(s.name, s.config)})
+	p.bridge.Reconfigure([]pipeline.LaneResources{s.resources()})
 }
 
 // resync asks for every object again. It may have to wait for the loop.
@@ -176,6 +185,9 @@ func (s *sinkWorld) open(l *life) (sink.Sink, pipeline.OpenStore, encode.Config,
 	form := encode.Config{Oversize: encode.Truncate, Route: encode.Route{Topic: template(topic(0))}}
 	if s.dead {
 		form.Oversize, form.DeadLetters = encode.ToDeadLetters, template("dead")
+	}
+	if s.edited != nil {
+		form = s.edited.form
 	}
 	w := &writer{sinkWorld: s, life: l}
 	store := &lifeStore{memory: s.store, world: s, life: l}
