@@ -63,9 +63,9 @@ type sinkWorld struct {
 }
 
 // resources are what the sink publishes.
-func (s *sinkWorld) resources() pipeline.LaneResources {
+func (s *sinkWorld) resources() pipeline.SinkResources {
 	if s.edited != nil {
-		return pipeline.LaneResources{Sink: s.name, Entries: s.edited.entries()}
+		return pipeline.SinkResources{Sink: s.name, Entries: s.edited.entries()}
 	}
 	return resources(s.name, s.config)
 }
@@ -88,17 +88,17 @@ func start(api *server, sinks []*sinkWorld, logger *zap.Logger) (*process, error
 	if err != nil {
 		return nil, err
 	}
-	var lanes []pipeline.LaneSpec
+	var specs []pipeline.SinkSpec
 	for _, s := range sinks {
-		lanes = append(lanes, pipeline.LaneSpec{
-			LaneResources: s.resources(),
+		specs = append(specs, pipeline.SinkSpec{
+			SinkResources: s.resources(),
 			Open: func(event.Identity) (sink.Sink, pipeline.OpenStore, encode.Config, error) {
 				return s.open(p.life)
 			},
 		})
 	}
 	p.bridge = pipeline.NewBridge(pipeline.BridgeOptions{
-		Name: "b", Cluster: "c", Client: p.client, Lanes: lanes, Log: logger, Metrics: pipeline.NewMetrics(prometheus.NewRegistry()),
+		Name: "b", Cluster: "c", Client: p.client, Sinks: specs, Log: logger, Metrics: pipeline.NewMetrics(prometheus.NewRegistry()),
 	})
 	ctx, stop := context.WithCancel(context.Background())
 	p.stop = stop
@@ -112,7 +112,7 @@ func start(api *server, sinks []*sinkWorld, logger *zap.Logger) (*process, error
 
 // edit gives a running bridge another configuration, as a reload does.
 func (p *process) edit(s *sinkWorld) {
-	p.bridge.Reconfigure([]pipeline.LaneResources{s.resources()})
+	p.bridge.Reconfigure([]pipeline.SinkResources{s.resources()})
 }
 
 // resync asks for every object again. It may have to wait for the loop.
@@ -145,8 +145,8 @@ func template(text string) *shape.Template {
 	return t
 }
 
-func resources(sinkName string, c config) pipeline.LaneResources {
-	out := pipeline.LaneResources{Sink: sinkName}
+func resources(sinkName string, c config) pipeline.SinkResources {
+	out := pipeline.SinkResources{Sink: sinkName}
 	for _, e := range c {
 		r := plan.Entry{Resource: resource + "." + group, Name: e.name, LabelSelector: e.x.selector(), MetadataOnly: e.metadata}
 		var o pipeline.CollectionOptions
