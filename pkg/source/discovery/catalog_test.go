@@ -128,7 +128,7 @@ func namesOf(list []Resource) string {
 }
 
 // A difference that is overlooked is a CRD that is never streamed; one that is
-// made up is a lane that plans without end.
+// made up is a pipeline that plans without end.
 func TestCatalogEqual(t *testing.T) {
 	change := func(f func(*groupVersion)) []groupVersion {
 		all := cluster()
