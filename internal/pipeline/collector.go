@@ -11,44 +11,57 @@ import (
 // Collector is the metrics that are read off a status when they are asked for, so
 // that no event pays for them. What is not known has no series.
 type Collector struct {
-	status func() status.Report
-
-	up, lost, events, capacity, bytes, room, oldest *prometheus.Desc
-	lastEvent, lastCommit, waiting                  *prometheus.Desc // of sinks
-	state, behind, objects, running, read, left     *prometheus.Desc // of resources
+	status   func() status.Report
+	sink     sinkDescs
+	resource resourceDescs
 }
 
-// NewCollector returns a collector of what status returns at each scrape.
+// sinkDescs are the metrics with the label sink.
+type sinkDescs struct {
+	up, lost, events, capacity, bytes, room, oldest, lastEvent, lastCommit, waiting *prometheus.Desc
+}
+
+// resourceDescs are the metrics with the labels sink and resource.
+type resourceDescs struct {
+	state, behind, objects, running, read, left *prometheus.Desc
+}
+
+// NewCollector returns a collector of what report returns at each scrape.
 func NewCollector(report func() status.Report) *Collector {
 	of := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("kubebridge_"+name, help, labels, nil)
 	}
 	return &Collector{
-		status:     report,
-		up:         of("sink_up", "1 when the bus and the checkpoint take what they are given, 0 while a failure is tried again.", "sink"),
-		lost:       of("events_lost_total", "Events that an at-most-once bus did not take, or may not have taken.", "sink"),
-		events:     of("queue_events", "Events in the batch being written and the one that fills.", "sink"),
-		capacity:   of("queue_capacity_events", "Events that those two batches take at most; a full queue holds the watches back.", "sink"),
-		bytes:      of("queue_bytes", "Encoded bytes of the events in the queue.", "sink"),
-		room:       of("queue_capacity_bytes", "Bytes that the queue takes; one large event may exceed it.", "sink"),
-		oldest:     of("queue_oldest_timestamp_seconds", "When the oldest event in the queue was read from the API server; absent while it is empty.", "sink"),
-		lastEvent:  of("events_last_delivered_timestamp_seconds", "When the last event was delivered.", "sink"),
-		lastCommit: of("checkpoint_last_commit_timestamp_seconds", "When the checkpoint last moved.", "sink"),
-		state:      of("source_collections", "Collections by what they are doing.", "sink", "resource", "state"),
-		behind:     of("behind_source_seconds", "How long the last delivered watch event was in the bridge: from when it was read to when the bus had it (Kubernetes does not say when a change happened). The largest of the resource's collections.", "sink", "resource"),
-		objects:    of("inventory_objects", "Objects that the inventory holds; absent until a list has ended.", "sink", "resource"),
-		running:    of("snapshot_running", "Collections whose list is under way or waits for its turn.", "sink", "resource"),
-		read:       of("snapshot_read_objects", "Objects read by the lists under way; absent while there is none.", "sink", "resource"),
-		waiting:    of("source_waiting", "Configured resources, patterns, and API groups that patterns match, that are not watched because the API server does not serve them or cannot say what it serves.", "sink"),
-		left:       of("snapshot_remaining_objects", "Objects on the pages that the lists under way have not read, where the server says so (not with selectors).", "sink", "resource"),
+		status: report,
+		sink: sinkDescs{
+			up:         of("sink_up", "1 when the bus and the checkpoint take what they are given, 0 while a failure is tried again.", "sink"),
+			lost:       of("events_lost_total", "Events that an at-most-once bus did not take, or may not have taken.", "sink"),
+			events:     of("queue_events", "Events in the batch being written and the one that fills.", "sink"),
+			capacity:   of("queue_capacity_events", "Events that those two batches take at most; a full queue holds the watches back.", "sink"),
+			bytes:      of("queue_bytes", "Encoded bytes of the events in the queue.", "sink"),
+			room:       of("queue_capacity_bytes", "Bytes that the queue takes; one large event may exceed it.", "sink"),
+			oldest:     of("queue_oldest_timestamp_seconds", "When the oldest event in the queue was read from the API server; absent while it is empty.", "sink"),
+			lastEvent:  of("events_last_delivered_timestamp_seconds", "When the last event was delivered.", "sink"),
+			lastCommit: of("checkpoint_last_commit_timestamp_seconds", "When the checkpoint last moved.", "sink"),
+			waiting:    of("source_waiting", "Configured resources, patterns, and API groups that patterns match, that are not watched because the API server does not serve them or cannot say what it serves.", "sink"),
+		},
+		resource: resourceDescs{
+			state:   of("source_collections", "Collections by what they are doing.", "sink", "resource", "state"),
+			behind:  of("behind_source_seconds", "How long the last delivered watch event was in the bridge: from when it was read to when the bus had it (Kubernetes does not say when a change happened). The largest of the resource's collections.", "sink", "resource"),
+			objects: of("inventory_objects", "Objects that the inventory holds; absent until a list has ended.", "sink", "resource"),
+			running: of("snapshot_running", "Collections whose list is under way or waits for its turn.", "sink", "resource"),
+			read:    of("snapshot_read_objects", "Objects read by the lists under way; absent while there is none.", "sink", "resource"),
+			left:    of("snapshot_remaining_objects", "Objects on the pages that the lists under way have not read, where the server says so (not with selectors).", "sink", "resource"),
+		},
 	}
 }
 
 // Describe implements [prometheus.Collector].
 func (c *Collector) Describe(out chan<- *prometheus.Desc) {
+	s, r := &c.sink, &c.resource
 	for _, d := range []*prometheus.Desc{
-		c.up, c.lost, c.events, c.capacity, c.bytes, c.room, c.oldest, c.lastEvent, c.lastCommit, c.waiting,
-		c.state, c.behind, c.objects, c.running, c.read, c.left,
+		s.up, s.lost, s.events, s.capacity, s.bytes, s.room, s.oldest, s.lastEvent, s.lastCommit, s.waiting,
+		r.state, r.behind, r.objects, r.running, r.read, r.left,
 	} {
 		out <- d
 	}
@@ -58,7 +71,11 @@ func (c *Collector) Describe(out chan<- *prometheus.Desc) {
 func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	r := c.status()
 	for i := range r.Sinks {
-		c.sink(out, &r.Sinks[i])
+		s := &r.Sinks[i]
+		c.sink.collect(out, s)
+		for resource, sums := range byResource(s.Collections) {
+			c.resource.collect(out, sums, s.Name, resource)
+		}
 	}
 }
 
@@ -66,8 +83,7 @@ func gauge(out chan<- prometheus.Metric, d *prometheus.Desc, v float64, labels .
 	out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 }
 
-// sink collects the metrics of a sink.
-func (c *Collector) sink(out chan<- prometheus.Metric, s *status.Sink) {
+func (c *sinkDescs) collect(out chan<- prometheus.Metric, s *status.Sink) {
 	up := 0.0
 	if s.Ready {
 		up = 1
@@ -92,13 +108,9 @@ func (c *Collector) sink(out chan<- prometheus.Metric, s *status.Sink) {
 		}
 	}
 	gauge(out, c.waiting, float64(unwatched), s.Name)
-	for resource, sums := range byResource(s.Collections) {
-		c.resource(out, s.Name, resource, sums)
-	}
 }
 
-// resource collects the metrics of the collections of a resource.
-func (c *Collector) resource(out chan<- prometheus.Metric, sink, resource string, s *sums) {
+func (c *resourceDescs) collect(out chan<- prometheus.Metric, s *sums, sink, resource string) {
 	for _, state := range status.States() { // also those of no collection: a sum of them is 0, not absent
 		gauge(out, c.state, float64(s.states[state]), sink, resource, string(state))
 	}

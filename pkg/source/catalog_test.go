@@ -33,7 +33,7 @@ func TestFind(t *testing.T) {
 		overHTTP(t, func(t *testing.T, serve func(http.Handler) *Client) {
 			client := serve(d)
 			for name, want := range map[string]Resource{
-				"pods": pods, "po": pods, "pod": pods, "Pods": pods,
+				"pods": pods, "po": pods, "pod": pods, "Pods": pods, "pods.": pods, "po.core": pods, "pods.v1.": pods, "pods.v1.core": pods,
 				"deploy": deployments, "deployments": deployments, "deployments.apps": deployments, "deployments.v1.apps": deployments, "deploy.apps": deployments,
 				"deployments.v1beta1.apps": {Group: "apps", Version: "v1beta1", Name: "deployments", Kind: "OldDeployment", Namespaced: true},
 				"events":                   events, "ev": events,
@@ -47,7 +47,7 @@ func TestFind(t *testing.T) {
 				}
 			}
 			for name, want := range map[string]error{
-				"unicorns": discovery.ErrNoResource, "unicorns.example.com": discovery.ErrNoResource, "pods.apps": discovery.ErrNoResource, "deployments.v7.apps": discovery.ErrNoResource,
+				"unicorns": discovery.ErrNoResource, "unicorns.example.com": discovery.ErrNoResource, "pods.apps": discovery.ErrNoResource, "deployments.core": discovery.ErrNoResource, "deployments.v7.apps": discovery.ErrNoResource,
 				"bindings": discovery.ErrNotWatchable, "pods.metrics.k8s.io": discovery.ErrNotWatchable,
 			} {
 				got, err := resolve(t.Context(), client, name)
