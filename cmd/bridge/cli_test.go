@@ -222,7 +222,7 @@ func rememberIn(t *testing.T, s checkpoint.Store) {
 		step(core, in)
 	}
 	b := core.Seal()
-	err := errors.Join(s.Commit(t.Context(), durable.Before(b)), s.Commit(t.Context(), append(durable.Changes(b, true), event.KV{Key: checkpoint.MarkKey(), Value: []byte{0xbe, 0xef}})))
+	err := errors.Join(s.Commit(t.Context(), durable.NewMemory().Before(b)), s.Commit(t.Context(), append(durable.NewMemory().Changes(b, true), event.KV{Key: checkpoint.MarkKey(), Value: []byte{0xbe, 0xef}})))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -239,7 +239,7 @@ func interrupt(t *testing.T, s checkpoint.Store) {
 	gone.Sighting.Form = reconcile.Ended
 	step(core, gone)
 	step(core, reconcile.Input{Kind: reconcile.Confirm})
-	if err := s.Commit(t.Context(), durable.Before(core.Seal())); err != nil {
+	if err := s.Commit(t.Context(), durable.NewMemory().Before(core.Seal())); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -81,8 +81,8 @@ func TestRoundTrip(t *testing.T) {
 			Drafts:   map[string]reconcile.Draft{"nodes": {Record: r, Progress: p, Gap: true, Synced: true}},
 			Intents:  map[reconcile.Slot][]reconcile.Intent{slot: {{Object: intended, Deleted: true, Epoch: 2}}},
 		}
-		commit(t, store, durable.Before(b))
-		commit(t, store, durable.Changes(b, false))
+		commit(t, store, durable.NewMemory().Before(b))
+		commit(t, store, durable.NewMemory().Changes(b, false))
 		got, err := durable.Load(store)
 		if err != nil {
 			rt.Fatal(err)
@@ -97,7 +97,7 @@ func TestRoundTrip(t *testing.T) {
 				rt.Fatalf("%v (-want +got):\n%s", v.Err(), diff)
 			}
 		}
-		commit(t, store, durable.Changes(b, true))
+		commit(t, store, durable.NewMemory().Changes(b, true))
 		if got, err = durable.Load(store); err != nil || len(got.Drafts) != 0 || len(got.Intents) != 0 {
 			rt.Fatalf("%v: %d drafts and %d intents are left", err, len(got.Drafts), len(got.Intents))
 		}
@@ -111,8 +111,8 @@ func TestItemChanges(t *testing.T) {
 	slot := reconcile.Slot{Collection: "pods", Key: durable.ObjectKey("shop", "web")}
 	r := reconcile.Record{Phase: reconcile.Listing, Run: 3, Incarnation: 3, Epoch: 1}
 	p := reconcile.Progress{Position: "6", Seen: "7"}
-	commit(t, store, durable.ItemChanges(&reconcile.Item{Collection: "pods", Record: &r}))
-	commit(t, store, durable.ItemChanges(&reconcile.Item{Collection: "pods", Changes: []reconcile.Change{{Slot: slot, Object: &o}}, Progress: p}))
+	commit(t, store, durable.NewMemory().ItemChanges(&reconcile.Item{Collection: "pods", Record: &r}))
+	commit(t, store, durable.NewMemory().ItemChanges(&reconcile.Item{Collection: "pods", Changes: []reconcile.Change{{Slot: slot, Object: &o}}, Progress: p}))
 	got, err := durable.Load(store)
 	if err != nil {
 		t.Fatal(err)
@@ -161,10 +161,10 @@ func TestSilent(t *testing.T) {
 			}
 			b := k.Seal()
 			for i := range b.Items {
-				commit(t, alone, durable.ItemChanges(&b.Items[i]))
+				commit(t, alone, durable.NewMemory().ItemChanges(&b.Items[i]))
 			}
-			commit(t, alone, durable.Silent(b))
-			commit(t, whole, durable.Changes(b, false))
+			commit(t, alone, durable.NewMemory().Silent(b))
+			commit(t, whole, durable.NewMemory().Changes(b, false))
 			k.Committed()
 		}
 		want, got := contents(t, whole), contents(t, alone)
@@ -181,11 +181,11 @@ func TestSilent(t *testing.T) {
 func TestResetChanges(t *testing.T) {
 	store, slot := open(t), reconcile.Slot{Collection: "pods", Key: durable.ObjectKey("shop", "a")}
 	draft := reconcile.Draft{Record: reconcile.Record{Phase: reconcile.Listing, Run: 3, Incarnation: 3, Epoch: 1, Reason: "reset"}, Gap: true}
-	commit(t, store, durable.Before(&reconcile.Batch{
+	commit(t, store, durable.NewMemory().Before(&reconcile.Batch{
 		Drafts:  map[string]reconcile.Draft{"pods": draft},
 		Intents: map[reconcile.Slot][]reconcile.Intent{slot: {{Object: reconcile.Object{UID: uid, Status: reconcile.Published, Version: "5", At: "5", Run: 3, Judged: 3}, Epoch: 1}}},
 	}))
-	commit(t, store, durable.Changes(&reconcile.Batch{
+	commit(t, store, durable.NewMemory().Changes(&reconcile.Batch{
 		Records:  map[string]reconcile.Record{"nodes": {Phase: reconcile.InStep, Run: 2, Incarnation: 2, Epoch: 1}},
 		Progress: map[string]reconcile.Progress{"nodes": {Position: "10", Seen: "10"}},
 	}, true))
@@ -231,7 +231,7 @@ func TestObjectSize(t *testing.T) {
 		At: "123456", AtDigest: 1<<63 + 7, APIVersion: "v1", Kind: "Pod",
 	}
 	b := &reconcile.Batch{Changes: []reconcile.Change{{Object: &o}}}
-	if n := len(durable.Changes(b, false)[0].Value); n > 46 {
+	if n := len(durable.NewMemory().Changes(b, false)[0].Value); n > 46 {
 		t.Errorf("the usual inventory entry has %d bytes, want at most 46", n)
 	}
 }
@@ -249,13 +249,13 @@ func TestAfter(t *testing.T) {
 			b.Changes = append(b.Changes, reconcile.Change{Slot: slot, Object: &reconcile.Object{UID: name, Status: reconcile.Skipped}})
 		}
 	}
-	commit(t, store, durable.Changes(&b, false))
+	commit(t, store, durable.NewMemory().Changes(&b, false))
 	v := durable.NewInventory(store)
 	for _, collection := range slices.Sorted(maps.Keys(want)) {
 		var got []string
 		for key, ok := v.After(collection, ""); ok; key, ok = v.After(collection, key) {
 			got = append(got, key)
-			commit(t, store, durable.Changes(&reconcile.Batch{Changes: []reconcile.Change{{Slot: reconcile.Slot{Collection: collection, Key: key}}}}, false))
+			commit(t, store, durable.NewMemory().Changes(&reconcile.Batch{Changes: []reconcile.Change{{Slot: reconcile.Slot{Collection: collection, Key: key}}}}, false))
 		}
 		if diff := cmp.Diff(want[collection], got); diff != "" || v.Err() != nil {
 			t.Errorf("%s: %v (-want +got):\n%s", collection, v.Err(), diff)
@@ -277,7 +277,7 @@ func TestAfterBetween(t *testing.T) {
 		b.Changes = append(b.Changes, reconcile.Change{Slot: reconcile.Slot{Collection: "pods", Key: name}, Object: &reconcile.Object{UID: name, Status: reconcile.Skipped}})
 	}
 	b.Changes[0].Key, b.Changes[1].Key = "shop/b", "shop/d"
-	commit(t, counting, durable.Changes(&b, false))
+	commit(t, counting, durable.NewMemory().Changes(&b, false))
 	v := durable.NewInventory(counting)
 	for _, c := range []struct{ key, want string }{{"", "shop/b"}, {"shop/a", "shop/b"}, {"shop/b", "shop/d"}, {"shop/c", "shop/d"}, {"shop/c", "shop/d"}, {"shop/d", ""}, {"shop/e", ""}} {
 		if got, _ := v.After("pods", c.key); got != c.want {
@@ -290,7 +290,7 @@ func TestAfterBetween(t *testing.T) {
 	if got, _ := v.After("pods", "shop/a"); got != "shop/b" {
 		t.Errorf("after a smaller key comes %q", got)
 	}
-	commit(t, counting, durable.Changes(&reconcile.Batch{Changes: []reconcile.Change{
+	commit(t, counting, durable.NewMemory().Changes(&reconcile.Batch{Changes: []reconcile.Change{
 		{Slot: reconcile.Slot{Collection: "pods", Key: "shop/a"}, Object: &reconcile.Object{UID: "a", Status: reconcile.Skipped}},
 	}}, false))
 	for range 2 { // another list sees what was committed meanwhile
@@ -325,7 +325,7 @@ func TestAfterHoldsNothing(t *testing.T) {
 		want = append(want, key)
 		b.Changes = append(b.Changes, reconcile.Change{Slot: reconcile.Slot{Collection: "pods", Key: key}, Object: &reconcile.Object{UID: key, Status: reconcile.Skipped}})
 	}
-	commit(t, counting, durable.Changes(&b, false))
+	commit(t, counting, durable.NewMemory().Changes(&b, false))
 	v := durable.NewInventory(counting)
 	var got []string
 	for key, ok := v.After("pods", ""); ok; key, ok = v.After("pods", key) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/kubebridge/kubebridge/internal/pieces"
 	"github.com/kubebridge/kubebridge/internal/reconcile"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 )
@@ -19,6 +20,8 @@ type Inventory struct {
 	like  reconcile.Object // the entry that was decoded last
 	pages map[string]*page // by collection
 	key   []byte           // of the last call of Object
+
+	decoded pieces.Pieces[reconcile.Object]
 }
 
 const (
@@ -39,7 +42,7 @@ type page struct {
 
 // NewInventory returns the inventory that a store holds.
 func NewInventory(store checkpoint.Store) *Inventory {
-	return &Inventory{store: store, pages: map[string]*page{}}
+	return &Inventory{store: store, pages: map[string]*page{}, decoded: pieces.Pieces[reconcile.Object]{Large: 64, Once: true}}
 }
 
 // Err returns why a read failed, nil if none did.
@@ -65,7 +68,7 @@ func (v *Inventory) decode(value []byte) *reconcile.Object {
 		return nil
 	}
 	v.like = o
-	return &o
+	return v.decoded.New(o)
 }
 
 func (v *Inventory) fail(err error) {

@@ -75,8 +75,8 @@ func LoadPlan(store checkpoint.Store) (plan.Numbers, error) {
 
 // Before are the changes that a store which is not atomic with the sink must hold before the sink
 // gets the records of a batch: its drafts and its intents.
-func Before(b *reconcile.Batch) []event.KV {
-	w := newWriter(len(b.Drafts) + len(b.Intents))
+func (m *Memory) Before(b *reconcile.Batch) []event.KV {
+	w := m.writer(len(b.Drafts) + len(b.Intents))
 	for _, id := range sorted(b.Drafts) {
 		w.key(prefixDraft, id).Value = encodeDraft(b.Drafts[id])
 	}
@@ -85,12 +85,12 @@ func Before(b *reconcile.Batch) []event.KV {
 			w.intended(slot, &list[i])
 		}
 	}
-	return w.kvs
+	return w.done()
 }
 
 // Changes are the changes that a batch commits. intents says that [Before] was written.
-func Changes(b *reconcile.Batch, intents bool) []event.KV {
-	w := newWriter(len(b.Changes) + len(b.Records) + 2*len(b.Progress) + len(b.Epochs) + len(b.Intents) + len(b.Settled))
+func (m *Memory) Changes(b *reconcile.Batch, intents bool) []event.KV {
+	w := m.writer(len(b.Changes) + len(b.Records) + 2*len(b.Progress) + len(b.Epochs) + len(b.Intents) + len(b.Settled))
 	for i := range b.Changes {
 		w.object(&b.Changes[i])
 	}
@@ -107,7 +107,7 @@ func Changes(b *reconcile.Batch, intents bool) []event.KV {
 		w.key(prefixEpoch, storage).Value = encodeEpoch(b.Epochs[storage])
 	}
 	if !intents {
-		return w.kvs
+		return w.done()
 	}
 	for slot, list := range b.Intents {
 		for i := range list {
@@ -117,13 +117,13 @@ func Changes(b *reconcile.Batch, intents bool) []event.KV {
 	for _, i := range b.Settled {
 		w.intent(i.Slot, i.UID)
 	}
-	return w.kvs
+	return w.done()
 }
 
 // ItemChanges are the changes that are written to the bus with one item, if the bus is the log. A
 // start applies them to the store.
-func ItemChanges(i *reconcile.Item) []event.KV {
-	w := newWriter(len(i.Changes) + 2)
+func (m *Memory) ItemChanges(i *reconcile.Item) []event.KV {
+	w := m.writer(len(i.Changes) + 2)
 	for n := range i.Changes {
 		w.object(&i.Changes[n])
 	}
@@ -131,12 +131,12 @@ func ItemChanges(i *reconcile.Item) []event.KV {
 		w.record(i.Collection, *i.Record)
 	}
 	w.progress(i.Collection, i.Progress)
-	return w.kvs
+	return w.done()
 }
 
 // Silent are the changes of a batch that are in no item's [ItemChanges]: what has changed without an
 // item, and a record as it is after the collection's last item.
-func Silent(b *reconcile.Batch) []event.KV {
+func (m *Memory) Silent(b *reconcile.Batch) []event.KV {
 	items := make(map[reconcile.Slot]struct{}, len(b.Items))
 	records := map[string]*reconcile.Record{} // of the last item that has one
 	collections := map[string]bool{}
@@ -149,7 +149,7 @@ func Silent(b *reconcile.Batch) []event.KV {
 			records[b.Items[i].Collection] = r
 		}
 	}
-	w := &writer{}
+	w := m.writer(1)
 	for i := range b.Changes {
 		if _, has := items[b.Changes[i].Slot]; !has {
 			w.object(&b.Changes[i])
@@ -165,7 +165,7 @@ func Silent(b *reconcile.Batch) []event.KV {
 			w.progress(id, b.Progress[id])
 		}
 	}
-	return w.kvs
+	return w.done()
 }
 
 // Removed are the slots whose inventory entries are removed by changes.
@@ -185,7 +185,7 @@ func Removed(changes []event.KV) (slots []reconcile.Slot) {
 // [reconcile.State.Reset].
 func ResetChanges(s reconcile.State) []event.KV {
 	next := s.Reset()
-	w := newWriter(2*len(next.Records) + len(s.Drafts))
+	w := NewMemory().writer(2*len(next.Records) + len(s.Drafts))
 	for _, id := range sorted(next.Records) {
 		w.record(id, next.Records[id])
 		w.progress(id, next.Progress[id])
@@ -193,7 +193,7 @@ func ResetChanges(s reconcile.State) []event.KV {
 	for _, id := range sorted(s.Drafts) {
 		w.key(prefixDraft, id)
 	}
-	return w.kvs
+	return w.done()
 }
 
 func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -1,37 +1,57 @@
 package durable
 
 import (
+	"github.com/kubebridge/kubebridge/internal/pieces"
 	"github.com/kubebridge/kubebridge/internal/reconcile"
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// maxChunk bounds the chunks of memory that keys and values share, in bytes.
-const maxChunk = 64 << 10
+// usualEntry is more than most inventory entries take, in bytes.
+const usualEntry = 256
 
-// writer makes a list of changes. Keys and values share memory.
+// Memory is what lists of changes are made in. The zero value is ready for use.
+type Memory struct {
+	changes pieces.Pieces[event.KV]
+	bytes   pieces.Pieces[byte]
+}
+
+// NewMemory returns memory for the changes of a batch.
+func NewMemory() *Memory {
+	return &Memory{changes: pieces.Pieces[event.KV]{Large: 16 << 10}, bytes: pieces.Pieces[byte]{Small: 1 << 10, Large: 256 << 10}}
+}
+
+// Reset takes back all memory: lists of changes that were made in it must not be used any more.
+func (m *Memory) Reset() {
+	m.changes.Clear()
+	m.bytes.Reset()
+}
+
+// writer makes a list of changes.
 type writer struct {
-	kvs   []event.KV
-	chunk []byte
+	*Memory
+	room, kvs []event.KV
 }
 
-// newWriter returns a writer of about n changes.
-func newWriter(n int) *writer {
-	return &writer{kvs: make([]event.KV, 0, n), chunk: make([]byte, 0, min(96*n, maxChunk))}
+// writer returns a writer of about n changes. No other one may be used until it is done.
+func (m *Memory) writer(n int) *writer {
+	room := m.changes.Room(n)[:0]
+	return &writer{m, room, room}
 }
 
-// keep returns what was appended to the chunk from a length on.
-func (w *writer) keep(from int) []byte { return w.chunk[from:len(w.chunk):len(w.chunk)] }
+// done returns the list.
+func (w *writer) done() []event.KV { return w.changes.Appended(w.room, w.kvs) }
 
 // key appends a change that removes a key. The caller may set its value.
 func (w *writer) key(parts ...string) *event.KV {
-	if cap(w.chunk)-len(w.chunk) < 512 && len(w.chunk) > 512 {
-		w.chunk = make([]byte, 0, maxChunk)
-	}
-	from := len(w.chunk)
+	n := 0
 	for _, p := range parts {
-		w.chunk = append(w.chunk, p...)
+		n += len(p)
 	}
-	w.kvs = append(w.kvs, event.KV{Key: w.keep(from)})
+	key := w.bytes.Take(n)[:0]
+	for _, p := range parts {
+		key = append(key, p...)
+	}
+	w.kvs = append(w.kvs, event.KV{Key: key})
 	return &w.kvs[len(w.kvs)-1]
 }
 
@@ -40,9 +60,8 @@ func (w *writer) object(c *reconcile.Change) {
 	if c.Object == nil {
 		return
 	}
-	from := len(w.chunk)
-	w.chunk = appendObject(w.chunk, c.Object, 0)
-	kv.Value = w.keep(from)
+	room := w.bytes.Room(usualEntry)
+	kv.Value = w.bytes.Appended(room, appendObject(room, c.Object, 0))
 }
 
 func (w *writer) intent(slot reconcile.Slot, uid string) *event.KV {
@@ -51,9 +70,8 @@ func (w *writer) intent(slot reconcile.Slot, uid string) *event.KV {
 
 func (w *writer) intended(slot reconcile.Slot, i *reconcile.Intent) {
 	kv := w.intent(slot, i.UID)
-	from := len(w.chunk)
-	w.chunk = appendIntent(w.chunk, i)
-	kv.Value = w.keep(from)
+	room := w.bytes.Room(usualEntry)
+	kv.Value = w.bytes.Appended(room, appendIntent(room, i))
 }
 
 func (w *writer) record(id string, r reconcile.Record) {
@@ -62,7 +80,6 @@ func (w *writer) record(id string, r reconcile.Record) {
 
 func (w *writer) progress(id string, p reconcile.Progress) {
 	kv := w.key(prefixPosition, id)
-	from := len(w.chunk)
-	w.chunk = append(append(append(w.chunk, p.Position...), ' '), p.Seen...)
-	kv.Value = w.keep(from)
+	value := w.bytes.Take(len(p.Position) + 1 + len(p.Seen))[:0]
+	kv.Value = append(append(append(value, p.Position...), ' '), p.Seen...)
 }

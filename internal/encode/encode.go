@@ -75,7 +75,7 @@ type collection struct {
 // New returns an encoder without collections.
 func New(o Options) *Encoder {
 	e := &Encoder{Options: o, configured: map[string]*rules{}, removed: map[string]struct{}{}, unkept: map[string]struct{}{}, collections: map[string]*collection{}}
-	e.filling = newArena(false)
+	e.filling = newArena(true)
 	e.keeper = &keeper{Options: &e.Options}
 	e.prepare = newPreparer(&e.Options, e.keeper)
 	return e
@@ -143,7 +143,7 @@ func (e *Encoder) collection(id string) *collection {
 func (e *Encoder) Sealed() []event.KV {
 	e.flying, e.filling, e.spare = e.filling, e.spare, nil
 	if e.filling == nil {
-		e.filling = newArena(true)
+		e.filling = newArena(false)
 	}
 	return e.unneeded()
 }
@@ -196,10 +196,9 @@ func (e *Encoder) Reject(i *reconcile.Item, r *sink.RecordError) error {
 // Encode implements the loop's encoder.
 func (e *Encoder) Encode(i *reconcile.Item, at time.Time) (event.Record, []event.KV) {
 	c := e.collection(i.Collection)
-	ev := &e.filling.events.take(1)[0]
-	*ev = event.Event{
+	ev := e.filling.events.New(event.Event{
 		Origin: e.origin(c, i), Time: at, Collection: &c.eventCollection, Epoch: i.Epoch, Run: c.run(i.Run), Incarnation: i.Incarnation,
-	}
+	})
 	if i.Event != nil {
 		e.report(c, i, ev)
 		return e.record(c, i, ev, nil), nil
@@ -240,7 +239,7 @@ func (e *Encoder) Encode(i *reconcile.Item, at time.Time) (event.Record, []event
 	if !changed {
 		return r, nil
 	}
-	changes := e.filling.changes.take(1)
+	changes := e.filling.changes.Take(1)
 	changes[0] = change
 	return r, changes
 }
@@ -401,8 +400,8 @@ func (e *Encoder) record(c *collection, i *reconcile.Item, ev *event.Event, o *s
 	}
 	r.Value = a.keep(room, value)
 	if n := c.route.Headers.Len(); n > 0 {
-		r.Headers = c.headers(a.attributes.room(n, smallChunk, largeChunk)[:0], ev, &e.text)
-		a.attributes.keep(len(r.Headers))
+		r.Headers = c.headers(a.attributes.Room(n)[:0], ev, &e.text)
+		a.attributes.Keep(len(r.Headers))
 	}
 	return r
 }
@@ -423,8 +422,8 @@ func (e *Encoder) address(c *collection, i *reconcile.Item, ev *event.Event, r *
 			r.Route = e.DeadLetters.Topic(v)
 		}
 	}
-	r.Attributes = c.encoder.AppendAttributes(e.filling.attributes.room(event.MaxAttributes, smallChunk, largeChunk), ev, &e.text)
-	e.filling.attributes.keep(len(r.Attributes))
+	r.Attributes = c.encoder.AppendAttributes(e.filling.attributes.Room(event.MaxAttributes), ev, &e.text)
+	e.filling.attributes.Keep(len(r.Attributes))
 	r.Attributes = slices.Clip(r.Attributes)
 	r.ID = r.Attributes[1].Value
 	if !r.Broadcast {

@@ -183,7 +183,7 @@ func (r *rig) commit() {
 		return
 	}
 	removed := r.encoder.Sealed()
-	changes := durable.Changes(b, false)
+	changes := durable.NewMemory().Changes(b, false)
 	for _, slot := range durable.Removed(changes) {
 		removed = append(removed, r.encoder.Forgotten(slot.Collection, slot.Key)...)
 	}
@@ -200,7 +200,7 @@ func (r *rig) commit() {
 // crash stops after the intents of a batch are written, and before the batch is committed.
 func (r *rig) crash() {
 	r.t.Helper()
-	if err := r.store.Commit(r.t.Context(), durable.Before(r.core.Seal())); err != nil {
+	if err := r.store.Commit(r.t.Context(), durable.NewMemory().Before(r.core.Seal())); err != nil {
 		r.t.Fatal(err)
 	}
 	r.restart()

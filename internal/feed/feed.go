@@ -150,8 +150,8 @@ func (r *Reader) Side(ctx context.Context, collection string, want reconcile.Rea
 	s := r.newSlot()
 	c := source.NewCollection(source.Options{Client: r.Client, Target: target, Lists: s})
 	rv, err := c.Survey(ctx, source.HandlerFunc(func(ctx context.Context, sig source.Signal) error {
-		in := &reconcile.Input{Kind: reconcile.Sighted, Sighting: sighting(sig.Object, reconcile.Resync)}
-		return s.lend(ctx, func() error { return h.Input(ctx, in, len(sig.Object.Raw), sig.Object.Release) })
+		in := newSighted(sig.Object, reconcile.Resync)
+		return s.lend(ctx, func() error { return h.Input(ctx, &in.Input, len(in.object.Raw), in.release) })
 	}))
 	if err != nil {
 		return err

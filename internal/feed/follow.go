@@ -4,7 +4,6 @@ import (
 	"context"
 	"strings"
 
-	"github.com/kubebridge/kubebridge/internal/durable"
 	"github.com/kubebridge/kubebridge/internal/loop"
 	"github.com/kubebridge/kubebridge/internal/reconcile"
 	"github.com/kubebridge/kubebridge/pkg/event"
@@ -44,39 +43,31 @@ func (f *follower) Handle(ctx context.Context, s source.Signal) error {
 		return f.listEnded(ctx, s)
 	case source.Progress:
 		f.saw(s.RV)
-		return f.follow(ctx, &reconcile.Input{Kind: reconcile.Bookmark, Resume: s.Resume}, nil)
+		return f.reached(s.Resume, f.input(ctx, &reconcile.Input{Kind: reconcile.Bookmark, Resume: s.Resume}, 0, nil))
 	}
 	f.saw(s.Object.ResourceVersion)
-	in := &reconcile.Input{Kind: reconcile.Sighted, Sighting: sighting(s.Object, reconcile.Watch), Resume: s.Resume}
+	in := newSighted(s.Object, reconcile.Watch)
+	in.Resume = s.Resume
+	size := len(s.Object.Raw)
 	if s.Kind == source.Deleted {
-		in.Sighting.Form, in.Sighting.Fate = reconcile.Ended, fate(s.Left, !s.LeftUnknown)
+		in.sighting.Form, in.sighting.Fate = reconcile.Ended, fate(s.Left, !s.LeftUnknown)
 	}
-	if f.list != nil {
-		in.Sighting.Origin = reconcile.List
-		if f.list.from == "" {
-			return f.input(ctx, in, s.Object)
-		}
-		o := s.Object
-		return f.slot.lend(ctx, func() error { return f.handler.Listed(ctx, in, len(o.Raw), o.Own, o.Release) })
+	if f.list == nil {
+		return f.reached(s.Resume, f.input(ctx, &in.Input, size, in.release))
 	}
-	return f.follow(ctx, in, s.Object)
+	in.sighting.Origin = reconcile.List
+	if f.list.from == "" {
+		return f.input(ctx, &in.Input, size, in.release)
+	}
+	return f.slot.lend(ctx, func() error { return f.handler.Listed(ctx, &in.Input, size, in.object.Own, in.release) })
 }
 
-// follow passes on what a watch has seen.
-func (f *follower) follow(ctx context.Context, in *reconcile.Input, o *source.Object) error {
-	err := f.input(ctx, in, o)
+// reached notes the position of what was passed on, unless that failed, and returns the error.
+func (f *follower) reached(resume string, err error) error {
 	if err == nil {
-		f.resume = in.Resume
+		f.resume = resume
 	}
 	return err
-}
-
-// sighting returns the sighting of an object that was seen.
-func sighting(o *source.Object, origin reconcile.Origin) *reconcile.Sighting {
-	return &reconcile.Sighting{
-		Origin: origin, Key: durable.ObjectKey(o.Namespace, o.Name), UID: o.UID, Version: o.ResourceVersion,
-		APIVersion: o.APIVersion, Kind: o.Kind, Body: o,
-	}
 }
 
 // fate makes a fate of the server's answer to the question whether an object exists.
@@ -90,15 +81,10 @@ func fate(alive, known bool) reconcile.Fate {
 	return reconcile.Gone
 }
 
-// input passes an input on, and gives the slot of a list back while that blocks. o is the
-// object of its sighting, which belongs to the loop then; nil: there is none.
-func (f *follower) input(ctx context.Context, in *reconcile.Input, o *source.Object) error {
-	return f.slot.lend(ctx, func() error {
-		if o == nil {
-			return f.handler.Input(ctx, in, 0, nil)
-		}
-		return f.handler.Input(ctx, in, len(o.Raw), o.Release)
-	})
+// input passes an input on, and gives the slot of a list back while that blocks. size and release are as in
+// [loop.Handler.Input]. What in points to belongs to the loop then.
+func (f *follower) input(ctx context.Context, in *reconcile.Input, size int, release func()) error {
+	return f.slot.lend(ctx, func() error { return f.handler.Input(ctx, in, size, release) })
 }
 
 // saw raises the highest resourceVersion that was seen.
@@ -132,13 +118,13 @@ func (f *follower) listEnded(ctx context.Context, s source.Signal) error {
 			return err
 		}
 	}
-	if err := f.input(ctx, &reconcile.Input{Kind: reconcile.ListEnded, Version: s.RV, Owner: ownerText(s.Owner)}, nil); err != nil {
+	if err := f.input(ctx, &reconcile.Input{Kind: reconcile.ListEnded, Version: s.RV, Owner: ownerText(s.Owner)}, 0, nil); err != nil {
 		return err
 	}
 	if err := f.reportMissing(ctx, s.RV); err != nil {
 		return err
 	}
-	if err := f.input(ctx, &reconcile.Input{Kind: reconcile.ListDone}, nil); err != nil {
+	if err := f.input(ctx, &reconcile.Input{Kind: reconcile.ListDone}, 0, nil); err != nil {
 		return err
 	}
 	f.list, f.resume, f.owner = nil, s.RV, s.Owner

@@ -161,14 +161,15 @@ func (m *missing) report(ctx context.Context, n int) error {
 // reportOne reports the next key, with the last body of one of its objects; nil: it is not known.
 func (m *missing) reportOne(ctx context.Context, o *source.Object) error {
 	s := &reconcile.Sighting{Form: reconcile.Lacking, Origin: reconcile.List, Key: m.keys[0].Key, Version: m.version}
+	size, release := 0, func() {}
 	if o != nil {
-		s.Body = o
+		s.Body, size, release = o, len(o.Raw), o.Release
 	}
 	if m.fates != nil {
 		s.Fates = m.fate
 	}
 	m.keys = m.keys[1:]
-	return m.input(ctx, &reconcile.Input{Kind: reconcile.ListLacks, Key: s.Key, Sighting: s}, o)
+	return m.input(ctx, &reconcile.Input{Kind: reconcile.ListLacks, Key: s.Key, Sighting: s}, size, release)
 }
 
 // fate is what became of an object.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kubebridge/kubebridge/internal/delivery"
 	"github.com/kubebridge/kubebridge/internal/durable"
+	"github.com/kubebridge/kubebridge/internal/pieces"
 	"github.com/kubebridge/kubebridge/internal/reconcile"
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
@@ -25,6 +26,7 @@ type batches struct {
 	budget  *semaphore.Weighted // see reads
 	filling batch
 	flying  *flight
+	spare   *memory // of the batch that was committed last
 	written chan error
 	running sync.WaitGroup   // the delivery
 	seq     uint64           // of batches; unlike the core's it goes on after a reset
@@ -34,12 +36,30 @@ type batches struct {
 
 // batch is what the loop knows of a batch.
 type batch struct {
-	bytes int
-	held  int64     // of the frame budget
-	since time.Time // when its first content came
+	memory *memory
+	bytes  int
+	held   int64     // of the frame budget
+	since  time.Time // when its first content came
 	// notes are durable before its records, and with them.
 	notes []event.KV
 	grown map[string]int64 // how many inventory entries it adds, by collection
+}
+
+// memory is what a batch is made in. Once the batch is committed, another one uses it.
+type memory struct {
+	durable  *durable.Memory
+	payloads pieces.Pieces[encoded]
+	records  []event.Record
+	changes  []event.KV
+}
+
+// reset takes back all memory.
+func (m *memory) reset() {
+	m.durable.Reset()
+	m.payloads.Clear()
+	clear(m.records)
+	clear(m.changes)
+	m.records, m.changes = m.records[:0], m.changes[:0]
 }
 
 // flight is a batch on its way.
@@ -68,10 +88,9 @@ type encoded struct {
 }
 
 // encode makes the records of items that have none. If the items follow from the begin of a list,
-// detail says why the list began.
-func (b *batches) encode(detail string) {
+// detail says why the list began. at is the time of their events.
+func (b *batches) encode(detail string, at time.Time) {
 	items := b.core.Items()
-	at := time.Now()
 	first := len(items)
 	for first > 0 && items[first-1].Payload == nil {
 		first--
@@ -83,7 +102,7 @@ func (b *batches) encode(detail string) {
 		}
 		r, changes := b.Encoder.Encode(&items[n], why, at)
 		if b.Delivery.Mode() == delivery.Log {
-			r.State = append(durable.ItemChanges(&items[n]), removals(changes)...)
+			r.State = append(b.filling.memory.durable.ItemChanges(&items[n]), removals(changes)...)
 			r.State = append(r.State, b.forgotten(r.State)...)
 		}
 		if e != nil {
@@ -93,7 +112,7 @@ func (b *batches) encode(detail string) {
 				r.State = append(r.State, paid...)
 			}
 		}
-		items[n].Payload = &encoded{r, changes}
+		items[n].Payload = b.filling.memory.payloads.New(encoded{r, changes})
 		if w := b.plan.wanted[items[n].Collection]; w != nil && e != nil && e.Type == event.Synced {
 			w.synced, w.verified = at, at
 		}
@@ -155,8 +174,17 @@ func (b *batches) dispatch(ctx context.Context) {
 	b.seq++
 	sealed := b.core.Seal()
 	b.flying = &flight{batch: b.filling, seq: b.seq, sealed: sealed, items: sealed.Items, unkept: b.Encoder.Sealed()}
-	b.filling = batch{}
+	b.filling = b.newBatch()
 	b.deliver(ctx)
+}
+
+func (b *batches) newBatch() batch {
+	m := b.spare
+	b.spare = nil
+	if m == nil {
+		m = &memory{durable: durable.NewMemory()}
+	}
+	return batch{memory: m}
 }
 
 // queued says how full the batches are.
@@ -174,10 +202,10 @@ func (b *batches) queued() {
 func (b *batches) deliver(ctx context.Context, settled ...event.Record) {
 	f := b.flying
 	mode := b.Delivery.Mode()
-	changes := durable.Changes(f.sealed, mode == delivery.Intents)
+	changes := append(f.memory.changes[:0], f.memory.durable.Changes(f.sealed, mode == delivery.Intents)...)
 	removed := joined(f.unkept, b.forgotten(changes))
 	changes = append(changes, f.notes...)
-	f.records = make([]event.Record, 0, len(f.items))
+	f.records = slices.Grow(f.memory.records[:0], len(f.items))
 	for i := range f.items {
 		f.records = append(f.records, f.items[i].Payload.(*encoded).record)
 	}
@@ -187,13 +215,14 @@ func (b *batches) deliver(ctx context.Context, settled ...event.Record) {
 		}
 	}
 	changes = append(changes, removed...) // an item of the batch may have written what is removed
+	f.memory.records, f.memory.changes = f.records, changes
 	d := &delivery.Batch{Seq: f.seq, Records: f.records, Changes: changes}
 	switch mode {
 	case delivery.Log:
-		d.Before, d.Silent = f.notes, durable.Silent(f.sealed)
+		d.Before, d.Silent = f.notes, f.memory.durable.Silent(f.sealed)
 		d.Silent = append(d.Silent, b.forgotten(d.Silent)...)
 	case delivery.Intents:
-		d.Before = append(durable.Before(f.sealed), f.notes...)
+		d.Before = append(f.memory.durable.Before(f.sealed), f.notes...)
 	}
 	b.running.Go(func() {
 		err := b.Delivery.Settle(ctx, settled)
@@ -216,7 +245,8 @@ func (b *batches) committed() *flight {
 	}
 	b.Observer.Committed(&Commit{joined(f.settled.items, f.items), joined(f.settled.records, f.records), changed})
 	b.Encoder.Committed(joined(f.settled.items, f.sealed.Items))
-	b.flying = nil
+	f.memory.reset()
+	b.spare, b.flying = f.memory, nil
 	return f
 }
 
@@ -267,7 +297,8 @@ func (b *batches) forget() {
 		for !b.full() {
 			keys, done := b.core.Forgettable(id, BatchRecords)
 			for _, key := range keys {
-				b.stepObject(&reconcile.Input{Kind: reconcile.Forget, Collection: id, Key: key}, key)
+				known, _ := b.core.Object(id, key)
+				b.stepObject(&reconcile.Input{Kind: reconcile.Forget, Collection: id, Key: key}, key, known != nil)
 			}
 			if done {
 				b.core.Step(&reconcile.Input{Kind: reconcile.Forgot, Collection: id})
@@ -280,15 +311,14 @@ func (b *batches) forget() {
 }
 
 // stepObject passes on an input about an object, and counts the inventory entry that it adds or
-// removes.
-func (b *batches) stepObject(in *reconcile.Input, key string) {
-	before, _ := b.core.Object(in.Collection, key)
+// removes. had says whether there is an entry.
+func (b *batches) stepObject(in *reconcile.Input, key string, had bool) {
 	b.core.Step(in)
 	after, _ := b.core.Object(in.Collection, key)
-	switch {
-	case before == nil && after != nil:
+	switch has := after != nil; {
+	case !had && has:
 		b.filling.grow(in.Collection, 1)
-	case before != nil && after == nil:
+	case had && !has:
 		b.filling.grow(in.Collection, -1)
 	}
 }
@@ -317,7 +347,8 @@ func (b *batches) restart() {
 		b.budget.Release(b.flying.held)
 		notes = append(b.flying.notes, notes...)
 	}
-	b.filling, b.flying = batch{notes: notes}, nil
+	b.filling, b.flying = b.newBatch(), nil
+	b.filling.notes = notes
 }
 
 // load counts the inventories of a core that continues from the store.

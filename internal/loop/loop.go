@@ -137,6 +137,7 @@ type Loop struct {
 func New(o Options) *Loop {
 	l := &Loop{Options: o, calls: newCalls(), reads: newReads(&o), plan: newPlanned(), suspended: newSuspensions(o.Observer)}
 	l.batches = &batches{Options: &l.Options, plan: l.plan, budget: l.reads.budget, written: make(chan error, 1), objects: map[string]int64{}}
+	l.batches.filling = l.batches.newBatch()
 	return l
 }
 
@@ -365,15 +366,16 @@ func (l *Loop) decideWaiting(collection, key string) {
 
 // decide passes an input on to the core.
 func (l *Loop) decide(m message) {
-	before := l.core.Pending()
+	before, at := l.core.Pending(), time.Now()
+	m.input.Now = milliseconds(at)
 	if s := m.input.Sighting; s != nil {
 		known, inDoubt := l.core.Object(m.input.Collection, s.Key)
 		l.Encoder.Prepare(m.input.Collection, s, known, inDoubt)
-		l.batches.stepObject(m.input, s.Key)
+		l.batches.stepObject(m.input, s.Key, known != nil)
 	} else {
 		l.core.Step(m.input)
 	}
-	l.batches.encode(m.detail)
+	l.batches.encode(m.detail, at)
 	if m.release != nil {
 		m.release() // records have copied what they need
 	}
@@ -412,7 +414,9 @@ func (l *Loop) stopped() error {
 }
 
 // now is the time in the unit of run numbers.
-func now() uint64 { return uint64(time.Now().UnixMilli()) }
+func now() uint64 { return milliseconds(time.Now()) }
+
+func milliseconds(at time.Time) uint64 { return uint64(at.UnixMilli()) }
 
 // advance does everything that can be done without waiting.
 func (l *Loop) advance(ctx context.Context) error {
@@ -423,7 +427,7 @@ func (l *Loop) advance(ctx context.Context) error {
 		return nil
 	}
 	l.batches.forget()
-	l.batches.encode("")
+	l.batches.encode("", time.Now())
 	l.batches.dispatch(ctx)
 	l.batches.queued()
 	for _, id := range l.core.IDs() {
@@ -456,7 +460,7 @@ func (l *Loop) tick(at time.Time) {
 		case c.Phase != reconcile.InStep || !l.plan.made:
 		case l.plan.owes(id) && !c.Resync: // a synced event would close the gap of the resync
 			l.step(reconcile.Confirm, id)
-			l.batches.encode("")
+			l.batches.encode("", time.Now())
 		case c.Resync:
 			l.step(reconcile.SideBegun, id)
 		case w == nil: // no plan has named it since the start

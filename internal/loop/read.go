@@ -97,7 +97,7 @@ func (h *Handler) Former(ctx context.Context, key string, body any, size int, re
 func bytesOf(size int) int64 { return min(int64(size), frameBudget/4) }
 
 func (h *Handler) pass(ctx context.Context, in *reconcile.Input, m message) error {
-	in.Collection, in.Read, in.Side, in.Now = h.collection, h.read, h.side, now()
+	in.Collection, in.Read, in.Side = h.collection, h.read, h.side
 	m.input = in
 	return h.send(ctx, m)
 }

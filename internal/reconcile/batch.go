@@ -16,6 +16,15 @@ type Change struct {
 	Object *Object // nil: it is removed
 }
 
+// copied is a change that is valid for longer than a batch.
+func (c Change) copied() Change {
+	if c.Object != nil {
+		o := *c.Object
+		c.Object = &o
+	}
+	return c
+}
+
 // CollectionEvent is an event about a collection.
 type CollectionEvent struct {
 	Type    event.Type
@@ -100,10 +109,11 @@ type pending struct {
 	dirty   []string     // collections of which anything has changed
 	epochs  map[string]uint64
 	settled []SettledIntent
+	memory  *memory
 }
 
 func newPending() *pending {
-	return &pending{places: map[Slot]int{}, epochs: map[string]uint64{}}
+	return &pending{places: map[Slot]int{}, epochs: map[string]uint64{}, memory: &memory{}}
 }
 
 // again is an empty batch in the memory of one that is committed; nil: there is none.
@@ -113,7 +123,8 @@ func (p *pending) again() *pending {
 		clear(p.items)
 		clear(p.changes)
 		clear(p.places)
-		next.items, next.changes, next.places = p.items[:0], p.changes[:0], p.places
+		p.memory.takeBack()
+		next.items, next.changes, next.places, next.memory = p.items[:0], p.changes[:0], p.places, p.memory
 	}
 	return next
 }

@@ -343,8 +343,8 @@ func (c *Collection) configure(in *Input) {
 	case c.Phase == Leaving:
 		c.gap(ReasonReturned)
 	}
-	if was.Selection != c.Properties.Selection || was.Storage != c.Properties.Storage {
-		c.restart() // what is read by another selection, or from another storage, must not be listed
+	if was.Selection != c.Properties.Selection || was.needsReset(c.Properties) {
+		c.restart() // what is read by another selection, from another storage or in another form must not be listed
 	}
 }
 
@@ -377,7 +377,7 @@ func (c *Collection) listBegun(in *Input) {
 	case c.Phase != Listing, c.Ended, in.Absent != (c.Reason == ReasonGone):
 		c.gapHere(in.Reason)
 	}
-	c.list = &list{seen: map[string]struct{}{}, absent: in.Absent}
+	c.list = &list{seen: keySet{}, absent: in.Absent}
 }
 
 // begin begins an incarnation.
@@ -480,7 +480,7 @@ func (c *Collection) sighted(in *Input) {
 			c.restart()
 		}
 	case s.Origin == Resync:
-		c.side.seen[s.Key] = struct{}{}
+		c.side.seen.add(s.Key)
 		known, _ := c.known(s.Key)
 		if c.Phase == Verifying {
 			c.side.compare(known, s)
@@ -604,7 +604,10 @@ func (c *Collection) judge(s *Sighting) (newHistory bool) {
 // decide applies the table of [Sighting].
 func (c *Collection) decide(s *Sighting) verdict {
 	known, inDoubt := c.known(s.Key)
-	r := c.view(c.Position).decide(known, inDoubt, s)
+	v := c.view(c.Position)
+	v.memory = c.core.filling.memory
+	r := v.decide(known, inDoubt, s)
+	r.events = v.memory.keepEvents(r.events)
 	c.core.cover(r.row)
 	return r
 }

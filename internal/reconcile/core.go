@@ -137,7 +137,7 @@ func (k *Core) add(c *Collection, i Item) {
 // alone notes a change for the next item of a collection.
 func (k *Core) alone(c *Collection, change Change) {
 	if !k.omits.alone {
-		c.handed.silent = append(c.handed.silent, change)
+		c.handed.silent = append(c.handed.silent, change.copied())
 	}
 }
 
@@ -174,6 +174,7 @@ func (k *Core) Seal() *Batch {
 	if k.flying != nil || k.Idle() {
 		return nil
 	}
+	k.found.valid = false // it may be in memory that is used again
 	b, p := k.seal()
 	if !k.omits.intents {
 		k.foresee(b, p.dirty)
@@ -261,7 +262,7 @@ func (k *Core) Missing(collection string, limit int) (keys []Absentee) {
 			break
 		}
 		cursor = key
-		if _, seen := c.list.seen[key]; seen {
+		if c.list.seen.has(key) {
 			continue
 		}
 		known, doubts := c.known(key)

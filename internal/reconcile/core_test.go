@@ -183,7 +183,7 @@ func TestGapAfterAnotherHistory(t *testing.T) {
 // TestEndOfWhatIsInDoubt: a deletion that a watch leads to ends the publication that consumers have, which may be the one
 // in doubt.
 func TestEndOfWhatIsInDoubt(t *testing.T) {
-	v := view{run: 4, sameHistory: true}
+	v := view{memory: &memory{}, run: 4, sameHistory: true}
 	of := func(known *Object, doubts []Intent, edits ...func(*Sighting)) string {
 		r := v.decide(known, doubts, seeing(Watch, edits...))
 		return r.text()
@@ -661,7 +661,7 @@ func TestReading(t *testing.T) {
 	}
 }
 
-// TestReadingAnother: what is read by another selection, or from another storage, is dropped in every phase. An
+// TestReadingAnother: what is read by another selection, from another storage or in another form is dropped in every phase. An
 // edit that does not concern a read does not end it.
 func TestReadingAnother(t *testing.T) {
 	for p := range phases {
@@ -673,6 +673,7 @@ func TestReadingAnother(t *testing.T) {
 			{Properties{Filter: "f"}, p != New && p != Absent && p != Ending && p != Closed},
 			{Properties{Selection: "s"}, true},
 			{Properties{Storage: "s"}, true},
+			{Properties{Shape: "s"}, true},
 		} {
 			b := inPhase(t, p)
 			number := b.x().read
@@ -950,7 +951,7 @@ func TestReplaces(t *testing.T) {
 
 // TestFormer: the deletion of an object whose name another object has now carries its own last body, and no other deletion does.
 func TestFormer(t *testing.T) {
-	v := view{run: 3, sameHistory: true}
+	v := view{memory: &memory{}, run: 3, sameHistory: true}
 	s := seeing(List, func(s *Sighting) { s.Body, s.Former = "now", "former" })
 	r := v.decide(entryOf(Published, "10", uid("o")), nil, s)
 	if len(r.events) != 2 || r.events[0].Body != "former" || r.events[1].Body != "now" {

@@ -160,6 +160,16 @@ func sortedInts(m map[int]bool) []int { return slices.Sorted(maps.Keys(m)) }
 
 func (d *dump) keys(m map[string]struct{}) { d.text(sorted(m)...); d.b = append(d.b, ';') }
 
+// set is the keys of a set. It does not have them, so all that can be in it are looked up.
+func (d *dump) set(s keySet) {
+	for _, name := range objectNames {
+		if s.has(name) {
+			d.text(name)
+		}
+	}
+	d.number(len(s))
+}
+
 func (d *dump) world(w *world) {
 	d.number(w.config, w.writes, w.disturbances, w.unnoticed, w.reader.back, w.cluster.epoch-w.noticed)
 	d.flag(w.reader.crashed)
@@ -234,7 +244,7 @@ func (d *dump) core(w *world) {
 		}
 		if l := x.list; l != nil {
 			d.text("list", l.cursor, l.version)
-			d.keys(l.seen)
+			d.set(l.seen)
 			d.flag(l.absent, l.ended)
 			d.text(l.keys...)
 		}
@@ -244,7 +254,7 @@ func (d *dump) core(w *world) {
 		}
 		if l := x.side; l != nil {
 			d.text("side", l.version)
-			d.keys(l.seen)
+			d.set(l.seen)
 			d.keys(l.open)
 			d.keys(l.touched)
 		}

@@ -1,10 +1,33 @@
 package reconcile
 
-import "github.com/kubebridge/kubebridge/pkg/event"
+import (
+	"hash/maphash"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+// keySet is a set of keys. It has 128 bits of each, of a keyed hash, since lists are long: with a million
+// keys, two are taken for one with a probability of 10^-27.
+type keySet map[[2]uint64]struct{}
+
+var hashKeys = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
+
+func hashOf(key string) [2]uint64 {
+	return [2]uint64{maphash.String(hashKeys[0], key), maphash.String(hashKeys[1], key)}
+}
+
+func (s keySet) add(key string) { s[hashOf(key)] = struct{}{} }
+
+func (s keySet) remove(key string) { delete(s, hashOf(key)) }
+
+func (s keySet) has(key string) bool {
+	_, has := s[hashOf(key)]
+	return has
+}
 
 // list is a list that reconciles. It is compared with the inventory once it has ended.
 type list struct {
-	seen    map[string]struct{}
+	seen    keySet
 	absent  bool     // nothing exists: see Absent
 	keys    []string // those of [inventory.uncommitted] when the list ended
 	cursor  string   // the last key that was compared
@@ -17,9 +40,9 @@ type list struct {
 // list's end.
 func (l *list) sighted(s *Sighting) {
 	if s.Form == Seen {
-		l.seen[s.Key] = struct{}{}
+		l.seen.add(s.Key)
 	} else {
-		delete(l.seen, s.Key)
+		l.seen.remove(s.Key)
 	}
 }
 
@@ -34,7 +57,7 @@ func (l *list) comparing() bool { return l != nil && l.ended }
 // side is a list beside the watch.
 type side struct {
 	number  uint64
-	seen    map[string]struct{}
+	seen    keySet
 	open    map[string]struct{} // see [side.done]
 	touched map[string]struct{} // keys that the watch has changed
 	since   string              // the highest version that was seen when it began
@@ -42,7 +65,7 @@ type side struct {
 }
 
 func newSide(number uint64, since string) *side {
-	return &side{number: number, since: since, seen: map[string]struct{}{}, open: map[string]struct{}{}, touched: map[string]struct{}{}}
+	return &side{number: number, since: since, seen: keySet{}, open: map[string]struct{}{}, touched: map[string]struct{}{}}
 }
 
 // touch notes that the watch changes a key. What it repeats after a restart is no change.
@@ -72,7 +95,7 @@ func (l *side) resync(known *Object, s *Sighting, run uint64) {
 
 // lacks opens a key that the complete list of a verification, or of a resync in a run, does not have.
 func (l *side) lacks(key string, known *Object, verifies bool, run uint64) {
-	if _, seen := l.seen[key]; seen || known == nil {
+	if known == nil || l.seen.has(key) {
 		return
 	}
 	open := known.known() && known.Run != run

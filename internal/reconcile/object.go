@@ -3,6 +3,7 @@ package reconcile
 import (
 	"slices"
 
+	"github.com/kubebridge/kubebridge/internal/pieces"
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
@@ -59,9 +60,10 @@ func (o *Object) asInDoubt(i *Intent, s *Sighting) *Object {
 	return &next
 }
 
-// publishedBefore reports whether consumers that have an intent's object ignore the publication of the entry.
-func (o *Object) publishedBefore(i Intent) bool {
-	return o.Run < i.Run || o.Run == i.Run && event.Older(o.At, i.At)
+// endsWith reports whether consumers ignore the publication of the entry, or give it up, at the end of an
+// intent's object of the same name.
+func (o *Object) endsWith(i Intent) bool {
+	return o.Run < i.Run || o.Run == i.Run && !event.Newer(o.At, i.At)
 }
 
 // asPublished reports whether consumers have the object as it was seen.
@@ -136,7 +138,8 @@ const (
 //  4. Unless that has been tried in this run.
 //  5. Consumers may have the object. A `modified` of an object that they do not have could be one
 //     of a type that is not published. The same holds for an object that is published, if another one of
-//     its name is in doubt with a later run or version: consumers that have the other one ignored it.
+//     its name is in doubt with a later run, or in the same run with no earlier version: the end of the other one is
+//     the later event of the name, and consumers have neither.
 //  6. Unless the filter, which may be another one now, does not let it through: `deleted`
 //     with the reason `left`.
 //  7. Another run begins, since consumers ignore a second event of one run and version; then as
@@ -198,9 +201,10 @@ const (
 // view is what a decision about an object depends on beside the object: a collection's
 // state at the time of a sighting.
 type view struct {
-	run   uint64
-	first bool // no synced event since the incarnation began
-	skip  bool // objects of the first list are not published
+	memory *memory
+	run    uint64
+	first  bool // no synced event since the incarnation began
+	skip   bool // objects of the first list are not published
 	// resync: a resync is under way, beside the watch.
 	resync bool
 	// sameHistory: the inventory is of the history that is being read. Otherwise that holds for what was
@@ -220,6 +224,34 @@ type verdict struct {
 	newHistory bool    // nothing follows but a new epoch
 	newRun     bool    // nothing follows but a new run, in which the sighting is judged again
 	row        row     // of the table, for the coverage of tests
+
+	memory *memory
+}
+
+// usualEvents is how many events follow from a sighting at most, usually.
+const usualEvents = 2
+
+// memory is where a batch has its events and inventory entries.
+type memory struct {
+	events  pieces.Pieces[ObjectEvent]
+	objects pieces.Pieces[Object]
+}
+
+// verdict returns a verdict without events.
+func (m *memory) verdict() verdict { return verdict{events: m.eventRoom(), memory: m} }
+
+// eventRoom returns memory for the events of one verdict.
+func (m *memory) eventRoom() []ObjectEvent { return m.events.Room(usualEvents) }
+
+// keepEvents keeps events that were appended to what eventRoom returned last.
+func (m *memory) keepEvents(events []ObjectEvent) []ObjectEvent {
+	return m.events.Appended(m.eventRoom(), events)
+}
+
+// takeBack makes all memory available again.
+func (m *memory) takeBack() {
+	m.events.Clear()
+	m.objects.Clear()
 }
 
 // ObjectEvent is an event about one object.
@@ -271,7 +303,7 @@ func (v view) seen(known *Object, doubts []Intent, s *Sighting) verdict {
 	if v.rewritten(known, maybe, s) {
 		return verdict{newRun: true, row: rowRewritten}
 	}
-	r := verdict{}
+	r := v.memory.verdict()
 	if known != nil && known.UID != s.UID || len(doubts) > 0 {
 		for _, o := range holders(known, doubts) {
 			if o.UID != s.UID {
@@ -284,8 +316,8 @@ func (v view) seen(known *Object, doubts []Intent, s *Sighting) verdict {
 	}
 	r.entry = known // unless another one is kept
 	doubt := find(doubts, s.UID)
-	if doubt == nil && known.known() && slices.ContainsFunc(doubts, known.publishedBefore) {
-		doubt = &Intent{Deleted: true} // consumers that have the other object of the name ignored this one
+	if doubt == nil && known.known() && slices.ContainsFunc(doubts, known.endsWith) {
+		doubt = &Intent{Deleted: true} // the end of the other object of the name ends this one for consumers
 	}
 	var typ event.Type
 	switch typ, r.row = v.typeOf(known, doubt, s); {
@@ -437,9 +469,7 @@ func (v view) publish(r *verdict, typ event.Type, known *Object, maybe *Intent, 
 	}
 	next := v.entry(s, Published)
 	next.Run, next.At, next.AtDigest, next.Significant = v.run, s.Version, s.Digest, s.Significant
-	r.events = append(r.events, ObjectEvent{
-		Type: typ, Key: s.Key, Object: next, Version: s.Version, DeadLetter: s.DeadLetter, Body: s.Body,
-	})
+	r.events = append(r.events, ObjectEvent{Type: typ, Key: s.Key, Object: next, Version: s.Version, DeadLetter: s.DeadLetter, Body: s.Body})
 	if s.DeadLetter {
 		next = v.entry(s, Unpublished)
 		switch {
@@ -465,7 +495,8 @@ func (v view) ended(known *Object, s *Sighting) verdict {
 	if known == nil || known.UID != s.UID || event.Older(s.Version, known.Version) {
 		return verdict{row: rowEndedUnknown}
 	}
-	r := verdict{changed: true, row: rowEndedSilent}
+	r := v.memory.verdict()
+	r.changed, r.row = true, rowEndedSilent
 	if known.known() {
 		r.end(*known, s, s.Fate)
 		r.row = rowEnded
@@ -475,7 +506,8 @@ func (v view) ended(known *Object, s *Sighting) verdict {
 
 // lacking is what a complete list does not have.
 func (v view) lacking(known *Object, doubts []Intent, s *Sighting) verdict {
-	r := verdict{changed: known != nil, row: rowLackingSilent}
+	r := v.memory.verdict()
+	r.changed, r.row = known != nil, rowLackingSilent
 	for _, o := range holders(known, doubts) {
 		fate := Gone
 		if s.Fates != nil {
@@ -489,7 +521,7 @@ func (v view) lacking(known *Object, doubts []Intent, s *Sighting) verdict {
 
 // keep sets the inventory entry.
 func (r *verdict) keep(known *Object, next Object) {
-	r.entry, r.changed = &next, known == nil || *known != next
+	r.entry, r.changed = r.memory.objects.New(next), known == nil || *known != next
 }
 
 // end adds a deletion.

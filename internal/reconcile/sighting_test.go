@@ -113,7 +113,7 @@ func TestSeenRows(t *testing.T) {
 		for _, known := range row.known {
 			for origin, cell := range []string{row.watch, row.list, row.resync} {
 				for _, first := range []bool{false, true} {
-					decideCell(t, cell, view{run: 3, sameHistory: true, first: first}, known, row.doubts, Origin(origin))
+					decideCell(t, cell, view{memory: &memory{}, run: 3, sameHistory: true, first: first}, known, row.doubts, Origin(origin))
 				}
 			}
 		}
@@ -299,19 +299,19 @@ func lackingAt(version string, fates map[string]Fate) func(*Sighting) {
 }
 
 var notes = func() []note {
-	normal := view{run: 3, sameHistory: true}
-	complete := view{run: 3, sameHistory: true, complete: "20"}
-	other := view{run: 3, history: 3}
-	first := view{run: 3, history: 3, first: true}
-	skipping := view{run: 3, history: 3, first: true, skip: true}
-	resync := view{run: 3, sameHistory: true, resync: true}
+	normal := view{memory: &memory{}, run: 3, sameHistory: true}
+	complete := view{memory: &memory{}, run: 3, sameHistory: true, complete: "20"}
+	other := view{memory: &memory{}, run: 3, history: 3}
+	first := view{memory: &memory{}, run: 3, history: 3, first: true}
+	skipping := view{memory: &memory{}, run: 3, history: 3, first: true, skip: true}
+	resync := view{memory: &memory{}, run: 3, sameHistory: true, resync: true}
 	deleted := func(i *Intent) { i.Deleted = true }
 	inRun := func(run uint64) func(*Intent) { return func(i *Intent) { i.Run = run } }
 	const news = "entry: published u 20/7, bus has 20/7 of run 3, significant 107, judged 3"
 	return []note{
 		{"1", "a listed object that the inventory lacks", complete, nil, nil, seeing(List), "history"},
 		{"1", "a listed object that the inventory has under another uid", complete, entryOf(Published, "10", uid("o")), nil, seeing(List), "history"},
-		{"1", "it is later than the inventory", view{run: 3, sameHistory: true, complete: "19"}, nil, nil, seeing(List), "added u of 3/20 at 20; " + news},
+		{"1", "it is later than the inventory", view{memory: &memory{}, run: 3, sameHistory: true, complete: "19"}, nil, nil, seeing(List), "added u of 3/20 at 20; " + news},
 		{"1", "it is in the inventory", complete, entryOf(Published, "20"), nil, seeing(List), "entry: as before"},
 		{"1", "a watch proves nothing", complete, nil, nil, seeing(Watch), "added u of 3/20 at 20; " + news},
 		{"1", "an object in doubt proves nothing", complete, nil, intentOf("10"), seeing(List), "added u of 3/20 at 20; " + news},
@@ -328,10 +328,10 @@ var notes = func() []note {
 		{"3", "another uid is in doubt, of this run", other, nil, intentOf("20", func(i *Intent) { i.UID, i.Run = "o", 3 }), seeing(List), "history"},
 		{"3", "what is in doubt is newer", normal, nil, intentOf("30"), seeing(List), "history"},
 		{"3", "what is in doubt is newer, and of the history before", other, nil, intentOf("30"), seeing(List), "added u of 3/20 at 20; " + news},
-		{"3", "an entry is newer, and the last complete list was of this history", view{run: 3, history: 3, sameHistory: true}, entryOf(Published, "30"), nil, seeing(List), "history"},
-		{"3", "what is in doubt is newer, and the last complete list was of this history", view{run: 3, history: 3, sameHistory: true}, nil, intentOf("30"), seeing(List), "history"},
-		{"3", "an entry is newer, and of an earlier run of this history", view{run: 3, history: 2}, entryOf(Published, "30"), nil, seeing(List), "history"},
-		{"3", "what is in doubt is newer, and of an earlier run of this history", view{run: 3, history: 2}, nil, intentOf("30"), seeing(List), "history"},
+		{"3", "an entry is newer, and the last complete list was of this history", view{memory: &memory{}, run: 3, history: 3, sameHistory: true}, entryOf(Published, "30"), nil, seeing(List), "history"},
+		{"3", "what is in doubt is newer, and the last complete list was of this history", view{memory: &memory{}, run: 3, history: 3, sameHistory: true}, nil, intentOf("30"), seeing(List), "history"},
+		{"3", "an entry is newer, and of an earlier run of this history", view{memory: &memory{}, run: 3, history: 2}, entryOf(Published, "30"), nil, seeing(List), "history"},
+		{"3", "what is in doubt is newer, and of an earlier run of this history", view{memory: &memory{}, run: 3, history: 2}, nil, intentOf("30"), seeing(List), "history"},
 		{"3", "the object is in doubt, and its entry newer", other, entryOf(Published, "30"), intentOf("30"), seeing(List), "modified u of 3/20 at 20; " + news},
 		{"3", "another object's entry is newer, and the object is in doubt", other, entryOf(Published, "30", uid("o")), intentOf("30"), seeing(List), "deleted o of 2/30 at 20; added u of 3/20 at 20; " + news},
 		{"3", "another object's entry is newer and of no consumer", other, entryOf(Unpublished, "30", uid("o")), nil, seeing(List), "added u of 3/20 at 20; " + news},
@@ -348,6 +348,10 @@ var notes = func() []note {
 		{
 			"5", "a later object of the name is in doubt beside the entry, from the history before", other, entryOf(Published, "20"), intentOfUID("o", "30"), seeing(List),
 			"deleted o of 2/30 at 20; added u of 3/20 at 20; " + news,
+		},
+		{
+			"5", "an object of the name is in doubt with the same version, from the history before", other, entryOf(Published, "20"), intentOfUID("o", "20"), seeing(List),
+			"deleted o of 2/20 at 20; added u of 3/20 at 20; " + news,
 		},
 		{
 			"5", "an object of the name is in doubt from a later run, at a lower version", other, entryOf(Published, "20", publishedIn(1)), intentOfUID("o", "10"), seeing(List),
@@ -385,7 +389,7 @@ var notes = func() []note {
 		{"skip", "the first list begins again", skipping, entryOf(Skipped, "20", judged(3)), nil, seeing(List), "entry: as before"},
 		{"skip", "in doubt", skipping, nil, intentOf("19"), seeing(List), "present u of 3/20 at 20; " + news},
 		{"skip", "the first list, published", first, nil, nil, seeing(List), "present u of 3/20 at 20; " + news},
-		{"skip", "a later list", view{run: 3, skip: true}, nil, nil, seeing(List), "added u of 3/20 at 20; " + news},
+		{"skip", "a later list", view{memory: &memory{}, run: 3, skip: true}, nil, nil, seeing(List), "added u of 3/20 at 20; " + news},
 
 		{"filter", "new", normal, nil, nil, seeing(Watch, filteredOut), "entry: unpublished u 20/7, judged 3"},
 		{"filter", "first, and asked as added", first, nil, nil, seeing(List, passing(event.Added)), "present u of 3/20 at 20; " + news},

@@ -186,7 +186,7 @@ func (s *store) change(list []Change) {
 		if c.Object == nil {
 			delete(s.objects, c.Slot)
 		} else {
-			s.objects[c.Slot] = c.Object
+			s.objects[c.Slot] = c.copied().Object
 		}
 	}
 }
@@ -407,7 +407,8 @@ func (p *pending) clone() *pending {
 	if p == nil {
 		return nil
 	}
-	return &pending{slices.Clone(p.items), slices.Clone(p.changes), maps.Clone(p.places), slices.Clone(p.dirty), maps.Clone(p.epochs), slices.Clone(p.settled)}
+	p.memory = &memory{} // what both share is not used again
+	return &pending{slices.Clone(p.items), slices.Clone(p.changes), maps.Clone(p.places), slices.Clone(p.dirty), maps.Clone(p.epochs), slices.Clone(p.settled), &memory{}}
 }
 
 // action is something that can happen in a world.
@@ -472,11 +473,14 @@ func (w *world) inNarrow(name string) bool {
 	return !w.plain || !strings.HasSuffix(name, "2")
 }
 
+// objectNames are those that objects can have.
+var objectNames = [...]string{"a", "b"}
+
 // changes are the writes to the cluster.
 func (w *world) changes() []action {
 	var list []action
 	now := w.cluster.at(w.cluster.version())
-	for _, name := range []string{"a", "b"} {
+	for _, name := range objectNames {
 		if name == "b" && now["a"] == nil && now["b"] == nil {
 			continue // names are exchangeable
 		}

@@ -93,7 +93,7 @@ func newExact(t *testing.T, c kafka.Config, o store.Options) *exact {
 	return x
 }
 
-// openExact opens as a pipeline does.
+// openExact opens as a lane does.
 func openExact(t *testing.T, c kafka.Config, o store.Options) *exact {
 	t.Helper()
 	x := newExact(t, c, o)
@@ -108,7 +108,7 @@ func position(seq uint64) []event.KV {
 
 // checkExactly fails the test unless consumers find every record once, in order per key, and a restart the position that goes
 // with the last.
-func (l *writer) checkExactly(x *exact) {
+func (l *lane) checkExactly(x *exact) {
 	l.t.Helper()
 	l.check(0)
 	s, _, err := store.Look(l.t.Context(), x.options)

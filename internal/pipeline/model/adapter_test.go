@@ -406,6 +406,15 @@ type memory struct {
 
 func newMemory() *memory { return &memory{kv: map[string][]byte{}} }
 
+// settled is what is in the checkpoint, beside the positions: the server moves them.
+func (m *memory) settled() map[string][]byte {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	kv := maps.Clone(m.kv)
+	maps.DeleteFunc(kv, func(key string, _ []byte) bool { return strings.HasPrefix(key, "p/") })
+	return kv
+}
+
 func (m *memory) apply(changes []event.KV) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -66,6 +66,40 @@ func (h *history) at(rv int) map[string]object {
 	return state
 }
 
+// exists reports whether there is an object at a resourceVersion.
+func (h *history) exists(uid string, rv int) bool {
+	for _, o := range h.at(rv) {
+		if o.uid == uid {
+			return true
+		}
+	}
+	return false
+}
+
+// existed reports whether there was an object at any time.
+func (h *history) existed(uid string) bool {
+	return h.exists(uid, h.baseRV) || slices.ContainsFunc(h.changes, func(c change) bool { return c.after != nil && c.after.uid == uid })
+}
+
+// keeps reports whether an object that exists at a resourceVersion is selected from then on, and was not deleted
+// together with others: the bridge may have seen the resourceVersion of its deletion with one of these.
+func (h *history) keeps(uid string, rv int, s selection) bool {
+	at := h.at(rv)
+	maps.DeleteFunc(at, func(_ string, o object) bool { return o.uid != uid || !s.selects(&o) })
+	deleted := map[int]int{} // how many objects, by resourceVersion
+	for _, c := range h.changes {
+		if c.after == nil {
+			deleted[c.rv]++
+		}
+	}
+	return len(at) > 0 && !slices.ContainsFunc(h.changes, func(c change) bool {
+		if c.after == nil {
+			return c.before.uid == uid && deleted[c.rv] > 1
+		}
+		return c.rv > rv && c.after.uid == uid && !s.selects(c.after)
+	})
+}
+
 // has reports whether a resourceVersion belongs to this history.
 func (h *history) has(rv int) bool { return rv >= h.baseRV && rv <= h.rv }
 

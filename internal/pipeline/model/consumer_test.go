@@ -75,7 +75,7 @@ func (c *consumerCopy) apply(m *message, partition int) {
 		}
 	}
 	if !next.deleted {
-		p.objects[m.UID] = held{m.Collection, version{m.Epoch, m.At}, partition, name}
+		p.objects[m.UID] = held{m.Collection, version{m.Epoch, m.At}, partition, name, m.body()}
 	}
 }
 
@@ -121,16 +121,30 @@ type rollback struct {
 func (j *judge) restored(left int) {
 	j.rollback = rollback{seen: map[string]int{}, overtaken: j.rollback.overtaken}
 	newest := j.newestOf()
-	for id, state := range j.of {
-		rv := newest[id]
-		if !state.synced || j.unpublished(id, rv) { // it may have seen more than was published
+	for _, id := range j.reading() {
+		rv, state := newest[id], j.of[id]
+		if state == nil || !state.synced || j.unpublished(id, rv) { // it may have seen more than was published
 			rv = left + 1
 		}
 		if rv > left {
 			j.rollback.seen[id] = rv
 		}
 	}
-	j.rolledBack, j.asked = maps.Clone(j.rollback.seen), false
+	j.rolledBack, j.asked, j.stored = maps.Clone(j.rollback.seen), false, false
+}
+
+// reading are the collections that may have read the cluster: those on the bus, and those of the configuration
+// in effect, whose first messages may wait for the bus.
+func (j *judge) reading() []string {
+	ids := sortedKeys(j.of)
+	for _, e := range j.now() {
+		for _, s := range e.possible() {
+			if id := collectionID(s); !slices.Contains(ids, id) {
+				ids = append(ids, id)
+			}
+		}
+	}
+	return ids
 }
 
 // unpublished reports whether a collection selects a state behind a resourceVersion, in the history before
@@ -142,14 +156,26 @@ func (j *judge) unpublished(id string, rv int) bool {
 	})
 }
 
-// forgets has a restore count as not noticed at the end of a process, if nothing says on the bus that it was.
+// forgets has a restore count as not noticed at the end of a process, if nothing says on the bus that it was, and if
+// it need not be in the checkpoint.
 func (j *judge) forgets() {
+	if j.stored {
+		clear(j.rolledBack)
+	}
+	noticed := j.noticed(j.w.step)
+	maps.DeleteFunc(j.rolledBack, func(id string, _ int) bool { return noticed[id] })
+	j.rollback.seen, j.asked = maps.Clone(j.rolledBack), false
+}
+
+// noticed are the collections that say on the bus, up to a step, that they noticed the last restore.
+func (j *judge) noticed(upTo int) map[string]bool {
+	ids := map[string]bool{}
 	for _, m := range j.s.bus.messages {
-		if m.Step > j.w.restored && m.Data.Reason == "history" {
-			delete(j.rolledBack, m.Collection)
+		if m.Step > j.w.restored && m.Step <= upTo && m.Data.Reason == "history" {
+			ids[m.Collection] = true
 		}
 	}
-	j.rollback.seen, j.asked = maps.Clone(j.rolledBack), false
+	return ids
 }
 
 // follow follows whether collections notice a restore.

@@ -11,6 +11,7 @@ import (
 // message is one event on the bus, as a consumer reads it.
 type message struct {
 	ID, Type, Collection, UID, Name, Namespace string
+	Origin                                     string
 	Route, Key                                 string
 	Broadcast                                  bool // it is in every partition
 	Version                                    int  // resourceVersion; of a deletion, where it was seen or proved
@@ -24,6 +25,9 @@ type message struct {
 		From   string          `json:"from"`
 		To     string          `json:"to"`
 		Object json.RawMessage `json:"object"`
+		// BodyKnown is nil if it is left out.
+		BodyKnown *bool           `json:"bodyknown"`
+		Truncated json.RawMessage `json:"truncated"`
 	}
 	Value  []byte // as it was written
 	Step   int    // of the run
@@ -62,19 +66,19 @@ func (m message) String() string {
 // parse reads a structured CloudEvent.
 func parse(route string, value []byte) (message, error) {
 	var wire struct {
-		ID, Type, Collection, UID, Name, Namespace, Epoch string
-		Run, Incarnation, Birth                           string
-		ResourceVersion                                   string          `json:"resourceversion"`
-		DeletionVersion                                   string          `json:"deletionversion"`
-		DeadLetter                                        string          `json:"deadletterreason"`
-		Data                                              json.RawMessage `json:"data"`
+		ID, Type, Collection, UID, Name, Namespace, Epoch, Origin string
+		Run, Incarnation, Birth                                   string
+		ResourceVersion                                           string          `json:"resourceversion"`
+		DeletionVersion                                           string          `json:"deletionversion"`
+		DeadLetter                                                string          `json:"deadletterreason"`
+		Data                                                      json.RawMessage `json:"data"`
 	}
 	if err := json.Unmarshal(value, &wire); err != nil {
 		return message{}, err
 	}
 	m := message{
 		ID: wire.ID, Type: wire.Type, Collection: wire.Collection, UID: wire.UID, Name: wire.Name, Namespace: wire.Namespace,
-		Route: route, DeadLetter: wire.DeadLetter != "", Epoch: 1,
+		Origin: wire.Origin, Route: route, DeadLetter: wire.DeadLetter != "", Epoch: 1,
 	}
 	m.At, _ = number(wire.ResourceVersion)
 	m.Version = m.At
@@ -103,6 +107,44 @@ type held struct {
 	at         version
 	partition  int
 	name       string // namespace and name
+	body       body
+}
+
+// body is what an event shows of an object.
+type body struct {
+	truncated, spec bool // whether it was cut down, and whether it has a spec
+	x               string
+	keep, big       bool
+}
+
+// body reads what an event shows of its object.
+func (m *message) body() body {
+	var o struct {
+		Metadata struct{ Labels struct{ X string } }
+		Spec     *struct {
+			Keep    bool
+			Padding string
+		}
+	}
+	if err := json.Unmarshal(m.Data.Object, &o); err != nil {
+		panic(fmt.Sprintf("%s: the object: %v", m, err))
+	}
+	b := body{truncated: m.Data.Truncated != nil, x: o.Metadata.Labels.X, spec: o.Spec != nil}
+	if b.spec {
+		b.keep, b.big = o.Spec.Keep, o.Spec.Padding != ""
+	}
+	return b
+}
+
+// of reports whether a body is that of an object's state, as an entry publishes it.
+func (b body) of(o *object, e entry) bool {
+	switch {
+	case b.x != strconv.Itoa(o.x):
+		return false
+	case b.truncated:
+		return true
+	}
+	return b.spec != e.metadata && (!b.spec || b.keep == o.keep && (b.big == o.big || e.redact))
 }
 
 // whole is the partition of a reader that sees all of a bus in one order.

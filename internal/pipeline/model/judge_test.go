@@ -1,6 +1,7 @@
 package model
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
 	"slices"
@@ -22,6 +23,9 @@ const (
 	endedAlone = "ended"    // the bridge does not end by itself
 	readers    = "readers"  // readers of partitions, and of a compacted topic, end with the same copy
 	typed      = "type"     // added is new to consumers, modified and deleted are known to them
+	reasons    = "reason"   // a deletion says whether the object exists
+	bodies     = "body"     // a deletion has the last state of the object, if the bridge can know it
+	atRest     = "at rest"  // a bridge that is stopped and started again while nothing waits publishes nothing
 	counts     = "counts"   // the status has as many objects as the inventory, once nothing waits
 )
 
@@ -57,6 +61,7 @@ type judge struct {
 	rollback   rollback
 	rolledBack map[string]int
 	asked      bool // time has passed since, and the bus worked: every collection has asked the server
+	stored     bool // and the answer, the new epoch, is in the checkpoint: nothing was in the way of the API server either
 }
 
 type configAt struct {
@@ -214,6 +219,8 @@ func (j *judge) object(m *message) {
 	last := j.last[m.UID]
 	j.last[m.UID] = m
 	if m.short() == "deleted" {
+		j.reason(m)
+		j.lastBody(m)
 		j.deletion(m)
 		return
 	}
@@ -246,6 +253,45 @@ func (j *judge) typed(m *message) {
 	case (m.short() == "modified" || m.short() == "deleted") && !there:
 		j.wrong(typed, "%s, which consumers do not have", m)
 	}
+}
+
+// reason judges what a deletion says of the object.
+func (j *judge) reason(m *message) {
+	there, gone := false, false // at some time from the deletion on
+	for i, h := range j.w.cluster.histories {
+		there = there || h.exists(m.UID, h.rv) || h.has(m.Version) && h.exists(m.UID, m.Version)
+		gone = gone || !h.exists(m.UID, h.rv) && (i == j.w.cluster.lastHistory() || h.existed(m.UID))
+	}
+	switch {
+	case m.Data.Reason == "" && !gone:
+		j.wrong(reasons, "%s, which exists", m)
+	case m.Data.Reason == "left" && !there:
+		j.wrong(reasons, "%s, which did not exist", m)
+	case m.Data.Reason == "unknown" && !j.w.obstructed:
+		j.wrong(reasons, "%s, and nothing was in the way of finding out", m)
+	}
+}
+
+// lastBody judges whether a deletion has the object's last state, if the bridge could know it: from the watch, or since
+// the server has the state from before the gap.
+func (j *judge) lastBody(m *message) {
+	if m.Data.BodyKnown == nil || j.w.obstructed || j.smallest >= 0 || j.refusals >= 0 {
+		return
+	}
+	if m.Origin == "watch" {
+		j.wrong(bodies, "%s without a body, which the watch had", m)
+		return
+	}
+	state, h := j.of[m.Collection], j.w.cluster.now()
+	if state == nil || state.gap == nil || state.gap.Version < j.w.api.forgotten {
+		return
+	}
+	for _, s := range j.selections(m.Collection, state.gap.Step) { // the server is asked with the new one
+		if !h.keeps(m.UID, state.gap.Version, s) {
+			return
+		}
+	}
+	j.wrong(bodies, "%s without a body, which the server has as of rv %d", m, state.gap.Version)
 }
 
 // deletion judges whether an object was really gone, or out of the selection.
@@ -386,13 +432,13 @@ func (j *judge) differs(s selection, m, opened *message, h *history, state *coll
 		o := selected[uid]
 		have, there := j.copy.of(m.Collection, uid)
 		switch {
-		case there && have.at.rv == o.rv, there && have.at.rv > rv:
+		case there && have.at.rv == o.rv && have.body.of(&o, s.entry), there && have.at.rv > rv:
 		case j.excused(s.entry, o, opened.Step):
 		case !there && j.last[uid] != nil && j.last[uid].Version > rv: // its end has come from elsewhere
 		case !there:
 			return fmt.Sprintf("%s (%s, rv %d) is selected and not there", o.key(), uid, o.rv)
 		default:
-			return fmt.Sprintf("%s (%s) is there as of rv %d, not %d", o.key(), uid, have.at.rv, o.rv)
+			return fmt.Sprintf("%s (%s) is there as of rv %d with %+v, not as %+v", o.key(), uid, have.at.rv, have.body, o)
 		}
 	}
 	for _, uid := range slices.Sorted(maps.Keys(j.copy.all())) {
@@ -469,12 +515,12 @@ func (j *judge) caughtUp(invariant string) {
 			expected[o.uid] = true
 			have, there := j.copy.of(collectionID(s), o.uid)
 			switch {
-			case there && have.at.rv == o.rv:
+			case there && have.at.rv == o.rv && have.body.of(&o, s.entry):
 			case j.excused(s.entry, o, j.listedSince(s)):
 			case !there:
 				j.wrong(invariant, "%s (%s, rv %d) is selected by %s and not in the copy", o.key(), o.uid, o.rv, s.entry)
 			default:
-				j.wrong(invariant, "%s (%s) is in the copy as of rv %d, not %d", o.key(), o.uid, have.at.rv, o.rv)
+				j.wrong(invariant, "%s (%s) is in the copy as of rv %d with %+v, not as %+v", o.key(), o.uid, have.at.rv, have.body, o)
 			}
 		}
 	}
@@ -488,6 +534,24 @@ func (j *judge) caughtUp(invariant string) {
 			continue
 		}
 		j.wrong(invariant, "%s is in the copy (rv %d, of %s), and nothing selects it or it does not exist", uid, have.at.rv, have.collection)
+	}
+}
+
+// rests judges a start while nothing waits. before is what the checkpoint had before it.
+func (j *judge) rests(before map[string][]byte) {
+	if noticed := j.noticed(j.w.step - 1); j.w.restored >= 0 && slices.ContainsFunc(j.reading(), func(id string) bool { return !noticed[id] }) {
+		return // it may notice only now that etcd was restored
+	}
+	if last := &j.s.bus.messages[len(j.s.bus.messages)-1]; last.Step == j.w.step {
+		j.wrong(atRest, "%s", last)
+	}
+	after := j.s.store.settled()
+	keys := maps.Clone(before)
+	maps.Copy(keys, after)
+	for _, key := range sortedKeys(keys) {
+		if !bytes.Equal(after[key], before[key]) {
+			j.wrong(atRest, "the checkpoint had %q for %s, and has %q", before[key], key, after[key])
+		}
 	}
 }
 

@@ -32,8 +32,10 @@ type world struct {
 	causes   []int // steps that may cause a gap
 	resyncs  int   // asked for
 	restored int   // the step of the last restore
-	out      io.Writer
-	logger   *zap.Logger
+	// obstructed says that the bridge may not have found out what became of objects.
+	obstructed bool
+	out        io.Writer
+	logger     *zap.Logger
 }
 
 func (w *world) trace(format string, args ...any) {
@@ -134,7 +136,7 @@ func newWorld(s *setup, out io.Writer) *world {
 		w.logger = zap.New(zapcore.NewCore(zapcore.NewConsoleEncoder(zapcore.EncoderConfig{MessageKey: "m", LevelKey: "l", EncodeLevel: zapcore.CapitalLevelEncoder}),
 			zapcore.AddSync(prefixed{out}), zap.DebugLevel))
 	}
-	w.api = &server{cluster: c, pageSize: s.page, held: map[string]int{}, refusals: map[string]refusal{}, burst: 1 + s.crowd, notation: s.notation}
+	w.api = &server{cluster: c, pageSize: s.page, held: map[string]int{}, refusals: map[string]refusal{}, burst: 1 + s.crowd, most: -1, notation: s.notation}
 	for i, ss := range s.sinks {
 		sw := &sinkWorld{name: fmt.Sprintf("s%d", i), mode: ss.mode, dead: ss.dead, window: ss.window, bus: newBus(), store: newMemory(), config: presets[ss.preset].named()}
 		if s.first != nil {
@@ -173,6 +175,7 @@ func (w *world) give(in input) bool {
 		return false
 	}
 	w.trace("%d > %s", w.step, in)
+	w.obstructed = w.obstructed || op.obstructs
 	if op.causes {
 		w.causes = append(w.causes, w.step)
 	}
@@ -212,7 +215,9 @@ func (w *world) sleep(d time.Duration) {
 		time.Sleep(beat)
 		w.pump()
 		for _, j := range w.judges {
-			j.asked = j.asked || w.process != nil && passed >= 15*time.Second && !j.s.bus.stopped && !j.s.bus.blocked
+			asking := w.process != nil && !j.s.bus.stopped && !j.s.bus.blocked
+			j.asked = j.asked || asking && passed >= 15*time.Second
+			j.stored = j.stored || asking && passed >= 2*time.Minute && !w.api.down && w.api.denied == 0 && len(w.api.held) == 0
 		}
 		if passed += beat; passed%time.Minute == 0 {
 			w.api.bookmarks()
@@ -330,6 +335,9 @@ func (w *world) finish() {
 	w.sleep(4 * time.Minute)
 	w.caughtUp(drained)
 	w.counted()
+	if len(w.problems) == 0 {
+		w.restart()
+	}
 	if len(w.problems) > 0 {
 		return
 	}
@@ -350,6 +358,28 @@ func (w *world) finish() {
 		if len(w.problems) == 0 {
 			j.agree()
 		}
+	}
+}
+
+// restart stops the bridge and starts it again while nothing waits: it has nothing to publish, unless it notices
+// only now that etcd was restored.
+func (w *world) restart() {
+	time.Sleep(apart)
+	w.step++
+	w.trace("%d > the bridge is stopped and started again", w.step)
+	if !w.halt() {
+		w.problems = append(w.problems, problem{atRest, fmt.Sprintf("step %d: the bridge does not stop", w.step)})
+		return
+	}
+	var before []map[string][]byte // of each sink
+	for _, s := range w.sinks {
+		before = append(before, s.store.settled())
+	}
+	w.start()
+	w.pump()
+	w.sleep(time.Minute)
+	for i, j := range w.judges {
+		j.rests(before[i])
 	}
 }
 

@@ -35,6 +35,7 @@ type server struct {
 	brief     int  // lists and watches that still get status briefStatus
 	pageSize  int
 	burst     int // frames of a streamed list that are written at once
+	most      int // frames that watches still get; -1: all
 	waiting   []*request
 	watches   []*watch
 	number    int                // of the last request
@@ -235,7 +236,7 @@ func (s *server) RoundTrip(r *http.Request) (*http.Response, error) {
 			return reply(r, s.resources(version)), nil
 		}
 		switch {
-		case s.cluster.crd == "", version == "v2" && !s.cluster.second:
+		case !s.serves(version):
 			defer s.mu.Unlock()
 			return reply(r, notServed), nil
 		case q.Get("watch") == "" && q.Get("limit") == "1" && !q.Has("continue") && !q.Has("resourceVersionMatch"): // a probe
@@ -308,9 +309,14 @@ func notFound(kind, name string) answer {
 
 func ok(text string) answer { return answer{http.StatusOK, text} }
 
+// serves reports whether the resource is there in a version.
+func (s *server) serves(version string) bool {
+	return s.cluster.crd != "" && (version != "v2" || s.cluster.second)
+}
+
 // resources is what discovery says of a version of the group.
 func (s *server) resources(version string) answer {
-	if s.cluster.crd == "" || version == "v2" && !s.cluster.second {
+	if !s.serves(version) {
 		return notServed
 	}
 	return ok(fmt.Sprintf(`{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"%s/%s","resources":[{"name":%q,"singularName":"thing","namespaced":true,"kind":"Thing","verbs":["get","list","watch"]}]}`,
@@ -566,6 +572,8 @@ func (s *server) answerTo(r *request) *http.Response {
 	switch {
 	case s.down || s.dead:
 		return nil
+	case !s.serves(r.version): // not any more
+		return notServed.response()
 	case s.denied != 0 && r.kind() != heldPast:
 		s.refuse(r.target())
 		return status(s.denied, "Forbidden", "the test says so").response()
@@ -584,7 +592,7 @@ func (s *server) answerTo(r *request) *http.Response {
 // frame writes the next change that concerns a watch.
 func (s *server) frame(w *watch) bool {
 	h := s.cluster.histories[w.history]
-	for w.cursor < len(h.changes) {
+	for s.most != 0 && w.cursor < len(h.changes) {
 		c := h.changes[w.cursor]
 		w.cursor++
 		if c.rv <= w.since {
@@ -606,6 +614,9 @@ func (s *server) frame(w *watch) bool {
 			o.rv = c.rv
 		default:
 			continue
+		}
+		if s.most > 0 {
+			s.most--
 		}
 		s.write(w, frame(kind, o.json(w.version, w.partial)))
 		return true

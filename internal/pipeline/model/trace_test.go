@@ -190,7 +190,10 @@ type op struct {
 	weight int
 	args   []int // each argument is below its number
 	causes bool  // it may open a gap
-	apply  func(w *world, a []int) bool
+	// obstructs says that the bridge may not find out what became of objects: requests for one object, or for the past,
+	// are not answered, or as of another history.
+	obstructs bool
+	apply     func(w *world, a []int) bool
 }
 
 var objectKeys = func() (out [][2]string) {
@@ -259,17 +262,28 @@ func opsTable() map[string]op {
 			k := objectKeys[a[0]]
 			return w.locked(func(c *cluster) bool { return c.remove(k[0] + "/" + k[1]) })
 		}},
-		"expire": {kind: "write", weight: 2, args: []int{3}, apply: func(w *world, a []int) bool {
-			return w.locked(func(c *cluster) bool {
-				var keys []string
-				for k, o := range c.live() {
-					if o.x == a[0] {
-						keys = append(keys, k)
-					}
-				}
-				slices.Sort(keys)
-				return c.remove(keys...)
-			})
+		"expire": {kind: "write", weight: 2, args: []int{3}, apply: func(w *world, a []int) bool { return expire(w, a[0]) }},
+		// A part of the deletions of one resourceVersion is delivered before the watch ends, or the process.
+		"expire-part": {kind: "write", weight: 4, args: []int{3, 2, 2}, apply: func(w *world, a []int) bool {
+			if w.process == nil || w.api.most >= 0 || !expire(w, a[0]) {
+				return false
+			}
+			w.frames(a[1] + 1)
+			w.pump()
+			w.frames(-1)
+			if a[2] == 1 && w.process != nil {
+				w.bury()
+			}
+			w.api.cut(io.EOF)
+			return true
+		}},
+		// Several writes wait for the bus, so that one batch has them all.
+		"burst": {kind: "write", weight: 8, args: []int{2, 6, 3, 4}, apply: func(w *world, a []int) bool {
+			return w.burst(sinkOf(w, a[0]).bus, a[1:], 0)
+		}},
+		// And the bus does not take one behind the first of them.
+		"burst-refused": {kind: "record", weight: 8, causes: true, args: []int{2, 6, 3, 4, 4}, apply: func(w *world, a []int) bool {
+			return w.burst(sinkOf(w, a[0]).bus, a[1:], 2+a[4])
 		}},
 		"relabel": {kind: "write", weight: 10, args: []int{3, 3}, apply: func(w *world, a []int) bool {
 			return a[0] != a[1] && w.locked(func(c *cluster) bool {
@@ -290,11 +304,11 @@ func opsTable() map[string]op {
 			return true
 		}},
 		"cut": {kind: "api", weight: 3, apply: func(w *world, _ []int) bool { w.api.cut(io.EOF); return true }},
-		"api-restart": {kind: "api", weight: 2, causes: true, apply: func(w *world, _ []int) bool {
+		"api-restart": {kind: "api", weight: 2, causes: true, obstructs: true, apply: func(w *world, _ []int) bool {
 			w.api.restart()
 			return true
 		}},
-		"deny": {kind: "api", weight: 3, causes: true, args: []int{2}, apply: func(w *world, a []int) bool {
+		"deny": {kind: "api", weight: 3, causes: true, obstructs: true, args: []int{2}, apply: func(w *world, a []int) bool {
 			w.api.mu.Lock()
 			w.api.denied = []int{http403, http500}[a[0]]
 			w.api.mu.Unlock()
@@ -308,7 +322,7 @@ func opsTable() map[string]op {
 			w.api.denied = 0
 			return was != 0
 		}},
-		"brief": {kind: "api", weight: 2, causes: true, args: []int{4}, apply: func(w *world, a []int) bool {
+		"brief": {kind: "api", weight: 2, causes: true, obstructs: true, args: []int{4}, apply: func(w *world, a []int) bool {
 			w.api.mu.Lock()
 			w.api.brief = a[0] + 1
 			w.api.mu.Unlock()
@@ -323,7 +337,7 @@ func opsTable() map[string]op {
 			w.api.hold(heldWatch+set(a[0]+1).selector(), 0)
 			return true
 		}},
-		"hold-past": {kind: "hold", weight: 3, causes: true, args: []int{2}, apply: func(w *world, a []int) bool {
+		"hold-past": {kind: "hold", weight: 3, causes: true, obstructs: true, args: []int{2}, apply: func(w *world, a []int) bool {
 			w.api.hold(heldPast, a[0])
 			return true
 		}},
@@ -334,19 +348,15 @@ func opsTable() map[string]op {
 			w.api.held = map[string]int{}
 			return any
 		}},
-		"restore": {weight: 4, causes: true, args: []int{5}, apply: func(w *world, a []int) bool {
-			if !w.locked(func(c *cluster) bool { return c.restore(a[0] + 1) }) {
-				return false
-			}
-			for _, j := range w.judges {
-				j.restored(w.cluster.now().rv)
-			}
-			w.restored = w.step
-			w.api.restart()
-			return true
+		"restore": {weight: 4, causes: true, obstructs: true, args: []int{5}, apply: func(w *world, a []int) bool {
+			return w.restore(a[0]+1, 0)
+		}},
+		// What is undone is written again, with other bodies at the same resourceVersions, except the last write.
+		"restore-rewritten": {kind: "restore", weight: 3, causes: true, obstructs: true, args: []int{4}, apply: func(w *world, a []int) bool {
+			return w.restore(a[0]+2, a[0]+1)
 		}},
 		// Only in traces that are written by hand: the seeds of random ones stay what they are.
-		"restore-bumped": {causes: true, args: []int{5}, apply: func(w *world, a []int) bool {
+		"restore-bumped": {causes: true, obstructs: true, args: []int{5}, apply: func(w *world, a []int) bool {
 			if !w.locked(func(c *cluster) bool { return c.restoreWith(a[0]+1, 1000) }) {
 				return false
 			}
@@ -354,7 +364,7 @@ func opsTable() map[string]op {
 			w.api.restart()
 			return true
 		}},
-		"crd-delete": {kind: "crd", weight: 2, causes: true, apply: func(w *world, _ []int) bool {
+		"crd-delete": {kind: "crd", weight: 2, causes: true, obstructs: true, apply: func(w *world, _ []int) bool {
 			if !w.locked(func(c *cluster) bool {
 				if c.crd == "" {
 					return false
@@ -370,7 +380,7 @@ func opsTable() map[string]op {
 			w.api.definitionChanged()
 			return true
 		}},
-		"crd-create": {kind: "crd", weight: 3, causes: true, apply: func(w *world, _ []int) bool {
+		"crd-create": {kind: "crd", weight: 3, causes: true, obstructs: true, apply: func(w *world, _ []int) bool {
 			if !w.locked(func(c *cluster) bool {
 				if c.crd != "" {
 					return false
@@ -384,8 +394,8 @@ func opsTable() map[string]op {
 			w.api.definitionChanged()
 			return true
 		}},
-		"version-dropped": {kind: "version", weight: 1, causes: true, apply: func(w *world, _ []int) bool { return w.serveSecond(false) }},
-		"version-served":  {kind: "version", weight: 2, causes: true, apply: func(w *world, _ []int) bool { return w.serveSecond(true) }},
+		"version-dropped": {kind: "version", weight: 1, causes: true, obstructs: true, apply: func(w *world, _ []int) bool { return w.serveSecond(false) }},
+		"version-served":  {kind: "version", weight: 2, causes: true, obstructs: true, apply: func(w *world, _ []int) bool { return w.serveSecond(true) }},
 		"space-leaves":    {kind: "space", weight: 2, causes: true, args: []int{2}, apply: func(w *world, a []int) bool { return w.label(a[0], false) }},
 		"space-joins":     {kind: "space", weight: 3, causes: true, args: []int{2}, apply: func(w *world, a []int) bool { return w.label(a[0], true) }},
 		"space-deleted": {kind: "space", weight: 1, causes: true, args: []int{2}, apply: func(w *world, a []int) bool {
@@ -512,6 +522,70 @@ const (
 	http403 = 403
 	http500 = 500
 )
+
+// expire deletes the objects with a label, all of them at one resourceVersion.
+func expire(w *world, x int) bool {
+	return w.locked(func(c *cluster) bool {
+		var keys []string
+		for k, o := range c.live() {
+			if o.x == x {
+				keys = append(keys, k)
+			}
+		}
+		slices.Sort(keys)
+		return c.remove(keys...)
+	})
+}
+
+// burst puts up to five objects, from the one that a[0] says on and with labels from a[1] on, while the bus does not
+// answer. refuse is as in armed.
+func (w *world) burst(b *bus, a []int, refuse int) bool {
+	if b.stopped || b.blocked {
+		return false
+	}
+	b.set(func(b *bus) { b.blocked = true })
+	put := false
+	for i := range a[2] + 2 {
+		k := objectKeys[(a[0]+i)%len(objectKeys)]
+		put = w.locked(func(c *cluster) bool {
+			return c.put(k[0], k[1], func(o *object) { o.x, o.keep, o.big = (a[1]+i)%3, true, false })
+		}) || put
+	}
+	w.pump()
+	b.set(func(b *bus) { b.blocked, b.armed.refuse = false, max(refuse, b.armed.refuse) })
+	return put
+}
+
+// frames has watches get n more frames; -1: all.
+func (w *world) frames(n int) {
+	w.api.mu.Lock()
+	defer w.api.mu.Unlock()
+	w.api.most = n
+}
+
+// restore undoes writes, and makes the first again of them again with other bodies.
+func (w *world) restore(undone, again int) bool {
+	changes := w.cluster.now().changes
+	if !w.locked(func(c *cluster) bool { return c.restore(undone) }) {
+		return false
+	}
+	for _, j := range w.judges {
+		j.restored(w.cluster.now().rv)
+	}
+	w.restored = w.step
+	w.locked(func(c *cluster) bool {
+		for _, ch := range changes[len(changes)-undone:][:again] {
+			if o := ch.after; o != nil {
+				c.put(o.namespace, o.name, func(other *object) { other.x, other.keep = (o.x+1)%3, o.keep })
+			} else {
+				c.remove(ch.before.key())
+			}
+		}
+		return true
+	})
+	w.api.restart()
+	return true
+}
 
 // serveSecond serves the resource in version v2, too, or not any more. The server ends
 // the watches of every version.

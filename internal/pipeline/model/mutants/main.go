@@ -1,6 +1,7 @@
 // Mutants reports which of the changes in testdata/mutants.txt the model of the pipeline
 // finds: make mutants. It makes one change at a time and builds and runs the model with it.
 // A change is found if a random run fails with it that passes without it, or if a trace of testdata/traces does.
+// A change that the list says makes no difference must not be found.
 package main
 
 import (
@@ -59,7 +60,7 @@ func (o options) run() error {
 		return err
 	}
 	fmt.Printf("without a change, %d of %d runs fail\n", len(failing), o.runs)
-	missed := 0
+	wrong := 0
 	for _, m := range mutants {
 		overlay, err := m.overlay(dir)
 		if err != nil {
@@ -70,13 +71,20 @@ func (o options) run() error {
 			return fmt.Errorf("%s: the change does not compile:\n%s", m.what, out)
 		}
 		how, found := o.verdict(out, err != nil)
-		if !found {
-			missed++
+		switch {
+		case found && m.same != "":
+			wrong++
+			how += "; BUT LISTED AS NO DIFFERENCE"
+		case !found && m.same == "":
+			wrong++
+			how = "NOT FOUND"
+		case !found:
+			how = "no difference: " + m.same
 		}
 		fmt.Printf("%s (%s): %s\n", m.what, m.file, how)
 	}
-	if missed > 0 {
-		return fmt.Errorf("%d of %d changes are not found", missed, len(mutants))
+	if wrong > 0 {
+		return fmt.Errorf("%d of %d changes are not found, or found and listed as no difference", wrong, len(mutants))
 	}
 	return nil
 }
@@ -92,7 +100,7 @@ func (o options) verdict(out string, failed bool) (how string, found bool) {
 	case len(fixed) > 0:
 		return "found by fixed traces only: " + strings.Join(fixed, ", "), true
 	}
-	return "NOT FOUND", false
+	return "", false
 }
 
 // goTest runs tests of the model, with the change that an overlay makes.
@@ -119,6 +127,7 @@ func after(text, prefix string) (out []string) {
 // mutant is a change to the source.
 type mutant struct {
 	what, file string
+	same       string // why it makes no difference; "": it does
 	old, with  string
 }
 
@@ -141,6 +150,8 @@ func read(name string) (mutants []mutant, err error) {
 		switch m := &all[len(all)-1]; key {
 		case "file:":
 			m.file = value
+		case "same:":
+			m.same = value
 		case "-":
 			m.old += value + "\n"
 		case "+":

@@ -1,0 +1,42 @@
+package feed
+
+import (
+	"sync"
+
+	"github.com/kubebridge/kubebridge/internal/durable"
+	"github.com/kubebridge/kubebridge/internal/reconcile"
+	"github.com/kubebridge/kubebridge/pkg/source"
+)
+
+// sighted is an input about an object that was seen.
+type sighted struct {
+	reconcile.Input
+	sighting reconcile.Sighting
+	object   *source.Object
+	// release gives up the object, and the memory of all of this. The loop calls it.
+	release func()
+}
+
+// unused has what was released, for other objects.
+var unused sync.Pool
+
+func newSighted(o *source.Object, origin reconcile.Origin) *sighted {
+	s, _ := unused.Get().(*sighted)
+	if s == nil {
+		s = &sighted{}
+		s.release = s.free
+	}
+	s.object = o
+	s.sighting = reconcile.Sighting{
+		Origin: origin, Key: durable.ObjectKey(o.Namespace, o.Name), UID: o.UID, Version: o.ResourceVersion,
+		APIVersion: o.APIVersion, Kind: o.Kind, Body: o,
+	}
+	s.Input = reconcile.Input{Kind: reconcile.Sighted, Sighting: &s.sighting}
+	return s
+}
+
+func (s *sighted) free() {
+	s.object.Release()
+	s.Input, s.sighting, s.object = reconcile.Input{}, reconcile.Sighting{}, nil // they would keep other memory alive
+	unused.Put(s)
+}
