@@ -12,7 +12,6 @@ import (
 	"github.com/kubebridge/kubebridge/internal/access"
 	"github.com/kubebridge/kubebridge/internal/config"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
-	kafkastore "github.com/kubebridge/kubebridge/pkg/checkpoint/kafka"
 	natsstore "github.com/kubebridge/kubebridge/pkg/checkpoint/nats"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink/kafka"
@@ -95,14 +94,7 @@ func (b *busCheck) kafka(ctx context.Context) {
 	if !b.config.InKafka(b.sink) {
 		return
 	}
-	client, err := kafka.ClientOptions(*b.sink.Kafka, b.id)
-	if err != nil {
-		b.found(nil, err)
-		return
-	}
-	store, weak, err := kafkastore.Check(ctx, kafkastore.Options{
-		Client: client, Topic: kafkastore.TopicFor(b.config.Checkpoint.Kafka.Topic, b.id), Replicas: b.config.Checkpoint.Kafka.Replicas, Identity: b.id,
-	})
+	store, weak, err := kafka.CheckStore(ctx, kafkaStore(b.config, b.sink, b.id))
 	b.found(weak, err)
 	if store == nil {
 		return

@@ -15,7 +15,6 @@ import (
 	"github.com/kubebridge/kubebridge/internal/config"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
-	kafkastore "github.com/kubebridge/kubebridge/pkg/checkpoint/kafka"
 	natsstore "github.com/kubebridge/kubebridge/pkg/checkpoint/nats"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink/kafka"
@@ -73,25 +72,20 @@ func directory(path string) place {
 	}
 }
 
-func kafkaTopic(c *config.Config, s *config.Sink) (place, error) {
-	id := event.Identity{Bridge: c.Name, Cluster: c.Cluster, Sink: s.Name}
-	client, err := kafka.ClientOptions(*s.Kafka, id)
-	if err != nil {
-		return place{}, &exitError{exitEnvironment, err}
-	}
-	o := kafkastore.Options{Client: client, Topic: kafkastore.TopicFor(c.Checkpoint.Kafka.Topic, id), Identity: id}
+func kafkaTopic(c *config.Config, s *config.Sink) place {
+	o := kafkaStore(c, s, event.Identity{Bridge: c.Name, Cluster: c.Cluster, Sink: s.Name})
 	return place{
 		called("topic " + o.Topic),
 		func(ctx context.Context) (info checkpointInfo, err error) {
-			store, id, err := kafkastore.Look(ctx, o)
+			store, id, err := kafka.ReadStore(ctx, o)
 			if err != nil {
 				return info, err
 			}
 			defer func() { err = errors.Join(err, store.Close()) }()
 			return describe("topic "+o.Topic, id, store)
 		},
-		func(ctx context.Context, empty bool) error { return kafkastore.Reset(ctx, o, empty) },
-	}, nil
+		func(ctx context.Context, empty bool) error { return kafka.ResetStore(ctx, o, empty) },
+	}
 }
 
 func natsBucket(c *config.Config, s *config.Sink) place {
@@ -173,9 +167,7 @@ func (f *checkpointFlags) places(cmd *cobra.Command) ([]place, error) {
 		case c.InNATS(s):
 			p = natsBucket(c, s)
 		case c.InKafka(s):
-			if p, err = kafkaTopic(c, s); err != nil {
-				return nil, err
-			}
+			p = kafkaTopic(c, s)
 		}
 		out = append(out, p)
 	}

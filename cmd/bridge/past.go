@@ -141,9 +141,7 @@ func resourceNames(args []string) ([]discovery.Name, error) {
 func (p *past) read(ctx context.Context, resources []discovery.Name, object *history.Name) (sink.Reader, error) {
 	id := event.Identity{Bridge: p.config.Name, Cluster: p.config.Cluster, Sink: p.sink.Name}
 	if conf := p.sink.Kafka; conf != nil {
-		r, err := kafka.NewReader(ctx, kafka.ReaderOptions{
-			Config: *conf, Identity: id, Topics: history.Topics(p.routes, p.config.Cluster, resources),
-		})
+		r, err := kafka.NewReader(ctx, kafka.Options{Config: *conf, Identity: id}, history.Topics(p.routes, p.config.Cluster, resources))
 		if err != nil {
 			return nil, &exitError{exitEnvironment, err}
 		}

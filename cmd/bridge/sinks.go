@@ -16,7 +16,6 @@ import (
 	"github.com/kubebridge/kubebridge/internal/pipeline"
 	"github.com/kubebridge/kubebridge/internal/recent"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
-	kafkastore "github.com/kubebridge/kubebridge/pkg/checkpoint/kafka"
 	natsstore "github.com/kubebridge/kubebridge/pkg/checkpoint/nats"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/shape"
@@ -159,32 +158,29 @@ func beside(path string, open func(event.Identity) (sink.Sink, error)) func(even
 
 // openKafka opens a Kafka sink whose checkpoint is kept in Kafka too.
 func openKafka(c *config.Config, s *config.Sink, id event.Identity, log *zap.Logger) (sink.Sink, pipeline.OpenStore, error) {
-	o := kafka.Options{Config: *s.Kafka, Identity: id, Logger: log}
-	store, err := kafkaStore(c, s, id, log)
+	o := kafkaStore(c, s, id)
+	o.Logger = log
+	store, err := kafka.NewStore(o)
 	if err != nil {
 		return nil, nil, err
 	}
-	var bus sink.Sink
 	if s.Kafka.ExactlyOnce() {
-		bus, err = kafka.NewTransactional(o, store)
-	} else {
-		bus, err = kafka.New(o)
+		return kafka.NewTransactional(store), store, nil
 	}
+	bus, err := kafka.New(o.Options)
 	if err != nil {
 		return nil, nil, errors.Join(err, store.Close())
 	}
 	return bus, store, nil
 }
 
-func kafkaStore(c *config.Config, s *config.Sink, id event.Identity, log *zap.Logger) (*kafkastore.Store, error) {
-	client, err := kafka.ClientOptions(*s.Kafka, id)
-	if err != nil {
-		return nil, err
+// kafkaStore says where a sink's checkpoint is kept on Kafka.
+func kafkaStore(c *config.Config, s *config.Sink, id event.Identity) kafka.StoreOptions {
+	return kafka.StoreOptions{
+		Options: kafka.Options{Config: *s.Kafka, Identity: id},
+		Topic:   kafka.CheckpointTopic(c.Checkpoint.Kafka.Topic, id), Replicas: c.Checkpoint.Kafka.Replicas,
+		StandAlone: !s.Kafka.ExactlyOnce(),
 	}
-	return kafkastore.New(kafkastore.Options{
-		Client: client, Topic: kafkastore.TopicFor(c.Checkpoint.Kafka.Topic, id), Replicas: c.Checkpoint.Kafka.Replicas,
-		Identity: id, Logger: log, StandAlone: !s.Kafka.ExactlyOnce(),
-	})
 }
 
 // openNATS opens a NATS sink whose checkpoint is kept on its NATS too.

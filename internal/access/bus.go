@@ -8,10 +8,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubebridge/kubebridge/internal/config"
-	kafkastore "github.com/kubebridge/kubebridge/pkg/checkpoint/kafka"
 	natsstore "github.com/kubebridge/kubebridge/pkg/checkpoint/nats"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/shape"
+	"github.com/kubebridge/kubebridge/pkg/sink/kafka"
 	"github.com/kubebridge/kubebridge/pkg/sink/nats"
 	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
@@ -95,12 +95,12 @@ func ForKafka(c *config.Config, s *config.Sink, o BusOptions) (Kafka, error) {
 	if !c.InKafka(s) {
 		return out, nil
 	}
-	checkpoint := kafkastore.TopicFor(c.Checkpoint.Kafka.Topic, id)
-	out.Topics = append(out.Topics, Topic{checkpoint, 1, c.Checkpoint.Kafka.Replicas, kafkastore.TopicConfigs()})
-	writer := ACL{"transactional-id", kafkastore.TransactionalID(id), false, []string{"Write", "Describe"}, "the bridge's transactions: a new one shuts out its predecessor"}
+	checkpoint := kafka.CheckpointTopic(c.Checkpoint.Kafka.Topic, id)
+	out.Topics = append(out.Topics, Topic{checkpoint, 1, c.Checkpoint.Kafka.Replicas, kafka.CheckpointTopicConfigs()})
+	writer := ACL{"transactional-id", kafka.TransactionalID(id), false, []string{"Write", "Describe"}, "the bridge's transactions: a new one shuts out its predecessor"}
 	if o.ClusterUID == "" {
 		writer.Name, writer.Prefixed = strings.TrimSuffix(writer.Name, unknownUID+"."+s.Name), true
-		out.note("The transactional id is %s: with --cluster-uid, or --connect, the ACL is on it alone.", kafkastore.TransactionalID(id))
+		out.note("The transactional id is %s: with --cluster-uid, or --connect, the ACL is on it alone.", kafka.TransactionalID(id))
 	}
 	out.ACLs = append(out.ACLs, ACL{"topic", checkpoint, false, []string{"Read", "Write", "Describe", "DescribeConfigs", "Create"}, "the checkpoint"}, writer)
 	return out, nil

@@ -16,7 +16,6 @@ import (
 	"github.com/kubebridge/kubebridge/internal/delivery"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
-	kafkastore "github.com/kubebridge/kubebridge/pkg/checkpoint/kafka"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 	filesink "github.com/kubebridge/kubebridge/pkg/sink/file"
@@ -66,20 +65,12 @@ var buses = map[delivery.Mode]func(t *testing.T) bus{
 		brokers := cluster.ListenAddrs()
 		return bus{"k8s.test", func(t *testing.T) (sink.Sink, checkpoint.Store) {
 			config := kafka.Config{Brokers: brokers, Delivery: "exactly-once", Create: kafka.Create{Partitions: 2}}
-			client, err := kafka.ClientOptions(config, identity)
-			if err != nil {
-				t.Fatal(err)
-			}
-			store, err := kafkastore.New(kafkastore.Options{Client: client, Identity: identity})
-			if err != nil {
-				t.Fatal(err)
-			}
-			s, err := kafka.NewTransactional(kafka.Options{Config: config, Identity: identity}, store)
+			store, err := kafka.NewStore(kafka.StoreOptions{Options: kafka.Options{Config: config, Identity: identity}})
 			if err != nil {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { store.Close() })
-			return s, store
+			return kafka.NewTransactional(store), store
 		}, nil}
 	},
 	delivery.Intents: func(t *testing.T) bus {

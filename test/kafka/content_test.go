@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	store "github.com/kubebridge/kubebridge/pkg/checkpoint/kafka"
 	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/sink/kafka"
 )
 
 // The sink says how large a record batch Kafka will see. One byte too few would be an error that comes from the broker, for a
@@ -162,7 +162,7 @@ func TestCannotCreateTopic(t *testing.T) {
 	if strings.Contains(err.Error(), "let ") {
 		t.Errorf("%q speaks of permissions", err)
 	}
-	o := store.Options{Identity: bridge(t, shared), Replicas: 3}
+	o := kafka.StoreOptions{Options: kafka.Options{Identity: bridge(t, shared)}, Replicas: 3}
 	wantError(t, newExact(t, exactly(shared), o).Open(t.Context(), nil), "too few brokers (1): set checkpoint.kafka.replicas to at most 1")
 }
 

@@ -6,13 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest"
 
-	store "github.com/kubebridge/kubebridge/pkg/checkpoint/kafka"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink/kafka"
 	"github.com/kubebridge/kubebridge/test/kafka/kafkatest"
@@ -25,40 +25,67 @@ func exactly(c *kafkatest.Cluster) kafka.Config {
 	return conf
 }
 
-// transactional is called otherwise than its method.
-type transactional = kafka.Transactional
+// transactional and store are called otherwise than methods of theirs.
+type (
+	transactional = kafka.Transactional
+	store         = kafka.Store
+)
 
 // exact is a sink that delivers exactly once, with its checkpoint.
 type exact struct {
 	*transactional
-	*journal
-	options store.Options
+	*store
+	*middle
+	options kafka.StoreOptions
 }
 
-// journal is the checkpoint, and a way into the middle of a transaction.
-type journal struct {
-	*store.Store
-	amid func()
+// middle is a way into the middle of a transaction: a hook of the client.
+type middle struct {
+	mu    sync.Mutex
+	after int // acknowledged events to wait for
+	amid  func()
 }
 
-// Transact calls amid, once, when all records of a batch are written and nothing is committed.
-func (j *journal) Transact(ctx context.Context, seq uint64, changes []event.KV, produce func(context.Context, *kgo.Client) error) error {
-	if produce == nil {
-		return j.Store.Transact(ctx, seq, changes, nil)
+// OnProduceRecordUnbuffered calls amid, once, when all events of a batch are acknowledged and nothing is committed.
+func (m *middle) OnProduceRecordUnbuffered(r *kgo.Record, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case m.amid == nil || strings.HasPrefix(r.Topic, "kubebridge."): // the checkpoint's
+		return
+	case err != nil:
+		m.after = batchRecords
+		return
 	}
-	return j.Store.Transact(ctx, seq, changes, func(ctx context.Context, c *kgo.Client) error {
-		err := produce(ctx, c)
-		if amid := j.amid; amid != nil && err == nil {
-			j.amid = nil
-			amid()
-		}
-		return err
-	})
+	if m.after--; m.after == 0 {
+		amid := m.amid
+		m.amid = nil
+		amid()
+	}
 }
+
+// arm has fn called amid the next batch of batchRecords.
+func (m *middle) arm(fn func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.after, m.amid = batchRecords, fn
+}
+
+func (m *middle) armed() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.amid != nil
+}
+
+const batchRecords = 200
 
 func (x *exact) Open(ctx context.Context, mark []byte) error { return x.transactional.Open(ctx, mark) }
 
-func (x *exact) Close() error { return errors.Join(x.transactional.Close(), x.Store.Close()) }
+func (x *exact) Commit(ctx context.Context, seq uint64, changes []event.KV) error {
+	return x.transactional.Commit(ctx, seq, changes)
+}
+
+func (x *exact) Close() error { return errors.Join(x.transactional.Close(), x.store.Close()) }
 
 // bridge is the identity of one that nobody else is.
 func bridge(t *testing.T, c *kafkatest.Cluster) event.Identity {
@@ -66,25 +93,20 @@ func bridge(t *testing.T, c *kafkatest.Cluster) event.Identity {
 	id.Bridge = "test-" + strings.ToLower(rand.Text())
 	t.Cleanup(func() {
 		if !c.Owned() {
-			_ = c.DeleteTopic(context.Background(), store.TopicFor("", id)) // may never have been made
+			_ = c.DeleteTopic(context.Background(), kafka.CheckpointTopic("", id)) // may never have been made
 		}
 	})
 	return id
 }
 
 // newExact takes the identity and the transactions' timeout from o.
-func newExact(t *testing.T, c kafka.Config, o store.Options) *exact {
+func newExact(t *testing.T, c kafka.Config, o kafka.StoreOptions) *exact {
 	t.Helper()
-	o.Logger = zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel))
-	var err error
-	o.Client, err = kafka.ClientOptions(c, o.Identity)
+	m := &middle{}
+	o.Logger, o.Config, o.Client = zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel)), c, []kgo.Opt{kgo.WithHooks(m)}
+	s, err := kafka.NewStore(o)
 	must(t, err)
-	s, err := store.New(o)
-	must(t, err)
-	j := &journal{Store: s}
-	sink, err := kafka.NewTransactional(kafka.Options{Config: c, Identity: o.Identity, Logger: o.Logger}, j)
-	must(t, err)
-	x := &exact{sink, j, o}
+	x := &exact{kafka.NewTransactional(s), s, m, o}
 	t.Cleanup(func() {
 		if err := x.Close(); err != nil {
 			t.Errorf("Close: %v", err)
@@ -94,7 +116,7 @@ func newExact(t *testing.T, c kafka.Config, o store.Options) *exact {
 }
 
 // openExact opens as a lane does.
-func openExact(t *testing.T, c kafka.Config, o store.Options) *exact {
+func openExact(t *testing.T, c kafka.Config, o kafka.StoreOptions) *exact {
 	t.Helper()
 	x := newExact(t, c, o)
 	must(t, x.Open(t.Context(), nil))
@@ -111,7 +133,7 @@ func position(seq uint64) []event.KV {
 func (l *lane) checkExactly(x *exact) {
 	l.t.Helper()
 	l.check(0)
-	s, _, err := store.Look(l.t.Context(), x.options)
+	s, _, err := kafka.ReadStore(l.t.Context(), x.options)
 	must(l.t, err)
 	defer s.Close()
 	want := position(l.seq)[0]

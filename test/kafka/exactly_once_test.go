@@ -11,9 +11,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
-	store "github.com/kubebridge/kubebridge/pkg/checkpoint/kafka"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
+	"github.com/kubebridge/kubebridge/pkg/sink/kafka"
 	"github.com/kubebridge/kubebridge/test/kafka/kafkatest"
 )
 
@@ -23,8 +23,8 @@ func TestExactlyOnce(t *testing.T) {
 		"transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
 	}})
 	topic := newTopic(t, c, 3, 0, map[string]string{"min.insync.replicas": "2"})
-	o := store.Options{Identity: bridge(t, c), TransactionTimeout: 4 * time.Second}
-	transactions := store.TransactionalID(o.Identity)
+	o := kafka.StoreOptions{Options: kafka.Options{Identity: bridge(t, c)}, TransactionTimeout: 4 * time.Second}
+	transactions := kafka.TransactionalID(o.Identity)
 	aborted := func() error { // by the coordinator, which has waited long enough
 		return await(t, "the transaction to be aborted", func() bool {
 			state, err := c.Transaction(t.Context(), transactions)
@@ -37,12 +37,12 @@ func TestExactlyOnce(t *testing.T) {
 	amid := func(t *testing.T, fault func() error) (errs []error) {
 		t.Helper()
 		l.t = t
-		x.amid = func() { must(t, fault()) }
-		errs = l.write(x, l.batch(200, 100))
-		if x.amid != nil {
+		x.arm(func() { must(t, fault()) })
+		errs = l.write(x, l.batch(batchRecords, 100))
+		if x.armed() {
 			t.Fatal("there was no transaction for it to happen in")
 		}
-		l.write(x, l.batch(200, 100))
+		l.write(x, l.batch(batchRecords, 100))
 		return errs
 	}
 	amid(t, func() error { return nil })
@@ -77,7 +77,7 @@ func TestExactlyOnce(t *testing.T) {
 	}
 
 	t.Run("leaders move", func(t *testing.T) {
-		moves := map[string]int32{topic: 3, store.TopicFor("", o.Identity): 1, "__transaction_state": 3}
+		moves := map[string]int32{topic: 3, kafka.CheckpointTopic("", o.Identity): 1, "__transaction_state": 3}
 		for name, partitions := range moves {
 			amid(t, func() (err error) {
 				for p := range partitions {
@@ -105,7 +105,7 @@ func TestExactlyOnce(t *testing.T) {
 	// The one that the checkpoint is written to hangs for longer than a transaction may take. When it wakes up again it does not
 	// know of what has been decided meanwhile.
 	t.Run("broker paused", func(t *testing.T) {
-		id, err := c.Leader(t.Context(), store.TopicFor("", o.Identity), 0)
+		id, err := c.Leader(t.Context(), kafka.CheckpointTopic("", o.Identity), 0)
 		must(t, err)
 		b := c.Broker(id)
 		t.Cleanup(func() { must(t, b.Resume()) })
@@ -263,15 +263,15 @@ func TestExactlyOnce(t *testing.T) {
 // What is not allowed is said, by topic where it is one topic's matter, and noticed when it is.
 func testExactNotAllowed(t *testing.T, c *kafkatest.Cluster) {
 	writer := as(exactly(c), "SCRAM-SHA-512", "writer", password)
-	o := store.Options{Identity: bridge(t, c)}
-	checkpoints := store.TopicFor("", o.Identity)
+	o := kafka.StoreOptions{Options: kafka.Options{Identity: bridge(t, c)}}
+	checkpoints := kafka.CheckpointTopic("", o.Identity)
 	must(t, c.CreateTopic(t.Context(), checkpoints, 1, 0, map[string]string{"cleanup.policy": "compact"}))
 	fine, forbidden := newTopic(t, c, 3, 0, nil), newTopic(t, c, 3, 0, nil)
 
 	x := newExact(t, writer, o)
 	wantError(t, x.Open(t.Context(), nil), checkpoints, "allow READ, WRITE, DESCRIBE and DESCRIBE_CONFIGS")
 	must(t, c.Allow(t.Context(), "writer", checkpoints, kadm.OpRead, kadm.OpWrite, kadm.OpDescribe, kadm.OpDescribeConfigs))
-	id := store.TransactionalID(o.Identity)
+	id := kafka.TransactionalID(o.Identity)
 	wantError(t, x.Open(t.Context(), nil), checkpoints, id, "allow WRITE and DESCRIBE on the transactional id")
 	must(t, c.AllowTransactions(t.Context(), "writer", id, kadm.OpWrite, kadm.OpDescribe))
 	must(t, x.Open(t.Context(), nil))
@@ -303,12 +303,12 @@ func testExactNotAllowed(t *testing.T, c *kafkatest.Cluster) {
 
 // A second cluster of the same name and bridge does not shut out the first.
 func TestForeignCheckpoint(t *testing.T) {
-	o := store.Options{Identity: bridge(t, shared)}
+	o := kafka.StoreOptions{Options: kafka.Options{Identity: bridge(t, shared)}}
 	l, x := newLane(t, shared, newTopic(t, shared, 3, 0, nil)), openExact(t, exactly(shared), o)
 	l.write(x, l.batch(20, 0))
 	other := o
 	other.Identity.ClusterUID = "another"
-	if err := newExact(t, exactly(shared), other).Open(t.Context(), nil); !errors.Is(err, checkpoint.ErrForeign) || !strings.Contains(err.Error(), store.TopicFor("", o.Identity)) {
+	if err := newExact(t, exactly(shared), other).Open(t.Context(), nil); !errors.Is(err, checkpoint.ErrForeign) || !strings.Contains(err.Error(), kafka.CheckpointTopic("", o.Identity)) {
 		t.Errorf("Open: %v, want ErrForeign with the topic", err)
 	}
 	if errs := disturbed(l.write(x, l.batch(20, 0))); len(errs) > 0 {

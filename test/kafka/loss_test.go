@@ -8,9 +8,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
-	store "github.com/kubebridge/kubebridge/pkg/checkpoint/kafka"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
+	"github.com/kubebridge/kubebridge/pkg/sink/kafka"
 	"github.com/kubebridge/kubebridge/test/kafka/kafkatest"
 )
 
@@ -51,7 +51,7 @@ func TestTopicMadeAnew(t *testing.T) {
 	}
 	for name, partitions := range map[string]int{"alike": 3, "larger": 5} {
 		t.Run(name, func(t *testing.T) {
-			topic, o := newTopic(t, shared, 3, 0, nil), store.Options{Identity: bridge(t, shared), TransactionTimeout: 4 * time.Second}
+			topic, o := newTopic(t, shared, 3, 0, nil), kafka.StoreOptions{Options: kafka.Options{Identity: bridge(t, shared)}, TransactionTimeout: 4 * time.Second}
 			l, x := newLane(t, shared, topic), openExact(t, exactly(shared), o)
 			l.write(x, l.batch(100, 0))
 			remake(topic, partitions)
@@ -80,7 +80,7 @@ func TestTopicMadeAnew(t *testing.T) {
 
 // A topic that is deleted, and that nobody makes again, the bridge makes again itself.
 func TestTopicOnlyDeleted(t *testing.T) {
-	topic, o := newTopic(t, shared, 3, 0, nil), store.Options{Identity: bridge(t, shared), TransactionTimeout: 4 * time.Second}
+	topic, o := newTopic(t, shared, 3, 0, nil), kafka.StoreOptions{Options: kafka.Options{Identity: bridge(t, shared)}, TransactionTimeout: 4 * time.Second}
 	l, x := newLane(t, shared, topic), openExact(t, exactly(shared), o)
 	l.write(x, l.batch(100, 0))
 	remove(t, shared, topic)
@@ -95,10 +95,10 @@ func TestTopicOnlyDeleted(t *testing.T) {
 
 // Who deletes a checkpoint has everything told again; a bridge that dies of it knows no less.
 func TestCheckpointTopicDeleted(t *testing.T) {
-	topic, o := newTopic(t, shared, 3, 0, nil), store.Options{Identity: bridge(t, shared), TransactionTimeout: 4 * time.Second}
+	topic, o := newTopic(t, shared, 3, 0, nil), kafka.StoreOptions{Options: kafka.Options{Identity: bridge(t, shared)}, TransactionTimeout: 4 * time.Second}
 	l, x := newLane(t, shared, topic), openExact(t, exactly(shared), o)
 	l.write(x, l.batch(100, 0))
-	remove(t, shared, store.TopicFor("", o.Identity))
+	remove(t, shared, kafka.CheckpointTopic("", o.Identity))
 	batch := l.batch(100, 0)
 	t.Log(untilReset(t, x, batch))
 	must(t, x.Close())
@@ -111,8 +111,8 @@ func TestCheckpointTopicDeleted(t *testing.T) {
 // Where nobody but an operator may make it again, the bridge says so and waits.
 func testCheckpointTopicNotAllowed(t *testing.T, c *kafkatest.Cluster) {
 	const user = "seer" // who may not create anything
-	o := store.Options{Identity: bridge(t, c), TransactionTimeout: 4 * time.Second}
-	topic, checkpoints := newTopic(t, c, 3, 0, nil), store.TopicFor("", o.Identity)
+	o := kafka.StoreOptions{Options: kafka.Options{Identity: bridge(t, c)}, TransactionTimeout: 4 * time.Second}
+	topic, checkpoints := newTopic(t, c, 3, 0, nil), kafka.CheckpointTopic("", o.Identity)
 	create := func() {
 		must(t, c.CreateTopic(t.Context(), checkpoints, 1, 0, map[string]string{"cleanup.policy": "compact"}))
 	}
@@ -120,7 +120,7 @@ func testCheckpointTopicNotAllowed(t *testing.T, c *kafkatest.Cluster) {
 	for _, name := range []string{topic, checkpoints} {
 		must(t, c.Allow(t.Context(), user, name, kadm.OpRead, kadm.OpWrite, kadm.OpDescribe, kadm.OpDescribeConfigs))
 	}
-	must(t, c.AllowTransactions(t.Context(), user, store.TransactionalID(o.Identity), kadm.OpWrite, kadm.OpDescribe))
+	must(t, c.AllowTransactions(t.Context(), user, kafka.TransactionalID(o.Identity), kadm.OpWrite, kadm.OpDescribe))
 	l, x := newLane(t, c, topic), openExact(t, as(exactly(c), "SCRAM-SHA-512", user, password), o)
 	l.write(x, l.batch(20, 0))
 	remove(t, c, checkpoints)

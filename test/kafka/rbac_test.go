@@ -13,7 +13,6 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 
-	store "github.com/kubebridge/kubebridge/pkg/checkpoint/kafka"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 	"github.com/kubebridge/kubebridge/pkg/sink/kafka"
@@ -88,13 +87,11 @@ func TestPrintedACLsAreEnough(t *testing.T) {
 			acls := printedACLs(t, delivery, delivery)
 			conf := as(config(c), "SCRAM-SHA-512", delivery, password)
 			conf.Delivery = delivery
-			client, err := kafka.ClientOptions(conf, identity)
-			must(t, err)
-			o := store.Options{Client: client, Identity: identity, StandAlone: delivery == "at-least-once"}
+			o := kafka.StoreOptions{Options: kafka.Options{Config: conf, Identity: identity}, StandAlone: delivery == "at-least-once"}
 			topics := []string{"k8s.c.core.pods", "audit.c"}
 			checks := func() error {
-				_, err := kafka.Check(t.Context(), kafka.Options{Config: conf, Identity: identity}, topics)
-				s, _, e := store.Check(t.Context(), o)
+				_, err := kafka.Check(t.Context(), o.Options, topics)
+				s, _, e := kafka.CheckStore(t.Context(), o)
 				if s != nil {
 					_ = s.Close()
 				}
@@ -111,13 +108,11 @@ func TestPrintedACLsAreEnough(t *testing.T) {
 				if err := checks(); err != nil {
 					t.Errorf("round %d: check: %v", round, err)
 				}
-				s, err := store.New(o)
+				s, err := kafka.NewStore(o)
 				must(t, err)
-				var bus sink.Sink
+				var bus sink.Sink = kafka.NewTransactional(s)
 				if o.StandAlone {
-					bus, err = kafka.New(kafka.Options{Config: conf, Identity: identity})
-				} else {
-					bus, err = kafka.NewTransactional(kafka.Options{Config: conf, Identity: identity}, s)
+					bus, err = kafka.New(o.Options)
 				}
 				must(t, err)
 				must(t, bus.Open(t.Context(), nil))
@@ -149,7 +144,7 @@ func TestPrintedACLsAreEnough(t *testing.T) {
 // readsOnly wants a user to see all of the topics, and to write to none.
 func readsOnly(t *testing.T, conf kafka.Config, topics []string) {
 	t.Helper()
-	r, err := kafka.NewReader(t.Context(), kafka.ReaderOptions{Config: conf, Identity: identity, Topics: func(string) bool { return true }})
+	r, err := kafka.NewReader(t.Context(), kafka.Options{Config: conf, Identity: identity}, func(string) bool { return true })
 	must(t, err)
 	defer r.Close()
 	_, err = r.At(t.Context(), time.Now().Add(-time.Hour))

@@ -17,7 +17,6 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest"
 
-	store "github.com/kubebridge/kubebridge/pkg/checkpoint/kafka"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 	"github.com/kubebridge/kubebridge/pkg/sink/kafka"
 	"github.com/kubebridge/kubebridge/test/kafka/kafkatest"
@@ -51,12 +50,9 @@ func logged(t *testing.T, c kafka.Config, log *zap.Logger) sink.Sink {
 	}
 	id := identity
 	id.Sink = strings.NewReplacer("/", ".", "#", ".").Replace(t.Name())
-	client, err := kafka.ClientOptions(c, id)
+	s, err := kafka.NewStore(kafka.StoreOptions{Options: kafka.Options{Config: c, Identity: id, Logger: log}, Topic: "kubebridge-test-checkpoint-" + id.Sink})
 	must(t, err)
-	s, err := store.New(store.Options{Client: client, Topic: "kubebridge-test-checkpoint-" + id.Sink, Identity: id, Logger: log})
-	must(t, err)
-	x, err := kafka.NewTransactional(kafka.Options{Config: c, Identity: id, Logger: log}, s)
-	must(t, err)
+	x := kafka.NewTransactional(s)
 	t.Cleanup(func() { must(t, errors.Join(x.Close(), s.Close())) })
 	return x
 }

@@ -4,9 +4,9 @@ import (
 	"context"
 	"testing"
 
-	store "github.com/kubebridge/kubebridge/pkg/checkpoint/kafka"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
+	"github.com/kubebridge/kubebridge/pkg/sink/kafka"
 	"github.com/kubebridge/kubebridge/pkg/sink/sinktest"
 	"github.com/kubebridge/kubebridge/test/kafka/kafkatest"
 )
@@ -17,7 +17,7 @@ func TestSuite(t *testing.T) { runSuite(t, harness) }
 // The same of exactly once: the suite then wants no record twice, and the second of two sinks to shut out the first.
 func TestExactSuite(t *testing.T) {
 	runSuite(t, func(t *testing.T) *sinktest.Harness {
-		h, o := harness(t), store.Options{Identity: bridge(t, shared)}
+		h, o := harness(t), kafka.StoreOptions{Options: kafka.Options{Identity: bridge(t, shared)}}
 		h.New = func(t *testing.T) sink.Sink { return newExact(t, exactly(shared), o) }
 		h.ExactlyOnce = true
 		return h

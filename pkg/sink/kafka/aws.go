@@ -17,7 +17,7 @@ import (
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	awsconfig "github.com/aws/aws-sdk-go-v2/config"
-	franz "github.com/twmb/franz-go/pkg/sasl"
+	"github.com/twmb/franz-go/pkg/sasl"
 )
 
 // What a broker of Amazon MSK wants to see: github.com/aws/aws-msk-iam-auth,
@@ -40,7 +40,7 @@ type awsIAM struct {
 // newAWS takes credentials from where AWS's own tools have them, in their order:
 // the environment, a service account's token (IRSA), the shared files, EKS Pod
 // Identity, the instance's metadata. They are fetched when a connection is made.
-func newAWS(region string) (franz.Mechanism, error) {
+func newAWS(region string) (sasl.Mechanism, error) {
 	opts := []func(*awsconfig.LoadOptions) error{
 		// A connection that waits for the next renewal would outlive the sink.
 		awsconfig.WithHTTPClient(awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) { t.DisableKeepAlives = true })),
@@ -58,11 +58,11 @@ func newAWS(region string) (franz.Mechanism, error) {
 	return awsIAM{c.Region, c.Credentials}, nil
 }
 
-// Name implements [franz.Mechanism].
+// Name implements [sasl.Mechanism].
 func (awsIAM) Name() string { return mechanismAWS }
 
-// Authenticate implements [franz.Mechanism].
-func (a awsIAM) Authenticate(ctx context.Context, address string) (franz.Session, []byte, error) {
+// Authenticate implements [sasl.Mechanism].
+func (a awsIAM) Authenticate(ctx context.Context, address string) (sasl.Session, []byte, error) {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, nil, fmt.Errorf("sign for the broker: %w", err)
@@ -101,7 +101,7 @@ func (a awsIAM) sign(ctx context.Context, c aws.Credentials, host string) ([]byt
 // awsSession is one authentication.
 type awsSession struct{}
 
-// Challenge implements [franz.Session]: a broker that accepts says something.
+// Challenge implements [sasl.Session]: a broker that accepts says something.
 func (awsSession) Challenge(answer []byte) (bool, []byte, error) {
 	if len(answer) == 0 {
 		return false, nil, errors.New("the broker's answer to AWS_MSK_IAM is empty")

@@ -10,7 +10,6 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kfake"
 
-	store "github.com/kubebridge/kubebridge/pkg/checkpoint/kafka"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
@@ -57,16 +56,12 @@ func BenchmarkWrite(b *testing.B) {
 				var s sink.Sink
 				var err error
 				if delivery == exactlyOnce {
-					client, e := ClientOptions(config, id)
+					store, e := NewStore(StoreOptions{Options: options})
 					if e != nil {
 						b.Fatal(e)
 					}
-					journal, e := store.New(store.Options{Client: client, Identity: id})
-					if e != nil {
-						b.Fatal(e)
-					}
-					defer journal.Close()
-					s, err = NewTransactional(options, journal)
+					defer store.Close()
+					s = NewTransactional(store)
 				} else {
 					s, err = New(options)
 				}

@@ -17,12 +17,13 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest"
 
+	"github.com/kubebridge/kubebridge/pkg/checkpoint/checkpointtest"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink/sinktest"
 )
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, brokerGoroutines()...)
+	checkpointtest.Main(m, openPlace, brokerGoroutines()...)
 }
 
 // brokerGoroutines are the broker's own, which come and go with connections.

@@ -7,8 +7,6 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
-
-	store "github.com/kubebridge/kubebridge/pkg/checkpoint/kafka"
 )
 
 func lines(err error) []string {
@@ -37,7 +35,7 @@ func say(t *testing.T, what string, got, want []string) {
 // Each mismatch of a topic is a line, and looking for them creates nothing.
 func TestCheckTopics(t *testing.T) {
 	b := startBus(t)
-	admin := newAdmin(t, b)
+	admin := brokerAdmin(t, b)
 	for topic, configs := range map[string]map[string]string{
 		"good": {}, "compacted": {cleanupPolicy: "compact"},
 		"small": {maxMessageBytes: "1000", retentionMS: "60000"},
@@ -78,7 +76,7 @@ func TestCheckTopics(t *testing.T) {
 	say(t, "errors", lines(err), []string{"127.0.0.1:1|refused"})
 }
 
-func newAdmin(t *testing.T, b *bus) *kadm.Client {
+func brokerAdmin(t *testing.T, b *bus) *kadm.Client {
 	t.Helper()
 	c, err := kgo.NewClient(kgo.SeedBrokers(b.brokers...))
 	if err != nil {
@@ -104,14 +102,10 @@ func TestCheckCheckpoint(t *testing.T) {
 	if _, err := x.Write(t.Context(), second); err != nil {
 		t.Fatal(err)
 	}
-	client, err := ClientOptions(config, identity)
-	if err != nil {
-		t.Fatal(err)
-	}
-	look := func(change func(*store.Options)) (weak []string, err error) {
-		o := store.Options{Client: client, Identity: identity}
+	look := func(change func(*StoreOptions)) (weak []string, err error) {
+		o := StoreOptions{Options: Options{Config: config, Identity: identity}}
 		change(&o)
-		s, weak, err := store.Check(t.Context(), o)
+		s, weak, err := CheckStore(t.Context(), o)
 		if s == nil {
 			return weak, err
 		}
@@ -119,22 +113,22 @@ func TestCheckCheckpoint(t *testing.T) {
 		more, err := CheckPins(t.Context(), Options{Config: config, Identity: identity}, nil, s.Scan)
 		return append(weak, more...), err
 	}
-	same := func(*store.Options) {}
+	same := func(*StoreOptions) {}
 	weak, err := look(same)
 	say(t, "warnings", weak, nil)
 	say(t, "errors", lines(err), nil)
-	own := store.TopicFor("", identity)
-	for what, other := range map[string]func(*store.Options){
-		"cluster UID": func(o *store.Options) { o.Identity.ClusterUID = "other" },
-		"bridge":      func(o *store.Options) { o.Identity.Bridge = "other" },
-		"sink":        func(o *store.Options) { o.Identity.Sink = "other" },
+	own := CheckpointTopic("", identity)
+	for what, other := range map[string]func(*StoreOptions){
+		"cluster UID": func(o *StoreOptions) { o.Identity.ClusterUID = "other" },
+		"bridge":      func(o *StoreOptions) { o.Identity.Bridge = "other" },
+		"sink":        func(o *StoreOptions) { o.Identity.Sink = "other" },
 	} {
-		_, err := look(func(o *store.Options) { other(o); o.Topic = own })
+		_, err := look(func(o *StoreOptions) { other(o); o.Topic = own })
 		say(t, "errors", lines(err), []string{own + "|" + what + "|other"})
 	}
-	_, err = look(func(o *store.Options) { o.Topic = "none-yet" })
+	_, err = look(func(o *StoreOptions) { o.Topic = "none-yet" })
 	say(t, "errors", lines(err), nil)
-	if _, err := newAdmin(t, b).CreatePartitions(t.Context(), 1, "one", "two"); err != nil {
+	if _, err := brokerAdmin(t, b).CreatePartitions(t.Context(), 1, "one", "two"); err != nil {
 		t.Fatal(err)
 	}
 	_, err = look(same)
@@ -145,7 +139,7 @@ func TestCheckCheckpoint(t *testing.T) {
 	weak, err = look(same)
 	say(t, "warnings", weak, []string{`"two"|gone|consumers`})
 	say(t, "errors", lines(err), []string{`"one"|has 3 partitions and had 2`})
-	if _, err := newAdmin(t, b).AlterTopicConfigs(context.Background(), []kadm.AlterConfig{{Name: cleanupPolicy, Value: new("delete")}}, own); err != nil {
+	if _, err := brokerAdmin(t, b).AlterTopicConfigs(context.Background(), []kadm.AlterConfig{{Name: cleanupPolicy, Value: new("delete")}}, own); err != nil {
 		t.Fatal(err)
 	}
 	_, err = look(same)

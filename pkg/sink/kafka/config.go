@@ -56,6 +56,8 @@ type SASL struct {
 	Mechanism string `yaml:"mechanism"` // PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, AWS_MSK_IAM
 	Username  string `yaml:"username"`  // for PLAIN and SCRAM
 	Password  string `yaml:"password"`  // never printed
+	// PasswordFile holds the password, instead of Password. It is read for each connection.
+	PasswordFile string `yaml:"passwordFile"`
 	// TokenFile holds the token of OAUTHBEARER. It is read for each connection.
 	TokenFile string `yaml:"tokenFile"`
 	// Region is that of the cluster, for AWS_MSK_IAM. Default: AWS_REGION.
@@ -64,8 +66,9 @@ type SASL struct {
 
 // TLS encrypts the connections.
 type TLS struct {
-	Enabled bool   `yaml:"enabled"` // default: plain text
-	CA      string `yaml:"ca"`      // path of a PEM file; empty: the system's
+	Enabled bool `yaml:"enabled"` // default: plain text
+	// CA is a PEM file, read for each connection. Default: the system's.
+	CA string `yaml:"ca"`
 	// ServerName is what every broker's certificate must be good for. Default: the
 	// host that is dialled.
 	ServerName string `yaml:"serverName"`
@@ -207,7 +210,7 @@ func (c Config) checkDeadLetter() error {
 	return nil
 }
 
-// DeadTopic is the topic of a lane's dead letters, "" for none.
+// DeadTopic is the topic of a sink's dead letters, "" for none.
 func (c Config) DeadTopic(id event.Identity) string {
 	if c.DeadLetter == nil {
 		return ""
@@ -247,9 +250,9 @@ func (c Config) checkSecurity() error {
 		return fmt.Errorf("sasl.mechanism: missing beside the credentials: set one of %s", strings.Join(known, ", "))
 	case s.Mechanism != "" && !slices.Contains(known, s.Mechanism):
 		return fmt.Errorf("sasl.mechanism: %q is not known: set one of %s", s.Mechanism, strings.Join(known, ", "))
-	case s.Mechanism == mechanismOAuth && (s.TokenFile == "" || s.Username != "" || s.Password != ""):
+	case s.Mechanism == mechanismOAuth && (s.TokenFile == "" || s.Username != "" || s.Password+s.PasswordFile != ""):
 		return errors.New("sasl: OAUTHBEARER takes a tokenFile, and no username and password")
-	case s.Mechanism == mechanismAWS && (s.Username != "" || s.Password != ""):
+	case s.Mechanism == mechanismAWS && (s.Username != "" || s.Password+s.PasswordFile != ""):
 		return errors.New("sasl: AWS_MSK_IAM takes a region, and no username and password: credentials come from AWS's environment")
 	case s.Mechanism == mechanismAWS && !c.TLS.Enabled:
 		return errors.New("sasl.mechanism: AWS_MSK_IAM goes over TLS only: set `tls.enabled: true`")
@@ -257,7 +260,9 @@ func (c Config) checkSecurity() error {
 		return errors.New("sasl.tokenFile: only OAUTHBEARER takes one")
 	case s.Mechanism != mechanismAWS && s.Region != "":
 		return errors.New("sasl.region: only AWS_MSK_IAM takes one")
-	case byPassword && (s.Username == "" || s.Password == ""):
+	case s.Password != "" && s.PasswordFile != "":
+		return errors.New("sasl: password and passwordFile: keep one")
+	case byPassword && (s.Username == "" || s.Password+s.PasswordFile == ""):
 		return errors.New("sasl: username and password are both needed")
 	case c.TLS.CA != "" && !c.TLS.Enabled:
 		return errors.New("tls.ca: set, but TLS is off: set `tls.enabled: true`")

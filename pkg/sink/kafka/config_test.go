@@ -39,6 +39,12 @@ func TestConfigRejected(t *testing.T) {
 		{"credentials without mechanism", func(c *Config) { c.SASL.Username = "u" }, "sasl.mechanism: missing"},
 		{"unknown mechanism", func(c *Config) { c.SASL = SASL{Mechanism: "GSSAPI", Username: "u", Password: "hunter2"} }, `sasl.mechanism: "GSSAPI"`},
 		{"no password", func(c *Config) { c.SASL = SASL{Mechanism: "PLAIN", Username: "u"} }, "sasl: username and password"},
+		{"two passwords", func(c *Config) {
+			c.SASL = SASL{Mechanism: "PLAIN", Username: "u", Password: "hunter2", PasswordFile: "/does/not/exist"}
+		}, "sasl: password and passwordFile"},
+		{"password missing", func(c *Config) {
+			c.SASL = SASL{Mechanism: "PLAIN", Username: "u", PasswordFile: "/does/not/exist"}
+		}, "sasl.passwordFile: open /does/not/exist"},
 		{"CA without TLS", func(c *Config) { c.TLS.CA = "/ca.pem" }, "tls.ca: "},
 		{"CA missing", func(c *Config) { c.TLS = TLS{Enabled: true, CA: "/does/not/exist.pem"} }, "tls.ca: open /does/not/exist.pem"},
 		{"CA is no certificate", func(c *Config) { c.TLS = TLS{Enabled: true, CA: "config_test.go"} }, "holds no PEM certificate"},

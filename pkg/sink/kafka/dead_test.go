@@ -8,6 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
@@ -57,7 +58,7 @@ func TestRecordsTakenOut(t *testing.T) {
 	for i := range 6 {
 		batch.Records = append(batch.Records, record([]string{"bad", "good"}[i%2], "k", fmt.Sprint(i), 0))
 	}
-	b.Fault(kfake.Fault{Topic: "bad", Err: kerr.InvalidRecord, Count: 2})
+	b.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "bad", Err: kerr.InvalidRecord, Count: 2})
 	_, err := s.Write(t.Context(), batch)
 	wantRecordError(t, err, 0)
 	batch.Records[0] = record("dead", "k", "0", 0)

@@ -12,14 +12,14 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/segmentio/kafka-go"
-	"github.com/segmentio/kafka-go/protocol"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
+
+// The errors of both client libraries are compared with those of kerr: see [clientError].
 
 // isAny reports whether err is one of targets.
 func isAny(err error, targets ...error) bool {
@@ -28,43 +28,47 @@ func isAny(err error, targets ...error) bool {
 
 // tooLarge reports whether the broker found a record batch too large.
 func tooLarge(err error) bool {
-	return isAny(err, kafka.MessageSizeTooLarge, kafka.RecordListTooLarge)
+	return isAny(err, kerr.MessageTooLarge, kerr.RecordListTooLarge)
 }
 
 // aboutRecords reports whether the broker rejected the content of a request: of
 // a single record, this proves that it is the record.
-func aboutRecords(err error) bool { return tooLarge(err) || errors.Is(err, kafka.InvalidRecord) }
+func aboutRecords(err error) bool { return tooLarge(err) || errors.Is(err, kerr.InvalidRecord) }
 
 // refused reports whether the broker has rejected the credentials.
 func refused(err error) bool {
-	return isAny(err, kafka.SASLAuthenticationFailed, kafka.UnsupportedSASLMechanism, kafka.IllegalSASLState)
+	return isAny(err, kerr.SaslAuthenticationFailed, kerr.UnsupportedSaslMechanism, kerr.IllegalSaslState)
 }
 
-func (s *Sink) credentialsHint() string {
-	if s.config.SASL.Mechanism == "" {
+func (a *access) credentialsHint() string {
+	if a.config.SASL.Mechanism == "" {
 		return "the brokers want credentials: set sasl"
 	}
-	switch s.config.SASL.Mechanism {
+	switch a.config.SASL.Mechanism {
 	case mechanismOAuth:
-		return fmt.Sprintf("check the token in sasl.tokenFile (%s)", s.config.SASL.TokenFile)
+		return fmt.Sprintf("check the token in sasl.tokenFile (%s)", a.config.SASL.TokenFile)
 	case mechanismAWS:
 		return "allow the AWS role or user kafka-cluster:Connect on the cluster, and check sasl.region and this machine's clock"
 	}
-	return fmt.Sprintf("check sasl.mechanism (%s), sasl.username (%s) and sasl.password", s.config.SASL.Mechanism, s.config.SASL.Username)
+	password := "sasl.password"
+	if file := a.config.SASL.PasswordFile; file != "" {
+		password = fmt.Sprintf("sasl.passwordFile (%s)", file)
+	}
+	return fmt.Sprintf("check sasl.mechanism (%s), sasl.username (%s) and %s", a.config.SASL.Mechanism, a.config.SASL.Username, password)
 }
 
 // explainConnect says what to do about an error of Open.
-func (s *Sink) explainConnect(ctx context.Context, err error) error {
-	at := "Kafka at " + strings.Join(s.config.Brokers, ", ")
+func (a *access) explainConnect(ctx context.Context, err error) error {
+	at := "Kafka at " + strings.Join(a.config.Brokers, ", ")
 	switch {
 	case ctx.Err() != nil:
 		return fmt.Errorf("connect to %s: %w", at, ctx.Err())
 	case errors.As(err, new(*credentialsError)): // says enough
 		return fmt.Errorf("connect to %s: %w", at, err)
 	case refused(err):
-		return &sink.RefusedError{What: at, Err: err, Hint: s.credentialsHint()}
+		return &sink.RefusedError{What: at, Err: err, Hint: a.credentialsHint()}
 	case certificateRefused(err):
-		return &sink.RefusedError{What: at, Err: err, Hint: s.certificateHint()}
+		return &sink.RefusedError{What: at, Err: err, Hint: a.certificateHint()}
 	case unverified(err):
 		return &sink.RefusedError{What: at, Err: err, Hint: unverifiedHint}
 	}
@@ -96,56 +100,58 @@ func certificateRefused(err error) bool {
 	}, alert.Uint())
 }
 
-func (s *Sink) certificateHint() string {
-	if s.config.TLS.Cert == "" {
+func (a *access) certificateHint() string {
+	if a.config.TLS.Cert == "" {
 		return "the brokers want a client certificate: set tls.cert and tls.key"
 	}
-	return fmt.Sprintf("check tls.cert (%s): who signed it, and until when it is valid", s.config.TLS.Cert)
+	return fmt.Sprintf("check tls.cert (%s): who signed it, and until when it is valid", a.config.TLS.Cert)
 }
 
 // user names who is not allowed something.
-func (s *Sink) user() string {
+func (a *access) user() string {
 	switch {
-	case s.config.SASL.Username != "":
-	case s.config.SASL.Mechanism == mechanismOAuth:
+	case a.config.SASL.Username != "":
+	case a.config.SASL.Mechanism == mechanismOAuth:
 		return "the token's user"
-	case s.config.SASL.Mechanism == mechanismAWS:
+	case a.config.SASL.Mechanism == mechanismAWS:
 		return "the AWS role or user"
-	case s.config.TLS.Cert != "":
+	case a.config.TLS.Cert != "":
 		return "the certificate's user"
 	default:
 		return "the anonymous user"
 	}
-	return fmt.Sprintf("user %q", s.config.SASL.Username)
+	return fmt.Sprintf("user %q", a.config.SASL.Username)
 }
 
+// errNoAnswer is returned for a request that was given up.
+var errNoAnswer = errors.New("no answer in time: check the broker's load and the network")
+
 // explain adds to an error what to do about it.
-func (s *Sink) explain(err error) error {
+func (a *access) explain(err error) error {
 	hint := ""
 	switch {
 	case isAny(err, context.DeadlineExceeded, os.ErrDeadlineExceeded, kgo.ErrClientClosed):
-		// Not wrapped: it is not the caller's deadline.
-		return errors.New("no answer in time: check the broker's load and the network")
-	case isAny(err, kafka.TopicAuthorizationFailed, kafka.ClusterAuthorizationFailed):
-		hint = "allow " + s.user() + " WRITE and DESCRIBE on the topic"
+		return errNoAnswer // not wrapped: it is not the caller's deadline
+	case isAny(err, kerr.TopicAuthorizationFailed, kerr.ClusterAuthorizationFailed):
+		hint = "allow " + a.user() + " WRITE and DESCRIBE on the topic"
 	case refused(err):
-		hint = s.credentialsHint()
+		hint = a.credentialsHint()
 	case certificateRefused(err):
-		hint = s.certificateHint()
+		hint = a.certificateHint()
 	case unverified(err):
 		hint = unverifiedHint
-	case isAny(err, kafka.UnknownTopicOrPartition, protocol.ErrNoTopic, protocol.ErrNoPartition):
+	case isAny(err, kerr.UnknownTopicOrPartition):
 		hint = "the topic was deleted or has lost partitions"
-	case isAny(err, kafka.LeaderNotAvailable, kafka.NotLeaderForPartition, kafka.BrokerNotAvailable,
-		kafka.ReplicaNotAvailable, kafka.FencedLeaderEpoch, kafka.UnknownLeaderEpoch, protocol.ErrNoLeader):
+	case isAny(err, kerr.LeaderNotAvailable, kerr.NotLeaderForPartition, kerr.BrokerNotAvailable,
+		kerr.ReplicaNotAvailable, kerr.FencedLeaderEpoch, kerr.UnknownLeaderEpoch):
 		hint = "the partition's leader is moving or down: check the brokers if this lasts"
-	case isAny(err, kafka.NotEnoughReplicas, kafka.NotEnoughReplicasAfterAppend):
+	case isAny(err, kerr.NotEnoughReplicas, kerr.NotEnoughReplicasAfterAppend):
 		hint = "too few replicas are in sync for min.insync.replicas: check the brokers"
-	case errors.Is(err, kafka.RequestTimedOut):
+	case errors.Is(err, kerr.RequestTimedOut):
 		hint = "the replicas did not confirm in time: check the brokers"
-	case errors.Is(err, kafka.KafkaStorageError):
+	case errors.Is(err, kerr.KafkaStorageError):
 		hint = "check the broker's disk"
-	case errors.Is(err, kafka.InvalidTimestamp):
+	case errors.Is(err, kerr.InvalidTimestamp):
 		hint = "raise the topic's message.timestamp.before.max.ms: events that waited for Kafka keep the time they were seen; or this machine's clock is ahead of the broker's (message.timestamp.after.max.ms)"
 	case isAny(err, io.EOF, io.ErrUnexpectedEOF, net.ErrClosed):
 		hint = "the broker has closed the connection"
@@ -155,24 +161,6 @@ func (s *Sink) explain(err error) error {
 		return err
 	}
 	return fmt.Errorf("%w: %s", err, hint)
-}
-
-// brokerError is an error of franz-go that kafka-go has a type for.
-type brokerError struct {
-	code kafka.Error
-	err  error
-}
-
-func (e *brokerError) Error() string   { return e.err.Error() }
-func (e *brokerError) Unwrap() []error { return []error{e.code, e.err} }
-
-// fromFranz makes an error of franz-go known to the functions above.
-func fromFranz(err error) error {
-	var k *kerr.Error
-	if !errors.As(err, &k) {
-		return err
-	}
-	return &brokerError{kafka.Error(k.Code), err}
 }
 
 // refusal is one topic that is not there, or that we may not use.
@@ -187,13 +175,13 @@ func (e *refusal) Unwrap() error { return e.err }
 // refusalOf makes full a refusal where the cause says that only this topic is
 // concerned.
 func refusalOf(topic string, cause, full error) error {
-	if isAny(cause, kafka.TopicAuthorizationFailed, kafka.UnknownTopicOrPartition, kafka.PolicyViolation) {
+	if isAny(cause, kerr.TopicAuthorizationFailed, kerr.UnknownTopicOrPartition, kerr.PolicyViolation) {
 		return &refusal{topic, full}
 	}
 	return full
 }
 
-// routeError tells the lane of a refusal.
+// routeError makes a [sink.RouteError] of a refusal.
 func routeError(b *event.Batch, err error) error {
 	var r *refusal
 	if !errors.As(err, &r) {

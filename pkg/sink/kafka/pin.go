@@ -1,7 +1,6 @@
 package kafka
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,20 +12,15 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
-// Keys and values of the checkpoint that are written here as well: those of
-// pkg/checkpoint/kafka's TopicPrefix, and of pkg/checkpoint's ResetKey and
-// ResetRequested.
-const (
-	pinPrefix      = "!topic/"
-	resetKey       = "!reset"
-	resetRequested = "requested"
-)
+// pinPrefix starts the keys of the checkpoint under which a Transactional keeps
+// what it knows of the topics it writes to.
+const pinPrefix = "!topic/"
 
 // pin is what the checkpoint holds of a topic since it was first written to.
 type pin struct {
 	partitions int
 	// id is the topic's own (KIP-516): one that was deleted and made again has
-	// another. "" where Kafka does not tell, or an older bridge wrote the pin.
+	// another. "" where Kafka does not say, or an older bridge wrote the pin.
 	id string
 }
 
@@ -41,12 +35,14 @@ func parsePin(s string) (p pin, err error) {
 // String is "<partitions> <id>", or "<partitions>".
 func (p pin) String() string { return strings.TrimSuffix(strconv.Itoa(p.partitions)+" "+p.id, " ") }
 
-// remade reports whether is the topic that was pinned as p has been made anew.
+// remade reports whether the topic that was pinned as p, and is now is, was deleted and made again.
 func (p pin) remade(is pin) bool { return p.id != is.id && p.id != "" && is.id != "" }
 
 // remadeError is a topic that no longer is what was written to.
-func remadeError(topic string) error {
-	return fmt.Errorf("topic %q was deleted and made again: what it held is gone", topic)
+type remadeError struct{ topic string }
+
+func (e *remadeError) Error() string {
+	return fmt.Sprintf("topic %q was deleted and made again: what it held is gone", e.topic)
 }
 
 // pins are the topics that were written to, as they were then. A Transactional keeps
@@ -66,17 +62,17 @@ func scanPins(scan func(prefix []byte, fn func(key, value []byte) error) error) 
 }
 
 // compare says what has become of the topics among those that were found: which were
-// made anew, and of which others the number of partitions has changed, in order.
-func (p pins) compare(found pins) (remade []string, moved []*partitionsError) {
+// deleted and made again, and of which others the number of partitions has changed, in order.
+func (p pins) compare(found map[string]*topic) (remade []string, moved []*partitionsError) {
 	for _, name := range slices.Sorted(maps.Keys(p)) {
 		was := p[name]
 		is, ok := found[name]
 		switch {
 		case !ok:
-		case was.remade(is):
+		case was.remade(is.pin()):
 			remade = append(remade, name)
-		case was.partitions != is.partitions:
-			moved = append(moved, &partitionsError{topic: name, was: was.partitions, is: is.partitions})
+		case was.partitions != len(is.partitions):
+			moved = append(moved, &partitionsError{topic: name, was: was.partitions, is: len(is.partitions)})
 		}
 	}
 	return remade, moved
@@ -113,42 +109,6 @@ func (p pins) encode() ([]byte, error) {
 		r.Partitions[name] = one.partitions
 	}
 	return json.Marshal(r)
-}
-
-// checkPins compares the topics with what they were.
-func (s *Sink) checkPins(ctx context.Context) error {
-	if len(s.pins) == 0 {
-		return nil
-	}
-	names := slices.Sorted(maps.Keys(s.pins))
-	meta, err := s.metadata(ctx, names)
-	if err != nil {
-		return fmt.Errorf("look up topic %q: %w", names[0], s.explain(err))
-	}
-	found := pins{}
-	for _, t := range meta.Topics {
-		if t.Error == nil { // one that is gone or not to be seen is dealt with when it is written to
-			found[t.Name] = pin{partitions: len(t.Partitions)}
-		}
-	}
-	if _, moved := s.pins.compare(found); len(moved) > 0 {
-		return moved[0]
-	}
-	return nil
-}
-
-// pin takes up the topics, which are resolved, that are written to for the first time.
-func (s *Sink) pin(names []string) error {
-	for _, name := range names {
-		t := s.topics[name]
-		switch was, ok := s.pins[name]; {
-		case !ok:
-			s.pins[name] = pin{partitions: len(t.partitions)}
-		case was.partitions != len(t.partitions):
-			return &partitionsError{topic: name, was: was.partitions, is: len(t.partitions)}
-		}
-	}
-	return nil
 }
 
 // refuse makes a changed number of partitions what no retry heals.

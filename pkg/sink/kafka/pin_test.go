@@ -9,7 +9,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
-	store "github.com/kubebridge/kubebridge/pkg/checkpoint/kafka"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
@@ -103,7 +102,7 @@ func TestTopicIsDeleted(t *testing.T) {
 			x := openExact(t, config)
 			deliver(t, x, number("t").batch(20, 0))
 			if !c.pinned {
-				x.pins["t"] = pin{partitions: 3}
+				x.topics.pins["t"] = pin{partitions: 3}
 			}
 			if err := b.DeleteTopic("t"); err != nil {
 				t.Fatal(err)
@@ -140,18 +139,18 @@ func TestPinWithoutID(t *testing.T) {
 	b.topic(t, "t", 3, 0)
 	x := openExact(t, b.config())
 	deliver(t, x, &event.Batch{Seq: 1, Records: []event.Record{record("t", "k", "1", 0)}})
-	old := []event.KV{{Key: []byte(store.TopicPrefix + "t"), Value: []byte("3")}}
+	old := []event.KV{{Key: []byte(pinPrefix + "t"), Value: []byte("3")}}
 	if _, err := x.Write(t.Context(), &event.Batch{Commit: event.Commit{Changes: old}}); err != nil {
 		t.Fatal(err)
 	}
 	x = openExact(t, b.config())
-	if p := x.pins["t"]; p != (pin{partitions: 3}) {
+	if p := x.topics.pins["t"]; p != (pin{partitions: 3}) {
 		t.Fatalf("the pin is %v", p)
 	}
 	deliver(t, x, &event.Batch{Seq: 1, Records: []event.Record{record("t", "k", "2", 0)}})
 	x = openExact(t, b.config())
 	wantRequest(t, x, "")
-	if p := x.pins["t"]; p.partitions != 3 || p.id == "" {
+	if p := x.topics.pins["t"]; p.partitions != 3 || p.id == "" {
 		t.Errorf("the pin is %v, want the topic's id in it", p)
 	}
 }

@@ -4,251 +4,145 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
-	"strings"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
-const (
-	readFetch     = 2 << 20   // bytes asked of a broker at a time
-	readPartition = 512 << 10 // bytes asked of a partition at a time
-	// readStall is how long nothing may come of what is known to be there.
-	readStall = 30 * time.Second
-)
+// stall is how long reading may make no progress: another producer's open
+// transaction can hold back what was written after it, until it times out.
+const stall = 20 * time.Second
 
-// ReaderOptions are what a [Reader] is made of.
-type ReaderOptions struct {
-	Config   Config // completed by NewReader
-	Identity event.Identity
-	// Topics reports whether a topic is read.
-	Topics func(name string) bool
+// span is a part of a partition: the offsets from from up to, but not including, to.
+type span struct {
+	partition
+	from, to int64
 }
 
-// Reader is a [sink.Reader] of a sink's topics. It sees committed records only.
-type Reader struct {
-	opts  []kgo.Opt
-	admin *kadm.Client
-	parts []sink.Part
-	ids   []partition
+// readOptions are those of a client that reads committed records and ends with life.
+func readOptions(life context.Context) []kgo.Opt {
+	return []kgo.Opt{
+		kgo.WithContext(life),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.KeepControlRecords(),
+		kgo.KeepRetryableFetchErrors(),
+		kgo.FetchMaxWait(250 * time.Millisecond),
+		kgo.FetchMaxPartitionBytes(1 << 20),
+		kgo.FetchMaxBytes(4 << 20),
+	}
 }
 
-// NewReader connects and looks the topics up. Wrong credentials are a
-// [sink.RefusedError].
-func NewReader(ctx context.Context, o ReaderOptions) (_ *Reader, err error) {
-	s, err := New(Options{Config: o.Config, Identity: o.Identity})
-	if err != nil {
-		return nil, err
-	}
-	// The sink tells wrong credentials from brokers that are away, which franz-go
-	// tries again in silence.
-	if err := s.Open(ctx, nil); err != nil {
-		return nil, err
-	}
-	if err := s.Close(); err != nil {
-		return nil, err
-	}
-	opts, err := ClientOptions(s.config, o.Identity)
-	if err != nil {
-		return nil, err
-	}
-	opts = append(opts, kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords(),
-		kgo.FetchMaxBytes(readFetch), kgo.FetchMaxPartitionBytes(readPartition))
-	c, err := kgo.NewClient(opts...)
-	if err != nil {
-		return nil, fmt.Errorf("read: %w", err)
-	}
-	r := &Reader{opts: opts, admin: kadm.NewClient(c)}
-	if err := r.lookUp(ctx, o); err != nil {
-		r.Close()
-		return nil, err
-	}
-	return r, nil
-}
-
-func (r *Reader) lookUp(ctx context.Context, o ReaderOptions) error {
-	all, err := r.admin.ListTopics(ctx)
-	if err != nil {
-		return fmt.Errorf("list the topics: %w", err)
-	}
-	var names []string
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		if o.Topics(name) {
-			names = append(names, name)
-		}
-	}
-	if len(names) == 0 {
-		return nil
-	}
-	first, err := r.admin.ListStartOffsets(ctx, names...)
-	if err == nil {
-		err = first.Error()
-	}
-	if err != nil {
-		return fmt.Errorf("look up where the topics begin: %w", err)
-	}
-	end, err := r.admin.ListCommittedOffsets(ctx, names...) // what follows is not yet decided
-	if err == nil {
-		err = end.Error()
-	}
-	if err != nil {
-		return fmt.Errorf("look up where the topics end: %w", err)
-	}
-	compacted := r.compacted(ctx, o.Config.Tombstones, names)
-	for _, name := range names {
-		for id := range len(end[name]) {
-			from, ok := first.Lookup(name, int32(id))
-			to, ok2 := end.Lookup(name, int32(id))
-			if !ok || !ok2 {
-				return fmt.Errorf("read topic %q: the broker does not say where partition %d begins and ends", name, id)
-			}
-			p := partition{topic: name, id: id}
-			r.ids = append(r.ids, p)
-			r.parts = append(r.parts, sink.Part{Name: fmt.Sprintf("%s/%d", name, id), Log: name, First: from.Offset, End: to.Offset, Latest: compacted[name]})
-		}
-	}
-	return nil
-}
-
-// compacted returns which topics are compacted. Without permission to ask, these are the topics of a sink with
-// tombstones.
-func (r *Reader) compacted(ctx context.Context, tombstones bool, names []string) map[string]bool {
-	out := map[string]bool{}
-	for _, name := range names {
-		out[name] = tombstones
-	}
-	configs, _ := r.admin.DescribeTopicConfigs(ctx, names...) // an error of all topics is treated as one of each
-	for _, c := range configs {
-		for _, entry := range c.Configs {
-			if c.Err == nil && entry.Key == cleanupPolicy {
-				out[c.Name] = strings.Contains(entry.MaybeValue(), policyCompact)
-			}
-		}
-	}
-	return out
-}
-
-// Parts implements [sink.Reader].
-func (r *Reader) Parts() []sink.Part { return r.parts }
-
-// At implements [sink.Reader].
-func (r *Reader) At(ctx context.Context, t time.Time) ([]int64, error) {
-	out := make([]int64, len(r.parts))
-	if len(r.parts) == 0 {
-		return out, nil
-	}
-	var names []string
-	for _, p := range r.parts {
-		names = append(names, p.Log)
-	}
-	found, err := r.admin.ListOffsetsAfterMilli(ctx, t.UnixMilli(), slices.Compact(names)...)
-	if err == nil {
-		err = found.Error()
-	}
-	if err != nil {
-		return nil, fmt.Errorf("look up what the topics held at %s: %w", t.Format(time.RFC3339), err)
-	}
-	for i, p := range r.parts {
-		out[i] = p.End
-		if at, ok := found.Lookup(p.Log, int32(r.ids[i].id)); ok && at.Offset >= 0 {
-			out[i] = min(at.Offset, p.End)
-		}
-	}
-	return out, nil
-}
-
-// Read implements [sink.Reader]. Kafka cannot leave records out.
-func (r *Reader) Read(ctx context.Context, ranges []sink.Range, _ bool, fn func(*sink.Message) error) error {
-	var (
-		from = map[string]map[int32]kgo.Offset{}
-		left = map[partition]int{}
-	)
-	for i, want := range ranges {
-		if want.From >= want.To {
+// read calls fn for the committed records of spans, in order within each; i is the span's index. Control records and
+// records of aborted transactions take offsets: they only mark progress. An error of fn ends the reading and is returned,
+// but [sink.ErrEnough], which ends that of its span.
+func (a *admin) read(ctx context.Context, spans []span, fn func(i int, r *kgo.Record) error) error {
+	r := reading{left: map[partition]int{}, spans: spans, fn: fn}
+	offsets, topics := map[string]map[int32]kgo.Offset{}, []string{}
+	for i, s := range spans {
+		if s.from >= s.to {
 			continue
 		}
-		p := r.ids[i]
-		if from[p.topic] == nil {
-			from[p.topic] = map[int32]kgo.Offset{}
+		if offsets[s.topic] == nil {
+			offsets[s.topic] = map[int32]kgo.Offset{}
+			topics = append(topics, s.topic)
 		}
-		from[p.topic][int32(p.id)] = kgo.NewOffset().At(want.From)
-		left[p] = i
+		offsets[s.topic][int32(s.id)] = kgo.NewOffset().At(s.from)
+		r.left[s.partition] = i
 	}
-	if len(left) == 0 {
+	if len(r.left) == 0 {
 		return nil
 	}
-	c, err := kgo.NewClient(append(slices.Clip(r.opts), kgo.ConsumePartitions(from))...)
-	if err != nil {
-		return fmt.Errorf("read: %w", err)
-	}
-	defer c.Close()
-	var m sink.Message
-	for len(left) > 0 {
-		fetches, err := r.poll(ctx, c)
-		if err != nil {
-			return fmt.Errorf("read %s: %w", r.parts[anyOf(left)].Name, err)
+	var failed error // by fn: it is no matter of the client's
+	err := a.do(ctx, 0, func(ctx context.Context, c *kgo.Client) (err error) {
+		c.AddConsumePartitions(offsets)
+		if failed, err = r.run(ctx, c); err == nil {
+			c.PurgeTopicsFromConsuming(topics...)
+			c.ResumeFetchPartitions(r.done)
 		}
-		for iter := fetches.RecordIter(); !iter.Done(); {
-			k := iter.Next()
-			p := partition{topic: k.Topic, id: int(k.Partition)}
-			i, ok := left[p]
-			if !ok {
-				continue
+		return err
+	})
+	if err != nil {
+		a.close() // it would go on reading
+		return err
+	}
+	return failed
+}
+
+// reading is one call of read.
+type reading struct {
+	spans []span
+	left  map[partition]int // indexes of spans
+	done  map[string][]int32
+	fn    func(i int, r *kgo.Record) error
+	last  error // of the brokers, which may go away
+}
+
+// run returns an error of fn, or of the brokers.
+func (r *reading) run(ctx context.Context, c *kgo.Client) (failed, err error) {
+	r.done = map[string][]int32{}
+	for len(r.left) > 0 {
+		wait, cancel := context.WithTimeout(ctx, stall)
+		progress := false
+		for !progress && wait.Err() == nil && err == nil {
+			fetches := c.PollFetches(wait)
+			progress = !fetches.Empty()
+			err = r.note(wait, fetches)
+			for iter := fetches.RecordIter(); !iter.Done() && failed == nil; {
+				failed = r.take(c, iter.Next())
 			}
-			var err error
-			if k.Offset < ranges[i].To && !k.Attrs.IsControl() {
-				m.Part, m.Offset, m.Value, m.Headers = i, k.Offset, k.Value, m.Headers[:0]
-				for _, h := range k.Headers {
-					m.Headers = append(m.Headers, sink.Header{Name: h.Key, Value: h.Value})
-				}
-				err = fn(&m)
-			}
-			if err != nil && !errors.Is(err, sink.ErrEnough) {
-				return err
-			}
-			if err != nil || k.Offset >= ranges[i].To-1 {
-				delete(left, p)
-				c.PauseFetchPartitions(map[string][]int32{p.topic: {int32(p.id)}})
-			}
+		}
+		cancel()
+		switch {
+		case failed != nil:
+			return failed, nil
+		case progress:
+		case err != nil:
+			return nil, err
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case r.last != nil:
+			return nil, fmt.Errorf("nothing came for %v: %w", stall, r.last)
+		default:
+			return nil, fmt.Errorf("nothing came for %v of what the brokers say is there: another producer's transaction may be open on it: if this lasts, `kafka-transactions.sh find-hanging` says which", stall)
+		}
+	}
+	return nil, nil
+}
+
+// note takes up the errors of a poll, and returns one that does not go away.
+func (r *reading) note(wait context.Context, fetches kgo.Fetches) error {
+	for _, f := range fetches.Errors() {
+		if wait.Err() != nil {
+			return nil
+		}
+		r.last = f.Err
+		var code *kerr.Error
+		if errors.As(f.Err, &code) && !code.Retriable {
+			return fmt.Errorf("partition %s/%d: %w", f.Topic, f.Partition, f.Err)
 		}
 	}
 	return nil
 }
 
-func anyOf(left map[partition]int) int {
-	for _, i := range left {
-		return i
+// take hands a record on.
+func (r *reading) take(c *kgo.Client, k *kgo.Record) (err error) {
+	p := partition{topic: k.Topic, id: int(k.Partition)}
+	i, ok := r.left[p]
+	if !ok {
+		return nil
 	}
-	return 0
+	to := r.spans[i].to
+	if k.Offset < to && !k.Attrs.IsControl() {
+		err = r.fn(i, k)
+	}
+	if enough := errors.Is(err, sink.ErrEnough); enough || err == nil && k.Offset >= to-1 {
+		err = nil
+		delete(r.left, p)
+		r.done[p.topic] = append(r.done[p.topic], int32(p.id))
+		c.PauseFetchPartitions(map[string][]int32{p.topic: {int32(p.id)}})
+	}
+	return err
 }
-
-// poll waits for the next records.
-func (r *Reader) poll(ctx context.Context, c *kgo.Client) (kgo.Fetches, error) {
-	waiting, cancel := context.WithTimeout(ctx, readStall)
-	defer cancel()
-	fetches := c.PollFetches(waiting)
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	for _, f := range fetches.Errors() {
-		switch {
-		case errors.Is(f.Err, context.DeadlineExceeded):
-			return nil, fmt.Errorf("nothing came for %s of what the brokers say is there", readStall)
-		case errors.Is(f.Err, kerr.OffsetOutOfRange):
-			return nil, fmt.Errorf("partition %s/%d: retention has removed what was about to be read: try again", f.Topic, f.Partition)
-		default:
-			return nil, fmt.Errorf("partition %s/%d: %w", f.Topic, f.Partition, f.Err)
-		}
-	}
-	return fetches, nil
-}
-
-// Close implements [sink.Reader].
-func (r *Reader) Close() { r.admin.Close() }

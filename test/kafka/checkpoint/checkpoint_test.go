@@ -12,12 +12,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kgo"
-
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint/checkpointtest"
-	store "github.com/kubebridge/kubebridge/pkg/checkpoint/kafka"
 	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/sink/kafka"
 	"github.com/kubebridge/kubebridge/test/kafka/kafkatest"
 )
 
@@ -26,11 +24,13 @@ func TestMain(m *testing.M) {
 }
 
 // open opens a store that stands alone at "addresses bridge".
-func open(place string) (*store.Store, error) {
+func open(place string) (*kafka.Store, error) {
 	addrs, bridge, _ := strings.Cut(place, " ")
-	s, err := store.New(store.Options{
-		Client:     []kgo.Opt{kgo.SeedBrokers(strings.Split(addrs, ",")...)},
-		Identity:   event.Identity{Bridge: bridge, Cluster: "c", ClusterUID: "uid", Sink: "audit"},
+	s, err := kafka.NewStore(kafka.StoreOptions{
+		Options: kafka.Options{
+			Config:   kafka.Config{Brokers: strings.Split(addrs, ",")},
+			Identity: event.Identity{Bridge: bridge, Cluster: "c", ClusterUID: "uid", Sink: "audit"},
+		},
 		StandAlone: true,
 	})
 	if err != nil {
@@ -53,7 +53,7 @@ func TestStore(t *testing.T) {
 		bridge := fmt.Sprintf("test-%d-%d", run, n)
 		t.Cleanup(func() {
 			if !c.Owned() {
-				_ = c.DeleteTopic(context.Background(), store.TopicFor("", event.Identity{Bridge: bridge, Cluster: "c", Sink: "audit"}))
+				_ = c.DeleteTopic(context.Background(), kafka.CheckpointTopic("", event.Identity{Bridge: bridge, Cluster: "c", Sink: "audit"}))
 			}
 		})
 		return strings.Join(c.Addrs(), ",") + " " + bridge
@@ -68,7 +68,7 @@ func TestStore(t *testing.T) {
 	t.Run("restart of many objects", func(t *testing.T) { restart(t, place(t)) })
 }
 
-func mustOpen(t *testing.T, place string) *store.Store {
+func mustOpen(t *testing.T, place string) *kafka.Store {
 	t.Helper()
 	s, err := open(place)
 	if err != nil {

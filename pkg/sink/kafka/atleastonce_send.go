@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync/atomic"
 
 	"github.com/segmentio/kafka-go"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
 
@@ -24,106 +24,6 @@ const (
 	// record alone excepted. It matters for broadcasts over many partitions.
 	inFlightBytes = 8 << 20
 )
-
-type partition struct {
-	topic string
-	id    int
-}
-
-// delivery is one record in one partition.
-type delivery struct {
-	sink.Place
-	partition
-}
-
-// queue is what is to be written to a partition, in order.
-type queue struct {
-	partition
-	topic *topic
-	rest  []item
-	// alone is how many records at the front are sent one per request, to find
-	// the one that the broker rejects.
-	alone int
-	stale bool  // the topic's limit has proved too high
-	acked []int // indexes
-	err   error
-}
-
-type item struct {
-	index int
-	size  int
-}
-
-// plan divides what is not yet acknowledged into queues. A record that is too
-// large is found here, before anything is sent.
-func (s *Sink) plan(ctx context.Context, b *event.Batch) ([]*queue, error) {
-	var (
-		queues []*queue
-		places []sink.Place
-		t      *topic
-		ofT    []*queue // by the partition's place
-	)
-	byTopic := map[*topic][]*queue{}
-	if len(s.progress.acked) > 0 {
-		places = sink.Places(b.Records)
-	}
-	for i := range b.Records {
-		r := &b.Records[i]
-		if i == 0 || r.Route != b.Records[i-1].Route {
-			t = s.topics[r.Route]
-			if ofT = byTopic[t]; ofT == nil {
-				ofT = make([]*queue, len(t.partitions))
-				byTopic[t] = ofT
-			}
-		}
-		it := item{index: i, size: t.size(r)}
-		pending := false
-		for at, end := t.span(r); at < end; at++ {
-			p := partition{r.Route, t.partitions[at]}
-			if places != nil && s.progress.acked[delivery{places[i], p}] {
-				continue
-			}
-			pending = true
-			if ofT[at] == nil {
-				ofT[at] = &queue{partition: p, topic: t}
-				queues = append(queues, ofT[at])
-			}
-			ofT[at].rest = append(ofT[at].rest, it)
-		}
-		if !pending || batchOverhead+it.size <= t.limit {
-			continue
-		}
-		// The limit may have been raised since it was read.
-		if err := s.readLimits(ctx, []string{r.Route}); err != nil {
-			return nil, err
-		}
-		if n := batchOverhead + it.size; n > t.limit {
-			return nil, &sink.RecordError{
-				Index: i, Size: n, Limit: t.limit,
-				Err: fmt.Errorf("max.message.bytes of topic %q", r.Route),
-			}
-		}
-	}
-	return queues, nil
-}
-
-// choose returns the partitions that r belongs in.
-func (t *topic) choose(r *event.Record) []int {
-	from, to := t.span(r)
-	return t.partitions[from:to]
-}
-
-// span is where they stand among the topic's.
-func (t *topic) span(r *event.Record) (from, to int) {
-	if r.Broadcast {
-		return 0, len(t.partitions)
-	}
-	t.hashed = append(t.hashed[:0], r.Key...)
-	// Consistent: a record without a key has one place too.
-	id := kafka.Murmur2Balancer{Consistent: true}.Balance(kafka.Message{Key: t.hashed}, t.partitions...)
-	from, _ = slices.BinarySearch(t.partitions, id)
-	return from, from + 1
-}
 
 // send writes the queues. When it returns, no request is under way, except one
 // that was given up because ctx ended or no answer came.
@@ -167,8 +67,8 @@ func (s *Sink) step(ctx context.Context, conn *link, budget *semaphore.Weighted,
 		q.alone = max(q.alone-n, 0)
 		return nil
 	case !aboutRecords(err):
-		full := fmt.Errorf("topic %q, partition %d: %w", q.partition.topic, q.id, s.explain(err))
-		if errors.Is(err, kafka.TopicAuthorizationFailed) { // that it is not there has to be looked up first
+		full := fmt.Errorf("topic %q, partition %d: %w", q.partition.topic, q.id, s.topics.explain(err))
+		if errors.Is(err, kerr.TopicAuthorizationFailed) { // that it is not there has to be looked up first
 			return &refusal{q.partition.topic, full}
 		}
 		return full
@@ -222,20 +122,8 @@ func (q *queue) chunk() (n, bytes int) {
 	return n, bytes
 }
 
-// reject makes the error for the record at the front.
-func (q *queue) reject(err error) *sink.RecordError {
-	e := &sink.RecordError{Index: q.rest[0].index, Err: fmt.Errorf("topic %q, partition %d: %w", q.partition.topic, q.id, err)}
-	if tooLarge(err) {
-		// The broker has a lower limit than the topic shows, and does not say
-		// which: any smaller record is worth trying.
-		e.Size = batchOverhead + q.rest[0].size
-		e.Limit = min(q.topic.limit, e.Size-1)
-	}
-	return e
-}
-
 // settle remembers what was acknowledged and picks the error to return: a record
-// to be replaced before all others, since the lane can do that at once, and for the
+// to be replaced before all others, since the caller can do that at once, and for the
 // same reason a refused topic before what has to be waited for.
 func (s *Sink) settle(b *event.Batch, queues []*queue) error {
 	var failed error
@@ -283,5 +171,5 @@ func (l *link) produce(ctx context.Context, p partition, records []kafka.Record)
 	if err != nil {
 		return l.cause(err)
 	}
-	return resp.Error
+	return fromKafkaGo(resp.Error)
 }

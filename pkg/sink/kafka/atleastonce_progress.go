@@ -13,7 +13,7 @@ type progress struct {
 	complete bool
 	mark     []byte // that complete comes with
 	// acked is kept per record and not as a number per partition, because a
-	// record that the lane replaces may go to another partition.
+	// record that the caller replaces may go to another partition.
 	acked map[delivery]bool
 }
 
@@ -26,7 +26,7 @@ func (s *Sink) pending(records []event.Record) func(i int) bool {
 	places := sink.Places(records)
 	return func(i int) bool {
 		r := &records[i]
-		t := s.topics[r.Route]
+		t := s.topics.known[r.Route]
 		return t == nil || slices.ContainsFunc(t.choose(r), func(id int) bool { return !s.progress.acked[delivery{places[i], partition{r.Route, id}}] })
 	}
 }

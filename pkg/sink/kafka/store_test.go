@@ -22,17 +22,18 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-func options(t *testing.T, b *kfake.Cluster) Options {
-	return Options{
-		Client: []kgo.Opt{kgo.SeedBrokers(b.ListenAddrs()...)}, Topic: "checkpoint", Identity: lane, TransactionTimeout: 3 * time.Second,
-		Logger: zaptest.NewLogger(t), StandAlone: true,
+// storeOptions are those of a store that stands alone.
+func storeOptions(t *testing.T, b *bus) StoreOptions {
+	return StoreOptions{
+		Options: Options{Config: b.config(), Identity: identity, Logger: zaptest.NewLogger(t)},
+		Topic:   "checkpoint", TransactionTimeout: 3 * time.Second, StandAlone: true,
 	}
 }
 
-// load opens a store until the test ends.
-func load(t *testing.T, o Options) *Store {
+// loadStore opens a store until the test ends.
+func loadStore(t *testing.T, o StoreOptions) *Store {
 	t.Helper()
-	s, err := New(o)
+	s, err := NewStore(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,12 +57,12 @@ func expect(t *testing.T, s checkpoint.Store, key, want string) {
 // its way.
 func TestTornCommit(t *testing.T) {
 	b := startBus(t)
-	s := load(t, options(t, b))
+	s := loadStore(t, storeOptions(t, b))
 	if err := s.Commit(t.Context(), []event.KV{kv("e/a", "1"), kv("p/x", "1")}); err != nil {
 		t.Fatal(err)
 	}
 	// A producer of the same transactional.id that dies before the end.
-	c, err := kgo.NewClient(append(options(t, b).Client, kgo.TransactionalID(TransactionalID(lane)))...)
+	c, err := kgo.NewClient(kgo.SeedBrokers(b.brokers...), kgo.TransactionalID(TransactionalID(identity)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,14 +75,14 @@ func TestTornCommit(t *testing.T) {
 		}
 	}
 	c.Close()
-	again := load(t, options(t, b))
+	again := loadStore(t, storeOptions(t, b))
 	expect(t, again, "e/a", "1")
 	expect(t, again, "e/b", "")
 	expect(t, again, "p/x", "1")
 	if err := again.Commit(t.Context(), []event.KV{kv("e/b", "2")}); err != nil {
 		t.Fatal(err)
 	}
-	last := load(t, options(t, b))
+	last := loadStore(t, storeOptions(t, b))
 	expect(t, last, "e/a", "1")
 	expect(t, last, "e/b", "2")
 }
@@ -89,8 +90,8 @@ func TestTornCommit(t *testing.T) {
 // The older of two processes ends with ErrFenced and cannot write any more.
 func TestTakenOver(t *testing.T) {
 	b := startBus(t)
-	old := load(t, options(t, b))
-	young := load(t, options(t, b))
+	old := loadStore(t, storeOptions(t, b))
+	young := loadStore(t, storeOptions(t, b))
 	for range 2 {
 		err := errors.New("")
 		for err != nil && !errors.Is(err, checkpoint.ErrFenced) {
@@ -103,14 +104,14 @@ func TestTakenOver(t *testing.T) {
 	if err := young.Commit(t.Context(), []event.KV{kv("e/a", "young")}); err != nil {
 		t.Errorf("the younger one was disturbed: %v", err)
 	}
-	expect(t, load(t, options(t, b)), "e/a", "young")
+	expect(t, loadStore(t, storeOptions(t, b)), "e/a", "young")
 }
 
 // Kafka answers that a transaction is committed before consumers can see it. That
 // is no loss, and nothing for consumers to be told of.
 func TestCommittedNotYetSeen(t *testing.T) {
 	b := startBus(t)
-	s := load(t, options(t, b))
+	s := loadStore(t, storeOptions(t, b))
 	if err := s.Commit(t.Context(), []event.KV{kv("e/a", "1")}); err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +146,7 @@ func TestCommittedNotYetSeen(t *testing.T) {
 // client, killed by then, would report an end that it never asked for.
 func TestStoppedBeforeTheEnd(t *testing.T) {
 	b := startBus(t)
-	s := load(t, options(t, b))
+	s := loadStore(t, storeOptions(t, b))
 	ctx, stop := context.WithCancel(t.Context())
 	err := s.Transact(ctx, 1, []event.KV{kv("e/a", "1")}, func(_ context.Context, c *kgo.Client) error {
 		defer stop()
@@ -154,7 +155,7 @@ func TestStoppedBeforeTheEnd(t *testing.T) {
 	if !errors.Is(err, context.Canceled) || errors.Is(err, errUnknown) {
 		t.Errorf("Transact: %v, want that it was stopped, and no doubt", err)
 	}
-	expect(t, load(t, options(t, b)), "e/a", "")
+	expect(t, loadStore(t, storeOptions(t, b)), "e/a", "")
 }
 
 // answer is what a broker says to every record of a request, of which it writes none.
@@ -180,7 +181,7 @@ func answer(e *kerr.Error) func(kmsg.Request) (kmsg.Response, error, bool) {
 // know where: that is no sign of a topic that was made again.
 func TestWrittenNobodyKnowsWhere(t *testing.T) {
 	b := startBus(t)
-	s := load(t, options(t, b))
+	s := loadStore(t, storeOptions(t, b))
 	if err := s.Commit(t.Context(), []event.KV{kv("e/a", "1")}); err != nil {
 		t.Fatal(err)
 	}
@@ -191,7 +192,7 @@ func TestWrittenNobodyKnowsWhere(t *testing.T) {
 	if err := s.Commit(t.Context(), []event.KV{kv("e/a", "3")}); err != nil {
 		t.Fatal(err)
 	}
-	expect(t, load(t, options(t, b)), "e/a", "3")
+	expect(t, loadStore(t, storeOptions(t, b)), "e/a", "3")
 }
 
 // After some errors the client begins with a new producer, in silence, and Kafka aborts
@@ -201,9 +202,9 @@ func TestProducerRenewedInTransaction(t *testing.T) {
 	if err := b.CreateTopic("events", 1, nil); err != nil {
 		t.Fatal(err)
 	}
-	o := options(t, b)
+	o := storeOptions(t, b)
 	o.Client = append(o.Client, kgo.MetadataMinAge(10*time.Millisecond)) // which it waits for before it tries again
-	s := load(t, o)
+	s := loadStore(t, o)
 	forget := answer(kerr.UnknownProducerID)
 	transact := func(seq uint64, between func()) error {
 		return s.Transact(t.Context(), seq, []event.KV{kv("e/a", fmt.Sprint(seq))}, func(ctx context.Context, c *kgo.Client) error {
@@ -225,21 +226,21 @@ func TestProducerRenewedInTransaction(t *testing.T) {
 	if err := transact(2, nothing); err != nil {
 		t.Fatal(err)
 	}
-	expect(t, load(t, options(t, b)), "e/a", "2")
+	expect(t, loadStore(t, storeOptions(t, b)), "e/a", "2")
 }
 
 // Control records and aborted ones stand at the end: reading must not wait for
 // what never comes.
 func TestEndsWithAborted(t *testing.T) {
 	b := startBus(t)
-	s := load(t, options(t, b))
+	s := loadStore(t, storeOptions(t, b))
 	b.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.EndTxn}, Err: kerr.InvalidTxnState, Count: 1})
 	if err := s.Commit(t.Context(), []event.KV{kv("e/a", "1")}); err == nil {
 		t.Fatal("the commit was not refused")
 	}
 	s.Close()
 	began := time.Now()
-	again := load(t, options(t, b))
+	again := loadStore(t, storeOptions(t, b))
 	expect(t, again, "e/a", "")
 	if took := time.Since(began); took > stall/2 {
 		t.Errorf("reading took %v", took)
@@ -248,15 +249,15 @@ func TestEndsWithAborted(t *testing.T) {
 
 func TestNotOurs(t *testing.T) {
 	b := startBus(t)
-	load(t, options(t, b))
+	loadStore(t, storeOptions(t, b))
 	for name, change := range map[string]func(*event.Identity){
 		"cluster": func(id *event.Identity) { id.ClusterUID = "other" },
 		"bridge":  func(id *event.Identity) { id.Bridge = "other" },
 		"sink":    func(id *event.Identity) { id.Sink = "other" },
 	} {
-		o := options(t, b)
+		o := storeOptions(t, b)
 		change(&o.Identity)
-		s, err := New(o)
+		s, err := NewStore(o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -265,9 +266,9 @@ func TestNotOurs(t *testing.T) {
 		}
 		s.Close()
 	}
-	o := options(t, b)
+	o := storeOptions(t, b)
 	o.Identity.Cluster = "renamed" // may change
-	load(t, o)
+	loadStore(t, o)
 }
 
 // A topic that forgets, or has several partitions, is refused at the start, and by who checks a configuration.
@@ -284,23 +285,23 @@ func TestUnusableTopic(t *testing.T) {
 		if err := b.CreateTopic(topic, c.partitions, map[string]string{"cleanup.policy": c.policy}); err != nil {
 			t.Fatal(err)
 		}
-		o := options(t, b)
+		o := storeOptions(t, b)
 		o.Topic = topic
-		s, err := New(o)
+		s, err := NewStore(o)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer s.Close()
-		_, _, checked := Check(t.Context(), o)
+		_, _, checked := CheckStore(t.Context(), o)
 		for what, err := range map[string]error{"Load": s.Load(t.Context()), "Check": checked} {
 			if !errors.Is(err, checkpoint.ErrUnusable) || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), topic) {
 				t.Errorf("%s: %v, want ErrUnusable with %q", what, err, c.says)
 			}
 		}
 	}
-	o := options(t, b)
+	o := storeOptions(t, b)
 	o.Topic = "made"
-	load(t, o)
+	loadStore(t, o)
 	if p := b.TopicInfo("made").Configs["cleanup.policy"]; p == nil || *p != "compact" || len(b.PartitionInfos("made")) != 1 {
 		t.Errorf("the topic was created with policy %v and %d partitions", p, len(b.PartitionInfos("made")))
 	}
@@ -309,7 +310,7 @@ func TestUnusableTopic(t *testing.T) {
 // A topic that is made anew with several partitions while the bridge runs is tried again until somebody corrects it.
 func TestUnusableLater(t *testing.T) {
 	b := startBus(t)
-	s := load(t, options(t, b))
+	s := loadStore(t, storeOptions(t, b))
 	if err := s.Commit(t.Context(), []event.KV{kv("e/a", "1")}); err != nil {
 		t.Fatal(err)
 	}
@@ -329,18 +330,18 @@ func TestUnusableLater(t *testing.T) {
 	}
 	remake(1)
 	untilLost(t, s)
-	wantReset(t, options(t, b))
+	wantReset(t, storeOptions(t, b))
 }
 
 // Without its beginning nobody knows whose it was, nor what is missing.
 func TestBeginningLost(t *testing.T) {
 	b := startBus(t)
-	s := load(t, options(t, b))
+	s := loadStore(t, storeOptions(t, b))
 	if err := s.Commit(t.Context(), []event.KV{{Key: checkpoint.IdentityKey()}, kv("e/a", "1")}); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 { // also when the first to notice crashes
-		again := load(t, options(t, b))
+		again := loadStore(t, storeOptions(t, b))
 		expect(t, again, string(checkpoint.ResetKey()), string(checkpoint.ResetRequested()))
 		again.Close()
 	}
@@ -348,16 +349,16 @@ func TestBeginningLost(t *testing.T) {
 
 func TestLookAndReset(t *testing.T) {
 	b := startBus(t)
-	o := options(t, b)
-	if _, _, err := Look(t.Context(), o); !errors.Is(err, fs.ErrNotExist) {
+	o := storeOptions(t, b)
+	if _, _, err := ReadStore(t.Context(), o); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("Look where nothing is: %v, want ErrNotExist", err)
 	}
-	s := load(t, o)
-	if err := s.Commit(t.Context(), []event.KV{kv("e/a", "1"), kv(TopicPrefix+"t", "4")}); err != nil {
+	s := loadStore(t, o)
+	if err := s.Commit(t.Context(), []event.KV{kv("e/a", "1"), kv(pinPrefix+"t", "4")}); err != nil {
 		t.Fatal(err)
 	}
-	seen, id, err := Look(t.Context(), o)
-	if err != nil || id != lane {
+	seen, id, err := ReadStore(t.Context(), o)
+	if err != nil || id != identity {
 		t.Fatalf("Look: %v, %v", id, err)
 	}
 	expect(t, seen, "e/a", "1")
@@ -368,16 +369,16 @@ func TestLookAndReset(t *testing.T) {
 	other := o
 	other.Identity = event.Identity{Bridge: "other", Cluster: "c", ClusterUID: "u", Sink: "s"}
 	for _, empty := range []bool{false, true} {
-		if err := Reset(t.Context(), Options{Client: o.Client, Topic: o.Topic}, empty); err != nil {
+		if err := ResetStore(t.Context(), StoreOptions{Options: Options{Config: o.Config}, Topic: o.Topic}, empty); err != nil {
 			t.Fatal(err)
 		}
 		kept := "2"
 		if empty {
 			o, kept = other, ""
 		}
-		again := load(t, o)
+		again := loadStore(t, o)
 		expect(t, again, string(checkpoint.ResetKey()), string(checkpoint.ResetRequested()))
-		expect(t, again, TopicPrefix+"t", "")
+		expect(t, again, pinPrefix+"t", "")
 		expect(t, again, "e/a", kept)
 		again.Close()
 	}
@@ -390,14 +391,14 @@ func TestOtherFormats(t *testing.T) {
 		name, identity string
 		want           error
 	}{
-		{"older", `{"version":1,"identity":{"bridge":"kubebridge","cluster":"prod","clusterUID":"5b8f1c34-7a2e-4c8a-9f39-0e1f8f2f4a11","sink":"audit"}}`, checkpoint.ErrOlder},
-		{"newer", `{"version":99,"identity":{"bridge":"kubebridge","cluster":"prod","clusterUID":"5b8f1c34-7a2e-4c8a-9f39-0e1f8f2f4a11","sink":"audit"}}`, checkpoint.ErrNewer},
+		{"older", `{"version":1,"identity":{"bridge":"test","cluster":"c","clusterUID":"uid","sink":"audit"}}`, checkpoint.ErrOlder},
+		{"newer", `{"version":99,"identity":{"bridge":"test","cluster":"c","clusterUID":"uid","sink":"audit"}}`, checkpoint.ErrNewer},
 		{"damaged", `{`, checkpoint.ErrCorrupt},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := startBus(t)
-			o := options(t, b)
-			running := load(t, o)
+			o := storeOptions(t, b)
+			running := loadStore(t, o)
 			old := make([]event.KV, 0, 2*copyAtOnce+1)
 			for i := range 2 * copyAtOnce {
 				old = append(old, kv(fmt.Sprintf("e/pods/ns/%04d", i), "x"))
@@ -405,21 +406,21 @@ func TestOtherFormats(t *testing.T) {
 			if err := running.Commit(t.Context(), append(old, event.KV{Key: checkpoint.IdentityKey(), Value: []byte(c.identity)})); err != nil {
 				t.Fatal(err)
 			}
-			s, err := New(o)
+			s, err := NewStore(o)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer s.Close()
-			_, _, looked := Look(t.Context(), o)
+			_, _, looked := ReadStore(t.Context(), o)
 			for what, err := range map[string]error{"Load": s.Load(t.Context()), "Look": looked} {
 				if !errors.Is(err, c.want) || !strings.Contains(err.Error(), "`bridge checkpoint reset --sink audit`") || !strings.Contains(err.Error(), `"checkpoint"`) {
 					t.Errorf("%s: %v, want %v with the topic and the command", what, err, c.want)
 				}
 			}
-			if err := Reset(t.Context(), o, false); !errors.Is(err, c.want) {
+			if err := ResetStore(t.Context(), o, false); !errors.Is(err, c.want) {
 				t.Errorf("Reset of what cannot be read: %v, want %v", err, c.want)
 			}
-			if err := Reset(t.Context(), o, true); err != nil {
+			if err := ResetStore(t.Context(), o, true); err != nil {
 				t.Fatal(err)
 			}
 			for range 2 { // the first one only learns that its producer is not taken any more
@@ -428,7 +429,7 @@ func TestOtherFormats(t *testing.T) {
 			if !errors.Is(err, checkpoint.ErrFenced) {
 				t.Errorf("the running bridge: %v, want ErrFenced", err)
 			}
-			again := load(t, o)
+			again := loadStore(t, o)
 			expect(t, again, string(checkpoint.ResetKey()), string(checkpoint.ResetRequested()))
 			err = again.Scan([]byte("e/"), func(key, _ []byte) error { return fmt.Errorf("%s is left", key) })
 			if err != nil {
@@ -441,7 +442,7 @@ func TestOtherFormats(t *testing.T) {
 // Loading is tried again until it works, from where it was.
 func TestLoadAgain(t *testing.T) {
 	b := startBus(t)
-	s := load(t, options(t, b))
+	s := loadStore(t, storeOptions(t, b))
 	if err := s.Commit(t.Context(), []event.KV{kv("e/a", "1")}); err != nil {
 		t.Fatal(err)
 	}
@@ -455,7 +456,7 @@ func TestLoadAgain(t *testing.T) {
 		resp.ErrorCode = kerr.TransactionalIDAuthorizationFailed.Code
 		return resp, nil, true
 	})
-	again, err := New(options(t, b))
+	again, err := NewStore(storeOptions(t, b))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -475,7 +476,7 @@ func TestRestartOfManyObjects(t *testing.T) {
 		t.Skip("some seconds")
 	}
 	b := startBus(t)
-	s := load(t, options(t, b))
+	s := loadStore(t, storeOptions(t, b))
 	const objects = 100_000
 	entry := func(i, rv int) event.KV {
 		return event.KV{
@@ -499,7 +500,7 @@ func TestRestartOfManyObjects(t *testing.T) {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	again, err := New(options(t, b))
+	again, err := NewStore(storeOptions(t, b))
 	if err != nil {
 		t.Fatal(err)
 	}

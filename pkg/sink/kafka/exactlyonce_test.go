@@ -17,13 +17,12 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
-	store "github.com/kubebridge/kubebridge/pkg/checkpoint/kafka"
 	"github.com/kubebridge/kubebridge/pkg/consumer"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
-var checkpointTopic = store.TopicFor("", identity)
+var checkpointTopic = CheckpointTopic("", identity)
 
 // position is the change of the checkpoint that goes with batch n.
 func position(n uint64) []event.KV {
@@ -325,18 +324,14 @@ func TestPinnedPartitions(t *testing.T) {
 			t.Errorf("%v, want a RefusedError about the partitions", err)
 		}
 	}
-	x.topics.drop() // as any failed request does: metadata is then fresh
+	x.topics.forget() // as any failed request does
 	_, err := x.Write(t.Context(), n.batch(20, 0))
 	want(err)
 	again := newExact(t, b.config())
 	defer again.Close()
 	want(again.Open(t.Context(), nil))
 
-	opts, err := ClientOptions(b.config(), identity)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := store.Reset(t.Context(), store.Options{Client: opts, Topic: checkpointTopic}, false); err != nil {
+	if err := ResetStore(t.Context(), StoreOptions{Options: Options{Config: b.config()}, Topic: checkpointTopic}, false); err != nil {
 		t.Fatal(err)
 	}
 	fresh := openExact(t, b.config())
@@ -360,21 +355,13 @@ func TestForeignCheckpoint(t *testing.T) {
 	})
 	other := identity
 	other.ClusterUID = "another"
-	opts, err := ClientOptions(b.config(), other)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := store.New(store.Options{Client: opts, Identity: other})
-	if err != nil {
-		t.Fatal(err)
-	}
 	c := b.config()
 	c.Delivery = exactlyOnce
-	foreign, err := NewTransactional(Options{Config: c, Identity: other}, s)
+	s, err := NewStore(StoreOptions{Options: Options{Config: c, Identity: other}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	y := &owned{foreign, s}
+	y := &owned{NewTransactional(s), s}
 	defer y.Close()
 	if err := y.Open(t.Context(), nil); !errors.Is(err, checkpoint.ErrForeign) || !strings.Contains(err.Error(), checkpointTopic) {
 		t.Errorf("Open of a foreign checkpoint: %v, want ErrForeign with the topic", err)
@@ -416,8 +403,8 @@ func TestCheckpointTopicMadeAnew(t *testing.T) {
 	n.checkExactly(t, b.consumeCommitted(t, "t"))
 	again := openExact(t, b.config())
 	wantPosition(t, again, 7)
-	if p := again.pins["t"]; p.partitions != 4 || p.id == "" {
-		t.Errorf("the partitions are not pinned anew: %v", again.pins)
+	if p := again.topics.pins["t"]; p.partitions != 4 || p.id == "" {
+		t.Errorf("the partitions are not pinned anew: %v", again.topics.pins)
 	}
 }
 
@@ -543,39 +530,69 @@ func TestCompressions(t *testing.T) {
 	}
 }
 
-// impatient writes with a client that gives a record up before it can reach a broker.
-type impatient struct {
-	Journal
-	once bool
-}
-
-func (j *impatient) Transact(ctx context.Context, seq uint64, changes []event.KV, produce func(context.Context, *kgo.Client) error) error {
-	if produce == nil || j.once {
-		return j.Journal.Transact(ctx, seq, changes, produce)
-	}
-	j.once = true
-	c, err := kgo.NewClient(kgo.SeedBrokers("127.0.0.1:1"), kgo.RecordDeliveryTimeout(time.Second), kgo.RecordPartitioner(kgo.ManualPartitioner()))
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	return produce(ctx, c)
-}
-
 // A record that the client gives up after a time is an outage like any other: the batch is tried again, whole and once.
 func TestRecordTimesOut(t *testing.T) {
 	b := startBus(t)
+	b.topic(t, "t", 1, 0)
 	x := openExact(t, b.config())
-	x.journal = &impatient{Journal: x.journal}
+	x.store.Release()
+	x.store.writer.opts = append(x.store.writer.opts, kgo.RecordDeliveryTimeout(time.Second))
+	if _, err := x.store.Settle(t.Context(), 0); err != nil { // the next client has that option
+		t.Fatal(err)
+	}
 	n := number("t")
 	batch := n.batch(50, 10)
+	answer := leaderless(b)
+	var healed atomic.Bool
+	b.ControlKey(int16(kmsg.Metadata), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		if healed.Load() {
+			return nil, nil, false
+		}
+		return answer(req)
+	})
 	_, err := x.Write(t.Context(), batch)
 	if !errors.Is(err, kgo.ErrRecordTimeout) || errors.Is(err, sink.ErrFenced) || errors.Is(err, sink.ErrReset) ||
 		errors.As(err, new(*sink.RefusedError)) || errors.As(err, new(*sink.RouteError)) || errors.As(err, new(*sink.RecordError)) {
 		t.Fatalf("Write: %v, want a timeout that is tried again", err)
 	}
+	healed.Store(true)
 	deliver(t, x, batch)
 	if got := len(b.consumeCommitted(t, "t")); got != len(batch.Records) {
 		t.Errorf("consumers see %d records, want %d", got, len(batch.Records))
+	}
+}
+
+// clients counts the clients that are made.
+type clients struct{ made atomic.Int32 }
+
+func (c *clients) OnNewClient(*kgo.Client) { c.made.Add(1) }
+
+// A sink that delivers exactly once has two clients: each one is a connection to every broker, and an authentication.
+func TestTwoClients(t *testing.T) {
+	b := startBus(t)
+	n := number("t")
+	for _, start := range []string{"first", "second"} { // which reads what the first has written
+		made := &clients{}
+		c := b.config()
+		c.Delivery = exactlyOnce
+		s, err := NewStore(StoreOptions{Options: Options{Config: c, Identity: identity, Client: []kgo.Opt{kgo.WithHooks(made)}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		x := &owned{NewTransactional(s), s}
+		if err := errors.Join(x.Open(t.Context(), nil), x.store.Load(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			deliver(t, x, n.batch(50, 10))
+			x.topics.forget() // as after a minute
+		}
+		deliver(t, x, &event.Batch{Seq: n.seq + 1, Records: []event.Record{record(start, "k", "1", 0)}})
+		if got := made.made.Load(); got != 2 {
+			t.Errorf("the %s start made %d clients, want 2", start, got)
+		}
+		if err := x.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }

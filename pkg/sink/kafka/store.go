@@ -1,19 +1,3 @@
-// Package kafka is the checkpoint store in a compacted Kafka topic.
-//
-// A lane has a topic of its own, with one partition: key and value of a record
-// are key and value of the checkpoint, a null value deletes. What the topic
-// holds is written in transactions only, by one transactional.id, and read with
-// isolation level read_committed: a commit that a crash tore is not there. A
-// sink that delivers exactly once writes its events in the same transactions
-// ([Store.Transact]); beside other sinks [Store.Commit] makes transactions of
-// its own.
-//
-// Whoever begins to write says so in the topic with a record under one fixed
-// key, and every transaction renews that record: this is how a writer whose
-// commit was not answered finds out what became of it, and whether another has
-// taken over since, whatever error codes a broker chose to say so.
-//
-// Get and Scan are answered from a working copy in a temporary directory.
 package kafka
 
 import (
@@ -31,30 +15,29 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// DefaultTopic is the template of a lane's topic. It has the cluster's name and
+// DefaultCheckpointTopic is the template of a checkpoint's topic. It has the cluster's name and
 // not its UID: two clusters under one name meet in one topic, and the second is
 // refused.
-const DefaultTopic = "kubebridge.{name}.{cluster}.{sink}"
+const DefaultCheckpointTopic = "kubebridge.{name}.{cluster}.{sink}"
 
-// TopicFor fills in a template of a topic's name; "" means [DefaultTopic].
-func TopicFor(template string, id event.Identity) string {
+// CheckpointTopic fills in a template of a topic's name; "" means [DefaultCheckpointTopic].
+func CheckpointTopic(template string, id event.Identity) string {
 	if template == "" {
-		template = DefaultTopic
+		template = DefaultCheckpointTopic
 	}
 	return id.Expand(template)
 }
 
-// TransactionalID is the transactional.id of a lane's writer. It is the same for
-// every process that runs the lane: each shuts out the one before.
+// TransactionalID is the transactional.id of a checkpoint's writer. It is the same for
+// every process that runs the sink: each fences the one before.
 func TransactionalID(id event.Identity) string {
 	return "kubebridge." + id.Bridge + "." + id.ClusterUID + "." + id.Sink
 }
 
-// Options are what a store is made of.
-type Options struct {
-	// Client says how to reach Kafka: brokers, TLS, SASL, client.id.
-	Client []kgo.Opt
-	// Topic is the topic's name; "" is [TopicFor] of the default.
+// StoreOptions are what a store is made of.
+type StoreOptions struct {
+	Options
+	// Topic is the topic's name; "" is [CheckpointTopic] of the default.
 	Topic string
 	// Replicas is the replication factor of a topic that the store creates; 0 is
 	// the broker's default.
@@ -63,8 +46,6 @@ type Options struct {
 	// begun and not ended; 0 is 15 s. A transaction that proves to need more is
 	// given more, up to two minutes.
 	TransactionTimeout time.Duration
-	Identity           event.Identity
-	Logger             *zap.Logger // nil: silent
 	// StandAlone is set beside a sink that does not write in transactions: Load
 	// then takes over, and Commit writes to the topic.
 	StandAlone bool
@@ -72,19 +53,35 @@ type Options struct {
 	anyOwner bool // the topic may be anybody's, and of any format
 }
 
-// Store is a [checkpoint.Store] and a [checkpoint.Loader]. Get and Scan may be
-// called from several goroutines at once, all else from one at a time.
+// Store is a [checkpoint.Store] and a [checkpoint.Loader] in a compacted topic. Get
+// and Scan may be called from several goroutines at once, all else from one at a time.
+//
+// Each sink has a topic of its own, with one partition: key and value of a record
+// are key and value of the checkpoint, a null value deletes. The topic is written in
+// transactions only, by one transactional.id, and read with isolation level
+// read_committed, so a commit that a crash interrupted is not visible. A Transactional
+// writes its events in the same transactions ([Store.Transact]); beside other sinks
+// [Store.Commit] makes transactions of its own.
+//
+// A writer writes a record under one fixed key when it begins, and every transaction
+// renews that record. A writer whose commit was not answered finds out from it whether
+// the transaction was committed, and whether another writer has taken over since,
+// whatever error codes a broker chose to say so.
+//
+// Get and Scan are answered from a working copy in a temporary directory.
 type Store struct {
-	o     Options
+	o     StoreOptions
+	id    event.Identity
+	admin *admin
 	topic string
 	log   *zap.Logger
 	run   string // of this writer, see writerKey
 
-	copy  *file.Store
-	next  int64  // offset up to which copy holds the topic
-	owner []byte // identity record in the topic; nil: none
-	used  bool   // the topic holds, or held, records
-	told  bool   // that it was read
+	copy    *file.Store
+	next    int64  // offset up to which copy holds the topic
+	owner   []byte // identity record in the topic; nil: none
+	used    bool   // the topic holds, or held, records
+	wasRead bool   // by this process
 
 	writer writer
 	warned bool // that the topic's configuration cannot be read
@@ -95,18 +92,20 @@ var (
 	_ checkpoint.Loader = (*Store)(nil)
 )
 
-// New returns a store that has not connected yet. The caller closes it.
-func New(o Options) (*Store, error) {
-	if o.Logger == nil {
-		o.Logger = zap.NewNop()
+// NewStore returns a store that has not connected yet. The caller closes it. An error is about the configuration, a file
+// it names, or the working copy.
+func NewStore(o StoreOptions) (*Store, error) {
+	a, err := newAccess(o.Options)
+	if err != nil {
+		return nil, err
 	}
 	if o.Topic == "" {
-		o.Topic = TopicFor("", o.Identity)
+		o.Topic = CheckpointTopic("", o.Identity)
 	}
 	if o.TransactionTimeout == 0 {
 		o.TransactionTimeout = 15 * time.Second
 	}
-	s := &Store{o: o, topic: o.Topic, log: o.Logger}
+	s := &Store{o: o, id: o.Identity, admin: newAdmin(a), topic: o.Topic, log: a.log}
 	return s, s.empty()
 }
 
@@ -117,10 +116,10 @@ func (s *Store) empty() error {
 	if err != nil {
 		return err
 	}
-	s.copy, err = file.OpenScratch(s.o.Identity)
+	s.copy, err = file.OpenScratch(s.id)
 	if err != nil {
 		s.log.Warn("the checkpoint's working copy is kept in memory: set TMPDIR to a directory that can be written to", zap.Error(err))
-		s.copy, err = file.OpenMem(s.o.Identity)
+		s.copy, err = file.OpenMem(s.id)
 	}
 	return err
 }
@@ -162,9 +161,9 @@ func (s *Store) Load(ctx context.Context) error {
 }
 
 // Open prepares the topic, reads what it holds, checks whose it is, and only
-// then shuts out a predecessor; it may be called again after an error. producer
+// then fences a predecessor; it may be called again after an error. producer
 // are options for the client that Transact writes with. The errors for a
-// checkpoint that is not this lane's wrap those of [checkpoint.CheckIdentity], for a
+// checkpoint that is not this sink's wrap those of [checkpoint.CheckIdentity], for a
 // topic with unusable settings [checkpoint.ErrUnusable].
 func (s *Store) Open(ctx context.Context, producer ...kgo.Opt) error {
 	s.Release()
@@ -187,6 +186,7 @@ func (s *Store) Open(ctx context.Context, producer ...kgo.Opt) error {
 // Close releases the writer and removes the working copy.
 func (s *Store) Close() error {
 	s.Release()
+	s.admin.close()
 	err := s.closeCopy()
 	s.copy = nil
 	return err
@@ -250,10 +250,10 @@ func (s *Store) fill(ctx context.Context, end end) error {
 	s.next = to
 	if to > from {
 		level := zap.InfoLevel
-		if s.told { // what was written since, mostly by itself
+		if s.wasRead { // then it is what was written since, mostly by this process
 			level = zap.DebugLevel
 		}
-		s.told = true
+		s.wasRead = true
 		s.log.Log(level, "checkpoint read", zap.String("topic", s.topic), zap.Int64("offsets", to-from), zap.Duration("took", time.Since(began).Round(time.Millisecond)))
 	}
 	return nil
@@ -263,13 +263,13 @@ func (s *Store) checkOwner() error {
 	if s.owner == nil || s.o.anyOwner {
 		return nil
 	}
-	return s.advise(checkpoint.CheckIdentity(s.owner, s.o.Identity))
+	return s.advise(checkpoint.CheckIdentity(s.owner, s.id))
 }
 
 // advise adds what to do about an error of [checkpoint.CheckIdentity].
 func (s *Store) advise(err error) error {
 	reset := "give it up with `bridge checkpoint reset`"
-	if sink := s.o.Identity.Sink; sink != "" {
+	if sink := s.id.Sink; sink != "" {
 		reset = "give it up with `bridge checkpoint reset --sink " + sink + "`"
 	}
 	switch {

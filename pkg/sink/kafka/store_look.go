@@ -8,24 +8,19 @@ import (
 	"fmt"
 	"io/fs"
 
-	"github.com/twmb/franz-go/pkg/kadm"
-	"go.uber.org/zap"
+	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// TopicPrefix starts the keys under which a sink keeps what it knows of the
-// topics it writes to.
-const TopicPrefix = "!topic/"
-
-// Look returns what a topic holds, of any bridge, and fences nobody: Get and
+// ReadStore returns what a topic holds, of any bridge, and fences nobody: Get and
 // Scan of the store are then to be used, and Close. The error wraps
 // fs.ErrNotExist when there is no such topic, and [checkpoint.ErrOlder],
 // [checkpoint.ErrNewer] or [checkpoint.ErrCorrupt] when the topic cannot be read.
-func Look(ctx context.Context, o Options) (*Store, event.Identity, error) {
+func ReadStore(ctx context.Context, o StoreOptions) (*Store, event.Identity, error) {
 	var id event.Identity
-	s, err := New(o)
+	s, err := NewStore(o)
 	if err != nil {
 		return nil, id, err
 	}
@@ -37,21 +32,12 @@ func Look(ctx context.Context, o Options) (*Store, event.Identity, error) {
 }
 
 func (s *Store) look(ctx context.Context) (id event.Identity, err error) {
-	wait, cancel := context.WithTimeoutCause(ctx, stall, errStalled)
-	defer cancel()
-	c, err := s.client(wait)
-	if err != nil {
-		return id, err
-	}
-	defer c.Close()
-	found, err := kadm.NewClient(c).ListTopics(wait, s.topic)
+	_, _, err = s.lookUp(ctx)
 	switch {
-	case err != nil && wait.Err() != nil:
-		return id, fmt.Errorf("look it up: %w", context.Cause(wait))
-	case err != nil:
-		return id, fmt.Errorf("look it up: %w", err)
-	case !found.Has(s.topic):
+	case errors.Is(err, kerr.UnknownTopicOrPartition):
 		return id, fmt.Errorf("there is none: %w", fs.ErrNotExist)
+	case err != nil:
+		return id, fmt.Errorf("look it up: %w", explain(err))
 	}
 	if err := s.fill(ctx, committed); err != nil {
 		return id, err
@@ -68,12 +54,12 @@ func (s *Store) look(ctx context.Context) (id event.Identity, err error) {
 	return record.Identity, checkpoint.CheckIdentity(s.owner, record.Identity)
 }
 
-// Reset makes the next start a reset, which accepts whatever number of partitions it then finds.
+// ResetStore makes the next start a reset, which accepts whatever number of partitions it then finds.
 // empty also removes everything that the topic holds: then any bridge and cluster may take the topic
 // over, and it does not matter whether its content can be read. A bridge that is running is fenced.
 // o.Identity need not be known.
-func Reset(ctx context.Context, o Options, empty bool) error {
-	s, err := New(o)
+func ResetStore(ctx context.Context, o StoreOptions, empty bool) error {
+	s, err := NewStore(o)
 	if err != nil {
 		return err
 	}
@@ -86,15 +72,15 @@ func Reset(ctx context.Context, o Options, empty bool) error {
 	case id == event.Identity{}:
 		id = o.Identity
 	}
-	o.Topic, o.Identity, o.StandAlone, o.Logger, o.anyOwner = topic, id, true, zap.NewNop(), empty
-	if s, err = New(o); err != nil {
+	o.Topic, o.Identity, o.StandAlone, o.Logger, o.anyOwner = topic, id, true, nil, empty
+	if s, err = NewStore(o); err != nil {
 		return err
 	}
 	defer func() { _ = s.Close() }() // a copy
 	if err := s.Load(ctx); err != nil {
 		return err
 	}
-	prefix := []byte(TopicPrefix)
+	prefix := []byte(pinPrefix)
 	if empty {
 		prefix = nil
 	}

@@ -3,7 +3,6 @@ package kafka
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"slices"
@@ -11,29 +10,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
-	"time"
 
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
 	"github.com/segmentio/kafka-go/sasl"
+	"github.com/twmb/franz-go/pkg/kerr"
 	franz "github.com/twmb/franz-go/pkg/sasl"
-)
-
-const (
-	// dialTimeout bounds how long a connection takes to be of use; tcpTimeout
-	// leaves time for the other bootstrap brokers when one is dead.
-	dialTimeout = 10 * time.Second
-	tcpTimeout  = 3 * time.Second
-	// silence is how long franz-go waits for an answer beyond the time that a
-	// request gives the broker. It tries one that hangs twice before another:
-	// retryTimeout is for two that do.
-	silence      = 3 * time.Second
-	retryTimeout = 5 * silence
-	// metadataTTL bounds how long a change of the cluster's layout that makes no
-	// request fail goes unseen: every failure brings fresh metadata.
-	metadataTTL = time.Minute
-	// metadataMinAge bounds how often a client asks for it.
-	metadataMinAge = 250 * time.Millisecond
 )
 
 // link is one generation of connections to the cluster. kafka-go leaves a request
@@ -41,6 +23,7 @@ const (
 // that close can end every request and see it ended.
 type link struct {
 	*kafka.Client
+	*access
 	transport   *kafka.Transport
 	compression kafka.Compression
 
@@ -53,23 +36,23 @@ type link struct {
 }
 
 func newLink(s *Sink) *link {
-	l := &link{conns: map[*conn]struct{}{}, compression: kafka.Compression(slices.Index(compressions, s.config.Compression))}
+	a := s.topics.access
+	l := &link{access: a, conns: map[*conn]struct{}{}, compression: kafka.Compression(slices.Index(compressions, a.config.Compression))}
 	l.transport = &kafka.Transport{
 		Dial:        l.dial,
 		DialTimeout: min(dialTimeout, s.timeout),
 		MetadataTTL: metadataTTL,
-		ClientID:    s.client,
-		TLS:         s.tls,
+		ClientID:    a.client,
 	}
-	if s.sasl != nil {
-		l.transport.SASL = mechanism{s.sasl, &l.authenticating}
+	if a.sasl != nil {
+		l.transport.SASL = mechanism{counted{a.sasl, &l.authenticating}}
 	}
-	l.Client = &kafka.Client{Addr: kafka.TCP(s.config.Brokers...), Timeout: s.timeout, Transport: l.transport}
+	l.Client = &kafka.Client{Addr: kafka.TCP(a.config.Brokers...), Timeout: s.timeout, Transport: l.transport}
 	return l
 }
 
 func (l *link) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	raw, err := (&net.Dialer{Timeout: tcpTimeout}).DialContext(ctx, network, address)
+	raw, err := l.access.dial(ctx, network, address)
 	if err != nil {
 		return nil, err
 	}
@@ -98,10 +81,6 @@ func (l *link) close() {
 	l.inUse.Wait()
 }
 
-// errHungUp is what some brokers do instead of refusing credentials, and what any
-// broker may do that goes down.
-var errHungUp = fmt.Errorf("the broker hung up while authenticating: %w", kafka.SASLAuthenticationFailed)
-
 // cause is the reason of an error of the client, without the name of the Go
 // function in front of it.
 func (l *link) cause(err error) error {
@@ -112,45 +91,54 @@ func (l *link) cause(err error) error {
 	if hungUp || err == error(kafka.SASLAuthenticationFailed) { //nolint:errorlint // a refusal wraps it, with the broker's words
 		return errHungUp
 	}
-	for _, e := range []error{protocol.ErrNoTopic, protocol.ErrNoPartition, protocol.ErrNoLeader} {
-		if errors.Is(err, e) {
-			return e // what surrounds it speaks of a fetch, and repeats the topic
+	return fromKafkaGo(err)
+}
+
+// clientError is an error of kafka-go, with the kerr that means the same.
+type clientError struct {
+	code *kerr.Error
+	err  error
+}
+
+func (e *clientError) Error() string   { return e.err.Error() }
+func (e *clientError) Unwrap() []error { return []error{e.code, e.err} }
+
+// fromKafkaGo makes an error of kafka-go comparable with those of kerr.
+func fromKafkaGo(err error) error {
+	for from, to := range map[error]*kerr.Error{
+		protocol.ErrNoTopic: kerr.UnknownTopicOrPartition, protocol.ErrNoPartition: kerr.UnknownTopicOrPartition, protocol.ErrNoLeader: kerr.LeaderNotAvailable,
+	} {
+		if errors.Is(err, from) {
+			return &clientError{to, from} // what surrounds it names a fetch, and repeats the topic
 		}
 	}
-	return err
+	var e kafka.Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	return &clientError{kerr.TypedErrorForCode(int16(e)), err}
 }
 
 // mechanism is one of franz-go's as kafka-go wants it: both clients authenticate
-// with the same code. It counts the authentications under way.
-type mechanism struct {
-	franz.Mechanism
-	pending *atomic.Int32
-}
+// with the same code.
+type mechanism struct{ franz.Mechanism }
 
 func (m mechanism) Start(ctx context.Context) (sasl.StateMachine, []byte, error) {
-	m.pending.Add(1)
 	address := ""
 	if at := sasl.MetadataFromContext(ctx); at != nil {
 		address = net.JoinHostPort(at.Host, strconv.Itoa(at.Port))
 	}
 	s, first, err := m.Authenticate(ctx, address)
-	return session{s, m.pending}, first, err
+	return session{s}, first, err
 }
 
-type session struct {
-	franz.Session
-	pending *atomic.Int32
-}
+type session struct{ franz.Session }
 
 func (s session) Next(_ context.Context, challenge []byte) (bool, []byte, error) {
-	done, answer, err := s.Challenge(challenge)
-	if done && err == nil {
-		s.pending.Add(-1)
-	}
-	return done, answer, err
+	return s.Challenge(challenge)
 }
 
-// conn tells its link when kafka-go is through with it.
+// conn reports to its link when kafka-go has closed it.
 type conn struct {
 	net.Conn
 	link *link

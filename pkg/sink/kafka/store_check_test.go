@@ -21,7 +21,7 @@ func TestCheckSaysWhatIsRefused(t *testing.T) {
 		}
 		return resp, nil, true
 	})
-	s, _, err := Check(t.Context(), options(t, b))
+	s, _, err := CheckStore(t.Context(), storeOptions(t, b))
 	if s != nil || err == nil || !strings.Contains(err.Error(), "allow WRITE and DESCRIBE on the transactional id") || strings.Contains(err.Error(), "shard") {
 		t.Errorf("Check: %v, want what is not allowed, in few words", err)
 	}

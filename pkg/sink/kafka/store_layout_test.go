@@ -54,5 +54,5 @@ func TestTransactionBeforeLayout(t *testing.T) {
 		must(os.WriteFile(to, content, 0o600))
 	}
 	run("mod", "edit", "-replace", library+"="+filepath.Join(dir, "library"), modfile)
-	run("test", "-modfile", modfile, "-run", "^(TestTornCommit|TestTakenOver|TestNotOurs|TestLookAndReset)$", ".")
+	run("test", "-modfile", modfile, "-run", "^(TestTornCommit|TestTakenOver|TestNotOurs|TestLookAndReset|TestAborted)$", ".")
 }

@@ -37,9 +37,9 @@ func untilLost(t *testing.T, s *Store, more ...event.KV) (before []error) {
 }
 
 // wantReset checks what a process finds that is started now.
-func wantReset(t *testing.T, o Options) {
+func wantReset(t *testing.T, o StoreOptions) {
 	t.Helper()
-	again := load(t, o)
+	again := loadStore(t, o)
 	expect(t, again, string(checkpoint.ResetKey()), string(checkpoint.ResetRequested()))
 	expect(t, again, "e/a", "")
 }
@@ -52,7 +52,7 @@ func TestDeletedWhileRunning(t *testing.T) {
 			for release, opts := range map[string][]kfake.Opt{"now": nil, "before topics had ids": {kfake.MaxVersions(kversion.V2_7_0())}} {
 				t.Run(release, func(t *testing.T) {
 					b := startBus(t, opts...)
-					s := load(t, options(t, b))
+					s := loadStore(t, storeOptions(t, b))
 					for range 3 {
 						if err := s.Commit(t.Context(), []event.KV{kv("e/a", "1")}); err != nil {
 							t.Fatal(err)
@@ -67,7 +67,7 @@ func TestDeletedWhileRunning(t *testing.T) {
 						}
 					}
 					untilLost(t, s)
-					wantReset(t, options(t, b))
+					wantReset(t, storeOptions(t, b))
 				})
 			}
 		})
@@ -78,7 +78,7 @@ func TestDeletedWhileRunning(t *testing.T) {
 // written there once more is more than what was lost hides nothing.
 func TestMadeAnewAndOutgrown(t *testing.T) {
 	b := startBus(t, kfake.MaxVersions(kversion.V2_7_0()))
-	s := load(t, options(t, b))
+	s := loadStore(t, storeOptions(t, b))
 	if err := s.Commit(t.Context(), []event.KV{kv("e/a", "1")}); err != nil {
 		t.Fatal(err)
 	}
@@ -93,13 +93,13 @@ func TestMadeAnewAndOutgrown(t *testing.T) {
 		many = append(many, kv(fmt.Sprint("e/", i), "2"))
 	}
 	untilLost(t, s, many...)
-	wantReset(t, options(t, b))
+	wantReset(t, storeOptions(t, b))
 }
 
 // Where the topic may not be made again, the error says so until somebody does.
 func TestDeletedAndNotAllowed(t *testing.T) {
 	b := startBus(t)
-	s := load(t, options(t, b))
+	s := loadStore(t, storeOptions(t, b))
 	if err := s.Commit(t.Context(), []event.KV{kv("e/a", "1")}); err != nil {
 		t.Fatal(err)
 	}
@@ -116,13 +116,13 @@ func TestDeletedAndNotAllowed(t *testing.T) {
 	}
 	denied.Remove()
 	untilLost(t, s)
-	wantReset(t, options(t, b))
+	wantReset(t, storeOptions(t, b))
 }
 
 // A broker that does not know the topic yet, or any more, proves nothing.
 func TestNotKnownIsNotDeleted(t *testing.T) {
 	b := startBus(t)
-	s := load(t, options(t, b))
+	s := loadStore(t, storeOptions(t, b))
 	if err := s.Commit(t.Context(), []event.KV{kv("e/a", "1")}); err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +135,7 @@ func TestNotKnownIsNotDeleted(t *testing.T) {
 	if err := s.Commit(t.Context(), []event.KV{kv("e/b", "2")}); err != nil {
 		t.Error(err)
 	}
-	again := load(t, options(t, b))
+	again := loadStore(t, storeOptions(t, b))
 	expect(t, again, "e/a", "1")
 	expect(t, again, string(checkpoint.ResetKey()), "")
 }

@@ -48,9 +48,7 @@ func TestReader(t *testing.T) {
 	write(kgo.TryCommit, 2) // 7 and 8
 	write(kgo.TryAbort, 1)
 
-	r, err := NewReader(t.Context(), ReaderOptions{
-		Config: b.config(), Identity: identity, Topics: func(name string) bool { return name == "k8s.c.core.pods" },
-	})
+	r, err := NewReader(t.Context(), Options{Config: b.config(), Identity: identity}, func(name string) bool { return name == "k8s.c.core.pods" })
 	if err != nil {
 		t.Fatal(err)
 	}

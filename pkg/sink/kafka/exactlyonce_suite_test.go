@@ -8,7 +8,6 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest"
 
-	store "github.com/kubebridge/kubebridge/pkg/checkpoint/kafka"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 	"github.com/kubebridge/kubebridge/pkg/sink/sinktest"
@@ -17,7 +16,7 @@ import (
 // owned is a transactional sink with the store whose writer it is.
 type owned struct {
 	*Transactional
-	store *store.Store
+	store *Store
 }
 
 func (o *owned) Close() error {
@@ -32,19 +31,11 @@ func newExact(t *testing.T, c Config) *owned {
 	t.Helper()
 	c.Delivery = exactlyOnce
 	log := zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel))
-	opts, err := ClientOptions(c, identity)
+	s, err := NewStore(StoreOptions{Options: Options{Config: c, Identity: identity, Logger: log}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := store.New(store.Options{Client: opts, Identity: identity, Logger: log})
-	if err != nil {
-		t.Fatal(err)
-	}
-	x, err := NewTransactional(Options{Config: c, Identity: identity, Logger: log}, s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &owned{x, s}
+	return &owned{NewTransactional(s), s}
 }
 
 // openExact opens as a lane does. The sink is closed when the test ends.

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -36,7 +38,7 @@ const markers = 3 * time.Millisecond
 // errUnknown marks a transaction of which it is not known whether it was committed.
 var errUnknown = errors.New("no answer to the end of the transaction")
 
-// lostError says how the topic lost what was committed to it. Consumers are told in
+// lostError says how the topic lost what was committed to it. Consumers read
 // these words, and Kafka's own, of an offset, would not help them.
 type lostError struct{ how string }
 
@@ -55,7 +57,7 @@ type writer struct {
 	base    int64     // offset behind our last committed writer record
 	began   bool      // the first one is committed, base is valid
 	fenced  bool
-	lost    error // the topic is not what was written; told by restart
+	lost    error // the topic is not what was written; returned by restart
 
 	unknown doubt
 }
@@ -67,8 +69,8 @@ type doubt struct {
 }
 
 // Transact commits the changes, and what produce writes, in one transaction, or
-// nothing of it. produce (nil: nothing more) names the partitions, and returns when
-// everything of its own is acknowledged; its error is returned as it is. seq tells
+// none of it. produce (nil: nothing more) names the partitions, and returns when
+// everything of its own is acknowledged; its error is returned as it is. seq distinguishes
 // the transaction from others when it is repeated after an error: it is then not
 // written again if it was committed after all. 0 is always written.
 //
@@ -137,8 +139,8 @@ func (s *Store) final(err error) error {
 	return err
 }
 
-// takeOver begins to write: the producer's initialisation shuts out and aborts
-// whoever was before, then all that is written is read, then we say who we are.
+// takeOver begins to write: the producer's initialisation fences and aborts
+// a predecessor, then all that is written is read, then the identity is written.
 func (s *Store) takeOver(ctx context.Context) error {
 	if err := s.initProducer(ctx); err != nil {
 		return err
@@ -148,7 +150,7 @@ func (s *Store) takeOver(ctx context.Context) error {
 	}
 	var first []event.KV
 	if s.owner == nil {
-		first = append(first, event.KV{Key: checkpoint.IdentityKey(), Value: checkpoint.EncodeIdentity(s.o.Identity)})
+		first = append(first, event.KV{Key: checkpoint.IdentityKey(), Value: checkpoint.EncodeIdentity(s.id)})
 		if s.used { // a part may be missing
 			s.log.Warn("the checkpoint topic does not say whose it is: a reset follows", zap.String("topic", s.topic))
 			first = append(first, event.KV{Key: checkpoint.ResetKey(), Value: checkpoint.ResetRequested()})
@@ -175,8 +177,8 @@ func (s *Store) renew(ctx context.Context) error {
 	case w.lost != nil:
 		return s.restart(ctx)
 	}
-	// Before the producer's initialisation would shut out the one that has shut
-	// us out.
+	// Before the producer's initialisation would fence the one that has
+	// fenced us.
 	err := s.witness(ctx, committed)
 	if errors.Is(err, kerr.UnknownTopicOrPartition) {
 		return s.remake(ctx, err)
@@ -212,9 +214,9 @@ func (s *Store) remake(ctx context.Context, unknown error) error {
 	return s.restart(ctx)
 }
 
-// restart begins anew in a topic that was cut off or made again, and then says
-// so. Who comes after a crash learns of it from the topic. The working copy stays:
-// whoever is told of the loss deletes what is in it.
+// restart begins again in a topic that was cut off or made again, and returns that as
+// an error. Who comes after a crash learns of it from the topic. The working copy stays:
+// the caller deletes what is in it.
 func (s *Store) restart(ctx context.Context) error {
 	w := &s.writer
 	s.Release()
@@ -272,19 +274,20 @@ func (s *Store) initProducer(ctx context.Context) error {
 	w.timeout = max(w.timeout, s.o.TransactionTimeout)
 	life, kill := context.WithCancel(context.Background())
 	o := &own{}
-	c, err := s.client(life, append(w.opts[:len(w.opts):len(w.opts)],
-		kgo.TransactionalID(TransactionalID(s.o.Identity)),
+	c, err := kgo.NewClient(slices.Concat(s.admin.options(&atomic.Int32{}), w.opts, []kgo.Opt{
+		kgo.WithContext(life),
+		kgo.TransactionalID(TransactionalID(s.id)),
 		kgo.TransactionTimeout(w.timeout),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.ProducerLinger(untilFlush),
-		kgo.MaxBufferedBytes(32<<20),
+		kgo.MaxBufferedBytes(32 << 20),
 		kgo.WithHooks(o),
-	)...)
+	})...)
 	if err != nil {
 		kill()
 		return err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, stall, errStalled)
+	ctx, cancel := context.WithTimeoutCause(ctx, stall, errNoAnswer)
 	defer cancel()
 	alive := context.AfterFunc(ctx, kill)
 	_, _, err = c.ProducerID(ctx)
@@ -294,7 +297,7 @@ func (s *Store) initProducer(ctx context.Context) error {
 	if err != nil {
 		c.Close()
 		kill()
-		return fmt.Errorf("initialise transactional id %q: %w", TransactionalID(s.o.Identity), explain(err))
+		return fmt.Errorf("initialise transactional id %q: %w", TransactionalID(s.id), explain(err))
 	}
 	w.client, w.kill, w.own = c, kill, o
 	return nil
@@ -363,13 +366,8 @@ func (s *Store) attempt(ctx context.Context, t transaction) (err error) {
 
 // awaitMarkers waits until what is produced is taken at once.
 func (w *writer) awaitMarkers(ctx context.Context) {
-	left := time.Until(w.ended.Add(markers))
-	if left <= 0 {
-		return
-	}
-	select {
-	case <-time.After(left):
-	case <-ctx.Done():
+	if left := time.Until(w.ended.Add(markers)); left > 0 {
+		_ = pause(ctx, left) // what follows knows of ctx
 	}
 }
 
@@ -395,7 +393,7 @@ func (s *Store) abort(ctx context.Context) {
 }
 
 // harmless reports whether the producer itself is sound after the error. One
-// that is not must not try to recover by itself: it could shut out its successor.
+// that is not must not try to recover by itself: it could fence its successor.
 func harmless(err error) bool {
 	for _, e := range []error{
 		kerr.MessageTooLarge, kerr.RecordListTooLarge, kerr.InvalidRecord, kerr.InvalidTimestamp,

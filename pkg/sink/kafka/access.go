@@ -1,0 +1,251 @@
+package kafka
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl"
+	"github.com/twmb/franz-go/pkg/sasl/plain"
+	"github.com/twmb/franz-go/pkg/sasl/scram"
+	"go.uber.org/zap"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+const (
+	// dialTimeout bounds how long a connection takes to be of use; tcpTimeout
+	// leaves time for the other bootstrap brokers when one is dead.
+	dialTimeout = 10 * time.Second
+	tcpTimeout  = 3 * time.Second
+	// silence is how long franz-go waits for an answer beyond the time that a
+	// request gives the broker. It tries one that hangs twice before another:
+	// retryTimeout is for two that do.
+	silence      = 3 * time.Second
+	retryTimeout = 5 * silence
+	// metadataTTL bounds how long a change of the cluster's layout that makes no
+	// request fail goes unseen: every failure brings fresh metadata.
+	metadataTTL = time.Minute
+	// metadataMinAge bounds how often a client asks for it.
+	metadataMinAge = 250 * time.Millisecond
+)
+
+// Options are what sinks, stores and readers are made of.
+type Options struct {
+	Config   Config         // completed by New, NewStore and NewReader
+	Identity event.Identity // names the client on the brokers: quotas, logs
+	Logger   *zap.Logger    // nil: silent
+	// Client are further options of franz-go's clients, for tests.
+	Client []kgo.Opt
+}
+
+// access is how every client of this package reaches the brokers. Files with credentials and certificates are read for
+// each connection: they are renewed in place.
+type access struct {
+	config Config // complete
+	client string // client.id
+	more   []kgo.Opt
+	sasl   sasl.Mechanism // nil: none
+	log    *zap.Logger
+}
+
+// newAccess reads every file once, so that one that is missing is an error at the start.
+func newAccess(o Options) (*access, error) {
+	config, err := o.Config.Complete()
+	if err != nil {
+		return nil, err
+	}
+	a := &access{config: config, client: "kubebridge." + o.Identity.Bridge + "." + o.Identity.Sink, more: o.Client, log: o.Logger}
+	if a.log == nil {
+		a.log = zap.NewNop()
+	}
+	if _, err := config.TLS.load(); err != nil {
+		return nil, err
+	}
+	if a.sasl, err = config.SASL.mechanism(); err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+// connected logs that a sink has connected.
+func (a *access) connected() {
+	if a.config.SASL.Mechanism == mechanismPlain && !a.config.TLS.Enabled {
+		a.log.Warn("sasl PLAIN without TLS sends the password in clear text: set `tls.enabled: true`")
+	}
+	a.log.Info("connected to Kafka", zap.Strings("brokers", a.config.Brokers))
+}
+
+// options are those of a franz-go client. authenticating counts its authentications that have begun, less those that
+// succeeded.
+func (a *access) options(authenticating *atomic.Int32) []kgo.Opt {
+	opts := []kgo.Opt{
+		kgo.SeedBrokers(a.config.Brokers...), kgo.ClientID(a.client), kgo.Dialer(a.dial),
+		kgo.RetryTimeout(retryTimeout), kgo.MetadataMinAge(metadataMinAge), kgo.RequestTimeoutOverhead(silence),
+	}
+	if a.sasl != nil {
+		opts = append(opts, kgo.SASL(counted{a.sasl, authenticating}))
+	}
+	return append(opts, a.more...)
+}
+
+// dial connects to a broker, for either client library.
+func (a *access) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, tcpTimeout)
+	defer cancel()
+	raw, err := (&net.Dialer{}).DialContext(ctx, network, address)
+	if err != nil || !a.config.TLS.Enabled {
+		return raw, err
+	}
+	config, err := a.config.TLS.load()
+	if err == nil {
+		if config.ServerName == "" {
+			config.ServerName, _, err = net.SplitHostPort(address)
+		}
+	}
+	if err == nil {
+		conn := tls.Client(raw, config)
+		if err = conn.HandshakeContext(ctx); err == nil {
+			return conn, nil
+		}
+	}
+	_ = raw.Close()
+	return nil, err
+}
+
+// load reads the files that t names. Without TLS it returns nil.
+func (t TLS) load() (*tls.Config, error) {
+	if !t.Enabled {
+		return nil, nil
+	}
+	out := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.ServerName}
+	if t.CA != "" {
+		pem, err := os.ReadFile(t.CA)
+		if err != nil {
+			return nil, &credentialsError{fmt.Errorf("tls.ca: %w", err)}
+		}
+		out.RootCAs = x509.NewCertPool()
+		if !out.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, &credentialsError{fmt.Errorf("tls.ca: %s holds no PEM certificate", t.CA)}
+		}
+	}
+	if t.Cert != "" {
+		cert, err := tls.LoadX509KeyPair(t.Cert, t.Key)
+		if err != nil {
+			return nil, &credentialsError{fmt.Errorf("tls.cert, tls.key: %w", err)}
+		}
+		out.Certificates = []tls.Certificate{cert}
+	}
+	return out, nil
+}
+
+// credentialsError is returned while there is nothing to authenticate with.
+type credentialsError struct{ err error }
+
+func (e *credentialsError) Error() string { return e.err.Error() }
+func (e *credentialsError) Unwrap() error { return e.err }
+
+// mechanism returns how to authenticate, nil for not at all.
+func (s SASL) mechanism() (m sasl.Mechanism, err error) {
+	switch s.Mechanism {
+	case mechanismPlain:
+		m = plain.Plain(func(context.Context) (plain.Auth, error) {
+			password, err := s.password()
+			return plain.Auth{User: s.Username, Pass: password}, err
+		})
+	case mechanismScram256:
+		m = scram.Sha256(s.scram)
+	case mechanismScram512:
+		m = scram.Sha512(s.scram)
+	case mechanismOAuth:
+		_, err = readSecret("sasl.tokenFile", s.TokenFile)
+		return tokenFile(s.TokenFile), err
+	case mechanismAWS:
+		return newAWS(s.Region)
+	}
+	if m != nil {
+		_, err = s.password()
+	}
+	return m, err
+}
+
+func (s SASL) scram(context.Context) (scram.Auth, error) {
+	password, err := s.password()
+	return scram.Auth{User: s.Username, Pass: password}, err
+}
+
+func (s SASL) password() (string, error) {
+	if s.PasswordFile == "" {
+		return s.Password, nil
+	}
+	return readSecret("sasl.passwordFile", s.PasswordFile)
+}
+
+// readSecret reads a file without the white space around its content.
+func readSecret(field, path string) (string, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return "", &credentialsError{fmt.Errorf("%s: %w", field, err)}
+	}
+	secret := strings.TrimSpace(string(text))
+	if secret == "" {
+		return "", &credentialsError{fmt.Errorf("%s: %s is empty", field, path)}
+	}
+	return secret, nil
+}
+
+// tokenFile is OAUTHBEARER (RFC 7628) with a token that another program renews in a file.
+type tokenFile string
+
+// Name implements [sasl.Mechanism].
+func (tokenFile) Name() string { return mechanismOAuth }
+
+// Authenticate implements [sasl.Mechanism].
+func (t tokenFile) Authenticate(context.Context, string) (sasl.Session, []byte, error) {
+	token, err := readSecret("sasl.tokenFile", string(t))
+	return t, []byte("n,,\x01auth=Bearer " + token + "\x01\x01"), err
+}
+
+// Challenge implements [sasl.Session]: a broker that answers with a text refuses.
+func (tokenFile) Challenge(answer []byte) (bool, []byte, error) {
+	if len(answer) > 0 {
+		return false, nil, fmt.Errorf("%w: %s", kerr.SaslAuthenticationFailed, answer)
+	}
+	return true, nil, nil
+}
+
+// counted is a mechanism that counts the authentications that have begun and not succeeded: a broker that closes a
+// connection during one may have refused it.
+type counted struct {
+	sasl.Mechanism
+	pending *atomic.Int32
+}
+
+// Authenticate implements [sasl.Mechanism].
+func (c counted) Authenticate(ctx context.Context, address string) (sasl.Session, []byte, error) {
+	c.pending.Add(1)
+	s, first, err := c.Mechanism.Authenticate(ctx, address)
+	return countedSession{s, c.pending}, first, err
+}
+
+type countedSession struct {
+	sasl.Session
+	pending *atomic.Int32
+}
+
+// Challenge implements [sasl.Session].
+func (s countedSession) Challenge(answer []byte) (bool, []byte, error) {
+	done, next, err := s.Session.Challenge(answer)
+	if done && err == nil {
+		s.pending.Add(-1)
+	}
+	return done, next, err
+}

@@ -1,0 +1,290 @@
+package kafka
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"sync"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"go.uber.org/zap"
+
+	"github.com/kubebridge/kubebridge/pkg/checkpoint"
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/sink"
+)
+
+// Transactional is a [sink.Sink] that writes each batch and its commit in one
+// transaction of its checkpoint store.
+type Transactional struct {
+	store  *Store
+	topics *topics // with the store's client
+
+	open  bool
+	final error  // why nothing is written any more
+	seq   uint64 // of the latest batch
+	done  bool   // and whether it is committed
+	made  made   // of Write
+	// alone are partitions of the latest batch whose records are sent one by one,
+	// to find the one that the broker rejects.
+	alone map[partition]bool
+
+	mu     sync.Mutex // the client asks from a goroutine of its own
+	limits map[string]int
+}
+
+var (
+	_ sink.Sink          = (*Transactional)(nil)
+	_ sink.Transactional = (*Transactional)(nil)
+)
+
+// NewTransactional returns a sink for `delivery: exactly-once` that has not
+// connected yet. It shares the store's connections.
+func NewTransactional(s *Store) *Transactional {
+	return &Transactional{store: s, topics: newTopics(s.admin, s.id), limits: map[string]int{}}
+}
+
+// Commit implements [sink.Transactional].
+func (x *Transactional) Commit(ctx context.Context, seq uint64, changes []event.KV) error {
+	_, err := x.Write(ctx, &event.Batch{Seq: seq, Commit: event.Commit{Changes: changes}})
+	return err
+}
+
+// Open implements [sink.Sink]: credentials first, then whose checkpoint it is,
+// then the predecessor is fenced. The mark is not used. Wrong credentials and a
+// topic whose number of partitions has changed are a [sink.RefusedError]. Where a
+// topic was deleted and made again, the checkpoint requests a reset from then on.
+func (x *Transactional) Open(ctx context.Context, _ []byte) error {
+	x.open, x.final, x.seq, x.done = false, nil, 0, false
+	x.topics.forget()
+	if err := x.topics.open(ctx); err != nil {
+		return err
+	}
+	x.topics.connected()
+	codecs := []kgo.CompressionCodec{kgo.NoCompression(), kgo.GzipCompression(), kgo.SnappyCompression(), kgo.Lz4Compression(), kgo.ZstdCompression()}
+	codec := codecs[slices.Index(compressions, x.topics.config.Compression)]
+	err := x.store.Open(ctx, kgo.ProducerBatchCompression(codec), kgo.ProducerBatchMaxBytesFn(x.limit))
+	if err == nil {
+		err = x.readPins(ctx)
+	}
+	x.open = err == nil
+	return err
+}
+
+// readPins compares the topics with what the checkpoint has of them. Where one
+// was deleted and made again, the checkpoint then requests a reset.
+func (x *Transactional) readPins(ctx context.Context) (err error) {
+	if x.topics.pins, err = scanPins(x.store.Scan); err != nil || len(x.topics.pins) == 0 {
+		return err
+	}
+	found, _, err := x.topics.lookUp(ctx, slices.Sorted(maps.Keys(x.topics.pins)))
+	if err != nil {
+		return err
+	}
+	remade, moved := x.topics.pins.compare(found) // one that is gone or hidden is dealt with when it is written to
+	if len(moved) > 0 {
+		return refuse(moved[0])
+	}
+	var changes []event.KV
+	for _, name := range remade {
+		x.topics.log.Warn("a declared reset is due", zap.Error(&remadeError{name}))
+		changes = append(changes, event.KV{Key: []byte(pinPrefix + name)})
+	}
+	if changes == nil {
+		return nil
+	}
+	changes = append(changes, event.KV{Key: checkpoint.ResetKey(), Value: checkpoint.ResetRequested()})
+	if err := x.store.Transact(ctx, 0, changes, nil); err != nil {
+		return err
+	}
+	for _, name := range remade {
+		delete(x.topics.pins, name)
+	}
+	return nil
+}
+
+// limit is the most bytes that a record batch for a topic may have: what the
+// topic takes, but not so much that a single rejection concerns everything.
+func (x *Transactional) limit(topic string) int32 {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	n := x.limits[topic]
+	if n == 0 {
+		n = brokerMaxBytes
+	}
+	return int32(min(max(n, 512), math.MaxInt32/2))
+}
+
+// Write implements [sink.Sink]. The batch and its commit are durable when it
+// returns nil; after an error nothing of them is visible to a consumer that
+// reads committed records only. A record that Kafka will not take is a
+// [sink.RecordError]. A topic that refuses is a [sink.RouteError]; what stands
+// before its Index is written with the rest, when Write is called again. A topic
+// whose number of partitions changes is a [sink.RefusedError]; one that is deleted
+// and made again is a [sink.ErrReset], within a minute at most. It returns no mark.
+func (x *Transactional) Write(ctx context.Context, b *event.Batch) ([]byte, error) {
+	switch {
+	case x.final != nil:
+		return nil, x.final
+	case !x.open:
+		return nil, errors.New("write to Kafka: the sink is not open")
+	case b.Seq == 0 || b.Seq != x.seq:
+		x.seq, x.done, x.alone = b.Seq, false, map[partition]bool{}
+	case x.done:
+		return nil, nil
+	}
+	err := ctx.Err()
+	if err == nil {
+		err = x.write(ctx, b)
+	}
+	var (
+		poison *sink.RecordError
+		moved  *partitionsError
+		remade *remadeError
+	)
+	switch {
+	case err == nil:
+		x.done = true
+		return nil, nil
+	case errors.As(err, &poison):
+		return nil, err
+	case errors.As(err, &moved):
+		err = refuse(err)
+	case errors.As(err, &remade):
+		x.store.Release() // its client does not write to a topic under two ids
+		err = fmt.Errorf("%w: %w", sink.ErrReset, err)
+	case errors.Is(err, kerr.ProducerFenced):
+		x.final = fmt.Errorf("%w: %w", sink.ErrFenced, err)
+		err = x.final
+	case errors.Is(err, kerr.OffsetOutOfRange):
+		clear(x.topics.pins) // they are written again
+		err = fmt.Errorf("%w: %w", sink.ErrReset, err)
+	case ctx.Err() != nil:
+		err = fmt.Errorf("write to Kafka: %w", ctx.Err())
+	}
+	x.topics.close() // the next connection learns the layout again
+	x.topics.forget()
+	return nil, err
+}
+
+func (x *Transactional) write(ctx context.Context, b *event.Batch) error {
+	// First of all: what is committed must not be reported as refused.
+	if committed, err := x.store.Settle(ctx, b.Seq); committed || err != nil {
+		return err
+	}
+	names := routes(b, func(int) bool { return true })
+	for {
+		if err := x.topics.resolve(ctx, names); err != nil {
+			return routeError(b, err)
+		}
+		changes, fresh, err := x.pin(b, names)
+		if err != nil {
+			return err
+		}
+		queues, err := x.topics.plan(ctx, b, nil)
+		if err != nil {
+			return err
+		}
+		x.shareLimits()
+		p := &production{batch: b, queues: queues, alone: x.alone, made: &x.made}
+		p.fill() // before the transaction, which may have to wait for the end of the last one
+		err = x.store.Transact(ctx, b.Seq, changes, p.run)
+		if len(x.made.records) > 0 { // not all were acknowledged
+			x.made = made{}
+		}
+		var failed *deliveryError
+		switch {
+		case err == nil:
+			maps.Copy(x.topics.pins, fresh)
+			return nil
+		case !errors.As(err, &failed):
+			return err
+		}
+		if err := x.refused(ctx, b, names, failed); err != nil {
+			return err
+		}
+		x.alone[failed.partition] = true // the batch again, and which record it is shows
+	}
+}
+
+// pin returns the batch's changes, those that pin the topics, which are its own, that
+// it is the first to write to, and what they pin.
+func (x *Transactional) pin(b *event.Batch, names []string) ([]event.KV, pins, error) {
+	changes, fresh := b.Commit.Changes[:len(b.Commit.Changes):len(b.Commit.Changes)], pins{}
+	for _, name := range names {
+		is := x.topics.known[name].pin()
+		was, ok := x.topics.pins[name]
+		is.id = cmp.Or(is.id, was.id)
+		if ok && was.partitions != is.partitions {
+			return nil, nil, &partitionsError{topic: name, was: was.partitions, is: is.partitions}
+		}
+		fresh[name] = is
+		if was != is {
+			changes = append(changes, event.KV{Key: []byte(pinPrefix + name), Value: []byte(is.String())})
+		}
+	}
+	return changes, fresh, nil
+}
+
+// refused returns the error of a transaction in which one record was not written; nil: the broker rejects the content of
+// the record's request, and which record it is shows when its partition's records are sent one by one.
+func (x *Transactional) refused(ctx context.Context, b *event.Batch, names []string, failed *deliveryError) error {
+	cause := failed.err
+	if !aboutRecords(cause) {
+		if errors.Is(cause, kerr.TopicAuthorizationFailed) {
+			if err := x.blame(ctx, names); err != nil {
+				return routeError(b, err)
+			}
+		}
+		err := fmt.Errorf("topic %q, partition %d: %w", failed.partition.topic, failed.id, x.topics.explain(cause))
+		return routeError(b, refusalOf(failed.partition.topic, cause, err))
+	}
+	q := queue{partition: failed.partition, topic: failed.topic, rest: []item{failed.item}}
+	rejected := q.reject(cause)
+	if tooLarge(cause) {
+		failed.topic.limit = 0 // it has proved too high
+	}
+	if x.alone[failed.partition] {
+		return rejected
+	}
+	return nil
+}
+
+// blame returns the refusal of the topic that made a transaction fail with
+// TOPIC_AUTHORIZATION_FAILED. Before Kafka 4.0, topics are added to a transaction in
+// one request, and the client fails the records of all of them when one is refused.
+// nil: the brokers do not say which one it is.
+func (x *Transactional) blame(ctx context.Context, names []string) error {
+	meta, err := x.topics.describeTopics(ctx, names)
+	if err != nil {
+		return nil // the failure at hand says more
+	}
+	for i := range meta.Topics {
+		t := &meta.Topics[i]
+		if errors.Is(kerr.ErrorForCode(t.ErrorCode), kerr.TopicAuthorizationFailed) || !mayWrite(t.AuthorizedOperations) {
+			return x.topics.unusable(*t.Topic, kerr.TopicAuthorizationFailed)
+		}
+	}
+	return nil
+}
+
+func (x *Transactional) shareLimits() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for name, t := range x.topics.known {
+		x.limits[name] = t.limit
+	}
+}
+
+// Close implements [sink.Sink].
+func (x *Transactional) Close() error {
+	x.store.Release()
+	x.topics.close()
+	x.open = false
+	return nil
+}

@@ -1,0 +1,64 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// end is how far reading goes.
+type end int
+
+const (
+	// committed is before the first transaction that is still open.
+	committed end = iota
+	// written is all that is written now; reading waits for open transactions.
+	written
+)
+
+// end asks where the topic ends. Brokers learn of a new topic one after another:
+// that one does not know it yet is no answer.
+func (s *Store) end(ctx context.Context, e end) (offset int64, err error) {
+	for until := time.Now().Add(spread); ; {
+		offset, err = s.askEnd(ctx, e)
+		if !errors.Is(err, kerr.UnknownTopicOrPartition) || time.Now().After(until) {
+			return offset, err
+		}
+		if pause(ctx, spread/20) != nil {
+			return 0, err
+		}
+	}
+}
+
+func (s *Store) askEnd(ctx context.Context, e end) (int64, error) {
+	var offsets kadm.ListedOffsets
+	err := s.admin.do(ctx, stall, func(ctx context.Context, c *kgo.Client) (err error) {
+		list := kadm.NewClient(c).ListEndOffsets
+		if e == committed {
+			list = kadm.NewClient(c).ListCommittedOffsets
+		}
+		if offsets, err = list(ctx, s.topic); err == nil {
+			err = offsets.Error()
+		}
+		return err
+	})
+	o, ok := offsets.Lookup(s.topic, 0)
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("ask for its end: %w", explain(err))
+	case !ok:
+		return 0, errors.New("ask for its end: it has no partition 0")
+	}
+	return o.Offset, nil
+}
+
+// read calls fn for the committed records from one offset to before another, in order.
+func (s *Store) read(ctx context.Context, from, to int64, fn func(*kgo.Record) error) error {
+	err := s.admin.read(ctx, []span{{partition{topic: s.topic}, from, to}}, func(_ int, r *kgo.Record) error { return fn(r) })
+	return explain(err)
+}

@@ -1,0 +1,131 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"go.uber.org/zap"
+
+	"github.com/kubebridge/kubebridge/pkg/checkpoint"
+)
+
+// CheckpointTopicConfigs are set on a topic that the store creates, with one partition. Segments are small and
+// closed daily, since only closed ones are compacted: a start reads what is left.
+// An entry that holds a body may be as large as an event.
+func CheckpointTopicConfigs() map[string]string {
+	return map[string]string{
+		"cleanup.policy":            "compact",
+		"segment.bytes":             "67108864",
+		"segment.ms":                "86400000",
+		"min.cleanable.dirty.ratio": "0.2",
+		"max.message.bytes":         "8388608",
+	}
+}
+
+// ensureTopic creates the topic, or checks that what it holds is kept.
+func (s *Store) ensureTopic(ctx context.Context) (created bool, err error) {
+	found, _, err := s.lookUp(ctx)
+	switch {
+	case errors.Is(err, kerr.UnknownTopicOrPartition):
+		return s.createTopic(ctx)
+	case err != nil:
+		return false, fmt.Errorf("look it up: %w", explain(err))
+	}
+	if err := checkPartitions(found); err != nil {
+		return false, err
+	}
+	return false, s.checkTopic(ctx)
+}
+
+// lookUp returns what the brokers say of the topic, and how many brokers there are.
+func (s *Store) lookUp(ctx context.Context) (*kmsg.MetadataResponseTopic, int, error) {
+	meta, err := s.admin.describeTopics(ctx, []string{s.topic})
+	if err != nil {
+		return nil, 0, err
+	}
+	if len(meta.Topics) != 1 {
+		return nil, 0, fmt.Errorf("%d topics were described, want 1", len(meta.Topics))
+	}
+	return &meta.Topics[0], len(meta.Brokers), kerr.ErrorForCode(meta.Topics[0].ErrorCode)
+}
+
+// checkPartitions refuses a topic that has not the one partition that is written to.
+func checkPartitions(t *kmsg.MetadataResponseTopic) error {
+	if n := len(t.Partitions); n != 1 {
+		return fmt.Errorf("%w: the topic has %d partitions, want 1: name another one in checkpoint.kafka.topic, or delete it: the next start is then a declared reset", checkpoint.ErrUnusable, n)
+	}
+	return nil
+}
+
+func (s *Store) createTopic(ctx context.Context) (created bool, err error) {
+	exists, err := s.create(ctx, false)
+	switch {
+	case err != nil:
+		return false, fmt.Errorf("it does not exist, and creating it fails: %w", err)
+	case exists: // another bridge was faster
+		return false, s.checkTopic(ctx)
+	}
+	s.log.Info("created the checkpoint topic", zap.String("topic", s.topic))
+	return true, nil
+}
+
+// create creates the topic, or asks whether it could be created. exists: it is there.
+func (s *Store) create(ctx context.Context, dry bool) (exists bool, err error) {
+	replicas := -1 // the broker's default
+	if s.o.Replicas > 0 {
+		replicas = s.o.Replicas
+	}
+	failed, err := s.admin.createTopics(ctx, []string{s.topic}, 1, replicas, CheckpointTopicConfigs(), dry)
+	if err == nil {
+		err = failed[s.topic]
+	}
+	switch {
+	case err == nil:
+		return false, nil
+	case errors.Is(err, kerr.TopicAlreadyExists):
+		return true, nil
+	case errors.Is(err, kerr.InvalidReplicationFactor):
+		if n := s.admin.brokers(ctx); n > 0 {
+			return false, fmt.Errorf("%w: the cluster has too few brokers (%d): set checkpoint.kafka.replicas to at most %d, or add brokers", err, n, n)
+		}
+	}
+	return false, fmt.Errorf("%w: create it with one partition and cleanup.policy=compact, or allow CREATE on it", err)
+}
+
+// checkTopic refuses a topic that forgets.
+func (s *Store) checkTopic(ctx context.Context) error {
+	var unusable error
+	err := s.admin.describeConfigs(ctx, []string{s.topic}, func(_ string, configs map[string]string, err error) {
+		policy, ok := configs[cleanupPolicy]
+		switch {
+		case isAny(err, kerr.TopicAuthorizationFailed, kerr.ClusterAuthorizationFailed):
+			if !s.warned {
+				s.warned = true
+				s.log.Warn("may not read the checkpoint topic's configuration: make sure of cleanup.policy=compact, or allow DESCRIBE_CONFIGS", zap.String("topic", s.topic))
+			}
+		case err != nil:
+			unusable = fmt.Errorf("read its configuration: %w", err)
+		case ok && strings.ReplaceAll(policy, " ", "") != policyCompact:
+			unusable = fmt.Errorf("%w: the topic's cleanup.policy is %q, and what it holds would be deleted: set it to compact", checkpoint.ErrUnusable, policy)
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("read its configuration: %w", err)
+	}
+	return unusable
+}
+
+// explain adds to an error of the checkpoint topic what to do about it.
+func explain(err error) error {
+	switch {
+	case errors.Is(err, kerr.TopicAuthorizationFailed):
+		return fmt.Errorf("%w: allow READ, WRITE, DESCRIBE and DESCRIBE_CONFIGS on it", err)
+	case errors.Is(err, kerr.TransactionalIDAuthorizationFailed):
+		return fmt.Errorf("%w: allow WRITE and DESCRIBE on the transactional id", err)
+	}
+	return err
+}
