@@ -50,11 +50,11 @@ func runNATS(t *testing.T, path string) (bus sink.Sink, store *natsstore.Store, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	spec, err := laneSpec(c, &c.Sinks[0], zap.NewNop())
+	spec, err := sinkSpec(c, &c.Sinks[0], zap.NewNop())
 	if err != nil {
 		t.Fatal(err)
 	}
-	bus, any, _, err := spec.Open(lane("live"))
+	bus, any, _, err := spec.Open(testIdentity("live"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func TestCheckpointOnNATS(t *testing.T) {
 			}
 			bucket := "bucket kubebridge_kubebridge_5b8f1c34_live"
 			want := checkpointInfo{
-				Path: bucket, Identity: lane("live"), Format: 3, Mark: "beef", Epochs: map[string]uint64{"": 1, "elsewhere": 2}, Owed: []string{},
+				Path: bucket, Identity: testIdentity("live"), Format: 3, Mark: "beef", Epochs: map[string]uint64{"": 1, "elsewhere": 2}, Owed: []string{},
 				Collections: []heldCollection{{
 					ID: "pods", Phase: "in step", Run: firstRun, Incarnation: firstRun, Epoch: 1, Position: "42", Seen: "42", Objects: durable.Holdings{Published: 2},
 				}},

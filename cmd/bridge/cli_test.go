@@ -181,14 +181,14 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-func lane(sink string) event.Identity {
+func testIdentity(sink string) event.Identity {
 	return event.Identity{Bridge: "kubebridge", Cluster: "prod", ClusterUID: "5b8f1c34", Sink: sink}
 }
 
-// openCheckpoint opens a lane's checkpoint as a running bridge does.
+// openCheckpoint opens a sink's checkpoint as a running bridge does.
 func openCheckpoint(t *testing.T, checkpoints, sink string) *file.Store {
 	t.Helper()
-	s, err := file.Open(filepath.Join(checkpoints, sink), lane(sink), file.Options{})
+	s, err := file.Open(filepath.Join(checkpoints, sink), testIdentity(sink), file.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -275,7 +275,7 @@ func TestCheckpointShow(t *testing.T) {
 	remember(t, checkpoints)
 
 	want := checkpointInfo{
-		Path: audit, Identity: lane("audit"), Format: 3, Mark: "beef", Epochs: map[string]uint64{"": 1}, Owed: []string{},
+		Path: audit, Identity: testIdentity("audit"), Format: 3, Mark: "beef", Epochs: map[string]uint64{"": 1}, Owed: []string{},
 		Collections: []heldCollection{{
 			ID: "pods", Phase: "in step", Run: firstRun, Incarnation: firstRun, Epoch: 1, Position: "42", Seen: "42", Objects: durable.Holdings{Published: 2},
 		}},
@@ -436,7 +436,7 @@ sinks:
 	return path, checkpoints
 }
 
-// due reports whether the next run of a lane begins with a declared reset, and
+// due reports whether the next run of a pipeline begins with a declared reset, and
 // whether the checkpoint still knows its objects.
 func due(t *testing.T, checkpoints, sink string) (due, knows bool) {
 	t.Helper()
@@ -517,7 +517,7 @@ func TestCheckpointResetDamaged(t *testing.T) {
 func TestCheckpointResetForget(t *testing.T) {
 	path, checkpoints := configFile(t)
 	remember(t, checkpoints)
-	anew := lane("audit")
+	anew := testIdentity("audit")
 	anew.ClusterUID = "another"
 	if _, err := file.Open(filepath.Join(checkpoints, "audit"), anew, file.Options{}); err == nil || !strings.Contains(err.Error(), "`bridge checkpoint reset --sink audit --forget`") {
 		t.Fatalf("the other cluster's: %v", err)

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// smallCluster makes the usual kubeconfig one of an API server with the UID of [lane], which has two pods in the
+// smallCluster makes the usual kubeconfig one of an API server with the UID of [testIdentity], which has two pods in the
 // namespace shop at resourceVersion 42, and nothing else. Its watches say nothing.
 func smallCluster(t *testing.T) {
 	t.Helper()
@@ -21,7 +21,7 @@ func smallCluster(t *testing.T) {
 		"/api":                           `{"kind":"APIVersions","versions":["v1"]}`,
 		"/apis":                          `{"kind":"APIGroupList","apiVersion":"v1","groups":[]}`,
 		"/api/v1":                        `{"kind":"APIResourceList","groupVersion":"v1","resources":[{"name":"pods","singularName":"pod","namespaced":true,"kind":"Pod","verbs":["get","list","watch"]}]}`,
-		"/api/v1/namespaces/kube-system": `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"kube-system","uid":"` + lane("").ClusterUID + `"}}`,
+		"/api/v1/namespaces/kube-system": `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"kube-system","uid":"` + testIdentity("").ClusterUID + `"}}`,
 		"/api/v1/pods":                   `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"42"},"items":[` + strings.Join(pods, ",") + `]}`,
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -35,7 +35,11 @@ behind.`,
 			if color != "auto" && color != "always" && color != "never" {
 				return &exitError{exitConfig, fmt.Errorf("--color %s: auto, always or never", color)}
 			}
-			q := history.ChangesQuery{Resource: args[0], Object: history.ParseName(args[1])}
+			names, err := resourceNames(args[:1])
+			if err != nil {
+				return err
+			}
+			q := history.ChangesQuery{Resource: names[0], Object: history.ParseName(args[1])}
 			if q.Object.Name == "" || strings.Contains(q.Object.Name, "/") {
 				return &exitError{exitConfig, fmt.Errorf("%q is not the name of an object: write NAMESPACE/NAME, or NAME if it has no namespace", args[1])}
 			}
@@ -58,7 +62,7 @@ behind.`,
 			if err != nil {
 				return err
 			}
-			r, err := p.read(cmd.Context(), args[:1], &q.Object)
+			r, err := p.read(cmd.Context(), names, &q.Object)
 			if err != nil {
 				return err
 			}

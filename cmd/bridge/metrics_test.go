@@ -18,7 +18,7 @@ import (
 
 	"github.com/kubebridge/kubebridge/internal/leader"
 	"github.com/kubebridge/kubebridge/internal/pipeline"
-	"github.com/kubebridge/kubebridge/pkg/source"
+	"github.com/kubebridge/kubebridge/internal/status"
 )
 
 var update = flag.Bool("update", false, "write docs/metrics.md anew")
@@ -56,12 +56,14 @@ func everyMetric(t *testing.T) *prometheus.Registry {
 		t.Fatal(err)
 	}
 	pipeline.NewMetrics(filling{r})
-	now, behind, n, lost := time.Now(), 0.1, int64(1), uint64(1)
-	r.MustRegister(newReady(func() bool { return true }), pipeline.NewCollector(func() []pipeline.LaneStatus {
-		return []pipeline.LaneStatus{{Sink: "sink", Lost: &lost, Queue: pipeline.Queue{Oldest: &now}, Collections: []pipeline.CollectionStatus{
-			{Resource: "pods", State: source.Reconciling, CollectionDelivery: pipeline.CollectionDelivery{Behind: &behind}, Objects: &n, List: &pipeline.ListState{Remaining: &n}},
+	now, lag, n, lost := time.Now(), 0.1, int64(1), uint64(1)
+	report := func() status.Report {
+		return status.Report{Sinks: []status.Sink{{
+			Name: "sink", Lost: &lost, LastEvent: &now, LastCommit: &now, Queue: status.Queue{Oldest: &now},
+			Collections: []status.Collection{{Resource: "pods", State: status.Reconciling, Lag: &lag, Objects: &n, List: &status.List{Remaining: &n}}},
 		}}}
-	}))
+	}
+	r.MustRegister(newReady(report), pipeline.NewCollector(report))
 	return r
 }
 

@@ -30,7 +30,7 @@ sinks:
 	id := event.Identity{Bridge: c.Name, Cluster: c.Cluster, ClusterUID: "uid", Sink: "live"}
 	folded := 0
 	for seq := range uint64(3) {
-		spec, err := laneSpec(c, &c.Sinks[0], zap.NewNop())
+		spec, err := sinkSpec(c, &c.Sinks[0], zap.NewNop())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -21,6 +21,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink"
 	"github.com/kubebridge/kubebridge/pkg/sink/kafka"
 	"github.com/kubebridge/kubebridge/pkg/sink/nats"
+	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
 // pastFlags choose the bus that is read.
@@ -36,6 +37,7 @@ type past struct {
 	config *config.Config
 	sink   *config.Sink
 	routes []history.Route
+	plan   plan.Plan // as far as it is known without a cluster
 }
 
 // open finds the sink.
@@ -72,6 +74,11 @@ func (f *pastFlags) open(ctx context.Context) (*past, error) {
 
 func newPast(c *config.Config, s *config.Sink) *past {
 	p := &past{config: c, sink: s}
+	entries, resources := c.Entries(s), c.ResourcesOf(s)
+	for i := range entries {
+		entries[i].Options = &resources[i]
+	}
+	p.plan = plan.Make(entries, c.Exclude, access.Builtin(), func(string) ([]string, bool) { return nil, false })
 	if s.NATS != nil {
 		p.routes = subjectRoutes(c, s)
 	} else {
@@ -96,8 +103,8 @@ func subjectRoutes(c *config.Config, s *config.Sink) []history.Route {
 // configured any more.
 func topicRoutes(c *config.Config, s *config.Sink) []history.Route {
 	out := []history.Route{{Template: s.Kafka.Topic}}
-	for _, e := range access.NewEntries(c, s) {
-		r := history.Route{Template: cmp.Or(e.Topic, s.Kafka.Topic), Resource: e.Named()}
+	for _, e := range c.ResourcesOf(s) {
+		r := history.Route{Template: cmp.Or(e.Topic, s.Kafka.Topic), Resource: resourceID(discovery.Parse(e.Name()))}
 		if r.Template != s.Kafka.Topic && !slices.Contains(out, r) {
 			out = append(out, r)
 		}
@@ -105,8 +112,33 @@ func topicRoutes(c *config.Config, s *config.Sink) []history.Route {
 	return out
 }
 
+// resourceID is the ID of the resource that a name means, "" for a pattern, and if only the cluster could say.
+func resourceID(n discovery.Name) string {
+	r, _, err := access.Builtin().Identify(n)
+	if n.IsPattern() || err != nil {
+		return ""
+	}
+	c := event.Collection{Group: r.Group, Resource: r.Resource}
+	return c.ResourceID()
+}
+
+// resourceNames reads the names of resources that somebody asks for.
+func resourceNames(args []string) ([]discovery.Name, error) {
+	names := discovery.ParseAll(args)
+	for _, n := range names {
+		err := n.Check()
+		if err == nil && n.IsPattern() {
+			err = fmt.Errorf("%q is a pattern: name resources, for example pods or deployments.apps", n)
+		}
+		if err != nil {
+			return nil, &exitError{exitConfig, err}
+		}
+	}
+	return names, nil
+}
+
 // read connects to the bus.
-func (p *past) read(ctx context.Context, resources []string, object *history.Name) (sink.Reader, error) {
+func (p *past) read(ctx context.Context, resources []discovery.Name, object *history.Name) (sink.Reader, error) {
 	id := event.Identity{Bridge: p.config.Name, Cluster: p.config.Cluster, Sink: p.sink.Name}
 	if conf := p.sink.Kafka; conf != nil {
 		r, err := kafka.NewReader(ctx, kafka.Options{Config: *conf, Identity: id}, history.Topics(p.routes, p.config.Cluster, resources))
@@ -133,21 +165,32 @@ func (p *past) read(ctx context.Context, resources []string, object *history.Nam
 	return r, nil
 }
 
-func orAll(resources []string) string {
+func orAll(resources []discovery.Name) string {
 	if len(resources) == 0 {
 		return "any resource"
 	}
-	return strings.Join(resources, ", ")
+	var names []string
+	for _, n := range resources {
+		names = append(names, n.String())
+	}
+	return strings.Join(names, ", ")
+}
+
+// entry is the entry of a collection, as far as it is known without a cluster; nil for none.
+func (p *past) entry(c *event.Collection) *config.Resource {
+	if e := p.plan.Entry(c); e != nil {
+		return e.Options.(*config.Resource)
+	}
+	return nil
 }
 
 // unpublished says which types of event the configuration does not publish of a collection.
 func (p *past) unpublished() func(collection string) string {
-	entries := access.NewEntries(p.config, p.sink)
 	return func(collection string) string {
 		c := event.ParseCollection(collection)
 		all := []string{"added", "modified", "deleted"}
 		types := all
-		if e := entries.Of(&c); e != nil && e.Types != nil {
+		if e := p.entry(&c); e != nil && e.Types != nil {
 			types = e.Types
 		} else if plan.Expires(&c) {
 			types = all[:2]
@@ -159,10 +202,9 @@ func (p *past) unpublished() func(collection string) string {
 // collection is a collection with its selectors, as the configuration has them. It has no resource if the
 // configuration does not have its entry.
 func (p *past) collection() func(id string) event.Collection {
-	entries := access.NewEntries(p.config, p.sink)
 	return func(id string) event.Collection {
 		c := event.ParseCollection(id)
-		e := entries.Of(&c)
+		e := p.entry(&c)
 		if e == nil {
 			return event.Collection{}
 		}
@@ -180,16 +222,14 @@ func (p *past) collection() func(id string) event.Collection {
 // hides reports whether the filter of a collection leaves objects out, and whether a rule takes fields out of them.
 // Both are true for a collection that the configuration does not have.
 func (p *past) hides() func(collection string) (filtered, dropped bool) {
-	entries := access.NewEntries(p.config, p.sink)
 	return func(collection string) (filtered, dropped bool) {
 		c := event.ParseCollection(collection)
-		e := entries.Of(&c)
+		e := p.entry(&c)
 		if e == nil {
 			return true, true
 		}
-		for _, r := range p.config.Rules(&e.Resource) {
-			here := len(r.Resources) == 0 || slices.ContainsFunc(r.Resources, func(of string) bool { return shape.Matches(of, c.Group, c.Resource) })
-			dropped = dropped || here && removes(r)
+		for _, r := range p.config.Rules(e) {
+			dropped = dropped || r.Concerns(c.Group, c.Resource) && removes(r)
 		}
 		return e.Filter != "", dropped
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/kubebridge/kubebridge/internal/config"
 	"github.com/kubebridge/kubebridge/internal/history"
 	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
 // TestPastUsage: a question that cannot be answered is an error of one line, with its exit code, before any bus is
@@ -47,6 +48,9 @@ checkpoint: {file: {path: ` + t.TempDir() + `}}
 		{"state --at 12 --dry-run", "go with --apply", exitConfig},
 		{"state --at 12 --exact", "go with --apply", exitConfig},
 		{"state --at 12 -o xml", "-o xml", exitConfig},
+		{"state --at 12 --sink a Pods", `"Pods" cannot be a resource: name it as kubectl does`, exitConfig},
+		{"state --at 12 --sink a *.apps", `"*.apps" is a pattern: name resources`, exitConfig},
+		{"history pods/log a/b", "subresources have no watch", exitConfig},
 		{"history pods", "bridge history takes RESOURCE NAMESPACE/NAME", exitConfig},
 		{"history pods a/b --since monday", `"monday" is not a time`, exitConfig},
 		{"history pods a/b --color red", "auto, always or never", exitConfig},
@@ -196,7 +200,7 @@ sinks: [{name: a, kafka: {brokers: ["k:1"], topic: "k8s.{resource}"}}]
 	} {
 		var got []string
 		for _, resource := range []string{"pods", "deployments.apps", "replicasets.apps", "jobs.batch", "certs.example.com"} {
-			if history.Topics(p.routes, "x", []string{resource})(topic) {
+			if history.Topics(p.routes, "x", discovery.ParseAll([]string{resource}))(topic) {
 				got = append(got, resource)
 			}
 		}

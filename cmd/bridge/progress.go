@@ -10,8 +10,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/kubebridge/kubebridge/internal/pipeline"
-	"github.com/kubebridge/kubebridge/pkg/source"
+	"github.com/kubebridge/kubebridge/internal/status"
 )
 
 const (
@@ -21,56 +20,35 @@ const (
 )
 
 // progress is how far the lists under way are.
-type progress struct {
-	lists, read, left int64
-	known             bool // left is
-}
+type progress struct{ status.Lists }
 
-func progressOf(s pipeline.BridgeStatus) progress {
-	p := progress{known: true}
-	for i := range s.Lanes {
-		for j := range s.Lanes[i].Collections {
-			c := &s.Lanes[i].Collections[j]
-			if c.State != source.Reconciling || c.List == nil {
-				continue
-			}
-			p.lists++
-			p.read += c.List.Read
-			if c.List.Remaining == nil {
-				p.known = false
-			} else {
-				p.left += *c.List.Remaining
-			}
-		}
-	}
-	return p
-}
+func progressOf(r status.Report) progress { return progress{r.Lists()} }
 
 // bar is p for a terminal, "" when no list is under way.
 func (p progress) bar() string {
 	switch {
-	case p.lists == 0:
+	case p.Running == 0:
 		return ""
-	case !p.known || p.read+p.left == 0:
-		return fmt.Sprintf("listing %d collections: %d objects read", p.lists, p.read)
+	case p.Unknown || p.Read+p.Remaining == 0:
+		return fmt.Sprintf("listing %d collections: %d objects read", p.Running, p.Read)
 	}
-	done := int(barWidth * p.read / (p.read + p.left))
+	done := int(barWidth * p.Read / (p.Read + p.Remaining))
 	return fmt.Sprintf("listing %d collections [%s%s] %d of about %d objects",
-		p.lists, strings.Repeat("=", done), strings.Repeat(" ", barWidth-done), p.read, p.read+p.left)
+		p.Running, strings.Repeat("=", done), strings.Repeat(" ", barWidth-done), p.Read, p.Read+p.Remaining)
 }
 
 // logProgress writes a line now and then while lists are under way, until ctx ends.
-func logProgress(ctx context.Context, status func() pipeline.BridgeStatus, log *zap.Logger) error {
+func logProgress(ctx context.Context, report func() status.Report, log *zap.Logger) error {
 	each(ctx, progressLine, func() {
-		p := progressOf(status())
-		if p.lists == 0 {
+		p := progressOf(report())
+		if p.Running == 0 {
 			return
 		}
 		left := zap.Skip()
-		if p.known {
-			left = zap.Int64("left", p.left)
+		if !p.Unknown {
+			left = zap.Int64("left", p.Remaining)
 		}
-		log.Info("lists are under way", zap.Int64("collections", p.lists), zap.Int64("read", p.read), left)
+		log.Info("lists are under way", zap.Int64("collections", p.Running), zap.Int64("read", p.Read), left)
 	})
 	return nil
 }
@@ -124,9 +102,9 @@ func (w *barWriter) draw(bar string) {
 	}
 }
 
-// Run draws the progress of what status shows, until ctx ends.
-func (w *barWriter) Run(ctx context.Context, status func() pipeline.BridgeStatus) error {
+// Run draws the progress of what report shows, until ctx ends.
+func (w *barWriter) Run(ctx context.Context, report func() status.Report) error {
 	defer w.draw("")
-	each(ctx, progressDraw, func() { w.draw(progressOf(status()).bar()) })
+	each(ctx, progressDraw, func() { w.draw(progressOf(report()).bar()) })
 	return nil
 }

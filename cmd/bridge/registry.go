@@ -5,6 +5,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/kubebridge/kubebridge/internal/status"
 )
 
 // newRegistry returns a registry with what is measured of the process itself.
@@ -19,11 +21,11 @@ func newRegistry() *prometheus.Registry {
 }
 
 // newReady returns what /readyz says, for who cannot ask it.
-func newReady(ready func() bool) prometheus.Collector {
+func newReady(report func() status.Report) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Namespace: "kubebridge", Name: "ready", Help: "1 while /readyz answers that the bridge is ready, 0 otherwise.",
 	}, func() float64 {
-		if ready() {
+		if r := report(); r.Ready {
 			return 1
 		}
 		return 0

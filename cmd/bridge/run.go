@@ -107,7 +107,7 @@ func run(ctx context.Context, o runOptions) error {
 	if c.Status.History {
 		last = recent.New()
 	}
-	lanes, err := laneSpecs(c, log, o.follow, last)
+	sinks, err := sinkSpecs(c, log, o.follow, last)
 	if err != nil {
 		return err
 	}
@@ -116,14 +116,13 @@ func run(ctx context.Context, o runOptions) error {
 		return err
 	}
 	bridge := pipeline.NewBridge(pipeline.BridgeOptions{
-		Name: c.Name, Cluster: c.Cluster, Client: client, Lanes: lanes, Lists: c.Kubernetes.ConcurrentLists,
+		Name: c.Name, Cluster: c.Cluster, Client: client, Sinks: sinks, Lists: c.Kubernetes.ConcurrentLists,
 		Shutdown: c.Shutdown.Timeout, Elector: elector, Log: log, Metrics: pipeline.NewMetrics(registry),
 	})
-	registry.MustRegister(pipeline.NewCollector(func() []pipeline.LaneStatus { return bridge.Status().Lanes }),
-		newReady(func() bool { return bridge.Status().Ready }))
+	registry.MustRegister(pipeline.NewCollector(bridge.Status), newReady(bridge.Status))
 	var digest atomic.Value
 	digest.Store(fileDigest(o.reload.path))
-	shown := &reporter{config: c, bridge: bridge, last: last, digest: func() string { return digest.Load().(string) }, started: time.Now()}
+	shown := &reporter{bridge: bridge, last: last, digest: func() string { return digest.Load().(string) }, started: time.Now()}
 	doors, err := openDoors(c, shown, registry, log)
 	if err != nil {
 		return &exitError{exitEnvironment, err}
@@ -131,9 +130,9 @@ func run(ctx context.Context, o runOptions) error {
 	o.reload.apply = func(c *config.Config) {
 		digest.Store(hex.EncodeToString(o.reload.seen[:]))
 		o.level.SetLevel(logLevel(c.Log.Level))
-		var all []pipeline.LaneResources
+		var all []pipeline.SinkResources
 		for i := range c.Sinks {
-			all = append(all, laneResources(c, &c.Sinks[i]))
+			all = append(all, sinkResources(c, &c.Sinks[i]))
 		}
 		bridge.Reconfigure(all)
 	}
@@ -182,9 +181,7 @@ func openDoors(c *config.Config, shown *reporter, registry *prometheus.Registry,
 	}
 	if c.Status.Listen != config.Off {
 		o := status.Options{
-			Listen: c.Status.Listen, Gatherer: registry, Alive: bridge.Alive,
-			Ready:  func() (any, bool) { s := bridge.Status(); return s, s.Ready },
-			Report: shown.report,
+			Listen: c.Status.Listen, Gatherer: registry, Alive: bridge.Alive, Report: shown.report,
 		}
 		if shown.last != nil {
 			o.Changes = shown.changes

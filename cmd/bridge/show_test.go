@@ -60,7 +60,7 @@ func TestHostileText(t *testing.T) {
 			return nil
 		}},
 		"status": {3 + 2 + 1 + 2 + 1, func(w *bytes.Buffer) error {
-			return printStatus(w, &status.Report{Name: hostile, Cluster: hostile, Version: hostile, Waiting: hostile, Leader: &status.Leader{Holder: hostile}, Sinks: []status.Sink{{
+			return printStatus(w, &status.Report{Name: hostile, Cluster: hostile, Version: hostile, Waiting: hostile, Election: &status.Election{Holder: hostile}, Sinks: []status.Sink{{
 				Name: hostile, Failing: hostile, Collections: []status.Collection{{ID: hostile, State: hostile, Error: hostile, Position: hostile}},
 			}}})
 		}},

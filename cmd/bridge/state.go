@@ -18,6 +18,7 @@ import (
 	"github.com/kubebridge/kubebridge/internal/history/restore"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 	"github.com/kubebridge/kubebridge/pkg/sink/stdout"
+	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
 // stateFlags are the flags of `bridge state`.
@@ -96,6 +97,10 @@ func (f *stateFlags) run(cmd *cobra.Command, args []string) error {
 	if f.diff {
 		points, resources = args[:2], args[2:]
 	}
+	names, err := resourceNames(resources)
+	if err != nil {
+		return err
+	}
 	var at []history.Point
 	for _, s := range points {
 		p, err := parsePoint(s, time.Now())
@@ -116,9 +121,9 @@ func (f *stateFlags) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	if f.diff {
-		return f.compare(cmd, p, at[0], at[1], resources)
+		return f.compare(cmd, p, at[0], at[1], names)
 	}
-	state, err := f.rebuild(cmd, p, at[0], resources)
+	state, err := f.rebuild(cmd, p, at[0], names)
 	if err != nil {
 		return err
 	}
@@ -129,7 +134,7 @@ func (f *stateFlags) run(cmd *cobra.Command, args []string) error {
 }
 
 // rebuild reads the state at a point, and prints to standard error how far it can be relied on.
-func (f *stateFlags) rebuild(cmd *cobra.Command, p *past, at history.Point, resources []string) (*history.State, error) {
+func (f *stateFlags) rebuild(cmd *cobra.Command, p *past, at history.Point, resources []discovery.Name) (*history.State, error) {
 	r, err := p.read(cmd.Context(), resources, nil)
 	if err != nil {
 		return nil, err
@@ -240,7 +245,7 @@ func printState(out, notes io.Writer, s *history.State, output string) error {
 }
 
 // compare prints the differences between two states.
-func (f *stateFlags) compare(cmd *cobra.Command, p *past, from, to history.Point, resources []string) error {
+func (f *stateFlags) compare(cmd *cobra.Command, p *past, from, to history.Point, resources []discovery.Name) error {
 	before, err := f.rebuild(cmd, p, from, resources)
 	if err != nil {
 		return err

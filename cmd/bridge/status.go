@@ -123,26 +123,18 @@ func askStatus(ctx context.Context, address string) (*status.Report, []byte, err
 }
 
 func printStatus(out io.Writer, r *status.Report) error {
-	word := "ready"
-	if !r.Ready {
-		word = "not ready"
-	}
-	show(out, "%s on %s: %s (version %s, up %s)", r.Name, r.Cluster, word, r.Version, r.At.Sub(r.Started).Round(time.Second))
+	show(out, "%s on %s: %s (version %s, up %s)", r.Name, r.Cluster, r.Word(), r.Version, r.At.Sub(r.Started).Round(time.Second))
 	if r.Waiting != "" {
 		show(out, "waiting for Kubernetes: %s", r.Waiting)
 	}
-	if l := r.Leader; l != nil {
-		show(out, "leader: %s", cmp.Or(l.Holder, "nobody"))
+	if e := r.Election; e != nil {
+		show(out, "leader: %s", cmp.Or(e.Holder, "nobody"))
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "\nSINK\tSTATE\tDELIVERED\tEVENTS/S\tLAG\tWAITING\tERROR")
 	for i := range r.Sinks {
 		s := &r.Sinks[i]
-		state := "up"
-		if !s.Ready {
-			state = "failing"
-		}
-		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%d of %d\t%s\n", inLine(s.Name), state, s.Delivered,
+		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%d of %d\t%s\n", inLine(s.Name), s.Word(), s.Delivered,
 			status.Number(s.Rate), status.Seconds(s.Lag), s.Queue.Events, s.Queue.EventCapacity, inLine(s.Failing))
 	}
 	fmt.Fprintln(w, "\nCOLLECTION\tSINK\tROUTE\tSTATE\tPOSITION\tLAG\tEVENTS/S\tOBJECTS\tERROR")
@@ -155,7 +147,7 @@ func printStatus(out io.Writer, r *status.Report) error {
 		if c.Position != "" {
 			position = c.Position
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", inLine(c.ID), inLine(e.Sink.Name), inLine(cmp.Or(c.Route, "the sink's")), inLine(c.State), inLine(position),
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", inLine(c.ID), inLine(e.Sink.Name), inLine(cmp.Or(c.Route, "the sink's")), inLine(string(c.State)), inLine(position),
 			status.Seconds(c.Lag), status.Number(c.Rate), objects, inLine(c.Error))
 	}
 	return w.Flush()

@@ -13,10 +13,8 @@ import (
 	"time"
 
 	"github.com/kubebridge/kubebridge/internal/config"
-	"github.com/kubebridge/kubebridge/internal/pipeline"
 	"github.com/kubebridge/kubebridge/internal/status"
 	"github.com/kubebridge/kubebridge/pkg/sink/nats"
-	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
 // TestStatusVerb asks a bridge that has no cluster: a script goes by the exit
@@ -84,8 +82,8 @@ func TestNoCredentialsAreShown(t *testing.T) {
 // when the lists are over, is worse than none.
 func TestBarStaysBelowTheLog(t *testing.T) {
 	left := int64(75)
-	s := pipeline.BridgeStatus{Lanes: []pipeline.LaneStatus{{Collections: []pipeline.CollectionStatus{
-		{State: source.Watching}, {State: source.Reconciling, List: &pipeline.ListState{Read: 25, Remaining: &left}},
+	s := status.Report{Sinks: []status.Sink{{Collections: []status.Collection{
+		{State: status.Watching}, {State: status.Reconciling, List: &status.List{Read: 25, Remaining: &left}},
 	}}}}
 	bar := progressOf(s).bar()
 	if !strings.Contains(bar, "[======                  ] 25 of about 100 objects") {
@@ -95,17 +93,17 @@ func TestBarStaysBelowTheLog(t *testing.T) {
 	w := &barWriter{to: &screen}
 	w.draw(bar)
 	_, _ = io.WriteString(w, "a line\n")
-	w.draw(progressOf(pipeline.BridgeStatus{}).bar())
+	w.draw(progressOf(status.Report{}).bar())
 	if want := clearLine + bar + clearLine + "a line\n" + bar + clearLine; screen.String() != want {
 		t.Errorf("the screen got %q, want %q", screen.String(), want)
 	}
-	s.Lanes[0].Collections[1].List.Remaining = nil
+	s.Sinks[0].Collections[1].List.Remaining = nil
 	if bar := progressOf(s).bar(); bar != "listing 1 collections: 25 objects read" {
 		t.Errorf("where the server does not say what is left the bar is %q", bar)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
-	if err := w.Run(ctx, func() pipeline.BridgeStatus { return s }); err != nil {
+	if err := w.Run(ctx, func() status.Report { return s }); err != nil {
 		t.Error(err)
 	}
 }

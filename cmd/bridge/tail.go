@@ -53,8 +53,8 @@ func newTail() *cobra.Command {
 				return err
 			}
 			defer client.Close()
-			lane := pipeline.LaneSpec{
-				LaneResources: pipeline.LaneResources{Sink: "tail"},
+			spec := pipeline.SinkSpec{
+				SinkResources: pipeline.SinkResources{Sink: "tail"},
 				Open: func(id event.Identity) (sink.Sink, pipeline.OpenStore, encode.Config, error) {
 					form := encode.Config{Secrets: shape.Secrets{}} // redacted: there is no key
 					store, err := file.OpenMem(id)
@@ -66,16 +66,16 @@ func newTail() *cobra.Command {
 				},
 			}
 			for _, name := range args {
-				lane.Entries = append(lane.Entries, plan.Entry{
+				spec.Entries = append(spec.Entries, plan.Entry{
 					Resource: name, Namespaces: namespaces, LabelSelector: selector, FieldSelector: fields,
 				})
 			}
 			// Who looks at a terminal would wait for what does not come by itself.
-			if _, err := plan.Check(cmd.Context(), client, lane.Entries, nil); err != nil {
+			if _, err := plan.Check(cmd.Context(), client, spec.Entries, nil); err != nil {
 				return &exitError{exitEnvironment, err}
 			}
 			return pipeline.NewBridge(pipeline.BridgeOptions{
-				Name: "tail", Cluster: "tail", Client: client, Lanes: []pipeline.LaneSpec{lane},
+				Name: "tail", Cluster: "tail", Client: client, Sinks: []pipeline.SinkSpec{spec},
 				Log:     newLogger("auto", zap.WarnLevel, cmd.ErrOrStderr()),
 				Metrics: pipeline.NewMetrics(prometheus.NewRegistry()),
 			}).Run(cmd.Context())

@@ -5,7 +5,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kubebridge/kubebridge/pkg/source"
+	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
 // ownResources are those that a kube-apiserver serves by itself (1.36, those that can
@@ -94,7 +94,7 @@ flowcontrol.apiserver.k8s.io v1
 
 // Builtin is the catalog of a cluster that has nothing but Kubernetes' own resources.
 // Those go before custom resources of the same name wherever a name has no group.
-func Builtin() *source.Catalog {
+func Builtin() *discovery.Catalog {
 	var (
 		groups []*metav1.APIGroup
 		lists  []*metav1.APIResourceList
@@ -117,5 +117,5 @@ func Builtin() *source.Catalog {
 		l := lists[len(lists)-1]
 		l.APIResources = append(l.APIResources, r)
 	}
-	return source.NewCatalog(groups, lists, nil)
+	return discovery.NewCatalog(groups, lists, nil)
 }

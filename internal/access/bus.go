@@ -13,7 +13,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/shape"
 	"github.com/kubebridge/kubebridge/pkg/sink/kafka"
 	"github.com/kubebridge/kubebridge/pkg/sink/nats"
-	"github.com/kubebridge/kubebridge/pkg/source"
+	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
 // unknownUID stands for the cluster's UID where that is not known.
@@ -153,7 +153,7 @@ func Topics(c *config.Config, s *config.Sink, o ClusterOptions) (names []string,
 			return nil, false, err
 		}
 		for _, gr := range list {
-			if source.IsPattern(r.Name()) && slices.Contains(named, gr) {
+			if discovery.Parse(r.Name()).IsPattern() && slices.Contains(named, gr) {
 				continue // it goes where its own entry says
 			}
 			name := t.Topic(shape.Values{Cluster: c.Cluster, Group: mark(gr.Group), Resource: mark(gr.Resource), Entry: r.Entry})
@@ -170,7 +170,7 @@ func Topics(c *config.Config, s *config.Sink, o ClusterOptions) (names []string,
 // named are the resources that have an entry of their own.
 func (a *asker) named(list []config.Resource) (out []schema.GroupResource, err error) {
 	for _, r := range list {
-		if source.IsPattern(r.Name()) {
+		if discovery.Parse(r.Name()).IsPattern() {
 			continue
 		}
 		found, err := a.resolve(r)

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubebridge/kubebridge/internal/config"
-	"github.com/kubebridge/kubebridge/pkg/source"
+	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
 // all stands for every group, or every resource of a group, as in RBAC.
@@ -37,7 +37,7 @@ type Cluster struct {
 type ClusterOptions struct {
 	// Catalog tells what names mean; nil: what they mean in a cluster that has
 	// nothing but Kubernetes' own resources.
-	Catalog *source.Catalog
+	Catalog *discovery.Catalog
 	// Namespace is the bridge's own, where its Lease is unless the configuration says
 	// where.
 	Namespace string
@@ -183,40 +183,26 @@ func onlyName(selector string) string {
 
 // resolve finds the resources that an entry stands for.
 func (a *asker) resolve(r config.Resource) ([]schema.GroupResource, error) {
-	name := r.Name()
-	if source.IsPattern(name) {
-		return a.pattern(r)
+	name := discovery.Parse(r.Name())
+	if name.IsPattern() {
+		return a.pattern(r, name)
 	}
-	versioned, plain := schema.ParseResourceArg(strings.ToLower(name))
-	found, err := a.options.Catalog.Find(name)
-	if err != nil && versioned != nil { // permissions have no version
-		if other, e := a.options.Catalog.Find(versioned.GroupResource().String()); e == nil {
-			found, err = other, nil
-		}
+	found, served, err := a.options.Catalog.Identify(name)
+	_, grouped := name.Group()
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%w: write it in full, as in certificates.cert-manager.io, or let --connect ask the cluster", err)
+	case !served:
+		a.note("%s is taken as it is written: it must be the plural of a resource and its group.", name)
+	case a.guess && !grouped && found.Group != "":
+		a.note("%s is read as %s.", name, found)
 	}
-	if err == nil {
-		if gr := (schema.GroupResource{Group: found.Group, Resource: found.Name}); a.guess && !strings.Contains(name, ".") && gr.Group != "" {
-			a.note("%s is read as %s.", name, gr)
-		}
-		return []schema.GroupResource{{Group: found.Group, Resource: found.Name}}, nil
-	}
-	if versioned != nil && isVersion(versioned.Version) {
-		plain = versioned.GroupResource()
-	}
-	if plain.Group == "" {
-		return nil, fmt.Errorf("resource %q: %w: write it in full, as in certificates.cert-manager.io, or let --connect ask the cluster", name, err)
-	}
-	a.note("%s is taken as it is written: it must be the plural of a resource and its group.", name)
-	return []schema.GroupResource{plain}, nil
+	return []schema.GroupResource{found}, nil
 }
 
-// isVersion reports whether a name's second part is a version, not a group's.
-func isVersion(s string) bool {
-	return len(s) > 1 && s[0] == 'v' && s[1] >= '0' && s[1] <= '9'
-}
-
-func (a *asker) pattern(r config.Resource) ([]schema.GroupResource, error) {
-	group, everything := source.PatternGroup(r.Name())
+func (a *asker) pattern(r config.Resource, name discovery.Name) ([]schema.GroupResource, error) {
+	group, _ := name.Group()
+	everything := name.IsEverything()
 	if everything && !a.options.Everything {
 		return nil, fmt.Errorf("resource %q: its permission is to read everything, Secrets too, for RBAC cannot exclude: name groups or resources instead, or confirm with --allow-everything", r.Name())
 	}
@@ -230,7 +216,7 @@ func (a *asker) pattern(r config.Resource) ([]schema.GroupResource, error) {
 	}
 	// "*" in the core group would be Secrets, too, and with get pods/exec.
 	var out []schema.GroupResource
-	for _, found := range a.options.Catalog.Match(r.Name()) {
+	for _, found := range a.options.Catalog.Match(name) {
 		gr := schema.GroupResource{Resource: found.Name}
 		confined := len(r.Namespaces) > 0 || r.NamespaceSelector != ""
 		if found.Name == "secrets" || confined && !found.Namespaced || a.excluded(gr) {
@@ -243,12 +229,9 @@ func (a *asker) pattern(r config.Resource) ([]schema.GroupResource, error) {
 }
 
 func (a *asker) excluded(gr schema.GroupResource) bool {
-	return slices.ContainsFunc(a.config.Exclude, func(name string) bool {
-		if source.IsPattern(name) {
-			return false
-		}
+	return slices.ContainsFunc(discovery.ParseAll(a.config.Exclude), func(name discovery.Name) bool {
 		found, err := a.options.Catalog.Find(name)
-		return err == nil && found.Group == gr.Group && found.Name == gr.Resource
+		return err == nil && found.GroupResource() == gr
 	})
 }
 

@@ -1,19 +1,13 @@
 package config
 
 import (
-	"cmp"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/kubebridge/kubebridge/internal/plan"
-)
-
-var (
-	resourceForm = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?\.?$`)
-	patternForm  = regexp.MustCompile(`^\*\.(\*|[a-z0-9]([-a-z0-9.]*[a-z0-9])?\.?)?$`)
+	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
 // The values of [Resource]'s Snapshot.
@@ -50,13 +44,13 @@ func (p *problems) resources(path string, list []Resource) {
 
 // resource fills in the defaults of an entry and notes its mistakes.
 func (p *problems) resource(at string, r *Resource) {
-	wrong := wrongName(r.Name())
+	wrong := discovery.Parse(r.Name()).Check()
 	switch {
 	case r.Resource == "":
 		p.add(at, "it names no resource: write pods, deployments.apps, or resource: with its options")
 	case r.Resource == "*" && r.Group != "" && r.Version == "":
 		p.add(at, "it has a group of its own: write *.%s as the resource", r.Group)
-	case wrong != "":
+	case wrong != nil:
 		p.add(at, "%s", wrong)
 	case r.Group != "" && r.Version == "":
 		p.add(at, "it has a group but no version: write %s.%s, or add version", r.Resource, r.Group)
@@ -78,26 +72,6 @@ func (p *problems) resource(at string, r *Resource) {
 	p.interval(at+".resync", r.Resync, time.Minute)
 	p.interval(at+".verifyEvery", r.VerifyEvery, time.Minute)
 	p.paths(at, r)
-}
-
-// wrongName says what is wrong with the name or pattern of a resource, "" when
-// nothing is.
-func wrongName(name string) string {
-	gr, version := parseName(name)
-	if isPattern(name) && version == "" && versionForm.MatchString(gr.group) { // "*.v1"
-		gr.group, version = "", gr.group
-	}
-	switch {
-	case strings.Contains(name, "/"):
-		return fmt.Sprintf("%q: name a resource as kubectl does, for example deployments.v1.apps; subresources have no watch", name)
-	case strings.Contains(name, "*") && !patternForm.MatchString(name):
-		return fmt.Sprintf("%q is no pattern: write *.* for everything, *.GROUP for an API group, or *.core for the core group", name)
-	case isPattern(name) && version != "":
-		return fmt.Sprintf("%q: a pattern has no version, each resource is read in the one that the server prefers: write *.%s", name, cmp.Or(gr.group, "core"))
-	case !strings.Contains(name, "*") && !resourceForm.MatchString(name):
-		return fmt.Sprintf("%q cannot be a resource: name it as kubectl does, for example pods, deployments.apps or deployments.v1.apps", name)
-	}
-	return ""
 }
 
 func (p *problems) namespaces(at string, list []string) {
@@ -130,19 +104,18 @@ func (p *problems) interval(at string, d, least time.Duration) {
 
 // exclude checks what is left out against what is asked for by name.
 func (p *problems) exclude(c *Config) {
-	for i, name := range c.Exclude {
-		at := fmt.Sprintf("exclude[%d]", i)
-		left, version := parseName(name)
-		switch wrong := wrongName(name); {
-		case name == "":
+	for i, text := range c.Exclude {
+		at, name := fmt.Sprintf("exclude[%d]", i), discovery.Parse(text)
+		switch wrong := name.Check(); {
+		case text == "":
 			p.add(at, "it names no resource: write leases.coordination.k8s.io, or a pattern such as *.metrics.k8s.io")
-		case wrong != "":
+		case wrong != nil:
 			p.add(at, "%s", wrong)
-		case name == "*.*":
+		case name.IsEverything():
 			p.add(at, "%q would leave nothing: name what is to be left out", name)
-		case version != "":
-			p.add(at, "%q: a resource is left out in all its versions: write %s.%s", name, left.resource, left.group)
-		case slices.Contains(c.Exclude[:i], name):
+		case name.Version() != "":
+			p.add(at, "%q: a resource is left out in all its versions: write %s", name, name.Unversioned())
+		case slices.Contains(c.Exclude[:i], text):
 			p.add(at, "%q is named twice", name)
 		default:
 			p.asked(at, name, "resources", c.Resources)
@@ -153,14 +126,10 @@ func (p *problems) exclude(c *Config) {
 	}
 }
 
-func (p *problems) asked(at, excluded, path string, list []Resource) {
-	left, _ := parseName(excluded)
+func (p *problems) asked(at string, excluded discovery.Name, path string, list []Resource) {
 	for i, r := range list {
-		if left.resource == "*" && !strings.Contains(r.Name(), ".") {
-			continue // only the server knows whose group it is
-		}
-		if named, _ := parseName(r.Name()); left.covers(named) {
-			p.add(at, "%q would leave out %q, which %s[%d] asks for: remove one of them", excluded, r.Name(), path, i)
+		if named := discovery.Parse(r.Name()); excluded.Covers(named) {
+			p.add(at, "%q would leave out %q, which %s[%d] asks for: remove one of them", excluded, named, path, i)
 		}
 	}
 }

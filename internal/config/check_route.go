@@ -6,6 +6,7 @@ import (
 
 	"github.com/kubebridge/kubebridge/pkg/shape"
 	"github.com/kubebridge/kubebridge/pkg/sink/kafka"
+	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
 // routes checks where events go: the templates of the sinks, and those of resources in
@@ -167,11 +168,12 @@ func (r *router) topic(at, template string) {
 // where the name has none.
 func (r *router) length(path, template string, resource Resource) {
 	t, err := shape.ParseTemplate(template, shape.TopicNames)
-	if err != nil || isPattern(resource.Name()) {
+	name := discovery.Parse(resource.Name())
+	if err != nil || name.IsPattern() {
 		return
 	}
-	of, _ := parseName(resource.Name())
-	if err := kafka.CheckTopic(t.Topic(shape.Values{Cluster: r.config.Cluster, Group: of.group, Resource: of.resource, Entry: resource.Entry})); err != nil && len(r.list) == 0 {
+	group, _ := name.Group()
+	if err := kafka.CheckTopic(t.Topic(shape.Values{Cluster: r.config.Cluster, Group: group, Resource: name.Resource(), Entry: resource.Entry})); err != nil && len(r.list) == 0 {
 		r.bad(path, err)
 	}
 }

@@ -4,8 +4,11 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/kubebridge/kubebridge/internal/plan"
 )
 
 const document = "../../docs/configuration.md"
@@ -47,6 +50,52 @@ func TestEverySettingIsDocumented(t *testing.T) {
 		if !strings.Contains(string(raw), row) {
 			t.Errorf("%s lacks the line %s", document, row)
 		}
+	}
+}
+
+// An option of an entry whose change has an effect that nobody has decided, or that users cannot look up, is a surprise
+// in production.
+func TestEffectsOfEdits(t *testing.T) {
+	raw, err := os.ReadFile("../../docs/upgrade.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	words := map[plan.Effect]string{
+		plan.NoEffect: "| nothing |", plan.Difference: "| the difference", plan.Reset: "| a reset", plan.Reroute: "| `closed` on the old route, and a reset on the new one |",
+		plan.Replacement: "`closed` for ",
+	}
+	documented := func(setting, says string) bool {
+		for line := range strings.Lines(string(raw)) {
+			first, _, _ := strings.Cut(strings.TrimPrefix(line, "|"), "|")
+			if strings.Contains(first, "`"+setting+"`") && strings.Contains(line, says) {
+				return true
+			}
+		}
+		return false
+	}
+	effects := map[string]bool{}
+	for _, row := range plan.Effects() {
+		for _, setting := range slices.Concat(row.Settings, row.Outer) {
+			if !documented(setting, words[row.Effect]) {
+				t.Errorf("docs/upgrade.md has no row of `%s` with %q", setting, words[row.Effect])
+			}
+		}
+		for _, setting := range row.Settings {
+			if effects[setting] {
+				t.Errorf("%s has two effects", setting)
+			}
+			effects[setting] = true
+		}
+	}
+	for f := range reflect.TypeFor[Resource]().Fields() {
+		setting := f.Tag.Get("yaml")
+		if !effects[setting] {
+			t.Errorf("plan.Effects does not have %s", setting)
+		}
+		delete(effects, setting)
+	}
+	if len(effects) > 0 {
+		t.Errorf("plan.Effects has settings that entries do not have: %v", effects)
 	}
 }
 

@@ -1,8 +1,6 @@
 package config
 
 import (
-	"regexp"
-	"strings"
 	"time"
 
 	"github.com/kubebridge/kubebridge/internal/plan"
@@ -91,29 +89,4 @@ func (r *Resource) planned(place string) plan.Entry {
 		Place: place, Resource: r.Name(), Name: r.Entry, Namespaces: r.Namespaces, NamespaceSelector: r.NamespaceSelector, ExcludeNamespaces: r.ExcludeNamespaces,
 		LabelSelector: r.LabelSelector, FieldSelector: r.FieldSelector, MetadataOnly: r.MetadataOnly, Required: r.Required,
 	}
-}
-
-// isPattern reports whether a name stands for many resources.
-func isPattern(name string) bool { return strings.HasPrefix(name, "*.") }
-
-var versionForm = regexp.MustCompile(`^v[1-9][0-9]*((alpha|beta)[1-9][0-9]*)?$`)
-
-// groupResource is what a name is without its version. A bare name counts as the
-// core group's; which group it means only the server knows.
-type groupResource struct{ group, resource string }
-
-func parseName(name string) (gr groupResource, version string) {
-	resource, rest, _ := strings.Cut(name, ".")
-	if v, group, ok := strings.Cut(rest, "."); ok && versionForm.MatchString(v) {
-		return groupResource{group, resource}, v
-	}
-	if name == "*.core" {
-		rest = ""
-	}
-	return groupResource{rest, resource}, ""
-}
-
-// covers reports whether every resource that other names is one of g's, too.
-func (g groupResource) covers(other groupResource) bool {
-	return g == other || g.resource == "*" && (g.group == "*" || g.group == other.group)
 }

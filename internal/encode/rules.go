@@ -89,12 +89,7 @@ func (o *Options) rulesOf(c event.Collection) *rules {
 // digest.
 func rulesFor(c *event.Collection, all []shape.Rule) []shape.Rule {
 	return slices.DeleteFunc(slices.Clone(all), func(r shape.Rule) bool {
-		if r.Preset == shape.ConfigMapKeys && len(r.Resources) == 0 {
-			return c.ResourceID() != "configmaps"
-		}
-		return len(r.Resources) > 0 && !slices.ContainsFunc(r.Resources, func(pattern string) bool {
-			return shape.Matches(pattern, c.Group, c.Resource)
-		})
+		return !r.Concerns(c.Group, c.Resource)
 	})
 }
 

@@ -24,6 +24,7 @@ import (
 	"github.com/kubebridge/kubebridge/internal/reconcile"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/source"
+	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
 const (
@@ -144,7 +145,7 @@ func (r *Reader) moved(ctx context.Context, collection, selection string, t sour
 func (r *Reader) Side(ctx context.Context, collection string, want reconcile.Read, h *loop.Handler) error {
 	target, known := r.Target(collection, want.Selection)
 	if !known || target.Resource.Version == "" {
-		return fmt.Errorf("list %s: %w", collection, source.ErrNoResource)
+		return fmt.Errorf("list %s: %w", collection, discovery.ErrNoResource)
 	}
 	s := r.newSlot()
 	c := source.NewCollection(source.Options{Client: r.Client, Target: target, Lists: s})

@@ -13,13 +13,14 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/shape/manager"
 	"github.com/kubebridge/kubebridge/pkg/sink"
+	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
 // ChangesQuery asks how one object changed.
 type ChangesQuery struct {
 	Reader   sink.Reader
-	Cluster  string // the configured name
-	Resource string // as [Matches] takes it
+	Cluster  string         // the configured name
+	Resource discovery.Name // in the plural
 	Object   Name
 	Since    time.Time      // zero: since the bus begins
 	Until    time.Time      // zero: to its end
@@ -163,7 +164,7 @@ type changes struct {
 // concerns reports whether an event is of the object, or ends what a collection held of it.
 func (c *changes) concerns(h *head) bool {
 	switch {
-	case !Matches(c.query.Resource, h.text[group], h.text[resource]):
+	case !c.query.Resource.Matches(h.text[group], h.text[resource]):
 		return false
 	case h.typ.OfCollection():
 		return h.typ != event.Synced
@@ -188,7 +189,7 @@ func (c *changes) take(m *sink.Message, h *head) error {
 		return nil
 	}
 	if c.resources[h.resourceID()] = true; len(c.resources) > 1 {
-		return &AmbiguousError{Name: c.query.Resource, Of: slices.Sorted(maps.Keys(c.resources))}
+		return &AmbiguousError{Name: c.query.Resource.String(), Of: slices.Sorted(maps.Keys(c.resources))}
 	}
 	return c.follow(change.Event)
 }

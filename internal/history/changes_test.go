@@ -13,13 +13,14 @@ import (
 
 	"github.com/kubebridge/kubebridge/internal/history"
 	"github.com/kubebridge/kubebridge/internal/reconcile"
+	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
 // changes are those of the pod x: type, version and collection, and how many lines differ from before.
 func (w *world) changes(since, until time.Time) []string {
 	w.t.Helper()
 	out := []string{}
-	q := history.ChangesQuery{Reader: w, Cluster: "prod", Resource: "pods", Object: history.Name{Namespace: "ns", Name: "x"}, Since: since, Until: until}
+	q := history.ChangesQuery{Reader: w, Cluster: "prod", Resource: discovery.Parse("pods"), Object: history.Name{Namespace: "ns", Name: "x"}, Since: since, Until: until}
 	_, err := history.Changes(w.t.Context(), q, func(c history.Change) error {
 		out = append(out, strings.TrimSpace(fmt.Sprintf("%s %s %s %s", c.Type, c.ResourceVersion, c.Collection, c.Reason)))
 		return nil
@@ -125,7 +126,7 @@ func TestChangesAfterTheClockWasSetBack(t *testing.T) {
 	w.clock = w.clock.Add(time.Hour)
 	w.set("x", "3") // 4
 	w.settle()
-	q := history.ChangesQuery{Reader: w, Cluster: "prod", Resource: "pods", Object: history.Name{Namespace: "ns", Name: "x"}, Since: since}
+	q := history.ChangesQuery{Reader: w, Cluster: "prod", Resource: discovery.Parse("pods"), Object: history.Name{Namespace: "ns", Name: "x"}, Since: since}
 	var got []string
 	if _, err := history.Changes(t.Context(), q, func(c history.Change) error {
 		got = append(got, c.ResourceVersion)
@@ -165,7 +166,7 @@ func TestForeign(t *testing.T) {
 		w.settle()
 		w.bus[0] = append(w.bus[0], message{value: []byte(text), time: w.mark()})
 		p := history.Point{Time: w.mark()}
-		_, err := history.Rebuild(t.Context(), history.Query{Reader: w, Cluster: "prod", At: p, Resources: []string{"pods"}})
+		_, err := history.Rebuild(t.Context(), history.Query{Reader: w, Cluster: "prod", At: p, Resources: discovery.ParseAll([]string{"pods"})})
 		if !errors.Is(err, want) || !strings.Contains(err.Error(), "message 2 of t/0") {
 			t.Errorf("%s: the error is %v", text, err)
 		}

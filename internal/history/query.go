@@ -10,6 +10,7 @@ import (
 
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
+	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
 // Query asks for the state of a cluster at a point.
@@ -17,8 +18,8 @@ type Query struct {
 	Reader    sink.Reader
 	Cluster   string // the configured name
 	At        Point
-	Resources []string // as [Matches] takes them; none: all on the bus
-	Namespace string   // only what is in it; "": everything
+	Resources []discovery.Name // names in the plural, no patterns; none: all on the bus
+	Namespace string           // only what is in it; "": everything
 	// Unpublished returns which types of event the configuration does not publish of a collection, so
 	// that its state cannot be rebuilt: "deleted"; "": none. nil: none of any.
 	Unpublished func(collection string) string
@@ -154,13 +155,6 @@ func (s *State) Until(p Point) time.Time {
 		}
 	}
 	return t
-}
-
-// Matches reports whether a resource is meant by a name: "pods", "deployments.apps",
-// or "deployments" whatever its group.
-func Matches(name, group, resource string) bool {
-	c := event.Collection{Group: group, Resource: resource}
-	return name == resource || name == c.ResourceID()
 }
 
 // AmbiguousError is returned for a name that several resources have.

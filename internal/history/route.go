@@ -7,6 +7,7 @@ import (
 
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/shape"
+	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
 // Name is an object's.
@@ -30,10 +31,10 @@ type Route struct {
 }
 
 // asked are the routes that what is asked for may have taken.
-func asked(routes []Route, resources []string) (out []Route) {
+func asked(routes []Route, resources []discovery.Name) (out []Route) {
 	for _, r := range routes {
 		c := event.ParseCollection(r.Resource)
-		if r.Resource == "" || len(resources) == 0 || slices.ContainsFunc(resources, func(n string) bool { return Matches(n, c.Group, c.Resource) }) {
+		if r.Resource == "" || len(resources) == 0 || slices.ContainsFunc(resources, func(n discovery.Name) bool { return n.Matches(c.Group, c.Resource) }) {
 			out = append(out, r)
 		}
 	}
@@ -42,7 +43,7 @@ func asked(routes []Route, resources []string) (out []Route) {
 
 // Topics returns which Kafka topics hold what is asked for. It knows no key of an object: keys hold the name of
 // an entry, and there may have been entries that the configuration does not have any more.
-func Topics(routes []Route, cluster string, resources []string) func(topic string) bool {
+func Topics(routes []Route, cluster string, resources []discovery.Name) func(topic string) bool {
 	var all []func(string) bool
 	for _, r := range asked(routes, resources) {
 		all = append(all, topics(r, cluster, resources))
@@ -53,7 +54,7 @@ func Topics(routes []Route, cluster string, resources []string) func(topic strin
 }
 
 // topics returns which topics a route means.
-func topics(r Route, cluster string, resources []string) func(topic string) bool {
+func topics(r Route, cluster string, resources []discovery.Name) func(topic string) bool {
 	var b strings.Builder
 	for i, part := range strings.Split(r.Template, "{") {
 		literal := part
@@ -76,9 +77,9 @@ func topics(r Route, cluster string, resources []string) func(topic string) bool
 			i := pattern.SubexpIndex(name)
 			return i < 0 || found[i] == value
 		}
-		fits := func(n string) bool {
-			resource, group, dotted := strings.Cut(n, ".")
-			return has("resource", resource) && (!dotted || has("group", group))
+		fits := func(n discovery.Name) bool {
+			i := pattern.SubexpIndex("group")
+			return has("resource", n.Resource()) && (i < 0 || n.MayBeOf(discovery.GroupNamed(found[i])))
 		}
 		c := event.ParseCollection(r.Resource)
 		return (len(resources) == 0 || slices.ContainsFunc(resources, fits)) &&
@@ -88,9 +89,9 @@ func topics(r Route, cluster string, resources []string) func(topic string) bool
 
 // Subjects are patterns of the NATS subjects of what is asked for: of objects and of
 // collections, and all without overlap.
-func Subjects(routes []Route, cluster string, resources []string, object *Name) (all, collections []string) {
+func Subjects(routes []Route, cluster string, resources []discovery.Name, object *Name) (all, collections []string) {
 	if len(resources) == 0 {
-		resources = []string{"*"}
+		resources = []discovery.Name{discovery.Parse("*.*")}
 	}
 	name, namespace := "*", "*"
 	if object != nil {
@@ -99,7 +100,7 @@ func Subjects(routes []Route, cluster string, resources []string, object *Name) 
 	var objects []string
 	for _, route := range routes {
 		for _, r := range resources {
-			if r != "*" && len(asked([]Route{route}, []string{r})) == 0 {
+			if len(asked([]Route{route}, []discovery.Name{r})) == 0 {
 				continue
 			}
 			of := fill(route.Template, cluster, r, namespace, name)
@@ -120,16 +121,15 @@ func Subjects(routes []Route, cluster string, resources []string, object *Name) 
 	return apart(append(objects, collections...)), apart(collections)
 }
 
-// fill renders a template of subjects as a pattern, for a resource, or "*" for all.
-func fill(template, cluster, resource, namespace, name string) string {
-	resource, group, dotted := strings.Cut(resource, ".")
-	if !dotted {
-		group = "*"
-	} else {
-		group = event.EscapeToken(group)
+// fill renders a template of subjects as a pattern, for the resources that a name means.
+func fill(template, cluster string, of discovery.Name, namespace, name string) string {
+	resource, group := "*", "*"
+	if !of.IsPattern() {
+		resource = event.EscapeToken(of.Resource())
 	}
-	if resource != "*" {
-		resource = event.EscapeToken(resource)
+	if g, known := of.Group(); known && !of.IsEverything() && of.Version() == "" { // what looks like a version may be of the group
+		c := event.Collection{Group: g}
+		group = event.EscapeToken(c.GroupOrCore())
 	}
 	tokens := strings.Split(template, ".")
 	for i, t := range tokens {

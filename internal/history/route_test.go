@@ -6,6 +6,7 @@ import (
 
 	"github.com/kubebridge/kubebridge/internal/history"
 	"github.com/kubebridge/kubebridge/pkg/shape"
+	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
 // A topic that is not read would be missing in the answer.
@@ -20,6 +21,10 @@ func TestTopics(t *testing.T) {
 		{history.Route{Template: "k8s.{cluster}.{group}.{resource}"}, "pods", "k8s.prod.metrics.k8s.io.pods", true},
 		{history.Route{Template: "k8s.{cluster}.{group}.{resource}"}, "pods", "k8s.dev.core.pods", false},
 		{history.Route{Template: "k8s.{cluster}.{group}.{resource}"}, "deployments.apps", "k8s.prod.extensions.deployments", false},
+		{history.Route{Template: "k8s.{cluster}.{group}.{resource}"}, "pods.core", "k8s.prod.core.pods", true},
+		{history.Route{Template: "k8s.{cluster}.{group}.{resource}"}, "pods.core", "k8s.prod.metrics.k8s.io.pods", false},
+		{history.Route{Template: "k8s.{cluster}.{group}.{resource}"}, "things.coreos.com", "k8s.prod.coreos.com.things", true},
+		{history.Route{Template: "k8s.{cluster}.{group}.{resource}"}, "deployments.v1.apps", "k8s.prod.apps.deployments", true},
 		{history.Route{Template: "k8s.{resource}.{entry}"}, "pods", "k8s.pods.canary", true},
 		{history.Route{Template: "k8s.{resource}.{entry}"}, "pods", "k8s.nodes.canary", false},
 		{history.Route{Template: "audit.{cluster}", Resource: "secrets"}, "secrets", "audit.prod", true},
@@ -27,7 +32,7 @@ func TestTopics(t *testing.T) {
 		{history.Route{Template: "audit.{group}", Resource: "secrets"}, "secrets", "audit.core", true},
 		{history.Route{Template: "audit.{group}", Resource: "secrets"}, "secrets", "audit.apps", false},
 	} {
-		if got := history.Topics([]history.Route{c.route}, "prod", []string{c.resource})(c.topic); got != c.want {
+		if got := history.Topics([]history.Route{c.route}, "prod", []discovery.Name{discovery.Parse(c.resource)})(c.topic); got != c.want {
 			t.Errorf("%+v: %s of %s: %t", c.route, c.topic, c.resource, got)
 		}
 	}
@@ -50,9 +55,9 @@ func TestSubjects(t *testing.T) {
 					t.Fatal(err)
 				}
 				v.Entry, v.Namespace = entry, namespace
-				all, collections := history.Subjects([]history.Route{{Template: text}}, "prod", []string{"deployments.apps"}, nil)
+				all, collections := history.Subjects([]history.Route{{Template: text}}, "prod", discovery.ParseAll([]string{"deployments.apps"}), nil)
 				of := template.EntryCollectionSubject(v, "reset")
-				named, _ := history.Subjects([]history.Route{{Template: text}}, "prod", []string{"deployments.apps"}, &history.Name{Namespace: namespace, Name: "web.a"})
+				named, _ := history.Subjects([]history.Route{{Template: text}}, "prod", discovery.ParseAll([]string{"deployments.apps"}), &history.Name{Namespace: namespace, Name: "web.a"})
 				if s := template.Subject(v); !fits(all, s) || !fits(named, s) || !fits(all, of) || !fits(named, of) || !fits(collections, of) {
 					t.Errorf("%s, entry %q, namespace %q: %s and %s: %v, %v, %v", text, entry, namespace, s, of, all, named, collections)
 				}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kubebridge/kubebridge/pkg/consumer"
 	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
 // Rebuild answers q. What is not covered is in State.Missing; an error is of the bus, or of what
@@ -43,7 +44,7 @@ type builder struct {
 }
 
 func (b *builder) asked(group, resource string) bool {
-	return len(b.q.Resources) == 0 || slices.ContainsFunc(b.q.Resources, func(n string) bool { return Matches(n, group, resource) })
+	return len(b.q.Resources) == 0 || slices.ContainsFunc(b.q.Resources, func(n discovery.Name) bool { return n.Matches(group, resource) })
 }
 
 // needs reports whether a collection may hold objects that are asked for.
@@ -61,11 +62,11 @@ func (b *builder) keeps(h *head) bool {
 // enough reports whether no other collection can matter: those that were found are all of the plan, and
 // each of them has a whole list.
 func (b *builder) enough(s *scan) bool {
-	found := map[string]bool{} // names of resources that are asked for
+	found := map[discovery.Name]bool{} // names of resources that are asked for
 	for id, m := range s.ledger.members {
 		c := event.ParseCollection(id)
 		for _, name := range b.q.Resources {
-			found[name] = found[name] || Matches(name, c.Group, c.Resource)
+			found[name] = found[name] || name.Matches(c.Group, c.Resource)
 		}
 		if !s.ledger.complete(m.resource) {
 			return false
@@ -328,7 +329,7 @@ func (b *builder) silent() string {
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // absent adds what was asked for and no collection is of. A name that means two resources is an error.
-func (b *builder) absent(name string) error {
+func (b *builder) absent(name discovery.Name) error {
 	var found []string
 	ended := ""
 	for _, c := range b.out.Collections {
@@ -336,7 +337,7 @@ func (b *builder) absent(name string) error {
 	}
 	for _, m := range b.out.Missing {
 		c := event.ParseCollection(m.Name)
-		if m.LeftOut && Matches(name, c.Group, c.Resource) {
+		if m.LeftOut && name.Matches(c.Group, c.Resource) {
 			ended = m.Why
 			continue
 		}
@@ -345,13 +346,13 @@ func (b *builder) absent(name string) error {
 	slices.Sort(found)
 	found = slices.DeleteFunc(slices.Compact(found), func(id string) bool {
 		c := event.ParseCollection(id)
-		return !Matches(name, c.Group, c.Resource)
+		return !name.Matches(c.Group, c.Resource)
 	})
 	switch {
-	case len(found) > 1 && !slices.Contains(found, name):
-		return &AmbiguousError{Name: name, Of: found}
+	case len(found) > 1 && !slices.Contains(found, name.Unversioned()):
+		return &AmbiguousError{Name: name.String(), Of: found}
 	case len(found) == 0:
-		b.out.Missing = append(b.out.Missing, Missing{Name: name, Why: cmp.Or(ended, b.silent())})
+		b.out.Missing = append(b.out.Missing, Missing{Name: name.String(), Why: cmp.Or(ended, b.silent())})
 	}
 	return nil
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/consumer"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
+	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -30,7 +31,7 @@ func (w *world) answer(at string) (*history.State, error) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return history.Rebuild(w.t.Context(), history.Query{Reader: w, Cluster: "prod", At: p, Resources: []string{"pods"}})
+	return history.Rebuild(w.t.Context(), history.Query{Reader: w, Cluster: "prod", At: p, Resources: discovery.ParseAll([]string{"pods"})})
 }
 
 func (w *world) rebuild(at string) *history.State {
@@ -311,7 +312,7 @@ func TestRestored(t *testing.T) {
 		question{at: "e3:1", err: "resourceVersion 1 of epoch 3 is not on the bus, which holds epoch 1 up to resourceVersion 4 and epoch 2 up to resourceVersion 4"},
 	)
 	p, _ := history.ParsePoint("3")
-	if _, err := history.Rebuild(t.Context(), history.Query{Reader: w, Cluster: "prod", At: p, Resources: []string{"pods"}}); err == nil || !strings.Contains(err.Error(), "write e2:3") {
+	if _, err := history.Rebuild(t.Context(), history.Query{Reader: w, Cluster: "prod", At: p, Resources: discovery.ParseAll([]string{"pods"})}); err == nil || !strings.Contains(err.Error(), "write e2:3") {
 		t.Errorf("without an epoch the error is %v", err)
 	}
 }
@@ -494,7 +495,7 @@ func TestUnknownPoint(t *testing.T) {
 	for at, want := range map[string]string{"2": "", "5": "", "6": "resourceVersion 6 is not on the bus, which holds epoch 1 up to resourceVersion 5"} {
 		p, _ := history.ParsePoint(at)
 		_, err := history.Rebuild(t.Context(), history.Query{
-			Reader: w, Cluster: "prod", At: p, Resources: []string{"pods"},
+			Reader: w, Cluster: "prod", At: p, Resources: discovery.ParseAll([]string{"pods"}),
 			Whole: func(context.Context) (sink.Reader, error) { return other, nil },
 		})
 		if want == "" && err != nil || want != "" && (!errors.Is(err, history.ErrNotCovered) || !strings.Contains(err.Error(), want)) {
@@ -585,7 +586,7 @@ func TestNamespace(t *testing.T) {
 	w.reset("pods:b@shop") // is not complete
 	for namespace, want := range map[string][]string{"ns": {"x 1 a"}, "other": {}} {
 		s, err := history.Rebuild(t.Context(), history.Query{
-			Reader: w, Cluster: "prod", At: history.Point{Time: w.mark()}, Resources: []string{"pods"}, Namespace: namespace,
+			Reader: w, Cluster: "prod", At: history.Point{Time: w.mark()}, Resources: discovery.ParseAll([]string{"pods"}), Namespace: namespace,
 		})
 		if err != nil || s.Err() != nil {
 			t.Fatal(err, s.Err())
@@ -603,7 +604,7 @@ func TestLeavesOut(t *testing.T) {
 	w.settle()
 	for _, resources := range [][]string{nil, {"events"}} {
 		s, err := history.Rebuild(t.Context(), history.Query{
-			Reader: w, Cluster: "prod", At: history.Point{Time: w.mark()}, Resources: resources,
+			Reader: w, Cluster: "prod", At: history.Point{Time: w.mark()}, Resources: discovery.ParseAll(resources),
 			Unpublished: func(collection string) string { return map[string]string{"events": "deleted"}[collection] },
 		})
 		if err != nil {

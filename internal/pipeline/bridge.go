@@ -11,7 +11,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
@@ -20,6 +19,7 @@ import (
 	"github.com/kubebridge/kubebridge/internal/encode"
 	"github.com/kubebridge/kubebridge/internal/leader"
 	planning "github.com/kubebridge/kubebridge/internal/plan"
+	"github.com/kubebridge/kubebridge/internal/status"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
@@ -52,8 +52,8 @@ type CollectionOptions struct {
 	VerifyEvery time.Duration // between two comparisons with a list; 0: never
 }
 
-// LaneResources are what a sink gets events of.
-type LaneResources struct {
+// SinkResources are what a sink gets events of.
+type SinkResources struct {
 	Sink    string
 	Entries []planning.Entry // each with [CollectionOptions]; without: the zero value
 	Exclude []string         // names and patterns that no pattern of Entries takes in
@@ -65,9 +65,11 @@ type OpenStore interface {
 	Close() error
 }
 
-// LaneSpec describes a sink.
-type LaneSpec struct {
-	LaneResources
+// SinkSpec describes a sink.
+type SinkSpec struct {
+	SinkResources
+	// Shown is what the status shows of the sink beside its name and its state: Bus, Address and Delivery.
+	Shown  status.Sink
 	Linger time.Duration
 	// Open opens the sink and its checkpoint once the cluster is known. The bridge closes both.
 	Open func(event.Identity) (sink.Sink, OpenStore, encode.Config, error)
@@ -81,7 +83,7 @@ type BridgeOptions struct {
 	Name     string
 	Cluster  string
 	Client   *source.Client
-	Lanes    []LaneSpec
+	Sinks    []SinkSpec
 	Lists    int           // lists under way at once; 0: four
 	Shutdown time.Duration // how long a stop may take to deliver what was read; 0: 20 s
 	// Elector says when the bridge may write; until then it is a standby. nil: it
@@ -103,7 +105,7 @@ type Bridge struct {
 	connecting string // why the cluster is not known yet
 	pipelines  []*Pipeline
 	followers  map[string]*planning.Follower // by sink
-	entries    map[string]LaneResources      // by sink
+	entries    map[string]SinkResources      // by sink
 }
 
 // NewBridge returns a bridge that is not yet running.
@@ -117,8 +119,8 @@ func NewBridge(o BridgeOptions) *Bridge {
 	b := &Bridge{o: o, lists: semaphore.NewWeighted(int64(o.Lists)), connecting: "not yet asked"}
 	b.outage = newOutage(o.Log)
 	b.cluster = planning.NewCluster(o.Client, b.planTrouble)
-	b.followers, b.entries = map[string]*planning.Follower{}, map[string]LaneResources{}
-	b.Reconfigure(resourcesOf(o.Lanes))
+	b.followers, b.entries = map[string]*planning.Follower{}, map[string]SinkResources{}
+	b.Reconfigure(resourcesOf(o.Sinks))
 	return b
 }
 
@@ -192,7 +194,7 @@ func (b *Bridge) deliver(held, stop context.Context, uid string) error {
 			return err
 		})
 	}
-	for _, spec := range b.o.Lanes {
+	for _, spec := range b.o.Sinks {
 		p, closeStore, err := b.open(stopAll, spec, uid)
 		if err != nil {
 			run(func() error { return fmt.Errorf("sink %q: %w", spec.Sink, err) })
@@ -212,14 +214,11 @@ func (b *Bridge) deliver(held, stop context.Context, uid string) error {
 	return err
 }
 
-// forget removes the pipelines from the status and the metrics.
+// forget removes the pipelines from the status.
 func (b *Bridge) forget() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.pipelines = nil
-	for _, spec := range b.o.Lanes {
-		b.o.Metrics.state.DeletePartialMatch(prometheus.Labels{"sink": spec.Sink})
-	}
 }
 
 // findCluster asks for the cluster's UID until it gets it.
@@ -250,7 +249,7 @@ func (b *Bridge) findCluster(ctx context.Context) (string, error) {
 	}
 }
 
-func (b *Bridge) open(ctx context.Context, spec LaneSpec, uid string) (*Pipeline, func() error, error) {
+func (b *Bridge) open(ctx context.Context, spec SinkSpec, uid string) (*Pipeline, func() error, error) {
 	id := event.Identity{Bridge: b.o.Name, Cluster: b.o.Cluster, ClusterUID: uid, Sink: spec.Sink}
 	bus, store, config, err := spec.Open(id)
 	key := spec.Sink + ": open the checkpoint"
@@ -266,7 +265,7 @@ func (b *Bridge) open(ctx context.Context, spec LaneSpec, uid string) (*Pipeline
 	}
 	config.Encoder.Cluster, config.Encoder.ClusterUID = id.Cluster, uid
 	p := newPipeline(pipelineOptions{
-		Identity: id, Sink: bus, Store: store, Encode: config, Client: b.o.Client, Lists: b.lists,
+		Identity: id, Shown: spec.Shown, Sink: bus, Store: store, Encode: config, Client: b.o.Client, Lists: b.lists,
 		Linger: spec.Linger, Log: b.o.Log, Metrics: b.o.Metrics, Delivered: spec.Delivered, Outage: b.outage,
 	})
 	b.mu.Lock()
@@ -295,40 +294,28 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// BridgeStatus is what a bridge shows of itself.
-type BridgeStatus struct {
-	Ready      bool   `json:"ready"`
-	Cluster    string `json:"cluster"`
-	ClusterUID string `json:"clusterUID,omitzero"`
-	Waiting    string `json:"waiting,omitzero"` // why the cluster is not known yet
-	// Election is nil where there is none.
-	Election *leader.Status `json:"election,omitzero"`
-	Lanes    []LaneStatus   `json:"lanes"`
-}
-
-// Status returns the present state. A bridge is ready when its cluster is known
-// and its sinks take what they are given; a degraded collection does not count. A
-// standby is ready when it could take over.
-func (b *Bridge) Status() BridgeStatus {
+// Status returns the present state, without what the program knows of itself: its version, its configuration and when it
+// started.
+func (b *Bridge) Status() status.Report {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	s := BridgeStatus{
-		Cluster: b.o.Cluster, ClusterUID: b.clusterUID, Waiting: b.connecting,
-		Ready: b.connecting == "", Lanes: []LaneStatus{},
+	r := status.Report{
+		Name: b.o.Name, Cluster: b.o.Cluster, ClusterUID: b.clusterUID, Waiting: b.connecting, At: time.Now(),
+		Ready: b.connecting == "", Sinks: []status.Sink{},
 	}
 	standby := false
 	if b.o.Elector != nil {
-		election := b.o.Elector.Status()
-		s.Election, standby = &election, election.Role == leader.Standby
-		s.Ready = s.Ready && (!standby || election.Problem == "")
+		election := status.Election(b.o.Elector.Status())
+		r.Election, standby = &election, election.Role == status.Standby
+		r.Ready = r.Ready && (!standby || election.Problem == "")
 	}
-	s.Ready = s.Ready && (standby || len(b.pipelines) == len(b.o.Lanes))
+	r.Ready = r.Ready && (standby || len(b.pipelines) == len(b.o.Sinks))
 	for _, p := range b.pipelines {
-		ls := p.Status()
-		s.Ready = s.Ready && ls.Ready
-		s.Lanes = append(s.Lanes, ls)
+		s := p.Status()
+		r.Ready = r.Ready && s.Ready
+		r.Sinks = append(r.Sinks, s)
 	}
-	return s
+	return r
 }
 
 // Alive reports whether the loop of every pipeline answers before ctx ends.

@@ -11,6 +11,7 @@ import (
 	"github.com/kubebridge/kubebridge/internal/loop"
 	planning "github.com/kubebridge/kubebridge/internal/plan"
 	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
 // follow keeps the pipeline in step with its resources and with what the API server serves.
@@ -52,9 +53,9 @@ func classifyPlan(err error) error {
 	return err
 }
 
-func resourcesOf(lanes []LaneSpec) (all []LaneResources) {
-	for _, l := range lanes {
-		all = append(all, l.LaneResources)
+func resourcesOf(sinks []SinkSpec) (all []SinkResources) {
+	for i := range sinks {
+		all = append(all, sinks[i].SinkResources)
 	}
 	return all
 }
@@ -72,14 +73,14 @@ func (b *Bridge) planTrouble(what string, err error) {
 
 // Reconfigure changes the resources of sinks. Sinks that are not named, and collections that do not
 // change, go on.
-func (b *Bridge) Reconfigure(lanes []LaneResources) {
-	for _, l := range lanes {
+func (b *Bridge) Reconfigure(sinks []SinkResources) {
+	for _, s := range sinks {
 		b.mu.Lock()
-		b.entries[l.Sink] = l
-		f := b.followers[l.Sink]
+		b.entries[s.Sink] = s
+		f := b.followers[s.Sink]
 		b.mu.Unlock()
 		if f != nil {
-			f.Set(l.Entries, l.Exclude)
+			f.Set(s.Entries, s.Exclude)
 		}
 	}
 }
@@ -109,7 +110,7 @@ func (b *Bridge) Resync(ctx context.Context, sink, resource string) ([]string, e
 	}
 	name := resource
 	if catalog := b.cluster.Catalog(); catalog != nil {
-		if r, err := catalog.Find(resource); err == nil {
+		if r, err := catalog.FindUnversioned(discovery.Parse(resource)); err == nil {
 			name = (&event.Collection{Group: r.Group, Resource: r.Name}).ResourceID()
 		}
 	}

@@ -21,7 +21,6 @@ type sourceMetrics struct {
 	drift     *prometheus.CounterVec
 	listed    *prometheus.CounterVec
 	suspended *prometheus.CounterVec
-	state     *prometheus.GaugeVec
 }
 
 // eventMetrics are about what becomes of what was read.
@@ -36,28 +35,21 @@ type eventMetrics struct {
 	filterErrors *prometheus.CounterVec
 	ignored      *prometheus.CounterVec
 	unkept       *prometheus.CounterVec
-	lastEvent    *prometheus.GaugeVec
 }
 
 // sinkMetrics are about the bus and the checkpoint.
 type sinkMetrics struct {
-	seconds    map[string]*prometheus.HistogramVec // by operation of internal/delivery
-	records    *prometheus.HistogramVec
-	failures   *prometheus.CounterVec
-	outages    *prometheus.CounterVec
-	resets     *prometheus.CounterVec
-	lastCommit *prometheus.GaugeVec
+	seconds  map[string]*prometheus.HistogramVec // by operation of internal/delivery
+	records  *prometheus.HistogramVec
+	failures *prometheus.CounterVec
+	outages  *prometheus.CounterVec
+	resets   *prometheus.CounterVec
 }
 
 // NewMetrics registers the metrics with r.
 func NewMetrics(r prometheus.Registerer) *Metrics {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		v := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "kubebridge", Name: name, Help: help}, labels)
-		r.MustRegister(v)
-		return v
-	}
-	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
-		v := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "kubebridge", Name: name, Help: help}, labels)
 		r.MustRegister(v)
 		return v
 	}
@@ -74,7 +66,6 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			drift:     counter("source_drift_total", "Objects that a verification found different from what was published.", "sink", "resource"),
 			listed:    counter("source_lists_completed_total", "Lists that were compared with the inventory to their end, by the reason of their gap.", "sink", "resource", "reason"),
 			suspended: counter("collection_suspensions_total", "Times that the bus refused a collection's route and it was suspended.", "sink", "resource"),
-			state:     gauge("source_collections", "Collections by what they are doing.", "sink", "resource", "state"),
 		},
 		eventMetrics: eventMetrics{
 			delivered:    counter("events_delivered_total", "Events that the bus has acknowledged and the checkpoint holds.", "sink", "resource", "type"),
@@ -87,18 +78,16 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			filterErrors: counter("filter_errors_total", "Events that pass because the filter could not be evaluated.", "sink", "resource"),
 			ignored:      counter("events_ignored_total", "Changes of nothing but what the configuration ignores.", "sink", "resource"),
 			unkept:       counter("bodies_not_kept_total", "Bodies that were too large to keep: the next change has neither before nor patch.", "sink", "resource"),
-			lastEvent:    gauge("events_last_delivered_timestamp_seconds", "When the last event was delivered.", "sink"),
 		},
 		sinkMetrics: sinkMetrics{
 			seconds: map[string]*prometheus.HistogramVec{
 				delivery.WriteToBus:       histogram("sink_write_seconds", "Time to make one batch durable on the bus.", seconds, "sink"),
 				delivery.CommitCheckpoint: histogram("checkpoint_commit_seconds", "Time to make one commit durable in the checkpoint.", seconds, "sink"),
 			},
-			records:    histogram("sink_batch_records", "Records in one batch.", prometheus.ExponentialBuckets(1, 2, 12), "sink"),
-			failures:   counter("sink_failures_total", "Failed attempts to write to the bus; each is tried again.", "sink"),
-			outages:    counter("sink_outages_total", "Times that the bus or the checkpoint stopped to take what it was given, however often it was tried.", "sink"),
-			resets:     counter("sink_resets_total", "Times that every collection of a sink began again, since the bus no longer held what it had acknowledged.", "sink"),
-			lastCommit: gauge("checkpoint_last_commit_timestamp_seconds", "When the checkpoint last moved.", "sink"),
+			records:  histogram("sink_batch_records", "Records in one batch.", prometheus.ExponentialBuckets(1, 2, 12), "sink"),
+			failures: counter("sink_failures_total", "Failed attempts to write to the bus; each is tried again.", "sink"),
+			outages:  counter("sink_outages_total", "Times that the bus or the checkpoint stopped to take what it was given, however often it was tried.", "sink"),
+			resets:   counter("sink_resets_total", "Times that every collection of a sink began again, since the bus no longer held what it had acknowledged.", "sink"),
 		},
 	}
 }

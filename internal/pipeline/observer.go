@@ -10,6 +10,7 @@ import (
 	"github.com/kubebridge/kubebridge/internal/loop"
 	planning "github.com/kubebridge/kubebridge/internal/plan"
 	"github.com/kubebridge/kubebridge/internal/reconcile"
+	"github.com/kubebridge/kubebridge/internal/status"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
@@ -17,7 +18,6 @@ import (
 // Committed implements [loop.Observer].
 func (p *Pipeline) Committed(c *loop.Commit) {
 	p.reporter.delivered(c.Records)
-	p.metrics.lastCommit.WithLabelValues(p.name).SetToCurrentTime()
 	p.status.commits()
 	for i := range c.Items {
 		if c.Items[i].Event != nil {
@@ -45,7 +45,7 @@ func (p *Pipeline) continued(collection string) {
 		return // it is new; or it is suspended, and goes on from what is shown
 	}
 	c.tally.objects.Store(s.Objects)
-	p.status.changed(collection, func(c *CollectionStatus) { c.RV = cmp.Or(c.RV, s.Position) })
+	p.status.changed(collection, func(c *status.Collection) { c.Position = cmp.Or(c.Position, s.Position) })
 }
 
 // ListBegun implements [loop.Observer].

@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/kubebridge/kubebridge/pkg/source"
+	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
 // outage says in the log when the API server is lost, every minute until it is back, and then: not
@@ -81,7 +82,7 @@ func (o *outage) judge(err error) (lost, own bool) {
 	switch {
 	case err == nil, apierrors.IsResourceExpired(err), apierrors.IsGone(err):
 		return false, false
-	case errors.Is(err, source.ErrNoResource):
+	case errors.Is(err, discovery.ErrNoResource):
 		return false, true
 	case apierrors.IsServiceUnavailable(err), apierrors.IsTooManyRequests(err), apierrors.IsTimeout(err), apierrors.IsServerTimeout(err):
 		return true, false

@@ -11,7 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kubebridge/kubebridge/pkg/source"
+	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
 // What a restart breaks off is one line, however much is read; what a single resource
@@ -29,7 +29,7 @@ func TestOutageIsSaidOnce(t *testing.T) {
 		own bool
 	}{
 		{"secrets", forbidden, true},
-		{"crs", fmt.Errorf("crs: %w", source.ErrNoResource), true},
+		{"crs", fmt.Errorf("crs: %w", discovery.ErrNoResource), true},
 		{"a", broken, false},
 		{"b", broken, false},
 		{"a", refused, false},

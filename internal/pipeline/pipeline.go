@@ -17,6 +17,7 @@ import (
 	"github.com/kubebridge/kubebridge/internal/loop"
 	planning "github.com/kubebridge/kubebridge/internal/plan"
 	"github.com/kubebridge/kubebridge/internal/reconcile"
+	"github.com/kubebridge/kubebridge/internal/status"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/shape"
@@ -30,9 +31,10 @@ const replanAfter = 10 * time.Second
 // inVersion separates a selection from the API version in which the resource is read.
 const inVersion = " version="
 
-// pipelineOptions are what a pipeline is made of. All but Linger and Delivered are required.
+// pipelineOptions are what a pipeline is made of. All but Shown, Linger and Delivered are required.
 type pipelineOptions struct {
 	Identity  event.Identity
+	Shown     status.Sink // see [SinkSpec.Shown]; may be zero
 	Sink      sink.Sink
 	Store     checkpoint.Store
 	Encode    encode.Config
@@ -68,8 +70,9 @@ type Pipeline struct {
 
 // newPipeline returns a pipeline that is not running yet.
 func newPipeline(o pipelineOptions) *Pipeline {
+	o.Shown.Name = o.Identity.Sink
 	p := &Pipeline{
-		reporter: newReporter(o.Identity.Sink, o.Log, o.Metrics, o.Outage), delivered: o.Delivered,
+		reporter: newReporter(o.Shown, o.Log, o.Metrics, o.Outage), delivered: o.Delivered,
 		targets: map[string]target{}, changed: make(chan struct{}), shown: map[string]*collectionCounts{},
 	}
 	p.store = &retryingReader{Store: o.Store, reminder: p.reminder(), sink: p.name}
@@ -138,7 +141,7 @@ func (p *Pipeline) retryTimed(ctx context.Context, operation string, do func() e
 func (p *Pipeline) Alive(ctx context.Context) bool { return p.loop.Alive(ctx) }
 
 // Status returns the pipeline's present state.
-func (p *Pipeline) Status() LaneStatus {
+func (p *Pipeline) Status() status.Sink {
 	return p.present(p.delivery.Lost())
 }
 
@@ -191,7 +194,7 @@ func (p *Pipeline) setTarget(collection string, t target) {
 
 // state shows and logs what a collection's reader is doing.
 func (p *Pipeline) state(collection string, s source.State) {
-	p.stateChanged(collection, loop.Resource(collection), s)
+	p.stateChanged(collection, s)
 }
 
 // apply passes a plan on to the loop, and shows its collections in the status.
@@ -253,10 +256,10 @@ func (p *Pipeline) wanted(c *planning.Collection) loop.Wanted {
 func (p *Pipeline) show(c *planning.Collection) {
 	id := c.ID()
 	o, _ := c.Options.(CollectionOptions)
-	describe := func(s *CollectionStatus) {
+	describe := func(s *status.Collection) {
 		s.Diffs, s.Route = o.Before || o.Patch, p.ownRoute(&c.Target.Collection, o.Route)
 		if r := c.Target.Resource; r.Version != "" {
-			s.Kind, s.Version = r.Kind, r.APIVersion()
+			s.Kind, s.APIVersion = r.Kind, r.APIVersion()
 		}
 	}
 	if p.countsOf(id) != nil {
@@ -267,12 +270,12 @@ func (p *Pipeline) show(c *planning.Collection) {
 	p.mu.Lock()
 	p.shown[id] = counts
 	p.mu.Unlock()
-	s := CollectionStatus{Collection: id, Resource: c.Target.Collection.ResourceID()}
+	s := status.Collection{ID: id, Resource: c.Target.Collection.ResourceID()}
 	describe(&s)
-	p.add(s, &counts.tally)
+	p.status.add(s, &counts.tally)
 }
 
-// ownRoute is where a collection's events go, as [CollectionStatus] shows it.
+// ownRoute is where a collection's events go, as [status.Collection] shows it.
 func (p *Pipeline) ownRoute(c *event.Collection, own encode.Route) string {
 	switch {
 	case own.Topic != nil:
@@ -294,7 +297,7 @@ func (p *Pipeline) hide(id string) {
 	}
 	p.mu.Unlock()
 	p.encoder.Remove(id)
-	p.remove(id, loop.Resource(id))
+	p.remove(id)
 }
 
 // countsOf returns the counts of a collection; nil if the status does not show it.

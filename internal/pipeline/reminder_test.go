@@ -14,8 +14,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kubebridge/kubebridge/internal/status"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 	"github.com/kubebridge/kubebridge/pkg/source"
+	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
 // Whoever looks at the log of the last minute sees every outage, how long it has lasted
@@ -39,17 +41,17 @@ func TestEveryOutageIsRepeated(t *testing.T) {
 		}, time.Minute},
 		{"the API server", func(_ context.Context, l *reporter) { l.outage.met("pods", broken) }, time.Minute},
 		{"a collection that may not be listed", func(_ context.Context, l *reporter) {
-			l.stateChanged("pods", "pods", source.State{Phase: source.Waiting, Err: forbidden})
+			l.stateChanged("pods", source.State{Phase: source.Waiting, Err: forbidden})
 		}, time.Minute},
 		{"a resource that does not exist", func(_ context.Context, l *reporter) {
-			l.Waiting(map[string]error{"podz": source.ErrNoResource})
+			l.Waiting(map[string]error{"podz": discovery.ErrNoResource})
 		}, 10 * time.Minute},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				core, logs := observer.New(zap.WarnLevel)
-				l := newReporter("s", zap.New(core), NewMetrics(prometheus.NewRegistry()), nil)
-				l.add(CollectionStatus{Collection: "pods", Resource: "pods"}, &tally{})
+				l := newReporter(status.Sink{Name: "s"}, zap.New(core), NewMetrics(prometheus.NewRegistry()), nil)
+				l.status.add(status.Collection{ID: "pods", Resource: "pods"}, &tally{})
 				ctx, cancel := context.WithCancel(t.Context())
 				go l.reminder().run(ctx)
 				began := time.Now()
@@ -126,16 +128,16 @@ func TestRemindersEnd(t *testing.T) {
 // The begin of a list that may fail again is not the end of the failure.
 func TestAttemptIsNoSuccess(t *testing.T) {
 	core, logs := observer.New(zap.InfoLevel)
-	l := newReporter("s", zap.New(core), NewMetrics(prometheus.NewRegistry()), nil)
-	l.add(CollectionStatus{Collection: "pods", Resource: "pods"}, &tally{})
+	l := newReporter(status.Sink{Name: "s"}, zap.New(core), NewMetrics(prometheus.NewRegistry()), nil)
+	l.status.add(status.Collection{ID: "pods", Resource: "pods"}, &tally{})
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", errors.New("no"))
 	for _, err := range []error{forbidden, errors.New("connection refused")} {
 		for range 3 {
-			l.stateChanged("pods", "pods", source.State{Phase: source.Waiting, Err: err})
-			l.stateChanged("pods", "pods", source.State{Phase: source.Reconciling})
+			l.stateChanged("pods", source.State{Phase: source.Waiting, Err: err})
+			l.stateChanged("pods", source.State{Phase: source.Reconciling})
 		}
-		l.stateChanged("pods", "pods", source.State{Phase: source.Reconciling}) // a page has been read
-		l.stateChanged("pods", "pods", source.State{Phase: source.Watching})
+		l.stateChanged("pods", source.State{Phase: source.Reconciling}) // a page has been read
+		l.stateChanged("pods", source.State{Phase: source.Watching})
 	}
 	var said []string
 	for _, line := range logs.All() {
@@ -167,7 +169,7 @@ func TestExpiredIsNoOutage(t *testing.T) {
 
 // Advice must fit the error beside which it is shown.
 func TestAdvice(t *testing.T) {
-	l := newReporter("s", zap.NewNop(), NewMetrics(prometheus.NewRegistry()), nil)
+	l := newReporter(status.Sink{Name: "s"}, zap.NewNop(), NewMetrics(prometheus.NewRegistry()), nil)
 	const check, lasts = "check the sink's addresses", "look at what the error names"
 	refused := errors.New("connection refused: check the addresses")
 	for _, step := range []struct {
@@ -178,8 +180,8 @@ func TestAdvice(t *testing.T) {
 		{&sink.RouteError{Err: refused}, "create the topic"},
 		{nil, ""}, // it works
 		{refused, lasts},
-		{fmt.Errorf("pattern %q: %w", "*.*", source.ErrUnknownGroup), "repair the server behind the APIService"},
-		{source.ErrNoResource, "correct its name"},
+		{fmt.Errorf("pattern %q: %w", "*.*", discovery.ErrUnknownGroup), "repair the server behind the APIService"},
+		{discovery.ErrNoResource, "correct its name"},
 	} {
 		if step.err == nil {
 			l.status.failing("", "")
@@ -187,8 +189,8 @@ func TestAdvice(t *testing.T) {
 			t.Errorf("%v: the advice is %q", step.err, got)
 		}
 	}
-	l.Waiting(map[string]error{"podz": source.ErrNoResource})
-	if c := l.present(nil).Collections[0]; c.LastError == nil || c.LastError.Advice != advice(source.ErrNoResource) {
+	l.Waiting(map[string]error{"podz": discovery.ErrNoResource})
+	if c := l.present(nil).Collections[0]; c.LastError == nil || c.LastError.Advice != advice(discovery.ErrNoResource) {
 		t.Errorf("a resource that does not exist: %+v", c.LastError)
 	}
 }

@@ -4,15 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sort"
+	"slices"
+	"strings"
 	"time"
-
-	planning "github.com/kubebridge/kubebridge/internal/plan"
 
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	planning "github.com/kubebridge/kubebridge/internal/plan"
 	"github.com/kubebridge/kubebridge/internal/reconcile"
+	"github.com/kubebridge/kubebridge/internal/status"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
@@ -25,11 +26,12 @@ type reporter struct {
 	log     *zap.Logger
 	metrics *Metrics
 	outage  *outage
-	status  laneStatus
+	shown   status.Sink // what does not change: see [SinkSpec.Shown]
+	status  sinkStatus
 }
 
-func newReporter(sink string, log *zap.Logger, metrics *Metrics, shared *outage) *reporter {
-	r := &reporter{name: sink, log: log.With(zap.String("sink", sink)), metrics: metrics, outage: shared}
+func newReporter(shown status.Sink, log *zap.Logger, metrics *Metrics, shared *outage) *reporter {
+	r := &reporter{name: shown.Name, shown: shown, log: log.With(zap.String("sink", shown.Name)), metrics: metrics, outage: shared}
 	if r.outage == nil {
 		r.outage = newOutage(r.log)
 	}
@@ -46,17 +48,9 @@ func (r *reporter) routeKey(id string) string { return r.name + ": route of " + 
 // collectionKey is the reminder's key of a collection's other failures.
 func (r *reporter) collectionKey(id string) string { return r.name + ": collection " + id }
 
-// add adds a collection to the status and the metrics.
-func (r *reporter) add(c CollectionStatus, t *tally) {
-	r.status.add(c, t)
-	r.metrics.state.WithLabelValues(r.name, c.Resource, string(source.Discovering)).Inc()
-}
-
-// remove removes a collection from the status and the metrics, and ends its reminders.
-func (r *reporter) remove(id, resource string) {
-	if was := r.status.remove(id); was != "" {
-		r.metrics.state.WithLabelValues(r.name, resource, string(was)).Dec()
-	}
+// remove removes a collection from the status, and ends its reminders.
+func (r *reporter) remove(id string) {
+	r.status.remove(id)
 	r.outage.met(r.name+": "+id, nil)
 	r.reminder().works(r.routeKey(id))
 	r.reminder().works(r.collectionKey(id))
@@ -66,7 +60,6 @@ func (r *reporter) remove(id, resource string) {
 func (r *reporter) delivered(records []event.Record) {
 	if n := len(records); n > 0 {
 		r.metrics.records.WithLabelValues(r.name).Observe(float64(n))
-		r.metrics.lastEvent.WithLabelValues(r.name).SetToCurrentTime()
 	}
 	type kind struct {
 		collection *event.Collection
@@ -95,14 +88,15 @@ func (r *reporter) delivered(records []event.Record) {
 }
 
 // present returns the sink's present state. lost is how many records a sink that delivers at most once has lost; nil: another sink.
-func (r *reporter) present(lost *uint64) LaneStatus {
+func (r *reporter) present(lost *uint64) status.Sink {
 	s := &r.status
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := LaneStatus{Sink: r.name, Ready: s.failed == "", Failing: s.failed, Delivered: s.count, Lost: lost, Collections: []CollectionStatus{}}
+	out := r.shown
+	out.Ready, out.Failing, out.Delivered, out.Lost, out.Collections = s.failed == "", s.failed, s.count, lost, []status.Collection{}
 	out.LastError, out.LastEvent, out.LastCommit = s.lastError, ifAny(s.last), ifAny(s.committed)
 	if s.failed != "" {
-		out.FailingSince = ifAny(s.since)
+		out.Since = ifAny(s.since)
 	}
 	out.Queue = s.queue()
 	for _, c := range s.collections {
@@ -111,7 +105,7 @@ func (r *reporter) present(lost *uint64) LaneStatus {
 	for _, c := range s.waiting {
 		out.Collections = append(out.Collections, c)
 	}
-	sort.Slice(out.Collections, func(i, j int) bool { return out.Collections[i].Collection < out.Collections[j].Collection })
+	slices.SortFunc(out.Collections, func(a, b status.Collection) int { return strings.Compare(a.ID, b.ID) })
 	return out
 }
 
@@ -122,13 +116,13 @@ func (r *reporter) Waiting(why map[string]error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before := s.waiting
-	s.waiting = map[string]CollectionStatus{}
+	s.waiting = map[string]status.Collection{}
 	for name, err := range why {
-		now := CollectionStatus{Collection: name, State: source.Discovering, Since: time.Now(), Error: err.Error()}
+		now := status.Collection{ID: name, State: status.Discovering, Since: time.Now(), Error: err.Error()}
 		if b, ok := before[name]; ok {
 			now.Since = b.Since
 		}
-		now.LastError = &Trouble{Error: now.Error, Advice: advice(err), At: now.Since}
+		now.LastError = &status.Trouble{Error: now.Error, Advice: advice(err), At: now.Since}
 		s.waiting[name] = now
 		if errors.Is(err, planning.ErrNamespacesUnknown) { // they come in a moment
 			r.reminder().works(r.absenceKey(name))
@@ -150,7 +144,7 @@ func (r *reporter) Waiting(why map[string]error) {
 func (r *reporter) absenceKey(name string) string { return r.name + ": resource " + name }
 
 // stateChanged shows and logs what a collection is doing. It may be called from any goroutine.
-func (r *reporter) stateChanged(id, resource string, st source.State) {
+func (r *reporter) stateChanged(id string, st source.State) {
 	s := &r.status
 	s.mu.Lock()
 	c := s.collections[id]
@@ -165,25 +159,23 @@ func (r *reporter) stateChanged(id, resource string, st source.State) {
 		met = st.Err
 	}
 	// A failure is over with the first page of a list, not when the list is attempted again.
-	attempt := st.Err == nil && st.Phase == source.Reconciling && before.State != source.Reconciling
+	attempt := st.Err == nil && st.Phase == source.Reconciling && before.State != status.Reconciling
 	if !attempt {
 		c.own = r.outage.met(r.name+": "+id, met)
 	}
-	c.State, c.Error, c.Until = st.Phase, "", nil
+	c.State, c.Error, c.RetryAt = status.State(st.Phase), "", nil
 	c.left = st.Left
-	if before.State != st.Phase {
+	if before.State != c.State {
 		c.Since = st.Since
 		c.tally.read.Store(0)
 	}
 	if st.Err != nil {
 		c.Error = st.Err.Error()
-		c.Until = ifAny(st.Until)
-		c.LastError = &Trouble{Error: c.Error, Advice: advice(st.Err), At: st.Since}
+		c.RetryAt = ifAny(st.Until)
+		c.LastError = &status.Trouble{Error: c.Error, Advice: advice(st.Err), At: st.Since}
 	}
 	now := *c
 	s.mu.Unlock()
-	r.metrics.state.WithLabelValues(r.name, resource, string(before.State)).Dec()
-	r.metrics.state.WithLabelValues(r.name, resource, string(st.Phase)).Inc()
 	switch key := r.collectionKey(id); {
 	case suspended, attempt:
 	case st.Phase == source.Gone:

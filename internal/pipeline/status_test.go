@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -19,12 +20,14 @@ import (
 	"github.com/kubebridge/kubebridge/internal/loop"
 	planning "github.com/kubebridge/kubebridge/internal/plan"
 	"github.com/kubebridge/kubebridge/internal/reconcile"
+	"github.com/kubebridge/kubebridge/internal/status"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/shape"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 	"github.com/kubebridge/kubebridge/pkg/source"
+	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
 // endsHang ends a test that waits for something that does not come.
@@ -142,9 +145,9 @@ func listEnd(version string) []*reconcile.Input {
 }
 
 // shows waits until the only collection of a pipeline is as it should be.
-func (r *rig) shows(what string, is func(l LaneStatus, c CollectionStatus) bool) {
+func (r *rig) shows(what string, is func(l status.Sink, c status.Collection) bool) {
 	r.t.Helper()
-	var l LaneStatus
+	var l status.Sink
 	for deadline := time.Now().Add(endsHang); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		if l = r.Status(); len(l.Collections) == 1 && is(l, l.Collections[0]) {
 			return
@@ -153,7 +156,7 @@ func (r *rig) shows(what string, is func(l LaneStatus, c CollectionStatus) bool)
 	r.t.Fatalf("%s: the status is\n%+v", what, l)
 }
 
-func objects(c CollectionStatus, n int64) bool { return c.Objects != nil && *c.Objects == n }
+func objects(c status.Collection, n int64) bool { return c.Objects != nil && *c.Objects == n }
 
 // TestStatusFollowsACollection: an operator decides by these numbers, so they must be those of the inventory
 // and of the bus, and absent for as long as they are not known.
@@ -165,46 +168,48 @@ func TestStatusFollowsACollection(t *testing.T) {
 	defer store.Close()
 	r := newRig(t, &nowhere{}, store)
 	const id = "configmaps"
-	r.shows("before the first list", func(l LaneStatus, c CollectionStatus) bool {
-		return l.Ready && c.Objects == nil && c.Behind == nil && c.Gap == nil && c.LastEvent == nil && c.List == nil
+	r.shows("before the first list", func(l status.Sink, c status.Collection) bool {
+		return l.Ready && c.Objects == nil && c.Lag == nil && c.Gap == nil && c.LastEvent == nil && c.List == nil
 	})
 	left := int64(7)
-	r.stateChanged(id, id, source.State{Phase: source.Reconciling, Since: time.Now()})
+	r.stateChanged(id, source.State{Phase: source.Reconciling, Since: time.Now()})
 	r.reads(&reconcile.Input{Kind: reconcile.ListBegun, Reason: source.ReasonSnapshot})
-	r.stateChanged(id, id, source.State{Phase: source.Reconciling, Since: time.Now(), Left: &left})
+	r.stateChanged(id, source.State{Phase: source.Reconciling, Since: time.Now(), Left: &left})
 	r.reads(listed("0", "5"), listed("1", "5"), listed("2", "5"))
-	r.shows("in a list", func(_ LaneStatus, c CollectionStatus) bool {
+	r.shows("in a list", func(_ status.Sink, c status.Collection) bool {
 		return c.Objects == nil && c.List != nil && c.List.Read == 3 && *c.List.Remaining == 7 && c.Gap != nil && c.Gap.Closed == nil
 	})
 	r.reads(listEnd("10")...)
-	r.stateChanged(id, id, source.State{Phase: source.Watching, Since: time.Now()})
-	r.shows("after a list", func(l LaneStatus, c CollectionStatus) bool {
+	r.stateChanged(id, source.State{Phase: source.Watching, Since: time.Now()})
+	r.shows("after a list", func(l status.Sink, c status.Collection) bool {
 		return objects(c, 3) && c.List == nil && c.Gap.Closed != nil && c.Gap.Reason == reconcile.ReasonReset && c.Delivered == 5 &&
-			l.LastCommit != nil && l.Queue.Events == 0 && l.Queue.Oldest == nil && c.Behind == nil
+			l.LastCommit != nil && l.Queue.Events == 0 && l.Queue.Oldest == nil && c.Lag == nil
 	})
 	r.reads(
 		watched(reconcile.Seen, "new", "11", "10"), watched(reconcile.Seen, "0", "12", "11"),
 		watched(reconcile.Ended, "1", "13", "12"), watched(reconcile.Ended, "2", "14", "13"),
 	)
-	r.shows("watching", func(_ LaneStatus, c CollectionStatus) bool {
-		return objects(c, 2) && c.RV == "14" && c.Behind != nil && *c.Behind >= 0 && *c.Behind < 10
+	r.shows("watching", func(_ status.Sink, c status.Collection) bool {
+		return objects(c, 2) && c.Position == "14" && c.Lag != nil && *c.Lag >= 0 && *c.Lag < 10
 	})
-	r.stateChanged(id, id, source.State{Phase: source.Waiting, Since: time.Now(), Until: time.Now(), Err: source.ErrNoResource})
-	r.stateChanged(id, id, source.State{Phase: source.Watching, Since: time.Now()})
-	r.shows("after a failure", func(_ LaneStatus, c CollectionStatus) bool {
+	r.stateChanged(id, source.State{Phase: source.Waiting, Since: time.Now(), Until: time.Now(), Err: discovery.ErrNoResource})
+	r.stateChanged(id, source.State{Phase: source.Watching, Since: time.Now()})
+	r.shows("after a failure", func(_ status.Sink, c status.Collection) bool {
 		return c.Error == "" && c.LastError != nil && strings.Contains(c.LastError.Advice, "install")
 	})
 	r.stop()
 
 	again := newRig(t, &nowhere{}, store)
 	defer again.stop()
-	again.shows("resumed without a list", func(_ LaneStatus, c CollectionStatus) bool { return objects(c, 2) && c.RV == "13" && c.Route == "" })
+	again.shows("resumed without a list", func(_ status.Sink, c status.Collection) bool {
+		return objects(c, 2) && c.Position == "13" && c.Route == ""
+	})
 	topic, err := shape.ParseTemplate("own.{resource}", shape.TopicNames)
 	if err != nil {
 		t.Fatal(err)
 	}
 	again.set(CollectionOptions{Settings: encode.Settings{Route: encode.Route{Topic: topic}}})
-	again.shows("with a topic of its own", func(_ LaneStatus, c CollectionStatus) bool { return c.Route == "own.configmaps" })
+	again.shows("with a topic of its own", func(_ status.Sink, c status.Collection) bool { return c.Route == "own.configmaps" })
 }
 
 // failing is a bus that takes nothing before it is repaired.
@@ -234,11 +239,11 @@ func TestStatusOfABusThatIsLost(t *testing.T) {
 	s := newRig(t, bus, store)
 	defer s.stop()
 	r := prometheus.NewPedanticRegistry()
-	r.MustRegister(NewCollector(func() []LaneStatus { return []LaneStatus{s.Status()} }))
+	r.MustRegister(NewCollector(func() status.Report { return status.Report{Sinks: []status.Sink{s.Status()}} }))
 	before := time.Now()
 	s.reads(append([]*reconcile.Input{{Kind: reconcile.ListBegun, Reason: source.ReasonSnapshot}, listed("x", "5")}, listEnd("10")...)...)
-	s.shows("lost", func(l LaneStatus, _ CollectionStatus) bool {
-		return !l.Ready && strings.Contains(l.Failing, "broken pipe") && l.FailingSince != nil && l.Queue.Events == 3 &&
+	s.shows("lost", func(l status.Sink, _ status.Collection) bool {
+		return !l.Ready && strings.Contains(l.Failing, "broken pipe") && l.Since != nil && l.Queue.Events == 3 &&
 			l.Queue.Bytes > 0 && !l.Queue.Oldest.Before(before.Add(-time.Second)) && l.LastError.Advice != ""
 	})
 	want := "# HELP kubebridge_sink_up 1 when the bus and the checkpoint take what they are given, 0 while a failure is tried again.\n" +
@@ -247,7 +252,7 @@ func TestStatusOfABusThatIsLost(t *testing.T) {
 		t.Error(err)
 	}
 	close(bus.repaired)
-	s.shows("back", func(l LaneStatus, _ CollectionStatus) bool {
+	s.shows("back", func(l status.Sink, _ status.Collection) bool {
 		return l.Ready && l.Failing == "" && l.Queue.Events == 0 && l.LastError != nil && l.Delivered == 3
 	})
 	if err := testutil.GatherAndCompare(r, strings.NewReader(fmt.Sprintf(want, identity.Sink, 1)), "kubebridge_sink_up"); err != nil {
@@ -258,20 +263,31 @@ func TestStatusOfABusThatIsLost(t *testing.T) {
 	}
 }
 
+// TestStates: the status has a word for everything that a reader does. Otherwise it would be counted nowhere.
+func TestStates(t *testing.T) {
+	var got []status.State
+	for _, phase := range []source.Phase{source.Discovering, source.Reconciling, source.Watching, source.Waiting, source.Stalled, source.Gone} {
+		got = append(got, status.State(phase))
+	}
+	if !slices.Equal(got, status.States()) {
+		t.Errorf("the status has %v, readers have %v", status.States(), got)
+	}
+}
+
 // TestCollectorSums: a resource has one collection per namespace, and a sum with
 // an unknown in it is unknown.
 func TestCollectorSums(t *testing.T) {
 	n := func(v int64) *int64 { return &v }
 	behind := func(v float64) *float64 { return &v }
-	lanes := []LaneStatus{{Sink: "s", Collections: []CollectionStatus{
-		{Resource: "pods", State: source.Watching, Objects: n(3), CollectionDelivery: CollectionDelivery{Behind: behind(0.5)}},
-		{Resource: "pods", State: source.Watching, Objects: n(4), CollectionDelivery: CollectionDelivery{Behind: behind(2)}},
-		{Resource: "nodes", State: source.Reconciling, List: &ListState{Read: 5, Remaining: n(6)}},
-		{Resource: "jobs.batch", State: source.Reconciling, List: &ListState{Read: 1}},
-		{Collection: "only configured", State: source.Discovering},
-	}}}
+	report := status.Report{Sinks: []status.Sink{{Name: "s", Collections: []status.Collection{
+		{Resource: "pods", State: status.Watching, Objects: n(3), Lag: behind(0.5)},
+		{Resource: "pods", State: status.Watching, Objects: n(4), Lag: behind(2)},
+		{Resource: "nodes", State: status.Reconciling, List: &status.List{Read: 5, Remaining: n(6)}},
+		{Resource: "jobs.batch", State: status.Reconciling, List: &status.List{Read: 1}},
+		{ID: "only configured", State: status.Discovering},
+	}}}}
 	r := prometheus.NewPedanticRegistry()
-	r.MustRegister(NewCollector(func() []LaneStatus { return lanes }))
+	r.MustRegister(NewCollector(func() status.Report { return report }))
 	families, err := r.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -279,12 +295,17 @@ func TestCollectorSums(t *testing.T) {
 	got := map[string]float64{}
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
-			if l := m.GetLabel(); len(l) == 2 { // resource comes before sink
-				got[strings.TrimPrefix(f.GetName(), "kubebridge_")+" "+l[0].GetValue()] = m.GetGauge().GetValue()
+			name := strings.TrimPrefix(f.GetName(), "kubebridge_")
+			switch l := m.GetLabel(); { // resource comes before sink
+			case len(l) == 2:
+				got[name+" "+l[0].GetValue()] = m.GetGauge().GetValue()
+			case len(l) == 3 && m.GetGauge().GetValue() > 0:
+				got[name+" "+l[0].GetValue()+" "+l[2].GetValue()] = m.GetGauge().GetValue()
 			}
 		}
 	}
 	want := map[string]float64{
+		"source_collections pods watching": 2, "source_collections nodes reconciling": 1, "source_collections jobs.batch reconciling": 1,
 		"behind_source_seconds pods": 2, "inventory_objects pods": 7,
 		"snapshot_running pods": 0, "snapshot_running nodes": 1, "snapshot_running jobs.batch": 1,
 		"snapshot_read_objects nodes": 5, "snapshot_read_objects jobs.batch": 1, "snapshot_remaining_objects nodes": 6,
@@ -325,7 +346,7 @@ func TestMetricsOfTheBus(t *testing.T) {
 	defer r.stop()
 	list := append([]*reconcile.Input{{Kind: reconcile.ListBegun, Reason: source.ReasonSnapshot}, listed("x", "5")}, listEnd("10")...)
 	r.reads(list...)
-	r.shows("after a list", func(_ LaneStatus, c CollectionStatus) bool { return objects(c, 1) })
+	r.shows("after a list", func(_ status.Sink, c status.Collection) bool { return objects(c, 1) })
 	for _, operation := range []string{delivery.WriteToBus, delivery.CommitCheckpoint} {
 		if n := testutil.CollectAndCount(r.metrics.seconds[operation]); n != 1 {
 			t.Errorf("%s: %d series of durations, want one", operation, n)
@@ -337,7 +358,7 @@ func TestMetricsOfTheBus(t *testing.T) {
 	}
 	bus.lost.Store(true)
 	r.reads(watched(reconcile.Seen, "x", "11", "10"))
-	r.shows("a reset", func(LaneStatus, CollectionStatus) bool { return resets() == 1 })
+	r.shows("a reset", func(status.Sink, status.Collection) bool { return resets() == 1 })
 	c := &event.Collection{Resource: "configmaps"}
 	r.reporter.delivered([]event.Record{{Event: &event.Event{
 		Type: event.Synced, Collection: c, Report: &event.Report{Reason: reconcile.ReasonDrift, Counts: &event.Counts{Listed: 9, Added: 1, Modified: 2, Deleted: 4, Unchanged: 6}},

@@ -7,7 +7,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/kubebridge/kubebridge/pkg/sink"
-	"github.com/kubebridge/kubebridge/pkg/source"
+	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
 // tally is what is counted of a collection for the status. Any goroutine may read it.
@@ -30,11 +30,11 @@ func advice(err error) string {
 		return "let the bridge's account get, list and watch the resource"
 	case apierrors.IsUnauthorized(err):
 		return "renew the bridge's credentials: its service account or kubeconfig"
-	case errors.Is(err, source.ErrNoResource):
+	case errors.Is(err, discovery.ErrNoResource):
 		return "install what defines the resource, correct its name, or take it out of the configuration"
-	case errors.Is(err, source.ErrNotWatchable):
+	case errors.Is(err, discovery.ErrNotWatchable):
 		return "take it out of the configuration: the API server cannot list and watch it"
-	case errors.Is(err, source.ErrUnknownGroup):
+	case errors.Is(err, discovery.ErrUnknownGroup):
 		return "repair the server behind the APIService (kubectl get apiservices), delete the APIService, or name its group in exclude"
 	case errors.As(err, &route):
 		return "create the topic or stream, or let the bridge write to it"

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/source"
+	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
 // absentTimeout bounds the question whether a namespace exists.
@@ -25,7 +26,7 @@ type Cluster struct {
 	mu         sync.Mutex
 	changed    chan struct{} // closed with every change
 	selectors  map[*Follower][]string
-	catalog    *source.Catalog        // nil: not known yet
+	catalog    *discovery.Catalog     // nil: not known yet
 	namespaces map[string]*namespaces // by selector
 }
 
@@ -48,7 +49,7 @@ func (c *Cluster) Run(ctx context.Context) error {
 	})
 	var group errgroup.Group
 	group.Go(func() error {
-		err := c.client.WatchCatalog(ctx, func(catalog *source.Catalog) {
+		err := c.client.WatchCatalog(ctx, func(catalog *discovery.Catalog) {
 			c.change(func() { c.catalog = catalog })
 		}, func(err error) { c.trouble("catalog", err) })
 		if ctx.Err() != nil {
@@ -64,7 +65,7 @@ func (c *Cluster) Run(ctx context.Context) error {
 }
 
 // Catalog is what the server serves, nil if that is not known yet.
-func (c *Cluster) Catalog() *source.Catalog {
+func (c *Cluster) Catalog() *discovery.Catalog {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.catalog
@@ -100,7 +101,7 @@ func (c *Cluster) change(f func()) {
 }
 
 // now returns what is known, and a channel that is closed with the next change.
-func (c *Cluster) now() (*source.Catalog, Namespaces, <-chan struct{}) {
+func (c *Cluster) now() (*discovery.Catalog, Namespaces, <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	selected := map[string][]string{}
@@ -182,8 +183,8 @@ type namespaces struct {
 	listing map[string]string // nil unless a list is under way
 }
 
-func namespacesResource() source.Resource {
-	return source.Resource{Version: "v1", Name: "namespaces", Kind: "Namespace"}
+func namespacesResource() discovery.Resource {
+	return discovery.Resource{Version: "v1", Name: "namespaces", Kind: "Namespace"}
 }
 
 // follow follows the namespaces of a selector until ctx ends.

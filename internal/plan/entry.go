@@ -3,7 +3,6 @@ package plan
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -15,6 +14,7 @@ import (
 
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/source"
+	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
 // ConfigError is returned when only a change of the configuration helps.
@@ -31,7 +31,7 @@ func (e *EnvironmentError) Unwrap() error { return e.Err }
 
 // Entry is one item of the configured resources.
 type Entry struct {
-	Resource          string   // as kubectl takes it: "pods", "deployments.apps", "deployments.v1.apps"; or a pattern: "*.*", "*.apps"
+	Resource          string   // a name or a pattern: see [discovery.Name]
 	Name              string   // distinguishes entries of one resource: a DNS label (RFC 1123); "": it has none
 	Namespaces        []string // one collection for each; none: one collection of all namespaces
 	NamespaceSelector string   // label selector of namespaces: one collection for each; not beside Namespaces
@@ -90,26 +90,28 @@ const (
 	breadths
 )
 
-func (e *Entry) breadth() breadth {
-	if !source.IsPattern(e.Resource) {
-		return oneResource
-	}
-	if _, all := source.PatternGroup(e.Resource); all {
+func breadthOf(n discovery.Name) breadth {
+	switch {
+	case n.IsEverything():
 		return allGroups
+	case n.IsPattern():
+		return oneGroup
 	}
-	return oneGroup
+	return oneResource
 }
 
 // parsed is an entry with its selectors parsed, and with what the catalog says of its resource.
 type parsed struct {
 	Entry
+	resource    discovery.Name // Resource
+	breadth     breadth
 	in          []string // Namespaces without ExcludeNamespaces, sorted
 	labels      labels.Selector
 	ofNamespace labels.Selector
 	fields      fields.Requirements // sorted, each once
 
 	// Of an entry without a pattern:
-	found source.Resource
+	found discovery.Resource
 	err   error // why there is none
 	// named are the resources that it certainly means: the one that was found, or those that its
 	// text names.
@@ -143,7 +145,7 @@ func parseAll(entries []Entry) (good []*parsed, wrong []Mistake) {
 		if len(all) > 0 {
 			continue
 		}
-		is := identity{plainName(e.Resource), e.Name}
+		is := identity{e.resource.Unversioned(), e.Name}
 		if other := first[is]; other != nil {
 			wrong = append(wrong, Mistake{i, "name", sameName(is.resource, other)})
 			continue
@@ -156,7 +158,8 @@ func parseAll(entries []Entry) (good []*parsed, wrong []Mistake) {
 
 // parse parses an entry. Its mistakes have no index.
 func parse(e Entry) (p *parsed, wrong []Mistake) {
-	p = &parsed{Entry: e, in: without(e.Namespaces, e.ExcludeNamespaces)}
+	n := discovery.Parse(e.Resource)
+	p = &parsed{Entry: e, resource: n, breadth: breadthOf(n), in: without(e.Namespaces, e.ExcludeNamespaces)}
 	mistake := func(field, format string, args ...any) {
 		wrong = append(wrong, Mistake{Field: field, Err: fmt.Errorf(format, args...)})
 	}
@@ -185,22 +188,6 @@ func parse(e Entry) (p *parsed, wrong []Mistake) {
 	return p, wrong
 }
 
-var version = regexp.MustCompile(`^v[1-9][0-9]*((alpha|beta)[1-9][0-9]*)?$`)
-
-// plainName is the name of a resource without its version, or a pattern: one text where two names
-// mean the same on any cluster.
-func plainName(resource string) string {
-	resource = strings.ToLower(resource)
-	if resource == "*." {
-		return "*.core"
-	}
-	name, rest, _ := strings.Cut(resource, ".")
-	if v, group, ok := strings.Cut(rest, "."); ok && version.MatchString(v) {
-		return strings.TrimSuffix(name+"."+group, ".")
-	}
-	return resource
-}
-
 // sameName says that another entry of a resource has the same name, or none either.
 func sameName(resource string, other *parsed) error {
 	if other.Name == "" {
@@ -210,33 +197,24 @@ func sameName(resource string, other *parsed) error {
 }
 
 // find looks for the entry's resource in the catalog.
-func (p *parsed) find(catalog *source.Catalog) {
-	if p.breadth() != oneResource {
+func (p *parsed) find(catalog *discovery.Catalog) {
+	if p.breadth != oneResource {
 		return
 	}
-	if p.found, p.err = catalog.Find(p.Resource); p.err == nil {
-		p.named = []schema.GroupResource{groupResource(p.found)}
+	if p.found, p.err = catalog.Find(p.resource); p.err == nil {
+		p.named = []schema.GroupResource{p.found.GroupResource()}
 		return
 	}
-	versioned, plain := schema.ParseResourceArg(strings.ToLower(p.Resource))
-	p.named = []schema.GroupResource{plain}
-	if versioned == nil {
-		return
-	}
-	p.named = append(p.named, versioned.GroupResource())
-	if r, err := catalog.Find(versioned.GroupResource().String()); err == nil {
-		p.named = append(p.named, groupResource(r)) // it is served in another version
+	p.named = p.resource.Candidates()
+	if r, err := catalog.FindUnversioned(p.resource); err == nil {
+		p.named = append(p.named, r.GroupResource())
 	}
 }
 
 // mayMean reports whether an entry whose resource was not found may mean r, which the catalog has
 // as served says.
-func (p *parsed) mayMean(r schema.GroupResource, served bool, catalog *source.Catalog) bool {
-	if p.breadth() != oneResource || p.err == nil {
-		return false
-	}
-	versioned, plain := schema.ParseResourceArg(strings.ToLower(p.Resource))
-	if plain.Group != "" && plain.Group != r.Group && (versioned == nil || versioned.Group != r.Group) {
+func (p *parsed) mayMean(r schema.GroupResource, served bool, catalog *discovery.Catalog) bool {
+	if p.breadth != oneResource || p.err == nil || !p.resource.MayBeOf(r.Group) {
 		return false
 	}
 	// A name that was not found means nothing that is served, unless the core group is unknown,
@@ -246,14 +224,14 @@ func (p *parsed) mayMean(r schema.GroupResource, served bool, catalog *source.Ca
 
 // ambiguous reports whether it is open which resource an entry without a group means: the core group,
 // which goes before the others, does not answer.
-func (p *parsed) ambiguous(catalog *source.Catalog) bool {
-	return p.breadth() == oneResource && errors.Is(p.err, source.ErrUnknownGroup) &&
-		!strings.Contains(p.Resource, ".") && !catalog.Known("")
+func (p *parsed) ambiguous(catalog *discovery.Catalog) bool {
+	_, known := p.resource.Group()
+	return p.breadth == oneResource && errors.Is(p.err, discovery.ErrUnknownGroup) && !known && !catalog.Known("")
 }
 
 // collection is the entry's collection of a resource. excluding adds the namespaces that the entry
 // excludes to the field selector.
-func (p *parsed) collection(r source.Resource, excluding bool) Collection {
+func (p *parsed) collection(r discovery.Resource, excluding bool) Collection {
 	c := event.Collection{
 		Group: r.Group, Resource: r.Name, Entry: p.Name, MetadataOnly: p.MetadataOnly,
 		LabelSelector: labelText(p.labels), FieldSelector: p.fieldText(excluding),
@@ -349,10 +327,6 @@ func (p *parsed) describe() string {
 		parts = append([]string{"at " + p.Place}, parts...)
 	}
 	return fmt.Sprintf("%q (%s)", p.String(), strings.Join(parts, "; "))
-}
-
-func groupResource(r source.Resource) schema.GroupResource {
-	return schema.GroupResource{Group: r.Group, Resource: r.Name}
 }
 
 // without returns names sorted, each once, and none of those in not.

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
-	"github.com/kubebridge/kubebridge/pkg/source"
+	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
 // Held is what consumers have of a collection.
@@ -55,8 +55,8 @@ type Known struct {
 //	 3. A pattern leaves the resource out now, or a narrower entry names it.
 //
 // An entry is that of a collection if it means the resource and has the collection's entry
-// name. Of entries that certainly mean the resource only the narrowest count; an entry whose
-// resource is not found counts if there is no other.
+// name. Of entries that mean the resource only the narrowest count. An entry whose resource is not
+// found means it if its name is the plural; by a short or singular name it counts if there is no other.
 type Outcome uint8
 
 // The outcomes.
@@ -190,20 +190,43 @@ func (p *Plan) decide(k Known, absent func(string) bool) (Outcome, *parsed) {
 // serves reports whether the server has a collection's resource in any version, or whether that is
 // unknown.
 func (p *Plan) serves(c *event.Collection) (served, unknown bool) {
-	r, err := p.in.catalog.Find(c.ResourceID())
+	r, err := p.in.catalog.Find(discovery.Parse(c.ResourceID()))
 	if err != nil {
-		return false, !errors.Is(err, source.ErrNoResource)
+		return false, !errors.Is(err, discovery.ErrNoResource)
 	}
 	return r.Group == c.Group && r.Name == c.Resource, false
 }
 
+// Entry returns the entry that a collection is of, nil for none. An entry whose resource is not found counts only if
+// its name is the plural.
+func (p *Plan) Entry(c *event.Collection) *Entry {
+	served, _ := p.serves(c)
+	if e := p.clearEntryOf(c, served); e != nil {
+		return &e.Entry
+	}
+	return nil
+}
+
 // entryOf finds the entry of a collection, nil for none.
 func (p *Plan) entryOf(c *event.Collection, served bool) *parsed {
-	r := schema.GroupResource{Group: c.Group, Resource: c.Resource}
+	if e := p.clearEntryOf(c, served); e != nil {
+		return e
+	}
+	for _, e := range p.in.entries {
+		if e.Name == c.Entry && e.mayMean(resourceOf(c), served, p.in.catalog) {
+			return e
+		}
+	}
+	return nil
+}
+
+// clearEntryOf finds the entry of a collection among those that mean its resource: of these, the narrowest count.
+func (p *Plan) clearEntryOf(c *event.Collection, served bool) *parsed {
+	r := resourceOf(c)
 	for b := range breadths {
 		meant := false
 		for _, e := range p.in.entries {
-			if e.breadth() != b || !p.means(e, r) {
+			if e.breadth != b || !p.means(e, r, served) {
 				continue
 			}
 			if meant = true; e.Name == c.Entry {
@@ -214,21 +237,20 @@ func (p *Plan) entryOf(c *event.Collection, served bool) *parsed {
 			break
 		}
 	}
-	for _, e := range p.in.entries {
-		if e.Name == c.Entry && e.mayMean(r, served, p.in.catalog) {
-			return e
-		}
-	}
 	return nil
 }
 
-// means reports whether an entry certainly means a resource.
-func (p *Plan) means(e *parsed, r schema.GroupResource) bool {
-	if e.breadth() == oneResource {
-		return slices.Contains(e.named, r)
+// means reports whether an entry means a resource, also if the server does not serve it.
+func (p *Plan) means(e *parsed, r schema.GroupResource, served bool) bool {
+	if e.breadth == oneResource {
+		return slices.Contains(e.named, r) || e.resource.Matches(r.Group, r.Resource) && e.mayMean(r, served, p.in.catalog)
 	}
-	group, all := source.PatternGroup(e.Resource)
-	return (all || group == r.Group) && p.in.excludedBy(r) == "" && !slices.Contains(p.in.exclude, r.String())
+	excluded := func(n discovery.Name) bool { return n.Unversioned() == r.String() } // also if it is not served
+	return e.resource.Matches(r.Group, r.Resource) && p.in.excludedBy(r) == "" && !slices.ContainsFunc(p.in.exclude, excluded)
+}
+
+func resourceOf(c *event.Collection) schema.GroupResource {
+	return schema.GroupResource{Group: c.Group, Resource: c.Resource}
 }
 
 // has reports whether an entry has a collection of a namespace, "" being the collection of all
@@ -246,13 +268,13 @@ func (p *parsed) unserved(k Known) Collection {
 	id := event.ParseCollection(k.ID)
 	// Whether it is namespaced is not known: an entry that excludes namespaces can only mean one that is.
 	namespaced := id.Namespace != "" || p.namespaced() != ""
-	return p.asRecorded(k, source.Resource{Group: id.Group, Name: id.Resource, Namespaced: namespaced})
+	return p.asRecorded(k, discovery.Resource{Group: id.Group, Name: id.Resource, Namespaced: namespaced})
 }
 
 // ended is a collection whose namespace is absent.
-func (p *parsed) ended(k Known, catalog *source.Catalog) Collection {
+func (p *parsed) ended(k Known, catalog *discovery.Catalog) Collection {
 	id := event.ParseCollection(k.ID)
-	r, err := catalog.Find(id.ResourceID())
+	r, err := catalog.Find(discovery.Parse(id.ResourceID()))
 	if err != nil {
 		return p.unserved(k)
 	}
@@ -260,7 +282,7 @@ func (p *parsed) ended(k Known, catalog *source.Catalog) Collection {
 }
 
 // asRecorded is a collection with the selection and the storage that are recorded of it.
-func (p *parsed) asRecorded(k Known, r source.Resource) Collection {
+func (p *parsed) asRecorded(k Known, r discovery.Resource) Collection {
 	c := p.collection(r, r.Namespaced && !p.confined())
 	c.Target.Collection.Namespace = event.ParseCollection(k.ID).Namespace
 	c.Selection, c.Storage = k.Selection, k.Storage

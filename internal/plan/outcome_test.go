@@ -7,14 +7,15 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/kubebridge/kubebridge/pkg/source"
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
 // world is what a plan is made of.
 type world struct {
 	entries    []Entry
 	exclude    []string
-	catalog    *source.Catalog
+	catalog    *discovery.Catalog
 	namespaces map[string][]string
 	absent     []string // namespaces that are proved absent
 }
@@ -78,7 +79,7 @@ func TestOutcomes(t *testing.T) {
 			want: []string{"wanted pods", "removed pods:b"},
 		},
 		{
-			name: "no entry of the resource", before: world{entries: pods}, after: world{entries: widgets}, held: Objects,
+			name: "no entry of the resource/discovery", before: world{entries: pods}, after: world{entries: widgets}, held: Objects,
 			want: []string{"wanted widgets.example.com", "removed pods"}, closed: []string{"widgets.example.com"},
 		},
 		{
@@ -284,13 +285,37 @@ func TestUnservedKeepsItsSelection(t *testing.T) {
 	}
 }
 
+// An entry that names a resource by its plural has it before a pattern, also while the server does not serve it: the
+// options of the pattern's entry would be an edit.
+func TestUnservedKeepsItsEntry(t *testing.T) {
+	entries := []Entry{{Resource: "*.*", Options: "pattern"}, {Resource: "widgets", Options: "named"}}
+	w := world{entries: entries, catalog: catalogOf("pods.v1.")}
+	out := w.outcomes([]Known{{ID: "widgets.example.com", Held: Objects}, {ID: "gadgets.example.com", Held: Objects}})
+	if len(out.Unserved) != 2 || out.Unserved[0].Options != "pattern" || out.Unserved[1].Options != "named" {
+		t.Errorf("got %v, %+v", out.outline(), out.Unserved)
+	}
+	p := Make(append(entries, Entry{Resource: "ga", Name: "short"}), nil, w.catalog, nil)
+	for id, want := range map[string]string{
+		"pods": "*.*", "widgets.example.com": "widgets", "gadgets.example.com": "*.*", "gadgets.example.com:short": "", "widgets.example.com:other": "",
+	} {
+		c := event.ParseCollection(id)
+		got := ""
+		if e := p.Entry(&c); e != nil {
+			got = e.Resource
+		}
+		if got != want {
+			t.Errorf("%s is of %q, want %q", id, got, want)
+		}
+	}
+}
+
 // Two resources of one etcd notice a restore together; the server behind an APIService has a history of its own,
 // which must not reset the others' (an epoch is per storage). What could not be found out stays as it is recorded:
 // another storage is a reset.
 func TestStorage(t *testing.T) {
 	entries := []Entry{{Resource: "pods"}, {Resource: "packages.v1.operators.example.com"}}
 	served := ordinary("packages.v1.operators.example.com")
-	storages := func(catalog *source.Catalog, known ...Known) string {
+	storages := func(catalog *discovery.Catalog, known ...Known) string {
 		p := Make(entries, nil, catalog, nil)
 		out := p.Outcomes(known, nil)
 		var text []string

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/source"
+	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
 // Collection is a collection that entries mean.
@@ -20,7 +21,7 @@ type Collection struct {
 	// Selection is the text of label selector, field selector and excluded namespaces. Equal
 	// selections have equal texts; that of everything is "".
 	Selection string
-	// Storage is whose history and resourceVersions the objects have: see [source.Catalog.Storage].
+	// Storage is whose history and resourceVersions the objects have: see [discovery.Catalog.Storage].
 	Storage string
 	Entry   string // [Entry.String] of its entry
 	Options any    // of its entry
@@ -58,9 +59,9 @@ type Plan struct {
 // inputs are what a plan was made of.
 type inputs struct {
 	entries    []*parsed
-	exclude    []string
+	exclude    []discovery.Name
 	excluded   map[schema.GroupResource]string // the resources that exclude names
-	catalog    *source.Catalog
+	catalog    *discovery.Catalog
 	namespaces Namespaces
 }
 
@@ -82,11 +83,11 @@ var (
 // Entries of one resource need different names; one of them may have none. An entry that breaks
 // that rule with one before it has no collections, and [Plan.Err] says so. If only the catalog shows
 // the contradiction, it may begin while the bridge runs; then [Plan.Waiting] has the entry, too.
-func Make(entries []Entry, exclude []string, catalog *source.Catalog, namespaces Namespaces) Plan {
+func Make(entries []Entry, exclude []string, catalog *discovery.Catalog, namespaces Namespaces) Plan {
 	p := planner{
 		Plan: Plan{
 			Waiting: map[string]error{}, Unknown: map[string]error{}, partial: map[string]bool{},
-			in: inputs{exclude: exclude, excluded: map[schema.GroupResource]string{}, catalog: catalog, namespaces: namespaces},
+			in: inputs{exclude: discovery.ParseAll(exclude), excluded: map[schema.GroupResource]string{}, catalog: catalog, namespaces: namespaces},
 		},
 		taken: map[schema.GroupResource]bool{}, takers: map[schema.GroupResource][]*parsed{}, left: map[string]string{}, warned: map[*parsed]bool{},
 	}
@@ -109,7 +110,7 @@ func Make(entries []Entry, exclude []string, catalog *source.Catalog, namespaces
 // A resource of an API group that is unknown is not missing.
 func (p *Plan) Missing() error {
 	for _, e := range p.in.entries {
-		if err := p.Waiting[e.String()]; e.Required && errors.Is(err, source.ErrNoResource) {
+		if err := p.Waiting[e.String()]; e.Required && errors.Is(err, discovery.ErrNoResource) {
 			return &EnvironmentError{fmt.Errorf("%w, and it is required", err)}
 		}
 	}
@@ -138,11 +139,11 @@ func (p *planner) parse(entries []Entry) {
 // exclusions finds the resources that exclude names, without its patterns.
 func (p *planner) exclusions() {
 	for _, name := range p.in.exclude {
-		if source.IsPattern(name) {
+		if name.IsPattern() {
 			continue
 		}
 		if r, err := p.in.catalog.Find(name); err == nil {
-			p.in.excluded[groupResource(r)] = name
+			p.in.excluded[r.GroupResource()] = name.String()
 		}
 	}
 }
@@ -159,11 +160,11 @@ func (p *planner) collect() {
 	for b := range breadths {
 		for _, e := range p.in.entries {
 			switch {
-			case e.breadth() != b:
+			case e.breadth != b:
 			case b == oneResource:
 				p.named(e)
 			case unclear != "":
-				p.waits(e, fmt.Errorf("pattern %q: it is not known yet which resource %q is: %w", e.Resource, unclear, source.ErrUnknownGroup))
+				p.waits(e, fmt.Errorf("pattern %q: it is not known yet which resource %q is: %w", e.Resource, unclear, discovery.ErrUnknownGroup))
 			default:
 				p.pattern(e)
 			}
@@ -186,9 +187,9 @@ func (in *inputs) excludedBy(r schema.GroupResource) string {
 	if name, ok := in.excluded[r]; ok {
 		return name
 	}
-	for _, pattern := range in.exclude {
-		if group, all := source.PatternGroup(pattern); source.IsPattern(pattern) && (all || group == r.Group) {
-			return pattern
+	for _, name := range in.exclude {
+		if name.IsPattern() && name.Matches(r.Group, r.Resource) {
+			return name.String()
 		}
 	}
 	return ""
@@ -216,7 +217,7 @@ func (p *planner) named(e *parsed) {
 		}
 		return
 	}
-	if by, ok := p.in.excluded[groupResource(e.found)]; ok {
+	if by, ok := p.in.excluded[e.found.GroupResource()]; ok {
 		p.contradicts(e, "it is both configured and excluded (as %q): remove one of the two", by)
 		return
 	}
@@ -241,10 +242,10 @@ func unlessNamed(r schema.GroupResource) string {
 }
 
 func (p *planner) pattern(e *parsed) {
-	matched := p.in.catalog.Match(e.Resource)
+	matched := p.in.catalog.Match(e.resource)
 	used := 0
 	for _, r := range matched {
-		gr := groupResource(r)
+		gr := r.GroupResource()
 		by, secret := p.in.excludedBy(gr), unlessNamed(gr)
 		switch {
 		case p.taken[gr]:
@@ -260,8 +261,8 @@ func (p *planner) pattern(e *parsed) {
 			p.take(e, r)
 		}
 	}
-	for _, r := range p.in.catalog.Unwatchable(e.Resource) {
-		if gr := groupResource(r); p.in.excludedBy(gr) == "" {
+	for _, r := range p.in.catalog.Unwatchable(e.resource) {
+		if gr := r.GroupResource(); p.in.excludedBy(gr) == "" {
 			p.left[gr.String()] = "cannot be listed and watched"
 		}
 	}
@@ -269,31 +270,30 @@ func (p *planner) pattern(e *parsed) {
 	switch {
 	case used > 0:
 	case p.partial[e.String()]:
-		p.waits(e, fmt.Errorf("pattern %q: %w", e.Resource, source.ErrUnknownGroup))
+		p.waits(e, fmt.Errorf("pattern %q: %w", e.Resource, discovery.ErrUnknownGroup))
 	default:
 		what := "that can be listed and watched"
 		if len(matched) > 0 {
 			what = "that it may take in: all that it matches is left out"
 		}
 		p.Unmatched = append(p.Unmatched, e.String())
-		p.waits(e, fmt.Errorf("pattern %q: %w %s", e.Resource, source.ErrNoResource, what))
+		p.waits(e, fmt.Errorf("pattern %q: %w %s", e.Resource, discovery.ErrNoResource, what))
 	}
 }
 
 // unknownGroups notes the API groups that a pattern may match and that cannot be asked.
 func (p *planner) unknownGroups(e *parsed) {
-	group, all := source.PatternGroup(e.Resource)
 	for _, gv := range p.in.catalog.Unknown() {
-		if (all || gv.Group == group) && p.in.excludedBy(schema.GroupResource{Group: gv.Group}) == "" {
+		if e.resource.MayBeOf(gv.Group) && p.in.excludedBy(schema.GroupResource{Group: gv.Group}) == "" {
 			p.partial[e.String()] = true
-			p.Unknown["API group "+gv.String()] = fmt.Errorf("pattern %q: %w: the server behind its APIService does not answer", e.Resource, source.ErrUnknownGroup)
+			p.Unknown["API group "+gv.String()] = fmt.Errorf("pattern %q: %w: the server behind its APIService does not answer", e.Resource, discovery.ErrUnknownGroup)
 		}
 	}
 }
 
 // take adds an entry's collections of a resource.
-func (p *planner) take(e *parsed, r source.Resource) {
-	gr := groupResource(r)
+func (p *planner) take(e *parsed, r discovery.Resource) {
+	gr := r.GroupResource()
 	for _, other := range p.takers[gr] {
 		if other.Name == e.Name {
 			p.contradicts(e, "name: %w", sameName(gr.String(), other))

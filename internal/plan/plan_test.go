@@ -11,13 +11,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kubebridge/kubebridge/pkg/source"
+	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
 // catalogOf makes a catalog of resources in order of preference, written as
 // "deployments.v1.apps"; "-" before one makes it cluster-scoped, "~" impossible to
 // watch, and "?metrics.k8s.io/v1" is a group version that could not be asked.
-func catalogOf(all ...string) *source.Catalog {
+func catalogOf(all ...string) *discovery.Catalog {
 	var groups []*metav1.APIGroup
 	var lists []*metav1.APIResourceList
 	var unknown []schema.GroupVersion
@@ -47,11 +47,11 @@ func catalogOf(all ...string) *source.Catalog {
 		kind := strings.TrimSuffix(gvr.Resource, "s")
 		lists[l].APIResources = append(lists[l].APIResources, metav1.APIResource{Name: gvr.Resource, Kind: kind, Namespaced: !cluster, Verbs: verbs, ShortNames: []string{gvr.Resource[:2]}})
 	}
-	return source.NewCatalog(groups, lists, unknown)
+	return discovery.NewCatalog(groups, lists, unknown)
 }
 
 // ordinary is what a cluster with resources of every sort serves.
-func ordinary(more ...string) *source.Catalog {
+func ordinary(more ...string) *discovery.Catalog {
 	return catalogOf(append([]string{
 		"pods.v1.", "secrets.v1.", "events.v1.", "-nodes.v1.", "~bindings.v1.",
 		"deployments.v1.apps", "deployments.v1beta1.apps", "daemonsets.v1.apps",
@@ -114,7 +114,7 @@ func TestPlan(t *testing.T) {
 		name       string
 		entries    []Entry
 		exclude    []string
-		catalog    *source.Catalog // nil: the ordinary one
+		catalog    *discovery.Catalog // nil: the ordinary one
 		namespaces map[string][]string
 		want       []string
 	}{
@@ -239,7 +239,7 @@ func TestPlan(t *testing.T) {
 			},
 		},
 		{
-			name: "several entries of one resource", entries: []Entry{
+			name: "several entries of one resource/discovery", entries: []Entry{
 				{Resource: "deployments.apps", Namespaces: []string{"shop"}}, {Resource: "deployments.v1beta1.apps", Name: "canary", ExcludeNamespaces: []string{"shop"}}, {Resource: "de.apps", Name: "b", NamespaceSelector: "env=prod"},
 			},
 			namespaces: map[string][]string{"env=prod": {"shop", "pay"}},

@@ -136,7 +136,7 @@ func TestWhatIsKept(t *testing.T) {
 	}
 }
 
-// TestMemoryIsCopied: the lane makes the next batch in the memory of this one.
+// TestMemoryIsCopied: the pipeline makes the next batch in the memory of this one.
 func TestMemoryIsCopied(t *testing.T) {
 	for _, patch := range []bool{false, true} {
 		c := New()

@@ -82,7 +82,7 @@ func addChanges(mux *http.ServeMux, of ChangesFunc) error {
 				http.Error(w, err.Error(), http.StatusInternalServerError)
 				return
 			}
-			send(w, kind, text)
+			send(w, kind, http.StatusOK, text)
 		})
 	}
 	serve("/changes", "text/html; charset=utf-8", func(l listing) ([]byte, error) {

@@ -32,32 +32,41 @@ func addPage(mux *http.ServeMux, o Options, h *history) error {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}
-		send(w, "text/html; charset=utf-8", body.Bytes())
+		send(w, "text/html; charset=utf-8", http.StatusOK, body.Bytes())
 	})
-	mux.HandleFunc("GET /api/status", func(w http.ResponseWriter, _ *http.Request) {
-		body, err := json.MarshalIndent(complete(), "", "  ")
+	sendReport := func(w http.ResponseWriter, r Report, code int) {
+		body, err := json.MarshalIndent(r, "", "  ")
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}
-		send(w, "application/json", append(body, '\n'))
+		send(w, "application/json", code, append(body, '\n'))
+	}
+	mux.HandleFunc("GET /api/status", func(w http.ResponseWriter, _ *http.Request) { sendReport(w, complete(), http.StatusOK) })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		r, code := complete(), http.StatusOK
+		if !r.Ready {
+			code = http.StatusServiceUnavailable
+		}
+		sendReport(w, r, code)
 	})
 	for name, kind := range map[string]string{"page.css": "text/css; charset=utf-8", "page.js": "text/javascript; charset=utf-8", "icon.svg": "image/svg+xml"} {
 		body, err := assets.ReadFile(name)
 		if err != nil {
 			return fmt.Errorf("read the status page: %w", err)
 		}
-		mux.HandleFunc("GET /"+name, func(w http.ResponseWriter, _ *http.Request) { send(w, kind, body) })
+		mux.HandleFunc("GET /"+name, func(w http.ResponseWriter, _ *http.Request) { send(w, kind, http.StatusOK, body) })
 	}
 	return addChanges(mux, o.Changes)
 }
 
-func send(w http.ResponseWriter, kind string, body []byte) {
+func send(w http.ResponseWriter, kind string, code int, body []byte) {
 	h := w.Header()
 	h.Set("Content-Type", kind)
 	h.Set("Content-Security-Policy", policy)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("Cache-Control", "no-store")
+	w.WriteHeader(code)
 	_, _ = w.Write(body)
 }

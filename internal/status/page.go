@@ -5,6 +5,7 @@ import (
 	"embed"
 	"fmt"
 	"html/template"
+	"maps"
 	"math"
 	"net/url"
 	"slices"
@@ -131,7 +132,7 @@ func classOf(word string) string {
 	switch word {
 	case "watching", "up", "ready":
 		return "ok"
-	case "waiting", "stalled", "failing", "not ready":
+	case "failing", "not ready":
 		return "bad"
 	case "gone", "standby":
 		return "off"
@@ -141,19 +142,11 @@ func classOf(word string) string {
 }
 
 func newPage(r Report, q query, h *history) page {
-	p := page{Report: r, Query: q, Word: "ready", At: r.At.UTC().Format(clock), Sorts: sorts()}
-	if !r.Ready {
-		p.Word = "not ready"
-	}
-	if l := r.Leader; l != nil {
-		if r.Ready && !l.Self {
-			p.Word = "standby"
-		}
-		if l.Problem != "" {
-			p.Troubles = append(p.Troubles, troubleView{
-				Where: "Lease " + l.Lease, Word: "not reached", Error: l.Problem, Advice: "let the bridge's account get, create, update and watch the Lease; it is tried again",
-			})
-		}
+	p := page{Report: r, Query: q, Word: r.Word(), At: r.At.UTC().Format(clock), Sorts: sorts()}
+	if e := r.Election; e != nil && e.Problem != "" {
+		p.Troubles = append(p.Troubles, troubleView{
+			Where: "Lease " + e.Lease, Word: "not reached", Error: e.Problem, Advice: "let the bridge's account get, create, update and watch the Lease; it is tried again",
+		})
 	}
 	p.Class = classOf(p.Word)
 	if r.Waiting != "" {
@@ -161,7 +154,7 @@ func newPage(r Report, q query, h *history) page {
 			Where: "Kubernetes", Word: "not reached", Error: r.Waiting, Advice: "check that the API server answers the bridge; it is asked again every few seconds",
 		})
 	}
-	states := map[string]int{}
+	states := map[State]int{}
 	total := totals{}
 	for i := range r.Sinks {
 		s := &r.Sinks[i]
@@ -183,10 +176,10 @@ func newPage(r Report, q query, h *history) page {
 		rows = append(rows, viewRow(e.Sink, e.Collection, r.At))
 	}
 	p.troubles(rows, r.At)
-	p.StateNames = sortedKeys(states)
 	var words []string
-	for _, name := range p.StateNames {
-		words = append(words, strconv.Itoa(states[name])+" "+name)
+	for _, state := range slices.Sorted(maps.Keys(states)) {
+		p.StateNames = append(p.StateNames, string(state))
+		words = append(words, strconv.Itoa(states[state])+" "+string(state))
 	}
 	p.All, p.States = len(rows), strings.Join(words, ", ")
 	p.Leads = []fact{{"Events/s", Number(total.rate)}, {"Lag", Seconds(total.lag)}, {"Collections", comma(int64(len(rows)))}, {"Up", span(r.At.Sub(r.Started))}}
@@ -276,9 +269,9 @@ func facts(r *Report) []fact {
 	list := []fact{
 		{"Version", r.Version}, {"Configuration", digest}, {"Cluster UID", uid},
 	}
-	if l := r.Leader; l != nil {
-		who := cmp.Or(l.Holder, "nobody")
-		if l.Self {
+	if e := r.Election; e != nil {
+		who := cmp.Or(e.Holder, "nobody")
+		if e.Role != Standby {
 			who += " (this one)"
 		}
 		list = append(list, fact{"Leader", who})
@@ -294,10 +287,7 @@ func charts(points []point, rate, lag *float64) []chart {
 }
 
 func viewSink(s *Sink, points []point, now time.Time) sinkView {
-	v := sinkView{Name: s.Name, Word: "up", Charts: charts(points, s.Rate, s.Lag), Last: viewPast(s.LastError, s.Ready, now)}
-	if !s.Ready {
-		v.Word = "failing"
-	}
+	v := sinkView{Name: s.Name, Word: s.Word(), Charts: charts(points, s.Rate, s.Lag), Last: viewPast(s.LastError, s.Ready, now)}
 	var where []string
 	for _, part := range []string{s.Bus, s.Delivery, s.Address} {
 		if part != "" {
@@ -316,7 +306,7 @@ func viewSink(s *Sink, points []point, now time.Time) sinkView {
 }
 
 func viewFailing(s *Sink, now time.Time) troubleView {
-	t := troubleView{Where: "Sink " + s.Name, Word: "failing", Error: cmp.Or(s.Failing, Unknown), Advice: "nothing yet: it is being opened"}
+	t := troubleView{Where: "Sink " + s.Name, Word: s.Word(), Error: cmp.Or(s.Failing, Unknown), Advice: "nothing yet: it is being opened"}
 	if s.LastError != nil {
 		t.Advice = s.LastError.Advice
 	}
@@ -335,7 +325,7 @@ func viewPast(t *Trouble, over bool, now time.Time) *past {
 
 func viewRow(s *Sink, c *Collection, now time.Time) row {
 	r := row{
-		Class: classOf(c.State), State: c.State, Since: "for " + span(now.Sub(c.Since)), ID: c.ID, Sink: s.Name,
+		Class: classOf(string(c.State)), State: string(c.State), Since: "for " + span(now.Sub(c.Since)), ID: c.ID, Sink: s.Name,
 		GVK: Unknown, Error: c.Error, Position: cmp.Or(c.Position, Unknown), Lag: Seconds(c.Lag), Rate: Number(c.Rate),
 		Objects: Unknown, Gap: Unknown, Last: viewPast(c.LastError, c.Error == "", now), c: c,
 	}
@@ -356,21 +346,12 @@ func viewRow(s *Sink, c *Collection, now time.Time) row {
 	}
 	if g := c.Gap; g != nil {
 		r.Gap, r.GapWhen = g.Reason, "open for "+span(now.Sub(g.Opened))
-		if g.Closed != nil {
+		if !c.InGap() {
 			r.GapWhen = "closed " + ago(*g.Closed, now)
 		}
 	}
-	r.Find = strings.ToLower(strings.Join([]string{c.ID, c.APIVersion, c.Kind, s.Name, c.State}, " "))
+	r.Find = strings.ToLower(strings.Join([]string{c.ID, c.APIVersion, c.Kind, s.Name, string(c.State)}, " "))
 	return r
-}
-
-func sortedKeys(m map[string]int) []string {
-	var out []string
-	for k := range m {
-		out = append(out, k)
-	}
-	slices.Sort(out)
-	return out
 }
 
 // Number is v for people, [Unknown] for nil.

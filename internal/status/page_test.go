@@ -23,7 +23,7 @@ func sample() Report {
 	earlier := noon.Add(-3 * time.Minute)
 	return Report{
 		Name: "kubebridge", Version: "v1.2.3", Cluster: "prod-<1>", ClusterUID: "uid", Started: noon.Add(-90 * time.Minute), At: noon,
-		ConfigDigest: "0123456789abcdef", Leader: &Leader{Holder: "bridge-0", Self: true, Lease: "ns/kubebridge"},
+		ConfigDigest: "0123456789abcdef", Election: &Election{Role: "leader", Identity: "bridge-0", Holder: "bridge-0", Lease: "ns/kubebridge"},
 		Sinks: []Sink{
 			{
 				Name: "audit", Bus: "kafka", Address: "kafka:9092", Delivery: "exactly-once", Ready: true, Delivered: 12345,
@@ -132,11 +132,11 @@ func TestRowsAreChosen(t *testing.T) {
 // TestStandby: it delivers nothing and is as it should be, unless it could not
 // take over.
 func TestStandby(t *testing.T) {
-	r := Report{Ready: true, At: noon, Leader: &Leader{Holder: "other", Lease: "ns/l"}}
+	r := Report{Ready: true, At: noon, Election: &Election{Role: Standby, Holder: "other", Lease: "ns/l"}}
 	if p := newPage(r, query{}, newHistory(nil)); p.Word != "standby" || len(p.Troubles) != 0 {
 		t.Errorf("a sound standby is %q with %v", p.Word, p.Troubles)
 	}
-	r.Ready, r.Leader.Problem = false, "forbidden"
+	r.Ready, r.Election.Problem = false, "forbidden"
 	if p := newPage(r, query{}, newHistory(nil)); p.Word != "not ready" || len(p.Troubles) != 1 || p.Troubles[0].Error != "forbidden" {
 		t.Errorf("a standby without a Lease is %q with %v", p.Word, p.Troubles)
 	}

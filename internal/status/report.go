@@ -6,10 +6,14 @@ import (
 	"time"
 )
 
-// Report is what a bridge shows of itself: the body of /api/status. Field names
-// and meanings stay; fields may be added. What is not known is left out, never 0.
-// It holds no bodies, no names of objects and no secrets.
+// Report is the state of a bridge. The status page, /api/status, /readyz, `bridge status` and the metrics read
+// it, and nothing else says whether a bridge is ready, or a collection is in trouble, in a gap or behind.
+//
+// It is the body of /api/status and /readyz: field names and meanings stay; fields may be added. What is not known is left out,
+// never 0. It holds no bodies, no names of objects and no secrets.
 type Report struct {
+	// Ready: the cluster is known and the sinks take what they are given; a collection in trouble does not count. A
+	// standby is ready if it could take over.
 	Ready      bool      `json:"ready"`
 	Waiting    string    `json:"waiting,omitzero"` // why the cluster is not known yet
 	Name       string    `json:"name"`             // the bridge's
@@ -20,17 +24,32 @@ type Report struct {
 	At         time.Time `json:"at"` // when this was true
 	// ConfigDigest is the SHA-256 of the configuration file that was taken over
 	// last, in hex; empty: it is not known.
-	ConfigDigest string  `json:"configDigest,omitzero"`
-	Leader       *Leader `json:"leader,omitzero"` // nil: nobody is elected
-	Sinks        []Sink  `json:"sinks"`
+	ConfigDigest string    `json:"configDigest,omitzero"`
+	Election     *Election `json:"election,omitzero"` // nil: there is none
+	Sinks        []Sink    `json:"sinks"`             // none of a standby
 }
 
-// Leader is who of several replicas delivers.
-type Leader struct {
-	Holder  string `json:"holder,omitzero"`  // its identity, as last seen; empty: nobody is known to
-	Self    bool   `json:"self"`             // it is this process; otherwise that is a standby
-	Lease   string `json:"lease,omitzero"`   // namespace/name
-	Problem string `json:"problem,omitzero"` // why the Lease could not be read or written at the last attempt
+// Word is the state of the bridge in a word or two.
+func (r *Report) Word() string {
+	switch {
+	case !r.Ready:
+		return "not ready"
+	case r.Election != nil && r.Election.Role == Standby:
+		return "standby"
+	}
+	return "ready"
+}
+
+// Standby is the role of a replica that does not deliver.
+const Standby = "standby"
+
+// Election is which of several replicas delivers.
+type Election struct {
+	Role     string `json:"role"`             // leader or standby
+	Lease    string `json:"lease,omitzero"`   // namespace/name
+	Identity string `json:"identity"`         // of this process
+	Holder   string `json:"holder,omitzero"`  // the identity of the leader, as last seen; empty: none is known
+	Problem  string `json:"problem,omitzero"` // why the Lease could not be read or written at the last attempt
 }
 
 // Trouble is an error that heals, or healed, by itself or by what a person does.
@@ -40,7 +59,7 @@ type Trouble struct {
 	At     time.Time `json:"at"`     // when it was met last
 }
 
-// Sink is one lane.
+// Sink is the state of a sink with its pipeline.
 type Sink struct {
 	Name      string     `json:"name"`
 	Bus       string     `json:"bus,omitzero"`     // kafka, nats, file or stdout
@@ -51,6 +70,7 @@ type Sink struct {
 	Since     *time.Time `json:"failingSince,omitzero"`
 	LastError *Trouble   `json:"lastError,omitzero"` // since the start
 	Delivered uint64     `json:"delivered"`          // events since the start
+	Lost      *uint64    `json:"lost,omitzero"`      // events of these that an at-most-once bus did not take; nil: the sink loses none
 	LastEvent *time.Time `json:"lastEvent,omitzero"`
 	// LastCommit is when the checkpoint last moved.
 	LastCommit  *time.Time   `json:"lastCommit,omitzero"`
@@ -60,22 +80,31 @@ type Sink struct {
 	Collections []Collection `json:"collections"`
 }
 
-// Queue is what was read and is not yet delivered.
+// Word is the state of the sink in a word.
+func (s *Sink) Word() string {
+	if s.Ready {
+		return "up"
+	}
+	return "failing"
+}
+
+// Queue is what was read and is not yet delivered: the batch that is written and the one that fills.
 type Queue struct {
 	Events        int64      `json:"events"`
 	EventCapacity int64      `json:"eventCapacity"`
-	Bytes         int64      `json:"bytes"`
-	ByteCapacity  int64      `json:"byteCapacity"`
+	Bytes         int64      `json:"bytes"`           // of encoded events
+	ByteCapacity  int64      `json:"byteCapacity"`    // one event may exceed it
 	Oldest        *time.Time `json:"oldest,omitzero"` // when the first of the events was read
 }
 
-// Collection is one watched set of objects of a sink.
+// Collection is the state of one collection of a sink.
 type Collection struct {
-	ID         string     `json:"id"`
-	Route      string     `json:"route,omitzero"` // its own topic, or the template of its subjects; empty: the sink's
+	ID         string     `json:"id"`                // or the entry, pattern or API group of which nothing can be watched
+	Resource   string     `json:"resource,omitzero"` // with its group, as kubectl takes it; empty: nothing can be watched
+	Route      string     `json:"route,omitzero"`    // its own topic, or the template of its subjects; empty: the sink's
 	APIVersion string     `json:"apiVersion,omitzero"`
 	Kind       string     `json:"kind,omitzero"`
-	State      string     `json:"state"` // discovering, reconciling, watching, waiting, stalled or gone
+	State      State      `json:"state"`
 	Since      time.Time  `json:"since"` // of the state
 	RetryAt    *time.Time `json:"retryAt,omitzero"`
 	Error      string     `json:"error,omitzero"`     // of now
@@ -91,7 +120,25 @@ type Collection struct {
 	Objects *int64   `json:"objects,omitzero"` // in the inventory
 	List    *List    `json:"list,omitzero"`    // under way
 	Gap     *Gap     `json:"gap,omitzero"`     // the last one since the start
+	// Diffs: modified events are to show what changed.
+	Diffs bool `json:"-"`
 }
+
+// State is what a collection is doing.
+type State string
+
+// The states, those of [source.Phase].
+const (
+	Discovering State = "discovering"
+	Reconciling State = "reconciling"
+	Watching    State = "watching"
+	Waiting     State = "waiting"
+	Stalled     State = "stalled"
+	Gone        State = "gone"
+)
+
+// States are all states.
+func States() []State { return []State{Discovering, Reconciling, Watching, Waiting, Stalled, Gone} }
 
 // List is a list under way.
 type List struct {
@@ -99,7 +146,7 @@ type List struct {
 	Remaining *int64 `json:"remaining,omitzero"` // objects on pages to come, if the server says so
 }
 
-// Gap is a gap that the bus was told of.
+// Gap is a gap that was published.
 type Gap struct {
 	Reason string     `json:"reason"` // see docs/events.md
 	Detail string     `json:"detail,omitzero"`
@@ -109,7 +156,43 @@ type Gap struct {
 
 // Troubled reports whether a person may have to look after the collection.
 func (c *Collection) Troubled() bool {
-	return c.Error != "" || c.State == "waiting" || c.State == "stalled"
+	return c.Error != "" || c.State == Waiting || c.State == Stalled
+}
+
+// Unwatched reports whether it stands for something that is configured and of which nothing can be watched now.
+func (c *Collection) Unwatched() bool { return c.Resource == "" }
+
+// InGap reports whether changes may be missing: a gap is open.
+func (c *Collection) InGap() bool { return c.Gap != nil && c.Gap.Closed == nil }
+
+// Lists are the lists under way of some collections.
+type Lists struct {
+	Running, Read, Remaining int64
+	Unknown                  bool // the server does not say what remains of one of them
+}
+
+// Add adds a collection's list, if one is under way.
+func (l *Lists) Add(c *Collection) {
+	if c.State != Reconciling || c.List == nil {
+		return
+	}
+	l.Running++
+	l.Read += c.List.Read
+	if c.List.Remaining == nil {
+		l.Unknown = true
+	} else {
+		l.Remaining += *c.List.Remaining
+	}
+}
+
+// Lists are all lists under way.
+func (r *Report) Lists() (l Lists) {
+	for i := range r.Sinks {
+		for j := range r.Sinks[i].Collections {
+			l.Add(&r.Sinks[i].Collections[j])
+		}
+	}
+	return l
 }
 
 // lag is how far the sink is behind what the bridge has read, in seconds: the age
@@ -156,9 +239,9 @@ func rank(c *Collection) int {
 	switch {
 	case c.Troubled():
 		return 0
-	case c.State == "watching":
+	case c.State == Watching:
 		return 3
-	case c.State == "gone":
+	case c.State == Gone:
 		return 2
 	default:
 		return 1

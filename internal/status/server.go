@@ -5,7 +5,6 @@ package status
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -21,13 +20,9 @@ import (
 type Options struct {
 	Listen   string // host:port
 	Gatherer prometheus.Gatherer
-	// Ready returns the present state, which becomes the body of /readyz, and
-	// whether it counts as ready.
-	Ready func() (state any, ready bool)
 	// Alive reports whether the loops make progress; it must end with ctx.
 	Alive func(ctx context.Context) bool
-	// Report returns the present state for the page. Rates and the sinks' lags are
-	// added to it.
+	// Report returns the present state. Rates and the sinks' lags are added to it.
 	Report func() Report
 	// Changes are shown where it is not nil.
 	Changes ChangesFunc
@@ -63,19 +58,6 @@ func New(o Options) (*Server, error) {
 			return
 		}
 		_, _ = w.Write([]byte("ok\n"))
-	})
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		state, ready := o.Ready()
-		body, err := json.MarshalIndent(state, "", "  ")
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-			return
-		}
-		w.Header().Set("Content-Type", "application/json")
-		if !ready {
-			w.WriteHeader(http.StatusServiceUnavailable)
-		}
-		_, _ = w.Write(append(body, '\n'))
 	})
 	return &Server{listener: l, history: h, http: http.Server{
 		Handler: mux, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute,

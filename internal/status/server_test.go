@@ -25,8 +25,7 @@ func TestProbes(t *testing.T) {
 	counter.Inc()
 	s, err := New(Options{
 		Listen: "127.0.0.1:0", Gatherer: registry,
-		Ready: func() (any, bool) { return map[string]bool{"ready": ready.Load()}, ready.Load() },
-		Alive: func(ctx context.Context) bool { return alive.Load() }, Report: func() Report { return Report{} },
+		Alive: func(ctx context.Context) bool { return alive.Load() }, Report: func() Report { return Report{Ready: ready.Load()} },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -60,8 +59,8 @@ func TestProbes(t *testing.T) {
 			t.Errorf("alive %t: /healthz answers %d", now, code)
 		}
 		code, body := get("/readyz")
-		var state map[string]bool
-		if err := json.Unmarshal([]byte(body), &state); err != nil || state["ready"] != now || code != want {
+		var state Report
+		if err := json.Unmarshal([]byte(body), &state); err != nil || state.Ready != now || code != want {
 			t.Errorf("ready %t: /readyz answers %d %q (%v)", now, code, body, err)
 		}
 	}

@@ -14,9 +14,9 @@ import (
 const uid = "5b8f1c34-7a2e-4c8a-9f39-0e1f8f2f4a11"
 
 func TestIdentity(t *testing.T) {
-	lane := event.Identity{Bridge: "kubebridge", Cluster: "prod", ClusterUID: uid, Sink: "audit"}
-	stored := checkpoint.EncodeIdentity(lane)
-	renamed, cluster, bridge, sink := lane, lane, lane, lane
+	testIdentity := event.Identity{Bridge: "kubebridge", Cluster: "prod", ClusterUID: uid, Sink: "audit"}
+	stored := checkpoint.EncodeIdentity(testIdentity)
+	renamed, cluster, bridge, sink := testIdentity, testIdentity, testIdentity, testIdentity
 	renamed.Cluster = "prod-eu-1"
 	cluster.ClusterUID = "another"
 	bridge.Bridge = "second"
@@ -27,16 +27,16 @@ func TestIdentity(t *testing.T) {
 		err    error
 		says   []string
 	}{
-		"same":            {stored, lane, nil, nil},
+		"same":            {stored, testIdentity, nil, nil},
 		"cluster renamed": {stored, renamed, nil, nil},
 		"other cluster":   {stored, cluster, checkpoint.ErrForeign, []string{"cluster UID", uid, `"another"`}},
 		"other bridge":    {stored, bridge, checkpoint.ErrForeign, []string{"bridge", `"kubebridge"`, `"second"`}},
 		"other sink":      {stored, sink, checkpoint.ErrForeign, []string{"sink", `"audit"`, `"live"`}},
-		"newer":           {[]byte(`{"version":4,"identity":{}}`), lane, checkpoint.ErrNewer, []string{"format 4", "reads format 3"}},
-		"older":           {[]byte(`{"version":1,"identity":{}}`), lane, checkpoint.ErrOlder, []string{"format 1", "reads format 3"}},
-		"none":            {nil, lane, checkpoint.ErrCorrupt, nil},
-		"no version":      {[]byte(`{}`), lane, checkpoint.ErrCorrupt, nil},
-		"cut off":         {stored[:len(stored)/2], lane, checkpoint.ErrCorrupt, nil},
+		"newer":           {[]byte(`{"version":4,"identity":{}}`), testIdentity, checkpoint.ErrNewer, []string{"format 4", "reads format 3"}},
+		"older":           {[]byte(`{"version":1,"identity":{}}`), testIdentity, checkpoint.ErrOlder, []string{"format 1", "reads format 3"}},
+		"none":            {nil, testIdentity, checkpoint.ErrCorrupt, nil},
+		"no version":      {[]byte(`{}`), testIdentity, checkpoint.ErrCorrupt, nil},
+		"cut off":         {stored[:len(stored)/2], testIdentity, checkpoint.ErrCorrupt, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := checkpoint.CheckIdentity(test.stored, test.want)

@@ -34,7 +34,7 @@ type Commit struct{ Changes []KV }
 
 // Batch is the unit of durability. Records of one key are in order.
 type Batch struct {
-	// Seq counts the batches of a lane from 1. A sink that sees the same Seq
+	// Seq counts the batches of a pipeline from 1. A sink that sees the same Seq
 	// again is asked to finish what it began.
 	Seq     uint64
 	Records []Record

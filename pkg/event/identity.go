@@ -7,7 +7,7 @@ import (
 
 func utoa(n uint64) string { return strconv.FormatUint(n, 10) }
 
-// Identity names a lane: everything it owns on a bus or in a store carries it.
+// Identity names a pipeline: everything it owns on a bus or in a store carries it.
 type Identity struct {
 	Bridge     string // the bridge's name
 	Cluster    string // the cluster's configured name
@@ -15,7 +15,7 @@ type Identity struct {
 	Sink       string // the sink's name
 }
 
-// Expand fills in the template of a name that the lane owns: {name} is the
+// Expand fills in the template of a name that the pipeline owns: {name} is the
 // bridge's, {cluster} the cluster's configured one, {sink} the sink's.
 func (id Identity) Expand(template string) string {
 	return strings.NewReplacer("{name}", id.Bridge, "{cluster}", id.Cluster, "{sink}", id.Sink).Replace(template)

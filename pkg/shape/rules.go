@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
 // The values of [Rule]'s With.
@@ -42,8 +44,20 @@ type Rule struct {
 	Preset string   // or which ones; "": only those of Paths
 	Keys   string   // of ConfigMapKeys: a regular expression (RE2) that finds the keys
 	With   string   // what becomes of them; "": WithHash
-	// Resources are patterns as [Matches] takes them. None: all resources.
+	// Resources are names, in the plural and without a version, and patterns: see [discovery.Name]. None: all resources.
 	Resources []string
+}
+
+// Concerns reports whether the rule is for a resource. group is "" for the core group.
+func (r *Rule) Concerns(group, resource string) bool {
+	if r.Preset == ConfigMapKeys && len(r.Resources) == 0 {
+		return group == "" && resource == "configmaps"
+	}
+	return len(r.Resources) == 0 || anyMatches(discovery.ParseAll(r.Resources), group, resource)
+}
+
+func anyMatches(names []discovery.Name, group, resource string) bool {
+	return slices.ContainsFunc(names, func(n discovery.Name) bool { return n.Matches(group, resource) })
 }
 
 // Rules are rules that were checked. They may be used concurrently.
@@ -54,7 +68,7 @@ type Rules struct {
 
 // rule is a [Rule] whose preset is replaced by what it stands for.
 type rule struct {
-	resources []string
+	resources []discovery.Name
 	paths     []path
 	action    action
 }
@@ -76,11 +90,8 @@ func Compile(rules []Rule, secrets Secrets) (*Rules, error) {
 	return out, nil
 }
 
-// patternForm has a version, which is none of a pattern's parts, as its group.
-var patternForm = regexp.MustCompile(`^(?:\*|[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)(?:\.(?:\*|(v[1-9][0-9]*(?:(?:alpha|beta)[1-9][0-9]*)?)(?:\..*)?|[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?|))?$`)
-
 func (r Rule) compile() (rule, error) {
-	out := rule{resources: r.Resources}
+	out := rule{resources: discovery.ParseAll(r.Resources)}
 	var errs []error
 	switch r.With {
 	case WithHash, "":
@@ -92,12 +103,12 @@ func (r Rule) compile() (rule, error) {
 	default:
 		errs = append(errs, fmt.Errorf("%q is not one of %s", r.With, strings.Join(Withs(), ", ")))
 	}
-	for _, pattern := range r.Resources {
-		if m := patternForm.FindStringSubmatch(pattern); m == nil {
-			errs = append(errs, fmt.Errorf("%q is no pattern of resources: write pods, deployments.apps, *.apps, *.core or *.*", pattern))
-		} else if m[1] != "" {
-			errs = append(errs, fmt.Errorf("%q: a rule is for all versions of a resource: leave %s out", pattern, m[1]))
+	for _, name := range out.resources {
+		err := name.Check()
+		if err == nil && name.Version() != "" {
+			err = fmt.Errorf("%q: a rule is for all versions of a resource: write %s", name, name.Unversioned())
 		}
+		errs = append(errs, err)
 	}
 	for _, text := range r.Paths {
 		p, err := parsePath(text)
@@ -146,7 +157,7 @@ func (out *rule) preset(r Rule) error {
 			out.paths = append(out.paths, path{{name: name}, {kind: stepPattern, pattern: keys}})
 		}
 		if len(out.resources) == 0 {
-			out.resources = []string{"configmaps.core"}
+			out.resources = []discovery.Name{discovery.Parse("configmaps.core")}
 		}
 	default:
 		return fmt.Errorf("%q is not one of %s", r.Preset, strings.Join(Presets(), ", "))
@@ -172,24 +183,17 @@ func earlierStates() []string {
 	return []string{lastApplied, "kapp.k14s.io/original", "objectset.rio.cattle.io/applied", "banzaicloud.com/last-applied"}
 }
 
-// Matches reports whether a pattern takes in a resource: "deployments.apps", "pods"
-// in whatever group, "*.apps" and "*.core" (groups), "*.*" and "*" (everything).
-// resource is the plural name; short names match nothing.
-func Matches(pattern, group, resource string) bool {
-	name, of, hasGroup := strings.Cut(pattern, ".")
-	if of == "core" {
-		of = ""
-	}
-	return (name == "*" || name == resource) && (!hasGroup || of == "*" || of == group)
-}
-
 // Digest changes with what the rules hide and how, also where a version of this
 // package has another idea of a preset; not with their order. It is "none" without
 // rules. Secrets and the key are not in it.
 func (r *Rules) Digest() string {
 	var lines []string
 	for _, rule := range r.rules {
-		resources := slices.Sorted(slices.Values(rule.resources))
+		var resources []string
+		for _, name := range rule.resources {
+			resources = append(resources, name.String())
+		}
+		slices.Sort(resources)
 		for _, p := range rule.paths {
 			lines = append(lines, fmt.Sprintf("%d %q %s\n", rule.action, slices.Compact(resources), p))
 		}
@@ -213,8 +217,7 @@ func (r *Rules) Of(group, resource string) *Shaper {
 		touched = true
 	}
 	for _, rule := range r.rules {
-		matches := func(pattern string) bool { return Matches(pattern, group, resource) }
-		if len(rule.resources) > 0 && !slices.ContainsFunc(rule.resources, matches) {
+		if len(rule.resources) > 0 && !anyMatches(rule.resources, group, resource) {
 			continue
 		}
 		touched = true

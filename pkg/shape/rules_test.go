@@ -171,29 +171,6 @@ func TestSecretsAreRules(t *testing.T) {
 }
 
 func TestWhichResources(t *testing.T) {
-	for _, c := range []struct {
-		pattern, group, resource string
-		want                     bool
-	}{
-		{"pods", "", "pods", true},
-		{"pods", "metrics.k8s.io", "pods", true},
-		{"pods", "", "pod", false},
-		{"pods.core", "", "pods", true},
-		{"pods.core", "metrics.k8s.io", "pods", false},
-		{"*.core", "", "pods", true},
-		{"*.", "", "pods", true},
-		{"*.core", "apps", "pods", false},
-		{"*.apps", "apps", "deployments", true},
-		{"*.apps", "x.apps", "deployments", false},
-		{"deployments.apps", "apps", "deployments", true},
-		{"deployments.apps", "extensions", "deployments", false},
-		{"*.*", "x.io", "y", true},
-		{"*", "", "y", true},
-	} {
-		if got := Matches(c.pattern, c.group, c.resource); got != c.want {
-			t.Errorf("%s takes in %s of group %q: %t", c.pattern, c.resource, c.group, got)
-		}
-	}
 	rules := mustCompile(t, Secrets{}, Rule{Paths: []string{"a"}, Resources: []string{"*.apps", "pods"}}, Rule{Preset: ConfigMapKeys, Keys: "x"})
 	for place, want := range map[[2]string]bool{{"", "pods"}: true, {"apps", "x"}: true, {"", "configmaps"}: true, {"", "nodes"}: false, {"x", "configmaps"}: false, {"", "secrets"}: true} {
 		if got := rules.Of(place[0], place[1]) != nil; got != want {
@@ -212,21 +189,22 @@ func TestWhichResources(t *testing.T) {
 
 func TestWrongRules(t *testing.T) {
 	for want, r := range map[string]Rule{
-		`it hides nothing: name paths, or one of the presets podEnv, configMapKeys, lastApplied`: {},
-		`"crypt" is not one of hash, mask, remove`:                                               {Paths: []string{"a"}, With: "crypt"},
-		`"podenv" is not one of podEnv`:                                                          {Preset: "podenv"},
-		`the preset configMapKeys needs keys`:                                                    {Preset: ConfigMapKeys},
-		`keys: "(" is no regular expression`:                                                     {Preset: ConfigMapKeys, Keys: "("},
-		`is of ConfigMaps alone`:                                                                 {Preset: ConfigMapKeys, Keys: "x", Paths: []string{"spec"}},
-		"keys belong to the preset configMapKeys: write a path such as data[~\"":                 {Preset: PodEnv, Keys: "x"},
-		`"metadata.name": this stays in every object`:                                            {Paths: []string{"metadata.name"}},
-		`"metadata": this stays in every object`:                                                 {Paths: []string{"metadata"}},
-		`"a..b", column 3`:                                                                       {Paths: []string{"x", "a..b"}},
-		`"Pods" is no pattern`:                                                                   {Paths: []string{"x"}, Resources: []string{"Pods"}},
-		`"apps/deployments" is no pattern`:                                                       {Paths: []string{"x"}, Resources: []string{"apps/deployments"}},
-		`"*s.apps" is no pattern`:                                                                {Paths: []string{"x"}, Resources: []string{"*s.apps"}},
-		`"" is no pattern`:                                                                       {Paths: []string{"x"}, Resources: []string{""}},
-		`"deployments.v1.apps": a rule is for all versions of a resource: leave v1 out`:          {Paths: []string{"x"}, Resources: []string{"deployments.v1.apps"}},
+		`it hides nothing: name paths, or one of the presets podEnv, configMapKeys, lastApplied`:  {},
+		`"crypt" is not one of hash, mask, remove`:                                                {Paths: []string{"a"}, With: "crypt"},
+		`"podenv" is not one of podEnv`:                                                           {Preset: "podenv"},
+		`the preset configMapKeys needs keys`:                                                     {Preset: ConfigMapKeys},
+		`keys: "(" is no regular expression`:                                                      {Preset: ConfigMapKeys, Keys: "("},
+		`is of ConfigMaps alone`:                                                                  {Preset: ConfigMapKeys, Keys: "x", Paths: []string{"spec"}},
+		"keys belong to the preset configMapKeys: write a path such as data[~\"":                  {Preset: PodEnv, Keys: "x"},
+		`"metadata.name": this stays in every object`:                                             {Paths: []string{"metadata.name"}},
+		`"metadata": this stays in every object`:                                                  {Paths: []string{"metadata"}},
+		`"a..b", column 3`:                                                                        {Paths: []string{"x", "a..b"}},
+		`"Pods" cannot be a resource`:                                                             {Paths: []string{"x"}, Resources: []string{"Pods"}},
+		`"apps/deployments": name a resource as kubectl does, for example deployments.v1.apps`:    {Paths: []string{"x"}, Resources: []string{"apps/deployments"}},
+		`"*" is no pattern: write *.* for everything`:                                             {Paths: []string{"x"}, Resources: []string{"*"}},
+		`"*s.apps" is no pattern`:                                                                 {Paths: []string{"x"}, Resources: []string{"*s.apps"}},
+		`"" cannot be a resource`:                                                                 {Paths: []string{"x"}, Resources: []string{""}},
+		`"deployments.v1.apps": a rule is for all versions of a resource: write deployments.apps`: {Paths: []string{"x"}, Resources: []string{"deployments.v1.apps"}},
 	} {
 		if rules, err := Compile([]Rule{{Paths: []string{"fine"}}, r}, Secrets{}); err == nil || rules != nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %s", err, want)

@@ -1,74 +1,30 @@
 package source
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"reflect"
 	"slices"
-	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/discovery"
-)
+	kubediscovery "k8s.io/client-go/discovery"
 
-// What [Catalog.Find] returns when it finds nothing to watch.
-var (
-	// ErrNoResource: the server does not serve a resource of that name now. It may
-	// later: a CRD can be installed.
-	ErrNoResource = errors.New("the server has no such resource")
-	// ErrNotWatchable: the resource cannot be listed and watched.
-	ErrNotWatchable = errors.New("the resource cannot be listed and watched")
-	// ErrUnknownGroup: the resource was not found, and an API group that may have
-	// it could not be asked. It may exist or not.
-	ErrUnknownGroup = errors.New("an API group that may have it could not be asked")
+	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
 // catalogTimeout bounds one round of discovery, all its requests together.
 const catalogTimeout = 30 * time.Second
 
-// Catalog is what a server serves at one moment. It does not change and is safe
-// for concurrent use.
-type Catalog struct {
-	groups  []apiGroup            // in the server's order of preference
-	unknown []schema.GroupVersion // could not be asked; sorted
-	// aggregated are the groups that other servers serve, sorted; nil: not known.
-	aggregated []string
-}
-
-type apiGroup struct {
-	name     string
-	versions []apiVersion // the preferred one first
-}
-
-type apiVersion struct {
-	name      string
-	resources []apiResource // by name; no subresources
-}
-
-type apiResource struct {
-	Resource
-	singular string
-	short    []string
-	verbs    []string
-}
-
-func (r *apiResource) watchable() bool {
-	return slices.Contains(r.verbs, "list") && slices.Contains(r.verbs, "watch")
-}
-
 // Catalog asks the server what it serves, in one round of discovery that nothing
 // is remembered of: aggregated (KEP-3352), or group by group on older servers. A
 // group that cannot be asked, because the server behind it is down, is unknown
 // in the catalog. An error means that nothing was learnt.
-func (c *Client) Catalog(ctx context.Context) (*Catalog, error) {
+func (c *Client) Catalog(ctx context.Context) (*discovery.Catalog, error) {
 	ctx, cancel := context.WithTimeout(ctx, catalogTimeout)
 	defer cancel()
-	groups, lists, err := discovery.ServerGroupsAndResourcesWithContext(ctx, c.discovery)
-	failed, partial := discovery.GroupDiscoveryFailedErrorGroups(err)
+	groups, lists, err := kubediscovery.ServerGroupsAndResourcesWithContext(ctx, c.discovery)
+	failed, partial := kubediscovery.GroupDiscoveryFailedErrorGroups(err)
 	if ctx.Err() != nil {
 		err, partial = ctx.Err(), false // it is the rest that failed
 	}
@@ -85,255 +41,5 @@ func (c *Client) Catalog(ctx context.Context) (*Catalog, error) {
 	}) {
 		unknown = append(unknown, core) // client-go takes a 404 there for an answer
 	}
-	return NewCatalog(groups, lists, unknown).WithAggregated(c.aggregated(ctx)), nil
-}
-
-// NewCatalog makes a catalog of what discovery answers: the groups in order of
-// preference, the resources of their versions in any order, and the versions
-// that could not be asked.
-func NewCatalog(groups []*metav1.APIGroup, lists []*metav1.APIResourceList, unknown []schema.GroupVersion) *Catalog {
-	byVersion := map[string]*metav1.APIResourceList{}
-	for _, l := range lists {
-		byVersion[l.GroupVersion] = l
-	}
-	c := &Catalog{unknown: slices.Clone(unknown)}
-	slices.SortFunc(c.unknown, func(a, b schema.GroupVersion) int { return strings.Compare(a.String(), b.String()) })
-	c.unknown = slices.Compact(c.unknown)
-	for _, g := range groups {
-		group := apiGroup{name: g.Name}
-		for _, v := range g.Versions {
-			l := byVersion[v.GroupVersion]
-			if l == nil {
-				continue
-			}
-			version := apiVersion{name: v.Version, resources: resourcesOf(schema.GroupVersion{Group: g.Name, Version: v.Version}, l)}
-			if v.Version == g.PreferredVersion.Version {
-				group.versions = slices.Insert(group.versions, 0, version)
-			} else {
-				group.versions = append(group.versions, version)
-			}
-		}
-		c.groups = append(c.groups, group)
-	}
-	return c
-}
-
-func resourcesOf(gv schema.GroupVersion, l *metav1.APIResourceList) []apiResource {
-	var out []apiResource
-	for _, r := range l.APIResources {
-		if strings.Contains(r.Name, "/") {
-			continue
-		}
-		out = append(out, apiResource{
-			Resource: Resource{Group: gv.Group, Version: gv.Version, Name: r.Name, Kind: r.Kind, Namespaced: r.Namespaced},
-			singular: cmp.Or(r.SingularName, strings.ToLower(r.Kind)), // older servers tell no singular of their own types
-			short:    slices.Clone(r.ShortNames),
-			verbs:    slices.Sorted(slices.Values(r.Verbs)),
-		})
-	}
-	slices.SortFunc(out, func(a, b apiResource) int { return strings.Compare(a.Name, b.Name) })
-	return out
-}
-
-// WithAggregated returns the catalog with the groups that APIServices send to other servers; nil means
-// that they are not known.
-func (c *Catalog) WithAggregated(groups []string) *Catalog {
-	out := *c
-	out.aggregated = slices.Clone(groups)
-	slices.Sort(out.aggregated)
-	out.aggregated = slices.Compact(out.aggregated)
-	return &out
-}
-
-// Storage says in which storage the objects of a group are: whose history and resourceVersions they
-// have. "" is that of the API server, which its own groups and those of CustomResourceDefinitions
-// share. A group that an APIService sends to another server has its own, with the group's name.
-// known is false if the APIServices could not be listed, for example without permission.
-func (c *Catalog) Storage(group string) (storage string, known bool) {
-	if c == nil || c.aggregated == nil {
-		return "", false
-	}
-	if slices.Contains(c.aggregated, group) {
-		return group, true
-	}
-	return "", true
-}
-
-// Equal reports whether both catalogs hold the same: resources, versions, their
-// order of preference, what is unknown, and which groups other servers serve.
-func (c *Catalog) Equal(other *Catalog) bool { return reflect.DeepEqual(c, other) }
-
-// Known reports whether the whole of a group could be asked, "" being the core
-// group. Of a group that is not known, what the catalog lacks may exist.
-func (c *Catalog) Known(group string) bool { return !c.doubtful(group, "") }
-
-// Unknown returns the group versions that could not be asked, sorted.
-func (c *Catalog) Unknown() []schema.GroupVersion { return slices.Clone(c.unknown) }
-
-// doubtful reports whether a group, or that version of it, could not be asked.
-func (c *Catalog) doubtful(group, version string) bool {
-	return slices.ContainsFunc(c.unknown, func(gv schema.GroupVersion) bool {
-		return gv.Group == group && (version == "" || gv.Version == version)
-	})
-}
-
-// Find finds what name means, as kubectl would, by plural, singular or short
-// name: "pods", "po", "deployments.apps", "deployments.v1.apps", "pods.v1.". A
-// group is written in full. Without a version it is the group's preferred one,
-// or the first that has the resource. Errors wrap [ErrNoResource],
-// [ErrNotWatchable] or [ErrUnknownGroup].
-func (c *Catalog) Find(name string) (Resource, error) {
-	versioned, plain := schema.ParseResourceArg(strings.ToLower(name))
-	var found *apiResource
-	if versioned != nil { // unless "v1.apps" is a group
-		found = c.lookup(c.group(versioned.Group), versioned.Resource, versioned.Version)
-	}
-	if found == nil {
-		groups := c.groups
-		if plain.Group != "" {
-			groups = c.group(plain.Group)
-		}
-		found = c.lookup(groups, plain.Resource, "")
-		if found != nil && found.Group != plain.Group && !c.Known("") {
-			found = nil // "events" would be another group's while the core group is unknown
-		}
-	}
-	switch {
-	case found == nil:
-		return Resource{}, fmt.Errorf("resource %q: %w", name, c.notFound(versioned, plain))
-	case !found.watchable():
-		return Resource{}, fmt.Errorf("resource %q: %w: its verbs are %s", name, ErrNotWatchable, strings.Join(found.verbs, ", "))
-	}
-	return found.Resource, nil
-}
-
-func (c *Catalog) group(name string) []apiGroup {
-	i := slices.IndexFunc(c.groups, func(g apiGroup) bool { return g.name == name })
-	if i < 0 {
-		return nil
-	}
-	return c.groups[i : i+1]
-}
-
-// lookup finds a resource in the first of groups that has it; a full name in any
-// group goes before a short one. An empty version is any.
-func (c *Catalog) lookup(groups []apiGroup, resource, version string) *apiResource {
-	found, known := exact(groups, resource, version)
-	if known {
-		return found
-	}
-	for _, g := range groups {
-		for _, v := range g.versions {
-			for i := range v.resources {
-				if slices.Contains(v.resources[i].short, resource) {
-					found, _ = exact(c.group(g.name), v.resources[i].Name, version)
-					return found
-				}
-			}
-		}
-	}
-	return nil
-}
-
-// exact finds a resource by plural or singular; known is whether any version has
-// one of that name.
-func exact(groups []apiGroup, resource, version string) (found *apiResource, known bool) {
-	for _, g := range groups {
-		for _, v := range g.versions {
-			for i := range v.resources {
-				r := &v.resources[i]
-				if resource != r.Name && resource != r.singular {
-					continue
-				}
-				if known = true; version == "" || version == v.name {
-					return r, true
-				}
-			}
-		}
-	}
-	return nil, known
-}
-
-func (c *Catalog) notFound(versioned *schema.GroupVersionResource, plain schema.GroupResource) error {
-	doubt := c.doubtful(plain.Group, "")
-	if plain.Group == "" {
-		doubt = len(c.unknown) > 0
-	}
-	if versioned != nil && c.doubtful(versioned.Group, versioned.Version) {
-		doubt = true
-	}
-	if doubt {
-		var names []string
-		for _, gv := range c.unknown {
-			names = append(names, gv.String())
-		}
-		return fmt.Errorf("%w (%s): see whether its APIService is available", ErrUnknownGroup, strings.Join(names, ", "))
-	}
-	if versioned != nil {
-		if versions := c.versionsOf(versioned.GroupResource()); len(versions) > 0 {
-			return fmt.Errorf("%w in version %s: it is served in %s", ErrNoResource, versioned.Version, strings.Join(versions, ", "))
-		}
-	}
-	return ErrNoResource
-}
-
-func (c *Catalog) versionsOf(r schema.GroupResource) []string {
-	var out []string
-	for _, g := range c.group(r.Group) {
-		for _, v := range g.versions {
-			if c.lookup(c.group(g.name), r.Resource, v.name) != nil {
-				out = append(out, v.name)
-			}
-		}
-	}
-	return out
-}
-
-// IsPattern reports whether a name is a pattern for [Catalog.Match].
-func IsPattern(name string) bool { return strings.HasPrefix(name, "*.") }
-
-// PatternGroup is the group that a pattern speaks of, "" being the core group, or
-// all of them.
-func PatternGroup(pattern string) (group string, all bool) {
-	switch group = strings.ToLower(strings.TrimPrefix(pattern, "*.")); group {
-	case "*":
-		return "", true
-	case "core":
-		return "", false
-	}
-	return group, false
-}
-
-// Match returns the resources that can be listed and watched and that a pattern
-// speaks of: "*.*" is all of them, "*.apps" a group's, "*.core" (or "*.", as in
-// "pods.v1.") the core group's. Each comes once, in its group's preferred version
-// or the first that has it; sorted by name and group.
-func (c *Catalog) Match(pattern string) []Resource { return c.match(pattern, true) }
-
-// Unwatchable returns what [Catalog.Match] leaves out because it cannot be listed
-// and watched.
-func (c *Catalog) Unwatchable(pattern string) []Resource { return c.match(pattern, false) }
-
-func (c *Catalog) match(pattern string, watchable bool) []Resource {
-	group, all := PatternGroup(pattern)
-	groups := c.groups
-	if !all {
-		groups = c.group(group)
-	}
-	var out []Resource
-	for _, g := range groups {
-		seen := map[string]bool{}
-		for _, v := range g.versions {
-			for _, r := range v.resources {
-				if !seen[r.Name] && r.watchable() == watchable {
-					out = append(out, r.Resource)
-				}
-				seen[r.Name] = true
-			}
-		}
-	}
-	slices.SortFunc(out, func(a, b Resource) int {
-		return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.Group, b.Group))
-	})
-	return out
+	return discovery.NewCatalog(groups, lists, unknown).WithAggregated(c.aggregated(ctx)), nil
 }

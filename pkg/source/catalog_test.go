@@ -11,7 +11,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
 // resolve is what a caller does who wants one resource now.
@@ -20,7 +21,7 @@ func resolve(ctx context.Context, c *Client, name string) (Resource, error) {
 	if err != nil {
 		return Resource{}, err
 	}
-	return catalog.Find(name)
+	return catalog.Find(discovery.Parse(name))
 }
 
 // Resources are named as kubectl names them.
@@ -32,7 +33,7 @@ func TestFind(t *testing.T) {
 		overHTTP(t, func(t *testing.T, serve func(http.Handler) *Client) {
 			client := serve(d)
 			for name, want := range map[string]Resource{
-				"pods": pods, "po": pods, "pod": pods, "Pods": pods,
+				"pods": pods, "po": pods, "pod": pods, "Pods": pods, "pods.": pods, "po.core": pods, "pods.v1.": pods, "pods.v1.core": pods,
 				"deploy": deployments, "deployments": deployments, "deployments.apps": deployments, "deployments.v1.apps": deployments, "deploy.apps": deployments,
 				"deployments.v1beta1.apps": {Group: "apps", Version: "v1beta1", Name: "deployments", Kind: "OldDeployment", Namespaced: true},
 				"events":                   events, "ev": events,
@@ -46,8 +47,8 @@ func TestFind(t *testing.T) {
 				}
 			}
 			for name, want := range map[string]error{
-				"unicorns": ErrNoResource, "unicorns.example.com": ErrNoResource, "pods.apps": ErrNoResource, "deployments.v7.apps": ErrNoResource,
-				"bindings": ErrNotWatchable, "pods.metrics.k8s.io": ErrNotWatchable,
+				"unicorns": discovery.ErrNoResource, "unicorns.example.com": discovery.ErrNoResource, "pods.apps": discovery.ErrNoResource, "deployments.core": discovery.ErrNoResource, "deployments.v7.apps": discovery.ErrNoResource,
+				"bindings": discovery.ErrNotWatchable, "pods.metrics.k8s.io": discovery.ErrNotWatchable,
 			} {
 				got, err := resolve(t.Context(), client, name)
 				if !errors.Is(err, want) || got != (Resource{}) {
@@ -60,26 +61,12 @@ func TestFind(t *testing.T) {
 	})
 }
 
-func TestResourceNames(t *testing.T) {
-	for _, c := range []struct {
-		r                  Resource
-		apiVersion, string string
-	}{
-		{Resource{Version: "v1", Name: "pods"}, "v1", "pods.v1"},
-		{Resource{Group: "apps", Version: "v1", Name: "deployments"}, "apps/v1", "deployments.v1.apps"},
-	} {
-		if c.r.APIVersion() != c.apiVersion || c.r.String() != c.string {
-			t.Errorf("%+v: got %s, %s", c.r, c.r.APIVersion(), c.r)
-		}
-	}
-}
-
 // A CRD that is installed while the bridge runs must be found.
 func TestCatalogFollowsTheCluster(t *testing.T) {
 	forms(t, func(t *testing.T, d *discoveryStub) {
 		overHTTP(t, func(t *testing.T, serve func(http.Handler) *Client) {
 			client := serve(d)
-			if _, err := resolve(t.Context(), client, "crontabs"); !errors.Is(err, ErrNoResource) {
+			if _, err := resolve(t.Context(), client, "crontabs"); !errors.Is(err, discovery.ErrNoResource) {
 				t.Fatalf("got %v", err)
 			}
 			d.mu.Lock()
@@ -118,7 +105,7 @@ func TestCatalogCannotAsk(t *testing.T) {
 			status(http.StatusInternalServerError, "InternalError")(w, r)
 		}))
 		_, err := resolve(t.Context(), client, "pods")
-		if err == nil || errors.Is(err, ErrNoResource) || errors.Is(err, ErrNotWatchable) {
+		if err == nil || errors.Is(err, discovery.ErrNoResource) || errors.Is(err, discovery.ErrNotWatchable) {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -149,7 +136,7 @@ func TestCatalogEndsWithItsContext(t *testing.T) {
 		<-asked
 		begin := time.Now()
 		cancel()
-		if err := <-done; err == nil || errors.Is(err, ErrNoResource) {
+		if err := <-done; err == nil || errors.Is(err, discovery.ErrNoResource) {
 			t.Errorf("got %v", err)
 		}
 		if d := time.Since(begin); d > 20*time.Second {
@@ -184,14 +171,14 @@ func TestFindBesideAnUnknownGroup(t *testing.T) {
 				t.Errorf("unknown are %v", c.Unknown())
 			}
 			for name, want := range map[string]error{
-				"pods.metrics.k8s.io": ErrUnknownGroup, "pods.v1beta1.metrics.k8s.io": ErrUnknownGroup, "unicorns": ErrUnknownGroup,
-				"unicorns.apps": ErrNoResource, "deployments.v7.apps": ErrNoResource, "pods": nil, "deploy": nil,
+				"pods.metrics.k8s.io": discovery.ErrUnknownGroup, "pods.v1beta1.metrics.k8s.io": discovery.ErrUnknownGroup, "unicorns": discovery.ErrUnknownGroup,
+				"unicorns.apps": discovery.ErrNoResource, "deployments.v7.apps": discovery.ErrNoResource, "pods": nil, "deploy": nil,
 			} {
-				_, err := c.Find(name)
+				_, err := c.Find(discovery.Parse(name))
 				if !errors.Is(err, want) {
 					t.Errorf("%s: got %v, want %v", name, err, want)
 				}
-				if errors.Is(want, ErrUnknownGroup) && !strings.Contains(err.Error(), "metrics.k8s.io/v1beta1") {
+				if errors.Is(want, discovery.ErrUnknownGroup) && !strings.Contains(err.Error(), "metrics.k8s.io/v1beta1") {
 					t.Errorf("%s: the error does not say which group: %v", name, err)
 				}
 			}
@@ -217,109 +204,13 @@ func TestFindWhileTheCoreGroupIsUnknown(t *testing.T) {
 		if c.Known("") {
 			t.Error("the core group counts as known")
 		}
-		if got, err := c.Find("events"); !errors.Is(err, ErrUnknownGroup) {
+		if got, err := c.Find(discovery.Parse("events")); !errors.Is(err, discovery.ErrUnknownGroup) {
 			t.Errorf("events: got %+v, %v", got, err)
 		}
-		if got, err := c.Find("events.events.k8s.io"); err != nil || got.Group != "events.k8s.io" {
+		if got, err := c.Find(discovery.Parse("events.events.k8s.io")); err != nil || got.Group != "events.k8s.io" {
 			t.Errorf("events.events.k8s.io: got %+v, %v", got, err)
 		}
 	})
-}
-
-// Who pinned a version that is no longer served must learn which are.
-func TestFindSaysWhichVersionsAreServed(t *testing.T) {
-	_, err := handMade(nil, clusterOf(true).groups...).Find("deploy.v2.apps")
-	if !errors.Is(err, ErrNoResource) || !strings.Contains(err.Error(), "v2") || !strings.Contains(err.Error(), "v1, v1beta1") {
-		t.Errorf("got %v", err)
-	}
-}
-
-// Short names that are each other's full names must not be followed for ever.
-func TestFindShortNamesInACircle(t *testing.T) {
-	c := handMade(nil, groupVersion{"a.io", "v1", []metav1.APIResource{
-		{Name: "as", Kind: "A", ShortNames: []string{"bs"}, Verbs: readable},
-		{Name: "bs", Kind: "B", ShortNames: []string{"as", "x"}, Verbs: readable},
-	}})
-	if got, err := c.Find("as.v2.a.io"); !errors.Is(err, ErrNoResource) {
-		t.Errorf("got %+v, %v", got, err)
-	}
-	if got, err := c.Find("x.v1.a.io"); err != nil || got.Kind != "B" {
-		t.Errorf("got %+v, %v", got, err)
-	}
-}
-
-func TestMatch(t *testing.T) {
-	crd := func(version string, names ...string) groupVersion {
-		g := groupVersion{"x.io", version, nil}
-		for _, n := range names {
-			g.resources = append(g.resources, metav1.APIResource{Name: n, Kind: n, Verbs: readable})
-		}
-		return g
-	}
-	c := handMade(nil, append(clusterOf(true).groups, crd("v2", "zebras", "apes", "apes/status"), crd("v1", "apes", "yaks"))...)
-	for pattern, want := range map[string]string{
-		"*.*": "apes.v2.x.io deployments.v1.apps events.v1 events.v1.events.k8s.io namespaces.v1 pods.v1 " +
-			"widgets.v2.v1.example.com yaks.v1.x.io zebras.v2.x.io",
-		"*.x.io":           "apes.v2.x.io yaks.v1.x.io zebras.v2.x.io",
-		"*.X.io":           "apes.v2.x.io yaks.v1.x.io zebras.v2.x.io",
-		"*.core":           "events.v1 namespaces.v1 pods.v1",
-		"*.":               "events.v1 namespaces.v1 pods.v1",
-		"*.io":             "",
-		"*.v1.apps":        "",
-		"*.metrics.k8s.io": "",
-	} {
-		if got := namesOf(c.Match(pattern)); got != want || !IsPattern(pattern) {
-			t.Errorf("%s: got %q, want %q", pattern, got, want)
-		}
-	}
-	if got := namesOf(c.Unwatchable("*.*")); got != "bindings.v1 pods.v1beta1.metrics.k8s.io" {
-		t.Errorf("not watchable: got %q", got)
-	}
-	if IsPattern("pods") || IsPattern("pods.apps") {
-		t.Error("a name passes for a pattern")
-	}
-}
-
-func namesOf(list []Resource) string {
-	var out []string
-	for _, r := range list {
-		out = append(out, r.String())
-	}
-	return strings.Join(out, " ")
-}
-
-// A difference that is overlooked is a CRD that is never streamed; one that is
-// made up is a lane that plans without end.
-func TestCatalogEqual(t *testing.T) {
-	change := func(f func(*groupVersion)) []groupVersion {
-		all := clusterOf(true).groups
-		f(&all[2])
-		return all
-	}
-	same := clusterOf(true).groups
-	slices.Reverse(same[0].resources)
-	old := handMade(nil, clusterOf(true).groups...)
-	if !old.Equal(handMade(nil, same...)) {
-		t.Error("the order of a version's resources makes a difference")
-	}
-	for what, other := range map[string]*Catalog{
-		"a group":   handMade(nil, same[:len(same)-1]...),
-		"a version": handMade(nil, slices.Delete(clusterOf(true).groups, 3, 4)...),
-		"the preferred version": handMade(nil, func() []groupVersion {
-			g := clusterOf(true).groups
-			g[2], g[3] = g[3], g[2]
-			return g
-		}()...),
-		"a kind":  handMade(nil, change(func(g *groupVersion) { g.resources[0].Kind = "Other" })...),
-		"a scope": handMade(nil, change(func(g *groupVersion) { g.resources[0].Namespaced = false })...),
-		"verbs":   handMade(nil, change(func(g *groupVersion) { g.resources[0].Verbs = metav1.Verbs{"get"} })...),
-		"what is unknown": handMade([]schema.GroupVersion{{Group: "metrics.k8s.io", Version: "v1beta1"}},
-			clusterOf(true).groups...),
-	} {
-		if old.Equal(other) {
-			t.Errorf("%s makes no difference", what)
-		}
-	}
 }
 
 // A restart of the server behind an APIService must not look like a restored backup of the API server's etcd.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
 const (
@@ -46,7 +47,7 @@ func definitions() []Resource {
 // when that changes: discovery fails, CRDs cannot be watched. nil is: nothing any
 // more. Either way WatchCatalog goes on by itself. Both functions are called from
 // WatchCatalog's goroutine, one at a time.
-func (c *Client) WatchCatalog(ctx context.Context, changed func(*Catalog), trouble func(error)) error {
+func (c *Client) WatchCatalog(ctx context.Context, changed func(*discovery.Catalog), trouble func(error)) error {
 	w := &catalogWatch{client: c, occasion: make(chan struct{}, 1), moved: make(chan struct{}, 1), troubles: map[string]error{}}
 	if trouble == nil {
 		trouble = func(error) {}
@@ -70,9 +71,9 @@ type catalogWatch struct {
 	troubles map[string]error // by what is in trouble
 }
 
-func (w *catalogWatch) run(ctx context.Context, changed func(*Catalog), trouble func(error)) error {
+func (w *catalogWatch) run(ctx context.Context, changed func(*discovery.Catalog), trouble func(error)) error {
 	var (
-		known       *Catalog
+		known       *discovery.Catalog
 		asked, late time.Time // when the server was asked; when a change was seen
 		told        = fmt.Sprint(error(nil))
 		retry       = newBackoff()

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
 // changingCluster is a discovery stub whose CRDs and APIServices can be watched.
@@ -104,7 +106,7 @@ func (c *changingCluster) since(t time.Time) int {
 
 // following is a WatchCatalog under way. Its fields may be read at rest.
 type following struct {
-	catalogs []*Catalog
+	catalogs []*discovery.Catalog
 	at       []time.Time
 	troubles []string
 }
@@ -116,7 +118,7 @@ func follow(t *testing.T, c *changingCluster) *following {
 	client := inMemory(t, c)
 	go func() {
 		done <- client.WatchCatalog(ctx,
-			func(c *Catalog) { f.catalogs, f.at = append(f.catalogs, c), append(f.at, time.Now()) },
+			func(c *discovery.Catalog) { f.catalogs, f.at = append(f.catalogs, c), append(f.at, time.Now()) },
 			func(err error) { f.troubles = append(f.troubles, fmt.Sprint(err)) })
 	}()
 	t.Cleanup(func() {
@@ -158,8 +160,8 @@ func TestWatchCatalogSeesCRDs(t *testing.T) {
 					if len(f.catalogs) != i+2 {
 						t.Fatalf("step %d: told %d catalogs", i, len(f.catalogs))
 					}
-					got, err := f.catalogs[i+1].Find("crontabs")
-					if got.Kind != step.kind || (step.kind == "") != errors.Is(err, ErrNoResource) {
+					got, err := f.catalogs[i+1].Find(discovery.Parse("crontabs"))
+					if got.Kind != step.kind || (step.kind == "") != errors.Is(err, discovery.ErrNoResource) {
 						t.Errorf("step %d: got %+v, %v", i, got, err)
 					}
 					if n := c.since(begin); n > 7 {

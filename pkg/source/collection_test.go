@@ -301,7 +301,7 @@ func TestCancelEndsRun(t *testing.T) {
 	}
 }
 
-// The handler's error is the lane's own and must come back as it is.
+// The handler's error is the pipeline's own and must come back as it is.
 func TestHandlerErrorEndsRun(t *testing.T) {
 	mine := errors.New("mine")
 	for _, kind := range []SignalKind{ListBegun, Listed, ListEnded, Added, Progress} {

@@ -123,20 +123,3 @@ func forms(t *testing.T, f func(t *testing.T, d *discoveryStub)) {
 		t.Run(name, func(t *testing.T) { f(t, clusterOf(aggregated)) })
 	}
 }
-
-// handMade is what a cluster's discovery answers, group versions in order of
-// preference.
-func handMade(unknown []schema.GroupVersion, of ...groupVersion) *Catalog {
-	var groups []*metav1.APIGroup
-	var lists []*metav1.APIResourceList
-	for _, g := range of {
-		v := metav1.GroupVersionForDiscovery{GroupVersion: schema.GroupVersion{Group: g.group, Version: g.version}.String(), Version: g.version}
-		lists = append(lists, &metav1.APIResourceList{GroupVersion: v.GroupVersion, APIResources: g.resources})
-		if n := len(groups); n > 0 && groups[n-1].Name == g.group {
-			groups[n-1].Versions = append(groups[n-1].Versions, v)
-			continue
-		}
-		groups = append(groups, &metav1.APIGroup{Name: g.group, Versions: []metav1.GroupVersionForDiscovery{v}, PreferredVersion: v})
-	}
-	return NewCatalog(groups, lists, unknown)
-}

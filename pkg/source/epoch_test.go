@@ -234,7 +234,7 @@ func TestUnverifiedHistoryShows(t *testing.T) {
 	})
 }
 
-// A lane that starts an epoch anew has nothing to compare, and nothing to resume.
+// A pipeline that starts an epoch anew has nothing to compare, and nothing to resume.
 func TestVoidPositionOfANewEpoch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStub(t, []answer{pageOf("40", "")}, nil)

@@ -27,7 +27,7 @@ const (
 )
 
 // probes holds the latest probe of each resource: collections of one resource, in
-// all lanes, share them.
+// all pipelines, share them.
 type probes struct {
 	limit *rate.Limiter
 	mu    *sync.Mutex

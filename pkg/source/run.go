@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
 const (
@@ -54,7 +55,7 @@ func (c *Collection) Run(ctx context.Context, from event.Position) error {
 		var err error
 		switch {
 		case c.target.Resource.Version == "":
-			err = fmt.Errorf("%s: %w", c.target.Collection.ResourceID(), ErrNoResource)
+			err = fmt.Errorf("%s: %w", c.target.Collection.ResourceID(), discovery.ErrNoResource)
 		case l.due != nil:
 			err = l.reconcile(ctx)
 		default:
@@ -242,7 +243,7 @@ func (l *loop) expired(ctx context.Context, err error) error {
 // prove looks for a proof of absence where err says that the collection cannot be
 // read, tells it, and returns ErrGone. nil means to try again.
 func (l *loop) prove(ctx context.Context, err error) error {
-	if code := statusCode(err); code != http.StatusForbidden && code != http.StatusNotFound && !errors.Is(err, ErrNoResource) {
+	if code := statusCode(err); code != http.StatusForbidden && code != http.StatusNotFound && !errors.Is(err, discovery.ErrNoResource) {
 		return nil
 	}
 	found := l.absent(ctx)

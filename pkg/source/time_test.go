@@ -241,7 +241,7 @@ func TestLaterPageFails(t *testing.T) {
 	}
 }
 
-// A lane that is held back by its bus must not hold the API server's buffers: the
+// A pipeline that is held back by its bus must not hold the API server's buffers: the
 // watch is closed, and goes on from where everything was told.
 func TestBlockedHandlerClosesTheWatch(t *testing.T) {
 	for _, c := range []struct {

@@ -11,24 +11,24 @@ import (
 // healthy are the series of a bridge that leads and is well, by name, for two
 // hours, the second of them quiet.
 func healthy() map[string]string {
-	const lane = `sink="audit"`
-	const pods = lane + `,resource="pods"`
+	const auditSink = `sink="audit"`
+	const pods = auditSink + `,resource="pods"`
 	of := map[string]string{}
 	for metric, s := range map[string][2]string{
 		"kubebridge_build_info":                               {`goversion="go1.26",version="v1"`, "1x240"},
 		"kubebridge_ready":                                    {"", "1x240"},
 		"kubebridge_leader":                                   {`lease="bridges/kubebridge-audit"`, "1x240"},
-		"kubebridge_sink_up":                                  {lane, "1x240"},
-		"kubebridge_queue_events":                             {lane, "0 3 0 1 0x236"},
-		"kubebridge_queue_oldest_timestamp_seconds":           {lane, "_ 29 _ 89 _x236"},
-		"kubebridge_checkpoint_last_commit_timestamp_seconds": {lane, "0+30x10 300x230"}, // then it is quiet
+		"kubebridge_sink_up":                                  {auditSink, "1x240"},
+		"kubebridge_queue_events":                             {auditSink, "0 3 0 1 0x236"},
+		"kubebridge_queue_oldest_timestamp_seconds":           {auditSink, "_ 29 _ 89 _x236"},
+		"kubebridge_checkpoint_last_commit_timestamp_seconds": {auditSink, "0+30x10 300x230"}, // then it is quiet
 		"kubebridge_source_collections":                       {pods + `,state="watching"`, "1x240"},
 		"kubebridge_source_drift_total":                       {pods, "_x20 0x220"},
 		"kubebridge_gaps_total":                               {pods + `,reason="reset"`, "_x10 1x230"},
 		"kubebridge_collection_suspensions_total":             {pods, "2x240"},
-		"kubebridge_dead_letters_total":                       {lane + `,reason="oversize"`, "7x240"},
+		"kubebridge_dead_letters_total":                       {auditSink + `,reason="oversize"`, "7x240"},
 		"kubebridge_events_truncated_total":                   {pods, "3x240"},
-		"kubebridge_events_lost_total":                        {lane, "0x240"},
+		"kubebridge_events_lost_total":                        {auditSink, "0x240"},
 		"process_start_time_seconds":                          {"", "1 1x100 3060x139"}, // started again, once
 		"process_resident_memory_bytes":                       {"", "120e6x240"},
 		"go_gc_gomemlimit_bytes":                              {"", "480e6x240"},
@@ -71,7 +71,7 @@ func TestEachFires(t *testing.T) {
 		says          []string
 	}
 	at := func(minutes int) time.Duration { return time.Hour + time.Duration(minutes)*time.Minute }
-	lane := map[string]string{"sink": "audit"}
+	auditSink := map[string]string{"sink": "audit"}
 	pods := map[string]string{"sink": "audit", "resource": "pods"}
 	lease := map[string]string{"lease": "bridges/kubebridge-audit"}
 	pod := map[string]string{"pod": "audit-kubebridge-0"}
@@ -93,11 +93,11 @@ func TestEachFires(t *testing.T) {
 			[]string{"kubebridge_leader", `lease="bridges/kubebridge-audit",n="2"`, "0" + hour + "1x119"}, at(2), at(4), lease, []string{"2 bridges", "bridges/kubebridge-audit"},
 		},
 		"KubebridgeLag": {
-			[]string{"kubebridge_queue_oldest_timestamp_seconds", `sink="audit"`, "_" + hour + "3600x119"}, at(2), at(5), lane, []string{"audit", "5m"},
+			[]string{"kubebridge_queue_oldest_timestamp_seconds", `sink="audit"`, "_" + hour + "3600x119"}, at(2), at(5), auditSink, []string{"audit", "5m"},
 		},
-		"KubebridgeSinkFailing": {[]string{"kubebridge_sink_up", `sink="audit"`, "1" + hour + "0x119"}, at(5), at(7), lane, []string{"audit", "bridges"}},
+		"KubebridgeSinkFailing": {[]string{"kubebridge_sink_up", `sink="audit"`, "1" + hour + "0x119"}, at(5), at(7), auditSink, []string{"audit", "bridges"}},
 		"KubebridgeCheckpointOld": {
-			[]string{"kubebridge_queue_events", `sink="audit"`, "0" + hour + "12x119"}, at(5), at(7), lane, []string{"audit", "1h"},
+			[]string{"kubebridge_queue_events", `sink="audit"`, "0" + hour + "12x119"}, at(5), at(7), auditSink, []string{"audit", "1h"},
 		},
 		"KubebridgeCollectionStalled": {
 			// Between its attempts it tries.
@@ -112,14 +112,14 @@ func TestEachFires(t *testing.T) {
 		"KubebridgeDrift": {
 			[]string{"kubebridge_source_drift_total", `sink="audit",resource="pods"`, "0" + hour + "4x119"}, at(-1), at(2), pods, []string{"4 objects", "pods", "audit"},
 		},
-		"KubebridgeReset": {[]string{"kubebridge_sink_resets_total", `sink="audit"`, "_" + hour + "1x119"}, at(-1), at(2), lane, []string{"audit", "began again"}},
+		"KubebridgeReset": {[]string{"kubebridge_sink_resets_total", `sink="audit"`, "_" + hour + "1x119"}, at(-1), at(2), auditSink, []string{"audit", "began again"}},
 		"KubebridgeDeadLetters": {
 			[]string{"kubebridge_dead_letters_total", `sink="audit",reason="rejected"`, "_" + hour + "1x119"},
 			at(-1), at(2),
 			map[string]string{"sink": "audit", "reason": "rejected"},
 			[]string{"1 events", "audit", "rejected"},
 		},
-		"KubebridgeRecordsLost": {[]string{"kubebridge_events_lost_total", `sink="audit"`, "0" + hour + "9x119"}, at(-1), at(2), lane, []string{"audit", "9 events"}},
+		"KubebridgeRecordsLost": {[]string{"kubebridge_events_lost_total", `sink="audit"`, "0" + hour + "9x119"}, at(-1), at(2), auditSink, []string{"audit", "9 events"}},
 		"KubebridgeMemoryNearLimit": {
 			[]string{"process_resident_memory_bytes", "", "120e6" + hour + "470e6x119"}, at(9), at(12), pod, []string{"audit-kubebridge-0", "97.92%"},
 		},

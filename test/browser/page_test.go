@@ -102,7 +102,7 @@ func serve(t *testing.T, collections int) string {
 	t.Helper()
 	s, err := status.New(status.Options{
 		Listen: "127.0.0.1:0", Gatherer: prometheus.NewRegistry(), Report: reports(collections), Changes: changes,
-		Ready: func() (any, bool) { return nil, true }, Alive: func(context.Context) bool { return true },
+		Alive: func(context.Context) bool { return true },
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -42,7 +42,7 @@ func (w *world) committed() {
 	}
 	w.awaitStatus(func(s bridge.Status) bool {
 		for id, rv := range last {
-			if kube.CompareRV(s.Find(id).RV, rv) < 0 {
+			if kube.CompareRV(s.Find(id).Position, rv) < 0 {
 				return false
 			}
 		}

@@ -146,7 +146,7 @@ func killWhileComparing(t *testing.T, busName string) {
 		// The bus knows and the bridge does not. Its first event waits for company, which gives time for the hold.
 		w.config.Sinks[0].Linger = "500ms"
 		w.run()
-		w.awaitStatus(func(s bridge.Status) bool { return len(s.Lanes) > 0 && len(s.Lanes[0].Collections) > 0 })
+		w.awaitStatus(func(s bridge.Status) bool { return len(s.Sinks) > 0 && len(s.Sinks[0].Collections) > 0 })
 		w.proxy.Hold()
 		n = w.killedAfter(n, 1)
 		w.proxy.Pass()

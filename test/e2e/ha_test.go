@@ -44,7 +44,7 @@ func (w *world) leads(p *bridge.Process) {
 func (w *world) waits(p *bridge.Process) {
 	w.t.Helper()
 	w.must(p.Await(w.soon(), func(s bridge.Status) bool {
-		return s.Ready && s.Election.Role == "standby" && s.Election.Holder != "" && s.Election.Holder != s.Election.Identity && len(s.Lanes) == 0
+		return s.Ready && s.Election.Role == "standby" && s.Election.Holder != "" && s.Election.Holder != s.Election.Identity && len(s.Sinks) == 0
 	}))
 }
 
@@ -199,7 +199,7 @@ func TestLeaderWithoutAPIServerStepsDown(t *testing.T) {
 	cut := time.Now()
 	toCluster.Refuse()
 	w.must(leader.Await(w.soon(), func(s bridge.Status) bool {
-		return s.Election.Role == "standby" && !s.Ready && s.Election.Problem != "" && len(s.Lanes) == 0
+		return s.Election.Role == "standby" && !s.Ready && s.Election.Problem != "" && len(s.Sinks) == 0
 	}))
 	says(t, leader.Log(), "stopping at once")
 	t.Logf("stepped down after %v", time.Since(cut).Round(10*time.Millisecond))

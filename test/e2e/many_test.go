@@ -141,8 +141,8 @@ func (w *world) toldAll(last map[string]string) {
 func (w *world) allInStep() {
 	w.t.Helper()
 	w.must(w.bridge.Await(w.within(manyPatience), func(s bridge.Status) bool {
-		return s.Ready && len(s.Lanes) == 1 && len(s.Lanes[0].Collections) == manyCollections &&
-			!slices.ContainsFunc(s.Lanes[0].Collections, func(c bridge.Collection) bool { return c.State != "watching" })
+		return s.Ready && len(s.Sinks) == 1 && len(s.Sinks[0].Collections) == manyCollections &&
+			!slices.ContainsFunc(s.Sinks[0].Collections, func(c bridge.Collection) bool { return c.State != "watching" })
 	}))
 }
 

@@ -23,7 +23,7 @@ func TestAnOutageIsTwoLines(t *testing.T) {
 	before := len(w.bridge.Log())
 	own.Kill()
 	waiting := func(s bridge.Status) (n int) {
-		for _, c := range s.Lanes[0].Collections {
+		for _, c := range s.Sinks[0].Collections {
 			if c.State == "waiting" {
 				n++
 			}

@@ -120,7 +120,7 @@ func TestCustomTypeRemovedAndInstalledAgain(t *testing.T) {
 	w.verify(check.Options{Types: []kube.Type{w.widgets}, Gap: true})
 }
 
-// Two sinks are two lanes: one that is stuck must not keep the other waiting.
+// Two sinks are two pipelines: one that is stuck must not keep the other waiting.
 func TestOneSinkDownTheOtherFlows(t *testing.T) {
 	w := newWorld(t, options{types: []kube.Type{kube.ConfigMaps}})
 	nats, toNATS, natsSink := w.log, w.proxy, w.config.Sinks[0]
@@ -136,7 +136,7 @@ func TestOneSinkDownTheOtherFlows(t *testing.T) {
 		w.create(kube.ConfigMaps, fmt.Sprintf("o-%d", i))
 		w.settle(kube.ConfigMaps)
 	}
-	w.awaitStatus(func(s bridge.Status) bool { return len(s.Lanes) == 2 && !s.Ready })
+	w.awaitStatus(func(s bridge.Status) bool { return len(s.Sinks) == 2 && !s.Ready })
 	w.verify(check.Options{Types: []kube.Type{kube.ConfigMaps}, Gap: true})
 	toKafka.Pass()
 	w.log, w.kafka = kafka.Log, kafka

@@ -72,7 +72,7 @@ func TestBusRestarts(t *testing.T) {
 				for step := range 20 {
 					w.patch(kube.ConfigMaps, "o", fmt.Sprintf("%d-%d", i, step))
 				}
-				w.awaitStatus(func(s bridge.Status) bool { return !s.Ready && s.Lanes[0].Failing != "" })
+				w.awaitStatus(func(s bridge.Status) bool { return !s.Ready && s.Sinks[0].Failing != "" })
 				w.busUp()
 				w.settle(kube.ConfigMaps)
 			}

@@ -11,7 +11,7 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// Two sinks are two lanes, each with its own share of the resources. One whose bus is away holds up nobody but itself, and
+// Two sinks are two pipelines, each with its own share of the resources. One whose bus is away holds up nobody but itself, and
 // catches up when the bus is back.
 func TestTwoSinksAreIndependent(t *testing.T) {
 	t.Parallel()
@@ -23,7 +23,7 @@ func TestTwoSinksAreIndependent(t *testing.T) {
 	live.config.Sinks[0].Resources = []bridge.Resource{{Resource: kube.Deployments.ResourceID(), Namespaces: []string{w.ns}}}
 	w.config.Sinks = append(w.config.Sinks, live.config.Sinks...)
 	w.run()
-	w.awaitStatus(func(s bridge.Status) bool { return s.Ready && len(s.Lanes) == 2 })
+	w.awaitStatus(func(s bridge.Status) bool { return s.Ready && len(s.Sinks) == 2 })
 	w.settle(kube.ConfigMaps, kube.Deployments)
 
 	w.busDown()
@@ -38,8 +38,8 @@ func TestTwoSinksAreIndependent(t *testing.T) {
 		}
 	}
 	w.awaitStatus(func(s bridge.Status) bool {
-		return slices.ContainsFunc(s.Lanes, func(l bridge.Lane) bool { return l.Sink == "audit-too" && l.Failing != "" }) &&
-			slices.ContainsFunc(s.Lanes, func(l bridge.Lane) bool { return l.Sink == "live" && l.Ready && l.Failing == "" })
+		return slices.ContainsFunc(s.Sinks, func(k bridge.SinkStatus) bool { return k.Name == "audit-too" && k.Failing != "" }) &&
+			slices.ContainsFunc(s.Sinks, func(k bridge.SinkStatus) bool { return k.Name == "live" && k.Ready && k.Failing == "" })
 	})
 	w.busUp()
 	w.verify(check.Options{Types: []kube.Type{kube.ConfigMaps, kube.Deployments}})

@@ -200,9 +200,9 @@ func (w *world) start() {
 	w.run()
 	w.awaitStatus(func(s bridge.Status) bool {
 		n := 0
-		for _, lane := range s.Lanes {
-			for _, c := range lane.Collections {
-				if c.State == "watching" && lane.Failing == "" {
+		for _, sink := range s.Sinks {
+			for _, c := range sink.Collections {
+				if c.State == "watching" && sink.Failing == "" {
 					n++
 				}
 			}

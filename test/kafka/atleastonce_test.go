@@ -15,12 +15,12 @@ import (
 	"github.com/kubebridge/kubebridge/test/kafka/kafkatest"
 )
 
-// The right to write is taken away while a lane writes: that topic is refused, what the others have is there once, and the
+// The right to write is taken away while a pipeline writes: that topic is refused, what the others have is there once, and the
 // topic has the rest when the right is back.
 func TestRightTakenAway(t *testing.T) {
 	c := kafkatest.Start(t, kafkatest.Options{Users: map[string]string{"writer": password}, ACLs: true})
 	must(t, c.Allow(t.Context(), "writer", "kubebridge-test-", kadm.OpWrite, kadm.OpDescribe, kadm.OpDescribeConfigs))
-	closed, open := newLane(t, c, newTopic(t, c, 3, 0, nil)), newLane(t, c, newTopic(t, c, 3, 0, nil))
+	closed, open := newWriter(t, c, newTopic(t, c, 3, 0, nil)), newWriter(t, c, newTopic(t, c, 3, 0, nil))
 	s := openSink(t, as(config(c), "SCRAM-SHA-512", "writer", password))
 	mix := func() *event.Batch {
 		x, y := closed.batch(200, 100), open.batch(200, 100)
@@ -50,7 +50,7 @@ func TestRightTakenAway(t *testing.T) {
 	if refused.Route != closed.topic {
 		t.Fatalf("%q is refused, want %q", refused.Route, closed.topic)
 	}
-	var stay, leave []event.Record // as a lane does
+	var stay, leave []event.Record // as a pipeline does
 	for i, r := range batch.Records {
 		if i >= refused.Index && r.Route == closed.topic {
 			leave = append(leave, r)
@@ -73,7 +73,7 @@ func TestRightTakenAway(t *testing.T) {
 func TestTopicGrew(t *testing.T) {
 	topic := newTopic(t, shared, 3, 0, nil)
 	s := openSink(t, config(shared))
-	l := newLane(t, shared, topic)
+	l := newWriter(t, shared, topic)
 	first := l.batch(20, 0)
 	var mark []byte
 	must(t, trying(t, func(ctx context.Context) (err error) {

@@ -37,14 +37,14 @@ func TestCredentials(t *testing.T) {
 	}
 	for _, mechanism := range mechanisms {
 		t.Run(mechanism, func(t *testing.T) {
-			l := newLane(t, c, newTopic(t, c, 1, 0, nil))
+			l := newWriter(t, c, newTopic(t, c, 1, 0, nil))
 			s := openSink(t, as(config(c), mechanism, "writer", password))
 			l.write(s, l.batch(10, 0))
 
 			wantRefused(t, as(config(c), mechanism, "writer", "wrong"), proxy.Addr(), "sasl.password", "writer")
 			wantRefused(t, as(config(c), mechanism, "nobody", password), proxy.Addr(), "sasl.username (nobody)")
 
-			// Revoked while the lane runs: what is open stays open, the next connection is refused. That may be put right.
+			// Revoked while the pipeline runs: what is open stays open, the next connection is refused. That may be put right.
 			must(t, c.SetPassword(t.Context(), "writer", ""))
 			l.write(s, l.batch(10, 0))
 			reconnect[mechanism]()
@@ -78,7 +78,7 @@ func TestTLS(t *testing.T) {
 	trusting := config(c)
 	trusting.TLS = kafka.TLS{Enabled: true, CA: c.CA()}
 	for _, mechanism := range mechanisms {
-		l := newLane(t, c, newTopic(t, c, 1, 0, nil))
+		l := newWriter(t, c, newTopic(t, c, 1, 0, nil))
 		s := openSink(t, as(trusting, mechanism, "writer", password))
 		l.write(s, l.batch(10, 0))
 		l.check(0)
@@ -129,7 +129,7 @@ func TestNotAllowed(t *testing.T) {
 		_, err := s.Write(t.Context(), one(1, topic))
 		wantError(t, err, topic, "does not exist", `let user "writer" create topics`)
 		must(t, c.AllowCluster(t.Context(), "writer", kadm.OpCreate))
-		l := newLane(t, c, topic)
+		l := newWriter(t, c, topic)
 		l.write(s, one(1, topic))
 		if n := len(read(t, c, topic)); n != 1 {
 			t.Errorf("the topic holds %d records, want one", n)
@@ -163,8 +163,8 @@ func TestNotAllowed(t *testing.T) {
 }
 
 // refused writes a batch of 20 records and one more, whose topic refuses, until the sink says which topic it is; then the batch
-// without that record, as a lane does.
-func (l *lane) refused(s sink.Sink, topic string) {
+// without that record, as a pipeline does.
+func (l *writer) refused(s sink.Sink, topic string) {
 	l.t.Helper()
 	batch := l.batch(20, 0)
 	batch.Records = append(batch.Records, record(topic, "k", "1"))
@@ -196,7 +196,7 @@ func TestOneTopicMayNotBeDescribed(t *testing.T) {
 	eachDelivery(t, c, func(t *testing.T, conf kafka.Config) {
 		conf = as(conf, "SCRAM-SHA-512", "writer", password)
 		hidden := newTopic(t, c, 1, 0, nil)
-		l := newLane(t, c, newTopic(t, c, 3, 0, nil))
+		l := newWriter(t, c, newTopic(t, c, 3, 0, nil))
 		must(t, c.Deny(t.Context(), "writer", hidden, kadm.OpDescribe))
 		s, err := opening(t, conf)
 		must(t, err)
@@ -254,7 +254,7 @@ func TestOneTopicMayNotBeWrittenBeforeKafka4(t *testing.T) {
 	s := kafka.NewTransactional(store)
 	t.Cleanup(func() { must(t, errors.Join(s.Close(), store.Close())) })
 	must(t, trying(t, func(ctx context.Context) error { return s.Open(ctx, nil) }))
-	l, forbidden := newLane(t, c, newTopic(t, c, 3, 0, nil)), newTopic(t, c, 1, 0, nil)
+	l, forbidden := newWriter(t, c, newTopic(t, c, 3, 0, nil)), newTopic(t, c, 1, 0, nil)
 	l.passes(s)
 	must(t, c.Deny(t.Context(), "writer", forbidden, kadm.OpWrite))
 	l.refused(s, forbidden)

@@ -48,7 +48,7 @@ func TestSizeIsWhatKafkaSees(t *testing.T) {
 // The limit is lowered after it was read: chunks become too large without anyone noticing, then a record.
 func TestLimitLowered(t *testing.T) {
 	topic := newTopic(t, shared, 1, 0, nil)
-	l := newLane(t, shared, topic)
+	l := newWriter(t, shared, topic)
 	s := openSink(t, config(shared))
 	l.write(s, l.batch(10, 0))
 	must(t, shared.SetTopicConfig(t.Context(), topic, "max.message.bytes", "5000"))
@@ -138,13 +138,13 @@ func TestCreatesTopic(t *testing.T) {
 	c := config(shared)
 	c.Create.Partitions = 7
 	s := openSink(t, c)
-	l := newLane(t, shared, topic)
+	l := newWriter(t, shared, topic)
 	l.write(s, l.batch(100, 0)) // a leader of the new topic may take a moment
 	l.check(0)
 	if n, err := shared.Partitions(t.Context(), topic); err != nil || n != 7 {
 		t.Errorf("the topic has %d partitions (%v), want 7", n, err)
 	}
-	l = newLane(t, shared, topic)
+	l = newWriter(t, shared, topic)
 	large := record(topic, "large", strings.Repeat("x", 3<<20)) // over Kafka's default of a million
 	if _, err := s.Write(t.Context(), &event.Batch{Seq: 2, Records: []event.Record{large}}); err != nil {
 		t.Errorf("a created topic does not take 3 MiB: %v", err)
@@ -169,7 +169,7 @@ func TestCannotCreateTopic(t *testing.T) {
 // What a deleted topic held is lost: a new one in its place must not hide it.
 func TestTopicDeleted(t *testing.T) {
 	topic := newTopic(t, shared, 1, 0, nil)
-	l := newLane(t, shared, topic)
+	l := newWriter(t, shared, topic)
 	s := openSink(t, config(shared))
 	l.write(s, l.batch(10, 0))
 	must(t, shared.DeleteTopic(t.Context(), topic))

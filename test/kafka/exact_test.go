@@ -115,7 +115,7 @@ func newExact(t *testing.T, c kafka.Config, o kafka.StoreOptions) *exact {
 	return x
 }
 
-// openExact opens as a lane does.
+// openExact opens as a pipeline does.
 func openExact(t *testing.T, c kafka.Config, o kafka.StoreOptions) *exact {
 	t.Helper()
 	x := newExact(t, c, o)
@@ -130,7 +130,7 @@ func position(seq uint64) []event.KV {
 
 // checkExactly fails the test unless consumers find every record once, in order per key, and a restart the position that goes
 // with the last.
-func (l *lane) checkExactly(x *exact) {
+func (l *writer) checkExactly(x *exact) {
 	l.t.Helper()
 	l.check(0)
 	s, _, err := kafka.ReadStore(l.t.Context(), x.options)

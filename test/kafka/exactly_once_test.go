@@ -17,7 +17,7 @@ import (
 	"github.com/kubebridge/kubebridge/test/kafka/kafkatest"
 )
 
-// Everything happens to one lane, each time in the middle of a transaction: the records are written, the commit is not.
+// Everything happens to one pipeline, each time in the middle of a transaction: the records are written, the commit is not.
 func TestExactlyOnce(t *testing.T) {
 	c := kafkatest.Start(t, kafkatest.Options{Brokers: 3, Proxy: true, Props: map[string]string{
 		"transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
@@ -32,7 +32,7 @@ func TestExactlyOnce(t *testing.T) {
 		})
 	}
 	lifetime := t // of sinks, beyond a subtest's
-	l, x := newLane(t, c, topic), openExact(t, exactly(c), o)
+	l, x := newWriter(t, c, topic), openExact(t, exactly(c), o)
 	// amid writes a batch while fault happens, and one afterwards.
 	amid := func(t *testing.T, fault func() error) (errs []error) {
 		t.Helper()
@@ -276,7 +276,7 @@ func testExactNotAllowed(t *testing.T, c *kafkatest.Cluster) {
 	must(t, c.AllowTransactions(t.Context(), "writer", id, kadm.OpWrite, kadm.OpDescribe))
 	must(t, x.Open(t.Context(), nil))
 
-	l := newLane(t, c, fine)
+	l := newWriter(t, c, fine)
 	l.write(x, l.batch(20, 0))
 	must(t, c.Deny(t.Context(), "writer", forbidden, kadm.OpWrite))
 	batch := l.batch(20, 0)
@@ -290,7 +290,7 @@ func testExactNotAllowed(t *testing.T, c *kafkatest.Cluster) {
 	if n := len(read(t, c, fine)); n != 20 {
 		t.Errorf("consumers see %d records, want the 20 of the first batch", n)
 	}
-	batch.Records = batch.Records[:20] // as a lane does
+	batch.Records = batch.Records[:20] // as a pipeline does
 	l.write(x, batch)
 	must(t, c.Forget(t.Context(), "writer", forbidden))
 	l.write(x, &event.Batch{Seq: batch.Seq + 1, Records: []event.Record{record(forbidden, "k", "1")}})
@@ -304,7 +304,7 @@ func testExactNotAllowed(t *testing.T, c *kafkatest.Cluster) {
 // A second cluster of the same name and bridge does not shut out the first.
 func TestForeignCheckpoint(t *testing.T) {
 	o := kafka.StoreOptions{Options: kafka.Options{Identity: bridge(t, shared)}}
-	l, x := newLane(t, shared, newTopic(t, shared, 3, 0, nil)), openExact(t, exactly(shared), o)
+	l, x := newWriter(t, shared, newTopic(t, shared, 3, 0, nil)), openExact(t, exactly(shared), o)
 	l.write(x, l.batch(20, 0))
 	other := o
 	other.Identity.ClusterUID = "another"

@@ -52,14 +52,14 @@ func TestTopicMadeAnew(t *testing.T) {
 	for name, partitions := range map[string]int{"alike": 3, "larger": 5} {
 		t.Run(name, func(t *testing.T) {
 			topic, o := newTopic(t, shared, 3, 0, nil), kafka.StoreOptions{Options: kafka.Options{Identity: bridge(t, shared)}, TransactionTimeout: 4 * time.Second}
-			l, x := newLane(t, shared, topic), openExact(t, exactly(shared), o)
+			l, x := newWriter(t, shared, topic), openExact(t, exactly(shared), o)
 			l.write(x, l.batch(100, 0))
 			remake(topic, partitions)
 			errs := untilReset(t, x, l.batch(100, 0))
 			wantWords(t, errs[len(errs)-1], topic, "was deleted and made again")
 			t.Log(errs)
 			seq := l.seq
-			l = newLane(t, shared, topic) // as if it had never been told of anything
+			l = newWriter(t, shared, topic) // as if it had never been told of anything
 			l.seq = seq
 			l.write(x, l.batch(100, 0))
 			l.checkExactly(x)
@@ -71,7 +71,7 @@ func TestTopicMadeAnew(t *testing.T) {
 			remake(topic, partitions) // while nobody looks
 			x = openExact(t, exactly(shared), o)
 			wantRequest(t, x, checkpoint.ResetRequested())
-			l = newLane(t, shared, topic)
+			l = newWriter(t, shared, topic)
 			l.write(x, l.batch(100, 0))
 			l.checkExactly(x)
 		})
@@ -81,13 +81,13 @@ func TestTopicMadeAnew(t *testing.T) {
 // A topic that is deleted, and that nobody makes again, the bridge makes again itself.
 func TestTopicOnlyDeleted(t *testing.T) {
 	topic, o := newTopic(t, shared, 3, 0, nil), kafka.StoreOptions{Options: kafka.Options{Identity: bridge(t, shared)}, TransactionTimeout: 4 * time.Second}
-	l, x := newLane(t, shared, topic), openExact(t, exactly(shared), o)
+	l, x := newWriter(t, shared, topic), openExact(t, exactly(shared), o)
 	l.write(x, l.batch(100, 0))
 	remove(t, shared, topic)
 	errs := untilReset(t, x, l.batch(100, 0))
 	wantWords(t, errs[len(errs)-1], topic, "was deleted and made again")
 	seq := l.seq
-	l = newLane(t, shared, topic) // as if it had never been told of anything
+	l = newWriter(t, shared, topic) // as if it had never been told of anything
 	l.seq = seq
 	l.write(x, l.batch(100, 0))
 	l.checkExactly(x)
@@ -96,7 +96,7 @@ func TestTopicOnlyDeleted(t *testing.T) {
 // Who deletes a checkpoint has everything told again; a bridge that dies of it knows no less.
 func TestCheckpointTopicDeleted(t *testing.T) {
 	topic, o := newTopic(t, shared, 3, 0, nil), kafka.StoreOptions{Options: kafka.Options{Identity: bridge(t, shared)}, TransactionTimeout: 4 * time.Second}
-	l, x := newLane(t, shared, topic), openExact(t, exactly(shared), o)
+	l, x := newWriter(t, shared, topic), openExact(t, exactly(shared), o)
 	l.write(x, l.batch(100, 0))
 	remove(t, shared, kafka.CheckpointTopic("", o.Identity))
 	batch := l.batch(100, 0)
@@ -121,7 +121,7 @@ func testCheckpointTopicNotAllowed(t *testing.T, c *kafkatest.Cluster) {
 		must(t, c.Allow(t.Context(), user, name, kadm.OpRead, kadm.OpWrite, kadm.OpDescribe, kadm.OpDescribeConfigs))
 	}
 	must(t, c.AllowTransactions(t.Context(), user, kafka.TransactionalID(o.Identity), kadm.OpWrite, kadm.OpDescribe))
-	l, x := newLane(t, c, topic), openExact(t, as(exactly(c), "SCRAM-SHA-512", user, password), o)
+	l, x := newWriter(t, c, topic), openExact(t, as(exactly(c), "SCRAM-SHA-512", user, password), o)
 	l.write(x, l.batch(20, 0))
 	remove(t, c, checkpoints)
 	batch := l.batch(20, 0)

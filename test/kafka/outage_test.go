@@ -16,7 +16,7 @@ func TestThreeBrokers(t *testing.T) {
 	// A leader that moves says that it has written nothing: nothing is repeated, one retry is enough.
 	t.Run("leader moves", func(t *testing.T) {
 		topic := newTopic(t, c, 3, 0, nil)
-		s, l := openSink(t, config(c)), newLane(t, c, topic)
+		s, l := openSink(t, config(c)), newWriter(t, c, topic)
 		for i := range int32(9) {
 			if _, err := c.MoveLeader(t.Context(), topic, i%3); err != nil {
 				t.Fatal(err)
@@ -34,7 +34,7 @@ func TestThreeBrokers(t *testing.T) {
 
 	t.Run("leaders move while it writes", func(t *testing.T) {
 		topic := newTopic(t, c, 3, 0, nil)
-		s, l := openSink(t, config(c)), newLane(t, c, topic)
+		s, l := openSink(t, config(c)), newWriter(t, c, topic)
 		errs := l.during(s, 300, func() (err error) {
 			for i := range int32(9) {
 				_, e := c.MoveLeader(t.Context(), topic, i%3)
@@ -49,7 +49,7 @@ func TestThreeBrokers(t *testing.T) {
 	// An upgrade: every broker goes and comes back.
 	t.Run("rolling restart", func(t *testing.T) {
 		topic := newTopic(t, c, 3, 0, nil)
-		s, l := openSink(t, config(c)), newLane(t, c, topic)
+		s, l := openSink(t, config(c)), newWriter(t, c, topic)
 		errs := l.during(s, 100, func() (err error) {
 			for _, b := range c.Brokers() {
 				err = errors.Join(err, b.Stop(), b.Start(t.Context()))
@@ -66,7 +66,7 @@ func TestThreeBrokers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			topic := newTopic(t, c, 3, 0, map[string]string{"min.insync.replicas": "2"})
-			s, l := openSink(t, config(c)), newLane(t, c, topic)
+			s, l := openSink(t, config(c)), newWriter(t, c, topic)
 			l.write(s, l.batch(200, 100))
 			id, err := c.Leader(t.Context(), topic, 0)
 			must(t, err)
@@ -86,7 +86,7 @@ func TestThreeBrokers(t *testing.T) {
 
 	t.Run("no leader", func(t *testing.T) {
 		topic := newTopic(t, c, 1, 1, nil)
-		s, l := openSink(t, config(c)), newLane(t, c, topic)
+		s, l := openSink(t, config(c)), newWriter(t, c, topic)
 		l.write(s, l.batch(20, 0))
 		id, err := c.Leader(t.Context(), topic, 0)
 		must(t, err)
@@ -105,7 +105,7 @@ func TestThreeBrokers(t *testing.T) {
 
 	t.Run("too few replicas", func(t *testing.T) {
 		topic := newTopic(t, c, 1, 0, map[string]string{"min.insync.replicas": "3"})
-		s, l := openSink(t, config(c)), newLane(t, c, topic)
+		s, l := openSink(t, config(c)), newWriter(t, c, topic)
 		l.write(s, l.batch(20, 0))
 		id, err := c.Leader(t.Context(), topic, 0)
 		must(t, err)
@@ -137,7 +137,7 @@ func awaitLeader(t *testing.T, c *kafkatest.Cluster, topic string, want int32) {
 // A broker that is not there is named, and is no reason to end.
 func TestBrokerDownAtStart(t *testing.T) {
 	b := own(t).Broker(1)
-	l := newLane(t, shared, newTopic(t, shared, 3, 0, nil))
+	l := newWriter(t, shared, newTopic(t, shared, 3, 0, nil))
 	s := newSink(t, config(shared))
 	must(t, b.Stop())
 	t.Cleanup(func() { must(t, b.Start(context.Background())) })
@@ -166,7 +166,7 @@ func TestNetwork(t *testing.T) {
 	// Kafka has written, the sink does not learn of it: one request is written again, behind itself, and nothing else is.
 	t.Run("acknowledgement lost", func(t *testing.T) {
 		const produce = 0
-		l := newLane(t, c, newTopic(t, c, 3, 0, nil))
+		l := newWriter(t, c, newTopic(t, c, 3, 0, nil))
 		s := openSink(t, config(c))
 		l.write(s, l.batch(100, 0))
 		for range 5 {
@@ -191,7 +191,7 @@ func TestNetwork(t *testing.T) {
 	})
 
 	t.Run("flaps", func(t *testing.T) {
-		l := newLane(t, c, newTopic(t, c, 3, 0, nil))
+		l := newWriter(t, c, newTopic(t, c, 3, 0, nil))
 		s := openSink(t, config(c))
 		for range 20 {
 			l.write(s, l.batch(50, 0))
@@ -209,10 +209,10 @@ func TestNetwork(t *testing.T) {
 	})
 }
 
-// The broker asks to be left alone for a while, as it does of who is over the quota: the lane is slower, and nothing else.
+// The broker asks to be left alone for a while, as it does of who is over the quota: the pipeline is slower, and nothing else.
 func TestQuota(t *testing.T) {
 	c := own(t)
-	l := newLane(t, c, newTopic(t, c, 1, 0, nil))
+	l := newWriter(t, c, newTopic(t, c, 1, 0, nil))
 	s := openSink(t, config(c))
 	const client, rate, records, each = "kubebridge.test.audit", 150_000, 40, 50_000
 	must(t, c.Quota(t.Context(), client, rate))
@@ -239,12 +239,12 @@ func TestQuota(t *testing.T) {
 }
 
 // Kafka gives a disk up that it cannot write to, and with its only one itself. What it acknowledged before is there when an
-// operator has made room, and the lane goes on.
+// operator has made room, and the pipeline goes on.
 func TestDiskFull(t *testing.T) {
 	own(t)
 	c := kafkatest.Start(t, kafkatest.Options{}) // not the shared one: it dies of it
 	b := c.Broker(1)
-	l := newLane(t, c, newTopic(t, c, 1, 0, nil))
+	l := newWriter(t, c, newTopic(t, c, 1, 0, nil))
 	s := openSink(t, config(c))
 	l.write(s, l.batch(100, 0))
 	if err := b.LimitFiles(4 << 20); err != nil {

@@ -57,7 +57,7 @@ func logged(t *testing.T, c kafka.Config, log *zap.Logger) sink.Sink {
 	return x
 }
 
-// opening opens as a lane does: until it works, or until what no retry heals.
+// opening opens as a pipeline does: until it works, or until what no retry heals.
 func opening(t *testing.T, c kafka.Config) (sink.Sink, error) {
 	t.Helper()
 	s := secured(t, c)
@@ -86,14 +86,14 @@ func trying(t *testing.T, do func(context.Context) error) error {
 }
 
 // passes fails the test unless a sink writes a batch.
-func (l *lane) passes(s sink.Sink) {
+func (l *writer) passes(s sink.Sink) {
 	l.t.Helper()
 	b := l.batch(10, 0)
 	must(l.t, trying(l.t, func(ctx context.Context) error { _, err := s.Write(ctx, b); return err }))
 }
 
 // fails returns the error of a sink that writes until it has one that says something. What it has not written then is next.
-func (l *lane) fails(s sink.Sink, word string) (pending func()) {
+func (l *writer) fails(s sink.Sink, word string) (pending func()) {
 	l.t.Helper()
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		b := l.batch(10, 0)
@@ -137,7 +137,7 @@ func TestPasswordsAndAuthorities(t *testing.T) {
 		conf.TLS = kafka.TLS{Enabled: true, CA: c.CA()}
 		for _, mechanism := range mechanisms {
 			t.Run(mechanism, func(t *testing.T) {
-				l := newLane(t, c, newTopic(t, c, 1, 0, nil))
+				l := newWriter(t, c, newTopic(t, c, 1, 0, nil))
 				s, err := opening(t, as(conf, mechanism, "writer", password))
 				must(t, err)
 				l.passes(s)
@@ -147,7 +147,7 @@ func TestPasswordsAndAuthorities(t *testing.T) {
 		}
 		conf = as(conf, "PLAIN", "writer", password)
 		conf.TLS.ServerName = kafkatest.ServerName
-		l := newLane(t, c, newTopic(t, c, 1, 0, nil))
+		l := newWriter(t, c, newTopic(t, c, 1, 0, nil))
 		s, err := opening(t, conf)
 		must(t, err)
 		l.passes(s)
@@ -179,7 +179,7 @@ func TestClientCertificates(t *testing.T) {
 		conf.TLS.Cert, conf.TLS.Key = filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
 		copyFile(t, cert, conf.TLS.Cert)
 		copyFile(t, key, conf.TLS.Key)
-		l := newLane(t, c, newTopic(t, c, 1, 0, nil))
+		l := newWriter(t, c, newTopic(t, c, 1, 0, nil))
 		s, err := opening(t, conf)
 		must(t, err)
 		l.passes(s)
@@ -202,7 +202,7 @@ func copyFile(t *testing.T, from, to string) {
 	must(t, os.WriteFile(to, text, 0o600))
 }
 
-// A session ends after five seconds: the token is read again, and the lane notices nothing. One that has run out is told, and is
+// A session ends after five seconds: the token is read again, and the pipeline notices nothing. One that has run out is told, and is
 // no reason to end; at the start it is.
 func TestTokens(t *testing.T) {
 	const session = 5 * time.Second // a broker takes no second authentication within one, and franz-go is early by some
@@ -223,7 +223,7 @@ func TestTokens(t *testing.T) {
 		wantRefusedOpen(t, conf, c.Addrs()[0], "check the token in sasl.tokenFile ("+path+")")
 
 		renew("writer", time.Hour)
-		l := newLane(t, c, newTopic(t, c, 1, 0, nil))
+		l := newWriter(t, c, newTopic(t, c, 1, 0, nil))
 		s, err := opening(t, conf)
 		must(t, err)
 		for end := time.Now().Add(2*session + session/2); time.Now().Before(end); {
@@ -273,7 +273,7 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 			if err := s.Open(t.Context(), nil); err != nil { // exactly once needs more rights
 				note(err)
 			} else {
-				_, err := s.Write(t.Context(), newLane(t, c, topic).batch(1, 0))
+				_, err := s.Write(t.Context(), newWriter(t, c, topic).batch(1, 0))
 				note(err)
 			}
 			c.Broker(1).Proxy().Refuse()

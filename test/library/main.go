@@ -14,6 +14,7 @@ import (
 
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/source"
+	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
 func main() {
@@ -23,7 +24,7 @@ func main() {
 	catalog := must(client.Catalog(ctx))
 	var all sync.WaitGroup
 	for _, name := range os.Args[1:] {
-		resource := must(catalog.Find(name))
+		resource := must(catalog.Find(discovery.Parse(name)))
 		target := source.Target{Resource: resource, Collection: event.Collection{Group: resource.Group, Resource: resource.Name}}
 		collection := source.NewCollection(source.Options{Client: client, Target: target, Handler: source.HandlerFunc(show)})
 		all.Go(func() { log.Print(name, ": ", collection.Run(ctx, event.Position{})) })

@@ -71,7 +71,7 @@ Each of it comes from one entry of resources, of the bridge or of a sink.
 
 {{/*
 The group and the full name that an entry of resources means, as JSON. Names are the bridge's:
-pods, deployments.apps, deployments.v1.apps, *.apps, *.core, *.*
+pods, pods.core, deployments.apps, deployments.v1.apps, *.apps, *.core, *.*
 A short name that is not known is refused, unless "unknown" lets it pass.
 */}}
 {{- define "kubebridge.parse" -}}
@@ -83,8 +83,8 @@ A short name that is not known is refused, unless "unknown" lets it pass.
 {{- $version := "^v[1-9][0-9]*((alpha|beta)[1-9][0-9]*)?\\." -}}
 {{- if $e.version -}}{{- $group = default "" $e.group -}}{{- $bare = false -}}
 {{- else if regexMatch $version $group -}}{{- $group = regexReplaceAll $version $group "" -}}
-{{- else if and (eq $name "*") (eq $group "core") -}}{{- $group = "" -}}
 {{- end -}}
+{{- if eq $group "core" -}}{{- $group = "" -}}{{- end -}}
 {{- $found := "" -}}
 {{- if ne $name "*" -}}
 {{- /* The core group comes first, and full names before short ones, as with kubectl. */ -}}

@@ -58,7 +58,16 @@ type sinkWorld struct {
 	records  []event.Record
 	previous config // before the last edit
 	config   config
-	reset    bool // asked for, by `bridge checkpoint reset`
+	reset    bool    // asked for, by `bridge checkpoint reset`
+	edited   *edited // what is configured, if it is more than an entry of this package can say
+}
+
+// resources are what the sink publishes.
+func (s *sinkWorld) resources() pipeline.SinkResources {
+	if s.edited != nil {
+		return pipeline.SinkResources{Sink: s.name, Entries: s.edited.entries()}
+	}
+	return resources(s.name, s.config)
 }
 
 // process is a running bridge.
@@ -79,17 +88,17 @@ func start(api *server, sinks []*sinkWorld, logger *zap.Logger) (*process, error
 	if err != nil {
 		return nil, err
 	}
-	var lanes []pipeline.LaneSpec
+	var specs []pipeline.SinkSpec
 	for _, s := range sinks {
-		lanes = append(lanes, pipeline.LaneSpec{
-			LaneResources: resources(s.name, s.config),
+		specs = append(specs, pipeline.SinkSpec{
+			SinkResources: s.resources(),
 			Open: func(event.Identity) (sink.Sink, pipeline.OpenStore, encode.Config, error) {
 				return s.open(p.life)
 			},
 		})
 	}
 	p.bridge = pipeline.NewBridge(pipeline.BridgeOptions{
-		Name: "b", Cluster: "c", Client: p.client, Lanes: lanes, Log: logger, Metrics: pipeline.NewMetrics(prometheus.NewRegistry()),
+		Name: "b", Cluster: "c", Client: p.client, Sinks: specs, Log: logger, Metrics: pipeline.NewMetrics(prometheus.NewRegistry()),
 	})
 	ctx, stop := context.WithCancel(context.Background())
 	p.stop = stop
@@ -103,7 +112,7 @@ func start(api *server, sinks []*sinkWorld, logger *zap.Logger) (*process, error
 
 // edit gives a running bridge another configuration, as a reload does.
 func (p *process) edit(s *sinkWorld) {
-	p.bridge.Reconfigure([]pipeline.LaneResources{resources(s.name, s.config)})
+	p.bridge.Reconfigure([]pipeline.SinkResources{s.resources()})
 }
 
 // resync asks for every object again. It may have to wait for the loop.
@@ -136,8 +145,8 @@ func template(text string) *shape.Template {
 	return t
 }
 
-func resources(sinkName string, c config) pipeline.LaneResources {
-	out := pipeline.LaneResources{Sink: sinkName}
+func resources(sinkName string, c config) pipeline.SinkResources {
+	out := pipeline.SinkResources{Sink: sinkName}
 	for _, e := range c {
 		r := plan.Entry{Resource: resource + "." + group, Name: e.name, LabelSelector: e.x.selector(), MetadataOnly: e.metadata}
 		var o pipeline.CollectionOptions
@@ -176,6 +185,9 @@ func (s *sinkWorld) open(l *life) (sink.Sink, pipeline.OpenStore, encode.Config,
 	form := encode.Config{Oversize: encode.Truncate, Route: encode.Route{Topic: template(topic(0))}}
 	if s.dead {
 		form.Oversize, form.DeadLetters = encode.ToDeadLetters, template("dead")
+	}
+	if s.edited != nil {
+		form = s.edited.form
 	}
 	w := &writer{sinkWorld: s, life: l}
 	store := &lifeStore{memory: s.store, world: s, life: l}

@@ -15,8 +15,7 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/kubebridge/kubebridge/internal/durable"
-	"github.com/kubebridge/kubebridge/internal/pipeline"
-	"github.com/kubebridge/kubebridge/pkg/source"
+	bridgestatus "github.com/kubebridge/kubebridge/internal/status"
 )
 
 type roundTripper = http.RoundTripper
@@ -392,22 +391,22 @@ func (w *world) caughtUp(invariant string) {
 
 // counted judges the number of objects in the status: while nothing waits, it is that of the inventory.
 func (w *world) counted() {
-	status := w.process.bridge.Status()
+	report := w.process.bridge.Status()
 	for _, j := range w.judges {
-		i := slices.IndexFunc(status.Lanes, func(l pipeline.LaneStatus) bool { return l.Sink == j.s.name })
+		i := slices.IndexFunc(report.Sinks, func(s bridgestatus.Sink) bool { return s.Name == j.s.name })
 		if i < 0 {
 			j.wrong(counts, "the status does not have it")
 			continue
 		}
-		for _, c := range status.Lanes[i].Collections {
-			stored, err := durable.Count(&lifeStore{memory: j.s.store}, c.Collection)
+		for _, c := range report.Sinks[i].Collections {
+			stored, err := durable.Count(&lifeStore{memory: j.s.store}, c.ID)
 			switch {
 			case err != nil:
 				j.wrong(counts, "%v", err)
-			case c.Objects == nil && c.State == source.Watching:
-				j.wrong(counts, "the status has no number of objects of %s", c.Collection)
+			case c.Objects == nil && c.State == bridgestatus.Watching:
+				j.wrong(counts, "the status has no number of objects of %s", c.ID)
 			case c.Objects != nil && *c.Objects != stored:
-				j.wrong(counts, "the status has %d objects of %s, and the inventory %d", *c.Objects, c.Collection, stored)
+				j.wrong(counts, "the status has %d objects of %s, and the inventory %d", *c.Objects, c.ID, stored)
 			}
 		}
 	}

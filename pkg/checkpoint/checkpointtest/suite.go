@@ -258,7 +258,7 @@ func (c *Config) bigCommit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const batch, size = 2000, 2000 // some 4 MiB, the most a lane commits
+	const batch, size = 2000, 2000 // some 4 MiB, the most a pipeline commits
 	value := strings.Repeat("x", size)
 	for round := range 3 {
 		var changes []event.KV

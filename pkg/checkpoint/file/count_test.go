@@ -45,8 +45,8 @@ func newSlowTables() *slowTables {
 // many logs it needs at least.
 func killed(t *testing.T, logs int) (path string, last int) {
 	t.Helper()
-	place := laneDir(t)
-	s, err := Open(place, lane, Options{})
+	place := testDir(t)
+	s, err := Open(place, testIdentity, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func killed(t *testing.T, logs int) (path string, last int) {
 	}
 	disk := newSlowTables()
 	defer disk.release()
-	if s, err = open(place, &lane, Options{fs: disk}); err != nil {
+	if s, err = open(place, &testIdentity, Options{fs: disk}); err != nil {
 		t.Fatal(err)
 	}
 	enough := func() bool {
@@ -76,7 +76,7 @@ func killed(t *testing.T, logs int) (path string, last int) {
 			t.Fatal(err)
 		}
 	}
-	path = laneDir(t)
+	path = testDir(t)
 	if err := os.CopyFS(path, os.DirFS(place)); err != nil {
 		t.Fatal(err)
 	}
@@ -166,13 +166,13 @@ func TestLostLog(t *testing.T) {
 		"number garbled": count(func(b []byte) []byte { return bytes.ReplaceAll(b, []byte("0"), []byte("1")) }),
 	} {
 		t.Run(name, func(t *testing.T) {
-			path := laneDir(t)
+			path := testDir(t)
 			if err := os.CopyFS(path, os.DirFS(whole)); err != nil {
 				t.Fatal(err)
 			}
 			damage(t, path)
 			for range 2 {
-				refused(t, path, lane, checkpoint.ErrCorrupt, "put a copy back, or give it up with `bridge checkpoint reset --sink audit`")
+				refused(t, path, testIdentity, checkpoint.ErrCorrupt, "put a copy back, or give it up with `bridge checkpoint reset --sink audit`")
 				if s, err := OpenReadOnly(path); !errors.Is(err, checkpoint.ErrCorrupt) {
 					t.Fatalf("open for reading: %v, %v", s, err)
 				}
@@ -186,7 +186,7 @@ func TestLostLog(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			s, err := Open(path, lane, Options{})
+			s, err := Open(path, testIdentity, Options{})
 			if err != nil {
 				t.Fatalf("what was taken is back: %v", err)
 			}
@@ -205,11 +205,11 @@ func TestLostLogIsNamed(t *testing.T) {
 	logs := logsOf(t, path)
 	discard(t, logs[len(logs)-1])
 	// The first commit is the identity, and fill counts from 1.
-	refused(t, path, lane, checkpoint.ErrCorrupt, fmt.Sprintf("%d were synced", last+1))
+	refused(t, path, testIdentity, checkpoint.ErrCorrupt, fmt.Sprintf("%d were synced", last+1))
 	if err := Reset(path); err != nil {
 		t.Fatal(err)
 	}
-	s, err := Open(path, lane, Options{})
+	s, err := Open(path, testIdentity, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -229,7 +229,7 @@ func TestDamagedAnywhereAfterKill(t *testing.T) {
 	}
 	harmed := map[bool]int{}
 	for range 80 {
-		damaged := laneDir(t)
+		damaged := testDir(t)
 		if err := os.CopyFS(damaged, os.DirFS(path)); err != nil {
 			t.Fatal(err)
 		}
@@ -293,7 +293,7 @@ func harm(t *testing.T, name string) string {
 // readFilled opens a checkpoint and returns the number of its last commit.
 func readFilled(t *testing.T, path string) (last int, err error) {
 	t.Helper()
-	s, err := Open(path, lane, Options{})
+	s, err := Open(path, testIdentity, Options{})
 	if err != nil {
 		return 0, err
 	}
@@ -307,8 +307,8 @@ func readFilled(t *testing.T, path string) (last int, err error) {
 // A process killed in the middle of a commit leaves any part of it in the log: the
 // checkpoint opens, with the commits before.
 func TestKilledInTheMiddleOfACommit(t *testing.T) {
-	path := laneDir(t)
-	s, err := Open(path, lane, Options{})
+	path := testDir(t)
+	s, err := Open(path, testIdentity, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -319,7 +319,7 @@ func TestKilledInTheMiddleOfACommit(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	before := laneDir(t)
+	before := testDir(t)
 	if err := os.CopyFS(before, os.DirFS(path)); err != nil {
 		t.Fatal(err)
 	}
@@ -341,7 +341,7 @@ func TestKilledInTheMiddleOfACommit(t *testing.T) {
 		begin++
 	}
 	for range 60 {
-		crashed := laneDir(t)
+		crashed := testDir(t)
 		if err := os.CopyFS(crashed, os.DirFS(before)); err != nil {
 			t.Fatal(err)
 		}
@@ -349,7 +349,7 @@ func TestKilledInTheMiddleOfACommit(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(crashed, filepath.Base(logs[0])), torn, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		after, err := Open(crashed, lane, Options{})
+		after, err := Open(crashed, testIdentity, Options{})
 		if err != nil {
 			t.Fatalf("%d of %d bytes of the commit: %v", len(torn)-begin, len(log)-begin, err)
 		}
@@ -366,7 +366,7 @@ func TestKilledInTheMiddleOfACommit(t *testing.T) {
 // number of commits is never ahead of the log, so the checkpoint opens.
 func TestPowerFailureAtAnyMoment(t *testing.T) {
 	base := vfs.NewCrashableMem()
-	s, err := open("/x/y", &lane, Options{fs: base})
+	s, err := open("/x/y", &testIdentity, Options{fs: base})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -395,7 +395,7 @@ func TestPowerFailureAtAnyMoment(t *testing.T) {
 		before := committed()
 		after := base.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: random.IntN(101), RNG: random})
 		ahead := committed() + 1
-		crashed, err := open("/x/y", &lane, Options{fs: after})
+		crashed, err := open("/x/y", &testIdentity, Options{fs: after})
 		if err != nil {
 			t.Fatalf("seed %d, after commit %d: %v", seed, before, err)
 		}
@@ -420,7 +420,7 @@ func TestPowerFailureAtAnyMoment(t *testing.T) {
 // The number of commits is nobody's key.
 func TestCommitsAreCountedUnseen(t *testing.T) {
 	path := written(t)
-	s, err := Open(path, lane, Options{})
+	s, err := Open(path, testIdentity, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -79,7 +79,7 @@ func TestDamage(t *testing.T) {
 			if err := Reset(path); err != nil {
 				t.Fatalf("reset of a damaged checkpoint: %v", err)
 			}
-			s, err := Open(path, lane, Options{})
+			s, err := Open(path, testIdentity, Options{})
 			if err != nil {
 				t.Fatalf("after reset: %v", err)
 			}
@@ -109,7 +109,7 @@ func keepOnly(t *testing.T, path, keep string) {
 // readAll opens a checkpoint and reads it twice: damage that one call has found
 // stays found.
 func readAll(path string) error {
-	s, err := Open(path, lane, Options{})
+	s, err := Open(path, testIdentity, Options{})
 	if err != nil {
 		return err
 	}
@@ -155,7 +155,7 @@ func TestGarbledAnywhere(t *testing.T) {
 		if len(was) == 0 {
 			continue
 		}
-		copyOf := laneDir(t)
+		copyOf := testDir(t)
 		if err := os.CopyFS(copyOf, os.DirFS(path)); err != nil {
 			t.Fatal(err)
 		}

@@ -89,7 +89,7 @@ func TestDiskFull(t *testing.T) {
 	const commits = 500 // some memtables full
 	operations := func() int64 {
 		d := newDisk(vfs.NewMem())
-		s, err := open("/x", &lane, Options{fs: d})
+		s, err := open("/x", &testIdentity, Options{fs: d})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -113,7 +113,7 @@ func TestDiskFull(t *testing.T) {
 	for _, point := range points {
 		base := vfs.NewMem()
 		d := newDisk(base)
-		s, err := open("/x", &lane, Options{fs: d})
+		s, err := open("/x", &testIdentity, Options{fs: d})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -142,7 +142,7 @@ func TestDiskFull(t *testing.T) {
 		if err := s.Close(); err != nil {
 			t.Fatalf("close: %v", err)
 		}
-		if s, err = open("/x", &lane, Options{fs: base}); err != nil {
+		if s, err = open("/x", &testIdentity, Options{fs: base}); err != nil {
 			t.Fatalf("full after %d operations, opened again: %v", point, err)
 		}
 		if got := filled(t, s); got != commits {
@@ -159,7 +159,7 @@ func TestDiskFull(t *testing.T) {
 func TestDiskFullOfAWorkingCopy(t *testing.T) {
 	for after := range int64(40) {
 		d := newDisk(vfs.NewMem())
-		s, err := open(filepath.Join(t.TempDir(), "x"), &lane, Options{fs: d, scratch: true}) // Close removes it on the real disk
+		s, err := open(filepath.Join(t.TempDir(), "x"), &testIdentity, Options{fs: d, scratch: true}) // Close removes it on the real disk
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -184,7 +184,7 @@ func TestDiskFullWhileCreating(t *testing.T) {
 	for point := int64(0); ; point++ {
 		d := newDisk(vfs.NewMem())
 		d.left.Store(point)
-		s, err := open("/x/y", &lane, Options{fs: d})
+		s, err := open("/x/y", &testIdentity, Options{fs: d})
 		if err == nil {
 			if err = s.Close(); err == nil {
 				if point < 20 {
@@ -197,7 +197,7 @@ func TestDiskFullWhileCreating(t *testing.T) {
 			t.Fatalf("full after %d operations: %v", point, err)
 		}
 		d.left.Store(plenty)
-		if s, err = open("/x/y", &lane, Options{fs: d}); err != nil {
+		if s, err = open("/x/y", &testIdentity, Options{fs: d}); err != nil {
 			t.Fatalf("full after %d operations, then room again: %v", point, err)
 		}
 		if err := s.Commit(t.Context(), fill(1)); err != nil {
@@ -212,7 +212,7 @@ func TestDiskFullWhileCreating(t *testing.T) {
 // A power failure takes what was not synced. Every commit is.
 func TestPowerFailure(t *testing.T) {
 	base := vfs.NewCrashableMem()
-	s, err := open("/x/y", &lane, Options{fs: base})
+	s, err := open("/x/y", &testIdentity, Options{fs: base})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -224,7 +224,7 @@ func TestPowerFailure(t *testing.T) {
 		if n%50 != 0 && n > 3 {
 			continue
 		}
-		after, err := open("/x/y", &lane, Options{fs: base.CrashClone(vfs.CrashCloneCfg{})})
+		after, err := open("/x/y", &testIdentity, Options{fs: base.CrashClone(vfs.CrashCloneCfg{})})
 		if err != nil {
 			t.Fatalf("after commit %d: %v", n, err)
 		}
@@ -241,7 +241,7 @@ func TestPowerFailure(t *testing.T) {
 // goes on when it can be read again.
 func TestUnreadable(t *testing.T) {
 	d := newDisk(vfs.NewMem())
-	s, err := open("/x", &lane, Options{fs: d})
+	s, err := open("/x", &testIdentity, Options{fs: d})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -279,7 +279,7 @@ func flush(t *testing.T, s *Store) {
 // without a pause until the next commit, which may be hours away.
 func TestIdleFailure(t *testing.T) {
 	d := newDisk(vfs.NewMem())
-	s, err := open("/x", &lane, Options{fs: d})
+	s, err := open("/x", &testIdentity, Options{fs: d})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -305,7 +305,7 @@ func TestIdleFailure(t *testing.T) {
 // operating system refuses, and not a stand-in.
 func TestFileSizeLimit(t *testing.T) {
 	path := t.TempDir()
-	s, err := Open(path, lane, Options{})
+	s, err := Open(path, testIdentity, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

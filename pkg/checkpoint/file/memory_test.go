@@ -10,9 +10,9 @@ import (
 )
 
 // TestMemoryBounded: a checkpoint in memory takes what it holds, and not what was ever written to it: pebble would keep
-// several full logs, about 7 MiB of a lane's heap, for a crash that it does not outlive.
+// several full logs, about 7 MiB of a pipeline's heap, for a crash that it does not outlive.
 func TestMemoryBounded(t *testing.T) {
-	s, err := OpenMem(lane)
+	s, err := OpenMem(testIdentity)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +49,7 @@ func TestMemoryBounded(t *testing.T) {
 
 // TestMemoryFails: without a log, a database that has failed is not opened again as if nothing were missing.
 func TestMemoryFails(t *testing.T) {
-	s, err := OpenMem(lane)
+	s, err := OpenMem(testIdentity)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -40,8 +40,8 @@ func refused(t *testing.T, path string, id event.Identity, want error, says ...s
 	}
 }
 
-// laneDir is a real directory, whatever symbolic links lead to it.
-func laneDir(t *testing.T) string {
+// testDir is a real directory, whatever symbolic links lead to it.
+func testDir(t *testing.T) string {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -53,8 +53,8 @@ func laneDir(t *testing.T) string {
 // written is a checkpoint with commits 0 to 9, closed.
 func written(t *testing.T) string {
 	t.Helper()
-	path := laneDir(t)
-	s, err := Open(path, lane, Options{})
+	path := testDir(t)
+	s, err := Open(path, testIdentity, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func written(t *testing.T) string {
 func TestForeign(t *testing.T) {
 	path := written(t)
 	other := func(change func(*event.Identity)) event.Identity {
-		id := lane
+		id := testIdentity
 		change(&id)
 		return id
 	}
@@ -83,7 +83,7 @@ func TestForeign(t *testing.T) {
 		id   event.Identity
 		says []string
 	}{
-		"cluster": {other(func(id *event.Identity) { id.ClusterUID = "another" }), []string{lane.ClusterUID, "another", "checkpoint reset --sink audit"}},
+		"cluster": {other(func(id *event.Identity) { id.ClusterUID = "another" }), []string{testIdentity.ClusterUID, "another", "checkpoint reset --sink audit"}},
 		"bridge":  {other(func(id *event.Identity) { id.Bridge = "second" }), []string{`"kubebridge"`, `"second"`}},
 		"sink":    {other(func(id *event.Identity) { id.Sink = "live" }), []string{`"audit"`, `"live"`, "checkpoint reset --sink live"}},
 	} {
@@ -107,7 +107,7 @@ func TestForeign(t *testing.T) {
 
 func TestLocked(t *testing.T) {
 	path := written(t)
-	s, err := Open(path, lane, Options{})
+	s, err := Open(path, testIdentity, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,8 +115,8 @@ func TestLocked(t *testing.T) {
 	if err := os.Symlink(path, link); err != nil {
 		t.Fatal(err)
 	}
-	refused(t, path, lane, checkpoint.ErrLocked, "stop the bridge")
-	if s, err := Open(link, lane, Options{}); !errors.Is(err, checkpoint.ErrLocked) {
+	refused(t, path, testIdentity, checkpoint.ErrLocked, "stop the bridge")
+	if s, err := Open(link, testIdentity, Options{}); !errors.Is(err, checkpoint.ErrLocked) {
 		t.Errorf("by another name: %v, %v", s, err)
 	}
 	if _, err := OpenReadOnly(path); !errors.Is(err, checkpoint.ErrLocked) {
@@ -131,7 +131,7 @@ func TestLocked(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if s, err = Open(path, lane, Options{}); err != nil {
+	if s, err = Open(path, testIdentity, Options{}); err != nil {
 		t.Fatalf("once released: %v", err)
 	}
 	defer s.Close()
@@ -141,21 +141,21 @@ func TestLocked(t *testing.T) {
 }
 
 func TestNotACheckpoint(t *testing.T) {
-	dir := filepath.Dir(laneDir(t))
+	dir := filepath.Dir(testDir(t))
 	file := filepath.Join(dir, "file")
 	if err := os.WriteFile(file, []byte("mine"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	refused(t, file, lane, ErrNotCheckpoint, "it is a file", "choose an empty or a new directory")
-	refused(t, dir, lane, ErrNotCheckpoint, `"file"`)
-	refused(t, filepath.Join(file, "below"), lane, syscall.ENOTDIR)
+	refused(t, file, testIdentity, ErrNotCheckpoint, "it is a file", "choose an empty or a new directory")
+	refused(t, dir, testIdentity, ErrNotCheckpoint, `"file"`)
+	refused(t, filepath.Join(file, "below"), testIdentity, syscall.ENOTDIR)
 	if err := Reset(dir); !errors.Is(err, ErrNotCheckpoint) {
 		t.Errorf("reset: %v, want %v", err, ErrNotCheckpoint)
 	}
 	if names, err := os.ReadDir(dir); err != nil || len(names) != 1 {
 		t.Errorf("a foreign directory was written to: %v, %v", names, err)
 	}
-	if s, err := Open("", lane, Options{}); err == nil {
+	if s, err := Open("", testIdentity, Options{}); err == nil {
 		t.Errorf("opened the empty path: %v", s)
 	}
 }
@@ -169,7 +169,7 @@ func TestUnwritable(t *testing.T) {
 		}
 		return nil
 	}))
-	_, err := open("/x", &lane, Options{fs: on})
+	_, err := open("/x", &testIdentity, Options{fs: on})
 	if !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), "checkpoint /x: create directory: mkdir /x: permission denied: let user") {
 		t.Errorf("error %v", err)
 	}
@@ -200,7 +200,7 @@ func TestOtherFormats(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(path, markerName), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		refused(t, path, lane, want.err, "format "+text[len(text)-2:len(text)-1]+", this version reads format 3", want.says)
+		refused(t, path, testIdentity, want.err, "format "+text[len(text)-2:len(text)-1]+", this version reads format 3", want.says)
 	}
 	if err := Reset(path); err != nil {
 		t.Errorf("reset of a checkpoint in an older format: %v", err)
@@ -229,7 +229,7 @@ func TestReset(t *testing.T) {
 	}
 
 	d := newDisk(vfs.Default)
-	other := lane
+	other := testIdentity
 	other.Bridge = "second" // an empty checkpoint is nobody's
 	for point := int64(0); ; point += 5 {
 		d.left.Store(point)
@@ -263,7 +263,7 @@ func TestUnfinished(t *testing.T) {
 	if _, err := OpenReadOnly(path); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("open for reading: %v, want %v", err, fs.ErrNotExist)
 	}
-	s, err := Open(path, lane, Options{})
+	s, err := Open(path, testIdentity, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -286,8 +286,8 @@ func TestReadOnly(t *testing.T) {
 	if got := filled(t, s); got != 9 {
 		t.Errorf("commit %d is there, want 9", got)
 	}
-	if id, err := s.Identity(); id != lane || err != nil {
-		t.Errorf("identity %+v, %v, want %+v", id, err, lane)
+	if id, err := s.Identity(); id != testIdentity || err != nil {
+		t.Errorf("identity %+v, %v, want %+v", id, err, testIdentity)
 	}
 	if err := s.Commit(t.Context(), fill(10)); !errors.Is(err, ErrReadOnly) {
 		t.Errorf("commit: %v, want %v", err, ErrReadOnly)
@@ -325,7 +325,7 @@ func btoi(b bool) int64 {
 }
 
 func TestClosed(t *testing.T) {
-	s, err := OpenMem(lane)
+	s, err := OpenMem(testIdentity)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -368,8 +368,8 @@ func TestHashKey(t *testing.T) {
 	if info, err := os.Stat(name); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("mode %v, %v", info.Mode(), err)
 	}
-	// The key's directory may be the lane's own.
-	s, err := Open(dir, lane, Options{})
+	// The key's directory may be the pipeline's own.
+	s, err := Open(dir, testIdentity, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,7 +31,7 @@ func names(t *testing.T, dir string) (names []string) {
 // loses nothing to another's start.
 func TestScratch(t *testing.T) {
 	if os.Getenv(scratchVariable) != "" {
-		s, err := OpenScratch(lane)
+		s, err := OpenScratch(testIdentity)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -88,11 +88,11 @@ func TestScratch(t *testing.T) {
 		t.Fatal(err)
 	}
 	want(killed, alive, filepath.Base(foreign.path))
-	ours, err := OpenScratch(lane)
+	ours, err := OpenScratch(testIdentity)
 	if err != nil {
 		t.Fatal(err)
 	}
-	second, err := OpenScratch(lane) // of the same process
+	second, err := OpenScratch(testIdentity) // of the same process
 	if err != nil {
 		t.Fatal(err)
 	}

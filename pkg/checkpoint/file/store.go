@@ -1,4 +1,4 @@
-// Package file is the checkpoint store on a local disk: one directory per lane,
+// Package file is the checkpoint store on a local disk: one directory per pipeline,
 // held by one process.
 //
 // A commit is one synced write. A disk that fails (full, read-only, gone) is
@@ -73,7 +73,7 @@ type Store struct {
 
 var _ checkpoint.Store = (*Store)(nil)
 
-// Open opens the checkpoint of a lane, and creates it where path is absent or an
+// Open opens the checkpoint of a pipeline, and creates it where path is absent or an
 // empty directory. The errors wrap [checkpoint.ErrLocked], [checkpoint.ErrForeign],
 // [checkpoint.ErrCorrupt], [checkpoint.ErrNewer], [checkpoint.ErrOlder] or
 // [ErrNotCheckpoint], or are the disk's; each names the path and what to do.

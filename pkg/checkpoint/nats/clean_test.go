@@ -45,7 +45,7 @@ func holds(t *testing.T, s *Store, want map[string]string) {
 
 func (b *bus) messages(t *testing.T) int {
 	t.Helper()
-	stream, err := b.js(t).Stream(t.Context(), "KV_"+BucketName(lane))
+	stream, err := b.js(t).Stream(t.Context(), "KV_"+BucketName(testIdentity))
 	if err != nil {
 		t.Fatal(err)
 	}

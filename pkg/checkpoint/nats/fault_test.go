@@ -40,7 +40,7 @@ func TestClusterBucket(t *testing.T) {
 	t.Cleanup(func() { _ = s.Close() }) // what it could not write is logged
 	leader := func() *bus {
 		for _, b := range nodes {
-			if b.srv.JetStreamIsStreamLeader(server.DEFAULT_GLOBAL_ACCOUNT, "KV_"+BucketName(lane)) {
+			if b.srv.JetStreamIsStreamLeader(server.DEFAULT_GLOBAL_ACCOUNT, "KV_"+BucketName(testIdentity)) {
 				return b
 			}
 		}
@@ -62,7 +62,7 @@ func TestClusterBucket(t *testing.T) {
 	}
 	write()
 	for range 2 {
-		if _, err := s.bucket.nc.Request("$JS.API.STREAM.LEADER.STEPDOWN.KV_"+BucketName(lane), nil, 5*time.Second); err != nil {
+		if _, err := s.bucket.nc.Request("$JS.API.STREAM.LEADER.STEPDOWN.KV_"+BucketName(testIdentity), nil, 5*time.Second); err != nil {
 			t.Fatal(err)
 		}
 		write() // while there may be no leader
@@ -132,7 +132,7 @@ func TestDeniedBucket(t *testing.T) {
 	users := func(deny ...string) []*server.User {
 		return []*server.User{{Username: "bridge", Password: "b", Permissions: &server.Permissions{Publish: &server.SubjectPermission{Deny: deny}}}}
 	}
-	denied := "$KV." + BucketName(lane) + ".p=2Fpods"
+	denied := "$KV." + BucketName(testIdentity) + ".p=2Fpods"
 	b := startBusWith(t, func(o *server.Options) { o.Users = users("$KV.>") })
 	o := options("nats://bridge:b@" + strings.TrimPrefix(b.url(), "nats://"))
 	allow := func(users []*server.User) {
@@ -154,7 +154,7 @@ func TestDeniedBucket(t *testing.T) {
 	}
 	s := New(o)
 	t.Cleanup(func() { _ = s.Close() }) // what it could not write is logged
-	says(s.Load(t.Context()), "$KV."+BucketName(lane))
+	says(s.Load(t.Context()), "$KV."+BucketName(testIdentity))
 	allow(users(denied))
 	within(t, "the checkpoint to load", func() bool { return s.Load(t.Context()) == nil })
 	commit(t, s, kv("e/a", "1"))

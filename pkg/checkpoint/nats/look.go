@@ -19,7 +19,7 @@ import (
 // looks is how often a bucket is read that a running bridge may be writing to.
 const looks = 5
 
-// Look finds the bucket of a lane and returns what it holds, and whose it is. It shuts
+// Look finds the bucket of a pipeline and returns what it holds, and whose it is. It shuts
 // out nobody: what a bridge writes meanwhile may be seen or not. Get and Scan of the
 // store are then to be used, and Close. Of o.Identity the ClusterUID need not be known.
 // The error wraps fs.ErrNotExist when there is no such bucket.
@@ -128,7 +128,7 @@ func (b *bucket) tryEmpty(ctx context.Context) error {
 	return err
 }
 
-// locate completes o with the bucket of a lane whose cluster's UID is not known, and
+// locate completes o with the bucket of a pipeline whose cluster's UID is not known, and
 // with whose it is.
 func locate(ctx context.Context, o Options) (Options, error) {
 	want := o.Identity
@@ -173,7 +173,7 @@ func locate(ctx context.Context, o Options) (Options, error) {
 	return o, fmt.Errorf("there is no checkpoint of bridge %s, cluster %s, sink %s on this NATS: %w", want.Bridge, want.Cluster, want.Sink, fs.ErrNotExist)
 }
 
-// names are the buckets that may be of a lane, by their names.
+// names are the buckets that may be of a pipeline, by their names.
 func (b *bucket) names(ctx context.Context, of event.Identity) ([]string, error) {
 	ctx, cancel := b.bound(ctx)
 	defer cancel()

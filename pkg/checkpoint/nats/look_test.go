@@ -14,7 +14,7 @@ import (
 
 var resetDue = event.KV{Key: checkpoint.ResetKey(), Value: checkpoint.ResetRequested()}
 
-// unknownCluster is what a command line knows of a lane.
+// unknownCluster is what a command line knows of a pipeline.
 func unknownCluster(url string) Options {
 	o := options(url)
 	o.Identity.ClusterUID = ""
@@ -37,7 +37,7 @@ func TestLook(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if id != lane || seen.Name() != BucketName(lane) {
+		if id != testIdentity || seen.Name() != BucketName(testIdentity) {
 			t.Errorf("%s is of %+v", seen.Name(), id)
 		}
 		expect(t, seen, want...)
@@ -62,7 +62,7 @@ func TestLook(t *testing.T) {
 	see(kv("e/a", "2"), kv("e/29", "new"), event.KV{Key: []byte("p/pods")})
 }
 
-// Whose a bucket is stands in it: that of another lane whose name looks alike, or of
+// Whose a bucket is stands in it: that of another pipeline whose name looks alike, or of
 // another cluster, must be neither shown nor reset.
 func TestOthersBucketsAreLeftAlone(t *testing.T) {
 	b := startBus(t)
@@ -96,7 +96,7 @@ func TestOthersBucketsAreLeftAlone(t *testing.T) {
 	twice := options(b.url())
 	twice.Identity.ClusterUID = "rebuilt"
 	mustOpen(t, twice)
-	if err := Reset(t.Context(), unknownCluster(b.url()), false); err == nil || !strings.Contains(err.Error(), BucketName(lane)) || !strings.Contains(err.Error(), BucketName(twice.Identity)) {
+	if err := Reset(t.Context(), unknownCluster(b.url()), false); err == nil || !strings.Contains(err.Error(), BucketName(testIdentity)) || !strings.Contains(err.Error(), BucketName(twice.Identity)) {
 		t.Errorf("two that fit: %v", err)
 	}
 }
@@ -121,7 +121,7 @@ func TestReset(t *testing.T) {
 			running := mustOpen(t, options(b.url()))
 			commit(t, running, kv("e/a", "1"))
 			if c.damage != "" {
-				bucket, err := b.js(t).KeyValue(t.Context(), BucketName(lane))
+				bucket, err := b.js(t).KeyValue(t.Context(), BucketName(testIdentity))
 				if err != nil {
 					t.Fatal(err)
 				}

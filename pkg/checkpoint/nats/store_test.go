@@ -20,7 +20,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-var lane = event.Identity{Bridge: "bridge", Cluster: "test", ClusterUID: "0b5e-uid", Sink: "live"}
+var testIdentity = event.Identity{Bridge: "bridge", Cluster: "test", ClusterUID: "0b5e-uid", Sink: "live"}
 
 func dial(url string) func() (*nats.Conn, error) {
 	return func() (*nats.Conn, error) {
@@ -28,7 +28,7 @@ func dial(url string) func() (*nats.Conn, error) {
 	}
 }
 
-func options(url string) Options { return Options{Connect: dial(url), Identity: lane} }
+func options(url string) Options { return Options{Connect: dial(url), Identity: testIdentity} }
 
 func openStore(o Options) (*Store, error) {
 	s := New(o)
@@ -305,7 +305,7 @@ func TestTornWrite(t *testing.T) {
 	s := mustOpen(t, options(b.url()))
 	commit(t, s, kv("p/pods", "at 1 7"))
 	crash(s)
-	bucket, err := b.js(t).KeyValue(t.Context(), BucketName(lane))
+	bucket, err := b.js(t).KeyValue(t.Context(), BucketName(testIdentity))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -345,9 +345,9 @@ func TestBucketIsOrdinary(t *testing.T) {
 
 func TestRefused(t *testing.T) {
 	other := func(change func(*event.Identity)) Options {
-		id := lane
+		id := testIdentity
 		change(&id)
-		return Options{Identity: id, Bucket: BucketName(lane)}
+		return Options{Identity: id, Bucket: BucketName(testIdentity)}
 	}
 	for _, c := range []struct {
 		name string
@@ -359,21 +359,21 @@ func TestRefused(t *testing.T) {
 		{"cluster", other(func(id *event.Identity) { id.ClusterUID = "else" }), nil, checkpoint.ErrForeign, `"else"`},
 		{"bridge", other(func(id *event.Identity) { id.Bridge = "else" }), nil, checkpoint.ErrForeign, "bridge"},
 		{"sink", other(func(id *event.Identity) { id.Sink = "else" }), nil, checkpoint.ErrForeign, "sink"},
-		{"newer head", Options{Identity: lane}, map[string]string{headToken: `{"version":99}`}, checkpoint.ErrNewer, "99"},
-		{"older head", Options{Identity: lane}, map[string]string{headToken: `{"version":1}`}, checkpoint.ErrOlder, "`bridge checkpoint reset --sink live`"},
-		{"older identity", Options{Identity: lane}, map[string]string{"=21identity": `{"version":1}`}, checkpoint.ErrOlder, "`bridge checkpoint reset --sink live`"},
-		{"newer identity", Options{Identity: lane}, map[string]string{"=21identity": `{"version":99}`}, checkpoint.ErrNewer, "99"},
-		{"head", Options{Identity: lane}, map[string]string{headToken: "x"}, checkpoint.ErrCorrupt, "head"},
-		{"identity", Options{Identity: lane}, map[string]string{"=21identity": "x"}, checkpoint.ErrCorrupt, "identity"},
-		{"key", Options{Identity: lane}, map[string]string{"a=zz": "x"}, checkpoint.ErrCorrupt, "a=zz"},
-		{"part of a write", Options{Identity: lane}, map[string]string{headToken: `{"version":3,"redo":3}`}, checkpoint.ErrCorrupt, "part 1 of 3"},
+		{"newer head", Options{Identity: testIdentity}, map[string]string{headToken: `{"version":99}`}, checkpoint.ErrNewer, "99"},
+		{"older head", Options{Identity: testIdentity}, map[string]string{headToken: `{"version":1}`}, checkpoint.ErrOlder, "`bridge checkpoint reset --sink live`"},
+		{"older identity", Options{Identity: testIdentity}, map[string]string{"=21identity": `{"version":1}`}, checkpoint.ErrOlder, "`bridge checkpoint reset --sink live`"},
+		{"newer identity", Options{Identity: testIdentity}, map[string]string{"=21identity": `{"version":99}`}, checkpoint.ErrNewer, "99"},
+		{"head", Options{Identity: testIdentity}, map[string]string{headToken: "x"}, checkpoint.ErrCorrupt, "head"},
+		{"identity", Options{Identity: testIdentity}, map[string]string{"=21identity": "x"}, checkpoint.ErrCorrupt, "identity"},
+		{"key", Options{Identity: testIdentity}, map[string]string{"a=zz": "x"}, checkpoint.ErrCorrupt, "a=zz"},
+		{"part of a write", Options{Identity: testIdentity}, map[string]string{headToken: `{"version":3,"redo":3}`}, checkpoint.ErrCorrupt, "part 1 of 3"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := startBus(t)
 			s := mustOpen(t, options(b.url()))
 			commit(t, s, kv("e/a", "1"))
 			crash(s)
-			bucket, err := b.js(t).KeyValue(t.Context(), BucketName(lane))
+			bucket, err := b.js(t).KeyValue(t.Context(), BucketName(testIdentity))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -384,14 +384,14 @@ func TestRefused(t *testing.T) {
 			}
 			c.o.Connect = dial(b.url())
 			_, err = openStore(c.o)
-			if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) || !strings.Contains(err.Error(), BucketName(lane)) {
+			if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) || !strings.Contains(err.Error(), BucketName(testIdentity)) {
 				t.Errorf("got %v, want %v naming %s and the bucket", err, c.want, c.text)
 			}
 		})
 	}
 	t.Run("somebody's bucket", func(t *testing.T) {
 		b := startBus(t)
-		bucket, err := b.js(t).CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: BucketName(lane)})
+		bucket, err := b.js(t).CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: BucketName(testIdentity)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -409,7 +409,7 @@ func TestUnusableSettings(t *testing.T) {
 	b := startBus(t)
 	s := mustOpen(t, options(b.url()))
 	commit(t, s, kv("e/a", "1"))
-	name := "KV_" + BucketName(lane)
+	name := "KV_" + BucketName(testIdentity)
 	set := func(age time.Duration) {
 		t.Helper()
 		stream, err := b.js(t).Stream(t.Context(), name)
@@ -464,7 +464,7 @@ func TestBucketLost(t *testing.T) {
 		lose func(t *testing.T, b *bus, saved string)
 	}{
 		{"deleted", func(t *testing.T, b *bus, _ string) {
-			if err := b.js(t).DeleteKeyValue(t.Context(), BucketName(lane)); err != nil {
+			if err := b.js(t).DeleteKeyValue(t.Context(), BucketName(testIdentity)); err != nil {
 				t.Fatal(err)
 			}
 		}},
@@ -517,7 +517,7 @@ func TestResetByNATSTools(t *testing.T) {
 	b := startBus(t)
 	s := mustOpen(t, options(b.url()))
 	commit(t, s, kv("e/a", "1"))
-	bucket, err := b.js(t).KeyValue(t.Context(), BucketName(lane))
+	bucket, err := b.js(t).KeyValue(t.Context(), BucketName(testIdentity))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -535,7 +535,7 @@ func TestPurgedWhileOff(t *testing.T) {
 	s := mustOpen(t, options(b.url()))
 	commit(t, s, kv("e/a", "1"))
 	crash(s)
-	stream, err := b.js(t).Stream(t.Context(), "KV_"+BucketName(lane))
+	stream, err := b.js(t).Stream(t.Context(), "KV_"+BucketName(testIdentity))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,13 +34,13 @@ const (
 	operationDelete = "DEL"
 )
 
-// BucketName is the bucket of a lane: named after bridge, cluster UID and sink.
+// BucketName is the bucket of a pipeline: named after bridge, cluster UID and sink.
 func BucketName(id event.Identity) string {
 	before, after := aroundUID(id)
 	return before + bucketToken(id.ClusterUID) + after
 }
 
-// aroundUID is what a lane's bucket is called before and after the cluster's UID.
+// aroundUID is what a pipeline's bucket is called before and after the cluster's UID.
 func aroundUID(id event.Identity) (before, after string) {
 	return "kubebridge_" + bucketToken(id.Bridge) + "_", "_" + bucketToken(id.Sink)
 }

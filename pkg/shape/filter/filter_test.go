@@ -160,7 +160,7 @@ func TestUses(t *testing.T) {
 	}
 }
 
-// TestConcurrent is many lanes with one filter.
+// TestConcurrent is many pipelines with one filter.
 func TestConcurrent(t *testing.T) {
 	f, err := filter.Compile(`object.metadata.name == name`)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 
 // A disk that fills up in the middle of a line: once there is room the batch must
 // stand in its place, and nothing of the failed attempts behind it, also when the
-// lane made it shorter meanwhile. The kernel's own limit on a file's size stands in
+// pipeline made it shorter meanwhile. The kernel's own limit on a file's size stands in
 // for the disk's end.
 func TestDiskFull(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "events")

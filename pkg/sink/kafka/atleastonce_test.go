@@ -103,7 +103,7 @@ func TestCreatesTopics(t *testing.T) {
 	}
 }
 
-// Two lanes may need one topic at the same moment.
+// Two pipelines may need one topic at the same moment.
 func TestTopicCreatedByAnother(t *testing.T) {
 	b := startBus(t)
 	s := openSink(t, b.config())
@@ -117,7 +117,7 @@ func TestTopicCreatedByAnother(t *testing.T) {
 		t.Errorf("Write: %v", errs)
 	}
 	if p := len(b.PartitionInfos("t")); p != 2 {
-		t.Errorf("the topic has %d partitions, want the 2 of the other lane", p)
+		t.Errorf("the topic has %d partitions, want the 2 of the other pipeline", p)
 	}
 	n.check(t, b.consume(t, "t"), 0)
 }

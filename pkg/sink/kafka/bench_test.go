@@ -14,7 +14,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
-// benchBatch is a batch as a lane makes it of objects of size bytes.
+// benchBatch is a batch as a pipeline makes it of objects of size bytes.
 func benchBatch(records, size int) *event.Batch {
 	b := &event.Batch{}
 	collection := &event.Collection{Resource: "events"}

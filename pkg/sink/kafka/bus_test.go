@@ -271,7 +271,7 @@ func values(msgs []consumed) map[int][]string {
 	return v
 }
 
-// writeAll writes as a lane does, until the batch is taken; it returns the errors
+// writeAll writes as a pipeline does, until the batch is taken; it returns the errors
 // on the way.
 func writeAll(t *testing.T, s *Sink, b *event.Batch) (errs []error) {
 	t.Helper()

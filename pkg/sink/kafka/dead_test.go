@@ -46,7 +46,7 @@ func TestDeadTopicIsMade(t *testing.T) {
 	}
 }
 
-// When an announcement goes to the dead letters, the lane takes an end behind it out of
+// When an announcement goes to the dead letters, the pipeline takes an end behind it out of
 // the batch: what is written of other partitions neither repeats nor is missed.
 func TestRecordsTakenOut(t *testing.T) {
 	b := startBus(t)

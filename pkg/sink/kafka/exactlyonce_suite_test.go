@@ -38,7 +38,7 @@ func newExact(t *testing.T, c Config) *owned {
 	return &owned{NewTransactional(s), s}
 }
 
-// openExact opens as a lane does. The sink is closed when the test ends.
+// openExact opens as a pipeline does. The sink is closed when the test ends.
 func openExact(t *testing.T, c Config) *owned {
 	t.Helper()
 	x := newExact(t, c)

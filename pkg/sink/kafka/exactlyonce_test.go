@@ -29,7 +29,7 @@ func position(n uint64) []event.KV {
 	return []event.KV{{Key: []byte("p/pods"), Value: []byte(fmt.Sprintf("at 1 %d", n))}}
 }
 
-// deliver writes a batch as a lane does: until it is taken, then the store.
+// deliver writes a batch as a pipeline does: until it is taken, then the store.
 func deliver(t *testing.T, x *owned, b *event.Batch) (errs []error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -165,7 +165,7 @@ func TestLostEndThenNoProducer(t *testing.T) {
 	n.checkExactly(t, b.consumeCommitted(t, "t"))
 }
 
-// What is committed is not reported as refused: the lane would take it back.
+// What is committed is not reported as refused: the pipeline would take it back.
 func TestLostEndThenRefused(t *testing.T) {
 	b := startBus(t)
 	x := openExact(t, b.config())
@@ -374,7 +374,7 @@ func TestForeignCheckpoint(t *testing.T) {
 	}
 }
 
-// What was acknowledged is gone: the lane is told to declare a reset, and can.
+// What was acknowledged is gone: the pipeline is told to declare a reset, and can.
 func TestCheckpointTopicMadeAnew(t *testing.T) {
 	b := startBus(t)
 	x := openExact(t, b.config())

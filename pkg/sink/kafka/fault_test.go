@@ -203,14 +203,14 @@ func TestFailureStopsPartition(t *testing.T) {
 	fault.Remove()
 	writeAll(t, s, batch)
 	n.check(t, b.consume(t, "t"), 0)
-	if _, err := s.Write(t.Context(), batch); err != nil { // the commit failed, the lane asks again
+	if _, err := s.Write(t.Context(), batch); err != nil { // the commit failed, the pipeline asks again
 		t.Errorf("Write of a batch that is durable: %v", err)
 	}
 	n.check(t, b.consume(t, "t"), 0)
 }
 
 // When one partition has failed, the others end what they have under way and no
-// more: the lane learns of the failure at once.
+// more: the pipeline learns of the failure at once.
 func TestFailureStopsOthers(t *testing.T) {
 	const each = 100
 	b := startBus(t)
@@ -251,7 +251,7 @@ func TestFailureStopsOthers(t *testing.T) {
 	}
 }
 
-// A broker that never answers must not hold a lane for ever, and its error must
+// A broker that never answers must not hold a pipeline for ever, and its error must
 // not look like the end of the caller's context.
 func TestBrokerSilent(t *testing.T) {
 	b := startBus(t)
@@ -272,7 +272,7 @@ func TestBrokerSilent(t *testing.T) {
 	n.check(t, b.consume(t, "t"), 0)
 }
 
-// When the lane is told to stop, no request of it stays under way.
+// When the pipeline is told to stop, no request of it stays under way.
 func TestCanceledWriteLeavesNoConnection(t *testing.T) {
 	b := startBus(t)
 	s := openSink(t, b.config())
@@ -301,7 +301,7 @@ func TestCanceledWriteLeavesNoConnection(t *testing.T) {
 	n.check(t, b.consume(t, "t"), len(batch.Records))
 }
 
-// A slow broker holds the lane back. What is under way stays bounded, in requests
+// A slow broker holds the pipeline back. What is under way stays bounded, in requests
 // per partition, in requests and in bytes.
 func TestSlowBroker(t *testing.T) {
 	const partitions = 40

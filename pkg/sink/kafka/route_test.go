@@ -37,13 +37,13 @@ func TestRouteRefused(t *testing.T) {
 	batch := mix()
 	_, err := s.Write(t.Context(), batch)
 	e := wantRouteError(t, err, "closed", "WRITE")
-	for range 2 { // the lane may also just try again
+	for range 2 { // the pipeline may also just try again
 		_, err = s.Write(t.Context(), batch)
 		if again := wantRouteError(t, err, "closed"); again.Index != e.Index {
 			t.Errorf("the route is refused from record %d on, and then %d", e.Index, again.Index)
 		}
 	}
-	var later []event.Record // what the lane takes out, and brings again
+	var later []event.Record // what the pipeline takes out, and brings again
 	batch.Records, later = split(batch.Records, e)
 	if errs := writeAll(t, s, batch); errs != nil {
 		t.Errorf("Write without the refused route: %v", errs)
@@ -57,7 +57,7 @@ func TestRouteRefused(t *testing.T) {
 	open.check(t, b.consume(t, "open"), 0)
 }
 
-// split is what a lane does about a refusal.
+// split is what a pipeline does about a refusal.
 func split(records []event.Record, e *sink.RouteError) (stay, leave []event.Record) {
 	for i, r := range records {
 		if i >= e.Index && r.Route == e.Route {

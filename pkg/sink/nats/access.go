@@ -106,7 +106,7 @@ func (c Config) StreamDefinition(id event.Identity) ([]byte, error) {
 	return json.MarshalIndent(stream, "", "  ")
 }
 
-// definition is the stream as the sink creates it. With an owner it is the lane's
+// definition is the stream as the sink creates it. With an owner it is the pipeline's
 // alone.
 func (c Config) definition(id event.Identity, subjects []string, owner map[string]string) jetstream.StreamConfig {
 	maxBytes := c.Stream.MaxBytes
@@ -142,7 +142,7 @@ func (c Config) subjects(id event.Identity) []string {
 	return subjects
 }
 
-// inboxPrefix begins the subjects of answers. It is the lane's own: who may subscribe
+// inboxPrefix begins the subjects of answers. It is the pipeline's own: who may subscribe
 // to it sees no answers to others.
 func inboxPrefix(id event.Identity) string {
 	return "_INBOX.kubebridge." + event.EscapeToken(id.Bridge) + "." + event.EscapeToken(id.Sink)

@@ -12,7 +12,7 @@ import (
 // What the sink itself does for a batch: everything but the client's part.
 func BenchmarkChunk(b *testing.B) {
 	bus := startBus(b, nil)
-	s, err := New(Options{Config: Config{URL: bus.url()}, Identity: lane, Logger: zap.NewNop()})
+	s, err := New(Options{Config: Config{URL: bus.url()}, Identity: testIdentity, Logger: zap.NewNop()})
 	if err != nil {
 		b.Fatal(err)
 	}

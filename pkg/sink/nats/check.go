@@ -63,7 +63,7 @@ func Check(ctx context.Context, o Options, also ...string) (weak []string, err e
 type checker struct {
 	*link
 	subjects []string                    // that the stream takes
-	alone    bool                        // the stream is the lane's alone
+	alone    bool                        // the stream is the pipeline's alone
 	choose   func(context.Context) error // finds the stream's name; may be nil
 	accept   func(*jetstream.StreamInfo) error
 }

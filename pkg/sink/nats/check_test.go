@@ -12,7 +12,7 @@ import (
 // of each line.
 func checked(t *testing.T, c Config, weak, bad []string, also ...string) {
 	t.Helper()
-	warnings, err := Check(t.Context(), Options{Config: c, Identity: lane}, also...)
+	warnings, err := Check(t.Context(), Options{Config: c, Identity: testIdentity}, also...)
 	var errs []string
 	if err != nil {
 		errs = strings.Split(err.Error(), "\n")
@@ -58,8 +58,8 @@ func TestCheckStream(t *testing.T) {
 			[]string{"num_replicas is 1, want 3", "max_bytes is -1, want 5"},
 			none,
 		},
-		"another lane's": {&stream, func(c *jetstream.StreamConfig) {
-			c.Metadata = owner(lane, nil, 0)
+		"another pipeline's": {&stream, func(c *jetstream.StreamConfig) {
+			c.Metadata = owner(testIdentity, nil, 0)
 			c.Metadata[metaClusterUID] = "other"
 		}, Config{}, none, []string{`another bridge, cluster or sink|"other"|"uid-1"`}},
 		"subjects, not to be changed": {
@@ -68,8 +68,8 @@ func TestCheckStream(t *testing.T) {
 			none,
 			[]string{"set its subjects to"},
 		},
-		"shared, but a lane's alone": {
-			&stream, func(c *jetstream.StreamConfig) { c.Metadata = owner(lane, nil, 0) },
+		"shared, but a pipeline's alone": {
+			&stream, func(c *jetstream.StreamConfig) { c.Metadata = owner(testIdentity, nil, 0) },
 			Config{Delivery: atLeastOnce},
 			none,
 			[]string{`belongs to bridge "bridge"`},
@@ -104,7 +104,7 @@ func TestCheckStream(t *testing.T) {
 func TestCheckFencesNobody(t *testing.T) {
 	b := startBus(t, nil)
 	c := Config{URL: b.url()}
-	s, err := New(Options{Config: c, Identity: lane})
+	s, err := New(Options{Config: c, Identity: testIdentity})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -54,7 +54,7 @@ type Embedded struct {
 	Leaf      *Leaf      `yaml:"leaf"`      // nil: it stands alone
 }
 
-// Stream is the JetStream stream: the lane's alone (exactly-once), or one that others
+// Stream is the JetStream stream: the pipeline's alone (exactly-once), or one that others
 // write to as well (at-least-once).
 type Stream struct {
 	Name     string        `yaml:"name"`     // default K8S_<cluster>, or for at-least-once the one that takes the subject
@@ -219,14 +219,14 @@ func (c Config) checkDeadLetter() error {
 	return nil
 }
 
-// deadRoot is what the subjects of a lane's dead letters begin with.
+// deadRoot is what the subjects of a pipeline's dead letters begin with.
 func (c Config) deadRoot(id event.Identity) string {
 	return event.Identity{
 		Bridge: event.EscapeToken(id.Bridge), Cluster: event.EscapeToken(id.Cluster), Sink: event.EscapeToken(id.Sink),
 	}.Expand(c.DeadLetter.Subject)
 }
 
-// DeadSubject is the template of the subjects of a lane's dead letters, "" for
+// DeadSubject is the template of the subjects of a pipeline's dead letters, "" for
 // none.
 func (c Config) DeadSubject(id event.Identity) string {
 	if c.DeadLetter == nil {

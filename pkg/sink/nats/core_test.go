@@ -22,7 +22,7 @@ func newCore(t *testing.T, c Config) (*Core, *observer.ObservedLogs) {
 	t.Helper()
 	c.Delivery = atMostOnce
 	core, logs := observer.New(zap.InfoLevel)
-	s, err := New(Options{Config: c, Identity: lane, Logger: zap.New(core)})
+	s, err := New(Options{Config: c, Identity: testIdentity, Logger: zap.New(core)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func TestCoreDelivers(t *testing.T) {
 	}
 }
 
-// An outage must neither hold the lane for ever nor go unnoticed.
+// An outage must neither hold the pipeline for ever nor go unnoticed.
 func TestCoreOutage(t *testing.T) {
 	b := startBus(t, nil)
 	s, logs := newCore(t, Config{URL: b.url()})

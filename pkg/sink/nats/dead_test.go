@@ -17,7 +17,7 @@ const (
 	deadSubject = deadRoot + ".core.pods.default.web"
 )
 
-// Dead letters are on the lane's own stream, so a checkpoint that trails it learns of
+// Dead letters are on the pipeline's own stream, so a checkpoint that trails it learns of
 // them; also on a stream that was made before there were any.
 func TestDeadLettersAreInTheStream(t *testing.T) {
 	b := startBus(t, nil)
@@ -64,7 +64,7 @@ func TestSharedStreamLacksDeadLetters(t *testing.T) {
 	}
 }
 
-// A lane that waits for a stream to take a larger message goes on when it does.
+// A pipeline that waits for a stream to take a larger message goes on when it does.
 func TestStreamTakesMoreAgain(t *testing.T) {
 	for _, delivery := range []string{exactlyOnce, atLeastOnce} {
 		t.Run(delivery, func(t *testing.T) {
@@ -74,7 +74,7 @@ func TestStreamTakesMoreAgain(t *testing.T) {
 			if _, err := js.CreateStream(t.Context(), limited); err != nil {
 				t.Fatal(err)
 			}
-			s := newAny(t, lane, Config{URL: b.url(), Delivery: delivery})
+			s := newAny(t, testIdentity, Config{URL: b.url(), Delivery: delivery})
 			mustOpen(t, s, nil)
 			batch := records(1, 3)
 			batch.Records[1].Value = []byte(strings.Repeat("x", 3000))

@@ -25,7 +25,7 @@ func TestDriftIsSaid(t *testing.T) {
 	}
 	core, logs := observer.New(zap.WarnLevel)
 	c := Config{URL: b.url(), Delivery: atLeastOnce, Stream: Stream{Replicas: 3, MaxAge: 2 * time.Hour, MaxBytes: 1 << 30}}
-	s, err := New(Options{Config: c, Identity: lane, Logger: zap.New(core)})
+	s, err := New(Options{Config: c, Identity: testIdentity, Logger: zap.New(core)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ const (
 	// embeddedSync is how often the embedded server syncs to disk. What it has
 	// acknowledged survives the end of the process at any time, but the last
 	// seconds may be lost when the machine itself dies; the sink notices, and the
-	// lane declares a reset.
+	// pipeline declares a reset.
 	embeddedSync  = 5 * time.Second
 	embeddedReady = 30 * time.Second
 	tlsTimeout    = 5.0 // seconds, for a client's handshake

@@ -49,7 +49,7 @@ func mustWrite(t *testing.T, s sink.Sink, b *event.Batch) []byte {
 	return mark
 }
 
-// retry writes as a lane does, while the error is one to be tried again.
+// retry writes as a pipeline does, while the error is one to be tried again.
 func retry(t *testing.T, s sink.Sink, b *event.Batch) ([]byte, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -153,7 +153,7 @@ func TestDeniedPublish(t *testing.T) {
 	admin := nats.UserInfo("admin", "a")
 	wantValues(t, b.read(t, admin), "1/0 1/1 2/0")
 
-	// The lane takes the route's records out, and those behind go on.
+	// The pipeline takes the route's records out, and those behind go on.
 	rest := records(2, 3)
 	rest.Records = slices.Delete(rest.Records, 1, 2)
 	mustWrite(t, s, rest)
@@ -222,7 +222,7 @@ func TestWrongCredentials(t *testing.T) {
 			if _, err = s.Write(t.Context(), records(2, 1)); err != nil && strings.Contains(err.Error(), "Authorization Violation") {
 				break
 			}
-			time.Sleep(10 * time.Millisecond) // as a lane pauses
+			time.Sleep(10 * time.Millisecond) // as a pipeline pauses
 		}
 		wantPlain(t, err, "Authorization Violation")
 		restart("right")
@@ -238,7 +238,7 @@ func TestNoJetStream(t *testing.T) {
 	wantPlain(t, newSink(t, Config{URL: b.url()}).Open(t.Context(), nil), "JetStream", streamName)
 }
 
-// A full stream that refuses new messages holds the lane back until there is room.
+// A full stream that refuses new messages holds the pipeline back until there is room.
 func TestStreamFull(t *testing.T) {
 	b := startBus(t, nil)
 	s := newSink(t, Config{URL: b.url()})

@@ -18,7 +18,7 @@ func padded(seq uint64, n, bytes int) *event.Batch {
 	return b
 }
 
-// The server's disk is full, or the stream is and refuses what is new: the lane is held
+// The server's disk is full, or the stream is and refuses what is new: the pipeline is held
 // back and told why, and nothing is missing, repeated or out of order once there is room.
 func TestNoRoom(t *testing.T) {
 	t.Parallel()
@@ -59,7 +59,7 @@ func TestNoRoom(t *testing.T) {
 				t.Parallel()
 				b := startBus(t, c.change)
 				js := b.client(t)
-				s := newAny(t, lane, Config{URL: b.url(), Delivery: delivery})
+				s := newAny(t, testIdentity, Config{URL: b.url(), Delivery: delivery})
 				mustOpen(t, s, nil)
 				c.limit(t, js)
 				var all []*event.Batch

@@ -19,7 +19,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink/sinktest"
 )
 
-var lane = event.Identity{Bridge: "bridge", Cluster: "test", ClusterUID: "uid-1", Sink: "live"}
+var testIdentity = event.Identity{Bridge: "bridge", Cluster: "test", ClusterUID: "uid-1", Sink: "live"}
 
 const (
 	streamName = "K8S_test"
@@ -69,7 +69,7 @@ func (b *bus) stop() {
 
 func (b *bus) url() string { return fmt.Sprintf("nats://127.0.0.1:%d", b.opts.Port) }
 
-// deleteStream deletes the lane's stream, once per bus: a second time the server may
+// deleteStream deletes the pipeline's stream, once per bus: a second time the server may
 // still be at the files of the first. Another stream keeps their directory.
 func (b *bus) deleteStream(t *testing.T) {
 	t.Helper()
@@ -163,7 +163,7 @@ func read(t *testing.T, js jetstream.JetStream) []sinktest.Message {
 
 func newSink(t *testing.T, c Config) *Sink {
 	t.Helper()
-	return newSinkOf(t, lane, c)
+	return newSinkOf(t, testIdentity, c)
 }
 
 func newSinkOf(t *testing.T, id event.Identity, c Config) *Sink {

@@ -41,7 +41,7 @@ func TestServerPaused(t *testing.T) {
 		t.Run(delivery, func(t *testing.T) {
 			t.Parallel()
 			p := startProcess(t)
-			s := newAny(t, lane, Config{URL: p.bus.url(), Delivery: delivery})
+			s := newAny(t, testIdentity, Config{URL: p.bus.url(), Delivery: delivery})
 			mustOpen(t, s, nil)
 			batch := func(seq uint64) *event.Batch { return spread(seq, 300, 50) }
 			all := []*event.Batch{batch(1), batch(2)}

@@ -108,7 +108,7 @@ func TestServerKilled(t *testing.T) {
 		t.Run(delivery, func(t *testing.T) {
 			t.Parallel()
 			p := startProcess(t)
-			s := newAny(t, lane, Config{URL: p.bus.url(), Delivery: delivery})
+			s := newAny(t, testIdentity, Config{URL: p.bus.url(), Delivery: delivery})
 			mustOpen(t, s, nil)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
@@ -143,7 +143,7 @@ func TestServerKilled(t *testing.T) {
 	}
 }
 
-// writeAll writes batches as a lane does, until ctx ends.
+// writeAll writes batches as a pipeline does, until ctx ends.
 func writeAll(ctx context.Context, s sink.Sink, acked *atomic.Uint64) error {
 	for seq := uint64(1); ; seq++ {
 		if err := writeUntilDone(ctx, s, spread(seq, 300, 50)); err != nil {

@@ -125,7 +125,7 @@ func TestFlappingConnection(t *testing.T) {
 			b := startBus(t, nil)
 			p := startProxy(t, strings.TrimPrefix(b.url(), "nats://"))
 			sub := listen(t, b)
-			s := newAny(t, lane, Config{URL: "nats://" + p.Addr().String(), Delivery: delivery})
+			s := newAny(t, testIdentity, Config{URL: "nats://" + p.Addr().String(), Delivery: delivery})
 			mustOpen(t, s, nil)
 			var all []*event.Batch
 			for seq := range uint64(6) {

@@ -43,7 +43,7 @@ func TestReader(t *testing.T) {
 		}
 	}
 	r, err := NewReader(t.Context(), ReaderOptions{
-		Config: Config{URL: b.url()}, Identity: lane,
+		Config: Config{URL: b.url()}, Identity: testIdentity,
 		Subjects: []string{"k8s.test.core.pods.*.*"}, Collections: []string{"k8s.test.core.pods._collection.*"},
 	})
 	if err != nil {
@@ -87,7 +87,7 @@ func TestReader(t *testing.T) {
 func TestReaderOfNothing(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "mistyped")
 	c := Config{Embedded: &Embedded{Dir: dir, Listen: "127.0.0.1:0"}}
-	if r, err := NewReader(t.Context(), ReaderOptions{Config: c, Identity: lane, Subjects: []string{">"}}); err == nil || !strings.Contains(err.Error(), "no bridge has written to "+dir) {
+	if r, err := NewReader(t.Context(), ReaderOptions{Config: c, Identity: testIdentity, Subjects: []string{">"}}); err == nil || !strings.Contains(err.Error(), "no bridge has written to "+dir) {
 		t.Errorf("%v, %v", r, err)
 	}
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
@@ -102,7 +102,7 @@ func TestReaderBesideEmbedded(t *testing.T) {
 	listen := strings.TrimPrefix(b.url(), "nats://")
 	b.stop()
 	c := Config{Embedded: &Embedded{Dir: t.TempDir(), Listen: listen}}
-	running := newSinkOf(t, lane, c)
+	running := newSinkOf(t, testIdentity, c)
 	if err := running.Open(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +114,7 @@ func TestReaderBesideEmbedded(t *testing.T) {
 			}
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-		r, err := NewReader(ctx, ReaderOptions{Config: c, Identity: lane, Subjects: []string{">"}})
+		r, err := NewReader(ctx, ReaderOptions{Config: c, Identity: testIdentity, Subjects: []string{">"}})
 		if err != nil {
 			t.Fatalf("%s: %v", when, err)
 		}

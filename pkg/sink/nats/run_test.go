@@ -17,7 +17,7 @@ import (
 func (b *bus) withoutRuns(t *testing.T) Config {
 	t.Helper()
 	c := Config{URL: b.url(), Stream: Stream{Create: new(false)}}
-	definition, err := c.StreamDefinition(lane)
+	definition, err := c.StreamDefinition(testIdentity)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -115,7 +115,7 @@ func heals(t *testing.T, b *bus, s *Sink, change func(*server.Options), repair f
 	for range 8 { // as often as it tries to connect again
 		_, err = s.Write(t.Context(), records(2, 1))
 		wantPlain(t, err)
-		time.Sleep(100 * time.Millisecond) // as a lane pauses
+		time.Sleep(100 * time.Millisecond) // as a pipeline pauses
 	}
 	repair()
 	if _, err := retry(t, s, records(2, 1)); err != nil {
@@ -174,7 +174,7 @@ func TestTLS(t *testing.T) {
 		plain := startBus(t, nil)
 		wantRefused(t, newSink(t, Config{URL: strings.Replace(plain.url(), "nats://", "tls://", 1), TLS: good}).Open(t.Context(), nil), "offers no TLS")
 	})
-	_, err := New(Options{Config: Config{URL: url, TLS: TLS{CA: path("c.key")}}, Identity: lane})
+	_, err := New(Options{Config: Config{URL: url, TLS: TLS{CA: path("c.key")}}, Identity: testIdentity})
 	if err == nil || !strings.Contains(err.Error(), "tls.ca") {
 		t.Errorf("a key for an authority: %v", err)
 	}
@@ -213,7 +213,7 @@ func TestNKey(t *testing.T) {
 	heals(t, b, s, func(o *server.Options) { o.Nkeys = []*server.NkeyUser{{Nkey: next}} }, func() { write(t, file, nextSeed) })
 
 	write(t, file, []byte("not a seed"))
-	if _, err := New(Options{Config: Config{URL: b.url(), Auth: Auth{NKey: file}}, Identity: lane}); err == nil || strings.Contains(err.Error(), "not a seed") {
+	if _, err := New(Options{Config: Config{URL: b.url(), Auth: Auth{NKey: file}}, Identity: testIdentity}); err == nil || strings.Contains(err.Error(), "not a seed") {
 		t.Errorf("a file without a seed: %v", err)
 	}
 }
@@ -367,7 +367,7 @@ func TestEmbeddedTLS(t *testing.T) {
 	nc.Close()
 }
 
-// A full embedded server holds the lane back; it does not drop what subscribers have
+// A full embedded server holds the pipeline back; it does not drop what subscribers have
 // not read.
 func TestEmbeddedLimit(t *testing.T) {
 	c := embedded(t.TempDir())

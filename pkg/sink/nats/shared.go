@@ -54,7 +54,7 @@ type Shared struct {
 	// above committed and up to opened.
 	committed, opened uint64
 	look              bool   // whether the stream must be looked up before anything is sent
-	lost              string // what the stream lost: the lane hears of it at the next Write
+	lost              string // what the stream lost: the pipeline hears of it at the next Write
 	attempt           uint64
 
 	seq     uint64
@@ -91,7 +91,7 @@ func (s *Shared) Open(ctx context.Context, recorded []byte) error {
 	return nil
 }
 
-// find looks for the stream that takes the lane's subjects, and creates it when there
+// find looks for the stream that takes the pipeline's subjects, and creates it when there
 // is none.
 func (s *Shared) find(ctx context.Context) (found stream, err error) {
 	if err := s.choose(ctx); err != nil {
@@ -132,7 +132,7 @@ func (s *Shared) choose(ctx context.Context) error {
 	return nil
 }
 
-// accept refuses a stream that is a lane's alone, or does not take the subjects.
+// accept refuses a stream that is a pipeline's alone, or does not take the subjects.
 func (s *Shared) accept(c jetstream.StreamConfig) error {
 	if owner := c.Metadata[metaBridge]; owner != "" {
 		return s.refuse(fmt.Errorf("it belongs to bridge %q (cluster %s, sink %q) alone, which this one would shut out",
@@ -188,7 +188,7 @@ func (s *Shared) Write(ctx context.Context, b *event.Batch) ([]byte, error) {
 }
 
 // ready looks the stream up where something said that it is not what it was, and
-// tells the lane what it lost.
+// tells the pipeline what it lost.
 func (s *Shared) ready(ctx context.Context) error {
 	if s.look {
 		created, last := s.stream.created, s.last
@@ -428,6 +428,6 @@ func (r *round) end() error {
 	if index < 0 {
 		return nil
 	}
-	clear(r.acked[index:]) // the lane may take records out
+	clear(r.acked[index:]) // the pipeline may take records out
 	return &sink.RouteError{Index: index, Route: r.records[index].Route, Err: r.cause}
 }

@@ -20,7 +20,7 @@ import (
 func newShared(t *testing.T, c Config) *Shared {
 	t.Helper()
 	c.Delivery = atLeastOnce
-	return newAny(t, lane, c).(*Shared)
+	return newAny(t, testIdentity, c).(*Shared)
 }
 
 func TestSharedSuite(t *testing.T) {
@@ -123,7 +123,7 @@ func TestSharedRepeatsAreKnown(t *testing.T) {
 	mustOpen(t, s, nil)
 	mark := mustWrite(t, s, records(1, 1))
 	mustWrite(t, s, batch(2))
-	mustWrite(t, s, batch(2)) // the lane asks again: nothing new
+	mustWrite(t, s, batch(2)) // the pipeline asks again: nothing new
 	mustWrite(t, s, records(3, 1))
 	next := newShared(t, Config{URL: b.url()})
 	mustOpen(t, next, mark)
@@ -134,7 +134,7 @@ func TestSharedRepeatsAreKnown(t *testing.T) {
 }
 
 // The server drops no message because another one came from the same event: the
-// consumers of the second would miss it, and the lane would count it as published.
+// consumers of the second would miss it, and the pipeline would count it as published.
 // Whether the first was committed or is in doubt makes no difference.
 func TestSharedDropsNoOtherMessage(t *testing.T) {
 	const elsewhere = "k8s.test.core.pods.other.web"
@@ -372,7 +372,7 @@ func TestSharedRefusedStreams(t *testing.T) {
 		{"full subjects refuse", jetstream.StreamConfig{
 			Subjects: subjects, Discard: jetstream.DiscardNew, DiscardNewPerSubject: true, MaxMsgsPerSubject: 1,
 		}, []string{"discard_new_per_subject"}},
-		{"a lane's own", jetstream.StreamConfig{Subjects: subjects, Metadata: map[string]string{metaBridge: "b2"}}, []string{`"b2"`, "shut out"}},
+		{"a pipeline's own", jetstream.StreamConfig{Subjects: subjects, Metadata: map[string]string{metaBridge: "b2"}}, []string{`"b2"`, "shut out"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := startBus(t, nil)
@@ -385,7 +385,7 @@ func TestSharedRefusedStreams(t *testing.T) {
 	}
 }
 
-// One route that is denied is named, and the lane goes on without it.
+// One route that is denied is named, and the pipeline goes on without it.
 func TestSharedDeniedRoute(t *testing.T) {
 	const denied = "k8s.test.core.secrets.default.token"
 	b := startBus(t, func(o *server.Options) {
@@ -410,7 +410,7 @@ func TestSharedDeniedRoute(t *testing.T) {
 	}
 }
 
-// A stream that is full, or takes less than it did, holds the lane back or asks for a
+// A stream that is full, or takes less than it did, holds the pipeline back or asks for a
 // smaller record; it never loses one.
 func TestSharedStreamTakesLess(t *testing.T) {
 	b := startBus(t, nil)

@@ -1,8 +1,8 @@
 // Package nats writes batches to NATS: exactly once to a JetStream stream of the
-// lane's own ([Sink]), at least once to a stream shared with others ([Shared]), or at
+// pipeline's own ([Sink]), at least once to a stream shared with others ([Shared]), or at
 // most once without JetStream ([Core]). Order per subject is kept in each.
 //
-// Of exactly once: a lane has a stream of its own. Records are published in runs (what
+// Of exactly once: a pipeline has a stream of its own. Records are published in runs (what
 // NATS 2.14 calls a fast batch that fails at a gap): the server stores a message only if
 // the stream has reached the sequence that the sink expects, and only if the message
 // before it in the run was stored. An older server, or a stream that is not allowed
@@ -62,7 +62,7 @@ type Sink struct {
 	msgs         []*nats.Msg // of the last chunk, and more
 
 	fenced error  // final
-	lost   string // what the stream lost; a new term must be begun before the lane hears of it
+	lost   string // what the stream lost; a new term must be begun before the pipeline hears of it
 	hole   bool   // it lost something between others, which cannot be back
 	progress
 }
@@ -116,7 +116,7 @@ func termSubject(id event.Identity) string {
 }
 
 // Open starts the embedded server if there is one, connects, finds or creates the
-// stream, checks that it belongs to this lane, and begins a term.
+// stream, checks that it belongs to this pipeline, and begins a term.
 func (s *Sink) Open(ctx context.Context, recorded []byte) error {
 	s.disconnect()
 	s.lost, s.hole = "", false

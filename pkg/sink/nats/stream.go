@@ -24,7 +24,7 @@ const (
 	metaClusterUID = "kubebridge.cluster-uid"
 	metaSink       = "kubebridge.sink"
 	// metaAfter is the last sequence that the stream had given away when it was
-	// adopted: the lane's records follow it. Missing means 0.
+	// adopted: the pipeline's records follow it. Missing means 0.
 	metaAfter = "kubebridge.after"
 )
 
@@ -62,7 +62,7 @@ func describe(handle jetstream.Stream) stream {
 }
 
 // find looks the stream up; it creates a missing one, adopts one that is empty
-// and nobody's, and refuses one that is not this lane's.
+// and nobody's, and refuses one that is not this pipeline's.
 func (s *Sink) find(ctx context.Context) (found stream, err error) {
 	handle, err := s.lookUp(ctx)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -138,7 +138,7 @@ func (l *link) lookUp(ctx context.Context) (handle jetstream.Stream, err error) 
 	return handle, nil
 }
 
-// create makes the stream. With an owner it is the lane's alone.
+// create makes the stream. With an owner it is the pipeline's alone.
 func (l *link) create(ctx context.Context, subjects []string, owner map[string]string) (stream, error) {
 	if err := l.mayCreate(subjects, owner != nil); err != nil {
 		return stream{}, err
@@ -177,7 +177,7 @@ func (l *link) change(ctx context.Context, verb string, config jetstream.StreamC
 	return describe(handle), nil
 }
 
-// checkOwner reports whether the metadata name this lane, and refuses those that
+// checkOwner reports whether the metadata name this pipeline, and refuses those that
 // name another.
 func (s *Sink) checkOwner(meta map[string]string) (owned bool, err error) {
 	for name, mine := range owner(s.id, nil, 0) {

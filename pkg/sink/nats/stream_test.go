@@ -13,7 +13,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
-// wantReset checks that the loss is told once, and that the lane may then go on.
+// wantReset checks that the loss is told once, and that the pipeline may then go on.
 func wantReset(t *testing.T, err error, parts ...string) {
 	t.Helper()
 	if !errors.Is(err, sink.ErrReset) {
@@ -83,7 +83,7 @@ func TestStreamMayNotBeCreated(t *testing.T) {
 	wantValues(t, b.read(t), "2/0")
 }
 
-// Another bridge made the stream anew: its lane lives on, the old one must not
+// Another bridge made the stream anew: its pipeline lives on, the old one must not
 // take the stream back.
 func TestStreamRecreatedByAnother(t *testing.T) {
 	b := startBus(t, nil)
@@ -301,7 +301,7 @@ func TestManyOpenAtOnce(t *testing.T) {
 	for i := range sinks {
 		sinks[i] = newSink(t, Config{URL: b.url()})
 		wg.Go(func() {
-			for range 20 { // a lane opens again after an error
+			for range 20 { // a pipeline opens again after an error
 				err := sinks[i].Open(t.Context(), nil)
 				if open[i] = err == nil; open[i] {
 					return
@@ -337,7 +337,7 @@ func TestManyOpenAtOnce(t *testing.T) {
 	wantValues(t, b.read(t), "2/0 2/1 2/2")
 }
 
-// Somebody else publishes on the lane's subjects: the lane must neither lose its
+// Somebody else publishes on the pipeline's subjects: the pipeline must neither lose its
 // place nor go on as if nothing had happened.
 func TestForeignMessage(t *testing.T) {
 	b := startBus(t, nil)

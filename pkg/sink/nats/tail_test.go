@@ -81,7 +81,7 @@ func TestTailResets(t *testing.T) {
 	})
 }
 
-// A lane that folds in must be able to stop at its own error.
+// A pipeline that folds in must be able to stop at its own error.
 func TestTailReturnsTheCallersError(t *testing.T) {
 	b := startBus(t, nil)
 	s := newSink(t, Config{URL: b.url()})

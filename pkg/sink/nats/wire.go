@@ -70,7 +70,7 @@ func fill(m *nats.Msg, r *event.Record) {
 }
 
 // encode makes m, which has empty headers, the message of a record on a stream of the
-// lane's own; the expected sequence is added when it is sent.
+// pipeline's own; the expected sequence is added when it is sent.
 func encode(m *nats.Msg, r *event.Record, term string) {
 	fill(m, r)
 	m.Header[headerTerm] = []string{term}

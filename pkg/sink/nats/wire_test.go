@@ -232,7 +232,7 @@ func TestMissingFilesAreToldAtOnce(t *testing.T) {
 		"auth.creds": {URL: "nats://a", Auth: Auth{Creds: "/nonexistent/a.creds"}},
 		"tls.ca":     {URL: "tls://a", TLS: TLS{CA: "/nonexistent/ca.pem"}},
 	} {
-		if _, err := New(Options{Config: c, Identity: lane}); err == nil || !strings.Contains(err.Error(), field) || !strings.Contains(err.Error(), "/nonexistent/") {
+		if _, err := New(Options{Config: c, Identity: testIdentity}); err == nil || !strings.Contains(err.Error(), field) || !strings.Contains(err.Error(), "/nonexistent/") {
 			t.Errorf("%s: got %v", field, err)
 		}
 	}

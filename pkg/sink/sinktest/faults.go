@@ -59,7 +59,7 @@ func testGivenUp(t *testing.T, h *Harness) {
 	l.check(t, h.Read(t))
 }
 
-// One lane's life over an outage: it writes, the bus goes away in the middle of
+// One pipeline's life over an outage: it writes, the bus goes away in the middle of
 // a batch, Write is called again until it comes back.
 func testBusStopped(t *testing.T, h *Harness) {
 	l := newLedger(h)
@@ -229,7 +229,7 @@ func testFencedWhileWriting(t *testing.T, h *Harness) {
 	next.check(t, h.Read(t))
 }
 
-// writer writes batch after batch as a lane does, until it is finished or gets an
+// writer writes batch after batch as a pipeline does, until it is finished or gets an
 // error that is not to be tried again.
 type writer struct {
 	acked, failed atomic.Int64

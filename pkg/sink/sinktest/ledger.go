@@ -233,7 +233,7 @@ func (l *ledger) noteOf(t *testing.T, m Message) (key string, n int) {
 	return data.Key, data.N
 }
 
-// final reports whether a lane would not simply try again.
+// final reports whether a pipeline would not simply try again.
 func final(err error) bool {
 	var rec *sink.RecordError
 	var refused *sink.RefusedError

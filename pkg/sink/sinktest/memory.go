@@ -9,7 +9,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
-// memory is that of a lane's batches: each is made in what the one before was made in,
+// memory is that of a pipeline's batches: each is made in what the one before was made in,
 // all of which is overwritten first.
 type memory struct {
 	bytes      []byte
@@ -81,7 +81,7 @@ func (m *memory) copyAll(list []event.KV) []event.KV {
 	return m.kvs[at:len(m.kvs):len(m.kvs)]
 }
 
-// Once Write has returned nil the lane makes another batch in the same memory: what the
+// Once Write has returned nil the pipeline makes another batch in the same memory: what the
 // sink still held of it would reach the bus, or come back from Tail, as another event's.
 // After an error the memory stays as it is until the batch was written.
 func testMemoryIsUsedAgain(t *testing.T, h *Harness) {

@@ -29,7 +29,7 @@ func testOrderPerKey(t *testing.T, h *Harness) {
 	l.check(t, h.Read(t))
 }
 
-// Write must not return before the bus has the batch: the lane moves the
+// Write must not return before the bus has the batch: the pipeline moves the
 // checkpoint right after it.
 func testAcknowledgedIsThere(t *testing.T, h *Harness) {
 	l := newLedger(h)
@@ -127,7 +127,7 @@ func testHeaders(t *testing.T, h *Harness) {
 	}
 }
 
-// The lane replaces the record that is too large by a smaller one; what came
+// The pipeline replaces the record that is too large by a smaller one; what came
 // before must not be repeated, what comes after must not have overtaken.
 func testOversize(t *testing.T, h *Harness) {
 	l := newLedger(h)

@@ -149,7 +149,7 @@ type tailed struct {
 	mark  []byte
 }
 
-// open opens a new sink as a lane does: Open, then Tail where there is one. It
+// open opens a new sink as a pipeline does: Open, then Tail where there is one. It
 // returns what Tail gave. The sink is closed when the test ends.
 func open(t *testing.T, h *Harness, mark []byte) (sink.Sink, []tailed) {
 	t.Helper()
@@ -218,7 +218,7 @@ func mustWrite(t *testing.T, s sink.Sink, b *event.Batch) []byte {
 	return mark
 }
 
-// pause is the lane's wait before it tries again. It reports false when ctx ended.
+// pause is the pipeline's wait before it tries again. It reports false when ctx ended.
 func pause(ctx context.Context) bool {
 	select {
 	case <-ctx.Done():

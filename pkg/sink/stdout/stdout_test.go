@@ -64,7 +64,7 @@ func TestOneLinePerEvent(t *testing.T) {
 	}
 }
 
-// `bridge tail | head` must end: the lane has to hear of it.
+// `bridge tail | head` must end: the pipeline has to hear of it.
 func TestBrokenPipeIsReturned(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/source"
+	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
@@ -27,7 +28,7 @@ type catalogs struct {
 	t *testing.T
 
 	mu   sync.Mutex
-	all  []*source.Catalog
+	all  []*discovery.Catalog
 	more chan struct{}
 }
 
@@ -46,7 +47,7 @@ func follow(t *testing.T) (*catalogs, *kube.Client) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
-		done <- client.WatchCatalog(ctx, func(now *source.Catalog) {
+		done <- client.WatchCatalog(ctx, func(now *discovery.Catalog) {
 			c.mu.Lock()
 			c.all = append(c.all, now)
 			c.mu.Unlock()
@@ -67,18 +68,18 @@ func follow(t *testing.T) (*catalogs, *kube.Client) {
 		}
 		client.Close()
 	})
-	c.await("the first catalog", 30*time.Second, func(*source.Catalog) bool { return true })
+	c.await("the first catalog", 30*time.Second, func(*discovery.Catalog) bool { return true })
 	return c, changes
 }
 
 // await waits until the last catalog told is as it should be.
-func (c *catalogs) await(what string, within time.Duration, good func(*source.Catalog) bool) *source.Catalog {
+func (c *catalogs) await(what string, within time.Duration, good func(*discovery.Catalog) bool) *discovery.Catalog {
 	c.t.Helper()
 	begin, deadline := time.Now(), time.NewTimer(within)
 	defer deadline.Stop()
 	for {
 		c.mu.Lock()
-		var last *source.Catalog
+		var last *discovery.Catalog
 		if len(c.all) > 0 {
 			last = c.all[len(c.all)-1]
 		}
@@ -112,8 +113,8 @@ func crd(group, kind string, versions ...any) kube.Fields {
 }
 
 // kindOf is "version/Kind" of what a name means, or what Find says.
-func kindOf(c *source.Catalog, name string) string {
-	r, err := c.Find(name)
+func kindOf(c *discovery.Catalog, name string) string {
+	r, err := c.Find(discovery.Parse(name))
 	if err != nil {
 		return err.Error()
 	}
@@ -125,12 +126,12 @@ func TestCatalogFollowsCRDs(t *testing.T) {
 	c, k := follow(t)
 	group := fmt.Sprintf("g%x.example.com", time.Now().UnixNano())
 	name := "gadgets." + group
-	is := func(want string) func(*source.Catalog) bool {
-		return func(c *source.Catalog) bool { return kindOf(c, name) == want }
+	is := func(want string) func(*discovery.Catalog) bool {
+		return func(c *discovery.Catalog) bool { return kindOf(c, name) == want }
 	}
-	absent := func(c *source.Catalog) bool {
-		_, err := c.Find(name)
-		return errors.Is(err, source.ErrNoResource) && c.Known(group)
+	absent := func(c *discovery.Catalog) bool {
+		_, err := c.Find(discovery.Parse(name))
+		return errors.Is(err, discovery.ErrNoResource) && c.Known(group)
 	}
 	do := func(_ any, err error) {
 		t.Helper()
@@ -140,14 +141,14 @@ func TestCatalogFollowsCRDs(t *testing.T) {
 	}
 	do(k.Create(t.Context(), kube.CRDs, name, crd(group, "Gadget", version("v2", true, true), version("v1", true, false))))
 	last := c.await("installed", promise, is("v2/Gadget"))
-	if got := last.Match("*." + group); len(got) != 1 || got[0].Version != "v2" {
+	if got := last.Match(discovery.Parse("*." + group)); len(got) != 1 || got[0].Version != "v2" {
 		t.Errorf("the group holds %v", got)
 	}
 	merge, err := json.Marshal(crd(group, "Gadget", version("v2", false, true), version("v1", true, false)))
 	do(nil, err)
 	do(k.Patch(t.Context(), kube.CRDs, name, string(merge)))
 	last = c.await("a version no longer served", promise, is("v1/Gadget"))
-	if _, err := last.Find("gadgets.v2." + group); !errors.Is(err, source.ErrNoResource) || !strings.Contains(err.Error(), "it is served in v1") {
+	if _, err := last.Find(discovery.Parse("gadgets.v2." + group)); !errors.Is(err, discovery.ErrNoResource) || !strings.Contains(err.Error(), "it is served in v1") {
 		t.Errorf("the pinned version: got %v", err)
 	}
 	do(nil, k.Delete(t.Context(), kube.CRDs, name))
@@ -169,8 +170,8 @@ func TestCatalogOfAnAPIServiceThatIsDown(t *testing.T) {
 	}}); err != nil {
 		t.Fatal(err)
 	}
-	last := c.await("an API service that is down", promise, func(c *source.Catalog) bool { return !c.Known(group) })
-	if _, err := last.Find("things." + group); !errors.Is(err, source.ErrUnknownGroup) || !strings.Contains(err.Error(), group+"/v1") {
+	last := c.await("an API service that is down", promise, func(c *discovery.Catalog) bool { return !c.Known(group) })
+	if _, err := last.Find(discovery.Parse("things." + group)); !errors.Is(err, discovery.ErrUnknownGroup) || !strings.Contains(err.Error(), group+"/v1") {
 		t.Errorf("got %v", err)
 	}
 	if got := kindOf(last, "pods"); got != "v1/Pod" {
@@ -179,8 +180,8 @@ func TestCatalogOfAnAPIServiceThatIsDown(t *testing.T) {
 	if err := k.Delete(t.Context(), apiServices, name); err != nil {
 		t.Fatal(err)
 	}
-	last = c.await("removed", promise, func(c *source.Catalog) bool { return c.Known(group) })
-	if _, err := last.Find("things." + group); !errors.Is(err, source.ErrNoResource) {
+	last = c.await("removed", promise, func(c *discovery.Catalog) bool { return c.Known(group) })
+	if _, err := last.Find(discovery.Parse("things." + group)); !errors.Is(err, discovery.ErrNoResource) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -193,7 +194,7 @@ func TestEverythingMatchedCanBeRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	all := c.await("the catalog", promise, func(*source.Catalog) bool { return true }).Match("*.*")
+	all := c.await("the catalog", promise, func(*discovery.Catalog) bool { return true }).Match(discovery.Parse("*.*"))
 	if len(all) < 40 {
 		t.Errorf("the server serves %d resources", len(all))
 	}

@@ -345,7 +345,7 @@ func TestOneTopicMayNotBeDescribed(t *testing.T) {
 		suspended := func() bool {
 			ready, text := w.status()
 			var s struct {
-				Lanes []struct {
+				Sinks []struct {
 					Collections []struct{ Resource, Error string }
 				}
 			}
@@ -353,7 +353,7 @@ func TestOneTopicMayNotBeDescribed(t *testing.T) {
 				return false
 			}
 			found := false
-			for _, one := range s.Lanes[0].Collections {
+			for _, one := range s.Sinks[0].Collections {
 				switch {
 				case strings.Contains(one.Error, fine), one.Resource != "secrets" && one.Error != "":
 					t.Fatalf("%s: %s, want nothing to be wrong there", one.Resource, one.Error)

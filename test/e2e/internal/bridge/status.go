@@ -11,10 +11,10 @@ import (
 
 // Status is the body of /readyz as far as the tests need it.
 type Status struct {
-	Ready    bool     `json:"ready"`
-	Waiting  string   `json:"waiting"`
-	Election Election `json:"election"`
-	Lanes    []Lane   `json:"lanes"`
+	Ready    bool         `json:"ready"`
+	Waiting  string       `json:"waiting"`
+	Election Election     `json:"election"`
+	Sinks    []SinkStatus `json:"sinks"`
 }
 
 // Election is what a bridge with leaderElection says of it.
@@ -25,9 +25,9 @@ type Election struct {
 	Problem  string `json:"problem"`
 }
 
-// Lane is the state of one sink.
-type Lane struct {
-	Sink        string       `json:"sink"`
+// SinkStatus is the state of one sink.
+type SinkStatus struct {
+	Name        string       `json:"name"`
 	Ready       bool         `json:"ready"`
 	Failing     string       `json:"failing"`
 	Collections []Collection `json:"collections"`
@@ -35,18 +35,18 @@ type Lane struct {
 
 // Collection is the state of one collection.
 type Collection struct {
-	Collection string     `json:"collection"`
-	State      string     `json:"state"`
-	Error      string     `json:"error"`
-	RV         string     `json:"resourceVersion"` // of the last event delivered and committed
-	Synced     *time.Time `json:"synced"`
+	ID       string     `json:"id"`
+	State    string     `json:"state"`
+	Error    string     `json:"error"`
+	Position string     `json:"position"` // resourceVersion of the last event delivered and committed
+	Synced   *time.Time `json:"synced"`
 }
 
-// Find returns a collection of the first lane by its ID, the zero value if it is not there.
+// Find returns a collection of the first sink that has it by its ID, the zero value if none has.
 func (s Status) Find(id string) Collection {
-	for _, lane := range s.Lanes {
-		for _, c := range lane.Collections {
-			if c.Collection == id {
+	for _, sink := range s.Sinks {
+		for _, c := range sink.Collections {
+			if c.ID == id {
 				return c
 			}
 		}

@@ -20,7 +20,7 @@ import (
 	"github.com/kubebridge/kubebridge/test/kafka/kafkatest"
 )
 
-// patience is how long a lane tries before a test gives up on it.
+// patience is how long a pipeline tries before a test gives up on it.
 const patience = 5 * time.Minute
 
 var identity = event.Identity{Bridge: "test", Cluster: "c", ClusterUID: "uid", Sink: "audit"}
@@ -74,8 +74,8 @@ func topicName(t *testing.T, c *kafkatest.Cluster) string {
 	return name
 }
 
-// lane writes numbered records as the bridge does, and knows what consumers must find.
-type lane struct {
+// writer writes numbered records as the bridge does, and knows what consumers must find.
+type writer struct {
 	t       *testing.T
 	cluster *kafkatest.Cluster
 	topic   string
@@ -83,8 +83,8 @@ type lane struct {
 	count   map[string]int
 }
 
-func newLane(t *testing.T, c *kafkatest.Cluster, topic string) *lane {
-	return &lane{t: t, cluster: c, topic: topic, count: map[string]int{}}
+func newWriter(t *testing.T, c *kafkatest.Cluster, topic string) *writer {
+	return &writer{t: t, cluster: c, topic: topic, count: map[string]int{}}
 }
 
 func record(topic, key, value string) event.Record {
@@ -92,7 +92,7 @@ func record(topic, key, value string) event.Record {
 }
 
 // batch is the next n records, of pad bytes and more, round 20 keys.
-func (l *lane) batch(n, pad int) *event.Batch {
+func (l *writer) batch(n, pad int) *event.Batch {
 	l.seq++
 	b := &event.Batch{Seq: l.seq, Commit: event.Commit{Changes: position(l.seq)}}
 	for i := range n {
@@ -104,7 +104,7 @@ func (l *lane) batch(n, pad int) *event.Batch {
 }
 
 // take takes back the latest batch, which was not written.
-func (l *lane) take(b *event.Batch) {
+func (l *writer) take(b *event.Batch) {
 	for _, r := range b.Records {
 		l.count[r.Key]--
 	}
@@ -113,7 +113,7 @@ func (l *lane) take(b *event.Batch) {
 
 // write calls Write until the batch is taken, each time with 25 seconds to do it, or as long as it wants where it looks
 // after the time itself, and returns the errors on the way.
-func (l *lane) write(s sink.Sink, b *event.Batch) (errs []error) {
+func (l *writer) write(s sink.Sink, b *event.Batch) (errs []error) {
 	l.t.Helper()
 	ctx, cancel := context.WithTimeout(l.t.Context(), patience)
 	defer cancel()
@@ -141,7 +141,7 @@ func (l *lane) write(s sink.Sink, b *event.Batch) (errs []error) {
 }
 
 // during writes batches of n records for as long as fault takes, and one more, and returns all errors on the way.
-func (l *lane) during(s sink.Sink, n int, fault func() error) (errs []error) {
+func (l *writer) during(s sink.Sink, n int, fault func() error) (errs []error) {
 	l.t.Helper()
 	done := make(chan error, 1)
 	go func() { done <- fault() }()
@@ -159,7 +159,7 @@ func (l *lane) during(s sink.Sink, n int, fault func() error) (errs []error) {
 }
 
 // check fails the test unless consumers find every record, in order per key, and no more than so many repeated.
-func (l *lane) check(repeats int) {
+func (l *writer) check(repeats int) {
 	l.t.Helper()
 	last := map[string]int{}
 	for _, r := range read(l.t, l.cluster, l.topic) {

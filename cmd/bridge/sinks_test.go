@@ -21,9 +21,9 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
-// An option that is checked but never reaches the lane would be one that silently
+// An option that is checked but never reaches the pipeline would be one that silently
 // does nothing.
-func TestEveryOptionReachesTheLane(t *testing.T) {
+func TestEveryOptionReachesThePipeline(t *testing.T) {
 	c, err := config.Parse("test", []byte(`cluster: prod
 resources:
   - "*.apps"
@@ -58,7 +58,7 @@ sinks:
 		t.Fatal(err)
 	}
 	exclude, plain := []string{"deployments.apps"}, pipeline.CollectionOptions{}
-	want := []pipeline.LaneResources{
+	want := []pipeline.SinkResources{
 		{Sink: "all", Exclude: exclude, Entries: []plan.Entry{
 			{Resource: "*.apps", Options: plain},
 			{
@@ -80,9 +80,9 @@ sinks:
 		}},
 		{Sink: "own", Exclude: exclude, Entries: []plan.Entry{{Resource: "nodes", Options: plain}}},
 	}
-	var got []pipeline.LaneResources
+	var got []pipeline.SinkResources
 	for i := range c.Sinks {
-		got = append(got, laneResources(c, &c.Sinks[i]))
+		got = append(got, sinkResources(c, &c.Sinks[i]))
 	}
 	unexported := cmp.Exporter(func(t reflect.Type) bool { return strings.HasSuffix(t.PkgPath(), "/pkg/shape") })
 	if diff := cmp.Diff(want, got, unexported); diff != "" {
@@ -90,8 +90,8 @@ sinks:
 	}
 }
 
-// A resource's route reaches the lanes of the sinks that can go it, beside their own.
-func TestRoutesReachTheLane(t *testing.T) {
+// A resource's route reaches the pipelines of the sinks that have such routes, beside their own.
+func TestRoutesReachThePipeline(t *testing.T) {
 	c, err := config.Parse("test", []byte(`cluster: prod
 resources:
   - pods
@@ -127,12 +127,12 @@ sinks:
 		{event.Structured, way{"k8s.{cluster}.{group}.{resource}", shape.DefaultKey, nil, 0}, way{nil, shape.DefaultKey + "/{entry}", nil, 0}, true},
 	} {
 		s := &c.Sinks[i]
-		form, err := laneShape(c, s)
+		form, err := encodeConfig(c, s)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var own []encode.Route
-		for _, e := range laneResources(c, s).Entries {
+		for _, e := range sinkResources(c, s).Entries {
 			own = append(own, e.Options.(pipeline.CollectionOptions).Route)
 		}
 		if got := of(form.Route); got != want.shared || form.Encoder.Format != want.format || form.Tombstones != want.tombstones {
@@ -165,7 +165,7 @@ func TestWhereTheCheckpointIsKept(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			spec, err := laneSpec(conf, &conf.Sinks[0], zap.NewNop())
+			spec, err := sinkSpec(conf, &conf.Sinks[0], zap.NewNop())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -183,20 +183,20 @@ func TestWhereTheCheckpointIsKept(t *testing.T) {
 	}
 }
 
-// Without status.history no lane has a listener, so that it costs nothing. With it, what
-// --follow prints is printed as before, and a lane that is opened again, as by a replica
+// Without status.history no pipeline has a listener, so that it costs nothing. With it, what
+// --follow prints is printed as before, and a pipeline that is opened again, as by a replica
 // that leads again, begins with nothing.
 func TestWhoListens(t *testing.T) {
 	c, err := config.Parse("test", []byte("cluster: prod\nresources: [pods]\nsinks: [{name: a, stdout: {}}]\ncheckpoint: {file: {path: "+t.TempDir()+"}}"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if specs, err := laneSpecs(c, zap.NewNop(), nil, nil); err != nil || specs[0].Delivered != nil {
+	if specs, err := sinkSpecs(c, zap.NewNop(), nil, nil); err != nil || specs[0].Delivered != nil {
 		t.Errorf("somebody listens who was not asked for (%v)", err)
 	}
 	var out strings.Builder
 	last := recent.New()
-	specs, err := laneSpecs(c, zap.NewNop(), &out, last)
+	specs, err := sinkSpecs(c, zap.NewNop(), &out, last)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -240,7 +240,7 @@ func TestTombstonesReachThePipeline(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		form, err := laneShape(c, &c.Sinks[0])
+		form, err := encodeConfig(c, &c.Sinks[0])
 		if err != nil || form.Tombstones != want {
 			t.Errorf("with %q: %t, %v", setting, form.Tombstones, err)
 		}

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"go.uber.org/zap"
 
@@ -25,14 +24,14 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink/kafka"
 	"github.com/kubebridge/kubebridge/pkg/sink/nats"
 	"github.com/kubebridge/kubebridge/pkg/sink/stdout"
+	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
-// laneSpecs say how the configured sinks' lanes are made. What they deliver is
-// printed to follow, and kept in last, unless these are nil.
-func laneSpecs(c *config.Config, log *zap.Logger, follow io.Writer, last *recent.Changes) ([]pipeline.LaneSpec, error) {
-	var out []pipeline.LaneSpec
+// sinkSpecs describe the configured sinks. What they deliver is printed to follow, and kept in last, unless these are nil.
+func sinkSpecs(c *config.Config, log *zap.Logger, follow io.Writer, last *recent.Changes) ([]pipeline.SinkSpec, error) {
+	var out []pipeline.SinkSpec
 	for i := range c.Sinks {
-		spec, err := laneSpec(c, &c.Sinks[i], log)
+		spec, err := sinkSpec(c, &c.Sinks[i], log)
 		if err == nil && follow != nil {
 			spec.Delivered, err = printer(follow)
 		}
@@ -47,8 +46,8 @@ func laneSpecs(c *config.Config, log *zap.Logger, follow io.Writer, last *recent
 	return out, nil
 }
 
-// keep has what a lane delivers be kept in last, from when it is opened.
-func keep(spec *pipeline.LaneSpec, last *recent.Changes) {
+// keep has what a sink delivers be kept in last, from when it is opened.
+func keep(spec *pipeline.SinkSpec, last *recent.Changes) {
 	name, open, others, take := spec.Sink, spec.Open, spec.Delivered, last.Listen(spec.Sink)
 	spec.Open = func(id event.Identity) (sink.Sink, pipeline.OpenStore, encode.Config, error) {
 		last.Forget(name)
@@ -62,8 +61,8 @@ func keep(spec *pipeline.LaneSpec, last *recent.Changes) {
 	}
 }
 
-// laneShape is what is configured of how a sink's events are encoded and routed, without the hash key.
-func laneShape(c *config.Config, s *config.Sink) (form encode.Config, err error) {
+// encodeConfig is what is configured of how a sink's events are encoded and routed, without the hash key.
+func encodeConfig(c *config.Config, s *config.Sink) (form encode.Config, err error) {
 	own := event.Identity{Bridge: c.Name, Cluster: c.Cluster, Sink: s.Name} // its UID is found out later
 	form = encode.Config{
 		KeepManagedFields: c.ManagedFields == "keep", Secrets: shape.Secrets{Plain: c.Secrets.Values == "plain"},
@@ -86,11 +85,11 @@ func laneShape(c *config.Config, s *config.Sink) (form encode.Config, err error)
 	return form, err
 }
 
-// laneSpec says how a configured sink's lane is made.
-func laneSpec(c *config.Config, s *config.Sink, log *zap.Logger) (pipeline.LaneSpec, error) {
-	form, err := laneShape(c, s)
+// sinkSpec describes a configured sink.
+func sinkSpec(c *config.Config, s *config.Sink, log *zap.Logger) (pipeline.SinkSpec, error) {
+	form, err := encodeConfig(c, s)
 	if err != nil {
-		return pipeline.LaneSpec{}, err
+		return pipeline.SinkSpec{}, err
 	}
 	var open func(event.Identity) (sink.Sink, error)
 	// Where a bus keeps the checkpoint itself, it opens both.
@@ -120,8 +119,8 @@ func laneSpec(c *config.Config, s *config.Sink, log *zap.Logger) (pipeline.LaneS
 		}
 		open = func(event.Identity) (sink.Sink, error) { return stdout.New(o) }
 	}
-	return pipeline.LaneSpec{
-		LaneResources: laneResources(c, s), Linger: s.Linger,
+	return pipeline.SinkSpec{
+		SinkResources: sinkResources(c, s), Linger: s.Linger, Shown: shownOf(s),
 		Open: func(id event.Identity) (sink.Sink, pipeline.OpenStore, encode.Config, error) {
 			var err error
 			if form.Secrets.Key, err = hashKey(c); err != nil {
@@ -199,8 +198,8 @@ func openNATS(c *config.Config, s *config.Sink, id event.Identity, log *zap.Logg
 	}), nil
 }
 
-// laneResources are the entries of a sink, with their options.
-func laneResources(c *config.Config, s *config.Sink) pipeline.LaneResources {
+// sinkResources are the entries of a sink, with their options.
+func sinkResources(c *config.Config, s *config.Sink) pipeline.SinkResources {
 	entries := c.Entries(s)
 	for i, r := range c.ResourcesOf(s) {
 		entries[i].Place = "" // a reload does not know it
@@ -215,7 +214,7 @@ func laneResources(c *config.Config, s *config.Sink) pipeline.LaneResources {
 			SyncedEvery: r.SyncedEvery, ResyncEvery: r.Resync, VerifyEvery: r.VerifyEvery,
 		}
 	}
-	return pipeline.LaneResources{Sink: s.Name, Entries: entries, Exclude: c.Exclude}
+	return pipeline.SinkResources{Sink: s.Name, Entries: entries, Exclude: c.Exclude}
 }
 
 // route is where a sink's events go, or, with a resource, what that has of its own. The
@@ -284,7 +283,7 @@ func hashKey(c *config.Config) ([]byte, error) {
 // hashes reports whether a sink watches Secrets, or what else has values hashed. Patterns leave Secrets out.
 func hashes(c *config.Config, s *config.Sink) bool {
 	for _, r := range c.ResourcesOf(s) {
-		name, _, _ := strings.Cut(strings.ToLower(r.Name()), ".")
+		name := discovery.Parse(r.Name()).Resource()
 		if name == "secret" || name == "secrets" || slices.ContainsFunc(c.Rules(&r), func(rule shape.Rule) bool { return rule.With == shape.WithHash }) {
 			return true
 		}

@@ -1,0 +1,307 @@
+package discovery
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// What [Catalog.Find] returns when it finds nothing to watch.
+var (
+	// ErrNoResource: the server does not serve a resource of that name now. It may
+	// later: a CRD can be installed.
+	ErrNoResource = errors.New("the server has no such resource")
+	// ErrNotWatchable: the resource cannot be listed and watched.
+	ErrNotWatchable = errors.New("the resource cannot be listed and watched")
+	// ErrUnknownGroup: the resource was not found, and an API group that may have
+	// it could not be asked. It may exist or not.
+	ErrUnknownGroup = errors.New("an API group that may have it could not be asked")
+)
+
+// Catalog is what a server serves at one moment. It does not change and is safe
+// for concurrent use.
+type Catalog struct {
+	groups  []apiGroup            // in the server's order of preference
+	unknown []schema.GroupVersion // could not be asked; sorted
+	// aggregated are the groups that other servers serve, sorted; nil: not known.
+	aggregated []string
+}
+
+type apiGroup struct {
+	name     string
+	versions []apiVersion // the preferred one first
+}
+
+type apiVersion struct {
+	name      string
+	resources []apiResource // by name; no subresources
+}
+
+type apiResource struct {
+	Resource
+	singular string
+	short    []string
+	verbs    []string
+}
+
+func (r *apiResource) watchable() bool {
+	return slices.Contains(r.verbs, "list") && slices.Contains(r.verbs, "watch")
+}
+
+// NewCatalog makes a catalog of what discovery answers: the groups in order of
+// preference, the resources of their versions in any order, and the versions
+// that could not be asked.
+func NewCatalog(groups []*metav1.APIGroup, lists []*metav1.APIResourceList, unknown []schema.GroupVersion) *Catalog {
+	byVersion := map[string]*metav1.APIResourceList{}
+	for _, l := range lists {
+		byVersion[l.GroupVersion] = l
+	}
+	c := &Catalog{unknown: slices.Clone(unknown)}
+	slices.SortFunc(c.unknown, func(a, b schema.GroupVersion) int { return strings.Compare(a.String(), b.String()) })
+	c.unknown = slices.Compact(c.unknown)
+	for _, g := range groups {
+		group := apiGroup{name: g.Name}
+		for _, v := range g.Versions {
+			l := byVersion[v.GroupVersion]
+			if l == nil {
+				continue
+			}
+			version := apiVersion{name: v.Version, resources: resourcesOf(schema.GroupVersion{Group: g.Name, Version: v.Version}, l)}
+			if v.Version == g.PreferredVersion.Version {
+				group.versions = slices.Insert(group.versions, 0, version)
+			} else {
+				group.versions = append(group.versions, version)
+			}
+		}
+		c.groups = append(c.groups, group)
+	}
+	return c
+}
+
+func resourcesOf(gv schema.GroupVersion, l *metav1.APIResourceList) []apiResource {
+	var out []apiResource
+	for _, r := range l.APIResources {
+		if strings.Contains(r.Name, "/") {
+			continue
+		}
+		out = append(out, apiResource{
+			Resource: Resource{Group: gv.Group, Version: gv.Version, Name: r.Name, Kind: r.Kind, Namespaced: r.Namespaced},
+			singular: cmp.Or(r.SingularName, strings.ToLower(r.Kind)), // older servers tell no singular of their own types
+			short:    slices.Clone(r.ShortNames),
+			verbs:    slices.Sorted(slices.Values(r.Verbs)),
+		})
+	}
+	slices.SortFunc(out, func(a, b apiResource) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
+
+// WithAggregated returns the catalog with the groups that APIServices send to other servers; nil means
+// that they are not known.
+func (c *Catalog) WithAggregated(groups []string) *Catalog {
+	out := *c
+	out.aggregated = slices.Clone(groups)
+	slices.Sort(out.aggregated)
+	out.aggregated = slices.Compact(out.aggregated)
+	return &out
+}
+
+// Storage says in which storage the objects of a group are: whose history and resourceVersions they
+// have. "" is that of the API server, which its own groups and those of CustomResourceDefinitions
+// share. A group that an APIService sends to another server has its own, with the group's name.
+// known is false if the APIServices could not be listed, for example without permission.
+func (c *Catalog) Storage(group string) (storage string, known bool) {
+	if c == nil || c.aggregated == nil {
+		return "", false
+	}
+	if slices.Contains(c.aggregated, group) {
+		return group, true
+	}
+	return "", true
+}
+
+// Equal reports whether both catalogs hold the same: resources, versions, their
+// order of preference, what is unknown, and which groups other servers serve.
+func (c *Catalog) Equal(other *Catalog) bool { return reflect.DeepEqual(c, other) }
+
+// Known reports whether the whole of a group could be asked, "" being the core
+// group. Of a group that is not known, what the catalog lacks may exist.
+func (c *Catalog) Known(group string) bool { return !c.doubtful(group, "") }
+
+// Unknown returns the group versions that could not be asked, sorted.
+func (c *Catalog) Unknown() []schema.GroupVersion { return slices.Clone(c.unknown) }
+
+// doubtful reports whether a group, or that version of it, could not be asked.
+func (c *Catalog) doubtful(group, version string) bool {
+	return slices.ContainsFunc(c.unknown, func(gv schema.GroupVersion) bool {
+		return gv.Group == group && (version == "" || gv.Version == version)
+	})
+}
+
+// Find finds what a name means, as kubectl would. Without a version it is the group's preferred one,
+// or the first that has the resource. Errors wrap [ErrNoResource], [ErrNotWatchable] or [ErrUnknownGroup].
+func (c *Catalog) Find(n Name) (Resource, error) {
+	var found *apiResource
+	for _, r := range n.readings() {
+		if found = c.read(r, n.bare); found != nil {
+			break
+		}
+	}
+	switch {
+	case found == nil:
+		return Resource{}, fmt.Errorf("resource %q: %w", n.text, c.notFound(n))
+	case !found.watchable():
+		return Resource{}, fmt.Errorf("resource %q: %w: its verbs are %s", n.text, ErrNotWatchable, strings.Join(found.verbs, ", "))
+	}
+	return found.Resource, nil
+}
+
+// FindUnversioned is Find, and if the server does not serve the version that the name has, it finds the
+// resource in another one.
+func (c *Catalog) FindUnversioned(n Name) (Resource, error) {
+	found, err := c.Find(n)
+	if readings := n.readings(); err != nil && readings[0].Version != "" {
+		other := readings[0].GroupResource()
+		if r, e := c.Find(Parse(other.Resource + "." + other.Group)); e == nil {
+			return r, nil
+		}
+	}
+	return found, err
+}
+
+// Identify returns the resource that a name means, in any version: as the server serves it, or, if it does not, as
+// the name says. Without a group only the server could say, and the error is that of [Catalog.Find].
+func (c *Catalog) Identify(n Name) (r schema.GroupResource, served bool, err error) {
+	found, err := c.FindUnversioned(n)
+	switch {
+	case err == nil:
+		return found.GroupResource(), true, nil
+	case n.bare:
+		return r, false, err
+	}
+	return schema.GroupResource{Group: n.group, Resource: n.resource}, false, nil
+}
+
+// read finds what one reading of a name means, nil for nothing.
+func (c *Catalog) read(r schema.GroupVersionResource, bare bool) *apiResource {
+	if !bare {
+		return c.lookup(c.group(r.Group), r.Resource, r.Version)
+	}
+	found := c.lookup(c.groups, r.Resource, "")
+	if found != nil && found.Group != "" && !c.Known("") {
+		return nil // "events" would be another group's while the core group is unknown
+	}
+	return found
+}
+
+func (c *Catalog) group(name string) []apiGroup {
+	i := slices.IndexFunc(c.groups, func(g apiGroup) bool { return g.name == name })
+	if i < 0 {
+		return nil
+	}
+	return c.groups[i : i+1]
+}
+
+// lookup finds a resource in the first of groups that has it; a full name in any
+// group goes before a short one. An empty version is any.
+func (c *Catalog) lookup(groups []apiGroup, resource, version string) *apiResource {
+	found, known := exact(groups, resource, version)
+	if known {
+		return found
+	}
+	for _, g := range groups {
+		for _, v := range g.versions {
+			for i := range v.resources {
+				if slices.Contains(v.resources[i].short, resource) {
+					found, _ = exact(c.group(g.name), v.resources[i].Name, version)
+					return found
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// exact finds a resource by plural or singular; known is whether any version has
+// one of that name.
+func exact(groups []apiGroup, resource, version string) (found *apiResource, known bool) {
+	for _, g := range groups {
+		for _, v := range g.versions {
+			for i := range v.resources {
+				r := &v.resources[i]
+				if resource != r.Name && resource != r.singular {
+					continue
+				}
+				if known = true; version == "" || version == v.name {
+					return r, true
+				}
+			}
+		}
+	}
+	return nil, known
+}
+
+func (c *Catalog) notFound(n Name) error {
+	readings := n.readings()
+	if n.bare && len(c.unknown) > 0 || slices.ContainsFunc(readings, func(r schema.GroupVersionResource) bool { return c.doubtful(r.Group, r.Version) }) {
+		var names []string
+		for _, gv := range c.unknown {
+			names = append(names, gv.String())
+		}
+		return fmt.Errorf("%w (%s): see whether its APIService is available", ErrUnknownGroup, strings.Join(names, ", "))
+	}
+	if r := readings[0]; r.Version != "" {
+		if versions := c.versionsOf(r.GroupResource()); len(versions) > 0 {
+			return fmt.Errorf("%w in version %s: it is served in %s", ErrNoResource, r.Version, strings.Join(versions, ", "))
+		}
+	}
+	return ErrNoResource
+}
+
+func (c *Catalog) versionsOf(r schema.GroupResource) []string {
+	var out []string
+	for _, g := range c.group(r.Group) {
+		for _, v := range g.versions {
+			if c.lookup(c.group(g.name), r.Resource, v.name) != nil {
+				out = append(out, v.name)
+			}
+		}
+	}
+	return out
+}
+
+// Match returns the resources that can be listed and watched and that a pattern means. Each comes once, in its
+// group's preferred version or the first that has it; sorted by name and group.
+func (c *Catalog) Match(pattern Name) []Resource { return c.match(pattern, true) }
+
+// Unwatchable returns what [Catalog.Match] leaves out because it cannot be listed
+// and watched.
+func (c *Catalog) Unwatchable(pattern Name) []Resource { return c.match(pattern, false) }
+
+func (c *Catalog) match(pattern Name, watchable bool) []Resource {
+	groups := c.groups
+	if !pattern.IsEverything() {
+		groups = c.group(pattern.group)
+	}
+	var out []Resource
+	for _, g := range groups {
+		seen := map[string]bool{}
+		for _, v := range g.versions {
+			for _, r := range v.resources {
+				if !seen[r.Name] && r.watchable() == watchable {
+					out = append(out, r.Resource)
+				}
+				seen[r.Name] = true
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b Resource) int {
+		return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.Group, b.Group))
+	})
+	return out
+}

@@ -1,0 +1,166 @@
+// Package discovery says which resources names and patterns mean: by their text alone ([Name]), and on
+// a cluster ([Catalog]). No other package reads them.
+package discovery
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Name is a name of a resource, or a pattern of resources.
+//
+//	pods                  in the group that the server prefers: on a cluster, by plural, singular or short name
+//	deployments.apps      in a group, which is written in full; pods.core, or "pods.", is in the core group
+//	deployments.v1.apps   in a version; "pods.v1." is in the core group
+//	*.apps                every resource of a group; *.core, or "*.", is the core group
+//	*.*                   every resource
+type Name struct {
+	text     string // as written
+	resource string // "*": a pattern
+	group    string // "*": every group
+	version  string // "": not written
+	bare     bool   // written without a group
+}
+
+// all stands for every resource, or every group.
+const all = "*"
+
+// core is how the core group is written; its name is "".
+const core = "core"
+
+var (
+	versionForm  = regexp.MustCompile(`^v[1-9][0-9]*((alpha|beta)[1-9][0-9]*)?$`)
+	resourceForm = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?\.?$`)
+	patternForm  = regexp.MustCompile(`^\*\.(\*|[a-z0-9]([-a-z0-9.]*[a-z0-9])?\.?)?$`)
+)
+
+// Parse reads a name or a pattern, in any case. Every text has a reading: [Name.Check] says what is wrong
+// with one that cannot be a resource's.
+func Parse(text string) Name {
+	n := Name{text: text}
+	var dotted bool
+	n.resource, n.group, dotted = strings.Cut(strings.ToLower(text), ".")
+	n.bare = !dotted
+	if version, group, ok := strings.Cut(n.group, "."); ok && n.resource != all && versionForm.MatchString(version) {
+		n.version, n.group = version, group
+	}
+	n.group = GroupNamed(n.group)
+	if text == all {
+		n.group, n.bare = all, false
+	}
+	return n
+}
+
+// ParseAll reads several names and patterns.
+func ParseAll(texts []string) []Name {
+	names := make([]Name, len(texts))
+	for i, text := range texts {
+		names[i] = Parse(text)
+	}
+	return names
+}
+
+// Check returns what is wrong with the text of the name on any cluster, and what to write.
+func (n Name) Check() error {
+	version, group, _ := strings.Cut(n.group, ".")
+	switch {
+	case strings.Contains(n.text, "/"):
+		return fmt.Errorf("%q: name a resource as kubectl does, for example deployments.v1.apps; subresources have no watch", n.text)
+	case strings.Contains(n.text, all) && !patternForm.MatchString(n.text):
+		return fmt.Errorf("%q is no pattern: write *.* for everything, *.GROUP for an API group, or *.core for the core group", n.text)
+	case n.IsPattern() && versionForm.MatchString(version):
+		return fmt.Errorf("%q: a pattern has no version, each resource is read in the one that the server prefers: write *.%s", n.text, cmp.Or(group, core))
+	case !n.IsPattern() && !resourceForm.MatchString(n.text):
+		return fmt.Errorf("%q cannot be a resource: name it as kubectl does, for example pods, deployments.apps or deployments.v1.apps", n.text)
+	}
+	return nil
+}
+
+// String is the text as it was written.
+func (n Name) String() string { return n.text }
+
+// IsPattern reports whether the name is a pattern, which may mean many resources.
+func (n Name) IsPattern() bool { return n.resource == all }
+
+// IsEverything reports whether the name is the pattern of every resource of every group.
+func (n Name) IsEverything() bool { return n.IsPattern() && n.group == all }
+
+// Resource is the name without group and version: on a cluster it may be a singular or a short name. It is "*" for
+// a pattern.
+func (n Name) Resource() string { return n.resource }
+
+// Group is the group, "" for the core group, and "*" for every group. known is false if the name has none, so that
+// only a cluster can say which one it is.
+func (n Name) Group() (group string, known bool) { return n.group, !n.bare }
+
+// Version is the version, "" if none is written.
+func (n Name) Version() string { return n.version }
+
+// Unversioned is the name without its version. Two names that mean the same on any cluster have the same text.
+func (n Name) Unversioned() string {
+	switch {
+	case n.group != "":
+		return n.resource + "." + n.group
+	case n.IsPattern():
+		return n.resource + "." + core
+	}
+	return n.resource
+}
+
+// Matches reports whether the name means a resource as far as its text says: a name without a group means the
+// resources of that name in every group, and a version makes no difference. resource is the plural.
+func (n Name) Matches(group, resource string) bool {
+	if n.resource != all && n.resource != resource {
+		return false
+	}
+	return n.bare || n.group == all || n.group == group || n.version != "" && n.version+"."+n.group == group
+}
+
+// Covers reports whether n means every resource that other means, on any cluster. A bare name counts as
+// the core group's, except beside a pattern: only the server knows its group.
+func (n Name) Covers(other Name) bool {
+	if n.IsPattern() {
+		return n.IsEverything() || !other.bare && n.group == other.group
+	}
+	return n.resource == other.resource && n.group == other.group
+}
+
+// Candidates are the resources that a name, which is no pattern, may mean: one with all behind the first dot as
+// its group, which is "" for a bare name, and, as kubectl reads it, one with the part behind the first dot as its version.
+func (n Name) Candidates() []schema.GroupResource {
+	var list []schema.GroupResource
+	for _, r := range n.readings() {
+		list = append(list, r.GroupResource())
+	}
+	return list
+}
+
+// MayBeOf reports whether the name may mean a resource of a group.
+func (n Name) MayBeOf(group string) bool {
+	return n.bare || n.group == all || slices.ContainsFunc(n.Candidates(), func(r schema.GroupResource) bool { return r.Group == group })
+}
+
+// readings are the ways to read a name as kubectl does: with a version first. The part behind the first dot may be a
+// version also if it does not look like one: a CustomResourceDefinition's can be any label.
+func (n Name) readings() []schema.GroupVersionResource {
+	_, rest, _ := strings.Cut(strings.ToLower(n.text), ".")
+	plain := schema.GroupVersionResource{Group: GroupNamed(rest), Resource: n.resource}
+	version, group, ok := strings.Cut(rest, ".")
+	if !ok {
+		return []schema.GroupVersionResource{plain}
+	}
+	return []schema.GroupVersionResource{{Group: GroupNamed(group), Version: version, Resource: n.resource}, plain}
+}
+
+// GroupNamed is the group that is written so: "core" is the core group, whose name is "".
+func GroupNamed(text string) string {
+	if text == core {
+		return ""
+	}
+	return text
+}
