@@ -126,8 +126,8 @@ func TestExactlyOnce(t *testing.T) {
 		}
 		l.t = t
 		t.Cleanup(func() { must(t, all((*kafkatest.Broker).Resume)) })
-		x.amid = func() { must(t, all((*kafkatest.Broker).Pause)) }
-		batch := l.batch(200, 100)
+		x.arm(func() { must(t, all((*kafkatest.Broker).Pause)) })
+		batch := l.batch(batchRecords, 100)
 		for began := time.Now(); time.Since(began) < 2*o.TransactionTimeout; {
 			attempt, end := context.WithTimeout(t.Context(), o.TransactionTimeout)
 			_, err := x.Write(attempt, batch)
@@ -161,12 +161,12 @@ func TestExactlyOnce(t *testing.T) {
 		for range 3 {
 			next := newExact(lifetime, exactly(c), o)
 			opened := false
-			x.amid = func() {
+			x.arm(func() {
 				must(t, next.Open(t.Context(), nil))
 				must(t, next.Load(t.Context()))
 				opened = true
-			}
-			batch := l.batch(200, 100)
+			})
+			batch := l.batch(batchRecords, 100)
 			var err error
 			for tries := 0; tries < 5 && !errors.Is(err, sink.ErrFenced); tries++ {
 				if _, err = x.Write(t.Context(), batch); err == nil {

@@ -99,9 +99,7 @@ func (a *access) options(authenticating *atomic.Int32) []kgo.Opt {
 
 // dial connects to a broker, for either client library.
 func (a *access) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, tcpTimeout)
-	defer cancel()
-	raw, err := (&net.Dialer{}).DialContext(ctx, network, address)
+	raw, err := (&net.Dialer{Timeout: tcpTimeout}).DialContext(ctx, network, address)
 	if err != nil || !a.config.TLS.Enabled {
 		return raw, err
 	}
@@ -112,6 +110,8 @@ func (a *access) dial(ctx context.Context, network, address string) (net.Conn, e
 		}
 	}
 	if err == nil {
+		ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+		defer cancel()
 		conn := tls.Client(raw, config)
 		if err = conn.HandshakeContext(ctx); err == nil {
 			return conn, nil
