@@ -46,6 +46,34 @@ func wantRequest(t *testing.T, x *owned, want string) {
 	}
 }
 
+// A topic that has grown is noticed whenever any topic is looked up.
+func TestGrownBesideANewTopic(t *testing.T) {
+	for _, delivery := range []string{atLeastOnce, exactlyOnce} {
+		t.Run(delivery, func(t *testing.T) {
+			b := startBus(t)
+			b.topic(t, "t", 3, 0)
+			var s sink.Sink = openSink(t, b.config())
+			if delivery == exactlyOnce {
+				s = openExact(t, b.config())
+			}
+			write := func(seq uint64, topic string) error {
+				_, err := s.Write(t.Context(), &event.Batch{Seq: seq, Records: []event.Record{record(topic, "k", "1", 0)}})
+				return err
+			}
+			if err := write(1, "t"); err != nil {
+				t.Fatal(err)
+			}
+			b.grow(t, "t", 5)
+			if err := write(2, "new"); err != nil {
+				t.Fatal(err)
+			}
+			if err := write(3, "t"); !errors.As(err, new(*sink.RefusedError)) {
+				t.Errorf("Write: %v, want a RefusedError", err)
+			}
+		})
+	}
+}
+
 // What consumers have not read yet of a topic that is made anew never reaches
 // them: they are told, at once or at the next start, however many partitions it has.
 func TestTopicMadeAnew(t *testing.T) {

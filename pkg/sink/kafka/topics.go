@@ -132,6 +132,11 @@ func (t *topics) refresh(ctx context.Context, names []string) (missing []string,
 			err = cmp.Or(err, error(&remadeError{name}))
 		}
 	}
+	for name := range t.fresh { // one that has changed is looked up when it is written to
+		if is, known := found[name], t.known[name]; is == nil || known == nil || len(is.partitions) != len(known.partitions) {
+			delete(t.fresh, name)
+		}
+	}
 	for _, name := range names {
 		switch is, failed := found[name], refused[name]; {
 		case err != nil:
