@@ -9,7 +9,7 @@ import (
 // Phase is what a collection is doing. It is part of its durable state.
 //
 // The transitions; an input that has no column, or a row without an entry, changes
-// nothing. Every arrow that says gap starts a run and voids the position.
+// nothing. Every arrow that says gap starts a run. All of them but that to Resyncing void the position.
 //
 //	phase      Configure 1    Configure 2  Remove     ListBegun              ListDone           SideBegun                       SideDone
 //	New        –              → Ending 9   → Ending   reset gap → Listing 8  –                  –                               –
