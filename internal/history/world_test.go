@@ -58,7 +58,8 @@ func (s *store) commit(b *reconcile.Batch) {
 		if c.Object == nil {
 			delete(s.objects, c.Slot)
 		} else {
-			s.objects[c.Slot] = c.Object
+			o := *c.Object // the batch's memory is used again
+			s.objects[c.Slot] = &o
 		}
 	}
 	maps.Copy(s.Records, b.Records)
