@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -95,40 +94,16 @@ func TestAdminSocketByDefault(t *testing.T) {
 	}
 }
 
-// A cluster with thousands of tenants has thousands of entries. They are checked in time that
-// grows with their number, not with its square: a few lists of 8000 may take four times as long as 16 times as many
-// lists of 500, not 16 times.
-func TestManyEntriesAreCheckedQuickly(t *testing.T) {
-	check := func(rounds, n int) time.Duration {
-		list := make([]Resource, n)
-		for i := range list {
-			list[i] = Resource{Resource: "pods", Entry: fmt.Sprintf("tenant-%d", i), Namespaces: []string{fmt.Sprintf("n%d", i)}}
-		}
-		best := time.Hour
-		for range 3 {
-			began := processorTime(t)
-			for range rounds {
-				p := problems{}
-				p.resources("resources", list)
-				if len(p.list) > 0 {
-					t.Fatal(p.list)
-				}
-			}
-			best = min(best, processorTime(t)-began)
-		}
-		return best
+// A cluster with thousands of tenants has thousands of entries. The time of their check grows with their number: if it grew
+// with its square, that of 200,000 would take longer than a test may.
+func TestManyEntries(t *testing.T) {
+	list := make([]Resource, 200_000)
+	for i := range list {
+		list[i] = Resource{Resource: "pods", Entry: fmt.Sprintf("tenant-%d", i), Namespaces: []string{fmt.Sprintf("n%d", i)}}
 	}
-	if few, many := check(64, 500), check(4, 8000); many > 4*few {
-		t.Errorf("64 lists of 500 entries take %v, 4 of 8000 take %v", few, many)
+	p := problems{}
+	p.resources("resources", list)
+	if len(p.list) > 0 {
+		t.Error(p.list)
 	}
-}
-
-// processorTime is what this process has used: other programs on the machine do not count.
-func processorTime(t *testing.T) time.Duration {
-	t.Helper()
-	var used syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
-		t.Fatal(err)
-	}
-	return time.Duration(used.Utime.Nano())
 }
