@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
@@ -419,5 +420,22 @@ func TestSignificant(t *testing.T) {
 		if o, _ := b.core.Object("x", "a"); o.Significant != c.kept || o.Version != c.version {
 			t.Errorf("%s: %d is kept at %s, want %d", c.version, o.Significant, o.Version, c.kept)
 		}
+	}
+}
+
+// TestMemoryOfEvents: a batch has its events and inventory entries in the memory of the one before the last, so
+// that publishing leaves no garbage.
+func TestMemoryOfEvents(t *testing.T) {
+	b := inStep(t, seen(List, "a", "5"))
+	b.commit()
+	events, entries := map[*ObjectEvent]bool{}, map[*Object]bool{}
+	for version := 11; version < 31; version++ {
+		b.do(seen(Watch, "a", strconv.Itoa(version)))
+		batch := b.core.Seal()
+		events[batch.Items[0].Object], entries[batch.Changes[0].Object] = true, true
+		b.core.Committed()
+	}
+	if len(events) != 2 || len(entries) != 2 {
+		t.Errorf("20 batches have %d events and %d entries in memory of their own, want 2 of each", len(events), len(entries))
 	}
 }

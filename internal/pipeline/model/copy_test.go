@@ -139,6 +139,8 @@ func (m *message) body() body {
 // of reports whether a body is that of an object's state, as an entry publishes it.
 func (b body) of(o *object, e entry) bool {
 	switch {
+	case b.truncated && b.x == "": // no more than the identity
+		return true
 	case b.x != strconv.Itoa(o.x):
 		return false
 	case b.truncated:
