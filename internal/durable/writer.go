@@ -9,7 +9,7 @@ import (
 // usualEntry is more than most inventory entries take, in bytes.
 const usualEntry = 256
 
-// Memory is what lists of changes are made in. The zero value is ready for use.
+// Memory is what lists of changes are made in: see [NewMemory].
 type Memory struct {
 	changes pieces.Pieces[event.KV]
 	bytes   pieces.Pieces[byte]

@@ -59,7 +59,8 @@ type Options struct {
 // Reader implements [loop.Reader].
 type Reader struct {
 	Options
-	own *semaphore.Weighted // slots of the sink
+	own      *semaphore.Weighted // slots of the sink
+	released sync.Pool           // of *sighted
 }
 
 // New returns a reader of one sink's collections.
@@ -150,7 +151,7 @@ func (r *Reader) Side(ctx context.Context, collection string, want reconcile.Rea
 	s := r.newSlot()
 	c := source.NewCollection(source.Options{Client: r.Client, Target: target, Lists: s})
 	rv, err := c.Survey(ctx, source.HandlerFunc(func(ctx context.Context, sig source.Signal) error {
-		in := newSighted(sig.Object, reconcile.Resync)
+		in := r.newSighted(sig.Object, reconcile.Resync)
 		return s.lend(ctx, func() error { return h.Input(ctx, &in.Input, len(in.object.Raw), in.release) })
 	}))
 	if err != nil {

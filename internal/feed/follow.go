@@ -46,7 +46,7 @@ func (f *follower) Handle(ctx context.Context, s source.Signal) error {
 		return f.reached(s.Resume, f.input(ctx, &reconcile.Input{Kind: reconcile.Bookmark, Resume: s.Resume}, 0, nil))
 	}
 	f.saw(s.Object.ResourceVersion)
-	in := newSighted(s.Object, reconcile.Watch)
+	in := f.newSighted(s.Object, reconcile.Watch)
 	in.Resume = s.Resume
 	size := len(s.Object.Raw)
 	if s.Kind == source.Deleted {

@@ -17,14 +17,12 @@ type sighted struct {
 	release func()
 }
 
-// unused has what was released, for other objects.
-var unused sync.Pool
-
-func newSighted(o *source.Object, origin reconcile.Origin) *sighted {
-	s, _ := unused.Get().(*sighted)
+// newSighted returns the input of an object, in memory that was released if there is any.
+func (r *Reader) newSighted(o *source.Object, origin reconcile.Origin) *sighted {
+	s, _ := r.released.Get().(*sighted)
 	if s == nil {
 		s = &sighted{}
-		s.release = s.free
+		s.release = func() { s.free(&r.released) }
 	}
 	s.object = o
 	s.sighting = reconcile.Sighting{
@@ -35,8 +33,8 @@ func newSighted(o *source.Object, origin reconcile.Origin) *sighted {
 	return s
 }
 
-func (s *sighted) free() {
+func (s *sighted) free(to *sync.Pool) {
 	s.object.Release()
 	s.Input, s.sighting, s.object = reconcile.Input{}, reconcile.Sighting{}, nil // they would keep other memory alive
-	unused.Put(s)
+	to.Put(s)
 }

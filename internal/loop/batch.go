@@ -178,6 +178,7 @@ func (b *batches) dispatch(ctx context.Context) {
 	b.deliver(ctx)
 }
 
+// newBatch returns an empty batch, in the memory of one that is committed if there is any.
 func (b *batches) newBatch() batch {
 	m := b.spare
 	b.spare = nil

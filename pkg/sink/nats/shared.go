@@ -188,7 +188,7 @@ func (s *Shared) Write(ctx context.Context, b *event.Batch) ([]byte, error) {
 }
 
 // ready looks the stream up where something said that it is not what it was, and
-// tells the pipeline what it lost.
+// reports to the pipeline what it lost.
 func (s *Shared) ready(ctx context.Context) error {
 	if s.look {
 		created, last := s.stream.created, s.last

@@ -92,7 +92,7 @@ func resourcesOf(gv schema.GroupVersion, l *metav1.APIResourceList) []apiResourc
 		}
 		out = append(out, apiResource{
 			Resource: Resource{Group: gv.Group, Version: gv.Version, Name: r.Name, Kind: r.Kind, Namespaced: r.Namespaced},
-			singular: cmp.Or(r.SingularName, strings.ToLower(r.Kind)), // older servers tell no singular of their own types
+			singular: cmp.Or(r.SingularName, strings.ToLower(r.Kind)), // older servers have no singular of their own types
 			short:    slices.Clone(r.ShortNames),
 			verbs:    slices.Sorted(slices.Values(r.Verbs)),
 		})
