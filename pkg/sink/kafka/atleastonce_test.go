@@ -16,26 +16,31 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink/sinktest"
 )
 
-func TestSuite(t *testing.T) {
+// suite runs the suite of all sinks. connect returns the sink, and consume what its consumers read of a topic.
+func suite(t *testing.T, exactlyOnce bool, connect func(t *testing.T, b *bus) sink.Sink, consume func(b *bus, t *testing.T, topic string) []consumed) {
 	const topic, partitions, limit = "k8s.test.core.pods", 4, 100_000
 	sinktest.RunFormats(t, func(t *testing.T) *sinktest.Harness {
 		b := startBus(t, kfake.NumBrokers(2))
 		b.topic(t, topic, partitions, limit)
 		return &sinktest.Harness{
-			New: func(t *testing.T) sink.Sink { return newSink(t, b.config()) },
+			New: func(t *testing.T) sink.Sink { return connect(t, b) },
 			Read: func(t *testing.T) []sinktest.Message {
 				var msgs []sinktest.Message
-				for _, m := range b.consume(t, topic) {
+				for _, m := range consume(b, t, topic) {
 					msgs = append(msgs, m.Message)
 				}
 				return msgs
 			},
-			Route: topic, Partitions: partitions, MaxRecord: limit,
+			Route: topic, Partitions: partitions, MaxRecord: limit, ExactlyOnce: exactlyOnce,
 			Stop: b.stop, Start: b.start,
 			Header:      func(a event.Attribute) (string, string) { return "ce_" + a.Name, a.Value },
 			IgnoreLeaks: brokerGoroutines(),
 		}
 	})
+}
+
+func TestSuite(t *testing.T) {
+	suite(t, false, func(t *testing.T, b *bus) sink.Sink { return newSink(t, b.config()) }, (*bus).consume)
 }
 
 // Consumers filter by header, compact by key and expire by time.

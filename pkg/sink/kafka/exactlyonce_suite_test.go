@@ -3,12 +3,10 @@ package kafka
 import (
 	"testing"
 
-	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest"
 
-	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 	"github.com/kubebridge/kubebridge/pkg/sink/sinktest"
 )
@@ -106,23 +104,5 @@ func (b *bus) consumeCommitted(t *testing.T, topic string) []consumed {
 }
 
 func TestTransactionalSuite(t *testing.T) {
-	const topic, partitions, limit = "k8s.test.core.pods", 4, 100_000
-	sinktest.RunFormats(t, func(t *testing.T) *sinktest.Harness {
-		b := startBus(t, kfake.NumBrokers(2))
-		b.topic(t, topic, partitions, limit)
-		return &sinktest.Harness{
-			New: func(t *testing.T) sink.Sink { return newExact(t, b.config()) },
-			Read: func(t *testing.T) []sinktest.Message {
-				var msgs []sinktest.Message
-				for _, m := range b.consumeCommitted(t, topic) {
-					msgs = append(msgs, m.Message)
-				}
-				return msgs
-			},
-			Route: topic, Partitions: partitions, MaxRecord: limit, ExactlyOnce: true,
-			Stop: b.stop, Start: b.start,
-			Header:      func(a event.Attribute) (string, string) { return "ce_" + a.Name, a.Value },
-			IgnoreLeaks: brokerGoroutines(),
-		}
-	})
+	suite(t, true, func(t *testing.T, b *bus) sink.Sink { return newExact(t, b.config()) }, (*bus).consumeCommitted)
 }
