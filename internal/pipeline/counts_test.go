@@ -36,7 +36,7 @@ func TestCountsOfAList(t *testing.T) {
 	}
 	defer store.Close()
 	bus := &countsBus{counts: make(chan event.Counts, 1)}
-	r := newRig(t, bus, store)
+	r := newRig(t, bus, store, CollectionOptions{})
 	defer r.stop()
 	begun := func(reason string) *reconcile.Input {
 		return &reconcile.Input{Kind: reconcile.ListBegun, Reason: reason}

@@ -138,8 +138,8 @@ func TestListedUnderANameThatAnotherObjectHad(t *testing.T) {
 			}
 			defer store.Close()
 			bus := &eventBus{}
-			r := newRig(t, bus, store)
-			r.set(CollectionOptions{Settings: encode.Settings{Redact: []shape.Rule{{Paths: []string{"data.*"}, With: shape.WithMask}}}})
+			masked := encode.Settings{Redact: []shape.Rule{{Paths: []string{"data.*"}, With: shape.WithMask}}}
+			r := newRig(t, bus, store, CollectionOptions{Settings: masked})
 			r.reader.do <- func(c context.Context, handler *loop.Handler) error {
 				ctx, h = c, handler
 				begun()

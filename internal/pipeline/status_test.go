@@ -65,7 +65,9 @@ type rig struct {
 	stop   func()
 }
 
-func newRig(t *testing.T, bus sink.Sink, store checkpoint.Store) *rig {
+// newRig starts it with the options of its collection. They are set once, before anything is read: another set would
+// stop the reader, perhaps in the middle of a test's function.
+func newRig(t *testing.T, bus sink.Sink, store checkpoint.Store, o CollectionOptions) *rig {
 	t.Helper()
 	r := &rig{t: t, reader: &scripted{make(chan func(context.Context, *loop.Handler) error)}}
 	r.Pipeline = newPipeline(pipelineOptions{
@@ -80,7 +82,7 @@ func newRig(t *testing.T, bus sink.Sink, store checkpoint.Store) *rig {
 			t.Error(err)
 		}
 	}
-	r.set(CollectionOptions{})
+	r.set(o)
 	return r
 }
 
@@ -166,7 +168,7 @@ func TestStatusFollowsACollection(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer store.Close()
-	r := newRig(t, &nowhere{}, store)
+	r := newRig(t, &nowhere{}, store, CollectionOptions{})
 	const id = "configmaps"
 	r.shows("before the first list", func(l status.Sink, c status.Collection) bool {
 		return l.Ready && c.Objects == nil && c.Lag == nil && c.Gap == nil && c.LastEvent == nil && c.List == nil
@@ -199,7 +201,7 @@ func TestStatusFollowsACollection(t *testing.T) {
 	})
 	r.stop()
 
-	again := newRig(t, &nowhere{}, store)
+	again := newRig(t, &nowhere{}, store, CollectionOptions{})
 	defer again.stop()
 	again.shows("resumed without a list", func(_ status.Sink, c status.Collection) bool {
 		return objects(c, 2) && c.Position == "13" && c.Route == ""
@@ -236,7 +238,7 @@ func TestStatusOfABusThatIsLost(t *testing.T) {
 	}
 	defer store.Close()
 	bus := &failing{repaired: make(chan struct{})}
-	s := newRig(t, bus, store)
+	s := newRig(t, bus, store, CollectionOptions{})
 	defer s.stop()
 	r := prometheus.NewPedanticRegistry()
 	r.MustRegister(NewCollector(func() status.Report { return status.Report{Sinks: []status.Sink{s.Status()}} }))
@@ -323,7 +325,7 @@ func TestStatusShowsDiffs(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer store.Close()
-	r := newRig(t, &nowhere{}, store)
+	r := newRig(t, &nowhere{}, store, CollectionOptions{})
 	defer r.stop()
 	for i, o := range []encode.Settings{{}, {Patch: true}, {}, {Before: true}, {Filter: "true", Before: true}, {Filter: "true"}} {
 		r.set(CollectionOptions{Settings: o})
@@ -342,7 +344,7 @@ func TestMetricsOfTheBus(t *testing.T) {
 	}
 	defer store.Close()
 	bus := &forgetful{}
-	r := newRig(t, bus, store)
+	r := newRig(t, bus, store, CollectionOptions{})
 	defer r.stop()
 	list := append([]*reconcile.Input{{Kind: reconcile.ListBegun, Reason: source.ReasonSnapshot}, listed("x", "5")}, listEnd("10")...)
 	r.reads(list...)
