@@ -3,35 +3,41 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
+	"net/http"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 )
 
 // waitReady returns nil once /readyz is ok for the admin of kubeconfig and the system namespaces exist: /readyz does not
 // wait for them, and the UID of kube-system is what clients know a cluster by. It gives up after startTimeout.
+//
+// It asks with net/http. The requests of client-go read klog's global logger, which the API server of this process is
+// just setting: a data race, which once ended the program.
 func waitReady(ctx context.Context, kubeconfig string) error {
 	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		return fmt.Errorf("wait for api server: %w", err)
 	}
-	cfg.QPS = -1
-	client, err := kubernetes.NewForConfig(cfg)
+	tlsConfig, err := rest.TLSConfigFor(cfg)
 	if err != nil {
 		return fmt.Errorf("wait for api server: %w", err)
 	}
+	transport := &http.Transport{TLSClientConfig: tlsConfig}
+	defer transport.CloseIdleConnections()
+	client := &http.Client{Transport: transport, Timeout: 5 * time.Second}
+	paths := []string{"/readyz"}
+	for _, name := range []string{metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic, "kube-node-lease"} {
+		paths = append(paths, "/api/v1/namespaces/"+name)
+	}
 	var last error
 	err = wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, startTimeout, true, func(ctx context.Context) (bool, error) {
-		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-		defer cancel()
-		if _, last = client.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx); last != nil {
-			return false, nil
-		}
-		for _, name := range []string{metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic, "kube-node-lease"} {
-			if _, last = client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{}); last != nil {
+		for _, path := range paths {
+			if last = get(ctx, client, cfg.Host+path); last != nil {
 				return false, nil
 			}
 		}
@@ -39,6 +45,27 @@ func waitReady(ctx context.Context, kubeconfig string) error {
 	})
 	if err != nil {
 		return fmt.Errorf("wait for api server: %w, last answer: %w", err, last)
+	}
+	return nil
+}
+
+// get returns nil if the answer is 200.
+func get(ctx context.Context, client *http.Client, url string) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(response.Body, 1<<10))
+	if err != nil {
+		return err
+	}
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s: %s", url, response.Status, body)
 	}
 	return nil
 }
