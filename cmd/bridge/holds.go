@@ -25,7 +25,7 @@ type checkpointInfo struct {
 	Path     string         `json:"path"`
 	Identity event.Identity `json:"identity"`
 	Format   int            `json:"format"`
-	// Plan is the number of the sink's plan, and Birth is when the checkpoint began, in milliseconds since 1970. 0:
+	// Plan is the number of the sink's plan, and Birth is when the checkpoint began or was reset, in milliseconds since 1970. 0:
 	// the checkpoint has no plan yet.
 	Plan  uint64 `json:"plan"`
 	Birth uint64 `json:"birth"`
@@ -181,7 +181,7 @@ func countKeys(store checkpoint.Store, prefix []byte) (n int, err error) {
 func (i *checkpointInfo) print(w io.Writer) error {
 	show(w, "%s: bridge %s, cluster %s (%s), sink %s, format %d", i.Path, i.Identity.Bridge, i.Identity.Cluster, i.Identity.ClusterUID, i.Identity.Sink, i.Format)
 	if i.Birth != 0 {
-		show(w, "  plan %d; the checkpoint began on %s", i.Plan, time.UnixMilli(int64(i.Birth)).UTC().Format(time.RFC3339))
+		show(w, "  plan %d; the checkpoint began, or was reset, on %s", i.Plan, time.UnixMilli(int64(i.Birth)).UTC().Format(time.RFC3339))
 	}
 	for _, storage := range slices.Sorted(maps.Keys(i.Epochs)) {
 		show(w, "  epoch %d of %s", i.Epochs[storage], cmp.Or(storage, "the API server's storage"))

@@ -267,7 +267,7 @@ func (l *Loop) load() error {
 	if err := l.plan.load(l.Store); err != nil {
 		return err
 	}
-	l.core = reconcile.NewCore(l.inventory, state, now())
+	l.core = reconcile.NewCore(l.inventory, state, l.number(time.Now()))
 	l.core.Omit(l.Delivery.Mode() != delivery.Intents, l.Delivery.Mode() != delivery.Log)
 	if err := l.batches.load(l.core); err != nil {
 		return err
@@ -299,9 +299,14 @@ func (l *Loop) reset(ctx context.Context, why error) error {
 		if err != nil {
 			return err
 		}
+		reborn, err := l.plan.reborn(l.Store)
+		if err != nil {
+			return err
+		}
+		l.batches.note(reborn...) // behind notes that wait, which have the birth before
 		why = l.answering(func() error {
-			changes := append(durable.ResetChanges(state), event.KV{Key: checkpoint.ResetKey()})
-			return l.Delivery.Reset(ctx, changes)
+			changes := append(durable.ResetChanges(state), reborn...)
+			return l.Delivery.Reset(ctx, append(changes, event.KV{Key: checkpoint.ResetKey()}))
 		})
 	}
 	if why != nil {
@@ -367,7 +372,7 @@ func (l *Loop) decideWaiting(collection, key string) {
 // decide passes an input on to the core.
 func (l *Loop) decide(m message) {
 	before, at := l.core.Pending(), time.Now()
-	m.input.Now = milliseconds(at)
+	m.input.Now = l.number(at)
 	if s := m.input.Sighting; s != nil {
 		known, inDoubt := l.core.Object(m.input.Collection, s.Key)
 		l.Encoder.Prepare(m.input.Collection, s, known, inDoubt)
@@ -413,8 +418,9 @@ func (l *Loop) stopped() error {
 	return fmt.Errorf("stopped while %d events were not acknowledged by the bus: they are delivered after the next start", l.batches.unacknowledged())
 }
 
-// now is the time in the unit of run numbers.
-func now() uint64 { return milliseconds(time.Now()) }
+// number is the time as a number of a run. It is not below the plan's birth, whatever the clock says: consumers would ignore
+// the run.
+func (l *Loop) number(at time.Time) uint64 { return max(milliseconds(at), l.plan.numbers.Birth) }
 
 func milliseconds(at time.Time) uint64 { return uint64(at.UnixMilli()) }
 
@@ -478,7 +484,7 @@ func (l *Loop) tick(at time.Time) {
 func runTime(run uint64) time.Time { return time.UnixMilli(int64(run)) }
 
 func (l *Loop) step(kind reconcile.InputKind, id string) {
-	l.core.Step(&reconcile.Input{Kind: kind, Collection: id, Now: now()})
+	l.core.Step(&reconcile.Input{Kind: kind, Collection: id, Now: l.number(time.Now())})
 }
 
 // passed reports whether an interval has passed since passed last returned true, or since last was

@@ -563,7 +563,8 @@ func TestRefusedAndRejected(t *testing.T) {
 	}
 }
 
-// A bus that loses everything, again and again, is filled by resets.
+// A bus that loses everything, again and again, is filled by resets. Each has another birth, which no incarnation is below:
+// consumers drop what only the bus knew.
 func TestBusLosesEverything(t *testing.T) {
 	c, b, store := newCluster(), &bus{}, memory(t)
 	for i := range 100 {
@@ -571,9 +572,19 @@ func TestBusLosesEverything(t *testing.T) {
 	}
 	p := start(t, c, b, store, "pods", "secrets")
 	defer p.kill()
+	birth := uint64(0)
 	for i := range 5 {
 		wait(t, c, b, "pods", "secrets")
+		before := birth
+		if birth = storedBirth(t, store); birth <= before {
+			t.Fatalf("the birth is %d after a reset, and was %d", birth, before)
+		}
 		b.mu.Lock()
+		for _, n := range b.lines {
+			if n.Incarnation < birth {
+				t.Errorf("%+v is of an incarnation below the birth %d", n, birth)
+			}
+		}
 		b.loses = 1 + i%2
 		b.mu.Unlock()
 		c.write(fmt.Sprint("name-", i), i%2 == 0)
@@ -587,6 +598,35 @@ func TestBusLosesEverything(t *testing.T) {
 	p.stop()
 	if err := <-p.done; err != nil {
 		t.Fatal(err)
+	}
+}
+
+func storedBirth(t *testing.T, store checkpoint.Store) uint64 {
+	t.Helper()
+	numbers, err := durable.LoadPlan(store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return numbers.Birth
+}
+
+// Runs are numbered above the birth although the clock was set back: consumers would ignore them.
+func TestClockSetBack(t *testing.T) {
+	c, b, store := newCluster(), &bus{}, memory(t)
+	c.write("name", false)
+	birth := uint64(time.Now().Add(time.Hour).UnixMilli())
+	if err := store.Commit(t.Context(), []event.KV{{Key: []byte(plan.Key), Value: plan.Numbers{Number: birth, Birth: birth}.Encode()}}); err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, c, b, store, "pods")
+	defer p.kill()
+	wait(t, c, b, "pods")
+	p.stop()
+	if err := <-p.done; err != nil {
+		t.Fatal(err)
+	}
+	if n := b.lines[0]; n.Incarnation < birth {
+		t.Errorf("the incarnation is %d, below the birth %d", n.Incarnation, birth)
 	}
 }
 

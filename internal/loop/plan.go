@@ -68,7 +68,7 @@ func (l *Loop) set(p Plan) error {
 // configure passes the properties of a collection on to the core.
 func (l *Loop) configure(id string) {
 	if properties, wanted := l.plan.properties(id); wanted && !l.suspended.has(id) {
-		l.core.Step(&reconcile.Input{Kind: reconcile.Configure, Collection: id, Properties: properties, Now: now()})
+		l.core.Step(&reconcile.Input{Kind: reconcile.Configure, Collection: id, Properties: properties, Now: l.number(time.Now())})
 	}
 }
 
@@ -111,7 +111,7 @@ func (n *planned) set(p Plan) (notes []event.KV, err error) {
 
 // number gives the plan its number.
 func (n *planned) number(o *plan.Outcomes) (notes []event.KV) {
-	next, changes := n.numbers.Next(o, func(c *plan.Collection) string { return digest(n.wanted[c.ID()].properties) }, now())
+	next, changes := n.numbers.Next(o, func(c *plan.Collection) string { return digest(n.wanted[c.ID()].properties) }, milliseconds(time.Now()))
 	value := next.Encode()
 	if bytes.Equal(value, n.numbers.Encode()) {
 		return nil
@@ -192,6 +192,16 @@ func (n *planned) load(store checkpoint.Store) error {
 		n.owed[key] = struct{}{}
 	}
 	return nil
+}
+
+// reborn gives the plan another birth, and returns the note that must be durable before the next event; nil: there was no
+// plan yet.
+func (n *planned) reborn(store checkpoint.Store) ([]event.KV, error) {
+	if err := n.load(store); err != nil || n.numbers.Birth == 0 {
+		return nil, err
+	}
+	n.numbers = n.numbers.Reborn(milliseconds(time.Now()))
+	return []event.KV{{Key: []byte(plan.Key), Value: n.numbers.Encode()}}, nil
 }
 
 // Numbers returns what events about a collection say of the plan. It is called from Run's goroutine.

@@ -111,7 +111,7 @@ func (l *Loop) resume(at time.Time) error {
 	}
 	for _, id := range due {
 		l.suspended.remove(id)
-		l.core.Restore(id, state, now())
+		l.core.Restore(id, state, l.number(at))
 		if err := l.batches.count(id); err != nil { // in the mode Log, a part of a batch may be in the store
 			return err
 		}

@@ -32,7 +32,7 @@ type Edit struct {
 // one. The zero value is that of an empty checkpoint.
 type Numbers struct {
 	Number uint64          // of the plan; grows with every change
-	Birth  uint64          // when the checkpoint began
+	Birth  uint64          // when the checkpoint began, or was last reset: see [Numbers.Reborn]
 	Edits  map[string]Edit // by collection
 	Begun  []string        // entries that have had all their collections, by [Entry.String]; sorted
 
@@ -109,6 +109,16 @@ func (n Numbers) Next(o *Outcomes, properties func(*Collection) string, now uint
 	slices.Sort(next.Begun)
 	next.Begun = slices.Compact(next.Begun)
 	return next, changes
+}
+
+// Reborn returns the numbers after a reset of the whole checkpoint. With the higher birth, consumers drop every collection of
+// an incarnation before, also those that the checkpoint does not know any more: what followed the last commit may have been
+// on the bus only, and is lost with it. now is as for [Numbers.Next].
+func (n Numbers) Reborn(now uint64) Numbers {
+	if n.Birth != 0 {
+		n.Number, n.Birth = max(n.Number+1, now), max(n.Birth+1, now)
+	}
+	return n
 }
 
 // First reports whether a collection was there when its entry had all its collections for the first

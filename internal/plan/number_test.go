@@ -271,3 +271,20 @@ func TestNumbersOfACollectionOfNothing(t *testing.T) {
 		t.Errorf("got %+v", n.Edits)
 	}
 }
+
+// TestReborn: a reset raises number and birth, also where the clock was set back. Edits and digests stay.
+func TestReborn(t *testing.T) {
+	if got := (Numbers{}).Reborn(7); got.Number != 0 || got.Birth != 0 {
+		t.Errorf("an empty checkpoint was reset: %+v", got)
+	}
+	n := Numbers{Number: 20, Birth: 10, Edits: map[string]Edit{"pods": {Number: 20}}}
+	for _, x := range []struct{ now, number, birth uint64 }{{30, 30, 30}, {5, 21, 11}} {
+		got := n.Reborn(x.now)
+		if got.Number != x.number || got.Birth != x.birth || got.Edits["pods"].Number != 20 {
+			t.Errorf("at %d: %+v", x.now, got)
+		}
+		if again, err := Decode(got.Encode()); err != nil || again.Birth != x.birth {
+			t.Errorf("read again: %+v, %v", again, err)
+		}
+	}
+}

@@ -26,7 +26,7 @@ import (
 //	    ones (selection, filter). Leaving and Closed: also where nothing differs.
 //	 2. A property that needs a reset differs (shape, storage, types, route).
 //	 3. The list begins again in the same run. If it is of a new epoch, or has ended
-//	    objects before: gap.
+//	    objects before (the reason is interrupted then): gap.
 //	 4. Absent if the list was empty because the resource or its namespace is absent.
 //	 5. A resync is due; otherwise a verification.
 //	 6. If the list and the inventory differ: gap → Listing.
@@ -374,8 +374,10 @@ func (c *Collection) listBegun(in *Input) {
 		c.begin()
 	case in.NewEpoch && c.Epoch == c.core.epochOf(c.Properties.Storage):
 		c.core.newEpoch(c)
-	case c.Phase != Listing, c.Ended, in.Absent != (c.Reason == ReasonGone):
+	case c.Phase != Listing, in.Absent != (c.Reason == ReasonGone):
 		c.gapHere(in.Reason)
+	case c.Ended:
+		c.gapHere(ReasonInterrupted)
 	}
 	c.list = &list{seen: keySet{}, absent: in.Absent}
 }

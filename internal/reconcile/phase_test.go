@@ -391,3 +391,26 @@ func TestReasons(t *testing.T) {
 		}
 	}
 }
+
+// TestReasonBehindABrokenList: the reason of a list that begins again says nothing new, for the reader may have been started
+// without a position. What is absent by now, or exists again, is news.
+func TestReasonBehindABrokenList(t *testing.T) {
+	ended := func() *bench { return inStep(t, seen(List, "a", "5")).do(listBegun, gone(List, "a", "11")).commit() }
+	expired := listBegun
+	expired.Reason = "expired"
+	for _, c := range []struct {
+		what   string
+		bench  *bench
+		begins Input
+		want   string
+	}{
+		{"an object has ended", ended(), expired, ReasonInterrupted},
+		{"an object has ended, and the resource is absent", ended(), isGone, ReasonGone},
+		{"the resource was absent", inPhase(t, Listing).do(isGone).commit(), expired, "expired"},
+		{"the position had expired", inPhase(t, InStep), expired, "expired"},
+	} {
+		if got := c.bench.do(c.begins).x().Reason; got != c.want {
+			t.Errorf("%s: %s, want %s", c.what, got, c.want)
+		}
+	}
+}

@@ -151,7 +151,7 @@ type Plan struct {
 	Number uint64 // grows with every change of the plan, like a run
 	Digest string // of the IDs of the resource's collections, each with its Edit: [PlanDigest]
 	Edit   uint64 // the Number with which the collection's properties changed last
-	Birth  uint64 // when the checkpoint began, a number like a run
+	Birth  uint64 // when the checkpoint began or was reset, a number like a run
 }
 
 // DeadLetter says why an event is not where it belongs. It stands in the

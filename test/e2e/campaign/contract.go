@@ -134,7 +134,7 @@ func causes(reason string) []string {
 	case "returned":
 		return []string{"edited", "namespace leaves"}
 	case "reset":
-		return []string{"stream deleted", "topic deleted", "edited"}
+		return []string{"stream deleted", "topic deleted", "edited", "namespace leaves"}
 	case "resync":
 		return []string{"resync of entries", "etcd"}
 	case "interrupted":

@@ -273,7 +273,7 @@ func (w *world) revive() error {
 		}
 		code, _ := p.Wait(time.Minute)
 		log := p.Log()
-		fenced := strings.Contains(log, "another writer has taken over") || strings.Contains(log, "another process runs this sink")
+		fenced := strings.Contains(log, "another writer has taken over") || strings.Contains(log, "another process has taken the checkpoint over") || strings.Contains(log, "another process runs this sink")
 		if w.second && fenced && (code == 1 || code == 3) {
 			// As it should, but for the second one, which this one has fenced in turn before it was killed.
 		} else {
