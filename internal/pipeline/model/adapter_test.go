@@ -33,7 +33,7 @@ func collectionID(s selection) string {
 }
 
 // driftReason is the reason of a gap that says that consumers were given something wrong,
-// or not at all: never so in the model, where nothing that was acknowledged is lost.
+// or not at all: never so in the model. What an emptied bus has lost is published again by a reset.
 const driftReason = "drift"
 
 // delivery is how a sink and its store belong together.
@@ -56,6 +56,7 @@ type sinkWorld struct {
 	dead     bool // what does not fit goes to the dead letters
 	window   bool // the bus drops repeats within its duplicate window, as NATS does
 	records  []event.Record
+	emptied  int    // how often the bus has lost everything
 	previous config // before the last edit
 	config   config
 	reset    bool    // asked for, by `bridge checkpoint reset`
@@ -204,6 +205,7 @@ func (s *sinkWorld) open(l *life) (sink.Sink, pipeline.OpenStore, encode.Config,
 // askReset is `bridge checkpoint reset` while the bridge does not run.
 func (s *sinkWorld) askReset() {
 	s.store.apply([]event.KV{{Key: checkpoint.ResetKey(), Value: checkpoint.ResetRequested()}})
+	s.store.sync()
 }
 
 // writer implements sink.Sink for one process.
@@ -215,7 +217,34 @@ type writer struct {
 	// Messages that a predecessor may have written and not committed are above committed
 	// and up to opened; those of the batch seq are above begun.
 	committed, opened, begun int
+	emptied                  int // what the writer knows of sinkWorld.emptied
 }
+
+// empty has the bus lose everything, as a stream does that is deleted and created again. What consumers have read
+// they keep.
+func (s *sinkWorld) empty() {
+	s.bus.mu.Lock()
+	defer s.bus.mu.Unlock()
+	s.emptied++
+	s.records, s.bus.sent, s.bus.kept = nil, map[string]sent{}, len(s.bus.messages)
+}
+
+// mark is where the bus ends.
+func (s *sinkWorld) mark() []byte { return fmt.Appendf(nil, "%d %d", s.emptied, len(s.records)) }
+
+// parseMark reads what mark returned; nil is the beginning of the present content.
+func (s *sinkWorld) parseMark(mark []byte) (number int, err error) {
+	emptied := s.emptied
+	if _, err := fmt.Sscan(string(mark), &emptied, &number); err != nil && mark != nil {
+		panic(err)
+	}
+	if emptied != s.emptied {
+		return 0, errEmptied
+	}
+	return number, nil
+}
+
+var errEmptied = fmt.Errorf("%w: the bus was emptied", sink.ErrReset)
 
 func (w *writer) Open(ctx context.Context, mark []byte) error {
 	if err := w.bus.ready(ctx, w.life); err != nil {
@@ -223,9 +252,12 @@ func (w *writer) Open(ctx context.Context, mark []byte) error {
 	}
 	w.bus.mu.Lock()
 	defer w.bus.mu.Unlock()
-	w.committed, _ = strconv.Atoi(string(mark))
-	w.opened = len(w.records)
-	return nil
+	w.opened, w.emptied = len(w.records), w.sinkWorld.emptied
+	var err error
+	if w.committed, err = w.parseMark(mark); w.mode == log {
+		return nil // Tail is given the mark, too
+	}
+	return err
 }
 
 func (w *writer) Close() error { return nil }
@@ -253,6 +285,10 @@ func (w *writer) write(b *event.Batch) (mark []byte, crash bool, err error) {
 	if due(&a.crashBeforeWrite) {
 		return nil, true, nil
 	}
+	if w.emptied != w.sinkWorld.emptied && len(b.Records) > 0 {
+		w.emptied = w.sinkWorld.emptied
+		return nil, false, errEmptied
+	}
 	if w.seq != b.Seq || b.Seq == 0 {
 		w.seq, w.done, w.begun = b.Seq, 0, len(w.records)
 	}
@@ -260,11 +296,10 @@ func (w *writer) write(b *event.Batch) (mark []byte, crash bool, err error) {
 	if err != nil && w.mode == transaction {
 		return nil, false, err
 	}
-	w.store.mu.Lock()
 	if err == nil && w.mode == transaction {
-		w.store.locked(b.Commit.Changes)
+		w.store.apply(b.Commit.Changes)
+		w.store.sync()
 	}
-	w.store.mu.Unlock()
 	if w.done < upTo && (err == nil || w.mode != transaction) {
 		for i := range b.Records[w.done:upTo] {
 			if t := b.Records[w.done+i].Route; w.bus.refused[t] > 0 {
@@ -289,7 +324,7 @@ func (w *writer) write(b *event.Batch) (mark []byte, crash bool, err error) {
 			return nil, false, errNoAnswer
 		}
 	}
-	return []byte(strconv.Itoa(len(w.records))), false, nil
+	return w.mark(), false, nil
 }
 
 // check returns how many records may be written, and why not all.
@@ -381,11 +416,14 @@ type readable struct{ *writer }
 
 func (r readable) Tail(_ context.Context, from []byte, fn func([]event.KV, []byte) error) error {
 	r.bus.mu.Lock()
-	records := slices.Clone(r.records)
+	records, emptied := slices.Clone(r.records), r.sinkWorld.emptied
+	n, err := r.parseMark(from)
 	r.bus.mu.Unlock()
-	n, _ := strconv.Atoi(string(from))
+	if err != nil {
+		return err
+	}
 	for i, rec := range records[n:] {
-		if err := fn(rec.State, []byte(strconv.Itoa(n+i+1))); err != nil {
+		if err := fn(rec.State, fmt.Appendf(nil, "%d %d", emptied, n+i+1)); err != nil {
 			return err
 		}
 	}
@@ -395,16 +433,33 @@ func (r readable) Tail(_ context.Context, from []byte, fn func([]event.KV, []byt
 func (r readable) Mark() []byte {
 	r.bus.mu.Lock()
 	defer r.bus.mu.Unlock()
-	return []byte(strconv.Itoa(len(r.records)))
+	return r.mark()
 }
 
 // memory is a checkpoint that outlives processes.
 type memory struct {
 	mu sync.Mutex
 	kv map[string][]byte
+	// synced is what a crash leaves of kv.
+	synced map[string][]byte
 }
 
 func newMemory() *memory { return &memory{kv: map[string][]byte{}} }
+
+// sync makes kv durable, and crash undoes what is not.
+func (m *memory) sync() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.synced = maps.Clone(m.kv)
+}
+
+func (m *memory) crash() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.kv = maps.Clone(m.synced); m.kv == nil {
+		m.kv = map[string][]byte{}
+	}
+}
 
 // settled is what is in the checkpoint, beside the positions: the server moves them.
 func (m *memory) settled() map[string][]byte {
@@ -418,10 +473,6 @@ func (m *memory) settled() map[string][]byte {
 func (m *memory) apply(changes []event.KV) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.locked(changes)
-}
-
-func (m *memory) locked(changes []event.KV) {
 	for _, c := range changes {
 		if c.Value == nil {
 			delete(m.kv, string(c.Key))
@@ -438,7 +489,12 @@ type lifeStore struct {
 	life  *life
 }
 
-func (s *lifeStore) Close() error { return nil }
+func (s *lifeStore) Close() error {
+	if !s.life.dead() {
+		s.sync()
+	}
+	return nil
+}
 
 func (s *lifeStore) Get(key []byte) ([]byte, error) {
 	s.mu.Lock()
@@ -474,6 +530,10 @@ func (s *lifeStore) Commit(ctx context.Context, changes []event.KV) error {
 		return errStore
 	}
 	s.apply(changes)
+	// Beside a log, a commit with a mark trails: what a crash takes, the log brings back.
+	if s.world.mode != log || !slices.ContainsFunc(changes, func(kv event.KV) bool { return string(kv.Key) == string(checkpoint.MarkKey()) }) {
+		s.sync()
+	}
 	crash := due(&a.crashAfterCommit)
 	b.mu.Unlock()
 	if crash {

@@ -57,6 +57,7 @@ type bus struct {
 	mu       sync.Mutex
 	changed  chan struct{}
 	messages []message
+	kept     int            // how many of messages were there when the bus was emptied last
 	stopped  bool           // connections are refused
 	blocked  bool           // nothing is answered
 	refused  map[string]int // topics that are refused, after so many more records

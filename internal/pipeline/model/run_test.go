@@ -214,6 +214,9 @@ func (w *world) sleep(d time.Duration) {
 		}
 		time.Sleep(beat)
 		w.pump()
+		for _, s := range w.sinks {
+			s.store.sync()
+		}
 		for _, j := range w.judges {
 			asking := w.process != nil && !j.s.bus.stopped && !j.s.bus.blocked
 			j.asked = j.asked || asking && passed >= 15*time.Second
@@ -260,6 +263,9 @@ func (w *world) bury() {
 	}
 	p.stop()
 	<-p.done
+	for _, s := range w.sinks {
+		s.store.crash()
+	}
 	w.api.mu.Lock()
 	w.api.dead, w.api.waiting, w.api.watches, w.api.refusals = false, nil, nil, map[string]refusal{}
 	w.api.mu.Unlock()

@@ -481,6 +481,10 @@ func opsTable() map[string]op {
 		"bus-stops":   {kind: "bus", weight: 2, args: []int{2}, apply: busFault(func(b *bus) { b.stopped = true })},
 		"bus-blocks":  {kind: "bus", weight: 2, args: []int{2}, apply: busFault(func(b *bus) { b.blocked = true })},
 		"bus-heals":   {kind: "bus", weight: 4, args: []int{2}, apply: busFault(func(b *bus) { b.stopped, b.blocked = false, false })},
+		"bus-emptied": {kind: "emptied", weight: 1, causes: true, args: []int{2}, apply: func(w *world, a []int) bool {
+			sinkOf(w, a[0]).empty()
+			return true
+		}},
 		"limit": {kind: "record", weight: 3, args: []int{2, 2}, apply: func(w *world, a []int) bool {
 			sinkOf(w, a[0]).bus.set(func(b *bus) { b.limit = a[1] * 3000 })
 			return true
