@@ -182,6 +182,9 @@ type LastList struct {
 	Synced uint64 `json:"synced,omitzero"` // its epoch; 0: there was none in the incarnation
 	Listed string `json:"listed,omitzero"` // its selection
 	Owner  string `json:"owner,omitzero"`  // what it came with, for the reader of the next one
+	// Lessened: a list of another selection has ended objects since. An object that is not in the inventory
+	// proves nothing then.
+	Lessened bool `json:"lessened,omitzero"`
 }
 
 // stored returns the record as it is stored. A list beside the watch is not stored.
@@ -220,7 +223,7 @@ func (r *Record) view(position string) view {
 		run: r.Run, first: r.Synced == 0, skip: r.Properties.Skip, sameHistory: r.Synced == r.Epoch, history: r.EpochRun,
 		resync: r.Phase == Resyncing,
 	}
-	if v.sameHistory && r.Listed == r.Properties.Selection {
+	if v.sameHistory && r.Listed == r.Properties.Selection && !r.Lessened {
 		v.complete = position
 	}
 	return v
@@ -283,7 +286,8 @@ func (c *Collection) step(in *Input) {
 		}
 	case ListLacks:
 		if c.list.comparing() && in.Key > c.list.cursor {
-			c.list.cursor, c.Ended = in.Key, true
+			c.list.cursor = in.Key
+			c.listEnds()
 			c.judge(in.Sighting)
 		}
 	case ListDone:
@@ -475,7 +479,9 @@ func (c *Collection) sighted(in *Input) {
 		c.sidePassed()
 	case s.Origin == List && c.list != nil:
 		c.list.sighted(s)
-		c.Ended = c.Ended || s.Form != Seen
+		if s.Form != Seen {
+			c.listEnds()
+		}
 		c.saw(s.Version)
 		if c.judge(s) {
 			c.core.newEpoch(c)
@@ -493,9 +499,15 @@ func (c *Collection) sighted(in *Input) {
 	}
 }
 
+// listEnds notes that the list ends an object.
+func (c *Collection) listEnds() {
+	c.Ended = true
+	c.Lessened = c.Lessened || c.Listed != c.Properties.Selection
+}
+
 // synced ends a list that reconciles.
 func (c *Collection) synced() {
-	c.Phase, c.Synced, c.Listed = InStep, c.Epoch, c.Properties.Selection
+	c.Phase, c.Synced, c.Listed, c.Lessened = InStep, c.Epoch, c.Properties.Selection, false
 	if c.list.absent {
 		c.Phase = Absent
 	} else {

@@ -79,7 +79,7 @@ func (d *dump) record(id string, r *Record) {
 	d.run(id, r.Incarnation)
 	d.run(id, r.EpochRun)
 	d.text(r.Reason, r.Listed, r.Route)
-	d.flag(r.Resync, r.Unwanted, r.Ended, r.ClosedFirst)
+	d.flag(r.Resync, r.Unwanted, r.Ended, r.ClosedFirst, r.Lessened)
 	d.properties(r.Properties)
 }
 

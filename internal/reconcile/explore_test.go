@@ -117,7 +117,7 @@ func sortedSlots[V any](m map[Slot]V) []Slot {
 var (
 	statesFlag       = flag.Int("explore.states", 300, "how many states of each world are explored")
 	writesFlag       = flag.Int("explore.writes", 2, "writes to the cluster")
-	disturbancesFlag = flag.Int("explore.disturbances", 1, "disturbances of a way")
+	disturbancesFlag = flag.Int("explore.disturbances", 2, "disturbances of a way")
 	minimiseFlag     = flag.Bool("explore.minimise", true, "leave out of a failing walk what it does not need")
 )
 
@@ -275,13 +275,17 @@ func kindOf(name string) string {
 }
 
 // disturbanceKinds are the kinds of a walk: all of them in every third one, otherwise two, which then
-// meet more often.
+// meet more often. Half of these are edits, and edits of an edit.
 func disturbanceKinds(seed int) map[string]bool {
 	if seed%3 == 0 {
 		return nil
 	}
 	r := rand.New(rand.NewPCG(uint64(seed), 2))
-	return map[string]bool{kinds[r.IntN(len(kinds))]: true, kinds[r.IntN(len(kinds))]: true}
+	one, two := kinds[r.IntN(len(kinds))], kinds[r.IntN(len(kinds))]
+	if seed%3 == 1 {
+		one = "configure"
+	}
+	return map[string]bool{one: true, two: true}
 }
 
 // covered counts what of the two tables the tests use.
