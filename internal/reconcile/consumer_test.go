@@ -145,7 +145,7 @@ func (w *world) promised(c *Collection, version string) map[string]int {
 	}
 	for name, t := range w.cluster.at(number(version)) {
 		skipped := c.Properties.Skip && w.skipped[c.ID+"/"+strconv.FormatUint(c.Incarnation, 10)][w.body(t)]
-		if !w.passes(c.Properties, t) || skipped && w.mode != intents && w.cluster.epoch == 0 {
+		if !w.passes(c.Properties, t) || skipped && w.mode != intents && w.cluster.epoch == 0 && !w.reselected(c) {
 			continue
 		}
 		bodies[name] = w.seen(c.Properties, t)
@@ -154,6 +154,17 @@ func (w *world) promised(c *Collection, version string) map[string]int {
 		}
 	}
 	return bodies
+}
+
+// reselected reports whether the collection had another selection in its incarnation: what left it then, and is back, is
+// published, although the first list skipped it.
+func (w *world) reselected(c *Collection) bool {
+	for run := c.Incarnation; run <= c.Run; run++ {
+		if p, begun := w.runs[runKey(c.ID, run)]; begun && p.Selection != c.Properties.Selection {
+			return true
+		}
+	}
+	return false
 }
 
 // unfit reports whether the bus does not take the object.

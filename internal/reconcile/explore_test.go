@@ -337,8 +337,8 @@ func pick(list []action, r *rand.Rand) action {
 		}
 	}
 	g := [...]int{0, 0, 0, 0, 0, 0, 1, 1, 1, 2}[r.IntN(10)]
-	for len(groups[g]) == 0 {
-		g = (g + 1) % 3
+	if len(groups[g]) == 0 {
+		g = slices.IndexFunc(groups[:], func(g []action) bool { return len(g) > 0 })
 	}
 	kind := kinds[g][r.IntN(len(kinds[g]))]
 	list = slices.DeleteFunc(groups[g], func(a action) bool { return kindOf(a.name) != kind })

@@ -191,9 +191,7 @@ func (r *reader) order(o *object, m *bus.Message) {
 		// It was on its way to the bus, and may have come there.
 	case !known && m.Is("modified", "deleted"):
 		r.wrong("order", "%s begins with: %s", o, m)
-	case known && m.Is("added") && inDoubt && m.Run() > last.Run():
-		// It was on its way, and is published again in another run.
-	case known && m.Is("added"):
+	case known && m.Is("added") && !inDoubt: // what was on its way is published again
 		r.wrong("order", "%s is announced again: %s; it was %s", o, m, last)
 	case known && m.Is("deleted"):
 		same := m.Run() == last.Run() && m.RV() == last.RV()
