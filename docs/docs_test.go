@@ -1,4 +1,4 @@
-// Package docs holds no code: its tests keep the documentation's links true.
+// Package docs holds no code: its tests keep the documentation's links, and the tests that it names, true.
 package docs
 
 import (
@@ -92,4 +92,93 @@ func TestIndexNamesEveryPage(t *testing.T) {
 			}
 		}
 	}
+}
+
+var (
+	named = regexp.MustCompile("`([^`]+)`")
+	goFn  = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w*)\(`)
+)
+
+// A promise whose test was renamed or removed is a promise without a test.
+func TestPromisesHaveTests(t *testing.T) {
+	raw, err := os.ReadFile("promises.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules, err := os.ReadFile("reliability.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, tests := string(raw), map[string]map[string]bool{}
+	_, tables, _ := strings.Cut(page, "\n## ")
+	rows := 0
+	for line := range strings.Lines(tables) {
+		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
+		if !strings.HasPrefix(line, "|") || strings.HasPrefix(line, "|---") || strings.Contains(line, "| promise |") {
+			continue
+		}
+		rows++
+		if len(cells) != 3 {
+			t.Errorf("%d columns, want 3: %s", len(cells), line)
+			continue
+		}
+		all := named.FindAllStringSubmatch(cells[2], -1)
+		if len(all) == 0 {
+			t.Errorf("no test: %s", line)
+		}
+		for _, m := range all {
+			place, test, _ := strings.Cut(m[1], " ")
+			switch place {
+			case "trace":
+				if _, err := os.Stat("../internal/pipeline/model/testdata/traces/" + test + ".trace"); err != nil {
+					t.Errorf("there is no trace %s", test)
+				}
+			case "campaign":
+				if !strings.Contains(string(rules), "\n| "+test+" | ") {
+					t.Errorf("reliability.md has no rule %s of the campaign", test)
+				}
+			default:
+				if tests[place] == nil {
+					tests[place] = testsOf(t, place)
+				}
+				if top, _, _ := strings.Cut(test, "/"); !tests[place][top] {
+					t.Errorf("package %s has no %s", place, top)
+				}
+			}
+		}
+	}
+	if rows < 150 {
+		t.Errorf("only %d promises were found", rows)
+	}
+	for _, of := range []string{"guarantees.md", "events.md", "limits.md"} {
+		text, err := os.ReadFile(of)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for anchor := range anchors(string(text)) {
+			if anchor != strings.TrimSuffix(of, ".md") && !strings.Contains(page, "("+of+"#"+anchor+")") {
+				t.Errorf("promises.md does not name %s#%s", of, anchor)
+			}
+		}
+	}
+}
+
+// testsOf are the tests of a package.
+func testsOf(t *testing.T, dir string) map[string]bool {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join("..", dir, "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]bool{}
+	for _, file := range files {
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range goFn.FindAllStringSubmatch(string(raw), -1) {
+			found[m[1]] = true
+		}
+	}
+	return found
 }

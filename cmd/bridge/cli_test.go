@@ -389,6 +389,34 @@ func TestRunRefusesOtherFormats(t *testing.T) {
 	}
 }
 
+// A damaged checkpoint ends the program at its start, before it writes anything.
+func TestRunRefusesADamagedCheckpoint(t *testing.T) {
+	smallCluster(t)
+	path, checkpoints := runnable(t)
+	remember(t, checkpoints)
+	manifests, err := filepath.Glob(filepath.Join(checkpoints, "audit", "MANIFEST-*"))
+	if err != nil || len(manifests) == 0 {
+		t.Fatalf("no manifest: %v", err)
+	}
+	for _, name := range manifests {
+		write(t, name, "damage")
+	}
+	log, stop := start(t, path)
+	log.awaits(t, "bridge: ")
+	if code := stop(); code != exitEnvironment {
+		t.Errorf("the bridge ends with %d", code)
+	}
+	_, last, _ := strings.Cut(log.String(), "bridge: ")
+	for _, part := range []string{"checkpoint is damaged", "`bridge checkpoint reset --sink audit`"} {
+		if !strings.Contains(last, part) {
+			t.Errorf("it does not say %q:\n%s", part, last)
+		}
+	}
+	if text, err := os.ReadFile(filepath.Join(filepath.Dir(path), "events.jsonl")); len(text) > 0 {
+		t.Errorf("it has written %s (%v)", text, err)
+	}
+}
+
 // A checkpoint whose content does not parse is given up as a whole: a reset that reads it first would fail for ever.
 func TestCheckpointResetOfBrokenContent(t *testing.T) {
 	smallCluster(t)

@@ -204,3 +204,31 @@ func TestIgnore(t *testing.T) {
 		t.Errorf("%d changes are counted as ignored", r.counted[encode.Ignored])
 	}
 }
+
+// metadata.managedFields is often half of an object. It is published where it is configured, and nowhere else.
+func TestManagedFields(t *testing.T) {
+	of := func(version, manager string) string {
+		return strings.Replace(configMap("a", "ua", version, manager), `"metadata":{`, `"metadata":{"managedFields":[{"manager":"`+manager+`"}],`, 1)
+	}
+	for _, keep := range []bool{false, true} {
+		r := newRig(t, configMaps, encode.Settings{Before: true, Patch: true, ChangedBy: true}, func(o *encode.Options) { o.KeepManagedFields = keep })
+		r.list("snapshot", "10", reconcile.Gone, of("5", "one"))
+		r.commit()
+		r.watch(of("11", "two"))
+		r.deleted(of("12", "three"))
+		if got := r.said(0); got != "present a@5, modified a@11, deleted a@11" {
+			t.Fatalf("%s", got)
+		}
+		for _, e := range r.values {
+			if e.Type.OfCollection() {
+				continue
+			}
+			for what, text := range map[string][]byte{"object": e.Object, "before": e.Before, "patch": e.Patch} {
+				if len(text) > 0 && bytes.Contains(text, []byte("managedFields")) != keep {
+					t.Errorf("keep is %t, and the %s of %s is %s", keep, what, e.Type, text)
+				}
+			}
+		}
+		r.differences()
+	}
+}

@@ -470,7 +470,7 @@ func (l *Loop) tick(at time.Time) {
 		case c.Resync:
 			l.step(reconcile.SideBegun, id)
 		case w == nil: // no plan has named it since the start
-		case w.ResyncEvery > 0 && at.Sub(runTime(c.Full)) >= w.ResyncEvery:
+		case w.resyncDue(c.Full, at):
 			l.step(reconcile.Demand, id)
 		case passed(&w.verified, at, w.VerifyEvery):
 			l.step(reconcile.SideBegun, id)
@@ -482,6 +482,16 @@ func (l *Loop) tick(at time.Time) {
 
 // runTime is when a run began: the number of a run is a time where the clock was not set back.
 func runTime(run uint64) time.Time { return time.UnixMilli(int64(run)) }
+
+// resyncDue reports whether the interval of resyncs has passed since full, the run in which every object was published
+// last. If the clock was set back and that run lies ahead, the interval counts from the last resync of this process, or from
+// its start.
+func (w *wanted) resyncDue(full uint64, at time.Time) bool {
+	if since := at.Sub(runTime(full)); since >= 0 {
+		return w.ResyncEvery > 0 && since >= w.ResyncEvery
+	}
+	return passed(&w.resynced, at, w.ResyncEvery)
+}
 
 func (l *Loop) step(kind reconcile.InputKind, id string) {
 	l.core.Step(&reconcile.Input{Kind: kind, Collection: id, Now: l.number(time.Now())})

@@ -338,9 +338,11 @@ type program struct {
 	loop *loop.Loop
 	seen *observer
 	with reconcile.Properties // of each collection, beside its route
-	kill context.CancelFunc
-	stop context.CancelFunc
-	done chan error
+
+	resyncEvery time.Duration
+	kill        context.CancelFunc
+	stop        context.CancelFunc
+	done        chan error
 }
 
 func start(t *testing.T, c *cluster, b sink.Sink, store checkpoint.Store, ids ...string) *program {
@@ -370,7 +372,7 @@ func (p *program) set(t *testing.T, removed []string, ids ...string) {
 		next.Outcomes.Wanted = append(next.Outcomes.Wanted, plan.Collection{Target: source.Target{Collection: event.Collection{Resource: id}}})
 	}
 	for _, id := range ids {
-		next.Wanted = append(next.Wanted, loop.Wanted{ID: id, Configure: func() (reconcile.Properties, error) {
+		next.Wanted = append(next.Wanted, loop.Wanted{ID: id, ResyncEvery: p.resyncEvery, Configure: func() (reconcile.Properties, error) {
 			properties := p.with
 			properties.Route = "topic " + id
 			return properties, nil
@@ -610,7 +612,8 @@ func storedBirth(t *testing.T, store checkpoint.Store) uint64 {
 	return numbers.Birth
 }
 
-// Runs are numbered above the birth although the clock was set back: consumers would ignore them.
+// Runs are numbered above the birth although the clock was set back: consumers would ignore them. Resyncs are due
+// although the last one lies ahead.
 func TestClockSetBack(t *testing.T) {
 	c, b, store := newCluster(), &bus{}, memory(t)
 	c.write("name", false)
@@ -621,6 +624,18 @@ func TestClockSetBack(t *testing.T) {
 	p := start(t, c, b, store, "pods")
 	defer p.kill()
 	wait(t, c, b, "pods")
+	p.resyncEvery = time.Second
+	p.set(t, nil, "pods")
+	resynced := func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return slices.ContainsFunc(b.lines, func(n line) bool { return n.Type == "gap" && n.Run > n.Incarnation })
+	}
+	for deadline := time.Now().Add(2 * time.Minute); !resynced(); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("no resync")
+		}
+	}
 	p.stop()
 	if err := <-p.done; err != nil {
 		t.Fatal(err)

@@ -34,8 +34,8 @@ type Wanted struct {
 type wanted struct {
 	Wanted
 	properties reconcile.Properties
-	// When it synced and was verified last; zero: not since the start. See passed.
-	synced, verified time.Time
+	// When it synced, was verified and, by resyncDue, was resynced last; zero: not since the start. See passed.
+	synced, verified, resynced time.Time
 }
 
 // Plan says which collections a loop has.
@@ -96,7 +96,7 @@ func (n *planned) set(p Plan) (notes []event.KV, err error) {
 		}
 		next := &wanted{Wanted: w, properties: properties}
 		if before := n.wanted[w.ID]; before != nil {
-			next.synced, next.verified = before.synced, before.verified
+			next.synced, next.verified, next.resynced = before.synced, before.verified, before.resynced
 		}
 		n.wanted[w.ID] = next
 		delete(n.removed, w.ID)

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kubebridge/kubebridge/internal/encode"
 	"github.com/kubebridge/kubebridge/internal/reconcile"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
 	"github.com/kubebridge/kubebridge/pkg/event"
@@ -66,4 +67,36 @@ func TestCountsOfAList(t *testing.T) {
 	r.reads(begun(source.ReasonExpired), listed("0", "5"), listed("1", "12"), listed("4", "13"))
 	r.reads(&reconcile.Input{Kind: reconcile.ListEnded, Version: "20"}, lacks("2", "20"), lacks("3", "20"), &reconcile.Input{Kind: reconcile.ListDone})
 	expect("a later list began again, and an object changed twice", event.Counts{Listed: 3, Added: 1, Modified: 2, Deleted: 2, Unchanged: 1})
+}
+
+// TestCountsOfWhatIsLeftOut: a consumer can tell objects that are not published from objects that it has.
+func TestCountsOfWhatIsLeftOut(t *testing.T) {
+	for name, x := range map[string]struct {
+		options CollectionOptions
+		want    event.Counts
+	}{
+		"skipped":  {CollectionOptions{Settings: encode.Settings{SkipSnapshot: true}}, event.Counts{Listed: 3, Skipped: 3}},
+		"filtered": {CollectionOptions{Settings: encode.Settings{Filter: `name != "1"`}}, event.Counts{Listed: 3, Present: 2, Filtered: 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			store, err := file.OpenMem(identity)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer store.Close()
+			bus := &countsBus{counts: make(chan event.Counts, 1)}
+			r := newRig(t, bus, store, x.options)
+			defer r.stop()
+			list := []*reconcile.Input{{Kind: reconcile.ListBegun, Reason: source.ReasonSnapshot}, listed("0", "5"), listed("1", "5"), listed("2", "5")}
+			r.reads(append(list, listEnd("10")...)...)
+			select {
+			case got := <-bus.counts:
+				if got != x.want {
+					t.Errorf("%+v, want %+v", got, x.want)
+				}
+			case <-time.After(endsHang):
+				t.Fatal("there is no synced event")
+			}
+		})
+	}
 }

@@ -383,3 +383,45 @@ func (f *forgetful) Write(context.Context, *event.Batch) ([]byte, error) {
 	}
 	return nil, nil
 }
+
+// TestCountsOfIncompleteEvents: operators learn from these counters what consumers do not have, or not whole.
+func TestCountsOfIncompleteEvents(t *testing.T) {
+	store, err := file.OpenMem(identity)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	r := newRig(t, &nowhere{}, store, CollectionOptions{})
+	defer r.stop()
+	c := &event.Collection{Resource: "configmaps"}
+	r.reporter.delivered([]event.Record{
+		{Event: &event.Event{Type: event.Added, Collection: c, DeadLetter: &event.DeadLetter{Reason: event.Oversize}}},
+		{Event: &event.Event{Type: event.Added, Collection: c, DeadLetter: &event.DeadLetter{Reason: event.Rejected}}},
+		{Event: &event.Event{Type: event.Added, Collection: c, DeadLetter: &event.DeadLetter{Reason: event.Oversize}}},
+	})
+	r.count("configmaps", encode.NotKept, event.Modified)
+	r.count("configmaps", encode.Truncated, event.Modified)
+	r.count("configmaps", encode.Truncated, event.Modified)
+	for what, x := range map[string]struct{ got, want float64 }{
+		"dead letters that are too large":     {testutil.ToFloat64(r.metrics.dead.WithLabelValues(identity.Sink, event.Oversize)), 2},
+		"dead letters that are rejected":      {testutil.ToFloat64(r.metrics.dead.WithLabelValues(identity.Sink, event.Rejected)), 1},
+		"dead letters among the added events": {testutil.ToFloat64(r.metrics.delivered.WithLabelValues(identity.Sink, "configmaps", "added")), 0},
+		"bodies that are not kept":            {testutil.ToFloat64(r.metrics.unkept.WithLabelValues(identity.Sink, "configmaps")), 1},
+		"events that are truncated":           {testutil.ToFloat64(r.metrics.truncated.WithLabelValues(identity.Sink, "configmaps")), 2},
+	} {
+		if x.got != x.want {
+			t.Errorf("%s: %v, want %v", what, x.got, x.want)
+		}
+	}
+
+	lost := uint64(7)
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(NewCollector(func() status.Report {
+		return status.Report{Sinks: []status.Sink{{Name: "lossy", Lost: &lost}, {Name: "other"}}}
+	}))
+	want := "# HELP kubebridge_events_lost_total Events that an at-most-once bus did not take, or may not have taken.\n" +
+		"# TYPE kubebridge_events_lost_total counter\nkubebridge_events_lost_total{sink=\"lossy\"} 7\n"
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "kubebridge_events_lost_total"); err != nil {
+		t.Error(err)
+	}
+}

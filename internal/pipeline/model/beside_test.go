@@ -123,6 +123,29 @@ func leftAsGone(t *testing.T, w *world) bool {
 	return by[""] > 0
 }
 
+// TestTwoEntriesOfOneObject: each entry publishes the object once, and its end.
+func TestTwoEntriesOfOneObject(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(&setup{page: 1000, first: config{{x: 2}, {x: 2}}, sinks: []sinkSetup{{}}}, nil)
+		defer w.end()
+		w.does(t, "put 0 1 1 0\nsleep 1\nput 0 1 1 1\nsleep 1\ndelete 0\nsleep 1")
+		said := map[string][]string{}
+		for _, m := range w.sinks[0].bus.messages {
+			if !m.ofCollection() {
+				said[m.Collection] = append(said[m.Collection], m.short())
+			}
+		}
+		for _, id := range []string{"things.model.test", "things.model.test:e1"} {
+			if want := []string{"added", "modified", "deleted"}; !slices.Equal(said[id], want) {
+				t.Errorf("%s publishes %v, want %v", id, said[id], want)
+			}
+		}
+		if len(w.problems) > 0 {
+			t.Error(w.problems)
+		}
+	})
+}
+
 // TestWithoutVersions has what docs/limits.md says of objects without a resourceVersion: the bridge publishes
 // that they appear and end, and other changes with the next list.
 func TestWithoutVersions(t *testing.T) {

@@ -172,8 +172,8 @@ func traceFiles(t *testing.T, pattern string) []string {
 	return files
 }
 
-// TestTraces runs traces of what once broke a promise, or of what random runs do not draw. Those of
-// testdata/limits begin with the invariant that they break: docs/limits.md has the reason.
+// TestTraces runs traces of what once broke a promise, or of what random runs do not draw. A trace may begin with
+// an invariant that it breaks.
 func TestTraces(t *testing.T) {
 	pattern, steps := "testdata/*/*.trace", io.Writer(nil)
 	if *replay != "" {

@@ -124,6 +124,22 @@ func condition(kind string, v int) string {
 	return fmt.Sprintf(`{"message":"%s","type":"%s","v":%d}`, long, kind, v)
 }
 
+// TestDeep has values below the depth at which differences are looked for: the patch is longer there, and right.
+func TestDeep(t *testing.T) {
+	nested := func(levels, v int) []byte {
+		text := fmt.Sprintf(`{"pad":"%s","v":%d}`, long, v)
+		for range levels {
+			text = fmt.Sprintf(`{"a":%s,"pad":"%s"}`, text, long)
+		}
+		return []byte(text)
+	}
+	for levels, path := range map[int]string{90: strings.Repeat("/a", 90) + "/v", 200: strings.Repeat("/a", 100)} {
+		if p := string(check(t, nested(levels, 1), nested(levels, 2))); !strings.Contains(p, `"path":"`+path+`"`) {
+			t.Errorf("%d levels: want the path %s, got %s", levels, path, p)
+		}
+	}
+}
+
 // TestInvalid keeps a body that cannot be read from looking like no change.
 func TestInvalid(t *testing.T) {
 	for _, c := range [][2]string{{``, `{}`}, {`{}`, ``}, {`{"a":1`, `{"a":1`}, {`{"a":01}`, `{}`}, {`{}`, `{"a":1}x`}, {`1`, `x`}} {

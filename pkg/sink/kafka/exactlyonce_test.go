@@ -218,6 +218,21 @@ func TestTransactionTimedOut(t *testing.T) {
 	n.checkExactly(t, b.consumeCommitted(t, "t"))
 }
 
+// Readers of what is committed wait for the end of a transaction whose bridge died: docs/limits.md says how long.
+func TestTransactionTimeout(t *testing.T) {
+	b := startBus(t)
+	var asked atomic.Int32
+	b.ControlKey(int16(kmsg.InitProducerID), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		b.KeepControl()
+		asked.Store(r.(*kmsg.InitProducerIDRequest).TransactionTimeoutMillis)
+		return nil, nil, false
+	})
+	deliver(t, openExact(t, b.config()), number("t").batch(10, 10))
+	if got := asked.Load(); got != 15_000 {
+		t.Errorf("the broker is asked to wait %d ms for the end of a transaction, want 15000", got)
+	}
+}
+
 // A partition that refuses in the middle of a batch takes the rest of it, and the
 // position, with it.
 func TestAborted(t *testing.T) {

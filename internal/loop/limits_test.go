@@ -1,0 +1,274 @@
+package loop_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/kubebridge/kubebridge/internal/delivery"
+	"github.com/kubebridge/kubebridge/internal/loop"
+	"github.com/kubebridge/kubebridge/internal/reconcile"
+	"github.com/kubebridge/kubebridge/pkg/checkpoint"
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+// mapStore is a store without goroutines of its own, so that a test in a bubble of synctest can wait for the loop alone.
+type mapStore struct {
+	mu     sync.Mutex
+	values map[string][]byte
+}
+
+// Get implements [checkpoint.Store].
+func (s *mapStore) Get(key []byte) ([]byte, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return bytes.Clone(s.values[string(key)]), nil
+}
+
+// Scan implements [checkpoint.Store].
+func (s *mapStore) Scan(prefix []byte, fn func(key, value []byte) error) error {
+	s.mu.Lock()
+	var changes []event.KV
+	for key, value := range s.values {
+		if bytes.HasPrefix([]byte(key), prefix) {
+			changes = append(changes, event.KV{Key: []byte(key), Value: value})
+		}
+	}
+	s.mu.Unlock()
+	slices.SortFunc(changes, func(a, b event.KV) int { return bytes.Compare(a.Key, b.Key) })
+	for _, kv := range changes {
+		if err := fn(kv.Key, kv.Value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Commit implements [checkpoint.Store].
+func (s *mapStore) Commit(_ context.Context, changes []event.KV) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, kv := range changes {
+		if kv.Value == nil {
+			delete(s.values, string(kv.Key))
+		} else {
+			s.values[string(kv.Key)] = bytes.Clone(kv.Value)
+		}
+	}
+	return nil
+}
+
+// gated is a bus that takes nothing until its gate is closed, and knows the size of each batch.
+type gated struct {
+	*bus
+	gate    chan struct{}
+	records []int
+	bytes   []int
+}
+
+func (g *gated) Write(ctx context.Context, batch *event.Batch) ([]byte, error) {
+	size := 0
+	for _, r := range batch.Records {
+		size += len(r.Value)
+	}
+	g.records, g.bytes = append(g.records, len(batch.Records)), append(g.bytes, size)
+	select {
+	case <-g.gate:
+		return g.bus.Write(ctx, batch)
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// feeder is a reader that lists objects of one size.
+type feeder struct {
+	objects, size int
+	mu            sync.Mutex
+	taken         int // objects that the loop has taken
+}
+
+// Read implements [loop.Reader].
+func (f *feeder) Read(ctx context.Context, _ string, want reconcile.Read, h *loop.Handler) error {
+	if want.From == "" {
+		if err := h.Input(ctx, &reconcile.Input{Kind: reconcile.ListBegun, Reason: "snapshot"}, 0, nil); err != nil {
+			return err
+		}
+		for i := range f.objects {
+			s := sighting(fmt.Sprintf("name-%06d", i), state{i + 1, i + 1}, reconcile.List)
+			if err := h.Input(ctx, &reconcile.Input{Kind: reconcile.Sighted, Sighting: s}, f.size, nil); err != nil {
+				return err
+			}
+			f.mu.Lock()
+			f.taken++
+			f.mu.Unlock()
+		}
+		for _, in := range []*reconcile.Input{{Kind: reconcile.ListEnded, Version: fmt.Sprint(f.objects)}, {Kind: reconcile.ListDone}} {
+			if err := h.Input(ctx, in, 0, nil); err != nil {
+				return err
+			}
+		}
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// Side implements [loop.Reader].
+func (*feeder) Side(ctx context.Context, _ string, _ reconcile.Read, _ *loop.Handler) error {
+	return ctx.Err()
+}
+
+func (f *feeder) count() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.taken
+}
+
+// padding is an encoder whose records have a size.
+type padding struct {
+	encoder
+	size int
+}
+
+func (p *padding) Encode(i *reconcile.Item, detail string, at time.Time) (event.Record, []event.KV) {
+	r, changes := p.encoder.Encode(i, detail, at)
+	if missing := p.size - len(r.Value); i.Event == nil && missing > 0 {
+		r.Value = append(r.Value, bytes.Repeat([]byte(" "), missing)...)
+	}
+	return r, changes
+}
+
+// runs starts a loop with the collection pods.
+func runs(t *testing.T, b *gated, store checkpoint.Store, r loop.Reader, e loop.Encoder) *program {
+	t.Helper()
+	p := &program{done: make(chan error, 1), seen: &observer{objects: map[string]int64{}}}
+	p.loop = loop.New(loop.Options{
+		Delivery: delivery.New(delivery.Options{Sink: b, Store: store}), Store: store, Reader: r, Encoder: e, Observer: p.seen, Log: zap.NewNop(),
+	})
+	p.seen.loop = p.loop
+	var ctx context.Context
+	ctx, p.kill = context.WithCancel(t.Context())
+	go func() { p.done <- p.loop.Run(ctx, ctx) }()
+	p.set(t, nil, "pods")
+	return p
+}
+
+// docs/limits.md: while the bus is down, what waits for it takes at most 32 MiB, and each collection holds one object more.
+func TestWhatWaitsIsBounded(t *testing.T) {
+	for name, x := range map[string]struct{ size, want int }{
+		"objects of 1 MiB":                              {1 << 20, 32},
+		"objects of 100 KiB":                            {100 << 10, 32 << 10 / 100},
+		"objects of 16 MiB, each of which counts 8 MiB": {16 << 20, 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b, f := &gated{bus: &bus{}, gate: make(chan struct{})}, &feeder{objects: 500, size: x.size}
+				p := runs(t, b, &mapStore{values: map[string][]byte{}}, f, &encoder{rejected: map[string]bool{}})
+				time.Sleep(time.Hour)
+				if got := f.count(); got != x.want {
+					t.Errorf("%d objects wait for the bus, want %d", got, x.want)
+				}
+				close(b.gate)
+				time.Sleep(time.Hour)
+				if names, synced := b.copied("pods"); len(names) != f.objects || !synced {
+					t.Errorf("when the bus is back it gets %d of %d objects, synced %t", len(names), f.objects, synced)
+				}
+				p.kill()
+				<-p.done
+			})
+		})
+	}
+}
+
+// docs/guarantees.md: a batch takes nothing more when it has 2,000 events or 4 MiB.
+func TestBatchesAreBounded(t *testing.T) {
+	for name, x := range map[string]struct{ objects, size int }{"by their number": {9000, 0}, "by their bytes": {200, 100_000}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b, f := &gated{bus: &bus{}, gate: make(chan struct{})}, &feeder{objects: x.objects, size: 1}
+				p := runs(t, b, &mapStore{values: map[string][]byte{}}, f, &padding{encoder{rejected: map[string]bool{}}, x.size})
+				time.Sleep(time.Hour)
+				close(b.gate)
+				time.Sleep(time.Hour)
+				if names, _ := b.copied("pods"); len(names) != f.objects {
+					t.Errorf("the bus has %d of %d objects", len(names), f.objects)
+				}
+				p.kill()
+				<-p.done
+				if n := slices.Max(b.records); n > loop.BatchRecords || x.size == 0 && n < loop.BatchRecords {
+					t.Errorf("the largest batch has %d events", n)
+				}
+				if n := slices.Max(b.bytes); n >= loop.BatchBytes+max(x.size, 1000) || x.size > 0 && n < loop.BatchBytes {
+					t.Errorf("the largest batch has %d bytes", n)
+				}
+			})
+		})
+	}
+}
+
+// torn is a store that commits nothing more once the bus has a batch.
+type torn struct {
+	checkpoint.Store
+	bus     *bus
+	reached chan struct{} // gets one value when the bus has a batch
+}
+
+// Commit implements [checkpoint.Store].
+func (s *torn) Commit(ctx context.Context, changes []event.KV) error {
+	s.bus.mu.Lock()
+	written := len(s.bus.ids) > 0
+	s.bus.mu.Unlock()
+	if !written {
+		return s.Store.Commit(ctx, changes)
+	}
+	s.reached <- struct{}{}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// docs/guarantees.md: without exactly-once delivery, at most two batches come again after the bridge was killed, with the
+// same ids.
+func TestRepeatedAfterAKill(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &mapStore{values: map[string][]byte{}}
+		b, f := &gated{bus: &bus{}, gate: make(chan struct{})}, &feeder{objects: 5000, size: 1}
+		close(b.gate)
+		half := &torn{Store: store, bus: b.bus, reached: make(chan struct{})}
+		p := runs(t, b, half, f, &encoder{rejected: map[string]bool{}})
+		<-half.reached
+		time.Sleep(time.Hour) // the next batch fills
+		p.kill()
+		<-p.done
+		first := slices.Clone(b.ids)
+
+		p = runs(t, b, store, f, &encoder{rejected: map[string]bool{}})
+		time.Sleep(time.Hour)
+		if names, synced := b.copied("pods"); len(names) != f.objects || !synced {
+			t.Errorf("after the start the bus has %d of %d objects, synced %t", len(names), f.objects, synced)
+		}
+		p.kill()
+		<-p.done
+		times := map[string]int{}
+		for _, id := range b.ids {
+			times[id]++
+		}
+		repeated := 0
+		for id, n := range times {
+			if n == 1 {
+				continue
+			}
+			if repeated++; n > 2 || !slices.Contains(first, id) {
+				t.Errorf("%s comes %d times", id, n)
+			}
+		}
+		if repeated == 0 || repeated > 2*loop.BatchRecords {
+			t.Errorf("%d events come again", repeated)
+		}
+	})
+}
