@@ -12,7 +12,6 @@ import (
 	"github.com/kubebridge/kubebridge/internal/access"
 	"github.com/kubebridge/kubebridge/internal/config"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
-	natsstore "github.com/kubebridge/kubebridge/pkg/checkpoint/nats"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink/kafka"
 	"github.com/kubebridge/kubebridge/pkg/sink/nats"
@@ -112,7 +111,7 @@ func (b *busCheck) nats(ctx context.Context) {
 	kept := b.config.InNATS(b.sink) && b.sink.NATS.Embedded == nil
 	var also []string
 	if kept {
-		also = natsstore.Subjects(b.id)
+		also = nats.CheckpointSubjects(b.id)
 	}
 	b.found(nats.Check(ctx, o, also...))
 	if !kept {
@@ -125,7 +124,7 @@ func (b *busCheck) nats(ctx context.Context) {
 	}
 	if nc, err := stream.Dial(); err == nil { // else Check has said so
 		nc.Close()
-		b.found(natsstore.Check(ctx, natsstore.Options{Connect: stream.Dial, Identity: b.id, Replicas: b.sink.NATS.Stream.Replicas}))
+		b.found(nats.CheckStore(ctx, nats.StoreOptions{Connect: stream.Dial, Identity: b.id, Replicas: b.sink.NATS.Stream.Replicas}))
 	}
 }
 

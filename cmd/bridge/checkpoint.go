@@ -15,7 +15,6 @@ import (
 	"github.com/kubebridge/kubebridge/internal/config"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
-	natsstore "github.com/kubebridge/kubebridge/pkg/checkpoint/nats"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink/kafka"
 	"github.com/kubebridge/kubebridge/pkg/sink/nats"
@@ -91,16 +90,16 @@ func kafkaTopic(c *config.Config, s *config.Sink) place {
 func natsBucket(c *config.Config, s *config.Sink) place {
 	return place{
 		func(ctx context.Context) (name string, err error) {
-			err = withNATS(ctx, c, s, func(o natsstore.Options) error {
-				found, _, err := natsstore.Find(ctx, o)
+			err = withNATS(ctx, c, s, func(o nats.StoreOptions) error {
+				found, _, err := nats.FindStore(ctx, o)
 				name = "bucket " + found
 				return err
 			})
 			return name, err
 		},
 		func(ctx context.Context) (info checkpointInfo, err error) {
-			err = withNATS(ctx, c, s, func(o natsstore.Options) error {
-				store, id, err := natsstore.Look(ctx, o)
+			err = withNATS(ctx, c, s, func(o nats.StoreOptions) error {
+				store, id, err := nats.ReadStore(ctx, o)
 				if err != nil {
 					return err
 				}
@@ -110,14 +109,14 @@ func natsBucket(c *config.Config, s *config.Sink) place {
 			return info, err
 		},
 		func(ctx context.Context, empty bool) error {
-			return withNATS(ctx, c, s, func(o natsstore.Options) error { return natsstore.Reset(ctx, o, empty) })
+			return withNATS(ctx, c, s, func(o nats.StoreOptions) error { return nats.ResetStore(ctx, o, empty) })
 		},
 	}
 }
 
 // withNATS connects to the NATS that a sink's checkpoint is kept on. An embedded server
 // is started for that, for nobody else.
-func withNATS(ctx context.Context, c *config.Config, s *config.Sink, do func(natsstore.Options) error) (err error) {
+func withNATS(ctx context.Context, c *config.Config, s *config.Sink, do func(nats.StoreOptions) error) (err error) {
 	conf := *s.NATS
 	id := event.Identity{Bridge: c.Name, Cluster: c.Cluster, Sink: s.Name}
 	if conf.Embedded != nil {
@@ -140,7 +139,7 @@ func withNATS(ctx context.Context, c *config.Config, s *config.Sink, do func(nat
 		return err
 	}
 	defer func() { err = errors.Join(err, stream.Close()) }()
-	return do(natsstore.Options{Connect: stream.Dial, Identity: id, Replicas: conf.Stream.Replicas, Scratch: c.Checkpoint.NATS.Scratch})
+	return do(nats.StoreOptions{Connect: stream.Dial, Identity: id, Replicas: conf.Stream.Replicas, Scratch: c.Checkpoint.NATS.Scratch})
 }
 
 // places are where the checkpoints are kept that are meant.

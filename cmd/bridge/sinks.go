@@ -16,7 +16,6 @@ import (
 	"github.com/kubebridge/kubebridge/internal/pipeline"
 	"github.com/kubebridge/kubebridge/internal/recent"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
-	natsstore "github.com/kubebridge/kubebridge/pkg/checkpoint/nats"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/shape"
 	"github.com/kubebridge/kubebridge/pkg/sink"
@@ -193,7 +192,7 @@ func openNATS(c *config.Config, s *config.Sink, id event.Identity, log *zap.Logg
 	if !ok {
 		return nil, nil, fmt.Errorf("a checkpoint on NATS beside delivery %s", s.NATS.Delivery)
 	}
-	return bus, natsstore.New(natsstore.Options{
+	return bus, nats.NewStore(nats.StoreOptions{
 		Connect: stream.Dial, Identity: id, Replicas: s.NATS.Stream.Replicas, Scratch: c.Checkpoint.NATS.Scratch, Log: log,
 	}), nil
 }

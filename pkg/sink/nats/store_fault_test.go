@@ -3,8 +3,6 @@ package nats
 import (
 	"errors"
 	"fmt"
-	"net"
-	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -32,7 +30,7 @@ func TestClusterBucket(t *testing.T) {
 	o := options(strings.Join(urls, ","))
 	o.Replicas = 3
 	var s *Store
-	within(t, "the bucket", func() bool {
+	wait(t, "the bucket", func() bool {
 		opened, err := openStore(o)
 		s = opened
 		return err == nil
@@ -57,7 +55,7 @@ func TestClusterBucket(t *testing.T) {
 			}
 			n++
 			all = append(all, kv("p/pods", fmt.Sprint(n)))
-			within(t, "a commit", func() bool { return s.Commit(t.Context(), all) == nil })
+			wait(t, "a commit", func() bool { return s.Commit(t.Context(), all) == nil })
 		}
 	}
 	write()
@@ -67,7 +65,7 @@ func TestClusterBucket(t *testing.T) {
 		}
 		write() // while there may be no leader
 	}
-	within(t, "a leader", func() bool { return leader() != nil })
+	wait(t, "a leader", func() bool { return leader() != nil })
 	dead := leader()
 	dead.stop()
 	write()
@@ -75,54 +73,14 @@ func TestClusterBucket(t *testing.T) {
 	write()
 	want := append(all, event.KV{Key: checkpoint.ResetKey()})
 	crash(s)
-	within(t, "the successor to load", func() bool {
+	wait(t, "the successor to load", func() bool {
 		next, err := openStore(o)
 		if err != nil {
 			return false
 		}
-		expect(t, next, want...)
+		wantKeys(t, next, want...)
 		return next.Close() == nil
 	})
-}
-
-// startCluster starts three servers that know each other.
-func startCluster(t *testing.T) []*bus {
-	t.Helper()
-	var routes []*url.URL // each must know the others' before it starts
-	for range 3 {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		routes = append(routes, &url.URL{Scheme: "nats", Host: l.Addr().String()})
-		l.Close()
-	}
-	var nodes []*bus
-	for i, route := range routes {
-		nodes = append(nodes, startBusWith(t, func(o *server.Options) {
-			o.ServerName = fmt.Sprintf("n%d", i)
-			o.Cluster = server.ClusterOpts{Name: "c", Host: "127.0.0.1", Port: int(portOf(t, route))}
-			o.Routes = routes
-		}))
-	}
-	within(t, "a meta leader", func() bool {
-		for _, b := range nodes {
-			if b.srv.JetStreamIsLeader() && b.srv.JetStreamIsCurrent() && len(b.srv.JetStreamClusterPeers()) == 3 {
-				return true
-			}
-		}
-		return false
-	})
-	return nodes
-}
-
-func portOf(t *testing.T, u *url.URL) uint16 {
-	t.Helper()
-	addr, err := net.ResolveTCPAddr("tcp", u.Host)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return uint16(addr.Port)
 }
 
 // A bridge whose user may not write to its bucket says which subject it is, in one
@@ -133,7 +91,7 @@ func TestDeniedBucket(t *testing.T) {
 		return []*server.User{{Username: "bridge", Password: "b", Permissions: &server.Permissions{Publish: &server.SubjectPermission{Deny: deny}}}}
 	}
 	denied := "$KV." + BucketName(testIdentity) + ".p=2Fpods"
-	b := startBusWith(t, func(o *server.Options) { o.Users = users("$KV.>") })
+	b := startBus(t, func(o *server.Options) { o.Users = users("$KV.>") })
 	o := options("nats://bridge:b@" + strings.TrimPrefix(b.url(), "nats://"))
 	allow := func(users []*server.User) {
 		t.Helper()
@@ -152,26 +110,26 @@ func TestDeniedBucket(t *testing.T) {
 			t.Errorf("%v cannot be tried again", err)
 		}
 	}
-	s := New(o)
+	s := NewStore(o)
 	t.Cleanup(func() { _ = s.Close() }) // what it could not write is logged
 	says(s.Load(t.Context()), "$KV."+BucketName(testIdentity))
 	allow(users(denied))
-	within(t, "the checkpoint to load", func() bool { return s.Load(t.Context()) == nil })
+	wait(t, "the checkpoint to load", func() bool { return s.Load(t.Context()) == nil })
 	commit(t, s, kv("e/a", "1"))
 	says(s.Commit(t.Context(), []event.KV{kv("p/pods", "at 1 7"), kv("e/a", "2")}), denied)
 	allow(users("nothing"))
-	within(t, "a commit", func() bool { return s.Commit(t.Context(), []event.KV{kv("e/b", "3")}) == nil })
+	wait(t, "a commit", func() bool { return s.Commit(t.Context(), []event.KV{kv("e/b", "3")}) == nil })
 	crash(s)
-	expect(t, mustOpen(t, o), kv("p/pods", "at 1 7"), kv("e/a", "2"), kv("e/b", "3"), event.KV{Key: checkpoint.ResetKey()})
+	wantKeys(t, mustOpenStore(t, o), kv("p/pods", "at 1 7"), kv("e/a", "2"), kv("e/b", "3"), event.KV{Key: checkpoint.ResetKey()})
 }
 
 // The server's disk is full: the checkpoint says so, and has everything once there is
 // room, without a reset.
-func TestNoRoom(t *testing.T) {
+func TestStoreNoRoom(t *testing.T) {
 	t.Parallel()
-	b := startBusWith(t, func(o *server.Options) { o.JetStreamMaxStore = 1 << 20 })
-	js := b.js(t)
-	s := mustOpen(t, options(b.url()))
+	b := startBus(t, func(o *server.Options) { o.JetStreamMaxStore = 1 << 20 })
+	js := b.client(t)
+	s := mustOpenStore(t, options(b.url()))
 	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "HOG", Subjects: []string{"hog"}}); err != nil {
 		t.Fatal(err)
 	}
@@ -197,7 +155,7 @@ func TestNoRoom(t *testing.T) {
 	if err := js.DeleteStream(t.Context(), "HOG"); err != nil {
 		t.Fatal(err)
 	}
-	within(t, "a commit", func() bool { return s.Commit(t.Context(), []event.KV{kv("e/last", "1")}) == nil })
+	wait(t, "a commit", func() bool { return s.Commit(t.Context(), []event.KV{kv("e/last", "1")}) == nil })
 	crash(s)
-	expect(t, mustOpen(t, options(b.url())), append(all, kv("e/last", "1"), event.KV{Key: checkpoint.ResetKey()})...)
+	wantKeys(t, mustOpenStore(t, options(b.url())), append(all, kv("e/last", "1"), event.KV{Key: checkpoint.ResetKey()})...)
 }

@@ -10,11 +10,11 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 )
 
-// Check looks at the bucket as Load does, but writes nothing and shuts out nobody. A
+// CheckStore looks at the bucket as Load does, but writes nothing and shuts out nobody. A
 // bucket that is missing is none to complain of: Load creates it. weak is what is legal,
 // but less than it could be.
-func Check(ctx context.Context, o Options) (weak []string, err error) {
-	s := New(o)
+func CheckStore(ctx context.Context, o StoreOptions) (weak []string, err error) {
+	s := NewStore(o)
 	b := &s.bucket
 	if err := b.dial(); err != nil {
 		return nil, s.wrap("check", err)

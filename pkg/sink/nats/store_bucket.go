@@ -20,24 +20,12 @@ import (
 )
 
 const (
-	// chunkMessages bounds one atomic publish, of which servers take 1000 messages, and
-	// chunkBytes also a run.
-	chunkMessages = 1000
-	chunkBytes    = 4 << 20
-	redoBytes     = 256 << 10 // of one message of a redo
+	redoBytes = 256 << 10 // of one message of a redo
 	// mostRedo bounds a redo, which must be one publish. Servers hold 128 MB of all
 	// clients' before they have stored it.
 	mostRedo = 48 << 20
 
 	requestTimeout = 5 * time.Second
-
-	headerExpected      = jetstream.ExpectedLastSeqHeader
-	headerBatch         = "Nats-Batch-Id"
-	headerBatchSequence = "Nats-Batch-Sequence"
-	headerBatchCommit   = "Nats-Batch-Commit"
-
-	// codeChunkTooLarge answers more messages than the server is set to take.
-	codeChunkTooLarge jetstream.ErrorCode = 10199
 )
 
 // bucket is the stream behind a key-value bucket, and how far it is known. Its methods

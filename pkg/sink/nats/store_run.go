@@ -14,14 +14,6 @@ const (
 	// runMessages bounds a run, so that what the server tells meanwhile fits ackRoom.
 	runMessages = 10_000
 	ackRoom     = 64
-
-	// The reply subject of a message of a run says what it is: inbox, id, after how many
-	// messages the server should tell how far it is, what a gap does, the place in
-	// the run, and what to do.
-	runMode   = ".500.fail."
-	runStart  = ".0.$FI"
-	runAppend = ".1.$FI"
-	runCommit = ".2.$FI"
 )
 
 // mayRun reports whether the server knows runs; an older one refuses a stream that

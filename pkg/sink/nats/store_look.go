@@ -19,15 +19,15 @@ import (
 // looks is how often a bucket is read that a running bridge may be writing to.
 const looks = 5
 
-// Look finds the bucket of a pipeline and returns what it holds, and whose it is. It shuts
+// ReadStore finds the bucket of a pipeline and returns what it holds, and whose it is. It shuts
 // out nobody: what a bridge writes meanwhile may be seen or not. Get and Scan of the
 // store are then to be used, and Close. Of o.Identity the ClusterUID need not be known.
 // The error wraps fs.ErrNotExist when there is no such bucket.
-func Look(ctx context.Context, o Options) (s *Store, id event.Identity, err error) {
+func ReadStore(ctx context.Context, o StoreOptions) (s *Store, id event.Identity, err error) {
 	if o, err = locate(ctx, o); err != nil {
 		return nil, id, err
 	}
-	s = New(o)
+	s = NewStore(o)
 	for range looks {
 		// A writer at work may have completed a write that was half there.
 		if err = s.look(ctx); !errors.Is(err, checkpoint.ErrCorrupt) {
@@ -40,9 +40,9 @@ func Look(ctx context.Context, o Options) (s *Store, id event.Identity, err erro
 	return s, o.Identity, nil
 }
 
-// Find returns which bucket Look would look into, and whose it is. Its errors are those
-// of Look.
-func Find(ctx context.Context, o Options) (bucket string, id event.Identity, err error) {
+// FindStore returns which bucket ReadStore would look into, and whose it is. Its errors are those
+// of ReadStore.
+func FindStore(ctx context.Context, o StoreOptions) (bucket string, id event.Identity, err error) {
 	o, err = locate(ctx, o)
 	return o.Bucket, o.Identity, err
 }
@@ -81,15 +81,15 @@ func (s *Store) look(ctx context.Context) error {
 	return s.local.Commit(ctx, redo)
 }
 
-// Reset makes the next start a reset. empty also removes everything that the bucket holds: then any
+// ResetStore makes the next start a reset. empty also removes everything that the bucket holds: then any
 // bridge and cluster may take the bucket over, and it does not matter whether its content can be read.
 // A bridge that is running is fenced. Of o.Identity the ClusterUID need not be known. The
 // error wraps fs.ErrNotExist when there is no such bucket.
-func Reset(ctx context.Context, o Options, empty bool) (err error) {
+func ResetStore(ctx context.Context, o StoreOptions, empty bool) (err error) {
 	if o, err = locate(ctx, o); err != nil {
 		return err
 	}
-	s := New(o)
+	s := NewStore(o)
 	defer func() { err = errors.Join(err, s.Close()) }()
 	if empty {
 		return s.wrap("empty", s.bucket.empty(ctx))
@@ -130,7 +130,7 @@ func (b *bucket) tryEmpty(ctx context.Context) error {
 
 // locate completes o with the bucket of a pipeline whose cluster's UID is not known, and
 // with whose it is.
-func locate(ctx context.Context, o Options) (Options, error) {
+func locate(ctx context.Context, o StoreOptions) (StoreOptions, error) {
 	want := o.Identity
 	nc, err := o.Connect()
 	if err != nil {

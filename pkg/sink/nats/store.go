@@ -1,19 +1,3 @@
-// Package nats is the checkpoint store in a JetStream key-value bucket. It is meant to
-// stand beside a sink that is a log, and to trail it.
-//
-// A commit with the sink's mark ([checkpoint.MarkKey]) returns when the working copy
-// has it; the bucket follows within [Options].Delay, many commits in one write. What a
-// crash takes, the sink's Tail brings back. Every other commit is in the bucket when it
-// returns, and with it all before it.
-//
-// What is written at once is one atomic publish (NATS 2.12, ADR-50), accepted only if
-// the bucket's stream still ends where this writer knows it to: all of it is there or
-// nothing, and a predecessor that is still alive is shut out. Its last message is the
-// head, which names the writer. What is more than the server takes at once is written
-// twice: packed first, which makes it durable, then key by key; who finds the packed
-// form completes it.
-//
-// The bucket is one that NATS tools can read. A key is escaped to [A-Za-z0-9_=-].
 package nats
 
 import (
@@ -46,8 +30,8 @@ const (
 	closeTimeout = 5 * time.Second
 )
 
-// Options of a store. Connect and Identity are required.
-type Options struct {
+// StoreOptions of a store. Connect and Identity are required.
+type StoreOptions struct {
 	// Connect makes a connection of the store's own. It is called by Load, and again
 	// should the connection be closed.
 	Connect  func() (*nats.Conn, error)
@@ -66,7 +50,7 @@ type Options struct {
 // Store is a [checkpoint.Store] and a [checkpoint.Loader]. It must be loaded before it
 // is used, and closed.
 type Store struct {
-	o    Options
+	o    StoreOptions
 	name string // of the bucket
 
 	mu      sync.Mutex
@@ -89,7 +73,7 @@ var (
 )
 
 // New returns a store that has not connected yet. Until Load it holds nothing.
-func New(o Options) *Store {
+func NewStore(o StoreOptions) *Store {
 	if o.Delay == 0 {
 		o.Delay = defaultDelay
 	}
@@ -104,7 +88,7 @@ func New(o Options) *Store {
 		bucket: bucket{
 			connect: o.Connect, stream: stream, prefix: prefix,
 			id: o.Identity, replicas: max(o.Replicas, 1),
-			writer: nuid.Next(), most: cmp.Or(o.chunk, chunkMessages),
+			writer: nuid.Next(), most: cmp.Or(o.chunk, chunkRecords),
 			cleanFrom: cmp.Or(o.cleanFrom, cleanFrom), settle: cmp.Or(o.settle, settle),
 		},
 		kick: make(chan struct{}, 1),

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -16,11 +15,8 @@ import (
 )
 
 const (
-	readAhead = 4000             // messages asked for at a time: small ones
-	readIdle  = 5 * time.Second  // the longest wait for a message that is known to exist
-	readerTTL = 30 * time.Second // after which the server drops an abandoned reader
-	copyAtOne = 2000             // keys per commit of the working copy
-	takeovers = 20               // attempts, against a predecessor that goes on writing
+	copyAtOne = 2000 // keys per commit of the working copy
+	takeovers = 20   // attempts, against a predecessor that goes on writing
 )
 
 // found is what a bucket held beside its keys.
@@ -76,7 +72,7 @@ func (b *bucket) takeOver(ctx context.Context) (last head, torn bool, err error)
 		if err := checkpoint.CheckIdentity(mine.Data, b.id); err != nil {
 			return head{}, false, err
 		}
-	case m != nil && info.State.Msgs == 1: // emptied by Reset
+	case m != nil && info.State.Msgs == 1: // emptied by ResetStore
 		return head{}, true, b.begin(ctx, true)
 	case info.State.Msgs > 0:
 		return head{}, false, fmt.Errorf("%w: it holds %d values, and does not say whose it is", checkpoint.ErrForeign, info.State.Msgs)

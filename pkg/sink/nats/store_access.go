@@ -10,9 +10,9 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// Subjects are those that a store with the default bucket publishes to; it subscribes
+// CheckpointSubjects are those that a store with the default bucket publishes to; it subscribes
 // to nothing but its connection's inbox.
-func Subjects(id event.Identity) []string {
+func CheckpointSubjects(id event.Identity) []string {
 	stream, prefix := place(BucketName(id))
 	const api = "$JS.API."
 	return []string{
@@ -23,9 +23,9 @@ func Subjects(id event.Identity) []string {
 	}
 }
 
-// StreamDefinition is the JSON of the stream behind the bucket, as a store creates it;
+// BucketDefinition is the JSON of the stream behind the bucket, as a store creates it;
 // `nats stream add --config` takes it.
-func StreamDefinition(id event.Identity, replicas int) ([]byte, error) {
+func BucketDefinition(id event.Identity, replicas int) ([]byte, error) {
 	stream, prefix := place(BucketName(id))
 	return json.MarshalIndent(definition(stream, prefix, id, max(replicas, 1)), "", "  ")
 }
