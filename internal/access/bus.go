@@ -217,9 +217,7 @@ func ForNATS(c *config.Config, s *config.Sink, o BusOptions) (out NATS, err erro
 		return out, err
 	}
 	if c.InNATS(s) {
-		for _, subject := range nats.CheckpointSubjects(id) {
-			out.Writer.Publish = append(out.Writer.Publish, nats.Grant{Subject: subject, Why: "the checkpoint"})
-		}
+		out.Writer.Publish = append(out.Writer.Publish, nats.CheckpointGrants(id)...)
 		if err := out.stream(nats.BucketDefinition(id, s.NATS.Stream.Replicas)); err != nil {
 			return out, err
 		}

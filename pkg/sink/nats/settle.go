@@ -33,7 +33,7 @@ func (s *Sink) settle(ctx context.Context, rest []event.Record) error {
 	}
 	s.stream = now
 	if last := now.state.LastSeq; last > s.head {
-		err := s.read(ctx, s.head+1, last, func(m message) error {
+		err := s.readBack(ctx, s.head+1, last, func(m message) error {
 			if err := s.recognise(m, rest); err != nil {
 				return err
 			}

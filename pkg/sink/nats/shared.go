@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -112,24 +111,6 @@ func (s *Shared) find(ctx context.Context) (found stream, err error) {
 		return stream{}, err
 	}
 	return describe(handle), nil
-}
-
-// choose finds out which stream takes the subjects, where none is named.
-func (s *Shared) choose(ctx context.Context) error {
-	if s.config.Stream.Name == "" {
-		s.name = s.config.StreamName(s.id.Cluster)
-		err := s.conn.do(ctx, func(ctx context.Context) error {
-			name, err := s.conn.js.StreamNameBySubject(ctx, s.subjects[0])
-			if err == nil {
-				s.name = name
-			}
-			return err
-		})
-		if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
-			return s.explain("find", err)
-		}
-	}
-	return nil
 }
 
 // accept refuses a stream that is a pipeline's alone, or does not take the subjects.
@@ -265,7 +246,7 @@ func (s *Shared) round(ctx context.Context, records []event.Record, places []sin
 			done = nil
 			fail(ctx.Err())
 		case <-timeout.C:
-			fail(fmt.Errorf("stream %q on %s has not acknowledged %d messages for %v", s.name, s.conn.address, len(r.flight), ackTimeout))
+			fail(s.overdue(len(r.flight), ackTimeout))
 			return r.end()
 		}
 	}
@@ -296,11 +277,8 @@ func (r *round) send(index int) error {
 		return wrong
 	}
 	m.Reply = r.prefix + strconv.Itoa(index)
-	if err := r.conn.nc.PublishMsg(m); err != nil {
-		if down := r.conn.connected(); down != nil {
-			return down
-		}
-		return fmt.Errorf("publish to %q: %w", m.Subject, err)
+	if err := r.conn.publish(m); err != nil {
+		return err
 	}
 	r.flight[record.Route] = index
 	r.alone = record.Broadcast
@@ -376,26 +354,18 @@ func (r *round) acknowledged(index string, m *nats.Msg) error {
 	if len(r.flight) == 0 {
 		r.bytes = 0
 	}
-	if len(m.Data) == 0 && m.Header.Get("Status") == "503" {
-		return fmt.Errorf("stream %q on %s does not answer: it has no leader, or is gone", r.name, r.conn.address)
-	}
-	var ack struct {
-		Error    *jetstream.APIError `json:"error"`
-		Stream   string              `json:"stream"`
-		Sequence uint64              `json:"seq"`
-		Known    bool                `json:"duplicate"`
-	}
-	switch err := json.Unmarshal(m.Data, &ack); {
+	ack, err := r.parseAck(m)
+	switch {
 	case err != nil:
-		return fmt.Errorf("acknowledgement of stream %q does not parse: %w", r.name, err)
+		return err
 	case ack.Error != nil:
 		return fmt.Errorf("publish to stream %q on %s: %w", r.name, r.conn.address, ack.Error)
 	case ack.Stream != r.name:
 		return fmt.Errorf("subject %q belongs to stream %q, not %q", record.Route, ack.Stream, r.name)
-	case !ack.Known && ack.Sequence <= r.before: // while nothing was under way
+	case !ack.Duplicate && ack.Sequence <= r.before: // while nothing was under way
 		r.lost = fmt.Sprintf("it stored a message as sequence %d, and %d was acknowledged", ack.Sequence, r.before)
 		return fmt.Errorf("stream %q on %s: %s: a reset is due", r.name, r.conn.address, r.lost)
-	case ack.Known && !r.repeats(ack.Sequence):
+	case ack.Duplicate && !r.repeats(ack.Sequence):
 		if r.cause != nil { // the next round finds it out again
 			return nil
 		}

@@ -49,17 +49,14 @@ type Options struct {
 // Sink is a [sink.Sink] and a [sink.Log] for JetStream: exactly once, on a stream
 // that nobody else writes to.
 type Sink struct {
-	link
+	appender
 	termSubject string
-	writer      string // tells this Sink's terms from every other's
 
 	stream stream
 	term   uint64
 	opened uint64 // the sequence of the record that began the term
 
-	attempt      uint64      // tells the acknowledgement of one chunk from that of another
-	chunkRecords int         // at most; less where the server is set to take less
-	msgs         []*nats.Msg // of the last chunk, and more
+	msgs []*nats.Msg // of the last chunk, and more
 
 	fenced error  // final
 	lost   string // what the stream lost; a new term must be begun before the pipeline hears of it
@@ -89,25 +86,18 @@ func New(o Options) (sink.Sink, error) {
 	if o.Logger == nil {
 		o.Logger = zap.NewNop()
 	}
-	subjects := c.subjects(o.Identity)
+	l := link{endpoint: &endpoint{config: c, id: o.Identity}, log: o.Logger, subjects: c.subjects(o.Identity)}
 	switch c.Delivery {
 	case atLeastOnce:
-		s := &Shared{writer: nuid.Next()}
-		s.config, s.id, s.log, s.name, s.subjects = c, o.Identity, o.Logger, c.Stream.Name, subjects
-		return s, nil
+		return &Shared{link: l, writer: nuid.Next()}, nil
 	case atMostOnce:
-		s := &Core{}
-		s.config, s.id, s.log = c, o.Identity, o.Logger
-		return s, nil
+		return &Core{link: l}, nil
 	}
-	s := &Sink{
-		termSubject:  termSubject(o.Identity),
-		writer:       nuid.Next(),
-		chunkRecords: chunkRecords,
-	}
-	s.config, s.id, s.log, s.subjects = c, o.Identity, o.Logger, subjects
-	s.name = c.StreamName(o.Identity.Cluster)
-	return s, nil
+	l.name = c.StreamName(o.Identity.Cluster)
+	return &Sink{
+		appender:    appender{link: l, writer: nuid.Next(), most: chunkMessages, patience: ackTimeout},
+		termSubject: termSubject(o.Identity),
+	}, nil
 }
 
 func termSubject(id event.Identity) string {

@@ -1,7 +1,6 @@
 package nats
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,11 +8,13 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
+	"go.uber.org/zap"
 
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/event"
@@ -24,118 +25,92 @@ const (
 	// mostRedo bounds a redo, which must be one publish. Servers hold 128 MB of all
 	// clients' before they have stored it.
 	mostRedo = 48 << 20
-
-	requestTimeout = 5 * time.Second
+	// runMessages bounds a run, so that there is room for what the server says meanwhile.
+	runMessages = 10_000
 )
 
 // bucket is the stream behind a key-value bucket, and how far it is known. Its methods
 // are called one at a time.
 type bucket struct {
-	connect  func() (*nats.Conn, error)
-	stream   string
-	prefix   string // of subjects
-	id       event.Identity
-	replicas int
-	writer   string
-	most     int // messages at once
+	appender
+	id     event.Identity // whose it is: that of the link may lack the cluster's UID
+	prefix string         // of subjects
 
 	cleanFrom int
 	settle    time.Duration
 	cleaning  cleaning
 
-	nc     *nats.Conn
-	js     jetstream.JetStream
-	leader nats.JetStreamContext // reads from the stream's leader alone
-	last   uint64                // the stream's last sequence
-	redo   int                   // messages of a redo that is not known to be complete
-	pass   uint64                // of cleaning: what is written bears it
-	valid  uint64                // what bears less is dead
-	unsure bool                  // whether last must be asked for
-	runs   bool                  // whether the stream takes them: see publishRun
-	fenced error                 // final
+	redo   int    // messages of a redo that is not known to be complete
+	pass   uint64 // of cleaning: what is written bears it
+	valid  uint64 // what bears less is dead
+	unsure bool   // whether head must be asked for
+	runs   bool   // whether the stream takes them
+	fenced error  // final
 }
 
-// bound limits a request, and ends it when the connection is lost: no answer will come.
-func (b *bucket) bound(ctx context.Context) (context.Context, func()) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	lost := b.nc.StatusChanged(nats.DISCONNECTED, nats.RECONNECTING, nats.CLOSED)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		select {
-		case <-lost:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
-	return ctx, func() {
-		cancel()
-		<-done
-		b.nc.RemoveStatusListener(lost)
+// newBucket returns the bucket of a pipeline, which connects as the pipeline's sink does.
+func newBucket(e *endpoint) bucket {
+	b := bucket{
+		appender: appender{
+			link:   link{endpoint: e, log: zap.NewNop()}, // the sink logs that the connection is lost
+			writer: nuid.Next(), most: chunkMessages, patience: apiTimeout,
+		},
+		cleanFrom: cleanFrom, settle: settle,
 	}
+	b.use(BucketName(e.id), e.id)
+	return b
 }
 
-// dial connects unless there is a connection.
-func (b *bucket) dial() error {
-	if b.nc != nil && !b.nc.IsClosed() {
-		return nil
-	}
-	nc, err := b.connect()
-	if err != nil {
-		return err
-	}
-	b.close()
-	return b.use(nc)
+// use has it be the bucket of that name.
+func (b *bucket) use(name string, id event.Identity) {
+	b.id = id
+	b.name, b.prefix = bucketStream(name)
 }
 
-// use takes a connection over.
-func (b *bucket) use(nc *nats.Conn) (err error) {
-	b.nc = nc
-	if b.js, err = jetstream.New(nc); err != nil {
-		return err
-	}
-	b.leader, err = nc.JetStream()
-	return err
-}
-
-func (b *bucket) close() {
-	if b.nc != nil {
-		b.nc.Close()
-		b.nc = nil
-	}
-}
+// bucketName is the bucket's own name.
+func (b *bucket) bucketName() string { return strings.TrimPrefix(b.name, bucketPrefix) }
 
 // find looks the stream up, and creates it if it is missing.
-func (b *bucket) find(ctx context.Context) (*jetstream.StreamInfo, jetstream.Stream, error) {
-	ctx, cancel := b.bound(ctx)
-	defer cancel()
-	handle, err := b.js.Stream(ctx, b.stream)
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		config := definition(b.stream, b.prefix, b.id, b.replicas)
+func (b *bucket) find(ctx context.Context) (stream, error) {
+	var found stream
+	handle, err := b.lookUp(ctx)
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		config := bucketDefinition(b.name, b.prefix, b.id, b.config.Stream.Replicas)
 		config.AllowBatchPublish = b.mayRun()
-		handle, err = b.js.CreateStream(ctx, config)
+		found, err = b.change(ctx, "create", config, b.conn.js.CreateStream)
+	case err == nil:
+		found = describe(handle)
 	}
 	if err != nil {
-		return nil, nil, b.explain(err)
+		return stream{}, err
 	}
-	info := handle.CachedInfo()
-	b.runs = info.Config.AllowBatchPublish
-	return info, handle, fits(info.Config)
+	b.runs = found.runs
+	_, err = b.inspectBucket(found.config)
+	return found, err
 }
 
-// value is the message of a key, nil when there is none. It is asked of the stream's
-// leader: package jetstream would ask any replica, and that may lag.
+// inspectBucket refuses a stream that is no bucket for a checkpoint. weak is what is not as
+// it should be.
+func (b *bucket) inspectBucket(c jetstream.StreamConfig) (weak []finding, err error) {
+	breaks, weak := divide(settings(c, b.config.Stream.Replicas, true), []finding{
+		{wrong: !c.AllowAtomicPublish, breaks: true, found: "its stream has allow_atomic false", want: "true (NATS 2.12 or newer)"},
+		{wrong: c.MaxMsgsPerSubject != 1, breaks: true, found: fmt.Sprintf("it keeps %d values of a key", c.MaxMsgsPerSubject), want: "1"},
+		{wrong: c.MaxAge > 0, breaks: true, found: fmt.Sprintf("it forgets values after %v", c.MaxAge), want: "never"},
+	})
+	if len(breaks) == 0 {
+		return weak, nil
+	}
+	var all []string
+	for _, f := range breaks {
+		all = append(all, f.mismatch())
+	}
+	return weak, fmt.Errorf("%w: %s", checkpoint.ErrUnusable, strings.Join(all, "; "))
+}
+
+// value is the message of a key, nil when there is none.
 func (b *bucket) value(ctx context.Context, token string) (*nats.RawStreamMsg, error) {
-	ctx, cancel := b.bound(ctx)
-	defer cancel()
-	m, err := b.leader.GetLastMsg(b.stream, b.prefix+token, nats.Context(ctx))
-	if errors.Is(err, nats.ErrMsgNotFound) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, b.explain(err)
-	}
-	return m, nil
+	return b.lastOf(ctx, b.prefix+token)
 }
 
 // ready finds out where the stream ends when that is not known. anew: it lost
@@ -144,13 +119,13 @@ func (b *bucket) ready(ctx context.Context) (anew bool, err error) {
 	if b.fenced != nil {
 		return false, b.fenced
 	}
-	if err := b.dial(); err != nil {
+	if err := b.dialUnlessOpen(); err != nil {
 		return false, err
 	}
 	if !b.unsure {
 		return false, nil
 	}
-	info, handle, err := b.find(ctx)
+	found, err := b.find(ctx)
 	if errors.Is(err, checkpoint.ErrUnusable) { // final at the start only
 		err = errors.New(err.Error())
 	}
@@ -172,22 +147,24 @@ func (b *bucket) ready(ctx context.Context) (anew bool, err error) {
 		}
 		b.redo = h.Redo
 	}
-	anew = m == nil || info.State.LastSeq < b.last
+	anew = m == nil || found.state.LastSeq < b.head
 	if anew {
-		b.redo, err = 0, b.purge(ctx, handle)
+		b.redo, err = 0, b.purge(ctx, found)
 	}
-	b.last, b.unsure = info.State.LastSeq, err != nil
+	b.head, b.unsure = found.state.LastSeq, err != nil
 	return anew, err
 }
 
-// purge removes every key; the stream's sequence goes on.
-func (b *bucket) purge(ctx context.Context, handle jetstream.Stream) error {
-	if handle.CachedInfo().State.Msgs == 0 {
+// purge removes every key, or those up to a sequence; the stream's sequence goes on.
+func (b *bucket) purge(ctx context.Context, found stream, opts ...jetstream.StreamPurgeOpt) error {
+	if found.state.Msgs == 0 {
 		return nil
 	}
-	ctx, cancel := b.bound(ctx)
-	defer cancel()
-	return b.explain(handle.Purge(ctx))
+	err := b.conn.do(ctx, func(ctx context.Context) error { return found.handle.Purge(ctx, opts...) })
+	if err != nil {
+		return b.explain("purge", err)
+	}
+	return nil
 }
 
 // write makes changes durable, all or none.
@@ -202,20 +179,20 @@ func (b *bucket) write(ctx context.Context, changes map[string][]byte) error {
 			deleted++
 		}
 	}
-	if chunks := b.chunks(append(msgs, b.head(0)), chunkBytes); len(chunks) == 1 && b.redo == 0 {
+	if chunks := b.chunks(append(msgs, b.headMessage(0)), b.most, chunkBytes); len(chunks) == 1 && b.redo == 0 {
 		b.cleaning.buried(deleted)
-		return b.publish(ctx, chunks[0])
+		return b.publish(ctx, chunks[0], false)
 	}
 	redo, err := b.pack(changes)
 	if err != nil {
 		return err
 	}
 	n := len(redo)
-	chunks := b.chunks(append(redo, b.head(n)), mostRedo)
+	chunks := b.chunks(append(redo, b.headMessage(n)), b.most, mostRedo)
 	if len(chunks) != 1 {
 		return fmt.Errorf("%d changes are more than the server takes at once", len(changes))
 	}
-	if err := b.publish(ctx, chunks[0]); err != nil {
+	if err := b.publish(ctx, chunks[0], false); err != nil {
 		return err
 	}
 	for i := range max(n, b.redo) {
@@ -225,7 +202,7 @@ func (b *bucket) write(ctx context.Context, changes map[string][]byte) error {
 	}
 	b.cleaning.buried(deleted + max(n, b.redo))
 	b.redo = n
-	if err := b.publishAll(ctx, append(msgs, b.head(0))); err != nil {
+	if err := b.publishAll(ctx, append(msgs, b.headMessage(0))); err != nil {
 		return err
 	}
 	b.redo = 0
@@ -241,14 +218,14 @@ func (b *bucket) fill(ctx context.Context, all map[string][]byte) error {
 		return err
 	}
 	b.cleaning = cleaning{}
-	err = b.publishAll(ctx, append(msgs, b.head(0)))
+	err = b.publishAll(ctx, append(msgs, b.headMessage(0)))
 	if err == nil {
 		b.redo = 0
 	}
 	return err
 }
 
-func (b *bucket) head(redo int) *nats.Msg {
+func (b *bucket) headMessage(redo int) *nats.Msg {
 	return &nats.Msg{
 		Subject: b.prefix + headToken, Header: nats.Header{},
 		Data: head{Version: checkpoint.Version, Writer: b.writer, Redo: redo, Pass: b.pass, Valid: b.valid}.encode(),
@@ -260,7 +237,7 @@ func (b *bucket) messages(changes map[string][]byte) ([]*nats.Msg, error) {
 	var msgs []*nats.Msg
 	for _, key := range slices.Sorted(maps.Keys(changes)) {
 		m := put(b.prefix, key, changes[key])
-		if limit := b.nc.MaxPayload(); int64(m.Size()) > limit {
+		if limit := b.conn.nc.MaxPayload(); int64(m.Size()) > limit {
 			return nil, fmt.Errorf("the value of %q has %d bytes, the server takes %d in all (max_payload): raise it", key, len(m.Data), limit)
 		}
 		msgs = append(msgs, m)
@@ -293,11 +270,11 @@ func (b *bucket) pack(changes map[string][]byte) ([]*nats.Msg, error) {
 }
 
 // chunks divides messages into what may be published at once.
-func (b *bucket) chunks(msgs []*nats.Msg, limit int) (chunks [][]*nats.Msg) {
+func (b *bucket) chunks(msgs []*nats.Msg, most, limit int) (chunks [][]*nats.Msg) {
 	bytes := 0
 	for _, m := range msgs {
 		size := m.Size() + 150 // the batch's own headers
-		if n := len(chunks); n == 0 || len(chunks[n-1]) == b.most || bytes+size > limit {
+		if n := len(chunks); n == 0 || len(chunks[n-1]) == most || bytes+size > limit {
 			chunks, bytes = append(chunks, nil), 0
 		}
 		n := len(chunks) - 1
@@ -307,89 +284,50 @@ func (b *bucket) chunks(msgs []*nats.Msg, limit int) (chunks [][]*nats.Msg) {
 	return chunks
 }
 
-// publishAll stores messages at the stream's end, the first ones or all.
+// publishAll stores messages at the stream's end, the first ones or all. Unlike an atomic
+// publish, the server does not stage a run.
 func (b *bucket) publishAll(ctx context.Context, msgs []*nats.Msg) error {
+	most := b.most
 	if b.runs {
-		return b.publishRuns(ctx, msgs)
+		most = runMessages
 	}
-	for _, chunk := range b.chunks(msgs, chunkBytes) {
-		if err := b.publish(ctx, chunk); err != nil {
+	for _, chunk := range b.chunks(msgs, most, chunkBytes) {
+		if err := b.publish(ctx, chunk, b.runs); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// publish stores messages at the stream's end, all or none. After an error it is not
-// known which.
-func (b *bucket) publish(ctx context.Context, msgs []*nats.Msg) (err error) {
-	defer func() { b.unsure = b.unsure || err != nil }()
-	id := nuid.Next()
-	for i, m := range msgs {
-		m.Header[headerBatch] = []string{id}
-		m.Header[headerBatchSequence] = []string{strconv.Itoa(i + 1)}
+// publish stores messages at the stream's end: as a run the first ones, else all or none.
+// After an error it is not known which.
+func (b *bucket) publish(ctx context.Context, msgs []*nats.Msg, run bool) error {
+	for _, m := range msgs {
 		m.Header[headerPass] = []string{strconv.FormatUint(b.pass, 10)}
 	}
-	msgs[0].Header[headerExpected] = []string{strconv.FormatUint(b.last, 10)}
-	final := msgs[len(msgs)-1]
-	final.Header[headerBatchCommit] = []string{"1"}
-	for _, m := range msgs[:len(msgs)-1] {
-		if err := b.nc.PublishMsg(m); err != nil {
-			return b.explain(err)
-		}
-	}
-	ctx, cancel := b.bound(ctx)
-	defer cancel()
-	reply, err := b.nc.RequestMsgWithContext(ctx, final)
-	if err != nil {
-		return b.explain(err)
-	}
-	_, err = b.stored(reply, len(msgs))
+	c := b.newChunk(msgs)
+	c.expect(b.head, run)
+	err := b.appendChunk(ctx, c)
+	b.unsure = b.unsure || err != nil
 	return err
 }
 
-// stored reads what the server says to n messages that were published; end is false
-// when it has more to say.
-func (b *bucket) stored(reply *nats.Msg, n int) (end bool, _ error) {
-	var ack struct {
-		Type     string              `json:"type"` // of what is told while a run is under way
-		Error    *jetstream.APIError `json:"error"`
-		Sequence uint64              `json:"seq"`
-	}
-	switch err := json.Unmarshal(reply.Data, &ack); {
-	case len(reply.Data) == 0 && reply.Header.Get("Status") == "503":
-		return true, b.explain(nats.ErrNoResponders)
-	case err != nil:
-		return true, fmt.Errorf("the acknowledgement does not parse: %w", err)
-	case ack.Error != nil && ack.Error.ErrorCode == codeChunkTooLarge:
-		b.most = max(b.most/2, 1)
-		return true, ack.Error
-	case ack.Error != nil:
-		return true, b.explain(ack.Error)
-	case ack.Type == "gap":
-		return true, b.explain(errors.New("a message was lost on the way"))
-	case ack.Type != "":
-		return false, nil
-	case ack.Sequence != b.last+uint64(n):
-		return true, fmt.Errorf("stored up to sequence %d, want %d", ack.Sequence, b.last+uint64(n))
-	}
-	b.last = ack.Sequence
-	return true, nil
-}
-
-// explain adds what a server says beside a reply that never comes.
-func (b *bucket) explain(err error) error {
+// wrap says whose bucket an error is about, and what to do about it.
+func (b *bucket) wrap(verb string, err error) error {
 	if err == nil {
 		return nil
 	}
-	if last := b.nc.LastError(); errors.Is(last, nats.ErrPermissionViolation) {
-		return fmt.Errorf("%w (%w)", err, last)
+	hint := ""
+	reset := "give it up with `bridge checkpoint reset --sink " + b.id.Sink + "`"
+	switch {
+	case errors.Is(err, checkpoint.ErrForeign):
+		hint = ": give this bridge or sink another name, or delete the bucket"
+	case errors.Is(err, checkpoint.ErrUnusable):
+		hint = ": correct it with `nats stream edit`, or give this bridge or sink another name"
+	case errors.Is(err, checkpoint.ErrCorrupt), errors.Is(err, checkpoint.ErrOlder):
+		hint = ": " + reset
+	case errors.Is(err, checkpoint.ErrNewer):
+		hint = ": run the newer version, or " + reset
 	}
-	if !b.nc.IsConnected() {
-		return fmt.Errorf("connection to NATS lost: %w", cmp.Or(b.nc.LastError(), err))
-	}
-	if errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrNoStreamResponse) {
-		return fmt.Errorf("nobody answers for stream %q: is JetStream enabled, and has the cluster a leader? (%w)", b.stream, err)
-	}
-	return err
+	return fmt.Errorf("%s checkpoint of sink %q in bucket %q: %w%s", verb, b.id.Sink, b.bucketName(), err, hint)
 }

@@ -10,39 +10,25 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 )
 
-// CheckStore looks at the bucket as Load does, but writes nothing and shuts out nobody. A
+// check looks at the bucket as Load does, but writes nothing and fences nobody. A
 // bucket that is missing is none to complain of: Load creates it. weak is what is legal,
 // but less than it could be.
-func CheckStore(ctx context.Context, o StoreOptions) (weak []string, err error) {
-	s := NewStore(o)
-	b := &s.bucket
-	if err := b.dial(); err != nil {
-		return nil, s.wrap("check", err)
-	}
-	defer b.close()
-	weak, err = b.check(ctx)
-	return weak, s.wrap("check", err)
-}
-
 func (b *bucket) check(ctx context.Context) (weak []string, err error) {
-	asking, cancel := b.bound(ctx)
-	handle, err := b.js.Stream(asking, b.stream)
-	cancel()
+	handle, err := b.lookUp(ctx)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, b.explain(err)
+		return nil, err
 	}
-	config := handle.CachedInfo().Config
-	if config.Replicas < b.replicas {
-		weak = append(weak, fmt.Sprintf("stream %q: its num_replicas is %d, want %d: raise it with `nats stream edit`", b.stream, config.Replicas, b.replicas))
+	found, err := b.inspectBucket(handle.CachedInfo().Config)
+	for _, f := range found {
+		weak = append(weak, fmt.Sprintf("stream %q: %s", b.name, f))
 	}
-	if err := fits(config); err != nil {
+	if err != nil {
 		return weak, err
 	}
-	identity, _ := token(string(checkpoint.IdentityKey()))
-	mine, err := b.value(ctx, identity)
+	mine, err := b.value(ctx, identityToken())
 	if err == nil && mine != nil {
 		err = checkpoint.CheckIdentity(mine.Data, b.id)
 	}

@@ -56,7 +56,7 @@ func (b *bus) messages(t *testing.T) int {
 // and existing what is long gone, and tells its deletion once more. (A tombstone that expires brings it back: nats-server #8505.)
 func TestDeletedStaysDeleted(t *testing.T) {
 	b := startBus(t, nil)
-	s := mustOpenStore(t, cleaning20(b))
+	s := mustOpenStore(t, options(b.url()), oftenClean)
 	want := map[string]string{"e/stays": "1"}
 	commit(t, s, kv("e/stays", "1"))
 	for i := range 100 {
@@ -77,7 +77,7 @@ func TestDeletedStaysDeleted(t *testing.T) {
 // for who takes it over; and the bucket stays small.
 func TestCleaning(t *testing.T) {
 	b := startBus(t, nil)
-	s := mustOpenStore(t, cleaning20(b))
+	s := mustOpenStore(t, options(b.url()), oftenClean)
 	r := rand.New(rand.NewPCG(1, 1))
 	want := map[string]string{}
 	steps := map[string]int{}
@@ -108,11 +108,11 @@ func TestCleaning(t *testing.T) {
 		switch r.IntN(40) {
 		case 0:
 			crash(s)
-			s = mustOpenStore(t, cleaning20(b))
+			s = mustOpenStore(t, options(b.url()), oftenClean)
 			holds(t, s, want)
 		case 1: // the one before lives, and does not know yet
 			before := s
-			s = mustOpenStore(t, cleaning20(b))
+			s = mustOpenStore(t, options(b.url()), oftenClean)
 			if err := before.Commit(t.Context(), []event.KV{kv("e/late", "1")}); err == nil {
 				t.Fatal("two writers")
 			}
@@ -132,9 +132,5 @@ func TestCleaning(t *testing.T) {
 	holds(t, mustOpenStore(t, options(killed(t, b).url())), want)
 }
 
-// cleaning20 cleans often, a few at a time.
-func cleaning20(b *bus) StoreOptions {
-	o := options(b.url())
-	o.chunk, o.cleanFrom, o.settle = 15, 20, 20*time.Millisecond
-	return o
-}
+// oftenClean has a bucket be cleaned often, a few messages at a time.
+func oftenClean(b *bucket) { b.most, b.cleanFrom, b.settle = 15, 20, 20*time.Millisecond }

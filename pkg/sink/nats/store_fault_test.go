@@ -27,8 +27,7 @@ func TestClusterBucket(t *testing.T) {
 	for _, b := range nodes {
 		urls = append(urls, b.url())
 	}
-	o := options(strings.Join(urls, ","))
-	o.Replicas = 3
+	o := storeOptions(testIdentity, Config{URL: strings.Join(urls, ","), Stream: Stream{Replicas: 3}})
 	var s *Store
 	wait(t, "the bucket", func() bool {
 		opened, err := openStore(o)
@@ -60,7 +59,7 @@ func TestClusterBucket(t *testing.T) {
 	}
 	write()
 	for range 2 {
-		if _, err := s.bucket.nc.Request("$JS.API.STREAM.LEADER.STEPDOWN.KV_"+BucketName(testIdentity), nil, 5*time.Second); err != nil {
+		if _, err := s.bucket.conn.nc.Request("$JS.API.STREAM.LEADER.STEPDOWN.KV_"+BucketName(testIdentity), nil, 5*time.Second); err != nil {
 			t.Fatal(err)
 		}
 		write() // while there may be no leader

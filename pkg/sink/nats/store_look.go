@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
-	"strconv"
 	"strings"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
@@ -19,15 +19,14 @@ import (
 // looks is how often a bucket is read that a running bridge may be writing to.
 const looks = 5
 
-// ReadStore finds the bucket of a pipeline and returns what it holds, and whose it is. It shuts
-// out nobody: what a bridge writes meanwhile may be seen or not. Get and Scan of the
-// store are then to be used, and Close. Of o.Identity the ClusterUID need not be known.
-// The error wraps fs.ErrNotExist when there is no such bucket.
+// ReadStore finds the bucket of a pipeline and returns what it holds, and whose it is. It
+// fences nobody: what a bridge writes meanwhile may be seen or not. Get and Scan of the
+// store are then to be used, and Close. Of the identity of o.Sink, which must not be open, the
+// ClusterUID need not be known. The error wraps fs.ErrNotExist when there is no such bucket.
 func ReadStore(ctx context.Context, o StoreOptions) (s *Store, id event.Identity, err error) {
-	if o, err = locate(ctx, o); err != nil {
+	if s, err = locate(ctx, o); err != nil {
 		return nil, id, err
 	}
-	s = NewStore(o)
 	for range looks {
 		// A writer at work may have completed a write that was half there.
 		if err = s.look(ctx); !errors.Is(err, checkpoint.ErrCorrupt) {
@@ -35,30 +34,30 @@ func ReadStore(ctx context.Context, o StoreOptions) (s *Store, id event.Identity
 		}
 	}
 	if err != nil {
-		return nil, id, errors.Join(s.wrap("read", err), s.Close())
+		return nil, id, errors.Join(s.bucket.wrap("read", err), s.Close())
 	}
-	return s, o.Identity, nil
+	return s, s.bucket.id, nil
 }
 
-// FindStore returns which bucket ReadStore would look into, and whose it is. Its errors are those
-// of ReadStore.
-func FindStore(ctx context.Context, o StoreOptions) (bucket string, id event.Identity, err error) {
-	o, err = locate(ctx, o)
-	return o.Bucket, o.Identity, err
+// FindStore returns the name of the bucket that ReadStore would read. Its errors are those of
+// ReadStore.
+func FindStore(ctx context.Context, o StoreOptions) (bucket string, err error) {
+	s, err := locate(ctx, o)
+	if err != nil {
+		return "", err
+	}
+	return s.Name(), s.Close()
 }
 
 // Name is the bucket's.
-func (s *Store) Name() string { return s.name }
+func (s *Store) Name() string { return s.bucket.bucketName() }
 
 func (s *Store) look(ctx context.Context) error {
 	if err := s.fresh(); err != nil {
 		return err
 	}
 	b := &s.bucket
-	if err := b.dial(); err != nil {
-		return err
-	}
-	handle, err := b.lookUp(ctx)
+	found, err := b.existing(ctx)
 	if err != nil {
 		return err
 	}
@@ -73,8 +72,8 @@ func (s *Store) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.last, b.valid = handle.CachedInfo().State.LastSeq, last.Valid
-	redo, err := b.read(ctx, last.Redo, s.local.Commit)
+	b.head, b.valid = found.state.LastSeq, last.Valid
+	redo, err := b.readAll(ctx, last.Redo, s.local.Commit)
 	if err != nil {
 		return err
 	}
@@ -83,110 +82,114 @@ func (s *Store) look(ctx context.Context) error {
 
 // ResetStore makes the next start a reset. empty also removes everything that the bucket holds: then any
 // bridge and cluster may take the bucket over, and it does not matter whether its content can be read.
-// A bridge that is running is fenced. Of o.Identity the ClusterUID need not be known. The
-// error wraps fs.ErrNotExist when there is no such bucket.
-func ResetStore(ctx context.Context, o StoreOptions, empty bool) (err error) {
-	if o, err = locate(ctx, o); err != nil {
+// A bridge that is running is fenced. Of the identity of o.Sink, which must not be open, the ClusterUID
+// need not be known. The error wraps fs.ErrNotExist when there is no such bucket.
+func ResetStore(ctx context.Context, o StoreOptions, empty bool) error {
+	s, err := locate(ctx, o)
+	if err != nil {
 		return err
 	}
-	s := NewStore(o)
-	defer func() { err = errors.Join(err, s.Close()) }()
 	if empty {
-		return s.wrap("empty", s.bucket.empty(ctx))
+		err = s.bucket.wrap("empty", s.bucket.empty(ctx))
+	} else if err = s.Load(ctx); err == nil {
+		err = s.Commit(ctx, []event.KV{{Key: checkpoint.ResetKey(), Value: checkpoint.ResetRequested()}})
 	}
-	if err := s.Load(ctx); err != nil {
-		return err
-	}
-	return s.Commit(ctx, []event.KV{{Key: checkpoint.ResetKey(), Value: checkpoint.ResetRequested()}})
+	return errors.Join(err, s.Close())
 }
 
 // empty leaves a head and nothing else, in one message.
 func (b *bucket) empty(ctx context.Context) error {
-	if err := b.dial(); err != nil {
-		return err
-	}
 	for range takeovers {
-		err := b.tryEmpty(ctx)
-		if err == nil || !lostRace(err) {
-			return b.explain(err)
+		found, err := b.existing(ctx)
+		if err != nil {
+			return err
+		}
+		m := b.headMessage(0)
+		m.Header[jetstream.MsgRollup] = []string{jetstream.MsgRollupAll}
+		b.head = found.state.LastSeq
+		if err := b.publish(ctx, []*nats.Msg{m}, false); err == nil || !lostRace(err) {
+			return err
 		}
 	}
 	return errors.New("somebody writes to it all the time: stop the bridge")
 }
 
-func (b *bucket) tryEmpty(ctx context.Context) error {
-	handle, err := b.lookUp(ctx)
-	if err != nil {
-		return err
+// locate returns the store of a pipeline whose cluster's UID need not be known. It is
+// connected, to an embedded server that runs for it alone.
+func locate(ctx context.Context, o StoreOptions) (*Store, error) {
+	want := o.Sink.id
+	if err := o.Sink.runAlone(); errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("there is no checkpoint of %s in nats.embedded.dir: %w", pipelineName(want), err)
+	} else if err != nil {
+		return nil, err
 	}
-	m := b.head(0)
-	m.Header[jetstream.MsgRollup] = []string{jetstream.MsgRollupAll}
-	m.Header[headerExpected] = []string{strconv.FormatUint(handle.CachedInfo().State.LastSeq, 10)}
-	ctx, cancel := b.bound(ctx)
-	defer cancel()
-	_, err = b.js.PublishMsg(ctx, m)
-	return err
+	s := NewStore(o)
+	s.alone = true
+	b := &s.bucket
+	err := b.dialUnlessOpen()
+	if err == nil {
+		err = b.search(ctx, want)
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
 }
 
-// locate completes o with the bucket of a pipeline whose cluster's UID is not known, and
-// with whose it is.
-func locate(ctx context.Context, o StoreOptions) (StoreOptions, error) {
-	want := o.Identity
-	nc, err := o.Connect()
-	if err != nil {
-		return o, err
-	}
-	defer nc.Close()
-	var b bucket
-	if err := b.use(nc); err != nil {
-		return o, err
-	}
+func pipelineName(id event.Identity) string {
+	return fmt.Sprintf("bridge %s, cluster %s, sink %s", id.Bridge, id.Cluster, id.Sink)
+}
+
+// search has b be the one bucket that is of a pipeline.
+func (b *bucket) search(ctx context.Context, want event.Identity) error {
 	names, err := b.names(ctx, want)
 	if err != nil {
-		return o, fmt.Errorf("list the NATS buckets: %w", b.explain(err))
+		return fmt.Errorf("list the NATS buckets: %w", err)
 	}
-	var fit, others []string
+	var (
+		fit, others []string
+		found       event.Identity
+	)
 	for _, name := range names {
 		id, err := b.owner(ctx, name)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 		case err != nil:
-			return o, fmt.Errorf("bucket %q: %w", name, err)
+			return fmt.Errorf("bucket %q: %w", name, err)
 		case id.Bridge != want.Bridge || id.Sink != want.Sink:
 		case id.Cluster != want.Cluster || want.ClusterUID != "" && id.ClusterUID != want.ClusterUID:
 			others = append(others, fmt.Sprintf("%q of cluster %s (%s)", name, id.Cluster, id.ClusterUID))
 		default:
 			fit = append(fit, name)
-			o.Identity, o.Bucket = id, name
+			found = id
 		}
 	}
 	switch {
 	case len(fit) > 1:
-		return o, fmt.Errorf("buckets %s are all of bridge %s, cluster %s, sink %s: remove those of clusters that are no more, with `nats kv del`",
-			strings.Join(fit, ", "), want.Bridge, want.Cluster, want.Sink)
+		return fmt.Errorf("buckets %s are all of %s: remove those of clusters that are no more, with `nats kv del`", strings.Join(fit, ", "), pipelineName(want))
 	case len(fit) == 1:
-		return o, nil
+		b.use(fit[0], found)
+		return nil
 	case len(others) > 0:
-		return o, fmt.Errorf("there is no checkpoint of bridge %s, cluster %s, sink %s on this NATS, only %s: %w",
-			want.Bridge, want.Cluster, want.Sink, strings.Join(others, ", "), fs.ErrNotExist)
+		return fmt.Errorf("there is no checkpoint of %s on this NATS, only %s: %w", pipelineName(want), strings.Join(others, ", "), fs.ErrNotExist)
 	}
-	return o, fmt.Errorf("there is no checkpoint of bridge %s, cluster %s, sink %s on this NATS: %w", want.Bridge, want.Cluster, want.Sink, fs.ErrNotExist)
+	return fmt.Errorf("there is no checkpoint of %s on this NATS: %w", pipelineName(want), fs.ErrNotExist)
 }
 
 // names are the buckets that may be of a pipeline, by their names.
-func (b *bucket) names(ctx context.Context, of event.Identity) ([]string, error) {
-	ctx, cancel := b.bound(ctx)
-	defer cancel()
-	before, after := aroundUID(of)
-	all := b.js.StreamNames(ctx, jetstream.WithStreamListSubject("$KV.*.>"))
-	var fit []string
-	for stream := range all.Name() {
-		if name, ok := strings.CutPrefix(stream, "KV_"); ok && len(name) > len(before)+len(after) && strings.HasPrefix(name, before) && strings.HasSuffix(name, after) {
-			fit = append(fit, name)
+func (b *bucket) names(ctx context.Context, pipeline event.Identity) (fit []string, err error) {
+	before, after := aroundUID(pipeline)
+	err = b.conn.do(ctx, func(ctx context.Context) error {
+		all := b.conn.js.StreamNames(ctx, jetstream.WithStreamListSubject("$KV.*.>"))
+		for stream := range all.Name() {
+			if name, ok := strings.CutPrefix(stream, bucketPrefix); ok && len(name) > len(before)+len(after) && strings.HasPrefix(name, before) && strings.HasSuffix(name, after) {
+				fit = append(fit, name)
+			}
 		}
-	}
+		return all.Err()
+	})
 	slices.Sort(fit)
-	return fit, all.Err()
+	return fit, err
 }
 
 // owner is whose checkpoint a bucket holds. The error wraps fs.ErrNotExist when it
@@ -195,12 +198,11 @@ func (b *bucket) owner(ctx context.Context, name string) (event.Identity, error)
 	var record struct {
 		Identity event.Identity `json:"identity"`
 	}
-	b.stream, b.prefix = "KV_"+name, "$KV."+name+"."
-	if _, err := b.lookUp(ctx); err != nil {
+	b.use(name, b.id)
+	if _, err := b.existing(ctx); err != nil {
 		return record.Identity, err
 	}
-	key, _ := token(string(checkpoint.IdentityKey()))
-	m, err := b.value(ctx, key)
+	m, err := b.value(ctx, identityToken())
 	switch {
 	case err != nil:
 		return record.Identity, err
@@ -213,13 +215,14 @@ func (b *bucket) owner(ctx context.Context, name string) (event.Identity, error)
 	return record.Identity, nil
 }
 
-// lookUp finds the stream, which must exist.
-func (b *bucket) lookUp(ctx context.Context) (jetstream.Stream, error) {
-	ctx, cancel := b.bound(ctx)
-	defer cancel()
-	handle, err := b.js.Stream(ctx, b.stream)
+// existing finds the stream, which must exist.
+func (b *bucket) existing(ctx context.Context) (stream, error) {
+	handle, err := b.lookUp(ctx)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return nil, fmt.Errorf("there is none: %w", fs.ErrNotExist)
+		return stream{}, fmt.Errorf("there is none: %w", fs.ErrNotExist)
 	}
-	return handle, b.explain(err)
+	if err != nil {
+		return stream{}, err
+	}
+	return describe(handle), nil
 }

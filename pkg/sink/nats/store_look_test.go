@@ -16,9 +16,9 @@ var resetDue = event.KV{Key: checkpoint.ResetKey(), Value: checkpoint.ResetReque
 
 // unknownCluster is what a command line knows of a pipeline.
 func unknownCluster(url string) StoreOptions {
-	o := options(url)
-	o.Identity.ClusterUID = ""
-	return o
+	id := testIdentity
+	id.ClusterUID = ""
+	return storeOptions(id, Config{URL: url})
 }
 
 // Looking must not disturb the bridge that writes, and must see what is only packed.
@@ -27,9 +27,7 @@ func TestLook(t *testing.T) {
 	if _, _, err := ReadStore(t.Context(), unknownCluster(b.url())); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no bucket: %v", err)
 	}
-	o := options(b.url())
-	o.chunk = 10
-	s := mustOpenStore(t, o)
+	s := mustOpenStore(t, options(b.url()), smallChunks)
 	commit(t, s, kv("e/a", "1"), kv("p/pods", "at 1 7"))
 	see := func(want ...event.KV) {
 		t.Helper()
@@ -56,7 +54,7 @@ func TestLook(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.bucket.publish(t.Context(), append(redo, s.bucket.head(len(redo)))); err != nil {
+	if err := s.bucket.publish(t.Context(), append(redo, s.bucket.headMessage(len(redo))), false); err != nil {
 		t.Fatal(err)
 	}
 	see(kv("e/a", "2"), kv("e/29", "new"), event.KV{Key: []byte("p/pods")})
@@ -71,9 +69,9 @@ func TestOthersBucketsAreLeftAlone(t *testing.T) {
 		func(id *event.Identity) { id.Bridge, id.ClusterUID = "bridge.uid-1", "x" },
 		func(id *event.Identity) { id.Sink, id.ClusterUID = "x.live", "y" },
 	} {
-		o := options(b.url())
-		other(&o.Identity)
-		commit(t, mustOpenStore(t, o), kv("e/a", "theirs"))
+		id := testIdentity
+		other(&id)
+		commit(t, mustOpenStore(t, storeOptions(id, Config{URL: b.url()})), kv("e/a", "theirs"))
 	}
 	for name, err := range map[string]error{
 		"look":  func() error { _, _, err := ReadStore(t.Context(), unknownCluster(b.url())); return err }(),
@@ -93,10 +91,10 @@ func TestOthersBucketsAreLeftAlone(t *testing.T) {
 		t.Error(err)
 	}
 
-	twice := options(b.url())
-	twice.Identity.ClusterUID = "rebuilt"
-	mustOpenStore(t, twice)
-	if err := ResetStore(t.Context(), unknownCluster(b.url()), false); err == nil || !strings.Contains(err.Error(), BucketName(testIdentity)) || !strings.Contains(err.Error(), BucketName(twice.Identity)) {
+	twice := testIdentity
+	twice.ClusterUID = "rebuilt"
+	mustOpenStore(t, storeOptions(twice, Config{URL: b.url()}))
+	if err := ResetStore(t.Context(), unknownCluster(b.url()), false); err == nil || !strings.Contains(err.Error(), BucketName(testIdentity)) || !strings.Contains(err.Error(), BucketName(twice)) {
 		t.Errorf("two that fit: %v", err)
 	}
 }

@@ -28,19 +28,12 @@ const (
 	metaAfter = "kubebridge.after"
 )
 
-const (
-	headerExpected     = jetstream.ExpectedLastSeqHeader
-	headerExpectedTerm = jetstream.ExpectedLastSubjSeqHeader
-
-	// An atomic publish (NATS 2.12, ADR-50).
-	headerBatch         = "Nats-Batch-Id"
-	headerBatchSequence = "Nats-Batch-Sequence"
-	headerBatchCommit   = "Nats-Batch-Commit"
-)
+const headerExpectedTerm = jetstream.ExpectedLastSubjSeqHeader
 
 // stream is what is known of the stream.
 type stream struct {
 	handle     jetstream.Stream
+	config     jetstream.StreamConfig
 	created    int64 // Unix nanoseconds: another creation is another stream
 	after      uint64
 	maxMessage int // bytes of headers and data; -1 no limit
@@ -53,6 +46,7 @@ func describe(handle jetstream.Stream) stream {
 	after, _ := strconv.ParseUint(info.Config.Metadata[metaAfter], 10, 64)
 	return stream{
 		handle:     handle,
+		config:     info.Config,
 		created:    info.Created.UnixNano(),
 		after:      after,
 		maxMessage: int(info.Config.MaxMsgSize),
@@ -111,17 +105,9 @@ func (s *Sink) accept(info *jetstream.StreamInfo) (owned bool, missing []string,
 	return owned, missing, nil
 }
 
-// mayRun reports whether the server knows runs; an older one refuses a stream that
-// allows them.
-func (l *link) mayRun() bool {
-	var major, minor int
-	_, err := fmt.Sscanf(l.conn.nc.ConnectedServerVersion(), "%d.%d", &major, &minor)
-	return err == nil && (major > 2 || major == 2 && minor >= 14)
-}
-
 // atomic refuses a server that does not know atomic publishes.
 func (s *Sink) atomic(found stream, err error) (stream, error) {
-	if err == nil && !found.handle.CachedInfo().Config.AllowAtomicPublish {
+	if err == nil && !found.config.AllowAtomicPublish {
 		return stream{}, s.refuse(fmt.Errorf("NATS %s has no atomic publish", s.conn.nc.ConnectedServerVersion()), "upgrade to NATS 2.12 or newer")
 	}
 	return found, err
@@ -136,6 +122,26 @@ func (l *link) lookUp(ctx context.Context) (handle jetstream.Stream, err error) 
 		return nil, l.explain("look up", err)
 	}
 	return handle, nil
+}
+
+// choose finds out the stream's name. At least once, where none is named, it is that of the
+// stream which takes the subjects.
+func (l *link) choose(ctx context.Context) error {
+	l.name = l.config.StreamName(l.id.Cluster)
+	if l.config.Delivery != atLeastOnce || l.config.Stream.Name != "" {
+		return nil
+	}
+	err := l.conn.do(ctx, func(ctx context.Context) error {
+		name, err := l.conn.js.StreamNameBySubject(ctx, l.subjects[0])
+		if err == nil {
+			l.name = name
+		}
+		return err
+	})
+	if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+		return l.explain("find", err)
+	}
+	return nil
 }
 
 // create makes the stream. With an owner it is the pipeline's alone.
@@ -248,22 +254,7 @@ type termRecord struct {
 // lastTerm is the highest term that the stream tells of, and the sequence of the
 // last record that began one (0: none is left).
 func (s *Sink) lastTerm(ctx context.Context, of stream) (term string, seq uint64, err error) {
-	get := func(read func(context.Context) (*jetstream.RawStreamMsg, error)) (msg *jetstream.RawStreamMsg, err error) {
-		err = s.conn.do(ctx, func(ctx context.Context) (err error) {
-			msg, err = read(ctx)
-			return err
-		})
-		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			return nil, nil
-		}
-		if err != nil {
-			return nil, s.explain("read the term of", err)
-		}
-		return msg, nil
-	}
-	began, err := get(func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
-		return of.handle.GetLastMsgForSubject(ctx, s.termSubject)
-	})
+	began, err := s.lastOf(ctx, s.termSubject)
 	if err != nil {
 		return "", 0, err
 	}
@@ -274,9 +265,7 @@ func (s *Sink) lastTerm(ctx context.Context, of stream) (term string, seq uint64
 		return term, seq, nil
 	}
 	// retention may have removed the record that began the term, but not the last message
-	last, err := get(func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
-		return of.handle.GetMsg(ctx, of.state.LastSeq)
-	})
+	last, err := s.messageAt(ctx, of.state.LastSeq)
 	if err == nil && last != nil {
 		if t := last.Header.Get(headerTerm); termNumber(t) > termNumber(term) {
 			term = t
@@ -317,7 +306,7 @@ func (s *Sink) beginTermAfter(ctx context.Context, last string, seq uint64) erro
 		return s.explain(fmt.Sprintf("begin term %d on", number), err)
 	}
 	s.term, s.opened = number, ack.Sequence
-	s.progress = progress{head: ack.Sequence}
+	s.head, s.progress = ack.Sequence, progress{}
 	return nil
 }
 
