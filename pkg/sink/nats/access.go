@@ -41,9 +41,9 @@ func (c Config) Grants(id event.Identity) (g Grants, err error) {
 	found := stream
 	switch {
 	case c.Delivery == exactlyOnce:
-		allow("shuts out a predecessor", termSubject(id))
+		allow("fences a predecessor", termSubject(id))
 		allow("adopts an empty stream, adds subjects that it lacks", api+"STREAM.UPDATE."+stream)
-		allow("reads what a crash left unsaid",
+		allow("reads back what a crash interrupted",
 			append(consumerAPI(stream, "*"), api+"STREAM.MSG.GET."+stream)...)
 	case c.Delivery == atLeastOnce && c.Stream.Name == "":
 		allow("finds the stream that takes the subjects; give nats.stream.name to need less", api+"STREAM.NAMES")

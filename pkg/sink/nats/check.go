@@ -34,10 +34,10 @@ func Check(ctx context.Context, o Options, checkpoint bool) (weak []string, err 
 	var c checker
 	switch s := s.(type) {
 	case *Sink:
-		c = checker{link: &s.link, alone: true, accept: func(i *jetstream.StreamInfo) error { _, _, err := s.accept(i); return err }}
+		c = checker{link: &s.link, alone: true, accept: func(found stream) error { _, _, err := s.accept(found); return err }}
 		c.subjects = s.missingSubjects(nil)
 	case *Shared:
-		c = checker{link: &s.link, subjects: s.subjects, accept: func(i *jetstream.StreamInfo) error { return s.accept(i.Config) }}
+		c = checker{link: &s.link, subjects: s.subjects, accept: func(found stream) error { return s.accept(found.config) }}
 	case *Core:
 		c = checker{link: &s.link}
 	}
@@ -70,22 +70,21 @@ type checker struct {
 	*link
 	subjects []string // that the stream takes
 	alone    bool     // the stream is the pipeline's alone
-	accept   func(*jetstream.StreamInfo) error
+	accept   func(stream) error
 }
 
 func (c *checker) checkStream(ctx context.Context) (weak []string, err error) {
 	if err := c.choose(ctx); err != nil {
 		return nil, err
 	}
-	handle, err := c.lookUp(ctx)
+	there, err := c.lookUp(ctx)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil, errors.Join(c.mayCreate(c.subjects, c.alone), c.taken(ctx))
 	}
 	if err != nil {
 		return nil, err
 	}
-	info := handle.CachedInfo()
-	breaks, found := c.judge(info.Config)
+	breaks, found := c.judge(there.config)
 	for _, f := range found {
 		weak = append(weak, fmt.Sprintf("stream %q: %s", c.name, f))
 	}
@@ -93,7 +92,7 @@ func (c *checker) checkStream(ctx context.Context) (weak []string, err error) {
 	for _, b := range sentences(breaks) {
 		bad = append(bad, c.refuse(b, ""))
 	}
-	return weak, errors.Join(append(bad, c.accept(info))...)
+	return weak, errors.Join(append(bad, c.accept(there))...)
 }
 
 // taken reports streams that take the subjects of the one that is to be created. Who

@@ -3,6 +3,7 @@ package nats
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
@@ -124,6 +125,16 @@ func TestCheckFencesNobody(t *testing.T) {
 		t.Errorf("the stream ends at %d, want %d", last, before)
 	}
 	commit(t, store, kv("e/a", "2"))
+}
+
+// A bucket that would lose the checkpoint is found before the bridge starts.
+func TestCheckBucket(t *testing.T) {
+	b := startBus(t, nil)
+	commit(t, mustOpenStore(t, options(b.url())), kv("e/a", "1"))
+	stream, _ := bucketStream(BucketName(testIdentity))
+	reconfigure(t, b.client(t), stream, func(c *jetstream.StreamConfig) { c.MaxAge = time.Hour })
+	checked(t, Config{URL: b.url(), Stream: Stream{Replicas: 3}},
+		[]string{stream + "|num_replicas is 1, want 3"}, []string{BucketName(testIdentity) + "|after 1h0m0s, want never"}, true)
 }
 
 func TestCheckServer(t *testing.T) {

@@ -26,7 +26,6 @@ type ReaderOptions struct {
 // Reader is a [sink.Reader] of a sink's stream.
 type Reader struct {
 	link        *link
-	stop        func()
 	part        sink.Part
 	subjects    []string
 	collections []string
@@ -47,7 +46,7 @@ func NewReader(ctx context.Context, o ReaderOptions) (_ *Reader, err error) {
 		l.disconnect()
 		return nil, err
 	}
-	r := &Reader{link: l, stop: l.disconnect, subjects: o.Subjects, collections: o.Collections}
+	r := &Reader{link: l, subjects: o.Subjects, collections: o.Collections}
 	if err = l.choose(ctx); err == nil {
 		err = r.lookUp(ctx)
 	}
@@ -100,13 +99,12 @@ func reachable(host string) string {
 }
 
 func (r *Reader) lookUp(ctx context.Context) error {
-	handle, err := r.link.lookUp(ctx)
+	s, err := r.link.lookUp(ctx)
 	if err != nil {
 		return err
 	}
-	s := describe(handle)
 	r.part = sink.Part{Name: r.link.name, Log: r.link.name, First: int64(s.state.FirstSeq), End: int64(s.state.LastSeq) + 1}
-	r.part.Latest = handle.CachedInfo().Config.MaxMsgsPerSubject > 0
+	r.part.Latest = s.config.MaxMsgsPerSubject > 0
 	if r.part.First == 0 {
 		r.part.First = 1
 	}
@@ -156,4 +154,4 @@ func (r *Reader) Read(ctx context.Context, ranges []sink.Range, collections bool
 }
 
 // Close implements [sink.Reader].
-func (r *Reader) Close() { r.stop() }
+func (r *Reader) Close() { r.link.disconnect() }

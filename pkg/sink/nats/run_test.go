@@ -51,14 +51,14 @@ func TestWhichStreamsTakeRuns(t *testing.T) {
 	b := startBus(t, nil)
 	created := newSink(t, Config{URL: b.url()})
 	mustOpen(t, created, nil)
-	if !created.stream.runs {
+	if !created.stream.config.AllowBatchPublish {
 		t.Error("a created stream takes no runs")
 	}
 	old := startBus(t, nil)
 	old.withoutRuns(t)
 	s := newSink(t, Config{URL: old.url()})
 	mustOpen(t, s, nil)
-	if s.stream.runs {
+	if s.stream.config.AllowBatchPublish {
 		t.Error("a stream that took no runs was changed")
 	}
 }

@@ -96,21 +96,16 @@ func (s *Shared) find(ctx context.Context) (found stream, err error) {
 	if err := s.choose(ctx); err != nil {
 		return stream{}, err
 	}
-	handle, err := s.lookUp(ctx)
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
+	if found, err = s.lookUp(ctx); errors.Is(err, jetstream.ErrStreamNotFound) {
 		return s.create(ctx, s.subjects, nil)
 	}
-	if err != nil {
-		return stream{}, err
+	if err == nil {
+		err = s.inspect(found.config)
 	}
-	c := handle.CachedInfo().Config
-	if err := s.inspect(c); err != nil {
-		return stream{}, err
+	if err == nil {
+		err = s.accept(found.config)
 	}
-	if err := s.accept(c); err != nil {
-		return stream{}, err
-	}
-	return describe(handle), nil
+	return found, err
 }
 
 // accept refuses a stream that is a pipeline's alone, or does not take the subjects.
@@ -271,7 +266,7 @@ func (r *round) send(index int) error {
 	}
 	m := compose(record)
 	m.Header[headerMsgID] = []string{r.messageID(index)}
-	size, wrong := r.checkMessage(m, r.stream.maxMessage)
+	size, wrong := r.checkMessage(m, int(r.stream.config.MaxMsgSize))
 	if wrong != nil {
 		wrong.Index = index
 		return wrong

@@ -262,11 +262,11 @@ func (s *Store) write(ctx context.Context, changes map[string][]byte) error {
 	if len(changes) == 0 {
 		return nil
 	}
-	anew, err := s.bucket.ready(ctx)
+	lost, err := s.bucket.ready(ctx)
 	if err != nil {
 		return err
 	}
-	if !anew {
+	if !lost {
 		if err := s.bucket.write(ctx, changes); err != nil {
 			return err
 		}

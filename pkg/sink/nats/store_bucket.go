@@ -72,20 +72,16 @@ func (b *bucket) bucketName() string { return strings.TrimPrefix(b.name, bucketP
 
 // find looks the stream up, and creates it if it is missing.
 func (b *bucket) find(ctx context.Context) (stream, error) {
-	var found stream
-	handle, err := b.lookUp(ctx)
-	switch {
-	case errors.Is(err, jetstream.ErrStreamNotFound):
+	found, err := b.lookUp(ctx)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		config := bucketDefinition(b.name, b.prefix, b.id, b.config.Stream.Replicas)
 		config.AllowBatchPublish = b.mayRun()
 		found, err = b.change(ctx, "create", config, b.conn.js.CreateStream)
-	case err == nil:
-		found = describe(handle)
 	}
 	if err != nil {
 		return stream{}, err
 	}
-	b.runs = found.runs
+	b.runs = found.config.AllowBatchPublish
 	_, err = b.inspectBucket(found.config)
 	return found, err
 }
@@ -113,9 +109,9 @@ func (b *bucket) value(ctx context.Context, token string) (*nats.RawStreamMsg, e
 	return b.lastOf(ctx, b.prefix+token)
 }
 
-// ready finds out where the stream ends when that is not known. anew: it lost
+// ready finds out where the stream ends when that is not known. lost: it lost
 // something, all must be written again.
-func (b *bucket) ready(ctx context.Context) (anew bool, err error) {
+func (b *bucket) ready(ctx context.Context) (lost bool, err error) {
 	if b.fenced != nil {
 		return false, b.fenced
 	}
@@ -147,12 +143,12 @@ func (b *bucket) ready(ctx context.Context) (anew bool, err error) {
 		}
 		b.redo = h.Redo
 	}
-	anew = m == nil || found.state.LastSeq < b.head
-	if anew {
+	lost = m == nil || found.state.LastSeq < b.head
+	if lost {
 		b.redo, err = 0, b.purge(ctx, found)
 	}
 	b.head, b.unsure = found.state.LastSeq, err != nil
-	return anew, err
+	return lost, err
 }
 
 // purge removes every key, or those up to a sequence; the stream's sequence goes on.

@@ -14,15 +14,15 @@ import (
 // bucket that is missing is none to complain of: Load creates it. weak is what is legal,
 // but less than it could be.
 func (b *bucket) check(ctx context.Context) (weak []string, err error) {
-	handle, err := b.lookUp(ctx)
+	found, err := b.lookUp(ctx)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	found, err := b.inspectBucket(handle.CachedInfo().Config)
-	for _, f := range found {
+	findings, err := b.inspectBucket(found.config)
+	for _, f := range findings {
 		weak = append(weak, fmt.Sprintf("stream %q: %s", b.name, f))
 	}
 	if err != nil {

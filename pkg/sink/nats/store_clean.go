@@ -97,7 +97,7 @@ func (b *bucket) writeAgain(ctx context.Context) error {
 			}
 			again, size = append(again, copied), size+copied.Size()
 		}
-		if seen == cleanRead || len(again) == b.most-1 || size >= chunkBytes {
+		if seen == cleanRead || len(again) >= b.most-1 || size >= chunkBytes {
 			return sink.ErrEnough
 		}
 		return nil

@@ -5,11 +5,9 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/event"
@@ -23,11 +21,7 @@ func TestClusterBucket(t *testing.T) {
 	}
 	t.Parallel()
 	nodes := startCluster(t)
-	var urls []string
-	for _, b := range nodes {
-		urls = append(urls, b.url())
-	}
-	o := storeOptions(testIdentity, Config{URL: strings.Join(urls, ","), Stream: Stream{Replicas: 3}})
+	o := storeOptions(testIdentity, Config{URL: urls(nodes), Stream: Stream{Replicas: 3}})
 	var s *Store
 	wait(t, "the bucket", func() bool {
 		opened, err := openStore(o)
@@ -35,14 +29,9 @@ func TestClusterBucket(t *testing.T) {
 		return err == nil
 	})
 	t.Cleanup(func() { _ = s.Close() }) // what it could not write is logged
-	leader := func() *bus {
-		for _, b := range nodes {
-			if b.srv.JetStreamIsStreamLeader(server.DEFAULT_GLOBAL_ACCOUNT, "KV_"+BucketName(testIdentity)) {
-				return b
-			}
-		}
-		return nil
-	}
+	stream, _ := bucketStream(BucketName(testIdentity))
+	leader := func() *bus { return leaderOf(nodes, stream) }
+	js := client(t, urls(nodes))
 	var all []event.KV
 	n := 0
 	write := func() {
@@ -59,9 +48,7 @@ func TestClusterBucket(t *testing.T) {
 	}
 	write()
 	for range 2 {
-		if _, err := s.bucket.conn.nc.Request("$JS.API.STREAM.LEADER.STEPDOWN.KV_"+BucketName(testIdentity), nil, 5*time.Second); err != nil {
-			t.Fatal(err)
-		}
+		stepDown(t, js, stream)
 		write() // while there may be no leader
 	}
 	wait(t, "a leader", func() bool { return leader() != nil })
@@ -129,14 +116,7 @@ func TestStoreNoRoom(t *testing.T) {
 	b := startBus(t, func(o *server.Options) { o.JetStreamMaxStore = 1 << 20 })
 	js := b.client(t)
 	s := mustOpenStore(t, options(b.url()))
-	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "HOG", Subjects: []string{"hog"}}); err != nil {
-		t.Fatal(err)
-	}
-	for range 3 {
-		if _, err := js.Publish(t.Context(), "hog", make([]byte, 256<<10)); err != nil {
-			t.Fatal(err)
-		}
-	}
+	hog(t, js, 3)
 	var all []event.KV
 	for i := range 40 {
 		all = append(all, kv(fmt.Sprintf("e/%02d", i), strings.Repeat("x", 10<<10)))
@@ -151,9 +131,7 @@ func TestStoreNoRoom(t *testing.T) {
 	if err := s.Commit(t.Context(), all); err == nil || !strings.Contains(err.Error(), "insufficient resources") {
 		t.Errorf("a full disk: %v", err)
 	}
-	if err := js.DeleteStream(t.Context(), "HOG"); err != nil {
-		t.Fatal(err)
-	}
+	freeHog(t, js)
 	wait(t, "a commit", func() bool { return s.Commit(t.Context(), []event.KV{kv("e/last", "1")}) == nil })
 	crash(s)
 	wantKeys(t, mustOpenStore(t, options(b.url())), append(all, kv("e/last", "1"), event.KV{Key: checkpoint.ResetKey()})...)

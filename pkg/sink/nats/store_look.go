@@ -217,12 +217,9 @@ func (b *bucket) owner(ctx context.Context, name string) (event.Identity, error)
 
 // existing finds the stream, which must exist.
 func (b *bucket) existing(ctx context.Context) (stream, error) {
-	handle, err := b.lookUp(ctx)
+	found, err := b.lookUp(ctx)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return stream{}, fmt.Errorf("there is none: %w", fs.ErrNotExist)
+		err = fmt.Errorf("there is none: %w", fs.ErrNotExist)
 	}
-	if err != nil {
-		return stream{}, err
-	}
-	return describe(handle), nil
+	return found, err
 }

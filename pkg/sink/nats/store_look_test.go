@@ -119,13 +119,7 @@ func TestReset(t *testing.T) {
 			running := mustOpenStore(t, options(b.url()))
 			commit(t, running, kv("e/a", "1"))
 			if c.damage != "" {
-				bucket, err := b.client(t).KeyValue(t.Context(), BucketName(testIdentity))
-				if err != nil {
-					t.Fatal(err)
-				}
-				if _, err := bucket.PutString(t.Context(), headToken, c.damage); err != nil {
-					t.Fatal(err)
-				}
+				b.putKey(t, headToken, c.damage)
 			}
 			if c.want != nil {
 				if err := ResetStore(t.Context(), unknownCluster(b.url()), false); !errors.Is(err, c.want) || !strings.Contains(err.Error(), "`bridge checkpoint reset --sink live`") {

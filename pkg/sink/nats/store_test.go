@@ -94,6 +94,18 @@ func mustOpenStore(t *testing.T, o StoreOptions, change ...func(*bucket)) *Store
 	return s
 }
 
+// putKey writes to the bucket as NATS tools do.
+func (b *bus) putKey(t *testing.T, key, value string) {
+	t.Helper()
+	kv, err := b.client(t).KeyValue(t.Context(), BucketName(testIdentity))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := kv.PutString(t.Context(), key, value); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func kv(key, value string) event.KV { return event.KV{Key: []byte(key), Value: []byte(value)} }
 
 func markKV(value string) event.KV {
@@ -236,14 +248,8 @@ func TestTornWrite(t *testing.T) {
 	s := mustOpenStore(t, options(b.url()))
 	commit(t, s, kv("p/pods", "at 1 7"))
 	crash(s)
-	bucket, err := b.client(t).KeyValue(t.Context(), BucketName(testIdentity))
-	if err != nil {
-		t.Fatal(err)
-	}
 	key, _ := token("p/pods")
-	if _, err := bucket.PutString(t.Context(), key, "at 1 900"); err != nil {
-		t.Fatal(err)
-	}
+	b.putKey(t, key, "at 1 900")
 	s = mustOpenStore(t, options(b.url()))
 	wantKeys(t, s, resetDue)
 	commit(t, s, kv("e/a", "1"))
@@ -309,16 +315,10 @@ func TestRefused(t *testing.T) {
 			s := mustOpenStore(t, options(b.url()))
 			commit(t, s, kv("e/a", "1"))
 			crash(s)
-			bucket, err := b.client(t).KeyValue(t.Context(), BucketName(testIdentity))
-			if err != nil {
-				t.Fatal(err)
-			}
 			for key, value := range c.put {
-				if _, err := bucket.PutString(t.Context(), key, value); err != nil {
-					t.Fatal(err)
-				}
+				b.putKey(t, key, value)
 			}
-			_, err = openStore(storeOptions(c.id, Config{URL: b.url()}), usesBucketOf(testIdentity, c.id))
+			_, err := openStore(storeOptions(c.id, Config{URL: b.url()}), usesBucketOf(testIdentity, c.id))
 			if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) || !strings.Contains(err.Error(), BucketName(testIdentity)) {
 				t.Errorf("got %v, want %v naming %s and the bucket", err, c.want, c.text)
 			}
@@ -347,15 +347,7 @@ func TestUnusableSettings(t *testing.T) {
 	name := "KV_" + BucketName(testIdentity)
 	set := func(age time.Duration) {
 		t.Helper()
-		stream, err := b.client(t).Stream(t.Context(), name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		c := stream.CachedInfo().Config
-		c.MaxAge = age
-		if _, err := b.client(t).UpdateStream(t.Context(), c); err != nil {
-			t.Fatal(err)
-		}
+		reconfigure(t, b.client(t), name, func(c *jetstream.StreamConfig) { c.MaxAge = age })
 	}
 	set(time.Hour)
 	s.bucket.unsure = true // as after a failure
@@ -441,13 +433,7 @@ func TestResetByNATSTools(t *testing.T) {
 	b := startBus(t, nil)
 	s := mustOpenStore(t, options(b.url()))
 	commit(t, s, kv("e/a", "1"))
-	bucket, err := b.client(t).KeyValue(t.Context(), BucketName(testIdentity))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := bucket.PutString(t.Context(), "=21reset", string(checkpoint.ResetRequested())); err != nil {
-		t.Fatal(err)
-	}
+	b.putKey(t, "=21reset", string(checkpoint.ResetRequested()))
 	wait(t, "a commit", func() bool { return s.Commit(t.Context(), []event.KV{kv("e/a", "2")}) == nil })
 	crash(s)
 	wantKeys(t, mustOpenStore(t, options(b.url())), kv("e/a", "2"), resetDue)

@@ -30,11 +30,10 @@ func (s *Sink) Tail(ctx context.Context, from []byte, fn func(state []event.KV, 
 	if s.conn == nil {
 		return errors.New("tail: not open")
 	}
-	handle, err := s.lookUp(ctx)
+	now, err := s.lookUp(ctx)
 	if err != nil {
 		return err
 	}
-	now := describe(handle)
 	start, after, err := s.tailStart(now, from)
 	if err != nil {
 		return err

@@ -36,7 +36,7 @@ func (s *Sink) Write(ctx context.Context, b *event.Batch) ([]byte, error) {
 	}
 	for s.done < len(b.Records) {
 		c, err := s.chunk(b.Records)
-		if e := new(sink.RecordError); errors.As(err, &e) && s.stream.maxMessage > 0 && e.Limit == s.stream.maxMessage {
+		if e := new(sink.RecordError); errors.As(err, &e) && e.Limit > 0 && e.Limit == int(s.stream.config.MaxMsgSize) {
 			if err := s.settle(ctx, nil); err != nil { // it may take more by now
 				return nil, err
 			}
@@ -78,7 +78,7 @@ func (s *Sink) chunk(records []event.Record) (*chunk, error) {
 	switch {
 	case s.careful:
 		most = 1
-	case s.stream.runs:
+	case s.stream.config.AllowBatchPublish:
 		most = len(records)
 	}
 	term := s.token(s.term)
@@ -97,7 +97,7 @@ func (s *Sink) chunk(records []event.Record) (*chunk, error) {
 		}
 		c.msgs = s.msgs[:len(c.msgs)+1]
 	}
-	c.expect(s.head, s.stream.runs)
+	c.expect(s.head, s.stream.config.AllowBatchPublish)
 	return c, nil
 }
 
@@ -106,7 +106,7 @@ func (s *Sink) check(i int, r *event.Record, m *nats.Msg) (size int, err error) 
 	if err := s.outside(r); err != nil {
 		return 0, err
 	}
-	size, wrong := s.checkMessage(m, s.stream.maxMessage)
+	size, wrong := s.checkMessage(m, int(s.stream.config.MaxMsgSize))
 	if wrong != nil {
 		wrong.Index = i
 		return 0, wrong
