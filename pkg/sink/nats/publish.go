@@ -170,53 +170,57 @@ func (c *conn) publish(m *nats.Msg) error {
 	return fmt.Errorf("publish to %q: %w", m.Subject, err)
 }
 
-// await waits for the acknowledgement of a chunk, a little longer when something
-// else goes wrong first.
+// await waits for the acknowledgement of a chunk.
 func (a *appender) await(ctx context.Context, c *chunk) error {
-	timeout := time.NewTimer(a.patience)
+	return a.collect(ctx, a.patience, nil, func(m *nats.Msg, cause error) (end bool, err error) {
+		if m.Subject != c.reply && (!c.run || !strings.HasPrefix(m.Subject, c.reply+".")) {
+			return false, nil // of an earlier call
+		}
+		if end, err = a.checkAck(m, c); err != nil {
+			err = cmp.Or(cause, err)
+		}
+		return end, err
+	})
+}
+
+// collect hands answers to take until it says that the last is in, and returns take's error then.
+// Once there is a cause to give up, which take is given too, it waits only a little longer.
+func (l *link) collect(ctx context.Context, patience time.Duration, cause error, take func(m *nats.Msg, cause error) (end bool, err error)) error {
+	timeout := time.NewTimer(patience)
 	defer timeout.Stop()
-	done := ctx.Done()
-	var cause error
-	wait := func(err error) {
-		if cause == nil {
+	fail := func(err error) {
+		if err != nil && cause == nil {
 			cause = err
 			timeout.Reset(lateAck)
 		}
 	}
+	if cause != nil {
+		timeout.Reset(lateAck)
+	}
+	done := ctx.Done()
 	for {
 		select {
-		case m := <-a.conn.acks:
-			if m.Subject != c.reply && (!c.run || !strings.HasPrefix(m.Subject, c.reply+".")) {
-				continue // of an earlier call
-			}
-			end, err := a.checkAck(m, c)
-			switch {
-			case end && err == nil:
-				return nil
-			case end:
-				return cmp.Or(cause, err)
-			case err != nil:
-				wait(err)
-			case cause == nil: // so far, so good
-				timeout.Reset(a.patience)
-			}
-		case err := <-a.conn.events:
-			if !a.conn.nc.IsConnected() {
+		case m := <-l.conn.acks:
+			end, err := take(m, cause)
+			if end {
 				return err
 			}
-			wait(err)
+			fail(err)
+			if cause == nil { // so far, so good
+				timeout.Reset(patience)
+			}
+		case err := <-l.conn.events:
+			fail(err)
+			if !l.conn.nc.IsConnected() {
+				return cause
+			}
 		case <-done:
 			done = nil
-			wait(ctx.Err())
+			fail(ctx.Err())
 		case <-timeout.C:
-			return cmp.Or(cause, a.overdue(len(c.msgs), a.patience))
+			return cmp.Or(cause, fmt.Errorf("stream %q on %s has not acknowledged what was published for %v", l.name, l.conn.address, patience))
 		}
 	}
-}
-
-// overdue is the error when messages are not acknowledged in time.
-func (l *link) overdue(n int, waited time.Duration) error {
-	return fmt.Errorf("stream %q on %s has not acknowledged %d messages for %v", l.name, l.conn.address, n, waited)
 }
 
 // checkAck returns nil when nothing is wrong with the chunk, and whether the server

@@ -1,6 +1,7 @@
 package nats
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
@@ -9,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -195,7 +195,7 @@ type round struct {
 	flight  map[string]int
 	bytes   int
 	alone   bool // a collection's own event is under way
-	cause   error
+	next    int  // the first record that is not sent yet
 }
 
 func (s *Shared) round(ctx context.Context, records []event.Record, places []sink.Place) error {
@@ -205,46 +205,37 @@ func (s *Shared) round(ctx context.Context, records []event.Record, places []sin
 		Shared: s, records: records, places: places, fresh: make([]bool, len(records)), before: s.last,
 		prefix: s.conn.inbox + "." + strconv.FormatUint(s.attempt, 36) + ".", flight: map[string]int{},
 	}
-	timeout := time.NewTimer(ackTimeout)
-	defer timeout.Stop()
-	fail := func(err error) {
-		if err != nil && r.cause == nil {
-			r.cause = err
-			timeout.Reset(lateAck)
+	err := r.fill()
+	if len(r.flight) > 0 {
+		err = s.collect(ctx, ackTimeout, err, func(m *nats.Msg, cause error) (end bool, _ error) {
+			index, ours := strings.CutPrefix(m.Subject, r.prefix)
+			if !ours {
+				return false, nil
+			}
+			err := cmp.Or(cause, r.acknowledged(index, m, cause != nil))
+			if err == nil {
+				err = r.fill()
+			}
+			return len(r.flight) == 0, err
+		})
+	}
+	return r.end(err)
+}
+
+// fill sends as many of the next records as there is room for.
+func (r *round) fill() error {
+	for ; r.next < len(r.records); r.next++ {
+		if r.acked[r.next] {
+			continue
+		}
+		if !r.room(&r.records[r.next]) {
+			return nil
+		}
+		if err := r.send(r.next); err != nil {
+			return err
 		}
 	}
-	done := ctx.Done()
-	for next := 0; ; {
-		for r.cause == nil && next < len(r.records) && (s.acked[next] || r.room(&r.records[next])) {
-			if !s.acked[next] {
-				fail(r.send(next))
-			}
-			next++
-		}
-		if len(r.flight) == 0 {
-			return r.end()
-		}
-		select {
-		case m := <-s.conn.acks:
-			if index, ours := strings.CutPrefix(m.Subject, r.prefix); ours {
-				fail(r.acknowledged(index, m))
-				if r.cause == nil {
-					timeout.Reset(ackTimeout)
-				}
-			}
-		case err := <-s.conn.events:
-			fail(err)
-			if !s.conn.nc.IsConnected() {
-				return r.end()
-			}
-		case <-done:
-			done = nil
-			fail(ctx.Err())
-		case <-timeout.C:
-			fail(s.overdue(len(r.flight), ackTimeout))
-			return r.end()
-		}
-	}
+	return nil
 }
 
 // room reports whether a record may be sent beside what is under way.
@@ -337,7 +328,8 @@ func (r *round) repeats(sequence uint64) bool {
 	return sequence > r.begun || r.committed < sequence && sequence <= r.opened
 }
 
-func (r *round) acknowledged(index string, m *nats.Msg) error {
+// acknowledged takes an answer in. failed: the round is to end, and nothing more is sent.
+func (r *round) acknowledged(index string, m *nats.Msg, failed bool) error {
 	i, err := strconv.Atoi(index)
 	if err != nil || i >= len(r.records) {
 		return fmt.Errorf("an acknowledgement for record %q of %d", index, len(r.records))
@@ -361,7 +353,7 @@ func (r *round) acknowledged(index string, m *nats.Msg) error {
 		r.lost = fmt.Sprintf("it stored a message as sequence %d, and %d was acknowledged", ack.Sequence, r.before)
 		return fmt.Errorf("stream %q on %s: %s: a reset is due", r.name, r.conn.address, r.lost)
 	case ack.Duplicate && !r.repeats(ack.Sequence):
-		if r.cause != nil { // the next round finds it out again
+		if failed { // the next round finds it out again
 			return nil
 		}
 		r.fresh[i] = true
@@ -373,26 +365,26 @@ func (r *round) acknowledged(index string, m *nats.Msg) error {
 }
 
 // end is what the round comes to once nothing more is waited for.
-func (r *round) end() error {
+func (r *round) end(cause error) error {
 	var poison *sink.RecordError
 	switch {
-	case r.cause == nil:
+	case cause == nil:
 		return nil
-	case errors.As(r.cause, &poison):
+	case errors.As(cause, &poison):
 		r.look = poison.Limit > 0 // the stream may take more when this is tried again
-		return r.cause
-	case !errors.Is(r.cause, nats.ErrPermissionViolation):
+		return cause
+	case !errors.Is(cause, nats.ErrPermissionViolation):
 		r.look = true // the stream may have lost something, or takes other sizes now
-		return r.cause
+		return cause
 	}
 	if !r.careful {
 		r.careful = true // the next round finds out which it was
-		return r.cause
+		return cause
 	}
 	index := slices.Index(r.acked, false)
 	if index < 0 {
 		return nil
 	}
 	clear(r.acked[index:]) // the pipeline may take records out
-	return &sink.RouteError{Index: index, Route: r.records[index].Route, Err: r.cause}
+	return &sink.RouteError{Index: index, Route: r.records[index].Route, Err: cause}
 }
