@@ -8,10 +8,10 @@
 // what it moves in the checkpoint, and [Sink.Tail] returns it.
 //
 // Sink and Store publish in the same way (publish.go): the server stores a message only
-// if the stream has reached the sequence that the writer expects. A run (what NATS 2.14
-// calls a fast batch that fails at a gap) ends at the first message that is refused or
-// missing. What an older server gets, or a stream that is not allowed runs, or what must
-// be there as a whole, is an atomic publish (NATS 2.12). After any error the writer looks
+// if the stream has reached the sequence that the writer expects. A fast batch that fails
+// at a gap (NATS 2.14) ends at the first message that is refused or missing. What an older
+// server gets, or a stream that is not allowed fast batches, or what must be there as a
+// whole, is an atomic publish (NATS 2.12). After any error the writer looks
 // where the stream ends, and goes on from there.
 //
 // A writer of either first puts a record at the end, which names it: a Sink begins a term,
@@ -33,7 +33,7 @@
 //	config.go, security.go     what users configure; TLS, credentials
 //	conn.go                    endpoint: the servers; link: a connection to one stream
 //	embedded.go, lock_*.go     the server that the bridge can run itself
-//	stream.go, drift.go        a stream is looked up, created, and its settings compared
+//	stream.go, settings.go     a stream is looked up, created, and its settings compared
 //	publish.go                 appender: publishing at a stream's end
 //	read.go                    reading a stream in order
 //	wire.go                    a record as a message

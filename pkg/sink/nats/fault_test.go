@@ -352,7 +352,7 @@ func copyDir(t *testing.T, to, from string) {
 // A server may be set to take fewer messages at once than others do.
 func TestServerTakesSmallChunks(t *testing.T) {
 	b := startBus(t, func(o *server.Options) { o.JetStreamLimits.MaxBatchSize = 10 })
-	s := newSink(t, b.withoutRuns(t))
+	s := newSink(t, b.withoutFastBatches(t))
 	mustOpen(t, s, nil)
 	if _, err := retry(t, s, records(1, 100)); err != nil {
 		t.Fatal(err)

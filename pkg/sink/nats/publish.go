@@ -40,13 +40,13 @@ const (
 	headerBatchSequence = "Nats-Batch-Sequence"
 	headerBatchCommit   = "Nats-Batch-Commit"
 
-	// The reply subject of a message of a run says what it is: inbox, id, after how many
+	// The reply subject of a message of a fast batch says what it is: inbox, id, after how many
 	// messages the server should tell how far it is, what a gap does, the place in
-	// the run, and what to do.
-	runMode   = ".500.fail."
-	runStart  = ".0.$FI"
-	runAppend = ".1.$FI"
-	runCommit = ".2.$FI"
+	// the batch, and what to do.
+	fastMode   = ".500.fail."
+	fastStart  = ".0.$FI"
+	fastAppend = ".1.$FI"
+	fastCommit = ".2.$FI"
 )
 
 // appender publishes at the end of a stream that nobody else writes to: whatever comes
@@ -64,8 +64,8 @@ type appender struct {
 type chunk struct {
 	msgs  []*nats.Msg
 	id    string
-	reply string // of a chunk's own; of the messages of a run it is the beginning
-	run   bool
+	reply string // of a chunk's own; of the messages of a fast batch it is the beginning
+	fast  bool
 }
 
 func (a *appender) newChunk(msgs []*nats.Msg) *chunk {
@@ -76,13 +76,13 @@ func (a *appender) newChunk(msgs []*nats.Msg) *chunk {
 
 // expect has the server store the chunk at the end of a stream that ends at head, or not. A
 // message alone is atomic, and cheaper than a batch of one.
-func (c *chunk) expect(head uint64, run bool) {
+func (c *chunk) expect(head uint64, fast bool) {
 	switch {
 	case len(c.msgs) == 1:
 		expectLast(c.msgs[0], head)
 		c.msgs[0].Reply = c.reply
-	case run:
-		c.asRun(head)
+	case fast:
+		c.asFastBatch(head)
 	default:
 		c.asAtomic(head)
 	}
@@ -92,23 +92,23 @@ func expectLast(m *nats.Msg, seq uint64) {
 	m.Header[headerExpected] = []string{strconv.FormatUint(seq, 10)}
 }
 
-// asRun makes the chunk a run: what the server calls a fast batch that fails at a gap
+// asFastBatch makes the chunk what the server calls a fast batch that fails at a gap
 // (NATS 2.14, ADR-50). It stores the messages as they come; the first one that is
-// refused, or missing, ends the run, and nothing behind it is stored.
-func (c *chunk) asRun(head uint64) {
-	prefix := c.reply + runMode
+// refused, or missing, ends the batch, and nothing behind it is stored.
+func (c *chunk) asFastBatch(head uint64) {
+	prefix := c.reply + fastMode
 	for i, m := range c.msgs {
 		expectLast(m, head+uint64(i))
-		op := runAppend
+		op := fastAppend
 		switch i {
 		case 0:
-			op = runStart
+			op = fastStart
 		case len(c.msgs) - 1:
-			op = runCommit
+			op = fastCommit
 		}
 		m.Reply = prefix + strconv.Itoa(i+1) + op
 	}
-	c.run = true
+	c.fast = true
 }
 
 // asAtomic makes the chunk one that the server stores as a whole or not at all (NATS
@@ -124,16 +124,16 @@ func (c *chunk) asAtomic(head uint64) {
 	last.Header[headerBatchCommit] = []string{"1"}
 }
 
-// mayRun reports whether the server knows runs; an older one refuses a stream that
+// knowsFastBatches reports whether the server knows them; an older one refuses a stream that
 // allows them.
-func (l *link) mayRun() bool {
+func (l *link) knowsFastBatches() bool {
 	var major, minor int
 	_, err := fmt.Sscanf(l.conn.nc.ConnectedServerVersion(), "%d.%d", &major, &minor)
 	return err == nil && (major > 2 || major == 2 && minor >= 14)
 }
 
 // appendChunk publishes a chunk and moves the head over it. After an error it is not known how
-// much of a run is stored, and of another chunk whether it is.
+// much of a fast batch is stored, and of another chunk whether it is.
 func (a *appender) appendChunk(ctx context.Context, c *chunk) error {
 	a.conn.forget()
 	err := a.send(c)
@@ -173,7 +173,7 @@ func (c *conn) publish(m *nats.Msg) error {
 // await waits for the acknowledgement of a chunk.
 func (a *appender) await(ctx context.Context, c *chunk) error {
 	return a.collect(ctx, a.patience, nil, func(m *nats.Msg, cause error) (end bool, err error) {
-		if m.Subject != c.reply && (!c.run || !strings.HasPrefix(m.Subject, c.reply+".")) {
+		if m.Subject != c.reply && (!c.fast || !strings.HasPrefix(m.Subject, c.reply+".")) {
 			return false, nil // of an earlier call
 		}
 		if end, err = a.checkAck(m, c); err != nil {
@@ -251,7 +251,7 @@ func (a *appender) checkAck(m *nats.Msg, c *chunk) (end bool, _ error) {
 
 // ack is what the server answers to a message.
 type ack struct {
-	Type      string              `json:"type"` // of what it says while a run is under way
+	Type      string              `json:"type"` // of what it says while a fast batch is under way
 	Error     *jetstream.APIError `json:"error"`
 	Stream    string              `json:"stream"`
 	Sequence  uint64              `json:"seq"`

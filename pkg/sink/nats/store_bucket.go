@@ -25,8 +25,8 @@ const (
 	// mostRedo bounds a redo, which must be one publish. Servers hold 128 MB of all
 	// clients' before they have stored it.
 	mostRedo = 48 << 20
-	// runMessages bounds a run, so that there is room for what the server says meanwhile.
-	runMessages = 10_000
+	// fastMessages bounds a fast batch, so that there is room for what the server says meanwhile.
+	fastMessages = 10_000
 )
 
 // bucket is the stream behind a key-value bucket, and how far it is known. Its methods
@@ -44,7 +44,7 @@ type bucket struct {
 	pass   uint64 // of cleaning: what is written bears it
 	valid  uint64 // what bears less is dead
 	unsure bool   // whether head must be asked for
-	runs   bool   // whether the stream takes them
+	fast   bool   // whether the stream takes fast batches
 	fenced error  // final
 }
 
@@ -75,13 +75,13 @@ func (b *bucket) find(ctx context.Context) (stream, error) {
 	found, err := b.lookUp(ctx)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		config := bucketDefinition(b.name, b.prefix, b.id, b.config.Stream.Replicas)
-		config.AllowBatchPublish = b.mayRun()
+		config.AllowBatchPublish = b.knowsFastBatches()
 		found, err = b.change(ctx, "create", config, b.conn.js.CreateStream)
 	}
 	if err != nil {
 		return stream{}, err
 	}
-	b.runs = found.config.AllowBatchPublish
+	b.fast = found.config.AllowBatchPublish
 	_, err = b.inspectBucket(found.config)
 	return found, err
 }
@@ -281,28 +281,28 @@ func (b *bucket) chunks(msgs []*nats.Msg, most, limit int) (chunks [][]*nats.Msg
 }
 
 // publishAll stores messages at the stream's end, the first ones or all. Unlike an atomic
-// publish, the server does not stage a run.
+// publish, the server does not stage a fast batch.
 func (b *bucket) publishAll(ctx context.Context, msgs []*nats.Msg) error {
 	most := b.most
-	if b.runs {
-		most = runMessages
+	if b.fast {
+		most = fastMessages
 	}
 	for _, chunk := range b.chunks(msgs, most, chunkBytes) {
-		if err := b.publish(ctx, chunk, b.runs); err != nil {
+		if err := b.publish(ctx, chunk, b.fast); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// publish stores messages at the stream's end: as a run the first ones, else all or none.
+// publish stores messages at the stream's end: as a fast batch the first ones, else all or none.
 // After an error it is not known which.
-func (b *bucket) publish(ctx context.Context, msgs []*nats.Msg, run bool) error {
+func (b *bucket) publish(ctx context.Context, msgs []*nats.Msg, fast bool) error {
 	for _, m := range msgs {
 		m.Header[headerPass] = []string{strconv.FormatUint(b.pass, 10)}
 	}
 	c := b.newChunk(msgs)
-	c.expect(b.head, run)
+	c.expect(b.head, fast)
 	err := b.appendChunk(ctx, c)
 	b.unsure = b.unsure || err != nil
 	return err
