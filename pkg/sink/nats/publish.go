@@ -126,9 +126,9 @@ func (c *chunk) asAtomic(head uint64) {
 
 // knowsFastBatches reports whether the server knows them; an older one refuses a stream that
 // allows them.
-func (l *link) knowsFastBatches() bool {
+func (c *conn) knowsFastBatches() bool {
 	var major, minor int
-	_, err := fmt.Sscanf(l.conn.nc.ConnectedServerVersion(), "%d.%d", &major, &minor)
+	_, err := fmt.Sscanf(c.nc.ConnectedServerVersion(), "%d.%d", &major, &minor)
 	return err == nil && (major > 2 || major == 2 && minor >= 14)
 }
 

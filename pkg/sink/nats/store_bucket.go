@@ -75,7 +75,7 @@ func (b *bucket) find(ctx context.Context) (stream, error) {
 	found, err := b.lookUp(ctx)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		config := bucketDefinition(b.name, b.prefix, b.id, b.config.Stream.Replicas)
-		config.AllowBatchPublish = b.knowsFastBatches()
+		config.AllowBatchPublish = b.conn.knowsFastBatches()
 		found, err = b.change(ctx, "create", config, b.conn.js.CreateStream)
 	}
 	if err != nil {
@@ -175,7 +175,7 @@ func (b *bucket) write(ctx context.Context, changes map[string][]byte) error {
 			deleted++
 		}
 	}
-	if chunks := b.chunks(append(msgs, b.headMessage(0)), b.most, chunkBytes); len(chunks) == 1 && b.redo == 0 {
+	if chunks := divideMessages(append(msgs, b.headMessage(0)), b.most, chunkBytes); len(chunks) == 1 && b.redo == 0 {
 		b.cleaning.buried(deleted)
 		return b.publish(ctx, chunks[0], false)
 	}
@@ -184,7 +184,7 @@ func (b *bucket) write(ctx context.Context, changes map[string][]byte) error {
 		return err
 	}
 	n := len(redo)
-	chunks := b.chunks(append(redo, b.headMessage(n)), b.most, mostRedo)
+	chunks := divideMessages(append(redo, b.headMessage(n)), b.most, mostRedo)
 	if len(chunks) != 1 {
 		return fmt.Errorf("%d changes are more than the server takes at once", len(changes))
 	}
@@ -265,8 +265,8 @@ func (b *bucket) pack(changes map[string][]byte) ([]*nats.Msg, error) {
 	return msgs, end()
 }
 
-// chunks divides messages into what may be published at once.
-func (b *bucket) chunks(msgs []*nats.Msg, most, limit int) (chunks [][]*nats.Msg) {
+// divideMessages divides messages into what may be published at once.
+func divideMessages(msgs []*nats.Msg, most, limit int) (chunks [][]*nats.Msg) {
 	bytes := 0
 	for _, m := range msgs {
 		size := m.Size() + 150 // the batch's own headers
@@ -287,7 +287,7 @@ func (b *bucket) publishAll(ctx context.Context, msgs []*nats.Msg) error {
 	if b.fast {
 		most = fastMessages
 	}
-	for _, chunk := range b.chunks(msgs, most, chunkBytes) {
+	for _, chunk := range divideMessages(msgs, most, chunkBytes) {
 		if err := b.publish(ctx, chunk, b.fast); err != nil {
 			return err
 		}

@@ -142,7 +142,7 @@ func pipelineName(id event.Identity) string {
 
 // search has b be the one bucket that is of a pipeline.
 func (b *bucket) search(ctx context.Context, want event.Identity) error {
-	names, err := b.names(ctx, want)
+	names, err := b.conn.buckets(ctx, want)
 	if err != nil {
 		return fmt.Errorf("list the NATS buckets: %w", err)
 	}
@@ -176,11 +176,11 @@ func (b *bucket) search(ctx context.Context, want event.Identity) error {
 	return fmt.Errorf("there is no checkpoint of %s on this NATS: %w", pipelineName(want), fs.ErrNotExist)
 }
 
-// names are the buckets that may be of a pipeline, by their names.
-func (b *bucket) names(ctx context.Context, pipeline event.Identity) (fit []string, err error) {
+// buckets are the names of those that may be of a pipeline.
+func (c *conn) buckets(ctx context.Context, pipeline event.Identity) (fit []string, err error) {
 	before, after := aroundUID(pipeline)
-	err = b.conn.do(ctx, func(ctx context.Context) error {
-		all := b.conn.js.StreamNames(ctx, jetstream.WithStreamListSubject("$KV.*.>"))
+	err = c.do(ctx, func(ctx context.Context) error {
+		all := c.js.StreamNames(ctx, jetstream.WithStreamListSubject("$KV.*.>"))
 		for stream := range all.Name() {
 			if name, ok := strings.CutPrefix(stream, bucketPrefix); ok && len(name) > len(before)+len(after) && strings.HasPrefix(name, before) && strings.HasSuffix(name, after) {
 				fit = append(fit, name)

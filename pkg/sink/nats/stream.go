@@ -93,7 +93,7 @@ func (s *Sink) find(ctx context.Context) (stream, error) {
 	config.Subjects = append(config.Subjects, missing...)
 	config.AllowAtomicPublish = true
 	if !owned {
-		config.AllowBatchPublish = config.AllowBatchPublish || s.knowsFastBatches()
+		config.AllowBatchPublish = config.AllowBatchPublish || s.conn.knowsFastBatches()
 		config.Metadata = owner(s.id, config.Metadata, found.state.LastSeq)
 	}
 	return s.atomic(s.change(ctx, "update", config, s.conn.js.UpdateStream))
@@ -153,7 +153,7 @@ func (l *link) create(ctx context.Context, subjects []string, owner map[string]s
 	}
 	config := l.config.definition(l.id, subjects, owner)
 	config.Name = l.name
-	config.AllowBatchPublish = owner != nil && l.knowsFastBatches()
+	config.AllowBatchPublish = owner != nil && l.conn.knowsFastBatches()
 	return l.change(ctx, "create", config, l.conn.js.CreateStream)
 }
 
