@@ -12,7 +12,6 @@ import (
 	"github.com/kubebridge/kubebridge/internal/access"
 	"github.com/kubebridge/kubebridge/internal/config"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
-	natsstore "github.com/kubebridge/kubebridge/pkg/checkpoint/nats"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink/kafka"
 	"github.com/kubebridge/kubebridge/pkg/sink/nats"
@@ -108,25 +107,7 @@ func (b *busCheck) kafka(ctx context.Context) {
 }
 
 func (b *busCheck) nats(ctx context.Context) {
-	o := nats.Options{Config: *b.sink.NATS, Identity: b.id}
-	kept := b.config.InNATS(b.sink) && b.sink.NATS.Embedded == nil
-	var also []string
-	if kept {
-		also = natsstore.Subjects(b.id)
-	}
-	b.found(nats.Check(ctx, o, also...))
-	if !kept {
-		return
-	}
-	bus, err := nats.New(o)
-	stream, ok := bus.(*nats.Sink)
-	if err != nil || !ok {
-		return // Check has said so
-	}
-	if nc, err := stream.Dial(); err == nil { // else Check has said so
-		nc.Close()
-		b.found(natsstore.Check(ctx, natsstore.Options{Connect: stream.Dial, Identity: b.id, Replicas: b.sink.NATS.Stream.Replicas}))
-	}
+	b.found(nats.Check(ctx, nats.Options{Config: *b.sink.NATS, Identity: b.id}, b.config.InNATS(b.sink)))
 }
 
 // directory looks whose a checkpoint on disk is. One that is in use, or not there yet,

@@ -6,16 +6,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"go.uber.org/zap"
 
 	"github.com/kubebridge/kubebridge/internal/config"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
-	natsstore "github.com/kubebridge/kubebridge/pkg/checkpoint/nats"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink/kafka"
 	"github.com/kubebridge/kubebridge/pkg/sink/nats"
@@ -89,58 +88,40 @@ func kafkaTopic(c *config.Config, s *config.Sink) place {
 }
 
 func natsBucket(c *config.Config, s *config.Sink) place {
+	// Each look has a sink of its own, which is not opened.
+	options := func() (nats.StoreOptions, error) {
+		bus, err := natsSink(s, event.Identity{Bridge: c.Name, Cluster: c.Cluster, Sink: s.Name}, zap.NewNop())
+		return nats.StoreOptions{Sink: bus, Scratch: c.Checkpoint.NATS.Scratch}, err
+	}
 	return place{
-		func(ctx context.Context) (name string, err error) {
-			err = withNATS(ctx, c, s, func(o natsstore.Options) error {
-				found, _, err := natsstore.Find(ctx, o)
-				name = "bucket " + found
-				return err
-			})
-			return name, err
+		func(ctx context.Context) (string, error) {
+			o, err := options()
+			if err != nil {
+				return "", err
+			}
+			name, err := nats.FindStore(ctx, o)
+			return "bucket " + name, err
 		},
 		func(ctx context.Context) (info checkpointInfo, err error) {
-			err = withNATS(ctx, c, s, func(o natsstore.Options) error {
-				store, id, err := natsstore.Look(ctx, o)
-				if err != nil {
-					return err
-				}
-				info, err = describe("bucket "+store.Name(), id, store)
-				return errors.Join(err, store.Close())
-			})
-			return info, err
+			o, err := options()
+			if err != nil {
+				return info, err
+			}
+			store, id, err := nats.ReadStore(ctx, o)
+			if err != nil {
+				return info, err
+			}
+			defer func() { err = errors.Join(err, store.Close()) }()
+			return describe("bucket "+store.Name(), id, store)
 		},
 		func(ctx context.Context, empty bool) error {
-			return withNATS(ctx, c, s, func(o natsstore.Options) error { return natsstore.Reset(ctx, o, empty) })
+			o, err := options()
+			if err != nil {
+				return err
+			}
+			return nats.ResetStore(ctx, o, empty)
 		},
 	}
-}
-
-// withNATS connects to the NATS that a sink's checkpoint is kept on. An embedded server
-// is started for that, for nobody else.
-func withNATS(ctx context.Context, c *config.Config, s *config.Sink, do func(natsstore.Options) error) (err error) {
-	conf := *s.NATS
-	id := event.Identity{Bridge: c.Name, Cluster: c.Cluster, Sink: s.Name}
-	if conf.Embedded != nil {
-		if _, err := os.Stat(conf.Embedded.Dir); err != nil { // else the server would make it
-			return fmt.Errorf("there is no checkpoint of bridge %s, cluster %s, sink %s in nats.embedded.dir: %w", id.Bridge, id.Cluster, id.Sink, err)
-		}
-		alone := *conf.Embedded
-		alone.Listen, alone.TLS, alone.Leaf = "127.0.0.1:0", nil, nil
-		conf.Embedded = &alone
-	}
-	bus, err := nats.New(nats.Options{Config: conf, Identity: id})
-	if err != nil {
-		return err
-	}
-	stream, ok := bus.(*nats.Sink)
-	if !ok {
-		return fmt.Errorf("a checkpoint on NATS beside delivery %s", conf.Delivery)
-	}
-	if err := stream.Connect(ctx); err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, stream.Close()) }()
-	return do(natsstore.Options{Connect: stream.Dial, Identity: id, Replicas: conf.Stream.Replicas, Scratch: c.Checkpoint.NATS.Scratch})
 }
 
 // places are where the checkpoints are kept that are meant.

@@ -17,9 +17,9 @@ import (
 	"github.com/kubebridge/kubebridge/internal/config"
 	"github.com/kubebridge/kubebridge/internal/durable"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
-	natsstore "github.com/kubebridge/kubebridge/pkg/checkpoint/nats"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
+	"github.com/kubebridge/kubebridge/pkg/sink/nats"
 )
 
 // startNATS starts a real server and returns its URL.
@@ -44,7 +44,7 @@ func startNATS(t *testing.T) string {
 }
 
 // runNATS opens sink and checkpoint as a running bridge does.
-func runNATS(t *testing.T, path string) (bus sink.Sink, store *natsstore.Store, stop func()) {
+func runNATS(t *testing.T, path string) (bus sink.Sink, store *nats.Store, stop func()) {
 	t.Helper()
 	c, err := config.Load(path, nil)
 	if err != nil {
@@ -58,7 +58,7 @@ func runNATS(t *testing.T, path string) (bus sink.Sink, store *natsstore.Store, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	store = any.(*natsstore.Store)
+	store = any.(*nats.Store)
 	if err := errors.Join(bus.Open(t.Context(), nil), store.Load(t.Context())); err != nil {
 		t.Fatal(err)
 	}

@@ -7,9 +7,9 @@ import (
 
 	"github.com/kubebridge/kubebridge/internal/config"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
-	natsstore "github.com/kubebridge/kubebridge/pkg/checkpoint/nats"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
+	"github.com/kubebridge/kubebridge/pkg/sink/nats"
 )
 
 // Without a path the checkpoint is on the sink's own NATS, an embedded one included,
@@ -74,7 +74,7 @@ sinks:
 		if err := bus.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if err := store.(*natsstore.Store).Close(); err != nil {
+		if err := store.(*nats.Store).Close(); err != nil {
 			t.Fatal(err)
 		}
 	}

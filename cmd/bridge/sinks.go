@@ -16,7 +16,6 @@ import (
 	"github.com/kubebridge/kubebridge/internal/pipeline"
 	"github.com/kubebridge/kubebridge/internal/recent"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
-	natsstore "github.com/kubebridge/kubebridge/pkg/checkpoint/nats"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/shape"
 	"github.com/kubebridge/kubebridge/pkg/sink"
@@ -185,17 +184,24 @@ func kafkaStore(c *config.Config, s *config.Sink, id event.Identity) kafka.Store
 
 // openNATS opens a NATS sink whose checkpoint is kept on its NATS too.
 func openNATS(c *config.Config, s *config.Sink, id event.Identity, log *zap.Logger) (sink.Sink, pipeline.OpenStore, error) {
-	bus, err := nats.New(nats.Options{Config: *s.NATS, Identity: id, Logger: log})
+	bus, err := natsSink(s, id, log)
 	if err != nil {
 		return nil, nil, err
 	}
+	return bus, nats.NewStore(nats.StoreOptions{Sink: bus, Scratch: c.Checkpoint.NATS.Scratch}), nil
+}
+
+// natsSink is a sink beside which a checkpoint can stand.
+func natsSink(s *config.Sink, id event.Identity, log *zap.Logger) (*nats.Sink, error) {
+	bus, err := nats.New(nats.Options{Config: *s.NATS, Identity: id, Logger: log})
+	if err != nil {
+		return nil, err
+	}
 	stream, ok := bus.(*nats.Sink)
 	if !ok {
-		return nil, nil, fmt.Errorf("a checkpoint on NATS beside delivery %s", s.NATS.Delivery)
+		return nil, fmt.Errorf("a checkpoint on NATS beside delivery %s", s.NATS.Delivery)
 	}
-	return bus, natsstore.New(natsstore.Options{
-		Connect: stream.Dial, Identity: id, Replicas: s.NATS.Stream.Replicas, Scratch: c.Checkpoint.NATS.Scratch, Log: log,
-	}), nil
+	return stream, nil
 }
 
 // sinkResources are the entries of a sink, with their options.

@@ -8,7 +8,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubebridge/kubebridge/internal/config"
-	natsstore "github.com/kubebridge/kubebridge/pkg/checkpoint/nats"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/shape"
 	"github.com/kubebridge/kubebridge/pkg/sink/kafka"
@@ -218,10 +217,8 @@ func ForNATS(c *config.Config, s *config.Sink, o BusOptions) (out NATS, err erro
 		return out, err
 	}
 	if c.InNATS(s) {
-		for _, subject := range natsstore.Subjects(id) {
-			out.Writer.Publish = append(out.Writer.Publish, nats.Grant{Subject: subject, Why: "the checkpoint"})
-		}
-		if err := out.stream(natsstore.StreamDefinition(id, s.NATS.Stream.Replicas)); err != nil {
+		out.Writer.Publish = append(out.Writer.Publish, nats.CheckpointGrants(id)...)
+		if err := out.stream(nats.BucketDefinition(id, s.NATS.Stream.Replicas)); err != nil {
 			return out, err
 		}
 	}

@@ -23,6 +23,11 @@ const (
 	fromVariable  = "KUBEBRIDGE_CHECKPOINTTEST_FROM"
 	marksVariable = "KUBEBRIDGE_CHECKPOINTTEST_MARKS"
 	killKeys      = 300
+
+	// patience ends a hang: it is many times what the slowest commit takes on a busy machine, and
+	// hung what the slowest process does.
+	patience = time.Minute
+	hung     = 5 * time.Minute
 )
 
 // unmarked reports whether a round of the test with marks comes without one: each fourth.
@@ -61,7 +66,8 @@ func commitForEver(place string, open func(place string) (Store, error)) error {
 		// A store on a bus may have to find out first what its predecessor left
 		// behind: the same changes may be committed again.
 		err := s.Commit(context.Background(), changes)
-		for tries := 1; err != nil && tries < 5; tries++ {
+		for deadline := time.Now().Add(patience); err != nil && time.Now().Before(deadline); {
+			time.Sleep(10 * time.Millisecond) // as a pipeline pauses
 			err = s.Commit(context.Background(), changes)
 		}
 		if err != nil {
@@ -121,7 +127,8 @@ func (c *Config) commitAndKill(t *testing.T, place string, from int, marks bool)
 	}
 	// Some are killed while they open or create the store, the others amid commits.
 	killer := func() { _ = cmd.Process.Kill() }
-	watchdog := time.AfterFunc(30*time.Second, killer)
+	began := time.Now()
+	watchdog := time.AfterFunc(hung, killer)
 	defer watchdog.Stop()
 	if rand.IntN(4) == 0 {
 		defer time.AfterFunc(rand.N(50*time.Millisecond), killer).Stop()
@@ -140,6 +147,9 @@ func (c *Config) commitAndKill(t *testing.T, place string, from int, marks bool)
 	_, _ = io.Copy(io.Discard, out)
 	if err := cmd.Wait(); err == nil || cmd.ProcessState.Exited() {
 		t.Fatalf("the process ended by itself: %v", err)
+	}
+	if took := time.Since(began); took >= hung {
+		t.Fatalf("the process hung after round %d: it was killed after %v", last, took)
 	}
 	return last
 }

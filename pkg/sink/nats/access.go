@@ -41,11 +41,10 @@ func (c Config) Grants(id event.Identity) (g Grants, err error) {
 	found := stream
 	switch {
 	case c.Delivery == exactlyOnce:
-		allow("shuts out a predecessor", termSubject(id))
+		allow("fences a predecessor", termSubject(id))
 		allow("adopts an empty stream, adds subjects that it lacks", api+"STREAM.UPDATE."+stream)
-		allow("reads what a crash left unsaid",
-			api+"STREAM.MSG.GET."+stream, api+"DIRECT.GET."+stream, api+"DIRECT.GET."+stream+"."+termSubject(id),
-			api+"CONSUMER.CREATE."+stream+".*", api+"CONSUMER.MSG.NEXT."+stream+".*", api+"CONSUMER.DELETE."+stream+".*")
+		allow("reads back what a crash interrupted",
+			append(consumerAPI(stream, "*"), api+"STREAM.MSG.GET."+stream)...)
 	case c.Delivery == atLeastOnce && c.Stream.Name == "":
 		allow("finds the stream that takes the subjects; give nats.stream.name to need less", api+"STREAM.NAMES")
 		found = "*"
@@ -58,6 +57,22 @@ func (c Config) Grants(id event.Identity) (g Grants, err error) {
 	}
 	allow("lets `bridge validate --connect` say what is not granted (optional)", userInfo)
 	return g, nil
+}
+
+// consumerAPI is what it takes to read a stream; names are those of the consumers, and of
+// subjects that they filter by.
+func consumerAPI(stream, names string) []string {
+	return []string{api + "CONSUMER.CREATE." + stream + "." + names, api + "CONSUMER.MSG.NEXT." + stream + ".*", api + "CONSUMER.DELETE." + stream + ".*"}
+}
+
+// CheckpointGrants are the subjects that a [Store] publishes to beside the sink's. It
+// subscribes to nothing but its connection's inbox.
+func CheckpointGrants(id event.Identity) []Grant {
+	var g Grants
+	stream, prefix := bucketStream(BucketName(id))
+	g.publish("the checkpoint", append(consumerAPI(stream, "*"),
+		prefix+">", api+"STREAM.INFO."+stream, api+"STREAM.CREATE."+stream, api+"STREAM.PURGE."+stream, api+"STREAM.MSG.GET."+stream)...)
+	return g.Publish
 }
 
 // ReaderGrants are the subjects that a [Reader], and any consumer of the events,
@@ -80,7 +95,7 @@ func (c Config) ReaderGrants(id event.Identity) (g Grants, err error) {
 		stream = "*"
 	}
 	g.publish("looks the stream up", api+"STREAM.INFO."+stream)
-	g.publish("reads what the stream keeps", api+"CONSUMER.CREATE."+stream+".>", api+"CONSUMER.MSG.NEXT."+stream+".*", api+"CONSUMER.DELETE."+stream+".*")
+	g.publish("reads what the stream keeps", consumerAPI(stream, ">")...)
 	g.publish("lets a durable consumer be looked up, and acknowledge (not for `bridge state` and `bridge history`)", api+"CONSUMER.INFO."+stream+".*", "$JS.ACK."+stream+".>")
 	return g, nil
 }
@@ -127,6 +142,35 @@ func (c Config) definition(id event.Identity, subjects []string, owner map[strin
 
 		AllowAtomicPublish: owner != nil,
 		Metadata:           owner,
+	}
+}
+
+// BucketDefinition is the JSON of the stream behind a checkpoint's bucket, as a [Store] creates
+// it; `nats stream add --config` takes it.
+func BucketDefinition(id event.Identity, replicas int) ([]byte, error) {
+	stream, prefix := bucketStream(BucketName(id))
+	return json.MarshalIndent(bucketDefinition(stream, prefix, id, max(replicas, 1)), "", "  ")
+}
+
+const bucketPrefix = "KV_" // of the names of streams that are buckets
+
+// bucketStream is the stream behind a bucket, and the prefix of its subjects.
+func bucketStream(bucket string) (stream, prefix string) {
+	return bucketPrefix + bucket, "$KV." + bucket + "."
+}
+
+func bucketDefinition(stream, prefix string, id event.Identity, replicas int) jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name:        stream,
+		Description: "Checkpoint of kubebridge " + id.Bridge + "/" + id.Sink + ", cluster " + id.Cluster,
+		Subjects:    []string{prefix + ">"},
+		Storage:     jetstream.FileStorage,
+		Replicas:    replicas,
+		Discard:     jetstream.DiscardNew,
+		DenyDelete:  true,
+		AllowRollup: true, AllowDirect: true, // what NATS tools expect of a bucket
+		MaxMsgsPerSubject:  1,
+		AllowAtomicPublish: true,
 	}
 }
 

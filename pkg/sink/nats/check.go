@@ -23,9 +23,9 @@ const (
 
 // Check asks the servers what would keep the sink from working, and writes nothing. err
 // joins what must be mended, a line each; weak is what is legal, but less than it could
-// be. An embedded server is not started: it may be running. also are subjects that the
-// user has to publish to beside the sink's.
-func Check(ctx context.Context, o Options, also ...string) (weak []string, err error) {
+// be. An embedded server is not started: it may be running. checkpoint: a [Store] stands
+// beside the sink, and is looked at as well.
+func Check(ctx context.Context, o Options, checkpoint bool) (weak []string, err error) {
 	o.Logger = zap.NewNop()
 	s, err := New(o)
 	if err != nil {
@@ -34,10 +34,10 @@ func Check(ctx context.Context, o Options, also ...string) (weak []string, err e
 	var c checker
 	switch s := s.(type) {
 	case *Sink:
-		c = checker{link: &s.link, alone: true, accept: func(i *jetstream.StreamInfo) error { _, _, err := s.accept(i); return err }}
+		c = checker{link: &s.link, alone: true, accept: func(found stream) error { _, _, err := s.accept(found); return err }}
 		c.subjects = s.missingSubjects(nil)
 	case *Shared:
-		c = checker{link: &s.link, subjects: s.subjects, choose: s.choose, accept: func(i *jetstream.StreamInfo) error { return s.accept(i.Config) }}
+		c = checker{link: &s.link, subjects: s.subjects, accept: func(found stream) error { return s.accept(found.config) }}
 	case *Core:
 		c = checker{link: &s.link}
 	}
@@ -51,10 +51,16 @@ func Check(ctx context.Context, o Options, also ...string) (weak []string, err e
 	if n := c.conn.nc.MaxPayload(); n < smallPayload {
 		weak = append(weak, fmt.Sprintf("%s takes messages of %d bytes (max_payload): larger events are cut down; objects have up to 1.5 MB", c.conn.address, n))
 	}
-	bad := []error{c.checkGrants(ctx, also)}
+	bad := []error{c.checkGrants(ctx, checkpoint)}
 	if c.accept != nil {
 		more, err := c.checkStream(ctx)
 		weak, bad = append(weak, more...), append(bad, err)
+	}
+	if checkpoint {
+		b := newBucket(c.endpoint)
+		b.conn = c.conn
+		more, err := b.check(ctx)
+		weak, bad = append(weak, more...), append(bad, b.wrap("check", err))
 	}
 	return weak, errors.Join(bad...)
 }
@@ -62,35 +68,31 @@ func Check(ctx context.Context, o Options, also ...string) (weak []string, err e
 // checker is what there is to check of a delivery.
 type checker struct {
 	*link
-	subjects []string                    // that the stream takes
-	alone    bool                        // the stream is the pipeline's alone
-	choose   func(context.Context) error // finds the stream's name; may be nil
-	accept   func(*jetstream.StreamInfo) error
+	subjects []string // that the stream takes
+	alone    bool     // the stream is the pipeline's alone
+	accept   func(stream) error
 }
 
 func (c *checker) checkStream(ctx context.Context) (weak []string, err error) {
-	if c.choose != nil {
-		if err := c.choose(ctx); err != nil {
-			return nil, err
-		}
+	if err := c.choose(ctx); err != nil {
+		return nil, err
 	}
-	handle, err := c.lookUp(ctx)
+	there, err := c.lookUp(ctx)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil, errors.Join(c.mayCreate(c.subjects, c.alone), c.taken(ctx))
 	}
 	if err != nil {
 		return nil, err
 	}
-	info := handle.CachedInfo()
-	breaks, found := c.judge(info.Config)
+	breaks, found := c.judge(there.config)
 	for _, f := range found {
 		weak = append(weak, fmt.Sprintf("stream %q: %s", c.name, f))
 	}
 	var bad []error
-	for _, b := range breaks {
+	for _, b := range sentences(breaks) {
 		bad = append(bad, c.refuse(b, ""))
 	}
-	return weak, errors.Join(append(bad, c.accept(info))...)
+	return weak, errors.Join(append(bad, c.accept(there))...)
 }
 
 // taken reports streams that take the subjects of the one that is to be created. Who
@@ -112,13 +114,13 @@ func (c *checker) taken(ctx context.Context) error {
 
 // checkGrants compares what the server says that the user may do with what the sink
 // needs.
-func (c *checker) checkGrants(ctx context.Context, also []string) error {
+func (c *checker) checkGrants(ctx context.Context, checkpoint bool) error {
 	need, err := c.config.Grants(c.id)
 	if err != nil {
 		return err
 	}
-	for _, subject := range also {
-		need.publish("the checkpoint", subject)
+	if checkpoint {
+		need.Publish = append(need.Publish, CheckpointGrants(c.id)...)
 	}
 	type side struct{ Allow, Deny []string }
 	var info struct {

@@ -3,6 +3,7 @@ package nats
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
@@ -10,9 +11,9 @@ import (
 
 // checked runs Check and compares what it says, a line each, with the words expected
 // of each line.
-func checked(t *testing.T, c Config, weak, bad []string, also ...string) {
+func checked(t *testing.T, c Config, weak, bad []string, checkpoint bool) {
 	t.Helper()
-	warnings, err := Check(t.Context(), Options{Config: c, Identity: testIdentity}, also...)
+	warnings, err := Check(t.Context(), Options{Config: c, Identity: testIdentity}, checkpoint)
 	var errs []string
 	if err != nil {
 		errs = strings.Split(err.Error(), "\n")
@@ -91,7 +92,7 @@ func TestCheckStream(t *testing.T) {
 				names = 1
 			}
 			c.config.URL = b.url()
-			checked(t, c.config, c.weak, c.bad)
+			checked(t, c.config, c.weak, c.bad, false)
 			info, err := js.AccountInfo(t.Context())
 			if err != nil || info.Streams != names {
 				t.Errorf("there are %d streams afterwards, want %d (%v)", info.Streams, names, err)
@@ -113,7 +114,9 @@ func TestCheckFencesNobody(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := s.(*Sink).opened
-	checked(t, c, nil, nil)
+	store := mustOpenStore(t, StoreOptions{Sink: s.(*Sink)})
+	commit(t, store, kv("e/a", "1"))
+	checked(t, c, nil, nil, true)
 	handle, err := b.client(t).Stream(t.Context(), streamName)
 	if err != nil {
 		t.Fatal(err)
@@ -121,11 +124,22 @@ func TestCheckFencesNobody(t *testing.T) {
 	if last := handle.CachedInfo().State.LastSeq; last != before {
 		t.Errorf("the stream ends at %d, want %d", last, before)
 	}
+	commit(t, store, kv("e/a", "2"))
+}
+
+// A bucket that would lose the checkpoint is found before the bridge starts.
+func TestCheckBucket(t *testing.T) {
+	b := startBus(t, nil)
+	commit(t, mustOpenStore(t, options(b.url())), kv("e/a", "1"))
+	stream, _ := bucketStream(BucketName(testIdentity))
+	reconfigure(t, b.client(t), stream, func(c *jetstream.StreamConfig) { c.MaxAge = time.Hour })
+	checked(t, Config{URL: b.url(), Stream: Stream{Replicas: 3}},
+		[]string{stream + "|num_replicas is 1, want 3"}, []string{BucketName(testIdentity) + "|after 1h0m0s, want never"}, true)
 }
 
 func TestCheckServer(t *testing.T) {
 	t.Run("unreachable", func(t *testing.T) {
-		checked(t, Config{URL: "nats://127.0.0.1:1"}, nil, []string{"127.0.0.1:1|no servers"})
+		checked(t, Config{URL: "nats://127.0.0.1:1"}, nil, []string{"127.0.0.1:1|no servers"}, true)
 	})
 	t.Run("payload, credentials, permissions", func(t *testing.T) {
 		b := startBus(t, func(o *server.Options) {
@@ -135,8 +149,8 @@ func TestCheckServer(t *testing.T) {
 				Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>"}},
 			}}}
 		})
-		checked(t, Config{URL: b.url(), Auth: Auth{Username: "u", Password: "wrong"}}, nil, []string{"nats.auth"})
+		checked(t, Config{URL: b.url(), Auth: Auth{Username: "u", Password: "wrong"}}, nil, []string{"nats.auth"}, true)
 		checked(t, Config{URL: b.url(), Auth: Auth{Username: "u", Password: "p"}}, []string{"1000 bytes (max_payload)"},
-			[]string{`publish to "k8s.test.>"|events`, `publish to "kubebridge.test.bridge.live.term"`, `publish to "$KV.x.>"|checkpoint`}, "$KV.x.>")
+			[]string{`publish to "k8s.test.>"|events`, `publish to "kubebridge.test.bridge.live.term"`, `publish to "$KV.kubebridge_bridge_uid-1_live.>"|checkpoint`}, true)
 	})
 }

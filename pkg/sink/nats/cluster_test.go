@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
@@ -50,6 +51,31 @@ func startCluster(t *testing.T) []*bus {
 	return nodes
 }
 
+func urls(nodes []*bus) string {
+	var all []string
+	for _, b := range nodes {
+		all = append(all, b.url())
+	}
+	return strings.Join(all, ",")
+}
+
+// leaderOf is the leader of a stream, nil while there is none.
+func leaderOf(nodes []*bus, stream string) *bus {
+	for _, b := range nodes {
+		if b.srv.JetStreamIsStreamLeader(server.DEFAULT_GLOBAL_ACCOUNT, stream) {
+			return b
+		}
+	}
+	return nil
+}
+
+func stepDown(t *testing.T, js jetstream.JetStream, stream string) {
+	t.Helper()
+	if _, err := js.Conn().Request("$JS.API.STREAM.LEADER.STEPDOWN."+stream, nil, 5*time.Second); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func wait(t *testing.T, what string, cond func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(2 * time.Minute); !cond(); time.Sleep(10 * time.Millisecond) {
@@ -67,11 +93,7 @@ func TestCluster(t *testing.T) {
 	}
 	t.Parallel()
 	nodes := startCluster(t)
-	var urls []string
-	for _, b := range nodes {
-		urls = append(urls, b.url())
-	}
-	config := Config{URL: strings.Join(urls, ","), Stream: Stream{Replicas: 3}}
+	config := Config{URL: urls(nodes), Stream: Stream{Replicas: 3}}
 	s := newSink(t, config)
 	wait(t, "the stream", func() bool { return s.Open(t.Context(), nil) == nil })
 
@@ -95,19 +117,10 @@ func TestCluster(t *testing.T) {
 	}
 	progress()
 	js := client(t, config.URL)
-	leader := func() *bus {
-		for _, b := range nodes {
-			if b.srv.JetStreamIsStreamLeader(server.DEFAULT_GLOBAL_ACCOUNT, streamName) {
-				return b
-			}
-		}
-		return nil
-	}
+	leader := func() *bus { return leaderOf(nodes, streamName) }
 	for range 2 {
 		old := leader()
-		if _, err := js.Conn().Request("$JS.API.STREAM.LEADER.STEPDOWN."+streamName, nil, 5*time.Second); err != nil {
-			t.Fatal(err)
-		}
+		stepDown(t, js, streamName)
 		wait(t, "a new leader", func() bool { l := leader(); return l != nil && l != old })
 		progress()
 	}
@@ -170,11 +183,7 @@ func TestSharedCluster(t *testing.T) {
 	}
 	t.Parallel()
 	nodes := startCluster(t)
-	var urls []string
-	for _, b := range nodes {
-		urls = append(urls, b.url())
-	}
-	s := newShared(t, Config{URL: strings.Join(urls, ","), Stream: Stream{Replicas: 3}})
+	s := newShared(t, Config{URL: urls(nodes), Stream: Stream{Replicas: 3}})
 	wait(t, "the stream", func() bool { return s.Open(t.Context(), nil) == nil })
 	js := client(t, s.config.URL)
 	var all []*event.Batch
@@ -188,19 +197,10 @@ func TestSharedCluster(t *testing.T) {
 			all = append(all, b)
 		}
 	}
-	leader := func() *bus {
-		for _, b := range nodes {
-			if b.srv.JetStreamIsStreamLeader(server.DEFAULT_GLOBAL_ACCOUNT, streamName) {
-				return b
-			}
-		}
-		return nil
-	}
+	leader := func() *bus { return leaderOf(nodes, streamName) }
 	write(3)
 	for range 2 {
-		if _, err := js.Conn().Request("$JS.API.STREAM.LEADER.STEPDOWN."+streamName, nil, 5*time.Second); err != nil {
-			t.Fatal(err)
-		}
+		stepDown(t, js, streamName)
 		write(3) // while there may be no leader
 	}
 	wait(t, "a leader", func() bool { return leader() != nil })

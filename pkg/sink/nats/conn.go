@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -33,8 +34,9 @@ const (
 type conn struct {
 	nc      *nats.Conn
 	js      jetstream.JetStream
-	address string // of the servers, without credentials
-	inbox   string // of the acknowledgements
+	leader  nats.JetStreamContext // reads from a stream's leader alone
+	address string                // of the servers, without credentials
+	inbox   string                // of the acknowledgements
 	acks    chan *nats.Msg
 	// events are what the client learns beside replies: a lost connection, a
 	// denied publish. A denied publish gets no other answer.
@@ -43,19 +45,66 @@ type conn struct {
 	key [sha256.Size]byte
 }
 
-// link is what the sinks of every delivery have: a configuration and a connection.
+// endpoint is the servers that a configuration names, or the embedded one. A sink and
+// the store beside it share one.
+type endpoint struct {
+	config Config
+	id     event.Identity
+	denied atomic.Uint64 // publishes
+
+	mu     sync.Mutex      // of server, which the store's goroutine uses too
+	server *embeddedServer // nil unless it runs
+}
+
+// link is one connection to an endpoint, and the stream that it is for.
 type link struct {
-	config   Config
-	id       event.Identity
+	*endpoint
 	log      *zap.Logger
 	name     string   // of the stream; "" where there is none, or it is not yet known
 	subjects []string // patterns of the records' subjects
 
-	conn   *conn         // nil when not open
-	denied atomic.Uint64 // publishes
+	conn *conn // nil when not open
+}
 
-	mu     sync.Mutex      // of server, which Dial uses from other goroutines
-	server *embeddedServer // nil unless open and embedded
+// run runs the embedded server if there is one.
+func (e *endpoint) run(log *zap.Logger) error {
+	if e.config.Embedded == nil {
+		return nil
+	}
+	server, err := startServer(*e.config.Embedded, e.config.Auth, log)
+	if err != nil {
+		return err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.server = server
+	return nil
+}
+
+// runAlone is run for nobody else. It makes no directory: the error wraps fs.ErrNotExist
+// where there is none.
+func (e *endpoint) runAlone() error {
+	if e.config.Embedded == nil {
+		return nil
+	}
+	alone := *e.config.Embedded
+	if _, err := os.Stat(alone.Dir); err != nil {
+		return err
+	}
+	alone.Listen, alone.TLS, alone.Leaf = "127.0.0.1:0", nil, nil
+	e.config.Embedded = &alone
+	return e.run(zap.NewNop())
+}
+
+// stop ends the embedded server if it runs.
+func (e *endpoint) stop() {
+	e.mu.Lock()
+	server := e.server
+	e.server = nil
+	e.mu.Unlock()
+	if server != nil {
+		server.close()
+	}
 }
 
 // start runs the embedded server if there is one, and connects.
@@ -63,27 +112,10 @@ func (l *link) start(ctx context.Context) (err error) {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if e := l.config.Embedded; e != nil {
-		server, err := startServer(*e, l.config.Auth, l.log)
-		if err != nil {
-			return err
-		}
-		l.mu.Lock()
-		l.server = server
-		l.mu.Unlock()
+	if err := l.run(l.log); err != nil {
+		return err
 	}
 	l.conn, err = l.connect()
-	return err
-}
-
-// Connect starts the embedded server if there is one, and connects, as Open does before
-// it looks at a stream: for who only wants to Dial. Close ends it.
-func (l *link) Connect(ctx context.Context) error {
-	l.disconnect()
-	err := l.start(ctx)
-	if err != nil {
-		l.disconnect()
-	}
 	return err
 }
 
@@ -94,62 +126,48 @@ func (l *link) Close() error {
 }
 
 func (l *link) disconnect() {
+	l.hangUp()
+	l.stop()
+}
+
+// hangUp ends the connection alone.
+func (l *link) hangUp() {
 	if l.conn != nil {
 		l.conn.close()
 		l.conn = nil
-	}
-	l.mu.Lock()
-	server := l.server
-	l.server = nil
-	l.mu.Unlock()
-	if server != nil {
-		server.close()
 	}
 }
 
 // ClientURL is where subscribers connect to an embedded server; "" before Open and
 // without one.
-func (l *link) ClientURL() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.server == nil {
+func (e *endpoint) ClientURL() string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.server == nil {
 		return ""
 	}
-	return l.server.url()
+	return e.server.url()
 }
 
-// Dial makes another connection to the same servers with the same credentials, which
-// the caller closes. To an embedded server it connects only while the sink is open. It
-// may be called from any goroutine.
-func (l *link) Dial() (*nats.Conn, error) {
-	nc, address, err := l.dial(nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-		l.log.Debug("another connection of the sink's", zap.Error(err)) // its owner sees what comes of it
-	}))
-	if err != nil {
-		return nil, fmt.Errorf("connect to %s: %w", address, err)
-	}
-	return nc, nil
-}
-
-func (l *link) dial(more ...nats.Option) (nc *nats.Conn, address string, err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	address = l.config.address()
-	opts := append(baseOptions(l.id), more...)
+func (e *endpoint) dial(more ...nats.Option) (nc *nats.Conn, address string, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	address = e.config.address()
+	opts := append(baseOptions(e.id), more...)
 	switch {
-	case l.server != nil:
-		address = "embedded server at " + l.server.url()
-		opts = append(opts, l.server.clientOptions()...)
-	case l.config.Embedded != nil:
+	case e.server != nil:
+		address = "embedded server at " + e.server.url()
+		opts = append(opts, e.server.clientOptions()...)
+	case e.config.Embedded != nil:
 		return nil, "the embedded server", errors.New("it does not run")
 	default:
-		secure, err := l.config.securityOptions()
+		secure, err := e.config.securityOptions()
 		if err != nil {
 			return nil, address, err
 		}
 		opts = append(opts, secure...)
 	}
-	nc, err = nats.Connect(l.config.URL, opts...)
+	nc, err = nats.Connect(e.config.URL, opts...)
 	return nc, address, err
 }
 
@@ -184,15 +202,19 @@ func (l *link) renew() error {
 	if l.conn == nil {
 		return errors.New("write: not open")
 	}
-	stale := !l.conn.nc.IsConnected() && l.conn.key != l.config.keyDigest()
-	if !l.conn.nc.IsClosed() && !stale {
+	return l.dialUnlessOpen()
+}
+
+// dialUnlessOpen connects unless there is a connection that is open, or opens again by itself.
+func (l *link) dialUnlessOpen() error {
+	if c := l.conn; c != nil && !c.nc.IsClosed() && (c.nc.IsConnected() || c.key == l.config.keyDigest()) {
 		return nil
 	}
 	c, err := l.connect()
 	if err != nil {
 		return plain(err)
 	}
-	l.conn.close()
+	l.hangUp()
 	l.conn = c
 	return nil
 }
@@ -207,7 +229,10 @@ func (c *conn) prepare() (err error) {
 	if err := c.nc.LastError(); err != nil { // the subscription was denied
 		return err
 	}
-	c.js, err = jetstream.New(c.nc)
+	if c.js, err = jetstream.New(c.nc); err != nil {
+		return err
+	}
+	c.leader, err = c.nc.JetStream()
 	return err
 }
 
@@ -270,11 +295,15 @@ func (c *conn) forget() {
 // do makes a request. It ends early when the connection is lost or the request
 // denied, which the request itself would not notice.
 func (c *conn) do(ctx context.Context, f func(ctx context.Context) error) error {
+	return c.doWithin(ctx, apiTimeout, f)
+}
+
+func (c *conn) doWithin(ctx context.Context, timeout time.Duration, f func(ctx context.Context) error) error {
 	c.forget()
 	if err := c.connected(); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	result := make(chan error, 1)
 	go func() { result <- f(ctx) }()

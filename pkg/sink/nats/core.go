@@ -2,7 +2,6 @@ package nats
 
 import (
 	"context"
-	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -34,7 +33,9 @@ var (
 
 // Open connects, and says in the log what is not promised.
 func (s *Core) Open(ctx context.Context, _ []byte) error {
-	if err := s.Connect(ctx); err != nil {
+	s.disconnect()
+	if err := s.start(ctx); err != nil {
+		s.disconnect()
 		return err
 	}
 	s.log.Warn("delivery is at-most-once: events that nobody listens for, or that cannot be sent, are lost", zap.String("server", s.conn.address))
@@ -80,8 +81,8 @@ func (s *Core) send(ctx context.Context, msgs []*nats.Msg) (sent int, err error)
 		return 0, err
 	}
 	for _, m := range msgs {
-		if err := s.conn.nc.PublishMsg(m); err != nil {
-			return sent, fmt.Errorf("publish to %q: %w", m.Subject, err)
+		if err := s.conn.publish(m); err != nil {
+			return sent, err
 		}
 		sent++
 	}

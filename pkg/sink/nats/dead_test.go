@@ -82,15 +82,7 @@ func TestStreamTakesMoreAgain(t *testing.T) {
 			if _, err := s.Write(t.Context(), batch); !errors.As(err, &rec) || rec.Index != 1 || rec.Limit != 2000 {
 				t.Fatalf("Write: %v", err)
 			}
-			st, err := js.Stream(t.Context(), streamName)
-			if err != nil {
-				t.Fatal(err)
-			}
-			c := st.CachedInfo().Config
-			c.MaxMsgSize = -1
-			if _, err := js.UpdateStream(t.Context(), c); err != nil {
-				t.Fatal(err)
-			}
+			reconfigure(t, js, streamName, func(c *jetstream.StreamConfig) { c.MaxMsgSize = -1 })
 			mustWrite(t, s, batch)
 			if n := len(b.read(t)); n != 3 {
 				t.Errorf("%d messages", n)

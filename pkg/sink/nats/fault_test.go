@@ -245,15 +245,7 @@ func TestStreamFull(t *testing.T) {
 	mustOpen(t, s, nil)
 	js := b.client(t)
 	limit := func(n int64) {
-		st, err := js.Stream(t.Context(), streamName)
-		if err != nil {
-			t.Fatal(err)
-		}
-		c := st.CachedInfo().Config
-		c.MaxMsgs, c.Discard = n, jetstream.DiscardNew
-		if _, err := js.UpdateStream(t.Context(), c); err != nil {
-			t.Fatal(err)
-		}
+		reconfigure(t, js, streamName, func(c *jetstream.StreamConfig) { c.MaxMsgs, c.Discard = n, jetstream.DiscardNew })
 	}
 	limit(3) // one is the record that began the term
 	mustWrite(t, s, records(1, 1))
@@ -273,18 +265,10 @@ func TestStreamTakesLess(t *testing.T) {
 	mustOpen(t, s, nil)
 	mustWrite(t, s, records(1, 1))
 	js := b.client(t)
-	st, err := js.Stream(t.Context(), streamName)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := st.CachedInfo().Config
-	c.MaxMsgSize = 2000
-	if _, err := js.UpdateStream(t.Context(), c); err != nil {
-		t.Fatal(err)
-	}
+	reconfigure(t, js, streamName, func(c *jetstream.StreamConfig) { c.MaxMsgSize = 2000 })
 	batch := records(2, 3)
 	batch.Records[1].Value = []byte(strings.Repeat("x", 3000))
-	_, err = s.Write(t.Context(), batch)
+	_, err := s.Write(t.Context(), batch)
 	wantPlain(t, err, streamName) // the server does not say which record it was
 	_, err = s.Write(t.Context(), batch)
 	var rec *sink.RecordError
@@ -368,7 +352,7 @@ func copyDir(t *testing.T, to, from string) {
 // A server may be set to take fewer messages at once than others do.
 func TestServerTakesSmallChunks(t *testing.T) {
 	b := startBus(t, func(o *server.Options) { o.JetStreamLimits.MaxBatchSize = 10 })
-	s := newSink(t, b.withoutRuns(t))
+	s := newSink(t, b.withoutFastBatches(t))
 	mustOpen(t, s, nil)
 	if _, err := retry(t, s, records(1, 100)); err != nil {
 		t.Fatal(err)

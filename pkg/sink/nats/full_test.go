@@ -32,21 +32,8 @@ func TestNoRoom(t *testing.T) {
 		{
 			"max store", "insufficient",
 			func(o *server.Options) { o.JetStreamMaxStore = 2 << 20 },
-			func(t *testing.T, js jetstream.JetStream) {
-				if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "HOG", Subjects: []string{"hog"}}); err != nil {
-					t.Fatal(err)
-				}
-				for range 6 {
-					if _, err := js.Publish(t.Context(), "hog", make([]byte, 256<<10)); err != nil {
-						t.Fatal(err)
-					}
-				}
-			},
-			func(t *testing.T, js jetstream.JetStream) {
-				if err := js.DeleteStream(t.Context(), "HOG"); err != nil {
-					t.Fatal(err)
-				}
-			},
+			func(t *testing.T, js jetstream.JetStream) { hog(t, js, 6) },
+			freeHog,
 		},
 		{
 			"max bytes", "maximum bytes exceeded", nil,
@@ -96,13 +83,25 @@ func TestNoRoom(t *testing.T) {
 // resize has the stream refuse what goes beyond so many bytes.
 func resize(t *testing.T, js jetstream.JetStream, bytes int64) {
 	t.Helper()
-	st, err := js.Stream(t.Context(), streamName)
-	if err != nil {
+	reconfigure(t, js, streamName, func(c *jetstream.StreamConfig) { c.MaxBytes, c.Discard = bytes, jetstream.DiscardNew })
+}
+
+// hog fills the server's disk with so many messages of 256 KiB.
+func hog(t *testing.T, js jetstream.JetStream, messages int) {
+	t.Helper()
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "HOG", Subjects: []string{"hog"}}); err != nil {
 		t.Fatal(err)
 	}
-	c := st.CachedInfo().Config
-	c.MaxBytes, c.Discard = bytes, jetstream.DiscardNew
-	if _, err := js.UpdateStream(t.Context(), c); err != nil {
+	for range messages {
+		if _, err := js.Publish(t.Context(), "hog", make([]byte, 256<<10)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func freeHog(t *testing.T, js jetstream.JetStream) {
+	t.Helper()
+	if err := js.DeleteStream(t.Context(), "HOG"); err != nil {
 		t.Fatal(err)
 	}
 }

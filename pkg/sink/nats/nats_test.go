@@ -82,6 +82,20 @@ func (b *bus) deleteStream(t *testing.T) {
 	}
 }
 
+// reconfigure changes the settings of a stream as an operator does.
+func reconfigure(t *testing.T, js jetstream.JetStream, name string, change func(*jetstream.StreamConfig)) {
+	t.Helper()
+	st, err := js.Stream(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := st.CachedInfo().Config
+	change(&c)
+	if _, err := js.UpdateStream(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // client connects as somebody else than the sink.
 func (b *bus) client(t *testing.T, opts ...nats.Option) jetstream.JetStream {
 	t.Helper()

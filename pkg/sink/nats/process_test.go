@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"go.uber.org/goleak"
 
+	"github.com/kubebridge/kubebridge/pkg/checkpoint/checkpointtest"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 	"github.com/kubebridge/kubebridge/pkg/sink/sinktest"
@@ -30,7 +31,7 @@ func TestMain(m *testing.M) {
 		port, dir, _ := strings.Cut(where, ",")
 		serve(port, dir)
 	}
-	goleak.VerifyTestMain(m, serverGoroutines()...)
+	checkpointtest.Main(m, open, serverGoroutines()...)
 }
 
 // serverGoroutines are the server's own: it forgets a stream that is being made while it

@@ -15,14 +15,13 @@ import (
 // settle finds out how much of the rest of a batch is stored, by reading the stream
 // after head.
 func (s *Sink) settle(ctx context.Context, rest []event.Record) error {
-	handle, err := s.lookUp(ctx)
+	now, err := s.lookUp(ctx)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return s.lose("it was deleted")
 	}
 	if err != nil {
 		return err
 	}
-	now := describe(handle)
 	switch last := now.state.LastSeq; {
 	case now.created != s.stream.created:
 		return s.lose("it was deleted and created anew")
@@ -33,7 +32,7 @@ func (s *Sink) settle(ctx context.Context, rest []event.Record) error {
 	}
 	s.stream = now
 	if last := now.state.LastSeq; last > s.head {
-		err := s.read(ctx, s.head+1, last, func(m message) error {
+		err := s.readBack(ctx, s.head+1, last, func(m message) error {
 			if err := s.recognise(m, rest); err != nil {
 				return err
 			}

@@ -1,16 +1,15 @@
 package nats
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -97,39 +96,16 @@ func (s *Shared) find(ctx context.Context) (found stream, err error) {
 	if err := s.choose(ctx); err != nil {
 		return stream{}, err
 	}
-	handle, err := s.lookUp(ctx)
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
+	if found, err = s.lookUp(ctx); errors.Is(err, jetstream.ErrStreamNotFound) {
 		return s.create(ctx, s.subjects, nil)
 	}
-	if err != nil {
-		return stream{}, err
+	if err == nil {
+		err = s.inspect(found.config)
 	}
-	c := handle.CachedInfo().Config
-	if err := s.inspect(c); err != nil {
-		return stream{}, err
+	if err == nil {
+		err = s.accept(found.config)
 	}
-	if err := s.accept(c); err != nil {
-		return stream{}, err
-	}
-	return describe(handle), nil
-}
-
-// choose finds out which stream takes the subjects, where none is named.
-func (s *Shared) choose(ctx context.Context) error {
-	if s.config.Stream.Name == "" {
-		s.name = s.config.StreamName(s.id.Cluster)
-		err := s.conn.do(ctx, func(ctx context.Context) error {
-			name, err := s.conn.js.StreamNameBySubject(ctx, s.subjects[0])
-			if err == nil {
-				s.name = name
-			}
-			return err
-		})
-		if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
-			return s.explain("find", err)
-		}
-	}
-	return nil
+	return found, err
 }
 
 // accept refuses a stream that is a pipeline's alone, or does not take the subjects.
@@ -219,7 +195,7 @@ type round struct {
 	flight  map[string]int
 	bytes   int
 	alone   bool // a collection's own event is under way
-	cause   error
+	next    int  // the first record that is not sent yet
 }
 
 func (s *Shared) round(ctx context.Context, records []event.Record, places []sink.Place) error {
@@ -229,46 +205,37 @@ func (s *Shared) round(ctx context.Context, records []event.Record, places []sin
 		Shared: s, records: records, places: places, fresh: make([]bool, len(records)), before: s.last,
 		prefix: s.conn.inbox + "." + strconv.FormatUint(s.attempt, 36) + ".", flight: map[string]int{},
 	}
-	timeout := time.NewTimer(ackTimeout)
-	defer timeout.Stop()
-	fail := func(err error) {
-		if err != nil && r.cause == nil {
-			r.cause = err
-			timeout.Reset(lateAck)
+	err := r.fill()
+	if len(r.flight) > 0 {
+		err = s.collect(ctx, ackTimeout, err, func(m *nats.Msg, cause error) (end bool, _ error) {
+			index, ours := strings.CutPrefix(m.Subject, r.prefix)
+			if !ours {
+				return false, nil
+			}
+			err := cmp.Or(cause, r.acknowledged(index, m, cause != nil))
+			if err == nil {
+				err = r.fill()
+			}
+			return len(r.flight) == 0, err
+		})
+	}
+	return r.end(err)
+}
+
+// fill sends as many of the next records as there is room for.
+func (r *round) fill() error {
+	for ; r.next < len(r.records); r.next++ {
+		if r.acked[r.next] {
+			continue
+		}
+		if !r.room(&r.records[r.next]) {
+			return nil
+		}
+		if err := r.send(r.next); err != nil {
+			return err
 		}
 	}
-	done := ctx.Done()
-	for next := 0; ; {
-		for r.cause == nil && next < len(r.records) && (s.acked[next] || r.room(&r.records[next])) {
-			if !s.acked[next] {
-				fail(r.send(next))
-			}
-			next++
-		}
-		if len(r.flight) == 0 {
-			return r.end()
-		}
-		select {
-		case m := <-s.conn.acks:
-			if index, ours := strings.CutPrefix(m.Subject, r.prefix); ours {
-				fail(r.acknowledged(index, m))
-				if r.cause == nil {
-					timeout.Reset(ackTimeout)
-				}
-			}
-		case err := <-s.conn.events:
-			fail(err)
-			if !s.conn.nc.IsConnected() {
-				return r.end()
-			}
-		case <-done:
-			done = nil
-			fail(ctx.Err())
-		case <-timeout.C:
-			fail(fmt.Errorf("stream %q on %s has not acknowledged %d messages for %v", s.name, s.conn.address, len(r.flight), ackTimeout))
-			return r.end()
-		}
-	}
+	return nil
 }
 
 // room reports whether a record may be sent beside what is under way.
@@ -290,17 +257,14 @@ func (r *round) send(index int) error {
 	}
 	m := compose(record)
 	m.Header[headerMsgID] = []string{r.messageID(index)}
-	size, wrong := r.checkMessage(m, r.stream.maxMessage)
+	size, wrong := r.checkMessage(m, int(r.stream.config.MaxMsgSize))
 	if wrong != nil {
 		wrong.Index = index
 		return wrong
 	}
 	m.Reply = r.prefix + strconv.Itoa(index)
-	if err := r.conn.nc.PublishMsg(m); err != nil {
-		if down := r.conn.connected(); down != nil {
-			return down
-		}
-		return fmt.Errorf("publish to %q: %w", m.Subject, err)
+	if err := r.conn.publish(m); err != nil {
+		return err
 	}
 	r.flight[record.Route] = index
 	r.alone = record.Broadcast
@@ -364,7 +328,8 @@ func (r *round) repeats(sequence uint64) bool {
 	return sequence > r.begun || r.committed < sequence && sequence <= r.opened
 }
 
-func (r *round) acknowledged(index string, m *nats.Msg) error {
+// acknowledged takes an answer in. failed: the round is to end, and nothing more is sent.
+func (r *round) acknowledged(index string, m *nats.Msg, failed bool) error {
 	i, err := strconv.Atoi(index)
 	if err != nil || i >= len(r.records) {
 		return fmt.Errorf("an acknowledgement for record %q of %d", index, len(r.records))
@@ -376,27 +341,19 @@ func (r *round) acknowledged(index string, m *nats.Msg) error {
 	if len(r.flight) == 0 {
 		r.bytes = 0
 	}
-	if len(m.Data) == 0 && m.Header.Get("Status") == "503" {
-		return fmt.Errorf("stream %q on %s does not answer: it has no leader, or is gone", r.name, r.conn.address)
-	}
-	var ack struct {
-		Error    *jetstream.APIError `json:"error"`
-		Stream   string              `json:"stream"`
-		Sequence uint64              `json:"seq"`
-		Known    bool                `json:"duplicate"`
-	}
-	switch err := json.Unmarshal(m.Data, &ack); {
+	ack, err := r.parseAck(m)
+	switch {
 	case err != nil:
-		return fmt.Errorf("acknowledgement of stream %q does not parse: %w", r.name, err)
+		return err
 	case ack.Error != nil:
 		return fmt.Errorf("publish to stream %q on %s: %w", r.name, r.conn.address, ack.Error)
 	case ack.Stream != r.name:
 		return fmt.Errorf("subject %q belongs to stream %q, not %q", record.Route, ack.Stream, r.name)
-	case !ack.Known && ack.Sequence <= r.before: // while nothing was under way
+	case !ack.Duplicate && ack.Sequence <= r.before: // while nothing was under way
 		r.lost = fmt.Sprintf("it stored a message as sequence %d, and %d was acknowledged", ack.Sequence, r.before)
 		return fmt.Errorf("stream %q on %s: %s: a reset is due", r.name, r.conn.address, r.lost)
-	case ack.Known && !r.repeats(ack.Sequence):
-		if r.cause != nil { // the next round finds it out again
+	case ack.Duplicate && !r.repeats(ack.Sequence):
+		if failed { // the next round finds it out again
 			return nil
 		}
 		r.fresh[i] = true
@@ -408,26 +365,26 @@ func (r *round) acknowledged(index string, m *nats.Msg) error {
 }
 
 // end is what the round comes to once nothing more is waited for.
-func (r *round) end() error {
+func (r *round) end(cause error) error {
 	var poison *sink.RecordError
 	switch {
-	case r.cause == nil:
+	case cause == nil:
 		return nil
-	case errors.As(r.cause, &poison):
+	case errors.As(cause, &poison):
 		r.look = poison.Limit > 0 // the stream may take more when this is tried again
-		return r.cause
-	case !errors.Is(r.cause, nats.ErrPermissionViolation):
+		return cause
+	case !errors.Is(cause, nats.ErrPermissionViolation):
 		r.look = true // the stream may have lost something, or takes other sizes now
-		return r.cause
+		return cause
 	}
 	if !r.careful {
 		r.careful = true // the next round finds out which it was
-		return r.cause
+		return cause
 	}
 	index := slices.Index(r.acked, false)
 	if index < 0 {
 		return nil
 	}
 	clear(r.acked[index:]) // the pipeline may take records out
-	return &sink.RouteError{Index: index, Route: r.records[index].Route, Err: r.cause}
+	return &sink.RouteError{Index: index, Route: r.records[index].Route, Err: cause}
 }

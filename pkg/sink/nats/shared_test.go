@@ -419,15 +419,7 @@ func TestSharedStreamTakesLess(t *testing.T) {
 	mustWrite(t, s, records(1, 1))
 	js := b.client(t)
 	change := func(f func(*jetstream.StreamConfig)) {
-		st, err := js.Stream(t.Context(), streamName)
-		if err != nil {
-			t.Fatal(err)
-		}
-		c := st.CachedInfo().Config
-		f(&c)
-		if _, err := js.UpdateStream(t.Context(), c); err != nil {
-			t.Fatal(err)
-		}
+		reconfigure(t, js, streamName, f)
 	}
 	change(func(c *jetstream.StreamConfig) { c.MaxMsgs, c.Discard = 2, jetstream.DiscardNew })
 	_, err := s.Write(t.Context(), records(2, 3))

@@ -1,30 +1,3 @@
-// Package nats writes batches to NATS: exactly once to a JetStream stream of the
-// pipeline's own ([Sink]), at least once to a stream shared with others ([Shared]), or at
-// most once without JetStream ([Core]). Order per subject is kept in each.
-//
-// Of exactly once: a pipeline has a stream of its own. Records are published in runs (what
-// NATS 2.14 calls a fast batch that fails at a gap): the server stores a message only if
-// the stream has reached the sequence that the sink expects, and only if the message
-// before it in the run was stored. An older server, or a stream that is not allowed
-// runs, gets chunks that it stores as a whole or not at all (NATS 2.12). After any error
-// the sink reads the stream from where it last knew it to the end, and goes on from there.
-//
-// A writer begins a term: it puts a record on a subject that nobody else uses,
-// and marks each of its messages with the term. A predecessor's next message then
-// fails, it reads, finds the term, and has been fenced.
-//
-// Single messages under way at once, each with the sequence predicted for it, would be
-// as fast but do not fence: when another message takes the place of one,
-// those behind it are stored all the same, since the stream has the length that
-// they expect.
-//
-// The stream is also the log that a checkpoint may trail: each message carries
-// what it moves in the checkpoint, and [Sink.Tail] gives it back.
-//
-// Nats-Msg-Id is not used there. The server would drop a message whose id it has seen
-// within its duplicate window without taking a sequence for it, and an event may
-// rightly repeat an id (a gap that is opened twice); the expected sequence already
-// excludes what is published twice.
 package nats
 
 import (
@@ -49,17 +22,14 @@ type Options struct {
 // Sink is a [sink.Sink] and a [sink.Log] for JetStream: exactly once, on a stream
 // that nobody else writes to.
 type Sink struct {
-	link
+	appender
 	termSubject string
-	writer      string // tells this Sink's terms from every other's
 
 	stream stream
 	term   uint64
 	opened uint64 // the sequence of the record that began the term
 
-	attempt      uint64      // tells the acknowledgement of one chunk from that of another
-	chunkRecords int         // at most; less where the server is set to take less
-	msgs         []*nats.Msg // of the last chunk, and more
+	msgs []*nats.Msg // of the last chunk, and more
 
 	fenced error  // final
 	lost   string // what the stream lost; a new term must be begun before the pipeline hears of it
@@ -89,25 +59,18 @@ func New(o Options) (sink.Sink, error) {
 	if o.Logger == nil {
 		o.Logger = zap.NewNop()
 	}
-	subjects := c.subjects(o.Identity)
+	l := link{endpoint: &endpoint{config: c, id: o.Identity}, log: o.Logger, subjects: c.subjects(o.Identity)}
 	switch c.Delivery {
 	case atLeastOnce:
-		s := &Shared{writer: nuid.Next()}
-		s.config, s.id, s.log, s.name, s.subjects = c, o.Identity, o.Logger, c.Stream.Name, subjects
-		return s, nil
+		return &Shared{link: l, writer: nuid.Next()}, nil
 	case atMostOnce:
-		s := &Core{}
-		s.config, s.id, s.log = c, o.Identity, o.Logger
-		return s, nil
+		return &Core{link: l}, nil
 	}
-	s := &Sink{
-		termSubject:  termSubject(o.Identity),
-		writer:       nuid.Next(),
-		chunkRecords: chunkRecords,
-	}
-	s.config, s.id, s.log, s.subjects = c, o.Identity, o.Logger, subjects
-	s.name = c.StreamName(o.Identity.Cluster)
-	return s, nil
+	l.name = c.StreamName(o.Identity.Cluster)
+	return &Sink{
+		appender:    appender{link: l, writer: nuid.Next(), most: chunkMessages, patience: ackTimeout},
+		termSubject: termSubject(o.Identity),
+	}, nil
 }
 
 func termSubject(id event.Identity) string {

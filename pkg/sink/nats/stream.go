@@ -28,79 +28,86 @@ const (
 	metaAfter = "kubebridge.after"
 )
 
-const (
-	headerExpected     = jetstream.ExpectedLastSeqHeader
-	headerExpectedTerm = jetstream.ExpectedLastSubjSeqHeader
+const headerExpectedTerm = jetstream.ExpectedLastSubjSeqHeader
 
-	// An atomic publish (NATS 2.12, ADR-50).
-	headerBatch         = "Nats-Batch-Id"
-	headerBatchSequence = "Nats-Batch-Sequence"
-	headerBatchCommit   = "Nats-Batch-Commit"
-)
-
-// stream is what is known of the stream.
+// stream is what is known of a stream.
 type stream struct {
-	handle     jetstream.Stream
-	created    int64 // Unix nanoseconds: another creation is another stream
-	after      uint64
-	maxMessage int // bytes of headers and data; -1 no limit
-	runs       bool
-	state      jetstream.StreamState
+	handle  jetstream.Stream
+	config  jetstream.StreamConfig
+	state   jetstream.StreamState
+	created int64 // Unix nanoseconds: another creation is another stream
+	after   uint64
 }
 
-func describe(handle jetstream.Stream) stream {
+// streamOf asks for a stream: to look it up, create it or change it.
+func (l *link) streamOf(ctx context.Context, verb string, ask func(context.Context) (jetstream.Stream, error)) (stream, error) {
+	var handle jetstream.Stream
+	err := l.conn.do(ctx, func(ctx context.Context) (err error) {
+		handle, err = ask(ctx)
+		return err
+	})
+	if err != nil {
+		return stream{}, l.explain(verb, err)
+	}
 	info := handle.CachedInfo()
 	after, _ := strconv.ParseUint(info.Config.Metadata[metaAfter], 10, 64)
-	return stream{
-		handle:     handle,
-		created:    info.Created.UnixNano(),
-		after:      after,
-		maxMessage: int(info.Config.MaxMsgSize),
-		runs:       info.Config.AllowBatchPublish,
-		state:      info.State,
+	return stream{handle, info.Config, info.State, info.Created.UnixNano(), after}, nil
+}
+
+func (l *link) lookUp(ctx context.Context) (stream, error) {
+	return l.streamOf(ctx, "look up", func(ctx context.Context) (jetstream.Stream, error) { return l.conn.js.Stream(ctx, l.name) })
+}
+
+// change creates or updates a stream.
+func (l *link) change(ctx context.Context, verb string, config jetstream.StreamConfig,
+	call func(context.Context, jetstream.StreamConfig) (jetstream.Stream, error),
+) (stream, error) {
+	changed, err := l.streamOf(ctx, verb, func(ctx context.Context) (jetstream.Stream, error) { return call(ctx, config) })
+	if err == nil {
+		l.log.Info("stream "+verb+"d", zap.String("stream", l.name), zap.Strings("subjects", config.Subjects))
 	}
+	return changed, err
 }
 
 // find looks the stream up; it creates a missing one, adopts one that is empty
 // and nobody's, and refuses one that is not this pipeline's.
-func (s *Sink) find(ctx context.Context) (found stream, err error) {
-	handle, err := s.lookUp(ctx)
+func (s *Sink) find(ctx context.Context) (stream, error) {
+	found, err := s.lookUp(ctx)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return s.atomic(s.create(ctx, s.missingSubjects(nil), owner(s.id, nil, 0)))
 	}
 	if err != nil {
 		return stream{}, err
 	}
-	info := handle.CachedInfo()
-	config := info.Config
+	config := found.config
 	if err := s.inspect(config); err != nil {
 		return stream{}, err
 	}
-	owned, missing, err := s.accept(info)
+	owned, missing, err := s.accept(found)
 	if err != nil {
 		return stream{}, err
 	}
 	if owned && len(missing) == 0 && config.AllowAtomicPublish {
-		return describe(handle), nil
+		return found, nil
 	}
 	config.Subjects = append(config.Subjects, missing...)
 	config.AllowAtomicPublish = true
 	if !owned {
-		config.AllowBatchPublish = config.AllowBatchPublish || s.mayRun()
-		config.Metadata = owner(s.id, config.Metadata, info.State.LastSeq)
+		config.AllowBatchPublish = config.AllowBatchPublish || s.conn.knowsFastBatches()
+		config.Metadata = owner(s.id, config.Metadata, found.state.LastSeq)
 	}
 	return s.atomic(s.change(ctx, "update", config, s.conn.js.UpdateStream))
 }
 
 // accept refuses a stream that is another's, or that lacks what the bridge may not give
 // it. missing are subjects that it lacks.
-func (s *Sink) accept(info *jetstream.StreamInfo) (owned bool, missing []string, err error) {
-	config := info.Config
+func (s *Sink) accept(found stream) (owned bool, missing []string, err error) {
+	config := found.config
 	if owned, err = s.checkOwner(config.Metadata); err != nil {
 		return false, nil, err
 	}
-	if !owned && info.State.Msgs > 0 {
-		return false, nil, s.refuse(fmt.Errorf("it holds %d messages and does not belong to a bridge", info.State.Msgs),
+	if !owned && found.state.Msgs > 0 {
+		return false, nil, s.refuse(fmt.Errorf("it holds %d messages and does not belong to a bridge", found.state.Msgs),
 			"set nats.stream.name to another name, or delete the stream")
 	}
 	missing = s.missingSubjects(config.Subjects)
@@ -111,31 +118,32 @@ func (s *Sink) accept(info *jetstream.StreamInfo) (owned bool, missing []string,
 	return owned, missing, nil
 }
 
-// mayRun reports whether the server knows runs; an older one refuses a stream that
-// allows them.
-func (l *link) mayRun() bool {
-	var major, minor int
-	_, err := fmt.Sscanf(l.conn.nc.ConnectedServerVersion(), "%d.%d", &major, &minor)
-	return err == nil && (major > 2 || major == 2 && minor >= 14)
-}
-
 // atomic refuses a server that does not know atomic publishes.
 func (s *Sink) atomic(found stream, err error) (stream, error) {
-	if err == nil && !found.handle.CachedInfo().Config.AllowAtomicPublish {
+	if err == nil && !found.config.AllowAtomicPublish {
 		return stream{}, s.refuse(fmt.Errorf("NATS %s has no atomic publish", s.conn.nc.ConnectedServerVersion()), "upgrade to NATS 2.12 or newer")
 	}
 	return found, err
 }
 
-func (l *link) lookUp(ctx context.Context) (handle jetstream.Stream, err error) {
-	err = l.conn.do(ctx, func(ctx context.Context) (err error) {
-		handle, err = l.conn.js.Stream(ctx, l.name)
+// choose finds out the stream's name. At least once, where none is named, it is that of the
+// stream which takes the subjects.
+func (l *link) choose(ctx context.Context) error {
+	l.name = l.config.StreamName(l.id.Cluster)
+	if l.config.Delivery != atLeastOnce || l.config.Stream.Name != "" {
+		return nil
+	}
+	err := l.conn.do(ctx, func(ctx context.Context) error {
+		name, err := l.conn.js.StreamNameBySubject(ctx, l.subjects[0])
+		if err == nil {
+			l.name = name
+		}
 		return err
 	})
-	if err != nil {
-		return nil, l.explain("look up", err)
+	if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+		return l.explain("find", err)
 	}
-	return handle, nil
+	return nil
 }
 
 // create makes the stream. With an owner it is the pipeline's alone.
@@ -145,7 +153,7 @@ func (l *link) create(ctx context.Context, subjects []string, owner map[string]s
 	}
 	config := l.config.definition(l.id, subjects, owner)
 	config.Name = l.name
-	config.AllowBatchPublish = owner != nil && l.mayRun()
+	config.AllowBatchPublish = owner != nil && l.conn.knowsFastBatches()
 	return l.change(ctx, "create", config, l.conn.js.CreateStream)
 }
 
@@ -160,21 +168,6 @@ func (l *link) mayCreate(subjects []string, alone bool) error {
 	}
 	return fmt.Errorf("stream %q does not exist, and nats.stream.create is false: create it with the subjects %s%s",
 		l.name, strings.Join(subjects, ", "), hint)
-}
-
-func (l *link) change(ctx context.Context, verb string, config jetstream.StreamConfig,
-	call func(context.Context, jetstream.StreamConfig) (jetstream.Stream, error),
-) (stream, error) {
-	var handle jetstream.Stream
-	err := l.conn.do(ctx, func(ctx context.Context) (err error) {
-		handle, err = call(ctx, config)
-		return err
-	})
-	if err != nil {
-		return stream{}, l.explain(verb, err)
-	}
-	l.log.Info("stream "+verb+"d", zap.String("stream", l.name), zap.Strings("subjects", config.Subjects))
-	return describe(handle), nil
 }
 
 // checkOwner reports whether the metadata name this pipeline, and refuses those that
@@ -248,22 +241,7 @@ type termRecord struct {
 // lastTerm is the highest term that the stream tells of, and the sequence of the
 // last record that began one (0: none is left).
 func (s *Sink) lastTerm(ctx context.Context, of stream) (term string, seq uint64, err error) {
-	get := func(read func(context.Context) (*jetstream.RawStreamMsg, error)) (msg *jetstream.RawStreamMsg, err error) {
-		err = s.conn.do(ctx, func(ctx context.Context) (err error) {
-			msg, err = read(ctx)
-			return err
-		})
-		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			return nil, nil
-		}
-		if err != nil {
-			return nil, s.explain("read the term of", err)
-		}
-		return msg, nil
-	}
-	began, err := get(func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
-		return of.handle.GetLastMsgForSubject(ctx, s.termSubject)
-	})
+	began, err := s.lastOf(ctx, s.termSubject)
 	if err != nil {
 		return "", 0, err
 	}
@@ -274,9 +252,7 @@ func (s *Sink) lastTerm(ctx context.Context, of stream) (term string, seq uint64
 		return term, seq, nil
 	}
 	// retention may have removed the record that began the term, but not the last message
-	last, err := get(func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
-		return of.handle.GetMsg(ctx, of.state.LastSeq)
-	})
+	last, err := s.messageAt(ctx, of.state.LastSeq)
 	if err == nil && last != nil {
 		if t := last.Header.Get(headerTerm); termNumber(t) > termNumber(term) {
 			term = t
@@ -285,7 +261,7 @@ func (s *Sink) lastTerm(ctx context.Context, of stream) (term string, seq uint64
 	return term, seq, err
 }
 
-// beginTerm shuts out every earlier writer. Of two that begin at the same time one
+// beginTerm fences every earlier writer. Of two that begin at the same time one
 // fails: the record is stored only if no other term has begun since it was read.
 func (s *Sink) beginTerm(ctx context.Context, of stream) error {
 	last, seq, err := s.lastTerm(ctx, of)
@@ -317,7 +293,7 @@ func (s *Sink) beginTermAfter(ctx context.Context, last string, seq uint64) erro
 		return s.explain(fmt.Sprintf("begin term %d on", number), err)
 	}
 	s.term, s.opened = number, ack.Sequence
-	s.progress = progress{head: ack.Sequence}
+	s.head, s.progress = ack.Sequence, progress{}
 	return nil
 }
 

@@ -13,30 +13,15 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
-const (
-	readAhead = 2000             // messages asked for at a time
-	readBytes = 8 << 20          // bytes asked for at a time, unless messages may be larger
-	readIdle  = 5 * time.Second  // the longest wait for a message that is known to exist
-	readerTTL = 30 * time.Second // after which the server drops an abandoned reader
-)
-
-var (
-	// errHole is returned by read when a message within the range is not there.
-	errHole = errors.New("messages were deleted from it")
-	// errDropped is of a message that the server has sent and the client has not got.
-	errDropped = errors.New("it was lost on the way")
-)
-
-// rereads is how often a message is asked for again that was dropped.
-const rereads = 3
+// errHole is returned by readBack when a message within the range is not there.
+var errHole = errors.New("messages were deleted from it")
 
 // message is what the sink reads back of one message.
 type message struct {
-	seq       uint64
-	delivered uint64 // how many the reader was sent, this one included
-	term      string
-	id        string // "" in the record that begins a term
-	state     string
+	seq   uint64
+	term  string
+	id    string // "" in the record that begins a term
+	state string
 }
 
 // Tail calls fn for every record after from up to the record that began this
@@ -45,17 +30,16 @@ func (s *Sink) Tail(ctx context.Context, from []byte, fn func(state []event.KV, 
 	if s.conn == nil {
 		return errors.New("tail: not open")
 	}
-	handle, err := s.lookUp(ctx)
+	now, err := s.lookUp(ctx)
 	if err != nil {
 		return err
 	}
-	now := describe(handle)
 	start, after, err := s.tailStart(now, from)
 	if err != nil {
 		return err
 	}
 	foreign := 0
-	err = s.read(ctx, start, s.opened, func(m message) error {
+	err = s.readBack(ctx, start, s.opened, func(m message) error {
 		switch {
 		case after != nil && m.seq == after.seq:
 			if m.term != after.term {
@@ -121,95 +105,21 @@ func (s *Sink) gone(format string, args ...any) error {
 
 func utc(nanoseconds int64) string { return time.Unix(0, nanoseconds).UTC().Format(time.RFC3339) }
 
-// read calls fn for the messages from first to last. It returns errHole when one
+// readBack calls fn for the messages from first to last. It returns errHole when one
 // is not there.
-func (s *Sink) read(ctx context.Context, first, last uint64, fn func(message) error) error {
-	for tries := 0; ; {
-		next, err := s.readOnce(ctx, first, last, fn)
-		if !errors.Is(err, errDropped) {
-			return err
-		}
-		if next > first {
-			tries = 0
-		}
-		if tries++; tries > rereads {
-			return err
-		}
-		first = next
-	}
-}
-
-// readOnce is read; after an error next is the first message that fn was not called for.
-func (s *Sink) readOnce(ctx context.Context, first, last uint64, fn func(message) error) (next uint64, err error) {
+func (s *Sink) readBack(ctx context.Context, first, last uint64, fn func(message) error) error {
 	if first > last {
-		return first, nil
+		return nil
 	}
-	var consumer jetstream.Consumer
-	err = s.conn.do(ctx, func(ctx context.Context) (err error) {
-		consumer, err = s.conn.js.CreateConsumer(ctx, s.name, jetstream.ConsumerConfig{
-			DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
-			OptStartSeq:       first,
-			AckPolicy:         jetstream.AckNonePolicy,
-			HeadersOnly:       true,
-			InactiveThreshold: readerTTL,
-			Replicas:          1,
-			MemoryStorage:     true,
-		})
-		return err
+	r := sequences(first, last)
+	r.config.HeadersOnly = true
+	next := first
+	return s.read(ctx, r, func(m jetstream.Msg, seq uint64) error {
+		if seq != next {
+			return fmt.Errorf("%w: %d follows %d", errHole, seq, next-1)
+		}
+		next++
+		h := m.Headers()
+		return fn(message{seq: seq, term: h.Get(headerTerm), id: h.Get(headerID), state: h.Get(headerState)})
 	})
-	if err != nil {
-		return first, s.explain("read", err)
-	}
-	limit := max(readBytes, 2*int(s.conn.nc.MaxPayload()))
-	messages, err := consumer.Messages(jetstream.PullMaxMessagesWithBytesLimit(readAhead, limit))
-	if err != nil {
-		return first, s.explain("read", err)
-	}
-	defer s.endReader(messages, consumer)
-	for next = first; next <= last; next++ {
-		m, err := s.next(ctx, messages)
-		if err != nil {
-			return next, err
-		}
-		if want := next - first + 1; m.delivered != want {
-			return next, fmt.Errorf("read message %d of stream %q on %s: %w", next, s.name, s.conn.address, errDropped)
-		}
-		if m.seq != next {
-			return next, fmt.Errorf("%w: %d follows %d", errHole, m.seq, next-1)
-		}
-		if err := fn(m); err != nil {
-			return next, err
-		}
-	}
-	return next, nil
-}
-
-// endReader removes the reader from the server; one that is left behind there ends
-// by itself.
-func (s *Sink) endReader(messages jetstream.MessagesContext, consumer jetstream.Consumer) {
-	messages.Stop()
-	_ = s.conn.do(context.Background(), func(ctx context.Context) error {
-		return s.conn.js.DeleteConsumer(ctx, s.name, consumer.CachedInfo().Name)
-	})
-}
-
-func (s *Sink) next(ctx context.Context, messages jetstream.MessagesContext) (message, error) {
-	ctx, cancel := context.WithTimeout(ctx, readIdle)
-	defer cancel()
-	raw, err := messages.Next(jetstream.NextContext(ctx))
-	if err != nil {
-		return message{}, s.explain("read", err)
-	}
-	meta, err := raw.Metadata()
-	if err != nil {
-		return message{}, s.explain("read", err)
-	}
-	h := raw.Headers()
-	return message{
-		seq:       meta.Sequence.Stream,
-		delivered: meta.Sequence.Consumer,
-		term:      h.Get(headerTerm),
-		id:        h.Get(headerID),
-		state:     h.Get(headerState),
-	}, nil
 }

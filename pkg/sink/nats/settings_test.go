@@ -57,7 +57,7 @@ func TestLimitPerSubjectIsSaid(t *testing.T) {
 	for subject, want := range map[string]bool{
 		defaultSubject: false, "k8s.{entry}.{cluster}.{name}": false, "k8s.{cluster}.{name}": true,
 	} {
-		l := link{config: Config{Delivery: atLeastOnce, Subject: subject}}
+		l := link{endpoint: &endpoint{config: Config{Delivery: atLeastOnce, Subject: subject}}}
 		breaks, weak := l.judge(jetstream.StreamConfig{MaxMsgsPerSubject: 1, Duplicates: duplicateWindow, Storage: jetstream.FileStorage})
 		said := slices.ContainsFunc(weak, func(f finding) bool { return strings.Contains(f.found, "{entry}") })
 		if said != want || len(breaks) > 0 {

@@ -59,6 +59,11 @@ func token(key string) (t string, long bool) {
 	return longToken + hex.EncodeToString(sum[:]), true
 }
 
+func identityToken() string {
+	t, _ := token(string(checkpoint.IdentityKey()))
+	return t
+}
+
 // keyOf reverses token.
 func keyOf(t string, h nats.Header) ([]byte, error) {
 	if strings.HasPrefix(t, longToken) {

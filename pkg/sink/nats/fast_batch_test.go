@@ -12,9 +12,9 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink/sinktest"
 )
 
-// withoutRuns makes the stream as a server has it that knows no runs, and is the
+// withoutFastBatches makes the stream as a server has it that knows no fast batches, and is the
 // configuration that leaves it so.
-func (b *bus) withoutRuns(t *testing.T) Config {
+func (b *bus) withoutFastBatches(t *testing.T) Config {
 	t.Helper()
 	c := Config{URL: b.url(), Stream: Stream{Create: new(false)}}
 	definition, err := c.StreamDefinition(testIdentity)
@@ -35,38 +35,38 @@ func (b *bus) withoutRuns(t *testing.T) Config {
 }
 
 // What a server older than 2.14 gets: chunks that are stored as a whole.
-func TestSuiteWithoutRuns(t *testing.T) {
+func TestSuiteWithoutFastBatches(t *testing.T) {
 	sinktest.Run(t, func(t *testing.T) *sinktest.Harness {
 		b := startBus(t, nil)
 		h := harness(t, b)
-		c := b.withoutRuns(t)
+		c := b.withoutFastBatches(t)
 		h.New = func(t *testing.T) sink.Sink { return newSink(t, c) }
 		return h
 	})
 }
 
-// A stream that the bridge makes or adopts takes runs; one that is its own already is
+// A stream that the bridge makes or adopts takes fast batches; one that is its own already is
 // left as it is: not every server of a cluster may be as new as the one that answers.
-func TestWhichStreamsTakeRuns(t *testing.T) {
+func TestWhichStreamsTakeFastBatches(t *testing.T) {
 	b := startBus(t, nil)
 	created := newSink(t, Config{URL: b.url()})
 	mustOpen(t, created, nil)
-	if !created.stream.runs {
-		t.Error("a created stream takes no runs")
+	if !created.stream.config.AllowBatchPublish {
+		t.Error("a created stream takes no fast batches")
 	}
 	old := startBus(t, nil)
-	old.withoutRuns(t)
+	old.withoutFastBatches(t)
 	s := newSink(t, Config{URL: old.url()})
 	mustOpen(t, s, nil)
-	if s.stream.runs {
-		t.Error("a stream that took no runs was changed")
+	if s.stream.config.AllowBatchPublish {
+		t.Error("a stream that took no fast batches was changed")
 	}
 }
 
-// What follows the message of a run that is refused, or never came, must not be stored:
+// What follows the message of a fast batch that is refused, or never came, must not be stored:
 // not even where another writer's message has taken its place, and the stream is as
 // long again as those behind it expect.
-func TestRunEndsAtItsFirstFault(t *testing.T) {
+func TestFastBatchEndsAtItsFirstFault(t *testing.T) {
 	for name, fault := range map[string]func(t *testing.T, b *bus, s *Sink, c *chunk){
 		"a foreign message": func(t *testing.T, b *bus, _ *Sink, _ *chunk) {
 			if _, err := b.client(t).Publish(t.Context(), subject, []byte(`"foreign"`)); err != nil {
@@ -98,14 +98,14 @@ func TestRunEndsAtItsFirstFault(t *testing.T) {
 			if err := s.send(&first); err != nil {
 				t.Fatal(err)
 			}
-			wait(t, "half of the run", func() bool { return len(b.read(t)) == 4 })
+			wait(t, "half of the batch", func() bool { return len(b.read(t)) == 4 })
 			fault(t, b, s, c)
 			rest.msgs = c.msgs[4:]
 			if err := s.send(&rest); err != nil {
 				t.Fatal(err)
 			}
 			if err := s.await(t.Context(), c); err == nil {
-				t.Error("the run was acknowledged")
+				t.Error("the batch was acknowledged")
 			}
 			if got := values(b.read(t)); strings.TrimSuffix(got, " foreign") != "1/0 1/1 1/2 1/3" {
 				t.Errorf("the bus holds %q", got)

@@ -15,32 +15,30 @@ import (
 var resetDue = event.KV{Key: checkpoint.ResetKey(), Value: checkpoint.ResetRequested()}
 
 // unknownCluster is what a command line knows of a pipeline.
-func unknownCluster(url string) Options {
-	o := options(url)
-	o.Identity.ClusterUID = ""
-	return o
+func unknownCluster(url string) StoreOptions {
+	id := testIdentity
+	id.ClusterUID = ""
+	return storeOptions(id, Config{URL: url})
 }
 
 // Looking must not disturb the bridge that writes, and must see what is only packed.
 func TestLook(t *testing.T) {
-	b := startBus(t)
-	if _, _, err := Look(t.Context(), unknownCluster(b.url())); !errors.Is(err, fs.ErrNotExist) {
+	b := startBus(t, nil)
+	if _, _, err := ReadStore(t.Context(), unknownCluster(b.url())); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no bucket: %v", err)
 	}
-	o := options(b.url())
-	o.chunk = 10
-	s := mustOpen(t, o)
+	s := mustOpenStore(t, options(b.url()), smallChunks)
 	commit(t, s, kv("e/a", "1"), kv("p/pods", "at 1 7"))
 	see := func(want ...event.KV) {
 		t.Helper()
-		seen, id, err := Look(t.Context(), unknownCluster(b.url()))
+		seen, id, err := ReadStore(t.Context(), unknownCluster(b.url()))
 		if err != nil {
 			t.Fatal(err)
 		}
 		if id != testIdentity || seen.Name() != BucketName(testIdentity) {
 			t.Errorf("%s is of %+v", seen.Name(), id)
 		}
-		expect(t, seen, want...)
+		wantKeys(t, seen, want...)
 		if err := seen.Close(); err != nil {
 			t.Error(err)
 		}
@@ -56,7 +54,7 @@ func TestLook(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.bucket.publish(t.Context(), append(redo, s.bucket.head(len(redo)))); err != nil {
+	if err := s.bucket.publish(t.Context(), append(redo, s.bucket.headMessage(len(redo))), false); err != nil {
 		t.Fatal(err)
 	}
 	see(kv("e/a", "2"), kv("e/29", "new"), event.KV{Key: []byte("p/pods")})
@@ -65,38 +63,38 @@ func TestLook(t *testing.T) {
 // Whose a bucket is stands in it: that of another pipeline whose name looks alike, or of
 // another cluster, must be neither shown nor reset.
 func TestOthersBucketsAreLeftAlone(t *testing.T) {
-	b := startBus(t)
+	b := startBus(t, nil)
 	for _, other := range []func(*event.Identity){
 		func(id *event.Identity) { id.Cluster, id.ClusterUID = "prod", "uid-of-prod" },
-		func(id *event.Identity) { id.Bridge, id.ClusterUID = "bridge.0b5e-uid", "x" },
+		func(id *event.Identity) { id.Bridge, id.ClusterUID = "bridge.uid-1", "x" },
 		func(id *event.Identity) { id.Sink, id.ClusterUID = "x.live", "y" },
 	} {
-		o := options(b.url())
-		other(&o.Identity)
-		commit(t, mustOpen(t, o), kv("e/a", "theirs"))
+		id := testIdentity
+		other(&id)
+		commit(t, mustOpenStore(t, storeOptions(id, Config{URL: b.url()})), kv("e/a", "theirs"))
 	}
 	for name, err := range map[string]error{
-		"look":  func() error { _, _, err := Look(t.Context(), unknownCluster(b.url())); return err }(),
-		"reset": func() error { return Reset(t.Context(), unknownCluster(b.url()), true) }(),
+		"look":  func() error { _, _, err := ReadStore(t.Context(), unknownCluster(b.url())); return err }(),
+		"reset": func() error { return ResetStore(t.Context(), unknownCluster(b.url()), true) }(),
 	} {
 		if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "cluster prod (uid-of-prod)") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	commit(t, mustOpen(t, options(b.url())), kv("e/a", "mine"))
-	seen, _, err := Look(t.Context(), unknownCluster(b.url()))
+	commit(t, mustOpenStore(t, options(b.url())), kv("e/a", "mine"))
+	seen, _, err := ReadStore(t.Context(), unknownCluster(b.url()))
 	if err != nil {
 		t.Fatal(err)
 	}
-	expect(t, seen, kv("e/a", "mine"))
+	wantKeys(t, seen, kv("e/a", "mine"))
 	if err := seen.Close(); err != nil {
 		t.Error(err)
 	}
 
-	twice := options(b.url())
-	twice.Identity.ClusterUID = "rebuilt"
-	mustOpen(t, twice)
-	if err := Reset(t.Context(), unknownCluster(b.url()), false); err == nil || !strings.Contains(err.Error(), BucketName(testIdentity)) || !strings.Contains(err.Error(), BucketName(twice.Identity)) {
+	twice := testIdentity
+	twice.ClusterUID = "rebuilt"
+	mustOpenStore(t, storeOptions(twice, Config{URL: b.url()}))
+	if err := ResetStore(t.Context(), unknownCluster(b.url()), false); err == nil || !strings.Contains(err.Error(), BucketName(testIdentity)) || !strings.Contains(err.Error(), BucketName(twice)) {
 		t.Errorf("two that fit: %v", err)
 	}
 }
@@ -117,27 +115,21 @@ func TestReset(t *testing.T) {
 		{name: "of an older version", damage: `{"version":1}`, empty: true, want: checkpoint.ErrOlder},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			b := startBus(t)
-			running := mustOpen(t, options(b.url()))
+			b := startBus(t, nil)
+			running := mustOpenStore(t, options(b.url()))
 			commit(t, running, kv("e/a", "1"))
 			if c.damage != "" {
-				bucket, err := b.js(t).KeyValue(t.Context(), BucketName(testIdentity))
-				if err != nil {
-					t.Fatal(err)
-				}
-				if _, err := bucket.PutString(t.Context(), headToken, c.damage); err != nil {
-					t.Fatal(err)
-				}
+				b.putKey(t, headToken, c.damage)
 			}
 			if c.want != nil {
-				if err := Reset(t.Context(), unknownCluster(b.url()), false); !errors.Is(err, c.want) || !strings.Contains(err.Error(), "`bridge checkpoint reset --sink live`") {
+				if err := ResetStore(t.Context(), unknownCluster(b.url()), false); !errors.Is(err, c.want) || !strings.Contains(err.Error(), "`bridge checkpoint reset --sink live`") {
 					t.Errorf("Reset of what cannot be read: %v, want %v with the command", err, c.want)
 				}
 			}
-			if err := Reset(t.Context(), unknownCluster(b.url()), c.empty); err != nil {
+			if err := ResetStore(t.Context(), unknownCluster(b.url()), c.empty); err != nil {
 				t.Fatal(err)
 			}
-			within(t, "the running bridge to be shut out", func() bool {
+			wait(t, "the running bridge to be shut out", func() bool {
 				err := running.Commit(context.Background(), []event.KV{kv("e/a", "2")})
 				if err == nil {
 					t.Fatal("the running bridge could still write")
@@ -149,8 +141,8 @@ func TestReset(t *testing.T) {
 				want.Value = nil
 			}
 			for range 2 { // also when it dies at once
-				next := mustOpen(t, options(b.url()))
-				expect(t, next, want, resetDue)
+				next := mustOpenStore(t, options(b.url()))
+				wantKeys(t, next, want, resetDue)
 				crash(next)
 			}
 		})

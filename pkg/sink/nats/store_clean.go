@@ -2,12 +2,13 @@ package nats
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
 // A deleted key leaves a tombstone, a message without a value. The server cannot be told to forget it: a server that was
@@ -60,16 +61,16 @@ func (b *bucket) clean(ctx context.Context) error {
 func (c *cleaning) buried(n int) { c.dead, c.behind = c.dead+n, c.behind+n }
 
 func (b *bucket) beginCleaning(ctx context.Context) error {
-	info, _, err := b.find(ctx)
+	found, err := b.find(ctx)
 	if err != nil {
 		return err
 	}
 	c := &b.cleaning
-	if b.unsure = info.State.LastSeq != b.last; b.unsure { // somebody writes, or it was deleted
+	if b.unsure = found.state.LastSeq != b.head; b.unsure { // somebody writes, or it was deleted
 		return nil
 	}
-	if c.least = int(info.State.Msgs) / 2; c.dead >= c.least { // else it is worth it later
-		c.to, c.at, c.behind = b.last, info.State.FirstSeq, 0
+	if c.least = int(found.state.Msgs) / 2; c.dead >= c.least { // else it is worth it later
+		c.to, c.at, c.behind = b.head, found.state.FirstSeq, 0
 		b.pass++
 	}
 	return nil
@@ -79,36 +80,33 @@ func (b *bucket) beginCleaning(ctx context.Context) error {
 // head: whoever reads the bucket meanwhile, or after a crash, finds the same content.
 func (b *bucket) writeAgain(ctx context.Context) error {
 	c := &b.cleaning
-	messages, end, err := b.reader(ctx, c.at, cleanRead)
+	var again []*nats.Msg
+	at, seen, size := c.at, 0, 0
+	which := sequences(c.at, c.to)
+	which.ahead = cleanRead
+	err := b.read(ctx, which, func(m jetstream.Msg, seq uint64) error {
+		if at = seq + 1; seq > c.to {
+			return sink.ErrEnough // it came since
+		}
+		t := strings.TrimPrefix(m.Subject(), b.prefix)
+		_, redo := redoIndex(t)
+		if seen++; !redo && t != headToken && m.Headers().Get(headerOperation) == "" && passOf(m.Headers()) >= b.valid {
+			copied := &nats.Msg{Subject: m.Subject(), Data: m.Data(), Header: nats.Header{}}
+			if key := m.Headers().Get(headerKey); key != "" {
+				copied.Header[headerKey] = []string{key}
+			}
+			again, size = append(again, copied), size+copied.Size()
+		}
+		if seen == cleanRead || len(again) >= b.most-1 || size >= chunkBytes {
+			return sink.ErrEnough
+		}
+		return nil
+	})
 	if err != nil {
 		return err
 	}
-	defer end()
-	var again []*nats.Msg
-	at := c.at
-	for n, size := uint64(1), 0; n <= cleanRead && len(again) < b.most-1 && size < chunkBytes && at <= c.to; n++ {
-		m, meta, err := b.next(ctx, messages)
-		if err != nil {
-			return err
-		}
-		if meta.Sequence.Consumer != n {
-			return errors.New("a message was lost on the way")
-		}
-		if at = meta.Sequence.Stream + 1; at > c.to+1 {
-			break // it came since
-		}
-		t := strings.TrimPrefix(m.Subject(), b.prefix)
-		if _, redo := redoIndex(t); redo || t == headToken || m.Headers().Get(headerOperation) != "" || passOf(m.Headers()) < b.valid {
-			continue
-		}
-		copied := &nats.Msg{Subject: m.Subject(), Data: m.Data(), Header: nats.Header{}}
-		if key := m.Headers().Get(headerKey); key != "" {
-			copied.Header[headerKey] = []string{key}
-		}
-		again, size = append(again, copied), size+copied.Size()
-	}
 	if len(again) > 0 {
-		if err := b.publish(ctx, append(again, b.head(0))); err != nil {
+		if err := b.publish(ctx, append(again, b.headMessage(0)), false); err != nil {
 			return err
 		}
 	}
@@ -120,18 +118,16 @@ func (b *bucket) writeAgain(ctx context.Context) error {
 
 // cutOff ends a pass. The head stays, whatever came of it.
 func (b *bucket) cutOff(ctx context.Context) error {
-	info, handle, err := b.find(ctx)
+	found, err := b.find(ctx)
 	if err != nil {
 		return err
 	}
-	if b.unsure = info.State.LastSeq != b.last; b.unsure {
+	if b.unsure = found.state.LastSeq != b.head; b.unsure {
 		return nil
 	}
-	ctx, cancel := b.bound(ctx)
-	defer cancel()
 	c := &b.cleaning
-	if err := handle.Purge(ctx, jetstream.WithPurgeSequence(min(c.to+1, b.last))); err != nil {
-		return b.explain(err)
+	if err := b.purge(ctx, found, jetstream.WithPurgeSequence(min(c.to+1, b.head))); err != nil {
+		return err
 	}
 	*c = cleaning{dead: c.behind}
 	return nil

@@ -1,34 +1,15 @@
-// Package nats is the checkpoint store in a JetStream key-value bucket. It is meant to
-// stand beside a sink that is a log, and to trail it.
-//
-// A commit with the sink's mark ([checkpoint.MarkKey]) returns when the working copy
-// has it; the bucket follows within [Options].Delay, many commits in one write. What a
-// crash takes, the sink's Tail brings back. Every other commit is in the bucket when it
-// returns, and with it all before it.
-//
-// What is written at once is one atomic publish (NATS 2.12, ADR-50), accepted only if
-// the bucket's stream still ends where this writer knows it to: all of it is there or
-// nothing, and a predecessor that is still alive is shut out. Its last message is the
-// head, which names the writer. What is more than the server takes at once is written
-// twice: packed first, which makes it durable, then key by key; who finds the packed
-// form completes it.
-//
-// The bucket is one that NATS tools can read. A key is escaped to [A-Za-z0-9_=-].
 package nats
 
 import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"os"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nuid"
 	"go.uber.org/zap"
 
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
@@ -46,28 +27,32 @@ const (
 	closeTimeout = 5 * time.Second
 )
 
-// Options of a store. Connect and Identity are required.
-type Options struct {
-	// Connect makes a connection of the store's own. It is called by Load, and again
-	// should the connection be closed.
-	Connect  func() (*nats.Conn, error)
-	Identity event.Identity
-	Bucket   string        // "": [BucketName] of Identity
-	Replicas int           // of a bucket that is created; 0 is 1
-	Scratch  string        // directory under which the working copy lies; "" is memory
-	Delay    time.Duration // how long a commit that the sink can bring back may wait; 0 is 1 s
-	Log      *zap.Logger   // nil: silent
-
-	chunk     int           // messages at once; 0 is what servers take
-	cleanFrom int           // tombstones; 0 is the constant
-	settle    time.Duration // 0 is the constant
+// StoreOptions are what a store is made of. Sink is required.
+type StoreOptions struct {
+	Sink    *Sink         // the store stands beside it, and connects as it does, also to its embedded server
+	Scratch string        // directory under which the working copy lies; "" is memory
+	Delay   time.Duration // how long a commit that the sink can bring back may wait; 0 is 1 s
 }
 
-// Store is a [checkpoint.Store] and a [checkpoint.Loader]. It must be loaded before it
-// is used, and closed.
+// Store is a [checkpoint.Store] and a [checkpoint.Loader] in a JetStream key-value bucket, to
+// stand beside a [Sink] and to trail it. It must be loaded before it is used, and closed.
+//
+// A commit with the sink's mark ([checkpoint.MarkKey]) returns when the working copy
+// has it; the bucket follows within [StoreOptions].Delay, many commits in one write. What a
+// crash takes, [Sink.Tail] brings back. Every other commit is in the bucket when it
+// returns, and with it all before it.
+//
+// What is written at once is one atomic publish (NATS 2.12, ADR-50), accepted only if
+// the bucket's stream still ends where this writer knows it to: all of it is there or
+// nothing, and a predecessor that is still alive is fenced. Its last message is the
+// head, which names the writer. What is more than the server takes at once is written
+// twice: packed first, which makes it durable, then key by key; a start that finds the packed
+// form completes it.
+//
+// The bucket is one that NATS tools can read. A key is escaped to [A-Za-z0-9_=-].
 type Store struct {
-	o    Options
-	name string // of the bucket
+	o   StoreOptions
+	log *zap.Logger
 
 	mu      sync.Mutex
 	local   *file.Store // the working copy; nil before Load
@@ -77,6 +62,7 @@ type Store struct {
 
 	writing sync.Mutex // held for what reads or writes the bucket
 	bucket  bucket
+	alone   bool // the sink's endpoint is the store's
 
 	kick chan struct{}
 	stop context.CancelFunc
@@ -88,26 +74,13 @@ var (
 	_ checkpoint.Loader = (*Store)(nil)
 )
 
-// New returns a store that has not connected yet. Until Load it holds nothing.
-func New(o Options) *Store {
-	if o.Delay == 0 {
-		o.Delay = defaultDelay
-	}
-	if o.Log == nil {
-		o.Log = zap.NewNop()
-	}
-	name := cmp.Or(o.Bucket, BucketName(o.Identity))
-	stream, prefix := place(name)
+// NewStore returns a store that has not connected yet. Until Load it holds nothing.
+func NewStore(o StoreOptions) *Store {
+	o.Delay = cmp.Or(o.Delay, defaultDelay)
 	return &Store{
-		o: o, name: name,
-		pending: map[string][]byte{},
-		bucket: bucket{
-			connect: o.Connect, stream: stream, prefix: prefix,
-			id: o.Identity, replicas: max(o.Replicas, 1),
-			writer: nuid.Next(), most: cmp.Or(o.chunk, chunkMessages),
-			cleanFrom: cmp.Or(o.cleanFrom, cleanFrom), settle: cmp.Or(o.settle, settle),
-		},
-		kick: make(chan struct{}, 1),
+		o: o, log: o.Sink.log, pending: map[string][]byte{},
+		bucket: newBucket(o.Sink.endpoint),
+		kick:   make(chan struct{}, 1),
 	}
 }
 
@@ -119,7 +92,7 @@ func (s *Store) Load(ctx context.Context) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	if err := s.load(ctx); err != nil {
-		return s.wrap("read", err)
+		return s.bucket.wrap("read", err)
 	}
 	ctx, s.stop = context.WithCancel(context.Background())
 	s.done.Go(func() { s.trail(ctx) })
@@ -138,7 +111,7 @@ func (s *Store) load(ctx context.Context) error {
 	clear(s.pending)
 	s.mu.Unlock()
 	if content.torn {
-		s.o.Log.Warn("checkpoint was emptied, ends within a write, or somebody else wrote to it: a reset is declared", zap.String("bucket", s.name))
+		s.log.Warn("checkpoint was emptied, ends within a write, or somebody else wrote to it: a reset is declared", zap.String("bucket", s.Name()))
 	}
 	return s.take(ctx, content.redo)
 }
@@ -149,7 +122,7 @@ func (s *Store) fresh() error {
 		return err
 	}
 	if s.o.Scratch == "" {
-		local, err := file.OpenMem(s.o.Identity)
+		local, err := file.OpenMem(s.bucket.id)
 		s.setCopy(local, "")
 		return err
 	}
@@ -157,7 +130,7 @@ func (s *Store) fresh() error {
 	if err != nil {
 		return err
 	}
-	local, err := file.Open(dir, s.o.Identity, file.Options{})
+	local, err := file.Open(dir, s.bucket.id, file.Options{})
 	s.setCopy(local, dir)
 	return err
 }
@@ -209,10 +182,10 @@ func (s *Store) Scan(prefix []byte, fn func(key, value []byte) error) error {
 // unless they come with a mark and the bucket is not behind.
 func (s *Store) Commit(ctx context.Context, changes []event.KV) error {
 	if err := ctx.Err(); err != nil {
-		return s.wrap("write", err)
+		return s.bucket.wrap("write", err)
 	}
 	if s.copy() == nil {
-		return s.wrap("write", errors.New("not loaded"))
+		return s.bucket.wrap("write", errors.New("not loaded"))
 	}
 	if err := s.take(ctx, changes); err != nil {
 		return err
@@ -282,27 +255,27 @@ func (s *Store) flush(ctx context.Context) error {
 		maps.Copy(changes, s.pending) // what came meanwhile is newer
 		s.pending = changes
 	}
-	return s.wrap("write", err)
+	return s.bucket.wrap("write", err)
 }
 
 func (s *Store) write(ctx context.Context, changes map[string][]byte) error {
 	if len(changes) == 0 {
 		return nil
 	}
-	anew, err := s.bucket.ready(ctx)
+	lost, err := s.bucket.ready(ctx)
 	if err != nil {
 		return err
 	}
-	if !anew {
+	if !lost {
 		if err := s.bucket.write(ctx, changes); err != nil {
 			return err
 		}
 		if err := s.bucket.clean(ctx); err != nil {
-			s.o.Log.Info("checkpoint on the bus is not cleaned of what was deleted; the next write tries again", zap.String("bucket", s.name), zap.Error(err))
+			s.log.Info("checkpoint on the bus is not cleaned of what was deleted; the next write tries again", zap.String("bucket", s.Name()), zap.Error(err))
 		}
 		return nil
 	}
-	s.o.Log.Warn("checkpoint was deleted from the bus, or lost its end there: it is written again", zap.String("bucket", s.name))
+	s.log.Warn("checkpoint was deleted from the bus, or lost its end there: it is written again", zap.String("bucket", s.Name()))
 	all := map[string][]byte{}
 	err = s.copy().Scan(nil, func(key, value []byte) error {
 		all[string(key)] = slices.Clone(value)
@@ -321,13 +294,16 @@ func (s *Store) Close() error {
 	if s.copy() != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 		if err := s.flush(ctx); err != nil {
-			s.o.Log.Info("checkpoint on the bus trails; the next start catches up", zap.Error(err))
+			s.log.Info("checkpoint on the bus trails; the next start catches up", zap.Error(err))
 		}
 		cancel()
 	}
 	s.writing.Lock()
 	defer s.writing.Unlock()
-	s.bucket.close()
+	s.bucket.hangUp()
+	if s.alone {
+		s.o.Sink.stop()
+	}
 	return s.dropCopy()
 }
 
@@ -338,22 +314,4 @@ func (s *Store) halt() {
 		s.done.Wait()
 		s.stop = nil
 	}
-}
-
-func (s *Store) wrap(verb string, err error) error {
-	if err == nil {
-		return nil
-	}
-	hint := ""
-	switch {
-	case errors.Is(err, checkpoint.ErrForeign):
-		hint = ": give this bridge or sink another name, or delete the bucket"
-	case errors.Is(err, checkpoint.ErrUnusable):
-		hint = ": correct it with `nats stream edit`, or give this bridge or sink another name"
-	case errors.Is(err, checkpoint.ErrCorrupt), errors.Is(err, checkpoint.ErrOlder):
-		hint = ": give it up with `bridge checkpoint reset --sink " + s.o.Identity.Sink + "`"
-	case errors.Is(err, checkpoint.ErrNewer):
-		hint = ": run the newer version, or give it up with `bridge checkpoint reset --sink " + s.o.Identity.Sink + "`"
-	}
-	return fmt.Errorf("%s checkpoint of sink %q in bucket %q: %w%s", verb, s.o.Identity.Sink, s.name, err, hint)
 }

@@ -30,7 +30,7 @@ func killed(t *testing.T, b *bus) *bus {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return startBusWith(t, func(o *server.Options) { o.StoreDir = dir })
+	return startBus(t, func(o *server.Options) { o.StoreDir = dir })
 }
 
 // holds compares all entries of a store with those that are wanted.
@@ -45,7 +45,7 @@ func holds(t *testing.T, s *Store, want map[string]string) {
 
 func (b *bus) messages(t *testing.T) int {
 	t.Helper()
-	stream, err := b.js(t).Stream(t.Context(), "KV_"+BucketName(testIdentity))
+	stream, err := b.client(t).Stream(t.Context(), "KV_"+BucketName(testIdentity))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,8 +55,8 @@ func (b *bus) messages(t *testing.T) int {
 // What is deleted stays deleted when the server is killed, also when the deletion is long ago: else the bridge takes for told
 // and existing what is long gone, and tells its deletion once more. (A tombstone that expires brings it back: nats-server #8505.)
 func TestDeletedStaysDeleted(t *testing.T) {
-	b := startBus(t)
-	s := mustOpen(t, cleaning20(b))
+	b := startBus(t, nil)
+	s := mustOpenStore(t, options(b.url()), oftenClean)
 	want := map[string]string{"e/stays": "1"}
 	commit(t, s, kv("e/stays", "1"))
 	for i := range 100 {
@@ -64,20 +64,20 @@ func TestDeletedStaysDeleted(t *testing.T) {
 		commit(t, s, kv(key, "1"))
 		commit(t, s, event.KV{Key: []byte(key)})
 	}
-	within(t, "the tombstones' end", func() bool {
+	wait(t, "the tombstones' end", func() bool {
 		commit(t, s, kv("p/pods", fmt.Sprint("at ", time.Now().UnixNano())))
 		return b.messages(t) < 50
 	})
 	holds(t, s, want)
 	crash(s)
-	holds(t, mustOpen(t, options(killed(t, b).url())), want)
+	holds(t, mustOpenStore(t, options(killed(t, b).url())), want)
 }
 
 // The content is the same at every step of the cleaning, for who reads it after a crash of the bridge, of the server, or of both, and
 // for who takes it over; and the bucket stays small.
 func TestCleaning(t *testing.T) {
-	b := startBus(t)
-	s := mustOpen(t, cleaning20(b))
+	b := startBus(t, nil)
+	s := mustOpenStore(t, options(b.url()), oftenClean)
 	r := rand.New(rand.NewPCG(1, 1))
 	want := map[string]string{}
 	steps := map[string]int{}
@@ -108,18 +108,18 @@ func TestCleaning(t *testing.T) {
 		switch r.IntN(40) {
 		case 0:
 			crash(s)
-			s = mustOpen(t, cleaning20(b))
+			s = mustOpenStore(t, options(b.url()), oftenClean)
 			holds(t, s, want)
 		case 1: // the one before lives, and does not know yet
 			before := s
-			s = mustOpen(t, cleaning20(b))
+			s = mustOpenStore(t, options(b.url()), oftenClean)
 			if err := before.Commit(t.Context(), []event.KV{kv("e/late", "1")}); err == nil {
 				t.Fatal("two writers")
 			}
 			holds(t, s, want)
 		case 2:
 			other := killed(t, b)
-			holds(t, mustOpen(t, options(other.url())), want)
+			holds(t, mustOpenStore(t, options(other.url())), want)
 		}
 		if n := b.messages(t); n > 3*len(want)+150 {
 			t.Fatalf("%d messages for %d keys", n, len(want))
@@ -129,12 +129,8 @@ func TestCleaning(t *testing.T) {
 		t.Errorf("commits met the cleaning at these steps: %v", steps)
 	}
 	crash(s)
-	holds(t, mustOpen(t, options(killed(t, b).url())), want)
+	holds(t, mustOpenStore(t, options(killed(t, b).url())), want)
 }
 
-// cleaning20 cleans often, a few at a time.
-func cleaning20(b *bus) Options {
-	o := options(b.url())
-	o.chunk, o.cleanFrom, o.settle = 15, 20, 20*time.Millisecond
-	return o
-}
+// oftenClean has a bucket be cleaned often, a few messages at a time.
+func oftenClean(b *bucket) { b.most, b.cleanFrom, b.settle = 15, 20, 20*time.Millisecond }

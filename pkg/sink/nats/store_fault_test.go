@@ -3,15 +3,11 @@ package nats
 import (
 	"errors"
 	"fmt"
-	"net"
-	"net/url"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/event"
@@ -25,27 +21,17 @@ func TestClusterBucket(t *testing.T) {
 	}
 	t.Parallel()
 	nodes := startCluster(t)
-	var urls []string
-	for _, b := range nodes {
-		urls = append(urls, b.url())
-	}
-	o := options(strings.Join(urls, ","))
-	o.Replicas = 3
+	o := storeOptions(testIdentity, Config{URL: urls(nodes), Stream: Stream{Replicas: 3}})
 	var s *Store
-	within(t, "the bucket", func() bool {
+	wait(t, "the bucket", func() bool {
 		opened, err := openStore(o)
 		s = opened
 		return err == nil
 	})
 	t.Cleanup(func() { _ = s.Close() }) // what it could not write is logged
-	leader := func() *bus {
-		for _, b := range nodes {
-			if b.srv.JetStreamIsStreamLeader(server.DEFAULT_GLOBAL_ACCOUNT, "KV_"+BucketName(testIdentity)) {
-				return b
-			}
-		}
-		return nil
-	}
+	stream, _ := bucketStream(BucketName(testIdentity))
+	leader := func() *bus { return leaderOf(nodes, stream) }
+	js := client(t, urls(nodes))
 	var all []event.KV
 	n := 0
 	write := func() {
@@ -57,17 +43,15 @@ func TestClusterBucket(t *testing.T) {
 			}
 			n++
 			all = append(all, kv("p/pods", fmt.Sprint(n)))
-			within(t, "a commit", func() bool { return s.Commit(t.Context(), all) == nil })
+			wait(t, "a commit", func() bool { return s.Commit(t.Context(), all) == nil })
 		}
 	}
 	write()
 	for range 2 {
-		if _, err := s.bucket.nc.Request("$JS.API.STREAM.LEADER.STEPDOWN.KV_"+BucketName(testIdentity), nil, 5*time.Second); err != nil {
-			t.Fatal(err)
-		}
+		stepDown(t, js, stream)
 		write() // while there may be no leader
 	}
-	within(t, "a leader", func() bool { return leader() != nil })
+	wait(t, "a leader", func() bool { return leader() != nil })
 	dead := leader()
 	dead.stop()
 	write()
@@ -75,54 +59,14 @@ func TestClusterBucket(t *testing.T) {
 	write()
 	want := append(all, event.KV{Key: checkpoint.ResetKey()})
 	crash(s)
-	within(t, "the successor to load", func() bool {
+	wait(t, "the successor to load", func() bool {
 		next, err := openStore(o)
 		if err != nil {
 			return false
 		}
-		expect(t, next, want...)
+		wantKeys(t, next, want...)
 		return next.Close() == nil
 	})
-}
-
-// startCluster starts three servers that know each other.
-func startCluster(t *testing.T) []*bus {
-	t.Helper()
-	var routes []*url.URL // each must know the others' before it starts
-	for range 3 {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		routes = append(routes, &url.URL{Scheme: "nats", Host: l.Addr().String()})
-		l.Close()
-	}
-	var nodes []*bus
-	for i, route := range routes {
-		nodes = append(nodes, startBusWith(t, func(o *server.Options) {
-			o.ServerName = fmt.Sprintf("n%d", i)
-			o.Cluster = server.ClusterOpts{Name: "c", Host: "127.0.0.1", Port: int(portOf(t, route))}
-			o.Routes = routes
-		}))
-	}
-	within(t, "a meta leader", func() bool {
-		for _, b := range nodes {
-			if b.srv.JetStreamIsLeader() && b.srv.JetStreamIsCurrent() && len(b.srv.JetStreamClusterPeers()) == 3 {
-				return true
-			}
-		}
-		return false
-	})
-	return nodes
-}
-
-func portOf(t *testing.T, u *url.URL) uint16 {
-	t.Helper()
-	addr, err := net.ResolveTCPAddr("tcp", u.Host)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return uint16(addr.Port)
 }
 
 // A bridge whose user may not write to its bucket says which subject it is, in one
@@ -133,7 +77,7 @@ func TestDeniedBucket(t *testing.T) {
 		return []*server.User{{Username: "bridge", Password: "b", Permissions: &server.Permissions{Publish: &server.SubjectPermission{Deny: deny}}}}
 	}
 	denied := "$KV." + BucketName(testIdentity) + ".p=2Fpods"
-	b := startBusWith(t, func(o *server.Options) { o.Users = users("$KV.>") })
+	b := startBus(t, func(o *server.Options) { o.Users = users("$KV.>") })
 	o := options("nats://bridge:b@" + strings.TrimPrefix(b.url(), "nats://"))
 	allow := func(users []*server.User) {
 		t.Helper()
@@ -152,34 +96,27 @@ func TestDeniedBucket(t *testing.T) {
 			t.Errorf("%v cannot be tried again", err)
 		}
 	}
-	s := New(o)
+	s := NewStore(o)
 	t.Cleanup(func() { _ = s.Close() }) // what it could not write is logged
 	says(s.Load(t.Context()), "$KV."+BucketName(testIdentity))
 	allow(users(denied))
-	within(t, "the checkpoint to load", func() bool { return s.Load(t.Context()) == nil })
+	wait(t, "the checkpoint to load", func() bool { return s.Load(t.Context()) == nil })
 	commit(t, s, kv("e/a", "1"))
 	says(s.Commit(t.Context(), []event.KV{kv("p/pods", "at 1 7"), kv("e/a", "2")}), denied)
 	allow(users("nothing"))
-	within(t, "a commit", func() bool { return s.Commit(t.Context(), []event.KV{kv("e/b", "3")}) == nil })
+	wait(t, "a commit", func() bool { return s.Commit(t.Context(), []event.KV{kv("e/b", "3")}) == nil })
 	crash(s)
-	expect(t, mustOpen(t, o), kv("p/pods", "at 1 7"), kv("e/a", "2"), kv("e/b", "3"), event.KV{Key: checkpoint.ResetKey()})
+	wantKeys(t, mustOpenStore(t, o), kv("p/pods", "at 1 7"), kv("e/a", "2"), kv("e/b", "3"), event.KV{Key: checkpoint.ResetKey()})
 }
 
 // The server's disk is full: the checkpoint says so, and has everything once there is
 // room, without a reset.
-func TestNoRoom(t *testing.T) {
+func TestStoreNoRoom(t *testing.T) {
 	t.Parallel()
-	b := startBusWith(t, func(o *server.Options) { o.JetStreamMaxStore = 1 << 20 })
-	js := b.js(t)
-	s := mustOpen(t, options(b.url()))
-	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "HOG", Subjects: []string{"hog"}}); err != nil {
-		t.Fatal(err)
-	}
-	for range 3 {
-		if _, err := js.Publish(t.Context(), "hog", make([]byte, 256<<10)); err != nil {
-			t.Fatal(err)
-		}
-	}
+	b := startBus(t, func(o *server.Options) { o.JetStreamMaxStore = 1 << 20 })
+	js := b.client(t)
+	s := mustOpenStore(t, options(b.url()))
+	hog(t, js, 3)
 	var all []event.KV
 	for i := range 40 {
 		all = append(all, kv(fmt.Sprintf("e/%02d", i), strings.Repeat("x", 10<<10)))
@@ -194,10 +131,8 @@ func TestNoRoom(t *testing.T) {
 	if err := s.Commit(t.Context(), all); err == nil || !strings.Contains(err.Error(), "insufficient resources") {
 		t.Errorf("a full disk: %v", err)
 	}
-	if err := js.DeleteStream(t.Context(), "HOG"); err != nil {
-		t.Fatal(err)
-	}
-	within(t, "a commit", func() bool { return s.Commit(t.Context(), []event.KV{kv("e/last", "1")}) == nil })
+	freeHog(t, js)
+	wait(t, "a commit", func() bool { return s.Commit(t.Context(), []event.KV{kv("e/last", "1")}) == nil })
 	crash(s)
-	expect(t, mustOpen(t, options(b.url())), append(all, kv("e/last", "1"), event.KV{Key: checkpoint.ResetKey()})...)
+	wantKeys(t, mustOpenStore(t, options(b.url())), append(all, kv("e/last", "1"), event.KV{Key: checkpoint.ResetKey()})...)
 }

@@ -1,0 +1,269 @@
+package nats
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+const (
+	// chunkMessages bounds an atomic publish, of which the server takes 1000 messages,
+	// and chunkBytes every chunk: what the server has not yet stored counts against
+	// 128 MB, of all clients together.
+	chunkMessages = 1000
+	chunkBytes    = 8 << 20
+
+	// ackTimeout is how long the server may take to store a chunk, or between two
+	// signs that it does. A leader that steps down answers nothing, so it bounds that
+	// stall; to ask again too early is safe, and only costs the bytes.
+	ackTimeout = 3 * time.Second
+	// lateAck is how much longer an acknowledgement is waited for when the wait is
+	// cut short: it saves reading the stream.
+	lateAck = 300 * time.Millisecond
+
+	// codeChunkTooLarge answers more messages than the server is set to take,
+	// codeChunkIncomplete a chunk of which a message did not arrive.
+	codeChunkTooLarge   jetstream.ErrorCode = 10199
+	codeChunkIncomplete jetstream.ErrorCode = 10176
+
+	headerExpected = jetstream.ExpectedLastSeqHeader
+	// An atomic publish (NATS 2.12, ADR-50).
+	headerBatch         = "Nats-Batch-Id"
+	headerBatchSequence = "Nats-Batch-Sequence"
+	headerBatchCommit   = "Nats-Batch-Commit"
+
+	// The reply subject of a message of a fast batch says what it is: inbox, id, after how many
+	// messages the server should tell how far it is, what a gap does, the place in
+	// the batch, and what to do.
+	fastMode   = ".500.fail."
+	fastStart  = ".0.$FI"
+	fastAppend = ".1.$FI"
+	fastCommit = ".2.$FI"
+)
+
+// appender publishes at the end of a stream that nobody else writes to: whatever comes
+// between, the server refuses what follows.
+type appender struct {
+	link
+	writer   string        // tells this appender from every other
+	head     uint64        // everything up to here is on the stream, and known to be
+	most     int           // messages of an atomic publish; less where the server is set to take less
+	patience time.Duration // how long the server may take, see ackTimeout
+	attempt  uint64        // tells the acknowledgement of one chunk from that of another
+}
+
+// chunk is what is published at once.
+type chunk struct {
+	msgs  []*nats.Msg
+	id    string
+	reply string // of a chunk's own; of the messages of a fast batch it is the beginning
+	fast  bool
+}
+
+func (a *appender) newChunk(msgs []*nats.Msg) *chunk {
+	a.attempt++
+	id := a.writer + "-" + strconv.FormatUint(a.attempt, 36)
+	return &chunk{msgs: msgs, id: id, reply: a.conn.inbox + "." + id}
+}
+
+// expect has the server store the chunk at the end of a stream that ends at head, or not. A
+// message alone is atomic, and cheaper than a batch of one.
+func (c *chunk) expect(head uint64, fast bool) {
+	switch {
+	case len(c.msgs) == 1:
+		expectLast(c.msgs[0], head)
+		c.msgs[0].Reply = c.reply
+	case fast:
+		c.asFastBatch(head)
+	default:
+		c.asAtomic(head)
+	}
+}
+
+func expectLast(m *nats.Msg, seq uint64) {
+	m.Header[headerExpected] = []string{strconv.FormatUint(seq, 10)}
+}
+
+// asFastBatch makes the chunk what the server calls a fast batch that fails at a gap
+// (NATS 2.14, ADR-50). It stores the messages as they come; the first one that is
+// refused, or missing, ends the batch, and nothing behind it is stored.
+func (c *chunk) asFastBatch(head uint64) {
+	prefix := c.reply + fastMode
+	for i, m := range c.msgs {
+		expectLast(m, head+uint64(i))
+		op := fastAppend
+		switch i {
+		case 0:
+			op = fastStart
+		case len(c.msgs) - 1:
+			op = fastCommit
+		}
+		m.Reply = prefix + strconv.Itoa(i+1) + op
+	}
+	c.fast = true
+}
+
+// asAtomic makes the chunk one that the server stores as a whole or not at all (NATS
+// 2.12). It takes an expectation of the first message alone.
+func (c *chunk) asAtomic(head uint64) {
+	for i, m := range c.msgs {
+		m.Header[headerBatch] = []string{c.id}
+		m.Header[headerBatchSequence] = []string{strconv.Itoa(i + 1)}
+	}
+	expectLast(c.msgs[0], head)
+	last := c.msgs[len(c.msgs)-1]
+	last.Reply = c.reply
+	last.Header[headerBatchCommit] = []string{"1"}
+}
+
+// knowsFastBatches reports whether the server knows them; an older one refuses a stream that
+// allows them.
+func (c *conn) knowsFastBatches() bool {
+	var major, minor int
+	_, err := fmt.Sscanf(c.nc.ConnectedServerVersion(), "%d.%d", &major, &minor)
+	return err == nil && (major > 2 || major == 2 && minor >= 14)
+}
+
+// appendChunk publishes a chunk and moves the head over it. After an error it is not known how
+// much of a fast batch is stored, and of another chunk whether it is.
+func (a *appender) appendChunk(ctx context.Context, c *chunk) error {
+	a.conn.forget()
+	err := a.send(c)
+	if err == nil {
+		err = a.await(ctx, c)
+	}
+	var refused *jetstream.APIError
+	switch {
+	case err == nil:
+		a.head += uint64(len(c.msgs))
+	case errors.As(err, &refused) && refused.ErrorCode == codeChunkTooLarge:
+		a.most = max(a.most/2, 1)
+	}
+	return err
+}
+
+func (a *appender) send(c *chunk) error {
+	for _, m := range c.msgs {
+		if err := a.conn.publish(m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *conn) publish(m *nats.Msg) error {
+	err := c.nc.PublishMsg(m)
+	if err == nil {
+		return nil
+	}
+	if down := c.connected(); down != nil {
+		return down
+	}
+	return fmt.Errorf("publish to %q: %w", m.Subject, err)
+}
+
+// await waits for the acknowledgement of a chunk.
+func (a *appender) await(ctx context.Context, c *chunk) error {
+	return a.collect(ctx, a.patience, nil, func(m *nats.Msg, cause error) (end bool, err error) {
+		if m.Subject != c.reply && (!c.fast || !strings.HasPrefix(m.Subject, c.reply+".")) {
+			return false, nil // of an earlier call
+		}
+		if end, err = a.checkAck(m, c); err != nil {
+			err = cmp.Or(cause, err)
+		}
+		return end, err
+	})
+}
+
+// collect hands answers to take until it says that the last is in, and returns take's error then.
+// Once there is a cause to give up, which take is given too, it waits only a little longer.
+func (l *link) collect(ctx context.Context, patience time.Duration, cause error, take func(m *nats.Msg, cause error) (end bool, err error)) error {
+	timeout := time.NewTimer(patience)
+	defer timeout.Stop()
+	fail := func(err error) {
+		if err != nil && cause == nil {
+			cause = err
+			timeout.Reset(lateAck)
+		}
+	}
+	if cause != nil {
+		timeout.Reset(lateAck)
+	}
+	done := ctx.Done()
+	for {
+		select {
+		case m := <-l.conn.acks:
+			end, err := take(m, cause)
+			if end {
+				return err
+			}
+			fail(err)
+			if cause == nil { // so far, so good
+				timeout.Reset(patience)
+			}
+		case err := <-l.conn.events:
+			fail(err)
+			if !l.conn.nc.IsConnected() {
+				return cause
+			}
+		case <-done:
+			done = nil
+			fail(ctx.Err())
+		case <-timeout.C:
+			return cmp.Or(cause, fmt.Errorf("stream %q on %s has not acknowledged what was published for %v", l.name, l.conn.address, patience))
+		}
+	}
+}
+
+// checkAck returns nil when nothing is wrong with the chunk, and whether the server
+// has done with it: then all of it is stored where it belongs.
+func (a *appender) checkAck(m *nats.Msg, c *chunk) (end bool, _ error) {
+	got, err := a.parseAck(m)
+	if err != nil {
+		return true, err
+	}
+	end = got.Type == ""
+	missing := got.Type == "gap" || got.Error != nil && got.Error.ErrorCode == codeChunkIncomplete
+	switch want := a.head + uint64(len(c.msgs)); {
+	case missing && errors.Is(a.conn.nc.LastError(), nats.ErrPermissionViolation):
+		return end, fmt.Errorf("publish to stream %q on %s: %w", a.name, a.conn.address, a.conn.nc.LastError())
+	case got.Error != nil:
+		return end, fmt.Errorf("publish to stream %q on %s: %w", a.name, a.conn.address, got.Error)
+	case missing:
+		return end, fmt.Errorf("publish to stream %q on %s: of %d messages one was lost on the way", a.name, a.conn.address, len(c.msgs))
+	case !end:
+		return false, nil
+	case got.Stream != a.name:
+		return true, fmt.Errorf("subject %q belongs to stream %q, not %q", c.msgs[0].Subject, got.Stream, a.name)
+	case got.Sequence != want:
+		return true, fmt.Errorf("stream %q stored a chunk up to sequence %d, want %d", a.name, got.Sequence, want)
+	}
+	return true, nil
+}
+
+// ack is what the server answers to a message.
+type ack struct {
+	Type      string              `json:"type"` // of what it says while a fast batch is under way
+	Error     *jetstream.APIError `json:"error"`
+	Stream    string              `json:"stream"`
+	Sequence  uint64              `json:"seq"`
+	Duplicate bool                `json:"duplicate"`
+}
+
+func (l *link) parseAck(m *nats.Msg) (a ack, err error) {
+	if len(m.Data) == 0 && m.Header.Get("Status") == "503" {
+		return a, fmt.Errorf("stream %q on %s does not answer: it has no leader, or is gone", l.name, l.conn.address)
+	}
+	if err := json.Unmarshal(m.Data, &a); err != nil {
+		return a, fmt.Errorf("acknowledgement of stream %q does not parse: %w", l.name, err)
+	}
+	return a, nil
+}

@@ -1,0 +1,157 @@
+package nats
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/zap"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/sink"
+)
+
+// ReaderOptions are what a [Reader] is made of.
+type ReaderOptions struct {
+	Config   Config // completed by NewReader
+	Identity event.Identity
+	// Subjects are patterns of the subjects that are read, Collections of those of
+	// collection events alone. Patterns of one list must not overlap.
+	Subjects, Collections []string
+}
+
+// Reader is a [sink.Reader] of a sink's stream.
+type Reader struct {
+	link        *link
+	part        sink.Part
+	subjects    []string
+	collections []string
+}
+
+// NewReader connects and looks the stream up. An embedded server is asked as its
+// subscribers do; one that does not run is run meanwhile, for nobody else.
+func NewReader(ctx context.Context, o ReaderOptions) (_ *Reader, err error) {
+	conf, err := o.Config.Complete()
+	if err != nil {
+		return nil, err
+	}
+	if conf.Delivery == atMostOnce {
+		return nil, errors.New("read: delivery at-most-once keeps no events")
+	}
+	l := &link{endpoint: &endpoint{config: conf, id: o.Identity}, log: zap.NewNop(), name: conf.Stream.Name, subjects: conf.subjects(o.Identity)}
+	if err := l.startBeside(ctx); err != nil {
+		l.disconnect()
+		return nil, err
+	}
+	r := &Reader{link: l, subjects: o.Subjects, collections: o.Collections}
+	if err = l.choose(ctx); err == nil {
+		err = r.lookUp(ctx)
+	}
+	if err != nil {
+		r.Close()
+		return nil, err
+	}
+	return r, nil
+}
+
+// startBeside is start, beside a bridge that may be running.
+func (l *link) startBeside(ctx context.Context) (err error) {
+	e := l.config.Embedded
+	if e == nil {
+		return l.start(ctx)
+	}
+	conf := l.config
+	started := l.runAlone() // who only reads makes no directory
+	if started == nil {
+		l.conn, started = l.connect()
+	}
+	if started == nil {
+		return nil
+	}
+	if errors.Is(started, fs.ErrNotExist) {
+		started = fmt.Errorf("embedded server: no bridge has written to %s", e.Dir)
+	}
+	l.disconnect()
+	host, port, err := e.hostPort()
+	if err != nil || port == 0 {
+		return started
+	}
+	conf.Embedded, conf.URL = nil, fmt.Sprintf("nats://%s:%d", reachable(host), port)
+	if e.TLS != nil {
+		conf.URL = fmt.Sprintf("tls://%s:%d", reachable(host), port)
+	}
+	l.config = conf
+	if err := l.start(ctx); err != nil {
+		return errors.Join(started, err)
+	}
+	return nil
+}
+
+// reachable is where a server that listens on host is found.
+func reachable(host string) string {
+	if host == "" || host == "0.0.0.0" || host == "::" {
+		return "127.0.0.1"
+	}
+	return host
+}
+
+func (r *Reader) lookUp(ctx context.Context) error {
+	s, err := r.link.lookUp(ctx)
+	if err != nil {
+		return err
+	}
+	r.part = sink.Part{Name: r.link.name, Log: r.link.name, First: int64(s.state.FirstSeq), End: int64(s.state.LastSeq) + 1}
+	r.part.Latest = s.config.MaxMsgsPerSubject > 0
+	if r.part.First == 0 {
+		r.part.First = 1
+	}
+	return nil
+}
+
+// Parts implements [sink.Reader]: the stream is one.
+func (r *Reader) Parts() []sink.Part { return []sink.Part{r.part} }
+
+// At implements [sink.Reader].
+func (r *Reader) At(ctx context.Context, t time.Time) ([]int64, error) {
+	at := r.part.End
+	err := r.link.read(ctx, reading{ahead: 1, config: jetstream.ConsumerConfig{
+		DeliverPolicy: jetstream.DeliverByStartTimePolicy, OptStartTime: &t, HeadersOnly: true,
+	}}, func(_ jetstream.Msg, seq uint64) error {
+		at = min(at, int64(seq))
+		return sink.ErrEnough
+	})
+	return []int64{at}, err
+}
+
+// Read implements [sink.Reader].
+func (r *Reader) Read(ctx context.Context, ranges []sink.Range, collections bool, fn func(*sink.Message) error) error {
+	want := ranges[0]
+	if want.From >= want.To {
+		return nil
+	}
+	subjects := r.subjects
+	if collections {
+		subjects = r.collections
+	}
+	var m sink.Message
+	which := sequences(uint64(want.From), 0)
+	which.config.FilterSubjects = subjects
+	return r.link.read(ctx, which, func(raw jetstream.Msg, seq uint64) error {
+		if int64(seq) >= want.To {
+			return sink.ErrEnough
+		}
+		m.Offset, m.Value, m.Headers = int64(seq), raw.Data(), m.Headers[:0]
+		for name, values := range raw.Headers() {
+			if len(values) > 0 {
+				m.Headers = append(m.Headers, sink.Header{Name: name, Value: []byte(values[0])})
+			}
+		}
+		return fn(&m)
+	})
+}
+
+// Close implements [sink.Reader].
+func (r *Reader) Close() { r.link.disconnect() }

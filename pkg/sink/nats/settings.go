@@ -1,0 +1,100 @@
+package nats
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/zap"
+)
+
+// duplicateWindow is how far back a stream should know the ids of its messages: a
+// bridge that is restarted, or cut off, within it repeats nothing.
+const duplicateWindow = 2 * time.Minute
+
+// finding is one setting of a stream that is not as it should be.
+type finding struct {
+	wrong       bool // whether it is
+	breaks      bool // whether the guarantee depends on it
+	found, want string
+	advice      string
+}
+
+func (f finding) mismatch() string { return f.found + ", want " + f.want }
+
+func (f finding) String() string { return f.mismatch() + ": " + f.advice }
+
+// divide divides the settings that are wrong into those that a guarantee depends on, and others.
+func divide(lists ...[]finding) (breaks, weak []finding) {
+	for _, f := range slices.Concat(lists...) {
+		switch {
+		case !f.wrong:
+		case f.breaks:
+			breaks = append(breaks, f)
+		default:
+			weak = append(weak, f)
+		}
+	}
+	return breaks, weak
+}
+
+const anotherStream = "set nats.stream.name to another name, and let the bridge create it"
+
+// settings are those that matter on every stream. On one that is a pipeline's alone nothing may
+// come from elsewhere.
+func settings(c jetstream.StreamConfig, replicas int, alone bool) []finding {
+	return []finding{
+		{c.Retention != jetstream.LimitsPolicy, true, "its retention is " + strings.ToLower(c.Retention.String()), "limits", "messages would vanish once consumed: " + anotherStream},
+		{c.Mirror != nil || len(c.Sources) > 0 && alone, true, "it copies from other streams", "no mirror and no sources", "other messages would come between: " + anotherStream},
+		{c.NoAck, true, "its no_ack is true", "false", "nothing would tell that it has an event: set it to false"},
+		{c.Sealed, true, "it is sealed", "a stream that takes messages", anotherStream},
+		{c.PersistMode == jetstream.AsyncPersistMode, true, "its persist_mode is async", "default", "it would acknowledge what it can still lose: " + anotherStream},
+		{c.AllowMsgCounter, true, "its allow_msg_counter is true", "false", "it takes numbers only: " + anotherStream},
+		{c.DiscardNewPerSubject, true, "its discard_new_per_subject is true", "false", "a subject that is full would hold everything back: set it to false"},
+		{c.Storage != jetstream.FileStorage, false, "its storage is memory", "file", "what it holds is lost when its servers end, and a reset follows"},
+		{c.Replicas < replicas, false, fmt.Sprintf("its num_replicas is %d", c.Replicas), fmt.Sprint(replicas), "raise it with `nats stream edit`, or correct nats.stream.replicas"},
+	}
+}
+
+// inspect refuses a stream whose settings break what the delivery promises, and
+// warns of others that are not as configured.
+func (l *link) inspect(c jetstream.StreamConfig) error {
+	breaks, weak := l.judge(c)
+	for _, f := range weak {
+		l.log.Warn("stream is not as it should be", zap.String("stream", l.name),
+			zap.String("found", f.found), zap.String("want", f.want), zap.String("advice", f.advice))
+	}
+	if len(breaks) == 0 {
+		return nil
+	}
+	return l.refuse(errors.Join(sentences(breaks)...), "")
+}
+
+// sentences are findings as errors.
+func sentences(all []finding) (errs []error) {
+	for _, f := range all {
+		errs = append(errs, errors.New(f.String()))
+	}
+	return errs
+}
+
+// judge finds the settings that break what the delivery promises, and others that are
+// not as they should be.
+func (l *link) judge(c jetstream.StreamConfig) (breaks, weak []finding) {
+	alone := l.config.Delivery == exactlyOnce
+	want := l.config.Stream
+	maxAge, maxBytes := max(want.MaxAge, 0), max(want.MaxBytes, 0)
+	return divide(settings(c, want.Replicas, alone), []finding{
+		{alone && c.MaxMsgsPerSubject > 0, true, fmt.Sprintf("it keeps only %d messages per subject (max_msgs_per_subject)", c.MaxMsgsPerSubject), "-1", "others would vanish from the middle: " + anotherStream},
+		{!alone && c.MaxMsgsPerSubject > 0 && !l.config.perEntry(), false, fmt.Sprintf("it keeps only %d messages per subject (max_msgs_per_subject), and nats.subject has no {entry}", c.MaxMsgsPerSubject), "-1, or {entry} in nats.subject", "events of one entry remove those of another entry of the same resource"},
+		{maxAge > 0 && c.MaxAge != maxAge, false, fmt.Sprintf("its max_age is %v", c.MaxAge), maxAge.String(), "change it with `nats stream edit`, or correct nats.stream.maxAge"},
+		{maxBytes > 0 && c.MaxBytes != maxBytes, false, fmt.Sprintf("its max_bytes is %d", c.MaxBytes), fmt.Sprint(maxBytes), "change it with `nats stream edit`, or correct nats.stream.maxBytes"},
+		{c.MaxMsgSize > 0, false, fmt.Sprintf("its max_msg_size is %d", c.MaxMsgSize), "-1", "larger events are cut down to it"},
+		{c.Discard != jetstream.DiscardOld, false, "its discard is new", "old", "once it is full it takes nothing, and the bridge waits"},
+		{!alone && c.Duplicates < duplicateWindow, false, fmt.Sprintf("its duplicate_window is %v", c.Duplicates), duplicateWindow.String(), "what is sent again later than that is there twice"},
+		{c.SubjectTransform != nil, false, "it changes subjects (subject_transform)", "none", "consumers find events under the changed ones"},
+	})
+}

@@ -1,0 +1,329 @@
+package nats
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
+	"go.uber.org/zap"
+
+	"github.com/kubebridge/kubebridge/pkg/checkpoint"
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+const (
+	redoBytes = 256 << 10 // of one message of a redo
+	// mostRedo bounds a redo, which must be one publish. Servers hold 128 MB of all
+	// clients' before they have stored it.
+	mostRedo = 48 << 20
+	// fastMessages bounds a fast batch, so that there is room for what the server says meanwhile.
+	fastMessages = 10_000
+)
+
+// bucket is the stream behind a key-value bucket, and how far it is known. Its methods
+// are called one at a time.
+type bucket struct {
+	appender
+	id     event.Identity // whose it is: that of the link may lack the cluster's UID
+	prefix string         // of subjects
+
+	cleanFrom int
+	settle    time.Duration
+	cleaning  cleaning
+
+	redo   int    // messages of a redo that is not known to be complete
+	pass   uint64 // of cleaning: what is written bears it
+	valid  uint64 // what bears less is dead
+	unsure bool   // whether head must be asked for
+	fast   bool   // whether the stream takes fast batches
+	fenced error  // final
+}
+
+// newBucket returns the bucket of a pipeline, which connects as the pipeline's sink does.
+func newBucket(e *endpoint) bucket {
+	b := bucket{
+		appender: appender{
+			link:   link{endpoint: e, log: zap.NewNop()}, // the sink logs that the connection is lost
+			writer: nuid.Next(), most: chunkMessages, patience: apiTimeout,
+		},
+		cleanFrom: cleanFrom, settle: settle,
+	}
+	b.use(BucketName(e.id), e.id)
+	return b
+}
+
+// use has it be the bucket of that name.
+func (b *bucket) use(name string, id event.Identity) {
+	b.id = id
+	b.name, b.prefix = bucketStream(name)
+}
+
+// bucketName is the bucket's own name.
+func (b *bucket) bucketName() string { return strings.TrimPrefix(b.name, bucketPrefix) }
+
+// find looks the stream up, and creates it if it is missing.
+func (b *bucket) find(ctx context.Context) (stream, error) {
+	found, err := b.lookUp(ctx)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		config := bucketDefinition(b.name, b.prefix, b.id, b.config.Stream.Replicas)
+		config.AllowBatchPublish = b.conn.knowsFastBatches()
+		found, err = b.change(ctx, "create", config, b.conn.js.CreateStream)
+	}
+	if err != nil {
+		return stream{}, err
+	}
+	b.fast = found.config.AllowBatchPublish
+	_, err = b.inspectBucket(found.config)
+	return found, err
+}
+
+// inspectBucket refuses a stream that is no bucket for a checkpoint. weak is what is not as
+// it should be.
+func (b *bucket) inspectBucket(c jetstream.StreamConfig) (weak []finding, err error) {
+	breaks, weak := divide(settings(c, b.config.Stream.Replicas, true), []finding{
+		{wrong: !c.AllowAtomicPublish, breaks: true, found: "its stream has allow_atomic false", want: "true (NATS 2.12 or newer)"},
+		{wrong: c.MaxMsgsPerSubject != 1, breaks: true, found: fmt.Sprintf("it keeps %d values of a key", c.MaxMsgsPerSubject), want: "1"},
+		{wrong: c.MaxAge > 0, breaks: true, found: fmt.Sprintf("it forgets values after %v", c.MaxAge), want: "never"},
+	})
+	if len(breaks) == 0 {
+		return weak, nil
+	}
+	var all []string
+	for _, f := range breaks {
+		all = append(all, f.mismatch())
+	}
+	return weak, fmt.Errorf("%w: %s", checkpoint.ErrUnusable, strings.Join(all, "; "))
+}
+
+// value is the message of a key, nil when there is none.
+func (b *bucket) value(ctx context.Context, token string) (*nats.RawStreamMsg, error) {
+	return b.lastOf(ctx, b.prefix+token)
+}
+
+// ready finds out where the stream ends when that is not known. lost: it lost
+// something, all must be written again.
+func (b *bucket) ready(ctx context.Context) (lost bool, err error) {
+	if b.fenced != nil {
+		return false, b.fenced
+	}
+	if err := b.dialUnlessOpen(); err != nil {
+		return false, err
+	}
+	if !b.unsure {
+		return false, nil
+	}
+	found, err := b.find(ctx)
+	if errors.Is(err, checkpoint.ErrUnusable) { // final at the start only
+		err = errors.New(err.Error())
+	}
+	if err != nil {
+		return false, err
+	}
+	m, err := b.value(ctx, headToken)
+	if err != nil {
+		return false, err
+	}
+	if m != nil {
+		h, err := decodeHead(m.Data)
+		if err != nil {
+			return false, err
+		}
+		if h.Writer != b.writer {
+			b.fenced = checkpoint.ErrFenced
+			return false, b.fenced
+		}
+		b.redo = h.Redo
+	}
+	lost = m == nil || found.state.LastSeq < b.head
+	if lost {
+		b.redo, err = 0, b.purge(ctx, found)
+	}
+	b.head, b.unsure = found.state.LastSeq, err != nil
+	return lost, err
+}
+
+// purge removes every key, or those up to a sequence; the stream's sequence goes on.
+func (b *bucket) purge(ctx context.Context, found stream, opts ...jetstream.StreamPurgeOpt) error {
+	if found.state.Msgs == 0 {
+		return nil
+	}
+	err := b.conn.do(ctx, func(ctx context.Context) error { return found.handle.Purge(ctx, opts...) })
+	if err != nil {
+		return b.explain("purge", err)
+	}
+	return nil
+}
+
+// write makes changes durable, all or none.
+func (b *bucket) write(ctx context.Context, changes map[string][]byte) error {
+	msgs, err := b.messages(changes)
+	if err != nil {
+		return err
+	}
+	deleted := 0
+	for _, value := range changes {
+		if value == nil {
+			deleted++
+		}
+	}
+	if chunks := divideMessages(append(msgs, b.headMessage(0)), b.most, chunkBytes); len(chunks) == 1 && b.redo == 0 {
+		b.cleaning.buried(deleted)
+		return b.publish(ctx, chunks[0], false)
+	}
+	redo, err := b.pack(changes)
+	if err != nil {
+		return err
+	}
+	n := len(redo)
+	chunks := divideMessages(append(redo, b.headMessage(n)), b.most, mostRedo)
+	if len(chunks) != 1 {
+		return fmt.Errorf("%d changes are more than the server takes at once", len(changes))
+	}
+	if err := b.publish(ctx, chunks[0], false); err != nil {
+		return err
+	}
+	for i := range max(n, b.redo) {
+		m := &nats.Msg{Subject: b.prefix + redoKey(i), Header: nats.Header{}}
+		remove(m)
+		msgs = append(msgs, m)
+	}
+	b.cleaning.buried(deleted + max(n, b.redo))
+	b.redo = n
+	if err := b.publishAll(ctx, append(msgs, b.headMessage(0))); err != nil {
+		return err
+	}
+	b.redo = 0
+	return nil
+}
+
+// fill writes everything to a stream that holds nothing of worth. Without a head at its
+// end it is no checkpoint.
+func (b *bucket) fill(ctx context.Context, all map[string][]byte) error {
+	all[string(checkpoint.IdentityKey())] = checkpoint.EncodeIdentity(b.id)
+	msgs, err := b.messages(all)
+	if err != nil {
+		return err
+	}
+	b.cleaning = cleaning{}
+	err = b.publishAll(ctx, append(msgs, b.headMessage(0)))
+	if err == nil {
+		b.redo = 0
+	}
+	return err
+}
+
+func (b *bucket) headMessage(redo int) *nats.Msg {
+	return &nats.Msg{
+		Subject: b.prefix + headToken, Header: nats.Header{},
+		Data: head{Version: checkpoint.Version, Writer: b.writer, Redo: redo, Pass: b.pass, Valid: b.valid}.encode(),
+	}
+}
+
+// messages are those of the changes, the identity first.
+func (b *bucket) messages(changes map[string][]byte) ([]*nats.Msg, error) {
+	var msgs []*nats.Msg
+	for _, key := range slices.Sorted(maps.Keys(changes)) {
+		m := put(b.prefix, key, changes[key])
+		if limit := b.conn.nc.MaxPayload(); int64(m.Size()) > limit {
+			return nil, fmt.Errorf("the value of %q has %d bytes, the server takes %d in all (max_payload): raise it", key, len(m.Data), limit)
+		}
+		msgs = append(msgs, m)
+	}
+	return msgs, nil
+}
+
+// pack makes the messages of a redo.
+func (b *bucket) pack(changes map[string][]byte) ([]*nats.Msg, error) {
+	var (
+		msgs []*nats.Msg
+		all  []packed
+		size int
+	)
+	end := func() error {
+		data, err := json.Marshal(all)
+		msgs = append(msgs, &nats.Msg{Subject: b.prefix + redoKey(len(msgs)), Data: data, Header: nats.Header{}})
+		all, size = nil, 0
+		return err
+	}
+	for _, key := range slices.Sorted(maps.Keys(changes)) {
+		all = append(all, packed{[]byte(key), changes[key]})
+		if size += len(key) + len(changes[key]); size > redoBytes {
+			if err := end(); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return msgs, end()
+}
+
+// divideMessages divides messages into what may be published at once.
+func divideMessages(msgs []*nats.Msg, most, limit int) (chunks [][]*nats.Msg) {
+	bytes := 0
+	for _, m := range msgs {
+		size := m.Size() + 150 // the batch's own headers
+		if n := len(chunks); n == 0 || len(chunks[n-1]) == most || bytes+size > limit {
+			chunks, bytes = append(chunks, nil), 0
+		}
+		n := len(chunks) - 1
+		chunks[n] = append(chunks[n], m)
+		bytes += size
+	}
+	return chunks
+}
+
+// publishAll stores messages at the stream's end, the first ones or all. Unlike an atomic
+// publish, the server does not stage a fast batch.
+func (b *bucket) publishAll(ctx context.Context, msgs []*nats.Msg) error {
+	most := b.most
+	if b.fast {
+		most = fastMessages
+	}
+	for _, chunk := range divideMessages(msgs, most, chunkBytes) {
+		if err := b.publish(ctx, chunk, b.fast); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// publish stores messages at the stream's end: as a fast batch the first ones, else all or none.
+// After an error it is not known which.
+func (b *bucket) publish(ctx context.Context, msgs []*nats.Msg, fast bool) error {
+	for _, m := range msgs {
+		m.Header[headerPass] = []string{strconv.FormatUint(b.pass, 10)}
+	}
+	c := b.newChunk(msgs)
+	c.expect(b.head, fast)
+	err := b.appendChunk(ctx, c)
+	b.unsure = b.unsure || err != nil
+	return err
+}
+
+// wrap says whose bucket an error is about, and what to do about it.
+func (b *bucket) wrap(verb string, err error) error {
+	if err == nil {
+		return nil
+	}
+	hint := ""
+	reset := "give it up with `bridge checkpoint reset --sink " + b.id.Sink + "`"
+	switch {
+	case errors.Is(err, checkpoint.ErrForeign):
+		hint = ": give this bridge or sink another name, or delete the bucket"
+	case errors.Is(err, checkpoint.ErrUnusable):
+		hint = ": correct it with `nats stream edit`, or give this bridge or sink another name"
+	case errors.Is(err, checkpoint.ErrCorrupt), errors.Is(err, checkpoint.ErrOlder):
+		hint = ": " + reset
+	case errors.Is(err, checkpoint.ErrNewer):
+		hint = ": run the newer version, or " + reset
+	}
+	return fmt.Errorf("%s checkpoint of sink %q in bucket %q: %w%s", verb, b.id.Sink, b.bucketName(), err, hint)
+}

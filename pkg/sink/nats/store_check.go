@@ -1,0 +1,43 @@
+package nats
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kubebridge/kubebridge/pkg/checkpoint"
+)
+
+// check looks at the bucket as Load does, but writes nothing and fences nobody. A
+// bucket that is missing is none to complain of: Load creates it. weak is what is legal,
+// but less than it could be.
+func (b *bucket) check(ctx context.Context) (weak []string, err error) {
+	found, err := b.lookUp(ctx)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	findings, err := b.inspectBucket(found.config)
+	for _, f := range findings {
+		weak = append(weak, fmt.Sprintf("stream %q: %s", b.name, f))
+	}
+	if err != nil {
+		return weak, err
+	}
+	mine, err := b.value(ctx, identityToken())
+	if err == nil && mine != nil {
+		err = checkpoint.CheckIdentity(mine.Data, b.id)
+	}
+	if err != nil {
+		return weak, err
+	}
+	last, err := b.value(ctx, headToken)
+	if err == nil && last != nil {
+		_, err = decodeHead(last.Data)
+	}
+	return weak, err
+}

@@ -1,0 +1,165 @@
+package nats
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kubebridge/kubebridge/pkg/checkpoint"
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+const (
+	copyAtOne = 2000 // keys per commit of the working copy
+	takeovers = 20   // attempts, against a predecessor that goes on writing
+)
+
+// leftover is what a bucket held beside its keys.
+type leftover struct {
+	redo []event.KV // a write that is not complete
+	torn bool       // it ended with what belongs to no whole write, or had been emptied
+}
+
+// open takes the bucket over and gives its content to commit.
+func (b *bucket) open(ctx context.Context, commit func(context.Context, []event.KV) error) (leftover, error) {
+	if err := b.dialUnlessOpen(); err != nil {
+		return leftover{}, err
+	}
+	var (
+		last head
+		torn bool
+		err  error
+	)
+	for range takeovers {
+		if last, torn, err = b.takeOver(ctx); err == nil || !lostRace(err) {
+			break
+		}
+	}
+	if err != nil {
+		return leftover{}, err
+	}
+	redo, err := b.readAll(ctx, last.Redo, commit)
+	return leftover{redo, torn}, err
+}
+
+func lostRace(err error) bool {
+	var refused *jetstream.APIError
+	return errors.As(err, &refused) && refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence
+}
+
+// takeOver puts this writer's head at the end: whoever wrote before fails from then on.
+func (b *bucket) takeOver(ctx context.Context) (last head, torn bool, err error) {
+	found, err := b.find(ctx)
+	if err != nil {
+		return head{}, false, err
+	}
+	b.head = found.state.LastSeq
+	mine, err := b.value(ctx, identityToken())
+	if err != nil {
+		return head{}, false, err
+	}
+	m, err := b.value(ctx, headToken)
+	switch {
+	case err != nil:
+		return head{}, false, err
+	case mine != nil:
+		if err := checkpoint.CheckIdentity(mine.Data, b.id); err != nil {
+			return head{}, false, err
+		}
+	case m != nil && found.state.Msgs == 1: // emptied by ResetStore
+		return head{}, true, b.begin(ctx, true)
+	case found.state.Msgs > 0:
+		return head{}, false, fmt.Errorf("%w: it holds %d values, and does not say whose it is", checkpoint.ErrForeign, found.state.Msgs)
+	}
+	if m == nil { // new, or filling it was cut short
+		if err := b.purge(ctx, found); err != nil {
+			return head{}, false, err
+		}
+		torn = found.state.LastSeq > 0 // also where somebody emptied it
+		return head{}, torn, b.begin(ctx, torn)
+	}
+	if last, err = decodeHead(m.Data); err != nil {
+		return head{}, false, err
+	}
+	torn = last.Redo == 0 && m.Sequence < found.state.LastSeq
+	b.redo, b.unsure = last.Redo, false
+	b.pass, b.valid = last.Pass, last.Valid
+	msgs := []*nats.Msg{put(b.prefix, string(checkpoint.IdentityKey()), checkpoint.EncodeIdentity(b.id))}
+	if torn { // in the same write: the next start would not see it
+		msgs = append(msgs, put(b.prefix, string(checkpoint.ResetKey()), checkpoint.ResetRequested()))
+	}
+	return last, torn, b.publish(ctx, append(msgs, b.headMessage(last.Redo)), false)
+}
+
+// begin makes an empty checkpoint.
+func (b *bucket) begin(ctx context.Context, reset bool) error {
+	b.redo, b.unsure = 0, false
+	content := map[string][]byte{}
+	if reset {
+		content[string(checkpoint.ResetKey())] = checkpoint.ResetRequested()
+	}
+	return b.fill(ctx, content)
+}
+
+// readAll gives every key to commit, and returns the redo of n messages.
+func (b *bucket) readAll(ctx context.Context, n int, commit func(context.Context, []event.KV) error) ([]event.KV, error) {
+	b.cleaning = cleaning{}
+	redo := make([][]byte, n)
+	var changes []event.KV
+	flush := func() error {
+		full := changes
+		changes = nil
+		return commit(ctx, full)
+	}
+	err := b.read(ctx, sequences(1, b.head), func(m jetstream.Msg, _ uint64) error { // up to the head that took it over
+		t := strings.TrimPrefix(m.Subject(), b.prefix)
+		switch i, isRedo := redoIndex(t); {
+		case m.Headers().Get(headerOperation) != "", passOf(m.Headers()) < b.valid:
+			b.cleaning.buried(1)
+		case t == headToken:
+		case isRedo && i < n:
+			redo[i] = m.Data()
+		case isRedo: // of a write that was never valid
+		default:
+			key, err := keyOf(t, m.Headers())
+			if err != nil {
+				return err
+			}
+			if string(key) != string(checkpoint.IdentityKey()) { // the working copy has its own
+				changes = append(changes, event.KV{Key: key, Value: append([]byte{}, m.Data()...)})
+			}
+		}
+		if len(changes) < copyAtOne {
+			return nil
+		}
+		return flush()
+	})
+	if err == nil {
+		err = flush()
+	}
+	if err != nil {
+		return nil, err
+	}
+	for i, data := range redo {
+		if data == nil {
+			return nil, fmt.Errorf("%w: of an incomplete write part %d of %d is missing", checkpoint.ErrCorrupt, i+1, n)
+		}
+		part, err := unpack(data)
+		if err != nil {
+			return nil, err
+		}
+		changes = append(changes, part...)
+	}
+	return changes, nil
+}
+
+func redoIndex(t string) (i int, ok bool) {
+	number, ok := strings.CutPrefix(t, redoToken)
+	i, err := strconv.Atoi(number)
+	return i, ok && err == nil
+}

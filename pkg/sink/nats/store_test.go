@@ -1,0 +1,457 @@
+package nats
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kubebridge/kubebridge/pkg/checkpoint"
+	"github.com/kubebridge/kubebridge/pkg/checkpoint/checkpointtest"
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+// storeOptions are those of a pipeline's store, beside a sink that is not open.
+func storeOptions(id event.Identity, c Config) StoreOptions {
+	s, err := New(Options{Config: c, Identity: id})
+	if err != nil {
+		panic(err)
+	}
+	return StoreOptions{Sink: s.(*Sink)}
+}
+
+func options(url string) StoreOptions { return storeOptions(testIdentity, Config{URL: url}) }
+
+func openStore(o StoreOptions, change ...func(*bucket)) (*Store, error) {
+	s := NewStore(o)
+	for _, f := range change {
+		f(&s.bucket)
+	}
+	if err := s.Load(context.Background()); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// smallChunks has larger commits be written packed first.
+func smallChunks(b *bucket) { b.most = 10 }
+
+// open is what the suite opens, also in the process that it kills: in chunks so small
+// that the suite's larger commits are written packed first, and cleaning all the time. As a
+// pipeline does, it tries again what is not final, such as that a busy server did not answer in time.
+func open(url string) (s checkpointtest.Store, err error) {
+	final := []error{checkpoint.ErrForeign, checkpoint.ErrUnusable, checkpoint.ErrCorrupt, checkpoint.ErrNewer, checkpoint.ErrOlder}
+	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); {
+		s, err = openStore(options(url), func(b *bucket) { b.most, b.cleanFrom, b.settle = 150, 10, time.Millisecond })
+		if err == nil || slices.ContainsFunc(final, func(e error) bool { return errors.Is(err, e) }) {
+			break
+		}
+	}
+	return s, err
+}
+
+func TestStoreSuite(t *testing.T) {
+	checkpointtest.Run(t, checkpointtest.Config{Open: open, Trails: true, Place: func(t *testing.T) string { return startBus(t, nil).url() }})
+}
+
+// A working copy on disk goes with the store.
+func TestScratch(t *testing.T) {
+	b := startBus(t, nil)
+	o := options(b.url())
+	o.Scratch = t.TempDir()
+	s := mustOpenStore(t, o)
+	var all []event.KV
+	for i := range 2500 {
+		all = append(all, kv(fmt.Sprintf("e/pods/ns/%04d", i), "x"))
+	}
+	commit(t, s, all...)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = mustOpenStore(t, o)
+	wantKeys(t, s, all...)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := os.ReadDir(o.Scratch); err != nil || len(left) > 0 {
+		t.Errorf("working copies are left behind: %v, %v", left, err)
+	}
+}
+
+func mustOpenStore(t *testing.T, o StoreOptions, change ...func(*bucket)) *Store {
+	t.Helper()
+	s, err := openStore(o, change...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() }) // what it could not write is logged
+	return s
+}
+
+// putKey writes to the bucket as NATS tools do.
+func (b *bus) putKey(t *testing.T, key, value string) {
+	t.Helper()
+	kv, err := b.client(t).KeyValue(t.Context(), BucketName(testIdentity))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := kv.PutString(t.Context(), key, value); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func kv(key, value string) event.KV { return event.KV{Key: []byte(key), Value: []byte(value)} }
+
+func markKV(value string) event.KV {
+	return event.KV{Key: checkpoint.MarkKey(), Value: []byte(value)}
+}
+
+func commit(t *testing.T, s *Store, changes ...event.KV) {
+	t.Helper()
+	if err := s.Commit(t.Context(), changes); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func wantKeys(t *testing.T, s checkpoint.Store, want ...event.KV) {
+	t.Helper()
+	for _, kv := range want {
+		got, err := s.Get(kv.Key)
+		if err != nil || string(got) != string(kv.Value) || (got == nil) != (kv.Value == nil) {
+			t.Errorf("%s is %q, %v, want %q", kv.Key, got, err, kv.Value)
+		}
+	}
+}
+
+// crash ends a store as kill -9 would: nothing more is written.
+func crash(s *Store) {
+	s.halt()
+	s.bucket.hangUp()
+}
+
+// A commit that the sink can bring back trails; any other carries all before it along.
+func TestTrailing(t *testing.T) {
+	b := startBus(t, nil)
+	o := options(b.url())
+	o.Delay = time.Hour
+	s := mustOpenStore(t, o)
+	commit(t, s, kv("e/a", "1"), markKV("m1"))
+	wantKeys(t, s, kv("e/a", "1"), markKV("m1"))
+	crash(s)
+	s = mustOpenStore(t, o)
+	wantKeys(t, s, event.KV{Key: []byte("e/a")}, event.KV{Key: checkpoint.MarkKey()})
+
+	commit(t, s, kv("e/a", "1"), markKV("m1"))
+	commit(t, s, kv("p/pods", "at 1 7"))
+	crash(s)
+	s = mustOpenStore(t, o)
+	wantKeys(t, s, kv("e/a", "1"), kv("p/pods", "at 1 7"), markKV("m1"))
+
+	o.Delay = time.Millisecond
+	s = mustOpenStore(t, o)
+	commit(t, s, kv("e/a", "2"), markKV("m2"))
+	wait(t, "the background to write it", func() bool {
+		s.writing.Lock() // what was taken has been written
+		defer s.writing.Unlock()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.pending) == 0
+	})
+	crash(s)
+	wantKeys(t, mustOpenStore(t, o), kv("e/a", "2"), markKV("m2"))
+}
+
+// Close leaves nothing behind unwritten.
+func TestCloseWrites(t *testing.T) {
+	b := startBus(t, nil)
+	o := options(b.url())
+	o.Delay = time.Hour
+	s := mustOpenStore(t, o)
+	commit(t, s, kv("e/a", "1"), markKV("m1"))
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	wantKeys(t, mustOpenStore(t, o), kv("e/a", "1"), markKV("m1"))
+}
+
+// A predecessor that is still alive can write nothing any more.
+func TestTakenOver(t *testing.T) {
+	b := startBus(t, nil)
+	o := options(b.url())
+	o.Delay = time.Hour
+	old := mustOpenStore(t, o)
+	commit(t, old, kv("e/a", "1"))
+	commit(t, old, kv("e/a", "zombie"), markKV("m9"))
+	next := mustOpenStore(t, o)
+	for range 2 {
+		if err := old.Commit(t.Context(), []event.KV{kv("e/b", "zombie")}); err == nil {
+			t.Fatal("the predecessor could still write")
+		}
+	}
+	if err := old.Commit(t.Context(), []event.KV{kv("e/b", "zombie")}); !errors.Is(err, checkpoint.ErrFenced) {
+		t.Errorf("the predecessor got %v, want ErrFenced", err)
+	}
+	commit(t, next, kv("e/c", "3"))
+	crash(next)
+	wantKeys(t, mustOpenStore(t, o), kv("e/a", "1"), kv("e/c", "3"), event.KV{Key: []byte("e/b")}, event.KV{Key: checkpoint.MarkKey()})
+}
+
+// A process that dies between the packed form of a write and its keys has committed it.
+func TestIncompleteWrite(t *testing.T) {
+	b := startBus(t, nil)
+	o := options(b.url())
+	s := mustOpenStore(t, o, smallChunks)
+	commit(t, s, kv("e/000", "old"), kv("e/gone", "old"))
+	changes := map[string][]byte{"e/gone": nil}
+	for i := range 100 {
+		changes[fmt.Sprintf("e/%03d", i)] = []byte("new")
+	}
+	redo, err := s.bucket.pack(changes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.bucket.publish(t.Context(), append(redo, s.bucket.headMessage(len(redo))), false); err != nil {
+		t.Fatal(err)
+	}
+	msgs, err := s.bucket.messages(changes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.bucket.publish(t.Context(), msgs[:10], false); err != nil { // and some of its keys
+		t.Fatal(err)
+	}
+	crash(s)
+	for range 2 { // as often as it dies there
+		s = mustOpenStore(t, o, smallChunks)
+		wantKeys(t, s, kv("e/000", "new"), kv("e/099", "new"), event.KV{Key: []byte("e/gone")}, event.KV{Key: checkpoint.ResetKey()})
+		crash(s)
+	}
+	s = mustOpenStore(t, o, smallChunks)
+	commit(t, s, kv("e/000", "newest"))
+	if s.bucket.redo != 0 {
+		t.Error("the incomplete write was not completed")
+	}
+	crash(s)
+	wantKeys(t, mustOpenStore(t, o, smallChunks), kv("e/000", "newest"), kv("e/099", "new"), event.KV{Key: []byte("e/gone")})
+}
+
+// Half a write, as a server leaves it that loses power, or a key that somebody else put
+// there: what the checkpoint says can no longer be relied on.
+func TestTornWrite(t *testing.T) {
+	b := startBus(t, nil)
+	s := mustOpenStore(t, options(b.url()))
+	commit(t, s, kv("p/pods", "at 1 7"))
+	crash(s)
+	key, _ := token("p/pods")
+	b.putKey(t, key, "at 1 900")
+	s = mustOpenStore(t, options(b.url()))
+	wantKeys(t, s, resetDue)
+	commit(t, s, kv("e/a", "1"))
+	crash(s)
+	wantKeys(t, mustOpenStore(t, options(b.url())), resetDue, kv("e/a", "1"))
+}
+
+// NATS tools must find an ordinary bucket, with keys that can be read.
+func TestBucketIsOrdinary(t *testing.T) {
+	b := startBus(t, nil)
+	s := mustOpenStore(t, options(b.url()))
+	long := "p/pods?labels=" + strings.Repeat("tier=a,", 300)
+	commit(t, s, kv("e/roles.rbac.authorization.k8s.io/ns/system:*>x", "1"), kv(long, "2"), kv("e/a", "3"))
+	commit(t, s, event.KV{Key: []byte("e/a")})
+	bucket, err := b.client(t).KeyValue(t.Context(), "kubebridge_bridge_uid-1_live")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := bucket.Get(t.Context(), "e=2Froles_rbac_authorization_k8s_io=2Fns=2Fsystem=3A=2A=3Ex")
+	if err != nil || string(got.Value()) != "1" {
+		t.Errorf("got %v, %v", got, err)
+	}
+	if _, err := bucket.Get(t.Context(), "e=2Fa"); !errors.Is(err, jetstream.ErrKeyNotFound) {
+		t.Errorf("a deleted key: %v", err)
+	}
+	crash(s)
+	s = mustOpenStore(t, options(b.url()))
+	wantKeys(t, s, kv(long, "2"), kv("e/roles.rbac.authorization.k8s.io/ns/system:*>x", "1"), event.KV{Key: []byte("e/a")})
+}
+
+// usesBucketOf has one pipeline use the bucket of another.
+func usesBucketOf(other, id event.Identity) func(*bucket) {
+	return func(b *bucket) { b.use(BucketName(other), id) }
+}
+
+func TestRefused(t *testing.T) {
+	other := func(change func(*event.Identity)) event.Identity {
+		id := testIdentity
+		change(&id)
+		return id
+	}
+	for _, c := range []struct {
+		name string
+		id   event.Identity
+		put  map[string]string
+		want error
+		text string
+	}{
+		{"cluster", other(func(id *event.Identity) { id.ClusterUID = "else" }), nil, checkpoint.ErrForeign, `"else"`},
+		{"bridge", other(func(id *event.Identity) { id.Bridge = "else" }), nil, checkpoint.ErrForeign, "bridge"},
+		{"sink", other(func(id *event.Identity) { id.Sink = "else" }), nil, checkpoint.ErrForeign, "sink"},
+		{"newer head", testIdentity, map[string]string{headToken: `{"version":99}`}, checkpoint.ErrNewer, "99"},
+		{"older head", testIdentity, map[string]string{headToken: `{"version":1}`}, checkpoint.ErrOlder, "`bridge checkpoint reset --sink live`"},
+		{"older identity", testIdentity, map[string]string{"=21identity": `{"version":1}`}, checkpoint.ErrOlder, "`bridge checkpoint reset --sink live`"},
+		{"newer identity", testIdentity, map[string]string{"=21identity": `{"version":99}`}, checkpoint.ErrNewer, "99"},
+		{"head", testIdentity, map[string]string{headToken: "x"}, checkpoint.ErrCorrupt, "head"},
+		{"identity", testIdentity, map[string]string{"=21identity": "x"}, checkpoint.ErrCorrupt, "identity"},
+		{"key", testIdentity, map[string]string{"a=zz": "x"}, checkpoint.ErrCorrupt, "a=zz"},
+		{"part of a write", testIdentity, map[string]string{headToken: `{"version":3,"redo":3}`}, checkpoint.ErrCorrupt, "part 1 of 3"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := startBus(t, nil)
+			s := mustOpenStore(t, options(b.url()))
+			commit(t, s, kv("e/a", "1"))
+			crash(s)
+			for key, value := range c.put {
+				b.putKey(t, key, value)
+			}
+			_, err := openStore(storeOptions(c.id, Config{URL: b.url()}), usesBucketOf(testIdentity, c.id))
+			if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) || !strings.Contains(err.Error(), BucketName(testIdentity)) {
+				t.Errorf("got %v, want %v naming %s and the bucket", err, c.want, c.text)
+			}
+		})
+	}
+	t.Run("somebody's bucket", func(t *testing.T) {
+		b := startBus(t, nil)
+		bucket, err := b.client(t).CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: BucketName(testIdentity)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := bucket.PutString(t.Context(), "theirs", "x"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := openStore(options(b.url())); !errors.Is(err, checkpoint.ErrUnusable) {
+			t.Errorf("got %v, want ErrUnusable", err)
+		}
+	})
+}
+
+// Settings that lose values end the program at its start; later they are tried again until somebody corrects them.
+func TestUnusableSettings(t *testing.T) {
+	b := startBus(t, nil)
+	s := mustOpenStore(t, options(b.url()))
+	commit(t, s, kv("e/a", "1"))
+	name := "KV_" + BucketName(testIdentity)
+	set := func(age time.Duration) {
+		t.Helper()
+		reconfigure(t, b.client(t), name, func(c *jetstream.StreamConfig) { c.MaxAge = age })
+	}
+	set(time.Hour)
+	s.bucket.unsure = true // as after a failure
+	err := s.Commit(t.Context(), []event.KV{kv("e/a", "2")})
+	if err == nil || errors.Is(err, checkpoint.ErrUnusable) || errors.Is(err, checkpoint.ErrForeign) || !strings.Contains(err.Error(), "after 1h0m0s, want never") {
+		t.Errorf("Commit: %v, want an error to be tried again, with the setting", err)
+	}
+	crash(s)
+	if _, err := openStore(options(b.url())); !errors.Is(err, checkpoint.ErrUnusable) {
+		t.Errorf("Load: %v, want ErrUnusable", err)
+	}
+	set(0)
+	wantKeys(t, mustOpenStore(t, options(b.url())), kv("e/a", "1"))
+}
+
+// The bus goes away: commits that need not wait go on until it is known, then they wait
+// and say why; nothing is lost when it comes back.
+func TestBusDown(t *testing.T) {
+	b := startBus(t, nil)
+	o := options(b.url())
+	o.Delay = time.Millisecond
+	s := mustOpenStore(t, o)
+	commit(t, s, kv("e/a", "1"))
+	b.stop()
+	commit(t, s, kv("e/a", "2"), markKV("m2"))
+	wait(t, "the failure to be known", s.behind)
+	if err := s.Commit(t.Context(), []event.KV{kv("e/b", "3"), markKV("m3")}); err == nil {
+		t.Error("a commit succeeded though the bucket was known to be behind")
+	}
+	b.start(t)
+	wait(t, "a commit", func() bool { return s.Commit(t.Context(), []event.KV{kv("e/c", "4"), markKV("m4")}) == nil })
+	crash(s)
+	wantKeys(t, mustOpenStore(t, o), kv("e/a", "2"), kv("e/b", "3"), kv("e/c", "4"), markKV("m4"))
+}
+
+// The bucket is deleted, or its server comes back without the last writes: the working
+// copy has everything.
+func TestBucketLost(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		lose func(t *testing.T, b *bus, saved string)
+	}{
+		{"deleted", func(t *testing.T, b *bus, _ string) {
+			if err := b.client(t).DeleteKeyValue(t.Context(), BucketName(testIdentity)); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{"tail lost", func(t *testing.T, b *bus, saved string) {
+			b.stop()
+			copyDir(t, b.opts.StoreDir, saved)
+			b.start(t)
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := startBus(t, nil)
+			if _, err := b.client(t).CreateStream(t.Context(), jetstream.StreamConfig{Name: "KEEP", Subjects: []string{"keep"}}); err != nil {
+				t.Fatal(err)
+			}
+			o := options(b.url())
+			s := mustOpenStore(t, o, smallChunks)
+			commit(t, s, kv("e/gone", "1"))
+			b.stop()
+			saved := t.TempDir() + "/saved"
+			copyDir(t, saved, b.opts.StoreDir)
+			b.start(t)
+			var all []event.KV
+			for i := range 30 {
+				all = append(all, kv(fmt.Sprintf("e/%02d", i), "x"))
+			}
+			all = append(all, event.KV{Key: []byte("e/gone")})
+			wait(t, "a commit", func() bool { return s.Commit(t.Context(), all) == nil })
+			c.lose(t, b, saved)
+			wait(t, "a commit", func() bool { return s.Commit(t.Context(), []event.KV{kv("e/last", "1")}) == nil })
+			crash(s)
+			wantKeys(t, mustOpenStore(t, o, smallChunks), append(all, kv("e/last", "1"), event.KV{Key: checkpoint.ResetKey()})...)
+		})
+	}
+}
+
+// An operator asks for a reset with NATS tools, as `bridge checkpoint reset` says: it
+// must be found, also when the bridge was running.
+func TestResetByNATSTools(t *testing.T) {
+	b := startBus(t, nil)
+	s := mustOpenStore(t, options(b.url()))
+	commit(t, s, kv("e/a", "1"))
+	b.putKey(t, "=21reset", string(checkpoint.ResetRequested()))
+	wait(t, "a commit", func() bool { return s.Commit(t.Context(), []event.KV{kv("e/a", "2")}) == nil })
+	crash(s)
+	wantKeys(t, mustOpenStore(t, options(b.url())), kv("e/a", "2"), resetDue)
+}
+
+// A bucket that somebody emptied while the bridge was off is not a new one.
+func TestPurgedWhileOff(t *testing.T) {
+	b := startBus(t, nil)
+	s := mustOpenStore(t, options(b.url()))
+	commit(t, s, kv("e/a", "1"))
+	crash(s)
+	stream, err := b.client(t).Stream(t.Context(), "KV_"+BucketName(testIdentity))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.Purge(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s = mustOpenStore(t, options(b.url()))
+	wantKeys(t, s, event.KV{Key: []byte("e/a")}, resetDue)
+}
