@@ -144,7 +144,12 @@ func (d *Delivery) Open(ctx context.Context, reset bool) error {
 	if d.mode != Log || reset {
 		return nil
 	}
-	return d.fold(ctx, mark)
+	if err := d.fold(ctx, mark); err != nil || mark != nil {
+		return err
+	}
+	// The first start: which log this is must be known before it has anything, or a log that takes its place
+	// would not be noticed.
+	return d.record(ctx, []event.KV{{Key: checkpoint.MarkKey(), Value: d.log.Mark()}})
 }
 
 func (d *Delivery) open(ctx context.Context, mark []byte) error {

@@ -1,6 +1,7 @@
 package durable
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
 
@@ -25,6 +26,9 @@ func OwedEditKey(collection string) []byte { return []byte(prefixOwed + "edit/" 
 // OwedPlanKey is the key of a note: the plan has changed the collections of a resource, and consumers
 // have not been sent its number yet.
 func OwedPlanKey(resource string) []byte { return []byte(prefixOwed + "plan/" + resource) }
+
+// IsOwed reports whether a key is that of such a note.
+func IsOwed(key []byte) bool { return bytes.HasPrefix(key, []byte(prefixOwed)) }
 
 // Owed returns the keys of all such notes in a store.
 func Owed(store checkpoint.Store) (keys []string, err error) {

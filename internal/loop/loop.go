@@ -287,6 +287,7 @@ func (l *Loop) reset(ctx context.Context, why error) error {
 	l.reads.stopAll()
 	l.reads.discard()
 	l.batches.restart()
+	l.plan.oweAgain(l.batches.filling.notes)
 	l.suspended.clear()
 	if l.core != nil {
 		for _, id := range l.core.IDs() {

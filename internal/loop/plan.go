@@ -168,6 +168,15 @@ func (n *planned) paid(id string) (changes []event.KV) {
 	return changes
 }
 
+// oweAgain is for notes that are not durable yet, after the events that paid for them were given up.
+func (n *planned) oweAgain(notes []event.KV) {
+	for _, kv := range notes {
+		if durable.IsOwed(kv.Key) {
+			n.owed[string(kv.Key)] = struct{}{}
+		}
+	}
+}
+
 // owes reports whether an event about a collection must carry the numbers of the plan.
 func (n *planned) owes(id string) bool {
 	_, edit := n.owed[string(durable.OwedEditKey(id))]

@@ -287,6 +287,9 @@ func (w *world) consume(i *Item) {
 		if e.Reset && e.From != "" {
 			w.fail("gap: %s resets, and continues from %s", describe(i), e.From)
 		}
+		if e.Reason != ReasonResync && !e.Reset {
+			w.completeTo(c, i)
+		}
 		if w.runs[runKey(i.Collection, i.Run)] != c.syncedAt.properties {
 			c.syncedAt.epoch = 0 // that list does not prove what was not there
 		}
@@ -462,6 +465,24 @@ func (w *world) complete(c *copied, i *Item, before object, had bool, version st
 		}
 		if strconv.Itoa(t.uid) == i.Object.Object.UID && w.passes(p, t) {
 			w.fail("incomplete: resourceVersion %d of %s is missing", v, i.Object.Key)
+		}
+	}
+}
+
+// completeTo checks that no state is missing up to where a gap begins.
+func (w *world) completeTo(c *copied, i *Item) {
+	p, from := w.runs[runKey(i.Collection, c.run)], number(i.Event.From)
+	if c.open || !c.settled || i.Event.From == "" || w.reader.back >= 0 || w.cluster.epoch > 0 || p.Types != 0 || p.Skip {
+		return
+	}
+	for name, t := range w.cluster.at(from) {
+		if t.at <= c.upTo || !w.passes(p, t) || w.everUnfit(t) || p.Filter == ignoring && t.minor() {
+			continue
+		}
+		o, had := c.objects[strconv.Itoa(t.uid)]
+		ended := c.last[name].deleted && number(c.last[name].version) >= t.at // its deletion is behind from
+		if !ended && (!had || number(o.version) < t.at) {
+			w.fail("incomplete: %s, and resourceVersion %d of %s is missing", describe(i), t.at, name)
 		}
 	}
 }

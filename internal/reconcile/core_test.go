@@ -17,11 +17,11 @@ var recoverRows = []struct {
 }{
 	{"none", "the record", []recovered{{nil, "in step, run 2/1 at 10"}}},
 	{"Ending, Leaving", "the draft; Leaving with a reset in doubt is Ending; closed in doubt is emitted again", []recovered{
-		{&Draft{Record: Record{Phase: Ending, Run: 2, Incarnation: 1, Unwanted: true}}, "ending for good, run 2/1"},
-		{&Draft{Record: Record{Phase: Ending, Run: 3, Incarnation: 3}, Gap: true}, "ending, run 3/3"},
-		{&Draft{Record: Record{Phase: Leaving, Run: 2, Incarnation: 1}}, "leaving, run 2/1"},
-		{&Draft{Record: Record{Phase: Leaving, Run: 3, Incarnation: 1}, Gap: true, Synced: true}, "leaving, run 3/1"},
-		{&Draft{Record: Record{Phase: Leaving, Run: 3, Incarnation: 3}, Gap: true}, "ending for good, run 3/3"},
+		{&Draft{Record: Record{Phase: Ending, Run: 2, Incarnation: 1, Unwanted: true}}, "ending for good, run 2/1 at 10"},
+		{&Draft{Record: Record{Phase: Ending, Run: 3, Incarnation: 3}, Gap: true}, "ending, run 3/3 at 10"},
+		{&Draft{Record: Record{Phase: Leaving, Run: 2, Incarnation: 1}}, "leaving, run 2/1 at 10"},
+		{&Draft{Record: Record{Phase: Leaving, Run: 3, Incarnation: 1}, Gap: true, Synced: true}, "leaving, run 3/1 at 10"},
+		{&Draft{Record: Record{Phase: Leaving, Run: 3, Incarnation: 3}, Gap: true}, "ending for good, run 3/3 at 10"},
 	}},
 	{"with a reset and more in doubt", "the draft; another reset is emitted", []recovered{
 		{&Draft{Record: Record{Phase: InStep, Run: 3, Incarnation: 3, LastList: LastList{Synced: 1}, Route: "r"}, Progress: Progress{Position: "20"}, Gap: true, Synced: true}, "listing, run 4/4: reset gap of 4 from "},
@@ -33,7 +33,8 @@ var recoverRows = []struct {
 		{&Draft{Record: Record{Phase: InStep, Run: 3, Incarnation: 1, LastList: LastList{Synced: 2}}, Progress: Progress{Position: "20"}, Gap: true, Synced: true}, "listing, run 4/1 at 10: gap interrupted of 4 from 10"},
 		{&Draft{Record: Record{Phase: InStep, Run: 4, Incarnation: 1, Resync: true}, Progress: Progress{Position: "20"}, Synced: true, Resync: true}, "listing, run 5/1 at 10, resync due: gap interrupted of 5 from 10"},
 	}},
-	{"Listing, its gap in doubt", "the draft; the gap is emitted again, with its id", []recovered{
+	{"Listing, its gap in doubt", "the draft; the gap is emitted again, with its id, or another one from the position in the store", []recovered{
+		{&Draft{Record: Record{Phase: Listing, Run: 3, Incarnation: 1, Reason: "expired"}, Progress: Progress{Position: "15"}, Gap: true, From: "15"}, "listing, run 4/1 at 10: gap expired of 4 from "},
 		{&Draft{Record: Record{Phase: Listing, Run: 3, Incarnation: 1, Reason: "expired"}, Progress: Progress{Position: "10"}, Gap: true, From: "10"}, "listing, run 3/1 at 10: gap expired of 3 from 10"},
 		{&Draft{Record: Record{Phase: Listing, Run: 3, Incarnation: 3, Reason: ReasonReset}, Gap: true}, "listing, run 3/3: reset gap of 3 from "},
 		{&Draft{Record: Record{Phase: Listing, Run: 4, Incarnation: 1, Reason: "expired"}, Progress: Progress{Position: "10"}, Gap: true, Resync: true, From: "10"}, "listing, run 4/1 at 10: gap expired of 4 from 10"},

@@ -98,11 +98,12 @@ func (d *Draft) ending(before Record) Record {
 //	Ending, Leaving                 the draft; Leaving with a reset in doubt is Ending; closed in doubt is emitted again
 //	with a reset and more in doubt  the draft; another reset is emitted
 //	with synced in doubt            the draft; another gap is emitted
-//	Listing, its gap in doubt       the draft; the gap is emitted again, with its id
+//	Listing, its gap in doubt       the draft; the gap is emitted again, with its id, or another one from the position in the store
 //	with a resync in doubt          the record, with a resync due; its gap is emitted again if it is in doubt
 //	with a periodic synced in doubt the record; the number of the synced event is not used again
 //
-// A draft of another kind, or of another phase, is not made: see [Draft.complete].
+// A draft of another kind, or of another phase, is not made: see [Draft.complete]. Changes up to the position of a draft may
+// be in doubt, so no gap begins behind the position in the store.
 func (c *Collection) recover(s State) {
 	c.Record, c.Progress = s.Records[c.ID], s.Progress[c.ID]
 	c.handed = handed{record: c.Record, progress: c.Progress}
@@ -111,7 +112,7 @@ func (c *Collection) recover(s State) {
 	case !drafted:
 	case d.Phase == Ending || d.Phase == Leaving:
 		inDoubt := d.Incarnation != c.Incarnation
-		c.Record, c.Progress = d.ending(c.Record), d.Progress
+		c.Record, c.Seen = d.ending(c.Record), d.Seen
 		if c.Phase == Leaving && inDoubt {
 			c.end(true)
 		}
@@ -123,6 +124,9 @@ func (c *Collection) recover(s State) {
 		c.Record, c.Seen = d.Record, d.Seen
 		c.Synced = synced
 		c.gap(ReasonInterrupted)
+	case d.Gap && d.From != "" && d.From != c.Position:
+		c.Record, c.Seen = d.Record, d.Seen
+		c.gap(c.Reason)
 	case d.Gap:
 		c.Record, c.Progress = d.Record, d.Progress
 		c.emit(CollectionEvent{Type: event.Gap, Reason: c.Reason, Reset: c.Run == c.Incarnation, From: d.From})

@@ -73,6 +73,10 @@ var ways = []struct {
 		*, create a in 1, read x, seal, crash behind the intents and 1 items, restore 0`},
 	{"two objects of one name are in doubt, and the older one is back", []mode{intents}, oneFilter, `
 		create a in 2, *, delete a, read x, create a in 1, read x, seal, restore 1, refuse item 0, configure 1`},
+	{"a change is in doubt together with the gap behind it", []mode{intents}, oneFilter, `
+		create a in 1, create b in 1, *, write a in 1, write b in 1, read x, read x, configure 1, seal, crash behind the intents and 0 items`},
+	{"a change is in doubt, and its collection is removed and put back", []mode{intents}, []map[string]Properties{{"x": {}}, {}}, `
+		create a in 1, create b in 1, *, write a in 1, write b in 1, read x, read x, configure 1, seal, crash behind the intents and 0 items, configure 0`},
 	{"a resync is in doubt together with the list before it", []mode{intents}, oneFilter, `
 		read x, seal, read x, read x, resync x, deliver, read x, seal, refuse item 0`},
 	{"a reset is in doubt together with the gap of another configuration", []mode{intents}, oneFilter, `

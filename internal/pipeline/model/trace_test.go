@@ -482,6 +482,7 @@ func opsTable() map[string]op {
 		"bus-blocks":  {kind: "bus", weight: 2, args: []int{2}, apply: busFault(func(b *bus) { b.blocked = true })},
 		"bus-heals":   {kind: "bus", weight: 4, args: []int{2}, apply: busFault(func(b *bus) { b.stopped, b.blocked = false, false })},
 		"bus-emptied": {kind: "emptied", weight: 1, causes: true, args: []int{2}, apply: func(w *world, a []int) bool {
+			time.Sleep(1000 * apart) // runs are numbered by milliseconds
 			sinkOf(w, a[0]).empty()
 			return true
 		}},
@@ -505,6 +506,7 @@ func opsTable() map[string]op {
 				return false
 			}
 			s := sinkOf(w, a[0])
+			time.Sleep(1000 * apart) // runs are numbered by milliseconds
 			s.askReset()
 			s.reset = true
 			return true

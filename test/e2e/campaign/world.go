@@ -344,7 +344,7 @@ func (w *world) synced(ctx context.Context) error {
 // await waits until the bus has the wanted "uid rv".
 func (w *world) await(ctx context.Context, wanted string) error {
 	for {
-		look, cancel := context.WithTimeout(ctx, 30*time.Second) // a stream that is deleted meanwhile never ends
+		look, cancel := context.WithTimeout(ctx, 10*time.Second) // a stream that is deleted meanwhile, or whose server is killed, never ends
 		messages, err := w.bus.newest(look)
 		cancel()
 		if slices.ContainsFunc(messages, func(m bus.Message) bool { return m.UID()+" "+m.RV() == wanted }) {
