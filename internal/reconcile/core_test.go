@@ -973,3 +973,27 @@ func TestReadingHasTheSelection(t *testing.T) {
 		t.Errorf("the selection is %q", got)
 	}
 }
+
+// TestWhatTheLastListProves: an object that the last list would have found, and that is not in the inventory, is of another
+// history, unless a list of another selection has ended objects since.
+func TestWhatTheLastListProves(t *testing.T) {
+	narrow, wide := configured(Properties{Selection: "1"}), configured(Properties{})
+	lessened := func() *bench {
+		return inStep(t, seen(List, "a", "5"), seen(List, "b", "6"), seen(List, "c", "7")).
+			do(narrow, listBegun, seen(List, "a", "5"), listEnded("10"), lacks("b", "10"), wide, listBegun)
+	}
+	for _, c := range []struct {
+		what    string
+		bench   *bench
+		history bool
+	}{
+		{"the last list", inStep(t, seen(List, "a", "5")).do(listBegun, seen(List, "b", "6")), true},
+		{"an edit that was undone", lessened().do(seen(List, "b", "6")), false},
+		{"and a list that ended objects and broke off", lessened().do(gone(List, "c", "11"), listBegun, seen(List, "b", "6")), false},
+		{"and a complete list", lessened().do(seen(List, "a", "5"), seen(List, "b", "6"), seen(List, "c", "7"), listEnded("12"), listDone, listBegun, seen(List, "d", "8")), true},
+	} {
+		if got := c.bench.x().Reason == ReasonHistory; got != c.history {
+			t.Errorf("%s: another history: %t", c.what, got)
+		}
+	}
+}
