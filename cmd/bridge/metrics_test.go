@@ -81,7 +81,7 @@ func advice() map[string]string {
 		"bodies_not_kept_total":                    "Nothing, unless you need the difference of every change: larger bodies than 128 KiB, compressed, are not kept.",
 		"events_ignored_total":                     "Nothing: it shows what `ignore` saves.",
 		"filter_errors_total":                      "Look at the log for why: ask for a field with `has()` before reading it.",
-		"events_last_delivered_timestamp_seconds":  "Nothing by itself: a quiet cluster has no events. Use `queue_oldest_timestamp_seconds` to distinguish quiet from stuck.",
+		"events_last_delivered_timestamp_seconds":  "Nothing: a quiet cluster has no events. Use `queue_oldest_timestamp_seconds` to distinguish quiet from stuck.",
 		"events_lost_total":                        "The bus may lose by configuration (`at-most-once`); if consumers cannot bear it, use another `delivery`.",
 		"events_redacted_total":                    "Nothing: it shows that redaction works.",
 		"events_truncated_total":                   "Raise the bus's largest message if consumers need these bodies.",

@@ -66,7 +66,7 @@ func (o *outage) met(who string, err error) (own bool) {
 const apiServer = "the API server"
 
 // judge distinguishes errors of the server from errors of the collection. An error that is
-// neither is expected, and reported elsewhere: a history that ended is a gap.
+// neither is expected, and declared otherwise: a history that ended is a gap.
 func (o *outage) judge(err error) (lost, own bool) {
 	if errors.Is(err, source.ErrExpired) {
 		return false, false

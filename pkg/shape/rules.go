@@ -248,7 +248,7 @@ type Shaper struct {
 
 // Append appends to dst the object raw without what is to be hidden. where is its
 // namespace/name, part of every hash. Everything else in it stays byte by byte.
-// On an error nothing of raw may leave; the error contains nothing of it.
+// On an error nothing of raw may leave, not even in the error.
 func (s *Shaper) Append(dst, raw []byte, where string) ([]byte, error) {
 	out, changed, err := s.walk(dst, raw, where)
 	if err == nil && !changed {

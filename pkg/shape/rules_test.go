@@ -216,7 +216,7 @@ func TestWrongRules(t *testing.T) {
 	}
 }
 
-// An object that is not understood does not leave, and its error contains nothing of it.
+// An object that is not understood does not leave, not even in part in its error.
 func TestWhatCannotBeShaped(t *testing.T) {
 	s := mustCompile(t, Secrets{Key: testKey}, Rule{Paths: []string{"a.*", "b"}}).Of("", "pods")
 	for _, raw := range []string{``, `["hunter2"]`, `"hunter2"`, `{"a":{"b":"hunter2"}`, `{"x":"hunter2`, `{"a":{"b":hunter2}}`, `{"b":1}{"b":"hunter2"}`, `{"x":1}hunter2`} {

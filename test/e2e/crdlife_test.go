@@ -18,7 +18,7 @@ func (w *world) isGone(t kube.Type) func(bridge.Status) bool {
 }
 
 // The deletion of a CRD deletes its objects: each is published as deleted, whether the bridge sees it happen or finds the CRD
-// absent. What is installed later under the same names is something else, with objects and perhaps a kind of its own.
+// absent. What is installed later under the same names is something else, with objects of its own, and may have another kind.
 func TestCRDIsDeleted(t *testing.T) {
 	for _, down := range []bool{false, true} {
 		t.Run(map[bool]string{false: "while running", true: "while down"}[down], func(t *testing.T) {

@@ -153,7 +153,7 @@ func killWhileComparing(t *testing.T, busName string) {
 		w.config.Sinks[0].Linger = ""
 	}
 	for i, more := range []int{1, 10, 20} {
-		w.delete(w.widgets, fmt.Sprintf("o-%d", 50*i)) // perhaps published already
+		w.delete(w.widgets, fmt.Sprintf("o-%d", 50*i)) // may be published already
 		w.delete(w.widgets, fmt.Sprintf("p-%d", i))
 		w.run()
 		n = w.killedAfter(n, more)

@@ -93,7 +93,7 @@ func TestTopicOnlyDeleted(t *testing.T) {
 	l.checkExactly(x)
 }
 
-// After the deletion of its checkpoint everything is published again, also where the bridge ends because of the deletion.
+// The deletion of a checkpoint topic leads to a reset: everything is published again, also where the bridge is restarted in between.
 func TestCheckpointTopicDeleted(t *testing.T) {
 	topic, o := newTopic(t, shared, 3, 0, nil), kafka.StoreOptions{Options: kafka.Options{Identity: bridge(t, shared)}, TransactionTimeout: 4 * time.Second}
 	l, x := newWriter(t, shared, topic), openExact(t, exactly(shared), o)
