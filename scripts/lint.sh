@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 . scripts/go.sh
 go mod tidy -diff
 go tool -modfile=tools/go.mod golangci-lint run --allow-parallel-runners ./...
-# formatted tells which files of a module are not.
+# formatted reports the files of a module that are not formatted.
 formatted() {
 	local files
 	files=$(gofmt -l .)

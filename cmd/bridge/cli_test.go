@@ -506,7 +506,7 @@ func TestCheckpointReset(t *testing.T) {
 		t.Errorf("the other sink: reset due %t, objects known %t", is, knows)
 	}
 	if out := bridge(t, "checkpoint", "show", "-c", path).ok(t); strings.Count(out, "the next start resets every collection") != 1 {
-		t.Errorf("show does not tell of the reset:\n%s", out)
+		t.Errorf("show does not report the reset:\n%s", out)
 	}
 }
 

@@ -81,13 +81,13 @@ func advice() map[string]string {
 		"bodies_not_kept_total":                    "Nothing, unless you need the difference of every change: larger bodies than 128 KiB, compressed, are not kept.",
 		"events_ignored_total":                     "Nothing: it shows what `ignore` saves.",
 		"filter_errors_total":                      "Look at the log for why: ask for a field with `has()` before reading it.",
-		"events_last_delivered_timestamp_seconds":  "Nothing by itself: a quiet cluster has no events. Use `queue_oldest_timestamp_seconds` to tell quiet from stuck.",
+		"events_last_delivered_timestamp_seconds":  "Nothing: a quiet cluster has no events. Use `queue_oldest_timestamp_seconds` to distinguish quiet from stuck.",
 		"events_lost_total":                        "The bus may lose by configuration (`at-most-once`); if consumers cannot bear it, use another `delivery`.",
 		"events_redacted_total":                    "Nothing: it shows that redaction works.",
 		"events_truncated_total":                   "Raise the bus's largest message if consumers need these bodies.",
 		"events_withheld_total":                    "Look at the log: a body could not be parsed where secrets stand.",
 		"gaps_total":                               "`reset`, `resync`, `selection` and `filter` are usual. `expired`, `interrupted`, `history` and `rewritten` mean that updates in between are not known: look for restarts of the API server, long outages of the bus, compaction.",
-		"inventory_objects":                        "It should be what `kubectl get` counts; if not, `bridge resync` and tell us.",
+		"inventory_objects":                        "It should be what `kubectl get` counts; if not, `bridge resync` and report it.",
 		"leader":                                   "The sum over the replicas should be 1; 0 for longer than the Lease lasts: nobody delivers. Look at their Lease.",
 		"queue_bytes":                              "Near its capacity the bus is slower than the cluster.",
 		"queue_capacity_bytes":                     "Divide `queue_bytes` by it.",
@@ -102,7 +102,7 @@ func advice() map[string]string {
 		"sink_up":                                  "Alert when it is 0 for minutes; the status and the log say why.",
 		"sink_write_seconds":                       "When it grows, look at the bus: its disks, its replication, its network.",
 		"snapshot_read_objects":                    "Watch it grow; when it stands still, look at the queue and the API server.",
-		"snapshot_remaining_objects":               "With `snapshot_read_objects` it tells how long a list will take.",
+		"snapshot_remaining_objects":               "With `snapshot_read_objects` it shows how long a list will take.",
 		"snapshot_running":                         "At most `kubernetes.concurrentLists` of them read at once; the others wait.",
 		"source_collections":                       "Alert when `waiting` or `stalled` lasts: the status says why and what to do.",
 		"source_drift_total":                       "Should stay 0. The difference is published. Find out why: for example, etcd was restored from a backup.",
@@ -114,7 +114,7 @@ func advice() map[string]string {
 }
 
 // TestMetricsAreDocumented: dashboards and alerts are written against these
-// names, so they follow Prometheus' rules, and whoever reads one can look up what
+// names, so they follow Prometheus' rules, and docs/metrics.md says of each one what
 // to do about it.
 func TestMetricsAreDocumented(t *testing.T) {
 	r := everyMetric(t)
@@ -139,7 +139,7 @@ Labels name sinks, resources, types and reasons, never objects. Times are Unix s
 ` + "`time() - x`" + `. What is not known has no series. Counters begin anew with the process. Beside these there
 are those of the process (` + "`process_…`" + `) and of Go (` + "`go_…`" + `).
 
-| metric | type | labels | unit | tells | what to do |
+| metric | type | labels | unit | meaning | what to do |
 |---|---|---|---|---|---|
 `)
 	to := advice()

@@ -52,9 +52,9 @@ func (r *reloader) Run(ctx context.Context) error {
 	}
 }
 
-// look takes over a file that has changed. Unless it is told to do so now, it
-// waits until two looks show the same: half of a file that is being written can
-// be a valid configuration, one with fewer resources.
+// look takes over a file that has changed. Unless now is set, it waits until two
+// looks show the same: half of a file that is being written can be a valid
+// configuration, one with fewer resources.
 func (r *reloader) look(now bool) {
 	text, err := os.ReadFile(r.path)
 	if err != nil {

@@ -207,7 +207,7 @@ func TestReloadNamesWhatNeedsARestart(t *testing.T) {
 	f.says(zap.InfoLevel, 2, "[resources]")
 }
 
-// Whoever sends SIGHUP does not want to wait, and wants an answer each time.
+// SIGHUP takes effect at once, and is answered in the log each time.
 func TestReloadOnHangUp(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "bridge.yaml")
 	write(t, path, configText("nodes"))

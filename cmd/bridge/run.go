@@ -34,8 +34,8 @@ func newRun(hangUps <-chan os.Signal) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "run",
-		Short: "Stream changes to the configured sinks until told to stop",
-		Long: `Streams changes to the configured sinks until told to stop. When the
+		Short: "Stream changes to the configured sinks until stopped",
+		Long: `Streams changes to the configured sinks until stopped. When the
 configuration file changes, and on SIGHUP, its resources, exclude and log.level
 are taken over; anything else waits for a restart.`,
 		Args: cobra.NoArgs,
@@ -123,7 +123,7 @@ func run(ctx context.Context, o runOptions) error {
 	var digest atomic.Value
 	digest.Store(fileDigest(o.reload.path))
 	shown := &reporter{bridge: bridge, last: last, digest: func() string { return digest.Load().(string) }, started: time.Now()}
-	doors, err := openDoors(c, shown, registry, log)
+	servers, err := openServers(c, shown, registry, log)
 	if err != nil {
 		return &exitError{exitEnvironment, err}
 	}
@@ -143,19 +143,19 @@ func run(ctx context.Context, o runOptions) error {
 	if o.bar != nil {
 		watchLists = func(ctx context.Context) error { return o.bar.Run(ctx, bridge.Status) }
 	}
-	for _, door := range append(doors, o.reload.Run, watchLists) {
-		group.Go(func() error { return door(beside) })
+	for _, serve := range append(servers, o.reload.Run, watchLists) {
+		group.Go(func() error { return serve(beside) })
 	}
 	err = bridge.Run(ctx)
 	stopBeside()
 	return errors.Join(err, group.Wait())
 }
 
-// openDoors listens where the bridge is to be asked and told; what it returns
-// serves until a context ends.
-func openDoors(c *config.Config, shown *reporter, registry *prometheus.Registry, log *zap.Logger) ([]func(context.Context) error, error) {
+// openServers listens for scrapes, probes and commands; the functions that it returns
+// serve until a context ends.
+func openServers(c *config.Config, shown *reporter, registry *prometheus.Registry, log *zap.Logger) ([]func(context.Context) error, error) {
 	var (
-		doors    []func(context.Context) error
+		servers  []func(context.Context) error
 		commands *admin.Server
 		err      error
 		bridge   = shown.bridge
@@ -177,7 +177,7 @@ func openDoors(c *config.Config, shown *reporter, registry *prometheus.Registry,
 		if err != nil {
 			return nil, err
 		}
-		doors = append(doors, commands.Run)
+		servers = append(servers, commands.Run)
 	}
 	if c.Status.Listen != config.Off {
 		o := status.Options{
@@ -194,7 +194,7 @@ func openDoors(c *config.Config, shown *reporter, registry *prometheus.Registry,
 			return nil, err
 		}
 		log.Info("status listens", zap.Stringer("address", server.Addr()))
-		doors = append(doors, server.Run)
+		servers = append(servers, server.Run)
 	}
-	return doors, nil
+	return servers, nil
 }

@@ -21,8 +21,8 @@ import (
 // around.
 const hostile = "x\x1b[2J\nADDED forged\r\u009b31m\x1b]0;title\x07\u202egnp"
 
-// TestHostileText: whoever may name an object, a field manager or a value in the
-// cluster does not write to the terminal of who looks at it.
+// TestHostileText: text from users who may name an object, a field manager or a value in
+// the cluster does not write control characters to the terminal that shows it.
 func TestHostileText(t *testing.T) {
 	before, after := []byte(`{"a":"b","--gone":1}`), quoted(t, map[string]any{"a": hostile, hostile: 1})
 	diff, err := history.Diff(before, after)
@@ -93,7 +93,7 @@ func TestHostileText(t *testing.T) {
 				t.Errorf("%d lines, want %d:\n%s", lines, printed.lines, text)
 			}
 			if !strings.Contains(text, "gnp") {
-				t.Errorf("what it is called is not told: %s", text)
+				t.Errorf("the name is not shown: %s", text)
 			}
 		})
 	}

@@ -87,8 +87,8 @@ func pipe(t *testing.T) (path string, open func() *os.File) {
 	}
 }
 
-// Whoever changes a configuration sends SIGHUP at once, also to a bridge that has just
-// begun.
+// SIGHUP may come at once, also to a bridge that has just begun: users send it right
+// after they change a configuration.
 func TestHangUpWhileItStarts(t *testing.T) {
 	absentCluster(t)
 	file, _ := configFile(t)

@@ -70,7 +70,7 @@ lists what would happen to each object, and changes nothing.`,
 	flags.StringVar(&f.context, "context", "", "with --apply: the context in the kubeconfig file")
 	flags.BoolVar(&f.dryRun, "dry-run", false, "with --apply: let the server check everything and change nothing")
 	flags.BoolVar(&f.force, "force", false, "with --apply: take fields over that another field manager owns")
-	flags.BoolVar(&f.exact, "exact", false, "with --apply: also delete objects and remove fields that the state does not have, whoever owns them")
+	flags.BoolVar(&f.exact, "exact", false, "with --apply: also delete objects and remove fields that the state does not have, whichever manager owns them")
 	return cmd
 }
 

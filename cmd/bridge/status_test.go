@@ -64,8 +64,8 @@ func TestStatusOfAReadyBridge(t *testing.T) {
 	}
 }
 
-// TestNoCredentialsAreShown: whoever may look at the status need not be one who
-// may write to the bus.
+// TestNoCredentialsAreShown: users who may look at the status may not be allowed to
+// write to the bus.
 func TestNoCredentialsAreShown(t *testing.T) {
 	for url, want := range map[string]string{
 		"nats://user:s3cret@one:4222, tls://token@two:4222": "nats://one:4222, tls://two:4222",

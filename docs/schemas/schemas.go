@@ -22,8 +22,8 @@ var (
 func Config() string { return config }
 
 // Event is the JSON Schema (draft 2020-12) of an event, version 1, with those of
-// its data in the same document: whoever validates with it fetches nothing (JSON
-// Schema Core, section 9.3, "Compound Documents").
+// its data in the same document, so that a validator fetches nothing (JSON Schema
+// Core, section 9.3, "Compound Documents").
 func Event() string {
 	within := func(text string) string { // its lines, indented; a JSON string has no line ends
 		return strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n    ")

@@ -30,13 +30,13 @@ type Rule struct {
 type Cluster struct {
 	Everywhere []Rule
 	Within     map[string][]Rule // by namespace
-	Notes      []string          // what whoever grants it should know
+	Notes      []string          // what the person who grants it should know
 }
 
 // ClusterOptions say what is known of a cluster.
 type ClusterOptions struct {
-	// Catalog tells what names mean; nil: what they mean in a cluster that has
-	// nothing but Kubernetes' own resources.
+	// Catalog resolves the names; nil: as in a cluster that has nothing but Kubernetes'
+	// own resources.
 	Catalog *discovery.Catalog
 	// Namespace is the bridge's own, where its Lease is unless the configuration says
 	// where.
@@ -150,10 +150,10 @@ func (a *asker) resource(r config.Resource) error {
 				continue
 			}
 			if gr.Group == all {
-				a.note("No get on everything: it would allow pods/exec and nodes/proxy. What leaves %s's selector is told as deleted, without the reason.", r.Name())
+				a.note("No get on everything: it would allow pods/exec and nodes/proxy. What leaves %s's selector is published as deleted, without the reason.", r.Name())
 				continue
 			}
-			a.ask(w, "get (optional) tells what left a selection from what was deleted.", "get")
+			a.ask(w, "get (optional) distinguishes objects that left a selection from deleted ones.", "get")
 		}
 		// The groups of custom resources have a dot; a pattern's are not known.
 		if gr.Group == all || strings.Contains(gr.Group, ".") {

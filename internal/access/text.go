@@ -95,7 +95,7 @@ func (n NATS) WriteText(w io.Writer) error {
 	if len(n.Reader.Subscribe) > 0 {
 		b.WriteString("\n")
 		comment(&b, "", readersHead)
-		comment(&b, "", "Answers come to inboxes. Other clients than the bridge have theirs in _INBOX.> unless they are told another prefix (--inbox-prefix, CustomInboxPrefix): allow a consumer's user to subscribe to a prefix of its own, for in _INBOX.> all users' answers can be seen.")
+		comment(&b, "", "Answers come to inboxes. Other clients than the bridge have theirs in _INBOX.> unless they are given another prefix (--inbox-prefix, CustomInboxPrefix): allow a consumer's user to subscribe to a prefix of its own, for in _INBOX.> all users' answers can be seen.")
 		writePermissions(&b, n.Reader)
 	}
 	_, err := io.WriteString(w, b.String())

@@ -99,7 +99,7 @@ func TestOnlyPostChangesSomething(t *testing.T) {
 	}
 }
 
-// Whoever can open the socket commands the bridge: nobody but its user may.
+// A process that can open the socket commands the bridge: nobody but its user may.
 func TestMode(t *testing.T) {
 	dir := t.TempDir()
 	socket := filepath.Join(dir, "admin.sock")
@@ -212,6 +212,6 @@ func TestStopEndsACommand(t *testing.T) {
 		t.Error("the command outlives the server")
 	}
 	if err := <-answer; err == nil {
-		t.Error("the command was told to have worked")
+		t.Error("the client received no error, though the command was canceled")
 	}
 }

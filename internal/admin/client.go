@@ -15,9 +15,9 @@ import (
 // ErrNoBridge is returned when nothing listens on the socket.
 var ErrNoBridge = errors.New("no bridge listens")
 
-// Resync asks the bridge that listens on socket to tell every object of a
+// Resync asks the bridge that listens on socket to emit every object of a
 // resource again, to one sink or ("") to all. It returns the IDs of the
-// collections that began to. Errors are [ErrNoBridge], a *[NotFoundError], or
+// collections that have started to. Errors are [ErrNoBridge], a *[NotFoundError], or
 // say what else went wrong.
 func Resync(ctx context.Context, socket, sink, resource string) (started []string, err error) {
 	query := url.Values{"resource": {resource}}

@@ -22,9 +22,9 @@ const resyncPath = "/resync"
 // Options of a [Server]. All are required.
 type Options struct {
 	Socket string // path; its directory is made if it is missing
-	// Resync begins to tell every object again of the collections that resource
+	// Resync starts to emit again every object of the collections that resource
 	// and sink ("" for all) name, and returns their IDs. It must end with ctx. For
-	// what the bridge does not know it returns a *[NotFoundError].
+	// names that the bridge does not know it returns a *[NotFoundError].
 	Resync func(ctx context.Context, sink, resource string) (started []string, err error)
 }
 
@@ -130,7 +130,7 @@ func vacant(socket string) error {
 		_ = c.Close()
 	}
 	if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist) {
-		return nil // whoever made it is gone
+		return nil // the process that made it is gone
 	}
 	if err == nil || errors.Is(err, syscall.EAGAIN) || errors.Is(err, os.ErrDeadlineExceeded) {
 		return errors.New("in use by another process: a bridge listens there; stop it, or give this one a checkpoint and socket of its own")
@@ -144,8 +144,8 @@ func respond(w http.ResponseWriter, code int, a answer) {
 	_ = json.NewEncoder(w).Encode(a) // a client that went away learns nothing
 }
 
-// Run serves until ctx ends, then removes the socket. Commands under way are
-// told by their context.
+// Run serves until ctx ends, then removes the socket. The context of commands under
+// way ends with ctx.
 func (s *Server) Run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, s.Close()) }()
 	s.http.BaseContext = func(net.Listener) context.Context { return ctx }

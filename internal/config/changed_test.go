@@ -113,8 +113,8 @@ sinks:
 	}
 }
 
-// A sink that goes away only with the restart must not be told until then that
-// its collections are closed.
+// Until the restart that removes a sink, the sink must not receive that its
+// collections are closed.
 func TestReloadedKeepsARemovedSink(t *testing.T) {
 	c := mustParse(t, base)
 	next := mustParse(t, `cluster: x

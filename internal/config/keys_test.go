@@ -69,9 +69,9 @@ func (k *keys) walk(typ reflect.Type, defaulted reflect.Value, path string) {
 	}
 }
 
-func row(key, typ, without, tells string) string {
+func row(key, typ, without, meaning string) string {
 	plain := strings.NewReplacer("|", `\|`, "<", `\<`, "*", `\*`, "_", `\_`) // no table, tag or emphasis
-	return fmt.Sprintf("| `%s` | %s | %s | %s |\n", key, typ, without, plain.Replace(tells))
+	return fmt.Sprintf("| `%s` | %s | %s | %s |\n", key, typ, without, plain.Replace(meaning))
 }
 
 func typeName(t reflect.Type) string {
@@ -92,7 +92,7 @@ func typeName(t reflect.Type) string {
 }
 
 // shown is a default as the file would have it; nothing for a zero value, whose
-// meaning only the comment can tell.
+// meaning only the comment says.
 func shown(v reflect.Value) string {
 	if !v.IsValid() || v.IsZero() {
 		return ""
@@ -139,7 +139,7 @@ func TestKeysAreDocumented(t *testing.T) {
 	}
 	k.walk(reflect.TypeFor[Config](), reflect.ValueOf(*defaults()), "")
 	if len(k.silent) > 0 {
-		t.Errorf("no comment in the code tells what these are: %s", strings.Join(k.silent, ", "))
+		t.Errorf("no comment in the code says what these are: %s", strings.Join(k.silent, ", "))
 	}
 	if len(k.rows) < 50 {
 		t.Errorf("only %d settings were found", len(k.rows))

@@ -9,8 +9,8 @@ import (
 )
 
 // leaderElection names the Lease after the bridge unless it is named, and checks
-// that its times leave no two leaders, and that whoever leads finds what the one
-// before remembered.
+// that its times leave no two leaders, and that a new leader finds the checkpoint of
+// the one before.
 func (p *problems) leaderElection(c *Config) {
 	e := &c.LeaderElection
 	if !e.Enabled {

@@ -21,7 +21,7 @@ func testEnv(name string) (string, bool) {
 	return "", false
 }
 
-// TestBadConfigurations pins what a user is told of each mistake: where, what,
+// TestBadConfigurations pins what the error for each mistake says: where, what,
 // and what to do, one line each. The messages stand in files beside the
 // configurations.
 func TestBadConfigurations(t *testing.T) {

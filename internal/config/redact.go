@@ -85,7 +85,7 @@ func (p *problems) redactions(at string, list []Redaction, ofResource bool) {
 			p.rule(fmt.Sprintf("%s[%d]", at+".resources", j), shape.Rule{Preset: shape.PodEnv, Resources: []string{pattern}})
 		}
 		switch whole := r.rule(); {
-		case r.Preset != "" && !slices.Contains(shape.Presets(), r.Preset): // told above
+		case r.Preset != "" && !slices.Contains(shape.Presets(), r.Preset): // reported above
 		case len(r.Paths) > 0:
 			whole.Paths, whole.Resources, whole.With = []string{"spec"}, nil, ""
 			p.rule(at, whole)

@@ -195,7 +195,7 @@ func TestSchemaLeavesReferences(t *testing.T) {
 	}
 }
 
-// Whoever writes out what an editor shows as the default changes nothing.
+// A file that spells out the defaults that an editor shows changes nothing.
 func TestSchemaDefaults(t *testing.T) {
 	raw, err := os.ReadFile(schemaFile)
 	if err != nil {

@@ -116,7 +116,7 @@ func (k Kind) Edit(r *rand.Rand, o Object, subresource string) {
 	}
 }
 
-// must tells what an object cannot be without.
+// must reports whether an object cannot be without the part.
 func (p part) must() bool {
 	last := p.path[len(p.path)-1]
 	return last == "containers" || p.subresource == "scale"

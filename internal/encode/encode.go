@@ -52,7 +52,7 @@ type memory struct {
 // differ finds out what has changed.
 type differ struct {
 	maker    patch.Maker
-	managers manager.Teller
+	managers manager.Finder
 	whole    []byte // the redacted object with its managedFields
 }
 

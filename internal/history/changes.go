@@ -158,7 +158,7 @@ type changes struct {
 	last      shown             // what was shown last
 	gone      bool              // that was a deletion
 	bodies    map[string]*shown // by collection, of those that hold the object
-	managers  manager.Teller
+	managers  manager.Finder
 }
 
 // concerns reports whether an event is of the object, or ends what a collection held of it.

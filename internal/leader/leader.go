@@ -135,7 +135,7 @@ func (e *Elector) term(ctx context.Context, lead func(held context.Context) erro
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: e.lock, Name: e.lock.Describe(),
 		LeaseDuration: e.o.LeaseDuration, RenewDeadline: e.o.RenewDeadline, RetryPeriod: e.o.RetryPeriod,
-		// client-go would release before it tells that the Lease is lost, and after a
+		// client-go would release before it reports that the Lease is lost, and after a
 		// pause it would release another's: see giveBack.
 		ReleaseOnCancel: false,
 		Callbacks: leaderelection.LeaderCallbacks{
@@ -182,8 +182,8 @@ func (e *Elector) term(ctx context.Context, lead func(held context.Context) erro
 	return false, nil
 }
 
-// watchRelease tells when the Lease becomes free, which a standby would else notice
-// only with its next attempt.
+// watchRelease signals when the Lease becomes free, which a standby would otherwise
+// notice only with its next attempt.
 func (e *Elector) watchRelease(ctx context.Context, released chan<- struct{}) {
 	for ctx.Err() == nil {
 		w, err := e.leases.Watch(ctx, metav1.ListOptions{

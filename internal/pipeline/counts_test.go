@@ -69,7 +69,7 @@ func TestCountsOfAList(t *testing.T) {
 	expect("a later list began again, and an object changed twice", event.Counts{Listed: 3, Added: 1, Modified: 2, Deleted: 2, Unchanged: 1})
 }
 
-// TestCountsOfWhatIsLeftOut: a consumer can tell objects that are not published from objects that it has.
+// TestCountsOfWhatIsLeftOut: a consumer can distinguish objects that are not published from objects that it has.
 func TestCountsOfWhatIsLeftOut(t *testing.T) {
 	for name, x := range map[string]struct {
 		options CollectionOptions

@@ -65,8 +65,8 @@ func (o *outage) met(who string, err error) (own bool) {
 // apiServer is what the reminder has an outage of the API server under.
 const apiServer = "the API server"
 
-// judge tells errors of the server from those of what is read. One that is neither is
-// expected, and said otherwise: a history that ended is a gap.
+// judge distinguishes errors of the server from errors of the collection. An error that is
+// neither is expected, and declared otherwise: a history that ended is a gap.
 func (o *outage) judge(err error) (lost, own bool) {
 	if errors.Is(err, source.ErrExpired) {
 		return false, false

@@ -20,8 +20,8 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
-// Whoever looks at the log of the last minute sees every outage, how long it has lasted
-// and how often it was tried, however seldom that is.
+// The log of the last minute shows every outage, how long it has lasted and how often
+// it was tried, however seldom that is.
 func TestEveryOutageIsRepeated(t *testing.T) {
 	broken := errors.New("no broker answers")
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", errors.New("no"))

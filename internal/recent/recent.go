@@ -1,5 +1,5 @@
-// Package recent keeps the last changes of every collection as the bus was told of
-// them, for the status page.
+// Package recent keeps the last published changes of every collection, for the status
+// page.
 package recent
 
 import (
@@ -16,7 +16,7 @@ import (
 // the bytes of all are what bounds a large bridge.
 const (
 	perCollection   = 50        // changes
-	changeBytes     = 64 << 10  // of what tells a change's diff
+	changeBytes     = 64 << 10  // of what a change's diff is made from
 	collectionBytes = 256 << 10 // of a collection's changes
 	totalBytes      = 8 << 20   // of all collections' changes
 	// overheadBytes is what a change takes beside its texts and bodies, roughly.
@@ -30,7 +30,7 @@ type Changes struct {
 	bytes  int    // of all rings
 	picked []pick // memory for take
 
-	looking sync.Mutex // whoever asks for diffs, asks for one processor at most
+	looking sync.Mutex // all requests for diffs together use one processor at most
 }
 
 // place is a collection of a sink.
@@ -61,7 +61,7 @@ type change struct {
 	before, object                         []byte // both, or neither
 	patch                                  []byte // where they are not kept
 	changedBy                              []byte
-	unkept                                 int // bytes that would tell the diff, and are too many
+	unkept                                 int // bytes that the diff would be made from, if they are too many to keep
 	bytes                                  int
 }
 
@@ -85,13 +85,13 @@ func (c *Changes) Forget(sink string) {
 	}
 }
 
-// isChange reports whether an event tells of a change. What a first list, a reset or a
-// resync tells was so before, and would leave no room for what changed.
+// isChange reports whether an event is about a change. The objects of a first list, a
+// reset or a resync were so before, and would leave no room for what changed.
 func isChange(e *event.Event) bool {
 	return !e.Type.OfCollection() && e.Type != event.Present && (e.Type != event.Added || e.Origin != event.Snapshot)
 }
 
-// take keeps what a batch tells. Of a large one no more is copied than can stay.
+// take keeps the changes of a batch. Of a large one no more is copied than can stay.
 func (c *Changes) take(sink string, records []event.Record) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -36,7 +36,7 @@ func names(changes []status.Change) string {
 	return strings.Join(all, " ")
 }
 
-// TestWhatIsShown: what an operator reads of a change is what the bus was told, and what
+// TestWhatIsShown: what an operator reads of a change is what was published, and what
 // is not known is said.
 func TestWhatIsShown(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.FixedZone("", 3600))
@@ -51,11 +51,11 @@ func TestWhatIsShown(t *testing.T) {
 		"only rv":      {e: event.Event{Type: event.Modified, Before: []byte(`{"metadata":{"resourceVersion":"1"}}`), Object: []byte(`{"metadata":{"resourceVersion":"2"}}`)}, note: "nothing but its resourceVersion or managedFields"},
 		"a patch":      {e: event.Event{Type: event.Modified, Object: []byte(object), Patch: []byte(`[{"op":"replace","path":"/metadata/resourceVersion","value":"2"},{"op":"add","path":"/a","value":{"b":[1]}},{"op":"remove","path":"/c"},{"op":"replace","path":"/d","value":"x\ny"},{"op":"move","from":"/e","path":"/f"}]`)}, diff: "+/a: {\"b\":[1]}\n-/c\n~/d: \"x\\ny\"\n~/f: move of /e\n"},
 		"not asked":    {e: event.Event{Type: event.Modified, Object: []byte(object)}, off: true, note: "no diff: `diff` is off for this resource"},
-		"not known":    {e: event.Event{Type: event.Modified, Object: []byte(object)}, note: "no diff: the body told before is not certainly known"},
+		"not known":    {e: event.Event{Type: event.Modified, Object: []byte(object)}, note: "no diff: it is not certain which body was published before"},
 		"reconcile":    {e: event.Event{Type: event.Added, Origin: event.Reconcile, Object: []byte(object)}, note: "updates in between are not known"},
 		"left":         {e: event.Event{Type: event.Deleted, Reason: "left", Object: []byte(object)}, note: "it exists, and is not selected any more"},
 		"withheld":     {e: event.Event{Type: event.Modified, DeadLetter: &event.DeadLetter{Reason: event.Unredacted}}, off: true, note: "its body is not known; it went to the dead letters: unredacted; no diff: `diff` is off for this resource"},
-		"truncated":    {e: event.Event{Type: event.Modified, Object: []byte(`{}`), Truncated: &event.Truncation{Size: 9000}}, note: "truncated: its body of 9000 bytes did not fit the bus; no diff: the body told before is not certainly known"},
+		"truncated":    {e: event.Event{Type: event.Modified, Object: []byte(`{}`), Truncated: &event.Truncation{Size: 9000}}, note: "truncated: its body of 9000 bytes did not fit the bus; no diff: it is not certain which body was published before"},
 		"not readable": {e: event.Event{Type: event.Modified, Before: []byte(`{`), Object: []byte(`{}`)}, note: "no diff: unexpected EOF"},
 		"by":           {e: event.Event{Type: event.Added, Object: []byte(object), ChangedBy: []byte(`[{"manager":"kubectl","operation":"Update","subresource":"scale"},{"manager":"hpa"}]`)}, who: "kubectl/scale, hpa"},
 	} {
@@ -86,8 +86,8 @@ func TestWhatIsShown(t *testing.T) {
 	}
 }
 
-// TestWhatIsKept: changes, newest first, by sink and collection; not what a list tells of
-// before, which would leave no room for them; nothing of what is closed or forgotten.
+// TestWhatIsKept: changes, newest first, by sink and collection; not the objects of a first
+// list, which would leave no room for them; nothing of what is closed or forgotten.
 func TestWhatIsKept(t *testing.T) {
 	c := New()
 	other := &event.Collection{Resource: "nodes"}

@@ -12,7 +12,7 @@ import (
 )
 
 // Of returns the changes of a sink's collection, newest first. asked says whether its
-// events are to tell what changed: why one does not depends on that.
+// events have diffs by configuration: why one has none depends on that.
 func (c *Changes) Of(sink, collection string, asked bool) []status.Change {
 	var kept []*change
 	c.mu.Lock()
@@ -57,7 +57,7 @@ func (k *change) show(asked bool) status.Change {
 	return out
 }
 
-// diff is what changed, as text, or why that is not told.
+// diff is what changed, as text, or why that is not shown.
 func (k *change) diff(asked bool) (diff, why string) {
 	var err error
 	switch {
@@ -70,7 +70,7 @@ func (k *change) diff(asked bool) (diff, why string) {
 	case !asked:
 		return "", "no diff: `diff` is off for this resource"
 	default:
-		return "", "no diff: the body told before is not certainly known"
+		return "", "no diff: it is not certain which body was published before"
 	}
 	switch {
 	case err != nil:

@@ -918,8 +918,7 @@ func TestEpochRun(t *testing.T) {
 	}
 }
 
-// TestReplaces: a caller that is told too little loses the last body of a deleted object; one that is told too much holds a list
-// up for nothing.
+// TestReplaces: a false negative loses the last body of a deleted object; a false positive holds a list up for nothing.
 func TestReplaces(t *testing.T) {
 	other := func(edits ...func(*Sighting)) Input { return seen(List, "a", "12", append(edits, uidSeen("n"))...) }
 	for _, c := range []struct {

@@ -1,5 +1,5 @@
-// Package scan reads JSON without decoding it: it tells the members of objects,
-// where their values stand, and that the whole is valid, in one pass and without
+// Package scan reads JSON without decoding it: it finds the members of objects and
+// where their values stand, and checks that the whole is valid, in one pass and without
 // allocating. A text may come from a stream, and is then scanned as it arrives.
 //
 // Valid is what RFC 8259 says, with two liberties: names may repeat, which would
@@ -384,7 +384,7 @@ const (
 	highs = 0x8080808080808080
 )
 
-// special tells which of eight bytes ends a string or needs a closer look: a quote,
+// special finds which of eight bytes ends a string or needs a closer look: a quote,
 // a backslash, a control character. The lowest bit that is set belongs to the first;
 // those above it may be wrong, since borrows go upwards.
 func special(x uint64) uint64 {
@@ -527,7 +527,7 @@ func (s *Scanner) digits(c byte) (byte, error) {
 }
 
 // next is the byte that comes next, 0 at the end of the text: a number may end
-// there, and if not fill tells again.
+// there, and if not, fill returns its error again.
 func (s *Scanner) next() byte {
 	if s.at < len(s.text) || s.fill() == nil {
 		return s.text[s.at]

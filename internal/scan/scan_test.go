@@ -36,7 +36,7 @@ func chunks(text []byte, n int) func([]byte) ([]byte, error) {
 	}
 }
 
-// walk reads a text by members and elements, and tells what it says.
+// walk reads a text by members and elements, and writes down what it finds.
 func walk(s *scan.Scanner, out *strings.Builder) error {
 	c, err := s.Peek()
 	if err != nil {

@@ -19,7 +19,7 @@ func Unquote(quoted []byte) []byte {
 	inner := quoted[1 : len(quoted)-1]
 	for _, c := range inner {
 		if c == '\\' || c >= 0x80 {
-			text, _ := jsontext.AppendUnquote(nil, quoted) // its error tells what is not UTF-8
+			text, _ := jsontext.AppendUnquote(nil, quoted) // its error reports what is not UTF-8
 			return text
 		}
 	}

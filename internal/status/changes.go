@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Change is one change of an object, as the bus was told of it. Field names and
-// meanings stay; fields may be added.
+// Change is one published change of an object. Field names and meanings stay; fields
+// may be added.
 type Change struct {
 	Time            time.Time `json:"time"` // when the bridge saw it
 	Type            string    `json:"type"` // added, modified or deleted

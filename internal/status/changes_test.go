@@ -41,7 +41,7 @@ func changesURL(prefix string) string {
 }
 
 // TestChanges: objects' names, managers and contents are anybody's text. A browser takes
-// none of it for markup, and is told to run no script of the page's own.
+// none of it for markup, and the headers forbid it to run scripts of the page.
 func TestChanges(t *testing.T) {
 	var asked []string
 	h := changeful(t, func(sink, collection string) ([]Change, bool) {
@@ -92,14 +92,14 @@ func TestChangesLinks(t *testing.T) {
 	}
 }
 
-// TestNoChanges: without status.history nothing tells of it, and who asks anyway is
-// told what to do in a sentence. Nor is there anything of a collection that is not there.
+// TestNoChanges: without status.history nothing on the page or in the API mentions changes,
+// and a request for them is answered with what to do. A collection that is not there has none.
 func TestNoChanges(t *testing.T) {
 	off, on := changeful(t, nil), changeful(t, func(string, string) ([]Change, bool) { return nil, false })
 	for _, path := range []string{"/", "/api/status"} {
 		body := get(off, path).Body.String()
 		if strings.Contains(body, "changes") || strings.Contains(body, "history") {
-			t.Errorf("%s tells of what is off:\n%s", path, body)
+			t.Errorf("%s mentions what is off:\n%s", path, body)
 		}
 	}
 	for _, path := range []string{changesURL("/"), changesURL("/api/")} {

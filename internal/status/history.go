@@ -107,7 +107,7 @@ func rate(c []count) *float64 {
 	return &r
 }
 
-// complete adds to a report what only its history tells.
+// complete adds to a report what only its history shows.
 func (h *history) complete(r *Report) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -101,7 +101,7 @@ func TestUnknownIsNotZero(t *testing.T) {
 	body := get(h, "/api/status").Body.Bytes()
 	for _, name := range []string{`"lag"`, `"objects"`, `"gap"`, `"lastEvent"`} {
 		if strings.Contains(string(body), name) {
-			t.Errorf("%s is told, though nobody knows it:\n%s", name, body)
+			t.Errorf("%s is shown, though its value is not known:\n%s", name, body)
 		}
 	}
 }
@@ -142,7 +142,7 @@ func TestStandby(t *testing.T) {
 	}
 }
 
-// TestOnlyReads: whoever reaches the port may look, and do nothing else; and a
+// TestOnlyReads: a client that reaches the port may read, and do nothing else; and a
 // browser loads nothing from anywhere else.
 func TestOnlyReads(t *testing.T) {
 	h := handler(t, sample)

@@ -110,7 +110,7 @@ type Collection struct {
 	Error      string     `json:"error,omitzero"`     // of now
 	LastError  *Trouble   `json:"lastError,omitzero"` // since the start
 	Position   string     `json:"position,omitzero"`  // resourceVersion of the last delivered event, or of the checkpoint at the start
-	Synced     *time.Time `json:"synced,omitzero"`    // when the bus was last told that it is complete
+	Synced     *time.Time `json:"synced,omitzero"`    // when the last synced event was acknowledged; absent while a gap is open
 	Delivered  uint64     `json:"delivered"`          // events since the start
 	LastEvent  *time.Time `json:"lastEvent,omitzero"` // when it was delivered
 	Rate       *float64   `json:"rate,omitzero"`      // events a second, over the last minute

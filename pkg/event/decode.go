@@ -264,7 +264,7 @@ func (e *Received) parseData() error {
 // The Go type's name stands for its kind, and for the types of k8s.io/api their
 // package for group and version. Of other types the version is not known here:
 // where two versions of a type are in use, source.RestoreGVK, given a scheme and
-// the decoded object, tells whether it is of the type's own. An event about a
+// the decoded object, checks that it is of the type's own. An event about a
 // collection gives [ErrNoObject].
 func (e *Received) Into(obj any) error {
 	what := e.subject()

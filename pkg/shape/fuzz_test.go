@@ -11,7 +11,7 @@ import (
 )
 
 // FuzzRoutes: two objects share a subject, or a key, only if the template leaves out
-// what tells them apart; and no object's subject is a collection's.
+// what distinguishes them; and no object's subject is a collection's.
 func FuzzRoutes(f *testing.F) {
 	f.Add("", "pods", "a", "b", "", "pods", "a.b", "")
 	f.Add("apps", "deployments", "_", "=2E", "apps", "deployments", "", ".")

@@ -29,7 +29,7 @@ func alwaysIgnored() []string {
 	return []string{"apiVersion", "kind", "metadata.resourceVersion", "metadata.generation", "metadata.managedFields"}
 }
 
-// Ignore tells changes that matter from those that do not. It may be used
+// Ignore distinguishes changes that matter from those that do not. It may be used
 // concurrently.
 type Ignore struct {
 	walkers sync.Pool
@@ -55,7 +55,7 @@ func CompileIgnore(list []string) (*Ignore, error) {
 		case err != nil:
 			errs = append(errs, err)
 		case p.identity() && !slices.Contains(alwaysIgnored(), text):
-			errs = append(errs, fmt.Errorf("%q: without this objects are not told apart: name what of it does not matter", text))
+			errs = append(errs, fmt.Errorf("%q: without this, objects cannot be distinguished: name the part of it that does not matter", text))
 		default:
 			root.at(p).action = removed
 		}

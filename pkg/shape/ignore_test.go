@@ -78,7 +78,7 @@ func TestDigestsStay(t *testing.T) {
 func TestWrongIgnore(t *testing.T) {
 	for text, want := range map[string]string{
 		"status.":       `"status.", column 8: the end where`,
-		"metadata":      `"metadata": without this objects are not told apart`,
+		"metadata":      `"metadata": without this, objects cannot be distinguished`,
 		"metadata.name": `"metadata.name": without`,
 		"status hearts": `"status hearts", column 7`,
 	} {

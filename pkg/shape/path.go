@@ -80,7 +80,7 @@ type parser struct {
 	at   int
 }
 
-// parsePath reads a path. Its error tells the path, the column (in characters, from
+// parsePath reads a path. Its error names the path, the column (in characters, from
 // 1) and what to write.
 func parsePath(text string) (path, error) {
 	p := parser{text: text}
@@ -203,7 +203,7 @@ func (p *parser) quoted() (string, error) {
 	if begin == len(p.text) || p.text[begin] != '"' && p.text[begin] != '\'' {
 		hint := "in brackets stands *, a name in quotes, or a pattern of names: ~\"…\""
 		if begin < len(p.text) && '0' <= p.text[begin] && p.text[begin] <= '9' {
-			hint = "elements are not told apart by their place in a list: write [*] for all of them"
+			hint = "elements cannot be selected by their place in a list: write [*] for all of them"
 		}
 		return "", p.wrong(begin, "%s where a quote should be: %s", p.next(), hint)
 	}

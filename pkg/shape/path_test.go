@@ -30,7 +30,7 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-// Who mistypes a path is told where, and what to write: a path that silently
+// The error for a mistyped path names the place and what to write: a path that silently
 // matched nothing would let a secret out.
 func TestWrongPaths(t *testing.T) {
 	for text, want := range map[string]string{
@@ -42,7 +42,7 @@ func TestWrongPaths(t *testing.T) {
 		`spec.`:                        `column 6: the end where a name`,
 		`spec..x`:                      `column 6: "." where a name`,
 		`spec.[*]`:                     `column 6: "[" where a name, * or [ should be: no dot stands in front of [`,
-		`spec.containers[0].env`:       `column 17: "0" where a quote should be: elements are not told apart`,
+		`spec.containers[0].env`:       `column 17: "0" where a quote should be: elements cannot be selected`,
 		`spec.containers[name]`:        `column 17: "n" where a quote should be: in brackets stands *, a name in quotes`,
 		`spec.containers[]`:            `column 17: "]" where a quote`,
 		`spec.containers[`:             `column 17: the end where a quote`,
@@ -86,7 +86,7 @@ func FuzzPath(f *testing.F) {
 		}
 		if err != nil {
 			if !strings.Contains(err.Error(), "column ") {
-				t.Fatalf("%q: the error does not tell where: %v", text, err)
+				t.Fatalf("%q: the error does not say where: %v", text, err)
 			}
 			return
 		}

@@ -73,9 +73,9 @@ type rule struct {
 	action    action
 }
 
-// Compile checks rules. What secrets say of core Secrets holds beside them; its key
-// is the one of every hash, and without one hashes are "redacted". The errors
-// of all rules are joined; each tells what is wrong and what to write.
+// Compile checks rules. What secrets say about core Secrets holds beside them; its key
+// is the key of every hash, and without one hashes are "redacted". The errors of all
+// rules are joined; each says what is wrong and what to write.
 func Compile(rules []Rule, secrets Secrets) (*Rules, error) {
 	out := &Rules{secrets: secrets}
 	var errs []error
@@ -113,7 +113,7 @@ func (r Rule) compile() (rule, error) {
 	for _, text := range r.Paths {
 		p, err := parsePath(text)
 		if err == nil && p.identity() {
-			err = fmt.Errorf("%q: this stays in every object, by it consumers tell what the object is: name what else is to be hidden", text)
+			err = fmt.Errorf("%q: this stays in every object, because consumers identify the object by it: name what else is to be hidden", text)
 		}
 		errs = append(errs, err)
 		out.paths = append(out.paths, p)
@@ -247,8 +247,8 @@ type Shaper struct {
 }
 
 // Append appends to dst the object raw without what is to be hidden. where is its
-// namespace/name, part of every hash. Whatever else is in it stays byte by byte.
-// On an error nothing of raw may leave; the error does not tell any of it.
+// namespace/name, part of every hash. Everything else in it stays byte by byte.
+// On an error nothing of raw may leave, not even in the error.
 func (s *Shaper) Append(dst, raw []byte, where string) ([]byte, error) {
 	out, changed, err := s.walk(dst, raw, where)
 	if err == nil && !changed {

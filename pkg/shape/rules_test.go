@@ -126,7 +126,7 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// Where several rules meet, the one that tells least wins, whatever their order.
+// Where several rules apply to a place, the one that reveals least wins, whatever their order.
 func TestStrongestRule(t *testing.T) {
 	const raw = `{"data":{"a":"YQ=="},"type":"x"}`
 	hash, mask, remove := Rule{Paths: []string{"data.a"}}, Rule{Paths: []string{"data.*"}, With: WithMask}, Rule{Paths: []string{"data[~'a']"}, With: WithRemove}
@@ -212,11 +212,11 @@ func TestWrongRules(t *testing.T) {
 	}
 	_, err := Compile([]Rule{{Paths: []string{"a.", "b."}}, {With: "x", Paths: []string{"c."}}}, Secrets{})
 	if err == nil || strings.Count(err.Error(), "\n") != 3 {
-		t.Errorf("not every mistake is told: %v", err)
+		t.Errorf("not every mistake is reported: %v", err)
 	}
 }
 
-// An object that is not understood does not leave, and its error tells nothing of it.
+// An object that is not understood does not leave, not even in part in its error.
 func TestWhatCannotBeShaped(t *testing.T) {
 	s := mustCompile(t, Secrets{Key: testKey}, Rule{Paths: []string{"a.*", "b"}}).Of("", "pods")
 	for _, raw := range []string{``, `["hunter2"]`, `"hunter2"`, `{"a":{"b":"hunter2"}`, `{"x":"hunter2`, `{"a":{"b":hunter2}}`, `{"b":1}{"b":"hunter2"}`, `{"x":1}hunter2`} {

@@ -63,8 +63,8 @@ var secretPaths = func() *node {
 	return root
 }()
 
-// hideSecrets adds what is hidden of a Secret. What has another form than a
-// Secret's is an error: nothing tells where its values are.
+// hideSecrets adds what is hidden of a Secret. An object that has another form than a
+// Secret's is an error: it is not known where its values are.
 func hideSecrets(root *node) {
 	root.object = true
 	for _, name := range []string{"data", "stringData"} {

@@ -78,7 +78,7 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
-// What cannot be understood must not leave, and neither must its error tell it.
+// A value that cannot be understood must not leave, and its error must not contain it.
 func TestSecretsThatCannotBeRedacted(t *testing.T) {
 	const planted = "aHVudGVyMg=="
 	for name, raw := range map[string]string{
@@ -103,7 +103,7 @@ func TestSecretsThatCannotBeRedacted(t *testing.T) {
 				continue
 			}
 			if strings.Contains(err.Error(), planted) {
-				t.Errorf("%s: the error tells the value: %v", name, err)
+				t.Errorf("%s: the error contains the value: %v", name, err)
 			}
 			if !strings.Contains(err.Error(), "redact secret ns/name") {
 				t.Errorf("%s: the error does not name the Secret: %v", name, err)

@@ -11,9 +11,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// ErrGone is returned by [Collection.Run] when what its objects lived in, a
-// CustomResourceDefinition or a namespace, was proved absent, and the handler was
-// told so. A collection for what may come back is a new one.
+// ErrGone is returned by [Collection.Run] when the CustomResourceDefinition or the
+// namespace of the collection's objects was proved absent, and the handler has
+// received an empty list. If it comes back, start a new Collection.
 var ErrGone = errors.New("what the collection's objects lived in was deleted")
 
 // absence is what was found out about a collection that cannot be read.
@@ -22,7 +22,7 @@ type absence struct {
 	again bool   // there is another now, of the same name
 }
 
-// absent looks for a proof that none of the objects that were told exists any
+// absent looks for a proof that none of the objects that were passed on exists any
 // more. Only what the API server says about the CRD and the namespace themselves
 // counts: a refusal, or a 404 that does not name them, proves nothing.
 func (c *Collection) absent(ctx context.Context) absence {
@@ -41,7 +41,7 @@ func (c *Collection) absent(ctx context.Context) absence {
 		case notFound(err, "namespaces", ns):
 			return absence{proof: fmt.Sprintf("namespace %s does not exist", ns)}
 		// A watch goes on through a namespace's deletion and return: an object that
-		// it has told may live in the new one. (No watch outlives its CRD.)
+		// it reported may live in the new one. (No watch outlives its CRD.)
 		case err == nil && c.owner.Namespace != "" && uid != c.owner.Namespace && c.untouched:
 			return absence{fmt.Sprintf("namespace %s was deleted and created again", ns), true}
 		}

@@ -87,7 +87,7 @@ func TestProofOfAbsence(t *testing.T) {
 		{"namespace of custom resources absent", things(group, "v1", "s"), 403, Owner{CRD: "1"}, map[string]answer{crd: owner("1"), ns: noNS}, "namespace s does not exist"},
 		{"namespace forbidden", configMaps(event.Collection{Namespace: "s"}), 403, Owner{Namespace: "1"}, nil, ""},
 		{"namespace there", configMaps(event.Collection{Namespace: "s"}), 403, Owner{Namespace: "1"}, map[string]answer{ns: owner("1")}, ""},
-		{"namespace there again, whose objects may have been told", configMaps(event.Collection{Namespace: "s"}), 403, Owner{Namespace: "1"}, map[string]answer{ns: owner("2")}, ""},
+		{"namespace there again, whose objects may have been passed on", configMaps(event.Collection{Namespace: "s"}), 403, Owner{Namespace: "1"}, map[string]answer{ns: owner("2")}, ""},
 		{"not refused: 500", configMaps(event.Collection{Namespace: "s"}), 500, Owner{}, map[string]answer{ns: noNS}, ""},
 		{"not refused: 401", configMaps(event.Collection{Namespace: "s"}), 401, Owner{}, map[string]answer{ns: noNS}, ""},
 	} {
@@ -101,13 +101,13 @@ func TestProofOfAbsence(t *testing.T) {
 					if c.proof == "" {
 						r.awaitState(Waiting, 2)
 						r.stop()
-						compare(t, r.told(), nil)
+						compare(t, r.received(), nil)
 						return
 					}
 					if err := r.ended(); !errors.Is(err, ErrGone) {
 						t.Fatalf("Run returned %v", err)
 					}
-					compare(t, r.told(), []string{"begun gone from 10", "ended  >"})
+					compare(t, r.received(), []string{"begun gone from 10", "ended  >"})
 					if d := r.signals[0].Detail; !strings.HasSuffix(d, c.proof) {
 						t.Errorf("detail %q, want %q", d, c.proof)
 					}
@@ -121,8 +121,9 @@ func TestProofOfAbsence(t *testing.T) {
 	}
 }
 
-// A CRD that was deleted and made again took its objects with it, even where the
-// new ones cannot be listed. That is told once, and the new ones come when they can.
+// A CRD that was deleted and created again took its objects with it, even where the
+// new ones cannot be listed. The handler receives that once, and the new objects as
+// soon as they can be listed.
 func TestRecreatedCRD(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		target := things("a.example.com", "v1", "")
@@ -132,7 +133,7 @@ func TestRecreatedCRD(t *testing.T) {
 		r := run(t, Options{Client: inMemory(t, s), Target: target, Owner: Owner{CRD: "1"}}, event.Position{RV: "10"}, nil)
 		pass(2 * time.Minute)
 		r.stop()
-		compare(t, r.told(), []string{"begun gone from 10", "ended  >", "begun expired from ", "listed new@80", "ended 90 >90"})
+		compare(t, r.received(), []string{"begun gone from 10", "ended  >", "begun expired from ", "listed new@80", "ended 90 >90"})
 		if got := r.signals[4].Owner; got != (Owner{CRD: "2"}) {
 			t.Errorf("the list's owner is %+v", got)
 		}
@@ -140,17 +141,17 @@ func TestRecreatedCRD(t *testing.T) {
 	})
 }
 
-// A namespace that came back under an open watch: what the watch told since may
-// live in the new one, and is not to be declared deleted with the old.
+// A namespace that came back under an open watch: an object that the watch reported
+// since may live in the new namespace, and must not be declared deleted with the old.
 func TestRecreatedNamespace(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		watch answer
 		want  []string
 	}{
-		{"nothing was told since the list", broken(bookmark("20")), []string{"begun gone from 11", "ended  >"}},
-		{"a deletion was told", broken(frame("DELETED", "a", "20")), []string{"begun gone from 11", "ended  >"}},
-		{"an object was told", broken(frame("ADDED", "b", "20")), nil},
+		{"nothing was reported since the list", broken(bookmark("20")), []string{"begun gone from 11", "ended  >"}},
+		{"a deletion was reported", broken(frame("DELETED", "a", "20")), []string{"begun gone from 11", "ended  >"}},
+		{"an object was reported", broken(frame("ADDED", "b", "20")), nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -166,7 +167,7 @@ func TestRecreatedNamespace(t *testing.T) {
 				})
 				pass(time.Minute)
 				r.stop()
-				got := r.told()
+				got := r.received()
 				if got[2] != "ended 11 >11" || r.signals[2].Owner != (Owner{Namespace: "1"}) {
 					t.Fatalf("the list: %v, %+v", got, r.signals[2])
 				}

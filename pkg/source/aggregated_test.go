@@ -27,7 +27,7 @@ func TestListWithoutAVersion(t *testing.T) {
 				r := run(t, Options{Client: inMemory(t, s)}, event.Position{}, nil)
 				pass(time.Minute)
 				r.stop()
-				compare(t, r.told(), nil)
+				compare(t, r.received(), nil)
 				if err := r.awaitState(Waiting, 1).Err; !errors.Is(err, errNoVersion) {
 					t.Errorf("it waits for %v", err)
 				}
@@ -41,7 +41,7 @@ func TestListWithoutAVersion(t *testing.T) {
 			r := run(t, Options{Client: inMemory(t, s), Target: selected()}, event.Position{}, nil)
 			pass(time.Minute)
 			r.stop()
-			compare(t, r.told(), []string{"begun snapshot from ", "listed a@3", "begun interrupted from ", "listed a@3", "ended 9 >9"})
+			compare(t, r.received(), []string{"begun snapshot from ", "listed a@3", "begun interrupted from ", "listed a@3", "ended 9 >9"})
 		})
 	})
 }
@@ -53,7 +53,7 @@ func TestPositionWithoutAVersion(t *testing.T) {
 		r := run(t, Options{Client: inMemory(t, s)}, event.Position{RV: "0"}, nil)
 		pass(time.Minute)
 		r.stop()
-		compare(t, r.told(), []string{"begun snapshot from 0", "listed a@3", "ended 9 >9"})
+		compare(t, r.received(), []string{"begun snapshot from 0", "listed a@3", "ended 9 >9"})
 	})
 }
 
@@ -70,7 +70,7 @@ func TestVersionsThatAreNoNumbers(t *testing.T) {
 		pass(30 * time.Second)
 		watches := s.await(2, true)
 		r.stop()
-		compare(t, r.told(), []string{
+		compare(t, r.received(), []string{
 			"begun snapshot from ", "listed a@v-d", "listed b@v-c", "ended v-e >v-e",
 			"modified a@v-b >v-e", "deleted b@v-a >v-b", "deleted b@v-a >v-b", "added c@v-Z >v-a",
 		})
@@ -110,7 +110,7 @@ func TestVisibilityDependsOnPermissions(t *testing.T) {
 				r := run(t, Options{Client: inMemory(t, s)}, event.Position{RV: "100"}, nil)
 				pass(time.Minute)
 				r.stop()
-				compare(t, r.told(), c.want)
+				compare(t, r.received(), c.want)
 			})
 		})
 	}
@@ -127,7 +127,7 @@ func TestRestoreWithBumpedRevision(t *testing.T) {
 		pass(time.Minute)
 		watches := s.await(2+otherServers, true)
 		r.stop()
-		compare(t, r.told(), []string{"begun expired from 100", "listed a@30", "ended 1000000100 >1000000100"})
+		compare(t, r.received(), []string{"begun expired from 100", "listed a@30", "ended 1000000100 >1000000100"})
 		if rv := watches[len(watches)-1].Get("resourceVersion"); rv != "1000000100" {
 			t.Errorf("the last watch is from %s", rv)
 		}

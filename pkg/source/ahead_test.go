@@ -32,9 +32,9 @@ func TestNextPageIsReadMeanwhile(t *testing.T) {
 	}))
 	defer srv.Close()
 	enough := errors.New("enough")
-	told := 0
+	received := 0
 	handler := HandlerFunc(func(ctx context.Context, _ Signal) error {
-		if told++; told == 1 {
+		if received++; received == 1 {
 			return nil
 		}
 		select {
@@ -47,27 +47,27 @@ func TestNextPageIsReadMeanwhile(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), pageTimeout/4)
 	defer cancel()
 	col := NewCollection(Options{Client: newClient(t, &rest.Config{Host: srv.URL}), Target: configMaps(event.Collection{}), Handler: handler})
-	if _, err := col.Survey(ctx, handler); !errors.Is(err, enough) || told != 2 {
-		t.Errorf("told of %d objects, %v", told, err)
+	if _, err := col.Survey(ctx, handler); !errors.Is(err, enough) || received != 2 {
+		t.Errorf("received %d objects, %v", received, err)
 	}
 	<-left
 }
 
-// relay serves a list's pages.
-type relay map[string]answer // by continue token
+// pageServer serves the pages of a list.
+type pageServer map[string]answer // by continue token
 
-func (m relay) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (m pageServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	m[r.URL.Query().Get("continue")](w, r)
 }
 
-// survey lists, and returns the names that it was told of.
+// survey lists, and returns the names of the objects that its handler received.
 func survey(t *testing.T, client *Client, each func(name string)) []string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), pageTimeout/2)
 	defer cancel()
-	var told []string
+	var names []string
 	h := HandlerFunc(func(_ context.Context, s Signal) error {
-		told = append(told, s.Object.Name)
+		names = append(names, s.Object.Name)
 		if each != nil {
 			each(s.Object.Name)
 		}
@@ -76,7 +76,7 @@ func survey(t *testing.T, client *Client, each func(name string)) []string {
 	if _, err := NewCollection(Options{Client: client, Target: configMaps(event.Collection{}), Handler: h}).Survey(ctx, h); err != nil {
 		t.Error(err)
 	}
-	return told
+	return names
 }
 
 // From the second page on the next is asked for as soon as a page says that there is one,
@@ -84,7 +84,7 @@ func survey(t *testing.T, client *Client, each func(name string)) []string {
 func TestPageIsAskedForEarly(t *testing.T) {
 	overHTTP(t, func(t *testing.T, serve func(http.Handler) *Client) {
 		asked, large := make(chan struct{}), strings.Repeat("l", pageHead)
-		client := serve(relay{
+		client := serve(pageServer{
 			"": pageOf("9", "2", item("a"+large, "1")),
 			"2": func(w http.ResponseWriter, r *http.Request) {
 				head, items, _ := strings.Cut(pageText("9", "3", item("b", "2"), item("c", "3"), item("d"+large, "4")), "[")
@@ -114,7 +114,7 @@ func TestEarlyPageThatFails(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			overHTTP(t, func(t *testing.T, serve func(http.Handler) *Client) {
 				var thirds atomic.Int32
-				client := serve(relay{
+				client := serve(pageServer{
 					"":  pageOf("9", "2", item("a", "1")),
 					"2": pageOf("9", "3", item("b", "2")),
 					"3": func(w http.ResponseWriter, r *http.Request) {
@@ -140,7 +140,7 @@ func TestEarlyPageIsGivenUp(t *testing.T) {
 		const slow = 4 * unreadFor
 		var tries atomic.Int32
 		given := make(chan time.Duration, 1)
-		client := inMemory(t, relay{
+		client := inMemory(t, pageServer{
 			"":  pageOf("9", "2", item("a", "1")),
 			"2": pageOf("9", "3", item("b", "2")),
 			"3": func(w http.ResponseWriter, r *http.Request) {
@@ -158,12 +158,12 @@ func TestEarlyPageIsGivenUp(t *testing.T) {
 				pageOf("9", "", item("e", "5"))(w, r)
 			},
 		})
-		told := survey(t, client, func(name string) {
+		names := survey(t, client, func(name string) {
 			if name == "b" {
 				time.Sleep(slow)
 			}
 		})
-		compare(t, told, []string{"a", "b", "c", strings.Repeat("d", 1<<20), "e"})
+		compare(t, names, []string{"a", "b", "c", strings.Repeat("d", 1<<20), "e"})
 		if after := <-given; after != unreadFor || tries.Load() != 2 {
 			t.Errorf("given up after %s, want %s; asked for %d times", after, unreadFor, tries.Load())
 		}

@@ -38,15 +38,15 @@ func definitions() []Resource {
 	}
 }
 
-// WatchCatalog calls changed with what the server serves, as soon as that is
-// known, and again whenever it has become something else, until ctx ends, whose
-// error it returns. Changes are seen by watching CRDs and APIServices, and by
-// asking every 30 s, which is all there is where those may not be watched.
+// WatchCatalog calls changed with what the server serves as soon as that is known,
+// and again whenever it changes, until ctx ends. It returns the error of ctx. It sees
+// changes by watching CRDs and APIServices, and by asking every 30 s; where those
+// watches are forbidden, only by asking.
 //
-// trouble may be nil. It is told what keeps the catalog from being up to date,
-// when that changes: discovery fails, CRDs cannot be watched. nil is: nothing any
-// more. Either way WatchCatalog goes on by itself. Both functions are called from
-// WatchCatalog's goroutine, one at a time.
+// trouble may be nil. It is called with what keeps the catalog from being up to date
+// (discovery fails, CRDs cannot be watched) whenever that changes, and with nil when
+// the trouble is over. WatchCatalog keeps trying in either case. Both functions are
+// called from WatchCatalog's goroutine, one at a time.
 func (c *Client) WatchCatalog(ctx context.Context, changed func(*discovery.Catalog), trouble func(error)) error {
 	w := &catalogWatch{client: c, occasion: make(chan struct{}, 1), moved: make(chan struct{}, 1), troubles: map[string]error{}}
 	if trouble == nil {
@@ -75,7 +75,7 @@ func (w *catalogWatch) run(ctx context.Context, changed func(*discovery.Catalog)
 	var (
 		known       *discovery.Catalog
 		asked, late time.Time // when the server was asked; when a change was seen
-		told        = fmt.Sprint(error(nil))
+		reported    = fmt.Sprint(error(nil))
 		retry       = newBackoff()
 		next        = time.NewTimer(0)
 	)
@@ -86,8 +86,8 @@ func (w *catalogWatch) run(ctx context.Context, changed func(*discovery.Catalog)
 			return ctx.Err()
 		case <-w.moved:
 			err := w.trouble()
-			if s := fmt.Sprint(err); s != told {
-				told = s
+			if s := fmt.Sprint(err); s != reported {
+				reported = s
 				trouble(err)
 			}
 			continue

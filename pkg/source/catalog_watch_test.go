@@ -83,7 +83,7 @@ func (c *changingCluster) version() string {
 	return fmt.Sprint(c.rv)
 }
 
-// crd has the watch of CRDs tell of a change.
+// crd makes the watch of CRDs report a change.
 func (c *changingCluster) crd(kind, name string) {
 	c.mu.Lock()
 	c.rv++
@@ -132,8 +132,8 @@ func follow(t *testing.T, c *changingCluster) *following {
 
 var cronTabs = groupVersion{"stable.example.com", "v1", []metav1.APIResource{{Name: "crontabs", SingularName: "crontab", Kind: "CronTab", Namespaced: true, Verbs: readable}}}
 
-// A CRD that is installed, changed or deleted is told within five seconds, though
-// discovery trails it, and is told once.
+// A CRD that is installed, changed or deleted is reported within five seconds, and
+// once, though discovery trails it.
 func TestWatchCatalogSeesCRDs(t *testing.T) {
 	for _, lag := range []time.Duration{0, 300 * time.Millisecond, 1500 * time.Millisecond, 3900 * time.Millisecond} {
 		t.Run(lag.String(), func(t *testing.T) {
@@ -142,7 +142,7 @@ func TestWatchCatalogSeesCRDs(t *testing.T) {
 				f := follow(t, c)
 				pass(25 * time.Second)
 				if len(f.catalogs) != 1 {
-					t.Fatalf("told %d catalogs at first", len(f.catalogs))
+					t.Fatalf("%d catalogs at first", len(f.catalogs))
 				}
 				before := c.groups
 				other := cronTabs
@@ -158,7 +158,7 @@ func TestWatchCatalogSeesCRDs(t *testing.T) {
 					c.serves(step.groups...)
 					pass(5*time.Second - lag)
 					if len(f.catalogs) != i+2 {
-						t.Fatalf("step %d: told %d catalogs", i, len(f.catalogs))
+						t.Fatalf("step %d: %d catalogs", i, len(f.catalogs))
 					}
 					got, err := f.catalogs[i+1].Find(discovery.Parse("crontabs"))
 					if got.Kind != step.kind || (step.kind == "") != errors.Is(err, discovery.ErrNoResource) {
@@ -194,7 +194,7 @@ func TestWatchCatalogBurst(t *testing.T) {
 			t.Errorf("the server was asked %d times", n)
 		}
 		if len(f.catalogs) != 2 {
-			t.Errorf("told %d catalogs", len(f.catalogs))
+			t.Errorf("%d catalogs", len(f.catalogs))
 		}
 	})
 }
@@ -208,7 +208,7 @@ func TestWatchCatalogWithoutPermission(t *testing.T) {
 		f := follow(t, c)
 		pass(10 * time.Second)
 		if len(f.catalogs) != 1 {
-			t.Fatalf("told %d catalogs at first", len(f.catalogs))
+			t.Fatalf("%d catalogs at first", len(f.catalogs))
 		}
 		if last := f.troubles[len(f.troubles)-1]; !strings.Contains(last, "customresourcedefinitions: list: the stub says Forbidden") || !strings.Contains(last, "apiservices: ") {
 			t.Errorf("troubles are %q", last)
@@ -217,7 +217,7 @@ func TestWatchCatalogWithoutPermission(t *testing.T) {
 		c.serves(append(c.groups, cronTabs)...)
 		pass(37 * time.Second)
 		if len(f.catalogs) != 2 {
-			t.Fatalf("told %d catalogs", len(f.catalogs))
+			t.Fatalf("%d catalogs", len(f.catalogs))
 		}
 		troubles := len(f.troubles)
 		pass(10*time.Minute - 37*time.Second)
@@ -225,7 +225,7 @@ func TestWatchCatalogWithoutPermission(t *testing.T) {
 			t.Errorf("the server was asked %d times in ten minutes", n)
 		}
 		if len(f.troubles) != troubles {
-			t.Errorf("the same trouble was told again: %q", f.troubles)
+			t.Errorf("the same trouble was reported again: %q", f.troubles)
 		}
 	})
 }
@@ -239,7 +239,7 @@ func TestWatchCatalogServerDown(t *testing.T) {
 		f := follow(t, c)
 		pass(5 * time.Minute)
 		if len(f.catalogs) != 0 {
-			t.Errorf("told %d catalogs", len(f.catalogs))
+			t.Errorf("%d catalogs", len(f.catalogs))
 		}
 		if last := f.troubles[len(f.troubles)-1]; !strings.Contains(last, "discovery: ask the server what it serves") {
 			t.Errorf("troubles are %q", last)
@@ -247,7 +247,7 @@ func TestWatchCatalogServerDown(t *testing.T) {
 		close(c.down)
 		pass(8 * time.Second)
 		if len(f.catalogs) != 1 {
-			t.Errorf("told %d catalogs", len(f.catalogs))
+			t.Errorf("%d catalogs", len(f.catalogs))
 		}
 		pass(time.Minute)
 		if last := f.troubles[len(f.troubles)-1]; last != "<nil>" {
@@ -256,7 +256,7 @@ func TestWatchCatalogServerDown(t *testing.T) {
 	})
 }
 
-// A group whose API service goes down is told as unknown, not as gone.
+// A group whose API service goes down is reported as unknown, not as gone.
 func TestWatchCatalogUnknownGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newChangingCluster()
@@ -267,7 +267,7 @@ func TestWatchCatalogUnknownGroup(t *testing.T) {
 		c.discoveryStub.mu.Unlock()
 		pass(40 * time.Second)
 		if len(f.catalogs) != 2 || f.catalogs[1].Known("apps") || !f.catalogs[0].Known("apps") {
-			t.Fatalf("told %d catalogs", len(f.catalogs))
+			t.Fatalf("%d catalogs", len(f.catalogs))
 		}
 	})
 }

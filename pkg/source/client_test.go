@@ -128,7 +128,7 @@ func TestClientIgnoresTimeoutAndRateLimit(t *testing.T) {
 		pass(3 * time.Minute)
 		for _, r := range all {
 			r.stop()
-			compare(t, r.told(), []string{"progress 11 >10"})
+			compare(t, r.received(), []string{"progress 11 >10"})
 		}
 	})
 }

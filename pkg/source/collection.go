@@ -58,7 +58,7 @@ type Options struct {
 	// a server of that history cannot be behind; "": none was. It is called from Run's goroutine.
 	// nil: only what Run itself saw since its position counts.
 	Seen func() string
-	// OnState is told of every change of state, from Run's goroutine. May be nil.
+	// OnState is called with every change of state, from Run's goroutine. May be nil.
 	OnState func(State)
 }
 
@@ -66,8 +66,8 @@ type Options struct {
 type Collection struct {
 	client   *Client
 	target   Target
-	handler  Handler // the teller
-	teller   *teller
+	handler  Handler // the relay
+	relay    *relay
 	lists    Slots
 	seen     func() string
 	onState  func(State)
@@ -77,7 +77,7 @@ type Collection struct {
 
 	// Of Run's goroutine.
 	owner     Owner
-	untouched bool // since owner was read no watch has told an object
+	untouched bool // since owner was read no watch has reported an object
 	bookmarks bool // were seen
 }
 
@@ -87,8 +87,8 @@ func NewCollection(o Options) *Collection {
 		client: o.Client, target: o.Target, lists: o.Lists, seen: o.Seen, onState: o.OnState,
 		leavable: o.Target.leavable(), owner: o.Owner,
 	}
-	c.teller = &teller{c: c, to: o.Handler}
-	c.handler = c.teller
+	c.relay = &relay{c: c, to: o.Handler}
+	c.handler = c.relay
 	if c.lists == nil {
 		c.lists = semaphore.NewWeighted(1 << 30)
 	}

@@ -153,7 +153,7 @@ func TestWatchEnds(t *testing.T) {
 		r := run(t, Options{Client: serve(s)}, event.Position{RV: "10"}, nil)
 		watches := s.await(3, true)
 		r.stop()
-		compare(t, r.told(), []string{
+		compare(t, r.received(), []string{
 			"added a@11 >10", "added b@12 >11", "added c@12 >11",
 			"added b@12 >11", "added c@12 >11", "added d@12 >11", "progress 20 >12",
 		})
@@ -191,7 +191,7 @@ func TestExpired(t *testing.T) {
 				pass(5 * time.Second)
 				r.stop()
 				watches := s.await(len(c.watches)+1, true)
-				got := r.told()
+				got := r.received()
 				for strings.HasPrefix(got[0], "added x@11 >10") {
 					got = got[1:]
 				}
@@ -214,11 +214,11 @@ func TestTwoEmptyWatchesAreNoGap(t *testing.T) {
 		r := run(t, Options{Client: serve(s)}, event.Position{RV: "10"}, nil)
 		s.await(6, true)
 		r.stop()
-		compare(t, r.told(), []string{"progress 11 >10"})
+		compare(t, r.received(), []string{"progress 11 >10"})
 	})
 }
 
-// A frame that is cut off was not told, and comes again.
+// An object whose frame is cut off was not passed on, and comes again.
 func TestBrokenWatch(t *testing.T) {
 	half := frame("ADDED", "c", "13")[:40]
 	for _, c := range []struct {

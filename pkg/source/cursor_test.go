@@ -49,8 +49,8 @@ func TestCursor(t *testing.T) {
 	}
 }
 
-// Whatever a watch says, and wherever it breaks off, watching again from resume
-// must give every event that was not told.
+// Whatever a watch sends, and wherever it breaks off, a watch from resume must give
+// every event that was not passed on.
 func TestCursorLosesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		steps := rapid.SliceOf(rapid.IntRange(0, 2)).Draw(t, "steps")

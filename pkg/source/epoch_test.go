@@ -103,7 +103,7 @@ func TestHistoryIsAnotherOne(t *testing.T) {
 				pass(30 * time.Second)
 				watches := s.await(1, true)
 				r.stop()
-				compare(t, r.told(), c.want)
+				compare(t, r.received(), c.want)
 				if rv := watches[len(watches)-1].Get("resourceVersion"); rv != c.from {
 					t.Errorf("the last watch is from %s, want %s", rv, c.from)
 				}
@@ -175,14 +175,14 @@ func TestBehindWhatWasSeen(t *testing.T) {
 				})
 				pass(30 * time.Second)
 				r.stop()
-				compare(t, r.told(), c.want)
+				compare(t, r.received(), c.want)
 			})
 		})
 	}
 }
 
-// What a watch from the old history still says must not be told when the probe
-// that was sent after it was opened knows better.
+// What a watch from the old history still sends must not be passed on when a probe
+// that was sent after it was opened has seen the new history.
 func TestProbeComesBeforeFrames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := func(w http.ResponseWriter, r *http.Request) {
@@ -198,7 +198,7 @@ func TestProbeComesBeforeFrames(t *testing.T) {
 		r := run(t, Options{Client: inMemory(t, s)}, event.Position{RV: "100"}, nil)
 		pass(time.Minute)
 		r.stop()
-		compare(t, r.told(), []string{newHistory, "ended 40 >40"})
+		compare(t, r.received(), []string{newHistory, "ended 40 >40"})
 	})
 }
 
@@ -221,8 +221,8 @@ func TestUnverifiedHistoryShows(t *testing.T) {
 		r := run(t, Options{Client: inMemory(t, s)}, event.Position{RV: "100"}, nil)
 		pass(time.Minute + 50*time.Second)
 		r.stop()
-		if n := len(r.told()); n < 100 {
-			t.Errorf("told %d", n)
+		if n := len(r.received()); n < 100 {
+			t.Errorf("%d signals", n)
 		}
 		compare(t, phases(r), []string{"watching", "watching"})
 		if err := r.awaitState(Watching, 1).Err; err == nil || !strings.Contains(err.Error(), "the stub says ItIsSo") {
@@ -242,7 +242,7 @@ func TestVoidPositionOfANewEpoch(t *testing.T) {
 		r := run(t, Options{Client: inMemory(t, s)}, event.Position{Epoch: 2, Void: true}, nil)
 		pass(10 * time.Second)
 		r.stop()
-		compare(t, r.told(), []string{"begun interrupted from ", "ended 40 >40"})
+		compare(t, r.received(), []string{"begun interrupted from ", "ended 40 >40"})
 		if n := len(s.probed); n != 1 {
 			t.Errorf("%d probes, want the one after the watch was opened", n)
 		}
@@ -349,14 +349,14 @@ func TestAnotherClusterAnswers(t *testing.T) {
 				} else {
 					r.stop()
 				}
-				compare(t, r.told(), c.want)
+				compare(t, r.received(), c.want)
 			})
 		})
 	}
 }
 
-// The address may move while the evidence is read. Whose word it is counts once all
-// of it is there: what another cluster lacks must not be told as deleted.
+// The address may move while the evidence is read. The cluster that gave it is checked
+// once all of it was read: what another cluster lacks must not be reported as deleted.
 func TestTheClusterChangesMeanwhile(t *testing.T) {
 	const ns = "/api/v1/namespaces/s"
 	for _, c := range []struct {
@@ -406,7 +406,7 @@ func TestTheClusterChangesMeanwhile(t *testing.T) {
 				} else if r.stop(); !strings.Contains(r.awaitState(Waiting, 1).Err.Error(), "not known whether this is still the same cluster") {
 					t.Errorf("it waits for %v", r.awaitState(Waiting, 1).Err)
 				}
-				compare(t, r.told(), c.want)
+				compare(t, r.received(), c.want)
 			})
 		})
 	}

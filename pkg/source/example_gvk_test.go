@@ -38,7 +38,7 @@ func ExampleRestoreGVK_unknowable() {
 	fmt.Println(err)
 	// Output:
 	// true
-	// restore kind of *v1.PartialObjectMetadata: only the object could tell its kind, and it does not
+	// restore kind of *v1.PartialObjectMetadata: only the object could name its kind, and it does not
 }
 
 // An informer's handlers and listers see complete objects.

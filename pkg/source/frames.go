@@ -18,7 +18,7 @@ const (
 	// minBuffer and keepBuffer bound, in bytes, the buffers that frames share, and
 	// how much is read at once. A larger frame has one of its own: hundreds of
 	// watches would keep hundreds of the largest. What is read on a wide connection
-	// has keepWide: each read tells the server to send more, which costs a write.
+	// has keepWide: each read allows the server to send more, which costs a write.
 	minBuffer  = 4 << 10
 	keepBuffer = 32 << 10
 	keepWide   = wideBuffer / 2
@@ -46,7 +46,7 @@ type frameReader struct {
 	kind string    // of the last frame
 	err  error     // of the reader, once it has one
 	more func([]byte) ([]byte, error)
-	cut  bool // the scanner was told err
+	cut  bool // the scanner was given err
 	scan scanner
 
 	busy  bool      // it was, in a busyTime; and stays so

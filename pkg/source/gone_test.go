@@ -75,7 +75,7 @@ func TestTriesOtherServers(t *testing.T) {
 				r := run(t, Options{Client: inMemory(t, s)}, event.Position{RV: "10"}, nil)
 				pass(5 * time.Second)
 				r.stop()
-				compare(t, r.told(), []string{"added a@11 >10"})
+				compare(t, r.received(), []string{"added a@11 >10"})
 			})
 		})
 	}
@@ -93,7 +93,7 @@ func TestWatchThatIsNeverAnswered(t *testing.T) {
 			t.Errorf("waiting because of %v", err)
 		}
 		r.stop()
-		compare(t, r.told(), []string{"added a@11 >10"})
+		compare(t, r.received(), []string{"added a@11 >10"})
 	})
 }
 
@@ -112,7 +112,7 @@ func TestFrameTooLargeAgainAndAgain(t *testing.T) {
 		for range watches {
 			want = append(want, "added a@11 >10")
 		}
-		compare(t, r.told(), append(want, "begun expired from 10", "listed a@11", "ended 50 >50"))
+		compare(t, r.received(), append(want, "begun expired from 10", "listed a@11", "ended 50 >50"))
 		if d := r.signals[len(want)].Detail; !strings.Contains(d, fmt.Sprint("more than ", maxFrame, " bytes")) {
 			t.Errorf("detail %q does not say why", d)
 		}
@@ -139,7 +139,7 @@ func TestBrokenListIsInterrupted(t *testing.T) {
 				r := run(t, Options{Client: inMemory(t, s)}, event.Position{RV: "10"}, nil)
 				pass(5 * time.Minute)
 				r.stop()
-				compare(t, r.told(), []string{
+				compare(t, r.received(), []string{
 					"begun expired from 10", "listed a@5",
 					"begun interrupted from 10", "listed a@5", "ended 70 >70",
 				})

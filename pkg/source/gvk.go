@@ -22,14 +22,14 @@ var (
 	// AddToScheme.
 	ErrNotRegistered = errors.New("the type is not registered in the scheme")
 	// ErrAmbiguous: the scheme has the Go type under several kinds or versions, and
-	// nothing in the object tells which. GVKError.Candidates lists them.
+	// nothing in the object decides between them. GVKError.Candidates lists them.
 	ErrAmbiguous = errors.New("the type is registered under several kinds")
 	// ErrUnversioned: the type (metav1.Status, …) belongs to every version and so to
 	// none.
 	ErrUnversioned = errors.New("the type belongs to no version of an API")
 	// ErrUnknowable: the Go type serves every kind (metav1.PartialObjectMetadata,
 	// unstructured objects) and this object does not say which it is.
-	ErrUnknowable = errors.New("only the object could tell its kind, and it does not")
+	ErrUnknowable = errors.New("only the object could name its kind, and it does not")
 	// ErrOtherKind: the object says that it is something which the scheme has as
 	// another Go type. GVKError.Candidates lists what it may be.
 	ErrOtherKind = errors.New("the object says that it is of another kind")
@@ -184,7 +184,7 @@ func gvkOf(scheme *runtime.Scheme, obj runtime.Object, item int) (schema.GroupVe
 
 func agree(carried, registered string) bool { return carried == "" || carried == registered }
 
-// ofAnyKind: one Go type for all kinds, so that a scheme cannot tell.
+// ofAnyKind reports whether obj's Go type serves all kinds, so that a scheme cannot name the kind.
 func ofAnyKind(obj runtime.Object) bool {
 	switch obj.(type) {
 	case runtime.Unstructured, *metav1.PartialObjectMetadata, *metav1.PartialObjectMetadataList:
@@ -209,7 +209,7 @@ func isMetadataOnly(gvk schema.GroupVersionKind) bool {
 // The error is a [*GVKError]. An informer does not store an object whose transform
 // fails: its list fails, is reported to its watch error handler and tried again;
 // from a watch the object is reported and dropped. An informer has one type, so
-// asking [GVKOf] once, before it starts, tells whether this can happen.
+// one call of [GVKOf] before it starts shows whether this can happen.
 func RestoreGVKTransform(scheme *runtime.Scheme) cache.TransformFunc {
 	return func(in any) (any, error) {
 		tombstone, ended := in.(cache.DeletedFinalStateUnknown)

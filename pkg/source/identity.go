@@ -27,11 +27,11 @@ const (
 
 // identity is the cluster's, as the client first saw it.
 type identity struct {
-	turn *semaphore.Weighted // guards the rest; unlike a mutex, waiting for it ends with a context
-	uid  string              // "" until it was seen
-	told bool                // uid is the caller's word, see Client.ExpectCluster
-	at   time.Time           // when it was last asked for
-	err  error               // what it found
+	turn     *semaphore.Weighted // guards the rest; unlike a mutex, waiting for it ends with a context
+	uid      string              // "" until it was seen
+	expected bool                // uid is from the caller, see Client.ExpectCluster
+	at       time.Time           // when it was last asked for
+	err      error               // what it found
 }
 
 func newIdentity() identity { return identity{turn: semaphore.NewWeighted(1)} }
@@ -41,7 +41,7 @@ func newIdentity() identity { return identity{turn: semaphore.NewWeighted(1)} }
 // for its UID, also after a failure, and another cluster that refuses as well is
 // not noticed. A server that shows another UID is [ErrOtherCluster]. Call it
 // before anything else; an empty uid expects nothing.
-func (c *Client) ExpectCluster(uid string) { c.cluster.uid, c.cluster.told = uid, uid != "" }
+func (c *Client) ExpectCluster(uid string) { c.cluster.uid, c.cluster.expected = uid, uid != "" }
 
 // ClusterUID returns the UID of the kube-system namespace, which stands for the
 // cluster: it survives upgrades and restores. The first one that it returns is
@@ -51,7 +51,7 @@ func (c *Client) ClusterUID(ctx context.Context) (string, error) {
 	defer cancel()
 	uid, err := c.uid(ctx, kubeSystem)
 	id := &c.cluster
-	if id.told || err != nil {
+	if id.expected || err != nil {
 		if err := id.judge(uid, err); err != nil {
 			return "", err
 		}
@@ -68,10 +68,10 @@ func (c *Client) ClusterUID(ctx context.Context) (string, error) {
 }
 
 // SameCluster returns an error that wraps [ErrOtherCluster] when the server
-// belongs to another cluster than it did, and any other when that cannot be told.
-// A client that never learnt the cluster's UID has nothing to compare. The answer
-// is one to a question asked after since: to trust what was read, give the time
-// when it had come. Who asks at the same moment shares an answer.
+// belongs to another cluster than before, and any other error when that cannot be
+// found out. A client that never learnt the cluster's UID has nothing to compare.
+// The answer is from a request that was sent after since: to trust what was read,
+// pass the time at which it had arrived. Concurrent callers share an answer.
 func (c *Client) SameCluster(ctx context.Context, since time.Time) error {
 	id := &c.cluster
 	if err := id.turn.Acquire(ctx, 1); err != nil {
@@ -113,7 +113,7 @@ func (c *Collection) sameCluster(ctx context.Context, since time.Time) error {
 // judge says what the answer to "which cluster are you" is worth.
 func (id *identity) judge(uid string, err error) error {
 	switch {
-	case err != nil && id.told && statusCode(err) == http.StatusForbidden:
+	case err != nil && id.expected && statusCode(err) == http.StatusForbidden:
 		return nil
 	case err != nil:
 		return fmt.Errorf("get namespace kube-system: %w", err)

@@ -49,25 +49,25 @@ func (p *pause) over() bool {
 
 // stream lists by a watch that begins with what there is (WatchList, KEP-3157),
 // and returns the resourceVersion that it was complete at. errNotStreamed means
-// that nothing was told. After any other error the collection's lists are paged
-// for a while.
+// that nothing was passed on. After any other error the collection's lists are
+// paged for a while.
 func (c *Collection) stream(ctx context.Context, begun Signal) (string, error) {
 	// Only a selection is worth it: docs/adr/0004-lists-are-paged.md.
 	selects := c.target.Collection.LabelSelector != "" || c.target.Collection.FieldSelector != ""
 	if !selects || !c.streams.over() || !c.client.streams.over() {
 		return "", errNotStreamed
 	}
-	rv, told, err := c.readInitial(ctx, begun)
+	rv, passed, err := c.readInitial(ctx, begun)
 	var fromHandler handlerError
 	switch {
 	case err == nil, ctx.Err() != nil, errors.As(err, &fromHandler):
 		return rv, err
-	case statusCode(err) == http.StatusTooManyRequests && !told: // and so would be a page
+	case statusCode(err) == http.StatusTooManyRequests && !passed: // and so would be a page
 		return "", fmt.Errorf("list: %w", plainCause(err))
 	case errors.Is(err, errNoEnd), isUnknownForm(err):
 		c.client.streams.begin(pagedFor)
 	}
-	if !told {
+	if !passed {
 		return "", errNotStreamed
 	}
 	c.streams.begin(pagedFor)
@@ -86,8 +86,8 @@ func isUnknownForm(err error) bool {
 	}
 }
 
-// readInitial is one try of stream. told is whether the handler knows of it.
-func (c *Collection) readInitial(ctx context.Context, begun Signal) (rv string, told bool, err error) {
+// readInitial is one try of stream. passed reports whether begun was passed on.
+func (c *Collection) readInitial(ctx context.Context, begun Signal) (rv string, passed bool, err error) {
 	watch, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var late atomic.Bool
@@ -106,16 +106,16 @@ func (c *Collection) readInitial(ctx context.Context, begun Signal) (rv string, 
 		timer.Reset(silentStream)
 		kind, o, err := frames.next()
 		if late.Load() || errors.Is(err, io.EOF) {
-			return "", told, errNoEnd
+			return "", passed, errNoEnd
 		}
 		if err != nil {
-			return "", told, err
+			return "", passed, err
 		}
 		timer.Reset(maxBlocked) // the server would cut it off soon
-		if !told {
-			told = true
+		if !passed {
+			passed = true
 			if err := c.handler.Handle(ctx, begun); err != nil {
-				return "", told, handlerError{err}
+				return "", passed, handlerError{err}
 			}
 		}
 		if kind == "BOOKMARK" {
@@ -123,9 +123,9 @@ func (c *Collection) readInitial(ctx context.Context, begun Signal) (rv string, 
 				continue
 			}
 			if !resumable(o.ResourceVersion) {
-				return "", told, errNoVersion
+				return "", passed, errNoVersion
 			}
-			return o.ResourceVersion, told, nil
+			return o.ResourceVersion, passed, nil
 		}
 		s := Signal{Kind: Listed, Object: o}
 		switch kind {
@@ -136,14 +136,14 @@ func (c *Collection) readInitial(ctx context.Context, begun Signal) (rv string, 
 				s.left(c.Alive(ctx, o.Namespace, o.Name, o.UID))
 			}
 		default:
-			return "", told, fmt.Errorf("a frame of unknown type %q", kind)
+			return "", passed, fmt.Errorf("a frame of unknown type %q", kind)
 		}
 		c.restore(o, nil)
 		if err := c.handler.Handle(ctx, s); err != nil {
-			return "", told, handlerError{err}
+			return "", passed, handlerError{err}
 		}
 		if late.Load() {
-			return "", told, errBlocked
+			return "", passed, errBlocked
 		}
 	}
 }

@@ -114,7 +114,7 @@ func TestStreamedListUnknown(t *testing.T) {
 					if _, err := NewCollection(Options{Client: client, Target: other, Handler: r}).list(t.Context(), Signal{Kind: ListBegun}); err != nil {
 						t.Error(err)
 					}
-					compare(t, r.told(), want)
+					compare(t, r.received(), want)
 				}
 				began := time.Now()
 				list("begun  from ", "listed a@4", "ended 9 >9")
@@ -129,8 +129,9 @@ func TestStreamedListUnknown(t *testing.T) {
 	}
 }
 
-// Once objects were told, a list that does not come to its end begins again, in
-// pages. No ListEnded may follow: what was not told yet would count as deleted.
+// A list that breaks off after objects were passed on begins again, in pages. No
+// ListEnded may follow the first try: objects that were not passed on yet would count
+// as deleted.
 func TestStreamedListBreaksOff(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -153,7 +154,7 @@ func TestStreamedListBreaksOff(t *testing.T) {
 				pass(silentStream + 2*time.Second)
 				waiting := r.awaitState(Waiting, 1)
 				r.stop()
-				compare(t, r.told(), []string{
+				compare(t, r.received(), []string{
 					"begun interrupted from 100", "listed a@5",
 					"begun interrupted from 100", "listed b@4", "ended 105 >105",
 				})
@@ -190,7 +191,7 @@ func TestStreamedListIsNotRead(t *testing.T) {
 		if d := (<-gone).Sub(began); d > maxBlocked+time.Second {
 			t.Errorf("it was open for %s", d)
 		}
-		compare(t, r.told()[2:], []string{"begun interrupted from ", "listed b@4", "ended 9 >9"})
+		compare(t, r.received()[2:], []string{"begun interrupted from ", "listed b@4", "ended 9 >9"})
 	})
 }
 
@@ -212,7 +213,7 @@ func TestPause(t *testing.T) {
 	}
 }
 
-// Nothing was told yet: a page may do better, or tell why not.
+// Nothing was passed on yet: a list in pages may succeed, or its error says why not.
 func TestStreamedListRefused(t *testing.T) {
 	for _, c := range []struct {
 		code  int
@@ -224,8 +225,8 @@ func TestStreamedListRefused(t *testing.T) {
 			client := inMemory(t, s)
 			r := &recorder{}
 			_, err := NewCollection(Options{Client: client, Target: selected(), Handler: r}).list(t.Context(), Signal{Kind: ListBegun})
-			if c.paged != (err == nil) || c.paged != (len(r.told()) == 2) {
-				t.Errorf("%d: %v, told %v", c.code, err, r.told())
+			if c.paged != (err == nil) || c.paged != (len(r.received()) == 2) {
+				t.Errorf("%d: %v, received %v", c.code, err, r.received())
 			}
 			if !client.streams.over() {
 				t.Errorf("%d says nothing about what the server knows", c.code)

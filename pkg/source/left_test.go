@@ -7,8 +7,8 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// TestListSaysWhatIsLeft: who waits for a long list is told how much there is to
-// come, where the server says it, and at the end that nothing is.
+// TestListSaysWhatIsLeft: while a long list is read, the state shows how many objects
+// are left, where the server says it, and none afterwards.
 func TestListSaysWhatIsLeft(t *testing.T) {
 	counted := func(left int, more, item string) answer {
 		return text200(fmt.Sprintf(

@@ -39,10 +39,10 @@ type cutError struct{ error }
 
 func (e cutError) Unwrap() error { return e.error }
 
-// list reads the whole collection, consistently, and tells the handler, but not
-// before the server has begun to answer: one that refuses is no list. It returns
-// the list's resourceVersion. An error means that nothing is known: nothing is
-// ever concluded from a list that did not come to its end. begun is told first.
+// list reads the whole collection, consistently, and passes it on to the handler. It
+// passes begun on first, as soon as the server begins to answer: a refused request is
+// no list. It returns the list's resourceVersion. After an error nothing is known:
+// nothing is ever concluded from a list that did not come to its end.
 func (c *Collection) list(ctx context.Context, begun Signal) (string, error) {
 	if err := c.lists.Acquire(ctx, 1); err != nil {
 		return "", err
@@ -92,9 +92,9 @@ func (c *Collection) left() func(page) {
 }
 
 // Survey reads the whole collection, consistently, beside a watch that Run may
-// have open, and tells handler Listed for every object and nothing else. It
-// returns the list's resourceVersion. An error, the handler's own among them,
-// means that nothing is known, whatever the handler has been told.
+// have open, and calls handler with Listed for every object and with nothing else.
+// It returns the list's resourceVersion. An error, also the handler's own, means
+// that nothing is known, whatever the handler has received.
 //
 // It takes a slot of [Options].Lists, so a handler must not call it from within
 // Handle. It may run beside Run.

@@ -22,14 +22,14 @@ import (
 // ListerWatcherOptions of a [ListerWatcher].
 type ListerWatcherOptions struct {
 	Handler Handler // required
-	// Scheme tells the kinds of typed objects. nil: each object carries its own, or
+	// Scheme names the kinds of typed objects. nil: each object carries its own, or
 	// is of Resource's.
 	Scheme *runtime.Scheme
-	// Resource is what the objects are whose kind neither they nor Scheme tell
+	// Resource gives the kind of objects for which neither they nor Scheme name one
 	// (metadata-only ones always): its Group, Version and Kind. The zero value:
 	// such an object ends Run with a [*GVKError].
 	Resource Resource
-	// OnState is told of every change of state, from Run's goroutine. May be nil.
+	// OnState is called with every change of state, from Run's goroutine. May be nil.
 	OnState func(State)
 }
 
@@ -71,7 +71,7 @@ type objectError struct{ error }
 
 func (e objectError) Unwrap() error { return e.error }
 
-// final is the error within err that is for whoever called Run, nil if there is
+// final returns the error within err that Run returns to its caller, nil if there is
 // none.
 func final(err error) error {
 	var h handlerError
@@ -147,9 +147,9 @@ func (l *ListerWatcher) state(s State) {
 	l.onState(s)
 }
 
-// wentBack tells, in a sentence, that what is served at now is older than rv: it
-// is another history, in which a watch from rv would be silent until its
-// resourceVersions pass it. "" is: it is not, or nothing is known.
+// wentBack says, in a sentence, that the server is at now, which is older than rv: it
+// has another history, in which a watch from rv would be silent until its
+// resourceVersions pass rv. "" means that it has not, or that nothing is known.
 func wentBack(now, rv string) string {
 	if !event.Older(now, rv) {
 		return ""
@@ -196,9 +196,9 @@ func (l *ListerWatcher) nextPage(ctx context.Context, o metav1.ListOptions) (any
 	}
 }
 
-// list reads everything, page by page where lw knows pages, tells the handler and
-// moves at to the list's resourceVersion. An error means that nothing is known;
-// with it comes the list that is due now.
+// list reads everything, page by page where lw supports pages, passes it on to the
+// handler and moves at to the list's resourceVersion. After an error nothing is known;
+// the list that is due now is returned with it.
 func (l *ListerWatcher) list(ctx context.Context, at *cursor, due *Signal) (*Signal, error) {
 	o := metav1.ListOptions{Limit: adapterPage}
 	p, err := l.page(ctx, o)
@@ -342,8 +342,8 @@ func (l *ListerWatcher) watchOnce(ctx context.Context, at *cursor) (events int, 
 	}
 }
 
-// signal is what an event of the watch tells, without its Resume, and the event's
-// resourceVersion.
+// signal returns the signal for an event of the watch, without its Resume, and the
+// event's resourceVersion.
 func (l *ListerWatcher) signal(e watch.Event) (s Signal, rv string, err error) {
 	switch e.Type {
 	case watch.Added:

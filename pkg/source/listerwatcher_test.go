@@ -58,12 +58,12 @@ func (r *reading) lastState() State {
 	return r.states[len(r.states)-1]
 }
 
-// expect compares what was told since the last time.
+// expect compares what the handler received since the last time.
 func (r *reading) expect(want ...string) {
 	r.t.Helper()
 	synctest.Wait()
-	if diff := cmp.Diff(want, r.told()); diff != "" {
-		r.t.Fatalf("told (-want +got):\n%s", diff)
+	if diff := cmp.Diff(want, r.received()); diff != "" {
+		r.t.Fatalf("received (-want +got):\n%s", diff)
 	}
 	r.mu.Lock()
 	r.lines = nil
@@ -187,7 +187,7 @@ func TestListerWatcherEmptyWatches(t *testing.T) {
 func TestListerWatcherWatchesThatLeadNowhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShelf(10, "a")
-		s.put("b") // at 12, told by each watch from 11
+		s.put("b") // at 12, sent by each watch from 11
 		s.opened = func(w watch.Interface) { w.Stop() }
 		r := read(t, s, at("11"), nil)
 		if last := r.lastState(); last.Phase != Waiting || !strings.Contains(last.Err.Error(), "from resourceVersion 11 ended at once") {
@@ -195,7 +195,7 @@ func TestListerWatcherWatchesThatLeadNowhere(t *testing.T) {
 		}
 		time.Sleep(10 * time.Minute)
 		r.endCancelled()
-		if n := len(r.told()); n < 15 || n > 30 {
+		if n := len(r.received()); n < 15 || n > 30 {
 			t.Errorf("%d watches in ten minutes", n)
 		}
 	})
@@ -307,11 +307,11 @@ func TestListerWatcherWaits(t *testing.T) {
 				if last.Phase != Waiting || !apierrors.IsForbidden(last.Err) || !strings.HasPrefix(last.Err.Error(), x.want) || !last.Until.After(time.Now()) {
 					t.Errorf("state %+v", last)
 				}
-				before := len(r.told())
+				before := len(r.received())
 				time.Sleep(time.Hour)
 				synctest.Wait()
-				if got := r.told(); len(got) != before {
-					t.Errorf("a refusal told %v", got[before:])
+				if got := r.received(); len(got) != before {
+					t.Errorf("a refusal passed on %v", got[before:])
 				}
 				if n := len(s.askedFor()); n > 300 {
 					t.Errorf("asked %d times in an hour", n)
@@ -389,7 +389,7 @@ func TestListerWatcherBlockedHandler(t *testing.T) {
 		r := read(t, s, at("11"), func(o *ListerWatcherOptions) {
 			rec := o.Handler.(*recorder)
 			rec.hook = func(_ context.Context, s Signal) error {
-				if s.Object != nil && s.Object.Name == "b" && len(rec.told()) == 1 {
+				if s.Object != nil && s.Object.Name == "b" && len(rec.received()) == 1 {
 					time.Sleep(maxBlocked + time.Second)
 				}
 				return nil
@@ -446,8 +446,8 @@ func TestListerWatcherKinds(t *testing.T) {
 					}
 				}
 				if x.err == nil {
-					if len(r.told()) != 4 {
-						t.Errorf("told %v", r.told())
+					if len(r.received()) != 4 {
+						t.Errorf("received %v", r.received())
 					}
 					r.endCancelled()
 					return

@@ -68,9 +68,9 @@ func (c *crowd) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 var filler = strings.Repeat("x", 1<<20)
 
-// weigher forgets what it is told, and weighs the heap now and then.
+// weigher counts the signals that it receives, and measures the heap at every every-th.
 type weigher struct {
-	told, every int
+	seen, every int
 	peak        uint64 // bytes
 }
 
@@ -78,7 +78,7 @@ func (h *weigher) Handle(_ context.Context, s Signal) error {
 	if s.Kind != Listed {
 		return nil
 	}
-	if h.told++; h.told%h.every == 0 {
+	if h.seen++; h.seen%h.every == 0 {
 		h.peak = max(h.peak, heap())
 	}
 	return nil
@@ -113,8 +113,8 @@ func TestListTakesThePagesMemory(t *testing.T) {
 			if _, err := col.list(t.Context(), Signal{Kind: ListBegun}); err != nil {
 				t.Fatal(err)
 			}
-			if h.told != c.crowd.n {
-				t.Errorf("told of %d objects, want %d", h.told, c.crowd.n)
+			if h.seen != c.crowd.n {
+				t.Errorf("received %d objects, want %d", h.seen, c.crowd.n)
 			}
 			if h.peak > before+c.bound {
 				t.Errorf("the heap grew by %d bytes, want at most %d", h.peak-before, c.bound)
@@ -132,8 +132,8 @@ func TestPageTooLarge(t *testing.T) {
 	h := &weigher{every: 3}
 	col := NewCollection(Options{Client: newClient(t, &rest.Config{Host: srv.URL}), Target: configMaps(event.Collection{}), Handler: h})
 	before := heap()
-	if _, err := col.list(t.Context(), Signal{Kind: ListBegun}); err != nil || h.told != server.n {
-		t.Fatalf("told of %d objects, %v", h.told, err)
+	if _, err := col.list(t.Context(), Signal{Kind: ListBegun}); err != nil || h.seen != server.n {
+		t.Fatalf("received %d objects, %v", h.seen, err)
 	}
 	if h.peak > before+2*largestPage {
 		t.Errorf("the heap grew by %d bytes, want at most %d", h.peak-before, 2*largestPage)
@@ -150,7 +150,7 @@ func TestServerThatDoesNotPage(t *testing.T) {
 	defer srv.Close()
 	h := &weigher{every: 1 << 30}
 	col := NewCollection(Options{Client: newClient(t, &rest.Config{Host: srv.URL}), Target: configMaps(event.Collection{}), Handler: h})
-	if _, err := col.list(t.Context(), Signal{Kind: ListBegun}); err != nil || h.told != server.n {
-		t.Fatalf("told of %d objects, %v", h.told, err)
+	if _, err := col.list(t.Context(), Signal{Kind: ListBegun}); err != nil || h.seen != server.n {
+		t.Fatalf("received %d objects, %v", h.seen, err)
 	}
 }

@@ -331,7 +331,7 @@ func TestObjectsLikeEncodingJSON(t *testing.T) {
 
 // The server writes list items and watch frames with the same code, one without
 // and one with kind and apiVersion, which may stand anywhere.
-func TestHashTellsEveryOtherChange(t *testing.T) {
+func TestHashDiffersForEveryOtherChange(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		meta := anyMembers(t, "metadata", member{"name", quoted("n")}, member{"managedFields", anyValue().Draw(t, "managedFields")})
 		members := anyMembers(t, "object", member{"metadata", text(meta, none)}, member{"kind", quoted("Pod")}, member{"apiVersion", quoted("v1")})

@@ -38,8 +38,8 @@ func newProbes() probes {
 	return probes{limit: rate.NewLimiter(probeRate, probeBurst), mu: new(sync.Mutex), last: map[string]*probe{}}
 }
 
-// probe is a consistent LIST of one object's metadata: it tells where the server's
-// history has come to.
+// probe is a consistent LIST of one object's metadata: it shows how far the server's
+// history has come.
 type probe struct {
 	sent time.Time // zero: not yet; guarded by probes.mu
 	done chan struct{}
@@ -97,7 +97,7 @@ func (c *Client) probe(ctx context.Context, t Target, since time.Time) (*probe, 
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
-		// Whoever sent it may have left before the answer came.
+		// The caller that sent it may have left before the answer came.
 		if mine || !errors.Is(p.err, context.Canceled) {
 			return p, p.err
 		}

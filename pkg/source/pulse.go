@@ -21,8 +21,8 @@ const (
 	quietSpan  = 10 * time.Second
 	probeEvery = 30 * time.Second
 	quietLong  = 100 * time.Second
-	// glanceFor is how long the second watch lasts that tells quiet from dead: the
-	// server sends a bookmark two seconds before the end of a watch.
+	// glanceFor is how long the second watch lasts that distinguishes a quiet watch
+	// from a dead one: the server sends a bookmark two seconds before the end of a watch.
 	glanceFor   = 5 * time.Second
 	glanceGrace = 3 * time.Second
 )
@@ -175,7 +175,7 @@ func (c *Collection) glance(ctx context.Context, at cursor, bookmarks bool) (inS
 		case f.err != nil && !errors.Is(f.err, io.EOF) && !errors.Is(f.err, context.DeadlineExceeded):
 			return false, fmt.Errorf("second watch: %w", plainCause(f.err))
 		case f.err != nil && !bookmarked && bookmarks:
-			return false, errors.New("the server sends no bookmarks any more: whether it tells all changes is not known")
+			return false, errors.New("the server sends no bookmarks any more: whether it sends all changes is not known")
 		case f.err != nil:
 			return true, nil
 		case event.Newer(f.object.ResourceVersion, at.last):

@@ -126,7 +126,7 @@ func TestRecallStopsWhenAllAreFound(t *testing.T) {
 	})
 }
 
-// What cannot be recalled is simply not known. A refusal is told: somebody can do
+// A state that cannot be recalled is not known. A refusal is reported: somebody can do
 // something about it.
 func TestRecallFromAServerThatCannot(t *testing.T) {
 	for _, c := range []struct {
@@ -180,7 +180,7 @@ func TestRecallEnds(t *testing.T) {
 	}
 }
 
-// A survey tells objects, and no list: a handler would take that for a gap.
+// A survey passes on objects, and no list: a handler would take that for a gap.
 func TestSurvey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStub(t, []answer{status(http.StatusServiceUnavailable, "ServiceUnavailable"), pageOf("9", "t", item("a", "4")), broken(), pageOf("11", "", item("b", "5"))}, nil)
@@ -196,7 +196,7 @@ func TestSurvey(t *testing.T) {
 		if err != nil || rv != "9" {
 			t.Errorf("got %s, %v", rv, err)
 		}
-		compare(t, r.told(), []string{"listed a@4", "listed b@5"})
+		compare(t, r.received(), []string{"listed a@4", "listed b@5"})
 		if raw := string(r.signals[0].Object.Raw); !strings.HasPrefix(raw, `{"apiVersion":"v1","kind":"ConfigMap",`) {
 			t.Errorf("not restored: %s", raw)
 		}

@@ -11,14 +11,14 @@ import (
 	"testing/iotest"
 )
 
-// madeUp is an object of a watch that is told from all others by every byte of its text.
+// madeUp is an object of a watch that differs from all others in every byte of its text.
 func madeUp(n int) string {
 	return fmt.Sprintf(`{"kind":"A","apiVersion":"v1","metadata":{"name":"n%d","resourceVersion":"%d"},"text":%q}`,
 		n, n, strings.Repeat(fmt.Sprint(n, "."), n*n*7%900/3))
 }
 
-// Whoever has not released an object reads what it was, whatever was read since: with the race detector, what is
-// released is written over at once.
+// An object that was not released keeps its content, whatever was read since. With the race detector, what is
+// released is overwritten at once.
 func TestHeldMemoryIsNotUsedAgain(t *testing.T) {
 	const objects = 3000
 	var text strings.Builder

@@ -4,7 +4,7 @@ import (
 	"testing"
 )
 
-// Who reads metadata only must not be able to tell from the object: its kind is
+// An object that was read as metadata only must not look different: its kind is
 // the resource's, whatever form the server sent it in.
 func TestMetadataOnly(t *testing.T) {
 	const (

@@ -35,8 +35,8 @@ const (
 // Run lists and watches from position, until ctx ends or the handler returns an
 // error, which Run then returns, or until nothing is left to do here:
 //
-//   - [ErrGone]: the handler was told a list of nothing, for [ReasonGone];
-//   - an error that wraps [ErrOtherCluster]: the handler was told nothing of it.
+//   - [ErrGone]: the handler received a list of nothing, for [ReasonGone];
+//   - an error that wraps [ErrOtherCluster]: the handler received nothing about it.
 //
 // A void position, one that no server has any more, and one of another history
 // begin with a list. How far the server's history goes is asked before the first
@@ -61,13 +61,13 @@ func (c *Collection) Run(ctx context.Context, from event.Position) error {
 		default:
 			err = l.follow(ctx)
 		}
-		var told handlerError
+		var fromHandler handlerError
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case errors.Is(err, errHistory):
 			l.due = &Signal{Reason: ReasonHistory, Detail: err.Error(), NewEpoch: true}
-			if early := epochEvery - time.Since(l.teller.epoch); early > 0 {
+			if early := epochEvery - time.Since(l.relay.epoch); early > 0 {
 				if err := l.wait(ctx, early, err); err != nil {
 					return err
 				}
@@ -76,8 +76,8 @@ func (c *Collection) Run(ctx context.Context, from event.Position) error {
 			if l.listed == "" { // else lists could follow each other at once
 				continue
 			}
-		case errors.As(err, &told):
-			return told.error
+		case errors.As(err, &fromHandler):
+			return fromHandler.error
 		case errors.Is(err, ErrOtherCluster):
 			return err
 		case err == nil:
@@ -128,19 +128,19 @@ func (l *loop) reconcile(ctx context.Context) error {
 	}
 	if seen := l.highest(l.at.last); seen != "" && !l.due.NewEpoch {
 		if _, err := l.probe(ctx, seen, time.Now()); errors.Is(err, errHistory) {
-			return err // any other failure: the list itself will tell
+			return err // any other failure: the list itself will show it
 		}
 	}
 	begun := *l.due
 	begun.Kind, begun.RV = ListBegun, l.at.resume
-	l.teller.begun = false
+	l.relay.begun = false
 	rv, err := l.list(ctx, begun)
 	if err == nil {
 		l.at, l.due, l.trouble = cursor{resume: rv, last: rv}, nil, time.Time{}
 		l.listed, l.listedAt = rv, time.Now()
 		return nil
 	}
-	if l.teller.begun {
+	if l.relay.begun {
 		if l.due.NewEpoch { // it has begun: the position was of the old one
 			l.at = cursor{}
 		}
@@ -194,8 +194,8 @@ func (l *loop) follow(ctx context.Context) error {
 	return err
 }
 
-// noHeadway says why the next watch has to wait: it would tell the same at once, again
-// and again.
+// noHeadway says why the next watch has to wait: it would receive the same frames at
+// once, again and again.
 func noHeadway(frames int, rv string) error {
 	return fmt.Errorf("a watch from resourceVersion %s ended at once, after %d frames that lead no further", rv, frames)
 }
@@ -241,7 +241,7 @@ func (l *loop) expired(ctx context.Context, err error) error {
 }
 
 // prove looks for a proof of absence where err says that the collection cannot be
-// read, tells it, and returns ErrGone. nil means to try again.
+// read, passes it on, and returns ErrGone. nil means to try again.
 func (l *loop) prove(ctx context.Context, err error) error {
 	if code := statusCode(err); code != http.StatusForbidden && code != http.StatusNotFound && !errors.Is(err, discovery.ErrNoResource) {
 		return nil
@@ -256,7 +256,7 @@ func (l *loop) prove(ctx context.Context, err error) error {
 	case err != nil:
 		return nil // no proof while it is not known whose word this is
 	}
-	if err := l.teller.gone(ctx, l.at.resume, found.proof); err != nil {
+	if err := l.relay.gone(ctx, l.at.resume, found.proof); err != nil {
 		return err
 	}
 	if !found.again {

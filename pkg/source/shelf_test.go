@@ -59,7 +59,7 @@ func (s *shelf) put(name string) {
 	s.objects[name] = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
 		Name: name, Namespace: "s", UID: "uid-1", ResourceVersion: strconv.Itoa(s.rv),
 	}, Data: map[string]string{"text": "<" + name + ">"}}
-	s.tell(kind, s.objects[name])
+	s.send(kind, s.objects[name])
 }
 
 // remove deletes objects, all at one resourceVersion.
@@ -71,11 +71,11 @@ func (s *shelf) remove(names ...string) {
 		last := s.objects[name].DeepCopy()
 		last.ResourceVersion = strconv.Itoa(s.rv)
 		delete(s.objects, name)
-		s.tell(watch.Deleted, last)
+		s.send(watch.Deleted, last)
 	}
 }
 
-func (s *shelf) tell(kind watch.EventType, o *corev1.ConfigMap) {
+func (s *shelf) send(kind watch.EventType, o *corev1.ConfigMap) {
 	e := watch.Event{Type: kind, Object: o}
 	if s.encodeAs != nil {
 		e.Object = s.encodeAs(o)

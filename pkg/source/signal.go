@@ -1,11 +1,11 @@
 // Package source reads Kubernetes collections: it lists and watches them over
-// client-go's REST client, object by object as raw bytes, and tells a handler
-// what it saw, with the position that a later watch may resume from.
+// client-go's REST client, object by object as raw bytes, and passes what it saw on
+// to a handler, with the position that a later watch may resume from.
 package source
 
 import "context"
 
-// SignalKind says what a [Signal] tells.
+// SignalKind says what a [Signal] reports.
 type SignalKind uint8
 
 // The kinds of a signal. A list is ListBegun, any number of Listed, ListEnded;
@@ -25,12 +25,12 @@ const (
 	Added
 	Modified
 	Deleted
-	// Progress: whatever happened before RV was told (a bookmark). More can come
-	// at RV itself.
+	// Progress: everything that happened before RV was passed on (a bookmark). More
+	// can come at RV itself.
 	Progress
 )
 
-// Signal is what a collection tells its handler, in the order of the server.
+// Signal is what a collection passes on to its handler, in the order of the server.
 type Signal struct {
 	Kind   SignalKind
 	Object *Object // of Listed, Added, Modified, Deleted

@@ -42,7 +42,7 @@ func TestStalledWatchShows(t *testing.T) {
 		probes  []answer
 		after   time.Duration // when it is healed at the latest
 		because string
-		told    []string
+		signals []string
 	}{
 		{"until a probe works", open(), append(answers(2, pageOf("10", "")), append(answers(4, failing(500)), pageOf("10", ""))...), 200 * time.Second, "the stub says ItIsSo", nil},
 		{"until a frame comes", then(130*time.Second, "", frame("ADDED", "a", "11")), append(answers(2, pageOf("10", "")), answers(100, failing(500))...), 131 * time.Second, "the stub says ItIsSo", []string{"added a@11 >10"}},
@@ -70,7 +70,7 @@ func TestStalledWatchShows(t *testing.T) {
 					t.Errorf("healed, but %v", healed.Err)
 				}
 				r.stop()
-				compare(t, r.told(), c.told)
+				compare(t, r.received(), c.signals)
 				if n := len(s.await(1, true)); n != 1 {
 					t.Errorf("%d watches", n)
 				}
@@ -94,7 +94,7 @@ func TestDeadWatchIsReplaced(t *testing.T) {
 				r := run(t, Options{Client: inMemory(t, s)}, event.Position{RV: "10"}, nil)
 				pass(2 * time.Minute)
 				r.stop()
-				compare(t, r.told(), []string{"added a@11 >10", "added b@12 >11", "added b@12 >11", "added c@13 >12"})
+				compare(t, r.received(), []string{"added a@11 >10", "added b@12 >11", "added b@12 >11", "added c@13 >12"})
 				if rv := s.glanced[0].Get("resourceVersion"); rv != "11" || s.glanced[0].Get("allowWatchBookmarks") != "true" {
 					t.Errorf("the second watch: %v", s.glanced[0].Values)
 				}
@@ -159,8 +159,8 @@ func TestWatchInStepNeedsNoSecond(t *testing.T) {
 	})
 }
 
-// A server that has sent bookmarks, and sends none any more on two watches at
-// once, is not known to tell everything.
+// When a server that has sent bookmarks sends none any more on two watches at once,
+// it is not known whether it sends all changes.
 func TestBookmarksStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStub(t, nil, []answer{then(310*time.Second, bookmark("11"), bookmark("90"))})
@@ -274,7 +274,7 @@ func (c *frozenConn) Close() error {
 }
 
 // Watches, half-open TCP: HTTP/2 pings find it, over HTTP/1.1 nothing does. What
-// happened meanwhile must be told within two minutes; where the whole network is
+// happened meanwhile must be passed on within two minutes; where the whole network is
 // gone the state must say so.
 func TestHalfOpenConnection(t *testing.T) {
 	for _, major := range []int{1, 2} {
@@ -313,7 +313,7 @@ func TestHalfOpenConnection(t *testing.T) {
 						pass(2 * time.Minute)
 					}
 					r.stop()
-					compare(t, r.told(), []string{"added a@11 >10", "added b@12 >10"})
+					compare(t, r.received(), []string{"added a@11 >10", "added b@12 >10"})
 				})
 			})
 		}

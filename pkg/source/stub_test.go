@@ -67,7 +67,7 @@ func (s *stub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	a := s.script(q, r)
 	s.mu.Unlock()
-	s.more.tell()
+	s.more.wake()
 	a(w, r)
 }
 
@@ -129,7 +129,7 @@ func (s *stub) await(n int, watch bool) []request {
 	return got
 }
 
-// signal wakes whoever awaits a condition.
+// signal wakes the goroutines that await a condition.
 type signal struct {
 	mu sync.Mutex
 	ch chan struct{}
@@ -144,7 +144,7 @@ func (s *signal) next() chan struct{} {
 	return s.ch
 }
 
-func (s *signal) tell() {
+func (s *signal) wake() {
 	ch := s.next()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -330,7 +330,7 @@ func (l *pipeListener) Close() error {
 
 func (l *pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "stub", Net: "pipe"} }
 
-// recorder is a handler that notes what it is told, a line per signal.
+// recorder is a handler that notes what it receives, a line per signal.
 type recorder struct {
 	hook func(ctx context.Context, s Signal) error // may be nil
 
@@ -344,7 +344,7 @@ func (r *recorder) Handle(ctx context.Context, s Signal) error {
 	r.mu.Lock()
 	r.signals, r.lines = append(r.signals, s), append(r.lines, describe(s))
 	r.mu.Unlock()
-	r.more.tell()
+	r.more.wake()
 	if r.hook != nil {
 		return r.hook(ctx, s)
 	}
@@ -374,7 +374,7 @@ func describe(s Signal) string {
 	return kind + " " + s.Object.Name + "@" + s.Object.ResourceVersion + " >" + s.Resume
 }
 
-func (r *recorder) told() []string {
+func (r *recorder) received() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.lines)
@@ -384,7 +384,7 @@ func (r *recorder) told() []string {
 func (r *recorder) await(t testing.TB, n int) []string {
 	t.Helper()
 	var got []string
-	r.more.await(t, fmt.Sprintf("%d signals", n), func() bool { got = r.told(); return len(got) >= n })
+	r.more.await(t, fmt.Sprintf("%d signals", n), func() bool { got = r.received(); return len(got) >= n })
 	return got
 }
 
@@ -423,7 +423,7 @@ func (r *running) state(s State) {
 	r.stateMu.Lock()
 	r.phases, r.states = append(r.phases, s.Phase), append(r.states, s)
 	r.stateMu.Unlock()
-	r.moved.tell()
+	r.moved.wake()
 }
 
 // awaitState returns the nth state of the phase.

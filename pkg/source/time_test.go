@@ -34,8 +34,8 @@ func TestRefusedListIsNoList(t *testing.T) {
 				s := newStub(t, append(answers(40, refuse), pageOf("9", "", item("a", "4"))), nil)
 				r := run(t, Options{Client: inMemory(t, s)}, event.Position{RV: "3", Void: true}, nil)
 				pass(time.Minute)
-				if got := r.told(); len(got) > 0 {
-					t.Fatalf("told %v", got)
+				if got := r.received(); len(got) > 0 {
+					t.Fatalf("received %v", got)
 				}
 				r.stateMu.Lock()
 				last := r.states[len(r.states)-1]
@@ -53,14 +53,14 @@ func TestRefusedListIsNoList(t *testing.T) {
 				}
 				pass(30 * time.Minute)
 				r.stop()
-				compare(t, r.told(), []string{"begun interrupted from 3", "listed a@4", "ended 9 >9"})
+				compare(t, r.received(), []string{"begun interrupted from 3", "listed a@4", "ended 9 >9"})
 			})
 		})
 	}
 }
 
 // RBAC revoked, a version no longer served, an API server that is not ready: the
-// position is kept, and nothing is told.
+// position is kept, and nothing is passed on.
 func TestRefusedWatchKeepsThePosition(t *testing.T) {
 	for _, code := range []int{401, 403, 404, 429, 500, 503, 504} {
 		t.Run(fmt.Sprint(code), func(t *testing.T) {
@@ -69,7 +69,7 @@ func TestRefusedWatchKeepsThePosition(t *testing.T) {
 				r := run(t, Options{Client: inMemory(t, s)}, event.Position{RV: "10"}, nil)
 				pass(4 * time.Minute)
 				r.stop()
-				compare(t, r.told(), []string{"added a@11 >10"})
+				compare(t, r.received(), []string{"added a@11 >10"})
 				watches := s.await(10, true)
 				for i, w := range watches {
 					if w.Get("resourceVersion") != "10" {
@@ -116,7 +116,7 @@ func TestUnreachableServerIsFoundSoon(t *testing.T) {
 					time.Sleep(time.Until(back) + unreachableRetry)
 					synctest.Wait()
 					r.stop()
-					compare(t, r.told(), []string{"added a@11 >10"})
+					compare(t, r.received(), []string{"added a@11 >10"})
 					if most := 2*int(outage/(unreachableRetry/2)) + 20; tries > most {
 						t.Errorf("it was tried %d times, want at most %d", tries, most)
 					}
@@ -144,7 +144,7 @@ func TestRetryAfter(t *testing.T) {
 				r := run(t, Options{Client: inMemory(t, s)}, event.Position{}, nil)
 				pass(time.Minute)
 				r.stop()
-				compare(t, r.told(), []string{"begun snapshot from ", "ended 9 >9", "added a@11 >9"})
+				compare(t, r.received(), []string{"begun snapshot from ", "ended 9 >9", "added a@11 >9"})
 				for _, watch := range []bool{false, true} {
 					asked := s.await(2, watch)
 					if d := asked[1].at.Sub(asked[0].at); d < 7*time.Second || d > 8*time.Second {
@@ -184,7 +184,7 @@ func TestContinueTokenGone(t *testing.T) {
 				r := run(t, Options{Client: inMemory(t, s)}, event.Position{}, nil)
 				pass(time.Minute)
 				r.stop()
-				compare(t, r.told(), []string{
+				compare(t, r.received(), []string{
 					"begun snapshot from ", "listed a@5",
 					"begun interrupted from ", "listed b@110", "listed c@111", "ended 120 >120",
 				})
@@ -220,7 +220,7 @@ func TestLaterPageFails(t *testing.T) {
 				r := run(t, Options{Client: inMemory(t, s)}, event.Position{}, nil)
 				pass(5 * time.Minute)
 				r.stop()
-				compare(t, r.told(), []string{
+				compare(t, r.received(), []string{
 					"begun snapshot from ", "listed a@5", "listed b@6",
 					"begun interrupted from ", "listed c@7", "ended 130 >130",
 				})
@@ -242,7 +242,7 @@ func TestLaterPageFails(t *testing.T) {
 }
 
 // A pipeline that is held back by its bus must not hold the API server's buffers: the
-// watch is closed, and goes on from where everything was told.
+// watch is closed, and the next one starts from the last signal that was passed on.
 func TestBlockedHandlerClosesTheWatch(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -266,8 +266,8 @@ func TestBlockedHandlerClosesTheWatch(t *testing.T) {
 				})
 				begin := time.Now()
 				synctest.Wait()
-				if got := len(r.told()); got != 3 {
-					t.Fatalf("told %d while the handler blocks", got)
+				if got := len(r.received()); got != 3 {
+					t.Fatalf("%d signals while the handler blocks", got)
 				}
 				first := s.await(1, true)[0]
 				pass(maxBlocked - time.Second/2)
@@ -290,10 +290,10 @@ func TestBlockedHandlerClosesTheWatch(t *testing.T) {
 				pass(time.Minute)
 				r.stop()
 
-				got, want := r.told(), []string{"added o11@11 >10", "added o12@12 >11", "added o13@13 >12"}
+				got, want := r.received(), []string{"added o11@11 >10", "added o12@12 >11", "added o13@13 >12"}
 				from := 14
 				if c.ends {
-					from = 13 // it blocked in 13: everything up to 12 was told
+					from = 13 // it blocked in 13: everything up to 12 was passed on
 					w := s.await(2, true)
 					if w[1].Get("resourceVersion") != "12" {
 						t.Errorf("watched again from %s, want 12", w[1].Get("resourceVersion"))
@@ -344,7 +344,7 @@ func TestSlowEmptyWatchesAreNoGap(t *testing.T) {
 		pass(time.Minute)
 		s.await(21, true)
 		r.stop()
-		compare(t, r.told(), nil)
+		compare(t, r.received(), nil)
 	})
 }
 
@@ -399,7 +399,7 @@ func TestListsThatLeadNowhereArePaced(t *testing.T) {
 				if n := len(lists); n < 15 || n > 30 {
 					t.Errorf("%d lists in ten minutes", n)
 				}
-				got := r.told()
+				got := r.received()
 				compare(t, got[:4], []string{"begun expired from 10", "ended 50 >50", "begun expired from 50", "ended 50 >50"})
 			})
 		})
@@ -442,7 +442,7 @@ func TestErrorInTheStreamAgainAndAgain(t *testing.T) {
 		for range maxFailures + otherServers {
 			want = append(want, "added b@12 >11")
 		}
-		compare(t, r.told(), append(want, "begun expired from 11", "listed a@11", "ended 50 >50", "added c@51 >50"))
+		compare(t, r.received(), append(want, "begun expired from 11", "listed a@11", "ended 50 >50", "added c@51 >50"))
 	})
 	t.Run("but not when the watch gets on", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
@@ -455,8 +455,8 @@ func TestErrorInTheStreamAgainAndAgain(t *testing.T) {
 			pass(10 * time.Minute)
 			s.await(len(watches)+1, true)
 			r.stop()
-			if n := len(r.told()); n != 2*len(watches) {
-				t.Errorf("told %d: %v", n, r.told())
+			if n := len(r.received()); n != 2*len(watches) {
+				t.Errorf("%d signals: %v", n, r.received())
 			}
 		})
 	})
@@ -476,12 +476,12 @@ func TestPoisonedFrameIsPaced(t *testing.T) {
 				pass(10 * time.Minute)
 				waiting := r.awaitState(Waiting, 10)
 				r.stop()
-				for _, line := range r.told() {
+				for _, line := range r.received() {
 					if !strings.HasPrefix(line, "added a@11 ") {
-						t.Errorf("told %s", line)
+						t.Errorf("received %s", line)
 					}
 				}
-				if n := len(r.told()); n < 15 || n > 30 {
+				if n := len(r.received()); n < 15 || n > 30 {
 					t.Errorf("%d watches in ten minutes", n)
 				}
 				if waiting.Err == nil || !strings.HasPrefix(waiting.Err.Error(), "watch: ") {
@@ -534,7 +534,7 @@ func TestListsAreBounded(t *testing.T) {
 		}
 		pass(20 * time.Second)
 		for _, r := range all {
-			compare(t, r.told(), []string{"begun snapshot from ", "ended 50 >50"})
+			compare(t, r.received(), []string{"begun snapshot from ", "ended 50 >50"})
 		}
 		asked := s.await(3, false)
 		if d := asked[2].at.Sub(asked[0].at); d != 10*time.Second {
@@ -554,7 +554,7 @@ func TestListsAreBounded(t *testing.T) {
 			r := run(t, Options{Client: inMemory(t, newStub(t, nil, nil)), Lists: lists}, event.Position{}, nil)
 			pass(time.Hour)
 			r.stop()
-			compare(t, r.told(), nil)
+			compare(t, r.received(), nil)
 		})
 	})
 }

@@ -19,8 +19,8 @@ var ErrSelector = errors.New("the server does not support this selector")
 const tryTimeout = 10 * time.Second
 
 // Try asks for what a [Collection] of the target would, one object and a watch
-// that is closed at once, and tells why that fails: an error that wraps
-// [ErrSelector], or one that says what permission is missing. nil does not
+// that is closed at once, and returns why that fails: an error that wraps
+// [ErrSelector], or one that names the missing permission. nil does not
 // promise anything for later.
 func (c *Client) Try(ctx context.Context, t Target) error {
 	ctx, cancel := context.WithTimeout(ctx, tryTimeout)

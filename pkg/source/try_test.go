@@ -10,7 +10,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// A selector or a permission that is wrong must be told before the bridge runs,
+// A selector or a permission that is wrong must be reported before the bridge runs,
 // in words that say what to do.
 func TestTry(t *testing.T) {
 	forbidden, bad := status(http.StatusForbidden, "Forbidden"), status(http.StatusBadRequest, "BadRequest")

@@ -31,7 +31,7 @@ var (
 	// ErrExpired is of a [State] whose collection is about to be listed again: the API server
 	// no longer has what followed its resourceVersion.
 	ErrExpired = errors.New("no longer served")
-	errDead    = errors.New("the watch is dead: another one is told what it is not")
+	errDead    = errors.New("the watch is dead: another watch received a change that it did not")
 )
 
 // stream is an open watch, read by a goroutine of its own, one frame each time
@@ -120,7 +120,7 @@ func (s *stream) close() {
 	s.reader.Wait()
 }
 
-// watch opens one watch and tells its frames, whose number it returns. A nil error
+// watch opens one watch and passes its frames on, whose number it returns. A nil error
 // is the server's own, orderly end. doubt is why it is not known that the server's
 // history is the position's, nil if it is.
 func (l *loop) watch(ctx context.Context, doubt error) (frames int, err error) {
@@ -209,7 +209,7 @@ func (l *loop) watch(ctx context.Context, doubt error) (frames int, err error) {
 	}
 }
 
-// signal is what a frame tells.
+// signal returns the signal for a frame.
 func (l *loop) signal(ctx context.Context, f watchFrame) (Signal, error) {
 	s := Signal{Object: f.object, Resume: l.at.resume}
 	switch f.kind {

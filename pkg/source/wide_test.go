@@ -84,9 +84,9 @@ func TestBusyWatchIsWidened(t *testing.T) {
 		}
 		switch rv, _ := strconv.Atoi(s.Object.ResourceVersion); {
 		case rv > next:
-			t.Errorf("told of %d, and not of %d", rv, next)
+			t.Errorf("received %d, and not %d", rv, next)
 		case rv < next-1:
-			t.Errorf("told of %d again, after %d", rv, next-1)
+			t.Errorf("received %d again, after %d", rv, next-1)
 		default:
 			next = rv + 1
 		}
@@ -99,7 +99,7 @@ func TestBusyWatchIsWidened(t *testing.T) {
 		return nil
 	})})
 	if err := c.Run(ctx, event.Position{RV: "10"}); !errors.Is(err, context.Canceled) || next <= last {
-		t.Fatalf("told up to %d of %d: %v", next-1, last, err)
+		t.Fatalf("received up to %d of %d: %v", next-1, last, err)
 	}
 	if len(f.from) != 2 || f.from[1] == "10" || f.address[0] == f.address[1] {
 		t.Errorf("watches from %v, by %v", f.from, f.address)

@@ -38,8 +38,8 @@ func healthy() map[string]string {
 	return of
 }
 
-// A bridge that is well, and a standby beside it, with what it left when it led, are no reason to be called at night. The counters
-// that are there at the first scrape may have counted long ago, or just now: for 15 minutes those who look at them are told.
+// A healthy bridge, and a standby beside it with the series that it left when it led, fire no alert that pages. The counters
+// that are there at the first scrape may have counted long ago, or just now: for 15 minutes they may fire alerts that do not page.
 func TestHealthyIsSilent(t *testing.T) {
 	all := slices.Collect(maps.Values(healthy()))
 	standby := strings.NewReplacer("audit-kubebridge-0", "audit-kubebridge-1", "10.0.0.7", "10.0.0.8")
@@ -192,7 +192,7 @@ func TestCountersCalmDown(t *testing.T) {
 	}
 }
 
-// Who scrapes one bridge learns that it is not there, and goes on being told when it has been gone for longer than an hour.
+// The only bridge that is scraped goes away: an alert fires, and goes on firing when the bridge has been gone for longer than an hour.
 func TestDown(t *testing.T) {
 	for name, values := range map[string]string{"gone": "1x30 _x400", "never there": "_x400"} {
 		var moments []time.Duration
@@ -204,7 +204,7 @@ func TestDown(t *testing.T) {
 			if !slices.ContainsFunc(now, func(f firing) bool {
 				return f.labels["alertname"] == "KubebridgeDown" && f.labels["severity"] == "critical"
 			}) {
-				t.Errorf("%s: nobody is told at %s", name, moments[i])
+				t.Errorf("%s: no alert fires at %s", name, moments[i])
 			}
 		}
 	}

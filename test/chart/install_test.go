@@ -34,7 +34,7 @@ func TestInstalledBridgeStreams(t *testing.T) {
 		name      string
 		resources string   // NS is a namespace with an object of each kind
 		rest      string   // of the values
-		told      []string // subjects; the token =40 is @, of an entry without a name that makes one collection per namespace
+		subjects  []string // that are published to; the token =40 is @, of an entry without a name that makes one collection per namespace
 		may, not  []string
 	}{
 		{
@@ -77,13 +77,13 @@ func TestInstalledBridgeStreams(t *testing.T) {
 			for _, what := range c.not {
 				w.allowed(what, false)
 			}
-			told := w.listen()
+			published := w.listen()
 			p := w.start()
 			var want []string
-			for _, subject := range c.told {
+			for _, subject := range c.subjects {
 				want = append(want, "k8s.chart."+w.filled(subject))
 			}
-			w.await(p, told, want)
+			w.await(p, published, want)
 			p.stop()
 			if log := strings.ToLower(p.log()); strings.Contains(log, "forbidden") || strings.Contains(log, "unauthorized") {
 				t.Errorf("something was refused:\n%s", p.log())
@@ -102,9 +102,9 @@ func TestInstalledBridgeWithRolesAlone(t *testing.T) {
 	w.install(w.filled(`[{resource: configmaps, namespaces: [NS]}]`), "rbac: {clusterScope: false}")
 	w.allowed("get namespaces", false)
 	w.allowed("list customresourcedefinitions.apiextensions.k8s.io", false)
-	told := w.listen()
+	published := w.listen()
 	p := w.start()
-	w.await(p, told, []string{w.filled("k8s.chart.core.configmaps.NS.x.=40")})
+	w.await(p, published, []string{w.filled("k8s.chart.core.configmaps.NS.x.=40")})
 	p.stop()
 }
 
@@ -275,14 +275,14 @@ func (w *world) listen() <-chan string {
 	nc, err := nats.Connect(w.bus)
 	w.must(err)
 	w.Cleanup(nc.Close)
-	told := make(chan string, 10000)
-	_, err = nc.Subscribe("k8s.>", func(m *nats.Msg) { told <- m.Subject })
+	published := make(chan string, 10000)
+	_, err = nc.Subscribe("k8s.>", func(m *nats.Msg) { published <- m.Subject })
 	w.must(err)
 	w.must(nc.Flush())
-	return told
+	return published
 }
 
-func (w *world) await(p *process, told <-chan string, want []string) {
+func (w *world) await(p *process, published <-chan string, want []string) {
 	w.Helper()
 	missing := map[string]bool{}
 	for _, subject := range want {
@@ -292,12 +292,12 @@ func (w *world) await(p *process, told <-chan string, want []string) {
 	defer timeout.Stop()
 	for len(missing) > 0 {
 		select {
-		case subject := <-told:
+		case subject := <-published:
 			delete(missing, subject)
 		case <-p.done:
 			w.Fatalf("the bridge ended:\n%s", p.log())
 		case <-timeout.C:
-			w.Fatalf("not told: %v\n%s", missing, p.log())
+			w.Fatalf("not published to: %v\n%s", missing, p.log())
 		}
 	}
 }
@@ -327,7 +327,7 @@ func (w *world) start() *process {
 	go func() {
 		defer close(p.done)
 		_, _ = io.Copy(p, out)
-		_ = p.cmd.Wait() // ProcessState tells
+		_ = p.cmd.Wait() // its error is in ProcessState
 	}()
 	w.Cleanup(func() {
 		_ = p.cmd.Process.Kill()

@@ -29,7 +29,7 @@ func alertsOf(t *testing.T, set map[string]any) map[string]monitoringv1.Rule {
 	return out
 }
 
-// A release is told of its own pods only, and by the thresholds that its values set; all else stays as it is in the file.
+// A release alerts about its own pods only, and by the thresholds that its values set; all else stays as it is in the file.
 func TestAlertsAreSet(t *testing.T) {
 	plain := alertsOf(t, map[string]any{})
 	set := alertsOf(t, map[string]any{

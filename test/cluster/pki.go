@@ -43,7 +43,7 @@ func (d *dataDir) ensurePKI() (pki, error) {
 	if err := os.MkdirAll(p.dir, 0o700); err != nil {
 		return p, fmt.Errorf("make pki directory: %w", err)
 	}
-	// sa.key is written last: it tells a complete set from one that was cut short.
+	// sa.key is written last: it distinguishes a complete set from one that was cut short.
 	if _, err := os.Stat(p.key("sa")); err == nil {
 		return p, nil
 	}

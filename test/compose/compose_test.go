@@ -64,7 +64,7 @@ func TestImagesArePinned(t *testing.T) {
 	}
 }
 
-// A dependency on health is one that waits for ever where no health is told.
+// A dependency on the health of a service without a health check would wait without end.
 func TestHealth(t *testing.T) {
 	p := load(t)
 	for name, s := range p.Services {

@@ -45,7 +45,7 @@ func (w *world) refuses(cfg *rest.Config, refusal func(error) bool) {
 	}
 }
 
-// isWaiting tells that a type's collection waits and says why.
+// isWaiting reports that a type's collection waits and says why.
 func (w *world) isWaiting(t kube.Type, why string) func(bridge.Status) bool {
 	return func(s bridge.Status) bool {
 		c := s.Find(w.collection(t))
@@ -90,7 +90,7 @@ func TestPermissionIsRevoked(t *testing.T) {
 	w.run() // and a bridge that starts without the permission knows no more
 	w.awaitStatus(w.isWaiting(kube.ConfigMaps, "forbidden"))
 	if more := w.since(said); len(more) > 0 {
-		t.Errorf("told while nothing could be known:\n%s", bus.Tail(more, 10))
+		t.Errorf("published while nothing could be known:\n%s", bus.Tail(more, 10))
 	}
 
 	w.must(w.kube.Delete(w.soon(), clusterRoles, w.ns+"-configmaps"))
@@ -102,8 +102,8 @@ func TestPermissionIsRevoked(t *testing.T) {
 	}
 }
 
-// Tokens of service accounts are replaced in their file every hour, and the old ones end. The bridge goes on with the new one, for
-// which client-go looks once a minute; until then it waits, aloud, and tells of no deletions.
+// Tokens of service accounts are replaced in their file every hour, and the old ones expire. The bridge goes on with the new one,
+// for which client-go looks once a minute; until then the collection waits, with an error in its status, and publishes no deletions.
 func TestTokenIsRotated(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, options{types: []kube.Type{kube.ConfigMaps}})

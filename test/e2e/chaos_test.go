@@ -24,8 +24,8 @@ const (
 	seedEnv = "KUBEBRIDGE_E2E_SEED"
 )
 
-// What nobody has thought of: objects change all the time while everything around the bridge fails, and the bridge itself. After
-// it all the bus must tell the truth.
+// Objects change all the time while everything around the bridge fails, and the bridge itself. After it all, what is on the bus
+// must be right.
 func TestChaos(t *testing.T) {
 	for _, name := range buses {
 		for _, gone := range []bool{false, true} {
@@ -52,7 +52,7 @@ func chaos(t *testing.T, busName string, gone bool) {
 	w.install()
 	types := []kube.Type{kube.ConfigMaps, w.widgets}
 	w.bridges(types...)
-	w.start() // a first list that met changes would tell their outcome only
+	w.start() // a first list that met changes would publish their outcome only
 	changing, stop := context.WithTimeout(t.Context(), duration)
 	defer stop()
 	changed := make(chan error, 1)

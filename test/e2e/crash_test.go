@@ -140,7 +140,7 @@ func TestNoGhostAfterCrashAndGone(t *testing.T) {
 			w.expire()
 			w.start()
 			for _, object := range []string{"ghost", "renewed"} {
-				w.toldDeleted(uids[object])
+				w.deletionPublished(uids[object])
 			}
 			all := w.verify(check.Options{Types: []kube.Type{w.widgets}, Gap: true, Repeats: name == busKafka})
 			types := map[string][]string{}
@@ -154,7 +154,7 @@ func TestNoGhostAfterCrashAndGone(t *testing.T) {
 				want[1] = "added"
 			}
 			if got := types[uids["changed"]]; !slices.Equal(got, want) {
-				t.Errorf("the object announced before the crash and changed after it is told of as %v, want %v", got, want)
+				t.Errorf("the object announced before the crash and changed after it is published as %v, want %v", got, want)
 			}
 		})
 	}

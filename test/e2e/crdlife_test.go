@@ -12,13 +12,13 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// isGone tells that a type's collection has nothing to watch any more, and that this is no failure.
+// isGone reports that a type's collection has nothing to watch any more, and that this is no failure.
 func (w *world) isGone(t kube.Type) func(bridge.Status) bool {
 	return func(s bridge.Status) bool { return s.Find(w.collection(t)).State == "gone" }
 }
 
-// Who removes a CRD removes its objects: each is told as deleted, whether the bridge sees it happen or finds the CRD absent. What is
-// installed later under the same names is something else, with objects and perhaps a kind of its own.
+// The deletion of a CRD deletes its objects: each is published as deleted, whether the bridge sees it happen or finds the CRD
+// absent. What is installed later under the same names is something else, with objects of its own, and may have another kind.
 func TestCRDIsDeleted(t *testing.T) {
 	for _, down := range []bool{false, true} {
 		t.Run(map[bool]string{false: "while running", true: "while down"}[down], func(t *testing.T) {
@@ -38,7 +38,7 @@ func TestCRDIsDeleted(t *testing.T) {
 			}
 			for _, o := range w.kube.Ledger.Objects(w.widgets) {
 				w.kube.Ledger.Deleted(o.UID)
-				w.toldDeleted(o.UID)
+				w.deletionPublished(o.UID)
 			}
 			w.awaitStatus(w.isGone(w.widgets))
 			w.settle(kube.ConfigMaps) // life goes on
@@ -64,7 +64,7 @@ func TestCRDIsDeleted(t *testing.T) {
 }
 
 // A version that is no longer served takes no object with it. A collection that was not tied to it moves to another version, and
-// tells nothing of what did not change.
+// publishes nothing about objects that did not change.
 func TestServedVersionIsRemoved(t *testing.T) {
 	w := newWorld(t, options{})
 	w.install()
@@ -89,13 +89,13 @@ func TestServedVersionIsRemoved(t *testing.T) {
 	for step, last := 0, ""; last != beta.GroupVersion().String(); step++ { // the open watch of v1 goes on for a second or two
 		o, err := w.kube.Patch(w.soon(), beta, "o-0", change(fmt.Sprint(step)))
 		w.must(err)
-		all := w.told(string(o.GetUID()), o.GetResourceVersion())
+		all := w.published(string(o.GetUID()), o.GetResourceVersion())
 		last = all[len(all)-1].Attributes["apiversion"]
 	}
 	w.awaitStatus(w.isWatching(beta))
 	for _, m := range w.since(before) {
 		if !m.OfCollection() && (m.Is("deleted") || m.Attributes["name"] != "o-0") {
-			t.Errorf("nothing has happened to it, and yet it was told: %s", &m)
+			t.Errorf("nothing has happened to it, and yet it was published: %s", &m)
 		}
 	}
 	versions(true) // for the CRD's removal
@@ -122,9 +122,9 @@ func TestPatternsFollowTheCluster(t *testing.T) {
 			w.install()
 			began := time.Now()
 			uid, rv := w.create(w.widgets, "early")
-			w.told(uid, rv)
+			w.published(uid, rv)
 			if took := time.Since(began); took > promptly {
-				t.Errorf("told after %s, want at most %s", took, promptly)
+				t.Errorf("published after %s, want at most %s", took, promptly)
 			}
 			w.create(kube.Deployments, "excluded")
 			w.create(kube.Secrets, "skipped") // by patterns, unless named

@@ -26,7 +26,7 @@ func TestWhatChanged(t *testing.T) {
 			})
 			w.must(err)
 			uid, base := string(o.GetUID()), o.GetResourceVersion()
-			w.told(uid, base)
+			w.published(uid, base)
 			patch := func(body string) string {
 				t.Helper()
 				o, err := w.kube.Patch(w.soon(), kube.ConfigMaps, "watched", body)
@@ -37,7 +37,7 @@ func TestWhatChanged(t *testing.T) {
 				t.Helper()
 				patch(`{"data":{"noise":"` + step + `"}}`)
 				rv := patch(`{"data":{"step":"` + step + `"}}`)
-				all := about(w.told(uid, rv), uid)
+				all := about(w.published(uid, rv), uid)
 				var m struct {
 					Data struct {
 						Base      string
@@ -76,7 +76,7 @@ func TestWhatChanged(t *testing.T) {
 				types += strings.TrimSuffix(strings.TrimPrefix(m.Attributes["type"], "io.kubebridge.resource."), ".v1") + " "
 			}
 			if types != "added modified modified deleted " {
-				t.Errorf("told %s", types)
+				t.Errorf("published %s", types)
 			}
 		})
 	}

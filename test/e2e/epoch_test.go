@@ -17,20 +17,20 @@ import (
 // shorter one.
 const lostWrites = 500
 
-// restore is a cluster whose etcd went back in time, and what the bus was told of what has happened since.
+// restore is a cluster whose etcd went back in time, and what has been published since.
 type restore struct {
 	*world
 	types  []kube.Type
 	before int               // messages on the bus before the restore
 	uids   map[string]string // by type and name
-	told   map[string]bool   // the UIDs on the bus before the restore
+	known  map[string]bool   // the UIDs on the bus before the restore
 }
 
 // newRestore bridges objects, makes a backup, and changes them.
 func newRestore(w *world) *restore {
 	w.t.Helper()
 	w.install()
-	r := &restore{world: w, types: []kube.Type{kube.ConfigMaps, w.widgets}, uids: map[string]string{}, told: map[string]bool{}}
+	r := &restore{world: w, types: []kube.Type{kube.ConfigMaps, w.widgets}, uids: map[string]string{}, known: map[string]bool{}}
 	w.bridges(r.types...)
 	r.each(func(t kube.Type) {
 		for _, name := range []string{"kept", "patched", "deleted", "renewed"} {
@@ -56,7 +56,7 @@ func newRestore(w *world) *restore {
 	w.committed()
 	r.before = len(all)
 	for i := range all {
-		r.told[all[i].UID()] = true
+		r.known[all[i].UID()] = true
 	}
 	return r
 }
@@ -104,8 +104,8 @@ func (r *restore) synced() []bus.Message {
 }
 
 // An etcd restored from a backup gives its resourceVersions out a second time. A watch from the old, higher one is open and says
-// nothing: all that happens until the counter has passed it is lost in silence. The bridge must notice, say so, and tell the
-// difference between what the bus believes and what the cluster has become, under ids of another epoch.
+// nothing: all that happens until the counter has passed it is lost in silence. The bridge must notice, declare it, and publish
+// the difference between the published state and the cluster's new state, under ids of another epoch.
 func TestEtcdRestoredFromABackup(t *testing.T) {
 	t.Parallel()
 	own := clustertest.Start(t, clustertest.Options{})
@@ -123,7 +123,7 @@ func TestEtcdRestoredFromABackup(t *testing.T) {
 	})
 }
 
-// secondEpoch checks what the bus was told: one comparison per collection, of exactly the difference.
+// secondEpoch checks what was published: one comparison per collection, of exactly the difference.
 func (r *restore) secondEpoch(all []bus.Message) {
 	r.t.Helper()
 	since := after(all, r.before)
@@ -140,8 +140,8 @@ func (r *restore) secondEpoch(all []bus.Message) {
 			"patched": "modified", "deleted": "added", "new": "deleted", "renewed": "added", "lost-renewed": "deleted", "kept": "modified",
 		} {
 			uid := r.uids[t.Resource+name]
-			if got := toldOf(since, uid); !slices.Equal(got, []string{want}) {
-				r.t.Errorf("%s %s was told of as %v, want %s", t.Resource, name, got, want)
+			if got := typesOf(since, uid); !slices.Equal(got, []string{want}) {
+				r.t.Errorf("%s %s was published as %v, want %s", t.Resource, name, got, want)
 			}
 		}
 	})
@@ -154,8 +154,8 @@ func (r *restore) secondEpoch(all []bus.Message) {
 		if run := m.Run(); m.Epoch() != 2 || runs[m.Collection()] == 0 || m.Is("deleted") != (run < runs[m.Collection()]) {
 			r.t.Errorf("not of the second epoch, and its run: %s", m)
 		}
-		if m.Is("deleted") && !r.told[m.UID()] {
-			r.t.Errorf("the deletion of what was never told: %s", m)
+		if m.Is("deleted") && !r.known[m.UID()] {
+			r.t.Errorf("the deletion of what was never published: %s", m)
 		}
 	}
 }

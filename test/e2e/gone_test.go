@@ -37,9 +37,9 @@ func (w *world) makeUnseen() (listed bus.Counts) {
 	}
 }
 
-// The server forgets: a CRD was edited, etcd compacted, the API server restarted. What happened meanwhile must be told exactly,
-// deletions included, and what did not happen must not be told, whether the bridge was running or down.
-func TestGoneTellsTheExactDifference(t *testing.T) {
+// The server forgets: a CRD was edited, etcd compacted, the API server restarted. What happened meanwhile must be published
+// exactly, deletions included, and what did not happen must not be, whether the bridge was running or down.
+func TestGonePublishesTheExactDifference(t *testing.T) {
 	const objects = 1000
 	for _, down := range []bool{false, true} {
 		name := map[bool]string{false: "while running", true: "while down"}[down]
@@ -93,7 +93,7 @@ func (w *world) exactDifference(since []bus.Message, want bus.Counts, had int) {
 	if got := synced.Data.Counts; got == nil || *got != want {
 		w.t.Errorf("counts are %+v, want %+v", got, want)
 	}
-	told := bus.Counts{Listed: want.Listed, Unchanged: want.Unchanged}
+	published := bus.Counts{Listed: want.Listed, Unchanged: want.Unchanged}
 	for i := range since {
 		m := &since[i]
 		if m.OfCollection() || m.Attributes["origin"] != "reconcile" {
@@ -101,26 +101,26 @@ func (w *world) exactDifference(since []bus.Message, want bus.Counts, had int) {
 		}
 		switch m.Type() {
 		case "added":
-			told.Added++
+			published.Added++
 		case "modified":
-			told.Modified++
+			published.Modified++
 		case "deleted":
-			told.Deleted++
+			published.Deleted++
 			if known := m.Data.BodyKnown; known != nil && !*known { // etcd still has what the API server has forgotten
 				w.t.Errorf("nobody saw this deletion, but its last state can be asked for: %s", m)
 			}
 		}
 	}
-	if told != want {
-		w.t.Errorf("told %+v, want %+v", told, want)
+	if published != want {
+		w.t.Errorf("published %+v, want %+v", published, want)
 	}
 	if n := len(since) - 2 - want.Added - want.Modified - want.Deleted; n != 2 {
 		w.t.Errorf("%d events beside the difference, want the marker's two:\n%s", n, bus.Tail(since, 100))
 	}
 }
 
-// A bridge that is killed in the middle of a comparison has told half of it. It must neither forget the other half nor take the
-// old position for good: that would bring deleted objects back.
+// A bridge that is killed in the middle of a comparison has published half of it. It must neither forget the other half nor take
+// the old position for good: that would bring deleted objects back.
 func TestKilledWhileComparing(t *testing.T) {
 	for _, name := range buses {
 		t.Run(name, func(t *testing.T) { killWhileComparing(t, name) })
@@ -153,7 +153,7 @@ func killWhileComparing(t *testing.T, busName string) {
 		w.config.Sinks[0].Linger = ""
 	}
 	for i, more := range []int{1, 10, 20} {
-		w.delete(w.widgets, fmt.Sprintf("o-%d", 50*i)) // perhaps told of already
+		w.delete(w.widgets, fmt.Sprintf("o-%d", 50*i)) // may be published already
 		w.delete(w.widgets, fmt.Sprintf("p-%d", i))
 		w.run()
 		n = w.killedAfter(n, more)

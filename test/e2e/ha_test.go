@@ -93,11 +93,11 @@ func (w *world) load(objects int) (stop func()) {
 	}
 }
 
-// takenOver measures how long it takes until the bus is told of something that happened just now.
+// takenOver measures how long it takes until something that happened just now is on the bus.
 func (w *world) takenOver(what string, since time.Time) {
 	w.t.Helper()
-	w.told(w.create(kube.ConfigMaps, fmt.Sprintf("mark-%x", time.Now().UnixNano())))
-	w.t.Logf("%s: the bus is told again after %v", what, time.Since(since).Round(10*time.Millisecond))
+	w.published(w.create(kube.ConfigMaps, fmt.Sprintf("mark-%x", time.Now().UnixNano())))
+	w.t.Logf("%s: events are published again after %v", what, time.Since(since).Round(10*time.Millisecond))
 }
 
 // A node dies under load. The standby goes on where the dead leader's last word on the bus ends.
@@ -244,7 +244,7 @@ func TestElectionWithoutPermission(t *testing.T) {
 	w.awaitStatus(func(s bridge.Status) bool {
 		return !s.Ready && s.Election.Role == "standby" && strings.Contains(s.Election.Problem, w.ns+"-absent")
 	})
-	w.create(kube.ConfigMaps, "untold")
+	w.create(kube.ConfigMaps, "unpublished")
 	w.stop()
 	if n := w.count(); n != 0 {
 		t.Errorf("%d messages on the bus", n)

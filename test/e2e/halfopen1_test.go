@@ -7,7 +7,7 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// Over HTTP/1.1 nothing pings: only looking after a quiet watch, over another connection, tells that it is dead.
+// Over HTTP/1.1 nothing pings: only a second look after a quiet watch, over another connection, shows that it is dead.
 func TestHalfOpenConnectionOverHTTP1(t *testing.T) {
 	t.Parallel()
 	own := clustertest.Start(t, clustertest.Options{ExtraArgs: []string{"--disable-http2-serving=true"}})

@@ -12,8 +12,8 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// A firewall forgets a connection and neither side is told: the watch looks quiet for ever. HTTP/2 pings every 30 s and waits 15 s
-// for the answer; with the way back to a new watch that makes a minute.
+// A firewall forgets a connection and notifies neither side: the watch looks quiet. HTTP/2 pings every 30 s and waits 15 s for
+// the answer; with the way back to a new watch that makes a minute.
 func TestHalfOpenConnectionOverHTTP2(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, options{types: []kube.Type{kube.ConfigMaps}})

@@ -50,7 +50,7 @@ func (w *world) lastChanges(collection, rv string) (all []lastChange, text strin
 	}
 }
 
-// What an operator sees of the last changes is what the bus was told: with a diff where the resource has one, by whom, and
+// The last changes that an operator sees are those that were published: with a diff where the resource has one, by whom, and
 // with nothing of what is hidden; and there is none of it unless it is asked for.
 func TestLastChanges(t *testing.T) {
 	t.Parallel()

@@ -11,8 +11,8 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// An object that leaves a selection lives on, and its consumer must be able to tell that from its end: seen live, replayed after a
-// pause, and found by a comparison. It may come back, as it left, under an id that was not used before.
+// An object that leaves a selection lives on, and its consumer must be able to distinguish that from its deletion: seen live,
+// replayed after a pause, and found by a comparison. It may come back, as it left, under an id that was not used before.
 func TestLeavingIsNoDeletion(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -49,11 +49,11 @@ func TestLeavingIsNoDeletion(t *testing.T) {
 			}
 			last := w.label("stays", `"true","again":"1"`)
 			c.end(w)
-			w.told(uids["stays"], last)
+			w.published(uids["stays"], last)
 			for _, name := range []string{"leaves", "dies", "leaves-and-dies"} {
-				w.toldDeleted(uids[name])
+				w.deletionPublished(uids[name])
 			}
-			w.onBus("the one that enters", func(all []bus.Message) bool { return len(toldOf(all, uids["enters"])) > 0 })
+			w.onBus("the one that enters", func(all []bus.Message) bool { return len(typesOf(all, uids["enters"])) > 0 })
 
 			for _, m := range w.since(before) {
 				left := m.Data.Reason == "left"
@@ -69,7 +69,7 @@ func TestLeavingIsNoDeletion(t *testing.T) {
 			}
 			w.label("leaves", `"true"`)
 			w.onBus("the return", func(all []bus.Message) bool {
-				return !slices.Contains(toldOf(all[len(all)-1:], uids["leaves"]), "deleted") && len(toldOf(all, uids["leaves"])) == 3
+				return !slices.Contains(typesOf(all[len(all)-1:], uids["leaves"]), "deleted") && len(typesOf(all, uids["leaves"])) == 3
 			})
 			w.uniqueIDs()
 			w.mirrors(w.widgets, "audit=true")

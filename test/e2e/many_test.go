@@ -23,7 +23,7 @@ const (
 	concurrentLists = 4
 	// manyPatience is for what 500 collections do one after another, on a small machine.
 	manyPatience = 2 * time.Minute
-	// manyMemory is what 500 watches may cost while the bus is down and each has three objects of 100 KB to tell: 32 MiB of events
+	// manyMemory is what 500 watches may cost while the bus is down and each has three objects of 100 KB to publish: 32 MiB of events
 	// that wait for the bus, and for each watch one object and 128 KiB of buffers until it is closed; Go's collector lets that double.
 	// Without a bound it would be what the API server has to send.
 	manyMemory = 512 << 20
@@ -66,14 +66,14 @@ func TestFiveHundredCollections(t *testing.T) {
 	w.config.Resources = []bridge.Resource{{Resource: "configmaps", Namespaces: namespaces}}
 	w.run()
 	w.allInStep()
-	w.toldAll(last)
+	w.allPublished(last)
 
 	t.Run("the API server restarts", func(t *testing.T) {
 		w.t = t
 		w.must(os.Truncate(audit, 0))
 		w.must(own.Stop())
 		w.must(own.Restart(w.soon()))
-		w.toldAll(w.inEach(namespaces, "after the restart", 1))
+		w.allPublished(w.inEach(namespaces, "after the restart", 1))
 		w.allInStep()
 		if most := listsAtOnce(t, audit); most > concurrentLists || most == 0 {
 			t.Errorf("%d lists at once, want 1 to %d", most, concurrentLists)
@@ -84,7 +84,7 @@ func TestFiveHundredCollections(t *testing.T) {
 		w.proxy.Refuse()
 		last := w.inEach(namespaces, strings.Repeat("x", 100<<10), 3)
 		w.proxy.Pass()
-		w.toldAll(last)
+		w.allPublished(last)
 		peak, err := w.bridge.Memory("VmHWM")
 		w.must(err)
 		t.Logf("memory: at most %d MiB", peak>>20)
@@ -121,8 +121,8 @@ func (w *world) inEach(namespaces []string, step string, times int) map[string]s
 	return last
 }
 
-// toldAll waits until the bus was told of these versions.
-func (w *world) toldAll(last map[string]string) {
+// allPublished waits until these versions are on the bus.
+func (w *world) allPublished(last map[string]string) {
 	w.t.Helper()
 	seen := 0
 	missing := last

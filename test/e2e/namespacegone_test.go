@@ -30,8 +30,8 @@ func (w *world) allowHere(user, resource string) {
 }
 
 // A namespace that is deleted may lose its RoleBindings first: from then on a bridge that may read through these alone sees 403 and
-// not the deletions. Whoever may look the namespace up learns that it is gone, and its objects with it; whoever may not, knows
-// nothing, and must not say that objects are gone.
+// not the deletions. A bridge that may look the namespace up learns that it is gone, and its objects with it; a bridge that may not
+// has no proof, and must not publish deletions.
 func TestNamespaceDeletedRoleBindingsFirst(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -54,7 +54,7 @@ func TestNamespaceDeletedRoleBindingsFirst(t *testing.T) {
 			before := len(w.settle(kube.ConfigMaps))
 			w.committed()
 
-			toCluster.Refuse() // or the open watch would tell of the deletions
+			toCluster.Refuse() // or the open watch would report the deletions
 			w.delete(roleBindings, "configmaps")
 			w.must(w.cluster.DeleteNamespace(w.soon(), w.ns))
 			for _, o := range w.kube.Ledger.Objects(kube.ConfigMaps) {
@@ -64,12 +64,12 @@ func TestNamespaceDeletedRoleBindingsFirst(t *testing.T) {
 			if !c.proof {
 				w.awaitStatus(w.isWaiting(kube.ConfigMaps, "forbidden"))
 				if more := w.since(before); len(more) > 0 {
-					t.Errorf("told without proof:\n%s", bus.Tail(more, 10))
+					t.Errorf("published without proof:\n%s", bus.Tail(more, 10))
 				}
 				return
 			}
 			for _, o := range w.kube.Ledger.Objects(kube.ConfigMaps) {
-				w.toldDeleted(o.UID)
+				w.deletionPublished(o.UID)
 			}
 			w.awaitStatus(w.isGone(kube.ConfigMaps))
 			all := w.since(0)

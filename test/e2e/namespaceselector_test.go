@@ -55,7 +55,7 @@ func TestNamespaceSelector(t *testing.T) {
 	w.settle(kube.ConfigMaps)
 	for _, m := range w.since(outside) {
 		if m.Attributes["namespace"] == team {
-			t.Errorf("told of a namespace that is not selected: %s", &m)
+			t.Errorf("published from a namespace that is not selected: %s", &m)
 		}
 	}
 	join(team, member)

@@ -10,8 +10,8 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// toldOf is what the messages say of an object: its events' types in order.
-func toldOf(messages []bus.Message, uid string) (types []string) {
+// typesOf returns what is published about an object: its events' types in order.
+func typesOf(messages []bus.Message, uid string) (types []string) {
 	for i := range messages {
 		if m := &messages[i]; m.UID() == uid {
 			types = append(types, m.Type())
@@ -53,7 +53,7 @@ func TestFinalizers(t *testing.T) {
 	w.delete(w.widgets, "released-unseen")
 	w.onBus("what begins to go", isTerminating(uids["released-unseen"]))
 	release("live")
-	w.toldDeleted(uids["live"])
+	w.deletionPublished(uids["live"])
 	w.settle(w.widgets)
 	w.stop()
 
@@ -62,18 +62,18 @@ func TestFinalizers(t *testing.T) {
 	w.expire()
 	w.start()
 	w.onBus("what began to go unseen", isTerminating(uids["unseen"]))
-	w.toldDeleted(uids["released-unseen"])
+	w.deletionPublished(uids["released-unseen"])
 	release("unseen")
-	w.toldDeleted(uids["unseen"])
+	w.deletionPublished(uids["unseen"])
 	all := w.verify(check.Options{Types: []kube.Type{w.widgets}, Gap: true})
 	for name, uid := range uids {
-		if got, want := toldOf(all, uid), []string{"present", "modified", "deleted"}; !slices.Equal(got, want) {
-			t.Errorf("%s is told of as %v, want %v", name, got, want)
+		if got, want := typesOf(all, uid), []string{"present", "modified", "deleted"}; !slices.Equal(got, want) {
+			t.Errorf("%s is published as %v, want %v", name, got, want)
 		}
 	}
 }
 
-// Somebody empties a namespace with one request: each of the objects is told of, once.
+// One request deletes all objects of a namespace: each deletion is published once.
 func TestDeleteCollection(t *testing.T) {
 	const n = 5000
 	w := newWorld(t, options{types: []kube.Type{kube.ConfigMaps}})
@@ -89,7 +89,7 @@ func TestDeleteCollection(t *testing.T) {
 		}
 	}
 	if deleted != n {
-		t.Errorf("told of %d deletions, want %d", deleted, n)
+		t.Errorf("published %d deletions, want %d", deleted, n)
 	}
 	w.snapshotOf(kube.ConfigMaps, all, bus.Counts{Listed: n, Present: n})
 }
@@ -107,7 +107,7 @@ func TestLargestObjects(t *testing.T) {
 			escaped := `{"data":{"pad":"` + strings.Repeat("<", 1<<20-1<<10) + `"}}`
 			_, err := w.kube.Create(w.soon(), w.widgets, "too-large", kube.Fields{"spec": map[string]any{"pad": strings.Repeat("x", 3<<19)}})
 			if err == nil || !strings.Contains(err.Error(), "request is too large") { // which the server has from etcd
-				t.Fatalf("want to be told that this is too large for the server, got %v", err)
+				t.Fatalf("want the error that this is too large for the server, got %v", err)
 			}
 			create := func(object string) {
 				_, err := w.kube.Create(w.soon(), w.widgets, object, large)
@@ -163,13 +163,13 @@ func TestNoOpWrites(t *testing.T) {
 		}
 	}
 	all := w.verify(check.Options{Types: []kube.Type{kube.ConfigMaps}})
-	if got, want := toldOf(all, uid), []string{"present", "modified"}; !slices.Equal(got, want) {
-		t.Errorf("told %v, want %v", got, want)
+	if got, want := typesOf(all, uid), []string{"present", "modified"}; !slices.Equal(got, want) {
+		t.Errorf("published %v, want %v", got, want)
 	}
 }
 
-// Another object of the same name, made while the bridge was away, is another object: the old one's end is told first, with its
-// old UID, then the new one. The server's history has both; a comparison must say the same two things in the same order.
+// Another object of the same name, made while the bridge was away, is another object: the old one's deletion is published first,
+// with its old UID, then the new one. The server's history has both; a comparison must publish the same two in the same order.
 func TestRecreatedWhileDown(t *testing.T) {
 	for _, lost := range []bool{false, true} {
 		t.Run(map[bool]string{false: "within the history", true: "after a gap"}[lost], func(t *testing.T) {
@@ -186,7 +186,7 @@ func TestRecreatedWhileDown(t *testing.T) {
 				w.expire()
 			}
 			w.start()
-			w.told(renewed, rv)
+			w.published(renewed, rv)
 			all := w.verify(check.Options{Types: []kube.Type{w.widgets}, Gap: lost})
 			var got []string
 			for _, m := range after(all, before) {
@@ -196,7 +196,7 @@ func TestRecreatedWhileDown(t *testing.T) {
 			}
 			want := []string{old + " deleted " + published, renewed + " added " + rv}
 			if !slices.Equal(got, want) {
-				t.Errorf("told %q, want %q", got, want)
+				t.Errorf("published %q, want %q", got, want)
 			}
 		})
 	}

@@ -49,7 +49,7 @@ func TestMetadataOnly(t *testing.T) {
 	}
 }
 
-// Who wants to hear only what happens from now on is not told of what is there, but of everything that happens to it.
+// With snapshot skip, the objects that exist at the start are not published, but everything that happens to them is.
 func TestSnapshotSkip(t *testing.T) {
 	w := newWorld(t, options{})
 	w.asks(bridge.Resource{Snapshot: "skip"})
@@ -59,14 +59,14 @@ func TestSnapshotSkip(t *testing.T) {
 	}
 	w.start()
 	_, rv := w.patch(kube.ConfigMaps, "patched", "live")
-	w.told(uids["patched"], rv)
+	w.published(uids["patched"], rv)
 	w.delete(kube.ConfigMaps, "deleted")
 	all := w.settle(kube.ConfigMaps)
-	if told := toldOf(all, uids["untouched"]); len(told) > 0 {
-		t.Errorf("told of what was there: %v", told)
+	if types := typesOf(all, uids["untouched"]); len(types) > 0 {
+		t.Errorf("published what was there: %v", types)
 	}
-	if told := toldOf(all, uids["patched"]); len(told) != 1 {
-		t.Errorf("told of a change as %v", told)
+	if types := typesOf(all, uids["patched"]); len(types) != 1 {
+		t.Errorf("published a change as %v", types)
 	}
 	w.stop()
 	w.start()
@@ -83,25 +83,25 @@ func TestTypes(t *testing.T) {
 	w.start()
 	w.patch(kube.ConfigMaps, "o", "unheard")
 	w.delete(kube.ConfigMaps, "o")
-	all := w.toldDeleted(uid)
-	if got, want := toldOf(all, uid), []string{"present", "deleted"}; !slices.Equal(got, want) {
-		t.Errorf("told %v, want %v", got, want)
+	all := w.deletionPublished(uid)
+	if got, want := typesOf(all, uid), []string{"present", "deleted"}; !slices.Equal(got, want) {
+		t.Errorf("published %v, want %v", got, want)
 	}
 }
 
-// Core events expire by themselves, thousands an hour: unless asked for, their ends are not told.
-func TestExpiryOfEventsIsNotTold(t *testing.T) {
+// Core events expire by themselves, thousands an hour: unless asked for, their deletions are not published.
+func TestExpiryOfEventsIsNotPublished(t *testing.T) {
 	w := newWorld(t, options{types: []kube.Type{kube.Events}})
 	uid, _ := w.create(kube.Events, "o")
 	w.start()
 	w.patch(kube.Events, "o", "live")
 	w.delete(kube.Events, "o")
-	if got, want := toldOf(w.settle(kube.Events), uid), []string{"present", "modified"}; !slices.Equal(got, want) {
-		t.Errorf("told %v, want %v", got, want)
+	if got, want := typesOf(w.settle(kube.Events), uid), []string{"present", "modified"}; !slices.Equal(got, want) {
+		t.Errorf("published %v, want %v", got, want)
 	}
 }
 
-// An auditor must be able to tell silence from failure: the collection says every so often that it is complete.
+// An auditor must be able to distinguish silence from failure: the collection repeats at an interval that it is complete.
 func TestSyncedEvery(t *testing.T) {
 	w := newWorld(t, options{})
 	w.asks(bridge.Resource{SyncedEvery: "1s"})
@@ -147,7 +147,7 @@ func TestResync(t *testing.T) {
 		case m.Is("present"):
 			present[m.UID()] = true
 		case !m.OfCollection():
-			t.Errorf("something else was told: %s", &m)
+			t.Errorf("something else was published: %s", &m)
 		}
 	}
 	if want := len(w.kube.Ledger.Objects(kube.ConfigMaps)); len(present) != want {

@@ -34,7 +34,7 @@ func TestAnotherClusterBehindTheAddress(t *testing.T) {
 			w.exits(w.bridge, exitEnvironment)
 			says(t, w.bridge.Log(), "cluster", "UID")
 			if more := w.since(before); len(more) > 0 {
-				t.Errorf("told of another cluster:\n%s", bus.Tail(more, 10))
+				t.Errorf("published from another cluster:\n%s", bus.Tail(more, 10))
 			}
 		})
 	}

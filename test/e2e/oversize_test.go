@@ -35,7 +35,7 @@ func about(all []bus.Message, uid string) []bus.Message {
 }
 
 // The largest object that a cluster can hold goes whole to Kafka, whose topics the bridge makes large enough. NATS takes
-// 1 MiB unless it is told otherwise: there its metadata goes, with the size and hash of what is left out.
+// 1 MiB unless it is configured otherwise: there its metadata goes, with the size and hash of what is left out.
 func TestLargestObject(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{busKafka, busNATS} {
@@ -46,7 +46,7 @@ func TestLargestObject(t *testing.T) {
 			w.bridges(w.widgets)
 			w.start()
 			uid, rv, blob := w.createLargest("largest")
-			m := about(w.told(uid, rv), uid)[0]
+			m := about(w.published(uid, rv), uid)[0]
 			switch whole := strings.Contains(string(m.Data.Object), blob); {
 			case kind == busKafka && (!whole || m.Data.Truncated != nil):
 				t.Errorf("Kafka has %d of %d bytes, truncated %+v", len(m.Data.Object), len(blob), m.Data.Truncated)
@@ -54,7 +54,7 @@ func TestLargestObject(t *testing.T) {
 				t.Errorf("NATS has %d bytes, truncated %+v", len(m.Data.Object), m.Data.Truncated)
 			}
 			w.delete(w.widgets, "largest")
-			w.toldDeleted(uid)
+			w.deletionPublished(uid)
 		})
 	}
 }
@@ -70,8 +70,8 @@ func TestDeadLetters(t *testing.T) {
 	w.start()
 	uid, rv, _ := w.createLargest("largest")
 	never, neverRV, _ := w.createLargest("never")
-	w.told(uid, rv)
-	w.told(never, neverRV)
+	w.published(uid, rv)
+	w.published(never, neverRV)
 	w.bridge.Kill()
 	w.start()
 	_, err := w.kube.Patch(w.soon(), w.widgets, "largest", `{"spec":{"step":"small"}}`)
@@ -79,7 +79,7 @@ func TestDeadLetters(t *testing.T) {
 	w.delete(w.widgets, "never")
 	w.onBus("the announcement", func(all []bus.Message) bool { return len(about(all, uid)) > 1 })
 	w.delete(w.widgets, "largest")
-	w.toldDeleted(uid)
+	w.deletionPublished(uid)
 	all := w.settle(w.widgets)
 
 	var types []string
@@ -93,10 +93,10 @@ func TestDeadLetters(t *testing.T) {
 		}
 	}
 	if want := []string{"added", "added", "deleted"}; !slices.Equal(types, want) {
-		t.Errorf("of an object that fits later the bus was told %v, want %v", types, want)
+		t.Errorf("of an object that fits later there were published %v, want %v", types, want)
 	}
 	if of := about(all, never); len(of) != 1 || !strings.HasPrefix(of[0].Route, "kubebridge.") {
-		t.Errorf("of an object that never fits the bus was told %v", of)
+		t.Errorf("of an object that never fits there were published %v", of)
 	}
 }
 

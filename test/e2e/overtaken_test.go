@@ -12,8 +12,8 @@ import (
 )
 
 // An etcd that went back to a backup and has counted on past the position before the bridge looks, and no longer has what came
-// after it. Nothing shows at once that it is another history; the comparison must find the difference all the same, and tell what
-// went back to an older version in another epoch, or consumers would ignore it.
+// after it. Nothing shows at once that it is another history; the comparison must find the difference all the same, and publish
+// what went back to an older version in another epoch, or consumers would ignore it.
 func TestRestoreThatWasOvertaken(t *testing.T) {
 	t.Parallel()
 	r := newRestore(newWorld(t, options{cluster: clustertest.Start(t, clustertest.Options{})}))

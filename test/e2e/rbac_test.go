@@ -93,7 +93,7 @@ func TestPrintedRolesAreEnough(t *testing.T) {
 	w.must(err)
 	_, err = w.kube.Patch(w.soon(), kube.Secrets, "s", `{"metadata":{"labels":{"seen":"no"}}}`)
 	w.must(err)
-	left := w.toldDeleted(secret)
+	left := w.deletionPublished(secret)
 	if i := slices.IndexFunc(left, func(m bus.Message) bool { return m.UID() == secret && m.Is("deleted") }); left[i].Data.Reason != "left" {
 		t.Errorf("it lives: %s", &left[i])
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// The exit codes that scripts and probes tell apart.
+// The exit codes that scripts and probes distinguish.
 const (
 	exitConfig      = 2
 	exitEnvironment = 3
@@ -88,7 +88,7 @@ func TestForeignCheckpointAndStream(t *testing.T) {
 	w.start() // and the rightful owner finds all as it was
 	all := w.verify(check.Options{Types: []kube.Type{kube.ConfigMaps}})
 	if more := after(all, len(before)); len(more) != 2 {
-		t.Errorf("something beside the marker was told:\n%s", bus.Tail(more, 20))
+		t.Errorf("something beside the marker was published:\n%s", bus.Tail(more, 20))
 	}
 }
 
@@ -108,8 +108,8 @@ func TestLockedCheckpoint(t *testing.T) {
 	}
 }
 
-// Two bridges with checkpoints of their own can be told apart only by the bus: the later one takes over, the earlier one must
-// not write again, nor pretend to be well.
+// Two bridges with checkpoints of their own can be distinguished only by the bus: the later one takes over, the earlier one must
+// not write again, nor report that it is ready.
 func TestFencedByASecondBridge(t *testing.T) {
 	w := newWorld(t, options{types: []kube.Type{kube.ConfigMaps}})
 	w.start()

@@ -44,7 +44,7 @@ func TestReload(t *testing.T) {
 	}
 	for _, m := range after(all, before) {
 		if m.Attributes["resource"] == "pods" && !m.OfCollection() {
-			t.Errorf("told of what is no longer asked for: %s", &m)
+			t.Errorf("published what is no longer asked for: %s", &m)
 		}
 	}
 

@@ -15,8 +15,8 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// When what was told no longer holds, because the stream is gone or because values are to be shown in another way, consumers must
-// be told to drop their copy and get everything again; and what is deleted afterwards must be told as ever.
+// When the published state no longer holds, because the stream is gone or because values are to be shown in another way, consumers
+// must receive a reset, drop their copy and get everything again; and later deletions must be published as before.
 func TestDeclaredReset(t *testing.T) {
 	for name, lose := range map[string]func(w *world){
 		"stream lost": func(w *world) {
@@ -31,7 +31,7 @@ func TestDeclaredReset(t *testing.T) {
 			w.start()
 			w.settle(kube.Secrets)
 			w.stop()
-			w.delete(kube.Secrets, "o-0") // nobody will tell of it: the copy is dropped
+			w.delete(kube.Secrets, "o-0") // it is never published: the copy is dropped
 			lose(w)
 			before := len(w.since(0))
 			w.start()
@@ -109,7 +109,7 @@ func TestCustomTypeRemovedAndInstalledAgain(t *testing.T) {
 	w.settle(w.widgets)
 	w.must(w.kube.Uninstall(w.soon(), w.widgets))
 	for _, o := range w.kube.Ledger.Objects(w.widgets) {
-		w.toldDeleted(o.UID)
+		w.deletionPublished(o.UID)
 		w.kube.Ledger.Deleted(o.UID)
 	}
 	w.awaitStatus(func(s bridge.Status) bool {

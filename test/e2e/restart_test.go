@@ -15,7 +15,7 @@ import (
 )
 
 // Control planes are upgraded. An API server that comes back has forgotten its history, for every collection at once; the
-// bridge must get over it by itself, tell nothing twice and lose nothing.
+// bridge must recover without help, publish nothing twice and lose nothing.
 func TestAPIServerRestarts(t *testing.T) {
 	t.Parallel()
 	own := clustertest.Start(t, clustertest.Options{})

@@ -45,7 +45,7 @@ func TestSchemaGainsADefault(t *testing.T) {
 			}
 		}
 		if n != 1 {
-			t.Errorf("%s is told of %d times, want once:\n%s", name, n, bus.Tail(after(all, len(before)), 20))
+			t.Errorf("%s is published %d times, want once:\n%s", name, n, bus.Tail(after(all, len(before)), 20))
 		}
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// Whoever may read the topic must not learn a password from it, nor whoever may read the bridge's log or its disk.
+// Readers of the topic, of the bridge's log or of its disk must not learn a password from it.
 func TestSecretValuesNeverLeave(t *testing.T) {
 	for _, mode := range []string{"", "redact"} {
 		t.Run("values "+mode, func(t *testing.T) {
@@ -41,9 +41,9 @@ func TestSecretValuesNeverLeave(t *testing.T) {
 			w.must(err)
 			touched, err := w.kube.Patch(w.soon(), kube.Secrets, "watched", change("another label"))
 			w.must(err)
-			w.told(watched, touched.GetResourceVersion())
+			w.published(watched, touched.GetResourceVersion())
 			w.delete(kube.Secrets, "listed")
-			w.toldDeleted(listed)
+			w.deletionPublished(listed)
 			w.must(w.kube.Delete(w.soon(), kube.Secrets, "watched"))
 			create("again", passwords[2])
 			all := w.settle(kube.Secrets)

@@ -32,7 +32,7 @@ func TestNamespaces(t *testing.T) {
 	for _, c := range everywhere[:2] {
 		o, err := c.Create(w.soon(), kube.ConfigMaps, "last", sample(kube.ConfigMaps, "1"))
 		w.must(err)
-		w.told(string(o.GetUID()), o.GetResourceVersion())
+		w.published(string(o.GetUID()), o.GetResourceVersion())
 	}
 	all := w.settle(kube.ConfigMaps)
 	w.none(check.History(w.kube.Ledger, all, check.Options{
@@ -81,7 +81,7 @@ func TestEnteringAndLeavingASelection(t *testing.T) {
 		var want []string
 		expect := func(typ, published, at string) string {
 			want = append(want, typ+" "+published+" at "+at)
-			w.told(uid, at)
+			w.published(uid, at)
 			return at
 		}
 		for range 2 {
@@ -122,7 +122,7 @@ func terminating(m *bus.Message) bool {
 	return m.Is("modified") && metadata["deletionTimestamp"] != nil
 }
 
-// Whoever narrows or widens a selector in the configuration gets the difference, not everything again.
+// A selector that is narrowed or widened in the configuration publishes the difference, not everything again.
 func TestSelectorIsChanged(t *testing.T) {
 	w := newWorld(t, options{types: []kube.Type{kube.ConfigMaps}})
 	uids := map[string]string{}
@@ -151,7 +151,7 @@ func TestSelectorIsChanged(t *testing.T) {
 			}
 		}
 		if fmt.Sprint(got) != fmt.Sprint(want) {
-			t.Errorf("with the selector %q the bus is told %v, want %v", selector, got, want)
+			t.Errorf("with the selector %q %v was published, want %v", selector, got, want)
 		}
 		before += len(since)
 	}

@@ -52,7 +52,7 @@ func TestDeadConversionWebhook(t *testing.T) {
 	t.Logf("seen after %s", time.Since(began).Round(time.Second))
 	for _, m := range w.since(before) {
 		if m.Is("deleted") && m.Attributes["name"] != "deleted" {
-			t.Errorf("told while nothing could be known: %s", &m)
+			t.Errorf("published while nothing could be known: %s", &m)
 		}
 	}
 
@@ -61,7 +61,7 @@ func TestDeadConversionWebhook(t *testing.T) {
 		if o.Name == "deleted" {
 			w.kube.Ledger.Deleted(o.UID)
 			_, err := w.log.Wait(w.within(noticed), func(all []bus.Message) bool {
-				types := toldOf(all, o.UID)
+				types := typesOf(all, o.UID)
 				return len(types) > 0 && types[len(types)-1] == "deleted"
 			})
 			w.must(err)

@@ -42,7 +42,7 @@ func TestStoppedWhileBusy(t *testing.T) {
 	}
 }
 
-// A bus that is away while the bridge is told to stop: it waits no longer than it is told to, says what it leaves behind, and
+// A bridge is stopped while its bus is away: it waits no longer than its shutdown timeout, reports what it leaves behind, and
 // the next start makes up for it.
 func TestStoppedWhileBusIsDown(t *testing.T) {
 	w := newWorld(t, options{types: []kube.Type{kube.ConfigMaps}})
@@ -76,7 +76,7 @@ func TestObjectTooLargeForTheBus(t *testing.T) {
 	w.patch(kube.ConfigMaps, "beside", "flows on")
 	w.patch(kube.ConfigMaps, "live", "still large")
 	w.delete(kube.ConfigMaps, "listed")
-	w.toldDeleted(uids[0])
+	w.deletionPublished(uids[0])
 	all := w.verify(check.Options{Types: []kube.Type{kube.ConfigMaps}})
 	truncated := 0
 	for i := range all {

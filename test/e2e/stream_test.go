@@ -76,7 +76,7 @@ func (w *world) snapshotOf(t kube.Type, messages []bus.Message, want bus.Counts)
 	}
 	for i := range found {
 		if m := &found[i]; m.Data.Reason != "reset" || m.Is("gap") && !m.Data.Reset || m.Attributes["origin"] != "snapshot" {
-			w.t.Errorf("the first list is told of as %s", m)
+			w.t.Errorf("the first list is published as %s", m)
 		}
 	}
 	if got := found[1].Data.Counts; got == nil || *got != want {
@@ -96,11 +96,11 @@ func TestExistingObjectsAreAnnouncedOnce(t *testing.T) {
 	w.start()
 	all := w.verify(check.Options{Types: []kube.Type{kube.ConfigMaps}})
 	if more := after(all, len(before)); len(more) != 2 {
-		t.Errorf("after the restart the bus was told of more than the marker:\n%s", bus.Tail(more, 20))
+		t.Errorf("after the restart more than the marker was published:\n%s", bus.Tail(more, 20))
 	}
 }
 
-// A bridge that is down for an upgrade must not lose what happens meanwhile, nor tell only the outcome of it.
+// A bridge that is down for an upgrade must not lose what happens meanwhile, nor publish only the outcome of it.
 func TestChangesWhileDownArrive(t *testing.T) {
 	for _, name := range buses {
 		t.Run(name, func(t *testing.T) {
@@ -159,9 +159,9 @@ func TestClusterScopedObjectsWithOddNames(t *testing.T) {
 			}
 			for _, o := range w.kube.Ledger.Objects(clusterRoles) {
 				if o.Deleted {
-					w.toldDeleted(o.UID)
+					w.deletionPublished(o.UID)
 				} else {
-					w.told(o.UID, o.LastRV())
+					w.published(o.UID, o.LastRV())
 				}
 			}
 			all := w.since(0)

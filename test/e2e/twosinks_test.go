@@ -34,7 +34,7 @@ func TestTwoSinksAreIndependent(t *testing.T) {
 		w.patch(kube.ConfigMaps, "o", fmt.Sprint(i))
 		uid, rv := w.patch(kube.Deployments, "o", fmt.Sprint(i))
 		if i%50 == 0 {
-			live.told(uid, rv) // at once, while the other's bus is down
+			live.published(uid, rv) // at once, while the other's bus is down
 		}
 	}
 	w.awaitStatus(func(s bridge.Status) bool {
@@ -46,6 +46,6 @@ func TestTwoSinksAreIndependent(t *testing.T) {
 	all := live.settle(kube.Deployments)
 	live.none(check.History(w.kube.Ledger, all, check.Options{Types: []kube.Type{kube.Deployments}}), all)
 	if slices.ContainsFunc(all, func(m bus.Message) bool { return m.Attributes["resource"] == kube.ConfigMaps.Resource }) {
-		t.Error("the second sink was told of what is not its share")
+		t.Error("the second sink received what is not its share")
 	}
 }

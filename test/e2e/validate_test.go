@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// What the cluster does not take must be told before anything runs: all of it at once, each with what to do.
+// A configuration that the cluster does not take must be reported before anything runs: all of it at once, each with what to do.
 func TestValidateConnect(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, options{})

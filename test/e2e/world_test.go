@@ -247,8 +247,8 @@ func (w *world) onBus(what string, done func([]bus.Message) bool) []bus.Message 
 	return messages
 }
 
-// told waits until the bus has been told of an object's last state: the version, or its deletion.
-func (w *world) told(uid, rv string) []bus.Message {
+// published waits until an object's last state is on the bus: the version, or its deletion.
+func (w *world) published(uid, rv string) []bus.Message {
 	w.t.Helper()
 	return w.onBus("uid "+uid+" at "+rv, func(all []bus.Message) bool {
 		return slices.ContainsFunc(all, func(m bus.Message) bool {
@@ -257,22 +257,22 @@ func (w *world) told(uid, rv string) []bus.Message {
 	})
 }
 
-func (w *world) toldDeleted(uid string) []bus.Message {
+func (w *world) deletionPublished(uid string) []bus.Message {
 	w.t.Helper()
 	return w.onBus("the deletion of uid "+uid, func(all []bus.Message) bool {
 		return slices.ContainsFunc(all, func(m bus.Message) bool { return m.UID() == uid && m.Is("deleted") })
 	})
 }
 
-// settle makes one more object of each type, and when the bus is told of it, changes it. When the bus is told of that too,
+// settle makes one more object of each type, and when that is on the bus, changes it. When the change is there too,
 // whatever happened to the type before is on the bus, or never will be: a list under way or another partition may be behind
 // the first event of the marker, but not behind the second.
 func (w *world) settle(types ...kube.Type) []bus.Message {
 	w.t.Helper()
 	marker := fmt.Sprintf("marker-%x", time.Now().UnixNano())
 	for _, t := range types {
-		w.told(w.create(t, marker))
-		w.told(w.patch(t, marker, "settled"))
+		w.published(w.create(t, marker))
+		w.published(w.patch(t, marker, "settled"))
 	}
 	if w.kafka != nil && !w.transactional { // whose partitions end with what is no record
 		w.must(w.kafka.CatchUp(w.soon()))

@@ -90,7 +90,7 @@ func TestCompactedTopicWantsKeys(t *testing.T) {
 	}
 }
 
-// Events that waited for Kafka are older than a topic may accept: they wait on, and the operator is told which setting it is.
+// Events that waited for Kafka are older than a topic may accept: they keep waiting, and the error names the setting.
 func TestTooOldForTheTopic(t *testing.T) {
 	topic := newTopic(t, shared, 1, 0, map[string]string{"message.timestamp.before.max.ms": "60000"})
 	s := openSink(t, config(shared))

@@ -17,7 +17,7 @@ import (
 // untilReset writes a batch until the sink says that what it acknowledged is gone, and returns the errors on the way.
 func untilReset(t *testing.T, x *exact, b *event.Batch) (errs []error) {
 	t.Helper()
-	must(t, await(t, "the loss to be told", func() bool {
+	must(t, await(t, "the loss to be reported", func() bool {
 		_, err := x.Write(t.Context(), b)
 		if err == nil || errors.Is(err, sink.ErrFenced) {
 			t.Fatalf("Write: %v, want ErrReset; before that: %v", err, errs)
@@ -43,7 +43,7 @@ func remove(t *testing.T, c *kafkatest.Cluster, topic string) {
 	must(t, c.Settle(t.Context()))
 }
 
-// What consumers had not read yet of a topic that is made anew never reaches them: it is told again, and so is everything.
+// What consumers had not read yet of a topic that is deleted and created again never reaches them: everything is published again.
 func TestTopicMadeAnew(t *testing.T) {
 	remake := func(topic string, partitions int) {
 		remove(t, shared, topic)
@@ -59,7 +59,7 @@ func TestTopicMadeAnew(t *testing.T) {
 			wantWords(t, errs[len(errs)-1], topic, "was deleted and made again")
 			t.Log(errs)
 			seq := l.seq
-			l = newWriter(t, shared, topic) // as if it had never been told of anything
+			l = newWriter(t, shared, topic) // as if nothing had been published
 			l.seq = seq
 			l.write(x, l.batch(100, 0))
 			l.checkExactly(x)
@@ -87,13 +87,13 @@ func TestTopicOnlyDeleted(t *testing.T) {
 	errs := untilReset(t, x, l.batch(100, 0))
 	wantWords(t, errs[len(errs)-1], topic, "was deleted and made again")
 	seq := l.seq
-	l = newWriter(t, shared, topic) // as if it had never been told of anything
+	l = newWriter(t, shared, topic) // as if nothing had been published
 	l.seq = seq
 	l.write(x, l.batch(100, 0))
 	l.checkExactly(x)
 }
 
-// Who deletes a checkpoint has everything told again; a bridge that dies of it knows no less.
+// The deletion of a checkpoint topic leads to a reset: everything is published again, also where the bridge is restarted in between.
 func TestCheckpointTopicDeleted(t *testing.T) {
 	topic, o := newTopic(t, shared, 3, 0, nil), kafka.StoreOptions{Options: kafka.Options{Identity: bridge(t, shared)}, TransactionTimeout: 4 * time.Second}
 	l, x := newWriter(t, shared, topic), openExact(t, exactly(shared), o)

@@ -110,7 +110,7 @@ func TestThreeBrokers(t *testing.T) {
 		id, err := c.Leader(t.Context(), topic, 0)
 		must(t, err)
 		other := c.Broker(id%3 + 1)
-		must(t, other.Stop()) // tells of it: it leaves the replicas in sync at once
+		must(t, other.Stop()) // an orderly stop: it leaves the replicas in sync at once
 		batch := l.batch(20, 0)
 		_, err = s.Write(t.Context(), batch)
 		wantError(t, err, topic, "partition 0", "min.insync.replicas")

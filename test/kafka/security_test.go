@@ -202,8 +202,8 @@ func copyFile(t *testing.T, from, to string) {
 	must(t, os.WriteFile(to, text, 0o600))
 }
 
-// A session ends after five seconds: the token is read again, and the pipeline notices nothing. One that has run out is told, and is
-// no reason to end; at the start it is.
+// A session ends after five seconds: the token is read again, and the pipeline notices nothing. An expired token is reported and
+// does not end the pipeline, except at the start.
 func TestTokens(t *testing.T) {
 	const session = 5 * time.Second // a broker takes no second authentication within one, and franz-go is early by some
 	c := kafkatest.Start(t, kafkatest.Options{Tokens: true, ACLs: true, Props: map[string]string{

@@ -76,7 +76,7 @@ func namespace(t *testing.T, client kubernetes.Interface) string {
 	return ns.Name
 }
 
-// Whoever copies the example gets a program that works.
+// The example, copied as it is, is a program that works.
 func TestProgramPrintsChanges(t *testing.T) {
 	ctx, client := within(t), clientOf(t, cluster)
 	ns := namespace(t, client)

@@ -62,7 +62,7 @@ func next(t *testing.T, signals <-chan source.Signal) source.Signal {
 				return s
 			}
 		case <-timeout.C:
-			t.Fatal("nothing was told for a minute")
+			t.Fatal("no signal for a minute")
 		}
 	}
 }
@@ -79,9 +79,9 @@ func fromListerWatcher(lw cache.ListerWatcher) func(source.Handler) runner {
 	}
 }
 
-// A typed client's ListerWatcher tells what a Collection tells: the same objects, versions and positions, and bodies that mean
-// the same.
-func TestListerWatcherTellsWhatCollectionTells(t *testing.T) {
+// A typed client's ListerWatcher passes on what a Collection passes on: the same objects, versions and positions, and bodies that
+// mean the same.
+func TestListerWatcherMatchesCollection(t *testing.T) {
 	ctx, client := within(t), clientOf(t, cluster)
 	ns := namespace(t, client)
 	secrets := client.CoreV1().Secrets(ns)
@@ -246,7 +246,7 @@ func TestRestoreGVKTransformInInformer(t *testing.T) {
 	factory := informers.NewSharedInformerFactoryWithOptions(client, 0,
 		informers.WithNamespace(ns), informers.WithTransform(source.RestoreGVKTransform(scheme.Scheme)))
 	seen := make(chan string, 16) // the informer must not wait for a test that has failed
-	tell := func(what string, obj any) {
+	note := func(what string, obj any) {
 		if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 			obj = tombstone.Obj
 		}
@@ -255,9 +255,9 @@ func TestRestoreGVKTransformInInformer(t *testing.T) {
 	}
 	informer := factory.Core().V1().ConfigMaps()
 	if _, err := informer.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(obj any) { tell("added", obj) },
-		UpdateFunc: func(_, obj any) { tell("updated", obj) },
-		DeleteFunc: func(obj any) { tell("deleted", obj) },
+		AddFunc:    func(obj any) { note("added", obj) },
+		UpdateFunc: func(_, obj any) { note("updated", obj) },
+		DeleteFunc: func(obj any) { note("deleted", obj) },
 	}); err != nil {
 		t.Fatal(err)
 	}

@@ -26,8 +26,8 @@ type record struct {
 }
 
 // appendRecords appends what a message holds: one object, or, of a program that
-// puts many into a message, all of them; the bytes count for the first. What the bridge
-// tells of the state before, behind the object, is no object of its own.
+// puts many into a message, all of them; the bytes count for the first. The former
+// state, which the bridge writes behind the object, is no object of its own.
 func appendRecords(dst []record, value []byte) []record {
 	now, _, _ := bytes.Cut(value, []byte(`,"base":"`))
 	m, rest := mark.Find(now)
@@ -53,7 +53,7 @@ func acknowledge(t *mark.Tracker, records ...record) {
 }
 
 // Control serves what the tracker has seen, on a free port of this machine until
-// ctx ends: GET /stats (?percentiles=1), POST /reset. ready is told the address.
+// ctx ends: GET /stats (?percentiles=1), POST /reset. It passes the address to ready.
 func Control(ctx context.Context, t *mark.Tracker, ready func(address string)) error {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {

@@ -130,7 +130,7 @@ func TestPagesResumeAndGone(t *testing.T) {
 	}
 	s.Start()
 	if l, err := metadata.NewForConfigOrDie(config).Resource(pods()).List(ctx, metav1.ListOptions{Limit: 1}); err != nil || l.ResourceVersion != strconv.Itoa(baseRV+100) {
-		t.Fatalf("a probe is answered %+v, %v: the server's history must not be behind what a watch may tell", l, err)
+		t.Fatalf("a probe is answered %+v, %v: the server's history must not be behind what a watch may send", l, err)
 	}
 	w, err := client.Watch(ctx, metav1.ListOptions{ResourceVersion: strconv.Itoa(baseRV + 90)})
 	if err != nil {

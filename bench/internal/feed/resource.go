@@ -28,7 +28,7 @@ type Resource struct {
 	Events  uint64 // in all, after the initial objects
 	Objects uint64 // that the events are about, in turn
 	Initial uint64 // that exist before the first event
-	Silent  uint64 // the first so many events are another resource's: the version moves, nothing is told
+	Silent  uint64 // the first so many events are another resource's: the version moves, nothing is sent
 	First   uint64 // sequence number of the first mark, so that resources do not share any
 	Lives   uint64 // events of an object from ADDED to DELETED, at least 2; 0 is: none is deleted
 

@@ -24,7 +24,7 @@ import (
 const streams = 100
 
 // Listen serves over TLS and HTTP/2 on a free port of this machine until ctx ends.
-// ready is told the kubeconfig to reach it with, and the base URL.
+// It passes to ready the kubeconfig to reach it with, and the base URL.
 func (s *Server) Listen(ctx context.Context, ready func(kubeconfig []byte, url string) error) error {
 	cert, authority, err := certificate()
 	if err != nil {

@@ -97,7 +97,7 @@ func (o *watch) initial(streamed bool) bool {
 	return o.flush()
 }
 
-// follow tells the events as they happen.
+// follow sends the events as they happen.
 func (o *watch) follow(q *http.Request) {
 	ready := make(chan time.Time)
 	close(ready)

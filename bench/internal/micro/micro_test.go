@@ -25,7 +25,7 @@ import (
 var errEnough = errors.New("enough")
 
 // BenchmarkSource reads a watch: TLS, HTTP/2 and the scan of every frame. The feed
-// is in the same process; -cpuprofile tells them apart.
+// is in the same process; -cpuprofile distinguishes them.
 func BenchmarkSource(b *testing.B) {
 	for _, plural := range []string{"pods", "events"} {
 		b.Run(plural, func(b *testing.B) {

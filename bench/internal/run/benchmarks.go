@@ -55,7 +55,7 @@ func scenarios() []scenario {
 		{"outage", "a bus that stands still for -period, at -rate events/s: memory", (*bench).outage},
 		{"collections", "1 to 500 collections: cost per event", (*bench).collections},
 		{"idle", "500 quiet collections: CPU", (*bench).idle},
-		{"real", "a kube-apiserver with etcd tells 20,000 events of 5,000 pods, beside a bare reader", (*bench).real},
+		{"real", "a kube-apiserver with etcd sends 20,000 events of 5,000 pods, beside a bare reader", (*bench).real},
 	}
 }
 
@@ -318,7 +318,7 @@ func (b *bench) idle(ctx context.Context) error {
 	return nil
 }
 
-// synced is how many records tell of one list's end: the broker of our own
+// synced is how many records report one list's end: the broker of our own
 // has bus.Partitions partitions, and one that is there gets the bridge's default,
 // which is the same.
 func (b *bench) synced() uint64 { return bus.Partitions }

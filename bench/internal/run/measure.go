@@ -50,7 +50,7 @@ func (w *world) stream(ctx context.Context, before mark.Stats, limit time.Durati
 		return r, err
 	}
 	from := w.now(before)
-	if err := w.tell("start"); err != nil {
+	if err := w.command("start"); err != nil {
 		return r, err
 	}
 	if w.rate > 0 { // latencies are those of a program that has been at work

@@ -31,8 +31,8 @@ type process struct {
 	log  string
 }
 
-// spawn starts a program whose output goes to a file in dir, of which said is
-// told the first line of its standard output, as JSON, if it is not nil.
+// spawn starts a program whose output goes to a file in dir. If said is not nil, the
+// first line of its standard output is decoded into it, as JSON.
 func spawn(dir, name string, cpu int, said any, args ...string) (*process, error) {
 	env := os.Environ()
 	if cpu >= 0 {

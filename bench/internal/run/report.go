@@ -37,8 +37,12 @@ const (
 func (r *result) values() []value {
 	var all []value
 	for _, v := range []value{
-		{unitRate, r.PerSec}, {unitCPU, r.CPU}, {unitBusy, r.Busy}, {unitPeak, r.Peak},
-		{unitP50, r.Seen.P50.Seconds() * 1e3}, {unitP99, r.Seen.P99.Seconds() * 1e3},
+		{unitRate, r.PerSec},
+		{unitCPU, r.CPU},
+		{unitBusy, r.Busy},
+		{unitPeak, r.Peak},
+		{unitP50, r.Seen.P50.Seconds() * 1e3},
+		{unitP99, r.Seen.P99.Seconds() * 1e3},
 	} {
 		if v.Amount != 0 {
 			all = append(all, v)
@@ -142,7 +146,7 @@ func (r *report) table(to io.Writer, of string) error {
 		if runs[at]++; runs[at] == 1 {
 			rows = append(rows, at)
 		}
-		if old, ok := last[at]; !ok || old.delivered() == "all of "+fmt.Sprint(old.Due) { // what went wrong once is told
+		if old, ok := last[at]; !ok || old.delivered() == "all of "+fmt.Sprint(old.Due) { // a run that went wrong is reported
 			last[at] = one
 		}
 		for _, v := range one.values() {

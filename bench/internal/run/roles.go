@@ -68,7 +68,7 @@ func feedRole(ctx context.Context, args []string) error {
 	flags.Uint64Var(&shape.Events, "events", 0, "of each resource")
 	flags.Uint64Var(&shape.Objects, "objects", 1000, "that the events of each are about")
 	flags.Uint64Var(&shape.Initial, "initial", 0, "objects of each that exist before")
-	flags.Uint64Var(&shape.Silent, "silent", 0, "first events of each that nobody is told")
+	flags.Uint64Var(&shape.Silent, "silent", 0, "first events of each that are sent to nobody")
 	flags.Float64Var(&o.Rate, "rate", 0, "events per second in all, 0 is as fast as they are read")
 	if err := flags.Parse(args); err != nil {
 		return err

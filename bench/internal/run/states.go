@@ -13,8 +13,8 @@ import (
 	"github.com/kubebridge/kubebridge/bench/internal/mark"
 )
 
-// stored starts a bridge, awaits that it has told the initial objects, and stops
-// it.
+// stored starts a bridge, waits until it has published the initial objects, and
+// stops it.
 func (w *world) stored(ctx context.Context) (s mark.Stats, err error) {
 	if err := errors.Join(w.start(), w.watching(ctx, 5*w.bench.limit)); err != nil {
 		return s, err
@@ -50,7 +50,7 @@ func (w *world) catchUp(ctx context.Context) (r result, err error) {
 	if err != nil {
 		return r, err
 	}
-	if err := errors.Join(w.tell("start"), w.reset()); err != nil {
+	if err := errors.Join(w.command("start"), w.reset()); err != nil {
 		return r, err
 	}
 	begun := time.Now()
@@ -112,11 +112,11 @@ func (b *bench) listed(ctx context.Context) error {
 	r.add(unitAboveIdle, r.Peak-floor)
 	b.report.add(r)
 
-	if err := errors.Join(w.tell("start"), w.tell("compact"), w.sut.resetPeak()); err != nil {
+	if err := errors.Join(w.command("start"), w.command("compact"), w.sut.resetPeak()); err != nil {
 		return err
 	}
 	begun, cpu := time.Now(), w.sut.cpu()
-	if err := w.tell("cut"); err != nil {
+	if err := w.command("cut"); err != nil {
 		return err
 	}
 	if r, err = w.reconciled(ctx, begun, 2); err != nil {
@@ -255,7 +255,7 @@ func (b *bench) outage(ctx context.Context) error {
 		return err
 	}
 	defer w.close()
-	if err := errors.Join(w.start(), w.watching(ctx, startLimit), w.tell("start")); err != nil {
+	if err := errors.Join(w.start(), w.watching(ctx, startLimit), w.command("start")); err != nil {
 		return err
 	}
 	if _, err := w.arrived(ctx, uint64(b.rate*around.Seconds()), b.limit); err != nil {

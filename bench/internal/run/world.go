@@ -207,7 +207,7 @@ func (w *world) call(method, url string, answer any) error {
 	return json.NewDecoder(a.Body).Decode(answer)
 }
 
-func (w *world) tell(what string) error {
+func (w *world) command(what string) error {
 	return w.call(http.MethodPost, w.feedAt.Control+"/_bench/"+what, nil)
 }
 

@@ -50,7 +50,7 @@ type Options struct {
 	Collection func(id string) event.Collection
 	DryRun     bool // the server checks everything and changes nothing
 	Force      bool // takes fields over from other field managers
-	// Exact removes what is not in the state: objects of its collections, and fields of its objects, whoever owns them.
+	// Exact removes what is not in the state: objects of its collections, and fields of its objects, whichever manager owns them.
 	Exact bool
 }
 

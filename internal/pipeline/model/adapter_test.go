@@ -373,8 +373,8 @@ func (w *writer) keep(records []event.Record) {
 }
 
 // repeats reports whether the server drops a record as a repeat, and notes it if not. As
-// in the NATS sink, the id is made of all that tells messages apart, and what the server
-// drops as a repeat of a message that cannot be in doubt is sent again under another id.
+// in the NATS sink, the id is made of everything that distinguishes messages, and what the
+// server drops as a repeat of a message that cannot be in doubt is sent again under another id.
 func (w *writer) repeats(r *event.Record) bool {
 	if r.Broadcast { // has an id of its own each time
 		return false
@@ -388,7 +388,7 @@ func (w *writer) repeats(r *event.Record) bool {
 	return false
 }
 
-// form tells the messages apart that one event can become.
+// form distinguishes the messages that one event can become.
 func form(e *event.Event) string {
 	switch {
 	case e.DeadLetter != nil:

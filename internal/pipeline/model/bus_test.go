@@ -81,7 +81,7 @@ func newBus() *bus {
 	return &bus{changed: make(chan struct{}), refused: map[string]int{}, sent: map[string]sent{}}
 }
 
-// set changes the bus and wakes whoever waits for it.
+// set changes the bus and wakes the goroutines that wait for it.
 func (b *bus) set(f func(*bus)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

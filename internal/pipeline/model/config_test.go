@@ -20,7 +20,7 @@ var (
 // entry is one item of `resources` in the configuration: things of which labels,
 // namespaces and contents are published, and how.
 type entry struct {
-	name     string // that tells it from others, where contracts have names; "": it has none
+	name     string // distinguishes it from others, where contracts have names; "": it has none
 	x        set    // values of the label x that are selected; all: no selector
 	exclude  bool   // excludeNamespaces: [n2]
 	team     bool   // namespaceSelector: team=a

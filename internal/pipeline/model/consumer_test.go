@@ -102,7 +102,7 @@ func (c *consumerCopy) all() map[string]held {
 	return union
 }
 
-// compactionClass is the part of a collection event's key that tells kinds of events apart.
+// compactionClass is the part of a collection event's key that distinguishes kinds of events.
 func compactionClass(m *message) string {
 	if m.short() == "closed" || m.short() == "gap" && m.Data.Reset {
 		return "reset"

@@ -593,7 +593,7 @@ func (j *judge) agree() {
 	}
 }
 
-// mayLinger reports whether consumers are not told of the end of what a collection holds.
+// mayLinger reports whether consumers never learn of deletions in a collection, so that they keep its objects.
 func (j *judge) mayLinger(h held) bool {
 	return slices.ContainsFunc(j.selections(h.collection, 0), func(s selection) bool {
 		return s.entry.types != "" && !strings.Contains(s.entry.types, "d")

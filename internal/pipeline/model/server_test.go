@@ -666,7 +666,7 @@ func (s *server) restart() {
 	s.cut(io.ErrUnexpectedEOF)
 }
 
-// definitionChanged tells those who watch definitions.
+// definitionChanged wakes the watches of definitions.
 func (s *server) definitionChanged() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -679,7 +679,7 @@ func (s *server) definitionChanged() {
 	}
 }
 
-// spaceChanged tells those who watch namespaces what became of one.
+// spaceChanged reports to the watches of namespaces what became of one.
 func (s *server) spaceChanged(name string, was, is space) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// round is one commit that says its number in every key: whoever sees two
+// round is one commit that writes its number to every key: a reader that sees two
 // numbers at once sees half a commit.
 func round(n, keys int) []event.KV {
 	var changes []event.KV

@@ -14,8 +14,8 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 )
 
-// Damage is an error, never an empty or a shorter checkpoint: the bus would be
-// told everything again, or objects would live on for ever.
+// Damage is an error, never an empty or a shorter checkpoint: every event would be
+// published again, or the deletion of an object would never be published.
 func TestDamage(t *testing.T) {
 	glob := func(t *testing.T, path, pattern string) string {
 		t.Helper()

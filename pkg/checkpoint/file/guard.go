@@ -118,7 +118,7 @@ func (g *guard) OpenDir(name string) (vfs.File, error) {
 	return &guardedFile{File: f, g: g}, nil
 }
 
-// change is write for what may fail without harm: pebble expects to be told of
+// change is write for what may fail without harm: pebble expects the error for
 // files that do not exist.
 func (g *guard) change(op func() error) (err error) {
 	g.write(func() error {

@@ -196,9 +196,9 @@ func lock(on vfs.FS, path string) (*pebble.Lock, error) {
 }
 
 // Reset removes the checkpoint at path, damaged or not. The next [Open] finds an
-// empty one that asks for a declared reset (checkpoint.ResetKey): the bus still
-// holds what the lost one told. Reset fails with ErrNotCheckpoint for anything
-// else, with checkpoint.ErrLocked while a process holds it, and with
+// empty one that asks for a declared reset (checkpoint.ResetKey), because the bus still
+// holds what was published under the lost one. Reset fails with ErrNotCheckpoint for
+// anything else, with checkpoint.ErrLocked while a process holds it, and with
 // fs.ErrNotExist where there is none (any more). A hash key stays.
 func Reset(path string) error {
 	path, err := canonical(path)

@@ -382,7 +382,7 @@ func TestHashKey(t *testing.T) {
 			t.Errorf("%s: %x, %v", what, key, err)
 		}
 		if err != nil && strings.Contains(err.Error(), string(keys[0])) {
-			t.Errorf("%s: the error tells the key", what)
+			t.Errorf("%s: the error contains the key", what)
 		}
 	}
 	if err := os.Chmod(name, 0o644); err != nil {

@@ -50,7 +50,7 @@ func openPebble(path string, l *pebble.Lock, disk *guard, opts Options, create b
 		MaxOpenFiles:                openFiles,
 		LBaseMaxBytes:               firstLevelBytes,
 		// Named, so that a newer library does not close the way back to an older
-		// program. From here on damage in the log can be told from its end.
+		// program. This format distinguishes damage in the log from its end.
 		FormatMajorVersion: pebble.FormatTableFormatV6,
 	}
 	for i := range o.Levels {
@@ -85,7 +85,7 @@ func (l logger) Fatalf(format string, args ...any) {
 	l.disk.fail(fmt.Errorf(format, args...))
 }
 
-// classify tells damage from what the system refuses to do.
+// classify distinguishes damage from what the system refuses to do.
 func classify(err error) error {
 	if err == nil || errors.Is(err, checkpoint.ErrCorrupt) {
 		return err

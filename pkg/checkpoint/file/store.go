@@ -314,7 +314,7 @@ func (s *Store) acquire() error {
 		if s.users > 0 { // a Scan, perhaps the one that asks
 			return classify(s.disk.err())
 		}
-		_ = s.shut() // what failed has been told, or is found again
+		_ = s.shut() // the failure was returned before, or reopen finds it again
 	}
 	if s.db == nil {
 		if err := s.reopen(false); err != nil {

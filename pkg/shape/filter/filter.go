@@ -1,5 +1,5 @@
 // Package filter decides by expressions of the Common Expression Language (CEL,
-// https://cel.dev) which events are told. An expression reads the object's raw JSON
+// https://cel.dev) which events are emitted. An expression reads the object's raw JSON
 // where it looks, and the rest of it is not decoded.
 package filter
 
@@ -43,7 +43,7 @@ type Filter struct {
 	memory  sync.Pool // of *values
 }
 
-// Compile checks an expression, which must give a bool. Its error tells the place: the
+// Compile checks an expression, which must give a bool. Its error names the place: the
 // line and column, and the line itself with a mark below.
 func Compile(expression string) (*Filter, error) {
 	if strings.TrimSpace(expression) == "" {
@@ -100,7 +100,7 @@ func environment() (*cel.Env, error) {
 	)
 }
 
-// place tells a place: its line from 1, its column from 0 in characters.
+// place describes a place: its line from 1, its column from 0 in characters.
 func place(expression string, line, column int, message string) string {
 	text := ""
 	if lines := strings.Split(expression, "\n"); 0 < line && line <= len(lines) {
@@ -109,13 +109,13 @@ func place(expression string, line, column int, message string) string {
 	return fmt.Sprintf("line %d, column %d: %s\n  %s\n  %s^", line, column+1, message, text, strings.Repeat(" ", max(column, 0)))
 }
 
-// Uses tells whether the expression names a variable: one that does not use before
+// Uses reports whether the expression names a variable: one that does not use before
 // needs no former state.
 func (f *Filter) Uses(variable string) bool { return f.uses[variable] }
 
-// Match tells whether an event passes. If the expression cannot be evaluated, because
+// Match reports whether an event passes. If the expression cannot be evaluated, because
 // it reads a field that is not there, for example, or costs too much, the event passes
-// all the same, and the error says why: what nobody decided to leave out is told.
+// all the same, and the error says why: an event is left out only by a decision.
 func (f *Filter) Match(in *Input) (bool, error) {
 	v := f.memory.Get().(*values)
 	v.in = in

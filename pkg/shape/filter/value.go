@@ -54,7 +54,7 @@ func (r *reader) value(text []byte) ref.Val {
 }
 
 // object is a JSON object as a map (traits.Mapper). The values are read one by one as
-// they are asked for; whoever wants them all gets a usual map.
+// they are asked for; a caller that wants all of them gets an ordinary map.
 type object struct {
 	reader  *reader
 	raw     []byte

@@ -8,64 +8,64 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/shape/internal/raw"
 )
 
-// maxDepth is how deeply fields are followed: what is owned below is told as one.
+// maxDepth is how deeply fields are followed: a place at this depth is reported as a whole.
 const maxDepth = 100
 
-// walk tells the places of a FieldsV1 where a and b differ, nil for what is not
-// there. What is the same is not looked into, so that a change costs about what it
+// walk adds to the change the places of a FieldsV1 where a and b differ, nil for what is
+// not there. What is the same is not looked into, so that a change costs about what it
 // touches. FieldsV1 is the format of sigs.k8s.io/structured-merge-diff, fieldpath
 // (serialize.go): an object whose names are places, "f:" and a member's name, "k:"
 // and the key of an element, "v:" and an element's value, "i:" and its index, or "."
 // for the container itself; {} ends a path.
-func (t *Teller) walk(fields, a, b []byte) error {
+func (f *Finder) walk(fields, a, b []byte) error {
 	if bytes.Equal(a, b) || fields == nil { // or neither is there
 		return nil
 	}
-	low := len(t.scratch)
-	defer func() { t.scratch = t.scratch[:low] }()
-	places, err := t.scratchOf(fields)
+	low := len(f.scratch)
+	defer func() { f.scratch = f.scratch[:low] }()
+	places, err := f.scratchOf(fields)
 	if err != nil {
 		return err
 	}
-	if len(places) == 0 && t.depth == 0 {
+	if len(places) == 0 && f.depth == 0 {
 		return nil // nothing is owned, where further down {} means all that is there
 	}
-	whole := len(places) == 0 || t.depth == maxDepth
+	whole := len(places) == 0 || f.depth == maxDepth
 	switch {
 	case a == nil || b == nil: // then what its owner has in it comes or goes with it
 		whole = whole || raw.Find(places, []byte(".")) != nil
 	case whole:
-		if others, err := t.othersHave(a, b); others || err != nil {
+		if others, err := f.othersHave(a, b); others || err != nil {
 			return err
 		}
 	}
 	if whole {
-		if t.gone == (b == nil) {
-			t.tell()
+		if f.gone == (b == nil) {
+			f.addPath()
 		}
 		return nil
 	}
-	as, bs, err := t.both(a, b)
+	as, bs, err := f.both(a, b)
 	if err != nil {
 		return err
 	}
-	t.depth++
-	defer func() { t.depth-- }()
-	path := len(t.path)
+	f.depth++
+	defer func() { f.depth-- }()
+	path := len(f.path)
 	for _, p := range places {
 		if len(p.Name) < 2 || p.Name[1] != ':' {
 			continue // "."
 		}
-		x, y, err := t.child(p.Name, as, bs)
+		x, y, err := f.child(p.Name, as, bs)
 		if err == nil {
-			t.places = append(t.places, p.Name)
-			err = t.walk(p.Value, x, y)
-			t.places = t.places[:len(t.places)-1]
+			f.places = append(f.places, p.Name)
+			err = f.walk(p.Value, x, y)
+			f.places = f.places[:len(f.places)-1]
 		}
 		if err != nil {
 			return err
 		}
-		t.path = t.path[:path]
+		f.path = f.path[:path]
 	}
 	return nil
 }
@@ -74,7 +74,7 @@ func (t *Teller) walk(fields, a, b []byte) error {
 // {}, is not its owner's: {} is all that is there, such as an atomic list, or only the
 // container of places that other managers own or have owned. Without any such manager it
 // may still be the latter if b is empty: it is not noted who removed the last.
-func (t *Teller) othersHave(a, b []byte) (bool, error) {
+func (f *Finder) othersHave(a, b []byte) (bool, error) {
 	container := func(v []byte) bool { return v[0] == '{' || v[0] == '[' }
 	null := func(v []byte) bool { return v[0] == 'n' } // may be an empty container
 	switch {
@@ -82,24 +82,24 @@ func (t *Teller) othersHave(a, b []byte) (bool, error) {
 	default:
 		return false, nil
 	}
-	for i := range t.entries {
-		if found, err := t.below(t.entries[i].fields); found || err != nil {
+	for i := range f.entries {
+		if found, err := f.below(f.entries[i].fields); found || err != nil {
 			return found, err
 		}
 	}
-	_, bs, err := t.both(a, b)
-	return !t.certain && len(bs.members)+len(bs.elements) == 0, err
+	_, bs, err := f.both(a, b)
+	return !f.certain && len(bs.members)+len(bs.elements) == 0, err
 }
 
 // below reports whether a FieldsV1 has places below the present one.
-func (t *Teller) below(fields []byte) (bool, error) {
-	low := len(t.scratch)
-	defer func() { t.scratch = t.scratch[:low] }()
-	for _, place := range t.places {
+func (f *Finder) below(fields []byte) (bool, error) {
+	low := len(f.scratch)
+	defer func() { f.scratch = f.scratch[:low] }()
+	for _, place := range f.places {
 		if fields == nil {
 			return false, nil
 		}
-		places, err := t.scratchOf(fields)
+		places, err := f.scratchOf(fields)
 		if err != nil {
 			return false, err
 		}
@@ -108,20 +108,20 @@ func (t *Teller) below(fields []byte) (bool, error) {
 	if fields == nil {
 		return false, nil
 	}
-	places, err := t.scratchOf(fields)
+	places, err := f.scratchOf(fields)
 	return len(places) > 0, err
 }
 
-func (t *Teller) tell() {
-	if len(t.change.Paths) == t.MaxPaths {
-		t.change.More++
+func (f *Finder) addPath() {
+	if len(f.change.Paths) == f.MaxPaths {
+		f.change.More++
 		return
 	}
-	path := t.path
+	path := f.path
 	if len(path) > 0 && path[0] == '.' {
 		path = path[1:]
 	}
-	t.change.Paths = append(t.change.Paths, string(path))
+	f.change.Paths = append(f.change.Paths, string(path))
 }
 
 // children are what stands in a container.
@@ -137,7 +137,7 @@ type pair struct {
 	as, bs children
 }
 
-func (t *Teller) both(a, b []byte) (as, bs children, err error) {
+func (f *Finder) both(a, b []byte) (as, bs children, err error) {
 	var p pair
 	if len(a) > 0 {
 		p.a = &a[0]
@@ -145,15 +145,15 @@ func (t *Teller) both(a, b []byte) (as, bs children, err error) {
 	if len(b) > 0 {
 		p.b = &b[0]
 	}
-	for i := range t.pairs {
-		if t.pairs[i].a == p.a && t.pairs[i].b == p.b {
-			return t.pairs[i].as, t.pairs[i].bs, nil
+	for i := range f.pairs {
+		if f.pairs[i].a == p.a && f.pairs[i].b == p.b {
+			return f.pairs[i].as, f.pairs[i].bs, nil
 		}
 	}
-	if p.as, err = t.children(a); err != nil {
+	if p.as, err = f.children(a); err != nil {
 		return as, bs, err
 	}
-	if p.bs, err = t.children(b); err != nil {
+	if p.bs, err = f.children(b); err != nil {
 		return as, bs, err
 	}
 	x, y := p.as.elements, p.bs.elements
@@ -164,40 +164,40 @@ func (t *Teller) both(a, b []byte) (as, bs children, err error) {
 		x, y = x[:len(x)-1], y[:len(y)-1]
 	}
 	p.as.differ, p.bs.differ = x, y
-	t.pairs = append(t.pairs, p)
+	f.pairs = append(f.pairs, p)
 	return p.as, p.bs, nil
 }
 
-func (t *Teller) children(of []byte) (c children, err error) {
+func (f *Finder) children(of []byte) (c children, err error) {
 	switch {
 	case len(of) == 0:
 	case of[0] == '{':
-		low := len(t.members)
-		t.members, err = raw.AppendMembers(&t.scan, t.members, of)
-		c.members = t.members[low:]
+		low := len(f.members)
+		f.members, err = raw.AppendMembers(&f.scan, f.members, of)
+		c.members = f.members[low:]
 	case of[0] == '[':
-		low := len(t.elements)
-		t.elements, err = raw.AppendElements(&t.scan, t.elements, of)
-		c.elements = t.elements[low:]
+		low := len(f.elements)
+		f.elements, err = raw.AppendElements(&f.scan, f.elements, of)
+		c.elements = f.elements[low:]
 	}
 	return c, err
 }
 
-func (t *Teller) scratchOf(text []byte) (members []raw.Member, err error) {
-	low := len(t.scratch)
-	t.scratch, err = raw.AppendMembers(&t.scan, t.scratch, text)
-	return t.scratch[low:], err
+func (f *Finder) scratchOf(text []byte) (members []raw.Member, err error) {
+	low := len(f.scratch)
+	f.scratch, err = raw.AppendMembers(&f.scan, f.scratch, text)
+	return f.scratch[low:], err
 }
 
 // child finds what a place names in both containers, and adds the place to the path.
 // Elements that did not change are not found.
-func (t *Teller) child(place []byte, as, bs children) (x, y []byte, err error) {
+func (f *Finder) child(place []byte, as, bs children) (x, y []byte, err error) {
 	what := place[2:]
 	switch place[0] {
 	case 'f':
 		x, y = raw.Find(as.members, what), raw.Find(bs.members, what)
 		if !bytes.Equal(x, y) {
-			t.pushName(what)
+			f.pushName(what)
 		}
 		return x, y, nil
 	case 'i':
@@ -209,34 +209,34 @@ func (t *Teller) child(place []byte, as, bs children) (x, y []byte, err error) {
 				y = bs.elements[i]
 			}
 		}
-		t.path = append(append(append(t.path, '['), what...), ']')
+		f.path = append(append(append(f.path, '['), what...), ']')
 		return x, y, nil
 	case 'v':
-		t.scan.Reset(what)
-		err := t.scan.Skip()
+		f.scan.Reset(what)
+		err := f.scan.Skip()
 		if err == nil {
-			err = t.scan.End()
+			err = f.scan.End()
 		}
 		if err != nil {
 			return nil, nil, err
 		}
 		is := func(element []byte) (bool, error) { return equal(element, what), nil }
 		x, y, err = as.find(bs, is)
-		t.path = append(append(append(t.path, "[="...), what...), ']')
+		f.path = append(append(append(f.path, "[="...), what...), ']')
 		return x, y, err
 	case 'k':
-		low := len(t.scratch)
-		defer func() { t.scratch = t.scratch[:low] }()
-		keys, err := t.scratchOf(what)
+		low := len(f.scratch)
+		defer func() { f.scratch = f.scratch[:low] }()
+		keys, err := f.scratchOf(what)
 		if err != nil {
 			return nil, nil, err
 		}
-		x, y, err = as.find(bs, func(element []byte) (bool, error) { return t.has(element, keys) })
+		x, y, err = as.find(bs, func(element []byte) (bool, error) { return f.has(element, keys) })
 		for i, k := range keys {
-			t.path = append(t.path, "[,"[min(i, 1)])
-			t.path = append(append(append(t.path, k.Name...), '='), k.Value...)
+			f.path = append(f.path, "[,"[min(i, 1)])
+			f.path = append(append(append(f.path, k.Name...), '='), k.Value...)
 		}
-		t.path = append(t.path, ']')
+		f.path = append(f.path, ']')
 		return x, y, err
 	}
 	return nil, nil, nil // of a format that is not known yet
@@ -259,14 +259,14 @@ func (c children) findOne(is func(element []byte) (bool, error)) ([]byte, error)
 	return nil, nil
 }
 
-// has tells whether an element has all the keys.
-func (t *Teller) has(element []byte, keys []raw.Member) (bool, error) {
+// has reports whether an element has all the keys.
+func (f *Finder) has(element []byte, keys []raw.Member) (bool, error) {
 	if element[0] != '{' {
 		return false, nil
 	}
-	low := len(t.scratch)
-	defer func() { t.scratch = t.scratch[:low] }()
-	members, err := t.scratchOf(element)
+	low := len(f.scratch)
+	defer func() { f.scratch = f.scratch[:low] }()
+	members, err := f.scratchOf(element)
 	if err != nil {
 		return false, err
 	}
@@ -287,7 +287,7 @@ func equal(a, b []byte) bool {
 }
 
 // pushName adds a member's name to the path: quoted unless it is a word.
-func (t *Teller) pushName(name []byte) {
+func (f *Finder) pushName(name []byte) {
 	word := len(name) > 0
 	for i, c := range name {
 		letter := 'a' <= c|0x20 && c|0x20 <= 'z' || c == '_'
@@ -296,8 +296,8 @@ func (t *Teller) pushName(name []byte) {
 		}
 	}
 	if word {
-		t.path = append(append(t.path, '.'), name...)
+		f.path = append(append(f.path, '.'), name...)
 		return
 	}
-	t.path = append(quote(append(t.path, '['), string(name)), ']')
+	f.path = append(quote(append(f.path, '['), string(name)), ']')
 }

@@ -47,16 +47,16 @@ func FuzzBy(f *testing.F) {
 		}
 		a, b := decode(before), decode(after)
 		for _, most := range []int{1 << 20, 2} {
-			teller := manager.Teller{MaxPaths: most}
-			changes, err := teller.By(before, after)
+			finder := manager.Finder{MaxPaths: most}
+			changes, err := finder.By(before, after)
 			if err == nil && !json.Valid(manager.Append(nil, changes)) {
 				t.Fatalf("no JSON: %s", manager.Append(nil, changes))
 			}
-			_, _ = teller.Newest(after, time.Time{})
+			_, _ = finder.Newest(after, time.Time{})
 			if a.text == nil || b.text == nil {
 				continue
 			}
-			got, gotErr := teller.By(a.text, b.text) // the memory of the former ones is used again
+			got, gotErr := finder.By(a.text, b.text) // the memory of the former ones is used again
 			want, wantErr := by(most, a.value, b.value)
 			if errors.Is(wantErr, errAmbiguous) {
 				continue
@@ -111,7 +111,7 @@ func member(v any, name string) any {
 	return absent{}
 }
 
-// model is [manager.Teller] on decoded values.
+// model is [manager.Finder] on decoded values.
 type model struct {
 	most          int
 	all           []map[string]any
@@ -362,7 +362,7 @@ func (m *model) walk(path string, depth int, fields map[string]any, a, b any) er
 	return nil
 }
 
-// others tells whether a and b are containers of what others own, or may be.
+// others reports whether a and b are containers of what others own, or may be.
 func (m *model) others(a, b any) (bool, error) {
 	kind := func(v any) (string, int) {
 		switch v := v.(type) {

@@ -1,6 +1,6 @@
-// Package manager tells by whom an object was changed, as far as its
-// metadata.managedFields know: which field managers wrote, when, and which of the
-// places that changed are theirs. docs/limits.md says what that cannot tell.
+// Package manager finds out which field managers changed an object, as far as its
+// metadata.managedFields show it: which managers wrote, when, and which of the
+// places that changed are theirs. docs/limits.md lists what managedFields do not show.
 //
 // A place is written as `spec.template.spec.containers[name="app"].image`, with
 // names that are no words as `metadata.annotations["a.b/c"]`, elements of sets as
@@ -40,9 +40,9 @@ type Change struct {
 	More int
 }
 
-// Teller tells changes. The zero value is ready; it keeps its memory from one object
-// to the next, and is for one goroutine at a time.
-type Teller struct {
+// Finder finds the managers that changed an object. The zero value is ready; it keeps its
+// memory from one object to the next, and is for one goroutine at a time.
+type Finder struct {
 	// MaxPaths is how many places are named of one manager, 0 for DefaultMaxPaths.
 	MaxPaths int
 
@@ -83,21 +83,21 @@ type entry struct {
 // The result may be empty: managedFields do not show who removed a field by Update, who
 // began a deletion, and what the server filled in. Nobody wrote an after that is older
 // than before, as from a restored backup.
-func (t *Teller) By(before, after []byte) ([]Change, error) {
-	t.reset()
+func (f *Finder) By(before, after []byte) ([]Change, error) {
+	f.reset()
 	before, after = bytes.Trim(before, scan.WhiteSpace), bytes.Trim(after, scan.WhiteSpace)
-	as, bs, err := t.both(before, after)
+	as, bs, err := f.both(before, after)
 	if err != nil {
 		return nil, fmt.Errorf("managedFields: %w", err)
 	}
 	same := sameBut(as, bs, "metadata")
-	as, bs, err = t.both(raw.Find(as.members, []byte("metadata")), raw.Find(bs.members, []byte("metadata")))
+	as, bs, err = f.both(raw.Find(as.members, []byte("metadata")), raw.Find(bs.members, []byte("metadata")))
 	if err == nil {
-		err = t.read(raw.Find(as.members, []byte("managedFields")))
+		err = f.read(raw.Find(as.members, []byte("managedFields")))
 	}
-	t.former = len(t.entries)
+	f.former = len(f.entries)
 	if err == nil {
-		err = t.read(raw.Find(bs.members, []byte("managedFields")))
+		err = f.read(raw.Find(bs.members, []byte("managedFields")))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("managedFields: %w", err)
@@ -105,27 +105,27 @@ func (t *Teller) By(before, after []byte) ([]Change, error) {
 	if is := version(bs); is > 0 && is < version(as) {
 		return nil, nil
 	}
-	return t.writers(before, after, same && sameBut(as, bs, "managedFields", "resourceVersion"))
+	return f.writers(before, after, same && sameBut(as, bs, "managedFields", "resourceVersion"))
 }
 
 // Newest returns who wrote last, where the former state is not known: the manager with
 // the newest time, without paths. It returns nothing if several managers have that time,
 // since times are whole seconds, or if that time is before since, when the state before
-// is known to have been there. A last write that does not show, as [Teller.By] says, is
+// is known to have been there. A last write that does not show, as [Finder.By] says, is
 // taken for the one before it.
-func (t *Teller) Newest(object []byte, since time.Time) ([]Change, error) {
-	t.reset()
-	fields, err := raw.Get(&t.scan, object, "metadata", "managedFields")
+func (f *Finder) Newest(object []byte, since time.Time) ([]Change, error) {
+	f.reset()
+	fields, err := raw.Get(&f.scan, object, "metadata", "managedFields")
 	if err == nil {
-		err = t.read(fields)
+		err = f.read(fields)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("managedFields: %w", err)
 	}
 	newest := since.Truncate(time.Second)
 	var changes []Change
-	for i := range t.entries {
-		c := t.entries[i].change()
+	for i := range f.entries {
+		c := f.entries[i].change()
 		at, err := time.Parse(time.RFC3339, c.Time)
 		if err != nil || at.Before(newest) || c.Manager == beforeFirstApply {
 			continue // a manager without a time cannot be compared
@@ -138,20 +138,20 @@ func (t *Teller) Newest(object []byte, since time.Time) ([]Change, error) {
 	return oneManager(changes), nil
 }
 
-func (t *Teller) reset() {
-	t.entries, t.pairs, t.members, t.elements = t.entries[:0], t.pairs[:0], t.members[:0], t.elements[:0]
-	t.scratch, t.path, t.places, t.depth, t.former = t.scratch[:0], t.path[:0], t.places[:0], 0, 0
-	if t.MaxPaths == 0 {
-		t.MaxPaths = DefaultMaxPaths
+func (f *Finder) reset() {
+	f.entries, f.pairs, f.members, f.elements = f.entries[:0], f.pairs[:0], f.members[:0], f.elements[:0]
+	f.scratch, f.path, f.places, f.depth, f.former = f.scratch[:0], f.path[:0], f.places[:0], 0, 0
+	if f.MaxPaths == 0 {
+		f.MaxPaths = DefaultMaxPaths
 	}
 }
 
 // read adds an object's managedFields to the entries, nil adds none.
-func (t *Teller) read(fields []byte) error {
+func (f *Finder) read(fields []byte) error {
 	if fields == nil {
 		return nil
 	}
-	s := &t.scan
+	s := &f.scan
 	s.Reset(fields)
 	return s.Elements(func() error {
 		var e entry
@@ -176,13 +176,13 @@ func (t *Teller) read(fields []byte) error {
 			}
 			return nil
 		})
-		t.entries = append(t.entries, e)
+		f.entries = append(f.entries, e)
 		return err
 	})
 }
 
-// same tells whether two entries are one manager's, as the server keeps them apart: an
-// applier may change its version.
+// same reports whether two entries are of one manager, as the server distinguishes them:
+// an applier may change its version.
 func (e *entry) same(o *entry) bool {
 	return bytes.Equal(e.manager, o.manager) && bytes.Equal(e.operation, o.operation) &&
 		(e.applies() || bytes.Equal(e.version, o.version)) && bytes.Equal(e.subresource, o.subresource)
@@ -232,6 +232,6 @@ func Append(dst []byte, changes []Change) []byte {
 }
 
 func quote(dst []byte, s string) []byte {
-	dst, _ = jsontext.AppendQuote(dst, s) // its error tells what is not UTF-8
+	dst, _ = jsontext.AppendQuote(dst, s) // its error reports what is not UTF-8
 	return dst
 }

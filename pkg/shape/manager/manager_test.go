@@ -143,9 +143,9 @@ func TestBy(t *testing.T) {
 				for i := range c.want {
 					c.want[i].Time = time.Now().UTC().Format(time.RFC3339)
 				}
-				var teller manager.Teller
+				var finder manager.Finder
 				after := s.body()
-				got, err := teller.By(before, after)
+				got, err := finder.By(before, after)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -175,8 +175,8 @@ func TestTwoKeys(t *testing.T) {
 						}
 						time.Sleep(pause)
 						s.update(c.who, c.from, c.to)
-						var teller manager.Teller
-						got, err := teller.By(encode(t, before), s.body())
+						var finder manager.Finder
+						got, err := finder.By(encode(t, before), s.body())
 						if err != nil || len(got) != 1 || got[0].Manager != c.who || !slices.Equal(got[0].Paths, []string{"metadata.labels." + c.from[1:2]}) {
 							t.Errorf("%s wrote %s: got %+v, %v", c.who, c.to, got, err)
 						}
@@ -197,16 +197,16 @@ func TestRestored(t *testing.T) {
 		s.update("alice", `"a":"0"`, `"a":"1"`)
 		for _, version := range []string{"1", "100"} { // the counter may have passed the old one since
 			restored.SetResourceVersion(version)
-			var teller manager.Teller
-			if got, err := teller.By(s.body(), encode(t, restored)); err != nil || len(got) > 0 {
+			var finder manager.Finder
+			if got, err := finder.By(s.body(), encode(t, restored)); err != nil || len(got) > 0 {
 				t.Errorf("at resourceVersion %s: got %+v, %v", version, got, err)
 			}
 		}
 	})
 }
 
-// TestWithoutFormerFields is what can be told with a former body that was kept without
-// its managedFields: owners of what changed, but not who only gave something up.
+// TestWithoutFormerFields: from a former body that was kept without its managedFields,
+// the owners of what changed are found, but not a manager that only gave something up.
 func TestWithoutFormerFields(t *testing.T) {
 	s := newServer(t)
 	s.update("kubectl-create", `"kind"`, `"spec":{"replicas":1,"paused":true},"kind"`)
@@ -214,8 +214,8 @@ func TestWithoutFormerFields(t *testing.T) {
 	before.SetManagedFields(nil)
 	text, _ := before.MarshalJSON()
 	s.update("kubectl-scale", `"replicas":1`, `"replicas":2`)
-	var teller manager.Teller
-	got, err := teller.By(text, s.body())
+	var finder manager.Finder
+	got, err := finder.By(text, s.body())
 	if err != nil || len(got) != 1 || got[0].Manager != "kubectl-scale" || !slices.Equal(got[0].Paths, []string{"spec.replicas"}) {
 		t.Errorf("got %+v, %v", got, err)
 	}
@@ -226,8 +226,8 @@ func TestMaxPaths(t *testing.T) {
 	s.update("a", `"kind"`, `"metadata":{"labels":{"z":"z"}},"kind"`)
 	before := s.body()
 	s.update("b", `"z":"z"`, `"a":"","b":"","c":"","d":"","z":"z"`)
-	teller := manager.Teller{MaxPaths: 3}
-	got, err := teller.By(before, s.body())
+	finder := manager.Finder{MaxPaths: 3}
+	got, err := finder.By(before, s.body())
 	if err != nil || len(got) != 1 {
 		t.Fatalf("got %+v, %v", got, err)
 	}
@@ -260,8 +260,8 @@ func TestNewest(t *testing.T) {
 		if c.also != "" {
 			second = fmt.Sprintf(also, c.also)
 		}
-		var teller manager.Teller
-		got, err := teller.Newest(fmt.Appendf(nil, body, second), c.since)
+		var finder manager.Finder
+		got, err := finder.Newest(fmt.Appendf(nil, body, second), c.since)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -295,12 +295,12 @@ func frames(t testing.TB, kind string) (bodies [][]byte) {
 }
 
 // TestAgainstFieldpath compares with the library that the server writes FieldsV1 by,
-// on pods changed at random: every place it says a manager owns that differs is told,
-// itself or as part of what came as a whole, and nothing else.
+// on pods changed at random: every place that differs and that the library says a manager
+// owns is reported, itself or as part of what came as a whole, and nothing else.
 func TestAgainstFieldpath(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
-	teller := manager.Teller{MaxPaths: 1 << 20}
-	told := 0
+	finder := manager.Finder{MaxPaths: 1 << 20}
+	reported := 0
 	for range 300 {
 		bodies := frames(t, "pods")
 		after := bodies[r.IntN(len(bodies))]
@@ -320,7 +320,7 @@ func TestAgainstFieldpath(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := teller.By(before, after)
+		got, err := finder.By(before, after)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -341,26 +341,26 @@ func TestAgainstFieldpath(t *testing.T) {
 			set.Leaves().Iterate(func(p fieldpath.Path) {
 				x, y := at(a, p), at(b, p)
 				text := render(p)
-				i := slices.IndexFunc(paths, func(told string) bool {
-					return text == told || strings.HasPrefix(text, told+".") || strings.HasPrefix(text, told+"[")
+				i := slices.IndexFunc(paths, func(path string) bool {
+					return text == path || strings.HasPrefix(text, path+".") || strings.HasPrefix(text, path+"[")
 				})
 				if i >= 0 {
 					covers[paths[i]] = true
 				}
 				if differ := y != nil && !reflect.DeepEqual(x, y); differ != (i >= 0) {
-					t.Errorf("%s of %s: differs %t, told %t of %q", text, m["manager"], differ, i >= 0, paths)
+					t.Errorf("%s of %s: differs %t, reported %t among %q", text, m["manager"], differ, i >= 0, paths)
 				}
 			})
 			for _, p := range paths {
-				told++
+				reported++
 				if !covers[p] {
-					t.Errorf("%s of %s is told and not its", p, m["manager"])
+					t.Errorf("%s of %s is reported and is not its own", p, m["manager"])
 				}
 			}
 		}
 	}
-	if told < 100 {
-		t.Errorf("only %d places were told", told)
+	if reported < 100 {
+		t.Errorf("only %d places were reported", reported)
 	}
 }
 
@@ -483,19 +483,19 @@ func BenchmarkPod(b *testing.B) {
 	before := bytes.Replace(after, []byte(`"phase":"Running"`), []byte(`"phase":"Failed"`), 1)
 	before = bytes.Replace(before, []byte(`"resourceVersion":"418"`), []byte(`"resourceVersion":"417"`), 1)
 	b.Run("by", func(b *testing.B) {
-		var teller manager.Teller
+		var finder manager.Finder
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, err := teller.By(before, after); err != nil {
+			if _, err := finder.By(before, after); err != nil {
 				b.Fatal(err)
 			}
 		}
 	})
 	b.Run("newest", func(b *testing.B) {
-		var teller manager.Teller
+		var finder manager.Finder
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, err := teller.Newest(after, time.Time{}); err != nil {
+			if _, err := finder.Newest(after, time.Time{}); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -227,7 +227,7 @@ func (s *modelServer) random(r *rand.Rand, kind edittest.Kind) (by writer, ok bo
 // judge asks who wrote, and returns how often the answer was not nobody.
 func (s step) judge(t *testing.T) (named int) {
 	t.Helper()
-	var teller manager.Teller
+	var finder manager.Finder
 	blame := func(what string, got []manager.Change, err error, must bool) {
 		t.Helper()
 		for _, c := range got {
@@ -252,12 +252,12 @@ func (s step) judge(t *testing.T) (named int) {
 		moved := is != nil && (was == nil || is.Time != nil && (was.Time == nil || is.Time.After(was.Time.Time)))
 		more := is != nil && was != nil && !places(t, is).Difference(places(t, was)).Empty()
 		if len(s.before.GetManagedFields()) > 0 {
-			got, err := teller.By(encode(t, s.before), after)
+			got, err := finder.By(encode(t, s.before), after)
 			blame("by", got, err, is != nil && (moved || more || s.changed))
 		}
 		bare := s.before.DeepCopy()
 		bare.SetManagedFields(nil)
-		got, err := teller.By(encode(t, bare), after)
+		got, err := finder.By(encode(t, bare), after)
 		blame("without managedFields", got, err, is != nil && s.changed)
 		if !moved {
 			return named // the newest is of a write before this one, or of this second
@@ -266,7 +266,7 @@ func (s step) judge(t *testing.T) (named int) {
 	if is == nil || is.Time == nil || !last {
 		return named
 	}
-	got, err := teller.Newest(after, time.Time{})
+	got, err := finder.Newest(after, time.Time{})
 	blame("newest", got, err, !tied)
 	return named
 }

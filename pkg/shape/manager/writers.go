@@ -31,10 +31,10 @@ const (
 
 // writers returns the changes of the managers with the strongest evidence. same says
 // that the two states differ in their managedFields only.
-func (t *Teller) writers(before, after []byte, same bool) ([]Change, error) {
+func (f *Finder) writers(before, after []byte, same bool) ([]Change, error) {
 	var changes []Change
 	best := owns
-	former, now := t.entries[:t.former], t.entries[t.former:]
+	former, now := f.entries[:f.former], f.entries[f.former:]
 	formerTime := newest(former)
 	lastTime := slices.MaxFunc([][]byte{formerTime, newest(now)}, bytes.Compare)
 	for i := range now {
@@ -43,21 +43,21 @@ func (t *Teller) writers(before, after []byte, same bool) ([]Change, error) {
 		if c.Manager == ancientChanges || c.Manager == beforeFirstApply {
 			continue
 		}
-		var f *entry
+		var prior *entry
 		for j := range former {
 			if former[j].same(e) {
-				f = &former[j]
+				prior = &former[j]
 			}
 		}
-		found, err := t.compare(e, f, formerTime, same)
+		found, err := f.compare(e, prior, formerTime, same)
 		if err == nil {
-			t.change, t.certain = &c, found != nothing
-			err = t.changed(e, f, before, after)
+			f.change, f.certain = &c, found != nothing
+			err = f.changed(e, prior, before, after)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("managedFields of %s: %w", c.Manager, err)
 		}
-		if found == nothing && len(c.Paths) > 0 && (t.former == 0 || bytes.Equal(e.time, lastTime)) {
+		if found == nothing && len(c.Paths) > 0 && (f.former == 0 || bytes.Equal(e.time, lastTime)) {
 			found = owns
 		}
 		if found > best {
@@ -67,26 +67,26 @@ func (t *Teller) writers(before, after []byte, same bool) ([]Change, error) {
 			changes = append(changes, c)
 		}
 	}
-	t.change = nil
-	if best == moved || t.former == 0 {
+	f.change = nil
+	if best == moved || f.former == 0 {
 		return changes, nil
 	}
 	return oneManager(changes), nil
 }
 
-// compare returns what a manager's entry e shows beside its former one f, which is nil
+// compare returns what a manager's entry e shows beside its former one prior, which is nil
 // if it had none. The writer's time is never older than formerTime, the newest of
 // before, unless the server noted none: an apply that only takes ownership leaves the
 // time as it is, and the object.
-func (t *Teller) compare(e, f *entry, formerTime []byte, same bool) (evidence, error) {
+func (f *Finder) compare(e, prior *entry, formerTime []byte, same bool) (evidence, error) {
 	late := bytes.Compare(e.time, formerTime) >= 0 || e.applies() && same
-	if t.former == 0 || !late {
+	if f.former == 0 || !late {
 		return nothing, nil
 	}
-	if f == nil || bytes.Compare(e.time, f.time) > 0 {
+	if prior == nil || bytes.Compare(e.time, prior.time) > 0 {
 		return moved, nil
 	}
-	more, err := t.more(e.fields, f.fields, 0)
+	more, err := f.more(e.fields, prior.fields, 0)
 	if err != nil || !more {
 		return nothing, err
 	}
@@ -94,29 +94,29 @@ func (t *Teller) compare(e, f *entry, formerTime []byte, same bool) (evidence, e
 }
 
 // changed adds to the change the paths that changed and are e's, and, if it is certain
-// that the manager wrote, those that were f's and are gone.
-func (t *Teller) changed(e, f *entry, before, after []byte) error {
-	t.change.Paths, t.gone = []string{}, false
-	err := t.walk(e.fields, before, after)
-	if err == nil && t.certain && f != nil {
-		t.gone = true
-		err = t.walk(f.fields, before, after)
+// that the manager wrote, those that were prior's and are gone.
+func (f *Finder) changed(e, prior *entry, before, after []byte) error {
+	f.change.Paths, f.gone = []string{}, false
+	err := f.walk(e.fields, before, after)
+	if err == nil && f.certain && prior != nil {
+		f.gone = true
+		err = f.walk(prior.fields, before, after)
 	}
 	return err
 }
 
 // more reports whether a FieldsV1 has a place that another one has not.
-func (t *Teller) more(fields, than []byte, depth int) (bool, error) {
+func (f *Finder) more(fields, than []byte, depth int) (bool, error) {
 	if bytes.Equal(fields, than) || fields == nil || depth == maxDepth {
 		return false, nil
 	}
-	low := len(t.scratch)
-	defer func() { t.scratch = t.scratch[:low] }()
-	places, err := t.scratchOf(fields)
+	low := len(f.scratch)
+	defer func() { f.scratch = f.scratch[:low] }()
+	places, err := f.scratchOf(fields)
 	if err != nil {
 		return false, err
 	}
-	others, err := t.scratchOf(than)
+	others, err := f.scratchOf(than)
 	if err != nil {
 		return false, err
 	}
@@ -131,7 +131,7 @@ func (t *Teller) more(fields, than []byte, depth int) (bool, error) {
 		if other == nil {
 			return true, nil
 		}
-		if more, err := t.more(p.Value, other, depth+1); more || err != nil {
+		if more, err := f.more(p.Value, other, depth+1); more || err != nil {
 			return more, err
 		}
 	}

@@ -197,7 +197,7 @@ func (e *editor) editObject(text []byte, name, rest string, o operation) ([]byte
 }
 
 func quote(dst, name []byte) []byte {
-	dst, _ = jsontext.AppendQuote(dst, name) // its error tells what is not UTF-8
+	dst, _ = jsontext.AppendQuote(dst, name) // its error reports what is not UTF-8
 	return dst
 }
 

@@ -1,4 +1,4 @@
-// Package patch tells the difference between two JSON texts as a JSON Patch (RFC
+// Package patch writes the difference between two JSON texts as a JSON Patch (RFC
 // 6902), and applies such patches, without decoding the texts.
 //
 // Elements of lists are recognised by what they say of themselves (a uid, a name, a
@@ -84,7 +84,7 @@ func (m *Maker) Append(dst, before, after []byte) ([]byte, error) {
 }
 
 // prepare takes off a text what is not to be compared. What is not valid it leaves
-// for others to tell.
+// for others to report.
 func (m *Maker) prepare(i int, text []byte) []byte {
 	text = bytes.Trim(text, scan.WhiteSpace)
 	if !m.WithoutManagedFields {
@@ -122,7 +122,7 @@ func (m *Maker) prepare(i int, text []byte) []byte {
 // errDone ends a reading where enough is known.
 var errDone = errors.New("done")
 
-// alike tells whether both are objects, or both arrays.
+// alike reports whether both are objects, or both arrays.
 func alike(a, b []byte) bool {
 	return len(a) > 0 && len(b) > 0 && a[0] == b[0] && (a[0] == '{' || a[0] == '[')
 }
@@ -274,7 +274,7 @@ func (m *Maker) pushByte(c byte) {
 }
 
 func (m *Maker) pushQuoted(name []byte) {
-	quoted, _ := jsontext.AppendQuote(nil, name) // its error tells what is not UTF-8
+	quoted, _ := jsontext.AppendQuote(nil, name) // its error reports what is not UTF-8
 	for _, c := range quoted[1 : len(quoted)-1] {
 		m.pushByte(c)
 	}

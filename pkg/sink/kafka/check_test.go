@@ -86,8 +86,8 @@ func brokerAdmin(t *testing.T, b *bus) *kadm.Client {
 	return kadm.NewClient(c)
 }
 
-// Whoever validates beside a running bridge sees its checkpoint and does not shut it
-// out; every topic that has more partitions than it had is named.
+// A validation beside a running bridge sees its checkpoint and does not fence it;
+// every topic that has more partitions than it had is named.
 func TestCheckCheckpoint(t *testing.T) {
 	b := startBus(t)
 	config := Config{Brokers: b.brokers, Create: Create{Partitions: 2}}

@@ -127,7 +127,7 @@ func TestLostEndOfTransaction(t *testing.T) {
 	}
 }
 
-// loseEnd writes a batch that is committed, of which the sink is not told.
+// loseEnd writes a batch that is committed, without the sink receiving the answer.
 func loseEnd(t *testing.T, b *bus, x *owned, batch *event.Batch) {
 	t.Helper()
 	b.ControlKey(int16(kmsg.EndTxn), func(kmsg.Request) (kmsg.Response, error, bool) {
@@ -389,7 +389,7 @@ func TestForeignCheckpoint(t *testing.T) {
 	}
 }
 
-// What was acknowledged is gone: the pipeline is told to declare a reset, and can.
+// Acknowledged events are gone: the pipeline is asked to declare a reset, and can.
 func TestCheckpointTopicMadeAnew(t *testing.T) {
 	b := startBus(t)
 	x := openExact(t, b.config())

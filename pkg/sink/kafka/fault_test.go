@@ -272,7 +272,7 @@ func TestBrokerSilent(t *testing.T) {
 	n.check(t, b.consume(t, "t"), 0)
 }
 
-// When the pipeline is told to stop, no request of it stays under way.
+// When a pipeline is stopped, none of its requests stays under way.
 func TestCanceledWriteLeavesNoConnection(t *testing.T) {
 	b := startBus(t)
 	s := openSink(t, b.config())

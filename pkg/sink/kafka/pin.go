@@ -120,6 +120,6 @@ func refuse(err error) error {
 	return &sink.RefusedError{
 		What: fmt.Sprintf("topic %q", moved.topic),
 		Err:  fmt.Errorf("it has %d partitions and had %d when it was first written to: keys would move and lose their order", moved.is, moved.was),
-		Hint: "make it again as it was, or let `bridge checkpoint reset` begin anew: consumers are then told to drop their copy",
+		Hint: "create it again as it was, or run `bridge checkpoint reset`: consumers then receive a reset and drop their copy",
 	}
 }

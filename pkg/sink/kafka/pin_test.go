@@ -74,8 +74,9 @@ func TestGrownBesideANewTopic(t *testing.T) {
 	}
 }
 
-// What consumers have not read yet of a topic that is made anew never reaches
-// them: they are told, at once or at the next start, however many partitions it has.
+// Messages of a topic that is deleted and created again never reach the consumers that
+// have not read them yet: a reset follows, at once or at the next start, however many
+// partitions the new topic has.
 func TestTopicMadeAnew(t *testing.T) {
 	for name, partitions := range map[string]int32{"alike": 3, "larger": 5} {
 		t.Run(name, func(t *testing.T) {
@@ -97,9 +98,9 @@ func TestTopicMadeAnew(t *testing.T) {
 			if !errors.Is(err, sink.ErrReset) || !strings.Contains(err.Error(), `topic "t" was deleted and made again`) {
 				t.Fatalf("Write: %v, want ErrReset", err)
 			}
-			deliver(t, x, &event.Batch{Seq: 4, Records: []event.Record{record("t", "k", "told again", 0)}})
+			deliver(t, x, &event.Batch{Seq: 4, Records: []event.Record{record("t", "k", "sent again", 0)}})
 			deliver(t, x, &event.Batch{Seq: 5, Records: []event.Record{record("t", "k", "and on", 0)}})
-			if got := b.consumeCommitted(t, "t"); len(got) != 2 || string(got[0].Value) != "told again" {
+			if got := b.consumeCommitted(t, "t"); len(got) != 2 || string(got[0].Value) != "sent again" {
 				t.Errorf("consumers find %v", got)
 			}
 
@@ -112,8 +113,9 @@ func TestTopicMadeAnew(t *testing.T) {
 	}
 }
 
-// A topic that is deleted under a running bridge is made again, as at its next start,
-// where it may be and Kafka tells the two apart; and that is said. Else it is waited for.
+// A topic that is deleted under a running bridge is created again, as at its next start,
+// where that is allowed and Kafka distinguishes the old and the new one; and a reset is
+// requested. Otherwise the sink waits for it.
 func TestTopicIsDeleted(t *testing.T) {
 	for name, c := range map[string]struct {
 		create, pinned bool
@@ -151,8 +153,8 @@ func TestTopicIsDeleted(t *testing.T) {
 			if !errors.Is(err, sink.ErrReset) {
 				t.Fatalf("Write: %v, want ErrReset", err)
 			}
-			deliver(t, x, &event.Batch{Seq: 3, Records: []event.Record{record("t", "k", "told again", 0)}})
-			if got := b.consumeCommitted(t, "t"); len(got) != 1 || string(got[0].Value) != "told again" {
+			deliver(t, x, &event.Batch{Seq: 3, Records: []event.Record{record("t", "k", "sent again", 0)}})
+			if got := b.consumeCommitted(t, "t"); len(got) != 1 || string(got[0].Value) != "sent again" {
 				t.Errorf("consumers find %v", got)
 			}
 			wantRequest(t, openExact(t, b.config()), "") // the new one is known

@@ -15,7 +15,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// untilLost commits, and more with it, until the loss is told. It returns the errors
+// untilLost commits, and more with it, until the loss is reported. It returns the errors
 // before that.
 func untilLost(t *testing.T, s *Store, more ...event.KV) (before []error) {
 	t.Helper()
@@ -26,13 +26,13 @@ func untilLost(t *testing.T, s *Store, more ...event.KV) (before []error) {
 			t.Fatalf("the loss went unnoticed, after %v", before)
 		case errors.Is(err, checkpoint.ErrCorrupt):
 			if strings.Contains(err.Error(), "OFFSET_OUT_OF_RANGE") {
-				t.Errorf("the loss is told as %q: consumers have no use for Kafka's word for it", err)
+				t.Errorf("the loss is reported as %q: consumers have no use for Kafka's word for it", err)
 			}
 			return before
 		}
 		before = append(before, err)
 	}
-	t.Fatalf("the loss is never told: %v", before)
+	t.Fatalf("the loss is never reported: %v", before)
 	return nil
 }
 

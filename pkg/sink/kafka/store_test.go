@@ -108,7 +108,7 @@ func TestTakenOver(t *testing.T) {
 }
 
 // Kafka answers that a transaction is committed before consumers can see it. That
-// is no loss, and nothing for consumers to be told of.
+// is no loss, and needs no reset.
 func TestCommittedNotYetSeen(t *testing.T) {
 	b := startBus(t)
 	s := loadStore(t, storeOptions(t, b))

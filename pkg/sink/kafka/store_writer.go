@@ -407,7 +407,7 @@ func harmless(err error) bool {
 }
 
 // lost hides that a broker called the producer fenced: a transaction that timed
-// out looks the same. Only the topic tells.
+// out looks the same. Only the topic shows which it was.
 func lost(err error) error {
 	for _, e := range []error{kerr.ProducerFenced, kerr.InvalidProducerEpoch, kerr.OffsetOutOfRange, kerr.InvalidTxnState, kerr.InvalidProducerIDMapping, kerr.UnknownProducerID} {
 		if errors.Is(err, e) {

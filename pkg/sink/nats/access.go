@@ -23,7 +23,7 @@ func (g *Grants) publish(why string, subjects ...string) {
 
 const (
 	api = "$JS.API."
-	// userInfo is where a server tells a user its own permissions; see [Check].
+	// userInfo is the subject on which a server answers a user with its permissions; see [Check].
 	userInfo = "$SYS.REQ.USER.INFO"
 )
 

@@ -16,7 +16,7 @@ const (
 	// smallPayload is what a message should be able to have: servers' default, and less
 	// than the largest objects.
 	smallPayload = 1 << 20
-	// userInfoWait is how long a server may take to tell a user its permissions. Old ones,
+	// userInfoWait is how long a server may take to answer with a user's permissions. Old ones,
 	// and those that do not allow the question, answer nothing.
 	userInfoWait = time.Second
 )
@@ -95,8 +95,8 @@ func (c *checker) checkStream(ctx context.Context) (weak []string, err error) {
 	return weak, errors.Join(append(bad, c.accept(there))...)
 }
 
-// taken reports streams that take the subjects of the one that is to be created. Who
-// may not ask is not told.
+// taken reports streams that take the subjects of the one that is to be created. It
+// reports nothing where the user may not ask.
 func (c *checker) taken(ctx context.Context) error {
 	var bad []error
 	for _, subject := range c.subjects {

@@ -42,9 +42,9 @@ type DeadLetter struct {
 	Subject string `yaml:"subject"`
 }
 
-// Embedded is a NATS server with JetStream inside the bridge. Whoever connects
-// may read; with [Auth]'s username and password set, only who has them. Nobody
-// but the bridge may publish.
+// Embedded is a NATS server with JetStream inside the bridge. Every client that
+// connects may read; with [Auth]'s username and password set, only clients that have
+// them. Nobody but the bridge may publish.
 type Embedded struct {
 	Dir       string     `yaml:"dir"`       // where its data lives; required
 	Listen    string     `yaml:"listen"`    // host:port that subscribers connect to; default 127.0.0.1:4222, port 0 = a free one

@@ -41,7 +41,7 @@ type conn struct {
 	// events are what the client learns beside replies: a lost connection, a
 	// denied publish. A denied publish gets no other answer.
 	events chan error
-	// key tells the nkey that it was made with.
+	// key identifies the nkey that the connection was made with.
 	key [sha256.Size]byte
 }
 
@@ -255,7 +255,7 @@ func baseOptions(id event.Identity) []nats.Option {
 }
 
 func (l *link) callbacks(c *conn) []nats.Option {
-	tell := func(err error) {
+	report := func(err error) {
 		select {
 		case c.events <- err:
 		default: // the first ones say enough
@@ -267,7 +267,7 @@ func (l *link) callbacks(c *conn) []nats.Option {
 				err = nats.ErrDisconnected
 			}
 			l.log.Warn("connection to NATS lost", zap.String("server", c.address), zap.Error(err))
-			tell(fmt.Errorf("connection to %s lost: %w", c.address, err))
+			report(fmt.Errorf("connection to %s lost: %w", c.address, err))
 		}),
 		nats.ReconnectHandler(func(nc *nats.Conn) {
 			l.log.Info("connection to NATS restored", zap.String("server", WithoutCredentials(nc.ConnectedUrl())))
@@ -276,7 +276,7 @@ func (l *link) callbacks(c *conn) []nats.Option {
 			if errors.Is(err, nats.ErrPermissionViolation) {
 				l.denied.Add(1)
 			}
-			tell(err)
+			report(err)
 		}),
 	}
 }

@@ -22,7 +22,7 @@ const coreWait = 5 * time.Second
 type Core struct {
 	link
 	lost   atomic.Uint64
-	told   uint64 // of what is lost, in the log
+	logged uint64 // how many of the lost events the log has
 	outage bool
 }
 
@@ -70,7 +70,7 @@ func (s *Core) Write(ctx context.Context, b *event.Batch) ([]byte, error) {
 	if err != nil {
 		s.lost.Add(uint64(len(msgs)))
 	}
-	s.tell(err)
+	s.logLoss(err)
 	return nil, nil
 }
 
@@ -116,15 +116,15 @@ func (s *Core) connected(ctx context.Context) error {
 	}
 }
 
-// tell logs when events begin to be lost, and how many were when it is over.
-func (s *Core) tell(err error) {
+// logLoss logs when events begin to be lost, and how many were lost when it is over.
+func (s *Core) logLoss(err error) {
 	lost := s.Lost()
 	switch {
 	case err != nil && !s.outage:
 		s.log.Warn("events cannot be sent and are lost", zap.String("server", s.conn.address), zap.Error(err))
-	case err == nil && lost > s.told:
-		s.log.Warn("events were lost", zap.String("server", s.conn.address), zap.Uint64("events", lost-s.told), zap.NamedError("last", s.conn.nc.LastError()))
-		s.told = lost
+	case err == nil && lost > s.logged:
+		s.log.Warn("events were lost", zap.String("server", s.conn.address), zap.Uint64("events", lost-s.logged), zap.NamedError("last", s.conn.nc.LastError()))
+		s.logged = lost
 	}
 	s.outage = err != nil
 }

@@ -32,7 +32,7 @@ func TestDeadLettersAreInTheStream(t *testing.T) {
 	mustOpen(t, s, mark)
 	batch := records(2, 3)
 	batch.Records[1].Route = deadSubject
-	batch.Records[1].State = []event.KV{{Key: []byte("k"), Value: []byte("untold")}}
+	batch.Records[1].State = []event.KV{{Key: []byte("k"), Value: []byte("unpublished")}}
 	mustWrite(t, s, batch)
 	wantValues(t, b.read(t), "1/0 2/0 2/2") // who subscribes to events hears nothing
 	if err := s.Close(); err != nil {
@@ -43,7 +43,7 @@ func TestDeadLettersAreInTheStream(t *testing.T) {
 	found := false
 	err := again.Tail(t.Context(), mark, func(state []event.KV, _ []byte) error {
 		for _, kv := range state {
-			found = found || string(kv.Key) == "k" && string(kv.Value) == "untold"
+			found = found || string(kv.Key) == "k" && string(kv.Value) == "unpublished"
 		}
 		return nil
 	})

@@ -170,9 +170,9 @@ func lockDir(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// serverLog routes the server's log: what it tells in passing is a detail here.
-// Its Fatalf would end the program: this one keeps the first reason for start to
-// return, and logs what comes later.
+// serverLog routes the server's log, whose notices are details here. Its Fatalf would
+// end the program: this one keeps the first reason for start to return, and logs what
+// comes later.
 type serverLog struct {
 	log *zap.Logger
 

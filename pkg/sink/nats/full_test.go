@@ -18,8 +18,9 @@ func padded(seq uint64, n, bytes int) *event.Batch {
 	return b
 }
 
-// The server's disk is full, or the stream is and refuses what is new: the pipeline is held
-// back and told why, and nothing is missing, repeated or out of order once there is room.
+// The server's disk is full, or the stream is and refuses new messages: the pipeline is
+// held back, the error says why, and nothing is missing, repeated or out of order once
+// there is room.
 func TestNoRoom(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -41,7 +41,7 @@ const (
 	headerBatchCommit   = "Nats-Batch-Commit"
 
 	// The reply subject of a message of a fast batch says what it is: inbox, id, after how many
-	// messages the server should tell how far it is, what a gap does, the place in
+	// messages the server should report its progress, what a gap does, the place in
 	// the batch, and what to do.
 	fastMode   = ".500.fail."
 	fastStart  = ".0.$FI"
@@ -53,11 +53,11 @@ const (
 // between, the server refuses what follows.
 type appender struct {
 	link
-	writer   string        // tells this appender from every other
+	writer   string        // distinguishes this appender from all others
 	head     uint64        // everything up to here is on the stream, and known to be
 	most     int           // messages of an atomic publish; less where the server is set to take less
 	patience time.Duration // how long the server may take, see ackTimeout
-	attempt  uint64        // tells the acknowledgement of one chunk from that of another
+	attempt  uint64        // distinguishes the acknowledgements of different chunks
 }
 
 // chunk is what is published at once.

@@ -292,8 +292,8 @@ func (c Config) securityOptions() ([]nats.Option, error) {
 	return opts, nil
 }
 
-// keyDigest tells one nkey's file from what replaces it: the client asks for an nkey
-// only once.
+// keyDigest distinguishes an nkey's file from what replaces it: the client asks for an
+// nkey only once.
 func (c Config) keyDigest() [sha256.Size]byte {
 	text, _ := os.ReadFile(cmp.Or(c.Auth.NKey, os.DevNull))
 	return sha256.Sum256(text)

@@ -49,7 +49,7 @@ func settings(c jetstream.StreamConfig, replicas int, alone bool) []finding {
 	return []finding{
 		{c.Retention != jetstream.LimitsPolicy, true, "its retention is " + strings.ToLower(c.Retention.String()), "limits", "messages would vanish once consumed: " + anotherStream},
 		{c.Mirror != nil || len(c.Sources) > 0 && alone, true, "it copies from other streams", "no mirror and no sources", "other messages would come between: " + anotherStream},
-		{c.NoAck, true, "its no_ack is true", "false", "nothing would tell that it has an event: set it to false"},
+		{c.NoAck, true, "its no_ack is true", "false", "the server would acknowledge nothing: set it to false"},
 		{c.Sealed, true, "it is sealed", "a stream that takes messages", anotherStream},
 		{c.PersistMode == jetstream.AsyncPersistMode, true, "its persist_mode is async", "default", "it would acknowledge what it can still lose: " + anotherStream},
 		{c.AllowMsgCounter, true, "its allow_msg_counter is true", "false", "it takes numbers only: " + anotherStream},

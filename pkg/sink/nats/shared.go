@@ -40,12 +40,12 @@ const (
 // and acknowledges it as a duplicate of the message with that sequence. Two rules keep
 // it from dropping anything but repeats:
 //
-//   - The id is made from all that tells a message from another, see [round.messageID].
+//   - The id is made from everything that distinguishes a message from others, see [round.messageID].
 //   - A duplicate of a message that cannot have been in doubt is sent again, under
 //     an id of its own, see [round.repeats].
 type Shared struct {
 	link
-	writer string // tells this Shared's collection events from every other's
+	writer string // distinguishes this Shared's collection events from all others
 
 	stream stream
 	last   uint64 // the highest sequence acknowledged
@@ -272,8 +272,8 @@ func (r *round) send(index int) error {
 	return nil
 }
 
-// messageID is what the server knows a message by: the digest of everything that tells
-// the message from others. It is the same when the message is sent again, also after a
+// messageID is what the server knows a message by: the digest of everything that
+// distinguishes it from others. It is the same when the message is sent again, also after a
 // restart. The body is not part of it, since a repeat may say more or less about the
 // same change (its time, origin, patch).
 //
@@ -302,7 +302,7 @@ func (r *round) messageID(index int) string {
 	return base64.RawURLEncoding.EncodeToString(sum.Sum(nil)[:16])
 }
 
-// form tells the messages apart that one event can become. A deletion says the same
+// form distinguishes the messages that one event can become. A deletion says the same
 // with or without a body, which may be unknown when the deletion is repeated.
 func form(e *event.Event) string {
 	switch {

@@ -84,7 +84,7 @@ func NewStore(o StoreOptions) *Store {
 	}
 }
 
-// Load takes the bucket over from whoever wrote to it, and copies it. The error wraps
+// Load takes the bucket over from its last writer, and copies it. The error wraps
 // [checkpoint.ErrForeign], [checkpoint.ErrUnusable], [checkpoint.ErrOlder], [checkpoint.ErrNewer] or
 // [checkpoint.ErrCorrupt], or is one to be tried again.
 func (s *Store) Load(ctx context.Context) error {

@@ -11,11 +11,11 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
-// A deleted key leaves a tombstone, a message without a value. The server cannot be told to forget it: a server that was
+// A deleted key leaves a tombstone, a message without a value. The server cannot be made to forget it: a server that was
 // killed reads its files again, and where the tombstone is gone, by expiry or by any purge but that of the whole
-// stream, it finds the value before it (nats-server #8505). So every message bears the number of a pass of cleaning.
-// A pass begins a new number, and writes again, under that, what has a value; then the head says that what bears an
-// older one is no longer valid, and the tombstones up to there may go: what comes back is known to be dead.
+// stream, it finds the value before it (nats-server #8505). So every message carries the number of a cleaning pass.
+// A pass begins a new number, and writes every value again, under that number; then the head says that messages with an
+// older number are no longer valid, and the tombstones up to there may go: what comes back is known to be deleted.
 //
 // They go some time later. What is written last is what a server that loses its power may lose, and then it must
 // have what was there before.
@@ -77,7 +77,7 @@ func (b *bucket) beginCleaning(ctx context.Context) error {
 }
 
 // writeAgain writes again what has a value among the next messages. A value is replaced by itself, in one publish with a
-// head: whoever reads the bucket meanwhile, or after a crash, finds the same content.
+// head: a reader of the bucket meanwhile, or after a crash, finds the same content.
 func (b *bucket) writeAgain(ctx context.Context) error {
 	c := &b.cleaning
 	var again []*nats.Msg

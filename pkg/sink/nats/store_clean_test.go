@@ -52,8 +52,9 @@ func (b *bus) messages(t *testing.T) int {
 	return int(stream.CachedInfo().State.Msgs)
 }
 
-// What is deleted stays deleted when the server is killed, also when the deletion is long ago: else the bridge takes for told
-// and existing what is long gone, and tells its deletion once more. (A tombstone that expires brings it back: nats-server #8505.)
+// What is deleted stays deleted when the server is killed, also when the deletion is long ago. Otherwise the bridge takes
+// objects that are long gone for published and existing, and publishes their deletion once more. (A tombstone that
+// expires brings the value back: nats-server #8505.)
 func TestDeletedStaysDeleted(t *testing.T) {
 	b := startBus(t, nil)
 	s := mustOpenStore(t, options(b.url()), oftenClean)

@@ -14,7 +14,7 @@ import (
 )
 
 // A replicated bucket whose leader steps down, is killed and comes back while it is
-// written to: what a commit returned for is there, whoever leads.
+// written to: everything for which a commit returned is there, whichever server leads.
 func TestClusterBucket(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts three servers")

@@ -52,7 +52,7 @@ func lostRace(err error) bool {
 	return errors.As(err, &refused) && refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence
 }
 
-// takeOver puts this writer's head at the end: whoever wrote before fails from then on.
+// takeOver puts this writer's head at the end: earlier writers fail from then on.
 func (b *bucket) takeOver(ctx context.Context) (last head, torn bool, err error) {
 	found, err := b.find(ctx)
 	if err != nil {

@@ -238,7 +238,7 @@ type termRecord struct {
 	Time       time.Time `json:"time"`
 }
 
-// lastTerm is the highest term that the stream tells of, and the sequence of the
+// lastTerm is the highest term that the stream shows, and the sequence of the
 // last record that began one (0: none is left).
 func (s *Sink) lastTerm(ctx context.Context, of stream) (term string, seq uint64, err error) {
 	began, err := s.lastOf(ctx, s.termSubject)
@@ -297,7 +297,7 @@ func (s *Sink) beginTermAfter(ctx context.Context, last string, seq uint64) erro
 	return nil
 }
 
-// token is a term as messages carry it. The number tells people which came later,
+// token is a term as messages carry it. The number shows people which came later,
 // the writer makes sure that no two writers share one.
 func (s *Sink) token(number uint64) string {
 	return strconv.FormatUint(number, 10) + "." + s.writer

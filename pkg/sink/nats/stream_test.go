@@ -13,7 +13,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
-// wantReset checks that the loss is told once, and that the pipeline may then go on.
+// wantReset checks that the error is a request for a reset, with the parts in its text.
 func wantReset(t *testing.T, err error, parts ...string) {
 	t.Helper()
 	if !errors.Is(err, sink.ErrReset) {
@@ -291,7 +291,7 @@ func TestCreatedStream(t *testing.T) {
 	}
 }
 
-// Whoever begins a term at the same time: one is the last, and only that one writes.
+// When several sinks begin a term at the same time, one is the last, and only that one writes.
 func TestManyOpenAtOnce(t *testing.T) {
 	b := startBus(t, nil)
 	mustOpen(t, newSink(t, Config{URL: b.url()}), nil) // makes the stream

@@ -120,8 +120,8 @@ func TestStateOfAnotherVersion(t *testing.T) {
 	}
 }
 
-// A state that does not fit must not hold the record back. Who would have to fold it in
-// is told that it cannot; a checkpoint that has it goes on.
+// A state that does not fit must not hold the record back. A checkpoint that would have to
+// fold it in gets an error; one that already has it goes on.
 func TestStateTooLarge(t *testing.T) {
 	b := startBus(t, nil)
 	s := newSink(t, Config{URL: b.url()})

@@ -227,7 +227,7 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-func TestMissingFilesAreToldAtOnce(t *testing.T) {
+func TestMissingFilesAreReportedAtOnce(t *testing.T) {
 	for field, c := range map[string]Config{
 		"auth.creds": {URL: "nats://a", Auth: Auth{Creds: "/nonexistent/a.creds"}},
 		"tls.ca":     {URL: "tls://a", TLS: TLS{CA: "/nonexistent/ca.pem"}},
@@ -258,8 +258,8 @@ func TestFitKeepsWhatTheValueDoesNotHave(t *testing.T) {
 	}
 }
 
-// FuzzState: what a header says of the checkpoint is what was written, or an error; a
-// stream is open to whoever may publish to it.
+// FuzzState: what a header says of the checkpoint is what was written, or an error; every
+// client that may publish to a stream can write such a header.
 func FuzzState(f *testing.F) {
 	f.Add(encodeState([]event.KV{{Key: []byte("a"), Value: []byte{}}, {Key: []byte("b")}}), mark{1, 2, "t"}.encode())
 	f.Add("//8B", []byte("1 -1 2 t"))

@@ -196,7 +196,7 @@ func testFencing(t *testing.T, h *Harness) {
 }
 
 // The predecessor is fenced in the middle of its writes: the successor must see
-// on the bus all that the predecessor was told is there, and nothing may follow.
+// on the bus everything that was acknowledged to the predecessor, and nothing may follow.
 func testFencedWhileWriting(t *testing.T, h *Harness) {
 	l := newLedger(h)
 	old, _ := open(t, h, nil)

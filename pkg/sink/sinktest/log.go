@@ -57,7 +57,7 @@ func checkTail(t *testing.T, got []tailed, want []event.Record) {
 		if len(a) == 0 && len(b) == 0 {
 			continue
 		}
-		// cmp tells a nil value (a deletion) from an empty one
+		// cmp distinguishes a nil value (a deletion) from an empty one
 		if d := cmp.Diff(b, a); d != "" {
 			t.Fatalf("state of record %d (%s) differs (-want +got):\n%s", i, want[i].ID, d)
 		}

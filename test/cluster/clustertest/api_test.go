@@ -33,7 +33,7 @@ func TestServerVersion(t *testing.T) {
 	}
 }
 
-// Without the UID of kube-system no client could tell one cluster from another.
+// Without the UID of kube-system no client could distinguish clusters.
 func TestSystemNamespace(t *testing.T) {
 	ns, err := clientFor(t, shared.Kubeconfig()).CoreV1().Namespaces().Get(t.Context(), metav1.NamespaceSystem, metav1.GetOptions{})
 	if err != nil || ns.UID == "" {

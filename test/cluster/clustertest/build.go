@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// modulePath is the program's module; its go.mod tells the right folder from any other.
+// modulePath is the program's module; the right folder is recognized by it in go.mod.
 const modulePath = "github.com/kubebridge/kubebridge/test/cluster"
 
 // keepBinaries is how many cached binaries (some 110 MB each) stay: enough for a few checkouts side by side.

@@ -22,7 +22,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// Whoever survives a crash of the API server must find the same objects behind the same address with the same credentials.
+// After a crash of the API server, clients must find the same objects at the same address with the same credentials.
 func TestKillAndRestart(t *testing.T) {
 	ctx, c := t.Context(), Start(t, Options{EventTTL: time.Minute, ExtraArgs: []string{"--watch-cache=false"}})
 	ns := namespace(t, c)
@@ -163,7 +163,7 @@ func TestLaunchSaysWhatIsWrong(t *testing.T) {
 // A test binary that is killed (a timeout, an impatient developer) must not leave API servers behind.
 func TestDiesWithParent(t *testing.T) {
 	if runtime.GOOS != "linux" {
-		t.Skip("only Linux tells a child that its parent died")
+		t.Skip("only Linux signals a child that its parent died")
 	}
 	child := exec.Command(os.Args[0])
 	child.Env = append(os.Environ(), childEnv+"="+t.TempDir())

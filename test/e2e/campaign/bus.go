@@ -143,7 +143,7 @@ func (w *world) onNATS() (*busUnderTest, error) {
 		}
 	}
 	killed := func(s syscall.Signal) func() error { return func() error { n.end(s); return nil } }
-	told := func(s syscall.Signal) func() error { return func() error { n.signal(s); return nil } }
+	sent := func(s syscall.Signal) func() error { return func() error { n.signal(s); return nil } }
 	b := &busUnderTest{
 		sink:    bridge.Sink{NATS: map[string]any{"url": "nats://" + proxy.Addr(), "delivery": w.pair.Delivery}},
 		proxies: []*faultproxy.Proxy{proxy},
@@ -155,7 +155,7 @@ func (w *world) onNATS() (*busUnderTest, error) {
 		faults: append(connection("bus", proxy),
 			fault{name: "bus kill -9", do: down(killed(syscall.SIGKILL), n.start), hurts: true},
 			fault{name: "bus restart", do: down(killed(syscall.SIGTERM), n.start), hurts: true},
-			fault{name: "bus frozen", do: down(told(syscall.SIGSTOP), told(syscall.SIGCONT)), hurts: true},
+			fault{name: "bus frozen", do: down(sent(syscall.SIGSTOP), sent(syscall.SIGCONT)), hurts: true},
 		),
 	}
 	if w.pair.lossy() {

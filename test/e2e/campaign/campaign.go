@@ -50,7 +50,7 @@ type Result struct {
 	Ops      int      `json:"operations"`
 	Events   int      `json:"events"`
 	Gaps     int      `json:"gaps"`
-	Excused  int      `json:"excused"` // transitions that a declared gap excuses and nobody told
+	Excused  int      `json:"excused"` // unpublished transitions that a declared gap excuses
 	Faults   []string `json:"faults"`
 	Problems []string `json:"problems,omitempty"`
 	Log      string   `json:"-"` // of a failed run: histories, and what the bridges said

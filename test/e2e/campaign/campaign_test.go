@@ -47,7 +47,7 @@ func TestShortSeeds(t *testing.T) {
 			t.Errorf("again: make campaign SEED=%d PAIR=%s\n%.30000s", s.Seed, s.Pair.Name, r.Log)
 		}
 		if r.Events == 0 {
-			t.Error("nothing was told: nothing was tested")
+			t.Error("nothing was published: nothing was tested")
 		}
 	}
 	t.Run("pairs", func(t *testing.T) {

@@ -98,7 +98,7 @@ func (w *world) ofEntries(all []bus.Message) (shared, others []bus.Message) {
 // edition is what is configured.
 func (g *gadgets) edition() edition { return g.editions[len(g.editions)-1] }
 
-// write makes an edition the configured one. The caller holds the world's mu; the running bridges notice at their next look, or are told.
+// write makes an edition the configured one. The caller holds the world's mu; the running bridges notice it by polling, or at a SIGHUP.
 func (n *nemesis) write(next edition) error {
 	next.at = time.Now()
 	n.gadgets.editions = append(n.gadgets.editions, next)

@@ -154,7 +154,7 @@ func TestEntriesVerdict(t *testing.T) {
 		"what the last edit leaves out remains":   {"union held", func(h *sharedHistory) { h.edit(onlyA) }},
 		"what was removed is not closed":          {"union collections", func(h *sharedHistory) { h.edit(onlyA) }},
 		"the plan has a collection more":          {"union complete", func(h *sharedHistory) { h.script.configure(shared + ":c"); h.of("synced", crewA, 23, "periodic") }},
-		"the edit of a collection is not told":    {"union complete", func(h *sharedHistory) { h.script.configure(crewB); h.of("synced", crewA, 23, "periodic") }},
+		"the edit of a collection is unpublished": {"union complete", func(h *sharedHistory) { h.script.configure(crewB); h.of("synced", crewA, 23, "periodic") }},
 		"an object that lives is deleted":         {"living", func(h *sharedHistory) { h.about("deleted", crewA, "stays", 22) }},
 		"an object that lives is said to be gone": {"living", func(h *sharedHistory) { h.messages[8].Data.Reason = "" }},
 		"one that is gone is said to have left":   {"living", func(h *sharedHistory) { h.messages[9].Data.Reason = "left" }},

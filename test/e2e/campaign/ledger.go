@@ -19,8 +19,8 @@ type ledger struct {
 	objects map[string]*object // by UID
 	ops     int
 
-	// Where etcd was restored from a backup: what was acknowledged until then, some of which is undone. A watch may tell
-	// of it until the cluster is back.
+	// Where etcd was restored from a backup: what was acknowledged until then, some of which is undone. A watch may still
+	// report it until the cluster is back.
 	former map[string]*object
 	back   time.Time
 	saved  uint64 // the last version that the backup has

@@ -144,7 +144,7 @@ func (n *nemesis) bridgeFaults() []fault {
 			}
 			return n.relaunch(i)
 		})},
-		{name: "bridge told to stop", do: one(func(ctx context.Context, r *chance, i int) error {
+		{name: "bridge stopped", do: one(func(ctx context.Context, r *chance, i int) error {
 			n.current[i].Signal(syscall.SIGTERM)
 			if _, err := n.current[i].Wait(time.Duration(r.Int64N(int64(3 * time.Second)))); err != nil {
 				n.current[i].Kill() // patience has an end

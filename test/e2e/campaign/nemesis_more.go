@@ -102,7 +102,7 @@ func post(ctx context.Context, client *http.Client, url string, body []byte) err
 	return err
 }
 
-// askResync has the bridge tell every object of a resource again, if it is there to be asked.
+// askResync makes the bridge emit every object of a resource again, if it is there to be asked.
 func (n *nemesis) askResync(ctx context.Context, r *chance, i int) error {
 	t := n.types[r.IntN(len(n.types))]
 	path := n.socket(slices.Index(n.processes, n.current[i]))

@@ -199,7 +199,7 @@ func (s *soak) judge(ctx context.Context) error {
 	return nil
 }
 
-// steadily does all faults in turn, shuffled anew in each round. One that could not be done is told at the end, and the others go on.
+// steadily does all faults in turn, shuffled again in each round. A fault that could not be done is reported at the end, and the others go on.
 func (n *nemesis) steadily(ctx context.Context, s Soak, gate sync.Locker, faults []fault, stream uint64) error {
 	r := newChance(s.Seed, stream)
 	r.stretch = time.Duration(s.Stretch)

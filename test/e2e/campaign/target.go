@@ -53,13 +53,13 @@ func (t target) resource(namespace string) bridge.Resource {
 	return r
 }
 
-// selects reports whether an object's state is told.
+// selects reports whether an object's state is published.
 func (t target) selects(u *unstructured.Unstructured) bool {
 	return (!t.selector || u.GetLabels()[watchedLabel] == "yes") && (!t.filter || u.GetAnnotations()[shownNote] != "no")
 }
 
-// told is what a consumer must have of a body, as text: without what is ignored, and what changes with that.
-func (t target) told(body map[string]any) string {
+// published is what a consumer must have of a body, as text: without what is ignored, and what changes with that.
+func (t target) published(body map[string]any) string {
 	if !t.ignore {
 		return canonical(body)
 	}

@@ -21,20 +21,20 @@ type verdict struct {
 	cluster   map[string]map[string]map[string]any // resource -> UID -> body, at the end
 	lost      bool                                 // the bus may have missed events: neither state nor completeness can be judged
 	unsettled bool                                 // nor if the bridge is not in step
-	killed    bool                                 // a bridge was killed, or another one led: what the one before was writing is told or not
+	killed    bool                                 // a bridge was killed, or another one led: what the one before was writing is published or not
 	second    bool                                 // two bridges wrote at once, without a Lease: see docs/limits.md
 	taken     map[string]bool                      // resources that the configuration did without for a while
 	changing  map[string]bool                      // resources whose bodies changed without a version
 
-	problems []string
-	windows  [2]map[string][]window        // by history and resource: what gaps excuse
-	told     [2]map[string]map[uint64]bool // by history and UID
-	ended    [2]map[string]bool            // by history, UIDs of which a deletion is told, and that lasted
-	mirror   map[string]map[string]string  // resource -> UID -> body
-	silent   map[string]bool               // resources that went into another history without saying so
-	undone   map[string]*bus.Message       // by resource, something told that was undone
-	gaps     int
-	excused  int
+	problems  []string
+	windows   [2]map[string][]window        // by history and resource: what gaps excuse
+	published [2]map[string]map[uint64]bool // by history and UID
+	ended     [2]map[string]bool            // by history, UIDs of which a deletion is published, and that lasted
+	mirror    map[string]map[string]string  // resource -> UID -> body
+	silent    map[string]bool               // resources that went into another history without saying so
+	undone    map[string]*bus.Message       // by resource, something published that was undone
+	gaps      int
+	excused   int
 }
 
 // window are the resourceVersions that a gap excuses, from exclusive.
@@ -46,7 +46,7 @@ func (v *verdict) wrong(rule, format string, args ...any) {
 
 func (v *verdict) judge() []string {
 	for era := range v.windows {
-		v.windows[era], v.told[era], v.ended[era] = map[string][]window{}, map[string]map[uint64]bool{}, map[string]bool{}
+		v.windows[era], v.published[era], v.ended[era] = map[string][]window{}, map[string]map[uint64]bool{}, map[string]bool{}
 	}
 	v.mirror, v.silent, v.undone = map[string]map[string]string{}, map[string]bool{}, map[string]*bus.Message{}
 	for resource := range v.cluster {
@@ -93,13 +93,13 @@ type reader struct {
 	seen   map[string]*bus.Message            // by id
 	last   map[string]*bus.Message            // by UID: the last event about it
 	live   map[string]map[string]*bus.Message // resource -> UID -> last event, of those that exist
-	bodies map[string]string                  // by UID and version: what was told last of that
+	bodies map[string]string                  // by UID and version: what was published last of that
 	open   map[string]*bus.Message            // resource -> the gap that is open
 	from   map[string]uint64                  // resource -> what was complete before that, or before it was closed
 	closed map[string]bool                    // resources that are not watched
 	high   map[string]uint64                  // resource -> the version up to which all was published when the last event came
 	era    map[string]int                     // resource -> which of the cluster's histories it is in
-	resync map[string]map[string]bool         // resource -> UIDs that are told since a resync began
+	resync map[string]map[string]bool         // resource -> UIDs that were published since a resync began
 }
 
 func (r *reader) read(part []*bus.Message) {
@@ -137,7 +137,7 @@ func (r *reader) read(part []*bus.Message) {
 	for resource, objects := range r.mirror {
 		for uid, m := range held.Union(resource) {
 			if o := r.of(m); o != nil {
-				objects[uid] = o.typ.told(essence(o.typ, m.Body()))
+				objects[uid] = o.typ.published(essence(o.typ, m.Body()))
 			}
 		}
 	}
@@ -168,7 +168,7 @@ func (r *reader) collection(m *bus.Message) {
 	case m.Is("synced") && m.Data.Reason == "resync" && r.resync[resource] != nil:
 		for uid, last := range r.live[resource] {
 			if !r.resync[resource][uid] && !r.lost {
-				r.wrong("again", "a resync is over, in which nothing was told of: %s", last)
+				r.wrong("again", "a resync is over, which did not publish %s", last)
 			}
 		}
 		delete(r.resync, resource)
@@ -202,7 +202,7 @@ func (r *reader) collection(m *bus.Message) {
 func (r *reader) gap(resource string, m *bus.Message) {
 	r.gaps++
 	if m.Data.Reason == "drift" && !r.changing[resource] {
-		r.wrong("complete", "a verification found what had not been told: %s", m)
+		r.wrong("complete", "a verification found what had not been published: %s", m)
 	}
 	from := number(m.Data.From)
 	if m.Data.Reset { // what was published before stays so
@@ -220,7 +220,7 @@ func (r *reader) gap(resource string, m *bus.Message) {
 		r.from[resource] = 0
 	case r.era[resource] > 0 || r.ledger.former == nil:
 	case m.Epoch() > 1 || m.Data.From == "" && !timeOf(m).Before(r.ledger.back):
-		// What came after the position never was. All of the other history is told, or in the gap.
+		// What came after the position never was. All of the other history is published, or in the gap.
 		r.excuse(resource, math.MaxUint64)
 		r.era[resource], r.from[resource], r.high[resource] = 1, 0, 0
 	case !timeOf(m).Before(r.ledger.back):
@@ -229,7 +229,7 @@ func (r *reader) gap(resource string, m *bus.Message) {
 }
 
 // goesOn takes a collection into the other history without an epoch: the bridge was not yet further than the backup, so it is
-// one history for it. Nothing of what is undone may have been told.
+// one history for it. Nothing that is undone may have been published.
 func (r *reader) goesOn(resource string) {
 	r.silent[resource] = true
 	windows := r.windows[0]

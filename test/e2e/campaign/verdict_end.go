@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// complete: every transition outside of declared gaps is told, in each of the cluster's histories.
+// complete: every transition outside of declared gaps is published, in each of the cluster's histories.
 func (v *verdict) complete() {
 	for era, objects := range v.ledger.eras() {
 		for _, o := range objects {
@@ -17,8 +17,8 @@ func (v *verdict) complete() {
 		return
 	}
 	for resource := range v.cluster {
-		if told := v.undone[resource]; told != nil && v.silent[resource] {
-			v.wrong("declared", "%s: an etcd was restored, and no gap says so; what is undone was told: %s", resource, told)
+		if m := v.undone[resource]; m != nil && v.silent[resource] {
+			v.wrong("declared", "%s: an etcd was restored, and no gap says so; what is undone was published: %s", resource, m)
 		}
 		if len(v.windows[1][resource]) == 0 && !v.silent[resource] {
 			v.wrong("declared", "%s: an etcd was restored, and no gap says so", resource)
@@ -35,23 +35,23 @@ func (v *verdict) life(era int, o *object) {
 		if !was && !in || era > 0 && version.old {
 			continue
 		}
-		if v.told[era][o.uid][version.rv] {
+		if v.published[era][o.uid][version.rv] {
 			continue
 		}
-		if was && in && o.typ.ignore && o.typ.told(version.body) == o.typ.told(o.versions[i-1].body) {
+		if was && in && o.typ.ignore && o.typ.published(version.body) == o.typ.published(o.versions[i-1].body) {
 			continue
 		}
 		if v.covers(era, resource, version.rv-1, version.rv+1) {
 			v.excused++
 		} else {
-			v.wrong("complete", "version %d of %s is not told, and no gap covers it: %v", version.rv, o, v.windows[era][resource])
+			v.wrong("complete", "version %d of %s is not published, and no gap covers it: %v", version.rv, o, v.windows[era][resource])
 		}
 	}
 	if in && o.deleted && !v.ended[era][o.uid] && !(era > 0 && o.gone) {
 		if v.covers(era, resource, o.after, o.before) {
 			v.excused++
 		} else {
-			v.wrong("complete", "the deletion of %s is not told, and no gap covers it: %v", o, v.windows[era][resource])
+			v.wrong("complete", "the deletion of %s is not published, and no gap covers it: %v", o, v.windows[era][resource])
 		}
 	}
 }
@@ -92,7 +92,7 @@ func (v *verdict) state() {
 			o := v.ledger.objects[uid]
 			if o == nil {
 				v.wrong("state", "%s %s exists, and nobody made it: %.500s", resource, uid, canonical(body))
-			} else if want := o.typ.told(body); !ok {
+			} else if want := o.typ.published(body); !ok {
 				v.wrong("state", "%s exists, the bus does not say so", o)
 			} else if got != want {
 				v.wrong("state", "%s\n  is   %.1500s\n  want %.1500s", o, got, want)

@@ -8,7 +8,7 @@ import (
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 )
 
-// at is the history that an event tells of.
+// at returns the history of an event.
 func (r *reader) at(m *bus.Message) int {
 	if r.ledger.former != nil && m.Epoch() > 1 {
 		return 1
@@ -23,7 +23,7 @@ func (r *reader) follow(resource string, m *bus.Message) {
 	}
 	before, after := r.ledger.former[m.UID()].says(m), r.ledger.objects[m.UID()].says(m)
 	early := timeOf(m).Before(r.ledger.back)
-	if before && after { // the same in both, or not to be told apart
+	if before && after { // the same in both, or not to be distinguished
 		before = early
 	}
 	after = after && !early // what the bridge saw before the restore is not of what the restore began
@@ -93,8 +93,8 @@ func (r *reader) object(m *bus.Message) {
 	if !m.Is("deleted") {
 		r.bodies[m.UID()+" "+m.RV()] = string(m.Data.Object)
 	}
-	if told := r.resync[resource]; told != nil {
-		told[m.UID()] = true
+	if again := r.resync[resource]; again != nil {
+		again[m.UID()] = true
 	}
 	if m.Attributes["origin"] == "watch" {
 		r.reached(resource, m)
@@ -106,7 +106,7 @@ func (r *reader) object(m *bus.Message) {
 	if m.Is("deleted") {
 		delete(r.live[resource], m.UID())
 		r.ended[r.at(m)][m.UID()] = true
-		r.tell(m) // it may be the version at which it left
+		r.notePublished(m) // it may be the version at which it left
 		return
 	}
 	for uid, held := range r.live[resource] {
@@ -116,15 +116,15 @@ func (r *reader) object(m *bus.Message) {
 	}
 	r.live[resource][m.UID()] = m
 	delete(r.ended[r.at(m)], m.UID())
-	r.tell(m)
+	r.notePublished(m)
 }
 
-func (r *reader) tell(m *bus.Message) {
-	told := r.told[r.at(m)]
-	if told[m.UID()] == nil {
-		told[m.UID()] = map[uint64]bool{}
+func (r *reader) notePublished(m *bus.Message) {
+	versions := r.published[r.at(m)]
+	if versions[m.UID()] == nil {
+		versions[m.UID()] = map[uint64]bool{}
 	}
-	told[m.UID()][versionOf(m)] = true
+	versions[m.UID()][versionOf(m)] = true
 }
 
 // body: what an event says of an object is what the server said at that version, byte for byte as far as it can be compared.
@@ -209,18 +209,18 @@ func (r *reader) order(o *object, m *bus.Message) {
 	}
 }
 
-// quiet: a change of what is ignored is not told.
+// quiet: a change of what is ignored is not published.
 func (r *reader) quiet(o *object, m *bus.Message) {
 	last := r.last[m.UID()]
 	if !o.typ.ignore || !m.Is("modified") || last == nil || last.Is("deleted") || r.lost || r.killed && !r.pair.exact() || r.changing[resourceOf(m)] || m.Epoch() > last.Epoch() {
 		return
 	}
-	if o.typ.told(r.bodyOf(m)) == o.typ.told(r.bodyOf(last)) {
+	if o.typ.published(r.bodyOf(m)) == o.typ.published(r.bodyOf(last)) {
 		r.wrong("quiet", "nothing has changed but what is ignored: %s follows %s", m, last)
 	}
 }
 
-// diff: what is told of the state before is the body that was told with that version, and a patch makes the body of it.
+// diff: the state before in an event is the body that was published with that version, and its patch makes the new body of it.
 func (r *reader) diff(o *object, m *bus.Message) {
 	wants, d := o.typ.diff, m.Data
 	last := r.last[m.UID()]
@@ -239,14 +239,14 @@ func (r *reader) diff(o *object, m *bus.Message) {
 	before, ok := r.bodies[m.UID()+" "+d.Base]
 	switch {
 	case !ok && !r.lost:
-		r.wrong("diff", "its base, %s, was not told: %s", d.Base, m)
+		r.wrong("diff", "its base, %s, was not published: %s", d.Base, m)
 	case !ok:
 		return
 	case r.pair.exact() && last != nil && last.RV() != d.Base:
-		r.wrong("diff", "its base, %s, is not what was told last, %s: %s", d.Base, last, m)
+		r.wrong("diff", "its base, %s, is not what was published last, %s: %s", d.Base, last, m)
 	}
 	if d.Before != nil && !same(d.Before, []byte(before)) {
-		r.wrong("diff", "%s\n  is before %.1500s\n  told was  %.1500s", m, d.Before, before)
+		r.wrong("diff", "%s\n  is before %.1500s\n  published %.1500s", m, d.Before, before)
 	}
 	if d.Patch != nil {
 		patch, err := jsonpatch.DecodePatch(d.Patch)

@@ -269,7 +269,7 @@ func TestVerdictOfMore(t *testing.T) {
 		rule  string
 		do    func(h *history)
 	}{
-		"what is ignored is told": {quiet, "quiet", func(h *history) {
+		"what is ignored is published": {quiet, "quiet", func(h *history) {
 			h.about("modified", "u2", "n/b", 25)
 			h.messages[8].Data.Object, _ = json.Marshal(h.ledger.objects["u2"].versions[1].body)
 		}},
@@ -277,22 +277,22 @@ func TestVerdictOfMore(t *testing.T) {
 		"a patch makes another body":     {diff, "diff", func(h *history) { h.messages[8].Data.Patch = []byte(`[]`) }},
 		"a patch that cannot be":         {diff, "diff", func(h *history) { h.messages[8].Data.Patch = []byte(`[{"op":"remove","path":"/no"}]`) }},
 		"another one's body before":      {diff, "diff", func(h *history) { h.messages[8].Data.Before = h.messages[2].Data.Object }},
-		"a base that was not told":       {diff, "diff", func(h *history) { h.messages[8].Data.Base = "13" }},
+		"a base that was not published":  {diff, "diff", func(h *history) { h.messages[8].Data.Base = "13" }},
 		"no patch":                       {diff, "diff", func(h *history) { h.messages[8].Data.Patch = nil }},
 		"a patch that nobody asked for":  {diff, "diff", func(h *history) { h.watched(func(t *target) { t.diff = "" }) }},
 		"a resync leaves something out":  {resync, "again", cut(10)},
 		"a resync that excuses nothing":  {resync, "complete", func(h *history) { cut(10)(h); cut(8)(h); h.messages[8].Data.From = "14" }},
 		"closed by nobody":               {closed, "invented", func(h *history) { h.taken = nil }},
 		"closed for good":                {closed, "declared", func(h *history) { h.messages = h.messages[:10] }},
-		"told while it is closed":        {closed, "invented", func(h *history) { h.messages[10], h.messages[11] = h.messages[11], h.messages[10] }},
+		"published while it is closed":   {closed, "invented", func(h *history) { h.messages[10], h.messages[11] = h.messages[11], h.messages[10] }},
 		"a verification finds something": {rightHistory, "complete", func(h *history) { h.messages[6].Data.Reason = "drift" }},
 		"another history":                {rightHistory, "invented", func(h *history) { h.messages[8].Attributes["epoch"] = "2" }},
 		"a restore is not declared":      {restoredHistory, "declared", func(h *history) { h.messages = slices.Delete(h.messages, 7, 12) }},
 		"what is undone remains":         {restoredHistory, "state", cut(10)},
-		"what is back is not told":       {restoredHistory, "state", cut(8)},
+		"what is back is not published":  {restoredHistory, "state", cut(8)},
 		"lost before the restore":        {restoredHistory, "complete", cut(5)},
 		"lost after it":                  {restoredHistory, "complete", cut(12)},
-		"what is undone is told after it": {restoredHistory, "invented", func(h *history) {
+		"what is undone is published after it": {restoredHistory, "invented", func(h *history) {
 			h.messages = append(h.messages, h.messages[6])
 			h.messages[13].Attributes = maps.Clone(h.messages[13].Attributes)
 			h.messages[13].Attributes["epoch"], h.messages[13].Attributes["id"] = "2", "e2:again"

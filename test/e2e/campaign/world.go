@@ -246,7 +246,7 @@ func (w *world) launch() error {
 	return nil
 }
 
-// socketEnv tells a process where its admin socket is.
+// socketEnv is the environment variable with a process's admin socket.
 const socketEnv = "KUBEBRIDGE_CAMPAIGN_SOCKET"
 
 func (w *world) socket(process int) string {
@@ -297,7 +297,7 @@ func (w *world) settle(ctx context.Context, l *ledger) error {
 			return err
 		}
 		l.wrote(t, o)
-		for told, step := 0, 0; told < 2; step++ {
+		for arrived, step := 0, 0; arrived < 2; step++ {
 			attempt, cancel := context.WithTimeout(ctx, time.Minute)
 			if w.pair.lossy() {
 				attempt, cancel = context.WithTimeout(ctx, 3*time.Second)
@@ -306,11 +306,11 @@ func (w *world) settle(ctx context.Context, l *ledger) error {
 			cancel()
 			switch {
 			case err == nil:
-				told++
+				arrived++
 			case ctx.Err() != nil || !w.pair.lossy():
 				return fmt.Errorf("the marker of %s: %w", t.ResourceID(), err)
 			}
-			if told == 2 {
+			if arrived == 2 {
 				break
 			}
 			if o, err = w.kube.Patch(ctx, t.Type, "marker", fmt.Sprintf(`{"metadata":{"annotations":{"marker":"%d"}}}`, step)); err != nil {
@@ -371,7 +371,7 @@ func (w *world) stop() {
 	}
 	for _, p := range w.current {
 		if code, err := p.Wait(25 * time.Second); err != nil || code != 0 {
-			w.surprises = append(w.surprises, fmt.Sprintf("[running] a bridge that was told to stop: code %d, %v", code, err))
+			w.surprises = append(w.surprises, fmt.Sprintf("[running] a bridge that was asked to stop: code %d, %v", code, err))
 			p.Kill()
 		}
 	}

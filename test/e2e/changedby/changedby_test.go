@@ -129,8 +129,8 @@ func judge(t *testing.T, by string, before, after *unstructured.Unstructured) (n
 		if err := errors.Join(err, err2); err != nil {
 			t.Fatal(err)
 		}
-		var teller manager.Teller
-		got, err := teller.By(was, is)
+		var finder manager.Finder
+		got, err := finder.By(was, is)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -196,8 +196,8 @@ func (w *world) create(t kube.Type, name string, fields kube.Fields) *unstructur
 	return u
 }
 
-// told waits until the bus has what the server holds now, and returns that and the time at which the bus had it.
-func (w *world) told() (map[string]map[string]any, time.Time) {
+// published waits until the bus has what the server holds now, and returns that and the time at which the bus had it.
+func (w *world) published() (map[string]map[string]any, time.Time) {
 	w.t.Helper()
 	want := map[string]map[string]any{}
 	rvs := map[string]bool{}
@@ -251,14 +251,14 @@ func (w *world) ask(args ...string) (code int, out, notes string) {
 	return cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()
 }
 
-// state is what `bridge state` says, in the form of told.
+// state is what `bridge state` says, in the form of published.
 func (w *world) state(at string) map[string]map[string]any {
 	w.t.Helper()
 	out, _ := w.bridge(0, append([]string{"state", "--at", at, "-n", w.ns, "-o", "json"}, resources()...)...)
 	return w.parsed(out)
 }
 
-// parsed is what `bridge state` printed, in the form of told.
+// parsed is what `bridge state` printed, in the form of published.
 func (w *world) parsed(out string) map[string]map[string]any {
 	w.t.Helper()
 	var list unstructured.UnstructuredList
@@ -317,7 +317,7 @@ func timeTravel(t *testing.T, w *world) {
 	w.create(kube.ConfigMaps, "gone", nil)
 	w.create(kube.Secrets, "key", kube.Fields{"data": map[string]any{"k": "dmFsdWU="}})
 	w.create(services, "web", kube.Fields{"spec": map[string]any{"selector": labels, "ports": []any{map[string]any{"port": int64(80)}}}})
-	want1, t1 := w.told()
+	want1, t1 := w.published()
 
 	_, err := w.kube.Patch(w.ctx, kube.ConfigMaps, "settings", `{"data":{"colour":"red"}}`)
 	w.must(err)
@@ -325,7 +325,7 @@ func timeTravel(t *testing.T, w *world) {
 	again := w.create(kube.ConfigMaps, "gone", kube.Fields{"data": map[string]any{"second": "life"}})
 	w.must(w.kube.Delete(w.ctx, kube.ConfigMaps, "owned"))
 	w.create(kube.ConfigMaps, "new", nil)
-	want2, t2 := w.told()
+	want2, t2 := w.published()
 
 	// What was then, by time and by resourceVersion.
 	if diff := cmp.Diff(want1, w.state(at(t1))); diff != "" {
@@ -357,7 +357,7 @@ func timeTravel(t *testing.T, w *world) {
 		}
 	}
 
-	// Whatever is on the bus, without core Events, of which no state can be told.
+	// Everything on the bus, without core Events, whose state cannot be rebuilt.
 	out, notes := w.bridge(0, "state", "--at", at(t2), "-n", w.ns)
 	if n := strings.Count(out, "\nkind: ConfigMap\n"); n != 4 || !strings.Contains(notes, "left out: events: its deleted events are not published") ||
 		!strings.HasPrefix(out, "---\n# left out: events: ") {
@@ -449,7 +449,7 @@ func TestRestoreExactly(t *testing.T) {
 	template := map[string]any{"metadata": map[string]any{"labels": labels}, "spec": podSpec}
 	spec := map[string]any{"replicas": int64(2), "selector": map[string]any{"matchLabels": labels}, "template": template}
 	web := w.create(kube.Deployments, "web", kube.Fields{"spec": spec})
-	want, then := w.told()
+	want, then := w.published()
 
 	_, err := w.kube.Patch(w.ctx, kube.ConfigMaps, "settings", `{"data":{"colour":"red","later":"x"},"metadata":{"labels":{"later":"x"}}}`)
 	w.must(err)
@@ -458,7 +458,7 @@ func TestRestoreExactly(t *testing.T) {
 	w.must(w.kube.Delete(w.ctx, kube.ConfigMaps, "gone"))
 	w.create(kube.ConfigMaps, "new", nil)
 	w.create(replicaSets, "web-2", kube.Fields{"metadata": owner(web, true), "spec": spec})
-	w.told()
+	w.published()
 
 	apply := append([]string{"state", "--at", at(then), "-n", w.ns, "--apply", "--kubeconfig", cluster.Kubeconfig()}, resources()...)
 	says := func(out string, lines ...string) {

@@ -20,8 +20,8 @@ func ofResync(typ string) func(bus.Message) bool {
 	}
 }
 
-// TestResyncIsABase: objects change, come and go all the time while everything is told again, and then the stream forgets what
-// was before: a state is rebuilt from the resync and what came beside it.
+// TestResyncIsABase: objects change, come and go all the time during a resync, and then the stream forgets what was before: a
+// state is rebuilt from the resync and what came beside it.
 func TestResyncIsABase(t *testing.T) {
 	w := newWorld(t, false)
 	const objects = 200
@@ -65,7 +65,7 @@ func TestResyncIsABase(t *testing.T) {
 	if c := m.Data.Counts; c.Present == 0 || c.Unchanged > c.Present/10 { // the watch has published or ended a few in the meantime
 		t.Errorf("the resync counts %+v", c)
 	}
-	want, then := w.told()
+	want, then := w.published()
 
 	conn, err := nats.Connect(w.nats)
 	w.must(err)

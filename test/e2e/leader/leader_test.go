@@ -260,7 +260,7 @@ func TestOneLeads(t *testing.T) {
 	}
 }
 
-// Whoever stops gives the Lease back, and a standby notices: it waits neither for its end nor for its own next attempt.
+// A leader that stops gives the Lease back, and a standby notices: it waits neither for its end nor for its own next attempt.
 func TestReleaseIsNoticed(t *testing.T) {
 	e := newElection(t, longRetry)
 	a := e.runs("a", cluster.RESTConfig())

@@ -18,12 +18,12 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// promise is how soon a change of what is served must be told.
+// promise is how soon a change of what is served must be reported.
 const promise = 5 * time.Second
 
 var apiServices = kube.Type{GroupVersionResource: schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"}, Kind: "APIService"}
 
-// catalogs is what WatchCatalog told.
+// catalogs is what WatchCatalog reported.
 type catalogs struct {
 	t *testing.T
 
@@ -72,7 +72,7 @@ func follow(t *testing.T) (*catalogs, *kube.Client) {
 	return c, changes
 }
 
-// await waits until the last catalog told is as it should be.
+// await waits until the last catalog reported is as it should be.
 func (c *catalogs) await(what string, within time.Duration, good func(*discovery.Catalog) bool) *discovery.Catalog {
 	c.t.Helper()
 	begin, deadline := time.Now(), time.NewTimer(within)
@@ -85,13 +85,13 @@ func (c *catalogs) await(what string, within time.Duration, good func(*discovery
 		}
 		c.mu.Unlock()
 		if last != nil && good(last) {
-			c.t.Logf("%s: told after %s", what, time.Since(begin).Round(time.Millisecond))
+			c.t.Logf("%s: reported after %s", what, time.Since(begin).Round(time.Millisecond))
 			return last
 		}
 		select {
 		case <-c.more:
 		case <-deadline.C:
-			c.t.Fatalf("%s: not told within %s", what, within)
+			c.t.Fatalf("%s: not reported within %s", what, within)
 		}
 	}
 }
@@ -121,7 +121,7 @@ func kindOf(c *discovery.Catalog, name string) string {
 	return r.Version + "/" + r.Kind
 }
 
-// A CRD's life, each step told in time: installed, a version no longer served, deleted, installed again with another kind.
+// A CRD's life, each step reported in time: installed, a version no longer served, deleted, installed again with another kind.
 func TestCatalogFollowsCRDs(t *testing.T) {
 	c, k := follow(t)
 	group := fmt.Sprintf("g%x.example.com", time.Now().UnixNano())
@@ -207,7 +207,7 @@ func TestEverythingMatchedCanBeRead(t *testing.T) {
 	}
 }
 
-// What a server does not take is told with its reason, before anything runs.
+// A target that a server does not take is reported with its reason, before anything runs.
 func TestTryAgainstTheServer(t *testing.T) {
 	user := fmt.Sprintf("nobody-%x", time.Now().UnixNano())
 	cfg := shared.RESTConfig()

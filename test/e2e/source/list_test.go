@@ -64,8 +64,8 @@ func bodies(objects map[string]*source.Object) map[string]string {
 	return out
 }
 
-// A selection is streamed, and tells the same objects as pages do. The watch goes on from where it ended.
-func TestStreamedListTellsWhatPagesDo(t *testing.T) {
+// A selection is streamed, and passes on the same objects as pages do. The watch goes on from where it ended.
+func TestStreamedListMatchesPages(t *testing.T) {
 	w := newWorld(t, shared)
 	for name, typ := range map[string]kube.Type{"built-in": kube.ConfigMaps, "custom": w.install()} {
 		for _, metadataOnly := range []bool{false, true} {
@@ -168,7 +168,7 @@ func TestSurvey(t *testing.T) {
 	target := w.target(kube.ConfigMaps, event.Collection{FieldSelector: "metadata.name!=o-7"})
 	r := w.run(w.client, target)
 	w.await(r, "the list's end", ended)
-	told := len(r.all())
+	before := len(r.all())
 
 	survey := newRecorder()
 	collection := source.NewCollection(source.Options{Client: w.client, Target: target, Handler: r})
@@ -178,8 +178,8 @@ func TestSurvey(t *testing.T) {
 	if diff := cmp.Diff(bodies(r.objects(source.Listed)), bodies(survey.objects(source.Listed))); diff != "" || len(survey.all()) != 29 {
 		t.Errorf("%d signals (-list +survey):\n%s", len(survey.all()), diff)
 	}
-	if len(r.all()) != told {
-		t.Errorf("Run's handler was told of %v", r.all()[told:])
+	if len(r.all()) != before {
+		t.Errorf("Run's handler received %v", r.all()[before:])
 	}
 
 	kubeconfig, err := shared.KubeconfigFor("nobody")

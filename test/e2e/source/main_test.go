@@ -125,7 +125,7 @@ func (w *world) bulk(t kube.Type, name string, n int) {
 	}))
 }
 
-// recorder is a handler that keeps what it is told.
+// recorder is a handler that keeps the signals it receives.
 type recorder struct {
 	mu      sync.Mutex
 	signals []source.Signal
@@ -145,7 +145,7 @@ func (r *recorder) Handle(_ context.Context, s source.Signal) error {
 	return nil
 }
 
-// all returns the signals told so far.
+// all returns the signals received so far.
 func (r *recorder) all() []source.Signal {
 	r.mu.Lock()
 	defer r.mu.Unlock()

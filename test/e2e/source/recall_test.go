@@ -27,7 +27,7 @@ func (w *world) recall(target source.Target, rv string, objects []source.Name) m
 	return got
 }
 
-// After the history is gone the server can still tell how objects looked that were deleted meanwhile, few or many of them: here
+// After the history is gone the server can still return how objects looked that were deleted meanwhile, few or many of them: here
 // a CRD was edited, so that a watch answers 410.
 func TestRecallAfterGone(t *testing.T) {
 	const objects = 60

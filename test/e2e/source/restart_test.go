@@ -155,7 +155,7 @@ func (w *restartWorld) write() string {
 	return name
 }
 
-// seen waits until all collections were told of an object, and returns how long that took.
+// seen waits until all collections passed on an object, and returns how long that took.
 func (w *restartWorld) seen(name string) time.Duration {
 	w.t.Helper()
 	began := time.Now()
@@ -216,7 +216,7 @@ func TestOneOfTwoServersRestarts(t *testing.T) {
 		}
 		for n := range w.written {
 			if name := fmt.Sprintf("o-%d", n+1); w.signals[i].objects(source.Added)[name] == nil {
-				t.Errorf("collection %d was never told of %s", i, name)
+				t.Errorf("collection %d never passed on %s", i, name)
 			}
 		}
 	}

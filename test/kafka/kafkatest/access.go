@@ -91,8 +91,8 @@ func (c *Cluster) Quota(ctx context.Context, clientID string, bytesPerSecond flo
 	return c.Settle(ctx)
 }
 
-// SetPassword gives a user a new password, by every mechanism; an empty one ends the user. Connections that are open stay
-// so, as with any Kafka, and PLAIN is told by a file that a broker reads when it is started.
+// SetPassword gives a user a new password, by every mechanism; an empty one removes the user. Open connections stay
+// open, as with any Kafka. PLAIN has its users in a file that a broker reads when it is started.
 func (c *Cluster) SetPassword(ctx context.Context, user, password string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

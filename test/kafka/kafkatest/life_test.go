@@ -66,7 +66,7 @@ func TestReadIsCommitted(t *testing.T) {
 	wantValues(t, c, topic, "kept", "open")
 }
 
-// Leaders move when they are told to and when their broker dies, and a topic of one replica has none then.
+// Leaders move on request and when their broker dies, and a topic of one replica has none then.
 func TestLeaders(t *testing.T) {
 	c := Start(t, Options{Brokers: 3})
 	must(t, c.CreateTopic(t.Context(), "three", 1, 0, nil))

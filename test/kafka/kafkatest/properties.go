@@ -107,7 +107,7 @@ func (c *Cluster) saslProps() map[string]string {
 	}
 }
 
-// jaas tells PLAIN its users.
+// jaas is PLAIN's configuration of its users.
 func jaas(users map[string]string) string {
 	text := "org.apache.kafka.common.security.plain.PlainLoginModule required"
 	quote := strings.NewReplacer(`\`, `\\`, `"`, `\"`)

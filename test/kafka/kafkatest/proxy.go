@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Proxy stands between clients and one broker. It passes everything until told otherwise.
+// Proxy stands between clients and one broker. It passes everything until it is set otherwise.
 type Proxy struct {
 	target   string
 	framed   bool // what passes is Kafka's protocol in clear text

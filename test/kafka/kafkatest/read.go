@@ -16,7 +16,7 @@ func (c *Cluster) Read(ctx context.Context, topic string) ([]*kgo.Record, error)
 	return c.read(ctx, topic, kgo.ReadCommitted())
 }
 
-// ReadUncommitted is Read as a consumer does that is not told otherwise: with what was aborted, and what is not committed yet.
+// ReadUncommitted is Read as a consumer with Kafka's defaults does it: with what was aborted, and what is not committed yet.
 func (c *Cluster) ReadUncommitted(ctx context.Context, topic string) ([]*kgo.Record, error) {
 	return c.read(ctx, topic, kgo.ReadUncommitted())
 }
@@ -94,16 +94,16 @@ func (c *Cluster) read(ctx context.Context, topic string, isolation kgo.Isolatio
 	return records, nil
 }
 
-// Resolved returns when what transactions have committed to a topic is to be seen: a producer is told of the end of one before
-// that. A single broker that is killed in between may never show it: Kafka 4.4 takes up the transaction before it knows its own
-// address, skips the partitions as if they had been deleted, and calls it complete. Consumers then wait for ever (find-hanging
-// in kafka-transactions.sh), unless the producer commits something more to the same partitions.
+// Resolved returns when what transactions have committed to a topic can be read: a producer learns of the end of a transaction
+// before that. A single broker that is killed in between may never show it: Kafka 4.4 takes up the transaction before it knows its
+// own address, skips the partitions as if they had been deleted, and calls it complete. Consumers then wait without end
+// (find-hanging in kafka-transactions.sh), unless the producer commits something more to the same partitions.
 func (c *Cluster) Resolved(ctx context.Context, topic string) error {
 	return await(ctx, "the end of transactions", func(ctx context.Context) (bool, error) { return c.resolved(ctx, topic) })
 }
 
-// resolved reports whether no transaction on a topic is between its producer's being told that it has ended and its records'
-// being seen. A coordinator that has just been started does not know of any yet: then the topic's end gives it away.
+// resolved reports whether no transaction on a topic has been reported to its producer as ended while its records cannot be
+// read yet. A coordinator that has just been started does not know of any yet: then the end of the topic shows it.
 func (c *Cluster) resolved(ctx context.Context, topic string) (ok bool, err error) {
 	err = c.admin(func(a *kadm.Client) error {
 		open, err := a.ListTransactions(ctx, nil, nil)

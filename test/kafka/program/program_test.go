@@ -124,7 +124,7 @@ func (w *world) start() {
 	w.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	w.cmd.Stderr = writer(func(b []byte) { w.mu.Lock(); w.stderr.Write(b); w.mu.Unlock() })
 	w.must(w.cmd.Start())
-	go func() { _ = w.cmd.Wait(); close(w.ended) }() // ProcessState tells
+	go func() { _ = w.cmd.Wait(); close(w.ended) }() // its error is in ProcessState
 	w.t.Cleanup(func() {
 		_ = w.cmd.Process.Kill() // may have ended
 		<-w.ended

@@ -44,12 +44,12 @@ func (o options) runSoak(ctx context.Context, binary string) (err error) {
 	csv := bufio.NewWriter(file)
 	defer func() { err = errors.Join(err, csv.Flush(), file.Close()) }()
 	fmt.Fprintln(csv, campaign.CSVHeader())
-	told := map[string]time.Duration{}
+	printed := map[string]time.Duration{}
 	s.Each = func(sample campaign.Sample) {
 		fmt.Fprintln(csv, sample.CSV())
-		_ = csv.Flush() // the last one tells
-		if last, ok := told[sample.Pair]; !ok || sample.At-last > time.Minute {
-			told[sample.Pair] = sample.At
+		_ = csv.Flush() // the last one returns the error
+		if last, ok := printed[sample.Pair]; !ok || sample.At-last > time.Minute {
+			printed[sample.Pair] = sample.At
 			fmt.Println(sample.CSV())
 		}
 	}
@@ -79,7 +79,7 @@ func (o options) runSoak(ctx context.Context, binary string) (err error) {
 	return err
 }
 
-// describe is the report, and how many problems it tells of.
+// describe is the report, and how many problems it lists.
 func describe(s campaign.Soak, begun time.Time, out campaign.SoakResult) (string, int) {
 	var b strings.Builder
 	problems := append(slices.Clone(out.Problems), campaign.Flat(out.Samples)...)

@@ -1,5 +1,5 @@
 // Command demo-changes keeps a cluster busy in small, readable steps, so that there is something to watch: it creates, updates
-// and deletes a few pods, config maps, a deployment and custom objects in the namespace "demo", until it is told to stop. It
+// and deletes a few pods, config maps, a deployment and custom objects in the namespace "demo", until it is stopped. It
 // takes over what an earlier run has left behind.
 package main
 

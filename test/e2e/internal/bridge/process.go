@@ -51,7 +51,7 @@ func Start(binary string, args ...string) (*Process, error) {
 			return
 		}
 		p.readLog(stderr)
-		_ = p.cmd.Wait() // ProcessState tells
+		_ = p.cmd.Wait() // its error is in ProcessState
 	}()
 	if err := <-started; err != nil {
 		return nil, fmt.Errorf("start %s: %w", binary, err)

@@ -36,7 +36,7 @@ type Kafka struct {
 	ends    map[string]int64 // offset behind the last record read, by topic and partition; guarded by Log.mu
 }
 
-// StartKafka starts a broker. It tells its clients the proxy's address as its own.
+// StartKafka starts a broker. It advertises the proxy's address to its clients.
 func StartKafka() (*Kafka, error) { return StartBrokers(1) }
 
 // StartBrokers starts n brokers, each behind a proxy of its own.

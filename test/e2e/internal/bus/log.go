@@ -40,7 +40,7 @@ func (l *Log) read() ([]Message, <-chan struct{}, error) {
 	return l.messages[:len(l.messages):len(l.messages)], l.grown, l.err
 }
 
-// Wait returns what has been read as soon as done holds for it. The error tells of the end of ctx, or of a message that is
+// Wait returns what has been read as soon as done holds for it. The error reports the end of ctx, or a message that is
 // no valid event, and shows the end of the log.
 func (l *Log) Wait(ctx context.Context, done func([]Message) bool) ([]Message, error) {
 	for {

@@ -19,7 +19,7 @@ type Message struct {
 	Key       string // Kafka key
 	Partition int    // of Kafka
 	Raw       []byte
-	Writer    string // who wrote it, and Term in which term, where the bus tells: on Kafka the producer and its epoch
+	Writer    string // who wrote it, and Term in which term, where the bus shows it: on Kafka the producer and its epoch
 	Term      int
 
 	Attributes map[string]string // CloudEvents attributes of the JSON

@@ -15,7 +15,7 @@ import (
 )
 
 // ReadStream reads what a NATS server holds for [Subjects] now, behind the sequence number after. A server without such a stream
-// holds nothing. Messages that are no valid events are left out and told in the error.
+// holds nothing. Messages that are no valid events are left out and reported in the error.
 func ReadStream(ctx context.Context, conn *nats.Conn, after uint64) (messages []Message, err error) {
 	js, err := jetstream.New(conn)
 	if err != nil {
@@ -70,7 +70,7 @@ func FromCore(m *nats.Msg, number int) (Message, error) {
 }
 
 // ReadCommitted reads every topic that begins with "k8s." up to its last stable offset, partition by partition. Messages that
-// are no valid events are left out and told in the error.
+// are no valid events are left out and reported in the error.
 func (k *Kafka) ReadCommitted(ctx context.Context) ([]Message, error) {
 	admin := kadm.NewClient(k.client)
 	topics, err := admin.ListTopics(ctx)

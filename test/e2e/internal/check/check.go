@@ -20,10 +20,10 @@ type Options struct {
 	Types []kube.Type
 	// Repeats: the same event may come again, with the same id (at-least-once).
 	Repeats bool
-	// Gap: there was a time of which only the outcome must be told. Versions written in it may be missing, and so may objects
+	// Gap: there was a time of which only the outcome must be published. Versions written in it may be missing, and so may objects
 	// that came and went in it.
 	Gap bool
-	// Wanted tells the objects that are bridged from the others, of which there must be nothing; nil: all of them.
+	// Wanted distinguishes the objects that are bridged from the others, of which there must be nothing; nil: all of them.
 	Wanted func(kube.Object) bool
 }
 
@@ -278,32 +278,32 @@ func (h *history) life(object kube.Object, life []bus.Message) {
 		}
 		return
 	}
-	var told []string
+	var published []string
 	for i := range life {
 		m := &life[i]
 		h.step(name, life[:i], m)
 		switch {
 		case m.Is("deleted"):
 		case slices.Contains(object.RVs, m.RV()):
-			if len(told) == 0 || told[len(told)-1] != m.RV() {
-				told = append(told, m.RV())
+			if len(published) == 0 || published[len(published)-1] != m.RV() {
+				published = append(published, m.RV())
 			}
 		case object.Deleted && terminating(m): // a version of the server's own, on the way to the deletion
 		default:
 			h.wrong("%s never had this version (it had %v): %s", name, object.RVs, m)
 		}
 		if m.Is("deleted") && i < len(life)-1 {
-			h.wrong("%s is told of after its end: %s", name, &life[i+1])
+			h.wrong("%s has an event after its end: %s", name, &life[i+1])
 		}
 	}
 	if ended := life[len(life)-1].Is("deleted"); ended != object.Deleted {
 		h.wrong("%s: deleted is %t, the bus says %t", name, object.Deleted, ended)
 	}
 	switch {
-	case !h.o.Gap && !slices.Equal(told, object.RVs):
-		h.wrong("missing: %s had the versions %v, the bus has %v", name, object.RVs, told)
-	case !object.Deleted && !slices.Contains(told, object.LastRV()):
-		h.wrong("missing: the last version %s of %s, the bus has %v", object.LastRV(), name, told)
+	case !h.o.Gap && !slices.Equal(published, object.RVs):
+		h.wrong("missing: %s had the versions %v, the bus has %v", name, object.RVs, published)
+	case !object.Deleted && !slices.Contains(published, object.LastRV()):
+		h.wrong("missing: the last version %s of %s, the bus has %v", object.LastRV(), name, published)
 	}
 }
 

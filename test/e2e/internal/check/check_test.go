@@ -137,7 +137,7 @@ func TestHistory(t *testing.T) {
 		{"a successor before the end", []bus.Message{g[0], g[1], g[2], g[3], g[5], g[4], g[6], g[7]}, Options{}, "the name's former holder old has not been deleted"},
 		{"reordered", []bus.Message{g[0], g[2], g[3], g[1], g[4], g[5], g[6], g[7]}, Options{}, "begins with"},
 		{"versions reordered", []bus.Message{g[0], g[1], g[2], g[3], g[4], g[5], g[7], g[6]}, Options{}, "out of order"},
-		{"resurrected", with(event("deleted", "new", "24", "25"), event("modified", "new", "26", "")), Options{}, "is told of after its end"},
+		{"resurrected", with(event("deleted", "new", "24", "25"), event("modified", "new", "26", "")), Options{}, "has an event after its end"},
 		{"repeated", with(g[5]), Options{}, "repeated"},
 		{"repeated where that is allowed", with(g[5], g[1]), Options{Repeats: true}, ""},
 		{"published again in another run", with(of("gap", "6", "expired"), again, of("synced", "6", "expired")), Options{}, "goes on with"},

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Proxy forwards TCP connections to one address. It passes everything until told otherwise.
+// Proxy forwards TCP connections to one address. It passes everything until it is set otherwise.
 type Proxy struct {
 	target   string
 	listener net.Listener
@@ -81,7 +81,7 @@ func (p *Proxy) Hold() {
 	}
 }
 
-// Silence makes every connection half-open, for ever: neither side gets another byte, and neither is told that it is over. New
+// Silence makes every connection half-open, without end: neither side gets another byte, nor learns that it is over. New
 // connections pass. It is what a firewall does that has forgotten a connection.
 func (p *Proxy) Silence() {
 	p.mu.Lock()

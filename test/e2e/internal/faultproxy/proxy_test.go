@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// echo answers every line with itself, and tells of every line it got.
+// echo answers every line with itself, and reports every line it got.
 func echo(t *testing.T) (addr string, got chan string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -150,7 +150,7 @@ func TestCutAndRefuse(t *testing.T) {
 	}
 }
 
-// A connection that is cut tells both sides. This one must tell neither, and new ones must work.
+// A connection that is cut is reported to both sides. This one must be reported to neither, and new ones must work.
 func TestSilence(t *testing.T) {
 	p, got := start(t)
 	c := dial(t, p)
@@ -170,7 +170,7 @@ func TestSilence(t *testing.T) {
 	}
 	var timeout net.Error
 	if _, err := c.Read(make([]byte, 1)); !errors.As(err, &timeout) || !timeout.Timeout() {
-		t.Errorf("a silent connection told its client: %v", err)
+		t.Errorf("a silent connection reported to its client: %v", err)
 	}
 	if _, err := io.WriteString(dial(t, p), "c\n"); err != nil {
 		t.Fatal(err)

@@ -83,7 +83,7 @@ func (c *Client) Expire(ctx context.Context, t Type, rv string) error {
 	return c.awaitServed(ctx, t)
 }
 
-// Uninstall removes the CRD and with it all objects of the type, which the ledger is not told of.
+// Uninstall removes the CRD and with it all objects of the type, which the ledger does not record.
 func (c *Client) Uninstall(ctx context.Context, t Type) error {
 	return c.Delete(ctx, CRDs, t.GroupResource().String())
 }

@@ -1,4 +1,4 @@
-// Program run-kafka runs one broker, with its data in a temporary directory, until it is told to end. When it can be written
+// Program run-kafka runs one broker, with its data in a temporary directory, until it is stopped. When it can be written
 // to, it prints its address. bench/ writes to it.
 package main
 
