@@ -345,12 +345,12 @@ type program struct {
 	done        chan error
 }
 
-func start(t *testing.T, c *cluster, b sink.Sink, store checkpoint.Store, ids ...string) *program {
+func start(t *testing.T, c loop.Reader, b sink.Sink, store checkpoint.Store, ids ...string) *program {
 	t.Helper()
 	return startWith(t, c, b, store, reconcile.Properties{}, ids...)
 }
 
-func startWith(t *testing.T, c *cluster, b sink.Sink, store checkpoint.Store, with reconcile.Properties, ids ...string) *program {
+func startWith(t *testing.T, c loop.Reader, b sink.Sink, store checkpoint.Store, with reconcile.Properties, ids ...string) *program {
 	t.Helper()
 	p := &program{done: make(chan error, 1), seen: &observer{objects: map[string]int64{}}, with: with}
 	p.loop = loop.New(loop.Options{
