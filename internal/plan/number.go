@@ -33,7 +33,7 @@ type Edit struct {
 type Numbers struct {
 	Number uint64          // of the plan; grows with every change
 	Birth  uint64          // when the checkpoint began, or was last reset: see [Numbers.Reborn]
-	Edits  map[string]Edit // by collection
+	Edits  map[string]Edit // by collection, or by what stands for those of an entry whose namespaces are not listed yet
 	Begun  []string        // entries that have had all their collections, by [Entry.String]; sorted
 
 	digests map[string]string // by resource
@@ -89,7 +89,13 @@ func (n Numbers) Encode() []byte {
 // every number of a plan and a birth on the bus. If the result encodes otherwise than before, it must
 // be durable before the sink gets an event that carries it.
 func (n Numbers) Next(o *Outcomes, properties func(*Collection) string, now uint64) (Numbers, Changes) {
-	next, changes := n.next(o.counted(properties), now)
+	wanted := o.counted(properties)
+	for _, u := range o.unlisted {
+		if !slices.Contains(n.Begun, u.entry) { // no copy is complete without what the entry is about to have
+			wanted[u.id] = unspecified
+		}
+	}
+	next, changes := n.next(wanted, now)
 	for _, list := range [][]Collection{o.Wanted, o.Unserved} {
 		for i := range list {
 			id := list[i].ID()
@@ -131,17 +137,21 @@ func (n Numbers) next(wanted map[string]string, now uint64) (Numbers, Changes) {
 		next.Birth = now
 	}
 	var changes Changes
+	same := n.Birth != 0
 	for id, properties := range wanted {
 		e, known := n.Edits[id]
 		switch {
 		case known && (properties == unspecified || properties == asBefore || properties == e.Properties):
 			next.Edits[id] = e
 		case properties != asBefore:
+			same = false
 			next.Edits[id] = Edit{next.Number, properties, e.First}
-			changes.Edited = append(changes.Edited, id)
+			if c := event.ParseCollection(id); c.Namespace != notListed {
+				changes.Edited = append(changes.Edited, id)
+			}
 		}
 	}
-	if n.Birth != 0 && len(changes.Edited) == 0 && len(n.Edits) == len(next.Edits) {
+	if same && len(n.Edits) == len(next.Edits) {
 		return n, Changes{}
 	}
 	next.digests = next.digest()

@@ -288,3 +288,44 @@ func TestReborn(t *testing.T) {
 		}
 	}
 }
+
+// Until the namespaces of an entry are listed for the first time, no digest of the resource is that of the collections there are:
+// copies would be complete without the objects of that entry.
+func TestNumbersBeforeNamespacesAreListed(t *testing.T) {
+	entries := []Entry{{Resource: "pods", Name: "all"}, {Resource: "pods", NamespaceSelector: "env=prod"}}
+	unknown := world{entries: entries, catalog: ordinary()}
+	listed := world{entries: entries, catalog: ordinary(), namespaces: map[string][]string{"env=prod": {"a"}}}
+	digestOf := func(n Numbers, ids ...string) bool {
+		edits := map[string]uint64{}
+		for _, id := range ids {
+			edits[id] = n.Edits[id].Number
+		}
+		c := event.ParseCollection("pods:all")
+		return n.Of(&c).Digest == event.PlanDigest(edits)
+	}
+	n, known := Numbers{}, []Known(nil)
+	for i, c := range []struct {
+		what     string
+		world    world
+		edited   []string
+		complete []string // the collections of which the digest is; nil: none
+	}{
+		{"not listed yet", unknown, []string{"pods:all"}, nil},
+		{"not listed yet, after a restart", unknown, nil, nil},
+		{"listed", listed, []string{"pods@a"}, []string{"pods:all", "pods@a"}},
+		{"not listed yet, after a restart", unknown, nil, []string{"pods:all", "pods@a"}},
+	} {
+		out := c.world.outcomes(known)
+		next, changes := n.Next(&out, func(*Collection) string { return "1" }, uint64(100+i))
+		if !slices.Equal(changes.Edited, c.edited) {
+			t.Errorf("%s: edited %q, want %q", c.what, changes.Edited, c.edited)
+		}
+		if c.edited == nil && next.Number != n.Number {
+			t.Errorf("%s: another plan", c.what)
+		}
+		if c.complete == nil && digestOf(next, "pods:all") || c.complete != nil && !digestOf(next, c.complete...) {
+			t.Errorf("%s: the digest of %v", c.what, next.Edits)
+		}
+		n, known = next, out.known(Objects)
+	}
+}

@@ -93,13 +93,14 @@ type Outcomes struct {
 	entries       []string        // all, by [Entry.String]
 	complete      []string        // those that have all their collections
 	nothingExists map[string]bool // those of Wanted of which nothing exists
+	unlisted      []unlisted
 }
 
 // Outcomes decides what becomes of the collections that the checkpoint has. Collections that are
 // closed may be among them or not. absent reports whether a namespace is proved not to exist in
 // this cluster; it is called for namespaces that have left a selector.
 func (p *Plan) Outcomes(known []Known, absent func(namespace string) bool) Outcomes {
-	out := Outcomes{Wanted: slices.Clone(p.Collections), nothingExists: map[string]bool{}}
+	out := Outcomes{Wanted: slices.Clone(p.Collections), nothingExists: map[string]bool{}, unlisted: p.unlisted}
 	for _, e := range p.in.entries {
 		out.entries = append(out.entries, e.String())
 		if p.Waiting[e.String()] == nil && !p.partial[e.String()] {

@@ -52,9 +52,19 @@ type Plan struct {
 	// have their collections all the same.
 	Err error
 
-	in      inputs
-	partial map[string]bool // by [Entry.String]: patterns that may match API groups that cannot be asked
+	in       inputs
+	partial  map[string]bool // by [Entry.String]: patterns that may match API groups that cannot be asked
+	unlisted []unlisted
 }
+
+// unlisted stands for the collections of an entry whose namespaces have not been listed.
+type unlisted struct {
+	entry string // [Entry.String]
+	id    string // of no collection
+}
+
+// notListed is no name of a namespace.
+const notListed = "?"
 
 // inputs are what a plan was made of.
 type inputs struct {
@@ -308,6 +318,8 @@ func (p *planner) take(e *parsed, r discovery.Resource) {
 		matching, known := p.in.namespaces(e.NamespaceSelector)
 		if !known {
 			p.waits(e, fmt.Errorf("resource %q in namespaces with %s: %w", e.String(), e.NamespaceSelector, ErrNamespacesUnknown))
+			none := event.Collection{Group: r.Group, Resource: r.Name, Entry: e.Name, Namespace: notListed}
+			p.unlisted = append(p.unlisted, unlisted{e.String(), none.ID()})
 			return
 		}
 		names = without(matching, e.ExcludeNamespaces)
