@@ -64,8 +64,13 @@ func (p *Pieces[T]) New(value T) *T {
 	return &one[0]
 }
 
-// Reset takes everything back, and drops chunks of more than Large values.
+// Reset takes everything back. It drops chunks of more than Large values, and one that was not needed since the last time: what a
+// burst took is given up little by little.
 func (p *Pieces[T]) Reset() {
+	if last := len(p.chunks) - 1; last > p.at {
+		p.chunks[last] = nil
+		p.chunks = p.chunks[:last]
+	}
 	p.at, p.Once = 0, false
 	p.chunks = slices.DeleteFunc(p.chunks, func(c []T) bool { return cap(c) > cmp.Or(p.Large, large) })
 	for i := range p.chunks {

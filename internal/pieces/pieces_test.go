@@ -72,3 +72,32 @@ func TestAppended(t *testing.T) {
 		t.Errorf("capacity %d, want 2: the memory behind it is given out again", cap(inside))
 	}
 }
+
+// TestMemoryOfABurstIsGivenUp: what is not needed any more goes, one chunk at a time.
+func TestMemoryOfABurstIsGivenUp(t *testing.T) {
+	p := pieces.Pieces[int]{Small: 4, Large: 4}
+	use := func(n int) {
+		for range n {
+			p.New(1)
+		}
+		p.Reset()
+	}
+	use(4 * 10)
+	for range 9 {
+		use(1)
+	}
+	if n := testing.AllocsPerRun(1, func() { use(1) }); n != 0 {
+		t.Errorf("%v allocations for what is always needed, want none", n)
+	}
+	calls := 0
+	again := testing.AllocsPerRun(1, func() { // the first of its two calls does not count
+		if calls++; calls == 1 {
+			use(1)
+		} else {
+			use(4 * 10)
+		}
+	})
+	if again != 9 {
+		t.Errorf("%v allocations by another burst, want 9 of its 10 chunks", again)
+	}
+}
