@@ -472,7 +472,9 @@ func (w *world) complete(c *copied, i *Item, before object, had bool, version st
 // completeTo checks that no state is missing up to where a gap begins.
 func (w *world) completeTo(c *copied, i *Item) {
 	p, from := w.runs[runKey(i.Collection, c.run)], number(i.Event.From)
-	if c.open || !c.settled || i.Event.From == "" || w.reader.back >= 0 || w.cluster.epoch > 0 || p.Types != 0 || p.Skip {
+	// A collection of which nothing existed last continues from where it was before that.
+	nothing := c.syncedAt.version == number("")
+	if c.open || !c.settled || nothing || i.Event.From == "" || w.reader.back >= 0 || w.cluster.epoch > 0 || p.Types != 0 || p.Skip {
 		return
 	}
 	for name, t := range w.cluster.at(from) {

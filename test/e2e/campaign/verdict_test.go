@@ -331,7 +331,7 @@ func TestVerdictExcuses(t *testing.T) {
 	}
 }
 
-// An object may be announced again only where delivery is not exactly once, the bridge was killed, and a new run has begun.
+// An object may be announced again only where delivery is not exactly once and the bridge was killed, and not in an earlier run.
 func TestAnnouncedAgain(t *testing.T) {
 	judged := func(change func(v *verdict)) bool {
 		h := rightHistory()
@@ -349,7 +349,8 @@ func TestAnnouncedAgain(t *testing.T) {
 		"all three":    {func(*verdict) {}, false},
 		"exactly once": {func(v *verdict) { v.pair.Delivery = "exactly-once" }, true},
 		"not killed":   {func(v *verdict) { v.killed = false }, true},
-		"the same run": {func(v *verdict) { v.messages[8].Attributes["run"] = "1" }, true},
+		"the same run": {func(v *verdict) { v.messages[8].Attributes["run"] = "1" }, false},
+		"before it":    {func(v *verdict) { v.messages[8].Attributes["run"] = "0" }, true},
 	} {
 		if got := judged(c.change); got != c.wrong {
 			t.Errorf("%s: judged wrong: %t, want %t", name, got, c.wrong)
