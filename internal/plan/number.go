@@ -18,6 +18,8 @@ const (
 	// asBefore: as unspecified if the collection belonged to the plan before, and otherwise it
 	// does not belong to this one either.
 	asBefore = "="
+	// unlistedYet: nothing is known of the collections of an entry, because its namespaces are not listed. No event is due.
+	unlistedYet = "?"
 )
 
 // Edit is the last change of a collection's properties.
@@ -92,7 +94,7 @@ func (n Numbers) Next(o *Outcomes, properties func(*Collection) string, now uint
 	wanted := o.counted(properties)
 	for _, u := range o.unlisted {
 		if !slices.Contains(n.Begun, u.entry) { // no copy is complete without what the entry is about to have
-			wanted[u.id] = unspecified
+			wanted[u.id] = unlistedYet
 		}
 	}
 	next, changes := n.next(wanted, now)
@@ -146,7 +148,7 @@ func (n Numbers) next(wanted map[string]string, now uint64) (Numbers, Changes) {
 		case properties != asBefore:
 			same = false
 			next.Edits[id] = Edit{next.Number, properties, e.First}
-			if c := event.ParseCollection(id); c.Namespace != notListed {
+			if properties != unlistedYet {
 				changes.Edited = append(changes.Edited, id)
 			}
 		}

@@ -18,6 +18,8 @@ import (
 	"syscall"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
 	"github.com/kubebridge/kubebridge/test/cluster/clustertest"
 	"github.com/kubebridge/kubebridge/test/e2e/internal/bridge"
 	"github.com/kubebridge/kubebridge/test/e2e/internal/bus"
@@ -160,32 +162,25 @@ func (w *world) measure(ctx context.Context, kafka *bus.Kafka) error {
 // change changes an object, and waits until the change is on the bus.
 func (w *world) change(ctx context.Context, kafka *bus.Kafka, n int) error {
 	const name = "watched"
-	var rv string
-	if n == 0 {
-		o, err := w.kube.Create(ctx, kube.ConfigMaps, name, kube.Fields{"data": map[string]any{"n": "0"}})
-		if err != nil {
-			return err
-		}
-		rv = o.GetResourceVersion()
-	} else {
-		o, err := w.kube.Patch(ctx, kube.ConfigMaps, name, fmt.Sprintf(`{"data":{"n":"%d"}}`, n))
-		if err != nil {
-			return err
-		}
-		rv = o.GetResourceVersion()
+	write := func() (*unstructured.Unstructured, error) {
+		return w.kube.Patch(ctx, kube.ConfigMaps, name, fmt.Sprintf(`{"data":{"n":"%d"}}`, n))
 	}
-	_, err := kafka.Wait(ctx, func(all []bus.Message) bool {
-		for i := range all {
-			if all[i].RV() == rv {
-				return true
-			}
+	if n == 0 {
+		write = func() (*unstructured.Unstructured, error) {
+			return w.kube.Create(ctx, kube.ConfigMaps, name, kube.Fields{})
 		}
-		return false
+	}
+	o, err := write()
+	if err != nil {
+		return err
+	}
+	_, err = kafka.Wait(ctx, func(all []bus.Message) bool {
+		return slices.ContainsFunc(all, func(m bus.Message) bool { return m.RV() == o.GetResourceVersion() })
 	})
 	return err
 }
 
-// take has the program write its counters and begin anew. It returns the counts of each block of code.
+// take has the program write its counters and set them to zero. It returns the counts of each block of code.
 func (w *world) take(ctx context.Context) (map[block]uint64, error) {
 	dir := filepath.Join(w.dir, strconv.Itoa(w.taken))
 	w.taken++
