@@ -37,6 +37,9 @@ campaign: ## seeds of faults, resumable: SEEDS=200, or one again: SEED=n PAIR=na
 kills: ## two entries of one resource, edited under load while the bridge is killed 30 times, for every sink and store: KILLS=30 (docs/reliability.md)
 	SEEDS="$(or $(SEEDS),9)" SEED="$(SEED)" PAIR="$(PAIR)" scripts/campaign.sh -out var/kills -kills "$(or $(KILLS),30)"
 
+hostile: ## a tenant that sends the most costly objects there are, and how long others' changes take beside it: HOSTILE=42s (docs/reliability.md)
+	. scripts/go.sh && scripts/cluster.sh && cd test/e2e && go test -count=1 -v -run TestHostileTenant . -tenant.for="$(or $(HOSTILE),42s)"
+
 soak: ## hours at a steady rate with faults, and what the bridges take meanwhile: SOAK=1h (docs/reliability.md)
 	scripts/campaign.sh -out var/soak -soak "$(or $(SOAK),1h)"
 
@@ -58,10 +61,13 @@ fuzz: ## every fuzz target in turn, FUZZTIME=10m each
 licenses: ## the licence of every module that is linked in
 	scripts/licenses.sh
 
+vuln: ## known vulnerabilities in what every module calls; needs the network, or GOVULNDB=file:///copy/of/the/database
+	GOVULNDB="$(GOVULNDB)" scripts/vuln.sh
+
 release: ## static programs, checksums and lists of contents in dist/ (VERSION=v1.2.3)
 	scripts/release.sh
 
 clean: ## remove what was built and the demo's state
 	rm -rf bin dist var .cache bench/bin bench/var
 
-.PHONY: help build demo test test-quick lint fmt bench bench-compare campaign kills soak model explore explore-mutants mutants fuzz licenses release clean
+.PHONY: help build demo test test-quick lint fmt bench bench-compare campaign kills hostile soak model explore explore-mutants mutants fuzz licenses vuln release clean

@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/kubebridge/kubebridge/pkg/shape"
 )
 
 var (
@@ -181,4 +183,49 @@ func testsOf(t *testing.T, dir string) map[string]bool {
 		}
 	}
 	return found
+}
+
+// Operators learn which annotations of Secrets leave as they are.
+func TestPlainAnnotationsAreListed(t *testing.T) {
+	text, err := os.ReadFile("configuration.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(text), "\n### Secrets\n")
+	section, _, _ = strings.Cut(section, "\n### ")
+	for _, name := range shape.PlainAnnotations() {
+		if !strings.Contains(section, "`"+name+"`") {
+			t.Errorf("configuration.md does not list %s", name)
+		}
+	}
+}
+
+// What security.md says that an attacker cannot do has tests, which exist.
+func TestAttackersHaveTests(t *testing.T) {
+	raw, err := os.ReadFile("security.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(raw), "\n## Attackers\n")
+	table, _, _ = strings.Cut(table, "\n## ")
+	rows := 0
+	for line := range strings.Lines(table) {
+		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
+		if len(cells) != 4 || strings.HasPrefix(line, "|---") || strings.Contains(line, "| attacker |") {
+			continue
+		}
+		rows++
+		all := named.FindAllStringSubmatch(cells[3], -1)
+		if len(all) == 0 {
+			t.Errorf("no test: %s", line)
+		}
+		for _, m := range all {
+			if place, test, _ := strings.Cut(m[1], " "); !testsOf(t, place)[test] {
+				t.Errorf("package %s has no %s", place, test)
+			}
+		}
+	}
+	if rows < 7 {
+		t.Errorf("only %d attackers were found", rows)
+	}
 }

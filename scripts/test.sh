@@ -6,23 +6,24 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/go.sh
 took=()
-# suite NAME COMMAND...: runs a suite, and notes how long it takes.
+failed=()
+# suite NAME COMMAND...: runs a suite, and notes how long it takes. The suites after
+# one that fails still run, so that one run shows everything that is wrong.
 suite() {
 	local name=$1 began=$SECONDS
 	shift
 	say "== $name"
-	"$@"
+	"$@" || failed+=("$name")
 	took+=("$(printf '%5d s  %s' $((SECONDS - began)) "$name")")
 }
 # within DIRECTORY COMMAND...: runs a command there.
 within() (
-	cd "$1"
-	shift
-	"$@"
+	cd "$1" && "${@:2}"
 )
 # summary lists the suites that have passed, the longest first.
 summary() {
 	[ ${#took[@]} -eq 0 ] || { say "== how long each suite took"; printf '%s\n' "${took[@]}" | sort -rn >&2; }
+	[ ${#failed[@]} -eq 0 ] || { say "== FAILED"; printf '  %s\n' "${failed[@]}" >&2; }
 }
 trap summary EXIT
 cluster=$(scripts/cluster.sh)
@@ -45,3 +46,4 @@ suite "test/alerts: alerts and dashboard by Prometheus' engine" within test/aler
 say "clients for the examples: $(scripts/clients.sh)"
 suite "test/e2e: the program against real servers, and two short seeds of faults for every sink and store" within test/e2e go test -count=1 -p 1 -timeout 25m ./...
 suite "bench: what the benchmark's figures rest on" within bench go test -race ./...
+[ ${#failed[@]} -eq 0 ]

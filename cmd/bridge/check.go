@@ -13,8 +13,6 @@ import (
 	"github.com/kubebridge/kubebridge/internal/config"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/event"
-	"github.com/kubebridge/kubebridge/pkg/sink/kafka"
-	"github.com/kubebridge/kubebridge/pkg/sink/nats"
 )
 
 // busBudget is how long the buses of one sink may take to answer.
@@ -24,15 +22,14 @@ const busBudget = time.Minute
 // without shutting out a bridge that runs. bad is what must be mended, a line each.
 func checkBuses(ctx context.Context, c *config.Config, known access.BusOptions) (weak []string, bad error) {
 	var all []error
-	if c.Secrets.HashKeyFile != "" { // else the first run makes one
-		_, err := hashKey(c)
+	if c.Secrets.Values == "hash" && c.Secrets.HashKeyFile != "" { // another key is made by the first run
+		_, err := readHashKey(c)
 		all = append(all, err)
 	}
 	for i := range c.Sinks {
 		s := &c.Sinks[i]
-		one := busCheck{config: c, sink: s, known: known, id: event.Identity{
-			Bridge: c.Name, Cluster: c.Cluster, ClusterUID: known.ClusterUID, Sink: s.Name,
-		}}
+		one := busCheck{config: c, sink: s, known: known, id: sinkIdentity(c, s)}
+		one.id.ClusterUID = known.ClusterUID
 		limit, cancel := context.WithTimeout(ctx, busBudget)
 		one.run(limit)
 		cancel()
@@ -67,47 +64,13 @@ func (b *busCheck) found(weak []string, err error) {
 }
 
 func (b *busCheck) run(ctx context.Context) {
-	switch {
-	case b.sink.Kafka != nil:
-		b.kafka(ctx)
-	case b.sink.NATS != nil:
-		b.nats(ctx)
+	kind := kindOf(b.config, b.sink)
+	if kind.check != nil {
+		kind.check(ctx, b)
 	}
-	if !b.config.InKafka(b.sink) && !b.config.InNATS(b.sink) {
+	if kind.store == nil {
 		b.found(nil, b.directory())
 	}
-}
-
-func (b *busCheck) kafka(ctx context.Context) {
-	o := kafka.Options{Config: *b.sink.Kafka, Identity: b.id}
-	if _, err := kafka.Check(ctx, o, nil); err != nil { // nothing more can be asked
-		b.found(nil, err)
-		return
-	}
-	// What cannot be resolved is the cluster's matter, and was said.
-	topics, _, _ := access.Topics(b.config, b.sink, b.known.ClusterOptions)
-	if dead := b.sink.Kafka.DeadTopic(b.id); dead != "" {
-		topics = append(topics, dead)
-	}
-	b.found(kafka.Check(ctx, o, topics))
-	if !b.config.InKafka(b.sink) {
-		return
-	}
-	store, weak, err := kafka.CheckStore(ctx, kafkaStore(b.config, b.sink, b.id))
-	b.found(weak, err)
-	if store == nil {
-		return
-	}
-	mark, err := store.Get(checkpoint.MarkKey())
-	if err == nil {
-		weak, err = kafka.CheckPins(ctx, o, mark, store.Scan)
-		b.found(weak, nil)
-	}
-	b.found(nil, errors.Join(err, store.Close()))
-}
-
-func (b *busCheck) nats(ctx context.Context) {
-	b.found(nats.Check(ctx, nats.Options{Config: *b.sink.NATS, Identity: b.id}, b.config.InNATS(b.sink)))
 }
 
 // directory looks whose a checkpoint on disk is. One that is in use, or not there yet,

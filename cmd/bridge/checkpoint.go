@@ -10,14 +10,11 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"go.uber.org/zap"
 
 	"github.com/kubebridge/kubebridge/internal/config"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
 	"github.com/kubebridge/kubebridge/pkg/event"
-	"github.com/kubebridge/kubebridge/pkg/sink/kafka"
-	"github.com/kubebridge/kubebridge/pkg/sink/nats"
 )
 
 func newCheckpoint() *cobra.Command {
@@ -71,59 +68,6 @@ func directory(path string) place {
 	}
 }
 
-func kafkaTopic(c *config.Config, s *config.Sink) place {
-	o := kafkaStore(c, s, event.Identity{Bridge: c.Name, Cluster: c.Cluster, Sink: s.Name})
-	return place{
-		called("topic " + o.Topic),
-		func(ctx context.Context) (info checkpointInfo, err error) {
-			store, id, err := kafka.ReadStore(ctx, o)
-			if err != nil {
-				return info, err
-			}
-			defer func() { err = errors.Join(err, store.Close()) }()
-			return describe("topic "+o.Topic, id, store)
-		},
-		func(ctx context.Context, empty bool) error { return kafka.ResetStore(ctx, o, empty) },
-	}
-}
-
-func natsBucket(c *config.Config, s *config.Sink) place {
-	// Each look has a sink of its own, which is not opened.
-	options := func() (nats.StoreOptions, error) {
-		bus, err := natsSink(s, event.Identity{Bridge: c.Name, Cluster: c.Cluster, Sink: s.Name}, zap.NewNop())
-		return nats.StoreOptions{Sink: bus, Scratch: c.Checkpoint.NATS.Scratch}, err
-	}
-	return place{
-		func(ctx context.Context) (string, error) {
-			o, err := options()
-			if err != nil {
-				return "", err
-			}
-			name, err := nats.FindStore(ctx, o)
-			return "bucket " + name, err
-		},
-		func(ctx context.Context) (info checkpointInfo, err error) {
-			o, err := options()
-			if err != nil {
-				return info, err
-			}
-			store, id, err := nats.ReadStore(ctx, o)
-			if err != nil {
-				return info, err
-			}
-			defer func() { err = errors.Join(err, store.Close()) }()
-			return describe("bucket "+store.Name(), id, store)
-		},
-		func(ctx context.Context, empty bool) error {
-			o, err := options()
-			if err != nil {
-				return err
-			}
-			return nats.ResetStore(ctx, o, empty)
-		},
-	}
-}
-
 // places are where the checkpoints are kept that are meant.
 func (f *checkpointFlags) places(cmd *cobra.Command) ([]place, error) {
 	if f.path != "" {
@@ -144,11 +88,8 @@ func (f *checkpointFlags) places(cmd *cobra.Command) ([]place, error) {
 			continue
 		}
 		p := directory(filepath.Join(c.Checkpoint.File.Path, s.Name))
-		switch {
-		case c.InNATS(s):
-			p = natsBucket(c, s)
-		case c.InKafka(s):
-			p = kafkaTopic(c, s)
+		if store := kindOf(c, s).store; store != nil {
+			p = store.place
 		}
 		out = append(out, p)
 	}

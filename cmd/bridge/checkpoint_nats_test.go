@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"os"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats-server/v2/server"
+	natsgo "github.com/nats-io/nats.go"
 	"go.uber.org/zap"
 
 	"github.com/kubebridge/kubebridge/internal/config"
@@ -54,7 +56,7 @@ func runNATS(t *testing.T, path string) (bus sink.Sink, store *nats.Store, stop 
 	if err != nil {
 		t.Fatal(err)
 	}
-	bus, any, _, err := spec.Open(testIdentity("live"))
+	bus, any, _, err := spec.Open(t.Context(), testIdentity("live"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +110,7 @@ func TestCheckpointOnNATS(t *testing.T) {
 			}
 			bucket := "bucket kubebridge_kubebridge_5b8f1c34_live"
 			want := checkpointInfo{
-				Path: bucket, Identity: testIdentity("live"), Format: 3, Mark: "beef", Epochs: map[string]uint64{"": 1, "elsewhere": 2}, Owed: []string{},
+				Path: bucket, Identity: testIdentity("live"), Format: 4, Mark: "beef", Epochs: map[string]uint64{"": 1, "elsewhere": 2}, Owed: []string{},
 				Collections: []heldCollection{{
 					ID: "pods", Phase: "in step", Run: firstRun, Incarnation: firstRun, Epoch: 1, Position: "42", Seen: "42", Objects: durable.Holdings{Published: 2},
 				}},
@@ -163,5 +165,58 @@ func TestCheckpointOfNoEmbeddedServer(t *testing.T) {
 	bridge(t, "checkpoint", "reset", "-c", path, "--yes").failed(t, exitEnvironment, missing)
 	if _, err := os.Stat(missing); err == nil {
 		t.Error("the directory was made")
+	}
+}
+
+// The key of the digests is in the bucket, so that another replica goes on with it, and nowhere in the stream, whose readers have the
+// digests.
+func TestKeyOfDigestsOnNATS(t *testing.T) {
+	smallCluster(t)
+	url := startNATS(t)
+	path := filepath.Join(t.TempDir(), "bridge.yaml")
+	write(t, path, "cluster: prod\nresources: [pods]\nsinks: [{name: live, nats: {url: "+url+"}}]\n")
+	log, stop := start(t, path)
+	log.awaits(t, `"msg":"synced"`)
+	if code := stop(); code != exitOK {
+		t.Fatalf("the bridge ends with %d:\n%s", code, log)
+	}
+	_, store, leave := runNATS(t, path)
+	key, err := durable.LoadKey(store)
+	leave()
+	if err != nil || key == nil {
+		t.Fatalf("the next replica finds the key %x: %v", key, err)
+	}
+	nc, err := natsgo.Connect(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := nc.JetStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	states := 0
+	for name := range js.StreamNames() {
+		info, err := js.StreamInfo(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n := info.State.FirstSeq; n <= info.State.LastSeq && !strings.HasPrefix(name, "KV_"); n++ {
+			m, err := js.GetMsg(name, n)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, text, _ := strings.Cut(m.Header.Get("Kubebridge-State"), ":")
+			state, err := base64.RawStdEncoding.DecodeString(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if states += min(len(state), 1); bytes.Contains(state, key) || bytes.Contains(m.Data, key) {
+				t.Errorf("message %d has the key", n)
+			}
+		}
+	}
+	if states == 0 {
+		t.Error("no message has a state")
 	}
 }

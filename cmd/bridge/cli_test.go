@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -264,7 +265,7 @@ func step(core *reconcile.Core, in reconcile.Input) {
 // seen is an object of a list or of a watch.
 func seen(origin reconcile.Origin, name, version string) reconcile.Input {
 	return reconcile.Input{Kind: reconcile.Sighted, Resume: version, Sighting: &reconcile.Sighting{
-		Origin: origin, Key: durable.ObjectKey("shop", name), UID: "uid-" + name, Version: version, Digest: 1,
+		Origin: origin, Key: durable.ObjectKey("shop", name), UID: "uid-" + name, Version: version, Digest: reconcile.Digest{1},
 	}}
 }
 
@@ -275,7 +276,7 @@ func TestCheckpointShow(t *testing.T) {
 	remember(t, checkpoints)
 
 	want := checkpointInfo{
-		Path: audit, Identity: testIdentity("audit"), Format: 3, Mark: "beef", Epochs: map[string]uint64{"": 1}, Owed: []string{},
+		Path: audit, Identity: testIdentity("audit"), Format: 4, Mark: "beef", Epochs: map[string]uint64{"": 1}, Owed: []string{},
 		Collections: []heldCollection{{
 			ID: "pods", Phase: "in step", Run: firstRun, Incarnation: firstRun, Epoch: 1, Position: "42", Seen: "42", Objects: durable.Holdings{Published: 2},
 		}},
@@ -296,7 +297,7 @@ func TestCheckpointShow(t *testing.T) {
 	}
 	out := bridge(t, "checkpoint", "show", "-c", path).ok(t)
 	for _, part := range []string{
-		audit + ": bridge kubebridge, cluster prod (5b8f1c34), sink audit, format 3\n", "sink live", "epoch 1 of the API server's storage",
+		audit + ": bridge kubebridge, cluster prod (5b8f1c34), sink audit, format 4\n", "sink live", "epoch 1 of the API server's storage",
 		"synced, 2 objects, 1 deletion, then in step", "the next start publishes what is missing of it",
 	} {
 		if !strings.Contains(out, part) {
@@ -327,7 +328,7 @@ func shown(t *testing.T, args ...string) (got []checkpointInfo) {
 // What the program itself leaves is shown, with everything that it keeps.
 func TestCheckpointShowAfterRun(t *testing.T) {
 	smallCluster(t)
-	path, _ := runnable(t)
+	path, checkpoints := runnable(t)
 	log, stop := start(t, path)
 	log.awaits(t, `"msg":"synced"`)
 	if code := stop(); code != exitOK {
@@ -351,13 +352,24 @@ func TestCheckpointShowAfterRun(t *testing.T) {
 	if out := bridge(t, "checkpoint", "show", "-c", path).ok(t); !strings.Contains(out, fmt.Sprintf("plan %d; the checkpoint began, or was reset, on 20", got.Plan)) || !strings.Contains(out, "2, 2 kept for diffs") {
 		t.Errorf("shows %s", out)
 	}
+	s := openCheckpoint(t, checkpoints, "audit")
+	key, err := durable.LoadKey(s)
+	if err := errors.Join(err, s.Close()); err != nil || key == nil {
+		t.Fatalf("the key of digests is %x: %v", key, err)
+	}
+	said := log.String() + bridge(t, "checkpoint", "show", "-c", path).ok(t) + bridge(t, "checkpoint", "show", "-c", path, "-o", "json").ok(t)
+	for _, text := range []string{string(key), fmt.Sprintf("%x", key), fmt.Sprintf("%X", key), fmt.Sprintf("%d", key), base64.StdEncoding.EncodeToString(key)} {
+		if strings.Contains(said, text) {
+			t.Errorf("the key of digests is shown: %s", text)
+		}
+	}
 }
 
 // A checkpoint that the former core, or a later version, has written ends the program at its start, with one line that says where
 // it is and what to do; and that is enough.
 func TestRunRefusesOtherFormats(t *testing.T) {
 	smallCluster(t)
-	for format, says := range map[string]string{"2": "checkpoint was written by an older version", "4": "checkpoint was written by a newer version"} {
+	for format, says := range map[string]string{"3": "checkpoint was written by an older version", "5": "checkpoint was written by a newer version"} {
 		path, checkpoints := runnable(t)
 		remember(t, checkpoints)
 		audit := filepath.Join(checkpoints, "audit")
@@ -368,7 +380,7 @@ func TestRunRefusesOtherFormats(t *testing.T) {
 			t.Errorf("format %s: the bridge ends with %d", format, code)
 		}
 		_, last, _ := strings.Cut(log.String(), "bridge: ")
-		for _, part := range []string{audit, says, "it has format " + format + ", this version reads format 3", "`bridge checkpoint reset --sink audit`"} {
+		for _, part := range []string{audit, says, "it has format " + format + ", this version reads format 4", "`bridge checkpoint reset --sink audit`"} {
 			if !strings.Contains(last, part) {
 				t.Errorf("format %s: it does not say %q:\n%s", format, part, last)
 			}
@@ -417,7 +429,7 @@ func TestRunRefusesADamagedCheckpoint(t *testing.T) {
 	}
 }
 
-// A checkpoint whose content does not parse is given up as a whole: a reset that reads it first would fail for ever.
+// A checkpoint whose content does not parse is given up as a whole: a reset that reads it first would always fail.
 func TestCheckpointResetOfBrokenContent(t *testing.T) {
 	smallCluster(t)
 	path, checkpoints := runnable(t)
@@ -540,7 +552,7 @@ func TestCheckpointResetDamaged(t *testing.T) {
 	}
 }
 
-// Whose cluster was made anew may give its checkpoint to the new one: the error
+// A user whose cluster was recreated may give its checkpoint to the new one: the error
 // that refuses it says how.
 func TestCheckpointResetForget(t *testing.T) {
 	path, checkpoints := configFile(t)

@@ -68,7 +68,8 @@ behind.`,
 			}
 			defer r.Close()
 			progress := newPastProgress(cmd.ErrOrStderr())
-			q.Reader, q.Cluster, q.Progress = r, p.config.Cluster, progress.report
+			var foreign ignored
+			q.Reader, q.Cluster, q.Progress, q.Ignored = r, p.config.Cluster, progress.report, foreign.add
 			out := cmd.OutOrStdout()
 			n := 0
 			encoder := json.NewEncoder(document(out))
@@ -83,6 +84,7 @@ behind.`,
 				return printChange(out, &c, paint)
 			})
 			progress.end()
+			foreign.print(cmd.ErrOrStderr())
 			if err != nil {
 				return pastError(err)
 			}

@@ -138,5 +138,18 @@ func checkCluster(ctx context.Context, c *config.Config, resources bool) (known 
 		warnings, err := plan.Check(asking, client, c.Entries(&c.Sinks[i]), c.Exclude)
 		weak, all = append(weak, warnings...), append(all, err)
 	}
-	return known, weak, errors.Join(all...)
+	return known, weak, errors.Join(append(all, checkHashKey(asking, c))...)
+}
+
+// checkHashKey looks at the configured Secret. The first run puts a key into an empty one.
+func checkHashKey(ctx context.Context, c *config.Config) error {
+	if c.Secrets.Values != "hash" || c.Secrets.HashKeySecret == "" {
+		return nil
+	}
+	secret, err := hashKeySecret(c, zap.NewNop())
+	if err != nil {
+		return err
+	}
+	_, err = secret.Find(ctx)
+	return err
 }

@@ -27,3 +27,22 @@ func TestFirstMistakes(t *testing.T) {
 	t.Setenv("HOME", t.TempDir())
 	bridge(t, "validate", "--connect", "-c", path).failed(t, exitEnvironment, "no kubeconfig at KUBECONFIG (/nope/kubeconfig)", "--kubeconfig")
 }
+
+// A warning is read by people and breaks no script: the code and what is printed are those of a good configuration.
+func TestWarningsBreakNothing(t *testing.T) {
+	absentCluster(t)
+	path := filepath.Join(t.TempDir(), "bridge.yaml")
+	write(t, path, `cluster: prod
+resources: [pods]
+sinks: [{name: live, nats: {delivery: at-least-once, url: "nats://u:hunter2@192.0.2.1:4222"}}]
+admin: {socket: "off"}
+checkpoint: {file: {path: `+t.TempDir()+`}}
+`)
+	got := bridge(t, "validate", "-c", path)
+	if want := "bridge: warning: " + path + ":3:59: sinks[0].nats.url: a password or token is sent without TLS"; got.code != exitOK || got.out != path+": ok: 1 resource, 1 sink\n" ||
+		!strings.HasPrefix(got.err, want) || strings.Count(got.err, "\n") != 1 || strings.Contains(got.err, "hunter2") {
+		t.Errorf("code %d, prints %q, warns %q", got.code, got.out, got.err)
+	}
+	log, _ := start(t, path)
+	log.awaits(t, "sent without TLS")
+}

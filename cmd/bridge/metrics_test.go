@@ -21,7 +21,7 @@ import (
 	"github.com/kubebridge/kubebridge/internal/status"
 )
 
-var update = flag.Bool("update", false, "write docs/metrics.md anew")
+var update = flag.Bool("update", false, "rewrite docs/metrics.md")
 
 const metricsDoc = "../../docs/metrics.md"
 
@@ -59,7 +59,7 @@ func everyMetric(t *testing.T) *prometheus.Registry {
 	now, lag, n, lost := time.Now(), 0.1, int64(1), uint64(1)
 	report := func() status.Report {
 		return status.Report{Sinks: []status.Sink{{
-			Name: "sink", Lost: &lost, LastEvent: &now, LastCommit: &now, Queue: status.Queue{Oldest: &now},
+			Name: "sink", Lost: &lost, Foreign: &lost, LastEvent: &now, LastCommit: &now, Queue: status.Queue{Oldest: &now},
 			Collections: []status.Collection{{Resource: "pods", State: status.Reconciling, Lag: &lag, Objects: &n, List: &status.List{Remaining: &n}}},
 		}}}
 	}
@@ -78,15 +78,17 @@ func advice() map[string]string {
 		"dead_letters_total":                       "Look at the dead letters: each says why it is one.",
 		"events_delivered_total":                   "Its rate is the throughput.",
 		"events_filtered_total":                    "Nothing: it is as configured. If it is not what you meant, see `filter`.",
+		"costly_changes_total":                     "Look for who writes such objects: each takes up to half a second. By option: with diff the patch is right and longer, with changedBy it is left out (leftout in the event). Ordinary objects do not count.",
 		"bodies_not_kept_total":                    "Nothing, unless you need the difference of every change: larger bodies than 128 KiB, compressed, are not kept.",
 		"events_ignored_total":                     "Nothing: it shows what `ignore` saves.",
 		"filter_errors_total":                      "Look at the log for why: ask for a field with `has()` before reading it.",
 		"events_last_delivered_timestamp_seconds":  "Nothing: a quiet cluster has no events. Use `queue_oldest_timestamp_seconds` to distinguish quiet from stuck.",
-		"events_lost_total":                        "The bus may lose by configuration (`at-most-once`); if consumers cannot bear it, use another `delivery`.",
+		"events_lost_total":                        "With `at-most-once` the bus may lose events; if consumers cannot bear it, use another `delivery`. With another delivery, look at the log for what the bus does not take.",
 		"events_redacted_total":                    "Nothing: it shows that redaction works.",
 		"events_truncated_total":                   "Raise the bus's largest message if consumers need these bodies.",
 		"events_withheld_total":                    "Look at the log: a body could not be parsed where secrets stand.",
-		"gaps_total":                               "`reset`, `resync`, `selection` and `filter` are usual. `expired`, `interrupted`, `history` and `rewritten` mean that updates in between are not known: look for restarts of the API server, long outages of the bus, compaction.",
+		"foreign_messages_total":                   "Should stay 0. The log names the first message of each minute, with its sequence and subject. Find out who may write to the stream: [security](security.md#users-that-may-write-to-the-bus).",
+		"gaps_total":                               "`reset`, `resync`, `selection`, `filter`, `returned` and `gone` are usual. `drift`: see `kubebridge_source_drift_total`. `expired`, `interrupted`, `history` and `rewritten` mean that updates in between are not known: look for restarts of the API server, long outages of the bus, compaction.",
 		"inventory_objects":                        "It should be what `kubectl get` counts; if not, `bridge resync` and report it.",
 		"leader":                                   "The sum over the replicas should be 1; 0 for longer than the Lease lasts: nobody delivers. Look at their Lease.",
 		"queue_bytes":                              "Near its capacity the bus is slower than the cluster.",
@@ -136,7 +138,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 
 At ` + "`/metrics`" + ` of ` + "`status.listen`" + `. This page is written by ` + "`go test ./cmd/bridge -run Metrics -update`" + `.
 Labels name sinks, resources, types and reasons, never objects. Times are Unix seconds: an age is
-` + "`time() - x`" + `. What is not known has no series. Counters begin anew with the process. Beside these there
+` + "`time() - x`" + `. What is not known has no series. Counters begin at 0 with the process. Beside these there
 are those of the process (` + "`process_…`" + `) and of Go (` + "`go_…`" + `).
 
 | metric | type | labels | unit | meaning | what to do |

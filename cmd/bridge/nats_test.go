@@ -34,7 +34,7 @@ sinks:
 		if err != nil {
 			t.Fatal(err)
 		}
-		bus, store, _, err := spec.Open(id)
+		bus, store, _, err := spec.Open(t.Context(), id)
 		if err != nil {
 			t.Fatal(err)
 		}

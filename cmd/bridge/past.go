@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,8 +18,6 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/shape"
 	"github.com/kubebridge/kubebridge/pkg/sink"
-	"github.com/kubebridge/kubebridge/pkg/sink/kafka"
-	"github.com/kubebridge/kubebridge/pkg/sink/nats"
 	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
@@ -35,8 +32,7 @@ func (f *pastFlags) define(cmd *cobra.Command) {
 // past is a bus that keeps events.
 type past struct {
 	config *config.Config
-	sink   *config.Sink
-	routes []history.Route
+	kind   sinkKind
 	plan   plan.Plan // as far as it is known without a cluster
 }
 
@@ -50,7 +46,7 @@ func (f *pastFlags) open(ctx context.Context) (*past, error) {
 	var names []string
 	for i := range c.Sinks {
 		s := &c.Sinks[i]
-		keeps := s.Kafka != nil || s.NATS != nil && s.NATS.Delivery != "at-most-once"
+		keeps := kindOf(c, s).read != nil
 		switch {
 		case f.sink == s.Name && !keeps:
 			return nil, &exitError{exitConfig, fmt.Errorf("--sink %s: its bus keeps no events: only Kafka and JetStream do", f.sink)}
@@ -73,53 +69,13 @@ func (f *pastFlags) open(ctx context.Context) (*past, error) {
 }
 
 func newPast(c *config.Config, s *config.Sink) *past {
-	p := &past{config: c, sink: s}
+	p := &past{config: c, kind: kindOf(c, s)}
 	entries, resources := c.Entries(s), c.ResourcesOf(s)
 	for i := range entries {
 		entries[i].Options = &resources[i]
 	}
 	p.plan = plan.Make(entries, c.Exclude, access.Builtin(), func(string) ([]string, bool) { return nil, false })
-	if s.NATS != nil {
-		p.routes = subjectRoutes(c, s)
-	} else {
-		p.routes = topicRoutes(c, s)
-	}
 	return p
-}
-
-// subjectRoutes are the subjects that a sink's events may have. All are in one stream, in order: it does not matter
-// which of them a collection had when.
-func subjectRoutes(c *config.Config, s *config.Sink) []history.Route {
-	out := []history.Route{{Template: s.NATS.Subject}}
-	for _, r := range c.ResourcesOf(s) {
-		if of := (history.Route{Template: r.Subject}); r.Subject != "" && !slices.Contains(out, of) {
-			out = append(out, of)
-		}
-	}
-	return out
-}
-
-// topicRoutes are the topics that a sink's events may be in. The sink's own also has those of resources that are not
-// configured any more.
-func topicRoutes(c *config.Config, s *config.Sink) []history.Route {
-	out := []history.Route{{Template: s.Kafka.Topic}}
-	for _, e := range c.ResourcesOf(s) {
-		r := history.Route{Template: cmp.Or(e.Topic, s.Kafka.Topic), Resource: resourceID(discovery.Parse(e.Name()))}
-		if r.Template != s.Kafka.Topic && !slices.Contains(out, r) {
-			out = append(out, r)
-		}
-	}
-	return out
-}
-
-// resourceID is the ID of the resource that a name means, "" for a pattern, and if only the cluster could say.
-func resourceID(n discovery.Name) string {
-	r, _, err := access.Builtin().Identify(n)
-	if n.IsPattern() || err != nil {
-		return ""
-	}
-	c := event.Collection{Group: r.Group, Resource: r.Resource}
-	return c.ResourceID()
 }
 
 // resourceNames reads the names of resources that somebody asks for.
@@ -139,26 +95,7 @@ func resourceNames(args []string) ([]discovery.Name, error) {
 
 // read connects to the bus.
 func (p *past) read(ctx context.Context, resources []discovery.Name, object *history.Name) (sink.Reader, error) {
-	id := event.Identity{Bridge: p.config.Name, Cluster: p.config.Cluster, Sink: p.sink.Name}
-	if conf := p.sink.Kafka; conf != nil {
-		r, err := kafka.NewReader(ctx, kafka.Options{Config: *conf, Identity: id}, history.Topics(p.routes, p.config.Cluster, resources))
-		if err != nil {
-			return nil, &exitError{exitEnvironment, err}
-		}
-		if len(r.Parts()) == 0 {
-			r.Close()
-			var like []string
-			for _, of := range p.routes {
-				if !slices.Contains(like, of.Template) {
-					like = append(like, of.Template)
-				}
-			}
-			return nil, &exitError{exitEnvironment, fmt.Errorf("not covered: there is no topic like %s for %s", strings.Join(like, ", "), orAll(resources))}
-		}
-		return r, nil
-	}
-	all, collections := history.Subjects(p.routes, p.config.Cluster, resources, object)
-	r, err := nats.NewReader(ctx, nats.ReaderOptions{Config: *p.sink.NATS, Identity: id, Subjects: all, Collections: collections})
+	r, err := p.kind.read(ctx, resources, object)
 	if err != nil {
 		return nil, &exitError{exitEnvironment, err}
 	}
@@ -255,6 +192,25 @@ func pastError(err error) error {
 		return &exitError{exitConfig, err}
 	}
 	return &exitError{exitEnvironment, err}
+}
+
+// ignored counts the messages that no bridge wrote.
+type ignored struct {
+	messages int
+	first    error
+}
+
+func (i *ignored) add(err error) {
+	if i.messages++; i.first == nil {
+		i.first = err
+	}
+}
+
+// print says how many messages were ignored, and names the first.
+func (i *ignored) print(w io.Writer) {
+	if i.messages > 0 {
+		show(w, "ignored %s; the first: %v", count(i.messages, "message"), i.first)
+	}
 }
 
 // parsePoint reads what --at and --diff take.

@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -167,14 +169,20 @@ func TestPrintState(t *testing.T) {
 		Objects: []history.Object{{Received: &event.Received{Object: []byte(`{"kind":"Pod"}`), BodyKnown: true}, ResourceID: "pods"}},
 	}
 	var out, notes bytes.Buffer
-	if err := printState(&out, &notes, s, ""); err != nil {
+	if err := printState(t.Context(), &out, &notes, s, ""); err != nil {
 		t.Fatal(err)
 	}
 	if want := "---\n# left out: events: its deleted events are not published\\nkind: Pod\nkind: Pod\n"; out.String() != want {
 		t.Errorf("it prints\n%s", out.String())
 	}
 	out.Reset()
-	if err := printState(&out, &notes, s, "json"); err != nil || strings.Contains(out.String(), "events") {
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if err := printState(ended, &out, &notes, s, ""); !errors.Is(err, context.Canceled) || out.Len() > 0 {
+		t.Errorf("it does not end, and prints %s (%v)", out.String(), err)
+	}
+	out.Reset()
+	if err := printState(t.Context(), &out, &notes, s, "json"); err != nil || strings.Contains(out.String(), "events") {
 		t.Errorf("it prints %s (%v)", out.String(), err)
 	}
 }
@@ -200,7 +208,7 @@ sinks: [{name: a, kafka: {brokers: ["k:1"], topic: "k8s.{resource}"}}]
 	} {
 		var got []string
 		for _, resource := range []string{"pods", "deployments.apps", "replicasets.apps", "jobs.batch", "certs.example.com"} {
-			if history.Topics(p.routes, "x", discovery.ParseAll([]string{resource}))(topic) {
+			if history.Topics(topicRoutes(p.config, &p.config.Sinks[0]), "x", discovery.ParseAll([]string{resource}))(topic) {
 				got = append(got, resource)
 			}
 		}

@@ -101,29 +101,13 @@ func printBuses(w io.Writer, c *config.Config, o access.BusOptions, who principa
 	for i := range c.Sinks {
 		s := &c.Sinks[i]
 		fmt.Fprintf(w, "# Sink %s\n", s.Name)
-		switch {
-		case s.Kafka != nil:
-			need, err := access.ForKafka(c, s, o)
-			if err != nil {
-				return &exitError{exitConfig, fmt.Errorf("sink %q: %w", s.Name, err)}
-			}
-			whom := cmp.Or(who.bridge, "User:"+cmp.Or(s.Kafka.SASL.Username, "NAME"))
-			if whom == "User:NAME" {
-				fmt.Fprintln(w, "# NAME is the user that Kafka knows the bridge by: give --principal.")
-			}
-			if err := need.WriteShell(w, whom, who.reader); err != nil {
-				return err
-			}
-		case s.NATS != nil:
-			need, err := access.ForNATS(c, s, o)
-			if err != nil {
-				return &exitError{exitConfig, fmt.Errorf("sink %q: %w", s.Name, err)}
-			}
-			if err := need.WriteText(w); err != nil {
-				return err
-			}
-		default:
+		permissions := kindOf(c, s).permissions
+		if permissions == nil {
 			fmt.Fprintln(w, "# It writes to this machine: nothing has to be granted.")
+			continue
+		}
+		if err := permissions(w, o, who); err != nil {
+			return err
 		}
 	}
 	return nil

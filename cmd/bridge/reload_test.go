@@ -250,7 +250,7 @@ func TestReloadWaitsForTheWholeFile(t *testing.T) {
 	}
 }
 
-// `bridge run -c <(…)`: reading a pipe again would wait for ever, or find an empty
+// `bridge run -c <(…)`: reading a pipe again would never return, or find an empty
 // configuration.
 func TestReloadLeavesPipesAlone(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pipe")

@@ -1,18 +1,14 @@
 package main
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"os"
-	"strings"
 	"time"
 
-	"github.com/kubebridge/kubebridge/internal/config"
 	"github.com/kubebridge/kubebridge/internal/pipeline"
 	"github.com/kubebridge/kubebridge/internal/recent"
 	"github.com/kubebridge/kubebridge/internal/status"
-	"github.com/kubebridge/kubebridge/pkg/sink/nats"
 )
 
 // fileDigest is the SHA-256 of a configuration file in hex, "" if it can be read
@@ -53,30 +49,4 @@ func (r *reporter) changes(sink, collection string) ([]status.Change, bool) {
 		}
 	}
 	return nil, false
-}
-
-// shownOf is what the status shows of a sink's configuration.
-func shownOf(s *config.Sink) (shown status.Sink) {
-	shown.Bus, shown.Address, shown.Delivery = busOf(s)
-	return shown
-}
-
-// busOf says where a sink writes, without credentials.
-func busOf(s *config.Sink) (bus, address, delivery string) {
-	switch {
-	case s.Kafka != nil:
-		return "kafka", strings.Join(s.Kafka.Brokers, ", "), cmp.Or(s.Kafka.Delivery, "exactly-once")
-	case s.NATS != nil && s.NATS.Embedded != nil:
-		return "nats", "embedded, " + s.NATS.Embedded.Listen, cmp.Or(s.NATS.Delivery, "exactly-once")
-	case s.NATS != nil:
-		var servers []string
-		for _, server := range strings.Split(s.NATS.URL, ",") {
-			servers = append(servers, nats.WithoutCredentials(server))
-		}
-		return "nats", strings.Join(servers, ", "), cmp.Or(s.NATS.Delivery, "exactly-once")
-	case s.File != nil:
-		return "file", s.File.Path, ""
-	default:
-		return "stdout", "", ""
-	}
 }

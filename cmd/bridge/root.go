@@ -179,7 +179,7 @@ func loadWith(ctx context.Context, path string, flags *pflag.FlagSet) (*config.C
 		err    error
 	}
 	done := make(chan loaded, 1)
-	go func() { // a pipe that nobody writes to is read for ever
+	go func() { // reading a pipe that nobody writes to never returns
 		c, err := config.Load(path, flags)
 		done <- loaded{c, err}
 	}()

@@ -24,6 +24,8 @@ import (
 	"github.com/kubebridge/kubebridge/internal/config"
 	"github.com/kubebridge/kubebridge/internal/pipeline"
 	"github.com/kubebridge/kubebridge/internal/recent"
+	"github.com/kubebridge/kubebridge/internal/serve"
+	"github.com/kubebridge/kubebridge/internal/serve/kubelogin"
 	"github.com/kubebridge/kubebridge/internal/status"
 )
 
@@ -46,7 +48,7 @@ are taken over; anything else waits for a restart.`,
 			}
 			o := runOptions{config: c, level: zap.NewAtomicLevelAt(logLevel(c.Log.Level))}
 			o.log = newLogger(c.Log.Format, o.level, cmd.ErrOrStderr())
-			if isTerminal(cmd.ErrOrStderr()) && !follow && !slices.ContainsFunc(c.Sinks, func(s config.Sink) bool { return s.Stdout != nil }) {
+			if isTerminal(cmd.ErrOrStderr()) && !follow && !slices.ContainsFunc(c.Sinks, func(s config.Sink) bool { return kindOf(c, &s).prints }) {
 				o.bar = &barWriter{to: cmd.ErrOrStderr()}
 				o.log = newLogger(terminalFormat(c.Log.Format), o.level, o.bar)
 			}
@@ -96,6 +98,9 @@ func run(ctx context.Context, o runOptions) error {
 		return l >= zap.WarnLevel && o.level.Enabled(l)
 	})), zap.WrapCore(func(c zapcore.Core) zapcore.Core { return returned{c} }))))
 	log.Info("kubebridge starts", zap.String("version", currentVersion().Version), zap.String("name", c.Name), zap.String("cluster", c.Cluster))
+	for _, w := range c.Warnings() {
+		log.Warn("configuration may not be meant", zap.String("warning", w))
+	}
 
 	client, err := newClient(c.Kubernetes)
 	if err != nil {
@@ -180,21 +185,47 @@ func openServers(c *config.Config, shown *reporter, registry *prometheus.Registr
 		servers = append(servers, commands.Run)
 	}
 	if c.Status.Listen != config.Off {
-		o := status.Options{
-			Listen: c.Status.Listen, Gatherer: registry, Alive: bridge.Alive, Report: shown.report,
+		endpoint, err := statusEndpoint(c, log)
+		if err != nil {
+			return nil, closed(commands, err)
 		}
+		o := status.Options{Serve: endpoint, Gatherer: registry, Alive: bridge.Alive, Report: shown.report}
 		if shown.last != nil {
 			o.Changes = shown.changes
 		}
 		server, err := status.New(o)
 		if err != nil {
-			if commands != nil {
-				err = errors.Join(err, commands.Close())
-			}
-			return nil, err
+			return nil, closed(commands, err)
 		}
 		log.Info("status listens", zap.Stringer("address", server.Addr()))
 		servers = append(servers, server.Run)
 	}
 	return servers, nil
+}
+
+// closed closes the admin socket, if there is one, because of an error.
+func closed(commands *admin.Server, err error) error {
+	if commands == nil {
+		return err
+	}
+	return errors.Join(err, commands.Close())
+}
+
+// statusEndpoint says where the status is served, and for whom.
+func statusEndpoint(c *config.Config, log *zap.Logger) (serve.Options, error) {
+	s := c.Status
+	o := serve.Options{Listen: s.Listen, Hosts: s.Hosts, Cert: s.TLS.Cert, Key: s.TLS.Key, Log: log.Named("status")}
+	switch {
+	case s.Login.TokenFile != "":
+		o.Login = serve.TokenFile(s.Login.TokenFile)
+	case s.Login.Kubernetes:
+		cfg, err := restConfig(c.Kubernetes)
+		if err != nil {
+			return o, err
+		}
+		if o.Login, err = kubelogin.New(cfg); err != nil {
+			return o, fmt.Errorf("status.login.kubernetes: %w", err)
+		}
+	}
+	return o, nil
 }

@@ -51,7 +51,7 @@ func TestHostileText(t *testing.T) {
 			}, false)
 		}},
 		"notes of a state":  {5, func(w *bytes.Buffer) error { printCoverage(w, state, history.Point{}); return nil }},
-		"what is not whole": {1, func(w *bytes.Buffer) error { return printState(new(bytes.Buffer), w, state, "json") }},
+		"what is not whole": {1, func(w *bytes.Buffer) error { return printState(t.Context(), new(bytes.Buffer), w, state, "json") }},
 		"differences": {2 + len(paths), func(w *bytes.Buffer) error {
 			return printDifference(w, &history.Difference{Objects: []history.Differs{{What: "changed", Resource: hostile, Name: hostile, Paths: paths}}})
 		}},

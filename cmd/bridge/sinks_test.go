@@ -169,7 +169,7 @@ func TestWhereTheCheckpointIsKept(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			bus, store, _, err := spec.Open(event.Identity{Bridge: "kubebridge", Cluster: "prod", ClusterUID: "u", Sink: conf.Sinks[0].Name})
+			bus, store, _, err := spec.Open(t.Context(), event.Identity{Bridge: "kubebridge", Cluster: "prod", ClusterUID: "u", Sink: conf.Sinks[0].Name})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -205,7 +205,7 @@ func TestWhoListens(t *testing.T) {
 	if n := len(last.Of("a", "pods", false)); n != 1 || !strings.Contains(out.String(), "web-1") {
 		t.Errorf("%d changes are kept, and printed is %q", n, out.String())
 	}
-	_, store, _, err := specs[0].Open(event.Identity{Bridge: "kubebridge", Cluster: "prod", ClusterUID: "u", Sink: "a"})
+	_, store, _, err := specs[0].Open(t.Context(), event.Identity{Bridge: "kubebridge", Cluster: "prod", ClusterUID: "u", Sink: "a"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -244,5 +244,25 @@ func TestTombstonesReachThePipeline(t *testing.T) {
 		if err != nil || form.Tombstones != want {
 			t.Errorf("with %q: %t, %v", setting, form.Tombstones, err)
 		}
+	}
+}
+
+// A kind of sink that only the configuration knows would run as another one.
+func TestEveryKindOfSinkIsKnown(t *testing.T) {
+	kinds := 0
+	for i := range reflect.TypeFor[config.Sink]().NumField() {
+		var s config.Sink
+		field, kind := reflect.ValueOf(&s).Elem().Field(i), reflect.TypeFor[config.Sink]().Field(i).Tag.Get("yaml")
+		if field.Kind() != reflect.Pointer {
+			continue
+		}
+		kinds++
+		field.Set(reflect.New(field.Type().Elem()))
+		if got := kindOf(&config.Config{}, &s).shown.Bus; got != kind {
+			t.Errorf("a sink of kind %s is opened as %s", kind, got)
+		}
+	}
+	if kinds < 4 {
+		t.Errorf("%d kinds of sinks were found", kinds)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -51,7 +52,9 @@ Nothing is written to the bus, and no consumer is left behind.
 With --diff it compares two times. With --apply it puts the state into the cluster of
 --kubeconfig by server-side apply, after a dry run of everything. Objects and fields
 that came later stay, and are listed; --exact deletes and removes them. --dry-run
-lists what would happen to each object, and changes nothing.`,
+lists what would happen to each object, and changes nothing. RBAC objects, admission
+webhooks and policies, APIServices and CustomResourceDefinitions are restored only if
+their resource is named.`,
 		Example: `  bridge state --at 2026-03-14T09:26:00Z pods deployments.apps -n shop -c bridge.yaml
   bridge state --diff 2026-03-14T09:00:00Z 2026-03-14T10:00:00Z -n shop
   bridge state --at 2026-03-14T09:26:00Z -n shop --apply --kubeconfig ~/.kube/config --dry-run`,
@@ -128,9 +131,9 @@ func (f *stateFlags) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	if f.apply {
-		return f.restore(cmd, p, to, state, at[0])
+		return f.restore(cmd, p, to, state, at[0], names)
 	}
-	return printState(cmd.OutOrStdout(), cmd.ErrOrStderr(), state, f.output)
+	return printState(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), state, f.output)
 }
 
 // rebuild reads the state at a point, and prints to standard error how far it can be relied on.
@@ -141,12 +144,14 @@ func (f *stateFlags) rebuild(cmd *cobra.Command, p *past, at history.Point, reso
 	}
 	defer r.Close()
 	progress := newPastProgress(cmd.ErrOrStderr())
+	var foreign ignored
 	state, err := history.Rebuild(cmd.Context(), history.Query{
 		Reader: r, Cluster: p.config.Cluster, At: at, Resources: resources, Namespace: f.namespace,
-		Unpublished: p.unpublished(), Progress: progress.report,
+		Unpublished: p.unpublished(), Progress: progress.report, Ignored: foreign.add,
 		Whole: func(ctx context.Context) (sink.Reader, error) { return p.read(ctx, nil, nil) },
 	})
 	progress.end()
+	foreign.print(cmd.ErrOrStderr())
 	if err != nil {
 		return nil, pastError(err)
 	}
@@ -206,13 +211,16 @@ func leftOut(s *history.State) (lines []string) {
 	return lines
 }
 
-// printState prints objects as kubectl takes them.
-func printState(out, notes io.Writer, s *history.State, output string) error {
+// printState prints objects as kubectl takes them, until ctx ends.
+func printState(ctx context.Context, out, notes io.Writer, s *history.State, output string) error {
 	w := bufio.NewWriter(document(out))
 	if output == "json" {
 		fmt.Fprintf(w, `{"apiVersion":"v1","kind":"List","items":[`)
 	}
 	for i := range s.Objects {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		o := &s.Objects[i]
 		if why := o.Unwhole(); why != "" {
 			show(notes, "%s %s is not whole: %s", o.ResourceID, o.Name(), why)
@@ -254,7 +262,7 @@ func (f *stateFlags) compare(cmd *cobra.Command, p *past, from, to history.Point
 	if err != nil {
 		return err
 	}
-	d, err := history.Compare(before, after)
+	d, err := history.Compare(cmd.Context(), before, after)
 	if err != nil {
 		return pastError(err)
 	}
@@ -300,13 +308,16 @@ func (f *stateFlags) cluster() (*rest.Config, error) {
 }
 
 // restore puts the state into a cluster.
-func (f *stateFlags) restore(cmd *cobra.Command, p *past, to *rest.Config, s *history.State, at history.Point) error {
+func (f *stateFlags) restore(cmd *cobra.Command, p *past, to *rest.Config, s *history.State, at history.Point, resources []discovery.Name) error {
 	counts := map[restore.Outcome]int{}
 	out := cmd.OutOrStdout()
 	encoder := json.NewEncoder(document(out))
 	encoder.SetEscapeHTML(false)
 	err := restore.Run(cmd.Context(), restore.Options{
 		Config: to, State: s, Namespace: f.namespace, Until: s.Until(at), ByRV: at.RV != 0, Hides: p.hides(), Collection: p.collection(),
+		Named: func(group, resource string) bool {
+			return slices.ContainsFunc(resources, func(n discovery.Name) bool { return n.Matches(group, resource) })
+		},
 		DryRun: f.dryRun, Force: f.force, Exact: f.exact,
 	}, func(l restore.Line) {
 		counts[l.What]++

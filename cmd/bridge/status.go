@@ -1,14 +1,19 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -31,29 +36,33 @@ const statusBytes = 128 << 20
 const statusTimeout = 10 * time.Second
 
 func newStatus() *cobra.Command {
-	var path, address, output string
+	var (
+		path, output string
+		at           statusTarget
+	)
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show what a running bridge is doing",
 		Long: `Shows what a running bridge is doing: its sinks and every collection, those in
 trouble first. The bridge is found by the status.listen of its configuration, or
---address, or at ` + defaultStatus + `. The exit code is 0 if the bridge is ready, 1 if it is
+--address, or at ` + defaultStatus + `. Its certificate and the token of its login are taken from
+the configuration as well. The exit code is 0 if the bridge is ready, 1 if it is
 not, and 3 if it does not answer.`,
-		Example: "  bridge status -c bridge.yaml\n  bridge status --address 127.0.0.1:8080 -o json",
-		Args:    cobra.NoArgs,
+		Example: "  bridge status -c bridge.yaml\n  bridge status --address 127.0.0.1:8080 -o json\n" +
+			"  bridge status --address https://bridge.example.com --ca ca.crt --token-file token",
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if output != "" && output != "json" {
 				return &exitError{exitConfig, fmt.Errorf("-o %s: json is the only other format", output)}
 			}
-			if address == "" {
-				var err error
-				if address, err = statusAddress(cmd, path); err != nil {
+			if at.address == "" {
+				if err := at.configured(cmd, path); err != nil {
 					return err
 				}
 			}
-			r, body, err := askStatus(cmd.Context(), address)
+			r, body, err := at.ask(cmd.Context())
 			if err != nil {
-				return &exitError{exitEnvironment, fmt.Errorf("no bridge answers at %s: %w: is it running, and is this its status.listen? Give --address HOST:PORT", address, err)}
+				return &exitError{exitEnvironment, fmt.Errorf("no bridge answers at %s: %w: is it running, and is this its status.listen? Give --address HOST:PORT", at.address, err)}
 			}
 			if output == "json" {
 				_, err = document(cmd.OutOrStdout()).Write(body)
@@ -67,43 +76,90 @@ not, and 3 if it does not answer.`,
 		},
 	}
 	configFlag(cmd, &path)
-	cmd.Flags().StringVar(&address, "address", "", "the bridge's status address, host:port, instead of a configuration")
-	cmd.Flags().StringVarP(&output, "output", "o", "", "json, or nothing for a table")
-	config.AddFlags(cmd.Flags())
+	f := cmd.Flags()
+	f.StringVar(&at.address, "address", "", "the bridge's status address, host:port or https://host:port, instead of a configuration")
+	f.StringVar(&at.ca, "ca", "", "with --address https://: PEM file of who signs the bridge's certificate; the system's by default")
+	f.StringVar(&at.tokenFile, "token-file", "", "file with the token of the status' login")
+	f.StringVarP(&output, "output", "o", "", "json, or nothing for a table")
+	config.AddFlags(f)
 	return cmd
 }
 
-// statusAddress is where the bridge of a configuration can be asked from here.
-func statusAddress(cmd *cobra.Command, path string) (string, error) {
+// statusTarget is where the status of a bridge is, and how to get it.
+type statusTarget struct {
+	address   string // host:port, also behind http:// or https://
+	ca        string // PEM file; "": the system's
+	cert      string // PEM file of the very certificate, instead of who signs it
+	token     string
+	tokenFile string // instead of token
+}
+
+// configured finds the bridge of a configuration from here.
+func (at *statusTarget) configured(cmd *cobra.Command, path string) error {
 	if path == "" {
-		return defaultStatus, nil
+		at.address = defaultStatus
+		return nil
 	}
 	c, err := loadConfig(cmd, path)
 	if err != nil {
-		return "", err
+		return err
 	}
 	if c.Status.Listen == config.Off {
-		return "", &exitError{exitConfig, fmt.Errorf("%s: status.listen is off: name an address and restart the bridge", path)}
+		return &exitError{exitConfig, fmt.Errorf("%s: status.listen is off: name an address and restart the bridge", path)}
 	}
 	host, port, err := net.SplitHostPort(c.Status.Listen)
 	if err != nil {
-		return "", &exitError{exitConfig, fmt.Errorf("%s: status.listen: %w", path, err)}
+		return &exitError{exitConfig, fmt.Errorf("%s: status.listen: %w", path, err)}
 	}
 	if ip := net.ParseIP(host); host == "" || ip.IsUnspecified() {
 		host = "127.0.0.1"
 	}
-	return net.JoinHostPort(host, port), nil
+	at.address = net.JoinHostPort(host, port)
+	if at.cert = c.Status.TLS.Cert; at.cert != "" {
+		at.address = "https://" + at.address
+	}
+	switch {
+	case at.tokenFile != "":
+	case c.Status.Login.TokenFile != "":
+		at.tokenFile = c.Status.Login.TokenFile
+	case c.Status.Login.Kubernetes:
+		cfg, err := restConfig(c.Kubernetes)
+		if err != nil {
+			return err
+		}
+		at.token, at.tokenFile = cfg.BearerToken, cfg.BearerTokenFile
+	}
+	return nil
 }
 
-func askStatus(ctx context.Context, address string) (*status.Report, []byte, error) {
+func (at *statusTarget) ask(ctx context.Context) (*status.Report, []byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/api/status", nil)
+	address := at.address
+	if !strings.Contains(address, "://") {
+		address = "http://" + address
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(address, "/")+"/api/status", nil)
 	if err != nil {
 		return nil, nil, err
 	}
-	transport := &http.Transport{DisableKeepAlives: true} // and no proxy: it is on this machine, or forwarded to it
-	answer, err := (&http.Client{Transport: transport}).Do(req)
+	token := at.token
+	if at.tokenFile != "" {
+		text, err := os.ReadFile(at.tokenFile)
+		if err != nil {
+			return nil, nil, fmt.Errorf("read the token: %w", err)
+		}
+		token = strings.TrimSpace(string(text))
+	}
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	protocol, err := at.tls()
+	if err != nil {
+		return nil, nil, err
+	}
+	// There is no proxy: the bridge is on this machine, or forwarded to it.
+	answer, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: protocol}}).Do(req)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -113,13 +169,51 @@ func askStatus(ctx context.Context, address string) (*status.Report, []byte, err
 		return nil, nil, err
 	}
 	if answer.StatusCode != http.StatusOK {
-		return nil, nil, fmt.Errorf("it answers %s", answer.Status)
+		return nil, nil, fmt.Errorf("it answers %s: %s", answer.Status, inLine(string(body[:min(len(body), 500)])))
 	}
 	var r status.Report
 	if err := json.Unmarshal(body, &r); err != nil {
 		return nil, nil, fmt.Errorf("its answer is not a bridge's status: %w", err)
 	}
 	return &r, body, nil
+}
+
+// tls says which certificate the bridge may have. Its own is no matter of names: on its machine
+// it is asked by an address.
+func (at *statusTarget) tls() (*tls.Config, error) {
+	c := &tls.Config{MinVersion: tls.VersionTLS12}
+	if at.ca != "" {
+		text, err := os.ReadFile(at.ca)
+		if err != nil {
+			return nil, err
+		}
+		c.RootCAs = x509.NewCertPool()
+		if !c.RootCAs.AppendCertsFromPEM(text) {
+			return nil, fmt.Errorf("%s holds no certificate", at.ca)
+		}
+	}
+	if at.cert == "" {
+		return c, nil
+	}
+	text, err := os.ReadFile(at.cert)
+	if err != nil {
+		return nil, err
+	}
+	own, rest := pem.Decode(text)
+	for own != nil && own.Type != "CERTIFICATE" {
+		own, rest = pem.Decode(rest)
+	}
+	if own == nil {
+		return nil, fmt.Errorf("%s holds no certificate", at.cert)
+	}
+	c.InsecureSkipVerify = true // VerifyConnection asks for more
+	c.VerifyConnection = func(s tls.ConnectionState) error {
+		if !bytes.Equal(s.PeerCertificates[0].Raw, own.Bytes) {
+			return fmt.Errorf("its certificate is not that of %s", at.cert)
+		}
+		return nil
+	}
+	return c, nil
 }
 
 func printStatus(out io.Writer, r *status.Report) error {

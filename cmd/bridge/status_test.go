@@ -3,10 +3,14 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -45,6 +49,60 @@ func TestStatusVerb(t *testing.T) {
 	bridge(t, "status", "-c", path, "--status-listen", ":1").failed(t, exitEnvironment, "127.0.0.1:1")
 }
 
+// TestStatusBehindALogin: the verb finds certificate and token by the configuration, or is given both. Without, it
+// says what is missing.
+func TestStatusBehindALogin(t *testing.T) {
+	absentCluster(t)
+	dir := t.TempDir()
+	cert, key, token := filepath.Join(dir, "cert"), filepath.Join(dir, "key"), filepath.Join(dir, "token")
+	ca := httptest.NewUnstartedServer(nil) // for its certificate
+	ca.StartTLS()
+	defer ca.Close()
+	pair := ca.TLS.Certificates[0]
+	private, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, cert, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: pair.Certificate[0]})))
+	write(t, key, string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})))
+	write(t, token, "0123456789abcdef0123456789abcdef")
+	for _, file := range []string{key, token} {
+		if err := os.Chmod(file, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path, _ := configFile(t)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	configured := func(port string) {
+		write(t, path, string(text)+"\nstatus: {listen: \"127.0.0.1:"+port+"\", tls: {cert: "+cert+", key: "+key+"}, login: {tokenFile: "+token+"}}\n")
+	}
+	configured("0")
+	log, stop := start(t, path, "--status-listen", "127.0.0.1:0")
+	defer stop()
+	log.awaits(t, "status listens")
+	address := regexp.MustCompile(`127\.0\.0\.1:\d+`).FindString(log.String()[strings.Index(log.String(), "status listens"):])
+	log.awaits(t, "waiting for the API server")
+	configured(address[strings.LastIndexByte(address, ':')+1:])
+	for name, args := range map[string][]string{
+		"by the configuration": {"-c", path},
+		"by hand":              {"--address", "https://" + address, "--ca", cert, "--token-file", token},
+	} {
+		if got := bridge(t, append([]string{"status"}, args...)...); got.code != exitRuntime || !strings.Contains(got.out, "COLLECTION") {
+			t.Errorf("%s: code %d, prints\n%s\n%s", name, got.code, got.out, got.err)
+		}
+	}
+	bridge(t, "status", "--address", "https://"+address, "--token-file", token).failed(t, exitEnvironment, "certificate")
+	bridge(t, "status", "--address", "https://"+address, "--ca", cert).failed(t, exitEnvironment, "401", "a login is required")
+	bridge(t, "status", "--address", address, "--token-file", token).failed(t, exitEnvironment, "HTTPS server")
+	other := filepath.Join(dir, "other")
+	write(t, other, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: append([]byte{0}, pair.Certificate[0]...)})))
+	write(t, path, string(text)+"\nstatus: {listen: \""+address+"\", tls: {cert: "+other+", key: "+key+"}, login: {tokenFile: "+token+"}}\n")
+	bridge(t, "status", "-c", path).failed(t, exitEnvironment, "its certificate is not that of "+other)
+}
+
 // TestStatusOfAReadyBridge: troubled collections first, what is not known as such.
 func TestStatusOfAReadyBridge(t *testing.T) {
 	n := int64(7)
@@ -72,7 +130,7 @@ func TestNoCredentialsAreShown(t *testing.T) {
 		"user:s3cret@three:4222":                            "three:4222",
 		"nats://user:s3cret%zz@four:4222":                   "four:4222",
 	} {
-		if _, got, _ := busOf(&config.Sink{NATS: &nats.Config{URL: url}}); got != want {
+		if got := kindOf(&config.Config{}, &config.Sink{NATS: &nats.Config{URL: url}}).shown.Address; got != want {
 			t.Errorf("%s is shown as %q", url, got)
 		}
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"strings"
 
@@ -55,7 +56,7 @@ func newTail() *cobra.Command {
 			defer client.Close()
 			spec := pipeline.SinkSpec{
 				SinkResources: pipeline.SinkResources{Sink: "tail"},
-				Open: func(id event.Identity) (sink.Sink, pipeline.OpenStore, encode.Config, error) {
+				Open: func(_ context.Context, id event.Identity) (sink.Sink, pipeline.OpenStore, encode.Config, error) {
 					form := encode.Config{Secrets: shape.Secrets{}} // redacted: there is no key
 					store, err := file.OpenMem(id)
 					if err != nil {

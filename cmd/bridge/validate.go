@@ -24,6 +24,9 @@ func newValidate() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			for _, w := range c.Warnings() {
+				show(cmd.ErrOrStderr(), "bridge: warning: %s", w)
+			}
 			if connect || reachable {
 				known, weak, err := checkCluster(cmd.Context(), c, !reachable)
 				if known.ClusterUID != "" && !reachable {

@@ -164,7 +164,7 @@ class Copy:
             not self.compacted or all(self.at_end[place] for place in c.partitions))
 
     def complete(self, source):
-        """(epoch, resourceversion) up to which a resource is complete (9), or None. A source is "/clusters/prod-eu-1/core/pods"."""
+        """(epoch, resourceversion) up to which a resource is complete (9), or None. No version: a part of it did not exist. A source is "/clusters/prod-eu-1/core/pods"."""
         lowest, lines = None, []
         for (_, name), c in sorted(self.collections.items()):
             if c.resource != source or c.closed:
@@ -172,7 +172,7 @@ class Copy:
             if not self.in_step(c):
                 return None
             for p in c.partitions.values():
-                if lowest is None or not lowest[1] or newer(lowest, p.synced[0]):  # what does not exist has no version
+                if lowest is None or lowest[1] and (not p.synced[0][1] or newer(lowest, p.synced[0])):
                     lowest = p.synced[0]
                 edit = p.synced[2]
             lines.append(f"{name} {edit}\n")

@@ -1,6 +1,6 @@
--- A copy of the clusters' objects in PostgreSQL (13 or newer), by the rules of docs/events.md, whose steps have the
--- numbers in the comments. A program that reads a topic inserts each message: those of one partition in their order,
--- from its beginning or from where it had committed to. Repetitions change nothing.
+-- A copy of the clusters' objects in PostgreSQL (13 or newer, encoding UTF8), by the rules of docs/events.md, whose
+-- steps have the numbers in the comments. A program that reads a topic inserts each message: those of one partition in
+-- their order, from its beginning or from where it had committed to. Repetitions change nothing.
 --
 --   insert into kubebridge.inbox (topic, partition, partitions, value) values ($1, $2, $3, $4);
 --   select namespace, name, object->'status'->>'phase' from kubebridge.objects where resource = 'pods';
@@ -8,6 +8,9 @@
 --
 -- A message without a value has its headers in the column headers: {"ce_type": "…", …}. Of a compacted topic, complete
 -- holds only while every partition has been read to its end.
+--
+-- Kubernetes accepts the character NUL in strings, PostgreSQL does not. The copy has U+FFFD (the replacement character)
+-- in its place. Pass messages as text or json: a cast to jsonb in the program fails on such an event.
 create schema kubebridge;
 
 create table kubebridge.births (cluster text primary key, birth numeric not null);
@@ -85,7 +88,7 @@ create view kubebridge.objects as
 create view kubebridge.complete as
     with steps as (
         select c.cluster, c.source, c.collection, min(p.edit) as edit, min(p.time) as time,
-            min(array[p.epoch, p.version]) filter (where p.version is not null) as version,
+            case when bool_and(p.version is not null) then min(array[p.epoch, p.version]) end as version,
             count(*) = (
                 select sum(partitions) from (
                     select max(t.partitions) as partitions from kubebridge.progress t
@@ -93,13 +96,21 @@ create view kubebridge.complete as
             and bool_and(p.phase = 'in step' and p.run = c.run) and count(distinct p.edit) = 1 as in_step
         from kubebridge.collections c left join kubebridge.progress p using (cluster, collection)
         where not c.closed group by c.cluster, c.source, c.collection)
-    select cluster, source, (min(version))[1] as epoch, (min(version))[2] as resourceversion, min(time) as time
+    select cluster, source, case when bool_and(version is not null) then (min(version))[1] end as epoch, -- no version: a part did not exist
+        case when bool_and(version is not null) then (min(version))[2] end as resourceversion, min(time) as time
     from steps join kubebridge.plans using (source)
     group by cluster, source, digest
     having bool_and(coalesce(in_step, false)) and digest = left(encode(sha256(convert_to(
         string_agg(collection || ' ' || edit || E'\n', '' order by collection collate "C"), 'UTF8')), 'hex'), 16);
 
-create table kubebridge.inbox (topic text not null, partition int not null, partitions int not null default 1, value jsonb, headers jsonb);
+create table kubebridge.inbox (topic text not null, partition int not null, partitions int not null default 1, value json, headers json);
+
+-- The JSON as jsonb, with U+FFFD for NUL. \\u0000 is an escaped backslash and the text u0000, and must stay: escaped
+-- backslashes are the character 1 during the replacement. JSON never has that character unescaped.
+create function kubebridge.storable(message json) returns jsonb immutable language sql as $$
+    select case when strpos(message::text, '\u0000') = 0 then message::jsonb
+        else replace(replace(replace(message::text, '\\', E'\x01'), '\u0000', '\ufffd'), E'\x01', '\\')::jsonb end
+$$;
 
 -- 2, 3
 create function kubebridge.follow(e jsonb) returns void language plpgsql as $$
@@ -176,9 +187,10 @@ end $$;
 
 create function kubebridge.apply() returns trigger language plpgsql as $$
 declare
-    e jsonb := coalesce(new.value, (select jsonb_object_agg(substr(key, 4), value) from jsonb_each(new.headers) where key like 'ce\__%'));
+    e jsonb := coalesce(kubebridge.storable(new.value),
+        (select jsonb_object_agg(substr(key, 4), value) from jsonb_each(kubebridge.storable(new.headers)) where key like 'ce\__%'));
 begin
-    if e is null or e->>'type' not like 'io.kubebridge.%.v1' or e ? 'deadletterreason' then -- 1
+    if e is null or coalesce(e->>'type', '') not like 'io.kubebridge.%.v1' or e ? 'deadletterreason' then -- 1
         return null;
     end if;
     perform pg_advisory_xact_lock(hashtext('kubebridge ' || (e->>'cluster'))); -- one writer at a time

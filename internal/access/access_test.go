@@ -23,6 +23,31 @@ func parse(t *testing.T, text string) *config.Config {
 	return c
 }
 
+// TestStatusLogin: a login by the API server takes two questions, and one path for the bridge's own user.
+func TestStatusLogin(t *testing.T) {
+	const text = "resources: [pods]\nstatus: {login: {kubernetes: true}}"
+	want := []string{
+		"everywhere: list,watch pods.",
+		"everywhere: get /kubebridge/api/status.",
+		"everywhere: create tokenreviews.authentication.k8s.io",
+		"everywhere: create subjectaccessreviews.authorization.k8s.io",
+	}
+	got := permissions(t, text, ClusterOptions{})
+	slices.Sort(got)
+	slices.Sort(want)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	need, err := ForCluster(parse(t, text+"\ncheckpoint: {file: {path: /x}}\nsinks: [{name: a, stdout: {}}]"), ClusterOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var yaml strings.Builder
+	if err := need.WriteYAML(&yaml, "bridge", Subject{"ns", "account"}); err != nil || !strings.Contains(yaml.String(), "  - nonResourceURLs: [\"/kubebridge/api/status\"]\n    verbs: [\"get\"]\n") {
+		t.Errorf("%v\n%s", err, &yaml)
+	}
+}
+
 // permissions are the rules beside those that every bridge has, as lines.
 func permissions(t *testing.T, resources string, o ClusterOptions) []string {
 	t.Helper()

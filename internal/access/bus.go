@@ -193,9 +193,11 @@ func mark(s string) string {
 
 // NATS is what a NATS sink needs of its servers.
 type NATS struct {
-	Writer, Reader nats.Grants // the reader's are of state, history and consumers
-	Streams        [][]byte    // JSON, as `nats stream add --config` takes it
-	Notes          []string
+	User     string        // of the bridge
+	Writer   nats.Grants   // its permissions
+	Accounts nats.Accounts // what readers need: state, history and consumers
+	Streams  [][]byte      // JSON, as `nats stream add --config` takes it
+	Notes    []string
 }
 
 // ForNATS returns what a NATS sink needs.
@@ -208,9 +210,10 @@ func ForNATS(c *config.Config, s *config.Sink, o BusOptions) (out NATS, err erro
 	if out.Writer, err = s.NATS.Grants(id); err != nil {
 		return out, err
 	}
-	if out.Reader, err = s.NATS.ReaderGrants(id); err != nil {
+	if out.Accounts, err = s.NATS.Accounts(id); err != nil {
 		return out, err
 	}
+	out.User = cmp.Or(s.NATS.Auth.Username, "bridge")
 	unowned := id
 	unowned.ClusterUID = o.ClusterUID
 	if err := out.stream(s.NATS.StreamDefinition(unowned)); err != nil {

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubebridge/kubebridge/internal/config"
+	"github.com/kubebridge/kubebridge/internal/serve/kubelogin"
 	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
@@ -20,7 +21,7 @@ const all = "*"
 // Rule is one permission, as RBAC knows it: it adds, and cannot take away.
 type Rule struct {
 	Group     string   // "" is the core group, "*" all of them
-	Resources []string // sorted; "*" is all of the group's, subresources included
+	Resources []string // sorted; "*" is all of the group's, subresources included; with a / at the start, paths of the API
 	Names     []string // of objects; none: all of them
 	Verbs     []string // sorted
 	Why       []string // sentences
@@ -117,6 +118,16 @@ func (a *asker) itself() {
 	const installed = "What is installed or removed is noticed at once, not by asking every 30 s."
 	a.ask(want{group: "apiextensions.k8s.io", resource: "customresourcedefinitions"}, installed, "list", "watch")
 	a.ask(want{group: "apiregistration.k8s.io", resource: "apiservices"}, installed, "list", "watch")
+	if s := a.config.Status; s.Login.Kubernetes && s.Listen != config.Off {
+		a.ask(want{group: "authentication.k8s.io", resource: "tokenreviews"}, "Whose a token is that asks for the status.", "create")
+		a.ask(want{group: "authorization.k8s.io", resource: "subjectaccessreviews"}, "Whether they may see it.", "create")
+		a.ask(want{resource: kubelogin.Prefix + "/api/status"}, "For `bridge status` with the bridge's own token.", "get")
+		a.note("Others who are to see the status need a ClusterRole with nonResourceURLs: /metrics, or %s/* for the rest.", kubelogin.Prefix)
+	}
+	if s := a.config.Secrets; s.Values == "hash" && s.HashKeySecret != "" {
+		namespace, name, _ := strings.Cut(s.HashKeySecret, "/")
+		a.ask(want{namespace: namespace, resource: "secrets", name: name}, "It holds the key of hashes, which the bridge makes.", "get", "patch")
+	}
 	if e := a.config.LeaderElection; e.Enabled {
 		lease := want{namespace: cmp.Or(e.Namespace, a.options.Namespace), group: "coordination.k8s.io", resource: "leases", name: e.LeaseName}
 		a.ask(lease, "The Lease says which replica leads.", "get", "update", "watch")
@@ -235,6 +246,9 @@ func (a *asker) excluded(gr schema.GroupResource) bool {
 	})
 }
 
+// isPath reports whether a resource is a path of the API: RBAC knows those as nonResourceURLs.
+func isPath(resource string) bool { return strings.HasPrefix(resource, "/") }
+
 // covers reports whether what w and its grant allow includes the other's.
 func covers(w want, g *grant, other want, og *grant) bool {
 	return w != other &&
@@ -261,6 +275,7 @@ func (a *asker) result() Cluster {
 		i := slices.IndexFunc(list, func(r Rule) bool {
 			// One rule allows every of its resources with every of its names.
 			fits := len(r.Names) == 0 && w.name == "" || len(r.Names) > 0 && w.name != "" && r.Resources[0] == w.resource
+			fits = fits && isPath(r.Resources[0]) == isPath(w.resource)
 			return fits && r.Group == w.group && slices.Equal(r.Verbs, g.verbs) && slices.Equal(r.Why, g.why)
 		})
 		if i < 0 {

@@ -71,16 +71,22 @@ func quote(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
-// WriteText prints a user's permissions for nats-server.conf, and a command for each
-// stream.
+// WriteText prints the accounts for nats-server.conf, and a command for each stream.
 func (n NATS) WriteText(w io.Writer) error {
 	var b strings.Builder
 	for _, note := range n.Notes {
 		comment(&b, "", note)
 	}
-	if len(n.Writer.Publish) > 0 {
-		comment(&b, "", "For the bridge's user in nats-server.conf:")
-		writePermissions(&b, n.Writer)
+	if n.User != "" {
+		for _, text := range []string{
+			"For nats-server.conf. The bridge and those who read the events have an account each: a server does not check a request's reply subject, so in one account readers could have answers published to the stream.",
+			"$BRIDGE_PASSWORD and $READER_PASSWORD are variables of the server's environment; other ways to log in do as well. Let nobody but bridges use the account KUBEBRIDGE. Sinks of one server share the accounts: put their lines together.",
+			readersHead,
+			"They read with pull consumers, and with plain subscriptions. Answers come to inboxes. Other clients than the bridge have theirs in _INBOX.> unless they are given another prefix (--inbox-prefix, CustomInboxPrefix): allow a consumer's user to subscribe to a prefix of its own, for in _INBOX.> all users' answers can be seen.",
+		} {
+			comment(&b, "", text)
+		}
+		b.WriteString(n.Accounts.ServerConfig(user(n.User, "BRIDGE", n.Writer), user("reader", "READER", n.Accounts.Reader())))
 	}
 	for _, text := range n.Streams {
 		var stream struct {
@@ -92,37 +98,33 @@ func (n NATS) WriteText(w io.Writer) error {
 		comment(&b, "", "The bridge creates it when it is missing; or beforehand:")
 		fmt.Fprintf(&b, "nats stream add %s --config /dev/stdin <<'END'\n%s\nEND\n", quote(stream.Name), bytes.ReplaceAll(text, []byte(`\u003e`), []byte(">")))
 	}
-	if len(n.Reader.Subscribe) > 0 {
-		b.WriteString("\n")
-		comment(&b, "", readersHead)
-		comment(&b, "", "Answers come to inboxes. Other clients than the bridge have theirs in _INBOX.> unless they are given another prefix (--inbox-prefix, CustomInboxPrefix): allow a consumer's user to subscribe to a prefix of its own, for in _INBOX.> all users' answers can be seen.")
-		writePermissions(&b, n.Reader)
-	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-// writePermissions prints a user's for nats-server.conf.
-func writePermissions(b *strings.Builder, g nats.Grants) {
-	b.WriteString("permissions {\n")
+// user is a user with permissions, as in nats-server.conf.
+func user(name, variable string, g nats.Grants) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "\n      {user: %q, password: $%s_PASSWORD, permissions: {\n", name, variable)
 	for _, side := range []struct {
 		name   string
 		grants []nats.Grant
 	}{{"publish", g.Publish}, {"subscribe", g.Subscribe}} {
 		if len(side.grants) == 0 {
-			fmt.Fprintf(b, "  %s: {deny: [\">\"]}\n", side.name)
+			fmt.Fprintf(&b, "        %s: {deny: [\">\"]}\n", side.name)
 			continue
 		}
-		fmt.Fprintf(b, "  %s: {allow: [\n", side.name)
+		fmt.Fprintf(&b, "        %s: {allow: [\n", side.name)
 		why := ""
 		for _, one := range side.grants {
 			if one.Why != why {
 				why = one.Why
-				comment(b, "    ", why)
+				comment(&b, "          ", why)
 			}
-			fmt.Fprintf(b, "    %q\n", one.Subject)
+			fmt.Fprintf(&b, "          %q\n", one.Subject)
 		}
-		b.WriteString("  ]}\n")
+		b.WriteString("        ]}\n")
 	}
-	b.WriteString("}\n")
+	b.WriteString("      }}\n    ")
+	return b.String()
 }

@@ -57,6 +57,10 @@ func role(b *strings.Builder, kind, name, namespace string, rules []Rule) {
 		for _, why := range r.Why {
 			comment(b, "  ", why)
 		}
+		if isPath(r.Resources[0]) {
+			fmt.Fprintf(b, "  - nonResourceURLs: %s\n    verbs: %s\n", flow(r.Resources...), flow(r.Verbs...))
+			continue
+		}
 		fmt.Fprintf(b, "  - apiGroups: %s\n    resources: %s\n", flow(r.Group), flow(r.Resources...))
 		if len(r.Names) > 0 {
 			fmt.Fprintf(b, "    resourceNames: %s\n", flow(r.Names...))

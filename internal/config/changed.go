@@ -47,7 +47,7 @@ func (c *Config) Reloaded(next *Config) *Config {
 	merged := *c
 	merged.Exclude, merged.Log.Level = next.Exclude, next.Log.Level
 	merged.Resources = next.Resources
-	merged.places = nil // sinks may have other places in next
+	merged.places, merged.warnings = nil, nil // sinks may have other places in next
 	merged.Sinks = slices.Clone(c.Sinks)
 	for i := range merged.Sinks {
 		s := &merged.Sinks[i]

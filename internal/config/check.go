@@ -2,11 +2,9 @@ package config
 
 import (
 	"fmt"
-	"net"
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -30,21 +28,11 @@ func (p *problems) check(c *Config) {
 		p.add("kubernetes.concurrentLists", "%d is not a number of lists: use 1 or more", c.Kubernetes.ConcurrentLists)
 	}
 	p.oneOf("secrets.values", c.Secrets.Values, "hash", "redact", "plain")
-	if c.Secrets.HashKeyFile != "" && (c.Secrets.Values == "redact" || c.Secrets.Values == "plain") {
-		p.add("secrets.hashKeyFile", "with `values: %s` nothing is hashed, by redact neither: leave it out, or set `values: hash`", c.Secrets.Values)
-	}
+	p.hashKey(&c.Secrets)
 	p.oneOf("managedFields", c.ManagedFields, "drop", "keep")
 	p.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
 	p.oneOf("log.format", c.Log.Format, "json", "console", "auto")
-	if c.Status.Listen != Off {
-		_, port, err := net.SplitHostPort(c.Status.Listen)
-		if _, e := strconv.ParseUint(port, 10, 16); err != nil || e != nil {
-			p.add("status.listen", "%q is not host:port, or off", c.Status.Listen)
-		}
-	}
-	if c.Status.History && c.Status.Listen == Off {
-		p.add("status.history", "it is shown on the status page, and status.listen is off: leave out one of the two")
-	}
+	p.status(&c.Status)
 	if c.Shutdown.Timeout <= 0 {
 		p.add("shutdown.timeout", "%s is not a time to wait: use for example 20s", c.Shutdown.Timeout)
 	}
@@ -111,43 +99,33 @@ func (p *problems) sink(path string, s *Sink) {
 	p.resources(path+".resources", s.Resources)
 	p.oversize(path, s)
 	p.format(path+".format", s)
+	var kinds []string
 	n := 0
-	complete := func(key string, err error) {
-		n++
-		if err == nil {
-			return
-		}
-		for _, line := range strings.Split(err.Error(), "\n") {
-			field, message, ok := strings.Cut(line, ": ")
-			if !ok {
-				field, message = key, line
-			} else {
-				field = key + "." + field
-			}
-			p.add(path+"."+field, "%s", message)
+	for _, b := range s.blocks() {
+		kinds = append(kinds, b.kind)
+		if b.set {
+			n++
+			p.block(path, b)
 		}
 	}
-	if s.Kafka != nil {
-		c, err := s.Kafka.Complete()
-		*s.Kafka = c
-		complete("kafka", err)
+	if last := len(kinds) - 1; n != 1 {
+		p.add(path, "it has %d of %s and %s: a sink is exactly one of them", n, strings.Join(kinds[:last], ", "), kinds[last])
 	}
-	if s.NATS != nil {
-		c, err := s.NATS.Complete()
-		*s.NATS = c
-		complete("nats", err)
+}
+
+// block fills in the defaults of a block, and notes its mistakes: a line each, which begins with the field.
+func (p *problems) block(path string, b block) {
+	err := b.complete()
+	if err == nil {
+		return
 	}
-	if s.File != nil {
-		c, err := s.File.Complete()
-		*s.File = c
-		complete("file", err)
-	}
-	if s.Stdout != nil {
-		c, err := s.Stdout.Complete()
-		*s.Stdout = c
-		complete("stdout", err)
-	}
-	if n != 1 {
-		p.add(path, "it has %d of kafka, nats, file and stdout: a sink is exactly one of them", n)
+	for _, line := range strings.Split(err.Error(), "\n") {
+		field, message, ok := strings.Cut(line, ": ")
+		if !ok {
+			field, message = b.kind, line
+		} else {
+			field = b.kind + "." + field
+		}
+		p.add(path+"."+field, "%s", message)
 	}
 }

@@ -38,19 +38,18 @@ func claims(c *Config, s *Sink) (all []claim) {
 			return other.File != nil && sameFiles(mine, other.File.Path)
 		}})
 	}
-	if s.NATS == nil {
-		return all
-	}
-	if mine := s.NATS.Embedded; mine != nil {
-		return append(all,
+	if mine := s.embedded(); mine != nil {
+		all = append(all,
 			claim{"nats.embedded.dir", fmt.Sprintf("keep a server's data in %q: give each a directory of its own", mine.Dir), func(other *Sink) bool {
-				return other.NATS != nil && other.NATS.Embedded != nil && mine.Dir != "" && filepath.Clean(mine.Dir) == filepath.Clean(other.NATS.Embedded.Dir)
+				its := other.embedded()
+				return its != nil && mine.Dir != "" && filepath.Clean(mine.Dir) == filepath.Clean(its.Dir)
 			}},
 			claim{"nats.embedded.listen", fmt.Sprintf("listen on %q: give each a port of its own", mine.Listen), func(other *Sink) bool {
-				return other.NATS != nil && other.NATS.Embedded != nil && sameListener(mine.Listen, other.NATS.Embedded.Listen)
+				its := other.embedded()
+				return its != nil && sameListener(mine.Listen, its.Listen)
 			}})
-	}
-	if stream := s.NATS.StreamName(c.Cluster); s.NATS.IsLog() {
+	} else if s.NATS != nil && s.NATS.IsLog() {
+		stream := s.NATS.StreamName(c.Cluster)
 		all = append(all, claim{"nats", fmt.Sprintf("write to stream %q, which exactly-once needs for itself: set nats.stream.name and nats.subject of one to others, or `delivery: at-least-once` for both", stream), func(other *Sink) bool {
 			return other.NATS != nil && other.NATS.IsLog() && other.NATS.StreamName(c.Cluster) == stream && sameServers(s.NATS.URL, other.NATS.URL)
 		}})

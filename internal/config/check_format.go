@@ -11,8 +11,8 @@ func (p *problems) format(path string, s *Sink) {
 		s.Format = event.Structured.String()
 	}
 	p.oneOf(path, s.Format, event.Structured.String(), event.Binary.String(), event.Plain.String())
-	switch lines := s.Kafka == nil && s.NATS == nil && (s.File != nil || s.Stdout != nil); {
-	case lines && s.Format == event.Binary.String():
+	switch {
+	case s.writesLines() && s.Format == event.Binary.String():
 		p.add(path, "%q: a line has no headers, and would lack the attributes: use structured, or plain for the objects alone", s.Format)
 	case s.Stdout != nil && s.Stdout.Format == stdout.Pretty && s.Format != event.Structured.String():
 		p.add(path, "%q: with stdout.format pretty nothing of it is to be seen: leave one of the two out", s.Format)

@@ -21,7 +21,7 @@ func (p *problems) oversize(path string, s *Sink) {
 	p.oneOf(path+".oversize", s.Oversize, oversizeTruncate, oversizeDeadLetter, oversizeFail)
 	wanted := s.Oversize == oversizeDeadLetter
 	switch {
-	case s.Kafka == nil && s.NATS == nil && s.Oversize != oversizeTruncate && (s.File != nil || s.Stdout != nil):
+	case s.writesLines() && s.Oversize != oversizeTruncate:
 		p.add(path+".oversize", "%q: only kafka and nats have a limit: leave it out", s.Oversize)
 	case s.Kafka != nil && s.Kafka.DeadLetter != nil && !wanted:
 		p.add(path+".kafka.deadLetter", "it is not used with oversize %q: leave it out, or set `oversize: dead-letter`", s.Oversize)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/shape"
 	"github.com/kubebridge/kubebridge/pkg/sink/kafka"
 	"github.com/kubebridge/kubebridge/pkg/source/discovery"
@@ -83,12 +84,12 @@ func (r *router) own(path string) {
 		r.parse(path+".kafka.key", k.Key, shape.KeyNames)
 	}
 	if n := r.sink.NATS; n != nil {
-		r.parse(path+".nats.subject", n.Subject, shape.SubjectNames)
+		r.subject(path+".nats.subject", n.Subject)
 	}
 	if len(r.sink.Headers) == 0 {
 		return
 	}
-	if r.sink.Kafka == nil && r.sink.NATS == nil {
+	if !r.sink.hasMessages() {
 		r.add(path+".headers", "only messages of kafka and nats have headers: leave it out")
 		return
 	}
@@ -99,6 +100,19 @@ func (r *router) parse(at, template string, names []string) bool {
 	_, err := shape.ParseTemplate(template, names)
 	r.bad(at, err)
 	return err == nil
+}
+
+// subject parses the template of a NATS subject, and checks that every name leads to one that NATS takes.
+func (r *router) subject(at, template string) bool {
+	if !r.parse(at, template, shape.SubjectNames) {
+		return false
+	}
+	t, _ := shape.ParseTemplate(template, shape.SubjectNames) // parsed above
+	n := t.LongestSubject(r.config.Cluster)
+	if n > event.MaxSubject {
+		r.bad(at, fmt.Errorf("with the longest names, a subject has %d bytes, and NATS takes %d: leave out what stands there twice", n, event.MaxSubject))
+	}
+	return n <= event.MaxSubject
 }
 
 // headers parses some, and notes what is wrong with each.
@@ -136,11 +150,11 @@ func (r *router) resource(path string, resource Resource) {
 	if n := r.sink.NATS; n != nil && resource.Subject != "" {
 		at := path + ".subject"
 		r.used[at] = true
-		if r.parse(at, resource.Subject, shape.SubjectNames) {
+		if r.subject(at, resource.Subject) {
 			r.bad(at, n.CheckSubject(resource.Subject, r.config.Cluster))
 		}
 	}
-	if at := path + ".headers"; len(resource.Headers) > 0 && (r.sink.Kafka != nil || r.sink.NATS != nil) {
+	if at := path + ".headers"; len(resource.Headers) > 0 && r.sink.hasMessages() {
 		first := !r.used[at]
 		r.used[at] = true
 		own, err := shape.ParseHeaders(resource.Headers)

@@ -40,7 +40,8 @@ type Config struct {
 	// LeaderElection lets several replicas run, of which one writes.
 	LeaderElection LeaderElection `yaml:"leaderElection"`
 
-	places map[string]string // where entries of resources are in the file, by their paths
+	places   map[string]string // where entries of resources are in the file, by their paths
+	warnings []string
 }
 
 // Kubernetes says where the API server is. Both empty: in-cluster, else the
@@ -89,6 +90,12 @@ type CheckpointTopic struct {
 	Replicas int    `yaml:"replicas"` // of a topic that is created. Default: the broker's own
 }
 
+// NATSCheckpoint is the key-value bucket that a NATS sink keeps its checkpoint in.
+type NATSCheckpoint struct {
+	// Scratch is a directory for working copies. Empty: they are in memory.
+	Scratch string `yaml:"scratch"`
+}
+
 // File keeps checkpoints in a directory, one below it for each sink.
 type File struct {
 	Path string `yaml:"path"` // of the directory. Default: the checkpoint is kept on the bus, where that can do it
@@ -98,18 +105,48 @@ type File struct {
 type Secrets struct {
 	// Values is "hash" (default): keyed hashes; "redact"; or "plain".
 	Values string `yaml:"values"`
-	// HashKeyFile holds the key, at least 16 bytes. Empty: the bridge makes one in
+	// HashKeySecret is namespace/name of a Secret of Kubernetes that exists, in the cluster that is
+	// watched. The bridge puts a random key into its entry `key` if there is none. It needs get and
+	// patch on it.
+	HashKeySecret string `yaml:"hashKeySecret"`
+	// HashKeyFile holds the key, at least 16 bytes. With neither of both the bridge makes one in
 	// checkpoint.file.path; without that, values are redacted.
 	HashKeyFile string `yaml:"hashKeyFile"`
 }
 
 // Status is the HTTP server of the status page, /metrics, /healthz and /readyz.
 type Status struct {
-	Listen string `yaml:"listen"` // host:port; "off" for none. Default: :8080
+	// Listen is host:port; "off" for none. Default: :8080 in a pod, 127.0.0.1:8080 elsewhere.
+	Listen string `yaml:"listen"`
+	// Hosts are the names that requests may be sent to, beside IP addresses, localhost
+	// and the host of Listen: of a Service or an Ingress, for example.
+	Hosts []string  `yaml:"hosts"`
+	TLS   ServerTLS `yaml:"tls"`
+	Login Login     `yaml:"login"`
 	// History has the page show the last changes of every collection, with names, and
 	// with diffs where the resource has `diff`. Default: false.
 	History bool `yaml:"history"`
 }
+
+// ServerTLS has an endpoint speak HTTPS. Files are read again for every connection.
+type ServerTLS struct {
+	Cert string `yaml:"cert"` // path of a PEM file: the certificate and those that sign it. Default: no TLS
+	Key  string `yaml:"key"`  // path of a PEM file: its key
+}
+
+// Login says whose requests an endpoint answers: at most one of its fields is set. Default: everybody's.
+type Login struct {
+	// TokenFile is the path of a file with a token, at least 16 bytes. It is read for
+	// each request.
+	TokenFile string `yaml:"tokenFile"`
+	// Kubernetes asks the API server whose a token is (TokenReview) and whether RBAC lets
+	// them get /metrics, or any other path behind /kubebridge (SubjectAccessReview with
+	// nonResourceURLs). Default: false.
+	Kubernetes bool `yaml:"kubernetes"`
+}
+
+// Required reports whether requests need a token.
+func (l Login) Required() bool { return l != Login{} }
 
 // Admin is the local socket that takes commands: `bridge resync` speaks to it.
 type Admin struct {
@@ -139,6 +176,9 @@ type LeaderElection struct {
 	RetryPeriod   time.Duration `yaml:"retryPeriod"`   // between two attempts. Default: 1s
 }
 
+// Warnings are what the file may not mean, a line each with its place. [Config.Reloaded] has none.
+func (c *Config) Warnings() []string { return c.warnings }
+
 // ResourcesOf are the resources of a sink.
 func (c *Config) ResourcesOf(s *Sink) []Resource {
 	if len(s.Resources) > 0 {
@@ -161,19 +201,12 @@ func (c *Config) Entries(s *Sink) (all []plan.Entry) {
 	return all
 }
 
-// InKafka reports whether the sink's checkpoint is kept in Kafka, beside what it
-// writes: always where it delivers exactly once, else unless a directory is named.
-func (c *Config) InKafka(s *Sink) bool {
-	return s.Kafka != nil && (s.Kafka.ExactlyOnce() || c.Checkpoint.File.Path == "")
-}
-
 func defaults() *Config {
 	return &Config{
 		Name:          "kubebridge",
 		Kubernetes:    Kubernetes{ConcurrentLists: 4},
 		Secrets:       Secrets{Values: "hash"},
 		ManagedFields: "drop",
-		Status:        Status{Listen: ":8080"},
 		Log:           Log{Level: "info", Format: "auto"},
 		Shutdown:      Shutdown{Timeout: 20 * time.Second},
 		LeaderElection: LeaderElection{

@@ -44,7 +44,7 @@ func (p *problems) leaderElection(c *Config) {
 		s := &c.Sinks[i]
 		path := fmt.Sprintf("sinks[%d]", i)
 		switch {
-		case s.NATS != nil && s.NATS.Embedded != nil:
+		case s.embedded() != nil:
 			p.add(path+".nats.embedded", "its directory cannot be shared by the replicas of leaderElection: run a NATS server of its own and set nats.url")
 		case !c.InKafka(s) && !c.InNATS(s):
 			p.add(path, "with leaderElection its checkpoint must be on the bus, where the next leader finds it: that can kafka, and nats with `delivery: exactly-once`")

@@ -74,7 +74,6 @@ func parse(path string, text []byte, flags *pflag.FlagSet, env func(string) (str
 	if len(file.Docs) == 0 || file.Docs[0].Body == nil {
 		return nil, Errors{path + ": the file is empty: it needs at least cluster, resources and sinks"}
 	}
-	c := defaults()
 	p := problems{file: path, places: map[string]*token.Position{}, origins: map[string]string{}, anchors: map[string]ast.Node{}}
 	if len(file.Docs) > 1 {
 		p.addAt(file.Docs[1].Start.Position, "a second document begins: a configuration is one, remove the ---")
@@ -83,22 +82,44 @@ func parse(path string, text []byte, flags *pflag.FlagSet, env func(string) (str
 	if err := p.errors(); err != nil {
 		return nil, err
 	}
+	c, err := p.decode(text, flags, env)
+	if err != nil {
+		return nil, err
+	}
+	if len(p.list) == 0 {
+		p.check(c)
+		p.security(c)
+		if len(p.references) > 0 {
+			if err := p.withhold(text, flags, env); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if err := p.errors(); err != nil {
+		return nil, err
+	}
+	c.places, c.warnings = p.entryPlaces(c), inOrder(p.weak)
+	return c, nil
+}
+
+// decode reads what the file sets, overrides it and replaces references.
+func (p *problems) decode(text []byte, flags *pflag.FlagSet, env func(string) (string, bool)) (*Config, error) {
+	c := defaults()
 	// A key that is really there twice the parser has refused; what is left is one
 	// that wins over a merged one.
 	if err := yaml.NewDecoder(bytes.NewReader(text), yaml.Strict(), yaml.AllowDuplicateMapKey()).Decode(c); err != nil {
-		return nil, Errors{at(path, err)}
+		return nil, Errors{at(p.file, err)}
 	}
 	if err := p.override(c, flags, env); err != nil {
 		return nil, err
 	}
 	p.expand(reflect.ValueOf(c).Elem(), "", env)
-	if len(p.list) == 0 {
-		p.check(c)
+	if c.Status.Listen == "" {
+		c.Status.Listen = "127.0.0.1:8080"
+		if host, _ := env("KUBERNETES_SERVICE_HOST"); host != "" { // in a pod, where probes come from outside
+			c.Status.Listen = ":8080"
+		}
 	}
-	if err := p.errors(); err != nil {
-		return nil, err
-	}
-	c.places = p.entryPlaces(c)
 	return c, nil
 }
 
@@ -245,6 +266,14 @@ func isWord(c byte) bool {
 
 // lookUp returns what a reference stands for.
 func (p *problems) lookUp(path, kind, name string, env func(string) (string, bool)) string {
+	written := "${" + kind + ":" + name + "}"
+	if p.asWritten {
+		return written
+	}
+	if p.references == nil {
+		p.references = map[string][]string{}
+	}
+	p.references[path] = append(p.references[path], written)
 	if kind == "env" {
 		value, ok := env(name)
 		if !ok {

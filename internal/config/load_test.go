@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-var update = flag.Bool("update", false, "write what is generated anew: expected messages, docs/keys.md, the schema")
+var update = flag.Bool("update", false, "rewrite what is generated: expected messages, docs/keys.md, the schema")
 
 func testEnv(name string) (string, bool) {
 	if name == "TEST_PASSWORD" {

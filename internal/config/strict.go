@@ -22,32 +22,61 @@ type problems struct {
 	anchors map[string]ast.Node
 	list    []problem
 	wrong   map[string]bool // the paths in list
+	weak    []problem       // what works, but may not be meant
+
+	references map[string][]string // by path: those that were replaced there
+	asWritten  bool                // a reference stands for itself
 }
 
 type problem struct {
 	line, column int
 	text         string
+	path, format string // what add was given, "" of addAt
 }
 
 // add notes a mistake at a path, or at the nearest of its parents that is in the
 // file.
 func (p *problems) add(path, format string, args ...any) {
-	message := path + ": " + fmt.Sprintf(format, args...)
 	if p.wrong == nil {
 		p.wrong = map[string]bool{}
 	}
 	p.wrong[path] = true
-	if origin, ok := p.origins[path]; ok {
-		p.list = append(p.list, problem{text: origin + ": " + message})
-		return
+	p.list = append(p.list, p.at(path, format, args...))
+}
+
+// warn notes what works at a path, but may not be meant.
+func (p *problems) warn(path, format string, args ...any) {
+	p.weak = append(p.weak, p.at(path, format, args...))
+}
+
+// at is a message about a path, with its place.
+func (p *problems) at(path, format string, args ...any) problem {
+	one := problem{path: path, format: format}
+	where := p.file
+	if known := p.known(path); p.origins[known] != "" {
+		where = p.origins[known]
+	} else if pos, ok := p.places[known]; ok {
+		one.line, one.column = pos.Line, pos.Column
+		where = p.place(known)
+	}
+	if path != "" {
+		where += ": " + path
+	}
+	one.text = where + ": " + fmt.Sprintf(format, args...)
+	return one
+}
+
+// known is path, or the nearest of its parents that the file or what overrides it sets.
+func (p *problems) known(path string) string {
+	if _, ok := p.origins[path]; ok {
+		return path
 	}
 	for at := path; at != ""; at = at[:max(strings.LastIndexAny(at, ".["), 0)] {
-		if pos, ok := p.places[at]; ok {
-			p.addAt(pos, "%s", message)
-			return
+		if _, ok := p.places[at]; ok {
+			return at
 		}
 	}
-	p.list = append(p.list, problem{text: p.file + ": " + message})
+	return ""
 }
 
 // place is where a path is in the file, "" if it is not there.
@@ -61,7 +90,7 @@ func (p *problems) place(path string) string {
 
 func (p *problems) addAt(pos *token.Position, format string, args ...any) {
 	text := fmt.Sprintf("%s:%d:%d: ", p.file, pos.Line, pos.Column) + fmt.Sprintf(format, args...)
-	p.list = append(p.list, problem{pos.Line, pos.Column, text})
+	p.list = append(p.list, problem{line: pos.Line, column: pos.Column, text: text})
 }
 
 // errors are the mistakes in the order of the file, nil when there are none.
@@ -69,14 +98,18 @@ func (p *problems) errors() error {
 	if len(p.list) == 0 {
 		return nil
 	}
-	slices.SortStableFunc(p.list, func(a, b problem) int {
+	return Errors(inOrder(p.list))
+}
+
+// inOrder are messages in the order of the file.
+func inOrder(list []problem) (texts []string) {
+	slices.SortStableFunc(list, func(a, b problem) int {
 		return cmp.Or(cmp.Compare(a.line, b.line), cmp.Compare(a.column, b.column))
 	})
-	var out Errors
-	for _, e := range p.list {
-		out = append(out, e.text)
+	for _, one := range list {
+		texts = append(texts, one.text)
 	}
-	return out
+	return texts
 }
 
 // fits notes the places of everything in n, each key that t does not know, and

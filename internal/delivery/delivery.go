@@ -15,6 +15,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/event"
@@ -79,6 +80,7 @@ type Delivery struct {
 	transactions sink.Transactional
 	log          sink.Log
 	lossy        sink.Lossy
+	exposed      sink.Exposed
 	loader       checkpoint.Loader
 }
 
@@ -91,6 +93,7 @@ func New(o Options) *Delivery {
 	d.transactions, _ = o.Sink.(sink.Transactional)
 	d.log, _ = o.Sink.(sink.Log)
 	d.lossy, _ = o.Sink.(sink.Lossy)
+	d.exposed, _ = o.Sink.(sink.Exposed)
 	d.loader, _ = o.Store.(checkpoint.Loader)
 	switch {
 	case d.transactions != nil:
@@ -111,6 +114,16 @@ func (d *Delivery) Lost() *uint64 {
 		return nil
 	}
 	n := d.lossy.Lost()
+	return &n
+}
+
+// Foreign returns how many messages were found that the bridge did not write; nil unless the sink looks for them. It may be
+// called from any goroutine.
+func (d *Delivery) Foreign() *uint64 {
+	if d.exposed == nil {
+		return nil
+	}
+	n := d.exposed.Foreign()
 	return &n
 }
 
@@ -274,6 +287,21 @@ func (d *Delivery) Reset(ctx context.Context, changes []event.KV) error {
 	}
 	return d.record(ctx, changes) // a commit without a mark is durable when it returns
 }
+
+// Finish is called when everything is committed and nothing follows. A store that may make commits durable later
+// does so now, as far as it can within finishTimeout: it may be on a server that ends with the sink. What
+// it cannot do now, the next start takes from the sink, but for kept bodies.
+func (d *Delivery) Finish(ctx context.Context) {
+	if d.mode != Log || d.loader == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, finishTimeout)
+	defer cancel()
+	_ = d.store.Commit(ctx, nil) // durable with all before it, since it sets no mark
+}
+
+// finishTimeout bounds [Delivery.Finish].
+const finishTimeout = 5 * time.Second
 
 // Close ends the connections of the sink.
 func (d *Delivery) Close() error { return d.sink.Close() }

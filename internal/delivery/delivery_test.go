@@ -261,6 +261,35 @@ func TestSettle(t *testing.T) {
 	must(t, d.Close())
 }
 
+// After Finish a store that trails behind its sink has everything, also if the server ends with the sink.
+func TestFinish(t *testing.T) {
+	const key = "b/pods/shop/web" // is in no message
+	config := nats.Config{Embedded: &nats.Embedded{Dir: t.TempDir(), Listen: "127.0.0.1:0"}}
+	start := func() (*delivery.Delivery, *nats.Store) {
+		t.Helper()
+		s, err := nats.New(nats.Options{Config: config, Identity: identity})
+		must(t, err)
+		store := nats.NewStore(nats.StoreOptions{Sink: s.(*nats.Sink), Delay: time.Hour})
+		d := delivery.New(delivery.Options{Sink: s, Store: store})
+		must(t, d.Open(t.Context(), false))
+		return d, store
+	}
+	d, store := start()
+	b := batch(1, "k8s.test.core.pods.shop.web")
+	b.Changes = append(b.Changes, event.KV{Key: []byte(key), Value: []byte("a body")})
+	must(t, d.Deliver(t.Context(), b))
+	d.Finish(t.Context())
+	must(t, d.Close())
+	must(t, store.Close())
+
+	d, store = start()
+	if got := get(t, store, key); got != "a body" {
+		t.Errorf("%s is %q", key, got)
+	}
+	must(t, d.Close())
+	must(t, store.Close())
+}
+
 // loading passes on what a store offers beside its contract.
 type loading struct {
 	checkpoint.Store

@@ -31,7 +31,7 @@ func giveUp(err error) error {
 // appendObject appends an inventory entry. extra are flags beside those of the object.
 func appendObject(b []byte, o *reconcile.Object, extra byte) []byte {
 	flags := extra
-	published := o.Run != 0 || o.At != "" || o.AtDigest != 0
+	published := o.Run != 0 || o.At != "" || !o.AtDigest.IsZero()
 	for _, f := range [...]struct {
 		flag byte
 		set  bool
@@ -40,14 +40,14 @@ func appendObject(b []byte, o *reconcile.Object, extra byte) []byte {
 		{flagAtIsVersion, published && o.At == o.Version},
 		{flagAtDigest, published && o.AtDigest == o.Digest},
 		{flagRunIsJudged, published && o.Run == o.Judged},
-		{flagSignificant, o.Significant != 0},
+		{flagSignificant, !o.Significant.IsZero()},
 	} {
 		if f.set {
 			flags |= f.flag
 		}
 	}
 	b = append(b, flags, byte(o.Status))
-	b = binary.LittleEndian.AppendUint64(b, o.Digest)
+	b = append(b, o.Digest[:]...)
 	b = checkpoint.AppendUID(b, o.UID)
 	b = checkpoint.AppendVersion(b, o.Version)
 	b = binary.AppendUvarint(b, o.Judged)
@@ -59,11 +59,11 @@ func appendObject(b []byte, o *reconcile.Object, extra byte) []byte {
 			b = checkpoint.AppendVersion(b, o.At)
 		}
 		if flags&flagAtDigest == 0 {
-			b = binary.LittleEndian.AppendUint64(b, o.AtDigest)
+			b = append(b, o.AtDigest[:]...)
 		}
 	}
-	if o.Significant != 0 {
-		b = binary.LittleEndian.AppendUint64(b, o.Significant)
+	if !o.Significant.IsZero() {
+		b = append(b, o.Significant[:]...)
 	}
 	b = checkpoint.AppendText(b, o.APIVersion)
 	return append(b, o.Kind...)
@@ -75,7 +75,7 @@ func decodeObject(b []byte, like *reconcile.Object) (o reconcile.Object, flags b
 	d := checkpoint.NewDecoder(b)
 	flags = d.Byte()
 	o.Status = reconcile.Status(d.Byte())
-	o.Digest = d.Uint64()
+	copy(o.Digest[:], d.Take(len(o.Digest)))
 	o.UID = d.UID(like.UID)
 	o.Version = d.Version()
 	o.Judged = d.Uvarint()
@@ -88,11 +88,11 @@ func decodeObject(b []byte, like *reconcile.Object) (o reconcile.Object, flags b
 			o.At = d.Version()
 		}
 		if flags&flagAtDigest == 0 {
-			o.AtDigest = d.Uint64()
+			copy(o.AtDigest[:], d.Take(len(o.AtDigest)))
 		}
 	}
 	if flags&flagSignificant != 0 {
-		o.Significant = d.Uint64()
+		copy(o.Significant[:], d.Take(len(o.Significant)))
 	}
 	o.APIVersion = d.Text(like.APIVersion)
 	o.Kind = d.Rest(like.Kind)

@@ -3,11 +3,12 @@
 //	key                                      value
 //	c/<collection>                           a reconcile.Record as JSON
 //	p/<collection>                           a reconcile.Progress: position and highest version seen, "1042 1043"
-//	o/<collection>/<namespace>/<name>        a reconcile.Object, about 45 bytes
+//	o/<collection>/<namespace>/<name>        a reconcile.Object, about 53 bytes
 //	d/<collection>                           a reconcile.Draft as JSON
 //	i/<collection>/<namespace>/<name>/<uid>  a reconcile.Intent
 //	s/<storage>                              the epoch of the storage, a decimal number
 //	b/<collection>/<namespace>/<name>        a kept body: internal/encode
+//	n/digests                                the random key of all digests: see LoadKey
 //	n/plan                                   the numbers of the plan: internal/plan
 //	n/owed/edit/<collection>                 consumers are owed the edit of a collection
 //	n/owed/plan/<resource>                   consumers are owed the plan of a resource

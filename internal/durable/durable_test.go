@@ -47,15 +47,15 @@ func objects() *rapid.Generator[reconcile.Object] {
 	return rapid.Custom(func(t *rapid.T) reconcile.Object {
 		o := reconcile.Object{
 			UID:     rapid.SampledFrom([]string{uid, "node/1", "", strings.ToUpper(uid)}).Draw(t, "uid"),
-			Version: versions.Draw(t, "version"), Digest: rapid.Uint64().Draw(t, "digest"),
+			Version: versions.Draw(t, "version"), Digest: reconcile.Digest(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "digest")),
 			Status: rapid.SampledFrom([]reconcile.Status{reconcile.Published, reconcile.Outdated, reconcile.Unpublished, reconcile.Skipped}).Draw(t, "status"),
 			Judged: rapid.Uint64().Draw(t, "judged"), APIVersion: "apps/v1", Kind: rapid.SampledFrom([]string{"Deployment", "", "Größe"}).Draw(t, "kind"),
 		}
 		if rapid.Bool().Draw(t, "published") {
 			o.Run = rapid.SampledFrom([]uint64{0, 1, o.Judged}).Draw(t, "run")
 			o.At = rapid.SampledFrom([]string{o.Version, "3", ""}).Draw(t, "at")
-			o.AtDigest = rapid.SampledFrom([]uint64{0, 5, o.Digest}).Draw(t, "digest at")
-			o.Significant = rapid.SampledFrom([]uint64{0, 9}).Draw(t, "significant digest")
+			o.AtDigest = rapid.SampledFrom([]reconcile.Digest{{}, {5}, o.Digest}).Draw(t, "digest at")
+			o.Significant = rapid.SampledFrom([]reconcile.Digest{{}, {9}}).Draw(t, "significant digest")
 		}
 		return o
 	})
@@ -70,7 +70,7 @@ func TestRoundTrip(t *testing.T) {
 		node := reconcile.Slot{Collection: "nodes", Key: durable.ObjectKey("", "worker-7")}
 		r := reconcile.Record{
 			Phase: reconcile.InStep, Run: 7, Incarnation: 5, Epoch: 2, Reason: "expired", Syncs: 3,
-			Resync: true, LastList: reconcile.LastList{Synced: 2, Listed: "a=b"}, Properties: reconcile.Properties{Selection: "a=b", Types: 3}, Route: "k8s", Unwanted: true,
+			Resync: true, LastList: reconcile.LastList{SyncedEpoch: 2, ListedSelection: "a=b"}, Properties: reconcile.Properties{Selection: "a=b", Types: 3}, Route: "k8s", Unwanted: true,
 		}
 		p := reconcile.Progress{Position: "1042", Seen: "1043"}
 		b := &reconcile.Batch{
@@ -131,7 +131,7 @@ func TestItemChanges(t *testing.T) {
 func TestSilent(t *testing.T) {
 	const list, watch = reconcile.List, reconcile.Watch
 	seen := func(from reconcile.Origin, name, version string) reconcile.Input {
-		s := &reconcile.Sighting{Origin: from, Key: durable.ObjectKey("shop", name), UID: name, Version: version, Digest: 1}
+		s := &reconcile.Sighting{Origin: from, Key: durable.ObjectKey("shop", name), UID: name, Version: version, Digest: reconcile.Digest{1}}
 		return reconcile.Input{Kind: reconcile.Sighted, Sighting: s, Resume: map[reconcile.Origin]string{watch: version}[from]}
 	}
 	unseen := seen(watch, "d", "17")
@@ -227,12 +227,12 @@ func contents(t *testing.T, store checkpoint.Store) map[string]string {
 // The usual inventory entry is small: a million of them fit in memory and on disk.
 func TestObjectSize(t *testing.T) {
 	o := reconcile.Object{
-		UID: uid, Version: "123456", Digest: 1<<63 + 7, Status: reconcile.Published, Judged: 1_790_000_000_000, Run: 1_790_000_000_000,
-		At: "123456", AtDigest: 1<<63 + 7, APIVersion: "v1", Kind: "Pod",
+		UID: uid, Version: "123456", Digest: reconcile.Digest{7, 15: 1}, Status: reconcile.Published, Judged: 1_790_000_000_000, Run: 1_790_000_000_000,
+		At: "123456", AtDigest: reconcile.Digest{7, 15: 1}, APIVersion: "v1", Kind: "Pod",
 	}
 	b := &reconcile.Batch{Changes: []reconcile.Change{{Object: &o}}}
-	if n := len(durable.NewMemory().Changes(b, false)[0].Value); n > 46 {
-		t.Errorf("the usual inventory entry has %d bytes, want at most 46", n)
+	if n := len(durable.NewMemory().Changes(b, false)[0].Value); n > 54 {
+		t.Errorf("the usual inventory entry has %d bytes, want at most 54", n)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/kubebridge/kubebridge/internal/reconcile"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
+	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
 // The first bytes of keys.
@@ -18,6 +19,12 @@ const (
 	prefixIntent   = "i/"
 	prefixEpoch    = "s/"
 	prefixOwed     = "n/owed/"
+)
+
+const (
+	digestsKey = "n/digests"
+	// keyBytes is the length of the key of digests.
+	keyBytes = 32
 )
 
 // OwedEditKey is the key of a note: consumers have not been sent the last edit of a collection yet.
@@ -39,9 +46,11 @@ func Owed(store checkpoint.Store) (keys []string, err error) {
 	return keys, err
 }
 
-// ObjectKey is the inventory key of an object within its collection. namespace is "" for a
-// cluster-scoped object.
-func ObjectKey(namespace, name string) string { return namespace + "/" + name }
+// ObjectKey is the inventory key of an object within its collection: namespace and name as events have them.
+// namespace is "" for a cluster-scoped object.
+func ObjectKey(namespace, name string) string {
+	return event.BoundName(namespace) + "/" + event.BoundName(name)
+}
 
 // parseObjectKey reads the key of an inventory entry.
 func parseObjectKey(key []byte) (reconcile.Slot, error) {

@@ -2,6 +2,7 @@ package durable
 
 import (
 	"bytes"
+	"crypto/rand"
 	"fmt"
 	"maps"
 	"slices"
@@ -71,6 +72,26 @@ func LoadPlan(store checkpoint.Store) (plan.Numbers, error) {
 		return numbers, fmt.Errorf("read the checkpoint: %w", giveUp(fmt.Errorf("%w: %w", checkpoint.ErrCorrupt, err)))
 	}
 	return numbers, nil
+}
+
+// LoadKey returns the key that a store holds of all digests: those of the inventory, of intents and of kept bodies. It must not
+// be shown. nil: the store has none yet.
+func LoadKey(store checkpoint.Store) ([]byte, error) {
+	key, err := store.Get([]byte(digestsKey))
+	if err == nil && key != nil && len(key) != keyBytes {
+		err = giveUp(fmt.Errorf("%w: the key of digests has %d bytes", checkpoint.ErrCorrupt, len(key)))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the checkpoint: %w", err)
+	}
+	return key, nil
+}
+
+// NewKey makes a key of digests, and the change that keeps it. The change must be durable with the first digest, or before it.
+func NewKey() (key []byte, change event.KV) {
+	key = make([]byte, keyBytes)
+	rand.Read(key) // never fails
+	return key, event.KV{Key: []byte(digestsKey), Value: key}
 }
 
 // Before are the changes that a store which is not atomic with the sink must hold before the sink

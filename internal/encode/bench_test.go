@@ -53,7 +53,7 @@ func BenchmarkEncode(b *testing.B) {
 				b.Fatal(err)
 			}
 			defer store.Close()
-			e := encode.New(encode.Options{Store: store, Log: zap.NewNop(), Config: encode.Config{
+			e := newEncoder(encode.Options{Store: store, Log: zap.NewNop(), Config: encode.Config{
 				Encoder: event.Encoder{Cluster: "prod", ClusterUID: "uid"}, Secrets: shape.Secrets{Key: []byte("a key of the user")},
 				Route: encode.Route{Topic: template(b, "k8s.{cluster}.{resource}")},
 			}})
@@ -90,6 +90,28 @@ func BenchmarkEncode(b *testing.B) {
 					e.Committed(items)
 					items = items[:0]
 				}
+			}
+		})
+	}
+}
+
+// BenchmarkDigest makes the digest of an object, of which a third are managedFields.
+func BenchmarkDigest(b *testing.B) {
+	for _, x := range []struct {
+		name, resource string
+		size           int
+	}{{"1K", "pods", 1 << 10}, {"16K", "pods", 16 << 10}, {"sealed, 1K", "secrets", 1 << 10}} {
+		b.Run(x.name, func(b *testing.B) {
+			e := newEncoder(encode.Options{Log: zap.NewNop(), Config: encode.Config{Secrets: shape.Secrets{Key: []byte("a key of the user")}}})
+			if _, err := e.Configure(event.Collection{Resource: x.resource}, encode.Settings{}); err != nil {
+				b.Fatal(err)
+			}
+			o := pod(b, x.size)
+			s := reconcile.Sighting{UID: o.UID, Version: "1", Body: &o}
+			b.SetBytes(int64(x.size / 3 * 2))
+			b.ReportAllocs()
+			for b.Loop() {
+				e.Prepare(x.resource, &s, nil, false)
 			}
 		})
 	}

@@ -94,12 +94,14 @@ type publication struct {
 	deleted      bool
 }
 
-func publicationOf(i *reconcile.Item) publication {
-	o := i.Object
-	if o.Type == event.Deleted {
-		return publication{o.Object.UID, o.Object.At, o.Object.Run, true}
+func publicationOf(i *reconcile.Item) publication { return publicationIn(i.Run, i.Object) }
+
+// publicationIn identifies an event of a run.
+func publicationIn(run uint64, e *reconcile.ObjectEvent) publication {
+	if e.Type == event.Deleted {
+		return publication{e.Object.UID, e.Object.At, e.Object.Run, true}
 	}
-	return publication{o.Object.UID, o.Version, i.Run, false}
+	return publication{e.Object.UID, e.Version, run, false}
 }
 
 // uncommitted is the last change of a kept body that is not in the store.
@@ -111,7 +113,7 @@ type uncommitted struct {
 
 // packer packs and unpacks kept bodies:
 //
-//	length of the resourceVersion (uvarint), resourceVersion, stamp (8 bytes), body (zstd)
+//	length of the resourceVersion (uvarint), resourceVersion, stamp (16 bytes), body (zstd)
 //
 // The stamp combines the digest of the object and that of the shape. A body that was published with
 // other redaction rules therefore does not match, and is never published again.
@@ -119,6 +121,15 @@ type packer struct {
 	encoder *zstd.Encoder
 	decoder *zstd.Decoder
 	body    []byte // the memory of the body that was unpacked last
+}
+
+// stampOf returns the stamp of the body that consumers have of an object.
+func (r *rules) stampOf(o *reconcile.Object) reconcile.Digest {
+	stamp := r.stamp
+	for i, b := range o.AtDigest {
+		stamp[i] ^= b
+	}
+	return stamp
 }
 
 func newPacker() *packer {
@@ -129,25 +140,25 @@ func newPacker() *packer {
 	return p
 }
 
-func (p *packer) pack(version string, stamp uint64, body []byte) []byte {
+func (p *packer) pack(version string, stamp reconcile.Digest, body []byte) []byte {
 	to := make([]byte, 0, len(body)/2+len(version)+64)
 	to = append(binary.AppendUvarint(to, uint64(len(version))), version...)
-	to = binary.LittleEndian.AppendUint64(to, stamp)
+	to = append(to, stamp[:]...)
 	return p.encoder.EncodeAll(body, to)
 }
 
 // unpack returns the body of a value; nil if the value is of another state, or damaged. The body is
 // valid until the next call.
-func (p *packer) unpack(value []byte, version string, stamp uint64) []byte {
+func (p *packer) unpack(value []byte, version string, stamp reconcile.Digest) []byte {
 	n, w := binary.Uvarint(value)
-	if w <= 0 || n != uint64(len(version)) || len(value) < w+len(version)+8 {
+	if w <= 0 || n != uint64(len(version)) || len(value) < w+len(version)+len(stamp) {
 		return nil
 	}
 	value = value[w:]
-	if string(value[:n]) != version || binary.LittleEndian.Uint64(value[n:]) != stamp {
+	if string(value[:n]) != version || !bytes.HasPrefix(value[n:], stamp[:]) {
 		return nil
 	}
-	body, err := p.decoder.DecodeAll(value[n+8:], p.body[:0])
+	body, err := p.decoder.DecodeAll(value[n+uint64(len(stamp)):], p.body[:0])
 	if err != nil {
 		return nil
 	}
@@ -164,7 +175,7 @@ type keeper struct {
 // lastPublished returns the body of an object as consumers have it at o.At; nil if it is not known for
 // certain. The body is valid until the next call.
 func (k *keeper) lastPublished(c *collection, key string, o *reconcile.Object) []byte {
-	if !c.keeps() || o.AtDigest == 0 {
+	if !c.keeps() || o.AtDigest.IsZero() {
 		return nil
 	}
 	u, found := c.bodies[key]
@@ -179,7 +190,7 @@ func (k *keeper) lastPublished(c *collection, key string, o *reconcile.Object) [
 	if value == nil {
 		return nil
 	}
-	return k.packer().unpack(value, o.At, o.AtDigest^c.stamp)
+	return k.packer().unpack(value, o.At, c.stampOf(o))
 }
 
 // keep returns the change of the kept body that goes with an event. The event's own body is kept if it
@@ -189,8 +200,8 @@ func (k *keeper) keep(c *collection, i *reconcile.Item, ev *event.Event) (change
 		return change, false
 	}
 	u := uncommitted{publication: publicationOf(i), diff: ev.Before != nil || ev.Patch != nil}
-	if o := &i.Object.Object; !u.deleted && ev.Object != nil && ev.Truncated == nil && o.AtDigest != 0 {
-		u.value = k.packer().pack(o.At, o.AtDigest^c.stamp, ev.Object)
+	if o := &i.Object.Object; !u.deleted && ev.Object != nil && ev.Truncated == nil && !o.AtDigest.IsZero() {
+		u.value = k.packer().pack(o.At, c.stampOf(o), ev.Object)
 		if len(u.value) > maxKept {
 			u.value = nil
 			k.count(c, NotKept, ev.Type)

@@ -249,6 +249,26 @@ func TestNothingRedactedIsKept(t *testing.T) {
 	}
 }
 
+// Where values are hidden, the paths of changedby quote none: the entries of a set are in its managedFields.
+func TestChangedByQuotesNothing(t *testing.T) {
+	for hidden, want := range map[bool]string{false: `"paths":["metadata.finalizers[=\"planted\"]"]`, true: `"paths":["metadata.finalizers[*]"]`} {
+		s := both
+		s.ChangedBy = true
+		if hidden {
+			s.Redact = []shape.Rule{{Paths: []string{"data.*"}}}
+		}
+		r := newRig(t, configMaps, s, nil)
+		r.list("snapshot", "10", reconcile.Gone, configMap("a", "ua", "5", "1"))
+		r.commit()
+		r.watch(strings.Replace(configMap("a", "ua", "11", "1"), `"metadata":{`, `"metadata":{"finalizers":["planted"],"managedFields":[{"manager":"x","operation":"Update",
+			"time":"2026-01-02T03:04:05Z","fieldsType":"FieldsV1","fieldsV1":{"f:metadata":{"f:finalizers":{"v:\"planted\"":{}}}}}],`, 1))
+		r.commit()
+		if got := string(r.last().ChangedBy); !strings.Contains(got, want) {
+			t.Errorf("hidden %t: %s", hidden, got)
+		}
+	}
+}
+
 // A deletion that no watch has seen has the last published body, if it is kept, and the identity of
 // the object otherwise. It never has the body of a later object of that name, nor one that was
 // published with other redaction rules.

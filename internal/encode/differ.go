@@ -1,8 +1,7 @@
 package encode
 
 import (
-	"regexp"
-	"slices"
+	"errors"
 	"time"
 
 	"go.uber.org/zap"
@@ -26,10 +25,13 @@ func (e *Encoder) compare(c *collection, ev *event.Event, o *source.Object) {
 		room := e.filling.room(512)
 		out, err := e.differ.maker.Append(room, before, ev.Object)
 		if err != nil {
-			e.Log.Error("comparison with the published body failed, event published without patch",
-				zap.String("collection", c.id), zap.String("object", objectName(o.Namespace, o.Name)), zap.Error(err))
+			e.objects.write(zap.ErrorLevel, "comparison with the published body failed, event published without patch",
+				c, objectName(o.Namespace, o.Name), zap.Error(err))
 		} else {
 			ev.Patch, ev.Base = e.filling.keep(room, out), e.prepare.now.known.At
+		}
+		if e.differ.maker.Coarse() {
+			e.count(c, CostlyPatch, ev.Type)
 		}
 	}
 	if before != nil && c.before {
@@ -40,7 +42,8 @@ func (e *Encoder) compare(c *collection, ev *event.Event, o *source.Object) {
 	}
 }
 
-// changedBy adds the field managers that changed an object. If they cannot be read, it adds nothing.
+// changedBy adds the field managers that changed an object. If they cannot be read, it adds nothing; if
+// that would take too many steps, it says so.
 func (e *Encoder) changedBy(c *collection, ev *event.Event, o *source.Object, before []byte) {
 	d, whole := &e.differ, o.Raw
 	if c.redact != nil { // what is redacted on both sides has not changed
@@ -50,6 +53,7 @@ func (e *Encoder) changedBy(c *collection, ev *event.Event, o *source.Object, be
 		}
 		d.whole, whole = out, out
 	}
+	d.managers.HideValues = c.redact != nil
 	var (
 		changes []manager.Change
 		err     error
@@ -59,27 +63,13 @@ func (e *Encoder) changedBy(c *collection, ev *event.Event, o *source.Object, be
 	} else {
 		changes, err = d.managers.Newest(whole, time.Time{})
 	}
+	if errors.Is(err, manager.ErrCostly) {
+		ev.LeftOut = []string{"changedby"}
+		e.count(c, CostlyChangedBy, ev.Type)
+	}
 	if err != nil || len(changes) == 0 {
 		return
 	}
-	if c.redact != nil {
-		for i := range changes {
-			changes[i].Paths = withoutValues(changes[i].Paths)
-		}
-	}
 	room := e.filling.room(512)
 	ev.ChangedBy = e.filling.keep(room, manager.Append(room, changes))
-}
-
-// selectors are the parts of a path that may quote a value of the object.
-var selectors = regexp.MustCompile(`\[(?:[^\]"]|"(?:[^"\\]|\\.)*")*\]`)
-
-// withoutValues writes paths without the keys and values by which elements are found, each once.
-func withoutValues(paths []string) (out []string) {
-	for _, p := range paths {
-		if p = selectors.ReplaceAllString(p, "[*]"); !slices.Contains(out, p) {
-			out = append(out, p)
-		}
-	}
-	return out
 }

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -34,12 +35,17 @@ type Encoder struct {
 	configured map[string]*rules
 	removed    map[string]struct{} // of configured, until they are closed
 	unkept     map[string]struct{} // of configured: they keep no bodies, and the store may have some
+	changes    atomic.Uint64       // of configured
 
 	// All below belongs to the goroutine that uses the encoder.
 	collections map[string]*collection
-	prepare     *preparer
-	keeper      *keeper
-	differ      differ
+	recent      struct { // what collection returned last, unless configured has changed since
+		*collection
+		at uint64
+	}
+	prepare *preparer
+	keeper  *keeper
+	differ  differ
 	memory
 }
 
@@ -75,6 +81,7 @@ type collection struct {
 // New returns an encoder without collections.
 func New(o Options) *Encoder {
 	e := &Encoder{Options: o, configured: map[string]*rules{}, removed: map[string]struct{}{}, unkept: map[string]struct{}{}, collections: map[string]*collection{}}
+	e.objects = newObjectLog(o.Log)
 	e.filling = newArena(true)
 	e.keeper = &keeper{Options: &e.Options}
 	e.prepare = newPreparer(&e.Options, e.keeper)
@@ -93,6 +100,7 @@ func (e *Encoder) Configure(c event.Collection, s Settings) (reconcile.Propertie
 	defer e.mu.Unlock()
 	id := r.eventCollection.ID()
 	e.configured[id] = r
+	e.changes.Add(1)
 	delete(e.removed, id)
 	if delete(e.unkept, id); !r.keeps() {
 		e.unkept[id] = struct{}{}
@@ -110,6 +118,7 @@ func (e *Encoder) Remove(collection string) {
 // closed forgets a collection.
 func (e *Encoder) closed(collection string) {
 	delete(e.collections, collection)
+	e.recent.collection = nil
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if _, removed := e.removed[collection]; removed {
@@ -121,6 +130,10 @@ func (e *Encoder) closed(collection string) {
 
 // collection returns what is remembered of a collection, with its present settings.
 func (e *Encoder) collection(id string) *collection {
+	at := e.changes.Load()
+	if c := e.recent.collection; c != nil && c.id == id && e.recent.at == at {
+		return c
+	}
 	e.mu.Lock()
 	r := e.configured[id]
 	e.mu.Unlock()
@@ -135,6 +148,7 @@ func (e *Encoder) collection(id string) *collection {
 	if r != nil && r != c.rules {
 		c.rules, c.routes, c.failures, c.bodiless = r, map[string]*route{}, map[string]bool{}, false
 	}
+	e.recent.collection, e.recent.at = c, at
 	return c
 }
 
@@ -156,6 +170,9 @@ func (e *Encoder) Committed(items []reconcile.Item) {
 		switch {
 		case c == nil:
 		case i.Object != nil:
+			if len(c.bodies) == 0 && len(c.rejected) == 0 {
+				continue
+			}
 			p := publicationOf(i)
 			if u, ok := c.bodies[i.Object.Key]; ok && u.publication == p {
 				delete(c.bodies, i.Object.Key)
@@ -177,6 +194,9 @@ func (e *Encoder) Dropped(collection string) {
 		clear(c.bodies)
 	}
 }
+
+// Key implements the loop's encoder.
+func (e *Encoder) Key(key []byte) { e.prepare.digests = newDigests(key, e.Secrets.Key) }
 
 // Prepare implements the loop's encoder. The items that follow from a sighting are encoded before
 // the next one is prepared. If the sighting has no body of a seen object, Prepare only notes its key
@@ -223,8 +243,11 @@ func (e *Encoder) Encode(i *reconcile.Item, at time.Time) (event.Record, []event
 		}
 		ev.Object = body
 	}
+	if o != nil && o.CutFrom > 0 {
+		e.deep(c, ev, o)
+	}
 	d := e.decisionOf(c, i, ev, o)
-	if o != nil && ev.DeadLetter == nil && (d == nil || d.level == whole) {
+	if o != nil && ev.DeadLetter == nil && ev.Truncated == nil && (d == nil || d.level == whole) {
 		e.compare(c, ev, o)
 	}
 	if d != nil {
@@ -247,6 +270,9 @@ func (e *Encoder) Encode(i *reconcile.Item, at time.Time) (event.Record, []event
 // decisionOf returns how an event is cut down because the bus rejected it, or is known to reject events
 // of its size; nil: it is published as it is.
 func (e *Encoder) decisionOf(c *collection, i *reconcile.Item, ev *event.Event, o *source.Object) *decision {
+	if len(c.rejected) == 0 && c.limit.bytes == 0 { // nothing was rejected
+		return nil
+	}
 	p := publicationOf(i)
 	d := c.decision(p)
 	if d != nil || ev.DeadLetter != nil || e.Oversize == ToDeadLetters && !p.deleted {
@@ -284,9 +310,9 @@ func (e *Encoder) origin(c *collection, i *reconcile.Item) event.Origin {
 		switch {
 		case x.Type == event.Closed:
 			return event.Reconcile
-		case x.Reason == reconcile.ReasonResync:
+		case x.Reason == event.ReasonResync:
 			return event.Resync
-		case x.Reason == reconcile.ReasonPeriodic:
+		case x.Reason == event.ReasonPeriodic:
 			return event.Watch
 		}
 		return originOf(reconcile.List, first)
@@ -337,13 +363,22 @@ func (e *Encoder) object(c *collection, i *reconcile.Item, ev *event.Event) *sou
 
 // withhold logs that an event has no body.
 func (e *Encoder) withhold(c *collection, i *reconcile.Item, ev *event.Event, why error) {
-	fields := []zap.Field{zap.String("id", ev.ID()), zap.String("object", objectName(ev.Namespace, ev.Name)), zap.String("collection", c.id), zap.Error(why)}
+	level, message := zap.ErrorLevel, "body withheld: it could not be redacted"
 	if i.Object.DeadLetter {
-		e.Log.Warn("event goes to the dead letters without its body: it could not be redacted", fields...)
-		return
+		level, message = zap.WarnLevel, "event goes to the dead letters without its body: it could not be redacted"
 	}
-	e.Log.Error("body withheld: it could not be redacted", fields...)
-	e.count(c, Withheld, ev.Type)
+	e.objects.write(level, message, c, objectName(ev.Namespace, ev.Name), zap.String("id", ev.ID()), zap.Error(why))
+	if !i.Object.DeadLetter {
+		e.count(c, Withheld, ev.Type)
+	}
+}
+
+// deep says of an event that its body is that of an object that was cut down, since it is nested too deeply.
+func (e *Encoder) deep(c *collection, ev *event.Event, o *source.Object) {
+	ev.Truncated = &event.Truncation{Size: o.CutFrom, Levels: event.MaxLevels}
+	e.count(c, Truncated, ev.Type)
+	e.Log.Warn("event truncated: the object is nested too deeply", zap.String("id", ev.ID()), zap.String("object", objectName(ev.Namespace, ev.Name)),
+		zap.String("collection", c.id), zap.Int("bytes", o.CutFrom), zap.Int("levels", event.MaxLevels))
 }
 
 // report completes an event about a collection.
@@ -353,12 +388,12 @@ func (e *Encoder) report(c *collection, i *reconcile.Item, ev *event.Event) {
 	ev.Report = &event.Report{Reason: x.Reason, Reset: x.Reset, From: x.From}
 	switch x.Type {
 	case event.Gap:
-		if ev.ResourceVersion = x.From; x.Reason == reconcile.ReasonHistory {
+		if ev.ResourceVersion = x.From; x.Reason == event.ReasonHistory {
 			ev.ResourceVersion = "" // it belongs to the history before
 		}
 	case event.Synced:
 		ev.ResourceVersion, ev.Report.To = x.Version, x.Version
-		if x.Reason != reconcile.ReasonPeriodic {
+		if x.Reason != event.ReasonPeriodic {
 			since := time.UnixMilli(int64(i.Run)) // runs are numbered by the time of their gap
 			ev.Report.Since = &since
 			if e.Reports.Counts != nil {

@@ -3,10 +3,13 @@ package encode_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -17,6 +20,8 @@ import (
 	"github.com/kubebridge/kubebridge/internal/reconcile"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/shape"
+	"github.com/kubebridge/kubebridge/pkg/sink"
+	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
 var update = flag.Bool("update", false, "rewrite testdata")
@@ -170,6 +175,89 @@ func TestRoute(t *testing.T) {
 	}
 }
 
+// Whatever a tenant calls an object, there is a form of each of its events that every bus takes: everything but the body
+// is bounded, on Kafka as on NATS, also for dead letters.
+func TestLongNames(t *testing.T) {
+	for _, format := range []event.Format{event.Structured, event.Binary, event.Plain} {
+		for name, route := range map[string]encode.Route{
+			"kafka": {Topic: template(t, "k8s.{cluster}.{resource}")}, "nats": {Subject: template(t, shape.DefaultSubject)},
+		} {
+			t.Run(format.String()+", "+name, func(t *testing.T) {
+				r := newRig(t, event.Collection{Resource: "configmaps", Entry: "canary"}, both, func(o *encode.Options) {
+					o.Encoder.Format, o.Oversize = format, encode.ToDeadLetters
+					o.Route, o.DeadLetters = route, template(t, "dead.{group}.{resource}.{namespace}.{name}")
+					if route.Topic != nil {
+						o.DeadLetters = template(t, "dead")
+					}
+				})
+				r.unread = format != event.Structured
+				r.list("snapshot", "10", reconcile.Gone)
+				r.commit()
+				seen := map[string]bool{}
+				for i, name := range []string{strings.Repeat("n", 1100), strings.Repeat("n", 180_000), strings.Repeat("n", 180_000) + "m", strings.Repeat("\u2028", 250_000)} {
+					body := configMap(name, fmt.Sprint("u", i), strconv.Itoa(11+i), "1")
+					for range 4 { // whole, and three forms of a dead letter
+						r.watch(body)
+						x := r.records[len(r.records)-1]
+						size := len(x.Value) + len(x.Key)
+						for _, a := range x.Attributes {
+							size += len(a.Name) + 3*len(a.Value) // percent-encoded
+						}
+						if x.Event.Object == nil && size > 48<<10 || size > len(body)*3/2+48<<10 {
+							t.Errorf("the event of a name of %d bytes has %d, %d of them its value's", len(name), size, len(x.Value))
+						}
+						if len(x.Route) > 1024 || x.Event.Name != event.BoundName(name) || x.Event.DeadLetter == nil && seen[x.Route+x.Key] {
+							t.Errorf("a name of %d bytes goes to %.80q with the key %.80q as %.80q", len(name), x.Route, x.Key, x.Event.Name)
+						}
+						seen[x.Route+x.Key] = true
+						r.reject(&sink.RecordError{Err: errors.New("not valid")})
+					}
+					if x := r.records[len(r.records)-1]; x.Event.DeadLetter == nil || x.Event.Object != nil {
+						t.Errorf("the last form of the event of a name of %d bytes is %+v", len(name), x.Event)
+					}
+				}
+			})
+		}
+	}
+}
+
+// An object that was cut down, since it is nested too deeply, is published as what is left of it, says so, and is never
+// compared: the difference would be that of what was left out.
+func TestDeepObject(t *testing.T) {
+	r := newRig(t, configMaps, encode.Settings{Patch: true, Before: true, ChangedBy: true, Ignore: []string{"metadata.resourceVersion"}}, nil)
+	cut := func(version string) *reconcile.Sighting {
+		s := sighting(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","namespace":"shop","uid":"ua","resourceVersion":"`+version+`"}}`, reconcile.Watch)
+		s.Body.(*source.Object).CutFrom = 20_000
+		return s
+	}
+	r.list("snapshot", "10", reconcile.Gone, configMap("a", "ua", "5", "1"))
+	for _, version := range []string{"11", "12"} { // the second one may differ in what was left out alone
+		r.step(&reconcile.Input{Kind: reconcile.Sighted, Sighting: cut(version)})
+	}
+	r.watch(configMap("a", "ua", "13", "2"))
+	whole := r.last()
+	ended := cut("14")
+	ended.Form = reconcile.Ended
+	r.step(&reconcile.Input{Kind: reconcile.Sighted, Sighting: ended})
+	if got, want := r.said(0), "present a@5, modified a@11, modified a@12, modified a@13, deleted a@13"; got != want {
+		t.Errorf("published are %s, want %s", got, want)
+	}
+	for _, e := range r.values[len(r.values)-4:] {
+		if e == whole {
+			continue
+		}
+		if form(e) != "truncated" || *e.Truncated != (event.Truncation{Size: 20_000, Levels: event.MaxLevels}) || e.ChangedBy != nil {
+			t.Errorf("%s has: %s, %+v", e.ID, form(e), e.Truncated)
+		}
+	}
+	if form(whole) != "body" {
+		t.Errorf("the event after it has: %s", form(whole))
+	}
+	if n := r.counted[encode.Truncated]; n != 3 {
+		t.Errorf("%d events are counted as truncated", n)
+	}
+}
+
 // Where a bus keeps the last message of a key or subject, two collections must not replace each
 // other's objects, and a gap must not replace the reset before it.
 func TestRouteOfAnEntry(t *testing.T) {
@@ -289,10 +377,10 @@ func TestNullValues(t *testing.T) {
 func TestNotConfigured(t *testing.T) {
 	r := newRig(t, event.Collection{Resource: "secrets"}, encode.Settings{}, nil)
 	r.list("snapshot", "100", reconcile.Gone)
-	r.encoder = encode.New(r.options)
+	r.encoder = newEncoder(r.options)
 	s := sighting(strings.ReplaceAll(configMap("a", "u-1", "110", "planted"), "ConfigMap", "Secret"), reconcile.Watch)
 	r.step(&reconcile.Input{Kind: reconcile.Sighted, Sighting: s})
-	if e := r.last(); e.BodyKnown || bytes.Contains(e.Data, []byte("planted")) || s.Digest != 0 {
+	if e := r.last(); e.BodyKnown || bytes.Contains(e.Data, []byte("planted")) || !s.Digest.IsZero() {
 		t.Errorf("published %s, digest %x", e.Data, s.Digest)
 	}
 }
@@ -322,7 +410,7 @@ func TestRemoved(t *testing.T) {
 		}
 		r.commit()
 		s := sighting(secret("120", "planted", "a"), reconcile.Watch)
-		if r.encoder.Prepare(r.id, s, nil, false); (s.Digest != 0) != back {
+		if r.encoder.Prepare(r.id, s, nil, false); s.Digest.IsZero() == back {
 			t.Errorf("after closed, configured %t: the digest is %x", back, s.Digest)
 		}
 	}

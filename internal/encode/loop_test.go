@@ -126,6 +126,7 @@ func (c *cluster) Side(context.Context, string, reconcile.Read, *loop.Handler) e
 type bus struct {
 	mu     sync.Mutex
 	limit  int
+	refuse string // the name of an object of which it takes nothing
 	values []*event.Received
 }
 
@@ -136,6 +137,9 @@ func (b *bus) Write(_ context.Context, batch *event.Batch) ([]byte, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i, r := range batch.Records {
+		if r.Event.Name == b.refuse && b.refuse != "" {
+			return nil, &sink.RecordError{Index: i, Err: errors.New("never")}
+		}
 		if len(r.Value) > b.limit && r.Route != "dead" {
 			return nil, &sink.RecordError{Index: i, Size: len(r.Value), Limit: b.limit, Err: errors.New("too large")}
 		}
@@ -220,6 +224,10 @@ func runWith(t *testing.T, r *rig, c *cluster, b sink.Sink, policy encode.Oversi
 	e := encode.New(encode.Options{Store: r.store, Log: zap.NewNop(), Reports: encode.Reports{Plan: reports().Plan}, Config: encode.Config{
 		Encoder: event.Encoder{Cluster: "prod", ClusterUID: "uid"}, Route: encode.Route{Topic: template(t, "{resource}")},
 		Oversize: policy, DeadLetters: template(t, "dead"),
+	}, Count: func(_ string, what encode.Count, _ event.Type) {
+		if what == encode.Lost {
+			r.lost.Add(1)
+		}
 	}})
 	l := loop.New(loop.Options{
 		Delivery: delivery.New(delivery.Options{Sink: b, Store: r.store}), Store: r.store, Reader: c, Encoder: inLoop{e}, Observer: blind{}, Log: zap.NewNop(),
@@ -355,6 +363,55 @@ func TestBodiesInALoop(t *testing.T) {
 				})
 				if left := slices.Concat(r.keys("o/"), r.keys("b/"), r.keys("i/"), r.keys("d/")); len(left) > 0 {
 					t.Errorf("the collection is closed, and the store has %s of it", left)
+				}
+			})
+		}
+	}
+}
+
+// An object of which the bus takes nothing holds up no other one, neither in a list nor in a watch nor after a
+// restart: its events are lost and counted, those that a kill leaves uncommitted a second time.
+func TestLost(t *testing.T) {
+	for _, policy := range []encode.Oversize{encode.Truncate, encode.ToDeadLetters} {
+		for mode, b := range map[string]interface {
+			sink.Sink
+			latest() map[string]string
+		}{
+			"intents": &bus{limit: 1 << 20, refuse: "cursed"}, "log": &logBus{bus: bus{limit: 1 << 20, refuse: "cursed"}},
+		} {
+			t.Run(string(policy)+", "+mode, func(t *testing.T) {
+				r := newRig(t, configMaps, encode.Settings{}, nil) // its store alone
+				c := &cluster{objects: map[string]string{}, changed: make(chan struct{})}
+				events, life := 0, 0 // of the object
+				change := func(what func()) {
+					what()
+					events++
+					c.write("ordinary", strconv.Itoa(events))
+				}
+				arrives := func() {
+					t.Helper()
+					want := map[string]string{"ordinary": sighting(c.objects["ordinary"], reconcile.List).Version + " body"}
+					await(t, func() bool { return maps.Equal(b.latest(), want) })
+					if got := int(r.lost.Load()); got < events || got > events+life {
+						t.Errorf("after %d events and %d kills, %d events are counted as lost", events, life, got)
+					}
+				}
+				write := func() { c.write("cursed", strconv.Itoa(events)) }
+				for ; life < 3; life++ {
+					change(write)
+					_, set, kill := runWith(t, r, c, b, policy)
+					set(both)
+					arrives()
+					change(write)
+					arrives()
+					if life == 2 {
+						change(func() { c.remove("cursed") })
+						if policy == encode.ToDeadLetters { // what consumers do not have has no end
+							events--
+						}
+						arrives()
+					}
+					kill()
 				}
 			})
 		}

@@ -45,9 +45,11 @@ type Options struct {
 	// `origin` need it, to distinguish a snapshot from a later list; nil: every list is a later one.
 	Run func(collection string) (run, incarnation uint64)
 	// Count is called for everything that [Count] lists; nil: it is not. It is called from the goroutine that uses the encoder and
-	// must not block. t is the type that the event has or would have had; 0 with Truncated.
+	// must not block. t is the type that the event has or would have had; 0 with Lost, and where the bus does not take a body.
 	Count func(collection string, what Count, t event.Type)
 	Log   *zap.Logger
+
+	objects *objectLog
 }
 
 // Reports has functions for those parts of a collection's events that the core does not know. Each
@@ -64,17 +66,20 @@ type Count uint8
 
 // What is counted.
 const (
-	Filtered     Count = iota // events that the filter does not let through
-	FilterErrors              // events that pass because the filter could not be evaluated
-	Ignored                   // changes of ignored fields only
-	Redacted                  // bodies in which values were redacted
-	Withheld                  // events without their body, because it could not be redacted
-	Truncated                 // events whose body was cut down
-	NotKept                   // bodies that are too large to keep
+	Filtered        Count = iota // events that the filter does not let through
+	FilterErrors                 // events that pass because the filter could not be evaluated
+	Ignored                      // changes of ignored fields only
+	Redacted                     // bodies in which values were redacted
+	Withheld                     // events without their body, because it could not be redacted
+	Truncated                    // events whose body was cut down
+	Lost                         // events that the bus did not take in any form
+	NotKept                      // bodies that are too large to keep
+	CostlyPatch                  // patches that replace more than has changed, since the object is too costly
+	CostlyChangedBy              // events without changedby, since the object is too costly
 )
 
 func (c Count) String() string {
-	return [...]string{"filtered", "filter errors", "ignored", "redacted", "withheld", "truncated", "not kept"}[c]
+	return [...]string{"filtered", "filter errors", "ignored", "redacted", "withheld", "truncated", "lost", "not kept", "costly patch", "costly changedby"}[c]
 }
 
 func (o *Options) count(c *collection, what Count, t event.Type) {

@@ -1,11 +1,6 @@
 package encode
 
 import (
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/binary"
-	"hash"
-
 	"go.uber.org/zap"
 
 	"github.com/kubebridge/kubebridge/internal/reconcile"
@@ -20,19 +15,20 @@ const maxFilterErrors = 10
 // preparer looks at objects.
 type preparer struct {
 	*Options
-	keeper *keeper
-	seal   sealer
-	now    sighting
+	keeper  *keeper
+	digests digests
+	now     sighting
 
-	passes func(t event.Type) bool // filterPasses and isMinor, which are of the sighting at hand
+	passes func(t event.Type) bool // filterPasses, isMinor and isLost, which are of the sighting at hand
 	minor  func(known *reconcile.Object) bool
+	lost   func(e *reconcile.ObjectEvent) bool
 
 	stripped, redacted []byte // the object at hand, without managedFields and then redacted
 }
 
 func newPreparer(o *Options, k *keeper) *preparer {
 	p := &preparer{Options: o, keeper: k}
-	p.passes, p.minor = p.filterPasses, p.isMinor
+	p.passes, p.minor, p.lost = p.filterPasses, p.isMinor, p.isLost
 	return p
 }
 
@@ -42,7 +38,7 @@ type sighting struct {
 	key         string
 	origin      reconcile.Origin
 	object      *source.Object // nil: it was not seen
-	significant uint64
+	significant reconcile.Digest
 
 	// certain says that consumers have the object as known says.
 	certain bool
@@ -59,6 +55,9 @@ type sighting struct {
 // prepare completes a sighting.
 func (p *preparer) prepare(c *collection, s *reconcile.Sighting, known *reconcile.Object, inDoubt bool) {
 	p.now = sighting{collection: c, key: s.Key, origin: s.Origin}
+	if len(c.rejected) > 0 {
+		s.Lost = p.lost
+	}
 	o, _ := s.Body.(*source.Object)
 	if s.Form != reconcile.Seen || o == nil {
 		return
@@ -69,12 +68,13 @@ func (p *preparer) prepare(c *collection, s *reconcile.Sighting, known *reconcil
 		n.certain, n.known = !inDoubt, *known
 	}
 	s.APIVersion, s.Kind = o.APIVersion, o.Kind
-	s.Digest = p.digest()
+	visible, by := p.digested()
+	s.Digest = by.digest(visible)
 	if n.filter != nil {
 		s.Passes = p.passes
 	}
-	if n.ignore != nil {
-		n.significant = p.significant()
+	if n.ignore != nil && o.CutFrom == 0 { // else what was left out may have changed
+		n.significant = by.significant(visible, n.rules)
 		s.Significant, s.Minor = n.significant, p.minor
 	}
 	s.DeadLetter = p.isDeadLetter(s)
@@ -113,63 +113,43 @@ func (p *preparer) makeBody(c *collection, o *source.Object) ([]byte, error) {
 	return out, nil
 }
 
-// digest returns the digest of the object at hand. It must not reveal redacted values: readers of the
-// checkpoint, which may be on a bus, could try values until one fits. If there is a key for hashes,
-// the digest is keyed with it. Otherwise it is of the published body, and a change of redacted values
-// alone is no change.
-func (p *preparer) digest() uint64 {
+// digested returns the form of the object at hand that digests are made of, and what makes them; nil: there are none. If values are
+// redacted and there is no hash key, that form is the published body: a change of redacted values alone is no change.
+func (p *preparer) digested() (*source.Object, *digester) {
 	n := &p.now
 	switch {
 	case !n.configured:
-		return 0
+		return nil, nil
 	case n.redact == nil:
-		return n.object.Hash()
-	case len(p.Secrets.Key) > 0:
-		return p.seal.digest(p.Secrets.Key, n.object.Hash())
+		return n.object, p.digests.plain
+	case p.digests.sealed != nil:
+		return n.object, p.digests.sealed
 	}
 	body, err := p.bodyOf(n.collection, n.object)
 	if err != nil {
-		return 0
+		return nil, nil
 	}
 	published, err := source.ParseObject(body)
 	if err != nil {
-		return 0
+		return nil, nil
 	}
-	return published.Hash()
-}
-
-// significant returns a digest of what the ignore rules leave of the object at hand, and of the rules.
-// It reveals no redacted values either. 0 means that there is no digest: it equals no other one.
-func (p *preparer) significant() uint64 {
-	n := &p.now
-	if !n.configured {
-		return 0
-	}
-	raw, keyed := n.object.Raw, n.redact != nil && len(p.Secrets.Key) > 0
-	if n.redact != nil && !keyed {
-		var err error
-		if raw, err = p.bodyOf(n.collection, n.object); err != nil {
-			return 0
-		}
-	}
-	digest, err := n.ignore.Digest(raw)
-	if err != nil {
-		return 0
-	}
-	if keyed {
-		digest = p.seal.digest(p.Secrets.Key, digest)
-	}
-	return n.ignoreID | max(digest>>16, 1)
+	return &published, p.digests.plain
 }
 
 // isMinor reports whether only ignored fields of the object at hand differ from what was published.
 func (p *preparer) isMinor(known *reconcile.Object) bool {
 	n := &p.now
-	minor := n.significant != 0 && n.significant == known.Significant
+	minor := !n.significant.IsZero() && n.significant == known.Significant
 	if minor && known.Version != n.object.ResourceVersion {
 		p.count(n.collection, Ignored, event.Modified)
 	}
 	return minor
+}
+
+// isLost reports whether the bus has taken an event in no form.
+func (p *preparer) isLost(e *reconcile.ObjectEvent) bool {
+	d := p.now.decision(publicationIn(0, e)) // which holds in every run
+	return d != nil && d.level == lost
 }
 
 // filterPasses reports whether the filter lets an event of the object at hand through. An event
@@ -267,21 +247,4 @@ func originOf(o reconcile.Origin, first bool) event.Origin {
 		return event.Snapshot
 	}
 	return event.Reconcile
-}
-
-// sealer makes digests that cannot be made without a key.
-type sealer struct {
-	mac    hash.Hash
-	buffer []byte
-}
-
-func (s *sealer) digest(key []byte, digest uint64) uint64 {
-	if s.mac == nil {
-		s.mac = hmac.New(sha256.New, key)
-	}
-	s.mac.Reset()
-	s.buffer = binary.LittleEndian.AppendUint64(append(s.buffer[:0], "checkpoint\x00"...), digest)
-	s.mac.Write(s.buffer)
-	s.buffer = s.mac.Sum(s.buffer[:0])
-	return binary.LittleEndian.Uint64(s.buffer)
 }

@@ -11,8 +11,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/kubebridge/kubebridge/internal/reconcile"
+	"github.com/kubebridge/kubebridge/internal/scan"
 	"github.com/kubebridge/kubebridge/pkg/event"
-	"github.com/kubebridge/kubebridge/pkg/shape"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
@@ -25,6 +25,7 @@ const (
 	withoutDiff        // neither the body before nor a patch
 	truncated          // the body has apiVersion, kind, and metadata without annotations
 	identityOnly       // no body
+	lost               // it is not published
 )
 
 // decision is how the event of a rejected record is made, until it is committed.
@@ -80,7 +81,8 @@ func (l limit) exceeded(bytes int) bool {
 //	with its body                      error    truncated      dead letter
 //	dead letter                        –        –              dead letter, truncated
 //	truncated                          –        identity only  identity only
-//	identity only; of a collection     error    error          error
+//	identity only                      –        lost           lost
+//	of a collection; a null value      error    error          error
 //
 // For a while, events of the collection whose body alone exceeds the limit are made so at once.
 // Otherwise a list would begin again for each of them.
@@ -95,12 +97,13 @@ func (o *Options) reject(c *collection, i *reconcile.Item, r *sink.RecordError) 
 		d.level, d.dead = was.level, was.dead
 	}
 	switch {
-	case i.Object.DeadLetter && d.dead == nil: // the body could not be redacted: there is none
-		return rejected(i, r)
 	case r.Limit > 0 && d.level == whole && d.dead == nil && c.hasDiff(i, p):
 		d.level = withoutDiff
-	case d.dead == nil && d.level <= withoutDiff && o.Oversize == Fail, d.level == identityOnly:
+	case o.Oversize == Fail, i.Object.Null:
 		return rejected(i, r)
+	case i.Object.DeadLetter && d.dead == nil, d.level == identityOnly:
+		d.level = lost
+		o.logDecision(c, i.Object.Key, &d, r)
 	case d.dead == nil && o.Oversize == ToDeadLetters && !p.deleted:
 		d.level, d.dead = whole, &event.DeadLetter{Reason: event.Rejected}
 		if r.Limit > 0 {
@@ -116,9 +119,10 @@ func (o *Options) reject(c *collection, i *reconcile.Item, r *sink.RecordError) 
 	}
 	if was != nil {
 		*was = d
-	} else {
-		c.rejected[p.uid] = append(c.rejected[p.uid], d)
+		return nil
 	}
+	passed := func(d decision) bool { return d.level == lost && event.Older(d.version, p.version) } // no event of it is committed
+	c.rejected[p.uid] = append(slices.DeleteFunc(c.rejected[p.uid], passed), d)
 	return nil
 }
 
@@ -155,9 +159,12 @@ func (e *Encoder) fit(c *collection, ev *event.Event, o *source.Object, d *decis
 	if d.level < truncated || ev.Object == nil {
 		return
 	}
-	sum := sha256.Sum256(ev.Object)
-	ev.Truncated = &event.Truncation{Size: len(ev.Object), SHA256: hex.EncodeToString(sum[:]), Limit: d.limit}
-	head, err := shape.AppendHead(nil, ev.Object)
+	if ev.Truncated == nil {
+		sum := sha256.Sum256(ev.Object)
+		ev.Truncated = &event.Truncation{Size: len(ev.Object), SHA256: hex.EncodeToString(sum[:])}
+	}
+	ev.Truncated.Limit = d.limit
+	head, err := scan.AppendHead(nil, ev.Object, event.MaxLevels)
 	if err != nil || d.level == identityOnly {
 		head = nil
 	}
@@ -174,13 +181,17 @@ func rejected(i *reconcile.Item, r *sink.RecordError) error {
 		i.Object.Type, i.Collection, i.Object.Key, i.Object.Version, size, r.Err)
 }
 
-// logDecision logs that an event is truncated or goes to the dead letters, and why.
+// logDecision logs that an event is truncated, goes to the dead letters or is lost, and why.
 func (o *Options) logDecision(c *collection, key string, d *decision, r *sink.RecordError) {
 	message := "event goes to the dead letters"
-	if d.dead == nil {
+	switch {
+	case d.level == lost:
+		message = "event lost: the bus does not take it in any form"
+		o.count(c, Lost, 0)
+	case d.dead == nil:
 		message = "event truncated: the bus does not take its body"
 		o.count(c, Truncated, 0)
 	}
-	o.Log.Warn(message, zap.String("collection", c.id), zap.String("object", key), zap.String("resourceVersion", d.version),
+	o.objects.write(zap.WarnLevel, message, c, key, zap.String("resourceVersion", d.version),
 		zap.Bool("deleted", d.deleted), zap.Int("bytes", r.Size), zap.Int("limit", r.Limit), zap.NamedError("reason", r.Err))
 }

@@ -35,8 +35,8 @@ func form(e *event.Received) string {
 	return strings.Join(parts, ", ")
 }
 
-// An event that the bus rejects is made smaller as the configuration says, until it fits or nothing
-// can be left out.
+// An event that the bus rejects is made smaller as the configuration says, until it fits. If nothing can be left out,
+// it is lost, or its collection waits.
 func TestRejected(t *testing.T) {
 	invalid := &sink.RecordError{Err: errors.New("not valid")}
 	for name, x := range map[string]struct {
@@ -45,12 +45,12 @@ func TestRejected(t *testing.T) {
 		err     *sink.RecordError
 		want    []string // the forms of the event
 	}{
-		"truncate":              {encode.Truncate, false, tooLarge, []string{"diff, body", "body", "truncated", "identity"}},
-		"truncate, invalid":     {encode.Truncate, false, invalid, []string{"diff, body", "truncated", "identity"}},
-		"truncate, deletion":    {encode.Truncate, true, tooLarge, []string{"body", "truncated", "identity"}},
-		"dead-letter":           {encode.ToDeadLetters, false, tooLarge, []string{"diff, body", "body", "dead letter (oversize), body", "dead letter (oversize), truncated", "dead letter (oversize), identity"}},
-		"dead-letter, invalid":  {encode.ToDeadLetters, false, invalid, []string{"diff, body", "dead letter (rejected), body", "dead letter (rejected), truncated", "dead letter (rejected), identity"}},
-		"dead-letter, deletion": {encode.ToDeadLetters, true, tooLarge, []string{"body", "truncated", "identity"}},
+		"truncate":              {encode.Truncate, false, tooLarge, []string{"diff, body", "body", "truncated", "identity", "lost"}},
+		"truncate, invalid":     {encode.Truncate, false, invalid, []string{"diff, body", "truncated", "identity", "lost"}},
+		"truncate, deletion":    {encode.Truncate, true, tooLarge, []string{"body", "truncated", "identity", "lost"}},
+		"dead-letter":           {encode.ToDeadLetters, false, tooLarge, []string{"diff, body", "body", "dead letter (oversize), body", "dead letter (oversize), truncated", "dead letter (oversize), identity", "lost"}},
+		"dead-letter, invalid":  {encode.ToDeadLetters, false, invalid, []string{"diff, body", "dead letter (rejected), body", "dead letter (rejected), truncated", "dead letter (rejected), identity", "lost"}},
+		"dead-letter, deletion": {encode.ToDeadLetters, true, tooLarge, []string{"body", "truncated", "identity", "lost"}},
 		"fail":                  {encode.Fail, false, tooLarge, []string{"diff, body", "body"}},
 		"fail, deletion":        {encode.Fail, true, tooLarge, []string{"body"}},
 	} {
@@ -60,10 +60,15 @@ func TestRejected(t *testing.T) {
 			r.commit()
 			var got []string
 			for {
+				before := len(r.values)
 				if x.deleted {
 					r.deleted(configMap("a", "ua", "11", "2"))
 				} else {
 					r.watch(configMap("a", "ua", "11", "2"))
+				}
+				if len(r.values) == before {
+					got = append(got, "lost")
+					break
 				}
 				got = append(got, form(r.last()))
 				if len(got) > 10 {

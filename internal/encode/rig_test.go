@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -34,12 +35,14 @@ type rig struct {
 	now     uint64
 	id      string
 	counted map[encode.Count]int
+	lost    atomic.Int64 // counted in a loop
 
 	settings encode.Settings
 	target   event.Collection
 
 	records []event.Record // all, in order
 	values  []*event.Received
+	unread  bool // values are not parsed: they are of another format
 }
 
 type payload struct {
@@ -71,6 +74,13 @@ func newRig(t *testing.T, target event.Collection, s encode.Settings, change fun
 	return r
 }
 
+// newEncoder returns an encoder as a loop has it, with one key in all tests.
+func newEncoder(o encode.Options) *encode.Encoder {
+	e := encode.New(o)
+	e.Key(bytes.Repeat([]byte{7}, 32))
+	return e
+}
+
 func template(t testing.TB, text string) *shape.Template {
 	parsed, err := shape.ParseTemplate(text, append(shape.SubjectNames, shape.HeaderNames...))
 	if err != nil {
@@ -82,7 +92,7 @@ func template(t testing.TB, text string) *shape.Template {
 // restart gives up what is not committed, and continues from the store with another encoder.
 func (r *rig) restart() {
 	r.t.Helper()
-	r.encoder = encode.New(r.options)
+	r.encoder = newEncoder(r.options)
 	r.load()
 }
 
@@ -141,7 +151,7 @@ func (r *rig) step(in *reconcile.Input) {
 		record, changes := r.encoder.Encode(&items[n], start)
 		items[n].Payload = &payload{len(r.records), changes}
 		r.records = append(r.records, copied(record))
-		if record.Value == nil {
+		if record.Value == nil || r.unread {
 			r.values = append(r.values, &event.Received{Type: record.Event.Type})
 			continue
 		}
@@ -230,7 +240,7 @@ func (r *rig) deleted(raw string) {
 }
 
 // list reads a list; what it lacks has a fate.
-func (r *rig) list(reason, version string, fate reconcile.Fate, objects ...string) {
+func (r *rig) list(reason event.Reason, version string, fate reconcile.Fate, objects ...string) {
 	r.t.Helper()
 	r.step(&reconcile.Input{Kind: reconcile.ListBegun, Reason: reason})
 	for _, raw := range objects {

@@ -6,10 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
-
-	"github.com/cespare/xxhash/v2"
 
 	"github.com/kubebridge/kubebridge/internal/reconcile"
 	"github.com/kubebridge/kubebridge/pkg/event"
@@ -25,14 +22,14 @@ type rules struct {
 	// body of its objects is published.
 	configured bool
 
-	redact   *shape.Shaper // nil: nothing is redacted
-	filter   *filter.Filter
-	ignore   *shape.Ignore
-	ignoreID uint64 // distinguishes lists of ignored paths; in the upper 16 bits
+	redact  *shape.Shaper // nil: nothing is redacted
+	filter  *filter.Filter
+	ignore  *shape.Ignore
+	ignored []byte // distinguishes lists of ignored paths; ends with a zero byte, which no path has
 
 	before, patch, changedBy bool
 
-	stamp   uint64 // of the shape: part of what identifies a kept body
+	stamp   reconcile.Digest // of the shape: part of what identifies a kept body
 	route   Route
 	values  shape.Values
 	encoder event.CollectionEncoder
@@ -64,7 +61,7 @@ func (o *Options) compile(c event.Collection, s Settings) (*rules, error) {
 		if r.ignore, err = shape.CompileIgnore(s.Ignore); err != nil {
 			errs = append(errs, fmt.Errorf("ignore: %w", err))
 		}
-		r.ignoreID = xxhash.Sum64String("1\x00"+strings.Join(s.Ignore, "\x00")) &^ (1<<48 - 1)
+		r.ignored = []byte(strings.Join(s.Ignore, "\x00") + "\x00")
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("collection %s: %w", c.ID(), err)
@@ -73,7 +70,7 @@ func (o *Options) compile(c event.Collection, s Settings) (*rules, error) {
 		Filter: filterDigest(s), Shape: o.shape(r, redact), Route: r.route.write(r.values), Skip: s.SkipSnapshot, Types: typesOf(s.Types),
 		Tombstones: o.Tombstones,
 	}
-	r.stamp = xxhash.Sum64String(r.properties.Shape)
+	r.stamp = settingsDigest(r.properties.Shape)
 	return r, nil
 }
 
@@ -111,8 +108,7 @@ func (o *Options) shape(r *rules, redact *shape.Rules) string {
 		text += " secrets=" + o.Secrets.Mode()
 	}
 	if len(o.Secrets.Key) > 0 {
-		sum := sha256.Sum256(append([]byte("kubebridge key id\n"), o.Secrets.Key...))
-		text += " key=" + hex.EncodeToString(sum[:4])
+		text += " key=" + hex.EncodeToString(hmacOf(o.Secrets.Key, "kubebridge key id\n")[:16])
 	}
 	return text
 }
@@ -122,7 +118,14 @@ func filterDigest(s Settings) string {
 	if s.Filter == "" && len(s.Ignore) == 0 {
 		return ""
 	}
-	return strconv.FormatUint(xxhash.Sum64String(s.Filter+"\x00"+strings.Join(s.Ignore, "\x00")), 36)
+	sum := settingsDigest(s.Filter + "\x00" + strings.Join(s.Ignore, "\x00"))
+	return hex.EncodeToString(sum[:])
+}
+
+// settingsDigest is a digest of settings. Only operators write these, so it needs no key.
+func settingsDigest(text string) reconcile.Digest {
+	sum := sha256.Sum256([]byte(text))
+	return reconcile.Digest(sum[:16])
 }
 
 // typesOf are the types that are published, of a list that names them; nil names all.

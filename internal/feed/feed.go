@@ -11,6 +11,7 @@
 package feed
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,7 +19,6 @@ import (
 	"time"
 
 	"go.uber.org/zap"
-	"golang.org/x/sync/semaphore"
 
 	"github.com/kubebridge/kubebridge/internal/loop"
 	"github.com/kubebridge/kubebridge/internal/reconcile"
@@ -29,19 +29,20 @@ import (
 
 const (
 	maxLists = 4 // see Options.MaxLists
-	// askAgain is how long after a proof of absence a collection is read again, unless
-	// Options.Changed wakes its reader before.
-	askAgain = time.Minute
+	// After a proof of absence a collection is read again a second later, then two seconds later, and so on up to a
+	// minute, unless Options.Changed wakes its reader before. What was deleted may be made again so soon that
+	// discovery does not notice.
+	firstAgain, lastAgain = time.Second, time.Minute
 )
 
 // Options are what a [Reader] is made of.
 type Options struct {
 	Client *source.Client // required
-	// Lists bounds how many lists are read at once, over all readers that share the semaphore. A list
-	// gives its slot back while its sink takes nothing. nil: no bound.
-	Lists *semaphore.Weighted
+	// Lists bounds how many lists are read at once, over all readers that share it. A list does not count
+	// while its sink takes nothing. nil: no bound.
+	Lists *Lists
 	// MaxLists bounds the lists of this reader that have begun and not ended, also those that wait
-	// for the sink: each holds up to two pages in memory. 0: four.
+	// for the sink: each holds up to two pages in memory. 0: as many as Lists, or four.
 	MaxLists int
 	// Target returns what a collection with a selection reads; false: that is not known yet, or the collection has another
 	// selection, so that the loop is about to start another read. Required. It is called from several
@@ -59,17 +60,18 @@ type Options struct {
 // Reader implements [loop.Reader].
 type Reader struct {
 	Options
-	own      *semaphore.Weighted // slots of the sink
-	released sync.Pool           // of *sighted
+	own      *Lists
+	released sync.Pool // of *sighted
 }
 
 // New returns a reader of one sink's collections.
 func New(o Options) *Reader {
-	if o.MaxLists == 0 {
-		o.MaxLists = maxLists
+	if o.MaxLists == 0 && o.Lists != nil {
+		o.MaxLists = o.Lists.n
 	}
+	o.MaxLists = cmp.Or(o.MaxLists, maxLists)
 	if o.Lists == nil {
-		o.Lists = semaphore.NewWeighted(1 << 30)
+		o.Lists = NewLists(1 << 30)
 	}
 	if o.Changed == nil {
 		o.Changed = func() <-chan struct{} { return nil }
@@ -77,14 +79,15 @@ func New(o Options) *Reader {
 	if o.OnState == nil {
 		o.OnState = func(string, source.State) {}
 	}
-	return &Reader{Options: o, own: semaphore.NewWeighted(int64(o.MaxLists))}
+	return &Reader{Options: o, own: NewLists(o.MaxLists)}
 }
 
 // Read implements [loop.Reader]. If the resource or the namespace of a collection is proved absent,
-// Read waits until Options.Changed wakes it, at most for a minute, and then begins with a list. It
+// Read waits until Options.Changed wakes it, at most for a minute (see firstAgain), and then begins with a list. It
 // returns when ctx ends or another cluster answers.
 func (r *Reader) Read(ctx context.Context, collection string, want reconcile.Read, h *loop.Handler) error {
 	f := &follower{Reader: r, collection: collection, selection: want.Selection, handler: h, resume: want.From, seen: want.Seen, owner: parseOwner(want.Owner), slot: r.newSlot()}
+	again := firstAgain
 	for {
 		changed := r.Changed()
 		target, known := r.Target(collection, want.Selection)
@@ -96,17 +99,22 @@ func (r *Reader) Read(ctx context.Context, collection string, want reconcile.Rea
 			continue
 		}
 		f.target = target
+		begun := time.Now()
 		switch err := f.run(ctx); {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case errors.Is(err, errMoved):
 		case errors.Is(err, source.ErrGone):
-			again := time.NewTimer(askAgain)
-			err := wait(ctx, changed, again.C)
-			again.Stop()
+			if time.Since(begun) > lastAgain { // it was there
+				again = firstAgain
+			}
+			timer := time.NewTimer(again)
+			err := wait(ctx, changed, timer.C)
+			timer.Stop()
 			if err != nil {
 				return err
 			}
+			again = min(2*again, lastAgain)
 		default:
 			return fmt.Errorf("read %s: %w", collection, err)
 		}

@@ -99,13 +99,13 @@ func (f *follower) listBegun(ctx context.Context, s source.Signal) error {
 	if f.list != nil { // it broke off: seen may come from it, and be later than the deletions that it would have shown
 		from = f.list.from
 	}
-	f.list = &list{from: from, absent: s.Reason == source.ReasonGone}
+	f.list = &list{from: from, absent: s.Reason == event.ReasonGone}
 	if s.NewEpoch { // all that is known of the history before does not count
 		f.list.from, f.resume, f.seen = "", "", ""
 	}
 	reason := s.Reason
 	if reason == source.ReasonSnapshot { // also of a collection that was complete without a version, since its resource did not exist
-		reason = source.ReasonExpired
+		reason = event.ReasonExpired
 	}
 	in := &reconcile.Input{Kind: reconcile.ListBegun, Reason: reason, NewEpoch: s.NewEpoch, Absent: f.list.absent}
 	return f.slot.lend(ctx, func() error { return f.handler.ListBegun(ctx, in, s.Detail) })

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/semaphore"
+	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
 // lendAfter is how long a list waits for its sink before it gives its slot back.
@@ -27,11 +27,12 @@ const (
 	lent                  // one of the sink's
 )
 
-// slot implements [source.Slots] for one list at a time. It takes one unit of each of two semaphores.
-// The sink's own semaphore bounds its memory: its unit is held until the list ends. The unit of the
-// semaphore that all sinks share is given back while the list waits for its sink.
+// slot implements [source.Slots] for one list at a time. It counts for each of two bounds. The sink's
+// own bounds its memory, until the list ends. For the one that all sinks share the list does not count
+// while it waits for its sink.
 type slot struct {
-	own, shared *semaphore.Weighted
+	own, shared *Lists
+	attempt     source.Attempt
 	timer       *time.Timer
 
 	mu       sync.Mutex
@@ -42,24 +43,25 @@ type slot struct {
 func (r *Reader) newSlot() *slot { return &slot{own: r.own, shared: r.Lists} }
 
 // Acquire implements [source.Slots].
-func (s *slot) Acquire(ctx context.Context, _ int64) error {
-	if err := s.own.Acquire(ctx, 1); err != nil {
+func (s *slot) Acquire(ctx context.Context, a source.Attempt) error {
+	if err := s.own.acquire(ctx, a); err != nil {
 		return err
 	}
-	if err := s.shared.Acquire(ctx, 1); err != nil {
-		s.own.Release(1)
+	if err := s.shared.acquire(ctx, a); err != nil {
+		s.own.release(a)
 		return err
 	}
+	s.attempt = a
 	s.set(held)
 	return nil
 }
 
 // Release implements [source.Slots].
-func (s *slot) Release(int64) {
+func (s *slot) Release(a source.Attempt) {
 	if s.set(free) == held {
-		s.shared.Release(1)
+		s.shared.release(a)
 	}
-	s.own.Release(1)
+	s.own.release(a)
 }
 
 // lend calls f, and lets other lists use the slot while f blocks.
@@ -79,7 +81,7 @@ func (s *slot) lend(ctx context.Context, f func() error) error {
 	if err != nil || s.now() == held {
 		return err
 	}
-	if err := s.shared.Acquire(ctx, 1); err != nil {
+	if err := s.shared.acquire(ctx, s.attempt); err != nil {
 		return err
 	}
 	s.set(held)
@@ -91,7 +93,7 @@ func (s *slot) giveBack() {
 	defer s.mu.Unlock()
 	if s.blocking && s.state == held {
 		s.state = lent
-		s.shared.Release(1)
+		s.shared.release(s.attempt)
 	}
 }
 

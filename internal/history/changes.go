@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/kubebridge/kubebridge/pkg/consumer"
@@ -25,6 +27,7 @@ type ChangesQuery struct {
 	Since    time.Time      // zero: since the bus begins
 	Until    time.Time      // zero: to its end
 	Progress func(Progress) // may be nil
+	Ignored  func(error)    // is called for each message that no bridge wrote, with its place; may be nil
 }
 
 // Who is who wrote, as the object's managedFields or the event's changedby say.
@@ -68,7 +71,7 @@ const skew = 10 * time.Minute
 // shown last. A deletion is shown when no collection holds the object any more. earliest is the
 // time of the oldest event on what was read; zero if there is none.
 func Changes(ctx context.Context, q ChangesQuery, fn func(Change) error) (earliest time.Time, err error) {
-	l := newLog(q.Reader, q.Cluster, q.Progress)
+	l := newLog(q.Reader, q.Cluster, q.Progress, q.Ignored)
 	ranges := make([]sink.Range, len(l.Parts()))
 	for i, p := range l.Parts() {
 		ranges[i] = sink.Range{From: p.First, To: p.End}
@@ -101,7 +104,7 @@ func Changes(ctx context.Context, q ChangesQuery, fn func(Change) error) (earlie
 	if err != nil {
 		return earliest, err
 	}
-	return earliest, c.merge(kept)
+	return earliest, c.merge(ctx, kept)
 }
 
 // found is a message that concerns the object.
@@ -122,7 +125,7 @@ func copyOf(m *sink.Message, h *head) found {
 
 // merge takes the messages of several parts. There is no order between two parts, and two collections that hold the
 // object may use different ones: the earlier event goes first.
-func (c *changes) merge(parts [][]found) error {
+func (c *changes) merge(ctx context.Context, parts [][]found) error {
 	for {
 		next := -1
 		for i, list := range parts {
@@ -133,10 +136,13 @@ func (c *changes) merge(parts [][]found) error {
 		if next < 0 {
 			return nil
 		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		f := &parts[next][0]
 		parts[next] = parts[next][1:]
-		if err := c.take(&f.message, &f.head); err != nil {
-			return fmt.Errorf("message %d of %s: %w", f.message.Offset, c.Parts()[f.message.Part].Name, err)
+		if err := c.check(&f.message, c.take(&f.message, &f.head)); err != nil {
+			return err
 		}
 	}
 }
@@ -176,10 +182,11 @@ func (c *changes) take(m *sink.Message, h *head) error {
 	of := h.typ.OfCollection()
 	x := message(m)
 	x.Topic, x.Partition = c.Parts()[m.Part].Log, c.index[m.Part]
-	change, err := c.copied.Apply(x)
+	e, err := h.decode(m)
 	if err != nil {
 		return err
 	}
+	change := c.copied.Take(x, e)
 	for _, e := range change.Gone {
 		if e.Collection == h.text[collection] && of {
 			delete(c.bodies, e.Collection)
@@ -275,7 +282,9 @@ func (c *changes) compare(out *Change, e *event.Received, before, body []byte) (
 			return err
 		}
 	}
-	out.By, err = c.who(e, before, body)
+	if out.By, err = c.who(e, before, body); errors.Is(err, manager.ErrCostly) {
+		out.Note, err = strings.TrimPrefix(out.Note+"; "+costly, "; "), nil
+	}
 	return err
 }
 
@@ -286,7 +295,7 @@ func (c *changes) who(e *event.Received, before, body []byte) ([]Who, error) {
 		err := json.Unmarshal(e.ChangedBy, &who)
 		return who, err
 	}
-	if body == nil || e.Type == event.Deleted {
+	if body == nil || e.Type == event.Deleted || len(e.LeftOut) > 0 {
 		return who, nil
 	}
 	var (

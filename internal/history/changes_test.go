@@ -155,20 +155,51 @@ func TestTwoClusters(t *testing.T) {
 	}
 }
 
-// What is not the bridge's is named with its place, and never taken for an object.
+// A message that no bridge wrote does not keep anybody from the answer. It is reported once, with its place.
 func TestForeign(t *testing.T) {
-	for text, want := range map[string]error{
-		"hello": history.ErrForeign,
-		`{"specversion":"1.0","type":"com.example.created","id":"1","source":"x"}`: history.ErrForeign,
-		`{"specversion":"1.0","type":"io.kubebridge.resource.added.v2","id":"1"}`:  history.ErrNewer,
+	for _, text := range []string{
+		"hello", `{"type":"io.nats.jetstream.api.v1.stream_info_response"}`,
+		`{"specversion":"1.0","type":"com.example.created","id":"1","source":"x"}`,
+		`{"specversion":"1.0","type":"io.kubebridge.resource.added.v1","id":"1","source":"x","collection":"pods","time":"2026-01-02T03:04:05Z","run":"0"}`,
 	} {
 		w := newWorld(t, 1, map[string]string{"pods": ""})
 		w.settle()
+		w.set("a", "1")
+		at := len(w.bus[0])
 		w.bus[0] = append(w.bus[0], message{value: []byte(text), time: w.mark()})
-		p := history.Point{Time: w.mark()}
-		_, err := history.Rebuild(t.Context(), history.Query{Reader: w, Cluster: "prod", At: p, Resources: discovery.ParseAll([]string{"pods"})})
-		if !errors.Is(err, want) || !strings.Contains(err.Error(), "message 2 of t/0") {
-			t.Errorf("%s: the error is %v", text, err)
+		w.set("b", "1")
+		w.settle()
+		var ignored []error
+		note := func(err error) { ignored = append(ignored, err) }
+		check := func(err error) {
+			t.Helper()
+			if err != nil || len(ignored) != 1 || !errors.Is(ignored[0], history.ErrForeign) || !strings.Contains(ignored[0].Error(), fmt.Sprintf("message %d of t/0", at)) {
+				t.Errorf("%s: %v; ignored: %v", text, err, ignored)
+			}
+			ignored = nil
 		}
+		s, err := history.Rebuild(t.Context(), history.Query{
+			Reader: w, Cluster: "prod", At: history.Point{Time: w.mark()}, Resources: discovery.ParseAll([]string{"pods"}), Ignored: note,
+		})
+		if check(err); err == nil && len(s.Objects) != 2 {
+			t.Errorf("%s: the state has %d objects, want 2", text, len(s.Objects))
+		}
+		n := 0
+		_, err = history.Changes(t.Context(), history.ChangesQuery{
+			Reader: w, Cluster: "prod", Resource: discovery.Parse("pods"), Object: history.ParseName("ns/b"), Ignored: note,
+		}, func(history.Change) error { n++; return nil })
+		if check(err); n != 1 {
+			t.Errorf("%s: the history has %d changes, want 1", text, n)
+		}
+	}
+}
+
+// An event of a newer bridge may say anything: no answer may be given without it.
+func TestNewerEvent(t *testing.T) {
+	w := newWorld(t, 1, map[string]string{"pods": ""})
+	w.settle()
+	w.bus[0] = append(w.bus[0], message{value: []byte(`{"specversion":"1.0","type":"io.kubebridge.resource.added.v2","id":"1"}`), time: w.mark()})
+	if _, err := w.answer(stamp(w.mark())); !errors.Is(err, history.ErrNewer) || !strings.Contains(err.Error(), "message 2 of t/0") {
+		t.Errorf("the error is %v", err)
 	}
 }

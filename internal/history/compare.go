@@ -3,6 +3,7 @@ package history
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -42,7 +43,7 @@ type Differs struct {
 // Compare finds what differs between two states. An object that only one of them has counts as added or removed if
 // a collection that held it is part of both. What only collections held that one of the states does not cover is
 // left out.
-func Compare(before, after *State) (*Difference, error) {
+func Compare(ctx context.Context, before, after *State) (*Difference, error) {
 	d := &Difference{Objects: []Differs{}}
 	for _, m := range slices.Concat(before.Missing, after.Missing) {
 		if !slices.ContainsFunc(d.LeftOut, func(l LeftOut) bool { return l.Name == m.Name }) {
@@ -62,6 +63,9 @@ func Compare(before, after *State) (*Difference, error) {
 		delete(was, k)
 		if old == nil && !before.covers(o) {
 			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return nil, err
 		}
 		if err := d.take(old, o); err != nil {
 			return nil, err

@@ -5,13 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/pmezard/go-difflib/difflib"
-
 	"github.com/kubebridge/kubebridge/pkg/shape/patch"
 )
-
-// contextLines are shown around a change.
-const contextLines = 3
 
 // Diff is the unified difference of two objects as YAML, without their resourceVersion
 // and managedFields. nil means that there is no object.
@@ -24,7 +19,7 @@ func Diff(before, after []byte) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return difflib.GetUnifiedDiffString(difflib.UnifiedDiff{A: a, B: b, Context: contextLines})
+	return compareLines(a, b).unified(a, b), nil
 }
 
 func lines(object []byte) ([]string, error) {

@@ -10,6 +10,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	kjson "sigs.k8s.io/json"
+
 	"github.com/kubebridge/kubebridge/pkg/consumer"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
@@ -214,7 +216,7 @@ func (h *heads) readValue(m *sink.Message, out *head) (bool, error) {
 		}
 		return false, unknownType(typed.Type)
 	case err != nil:
-		return false, fmt.Errorf("%w: %w", ErrForeign, err)
+		return false, err
 	}
 	*out = head{typ: e.Type, time: e.Time, epoch: e.Epoch, run: e.Run, incarnation: e.Incarnation, text: [texts]string{
 		cluster: e.Cluster, clusterUID: e.ClusterUID, collection: e.Collection, group: e.Group, resource: e.Resource,
@@ -239,5 +241,55 @@ func decode(m *sink.Message) (*event.Received, error) {
 	if err == nil && (e.Run == 0 || e.Incarnation == 0) {
 		err = fmt.Errorf("event %q has no run or no incarnation: %w", e.ID, event.ErrNotEvent)
 	}
-	return e, err
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrForeign, err)
+	}
+	return e, nil
+}
+
+// decode reads the whole event of which h is the head. Headers and value, and attributes and body, must agree: the head decides
+// whether an event is asked for, the value what it does to the copy, and the body what is shown and restored.
+func (h *head) decode(m *sink.Message) (*event.Received, error) {
+	e, err := decode(m)
+	if err != nil {
+		return nil, err
+	}
+	says := []struct{ what, attribute, other string }{
+		{"type in its headers", h.typ.CloudEvent(), e.Type.CloudEvent()},
+		{"cluster in its headers", h.text[cluster], e.Cluster},
+		{"clusteruid in its headers", h.text[clusterUID], e.ClusterUID},
+		{"collection in its headers", h.text[collection], e.Collection},
+		{"group in its headers", h.text[group], e.Group},
+		{"resource in its headers", h.text[resource], e.Resource},
+		{"namespace in its headers", h.text[namespace], e.Namespace},
+		{"name in its headers", h.text[objectName], e.Name},
+		{"uid in its headers", h.text[uid], e.UID},
+	}
+	if !e.Type.OfCollection() && e.BodyKnown {
+		var body struct {
+			APIVersion string `json:"apiVersion"`
+			Kind       string `json:"kind"`
+			Metadata   struct {
+				Namespace string `json:"namespace"`
+				Name      string `json:"name"`
+				UID       string `json:"uid"`
+			} `json:"metadata"`
+		}
+		if err := kjson.UnmarshalCaseSensitivePreserveInts(e.Object, &body); err != nil {
+			return nil, fmt.Errorf("%w: its body: %w", ErrForeign, err)
+		}
+		says = append(says, []struct{ what, attribute, other string }{
+			{"apiVersion in its body", body.APIVersion, e.APIVersion},
+			{"kind in its body", body.Kind, e.Kind},
+			{"namespace in its body", event.BoundName(body.Metadata.Namespace), e.Namespace},
+			{"name in its body", event.BoundName(body.Metadata.Name), e.Name},
+			{"uid in its body", body.Metadata.UID, e.UID},
+		}...)
+	}
+	for _, x := range says {
+		if x.attribute != x.other {
+			return nil, fmt.Errorf("%w: the %s is %q, and the event is of %q", ErrForeign, x.what, x.attribute, x.other)
+		}
+	}
+	return e, nil
 }

@@ -75,3 +75,51 @@ func FuzzHeads(f *testing.F) {
 		}
 	})
 }
+
+// An event counts for what it says everywhere: in its headers, in its attributes and in its body. Otherwise somebody else could have another object
+// shown, or restored, than the one that was asked for.
+func TestAllOfAnEventAgrees(t *testing.T) {
+	long := strings.Repeat("n", event.MaxName+1)
+	type places struct{ header, attribute, body event.Event }
+	for what, c := range map[string]struct {
+		change func(*places)
+		agrees bool
+	}{
+		"everything": {func(*places) {}, true},
+		"a long name": {func(p *places) {
+			p.header.Name, p.attribute.Name, p.body.Name = event.BoundName(long), event.BoundName(long), long
+		}, true},
+		"the header's group":   {func(p *places) { p.header.Collection = &event.Collection{Group: "apps", Resource: "pods"} }, false},
+		"the header's name":    {func(p *places) { p.header.Name = "other" }, false},
+		"the header's uid":     {func(p *places) { p.header.UID = "other" }, false},
+		"the body's version":   {func(p *places) { p.body.APIVersion = "rbac.authorization.k8s.io/v1" }, false},
+		"the body's kind":      {func(p *places) { p.body.Kind = "ClusterRoleBinding" }, false},
+		"the body's name":      {func(p *places) { p.body.Name = "other" }, false},
+		"the body's long name": {func(p *places) { p.body.Name = long }, false},
+		"the body's namespace": {func(p *places) { p.body.Namespace = "kube-system" }, false},
+		"the body's uid":       {func(p *places) { p.body.UID = "other" }, false},
+	} {
+		one := event.Event{
+			Type: event.Modified, Origin: event.Watch, Time: time.Unix(1, 0).UTC(), Collection: &event.Collection{Resource: "pods"}, APIVersion: "v1",
+			Kind: "Pod", Namespace: "shop", Name: "web", UID: "u", ResourceVersion: "2", Run: "7", Incarnation: 5,
+		}
+		p := places{one, one, one}
+		c.change(&p)
+		p.attribute.Object = fmt.Appendf(nil, `{"apiVersion":%q,"kind":%q,"metadata":{"namespace":%q,"name":%q,"uid":%q}}`,
+			p.body.APIVersion, p.body.Kind, p.body.Namespace, p.body.Name, p.body.UID)
+		encoder := event.Encoder{Cluster: "c", ClusterUID: "cu"}
+		m := sink.Message{Value: encoder.Format.Append(nil, encoder.Attributes(&p.attribute), &p.attribute)}
+		m.Headers = append(m.Headers, sink.Header{Name: "content-type", Value: []byte(encoder.Format.ContentType())})
+		for _, a := range encoder.Attributes(&p.header) {
+			m.Headers = append(m.Headers, sink.Header{Name: "ce_" + a.Name, Value: []byte(a.Value)})
+		}
+		var h head
+		if ok, err := newHeads().read(&m, &h); !ok || err != nil {
+			t.Fatalf("%s: %t, %v", what, ok, err)
+		}
+		_, err := h.decode(&m)
+		if c.agrees != (err == nil) || err != nil && !errors.Is(err, ErrForeign) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}

@@ -16,7 +16,7 @@ import (
 )
 
 var (
-	// ErrForeign is returned for a message that no bridge wrote.
+	// ErrForeign is the reason for which a message is ignored that no bridge wrote.
 	ErrForeign = errors.New("no bridge wrote it")
 	// ErrNewer is returned for an event of a format that this program does not know.
 	ErrNewer = errors.New("a newer bridge wrote it: use `bridge` of that version")
@@ -43,15 +43,26 @@ type log struct {
 	latest   map[string]bool   // by log, see [sink.Part]
 	progress func(Progress)
 	done     Progress
+	ignored  func(error)
+	foreign  map[place]bool // messages that were ignored
+}
+
+// place is where a message stands on the bus.
+type place struct {
+	part   int
+	offset int64
 }
 
 const progressEvery = 4096
 
-func newLog(r sink.Reader, cluster string, progress func(Progress)) *log {
+func newLog(r sink.Reader, cluster string, progress func(Progress), ignored func(error)) *log {
 	if progress == nil {
 		progress = func(Progress) {}
 	}
-	l := &log{Reader: r, heads: newHeads(), cluster: cluster, progress: progress, newest: map[uint64]uint64{}, size: map[string]int{}, latest: map[string]bool{}}
+	if ignored == nil {
+		ignored = func(error) {}
+	}
+	l := &log{Reader: r, heads: newHeads(), cluster: cluster, progress: progress, ignored: ignored, foreign: map[place]bool{}, newest: map[uint64]uint64{}, size: map[string]int{}, latest: map[string]bool{}}
 	for _, p := range r.Parts() {
 		l.index = append(l.index, l.size[p.Log])
 		l.size[p.Log]++
@@ -80,11 +91,24 @@ func (l *log) each(ctx context.Context, ranges []sink.Range, collections bool, f
 		if err == nil && take {
 			err = fn(m, &h)
 		}
-		if err != nil {
-			return fmt.Errorf("message %d of %s: %w", m.Offset, l.Parts()[m.Part].Name, err)
-		}
-		return nil
+		return l.check(m, err)
 	})
+}
+
+// check returns an error of a message with its place. A foreign message is reported once, and is no error.
+func (l *log) check(m *sink.Message, err error) error {
+	if err == nil {
+		return nil
+	}
+	err = fmt.Errorf("message %d of %s: %w", m.Offset, l.Parts()[m.Part].Name, err)
+	if !errors.Is(err, ErrForeign) {
+		return err
+	}
+	if at := (place{m.Part, m.Offset}); !l.foreign[at] {
+		l.foreign[at] = true
+		l.ignored(err)
+	}
+	return nil
 }
 
 // read reports whether m is an event of the cluster.

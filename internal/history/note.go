@@ -2,10 +2,14 @@ package history
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
+
+// costly is noted where who changed an object is left out.
+const costly = "who changed it is left out: the object takes too many steps to compare"
 
 // Note says what limits the meaning of an event's diff, "" for nothing. first says that the event is the first
 // one that is known of its object.
@@ -22,9 +26,12 @@ func Note(e *event.Received, first bool) string {
 	add(deleted && e.Reason == "left", "it exists, and is not selected any more")
 	add(deleted && e.Reason == "unknown", "it may exist outside what the bridge selects")
 	add(first && e.Type != event.Added, "earlier states are not on the bus")
+	add(slices.Contains(e.LeftOut, "changedby"), costly)
 	switch {
 	case !e.BodyKnown:
 		add(true, "its body is not known")
+	case e.Truncated != nil && e.Truncated.Levels > 0:
+		add(true, fmt.Sprintf("truncated: its body of %d bytes is nested in more than %d levels", e.Truncated.Size, e.Truncated.Levels))
 	case e.Truncated != nil:
 		add(true, fmt.Sprintf("truncated: its body of %d bytes did not fit the bus", e.Truncated.Size))
 	}

@@ -122,7 +122,7 @@ func (q *Query) known(ctx context.Context, l *log) error {
 			return err
 		}
 		defer r.Close()
-		all = newLog(r, q.Cluster, q.Progress)
+		all = newLog(r, q.Cluster, q.Progress, nil)
 		all.uid = l.uid
 		maps.Copy(all.newest, l.newest)
 	}

@@ -27,6 +27,7 @@ type Query struct {
 	// what Reader holds; nil: Reader has all.
 	Whole    func(context.Context) (sink.Reader, error)
 	Progress func(Progress) // may be nil
+	Ignored  func(error)    // is called for each message that no bridge wrote, with its place; may be nil
 }
 
 // State is the union of what the collections held.

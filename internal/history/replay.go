@@ -132,7 +132,7 @@ func (r *replay) take(c *copied, f *follow, m *sink.Message, h *head) error {
 			c.seen = at
 		}
 		if h.typ == event.Closed {
-			e, err := decode(m)
+			e, err := h.decode(m)
 			c.closed, c.after = e, h.time
 			return err
 		}
@@ -154,23 +154,23 @@ func (r *replay) take(c *copied, f *follow, m *sink.Message, h *head) error {
 	if !h.typ.OfCollection() {
 		return r.object(c, f, m, h)
 	}
-	e, err := decode(m)
+	e, err := h.decode(m)
 	if err != nil {
 		return err
 	}
 	r.ledger.take(e)
 	log := r.Parts()[m.Part].Log
 	c.collectionEvent(f, e, log, r.size[log])
-	return r.apply(c, m)
+	r.apply(c, m, e)
+	return nil
 }
 
 // apply has the copy take a message.
-func (r *replay) apply(c *copied, m *sink.Message) error {
+func (r *replay) apply(c *copied, m *sink.Message, e *event.Received) {
 	log := r.Parts()[m.Part].Log
 	x := message(m)
 	x.Topic, x.Partition, x.Partitions = log, r.index[m.Part], r.size[log]
-	_, err := c.state.Apply(x)
-	return err
+	c.state.Take(x, e)
 }
 
 // within reports whether an event had happened by the point. Of a time, the first event of the
@@ -218,22 +218,29 @@ func (f *follow) reach(h *head, p Point, limit uint64, within bool) {
 
 // object takes an event of an object within the point.
 func (r *replay) object(c *copied, f *follow, m *sink.Message, h *head) error {
+	var e *event.Received
+	if r.needs(c.id) && r.keep(h) {
+		var err error
+		if e, err = h.decode(m); err != nil {
+			return err
+		}
+	}
 	if h.typ != event.Deleted {
 		f.run = max(f.run, h.run)
 	}
 	if f.live != nil {
 		key := h.text[namespace] + "/" + h.text[objectName]
-		switch resync := f.listing.gap.Report.Reason == reasonResync; {
+		switch resync := f.listing.gap.Report.Reason == event.ReasonResync; {
 		case resync && h.typ == event.Present, !resync && h.typ != event.Deleted:
 			f.live[key] = struct{}{}
 		case !resync:
 			delete(f.live, key)
 		}
 	}
-	if !r.needs(c.id) || !r.keep(h) {
-		return nil
+	if e != nil {
+		r.apply(c, m, e)
 	}
-	return r.apply(c, m)
+	return nil
 }
 
 // collectionEvent follows the gaps and the lists of a collection in a part.
@@ -241,7 +248,7 @@ func (c *copied) collectionEvent(f *follow, e *event.Received, log string, parts
 	switch {
 	case e.Type == event.Gap && e.Run > f.run:
 		f.run = e.Run
-		resync := e.Report.Reason == reasonResync
+		resync := e.Report.Reason == event.ReasonResync
 		if !resync || f.open != nil {
 			f.open = e
 		}

@@ -10,15 +10,21 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
-// Name is an object's.
+// Name is an object's, as events have it.
 type Name struct{ Namespace, Name string }
 
 // ParseName reads "namespace/name", or "name".
 func ParseName(s string) Name {
-	if namespace, name, found := strings.Cut(s, "/"); found {
-		return Name{namespace, name}
+	namespace, name, found := strings.Cut(s, "/")
+	if !found {
+		namespace, name = "", s
 	}
-	return Name{Name: s}
+	return NameOf(namespace, name)
+}
+
+// NameOf is the name of an object that the API server has.
+func NameOf(namespace, name string) Name {
+	return Name{event.BoundName(namespace), event.BoundName(name)}
 }
 
 // String is what ParseName reads.
@@ -95,7 +101,7 @@ func Subjects(routes []Route, cluster string, resources []discovery.Name, object
 	}
 	name, namespace := "*", "*"
 	if object != nil {
-		name, namespace = event.EscapeToken(object.Name), event.EscapeToken(object.Namespace)
+		name, namespace = event.SubjectToken(object.Name), event.SubjectToken(object.Namespace)
 	}
 	var objects []string
 	for _, route := range routes {

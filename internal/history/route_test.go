@@ -5,9 +5,23 @@ import (
 	"testing"
 
 	"github.com/kubebridge/kubebridge/internal/history"
+	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/shape"
 	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
+
+// A name that the user gives is that of events, however long it is.
+func TestLongName(t *testing.T) {
+	long := strings.Repeat("n", 180_000)
+	if got, want := history.ParseName("shop/"+long), (history.Name{Namespace: "shop", Name: event.BoundName(long)}); got != want || got != history.NameOf("shop", long) {
+		t.Errorf("it reads %.80q, want %.80q", got, want)
+	}
+	name := history.ParseName("shop/" + long[:1100])
+	subjects, _ := history.Subjects([]history.Route{{Template: shape.DefaultSubject}}, "prod", discovery.ParseAll([]string{"pods"}), &name)
+	if got, want := strings.Join(subjects, " "), ".pods.shop."+event.SubjectToken(long[:1100]); !strings.Contains(got, want) {
+		t.Errorf("it is looked for on %q, want %q", got, want)
+	}
+}
 
 // A topic that is not read would be missing in the answer.
 func TestTopics(t *testing.T) {

@@ -18,8 +18,6 @@ const (
 	lastStretch  = 1 << 20
 )
 
-const reasonResync = "resync"
-
 // mark is a collection event where it stands in a part.
 type mark struct {
 	offset int64
@@ -104,7 +102,7 @@ func (s *scan) stretch(ctx context.Context, ranges []sink.Range) error {
 		if !h.typ.OfCollection() || !s.asked(h.text[group], h.text[resource]) {
 			return nil
 		}
-		e, err := decode(m)
+		e, err := h.decode(m)
 		if err != nil {
 			return err
 		}
@@ -161,7 +159,7 @@ func (t *track) settle(l *log) {
 
 // begins reports whether everything is published from here on.
 func (m mark) begins() bool {
-	return m.event.Type == event.Gap && (m.event.Report.Reset || m.event.Report.Reason == reasonResync)
+	return m.event.Type == event.Gap && (m.event.Report.Reset || m.event.Report.Reason == event.ReasonResync)
 }
 
 // ends reports whether the list that begins with the first mark is complete by the point. What a list

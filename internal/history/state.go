@@ -18,7 +18,7 @@ import (
 // it holds.
 func Rebuild(ctx context.Context, q Query) (*State, error) {
 	b := builder{q: &q}
-	l := newLog(q.Reader, q.Cluster, q.Progress)
+	l := newLog(q.Reader, q.Cluster, q.Progress, q.Ignored)
 	s := &scan{log: l, point: q.At, ledger: newLedger(), asked: b.asked, enough: b.enough}
 	if err := s.run(ctx); err != nil {
 		return nil, err
@@ -193,7 +193,7 @@ func (l *list) lacks() string {
 		return fmt.Sprintf("%d objects of the list of %s were not to be published (snapshot: skip)", n.Skipped, when)
 	}
 	want := n.Listed - n.Filtered
-	if l.gap.Report.Reason == reasonResync { // what it does not publish, the watch has published or ended since its gap
+	if l.gap.Report.Reason == event.ReasonResync { // what it does not publish, the watch has published or ended since its gap
 		want = n.Present
 	}
 	if l.held != want {

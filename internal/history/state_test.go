@@ -395,7 +395,12 @@ func TestCompare(t *testing.T) {
 	w.configure(map[string]string{"pods:b": "2", "pods:c": "13"})
 	w.set("t", "3")
 	w.settle()
-	d, err := history.Compare(w.rebuild(stamp(first)), w.rebuild(stamp(w.mark())))
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if _, err := history.Compare(ended, w.rebuild(stamp(first)), w.rebuild(stamp(w.mark()))); !errors.Is(err, context.Canceled) {
+		t.Errorf("comparing does not end: %v", err)
+	}
+	d, err := history.Compare(t.Context(), w.rebuild(stamp(first)), w.rebuild(stamp(w.mark())))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -438,7 +443,7 @@ func TestCompareViews(t *testing.T) {
 			"published by pods:a before and by pods:b after: fields that only one of them has differ, too",
 		},
 	} {
-		d, err := history.Compare(c.before, c.after)
+		d, err := history.Compare(t.Context(), c.before, c.after)
 		if err != nil || d.Unchanged != c.unchanged || len(d.Objects) != 1-c.unchanged || c.note != "" && d.Objects[0].Note != c.note {
 			t.Errorf("%s: %+v, %v", name, d, err)
 		}

@@ -318,11 +318,11 @@ func (w *world) encode(i *reconcile.Item) {
 		w.present[i.Collection] = 0
 	}
 	switch {
-	case x.Type == event.Gap && x.Reason != reconcile.ReasonHistory:
+	case x.Type == event.Gap && x.Reason != event.ReasonHistory:
 		e.ResourceVersion = x.From
 	case x.Type == event.Closed:
 		e.Report.Reason = "removed"
-	case x.Type == event.Synced && x.Reason != reconcile.ReasonPeriodic:
+	case x.Type == event.Synced && x.Reason != event.ReasonPeriodic:
 		e.Report.Counts = w.counts(i.Collection, x)
 	}
 	edits := maps.Clone(w.edits) // of the resource
@@ -336,7 +336,7 @@ func (w *world) encode(i *reconcile.Item) {
 // counts are those of a list. A resync leaves to the watch what has changed since its gap.
 func (w *world) counts(id string, x *reconcile.CollectionEvent) *event.Counts {
 	version, _ := strconv.Atoi(x.Version)
-	if x.Reason != reconcile.ReasonResync {
+	if x.Reason != event.ReasonResync {
 		return &event.Counts{Listed: len(w.selected(id, version))}
 	}
 	return &event.Counts{Listed: len(w.selected(id, w.readings[id].sideListed)), Present: w.present[id]}
@@ -443,7 +443,7 @@ func (w *world) open(id string, want reconcile.Read) {
 		r.names = slices.Sorted(maps.Keys(w.selected(id, r.at)))
 		in := &reconcile.Input{Kind: reconcile.ListBegun, Collection: id, Read: r.number, Reason: "expired", NewEpoch: older}
 		if older {
-			in.Reason = reconcile.ReasonHistory
+			in.Reason = event.ReasonHistory
 		}
 		w.step(in)
 		return
@@ -479,7 +479,7 @@ func (w *world) list(id string, r *reading) {
 }
 
 func sighting(from reconcile.Origin, name string, t *thing) *reconcile.Sighting {
-	return &reconcile.Sighting{Origin: from, Key: name, UID: strconv.Itoa(t.uid), Version: strconv.Itoa(t.version), Digest: uint64(t.version)}
+	return &reconcile.Sighting{Origin: from, Key: name, UID: strconv.Itoa(t.uid), Version: strconv.Itoa(t.version), Digest: reconcile.Digest(fmt.Appendf(nil, "%016d", t.version))}
 }
 
 // side does the next step of a list beside the watch.

@@ -1,7 +1,9 @@
 package history_test
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"reflect"
 	"strings"
 	"testing"
@@ -10,6 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kubebridge/kubebridge/internal/history"
+	"github.com/kubebridge/kubebridge/internal/hostiletest"
 )
 
 // FuzzYAML: whatever an annotation holds, the object is shown, and a restore of what
@@ -36,6 +39,14 @@ func FuzzYAML(f *testing.F) {
 		if err := yaml.Unmarshal(text, &got); err != nil || !reflect.DeepEqual(got, want) {
 			t.Fatalf("%s became %s, which is %v: %v", object, text, got, err)
 		}
+		deep := []byte(strings.Repeat(`{"a":[`, 60) + string(object) + strings.Repeat("]}", 60))
+		if text, err = history.YAML(deep); err != nil || bytes.Count(text, []byte("\n")) != 1 {
+			t.Fatalf("%s: %v", text, err)
+		}
+		var wantDeep, gotDeep map[string]any
+		if err := errors.Join(json.Unmarshal(deep, &wantDeep), yaml.Unmarshal(text, &gotDeep)); err != nil || !reflect.DeepEqual(gotDeep, wantDeep) {
+			t.Fatalf("%s became %s, which is %v: %v", deep, text, gotDeep, err)
+		}
 		if _, err := history.Diff(nil, object); err != nil {
 			t.Fatalf("%q: %q: the difference: %v", key, value, err)
 		}
@@ -47,5 +58,28 @@ func TestYAMLOfEscapes(t *testing.T) {
 	text, err := history.YAML([]byte(`{"a":"\ud83d\ude00","b":"\ud83d","c":"\/"}`))
 	if err != nil || !strings.Contains(string(text), "a: \"\\U0001F600\"") && !strings.Contains(string(text), "a: 😀") || !strings.Contains(string(text), "c: /") {
 		t.Errorf("%s, %v", text, err)
+	}
+}
+
+// A name of YAML's own, and texts that look like what stands in for it.
+func TestYAMLOfMerge(t *testing.T) {
+	object := `{"<<":{"<<":1,"mergeeee":2},"a":"merge","b":["<<"]}`
+	text, err := history.YAML([]byte(object))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got, want map[string]any
+	if err := errors.Join(yaml.Unmarshal(text, &got), json.Unmarshal([]byte(object), &want)); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("%s: %v, %v", text, got, err)
+	}
+}
+
+// What is shown of an object has a length in proportion to its own.
+func TestCostOfYAML(t *testing.T) {
+	for _, c := range hostiletest.Changes(100_000) {
+		text, err := history.YAML(c.After)
+		if err != nil || len(text) > 250*len(c.After) {
+			t.Errorf("%s: %d bytes became %d, %v", c.Name, len(c.After), len(text), err)
+		}
 	}
 }

@@ -92,6 +92,7 @@ type feeder struct {
 	objects, size int
 	mu            sync.Mutex
 	taken         int // objects that the loop has taken
+	read          []time.Time
 }
 
 // Read implements [loop.Reader].
@@ -102,6 +103,9 @@ func (f *feeder) Read(ctx context.Context, _ string, want reconcile.Read, h *loo
 		}
 		for i := range f.objects {
 			s := sighting(fmt.Sprintf("name-%06d", i), state{i + 1, i + 1}, reconcile.List)
+			f.mu.Lock()
+			f.read = append(f.read, time.Now())
+			f.mu.Unlock()
 			if err := h.Input(ctx, &reconcile.Input{Kind: reconcile.Sighted, Sighting: s}, f.size, nil); err != nil {
 				return err
 			}
@@ -184,6 +188,41 @@ func TestWhatWaitsIsBounded(t *testing.T) {
 			})
 		})
 	}
+}
+
+// slow is an encoder that takes a second for each object, and notes the times of their events.
+type slow struct {
+	encoder
+	times []time.Time
+}
+
+func (s *slow) Encode(i *reconcile.Item, detail string, at time.Time) (event.Record, []event.KV) {
+	if i.Object != nil {
+		time.Sleep(time.Second)
+		s.times = append(s.times, at)
+	}
+	return s.encoder.Encode(i, detail, at)
+}
+
+// docs/events.md: the time of an event is when the bridge saw the change. It is not earlier, however long the loop has been
+// busy with what came before.
+func TestTimeIsNotBeforeTheChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, f, e := &gated{bus: &bus{}, gate: make(chan struct{})}, &feeder{objects: 300}, &slow{encoder: encoder{rejected: map[string]bool{}}}
+		close(b.gate)
+		p := runs(t, b, &mapStore{values: map[string][]byte{}}, f, e)
+		time.Sleep(time.Hour)
+		p.kill()
+		<-p.done
+		if len(e.times) != f.objects {
+			t.Fatalf("%d events, want %d", len(e.times), f.objects)
+		}
+		for i, at := range e.times {
+			if at.Before(f.read[i]) {
+				t.Fatalf("event %d has a time that is %s before its object was read", i, f.read[i].Sub(at))
+			}
+		}
+	})
 }
 
 // docs/guarantees.md: a batch takes nothing more when it has 2,000 events or 4 MiB.

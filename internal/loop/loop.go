@@ -50,6 +50,8 @@ type Reader interface {
 
 // Encoder looks at objects and makes records. One goroutine uses it.
 type Encoder interface {
+	// Key passes on the key of all digests, before the first call of Prepare.
+	Key(key []byte)
 	// Prepare completes a sighting: with the digests of an object that was seen, what the filter and
 	// the ignore rules say of it, and whether its event is a dead letter. known is the
 	// inventory entry of the sighting's key, nil for none.
@@ -127,10 +129,12 @@ type Loop struct {
 	// All below belongs to Run's goroutine.
 	core      *reconcile.Core
 	inventory *durable.Inventory
+	key       []byte // of digests
 	plan      *planned
 	batches   *batches
 	suspended *suspensions
 	stopping  bool
+	at        time.Time // when take found the message at hand, and those that waited with it
 }
 
 // New returns a loop that is not running yet.
@@ -152,12 +156,16 @@ func (l *Loop) Run(ctx, stop context.Context) (err error) {
 		l.batches.running.Wait()
 		err = errors.Join(err, l.Delivery.Close())
 	}()
-	if err := l.open(ctx); err != nil {
-		if stop.Err() != nil && ctx.Err() != nil {
+	opening, giveUp := context.WithCancel(ctx)
+	defer giveUp()
+	opened := context.AfterFunc(stop, giveUp) // nothing is read yet that could be delivered
+	if err := l.open(opening); err != nil {
+		if stop.Err() != nil {
 			return nil
 		}
 		return err
 	}
+	opened()
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	stopped := stop.Done()
@@ -170,6 +178,7 @@ func (l *Loop) Run(ctx, stop context.Context) (err error) {
 			in = nil
 		}
 		if l.stopping && l.batches.flying == nil && (l.core.Idle() || !l.plan.made) {
+			l.Delivery.Finish(ctx)
 			return nil
 		}
 		select {
@@ -214,7 +223,7 @@ func (l *Loop) State(collection string) State {
 	s := State{Objects: -1}
 	if c := l.core.Collection(collection); c != nil {
 		s.Run, s.Incarnation, s.Position = c.Run, c.Incarnation, c.Position
-		if c.Synced != 0 {
+		if c.SyncedEpoch != 0 {
 			s.Objects = l.batches.objects[collection]
 		}
 	}
@@ -264,7 +273,7 @@ func (l *Loop) load() error {
 		return err
 	}
 	l.inventory = durable.NewInventory(l.Store)
-	if err := l.plan.load(l.Store); err != nil {
+	if err := errors.Join(l.plan.load(l.Store), l.loadKey()); err != nil {
 		return err
 	}
 	l.core = reconcile.NewCore(l.inventory, state, l.number(time.Now()))
@@ -278,6 +287,24 @@ func (l *Loop) load() error {
 	for id := range l.plan.removed {
 		l.step(reconcile.Remove, id)
 	}
+	return nil
+}
+
+// loadKey passes the key of digests on to the encoder. If the store has none, it makes one.
+func (l *Loop) loadKey() error {
+	stored, err := durable.LoadKey(l.Store)
+	if err != nil {
+		return err
+	}
+	switch {
+	case stored != nil:
+		l.key = stored
+	case l.key == nil: // otherwise its note is not durable yet
+		var change event.KV
+		l.key, change = durable.NewKey()
+		l.batches.note(change)
+	}
+	l.Encoder.Key(l.key)
 	return nil
 }
 
@@ -319,11 +346,18 @@ func (l *Loop) reset(ctx context.Context, why error) error {
 // take handles a message and those that wait behind it, while the batch has room.
 func (l *Loop) take(m message) error {
 	for {
-		if err := l.handle(m); err != nil {
-			return err
-		}
-		if l.batches.full() {
-			return nil
+		l.at = time.Now()
+		for waiting := len(l.reads.in); ; waiting-- {
+			if err := l.handle(m); err != nil {
+				return err
+			}
+			if l.batches.full() {
+				return nil
+			}
+			if waiting == 0 {
+				break
+			}
+			m = <-l.reads.in // nobody else receives
 		}
 		select {
 		case m = <-l.reads.in:
@@ -372,8 +406,8 @@ func (l *Loop) decideWaiting(collection, key string) {
 
 // decide passes an input on to the core.
 func (l *Loop) decide(m message) {
-	before, at := l.core.Pending(), time.Now()
-	m.input.Now = l.number(at)
+	before := l.core.Pending()
+	m.input.Now = l.number(l.at)
 	if s := m.input.Sighting; s != nil {
 		known, inDoubt := l.core.Object(m.input.Collection, s.Key)
 		l.Encoder.Prepare(m.input.Collection, s, known, inDoubt)
@@ -381,7 +415,7 @@ func (l *Loop) decide(m message) {
 	} else {
 		l.core.Step(m.input)
 	}
-	l.batches.encode(m.detail, at)
+	l.batches.encode(m.detail, l.at)
 	if m.release != nil {
 		m.release() // records have copied what they need
 	}

@@ -72,7 +72,7 @@ type state struct{ uid, version int }
 
 func sighting(name string, s state, origin reconcile.Origin) *reconcile.Sighting {
 	return &reconcile.Sighting{
-		Origin: origin, Key: durable.ObjectKey("shop", name), UID: strconv.Itoa(s.uid), Version: strconv.Itoa(s.version), Digest: uint64(s.version), Body: s.version,
+		Origin: origin, Key: durable.ObjectKey("shop", name), UID: strconv.Itoa(s.uid), Version: strconv.Itoa(s.version), Digest: reconcile.Digest(fmt.Appendf(nil, "%016d", s.version)), Body: s.version,
 	}
 }
 
@@ -190,8 +190,12 @@ type line struct {
 }
 
 type encoder struct {
+	key      []byte
 	rejected map[string]bool // by collection, uid and version
 }
+
+// Key implements [loop.Encoder].
+func (e *encoder) Key(key []byte) { e.key = key }
 
 // Prepare implements [loop.Encoder].
 func (e *encoder) Prepare(collection string, s *reconcile.Sighting, _ *reconcile.Object, _ bool) {
@@ -336,6 +340,7 @@ func (b *bus) copied(collection string) (names map[string]string, synced bool) {
 // program is a loop that runs.
 type program struct {
 	loop *loop.Loop
+	made *encoder
 	seen *observer
 	with reconcile.Properties // of each collection, beside its route
 
@@ -352,9 +357,9 @@ func start(t *testing.T, c loop.Reader, b sink.Sink, store checkpoint.Store, ids
 
 func startWith(t *testing.T, c loop.Reader, b sink.Sink, store checkpoint.Store, with reconcile.Properties, ids ...string) *program {
 	t.Helper()
-	p := &program{done: make(chan error, 1), seen: &observer{objects: map[string]int64{}}, with: with}
+	p := &program{done: make(chan error, 1), made: &encoder{rejected: map[string]bool{}}, seen: &observer{objects: map[string]int64{}}, with: with}
 	p.loop = loop.New(loop.Options{
-		Delivery: delivery.New(delivery.Options{Sink: b, Store: store}), Store: store, Reader: c, Encoder: &encoder{rejected: map[string]bool{}}, Observer: p.seen, Log: zaptest.NewLogger(t),
+		Delivery: delivery.New(delivery.Options{Sink: b, Store: store}), Store: store, Reader: c, Encoder: p.made, Observer: p.seen, Log: zaptest.NewLogger(t),
 	})
 	p.seen.loop = p.loop
 	ctx, kill := context.WithCancel(t.Context())
@@ -658,6 +663,30 @@ func TestFenced(t *testing.T) {
 	c.write("name", false)
 	if err := <-p.done; !errors.Is(err, sink.ErrFenced) {
 		t.Errorf("got %v, want ErrFenced", err)
+	}
+}
+
+// absentBus does not answer.
+type absentBus struct{ bus }
+
+// Open implements [sink.Sink].
+func (*absentBus) Open(ctx context.Context, _ []byte) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// A loop that is stopped before its bus could be opened ends at once: it has read nothing that could be delivered.
+func TestStoppedBeforeTheBusIsOpen(t *testing.T) {
+	store := memory(t)
+	l := loop.New(loop.Options{
+		Delivery: delivery.New(delivery.Options{Sink: &absentBus{}, Store: store}), Store: store, Reader: newCluster(), Encoder: &encoder{}, Observer: &observer{}, Log: zaptest.NewLogger(t),
+	})
+	ctx, kill := context.WithTimeout(t.Context(), time.Minute)
+	defer kill()
+	stopping, stop := context.WithCancel(ctx)
+	stop()
+	if err := l.Run(ctx, stopping); err != nil || ctx.Err() != nil {
+		t.Errorf("%v; %v", err, ctx.Err())
 	}
 }
 

@@ -136,7 +136,7 @@ func digest(p reconcile.Properties) string {
 		panic(err) // strings, numbers and booleans
 	}
 	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:8])
+	return hex.EncodeToString(sum[:16])
 }
 
 // properties returns the properties of a wanted collection.

@@ -18,7 +18,12 @@ type Pieces[T any] struct {
 
 	chunks [][]T
 	at     int // chunks before it are full
+	spare  int // how often in succession the last chunk was not needed
 }
+
+// patience is how often a chunk is kept that is not needed: uses that are larger and smaller in turn would otherwise
+// allocate again and again.
+const patience = 16
 
 // Room returns memory for n values, or more, which stays free unless it is kept.
 func (p *Pieces[T]) Room(n int) []T {
@@ -64,10 +69,14 @@ func (p *Pieces[T]) New(value T) *T {
 	return &one[0]
 }
 
-// Reset takes everything back. It drops chunks of more than Large values, and one that was not needed since the last time: what a
-// burst took is given up little by little.
+// Reset takes everything back. It drops chunks of more than Large values. Where the last chunk has not been needed for a while, each
+// call drops one: what a burst took is given up little by little.
 func (p *Pieces[T]) Reset() {
-	if last := len(p.chunks) - 1; last > p.at {
+	last := len(p.chunks) - 1
+	if p.spare++; last <= p.at {
+		p.spare = 0
+	}
+	if p.spare > patience {
 		p.chunks[last] = nil
 		p.chunks = p.chunks[:last]
 	}

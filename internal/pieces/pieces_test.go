@@ -83,7 +83,14 @@ func TestMemoryOfABurstIsGivenUp(t *testing.T) {
 		p.Reset()
 	}
 	use(4 * 10)
-	for range 9 {
+	for range 10 {
+		use(1)
+		use(4 * 10)
+	}
+	if n := testing.AllocsPerRun(1, func() { use(4 * 10) }); n != 0 {
+		t.Errorf("%v allocations for what is needed every second time, want none", n)
+	}
+	for range 9 + 16 {
 		use(1)
 	}
 	if n := testing.AllocsPerRun(1, func() { use(1) }); n != 0 {

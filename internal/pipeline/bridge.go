@@ -13,10 +13,10 @@ import (
 
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sync/semaphore"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/kubebridge/kubebridge/internal/encode"
+	"github.com/kubebridge/kubebridge/internal/feed"
 	"github.com/kubebridge/kubebridge/internal/leader"
 	planning "github.com/kubebridge/kubebridge/internal/plan"
 	"github.com/kubebridge/kubebridge/internal/status"
@@ -72,7 +72,7 @@ type SinkSpec struct {
 	Shown  status.Sink
 	Linger time.Duration
 	// Open opens the sink and its checkpoint once the cluster is known. The bridge closes both.
-	Open func(event.Identity) (sink.Sink, OpenStore, encode.Config, error)
+	Open func(context.Context, event.Identity) (sink.Sink, OpenStore, encode.Config, error)
 	// Delivered is called with each batch's records when they are committed. May
 	// be nil.
 	Delivered func([]event.Record)
@@ -96,7 +96,7 @@ type BridgeOptions struct {
 // Bridge runs the pipelines of one cluster.
 type Bridge struct {
 	o       BridgeOptions
-	lists   *semaphore.Weighted
+	lists   *feed.Lists
 	cluster *planning.Cluster
 	outage  *outage
 
@@ -116,7 +116,7 @@ func NewBridge(o BridgeOptions) *Bridge {
 	if o.Shutdown == 0 {
 		o.Shutdown = 20 * time.Second
 	}
-	b := &Bridge{o: o, lists: semaphore.NewWeighted(int64(o.Lists)), connecting: "not yet asked"}
+	b := &Bridge{o: o, lists: feed.NewLists(o.Lists), connecting: "not yet asked"}
 	b.outage = newOutage(o.Log)
 	b.cluster = planning.NewCluster(o.Client, b.planTrouble)
 	b.followers, b.entries = map[string]*planning.Follower{}, map[string]SinkResources{}
@@ -179,7 +179,7 @@ func (b *Bridge) deliver(held, stop context.Context, uid string) error {
 		running := len(b.pipelines)
 		b.mu.Unlock()
 		if running > 0 { // all sinks were opened, or the first ones
-			b.o.Log.Info("stopping: delivering what was read", zap.Duration("atMost", b.o.Shutdown))
+			b.o.Log.Info("stopping: what is under way is published first", zap.Duration("atMost", b.o.Shutdown))
 		}
 		time.AfterFunc(b.o.Shutdown, cancel)
 	})
@@ -251,14 +251,14 @@ func (b *Bridge) findCluster(ctx context.Context) (string, error) {
 
 func (b *Bridge) open(ctx context.Context, spec SinkSpec, uid string) (*Pipeline, func() error, error) {
 	id := event.Identity{Bridge: b.o.Name, Cluster: b.o.Cluster, ClusterUID: uid, Sink: spec.Sink}
-	bus, store, config, err := spec.Open(id)
+	bus, store, config, err := spec.Open(ctx, id)
 	key := spec.Sink + ": open the checkpoint"
 	defer b.outage.reminder.works(key)
 	for errors.Is(err, syscall.ENOSPC) && pause(ctx, readAgain) { // a full disk heals
 		b.outage.reminder.failed(key, failure{
 			message: "trying again until there is room; nothing is lost meanwhile", err: err, fields: []zap.Field{zap.String("sink", spec.Sink)},
 		})
-		bus, store, config, err = spec.Open(id)
+		bus, store, config, err = spec.Open(ctx, id)
 	}
 	if err != nil {
 		return nil, nil, classify(err)

@@ -18,7 +18,7 @@ type Collector struct {
 
 // sinkDescs are the metrics with the label sink.
 type sinkDescs struct {
-	up, lost, events, capacity, bytes, room, oldest, lastEvent, lastCommit, waiting *prometheus.Desc
+	up, lost, foreign, events, capacity, bytes, room, oldest, lastEvent, lastCommit, waiting *prometheus.Desc
 }
 
 // resourceDescs are the metrics with the labels sink and resource.
@@ -35,7 +35,8 @@ func NewCollector(report func() status.Report) *Collector {
 		status: report,
 		sink: sinkDescs{
 			up:         of("sink_up", "1 when the bus and the checkpoint take what they are given, 0 while a failure is tried again.", "sink"),
-			lost:       of("events_lost_total", "Events that an at-most-once bus did not take, or may not have taken.", "sink"),
+			lost:       of("events_lost_total", "Events that the bus took in no form, or that an at-most-once bus did not take or may not have taken.", "sink"),
+			foreign:    of("foreign_messages_total", "Messages on the sink's stream or in its checkpoint that the bridge did not write. They are ignored.", "sink"),
 			events:     of("queue_events", "Events in the batch being written and the one that fills.", "sink"),
 			capacity:   of("queue_capacity_events", "Events that those two batches take at most; a full queue holds the watches back.", "sink"),
 			bytes:      of("queue_bytes", "Encoded bytes of the events in the queue.", "sink"),
@@ -60,7 +61,7 @@ func NewCollector(report func() status.Report) *Collector {
 func (c *Collector) Describe(out chan<- *prometheus.Desc) {
 	s, r := &c.sink, &c.resource
 	for _, d := range []*prometheus.Desc{
-		s.up, s.lost, s.events, s.capacity, s.bytes, s.room, s.oldest, s.lastEvent, s.lastCommit, s.waiting,
+		s.up, s.lost, s.foreign, s.events, s.capacity, s.bytes, s.room, s.oldest, s.lastEvent, s.lastCommit, s.waiting,
 		r.state, r.behind, r.objects, r.running, r.read, r.left,
 	} {
 		out <- d
@@ -89,8 +90,10 @@ func (c *sinkDescs) collect(out chan<- prometheus.Metric, s *status.Sink) {
 		up = 1
 	}
 	gauge(out, c.up, up, s.Name)
-	if s.Lost != nil {
-		out <- prometheus.MustNewConstMetric(c.lost, prometheus.CounterValue, float64(*s.Lost), s.Name)
+	for d, n := range map[*prometheus.Desc]*uint64{c.lost: s.Lost, c.foreign: s.Foreign} {
+		if n != nil {
+			out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(*n), s.Name)
+		}
 	}
 	gauge(out, c.events, float64(s.Queue.Events), s.Name)
 	gauge(out, c.capacity, float64(s.Queue.EventCapacity), s.Name)

@@ -97,8 +97,18 @@ type counting struct {
 	p *Pipeline
 }
 
+// answer answers [Pipeline.Alive], if it is being asked. The loop takes as many objects as a batch holds before it
+// answers, and each may take a large part of a second.
+func (p *Pipeline) answer() {
+	select {
+	case p.store.pings <- struct{}{}:
+	default:
+	}
+}
+
 // Prepare implements [loop.Encoder].
 func (e counting) Prepare(collection string, s *reconcile.Sighting, known *reconcile.Object, inDoubt bool) {
+	e.p.answer()
 	e.Encoder.Prepare(collection, s, known, inDoubt)
 	c := e.p.countsOf(collection)
 	if c == nil || s.Form == reconcile.Lacking {
@@ -117,6 +127,7 @@ func (e counting) Prepare(collection string, s *reconcile.Sighting, known *recon
 
 // Encode implements [loop.Encoder].
 func (e counting) Encode(i *reconcile.Item, detail string, at time.Time) (event.Record, []event.KV) {
+	e.p.answer()
 	e.p.detail = detail
 	c := e.p.countsOf(i.Collection)
 	switch {
@@ -149,7 +160,13 @@ func (p *Pipeline) count(collection string, what encode.Count, t event.Type) {
 		p.metrics.unredacted.WithLabelValues(p.name, resource).Inc()
 	case encode.Truncated:
 		p.metrics.truncated.WithLabelValues(p.name, resource).Inc()
+	case encode.Lost:
+		p.unpublishable.Add(1)
 	case encode.NotKept:
 		p.metrics.unkept.WithLabelValues(p.name, resource).Inc()
+	case encode.CostlyPatch:
+		p.metrics.costly.WithLabelValues(p.name, resource, "diff").Inc()
+	case encode.CostlyChangedBy:
+		p.metrics.costly.WithLabelValues(p.name, resource, "changedBy").Inc()
 	}
 }

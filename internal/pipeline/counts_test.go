@@ -3,7 +3,11 @@ package pipeline
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
 
 	"github.com/kubebridge/kubebridge/internal/encode"
 	"github.com/kubebridge/kubebridge/internal/reconcile"
@@ -30,6 +34,24 @@ func (b *countsBus) Write(_ context.Context, batch *event.Batch) ([]byte, error)
 
 // TestCountsOfAList: an operator compares the counts with what the cluster has, and with the events between gap and
 // synced. That must also be possible if the list began again because its continue token expired.
+// TestAliveBetweenObjects: objects that take long, one after the other, do not make a loop look dead.
+func TestAliveBetweenObjects(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPipeline(pipelineOptions{
+			Identity: identity, Store: &fullDisk{}, Log: zap.NewNop(), Metrics: NewMetrics(prometheus.NewRegistry()), reader: &scripted{},
+		})
+		encoder := counting{p.encoder, p}
+		encoder.Prepare("configmaps", &reconcile.Sighting{Form: reconcile.Lacking}, nil, false) // nobody asks
+		alive := make(chan bool, 1)
+		go func() { alive <- p.Alive(t.Context()) }()
+		synctest.Wait()
+		encoder.Prepare("configmaps", &reconcile.Sighting{Form: reconcile.Lacking}, nil, false)
+		if !<-alive {
+			t.Error("it is not alive")
+		}
+	})
+}
+
 func TestCountsOfAList(t *testing.T) {
 	store, err := file.OpenMem(identity)
 	if err != nil {
@@ -39,7 +61,7 @@ func TestCountsOfAList(t *testing.T) {
 	bus := &countsBus{counts: make(chan event.Counts, 1)}
 	r := newRig(t, bus, store, CollectionOptions{})
 	defer r.stop()
-	begun := func(reason string) *reconcile.Input {
+	begun := func(reason event.Reason) *reconcile.Input {
 		return &reconcile.Input{Kind: reconcile.ListBegun, Reason: reason}
 	}
 	lacks := func(name, version string) *reconcile.Input {
@@ -59,12 +81,12 @@ func TestCountsOfAList(t *testing.T) {
 	}
 
 	r.reads(begun(source.ReasonSnapshot), listed("0", "5"), listed("1", "5"), listed("2", "5"))
-	r.reads(begun(source.ReasonExpired), listed("0", "5"), listed("1", "5"), listed("2", "5"), listed("3", "6"))
+	r.reads(begun(event.ReasonExpired), listed("0", "5"), listed("1", "5"), listed("2", "5"), listed("3", "6"))
 	r.reads(listEnd("10")...)
 	expect("the first list began again", event.Counts{Listed: 4, Present: 4})
 
-	r.reads(begun(source.ReasonExpired), listed("0", "5"), listed("1", "11"), listed("2", "5"))
-	r.reads(begun(source.ReasonExpired), listed("0", "5"), listed("1", "12"), listed("4", "13"))
+	r.reads(begun(event.ReasonExpired), listed("0", "5"), listed("1", "11"), listed("2", "5"))
+	r.reads(begun(event.ReasonExpired), listed("0", "5"), listed("1", "12"), listed("4", "13"))
 	r.reads(&reconcile.Input{Kind: reconcile.ListEnded, Version: "20"}, lacks("2", "20"), lacks("3", "20"), &reconcile.Input{Kind: reconcile.ListDone})
 	expect("a later list began again, and an object changed twice", event.Counts{Listed: 3, Added: 1, Modified: 2, Deleted: 2, Unchanged: 1})
 }

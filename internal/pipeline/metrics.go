@@ -35,6 +35,7 @@ type eventMetrics struct {
 	filterErrors *prometheus.CounterVec
 	ignored      *prometheus.CounterVec
 	unkept       *prometheus.CounterVec
+	costly       *prometheus.CounterVec
 }
 
 // sinkMetrics are about the bus and the checkpoint.
@@ -71,13 +72,14 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			delivered:    counter("events_delivered_total", "Events that the bus has acknowledged and the checkpoint holds.", "sink", "resource", "type"),
 			gaps:         counter("gaps_total", "Gap events delivered, by reason.", "sink", "resource", "reason"),
 			dead:         counter("dead_letters_total", "Events that the bus has acknowledged among the dead letters, by reason.", "sink", "reason"),
-			truncated:    counter("events_truncated_total", "Events whose body did not fit the bus and was cut down.", "sink", "resource"),
+			truncated:    counter("events_truncated_total", "Events whose body was cut down, because it did not fit the bus or is nested too deeply.", "sink", "resource"),
 			unredacted:   counter("events_withheld_total", "Events whose body could not be redacted and was left out.", "sink", "resource"),
 			redacted:     counter("events_redacted_total", "Bodies whose secret values were hashed or redacted.", "sink", "resource"),
 			filtered:     counter("events_filtered_total", "Changes that the configured filter leaves out, by the type they would have had.", "sink", "resource", "type"),
 			filterErrors: counter("filter_errors_total", "Events that pass because the filter could not be evaluated.", "sink", "resource"),
 			ignored:      counter("events_ignored_total", "Changes of nothing but what the configuration ignores.", "sink", "resource"),
 			unkept:       counter("bodies_not_kept_total", "Bodies that were too large to keep: the next change has neither before nor patch.", "sink", "resource"),
+			costly:       counter("costly_changes_total", "Changes of objects that take too many steps to compare: with the option diff the patch replaces more than has changed, with changedBy it is left out.", "sink", "resource", "option"),
 		},
 		sinkMetrics: sinkMetrics{
 			seconds: map[string]*prometheus.HistogramVec{

@@ -58,15 +58,15 @@ func (p *Pipeline) ListBegun(collection string) {
 // logEvent logs an event about a collection.
 func (p *Pipeline) logEvent(i *reconcile.Item) {
 	resource, e := loop.Resource(i.Collection), i.Event
-	fields := []zap.Field{zap.String("collection", i.Collection), zap.String("reason", e.Reason)}
+	fields := []zap.Field{zap.String("collection", i.Collection), zap.String("reason", string(e.Reason))}
 	switch e.Type {
 	case event.Gap:
 		p.log.Info("gap", append(fields, zap.Bool("reset", e.Reset), zapRV("from", e.From))...)
 	case event.Synced:
-		if e.Reason == reconcile.ReasonPeriodic {
+		if e.Reason == event.ReasonPeriodic {
 			return
 		}
-		p.metrics.listed.WithLabelValues(p.name, resource, e.Reason).Inc()
+		p.metrics.listed.WithLabelValues(p.name, resource, string(e.Reason)).Inc()
 		p.log.Info("synced", append(fields, zapRV("resourceVersion", e.Version))...)
 	case event.Closed:
 		p.log.Info("collection closed", zap.String("collection", i.Collection))

@@ -6,10 +6,10 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
-	"golang.org/x/sync/semaphore"
 
 	"github.com/kubebridge/kubebridge/internal/delivery"
 	"github.com/kubebridge/kubebridge/internal/encode"
@@ -39,8 +39,8 @@ type pipelineOptions struct {
 	Store     checkpoint.Store
 	Encode    encode.Config
 	Client    *source.Client
-	Lists     *semaphore.Weighted // shared by all pipelines: lists under way at once
-	Linger    time.Duration       // how long a batch waits for more records; 0: not at all
+	Lists     *feed.Lists   // shared by all pipelines: lists under way at once
+	Linger    time.Duration // how long a batch waits for more records; 0: not at all
 	Log       *zap.Logger
 	Metrics   *Metrics
 	Delivered func([]event.Record) // called with the records of each batch that is committed; it may not keep them
@@ -57,6 +57,8 @@ type Pipeline struct {
 	loop      *loop.Loop
 	encoder   *encode.Encoder
 	delivered func([]event.Record)
+
+	unpublishable atomic.Uint64 // events that the bus took in no form
 
 	mu      sync.Mutex
 	targets map[string]target // what collections read
@@ -115,7 +117,7 @@ func (p *Pipeline) Run(ctx, stop context.Context) error {
 	if err := p.loop.Run(ctx, stop); err != nil {
 		return err
 	}
-	p.log.Info("everything read is committed")
+	p.log.Info("stopped: everything published is committed")
 	return nil
 }
 
@@ -142,7 +144,15 @@ func (p *Pipeline) Alive(ctx context.Context) bool { return p.loop.Alive(ctx) }
 
 // Status returns the pipeline's present state.
 func (p *Pipeline) Status() status.Sink {
-	return p.present(p.delivery.Lost())
+	out := p.present()
+	out.Lost, out.Foreign = p.delivery.Lost(), p.delivery.Foreign()
+	if n := p.unpublishable.Load(); n > 0 {
+		if out.Lost == nil {
+			out.Lost = new(uint64)
+		}
+		*out.Lost += n
+	}
+	return out
 }
 
 // Resync has the present state of a resource, or of one collection by its ID, published again. It

@@ -190,7 +190,7 @@ func TestAdvice(t *testing.T) {
 		}
 	}
 	l.Waiting(map[string]error{"podz": discovery.ErrNoResource})
-	if c := l.present(nil).Collections[0]; c.LastError == nil || c.LastError.Advice != advice(discovery.ErrNoResource) {
+	if c := l.present().Collections[0]; c.LastError == nil || c.LastError.Advice != advice(discovery.ErrNoResource) {
 		t.Errorf("a resource that does not exist: %+v", c.LastError)
 	}
 }

@@ -81,7 +81,7 @@ func TestListedUnderANameThatAnotherObjectHad(t *testing.T) {
 		released++
 	}
 	begun := func() {
-		must(h.ListBegun(ctx, &reconcile.Input{Kind: reconcile.ListBegun, Reason: source.ReasonExpired}, ""))
+		must(h.ListBegun(ctx, &reconcile.Input{Kind: reconcile.ListBegun, Reason: event.ReasonExpired}, ""))
 	}
 	listed := func(uid, version string, size int) {
 		o := web(uid, version)

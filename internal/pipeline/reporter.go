@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	planning "github.com/kubebridge/kubebridge/internal/plan"
-	"github.com/kubebridge/kubebridge/internal/reconcile"
 	"github.com/kubebridge/kubebridge/internal/status"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/event"
@@ -75,8 +74,8 @@ func (r *reporter) delivered(records []event.Record) {
 		delivered[kind{ev.Collection, ev.Type}]++
 		switch resource := ev.Collection.ResourceID(); {
 		case ev.Type == event.Gap:
-			r.metrics.gaps.WithLabelValues(r.name, resource, ev.Report.Reason).Inc()
-		case ev.Type == event.Synced && ev.Report.Reason == reconcile.ReasonDrift && ev.Report.Counts != nil:
+			r.metrics.gaps.WithLabelValues(r.name, resource, string(ev.Report.Reason)).Inc()
+		case ev.Type == event.Synced && ev.Report.Reason == event.ReasonDrift && ev.Report.Counts != nil:
 			n := ev.Report.Counts
 			r.metrics.drift.WithLabelValues(r.name, resource).Add(float64(n.Added + n.Modified + n.Present + n.Deleted))
 		}
@@ -87,13 +86,13 @@ func (r *reporter) delivered(records []event.Record) {
 	r.status.delivered(records)
 }
 
-// present returns the sink's present state. lost is how many records a sink that delivers at most once has lost; nil: another sink.
-func (r *reporter) present(lost *uint64) status.Sink {
+// present returns the sink's present state, as far as it does not depend on its kind.
+func (r *reporter) present() status.Sink {
 	s := &r.status
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := r.shown
-	out.Ready, out.Failing, out.Delivered, out.Lost, out.Collections = s.failed == "", s.failed, s.count, lost, []status.Collection{}
+	out.Ready, out.Failing, out.Delivered, out.Collections = s.failed == "", s.failed, s.count, []status.Collection{}
 	out.LastError, out.LastEvent, out.LastCommit = s.lastError, ifAny(s.last), ifAny(s.committed)
 	if s.failed != "" {
 		out.Since = ifAny(s.since)

@@ -127,7 +127,7 @@ func (s *sinkStatus) delivered(records []event.Record) {
 			}
 		case event.Gap:
 			c.Synced = nil
-			c.Gap = &status.Gap{Reason: ev.Report.Reason, Detail: ev.Report.Detail, Opened: ev.Time}
+			c.Gap = &status.Gap{Reason: string(ev.Report.Reason), Detail: ev.Report.Detail, Opened: ev.Time}
 		}
 	}
 	for c, d := range behind {

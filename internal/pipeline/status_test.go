@@ -184,7 +184,7 @@ func TestStatusFollowsACollection(t *testing.T) {
 	r.reads(listEnd("10")...)
 	r.stateChanged(id, source.State{Phase: source.Watching, Since: time.Now()})
 	r.shows("after a list", func(l status.Sink, c status.Collection) bool {
-		return objects(c, 3) && c.List == nil && c.Gap.Closed != nil && c.Gap.Reason == reconcile.ReasonReset && c.Delivered == 5 &&
+		return objects(c, 3) && c.List == nil && c.Gap.Closed != nil && c.Gap.Reason == string(event.ReasonReset) && c.Delivered == 5 &&
 			l.LastCommit != nil && l.Queue.Events == 0 && l.Queue.Oldest == nil && c.Lag == nil
 	})
 	r.reads(
@@ -363,7 +363,7 @@ func TestMetricsOfTheBus(t *testing.T) {
 	r.shows("a reset", func(status.Sink, status.Collection) bool { return resets() == 1 })
 	c := &event.Collection{Resource: "configmaps"}
 	r.reporter.delivered([]event.Record{{Event: &event.Event{
-		Type: event.Synced, Collection: c, Report: &event.Report{Reason: reconcile.ReasonDrift, Counts: &event.Counts{Listed: 9, Added: 1, Modified: 2, Deleted: 4, Unchanged: 6}},
+		Type: event.Synced, Collection: c, Report: &event.Report{Reason: event.ReasonDrift, Counts: &event.Counts{Listed: 9, Added: 1, Modified: 2, Deleted: 4, Unchanged: 6}},
 	}}})
 	if n := testutil.ToFloat64(r.metrics.drift.WithLabelValues(identity.Sink, "configmaps")); n != 7 {
 		t.Errorf("%v objects drifted, want 7", n)
@@ -399,6 +399,13 @@ func TestCountsOfIncompleteEvents(t *testing.T) {
 		{Event: &event.Event{Type: event.Added, Collection: c, DeadLetter: &event.DeadLetter{Reason: event.Rejected}}},
 		{Event: &event.Event{Type: event.Added, Collection: c, DeadLetter: &event.DeadLetter{Reason: event.Oversize}}},
 	})
+	if lost := r.Status().Lost; lost != nil {
+		t.Errorf("%d events are lost before any is", *lost)
+	}
+	r.count("configmaps", encode.Lost, 0)
+	if lost := r.Status().Lost; lost == nil || *lost != 1 {
+		t.Errorf("one event is lost, and the status has %v", lost)
+	}
 	r.count("configmaps", encode.NotKept, event.Modified)
 	r.count("configmaps", encode.Truncated, event.Modified)
 	r.count("configmaps", encode.Truncated, event.Modified)
@@ -419,7 +426,7 @@ func TestCountsOfIncompleteEvents(t *testing.T) {
 	registry.MustRegister(NewCollector(func() status.Report {
 		return status.Report{Sinks: []status.Sink{{Name: "lossy", Lost: &lost}, {Name: "other"}}}
 	}))
-	want := "# HELP kubebridge_events_lost_total Events that an at-most-once bus did not take, or may not have taken.\n" +
+	want := "# HELP kubebridge_events_lost_total Events that the bus took in no form, or that an at-most-once bus did not take or may not have taken.\n" +
 		"# TYPE kubebridge_events_lost_total counter\nkubebridge_events_lost_total{sink=\"lossy\"} 7\n"
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "kubebridge_events_lost_total"); err != nil {
 		t.Error(err)

@@ -80,32 +80,11 @@ func (e *Entry) namespaced() string {
 	return ""
 }
 
-// breadth orders entries by how much they may take in.
-type breadth uint8
-
-const (
-	oneResource breadth = iota
-	oneGroup
-	allGroups
-	breadths
-)
-
-func breadthOf(n discovery.Name) breadth {
-	switch {
-	case n.IsEverything():
-		return allGroups
-	case n.IsPattern():
-		return oneGroup
-	}
-	return oneResource
-}
-
 // parsed is an entry with its selectors parsed, and with what the catalog says of its resource.
 type parsed struct {
 	Entry
 	resource    discovery.Name // Resource
-	breadth     breadth
-	in          []string // Namespaces without ExcludeNamespaces, sorted
+	in          []string       // Namespaces without ExcludeNamespaces, sorted
 	labels      labels.Selector
 	ofNamespace labels.Selector
 	fields      fields.Requirements // sorted, each once
@@ -159,7 +138,7 @@ func parseAll(entries []Entry) (good []*parsed, wrong []Mistake) {
 // parse parses an entry. Its mistakes have no index.
 func parse(e Entry) (p *parsed, wrong []Mistake) {
 	n := discovery.Parse(e.Resource)
-	p = &parsed{Entry: e, resource: n, breadth: breadthOf(n), in: without(e.Namespaces, e.ExcludeNamespaces)}
+	p = &parsed{Entry: e, resource: n, in: without(e.Namespaces, e.ExcludeNamespaces)}
 	mistake := func(field, format string, args ...any) {
 		wrong = append(wrong, Mistake{Field: field, Err: fmt.Errorf(format, args...)})
 	}
@@ -198,7 +177,7 @@ func sameName(resource string, other *parsed) error {
 
 // find looks for the entry's resource in the catalog.
 func (p *parsed) find(catalog *discovery.Catalog) {
-	if p.breadth != oneResource {
+	if p.resource.IsPattern() {
 		return
 	}
 	if p.found, p.err = catalog.Find(p.resource); p.err == nil {
@@ -214,7 +193,7 @@ func (p *parsed) find(catalog *discovery.Catalog) {
 // mayMean reports whether an entry whose resource was not found may mean r, which the catalog has
 // as served says.
 func (p *parsed) mayMean(r schema.GroupResource, served bool, catalog *discovery.Catalog) bool {
-	if p.breadth != oneResource || p.err == nil || !p.resource.MayBeOf(r.Group) {
+	if p.resource.IsPattern() || p.err == nil || !p.resource.MayBeOf(r.Group) {
 		return false
 	}
 	// A name that was not found means nothing that is served, unless the core group is unknown,
@@ -226,7 +205,7 @@ func (p *parsed) mayMean(r schema.GroupResource, served bool, catalog *discovery
 // which goes before the others, does not answer.
 func (p *parsed) ambiguous(catalog *discovery.Catalog) bool {
 	_, known := p.resource.Group()
-	return p.breadth == oneResource && errors.Is(p.err, discovery.ErrUnknownGroup) && !known && !catalog.Known("")
+	return !p.resource.IsPattern() && errors.Is(p.err, discovery.ErrUnknownGroup) && !known && !catalog.Known("")
 }
 
 // collection is the entry's collection of a resource. excluding adds the namespaces that the entry

@@ -224,10 +224,10 @@ func (p *Plan) entryOf(c *event.Collection, served bool) *parsed {
 // clearEntryOf finds the entry of a collection among those that mean its resource: of these, the narrowest count.
 func (p *Plan) clearEntryOf(c *event.Collection, served bool) *parsed {
 	r := resourceOf(c)
-	for b := range breadths {
+	for b := range discovery.Breadths {
 		meant := false
 		for _, e := range p.in.entries {
-			if e.breadth != b || !p.means(e, r, served) {
+			if e.resource.Breadth() != b || !p.means(e, r, served) {
 				continue
 			}
 			if meant = true; e.Name == c.Entry {
@@ -243,7 +243,7 @@ func (p *Plan) clearEntryOf(c *event.Collection, served bool) *parsed {
 
 // means reports whether an entry means a resource, also if the server does not serve it.
 func (p *Plan) means(e *parsed, r schema.GroupResource, served bool) bool {
-	if e.breadth == oneResource {
+	if !e.resource.IsPattern() {
 		return slices.Contains(e.named, r) || e.resource.Matches(r.Group, r.Resource) && e.mayMean(r, served, p.in.catalog)
 	}
 	excluded := func(n discovery.Name) bool { return n.Unversioned() == r.String() } // also if it is not served

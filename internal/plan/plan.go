@@ -167,11 +167,11 @@ func (p *planner) collect() {
 			unclear = e.Resource
 		}
 	}
-	for b := range breadths {
+	for b := range discovery.Breadths {
 		for _, e := range p.in.entries {
 			switch {
-			case e.breadth != b:
-			case b == oneResource:
+			case e.resource.Breadth() != b:
+			case b == discovery.OneResource:
 				p.named(e)
 			case unclear != "":
 				p.waits(e, fmt.Errorf("pattern %q: it is not known yet which resource %q is: %w", e.Resource, unclear, discovery.ErrUnknownGroup))

@@ -48,7 +48,7 @@ func Start(t *testing.T) func(sql string) string {
 		}
 	}
 	data := filepath.Join(dir, "data")
-	if out, err := command("initdb", "-D", data, "-U", "test", "-A", "trust", "-N").CombinedOutput(); err != nil {
+	if out, err := command("initdb", "-D", data, "-U", "test", "-A", "trust", "-E", "UTF8", "--locale=C", "-N").CombinedOutput(); err != nil {
 		t.Fatalf("initdb: %v\n%s", err, out)
 	}
 	// pg_ctl waits until the server takes connections.

@@ -58,8 +58,9 @@ type change struct {
 	id                                     string
 	bodyKnown                              bool
 	truncated                              *event.Truncation
-	before, object                         []byte // both, or neither
-	patch                                  []byte // where they are not kept
+	leftOut                                []string // see [event.Event]
+	before, object                         []byte   // both, or neither
+	patch                                  []byte   // where they are not kept
 	changedBy                              []byte
 	unkept                                 int // bytes that the diff would be made from, if they are too many to keep
 	bytes                                  int
@@ -192,7 +193,7 @@ func copied(e *event.Event) *change {
 	k := &change{
 		typ: e.Type, origin: e.Origin, time: e.Time, reason: e.Reason, truncated: e.Truncated, bodyKnown: e.Object != nil,
 		namespace: strings.Clone(e.Namespace), name: strings.Clone(e.Name), uid: strings.Clone(e.UID),
-		rv: strings.Clone(e.ResourceVersion), id: e.ID(), changedBy: bytes.Clone(e.ChangedBy),
+		rv: strings.Clone(e.ResourceVersion), id: e.ID(), changedBy: bytes.Clone(e.ChangedBy), leftOut: e.LeftOut,
 	}
 	if e.DeadLetter != nil {
 		k.dead = e.DeadLetter.Reason

@@ -11,6 +11,15 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
+// What an answer has at most. Bodies are what anybody made of an object: a small one can have many lines, and in YAML
+// a deep one is large.
+const (
+	answerBytes = 1 << 20 // of all diffs
+	answerLines = 20_000  // of all diffs
+	bodyBytes   = 1 << 20 // of a body in YAML
+	bodyLines   = 4_000   // of a body in YAML: comparing takes their square
+)
+
 // Of returns the changes of a sink's collection, newest first. asked says whether its
 // events have diffs by configuration: why one has none depends on that.
 func (c *Changes) Of(sink, collection string, asked bool) []status.Change {
@@ -23,13 +32,21 @@ func (c *Changes) Of(sink, collection string, asked bool) []status.Change {
 	c.looking.Lock()
 	defer c.looking.Unlock()
 	out := make([]status.Change, 0, len(kept))
+	bytes, lines := 0, 0
 	for _, k := range slices.Backward(kept) {
-		out = append(out, k.show(asked))
+		if bytes > answerBytes || lines > answerLines {
+			out = append(out, k.show(asked, "no diff: those of later changes take all the room"))
+			continue
+		}
+		shown := k.show(asked, "")
+		bytes, lines = bytes+len(shown.Diff), lines+strings.Count(shown.Diff, "\n")
+		out = append(out, shown)
 	}
 	return out
 }
 
-func (k *change) show(asked bool) status.Change {
+// show is what is shown of a change, without a diff where there is a reason against it.
+func (k *change) show(asked bool, against string) status.Change {
 	out := status.Change{
 		Time: k.time.UTC(), Type: k.typ.String(), Namespace: k.namespace, Name: k.name, UID: k.uid,
 		ResourceVersion: k.rv, Origin: string(k.origin), Reason: k.reason, ID: k.id, By: []byte("[]"), Who: history.Authors(nil),
@@ -44,11 +61,15 @@ func (k *change) show(asked bool) status.Change {
 			notes = append(notes, s)
 		}
 	}
-	note(history.Note(&event.Received{Type: k.typ, Origin: k.origin, Reason: k.reason, BodyKnown: k.bodyKnown, Truncated: k.truncated}, false))
+	note(history.Note(&event.Received{Type: k.typ, Origin: k.origin, Reason: k.reason, BodyKnown: k.bodyKnown, Truncated: k.truncated, LeftOut: k.leftOut}, false))
 	if k.dead != "" {
 		note("it went to the dead letters: " + k.dead)
 	}
-	if k.typ == event.Modified {
+	switch {
+	case k.typ != event.Modified:
+	case against != "":
+		note(against)
+	default:
 		diff, why := k.diff(asked)
 		out.Diff = diff
 		note(why)
@@ -61,6 +82,8 @@ func (k *change) show(asked bool) status.Change {
 func (k *change) diff(asked bool) (diff, why string) {
 	var err error
 	switch {
+	case k.before != nil && (tooLarge(k.before) || tooLarge(k.object)):
+		return "", fmt.Sprintf("no diff: in YAML a body may have more than %d lines or %d bytes; `bridge history` shows it", bodyLines, bodyBytes)
 	case k.before != nil:
 		diff, err = history.Diff(k.before, k.object)
 	case k.patch != nil:
@@ -79,6 +102,37 @@ func (k *change) diff(asked bool) (diff, why string) {
 		return "", "nothing but its resourceVersion or managedFields"
 	}
 	return diff, ""
+}
+
+// tooLarge reports whether an object may be too large in YAML, where each value stands in a line of its own behind two spaces
+// for each level, long texts are folded at spaces, and a byte is written as six at most. It takes no memory.
+func tooLarge(object []byte) bool {
+	lines, folds, depth, deepest := 1, 0, 0, 0
+	inText := false
+	for i := 0; i < len(object); i++ {
+		switch c := object[i]; {
+		case inText && c == '\\':
+			i++
+			if i < len(object) && (object[i] == 'n' || object[i] == 'r' || object[i] == 'u') {
+				lines++
+			}
+		case c == '"':
+			inText = !inText
+		case inText:
+			if c == ' ' {
+				folds++
+			}
+		case c == '{' || c == '[':
+			depth++
+			deepest = max(deepest, depth)
+			lines++
+		case c == '}' || c == ']':
+			depth--
+		case c == ',':
+			lines++
+		}
+	}
+	return lines > bodyLines || 6*len(object)+2*deepest*(lines+folds) > bodyBytes
 }
 
 // patchText is a JSON Patch for people: a line for each operation. + adds, - removes, and

@@ -28,7 +28,7 @@ func (c Change) copied() Change {
 // CollectionEvent is an event about a collection.
 type CollectionEvent struct {
 	Type    event.Type
-	Reason  string
+	Reason  event.Reason
 	Reset   bool
 	Version string // of synced: the collection is complete up to it; "" if the resource does not exist
 	From    string // of gap: the collection was complete up to it before

@@ -111,7 +111,7 @@ func TestRejectedHistory(t *testing.T) {
 	if got := b.emitted(); got != "gap, gap" || b.core.Changes() != 0 {
 		t.Errorf("%s, and %d changes", got, b.core.Changes())
 	}
-	b = inStep(t).do(listBegun, seen(List, "a", "11"), seen(List, "a", "11", func(s *Sighting) { s.Digest = 99 }))
+	b = inStep(t).do(listBegun, seen(List, "a", "11"), seen(List, "a", "11", func(s *Sighting) { s.Digest = digestOf(99) }))
 	if got := b.emitted(); got != "gap, added ua, gap, modified ua" {
 		t.Errorf("a body changes within a list: %s", got)
 	}
@@ -124,7 +124,7 @@ func TestRejectedHistory(t *testing.T) {
 func TestRepeatedWithAnotherBody(t *testing.T) {
 	b := inStep(t)
 	i := intentOf("11")[0]
-	i.UID, i.Run, i.Judged, i.Digest = "ua", 1, 1, 99
+	i.UID, i.Run, i.Judged, i.Digest = "ua", 1, 1, digestOf(99)
 	b.core.intents[Slot{"x", "a"}] = []Intent{i}
 	number := b.x().read
 	if got := b.do(seen(Watch, "a", "11")).emitted(); got != "gap" || b.x().Phase != Listing || b.x().read == number || b.core.Changes() != 0 {
@@ -206,7 +206,7 @@ func TestIntents(t *testing.T) {
 func TestOvertakenIntents(t *testing.T) {
 	b := inStep(t)
 	later := intentOfUID("ua", "14")
-	later[0].Run, later[0].Judged, later[0].Digest = 1, 1, uint64(number("14"))
+	later[0].Run, later[0].Judged, later[0].Digest = 1, 1, digestOf(number("14"))
 	b.core.intents[Slot{"x", "a"}] = later
 	for _, c := range []struct {
 		version string
@@ -288,7 +288,7 @@ func TestSettledIntents(t *testing.T) {
 // the last publication that they may have. Others get none, and none is in doubt.
 func TestNullValues(t *testing.T) {
 	s := newStore()
-	s.records["x"] = Record{Phase: InStep, Run: 2, Incarnation: 2, Epoch: 1, LastList: LastList{Synced: 1}, Properties: Properties{Tombstones: true}}
+	s.records["x"] = Record{Phase: InStep, Run: 2, Incarnation: 2, Epoch: 1, LastList: LastList{SyncedEpoch: 1}, Properties: Properties{Tombstones: true}}
 	s.progress["x"] = Progress{Position: "10"}
 	for key, o := range map[string]*Object{
 		"a": entryOf(Published, "5"), "b": entryOf(Outdated, "6", publishedAt("4")), "c": entryOf(Unpublished, "5"), "d": entryOf(Skipped, "5"),
@@ -402,7 +402,7 @@ func TestMemory(t *testing.T) {
 
 // TestSignificant: the caller's digest of what is published is kept until another body is published.
 func TestSignificant(t *testing.T) {
-	significant := func(n uint64) func(*Sighting) { return func(s *Sighting) { s.Significant = n } }
+	significant := func(n uint64) func(*Sighting) { return func(s *Sighting) { s.Significant = digestOf(n) } }
 	minor := func(s *Sighting) { s.Minor = func(o *Object) bool { return o.Significant == s.Significant } }
 	b := inStep(t, seen(List, "a", "5", significant(1), minor))
 	for _, c := range []struct {
@@ -417,8 +417,8 @@ func TestSignificant(t *testing.T) {
 		if got := b.emitted(); got != c.want {
 			t.Errorf("%s: %q, want %q", c.version, got, c.want)
 		}
-		if o, _ := b.core.Object("x", "a"); o.Significant != c.kept || o.Version != c.version {
-			t.Errorf("%s: %d is kept at %s, want %d", c.version, o.Significant, o.Version, c.kept)
+		if o, _ := b.core.Object("x", "a"); o.Significant != digestOf(c.kept) || o.Version != c.version {
+			t.Errorf("%s: %d is kept at %s, want %d", c.version, o.Significant.number(), o.Version, c.kept)
 		}
 	}
 }

@@ -8,8 +8,8 @@ import (
 
 // Phase is what a collection is doing. It is part of its durable state.
 //
-// The transitions; an input that has no column, or a row without an entry, changes
-// nothing. Every arrow that says gap starts a run. All of them but that to Resyncing void the position.
+// The table has the inputs that start most transitions; a dash means that nothing changes. SideBroken returns
+// to InStep. Every arrow that says gap starts a run. All of them but that to Resyncing void the position.
 //
 //	phase      Configure 1    Configure 2  Remove     ListBegun              ListDone           SideBegun                       SideDone
 //	New        –              → Ending 9   → Ending   reset gap → Listing 8  –                  –                               –
@@ -35,7 +35,7 @@ import (
 //	    (→ New), and nothing where it is to begin again (→ New). With [Properties].Tombstones
 //	    every ending emits closed when it begins, and then a null value for each key.
 //
-//	 8. Absent if nothing exists and nothing was published before.
+//	 8. Absent if the resource or its namespace does not exist and nothing was published before.
 //	 9. Only where the route differs from that of an incarnation that is not closed.
 //
 // A reset of all collections is made in the store, before a start: see [State.Reset]. Leaving becomes
@@ -43,8 +43,8 @@ import (
 // has synced once, see [Core.Settled]. A storage's new epoch is a gap in every phase that has a position
 // or a list (New, Leaving, Ending, Closed have neither).
 //
-// Neither a forgotten inventory nor a new incarnation begins before the batch is committed
-// that ends the one before: see [Core.Reading] and [Core.Forgettable].
+// Forgetting begins only when the batch that ends the incarnation is committed, and a new incarnation only
+// when the forgetting is: see [Core.Reading] and [Core.Forgettable].
 type Phase uint8
 
 // The phases of a collection.
@@ -93,11 +93,11 @@ func (p *Phase) UnmarshalText(text []byte) error {
 func (p Phase) watching() bool { return p == InStep || p == Resyncing || p == Verifying }
 
 // Properties are what the configuration says of a collection. Its identity is not part
-// of them. The core compares them only.
+// of them. The core interprets Skip, Types, Tombstones, Route and Storage; the others it only compares.
 type Properties struct {
-	Selection string `json:"selection,omitzero"` // selectors
+	Selection string `json:"selection,omitzero"` // selectors, API version
 	Filter    string `json:"filter,omitzero"`    // filter and ignore rules
-	Shape     string `json:"shape,omitzero"`     // what is hidden or left out of objects, format, types
+	Shape     string `json:"shape,omitzero"`     // what is hidden or left out of objects, format
 	Storage   string `json:"storage,omitzero"`   // whose history and resourceVersions the objects have
 	Route     string `json:"route,omitzero"`     // topic or subject, key
 	Skip      bool   `json:"skip,omitzero"`      // the first list is not published
@@ -115,7 +115,7 @@ func (p Properties) needsReset(o Properties) bool {
 // changes as if all types were published.
 type Types uint8
 
-// Without returns t without a type.
+// Without returns t without a type. The bits that are set are the types left out.
 func (t Types) Without(typ event.Type) Types { return t | 1<<typ }
 
 // has reports whether events of the type are published. Present goes with Added.
@@ -153,20 +153,20 @@ func (p *Progress) saw(version string) {
 
 // Record is what is durable of a collection beside its inventory and its progress.
 type Record struct {
-	Phase       Phase  `json:"phase,omitzero"`
-	Run         uint64 `json:"run,omitzero"`         // of the last gap; 0: there was none
-	Incarnation uint64 `json:"incarnation,omitzero"` // the run of the last gap with reset; 0: nothing to close
-	Epoch       uint64 `json:"epoch,omitzero"`       // the history that the run belongs to
-	EpochRun    uint64 `json:"epochRun,omitzero"`    // the first run of the epoch
-	Reason      string `json:"reason,omitzero"`      // of the last gap
-	Syncs       uint64 `json:"syncs,omitzero"`       // synced events of the run
-	Resync      bool   `json:"resync,omitzero"`      // a resync is due or under way
+	Phase       Phase        `json:"phase,omitzero"`
+	Run         uint64       `json:"run,omitzero"`         // of the last gap; 0: there was none
+	Incarnation uint64       `json:"incarnation,omitzero"` // the run of the last gap with reset; 0: nothing to close
+	Epoch       uint64       `json:"epoch,omitzero"`       // the history that the run belongs to
+	EpochRun    uint64       `json:"epochRun,omitzero"`    // the first run of the epoch
+	Reason      event.Reason `json:"reason,omitzero"`      // of the last gap
+	Syncs       uint64       `json:"syncs,omitzero"`       // synced events of the run
+	Resync      bool         `json:"resync,omitzero"`      // a resync is due or under way
 	// Full is the last run in which every object was, or is being, published: that of a reset or a
 	// resync.
 	Full uint64 `json:"full,omitzero"`
-	// Ended: the list of the run has ended objects. If it begins again, another run does: a backup may
+	// EndedAny: the list of the run has ended objects. If it begins again, another run does: a backup may
 	// have brought the objects back, and consumers would ignore them in this run.
-	Ended bool `json:"ended,omitzero"`
+	EndedAny bool `json:"ended,omitzero"`
 	LastList
 	// Properties are those that are recorded as wanted, and Route is that of the
 	// incarnation. Unwanted, of Ending: it is not to begin again.
@@ -179,12 +179,12 @@ type Record struct {
 
 // LastList is what is recorded of the last complete list.
 type LastList struct {
-	Synced uint64 `json:"synced,omitzero"` // its epoch; 0: there was none in the incarnation
-	Listed string `json:"listed,omitzero"` // its selection
-	Owner  string `json:"owner,omitzero"`  // what it came with, for the reader of the next one
-	// Lessened: a list of another selection has ended objects since. An object that is not in the inventory
+	SyncedEpoch     uint64 `json:"synced,omitzero"` // its epoch; 0: there was none in the incarnation
+	ListedSelection string `json:"listed,omitzero"` // its selection
+	Owner           string `json:"owner,omitzero"`  // what it came with, for the reader of the next one
+	// Partial: a list of another selection has ended objects since. An object that is not in the inventory
 	// proves nothing then.
-	Lessened bool `json:"lessened,omitzero"`
+	Partial bool `json:"lessened,omitzero"`
 }
 
 // stored returns the record as it is stored. A list beside the watch is not stored.
@@ -198,7 +198,7 @@ func (r Record) stored() Record {
 // nextRun gives the collection the number of its next run, and reports whether the run is the first one of
 // an epoch.
 func (r *Record) nextRun(now, epoch uint64) (first bool) {
-	r.Run, r.Syncs, r.Ended = max(r.Run+1, now), 0, false
+	r.Run, r.Syncs, r.EndedAny = max(r.Run+1, now), 0, false
 	first = r.Epoch != epoch
 	if first {
 		r.Epoch, r.EpochRun = epoch, r.Run
@@ -207,23 +207,23 @@ func (r *Record) nextRun(now, epoch uint64) (first bool) {
 }
 
 // closedReason is the reason of the closed event of an ending.
-func (r *Record) closedReason() string {
+func (r *Record) closedReason() event.Reason {
 	switch {
 	case r.Unwanted:
-		return ReasonRemoved
+		return event.ReasonRemoved
 	case r.Route != r.Properties.Route:
-		return ReasonRoute
+		return event.ReasonRoute
 	}
-	return ReasonReset
+	return event.ReasonReset
 }
 
 // view is what decisions about objects depend on.
 func (r *Record) view(position string) view {
 	v := view{
-		run: r.Run, first: r.Synced == 0, skip: r.Properties.Skip, sameHistory: r.Synced == r.Epoch, history: r.EpochRun,
+		run: r.Run, first: r.SyncedEpoch == 0, skip: r.Properties.Skip, sameHistory: r.SyncedEpoch == r.Epoch, history: r.EpochRun,
 		resync: r.Phase == Resyncing,
 	}
-	if v.sameHistory && r.Listed == r.Properties.Selection && !r.Lessened {
+	if v.sameHistory && r.ListedSelection == r.Properties.Selection && !r.Partial {
 		v.complete = position
 	}
 	return v
@@ -287,12 +287,12 @@ func (c *Collection) step(in *Input) {
 	case ListLacks:
 		if c.list.comparing() && in.Key > c.list.cursor {
 			c.list.cursor = in.Key
-			c.listEnds()
-			c.judge(in.Sighting)
+			c.noteEnded()
+			c.applySighting(in.Sighting)
 		}
 	case ListDone:
 		if c.list.comparing() {
-			c.synced()
+			c.completeList()
 		}
 	case Bookmark:
 		if c.Phase.watching() {
@@ -318,11 +318,11 @@ func (c *Collection) step(in *Input) {
 		}
 	case Forgot:
 		if c.Phase == Ending {
-			c.ended()
+			c.forgotten()
 		}
 	case Confirm:
 		if c.Phase == InStep && !c.Resync {
-			c.sync(ReasonPeriodic)
+			c.emitSynced(event.ReasonPeriodic)
 		}
 	}
 }
@@ -341,11 +341,11 @@ func (c *Collection) configure(in *Input) {
 		c.end(false)
 	case c.Phase == Absent:
 	case was.Selection != c.Properties.Selection:
-		c.gap(ReasonSelection)
+		c.gap(event.ReasonSelection)
 	case was.Filter != c.Properties.Filter:
-		c.gap(ReasonFilter)
+		c.gap(event.ReasonFilter)
 	case c.Phase == Leaving:
-		c.gap(ReasonReturned)
+		c.gap(event.ReasonReturned)
 	}
 	if was.Selection != c.Properties.Selection || was.needsReset(c.Properties) {
 		c.restart() // what is read by another selection, from another storage or in another form must not be listed
@@ -378,10 +378,10 @@ func (c *Collection) listBegun(in *Input) {
 		c.begin()
 	case in.NewEpoch && c.Epoch == c.core.epochOf(c.Properties.Storage):
 		c.core.newEpoch(c)
-	case c.Phase != Listing, in.Absent != (c.Reason == ReasonGone):
+	case c.Phase != Listing, in.Absent != (c.Reason == event.ReasonGone):
 		c.gapHere(in.Reason)
-	case c.Ended:
-		c.gapHere(ReasonInterrupted)
+	case c.EndedAny:
+		c.gapHere(event.ReasonInterrupted)
 	}
 	c.list = &list{seen: keySet{}, absent: in.Absent}
 }
@@ -389,29 +389,29 @@ func (c *Collection) listBegun(in *Input) {
 // begin begins an incarnation.
 func (c *Collection) begin() {
 	c.newRun()
-	c.Phase, c.Incarnation, c.Synced, c.Position, c.Route = Listing, c.Run, 0, "", c.Properties.Route
-	c.Reason, c.Resync, c.Full = ReasonReset, false, c.Run
+	c.Phase, c.Incarnation, c.SyncedEpoch, c.Position, c.Route = Listing, c.Run, 0, "", c.Properties.Route
+	c.Reason, c.Resync, c.Full = event.ReasonReset, false, c.Run
 	c.emit(CollectionEvent{Type: event.Gap, Reason: c.Reason, Reset: true})
 }
 
 // gap starts a run, and another read, which begins with a list.
-func (c *Collection) gap(reason string) {
+func (c *Collection) gap(reason event.Reason) {
 	c.gapHere(reason)
 	c.restart()
 }
 
 // gapHere starts a run; the present read goes on.
-func (c *Collection) gapHere(reason string) {
+func (c *Collection) gapHere(reason event.Reason) {
 	c.Phase, c.side = Listing, nil
 	c.anotherRun(reason)
 }
 
 // anotherRun starts a run; the phase and the present list go on.
-func (c *Collection) anotherRun(reason string) {
+func (c *Collection) anotherRun(reason event.Reason) {
 	c.newRun()
 	c.Reason = reason
 	from := c.Position
-	if reason != ReasonHistory && c.Synced != c.Epoch {
+	if reason != event.ReasonHistory && c.SyncedEpoch != c.Epoch {
 		from = "" // the position is of a history before
 	}
 	c.emit(CollectionEvent{Type: event.Gap, Reason: reason, From: from})
@@ -448,8 +448,8 @@ func (c *Collection) closeFirst() {
 	c.emit(CollectionEvent{Type: event.Closed, Reason: c.closedReason()})
 }
 
-// ended is the end of the phase Ending: the inventory of the incarnation is forgotten.
-func (c *Collection) ended() {
+// forgotten ends the phase Ending: the inventory of the incarnation is forgotten.
+func (c *Collection) forgotten() {
 	incarnation, closed, reason := c.Incarnation, c.ClosedFirst, c.closedReason()
 	c.Phase, c.barrier, c.rest, c.ClosedFirst = New, c.core.number, nil, false
 	if c.Unwanted {
@@ -458,7 +458,7 @@ func (c *Collection) ended() {
 	switch {
 	case closed:
 		c.Incarnation = 0
-	case incarnation != 0 && reason != ReasonReset:
+	case incarnation != 0 && reason != event.ReasonReset:
 		c.Incarnation = 0
 		c.core.add(c, Item{Event: &CollectionEvent{Type: event.Closed, Reason: reason}, Incarnation: incarnation})
 	}
@@ -475,15 +475,15 @@ func (c *Collection) sighted(in *Input) {
 			known, _ := c.known(s.Key)
 			c.side.touch(known, s)
 		}
-		c.judge(s)
+		c.applySighting(s)
 		c.sidePassed()
 	case s.Origin == List && c.list != nil:
 		c.list.sighted(s)
 		if s.Form != Seen {
-			c.listEnds()
+			c.noteEnded()
 		}
 		c.saw(s.Version)
-		if c.judge(s) {
+		if c.applySighting(s) {
 			c.core.newEpoch(c)
 			c.restart()
 		}
@@ -494,32 +494,32 @@ func (c *Collection) sighted(in *Input) {
 			c.side.compare(known, s)
 			return
 		}
-		c.judge(s)
+		c.applySighting(s)
 		c.side.resync(known, s, c.Run)
 	}
 }
 
-// listEnds notes that the list ends an object.
-func (c *Collection) listEnds() {
-	c.Ended = true
-	c.Lessened = c.Lessened || c.Listed != c.Properties.Selection
+// noteEnded notes that the list ends an object.
+func (c *Collection) noteEnded() {
+	c.EndedAny = true
+	c.Partial = c.Partial || c.ListedSelection != c.Properties.Selection
 }
 
-// synced ends a list that reconciles.
-func (c *Collection) synced() {
-	c.Phase, c.Synced, c.Listed, c.Lessened = InStep, c.Epoch, c.Properties.Selection, false
+// completeList ends a list that reconciles.
+func (c *Collection) completeList() {
+	c.Phase, c.SyncedEpoch, c.ListedSelection, c.Partial = InStep, c.Epoch, c.Properties.Selection, false
 	if c.list.absent {
 		c.Phase = Absent
 	} else {
 		c.Position = c.list.version
 	}
 	c.Owner, c.list = c.list.owner, nil
-	c.sync(c.Reason)
+	c.emitSynced(c.Reason)
 	c.core.resolved(c.ID)
 }
 
-// sync emits a synced event. What does not exist has no version.
-func (c *Collection) sync(reason string) {
+// emitSynced emits a synced event. What does not exist has no version.
+func (c *Collection) emitSynced(reason event.Reason) {
 	c.Syncs++
 	e := CollectionEvent{Type: event.Synced, Reason: reason, Nth: c.Syncs}
 	if c.Phase != Absent {
@@ -539,7 +539,7 @@ func (c *Collection) sideBegun() {
 	}
 	c.newRun()
 	c.Phase, c.Full = Resyncing, c.Run
-	c.emit(CollectionEvent{Type: event.Gap, Reason: ReasonResync, From: c.Position})
+	c.emit(CollectionEvent{Type: event.Gap, Reason: event.ReasonResync, From: c.Position})
 }
 
 // sideEnded notes what the watch has yet to report, or what the list lacks. A list that is older than
@@ -567,23 +567,23 @@ func (c *Collection) sidePassed() {
 	switch {
 	case c.Phase == Resyncing && (done || passed):
 		c.Phase, c.side, c.Resync = InStep, nil, false
-		c.sync(ReasonResync)
+		c.emitSynced(event.ReasonResync)
 	case done:
 		c.Phase, c.side = InStep, nil
 	case passed:
-		c.gap(ReasonDrift)
+		c.gap(event.ReasonDrift)
 	}
 }
 
-// judge decides what follows from a sighting, and reports whether it proves another history.
-func (c *Collection) judge(s *Sighting) (newHistory bool) {
+// applySighting does what follows from a sighting, and reports whether it proves another history.
+func (c *Collection) applySighting(s *Sighting) (newHistory bool) {
 	r := c.decide(s)
 	if r.newRun && s.Origin == Watch {
-		c.gap(ReasonRewritten)
+		c.gap(event.ReasonRewritten)
 		return false
 	}
 	if r.newRun {
-		c.anotherRun(ReasonRewritten)
+		c.anotherRun(event.ReasonRewritten)
 		r = c.decide(s)
 	}
 	if r.newHistory {
@@ -598,7 +598,7 @@ func (c *Collection) judge(s *Sighting) (newHistory bool) {
 		if !c.core.intents.overtake(slot, &e.Object) {
 			c.core.settle(slot, e.Object.UID)
 		}
-		if !c.Properties.Types.has(e.Type) {
+		if !c.Properties.Types.has(e.Type) || s.Lost != nil && s.Lost(e) {
 			continue
 		}
 		if i < len(r.events)-1 { // a deletion

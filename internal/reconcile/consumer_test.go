@@ -110,7 +110,7 @@ func (w *world) emitted(i *Item) {
 			w.runs[runKey(i.Collection, i.Run)] = c.Properties
 			w.reasons[runKey(i.Collection, i.Run)] = e.Reason
 		case event.Synced:
-			if e.Reason != ReasonResync && e.Nth == 1 {
+			if e.Reason != event.ReasonResync && e.Nth == 1 {
 				w.expected[runKey(i.Collection, i.Run)] = w.promised(c, e.Version)
 			}
 		}
@@ -123,7 +123,7 @@ func (w *world) emitted(i *Item) {
 
 // skip notes what the first list of an incarnation found, where that is not published.
 func (w *world) skip(c *Collection) {
-	if !c.Properties.Skip || c.Synced != 0 {
+	if !c.Properties.Skip || c.SyncedEpoch != 0 {
 		return
 	}
 	found := map[int]bool{}
@@ -287,14 +287,14 @@ func (w *world) consume(i *Item) {
 		if e.Reset && e.From != "" {
 			w.fail("gap: %s resets, and continues from %s", describe(i), e.From)
 		}
-		if e.Reason != ReasonResync && !e.Reset {
+		if e.Reason != event.ReasonResync && !e.Reset {
 			w.completeTo(c, i)
 		}
 		if w.runs[runKey(i.Collection, i.Run)] != c.syncedAt.properties {
 			c.syncedAt.epoch = 0 // that list does not prove what was not there
 		}
 		c.open, c.run, c.synced = true, i.Run, 0
-		if e.Reason == ReasonResync {
+		if e.Reason == event.ReasonResync {
 			c.open = false
 		}
 	case event.Synced:
@@ -305,7 +305,7 @@ func (w *world) consume(i *Item) {
 		case i.Run > c.run:
 			w.fail("unsynced: synced of run %d, whose gap is not on the bus", i.Run)
 		}
-		if reason := w.reasons[runKey(i.Collection, i.Run)]; e.Nth != c.synced+1 && w.exact() || e.Reason != reason && e.Reason != ReasonPeriodic {
+		if reason := w.reasons[runKey(i.Collection, i.Run)]; e.Nth != c.synced+1 && w.exact() || e.Reason != reason && e.Reason != event.ReasonPeriodic {
 			w.fail("unsynced: %s is number %d after number %d, and its gap had the reason %s", describe(i), e.Nth, c.synced, reason)
 		}
 		c.open, c.synced, c.upTo = false, e.Nth, max(c.upTo, number(e.Version))
@@ -428,7 +428,7 @@ func (w *world) exact() bool { return w.mode != intents || !w.reader.crashed }
 // typed checks the type of an event about an object that exists.
 func (w *world) typed(c *copied, i *Item, had, repeats bool) {
 	p, e := w.runs[runKey(i.Collection, i.Run)], i.Object
-	resync := w.reasons[runKey(i.Collection, i.Run)] == ReasonResync
+	resync := w.reasons[runKey(i.Collection, i.Run)] == event.ReasonResync
 	switch {
 	case e.Type == event.Added && !c.settled, e.Type == event.Present && c.settled && !resync && w.exact():
 		w.fail("type: %s, and the first list of the incarnation has ended: %t", describe(i), c.settled)
@@ -492,7 +492,7 @@ func (w *world) completeTo(c *copied, i *Item) {
 // check compares the copy with what a synced event promises.
 func (w *world) check(i *Item, c *copied) {
 	want, ok := w.expected[runKey(i.Collection, i.Run)]
-	if !ok || i.Event.Nth > 1 || i.Event.Reason == ReasonResync {
+	if !ok || i.Event.Nth > 1 || i.Event.Reason == event.ReasonResync {
 		return
 	}
 	if p, got := w.runs[runKey(i.Collection, i.Run)], w.bodies(w.runs[runKey(i.Collection, i.Run)], c); !agrees(p.Types, got, want) {
@@ -503,7 +503,7 @@ func (w *world) check(i *Item, c *copied) {
 // resynced checks that a resync has published every object.
 func (w *world) resynced(i *Item, c *copied) {
 	p := w.runs[runKey(i.Collection, i.Run)]
-	if i.Event.Reason != ReasonResync || !w.exact() || p.Types != 0 {
+	if i.Event.Reason != event.ReasonResync || !w.exact() || p.Types != 0 {
 		return
 	}
 	for uid, o := range c.objects {

@@ -3,6 +3,8 @@ package reconcile
 import (
 	"maps"
 	"slices"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
 // Core decides what one sink gets. It is not safe for concurrent use.
@@ -161,7 +163,7 @@ func (k *Core) newEpoch(c *Collection) {
 		if other.Properties.Storage != storage || !other.Phase.watching() && other.Phase != Listing && other != c {
 			continue
 		}
-		other.gapHere(ReasonHistory)
+		other.gapHere(event.ReasonHistory)
 		if other != c {
 			other.restart()
 		}
@@ -346,7 +348,7 @@ func (k *Core) Reading(collection string) Read {
 // Collections that it replaces may then be released.
 func (k *Core) Settled(collection string) bool {
 	c := k.collections[collection]
-	return c != nil && (c.Phase == Absent || c.Synced != 0 && c.Phase != New && c.Phase != Ending)
+	return c != nil && (c.Phase == Absent || c.SyncedEpoch != 0 && c.Phase != New && c.Phase != Ending)
 }
 
 func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -24,19 +24,19 @@ var recoverRows = []struct {
 		{&Draft{Record: Record{Phase: Leaving, Run: 3, Incarnation: 3}, Gap: true}, "ending for good, run 3/3 at 10"},
 	}},
 	{"with a reset and more in doubt", "the draft; another reset is emitted", []recovered{
-		{&Draft{Record: Record{Phase: InStep, Run: 3, Incarnation: 3, LastList: LastList{Synced: 1}, Route: "r"}, Progress: Progress{Position: "20"}, Gap: true, Synced: true}, "listing, run 4/4: reset gap of 4 from "},
+		{&Draft{Record: Record{Phase: InStep, Run: 3, Incarnation: 3, LastList: LastList{SyncedEpoch: 1}, Route: "r"}, Progress: Progress{Position: "20"}, Gap: true, Synced: true}, "listing, run 4/4: reset gap of 4 from "},
 		{&Draft{Record: Record{Phase: Listing, Run: 4, Incarnation: 3}, Gap: true}, "listing, run 5/5: reset gap of 5 from "},
-		{&Draft{Record: Record{Phase: InStep, Run: 4, Incarnation: 3, LastList: LastList{Synced: 1}}, Gap: true, Synced: true, Resync: true}, "listing, run 5/5: reset gap of 5 from "},
+		{&Draft{Record: Record{Phase: InStep, Run: 4, Incarnation: 3, LastList: LastList{SyncedEpoch: 1}}, Gap: true, Synced: true, Resync: true}, "listing, run 5/5: reset gap of 5 from "},
 	}},
 	{"with synced in doubt", "the draft; another gap is emitted", []recovered{
-		{&Draft{Record: Record{Phase: InStep, Run: 3, Incarnation: 1, LastList: LastList{Synced: 2}}, Progress: Progress{Position: "20"}, Synced: true}, "listing, run 4/1 at 10: gap interrupted of 4 from 10"},
-		{&Draft{Record: Record{Phase: InStep, Run: 3, Incarnation: 1, LastList: LastList{Synced: 2}}, Progress: Progress{Position: "20"}, Gap: true, Synced: true}, "listing, run 4/1 at 10: gap interrupted of 4 from 10"},
+		{&Draft{Record: Record{Phase: InStep, Run: 3, Incarnation: 1, LastList: LastList{SyncedEpoch: 2}}, Progress: Progress{Position: "20"}, Synced: true}, "listing, run 4/1 at 10: gap interrupted of 4 from 10"},
+		{&Draft{Record: Record{Phase: InStep, Run: 3, Incarnation: 1, LastList: LastList{SyncedEpoch: 2}}, Progress: Progress{Position: "20"}, Gap: true, Synced: true}, "listing, run 4/1 at 10: gap interrupted of 4 from 10"},
 		{&Draft{Record: Record{Phase: InStep, Run: 4, Incarnation: 1, Resync: true}, Progress: Progress{Position: "20"}, Synced: true, Resync: true}, "listing, run 5/1 at 10, resync due: gap interrupted of 5 from 10"},
 	}},
 	{"Listing, its gap in doubt", "the draft; the gap is emitted again, with its id, or another one from the position in the store", []recovered{
 		{&Draft{Record: Record{Phase: Listing, Run: 3, Incarnation: 1, Reason: "expired"}, Progress: Progress{Position: "15"}, Gap: true, From: "15"}, "listing, run 4/1 at 10: gap expired of 4 from "},
 		{&Draft{Record: Record{Phase: Listing, Run: 3, Incarnation: 1, Reason: "expired"}, Progress: Progress{Position: "10"}, Gap: true, From: "10"}, "listing, run 3/1 at 10: gap expired of 3 from 10"},
-		{&Draft{Record: Record{Phase: Listing, Run: 3, Incarnation: 3, Reason: ReasonReset}, Gap: true}, "listing, run 3/3: reset gap of 3 from "},
+		{&Draft{Record: Record{Phase: Listing, Run: 3, Incarnation: 3, Reason: event.ReasonReset}, Gap: true}, "listing, run 3/3: reset gap of 3 from "},
 		{&Draft{Record: Record{Phase: Listing, Run: 4, Incarnation: 1, Reason: "expired"}, Progress: Progress{Position: "10"}, Gap: true, Resync: true, From: "10"}, "listing, run 4/1 at 10: gap expired of 4 from 10"},
 	}},
 	{"with a resync in doubt", "the record, with a resync due; its gap is emitted again if it is in doubt", []recovered{
@@ -57,7 +57,7 @@ func TestSyncedOfNothing(t *testing.T) {
 	}
 	items := b.do(listDone).core.Items()
 	last := items[len(items)-1].Event
-	if last == nil || last.Type != event.Synced || last.Reason != ReasonGone || last.Version != "" {
+	if last == nil || last.Type != event.Synced || last.Reason != event.ReasonGone || last.Version != "" {
 		t.Errorf("the last event is %+v, want a synced event of reason gone without a version", last)
 	}
 	b.commit().do(listBegun)
@@ -80,7 +80,7 @@ func TestRecover(t *testing.T) {
 		text = append(text, []string{row.draft, row.continues})
 		for _, c := range row.drafts {
 			s := newStore()
-			s.records["x"] = Record{Phase: InStep, Run: 2, Incarnation: 1, Epoch: 1, LastList: LastList{Synced: 1}}
+			s.records["x"] = Record{Phase: InStep, Run: 2, Incarnation: 1, Epoch: 1, LastList: LastList{SyncedEpoch: 1}}
 			s.progress["x"] = Progress{Position: "10", Seen: "10"}
 			if c.draft != nil {
 				c.draft.Epoch, c.draft.Seen = 1, "30"
@@ -103,7 +103,7 @@ func TestRecover(t *testing.T) {
 				got += fmt.Sprintf(", %d synced", x.Syncs)
 			}
 			for _, i := range b.core.Items() {
-				what := i.Event.Type.String() + " " + i.Event.Reason
+				what := i.Event.Type.String() + " " + string(i.Event.Reason)
 				if i.Event.Reset {
 					what = "reset " + i.Event.Type.String()
 				}
@@ -119,7 +119,7 @@ func TestRecover(t *testing.T) {
 			if x.Seen != seen {
 				t.Errorf("%s: a server that is at %s is of the same history, want %s", row.draft, x.Seen, seen)
 			}
-			if x.Synced > 1 {
+			if x.SyncedEpoch > 1 {
 				t.Errorf("%s: a list in doubt counts as complete", row.draft)
 			}
 		}
@@ -136,7 +136,7 @@ func TestRecoverEpoch(t *testing.T) {
 		New: "", Listing: "gap", InStep: "gap", Absent: "", Leaving: "", Ending: "", Closed: "",
 	} {
 		s := newStore()
-		s.records["x"] = Record{Phase: p, Run: 2, Incarnation: 1, Epoch: 1, LastList: LastList{Synced: 1}}
+		s.records["x"] = Record{Phase: p, Run: 2, Incarnation: 1, Epoch: 1, LastList: LastList{SyncedEpoch: 1}}
 		s.progress["x"] = Progress{Position: "10", Seen: "10"}
 		s.epochs[""] = 2
 		b := newBench(t, s)
@@ -146,14 +146,14 @@ func TestRecoverEpoch(t *testing.T) {
 		if want == "" {
 			continue
 		}
-		if i := b.core.Items()[0]; i.Epoch != 2 || i.Event.Reason != ReasonHistory || i.Event.From != "10" || b.x().Seen != "" || b.x().Phase != Listing {
+		if i := b.core.Items()[0]; i.Epoch != 2 || i.Event.Reason != event.ReasonHistory || i.Event.From != "10" || b.x().Seen != "" || b.x().Phase != Listing {
 			t.Errorf("%s: %+v of epoch %d, and the record is %+v", p, i.Event, i.Epoch, b.x().Record)
 		}
 	}
 	s := newStore()
-	s.records["x"] = Record{Phase: InStep, Run: 2, Incarnation: 1, Epoch: 1, LastList: LastList{Synced: 1}}
+	s.records["x"] = Record{Phase: InStep, Run: 2, Incarnation: 1, Epoch: 1, LastList: LastList{SyncedEpoch: 1}}
 	s.progress["x"] = Progress{Position: "10"}
-	s.records["y"] = Record{Phase: InStep, Run: 2, Incarnation: 1, Epoch: 2, LastList: LastList{Synced: 2}}
+	s.records["y"] = Record{Phase: InStep, Run: 2, Incarnation: 1, Epoch: 2, LastList: LastList{SyncedEpoch: 2}}
 	s.progress["y"] = Progress{Position: "5"}
 	if got := newBench(t, s).emitted(); got != "gap" {
 		t.Errorf("the record of another collection has the storage's epoch: %q, want gap", got)
@@ -169,9 +169,9 @@ func TestRecoverEpoch(t *testing.T) {
 // would take it for how far the collection was complete in this history.
 func TestGapAfterAnotherHistory(t *testing.T) {
 	s := newStore()
-	s.records["x"] = Record{Phase: Listing, Run: 3, Incarnation: 1, Epoch: 2, LastList: LastList{Synced: 1}}
+	s.records["x"] = Record{Phase: Listing, Run: 3, Incarnation: 1, Epoch: 2, LastList: LastList{SyncedEpoch: 1}}
 	s.progress["x"] = Progress{Position: "14"}
-	s.drafts["x"] = Draft{Record: Record{Phase: InStep, Run: 3, Incarnation: 1, Epoch: 2, LastList: LastList{Synced: 2}}, Progress: Progress{Position: "12"}, Synced: true}
+	s.drafts["x"] = Draft{Record: Record{Phase: InStep, Run: 3, Incarnation: 1, Epoch: 2, LastList: LastList{SyncedEpoch: 2}}, Progress: Progress{Position: "12"}, Synced: true}
 	b := newBench(t, s)
 	if got := b.emitted(); got != "gap" {
 		t.Fatalf("%q, want a gap", got)
@@ -217,7 +217,7 @@ func TestEndOfWhatIsInDoubt(t *testing.T) {
 func TestRecoverSeen(t *testing.T) {
 	intent := func(collection, version string, epoch uint64) *store {
 		s := newStore()
-		s.records["x"] = Record{Phase: InStep, Run: 2, Incarnation: 1, Epoch: 1, LastList: LastList{Synced: 1}}
+		s.records["x"] = Record{Phase: InStep, Run: 2, Incarnation: 1, Epoch: 1, LastList: LastList{SyncedEpoch: 1}}
 		s.progress["x"] = Progress{Position: "10", Seen: "10"}
 		i := intentOf("1")[0]
 		i.Version, i.Epoch = version, epoch
@@ -267,7 +267,7 @@ func TestNewEpoch(t *testing.T) {
 		c.bench.do(newHistory(listBegun))
 		got := ""
 		for _, i := range c.bench.core.Items() {
-			if i.Epoch != 2 || i.Event.Reason != ReasonHistory {
+			if i.Epoch != 2 || i.Event.Reason != event.ReasonHistory {
 				t.Errorf("%s: %s: %+v of epoch %d", c.what, i.Collection, i.Event, i.Epoch)
 			}
 			if i.Collection == "y" {
@@ -366,7 +366,7 @@ func TestBegin(t *testing.T) {
 	b.commit().do(listBegun)
 	b.x().Seen = ""
 	got := b.x().Record
-	want := Record{Phase: Listing, Run: 2, Incarnation: 2, Epoch: 1, EpochRun: 1, Reason: ReasonReset, Properties: p, Route: "other", LastList: LastList{Listed: "s"}, Full: 2}
+	want := Record{Phase: Listing, Run: 2, Incarnation: 2, Epoch: 1, EpochRun: 1, Reason: event.ReasonReset, Properties: p, Route: "other", LastList: LastList{ListedSelection: "s"}, Full: 2}
 	if got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
@@ -503,7 +503,7 @@ func TestNothingToClose(t *testing.T) {
 func closedFor(b *bench) (reasons string) {
 	for _, i := range b.core.Items() {
 		if i.Event.Type == event.Closed {
-			reasons += i.Event.Reason
+			reasons += string(i.Event.Reason)
 		}
 	}
 	return reasons
@@ -522,12 +522,12 @@ func TestSynced(t *testing.T) {
 	if fmt.Sprint(got) != want {
 		t.Errorf("%s, want %s", got, want)
 	}
-	if r := b.x(); r.Synced != 1 || r.Position != "20" || r.Seen != "20" || r.Listed != "" || r.list != nil {
+	if r := b.x(); r.SyncedEpoch != 1 || r.Position != "20" || r.Seen != "20" || r.ListedSelection != "" || r.list != nil {
 		t.Errorf("%+v", r)
 	}
 	b.do(configured(Properties{Selection: "s"})).do(listed("30")...)
-	if r := b.x().Record; r.Listed != "s" {
-		t.Errorf("the last complete list had the selection %q", r.Listed)
+	if r := b.x().Record; r.ListedSelection != "s" {
+		t.Errorf("the last complete list had the selection %q", r.ListedSelection)
 	}
 	b.do(listBegun, Input{Kind: ListEnded, Version: "30", Owner: "o"})
 	if r := b.core.Reading("x"); r.Owner != "" {
@@ -755,7 +755,7 @@ func TestResync(t *testing.T) {
 
 // TestVerify: a verification begins a list where the inventory is wrong, and nowhere else.
 func TestVerify(t *testing.T) {
-	other := func(s *Sighting) { s.Digest = 99 }
+	other := func(s *Sighting) { s.Digest = digestOf(99) }
 	for _, c := range []struct {
 		what    string
 		objects []Input // of the list before
@@ -771,7 +771,7 @@ func TestVerify(t *testing.T) {
 		{"an object is new, and the watch reports it", nil, []Input{seen(Resync, "a", "11"), sideEnded("12"), seen(Watch, "a", "11")}, "added ua", InStep},
 		{"the watch has reported it before it was listed", nil, []Input{seen(Watch, "a", "12"), seen(Resync, "a", "11"), sideEnded("12")}, "added ua", InStep},
 		{"the watch has reported it behind the list", nil, []Input{seen(Watch, "a", "13"), sideEnded("12")}, "added ua", InStep},
-		{"another version", []Input{seen(List, "a", "5")}, []Input{seen(Resync, "a", "6", func(s *Sighting) { s.Digest = uint64(number("5")) }), sideEnded("10")}, "gap", Listing},
+		{"another version", []Input{seen(List, "a", "5")}, []Input{seen(Resync, "a", "6", func(s *Sighting) { s.Digest = digestOf(number("5")) }), sideEnded("10")}, "gap", Listing},
 		{"another body", []Input{seen(List, "a", "5")}, []Input{seen(Resync, "a", "5", other), sideEnded("10")}, "gap", Listing},
 		{"another body, and the watch repeats the object", []Input{seen(List, "a", "5")}, []Input{seen(Resync, "a", "5", other), seen(Watch, "a", "5"), sideEnded("10")}, "gap", Listing},
 		{"another body, and the watch reports a change", []Input{seen(List, "a", "5")}, []Input{seen(Resync, "a", "5", other), seen(Watch, "a", "11"), sideEnded("12")}, "modified ua", InStep},
@@ -793,7 +793,7 @@ func TestOlderSide(t *testing.T) {
 	b := inStep(t).do(sideBegun)
 	read := b.x().read
 	b.do(sideEnded("9"))
-	if x := b.x(); x.read == read || x.Epoch != 2 || x.Reason != ReasonHistory {
+	if x := b.x(); x.read == read || x.Epoch != 2 || x.Reason != event.ReasonHistory {
 		t.Errorf("read %d was %d, epoch %d, reason %s", x.read, read, x.Epoch, x.Reason)
 	}
 }
@@ -833,7 +833,7 @@ func TestMissing(t *testing.T) {
 	}
 
 	s := newStore()
-	s.records["x"] = Record{Phase: Listing, Run: 2, Incarnation: 1, Epoch: 1, LastList: LastList{Synced: 1}}
+	s.records["x"] = Record{Phase: Listing, Run: 2, Incarnation: 1, Epoch: 1, LastList: LastList{SyncedEpoch: 1}}
 	s.progress["x"] = Progress{Position: "1"}
 	s.objects[Slot{"x", "a"}] = entryOf(Published, "5")
 	s.intents[Slot{"x", "a"}] = intentOfUID("o", "4")
@@ -991,7 +991,7 @@ func TestWhatTheLastListProves(t *testing.T) {
 		{"and a list that ended objects and broke off", lessened().do(gone(List, "c", "11"), listBegun, seen(List, "b", "6")), false},
 		{"and a complete list", lessened().do(seen(List, "a", "5"), seen(List, "b", "6"), seen(List, "c", "7"), listEnded("12"), listDone, listBegun, seen(List, "d", "8")), true},
 	} {
-		if got := c.bench.x().Reason == ReasonHistory; got != c.history {
+		if got := c.bench.x().Reason == event.ReasonHistory; got != c.history {
 			t.Errorf("%s: another history: %t", c.what, got)
 		}
 	}

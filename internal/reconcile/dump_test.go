@@ -74,12 +74,12 @@ func (d *dump) properties(p Properties) {
 }
 
 func (d *dump) record(id string, r *Record) {
-	d.number(int(r.Phase), int(r.Epoch), int(r.Synced), int(r.Syncs))
+	d.number(int(r.Phase), int(r.Epoch), int(r.SyncedEpoch), int(r.Syncs))
 	d.run(id, r.Run)
 	d.run(id, r.Incarnation)
 	d.run(id, r.EpochRun)
-	d.text(r.Reason, r.Listed, r.Route)
-	d.flag(r.Resync, r.Unwanted, r.Ended, r.ClosedFirst, r.Lessened)
+	d.text(string(r.Reason), r.ListedSelection, r.Route)
+	d.flag(r.Resync, r.Unwanted, r.EndedAny, r.ClosedFirst, r.Partial)
 	d.properties(r.Properties)
 }
 
@@ -91,7 +91,7 @@ func (d *dump) object(id string, o *Object) {
 		return
 	}
 	d.text(o.UID, o.Version, o.At)
-	d.number(int(o.Digest), int(o.Status), int(o.AtDigest), int(o.Significant))
+	d.number(int(o.Digest.number()), int(o.Status), int(o.AtDigest.number()), int(o.Significant.number()))
 	d.run(id, o.Judged)
 	d.run(id, o.Run)
 }
@@ -131,7 +131,7 @@ func (d *dump) item(i *Item) {
 	d.number(int(i.Epoch))
 	switch e := i.Event; {
 	case e != nil:
-		d.text(e.Type.String(), e.Reason, e.Version, e.From)
+		d.text(e.Type.String(), string(e.Reason), e.Version, e.From)
 		d.flag(e.Reset)
 		d.number(int(e.Nth))
 	default:

@@ -1,5 +1,7 @@
 package reconcile
 
+import "github.com/kubebridge/kubebridge/pkg/event"
+
 // InputKind is the kind of an [Input].
 type InputKind uint8
 
@@ -40,7 +42,7 @@ type Input struct {
 	Side       uint64 // of Sighted, SideEnded, SideBroken of a list beside the watch: likewise
 	Now        uint64 // milliseconds since 1970, for the numbers of runs
 	Properties Properties
-	Reason     string
+	Reason     event.Reason
 	NewEpoch   bool
 	Absent     bool
 	Version    string
@@ -63,20 +65,3 @@ func (in *Input) late(c *Collection) bool {
 	}
 	return false
 }
-
-// The reasons of a gap or a synced event that the core decides. Other reasons come with [ListBegun].
-const (
-	ReasonReset       = "reset"
-	ReasonSelection   = "selection"
-	ReasonFilter      = "filter"
-	ReasonHistory     = "history"
-	ReasonInterrupted = "interrupted"
-	ReasonResync      = "resync"
-	ReasonDrift       = "drift"
-	ReasonGone        = "gone"      // the resource or its namespace does not exist; it comes with ListBegun
-	ReasonRewritten   = "rewritten" // objects changed without a new resourceVersion
-	ReasonPeriodic    = "periodic"  // of synced
-	ReasonReturned    = "returned"  // it was Leaving, and is wanted again
-	ReasonRemoved     = "removed"   // of closed: it is not wanted
-	ReasonRoute       = "route"     // of closed: another incarnation begins on another route
-)

@@ -24,24 +24,31 @@ const (
 	Skipped
 )
 
+// Digest stands for a body: the caller's digests of two bodies are equal if the bodies are, and otherwise differ, whoever wrote
+// the bodies. The zero value is none.
+type Digest [16]byte
+
+// IsZero reports whether there is no digest.
+func (d Digest) IsZero() bool { return d == Digest{} }
+
 // Object is the inventory entry of one object.
 type Object struct {
 	UID     string
 	Version string // resourceVersion last seen
-	Digest  uint64 // of the body last seen
+	Digest  Digest // of the body last seen
 	Status  Status
 	// Judged is the run in which the entry was last written. An entry that was judged
 	// before the collection's incarnation began does not count.
 	Judged uint64
 	// Run and At are the run and the resourceVersion of the publication that a deletion
 	// of the object ends. They are zero unless the status is Published or Outdated. AtDigest is
-	// of its body; 0: it is not certain that consumers have it.
+	// of its body; none: it is not certain that consumers have it.
 	Run      uint64
 	At       string
-	AtDigest uint64
-	// Significant is the caller's digest of what the ignore rules leave of the published body;
-	// 0: none. Only [Sighting.Minor] looks at it.
-	Significant uint64
+	AtDigest Digest
+	// Significant is the caller's digest of what the ignore rules leave of the published body. Only
+	// [Sighting.Minor] looks at it.
+	Significant Digest
 
 	APIVersion, Kind string
 }
@@ -164,11 +171,11 @@ type Sighting struct {
 
 	UID     string // of Seen and Ended
 	Version string // of the object; of Ended, of the deletion
-	Digest  uint64
+	Digest  Digest
 	Fate    Fate                  // of Ended
 	Fates   func(uid string) Fate // of Lacking; nil: all are gone
 	// Significant is kept in the inventory entry of what is published: see [Object].
-	Significant uint64
+	Significant Digest
 	Rules
 
 	APIVersion, Kind string
@@ -184,8 +191,9 @@ type Sighting struct {
 
 // Rules are what the configured rules say of an object that was seen.
 type Rules struct {
-	Passes func(t event.Type) bool  // the filter lets an event of the type through; nil: it does
-	Minor  func(known *Object) bool // only ignored fields differ from what was published; nil: no
+	Passes func(t event.Type) bool   // the filter lets an event of the type through; nil: it does
+	Minor  func(known *Object) bool  // only ignored fields differ from what was published; nil: no
+	Lost   func(e *ObjectEvent) bool // the event cannot be published: it is not emitted, and the state moves as if it were; nil: it can
 }
 
 // Form is the form of a sighting.

@@ -86,7 +86,7 @@ func (b *bench) x() *Collection { return b.core.collections["x"] }
 
 // seen and gone are what a read says of object u, under the name a.
 func seen(origin Origin, name, version string, edits ...func(*Sighting)) Input {
-	s := &Sighting{Form: Seen, Origin: origin, Key: name, UID: "u" + name, Version: version, Digest: uint64(number(version))}
+	s := &Sighting{Form: Seen, Origin: origin, Key: name, UID: "u" + name, Version: version, Digest: digestOf(number(version))}
 	for _, edit := range edits {
 		edit(s)
 	}
@@ -103,7 +103,7 @@ func lacks(name, version string) Input {
 
 var (
 	listBegun = Input{Kind: ListBegun, Reason: "expired"}
-	isGone    = Input{Kind: ListBegun, Reason: ReasonGone, Absent: true}
+	isGone    = Input{Kind: ListBegun, Reason: event.ReasonGone, Absent: true}
 	listDone  = Input{Kind: ListDone}
 	sideBegun = Input{Kind: SideBegun}
 	demanded  = Input{Kind: Demand}
@@ -111,12 +111,13 @@ var (
 	released  = Input{Kind: Release}
 )
 
-func configured(p Properties) Input       { return Input{Kind: Configure, Properties: p} }
-func listEnded(version string) Input      { return Input{Kind: ListEnded, Version: version} }
-func sideEnded(version string) Input      { return Input{Kind: SideEnded, Version: version} }
-func bookmark(version string) Input       { return Input{Kind: Bookmark, Resume: version} }
-func listed(version string) []Input       { return []Input{listBegun, listEnded(version), listDone} }
-func newHistory(i Input) Input            { i.NewEpoch, i.Reason = true, ReasonHistory; return i }
+func configured(p Properties) Input  { return Input{Kind: Configure, Properties: p} }
+func listEnded(version string) Input { return Input{Kind: ListEnded, Version: version} }
+func sideEnded(version string) Input { return Input{Kind: SideEnded, Version: version} }
+func bookmark(version string) Input  { return Input{Kind: Bookmark, Resume: version} }
+func listed(version string) []Input  { return []Input{listBegun, listEnded(version), listDone} }
+
+func newHistory(i Input) Input            { i.NewEpoch, i.Reason = true, event.ReasonHistory; return i }
 func of(collection string, i Input) Input { i.Collection = collection; return i }
 
 // inStep is a collection whose first list has found nothing at version 10.
@@ -360,23 +361,23 @@ func TestReasons(t *testing.T) {
 	for _, c := range []struct {
 		in   []Input
 		from Phase
-		want string
+		want event.Reason
 	}{
-		{[]Input{configured(Properties{Filter: "f"})}, InStep, ReasonFilter},
-		{[]Input{configured(Properties{Selection: "s"})}, InStep, ReasonSelection},
-		{[]Input{configured(Properties{Selection: "s", Filter: "f"})}, InStep, ReasonSelection},
-		{[]Input{configured(Properties{})}, Leaving, ReasonReturned},
-		{[]Input{configured(Properties{Filter: "f"})}, Leaving, ReasonFilter},
+		{[]Input{configured(Properties{Filter: "f"})}, InStep, event.ReasonFilter},
+		{[]Input{configured(Properties{Selection: "s"})}, InStep, event.ReasonSelection},
+		{[]Input{configured(Properties{Selection: "s", Filter: "f"})}, InStep, event.ReasonSelection},
+		{[]Input{configured(Properties{})}, Leaving, event.ReasonReturned},
+		{[]Input{configured(Properties{Filter: "f"})}, Leaving, event.ReasonFilter},
 		{[]Input{listBegun}, InStep, "expired"},
-		{[]Input{newHistory(listBegun)}, InStep, ReasonHistory},
-		{[]Input{isGone}, InStep, ReasonGone},
-		{[]Input{listBegun}, New, ReasonReset},
-		{[]Input{seen(Resync, "a", "10"), sideEnded("10")}, Verifying, ReasonDrift},
-		{[]Input{seen(List, "a", "12"), seen(List, "a", "12", func(s *Sighting) { s.Digest = 99 })}, Listing, ReasonRewritten},
+		{[]Input{newHistory(listBegun)}, InStep, event.ReasonHistory},
+		{[]Input{isGone}, InStep, event.ReasonGone},
+		{[]Input{listBegun}, New, event.ReasonReset},
+		{[]Input{seen(Resync, "a", "10"), sideEnded("10")}, Verifying, event.ReasonDrift},
+		{[]Input{seen(List, "a", "12"), seen(List, "a", "12", func(s *Sighting) { s.Digest = digestOf(99) })}, Listing, event.ReasonRewritten},
 	} {
 		b := inPhase(t, c.from)
 		b.do(c.in...)
-		reason := ""
+		reason := event.Reason("")
 		for _, i := range b.core.Items() {
 			if i.Event != nil && i.Event.Type == event.Gap {
 				reason = i.Event.Reason
@@ -402,10 +403,10 @@ func TestReasonBehindABrokenList(t *testing.T) {
 		what   string
 		bench  *bench
 		begins Input
-		want   string
+		want   event.Reason
 	}{
-		{"an object has ended", ended(), expired, ReasonInterrupted},
-		{"an object has ended, and the resource is absent", ended(), isGone, ReasonGone},
+		{"an object has ended", ended(), expired, event.ReasonInterrupted},
+		{"an object has ended, and the resource is absent", ended(), isGone, event.ReasonGone},
 		{"the resource was absent", inPhase(t, Listing).do(isGone).commit(), expired, "expired"},
 		{"the position had expired", inPhase(t, InStep), expired, "expired"},
 	} {

@@ -64,12 +64,12 @@ type Draft struct {
 func (d *Draft) note(i *Item) {
 	switch e := i.Event; e.Type {
 	case event.Gap:
-		d.Resync, d.From = e.Reason == ReasonResync, e.From
+		d.Resync, d.From = e.Reason == event.ReasonResync, e.From
 		d.Gap = d.Gap || !d.Resync
 	case event.Synced:
-		d.Resync = d.Resync || e.Reason == ReasonResync
-		d.Synced = d.Synced || e.Nth == 1 && e.Reason != ReasonResync
-		d.Confirmed = e.Reason == ReasonPeriodic
+		d.Resync = d.Resync || e.Reason == event.ReasonResync
+		d.Synced = d.Synced || e.Nth == 1 && e.Reason != event.ReasonResync
+		d.Confirmed = e.Reason == event.ReasonPeriodic
 	case event.Closed:
 		d.Incarnation = i.Incarnation // it ends once more if closed is in doubt
 	}
@@ -120,10 +120,10 @@ func (c *Collection) recover(s State) {
 		c.Record, c.Progress = d.Record, d.Progress
 		c.begin()
 	case d.Synced:
-		synced := c.Synced
+		synced := c.SyncedEpoch
 		c.Record, c.Seen = d.Record, d.Seen
-		c.Synced = synced
-		c.gap(ReasonInterrupted)
+		c.SyncedEpoch = synced
+		c.gap(event.ReasonInterrupted)
 	case d.Gap && d.From != "" && d.From != c.Position:
 		c.Record, c.Seen = d.Record, d.Seen
 		c.gap(c.Reason)
@@ -134,14 +134,14 @@ func (c *Collection) recover(s State) {
 		c.Resync = true
 		if c.Run != d.Run {
 			c.Run = d.Run
-			c.emit(CollectionEvent{Type: event.Gap, Reason: ReasonResync, From: d.From})
+			c.emit(CollectionEvent{Type: event.Gap, Reason: event.ReasonResync, From: d.From})
 		}
 	case d.Confirmed:
 		c.Syncs = d.Syncs
 	}
 	c.closeFirst()
 	if e := c.core.epochOf(c.Properties.Storage); c.Epoch < e && (c.Phase.watching() || c.Phase == Listing) {
-		c.gap(ReasonHistory)
+		c.gap(event.ReasonHistory)
 	}
 	c.Seen = s.seen(c)
 }

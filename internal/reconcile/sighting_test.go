@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"encoding/binary"
 	"fmt"
 	"os"
 	"regexp"
@@ -14,12 +15,12 @@ import (
 // The cases of this file see object u at version 20 with digest 7, in run 3. Inventory entries are of run 2.
 
 func entryOf(status Status, version string, edits ...func(*Object)) *Object {
-	o := &Object{UID: "u", Version: version, Digest: 5, Status: status, Judged: 2, APIVersion: "v1", Kind: "Thing"}
+	o := &Object{UID: "u", Version: version, Digest: digestOf(5), Status: status, Judged: 2, APIVersion: "v1", Kind: "Thing"}
 	if version == "20" {
-		o.Digest = 7
+		o.Digest = digestOf(7)
 	}
 	if o.known() {
-		o.Run, o.At, o.AtDigest, o.Significant = 2, o.Version, o.Digest, 100+o.Digest
+		o.Run, o.At, o.AtDigest, o.Significant = 2, o.Version, o.Digest, digestOf(100+o.Digest.number())
 	}
 	for _, edit := range edits {
 		edit(o)
@@ -39,16 +40,25 @@ func intentOfUID(uid, version string) []Intent {
 	return intentOf(version, func(i *Intent) { i.UID = uid })
 }
 
+// digestOf is a digest for each number, and none for 0.
+func digestOf[N int | uint64](n N) (d Digest) {
+	binary.LittleEndian.PutUint64(d[:], uint64(n))
+	return d
+}
+
+// number reverses digestOf.
+func (d Digest) number() uint64 { return binary.LittleEndian.Uint64(d[:]) }
+
 func uid(s string) func(*Object)           { return func(o *Object) { o.UID = s } }
-func digest(n uint64) func(*Object)        { return func(o *Object) { o.Digest = n } }
+func digest(n uint64) func(*Object)        { return func(o *Object) { o.Digest = digestOf(n) } }
 func judged(run uint64) func(*Object)      { return func(o *Object) { o.Judged = run } }
 func publishedIn(run uint64) func(*Object) { return func(o *Object) { o.Run, o.Judged = run, run } }
 
 func publishedAt(version string) func(*Object) {
 	return func(o *Object) {
-		o.At, o.AtDigest = version, 5
+		o.At, o.AtDigest = version, digestOf(5)
 		if version == "20" {
-			o.AtDigest = 7
+			o.AtDigest = digestOf(7)
 		}
 	}
 }
@@ -74,7 +84,7 @@ var seenRows = []struct {
 		nil,
 	},
 	{"published", "as published", "–", "– 6 8", "present 2", []*Object{entryOf(Published, "20"), entryOf(Published, "20", judged(3))}, nil},
-	{"published", "otherwise", "modified", "modified", "–", []*Object{entryOf(Published, "10"), entryOf(Published, "10", digest(7), func(o *Object) { o.AtDigest = 7 }), entryOf(Published, "10", publishedIn(3)), entryOf(Published, "19", publishedAt("10"))}, nil},
+	{"published", "otherwise", "modified", "modified", "–", []*Object{entryOf(Published, "10"), entryOf(Published, "10", digest(7), func(o *Object) { o.AtDigest = digestOf(7) }), entryOf(Published, "10", publishedIn(3)), entryOf(Published, "19", publishedAt("10"))}, nil},
 	{"outdated", "as published", "–", "– 6 8", "modified 4", []*Object{entryOf(Outdated, "20", digest(6), publishedAt("20"))}, nil},
 	{"outdated", "same version", "–", "modified 4", "modified 4", []*Object{entryOf(Outdated, "20", publishedAt("10"))}, nil},
 	{"outdated", "otherwise", "modified", "modified", "–", []*Object{entryOf(Outdated, "10"), entryOf(Outdated, "10", judged(3))}, nil},
@@ -141,7 +151,7 @@ func decideCell(t *testing.T, cell string, v view, known *Object, doubts []Inten
 		case "–":
 			next = "as before"
 			if strings.HasSuffix(cell, "8") && known.Status == Outdated {
-				next = "published u 20/7, bus has 20/7 of run 2, significant " + fmt.Sprint(known.Significant) + ", judged 3"
+				next = "published u 20/7, bus has 20/7 of run 2, significant " + fmt.Sprint(known.Significant.number()) + ", judged 3"
 			}
 		case "history", "run":
 			want, next = append(want, part), ""
@@ -163,7 +173,7 @@ func decideCell(t *testing.T, cell string, v view, known *Object, doubts []Inten
 
 func seeing(origin Origin, edits ...func(*Sighting)) *Sighting {
 	s := &Sighting{
-		Form: Seen, Origin: origin, Key: "a", UID: "u", Version: "20", Digest: 7, Significant: 107, APIVersion: "v1", Kind: "Thing", Body: "body",
+		Form: Seen, Origin: origin, Key: "a", UID: "u", Version: "20", Digest: digestOf(7), Significant: digestOf(107), APIVersion: "v1", Kind: "Thing", Body: "body",
 	}
 	for _, edit := range edits {
 		edit(s)
@@ -207,9 +217,9 @@ func (o *Object) text() string {
 	if o == nil {
 		return "none"
 	}
-	text := fmt.Sprintf("%s %s %s/%d", [...]string{Published: "published", Outdated: "outdated", Unpublished: "unpublished", Skipped: "skipped"}[o.Status], o.UID, o.Version, o.Digest)
-	if o.Run != 0 || o.At != "" || o.AtDigest != 0 || o.Significant != 0 {
-		text += fmt.Sprintf(", bus has %s/%d of run %d, significant %d", o.At, o.AtDigest, o.Run, o.Significant)
+	text := fmt.Sprintf("%s %s %s/%d", [...]string{Published: "published", Outdated: "outdated", Unpublished: "unpublished", Skipped: "skipped"}[o.Status], o.UID, o.Version, o.Digest.number())
+	if o.Run != 0 || o.At != "" || !o.AtDigest.IsZero() || !o.Significant.IsZero() {
+		text += fmt.Sprintf(", bus has %s/%d of run %d, significant %d", o.At, o.AtDigest.number(), o.Run, o.Significant.number())
 	}
 	return text + fmt.Sprintf(", judged %d", o.Judged)
 }
@@ -369,13 +379,13 @@ var notes = func() []note {
 		{"6", "as published, and the filter has changed", normal, entryOf(Published, "20"), nil, seeing(List, filteredOut), "deleted u of 2/20 at 20, left; entry: unpublished u 20/7, judged 3"},
 		{"6", "as published, and the filter lets it through", normal, entryOf(Published, "20"), nil, seeing(List, passing(event.Added)), "entry: as before"},
 
-		{"7", "another body at one version, in another run", normal, entryOf(Published, "20", digest(6), func(o *Object) { o.AtDigest = 6 }), nil, seeing(List), "modified u of 3/20 at 20; " + news},
+		{"7", "another body at one version, in another run", normal, entryOf(Published, "20", digest(6), func(o *Object) { o.AtDigest = digestOf(6) }), nil, seeing(List), "modified u of 3/20 at 20; " + news},
 		{"7", "a skipped object with another body", normal, entryOf(Skipped, "20", digest(6), judged(3)), nil, seeing(List), "run"},
-		{"7", "in doubt with another body", normal, nil, intentOf("20", inRun(3), func(i *Intent) { i.Digest = 6 }), seeing(List), "run"},
-		{"7", "in doubt with another body, from the watch", normal, nil, intentOf("20", inRun(3), func(i *Intent) { i.Digest = 6 }), seeing(Watch), "run"},
+		{"7", "in doubt with another body", normal, nil, intentOf("20", inRun(3), func(i *Intent) { i.Digest = digestOf(6) }), seeing(List), "run"},
+		{"7", "in doubt with another body, from the watch", normal, nil, intentOf("20", inRun(3), func(i *Intent) { i.Digest = digestOf(6) }), seeing(Watch), "run"},
 		{"7", "in doubt with this body, from the watch", normal, nil, intentOf("20", inRun(3)), seeing(Watch), "added u of 3/20 at 20; " + news},
 		{"7", "its deletion is in doubt, from the watch", normal, nil, intentOf("20", inRun(3), deleted), seeing(Watch), "added u of 3/20 at 20; " + news},
-		{"7", "in doubt with another body, in a resync", normal, entryOf(Published, "20"), intentOf("20", inRun(3), func(i *Intent) { i.Digest = 6 }), seeing(Resync), "present u of 3/20 at 20; " + news},
+		{"7", "in doubt with another body, in a resync", normal, entryOf(Published, "20"), intentOf("20", inRun(3), func(i *Intent) { i.Digest = digestOf(6) }), seeing(Resync), "present u of 3/20 at 20; " + news},
 		{"7", "in doubt with this body", normal, nil, intentOf("20", inRun(3)), seeing(List), "added u of 3/20 at 20; " + news},
 		{"7", "its deletion is in doubt", normal, nil, intentOf("20", inRun(3), deleted), seeing(List), "run"},
 		{"7", "its deletion is in doubt, of another run", normal, nil, intentOf("20", deleted), seeing(List), "added u of 3/20 at 20; " + news},
@@ -383,7 +393,7 @@ var notes = func() []note {
 
 		{"8", "an older state is back in another history", other, entryOf(Published, "30", publishedAt("20")), nil, seeing(List), "entry: published u 20/7, bus has 20/7 of run 2, significant 105, judged 3"},
 		{"8", "an older state is back behind a dead letter", other, entryOf(Outdated, "30", publishedAt("20")), nil, seeing(List), "entry: published u 20/7, bus has 20/7 of run 2, significant 105, judged 3"},
-		{"8", "an older version with another body is another state", other, entryOf(Published, "30", publishedAt("20"), func(o *Object) { o.AtDigest = 6 }), nil, seeing(List), "modified u of 3/20 at 20; " + news},
+		{"8", "an older version with another body is another state", other, entryOf(Published, "30", publishedAt("20"), func(o *Object) { o.AtDigest = digestOf(6) }), nil, seeing(List), "modified u of 3/20 at 20; " + news},
 
 		{"skip", "the first list", skipping, nil, nil, seeing(List), "entry: skipped u 20/7, judged 3"},
 		{"skip", "the first list begins again", skipping, entryOf(Skipped, "20", judged(3)), nil, seeing(List), "entry: as before"},

@@ -304,7 +304,7 @@ type world struct {
 	drifted              map[string]bool           // collections that a verification will find out of step
 	dead                 map[int]bool              // bodies that the bus has rejected
 	runs                 map[string]Properties     // by collection and run
-	reasons              map[string]string         // likewise
+	reasons              map[string]event.Reason   // likewise
 	expected             map[string]map[string]int // what a synced event promises: bodies by name
 }
 
@@ -312,7 +312,7 @@ func newWorld(m mode, writes, disturbances int, configs ...map[string]Properties
 	w := &world{
 		mode: m, configs: configs, cluster: &cluster{}, store: newStore(), readers: map[string]*reader{}, reader: newConsumer(),
 		writes: writes, disturbances: disturbances,
-		majors: map[int]int{}, skipped: map[string]map[int]bool{}, suspended: map[string]bool{}, drifted: map[string]bool{}, resets: map[string]uint64{}, resyncs: map[string]uint64{}, dead: map[int]bool{}, runs: map[string]Properties{}, reasons: map[string]string{}, expected: map[string]map[string]int{},
+		majors: map[int]int{}, skipped: map[string]map[int]bool{}, suspended: map[string]bool{}, drifted: map[string]bool{}, resets: map[string]uint64{}, resyncs: map[string]uint64{}, dead: map[int]bool{}, runs: map[string]Properties{}, reasons: map[string]event.Reason{}, expected: map[string]map[string]int{},
 	}
 	w.coverage = &coverage{}
 	w.start()
@@ -942,11 +942,11 @@ func (w *world) open(id string, r *reader, want Read) {
 	in := &Input{Kind: ListBegun, Collection: id, Read: r.number, Reason: "expired"}
 	switch {
 	case w.cluster.absent:
-		in.Absent, in.Reason = true, ReasonGone
+		in.Absent, in.Reason = true, event.ReasonGone
 		r.version = -1
 		r.listing = true
 	case w.cluster.version() < seen:
-		in.NewEpoch, in.Reason = true, ReasonHistory
+		in.NewEpoch, in.Reason = true, event.ReasonHistory
 		w.noticed = w.cluster.epoch
 		w.begin(id, r)
 	case want.From == "" || from < w.cluster.compacted:
@@ -1025,8 +1025,8 @@ func (w *world) fates(id, key string) func(uid string) Fate {
 func (w *world) sighting(c *Collection, from Origin, name string, t *thing) *Sighting {
 	p := c.Properties
 	s := &Sighting{
-		Form: Seen, Origin: from, Key: name, UID: strconv.Itoa(t.uid), Version: rv(t.at), Digest: uint64(w.body(t)), Body: w.body(t),
-		DeadLetter: w.unfit(t), Significant: uint64(w.seen(p, t)),
+		Form: Seen, Origin: from, Key: name, UID: strconv.Itoa(t.uid), Version: rv(t.at), Digest: digestOf(w.body(t)), Body: w.body(t),
+		DeadLetter: w.unfit(t), Significant: digestOf(w.seen(p, t)),
 	}
 	if p.Filter != "" {
 		s.Passes = func(event.Type) bool { return w.passes(p, t) }
@@ -1139,7 +1139,7 @@ func (w *world) useless() {
 		c := w.core.collections[id]
 		for k := range inputs {
 			in := &Input{Kind: k, Collection: id, Read: c.read, Reason: "expired", Version: "99", Resume: "99", Properties: c.Properties}
-			in.Key, in.Sighting = "a", &Sighting{Form: Seen, Origin: Watch, Key: "a", UID: "99", Version: "99", Digest: 99, Body: 99}
+			in.Key, in.Sighting = "a", &Sighting{Form: Seen, Origin: Watch, Key: "a", UID: "99", Version: "99", Digest: digestOf(99), Body: 99}
 			switch {
 			case !slices.Contains(effects[c.Phase], k):
 			case k == ListEnded && c.list == nil, k == ListDone && !c.list.comparing(), k == Sighted && c.Phase == Listing:

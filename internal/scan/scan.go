@@ -15,20 +15,27 @@ import (
 	"math/bits"
 )
 
-// MaxDepth is how deeply arrays and objects may stand in each other: as deep as
-// encoding/json, by which the API server reads them.
+// MaxDepth bounds how deeply [Scanner.Members] and [Scanner.Elements] descend, whose callers
+// often call themselves: as deep as encoding/json, by which the API server reads objects. What
+// is read whole may be nested more deeply.
 const MaxDepth = 10000
+
+// keptKinds is how much of its memory for levels a scanner keeps from one text to the next, in words.
+const keptKinds = 1 << 10
 
 // WhiteSpace is what may stand between tokens (RFC 8259, section 2).
 const WhiteSpace = " \t\r\n"
 
 // Scanner reads one text after another. The zero value has an empty one.
 type Scanner struct {
-	text  []byte
-	at    int // what comes next; the depth and the kinds are those of this place
-	depth int
-	kinds [MaxDepth/64 + 1]uint64 // a bit per level: set where it is an object
-	more  func(text []byte) ([]byte, error)
+	text    []byte
+	at      int // what comes next; the depth and the kinds are those of this place
+	depth   int
+	from    int      // the depth where Measure was called,
+	deepest int      // and the greatest one since
+	kinds   []uint64 // a bit per level: set where it is an object
+	more    func(text []byte) ([]byte, error)
+	past    int64 // bytes read of the texts before
 }
 
 // Reset begins a text that is all there.
@@ -38,8 +45,20 @@ func (s *Scanner) Reset(text []byte) { s.Stream(text, nil) }
 // what there is when more is needed, and returns it with at least one byte added,
 // in the same memory or in other, or an error: io.EOF is the end of the text.
 func (s *Scanner) Stream(begin []byte, more func(text []byte) ([]byte, error)) {
+	s.past += int64(s.at)
 	s.text, s.at, s.depth, s.more = begin, 0, 0, more
+	if len(s.kinds) > keptKinds {
+		s.kinds = nil
+	}
+	s.Measure()
 }
+
+// Measure begins to count levels for [Scanner.Levels].
+func (s *Scanner) Measure() { s.from, s.deepest = s.depth, s.depth }
+
+// Levels is in how many levels arrays and objects stand in each other in what was read since
+// [Scanner.Measure] was called, or since the begin of the text.
+func (s *Scanner) Levels() int { return s.deepest - s.from }
 
 // Text is what is there of the text. It is valid as long as the caller's memory.
 func (s *Scanner) Text() []byte { return s.text }
@@ -47,6 +66,9 @@ func (s *Scanner) Text() []byte { return s.text }
 // Offset is where the scanner stands in the text, in bytes: behind what was read
 // last.
 func (s *Scanner) Offset() int { return s.at }
+
+// Steps is how many bytes the scanner has read of all its texts: what the work so far has cost.
+func (s *Scanner) Steps() int64 { return s.past + int64(s.at) }
 
 // fill gets more of the text. The end of the text is io.EOF between two values on
 // the outermost level, and else io.ErrUnexpectedEOF.
@@ -124,7 +146,7 @@ func (s *Scanner) Members(f func(name []byte, start int) error) error {
 	if c != '{' {
 		return s.Unexpected("an object")
 	}
-	if err := s.enter(true); err != nil {
+	if err := s.descend(true); err != nil {
 		return err
 	}
 	start := s.at
@@ -183,7 +205,7 @@ func (s *Scanner) Elements(f func() error) error {
 	if c != '[' {
 		return s.Unexpected("an array")
 	}
-	if err := s.enter(false); err != nil {
+	if err := s.descend(false); err != nil {
 		return err
 	}
 	if c, err = s.Peek(); err != nil {
@@ -212,20 +234,29 @@ func (s *Scanner) Elements(f func() error) error {
 	}
 }
 
-// enter goes past the bracket that opens an object or an array, leave past the one
-// that closes it.
-func (s *Scanner) enter(object bool) error {
-	if s.depth == MaxDepth {
+// descend is enter, to at most MaxDepth.
+func (s *Scanner) descend(object bool) error {
+	if s.depth >= MaxDepth {
 		return fmt.Errorf("offset %d: more than %d levels", s.at, MaxDepth)
 	}
+	s.enter(object)
+	return nil
+}
+
+// enter goes past the bracket that opens an object or an array, leave past the one
+// that closes it.
+func (s *Scanner) enter(object bool) {
 	s.at++
 	s.depth++
+	s.deepest = max(s.deepest, s.depth)
+	for s.depth>>6 >= len(s.kinds) {
+		s.kinds = append(s.kinds, 0)
+	}
 	if bit := uint64(1) << (s.depth & 63); object {
 		s.kinds[s.depth>>6] |= bit
 	} else {
 		s.kinds[s.depth>>6] &^= bit
 	}
-	return nil
 }
 
 func (s *Scanner) leave() {
@@ -233,6 +264,7 @@ func (s *Scanner) leave() {
 	s.depth--
 }
 
+// inObject is not called outside of all of them.
 func (s *Scanner) inObject() bool { return s.kinds[s.depth>>6]>>(s.depth&63)&1 != 0 }
 
 // Value reads a value and returns its text. It is valid as [Scanner.Text] is.
@@ -298,9 +330,7 @@ func (s *Scanner) Skip() error {
 			return s.invalid(c, "a member's name")
 		case c == '{' || c == '[':
 			s.at = at
-			if err := s.enter(c == '{'); err != nil {
-				return err
-			}
+			s.enter(c == '{')
 			at++
 			object = c == '{'
 			if at >= len(text) || text[at] <= ' ' {
@@ -350,6 +380,27 @@ func (s *Scanner) Skip() error {
 			object = s.inObject()
 		}
 	}
+}
+
+// Deeper reports whether arrays and objects stand in each other in more than so many levels. text is valid JSON.
+func Deeper(text []byte, levels int) bool {
+	depth, quoted := 0, false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case c == '"':
+			quoted = !quoted
+		case c == '\\':
+			i++ // of a string
+		case quoted:
+		case c == '{' || c == '[':
+			if depth++; depth > levels {
+				return true
+			}
+		case c == '}' || c == ']':
+			depth--
+		}
+	}
+	return false
 }
 
 // scalar reads a value that begins with c and is no string.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -22,8 +23,7 @@ var texts = []string{
 	`tru`, `trux`, `truee`, `nul`, `nulll`, `fals`, `True`, `[true,false,null]`, `[nul]`, `{"a":tru}`,
 	`"\u0061"`, `"\u006"`, `"\u006g"`, `"\ud800"`, `"\ud800\udc00"`, `"\uD800\u0061"`, `"\x"`, `"\"`, `"\\"`, `"\/\b\f\n\r\t\""`, `"\u`, "\"\x00\"", "\"\x1f\"", "\"\x7f\"", "\"\xff\"", "\"a\nb\"", "\"1234567\t\"", "\"12345678\\\"9012345\\\\\"",
 	"\"\xed\xa0\x80\"", "\ufeff{}", "{}\x00", "\v1", "[\u00a01]", "\"\u2028\"", `/**/1`, `'a'`, `NaN`, `{"a":1,"a":2}`,
-	strings.Repeat("[", scan.MaxDepth) + strings.Repeat("]", scan.MaxDepth), strings.Repeat("[", scan.MaxDepth+1) + strings.Repeat("]", scan.MaxDepth+1),
-	strings.Repeat(`{"":`, scan.MaxDepth) + `0` + strings.Repeat("}", scan.MaxDepth), strings.Repeat(`{"":`, scan.MaxDepth+1) + `0` + strings.Repeat("}", scan.MaxDepth+1),
+	strings.Repeat("[", 5000) + strings.Repeat("]", 5000), strings.Repeat(`{"":`, 5000) + `0` + strings.Repeat("}", 5000),
 }
 
 // chunks gives a text to a scanner in pieces of n bytes, each in new memory.
@@ -165,6 +165,43 @@ func TestLikeTheOthers(t *testing.T) {
 	}
 }
 
+// What is read whole may be nested in any number of levels, which are counted. Callers that call themselves stop.
+func TestDepth(t *testing.T) {
+	for _, levels := range []int{2, 63, 64, scan.MaxDepth, scan.MaxDepth + 1, 1 << 20} {
+		for _, text := range []string{
+			strings.Repeat("[", levels) + strings.Repeat("]", levels),
+			strings.Repeat(`{"":`, levels-1) + "{}" + strings.Repeat("}", levels-1),
+			"[{}," + strings.Repeat("[", levels-1) + strings.Repeat("]", levels-1) + ",[]]",
+		} {
+			var s scan.Scanner
+			s.Reset([]byte(text))
+			if v, err := s.Value(); err != nil || len(v) != len(text) || s.Levels() != levels {
+				t.Errorf("%.10s of %d levels: %d bytes, %d levels, %v", text, levels, len(v), s.Levels(), err)
+			}
+			s.Reset([]byte(text + "]"))
+			if err := s.Skip(); err != nil || s.End() == nil {
+				t.Errorf("%.10s of %d levels and another bracket: %v", text, levels, err)
+			}
+			s.Reset([]byte("[[" + text + "]]"))
+			if err := walk(&s, &strings.Builder{}); (err == nil) != (levels+2 <= scan.MaxDepth) {
+				t.Errorf("%.10s of %d levels, by members: %v", text, levels, err)
+			}
+		}
+	}
+	var s scan.Scanner
+	s.Reset([]byte(`{"a":[[[1]]],"b":[{}],"c":1}`))
+	var got []int
+	err := s.Members(func([]byte, int) error {
+		s.Measure()
+		err := s.Skip()
+		got = append(got, s.Levels())
+		return err
+	})
+	if want := []int{3, 2, 0}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("the members have %v levels, want %v; %v", got, want, err)
+	}
+}
+
 // Every place of real frames may be where a connection pauses, or breaks.
 func TestFramesCutAnywhere(t *testing.T) {
 	text, err := os.ReadFile("testdata/events.ndjson")
@@ -220,7 +257,7 @@ func TestNothingIsAllocated(t *testing.T) {
 }
 
 func FuzzLikeTheOthers(f *testing.F) {
-	for _, text := range texts[:len(texts)-4] {
+	for _, text := range texts[:len(texts)-2] {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {

@@ -48,6 +48,10 @@ func addPage(mux *http.ServeMux, o Options, h *history) error {
 		if !r.Ready {
 			code = http.StatusServiceUnavailable
 		}
+		if o.Serve.Login != nil { // of which this path asks for none
+			send(w, "text/plain; charset=utf-8", code, []byte(r.Word()+"\n"))
+			return
+		}
 		sendReport(w, r, code)
 	})
 	for name, kind := range map[string]string{"page.css": "text/css; charset=utf-8", "page.js": "text/javascript; charset=utf-8", "icon.svg": "image/svg+xml"} {

@@ -61,7 +61,7 @@ func (h *history) sample(r Report) {
 	add := func(key string, n uint64) {
 		before := h.counts[key]
 		if len(before) > 0 && before[len(before)-1].n > n {
-			before = nil // it began anew
+			before = nil // it restarted
 		}
 		counts[key] = push(before, count{r.At, n}, rateSpan+1)
 	}

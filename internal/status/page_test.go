@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "rewrite the golden files")
 
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 
@@ -185,7 +185,7 @@ func TestHistoryIsBounded(t *testing.T) {
 		t.Errorf("rates: %+v", s)
 	}
 	r.At = r.At.Add(sampleEvery)
-	r.Sinks[0].Delivered = 3 // it began anew
+	r.Sinks[0].Delivered = 3 // it restarted
 	h.sample(r)
 	if h.complete(&r); r.Sinks[0].Rate != nil {
 		t.Errorf("a rate of %v over a restart", *r.Sinks[0].Rate)

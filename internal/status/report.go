@@ -70,7 +70,8 @@ type Sink struct {
 	Since     *time.Time `json:"failingSince,omitzero"`
 	LastError *Trouble   `json:"lastError,omitzero"` // since the start
 	Delivered uint64     `json:"delivered"`          // events since the start
-	Lost      *uint64    `json:"lost,omitzero"`      // events of these that an at-most-once bus did not take; nil: the sink loses none
+	Lost      *uint64    `json:"lost,omitzero"`      // events that the bus took in no form, and those of Delivered that an at-most-once bus did not take; nil: none
+	Foreign   *uint64    `json:"foreign,omitzero"`   // messages on the bus that the bridge did not write, and ignores; nil: it does not look for them
 	LastEvent *time.Time `json:"lastEvent,omitzero"`
 	// LastCommit is when the checkpoint last moved.
 	LastCommit  *time.Time   `json:"lastCommit,omitzero"`

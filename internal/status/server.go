@@ -1,24 +1,27 @@
 // Package status serves what operators and kubelets ask of a running bridge:
 // /metrics, /healthz and /readyz, the status page at / and the same as JSON at
-// /api/status, and where asked for the last changes at /changes and /api/changes. It only reads: other methods than GET and HEAD get 405.
+// /api/status, and where asked for the last changes at /changes and /api/changes. It only
+// reads: other methods than GET and HEAD get 405. /healthz and /readyz need no login; where there is
+// one, they say no more than whether.
 package status
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/kubebridge/kubebridge/internal/serve"
 )
 
 // Options of a [Server]. All but Changes are required.
 type Options struct {
-	Listen   string // host:port
+	// Serve says where and for whom. Its Handler and Open are the server's own.
+	Serve    serve.Options
 	Gatherer prometheus.Gatherer
 	// Alive reports whether the loops make progress; it must end with ctx.
 	Alive func(ctx context.Context) bool
@@ -30,9 +33,8 @@ type Options struct {
 
 // Server is the HTTP server. It only reads.
 type Server struct {
-	listener net.Listener
-	http     http.Server
-	history  *history
+	*serve.Server
+	history *history
 }
 
 // aliveTimeout is how long a loop may take to answer /healthz.
@@ -40,14 +42,10 @@ const aliveTimeout = 5 * time.Second
 
 // New listens; Run serves.
 func New(o Options) (*Server, error) {
-	l, err := net.Listen("tcp", o.Listen)
-	if err != nil {
-		return nil, fmt.Errorf("status.listen %s: %w: choose another address, or off", o.Listen, err)
-	}
 	h := newHistory(o.Report)
 	mux := http.NewServeMux()
 	if err := addPage(mux, o, h); err != nil {
-		return nil, errors.Join(err, l.Close())
+		return nil, err
 	}
 	mux.Handle("GET /metrics", promhttp.HandlerFor(o.Gatherer, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {
@@ -59,13 +57,13 @@ func New(o Options) (*Server, error) {
 		}
 		_, _ = w.Write([]byte("ok\n"))
 	})
-	return &Server{listener: l, history: h, http: http.Server{
-		Handler: mux, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute,
-	}}, nil
+	o.Serve.Handler, o.Serve.Open = mux, []string{"/healthz", "/readyz"}
+	s, err := serve.New(o.Serve)
+	if err != nil {
+		return nil, fmt.Errorf("status.listen %s: %w", o.Serve.Listen, err)
+	}
+	return &Server{Server: s, history: h}, nil
 }
-
-// Addr is where the server listens.
-func (s *Server) Addr() net.Addr { return s.listener.Addr() }
 
 // Run serves until ctx ends.
 func (s *Server) Run(ctx context.Context) error {
@@ -74,9 +72,7 @@ func (s *Server) Run(ctx context.Context) error {
 	sampling.Go(func() { s.history.Run(ctx) })
 	defer sampling.Wait()
 	defer cancel()
-	stop := context.AfterFunc(ctx, func() { _ = s.http.Close() })
-	defer stop()
-	if err := s.http.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
+	if err := s.Server.Run(ctx); err != nil {
 		return fmt.Errorf("serve status: %w", err)
 	}
 	return nil

@@ -11,6 +11,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
+	"go.uber.org/zap"
+
+	"github.com/kubebridge/kubebridge/internal/serve"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -24,7 +27,7 @@ func TestProbes(t *testing.T) {
 	registry.MustRegister(counter)
 	counter.Inc()
 	s, err := New(Options{
-		Listen: "127.0.0.1:0", Gatherer: registry,
+		Serve: serve.Options{Listen: "127.0.0.1:0", Log: zap.NewNop()}, Gatherer: registry,
 		Alive: func(ctx context.Context) bool { return alive.Load() }, Report: func() Report { return Report{Ready: ready.Load()} },
 	})
 	if err != nil {
@@ -74,14 +77,47 @@ func TestProbes(t *testing.T) {
 }
 
 func TestAddressInUse(t *testing.T) {
-	o := Options{Listen: "127.0.0.1:0", Gatherer: prometheus.NewRegistry()}
+	o := Options{Serve: serve.Options{Listen: "127.0.0.1:0", Log: zap.NewNop()}, Gatherer: prometheus.NewRegistry()}
 	s, err := New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.listener.Close()
-	o.Listen = s.Addr().String()
-	if _, err := New(o); err == nil || !strings.Contains(err.Error(), o.Listen) || !strings.Contains(err.Error(), "choose another") {
+	defer s.Close()
+	o.Serve.Listen = s.Addr().String()
+	if _, err := New(o); err == nil || !strings.Contains(err.Error(), o.Serve.Listen) || !strings.Contains(err.Error(), "choose another") {
 		t.Errorf("the error does not say what and what to do: %v", err)
+	}
+}
+
+// TestProbesBesideALogin: a kubelet has no token. What it may ask says whether, and nothing of what a login is for.
+func TestProbesBesideALogin(t *testing.T) {
+	o := Options{
+		Serve:    serve.Options{Listen: "127.0.0.1:0", Log: zap.NewNop(), Login: func(context.Context, string, *http.Request) error { return serve.ErrUnknownToken }},
+		Gatherer: prometheus.NewRegistry(), Alive: func(context.Context) bool { return true },
+		Report: func() Report { return Report{Name: "planted", Ready: true, Sinks: []Sink{{Name: "planted"}}} }, Changes: sampleChanges,
+	}
+	s, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	transport := &http.Transport{}
+	defer transport.CloseIdleConnections()
+	for path, want := range map[string]string{"/healthz": "ok\n", "/readyz": "ready\n", "/": "", "/metrics": "", "/api/status": "", "/api/changes": "", "/changes": "", "/page.js": ""} {
+		answer, err := (&http.Client{Transport: transport}).Get("http://" + s.Addr().String() + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(answer.Body)
+		_ = answer.Body.Close()
+		if want != "" && (answer.StatusCode != http.StatusOK || string(body) != want) || want == "" && answer.StatusCode != http.StatusUnauthorized || strings.Contains(string(body), "planted") {
+			t.Errorf("%s: %s %q", path, answer.Status, body)
+		}
+	}
+	stop()
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 }

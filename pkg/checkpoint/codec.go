@@ -9,7 +9,7 @@ import (
 
 // Version is the format of a checkpoint: of its keys and values, and of what the stores write beside
 // them. A store marks with it what it writes, and refuses any other.
-const Version = 3
+const Version = 4
 
 // CheckVersion compares the format of a checkpoint with [Version]. The errors wrap [ErrOlder] or
 // [ErrNewer].

@@ -97,14 +97,6 @@ func (d *Decoder) Byte() byte {
 	return 0
 }
 
-// Uint64 reads eight bytes, the least significant first.
-func (d *Decoder) Uint64() uint64 {
-	if b := d.Take(8); b != nil {
-		return binary.LittleEndian.Uint64(b)
-	}
-	return 0
-}
-
 // Uvarint reads a number of variable length.
 func (d *Decoder) Uvarint() uint64 {
 	n, w := binary.Uvarint(d.b)

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
@@ -148,8 +149,9 @@ func TestShellExample(t *testing.T) {
 	}
 }
 
-// The example for PostgreSQL agrees with this package after every message.
-func TestSQLExample(t *testing.T) {
+// postgresExample is a PostgreSQL server with the definitions of the example.
+func postgresExample(t *testing.T) func(sql string) string {
+	t.Helper()
 	if !postgrestest.Installed() {
 		t.Skip("PostgreSQL is not installed")
 	}
@@ -159,6 +161,12 @@ func TestSQLExample(t *testing.T) {
 		t.Fatal(err)
 	}
 	sql(string(definitions))
+	return sql
+}
+
+// The example for PostgreSQL agrees with this package after every message.
+func TestSQLExample(t *testing.T) {
+	sql := postgresExample(t)
 	complete := 0
 	for i, r := range recordings()[:20] {
 		if r.compacts { // it does not know where a partition ends
@@ -200,6 +208,87 @@ func TestSQLExample(t *testing.T) {
 	if complete == 0 {
 		t.Fatal("no copy was ever complete")
 	}
+}
+
+// Kubernetes accepts NUL in strings and PostgreSQL does not: one such object must not stop a consumer. The copy has U+FFFD
+// in its place, and nothing else of the object is changed.
+func TestSQLExampleTakesNUL(t *testing.T) {
+	sql := postgresExample(t)
+	data := map[string]string{
+		"plain":              "a",
+		"nul":                "a\x00b",
+		"only nul":           "\x00",
+		"many":               "\x00\x00a\x00\x00\x00",
+		"written out":        `\u0000`,
+		"twice written out":  `\\u0000`,
+		"behind a backslash": "\\\x00",
+		"behind two":         "\\\\\x00",
+		"all of them":        "\x00\\u0000\x00\\\x00\\\\u0000\\\\\x00\"\x00\"",
+		"other controls":     "\x01\x02\x1f\x7f\n",
+		"replacement":        "\ufffd",
+		"key \x00":           "of the key",
+		"key \\u0000":        "of the key written out",
+	}
+	object, err := json.Marshal(map[string]any{
+		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"annotations": data, "name": "a"}, "data": data,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := event.Event{
+		Type: event.Added, Collection: &event.Collection{Resource: "configmaps"}, Origin: event.Watch, Time: time.Unix(1, 0),
+		APIVersion: "v1", Kind: "ConfigMap", Namespace: "ns", Name: "a", UID: "u", ResourceVersion: "7", Run: "2", Incarnation: 1, Object: object,
+	}
+	encoder := event.Encoder{Cluster: "test", ClusterUID: "c"}
+	value := event.Structured.Append(nil, encoder.Attributes(&e), &e)
+	sql("insert into kubebridge.inbox values ('configmaps', 0, 1, " + quoted(value) + ");")
+
+	var got, want any
+	if err := json.Unmarshal([]byte(sql("select object from kubebridge.objects;")), &got); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(object, &want); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(withoutNUL(want), got); diff != "" {
+		t.Errorf("the copy is not the object (-object +copy):\n%s", diff)
+	}
+
+	// A header may have it too: those of the configuration are templates.
+	sql(`insert into kubebridge.inbox (topic, partition, headers) values ('configmaps', 0, '{"ce_type": "io.kubebridge.object.deleted.v1",
+		"ce_source": "/clusters/test/core/configmaps", "ce_cluster": "test", "ce_collection": "configmaps", "ce_subject": "ns/a", "ce_id": "1",
+		"ce_time": "1970-01-01T00:00:01Z", "ce_incarnation": "1", "ce_run": "2", "ce_resourceversion": "7", "ce_resource": "configmaps",
+		"ce_namespace": "ns", "ce_name": "a", "ce_uid": "u", "ce_kind": "ConfigMap", "note": "\u0000"}');`)
+	if n := strings.TrimSpace(sql("select count(*) from kubebridge.objects;")); n != "0" {
+		t.Errorf("%s objects after the deletion", n)
+	}
+}
+
+// A message of somebody else must not stop a consumer of PostgreSQL either.
+func TestSQLExampleSkipsOtherMessages(t *testing.T) {
+	sql := postgresExample(t)
+	for _, value := range []string{`{}`, `{"type":"com.example.other"}`, `{"type":null}`, `[]`, `["type"]`, `"type"`, `1`, `null`} {
+		sql("insert into kubebridge.inbox values ('configmaps', 0, 1, " + quoted([]byte(value)) + ");")
+	}
+	if n := strings.TrimSpace(sql("select count(*) from kubebridge.collections;")); n != "0" {
+		t.Errorf("%s collections", n)
+	}
+}
+
+// withoutNUL is a decoded JSON value with U+FFFD for NUL in all strings and keys.
+func withoutNUL(value any) any {
+	replace := func(s string) string { return strings.ReplaceAll(s, "\x00", "\ufffd") }
+	switch v := value.(type) {
+	case string:
+		return replace(v)
+	case map[string]any:
+		m := map[string]any{}
+		for key, item := range v {
+			m[replace(key)] = withoutNUL(item)
+		}
+		return m
+	}
+	return value
 }
 
 // quoted is a text in SQL.

@@ -177,12 +177,16 @@ func fromPlain(attributes map[string]string, object []byte) ([]byte, error) {
 	if attributes["bodyknown"] == "false" {
 		said.BodyKnown = new(bool)
 	}
-	if size := attributes["truncatedsize"]; size != "" {
-		said.Truncated = &event.Truncation{SHA256: attributes["truncatedsha256"]}
-		_, err := fmt.Sscan(size+" "+attributes["truncatedlimit"], &said.Truncated.Size, &said.Truncated.Limit)
-		if err != nil {
-			return nil, fmt.Errorf("headers truncatedsize, truncatedlimit are %q, %q: %w", size, attributes["truncatedlimit"], err)
+	if attributes["truncatedsize"] != "" {
+		t := &event.Truncation{SHA256: attributes["truncatedsha256"]}
+		for name, to := range map[string]*int{"truncatedsize": &t.Size, "truncatedlimit": &t.Limit, "truncatedlevels": &t.Levels} {
+			if text := attributes[name]; text != "" {
+				if _, err := fmt.Sscan(text, to); err != nil {
+					return nil, fmt.Errorf("header %s is %q: %w", name, text, err)
+				}
+			}
 		}
+		said.Truncated = t
 	}
 	rest, err := json.Marshal(said)
 	if err != nil {

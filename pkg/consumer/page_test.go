@@ -71,7 +71,7 @@ func (r row) event(t *testing.T) event.Event {
 		e.Object = []byte(`{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"web","namespace":"shop","uid":"u-1","resourceVersion":"` + r.version + `","labels":{"track":"` + r.collection + `"}}}`)
 		return e
 	}
-	e.Origin, e.Report = event.Reconcile, &event.Report{Reason: reason, Reset: reason == "reset", To: r.version}
+	e.Origin, e.Report = event.Reconcile, &event.Report{Reason: event.Reason(reason), Reset: reason == "reset", To: r.version}
 	switch {
 	case e.Type == event.Closed:
 		e.Report.Reason = "removed"

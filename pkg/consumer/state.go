@@ -101,6 +101,11 @@ func (s *State) Changes(ctx context.Context, source Source) iter.Seq2[Change, er
 // how far its partition has been read.
 func (s *State) Apply(m Message) (Change, error) {
 	e, err := Decode(m)
+	return s.Take(m, e), err
+}
+
+// Take is Apply for a message of which [Decode] has returned e, nil for an error.
+func (s *State) Take(m Message, e *event.Received) Change {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.collections == nil {
@@ -108,8 +113,8 @@ func (s *State) Apply(m Message) (Change, error) {
 		s.atEnd, s.names = map[place]bool{}, map[Name][]*slot{}
 	}
 	s.atEnd[m.place()] = m.AtEnd
-	if err != nil {
-		return Change{}, err
+	if e == nil {
+		return Change{}
 	}
 	change := Change{}
 	if e.Plan != nil {
@@ -128,7 +133,7 @@ func (s *State) Apply(m Message) (Change, error) {
 	if change.Event == nil && len(change.Gone) > 0 { // a birth alone
 		change.Event = e
 	}
-	return change, nil
+	return change
 }
 
 // Get returns an object as it is shown: the event without its Data. Of several objects of the name
@@ -183,15 +188,17 @@ func (s *State) Len() int {
 
 // AsOf is up to where a copy is complete. Later changes may be in the copy as well.
 type AsOf struct {
-	Epoch           uint64
-	ResourceVersion string    // "": the resource or its namespace does not exist
+	Epoch uint64
+	// ResourceVersion is "" if the resource, or the namespace of one of its collections, did not exist at
+	// Time: that has no version, and it may exist again at the version of another collection.
+	ResourceVersion string
 	Time            time.Time // of the last synced event, by the bridge's clock
 }
 
-// lower makes a the least of both. A copy of what does not exist has no version, and any time.
+// lower makes a the least of both. The zero value is higher than all others, no version is lower than any.
 func (a *AsOf) lower(b AsOf) {
-	if b.ResourceVersion != "" && a.ResourceVersion == "" || a.Epoch == 0 ||
-		b.ResourceVersion != "" && compareVersion(b.Epoch, b.ResourceVersion, a.Epoch, a.ResourceVersion) < 0 {
+	if a.Epoch == 0 || a.ResourceVersion != "" &&
+		(b.ResourceVersion == "" || compareVersion(b.Epoch, b.ResourceVersion, a.Epoch, a.ResourceVersion) < 0) {
 		a.Epoch, a.ResourceVersion = b.Epoch, b.ResourceVersion
 	}
 	if a.Time.IsZero() || b.Time.Before(a.Time) {
@@ -262,7 +269,7 @@ type Collection struct {
 	Run         uint64 // the highest that was read
 	Incarnation uint64
 	// Reason is that of the last gap, or of closed.
-	Reason string
+	Reason event.Reason
 	// AsOf is that of the last synced event, of the partition that has read least.
 	AsOf AsOf
 }

@@ -505,7 +505,7 @@ func (w *world) open(id string, want reconcile.Read) {
 		r.names = slices.Sorted(maps.Keys(w.selected(id, r.at)))
 		in := &reconcile.Input{Kind: reconcile.ListBegun, Collection: id, Read: r.number, Reason: "expired", NewEpoch: older}
 		if older {
-			in.Reason = reconcile.ReasonHistory
+			in.Reason = event.ReasonHistory
 		}
 		w.step(in)
 		return
@@ -541,7 +541,7 @@ func (w *world) list(id string, r *reading) {
 }
 
 func sighting(from reconcile.Origin, name string, t *thing) *reconcile.Sighting {
-	return &reconcile.Sighting{Origin: from, Key: name, UID: strconv.Itoa(t.uid), Version: strconv.Itoa(t.version), Digest: uint64(t.version)}
+	return &reconcile.Sighting{Origin: from, Key: name, UID: strconv.Itoa(t.uid), Version: strconv.Itoa(t.version), Digest: reconcile.Digest(fmt.Appendf(nil, "%016d", t.version))}
 }
 
 // side does the next step of a list beside the watch.

@@ -2,7 +2,6 @@ package event
 
 import (
 	"encoding/json"
-	"strconv"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -79,7 +78,7 @@ func (c *CollectionEncoder) AppendAttributes(dst []Attribute, e *Event, text *Te
 	add("source", c.source)
 	add("type", e.Type.CloudEvent())
 	add("subject", subject)
-	add("time", text.Of(appendTime(buffer[:0], e.Time)))
+	add("time", text.ofTime(e.Time))
 	add("datacontenttype", DataContentType)
 	add("dataschema", schema)
 	add("cluster", c.Cluster)
@@ -95,7 +94,7 @@ func (c *CollectionEncoder) AppendAttributes(dst []Attribute, e *Event, text *Te
 	add("resourceversion", e.ResourceVersion)
 	add("epoch", epoch)
 	add("run", e.Run)
-	add("incarnation", text.Of(strconv.AppendUint(buffer[:0], e.Incarnation, 10)))
+	add("incarnation", text.ofNumber(e.Incarnation))
 	add("entry", col.Entry)
 	add("deletionversion", e.DeletionVersion)
 	if p := e.Plan; p != nil {
@@ -165,6 +164,11 @@ func (e *Event) appendData(dst []byte, body func([]byte) []byte) (_ []byte, begi
 			dst = append(dst, v.name...)
 			dst = append(dst, v.value...)
 		}
+	}
+	if len(e.LeftOut) > 0 {
+		b, _ := json.Marshal(e.LeftOut)
+		dst = append(dst, `,"leftout":`...)
+		dst = append(dst, b...)
 	}
 	if e.Truncated != nil {
 		b, _ := json.Marshal(e.Truncated)

@@ -64,7 +64,7 @@ type Received struct {
 	UID        string
 	Object     []byte      // JSON, see [Received.Into]
 	BodyKnown  bool        // false: Object has no more than the identity
-	Truncated  *Truncation // not nil: Object was cut down to fit the bus
+	Truncated  *Truncation // not nil: Object was cut down
 	Reason     string      // of Deleted: "left" if it exists and is not selected, "unknown", or "" if it is gone
 
 	// Of a Modified, if the bridge is configured to publish them and knows them. Patch leads
@@ -74,6 +74,8 @@ type Received struct {
 	Patch     []byte
 	Base      string
 	ChangedBy []byte
+	// LeftOut names members of data that the object was too costly for, such as "changedby".
+	LeftOut []string
 
 	// DeadLetter is not nil on an event of the dead letters: the bus did not take
 	// it where it belongs, and Object may be cut down or not known.
@@ -131,6 +133,7 @@ type receivedData struct {
 	Patch     json.RawMessage `json:"patch"`
 	Base      string          `json:"base"`
 	ChangedBy json.RawMessage `json:"changedby"`
+	LeftOut   []string        `json:"leftout"`
 }
 
 // Parse reads one message's value: a structured CloudEvent as the bridge writes
@@ -249,7 +252,7 @@ func (e *Received) parseData() error {
 		return errors.New("data has no object")
 	}
 	e.Object, e.Reason, e.Truncated = d.Object, d.Reason, d.Truncated
-	e.Before, e.Patch, e.Base, e.ChangedBy = d.Before, d.Patch, d.Base, d.ChangedBy
+	e.Before, e.Patch, e.Base, e.ChangedBy, e.LeftOut = d.Before, d.Patch, d.Base, d.ChangedBy, d.LeftOut
 	e.BodyKnown = d.BodyKnown == nil || *d.BodyKnown
 	return nil
 }

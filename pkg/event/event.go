@@ -135,7 +135,10 @@ type Event struct {
 	// ChangedBy says which field managers changed Object, in JSON; nil if that is not known.
 	ChangedBy []byte
 
-	// Truncated is set when Object was cut down to fit the bus.
+	// LeftOut names the members of data that would have taken too many steps to find out: "changedby".
+	LeftOut []string
+
+	// Truncated is set when Object was cut down.
 	Truncated *Truncation
 
 	// DeadLetter is set on an event that goes to the dead letters.
@@ -170,16 +173,17 @@ const (
 	Unredacted = "unredacted" // its body could not be redacted, and is left out
 )
 
-// Truncation describes the body that did not fit.
+// Truncation describes the body that was left out, and says why.
 type Truncation struct {
-	Size   int    `json:"size"`   // bytes of the body left out
-	SHA256 string `json:"sha256"` // hex digest of that body
-	Limit  int    `json:"limit"`  // bytes a record may have on that bus
+	Size   int    `json:"size"`            // bytes of the body
+	SHA256 string `json:"sha256,omitzero"` // hex digest of the body; "": it was nested too deeply to be redacted
+	Limit  int    `json:"limit,omitzero"`  // bytes a record may have on that bus; 0: size is not the matter
+	Levels int    `json:"levels,omitzero"` // MaxLevels, if the body was nested more deeply; 0: it was not
 }
 
 // Report is the data of a collection event. Zero fields are left out.
 type Report struct {
-	Reason string     `json:"reason"`          // see docs/events.md
+	Reason Reason     `json:"reason"`
 	Detail string     `json:"detail,omitzero"` // one sentence for a human
 	Reset  bool       `json:"reset,omitzero"`  // a new incarnation begins: consumers drop their copy of the collection
 	From   string     `json:"from,omitzero"`   // of Gap: the resourceVersion up to which the collection was complete before

@@ -50,6 +50,14 @@ func examples() []example {
 			Base:      "1041",
 			ChangedBy: []byte(`[{"manager":"kubectl","operation":"Update","subresource":"scale","time":"2026-03-14T09:26:02Z","paths":["spec.replicas"]}]`),
 		}},
+		{"modified-leftout", event.Event{
+			Type: event.Modified, Origin: event.Watch, Time: at(2), Collection: deployments, Epoch: 1,
+			APIVersion: "apps/v1", Kind: "Deployment", Namespace: "shop", Name: "web", UID: webUID, ResourceVersion: "1058", Run: run, Incarnation: first,
+			Object:  []byte(`{"kind":"Deployment","apiVersion":"apps/v1","metadata":{"name":"web","namespace":"shop","uid":"` + webUID + `","resourceVersion":"1058"},"spec":{"replicas":3}}`),
+			Patch:   []byte(`[]`),
+			Base:    "1057",
+			LeftOut: []string{"changedby"},
+		}},
 		{"deleted", event.Event{
 			Type: event.Deleted, Origin: event.Watch, Time: at(3), Collection: pods,
 			APIVersion: "v1", Kind: "Pod", Namespace: "shop", Name: "web-0", UID: podUID, ResourceVersion: "1041", DeletionVersion: "1102", Run: run, Incarnation: first,
@@ -75,6 +83,12 @@ func examples() []example {
 			APIVersion: "stable.example.com/v1", Kind: "CronTab", Namespace: "ops", Name: "huge", UID: cronUID, ResourceVersion: "1301", Run: run, Incarnation: first,
 			Object:    []byte(`{"apiVersion":"stable.example.com/v1","kind":"CronTab","metadata":{"name":"huge","namespace":"ops","resourceVersion":"1301","uid":"` + cronUID + `"}}`),
 			Truncated: &event.Truncation{Size: 1_310_720, SHA256: "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08", Limit: 1_048_576},
+		}},
+		{"too-deep", event.Event{
+			Type: event.Added, Origin: event.Watch, Time: at(7), Collection: crontabs,
+			APIVersion: "stable.example.com/v1", Kind: "CronTab", Namespace: "ops", Name: "deep", UID: cronUID, ResourceVersion: "1302", Run: run, Incarnation: first,
+			Object:    []byte(`{"apiVersion":"stable.example.com/v1","kind":"CronTab","metadata":{"name":"deep","namespace":"ops","resourceVersion":"1302","uid":"` + cronUID + `"}}`),
+			Truncated: &event.Truncation{Size: 20_480, Levels: event.MaxLevels},
 		}},
 		{"dead-letter", event.Event{
 			Type: event.Added, Origin: event.Watch, Time: at(7), Collection: crontabs,

@@ -117,9 +117,16 @@ func (e *Event) appendUndata(dst []Attribute) []Attribute {
 		dst = append(dst, Attribute{"reason", e.Reason})
 	}
 	if t := e.Truncated; t != nil {
-		dst = append(dst,
-			Attribute{"truncatedsize", utoa(uint64(t.Size))}, Attribute{"truncatedsha256", t.SHA256},
-			Attribute{"truncatedlimit", utoa(uint64(t.Limit))})
+		for _, a := range [...]Attribute{
+			{"truncatedsize", utoa(uint64(t.Size))},
+			{"truncatedsha256", t.SHA256},
+			{"truncatedlimit", positive(t.Limit)},
+			{"truncatedlevels", positive(t.Levels)},
+		} {
+			if a.Value != "" {
+				dst = append(dst, a)
+			}
+		}
 	}
 	return dst
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -114,13 +115,15 @@ func TestFormatsSayTheSame(t *testing.T) {
 				said["reason"] = data.Reason
 			}
 			if r := data.Truncated; r != nil {
-				said["truncatedsize"], said["truncatedsha256"], said["truncatedlimit"] = fmt.Sprint(r.Size), r.SHA256, fmt.Sprint(r.Limit)
+				said["truncatedsize"], said["truncatedsha256"] = fmt.Sprint(r.Size), r.SHA256
+				said["truncatedlimit"], said["truncatedlevels"] = fmt.Sprint(r.Limit), fmt.Sprint(r.Levels)
+				maps.DeleteFunc(said, func(_, value string) bool { return value == "" || value == "0" })
 			}
 			c := encoder
 			c.Format = event.Plain
 			for _, a := range c.Attributes(&e) {
 				switch a.Name {
-				case "bodyknown", "reason", "truncatedsize", "truncatedsha256", "truncatedlimit":
+				case "bodyknown", "reason", "truncatedsize", "truncatedsha256", "truncatedlimit", "truncatedlevels":
 					if said[a.Name] != a.Value {
 						t.Errorf("plain: %s is %q, in data %q", a.Name, a.Value, said[a.Name])
 					}

@@ -1,6 +1,7 @@
 package event
 
 import (
+	"strconv"
 	"strings"
 	"time"
 )
@@ -10,7 +11,13 @@ const textChunk = 16 << 10
 
 // Text makes strings that share memory: it lives as long as the last of them. The
 // zero value is ready. One goroutine uses it.
-type Text struct{ chunk strings.Builder }
+type Text struct {
+	chunk  strings.Builder
+	time   time.Time // what ofTime was given last,
+	moment string    // and returned
+	number uint64    // likewise of ofNumber
+	digits string
+}
 
 // Of returns b as a string.
 func (t *Text) Of(b []byte) string {
@@ -23,7 +30,25 @@ func (t *Text) Of(b []byte) string {
 	return t.chunk.String()[at:]
 }
 
-// appendTime is AppendFormat with [TimeFormat], which is read anew at each call.
+// ofTime returns t as a string, in [TimeFormat].
+func (t *Text) ofTime(at time.Time) string {
+	if t.moment == "" || !t.time.Equal(at) {
+		var buffer [len(TimeFormat)]byte
+		t.time, t.moment = at, t.Of(appendTime(buffer[:0], at))
+	}
+	return t.moment
+}
+
+// ofNumber returns n as a string, in decimal.
+func (t *Text) ofNumber(n uint64) string {
+	if t.digits == "" || t.number != n {
+		var buffer [20]byte
+		t.number, t.digits = n, t.Of(strconv.AppendUint(buffer[:0], n, 10))
+	}
+	return t.digits
+}
+
+// appendTime is AppendFormat with [TimeFormat], which that parses at each call.
 func appendTime(dst []byte, t time.Time) []byte {
 	t = t.UTC()
 	year, month, day := t.Date()

@@ -1,6 +1,7 @@
 package event
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -49,6 +50,21 @@ func TestTextKeepsWhatItMade(t *testing.T) {
 	for i := range made {
 		if made[i] != want[i] {
 			t.Fatalf("string %d is %q, was %q", i, made[i], want[i])
+		}
+	}
+}
+
+// What Text remembers of one event does not show in the next.
+func TestTextOfTheNextEvent(t *testing.T) {
+	first := &Event{Type: Added, Collection: &Collection{Resource: "pods"}, Name: "a", UID: "u", ResourceVersion: "1", Time: time.Unix(1, 0), Run: "7", Incarnation: 7}
+	later, reset := *first, *first
+	later.Time, reset.Incarnation = time.Unix(2, 0), 8
+	var text Text
+	encoder := Encoder{Cluster: "c"}.Of(first.Collection)
+	for _, e := range []*Event{first, &later, first, &reset, first} {
+		got, want := encoder.AppendAttributes(nil, e, &text), Encoder{Cluster: "c"}.Attributes(e)
+		if !slices.Equal(got, want) {
+			t.Errorf("got  %v\nwant %v", got, want)
 		}
 	}
 }

@@ -3,10 +3,9 @@ package shape
 import (
 	"errors"
 	"fmt"
+	"hash"
 	"slices"
 	"sync"
-
-	"github.com/cespare/xxhash/v2"
 )
 
 // ignorePresets are names that stand for paths in a list of ignored ones.
@@ -73,23 +72,22 @@ type ignorer struct {
 	rest []byte
 }
 
-// Digest is a hash of the object raw without what is ignored: equal for two states
-// of an object that differ in nothing else. Objects and lists that hold only ignored
-// values count as absent, so that the first of them is no change and the last of
-// them neither. It is never 0, which can stand for no digest.
-//
-// It is xxHash64 (seed 0) of the remaining bytes, and stays so: it may be stored.
-// A server that writes the same object in another order has changed it.
-func (i *Ignore) Digest(raw []byte) (uint64, error) {
+// Hash writes to h the object raw without what is ignored: the same bytes for two
+// states of an object that differ in nothing else. Objects and lists that hold only
+// ignored values count as absent, so that the first of them is no change and the last
+// of them neither. A server that writes the same object in another order has changed
+// it. After an error nothing is written.
+func (i *Ignore) Hash(h hash.Hash, raw []byte) error {
 	w := i.walkers.Get().(*ignorer)
 	defer i.walkers.Put(w)
 	rest, changed, err := w.walk(w.rest[:0], raw, "")
 	if err != nil {
-		return 0, fmt.Errorf("digest without what is ignored: %w", err)
+		return fmt.Errorf("digest without what is ignored: %w", err)
 	}
 	w.rest = rest
 	if !changed {
 		rest = raw
 	}
-	return max(xxhash.Sum64(rest), 1), nil
+	h.Write(rest)
+	return nil
 }

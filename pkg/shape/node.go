@@ -1,6 +1,9 @@
 package shape
 
-import "regexp"
+import (
+	"regexp"
+	"slices"
+)
 
 // action is what becomes of a value. Where several rules meet, the greatest wins.
 type action int
@@ -18,6 +21,8 @@ type node struct {
 	names    map[string]*node
 	patterns []patternNode
 	any      *node // of every member or element
+	most     *node // of every member but those in spared
+	spared   []string
 	deep     *node // a node that is at this place, and at every one below
 	loops    bool  // it is such a node
 	action   action
@@ -104,6 +109,9 @@ func (w *walker) below(f frame, name []byte, kept bool) frame {
 		}
 		if n.any != nil {
 			w.enter(f.end, n.any)
+		}
+		if n.most != nil && !slices.Contains(n.spared, string(name)) {
+			w.enter(f.end, n.most)
 		}
 		if name == nil {
 			continue

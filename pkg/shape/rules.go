@@ -203,7 +203,7 @@ func (r *Rules) Digest() string {
 	}
 	slices.Sort(lines)
 	sum := sha256.Sum256([]byte("1\n" + strings.Join(slices.Compact(lines), "")))
-	return hex.EncodeToString(sum[:8])
+	return hex.EncodeToString(sum[:16])
 }
 
 // Of is what the rules do to objects of a resource, nil when that is nothing. group

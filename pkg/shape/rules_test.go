@@ -105,6 +105,25 @@ func TestRules(t *testing.T) {
 			`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"n","uid":"u","resourceVersion":"7","namespace":"ns"}}`,
 		},
 		{
+			"an annotation of a Secret that is published otherwise",
+			Rule{Paths: []string{`metadata.annotations["meta.helm.sh/release-name"]`}},
+			"", "secrets",
+			`{"metadata":{"annotations":{"meta.helm.sh/release-name":"a","meta.helm.sh/release-namespace":"b","c":"d"}}}`,
+			`{"metadata":{"annotations":{"meta.helm.sh/release-name":"#","meta.helm.sh/release-namespace":"b","c":"#"}}}`,
+		},
+		{
+			"a path into annotations of a Secret",
+			Rule{Paths: []string{`metadata.annotations.c.d`}},
+			"", "secrets",
+			`{"metadata":{"annotations":{"c":"d","e":{"f":"g"}}}}`, `{"metadata":{"annotations":{"c":"#","e":"#"}}}`,
+		},
+		{
+			"all annotations of a Secret",
+			Rule{Paths: []string{"metadata.annotations.*"}},
+			"", "secrets",
+			`{"metadata":{"annotations":{"meta.helm.sh/release-name":"a","c":"d"}}}`, `{"metadata":{"annotations":{"meta.helm.sh/release-name":"#","c":"#"}}}`,
+		},
+		{
 			"everything but the identity",
 			Rule{Paths: []string{"*"}},
 			"", "pods",
@@ -308,7 +327,7 @@ func TestDigestOfRules(t *testing.T) {
 			t.Errorf("%s: the same digest", name)
 		}
 	}
-	if want := "71d43d8c74b4e276"; base != want {
+	if want := "71d43d8c74b4e276bc8d12b558be9558"; base != want {
 		t.Errorf("the digest is %s, was %s: every bridge that is updated declares a reset", base, want)
 	}
 }

@@ -38,14 +38,14 @@ func (s Secrets) Mode() string {
 	}
 }
 
-// Append appends the Secret raw to dst with every value under data and
-// stringData, and the last-applied-configuration annotation, replaced. where is
-// the object's namespace/name. On an error nothing of raw may be used.
+// Append appends the Secret raw to dst with every value under data and stringData, and
+// of every annotation but those of [PlainAnnotations], replaced. where is the object's
+// namespace/name. On an error nothing of raw may be used.
 func (s Secrets) Append(dst, raw []byte, where string) ([]byte, error) {
 	if s.Plain {
 		return append(dst, raw...), nil
 	}
-	w := walker{root: secretPaths, mac: newMAC(s.Key)}
+	w := walker{root: secretPaths, mac: newMAC(s.Key), resource: "secrets"}
 	out, changed, err := w.walk(dst, raw, where)
 	if err != nil {
 		return nil, fmt.Errorf("redact secret %s: %w", where, err)
@@ -75,7 +75,17 @@ func hideSecrets(root *node) {
 	root.at(named("metadata")).object = true
 	annotations := root.at(named("metadata", "annotations"))
 	annotations.object = true
-	annotations.at(named(lastApplied)).action = secretHash
+	annotations.most, annotations.spared = &node{action: hashed}, PlainAnnotations()
+}
+
+// PlainAnnotations are the annotations of Secrets that are published as they are: they say what made the Secret, and hold no part of its
+// values. Any other annotation may: a token, a hash without a key, what was applied, or the command line that applied it.
+func PlainAnnotations() []string {
+	return []string{
+		"kubernetes.io/service-account.name", "kubernetes.io/service-account.uid",
+		"meta.helm.sh/release-name", "meta.helm.sh/release-namespace", "argocd.argoproj.io/tracking-id",
+		"cert-manager.io/certificate-name", "cert-manager.io/issuer-name", "cert-manager.io/issuer-kind", "cert-manager.io/issuer-group",
+	}
 }
 
 // plain is the value itself where v is a string of base64, else v's text. It is valid

@@ -6,11 +6,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
 
+	"github.com/kubebridge/kubebridge/internal/scan"
+	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/shape"
 )
 
@@ -42,8 +45,10 @@ func TestSecrets(t *testing.T) {
 		{"stringData", `{"stringData":{"pass":"hunter2"}}`, `{"stringData":{"pass":#}}`},
 		{"both", `{"data":{"a":"YQ=="},"stringData":{"a":"a"}}`, `{"data":{"a":#},"stringData":{"a":#}}`},
 		{
-			"last-applied", `{"metadata":{"name":"s","annotations":{"a":"1","` + lastApplied + `":"{\"data\":{\"p\":\"aHVudGVyMg==\"}}","z":"2"}},"data":{}}`,
-			`{"metadata":{"name":"s","annotations":{"a":"1","` + lastApplied + `":#,"z":"2"}},"data":{}}`,
+			"annotations", `{"metadata":{"name":"s","annotations":{"meta.helm.sh/release-name":"1","` + lastApplied + `":"{\"data\":{\"p\":\"aHVudGVyMg==\"}}","z":"2",` +
+				`"openshift.io/token-secret.value":"eyJ","kubernetes.io/service-account.name":"builder"},"labels":{"z":"3"}},"data":{}}`,
+			`{"metadata":{"name":"s","annotations":{"meta.helm.sh/release-name":"1","` + lastApplied + `":#,"z":#,` +
+				`"openshift.io/token-secret.value":#,"kubernetes.io/service-account.name":"builder"},"labels":{"z":"3"}},"data":{}}`,
 		},
 		{"nothing to hide", `{"kind":"Secret","metadata":{"name":"data","labels":{"stringData":"x"}},"type":"Opaque"}`, `{"kind":"Secret","metadata":{"name":"data","labels":{"stringData":"x"}},"type":"Opaque"}`},
 		{"null data", `{"data":null,"stringData":null,"metadata":null}`, `{"data":null,"stringData":null,"metadata":null}`},
@@ -213,11 +218,11 @@ func anySecret(t *rapid.T, planted string) (mask, raw string) {
 				if name != "annotations" {
 					return same(name)
 				}
-				return object("annotations", []string{"a", lastApplied}, func(name string) part {
-					if name == lastApplied {
-						return hide(name)
+				return object("annotations", []string{"a", lastApplied, "argocd.argoproj.io/tracking-id"}, func(name string) part {
+					if slices.Contains(shape.PlainAnnotations(), name) {
+						return same(name)
 					}
-					return same(name)
+					return hide(name)
 				})
 			})
 		default:
@@ -293,8 +298,38 @@ func FuzzSecrets(f *testing.F) {
 		}
 		metadata, _ := v["metadata"].(map[string]any)
 		annotations, _ := metadata["annotations"].(map[string]any)
-		if value, ok := annotations[lastApplied]; ok && value != "redacted" {
-			t.Errorf("%s: the annotation survives in %s", raw, out)
+		for name, value := range annotations {
+			if value != "redacted" && !slices.Contains(shape.PlainAnnotations(), name) {
+				t.Errorf("%s: the annotation %s survives in %s", raw, name, out)
+			}
+		}
+	})
+}
+
+// What was redacted stays redacted, whatever does not fit.
+func TestHeadOfASecret(t *testing.T) {
+	const planted = "PLANTED+hunter2"
+	rapid.Check(t, func(t *rapid.T) {
+		_, raw := anySecret(t, planted)
+		redacted, err := keyed.Append(nil, []byte(raw), "ns/name")
+		if err != nil {
+			t.Fatal(err)
+		}
+		head, err := scan.AppendHead(nil, redacted, event.MaxLevels)
+		if err != nil {
+			t.Fatalf("%s: %v", redacted, err)
+		}
+		var v map[string]any
+		if err := json.Unmarshal(head, &v); err != nil {
+			t.Fatalf("%s became %s: %v", redacted, head, err)
+		}
+		for name := range v {
+			if name != "kind" && name != "metadata" && name != "apiVersion" {
+				t.Fatalf("%s is left in %s", name, head)
+			}
+		}
+		if strings.Contains(fmt.Sprint(v), planted) {
+			t.Fatalf("%s survives in %s", planted, head)
 		}
 	})
 }

@@ -27,7 +27,7 @@ type Values struct {
 	Entry string
 }
 
-func (v Values) get(name string) string {
+func (v *Values) get(name string) string {
 	switch name {
 	case "cluster":
 		return v.Cluster
@@ -160,16 +160,26 @@ func (t *Template) Between() []string { return t.literals }
 // topic cannot have it.
 func (t *Template) Topic(v Values) string {
 	v.Entry = strings.TrimSuffix(v.Entry, "@")
-	return string(t.render(nil, v, orNone))
+	return string(t.render(nil, &v, orNone))
 }
 
 // Subject renders a NATS subject: every value becomes one token, escaped as
-// [event.EscapeToken] does.
+// [event.SubjectToken] does.
 func (t *Template) Subject(v Values) string { return string(t.AppendSubject(nil, v)) }
 
 // AppendSubject appends what [Template.Subject] returns.
 func (t *Template) AppendSubject(dst []byte, v Values) []byte {
-	return t.render(dst, v, event.EscapeToken)
+	return t.render(dst, &v, event.SubjectToken)
+}
+
+// LongestSubject is how many bytes a subject has at most: every name as long as Kubernetes and [event.SubjectToken] allow.
+func (t *Template) LongestSubject(cluster string) int {
+	long := func(n int) string { return strings.Repeat("x", n) }
+	v := Values{
+		Cluster: cluster, Group: long(253), Resource: long(63), Kind: long(63), Entry: long(63) + "@", Namespace: long(63), Name: long(event.MaxToken),
+		Type: event.Modified.String(),
+	}
+	return max(len(t.Subject(v)), len(t.EntryCollectionSubject(v, event.Synced.String())))
 }
 
 // collectionToken stands where a namespace would in the subjects of collection
@@ -180,7 +190,7 @@ const collectionToken = "_collection"
 // with the usual template "k8s.<cluster>.<group>.<resource>._collection.<type>".
 func (t *Template) CollectionSubject(v Values, typ event.Type) string {
 	v.Type = typ.String()
-	subject := string(t.render(nil, v, event.EscapeToken, "namespace", collectionToken, "name", typ.String()))
+	subject := string(t.render(nil, &v, event.SubjectToken, "namespace", collectionToken, "name", typ.String()))
 	if !slices.Contains(t.names, "namespace") {
 		subject += "." + collectionToken
 	}
@@ -194,9 +204,9 @@ func (t *Template) CollectionSubject(v Values, typ event.Type) string {
 // [DefaultSubject] "k8s.<cluster>.<group>.<resource>._collection.<kind>.<namespace>.<entry>".
 // kind is from [event.Event.CollectionKind], and v.Namespace is the collection's.
 func (t *Template) EntryCollectionSubject(v Values, kind string) string {
-	place := kind + "." + event.EscapeToken(v.Namespace)
-	subject := string(t.render(nil, v, event.EscapeToken, "namespace", collectionToken, "name", place))
-	for _, end := range [][2]string{{"namespace", collectionToken}, {"name", place}, {"entry", event.EscapeToken(v.Entry)}} {
+	place := kind + "." + event.SubjectToken(v.Namespace)
+	subject := string(t.render(nil, &v, event.SubjectToken, "namespace", collectionToken, "name", place))
+	for _, end := range [][2]string{{"namespace", collectionToken}, {"name", place}, {"entry", event.SubjectToken(v.Entry)}} {
 		if !t.Has(end[0]) {
 			subject += "." + end[1]
 		}
@@ -206,7 +216,7 @@ func (t *Template) EntryCollectionSubject(v Values, kind string) string {
 
 // render appends the filled template; fixed are pairs of a name and what stands for
 // it as it is.
-func (t *Template) render(dst []byte, v Values, escape func(string) string, fixed ...string) []byte {
+func (t *Template) render(dst []byte, v *Values, escape func(string) string, fixed ...string) []byte {
 	for i, name := range t.names {
 		dst = append(dst, t.literals[i]...)
 		if at := slices.Index(fixed, name); at >= 0 {
@@ -227,7 +237,7 @@ const DefaultSubject = "k8s.{cluster}.{group}.{resource}.{namespace}.{name}"
 
 // AppendKey appends an object's Kafka key. What does not apply is "_".
 func (t *Template) AppendKey(dst []byte, v Values) []byte {
-	return t.render(dst, v, orNone)
+	return t.render(dst, &v, orNone)
 }
 
 // orNone is what stands in topics and keys.

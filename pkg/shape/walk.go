@@ -30,7 +30,9 @@ type walker struct {
 	level    int       // of states that stand in each other
 
 	nodes []*node
-	steps []byte // to the value that is read, for its hash
+	steps []byte // to the value that is read, for its hash: those from path on
+	path  int
+	cost  int64 // bytes that were hashed or made canonical
 	dst   []byte
 	done  int // bytes of the text copied or left out
 	sum   [sha256.Size]byte
@@ -50,7 +52,7 @@ func newMAC(key []byte) hash.Hash {
 // used.
 func (w *walker) walk(dst, raw []byte, where string) (out []byte, changed bool, err error) {
 	w.where, w.dst, w.done = where, dst, 0
-	w.nodes, w.steps = w.nodes[:0], w.steps[:0]
+	w.nodes, w.steps, w.path, w.cost = w.nodes[:0], w.steps[:0], 0, 0
 	w.Reset(raw)
 	w.enter(0, w.root)
 	if _, err = w.members(frame{0, len(w.nodes)}); err == nil {
@@ -126,9 +128,9 @@ func (w *walker) child(f frame, s *siblings, name []byte, start int) error {
 	if err != nil {
 		return err
 	}
-	n := len(w.steps)
-	w.steps = appendStep(w.steps, name)
-	defer func() { w.steps = w.steps[:n] }()
+	n, path := len(w.steps), w.path
+	w.step(name)
+	defer func() { w.steps, w.path = w.steps[:n], path }()
 	switch act := w.action(f, c); act {
 	case removed:
 		if err := w.Skip(); err != nil {
@@ -189,6 +191,7 @@ func (w *walker) earlier() error {
 	if v[0] == '"' && w.level < maxEmbedded {
 		inner := walker{root: w.root, prune: w.prune, mac: w.mac, resource: w.resource, level: w.level + 1}
 		text, changed, err := inner.walk(nil, scan.Unquote(v), w.where)
+		w.cost += inner.Steps() + inner.cost
 		if err == nil && !changed {
 			return nil
 		}
@@ -218,7 +221,7 @@ func (w *walker) hide(act action, name, v []byte) error {
 		if err != nil {
 			return err
 		}
-		w.digest([]byte(w.where), []byte(w.resource), w.steps, []byte(kind), value)
+		w.digest([]byte(w.where), []byte(w.resource), w.steps[w.path:], []byte(kind), value)
 	}
 	w.dst = append(w.dst, '"')
 	w.dst = append(w.dst, hashPrefix...)
@@ -233,6 +236,22 @@ func (w *walker) digest(parts ...[]byte) {
 		n := binary.BigEndian.AppendUint64(w.sum[:0], uint64(len(part)))
 		w.mac.Write(n)
 		w.mac.Write(part)
+		w.cost += int64(len(part))
+	}
+}
+
+// longPath is from how many bytes on a path goes into the hashes of the values below it as a hash of its own: there
+// may be as many values below a long path as it has bytes.
+const longPath = 512
+
+// step adds the last step to a value.
+func (w *walker) step(name []byte) {
+	w.steps = appendStep(w.steps, name)
+	if long := w.steps[w.path:]; len(long) > longPath {
+		w.cost += int64(len(long))
+		sum := sha256.Sum256(long)
+		w.path = len(w.steps)
+		w.steps = append(append(w.steps, 2), sum[:]...)
 	}
 }
 
@@ -247,12 +266,19 @@ func appendStep(dst, name []byte) []byte {
 	return append(dst, name...)
 }
 
+// maxOrdered is up to how many levels a container is hashed in one order of its members: sorting copies each level.
+// A server writes the members of one object in one order.
+const maxOrdered = 64
+
 // canonical is what a string says, and any other value in one spelling.
 func canonical(v []byte) (kind string, value []byte, err error) {
 	switch v[0] {
 	case '"':
 		return "text", scan.Unquote(v), nil
 	case '{', '[':
+		if scan.Deeper(v, maxOrdered) {
+			return "json", v, nil
+		}
 		c := jsontext.Value(bytes.Clone(v))
 		err := c.Format(
 			jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true), jsontext.PreserveRawStrings(false),

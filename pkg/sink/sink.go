@@ -75,6 +75,13 @@ type Lossy interface {
 	Lost() uint64
 }
 
+// Exposed is offered by a Sink whose bus is to have messages of this bridge only. Others are ignored and counted.
+type Exposed interface {
+	// Foreign is how many such messages were found since the sink was made, on the bus and in the store beside the sink. It
+	// never falls, and may be called from any goroutine.
+	Foreign() uint64
+}
+
 // ErrFenced is returned when another writer has taken over. It is final: the
 // sink does not write again.
 var ErrFenced = errors.New("another writer has taken over")

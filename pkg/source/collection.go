@@ -2,9 +2,8 @@ package source
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
-
-	"golang.org/x/sync/semaphore"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
@@ -35,10 +34,21 @@ type State struct {
 	Err error
 }
 
-// Slots are what a list needs one of while it is read. A semaphore.Weighted implements it.
+// Attempt says whether a collection's list before this one came to its end.
+type Attempt uint8
+
+// The attempts.
+const (
+	First Attempt = iota // it did, or there was none, or the server could not be reached
+	Retry                // it failed, or the server did not answer in time
+)
+
+// Slots are what a list needs one of while it is read. Of each there is one Release after one Acquire.
 type Slots interface {
-	Acquire(ctx context.Context, n int64) error
-	Release(n int64)
+	// Acquire waits for a slot. Slots should be kept for first attempts: retries may be of lists that
+	// the server never answers.
+	Acquire(ctx context.Context, a Attempt) error
+	Release(a Attempt)
 }
 
 // Options of a [Collection]. The zero value of each optional field is usable.
@@ -73,7 +83,8 @@ type Collection struct {
 	onState  func(State)
 	leavable bool
 	asked    questions
-	streams  pause // after a streamed list that broke off
+	streams  pause       // after a streamed list that broke off
+	failed   atomic.Bool // the last list did, see Attempt
 
 	// Of Run's goroutine.
 	owner     Owner
@@ -90,7 +101,7 @@ func NewCollection(o Options) *Collection {
 	c.relay = &relay{c: c, to: o.Handler}
 	c.handler = c.relay
 	if c.lists == nil {
-		c.lists = semaphore.NewWeighted(1 << 30)
+		c.lists = unbounded{}
 	}
 	if c.seen == nil {
 		c.seen = func() string { return "" }
@@ -100,6 +111,12 @@ func NewCollection(o Options) *Collection {
 	}
 	return c
 }
+
+// unbounded are as many slots as are wanted.
+type unbounded struct{}
+
+func (unbounded) Acquire(ctx context.Context, _ Attempt) error { return ctx.Err() }
+func (unbounded) Release(Attempt)                              {}
 
 // highest is the later of rv, "" for none, and what was seen by [Options].Seen.
 func (c *Collection) highest(rv string) string {

@@ -108,7 +108,7 @@ func TestHistoryIsAnotherOne(t *testing.T) {
 					t.Errorf("the last watch is from %s, want %s", rv, c.from)
 				}
 				for _, s := range r.signals {
-					if s.NewEpoch && (s.Reason != ReasonHistory || s.Detail == "") {
+					if s.NewEpoch && (s.Reason != event.ReasonHistory || s.Detail == "") {
 						t.Errorf("a new epoch with %+v", s)
 					}
 				}
@@ -234,7 +234,7 @@ func TestUnverifiedHistoryShows(t *testing.T) {
 	})
 }
 
-// A pipeline that starts an epoch anew has nothing to compare, and nothing to resume.
+// A pipeline that starts an epoch has nothing to compare, and nothing to resume.
 func TestVoidPositionOfANewEpoch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStub(t, []answer{pageOf("40", "")}, nil)

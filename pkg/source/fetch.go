@@ -28,8 +28,7 @@ func (c *Collection) fetchPage(ctx context.Context, r *pageReader, q pageQuery, 
 			p, next = page{}, nil
 		}
 	}()
-	<-a.there
-	if a.err != nil {
+	if a.wait(q.answer()); a.err != nil {
 		return p, nil, fmt.Errorf("list: %w", plainCause(a.cause(a.err)))
 	}
 	bound := int64(largestPage)
@@ -77,14 +76,19 @@ type asked struct {
 	err   error
 }
 
-var errSlowPage = fmt.Errorf("no whole page within %s", pageTimeout)
+var errSlowPage = errors.New("the server does not answer in time")
+
+// slowPage is errSlowPage, and says what there was none of within the time.
+func slowPage(what string, within time.Duration) error {
+	return fmt.Errorf("%w: no %s within %s", errSlowPage, what, within)
+}
 
 // ask asks for a page, which ends with errSlowPage when it was not read within the
 // time.
 func (c *Collection) ask(ctx context.Context, q pageQuery, within time.Duration) *asked {
 	a := &asked{q: q, there: make(chan struct{})}
 	a.ctx, a.end = context.WithCancelCause(ctx)
-	a.timer = time.AfterFunc(within, func() { a.end(errSlowPage) })
+	a.timer = time.AfterFunc(within, func() { a.end(slowPage("whole page", pageTimeout)) })
 	go func() {
 		defer close(a.there)
 		a.body, a.err = c.pageRequest(q).Stream(widely(a.ctx))
@@ -105,10 +109,17 @@ func (a *asked) begin() bool {
 	return false
 }
 
+// wait ends when the server has begun to answer, or has not within the time.
+func (a *asked) wait(within time.Duration) {
+	timer := time.AfterFunc(within, func() { a.end(slowPage("answer", within)) })
+	defer timer.Stop()
+	<-a.there
+}
+
 // cause is err, or why the request was given up.
 func (a *asked) cause(err error) error {
-	if errors.Is(context.Cause(a.ctx), errSlowPage) {
-		return errSlowPage
+	if cause := context.Cause(a.ctx); errors.Is(cause, errSlowPage) {
+		return cause
 	}
 	return err
 }

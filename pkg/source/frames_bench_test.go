@@ -16,7 +16,7 @@ func corpus(b *testing.B, name string) []byte {
 	return text
 }
 
-// cycle is a stream that repeats its frames for ever, as a connection gives them:
+// cycle is a stream that repeats its frames without end, as a connection gives them:
 // at most one HTTP/2 frame at a time.
 type cycle struct {
 	text []byte

@@ -97,7 +97,7 @@ func (c *Client) SameCluster(ctx context.Context, since time.Time) error {
 
 // sameCluster returns nil only when it is known that the cluster is the same:
 // another one lacks every object, and that would be taken for its end. A cluster
-// that was made anew has no kube-system namespace in its first seconds.
+// that was recreated has no kube-system namespace in its first seconds.
 func (c *Collection) sameCluster(ctx context.Context, since time.Time) error {
 	err := c.client.SameCluster(ctx, since)
 	if err == nil || errors.Is(err, ErrOtherCluster) || ctx.Err() != nil {

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// silentStream is how long a streamed list may say nothing: a server that
-	// ignores what makes a watch one says nothing more after the last object.
+	// silentStream is how long a streamed list may say nothing after its first object: a server that
+	// ignores what makes a watch one says nothing more after the last one. Before the first it is firstAnswer.
 	silentStream = 10 * time.Second
 	// streamTimeout is asked of the server: one that ignores the rest, with objects
 	// that change all the time, is never silent.
@@ -51,10 +51,10 @@ func (p *pause) over() bool {
 // and returns the resourceVersion that it was complete at. errNotStreamed means
 // that nothing was passed on. After any other error the collection's lists are
 // paged for a while.
-func (c *Collection) stream(ctx context.Context, begun Signal) (string, error) {
-	// Only a selection is worth it: docs/adr/0004-lists-are-paged.md.
+func (c *Collection) stream(ctx context.Context, attempt Attempt, begun Signal) (string, error) {
+	// A retry may have to wait for longer than a stream may be silent. Only a selection is worth it: docs/adr/0004-lists-are-paged.md.
 	selects := c.target.Collection.LabelSelector != "" || c.target.Collection.FieldSelector != ""
-	if !selects || !c.streams.over() || !c.client.streams.over() {
+	if attempt == Retry || !selects || !c.streams.over() || !c.client.streams.over() {
 		return "", errNotStreamed
 	}
 	rv, passed, err := c.readInitial(ctx, begun)
@@ -64,6 +64,8 @@ func (c *Collection) stream(ctx context.Context, begun Signal) (string, error) {
 		return rv, err
 	case statusCode(err) == http.StatusTooManyRequests && !passed: // and so would be a page
 		return "", fmt.Errorf("list: %w", plainCause(err))
+	case errors.Is(err, errSlowPage): // of this resource alone; its pages may be prompt
+		c.streams.begin(pagedFor)
 	case errors.Is(err, errNoEnd), isUnknownForm(err):
 		c.client.streams.begin(pagedFor)
 	}
@@ -91,11 +93,11 @@ func (c *Collection) readInitial(ctx context.Context, begun Signal) (rv string, 
 	watch, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var late atomic.Bool
-	timer := time.AfterFunc(silentStream, func() { late.Store(true); cancel() })
+	timer := time.AfterFunc(firstAnswer, func() { late.Store(true); cancel() })
 	defer timer.Stop()
 	body, err := c.initialEvents().Stream(widely(watch))
 	if late.Load() {
-		return "", false, errNoEnd
+		return "", false, slowPage("answer", firstAnswer)
 	}
 	if err != nil {
 		return "", false, err
@@ -103,9 +105,14 @@ func (c *Collection) readInitial(ctx context.Context, begun Signal) (rv string, 
 	defer body.Close()
 	frames := newFrameReader(body, keepWide, &c.client.memory)
 	for {
-		timer.Reset(silentStream)
+		if passed {
+			timer.Reset(silentStream)
+		}
 		kind, o, err := frames.next()
-		if late.Load() || errors.Is(err, io.EOF) {
+		switch {
+		case late.Load() && !passed:
+			return "", false, slowPage("answer", firstAnswer)
+		case late.Load(), errors.Is(err, io.EOF):
 			return "", passed, errNoEnd
 		}
 		if err != nil {

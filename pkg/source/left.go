@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/fields"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
 const (
@@ -17,9 +19,9 @@ const (
 // is in the collection's selection. known is false where that could not be found
 // out: the server refused, or did not answer in time. It may be called at any
 // time, from any goroutine. After three failures in a row it asks nothing for a
-// minute.
+// minute. It does not ask for a name that is not whole (see [event.WholeName]).
 func (c *Collection) Alive(ctx context.Context, namespace, name, uid string) (alive, known bool) {
-	if c.asked.tired() {
+	if c.asked.tired() || !event.WholeName(namespace) || !event.WholeName(name) {
 		return false, false
 	}
 	t := c.target

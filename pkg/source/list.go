@@ -23,7 +23,11 @@ const (
 	// largestSingle bounds a page of one object, in bytes: nothing smaller can be
 	// asked for, and not every server heeds a limit.
 	largestSingle = 256 << 20
-	pageTries     = 5 // per page, before the list begins again
+	pageTries     = 5 // per page but the first, before the list begins again
+	// How long a first attempt waits for the server to begin its answer, to the first page and to
+	// later ones. Without an answer the list ends, and its slot is free for others. A retry waits for pageTimeout.
+	firstAnswer = 5 * time.Second
+	laterAnswer = 30 * time.Second
 	// unreadFor is how long a page that was asked for before there was room for it may
 	// wait for that: the server keeps resources for an answer that nobody reads.
 	unreadFor = 2 * time.Second
@@ -43,14 +47,15 @@ func (e cutError) Unwrap() error { return e.error }
 // passes begun on first, as soon as the server begins to answer: a refused request is
 // no list. It returns the list's resourceVersion. After an error nothing is known:
 // nothing is ever concluded from a list that did not come to its end.
-func (c *Collection) list(ctx context.Context, begun Signal) (string, error) {
-	if err := c.lists.Acquire(ctx, 1); err != nil {
+func (c *Collection) list(ctx context.Context, begun Signal) (rv string, err error) {
+	attempt, done, err := c.begin(ctx)
+	if err != nil {
 		return "", err
 	}
-	defer c.lists.Release(1)
-	rv, err := c.stream(ctx, begun)
+	defer func() { done(err) }()
+	rv, err = c.stream(ctx, attempt, begun)
 	if errors.Is(err, errNotStreamed) {
-		rv, err = c.paged(ctx, begun)
+		rv, err = c.paged(ctx, attempt, begun)
 	}
 	if err != nil {
 		return "", err
@@ -66,10 +71,31 @@ func (c *Collection) list(ctx context.Context, begun Signal) (string, error) {
 	return rv, nil
 }
 
-func (c *Collection) paged(ctx context.Context, begun Signal) (string, error) {
+// begin takes a slot for a list. done gives it back, and notes why the list ended.
+func (c *Collection) begin(ctx context.Context) (attempt Attempt, done func(error), err error) {
+	if c.failed.Load() {
+		attempt = Retry
+	}
+	if err := c.lists.Acquire(ctx, attempt); err != nil {
+		return attempt, nil, err
+	}
+	return attempt, func(err error) {
+		c.failed.Store(isFailed(err))
+		c.lists.Release(attempt)
+	}, nil
+}
+
+// isFailed reports whether an error of a list makes the next one a [Retry]. What all lists of a
+// server suffer from does not.
+func isFailed(err error) bool {
+	var fromHandler handlerError
+	return err != nil && !isUnreachable(err) && statusCode(err) != http.StatusTooManyRequests && !errors.As(err, &fromHandler)
+}
+
+func (c *Collection) paged(ctx context.Context, attempt Attempt, begun Signal) (string, error) {
 	k := c.keeper()
 	defer k.close()
-	return c.pages(ctx, pageQuery{left: c.left()}, func(string) error { return c.handler.Handle(ctx, begun) }, func(o *Object) error {
+	return c.pages(ctx, pageQuery{attempt: attempt, left: c.left()}, func(string) error { return c.handler.Handle(ctx, begun) }, func(o *Object) error {
 		k.own(o)
 		return c.handler.Handle(ctx, Signal{Kind: Listed, Object: o})
 	})
@@ -99,13 +125,14 @@ func (c *Collection) left() func(page) {
 // It takes a slot of [Options].Lists, so a handler must not call it from within
 // Handle. It may run beside Run.
 func (c *Collection) Survey(ctx context.Context, handler Handler) (rv string, err error) {
-	if err := c.lists.Acquire(ctx, 1); err != nil {
+	attempt, done, err := c.begin(ctx)
+	if err != nil {
 		return "", fmt.Errorf("survey of %s: %w", c.target.Resource, err)
 	}
-	defer c.lists.Release(1)
+	defer func() { done(err) }()
 	k := c.keeper()
 	defer k.close()
-	rv, err = c.pages(ctx, pageQuery{}, func(string) error { return nil }, func(o *Object) error {
+	rv, err = c.pages(ctx, pageQuery{attempt: attempt}, func(string) error { return nil }, func(o *Object) error {
 		k.own(o)
 		return handler.Handle(ctx, Signal{Kind: Listed, Object: o})
 	})
@@ -221,12 +248,13 @@ func (p *page) nextLimit(limit int) int {
 
 // page reads one page, again when the connection or the server fails: the same
 // continue token gives the same page. A 410 is for the caller: the token is gone.
-// An exact list is not worth it: the past is what servers cannot give.
+// An exact list is not worth it: the past is what servers cannot give. Nor is a first page: without it
+// nothing is lost if the list begins again. Nor is a page that the server did not answer in time.
 func (c *Collection) page(ctx context.Context, r *pageReader, q pageQuery, a *asked) (page, *asked, error) {
 	backoff := newBackoff()
 	for try := 1; ; try++ {
 		p, next, err := c.fetchPage(ctx, r, q, a)
-		if err == nil || ctx.Err() != nil || try == pageTries || !retryPage(err) || q.exact != "" {
+		if err == nil || ctx.Err() != nil || try == pageTries || !retryPage(err) || q.exact != "" || q.token == "" {
 			return p, next, err
 		}
 		a = nil
@@ -238,7 +266,7 @@ func (c *Collection) page(ctx context.Context, r *pageReader, q pageQuery, a *as
 
 func retryPage(err error) bool {
 	switch code := statusCode(err); {
-	case errors.Is(err, errPageTooLarge), isExpired(err):
+	case errors.Is(err, errPageTooLarge), errors.Is(err, errSlowPage), isExpired(err):
 		return false
 	case code == 0, code == http.StatusTooManyRequests, code >= http.StatusInternalServerError:
 		return true
@@ -255,6 +283,20 @@ type pageQuery struct {
 	exact string     // the resourceVersion that the list shows; "" is the latest
 	one   Name       // of exact: the only object asked for, if not zero
 	left  func(page) // is shown each page before its objects are handed on; may be nil
+
+	attempt Attempt
+}
+
+// answer is how long to wait for the server to begin its answer.
+func (q *pageQuery) answer() time.Duration {
+	switch {
+	case q.attempt == Retry || q.exact != "":
+		return pageTimeout
+	case q.token == "":
+		return firstAnswer
+	default:
+		return laterAnswer
+	}
 }
 
 // statusCode is the HTTP status that the server answered with, 0 when it was not

@@ -96,7 +96,7 @@ func (l *ListerWatcher) Run(ctx context.Context, from event.Position) error {
 	var due *Signal // the list to begin; nil: none, watch
 	switch {
 	case from.Void:
-		due = listDue(ReasonInterrupted, notToItsEnd)
+		due = listDue(event.ReasonInterrupted, notToItsEnd)
 	case !resumable(from.RV):
 		due = listDue(ReasonSnapshot, "")
 	}
@@ -138,8 +138,8 @@ func (l *ListerWatcher) Run(ctx context.Context, from event.Position) error {
 
 const notToItsEnd = "an earlier list did not come to its end"
 
-func listDue(reason, detail string) *Signal {
-	return &Signal{Kind: ListBegun, Reason: reason, Detail: detail, NewEpoch: reason == ReasonHistory}
+func listDue(reason event.Reason, detail string) *Signal {
+	return &Signal{Kind: ListBegun, Reason: reason, Detail: detail, NewEpoch: reason == event.ReasonHistory}
 }
 
 func (l *ListerWatcher) state(s State) {
@@ -207,7 +207,7 @@ func (l *ListerWatcher) list(ctx context.Context, at *cursor, due *Signal) (*Sig
 	}
 	rv := p.GetResourceVersion() // a watch continues from the first page
 	if detail := wentBack(rv, at.resume); detail != "" {
-		due = listDue(ReasonHistory, detail)
+		due = listDue(event.ReasonHistory, detail)
 	}
 	begin := *due
 	begin.RV = at.resume
@@ -215,7 +215,7 @@ func (l *ListerWatcher) list(ctx context.Context, at *cursor, due *Signal) (*Sig
 		*at = cursor{} // from here on nothing is known of the new history
 	}
 	err = l.handle(ctx, begin)
-	due = listDue(ReasonInterrupted, notToItsEnd)
+	due = listDue(event.ReasonInterrupted, notToItsEnd)
 	for err == nil {
 		err = meta.EachListItem(p.object, func(item runtime.Object) error {
 			o, err := l.encode(item)
@@ -252,7 +252,7 @@ func (l *ListerWatcher) watch(ctx context.Context, at *cursor, fresh bool) (*Sig
 		if !fresh { // a probe that fails proves nothing
 			if now, err := l.page(ctx, metav1.ListOptions{Limit: 1}); err == nil {
 				if detail := wentBack(now.GetResourceVersion(), at.resume); detail != "" {
-					return listDue(ReasonHistory, detail), errors.New(detail)
+					return listDue(event.ReasonHistory, detail), errors.New(detail)
 				}
 			}
 		}
@@ -282,7 +282,7 @@ func (l *ListerWatcher) watch(ctx context.Context, at *cursor, fresh bool) (*Sig
 			return nil, fmt.Errorf("watch: %w", plainCause(err))
 		}
 		err = fmt.Errorf("resourceVersion %s is %w: %w", at.resume, ErrExpired, err)
-		return listDue(ReasonExpired, err.Error()), err
+		return listDue(event.ReasonExpired, err.Error()), err
 	}
 }
 

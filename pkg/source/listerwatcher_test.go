@@ -111,7 +111,7 @@ func TestListerWatcherListsThenWatches(t *testing.T) {
 			if err != nil || o.APIVersion != "v1" || o.Kind != "ConfigMap" || o.UID != "uid-1" || o.Namespace != "s" {
 				t.Errorf("got %s: %v", sig.Object.Raw, err)
 			}
-			if sig.Object.Kind != "ConfigMap" || sig.Object.Hash() != o.Hash() {
+			if sig.Object.Kind != "ConfigMap" || hashOf(sig.Object) != hashOf(&o) {
 				t.Errorf("fields and JSON differ: %+v and %+v", sig.Object, o)
 			}
 		}
@@ -340,7 +340,7 @@ func TestListerWatcherWaits(t *testing.T) {
 }
 
 // What a server cannot send (an etcd event without its previous value) must not
-// hold a collection for ever.
+// hold a collection without end.
 func TestListerWatcherErrorsInTheStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShelf(10, "a")

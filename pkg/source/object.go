@@ -4,9 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"hash"
 	"slices"
-
-	"github.com/cespare/xxhash/v2"
 
 	"github.com/kubebridge/kubebridge/internal/scan"
 )
@@ -24,10 +23,16 @@ type Object struct {
 	Name            string
 	UID             string
 	ResourceVersion string
+	// CutFrom is how many bytes the object had as the API server sent it, if it was nested in more than
+	// [event.MaxLevels] levels: then a [Collection] leaves in Raw its apiVersion, its kind, and its metadata without annotations and
+	// managedFields. 0: Raw is whole.
+	CutFrom int
 
 	gvk           [2]span // the members apiVersion and kind in Raw
 	metadata      span    // the member metadata in Raw, until it is restored
 	managedFields span    // the member metadata.managedFields in Raw
+
+	levels int // in which arrays and objects stand in each other in Raw
 
 	memory *memory // that Raw stands in, and that is used again; nil: the collector's
 }
@@ -46,14 +51,11 @@ func (s span) shift(n int) span {
 	return span{s.start + n, s.end + n}
 }
 
-// Hash is a 64-bit digest of the body without apiVersion, kind and
-// managedFields: what decides, beside UID and resourceVersion, that an object is
-// unchanged, whichever of list or watch it came from.
-func (o *Object) Hash() uint64 {
-	var d xxhash.Digest
-	d.Reset()
-	o.each([3]span{o.gvk[0], o.gvk[1], o.managedFields}, func(p span) { _, _ = d.Write(o.Raw[p.start:p.end]) })
-	return d.Sum64()
+// Hash writes to h the body without apiVersion, kind and managedFields: what decides,
+// beside UID and resourceVersion, that an object is unchanged, whichever of list or
+// watch it came from.
+func (o *Object) Hash(h hash.Hash) {
+	o.each([3]span{o.gvk[0], o.gvk[1], o.managedFields}, func(p span) { h.Write(o.Raw[p.start:p.end]) })
 }
 
 // AppendWithoutManagedFields appends Raw without metadata.managedFields.
@@ -121,6 +123,7 @@ func (s *scanner) object() (Object, error) {
 		return o, s.Unexpected("a Kubernetes object")
 	}
 	begin := s.Offset()
+	s.Measure()
 	empty := true
 	err := s.Members(func(name []byte, start int) error {
 		empty = false
@@ -143,7 +146,7 @@ func (s *scanner) object() (Object, error) {
 		return o, fmt.Errorf("offset %d: an empty object", end)
 	}
 	s.last = Object{APIVersion: o.APIVersion, Kind: o.Kind, Namespace: o.Namespace}
-	o.Raw = s.Text()[begin:end:end]
+	o.Raw, o.levels = s.Text()[begin:end:end], s.Levels()
 	o.gvk[0], o.gvk[1] = o.gvk[0].shift(-begin), o.gvk[1].shift(-begin)
 	o.metadata, o.managedFields = o.metadata.shift(-begin), o.managedFields.shift(-begin)
 	return o, nil

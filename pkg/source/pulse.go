@@ -182,6 +182,6 @@ func (c *Collection) glance(ctx context.Context, at cursor, bookmarks bool) (inS
 			return false, fmt.Errorf("%w: resourceVersion %s", errDead, f.object.ResourceVersion)
 		}
 		bookmarked = bookmarked || f.kind == "BOOKMARK"
-		s.next()
+		s.handled(f.size())
 	}
 }

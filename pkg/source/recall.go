@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
 const (
@@ -29,12 +32,14 @@ var errFoundAll = errors.New("all were found")
 // some minutes after it answers a watch from there with 410, until etcd is
 // compacted. The collection's selectors hold.
 //
+// It does not look for names that are not whole (see [event.WholeName]).
 // An object that is not found is no error, nor is a server that no longer has rv,
 // an answer that breaks off, or running out of the 30 s that Recall takes at
 // most: nothing follows from an object's absence. Errors are the server's
 // refusals, ctx's, and found's own. At most two pages are held in memory. Recall takes
 // no slot of [Options].Lists, so it may be called from within Handle.
 func (c *Collection) Recall(ctx context.Context, rv string, objects []Name, found func(*Object) error) error {
+	objects = slices.DeleteFunc(slices.Clone(objects), func(n Name) bool { return !event.WholeName(n.Namespace) || !event.WholeName(n.Name) })
 	if rv == "" || len(objects) == 0 {
 		return nil
 	}

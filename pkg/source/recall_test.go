@@ -14,7 +14,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"golang.org/x/sync/semaphore"
 	"k8s.io/client-go/rest"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
@@ -48,8 +47,8 @@ func names(n int) []Name {
 func (p *past) recall(t *testing.T, target Target, n int) ([]string, error) {
 	t.Helper()
 	var got []string
-	c := NewCollection(Options{Client: inMemory(t, p), Target: target, Lists: semaphore.NewWeighted(1)})
-	if err := c.lists.Acquire(t.Context(), 1); err != nil { // as in a handler
+	c := NewCollection(Options{Client: inMemory(t, p), Target: target, Lists: newSlots(1)})
+	if err := c.lists.Acquire(t.Context(), First); err != nil { // as in a handler
 		t.Fatal(err)
 	}
 	err := c.Recall(t.Context(), "50", names(n), func(o *Object) error {
@@ -183,11 +182,11 @@ func TestRecallEnds(t *testing.T) {
 // A survey passes on objects, and no list: a handler would take that for a gap.
 func TestSurvey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newStub(t, []answer{status(http.StatusServiceUnavailable, "ServiceUnavailable"), pageOf("9", "t", item("a", "4")), broken(), pageOf("11", "", item("b", "5"))}, nil)
-		lists := semaphore.NewWeighted(1)
+		s := newStub(t, []answer{pageOf("9", "t", item("a", "4")), broken(), pageOf("11", "", item("b", "5"))}, nil)
+		lists := newSlots(1)
 		c := NewCollection(Options{Client: inMemory(t, s), Target: selected(), Lists: lists})
 		r := &recorder{hook: func(context.Context, Signal) error {
-			if lists.TryAcquire(1) {
+			if len(lists) == 0 {
 				t.Error("it takes no slot of Lists")
 			}
 			return nil
@@ -200,7 +199,7 @@ func TestSurvey(t *testing.T) {
 		if raw := string(r.signals[0].Object.Raw); !strings.HasPrefix(raw, `{"apiVersion":"v1","kind":"ConfigMap",`) {
 			t.Errorf("not restored: %s", raw)
 		}
-		if !lists.TryAcquire(1) {
+		if len(lists) != 0 {
 			t.Error("it kept its slot")
 		}
 	})

@@ -42,7 +42,7 @@ func (r *relay) Handle(ctx context.Context, s Signal) error {
 
 // gone passes on that nothing is left: a list of nothing.
 func (r *relay) gone(ctx context.Context, rv, proof string) error {
-	err := r.to.Handle(ctx, Signal{Kind: ListBegun, RV: rv, Reason: ReasonGone, Detail: proof})
+	err := r.to.Handle(ctx, Signal{Kind: ListBegun, RV: rv, Reason: event.ReasonGone, Detail: proof})
 	if err == nil {
 		err = r.to.Handle(ctx, Signal{Kind: ListEnded})
 	}

@@ -8,19 +8,36 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/kubebridge/kubebridge/internal/scan"
+	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
 // restore makes o what the collection promises: with the resource's kind and
 // apiVersion, and without a body where only metadata is wanted (a server that
-// does not know that form sends whole objects). It reports whether Raw is another
-// slice now, which may be of room, where its capacity is enough.
+// does not know that form sends whole objects), and without what is nested too deeply. It
+// reports whether Raw is another slice now, which may be of room, where its capacity is enough.
 func (c *Collection) restore(o *Object, room []byte) bool {
 	r := c.target.Resource
+	if o.levels > event.MaxLevels {
+		o.cutDown()
+	}
 	if c.target.Collection.MetadataOnly {
 		o.cutToMetadata(r.APIVersion(), r.Kind)
 		return true
 	}
 	return o.restoreGVK(r.APIVersion(), r.Kind, room)
+}
+
+// cutDown leaves the head of an object in Raw, in memory of its own.
+func (o *Object) cutDown() {
+	head, _ := scan.AppendHead(nil, o.Raw, event.MaxLevels) // it was scanned: cannot fail
+	var s scanner
+	s.Reset(head)
+	cut, err := s.object()
+	if err != nil { // nothing is left
+		cut = Object{Raw: head}
+	}
+	cut.CutFrom, cut.memory = len(o.Raw), o.memory
+	*o = cut
 }
 
 // isPartial reports whether kind and apiVersion are those of the form that only

@@ -24,16 +24,16 @@ func TestMetadataOnly(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			o := mustScan(t, c.raw)
-			hash := o.Hash()
+			hash := hashOf(o)
 			fromNowhere(true).restore(o, nil)
 			if string(o.Raw) != c.want {
 				t.Fatalf("got  %s\nwant %s", o.Raw, c.want)
 			}
 			again := mustScan(t, string(o.Raw))
-			if o.Kind != again.Kind || o.APIVersion != again.APIVersion || o.Hash() != again.Hash() || o.Name != again.Name {
+			if o.Kind != again.Kind || o.APIVersion != again.APIVersion || hashOf(o) != hashOf(again) || o.Name != again.Name {
 				t.Errorf("got  %+v\nwant %+v", o, again)
 			}
-			if c.raw == c.want && hash != o.Hash() {
+			if c.raw == c.want && hash != hashOf(o) {
 				t.Error("another hash than the server's")
 			}
 			if got, want := string(o.AppendWithoutManagedFields(nil)), string(again.AppendWithoutManagedFields(nil)); got != want {
@@ -57,8 +57,8 @@ func TestMetadataOnlyHashesTheSame(t *testing.T) {
 		o := mustScan(t, raw)
 		fromNowhere(true).restore(o, nil)
 		if i == 0 {
-			want = o.Hash()
-		} else if o.Hash() != want {
+			want = hashOf(o)
+		} else if hashOf(o) != want {
 			t.Errorf("%s: another hash", raw)
 		}
 	}

@@ -35,7 +35,7 @@ const (
 // Run lists and watches from position, until ctx ends or the handler returns an
 // error, which Run then returns, or until nothing is left to do here:
 //
-//   - [ErrGone]: the handler received a list of nothing, for [ReasonGone];
+//   - [ErrGone]: the handler received a list of nothing, for [event.ReasonGone];
 //   - an error that wraps [ErrOtherCluster]: the handler received nothing about it.
 //
 // A void position, one that no server has any more, and one of another history
@@ -47,7 +47,7 @@ func (c *Collection) Run(ctx context.Context, from event.Position) error {
 	l := &loop{Collection: c, at: cursor{resume: from.RV, last: from.RV}, retry: newBackoff(), trouble: time.Now()}
 	switch {
 	case from.Void:
-		l.needList(ReasonInterrupted, "an earlier list did not come to its end")
+		l.needList(event.ReasonInterrupted, "an earlier list did not come to its end")
 	case !resumable(from.RV):
 		l.needList(ReasonSnapshot, "")
 	}
@@ -66,7 +66,7 @@ func (c *Collection) Run(ctx context.Context, from event.Position) error {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case errors.Is(err, errHistory):
-			l.due = &Signal{Reason: ReasonHistory, Detail: err.Error(), NewEpoch: true}
+			l.due = &Signal{Reason: event.ReasonHistory, Detail: err.Error(), NewEpoch: true}
 			if early := epochEvery - time.Since(l.relay.epoch); early > 0 {
 				if err := l.wait(ctx, early, err); err != nil {
 					return err
@@ -113,7 +113,9 @@ type loop struct {
 	triedFor   string // this resourceVersion
 }
 
-func (l *loop) needList(reason, detail string) { l.due = &Signal{Reason: reason, Detail: detail} }
+func (l *loop) needList(reason event.Reason, detail string) {
+	l.due = &Signal{Reason: reason, Detail: detail}
+}
 
 func (l *loop) wait(ctx context.Context, d time.Duration, why error) error {
 	l.state(State{Phase: Waiting, Until: time.Now().Add(d), Err: why})
@@ -144,7 +146,7 @@ func (l *loop) reconcile(ctx context.Context) error {
 		if l.due.NewEpoch { // it has begun: the position was of the old one
 			l.at = cursor{}
 		}
-		l.needList(ReasonInterrupted, "a list did not come to its end: "+plainCause(err).Error())
+		l.needList(event.ReasonInterrupted, "a list did not come to its end: "+plainCause(err).Error())
 	}
 	return err
 }
@@ -231,7 +233,7 @@ func (l *loop) expired(ctx context.Context, err error) error {
 		return l.wait(ctx, rand.N(otherPause), err)
 	}
 	l.tried, l.elsewhere = 0, nil
-	l.needList(ReasonExpired, err.Error())
+	l.needList(event.ReasonExpired, err.Error())
 	if l.at.resume == l.listed { // lists would follow each other at once
 		if d := l.retry.after(err) - time.Since(l.listedAt); d > 0 {
 			return l.wait(ctx, d, err)
@@ -264,6 +266,6 @@ func (l *loop) prove(ctx context.Context, err error) error {
 		return ErrGone
 	}
 	l.at = cursor{}
-	l.needList(ReasonExpired, found.proof)
+	l.needList(event.ReasonExpired, found.proof)
 	return nil
 }

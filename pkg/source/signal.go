@@ -3,7 +3,11 @@
 // to a handler, with the position that a later watch may resume from.
 package source
 
-import "context"
+import (
+	"context"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
 
 // SignalKind says what a [Signal] reports.
 type SignalKind uint8
@@ -33,10 +37,10 @@ const (
 // Signal is what a collection passes on to its handler, in the order of the server.
 type Signal struct {
 	Kind   SignalKind
-	Object *Object // of Listed, Added, Modified, Deleted
-	RV     string  // of ListBegun, ListEnded, Progress
-	Reason string  // of ListBegun: one of the Reason constants
-	Detail string  // of ListBegun: one sentence for a human
+	Object *Object      // of Listed, Added, Modified, Deleted
+	RV     string       // of ListBegun, ListEnded, Progress
+	Reason event.Reason // of ListBegun
+	Detail string       // of ListBegun: one sentence for a human
 	// NewEpoch, of ListBegun: the server's history is not the one that the
 	// position belongs to (an etcd restored from a backup).
 	NewEpoch bool
@@ -62,14 +66,9 @@ type Handler interface {
 	Handle(ctx context.Context, s Signal) error
 }
 
-// The reasons of a list.
-const (
-	ReasonSnapshot    = "snapshot"    // the collection has never been listed
-	ReasonExpired     = "expired"     // the server no longer has what followed the position
-	ReasonInterrupted = "interrupted" // an earlier list did not come to its end
-	ReasonHistory     = "history"     // the server's history is another one, see Signal.NewEpoch
-	ReasonGone        = "gone"        // what the objects live in was proved absent: a list of nothing
-)
+// ReasonSnapshot is the reason of the first list of a collection. A list has it, or one of the reasons of
+// [event.Gap].
+const ReasonSnapshot event.Reason = "snapshot"
 
 // Owner holds the UIDs of what a collection's objects cannot outlive. "" is: not
 // known, or no such thing.

@@ -357,9 +357,9 @@ func describe(s Signal) string {
 	switch s.Kind {
 	case ListBegun:
 		if s.NewEpoch {
-			return "begun " + s.Reason + " from " + s.RV + ", a new epoch"
+			return "begun " + string(s.Reason) + " from " + s.RV + ", a new epoch"
 		}
-		return "begun " + s.Reason + " from " + s.RV
+		return "begun " + string(s.Reason) + " from " + s.RV
 	case ListEnded:
 		return "ended " + s.RV + " >" + s.Resume
 	case Progress:
@@ -465,3 +465,19 @@ func (r *running) ended() error {
 		return errors.New("nothing: it still runs")
 	}
 }
+
+// slots implements [Slots]: its capacity is how many there are, its length how many are taken.
+type slots chan struct{}
+
+func newSlots(n int) slots { return make(slots, n) }
+
+func (s slots) Acquire(ctx context.Context, _ Attempt) error {
+	select {
+	case s <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (s slots) Release(Attempt) { <-s }

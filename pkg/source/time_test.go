@@ -7,12 +7,12 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"golang.org/x/sync/semaphore"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
@@ -255,7 +255,9 @@ func TestBlockedHandlerClosesTheWatch(t *testing.T) {
 				for rv := 11; rv < 200; rv++ {
 					frames = append(frames, frame("ADDED", fmt.Sprint("o", rv), fmt.Sprint(rv)))
 				}
-				s := newStub(t, nil, []answer{open(frames...), open(frames[2:]...)})
+				// The handler blocks in 13. What was read ahead is passed on before the next watch.
+				const last = 13 + aheadFrames
+				s := newStub(t, nil, []answer{open(frames...), open(frames[last-11:]...)})
 				blocked := false
 				r := run(t, Options{Client: inMemory(t, s)}, event.Position{RV: "10"}, func(_ context.Context, s Signal) error {
 					if s.Object.Name == "o13" && !blocked {
@@ -291,12 +293,15 @@ func TestBlockedHandlerClosesTheWatch(t *testing.T) {
 				r.stop()
 
 				got, want := r.received(), []string{"added o11@11 >10", "added o12@12 >11", "added o13@13 >12"}
-				from := 14
+				for rv := 14; rv <= last; rv++ {
+					want = append(want, fmt.Sprintf("added o%d@%d >%d", rv, rv, rv-1))
+				}
+				from := last + 1
 				if c.ends {
-					from = 13 // it blocked in 13: everything up to 12 was passed on
+					from = last // further events may have its resourceVersion
 					w := s.await(2, true)
-					if w[1].Get("resourceVersion") != "12" {
-						t.Errorf("watched again from %s, want 12", w[1].Get("resourceVersion"))
+					if got, want := w[1].Get("resourceVersion"), fmt.Sprint(last-1); got != want {
+						t.Errorf("watched again from %s, want %s", got, want)
 					}
 					if d := w[1].at.Sub(begin); d < c.block || d > c.block+time.Second {
 						t.Errorf("watched again after %s, while the handler blocked for %s", d, c.block)
@@ -309,6 +314,49 @@ func TestBlockedHandlerClosesTheWatch(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A slow pipeline that goes on keeps its watch, also where the frames that were read together take longer than one may.
+func TestSlowHandlerKeepsTheWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub(t, nil, []answer{open(frame("ADDED", "a", "11"), frame("ADDED", "b", "12"), frame("ADDED", "c", "13"), frame("ADDED", "d", "14"))})
+		r := run(t, Options{Client: inMemory(t, s)}, event.Position{RV: "10"}, func(context.Context, Signal) error {
+			time.Sleep(maxBlocked / 2)
+			return nil
+		})
+		pass(time.Minute)
+		r.stop()
+		compare(t, r.received(), []string{"added a@11 >10", "added b@12 >11", "added c@13 >12", "added d@14 >13"})
+		if n := len(s.await(1, true)); n != 1 {
+			t.Errorf("%d watches, want one", n)
+		}
+	})
+}
+
+// A watch of large objects is not read ahead of what is handled.
+func TestReadAheadIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		from, to := io.Pipe()
+		s := &stream{frames: make(chan watchFrame, aheadFrames), room: make(chan struct{}, 1), cancel: func() {}, body: from, closed: make(chan struct{})}
+		s.reader.Go(func() { s.read(newFrameReader(from, keepBuffer, &memories{})) })
+		defer s.close()
+		large := frame("ADDED", strings.Repeat("o", aheadBytes), "11")
+		var written atomic.Int64
+		go func() {
+			for range 3 {
+				_, _ = io.WriteString(to, large) // fails at the end
+				written.Add(1)
+			}
+		}()
+		for n := range int64(3) {
+			synctest.Wait()
+			if got := written.Load(); got > n+1 {
+				t.Fatalf("%d frames were read, and %d were handled", got, n)
+			}
+			f := <-s.frames
+			s.handled(f.size())
+		}
+	})
 }
 
 // Over HTTP/1.1 nobody notices a connection that is half open.
@@ -462,7 +510,7 @@ func TestErrorInTheStreamAgainAndAgain(t *testing.T) {
 	})
 }
 
-// A frame that cannot be taken must not be asked for twice a second for ever.
+// A frame that cannot be taken must not be asked for twice a second without end.
 func TestPoisonedFrameIsPaced(t *testing.T) {
 	for name, poison := range map[string]string{
 		"an unknown type": frame("RENAMED", "b", "12"),
@@ -514,21 +562,79 @@ func TestBackoffStartsAnewAfterASoundWatch(t *testing.T) {
 	})
 }
 
+// attempts implements [Slots] without a bound, and notes how long each list had its slot.
+type attempts []string
+
+func (a *attempts) Acquire(_ context.Context, n Attempt) error {
+	*a = append(*a, map[Attempt]string{First: "first", Retry: "retry"}[n]+" "+time.Now().Format("15:04:05"))
+	return nil
+}
+
+func (a *attempts) Release(Attempt) { (*a)[len(*a)-1] += " " + time.Now().Format("15:04:05") }
+
+// A list that the server does not answer gives its slot back soon, and is tried again as a retry, which
+// has more time. A list that came to its end is followed by a first attempt.
+func TestListsThatAreNotAnswered(t *testing.T) {
+	hangs := func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
+	takes := func(d time.Duration, a answer) answer {
+		return func(w http.ResponseWriter, r *http.Request) {
+			time.Sleep(d)
+			a(w, r)
+		}
+	}
+	for _, c := range []struct {
+		name  string
+		lists []answer
+		held  []time.Duration
+		tries []string
+	}{
+		{"never, then late", []answer{hangs, hangs, takes(time.Minute, pageOf("50", ""))}, []time.Duration{firstAnswer, pageTimeout, time.Minute}, []string{"first", "retry", "retry"}},
+		{"with an error", []answer{takes(4*time.Second, status(http.StatusInternalServerError, "InternalError")), pageOf("50", "")}, []time.Duration{4 * time.Second, 0}, []string{"first", "retry"}},
+		{"a later page", []answer{pageOf("40", "token", item("a", "5")), hangs, pageOf("50", "")}, []time.Duration{laterAnswer, 0}, []string{"first", "retry"}},
+		{"too many requests", []answer{status(http.StatusTooManyRequests, "TooManyRequests"), pageOf("50", "")}, []time.Duration{0, 0}, []string{"first", "first"}},
+		{"nobody there", []answer{broken(), pageOf("50", "")}, []time.Duration{0, 0}, []string{"first", "first"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var slots attempts
+				s := newStub(t, c.lists, []answer{open()})
+				r := run(t, Options{Client: inMemory(t, s), Lists: &slots}, event.Position{}, nil)
+				pass(5 * time.Minute)
+				r.stop()
+				if len(slots) != len(c.tries) {
+					t.Fatalf("lists: %q", slots)
+				}
+				for i, line := range slots {
+					var attempt, from, to string
+					if _, err := fmt.Sscan(line, &attempt, &from, &to); err != nil {
+						t.Fatal(err)
+					}
+					began, _ := time.Parse("15:04:05", from)
+					ended, _ := time.Parse("15:04:05", to)
+					if held := ended.Sub(began); attempt != c.tries[i] || held < c.held[i] || held > c.held[i]+time.Second {
+						t.Errorf("list %d was a %s and held its slot for %s, want %s for %s", i, attempt, held, c.tries[i], c.held[i])
+					}
+				}
+			})
+		})
+	}
+}
+
 // An API server's restart is a 410 for every collection: their lists must not all
 // come at once.
 func TestListsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := func(w http.ResponseWriter, r *http.Request) {
-			time.Sleep(10 * time.Second)
+			time.Sleep(4 * time.Second)
 			pageOf("50", "")(w, r)
 		}
 		s := newStub(t, answers(3, slow), nil)
-		client, lists := inMemory(t, s), semaphore.NewWeighted(2)
+		client, lists := inMemory(t, s), newSlots(2)
 		var all []*running
 		for range 3 {
 			all = append(all, run(t, Options{Client: client, Lists: lists}, event.Position{}, nil))
 		}
-		pass(5 * time.Second)
+		pass(2 * time.Second)
 		if n := len(s.await(1, false)); n != 2 {
 			t.Errorf("%d lists at once, want 2", n)
 		}
@@ -537,20 +643,20 @@ func TestListsAreBounded(t *testing.T) {
 			compare(t, r.received(), []string{"begun snapshot from ", "ended 50 >50"})
 		}
 		asked := s.await(3, false)
-		if d := asked[2].at.Sub(asked[0].at); d != 10*time.Second {
+		if d := asked[2].at.Sub(asked[0].at); d != 4*time.Second {
 			t.Errorf("the third list came after %s", d)
 		}
 		for _, r := range all {
 			r.stop()
 		}
-		if !lists.TryAcquire(2) {
+		if len(lists) != 0 {
 			t.Error("a list that is over still counts")
 		}
 	})
 	t.Run("waiting for a turn ends with the context", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			lists := semaphore.NewWeighted(1)
-			lists.TryAcquire(1)
+			lists := newSlots(1)
+			lists <- struct{}{}
 			r := run(t, Options{Client: inMemory(t, newStub(t, nil, nil)), Lists: lists}, event.Position{}, nil)
 			pass(time.Hour)
 			r.stop()

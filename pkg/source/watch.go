@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
@@ -25,6 +26,9 @@ const (
 	// openTimeout is how long a server may take to begin its answer. It does so at
 	// once, and a proxy that waits for content has a bookmark to pass on by then.
 	openTimeout = 90 * time.Second
+	// A watch is read ahead of what is handled, by so many frames, and until these have so many bytes.
+	aheadFrames = 32
+	aheadBytes  = 32 << 10
 )
 
 var (
@@ -34,12 +38,12 @@ var (
 	errDead    = errors.New("the watch is dead: another watch received a change that it did not")
 )
 
-// stream is an open watch, read by a goroutine of its own, one frame each time
-// that next is asked for: what is not read waits in the connection's buffers,
-// which are bounded.
+// stream is an open watch, read by a goroutine of its own. It reads ahead as far as aheadFrames and aheadBytes
+// allow: what is not read waits in the connection's buffers, which are bounded.
 type stream struct {
-	wanted chan struct{}
 	frames chan watchFrame // the last one has an error
+	ahead  atomic.Int64    // bytes of frames that were read and are not handled
+	room   chan struct{}   // ahead has sunk below aheadBytes
 	cancel context.CancelFunc
 	body   io.Closer
 	once   sync.Once
@@ -76,9 +80,8 @@ func (c *Collection) open(ctx context.Context, rv string, timeout, grace time.Du
 		return nil, err
 	}
 	s := &stream{
-		wanted: make(chan struct{}, 1), frames: make(chan watchFrame), cancel: cancel, body: body, closed: make(chan struct{}),
+		frames: make(chan watchFrame, aheadFrames), room: make(chan struct{}, 1), cancel: cancel, body: body, closed: make(chan struct{}),
 	}
-	s.next()
 	keep := keepBuffer
 	if isWide(ctx) {
 		keep = keepWide
@@ -87,24 +90,43 @@ func (c *Collection) open(ctx context.Context, rv string, timeout, grace time.Du
 	return s, nil
 }
 
-// next asks for another frame.
-func (s *stream) next() { s.wanted <- struct{}{} }
+// size is what a frame counts.
+func (f *watchFrame) size() int64 {
+	if f.object == nil {
+		return 0
+	}
+	return int64(len(f.object.Raw))
+}
 
 func (s *stream) read(r *frameReader) {
 	for {
-		select {
-		case <-s.wanted:
-		case <-s.closed:
-			return
-		}
 		kind, o, err := r.next()
+		f := watchFrame{kind, o, r.busy, err}
+		s.ahead.Add(f.size())
 		select {
-		case s.frames <- watchFrame{kind, o, r.busy, err}:
+		case s.frames <- f:
 		case <-s.closed:
 			return
 		}
 		if err != nil {
 			return
+		}
+		for s.ahead.Load() >= aheadBytes {
+			select {
+			case <-s.room:
+			case <-s.closed:
+				return
+			}
+		}
+	}
+}
+
+// handled says that a frame of a size was handled, and is not read ahead any more.
+func (s *stream) handled(size int64) {
+	if now := s.ahead.Add(-size); now < aheadBytes && now+size >= aheadBytes {
+		select {
+		case s.room <- struct{}{}:
+		default: // the reader has yet to look
 		}
 	}
 }
@@ -152,6 +174,7 @@ func (l *loop) watch(ctx context.Context, doubt error) (frames int, err error) {
 	defer pulse.stop()
 	tooLong := time.AfterFunc(time.Hour, s.close)
 	defer tooLong.Stop()
+	var armed time.Time // when tooLong was set; zero: it is stopped
 	for {
 		var f watchFrame
 		select { // what is found out about the server comes before what it says
@@ -159,28 +182,32 @@ func (l *loop) watch(ctx context.Context, doubt error) (frames int, err error) {
 			err = pulse.judge(found)
 		default:
 			select {
-			case found := <-pulse.findings:
-				err = pulse.judge(found)
-			case <-pulse.timer.C:
-				pulse.check()
-			case <-s.closed: // nobody took what it said
-				return frames, nil
 			case f = <-s.frames:
-				if errors.Is(f.err, io.EOF) {
+			default:
+				tooLong.Stop()
+				armed = time.Time{}
+				select {
+				case found := <-pulse.findings:
+					err = pulse.judge(found)
+				case <-pulse.timer.C:
+					pulse.check()
+				case <-s.closed: // nobody took what it said
 					return frames, nil
-				}
-				if err = f.err; err != nil {
-					if statusCode(err) >= http.StatusInternalServerError || errors.Is(err, errFrameTooLarge) {
-						at.failures++
-					}
-					err = l.watchError(err)
+				case f = <-s.frames:
 				}
 			}
 		}
-		if err != nil {
+		switch {
+		case err != nil:
 			return frames, err
-		}
-		if f.object == nil {
+		case errors.Is(f.err, io.EOF):
+			return frames, nil
+		case f.err != nil:
+			if statusCode(f.err) >= http.StatusInternalServerError || errors.Is(f.err, errFrameTooLarge) {
+				at.failures++
+			}
+			return frames, l.watchError(f.err)
+		case f.object == nil:
 			continue
 		}
 		frames++
@@ -188,16 +215,19 @@ func (l *loop) watch(ctx context.Context, doubt error) (frames int, err error) {
 			return frames, fmt.Errorf("%w: a watch is at resourceVersion %s, and %s was seen", errHistory, f.object.ResourceVersion, at.last)
 		}
 		at.saw(f.object.ResourceVersion)
+		size := f.size() // the signal may have another one, and the handler may give the object up
 		signal, err := l.signal(ctx, f)
 		if err != nil {
 			return frames, err
 		}
-		tooLong.Reset(maxBlocked)
-		err = l.handler.Handle(ctx, signal)
-		tooLong.Stop()
-		if err != nil {
+		if armed.IsZero() || pulse.last.Sub(armed) > maxBlocked/10 { // often enough: a timer that is set for each frame costs more
+			tooLong.Reset(maxBlocked)
+			armed = time.Now()
+		}
+		if err = l.handler.Handle(ctx, signal); err != nil {
 			return frames, handlerError{err}
 		}
+		s.handled(size)
 		pulse.heard(f.kind)
 		// It goes on where it is cheaper to read, unless that would begin again where
 		// this one began.
@@ -205,7 +235,6 @@ func (l *loop) watch(ctx context.Context, doubt error) (frames int, err error) {
 			l.busy = true
 			return frames, nil
 		}
-		s.next()
 	}
 }
 

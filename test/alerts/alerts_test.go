@@ -29,6 +29,7 @@ func healthy() map[string]string {
 		"kubebridge_dead_letters_total":                       {auditSink + `,reason="oversize"`, "7x240"},
 		"kubebridge_events_truncated_total":                   {pods, "3x240"},
 		"kubebridge_events_lost_total":                        {auditSink, "0x240"},
+		"kubebridge_foreign_messages_total":                   {auditSink, "0x240"},
 		"process_start_time_seconds":                          {"", "1 1x100 3060x139"}, // started again, once
 		"process_resident_memory_bytes":                       {"", "120e6x240"},
 		"go_gc_gomemlimit_bytes":                              {"", "480e6x240"},

@@ -22,7 +22,9 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
+	"go.uber.org/zap"
 
+	"github.com/kubebridge/kubebridge/internal/serve"
 	"github.com/kubebridge/kubebridge/internal/status"
 )
 
@@ -97,11 +99,11 @@ func changes(string, string) ([]status.Change, bool) {
 	}, true
 }
 
-// serve serves a bridge's status and returns its address.
-func serve(t *testing.T, collections int) string {
+// serveStatus serves a bridge's status and returns its address.
+func serveStatus(t *testing.T, collections int) string {
 	t.Helper()
 	s, err := status.New(status.Options{
-		Listen: "127.0.0.1:0", Gatherer: prometheus.NewRegistry(), Report: reports(collections), Changes: changes,
+		Serve: serve.Options{Listen: "127.0.0.1:0", Log: zap.NewNop()}, Gatherer: prometheus.NewRegistry(), Report: reports(collections), Changes: changes,
 		Alive: func(context.Context) bool { return true },
 	})
 	if err != nil {
@@ -188,7 +190,7 @@ func (c *complaints) listen(ctx context.Context, home string) {
 func TestPage(t *testing.T) {
 	root := browser(t)
 	for _, collections := range []int{3, 500} {
-		home := serve(t, collections)
+		home := serveStatus(t, collections)
 		for _, scheme := range []string{"light", "dark"} {
 			for _, width := range []int64{1280, 390} {
 				t.Run(fmt.Sprintf("%d-%s-%d", collections, scheme, width), func(t *testing.T) {
@@ -242,7 +244,7 @@ func TestPage(t *testing.T) {
 // a phone too, and the page goes on by itself.
 func TestChanges(t *testing.T) {
 	root := browser(t)
-	home := serve(t, 3)
+	home := serveStatus(t, 3)
 	for _, width := range []int64{1280, 390} {
 		t.Run(fmt.Sprint(width), func(t *testing.T) {
 			tab, closeTab := chromedp.NewContext(root)
@@ -299,7 +301,7 @@ func keepPicture(t *testing.T, picture []byte) {
 // TestContrast: text that is too pale is not read.
 func TestContrast(t *testing.T) {
 	root := browser(t)
-	home := serve(t, 500)
+	home := serveStatus(t, 500)
 	for _, scheme := range []string{"light", "dark"} {
 		ctx, cancel := context.WithTimeout(root, patience)
 		defer cancel()

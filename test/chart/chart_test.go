@@ -7,6 +7,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -25,7 +26,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "rewrite the golden files")
 
 func TestLint(t *testing.T) {
 	for _, path := range append([]string{""}, files(t, "*.good.yaml")...) {
@@ -111,6 +112,48 @@ func TestGolden(t *testing.T) {
 				golden(t, strings.Replace(path, ".good.yaml", ".workload.golden", 1), workload.Bytes())
 			}
 		})
+	}
+}
+
+// What reaches the status in a cluster goes on doing so: the Service's names are those of the server, kubelets and
+// Prometheus speak HTTPS where it does.
+func TestStatusAccess(t *testing.T) {
+	service := []any{"audit-kubebridge", "audit-kubebridge.bridges", "audit-kubebridge.bridges.svc"}
+	for path, want := range map[string]struct {
+		status map[string]any
+		scheme corev1.URIScheme
+		scrape string
+	}{
+		"testdata/kafka.good.yaml": {map[string]any{"listen": ":8080", "hosts": append(slices.Clone(service), any("audit-kubebridge.bridges.svc.cluster.local"))}, "", ""},
+		"testdata/status-login.good.yaml": {map[string]any{
+			"listen": ":8080", "hosts": append(slices.Clone(service), "audit-kubebridge.bridges.svc.k8s.example", "bridge.example.com"),
+			"tls": map[string]any{"cert": "/etc/kubebridge/status-tls/tls.crt", "key": "/etc/kubebridge/status-tls/tls.key"}, "login": map[string]any{"kubernetes": true},
+		}, corev1.URISchemeHTTPS, "scheme: https"},
+	} {
+		objects := rendering(t, path).objects
+		text, _ := configAndAccount(t, objects)
+		var c struct{ Status map[string]any }
+		if err := yaml.Unmarshal([]byte(text), &c); err != nil {
+			t.Fatal(err)
+		}
+		if diff := gocmp.Diff(want.status, c.Status); diff != "" {
+			t.Errorf("%s: %s", path, diff)
+		}
+		for _, manifest := range objects {
+			if strings.Contains(manifest, "\nkind: PodMonitor") && (!strings.Contains(manifest, want.scrape) || !strings.Contains(manifest, "serverName: bridge.example.com")) {
+				t.Errorf("%s: is scraped by\n%s", path, manifest)
+			}
+			if template := podTemplate(decode(t, manifest)); template != nil {
+				pod := template.Spec.Containers[0]
+				if got := []corev1.URIScheme{pod.LivenessProbe.HTTPGet.Scheme, pod.ReadinessProbe.HTTPGet.Scheme}; got[0] != want.scheme || got[1] != want.scheme {
+					t.Errorf("%s: probes speak %q", path, got)
+				}
+				mounted := slices.ContainsFunc(pod.VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == "/etc/kubebridge/status-tls" })
+				if mounted != (want.scheme != "") {
+					t.Errorf("%s: the certificate is mounted: %t", path, mounted)
+				}
+			}
+		}
 	}
 }
 
@@ -351,7 +394,7 @@ func golden(t *testing.T, path string, got []byte) {
 		t.Fatal(err)
 	}
 	if diff := gocmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("%s (go test -update writes it anew):\n%s", path, diff)
+		t.Errorf("%s (go test -update rewrites it):\n%s", path, diff)
 	}
 }
 

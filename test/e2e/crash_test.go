@@ -112,7 +112,7 @@ func (w *world) repeated(all []bus.Message, want bool) {
 }
 
 // An object announced in the last moment before a crash, deleted while the bridge was down, in a history that the server no
-// longer has: neither checkpoint nor API server know of it any more. It must not live on for ever on the bus.
+// longer has: neither checkpoint nor API server know of it any more. It must not stay on the bus.
 func TestNoGhostAfterCrashAndGone(t *testing.T) {
 	for _, name := range buses {
 		t.Run(name, func(t *testing.T) {

@@ -43,10 +43,13 @@ func getExamples(t *testing.T) examples {
 	return x
 }
 
-// life is what happens to a cluster while it is copied: changes, deletions, names used again, a reset.
+// life is what happens to a cluster while it is copied: changes, deletions, names used again, a reset. One ConfigMap has NUL
+// in a value, which the API server accepts and PostgreSQL does not.
 func (w *world) life(types ...kube.Type) {
 	w.t.Helper()
 	w.start()
+	_, err := w.kube.Create(w.soon(), kube.ConfigMaps, "nul", kube.Fields{"data": map[string]any{"text": "nul \x00, not nul \\u0000"}})
+	w.must(err)
 	for _, typ := range types {
 		w.bulk(typ, "a", 12)
 		w.bulkPatch(typ, "a", "first", 0, 6)
@@ -218,6 +221,9 @@ func (w *world) inPostgres(schema string) {
 	sql(script.String())
 	out := sql("select 'copy ' || resource || ' ' || namespace || '/' || name || ' ' || uid || ' ' || resourceversion from kubebridge.objects;")
 	w.same("PostgreSQL", strings.Split(strings.TrimSpace(out), "\n"), w.lines(kube.ConfigMaps, kube.Secrets))
+	if out := sql("select object->'data'->>'text' from kubebridge.objects where name = 'nul';"); out != "nul \ufffd, not nul \\u0000\n" {
+		w.t.Errorf("PostgreSQL: NUL in a ConfigMap became %q", out)
+	}
 	if out := sql("select count(*) from kubebridge.complete;"); strings.TrimSpace(out) != "2" {
 		w.t.Errorf("PostgreSQL: %s resources are complete, want 2:\n%s", strings.TrimSpace(out), sql("select * from kubebridge.progress;"))
 	}

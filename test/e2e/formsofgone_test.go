@@ -87,7 +87,7 @@ func goneOnContinueToken(w *world) {
 	}
 }
 
-// etcd compacted at the very revision of a deletion has the deletion and not what was deleted: the server fails at it for ever. The
+// etcd compacted at the very revision of a deletion has the deletion and not what was deleted: the server always fails at it. The
 // bridge may try again a few times, and must then ask what there is.
 func goneForWantOfPrevKv(w *world) {
 	for range 10 {

@@ -133,7 +133,7 @@ func TestStandbyTakesOverFromTheStopped(t *testing.T) {
 		leader.Signal(syscall.SIGTERM)
 		w.takenOver("SIGTERM", signalled)
 		w.exits(leader, 0)
-		says(t, leader.Log(), "everything read is committed")
+		says(t, leader.Log(), "stopped: everything published is committed")
 		w.leads(standby)
 		leader = standby
 		standby = w.replica()

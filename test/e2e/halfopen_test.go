@@ -13,11 +13,11 @@ import (
 )
 
 // A firewall forgets a connection and notifies neither side: the watch looks quiet. HTTP/2 pings every 30 s and waits 15 s for
-// the answer; with the way back to a new watch that makes a minute.
+// the answer; with the way back to a new watch that makes a minute. Without them it would take more than 100 seconds.
 func TestHalfOpenConnectionOverHTTP2(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, options{types: []kube.Type{kube.ConfigMaps}})
-	w.halfOpen(time.Minute)
+	w.halfOpen(95 * time.Second)
 }
 
 // halfOpen checks that a bridge whose connection has died in silence is in step again in time, by itself and without a list.

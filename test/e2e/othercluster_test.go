@@ -26,7 +26,7 @@ func TestAnotherClusterBehindTheAddress(t *testing.T) {
 			}
 			w.must(w.cluster.Stop())
 			w.must(os.MkdirAll(empty, 0o700))
-			w.must(w.cluster.RestoreEtcd(empty)) // everything anew, kube-system too
+			w.must(w.cluster.RestoreEtcd(empty)) // everything is created again, kube-system too
 			w.must(w.cluster.Restart(w.soon()))
 			if !running {
 				w.run()

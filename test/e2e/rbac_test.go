@@ -68,7 +68,10 @@ func TestPrintedRolesAreEnough(t *testing.T) {
 		{Resource: "secrets", Namespaces: []string{w.ns}, LabelSelector: "seen=yes"},
 		{Resource: "deployments", NamespaceSelector: "team=" + w.ns},
 	}
-	_, err := w.kube.Patch(w.soon(), kube.Namespaces, w.ns, `{"metadata":{"labels":{"team":"`+w.ns+`"}}}`)
+	w.config.Secrets = map[string]any{"hashKeySecret": w.ns + "/hash-key"}
+	_, err := w.kube.Create(w.soon(), kube.Secrets, "hash-key", kube.Fields{}) // the bridge puts its key in
+	w.must(err)
+	_, err = w.kube.Patch(w.soon(), kube.Namespaces, w.ns, `{"metadata":{"labels":{"team":"`+w.ns+`"}}}`)
 	w.must(err)
 	w.grant(w.prints("rbac", "-c", w.writeConfig(w.config), "--namespace", w.ns, "--service-account", "bridge"))
 	_, path := w.token()
@@ -128,11 +131,7 @@ func TestPrintedNATSPermissionsAreEnough(t *testing.T) {
 				delete(w.config.Checkpoint, "file") // it is kept on the bus
 			}
 			w.config.Resources[0].Subject = "k8s.{cluster}.audit.{namespace}.{name}"
-			writer, reader, found := strings.Cut(w.prints("rbac", "--bus", "--connect", "-c", w.writeConfig(w.config)), "# READERS")
-			if !found {
-				t.Fatal("nothing is said of readers")
-			}
-			url := w.startNATSWith(permissions(t, writer), permissions(t, reader))
+			url := w.startNATSWith(w.prints("rbac", "--bus", "--connect", "-c", w.writeConfig(w.config)))
 			admin, err := nats.Connect(url, nats.UserInfo("admin", "a"))
 			w.must(err)
 			defer admin.Close()
@@ -169,19 +168,18 @@ func TestPrintedNATSPermissionsAreEnough(t *testing.T) {
 				t.Errorf("something was refused:\n%s", log)
 			}
 			w.prints("validate", "--connect", "-c", w.writeConfig(w.config))
+			auth := w.config.Sinks[0].NATS["auth"]
 			w.readsOnly(url, delivery != "at-most-once")
+			w.config.Sinks[0].NATS["auth"] = auth
+			w.start() // whatever the reader did
+			uid, _ := w.create(kube.ConfigMaps, "o")
+			heard("added", uid)
+			w.stop()
+			if log := w.bridge.Log(); strings.Contains(log, "did not write") || strings.Contains(log, "taken over") {
+				t.Errorf("the reader has written to the bus:\n%s", log)
+			}
 		})
 	}
-}
-
-// permissions are the block of nats-server.conf that is printed.
-func permissions(t *testing.T, printed string) string {
-	t.Helper()
-	from, to := strings.Index(printed, "permissions {"), strings.Index(printed, "\n}\n")
-	if from < 0 || to < from {
-		t.Fatalf("no permissions are printed:\n%s", printed)
-	}
-	return printed[from : to+3]
 }
 
 // readsOnly wants the user reader to read all that it can, and to write nothing.
@@ -194,7 +192,7 @@ func (w *world) readsOnly(url string, keeps bool) {
 			w.t.Errorf("the reader finds %d deletions, want 2:\n%s", n, out)
 		}
 	}
-	refused := make(chan error, 1)
+	refused := make(chan error, 8)
 	nc, err := nats.Connect(url, nats.UserInfo("reader", "r"), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { refused <- err }))
 	w.must(err)
 	defer nc.Close()
@@ -209,21 +207,26 @@ func (w *world) readsOnly(url string, keeps bool) {
 	case <-w.soon().Done():
 		w.t.Error("a reader may write")
 	}
+	for _, subject := range []string{"k8s." + w.config.Cluster + ".audit.x.y", "kubebridge." + w.config.Cluster + ".kubebridge.audit.term"} {
+		w.must(nc.PublishRequest("$JS.API.STREAM.INFO."+"K8S_"+w.config.Cluster, subject, nil))
+	}
+	w.must(nc.Flush())
 }
 
-// startNATSWith starts a server that lets the users bridge and reader do what their permissions say, and returns its URL.
-func (w *world) startNATSWith(writer, reader string) string {
+// startNATSWith starts a server with the accounts that are printed, and returns its URL.
+func (w *world) startNATSWith(printed string) string {
 	w.t.Helper()
+	accounts, _, found := strings.Cut(printed, "\n}\n") // streams follow
+	if !found || !strings.Contains(accounts, "# READERS") {
+		w.t.Fatalf("no accounts are printed:\n%s", printed)
+	}
+	const admin = "{user: admin, password: a}"
+	accounts = strings.NewReplacer("$BRIDGE_PASSWORD", "b", "$READER_PASSWORD", "r", "KUBEBRIDGE {\n    jetstream: enabled\n    users: [", "KUBEBRIDGE {\n    jetstream: enabled\n    users: ["+admin+", ").Replace(accounts)
 	path := filepath.Join(w.dir, "nats.conf")
 	w.must(os.WriteFile(path, []byte(`
 listen: "127.0.0.1:-1"
 jetstream {store_dir: "`+filepath.Join(w.dir, "jetstream")+`"}
-authorization {users: [
-  {user: admin, password: a}
-  {user: bridge, password: b, `+writer+`}
-  {user: reader, password: r, `+reader+`}
-]}
-`), 0o600))
+`+accounts+"\n}\n"), 0o600))
 	opts, err := server.ProcessConfigFile(path)
 	w.must(err)
 	opts.NoLog, opts.NoSigs = true, true

@@ -1,6 +1,8 @@
 package e2e
 
 import (
+	"context"
+	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
@@ -82,15 +84,65 @@ func (w *world) convertible() *faultproxy.Proxy {
 	proxy, err := faultproxy.Start(server.Listener.Addr().String())
 	w.must(err)
 	w.t.Cleanup(func() { _ = proxy.Close() })
-	ca, err := json.Marshal(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
+	w.converts(w.widgets, proxy.Addr(), server.Certificate())
+	return proxy
+}
+
+// converts gives a type a second version, v2, that a webhook at an address converts to. v1 stays the stored one.
+func (w *world) converts(of kube.Type, webhook string, certificate *x509.Certificate) {
+	w.t.Helper()
+	ca, err := json.Marshal(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate.Raw}))
 	w.must(err)
 	schema := `"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}`
-	_, err = w.kube.Patch(w.soon(), kube.CRDs, w.widgets.ResourceID(), fmt.Sprintf(`{"spec":{"preserveUnknownFields":false,"versions":[
+	_, err = w.kube.Patch(w.soon(), kube.CRDs, of.ResourceID(), fmt.Sprintf(`{"spec":{"preserveUnknownFields":false,"versions":[
 		{"name":"v1","served":true,"storage":true,%s},{"name":"v2","served":true,"storage":false,%s}],
 		"conversion":{"strategy":"Webhook","webhook":{"conversionReviewVersions":["v1"],
-			"clientConfig":{"url":"https://%s/convert","caBundle":%s}}}}}`, schema, schema, proxy.Addr(), ca))
+			"clientConfig":{"url":"https://%s/convert","caBundle":%s}}}}}`, schema, schema, webhook, ca))
 	w.must(err)
-	return proxy
+}
+
+// Eight resources whose conversion webhook accepts connections and never answers, twice as many as lists are read at once, do not
+// keep the others from streaming.
+func TestHangingConversionWebhooks(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, options{})
+	hanging := make(chan struct{})
+	webhook := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-hanging }))
+	t.Cleanup(func() {
+		close(hanging)
+		webhook.Close()
+	})
+	w.config.Resources = nil
+	for i := range 8 {
+		v1 := kube.Widgets(fmt.Sprintf("h%d.%s.kubebridge.io", i, w.ns))
+		w.must(w.kube.Install(w.soon(), v1))
+		t.Cleanup(func() {
+			if err := w.kube.Uninstall(context.Background(), v1); err != nil {
+				t.Error(err)
+			}
+		})
+		_, err := w.kube.Create(w.soon(), v1, "stored", sample(v1, "created"))
+		w.must(err)
+		w.converts(v1, webhook.Listener.Addr().String(), webhook.Certificate())
+		w.config.Resources = append(w.config.Resources, bridge.Resource{Resource: v1.Resource + ".v2." + v1.Group, Namespaces: []string{w.ns}})
+	}
+	healthy := w.widgets // which is installed later
+	for _, r := range []kube.Type{kube.ConfigMaps, healthy} {
+		w.config.Resources = append(w.config.Resources, bridge.Resource{Resource: r.ResourceID(), Namespaces: []string{w.ns}})
+	}
+	published := func(of kube.Type) {
+		t.Helper()
+		began := time.Now()
+		o, err := w.kube.Create(w.soon(), of, "o", sample(of, "created"))
+		w.must(err)
+		_, err = w.log.Wait(w.within(patience), func(all []bus.Message) bool { return len(typesOf(all, string(o.GetUID()))) > 0 })
+		w.must(err)
+		t.Logf("%s: published after %s", of.ResourceID(), time.Since(began).Round(time.Second))
+	}
+	w.run()
+	published(kube.ConfigMaps)
+	w.install()
+	published(healthy)
 }
 
 // convert answers a ConversionReview: the versions differ by nothing but their names.

@@ -32,7 +32,7 @@ func TestStoppedWhileBusy(t *testing.T) {
 				before := len(w.since(0))
 				w.onBus("the first of many", func(all []bus.Message) bool { return len(all) > before+5 })
 				w.stop()
-				says(t, w.bridge.Log(), "everything read is committed")
+				says(t, w.bridge.Log(), "stopped: everything published is committed")
 				w.must(<-busy)
 				w.start()
 			}

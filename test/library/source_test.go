@@ -183,7 +183,7 @@ func TestListerWatcherGoneAndOtherHistory(t *testing.T) {
 	late := create("c")
 	t.Run("gone", func(t *testing.T) {
 		signals := follow(t, event.Position{RV: first}, fromListerWatcher(listSecrets(t, own, ns)))
-		if s := next(t, signals); s.Kind != source.ListBegun || s.Reason != source.ReasonExpired || s.RV != first || !strings.Contains(s.Detail, "too old resource version") {
+		if s := next(t, signals); s.Kind != source.ListBegun || s.Reason != event.ReasonExpired || s.RV != first || !strings.Contains(s.Detail, "too old resource version") {
 			t.Fatalf("got %+v", s)
 		}
 		for range since + 2 {
@@ -198,7 +198,7 @@ func TestListerWatcherGoneAndOtherHistory(t *testing.T) {
 	t.Run("another history", func(t *testing.T) {
 		signals := follow(t, event.Position{RV: late}, fromListerWatcher(listSecrets(t, own, ns)))
 		down(own.RestoreEtcd)
-		if s := next(t, signals); s.Kind != source.ListBegun || s.Reason != source.ReasonHistory || !s.NewEpoch || s.RV != late {
+		if s := next(t, signals); s.Kind != source.ListBegun || s.Reason != event.ReasonHistory || !s.NewEpoch || s.RV != late {
 			t.Fatalf("got %+v", s)
 		}
 		if s := next(t, signals); s.Kind != source.Listed || s.Object.Name != "a" {

@@ -18,8 +18,8 @@ Each of it comes from one entry of resources, of the bridge or of a sink.
 {{- $group := $wanted.group -}}
 {{- $names := list $wanted.resource -}}
 {{- if or (eq $group "*") (contains "." $group) -}}{{- $_ := set $out "custom" true -}}{{- end -}}
-{{- /* To get one object tells whether it left the selection or was deleted. Where everything is watched, that is
-       pods/exec as well, and whoever may "get" it may run commands. */ -}}
+{{- /* A "get" of one object shows whether it left the selection or was deleted. Where everything is watched, that is
+       pods/exec as well, and an account that may "get" these may run commands. */ -}}
 {{- $leaves := or $e.labelSelector $e.fieldSelector (and $e.excludeNamespaces (not $e.namespaceSelector)) | not | not -}}
 {{- $verb := ternary "get" "list" (and (ne $group "*") $leaves) -}}
 {{- if eq $wanted.resource "*" -}}

@@ -1,4 +1,4 @@
-{{/* Fails with a sentence where values contradict each other. What the bridge can tell by itself, it does. */}}
+{{/* Fails with a sentence where values contradict each other. What the bridge itself can check is left to it. */}}
 {{- define "kubebridge.check" -}}
 {{- $c := .Values.config -}}
 {{- $missing := list -}}
@@ -50,6 +50,13 @@
 {{- end -}}
 {{- if and .Values.metrics.podMonitor.enabled .Values.metrics.serviceMonitor.enabled -}}
 {{- fail "metrics.podMonitor and metrics.serviceMonitor are both enabled: every number would come twice. Choose one" -}}
+{{- end -}}
+
+{{- if and .Values.status.tlsSecret (eq $listen "off") -}}
+{{- fail "status.tlsSecret is set, and config.status.listen is off: leave out one of the two" -}}
+{{- end -}}
+{{- if and (include "kubebridge.statusByRBAC" .) .Values.rbac.create (not .Values.rbac.clusterScope) -}}
+{{- fail "config.status.login.kubernetes asks the API server whose a token is, which takes a ClusterRole, and rbac.clusterScope is false: use config.status.login.tokenFile" -}}
 {{- end -}}
 
 {{- if and (not .Values.rbac.clusterScope) (not (dig "kubernetes" "clusterUID" "" $c)) -}}

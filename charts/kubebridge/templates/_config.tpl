@@ -9,7 +9,20 @@
 {{- $_ := set $c "leaderElection" $l -}}
 {{- end -}}
 {{- with include "kubebridge.hashKeySecret" . -}}
-{{- $_ := set $c "secrets" (set (default dict $c.secrets) "hashKeyFile" "/etc/kubebridge/hash-key/key") -}}
+{{- $_ := set $c "secrets" (set (default dict $c.secrets) "hashKeySecret" (printf "%s/%s" $.Release.Namespace .)) -}}
+{{- end -}}
+{{- if include "kubebridge.statusPort" . -}}
+{{- $s := default dict $c.status -}}
+{{- if not $s.listen -}}{{- $_ := set $s "listen" ":8080" -}}{{- end -}}
+{{- if and .Values.status.tlsSecret (not $s.tls) -}}
+{{- $_ := set $s "tls" (dict "cert" "/etc/kubebridge/status-tls/tls.crt" "key" "/etc/kubebridge/status-tls/tls.key") -}}
+{{- end -}}
+{{- /* The names that the Service has: a request that is sent to another name is refused. */ -}}
+{{- $name := include "kubebridge.fullname" . -}}
+{{- $full := printf "%s.%s.svc" $name .Release.Namespace -}}
+{{- $own := list $name (printf "%s.%s" $name .Release.Namespace) $full (printf "%s.%s" $full .Values.status.clusterDomain) -}}
+{{- $_ := set $s "hosts" (concat $own (default list $s.hosts) | uniq) -}}
+{{- $_ := set $c "status" $s -}}
 {{- end -}}
 {{- if not (dig "admin" "socket" "" $c) -}}
 {{- $_ := set $c "admin" (dict "socket" "/tmp/admin.sock") -}}
@@ -54,10 +67,10 @@
 {{- end -}}
 {{- end -}}
 
-{{/* Name of the Secret with the hash key, if the bridge hashes and no file of the user's holds it. */}}
+{{/* Name of the Secret with the hash key, if the bridge hashes and the configuration names no key. */}}
 {{- define "kubebridge.hashKeySecret" -}}
 {{- $s := default dict .Values.config.secrets -}}
-{{- if and (eq (default "hash" $s.values) "hash") (not $s.hashKeyFile) -}}
+{{- if and (eq (default "hash" $s.values) "hash") (not $s.hashKeyFile) (not $s.hashKeySecret) -}}
 {{- if .Values.hashKey.existingSecret -}}
 {{- .Values.hashKey.existingSecret -}}
 {{- else if .Values.hashKey.create -}}
@@ -70,6 +83,16 @@
 {{- define "kubebridge.statusPort" -}}
 {{- $listen := dig "status" "listen" ":8080" .Values.config -}}
 {{- if ne $listen "off" -}}{{- regexFind "[0-9]+$" $listen -}}{{- end -}}
+{{- end -}}
+
+{{/* HTTP or HTTPS, as the status server speaks. */}}
+{{- define "kubebridge.statusScheme" -}}
+{{- if or .Values.status.tlsSecret (dig "status" "tls" "cert" "" .Values.config) -}}HTTPS{{- else -}}HTTP{{- end -}}
+{{- end -}}
+
+{{/* Not empty where the API server decides who may see the status. */}}
+{{- define "kubebridge.statusByRBAC" -}}
+{{- if and (include "kubebridge.statusPort" .) (dig "status" "login" "kubernetes" false .Values.config) -}}yes{{- end -}}
 {{- end -}}
 
 {{/* Not empty for an address that nothing outside the pod reaches. */}}

@@ -120,10 +120,7 @@ func (r *restorer) listLater(ctx context.Context, c *history.Covered, known map[
 	return pages.EachListItem(ctx, options, func(o runtime.Object) error {
 		u := o.(*unstructured.Unstructured)
 		u.SetGroupVersionKind(gvk)
-		line := c.Resource + " " + u.GetName()
-		if u.GetNamespace() != "" {
-			line = c.Resource + " " + u.GetNamespace() + "/" + u.GetName()
-		}
+		line := c.Resource + " " + history.NameOf(u.GetNamespace(), u.GetName()).String()
 		if known[line] || u.GetDeletionTimestamp() != nil {
 			return nil
 		}
@@ -146,6 +143,9 @@ func (r *restorer) listLater(ctx context.Context, c *history.Covered, known map[
 func (r *restorer) keeps(c *history.Covered, u *unstructured.Unstructured) string {
 	gk := u.GroupVersionKind().GroupKind()
 	if why := skip(u); why != "" && gk != (schema.GroupKind{Group: "batch", Kind: "Job"}) { // one that ended is not run again
+		return why
+	}
+	if why := r.unnamed(u, c.Resource); why != "" {
 		return why
 	}
 	for _, ref := range u.GetOwnerReferences() {

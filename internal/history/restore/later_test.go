@@ -22,6 +22,11 @@ func TestKeeps(t *testing.T) {
 	all := history.Covered{Collection: "configmaps", Resource: "configmaps"}
 	part := history.Covered{Collection: "configmaps:part", Resource: "configmaps"}
 	filtered := history.Covered{Collection: "configmaps", Resource: "configmaps", Filtered: true}
+	bindings := history.Covered{Collection: "rolebindings.rbac.authorization.k8s.io", Resource: "rolebindings.rbac.authorization.k8s.io"}
+	binding := func(u *unstructured.Unstructured) {
+		u.SetAPIVersion("rbac.authorization.k8s.io/v1")
+		u.SetKind("RoleBinding")
+	}
 	for name, c := range map[string]struct {
 		of      history.Covered
 		created time.Duration // after the second of until
@@ -45,6 +50,12 @@ func TestKeeps(t *testing.T) {
 			u.SetAPIVersion("coordination.k8s.io/v1")
 			u.SetKind("Lease")
 		}, why: "another component creates it"},
+		"RBAC that is not named": {of: bindings, created: time.Second, change: binding, why: "name rolebindings.rbac.authorization.k8s.io if you mean it"},
+		"RBAC that is named": {of: bindings, created: time.Second, change: binding, options: Options{
+			Named: func(group, resource string) bool {
+				return group == "rbac.authorization.k8s.io" && resource == "rolebindings"
+			},
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap"}}

@@ -48,8 +48,10 @@ type Options struct {
 	// Collection returns a collection by its ID, with its selectors and MetadataOnly; without a resource if these are
 	// not known. nil: collections have neither.
 	Collection func(id string) event.Collection
-	DryRun     bool // the server checks everything and changes nothing
-	Force      bool // takes fields over from other field managers
+	// Named reports whether a resource was asked for by its name, not only with all others; nil: none was.
+	Named  func(group, resource string) bool
+	DryRun bool // the server checks everything and changes nothing
+	Force  bool // takes fields over from other field managers
 	// Exact removes what is not in the state: objects of its collections, and fields of its objects, whichever manager owns them.
 	Exact bool
 }
@@ -85,6 +87,7 @@ var ErrFailed = errors.New("not everything could be restored")
 // item is one object to put back.
 type item struct {
 	*unstructured.Unstructured
+	of     schema.GroupResource // the resource that was asked for
 	line   string
 	uid    types.UID // in the former cluster
 	owners []metav1.OwnerReference
@@ -150,13 +153,16 @@ func (r *restorer) prepare(ctx context.Context) error {
 				return err
 			}
 			u.Object = numbers(v).(map[string]any)
-			why = skip(u)
+			if why, err = r.refuses(o, u); err != nil {
+				return err
+			}
+			why = cmp.Or(why, skip(u))
 		}
 		if why != "" {
 			r.report(Line{What: Skipped, Object: line, Why: why})
 			continue
 		}
-		it := &item{Unstructured: u, line: line, uid: u.GetUID(), owners: u.GetOwnerReferences(), rank: rank(u.GroupVersionKind().GroupKind())}
+		it := &item{Unstructured: u, of: schema.GroupResource{Group: o.Group, Resource: o.Resource}, line: line, uid: u.GetUID(), owners: u.GetOwnerReferences(), rank: rank(u.GroupVersionKind().GroupKind())}
 		_, dropped := r.hides(body.Collection)
 		it.exact = r.Exact && !dropped
 		strip(u)
@@ -200,6 +206,42 @@ func (r *restorer) body(o *history.Object) (body *history.Object, why string) {
 	return nil, why
 }
 
+// refuses says why the body of an object is not written to the cluster, although it is whole: it is another object than the one that was
+// asked for and is shown, or it has power over the cluster and was not asked for by name.
+func (r *restorer) refuses(o *history.Object, u *unstructured.Unstructured) (why string, err error) {
+	if history.NameOf(u.GetNamespace(), u.GetName()).String() != o.Name() || string(u.GetUID()) != o.UID {
+		return fmt.Sprintf("its body is another object: %s %s/%s, uid %s: no bridge wrote it", u.GetKind(), u.GetNamespace(), u.GetName(), u.GetUID()), nil
+	}
+	var other *otherResourceError
+	_, err = r.mapping(u, schema.GroupResource{Group: o.Group, Resource: o.Resource})
+	switch {
+	case errors.As(err, &other):
+		return other.Error(), nil
+	case err != nil && !meta.IsNoMatchError(err):
+		return "", err
+	}
+	return r.unnamed(u, o.ResourceID), nil
+}
+
+// unnamed says why an object is neither restored nor deleted without its resource being named; "" if it is.
+func (r *restorer) unnamed(u *unstructured.Unstructured, resource string) string {
+	c := event.ParseCollection(resource)
+	if !powerful(u.GroupVersionKind().GroupKind()) || r.Named != nil && r.Named(c.Group, c.Resource) {
+		return ""
+	}
+	return "it gives rights, or changes what the API server does: name " + resource + " if you mean it"
+}
+
+// otherResourceError is returned for a body that is of another resource than its event.
+type otherResourceError struct {
+	kind         schema.GroupVersionKind
+	is, expected schema.GroupResource
+}
+
+func (e *otherResourceError) Error() string {
+	return fmt.Sprintf("its body is a %s (%s), which is one of %s and not of %s: no bridge wrote it", e.kind.Kind, e.kind.GroupVersion(), e.is, e.expected)
+}
+
 // unfit says why a publication is not the object as it was; "" if it is.
 func (r *restorer) unfit(o *history.Object) string {
 	c := r.collection(o.Collection)
@@ -227,7 +269,7 @@ func (r *restorer) needNamespace(ctx context.Context, name string, held bool) er
 	}
 	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": name}}}
 	r.report(Line{What: Changed, Object: "namespaces " + name, Why: "it is not in the state: it is created without labels and annotations"})
-	r.items = append(r.items, &item{Unstructured: u, line: "namespaces " + name, rank: rankNamespace})
+	r.items = append(r.items, &item{Unstructured: u, of: schema.GroupResource{Resource: "namespaces"}, line: "namespaces " + name, rank: rankNamespace})
 	return nil
 }
 
@@ -464,28 +506,44 @@ func (r *restorer) own(ctx context.Context, it *item) (dropped []string) {
 
 // lives reports whether an owner is still the same object.
 func (r *restorer) lives(ctx context.Context, ref metav1.OwnerReference, namespace string) bool {
-	client, err := r.resource(schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind), namespace)
+	gvk := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)
+	m, err := r.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
 	if err != nil {
 		return false
 	}
-	u, err := client.Get(ctx, ref.Name, metav1.GetOptions{})
+	u, err := r.clientOf(m, namespace).Get(ctx, ref.Name, metav1.GetOptions{})
 	return err == nil && u.GetUID() == ref.UID
 }
 
-func (r *restorer) resource(gvk schema.GroupVersionKind, namespace string) (dynamic.ResourceInterface, error) {
+// mapping says what the cluster has for an object, which is to be of a resource.
+func (r *restorer) mapping(u *unstructured.Unstructured, of schema.GroupResource) (*meta.RESTMapping, error) {
+	gvk := u.GroupVersionKind()
 	m, err := r.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
+	if err == nil && m.Resource.GroupResource() != of {
+		err = &otherResourceError{gvk, m.Resource.GroupResource(), of}
+	}
+	return m, err
+}
+
+func (r *restorer) clientOf(m *meta.RESTMapping, namespace string) dynamic.ResourceInterface {
+	if m.Scope.Name() == meta.RESTScopeNameNamespace {
+		return r.client.Resource(m.Resource).Namespace(namespace)
+	}
+	return r.client.Resource(m.Resource)
+}
+
+// resource is where an item is written.
+func (r *restorer) resource(it *item) (dynamic.ResourceInterface, error) {
+	m, err := r.mapping(it.Unstructured, it.of)
 	if err != nil {
 		return nil, err
 	}
-	if m.Scope.Name() == meta.RESTScopeNameNamespace {
-		return r.client.Resource(m.Resource).Namespace(namespace), nil
-	}
-	return r.client.Resource(m.Resource), nil
+	return r.clientOf(m, it.GetNamespace()), nil
 }
 
 // put writes an item and returns what it is then, and what it was before; nil if it did not exist.
 func (r *restorer) put(ctx context.Context, it *item, dry bool) (live, made *unstructured.Unstructured, err error) {
-	client, err := r.resource(it.GroupVersionKind(), it.GetNamespace())
+	client, err := r.resource(it)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -518,7 +576,7 @@ func (r *restorer) awaitDefinitions(ctx context.Context) error {
 			continue
 		}
 		err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, established, true, func(ctx context.Context) (bool, error) {
-			client, err := r.resource(it.GroupVersionKind(), "")
+			client, err := r.resource(it)
 			if err != nil {
 				return false, err
 			}

@@ -42,6 +42,16 @@ func skip(u *unstructured.Unstructured) string {
 	return ""
 }
 
+// powerful reports whether objects of a kind give rights, or change what the API server does: who can have one written has the
+// cluster.
+func powerful(gk schema.GroupKind) bool {
+	switch gk.Group {
+	case "rbac.authorization.k8s.io", "admissionregistration.k8s.io", "apiregistration.k8s.io", "apiextensions.k8s.io":
+		return true
+	}
+	return false
+}
+
 // assigned are annotations that the cluster sets.
 var assigned = []string{
 	"pv.kubernetes.io/bind-completed", "pv.kubernetes.io/bound-by-controller", "pv.kubernetes.io/provisioned-by",

@@ -93,7 +93,7 @@ func start(api *server, sinks []*sinkWorld, logger *zap.Logger) (*process, error
 	for _, s := range sinks {
 		specs = append(specs, pipeline.SinkSpec{
 			SinkResources: s.resources(),
-			Open: func(event.Identity) (sink.Sink, pipeline.OpenStore, encode.Config, error) {
+			Open: func(context.Context, event.Identity) (sink.Sink, pipeline.OpenStore, encode.Config, error) {
 				return s.open(p.life)
 			},
 		})

@@ -176,11 +176,18 @@ func syncDir(on vfs.FS, path string) error {
 	return cmp.Or(d.Sync(), d.Close())
 }
 
-// lock takes pebble's lock. The error wraps ErrLocked when it is held.
+// lock takes pebble's lock. The error wraps ErrLocked when it is held. Pebble empties
+// the file that it locks: one that a link leads to may be anybody's.
 func lock(on vfs.FS, path string) (*pebble.Lock, error) {
+	name := on.PathJoin(path, lockName)
+	if vfs.Root(on) == vfs.Default {
+		if info, err := os.Lstat(name); err == nil && !info.Mode().IsRegular() {
+			return nil, fmt.Errorf("%w: its %s is no plain file", ErrNotCheckpoint, lockName)
+		}
+	}
 	l, err := pebble.LockDirectory(path, on)
 	if err == nil {
-		return l, private(on, on.PathJoin(path, lockName))
+		return l, private(on, name)
 	}
 	var file *fs.PathError
 	var errno syscall.Errno

@@ -194,13 +194,13 @@ func TestOtherFormats(t *testing.T) {
 		err  error
 		says string
 	}{
-		"kubebridge checkpoint, format 4\n": {checkpoint.ErrNewer, "run the newer version"},
-		"kubebridge checkpoint, format 2\n": {checkpoint.ErrOlder, "give it up with `bridge checkpoint reset --sink audit`"},
+		"kubebridge checkpoint, format 5\n": {checkpoint.ErrNewer, "run the newer version"},
+		"kubebridge checkpoint, format 3\n": {checkpoint.ErrOlder, "give it up with `bridge checkpoint reset --sink audit`"},
 	} {
 		if err := os.WriteFile(filepath.Join(path, markerName), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		refused(t, path, testIdentity, want.err, "format "+text[len(text)-2:len(text)-1]+", this version reads format 3", want.says)
+		refused(t, path, testIdentity, want.err, "format "+text[len(text)-2:len(text)-1]+", this version reads format 4", want.says)
 	}
 	if err := Reset(path); err != nil {
 		t.Errorf("reset of a checkpoint in an older format: %v", err)
@@ -208,7 +208,7 @@ func TestOtherFormats(t *testing.T) {
 }
 
 // Who gives a checkpoint up gets a declared reset, even if the first start after
-// it crashes: consumers would keep what was deleted meanwhile for ever.
+// it crashes: consumers would keep what was deleted meanwhile.
 func TestReset(t *testing.T) {
 	path := written(t)
 	key, err := HashKey(path)

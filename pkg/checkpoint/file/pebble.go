@@ -36,7 +36,7 @@ func openPebble(path string, l *pebble.Lock, disk *guard, opts Options, create b
 		DisableWAL: opts.memory,
 		Lock:       l,
 		ReadOnly:   opts.readOnly,
-		// What is missing is damage, and no reason to begin anew.
+		// What is missing is damage, and is not replaced by an empty store.
 		ErrorIfNotExists: !create,
 		Logger:           logger{disk},
 		Merger:           countMerger,

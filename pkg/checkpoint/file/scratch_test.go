@@ -2,6 +2,7 @@ package file
 
 import (
 	"bufio"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -31,7 +32,7 @@ func names(t *testing.T, dir string) (names []string) {
 // loses nothing to another's start.
 func TestScratch(t *testing.T) {
 	if os.Getenv(scratchVariable) != "" {
-		s, err := OpenScratch(testIdentity)
+		s, err := OpenScratch("", testIdentity)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -83,16 +84,16 @@ func TestScratch(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = first.Wait() // says that it was killed
-	foreign, err := OpenScratch(other)
+	foreign, err := OpenScratch("", other)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want(killed, alive, filepath.Base(foreign.path))
-	ours, err := OpenScratch(testIdentity)
+	ours, err := OpenScratch("", testIdentity)
 	if err != nil {
 		t.Fatal(err)
 	}
-	second, err := OpenScratch(testIdentity) // of the same process
+	second, err := OpenScratch("", testIdentity) // of the same process
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,4 +107,69 @@ func TestScratch(t *testing.T) {
 		}
 	}
 	want(alive)
+}
+
+// Anybody may write to a shared temporary directory. What others plant there, under the names of a bridge's
+// working copies, neither has the bridge empty a file of its user's, nor remove one.
+func TestScratchAmongStrangers(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("TMPDIR", dir)
+	victim := filepath.Join(t.TempDir(), "victim")
+	if err := os.WriteFile(victim, []byte("precious"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	prefix := filepath.Join(dir, "kubebridge-"+testIdentity.Bridge+"-"+testIdentity.Sink+"-")
+	plant := func(path string, mode os.FileMode) {
+		t.Helper()
+		if err := errors.Join(
+			os.Mkdir(path, 0o700), os.WriteFile(filepath.Join(path, markerName), []byte(markUnfinished), 0o600),
+			os.Symlink(victim, filepath.Join(path, lockName)), os.Chmod(path, mode),
+		); err != nil {
+			t.Fatal(err)
+		}
+	}
+	plant(prefix+"1", 0o777)
+	plant(prefix+"2", 0o755)
+	plant(prefix+"3", 0o700) // as if a copy of the bridge's own had been changed
+	elsewhere := filepath.Join(t.TempDir(), "elsewhere")
+	plant(elsewhere, 0o700)
+	if err := os.Symlink(elsewhere, prefix+"4"); err != nil {
+		t.Fatal(err)
+	}
+	if os.Geteuid() == 0 { // another user's
+		if err := errors.Join(os.Mkdir(prefix+"5", 0o700), os.WriteFile(filepath.Join(prefix+"5", markerName), []byte(markUnfinished), 0o600), os.Chown(prefix+"5", 12345, 12345)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	planted := names(t, dir)
+	s, err := OpenScratch("", testIdentity)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(s.path); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("the working copy is open to others: %v, %v", info.Mode(), err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if text, err := os.ReadFile(victim); err != nil || string(text) != "precious" {
+		t.Errorf("the file that links lead to holds %q, %v", text, err)
+	}
+	if left := names(t, dir); !slices.Equal(left, planted) {
+		t.Errorf("the directory holds %q, want what strangers have: %q", left, planted)
+	}
+}
+
+// A checkpoint's directory may also be one that others have prepared.
+func TestLockIsNoLink(t *testing.T) {
+	dir, victim := t.TempDir(), filepath.Join(t.TempDir(), "victim")
+	if err := errors.Join(os.WriteFile(victim, []byte("precious"), 0o600), os.Symlink(victim, filepath.Join(dir, lockName))); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := Open(dir, testIdentity, Options{}); !errors.Is(err, ErrNotCheckpoint) {
+		t.Errorf("it is taken: %v, %v", s, err)
+	}
+	if text, err := os.ReadFile(victim); err != nil || string(text) != "precious" {
+		t.Errorf("the file that the link leads to holds %q, %v", text, err)
+	}
 }

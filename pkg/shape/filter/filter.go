@@ -16,7 +16,8 @@ import (
 
 // CostLimit is how much one evaluation may cost, in CEL's units: about an operation
 // or ten bytes of a string each. It is what the API server allows an expression
-// (PerCallLimit in k8s.io/apiserver/pkg/apis/cel).
+// (PerCallLimit in k8s.io/apiserver/pkg/apis/cel). What CEL does not count, reading and comparing objects, has a
+// budget that grows with the objects.
 const CostLimit = 1_000_000
 
 // Variables are what an expression can name: all strings but object and before, which
@@ -117,21 +118,32 @@ func (f *Filter) Uses(variable string) bool { return f.uses[variable] }
 // it reads a field that is not there, for example, or costs too much, the event passes
 // all the same, and the error says why: an event is left out only by a decision.
 func (f *Filter) Match(in *Input) (bool, error) {
+	pass, _, err := f.match(in)
+	return pass, err
+}
+
+// match also returns how many steps it took to read and compare the objects.
+func (f *Filter) match(in *Input) (pass bool, steps int64, err error) {
 	v := f.memory.Get().(*values)
 	v.in = in
+	v.reader.begin(len(in.Object) + len(in.Before))
 	defer func() {
 		*v = values{reader: v.reader}
 		f.memory.Put(v)
 	}()
 	result, _, err := f.program.Eval(v)
+	steps = v.reader.steps()
+	if v.reader.spent() { // an error inside an expression may not be an error of it
+		err = errCostly
+	}
 	if err != nil {
-		return true, fmt.Errorf("filter: %w", err)
+		return true, steps, fmt.Errorf("filter: %w", err)
 	}
-	pass, ok := result.(types.Bool)
+	is, ok := result.(types.Bool)
 	if !ok {
-		return true, fmt.Errorf("filter: the result is %s, not a bool", result.Type().TypeName())
+		return true, steps, fmt.Errorf("filter: the result is %s, not a bool", result.Type().TypeName())
 	}
-	return bool(pass), nil
+	return bool(is), steps, nil
 }
 
 // values are an input's variables (cel.Activation).

@@ -2,6 +2,7 @@ package filter
 
 import (
 	"bytes"
+	"errors"
 	"reflect"
 	"strconv"
 
@@ -13,8 +14,32 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/shape/internal/raw"
 )
 
-// reader makes values of raw JSON.
-type reader struct{ scan scan.Scanner }
+var errCostly = errors.New("operation cancelled: it takes too many steps to read and compare this object")
+
+// reader makes values of raw JSON, until its budget is spent.
+type reader struct {
+	scan          scan.Scanner
+	start, budget int64 // steps
+	compared      int64 // bytes
+}
+
+func (r *reader) begin(bytes int) {
+	r.start, r.compared, r.budget = r.scan.Steps(), 0, raw.Budget(bytes)
+}
+
+// steps are bytes that were read or compared.
+func (r *reader) steps() int64 { return r.scan.Steps() - r.start + r.compared }
+
+func (r *reader) spent() bool { return r.steps() > r.budget }
+
+// compares counts a text that is compared. It reports whether the budget allows it.
+func (r *reader) compares(text []byte) bool {
+	if r.spent() {
+		return false
+	}
+	r.compared += int64(len(text))
+	return true
+}
 
 // value is what a text says, null for no text. Containers are read when they are
 // looked into.
@@ -27,15 +52,18 @@ func (r *reader) value(text []byte) ref.Val {
 	case '{':
 		return &object{reader: r, raw: text}
 	case '[':
+		if r.spent() {
+			return types.WrapErr(errCostly)
+		}
 		elements, err := raw.AppendElements(&r.scan, nil, text)
 		if err != nil {
 			return types.WrapErr(err)
 		}
-		list := make([]ref.Val, len(elements))
+		values := make([]ref.Val, len(elements))
 		for i, e := range elements {
-			list[i] = r.value(e)
+			values[i] = r.value(e)
 		}
-		return types.NewRefValList(types.DefaultTypeAdapter, list)
+		return &list{types.NewRefValList(types.DefaultTypeAdapter, values), r, text}
 	case '"':
 		return types.String(scan.Unquote(text))
 	case 't', 'f':
@@ -53,21 +81,59 @@ func (r *reader) value(text []byte) ref.Val {
 	return types.Double(f)
 }
 
+// list is a JSON array.
+type list struct {
+	traits.Lister
+	reader *reader
+	raw    []byte
+}
+
+func (l *list) Equal(other ref.Val) ref.Val {
+	if o, ok := other.(*list); ok && bytes.Equal(l.raw, o.raw) {
+		return types.True
+	}
+	if !l.reader.compares(l.raw) {
+		return types.WrapErr(errCostly)
+	}
+	return l.Lister.Equal(other)
+}
+
+func (l *list) Contains(value ref.Val) ref.Val {
+	if !l.reader.compares(l.raw) {
+		return types.WrapErr(errCostly)
+	}
+	return l.Lister.Contains(value)
+}
+
 // object is a JSON object as a map (traits.Mapper). The values are read one by one as
-// they are asked for; a caller that wants all of them gets an ordinary map.
+// they are asked for, and once; a caller that wants all of them gets an ordinary map.
 type object struct {
 	reader  *reader
 	raw     []byte
-	members []raw.Member // nil until they are asked for
+	members []raw.Member // sorted; nil until they are asked for
+	values  []ref.Val    // of the members; nil until they are asked for
 	all     traits.Mapper
 	err     error
 }
 
 func (o *object) read() error {
 	if o.members == nil && o.err == nil {
+		if o.err = errCostly; o.reader.spent() {
+			return o.err
+		}
 		o.members, o.err = raw.AppendMembers(&o.reader.scan, make([]raw.Member, 0, 16), o.raw)
+		raw.Sort(o.members)
+		o.values = make([]ref.Val, len(o.members))
 	}
 	return o.err
+}
+
+// value returns the value of a member.
+func (o *object) value(i int) ref.Val {
+	if o.values[i] == nil {
+		o.values[i] = o.reader.value(o.members[i].Value)
+	}
+	return o.values[i]
 }
 
 // Find returns the value of a name, and whether it is there.
@@ -79,10 +145,8 @@ func (o *object) Find(key ref.Val) (ref.Val, bool) {
 	if err := o.read(); err != nil {
 		return types.WrapErr(err), false
 	}
-	for i := len(o.members) - 1; i >= 0; i-- { // of one name the last counts
-		if string(o.members[i].Name) == string(name) {
-			return o.reader.value(o.members[i].Value), true
-		}
+	if i := raw.Search(o.members, []byte(name)); i >= 0 { // of one name the last counts
+		return o.value(i), true
 	}
 	return nil, false
 }
@@ -92,8 +156,8 @@ func (o *object) whole() traits.Mapper {
 	if o.all == nil {
 		values := map[ref.Val]ref.Val{}
 		if o.read() == nil {
-			for _, m := range o.members {
-				values[types.String(m.Name)] = o.reader.value(m.Value)
+			for i, m := range o.members {
+				values[types.String(m.Name)] = o.value(i)
 			}
 		}
 		o.all = types.NewRefValMap(types.DefaultTypeAdapter, values)
@@ -124,6 +188,9 @@ func (o *object) Equal(other ref.Val) ref.Val {
 	if p, ok := other.(*object); ok {
 		if bytes.Equal(o.raw, p.raw) {
 			return types.True
+		}
+		if !o.reader.compares(o.raw) {
+			return types.WrapErr(errCostly)
 		}
 		if err := p.read(); err != nil {
 			return types.WrapErr(err)

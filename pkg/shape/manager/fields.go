@@ -2,6 +2,8 @@ package manager
 
 import (
 	"bytes"
+	"hash/maphash"
+	"slices"
 	"strconv"
 
 	"github.com/kubebridge/kubebridge/internal/scan"
@@ -17,12 +19,17 @@ const maxDepth = 100
 // (serialize.go): an object whose names are places, "f:" and a member's name, "k:"
 // and the key of an element, "v:" and an element's value, "i:" and its index, or "."
 // for the container itself; {} ends a path.
-func (f *Finder) walk(fields, a, b []byte) error {
+//
+// place identifies the place, as [Finder.within] says.
+func (f *Finder) walk(fields, a, b []byte, place uint64) error {
 	if bytes.Equal(a, b) || fields == nil { // or neither is there
 		return nil
 	}
 	low := len(f.scratch)
 	defer func() { f.scratch = f.scratch[:low] }()
+	if f.Steps() > f.budget {
+		return ErrCostly
+	}
 	places, err := f.scratchOf(fields)
 	if err != nil {
 		return err
@@ -35,7 +42,7 @@ func (f *Finder) walk(fields, a, b []byte) error {
 	case a == nil || b == nil: // then what its owner has in it comes or goes with it
 		whole = whole || raw.Find(places, []byte(".")) != nil
 	case whole:
-		if others, err := f.othersHave(a, b); others || err != nil {
+		if others, err := f.othersHave(a, b, place); others || err != nil {
 			return err
 		}
 	}
@@ -45,7 +52,7 @@ func (f *Finder) walk(fields, a, b []byte) error {
 		}
 		return nil
 	}
-	as, bs, err := f.both(a, b)
+	both, err := f.both(a, b)
 	if err != nil {
 		return err
 	}
@@ -56,11 +63,9 @@ func (f *Finder) walk(fields, a, b []byte) error {
 		if len(p.Name) < 2 || p.Name[1] != ':' {
 			continue // "."
 		}
-		x, y, err := f.child(p.Name, as, bs)
-		if err == nil {
-			f.places = append(f.places, p.Name)
-			err = f.walk(p.Value, x, y)
-			f.places = f.places[:len(f.places)-1]
+		x, y, err := f.child(p.Name, both)
+		if err == nil && !bytes.Equal(x, y) {
+			err = f.walk(p.Value, x, y, f.within(place, p.Name))
 		}
 		if err != nil {
 			return err
@@ -74,7 +79,7 @@ func (f *Finder) walk(fields, a, b []byte) error {
 // {}, is not its owner's: {} is all that is there, such as an atomic list, or only the
 // container of places that other managers own or have owned. Without any such manager it
 // may still be the latter if b is empty: it is not noted who removed the last.
-func (f *Finder) othersHave(a, b []byte) (bool, error) {
+func (f *Finder) othersHave(a, b []byte, place uint64) (bool, error) {
 	container := func(v []byte) bool { return v[0] == '{' || v[0] == '[' }
 	null := func(v []byte) bool { return v[0] == 'n' } // may be an empty container
 	switch {
@@ -82,90 +87,99 @@ func (f *Finder) othersHave(a, b []byte) (bool, error) {
 	default:
 		return false, nil
 	}
-	for i := range f.entries {
-		if found, err := f.below(f.entries[i].fields); found || err != nil {
-			return found, err
+	if f.parents == nil {
+		f.parents = map[uint64]bool{}
+		for i := range f.entries {
+			if fields := f.entries[i].fields; fields != nil {
+				f.scan.Reset(fields)
+				if err := f.readParents(0); err != nil {
+					return false, err
+				}
+			}
 		}
 	}
-	_, bs, err := f.both(a, b)
-	return !f.certain && len(bs.members)+len(bs.elements) == 0, err
+	if f.parents[place] {
+		return true, nil
+	}
+	both, err := f.both(a, b)
+	return err == nil && !f.certain && len(both.b.members)+len(both.b.elements) == 0, err
 }
 
-// below reports whether a FieldsV1 has places below the present one.
-func (f *Finder) below(fields []byte) (bool, error) {
-	low := len(f.scratch)
-	defer func() { f.scratch = f.scratch[:low] }()
-	for _, place := range f.places {
-		if fields == nil {
-			return false, nil
-		}
-		places, err := f.scratchOf(fields)
-		if err != nil {
-			return false, err
-		}
-		fields = raw.Find(places, place)
-	}
-	if fields == nil {
-		return false, nil
-	}
-	places, err := f.scratchOf(fields)
-	return len(places) > 0, err
+// readParents notes the places of a FieldsV1 that have others below them.
+func (f *Finder) readParents(place uint64) error {
+	return f.scan.Members(func(name []byte, _ int) error {
+		f.parents[place] = true
+		return f.readParents(f.within(place, name))
+	})
+}
+
+// within identifies a place by its name and the place above it, which is 0 for the whole object.
+func (f *Finder) within(place uint64, name []byte) uint64 {
+	return maphash.Comparable(f.seed, [2]uint64{place, maphash.Bytes(f.seed, name)})
 }
 
 func (f *Finder) addPath() {
-	if len(f.change.Paths) == f.MaxPaths {
-		f.change.More++
-		return
-	}
 	path := f.path
 	if len(path) > 0 && path[0] == '.' {
 		path = path[1:]
 	}
+	if f.HideValues {
+		f.others += int64(len(path))
+		if slices.Contains(f.change.Paths, string(path)) {
+			return
+		}
+	}
+	if len(f.change.Paths) == f.MaxPaths {
+		f.change.More++
+		return
+	}
+	f.others += int64(len(path))
 	f.change.Paths = append(f.change.Paths, string(path))
 }
 
 // children are what stands in a container.
 type children struct {
-	members  []raw.Member
+	members  []raw.Member // sorted
 	elements [][]byte
 	differ   [][]byte // of the elements: without those that are the same at both ends
 }
 
+func (c *children) member(name string) []byte { return raw.Lookup(c.members, []byte(name)) }
+
 // pair is a container in both states. Each is read once, for all managers.
 type pair struct {
-	a, b   *byte
-	as, bs children
+	a, b    children
+	indexes map[uint64]index // of the elements that differ, by the names of the keys
 }
 
-func (f *Finder) both(a, b []byte) (as, bs children, err error) {
-	var p pair
+func (f *Finder) both(a, b []byte) (p *pair, err error) {
+	var at [2]*byte
 	if len(a) > 0 {
-		p.a = &a[0]
+		at[0] = &a[0]
 	}
 	if len(b) > 0 {
-		p.b = &b[0]
+		at[1] = &b[0]
 	}
-	for i := range f.pairs {
-		if f.pairs[i].a == p.a && f.pairs[i].b == p.b {
-			return f.pairs[i].as, f.pairs[i].bs, nil
-		}
+	if p := f.pairs[at]; p != nil {
+		return p, nil
 	}
-	if p.as, err = f.children(a); err != nil {
-		return as, bs, err
+	p = &pair{}
+	if p.a, err = f.children(a); err != nil {
+		return nil, err
 	}
-	if p.bs, err = f.children(b); err != nil {
-		return as, bs, err
+	if p.b, err = f.children(b); err != nil {
+		return nil, err
 	}
-	x, y := p.as.elements, p.bs.elements
+	x, y := p.a.elements, p.b.elements
 	for len(x) > 0 && len(y) > 0 && bytes.Equal(x[0], y[0]) {
 		x, y = x[1:], y[1:]
 	}
 	for len(x) > 0 && len(y) > 0 && bytes.Equal(x[len(x)-1], y[len(y)-1]) {
 		x, y = x[:len(x)-1], y[:len(y)-1]
 	}
-	p.as.differ, p.bs.differ = x, y
-	f.pairs = append(f.pairs, p)
-	return p.as, p.bs, nil
+	p.a.differ, p.b.differ = x, y
+	f.pairs[at] = p
+	return p, nil
 }
 
 func (f *Finder) children(of []byte) (c children, err error) {
@@ -175,6 +189,7 @@ func (f *Finder) children(of []byte) (c children, err error) {
 		low := len(f.members)
 		f.members, err = raw.AppendMembers(&f.scan, f.members, of)
 		c.members = f.members[low:]
+		raw.Sort(c.members)
 	case of[0] == '[':
 		low := len(f.elements)
 		f.elements, err = raw.AppendElements(&f.scan, f.elements, of)
@@ -191,25 +206,25 @@ func (f *Finder) scratchOf(text []byte) (members []raw.Member, err error) {
 
 // child finds what a place names in both containers, and adds the place to the path.
 // Elements that did not change are not found.
-func (f *Finder) child(place []byte, as, bs children) (x, y []byte, err error) {
+func (f *Finder) child(place []byte, both *pair) (x, y []byte, err error) {
 	what := place[2:]
 	switch place[0] {
 	case 'f':
-		x, y = raw.Find(as.members, what), raw.Find(bs.members, what)
+		x, y = raw.Lookup(both.a.members, what), raw.Lookup(both.b.members, what)
 		if !bytes.Equal(x, y) {
 			f.pushName(what)
 		}
 		return x, y, nil
 	case 'i':
 		if i, err := strconv.Atoi(string(what)); err == nil && i >= 0 {
-			if i < len(as.elements) {
-				x = as.elements[i]
+			if i < len(both.a.elements) {
+				x = both.a.elements[i]
 			}
-			if i < len(bs.elements) {
-				y = bs.elements[i]
+			if i < len(both.b.elements) {
+				y = both.b.elements[i]
 			}
 		}
-		f.path = append(append(append(f.path, '['), what...), ']')
+		f.pushSelector(what)
 		return x, y, nil
 	case 'v':
 		f.scan.Reset(what)
@@ -220,9 +235,8 @@ func (f *Finder) child(place []byte, as, bs children) (x, y []byte, err error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		is := func(element []byte) (bool, error) { return equal(element, what), nil }
-		x, y, err = as.find(bs, is)
-		f.path = append(append(append(f.path, "[="...), what...), ']')
+		x, y, err = f.element(both, nil, f.scalar(0, what))
+		f.pushSelector([]byte("="), what)
 		return x, y, err
 	case 'k':
 		low := len(f.scratch)
@@ -231,59 +245,99 @@ func (f *Finder) child(place []byte, as, bs children) (x, y []byte, err error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		x, y, err = as.find(bs, func(element []byte) (bool, error) { return f.has(element, keys) })
+		id := uint64(0)
+		var selector [][]byte
 		for i, k := range keys {
-			f.path = append(f.path, "[,"[min(i, 1)])
-			f.path = append(append(append(f.path, k.Name...), '='), k.Value...)
+			id = f.scalar(id, k.Value)
+			selector = append(selector, []byte(",")[:min(i, 1)], k.Name, []byte("="), k.Value)
 		}
-		f.path = append(f.path, ']')
+		x, y, err = f.element(both, keys, id)
+		f.pushSelector(selector...)
 		return x, y, err
 	}
 	return nil, nil, nil // of a format that is not known yet
 }
 
-// find returns the first element of each that differs and is the one wanted.
-func (c children) find(other children, is func(element []byte) (bool, error)) (x, y []byte, err error) {
-	if x, err = c.findOne(is); err == nil {
-		y, err = other.findOne(is)
+// index finds the elements of a list that differ by the values of certain keys.
+type index struct{ a, b map[uint64][]byte }
+
+// element returns the first element of each list that differs and has the values that id identifies: those of the
+// keys, or its own if keys is nil.
+func (f *Finder) element(both *pair, keys []raw.Member, id uint64) (x, y []byte, err error) {
+	if len(both.a.differ)+len(both.b.differ) == 0 {
+		return nil, nil, nil
 	}
-	return x, y, err
+	names := uint64(0)
+	for _, k := range keys {
+		names = f.within(names, k.Name)
+	}
+	if keys != nil {
+		names++ // no keys are others than none
+	}
+	i, ok := both.indexes[names]
+	if !ok {
+		if i.a, err = f.index(both.a.differ, keys); err == nil {
+			i.b, err = f.index(both.b.differ, keys)
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		if both.indexes == nil {
+			both.indexes = map[uint64]index{}
+		}
+		both.indexes[names] = i
+	}
+	return i.a[id], i.b[id], nil
 }
 
-func (c children) findOne(is func(element []byte) (bool, error)) ([]byte, error) {
-	for _, e := range c.differ {
-		if ok, err := is(e); ok || err != nil {
-			return e, err
+func (f *Finder) index(elements [][]byte, keys []raw.Member) (map[uint64][]byte, error) {
+	if f.Steps() > f.budget {
+		return nil, ErrCostly
+	}
+	out := make(map[uint64][]byte, len(elements))
+	for _, e := range elements {
+		id, ok, err := f.identity(e, keys)
+		if err != nil {
+			return nil, err
+		}
+		if _, there := out[id]; ok && !there {
+			out[id] = e
 		}
 	}
-	return nil, nil
+	return out, nil
 }
 
-// has reports whether an element has all the keys.
-func (f *Finder) has(element []byte, keys []raw.Member) (bool, error) {
+// identity identifies the values that an element has of the keys, if it has all of them; or its own if keys is nil.
+func (f *Finder) identity(element []byte, keys []raw.Member) (id uint64, ok bool, err error) {
+	if keys == nil {
+		return f.scalar(0, element), true, nil
+	}
 	if element[0] != '{' {
-		return false, nil
+		return 0, false, nil
 	}
 	low := len(f.scratch)
 	defer func() { f.scratch = f.scratch[:low] }()
 	members, err := f.scratchOf(element)
 	if err != nil {
-		return false, err
+		return 0, false, err
 	}
 	for _, k := range keys {
-		if v := raw.Find(members, k.Name); v == nil || !equal(v, k.Value) {
-			return false, nil
+		v := raw.Find(members, k.Name)
+		if v == nil {
+			return 0, false, nil
 		}
+		f.others += int64(len(members))
+		id = f.scalar(id, v)
 	}
-	return true, nil
+	return id, true, nil
 }
 
-// equal compares scalars.
-func equal(a, b []byte) bool {
-	if bytes.Equal(a, b) {
-		return true
+// scalar identifies a value behind others. Equal strings may be written in several ways.
+func (f *Finder) scalar(before uint64, v []byte) uint64 {
+	if len(v) > 0 && v[0] == '"' {
+		return f.within(before+1, scan.Unquote(v))
 	}
-	return a[0] == '"' && len(b) > 0 && b[0] == '"' && bytes.Equal(scan.Unquote(a), scan.Unquote(b))
+	return f.within(before, v)
 }
 
 // pushName adds a member's name to the path: quoted unless it is a word.
@@ -299,5 +353,18 @@ func (f *Finder) pushName(name []byte) {
 		f.path = append(append(f.path, '.'), name...)
 		return
 	}
-	f.path = append(quote(append(f.path, '['), string(name)), ']')
+	f.pushSelector(quote(nil, string(name)))
+}
+
+// pushSelector adds to the path what stands in brackets.
+func (f *Finder) pushSelector(parts ...[]byte) {
+	if f.HideValues {
+		f.path = append(f.path, "[*]"...)
+		return
+	}
+	f.path = append(f.path, '[')
+	for _, part := range parts {
+		f.path = append(f.path, part...)
+	}
+	f.path = append(f.path, ']')
 }

@@ -9,7 +9,10 @@ package manager
 
 import (
 	"bytes"
+	"cmp"
+	"errors"
 	"fmt"
+	"hash/maphash"
 	"strconv"
 	"time"
 
@@ -40,26 +43,39 @@ type Change struct {
 	More int
 }
 
+// ErrCostly is returned for objects, never for ordinary ones, whose managedFields would take too many steps to compare.
+var ErrCostly = errors.New("too costly to compare")
+
 // Finder finds the managers that changed an object. The zero value is ready; it keeps its
 // memory from one object to the next, and is for one goroutine at a time.
 type Finder struct {
 	// MaxPaths is how many places are named of one manager, 0 for DefaultMaxPaths.
 	MaxPaths int
+	// HideValues writes [*] in place of whatever paths have in brackets: values of the
+	// object and names that are no words. Each such path is named once.
+	HideValues bool
 
 	scan     scan.Scanner
 	entries  []entry
-	pairs    []pair       // with their
-	members  []raw.Member // members
-	elements [][]byte     // and elements
-	scratch  []raw.Member // a stack: each level uses what is above what it found
+	pairs    map[[2]*byte]*pair // by where they begin; with their
+	members  []raw.Member       // members
+	elements [][]byte           // and elements
+	scratch  []raw.Member       // a stack: each level uses what is above what it found
 	path     []byte
 	depth    int
-	places   [][]byte // the names of path's places in FieldsV1
-	former   int      // how many of the entries are of the state before
-	gone     bool     // look for what is gone, else for what is there
-	certain  bool     // the manager wrote: also what may have been changed by another one is its
+	seed     maphash.Seed    // of what identifies places and elements
+	parents  map[uint64]bool // places that have others below them in a FieldsV1; nil until it is asked for
+	former   int             // how many of the entries are of the state before
+	gone     bool            // look for what is gone, else for what is there
+	certain  bool            // the manager wrote: also what may have been changed by another one is its
 	change   *Change
+
+	start, budget int64 // steps
+	others        int64 // steps other than bytes read
 }
+
+// Steps is what the last answer has cost: bytes that were read or written, and members that were compared.
+func (f *Finder) Steps() int64 { return f.scan.Steps() - f.start + f.others }
 
 // entry is one of metadata.managedFields. All but the fields are quoted strings, nil
 // if missing.
@@ -84,28 +100,28 @@ type entry struct {
 // began a deletion, and what the server filled in. Nobody wrote an after that is older
 // than before, as from a restored backup.
 func (f *Finder) By(before, after []byte) ([]Change, error) {
-	f.reset()
+	f.reset(len(before) + len(after))
 	before, after = bytes.Trim(before, scan.WhiteSpace), bytes.Trim(after, scan.WhiteSpace)
-	as, bs, err := f.both(before, after)
+	object, err := f.both(before, after)
 	if err != nil {
 		return nil, fmt.Errorf("managedFields: %w", err)
 	}
-	same := sameBut(as, bs, "metadata")
-	as, bs, err = f.both(raw.Find(as.members, []byte("metadata")), raw.Find(bs.members, []byte("metadata")))
+	metadata, err := f.both(object.a.member("metadata"), object.b.member("metadata"))
 	if err == nil {
-		err = f.read(raw.Find(as.members, []byte("managedFields")))
+		err = f.read(metadata.a.member("managedFields"))
 	}
 	f.former = len(f.entries)
 	if err == nil {
-		err = f.read(raw.Find(bs.members, []byte("managedFields")))
+		err = f.read(metadata.b.member("managedFields"))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("managedFields: %w", err)
 	}
-	if is := version(bs); is > 0 && is < version(as) {
+	if is := metadata.b.version(); is > 0 && is < metadata.a.version() {
 		return nil, nil
 	}
-	return f.writers(before, after, same && sameBut(as, bs, "managedFields", "resourceVersion"))
+	same := object.sameBut("metadata") && metadata.sameBut("managedFields", "resourceVersion")
+	return f.writers(before, after, same)
 }
 
 // Newest returns who wrote last, where the former state is not known: the manager with
@@ -114,7 +130,7 @@ func (f *Finder) By(before, after []byte) ([]Change, error) {
 // is known to have been there. A last write that does not show, as [Finder.By] says, is
 // taken for the one before it.
 func (f *Finder) Newest(object []byte, since time.Time) ([]Change, error) {
-	f.reset()
+	f.reset(len(object))
 	fields, err := raw.Get(&f.scan, object, "metadata", "managedFields")
 	if err == nil {
 		err = f.read(fields)
@@ -138,11 +154,16 @@ func (f *Finder) Newest(object []byte, since time.Time) ([]Change, error) {
 	return oneManager(changes), nil
 }
 
-func (f *Finder) reset() {
-	f.entries, f.pairs, f.members, f.elements = f.entries[:0], f.pairs[:0], f.members[:0], f.elements[:0]
-	f.scratch, f.path, f.places, f.depth, f.former = f.scratch[:0], f.path[:0], f.places[:0], 0, 0
+func (f *Finder) reset(bytes int) {
+	f.entries, f.members, f.elements = f.entries[:0], f.members[:0], f.elements[:0]
+	f.scratch, f.path, f.depth, f.former = f.scratch[:0], f.path[:0], 0, 0
+	f.pairs, f.parents = map[[2]*byte]*pair{}, nil
+	f.start, f.others, f.budget = f.scan.Steps(), 0, raw.Budget(bytes)
 	if f.MaxPaths == 0 {
 		f.MaxPaths = DefaultMaxPaths
+	}
+	if f.seed == (maphash.Seed{}) {
+		f.seed = maphash.MakeSeed()
 	}
 }
 
@@ -181,11 +202,13 @@ func (f *Finder) read(fields []byte) error {
 	})
 }
 
-// same reports whether two entries are of one manager, as the server distinguishes them:
-// an applier may change its version.
-func (e *entry) same(o *entry) bool {
-	return bytes.Equal(e.manager, o.manager) && bytes.Equal(e.operation, o.operation) &&
-		(e.applies() || bytes.Equal(e.version, o.version)) && bytes.Equal(e.subresource, o.subresource)
+// compare is 0 for two entries of one manager, as the server distinguishes them: an applier may change its version.
+func (e *entry) compare(o *entry) int {
+	order := cmp.Or(bytes.Compare(e.manager, o.manager), bytes.Compare(e.operation, o.operation), bytes.Compare(e.subresource, o.subresource))
+	if order == 0 && !e.applies() {
+		order = bytes.Compare(e.version, o.version)
+	}
+	return order
 }
 
 func (e *entry) applies() bool { return string(e.operation) == `"Apply"` }

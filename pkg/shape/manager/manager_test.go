@@ -238,6 +238,28 @@ func TestMaxPaths(t *testing.T) {
 	}
 }
 
+// TestHideValues: where values of a resource are hidden, no path quotes one, whatever stands in a set, in a key, or in
+// the name of a key's field, which a manager's client has chosen.
+func TestHideValues(t *testing.T) {
+	before := `{"metadata":{"managedFields":[]},"spec":{}}`
+	after := `{"metadata":{"annotations":{"s3cret]":"x"},"managedFields":[{"manager":"x","operation":"Update","time":"2026-01-02T03:04:05Z","fieldsType":"FieldsV1","fieldsV1":{
+"f:metadata":{"f:annotations":{"f:s3cret]":{}}},
+"f:spec":{"f:set":{"v:\"s3cret]\"":{},"v:\"s3cret\\\"]\"":{}},"f:list":{"k:{\"a]b\":\"s3cret\"}":{"f:x":{}},"k:{\"a\\\"]b\":\"s3cret\"}":{"f:x":{}}},"f:at":{"i:0":{"f:x":{}}}}}}]},
+"spec":{"set":["s3cret]","s3cret\"]"],"list":[{"a]b":"s3cret","x":1},{"a\"]b":"s3cret","x":2}],"at":[{"x":1}]}}`
+	for hide, want := range map[bool][]string{
+		true: {"metadata.annotations[*]", "spec.set[*]", "spec.list[*].x", "spec.at[*].x"},
+		false: {
+			`metadata.annotations["s3cret]"]`, `spec.set[="s3cret]"]`, `spec.set[="s3cret\"]"]`, `spec.list[a]b="s3cret"].x`, `spec.list[a"]b="s3cret"].x`, "spec.at[0].x",
+		},
+	} {
+		finder := manager.Finder{HideValues: hide}
+		got, err := finder.By([]byte(before), []byte(after))
+		if err != nil || len(got) != 1 || !slices.Equal(got[0].Paths, want) || got[0].More > 0 {
+			t.Errorf("hide %t: got %+v, %v, want %q", hide, got, err, want)
+		}
+	}
+}
+
 func TestNewest(t *testing.T) {
 	const body = `{"metadata":{"managedFields":[{"manager":"old","operation":"Update","time":"2026-01-02T03:04:05Z"},{"manager":"none","operation":"Update"},
 {"manager":"new","operation":"Apply","time":"2026-01-02T03:04:06Z"}%s]}}`

@@ -37,18 +37,14 @@ func (f *Finder) writers(before, after []byte, same bool) ([]Change, error) {
 	former, now := f.entries[:f.former], f.entries[f.former:]
 	formerTime := newest(former)
 	lastTime := slices.MaxFunc([][]byte{formerTime, newest(now)}, bytes.Compare)
+	slices.SortStableFunc(former, func(a, b entry) int { f.others++; return a.compare(&b) })
 	for i := range now {
 		e := &now[i]
 		c := e.change()
 		if c.Manager == ancientChanges || c.Manager == beforeFirstApply {
 			continue
 		}
-		var prior *entry
-		for j := range former {
-			if former[j].same(e) {
-				prior = &former[j]
-			}
-		}
+		prior := priorOf(e, former)
 		found, err := f.compare(e, prior, formerTime, same)
 		if err == nil {
 			f.change, f.certain = &c, found != nothing
@@ -74,6 +70,20 @@ func (f *Finder) writers(before, after []byte, same bool) ([]Change, error) {
 	return oneManager(changes), nil
 }
 
+// priorOf is the last of the sorted former entries that is of e's manager, nil if there is none.
+func priorOf(e *entry, former []entry) *entry {
+	behind, _ := slices.BinarySearchFunc(former, e, func(f entry, e *entry) int {
+		if f.compare(e) <= 0 {
+			return -1
+		}
+		return 1
+	})
+	if behind == 0 || former[behind-1].compare(e) != 0 {
+		return nil
+	}
+	return &former[behind-1]
+}
+
 // compare returns what a manager's entry e shows beside its former one prior, which is nil
 // if it had none. The writer's time is never older than formerTime, the newest of
 // before, unless the server noted none: an apply that only takes ownership leaves the
@@ -97,10 +107,10 @@ func (f *Finder) compare(e, prior *entry, formerTime []byte, same bool) (evidenc
 // that the manager wrote, those that were prior's and are gone.
 func (f *Finder) changed(e, prior *entry, before, after []byte) error {
 	f.change.Paths, f.gone = []string{}, false
-	err := f.walk(e.fields, before, after)
+	err := f.walk(e.fields, before, after, 0)
 	if err == nil && f.certain && prior != nil {
 		f.gone = true
-		err = f.walk(prior.fields, before, after)
+		err = f.walk(prior.fields, before, after, 0)
 	}
 	return err
 }
@@ -120,6 +130,10 @@ func (f *Finder) more(fields, than []byte, depth int) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	if f.Steps() > f.budget {
+		return false, ErrCostly
+	}
+	raw.Sort(others)
 	if depth > 0 && itself(places) && !itself(others) {
 		return true, nil
 	}
@@ -127,7 +141,7 @@ func (f *Finder) more(fields, than []byte, depth int) (bool, error) {
 		if string(p.Name) == "." {
 			continue
 		}
-		other := raw.Find(others, p.Name)
+		other := raw.Lookup(others, p.Name)
 		if other == nil {
 			return true, nil
 		}
@@ -166,21 +180,21 @@ func oneManager(changes []Change) []Change {
 }
 
 // sameBut reports whether two objects have the same members but for those named.
-func sameBut(as, bs children, but ...string) bool {
+func (p *pair) sameBut(but ...string) bool {
 	within := func(as, bs children) bool {
 		for _, m := range as.members {
-			if !slices.Contains(but, string(m.Name)) && !bytes.Equal(m.Value, raw.Find(bs.members, m.Name)) {
+			if !slices.Contains(but, string(m.Name)) && !bytes.Equal(m.Value, raw.Lookup(bs.members, m.Name)) {
 				return false
 			}
 		}
 		return true
 	}
-	return within(as, bs) && within(bs, as)
+	return within(p.a, p.b) && within(p.b, p.a)
 }
 
 // version is the resourceVersion of what has this metadata, 0 if it is no number.
-func version(metadata children) uint64 {
-	v := raw.Find(metadata.members, []byte("resourceVersion"))
+func (c *children) version() uint64 {
+	v := c.member("resourceVersion")
 	if len(v) == 0 || v[0] != '"' {
 		return 0
 	}

@@ -14,7 +14,7 @@ import (
 
 // Apply returns what a patch makes of a text. It knows the operations that [Append]
 // writes, add, remove, replace and move, and errs on others, and on places that are
-// not there. It reads the text anew for each operation.
+// not there. It reads the whole text for each operation.
 func Apply(text, patch []byte) ([]byte, error) {
 	var e editor
 	operations, err := raw.AppendElements(&e.scan, nil, patch)

@@ -2,16 +2,14 @@ package patch
 
 import (
 	"bytes"
+	"cmp"
 	"slices"
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/kubebridge/kubebridge/internal/rising"
 	"github.com/kubebridge/kubebridge/pkg/shape/internal/raw"
 )
-
-// maxRecognised is how many elements of one list are recognised, not counting those
-// that are the same at both ends. Where more differ they are compared by index.
-const maxRecognised = 4096
 
 // identity ranks the members by which an element is recognised, of which the
 // first that it has counts; 0 is none. They are the keys of the API's lists of type map (x-kubernetes-
@@ -46,8 +44,8 @@ func identity(name []byte) (rank int) {
 	return 0
 }
 
-// arrays writes what makes the array b of a.
-func (m *Maker) arrays(a, b []byte) error {
+// arrays writes what makes the array b of a. It may end early once there are more than limit bytes.
+func (m *Maker) arrays(a, b []byte, limit int) error {
 	elements, ints := len(m.elements), len(m.ints)
 	defer func() { m.elements, m.ints = m.elements[:elements], m.ints[:ints] }()
 	as, err := m.elementsOf(a)
@@ -67,20 +65,10 @@ func (m *Maker) arrays(a, b []byte) error {
 		as, bs = as[:len(as)-1], bs[:len(bs)-1]
 	}
 	from := m.take(len(bs)) // of each element of b, the one of a that becomes it, or -1
-	order := m.take(len(as))[:0]
-	if len(as) <= maxRecognised && len(bs) <= maxRecognised {
-		if err := m.recognise(from, as, bs); err != nil {
-			return err
-		}
-		m.pair(from, len(as))
-	} else {
-		for j := range from {
-			from[j] = j
-			if j >= len(as) {
-				from[j] = -1
-			}
-		}
+	if err := m.recognise(from, as, bs); err != nil {
+		return err
 	}
+	m.pair(from, len(as))
 
 	// The operations see the list as those before them left it: what goes, from the
 	// end, then what moves, then what comes, then changes where all is in place.
@@ -92,34 +80,28 @@ func (m *Maker) arrays(a, b []byte) error {
 			used[i] = 1
 		}
 	}
-	for i := len(as) - 1; i >= 0; i-- {
+	for i := len(as) - 1; i >= 0 && len(m.dst) <= limit; i-- {
 		if used[i] == 0 {
 			place(i)
 			m.operation("remove", nil)
 		}
 	}
-	for i, u := range used {
-		if u == 1 {
-			order = append(order, i)
-		}
-	}
 	m.path = m.path[:path]
-	m.moves(first, order, from)
+	m.moves(first, used, from, limit)
 	for j, i := range from {
-		if i < 0 {
+		if i < 0 && len(m.dst) <= limit {
 			place(j)
 			m.operation("add", bs[j])
 		}
 	}
 	for j, i := range from {
-		if i >= 0 {
+		if i >= 0 && len(m.dst) <= limit {
 			place(j)
-			if err := m.diff(as[i], bs[j]); err != nil {
+			if err := m.diff(as[i], bs[j], limit); err != nil {
 				return err
 			}
 		}
 	}
-	m.path = m.path[:path]
 	return nil
 }
 
@@ -136,7 +118,13 @@ func (m *Maker) take(n int) []int {
 	return m.ints[low : low+n : low+n]
 }
 
-// recognise sets from[j] to the i of which as[i] is the same thing as bs[j]. Of
+// identified is an element by what it says of itself.
+type identified struct {
+	id    uint64
+	index int
+}
+
+// recognise sets from[j] to the i of which as[i] is the same thing as bs[j], or to -1. Of
 // things that look the same the first is the first.
 func (m *Maker) recognise(from []int, as, bs [][]byte) error {
 	for j := range from {
@@ -145,38 +133,33 @@ func (m *Maker) recognise(from []int, as, bs [][]byte) error {
 	if len(as) == 0 || len(bs) == 0 {
 		return nil
 	}
-	if m.ids == nil {
-		m.ids = map[uint64]int{}
+	m.ids = m.ids[:0]
+	for _, elements := range [][][]byte{as, bs} {
+		for i, e := range elements {
+			id, err := m.id(e)
+			if err != nil {
+				return err
+			}
+			m.ids = append(m.ids, identified{id, i})
+		}
 	}
-	clear(m.ids)
-	for j, b := range bs {
-		id, err := m.id(b)
-		if err != nil {
-			return err
-		}
-		for {
-			if _, taken := m.ids[id]; !taken {
-				break
-			}
-			id++
-		}
-		m.ids[id] = j
+	x, y := m.ids[:len(as)], m.ids[len(as):]
+	for _, ids := range [][]identified{x, y} {
+		slices.SortFunc(ids, func(a, b identified) int {
+			m.others++
+			return cmp.Or(cmp.Compare(a.id, b.id), a.index-b.index)
+		})
 	}
-	for i, a := range as {
-		id, err := m.id(a)
-		if err != nil {
-			return err
+	for len(x) > 0 && len(y) > 0 {
+		order := cmp.Compare(x[0].id, y[0].id)
+		if order == 0 {
+			from[y[0].index] = x[0].index
 		}
-		for {
-			j, ok := m.ids[id]
-			if !ok {
-				break
-			}
-			if from[j] < 0 {
-				from[j] = i
-				break
-			}
-			id++
+		if order <= 0 {
+			x = x[1:]
+		}
+		if order >= 0 {
+			y = y[1:]
 		}
 	}
 	return nil
@@ -231,10 +214,12 @@ func (m *Maker) pair(from []int, n int) {
 	}
 }
 
-// moves writes the operations that bring the elements order of a, which are in a's
-// order, into that of from, with as few as possible.
-func (m *Maker) moves(first int, order, from []int) {
-	want := order[:0:0]
+// moves writes the operations that bring the elements of a that are used into the order of from, with as few as
+// possible. It may end early once there are more than limit bytes.
+func (m *Maker) moves(first int, used, from []int, limit int) {
+	low := len(m.ints)
+	defer func() { m.ints = m.ints[:low] }()
+	want := m.take(len(from))[:0]
 	for _, i := range from {
 		if i >= 0 {
 			want = append(want, i)
@@ -243,18 +228,28 @@ func (m *Maker) moves(first int, order, from []int) {
 	if slices.IsSorted(want) {
 		return
 	}
-	stay := rising(want)
+	// What moves goes behind an element that stays (the anchor), or to the front, and what moved there before. So
+	// the list is that of a, of which each place holds any number of elements: the front is place 0.
+	places := counts(m.take(len(used) + 2))
+	for i, n := range used {
+		if n > 0 {
+			places.add(i+1, 1)
+		}
+	}
+	stay, anchor := rising.Longest(want), 0
 	path := len(m.path)
 	for j, i := range want {
 		if stay[j] {
+			anchor = i + 1
 			continue
 		}
-		at, to := slices.Index(order, i), 0
-		order = slices.Delete(order, at, at+1)
-		if j > 0 {
-			to = slices.Index(order, want[j-1]) + 1
+		if len(m.dst) > limit {
+			return
 		}
-		order = slices.Insert(order, to, i)
+		at := places.below(i + 1)
+		places.add(i+1, -1)
+		to := places.below(anchor + 1)
+		places.add(anchor, 1)
 		if at == to {
 			continue
 		}
@@ -268,25 +263,19 @@ func (m *Maker) moves(first int, order, from []int) {
 	}
 }
 
-// rising marks a longest rising subsequence of different numbers.
-func rising(of []int) []bool {
-	var ends []int // ends[n] is the index of the least number that ends a subsequence of n+1
-	previous := make([]int, len(of))
-	for i, x := range of {
-		n, _ := slices.BinarySearchFunc(ends, x, func(end, x int) int { return of[end] - x })
-		previous[i] = -1
-		if n > 0 {
-			previous[i] = ends[n-1]
-		}
-		if n == len(ends) {
-			ends = append(ends, i)
-		} else {
-			ends[n] = i
-		}
+// counts are numbers whose sums are kept while they change (a Fenwick tree). Element 0 is not used.
+type counts []int
+
+func (c counts) add(i, n int) {
+	for i++; i < len(c); i += i & -i {
+		c[i] += n
 	}
-	marks := make([]bool, len(of))
-	for i := ends[len(ends)-1]; i >= 0; i = previous[i] {
-		marks[i] = true
+}
+
+// below is the sum of the numbers before i.
+func (c counts) below(i int) (sum int) {
+	for ; i > 0; i -= i & -i {
+		sum += c[i]
 	}
-	return marks
+	return sum
 }

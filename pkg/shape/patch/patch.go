@@ -14,6 +14,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 
@@ -24,7 +25,7 @@ import (
 )
 
 // maxDepth is how deeply the differences of containers are looked for. Below, a
-// value is replaced as a whole: each level reads the text again.
+// value is replaced as a whole: each level reads the text again. So it is once the patch has cost raw.Budget.
 const maxDepth = 100
 
 // Append appends the patch that makes after of before, an array of operations that
@@ -50,11 +51,15 @@ type Maker struct {
 	path  []byte // of the current place: a JSON Pointer (RFC 6901), escaped as in a JSON string
 	depth int
 
+	start, budget int64 // steps
+	others        int64 // steps other than bytes read
+	coarse        bool
+
 	// Stacks: each level uses what is above what it found.
 	members  []raw.Member
 	elements [][]byte
 	ints     []int
-	ids      map[uint64]int
+	ids      []identified
 }
 
 // Append is as the function of that name.
@@ -75,13 +80,21 @@ func (m *Maker) Append(dst, before, after []byte) ([]byte, error) {
 	m.dst = append(dst, '[')
 	m.begin, m.path, m.depth = len(m.dst), m.path[:0], 0
 	m.members, m.elements, m.ints = m.members[:0], m.elements[:0], m.ints[:0]
-	err := m.diff(before, after)
+	m.budget, m.others, m.coarse = raw.Budget(len(before)+len(after)), 0, false
+	m.start = m.scan.Steps()
+	err := m.diff(before, after, math.MaxInt)
 	dst, m.dst = append(m.dst, ']'), nil
 	if err != nil {
 		return nil, fmt.Errorf("patch: %w", err)
 	}
 	return dst, nil
 }
+
+// Coarse reports whether the last patch would have cost too much, and so replaces more than has changed.
+func (m *Maker) Coarse() bool { return m.coarse }
+
+// Steps is what the last patch has cost: bytes that were read, or written in vain, and elements that were compared.
+func (m *Maker) Steps() int64 { return m.scan.Steps() - m.start + m.others }
 
 // prepare takes off a text what is not to be compared. What is not valid it leaves
 // for others to report.
@@ -127,30 +140,17 @@ func alike(a, b []byte) bool {
 	return len(a) > 0 && len(b) > 0 && a[0] == b[0] && (a[0] == '{' || a[0] == '[')
 }
 
-// diff writes what makes b of a, at the current path.
-func (m *Maker) diff(a, b []byte) error {
+// diff writes what makes b of a, at the current path. It may end early once there are more than limit bytes: then
+// the caller gives them up.
+func (m *Maker) diff(a, b []byte, limit int) error {
 	if bytes.Equal(a, b) {
 		return nil
 	}
-	begin := len(m.dst)
+	m.coarse = m.coarse || m.Steps() > m.budget
 	switch {
-	case m.depth == maxDepth:
-	case alike(a, b) && a[0] == '{':
-		m.depth++
-		if err := m.objects(a, b); err != nil {
-			return err
-		}
-		m.depth--
-		m.orReplace(begin, b)
-		return nil
+	case m.depth == maxDepth || m.coarse:
 	case alike(a, b):
-		m.depth++
-		if err := m.arrays(a, b); err != nil {
-			return err
-		}
-		m.depth--
-		m.orReplace(begin, b)
-		return nil
+		return m.containers(a, b, limit)
 	case a[0] == '"' && b[0] == '"' && bytes.Equal(scan.Unquote(a), scan.Unquote(b)):
 		return nil
 	}
@@ -158,17 +158,27 @@ func (m *Maker) diff(a, b []byte) error {
 	return nil
 }
 
-// orReplace replaces the whole value where that is shorter than the operations
-// written since.
-func (m *Maker) orReplace(begin int, b []byte) {
-	comma := 0
+// containers is diff of two objects or two arrays. It replaces the whole where that is shorter.
+func (m *Maker) containers(a, b []byte, limit int) (err error) {
+	begin, path := len(m.dst), len(m.path)
+	whole := begin + len(`{"op":"replace","path":"","value":}`) + path + len(b)
 	if begin > m.begin {
-		comma = 1
+		whole++ // a comma
 	}
-	if len(m.dst)-begin > comma+len(`{"op":"replace","path":"","value":}`)+len(m.path)+len(b) {
+	m.depth++
+	if a[0] == '{' {
+		err = m.objects(a, b, min(whole, limit))
+	} else {
+		err = m.arrays(a, b, min(whole, limit))
+	}
+	m.depth--
+	m.path = m.path[:path]
+	if err == nil && len(m.dst) > whole {
+		m.others += int64(len(m.dst) - begin)
 		m.dst = m.dst[:begin]
 		m.operation("replace", b)
 	}
+	return err
 }
 
 // operation writes an operation at the current path, with a value if there is one.
@@ -189,8 +199,8 @@ func (m *Maker) open(op string) {
 	m.dst = append(m.dst, '"')
 }
 
-// objects writes what makes the object b of a.
-func (m *Maker) objects(a, b []byte) error {
+// objects writes what makes the object b of a. It may end early once there are more than limit bytes.
+func (m *Maker) objects(a, b []byte, limit int) error {
 	low := len(m.members)
 	defer func() { m.members = m.members[:low] }()
 	as, err := m.sorted(a)
@@ -202,7 +212,7 @@ func (m *Maker) objects(a, b []byte) error {
 		return err
 	}
 	path := len(m.path)
-	for len(as) > 0 || len(bs) > 0 {
+	for (len(as) > 0 || len(bs) > 0) && len(m.dst) <= limit {
 		order := len(as) - len(bs)
 		if len(as) > 0 && len(bs) > 0 {
 			order = bytes.Compare(as[0].Name, bs[0].Name)
@@ -220,7 +230,7 @@ func (m *Maker) objects(a, b []byte) error {
 			bs = bs[1:]
 		default:
 			m.push(bs[0].Name)
-			if err := m.diff(as[0].Value, bs[0].Value); err != nil {
+			if err := m.diff(as[0].Value, bs[0].Value, limit); err != nil {
 				return err
 			}
 			as, bs = as[1:], bs[1:]

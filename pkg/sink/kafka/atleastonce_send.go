@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"github.com/segmentio/kafka-go"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -101,9 +102,10 @@ func (q *queue) build(b *event.Batch, n int) []kafka.Record {
 	}
 	// It is not used again: kafka-go may leave a request running.
 	made := arena[kafka.Header]{headers: make([]kafka.Header, 0, all), bytes: make([]byte, 0, bytes)}
+	now := time.Now()
 	for _, it := range q.rest[:n] {
 		r := &b.Records[it.index]
-		m := made.message(q.topic, r)
+		m := made.message(q.topic, r, now)
 		add(m)
 		if q.topic.buries(r) {
 			add(m.tombstone(r))

@@ -175,7 +175,7 @@ func (e *refusal) Unwrap() error { return e.err }
 // refusalOf makes full a refusal where the cause says that only this topic is
 // concerned.
 func refusalOf(topic string, cause, full error) error {
-	if isAny(cause, kerr.TopicAuthorizationFailed, kerr.UnknownTopicOrPartition, kerr.PolicyViolation) {
+	if isAny(cause, kerr.TopicAuthorizationFailed, kerr.UnknownTopicOrPartition, kerr.PolicyViolation, kerr.InvalidTopicException) {
 		return &refusal{topic, full}
 	}
 	return full

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -63,7 +64,7 @@ func (e *deliveryError) Unwrap() error { return e.err }
 // fill makes records of what comes next in the queues, as many as the client is handed
 // at once, and reports whether there are any.
 func (p *production) fill() bool {
-	n := 0
+	n, now := 0, time.Now()
 	for _, q := range p.queues {
 		n += 2 * len(q.rest)
 	}
@@ -77,7 +78,7 @@ func (p *production) fill() bool {
 			it := q.rest[0]
 			q.rest = q.rest[1:]
 			r := &p.batch.Records[it.index]
-			m := p.made.message(q.topic, r)
+			m := p.made.message(q.topic, r, now)
 			p.add(origin{q, it}, m)
 			if q.topic.buries(r) {
 				p.add(origin{q, it}, m.tombstone(r))

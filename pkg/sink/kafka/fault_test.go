@@ -251,7 +251,7 @@ func TestFailureStopsOthers(t *testing.T) {
 	}
 }
 
-// A broker that never answers must not hold a pipeline for ever, and its error must
+// A broker that never answers must not hold a pipeline without end, and its error must
 // not look like the end of the caller's context.
 func TestBrokerSilent(t *testing.T) {
 	b := startBus(t)
@@ -289,7 +289,7 @@ func TestCanceledWriteLeavesNoConnection(t *testing.T) {
 	if _, err := s.Write(ctx, batch); !errors.Is(err, context.Canceled) {
 		t.Errorf("Write: %v, want %v", err, context.Canceled)
 	}
-	if took := time.Since(began); took > requestTimeout/2 {
+	if took := time.Since(began); took >= requestTimeout {
 		t.Errorf("Write took %v to obey", took)
 	}
 	l.mu.Lock()

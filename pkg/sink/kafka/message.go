@@ -31,8 +31,8 @@ type arena[H header] struct {
 
 func (a *arena[H]) reset() { a.bytes, a.headers = a.bytes[:0], a.headers[:0] }
 
-// message is what is written for r. Its value is r's own.
-func (a *arena[H]) message(t *topic, r *event.Record) message[H] {
+// message is what is written for r at a time. Its value is r's own.
+func (a *arena[H]) message(t *topic, r *event.Record, now time.Time) message[H] {
 	m := message[H]{value: r.Value}
 	first := len(a.headers)
 	a.header(contentType, r.Format.ContentType())
@@ -49,7 +49,7 @@ func (a *arena[H]) message(t *topic, r *event.Record) message[H] {
 		m.key = a.copy(key)
 	}
 	if r.Event != nil {
-		m.time = notAhead(r.Event.Time, time.Now())
+		m.time = notAhead(r.Event.Time, now)
 	}
 	return m
 }

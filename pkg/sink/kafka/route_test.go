@@ -57,6 +57,34 @@ func TestRouteRefused(t *testing.T) {
 	open.check(t, b.consume(t, "open"), 0)
 }
 
+// A tenant chooses the group and the name of a resource. If they make the name of a topic that Kafka does not take, the
+// other topics go on.
+func TestTopicNameTooLong(t *testing.T) {
+	long := "k8s.prod." + strings.Repeat("g", 241)
+	for delivery, open := range map[string]func(*testing.T, *bus) sink.Sink{
+		"at-least-once": func(t *testing.T, b *bus) sink.Sink { return openSink(t, b.config()) },
+		"exactly-once":  func(t *testing.T, b *bus) sink.Sink { return openExact(t, b.config()) },
+	} {
+		t.Run(delivery, func(t *testing.T) {
+			b := startBus(t)
+			s := open(t, b)
+			batch := number("t").batch(3, 10)
+			batch.Records = append(batch.Records, record(long, "k", "1", 0))
+			_, err := s.Write(t.Context(), batch)
+			if e := wantRouteError(t, err, long, "249", "topic template"); e.Index != 3 {
+				t.Errorf("it is refused from record %d on", e.Index)
+			}
+			batch.Records = batch.Records[:3]
+			if _, err := s.Write(t.Context(), batch); err != nil {
+				t.Errorf("the others: %v", err)
+			}
+			if n := len(b.consumeCommitted(t, "t")); n != 3 {
+				t.Errorf("the other topic has %d records", n)
+			}
+		})
+	}
+}
+
 // split is what a pipeline does about a refusal.
 func split(records []event.Record, e *sink.RouteError) (stay, leave []event.Record) {
 	for i, r := range records {

@@ -116,7 +116,7 @@ func (s *Store) empty() error {
 	if err != nil {
 		return err
 	}
-	s.copy, err = file.OpenScratch(s.id)
+	s.copy, err = file.OpenScratch("", s.id)
 	if err != nil {
 		s.log.Warn("the checkpoint's working copy is kept in memory: set TMPDIR to a directory that can be written to", zap.Error(err))
 		s.copy, err = file.OpenMem(s.id)

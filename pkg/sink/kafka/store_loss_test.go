@@ -74,7 +74,7 @@ func TestDeletedWhileRunning(t *testing.T) {
 	}
 }
 
-// Brokers before topics had ids say nothing of a topic that was made anew: that what is
+// Brokers before topics had ids say nothing of a topic that was recreated: that what is
 // written there once more is more than what was lost hides nothing.
 func TestMadeAnewAndOutgrown(t *testing.T) {
 	b := startBus(t, kfake.MaxVersions(kversion.V2_7_0()))

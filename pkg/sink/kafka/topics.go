@@ -93,7 +93,7 @@ func (t *topics) resolve(ctx context.Context, names []string) error {
 	var stale []string
 	for _, name := range names {
 		if err := checkTopicName(name); err != nil {
-			return fmt.Errorf("%w: change the topic template", err)
+			return &refusal{name, fmt.Errorf("%w: change the topic template, or give the resource a topic of its own", err)}
 		}
 		if !t.fresh[name] {
 			stale = append(stale, name)

@@ -43,8 +43,7 @@ func (c Config) Grants(id event.Identity) (g Grants, err error) {
 	case c.Delivery == exactlyOnce:
 		allow("fences a predecessor", termSubject(id))
 		allow("adopts an empty stream, adds subjects that it lacks", api+"STREAM.UPDATE."+stream)
-		allow("reads back what a crash interrupted",
-			append(consumerAPI(stream, "*"), api+"STREAM.MSG.GET."+stream)...)
+		allow("reads back what a crash interrupted", consumerAPI(stream)...)
 	case c.Delivery == atLeastOnce && c.Stream.Name == "":
 		allow("finds the stream that takes the subjects; give nats.stream.name to need less", api+"STREAM.NAMES")
 		found = "*"
@@ -59,10 +58,9 @@ func (c Config) Grants(id event.Identity) (g Grants, err error) {
 	return g, nil
 }
 
-// consumerAPI is what it takes to read a stream; names are those of the consumers, and of
-// subjects that they filter by.
-func consumerAPI(stream, names string) []string {
-	return []string{api + "CONSUMER.CREATE." + stream + "." + names, api + "CONSUMER.MSG.NEXT." + stream + ".*", api + "CONSUMER.DELETE." + stream + ".*"}
+// consumerAPI is what it takes to read a stream.
+func consumerAPI(stream string) []string {
+	return []string{api + "CONSUMER.CREATE." + stream + ".*", api + "CONSUMER.MSG.NEXT." + stream + ".*", api + "CONSUMER.DELETE." + stream + ".*"}
 }
 
 // CheckpointGrants are the subjects that a [Store] publishes to beside the sink's. It
@@ -70,34 +68,9 @@ func consumerAPI(stream, names string) []string {
 func CheckpointGrants(id event.Identity) []Grant {
 	var g Grants
 	stream, prefix := bucketStream(BucketName(id))
-	g.publish("the checkpoint", append(consumerAPI(stream, "*"),
+	g.publish("the checkpoint", append(consumerAPI(stream),
 		prefix+">", api+"STREAM.INFO."+stream, api+"STREAM.CREATE."+stream, api+"STREAM.PURGE."+stream, api+"STREAM.MSG.GET."+stream)...)
 	return g.Publish
-}
-
-// ReaderGrants are the subjects that a [Reader], and any consumer of the events,
-// publishes and subscribes to. None are for an embedded server.
-func (c Config) ReaderGrants(id event.Identity) (g Grants, err error) {
-	c, err = c.Complete()
-	if err != nil || c.Embedded != nil {
-		return g, err
-	}
-	for _, s := range c.subjects(id) {
-		g.Subscribe = append(g.Subscribe, Grant{s, "events as they come"})
-	}
-	if c.Delivery == atMostOnce {
-		return g, nil // there is nothing to ask for
-	}
-	g.Subscribe = append(g.Subscribe, Grant{inboxPrefix(id) + ".>", "answers to `bridge state` and `bridge history`"})
-	stream := c.StreamName(id.Cluster)
-	if c.Delivery == atLeastOnce && c.Stream.Name == "" {
-		g.publish("finds the stream that takes the subjects; give nats.stream.name to need less", api+"STREAM.NAMES")
-		stream = "*"
-	}
-	g.publish("looks the stream up", api+"STREAM.INFO."+stream)
-	g.publish("reads what the stream keeps", consumerAPI(stream, ">")...)
-	g.publish("lets a durable consumer be looked up, and acknowledge (not for `bridge state` and `bridge history`)", api+"CONSUMER.INFO."+stream+".*", "$JS.ACK."+stream+".>")
-	return g, nil
 }
 
 // StreamDefinition is the JSON of the stream that the sink would create, as `nats
@@ -159,10 +132,15 @@ func bucketStream(bucket string) (stream, prefix string) {
 	return bucketPrefix + bucket, "$KV." + bucket + "."
 }
 
+// bucketDescription begins the description of a pipeline's bucket. The cluster's name follows, which may change.
+func bucketDescription(id event.Identity) string {
+	return "Checkpoint of kubebridge " + id.Bridge + "/" + id.Sink + ", "
+}
+
 func bucketDefinition(stream, prefix string, id event.Identity, replicas int) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name:        stream,
-		Description: "Checkpoint of kubebridge " + id.Bridge + "/" + id.Sink + ", cluster " + id.Cluster,
+		Description: bucketDescription(id) + "cluster " + id.Cluster,
 		Subjects:    []string{prefix + ">"},
 		Storage:     jetstream.FileStorage,
 		Replicas:    replicas,

@@ -60,7 +60,7 @@ type Stream struct {
 	Name     string        `yaml:"name"`     // default K8S_<cluster>, or for at-least-once the one that takes the subject
 	Create   *bool         `yaml:"create"`   // create it when missing; default true
 	Replicas int           `yaml:"replicas"` // 1 to 5; default 1; used on creation
-	MaxAge   time.Duration `yaml:"maxAge"`   // 0 = kept for ever; used on creation
+	MaxAge   time.Duration `yaml:"maxAge"`   // 0 = no limit; used on creation
 	MaxBytes int64         `yaml:"maxBytes"` // 0 = no limit; used on creation
 }
 

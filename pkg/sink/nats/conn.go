@@ -52,8 +52,14 @@ type endpoint struct {
 	id     event.Identity
 	denied atomic.Uint64 // publishes
 
+	foreign foreign
+
 	mu     sync.Mutex      // of server, which the store's goroutine uses too
 	server *embeddedServer // nil unless it runs
+}
+
+func newEndpoint(c Config, id event.Identity, log *zap.Logger) *endpoint {
+	return &endpoint{config: c, id: id, foreign: foreign{log: log}}
 }
 
 // link is one connection to an endpoint, and the stream that it is for.
@@ -71,7 +77,7 @@ func (e *endpoint) run(log *zap.Logger) error {
 	if e.config.Embedded == nil {
 		return nil
 	}
-	server, err := startServer(*e.config.Embedded, e.config.Auth, log)
+	server, err := startServer(e.config, e.id, log)
 	if err != nil {
 		return err
 	}

@@ -18,6 +18,10 @@
 // a Store writes its head. A predecessor's next message then fails, it reads, finds that
 // record, and is fenced.
 //
+// Each message of either says where it stands: the creation of its stream and its sequence
+// (stream.place). A message that does not is foreign, an answer to somebody's request or a
+// copy: it is counted, and skipped.
+//
 // Single messages under way at once, each with the sequence predicted for it, would be
 // as fast but do not fence: when another message takes the place of one,
 // those behind it are stored all the same, since the stream has the length that
@@ -47,6 +51,7 @@
 //	store_wire.go              keys and heads as messages
 //	store_look.go              ReadStore, FindStore, ResetStore for `bridge checkpoint`
 //	reader.go                  Reader, for `bridge state` and `bridge history`
-//	access.go                  what users must be granted, and streams as they are created
+//	access.go, accounts.go     what users must be granted, and streams as they are created; the account of readers
+//	foreign.go                 messages that the bridge did not write
 //	check.go, store_check.go   Check
 package nats

@@ -12,6 +12,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"go.uber.org/zap"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
 const (
@@ -35,8 +37,9 @@ type embeddedServer struct {
 	lock     *os.File
 }
 
-// startServer starts a server on dir and waits until it serves.
-func startServer(e Embedded, auth Auth, log *zap.Logger) (_ *embeddedServer, err error) {
+// startServer starts the server that a configuration names, and waits until it serves.
+func startServer(c Config, id event.Identity, log *zap.Logger) (_ *embeddedServer, err error) {
+	e, auth := c.Embedded, c.Auth
 	fail := func(err error) error { return fmt.Errorf("start the embedded NATS server: %w", err) }
 	host, port, err := e.hostPort()
 	if err != nil {
@@ -45,22 +48,22 @@ func startServer(e Embedded, auth Auth, log *zap.Logger) (_ *embeddedServer, err
 	if port == 0 {
 		port = server.RANDOM_PORT
 	}
-	s := &embeddedServer{password: rand.Text()}
-	options := &server.Options{
-		ServerName:             "kubebridge",
-		Host:                   host,
-		Port:                   port,
-		JetStream:              true,
-		StoreDir:               e.Dir,
-		JetStreamMaxStore:      e.MaxBytes,
-		JetStreamMaxMemory:     e.MaxMemory,
-		SyncInterval:           embeddedSync,
-		MaxPayload:             embeddedMaxPayload,
-		NoAuthUser:             noAuthUser(auth),
-		NoSigs:                 true,
-		DisableJetStreamBanner: true,
+	accounts, err := c.Accounts(id)
+	if err != nil {
+		return nil, fail(err)
 	}
-	if options.Users, err = users(s.password, auth); err != nil {
+	options := &server.Options{}
+	if err := options.ProcessConfigString(accounts.embedded(e.Leaf != nil).ServerConfig("", "")); err != nil {
+		return nil, fail(err)
+	}
+	options.ServerName, options.Host, options.Port = "kubebridge", host, port
+	options.JetStream, options.StoreDir = true, e.Dir
+	options.JetStreamMaxStore, options.JetStreamMaxMemory = e.MaxBytes, e.MaxMemory
+	options.SyncInterval, options.MaxPayload = embeddedSync, embeddedMaxPayload
+	options.NoAuthUser = noAuthUser(auth)
+	options.NoSigs, options.DisableJetStreamBanner = true, true
+	s := &embeddedServer{password: rand.Text()}
+	if err := s.addUsers(options, auth); err != nil {
 		return nil, fail(err)
 	}
 	if e.TLS != nil {
@@ -76,7 +79,6 @@ func startServer(e Embedded, auth Auth, log *zap.Logger) (_ *embeddedServer, err
 			return nil, fail(err)
 		}
 		options.LeafNode.Remotes = []*server.RemoteLeafOpts{remote}
-		options.Accounts = []*server.Account{server.NewAccount(leafAccount)}
 	}
 	if s.lock, err = lockDir(e.Dir); err != nil {
 		return nil, fail(err)
@@ -85,12 +87,6 @@ func startServer(e Embedded, auth Auth, log *zap.Logger) (_ *embeddedServer, err
 	if err != nil {
 		s.unlock()
 		return nil, fail(err)
-	}
-	if e.Leaf != nil {
-		if err := isolate(s.Server); err != nil {
-			s.unlock()
-			return nil, fail(err)
-		}
 	}
 	serverLog := &serverLog{log: log.Named("nats-server").WithOptions(zap.AddCallerSkip(1))}
 	s.SetLoggerV2(serverLog, log.Core().Enabled(zap.DebugLevel), false, false)
@@ -102,12 +98,6 @@ func startServer(e Embedded, auth Auth, log *zap.Logger) (_ *embeddedServer, err
 	if !s.ReadyForConnections(embeddedReady) {
 		s.close()
 		return nil, fail(fmt.Errorf("on %s with data in %s: not ready after %v", e.Listen, e.Dir, embeddedReady))
-	}
-	if e.Leaf != nil { // with a second account the first has no JetStream by itself
-		if err := s.GlobalAccount().EnableJetStream(nil, nil); err != nil {
-			s.close()
-			return nil, fail(err)
-		}
 	}
 	log.Info("embedded NATS server started", zap.String("url", s.url()), zap.String("dir", e.Dir))
 	return s, nil
@@ -128,23 +118,29 @@ func (s *embeddedServer) clientOptions() []nats.Option {
 	return []nats.Option{nats.InProcessServer(s.Server), nats.UserInfo(bridgeUser, s.password)}
 }
 
-// users are the bridge, and those who may only read: a message that another puts
-// on the stream would fence the bridge.
-func users(password string, auth Auth) (_ []*server.User, err error) {
+// addUsers adds the bridge, and those who may only read.
+func (s *embeddedServer) addUsers(o *server.Options, auth Auth) (err error) {
 	reader := &server.User{
-		Username: readerUser,
-		Permissions: &server.Permissions{Publish: &server.SubjectPermission{Allow: []string{
-			"$JS.API.INFO", "$JS.API.STREAM.INFO.>", "$JS.API.STREAM.LIST", "$JS.API.STREAM.NAMES",
-			"$JS.API.STREAM.MSG.GET.>", "$JS.API.DIRECT.GET.>", "$JS.API.CONSUMER.>", "$JS.ACK.>", "$JS.FC.>",
-		}}},
+		Username:    readerUser,
+		Permissions: &server.Permissions{Publish: &server.SubjectPermission{Allow: []string{readerAPI + ">", ackPrefix + ">", "$JS.FC.>"}}},
 	}
 	if auth.Username != "" {
 		reader.Username = auth.Username
 		if reader.Password, err = auth.password(); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return []*server.User{{Username: bridgeUser, Password: password}, reader}, nil
+	bridge := &server.User{Username: bridgeUser, Password: s.password}
+	for _, a := range o.Accounts {
+		switch a.Name {
+		case bridgeAccount:
+			bridge.Account = a
+		case readerAccount:
+			reader.Account = a
+		}
+	}
+	o.Users = []*server.User{bridge, reader}
+	return nil
 }
 
 func noAuthUser(auth Auth) string {

@@ -1,6 +1,7 @@
 package nats
 
 import (
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
@@ -83,15 +84,21 @@ func TestEmbeddedReadersOnlyRead(t *testing.T) {
 	if err := js.Conn().Flush(); err != nil {
 		t.Fatal(err)
 	}
-	for _, subject := range []string{subject, "$JS.API.STREAM.DELETE." + streamName, "$JS.API.STREAM.PURGE." + streamName} {
-		if err := js.Conn().Publish(subject, []byte("{}")); err != nil {
-			t.Fatal(err)
-		}
-		select {
-		case err := <-denied:
-			wantText(t, err, subject)
-		case <-time.After(2 * time.Minute):
-			t.Errorf("publishing to %q was not denied", subject)
+	if err := js.Conn().Publish(subject, []byte("{}")); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-denied:
+		wantText(t, err, subject)
+	case <-time.After(2 * time.Minute):
+		t.Errorf("publishing to %q was not denied", subject)
+	}
+	for _, request := range []string{
+		"STREAM.DELETE." + streamName, "STREAM.PURGE." + streamName, "STREAM.MSG.DELETE." + streamName, "CONSUMER.DELETE." + streamName + ".x",
+		"CONSUMER.NAMES." + streamName, "CONSUMER.LIST." + streamName, "STREAM.INFO.KV_" + BucketName(testIdentity),
+	} {
+		if _, err := js.Conn().Request(api+request, nil, 2*time.Minute); !errors.Is(err, nats.ErrNoResponders) {
+			t.Errorf("%s: %v, want nobody to answer", request, err)
 		}
 	}
 	mustWrite(t, s, records(1, 2))
@@ -107,6 +114,19 @@ func TestEmbeddedReadersOnlyRead(t *testing.T) {
 	for range 2 {
 		if _, err := consumer.Next(); err != nil {
 			t.Errorf("an ordered consumer: %v", err)
+		}
+	}
+	older, err := js.Conn().JetStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pushed, err := older.SubscribeSync("k8s.>", nats.OrderedConsumer())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if _, err := pushed.NextMsg(2 * time.Minute); err != nil {
+			t.Errorf("a push consumer of an older client: %v", err)
 		}
 	}
 }

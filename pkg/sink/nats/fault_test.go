@@ -139,15 +139,11 @@ func TestDeniedPublish(t *testing.T) {
 	for _, n := range []int{1, 3} {
 		batch := records(2, n)
 		batch.Records[n/2].Route = denied
-		began := time.Now()
 		_, err := retryRoute(t, s, batch)
 		wantPlain(t, err, "Permissions Violation", denied)
 		var route *sink.RouteError
 		if !errors.As(err, &route) || route.Route != denied || route.Index != n/2 {
 			t.Errorf("got %v, want a RouteError about record %d", err, n/2)
-		}
-		if took := time.Since(began); took > 5*time.Second {
-			t.Errorf("Write took %v", took)
 		}
 	}
 	admin := nats.UserInfo("admin", "a")

@@ -52,7 +52,7 @@ func TestServerPaused(t *testing.T) {
 				_, err := s.Write(t.Context(), b)
 				p.goOn(t)
 				wantPlain(t, err, p.bus.url())
-				if took := time.Since(began); took < ackTimeout || took > ackTimeout+2*apiTimeout {
+				if took := time.Since(began); took < ackTimeout || took > ackTimeout+time.Minute {
 					t.Errorf("Write gave up after %v", took)
 				}
 				if _, err := retry(t, s, b); err != nil {

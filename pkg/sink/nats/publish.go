@@ -54,6 +54,7 @@ const (
 type appender struct {
 	link
 	writer   string        // distinguishes this appender from all others
+	stream   stream        // as it was last looked up
 	head     uint64        // everything up to here is on the stream, and known to be
 	most     int           // messages of an atomic publish; less where the server is set to take less
 	patience time.Duration // how long the server may take, see ackTimeout
@@ -74,9 +75,13 @@ func (a *appender) newChunk(msgs []*nats.Msg) *chunk {
 	return &chunk{msgs: msgs, id: id, reply: a.conn.inbox + "." + id}
 }
 
-// expect has the server store the chunk at the end of a stream that ends at head, or not. A
+// expect has the server store the chunk at the stream's end, or not, and says in each message where it will be. A
 // message alone is atomic, and cheaper than a batch of one.
-func (c *chunk) expect(head uint64, fast bool) {
+func (a *appender) expect(c *chunk, fast bool) {
+	head := a.head
+	for i, m := range c.msgs {
+		m.Header[headerPlace] = []string{a.stream.place(head + uint64(i) + 1)}
+	}
 	switch {
 	case len(c.msgs) == 1:
 		expectLast(c.msgs[0], head)

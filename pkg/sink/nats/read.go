@@ -122,24 +122,11 @@ func nextOf(ctx context.Context, messages jetstream.MessagesContext, wait time.D
 	return m, meta, err
 }
 
-// lastOf is the last message on a subject, messageAt the one at a sequence; nil when
-// there is none. The stream's leader is asked: package jetstream would ask any replica, and
+// lastOf is the last message on a subject; nil when there is none. The stream's leader is asked: package jetstream would ask any replica, and
 // that may lag.
-func (l *link) lastOf(ctx context.Context, subject string) (*nats.RawStreamMsg, error) {
-	return l.get(ctx, func(ctx context.Context) (*nats.RawStreamMsg, error) {
-		return l.conn.leader.GetLastMsg(l.name, subject, nats.Context(ctx))
-	})
-}
-
-func (l *link) messageAt(ctx context.Context, seq uint64) (*nats.RawStreamMsg, error) {
-	return l.get(ctx, func(ctx context.Context) (*nats.RawStreamMsg, error) {
-		return l.conn.leader.GetMsg(l.name, seq, nats.Context(ctx))
-	})
-}
-
-func (l *link) get(ctx context.Context, ask func(context.Context) (*nats.RawStreamMsg, error)) (m *nats.RawStreamMsg, err error) {
+func (l *link) lastOf(ctx context.Context, subject string) (m *nats.RawStreamMsg, err error) {
 	err = l.conn.do(ctx, func(ctx context.Context) (err error) {
-		m, err = ask(ctx)
+		m, err = l.conn.leader.GetLastMsg(l.name, subject, nats.Context(ctx))
 		return err
 	})
 	if errors.Is(err, nats.ErrMsgNotFound) {

@@ -41,7 +41,7 @@ func NewReader(ctx context.Context, o ReaderOptions) (_ *Reader, err error) {
 	if conf.Delivery == atMostOnce {
 		return nil, errors.New("read: delivery at-most-once keeps no events")
 	}
-	l := &link{endpoint: &endpoint{config: conf, id: o.Identity}, log: zap.NewNop(), name: conf.Stream.Name, subjects: conf.subjects(o.Identity)}
+	l := &link{endpoint: newEndpoint(conf, o.Identity, zap.NewNop()), log: zap.NewNop(), name: conf.Stream.Name, subjects: conf.subjects(o.Identity)}
 	if err := l.startBeside(ctx); err != nil {
 		l.disconnect()
 		return nil, err

@@ -209,23 +209,9 @@ func (t ServerTLS) load() (*tls.Config, error) {
 	return c, err
 }
 
-// leafAccount is where the larger NATS is, within an embedded server. It sees what is
-// published beside it and is not seen: what came from there would stand in the stream,
-// and shut the bridge out.
+// leafAccount is where the larger NATS is, within an embedded server. It gets the events; what
+// it publishes does not reach the stream.
 const leafAccount = "LEAF"
-
-// isolate lets the leaf's account see everything of the main one.
-func isolate(s *server.Server) error {
-	global := s.GlobalAccount()
-	leaf, err := s.LookupAccount(leafAccount)
-	if err != nil {
-		return err
-	}
-	if err := global.AddStreamExport(">", nil); err != nil {
-		return err
-	}
-	return leaf.AddStreamImport(global, ">", "")
-}
 
 // remote makes the server's side of a leaf.
 func (l *Leaf) remote() (*server.RemoteLeafOpts, error) {

@@ -33,39 +33,37 @@ func (s *Sink) settle(ctx context.Context, rest []event.Record) error {
 	s.stream = now
 	if last := now.state.LastSeq; last > s.head {
 		err := s.readBack(ctx, s.head+1, last, func(m message) error {
-			if err := s.recognise(m, rest); err != nil {
+			if err := s.recognise(m, rest); err != nil || m.kind != isRecord {
 				return err
 			}
 			rest = rest[1:]
+			s.own, s.head, s.done = m.seq, m.seq, s.done+1
 			return nil
 		})
 		if errors.Is(err, errHole) {
 			s.hole = true
 			return s.lose("%v", err)
 		}
-		return err
+		if err != nil {
+			return err
+		}
+		s.head = last
 	}
 	return nil
 }
 
-// recognise moves the head over the first record of rest; any other message means
-// that another writer is at work.
+// recognise returns an error unless m is foreign or the first record of rest: then another writer is at work.
 func (s *Sink) recognise(m message, rest []event.Record) error {
 	switch {
+	case m.kind == isForeign:
+	case m.kind == isTerm && termNumber(m.term) < s.term, m.kind == isTerm && m.term == s.token(s.term):
+		s.foreign.found(s.name, m.seq, s.termSubject) // a copy of one that was there before
 	case m.term != s.token(s.term):
-		theirs := "no term"
-		if m.term != "" {
-			theirs = "term " + m.term
-		}
-		s.fenced = fmt.Errorf("%w: message %d of stream %q carries %s, this writer's is %s", sink.ErrFenced, m.seq, s.name, theirs, s.token(s.term))
-		return s.fenced
+		s.fenced = fmt.Errorf("%w: message %d of stream %q carries term %s, this writer's is %s", sink.ErrFenced, m.seq, s.name, m.term, s.token(s.term))
 	case len(rest) == 0 || m.id != percentEncode(rest[0].ID):
 		s.fenced = fmt.Errorf("%w: message %d of stream %q is %q, which this writer did not send there", sink.ErrFenced, m.seq, s.name, m.id)
-		return s.fenced
 	}
-	s.head++
-	s.done++
-	return nil
+	return s.fenced
 }
 
 // lose notes what the stream has lost; the next call resets. Not at once: a server
@@ -98,7 +96,7 @@ func (s *Sink) reset(ctx context.Context) error {
 		s.fenced = fmt.Errorf("%w: stream %q is in term %s, this writer's is %s", sink.ErrFenced, s.name, last, s.token(s.term))
 		return s.fenced
 	}
-	if err := s.beginTermAfter(ctx, last, seq); err != nil {
+	if err := s.beginTermAfter(ctx, found, last, seq); err != nil {
 		return err
 	}
 	err = s.gone("%s", s.lost)

@@ -25,9 +25,9 @@ type Sink struct {
 	appender
 	termSubject string
 
-	stream stream
 	term   uint64
 	opened uint64 // the sequence of the record that began the term
+	own    uint64 // the last sequence up to head that is this writer's
 
 	msgs []*nats.Msg // of the last chunk, and more
 
@@ -40,6 +40,8 @@ type Sink struct {
 var (
 	_ sink.Sink = (*Sink)(nil)
 	_ sink.Log  = (*Sink)(nil)
+
+	_ sink.Exposed = (*Sink)(nil)
 )
 
 // termRoot is the first token of the subjects on which terms begin.
@@ -59,7 +61,7 @@ func New(o Options) (sink.Sink, error) {
 	if o.Logger == nil {
 		o.Logger = zap.NewNop()
 	}
-	l := link{endpoint: &endpoint{config: c, id: o.Identity}, log: o.Logger, subjects: c.subjects(o.Identity)}
+	l := link{endpoint: newEndpoint(c, o.Identity, o.Logger), log: o.Logger, subjects: c.subjects(o.Identity)}
 	switch c.Delivery {
 	case atLeastOnce:
 		return &Shared{link: l, writer: nuid.Next()}, nil
@@ -104,3 +106,6 @@ func (s *Sink) open(ctx context.Context, recorded []byte) (err error) {
 	}
 	return s.beginTerm(ctx, s.stream)
 }
+
+// Foreign implements [sink.Exposed].
+func (s *Sink) Foreign() uint64 { return s.foreign.count.Load() }

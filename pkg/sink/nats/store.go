@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"os"
 	"slices"
 	"sync"
 	"time"
@@ -56,7 +55,6 @@ type Store struct {
 
 	mu      sync.Mutex
 	local   *file.Store // the working copy; nil before Load
-	dir     string      // of local, "" in memory
 	pending map[string][]byte
 	failing error // of the last write, nil if it succeeded
 
@@ -121,37 +119,32 @@ func (s *Store) fresh() error {
 	if err := s.dropCopy(); err != nil {
 		return err
 	}
+	var (
+		local *file.Store
+		err   error
+	)
 	if s.o.Scratch == "" {
-		local, err := file.OpenMem(s.bucket.id)
-		s.setCopy(local, "")
-		return err
+		local, err = file.OpenMem(s.bucket.id)
+	} else {
+		local, err = file.OpenScratch(s.o.Scratch, s.bucket.id)
 	}
-	dir, err := os.MkdirTemp(s.o.Scratch, "kubebridge-checkpoint-")
-	if err != nil {
-		return err
-	}
-	local, err := file.Open(dir, s.bucket.id, file.Options{})
-	s.setCopy(local, dir)
+	s.setCopy(local)
 	return err
 }
 
-func (s *Store) setCopy(local *file.Store, dir string) {
+func (s *Store) setCopy(local *file.Store) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.local, s.dir = local, dir
+	s.local = local
 }
 
 func (s *Store) dropCopy() error {
-	local, dir := s.copy(), s.dir
-	s.setCopy(nil, "")
-	var err error
-	if local != nil {
-		err = local.Close()
+	local := s.copy()
+	s.setCopy(nil)
+	if local == nil {
+		return nil
 	}
-	if dir != "" {
-		err = cmp.Or(err, os.RemoveAll(dir))
-	}
-	return err
+	return local.Close()
 }
 
 func (s *Store) copy() *file.Store {
@@ -267,6 +260,9 @@ func (s *Store) write(ctx context.Context, changes map[string][]byte) error {
 		return err
 	}
 	if !lost {
+		if err := s.mend(changes); err != nil {
+			return err
+		}
 		if err := s.bucket.write(ctx, changes); err != nil {
 			return err
 		}
@@ -285,6 +281,20 @@ func (s *Store) write(ctx context.Context, changes map[string][]byte) error {
 		return err
 	}
 	return s.bucket.fill(ctx, all)
+}
+
+// mend adds to changes what foreign messages in the bucket have taken the place of.
+func (s *Store) mend(changes map[string][]byte) error {
+	if len(s.bucket.damaged) == 0 {
+		return nil
+	}
+	return s.copy().Scan(nil, func(key, value []byte) error {
+		t, _ := token(string(key))
+		if _, newer := changes[string(key)]; !newer && s.bucket.damaged[t] {
+			changes[string(key)] = slices.Clone(value)
+		}
+		return nil
+	})
 }
 
 // Close writes what is pending, if the bus lets it, and releases everything. What it

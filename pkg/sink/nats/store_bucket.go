@@ -44,8 +44,10 @@ type bucket struct {
 	pass   uint64 // of cleaning: what is written bears it
 	valid  uint64 // what bears less is dead
 	unsure bool   // whether head must be asked for
-	fast   bool   // whether the stream takes fast batches
-	fenced error  // final
+	// damaged are the keys, as tokens, that a foreign message has taken the place of, and no write has mended yet.
+	damaged map[string]bool
+	fast    bool  // whether the stream takes fast batches
+	fenced  error // final
 }
 
 // newBucket returns the bucket of a pipeline, which connects as the pipeline's sink does.
@@ -55,7 +57,7 @@ func newBucket(e *endpoint) bucket {
 			link:   link{endpoint: e, log: zap.NewNop()}, // the sink logs that the connection is lost
 			writer: nuid.Next(), most: chunkMessages, patience: apiTimeout,
 		},
-		cleanFrom: cleanFrom, settle: settle,
+		cleanFrom: cleanFrom, settle: settle, damaged: map[string]bool{},
 	}
 	b.use(BucketName(e.id), e.id)
 	return b
@@ -65,6 +67,7 @@ func newBucket(e *endpoint) bucket {
 func (b *bucket) use(name string, id event.Identity) {
 	b.id = id
 	b.name, b.prefix = bucketStream(name)
+	clear(b.damaged)
 }
 
 // bucketName is the bucket's own name.
@@ -81,7 +84,7 @@ func (b *bucket) find(ctx context.Context) (stream, error) {
 	if err != nil {
 		return stream{}, err
 	}
-	b.fast = found.config.AllowBatchPublish
+	b.fast, b.stream = found.config.AllowBatchPublish, found
 	_, err = b.inspectBucket(found.config)
 	return found, err
 }
@@ -104,9 +107,49 @@ func (b *bucket) inspectBucket(c jetstream.StreamConfig) (weak []finding, err er
 	return weak, fmt.Errorf("%w: %s", checkpoint.ErrUnusable, strings.Join(all, "; "))
 }
 
-// value is the message of a key, nil when there is none.
+// value is the message of a key, nil when there is none that a bridge wrote.
 func (b *bucket) value(ctx context.Context, token string) (*nats.RawStreamMsg, error) {
-	return b.lastOf(ctx, b.prefix+token)
+	m, err := b.lastOf(ctx, b.prefix+token)
+	if m == nil || err != nil || b.wrote(m.Header, m.Sequence) {
+		return m, err
+	}
+	if m.Header.Get(headerPass) != "" && m.Header.Get(headerPlace) == "" {
+		return nil, fmt.Errorf("%w: its messages do not say where they stand", checkpoint.ErrOlder)
+	}
+	b.note(m.Subject, m.Sequence)
+	return nil, nil
+}
+
+// wrote reports whether a bridge wrote a message, and wrote it there.
+func (b *bucket) wrote(h nats.Header, seq uint64) bool {
+	return h.Get(headerPlace) == b.stream.place(seq)
+}
+
+// note takes note of a foreign message. JetStream can deliver what another stream has to the subjects of this one, and it keeps its own
+// subject then: it is in the way of no key.
+func (b *bucket) note(subject string, seq uint64) {
+	b.foreign.found(b.name, seq, subject)
+	if token, found := strings.CutPrefix(subject, b.prefix); found && !strings.Contains(token, ".") {
+		b.damaged[token] = true
+	}
+}
+
+// since looks at what follows a sequence, and reports whether this writer wrote any of it, or others did.
+func (b *bucket) since(ctx context.Context, seq uint64) (mine, others bool, err error) {
+	which := sequences(seq+1, 0)
+	which.config.HeadersOnly = true
+	err = b.read(ctx, which, func(m jetstream.Msg, seq uint64) error {
+		switch {
+		case !b.wrote(m.Headers(), seq):
+			b.note(m.Subject(), seq)
+		case m.Headers().Get(headerWriter) == b.writer:
+			mine = true
+		default:
+			others = true
+		}
+		return nil
+	})
+	return mine, others, err
 }
 
 // ready finds out where the stream ends when that is not known. lost: it lost
@@ -127,6 +170,14 @@ func (b *bucket) ready(ctx context.Context) (lost bool, err error) {
 	}
 	if err != nil {
 		return false, err
+	}
+	if found.state.LastSeq > b.head {
+		if _, others, err := b.since(ctx, b.head); others || err != nil {
+			if others {
+				b.fenced, err = checkpoint.ErrFenced, checkpoint.ErrFenced
+			}
+			return false, err
+		}
 	}
 	m, err := b.value(ctx, headToken)
 	if err != nil {
@@ -175,9 +226,14 @@ func (b *bucket) write(ctx context.Context, changes map[string][]byte) error {
 			deleted++
 		}
 	}
+	msgs = append(msgs, b.mend(changes)...)
 	if chunks := divideMessages(append(msgs, b.headMessage(0)), b.most, chunkBytes); len(chunks) == 1 && b.redo == 0 {
 		b.cleaning.buried(deleted)
-		return b.publish(ctx, chunks[0], false)
+		if err := b.publish(ctx, chunks[0], false); err != nil {
+			return err
+		}
+		clear(b.damaged)
+		return nil
 	}
 	redo, err := b.pack(changes)
 	if err != nil {
@@ -202,7 +258,27 @@ func (b *bucket) write(ctx context.Context, changes map[string][]byte) error {
 		return err
 	}
 	b.redo = 0
+	clear(b.damaged)
 	return nil
+}
+
+// mend are the messages that take the places of foreign ones which the changes leave where they are.
+func (b *bucket) mend(changes map[string][]byte) (msgs []*nats.Msg) {
+	left := maps.Clone(b.damaged)
+	delete(left, headToken) // every write ends with one
+	for key := range changes {
+		t, _ := token(key)
+		delete(left, t)
+	}
+	for _, t := range slices.Sorted(maps.Keys(left)) {
+		m := &nats.Msg{Subject: b.prefix + t, Header: nats.Header{}}
+		if remove(m); t == identityToken() {
+			m = put(b.prefix, string(checkpoint.IdentityKey()), checkpoint.EncodeIdentity(b.id))
+		}
+		msgs = append(msgs, m)
+	}
+	b.cleaning.buried(len(msgs))
+	return msgs
 }
 
 // fill writes everything to a stream that holds nothing of worth. Without a head at its
@@ -217,6 +293,7 @@ func (b *bucket) fill(ctx context.Context, all map[string][]byte) error {
 	err = b.publishAll(ctx, append(msgs, b.headMessage(0)))
 	if err == nil {
 		b.redo = 0
+		clear(b.damaged)
 	}
 	return err
 }
@@ -300,9 +377,10 @@ func (b *bucket) publishAll(ctx context.Context, msgs []*nats.Msg) error {
 func (b *bucket) publish(ctx context.Context, msgs []*nats.Msg, fast bool) error {
 	for _, m := range msgs {
 		m.Header[headerPass] = []string{strconv.FormatUint(b.pass, 10)}
+		m.Header[headerWriter] = []string{b.writer}
 	}
 	c := b.newChunk(msgs)
-	c.expect(b.head, fast)
+	b.expect(c, fast)
 	err := b.appendChunk(ctx, c)
 	b.unsure = b.unsure || err != nil
 	return err

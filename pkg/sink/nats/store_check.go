@@ -21,6 +21,7 @@ func (b *bucket) check(ctx context.Context) (weak []string, err error) {
 	if err != nil {
 		return nil, err
 	}
+	b.stream = found
 	findings, err := b.inspectBucket(found.config)
 	for _, f := range findings {
 		weak = append(weak, fmt.Sprintf("stream %q: %s", b.name, f))
@@ -38,6 +39,9 @@ func (b *bucket) check(ctx context.Context) (weak []string, err error) {
 	last, err := b.value(ctx, headToken)
 	if err == nil && last != nil {
 		_, err = decodeHead(last.Data)
+	}
+	if len(b.damaged) > 0 {
+		weak = append(weak, fmt.Sprintf("bucket %q: somebody else wrote over records of the checkpoint: the bridge mends them, or declares a reset, when it starts", b.bucketName()))
 	}
 	return weak, err
 }

@@ -90,7 +90,7 @@ func (b *bucket) writeAgain(ctx context.Context) error {
 		}
 		t := strings.TrimPrefix(m.Subject(), b.prefix)
 		_, redo := redoIndex(t)
-		if seen++; !redo && t != headToken && m.Headers().Get(headerOperation) == "" && passOf(m.Headers()) >= b.valid {
+		if seen++; b.wrote(m.Headers(), seq) && !redo && t != headToken && m.Headers().Get(headerOperation) == "" && passOf(m.Headers()) >= b.valid {
 			copied := &nats.Msg{Subject: m.Subject(), Data: m.Data(), Header: nats.Header{}}
 			if key := m.Headers().Get(headerKey); key != "" {
 				copied.Header[headerKey] = []string{key}

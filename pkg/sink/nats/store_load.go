@@ -44,7 +44,15 @@ func (b *bucket) open(ctx context.Context, commit func(context.Context, []event.
 		return leftover{}, err
 	}
 	redo, err := b.readAll(ctx, last.Redo, commit)
-	return leftover{redo, torn}, err
+	if err != nil || len(b.damaged) == 0 {
+		return leftover{redo, torn}, err
+	}
+	// What the foreign messages replaced is not known.
+	reset := event.KV{Key: checkpoint.ResetKey(), Value: checkpoint.ResetRequested()}
+	if err := b.write(ctx, map[string][]byte{string(reset.Key): reset.Value}); err != nil {
+		return leftover{}, err
+	}
+	return leftover{redo, true}, commit(ctx, []event.KV{reset})
 }
 
 func lostRace(err error) bool {
@@ -59,6 +67,7 @@ func (b *bucket) takeOver(ctx context.Context) (last head, torn bool, err error)
 		return head{}, false, err
 	}
 	b.head = found.state.LastSeq
+	clear(b.damaged)
 	mine, err := b.value(ctx, identityToken())
 	if err != nil {
 		return head{}, false, err
@@ -73,7 +82,7 @@ func (b *bucket) takeOver(ctx context.Context) (last head, torn bool, err error)
 		}
 	case m != nil && found.state.Msgs == 1: // emptied by ResetStore
 		return head{}, true, b.begin(ctx, true)
-	case found.state.Msgs > 0:
+	case found.state.Msgs > 0 && !b.overwritten():
 		return head{}, false, fmt.Errorf("%w: it holds %d values, and does not say whose it is", checkpoint.ErrForeign, found.state.Msgs)
 	}
 	if m == nil { // new, or filling it was cut short
@@ -86,7 +95,14 @@ func (b *bucket) takeOver(ctx context.Context) (last head, torn bool, err error)
 	if last, err = decodeHead(m.Data); err != nil {
 		return head{}, false, err
 	}
-	torn = last.Redo == 0 && m.Sequence < found.state.LastSeq
+	if last.Redo == 0 && m.Sequence < found.state.LastSeq {
+		mine, others, err := b.since(ctx, m.Sequence)
+		if err != nil {
+			return head{}, false, err
+		}
+		torn = mine || others
+	}
+	delete(b.damaged, identityToken()) // it is written now
 	b.redo, b.unsure = last.Redo, false
 	b.pass, b.valid = last.Pass, last.Valid
 	msgs := []*nats.Msg{put(b.prefix, string(checkpoint.IdentityKey()), checkpoint.EncodeIdentity(b.id))}
@@ -94,6 +110,11 @@ func (b *bucket) takeOver(ctx context.Context) (last head, torn bool, err error)
 		msgs = append(msgs, put(b.prefix, string(checkpoint.ResetKey()), checkpoint.ResetRequested()))
 	}
 	return last, torn, b.publish(ctx, append(msgs, b.headMessage(last.Redo)), false)
+}
+
+// overwritten reports whether foreign messages may have replaced what says whose checkpoint the bucket is. Its description says it, too.
+func (b *bucket) overwritten() bool {
+	return len(b.damaged) > 0 && strings.HasPrefix(b.stream.config.Description, bucketDescription(b.id))
 }
 
 // begin makes an empty checkpoint.
@@ -116,9 +137,11 @@ func (b *bucket) readAll(ctx context.Context, n int, commit func(context.Context
 		changes = nil
 		return commit(ctx, full)
 	}
-	err := b.read(ctx, sequences(1, b.head), func(m jetstream.Msg, _ uint64) error { // up to the head that took it over
+	err := b.read(ctx, sequences(1, b.head), func(m jetstream.Msg, seq uint64) error { // up to the head that took it over
 		t := strings.TrimPrefix(m.Subject(), b.prefix)
 		switch i, isRedo := redoIndex(t); {
+		case !b.wrote(m.Headers(), seq):
+			b.note(m.Subject(), seq)
 		case m.Headers().Get(headerOperation) != "", passOf(m.Headers()) < b.valid:
 			b.cleaning.buried(1)
 		case t == headToken:
@@ -146,6 +169,9 @@ func (b *bucket) readAll(ctx context.Context, n int, commit func(context.Context
 		return nil, err
 	}
 	for i, data := range redo {
+		if data == nil && len(b.damaged) > 0 {
+			return nil, nil // a reset follows
+		}
 		if data == nil {
 			return nil, fmt.Errorf("%w: of an incomplete write part %d of %d is missing", checkpoint.ErrCorrupt, i+1, n)
 		}

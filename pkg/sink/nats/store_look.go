@@ -65,7 +65,10 @@ func (s *Store) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if m == nil {
+	switch {
+	case m == nil && b.damaged[headToken]:
+		return errors.New("somebody else wrote over its head: the bridge declares a reset when it starts")
+	case m == nil:
 		return fmt.Errorf("it holds no checkpoint: %w", fs.ErrNotExist)
 	}
 	last, err := decodeHead(m.Data)
@@ -206,6 +209,11 @@ func (b *bucket) owner(ctx context.Context, name string) (event.Identity, error)
 	switch {
 	case err != nil:
 		return record.Identity, err
+	case m == nil && b.overwritten():
+		before, after := aroundUID(b.endpoint.id)
+		record.Identity = b.endpoint.id
+		record.Identity.ClusterUID = strings.TrimSuffix(strings.TrimPrefix(name, before), after)
+		return record.Identity, nil
 	case m == nil:
 		return record.Identity, fs.ErrNotExist
 	}
@@ -221,5 +229,6 @@ func (b *bucket) existing(ctx context.Context) (stream, error) {
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		err = fmt.Errorf("there is none: %w", fs.ErrNotExist)
 	}
+	b.stream = found
 	return found, err
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
@@ -94,14 +95,24 @@ func mustOpenStore(t *testing.T, o StoreOptions, change ...func(*bucket)) *Store
 	return s
 }
 
-// putKey writes to the bucket as NATS tools do.
+// putKey writes a value to the bucket as another bridge would.
 func (b *bus) putKey(t *testing.T, key, value string) {
 	t.Helper()
-	kv, err := b.client(t).KeyValue(t.Context(), BucketName(testIdentity))
+	name, prefix := bucketStream(BucketName(testIdentity))
+	b.putAt(t, name, &nats.Msg{Subject: prefix + key, Data: []byte(value), Header: nats.Header{headerPass: {"0"}, headerWriter: {"another"}}})
+}
+
+// putAt publishes a message that says where it stands, as a bridge's do.
+func (b *bus) putAt(t *testing.T, stream string, m *nats.Msg) {
+	t.Helper()
+	js := b.client(t)
+	s, err := js.Stream(t.Context(), stream)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := kv.PutString(t.Context(), key, value); err != nil {
+	info := s.CachedInfo()
+	m.Header[headerPlace] = []string{fmt.Sprintf("%d.%d", info.Created.UnixNano(), info.State.LastSeq+1)}
+	if _, err := js.PublishMsg(t.Context(), m); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -308,7 +319,7 @@ func TestRefused(t *testing.T) {
 		{"head", testIdentity, map[string]string{headToken: "x"}, checkpoint.ErrCorrupt, "head"},
 		{"identity", testIdentity, map[string]string{"=21identity": "x"}, checkpoint.ErrCorrupt, "identity"},
 		{"key", testIdentity, map[string]string{"a=zz": "x"}, checkpoint.ErrCorrupt, "a=zz"},
-		{"part of a write", testIdentity, map[string]string{headToken: `{"version":3,"redo":3}`}, checkpoint.ErrCorrupt, "part 1 of 3"},
+		{"part of a write", testIdentity, map[string]string{headToken: `{"version":4,"redo":3}`}, checkpoint.ErrCorrupt, "part 1 of 3"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := startBus(t, nil)
@@ -324,6 +335,18 @@ func TestRefused(t *testing.T) {
 			}
 		})
 	}
+	t.Run("before messages said where they stand", func(t *testing.T) {
+		b := startBus(t, nil)
+		s := mustOpenStore(t, options(b.url()))
+		crash(s)
+		m := &nats.Msg{Subject: s.bucket.prefix + headToken, Data: []byte(`{"version":3,"writer":"x"}`), Header: nats.Header{headerPass: {"0"}}}
+		if _, err := b.client(t).PublishMsg(t.Context(), m); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := openStore(options(b.url())); !errors.Is(err, checkpoint.ErrOlder) || !strings.Contains(err.Error(), "`bridge checkpoint reset") {
+			t.Errorf("got %v, want ErrOlder with the command", err)
+		}
+	})
 	t.Run("somebody's bucket", func(t *testing.T) {
 		b := startBus(t, nil)
 		bucket, err := b.client(t).CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: BucketName(testIdentity)})
@@ -425,18 +448,6 @@ func TestBucketLost(t *testing.T) {
 			wantKeys(t, mustOpenStore(t, o, smallChunks), append(all, kv("e/last", "1"), event.KV{Key: checkpoint.ResetKey()})...)
 		})
 	}
-}
-
-// An operator asks for a reset with NATS tools, as `bridge checkpoint reset` says: it
-// must be found, also when the bridge was running.
-func TestResetByNATSTools(t *testing.T) {
-	b := startBus(t, nil)
-	s := mustOpenStore(t, options(b.url()))
-	commit(t, s, kv("e/a", "1"))
-	b.putKey(t, "=21reset", string(checkpoint.ResetRequested()))
-	wait(t, "a commit", func() bool { return s.Commit(t.Context(), []event.KV{kv("e/a", "2")}) == nil })
-	crash(s)
-	wantKeys(t, mustOpenStore(t, options(b.url())), kv("e/a", "2"), resetDue)
 }
 
 // A bucket that somebody emptied while the bridge was off is not a new one.

@@ -28,7 +28,8 @@ const (
 	longestToken = 512
 	headerKey    = "Kubebridge-Key" // the key itself, beside a longToken
 
-	headerPass = "Kubebridge-Pass" // see clean
+	headerPass   = "Kubebridge-Pass" // see clean
+	headerWriter = "Kubebridge-Writer"
 
 	headerOperation = "KV-Operation" // as NATS tools know it
 	operationDelete = "DEL"

@@ -28,6 +28,9 @@ const (
 	metaAfter = "kubebridge.after"
 )
 
+// lastMessages are looked at for the term where no record of one is left.
+const lastMessages = 100
+
 const headerExpectedTerm = jetstream.ExpectedLastSubjSeqHeader
 
 // stream is what is known of a stream.
@@ -37,6 +40,16 @@ type stream struct {
 	state   jetstream.StreamState
 	created int64 // Unix nanoseconds: another creation is another stream
 	after   uint64
+}
+
+// anywhere is the sequence in the place of a message that is not known beforehand.
+const anywhere = 0
+
+// place is what a message says of where it stands. No other message has it: not that of another stream, and not a copy.
+func (s stream) place(seq uint64) string {
+	var memory [2*len("18446744073709551615") + 1]byte
+	b := strconv.AppendInt(memory[:0], s.created, 10)
+	return string(strconv.AppendUint(append(b, '.'), seq, 10))
 }
 
 // streamOf asks for a stream: to look it up, create it or change it.
@@ -238,26 +251,30 @@ type termRecord struct {
 	Time       time.Time `json:"time"`
 }
 
-// lastTerm is the highest term that the stream shows, and the sequence of the
-// last record that began one (0: none is left).
+// lastTerm is the highest term that the stream shows, and the sequence of the last message on the subject of terms (0: none is left).
 func (s *Sink) lastTerm(ctx context.Context, of stream) (term string, seq uint64, err error) {
-	began, err := s.lastOf(ctx, s.termSubject)
-	if err != nil {
-		return "", 0, err
-	}
-	if began != nil {
-		term, seq = began.Header.Get(headerTerm), began.Sequence
-	}
-	if of.state.LastSeq <= seq {
-		return term, seq, nil
-	}
-	// retention may have removed the record that began the term, but not the last message
-	last, err := s.messageAt(ctx, of.state.LastSeq)
-	if err == nil && last != nil {
-		if t := last.Header.Get(headerTerm); termNumber(t) > termNumber(term) {
-			term = t
+	take := func(m message) {
+		if termNumber(m.term) > termNumber(term) {
+			term = m.term
 		}
 	}
+	terms := sequences(1, 0)
+	terms.config.FilterSubjects, terms.config.HeadersOnly = []string{s.termSubject}, true
+	err = s.read(ctx, terms, func(m jetstream.Msg, n uint64) error {
+		seq = n
+		take(s.classify(of, m, n))
+		return nil
+	})
+	if err != nil || term != "" {
+		return term, seq, err
+	}
+	// Retention may have removed the record that began the term, but not the last messages.
+	last := sequences(of.state.LastSeq-min(of.state.LastSeq, lastMessages), 0)
+	last.config.HeadersOnly = true
+	err = s.read(ctx, last, func(m jetstream.Msg, n uint64) error {
+		take(s.classify(of, m, n))
+		return nil
+	})
 	return term, seq, err
 }
 
@@ -268,10 +285,10 @@ func (s *Sink) beginTerm(ctx context.Context, of stream) error {
 	if err != nil {
 		return err
 	}
-	return s.beginTermAfter(ctx, last, seq)
+	return s.beginTermAfter(ctx, of, last, seq)
 }
 
-func (s *Sink) beginTermAfter(ctx context.Context, last string, seq uint64) error {
+func (s *Sink) beginTermAfter(ctx context.Context, of stream, last string, seq uint64) error {
 	number := max(s.term, termNumber(last)) + 1
 	data, err := json.Marshal(termRecord{s.id.Bridge, s.id.Cluster, s.id.ClusterUID, s.id.Sink, number, time.Now().UTC()})
 	if err != nil {
@@ -279,6 +296,7 @@ func (s *Sink) beginTermAfter(ctx context.Context, last string, seq uint64) erro
 	}
 	msg := &nats.Msg{Subject: s.termSubject, Data: data, Header: nats.Header{
 		headerTerm:         {s.token(number)},
+		headerPlace:        {of.place(anywhere)},
 		headerExpectedTerm: {strconv.FormatUint(seq, 10)},
 	}}
 	var ack *jetstream.PubAck
@@ -293,7 +311,7 @@ func (s *Sink) beginTermAfter(ctx context.Context, last string, seq uint64) erro
 		return s.explain(fmt.Sprintf("begin term %d on", number), err)
 	}
 	s.term, s.opened = number, ack.Sequence
-	s.head, s.progress = ack.Sequence, progress{}
+	s.head, s.own, s.progress = ack.Sequence, ack.Sequence, progress{}
 	return nil
 }
 

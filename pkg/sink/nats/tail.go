@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
-	"go.uber.org/zap"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
@@ -16,12 +15,22 @@ import (
 // errHole is returned by readBack when a message within the range is not there.
 var errHole = errors.New("messages were deleted from it")
 
+// kind is what a message of the stream is.
+type kind uint8
+
+const (
+	isForeign kind = iota // the bridge did not write it, or not there
+	isRecord
+	isTerm // it begins a term
+)
+
 // message is what the sink reads back of one message.
 type message struct {
+	kind  kind
 	seq   uint64
 	term  string
-	id    string // "" in the record that begins a term
-	state string
+	id    string // of a record
+	state string // of a record
 }
 
 // Tail calls fn for every record after from up to the record that began this
@@ -38,18 +47,14 @@ func (s *Sink) Tail(ctx context.Context, from []byte, fn func(state []event.KV, 
 	if err != nil {
 		return err
 	}
-	foreign := 0
 	err = s.readBack(ctx, start, s.opened, func(m message) error {
 		switch {
 		case after != nil && m.seq == after.seq:
 			if m.term != after.term {
-				return s.gone("message %d was written in term %s, the recorded one in %s: the recorded one was lost", m.seq, m.term, after.term)
+				return s.gone("message %d was written in term %q, the recorded one in %s: the recorded one was lost", m.seq, m.term, after.term)
 			}
 			return nil
-		case m.term == "":
-			foreign++
-			return nil
-		case m.id == "": // a term begins
+		case m.kind != isRecord:
 			return nil
 		}
 		if m.state == stateOmitted {
@@ -61,9 +66,6 @@ func (s *Sink) Tail(ctx context.Context, from []byte, fn func(state []event.KV, 
 		}
 		return fn(state, mark{now.created, m.seq, m.term}.encode())
 	})
-	if foreign > 0 {
-		s.log.Warn("stream holds messages that no bridge wrote", zap.String("stream", s.name), zap.Int("messages", foreign))
-	}
 	if errors.Is(err, errHole) {
 		return s.gone("%v", err)
 	}
@@ -105,7 +107,7 @@ func (s *Sink) gone(format string, args ...any) error {
 
 func utc(nanoseconds int64) string { return time.Unix(0, nanoseconds).UTC().Format(time.RFC3339) }
 
-// readBack calls fn for the messages from first to last. It returns errHole when one
+// readBack calls fn for the messages from first to last, and counts those that are foreign. It returns errHole when one
 // is not there.
 func (s *Sink) readBack(ctx context.Context, first, last uint64, fn func(message) error) error {
 	if first > last {
@@ -119,7 +121,24 @@ func (s *Sink) readBack(ctx context.Context, first, last uint64, fn func(message
 			return fmt.Errorf("%w: %d follows %d", errHole, seq, next-1)
 		}
 		next++
-		h := m.Headers()
-		return fn(message{seq: seq, term: h.Get(headerTerm), id: h.Get(headerID), state: h.Get(headerState)})
+		what := s.classify(s.stream, m, seq)
+		if what.kind == isForeign {
+			s.foreign.found(s.name, seq, m.Subject())
+		}
+		return fn(what)
 	})
+}
+
+// classify reads a message of the stream. Of one that is foreign nothing counts, since it may be a copy of a record.
+func (s *Sink) classify(of stream, m jetstream.Msg, seq uint64) message {
+	h := m.Headers()
+	switch h.Get(headerPlace) {
+	case of.place(seq):
+		return message{isRecord, seq, h.Get(headerTerm), h.Get(headerID), h.Get(headerState)}
+	case of.place(anywhere):
+		if m.Subject() == s.termSubject {
+			return message{kind: isTerm, seq: seq, term: h.Get(headerTerm)}
+		}
+	}
+	return message{seq: seq}
 }

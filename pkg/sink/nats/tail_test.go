@@ -102,16 +102,14 @@ func TestTailReturnsTheCallersError(t *testing.T) {
 // A stream that another version has written, beside a checkpoint that is empty, must not fill that checkpoint with
 // what this version cannot read.
 func TestStateOfAnotherVersion(t *testing.T) {
-	for _, state := range []string{"AXABMQ", "4:AXABMQ", stateFormat + "!"} {
+	for _, state := range []string{"AXABMQ", "5:AXABMQ", stateFormat + "!"} {
 		b := startBus(t, nil)
 		s := newSink(t, Config{URL: b.url()})
 		mustOpen(t, s, nil)
 		mustWrite(t, s, records(1, 1))
 		m := nats.NewMsg(records(2, 1).Records[0].Route)
 		m.Header[headerTerm], m.Header[headerID], m.Header[headerState] = []string{s.token(s.term)}, []string{"2/0"}, []string{state}
-		if _, err := b.client(t).PublishMsg(t.Context(), m); err != nil {
-			t.Fatal(err)
-		}
+		b.putAt(t, streamName, m)
 		next := newSink(t, Config{URL: b.url()})
 		mustOpen(t, next, nil)
 		_, err := tailOf(t, next, nil)

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"go.uber.org/zap"
 
+	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
@@ -20,19 +21,17 @@ const (
 	headerContentType = "Content-Type"
 	headerTerm        = "Kubebridge-Term"  // <number>.<writer>
 	headerState       = "Kubebridge-State" // what the record moves in the checkpoint
+	headerPlace       = "Kubebridge-Place" // see stream.place
 	headerID          = "ce-id"
 
 	// stateOmitted stands for a state that does not fit.
 	stateOmitted = "-"
-	// stateFormat begins every other state. It is not base64, and changes with the format of checkpoints.
-	stateFormat = "3:"
+	// stateFormat begins every other state: the format of checkpoints, and what is not base64.
+	stateFormat = string(rune('0'+checkpoint.Version)) + ":"
 )
 
-// What the server takes.
-const (
-	maxSubject = 1 << 10 // bytes; far longer ones close the connection
-	maxHeader  = 1<<16 - 1
-)
+// maxHeader is how many bytes of headers the server takes.
+const maxHeader = 1<<16 - 1
 
 // compose makes the message of a record, as every delivery sends it.
 func compose(r *event.Record) *nats.Msg {
@@ -139,7 +138,8 @@ func headerSize(h nats.Header) int {
 		len(headerExpected) + len(": \r\n") + len("18446744073709551615") +
 		len(headerBatch) + len(": \r\n") + 64 + // the longest id that servers take
 		len(headerBatchSequence) + len(": \r\n") + len("1000") +
-		len(headerBatchCommit) + len(": \r\n") + len("1")
+		len(headerBatchCommit) + len(": \r\n") + len("1") +
+		len(headerPlace) + len(": .\r\n") + 2*len("18446744073709551615")
 	for name, values := range h {
 		for _, v := range values {
 			n += len(name) + len(": \r\n") + len(v)
@@ -262,8 +262,8 @@ func decodeMark(b []byte) (mark, error) {
 // checkSubject says what is wrong with a subject to publish to. The server itself
 // accepts much of this, and then loses or misroutes it.
 func checkSubject(s string) error {
-	if len(s) > maxSubject {
-		return fmt.Errorf("subject of %d bytes: at most %d", len(s), maxSubject)
+	if len(s) > event.MaxSubject {
+		return fmt.Errorf("subject of %d bytes: at most %d", len(s), event.MaxSubject)
 	}
 	for token := range strings.SplitSeq(s, ".") {
 		switch token {

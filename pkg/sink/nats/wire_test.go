@@ -94,6 +94,7 @@ func TestHeaderSizeIsNotBelowTheWire(t *testing.T) {
 	encode(m, &r, "1.abc")
 	bound := headerSize(m.Header)
 	m.Header[headerExpected] = []string{"18446744073709551615"}
+	m.Header[headerPlace] = []string{"18446744073709551615.18446744073709551615"}
 	m.Header[headerBatch] = []string{strings.Repeat("x", 64)}
 	m.Header[headerBatchSequence] = []string{"1000"}
 	m.Header[headerBatchCommit] = []string{"1"}

@@ -55,7 +55,7 @@ func (s *Sink) Write(ctx context.Context, b *event.Batch) ([]byte, error) {
 }
 
 // Mark implements [sink.Log].
-func (s *Sink) Mark() []byte { return mark{s.stream.created, s.head, s.token(s.term)}.encode() }
+func (s *Sink) Mark() []byte { return mark{s.stream.created, s.own, s.token(s.term)}.encode() }
 
 // ready connects again where the client has given up, and begins again on a stream
 // that has lost data.
@@ -97,7 +97,7 @@ func (s *Sink) chunk(records []event.Record) (*chunk, error) {
 		}
 		c.msgs = s.msgs[:len(c.msgs)+1]
 	}
-	c.expect(s.head, s.stream.config.AllowBatchPublish)
+	s.expect(c, s.stream.config.AllowBatchPublish)
 	return c, nil
 }
 
@@ -134,13 +134,13 @@ func (s *Sink) message(i int) *nats.Msg {
 }
 
 // publish stores a chunk, the first of the rest of the batch. After an error it reads
-// what became of it. Where even that fails, the next call sends the chunk again: if
-// it was stored, the server refuses it there, and the stream is read then.
+// what became of it. If it was stored, or a foreign message took its place, the caller goes on. Where even reading
+// fails, the next call sends the chunk again: if it was stored, the server refuses it there, and the stream is read then.
 func (s *Sink) publish(ctx context.Context, c *chunk, rest []event.Record) error {
-	stored := s.head + uint64(len(c.msgs))
+	before := s.head
 	cause := s.appendChunk(ctx, c)
 	if cause == nil {
-		s.done += len(c.msgs)
+		s.own, s.done = s.head, s.done+len(c.msgs)
 		return nil
 	}
 	if ctx.Err() != nil {
@@ -149,8 +149,8 @@ func (s *Sink) publish(ctx context.Context, c *chunk, rest []event.Record) error
 	switch err := s.settle(ctx, rest); {
 	case s.fenced != nil, s.lost != "":
 		return err
-	case err == nil && s.head >= stored:
-		return nil // stored, though the acknowledgement was lost
+	case err == nil && s.head > before:
+		return nil
 	}
 	if errors.Is(cause, nats.ErrPermissionViolation) {
 		if len(c.msgs) == 1 {

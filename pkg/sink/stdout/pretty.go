@@ -94,7 +94,7 @@ func sentence(e *event.Event) string {
 	default:
 		parts = append(parts, "no longer watched")
 	}
-	if why := strings.Join(nonEmpty(r.Reason, r.Detail), ", "); why != "" {
+	if why := strings.Join(nonEmpty(string(r.Reason), r.Detail), ", "); why != "" {
 		parts = append(parts, why)
 	}
 	return strings.Join(parts, "; ")

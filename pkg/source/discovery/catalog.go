@@ -284,16 +284,12 @@ func (c *Catalog) Match(pattern Name) []Resource { return c.match(pattern, true)
 func (c *Catalog) Unwatchable(pattern Name) []Resource { return c.match(pattern, false) }
 
 func (c *Catalog) match(pattern Name, watchable bool) []Resource {
-	groups := c.groups
-	if !pattern.IsEverything() {
-		groups = c.group(pattern.group)
-	}
 	var out []Resource
-	for _, g := range groups {
+	for _, g := range c.groups {
 		seen := map[string]bool{}
 		for _, v := range g.versions {
 			for _, r := range v.resources {
-				if !seen[r.Name] && r.watchable() == watchable {
+				if !seen[r.Name] && r.watchable() == watchable && pattern.Matches(g.name, r.Name) {
 					out = append(out, r.Resource)
 				}
 				seen[r.Name] = true

@@ -73,7 +73,7 @@ func TestFindSaysWhichVersionsAreServed(t *testing.T) {
 	}
 }
 
-// Short names that are each other's full names must not be followed for ever.
+// Short names that are each other's full names must not be followed without end.
 func TestFindShortNamesInACircle(t *testing.T) {
 	c := handMade(nil, groupVersion{"a.io", "v1", []metav1.APIResource{
 		{Name: "as", Kind: "A", ShortNames: []string{"bs"}, Verbs: readable},

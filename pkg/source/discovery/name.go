@@ -90,6 +90,28 @@ func (n Name) IsPattern() bool { return n.resource == all }
 // IsEverything reports whether the name is the pattern of every resource of every group.
 func (n Name) IsEverything() bool { return n.IsPattern() && n.group == all }
 
+// Breadth orders names by how much they may mean. Where several mean a resource, the narrowest goes first.
+type Breadth uint8
+
+// The breadths of names, the narrowest first.
+const (
+	OneResource Breadth = iota
+	OneGroup
+	AllGroups
+	Breadths // their number
+)
+
+// Breadth is how much the name may mean.
+func (n Name) Breadth() Breadth {
+	switch {
+	case n.IsEverything():
+		return AllGroups
+	case n.IsPattern():
+		return OneGroup
+	}
+	return OneResource
+}
+
 // Resource is the name without group and version: on a cluster it may be a singular or a short name. It is "*" for
 // a pattern.
 func (n Name) Resource() string { return n.resource }

@@ -155,7 +155,7 @@ func (w *world) finish(ctx context.Context, n *nemesis, l *ledger, result *Resul
 	}
 	ofEntries, messages := w.ofEntries(all)
 	v := &verdict{
-		pair: w.pair, ledger: l, messages: messages, cluster: map[string]map[string]map[string]any{}, lost: w.pair.lossy() && n.hurt, unsettled: settled != nil, killed: len(w.processes) > 1, second: w.second, taken: w.taken,
+		pair: w.pair, ledger: l, messages: messages, cluster: map[string]map[string]map[string]any{}, lost: n.mayHaveLost(), unsettled: settled != nil, killed: len(w.processes) > 1, second: w.second, taken: w.taken,
 		changing: map[string]bool{w.widgets.ResourceID(): n.defaulted}, name: w.ns,
 	}
 	for _, t := range w.types {

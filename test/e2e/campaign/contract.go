@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/test/e2e/internal/bridge"
 	"github.com/kubebridge/kubebridge/test/e2e/internal/bus"
 )
@@ -121,26 +122,20 @@ func partial(editions []edition, collection string, at time.Time) bool {
 
 // causes are the happenings, by what their names contain, of which a gap with the reason may come. The first reset of a
 // collection, and one that follows `closed`, needs none.
-func causes(reason string) []string {
-	switch reason {
-	case "expired":
-		return []string{"entries' history forgotten", "that forgotten", "second sink blocked", "entries' CRD", "API server", "etcd"}
-	case "history":
-		return []string{"etcd"}
-	case "gone":
-		return []string{"entries' CRD"}
-	case "filter", "selection":
-		return []string{"edited"}
-	case "returned":
-		return []string{"edited", "namespace leaves"}
-	case "reset":
-		return []string{"stream deleted", "topic deleted", "edited", "namespace leaves"}
-	case "resync":
-		return []string{"resync of entries", "etcd"}
-	case "interrupted":
-		return []string{""} // whatever breaks off a list
+func causes() map[event.Reason][]string {
+	return map[event.Reason][]string{
+		event.ReasonExpired:     {"entries' history forgotten", "that forgotten", "second sink blocked", "entries' CRD", "API server", "etcd"},
+		event.ReasonHistory:     {"etcd"},
+		event.ReasonGone:        {"entries' CRD"},
+		event.ReasonFilter:      {"edited"},
+		event.ReasonSelection:   {"edited"},
+		event.ReasonReturned:    {"edited", "namespace leaves"},
+		event.ReasonReset:       {"stream deleted", "topic deleted", "edited", "namespace leaves"},
+		event.ReasonResync:      {"resync of entries", "etcd"},
+		event.ReasonInterrupted: {""}, // whatever breaks off a list
+		event.ReasonDrift:       {},   // nothing but the bridge writes to its bus
+		event.ReasonRewritten:   {},   // the CRD has no defaults
 	}
-	return nil // of drift and rewritten, too: nothing but the bridge writes to its bus, and the CRD has no defaults
 }
 
 // caused reports whether something that had begun by then explains the gap.
@@ -150,6 +145,6 @@ func caused(m *bus.Message, first bool, happened []happening) bool {
 	}
 	at := timeOf(m)
 	return slices.ContainsFunc(happened, func(h happening) bool {
-		return !h.at.After(at) && slices.ContainsFunc(causes(m.Data.Reason), func(c string) bool { return strings.Contains(h.name, c) })
+		return !h.at.After(at) && slices.ContainsFunc(causes()[event.Reason(m.Data.Reason)], func(c string) bool { return strings.Contains(h.name, c) })
 	})
 }

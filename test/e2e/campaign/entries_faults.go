@@ -408,7 +408,7 @@ func (n *nemesis) settleEntries(ctx context.Context) error {
 			err := n.await(attempt, string(marker.GetUID())+" "+marker.GetResourceVersion())
 			cancel()
 			if err != nil {
-				return fmt.Errorf("the marker of entry %d: %w", i, err)
+				return fmt.Errorf("the marker of entry %d: %w; %s", i, err, n.discovered(ctx, g.typ))
 			}
 		}
 	}
@@ -462,7 +462,7 @@ func (n *nemesis) entriesVerdicts(ctx context.Context, first []bus.Message) ([]*
 	return []*entriesVerdict{
 		{
 			sink: "first sink", pair: n.pair, truth: g.truth, resource: g.typ.ResourceID(), editions: g.editions, happened: n.happened, messages: first,
-			lost: n.pair.lossy() && n.hurt, killed: len(n.processes) > n.replicas,
+			lost: n.mayHaveLost(), killed: len(n.processes) > n.replicas,
 		},
 		{
 			sink: "second sink", pair: Pair{Bus: "nats", Delivery: "exactly-once"}, truth: g.truth, resource: g.typ.ResourceID(), editions: g.editions,

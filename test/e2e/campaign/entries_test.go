@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/test/e2e/internal/bus"
 )
 
@@ -206,6 +207,18 @@ func TestEntriesVerdict(t *testing.T) {
 	}
 }
 
+// A gap whose reason has no causes would be reported as a fault.
+func TestReasonsHaveCauses(t *testing.T) {
+	for _, reason := range event.ReasonsOf(event.Gap) {
+		if _, known := causes()[reason]; !known {
+			t.Errorf("causes does not have %q", reason)
+		}
+	}
+	if n := len(event.ReasonsOf(event.Gap)); len(causes()) != n {
+		t.Errorf("causes has %d reasons, gaps have %d", len(causes()), n)
+	}
+}
+
 // What is no fault: each of these is a right history, too.
 func TestEntriesVerdictExcuses(t *testing.T) {
 	for name, do := range map[string]func(h *sharedHistory){
@@ -265,6 +278,22 @@ func TestEntriesVerdictExcuses(t *testing.T) {
 			h.about("deleted", crewA, "stays", 0)
 			h.of("synced", crewA, 0, "gone")
 			h.of("synced", crewA, 41, "periodic")
+		},
+		"a CRD is gone, and one collection is behind": func(h *sharedHistory) {
+			h.happened = append(h.happened, happening{"entries' CRD removed and made again", h.start})
+			h.became("stays", 24, "b")
+			h.about("deleted", crewA, "stays", 24)
+			h.about("added", crewB, "stays", 24)
+			h.of("synced", crewA, 24, "periodic")
+			h.of("synced", crewB, 24, "periodic")
+			h.died("stays", 24, 40, h.start)
+			h.of("gap", crewA, 24, "gone")
+			h.of("synced", crewA, 0, "gone")
+			h.of("gap", crewB, 24, "gone")
+			h.about("deleted", crewB, "stays", 0)
+			h.of("synced", crewB, 0, "gone")
+			h.of("synced", crewA, 41, "periodic")
+			h.of("synced", crewB, 41, "periodic")
 		},
 		"a reset": func(h *sharedHistory) {
 			h.happened = append(h.happened, happening{"stream deleted", h.start})

@@ -141,7 +141,7 @@ func (l *ledger) eras() []map[string]*object {
 
 // essence takes out of a body what may differ between what a writer is answered and what the bus says: what the bridge
 // leaves out, the version that a custom object is served in, a default that the CRD gained (a change without a version), and
-// a Secret's values, which are hashed.
+// a Secret's values and annotations, which are hashed.
 func essence(t target, body map[string]any) map[string]any {
 	u := unstructured.Unstructured{Object: body}
 	u.SetManagedFields(nil)
@@ -150,9 +150,12 @@ func essence(t target, body map[string]any) map[string]any {
 		delete(body, "apiVersion")
 	}
 	if t.Type == kube.Secrets {
-		data, _ := body["data"].(map[string]any)
-		for k := range data {
-			data[k] = "hidden"
+		metadata, _ := body["metadata"].(map[string]any)
+		for _, of := range []any{body["data"], metadata["annotations"]} {
+			values, _ := of.(map[string]any)
+			for k := range values {
+				values[k] = "hidden"
+			}
 		}
 	}
 	return body

@@ -33,6 +33,12 @@ type nemesis struct {
 	hurt     bool     // the bus was away
 }
 
+// mayHaveLost reports whether consumers may lack events: at most once, what the bus was not there for, and the last batch
+// before a kill (docs/guarantees.md).
+func (n *nemesis) mayHaveLost() bool {
+	return n.pair.lossy() && (n.hurt || len(n.processes) > n.replicas)
+}
+
 // run does faults until d is over. Each is undone before it returns.
 func (n *nemesis) run(ctx context.Context, d time.Duration) error {
 	n.begun = time.Now()

@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/kubebridge/kubebridge/pkg/source"
+	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 	"github.com/kubebridge/kubebridge/test/cluster/clustertest"
 	"github.com/kubebridge/kubebridge/test/e2e/internal/bridge"
 	"github.com/kubebridge/kubebridge/test/e2e/internal/bus"
@@ -362,6 +364,21 @@ func (w *world) await(ctx context.Context, wanted string) error {
 			return errors.Join(fmt.Errorf("%s is not on the bus, where %d messages were looked at last", wanted, len(messages)), err, context.Cause(ctx))
 		}
 	}
+}
+
+// discovered says what the API server's discovery has of a type: a bridge follows that.
+func (w *world) discovered(ctx context.Context, t kube.Type) string {
+	client, err := source.NewClient(w.cluster.RESTConfig())
+	if err != nil {
+		return err.Error()
+	}
+	defer client.Close()
+	catalog, err := client.Catalog(ctx)
+	if err != nil {
+		return err.Error()
+	}
+	found, err := catalog.Find(discovery.Parse(t.ResourceID()))
+	return fmt.Sprintf("discovery has %v, %v", found, err)
 }
 
 // stop ends the bridge as an operator would.

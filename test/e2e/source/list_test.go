@@ -1,6 +1,7 @@
 package source_test
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"net/http"
 	"slices"
@@ -59,7 +60,9 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 func bodies(objects map[string]*source.Object) map[string]string {
 	out := map[string]string{}
 	for name, o := range objects {
-		out[name] = fmt.Sprintf("%s %s of %d bytes, %x", o.APIVersion, o.Kind, len(o.Raw), o.Hash())
+		h := sha256.New()
+		o.Hash(h)
+		out[name] = fmt.Sprintf("%s %s of %d bytes, %x", o.APIVersion, o.Kind, len(o.Raw), h.Sum(nil))
 	}
 	return out
 }

@@ -170,7 +170,7 @@ func (w *restartWorld) lists() (of [readers]string) {
 	for i, r := range w.signals {
 		for _, s := range r.all() {
 			if s.Kind == source.ListBegun {
-				of[i] += s.Reason + " "
+				of[i] += string(s.Reason) + " "
 			}
 		}
 	}
@@ -182,14 +182,14 @@ func (w *restartWorld) lists() (of [readers]string) {
 func TestOneServerRestarts(t *testing.T) {
 	w := newRestartWorld(t, 1)
 	w.seen(w.write())
-	want := source.ReasonSnapshot + " "
+	want := string(source.ReasonSnapshot) + " "
 	for _, down := range []func() error{w.second.Stop, func() error { w.second.Kill(); return nil }} {
 		w.must(down())
 		name := w.write()
 		w.must(w.second.Restart(w.ctx))
 		t.Logf("what was written while the server was down came %s after it was ready", w.seen(name))
 		w.seen(w.write())
-		want += source.ReasonExpired + " "
+		want += string(event.ReasonExpired) + " "
 		for i, got := range w.lists() {
 			if got != want {
 				t.Errorf("collection %d had lists for %q, want %q", i, got, want)
@@ -211,7 +211,7 @@ func TestOneOfTwoServersRestarts(t *testing.T) {
 		t.Logf("after connections were cut, a write came after %s", w.seen(w.write()))
 	}
 	for i, got := range w.lists() {
-		if got != source.ReasonSnapshot+" " {
+		if got != string(source.ReasonSnapshot)+" " {
 			t.Errorf("collection %d had lists for %q, want the first one only", i, got)
 		}
 		for n := range w.written {

@@ -166,7 +166,7 @@ func (c *Cluster) Leader(ctx context.Context, topic string, partition int32) (in
 	return p.Leader, err
 }
 
-// MoveLeader makes the next replica lead a partition, and returns its broker's id when it does.
+// MoveLeader makes the next replica lead a partition, and returns its broker's id when every broker that is up knows that.
 func (c *Cluster) MoveLeader(ctx context.Context, topic string, partition int32) (int32, error) {
 	p, err := c.partition(ctx, topic, partition)
 	if err != nil {
@@ -178,10 +178,16 @@ func (c *Cluster) MoveLeader(ctx context.Context, topic string, partition int32)
 	order := slices.Sorted(slices.Values(p.Replicas)) // the first will be preferred
 	next := (slices.Index(order, p.Leader) + 1) % len(order)
 	order = slices.Concat(order[next:], order[:next])
-	err = await(ctx, fmt.Sprintf("broker %d to lead topic %q, partition %d", order[0], topic, partition), func(ctx context.Context) (bool, error) {
+	what := fmt.Sprintf("broker %d to lead topic %q, partition %d", order[0], topic, partition)
+	err = await(ctx, what, func(ctx context.Context) (bool, error) {
 		return c.prefer(ctx, topic, partition, order)
 	})
-	return order[0], err
+	if err != nil {
+		return -1, err
+	}
+	return order[0], c.everywhere(ctx, what, func(meta kadm.Metadata) bool {
+		return meta.Topics[topic].Partitions[partition].Leader == order[0]
+	})
 }
 
 // prefer asks for a leader, and reports whether it is one.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -66,6 +67,9 @@ func (b *Broker) java(class string, args ...string) *exec.Cmd {
 
 // format prepares the data directory, as a new broker's has to be.
 func (b *Broker) format(ctx context.Context) error {
+	if from := b.cluster.opts.Data; from != "" {
+		return os.CopyFS(b.data(), os.DirFS(from))
+	}
 	p, err := startProcess(b.java("kafka.tools.StorageTool", "format", "-t", clusterID, "-c", b.properties()), b.log())
 	if err != nil {
 		return err
@@ -80,6 +84,14 @@ func (b *Broker) format(ctx context.Context) error {
 		return fmt.Errorf("format the data directory of broker %d: %w", b.id, err)
 	}
 	return nil
+}
+
+// Save copies the broker's data to dir, which must not exist. The broker must be down.
+func (b *Broker) Save(dir string) error {
+	if b.running() {
+		return fmt.Errorf("save the data of broker %d: it is running, stop it first", b.id)
+	}
+	return os.CopyFS(dir, os.DirFS(b.data()))
 }
 
 // Start runs the broker with the data that it has, and returns when clients can write to every partition that it holds a

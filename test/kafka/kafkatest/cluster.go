@@ -39,11 +39,13 @@ type Options struct {
 	Proxy bool
 	// Props are further lines of server.properties, and overrule any other.
 	Props map[string]string
+	// Data is a directory that Broker.Save has made: the one broker begins with a copy of it.
+	Data string
 }
 
 // plain reports whether any Kafka will do.
 func (o Options) plain() bool {
-	return o.Brokers <= 1 && o.Users == nil && !o.Tokens && !o.TLS && !o.ClientCertificates && !o.ACLs && !o.Proxy && o.Props == nil
+	return o.Brokers <= 1 && o.Users == nil && !o.Tokens && !o.TLS && !o.ClientCertificates && !o.ACLs && !o.Proxy && o.Props == nil && o.Data == ""
 }
 
 // Cluster is a Kafka. Its methods may be called from several goroutines.

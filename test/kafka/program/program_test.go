@@ -120,7 +120,14 @@ func (w *world) file() string {
 // start runs the bridge until the test ends, or it ends itself.
 func (w *world) start() {
 	w.t.Helper()
-	w.cmd, w.ended = exec.Command(binary, "run", "-c", w.file()), make(chan struct{})
+	w.run(w.file())
+}
+
+// run runs the bridge with a configuration file, and variables for it.
+func (w *world) run(path string, env ...string) {
+	w.t.Helper()
+	w.cmd, w.ended = exec.Command(binary, "run", "-c", path), make(chan struct{})
+	w.cmd.Env = append(os.Environ(), env...)
 	w.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	w.cmd.Stderr = writer(func(b []byte) { w.mu.Lock(); w.stderr.Write(b); w.mu.Unlock() })
 	w.must(w.cmd.Start())

@@ -4,6 +4,7 @@ package raw
 
 import (
 	"bytes"
+	"slices"
 
 	"github.com/kubebridge/kubebridge/internal/scan"
 )
@@ -43,6 +44,50 @@ func AppendElements(s *scan.Scanner, dst [][]byte, text []byte) ([][]byte, error
 	}
 	return dst, err
 }
+
+// few is up to how many members are searched one by one.
+const few = 16
+
+// Sort puts members into the order in which [Lookup] and [Search] find them quickly.
+func Sort(members []Member) {
+	if len(members) > few {
+		slices.SortStableFunc(members, func(a, b Member) int { return bytes.Compare(a.Name, b.Name) })
+	}
+}
+
+// Lookup is [Find] in members that [Sort] has sorted.
+func Lookup(members []Member, name []byte) []byte {
+	if i := Search(members, name); i >= 0 {
+		return members[i].Value
+	}
+	return nil
+}
+
+// Search returns which of the members that [Sort] has sorted is the last that has the name, -1 if none has it.
+func Search(members []Member, name []byte) int {
+	if len(members) <= few {
+		i := len(members) - 1
+		for i >= 0 && !bytes.Equal(members[i].Name, name) {
+			i--
+		}
+		return i
+	}
+	i, _ := slices.BinarySearchFunc(members, name, func(m Member, name []byte) int {
+		if bytes.Compare(m.Name, name) <= 0 {
+			return -1 // behind the last one
+		}
+		return 1
+	})
+	if i > 0 && bytes.Equal(members[i-1].Name, name) {
+		return i - 1
+	}
+	return -1
+}
+
+// Budget is how many steps the work on objects of so many bytes may take: bytes that are read, written, or compared
+// in an order. It is far above what ordinary objects need, which is two to ten steps per byte, and bounds what others
+// wait for one that was made to be costly.
+func Budget(bytes int) int64 { return 16*int64(bytes) + 32<<20 }
 
 // Find returns the value of the last of the members that has the name, nil if none
 // has it.

@@ -30,6 +30,7 @@ type SinkStatus struct {
 	Name        string       `json:"name"`
 	Ready       bool         `json:"ready"`
 	Failing     string       `json:"failing"`
+	Foreign     uint64       `json:"foreign"` // messages that the bridge did not write
 	Collections []Collection `json:"collections"`
 }
 

@@ -36,6 +36,7 @@ type Data struct {
 		Size   int    `json:"size"`
 		SHA256 string `json:"sha256"`
 		Limit  int    `json:"limit"`
+		Levels int    `json:"levels"`
 	} `json:"truncated"`
 
 	Detail string  `json:"detail"`
@@ -49,6 +50,7 @@ type Data struct {
 	Patch     json.RawMessage `json:"patch"`
 	Base      string          `json:"base"`
 	ChangedBy json.RawMessage `json:"changedby"`
+	LeftOut   []string        `json:"leftout"`
 }
 
 // Counts are those of a synced event.

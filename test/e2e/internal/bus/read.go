@@ -7,10 +7,12 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -81,10 +83,7 @@ func (k *Kafka) ReadCommitted(ctx context.Context) ([]Message, error) {
 	if len(names) == 0 {
 		return nil, nil
 	}
-	ends, err := admin.ListCommittedOffsets(ctx, names...)
-	if err == nil {
-		err = ends.Error()
-	}
+	ends, err := committed(ctx, admin, names)
 	if err != nil {
 		return nil, fmt.Errorf("ask for the ends of the topics: %w", err)
 	}
@@ -140,6 +139,24 @@ func (k *Kafka) ReadCommitted(ctx context.Context) ([]Message, error) {
 		all = append(all, read[name]...)
 	}
 	return all, wrong
+}
+
+// committed asks for the last stable offsets, again where a leader has just moved.
+func committed(ctx context.Context, admin *kadm.Client, names []string) (kadm.ListedOffsets, error) {
+	for {
+		ends, err := admin.ListCommittedOffsets(ctx, names...)
+		if err == nil {
+			err = ends.Error()
+		}
+		if err == nil || !kerr.IsRetriable(err) {
+			return ends, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
 }
 
 // Topics are those that begin with "k8s.".

@@ -1,5 +1,5 @@
 // Package faultproxy stands between a client and a server on loopback and makes the network fail: it cuts connections,
-// refuses new ones, holds back what the server answers, or falls silent.
+// refuses new ones, holds back what the server answers, slows down, or falls silent.
 package faultproxy
 
 import (
@@ -20,6 +20,7 @@ type Proxy struct {
 	mu     sync.Mutex
 	refuse bool
 	held   chan struct{} // closed by the end of a Hold; nil while replies pass
+	slow   time.Duration // see Slow
 	conns  map[*pair]struct{}
 }
 
@@ -45,11 +46,11 @@ func Start(target string) (*Proxy, error) {
 // Addr is where clients connect (host:port).
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// Pass ends a Refuse or a Hold; what was held is sent now.
+// Pass ends a Refuse, a Hold or a Slow; what was held is sent now.
 func (p *Proxy) Pass() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.refuse = false
+	p.refuse, p.slow = false, 0
 	if p.held != nil {
 		close(p.held)
 		p.held = nil
@@ -79,6 +80,13 @@ func (p *Proxy) Hold() {
 	if p.held == nil {
 		p.held = make(chan struct{})
 	}
+}
+
+// Slow delays each piece of a request, of at most 64 KiB: what a client does in many requests takes long.
+func (p *Proxy) Slow(delay time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.slow = delay
 }
 
 // Silence makes every connection half-open, without end: neither side gets another byte, nor learns that it is over. New
@@ -171,7 +179,7 @@ func (p *Proxy) copy(c *pair, to, from net.Conn, replies bool) {
 			return
 		}
 		if n > 0 {
-			if replies && !p.released(c.ctx) {
+			if replies && !p.released(c.ctx) || !replies && !p.delayed(c.ctx) {
 				return
 			}
 			if _, err := to.Write(buf[:n]); err != nil {
@@ -181,6 +189,22 @@ func (p *Proxy) copy(c *pair, to, from net.Conn, replies bool) {
 		if err != nil {
 			return
 		}
+	}
+}
+
+// delayed waits as Slow says; it is false when the connection ends first.
+func (p *Proxy) delayed(ctx context.Context) bool {
+	p.mu.Lock()
+	delay := p.slow
+	p.mu.Unlock()
+	if delay == 0 {
+		return ctx.Err() == nil
+	}
+	select {
+	case <-time.After(delay):
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 

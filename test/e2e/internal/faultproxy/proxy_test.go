@@ -95,6 +95,21 @@ func TestHoldKeepsAnswersOnly(t *testing.T) {
 }
 
 // A client that dies during a hold must not leave its connection open at the server.
+func TestSlowDelaysRequests(t *testing.T) {
+	p, got := start(t)
+	c := dial(t, p)
+	const delay = 50 * time.Millisecond
+	p.Slow(delay)
+	began := time.Now()
+	if _, err := io.WriteString(c, "a\n"); err != nil {
+		t.Fatal(err)
+	}
+	<-got
+	if took := time.Since(began); took < delay {
+		t.Errorf("the request took %v", took)
+	}
+}
+
 func TestClientGoneDuringHold(t *testing.T) {
 	p, got := start(t)
 	c := dial(t, p)

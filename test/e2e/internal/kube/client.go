@@ -126,6 +126,24 @@ func (c *Client) Patch(ctx context.Context, t Type, name, merge string, subresou
 	return got, nil
 }
 
+// Replace writes an object as a whole, with the metadata that fields have and its resourceVersion.
+func (c *Client) Replace(ctx context.Context, t Type, name string, fields Fields) (*unstructured.Unstructured, error) {
+	old, err := c.of(t).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("replace %s %s: %w", t.ResourceID(), name, err)
+	}
+	o := &unstructured.Unstructured{Object: maps.Clone(fields)}
+	o.SetGroupVersionKind(t.GroupVersion().WithKind(t.Kind))
+	o.SetName(name)
+	o.SetResourceVersion(old.GetResourceVersion())
+	got, err := c.of(t).Update(ctx, o, metav1.UpdateOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("replace %s %s: %w", t.ResourceID(), name, err)
+	}
+	c.Ledger.Wrote(t, got)
+	return got, nil
+}
+
 // Delete deletes an object at once, whatever grace period it has.
 func (c *Client) Delete(ctx context.Context, t Type, name string) error {
 	uid, err := c.uid(ctx, t, name)

@@ -67,8 +67,8 @@ func (c *Client) AwaitUnserved(ctx context.Context, t Type) error {
 	}
 }
 
-// Expire makes the API server forget the history of a custom type: it edits the CRD's spec, which builds the type's storage
-// anew, and returns when a watch from rv is answered with 410 Gone. The objects stay as they are.
+// Expire makes the API server forget the history of a custom type: it edits the CRD's spec, after which the server builds the
+// type's storage again, and returns when a watch from rv is answered with 410 Gone. The objects stay as they are.
 func (c *Client) Expire(ctx context.Context, t Type, rv string) error {
 	column := time.Now().Format("150405.000000")
 	merge := fmt.Sprintf(`{"spec":{"versions":[{"name":%q,"served":true,"storage":true,

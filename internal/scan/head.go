@@ -1,18 +1,16 @@
-package shape
+package scan
 
 import (
 	"fmt"
 
 	"github.com/go-json-experiment/json/jsontext"
-
-	"github.com/kubebridge/kubebridge/internal/scan"
 )
 
-// AppendHead appends an object cut down to apiVersion, kind and metadata, the
-// last without annotations: what is left when a body does not fit the bus. On an
-// error it returns nothing.
-func AppendHead(dst, raw []byte) ([]byte, error) {
-	var s scan.Scanner
+// AppendHead appends a Kubernetes object cut down to apiVersion, kind and metadata, the last without
+// annotations and managedFields: what is left when a body cannot be published. What would make it
+// have more than so many levels is left out, too. On an error it returns nothing.
+func AppendHead(dst, raw []byte, levels int) ([]byte, error) {
+	var s Scanner
 	s.Reset(raw)
 	begin := len(dst)
 	sep := func() {
@@ -21,8 +19,9 @@ func AppendHead(dst, raw []byte) ([]byte, error) {
 		}
 	}
 	keep := func(name []byte) error {
+		s.Measure()
 		v, err := s.Value()
-		if err != nil {
+		if err != nil || s.Levels()+s.from > levels {
 			return err
 		}
 		sep()

@@ -1,0 +1,173 @@
+package config
+
+import (
+	"fmt"
+	"math"
+	"net"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/kubebridge/kubebridge/pkg/sink/kafka"
+	"github.com/kubebridge/kubebridge/pkg/sink/nats"
+)
+
+const (
+	leastKeyBytes = 16
+	// leastKeyValues is how many different bytes a key has at least: 16 random hexadecimal
+	// digits have four or fewer once in two million keys.
+	leastKeyValues = 5
+	// leastKeyBits is below what 16 random bytes have, and above what a word has.
+	leastKeyBits = 100
+)
+
+// security refuses what nobody can mean, and warns of what others could abuse but may be
+// meant: behind a network policy, in a mesh that encrypts, on a machine with one user.
+func (p *problems) security(c *Config) {
+	if c.Secrets.Values == "hash" && c.Secrets.HashKeyFile != "" {
+		p.hashKeyFile(c.Secrets.HashKeyFile)
+	}
+	p.statusSecurity(&c.Status)
+	for i := range c.Sinks {
+		path := fmt.Sprintf("sinks[%d]", i)
+		if k := c.Sinks[i].Kafka; k != nil {
+			p.kafkaSecurity(path+".kafka", k)
+		}
+		if n := c.Sinks[i].NATS; n != nil {
+			p.natsSecurity(path+".nats", n)
+		}
+	}
+}
+
+// hashKey checks where the key is.
+func (p *problems) hashKey(s *Secrets) {
+	for _, at := range []struct{ path, value string }{{"secrets.hashKeyFile", s.HashKeyFile}, {"secrets.hashKeySecret", s.HashKeySecret}} {
+		if at.value != "" && (s.Values == "redact" || s.Values == "plain") {
+			p.add(at.path, "with `values: %s` nothing is hashed, by redact neither: leave it out, or set `values: hash`", s.Values)
+		}
+	}
+	if s.HashKeySecret == "" {
+		return
+	}
+	if s.HashKeyFile != "" {
+		p.add("secrets.hashKeySecret", "there is one key: leave out hashKeySecret or hashKeyFile")
+	}
+	namespace, name, ok := strings.Cut(s.HashKeySecret, "/")
+	if !ok || len(validation.IsDNS1123Label(namespace)) > 0 || len(validation.IsDNS1123Subdomain(name)) > 0 {
+		p.add("secrets.hashKeySecret", "%q does not name a Secret: write namespace/name", s.HashKeySecret)
+	}
+}
+
+// hashKeyFile checks the key where it is at hand: a configuration may be checked on another machine.
+func (p *problems) hashKeyFile(name string) {
+	const path = "secrets.hashKeyFile"
+	if !p.secretFile(path, name, "could try values until their hashes fit") {
+		return
+	}
+	key, err := os.ReadFile(name)
+	if err != nil {
+		return
+	}
+	const remedy = "use 32 random bytes, as from `head -c 32 /dev/urandom`"
+	switch values, bits := strength(key); {
+	case len(key) < leastKeyBytes:
+		p.add(path, "%s: %d bytes are too few for a key: use at least %d random ones", name, len(key), leastKeyBytes)
+	case values < leastKeyValues:
+		p.add(path, "%s holds %d different bytes, which can be guessed: %s", name, values, remedy)
+	case bits < leastKeyBits:
+		p.warn(path, "%s holds a text that could be guessed (at most %d bits): %s. Another key gives every hidden value another hash", name, bits, remedy)
+	}
+}
+
+// secretFile checks who may use a file, and reports whether there is one. threat is what readers could do.
+func (p *problems) secretFile(path, name, threat string) bool {
+	info, err := os.Stat(name)
+	if err != nil {
+		return false
+	}
+	switch mode := info.Mode().Perm(); {
+	case mode&0o002 != 0:
+		p.add(path, "everyone on this machine may write to %s (mode %o): replace it by a new one, with mode 600", name, mode)
+	case mode&0o004 != 0:
+		p.warn(path, "everyone on this machine may read %s (mode %o), and %s: run chmod 600, or mount the Secret with defaultMode: 0440", name, mode, threat)
+	}
+	return true
+}
+
+// strength is how many different bytes a key has, and how many bits it has if each of its characters was drawn from all
+// of its kinds: digits, letters of a hexadecimal number, others.
+func strength(key []byte) (values, bits int) {
+	key = []byte(strings.TrimRight(string(key), "\r\n"))
+	sorted := slices.Sorted(slices.Values(key))
+	values = len(slices.Compact(sorted))
+	alphabet := 0
+	for _, kind := range []struct {
+		size int
+		has  func(c byte) bool
+	}{
+		{10, func(c byte) bool { return c >= '0' && c <= '9' }},
+		{6, func(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'f' }},
+		{20, func(c byte) bool { return c >= 'g' && c <= 'z' }},
+		{26, func(c byte) bool { return c >= 'G' && c <= 'Z' }},
+		{33, func(c byte) bool { return c >= ' ' && c < 0x7f && !isWord(c) || c == '$' }},
+		{161, func(c byte) bool { return c < ' ' || c >= 0x7f }},
+	} {
+		if slices.ContainsFunc(key, kind.has) {
+			alphabet += kind.size
+		}
+	}
+	return values, int(float64(len(key)) * math.Log2(float64(max(alphabet, 1))))
+}
+
+func (p *problems) kafkaSecurity(path string, k *kafka.Config) {
+	sends := map[string]string{"PLAIN": "the password", "OAUTHBEARER": "the token"}[k.SASL.Mechanism]
+	if sends == "" || k.TLS.Enabled || !slices.ContainsFunc(k.Brokers, func(b string) bool { return !isLocal(b) }) {
+		return
+	}
+	p.warn(path+".sasl", "%s sends %s as it is, and TLS is off: others on the network can read it: set tls.enabled: true", k.SASL.Mechanism, sends)
+}
+
+func (p *problems) natsSecurity(path string, n *nats.Config) {
+	const readable = "is sent without TLS: others on the network can read it: "
+	e := n.Embedded
+	if e == nil {
+		if n.TLS == (nats.TLS{}) && sendsPassword(n.URL, n.Auth.Username+n.Auth.Token+n.Auth.TokenFile != "") {
+			p.warn(path+".url", "a password or token "+readable+"begin the address with tls://, or set tls")
+		}
+		return
+	}
+	if e.Leaf != nil && e.Leaf.TLS == (nats.TLS{}) && sendsPassword(e.Leaf.URL, false) {
+		p.warn(path+".embedded.leaf.url", "a password "+readable+"begin the address with tls://, or set tls")
+	}
+	switch {
+	case isLocal(e.Listen):
+	case n.Auth.Username == "" && (e.TLS == nil || e.TLS.ClientCA == ""):
+		p.warn(path+".embedded.listen", "everybody who reaches %s can read all events: set auth.username and auth.passwordFile, or embedded.tls with clientCA, or listen on 127.0.0.1", e.Listen)
+	case n.Auth.Username != "" && e.TLS == nil:
+		p.warn(path+".embedded.listen", "the password of subscribers "+readable+"set embedded.tls, or listen on 127.0.0.1")
+	}
+}
+
+// sendsPassword reports whether a login goes to one of the servers, which are not on this machine, without TLS.
+// own says that there is one beside the addresses.
+func sendsPassword(servers string, own bool) bool {
+	for one := range strings.SplitSeq(servers, ",") {
+		u, err := url.Parse(strings.TrimSpace(one))
+		if err == nil && u.Scheme != "tls" && u.Scheme != "wss" && (own || u.User != nil) && !isLocal(u.Host) {
+			return true
+		}
+	}
+	return false
+}
+
+// isLocal reports whether a host, or host:port, is this machine's alone.
+func isLocal(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		host = strings.Trim(address, "[]")
+	}
+	return strings.EqualFold(host, "localhost") || net.ParseIP(host).IsLoopback()
+}

@@ -1,0 +1,41 @@
+package feed
+
+import (
+	"context"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/kubebridge/kubebridge/pkg/source"
+)
+
+// Lists bounds how many lists are read at once. Retries get at most half of it (rounded down, but at least one), so
+// that lists that fail, or that the API server does not answer, leave room for all others.
+type Lists struct {
+	n            int
+	all, retries *semaphore.Weighted
+}
+
+// NewLists returns a bound of n lists. A bound of one is for retries, too.
+func NewLists(n int) *Lists {
+	return &Lists{n: n, all: semaphore.NewWeighted(int64(n)), retries: semaphore.NewWeighted(int64(max(n/2, 1)))}
+}
+
+func (l *Lists) acquire(ctx context.Context, attempt source.Attempt) error {
+	if attempt == source.Retry {
+		if err := l.retries.Acquire(ctx, 1); err != nil {
+			return err
+		}
+	}
+	err := l.all.Acquire(ctx, 1)
+	if err != nil && attempt == source.Retry {
+		l.retries.Release(1)
+	}
+	return err
+}
+
+func (l *Lists) release(attempt source.Attempt) {
+	l.all.Release(1)
+	if attempt == source.Retry {
+		l.retries.Release(1)
+	}
+}

@@ -1,0 +1,122 @@
+package hostiletest
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// Ordinary are updates of objects that people write: those that were captured from an API server, and
+// large ones, of up to 256 KB.
+func Ordinary(t testing.TB) []Change {
+	t.Helper()
+	changes := captured(t)
+	for _, n := range []int{1, 10, 100, 700} {
+		changes = append(changes,
+			Change{fmt.Sprintf("pods, %d containers", n/8+1), pod(n/8+1, 1), pod(n/8+1, 2)},
+			Change{fmt.Sprintf("endpoints, %d", n), endpoints(n, 1), endpoints(n, 2)},
+			Change{fmt.Sprintf("config map, %d lines", 5*n), configMap(5*n, 1), configMap(5*n, 2)},
+			Change{fmt.Sprintf("definition, %d properties", n/3+1), definition(n/3+1, 1), definition(n/3+1, 2)},
+		)
+	}
+	return changes
+}
+
+// captured are the objects of the repository's watch frames, each after the one before.
+func captured(t testing.TB) (changes []Change) {
+	_, here, _, _ := runtime.Caller(0)
+	root := filepath.Join(filepath.Dir(here), "..", "..")
+	files, _ := filepath.Glob(filepath.Join(root, "internal/scan/testdata/*.ndjson"))
+	more, _ := filepath.Glob(filepath.Join(root, "bench/internal/corpus/*.ndjson"))
+	if len(files) == 0 || len(more) == 0 {
+		t.Fatal("the captured frames are not there")
+	}
+	for _, name := range append(files, more...) {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var before []byte
+		for line := range bytes.Lines(text) {
+			var frame struct{ Object json.RawMessage }
+			if err := json.Unmarshal(line, &frame); err != nil {
+				t.Fatal(err)
+			}
+			if before != nil {
+				changes = append(changes, Change{filepath.Base(name), before, frame.Object})
+			}
+			before = frame.Object
+		}
+	}
+	return changes
+}
+
+func managed(kind string, version int, fields, rest string) []byte {
+	entries := fmt.Sprintf(`{"manager":"controller","operation":"Update","apiVersion":"v1","time":"2026-03-01T10:00:0%dZ","fieldsType":"FieldsV1","fieldsV1":%s}`, version, fields) +
+		`,{"manager":"kubectl","operation":"Apply","apiVersion":"v1","time":"2026-03-01T09:00:00Z","fieldsType":"FieldsV1","fieldsV1":{"f:metadata":{"f:labels":{"f:app":{}}}}}`
+	return fmt.Appendf(nil, `{"apiVersion":"v1","kind":%q,"metadata":{"labels":{"app":"web"},"managedFields":[%s],"name":"a","namespace":"shop","resourceVersion":"%d","uid":"u"},%s}`,
+		kind, entries, version, rest)
+}
+
+func pod(n, v int) []byte {
+	var containers, statuses, fields strings.Builder
+	for i := range n {
+		fmt.Fprintf(&containers, `{"env":%s,"image":"registry.example.com/app:%d","name":"app%d","ports":[{"containerPort":80,"protocol":"TCP"}],"resources":{"limits":{"cpu":"1"}}},`,
+			list(20, `{"name":"VARIABLE_%d","value":"the value of it"}`), v, i)
+		fmt.Fprintf(&statuses, `{"name":"app%d","ready":%t,"restartCount":%d,"state":{"running":{"startedAt":"2026-03-01T10:00:00Z"}}},`, i, v > 1, v)
+		var env strings.Builder
+		for j := range 20 {
+			fmt.Fprintf(&env, `"k:{\"name\":\"VARIABLE_%d\"}":{".":{},"f:name":{},"f:value":{}},`, j)
+		}
+		fmt.Fprintf(&fields, `"k:{\"name\":\"app%d\"}":{".":{},"f:env":{".":{},%s},"f:image":{},"f:name":{},"f:ports":{".":{},"k:{\"containerPort\":80,\"protocol\":\"TCP\"}":{".":{},"f:containerPort":{},"f:protocol":{}}},"f:resources":{"f:limits":{"f:cpu":{}}}},`,
+			i, strings.TrimSuffix(env.String(), ","))
+	}
+	return managed("Pod", v, `{"f:spec":{"f:containers":{`+strings.TrimSuffix(fields.String(), ",")+`}},"f:status":{"f:containerStatuses":{}}}`,
+		`"spec":{"containers":[`+strings.TrimSuffix(containers.String(), ",")+`]},"status":{"containerStatuses":[`+strings.TrimSuffix(statuses.String(), ",")+`]}`)
+}
+
+// endpoints come in another order, as from a map.
+func endpoints(n, v int) []byte {
+	var all strings.Builder
+	for i := range n {
+		fmt.Fprintf(&all, `{"addresses":["10.0.%d.%d"],"conditions":{"ready":%t,"serving":true},"nodeName":"node-%d","targetRef":{"kind":"Pod","name":"web-%d","namespace":"shop","uid":"uid-%d"},"zone":"a"},`,
+			i*v*7%n/250, i*v*7%n%250, i%9 == v, i*v*7%n, i*v*7%n, i*v*7%n)
+	}
+	return managed("EndpointSlice", v, `{"f:addressType":{},"f:endpoints":{}}`, `"addressType":"IPv4","endpoints":[`+strings.TrimSuffix(all.String(), ",")+`]`)
+}
+
+// configMap has a long text of which some lines change, and a value for each tenth line.
+func configMap(lines, v int) []byte {
+	var text, values, fields strings.Builder
+	for i := range lines {
+		n := i
+		if i%97 == 0 {
+			n = i * v
+		}
+		fmt.Fprintf(&text, `  "panel": {"title": "requests", "id": %d},\n  {\n`, n)
+		if i%10 == 0 {
+			fmt.Fprintf(&values, `"key-%d":"%d",`, i, n)
+			fmt.Fprintf(&fields, `"f:key-%d":{},`, i)
+		}
+	}
+	return managed("ConfigMap", v, `{"f:data":{".":{},`+fields.String()+`"f:text":{}}}`, `"data":{`+values.String()+`"text":"`+strings.ReplaceAll(text.String(), `"`, `\"`)+`"}`)
+}
+
+// definition has schemas that stand in each other, as those of operators that embed a pod's.
+func definition(n, v int) []byte {
+	var properties strings.Builder
+	for i := range n {
+		inner := fmt.Sprintf(`{"description":"What it does, in a sentence or two of documentation. Version %d.","type":"string"}`, v)
+		for level := range 12 {
+			inner = fmt.Sprintf(`{"description":"What this is for.","properties":{"level%d":%s},"type":"object"}`, level, inner)
+		}
+		fmt.Fprintf(&properties, `"property%d":%s,`, i, inner)
+	}
+	return managed("CustomResourceDefinition", v, `{"f:spec":{"f:versions":{}}}`,
+		`"spec":{"versions":[{"name":"v1","schema":{"openAPIV3Schema":{"properties":{"spec":{"properties":{`+strings.TrimSuffix(properties.String(), ",")+`},"type":"object"}},"type":"object"}}}]}`)
+}

@@ -1,0 +1,69 @@
+package recent
+
+import (
+	"encoding/json"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+// TestHostileBodies: objects are anybody's. However small and deep, or full of lines, they are: one answer takes
+// neither much memory nor much time.
+func TestHostileBodies(t *testing.T) {
+	deep := func(n int, leaf string) string {
+		return `{"metadata":{},"x":` + strings.Repeat(`{"a":`, n) + leaf + strings.Repeat("}", n) + "}"
+	}
+	list := func(n, kinds, from int) string { // few kinds of lines, so that each is like many others
+		var b strings.Builder
+		for i := range n {
+			fmt.Fprintf(&b, ",%d", (i*7919+from)%kinds)
+		}
+		return `{"x":[` + b.String()[1:] + "]}"
+	}
+	for name, c := range map[string]struct {
+		before, object string
+		shown          bool
+	}{
+		"deep":        {deep(4000, "1"), deep(4000, "2"), false},
+		"deep lines":  {deep(2000, `"`+strings.Repeat(`a\n`, 7000)+`"`), deep(2000, "1"), false},
+		"deep words":  {deep(2000, `"`+strings.Repeat(`a `, 10000)+`"`), deep(2000, "1"), false},
+		"deep lists":  {`{"x":` + strings.Repeat("[", 8000) + strings.Repeat("]", 8000) + "}", `{"x":1}`, false},
+		"many lines":  {list(15000, 150, 0), list(15000, 150, 77), false},
+		"like others": {list(3900, 120, 0), list(3900, 120, 61), true},
+		"all new":     {list(3900, 100000, 0), list(3900, 100000, 61), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := c
+			kept := New()
+			for i := range perCollection {
+				kept.take("s", []event.Record{modified(fmt.Sprint(i), c.before, c.object)})
+			}
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			began := time.Now()
+			changes := kept.Of("s", "pods", true)
+			took := time.Since(began)
+			runtime.ReadMemStats(&after)
+			text, err := json.Marshal(changes)
+			if err != nil {
+				t.Fatal(err)
+			}
+			shown := 0
+			for _, change := range changes {
+				if change.Diff != "" {
+					shown++
+				} else if !strings.Contains(change.Note, "no diff: ") {
+					t.Errorf("neither a diff nor a reason: %+v", change)
+				}
+			}
+			t.Logf("%d changes, %d diffs, %d bytes, %d MiB allocated, %v", len(changes), shown, len(text), (after.TotalAlloc-before.TotalAlloc)>>20, took)
+			if len(text) > 8<<20 || (shown > 0) != c.shown || len(changes) < 3 {
+				t.Errorf("%d changes, %d with diffs, in an answer of %d bytes", len(changes), shown, len(text))
+			}
+		})
+	}
+}

@@ -1,0 +1,94 @@
+package serve
+
+import (
+	"context"
+	"net"
+	"sync"
+)
+
+// quota counts what is in use, in all and by address. Where all is used up, an address that has nothing
+// still gets one, up to four times all: several strangers together do not keep a kubelet out. Any goroutine may use it.
+type quota struct {
+	all, perAddress int
+
+	mu    sync.Mutex
+	used  int
+	by    map[string]int
+	freed chan struct{} // closed and replaced when something is given back
+}
+
+func newQuota(all, perAddress int) *quota {
+	return &quota{all: all, perAddress: perAddress, by: map[string]int{}, freed: make(chan struct{})}
+}
+
+// take takes one for an address, or returns what is closed when it may be tried again.
+func (q *quota) take(address string) (ok bool, freed <-chan struct{}) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	has := q.by[address]
+	if has == q.perAddress || has > 0 && q.used >= q.all || q.used >= 4*q.all {
+		return false, q.freed
+	}
+	q.used++
+	q.by[address]++
+	return true, nil
+}
+
+func (q *quota) give(address string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.used--
+	if q.by[address]--; q.by[address] == 0 {
+		delete(q.by, address)
+	}
+	close(q.freed)
+	q.freed = make(chan struct{})
+}
+
+// wait takes one as soon as there is one, and gives up after queueTime.
+func (q *quota) wait(ctx context.Context, address string) (leave func(), ok bool) {
+	ctx, cancel := context.WithTimeout(ctx, queueTime)
+	defer cancel()
+	for {
+		ok, freed := q.take(address)
+		if ok {
+			return func() { q.give(address) }, true
+		}
+		select {
+		case <-freed:
+		case <-ctx.Done():
+			return nil, false
+		}
+	}
+}
+
+// listener closes connections that are too many as soon as they are open.
+type listener struct {
+	net.Listener
+	open *quota
+}
+
+func (l *listener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		address := hostOf(c.RemoteAddr().String())
+		if ok, _ := l.open.take(address); ok {
+			return &conn{Conn: c, give: sync.OnceFunc(func() { l.open.give(address) })}, nil
+		}
+		_ = c.Close()
+	}
+}
+
+// conn is a connection that counts until it is closed.
+type conn struct {
+	net.Conn
+	give func()
+}
+
+func (c *conn) Close() error {
+	defer c.give()
+	return c.Conn.Close()
+}

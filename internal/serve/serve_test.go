@@ -1,0 +1,362 @@
+package serve
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var yes = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "yes") })
+
+// run serves until the test ends, and returns the address.
+func run(t *testing.T, o Options) string {
+	t.Helper()
+	o.Listen, o.Log = "127.0.0.1:0", zap.NewNop()
+	if o.Handler == nil {
+		o.Handler = yes
+	}
+	s, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return s.Addr().String()
+}
+
+// ask sends a request to a handler as if it came over a connection from an address.
+func ask(h http.Handler, change func(*http.Request)) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(http.MethodGet, "/api", nil)
+	r.Host, r.RemoteAddr = "127.0.0.1:8080", "192.0.2.1:1"
+	if change != nil {
+		change(r)
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+// TestHost: a page of evil.example can have a browser ask this server under that name. Whoever
+// means this server uses its address, or a name that it has been given.
+func TestHost(t *testing.T) {
+	o := Options{Listen: "node-7.lan:8080", Hosts: []string{"Bridge.example.com.", "bridge.ns.svc"}, Handler: yes, Log: zap.NewNop()}
+	h := o.handler()
+	for _, host := range []string{
+		"127.0.0.1:8080", "10.1.2.3:8080", "10.1.2.3", "[fd00::1]:8080", "[fd00::1]", "localhost:9", "LOCALHOST", "bridge.example.com", "BRIDGE.example.com.:443", "bridge.ns.svc:8080", "node-7.lan:8080",
+	} {
+		if w := ask(h, func(r *http.Request) { r.Host = host }); w.Code != http.StatusOK {
+			t.Errorf("%s is answered with %d %s", host, w.Code, w.Body)
+		}
+	}
+	for _, host := range []string{"", "evil.example", "evil.example:8080", "127.0.0.1.evil.example", "localhost.evil.example", "10.1.2.3.nip.io", "ns.svc", "x.bridge.ns.svc", "2130706433", "a b", ":8080"} {
+		w := ask(h, func(r *http.Request) { r.Host = host })
+		if w.Code != http.StatusMisdirectedRequest || !strings.Contains(w.Body.String(), "status.hosts") || strings.Contains(w.Body.String(), "yes") {
+			t.Errorf("%q is answered with %d %s", host, w.Code, w.Body)
+		}
+	}
+}
+
+// TestHalfSentHeaders: 300 connections that send headers and never end took 600 MB, and let nobody else in.
+func TestHalfSentHeaders(t *testing.T) {
+	address := run(t, Options{})
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	line := []byte("X-Long: " + strings.Repeat("x", 2<<20))
+	var all sync.WaitGroup
+	for range 300 {
+		all.Go(func() {
+			c, err := net.Dial("tcp", address)
+			if err != nil {
+				return
+			}
+			defer c.Close()
+			_ = c.SetDeadline(time.Now().Add(headerTime - time.Second))
+			if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: localhost\r\n"); err != nil {
+				return
+			}
+			if _, err := c.Write(line); err != nil {
+				return
+			}
+			_, _ = io.Copy(io.Discard, c)
+		})
+	}
+	all.Wait()
+	runtime.ReadMemStats(&after)
+	if took := (after.TotalAlloc - before.TotalAlloc) >> 20; took > 40 {
+		t.Errorf("%d MiB were allocated", took)
+	}
+	get(t, http.DefaultTransport.(*http.Transport).Clone(), "http://"+address, "yes")
+}
+
+// get expects an answer.
+func get(t *testing.T, transport *http.Transport, url, want string) {
+	t.Helper()
+	defer transport.CloseIdleConnections()
+	answer, err := (&http.Client{Transport: transport}).Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	if text, err := io.ReadAll(answer.Body); err != nil || string(text) != want || answer.StatusCode != http.StatusOK {
+		t.Errorf("%s: %s %q, %v", url, answer.Status, text, err)
+	}
+}
+
+// TestConnections: who opens as many as possible gets a part of them, and what is closed can be used again.
+func TestConnections(t *testing.T) {
+	address := run(t, Options{})
+	var open []net.Conn
+	for range connectionsPerAddress {
+		c, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		open = append(open, c)
+	}
+	alive := func(c net.Conn) bool {
+		_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+		_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
+		n, _ := c.Read(make([]byte, 100))
+		return n > 0
+	}
+	for i, c := range open {
+		if !alive(c) {
+			t.Errorf("connection %d is closed", i)
+		}
+	}
+	more, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if alive(more) {
+		t.Error("one address has more connections than it may")
+	}
+	other := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
+	c, err := other.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !alive(c) {
+		t.Error("one address keeps another out")
+	}
+	for _, c := range append(open, more, c) {
+		_ = c.Close()
+	}
+	for end := time.Now().Add(10 * time.Second); ; { // until the server has noticed
+		c, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ok := alive(c)
+		_ = c.Close()
+		if ok {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatal("closed connections count for ever")
+		}
+	}
+}
+
+// TestQuota: strangers together take all; who has nothing still gets one.
+func TestQuota(t *testing.T) {
+	q := newQuota(4, 2)
+	took := func(address string) bool { ok, _ := q.take(address); return ok }
+	for i, want := range []struct {
+		address string
+		ok      bool
+	}{{"a", true}, {"a", true}, {"a", false}, {"b", true}, {"b", true}, {"b", false}, {"c", true}, {"c", false}, {"d", true}} {
+		if got := took(want.address); got != want.ok {
+			t.Errorf("%d: %s: %t", i, want.address, got)
+		}
+	}
+	for n := range 100 {
+		took(string(rune('A' + n)))
+	}
+	if q.used != 16 {
+		t.Errorf("%d are used, four times all is the most", q.used)
+	}
+	q.give("a")
+	if !took("z") {
+		t.Error("what is given back cannot be used")
+	}
+}
+
+// TestAnswersAtOnce: answers that take long are bounded, wait for each other, and leave room for probes.
+func TestAnswersAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		o := Options{Listen: "127.0.0.1:8080", Log: zap.NewNop(), Open: []string{"/healthz"}, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/api" {
+				<-release
+			}
+		})}
+		h := o.handler()
+		codes := make(chan int, 100)
+		for range answersPerAddress + 1 {
+			go func() { codes <- ask(h, nil).Code }()
+		}
+		synctest.Wait()
+		if w := ask(h, func(r *http.Request) { r.URL.Path = "/healthz" }); w.Code != http.StatusOK {
+			t.Errorf("a probe is answered with %d", w.Code)
+		}
+		began := time.Now()
+		if code := <-codes; code != http.StatusServiceUnavailable || time.Since(began) != queueTime {
+			t.Errorf("the one too many got %d after %v", code, time.Since(began))
+		}
+		go func() { codes <- ask(h, nil).Code }()
+		synctest.Wait()
+		close(release)
+		for range answersPerAddress + 1 {
+			if code := <-codes; code != http.StatusOK {
+				t.Errorf("one that has waited got %d", code)
+			}
+		}
+	})
+}
+
+// TestTokenFile: a token is asked for, in the header of programs or the dialog of browsers, but not for probes; the
+// file is read again.
+func TestTokenFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "token")
+	write(t, path, "0123456789abcdef\n")
+	o := Options{Listen: "127.0.0.1:8080", Log: zap.NewNop(), Handler: yes, Open: []string{"/healthz"}, Login: TokenFile(path)}
+	h := o.handler()
+	bearer := func(token string) func(*http.Request) {
+		return func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+token) }
+	}
+	for name, c := range map[string]struct {
+		change func(*http.Request)
+		code   int
+	}{
+		"no token":          {nil, http.StatusUnauthorized},
+		"another":           {bearer("0123456789abcdee"), http.StatusUnauthorized},
+		"a part":            {bearer("0123456789abcde"), http.StatusUnauthorized},
+		"nothing":           {bearer(""), http.StatusUnauthorized},
+		"another scheme":    {func(r *http.Request) { r.Header.Set("Authorization", "Digest 0123456789abcdef") }, http.StatusUnauthorized},
+		"the token":         {bearer("0123456789abcdef"), http.StatusOK},
+		"a browser":         {func(r *http.Request) { r.SetBasicAuth("me", "0123456789abcdef") }, http.StatusOK},
+		"a browser, wrong":  {func(r *http.Request) { r.SetBasicAuth("0123456789abcdef", "x") }, http.StatusUnauthorized},
+		"a probe":           {func(r *http.Request) { r.URL.Path = "/healthz" }, http.StatusOK},
+		"as if for a probe": {func(r *http.Request) { r.URL.Path = "/healthz/../api" }, http.StatusUnauthorized},
+	} {
+		w := ask(h, c.change)
+		if w.Code != c.code || (w.Body.String() == "yes") != (c.code == http.StatusOK) || (len(w.Header().Values("WWW-Authenticate")) == 2) != (c.code == http.StatusUnauthorized) {
+			t.Errorf("%s: %d %q %v", name, w.Code, w.Body, w.Header())
+		}
+	}
+	write(t, path, "fedcba9876543210")
+	if w := ask(h, bearer("0123456789abcdef")); w.Code != http.StatusUnauthorized {
+		t.Errorf("the token before is answered with %d", w.Code)
+	}
+	if w := ask(h, bearer("fedcba9876543210")); w.Code != http.StatusOK {
+		t.Errorf("the new token is answered with %d", w.Code)
+	}
+	for _, text := range []string{"", "short"} { // whoever sends nothing, or guesses, is not admitted
+		write(t, path, text)
+		if w := ask(h, bearer(text)); w.Code == http.StatusOK {
+			t.Errorf("a file with %q admits", text)
+		}
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if w := ask(h, bearer("fedcba9876543210")); w.Code != http.StatusServiceUnavailable || strings.Contains(w.Body.String(), path) {
+		t.Errorf("without the file: %d %s", w.Code, w.Body)
+	}
+}
+
+// TestCertificate: a certificate that is replaced counts from the next connection on; half a replacement does not
+// stop the server.
+func TestCertificate(t *testing.T) {
+	dir := t.TempDir()
+	o := Options{Cert: filepath.Join(dir, "cert"), Key: filepath.Join(dir, "key")}
+	if _, err := New(Options{Listen: "127.0.0.1:0", Cert: o.Cert, Key: o.Key, Log: zap.NewNop()}); err == nil || !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("without the files: %v", err)
+	}
+	one, oneKey := certificate(t)
+	write(t, o.Cert, one)
+	write(t, o.Key, oneKey)
+	address := run(t, o)
+	trusts := func(cert string) {
+		t.Helper()
+		pool := x509.NewCertPool()
+		pool.AppendCertsFromPEM([]byte(cert))
+		get(t, &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}, "https://"+address, "yes")
+	}
+	trusts(one)
+	two, twoKey := certificate(t)
+	write(t, o.Cert, two)
+	trusts(one)
+	write(t, o.Key, twoKey)
+	trusts(two)
+	c, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS11})
+	if err == nil {
+		_ = c.Close()
+		t.Error("TLS 1.1 is spoken")
+	}
+}
+
+func certificate(t *testing.T) (cert, key string) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "bridge"}, NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c, k bytes.Buffer
+	_ = pem.Encode(&c, &pem.Block{Type: "CERTIFICATE", Bytes: der})
+	_ = pem.Encode(&k, &pem.Block{Type: "PRIVATE KEY", Bytes: text})
+	return c.String(), k.String()
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,168 @@
+package nats
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/kubebridge/kubebridge/pkg/event"
+)
+
+// A server checks where a user may publish, and not where the answer to the user's request is published: a request with a
+// reply subject of the stream's puts a message on the stream. So readers have an account of their own. It imports the events and
+// the requests that readers need; the answers are published in the account of the user who asked.
+const (
+	bridgeAccount = "KUBEBRIDGE"
+	readerAccount = "KUBEBRIDGE_READERS"
+	// readerAPI stands in place of $JS.API for readers: on that, their own account answers that it has no JetStream.
+	readerAPI = bridgeAccount + ".API."
+)
+
+// Request is one that readers may make.
+type Request struct {
+	Subject, Why string
+	many         bool // it has several answers
+}
+
+// as is what readers publish it to, after the mapping of their account.
+func (r Request) as() string {
+	if rest, found := strings.CutPrefix(r.Subject, api); found {
+		return readerAPI + rest
+	}
+	return r.Subject
+}
+
+// Accounts is what readers of a sink's events need of a server.
+type Accounts struct {
+	Requests []Request
+	Events   []string // subjects
+	inbox    string   // of what answers come to
+	leaf     bool     // another account, of a leaf node, gets the events
+	pushes   bool     // consumers may push to inboxes
+}
+
+// inboxes are what clients have consumers push to. Answers to the bridge have longer subjects.
+const inboxes = "_INBOX.*"
+
+func (a *Accounts) request(why string, subjects ...string) {
+	for _, s := range subjects {
+		many := strings.HasPrefix(s, api+"CONSUMER.MSG.NEXT.") || strings.HasPrefix(s, ackPrefix)
+		a.Requests = append(a.Requests, Request{s, why, many})
+	}
+}
+
+const ackPrefix = "$JS.ACK."
+
+// Accounts returns what a [Reader], and any consumer of the events, needs.
+func (c Config) Accounts(id event.Identity) (a Accounts, err error) {
+	if c, err = c.Complete(); err != nil {
+		return a, err
+	}
+	a.Events, a.inbox = c.subjects(id), inboxPrefix(id)+".>"
+	if c.Delivery == atMostOnce {
+		return a, nil // there is nothing to ask for
+	}
+	stream := c.StreamName(id.Cluster)
+	if c.Delivery == atLeastOnce && c.Stream.Name == "" {
+		a.request("finds the stream that takes the subjects; give nats.stream.name to need less", api+"STREAM.NAMES")
+		stream = "*"
+	}
+	a.request("looks the stream up", api+"STREAM.INFO."+stream)
+	a.request("reads what the stream keeps", api+"CONSUMER.CREATE."+stream+".>", api+"CONSUMER.MSG.NEXT."+stream+".*")
+	a.request("lets a durable consumer be looked up, and acknowledge (not for `bridge state` and `bridge history`)",
+		api+"CONSUMER.INFO."+stream+".*", ackPrefix+stream+".>")
+	return a, nil
+}
+
+// ServerConfig is the block accounts of nats-server.conf. The arguments are users, as they stand there.
+func (a Accounts) ServerConfig(bridge, reader string) string {
+	var b strings.Builder
+	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	why := ""
+	explain := func(to string) {
+		if why != to {
+			why = to
+			line("      # %s", why)
+		}
+	}
+	accounts := []string{readerAccount}
+	if a.leaf {
+		accounts = append(accounts, leafAccount)
+	}
+	line("accounts {")
+	line("  %s {", bridgeAccount)
+	line("    jetstream: enabled")
+	line("    users: [%s]", bridge)
+	line("    exports: [")
+	for _, s := range a.Events {
+		line("      {stream: %q, accounts: [%s]}", s, strings.Join(accounts, ", "))
+	}
+	if a.pushes {
+		line("      {stream: %q, accounts: [%s]}", inboxes, readerAccount)
+	}
+	for _, r := range a.Requests {
+		explain(r.Why)
+		response := "single"
+		if r.many {
+			response = "stream"
+		}
+		line("      {service: %q, response: %s, accounts: [%s]}", r.Subject, response, readerAccount)
+	}
+	line("    ]")
+	line("  }")
+	line("  %s {", readerAccount)
+	line("    users: [%s]", reader)
+	line("    mappings: {%q: %q}", api+">", readerAPI+">")
+	line("    imports: [")
+	a.importEvents(line)
+	if a.pushes {
+		line("      {stream: {account: %s, subject: %q}}", bridgeAccount, inboxes)
+	}
+	for _, r := range a.Requests {
+		line("      {service: {account: %s, subject: %q}, to: %q}", bridgeAccount, r.Subject, r.as())
+	}
+	line("    ]")
+	line("  }")
+	if a.leaf {
+		line("  %s {", leafAccount)
+		line("    imports: [")
+		a.importEvents(line)
+		line("    ]")
+		line("  }")
+	}
+	line("}")
+	return b.String()
+}
+
+func (a Accounts) importEvents(line func(string, ...any)) {
+	for _, s := range a.Events {
+		line("      {stream: {account: %s, subject: %q}}", bridgeAccount, s)
+	}
+}
+
+// Reader are the permissions of a reader within the readers' account. They protect readers from each other.
+func (a Accounts) Reader() (g Grants) {
+	for _, r := range a.Requests {
+		g.publish(r.Why, r.as())
+	}
+	for _, s := range a.Events {
+		g.Subscribe = append(g.Subscribe, Grant{s, "events as they come"})
+	}
+	if len(a.Requests) > 0 {
+		g.Subscribe = append(g.Subscribe, Grant{a.inbox, "answers to `bridge state` and `bridge history`"})
+	}
+	return g
+}
+
+// embedded adds what tools ask a server for that is the bridge's alone, and has consumers of older clients push to inboxes.
+func (a Accounts) embedded(leaf bool) Accounts {
+	a.leaf, a.pushes = leaf, true
+	for _, r := range a.Requests {
+		stream, found := strings.CutPrefix(r.Subject, api+"STREAM.INFO.")
+		if !found {
+			continue
+		}
+		a.request("", api+"INFO", api+"STREAM.NAMES", api+"STREAM.LIST", api+"STREAM.MSG.GET."+stream,
+			api+"DIRECT.GET."+stream, api+"DIRECT.GET."+stream+".>", "$JS.FC."+stream+".>")
+	}
+	return a
+}

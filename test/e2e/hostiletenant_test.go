@@ -1,0 +1,149 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/kubebridge/kubebridge/internal/hostiletest"
+	"github.com/kubebridge/kubebridge/test/e2e/internal/bridge"
+	"github.com/kubebridge/kubebridge/test/e2e/internal/bus"
+	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
+)
+
+// tenantFor is how long changes of others are timed, with and without the hostile tenant.
+var tenantFor = flag.Duration("tenant.for", 0, "time others' changes beside the hostile tenant and without it, for so long each")
+
+const (
+	// costliest is what one object may take of a sink, see docs/limits.md: meanwhile others wait.
+	costliest    = 500 * time.Millisecond
+	hostileSize  = 200 << 10       // bytes of a state
+	hostileEvery = 2 * time.Second // between two of its updates
+)
+
+// A tenant that may write in one namespace sends the most costly objects that are known there. All changes of others arrive, the
+// liveness probe is always answered, and the tenant's own changes arrive too.
+func TestHostileTenant(t *testing.T) {
+	if *tenantFor == 0 {
+		t.Parallel()
+	}
+	w := newWorld(t, options{})
+	w.install()
+	tenant := w.kube.In(w.namespace())
+	w.config.Resources = []bridge.Resource{{
+		Resource: w.widgets.ResourceID(), Diff: "patch", ChangedBy: true, Ignore: []string{"metadata.annotations.ignored"},
+		Filter: `!has(object.spec.items) || !object.spec.items.exists(i, i == "nothing")`,
+	}}
+	w.start()
+	_, err := w.kube.Create(w.soon(), w.widgets, "quiet", sample(w.widgets, "created"))
+	w.must(err)
+	var before time.Duration
+	if *tenantFor > 0 {
+		before = w.latency(*tenantFor, "without")
+	}
+
+	end := make(chan struct{})
+	var beside sync.WaitGroup
+	stop := sync.OnceFunc(func() { close(end); beside.Wait() })
+	t.Cleanup(stop)
+	beside.Go(func() { w.alive(end) })
+	var last []string // of each hostile object, its last resourceVersion behind its UID
+	var hostile sync.WaitGroup
+	hostile.Go(func() { last = w.attack(tenant) })
+	if *tenantFor > 0 {
+		if with := w.latency(*tenantFor, "with"); with > 3*before+costliest {
+			t.Errorf("99 of 100 changes of others take up to %s beside the hostile tenant, and %s without: want at most three times as long, and %s", with, before, costliest)
+		}
+	}
+	hostile.Wait()
+	for range 10 {
+		o, err := w.kube.Patch(w.soon(), w.widgets, "quiet", change(fmt.Sprint(time.Now().UnixNano())))
+		w.must(err)
+		w.published(string(o.GetUID()), o.GetResourceVersion())
+	}
+	for i := 0; i < len(last); i += 2 {
+		w.published(last[i], last[i+1])
+	}
+	stop()
+}
+
+// attack writes every hostile change, one after the other.
+func (w *world) attack(tenant *kube.Client) (last []string) {
+	for i, c := range hostiletest.Changes(hostileSize) {
+		name := fmt.Sprint("hostile-", i)
+		if _, err := tenant.Create(w.soon(), w.widgets, name, w.hostile(c.Before)); err != nil {
+			w.t.Errorf("%s: %v", c.Name, err)
+			continue
+		}
+		o, err := tenant.Replace(w.soon(), w.widgets, name, w.hostile(c.After))
+		if err != nil {
+			w.t.Errorf("%s: %v", c.Name, err)
+			continue
+		}
+		last = append(last, string(o.GetUID()), o.GetResourceVersion())
+		if *tenantFor > 0 {
+			select {
+			case <-time.After(hostileEvery):
+			case <-w.t.Context().Done():
+				return last
+			}
+		}
+	}
+	return last
+}
+
+// hostile is what an object has that a tenant may choose: all but its identity. Its managedFields are as if of the world's type.
+func (w *world) hostile(object []byte) kube.Fields {
+	w.t.Helper()
+	object = bytes.ReplaceAll(object, []byte("example.com/v1"), []byte(w.widgets.GroupVersion().String()))
+	var fields kube.Fields
+	w.must(json.Unmarshal(object, &fields))
+	metadata, _ := fields["metadata"].(map[string]any)
+	maps.DeleteFunc(metadata, func(name string, _ any) bool { return name != "managedFields" })
+	return fields
+}
+
+// alive asks for the liveness until end.
+func (w *world) alive(end <-chan struct{}) {
+	for {
+		select {
+		case <-end:
+			return
+		case <-time.After(500 * time.Millisecond):
+		}
+		code, body, err := w.bridge.Get(w.t.Context(), "/healthz")
+		if err == nil && code != http.StatusOK {
+			w.t.Errorf("/healthz: %d %s", code, body)
+		}
+	}
+}
+
+// latency changes an object ten times a second, and returns within what time 99 of 100 changes are on the bus.
+func (w *world) latency(d time.Duration, name string) time.Duration {
+	w.t.Helper()
+	var took []time.Duration
+	for begun := time.Now(); time.Since(begun) < d; time.Sleep(100 * time.Millisecond) {
+		at := time.Now()
+		o, err := w.kube.Patch(w.soon(), w.widgets, "quiet", change(fmt.Sprint(at.UnixNano())))
+		w.must(err)
+		at = time.Now()
+		_, err = w.log.Wait(w.soon(), func(all []bus.Message) bool { return holdsRV(all, o.GetResourceVersion()) })
+		w.must(err)
+		took = append(took, time.Since(at))
+	}
+	slices.Sort(took)
+	p99 := took[len(took)*99/100]
+	w.t.Logf("%s the hostile tenant: %d changes, half of them within %s, 99 of 100 within %s, all within %s", name, len(took), took[len(took)/2], p99, took[len(took)-1])
+	return p99
+}
+
+func holdsRV(all []bus.Message, rv string) bool {
+	return slices.ContainsFunc(all[max(0, len(all)-100):], func(m bus.Message) bool { return m.RV() == rv })
+}
