@@ -108,6 +108,9 @@ func report(t *testing.T, f *failure) {
 	t.Helper()
 	var steps strings.Builder
 	problems := run(t, f.small, &steps)
+	if len(problems) == 0 { // chance decides whether it fails: what was found at first is all there is
+		problems = f.problems
+	}
 	s := signature(f.invariant, f.small)
 	if *learn != "" {
 		name := filepath.Join(*learn, strings.NewReplacer(" ", "-", ":", "").Replace(s)+".trace")
@@ -122,6 +125,7 @@ func report(t *testing.T, f *failure) {
 // failure is a random run that failed, and what is left of it.
 type failure struct {
 	run       int
+	problems  []problem // of the whole trace
 	invariant string
 	small     *trace
 	sound     bool // the minimised trace fails again
@@ -133,7 +137,7 @@ func try(t *testing.T, tr *trace) *failure {
 	if len(problems) == 0 {
 		return nil
 	}
-	f := &failure{invariant: problems[0].invariant}
+	f := &failure{problems: problems, invariant: problems[0].invariant}
 	fails := func(tr *trace) bool {
 		p := run(t, tr, nil)
 		return len(p) > 0 && p[0].invariant == f.invariant

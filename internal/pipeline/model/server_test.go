@@ -43,6 +43,15 @@ type server struct {
 	dead      bool               // nothing is answered: the process that asks was killed
 	refusals  map[string]refusal // by target
 	notation  notation           // of resourceVersions
+	around    []surrounding      // what became of namespaces and definitions, oldest first
+}
+
+// surrounding is a change of a namespace or of a definition, as a watch of them gets it. No restore
+// undoes it.
+type surrounding struct {
+	path  string
+	rv    int
+	frame string
 }
 
 // notation is how the server writes resourceVersions.
@@ -155,8 +164,7 @@ type watch struct {
 	initial []string
 	since   int // frames at or below it are not sent
 	partial bool
-	spaces  bool // of surroundings: it follows the namespaces that have the label
-	crds    bool // of surroundings: it follows the definitions
+	around  string // the path of the namespaces or definitions that it follows; "": it follows objects
 	body    *stream
 }
 
@@ -333,14 +341,15 @@ func (s *server) get(path string) answer {
 	return notFound(resource, name)
 }
 
+const (
+	crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+	svcs = "/apis/apiregistration.k8s.io/v1/apiservices"
+	nses = "/api/v1/namespaces" // watches of them have the label selector of the model
+)
+
 // other answers what does not concern the watched resource.
 func (s *server) other(r *http.Request, q url.Values) *http.Response {
 	c := s.cluster
-	const (
-		crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-		svcs = "/apis/apiregistration.k8s.io/v1/apiservices"
-		nses = "/api/v1/namespaces"
-	)
 	switch path := r.URL.Path; {
 	case path == "/api":
 		return reply(r, ok(`{"kind":"APIVersions","versions":["v1"]}`))
@@ -393,7 +402,14 @@ func (s *server) other(r *http.Request, q url.Values) *http.Response {
 		return reply(r, status(http.StatusUnprocessableEntity, "Invalid", "sendInitialEvents is not served for this resource"))
 	case q.Get("watch") == "true":
 		body := newStream(r.Context())
-		s.watches = append(s.watches, &watch{spaces: path == nses, crds: path == crds, body: body})
+		w := &watch{around: path, body: body}
+		from, _ := strconv.Atoi(q.Get("resourceVersion"))
+		for _, e := range s.around {
+			if e.path == path && e.rv > from {
+				body.write(e.frame)
+			}
+		}
+		s.watches = append(s.watches, w)
 		return &http.Response{StatusCode: 200, Status: "OK", ProtoMajor: 1, ProtoMinor: 1, Header: http.Header{"Content-Type": {"application/json"}}, Body: body, Request: r, ContentLength: -1}
 	}
 	return reply(r, notServed)
@@ -672,9 +688,16 @@ func (s *server) definitionChanged() {
 	defer s.mu.Unlock()
 	rv := s.cluster.next()
 	s.cluster.now().floor = len(s.cluster.now().changes)
+	s.surround(crds, rv, frame("MODIFIED", fmt.Sprintf(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"others.model.test","uid":"others","resourceVersion":"%d"}}`, rv)))
+}
+
+// surround writes a change of what surrounds the objects to the watches that are open, and keeps it
+// for those that are opened later from an earlier resourceVersion.
+func (s *server) surround(path string, rv int, frame string) {
+	s.around = append(s.around, surrounding{path, rv, frame})
 	for _, w := range s.watches {
-		if w.crds {
-			w.body.write(frame("MODIFIED", fmt.Sprintf(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"others.model.test","uid":"others","resourceVersion":"%d"}}`, rv)))
+		if w.around == path {
+			w.body.write(frame)
 		}
 	}
 }
@@ -692,11 +715,7 @@ func (s *server) spaceChanged(name string, was, is space) {
 		kind, shown = "DELETED", was
 		shown.rv = s.cluster.now().rv
 	}
-	for _, w := range s.watches {
-		if w.spaces {
-			w.body.write(frame(kind, namespaceText(name, shown)))
-		}
-	}
+	s.surround(nses, shown.rv, frame(kind, namespaceText(name, shown)))
 }
 
 func (s *server) isHeld(what string) bool {

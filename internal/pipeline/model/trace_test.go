@@ -406,7 +406,7 @@ func opsTable() map[string]op {
 			}
 			w.locked(func(c *cluster) bool { c.removeAll(n); return true })
 			w.pump()
-			w.locked(func(c *cluster) bool { c.spaces[n] = space{}; return true })
+			w.locked(func(c *cluster) bool { c.next(); c.spaces[n] = space{}; return true })
 			w.api.spaceChanged(n, was, space{})
 			return true
 		}},
