@@ -200,7 +200,7 @@ func TestEndOfWhatIsInDoubt(t *testing.T) {
 		{"of the same run", entryOf(Published, "10"), intentOf("19"), "deleted u of 2/10 at 20; entry: none"},
 		{"what the watch has yet to repeat", entryOf(Published, "10"), intentOf("21", later), "deleted u of 2/10 at 20; entry: none"},
 		{"another object", entryOf(Published, "10"), intentOf("10", later, func(i *Intent) { i.UID = "o" }), "deleted u of 2/10 at 20; entry: none"},
-		{"a deletion", entryOf(Published, "10"), intentOf("10", later, func(i *Intent) { i.Deleted = true }), "deleted u of 2/10 at 20; entry: none"},
+		{"its deletion, behind one of a later run", entryOf(Published, "10"), intentOf("10", later, func(i *Intent) { i.Deleted = true }), "deleted u of 3/10 at 20; entry: none"},
 		{"an object that consumers do not have", entryOf(Unpublished, "10"), intentOf("10", later), "entry: none"},
 		{"nothing", entryOf(Published, "10"), nil, "deleted u of 2/10 at 20; entry: none"},
 	} {

@@ -56,10 +56,10 @@ type Object struct {
 // known reports whether consumers have the object.
 func (o *Object) known() bool { return o != nil && (o.Status == Published || o.Status == Outdated) }
 
-// asInDoubt is the entry as of the publication that is in doubt, if that is of a later run and the watch is past it.
-// Consumers that have it ignore the end of an earlier one. The watch repeats what is in doubt otherwise.
+// asInDoubt is the entry as of the publication that is in doubt, or whose end is, if that is of a later run and the watch
+// is past it. Consumers that have it ignore the end of an earlier one. The watch repeats what is in doubt otherwise.
 func (o *Object) asInDoubt(i *Intent, s *Sighting) *Object {
-	if i == nil || i.Deleted || !o.known() || o.UID != i.UID || o.Run >= i.Run || !event.Newer(s.Version, i.At) {
+	if i == nil || !o.known() || o.UID != i.UID || o.Run >= i.Run || !event.Newer(s.Version, i.At) {
 		return o
 	}
 	next := *o

@@ -83,6 +83,8 @@ var ways = []struct {
 		read x, configure 1, seal, crash behind the intents and 0 items`},
 	{"a reset is in doubt, and its collection is removed and put back", []mode{intents}, []map[string]Properties{{"x": {}}, {}}, `
 		read x, configure 1, seal, refuse item 0, resume x, configure 0`},
+	{"a deletion is in doubt together with the resync before it", []mode{intents}, oneFilter, `
+		create a in 1, *, create b in 1, read x, resync x, read x, seal, deliver, side x, side x, delete a, read x, seal, crash behind the intents and 1 items`},
 	{"an ignored change comes during a resync", everyMode, []map[string]Properties{{"x": {Filter: ignoring}}}, `
 		create a in 1, *, resync x, read x, write minor a, read x`},
 	{"a backup undoes a dead letter, and the history expires", everyMode, oneFilter, `

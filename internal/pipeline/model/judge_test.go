@@ -286,7 +286,7 @@ func (j *judge) lastBody(m *message) {
 	if state == nil || state.gap == nil || state.gap.Version < j.w.api.forgotten {
 		return
 	}
-	for _, s := range j.selections(m.Collection, state.gap.Step) { // the server is asked with the new one
+	for _, s := range j.selections(m.Collection, j.decidedSince(state.gap.Step)) { // the server is asked with the new one
 		if !h.keeps(m.UID, state.gap.Version, s) {
 			return
 		}

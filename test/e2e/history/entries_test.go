@@ -40,7 +40,7 @@ type truth struct {
 	want map[string]map[string]any
 }
 
-// selection is what was selected until a resourceVersion.
+// selection is what was selected until a resourceVersion, as of which every entry is complete.
 type selection struct {
 	until  int
 	teams  []string
@@ -189,27 +189,32 @@ func (w *entries) collection(entry string) string { return "configmaps:" + entry
 func (w *entries) note(what string) {
 	w.t.Helper()
 	first, last := w.mark(), w.mark()
-	until, err := strconv.Atoi(first.GetResourceVersion())
+	marked, err := strconv.Atoi(first.GetResourceVersion())
 	w.must(err)
+	until := marked
 	for entry := range w.teams {
+		synced := 0 // the first resourceVersion from the mark on as of which the entry says that it is complete
 		_, err := w.log.Wait(w.ctx, func(all []bus.Message) bool {
-			published, synced := false, false
+			published := false
+			synced = 0
 			for i := range all {
 				m := &all[i]
 				switch {
 				case m.Collection() != w.collection(entry):
 				case m.Is("gap"):
-					synced = false
-				case m.Is("synced"):
-					at, err := strconv.Atoi(m.RV())
-					synced = synced || err == nil && at >= until
+					synced = 0
+				case m.Is("synced") && synced == 0:
+					if at, err := strconv.Atoi(m.RV()); err == nil && at >= marked {
+						synced = at
+					}
 				default:
 					published = published || m.UID() == string(last.GetUID()) && m.RV() == last.GetResourceVersion()
 				}
 			}
-			return published && synced
+			return published && synced != 0
 		})
 		w.must(err)
+		until = max(until, synced)
 	}
 	w.selections = append(w.selections, selection{until: until, teams: w.selected()})
 	w.truths = append(w.truths, truth{what, time.Now(), w.server(metav1.ListOptions{}, w.selected())})
