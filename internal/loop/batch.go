@@ -340,6 +340,20 @@ func (b *batches) count(collection string) (err error) {
 // note has changes made durable before the records of the filling batch, and with them.
 func (b *batches) note(changes ...event.KV) { b.filling.notes = append(b.filling.notes, changes...) }
 
+// unpaid returns those notes of the filling batch that no item of it removes.
+func (b *batches) unpaid() []event.KV {
+	removed := map[string]bool{}
+	items := b.core.Items()
+	for i := range items {
+		if e, _ := items[i].Payload.(*encoded); e != nil {
+			for _, kv := range e.changes {
+				removed[string(kv.Key)] = kv.Value == nil
+			}
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(b.filling.notes), func(kv event.KV) bool { return removed[string(kv.Key)] })
+}
+
 // restart gives up both batches, but not their notes, for another core. Nothing is on its way to the bus.
 func (b *batches) restart() {
 	b.budget.Release(b.filling.held)

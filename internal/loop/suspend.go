@@ -109,6 +109,7 @@ func (l *Loop) resume(at time.Time) error {
 	if err != nil {
 		return err
 	}
+	l.plan.oweAgain(l.batches.unpaid())
 	for _, id := range due {
 		l.suspended.remove(id)
 		l.core.Restore(id, state, l.number(at))

@@ -188,7 +188,9 @@ func (j *judge) message(m *message) {
 		if first.Type != m.Type || first.UID != m.UID || m.short() != "deleted" && first.Version != m.Version {
 			j.wrong(sameID, "%s was %s", m, first)
 		}
-		if j.s.mode != intents && !m.DeadLetter { // which is tried again under its id
+		// A dead letter is tried again under its id. With a log, a reset does not read back what the store lacks after a crash.
+		closedAgain := m.short() == "closed" && j.s.mode == log && j.resets > j.crashes
+		if j.s.mode != intents && !m.DeadLetter && !closedAgain {
 			j.wrong(repeated, "id twice: %s, first %s", m, first)
 		}
 		if m.ofCollection() && m.short() != "gap" {
@@ -568,6 +570,9 @@ func (j *judge) listedSince(s selection) int {
 
 // agree compares the copies of consumers that read the same messages in other orders.
 func (j *judge) agree() {
+	if kept := j.s.bus.kept; kept > 0 && kept == len(j.s.bus.messages) {
+		return // no event says that the bus was emptied: consumers keep their copies
+	}
 	for _, r := range []struct {
 		name string
 		copy *consumerCopy
