@@ -486,7 +486,7 @@ func due(t *testing.T, checkpoints, sink string) (due, knows bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n, err := durable.Count(s, "pods")
+	n, err := durable.Count(s, "pods", 0)
 	if err != nil {
 		t.Fatal(err)
 	}

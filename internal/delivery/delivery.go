@@ -128,8 +128,9 @@ func (d *Delivery) Foreign() *uint64 {
 }
 
 // Open connects, fences a predecessor where the bus can do that, and applies to the store what the
-// bus holds beyond it. reset says that the store's content will be given up, so Open does not look
-// for the end of the last batch on the bus. It may be called again after an error. An error that
+// bus holds beyond it. reset says that the store's content will be given up: then Open does not look for the
+// end of the last batch on the bus, but in the mode Log, where it applies what the bus still has: collections of which
+// the store knows nothing yet must end, too. It may be called again after an error. An error that
 // wraps [sink.ErrReset] says that the bus has lost what it acknowledged; the delivery is open
 // then, and [Delivery.Reset] has to follow.
 func (d *Delivery) Open(ctx context.Context, reset bool) error {
@@ -154,10 +155,14 @@ func (d *Delivery) Open(ctx context.Context, reset bool) error {
 			}
 		}
 	}
-	if d.mode != Log || reset {
+	if d.mode != Log || reset && mark == nil {
 		return nil
 	}
-	if err := d.fold(ctx, mark); err != nil || mark != nil {
+	err = d.fold(ctx, mark)
+	if reset && errors.Is(err, sink.ErrReset) {
+		return nil
+	}
+	if err != nil || mark != nil {
 		return err
 	}
 	// The first start: which log this is must be known before it has anything, or a log that takes its place

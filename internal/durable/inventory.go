@@ -126,10 +126,18 @@ func (v *Inventory) read(collection, key string, limit int) *page {
 	return p
 }
 
-// Count returns how many inventory entries a collection has in a store.
-func Count(store checkpoint.Store, collection string) (n int64, err error) {
-	err = store.Scan([]byte(prefixObject+collection+"/"), func(_, _ []byte) error {
-		n++
+// Count returns how many inventory entries of an incarnation a collection has in a store: those of earlier ones
+// do not count.
+func Count(store checkpoint.Store, collection string, incarnation uint64) (n int64, err error) {
+	var like reconcile.Object
+	err = store.Scan([]byte(prefixObject+collection+"/"), func(_, value []byte) error {
+		o, _, err := decodeObject(value, &like)
+		if err != nil {
+			return giveUp(err)
+		}
+		if like = o; o.Judged >= incarnation {
+			n++
+		}
 		return nil
 	})
 	if err != nil {

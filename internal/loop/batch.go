@@ -333,7 +333,7 @@ func (b *batch) grow(collection string, n int64) {
 
 // count counts the objects in a collection's inventory.
 func (b *batches) count(collection string) (err error) {
-	b.objects[collection], err = durable.Count(b.Store, collection)
+	b.objects[collection], err = durable.Count(b.Store, collection, b.core.Collection(collection).Incarnation)
 	return err
 }
 

@@ -453,7 +453,7 @@ func TestKilledAgainAndAgain(t *testing.T) {
 // counts compares what the observer was given as the number of a collection's objects with the store.
 func (p *program) counts(t *testing.T, store checkpoint.Store, id string) {
 	t.Helper()
-	want, err := durable.Count(store, id)
+	want, err := durable.Count(store, id, 0)
 	if got := p.seen.objects[id]; err != nil || got != want {
 		t.Errorf("the status shows %d objects of %s, the inventory has %d (%v)", got, id, want, err)
 	}

@@ -188,9 +188,7 @@ func (j *judge) message(m *message) {
 		if first.Type != m.Type || first.UID != m.UID || m.short() != "deleted" && first.Version != m.Version {
 			j.wrong(sameID, "%s was %s", m, first)
 		}
-		// A dead letter is tried again under its id. With a log, a reset does not read back what the store lacks after a crash.
-		closedAgain := m.short() == "closed" && j.s.mode == log && j.resets > j.crashes
-		if j.s.mode != intents && !m.DeadLetter && !closedAgain {
+		if j.s.mode != intents && !m.DeadLetter { // which is tried again under its id
 			j.wrong(repeated, "id twice: %s, first %s", m, first)
 		}
 		if m.ofCollection() && m.short() != "gap" {

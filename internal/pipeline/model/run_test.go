@@ -404,8 +404,14 @@ func (w *world) counted() {
 			j.wrong(counts, "the status does not have it")
 			continue
 		}
+		store := &lifeStore{memory: j.s.store}
+		state, err := durable.Load(store)
+		if err != nil {
+			j.wrong(counts, "%v", err)
+			continue
+		}
 		for _, c := range report.Sinks[i].Collections {
-			stored, err := durable.Count(&lifeStore{memory: j.s.store}, c.ID)
+			stored, err := durable.Count(store, c.ID, state.Records[c.ID].Incarnation)
 			switch {
 			case err != nil:
 				j.wrong(counts, "%v", err)
