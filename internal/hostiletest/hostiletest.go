@@ -29,6 +29,7 @@ func Changes(n int) []Change {
 		{"a long name above many members", object(1, named(n/2, members(n/20, 1)), ""), object(2, named(n/2, members(n/20, 2)), "")},
 		{"deep, all at the bottom", object(1, nested(1000, list(n/8, `[%d]`)), ""), object(2, nested(1000, list(n/8, `[1%d]`)), "")},
 		{"deep, out of order", object(1, outOfOrder(1000, list(n/8, `[%d]`)), ""), object(2, outOfOrder(1000, list(n/8, `[1%d]`)), "")},
+		{"deep, a change on each level", object(1, changing(300, 1, list(n/8, `[%d]`)), ""), object(2, changing(300, 2, list(n/8, `[1%d]`)), "")},
 		{"env with keys", env(n/100, 1), env(n/100, 2)},
 		{"env with many sets of keys", keySets(n/120, 1), keySets(n/120, 2)},
 		{"members with fields", object(1, members(n/30, 1), fieldsOf(n/30)), object(2, members(n/30, 2), fieldsOf(n/30))},
@@ -102,6 +103,10 @@ func nested(levels int, value string) string {
 
 func outOfOrder(levels int, value string) string {
 	return strings.Repeat(`{"b":1,"a":`, levels) + value + strings.Repeat("}", levels)
+}
+
+func changing(levels, v int, value string) string {
+	return strings.Repeat(fmt.Sprintf(`{"b":%d,"a":`, v), levels) + value + strings.Repeat("}", levels)
 }
 
 func entry(manager string, fields string) string {

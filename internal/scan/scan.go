@@ -36,17 +36,28 @@ type Scanner struct {
 	kinds   []uint64 // a bit per level: set where it is an object
 	more    func(text []byte) ([]byte, error)
 	past    int64 // bytes read of the texts before
+	ends    *Ends // of the text that this one is a part of; nil: it is read whole
+	begin   int   // of this text in that one
 }
 
 // Reset begins a text that is all there.
 func (s *Scanner) Reset(text []byte) { s.Stream(text, nil) }
+
+// ResetWithin begins a text that is a part of the one that ends are of. [Scanner.Value] does not read arrays and objects whose
+// end is known: they are not checked again, and do not count as levels or steps. If text is no part of it, it is read whole.
+func (s *Scanner) ResetWithin(text []byte, ends *Ends) {
+	s.Reset(text)
+	if begin, ok := ends.within(text); ok {
+		s.ends, s.begin = ends, begin
+	}
+}
 
 // Stream begins a text of which only the beginning is there. more is called with
 // what there is when more is needed, and returns it with at least one byte added,
 // in the same memory or in other, or an error: io.EOF is the end of the text.
 func (s *Scanner) Stream(begin []byte, more func(text []byte) ([]byte, error)) {
 	s.past += int64(s.at)
-	s.text, s.at, s.depth, s.more = begin, 0, 0, more
+	s.text, s.at, s.depth, s.more, s.ends = begin, 0, 0, more, nil
 	if len(s.kinds) > keptKinds {
 		s.kinds = nil
 	}
@@ -273,6 +284,13 @@ func (s *Scanner) Value() ([]byte, error) {
 		return nil, err
 	}
 	begin := s.at
+	if s.ends != nil {
+		if end, ok := s.ends.of(s.begin + begin); ok {
+			s.at = end - s.begin
+			s.past -= int64(s.at - begin)
+			return s.text[begin:s.at], nil
+		}
+	}
 	if err := s.Skip(); err != nil {
 		return nil, err
 	}

@@ -30,7 +30,7 @@ func TestCostOfHostileObjects(t *testing.T) {
 			pass, steps, err := f.match(&Input{Object: c.After, Before: c.Before})
 			switch {
 			case errors.Is(err, errCostly):
-				if !pass || steps > 20*int64(c.Size())+33<<20 {
+				if !pass || steps > 66*int64(c.Size())+1<<20 {
 					t.Errorf("%s, %s: given up after %d steps, passes: %t", expression, c.Name, steps, pass)
 				}
 			case linear && steps > 3*half+1000:

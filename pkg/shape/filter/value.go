@@ -16,6 +16,10 @@ import (
 
 var errCostly = errors.New("operation cancelled: it takes too many steps to read and compare this object")
 
+// perByte is the budget of an evaluation in steps per byte. Expressions that are not written to be costly need up to 64 for ordinary
+// objects.
+const perByte = 64
+
 // reader makes values of raw JSON, until its budget is spent.
 type reader struct {
 	scan          scan.Scanner
@@ -24,7 +28,7 @@ type reader struct {
 }
 
 func (r *reader) begin(bytes int) {
-	r.start, r.compared, r.budget = r.scan.Steps(), 0, raw.Budget(bytes)
+	r.start, r.compared, r.budget = r.scan.Steps(), 0, raw.Budget(perByte, bytes)
 }
 
 // steps are bytes that were read or compared.

@@ -16,12 +16,15 @@ const givenUp = "env with many sets of keys"
 // the bytes of the two states, or is given up.
 func TestCostOfHostileObjects(t *testing.T) {
 	for i, small := range hostiletest.Changes(25_000) {
+		if small.Name == givenUp {
+			continue // see TestGivenUp
+		}
 		var f manager.Finder
 		if _, err := f.By(small.Before, small.After); err != nil {
 			t.Errorf("%s: %v", small.Name, err)
 		}
 		half, c := f.Steps(), hostiletest.Changes(50_000)[i]
-		if _, err := f.By(c.Before, c.After); err != nil || f.Steps() > 3*half+1000 && c.Name != givenUp {
+		if _, err := f.By(c.Before, c.After); err != nil || f.Steps() > 3*half+1000 {
 			t.Errorf("%s: %d steps for %d bytes, %d for half of them, %v", c.Name, f.Steps(), c.Size(), half, err)
 		}
 		if _, err := f.Newest(c.After, time.Time{}); err != nil || f.Steps() > 3*int64(len(c.After)) {
@@ -37,7 +40,7 @@ func TestGivenUp(t *testing.T) {
 		}
 		var f manager.Finder
 		changes, err := f.By(c.Before, c.After)
-		if !errors.Is(err, manager.ErrCostly) || changes != nil || f.Steps() > 20*int64(c.Size())+33<<20 {
+		if !errors.Is(err, manager.ErrCostly) || changes != nil || f.Steps() > 14*int64(c.Size())+1<<20 {
 			t.Errorf("%d steps for %d bytes: %v, %v", f.Steps(), c.Size(), changes, err)
 		}
 		return
@@ -49,7 +52,7 @@ func TestGivenUp(t *testing.T) {
 func TestOrdinaryObjects(t *testing.T) {
 	for _, c := range hostiletest.Ordinary(t) {
 		var f manager.Finder
-		if _, err := f.By(c.Before, c.After); err != nil || f.Steps() > 16*int64(c.Size())+10_000 {
+		if _, err := f.By(c.Before, c.After); err != nil || f.Steps() > 8*int64(c.Size())+10_000 {
 			t.Errorf("%s, %d bytes: %d steps, %v", c.Name, c.Size(), f.Steps(), err)
 		}
 	}

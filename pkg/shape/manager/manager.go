@@ -43,6 +43,9 @@ type Change struct {
 	More int
 }
 
+// perByte is the budget of an answer in steps per byte. Ordinary objects need up to 7.
+const perByte = 12
+
 // ErrCostly is returned for objects, never for ordinary ones, whose managedFields would take too many steps to compare.
 var ErrCostly = errors.New("too costly to compare")
 
@@ -158,7 +161,7 @@ func (f *Finder) reset(bytes int) {
 	f.entries, f.members, f.elements = f.entries[:0], f.members[:0], f.elements[:0]
 	f.scratch, f.path, f.depth, f.former = f.scratch[:0], f.path[:0], 0, 0
 	f.pairs, f.parents = map[[2]*byte]*pair{}, nil
-	f.start, f.others, f.budget = f.scan.Steps(), 0, raw.Budget(bytes)
+	f.start, f.others, f.budget = f.scan.Steps(), 0, raw.Budget(perByte, bytes)
 	if f.MaxPaths == 0 {
 		f.MaxPaths = DefaultMaxPaths
 	}

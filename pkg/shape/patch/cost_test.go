@@ -10,7 +10,7 @@ import (
 )
 
 // maxSteps is what a patch may cost: the budget, and one reading of the texts beyond it.
-func maxSteps(bytes int) int64 { return 18*int64(bytes) + 32<<20 }
+func maxSteps(bytes int) int64 { return 14*int64(bytes) + 1<<20 }
 
 // TestCostOfHostileObjects keeps one object from taking the time of all others: a patch costs steps in proportion to
 // its bytes, and is right.
@@ -46,7 +46,7 @@ func TestOrdinaryObjects(t *testing.T) {
 		if _, err := m.Append(nil, c.Before, c.After); err != nil {
 			t.Fatalf("%s: %v", c.Name, err)
 		}
-		if perByte := m.Steps() / int64(c.Size()); m.Coarse() || perByte > 32 {
+		if perByte := m.Steps() / int64(c.Size()); m.Coarse() || perByte > 6 {
 			t.Errorf("%s, %d bytes: %d steps per byte, coarse: %t", c.Name, c.Size(), perByte, m.Coarse())
 		}
 	}

@@ -48,11 +48,11 @@ func identity(name []byte) (rank int) {
 func (m *Maker) arrays(a, b []byte, limit int) error {
 	elements, ints := len(m.elements), len(m.ints)
 	defer func() { m.elements, m.ints = m.elements[:elements], m.ints[:ints] }()
-	as, err := m.elementsOf(a)
+	as, err := m.elementsOf(0, a)
 	if err != nil {
 		return err
 	}
-	bs, err := m.elementsOf(b)
+	bs, err := m.elementsOf(1, b)
 	if err != nil {
 		return err
 	}
@@ -105,9 +105,11 @@ func (m *Maker) arrays(a, b []byte, limit int) error {
 	return nil
 }
 
-func (m *Maker) elementsOf(text []byte) (elements [][]byte, err error) {
+// elementsOf returns the elements of an array of a side.
+func (m *Maker) elementsOf(side int, text []byte) (elements [][]byte, err error) {
 	low := len(m.elements)
-	m.elements, err = raw.AppendElements(&m.scan, m.elements, text)
+	m.scan.ResetWithin(text, &m.ends[side])
+	m.elements, err = raw.ReadElements(&m.scan, m.elements)
 	return m.elements[low:], err
 }
 
@@ -134,9 +136,9 @@ func (m *Maker) recognise(from []int, as, bs [][]byte) error {
 		return nil
 	}
 	m.ids = m.ids[:0]
-	for _, elements := range [][][]byte{as, bs} {
+	for side, elements := range [][][]byte{as, bs} {
 		for i, e := range elements {
-			id, err := m.id(e)
+			id, err := m.id(side, e)
 			if err != nil {
 				return err
 			}
@@ -165,14 +167,14 @@ func (m *Maker) recognise(from []int, as, bs [][]byte) error {
 	return nil
 }
 
-// id is the same for elements that are the same thing.
-func (m *Maker) id(element []byte) (uint64, error) {
+// id is the same for elements, of either side, that are the same thing.
+func (m *Maker) id(side int, element []byte) (uint64, error) {
 	if element[0] != '{' {
 		return xxhash.Sum64(element), nil
 	}
 	best, by := 99, element // nothing but itself
 	s := &m.scan
-	s.Reset(element)
+	s.ResetWithin(element, &m.ends[side])
 	err := s.Members(func(name []byte, _ int) error {
 		v, err := s.Value()
 		if err != nil {

@@ -24,9 +24,18 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/shape/internal/raw"
 )
 
-// maxDepth is how deeply the differences of containers are looked for. Below, a
-// value is replaced as a whole: each level reads the text again. So it is once the patch has cost raw.Budget.
-const maxDepth = 100
+const (
+	// maxDepth is how deeply the differences of containers are looked for. Below, a value is replaced as a whole. So it is
+	// once the patch has cost its budget.
+	maxDepth = 100
+	// endsDepth is the depth from which on containers are read only once more, to find where all that is in them
+	// ends. Above it each level reads the text again.
+	endsDepth = 3
+	// perByte is the budget of a patch in steps per byte. Ordinary objects need up to 6.
+	perByte = 12
+	// copied is how many bytes are copied in the time in which one is read.
+	copied = 16
+)
 
 // Append appends the patch that makes after of before, an array of operations that
 // is empty if they are equal. It has no more bytes than the operation that replaces
@@ -44,6 +53,7 @@ type Maker struct {
 	WithoutManagedFields bool
 
 	scan     scan.Scanner
+	ends     [2]scan.Ends // of the two containers at hand in endsDepth
 	stripped [2][]byte
 
 	dst   []byte
@@ -80,9 +90,11 @@ func (m *Maker) Append(dst, before, after []byte) ([]byte, error) {
 	m.dst = append(dst, '[')
 	m.begin, m.path, m.depth = len(m.dst), m.path[:0], 0
 	m.members, m.elements, m.ints = m.members[:0], m.elements[:0], m.ints[:0]
-	m.budget, m.others, m.coarse = raw.Budget(len(before)+len(after)), 0, false
+	m.budget, m.others, m.coarse = raw.Budget(perByte, len(before)+len(after)), 0, false
 	m.start = m.scan.Steps()
 	err := m.diff(before, after, math.MaxInt)
+	m.ends[0].Forget()
+	m.ends[1].Forget()
 	dst, m.dst = append(m.dst, ']'), nil
 	if err != nil {
 		return nil, fmt.Errorf("patch: %w", err)
@@ -93,7 +105,8 @@ func (m *Maker) Append(dst, before, after []byte) ([]byte, error) {
 // Coarse reports whether the last patch would have cost too much, and so replaces more than has changed.
 func (m *Maker) Coarse() bool { return m.coarse }
 
-// Steps is what the last patch has cost: bytes that were read, or written in vain, and elements that were compared.
+// Steps is what the last patch has cost: bytes that were read, a part of those that were written in vain, and elements that were
+// compared.
 func (m *Maker) Steps() int64 { return m.scan.Steps() - m.start + m.others }
 
 // prepare takes off a text what is not to be compared. What is not valid it leaves
@@ -165,6 +178,11 @@ func (m *Maker) containers(a, b []byte, limit int) (err error) {
 	if begin > m.begin {
 		whole++ // a comma
 	}
+	if m.depth == endsDepth {
+		m.ends[0].Find(a)
+		m.ends[1].Find(b)
+		m.others += int64(len(a) + len(b))
+	}
 	m.depth++
 	if a[0] == '{' {
 		err = m.objects(a, b, min(whole, limit))
@@ -174,7 +192,7 @@ func (m *Maker) containers(a, b []byte, limit int) (err error) {
 	m.depth--
 	m.path = m.path[:path]
 	if err == nil && len(m.dst) > whole {
-		m.others += int64(len(m.dst) - begin)
+		m.others += int64(len(m.dst)-begin) / copied
 		m.dst = m.dst[:begin]
 		m.operation("replace", b)
 	}
@@ -203,11 +221,11 @@ func (m *Maker) open(op string) {
 func (m *Maker) objects(a, b []byte, limit int) error {
 	low := len(m.members)
 	defer func() { m.members = m.members[:low] }()
-	as, err := m.sorted(a)
+	as, err := m.sorted(0, a)
 	if err != nil {
 		return err
 	}
-	bs, err := m.sorted(b)
+	bs, err := m.sorted(1, b)
 	if err != nil {
 		return err
 	}
@@ -240,10 +258,11 @@ func (m *Maker) objects(a, b []byte, limit int) error {
 	return nil
 }
 
-// sorted returns an object's members by name, each once.
-func (m *Maker) sorted(text []byte) (members []raw.Member, err error) {
+// sorted returns the members of an object of a side by name, each once.
+func (m *Maker) sorted(side int, text []byte) (members []raw.Member, err error) {
 	low := len(m.members)
-	if m.members, err = raw.AppendMembers(&m.scan, m.members, text); err != nil {
+	m.scan.ResetWithin(text, &m.ends[side])
+	if m.members, err = raw.ReadMembers(&m.scan, m.members); err != nil {
 		return nil, err
 	}
 	members = m.members[low:]

@@ -20,6 +20,11 @@ type Member struct {
 // counts, as encoding/json has it.
 func AppendMembers(s *scan.Scanner, dst []Member, text []byte) ([]Member, error) {
 	s.Reset(text)
+	return ReadMembers(s, dst)
+}
+
+// ReadMembers is AppendMembers of the text that a scanner has begun.
+func ReadMembers(s *scan.Scanner, dst []Member) ([]Member, error) {
 	err := s.Members(func(name []byte, _ int) error {
 		v, err := s.Value()
 		dst = append(dst, Member{name, v})
@@ -34,6 +39,11 @@ func AppendMembers(s *scan.Scanner, dst []Member, text []byte) ([]Member, error)
 // AppendElements appends the values of the array text; null has none.
 func AppendElements(s *scan.Scanner, dst [][]byte, text []byte) ([][]byte, error) {
 	s.Reset(text)
+	return ReadElements(s, dst)
+}
+
+// ReadElements is AppendElements of the text that a scanner has begun.
+func ReadElements(s *scan.Scanner, dst [][]byte) ([][]byte, error) {
 	err := s.Elements(func() error {
 		v, err := s.Value()
 		dst = append(dst, v)
@@ -85,9 +95,9 @@ func Search(members []Member, name []byte) int {
 }
 
 // Budget is how many steps the work on objects of so many bytes may take: bytes that are read, written, or compared
-// in an order. It is far above what ordinary objects need, which is two to ten steps per byte, and bounds what others
-// wait for one that was made to be costly.
-func Budget(bytes int) int64 { return 16*int64(bytes) + 32<<20 }
+// in an order. perByte is above what any ordinary object needs, so that the budget is a bound only on what others wait for one that
+// was made to be costly.
+func Budget(perByte, bytes int) int64 { return int64(perByte)*int64(bytes) + 1<<20 }
 
 // Find returns the value of the last of the members that has the name, nil if none
 // has it.
