@@ -51,7 +51,8 @@ type Log interface {
 	// with the State it was written with and the mark that ends with it. It is
 	// called after Open and before Write, and again after an error. An error of fn ends it and is returned.
 	//
-	// Errors: [ErrReset] if the bus no longer has what follows from, or a State is not known.
+	// Errors: [ErrReset] if the bus no longer has what follows from, or a State is not known. [ErrFenced] if another writer has
+	// followed since Open: from may then be beyond what this one has seen, and the bus has lost nothing.
 	Tail(ctx context.Context, from []byte, fn func(state []event.KV, mark []byte) error) error
 
 	// Mark returns where the bus ends, as far as this sink has written, from Open on. After an error of

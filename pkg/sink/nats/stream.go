@@ -315,6 +315,16 @@ func (s *Sink) beginTermAfter(ctx context.Context, of stream, last string, seq u
 	return nil
 }
 
+// followed returns an error that wraps [sink.ErrFenced] if a later writer has begun a term.
+func (s *Sink) followed(ctx context.Context, now stream) error {
+	last, _, err := s.lastTerm(ctx, now)
+	if err != nil || termNumber(last) < s.term || last == s.token(s.term) {
+		return err
+	}
+	s.fenced = fmt.Errorf("%w: stream %q is in term %s, this writer's is %s", sink.ErrFenced, s.name, last, s.token(s.term))
+	return s.fenced
+}
+
 // token is a term as messages carry it. The number shows people which came later,
 // the writer makes sure that no two writers share one.
 func (s *Sink) token(number uint64) string {

@@ -43,6 +43,10 @@ func (s *Sink) Tail(ctx context.Context, from []byte, fn func(state []event.KV, 
 	if err != nil {
 		return err
 	}
+	// The checkpoint was loaded since Open, and may be that of a later writer, which goes on: no reset must take it away.
+	if err := s.followed(ctx, now); err != nil {
+		return err
+	}
 	start, after, err := s.tailStart(now, from)
 	if err != nil {
 		return err

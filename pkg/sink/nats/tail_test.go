@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
 func TestTailResets(t *testing.T) {
@@ -79,6 +80,24 @@ func TestTailResets(t *testing.T) {
 		mustWrite(t, next, records(5, 1))
 		wantValues(t, b.read(t), "5/0")
 	})
+}
+
+// A writer that was frozen between Open and Tail reads the checkpoint of the one that has followed it, whose end is beyond what it
+// has seen of the stream. It must stop: a reset would take the checkpoint away from that one.
+func TestTailOfAWriterThatWasFollowed(t *testing.T) {
+	b := startBus(t, nil)
+	frozen := newSink(t, Config{URL: b.url()})
+	mustOpen(t, frozen, nil)
+	next := newSink(t, Config{URL: b.url()})
+	mustOpen(t, next, nil)
+	mark := mustWrite(t, next, records(1, 3))
+	for _, from := range [][]byte{nil, mark} {
+		if _, err := tailOf(t, frozen, from); !errors.Is(err, sink.ErrFenced) || errors.Is(err, sink.ErrReset) {
+			t.Errorf("Tail from %q: %v", from, err)
+		}
+	}
+	mustWrite(t, next, records(2, 1))
+	wantValues(t, b.read(t), "1/0 1/1 1/2 2/0")
 }
 
 // A pipeline that folds in must be able to stop at its own error.

@@ -43,7 +43,9 @@ func (o *object) says(m *bus.Message) bool {
 	v, ok := o.find(versionOf(m))
 	switch {
 	case m.Is("deleted") && (!ok || v.in):
-		return o.deleted && !o.gone
+		// A watch says when the object was deleted, a list only that it is gone by then.
+		within := versionOf(m) > o.after && versionOf(m) < o.before
+		return o.deleted && !o.gone && (within || m.Attributes["origin"] != "watch")
 	case m.Is("deleted"):
 		return !v.old
 	}

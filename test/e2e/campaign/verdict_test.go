@@ -406,3 +406,18 @@ func TestLeftBeforeARestore(t *testing.T) {
 		t.Errorf("%v", problems)
 	}
 }
+
+// TestDeletionsOfTwoHistories: an object is deleted before a restore, and again after it, at other versions. What a watch says of the
+// first is no sign that its collection goes on in the second.
+func TestDeletionsOfTwoHistories(t *testing.T) {
+	o := &object{deleted: true, after: 499, before: 595}
+	for _, x := range []struct {
+		origin, version string
+		want            bool
+	}{{"watch", "550", true}, {"watch", "640", false}, {"watch", "499", false}, {"reconcile", "640", true}} {
+		m := &bus.Message{Attributes: map[string]string{"type": "io.kubebridge.resource.deleted.v1", "origin": x.origin, "deletionversion": x.version}}
+		if got := o.says(m); got != x.want {
+			t.Errorf("deleted at %s, as a %s says: %t", x.version, x.origin, got)
+		}
+	}
+}
