@@ -377,8 +377,8 @@ func (e *Encoder) withhold(c *collection, i *reconcile.Item, ev *event.Event, wh
 func (e *Encoder) deep(c *collection, ev *event.Event, o *source.Object) {
 	ev.Truncated = &event.Truncation{Size: o.CutFrom, Levels: event.MaxLevels}
 	e.count(c, Truncated, ev.Type)
-	e.Log.Warn("event truncated: the object is nested too deeply", zap.String("id", ev.ID()), zap.String("object", objectName(ev.Namespace, ev.Name)),
-		zap.String("collection", c.id), zap.Int("bytes", o.CutFrom), zap.Int("levels", event.MaxLevels))
+	e.objects.write(zap.WarnLevel, "event truncated: the object is nested too deeply", c, objectName(ev.Namespace, ev.Name),
+		zap.String("id", ev.ID()), zap.Int("bytes", o.CutFrom), zap.Int("levels", event.MaxLevels))
 }
 
 // report completes an event about a collection.

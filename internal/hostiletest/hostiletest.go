@@ -32,6 +32,7 @@ func Changes(n int) []Change {
 		{"deep, a change on each level", object(1, changing(300, 1, list(n/8, `[%d]`)), ""), object(2, changing(300, 2, list(n/8, `[1%d]`)), "")},
 		{"env with keys", env(n/100, 1), env(n/100, 2)},
 		{"env with many sets of keys", keySets(n/120, 1), keySets(n/120, 2)},
+		{"elements with a set of many keys", manyKeys(n/60, 1), manyKeys(n/60, 2)},
 		{"members with fields", object(1, members(n/30, 1), fieldsOf(n/30)), object(2, members(n/30, 2), fieldsOf(n/30))},
 		{"atomic places of many managers", atomic(n/60, 1), atomic(n/60, 2)},
 		{"many managers", object(1, `{"a":1}`, managers(n/160)), object(2, `{"a":2}`, managers(n/160))},
@@ -131,6 +132,17 @@ func keySets(n, v int) []byte {
 	}
 	f := `{"f:spec":{"f:env":{` + strings.TrimSuffix(fields.String(), ",") + `}}}`
 	return object(v, `{"env":`+list(n, `{"n%d":1,"value":"`+fmt.Sprint(v)+`"}`)+`}`, `,"managedFields":[`+entry("a", f)+`]`)
+}
+
+// manyKeys has managedFields that name an element by all its members but one, in a list of two.
+func manyKeys(n, v int) []byte {
+	var keys, members strings.Builder
+	for i := range n {
+		fmt.Fprintf(&keys, `\"n%d\":1,`, i)
+		fmt.Fprintf(&members, `"n%d":1,`, n-1-i)
+	}
+	f := `{"f:spec":{"f:list":{"k:{` + strings.TrimSuffix(keys.String(), ",") + `}":{".":{},"f:value":{}}}}}`
+	return object(v, `{"list":[{`+members.String()+`"value":"`+fmt.Sprint(v)+`"},{`+members.String()+`"value":"x`+fmt.Sprint(v)+`"}]}`, `,"managedFields":[`+entry("a", f)+`]`)
 }
 
 func fieldsOf(n int) string {

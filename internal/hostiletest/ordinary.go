@@ -22,6 +22,7 @@ func Ordinary(t testing.TB) []Change {
 			Change{fmt.Sprintf("endpoints, %d", n), endpoints(n, 1), endpoints(n, 2)},
 			Change{fmt.Sprintf("config map, %d lines", 5*n), configMap(5*n, 1), configMap(5*n, 2)},
 			Change{fmt.Sprintf("definition, %d properties", n/3+1), definition(n/3+1, 1), definition(n/3+1, 2)},
+			Change{fmt.Sprintf("applied, %d branches", n), applied(n, 1), applied(n, 2)},
 		)
 	}
 	return changes
@@ -119,4 +120,19 @@ func definition(n, v int) []byte {
 	}
 	return managed("CustomResourceDefinition", v, `{"f:spec":{"f:versions":{}}}`,
 		`"spec":{"versions":[{"name":"v1","schema":{"openAPIV3Schema":{"properties":{"spec":{"properties":{`+strings.TrimSuffix(properties.String(), ",")+`},"type":"object"}},"type":"object"}}}]}`)
+}
+
+// applied is a deep custom resource of which every leaf is applied by one manager, and changes.
+func applied(n, v int) []byte {
+	var spec, fields strings.Builder
+	for i := range n {
+		leaf, field := fmt.Sprintf(`{"image":"app:%d","name":"a"}`, v), `{"f:image":{},"f:name":{}}`
+		for level := range 6 {
+			leaf, field = fmt.Sprintf(`{"level%d":%s}`, level, leaf), fmt.Sprintf(`{"f:level%d":%s}`, level, field)
+		}
+		fmt.Fprintf(&spec, `"branch%d":%s,`, i, leaf)
+		fmt.Fprintf(&fields, `"f:branch%d":%s,`, i, field)
+	}
+	return managed("Widget", v, `{"f:spec":{"f:a":{"f:b":{"f:c":{`+strings.TrimSuffix(fields.String(), ",")+`}}}}}`,
+		`"spec":{"a":{"b":{"c":{`+strings.TrimSuffix(spec.String(), ",")+`}}}}`)
 }

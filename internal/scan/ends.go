@@ -58,6 +58,12 @@ func closingQuote(text []byte, at int) int {
 	}
 }
 
+// Has reports whether part is a part of the text: the memory, not only the bytes.
+func (e *Ends) Has(part []byte) bool {
+	_, ok := e.within(part)
+	return ok
+}
+
 // within returns where a part of the text begins in it, and false if it is no part of it.
 func (e *Ends) within(part []byte) (begin int, ok bool) {
 	begin = cap(e.text) - cap(part)

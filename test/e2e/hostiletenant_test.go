@@ -119,8 +119,13 @@ func (w *world) alive(end <-chan struct{}) {
 		case <-time.After(500 * time.Millisecond):
 		}
 		code, body, err := w.bridge.Get(w.t.Context(), "/healthz")
-		if err == nil && code != http.StatusOK {
-			w.t.Errorf("/healthz: %d %s", code, body)
+		select {
+		case <-end:
+			return
+		default:
+		}
+		if err != nil || code != http.StatusOK {
+			w.t.Errorf("/healthz: %d %s, %v", code, body, err)
 		}
 	}
 }

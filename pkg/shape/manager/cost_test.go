@@ -40,7 +40,7 @@ func TestGivenUp(t *testing.T) {
 		}
 		var f manager.Finder
 		changes, err := f.By(c.Before, c.After)
-		if !errors.Is(err, manager.ErrCostly) || changes != nil || f.Steps() > 14*int64(c.Size())+1<<20 {
+		if !errors.Is(err, manager.ErrCostly) || changes != nil || f.Steps() > 26*int64(c.Size())+1<<20 {
 			t.Errorf("%d steps for %d bytes: %v, %v", f.Steps(), c.Size(), changes, err)
 		}
 		return
@@ -52,7 +52,7 @@ func TestGivenUp(t *testing.T) {
 func TestOrdinaryObjects(t *testing.T) {
 	for _, c := range hostiletest.Ordinary(t) {
 		var f manager.Finder
-		if _, err := f.By(c.Before, c.After); err != nil || f.Steps() > 8*int64(c.Size())+10_000 {
+		if _, err := f.By(c.Before, c.After); err != nil || f.Steps() > 10*int64(c.Size())+10_000 {
 			t.Errorf("%s, %d bytes: %d steps, %v", c.Name, c.Size(), f.Steps(), err)
 		}
 	}

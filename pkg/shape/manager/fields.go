@@ -3,6 +3,7 @@ package manager
 import (
 	"bytes"
 	"hash/maphash"
+	"math/bits"
 	"slices"
 	"strconv"
 
@@ -187,15 +188,28 @@ func (f *Finder) children(of []byte) (c children, err error) {
 	case len(of) == 0:
 	case of[0] == '{':
 		low := len(f.members)
-		f.members, err = raw.AppendMembers(&f.scan, f.members, of)
+		f.begin(of)
+		f.members, err = raw.ReadMembers(&f.scan, f.members)
 		c.members = f.members[low:]
 		raw.Sort(c.members)
 	case of[0] == '[':
 		low := len(f.elements)
-		f.elements, err = raw.AppendElements(&f.scan, f.elements, of)
+		f.begin(of)
+		f.elements, err = raw.ReadElements(&f.scan, f.elements)
 		c.elements = f.elements[low:]
 	}
 	return c, err
+}
+
+// begin begins to read a part of one of the objects: what is in it is passed over, not read.
+func (f *Finder) begin(part []byte) {
+	for i := range f.ends {
+		if f.ends[i].Has(part) {
+			f.scan.ResetWithin(part, &f.ends[i])
+			return
+		}
+	}
+	f.scan.Reset(part)
 }
 
 func (f *Finder) scratchOf(text []byte) (members []raw.Member, err error) {
@@ -291,11 +305,11 @@ func (f *Finder) element(both *pair, keys []raw.Member, id uint64) (x, y []byte,
 }
 
 func (f *Finder) index(elements [][]byte, keys []raw.Member) (map[uint64][]byte, error) {
-	if f.Steps() > f.budget {
-		return nil, ErrCostly
-	}
 	out := make(map[uint64][]byte, len(elements))
 	for _, e := range elements {
+		if f.Steps() > f.budget {
+			return nil, ErrCostly
+		}
 		id, ok, err := f.identity(e, keys)
 		if err != nil {
 			return nil, err
@@ -321,12 +335,13 @@ func (f *Finder) identity(element []byte, keys []raw.Member) (id uint64, ok bool
 	if err != nil {
 		return 0, false, err
 	}
+	raw.Sort(members)
+	f.others += int64((len(members) + len(keys)) * bits.Len(uint(len(members))))
 	for _, k := range keys {
-		v := raw.Find(members, k.Name)
+		v := raw.Lookup(members, k.Name)
 		if v == nil {
 			return 0, false, nil
 		}
-		f.others += int64(len(members))
 		id = f.scalar(id, v)
 	}
 	return id, true, nil

@@ -43,8 +43,8 @@ type Change struct {
 	More int
 }
 
-// perByte is the budget of an answer in steps per byte. Ordinary objects need up to 7.
-const perByte = 12
+// perByte is the budget of an answer in steps per byte. Ordinary objects need up to 9.
+const perByte = 24
 
 // ErrCostly is returned for objects, never for ordinary ones, whose managedFields would take too many steps to compare.
 var ErrCostly = errors.New("too costly to compare")
@@ -59,6 +59,7 @@ type Finder struct {
 	HideValues bool
 
 	scan     scan.Scanner
+	ends     [2]scan.Ends // of the two objects at hand, once they are known to be valid
 	entries  []entry
 	pairs    map[[2]*byte]*pair // by where they begin; with their
 	members  []raw.Member       // members
@@ -109,6 +110,9 @@ func (f *Finder) By(before, after []byte) ([]Change, error) {
 	if err != nil {
 		return nil, fmt.Errorf("managedFields: %w", err)
 	}
+	f.ends[0].Find(before)
+	f.ends[1].Find(after)
+	f.others += int64(len(before) + len(after))
 	metadata, err := f.both(object.a.member("metadata"), object.b.member("metadata"))
 	if err == nil {
 		err = f.read(metadata.a.member("managedFields"))
@@ -158,6 +162,8 @@ func (f *Finder) Newest(object []byte, since time.Time) ([]Change, error) {
 }
 
 func (f *Finder) reset(bytes int) {
+	f.ends[0].Forget()
+	f.ends[1].Forget()
 	f.entries, f.members, f.elements = f.entries[:0], f.members[:0], f.elements[:0]
 	f.scratch, f.path, f.depth, f.former = f.scratch[:0], f.path[:0], 0, 0
 	f.pairs, f.parents = map[[2]*byte]*pair{}, nil

@@ -71,7 +71,7 @@ func (p *Process) Status(ctx context.Context) (Status, error) {
 	return s, nil
 }
 
-// Get asks the running bridge's status server for a path. ctx bounds the wait for the server; it has two seconds to answer.
+// Get asks the running bridge's status server for a path. ctx bounds the wait for the server; it has ten seconds to answer.
 func (p *Process) Get(ctx context.Context, path string) (code int, body []byte, err error) {
 	select {
 	case <-p.listen:
@@ -80,7 +80,7 @@ func (p *Process) Get(ctx context.Context, path string) (code int, body []byte, 
 	case <-ctx.Done():
 		return 0, nil, context.Cause(ctx)
 	}
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.status+path, nil)
 	if err != nil {
