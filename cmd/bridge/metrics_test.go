@@ -78,7 +78,7 @@ func advice() map[string]string {
 		"dead_letters_total":                       "Look at the dead letters: each says why it is one.",
 		"events_delivered_total":                   "Its rate is the throughput.",
 		"events_filtered_total":                    "Nothing: it is as configured. If it is not what you meant, see `filter`.",
-		"costly_changes_total":                     "Look for who writes such objects: each takes up to half a second. By option: with diff the patch is right and longer, with changedBy it is left out (leftout in the event). Ordinary objects do not count.",
+		"costly_changes_total":                     "Look for who writes such objects: each takes up to a tenth of a second. By option: with diff the patch is right and longer, with changedBy it is left out (leftout in the event). Ordinary objects do not count.",
 		"bodies_not_kept_total":                    "Nothing, unless you need the difference of every change: larger bodies than 128 KiB, compressed, are not kept.",
 		"events_ignored_total":                     "Nothing: it shows what `ignore` saves.",
 		"filter_errors_total":                      "Look at the log for why: ask for a field with `has()` before reading it.",

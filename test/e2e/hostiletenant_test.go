@@ -23,7 +23,7 @@ var tenantFor = flag.Duration("tenant.for", 0, "time others' changes beside the 
 
 const (
 	// costliest is what one object may take of a sink, see docs/limits.md: meanwhile others wait.
-	costliest    = 500 * time.Millisecond
+	costliest    = 100 * time.Millisecond
 	hostileSize  = 200 << 10       // bytes of a state
 	hostileEvery = 2 * time.Second // between two of its updates
 )
