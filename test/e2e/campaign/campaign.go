@@ -141,6 +141,7 @@ func (w *world) finish(ctx context.Context, n *nemesis, l *ledger, result *Resul
 		problems = append(problems, fmt.Sprintf("[in step] after the faults: %v", settled))
 	}
 	problems = append(problems, n.delayed...)
+	stopped := time.Now()
 	w.stop()
 	for i, p := range w.processes {
 		if strings.Contains(p.Log(), "DATA RACE") {
@@ -175,6 +176,7 @@ func (w *world) finish(ctx context.Context, n *nemesis, l *ledger, result *Resul
 		}
 		for _, one := range verdicts {
 			one.unsettled = settled != nil
+			one.messages = withoutGapsFrom(stopped, one.messages)
 			problems = append(problems, one.judge()...)
 			v.messages = append(v.messages, one.messages...)
 			result.Events, result.Gaps = result.Events+len(one.messages), result.Gaps+one.gaps
@@ -186,6 +188,16 @@ func (w *world) finish(ctx context.Context, n *nemesis, l *ledger, result *Resul
 		result.Log = w.report(*result, v)
 	}
 	return nil
+}
+
+// withoutGapsFrom leaves out what is published of a collection from a gap on that begins after the bridge was asked to stop: the next
+// start would end it.
+func withoutGapsFrom(stopped time.Time, messages []bus.Message) []bus.Message {
+	open := map[string]bool{}
+	return slices.DeleteFunc(slices.Clone(messages), func(m bus.Message) bool {
+		open[m.Collection()] = open[m.Collection()] || m.Is("gap") && !timeOf(&m).Before(stopped)
+		return open[m.Collection()]
+	})
 }
 
 // report is everything about a failed run.

@@ -421,3 +421,20 @@ func TestDeletionsOfTwoHistories(t *testing.T) {
 		}
 	}
 }
+
+// TestGapsFromTheStopOn: a gap that begins while the bridge stops has no end. All else that is published then is judged.
+func TestGapsFromTheStopOn(t *testing.T) {
+	stopped := time.Date(2026, 1, 1, 0, 0, 10, 0, time.UTC)
+	message := func(typ, collection string, at time.Duration) bus.Message {
+		return bus.Message{Attributes: map[string]string{
+			"type": "io.kubebridge." + typ + ".v1", "collection": collection, "time": stopped.Add(at).Format(time.RFC3339Nano),
+		}}
+	}
+	all := []bus.Message{
+		message("collection.gap", "x", -time.Second), message("resource.added", "y", time.Second), message("collection.gap", "y", time.Second),
+		message("resource.added", "y", time.Second), message("collection.synced", "x", 2*time.Second),
+	}
+	if got := withoutGapsFrom(stopped, all); len(got) != 3 || got[1].Collection() != "y" || got[2].Collection() != "x" {
+		t.Errorf("%d messages are judged: %v", len(got), got)
+	}
+}
