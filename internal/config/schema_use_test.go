@@ -43,7 +43,7 @@ func instance(text []byte) (any, error) {
 func TestSchemaAcceptsGoodConfigurations(t *testing.T) {
 	s := published(t)
 	var files []string
-	for _, pattern := range []string{"testdata/*.good.yaml", "../../configs/*.yaml"} {
+	for _, pattern := range []string{"testdata/*.good.yaml", storedConfigurations, "../../configs/*.yaml"} {
 		found, err := filepath.Glob(pattern)
 		if err != nil || len(found) < 3 {
 			t.Fatalf("%s: %d files, %v", pattern, len(found), err)

@@ -194,6 +194,56 @@ func TestForeign(t *testing.T) {
 	}
 }
 
+// On a bus that shows which messages are foreign, they end no answer, whatever they say, and also before all others: somebody who
+// cannot write as the bridge could keep everybody from an answer otherwise.
+func TestForeignWhereItStands(t *testing.T) {
+	other := newWorld(t, 1, map[string]string{"pods": ""})
+	other.clusterUID = "c2"
+	other.set("z", "1")
+	other.settle()
+	same := newWorld(t, 1, map[string]string{"pods": ""})
+	same.set("z", "1")
+	same.settle()
+	for what, foreign := range map[string][]message{
+		"a newer type":    {{value: []byte(`{"specversion":"1.0","type":"io.kubebridge.x.v9","id":"1"}`)}},
+		"another cluster": other.bus[0],
+		"copies":          same.bus[0],
+	} {
+		for _, first := range []bool{true, false} {
+			w := newWorld(t, 1, map[string]string{"pods": ""})
+			w.set("a", "1")
+			if !first {
+				w.settle()
+			}
+			at := len(w.bus[0])
+			for _, m := range foreign {
+				m.time, m.foreign = w.mark(), true
+				w.bus[0] = append(w.bus[0], m)
+			}
+			w.set("b", "1")
+			w.settle()
+			var ignored []error
+			s, err := history.Rebuild(t.Context(), history.Query{
+				Reader: w, Cluster: "prod", At: history.Point{Time: w.mark()}, Resources: discovery.ParseAll([]string{"pods"}),
+				Ignored: func(err error) { ignored = append(ignored, err) },
+			})
+			if err != nil || len(s.Objects) != 2 {
+				t.Errorf("%s, first %t: the state has not 2 objects: %+v, %v", what, first, s, err)
+			}
+			if len(ignored) != len(foreign) || !errors.Is(ignored[0], history.ErrForeign) || !strings.Contains(ignored[0].Error(), fmt.Sprintf("message %d of t/0", at)) {
+				t.Errorf("%s, first %t: ignored are %v, want %d", what, first, ignored, len(foreign))
+			}
+			n := 0
+			_, err = history.Changes(t.Context(), history.ChangesQuery{
+				Reader: w, Cluster: "prod", Resource: discovery.Parse("pods"), Object: history.ParseName("ns/b"),
+			}, func(history.Change) error { n++; return nil })
+			if err != nil || n != 1 {
+				t.Errorf("%s, first %t: the history has %d changes, want 1; %v", what, first, n, err)
+			}
+		}
+	}
+}
+
 // An event of a newer bridge may say anything: no answer may be given without it.
 func TestNewerEvent(t *testing.T) {
 	w := newWorld(t, 1, map[string]string{"pods": ""})

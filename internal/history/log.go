@@ -111,8 +111,12 @@ func (l *log) check(m *sink.Message, err error) error {
 	return nil
 }
 
-// read reports whether m is an event of the cluster.
+// read reports whether m is an event of the cluster. Nothing that a foreign message says counts: neither a type of a newer bridge nor
+// the UID of another cluster ends the reading.
 func (l *log) read(m *sink.Message, h *head) (bool, error) {
+	if m.Foreign {
+		return false, fmt.Errorf("it does not name this stream and its sequence: %w", ErrForeign)
+	}
 	if ok, err := l.heads.read(m, h); err != nil || !ok || h.text[cluster] != l.cluster {
 		return false, err
 	}

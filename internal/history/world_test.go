@@ -84,6 +84,7 @@ type message struct {
 	value   []byte
 	key     string    // of a compacted topic
 	time    time.Time // the bus's own
+	foreign bool
 }
 
 // world is a cluster, a core with its store, and a bus whose first topic is "t". Versions of the cluster begin at 1.
@@ -554,7 +555,7 @@ func (w *world) Read(_ context.Context, ranges []sink.Range, _ bool, fn func(*si
 		for at := r.From; at < r.To; at++ {
 			w.read++
 			m := w.bus[i][at]
-			err := fn(&sink.Message{Part: i, Offset: at, Headers: m.headers, Value: m.value})
+			err := fn(&sink.Message{Part: i, Offset: at, Headers: m.headers, Value: m.value, Foreign: m.foreign})
 			if errors.Is(err, sink.ErrEnough) {
 				break
 			}

@@ -53,6 +53,8 @@ type Message struct {
 	Offset  int64
 	Headers []Header
 	Value   []byte // nil: a tombstone
+	// Foreign says that the sink did not write the message, or not there. It is false where the bus does not show that.
+	Foreign bool
 }
 
 // Header is one of a message's headers, by its name on the bus.

@@ -26,6 +26,7 @@ type ReaderOptions struct {
 // Reader is a [sink.Reader] of a sink's stream.
 type Reader struct {
 	link        *link
+	stream      stream // as it was when the reader was opened
 	part        sink.Part
 	subjects    []string
 	collections []string
@@ -103,6 +104,7 @@ func (r *Reader) lookUp(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	r.stream = s
 	r.part = sink.Part{Name: r.link.name, Log: r.link.name, First: int64(s.state.FirstSeq), End: int64(s.state.LastSeq) + 1}
 	r.part.Latest = s.config.MaxMsgsPerSubject > 0
 	if r.part.First == 0 {
@@ -126,7 +128,8 @@ func (r *Reader) At(ctx context.Context, t time.Time) ([]int64, error) {
 	return []int64{at}, err
 }
 
-// Read implements [sink.Reader].
+// Read implements [sink.Reader]. On a stream of the sink's own, exactly once, a message is foreign that does not name this stream and
+// its sequence. A shared stream also has messages of other writers, and those of the sink name nothing.
 func (r *Reader) Read(ctx context.Context, ranges []sink.Range, collections bool, fn func(*sink.Message) error) error {
 	want := ranges[0]
 	if want.From >= want.To {
@@ -137,6 +140,7 @@ func (r *Reader) Read(ctx context.Context, ranges []sink.Range, collections bool
 		subjects = r.collections
 	}
 	var m sink.Message
+	own := r.link.config.IsLog()
 	which := sequences(uint64(want.From), 0)
 	which.config.FilterSubjects = subjects
 	return r.link.read(ctx, which, func(raw jetstream.Msg, seq uint64) error {
@@ -144,6 +148,7 @@ func (r *Reader) Read(ctx context.Context, ranges []sink.Range, collections bool
 			return sink.ErrEnough
 		}
 		m.Offset, m.Value, m.Headers = int64(seq), raw.Data(), m.Headers[:0]
+		m.Foreign = own && raw.Headers().Get(headerPlace) != r.stream.place(seq)
 		for name, values := range raw.Headers() {
 			if len(values) > 0 {
 				m.Headers = append(m.Headers, sink.Header{Name: name, Value: []byte(values[0])})

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kubebridge/kubebridge/pkg/sink"
@@ -80,6 +81,55 @@ func TestReader(t *testing.T) {
 	}
 	if info, err := stream.Info(t.Context()); err != nil || info.State.Consumers != 0 {
 		t.Errorf("%d consumers are left (%v)", info.State.Consumers, err)
+	}
+}
+
+// TestReaderForeign: what does not name the sink's own stream and its sequence is foreign, a copy of a record too. On a shared stream the
+// sink's own messages name nothing, so none is.
+func TestReaderForeign(t *testing.T) {
+	for _, delivery := range []string{exactlyOnce, atLeastOnce} {
+		t.Run(delivery, func(t *testing.T) {
+			b := startBus(t, nil)
+			js := b.client(t)
+			c := Config{URL: b.url(), Delivery: delivery}
+			s := newAny(t, testIdentity, c)
+			mustOpen(t, s, nil)
+			mustWrite(t, s, records(1, 3)) // a batch
+			mustWrite(t, s, records(2, 1)) // a message alone
+			stream, err := js.Stream(t.Context(), streamName)
+			if err != nil {
+				t.Fatal(err)
+			}
+			record, err := stream.GetMsg(t.Context(), stream.CachedInfo().State.LastSeq)
+			if err != nil {
+				t.Fatal(err)
+			}
+			foreign := map[string]string{"copy": record.Header.Get(headerPlace), "nothing": "", "term": fmt.Sprintf("%d.0", stream.CachedInfo().Created.UnixNano())}
+			for value, place := range foreign {
+				m := nats.NewMsg(record.Subject)
+				m.Header[headerPlace], m.Data = []string{place}, []byte(value)
+				if _, err := js.PublishMsg(t.Context(), m); err != nil {
+					t.Fatal(err)
+				}
+			}
+			r, err := NewReader(t.Context(), ReaderOptions{Config: c, Identity: testIdentity, Subjects: []string{"k8s.test.>"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer r.Close()
+			read := 0
+			err = r.Read(t.Context(), []sink.Range{{From: 1, To: r.Parts()[0].End}}, false, func(m *sink.Message) error {
+				read++
+				_, isForeign := foreign[string(m.Value)]
+				if want := isForeign && delivery == exactlyOnce; m.Foreign != want {
+					t.Errorf("message %d, %s: foreign is %t", m.Offset, m.Value, m.Foreign)
+				}
+				return nil
+			})
+			if want := 4 + len(foreign); err != nil || read != want {
+				t.Errorf("%d messages are read, want %d; %v", read, want, err)
+			}
+		})
 	}
 }
 

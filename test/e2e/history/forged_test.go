@@ -2,6 +2,7 @@ package history_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -22,7 +23,7 @@ var (
 )
 
 // forge publishes what an attacker makes of the last event of an object: with a higher version, so that it would count. The attributes are in
-// headers and in the value.
+// headers and in the value. The message names its stream and sequence, as those of the bridge do: it would be ignored otherwise.
 func (w *world) forge(uid string, change func(attributes map[string]any, object *unstructured.Unstructured)) {
 	w.t.Helper()
 	nc, err := nats.Connect(w.nats)
@@ -55,6 +56,8 @@ func (w *world) forge(uid string, change func(attributes map[string]any, object 
 		}
 	}
 	m.Header.Set("Content-Type", last.Header.Get("Content-Type"))
+	info := stream.CachedInfo()
+	m.Header["Kubebridge-Place"] = []string{fmt.Sprintf("%d.%d", info.Created.UnixNano(), info.State.LastSeq+1)}
 	m.Data, err = json.Marshal(value)
 	w.must(err)
 	_, err = js.PublishMsg(w.ctx, m)
@@ -146,4 +149,19 @@ func TestForgedBodies(t *testing.T) {
 		t.Errorf("it was restored without being named: %v", err)
 	}
 	run(apply(roleBindings.ResourceID()), "applied   rolebindings.rbac.authorization.k8s.io NS/viewers")
+
+	// Messages that do not name their stream and sequence end no answer, also where they say that a newer bridge or another cluster is at work.
+	nc, err := nats.Connect(w.nats)
+	w.must(err)
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	w.must(err)
+	for _, text := range []string{
+		`{"specversion":"1.0","type":"io.kubebridge.x.v9","id":"1"}`,
+		`{"specversion":"1.0","type":"io.kubebridge.resource.added.v1","id":"1","source":"x","cluster":"NS","clusteruid":"other","collection":"configmaps","time":"2026-01-02T03:04:05Z","run":"1","incarnation":"1"}`,
+	} {
+		_, err := js.Publish(w.ctx, "k8s."+w.ns+".core.configmaps."+w.ns+".settings", []byte(strings.ReplaceAll(text, "NS", w.ns)))
+		w.must(err)
+	}
+	run([]string{"history", "configmaps", w.ns + "/settings"}, "ignored 3 messages")
 }
