@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -128,6 +130,15 @@ func (r *Reader) At(ctx context.Context, t time.Time) ([]int64, error) {
 	return []int64{at}, err
 }
 
+// stands reports whether a message names the sequence where it stands, and its stream. A mirror takes nothing but what its stream
+// has, at the same sequences.
+func (r *Reader) stands(place string, seq uint64) bool {
+	if r.stream.config.Mirror != nil {
+		return strings.HasSuffix(place, "."+strconv.FormatUint(seq, 10))
+	}
+	return place == r.stream.place(seq)
+}
+
 // Read implements [sink.Reader]. On a stream of the sink's own, exactly once, a message is foreign that does not name this stream and
 // its sequence. A shared stream also has messages of other writers, and those of the sink name nothing.
 func (r *Reader) Read(ctx context.Context, ranges []sink.Range, collections bool, fn func(*sink.Message) error) error {
@@ -148,7 +159,7 @@ func (r *Reader) Read(ctx context.Context, ranges []sink.Range, collections bool
 			return sink.ErrEnough
 		}
 		m.Offset, m.Value, m.Headers = int64(seq), raw.Data(), m.Headers[:0]
-		m.Foreign = own && raw.Headers().Get(headerPlace) != r.stream.place(seq)
+		m.Foreign = own && !r.stands(raw.Headers().Get(headerPlace), seq)
 		for name, values := range raw.Headers() {
 			if len(values) > 0 {
 				m.Headers = append(m.Headers, sink.Header{Name: name, Value: []byte(values[0])})

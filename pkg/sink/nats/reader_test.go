@@ -181,3 +181,37 @@ func TestReaderBesideEmbedded(t *testing.T) {
 		cancel()
 	}
 }
+
+// TestReaderOfAMirror: a mirror is another stream, and has the messages of its stream at their sequences.
+func TestReaderOfAMirror(t *testing.T) {
+	b := startBus(t, nil)
+	js := b.client(t)
+	s := newSink(t, Config{URL: b.url()})
+	mustOpen(t, s, nil)
+	mustWrite(t, s, records(1, 3))
+	if _, err := js.Publish(t.Context(), "k8s.test.foreign", nil); err != nil {
+		t.Fatal(err)
+	}
+	mirror, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "MIRROR", Mirror: &jetstream.StreamSource{Name: streamName}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for info := mirror.CachedInfo(); info.State.Msgs < 5; {
+		if info, err = mirror.Info(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, err := NewReader(t.Context(), ReaderOptions{Config: Config{URL: b.url(), Stream: Stream{Name: "MIRROR"}}, Identity: testIdentity, Subjects: []string{"k8s.test.>"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	var foreign []bool
+	err = r.Read(t.Context(), []sink.Range{{From: 1, To: r.Parts()[0].End}}, false, func(m *sink.Message) error {
+		foreign = append(foreign, m.Foreign)
+		return nil
+	})
+	if want := []bool{false, false, false, true}; err != nil || !slices.Equal(foreign, want) {
+		t.Errorf("foreign are %v, want %v; %v", foreign, want, err)
+	}
+}
