@@ -73,7 +73,7 @@ func Compile(expression string) (*Filter, error) {
 		return nil, fmt.Errorf("filter: %s", place(expression, 1, 0,
 			fmt.Sprintf("the result must be a bool, and is %s: compare it, with == true for example", t)))
 	}
-	program, err := env.Program(checked, cel.EvalOptions(cel.OptOptimize), cel.CostLimit(CostLimit))
+	program, err := env.Program(checked, cel.EvalOptions(cel.OptOptimize), cel.CostLimit(CostLimit), cel.CustomDecoratorV2(boundCalls(env)))
 	if err != nil {
 		return nil, fmt.Errorf("filter: %w", err)
 	}
@@ -86,7 +86,8 @@ func Compile(expression string) (*Filter, error) {
 }
 
 // environment is close to the API server's: the same extensions, without its own
-// libraries (quantities, authorizer).
+// libraries (quantities, authorizer). Of the encoders there is only base64, as there: CEL puts no bound on what it takes
+// to parse or write JSON and YAML.
 func environment() (*cel.Env, error) {
 	texts := cel.MapType(cel.StringType, cel.StringType)
 	return cel.NewEnv(
@@ -96,7 +97,7 @@ func environment() (*cel.Env, error) {
 		cel.Variable("ns", cel.StringType), cel.Variable("name", cel.StringType),
 		cel.Variable("labels", texts), cel.Variable("annotations", texts),
 		cel.OptionalTypes(), cel.CrossTypeNumericComparisons(true), cel.DefaultUTCTimeZone(true),
-		ext.Strings(), ext.Lists(), ext.Sets(), ext.Regex(), ext.Bindings(), ext.TwoVarComprehensions(), ext.Encoders(),
+		ext.Strings(), ext.Lists(), ext.Sets(), ext.Regex(), ext.Bindings(), ext.TwoVarComprehensions(), ext.Encoders(ext.EncodersVersion(0)),
 		cel.ASTValidators(cel.ValidateRegexLiterals(), cel.ValidateDurationLiterals(), cel.ValidateTimestampLiterals()),
 	)
 }
@@ -157,6 +158,8 @@ func (v *values) Parent() cel.Activation { return nil }
 
 func (v *values) ResolveName(name string) (any, bool) {
 	switch name {
+	case readerVariable:
+		return &v.reader, true
 	case "object":
 		return v.get(&v.object, v.in.Object), true
 	case "before":

@@ -24,26 +24,35 @@ const perByte = 64
 type reader struct {
 	scan          scan.Scanner
 	start, budget int64 // steps
-	compared      int64 // bytes
+	others        int64 // steps that are not the scanner's
 }
 
 func (r *reader) begin(bytes int) {
-	r.start, r.compared, r.budget = r.scan.Steps(), 0, raw.Budget(perByte, bytes)
+	r.start, r.others, r.budget = r.scan.Steps(), 0, raw.Budget(perByte, bytes)
 }
 
-// steps are bytes that were read or compared.
-func (r *reader) steps() int64 { return r.scan.Steps() - r.start + r.compared }
+// steps are bytes that were read or compared, and what calls take (callSteps).
+func (r *reader) steps() int64 { return r.scan.Steps() - r.start + r.others }
 
 func (r *reader) spent() bool { return r.steps() > r.budget }
 
-// compares counts a text that is compared. It reports whether the budget allows it.
-func (r *reader) compares(text []byte) bool {
-	if r.spent() {
-		return false
+// allows reports whether the budget allows more steps.
+func (r *reader) allows(steps int64) bool { return !r.spent() && steps <= r.budget-r.steps() }
+
+// takes counts steps and reports whether the budget allows them. If not, it is spent.
+func (r *reader) takes(steps int64) bool {
+	allowed := r.allows(steps)
+	if !allowed && !r.spent() {
+		steps = r.budget - r.steps() + 1
 	}
-	r.compared += int64(len(text))
-	return true
+	if !r.spent() {
+		r.others += steps
+	}
+	return allowed
 }
+
+// compares counts a text before it is compared. It reports whether the budget allows it.
+func (r *reader) compares(text []byte) bool { return r.takes(int64(len(text))) }
 
 // value is what a text says, null for no text. Containers are read when they are
 // looked into.
@@ -93,11 +102,11 @@ type list struct {
 }
 
 func (l *list) Equal(other ref.Val) ref.Val {
-	if o, ok := other.(*list); ok && bytes.Equal(l.raw, o.raw) {
-		return types.True
-	}
 	if !l.reader.compares(l.raw) {
 		return types.WrapErr(errCostly)
+	}
+	if o, ok := other.(*list); ok && bytes.Equal(l.raw, o.raw) {
+		return types.True
 	}
 	return l.Lister.Equal(other)
 }
@@ -149,6 +158,9 @@ func (o *object) Find(key ref.Val) (ref.Val, bool) {
 	if err := o.read(); err != nil {
 		return types.WrapErr(err), false
 	}
+	if !o.reader.takes(int64(len(name)) / 4) { // a name can be as long as the object
+		return types.WrapErr(errCostly), false
+	}
 	if i := raw.Search(o.members, []byte(name)); i >= 0 { // of one name the last counts
 		return o.value(i), true
 	}
@@ -189,12 +201,12 @@ func (o *object) Equal(other ref.Val) ref.Val {
 	if err := o.read(); err != nil {
 		return types.WrapErr(err)
 	}
+	if !o.reader.compares(o.raw) {
+		return types.WrapErr(errCostly)
+	}
 	if p, ok := other.(*object); ok {
 		if bytes.Equal(o.raw, p.raw) {
 			return types.True
-		}
-		if !o.reader.compares(o.raw) {
-			return types.WrapErr(errCostly)
 		}
 		if err := p.read(); err != nil {
 			return types.WrapErr(err)
