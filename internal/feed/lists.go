@@ -9,7 +9,7 @@ import (
 )
 
 // Lists bounds how many lists are read at once. Retries get at most half of it (rounded down, but at least one), so
-// that lists that fail, or that the API server does not answer, leave room for all others.
+// that lists that the API server does not answer in time leave room for all others.
 type Lists struct {
 	n            int
 	all, retries *semaphore.Weighted

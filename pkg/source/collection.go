@@ -34,13 +34,13 @@ type State struct {
 	Err error
 }
 
-// Attempt says whether a collection's list before this one came to its end.
+// Attempt says whether a collection's list before this one ended because the server was slow.
 type Attempt uint8
 
 // The attempts.
 const (
-	First Attempt = iota // it did, or there was none, or the server could not be reached
-	Retry                // it failed, or the server did not answer in time
+	First Attempt = iota // it did not, or there was none
+	Retry                // it did: no answer or a stalled one, a failure after 5 s or more, or 504
 )
 
 // Slots are what a list needs one of while it is read. Of each there is one Release after one Acquire.
@@ -84,7 +84,7 @@ type Collection struct {
 	leavable bool
 	asked    questions
 	streams  pause       // after a streamed list that broke off
-	failed   atomic.Bool // the last list did, see Attempt
+	slow     atomic.Bool // the last list failed for that, see Attempt
 
 	// Of Run's goroutine.
 	owner     Owner

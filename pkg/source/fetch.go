@@ -22,10 +22,15 @@ func (c *Collection) fetchPage(ctx context.Context, r *pageReader, q pageQuery, 
 		a = c.ask(ctx, q, pageTimeout)
 	}
 	defer a.drop()
+	began := time.Now()
 	defer func() {
-		if err != nil {
-			next.drop()
-			p, next = page{}, nil
+		if err == nil {
+			return
+		}
+		next.drop()
+		p, next = page{}, nil
+		if time.Since(began) >= firstAnswer {
+			err = slowError{err}
 		}
 	}()
 	if a.wait(q.answer()); a.err != nil {
@@ -39,7 +44,9 @@ func (c *Collection) fetchPage(ctx context.Context, r *pageReader, q pageQuery, 
 		r.body = bytes.Buffer{}
 	}
 	r.body.Reset()
-	n, err := r.body.ReadFrom(io.LimitReader(a.body, pageHead))
+	body := a.progressing(q.answer())
+	defer body.timer.Stop()
+	n, err := r.body.ReadFrom(io.LimitReader(body, pageHead))
 	if err == nil && q.next > 0 {
 		after := q
 		after.limit = q.next
@@ -49,7 +56,7 @@ func (c *Collection) fetchPage(ctx context.Context, r *pageReader, q pageQuery, 
 	}
 	if err == nil {
 		var rest int64
-		rest, err = r.body.ReadFrom(io.LimitReader(a.body, bound+1-n))
+		rest, err = r.body.ReadFrom(io.LimitReader(body, bound+1-n))
 		n += rest
 	}
 	if err != nil {
@@ -114,6 +121,32 @@ func (a *asked) wait(within time.Duration) {
 	timer := time.AfterFunc(within, func() { a.end(slowPage("answer", within)) })
 	defer timer.Stop()
 	<-a.there
+}
+
+// progressing returns a reader of the page's body. Reading fails with errSlowPage when the server takes longer than
+// within for leastProgress bytes. The caller stops the timer when it has read the page.
+func (a *asked) progressing(within time.Duration) *progressReader {
+	timer := time.AfterFunc(within, func() { a.end(slowPage(fmt.Sprintf("%d bytes more", leastProgress), within)) })
+	return &progressReader{body: a.body, timer: timer, within: within}
+}
+
+// progressReader is what asked.progressing returns.
+type progressReader struct {
+	body   io.Reader
+	timer  *time.Timer
+	within time.Duration
+	n      int // bytes since the timer was set
+}
+
+// Read implements [io.Reader].
+func (r *progressReader) Read(b []byte) (int, error) {
+	n, err := r.body.Read(b)
+	r.n += n
+	if r.n >= leastProgress {
+		r.n = 0
+		r.timer.Reset(r.within)
+	}
+	return n, err
 }
 
 // cause is err, or why the request was given up.

@@ -24,10 +24,14 @@ const (
 	// asked for, and not every server heeds a limit.
 	largestSingle = 256 << 20
 	pageTries     = 5 // per page but the first, before the list begins again
-	// How long a first attempt waits for the server to begin its answer, to the first page and to
-	// later ones. Without an answer the list ends, and its slot is free for others. A retry waits for pageTimeout.
+	// How long a first attempt waits for the server to begin its answer, and then for each further leastProgress
+	// bytes of the answer. Later pages have more time, because a failure there makes the list begin again. When the time
+	// is over, the list ends and gives its slot back. A retry waits for pageTimeout.
 	firstAnswer = 5 * time.Second
 	laterAnswer = 30 * time.Second
+	// leastProgress is in bytes. It is small enough for large pages on slow links: four lists at once, each with
+	// leastProgress bytes per firstAnswer, use 27 kbit/s.
+	leastProgress = 4 << 10
 	// unreadFor is how long a page that was asked for before there was room for it may
 	// wait for that: the server keeps resources for an answer that nobody reads.
 	unreadFor = 2 * time.Second
@@ -42,6 +46,12 @@ var errPageTooLarge = errors.New("the page is too large")
 type cutError struct{ error }
 
 func (e cutError) Unwrap() error { return e.error }
+
+// slowError is an error of a page that took firstAnswer or longer. It wraps errSlowPage or, for example, the status
+// 500 that an API server returns after 30 s when a conversion webhook does not answer.
+type slowError struct{ error }
+
+func (e slowError) Unwrap() error { return e.error }
 
 // list reads the whole collection, consistently, and passes it on to the handler. It
 // passes begun on first, as soon as the server begins to answer: a refused request is
@@ -73,23 +83,30 @@ func (c *Collection) list(ctx context.Context, begun Signal) (rv string, err err
 
 // begin takes a slot for a list. done gives it back, and notes why the list ended.
 func (c *Collection) begin(ctx context.Context) (attempt Attempt, done func(error), err error) {
-	if c.failed.Load() {
+	if c.slow.Load() {
 		attempt = Retry
 	}
 	if err := c.lists.Acquire(ctx, attempt); err != nil {
 		return attempt, nil, err
 	}
 	return attempt, func(err error) {
-		c.failed.Store(isFailed(err))
+		c.slow.Store(isSlow(err))
 		c.lists.Release(attempt)
 	}, nil
 }
 
-// isFailed reports whether an error of a list makes the next one a [Retry]. What all lists of a
-// server suffer from does not.
-func isFailed(err error) bool {
-	var fromHandler handlerError
-	return err != nil && !isUnreachable(err) && statusCode(err) != http.StatusTooManyRequests && !errors.As(err, &fromHandler)
+// isSlow reports whether an error of a list makes the next one a [Retry]:
+//
+//	the server cannot be reached, or has too many requests    no: all its lists fail for that
+//	a page failed after firstAnswer or later                  yes: the list held its slot for that time
+//	504                                                       yes: a server behind the API server does not answer
+//	other failures                                            no: they cost other lists no time
+func isSlow(err error) bool {
+	if isUnreachable(err) || statusCode(err) == http.StatusTooManyRequests {
+		return false
+	}
+	var slow slowError
+	return errors.As(err, &slow) || statusCode(err) == http.StatusGatewayTimeout
 }
 
 func (c *Collection) paged(ctx context.Context, attempt Attempt, begun Signal) (string, error) {
@@ -287,7 +304,7 @@ type pageQuery struct {
 	attempt Attempt
 }
 
-// answer is how long to wait for the server to begin its answer.
+// answer is how long to wait for the server to begin its answer, and for each further leastProgress bytes of it.
 func (q *pageQuery) answer() time.Duration {
 	switch {
 	case q.attempt == Retry || q.exact != "":

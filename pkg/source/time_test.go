@@ -572,9 +572,30 @@ func (a *attempts) Acquire(_ context.Context, n Attempt) error {
 
 func (a *attempts) Release(Attempt) { (*a)[len(*a)-1] += " " + time.Now().Format("15:04:05") }
 
-// A list that the server does not answer gives its slot back soon, and is tried again as a retry, which
-// has more time. A list that came to its end is followed by a first attempt.
+// dribble answers at once with headers, and then with the text in pieces of n bytes, one after each d.
+func dribble(text string, n int, d time.Duration) answer {
+	return func(w http.ResponseWriter, r *http.Request) {
+		for rest := text; rest != ""; {
+			_ = http.NewResponseController(w).Flush()
+			select {
+			case <-time.After(d):
+			case <-r.Context().Done():
+				return
+			}
+			piece := rest[:min(n, len(rest))]
+			rest = rest[len(piece):]
+			_, _ = io.WriteString(w, piece)
+		}
+	}
+}
+
+// A list that the server does not answer, or whose answer stalls, gives its slot back soon, and is tried again as a retry,
+// which has more time. A retry may take slots that only retries compete for, so a list that fails quickly, or came to its
+// end, is followed by a first attempt. A slow page that makes progress is read to its end.
 func TestListsThatAreNotAnswered(t *testing.T) {
+	const minute = 60 * time.Second
+	large := strings.Repeat("l", 10*leastProgress) // which is in the item twice
+	begun := `{"kind":"ConfigMapList",`
 	hangs := func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 	takes := func(d time.Duration, a answer) answer {
 		return func(w http.ResponseWriter, r *http.Request) {
@@ -589,7 +610,16 @@ func TestListsThatAreNotAnswered(t *testing.T) {
 		tries []string
 	}{
 		{"never, then late", []answer{hangs, hangs, takes(time.Minute, pageOf("50", ""))}, []time.Duration{firstAnswer, pageTimeout, time.Minute}, []string{"first", "retry", "retry"}},
-		{"with an error", []answer{takes(4*time.Second, status(http.StatusInternalServerError, "InternalError")), pageOf("50", "")}, []time.Duration{4 * time.Second, 0}, []string{"first", "retry"}},
+		{"with an error", []answer{takes(4*time.Second, status(http.StatusInternalServerError, "InternalError")), pageOf("50", "")}, []time.Duration{4 * time.Second, 0}, []string{"first", "first"}},
+		{"forbidden", []answer{status(http.StatusForbidden, "Forbidden"), pageOf("50", "")}, []time.Duration{0, 0}, []string{"first", "first"}},
+		{"a timeout behind the server", []answer{status(http.StatusGatewayTimeout, "Timeout"), pageOf("50", "")}, []time.Duration{0, 0}, []string{"first", "retry"}},
+		{"with a late error", []answer{hangs, takes(30*time.Second, status(http.StatusInternalServerError, "InternalError")), pageOf("50", "")}, []time.Duration{firstAnswer, 30 * time.Second, 0}, []string{"first", "retry", "retry"}},
+		{"with an error again", []answer{hangs, status(http.StatusInternalServerError, "InternalError"), pageOf("50", "")}, []time.Duration{firstAnswer, 0, 0}, []string{"first", "retry", "first"}},
+		{"one byte", []answer{open("{"), open("{"), pageOf("50", "")}, []time.Duration{firstAnswer, pageTimeout, 0}, []string{"first", "retry", "retry"}},
+		{"a byte every second", []answer{dribble(begun+strings.Repeat(" ", 1000), 1, time.Second), pageOf("50", "")}, []time.Duration{firstAnswer, 0}, []string{"first", "retry"}},
+		{"a stalled later page", []answer{pageOf("40", "token", item("a", "5")), open("{"), pageOf("50", "")}, []time.Duration{laterAnswer, 0}, []string{"first", "retry"}},
+		{"a large page on a slow link", []answer{dribble(pageText("50", "", item("a"+large, "5")), leastProgress, 4*time.Second)}, []time.Duration{84 * time.Second}, []string{"first"}},
+		{"a large page with pauses, as a retry", []answer{hangs, dribble(pageText("50", "", item("a"+large, "5")), 8*leastProgress, 20*time.Second)}, []time.Duration{firstAnswer, minute}, []string{"first", "retry"}},
 		{"a later page", []answer{pageOf("40", "token", item("a", "5")), hangs, pageOf("50", "")}, []time.Duration{laterAnswer, 0}, []string{"first", "retry"}},
 		{"too many requests", []answer{status(http.StatusTooManyRequests, "TooManyRequests"), pageOf("50", "")}, []time.Duration{0, 0}, []string{"first", "first"}},
 		{"nobody there", []answer{broken(), pageOf("50", "")}, []time.Duration{0, 0}, []string{"first", "first"}},
@@ -599,7 +629,7 @@ func TestListsThatAreNotAnswered(t *testing.T) {
 				var slots attempts
 				s := newStub(t, c.lists, []answer{open()})
 				r := run(t, Options{Client: inMemory(t, s), Lists: &slots}, event.Position{}, nil)
-				pass(5 * time.Minute)
+				pass(6 * time.Minute)
 				r.stop()
 				if len(slots) != len(c.tries) {
 					t.Fatalf("lists: %q", slots)
