@@ -221,7 +221,7 @@ func (e *Received) parseData() error {
 	}
 	if !e.Type.OfCollection() {
 		required = append(required, []Attribute{
-			{"apiversion", e.APIVersion}, {"kind", e.Kind}, {"name", e.Name}, {"uid", e.UID}, {"resourceversion", e.ResourceVersion},
+			{"apiversion", e.APIVersion}, {"kind", e.Kind}, {"name", e.Name}, {"uid", e.UID},
 		}...)
 	}
 	for _, a := range required {

@@ -141,13 +141,19 @@ func TestSchemasAcceptRareEvents(t *testing.T) {
 	}
 }
 
+// encoded are the examples as they are published, by name.
+func encoded() map[string][]byte {
+	all := map[string][]byte{}
+	for _, x := range examples() {
+		all[x.name] = encode(&x.event)
+	}
+	return all
+}
+
 // A schema that lets everything pass protects nobody.
 func TestSchemasRefuse(t *testing.T) {
 	whole := compile(t, eventSchema)
-	golden := map[string][]byte{}
-	for _, x := range examples() {
-		golden[x.name] = encode(&x.event)
-	}
+	golden := encoded()
 	in := func(doc map[string]any, path ...string) map[string]any {
 		for _, p := range path {
 			doc = doc[p].(map[string]any)
@@ -241,7 +247,7 @@ func TestSchemasRefuse(t *testing.T) {
 	}
 
 	optional := map[string][]string{
-		"added": {"namespace"}, "closed": {"group"},
+		"added": {"namespace", "resourceversion"}, "closed": {"group"},
 	}
 	for name, free := range optional {
 		for _, attribute := range slices.Sorted(maps.Keys(document(t, golden[name]))) {
@@ -256,5 +262,33 @@ func TestSchemasRefuse(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestSchemasWithoutVersions: some aggregated APIs give their objects no resourceVersion, and a collection that is reset while its
+// resource does not exist is complete as of none.
+func TestSchemasWithoutVersions(t *testing.T) {
+	whole, golden := compile(t, eventSchema), encoded()
+	added := document(t, golden["added"])
+	delete(added, "resourceversion")
+	if err := whole.Validate(added); err == nil {
+		t.Error("accepted: an event without a resourceversion, whose id has one")
+	}
+	id := added["id"].(string)
+	added["id"] = id[:strings.LastIndex(strings.TrimSuffix(id, ":added"), ":")] + "::added"
+	if err := whole.Validate(added); err != nil {
+		t.Error(err)
+	}
+	synced := document(t, golden["synced"])
+	delete(synced, "resourceversion")
+	data := synced["data"].(map[string]any)
+	delete(data, "to")
+	data["reason"] = "reset"
+	if err := whole.Validate(synced); err != nil {
+		t.Error(err)
+	}
+	data["reason"] = "expired"
+	if err := whole.Validate(synced); err == nil {
+		t.Error("accepted: a list of what exists, without a version")
 	}
 }
