@@ -21,6 +21,7 @@ type collectionCounts struct {
 	// quiet is how many objects of the list have led to no event since the gap, and were not filtered out.
 	quiet        int
 	undecided    bool // the object at hand is one of quiet
+	unpublished  int  // how many objects of the list the first list skipped, and have not changed since
 	skips        bool // objects of the list are not published
 	seen, repeat prometheus.Counter
 }
@@ -34,7 +35,7 @@ func (c *collectionCounts) synced() *event.Counts {
 	if c.skips {
 		out.Skipped = c.quiet
 	} else {
-		out.Unchanged = c.quiet
+		out.Skipped, out.Unchanged = c.unpublished, c.quiet
 	}
 	return &out
 }
@@ -47,7 +48,7 @@ func (c *collectionCounts) gap(run uint64, skips bool) {
 
 // listBegun begins the counts of a list. It may be one that begins again, in the run of the one before.
 func (c *collectionCounts) listBegun() {
-	c.since.Listed, c.quiet, c.undecided = 0, 0, false
+	c.since.Listed, c.quiet, c.unpublished, c.undecided = 0, 0, 0, false
 	c.tally.read.Store(0)
 }
 
@@ -59,7 +60,10 @@ func (c *collectionCounts) sighted(s *reconcile.Sighting, known *reconcile.Objec
 	}
 	c.since.Listed++
 	c.tally.read.Add(1)
-	if known == nil || known.UID != s.UID || known.Run != c.run { // otherwise its event is counted already
+	switch {
+	case known != nil && known.UID == s.UID && known.Status == reconcile.Skipped && known.Version == s.Version && known.Digest == s.Digest && !c.skips:
+		c.unpublished++
+	case known == nil || known.UID != s.UID || known.Run != c.run: // otherwise its event is counted already
 		c.undecided = true
 		c.quiet++
 	}

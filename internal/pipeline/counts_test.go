@@ -122,3 +122,25 @@ func TestCountsOfWhatIsLeftOut(t *testing.T) {
 		})
 	}
 }
+
+// TestCountsOfSkippedObjects: a resync does not publish what the first list has skipped. Its counts say so: bridge state must not take
+// the list for whole.
+func TestCountsOfSkippedObjects(t *testing.T) {
+	var c collectionCounts
+	c.gap(7, false)
+	seen := func(version string, known reconcile.Object) {
+		known.UID = "u"
+		c.sighted(&reconcile.Sighting{Origin: reconcile.Resync, UID: "u", Version: version}, &known)
+	}
+	seen("5", reconcile.Object{Version: "5", Status: reconcile.Skipped})
+	seen("6", reconcile.Object{Version: "5", Status: reconcile.Skipped}) // the watch publishes it
+	seen("5", reconcile.Object{Version: "5", Status: reconcile.Published})
+	c.counted(event.Present)
+	if got, want := *c.synced(), (event.Counts{Listed: 3, Skipped: 1, Unchanged: 1, Present: 1}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	c.listBegun()
+	if got := *c.synced(); got.Skipped != 0 || got.Listed != 0 {
+		t.Errorf("a list that begins again has %+v", got)
+	}
+}
