@@ -9,8 +9,8 @@
 // Write goes on from the first record that was not acknowledged. Records that the broker
 // has received but not acknowledged in time are sent again: a record may be on the bus
 // twice, and because kafka-go has no idempotent producer, the old copy may even
-// land after newer records. Consumers therefore ignore, per uid, what is not newer
-// than what they have seen.
+// land after newer records. Consumers therefore ignore, per collection and name, what
+// is not newer than what they have seen.
 //
 // A record's key decides its partition as Java's default partitioner does. The
 // number of partitions of a topic is recorded in the checkpoint: by a Sink in its
