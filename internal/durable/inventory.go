@@ -128,20 +128,10 @@ func (v *Inventory) read(collection, key string, limit int) *page {
 
 // Count returns how many inventory entries of an incarnation a collection has in a store: those of earlier ones
 // do not count.
-func Count(store checkpoint.Store, collection string, incarnation uint64) (n int64, err error) {
-	var like reconcile.Object
-	err = store.Scan([]byte(prefixObject+collection+"/"), func(_, value []byte) error {
-		o, _, err := decodeObject(value, &like)
-		if err != nil {
-			return giveUp(err)
-		}
-		if like = o; o.Judged >= incarnation {
-			n++
-		}
-		return nil
-	})
+func Count(store checkpoint.Store, collection string, incarnation uint64) (int64, error) {
+	h, err := Hold(store, collection, reconcile.Record{Incarnation: incarnation})
 	if err != nil {
 		return 0, fmt.Errorf("read the checkpoint: %w", err)
 	}
-	return n, nil
+	return int64(h.Published + h.Unpublished + h.Skipped), nil
 }

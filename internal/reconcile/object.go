@@ -24,8 +24,8 @@ const (
 	Skipped
 )
 
-// Digest stands for a body: the caller's digests of two bodies are equal if the bodies are, and otherwise differ, whoever wrote
-// the bodies. The zero value is none.
+// Digest stands for a body: the caller's digests of two bodies are equal if the bodies are, and otherwise differ, also if
+// somebody chose the bodies. The zero value is none.
 type Digest [16]byte
 
 // IsZero reports whether there is no digest.

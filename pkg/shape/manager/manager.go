@@ -110,6 +110,7 @@ func (f *Finder) By(before, after []byte) ([]Change, error) {
 	if err != nil {
 		return nil, fmt.Errorf("managedFields: %w", err)
 	}
+	defer f.forget()
 	f.ends[0].Find(before)
 	f.ends[1].Find(after)
 	f.others += int64(len(before) + len(after))
@@ -161,9 +162,13 @@ func (f *Finder) Newest(object []byte, since time.Time) ([]Change, error) {
 	return oneManager(changes), nil
 }
 
-func (f *Finder) reset(bytes int) {
+// forget gives up the objects, whose memory the caller may use again.
+func (f *Finder) forget() {
 	f.ends[0].Forget()
 	f.ends[1].Forget()
+}
+
+func (f *Finder) reset(bytes int) {
 	f.entries, f.members, f.elements = f.entries[:0], f.members[:0], f.elements[:0]
 	f.scratch, f.path, f.depth, f.former = f.scratch[:0], f.path[:0], 0, 0
 	f.pairs, f.parents = map[[2]*byte]*pair{}, nil

@@ -93,8 +93,7 @@ func (s *Sink) reset(ctx context.Context) error {
 	}
 	anew := found.created != s.stream.created
 	if last != "" && last != s.token(termNumber(last)) && (anew || termNumber(last) >= s.term) {
-		s.fenced = fmt.Errorf("%w: stream %q is in term %s, this writer's is %s", sink.ErrFenced, s.name, last, s.token(s.term))
-		return s.fenced
+		return s.fence(last)
 	}
 	if err := s.beginTermAfter(ctx, found, last, seq); err != nil {
 		return err

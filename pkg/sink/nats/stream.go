@@ -321,7 +321,12 @@ func (s *Sink) followed(ctx context.Context, now stream) error {
 	if err != nil || termNumber(last) < s.term || last == s.token(s.term) {
 		return err
 	}
-	s.fenced = fmt.Errorf("%w: stream %q is in term %s, this writer's is %s", sink.ErrFenced, s.name, last, s.token(s.term))
+	return s.fence(last)
+}
+
+// fence notes that a later writer has begun a term, and returns an error that says so.
+func (s *Sink) fence(term string) error {
+	s.fenced = fmt.Errorf("%w: stream %q is in term %s, this writer's is %s", sink.ErrFenced, s.name, term, s.token(s.term))
 	return s.fenced
 }
 
