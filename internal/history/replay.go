@@ -13,6 +13,7 @@ import (
 type list struct {
 	log    string // topic or stream
 	gap    *event.Received
+	resync bool            // as [event.Cause.Resync] of the gap
 	synced *event.Received // nil: it is not complete by the point
 	ended  int             // parts that have its end
 	held   int             // objects that the collection then held there; of a resync, those that it published
@@ -230,7 +231,7 @@ func (r *replay) object(c *copied, f *follow, m *sink.Message, h *head) error {
 	}
 	if f.live != nil {
 		key := h.text[namespace] + "/" + h.text[objectName]
-		switch resync := f.listing.gap.Report.Reason == event.ReasonResync; {
+		switch resync := f.listing.resync; {
 		case resync && h.typ == event.Present, !resync && h.typ != event.Deleted:
 			f.live[key] = struct{}{}
 		case !resync:
@@ -248,14 +249,14 @@ func (c *copied) collectionEvent(f *follow, e *event.Received, log string, parts
 	switch {
 	case e.Type == event.Gap && e.Run > f.run:
 		f.run = e.Run
-		resync := e.Report.Reason == event.ReasonResync
+		resync := event.GapCause(e.Report.Reason).Resync
 		if !resync || f.open != nil {
 			f.open = e
 		}
 		switch {
 		case e.Report.Reset, resync:
 			if c.lists[e.Run] == nil {
-				c.lists[e.Run] = &list{log: log, gap: e}
+				c.lists[e.Run] = &list{log: log, gap: e, resync: resync}
 			}
 			c.begun, f.listing, f.live = e, c.lists[e.Run], map[string]struct{}{}
 		case f.listing != nil && !f.listing.gap.Report.Reset:

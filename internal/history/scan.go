@@ -159,7 +159,7 @@ func (t *track) settle(l *log) {
 
 // begins reports whether everything is published from here on.
 func (m mark) begins() bool {
-	return m.event.Type == event.Gap && (m.event.Report.Reset || m.event.Report.Reason == event.ReasonResync)
+	return m.event.Type == event.Gap && (m.event.Report.Reset || event.GapCause(m.event.Report.Reason).Resync)
 }
 
 // ends reports whether the list that begins with the first mark is complete by the point. What a list

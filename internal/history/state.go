@@ -193,7 +193,7 @@ func (l *list) lacks() string {
 		return fmt.Sprintf("%d objects of the list of %s were not to be published (snapshot: skip)", n.Skipped, when)
 	}
 	want := n.Listed - n.Filtered
-	if l.gap.Report.Reason == event.ReasonResync { // what it does not publish, the watch has published or ended since its gap
+	if l.resync { // what it does not publish, the watch has published or ended since its gap
 		want = n.Present
 	}
 	if l.held != want {

@@ -178,7 +178,7 @@ func (s *State) applyCollection(c *collection, e *event.Received, m *Message, ch
 		c.closed, c.run, c.reason = true, max(c.run, e.Run), e.Report.Reason
 		return true
 	case e.Type == event.Gap && e.Run > p.run:
-		p.phase = p.phase.afterGap(e.Report.Reset, e.Report.Reason == event.ReasonResync)
+		p.phase = p.phase.afterGap(e.Report.Reset, event.GapCause(e.Report.Reason).Resync)
 		p.reached(e.Run)
 	case e.Type == event.Synced && (e.Run > p.run || e.Run == p.run && syncedNumber(e.ID) > p.syncs):
 		p.reached(e.Run)

@@ -66,7 +66,7 @@ func (c *Collection) Run(ctx context.Context, from event.Position) error {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case errors.Is(err, errHistory):
-			l.due = &Signal{Reason: event.ReasonHistory, Detail: err.Error(), NewEpoch: true}
+			l.needList(event.ReasonHistory, err.Error())
 			if early := epochEvery - time.Since(l.relay.epoch); early > 0 {
 				if err := l.wait(ctx, early, err); err != nil {
 					return err
@@ -114,7 +114,7 @@ type loop struct {
 }
 
 func (l *loop) needList(reason event.Reason, detail string) {
-	l.due = &Signal{Reason: reason, Detail: detail}
+	l.due = listDue(reason, detail)
 }
 
 func (l *loop) wait(ctx context.Context, d time.Duration, why error) error {
