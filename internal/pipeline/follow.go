@@ -35,21 +35,6 @@ func (p *Pipeline) follow(ctx context.Context, b *Bridge) error {
 	if errors.Is(err, loop.ErrEnded) {
 		return nil // Run returns why
 	}
-	return classifyPlan(err)
-}
-
-// classifyPlan converts an error of internal/plan to one of this package.
-func classifyPlan(err error) error {
-	var (
-		config      *planning.ConfigError
-		environment *planning.EnvironmentError
-	)
-	switch {
-	case errors.As(err, &config):
-		return &ConfigError{err}
-	case errors.As(err, &environment):
-		return &EnvironmentError{err}
-	}
 	return err
 }
 
