@@ -213,8 +213,8 @@ func (b *builder) reached(c *copied) (least position) {
 }
 
 // based are the parts of the topic or stream that has the list on which the answer rests.
-func (b *builder) based(c *copied) (parts []*follow) {
-	for i, f := range c.follows {
+func (b *builder) based(c *copied) (parts []*partProgress) {
+	for i, f := range c.progress {
 		if b.Parts()[i].Log == c.base.log {
 			parts = append(parts, f)
 		}

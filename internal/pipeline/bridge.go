@@ -194,7 +194,7 @@ func (b *Bridge) deliver(held, stop context.Context, uid string) error {
 			}
 			return nil
 		})
-		run(func() error { return p.follow(stopAll, b) })
+		run(func() error { return p.followPlan(stopAll, b) })
 	}
 	err := group.Wait()
 	notStopping()

@@ -14,8 +14,8 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
-// follow keeps the pipeline in step with its resources and with what the API server serves.
-func (p *Pipeline) follow(ctx context.Context, b *Bridge) error {
+// followPlan keeps the pipeline in step with its resources and with what the API server serves.
+func (p *Pipeline) followPlan(ctx context.Context, b *Bridge) error {
 	f := planning.NewFollower(planning.FollowerOptions{
 		Cluster: b.cluster,
 		Apply: func(ctx context.Context, made *planning.Plan) error {

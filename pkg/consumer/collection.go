@@ -117,8 +117,8 @@ type synced struct {
 	edit uint64
 }
 
-// follow takes the plan and the birth of an event.
-func (s *State) follow(e *event.Received, change *Change) {
+// takePlan takes the plan and the birth of an event.
+func (s *State) takePlan(e *event.Received, change *Change) {
 	birth, key := s.births[e.Cluster], resourceKey{e.Cluster, resourceOf(e)}
 	if e.Plan.Birth < birth {
 		return
