@@ -67,7 +67,7 @@ func (c *Collection) Run(ctx context.Context, from event.Position) error {
 			return ctx.Err()
 		case errors.Is(err, errHistory):
 			l.due = &Signal{Reason: event.ReasonHistory, Detail: err.Error(), NewEpoch: true}
-			if early := epochEvery - time.Since(l.relay.epoch); early > 0 {
+			if early := l.epochs.early(); early > 0 {
 				if err := l.wait(ctx, early, err); err != nil {
 					return err
 				}
