@@ -1,0 +1,239 @@
+package campaign
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/kubebridge/kubebridge/internal/hostiletest"
+	"github.com/kubebridge/kubebridge/test/cluster/clustertest"
+	"github.com/kubebridge/kubebridge/test/e2e/internal/bus"
+	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
+)
+
+const (
+	hostileSize  = 200 << 10   // bytes of a state
+	hostileEvery = time.Second // between two of its writes
+	calmFor      = 10 * time.Second
+	calmOps      = 1000 // operations of the others in calmFor
+	aliveEvery   = 500 * time.Millisecond
+	// delayFactor is how many times as long 99 of 100 changes of others may take beside the tenant.
+	delayFactor = 3
+)
+
+// runHostile runs a seed without the hostile tenant, and with it. The result is that of the second run, with the problems
+// of both, and with how long changes of others took.
+func runHostile(ctx context.Context, cluster *clustertest.Cluster, s Spec) (Result, error) {
+	s.timed, s.Hostile = true, false
+	without, err := Run(ctx, cluster, s)
+	if err != nil {
+		return without, fmt.Errorf("without the tenant: %w", err)
+	}
+	s.Hostile = true
+	with, err := Run(ctx, cluster, s)
+	if err != nil {
+		return with, fmt.Errorf("with the tenant: %w", err)
+	}
+	with.Seconds += without.Seconds
+	with.Without = without.With
+	with.Log = without.Log + with.Log
+	for _, problem := range without.Problems {
+		with.Problems = append(with.Problems, problem+" (without the tenant)")
+	}
+	with.Problems = append(with.Problems, besides(with.Without, with.With)...)
+	with.Passed = len(with.Problems) == 0
+	return with, nil
+}
+
+// besides judges what the tenant did to the others.
+func besides(without, with *Delays) (problems []string) {
+	if with.Changes == 0 || without.Changes == 0 { // a file does not say when it had a line
+		return nil
+	}
+	if with.P99 > delayFactor*without.P99 {
+		problems = append(problems, fmt.Sprintf("[delay] 99 of 100 changes of others took up to %s beside the tenant, and %s without: more than %d times as long", with.P99, without.P99, delayFactor))
+	}
+	return problems
+}
+
+// Delays are how long changes took, from the API server's answer to their record on the bus, while there was no fault.
+type Delays struct {
+	Changes int           `json:"changes"`
+	P50     time.Duration `json:"p50"`
+	P99     time.Duration `json:"p99"`
+	Max     time.Duration `json:"max"`
+	Seen99  time.Duration `json:"seen99"` // 99 of 100, until the bridge had received them
+}
+
+func (d *Delays) String() string {
+	return fmt.Sprintf("%d changes, half within %s, 99 of 100 within %s (received within %s), all within %s", d.Changes, d.P50, d.P99, d.Seen99, d.Max)
+}
+
+// tenant is a user who may write in one namespace, and whose objects cost the bridge as much as one object can.
+type tenant struct {
+	world *world
+	load  *workload
+	kube  *kube.Client
+	typ   target
+	stop  func() // returns when nothing is written any more
+
+	problems []string // set when stop has returned
+}
+
+// attack starts the tenant, and asks for the bridges' liveness meanwhile.
+func (w *world) attack(ctx context.Context, load *workload) *tenant {
+	t := &tenant{world: w, load: load, kube: w.kube.In(w.tenantNS()), typ: w.types[1]}
+	ctx, end := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	running.Go(func() { t.write(ctx) })
+	running.Go(func() { t.live(ctx) })
+	t.stop = sync.OnceFunc(func() { end(); running.Wait() })
+	w.later(t.stop)
+	return t
+}
+
+func (w *world) tenantNS() string { return w.ns + "-tenant" }
+
+// write makes the tenant's objects and changes them, one after the other, until ctx ends.
+func (t *tenant) write(ctx context.Context) {
+	changes := hostiletest.Changes(hostileSize)
+	for step := 2 * int(t.world.spec.Seed); ; step++ {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(hostileEvery):
+		}
+		n := step / 2 % len(changes)
+		state := changes[n].Before
+		if step%2 > 0 {
+			state = changes[n].After
+		}
+		// What is asked for is also answered: an outcome that nobody knows could not be judged.
+		if err := t.one(context.WithoutCancel(ctx), fmt.Sprint("hostile-", n), t.fields(state)); err != nil {
+			t.problems = append(t.problems, fmt.Sprintf("[campaign] the tenant's object %q: %v", changes[n].Name, err))
+		}
+	}
+}
+
+// one is one write. What the API server refuses (a CRD that has got a schema) is none.
+func (t *tenant) one(ctx context.Context, name string, fields kube.Fields) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	t.load.pause.RLock()
+	defer t.load.pause.RUnlock()
+	got, err := t.kube.Replace(ctx, t.typ.Type, name, fields)
+	if apierrors.IsNotFound(err) {
+		got, err = t.kube.Create(ctx, t.typ.Type, name, fields)
+	}
+	if err != nil {
+		got, err = find(ctx, t.kube, t.typ, name)
+	}
+	if got != nil {
+		t.load.ledger.wrote(t.typ, got)
+	}
+	return err
+}
+
+// fields are what an object has that a tenant may choose: all but its identity. Its managedFields are as if of the seed's type.
+func (t *tenant) fields(object []byte) kube.Fields {
+	object = bytes.ReplaceAll(object, []byte("example.com/v1"), []byte(t.typ.GroupVersion().String()))
+	var fields kube.Fields
+	_ = json.Unmarshal(object, &fields) // made by hostiletest
+	metadata, _ := fields["metadata"].(map[string]any)
+	maps.DeleteFunc(metadata, func(name string, _ any) bool { return name != "managedFields" })
+	return fields
+}
+
+// live asks every bridge for its liveness until ctx ends, but not while a fault stops or freezes one: those hold mu.
+func (t *tenant) live(ctx context.Context) {
+	w := t.world
+	for pause(ctx, time.Now().Add(aliveEvery)) {
+		w.mu.Lock()
+		for _, p := range w.current {
+			if !p.Listens() {
+				continue
+			}
+			code, body, err := p.Get(ctx, "/healthz")
+			if ctx.Err() == nil && p.Running() && (err != nil || code != http.StatusOK) {
+				t.problems = append(t.problems, fmt.Sprintf("[alive] /healthz: %d %s, %v", code, body, err))
+			}
+		}
+		w.mu.Unlock()
+	}
+}
+
+// calm times the others' changes when the faults are over, what they have led to included. While a fault lasts, and until the bridge
+// has caught up, a change takes as long as that: seconds, whoever else writes. It would hide what a tenant adds, which is
+// milliseconds. So it would before the faults, when nothing has been kept of an object yet.
+func (n *nemesis) calm(ctx context.Context) error {
+	n.calmFrom = time.Now()
+	err := n.load.run(ctx, calmOps, calmFor)
+	n.calmTo = time.Now()
+	if n.tenant != nil {
+		n.tenant.stop()
+	}
+	if err != nil {
+		return fmt.Errorf("workload after the faults: %w", err)
+	}
+	return n.settle(ctx, n.load.ledger, "calm")
+}
+
+// besideTenant is what the tenant led to, but for its events, which are judged as everybody's.
+func (n *nemesis) besideTenant() []string {
+	if n.tenant == nil {
+		return nil
+	}
+	n.tenant.stop()
+	problems := n.tenant.problems
+	for i, p := range n.processes {
+		for line := range strings.Lines(p.Log()) {
+			if strings.Contains(line, "collection suspended") && strings.Contains(line, n.widgets.ResourceID()) {
+				problems = append(problems, fmt.Sprintf("[held] process %d: %.500s", i, line))
+			}
+		}
+	}
+	return problems
+}
+
+// delays are those of the others' changes in the calm.
+func (n *nemesis) delays(ctx context.Context, l *ledger, messages []bus.Message) (*Delays, error) {
+	if n.bus.timed != nil {
+		var err error
+		if messages, err = n.bus.timed(ctx); err != nil {
+			return &Delays{}, err
+		}
+	}
+	first := map[string]*bus.Message{}
+	for i := range messages {
+		m := &messages[i]
+		if key := m.UID() + " " + m.RV(); first[key] == nil && !m.OfCollection() && !m.At.IsZero() {
+			first[key] = m
+		}
+	}
+	var all, seen []time.Duration
+	for _, o := range l.objects {
+		for _, v := range o.versions {
+			m := first[fmt.Sprintf("%s %d", o.uid, v.rv)]
+			if m == nil || v.at.Before(n.calmFrom) || v.at.After(n.calmTo) || !strings.HasPrefix(o.name, n.ns+"/") {
+				continue
+			}
+			all = append(all, max(0, m.At.Sub(v.at)))
+			seen = append(seen, max(0, timeOf(m).Sub(v.at)))
+		}
+	}
+	if len(all) == 0 {
+		return &Delays{}, nil
+	}
+	slices.Sort(all)
+	slices.Sort(seen)
+	return &Delays{len(all), all[len(all)/2], all[len(all)*99/100], all[len(all)-1], seen[len(seen)*99/100]}, nil
+}
