@@ -23,7 +23,8 @@ func TestDelayIsJudged(t *testing.T) {
 	}{
 		{judgedFrom, 40 * time.Millisecond, 120 * time.Millisecond, false},
 		{judgedFrom, time.Millisecond, costliest, false},
-		{judgedFrom, 40 * time.Millisecond, 121*time.Millisecond + costliest, true},
+		{judgedFrom, time.Millisecond, costliest + 1, true},
+		{judgedFrom, 40 * time.Millisecond, 121 * time.Millisecond, true},
 		{judgedFrom - 1, time.Millisecond, time.Hour, false}, // nobody knows
 	} {
 		problems := besides(&Delays{Changes: c.changes, P99: c.without}, &Delays{Changes: c.changes, P99: c.with})
@@ -77,7 +78,7 @@ func TestTenantRulesAreJudged(t *testing.T) {
 	}
 	w.current, w.processes = []*bridge.Process{p}, []*bridge.Process{p}
 	ctx, end := context.WithCancel(t.Context())
-	tenant, done := &tenant{world: w}, make(chan struct{})
+	tenant, done := &tenant{world: w, writes: 1}, make(chan struct{})
 	tenant.stop = func() { end(); <-done }
 	go func() { tenant.live(ctx); close(done) }()
 	<-asked

@@ -298,6 +298,10 @@ func (o options) record(r campaign.Result) error {
 		fmt.Printf("  %.600s\n", problem)
 	}
 	name := strings.ReplaceAll(r.Pair, "/", "-") + fmt.Sprintf("-%d.txt", r.Seed)
-	fmt.Printf("  again: make campaign SEED=%d PAIR=%s; all of it: %s\n", r.Seed, r.Pair, name)
+	again := fmt.Sprintf("make campaign SEED=%d PAIR=%s", r.Seed, r.Pair)
+	if o.hostile {
+		again += " CAMPAIGN=-hostile"
+	}
+	fmt.Printf("  again: %s; all of it: %s\n", again, name)
 	return errors.Join(err, os.WriteFile(filepath.Join(o.out, name), []byte(r.Log), 0o644))
 }
