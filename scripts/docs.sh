@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Builds the documentation site in var/site. A link or an anchor that leads nowhere, a page that
+# is not in the navigation, or a list or table that is shown as text is an error.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. scripts/go.sh
+python=$(scripts/python.sh docs/requirements.txt)
+NO_MKDOCS_2_WARNING=1 "$python" -m mkdocs build --strict --quiet --site-dir "$PWD/var/site"
+if grep -rnE --include=*.html '^(<p>)?(- |\| |\|--|[0-9]+\. |#+ )' var/site | grep -v '<code' | grep .; then
+	say "these lines are shown as text: leave an empty line before the list or table"
+	exit 1
+fi
+say "docs: $(find var/site -name '*.html' | wc -l) pages in var/site"
