@@ -5,5 +5,5 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/go.sh
 python=$(scripts/python.sh docs/requirements.txt)
-NO_MKDOCS_2_WARNING=1 "$python" -m mkdocs build --strict --quiet --site-dir "$PWD/var/site"
+NO_MKDOCS_2_WARNING=1 "$python" -m mkdocs build --strict --site-dir "$PWD/var/site"
 say "docs: $(find var/site -name '*.html' | wc -l) pages in var/site"
