@@ -102,7 +102,7 @@ func (p *Pipeline) Suspended(collection string, until time.Time, why error) {
 		lasts:  2 * loop.LastPause, // what was refused may be filtered out by then
 		fields: []zap.Field{zap.String("sink", p.name), zap.String("collection", collection), zap.Time("until", until)},
 	})
-	p.state(collection, source.State{Phase: source.Waiting, Since: time.Now(), Until: until, Err: why})
+	p.stateChanged(collection, source.State{Phase: source.Waiting, Since: time.Now(), Until: until, Err: why})
 	p.metrics.suspended.WithLabelValues(p.name, loop.Resource(collection)).Inc()
 }
 
