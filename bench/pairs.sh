@@ -1,17 +1,18 @@
 #!/usr/bin/env bash
-# Compares this tree's bridge with another commit's: they run in turns, PAIRS times (25),
-# with this tree's feed and bus. Prints the ratios with 95 % intervals. Many short pairs
-# say more than few long ones where other load changes the machine's speed.
+# Compares this tree's bridge with another commit's. PAIRS times (20) both run at the same time, each with its
+# own feed and bus (this tree's) on one of two CPUs, which they swap after each pair: what else happens on the
+# machine meets both. Prints the ratios with 95 % intervals; CPU time and memory mean something, events per second
+# little.
 #
-#	pairs.sh COMMIT [FLAGS OF BENCH]    -bench throughput -scale 0.15 without flags
+#	pairs.sh COMMIT [FLAGS OF BENCH]    -bench throughput -scale 0.2 without flags
 set -euo pipefail
 cd "$(dirname "$0")"
 . ../scripts/go.sh
 commit=${1:?usage: pairs.sh COMMIT [flags of bench]}
 shift
-[ $# -gt 0 ] || set -- -bench throughput -scale 0.15
+[ $# -gt 0 ] || set -- -bench throughput -scale 0.2
 mkdir -p var bin
-before=$PWD/var/before
+before=$PWD/var/before-tree
 rm -rf "$before"
 git clone --quiet .. "$before"
 git -C "$before" checkout --quiet "$commit"
@@ -19,20 +20,17 @@ git -C "$before" checkout --quiet "$commit"
 ../scripts/build.sh
 go build -o bin/bench .
 go build -o bin/ratios ./cmd/ratios
-rm -f var/before.txt var/after.txt
-run() { # BRIDGE RESULT FLAGS
-	local bridge=$1 result=$2
-	shift 2
-	bin/bench -only bridge -bridge "$bridge" -out "$result" "$@" >>var/pairs.log 2>&1
+rm -f var/{before,after}.{txt,log}
+run() { # CPU NAME BRIDGE FLAGS
+	local cpu=$1 name=$2 bridge=$3
+	shift 3
+	taskset --cpu-list "$cpu" bin/bench -pin=false -only bridge -bridge "$bridge" -dir "var/$name" -out "var/$name.txt" "$@" >>"var/$name.log" 2>&1
 }
-for pair in $(seq "${PAIRS:-25}"); do
-	say "pair $pair of ${PAIRS:-25}"
-	if ((pair % 2)); then
-		run "$before/bin/bridge" var/before.txt "$@"
-		run ../bin/bridge var/after.txt "$@"
-	else
-		run ../bin/bridge var/after.txt "$@"
-		run "$before/bin/bridge" var/before.txt "$@"
-	fi
+for pair in $(seq "${PAIRS:-20}"); do
+	say "pair $pair of ${PAIRS:-20}"
+	run $((pair % 2)) before "var/before-tree/bin/bridge" "$@" &
+	other=$!
+	run $((1 - pair % 2)) after ../bin/bridge "$@"
+	wait "$other"
 done
 bin/ratios var/before.txt var/after.txt

@@ -63,8 +63,8 @@ func (p *Pipeline) logEvent(i *reconcile.Item) {
 	case event.Gap:
 		p.log.Info("gap", append(fields, zap.Bool("reset", e.Reset), zapRV("from", e.From))...)
 	case event.Synced:
-		if e.Reason == event.ReasonPeriodic {
-			return
+		if !slices.Contains(event.ReasonsOf(event.Gap), e.Reason) {
+			return // it closes no gap
 		}
 		p.metrics.listed.WithLabelValues(p.name, resource, string(e.Reason)).Inc()
 		p.log.Info("synced", append(fields, zapRV("resourceVersion", e.Version))...)

@@ -227,7 +227,7 @@ func (p *Pipeline) wanted(c *planning.Collection) loop.Wanted {
 		Configure: func() (reconcile.Properties, error) {
 			properties, err := p.encoder.Configure(of, o.Settings)
 			if err != nil {
-				return properties, &ConfigError{err}
+				return properties, &planning.ConfigError{Err: err}
 			}
 			properties.Selection, properties.Storage = selection, storage
 			p.setTarget(id, target{reads, selection})
