@@ -11,23 +11,26 @@ import (
 
 	"github.com/kubebridge/kubebridge/internal/history"
 	"github.com/kubebridge/kubebridge/pkg/sink/stdout"
+	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
 func newHistory() *cobra.Command {
 	var (
 		which         pastFlags
+		namespace     string
 		since, until  string
 		output, color string
 	)
 	cmd := &cobra.Command{
-		Use:   "history RESOURCE NAMESPACE/NAME",
+		Use:   "history RESOURCE NAMESPACE/NAME | RESOURCE/NAME [-n NAMESPACE]",
 		Short: "Show how an object changed, by whom and when, from the bus",
 		Long: `Shows every change of an object that the bus holds, with the difference to the state
 before, also if the object was deleted and created again. A state that several
 collections published is shown once. Nothing is written, and no consumer is left
 behind.`,
-		Example: "  bridge history deployments.apps shop/web -c bridge.yaml\n  bridge history nodes worker-7 --since 2026-03-14T00:00:00Z -o json",
-		Args:    cobra.ExactArgs(2),
+		Example: "  bridge history deployments.apps shop/web -c bridge.yaml\n  bridge history deploy/web -n shop --since 1h\n" +
+			"  bridge history nodes worker-7 --since 2026-03-14T00:00:00Z -o json",
+		Args: cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if output != "" && output != "json" {
 				return &exitError{exitConfig, fmt.Errorf("-o %s: json is the only other format", output)}
@@ -35,30 +38,22 @@ behind.`,
 			if color != "auto" && color != "always" && color != "never" {
 				return &exitError{exitConfig, fmt.Errorf("--color %s: auto, always or never", color)}
 			}
-			names, err := resourceNames(args[:1])
+			names, object, err := historyObject(args, namespace)
 			if err != nil {
 				return err
 			}
-			q := history.ChangesQuery{Resource: names[0], Object: history.ParseName(args[1])}
-			if q.Object.Name == "" || strings.Contains(q.Object.Name, "/") {
-				return &exitError{exitConfig, fmt.Errorf("%q is not the name of an object: write NAMESPACE/NAME, or NAME if it has no namespace", args[1])}
+			q := history.ChangesQuery{Resource: names[0], Object: object}
+			now := time.Now()
+			if q.Since, err = parseTime("--since", since, now); err != nil {
+				return err
 			}
-			for flag, t := range map[string]struct {
-				text string
-				to   *time.Time
-			}{"--since": {since, &q.Since}, "--until": {until, &q.Until}} {
-				if t.text == "" {
-					continue
-				}
-				var err error
-				if *t.to, err = time.Parse(time.RFC3339Nano, t.text); err != nil {
-					return &exitError{exitConfig, fmt.Errorf("%s: %q is not a time like 2026-03-14T09:26:00Z", flag, t.text)}
-				}
+			if q.Until, err = parseTime("--until", until, now); err != nil {
+				return err
 			}
 			if since != "" && until != "" && q.Until.Before(q.Since) {
 				return &exitError{exitConfig, fmt.Errorf("--until %s is before --since %s", until, since)}
 			}
-			p, err := which.open(cmd.Context())
+			p, err := which.open(cmd)
 			if err != nil {
 				return err
 			}
@@ -89,7 +84,7 @@ behind.`,
 				return pastError(err)
 			}
 			if n == 0 {
-				return &exitError{exitEnvironment, fmt.Errorf("not covered: %s %s: the bus has no event of it%s", args[0], q.Object, reaches(earliest))}
+				return &exitError{exitEnvironment, fmt.Errorf("not covered: %s %s: the bus has no event of it%s%s", names[0], q.Object, reaches(earliest), p.didYouMean(names[0]))}
 			}
 			fmt.Fprintf(cmd.ErrOrStderr(), "%s%s\n", count(n, "change"), reaches(earliest))
 			return nil
@@ -97,11 +92,55 @@ behind.`,
 	}
 	which.define(cmd)
 	f := cmd.Flags()
-	f.StringVar(&since, "since", "", "only changes that were seen at that time (RFC 3339) or later; reads from ten minutes before it")
+	f.StringVarP(&namespace, "namespace", "n", "", "the object's namespace, where its name has none")
+	f.StringVar(&since, "since", "", "only changes that were seen at that time (RFC 3339, or a duration before now, such as 1h) or later; reads from ten minutes before it")
 	f.StringVar(&until, "until", "", "only changes that were seen by that time")
 	f.StringVarP(&output, "output", "o", "", "json (one object a line), or nothing for text")
 	f.StringVar(&color, "color", "auto", "auto, always or never")
 	return cmd
+}
+
+// historyObject reads which object is meant: RESOURCE and NAMESPACE/NAME, or RESOURCE/NAME.
+func historyObject(args []string, namespace string) ([]discovery.Name, history.Name, error) {
+	if len(args) == 1 {
+		resource, name, ok := strings.Cut(args[0], "/")
+		if !ok {
+			return nil, history.Name{}, &exitError{exitConfig, fmt.Errorf("%q is not RESOURCE/NAME: write for example deploy/web -n shop, or deployments.apps shop/web: see bridge history --help", args[0])}
+		}
+		args = []string{resource, name}
+		if strings.Contains(name, "/") {
+			namespace, args[1], _ = strings.Cut(name, "/")
+		}
+	}
+	names, err := resourceNames(args[:1])
+	if err != nil {
+		return nil, history.Name{}, err
+	}
+	object := history.ParseName(args[1])
+	switch {
+	case object.Name == "" || strings.Contains(object.Name, "/"):
+		return nil, object, &exitError{exitConfig, fmt.Errorf("%q is not the name of an object: write NAMESPACE/NAME, or NAME if it has no namespace", args[1])}
+	case object.Namespace != "" && namespace != "" && object.Namespace != namespace:
+		return nil, object, &exitError{exitConfig, fmt.Errorf("-n %s: %s names another namespace", namespace, args[1])}
+	case namespace != "":
+		object = history.NameOf(namespace, args[1])
+	}
+	return names, object, nil
+}
+
+// parseTime reads a time or a duration before now; the zero time for "".
+func parseTime(flag, s string, now time.Time) (time.Time, error) {
+	if s == "" {
+		return time.Time{}, nil
+	}
+	if t, ok := before(s, now); ok {
+		return t, nil
+	}
+	t, err := time.Parse(time.RFC3339Nano, s)
+	if err != nil {
+		return t, &exitError{exitConfig, fmt.Errorf("%s: %q is neither a time like 2026-03-14T09:26:00Z nor a duration like 1h", flag, s)}
+	}
+	return t, nil
 }
 
 func reaches(earliest time.Time) string {
