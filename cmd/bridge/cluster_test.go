@@ -10,8 +10,8 @@ import (
 )
 
 // smallCluster makes the usual kubeconfig one of an API server with the UID of [testIdentity], which has two pods in the
-// namespace shop at resourceVersion 42, and nothing else. Its watches say nothing.
-func smallCluster(t *testing.T) {
+// namespace shop at resourceVersion 42, and nothing else. Its watches of pods have events, a line each, and then say nothing.
+func smallCluster(t *testing.T, events ...string) {
 	t.Helper()
 	pod := func(name, uid string) string {
 		return fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"namespace":"shop","uid":%q,"resourceVersion":"41","labels":{"app":"web"}}}`, name, uid)
@@ -42,6 +42,9 @@ func smallCluster(t *testing.T) {
 			fmt.Fprint(w, `{"type":"BOOKMARK","object":{"apiVersion":"v1","kind":"Pod","metadata":{"resourceVersion":"42","annotations":{"k8s.io/initial-events-end":"true"}}}}`+"\n")
 			fallthrough
 		default:
+			if strings.HasSuffix(r.URL.Path, "/pods") {
+				fmt.Fprint(w, strings.Join(events, ""))
+			}
 			w.(http.Flusher).Flush()
 			<-r.Context().Done()
 		}

@@ -132,7 +132,7 @@ func newRoot(hangUps <-chan os.Signal) *cobra.Command {
 		return &exitError{exitConfig, fmt.Errorf("%w: see %s --help", err, cmd.CommandPath())}
 	})
 	root.AddCommand(
-		newRun(hangUps), newTail(), newInit(), newValidate(), newExplain(), newRBAC(), newResync(), newCheckpoint(), newStatus(), newTop(),
+		newRun(hangUps), newTail(), newInit(), newValidate(), newExplain(), newRBAC(), newResync(), newCheckpoint(), newStatus(), newTop(), newEstimate(),
 		newSchema(), newState(), newHistory(), newVersion(),
 	)
 	for _, c := range root.Commands() {
