@@ -253,8 +253,13 @@ func (s *sinkEstimate) print(out io.Writer) error {
 	line := func(r *resourceEstimate) {
 		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\n", inLine(r.Resource), r.Objects, bytesText(float64(r.FirstListBytes)), status.Number(&r.ChangesPerSecond), bytesText(r.BytesPerDay))
 	}
+	quiet := 0
 	for i := range s.Resources {
 		r := &s.Resources[i]
+		if r.Objects == 0 && r.Changes == 0 {
+			quiet++
+			continue
+		}
 		line(r)
 		total.Objects += r.Objects
 		total.FirstListBytes += r.FirstListBytes
@@ -275,6 +280,9 @@ func (s *sinkEstimate) print(out io.Writer) error {
 	}
 	if err := w.Flush(); err != nil {
 		return err
+	}
+	if quiet > 0 {
+		fmt.Fprintf(out, "\n%s without objects and changes\n", count(quiet, "resource"))
 	}
 	fmt.Fprintf(out, "\ncheckpoint: %s\n", bytesText(float64(s.CheckpointBytes)))
 	if s.Partitions > 0 {

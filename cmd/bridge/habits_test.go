@@ -154,12 +154,12 @@ func TestHistoryObject(t *testing.T) {
 		{"no/worker-7", "", "nodes worker-7"},
 		{"widgets.example.com a", "", "widgets.example.com a"},
 	} {
-		names, object, err := historyObject(strings.Fields(test.args), test.namespace)
+		resource, object, err := historyObject(strings.Fields(test.args), test.namespace)
 		if err != nil {
 			t.Errorf("%s: %v", test.args, err)
 			continue
 		}
-		if got := names[0].String() + " " + object.String(); got != test.want {
+		if got := resource.String() + " " + object.String(); got != test.want {
 			t.Errorf("%s -n %q is %s, want %s", test.args, test.namespace, got, test.want)
 		}
 	}
@@ -245,7 +245,12 @@ func TestCheckpointShowWhileItRuns(t *testing.T) {
 func TestKubectlPlugin(t *testing.T) {
 	var out, errs bytes.Buffer
 	code := execute(t.Context(), []string{"checkpoint", "--help"}, streams{program: "/usr/bin/kubectl-bridge", out: &out, err: &errs, in: strings.NewReader("")})
-	if code != exitOK || !strings.Contains(out.String(), "kubectl bridge checkpoint") {
+	if code != exitOK || !strings.Contains(out.String(), "kubectl bridge checkpoint [command]") {
+		t.Errorf("code %d:\n%s%s", code, &out, &errs)
+	}
+	out.Reset()
+	code = execute(t.Context(), []string{"tail", "--help"}, streams{program: "kubectl-bridge.exe", out: &out, err: &errs, in: strings.NewReader("")})
+	if code != exitOK || !strings.Contains(out.String(), "\n  kubectl bridge tail pods") || strings.Contains(out.String(), "\n  bridge ") {
 		t.Errorf("code %d:\n%s%s", code, &out, &errs)
 	}
 }

@@ -52,6 +52,9 @@ func execute(ctx context.Context, args []string, std streams) int {
 	root := newRoot(std.hangUps)
 	if strings.HasPrefix(filepath.Base(std.program), "kubectl-") { // kubectl finds its plugins by that name
 		root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl bridge"}
+		for _, c := range root.Commands() {
+			c.Example = strings.TrimPrefix(strings.ReplaceAll("\n"+c.Example, "\n  bridge ", "\n  kubectl bridge "), "\n")
+		}
 	}
 	root.PersistentPreRun = func(cmd *cobra.Command, _ []string) {
 		if cmd.Name() != "run" { // which reloads; a closed terminal ends anything else

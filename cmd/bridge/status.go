@@ -159,7 +159,7 @@ func (at *statusTarget) watch(cmd *cobra.Command, print func(io.Writer, *status.
 			return nil
 		}
 		if isTerminal(out) {
-			fmt.Fprint(out, clearScreen)
+			fmt.Fprintf(out, "%s", clearScreen)
 		}
 		if _, err := out.Write(text.Bytes()); err != nil {
 			return err
