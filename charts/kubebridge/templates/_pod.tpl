@@ -47,7 +47,9 @@
   configMap: {name: {{ default (include "kubebridge.fullname" .) .Values.existingConfigMap }}}
   {{- end }}
 - name: scratch
-  emptyDir: {{- toYaml .Values.scratch | nindent 4 }}
+  {{- $dir := dict }}
+  {{- range $name, $value := .Values.scratch }}{{- with $value }}{{- $_ := set $dir $name . }}{{- end }}{{- end }}
+  emptyDir: {{- toYaml $dir | nindent 4 }}
 {{- with .Values.status.tlsSecret }}
 - name: status-tls
   secret: {secretName: {{ . }}, defaultMode: 0440}
