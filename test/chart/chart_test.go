@@ -30,7 +30,7 @@ import (
 var update = flag.Bool("update", false, "rewrite the golden files")
 
 func TestLint(t *testing.T) {
-	for _, path := range append([]string{""}, files(t, "*.good.yaml")...) {
+	for _, path := range append([]string{""}, goodValues(t)...) {
 		v := map[string]any{}
 		if path != "" {
 			v = valuesOf(t, path)
@@ -65,7 +65,7 @@ func TestContradictions(t *testing.T) {
 
 // A key that the API server would not know is a setting that silently does nothing.
 func TestObjects(t *testing.T) {
-	for _, path := range files(t, "*.good.yaml") {
+	for _, path := range goodValues(t) {
 		t.Run(name(path), func(t *testing.T) {
 			r := rendering(t, path)
 			pods := 0
@@ -163,7 +163,7 @@ func TestStatusAccess(t *testing.T) {
 
 // Every role is bound to the release's account: an unbound one grants nothing, another's subject too much.
 func TestBindings(t *testing.T) {
-	for _, path := range files(t, "*.good.yaml") {
+	for _, path := range goodValues(t) {
 		roles, bound := map[string]bool{}, map[string]bool{}
 		account := ""
 		check := func(ns string, meta metav1.ObjectMeta, ref rbacv1.RoleRef, subjects []rbacv1.Subject) {
@@ -422,4 +422,24 @@ func files(t *testing.T, pattern string) []string {
 	return all
 }
 
-func name(path string) string { return strings.TrimSuffix(filepath.Base(path), ".yaml") }
+// goodValues are values with which the chart is installed: those of tests, and those that the chart shows.
+func goodValues(t *testing.T) []string {
+	t.Helper()
+	all := files(t, "*.good.yaml")
+	for _, pattern := range []string{"ci/*-values.yaml", "examples/*/values.yaml"} {
+		more, err := filepath.Glob(filepath.Join(chartDir(), pattern))
+		if err != nil || len(more) == 0 {
+			t.Fatalf("no %s: %v", pattern, err)
+		}
+		all = append(all, more...)
+	}
+	return all
+}
+
+func name(path string) string {
+	path = strings.TrimSuffix(path, ".yaml")
+	if filepath.Base(path) == "values" {
+		path = filepath.Dir(path)
+	}
+	return filepath.Base(path)
+}

@@ -39,7 +39,7 @@ const hashKey = "MDEyMzQ1Njc4OWFiY2RlZg=="
 
 // What is rendered depends on the values alone: no time, no random number, no order of a map.
 func TestRenderingIsRepeatable(t *testing.T) {
-	for _, path := range files(t, "*.good.yaml") {
+	for _, path := range goodValues(t) {
 		first, again := rendering(t, path), rendering(t, path)
 		if diff := gocmp.Diff(first.objects, again.objects); diff != "" || first.notes != again.notes {
 			t.Errorf("%s differs when it is rendered again:\n%s", path, diff)
@@ -51,7 +51,7 @@ func TestRenderingIsRepeatable(t *testing.T) {
 // bridge has put into its Secret. Syncs compare as Flux and Argo CD's server-side diff do: by a dry run of the apply.
 func TestSyncsWithoutDifference(t *testing.T) {
 	g := newGitops(t)
-	for _, path := range files(t, "*.good.yaml") {
+	for _, path := range goodValues(t) {
 		t.Run(name(path), func(t *testing.T) {
 			g := g.in(t)
 			objects := g.rendered(valuesOf(t, path))
@@ -148,11 +148,13 @@ type gitops struct {
 	client dynamic.Interface
 	core   *kubernetes.Clientset
 	mapper *restmapper.DeferredDiscoveryRESTMapper
+	// applied are the resources of which there may be objects to prune.
+	applied map[schema.GroupVersionResource]bool
 }
 
 func newGitops(t *testing.T) *gitops {
 	t.Helper()
-	g := &gitops{T: t, cache: t.TempDir()}
+	g := &gitops{T: t, cache: t.TempDir(), applied: map[schema.GroupVersionResource]bool{}}
 	config := cluster.RESTConfig()
 	config.QPS = -1
 	config.WarningHandler = rest.NoWarnings{} // of Endpoints, which prune lists like everything
@@ -243,6 +245,9 @@ func (g *gitops) resource(o *unstructured.Unstructured) dynamic.ResourceInterfac
 	kind := o.GroupVersionKind()
 	mapping, err := g.mapper.RESTMapping(kind.GroupKind(), kind.Version)
 	g.must(err)
+	if o.GetLabels()[inventory] != "" {
+		g.applied[mapping.Resource] = true
+	}
 	if mapping.Scope.Name() == meta.RESTScopeNameRoot {
 		return g.client.Resource(mapping.Resource)
 	}
@@ -321,28 +326,19 @@ func (g *gitops) prune(objects []*unstructured.Unstructured) (gone []string) {
 		wanted[g.live(o).GetUID()] = true
 	}
 	ctx := context.WithoutCancel(g.Context()) // also when the test has ended
-	lists, err := g.core.Discovery().ServerPreferredResources()
-	g.must(err)
-	for _, list := range lists {
-		version, err := schema.ParseGroupVersion(list.GroupVersion)
+	for resource := range g.applied {
+		found, err := g.client.Resource(resource).List(ctx, metav1.ListOptions{LabelSelector: inventory})
 		g.must(err)
-		for _, r := range list.APIResources {
-			if !slices.Contains(r.Verbs, "list") || !slices.Contains(r.Verbs, "delete") {
+		for _, o := range found.Items {
+			if wanted[o.GetUID()] || objects != nil && o.GetAnnotations()["kustomize.toolkit.fluxcd.io/prune"] == "disabled" {
 				continue
 			}
-			found, err := g.client.Resource(version.WithResource(r.Name)).List(ctx, metav1.ListOptions{LabelSelector: inventory})
-			g.must(err)
-			for _, o := range found.Items {
-				if wanted[o.GetUID()] || objects != nil && o.GetAnnotations()["kustomize.toolkit.fluxcd.io/prune"] == "disabled" {
-					continue
-				}
-				g.must(g.resource(&o).Delete(ctx, o.GetName(), metav1.DeleteOptions{}))
-				gone = append(gone, o.GetKind()+" "+o.GetName())
-			}
+			g.must(g.resource(&o).Delete(ctx, o.GetName(), metav1.DeleteOptions{}))
+			gone = append(gone, o.GetKind()+" "+o.GetName())
 		}
 	}
 	slices.Sort(gone)
-	return slices.Compact(gone)
+	return gone
 }
 
 // kubectl runs kubectl apply, and returns what it prints.

@@ -18,6 +18,7 @@ itself. The marker saves doing it again for every template.
 {{- range $name, $default := dict "mountPath" "/var/lib/kubebridge" "size" "10Gi" "accessModes" (list "ReadWriteOnce") -}}
 {{- if not (index $v.persistence $name) -}}{{- $_ := set $v.persistence $name $default -}}{{- end -}}
 {{- end -}}
+{{- if not (hasKey $v.rbac "clusterScope") -}}{{- $_ := set $v.rbac "clusterScope" true -}}{{- end -}}
 {{- if not $v.configIn -}}{{- $_ := set $v "configIn" "ConfigMap" -}}{{- end -}}
 {{- include "kubebridge.known" . -}}
 {{- include "kubebridge.presets" . -}}
