@@ -72,10 +72,14 @@ Each of it comes from one entry of resources, of the bridge or of a sink.
 {{/*
 The group and the full name that an entry of resources means, as JSON. Names are the bridge's:
 pods, pods.core, deployments.apps, deployments.v1.apps, *.apps, *.core, *.*
-A short name that is not known is refused, unless "unknown" lets it pass.
+A short name that is not known is refused, unless "unknown" lets it pass; so is a pattern of another form, which must not be
+granted as if it covered its group.
 */}}
 {{- define "kubebridge.parse" -}}
 {{- $e := .entry -}}
+{{- if and (contains "*" (toString $e.resource)) (not (regexMatch "^\\*\\.(\\*|[^*]*)$" (toString $e.resource))) -}}
+{{- fail (printf "%q is no pattern: write *.* for everything, *.GROUP for an API group, or *.core for the core group" (toString $e.resource)) -}}
+{{- end -}}
 {{- $parts := splitn "." 2 (toString $e.resource) -}}
 {{- $name := $parts._0 -}}
 {{- $group := default "" $parts._1 -}}
