@@ -193,7 +193,7 @@ func (d *Delivery) Open(ctx context.Context, reset bool) error {
 	}
 	// The first start: which log this is must be known before it has anything, or a log that takes its place
 	// would not be noticed.
-	return d.record(ctx, []event.KV{{Key: checkpoint.MarkKey(), Value: d.log.Mark()}})
+	return d.commitToStore(ctx, []event.KV{{Key: checkpoint.MarkKey(), Value: d.log.Mark()}})
 }
 
 func (d *Delivery) open(ctx context.Context, mark []byte) error {
@@ -224,7 +224,7 @@ func (d *Delivery) fold(ctx context.Context, from []byte) error {
 			if last == nil {
 				return nil
 			}
-			err := d.record(ctx, append(changes, event.KV{Key: checkpoint.MarkKey(), Value: last}))
+			err := d.commitToStore(ctx, append(changes, event.KV{Key: checkpoint.MarkKey(), Value: last}))
 			changes, last = nil, nil
 			return err
 		}
@@ -256,7 +256,7 @@ func (d *Delivery) Deliver(ctx context.Context, b *Batch) error {
 		return d.Commit(ctx, b.Seq, b.Changes)
 	}
 	if d.mode != Transaction && len(b.Before) > 0 {
-		if err := d.record(ctx, b.Before); err != nil {
+		if err := d.commitToStore(ctx, b.Before); err != nil {
 			return err
 		}
 	}
@@ -268,12 +268,12 @@ func (d *Delivery) Deliver(ctx context.Context, b *Batch) error {
 	if mark != nil {
 		changes = append(changes[:len(changes):len(changes)], event.KV{Key: checkpoint.MarkKey(), Value: mark})
 	}
-	if err := d.record(ctx, changes); err != nil {
+	if err := d.commitToStore(ctx, changes); err != nil {
 		return err
 	}
 	if d.mode == Log && d.loader != nil {
 		// The bus does not have these changes: a commit without a mark makes them durable.
-		return d.record(ctx, b.Silent)
+		return d.commitToStore(ctx, b.Silent)
 	}
 	return nil
 }
@@ -288,7 +288,7 @@ func (d *Delivery) Settle(ctx context.Context, records []event.Record) error {
 	for i := range records {
 		changes = append(changes, records[i].State...)
 	}
-	return d.record(ctx, append(changes, event.KV{Key: checkpoint.MarkKey(), Value: d.log.Mark()}))
+	return d.commitToStore(ctx, append(changes, event.KV{Key: checkpoint.MarkKey(), Value: d.log.Mark()}))
 }
 
 // Commit makes changes durable that come without records. seq is as Batch.Seq; 0: there is no batch.
@@ -299,7 +299,7 @@ func (d *Delivery) Commit(ctx context.Context, seq uint64, changes []event.KV) e
 			return err
 		}
 	}
-	return d.record(ctx, changes)
+	return d.commitToStore(ctx, changes)
 }
 
 // Reset commits changes, by which the store gives up what consumers have been sent. In the mode Log
@@ -316,7 +316,7 @@ func (d *Delivery) Reset(ctx context.Context, changes []event.KV) error {
 	if d.mode != Log {
 		return nil
 	}
-	return d.record(ctx, changes) // a commit without a mark is durable when it returns
+	return d.commitToStore(ctx, changes) // a commit without a mark is durable when it returns
 }
 
 // Finish is called when everything is committed and nothing follows. A store that may make commits durable later
@@ -357,8 +357,8 @@ func (d *Delivery) write(ctx context.Context, b *event.Batch) (mark []byte, err 
 	return mark, err
 }
 
-// record writes to the store.
-func (d *Delivery) record(ctx context.Context, changes []event.KV) error {
+// commitToStore commits changes to the store.
+func (d *Delivery) commitToStore(ctx context.Context, changes []event.KV) error {
 	if len(changes) == 0 {
 		return nil
 	}

@@ -310,7 +310,7 @@ func (e *Encoder) origin(c *collection, i *reconcile.Item) event.Origin {
 		switch {
 		case x.Type == event.Closed:
 			return event.Reconcile
-		case x.Reason == event.ReasonResync:
+		case event.GapCause(x.Reason).Resync:
 			return event.Resync
 		case x.Reason == event.ReasonPeriodic:
 			return event.Watch
@@ -388,7 +388,7 @@ func (e *Encoder) report(c *collection, i *reconcile.Item, ev *event.Event, deta
 	ev.Report = &event.Report{Reason: x.Reason, Detail: detail, Reset: x.Reset, From: x.From}
 	switch x.Type {
 	case event.Gap:
-		if ev.ResourceVersion = x.From; x.Reason == event.ReasonHistory {
+		if ev.ResourceVersion = x.From; event.GapCause(x.Reason).NewEpoch {
 			ev.ResourceVersion = "" // it belongs to the history before
 		}
 	case event.Synced:

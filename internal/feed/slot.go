@@ -71,7 +71,7 @@ func (s *slot) lend(ctx context.Context, f func() error) error {
 	}
 	s.block(true)
 	if s.timer == nil {
-		s.timer = time.AfterFunc(lendAfter, s.giveBack)
+		s.timer = time.AfterFunc(lendAfter, s.lendNow)
 	} else {
 		s.timer.Reset(lendAfter)
 	}
@@ -88,7 +88,7 @@ func (s *slot) lend(ctx context.Context, f func() error) error {
 	return nil
 }
 
-func (s *slot) giveBack() {
+func (s *slot) lendNow() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.blocking && s.state == held {

@@ -411,7 +411,7 @@ func (c *Collection) anotherRun(reason event.Reason) {
 	c.newRun()
 	c.Reason = reason
 	from := c.Position
-	if reason != event.ReasonHistory && c.SyncedEpoch != c.Epoch {
+	if !event.GapCause(reason).NewEpoch && c.SyncedEpoch != c.Epoch {
 		from = "" // the position is of a history before
 	}
 	c.emit(CollectionEvent{Type: event.Gap, Reason: reason, From: from})

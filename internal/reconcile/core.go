@@ -181,7 +181,7 @@ func (k *Core) Seal() *Batch {
 	k.found.valid = false // it may be in memory that is used again
 	b, p := k.seal()
 	if !k.omits.intents {
-		k.foresee(b, p.dirty)
+		k.noteDoubts(b, p.dirty)
 	}
 	for _, id := range p.dirty {
 		c := k.collections[id]
@@ -194,8 +194,8 @@ func (k *Core) Seal() *Batch {
 	return b
 }
 
-// foresee notes what a restart must know of a batch while it is unknown whether the bus has its items.
-func (k *Core) foresee(b *Batch, dirty []string) {
+// noteDoubts notes what a restart must know of a batch while it is unknown whether the bus has its items.
+func (k *Core) noteDoubts(b *Batch, dirty []string) {
 	drafts := map[string]Draft{}
 	b.Intents = make(map[Slot][]Intent, len(b.Items))
 	for n := range b.Items {

@@ -23,7 +23,7 @@ var recoverRows = []struct {
 		{&Draft{Record: Record{Phase: Leaving, Run: 3, Incarnation: 1}, Gap: true, Synced: true}, "leaving, run 3/1 at 10"},
 		{&Draft{Record: Record{Phase: Leaving, Run: 3, Incarnation: 3}, Gap: true}, "ending for good, run 3/3 at 10"},
 	}},
-	{"with a reset and more in doubt", "the draft; another reset is emitted", []recovered{
+	{"gap with reset, more in doubt", "the draft; another gap with reset is emitted", []recovered{
 		{&Draft{Record: Record{Phase: InStep, Run: 3, Incarnation: 3, LastList: LastList{SyncedEpoch: 1}, Route: "r"}, Progress: Progress{Position: "20"}, Gap: true, Synced: true}, "listing, run 4/4: reset gap of 4 from "},
 		{&Draft{Record: Record{Phase: Listing, Run: 4, Incarnation: 3}, Gap: true}, "listing, run 5/5: reset gap of 5 from "},
 		{&Draft{Record: Record{Phase: InStep, Run: 4, Incarnation: 3, LastList: LastList{SyncedEpoch: 1}}, Gap: true, Synced: true, Resync: true}, "listing, run 5/5: reset gap of 5 from "},

@@ -56,8 +56,8 @@ type Object struct {
 // known reports whether consumers have the object.
 func (o *Object) known() bool { return o != nil && (o.Status == Published || o.Status == Outdated) }
 
-// asInDoubt is the entry as of the publication that is in doubt, or whose end is, if that is of a later run and the watch
-// is past it. Consumers that have it ignore the end of an earlier one. The watch repeats what is in doubt otherwise.
+// asInDoubt returns the entry with Run and At of the intent, if the intent has a later run and the watch is past it; otherwise
+// the entry. Consumers that have the intent's publication ignore the end of an earlier one.
 func (o *Object) asInDoubt(i *Intent, s *Sighting) *Object {
 	if i == nil || !o.known() || o.UID != i.UID || o.Run >= i.Run || !event.Newer(s.Version, i.At) {
 		return o
@@ -136,16 +136,16 @@ const (
 // Announce is `added`; before the first synced event of an incarnation it is `present`.
 // Where the configuration says `snapshot: skip`, nothing is emitted for what the first
 // list finds; the entry is skipped. End is `deleted`. A watch repeats what was in flight from the
-// position, so it looks at intents for one purpose only: if a publication of a later run is in doubt, of a resync, a
-// deletion ends that one. Otherwise consumers that have it would ignore the deletion.
+// position, so it looks at intents for one purpose only: if a resync's publication is in doubt, a deletion from the
+// watch ends that publication. Otherwise consumers that have it would ignore the deletion.
 //
 //  1. An object that should be in the inventory and is not proves another history.
 //  2. Unless it has been published in this run.
 //  3. The API server's history is not the one that the inventory belongs to.
 //  4. Unless that has been tried in this run.
 //  5. Consumers may have the object. A `modified` of an object that they do not have could be one
-//     of a type that is not published. The same holds for an object that is published, if another one of
-//     its name is in doubt with a later run, or in the same run with no earlier version: the end of the other one is
+//     of a type that is not published. The same holds for a published object A, if an object B of its
+//     name is in doubt with a later run, or in the same run with no earlier version: B's deletion is then
 //     the later event of the name, and consumers have neither.
 //  6. Unless the filter, which may be another one now, does not let it through: `deleted`
 //     with the reason `left`.

@@ -62,13 +62,15 @@ type Draft struct {
 
 // note notes an event about the collection.
 func (d *Draft) note(i *Item) {
-	switch e := i.Event; e.Type {
+	e := i.Event
+	resync := event.GapCause(e.Reason).Resync
+	switch e.Type {
 	case event.Gap:
-		d.Resync, d.From = e.Reason == event.ReasonResync, e.From
+		d.Resync, d.From = resync, e.From
 		d.Gap = d.Gap || !d.Resync
 	case event.Synced:
-		d.Resync = d.Resync || e.Reason == event.ReasonResync
-		d.Synced = d.Synced || e.Nth == 1 && e.Reason != event.ReasonResync
+		d.Resync = d.Resync || resync
+		d.Synced = d.Synced || e.Nth == 1 && !resync
 		d.Confirmed = e.Reason == event.ReasonPeriodic
 	case event.Closed:
 		d.Incarnation = i.Incarnation // it ends once more if closed is in doubt
@@ -96,7 +98,7 @@ func (d *Draft) ending(before Record) Record {
 //	draft                           continues as
 //	none                            the record
 //	Ending, Leaving                 the draft; Leaving with a reset in doubt is Ending; closed in doubt is emitted again
-//	with a reset and more in doubt  the draft; another reset is emitted
+//	gap with reset, more in doubt   the draft; another gap with reset is emitted
 //	with synced in doubt            the draft; another gap is emitted
 //	Listing, its gap in doubt       the draft; the gap is emitted again, with its id, or another one from the position in the store
 //	with a resync in doubt          the record, with a resync due; its gap is emitted again if it is in doubt
