@@ -417,3 +417,27 @@ func files(t *testing.T, pattern string) []string {
 }
 
 func name(path string) string { return strings.TrimSuffix(filepath.Base(path), ".yaml") }
+
+// The notes say where to read events, also if a resource has a topic or subject of its own.
+func TestNotesNameRoutes(t *testing.T) {
+	entry := map[string]any{"resource": "secrets", "topic": "audit.{cluster}", "subject": "k8s.{cluster}.audit.{name}"}
+	r, err := render(chart(t), map[string]any{"config": map[string]any{
+		"cluster":   "prod-eu-1",
+		"resources": []any{"pods", entry},
+		"sinks": []any{
+			map[string]any{"name": "audit", "kafka": map[string]any{"brokers": []any{"kafka:9092"}, "topic": "t.{cluster}.{entry}"}},
+			map[string]any{"name": "live", "nats": map[string]any{"url": "nats://nats:4222"}},
+		},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, kafka, _ := strings.Cut(r.notes, "\n  audit:\n")
+	kafka, nats, _ := strings.Cut(kafka, "\n  live:\n")
+	if !strings.Contains(kafka, "'t.prod-eu-1..*'") || !strings.Contains(kafka, "are in: audit.{cluster}") {
+		t.Errorf("the notes on Kafka:\n%s", kafka)
+	}
+	if !strings.Contains(nats, "are in: k8s.{cluster}.audit.{name}\n") || strings.Contains(nats, "audit.{cluster}\n") {
+		t.Errorf("the notes on NATS:\n%s", nats)
+	}
+}
