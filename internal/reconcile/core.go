@@ -327,7 +327,8 @@ type Read struct {
 	Owner  string // of the last complete list
 	// Selection is that of the collection's properties.
 	Selection string
-	Stop      bool // it should not be read
+	Storage   string // of the collection's properties
+	Stop      bool   // it should not be read
 	// Side is the number of the list that should be read beside the watch; 0: none.
 	Side uint64
 }
@@ -338,7 +339,7 @@ func (k *Core) Reading(collection string) Read {
 	if c == nil {
 		return Read{Stop: true}
 	}
-	r := Read{Number: c.read, Seen: c.Seen, Owner: c.Owner, Selection: c.Properties.Selection}
+	r := Read{Number: c.read, Seen: c.Seen, Owner: c.Owner, Selection: c.Properties.Selection, Storage: c.Properties.Storage}
 	switch {
 	case c.Phase == Leaving || c.Phase == Ending || c.Phase == Closed || c.barrier > k.done:
 		r.Stop = true

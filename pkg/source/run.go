@@ -67,7 +67,7 @@ func (c *Collection) Run(ctx context.Context, from event.Position) error {
 			return ctx.Err()
 		case errors.Is(err, errHistory):
 			r.needList(event.ReasonHistory, err.Error())
-			if early := epochEvery - time.Since(r.relay.epoch); early > 0 {
+			if early := r.epochs.early(); early > 0 {
 				if err := r.wait(ctx, early, err); err != nil {
 					return err
 				}

@@ -111,7 +111,7 @@ func (n Name) Breadth() Breadth {
 		return AllGroups
 	case n == Name{text: n.text, resource: all, group: n.group} && !wild:
 		return OneGroup
-	case n == Name{n.text, n.resource, n.group, n.version, n.bare} && !wild && !strings.Contains(n.resource, all):
+	case n == Name{text: n.text, resource: n.resource, group: n.group, version: n.version, bare: n.bare} && !wild && !strings.Contains(n.resource, all):
 		return OneResource
 	}
 	return OtherBreadth
