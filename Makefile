@@ -22,6 +22,9 @@ test-quick: ## the tests of the main module: in process, about a minute
 lint: ## formatting, linters and the direction of imports
 	scripts/lint.sh
 
+docs: ## the documentation site in var/site, with its links and anchors checked (needs PyPI)
+	scripts/docs.sh
+
 fmt: ## format the code
 	. scripts/go.sh && go tool -modfile=tools/go.mod gofumpt -w cmd internal pkg test
 
@@ -70,4 +73,4 @@ release: ## static programs, checksums and lists of contents in dist/ (VERSION=v
 clean: ## remove what was built and the demo's state
 	rm -rf bin dist var .cache bench/bin bench/var
 
-.PHONY: help build demo test test-quick lint fmt bench bench-compare campaign kills hostile soak model explore explore-mutants mutants fuzz licenses vuln release clean
+.PHONY: help build demo test test-quick lint docs fmt bench bench-compare campaign kills hostile soak model explore explore-mutants mutants fuzz licenses vuln release clean

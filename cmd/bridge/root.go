@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/kubebridge/kubebridge/internal/config"
-	"github.com/kubebridge/kubebridge/internal/pipeline"
+	"github.com/kubebridge/kubebridge/internal/plan"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 	"github.com/kubebridge/kubebridge/pkg/source/discovery"
@@ -103,8 +103,8 @@ func exitCode(err error) int {
 	var (
 		exit        *exitError
 		mistakes    config.Errors
-		mistake     *pipeline.ConfigError
-		environment *pipeline.EnvironmentError
+		mistake     *plan.ConfigError
+		environment *plan.EnvironmentError
 		refused     *sink.RefusedError
 	)
 	switch {

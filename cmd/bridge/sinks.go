@@ -14,6 +14,7 @@ import (
 	"github.com/kubebridge/kubebridge/internal/encode"
 	"github.com/kubebridge/kubebridge/internal/hashkey"
 	"github.com/kubebridge/kubebridge/internal/pipeline"
+	"github.com/kubebridge/kubebridge/internal/plan"
 	"github.com/kubebridge/kubebridge/internal/recent"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
 	"github.com/kubebridge/kubebridge/pkg/event"
@@ -87,14 +88,14 @@ func sinkSpec(c *config.Config, s *config.Sink, log *zap.Logger) (pipeline.SinkS
 		Open: func(ctx context.Context, id event.Identity) (sink.Sink, pipeline.OpenStore, encode.Config, error) {
 			var err error
 			if form.Secrets.Key, err = hashKey(ctx, c, log); err != nil {
-				return nil, nil, form, &pipeline.EnvironmentError{Err: err}
+				return nil, nil, form, &plan.EnvironmentError{Err: err}
 			}
 			if c.Secrets.Values == "hash" && form.Secrets.Key == nil && hashes(c, s) {
 				log.Warn("secret values are redacted, not hashed: there is no key: set secrets.hashKeySecret or secrets.hashKeyFile")
 			}
 			bus, store, err := kind.openBoth(c.CheckpointDir(s), id, log)
 			if err != nil {
-				return nil, nil, form, &pipeline.EnvironmentError{Err: err}
+				return nil, nil, form, &plan.EnvironmentError{Err: err}
 			}
 			return bus, store, form, nil
 		},

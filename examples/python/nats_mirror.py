@@ -5,8 +5,42 @@ import signal
 import sys
 
 import nats
+from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
 from mirror import Copy
+
+
+async def messages(js, stream):
+    """The messages of a stream, from the first one on, in order. The consumer pulls: the client has no other one that
+    readers with an account of their own may create. If a consumer or one of its messages is lost, another one continues."""
+    last = 0
+    while True:
+        try:
+            info = await js.stream_info(stream)
+            if last and info.state.first_seq > last + 1:
+                sys.exit("the stream does not have the next message any more: begin again with an empty copy")
+            consumer = await js.pull_subscribe("k8s.>", stream=stream, config=ConsumerConfig(
+                deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
+                opt_start_seq=last + 1,
+                ack_policy=AckPolicy.NONE,
+                inactive_threshold=60,
+            ))
+            delivered = 0
+            while True:
+                try:
+                    batch = await consumer.fetch(500, timeout=1)
+                except nats.errors.TimeoutError:
+                    await consumer.consumer_info()  # an error if the server has lost the consumer
+                    continue
+                for message in batch:
+                    delivered += 1
+                    if message.metadata.sequence.consumer != delivered:
+                        raise nats.errors.Error("a message was lost")
+                    last = message.metadata.sequence.stream
+                    yield message
+        except (nats.errors.Error, asyncio.TimeoutError) as e:
+            print(f"trying again: {e!r}", file=sys.stderr)
+            await asyncio.sleep(1)
 
 
 async def main(url, stream):
@@ -16,14 +50,18 @@ async def main(url, stream):
     connection = await nats.connect(url, max_reconnect_attempts=-1)
     copy = Copy()
 
-    async def take(message):
-        event = copy.apply(message.data, topic=stream)
-        if event:
-            print(event["type"].split(".")[3], event["collection"], event.get("name", ""), event.get("resourceversion", ""), flush=True)
+    async def read():
+        async for message in messages(connection.jetstream(), stream):
+            event = copy.apply(message.data, topic=stream)
+            if event:
+                print(event["type"].split(".")[3], event["collection"], event.get("name", ""), event.get("resourceversion", ""), flush=True)
 
-    # An ordered consumer begins with the stream's first message.
-    await connection.jetstream().subscribe("k8s.>", stream=stream, ordered_consumer=True, cb=take)
-    await stopped.wait()
+    reading = asyncio.create_task(read())
+    await asyncio.wait([reading, asyncio.create_task(stopped.wait())], return_when=asyncio.FIRST_COMPLETED)
+    if reading.done():
+        await reading
+    reading.cancel()
+    await asyncio.wait([reading])
     await connection.close()
     print(*copy.lines(), sep="\n")
 

@@ -157,6 +157,17 @@ func TestWhatCannotBeGranted(t *testing.T) {
 	}
 }
 
+// A pattern whose breadth is not known must be refused: as its group's, its permission would cover more than is watched.
+func TestOtherPatternsAreRefused(t *testing.T) {
+	for _, pattern := range []string{"deploy*.apps", "*s.apps", "deployments.*", "*.*.example.com"} {
+		c := &config.Config{Resources: []config.Resource{{Resource: pattern}}, Sinks: []config.Sink{{}}}
+		need, err := ForCluster(c, ClusterOptions{Everything: true})
+		if err == nil || !strings.Contains(err.Error(), "not known which permissions") {
+			t.Errorf("%s: granted %v, error %v", pattern, need.Everywhere, err)
+		}
+	}
+}
+
 // The ACL's prefix is as long as it can be, and topics are those of the resources.
 func TestKafka(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -192,14 +192,31 @@ func onlyName(selector string) string {
 	return name
 }
 
-// resolve finds the resources that an entry stands for.
+// resolve finds the resources that an entry stands for, as RBAC can grant them.
 func (a *asker) resolve(r config.Resource) ([]schema.GroupResource, error) {
 	name := discovery.Parse(r.Name())
-	if name.IsPattern() {
-		return a.pattern(r, name)
+	group, grouped := name.Group()
+	switch name.Breadth() {
+	case discovery.OneResource:
+		return a.single(name, grouped)
+	case discovery.AllGroups:
+		if !a.options.Everything {
+			return nil, fmt.Errorf("resource %q: its permission is to read everything, Secrets too, for RBAC cannot exclude: name groups or resources instead, or confirm with --allow-everything", r.Name())
+		}
+		a.note("%s is everything: with this permission Secrets can be read too. RBAC cannot exclude; the bridge leaves them alone unless they are named.", r.Name())
+		return []schema.GroupResource{{Group: all, Resource: all}}, nil
+	case discovery.OneGroup:
+		if group == "" {
+			return a.core(r, name), nil
+		}
+		a.note("%s is granted as all of its group, so that what comes later is watched.", r.Name())
+		return []schema.GroupResource{{Group: group, Resource: all}}, nil
 	}
+	return nil, fmt.Errorf("resource %q: it is not known which permissions cover this pattern and nothing else: name groups or resources instead", r.Name())
+}
+
+func (a *asker) single(name discovery.Name, grouped bool) ([]schema.GroupResource, error) {
 	found, served, err := a.options.Catalog.Identify(name)
-	_, grouped := name.Group()
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("%w: write it in full, as in certificates.cert-manager.io, or let --connect ask the cluster", err)
@@ -211,32 +228,19 @@ func (a *asker) resolve(r config.Resource) ([]schema.GroupResource, error) {
 	return []schema.GroupResource{found}, nil
 }
 
-func (a *asker) pattern(r config.Resource, name discovery.Name) ([]schema.GroupResource, error) {
-	group, _ := name.Group()
-	everything := name.IsEverything()
-	if everything && !a.options.Everything {
-		return nil, fmt.Errorf("resource %q: its permission is to read everything, Secrets too, for RBAC cannot exclude: name groups or resources instead, or confirm with --allow-everything", r.Name())
-	}
-	switch {
-	case everything:
-		a.note("%s is everything: with this permission Secrets can be read too. RBAC cannot exclude; the bridge leaves them alone unless they are named.", r.Name())
-		return []schema.GroupResource{{Group: all, Resource: all}}, nil
-	case group != "":
-		a.note("%s is granted as all of its group, so that what comes later is watched.", r.Name())
-		return []schema.GroupResource{{Group: group, Resource: all}}, nil
-	}
-	// "*" in the core group would be Secrets, too, and with get pods/exec.
-	var out []schema.GroupResource
-	for _, found := range a.options.Catalog.Match(name) {
+// core are the resources of the core group that its pattern takes in, one by one: "*" would be Secrets, too, and
+// with get pods/exec.
+func (a *asker) core(r config.Resource, pattern discovery.Name) (out []schema.GroupResource) {
+	confined := len(r.Namespaces) > 0 || r.NamespaceSelector != ""
+	for _, found := range a.options.Catalog.Match(pattern) {
 		gr := schema.GroupResource{Resource: found.Name}
-		confined := len(r.Namespaces) > 0 || r.NamespaceSelector != ""
 		if found.Name == "secrets" || confined && !found.Namespaced || a.excluded(gr) {
 			continue
 		}
 		out = append(out, gr)
 	}
 	a.note("%s is granted resource by resource, without Secrets.", r.Name())
-	return out, nil
+	return out
 }
 
 func (a *asker) excluded(gr schema.GroupResource) bool {

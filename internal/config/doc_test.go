@@ -99,6 +99,28 @@ func TestEffectsOfEdits(t *testing.T) {
 	}
 }
 
+// completeExamples are the configurations on a page, those in values of the chart included. Parts of one are left out.
+func completeExamples(t *testing.T, page string) []string {
+	t.Helper()
+	raw, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, block := range strings.Split(string(raw), "```yaml\n")[1:] {
+		text, _, _ := strings.Cut(block, "```\n")
+		if _, values, ok := strings.Cut("\n"+text, "\nconfig:"); ok {
+			_, values, _ = strings.Cut(values, "\n") // behind config: stands a comment at most
+			text = strings.ReplaceAll("\n"+values, "\n  ", "\n")
+			text, _, _ = strings.Cut(text, "\nimage:")
+		}
+		if strings.Contains(text, "cluster:") && strings.Contains("\n"+text, "\nsinks:") {
+			found = append(found, text)
+		}
+	}
+	return found
+}
+
 // An example is what people copy.
 func TestDocumentedExamples(t *testing.T) {
 	pages, err := filepath.Glob("../../docs/*.md")
@@ -109,26 +131,21 @@ func TestDocumentedExamples(t *testing.T) {
 		value, ok := map[string]string{"KAFKA_PASSWORD": "p"}[name]
 		return value, ok
 	}
-	seen := map[string]bool{}
+	seen := map[string]int{}
 	for _, page := range append(pages, "../../README.md") {
-		raw, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, block := range strings.Split(string(raw), "```yaml\n")[1:] {
-			text, _, _ := strings.Cut(block, "```\n")
-			if !strings.Contains(text, "cluster:") || !strings.Contains("\n"+text, "\nsinks:") {
-				continue // a part of one, or values of the chart
-			}
-			seen[page] = true
+		for _, text := range completeExamples(t, page) {
+			seen[page]++
 			if _, err := parse(page, []byte(text), nil, env); err != nil {
 				t.Errorf("an example: %v", err)
 			}
 		}
 	}
-	for _, page := range []string{document, "../../README.md", "../../docs/ha.md"} {
-		if !seen[page] {
-			t.Errorf("%s has no example", page)
+	for page, least := range map[string]int{
+		document: 1, "../../README.md": 2, "../../docs/ha.md": 1, "../../docs/install.md": 1, "../../docs/get-started.md": 2,
+		"../../docs/recipes.md": 6, "../../docs/kafka-services.md": 5, "../../docs/coming-from.md": 4,
+	} {
+		if seen[page] < least {
+			t.Errorf("%s has %d complete examples, want %d", page, seen[page], least)
 		}
 	}
 }

@@ -34,6 +34,32 @@ const (
 
 func (m Mode) String() string { return [...]string{"transaction", "log", "intents"}[m] }
 
+// Needs says what a mode needs of batches, and what it leaves of a batch that the bus refused.
+type Needs struct {
+	Intents   bool // Batch.Before says which objects are about to be published, Batch.Changes that it is settled
+	State     bool // Record.State has the record's own changes, Batch.Silent those that no record has
+	Preceding Preceding
+}
+
+// Preceding says where the records are that precede one that the bus refused.
+type Preceding uint8
+
+// Where they are.
+const (
+	NotWritten   Preceding = iota // not on the bus
+	WithChanges                   // on the bus, with their own changes: see [Delivery.Settle]
+	MaybeWritten                  // on the bus, or written by the next Deliver, which must have all of them
+)
+
+// Needs returns what a mode needs.
+func (m Mode) Needs() Needs {
+	return [...]Needs{
+		Transaction: {Preceding: NotWritten},
+		Log:         {State: true, Preceding: WithChanges},
+		Intents:     {Intents: true, Preceding: MaybeWritten},
+	}[m]
+}
+
 // The operations that [Options.Retry] is given for each batch.
 const (
 	WriteToBus       = "write to the bus"
@@ -51,7 +77,7 @@ type Batch struct {
 	// Records are in order per key. Record.State are the changes that a reader of the bus
 	// applies in the mode Log.
 	Records []event.Record
-	// Before must be in the store before the bus gets the records, in the modes Log and Intents.
+	// Before must be in the store before the bus gets the records. The mode Transaction ignores it.
 	Before []event.KV
 	// Changes are committed with the records.
 	Changes []event.KV
@@ -104,8 +130,8 @@ func New(o Options) *Delivery {
 	return d
 }
 
-// Mode returns how records and checkpoint become durable together.
-func (d *Delivery) Mode() Mode { return d.mode }
+// Needs returns what the delivery's mode needs.
+func (d *Delivery) Needs() Needs { return d.mode.Needs() }
 
 // Lost returns how many records the bus does not have, or may not have, although they counted as
 // delivered; nil unless the sink delivers at most once. It may be called from any goroutine.
@@ -219,9 +245,9 @@ func (d *Delivery) fold(ctx context.Context, from []byte) error {
 // Deliver blocks until a batch is durable. It returns one of these errors, or another one if
 // retrying does not help:
 //
-//   - [sink.RouteError]: a route refuses records. In the mode Log everything before Index is durable
-//     and nothing behind it; see [Delivery.Settle]. In the others the caller delivers the batch
-//     without the records of that route, with the same Seq.
+//   - [sink.RouteError]: a route refuses records. [Needs.Preceding] says where the records before Index are. The caller
+//     delivers the batch without the records of that route: in the mode Log also without those before Index, as another
+//     batch, otherwise with the same Seq.
 //   - [sink.RecordError]: the bus cannot store one record. The rest is as for a [sink.RouteError].
 //   - one that wraps [sink.ErrReset]: the bus has lost what it acknowledged. [Delivery.Reset] follows.
 //   - one that wraps [sink.ErrFenced] or [checkpoint.ErrFenced]: another writer has taken over.

@@ -157,8 +157,8 @@ func TestKilled(t *testing.T) {
 				bus := start(t)
 				s, store := bus.start(t)
 				d := delivery.New(delivery.Options{Sink: s, Store: store})
-				if d.Mode() != mode {
-					t.Fatalf("the mode is %s", d.Mode())
+				if d.Needs() != mode.Needs() {
+					t.Fatalf("the delivery needs %+v", d.Needs())
 				}
 				must(t, d.Open(t.Context(), false))
 				must(t, d.Deliver(t.Context(), batch(1, bus.route)))

@@ -81,7 +81,7 @@ func BenchmarkEncode(b *testing.B) {
 					Collection: "pods", Run: 2, Incarnation: 1, Epoch: 1, Route: properties.Route,
 					Object: &reconcile.ObjectEvent{Type: event.Modified, Key: key, Object: *known, Version: s.Version, Body: &o},
 				})
-				r, _ := e.Encode(&items[len(items)-1], at)
+				r, _ := e.Encode(&items[len(items)-1], "", at)
 				if len(r.Value) < len(o.Raw)/2 {
 					b.Fatalf("the record has %d bytes", len(r.Value))
 				}

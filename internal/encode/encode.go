@@ -214,13 +214,13 @@ func (e *Encoder) Reject(i *reconcile.Item, r *sink.RecordError) error {
 }
 
 // Encode implements the loop's encoder.
-func (e *Encoder) Encode(i *reconcile.Item, at time.Time) (event.Record, []event.KV) {
+func (e *Encoder) Encode(i *reconcile.Item, detail string, at time.Time) (event.Record, []event.KV) {
 	c := e.collection(i.Collection)
 	ev := e.filling.events.New(event.Event{
 		Origin: e.origin(c, i), Time: at, Collection: &c.eventCollection, Epoch: i.Epoch, Run: c.run(i.Run), Incarnation: i.Incarnation,
 	})
 	if i.Event != nil {
-		e.report(c, i, ev)
+		e.report(c, i, ev, detail)
 		return e.record(c, i, ev, nil), nil
 	}
 	o := e.object(c, i, ev)
@@ -382,10 +382,10 @@ func (e *Encoder) deep(c *collection, ev *event.Event, o *source.Object) {
 }
 
 // report completes an event about a collection.
-func (e *Encoder) report(c *collection, i *reconcile.Item, ev *event.Event) {
+func (e *Encoder) report(c *collection, i *reconcile.Item, ev *event.Event, detail string) {
 	x := i.Event
 	ev.Type, ev.Nth = x.Type, x.Nth
-	ev.Report = &event.Report{Reason: x.Reason, Reset: x.Reset, From: x.From}
+	ev.Report = &event.Report{Reason: x.Reason, Detail: detail, Reset: x.Reset, From: x.From}
 	switch x.Type {
 	case event.Gap:
 		if ev.ResourceVersion = x.From; x.Reason == event.ReasonHistory {
@@ -403,9 +403,6 @@ func (e *Encoder) report(c *collection, i *reconcile.Item, ev *event.Event) {
 	}
 	if e.Reports.Plan != nil {
 		ev.Plan = e.Reports.Plan(c.id)
-	}
-	if e.Reports.Detail != nil {
-		ev.Report.Detail = e.Reports.Detail(i)
 	}
 }
 

@@ -41,12 +41,6 @@ func reports() encode.Reports {
 			return &event.Plan{Number: 1790000000009, Digest: digest, Edit: 1790000000001, Birth: 1789000000000}
 		},
 		Counts: func(*reconcile.Item) *event.Counts { return &event.Counts{Listed: 2, Present: 2} },
-		Detail: func(i *reconcile.Item) string {
-			if i.Event.Reason == "expired" {
-				return "the API server no longer has what followed resourceVersion 113"
-			}
-			return ""
-		},
 	}
 }
 
@@ -508,7 +502,7 @@ func TestMemoryOfBatches(t *testing.T) {
 			i := reconcile.Item{Collection: r.id, Run: 7, Incarnation: 7, Object: &reconcile.ObjectEvent{
 				Type: event.Modified, Key: durable.ObjectKey("shop", "a"), Object: reconcile.Object{UID: "u-1"}, Version: version, Body: s.Body,
 			}}
-			record, _ := e.Encode(&i, start)
+			record, _ := e.Encode(&i, "", start)
 			return i, record
 		}
 		places := map[*byte]bool{}

@@ -177,14 +177,6 @@ func (b *bus) latest() map[string]string {
 	return latest
 }
 
-// inLoop is an encoder as the loop wants it.
-type inLoop struct{ *encode.Encoder }
-
-// Encode implements [loop.Encoder].
-func (e inLoop) Encode(i *reconcile.Item, _ string, at time.Time) (event.Record, []event.KV) {
-	return e.Encoder.Encode(i, at)
-}
-
 // blind observes nothing.
 type blind struct{}
 
@@ -230,7 +222,7 @@ func runWith(t *testing.T, r *rig, c *cluster, b sink.Sink, policy encode.Oversi
 		}
 	}})
 	l := loop.New(loop.Options{
-		Delivery: delivery.New(delivery.Options{Sink: b, Store: r.store}), Store: r.store, Reader: c, Encoder: inLoop{e}, Observer: blind{}, Log: zap.NewNop(),
+		Delivery: delivery.New(delivery.Options{Sink: b, Store: r.store}), Store: r.store, Reader: c, Encoder: e, Observer: blind{}, Log: zap.NewNop(),
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)

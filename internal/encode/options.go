@@ -58,7 +58,6 @@ type Reports struct {
 	Plan func(collection string) *event.Plan
 	// Counts is asked once for each synced event of a list, not for periodic ones.
 	Counts func(i *reconcile.Item) *event.Counts
-	Detail func(i *reconcile.Item) string // one sentence for a human
 }
 
 // Count is something that is counted.

@@ -76,7 +76,7 @@ func TestRedaction(t *testing.T) {
 				x.Type, s.Form = event.Deleted, reconcile.Ended
 			}
 			e.Prepare(r.id, s, nil, false)
-			record, _ := e.Encode(&reconcile.Item{Collection: r.id, Run: 2, Incarnation: 1, Object: x}, start)
+			record, _ := e.Encode(&reconcile.Item{Collection: r.id, Run: 2, Incarnation: 1, Object: x}, "", start)
 			values = append(values, bytes.Clone(record.Value))
 		}
 		for _, v := range values {

@@ -148,7 +148,11 @@ func (r *rig) step(in *reconcile.Input) {
 		if items[n].Payload != nil {
 			continue
 		}
-		record, changes := r.encoder.Encode(&items[n], start)
+		detail := ""
+		if e := items[n].Event; e != nil && e.Reason == event.ReasonExpired {
+			detail = "the API server no longer has what followed resourceVersion 113"
+		}
+		record, changes := r.encoder.Encode(&items[n], detail, start)
 		items[n].Payload = &payload{len(r.records), changes}
 		r.records = append(r.records, copied(record))
 		if record.Value == nil || r.unread {

@@ -62,6 +62,9 @@ type Reader struct {
 	Options
 	own      *Lists
 	released sync.Pool // of *sighted
+
+	mu     sync.Mutex
+	epochs map[string]*source.Epochs // by storage; they outlive the reads
 }
 
 // New returns a reader of one sink's collections.
@@ -79,14 +82,24 @@ func New(o Options) *Reader {
 	if o.OnState == nil {
 		o.OnState = func(string, source.State) {}
 	}
-	return &Reader{Options: o, own: NewLists(o.MaxLists)}
+	return &Reader{Options: o, own: NewLists(o.MaxLists), epochs: map[string]*source.Epochs{}}
+}
+
+// epochsOf are those of one storage. Each reader has its own: the sinks count epochs on their own.
+func (r *Reader) epochsOf(storage string) *source.Epochs {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.epochs[storage] == nil {
+		r.epochs[storage] = new(source.Epochs)
+	}
+	return r.epochs[storage]
 }
 
 // Read implements [loop.Reader]. If the resource or the namespace of a collection is proved absent,
 // Read waits until Options.Changed wakes it, at most for a minute (see firstAgain), and then begins with a list. It
 // returns when ctx ends or another cluster answers.
 func (r *Reader) Read(ctx context.Context, collection string, want reconcile.Read, h *loop.Handler) error {
-	f := &follower{Reader: r, collection: collection, selection: want.Selection, handler: h, resume: want.From, seen: want.Seen, owner: parseOwner(want.Owner), slot: r.newSlot()}
+	f := &follower{Reader: r, collection: collection, selection: want.Selection, handler: h, resume: want.From, seen: want.Seen, owner: parseOwner(want.Owner), slot: r.newSlot(), epochs: r.epochsOf(want.Storage)}
 	again := firstAgain
 	for {
 		changed := r.Changed()
@@ -180,7 +193,7 @@ func (f *follower) run(ctx context.Context) error {
 		}
 	})
 	f.source = source.NewCollection(source.Options{
-		Client: f.Client, Target: f.target, Handler: f, Owner: f.owner, Lists: f.slot,
+		Client: f.Client, Target: f.target, Handler: f, Owner: f.owner, Lists: f.slot, Epochs: f.epochs,
 		Seen:    func() string { return f.seen },
 		OnState: func(s source.State) { f.OnState(f.collection, s) },
 	})

@@ -202,7 +202,7 @@ type program struct {
 	wanted loop.Wanted
 
 	seen   int // lines that were expected
-	phases chan source.Phase
+	states chan source.State
 	stop   func() // ends the program when everything is committed
 	end    func() // ends it at once
 }
@@ -225,13 +225,13 @@ func newProgram(t *testing.T, s *server, labels string) *program {
 // start runs the program until the test or end ends it.
 func (p *program) start() {
 	p.t.Helper()
-	phases := make(chan source.Phase, 1000)
-	p.phases = phases
+	states := make(chan source.State, 1000)
+	p.states = states
 	l := loop.New(loop.Options{
 		Delivery: delivery.New(delivery.Options{Sink: p.bus, Store: p.store}), Store: p.store, Encoder: encoder{}, Observer: observer{}, Log: zaptest.NewLogger(p.t),
 		Reader: feed.New(feed.Options{
 			Client: p.client, Lists: p.lists, Target: p.plan.get, Changed: p.plan.next, Log: zaptest.NewLogger(p.t),
-			OnState: func(_ string, s source.State) { phases <- s.Phase },
+			OnState: func(_ string, s source.State) { states <- s },
 		}),
 	})
 	ctx, kill := context.WithCancel(p.t.Context())
@@ -257,14 +257,14 @@ func (p *program) start() {
 }
 
 // await waits until the program, which was started last, is in a phase.
-func (p *program) await(phase source.Phase) {
+func (p *program) await(phase source.Phase) source.State {
 	p.t.Helper()
 	deadline := time.After(30 * time.Second)
 	for {
 		select {
-		case got := <-p.phases:
-			if got == phase {
-				return
+		case got := <-p.states:
+			if got.Phase == phase {
+				return got
 			}
 		case <-deadline:
 			p.t.Fatalf("it is never %s", phase)
@@ -572,6 +572,33 @@ func TestRestored(t *testing.T) {
 				t.Errorf("c is at %s", n[0].Version)
 			}
 		})
+	}
+}
+
+// Between two epochs of a storage there is a minute, also if reads begin again meanwhile.
+func TestEpochsOutliveReads(t *testing.T) {
+	s := newServer(t)
+	s.do(func() { s.write("red", "a", "b") })
+	p := newProgram(t, s, "")
+	p.start()
+	p.expect("gap reset", "present a", "present b", "synced")
+	s.restore(101)
+	p.expect("gap history", "deleted b gone", "synced")
+	p.plan.serve("v2")
+	s.do(func() { s.write("red", "c", "d") })
+	p.expect("added c", "added d")
+	for deadline := time.Now().Add(30 * time.Second); !slices.ContainsFunc(p.requests(), func(r string) bool { return strings.HasPrefix(r, "watch v2") }); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("v2 is not read")
+		}
+	}
+	for len(p.states) > 0 { // those of the first restore
+		<-p.states
+	}
+	s.restore(102)
+	waits := p.await(source.Waiting)
+	if left := time.Until(waits.Until); left < 20*time.Second || left > time.Minute || !strings.Contains(waits.Err.Error(), "history is another one") {
+		t.Errorf("it waits for %s: %v; want the rest of the minute after the last epoch", left, waits.Err)
 	}
 }
 

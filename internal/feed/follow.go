@@ -19,6 +19,7 @@ type follower struct {
 	slot       *slot
 	target     source.Target      // of the present run
 	source     *source.Collection // of the present run
+	epochs     *source.Epochs     // of the storage that it reads
 	owner      source.Owner       // of the last complete list
 	resume     string             // a watch may start from it; "": a list comes first
 	seen       string             // the highest resourceVersion of the present history

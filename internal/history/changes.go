@@ -198,11 +198,11 @@ func (c *changes) take(m *sink.Message, h *head) error {
 	if c.resources[h.resourceID()] = true; len(c.resources) > 1 {
 		return &AmbiguousError{Name: c.query.Resource.String(), Of: slices.Sorted(maps.Keys(c.resources))}
 	}
-	return c.follow(change.Event)
+	return c.compareNext(change.Event)
 }
 
-// follow shows an event, if it changes what is shown.
-func (c *changes) follow(e *event.Received) error {
+// compareNext shows an event, if it changes what is shown.
+func (c *changes) compareNext(e *event.Received) error {
 	now := shown{e.UID, e.ResourceVersion, e.Epoch, nil}
 	if e.BodyKnown && e.Truncated == nil {
 		now.body = slices.Clone(e.Object)

@@ -13,13 +13,14 @@ import (
 type list struct {
 	log    string // topic or stream
 	gap    *event.Received
+	resync bool            // as [event.Cause.Resync] of the gap
 	synced *event.Received // nil: it is not complete by the point
 	ended  int             // parts that have its end
 	held   int             // objects that the collection then held there; of a resync, those that it published
 }
 
-// follow is how far a part has been read of a collection.
-type follow struct {
+// partProgress is how far a part has been read of a collection.
+type partProgress struct {
 	from    int64           // what stands before is not looked at
 	past    bool            // everything that follows is behind the point
 	run     uint64          // the highest that was read
@@ -34,7 +35,7 @@ type follow struct {
 type copied struct {
 	id, resource string
 	state        consumer.State
-	follows      map[int]*follow
+	progress     map[int]*partProgress
 	run          uint64 // object events of a lower one are not looked at: they were read before, and come again
 	limit        uint64 // of a resourceVersion: the last incarnation that was complete by then; 0: none
 	lists        map[uint64]*list
@@ -78,13 +79,13 @@ func (r *replay) run(ctx context.Context) error {
 		}
 		r.pass(h)
 		c := r.copyOf(h)
-		f := c.follows[m.Part]
+		f := c.progress[m.Part]
 		if f == nil {
-			f = &follow{}
+			f = &partProgress{}
 			if t := r.tracks[c.id]; t != nil {
 				f.from = r.from(t, m.Part)
 			}
-			c.follows[m.Part] = f
+			c.progress[m.Part] = f
 		}
 		if m.Offset < f.from || h.run < c.run && !h.typ.OfCollection() && h.typ != event.Deleted {
 			return nil
@@ -96,7 +97,7 @@ func (r *replay) run(ctx context.Context) error {
 func (r *replay) copyOf(h *head) *copied {
 	c := r.copies[h.text[collection]]
 	if c == nil {
-		c = &copied{id: h.text[collection], resource: h.resourceID(), follows: map[int]*follow{}, lists: map[uint64]*list{}}
+		c = &copied{id: h.text[collection], resource: h.resourceID(), progress: map[int]*partProgress{}, lists: map[uint64]*list{}}
 		if t := r.tracks[c.id]; t != nil {
 			c.run, c.limit = t.run, t.incarnation
 		}
@@ -126,7 +127,7 @@ func (r *replay) wasClosed(c *copied) bool {
 	return !before && c.seen.compare(r.point.position()) < 0
 }
 
-func (r *replay) take(c *copied, f *follow, m *sink.Message, h *head) error {
+func (r *replay) take(c *copied, f *partProgress, m *sink.Message, h *head) error {
 	if !r.point.isTime() && h.incarnation == c.limit {
 		if at, ok := h.position(); ok && c.seen.compare(at) < 0 {
 			c.seen = at
@@ -178,7 +179,7 @@ func (r *replay) apply(c *copied, m *sink.Message, e *event.Received) {
 //
 // Of a resourceVersion, so does the first event that is later, unless a gap is open: a list is not in the
 // order of versions.
-func (r *replay) within(c *copied, f *follow, h *head) (bool, error) {
+func (r *replay) within(c *copied, f *partProgress, h *head) (bool, error) {
 	if f.past {
 		return false, nil
 	}
@@ -200,7 +201,7 @@ func (r *replay) within(c *copied, f *follow, h *head) (bool, error) {
 
 // reach notes up to where an event shows that the collection was complete. Events of a watch are in the order of
 // versions; a list's are not.
-func (f *follow) reach(h *head, p Point, limit uint64, within bool) {
+func (f *partProgress) reach(h *head, p Point, limit uint64, within bool) {
 	at, ok := h.position()
 	switch {
 	case !ok, p.isTime() && !within:
@@ -217,7 +218,7 @@ func (f *follow) reach(h *head, p Point, limit uint64, within bool) {
 }
 
 // object takes an event of an object within the point.
-func (r *replay) object(c *copied, f *follow, m *sink.Message, h *head) error {
+func (r *replay) object(c *copied, f *partProgress, m *sink.Message, h *head) error {
 	var e *event.Received
 	if r.needs(c.id) && r.keep(h) {
 		var err error
@@ -230,7 +231,7 @@ func (r *replay) object(c *copied, f *follow, m *sink.Message, h *head) error {
 	}
 	if f.live != nil {
 		key := h.text[namespace] + "/" + h.text[objectName]
-		switch resync := f.listing.gap.Report.Reason == event.ReasonResync; {
+		switch resync := f.listing.resync; {
 		case resync && h.typ == event.Present, !resync && h.typ != event.Deleted:
 			f.live[key] = struct{}{}
 		case !resync:
@@ -244,18 +245,18 @@ func (r *replay) object(c *copied, f *follow, m *sink.Message, h *head) error {
 }
 
 // collectionEvent follows the gaps and the lists of a collection in a part.
-func (c *copied) collectionEvent(f *follow, e *event.Received, log string, parts int) {
+func (c *copied) collectionEvent(f *partProgress, e *event.Received, log string, parts int) {
 	switch {
 	case e.Type == event.Gap && e.Run > f.run:
 		f.run = e.Run
-		resync := e.Report.Reason == event.ReasonResync
+		resync := event.GapCause(e.Report.Reason).Resync
 		if !resync || f.open != nil {
 			f.open = e
 		}
 		switch {
 		case e.Report.Reset, resync:
 			if c.lists[e.Run] == nil {
-				c.lists[e.Run] = &list{log: log, gap: e}
+				c.lists[e.Run] = &list{log: log, gap: e, resync: resync}
 			}
 			c.begun, f.listing, f.live = e, c.lists[e.Run], map[string]struct{}{}
 		case f.listing != nil && !f.listing.gap.Report.Reset:

@@ -79,7 +79,7 @@ func (s *scan) run(ctx context.Context) error {
 			return err
 		}
 		for _, t := range s.tracks {
-			t.settle(s.log)
+			t.findBase(s.log)
 		}
 		if s.enough(s) {
 			break
@@ -132,8 +132,8 @@ func (s *scan) stretch(ctx context.Context, ranges []sink.Range) error {
 	return err
 }
 
-// settle finds the newest whole list that each part of its topic or stream has.
-func (t *track) settle(l *log) {
+// findBase finds the newest whole list that each part of its topic or stream has.
+func (t *track) findBase(l *log) {
 	if t.base != nil {
 		return
 	}
@@ -159,7 +159,7 @@ func (t *track) settle(l *log) {
 
 // begins reports whether everything is published from here on.
 func (m mark) begins() bool {
-	return m.event.Type == event.Gap && (m.event.Report.Reset || m.event.Report.Reason == event.ReasonResync)
+	return m.event.Type == event.Gap && (m.event.Report.Reset || event.GapCause(m.event.Report.Reason).Resync)
 }
 
 // ends reports whether the list that begins with the first mark is complete by the point. What a list

@@ -193,7 +193,7 @@ func (l *list) lacks() string {
 		return fmt.Sprintf("%d objects of the list of %s were not to be published (snapshot: skip)", n.Skipped, when)
 	}
 	want := n.Listed - n.Filtered
-	if l.gap.Report.Reason == event.ReasonResync { // what it does not publish, the watch has published or ended since its gap
+	if l.resync { // what it does not publish, the watch has published or ended since its gap
 		want = n.Present
 	}
 	if l.held != want {
@@ -213,8 +213,8 @@ func (b *builder) reached(c *copied) (least position) {
 }
 
 // based are the parts of the topic or stream that has the list on which the answer rests.
-func (b *builder) based(c *copied) (parts []*follow) {
-	for i, f := range c.follows {
+func (b *builder) based(c *copied) (parts []*partProgress) {
+	for i, f := range c.progress {
 		if b.Parts()[i].Log == c.base.log {
 			parts = append(parts, f)
 		}

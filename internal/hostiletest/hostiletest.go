@@ -3,7 +3,10 @@
 package hostiletest
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
+	"maps"
 	"strings"
 )
 
@@ -15,6 +18,18 @@ type Change struct {
 
 // Size is how many bytes both states have.
 func (c *Change) Size() int { return len(c.Before) + len(c.After) }
+
+// Writable is what a tenant may choose of a state: all but the identity. Its managedFields are of the API version, for example
+// "a.example.com/v1".
+func Writable(state []byte, apiVersion string) (map[string]any, error) {
+	var fields map[string]any
+	if err := json.Unmarshal(bytes.ReplaceAll(state, []byte("example.com/v1"), []byte(apiVersion)), &fields); err != nil {
+		return nil, err
+	}
+	metadata, _ := fields["metadata"].(map[string]any)
+	maps.DeleteFunc(metadata, func(name string, _ any) bool { return name != "managedFields" })
+	return fields, nil
+}
 
 // Changes are the updates, each of about n bytes.
 func Changes(n int) []Change {

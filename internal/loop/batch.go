@@ -67,15 +67,15 @@ type flight struct {
 	batch
 	seq    uint64
 	sealed *reconcile.Batch
-	// items are what is written: the items of sealed, and in the mode Intents also items of dropped
-	// collections that the bus already has, or gets before the others. records are made of items.
+	// items are what is written: the items of sealed, and also items of dropped collections that the bus may already
+	// have, or gets before the others. records are made of items.
 	items   []reconcile.Item
 	records []event.Record
 	settled settled
 	unkept  []event.KV // of the encoder, for the commit
 }
 
-// settled is, in the mode Log, what the bus already has of a batch on its way.
+// settled is what the bus already has, with its own changes, of a batch on its way.
 type settled struct {
 	items   []reconcile.Item
 	records []event.Record
@@ -90,7 +90,7 @@ type encoded struct {
 // encode makes the records of items that have none. If the items follow from the begin of a list,
 // detail says why the list began. at is the time of their events.
 func (b *batches) encode(detail string, at time.Time) {
-	items := b.core.Items()
+	items, needs := b.core.Items(), b.Delivery.Needs()
 	first := len(items)
 	for first > 0 && items[first-1].Payload == nil {
 		first--
@@ -101,14 +101,14 @@ func (b *batches) encode(detail string, at time.Time) {
 			why = detail
 		}
 		r, changes := b.Encoder.Encode(&items[n], why, at)
-		if b.Delivery.Mode() == delivery.Log {
+		if needs.State {
 			r.State = append(b.filling.memory.durable.ItemChanges(&items[n]), removals(changes)...)
 			r.State = append(r.State, b.forgotten(r.State)...)
 		}
 		if e != nil {
 			paid := b.plan.paid(items[n].Collection)
 			changes = append(changes, paid...)
-			if b.Delivery.Mode() == delivery.Log {
+			if needs.State {
 				r.State = append(r.State, paid...)
 			}
 		}
@@ -202,8 +202,8 @@ func (b *batches) queued() {
 // changes the store does not have.
 func (b *batches) deliver(ctx context.Context, settled ...event.Record) {
 	f := b.flying
-	mode := b.Delivery.Mode()
-	changes := append(f.memory.changes[:0], f.memory.durable.Changes(f.sealed, mode == delivery.Intents)...)
+	needs := b.Delivery.Needs()
+	changes := append(f.memory.changes[:0], f.memory.durable.Changes(f.sealed, needs.Intents)...)
 	removed := joined(f.unkept, b.forgotten(changes))
 	changes = append(changes, f.notes...)
 	f.records = slices.Grow(f.memory.records[:0], len(f.items))
@@ -217,13 +217,13 @@ func (b *batches) deliver(ctx context.Context, settled ...event.Record) {
 	}
 	changes = append(changes, removed...) // an item of the batch may have written what is removed
 	f.memory.records, f.memory.changes = f.records, changes
-	d := &delivery.Batch{Seq: f.seq, Records: f.records, Changes: changes}
-	switch mode {
-	case delivery.Log:
-		d.Before, d.Silent = f.notes, f.memory.durable.Silent(f.sealed)
-		d.Silent = append(d.Silent, b.forgotten(d.Silent)...)
-	case delivery.Intents:
+	d := &delivery.Batch{Seq: f.seq, Records: f.records, Before: f.notes, Changes: changes}
+	if needs.Intents {
 		d.Before = append(f.memory.durable.Before(f.sealed), f.notes...)
+	}
+	if needs.State {
+		d.Silent = f.memory.durable.Silent(f.sealed)
+		d.Silent = append(d.Silent, b.forgotten(d.Silent)...)
 	}
 	b.running.Go(func() {
 		err := b.Delivery.Settle(ctx, settled)
@@ -259,27 +259,27 @@ func joined[T any](before, list []T) []T {
 	return slices.Concat(before, list)
 }
 
-// without delivers the batch on its way again, without some collections. The items before index:
+// without delivers the batch on its way again, without some collections. What is delivered again depends on where the
+// items before index are:
 //
-//	mode         is on the bus                what is delivered again
-//	Transaction  no                           the items of the others
-//	Log          yes, with its own changes    the items of the others from index on
-//	Intents      yes, or with the next write  all items before index, and those of the others from it on
+//	NotWritten    the items of the others
+//	WithChanges   the items of the others from index on
+//	MaybeWritten  all items before index, and those of the others from it on
 func (b *batches) without(ctx context.Context, index int, ids []string) {
 	f := b.flying
 	dropped := func(i reconcile.Item) bool { return slices.Contains(ids, i.Collection) }
 	before, after := slices.Clone(f.items[:index]), slices.DeleteFunc(slices.Clone(f.items[index:]), dropped)
 	var settled []event.Record
-	switch b.Delivery.Mode() {
-	case delivery.Transaction:
+	switch b.Delivery.Needs().Preceding {
+	case delivery.NotWritten:
 		f.items = append(slices.DeleteFunc(before, dropped), after...)
-	case delivery.Log:
+	case delivery.WithChanges:
 		settled = slices.Clone(f.records[:index])
 		b.core.Published(index)
 		f.settled.items, f.settled.records, f.items = append(f.settled.items, before...), append(f.settled.records, settled...), after
 		b.seq++ // a batch without its first records is another one
 		f.seq = b.seq
-	case delivery.Intents:
+	case delivery.MaybeWritten:
 		f.items = append(before, after...)
 	}
 	for _, id := range ids {

@@ -277,7 +277,8 @@ func (l *Loop) load() error {
 		return err
 	}
 	l.core = reconcile.NewCore(l.inventory, state, l.number(time.Now()))
-	l.core.Omit(l.Delivery.Mode() != delivery.Intents, l.Delivery.Mode() != delivery.Log)
+	needs := l.Delivery.Needs()
+	l.core.Omit(!needs.Intents, !needs.State)
 	if err := l.batches.load(l.core); err != nil {
 		return err
 	}

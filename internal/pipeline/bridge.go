@@ -30,19 +30,6 @@ import (
 // resource that it does not serve yet.
 const retryEvery = 3 * time.Second
 
-// ConfigError is an error that only a change of the configuration corrects.
-type ConfigError struct{ Err error }
-
-func (e *ConfigError) Error() string { return e.Err.Error() }
-func (e *ConfigError) Unwrap() error { return e.Err }
-
-// EnvironmentError is an error that waiting does not correct, but a change of the surroundings does: wrong
-// credentials, a checkpoint of another cluster.
-type EnvironmentError struct{ Err error }
-
-func (e *EnvironmentError) Error() string { return e.Err.Error() }
-func (e *EnvironmentError) Unwrap() error { return e.Err }
-
 // CollectionOptions are those of a collection, besides what it selects: the Options of a [planning.Entry]. They may change while
 // it runs.
 type CollectionOptions struct {
@@ -126,7 +113,7 @@ func NewBridge(o BridgeOptions) *Bridge {
 
 // Run delivers until stop ends, then finishes what was read within the shutdown
 // time. It waits for whatever can heal, and with an Elector until it leads. Errors it
-// returns are a *ConfigError, an *EnvironmentError, or the end of this run for
+// returns are a *[planning.ConfigError], a *[planning.EnvironmentError], or the end of this run for
 // another reason.
 func (b *Bridge) Run(stop context.Context) error {
 	ending, end := context.WithCancel(context.WithoutCancel(stop))
@@ -207,7 +194,7 @@ func (b *Bridge) deliver(held, stop context.Context, uid string) error {
 			}
 			return nil
 		})
-		run(func() error { return p.follow(stopAll, b) })
+		run(func() error { return p.followPlan(stopAll, b) })
 	}
 	err := group.Wait()
 	notStopping()
@@ -237,7 +224,7 @@ func (b *Bridge) findCluster(ctx context.Context) (string, error) {
 			return "", ctx.Err()
 		}
 		if apierrors.IsUnauthorized(err) {
-			return "", &EnvironmentError{fmt.Errorf("the API server does not accept the credentials: %w: check the kubeconfig or the service account", err)}
+			return "", &planning.EnvironmentError{Err: fmt.Errorf("the API server does not accept the credentials: %w: check the kubeconfig or the service account", err)}
 		}
 		b.mu.Lock()
 		b.connecting = err.Error()
@@ -274,11 +261,11 @@ func (b *Bridge) open(ctx context.Context, spec SinkSpec, uid string) (*Pipeline
 	return p, store.Close, nil
 }
 
-// classify makes an *EnvironmentError of an error that goes away only when the surroundings change.
+// classify makes a *[planning.EnvironmentError] of an error that goes away only when the surroundings change.
 func classify(err error) error {
 	var refused *sink.RefusedError
 	if final(err) || errors.As(err, &refused) || errors.Is(err, source.ErrOtherCluster) {
-		return &EnvironmentError{err}
+		return &planning.EnvironmentError{Err: err}
 	}
 	return err
 }

@@ -132,7 +132,6 @@ func (e counting) Prepare(collection string, s *reconcile.Sighting, known *recon
 // Encode implements [loop.Encoder].
 func (e counting) Encode(i *reconcile.Item, detail string, at time.Time) (event.Record, []event.KV) {
 	e.p.answer()
-	e.p.detail = detail
 	c := e.p.countsOf(i.Collection)
 	switch {
 	case c == nil:
@@ -141,7 +140,7 @@ func (e counting) Encode(i *reconcile.Item, detail string, at time.Time) (event.
 	case i.Event.Type == event.Gap:
 		c.gap(i.Run, i.Event.Reset && e.p.loop.State(i.Collection).Skips)
 	}
-	return e.Encoder.Encode(i, at)
+	return e.Encoder.Encode(i, detail, at)
 }
 
 // count counts what the encoder does.

@@ -14,8 +14,8 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
-// follow keeps the pipeline in step with its resources and with what the API server serves.
-func (p *Pipeline) follow(ctx context.Context, b *Bridge) error {
+// followPlan keeps the pipeline in step with its resources and with what the API server serves.
+func (p *Pipeline) followPlan(ctx context.Context, b *Bridge) error {
 	f := planning.NewFollower(planning.FollowerOptions{
 		Cluster: b.cluster,
 		Apply: func(ctx context.Context, made *planning.Plan) error {
@@ -34,21 +34,6 @@ func (p *Pipeline) follow(ctx context.Context, b *Bridge) error {
 	err := f.Run(ctx)
 	if errors.Is(err, loop.ErrEnded) {
 		return nil // Run returns why
-	}
-	return classifyPlan(err)
-}
-
-// classifyPlan converts an error of internal/plan to one of this package.
-func classifyPlan(err error) error {
-	var (
-		config      *planning.ConfigError
-		environment *planning.EnvironmentError
-	)
-	switch {
-	case errors.As(err, &config):
-		return &ConfigError{err}
-	case errors.As(err, &environment):
-		return &EnvironmentError{err}
 	}
 	return err
 }

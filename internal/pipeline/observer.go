@@ -63,8 +63,8 @@ func (p *Pipeline) logEvent(i *reconcile.Item) {
 	case event.Gap:
 		p.log.Info("gap", append(fields, zap.Bool("reset", e.Reset), zapRV("from", e.From))...)
 	case event.Synced:
-		if e.Reason == event.ReasonPeriodic {
-			return
+		if !slices.Contains(event.ReasonsOf(event.Gap), e.Reason) {
+			return // it closes no gap
 		}
 		p.metrics.listed.WithLabelValues(p.name, resource, string(e.Reason)).Inc()
 		p.log.Info("synced", append(fields, zapRV("resourceVersion", e.Version))...)
@@ -102,7 +102,7 @@ func (p *Pipeline) Suspended(collection string, until time.Time, why error) {
 		lasts:  2 * loop.LastPause, // what was refused may be filtered out by then
 		fields: []zap.Field{zap.String("sink", p.name), zap.String("collection", collection), zap.Time("until", until)},
 	})
-	p.state(collection, source.State{Phase: source.Waiting, Since: time.Now(), Until: until, Err: why})
+	p.stateChanged(collection, source.State{Phase: source.Waiting, Since: time.Now(), Until: until, Err: why})
 	p.metrics.suspended.WithLabelValues(p.name, loop.Resource(collection)).Inc()
 }
 

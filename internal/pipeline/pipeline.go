@@ -2,7 +2,6 @@ package pipeline
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -68,7 +67,6 @@ type Pipeline struct {
 	again   func() // asks for another plan; nil: the pipeline does not follow a plan yet
 
 	planned plannedLog // only the goroutine that follows the plan uses it
-	detail  string     // of the event that is being encoded; only the loop's goroutine uses it
 }
 
 // newPipeline returns a pipeline that is not running yet.
@@ -80,13 +78,13 @@ func newPipeline(o pipelineOptions) *Pipeline {
 	}
 	p.store = &retryingReader{Store: o.Store, reminder: p.reminder(), sink: p.name}
 	var reader loop.Reader = feed.New(feed.Options{
-		Client: o.Client, Lists: o.Lists, Target: p.target, Changed: p.targetsChanged, OnState: p.state, Log: p.log,
+		Client: o.Client, Lists: o.Lists, Target: p.target, Changed: p.targetsChanged, OnState: p.stateChanged, Log: p.log,
 	})
 	if o.reader != nil {
 		reader = o.reader
 	}
 	p.encoder = encode.New(p.encoderOptions(&o))
-	p.delivery = delivery.New(delivery.Options{Sink: o.Sink, Store: o.Store, Retry: p.retryTimed})
+	p.delivery = delivery.New(delivery.Options{Sink: o.Sink, Store: o.Store, Retry: p.retry})
 	p.loop = loop.New(loop.Options{
 		Delivery: p.delivery,
 		Store:    p.store, Reader: reader, Encoder: counting{p.encoder, p}, Observer: p, Linger: o.Linger, Replan: p.replan, Log: p.log,
@@ -101,7 +99,6 @@ func (p *Pipeline) encoderOptions(o *pipelineOptions) encode.Options {
 		Reports: encode.Reports{
 			Plan:   func(collection string) *event.Plan { return p.loop.Numbers(collection) },
 			Counts: func(i *reconcile.Item) *event.Counts { return p.countsOf(i.Collection).synced() },
-			Detail: func(*reconcile.Item) string { return p.detail },
 		},
 		Run: func(collection string) (run, incarnation uint64) {
 			s := p.loop.State(collection)
@@ -120,23 +117,6 @@ func (p *Pipeline) Run(ctx, stop context.Context) error {
 	}
 	p.log.Info("stopped: everything published is committed")
 	return nil
-}
-
-// retryTimed is retry. It also counts how long the attempts take that succeed, and the resets that
-// the bus makes necessary.
-func (p *Pipeline) retryTimed(ctx context.Context, operation string, do func() error) error {
-	err := p.retry(ctx, operation, func() error {
-		began := time.Now()
-		err := do()
-		if h := p.metrics.seconds[operation]; h != nil && err == nil {
-			h.WithLabelValues(p.name).Observe(time.Since(began).Seconds())
-		}
-		return err
-	})
-	if errors.Is(err, sink.ErrReset) {
-		p.metrics.resets.WithLabelValues(p.name).Inc()
-	}
-	return err
 }
 
 // Alive reports whether the pipeline's loop answers before ctx ends. It also answers while it waits for
@@ -203,11 +183,6 @@ func (p *Pipeline) setTarget(collection string, t target) {
 	p.changed = make(chan struct{})
 }
 
-// state shows and logs what a collection's reader is doing.
-func (p *Pipeline) state(collection string, s source.State) {
-	p.stateChanged(collection, s)
-}
-
 // apply passes a plan on to the loop, and shows its collections in the status.
 func (p *Pipeline) apply(ctx context.Context, made *planning.Plan, absent func(namespace string) bool) error {
 	p.planned.log(p.log, made)
@@ -253,7 +228,7 @@ func (p *Pipeline) wanted(c *planning.Collection) loop.Wanted {
 		Configure: func() (reconcile.Properties, error) {
 			properties, err := p.encoder.Configure(of, o.Settings)
 			if err != nil {
-				return properties, &ConfigError{err}
+				return properties, &planning.ConfigError{Err: err}
 			}
 			properties.Selection, properties.Storage = selection, storage
 			p.setTarget(id, target{reads, selection})

@@ -193,14 +193,19 @@ func (r *reporter) stateChanged(id string, st source.State) {
 
 // retry repeats do until it succeeds, ctx ends, or it fails with an error for
 // which retrying does not help. The status shows the error. The log has it
-// when it begins, when it changes, every minute, and when it is over.
+// when it begins, when it changes, every minute, and when it is over. The metrics
+// have how long the attempt took that succeeded, and resets that the bus makes necessary.
 func (r *reporter) retry(ctx context.Context, what string, do func() error) error {
 	pause := wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.3, Steps: 1 << 30, Cap: 5 * time.Second}
 	key := r.name + ": " + what
 	defer r.reminder().works(key)
 	for first := true; ; first = false {
+		began := time.Now()
 		err := do()
 		if err == nil {
+			if h := r.metrics.seconds[what]; h != nil {
+				h.WithLabelValues(r.name).Observe(time.Since(began).Seconds())
+			}
 			if after := r.reminder().works(key); after > 0 {
 				r.log.Info("works again", zap.String("operation", what), zap.Duration("after", after))
 			}
@@ -209,6 +214,9 @@ func (r *reporter) retry(ctx context.Context, what string, do func() error) erro
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
+		}
+		if errors.Is(err, sink.ErrReset) {
+			r.metrics.resets.WithLabelValues(r.name).Inc()
 		}
 		var refused *sink.RefusedError
 		if errors.Is(err, sink.ErrFenced) || errors.Is(err, checkpoint.ErrFenced) || errors.Is(err, sink.ErrReset) || errors.As(err, &refused) || final(err) {

@@ -17,13 +17,14 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
-// ConfigError is returned when only a change of the configuration helps.
+// ConfigError is an error that only a change of the configuration corrects.
 type ConfigError struct{ Err error }
 
 func (e *ConfigError) Error() string { return e.Err.Error() }
 func (e *ConfigError) Unwrap() error { return e.Err }
 
-// EnvironmentError is returned when only a change of the cluster helps.
+// EnvironmentError is an error that waiting does not correct, but a change of the surroundings does: a resource that is
+// required and not served, wrong credentials, a checkpoint of another cluster.
 type EnvironmentError struct{ Err error }
 
 func (e *EnvironmentError) Error() string { return e.Err.Error() }

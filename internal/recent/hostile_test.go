@@ -60,7 +60,14 @@ func TestHostileBodies(t *testing.T) {
 					t.Errorf("neither a diff nor a reason: %+v", change)
 				}
 			}
-			t.Logf("%d changes, %d diffs, %d bytes, %d MiB allocated, %v", len(changes), shown, len(text), (after.TotalAlloc-before.TotalAlloc)>>20, took)
+			allocated, most := after.TotalAlloc-before.TotalAlloc, uint64(1<<20)
+			if c.shown {
+				most = 64 << 20
+			}
+			t.Logf("%d changes, %d diffs, %d bytes, %d KiB allocated, %v", len(changes), shown, len(text), allocated>>10, took)
+			if allocated > most {
+				t.Errorf("%d KiB were allocated for an answer, want at most %d", allocated>>10, most>>10)
+			}
 			if len(text) > 8<<20 || (shown > 0) != c.shown || len(changes) < 3 {
 				t.Errorf("%d changes, %d with diffs, in an answer of %d bytes", len(changes), shown, len(text))
 			}

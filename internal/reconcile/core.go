@@ -14,6 +14,7 @@ import (
 type Core struct {
 	inventory
 	collections map[string]*Collection
+	ids         []string          // of collections, sorted; nil: to be sorted again
 	epochs      map[string]uint64 // by storage
 	reads       uint64            // numbers of reads
 	now         uint64            // of the present input
@@ -76,7 +77,7 @@ func (k *Core) Restore(collection string, s State, now uint64) {
 
 func (k *Core) newCollection(id string) *Collection {
 	c := &Collection{ID: id, core: k, read: k.nextRead()}
-	k.collections[id] = c
+	k.collections[id], k.ids = c, nil
 	return c
 }
 
@@ -92,6 +93,7 @@ func (k *Core) nextRead() uint64 {
 // a record was rejected.
 func (k *Core) Drop(collection string) {
 	delete(k.collections, collection)
+	k.ids = nil
 	k.drop(collection)
 }
 
@@ -158,7 +160,7 @@ func (k *Core) newEpoch(c *Collection) {
 	storage := c.Properties.Storage
 	k.epochs[storage] = k.epochOf(storage) + 1
 	k.filling.epochs[storage] = k.epochs[storage]
-	for _, id := range sorted(k.collections) {
+	for _, id := range k.IDs() {
 		other := k.collections[id]
 		if other.Properties.Storage != storage || !other.Phase.watching() && other.Phase != Listing && other != c {
 			continue
@@ -216,8 +218,13 @@ func (k *Core) foresee(b *Batch, dirty []string) {
 // Collection returns the state of a collection, nil if there is none.
 func (k *Core) Collection(id string) *Collection { return k.collections[id] }
 
-// IDs are the collections of the core, sorted.
-func (k *Core) IDs() []string { return sorted(k.collections) }
+// IDs are the collections of the core, sorted. The caller does not change the slice.
+func (k *Core) IDs() []string {
+	if k.ids == nil {
+		k.ids = sorted(k.collections)
+	}
+	return k.ids
+}
 
 // Object returns the inventory entry of a key as it will be once everything is committed, nil for
 // none, and whether an event of the key is in doubt.
@@ -320,7 +327,8 @@ type Read struct {
 	Owner  string // of the last complete list
 	// Selection is that of the collection's properties.
 	Selection string
-	Stop      bool // it should not be read
+	Storage   string // of the collection's properties
+	Stop      bool   // it should not be read
 	// Side is the number of the list that should be read beside the watch; 0: none.
 	Side uint64
 }
@@ -331,7 +339,7 @@ func (k *Core) Reading(collection string) Read {
 	if c == nil {
 		return Read{Stop: true}
 	}
-	r := Read{Number: c.read, Seen: c.Seen, Owner: c.Owner, Selection: c.Properties.Selection}
+	r := Read{Number: c.read, Seen: c.Seen, Owner: c.Owner, Selection: c.Properties.Selection, Storage: c.Properties.Storage}
 	switch {
 	case c.Phase == Leaving || c.Phase == Ending || c.Phase == Closed || c.barrier > k.done:
 		r.Stop = true

@@ -117,8 +117,8 @@ type synced struct {
 	edit uint64
 }
 
-// follow takes the plan and the birth of an event.
-func (s *State) follow(e *event.Received, change *Change) {
+// takePlan takes the plan and the birth of an event.
+func (s *State) takePlan(e *event.Received, change *Change) {
 	birth, key := s.births[e.Cluster], resourceKey{e.Cluster, resourceOf(e)}
 	if e.Plan.Birth < birth {
 		return
@@ -178,7 +178,7 @@ func (s *State) applyCollection(c *collection, e *event.Received, m *Message, ch
 		c.closed, c.run, c.reason = true, max(c.run, e.Run), e.Report.Reason
 		return true
 	case e.Type == event.Gap && e.Run > p.run:
-		p.phase = p.phase.afterGap(e.Report.Reset, e.Report.Reason == event.ReasonResync)
+		p.phase = p.phase.afterGap(e.Report.Reset, event.GapCause(e.Report.Reason).Resync)
 		p.reached(e.Run)
 	case e.Type == event.Synced && (e.Run > p.run || e.Run == p.run && syncedNumber(e.ID) > p.syncs):
 		p.reached(e.Run)

@@ -118,7 +118,7 @@ func (s *State) Take(m Message, e *event.Received) Change {
 	}
 	change := Change{}
 	if e.Plan != nil {
-		s.follow(e, &change)
+		s.takePlan(e, &change)
 	}
 	c := s.collectionOf(e, &change)
 	switch {

@@ -76,13 +76,9 @@ func (c *Collection) GroupOrCore() string {
 
 // Position is how far a collection has been delivered.
 type Position struct {
-	Epoch uint64 // 0 and 1 are the first history of a cluster
 	// RV is the resourceVersion that may be resumed from. When the position is
 	// void it is the last one known to have been complete, or "" if none was.
 	RV string
 	// Void forbids resuming: the collection must be reconciled.
 	Void bool
 }
-
-// Resumable reports whether a watch may start at the position.
-func (p Position) Resumable() bool { return !p.Void && p.RV != "" }

@@ -87,23 +87,6 @@ func TestCollectionIDRoundTrip(t *testing.T) {
 	})
 }
 
-func TestPositionResumable(t *testing.T) {
-	for _, c := range []struct {
-		p    event.Position
-		want bool
-	}{
-		{event.Position{}, false},
-		{event.Position{Epoch: 2}, false},
-		{event.Position{RV: "5"}, true},
-		{event.Position{RV: "5", Void: true}, false},
-		{event.Position{Void: true}, false},
-	} {
-		if got := c.p.Resumable(); got != c.want {
-			t.Errorf("%+v: got %t", c.p, got)
-		}
-	}
-}
-
 func TestTypeNames(t *testing.T) {
 	for typ, want := range map[event.Type]string{
 		event.Added:    "io.kubebridge.resource.added.v1",

@@ -30,7 +30,12 @@ type Cause struct {
 	// Unexpected is set if changes in between are not known and nobody asked for that. The alert
 	// KubebridgeGap is for these.
 	Unexpected bool
-	Text       string // as docs/events.md has it
+	// NewEpoch is set if resourceVersions from the gap on belong to another history than those before.
+	NewEpoch bool
+	// Resync is set if every object is published again while the watch goes on: the gap keeps the position, and what
+	// its list does not publish has been published or ended by the watch.
+	Resync bool
+	Text   string // as docs/events.md has it
 }
 
 // Reasons returns every reason with its cause, in the order of docs/events.md. The reason of a gap
@@ -39,22 +44,33 @@ type Cause struct {
 func Reasons() []Cause {
 	gap := []Type{Gap, Synced}
 	return []Cause{
-		{ReasonReset, gap, false, "A new incarnation: the first list of the collection, a reset on request, a change of what consumers may see, or lost data of the bus or the checkpoint."},
-		{ReasonExpired, gap, true, "The API server no longer had the changes that follow, or the resource exists again."},
-		{ReasonInterrupted, gap, true, "It is not known whether consumers have the `synced` of the list before."},
-		{ReasonSelection, gap, false, "The selectors changed."},
-		{ReasonFilter, gap, false, "The filter or the ignore rules changed."},
-		{ReasonHistory, gap, true, "The API server has another history: etcd was restored. A new `epoch` begins."},
-		{ReasonRewritten, gap, true, "Objects changed without a new resourceVersion, for example because a CustomResourceDefinition got a default."},
-		{ReasonDrift, gap, false, "A verification found objects that differ from what was published."},
-		{ReasonGone, gap, false, "The resource or its namespace does not exist. Every object of the collection is deleted in this gap. The `synced` has no version."},
-		{ReasonReturned, gap, false, "The collection was removed from the configuration and added again before it was closed."},
-		{ReasonResync, gap, false, "Every object is published again, on request or at an interval."},
-		{ReasonPeriodic, []Type{Synced}, false, "Nothing happened: the collection is still complete."},
-		{ReasonRemoved, []Type{Closed}, false, "The configuration does not have the collection any more."},
-		{ReasonRoute, []Type{Closed}, false, "The topic, subject or key changed. A new incarnation follows on the new route."},
-		{ReasonReset, []Type{Closed}, false, "With `tombstones: true` only: a new incarnation follows."},
+		{Reason: ReasonReset, Types: gap, Text: "A new incarnation: the first list of the collection, a reset on request, a change of what consumers may see, or lost data of the bus or the checkpoint."},
+		{Reason: ReasonExpired, Types: gap, Unexpected: true, Text: "The API server no longer had the changes that follow, or the resource exists again."},
+		{Reason: ReasonInterrupted, Types: gap, Unexpected: true, Text: "It is not known whether consumers have the `synced` of the list before."},
+		{Reason: ReasonSelection, Types: gap, Text: "The selectors changed."},
+		{Reason: ReasonFilter, Types: gap, Text: "The filter or the ignore rules changed."},
+		{Reason: ReasonHistory, Types: gap, Unexpected: true, NewEpoch: true, Text: "The API server has another history: etcd was restored. A new `epoch` begins."},
+		{Reason: ReasonRewritten, Types: gap, Unexpected: true, Text: "Objects changed without a new resourceVersion, for example because a CustomResourceDefinition got a default."},
+		{Reason: ReasonDrift, Types: gap, Text: "A verification found objects that differ from what was published."},
+		{Reason: ReasonGone, Types: gap, Text: "The resource or its namespace does not exist. Every object of the collection is deleted in this gap. The `synced` has no version."},
+		{Reason: ReasonReturned, Types: gap, Text: "The collection was removed from the configuration and added again before it was closed."},
+		{Reason: ReasonResync, Types: gap, Resync: true, Text: "Every object is published again, on request or at an interval."},
+		{Reason: ReasonPeriodic, Types: []Type{Synced}, Text: "Nothing happened: the collection is still complete."},
+		{Reason: ReasonRemoved, Types: []Type{Closed}, Text: "The configuration does not have the collection any more."},
+		{Reason: ReasonRoute, Types: []Type{Closed}, Text: "The topic, subject or key changed. A new incarnation follows on the new route."},
+		{Reason: ReasonReset, Types: []Type{Closed}, Text: "With `tombstones: true` only: a new incarnation follows."},
 	}
+}
+
+// GapCause returns what a reason means in a gap and its synced event. It is the zero value for a reason that no gap
+// has, or that this version does not have.
+func GapCause(r Reason) Cause {
+	for _, c := range Reasons() {
+		if c.Reason == r && slices.Contains(c.Types, Gap) {
+			return c
+		}
+	}
+	return Cause{}
 }
 
 // ReasonsOf returns the reasons that events of a type may have, none for events about objects.

@@ -27,6 +27,16 @@ func TestReasonsHaveRows(t *testing.T) {
 	if diff := cmp.Diff(declared, slices.Compact(listed)); diff != "" {
 		t.Errorf("reasons (-declared +in the table):\n%s", diff)
 	}
+	for _, r := range event.ReasonsOf(event.Gap) {
+		if c := event.GapCause(r); c.Reason != r || !slices.Contains(c.Types, event.Synced) {
+			t.Errorf("the cause of a gap for %q is %+v", r, c)
+		}
+	}
+	for _, r := range []event.Reason{event.ReasonPeriodic, event.ReasonRemoved, event.ReasonRoute, "of a later version"} {
+		if c := event.GapCause(r); c.Reason != "" {
+			t.Errorf("no gap has the reason %q, and its cause is %+v", r, c)
+		}
+	}
 	if diff := cmp.Diff(event.ReasonsOf(event.Synced), append(event.ReasonsOf(event.Gap), event.ReasonPeriodic)); diff != "" {
 		t.Errorf("a synced event has the reason of its gap, or %q (-synced +gap):\n%s", event.ReasonPeriodic, diff)
 	}

@@ -186,20 +186,6 @@ func (t *Template) LongestSubject(cluster string) int {
 // events. No namespace's token is like it: unescaped it begins with a dot.
 const collectionToken = "_collection"
 
-// CollectionSubject renders the subject of an event about a whole collection:
-// with the usual template "k8s.<cluster>.<group>.<resource>._collection.<type>".
-func (t *Template) CollectionSubject(v Values, typ event.Type) string {
-	v.Type = typ.String()
-	subject := string(t.render(nil, &v, event.SubjectToken, "namespace", collectionToken, "name", typ.String()))
-	if !slices.Contains(t.names, "namespace") {
-		subject += "." + collectionToken
-	}
-	if !slices.Contains(t.names, "name") {
-		subject += "." + typ.String()
-	}
-	return subject
-}
-
 // EntryCollectionSubject renders the subject of an event about an independent collection: with
 // [DefaultSubject] "k8s.<cluster>.<group>.<resource>._collection.<kind>.<namespace>.<entry>".
 // kind is from [event.Event.CollectionKind], and v.Namespace is the collection's.

@@ -6,7 +6,6 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/shape"
 )
 
@@ -98,30 +97,6 @@ func TestSubject(t *testing.T) {
 	} {
 		if got := template(t, c.text, shape.SubjectNames).Subject(c.v); got != c.want {
 			t.Errorf("%s with %+v: got %s, want %s", c.text, c.v, got, c.want)
-		}
-	}
-}
-
-func TestCollectionSubject(t *testing.T) {
-	pods := shape.Values{Cluster: "prod", Resource: "pods"}
-	for _, c := range []struct {
-		text string
-		v    shape.Values
-		typ  event.Type
-		want string
-	}{
-		{usual, pods, event.Gap, "k8s.prod.core.pods._collection.gap"},
-		{usual, pods, event.Synced, "k8s.prod.core.pods._collection.synced"},
-		{usual, shape.Values{Cluster: "prod", Group: "stable.example.com", Resource: "crontabs"}, event.Closed, "k8s.prod.stable_example_com.crontabs._collection.closed"},
-		{"k8s.{resource}.{namespace}", pods, event.Gap, "k8s.pods._collection.gap"},
-		{"k8s.{resource}.{name}", pods, event.Gap, "k8s.pods.gap._collection"},
-		{"k8s.{name}.in.{namespace}", pods, event.Gap, "k8s.gap.in._collection"},
-		{"k8s.{resource}", pods, event.Gap, "k8s.pods._collection.gap"},
-		{"k8s", pods, event.Gap, "k8s._collection.gap"},
-		{"k8s.{kind}.{type}.{namespace}.{name}", pods, event.Synced, "k8s._.synced._collection.synced"},
-	} {
-		if got := template(t, c.text, shape.SubjectNames).CollectionSubject(c.v, c.typ); got != c.want {
-			t.Errorf("%s: got %s, want %s", c.text, got, c.want)
 		}
 	}
 }

@@ -137,6 +137,12 @@ func TestRestoreWithBumpedRevision(t *testing.T) {
 // Two API servers with an etcd each behind one address: each request may find another
 // history. There is at most one new epoch in a minute.
 func TestTwoHistoriesBehindOneAddress(t *testing.T) {
+	for name, restarts := range map[string]bool{"one read": false, "reads that end after every list": true} {
+		t.Run(name, func(t *testing.T) { twoHistories(t, restarts) })
+	}
+}
+
+func twoHistories(t *testing.T, restarts bool) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		turn, rv := 0, [2]int{1000, 50}
@@ -158,14 +164,24 @@ func TestTwoHistoriesBehindOneAddress(t *testing.T) {
 			}
 		}
 		var epochs []time.Time
-		r := run(t, Options{Client: inMemory(t, http.HandlerFunc(h))}, event.Position{}, func(_ context.Context, s Signal) error {
-			if s.NewEpoch {
+		errRestart := errors.New("the read is to begin again")
+		handler := HandlerFunc(func(_ context.Context, s Signal) error {
+			switch {
+			case s.NewEpoch:
 				epochs = append(epochs, time.Now())
+			case s.Kind == ListEnded && restarts:
+				return errRestart
 			}
 			return nil
 		})
-		pass(time.Hour)
-		r.stop()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		o := Options{Client: inMemory(t, http.HandlerFunc(h)), Target: configMaps(event.Collection{}), Handler: handler, Epochs: new(Epochs)}
+		for from := ""; ctx.Err() == nil; from = "1000000" { // a server of the other history is behind that
+			if err := NewCollection(o).Run(ctx, event.Position{RV: from}); !errors.Is(err, errRestart) && ctx.Err() == nil {
+				t.Fatal(err)
+			}
+		}
 		if len(epochs) < 10 {
 			t.Fatalf("%d new epochs in an hour: the histories do not alternate", len(epochs))
 		}

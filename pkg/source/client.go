@@ -22,7 +22,7 @@ type Client struct {
 	cluster   identity
 	streams   pause         // after a server showed that it does not know streamed lists
 	wide      chan struct{} // has one for each busy watch on the wide connection
-	memory    memories      // of what is read
+	memory    pieces        // of what is read
 }
 
 // NewClient returns a client for the server that cfg names. It does not connect.

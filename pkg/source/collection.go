@@ -68,6 +68,8 @@ type Options struct {
 	// a server of that history cannot be behind; "": none was. It is called from Run's goroutine.
 	// nil: only what Run itself saw since its position counts.
 	Seen func() string
+	// Epochs is shared by the collections that read one storage for one handler of epochs. nil: the collection has its own.
+	Epochs *Epochs
 	// OnState is called with every change of state, from Run's goroutine. May be nil.
 	OnState func(State)
 }
@@ -81,6 +83,7 @@ type Collection struct {
 	lists    Slots
 	seen     func() string
 	onState  func(State)
+	epochs   *Epochs
 	leavable bool
 	asked    questions
 	streams  pause       // after a streamed list that broke off
@@ -96,12 +99,15 @@ type Collection struct {
 func NewCollection(o Options) *Collection {
 	c := &Collection{
 		client: o.Client, target: o.Target, lists: o.Lists, seen: o.Seen, onState: o.OnState,
-		leavable: o.Target.leavable(), owner: o.Owner,
+		leavable: o.Target.leavable(), owner: o.Owner, epochs: o.Epochs,
 	}
 	c.relay = &relay{c: c, to: o.Handler}
 	c.handler = c.relay
 	if c.lists == nil {
 		c.lists = unbounded{}
+	}
+	if c.epochs == nil {
+		c.epochs = new(Epochs)
 	}
 	if c.seen == nil {
 		c.seen = func() string { return "" }

@@ -239,7 +239,7 @@ func TestVoidPositionOfANewEpoch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStub(t, []answer{pageOf("40", "")}, nil)
 		s.probes = answers(1, pageOf("40", ""))
-		r := run(t, Options{Client: inMemory(t, s)}, event.Position{Epoch: 2, Void: true}, nil)
+		r := run(t, Options{Client: inMemory(t, s)}, event.Position{Void: true}, nil)
 		pass(10 * time.Second)
 		r.stop()
 		compare(t, r.received(), []string{"begun interrupted from ", "ended 40 >40"})

@@ -37,14 +37,14 @@ var errFrameTooLarge = fmt.Errorf("a watch frame of more than %d bytes", maxFram
 // as it comes: nothing is written there again while a frame holds it.
 type frameReader struct {
 	r    io.Reader
-	rest []byte    // what was read behind the last frame; its capacity is free
-	in   *memory   // that rest stands in, unless it is memory of its own
-	left []*memory // that this frame began in
-	size int       // of the next buffer, in bytes,
-	keep int       // and at most
-	from *memories // where they are from
-	kind string    // of the last frame
-	err  error     // of the reader, once it has one
+	rest []byte   // what was read behind the last frame; its capacity is free
+	in   *piece   // that rest stands in, unless it is memory of its own
+	left []*piece // that this frame began in
+	size int      // of the next buffer, in bytes,
+	keep int      // and at most
+	from *pieces  // where they are from
+	kind string   // of the last frame
+	err  error    // of the reader, once it has one
 	more func([]byte) ([]byte, error)
 	cut  bool // the scanner was given err
 	scan scanner
@@ -56,7 +56,7 @@ type frameReader struct {
 
 // newFrameReader returns a reader whose frames share buffers of at most keep
 // bytes.
-func newFrameReader(r io.Reader, keep int, from *memories) *frameReader {
+func newFrameReader(r io.Reader, keep int, from *pieces) *frameReader {
 	f := &frameReader{r: r, size: minBuffer, keep: keep, from: from}
 	f.more = f.read
 	return f

@@ -34,7 +34,7 @@ func BenchmarkFrames(b *testing.B) {
 	for _, name := range []string{"pods", "events", "secrets"} {
 		b.Run(name, func(b *testing.B) {
 			text := corpus(b, name)
-			r := newFrameReader(&cycle{text: text}, keepWide, &memories{})
+			r := newFrameReader(&cycle{text: text}, keepWide, &pieces{})
 			b.SetBytes(int64(len(text) / bytes.Count(text, []byte("\n"))))
 			b.ReportAllocs()
 			for b.Loop() {

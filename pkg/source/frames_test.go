@@ -17,7 +17,7 @@ import (
 
 // readFrames reads to the end, and returns the frames as "ADDED a@5".
 func readFrames(r io.Reader) (got []string, err error) {
-	f := newFrameReader(r, keepBuffer, &memories{})
+	f := newFrameReader(r, keepBuffer, &pieces{})
 	for {
 		kind, o, err := f.next()
 		if err != nil {
@@ -56,7 +56,7 @@ func TestFrames(t *testing.T) {
 
 // An object outlives the frame that it came in.
 func TestFramesDoNotShareMemory(t *testing.T) {
-	f := newFrameReader(strings.NewReader(frame("ADDED", "aaaa", "5")+frame("ADDED", "bbbb", "6")), keepBuffer, &memories{})
+	f := newFrameReader(strings.NewReader(frame("ADDED", "aaaa", "5")+frame("ADDED", "bbbb", "6")), keepBuffer, &pieces{})
 	_, first, err := f.next()
 	if err != nil {
 		t.Fatal(err)
@@ -183,7 +183,7 @@ func FuzzFrames(f *testing.F) {
 			return
 		}
 		for _, r := range []io.Reader{bytes.NewReader(text), iotest.OneByteReader(bytes.NewReader(text)), iotest.DataErrReader(iotest.HalfReader(bytes.NewReader(text)))} {
-			likeJSON(t, newFrameReader(r, minBuffer, &memories{}), text)
+			likeJSON(t, newFrameReader(r, minBuffer, &pieces{}), text)
 		}
 	})
 }

@@ -14,12 +14,13 @@ import (
 )
 
 const (
-	// silentStream is how long a streamed list may say nothing after its first object: a server that
+	// silentStream is how long a streamed list may wait for leastProgress bytes after its first object: a server that
 	// ignores what makes a watch one says nothing more after the last one. Before the first it is firstAnswer.
 	silentStream = 10 * time.Second
 	// streamTimeout is asked of the server: one that ignores the rest, with objects
-	// that change all the time, is never silent.
+	// that change all the time, is never silent. What ignores this, too, is given up a little later.
 	streamTimeout = 2 * time.Minute
+	streamGrace   = 5 * time.Second
 	// pagedFor is how long lists are paged after one could not be streamed.
 	pagedFor = 10 * time.Minute
 )
@@ -88,13 +89,50 @@ func isUnknownForm(err error) bool {
 	}
 }
 
+// streamReader reads the body of a streamed list, and cancels it when the server is too slow: the list holds a slot.
+type streamReader struct {
+	body  io.Reader
+	timer *time.Timer
+	left  time.Duration // to wait for the server, until there are leastProgress bytes
+	n     int           // bytes since left was set
+	last  time.Time     // when the last Read began
+}
+
+// Read implements [io.Reader].
+func (r *streamReader) Read(b []byte) (int, error) {
+	r.last = time.Now()
+	r.timer.Reset(r.left)
+	n, err := r.body.Read(b)
+	r.left -= time.Since(r.last)
+	if r.n += n; r.n >= leastProgress {
+		r.progressed()
+	}
+	return n, err
+}
+
+func (r *streamReader) progressed() { r.left, r.n = silentStream, 0 }
+
+// late says why the list was cancelled. A server that has been silent for some time may know no streamed lists.
+func (r *streamReader) late(passed bool) error {
+	switch {
+	case !passed:
+		return slowPage("answer", firstAnswer)
+	case time.Since(r.last) < silentStream/2:
+		return slowError{slowPage(fmt.Sprintf("%d bytes more", leastProgress), silentStream)}
+	}
+	return errNoEnd
+}
+
 // readInitial is one try of stream. passed reports whether begun was passed on.
 func (c *Collection) readInitial(ctx context.Context, begun Signal) (rv string, passed bool, err error) {
 	watch, cancel := context.WithCancel(ctx)
 	defer cancel()
-	var late atomic.Bool
+	var late, over atomic.Bool
+	began := time.Now()
 	timer := time.AfterFunc(firstAnswer, func() { late.Store(true); cancel() })
 	defer timer.Stop()
+	end := time.AfterFunc(streamTimeout+streamGrace, func() { over.Store(true); cancel() })
+	defer end.Stop()
 	body, err := c.initialEvents().Stream(widely(watch))
 	if late.Load() {
 		return "", false, slowPage("answer", firstAnswer)
@@ -103,24 +141,24 @@ func (c *Collection) readInitial(ctx context.Context, begun Signal) (rv string, 
 		return "", false, err
 	}
 	defer body.Close()
-	frames := newFrameReader(body, keepWide, &c.client.memory)
+	r := &streamReader{body: body, timer: timer, left: firstAnswer - time.Since(began)}
+	frames := newFrameReader(r, keepWide, &c.client.memory)
 	for {
-		if passed {
-			timer.Reset(silentStream)
-		}
 		kind, o, err := frames.next()
 		switch {
-		case late.Load() && !passed:
-			return "", false, slowPage("answer", firstAnswer)
-		case late.Load(), errors.Is(err, io.EOF):
+		case late.Load():
+			return "", passed, r.late(passed)
+		case over.Load():
+			return "", passed, slowError{errNoEnd}
+		case errors.Is(err, io.EOF):
 			return "", passed, errNoEnd
-		}
-		if err != nil {
+		case err != nil:
 			return "", passed, err
 		}
 		timer.Reset(maxBlocked) // the server would cut it off soon
 		if !passed {
 			passed = true
+			r.progressed()
 			if err := c.handler.Handle(ctx, begun); err != nil {
 				return "", passed, handlerError{err}
 			}
@@ -134,18 +172,10 @@ func (c *Collection) readInitial(ctx context.Context, begun Signal) (rv string, 
 			}
 			return o.ResourceVersion, passed, nil
 		}
-		s := Signal{Kind: Listed, Object: o}
-		switch kind {
-		case "ADDED", "MODIFIED":
-		case "DELETED": // since the stream began
-			s.Kind = Deleted
-			if c.leavable {
-				s.left(c.Alive(ctx, o.Namespace, o.Name, o.UID))
-			}
-		default:
-			return "", passed, fmt.Errorf("a frame of unknown type %q", kind)
+		s, err := c.initialSignal(ctx, kind, o)
+		if err != nil {
+			return "", passed, err
 		}
-		c.restore(o, nil)
 		if err := c.handler.Handle(ctx, s); err != nil {
 			return "", passed, handlerError{err}
 		}
@@ -153,6 +183,23 @@ func (c *Collection) readInitial(ctx context.Context, begun Signal) (rv string, 
 			return "", passed, errBlocked
 		}
 	}
+}
+
+// initialSignal is the signal for a frame of a streamed list.
+func (c *Collection) initialSignal(ctx context.Context, kind string, o *Object) (Signal, error) {
+	s := Signal{Kind: Listed, Object: o}
+	switch kind {
+	case "ADDED", "MODIFIED":
+	case "DELETED": // since the stream began
+		s.Kind = Deleted
+		if c.leavable {
+			s.left(c.Alive(ctx, o.Namespace, o.Name, o.UID))
+		}
+	default:
+		return s, fmt.Errorf("a frame of unknown type %q", kind)
+	}
+	c.restore(o, nil)
+	return s, nil
 }
 
 // endsInitialEvents reports whether a bookmark is the one that ends them.

@@ -184,6 +184,76 @@ func TestStreamedListBreaksOff(t *testing.T) {
 	}
 }
 
+// A streamed list gives its slot back when the server sends little, or never ends, as a page does. It is a retry then.
+func TestStreamedListIsTooSlow(t *testing.T) {
+	every := func(d time.Duration, text string) answer {
+		return func(w http.ResponseWriter, r *http.Request) {
+			for rv := 1; r.Context().Err() == nil; rv++ {
+				_, _ = fmt.Fprint(w, frame("MODIFIED", "a", fmt.Sprint(rv)), text)
+				_ = http.NewResponseController(w).Flush()
+				select {
+				case <-time.After(d):
+				case <-r.Context().Done():
+				}
+			}
+		}
+	}
+	for _, c := range []struct {
+		name   string
+		answer answer
+		most   time.Duration // that the slot is held
+		unsure bool          // whether the server knows streamed lists
+	}{
+		{"an object every nine seconds", every(9*time.Second, ""), silentStream, false},
+		{"an object every second", every(time.Second, ""), silentStream, false},
+		{"much, and no end", every(time.Second, strings.Repeat(" ", leastProgress)), streamTimeout + streamGrace, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStub(t, []answer{pageOf("9", "")}, nil)
+				s.initial.answers = []answer{c.answer}
+				client, slots := inMemory(t, s), &attempts{}
+				of := NewCollection(Options{Client: client, Target: selected(), Handler: &recorder{}, Lists: slots})
+				began := time.Now()
+				if _, err := of.list(t.Context(), Signal{Kind: ListBegun}); err == nil {
+					t.Error("the list has an end")
+				}
+				if took := time.Since(began); took > c.most+time.Second {
+					t.Errorf("it held its slot for %s", took)
+				}
+				if client.streams.over() == c.unsure {
+					t.Errorf("other resources are streamed: %t", client.streams.over())
+				}
+				if _, err := of.list(t.Context(), Signal{Kind: ListBegun}); err != nil {
+					t.Error(err)
+				}
+				if got := fmt.Sprint(*slots); len(*slots) != 2 || !strings.HasPrefix(got, "[first ") || !strings.Contains(got, " retry ") {
+					t.Errorf("attempts %s, want a first one and a retry", got)
+				}
+			})
+		})
+	}
+}
+
+// A slow link is not a slow server: a large list may take a minute.
+func TestStreamedListOverASlowLink(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub(t, nil, nil)
+		s.initial.answers = []answer{func(w http.ResponseWriter, _ *http.Request) {
+			for i := range 12 {
+				_, _ = fmt.Fprint(w, frame("ADDED", fmt.Sprint("a", i), fmt.Sprint(i+1)), strings.Repeat(" ", leastProgress))
+				_ = http.NewResponseController(w).Flush()
+				time.Sleep(4 * time.Second)
+			}
+			_, _ = fmt.Fprint(w, initialEnd("20"))
+		}}
+		r := &recorder{}
+		if rv, err := NewCollection(Options{Client: inMemory(t, s), Target: selected(), Handler: r}).list(t.Context(), Signal{Kind: ListBegun}); rv != "20" || err != nil {
+			t.Errorf("it is at %s, %v, and received %v", rv, err, r.received())
+		}
+	})
+}
+
 // The server would cut off a stream that nobody reads.
 func TestStreamedListIsNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -110,7 +110,7 @@ func isSlow(err error) bool {
 }
 
 func (c *Collection) paged(ctx context.Context, attempt Attempt, begun Signal) (string, error) {
-	k := c.keeper()
+	k := c.copier()
 	defer k.close()
 	return c.pages(ctx, pageQuery{attempt: attempt, left: c.left()}, func(string) error { return c.handler.Handle(ctx, begun) }, func(o *Object) error {
 		k.own(o)
@@ -147,7 +147,7 @@ func (c *Collection) Survey(ctx context.Context, handler Handler) (rv string, er
 		return "", fmt.Errorf("survey of %s: %w", c.target.Resource, err)
 	}
 	defer func() { done(err) }()
-	k := c.keeper()
+	k := c.copier()
 	defer k.close()
 	rv, err = c.pages(ctx, pageQuery{attempt: attempt}, func(string) error { return nil }, func(o *Object) error {
 		k.own(o)

@@ -21,7 +21,7 @@ func fromNowhere(metadataOnly bool) *Collection {
 }
 
 func ownFromNowhere(metadataOnly bool, o *Object) {
-	k := keeper{Collection: fromNowhere(metadataOnly), from: &memories{}}
+	k := copier{Collection: fromNowhere(metadataOnly), from: &pieces{}}
 	defer k.close()
 	k.own(o)
 }
@@ -210,11 +210,11 @@ func FuzzParsePage(f *testing.F) {
 				}
 			}
 		}
-		var shared memories
+		var shared pieces
 		var held []Object
 		var texts []string
 		for range 3 {
-			k := keeper{Collection: fromNowhere(false), from: &shared}
+			k := copier{Collection: fromNowhere(false), from: &shared}
 			for i, o := range p.items {
 				if k.own(&o); i%3 == 1 {
 					held, texts = append(held, o), append(texts, string(o.Raw))

@@ -139,7 +139,7 @@ func (l *ListerWatcher) Run(ctx context.Context, from event.Position) error {
 const notToItsEnd = "an earlier list did not come to its end"
 
 func listDue(reason event.Reason, detail string) *Signal {
-	return &Signal{Kind: ListBegun, Reason: reason, Detail: detail, NewEpoch: reason == event.ReasonHistory}
+	return &Signal{Kind: ListBegun, Reason: reason, Detail: detail, NewEpoch: event.GapCause(reason).NewEpoch}
 }
 
 func (l *ListerWatcher) state(s State) {

@@ -7,17 +7,17 @@ import (
 	"sync/atomic"
 )
 
-// memory is a piece in which the bodies of objects stand one behind the other. Who
+// piece is memory in which the bodies of objects stand one behind the other. Who
 // fills it holds it, and so does each object that has not been released. When nobody
 // holds it, it is used again; one that is never let go of is the collector's.
-type memory struct {
+type piece struct {
 	bytes   []byte // what is filled; its capacity is the piece
 	holders atomic.Int32
 	from    *sync.Pool
 }
 
-// memories are pieces that nobody holds. The zero value has none.
-type memories struct {
+// pieces are those that nobody holds. The zero value has none.
+type pieces struct {
 	pools [sizes]sync.Pool // of minBuffer bytes, and of twice as many each
 }
 
@@ -26,14 +26,14 @@ const sizes = 7
 
 // get returns an empty piece of n bytes or up to twice as many, or minBuffer, which the
 // caller holds. It is nil for more than keepWide.
-func (p *memories) get(n int) *memory {
+func (p *pieces) get(n int) *piece {
 	class := max(bits.Len(uint(n-1)), bits.Len(minBuffer-1)) - bits.Len(minBuffer-1)
 	if class >= sizes {
 		return nil
 	}
-	m, ok := p.pools[class].Get().(*memory)
+	m, ok := p.pools[class].Get().(*piece)
 	if !ok {
-		m = &memory{bytes: make([]byte, 0, minBuffer<<class), from: &p.pools[class]}
+		m = &piece{bytes: make([]byte, 0, minBuffer<<class), from: &p.pools[class]}
 	}
 	m.bytes = m.bytes[:0]
 	m.holders.Store(1)
@@ -41,7 +41,7 @@ func (p *memories) get(n int) *memory {
 }
 
 // release lets go of a piece. nil is none.
-func (m *memory) release() {
+func (m *piece) release() {
 	if m != nil && m.holders.Add(-1) == 0 {
 		scribble(m.bytes[:cap(m.bytes)])
 		m.from.Put(m)
@@ -49,7 +49,7 @@ func (m *memory) release() {
 }
 
 // lies has o's body hold the piece that it stands in; nil is none.
-func (o *Object) lies(in *memory) {
+func (o *Object) lies(in *piece) {
 	if in != nil {
 		in.holders.Add(1)
 		o.memory = in
@@ -74,18 +74,18 @@ func (o *Object) Own() {
 	o.Raw = raw
 }
 
-// keeper makes objects of a list independent of their page: one that waits for the
+// copier makes objects of a list independent of their page: one that waits for the
 // bus must not hold the others for longer than it has to.
-type keeper struct {
+type copier struct {
 	*Collection
-	from *memories
-	in   *memory
+	from *pieces
+	in   *piece
 }
 
-func (c *Collection) keeper() keeper { return keeper{Collection: c, from: &c.client.memory} }
+func (c *Collection) copier() copier { return copier{Collection: c, from: &c.client.memory} }
 
 // own restores o, in other memory.
-func (k *keeper) own(o *Object) {
+func (k *copier) own(o *Object) {
 	room := k.room(len(o.Raw) + gvkBytes)
 	if !k.restore(o, room) {
 		o.Raw = append(room, o.Raw...)
@@ -99,7 +99,7 @@ func (k *keeper) own(o *Object) {
 }
 
 // room is where n bytes may be appended, nil if they are too many to share a piece.
-func (k *keeper) room(n int) []byte {
+func (k *copier) room(n int) []byte {
 	if n > keepWide/4 {
 		return nil
 	}
@@ -111,4 +111,4 @@ func (k *keeper) room(n int) []byte {
 }
 
 // close lets go of the last piece.
-func (k *keeper) close() { k.in.release() }
+func (k *copier) close() { k.in.release() }

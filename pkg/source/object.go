@@ -34,7 +34,7 @@ type Object struct {
 
 	levels int // in which arrays and objects stand in each other in Raw
 
-	memory *memory // that Raw stands in, and that is used again; nil: the collector's
+	memory *piece // that Raw stands in, and that is used again; nil: the collector's
 }
 
 // span is a member of a JSON object, from the end of what stands before it (the

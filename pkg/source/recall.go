@@ -80,7 +80,7 @@ func (c *Collection) recall(ctx context.Context, rv string, objects []Name, foun
 	for _, n := range objects {
 		wanted[n] = struct{}{}
 	}
-	k := c.keeper()
+	k := c.copier()
 	defer k.close()
 	each := func(o *Object) error {
 		n := Name{o.Namespace, o.Name}

@@ -3,7 +3,6 @@ package source
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
@@ -14,9 +13,8 @@ type relay struct {
 	c  *Collection
 	to Handler
 
-	from  string    // a list of the same history is not behind it
-	begun bool      // it was begun, and not ended
-	epoch time.Time // when the last new epoch began
+	from  string // a list of the same history is not behind it
+	begun bool   // it was begun, and not ended
 }
 
 func (r *relay) Handle(ctx context.Context, s Signal) error {
@@ -24,7 +22,8 @@ func (r *relay) Handle(ctx context.Context, s Signal) error {
 	case ListBegun:
 		r.begun, r.from = true, r.c.highest(s.RV)
 		if s.NewEpoch { // both are of a history that is no more
-			r.from, r.epoch = "", time.Now()
+			r.from = ""
+			r.c.epochs.begun()
 		}
 	case ListEnded:
 		if event.Older(s.RV, r.from) {

@@ -27,8 +27,8 @@ func TestHeldMemoryIsNotUsedAgain(t *testing.T) {
 		fmt.Fprintf(&text, `{"type":"ADDED","object":%s}`+"\n", madeUp(n))
 		page = append(page, Object{Raw: []byte(madeUp(n)), APIVersion: "v1", Kind: "A"})
 	}
-	r := newFrameReader(iotest.HalfReader(strings.NewReader(text.String())), 4<<10, &memories{})
-	k := keeper{Collection: fromNowhere(false), from: &memories{}}
+	r := newFrameReader(iotest.HalfReader(strings.NewReader(text.String())), 4<<10, &pieces{})
+	k := copier{Collection: fromNowhere(false), from: &pieces{}}
 	for name, next := range map[string]func() (*Object, error){
 		"frames": func() (*Object, error) {
 			_, o, err := r.next()
@@ -88,7 +88,7 @@ func TestHeldMemoryIsNotUsedAgain(t *testing.T) {
 
 // A piece is used again when its reader and all objects in it have let go of it.
 func TestMemoryIsUsedAgain(t *testing.T) {
-	p := &memories{}
+	p := &pieces{}
 	m := p.get(minBuffer)
 	var a, b Object
 	a.lies(m)
@@ -110,7 +110,7 @@ func TestMemoryIsUsedAgain(t *testing.T) {
 
 // What is too large to share a piece has memory of its own.
 func TestLargeObjectsShareNothing(t *testing.T) {
-	k := keeper{Collection: fromNowhere(false), from: &memories{}}
+	k := copier{Collection: fromNowhere(false), from: &pieces{}}
 	defer k.close()
 	o := Object{Raw: bytes.Repeat([]byte("x"), keepWide/4), APIVersion: "v1", Kind: "A"}
 	k.own(&o)
@@ -121,7 +121,7 @@ func TestLargeObjectsShareNothing(t *testing.T) {
 
 // Each piece has room for what it was asked for, and not for much more.
 func TestPieces(t *testing.T) {
-	p := &memories{}
+	p := &pieces{}
 	for _, n := range []int{1, minBuffer - 1, minBuffer, minBuffer + 1, keepBuffer, 3 * keepBuffer, keepWide} {
 		m := p.get(n)
 		if got := cap(m.bytes); got < n || got > max(2*n, minBuffer) {

@@ -44,36 +44,36 @@ const (
 // Whatever else happens is waited out: see [Options].OnState. A Collection has one
 // Run at a time.
 func (c *Collection) Run(ctx context.Context, from event.Position) error {
-	l := &loop{Collection: c, at: cursor{resume: from.RV, last: from.RV}, retry: newBackoff(), trouble: time.Now()}
+	r := &reader{Collection: c, at: cursor{resume: from.RV, last: from.RV}, retry: newBackoff(), trouble: time.Now()}
 	switch {
 	case from.Void:
-		l.needList(event.ReasonInterrupted, "an earlier list did not come to its end")
+		r.needList(event.ReasonInterrupted, "an earlier list did not come to its end")
 	case !resumable(from.RV):
-		l.needList(ReasonSnapshot, "")
+		r.needList(ReasonSnapshot, "")
 	}
 	for {
 		var err error
 		switch {
 		case c.target.Resource.Version == "":
 			err = fmt.Errorf("%s: %w", c.target.Collection.ResourceID(), discovery.ErrNoResource)
-		case l.due != nil:
-			err = l.reconcile(ctx)
+		case r.due != nil:
+			err = r.reconcile(ctx)
 		default:
-			err = l.follow(ctx)
+			err = r.watchOnce(ctx)
 		}
 		var fromHandler handlerError
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case errors.Is(err, errHistory):
-			l.due = &Signal{Reason: event.ReasonHistory, Detail: err.Error(), NewEpoch: true}
-			if early := epochEvery - time.Since(l.relay.epoch); early > 0 {
-				if err := l.wait(ctx, early, err); err != nil {
+			r.needList(event.ReasonHistory, err.Error())
+			if early := r.epochs.early(); early > 0 {
+				if err := r.wait(ctx, early, err); err != nil {
 					return err
 				}
 				continue
 			}
-			if l.listed == "" { // else lists could follow each other at once
+			if r.listed == "" { // else lists could follow each other at once
 				continue
 			}
 		case errors.As(err, &fromHandler):
@@ -83,17 +83,17 @@ func (c *Collection) Run(ctx context.Context, from event.Position) error {
 		case err == nil:
 			continue
 		}
-		if err := l.prove(ctx, err); err != nil {
+		if err := r.prove(ctx, err); err != nil {
 			return err
 		}
-		if err := l.wait(ctx, l.retry.after(err), err); err != nil {
+		if err := r.wait(ctx, r.retry.after(err), err); err != nil {
 			return err
 		}
 	}
 }
 
-// loop is a Run under way: what it will do next, and what it knows of the server.
-type loop struct {
+// reader is a Run under way: what it will do next, and what it knows of the server.
+type reader struct {
 	*Collection
 	at    cursor
 	due   *Signal // the ListBegun of the list that is due; nil: a watch
@@ -113,86 +113,86 @@ type loop struct {
 	triedFor   string // this resourceVersion
 }
 
-func (l *loop) needList(reason event.Reason, detail string) {
-	l.due = &Signal{Reason: reason, Detail: detail}
+func (r *reader) needList(reason event.Reason, detail string) {
+	r.due = listDue(reason, detail)
 }
 
-func (l *loop) wait(ctx context.Context, d time.Duration, why error) error {
-	l.state(State{Phase: Waiting, Until: time.Now().Add(d), Err: why})
+func (r *reader) wait(ctx context.Context, d time.Duration, why error) error {
+	r.state(State{Phase: Waiting, Until: time.Now().Add(d), Err: why})
 	return sleep(ctx, d)
 }
 
 // reconcile reads the list that is due.
-func (l *loop) reconcile(ctx context.Context) error {
-	l.state(State{Phase: Reconciling})
-	if err := l.sameCluster(ctx, time.Now().Add(-sameFor)); err != nil {
+func (r *reader) reconcile(ctx context.Context) error {
+	r.state(State{Phase: Reconciling})
+	if err := r.sameCluster(ctx, time.Now().Add(-sameFor)); err != nil {
 		return err
 	}
-	if seen := l.highest(l.at.last); seen != "" && !l.due.NewEpoch {
-		if _, err := l.probe(ctx, seen, time.Now()); errors.Is(err, errHistory) {
+	if seen := r.highest(r.at.last); seen != "" && !r.due.NewEpoch {
+		if _, err := r.probe(ctx, seen, time.Now()); errors.Is(err, errHistory) {
 			return err // any other failure: the list itself will show it
 		}
 	}
-	begun := *l.due
-	begun.Kind, begun.RV = ListBegun, l.at.resume
-	l.relay.begun = false
-	rv, err := l.list(ctx, begun)
+	begun := *r.due
+	begun.Kind, begun.RV = ListBegun, r.at.resume
+	r.relay.begun = false
+	rv, err := r.list(ctx, begun)
 	if err == nil {
-		l.at, l.due, l.trouble = cursor{resume: rv, last: rv}, nil, time.Time{}
-		l.listed, l.listedAt = rv, time.Now()
+		r.at, r.due, r.trouble = cursor{resume: rv, last: rv}, nil, time.Time{}
+		r.listed, r.listedAt = rv, time.Now()
 		return nil
 	}
-	if l.relay.begun {
-		if l.due.NewEpoch { // it has begun: the position was of the old one
-			l.at = cursor{}
+	if r.relay.begun {
+		if r.due.NewEpoch { // it has begun: the position was of the old one
+			r.at = cursor{}
 		}
-		l.needList(event.ReasonInterrupted, "a list did not come to its end: "+plainCause(err).Error())
+		r.needList(event.ReasonInterrupted, "a list did not come to its end: "+plainCause(err).Error())
 	}
 	return err
 }
 
-// follow opens a watch and follows it to its end. It returns nil when another one,
+// watchOnce opens a watch and follows it to its end. It returns nil when another one,
 // or a list, may follow at once.
-func (l *loop) follow(ctx context.Context) error {
+func (r *reader) watchOnce(ctx context.Context) error {
 	var doubt error
-	if !l.trouble.IsZero() {
-		if err := l.sameCluster(ctx, l.trouble); err != nil {
+	if !r.trouble.IsZero() {
+		if err := r.sameCluster(ctx, r.trouble); err != nil {
 			return err
 		}
-		if _, doubt = l.probe(ctx, l.highest(l.at.last), l.trouble); errors.Is(doubt, errHistory) {
+		if _, doubt = r.probe(ctx, r.highest(r.at.last), r.trouble); errors.Is(doubt, errHistory) {
 			return doubt
 		}
 	}
-	before, began := l.at.resume, time.Now()
-	frames, err := l.watch(ctx, doubt)
+	before, began := r.at.resume, time.Now()
+	frames, err := r.watch(ctx, doubt)
 	lasted := time.Since(began)
-	if l.at.resume != before || lasted > soundWatch {
-		l.retry.reset()
+	if r.at.resume != before || lasted > soundWatch {
+		r.retry.reset()
 	}
 	if frames > 0 || lasted > emptyCloseQuick {
-		l.empty = 0
+		r.empty = 0
 	}
 	if err == nil && frames == 0 {
-		err = l.endedEmpty(began)
+		err = r.endedEmpty(began)
 	}
 	if doubt == nil {
-		l.trouble = time.Time{}
+		r.trouble = time.Time{}
 	}
 	switch {
 	case err == nil:
-		l.throwAway, l.elsewhere, l.tried = false, nil, 0
-		if frames > 0 && l.at.resume == before && lasted < emptyCloseQuick {
+		r.throwAway, r.elsewhere, r.tried = false, nil, 0
+		if frames > 0 && r.at.resume == before && lasted < emptyCloseQuick {
 			err := noHeadway(frames, before)
-			return l.wait(ctx, l.retry.after(err), err)
+			return r.wait(ctx, r.retry.after(err), err)
 		}
 		return nil
 	case errors.Is(err, errDead):
-		l.throwAway, l.elsewhere = true, nil
+		r.throwAway, r.elsewhere = true, nil
 		return nil
 	case errors.Is(err, ErrExpired):
-		return l.expired(ctx, err)
+		return r.expired(ctx, err)
 	}
-	l.throwAway, l.elsewhere, l.trouble = false, nil, time.Now()
+	r.throwAway, r.elsewhere, r.trouble = false, nil, time.Now()
 	return err
 }
 
@@ -203,40 +203,40 @@ func noHeadway(frames int, rv string) error {
 }
 
 // endedEmpty counts the watches that end at once and say nothing.
-func (l *loop) endedEmpty(began time.Time) error {
-	if l.empty == 0 {
-		l.emptySince = began
+func (r *reader) endedEmpty(began time.Time) error {
+	if r.empty == 0 {
+		r.emptySince = began
 	}
-	if l.empty++; l.empty < emptyCloses && !l.throwAway && l.elsewhere == nil {
+	if r.empty++; r.empty < emptyCloses && !r.throwAway && r.elsewhere == nil {
 		return nil
 	}
-	quick := time.Since(l.emptySince) < emptyCloseQuick
-	n := l.empty
-	l.empty = 0
+	quick := time.Since(r.emptySince) < emptyCloseQuick
+	n := r.empty
+	r.empty = 0
 	if !quick {
 		return nil
 	}
-	return fmt.Errorf("resourceVersion %s is %w: %d watches from it ended at once", l.at.resume, ErrExpired, n)
+	return fmt.Errorf("resourceVersion %s is %w: %d watches from it ended at once", r.at.resume, ErrExpired, n)
 }
 
 // expired tries other servers, and makes a list due when they cannot help either.
-func (l *loop) expired(ctx context.Context, err error) error {
-	if l.triedFor != l.at.resume {
-		l.triedFor, l.tried = l.at.resume, 0
+func (r *reader) expired(ctx context.Context, err error) error {
+	if r.triedFor != r.at.resume {
+		r.triedFor, r.tried = r.at.resume, 0
 	}
-	l.throwAway = false
-	if l.elsewhere != nil {
-		l.client.transport.other.leave(l.elsewhere.used)
+	r.throwAway = false
+	if r.elsewhere != nil {
+		r.client.transport.other.leave(r.elsewhere.used)
 	}
-	if l.tried < otherServers {
-		l.tried, l.elsewhere = l.tried+1, new(other)
-		return l.wait(ctx, rand.N(otherPause), err)
+	if r.tried < otherServers {
+		r.tried, r.elsewhere = r.tried+1, new(other)
+		return r.wait(ctx, rand.N(otherPause), err)
 	}
-	l.tried, l.elsewhere = 0, nil
-	l.needList(event.ReasonExpired, err.Error())
-	if l.at.resume == l.listed { // lists would follow each other at once
-		if d := l.retry.after(err) - time.Since(l.listedAt); d > 0 {
-			return l.wait(ctx, d, err)
+	r.tried, r.elsewhere = 0, nil
+	r.needList(event.ReasonExpired, err.Error())
+	if r.at.resume == r.listed { // lists would follow each other at once
+		if d := r.retry.after(err) - time.Since(r.listedAt); d > 0 {
+			return r.wait(ctx, d, err)
 		}
 	}
 	return nil
@@ -244,28 +244,28 @@ func (l *loop) expired(ctx context.Context, err error) error {
 
 // prove looks for a proof of absence where err says that the collection cannot be
 // read, passes it on, and returns ErrGone. nil means to try again.
-func (l *loop) prove(ctx context.Context, err error) error {
+func (r *reader) prove(ctx context.Context, err error) error {
 	if code := statusCode(err); code != http.StatusForbidden && code != http.StatusNotFound && !errors.Is(err, discovery.ErrNoResource) {
 		return nil
 	}
-	found := l.absent(ctx)
+	found := r.absent(ctx)
 	if found.proof == "" {
 		return nil
 	}
-	switch err := l.client.SameCluster(ctx, time.Now()); {
+	switch err := r.client.SameCluster(ctx, time.Now()); {
 	case errors.Is(err, ErrOtherCluster):
 		return err
 	case err != nil:
 		return nil // no proof while it is not known whose word this is
 	}
-	if err := l.relay.gone(ctx, l.at.resume, found.proof); err != nil {
+	if err := r.relay.gone(ctx, r.at.resume, found.proof); err != nil {
 		return err
 	}
 	if !found.again {
-		l.state(State{Phase: Gone, Err: errors.New(found.proof)})
+		r.state(State{Phase: Gone, Err: errors.New(found.proof)})
 		return ErrGone
 	}
-	l.at = cursor{}
-	l.needList(event.ReasonExpired, found.proof)
+	r.at = cursor{}
+	r.needList(event.ReasonExpired, found.proof)
 	return nil
 }

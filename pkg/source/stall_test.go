@@ -82,7 +82,7 @@ func TestStalledWatchShows(t *testing.T) {
 // A watch that is dead while the server lives is found out by a second one, and
 // opened again from where everything was seen.
 func TestDeadWatchIsReplaced(t *testing.T) {
-	for name, glance := range map[string]answer{
+	for name, second := range map[string]answer{
 		"by an event":    closed(frame("ADDED", "b", "12"), frame("ADDED", "c", "13")),
 		"by a bookmark":  closed(frame("ADDED", "b", "12"), bookmark("90")),
 		"by what is new": then(4*time.Second, frame("ADDED", "b", "12"), frame("ADDED", "c", "13")),
@@ -90,13 +90,13 @@ func TestDeadWatchIsReplaced(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newStub(t, nil, []answer{open(frame("ADDED", "a", "11"), frame("ADDED", "b", "12")), open(frame("ADDED", "b", "12"), frame("ADDED", "c", "13"))})
-				s.glances = []answer{glance}
+				s.secondWatches = []answer{second}
 				r := run(t, Options{Client: inMemory(t, s)}, event.Position{RV: "10"}, nil)
 				pass(2 * time.Minute)
 				r.stop()
 				compare(t, r.received(), []string{"added a@11 >10", "added b@12 >11", "added b@12 >11", "added c@13 >12"})
-				if rv := s.glanced[0].Get("resourceVersion"); rv != "11" || s.glanced[0].Get("allowWatchBookmarks") != "true" {
-					t.Errorf("the second watch: %v", s.glanced[0].Values)
+				if rv := s.secondAsked[0].Get("resourceVersion"); rv != "11" || s.secondAsked[0].Get("allowWatchBookmarks") != "true" {
+					t.Errorf("the second watch: %v", s.secondAsked[0].Values)
 				}
 				if rv := s.await(2, true)[1].Get("resourceVersion"); rv != "11" {
 					t.Errorf("watched again from %s, want 11", rv)
@@ -112,7 +112,7 @@ func TestQuietIsNotStalled(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		first  answer
-		glance answer
+		second answer
 	}{
 		{"no bookmarks, and nothing new", open(), closed()},
 		{"no bookmarks, and what was seen again", open(frame("ADDED", "a", "11")), closed(frame("ADDED", "a", "11"))},
@@ -124,7 +124,7 @@ func TestQuietIsNotStalled(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newStub(t, nil, []answer{c.first})
-				s.glances = answers(20, c.glance)
+				s.secondWatches = answers(20, c.second)
 				r := run(t, Options{Client: inMemory(t, s)}, event.Position{RV: "10"}, nil)
 				pass(5*time.Minute - time.Second)
 				r.stop()
@@ -132,7 +132,7 @@ func TestQuietIsNotStalled(t *testing.T) {
 				if n := len(s.await(1, true)); n != 1 {
 					t.Errorf("%d watches", n)
 				}
-				if n := len(s.glanced); n < 1 || n > 7 {
+				if n := len(s.secondAsked); n < 1 || n > 7 {
 					t.Errorf("%d second watches in five minutes", n)
 				}
 				if n := len(s.probed); n < 4 || n > 12 {
@@ -153,8 +153,8 @@ func TestWatchInStepNeedsNoSecond(t *testing.T) {
 		pass(5*time.Minute - time.Second)
 		r.stop()
 		compare(t, phases(r), []string{"watching"})
-		if len(s.glanced) > 0 {
-			t.Errorf("%d second watches", len(s.glanced))
+		if len(s.secondAsked) > 0 {
+			t.Errorf("%d second watches", len(s.secondAsked))
 		}
 	})
 }
@@ -187,7 +187,7 @@ func TestBookmarksStop(t *testing.T) {
 func TestSecondWatchRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStub(t, nil, nil)
-		s.glances = answers(20, failing(403))
+		s.secondWatches = answers(20, failing(403))
 		r := run(t, Options{Client: inMemory(t, s)}, event.Position{RV: "10"}, nil)
 		pass(2 * time.Minute)
 		if err := r.awaitState(Stalled, 1).Err; err == nil || !strings.HasPrefix(err.Error(), "second watch: the stub says") {
@@ -282,7 +282,7 @@ func TestHalfOpenConnection(t *testing.T) {
 			t.Run(map[int]string{1: "HTTP1", 2: "HTTP2"}[major]+map[bool]string{false: "", true: ", network gone"}[black], func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					s := newStub(t, nil, []answer{open(frame("ADDED", "a", "11")), open(frame("ADDED", "b", "12")), open(frame("ADDED", "b", "12")), open(frame("ADDED", "b", "12"))})
-					s.glances = answers(9, closed(frame("ADDED", "b", "12")))
+					s.secondWatches = answers(9, closed(frame("ADDED", "b", "12")))
 					l := &pipeListener{conns: make(chan net.Conn), closed: make(chan struct{})}
 					srv := &httptest.Server{Listener: l, EnableHTTP2: major == 2, Config: &http.Server{Handler: s}}
 					cfg := &rest.Config{Host: "http://stub"}

@@ -26,21 +26,21 @@ import (
 // nothing; lists beyond it are an error. Probes beyond theirs find a history that
 // goes far enough, and second watches beyond theirs end with nothing.
 type stub struct {
-	t       testing.TB
-	path    string
-	lists   []answer
-	watches []answer
-	probes  []answer
-	glances []answer
-	others  map[string]answer // by path; forbidden unless set
-	initial initialScript     // of streamed lists
+	t             testing.TB
+	path          string
+	lists         []answer
+	watches       []answer
+	probes        []answer
+	secondWatches []answer
+	others        map[string]answer // by path; forbidden unless set
+	initial       initialScript     // of streamed lists
 
-	mu        sync.Mutex
-	asked     []request
-	probed    []request
-	glanced   []request
-	elsewhere map[string]int // requests, by path
-	more      signal
+	mu          sync.Mutex
+	asked       []request
+	probed      []request
+	secondAsked []request
+	elsewhere   map[string]int // requests, by path
+	more        signal
 }
 
 type answer func(w http.ResponseWriter, r *http.Request)
@@ -90,8 +90,8 @@ func (s *stub) script(q request, r *http.Request) answer {
 		}
 		return status(http.StatusForbidden, "Forbidden")
 	case q.watch && q.Get("timeoutSeconds") == "5":
-		s.glanced = append(s.glanced, q)
-		return nth(s.glances, len(s.glanced)-1, closed())
+		s.secondAsked = append(s.secondAsked, q)
+		return nth(s.secondWatches, len(s.secondAsked)-1, closed())
 	case q.watch:
 		s.asked = append(s.asked, q)
 		return nth(s.watches, len(s.of(true))-1, open())

@@ -338,7 +338,7 @@ func TestReadAheadIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		from, to := io.Pipe()
 		s := &stream{frames: make(chan watchFrame, aheadFrames), room: make(chan struct{}, 1), cancel: func() {}, body: from, closed: make(chan struct{})}
-		s.reader.Go(func() { s.read(newFrameReader(from, keepBuffer, &memories{})) })
+		s.reader.Go(func() { s.read(newFrameReader(from, keepBuffer, &pieces{})) })
 		defer s.close()
 		large := frame("ADDED", strings.Repeat("o", aheadBytes), "11")
 		var written atomic.Int64

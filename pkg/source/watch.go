@@ -145,41 +145,41 @@ func (s *stream) close() {
 // watch opens one watch and passes its frames on, whose number it returns. A nil error
 // is the server's own, orderly end. doubt is why it is not known that the server's
 // history is the position's, nil if it is.
-func (l *loop) watch(ctx context.Context, doubt error) (frames int, err error) {
-	at := &l.at
+func (r *reader) watch(ctx context.Context, doubt error) (frames int, err error) {
+	at := &r.at
 	began := at.resume
 	timeout, opening := minWatch+rand.N(minWatch), ctx
 	switch {
-	case l.elsewhere != nil:
-		opening = elsewhere(ctx, l.elsewhere)
-	case l.throwAway:
+	case r.elsewhere != nil:
+		opening = elsewhere(ctx, r.elsewhere)
+	case r.throwAway:
 		opening = throwAway(ctx)
-	case l.busy:
+	case r.busy:
 		select {
-		case l.client.wide <- struct{}{}:
-			defer func() { <-l.client.wide }()
+		case r.client.wide <- struct{}{}:
+			defer func() { <-r.client.wide }()
 			opening = widely(ctx)
 		default:
 		}
 	}
-	l.busy = false
-	s, err := l.open(opening, at.resume, timeout, graceWatch)
+	r.busy = false
+	s, err := r.open(opening, at.resume, timeout, graceWatch)
 	if err != nil {
-		return 0, l.watchError(err)
+		return 0, r.watchError(err)
 	}
 	defer s.close()
-	l.state(State{Phase: Watching, Err: doubt})
+	r.state(State{Phase: Watching, Err: doubt})
 	at.last = at.resume // what came after resume comes again
-	pulse := l.newPulse(ctx, doubt)
-	defer pulse.stop()
+	watchdog := r.newWatchdog(ctx, doubt)
+	defer watchdog.stop()
 	tooLong := time.AfterFunc(time.Hour, s.close)
 	defer tooLong.Stop()
 	var armed time.Time // when tooLong was set; zero: it is stopped
 	for {
 		var f watchFrame
 		select { // what is found out about the server comes before what it says
-		case found := <-pulse.findings:
-			err = pulse.judge(found)
+		case found := <-watchdog.findings:
+			err = watchdog.judge(found)
 		default:
 			select {
 			case f = <-s.frames:
@@ -187,10 +187,10 @@ func (l *loop) watch(ctx context.Context, doubt error) (frames int, err error) {
 				tooLong.Stop()
 				armed = time.Time{}
 				select {
-				case found := <-pulse.findings:
-					err = pulse.judge(found)
-				case <-pulse.timer.C:
-					pulse.check()
+				case found := <-watchdog.findings:
+					err = watchdog.judge(found)
+				case <-watchdog.timer.C:
+					watchdog.check()
 				case <-s.closed: // nobody took what it said
 					return frames, nil
 				case f = <-s.frames:
@@ -206,7 +206,7 @@ func (l *loop) watch(ctx context.Context, doubt error) (frames int, err error) {
 			if statusCode(f.err) >= http.StatusInternalServerError || errors.Is(f.err, errFrameTooLarge) {
 				at.failures++
 			}
-			return frames, l.watchError(f.err)
+			return frames, r.watchError(f.err)
 		case f.object == nil:
 			continue
 		}
@@ -216,31 +216,31 @@ func (l *loop) watch(ctx context.Context, doubt error) (frames int, err error) {
 		}
 		at.saw(f.object.ResourceVersion)
 		size := f.size() // the signal may have another one, and the handler may give the object up
-		signal, err := l.signal(ctx, f)
+		signal, err := r.signal(ctx, f)
 		if err != nil {
 			return frames, err
 		}
-		if armed.IsZero() || pulse.last.Sub(armed) > maxBlocked/10 { // often enough: a timer that is set for each frame costs more
+		if armed.IsZero() || watchdog.last.Sub(armed) > maxBlocked/10 { // often enough: a timer that is set for each frame costs more
 			tooLong.Reset(maxBlocked)
 			armed = time.Now()
 		}
-		if err = l.handler.Handle(ctx, signal); err != nil {
+		if err = r.handler.Handle(ctx, signal); err != nil {
 			return frames, handlerError{err}
 		}
 		s.handled(size)
-		pulse.heard(f.kind)
+		watchdog.heard(f.kind)
 		// It goes on where it is cheaper to read, unless that would begin again where
 		// this one began.
-		if f.busy && at.resume != began && !l.throwAway && l.elsewhere == nil && !isWide(opening) && len(l.client.wide) < wideWatches {
-			l.busy = true
+		if f.busy && at.resume != began && !r.throwAway && r.elsewhere == nil && !isWide(opening) && len(r.client.wide) < wideWatches {
+			r.busy = true
 			return frames, nil
 		}
 	}
 }
 
 // signal returns the signal for a frame.
-func (l *loop) signal(ctx context.Context, f watchFrame) (Signal, error) {
-	s := Signal{Object: f.object, Resume: l.at.resume}
+func (r *reader) signal(ctx context.Context, f watchFrame) (Signal, error) {
+	s := Signal{Object: f.object, Resume: r.at.resume}
 	switch f.kind {
 	case "ADDED":
 		s.Kind = Added
@@ -248,21 +248,21 @@ func (l *loop) signal(ctx context.Context, f watchFrame) (Signal, error) {
 		s.Kind = Modified
 	case "DELETED":
 		s.Kind = Deleted
-		if l.leavable {
-			s.left(l.Alive(ctx, f.object.Namespace, f.object.Name, f.object.UID))
+		if r.leavable {
+			s.left(r.Alive(ctx, f.object.Namespace, f.object.Name, f.object.UID))
 		}
 	case "BOOKMARK":
-		return Signal{Kind: Progress, RV: f.object.ResourceVersion, Resume: l.at.resume}, nil
+		return Signal{Kind: Progress, RV: f.object.ResourceVersion, Resume: r.at.resume}, nil
 	default:
 		return s, fmt.Errorf("watch: a frame of unknown type %q", f.kind)
 	}
-	l.restore(s.Object, nil)
+	r.restore(s.Object, nil)
 	return s, nil
 }
 
-func (l *loop) watchError(err error) error {
-	if isExpired(err) || l.at.failures >= maxFailures {
-		return fmt.Errorf("resourceVersion %s is %w: %w", l.at.resume, ErrExpired, err)
+func (r *reader) watchError(err error) error {
+	if isExpired(err) || r.at.failures >= maxFailures {
+		return fmt.Errorf("resourceVersion %s is %w: %w", r.at.resume, ErrExpired, err)
 	}
 	return fmt.Errorf("watch: %w", plainCause(err))
 }

@@ -159,3 +159,25 @@ func TestAlerts(t *testing.T) {
 		t.Errorf("docs/runbook.md has sections for %q, alerts are %q", sections, names)
 	}
 }
+
+// Who is on call reads in the runbook how long an alert's condition lasts before it fires, and how bad it is.
+func TestRunbookTable(t *testing.T) {
+	rows := map[string]string{}
+	for line := range strings.Lines(read(t, runbookFile)) {
+		for _, m := range regexp.MustCompile(`\[(Kubebridge\w+)\]`).FindAllStringSubmatch(line, -1) {
+			if strings.HasPrefix(line, "| [") {
+				rows[m[1]] = strings.TrimSpace(line)
+			}
+		}
+	}
+	for _, r := range alerts(t) {
+		lasts := " | " + r.For
+		if want := strings.TrimRight(lasts, " ") + " | " + r.Labels["severity"] + " |"; !strings.HasSuffix(rows[r.Alert], want) {
+			t.Errorf("docs/runbook.md: the row of %s does not end with %q: %s", r.Alert, want, rows[r.Alert])
+		}
+		threshold := strings.Fields(r.Expr)[len(strings.Fields(r.Expr))-1]
+		if (r.Alert == "KubebridgeLag" || r.Alert == "KubebridgeCheckpointOld" || r.Alert == "KubebridgeMemoryNearLimit") && !strings.Contains(rows[r.Alert], threshold) {
+			t.Errorf("docs/runbook.md: the row of %s lacks its threshold %s: %s", r.Alert, threshold, rows[r.Alert])
+		}
+	}
+}

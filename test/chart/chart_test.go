@@ -17,6 +17,7 @@ import (
 	"helm.sh/helm/v4/pkg/chart/common"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -29,7 +30,7 @@ import (
 var update = flag.Bool("update", false, "rewrite the golden files")
 
 func TestLint(t *testing.T) {
-	for _, path := range append([]string{""}, files(t, "*.good.yaml")...) {
+	for _, path := range append([]string{""}, goodValues(t)...) {
 		v := map[string]any{}
 		if path != "" {
 			v = valuesOf(t, path)
@@ -64,7 +65,7 @@ func TestContradictions(t *testing.T) {
 
 // A key that the API server would not know is a setting that silently does nothing.
 func TestObjects(t *testing.T) {
-	for _, path := range files(t, "*.good.yaml") {
+	for _, path := range goodValues(t) {
 		t.Run(name(path), func(t *testing.T) {
 			r := rendering(t, path)
 			pods := 0
@@ -73,6 +74,9 @@ func TestObjects(t *testing.T) {
 				meta, _ := object.(metav1.Object)
 				if meta.GetName() == "" || meta.GetLabels()["app.kubernetes.io/instance"] != release {
 					t.Errorf("an object is not named, or not labelled as the release's:\n%s", manifest)
+				}
+				if pod, ok := object.(*corev1.Pod); ok { // of helm test
+					restricted(t, &corev1.PodTemplateSpec{ObjectMeta: pod.ObjectMeta, Spec: pod.Spec})
 				}
 				if template := podTemplate(object); template != nil {
 					pods++
@@ -159,7 +163,7 @@ func TestStatusAccess(t *testing.T) {
 
 // Every role is bound to the release's account: an unbound one grants nothing, another's subject too much.
 func TestBindings(t *testing.T) {
-	for _, path := range files(t, "*.good.yaml") {
+	for _, path := range goodValues(t) {
 		roles, bound := map[string]bool{}, map[string]bool{}
 		account := ""
 		check := func(ns string, meta metav1.ObjectMeta, ref rbacv1.RoleRef, subjects []rbacv1.Subject) {
@@ -198,7 +202,7 @@ func TestBindings(t *testing.T) {
 // Alerts and dashboard are files of the chart, whose own braces are not Helm's; one that is missing is said.
 func TestFiles(t *testing.T) {
 	v := valuesOf(t, "testdata/kafka.good.yaml")
-	v["metrics"] = map[string]any{"rules": map[string]any{"enabled": true, "labels": map[string]any{"role": "alerts"}}}
+	v["prometheusRule"] = map[string]any{"enabled": true, "labels": map[string]any{"role": "alerts"}}
 	v["dashboard"] = map[string]any{"enabled": true}
 	const rules = "groups:\n- name: kubebridge\n  rules:\n  - alert: Down\n    expr: up == 0\n    annotations: {summary: '{{ $labels.pod }} is down'}\n"
 	for _, c := range []struct{ name, text, missing string }{
@@ -323,7 +327,7 @@ func restricted(t *testing.T, template *corev1.PodTemplateSpec) {
 			t.Errorf("restricted pods: %s: %s", result.ForbiddenReason, result.ForbiddenDetail)
 		}
 	}
-	for _, c := range template.Spec.Containers {
+	for _, c := range slices.Concat(template.Spec.InitContainers, template.Spec.Containers) {
 		if c.SecurityContext.ReadOnlyRootFilesystem == nil || !*c.SecurityContext.ReadOnlyRootFilesystem {
 			t.Errorf("container %s can write to its root", c.Name)
 		}
@@ -349,16 +353,18 @@ func decode(t *testing.T, manifest string) any {
 	}
 	into := map[string]any{
 		"v1/ConfigMap": &corev1.ConfigMap{}, "v1/Secret": &corev1.Secret{}, "v1/Service": &corev1.Service{},
-		"v1/ServiceAccount": &corev1.ServiceAccount{}, "apps/v1/Deployment": &appsv1.Deployment{},
+		"v1/ServiceAccount": &corev1.ServiceAccount{}, "v1/Pod": &corev1.Pod{}, "apps/v1/Deployment": &appsv1.Deployment{},
 		"apps/v1/StatefulSet": &appsv1.StatefulSet{}, "policy/v1/PodDisruptionBudget": &policyv1.PodDisruptionBudget{},
-		"networking.k8s.io/v1/NetworkPolicy":              &networkingv1.NetworkPolicy{},
-		"rbac.authorization.k8s.io/v1/Role":               &rbacv1.Role{},
-		"rbac.authorization.k8s.io/v1/RoleBinding":        &rbacv1.RoleBinding{},
-		"rbac.authorization.k8s.io/v1/ClusterRole":        &rbacv1.ClusterRole{},
-		"rbac.authorization.k8s.io/v1/ClusterRoleBinding": &rbacv1.ClusterRoleBinding{},
-		"monitoring.coreos.com/v1/PodMonitor":             &monitoringv1.PodMonitor{},
-		"monitoring.coreos.com/v1/ServiceMonitor":         &monitoringv1.ServiceMonitor{},
-		"monitoring.coreos.com/v1/PrometheusRule":         &monitoringv1.PrometheusRule{},
+		"networking.k8s.io/v1/NetworkPolicy":                         &networkingv1.NetworkPolicy{},
+		"rbac.authorization.k8s.io/v1/Role":                          &rbacv1.Role{},
+		"rbac.authorization.k8s.io/v1/RoleBinding":                   &rbacv1.RoleBinding{},
+		"rbac.authorization.k8s.io/v1/ClusterRole":                   &rbacv1.ClusterRole{},
+		"rbac.authorization.k8s.io/v1/ClusterRoleBinding":            &rbacv1.ClusterRoleBinding{},
+		"flowcontrol.apiserver.k8s.io/v1/FlowSchema":                 &flowcontrolv1.FlowSchema{},
+		"flowcontrol.apiserver.k8s.io/v1/PriorityLevelConfiguration": &flowcontrolv1.PriorityLevelConfiguration{},
+		"monitoring.coreos.com/v1/PodMonitor":                        &monitoringv1.PodMonitor{},
+		"monitoring.coreos.com/v1/ServiceMonitor":                    &monitoringv1.ServiceMonitor{},
+		"monitoring.coreos.com/v1/PrometheusRule":                    &monitoringv1.PrometheusRule{},
 	}[of.APIVersion+"/"+of.Kind]
 	if into == nil {
 		t.Fatalf("no type is known for\n%s", manifest)
@@ -416,4 +422,24 @@ func files(t *testing.T, pattern string) []string {
 	return all
 }
 
-func name(path string) string { return strings.TrimSuffix(filepath.Base(path), ".yaml") }
+// goodValues are values with which the chart is installed: those of tests, and those that the chart shows.
+func goodValues(t *testing.T) []string {
+	t.Helper()
+	all := files(t, "*.good.yaml")
+	for _, pattern := range []string{"ci/*-values.yaml", "examples/*/values.yaml"} {
+		more, err := filepath.Glob(filepath.Join(chartDir(), pattern))
+		if err != nil || len(more) == 0 {
+			t.Fatalf("no %s: %v", pattern, err)
+		}
+		all = append(all, more...)
+	}
+	return all
+}
+
+func name(path string) string {
+	path = strings.TrimSuffix(path, ".yaml")
+	if filepath.Base(path) == "values" {
+		path = filepath.Dir(path)
+	}
+	return filepath.Base(path)
+}

@@ -11,7 +11,7 @@ import (
 func alertsOf(t *testing.T, set map[string]any) map[string]monitoringv1.Rule {
 	t.Helper()
 	v := valuesOf(t, "testdata/kafka.good.yaml")
-	v["metrics"] = map[string]any{"rules": map[string]any{"enabled": true, "alerts": set}}
+	v["prometheusRule"] = map[string]any{"enabled": true, "alerts": set}
 	r, err := render(chart(t), v)
 	if err != nil {
 		t.Fatal(err)
@@ -67,8 +67,8 @@ func TestAlertsAreSet(t *testing.T) {
 // A name that is mistyped would leave an alert as it was, unseen.
 func TestAlertIsUnknown(t *testing.T) {
 	v := valuesOf(t, "testdata/kafka.good.yaml")
-	v["metrics"] = map[string]any{"rules": map[string]any{"enabled": true, "alerts": map[string]any{"KubebridgeLagg": map[string]any{"threshold": 1}}}}
-	if _, err := render(chart(t), v); err == nil || !strings.Contains(err.Error(), "metrics.rules.alerts.KubebridgeLagg: there is no such alert; there are KubebridgeDown") {
+	v["prometheusRule"] = map[string]any{"enabled": true, "alerts": map[string]any{"KubebridgeLagg": map[string]any{"threshold": 1}}}
+	if _, err := render(chart(t), v); err == nil || !strings.Contains(err.Error(), "prometheusRule.alerts.KubebridgeLagg: there is no such alert; there are KubebridgeDown") {
 		t.Errorf("%v", err)
 	}
 }

@@ -1,11 +1,8 @@
 package e2e
 
 import (
-	"bytes"
-	"encoding/json"
 	"flag"
 	"fmt"
-	"maps"
 	"net/http"
 	"slices"
 	"sync"
@@ -99,14 +96,11 @@ func (w *world) attack(tenant *kube.Client) (last []string) {
 	return last
 }
 
-// hostile is what an object has that a tenant may choose: all but its identity. Its managedFields are as if of the world's type.
-func (w *world) hostile(object []byte) kube.Fields {
+// hostile is what the tenant writes of a state.
+func (w *world) hostile(state []byte) kube.Fields {
 	w.t.Helper()
-	object = bytes.ReplaceAll(object, []byte("example.com/v1"), []byte(w.widgets.GroupVersion().String()))
-	var fields kube.Fields
-	w.must(json.Unmarshal(object, &fields))
-	metadata, _ := fields["metadata"].(map[string]any)
-	maps.DeleteFunc(metadata, func(name string, _ any) bool { return name != "managedFields" })
+	fields, err := hostiletest.Writable(state, w.widgets.GroupVersion().String())
+	w.must(err)
 	return fields
 }
 

@@ -70,7 +70,7 @@ func newTemplate(frame []byte, r *Resource) (*template, error) {
 		return nil, errTemplate
 	}
 	gvk := fmt.Sprintf(`{"kind":%q,"apiVersion":%q,`, r.Kind, r.apiVersion())
-	head := gvk + `"metadata":{"annotations":{"bench.kubebridge.io/mark":"` + mark.Blank + `"`
+	head := gvk + `"metadata":{"annotations":{"` + markKey(r) + `":"` + mark.Blank + `"`
 	body := string(object[meta+len(`"metadata":{`) : len(object)-1])
 	if before, after, ok := strings.Cut(body, `"annotations":{`); ok && !strings.Contains(before, "managedFields") {
 		own, rest, err := cutObject(after)
@@ -100,6 +100,14 @@ func newTemplate(frame []byte, r *Resource) (*template, error) {
 	t.uid = strings.Index(o, blankUID)
 	t.rv = strings.Index(o, blankRV)
 	return t, nil
+}
+
+// markKey is the annotation that has an object's mark. The bridge hides most annotations of Secrets.
+func markKey(r *Resource) string {
+	if r.Kind == "Secret" {
+		return "argocd.argoproj.io/tracking-id"
+	}
+	return "bench.kubebridge.io/mark"
 }
 
 // cutObject cuts s, which begins behind an object's opening brace, at the closing

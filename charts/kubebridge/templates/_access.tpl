@@ -72,10 +72,14 @@ Each of it comes from one entry of resources, of the bridge or of a sink.
 {{/*
 The group and the full name that an entry of resources means, as JSON. Names are the bridge's:
 pods, pods.core, deployments.apps, deployments.v1.apps, *.apps, *.core, *.*
-A short name that is not known is refused, unless "unknown" lets it pass.
+A short name that is not known is refused, unless "unknown" lets it pass; so is a pattern of another form, which must not be
+granted as if it covered its group.
 */}}
 {{- define "kubebridge.parse" -}}
 {{- $e := .entry -}}
+{{- if and (contains "*" (toString $e.resource)) (not (regexMatch "^\\*\\.(\\*|[^*]*)$" (toString $e.resource))) -}}
+{{- fail (printf "%q is no pattern: write *.* for everything, *.GROUP for an API group, or *.core for the core group" (toString $e.resource)) -}}
+{{- end -}}
 {{- $parts := splitn "." 2 (toString $e.resource) -}}
 {{- $name := $parts._0 -}}
 {{- $group := default "" $parts._1 -}}
@@ -141,4 +145,61 @@ A short name that is not known is refused, unless "unknown" lets it pass.
 {{- end -}}
 {{- end -}}
 {{- end -}}
+{{- end -}}
+
+{{/* Rules beside those of the resources, which only a ClusterRole can have. */}}
+{{- define "kubebridge.clusterRules" -}}
+{{- $access := .access -}}
+# How it learns at once what is installed, and what is gone for good.
+- apiGroups: [apiextensions.k8s.io]
+  resources: [customresourcedefinitions]
+  verbs: {{ $access.custom | ternary "[get, list, watch]" "[list, watch]" }}
+- apiGroups: [apiregistration.k8s.io]
+  resources: [apiservices]
+  verbs: [list, watch]
+# Their UIDs say which cluster this is, and which namespace. A configured clusterUID is compared: another cluster may answer one day.
+- apiGroups: [""]
+  resources: [namespaces]
+  resourceNames: {{ append (keys $access.namespaces) "kube-system" | uniq | sortAlpha | toJson }}
+  verbs: [get]
+{{- if include "kubebridge.statusByRBAC" .root }}
+# Whose a token is, and whether they may see the status.
+- apiGroups: [authentication.k8s.io]
+  resources: [tokenreviews]
+  verbs: [create]
+- apiGroups: [authorization.k8s.io]
+  resources: [subjectaccessreviews]
+  verbs: [create]
+# For `bridge status` in its own pod.
+- nonResourceURLs: [/kubebridge/api/status]
+  verbs: [get]
+{{- end }}
+{{- if $access.selects }}
+- apiGroups: [""]
+  resources: [namespaces]
+  verbs: [get, list, watch]
+{{- end }}
+{{- end -}}
+
+{{/* A Role with its binding to the bridge's account; with the namespace "-" a ClusterRole. From root, name, namespace and rules (YAML). */}}
+{{- define "kubebridge.role" -}}
+{{- $kind := eq .namespace "-" | ternary "ClusterRole" "Role" -}}
+{{- $metadata := include "kubebridge.metadata" (dict "root" .root "name" .name "namespace" .namespace) -}}
+apiVersion: rbac.authorization.k8s.io/v1
+kind: {{ $kind }}
+metadata: {{- $metadata | nindent 2 }}
+rules:
+  {{- .rules | trim | nindent 2 }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: {{ $kind }}Binding
+metadata: {{- $metadata | nindent 2 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: {{ $kind }}
+  name: {{ .name | quote }}
+subjects:
+  - kind: ServiceAccount
+    name: {{ include "kubebridge.serviceAccount" .root }}
+    namespace: {{ include "kubebridge.namespace" .root }}
 {{- end -}}

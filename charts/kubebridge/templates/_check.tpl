@@ -3,12 +3,21 @@
 {{- $c := .Values.config -}}
 {{- $missing := list -}}
 {{- range list "cluster" "sinks" -}}{{- if not (index $c .) -}}{{- $missing = append $missing (printf "config.%s" .) -}}{{- end -}}{{- end -}}
-{{- if $missing -}}
-{{- fail (printf "%s: nothing is set. The bridge needs at least config.cluster, a name for this cluster that stands in every event, config.resources, what is watched, and config.sinks, where it goes. docs/configuration.md has an example" (join " and " $missing)) -}}
+{{- if and .Values.existingConfigMap .Values.existingConfigSecret -}}
+{{- fail "existingConfigMap and existingConfigSecret are both set: choose one" -}}
+{{- end -}}
+{{- if and $missing (not (include "kubebridge.existingConfig" .)) -}}
+{{- fail (printf "%s: nothing is set. The bridge needs at least config.cluster, a name for this cluster that stands in every event, config.resources or a preset, what is watched, and config.sinks, where it goes. docs/configuration.md has an example" (join " and " $missing)) -}}
 {{- end -}}
 {{- range $c.sinks -}}
+{{- if ne (len (pick . "kafka" "nats" "file" "stdout")) 1 -}}
+{{- fail (printf "sink %q: exactly one of kafka, nats, file and stdout says where it writes" (toString .name)) -}}
+{{- end -}}
+{{- if and .nats (ne (len (pick .nats "url" "embedded")) 1) -}}
+{{- fail (printf "sink %q: exactly one of nats.url and nats.embedded says which NATS it writes to" (toString .name)) -}}
+{{- end -}}
 {{- if not (or .resources $c.resources) -}}
-{{- fail (printf "sink %q has no resources: name some under config.resources, or in the sink" (toString .name)) -}}
+{{- fail (printf "sink %q has no resources: name some under config.resources or in the sink, or enable a preset" (toString .name)) -}}
 {{- end -}}
 {{- $onBus := or .kafka (and .nats (eq (dig "nats" "delivery" "exactly-once" .) "exactly-once")) -}}
 {{- if not (or $onBus (dig "checkpoint" "file" "path" "" $c)) -}}
@@ -19,10 +28,10 @@
 {{- $replicas := include "kubebridge.replicas" . | int -}}
 {{- $disk := include "kubebridge.disk" . | fromJsonArray -}}
 {{- if and (gt $replicas 1) $disk -}}
-{{- fail (printf "replicas is %d, and %s is a directory, which two bridges cannot share: set replicas: 1, or keep nothing on a disk" $replicas (first $disk).key) -}}
+{{- fail (printf "replicaCount is %d, and %s is a directory, which two bridges cannot share: set replicaCount: 1, or keep nothing on a disk" $replicas (first $disk).key) -}}
 {{- end -}}
 {{- if and (gt $replicas 1) (not (include "kubebridge.leads" .)) -}}
-{{- fail (printf "replicas is %d without leader election: all of them would write. Set replicas: 1, or leave config.leaderElection.enabled out" $replicas) -}}
+{{- fail (printf "replicaCount is %d without leader election: all of them would write. Set replicaCount: 1, or leave config.leaderElection.enabled out" $replicas) -}}
 {{- end -}}
 {{- if and $disk (include "kubebridge.leads" .) -}}
 {{- fail (printf "config.leaderElection is enabled, and %s is a directory, which two bridges cannot share: leave one of them out" (first $disk).key) -}}
@@ -44,12 +53,12 @@
 {{- fail (printf "config.status.listen is %s, where the kubelet's probes do not reach it: leave it out, or set it to off" $listen) -}}
 {{- end -}}
 {{- range $key := list "podMonitor" "serviceMonitor" -}}
-{{- if and (index $.Values.metrics $key).enabled (eq $listen "off") -}}
-{{- fail (printf "metrics.%s is enabled, and config.status.listen is off: there is nothing to scrape" $key) -}}
+{{- if and (index $.Values $key).enabled (eq $listen "off") -}}
+{{- fail (printf "%s is enabled, and config.status.listen is off: there is nothing to scrape" $key) -}}
 {{- end -}}
 {{- end -}}
-{{- if and .Values.metrics.podMonitor.enabled .Values.metrics.serviceMonitor.enabled -}}
-{{- fail "metrics.podMonitor and metrics.serviceMonitor are both enabled: every number would come twice. Choose one" -}}
+{{- if and .Values.podMonitor.enabled .Values.serviceMonitor.enabled -}}
+{{- fail "podMonitor and serviceMonitor are both enabled: every number would come twice. Choose one" -}}
 {{- end -}}
 
 {{- if and .Values.status.tlsSecret (eq $listen "off") -}}

@@ -9,7 +9,7 @@
 {{- $_ := set $c "leaderElection" $l -}}
 {{- end -}}
 {{- with include "kubebridge.hashKeySecret" . -}}
-{{- $_ := set $c "secrets" (set (default dict $c.secrets) "hashKeySecret" (printf "%s/%s" $.Release.Namespace .)) -}}
+{{- $_ := set $c "secrets" (set (default dict $c.secrets) "hashKeySecret" (printf "%s/%s" (include "kubebridge.namespace" $) .)) -}}
 {{- end -}}
 {{- if include "kubebridge.statusPort" . -}}
 {{- $s := default dict $c.status -}}
@@ -19,8 +19,9 @@
 {{- end -}}
 {{- /* The names that the Service has: a request that is sent to another name is refused. */ -}}
 {{- $name := include "kubebridge.fullname" . -}}
-{{- $full := printf "%s.%s.svc" $name .Release.Namespace -}}
-{{- $own := list $name (printf "%s.%s" $name .Release.Namespace) $full (printf "%s.%s" $full .Values.status.clusterDomain) -}}
+{{- $namespace := include "kubebridge.namespace" . -}}
+{{- $full := printf "%s.%s.svc" $name $namespace -}}
+{{- $own := list $name (printf "%s.%s" $name $namespace) $full (printf "%s.%s" $full (default "cluster.local" .Values.status.clusterDomain)) -}}
 {{- $_ := set $s "hosts" (concat $own (default list $s.hosts) | uniq) -}}
 {{- $_ := set $c "status" $s -}}
 {{- end -}}
@@ -28,6 +29,11 @@
 {{- $_ := set $c "admin" (dict "socket" "/tmp/admin.sock") -}}
 {{- end -}}
 {{- toJson $c -}}
+{{- end -}}
+
+{{/* Not empty where the configuration is in an object of the user's. */}}
+{{- define "kubebridge.existingConfig" -}}
+{{- default .Values.existingConfigMap .Values.existingConfigSecret -}}
 {{- end -}}
 
 {{/* Directories that outlive a pod, as a JSON list of {key, path}. */}}
@@ -60,11 +66,9 @@
 {{- end -}}
 
 {{- define "kubebridge.replicas" -}}
-{{- if kindIs "invalid" .Values.replicas -}}
-{{- if and (include "kubebridge.leads" .) (not (include "kubebridge.stateful" .)) -}}2{{- else -}}1{{- end -}}
-{{- else -}}
-{{- int .Values.replicas -}}
-{{- end -}}
+{{- if hasKey .Values "replicaCount" -}}
+{{- int .Values.replicaCount -}}
+{{- else if and (include "kubebridge.leads" .) (not (include "kubebridge.stateful" .)) -}}2{{- else -}}1{{- end -}}
 {{- end -}}
 
 {{/* Name of the Secret with the hash key, if the bridge hashes and the configuration names no key. */}}
@@ -77,6 +81,12 @@
 {{- include "kubebridge.fullname" . }}-hash-key
 {{- end -}}
 {{- end -}}
+{{- end -}}
+
+{{/* The name of the Lease, and its namespace, as namespace/name. */}}
+{{- define "kubebridge.lease" -}}
+{{- $l := (include "kubebridge.config" . | fromJson).leaderElection -}}
+{{- printf "%s/%s" (default (include "kubebridge.namespace" .) $l.namespace) $l.leaseName -}}
 {{- end -}}
 
 {{/* The status server's port; empty where it is off. */}}
@@ -113,6 +123,13 @@
 {{- toJson $all -}}
 {{- end -}}
 
+{{/* All ports of the bridge, as a JSON list of {name, port}. */}}
+{{- define "kubebridge.ports" -}}
+{{- $ports := include "kubebridge.natsPorts" . | fromJsonArray -}}
+{{- with include "kubebridge.statusPort" . -}}{{- $ports = prepend $ports (dict "name" "status" "port" (int .)) -}}{{- end -}}
+{{- toJson $ports -}}
+{{- end -}}
+
 {{/* What a running bridge does not take over from a changed configuration: a change of it is a restart. */}}
 {{- define "kubebridge.restartsOn" -}}
 {{- $c := include "kubebridge.config" . | fromJson -}}
@@ -131,7 +148,7 @@
 
 {{/* Nine tenths of the memory limit, in bytes; empty without one. */}}
 {{- define "kubebridge.memory" -}}
-{{- with dig "limits" "memory" "" .Values.resources -}}
+{{- with dig "limits" "memory" "" (default dict .Values.resources) -}}
 {{- $text := toString . -}}
 {{- $number := regexFind "^[0-9.]+" $text -}}
 {{- $units := dict "" 1 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 -}}

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/kubebridge/kubebridge/internal/links"
 )
 
 const keyName = "hash.key"
@@ -34,7 +36,7 @@ func HashKey(dir string) ([]byte, error) {
 }
 
 func readKey(name string) ([]byte, error) {
-	f, err := os.Open(name)
+	f, err := links.OpenFile(name, os.O_RDONLY, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/kubebridge/kubebridge/internal/links"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 )
 
@@ -176,15 +177,14 @@ func syncDir(on vfs.FS, path string) error {
 	return cmp.Or(d.Sync(), d.Close())
 }
 
-// lock takes pebble's lock. The error wraps ErrLocked when it is held. Pebble empties
-// the file that it locks: one that a link leads to may be anybody's.
+// lock takes pebble's lock. The error wraps ErrLocked when it is held.
 func lock(on vfs.FS, path string) (*pebble.Lock, error) {
-	name := on.PathJoin(path, lockName)
 	if vfs.Root(on) == vfs.Default {
-		if info, err := os.Lstat(name); err == nil && !info.Mode().IsRegular() {
-			return nil, fmt.Errorf("%w: its %s is no plain file", ErrNotCheckpoint, lockName)
+		if err := onlyPlain(path); err != nil {
+			return nil, err
 		}
 	}
+	name := on.PathJoin(path, lockName)
 	l, err := pebble.LockDirectory(path, on)
 	if err == nil {
 		return l, private(on, name)
@@ -200,6 +200,21 @@ func lock(on vfs.FS, path string) (*pebble.Lock, error) {
 	// What is left is a lock held by another process, or by this one: that error
 	// has no type.
 	return nil, fmt.Errorf("%w: %w", checkpoint.ErrLocked, err)
+}
+
+// onlyPlain refuses a directory with links in it: pebble empties the files that it locks and makes, and one that a link leads to
+// may be anybody's.
+func onlyPlain(path string) error {
+	all, err := os.ReadDir(path)
+	if err != nil {
+		return err
+	}
+	for _, e := range all {
+		if !e.Type().IsRegular() && !e.IsDir() {
+			return fmt.Errorf("%w: its %s is no plain file", ErrNotCheckpoint, e.Name())
+		}
+	}
+	return nil
 }
 
 // Reset removes the checkpoint at path, damaged or not. The next [Open] finds an
@@ -245,12 +260,15 @@ func resettable(on vfs.FS, path string) error {
 }
 
 // canonical makes one name of path, since pebble's lock knows the holders within
-// a process by name.
+// a process by name. It follows no link of another user.
 func canonical(path string) (string, error) {
 	if path == "" {
 		return path, errors.New("no path is given")
 	}
 	abs, err := filepath.Abs(path)
+	if err == nil {
+		err = links.Check(abs)
+	}
 	if err != nil {
 		return path, err
 	}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/kubebridge/kubebridge/internal/links"
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
@@ -160,16 +161,46 @@ func TestScratchAmongStrangers(t *testing.T) {
 	}
 }
 
-// A checkpoint's directory may also be one that others have prepared.
+// A checkpoint's directory may also be one that others have prepared, by a link in the place of a file that is made there.
 func TestLockIsNoLink(t *testing.T) {
-	dir, victim := t.TempDir(), filepath.Join(t.TempDir(), "victim")
-	if err := errors.Join(os.WriteFile(victim, []byte("precious"), 0o600), os.Symlink(victim, filepath.Join(dir, lockName))); err != nil {
+	for _, name := range []string{lockName, markerTemp} {
+		dir, victim := t.TempDir(), filepath.Join(t.TempDir(), "victim")
+		if err := errors.Join(os.WriteFile(victim, []byte("precious"), 0o600), os.Symlink(victim, filepath.Join(dir, name))); err != nil {
+			t.Fatal(err)
+		}
+		if s, err := Open(dir, testIdentity, Options{}); !errors.Is(err, ErrNotCheckpoint) {
+			t.Errorf("%s: it is taken: %v, %v", name, s, err)
+		}
+		if text, err := os.ReadFile(victim); err != nil || string(text) != "precious" {
+			t.Errorf("the file that the link %s leads to holds %q, %v", name, text, err)
+		}
+	}
+}
+
+// A checkpoint's path may be a link of this user to another disk, but not one that another user has planted.
+func TestPathIsNoLinkOfOthers(t *testing.T) {
+	elsewhere, path := t.TempDir(), filepath.Join(t.TempDir(), "checkpoint")
+	if err := os.Symlink(elsewhere, path); err != nil {
 		t.Fatal(err)
 	}
-	if s, err := Open(dir, testIdentity, Options{}); !errors.Is(err, ErrNotCheckpoint) {
+	s, err := Open(path, testIdentity, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if os.Geteuid() != 0 {
+		t.Log("only root can make links of other users")
+		return
+	}
+	if err := os.Lchown(path, 12345, 12345); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := Open(path, testIdentity, Options{}); !errors.Is(err, links.ErrForeign) {
 		t.Errorf("it is taken: %v, %v", s, err)
 	}
-	if text, err := os.ReadFile(victim); err != nil || string(text) != "precious" {
-		t.Errorf("the file that the link leads to holds %q, %v", text, err)
+	if err := Reset(path); !errors.Is(err, links.ErrForeign) {
+		t.Errorf("it is reset: %v", err)
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/kubebridge/kubebridge/internal/links"
 )
 
 // errForeign is returned for a file that no sink has written.
@@ -86,9 +88,9 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// openFile opens or creates a file, durably, and says where its last line ends.
+// openFile opens or creates a file, durably, and says where its last line ends. It follows no link of another user.
 func openFile(path string) (_ *os.File, end int64, err error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o640) //nolint:gosec // the group is for who reads it
+	f, err := links.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o640) // the group is for who reads it
 	if err != nil {
 		return nil, 0, err
 	}

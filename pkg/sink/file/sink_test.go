@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"github.com/kubebridge/kubebridge/internal/links"
 	"github.com/kubebridge/kubebridge/pkg/event"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 	"github.com/kubebridge/kubebridge/pkg/sink/file"
@@ -150,6 +151,33 @@ func TestForeignFileIsRefused(t *testing.T) {
 	if _, err := s.Write(t.Context(), batch("{}")); err == nil || errors.As(err, &refused) {
 		t.Errorf("Write: %v, want an error to be tried again: only Open refuses", err)
 	}
+}
+
+// Another user who may make files in the directory must not have the sink write to a file of its own user's through a link.
+func TestLinkOfAnotherUser(t *testing.T) {
+	dir, victim := t.TempDir(), filepath.Join(t.TempDir(), "victim")
+	must(t, os.WriteFile(victim, []byte("{}\ntorn"), 0o600))
+	path := filepath.Join(dir, "events")
+	s := open(t, file.Config{Path: path})
+	write(t, s, `{"n":1}`)
+	must(t, os.Remove(path))
+	must(t, os.Symlink(victim, path))
+	if os.Geteuid() != 0 {
+		t.Log("only root can make links of other users")
+		return
+	}
+	must(t, os.Lchown(path, 12345, 12345))
+	if _, err := s.Write(t.Context(), batch("{}")); !errors.Is(err, links.ErrForeign) {
+		t.Errorf("Write: %v", err)
+	}
+	if err := newSink(t, file.Config{Path: path}).Open(t.Context(), nil); !errors.Is(err, links.ErrForeign) {
+		t.Errorf("Open: %v", err)
+	}
+	if got := text(t, victim); got != "{}\ntorn" {
+		t.Errorf("the file that the link leads to holds %q", got)
+	}
+	must(t, os.Remove(path))
+	write(t, s, `{"n":2}`)
 }
 
 // The second writer must wait, and must not take the end of the first one's

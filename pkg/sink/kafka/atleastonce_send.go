@@ -46,7 +46,7 @@ func (s *Sink) send(ctx context.Context, b *event.Batch, queues []*queue) error 
 		})
 	}
 	_ = workers.Wait() // each queue holds its own error
-	return s.settle(b, queues)
+	return s.outcome(b, queues)
 }
 
 // step sends the next request of a queue. A chunk that the broker rejects for
@@ -124,10 +124,10 @@ func (q *queue) chunk() (n, bytes int) {
 	return n, bytes
 }
 
-// settle remembers what was acknowledged and picks the error to return: a record
+// outcome remembers what was acknowledged and picks the error to return: a record
 // to be replaced before all others, since the caller can do that at once, and for the
 // same reason a refused topic before what has to be waited for.
-func (s *Sink) settle(b *event.Batch, queues []*queue) error {
+func (s *Sink) outcome(b *event.Batch, queues []*queue) error {
 	var failed error
 	var poison *sink.RecordError
 	for _, q := range queues {

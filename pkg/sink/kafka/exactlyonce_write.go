@@ -105,7 +105,7 @@ func (p *production) run(ctx context.Context, c *kgo.Client) error {
 		for i := range p.made.records {
 			c.Produce(ctx, &p.made.records[i], p.written)
 		}
-		if err := p.settle(ctx, c); err != nil {
+		if err := p.awaitAcks(ctx, c); err != nil {
 			return err
 		}
 	}
@@ -124,8 +124,8 @@ func (p *production) written(r *kgo.Record, err error) {
 	}
 }
 
-// settle waits for what is under way.
-func (p *production) settle(ctx context.Context, c *kgo.Client) error {
+// awaitAcks waits for what is under way.
+func (p *production) awaitAcks(ctx context.Context, c *kgo.Client) error {
 	err := c.Flush(ctx)
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -66,10 +66,10 @@ func (o *own) written(_ *kgo.Record, err error) {
 	o.first = cmp.Or(o.first, err)
 }
 
-// settle waits until all of them are acknowledged. It returns the offsets of the first
+// awaitAcks waits until all of them are acknowledged. It returns the offsets of the first
 // and the last. What the client wrote is then one transaction: it initialises its
 // producer again after some errors, which aborts what went before, and returns no error.
-func (w *writer) settle(ctx context.Context) (first, last int64, err error) {
+func (w *writer) awaitAcks(ctx context.Context) (first, last int64, err error) {
 	if w.client.BufferedProduceRecords() > 0 {
 		err = w.client.Flush(ctx)
 	}

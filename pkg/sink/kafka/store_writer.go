@@ -345,7 +345,7 @@ func (s *Store) attempt(ctx context.Context, t transaction) (err error) {
 			return lost(err)
 		}
 	}
-	first, last, err := w.settle(limit)
+	first, last, err := w.awaitAcks(limit)
 	if err != nil {
 		return fmt.Errorf("checkpoint topic %q: %w", s.topic, lost(explain(err)))
 	}

@@ -68,6 +68,7 @@ type link struct {
 	log      *zap.Logger
 	name     string   // of the stream; "" where there is none, or it is not yet known
 	subjects []string // patterns of the records' subjects
+	names    headerNames
 
 	conn *conn // nil when not open
 }

@@ -42,7 +42,7 @@
 //	read.go                    reading a stream in order
 //	wire.go                    a record as a message
 //	sink.go, write.go,
-//	settle.go, tail.go         Sink: opening, writing, what an error left, what a crash left
+//	stored.go, tail.go         Sink: opening, writing, what an error left, what a crash left
 //	shared.go                  Shared
 //	core.go                    Core
 //	store.go                   Store: the working copy, and when the bucket is written

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"go.uber.org/zap"
 
+	"github.com/kubebridge/kubebridge/internal/links"
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
@@ -152,10 +153,13 @@ func noAuthUser(auth Auth) string {
 
 // lockDir makes dir and locks it: two servers on one directory would destroy it.
 func lockDir(dir string) (*os.File, error) {
+	if err := links.Check(dir); err != nil {
+		return nil, err
+	}
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(filepath.Join(dir, "kubebridge.lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	f, err := links.OpenFile(filepath.Join(dir, "kubebridge.lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
 	}

@@ -158,6 +158,10 @@ func TestEmbeddedCannotStart(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(broken, "jetstream"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	linked, elsewhere := t.TempDir(), filepath.Join(t.TempDir(), "victim")
+	if err := os.Symlink(elsewhere, filepath.Join(linked, "kubebridge.lock")); err != nil {
+		t.Fatal(err)
+	}
 	inUse := t.TempDir()
 	other := newSink(t, embedded(inUse))
 	mustOpen(t, other, nil)
@@ -170,9 +174,19 @@ func TestEmbeddedCannotStart(t *testing.T) {
 		{"port in use", Embedded{Dir: t.TempDir(), Listen: taken.Addr().String()}, []string{taken.Addr().String(), "in use"}},
 		{"no directory", Embedded{Dir: file, Listen: "127.0.0.1:0"}, []string{file, "not a directory"}},
 		{"storage cannot be made", Embedded{Dir: broken, Listen: "127.0.0.1:0"}, []string{broken, "JetStream"}},
+		{"lock planted by another user", Embedded{Dir: linked, Listen: "127.0.0.1:0"}, []string{linked, "link of another user"}},
 		{"directory in use", Embedded{Dir: inUse, Listen: "127.0.0.1:0"}, []string{inUse, "another process"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			if c.e.Dir == linked {
+				if os.Geteuid() != 0 {
+					t.Log("only root can make links of other users")
+					return
+				}
+				if err := os.Lchown(filepath.Join(linked, "kubebridge.lock"), 12345, 12345); err != nil {
+					t.Fatal(err)
+				}
+			}
 			s := newSink(t, Config{Embedded: &c.e})
 			wantPlain(t, s.Open(t.Context(), nil), c.want...)
 			if c.name == "port in use" {
@@ -183,4 +197,7 @@ func TestEmbeddedCannotStart(t *testing.T) {
 		})
 	}
 	mustWrite(t, other, records(1, 1))
+	if _, err := os.Lstat(elsewhere); err == nil {
+		t.Error("a lock was made where a link of another user leads")
+	}
 }

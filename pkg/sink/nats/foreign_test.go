@@ -114,7 +114,7 @@ func TestForeignMessages(t *testing.T) {
 	mark = mustWrite(t, next, records(7, 2))
 	answered(t, js, "STREAM.INFO."+streamName, subject)
 	ends(t, js, streamName, next.head)
-	if err := next.settle(t.Context(), nil); err != nil { // as after an error
+	if err := next.findStored(t.Context(), nil); err != nil { // as after an error
 		t.Fatal(err)
 	}
 	third := newSink(t, Config{URL: b.url()})

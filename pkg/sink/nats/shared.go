@@ -255,7 +255,7 @@ func (r *round) send(index int) error {
 	if err := r.outside(record); err != nil {
 		return err
 	}
-	m := compose(record)
+	m := r.names.compose(record)
 	m.Header[headerMsgID] = []string{r.messageID(index)}
 	size, wrong := r.checkMessage(m, int(r.stream.config.MaxMsgSize))
 	if wrong != nil {

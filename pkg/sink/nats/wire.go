@@ -34,34 +34,40 @@ const (
 // maxHeader is how many bytes of headers the server takes.
 const maxHeader = 1<<16 - 1
 
+// headerNames are the names of headers by that of their attribute. They are made once: only the event contract
+// names attributes, so there are few. One goroutine uses them; the zero value is ready.
+type headerNames struct{ made map[string]string }
+
+func (n *headerNames) of(attribute string) string {
+	name, ok := n.made[attribute]
+	if !ok {
+		if n.made == nil {
+			n.made = map[string]string{}
+		}
+		name = "ce-" + attribute
+		n.made[attribute] = name
+	}
+	return name
+}
+
 // compose makes the message of a record, as every delivery sends it.
-func compose(r *event.Record) *nats.Msg {
+func (n *headerNames) compose(r *event.Record) *nats.Msg {
 	m := &nats.Msg{Header: make(nats.Header, len(r.Attributes)+len(r.Headers)+8)}
-	fill(m, r)
+	n.fill(m, r)
 	return m
 }
 
-// fill is compose into a message that has empty headers. Their names share one
-// allocation, and so do the slices of their values.
-func fill(m *nats.Msg, r *event.Record) {
+// fill is compose into a message that has empty headers. The slices of their values share one allocation.
+func (n *headerNames) fill(m *nats.Msg, r *event.Record) {
 	m.Subject, m.Data = r.Route, r.Value
 	values := make([]string, 0, len(r.Attributes)+len(r.Headers)+2)
 	set := func(name, value string) {
 		values = append(values, value)
 		m.Header[name] = values[len(values)-1 : len(values) : len(values)]
 	}
-	var names strings.Builder
-	size := 0
-	for i := range r.Attributes {
-		size += len("ce-") + len(r.Attributes[i].Name)
-	}
-	names.Grow(size)
 	set(headerContentType, r.Format.ContentType())
 	for _, a := range r.Attributes {
-		begin := names.Len()
-		names.WriteString("ce-")
-		names.WriteString(a.Name)
-		set(names.String()[begin:], percentEncode(a.Value))
+		set(n.of(a.Name), percentEncode(a.Value))
 	}
 	for _, a := range r.Headers {
 		set(a.Name, percentEncode(a.Value))
@@ -72,7 +78,7 @@ func fill(m *nats.Msg, r *event.Record) {
 // Headers returns the headers of the message that carries a record, sorted by name, without those by which a bridge
 // finds its own messages again.
 func Headers(r *event.Record) (all []event.Attribute) {
-	m := compose(r)
+	m := new(headerNames).compose(r)
 	for _, name := range slices.Sorted(maps.Keys(m.Header)) {
 		all = append(all, event.Attribute{Name: name, Value: m.Header[name][0]})
 	}
@@ -81,8 +87,8 @@ func Headers(r *event.Record) (all []event.Attribute) {
 
 // encode makes m, which has empty headers, the message of a record on a stream of the
 // pipeline's own; the expected sequence is added when it is sent.
-func encode(m *nats.Msg, r *event.Record, term string) {
-	fill(m, r)
+func (n *headerNames) encode(m *nats.Msg, r *event.Record, term string) {
+	n.fill(m, r)
 	m.Header[headerTerm] = []string{term}
 	if len(r.State) > 0 {
 		m.Header[headerState] = []string{encodeState(r.State)}

@@ -37,7 +37,7 @@ func (s *Sink) Write(ctx context.Context, b *event.Batch) ([]byte, error) {
 	for s.done < len(b.Records) {
 		c, err := s.chunk(b.Records)
 		if e := new(sink.RecordError); errors.As(err, &e) && e.Limit > 0 && e.Limit == int(s.stream.config.MaxMsgSize) {
-			if err := s.settle(ctx, nil); err != nil { // it may take more by now
+			if err := s.findStored(ctx, nil); err != nil { // it may take more by now
 				return nil, err
 			}
 			c, err = s.chunk(b.Records)
@@ -85,7 +85,7 @@ func (s *Sink) chunk(records []event.Record) (*chunk, error) {
 	for i := s.done; i < len(records) && len(c.msgs) < most; i++ {
 		r := &records[i]
 		m := s.message(len(c.msgs))
-		encode(m, r, term)
+		s.names.encode(m, r, term)
 		size, err := s.check(i, r, m)
 		if err != nil && len(c.msgs) == 0 {
 			return nil, err
@@ -146,7 +146,7 @@ func (s *Sink) publish(ctx context.Context, c *chunk, rest []event.Record) error
 	if ctx.Err() != nil {
 		return cause
 	}
-	switch err := s.settle(ctx, rest); {
+	switch err := s.findStored(ctx, rest); {
 	case s.fenced != nil, s.lost != "":
 		return err
 	case err == nil && s.head > before:

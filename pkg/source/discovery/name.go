@@ -85,31 +85,36 @@ func (n Name) Check() error {
 func (n Name) String() string { return n.text }
 
 // IsPattern reports whether the name is a pattern, which may mean many resources.
-func (n Name) IsPattern() bool { return n.resource == all }
+func (n Name) IsPattern() bool { return n.Breadth() != OneResource }
 
 // IsEverything reports whether the name is the pattern of every resource of every group.
-func (n Name) IsEverything() bool { return n.IsPattern() && n.group == all }
+func (n Name) IsEverything() bool { return n.Breadth() == AllGroups }
 
-// Breadth orders names by how much they may mean. Where several mean a resource, the narrowest goes first.
+// Breadth is what a name covers. Where several names mean a resource, the narrowest goes first.
 type Breadth uint8
 
 // The breadths of names, the narrowest first.
 const (
-	OneResource Breadth = iota
-	OneGroup
-	AllGroups
-	Breadths // their number
+	OneResource  Breadth = iota
+	OneGroup             // every resource of [Name.Group]
+	AllGroups            // every resource
+	OtherBreadth         // none of the above: nobody may grant it
+	Breadths             // their number
 )
 
-// Breadth is how much the name may mean.
+// Breadth is what the name covers. It compares whole names, so that a form that Parse learns to read is of
+// OtherBreadth until it has a breadth of its own here: a permission that goes by the breadth never covers more
+// than the name.
 func (n Name) Breadth() Breadth {
-	switch {
-	case n.IsEverything():
+	switch wild := strings.Contains(n.group, all); {
+	case n == Name{text: n.text, resource: all, group: all}:
 		return AllGroups
-	case n.IsPattern():
+	case n == Name{text: n.text, resource: all, group: n.group} && !wild:
 		return OneGroup
+	case n == Name{text: n.text, resource: n.resource, group: n.group, version: n.version, bare: n.bare} && !wild && !strings.Contains(n.resource, all):
+		return OneResource
 	}
-	return OneResource
+	return OtherBreadth
 }
 
 // Resource is the name without group and version: on a cluster it may be a singular or a short name. It is "*" for

@@ -180,3 +180,26 @@ func TestFindUnversioned(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// Permissions go by a name's breadth: a form that is read without having one must not be granted as if it were a form
+// that covers more, such as its group.
+func TestBreadthOfOtherForms(t *testing.T) {
+	for text, want := range map[string]Breadth{
+		"pods": OneResource, "pods.": OneResource, "deployments.v1.apps": OneResource,
+		"*.apps": OneGroup, "*.": OneGroup, "*": AllGroups, "*.*": AllGroups,
+		"deploy*.apps": OtherBreadth, "*s.apps": OtherBreadth, "deployments.*": OtherBreadth, "*.*.example.com": OtherBreadth,
+	} {
+		if got := Parse(text).Breadth(); got != want {
+			t.Errorf("%s: got breadth %d, want %d", text, got, want)
+		}
+	}
+	for what, n := range map[string]Name{
+		"a group in one version":      {resource: all, group: "apps", version: "v1"},
+		"a version of everything":     {resource: all, group: all, version: "v1"},
+		"a group that is not written": {resource: all, bare: true},
+	} {
+		if got := n.Breadth(); got != OtherBreadth {
+			t.Errorf("%s: got breadth %d", what, got)
+		}
+	}
+}

@@ -26,6 +26,7 @@ type busUnderTest struct {
 	read    func(context.Context) ([]bus.Message, error)       // everything
 	news    func(context.Context) ([]bus.Message, error)       // what came since it was last asked; nil where read costs little
 	size    func(context.Context) (keys, bytes int, err error) // of the checkpoint, where the bus has it
+	timed   func(context.Context) ([]bus.Message, error)       // everything, with its time, where read does not say that
 	proxies []*faultproxy.Proxy
 	close   func()
 	faults  []fault
@@ -296,6 +297,7 @@ func (w *world) onKafka() (*busUnderTest, error) {
 			"brokers": addresses, "delivery": w.pair.Delivery, "create": map[string]any{"partitions": 3},
 		}},
 		proxies: k.Proxies,
+		timed:   func(context.Context) ([]bus.Message, error) { return k.Messages() },
 		close:   func() { _ = k.Close() },
 		faults: append(connection("bus", k.Proxies...), fault{name: "leaders moved", do: func(context.Context, *chance) error {
 			k.MoveLeaders()

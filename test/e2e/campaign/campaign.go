@@ -34,7 +34,12 @@ type Spec struct {
 	Commit string
 	Dirty  bool
 
-	soak bool // one replica that writes at once, whatever the seed
+	// Hostile runs the seed twice: as it is, and with a tenant whose objects are the most costly that are known. The faults are the
+	// same, and are followed by a calm in which the changes of others are timed. Limit is that of one run.
+	Hostile bool
+
+	timed bool // others' changes are timed after the faults
+	soak  bool // one replica that writes at once, whatever the seed
 }
 
 // Result is what became of a run: one line of the results file.
@@ -44,6 +49,9 @@ type Result struct {
 	Pair     string   `json:"pair"`
 	Seed     uint64   `json:"seed"`
 	Entries  bool     `json:"entries,omitempty"`
+	Hostile  bool     `json:"hostile,omitempty"`
+	Without  *Delays  `json:"without,omitempty"` // of others' changes, of the run without a hostile tenant,
+	With     *Delays  `json:"with,omitempty"`    // and of that with one
 	Harm     bool     `json:"harm,omitempty"`
 	Passed   bool     `json:"passed"`
 	Seconds  float64  `json:"seconds"`
@@ -81,6 +89,9 @@ func OneCommit(results []Result) (string, error) {
 
 // Run runs one seed. The error is about the campaign itself; what the bridge did wrong is in the result.
 func Run(ctx context.Context, cluster *clustertest.Cluster, s Spec) (result Result, err error) {
+	if s.Hostile && !s.timed {
+		return runHostile(ctx, cluster, s)
+	}
 	ctx, cancel := context.WithTimeoutCause(ctx, s.Limit, fmt.Errorf("not in %s", s.Limit))
 	defer cancel()
 	if s.Kills > 0 {
@@ -90,7 +101,7 @@ func Run(ctx context.Context, cluster *clustertest.Cluster, s Spec) (result Resu
 	r := newChance(s.Seed, 0)
 	w := &world{spec: s, pair: s.Pair, cluster: cluster}
 	defer w.close()
-	result = Result{Commit: s.Commit, Dirty: s.Dirty, Pair: s.Pair.Name, Seed: s.Seed, Harm: s.Harm, Entries: s.Entries}
+	result = Result{Commit: s.Commit, Dirty: s.Dirty, Pair: s.Pair.Name, Seed: s.Seed, Harm: s.Harm, Entries: s.Entries, Hostile: s.Hostile}
 	if err := w.prepare(ctx, r); err != nil {
 		return result, fmt.Errorf("prepare: %w", err)
 	}
@@ -107,6 +118,9 @@ func Run(ctx context.Context, cluster *clustertest.Cluster, s Spec) (result Resu
 	loaded := make(chan error, 1)
 	go func() { loaded <- load.run(ctx, int(s.Faults.Seconds()*50), s.Faults) }()
 	n := &nemesis{world: w, begun: begun, load: load}
+	if s.Hostile {
+		n.tenant = w.attack(ctx, load)
+	}
 	shared := make(chan error, 1)
 	if g := w.gadgets; g == nil {
 		shared <- nil
@@ -133,14 +147,17 @@ func Run(ctx context.Context, cluster *clustertest.Cluster, s Spec) (result Resu
 func (w *world) finish(ctx context.Context, n *nemesis, l *ledger, result *Result) error {
 	var problems []string
 	result.Faults = n.schedule
-	settled := w.settle(ctx, l)
+	settled := w.settle(ctx, l, "marker")
 	if settled == nil && w.gadgets != nil {
 		settled = n.settleEntries(ctx)
+	}
+	if settled == nil && w.spec.timed {
+		settled = n.calm(ctx)
 	}
 	if settled != nil {
 		problems = append(problems, fmt.Sprintf("[in step] after the faults: %v", settled))
 	}
-	problems = append(problems, n.delayed...)
+	problems = append(append(problems, n.delayed...), n.besideTenant()...)
 	stopped := time.Now()
 	w.stop()
 	for i, p := range w.processes {
@@ -155,6 +172,11 @@ func (w *world) finish(ctx context.Context, n *nemesis, l *ledger, result *Resul
 		problems = append(problems, fmt.Sprintf("[readable] %v", err))
 	}
 	ofEntries, messages := w.ofEntries(all)
+	if w.spec.timed {
+		if result.With, err = n.delays(reading, l, messages); err != nil {
+			problems = append(problems, fmt.Sprintf("[delay] %v", err))
+		}
+	}
 	v := &verdict{
 		pair: w.pair, ledger: l, messages: messages, cluster: map[string]map[string]map[string]any{}, lost: n.mayHaveLost(), unsettled: settled != nil, killed: len(w.processes) > 1, second: w.second, taken: w.taken,
 		changing: map[string]bool{w.widgets.ResourceID(): n.defaulted}, name: w.ns,

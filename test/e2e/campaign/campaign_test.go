@@ -69,6 +69,13 @@ func TestShortSeeds(t *testing.T) {
 		}
 		try(t, Spec{Pair: pair, Seed: 1, Harm: true})
 	})
+	t.Run("hostile tenant", func(t *testing.T) {
+		pair, err := FindPair("nats-eo/nats")
+		if err != nil {
+			t.Fatal(err)
+		}
+		try(t, Spec{Pair: pair, Seed: 1, Hostile: true})
+	})
 	t.Run("objects move behind a forgotten history", func(t *testing.T) { movesBehindForgottenHistory(t, binary, cluster) })
 	t.Run("two entries, edited and killed", func(t *testing.T) {
 		for _, name := range []string{"kafka-eo/kafka", "nats-eo/nats", "nats-alo/file"} {

@@ -46,12 +46,14 @@ type version struct {
 	body map[string]any // comparable
 	in   bool           // what the collection selects
 	old  bool           // from before the backup that was restored
+	at   time.Time      // when the API server had answered
 }
 
 func newLedger() *ledger { return &ledger{objects: map[string]*object{}} }
 
 // wrote enters what the server answered to a creation or an update. A write that changes nothing has no new version.
 func (l *ledger) wrote(t target, u *unstructured.Unstructured) uint64 {
+	at, body := time.Now(), essence(t, clone(u.Object))
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.ops++
@@ -62,7 +64,7 @@ func (l *ledger) wrote(t target, u *unstructured.Unstructured) uint64 {
 		l.objects[uid] = o
 	}
 	if !slices.ContainsFunc(o.versions, func(v version) bool { return v.rv == rv }) {
-		o.versions = append(o.versions, version{rv: rv, body: essence(t, clone(u.Object)), in: t.selects(u)})
+		o.versions = append(o.versions, version{rv: rv, body: body, in: t.selects(u), at: at})
 	}
 	return rv
 }

@@ -25,6 +25,9 @@ type nemesis struct {
 	two       bool // the CRD has had a second version
 	defaulted bool // the CRD has had a default: bodies changed without a version
 	load      *workload
+	tenant    *tenant // nil without one
+
+	calmFrom, calmTo time.Time // when changes were timed
 
 	record   sync.Mutex
 	schedule []string

@@ -23,6 +23,7 @@ type target struct {
 	filter   bool   // not what the annotation hides
 	ignore   bool   // changes of the noise are none
 	diff     string // as in the configuration
+	costly   bool   // in all namespaces, with everything that takes time for an object
 }
 
 // choose lets the seed choose how the types are watched.
@@ -46,6 +47,10 @@ func (t target) resource(namespace string) bridge.Resource {
 	}
 	if t.filter {
 		r.Filter = `annotations[?"` + shownNote + `"].orValue("yes") != "no"`
+	}
+	if t.costly {
+		r.Namespaces, r.ChangedBy = nil, true
+		r.Filter += ` && (!has(object.spec.items) || !object.spec.items.exists(i, i == "nothing"))`
 	}
 	if t.ignore {
 		r.Ignore = []string{"metadata.annotations." + noiseNote}

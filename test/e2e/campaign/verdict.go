@@ -137,7 +137,7 @@ func (r *reader) read(part []*bus.Message) {
 	for resource, objects := range r.mirror {
 		for uid, m := range held.Union(resource) {
 			if o := r.of(m); o != nil {
-				objects[uid] = o.typ.published(essence(o.typ, m.Body()))
+				objects[uid] = o.typ.published(r.bodyOf(m))
 			}
 		}
 	}

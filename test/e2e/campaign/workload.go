@@ -41,13 +41,15 @@ const (
 	names   = 7 // each writer's, of each type
 )
 
-// run makes about ops operations in about d.
+// run makes about ops operations in about d. It may be called again when it has returned.
 func (w *workload) run(ctx context.Context, ops int, d time.Duration) error {
 	g, ctx := errgroup.WithContext(ctx)
 	w.pause.Lock()
 	for i := range writers {
-		one := &writer{w, i, rand.New(rand.NewPCG(w.seed, uint64(100+i))), map[string]*unstructured.Unstructured{}, nil, 0}
-		w.users = append(w.users, one)
+		if len(w.users) == i {
+			w.users = append(w.users, &writer{w, i, rand.New(rand.NewPCG(w.seed, uint64(100+i))), map[string]*unstructured.Unstructured{}, nil, 0})
+		}
+		one := w.users[i]
 		g.Go(func() error { return one.run(ctx, ops/writers, d) })
 	}
 	w.pause.Unlock()
@@ -126,7 +128,7 @@ func (w *writer) op(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return errors.Join(err, context.Cause(ctx))
 		}
-		if got, err = w.find(ctx, t, name); err != nil {
+		if got, err = find(ctx, w.kube, t, name); err != nil {
 			return err
 		}
 	}
@@ -149,9 +151,9 @@ func (w *writer) op(ctx context.Context) error {
 }
 
 // find is the object as it is; nil if it is not.
-func (w *writer) find(ctx context.Context, t target, name string) (*unstructured.Unstructured, error) {
+func find(ctx context.Context, client *kube.Client, t target, name string) (*unstructured.Unstructured, error) {
 	for {
-		objects, _, err := w.kube.List(ctx, t.Type, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
+		objects, _, err := client.List(ctx, t.Type, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
 		if err == nil {
 			for i := range objects {
 				return &objects[i], nil

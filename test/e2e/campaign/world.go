@@ -1,6 +1,7 @@
 package campaign
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -114,6 +115,13 @@ func (w *world) prepare(ctx context.Context, r *chance) (err error) {
 	w.types = []target{{Type: kube.ConfigMaps}, w.widgets, {Type: kube.Secrets, selector: true}, {Type: kube.Deployments, selector: true}}
 	if !w.spec.soak {
 		choose(w.types, newChance(w.spec.Seed, 3))
+	}
+	if w.spec.timed {
+		if _, err = w.kube.Create(ctx, kube.Namespaces, w.tenantNS(), nil); err != nil {
+			return err
+		}
+		t := &w.types[1]
+		t.costly, t.filter, t.ignore, t.diff = true, true, true, cmp.Or(t.diff, "patch")
 	}
 	if w.bus, err = w.startBus(); err != nil {
 		return err
@@ -290,11 +298,11 @@ func (w *world) revive() error {
 
 // settle makes a marker of each type, and when the bus has it, changes it: when that is there too, whatever was before it is,
 // or never will be. A bus that keeps nothing may miss a marker; it is then changed once more.
-func (w *world) settle(ctx context.Context, l *ledger) error {
+func (w *world) settle(ctx context.Context, l *ledger, marker string) error {
 	for _, t := range w.types {
-		fields := body(t, "marker")
+		fields := body(t, marker)
 		fields["metadata"] = map[string]any{"labels": map[string]any{watchedLabel: "yes"}}
-		o, err := w.kube.Create(ctx, t.Type, "marker", fields)
+		o, err := w.kube.Create(ctx, t.Type, marker, fields)
 		if err != nil {
 			return err
 		}
@@ -315,7 +323,7 @@ func (w *world) settle(ctx context.Context, l *ledger) error {
 			if arrived == 2 {
 				break
 			}
-			if o, err = w.kube.Patch(ctx, t.Type, "marker", fmt.Sprintf(`{"metadata":{"annotations":{"marker":"%d"}}}`, step)); err != nil {
+			if o, err = w.kube.Patch(ctx, t.Type, marker, fmt.Sprintf(`{"metadata":{"annotations":{"marker":"%d"}}}`, step)); err != nil {
 				return err
 			}
 			l.wrote(t, o)
@@ -396,7 +404,11 @@ func (w *world) stop() {
 
 // selected is what a type's collection should hold at the end.
 func (w *world) selected(ctx context.Context, t target) (map[string]map[string]any, error) {
-	objects, _, err := w.kube.List(ctx, t.Type, metav1.ListOptions{})
+	client := w.kube
+	if t.costly {
+		client = client.In(metav1.NamespaceAll)
+	}
+	objects, _, err := client.List(ctx, t.Type, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
 	}

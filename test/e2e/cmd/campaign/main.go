@@ -47,6 +47,7 @@ type options struct {
 	harm     bool
 	entries  bool
 	only     string
+	hostile  bool
 	kills    int
 	race     bool
 	show     bool
@@ -66,6 +67,7 @@ func run(ctx context.Context) (err error) {
 	flag.BoolVar(&o.calm, "calm", false, "no faults")
 	flag.BoolVar(&o.harm, "harm", false, "with -seed: the API server itself fails")
 	flag.BoolVar(&o.entries, "entries", true, "also draw entries that share a resource, edits of them, and a second sink")
+	flag.BoolVar(&o.hostile, "hostile", false, "every seed has a hostile tenant, not one in four")
 	flag.IntVar(&o.kills, "kills", 0, "no other faults, but so often: two entries of one resource are edited under load, and the bridge is killed")
 	flag.StringVar(&o.only, "only", "", "with -seed: only faults whose names contain this")
 	flag.BoolVar(&o.race, "race", true, "build the bridge with Go's race detector")
@@ -92,24 +94,38 @@ func run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	binary := filepath.Join(dir, "bridge")
 	if o.soak > 0 {
+		binary := filepath.Join(dir, "bridge")
 		if err := bridge.Build(ctx, bridge.Root(), "./cmd/bridge", binary); err != nil {
 			return err
 		}
 		return o.runSoak(ctx, binary)
 	}
-	var flags []string
-	if o.race {
-		flags = append(flags, "-race")
-	}
-	if err := bridge.Build(ctx, bridge.Root(), "./cmd/bridge", binary, flags...); err != nil {
+	if err := o.build(ctx, dir, plan); err != nil {
 		return err
 	}
-	for i := range plan {
-		plan[i].Binary = binary
-	}
 	return o.runAll(ctx, plan)
+}
+
+// build builds the bridge for each seed of the plan. Where delays are judged, it has no race detector: that makes the work on an
+// object ten times as long, and nothing else.
+func (o options) build(ctx context.Context, dir string, plan []campaign.Spec) error {
+	built := map[bool]string{}
+	for i := range plan {
+		race := o.race && !plan[i].Hostile
+		if built[race] == "" {
+			built[race] = filepath.Join(dir, fmt.Sprint("bridge-race-", race))
+			var flags []string
+			if race {
+				flags = append(flags, "-race")
+			}
+			if err := bridge.Build(ctx, bridge.Root(), "./cmd/bridge", built[race], flags...); err != nil {
+				return err
+			}
+		}
+		plan[i].Binary = built[race]
+	}
+	return nil
 }
 
 // plan is what has not passed yet on this commit. Every fifth seed is one in which the API server itself fails.
@@ -138,7 +154,11 @@ func (o options) plan(source build) ([]campaign.Spec, error) {
 		} else if passed[key(pair.Name, seed)] {
 			continue
 		}
+		hostile := o.isHostile(seed)
 		limit := time.Minute
+		if hostile { // their changes are timed
+			limit += time.Minute
+		}
 		if harm { // two starts of an API server take their time
 			limit *= 2
 		}
@@ -148,10 +168,13 @@ func (o options) plan(source build) ([]campaign.Spec, error) {
 		if o.kills > 0 {
 			harm, limit = false, limit+time.Duration(o.kills)*3*time.Second
 		}
-		plan = append(plan, campaign.Spec{Kills: o.kills, Pair: pair, Seed: seed, Faults: o.faults, Limit: o.faults + limit, Harm: harm, Calm: o.calm, Entries: o.entries, Only: o.only, Commit: source.commit, Dirty: source.dirty})
+		plan = append(plan, campaign.Spec{Kills: o.kills, Pair: pair, Seed: seed, Faults: o.faults, Limit: o.faults + limit, Harm: harm, Calm: o.calm, Entries: o.entries, Hostile: hostile, Only: o.only, Commit: source.commit, Dirty: source.dirty})
 	}
 	return plan, nil
 }
+
+// isHostile chooses the seeds with a hostile tenant.
+func (o options) isHostile(seed uint64) bool { return o.kills == 0 && (o.hostile || seed%4 == 3) }
 
 func key(pair string, seed uint64) string { return fmt.Sprintf("%s %d", pair, seed) }
 
@@ -160,63 +183,92 @@ func (o options) passed(source build) (map[string]bool, error) {
 	all, err := o.results()
 	passed := map[string]bool{}
 	for _, r := range all {
-		passed[key(r.Pair, r.Seed)] = r.Passed && !source.dirty && !r.Dirty && r.Commit == source.commit && r.Entries == o.entries
+		passed[key(r.Pair, r.Seed)] = r.Passed && !source.dirty && !r.Dirty && r.Commit == source.commit && r.Entries == o.entries && r.Hostile == o.isHostile(r.Seed)
 	}
 	return passed, err
 }
 
-// runAll runs the plan: what harms the API server one after the other on a cluster of its own, the rest side by side.
+// runAll runs the plan: what harms the API server one after the other on a cluster of its own, the rest side by side. Then come the
+// seeds with a hostile tenant, each alone: what other seeds take of the machine would be taken for the tenant's.
 func (o options) runAll(ctx context.Context, plan []campaign.Spec) error {
-	queues := map[bool]chan campaign.Spec{false: make(chan campaign.Spec, len(plan)), true: make(chan campaign.Spec, len(plan))}
+	var beside, harm, hostile []campaign.Spec
 	for _, s := range plan {
-		queues[s.Harm] <- s
+		switch {
+		case s.Hostile:
+			hostile = append(hostile, s)
+		case s.Harm:
+			harm = append(harm, s)
+		default:
+			beside = append(beside, s)
+		}
 	}
-	var mu sync.Mutex
-	var failed []string
-	var broken error
+	r := &runner{options: o}
 	var all sync.WaitGroup
-	for harm, queue := range queues {
-		close(queue)
-		if len(queue) == 0 {
-			continue
-		}
-		cluster, err := clustertest.Launch(ctx, clustertest.Options{})
-		if err != nil {
-			return err
-		}
-		defer cluster.Close()
-		workers := o.parallel
-		if harm {
-			workers = 1
-		}
-		for range workers {
-			all.Go(func() {
-				for s := range queue {
-					if ctx.Err() != nil {
-						return
-					}
-					r, err := campaign.Run(ctx, cluster, s)
-					if ctx.Err() != nil {
-						return // broken off: it has no result
-					}
-					mu.Lock()
-					if err != nil {
-						r.Problems = append(r.Problems, "[campaign] "+err.Error())
-					}
-					if len(r.Problems) > 0 {
-						failed = append(failed, key(r.Pair, r.Seed))
-					}
-					broken = errors.Join(broken, o.record(r))
-					mu.Unlock()
+	all.Go(func() { r.run(ctx, beside, o.parallel) })
+	all.Go(func() { r.run(ctx, harm, 1) })
+	all.Wait()
+	r.run(ctx, hostile, 1)
+	if len(r.failed) > 0 {
+		r.broken = errors.Join(r.broken, fmt.Errorf("%d seeds failed: %s", len(r.failed), strings.Join(r.failed, ", ")))
+	}
+	return r.broken
+}
+
+// runner runs seeds and records what came of them.
+type runner struct {
+	options
+	mu     sync.Mutex
+	failed []string
+	broken error
+}
+
+// run runs seeds on a cluster of their own, some side by side.
+func (r *runner) run(ctx context.Context, seeds []campaign.Spec, workers int) {
+	if len(seeds) == 0 || ctx.Err() != nil {
+		return
+	}
+	cluster, err := clustertest.Launch(ctx, clustertest.Options{})
+	if err != nil {
+		r.note(err)
+		return
+	}
+	defer cluster.Close()
+	queue := make(chan campaign.Spec, len(seeds))
+	for _, s := range seeds {
+		queue <- s
+	}
+	close(queue)
+	var all sync.WaitGroup
+	for range workers {
+		all.Go(func() {
+			for s := range queue {
+				result, err := campaign.Run(ctx, cluster, s)
+				if ctx.Err() != nil {
+					return // broken off: it has no result
 				}
-			})
-		}
+				if err != nil {
+					result.Problems = append(result.Problems, "[campaign] "+err.Error())
+				}
+				r.done(result)
+			}
+		})
 	}
 	all.Wait()
-	if len(failed) > 0 {
-		broken = errors.Join(broken, fmt.Errorf("%d seeds failed: %s", len(failed), strings.Join(failed, ", ")))
+}
+
+func (r *runner) done(result campaign.Result) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(result.Problems) > 0 {
+		r.failed = append(r.failed, key(result.Pair, result.Seed))
 	}
-	return broken
+	r.broken = errors.Join(r.broken, r.record(result))
+}
+
+func (r *runner) note(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.broken = errors.Join(r.broken, err)
 }
 
 // record appends a result, and writes down the log of a failure.
@@ -233,6 +285,12 @@ func (o options) record(r campaign.Result) error {
 	err = errors.Join(err, f.Close())
 	word := map[bool]string{true: "passed", false: "FAILED"}[r.Passed]
 	fmt.Printf("%s %-16s seed %-4d %4.0fs %4d operations %5d events %3d gaps %3d excused, %d faults\n", word, r.Pair, r.Seed, r.Seconds, r.Ops, r.Events, r.Gaps, r.Excused, len(r.Faults))
+	if r.Hostile {
+		fmt.Printf("  others' changes without the tenant: %s\n  beside the tenant: %s\n", r.Without, r.With)
+		if r.Without != nil && r.Without.P99 > 0 {
+			fmt.Printf("  99 of 100 took %.1f times as long\n", float64(r.With.P99)/float64(r.Without.P99))
+		}
+	}
 	if r.Passed {
 		return err
 	}
@@ -240,6 +298,10 @@ func (o options) record(r campaign.Result) error {
 		fmt.Printf("  %.600s\n", problem)
 	}
 	name := strings.ReplaceAll(r.Pair, "/", "-") + fmt.Sprintf("-%d.txt", r.Seed)
-	fmt.Printf("  again: make campaign SEED=%d PAIR=%s; all of it: %s\n", r.Seed, r.Pair, name)
+	again := fmt.Sprintf("make campaign SEED=%d PAIR=%s", r.Seed, r.Pair)
+	if o.hostile {
+		again += " CAMPAIGN=-hostile"
+	}
+	fmt.Printf("  again: %s; all of it: %s\n", again, name)
 	return errors.Join(err, os.WriteFile(filepath.Join(o.out, name), []byte(r.Log), 0o644))
 }

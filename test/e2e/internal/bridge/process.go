@@ -94,6 +94,16 @@ func (p *Process) Output() string {
 	return p.stdout.String()
 }
 
+// Listens reports whether it serves its status, or has before it ended.
+func (p *Process) Listens() bool {
+	select {
+	case <-p.listen:
+		return true
+	default:
+		return false
+	}
+}
+
 // Running reports whether it has not ended.
 func (p *Process) Running() bool {
 	select {

@@ -117,7 +117,9 @@ func (k *Kafka) read(ctx context.Context) {
 			k.mu.Lock()
 			k.ends[partition(r.Topic, r.Partition)] = r.Offset + 1
 			k.mu.Unlock()
-			k.add(fromKafka(r))
+			m, err := fromKafka(r)
+			m.At = time.Now()
+			k.add(m, err)
 		})
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Message is one CloudEvent as a consumer gets it.
@@ -21,6 +22,7 @@ type Message struct {
 	Raw       []byte
 	Writer    string // who wrote it, and Term in which term, where the bus shows it: on Kafka the producer and its epoch
 	Term      int
+	At        time.Time // when the bus had it, or the reader; zero where nobody knows
 
 	Attributes map[string]string // CloudEvents attributes of the JSON
 	Headers    map[string]string // those repeated as headers, decoded

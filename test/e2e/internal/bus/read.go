@@ -55,6 +55,7 @@ func ReadStream(ctx context.Context, conn *nats.Conn, after uint64) (messages []
 			return messages, err
 		}
 		m, err := fromNATS(raw.Subject(), raw.Headers(), raw.Data(), meta.Sequence.Stream)
+		m.At = meta.Timestamp
 		if err != nil {
 			wrong = errors.Join(wrong, fmt.Errorf("%s: %w: %.2000s", m.Place, err, m.Raw))
 		} else {
@@ -68,7 +69,9 @@ func ReadStream(ctx context.Context, conn *nats.Conn, after uint64) (messages []
 
 // FromCore is a message of a subscription without JetStream, the number-th.
 func FromCore(m *nats.Msg, number int) (Message, error) {
-	return fromNATS(m.Subject, m.Header, m.Data, uint64(number))
+	message, err := fromNATS(m.Subject, m.Header, m.Data, uint64(number))
+	message.At = time.Now()
+	return message, err
 }
 
 // ReadCommitted reads every topic that begins with "k8s." up to its last stable offset, partition by partition. Messages that

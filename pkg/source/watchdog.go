@@ -21,17 +21,17 @@ const (
 	quietSpan  = 10 * time.Second
 	probeEvery = 30 * time.Second
 	quietLong  = 100 * time.Second
-	// glanceFor is how long the second watch lasts that distinguishes a quiet watch
+	// secondWatchFor is how long the second watch lasts that distinguishes a quiet watch
 	// from a dead one: the server sends a bookmark two seconds before the end of a watch.
-	glanceFor   = 5 * time.Second
-	glanceGrace = 3 * time.Second
+	secondWatchFor   = 5 * time.Second
+	secondWatchGrace = 3 * time.Second
 )
 
-// pulse finds out, beside an open watch, whether the server's history is still the
+// watchdog finds out, beside an open watch, whether the server's history is still the
 // position's, and whether a watch that says nothing has nothing to say. All but
 // look runs in Run's goroutine.
-type pulse struct {
-	loop     *loop
+type watchdog struct {
+	reader   *reader
 	timer    *time.Timer
 	findings chan finding
 	looks    sync.WaitGroup
@@ -55,10 +55,10 @@ type finding struct {
 	err    error
 }
 
-func (l *loop) newPulse(ctx context.Context, doubt error) *pulse {
+func (r *reader) newWatchdog(ctx context.Context, doubt error) *watchdog {
 	ctx, cancel := context.WithCancel(ctx)
-	p := &pulse{
-		loop: l, findings: make(chan finding, 1), ctx: ctx,
+	p := &watchdog{
+		reader: r, findings: make(chan finding, 1), ctx: ctx,
 		quiet: quietFor - quietSpan/2 + rand.N(quietSpan), last: time.Now(), shown: Watching, unsure: doubt != nil,
 	}
 	p.timer = time.NewTimer(time.Hour)
@@ -72,10 +72,10 @@ func (l *loop) newPulse(ctx context.Context, doubt error) *pulse {
 }
 
 // heard notes a frame, after it was handled.
-func (p *pulse) heard(kind string) {
+func (p *watchdog) heard(kind string) {
 	p.frames, p.last = p.frames+1, time.Now()
 	if kind == "BOOKMARK" {
-		p.loop.bookmarks = true
+		p.reader.bookmarks = true
 	}
 	if p.shown == Stalled {
 		p.show(State{Phase: Watching})
@@ -83,7 +83,7 @@ func (p *pulse) heard(kind string) {
 }
 
 // check is due when the timer fires.
-func (p *pulse) check() {
+func (p *watchdog) check() {
 	switch left := p.quiet - time.Since(p.last); {
 	case p.looking: // judge sets the timer
 	case p.verified && left > 0:
@@ -94,30 +94,30 @@ func (p *pulse) check() {
 }
 
 // look asks the server, beside the watch.
-func (p *pulse) look() {
+func (p *watchdog) look() {
 	p.looking = true
-	at, seen, long, now := p.loop.at, p.loop.highest(p.loop.at.last), time.Since(p.last) >= quietLong, time.Now()
-	bookmarks, since := p.loop.bookmarks, now // the watch was open before
+	at, seen, long, now := p.reader.at, p.reader.highest(p.reader.at.last), time.Since(p.last) >= quietLong, time.Now()
+	bookmarks, since := p.reader.bookmarks, now // the watch was open before
 	if p.verified {
 		since = now.Add(-probeFresh)
 	}
 	f := finding{asked: now, frames: p.frames}
 	p.looks.Go(func() {
 		var rv string
-		rv, f.err = p.loop.probe(p.ctx, seen, since)
+		rv, f.err = p.reader.probe(p.ctx, seen, since)
 		switch {
 		case f.err != nil:
 		case !event.Newer(rv, at.last):
 			f.inStep = true
 		case long:
-			f.inStep, f.err = p.loop.glance(p.ctx, at, bookmarks)
+			f.inStep, f.err = p.reader.secondWatch(p.ctx, at, bookmarks)
 		}
 		p.findings <- f
 	})
 }
 
 // judge draws the conclusion: errHistory and errDead end the watch.
-func (p *pulse) judge(f finding) error {
+func (p *watchdog) judge(f finding) error {
 	if p.ctx.Err() != nil {
 		return p.ctx.Err()
 	}
@@ -150,15 +150,15 @@ func (p *pulse) judge(f finding) error {
 	return nil
 }
 
-func (p *pulse) show(s State) {
+func (p *watchdog) show(s State) {
 	p.shown, p.unsure = s.Phase, s.Err != nil
-	p.loop.state(s)
+	p.reader.state(s)
 }
 
-// glance opens a second watch from the position of one that has said nothing for
+// secondWatch opens a second watch from the position of one that has said nothing for
 // long, and reports whether it is known to have missed nothing.
-func (c *Collection) glance(ctx context.Context, at cursor, bookmarks bool) (inStep bool, err error) {
-	s, err := c.open(throwAway(ctx), at.resume, glanceFor, glanceGrace)
+func (c *Collection) secondWatch(ctx context.Context, at cursor, bookmarks bool) (inStep bool, err error) {
+	s, err := c.open(throwAway(ctx), at.resume, secondWatchFor, secondWatchGrace)
 	if isExpired(err) {
 		return false, nil // an open watch needs no history
 	}

@@ -12,9 +12,9 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
-// settle finds out how much of the rest of a batch is stored, by reading the stream
+// findStored finds out how much of the rest of a batch is stored, by reading the stream
 // after head.
-func (s *Sink) settle(ctx context.Context, rest []event.Record) error {
+func (s *Sink) findStored(ctx context.Context, rest []event.Record) error {
 	now, err := s.lookUp(ctx)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return s.lose("it was deleted")

@@ -1,0 +1,103 @@
+{{/* A probe of the status server, with the user's settings; the user's own handler replaces the chart's. From root, probe and path. */}}
+{{- define "kubebridge.probe" -}}
+{{- $probe := dict -}}
+{{- if not (or .probe.exec .probe.httpGet .probe.tcpSocket .probe.grpc) -}}
+{{- $get := dict "path" .path "port" "status" -}}
+{{- if eq (include "kubebridge.statusScheme" .root) "HTTPS" -}}{{- $_ := set $get "scheme" "HTTPS" -}}{{- end -}}
+{{- $_ := set $probe "httpGet" $get -}}
+{{- end -}}
+{{- merge $probe .probe | toYaml -}}
+{{- end -}}
+
+{{/* The bridge's environment. */}}
+{{- define "kubebridge.env" -}}
+- name: KUBEBRIDGE_CONFIG
+  value: /etc/kubebridge/config/config.yaml
+- name: TMPDIR
+  value: /tmp
+{{- with include "kubebridge.memory" . }}
+- name: GOMEMLIMIT
+  value: {{ quote . }}
+{{- end }}
+{{- with .Values.extraEnv }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* Mounts of what the configuration names. Directories, not single files: those would never change in a running pod. */}}
+{{- define "kubebridge.volumeMounts" -}}
+- {name: config, mountPath: /etc/kubebridge/config, readOnly: true}
+- {name: scratch, mountPath: /tmp}
+{{- if .Values.status.tlsSecret }}
+- {name: status-tls, mountPath: /etc/kubebridge/status-tls, readOnly: true}
+{{- end }}
+{{- if .Values.existingSecret }}
+- {name: credentials, mountPath: /etc/kubebridge/credentials, readOnly: true}
+{{- end }}
+{{- with .Values.extraVolumeMounts }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- define "kubebridge.volumes" -}}
+- name: config
+  {{- if or .Values.existingConfigSecret (and (eq .Values.configIn "Secret") (not .Values.existingConfigMap)) }}
+  secret: {secretName: {{ default (include "kubebridge.fullname" .) .Values.existingConfigSecret }}, defaultMode: 0440}
+  {{- else }}
+  configMap: {name: {{ default (include "kubebridge.fullname" .) .Values.existingConfigMap }}}
+  {{- end }}
+- name: scratch
+  {{- $dir := dict }}
+  {{- range $name, $value := .Values.scratch }}{{- with $value }}{{- $_ := set $dir $name . }}{{- end }}{{- end }}
+  emptyDir: {{- toYaml $dir | nindent 4 }}
+{{- with .Values.status.tlsSecret }}
+- name: status-tls
+  secret: {secretName: {{ . }}, defaultMode: 0440}
+{{- end }}
+{{- with .Values.existingSecret }}
+- name: credentials
+  secret: {secretName: {{ . }}, defaultMode: 0440}
+{{- end }}
+{{- with .Values.extraVolumes }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* The bridge's image and what its containers may do. */}}
+{{- define "kubebridge.container" -}}
+image: {{ include "kubebridge.image" . | quote }}
+imagePullPolicy: {{ default "IfNotPresent" .Values.image.pullPolicy }}
+{{- with .Values.securityContext }}
+securityContext: {{- toYaml . | nindent 2 }}
+{{- end }}
+env: {{- include "kubebridge.env" . | nindent 2 }}
+{{- with .Values.extraEnvFrom }}
+envFrom: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{/* What all pods of the chart have in common. */}}
+{{- define "kubebridge.pod" -}}
+serviceAccountName: {{ include "kubebridge.serviceAccount" . }}
+automountServiceAccountToken: true
+enableServiceLinks: false # their variables begin with a Service's name, ours with KUBEBRIDGE_
+{{- with include "kubebridge.pullSecrets" . }}
+imagePullSecrets: {{- . | nindent 2 }}
+{{- end }}
+{{- range $name := list "podSecurityContext" "nodeSelector" "tolerations" "affinity" "dnsConfig" "hostAliases" }}
+{{- with index $.Values $name }}
+{{ trimPrefix "pod" $name | untitle }}: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+{{- range $name := list "priorityClassName" "runtimeClassName" "dnsPolicy" }}
+{{- with index $.Values $name }}
+{{ $name }}: {{ . }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* Not what the Service and the disruption budget select. */}}
+{{- define "kubebridge.testSelector" -}}
+app.kubernetes.io/name: {{ include "kubebridge.name" . }}-test
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}

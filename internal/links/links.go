@@ -1,0 +1,43 @@
+// Package links keeps other local users from leading the program to files of its own user: it follows no symbolic link
+// that another user than this process's and root has made. Whoever may replace a file of this user in a directory can still do
+// harm there: the sticky bit of a directory that others may write to, as /tmp has it, forbids that.
+package links
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// ErrForeign is returned for a link of another user.
+var ErrForeign = errors.New("a symbolic link of another user is on the way: remove it, or name another path")
+
+// Check returns an error that wraps [ErrForeign] if path or a directory above it is a link of another user. What does not exist
+// is no link.
+func Check(path string) error {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return err
+	}
+	for at := path; ; at = filepath.Dir(at) {
+		if info, err := os.Lstat(at); err == nil && info.Mode().Type() == fs.ModeSymlink && !trusted(info) {
+			return fmt.Errorf("%s: %w", at, ErrForeign)
+		}
+		if at == filepath.Dir(at) {
+			return nil
+		}
+	}
+}
+
+// OpenFile is [os.OpenFile] for a path that passes [Check]. A link that comes to stand there after that is not followed.
+func OpenFile(path string, flag int, mode os.FileMode) (*os.File, error) {
+	if err := Check(path); err != nil {
+		return nil, err
+	}
+	if info, err := os.Lstat(path); err != nil || info.Mode().Type() != fs.ModeSymlink {
+		flag |= noFollow
+	}
+	return os.OpenFile(path, flag, mode)
+}

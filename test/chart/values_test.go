@@ -1,0 +1,347 @@
+package chart
+
+import (
+	"fmt"
+	"maps"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	v2 "helm.sh/helm/v4/pkg/chart/v2"
+	chartutil "helm.sh/helm/v4/pkg/chart/v2/util"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// null leaves a value out, as does an empty list. What cannot do without says so.
+func TestValuesAreRemoved(t *testing.T) {
+	all := valuesOf(t, filepath.Join(chartDir(), "values.yaml"))
+	var paths [][]string
+	var walk func(in map[string]any, path []string)
+	walk = func(in map[string]any, path []string) {
+		for _, key := range slices.Sorted(maps.Keys(in)) {
+			here := append(slices.Clone(path), key)
+			paths = append(paths, here)
+			if below, ok := in[key].(map[string]any); ok {
+				walk(below, here)
+			}
+		}
+	}
+	walk(all, nil)
+	if len(paths) < 100 {
+		t.Fatalf("%d values", len(paths))
+	}
+	refused := regexp.MustCompile(`execution error at \(.*\): (serviceAccount.create is false|config.cluster and config.sinks: nothing is set|.* where no volume is mounted)`)
+	isNull := regexp.MustCompile(`(?m)^[^"]*: null$`)
+	for _, base := range []string{"testdata/full.good.yaml", "testdata/file-store.good.yaml"} {
+		for _, path := range paths {
+			for _, with := range []any{nil, []any{}} {
+				v := valuesOf(t, base)
+				if have := at(all, path); with != nil && fmt.Sprintf("%T", with) != fmt.Sprintf("%T", have) {
+					continue
+				}
+				set(v, path, with)
+				r, err := render(chart(t), v)
+				if err != nil {
+					if !slices.Contains([]string{"serviceAccount", "config", "extraVolumeMounts"}, path[0]) || !refused.MatchString(err.Error()) {
+						t.Errorf("%s with %s: %#v: %v", base, strings.Join(path, "."), with, err)
+					}
+					continue
+				}
+				for _, manifest := range r.objects {
+					decode(t, manifest)
+					if isNull.MatchString(manifest) {
+						t.Errorf("%s with %s: %#v:\n%s", base, strings.Join(path, "."), with, manifest)
+					}
+				}
+			}
+		}
+	}
+}
+
+func at(in map[string]any, path []string) any {
+	for _, key := range path[:len(path)-1] {
+		in, _ = in[key].(map[string]any)
+	}
+	return in[path[len(path)-1]]
+}
+
+func set(in map[string]any, path []string, value any) {
+	for _, key := range path[:len(path)-1] {
+		below, ok := in[key].(map[string]any)
+		if !ok {
+			below = map[string]any{}
+			in[key] = below
+		}
+		in = below
+	}
+	in[path[len(path)-1]] = value
+}
+
+// As a part of another chart: a condition, values of the parent's file and of its user, global ones, and null among them.
+func TestSubchart(t *testing.T) {
+	const own = `
+kubebridge:
+  enabled: true
+  livenessProbe: null
+  readinessProbe: {timeoutSeconds: null}
+  config: {cluster: prod-eu-1, resources: [pods], log: null, sinks: [{name: audit, kafka: {brokers: ["kafka:9092"]}}]}
+global: {imageRegistry: mirror.example.com, imagePullSecrets: [pull], storageClass: fast}
+`
+	for name, c := range map[string]struct{ parents, users string }{
+		"the parent's values": {own, "{}"},
+		"the user's values":   {"kubebridge: {enabled: false}", own},
+	} {
+		t.Run(name, func(t *testing.T) {
+			objects := inParent(t, c.parents, c.users)
+			if len(objects) < 8 {
+				t.Errorf("%d objects", len(objects))
+			}
+			template := pods(t, objects)
+			bridge := template.Spec.Containers[0]
+			if bridge.LivenessProbe != nil || bridge.ReadinessProbe == nil || bridge.ReadinessProbe.TimeoutSeconds != 0 || bridge.ReadinessProbe.PeriodSeconds != 10 {
+				t.Errorf("probes: %v, %v", bridge.LivenessProbe, bridge.ReadinessProbe)
+			}
+			if bridge.Image != "mirror.example.com/kubebridge:0.1.0" || !slices.Equal(template.Spec.ImagePullSecrets, []corev1.LocalObjectReference{{Name: "pull"}}) {
+				t.Errorf("image %s, pull secrets %v", bridge.Image, template.Spec.ImagePullSecrets)
+			}
+		})
+	}
+	if objects := inParent(t, own, "kubebridge: {enabled: false}"); len(objects) > 0 {
+		t.Errorf("disabled, and renders %d objects", len(objects))
+	}
+}
+
+// inParent renders a chart that depends on this one, with the values of its file and of its user.
+func inParent(t *testing.T, parents, users string) []string {
+	t.Helper()
+	values := func(text string) (v map[string]any) {
+		if err := yaml.Unmarshal([]byte(text), &v); err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	child := chart(t)
+	parent := &v2.Chart{Values: values(parents), Metadata: &v2.Metadata{
+		APIVersion: v2.APIVersionV2, Name: "platform", Version: "1.0.0", AppVersion: "9",
+		Dependencies: []*v2.Dependency{{Name: child.Name(), Version: child.Metadata.Version, Condition: "kubebridge.enabled"}},
+	}}
+	parent.AddDependency(child)
+	user := values(users)
+	if err := chartutil.ProcessDependencies(parent, user); err != nil {
+		t.Fatal(err)
+	}
+	r, err := render(parent, user)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.objects
+}
+
+// pods returns the template of the bridge's pods.
+func pods(t *testing.T, objects []string) *corev1.PodTemplateSpec {
+	t.Helper()
+	for _, manifest := range objects {
+		if template := podTemplate(decode(t, manifest)); template != nil {
+			return template
+		}
+	}
+	t.Fatal("nothing makes pods")
+	return nil
+}
+
+// objectsWith renders the least of values, and more.
+func objectsWith(t *testing.T, base, more string) map[string]any {
+	t.Helper()
+	v := valuesOf(t, base)
+	var add map[string]any
+	if err := yaml.UnmarshalStrict([]byte(more), &add); err != nil {
+		t.Fatal(err)
+	}
+	maps.Copy(v, add)
+	r, err := render(chart(t), v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]any{}
+	for _, manifest := range r.objects {
+		object := decode(t, manifest)
+		out[strings.TrimPrefix(fmt.Sprintf("%T", object), "*v1.")] = object
+		if template := podTemplate(object); template != nil {
+			out["pods"] = template
+		}
+	}
+	return out
+}
+
+// A user who knows other charts finds what they know.
+func TestHabits(t *testing.T) {
+	const kafka, disk = "testdata/kafka.good.yaml", "testdata/file-store.good.yaml"
+	image := func(o map[string]any) any { return o["pods"].(*corev1.PodTemplateSpec).Spec.Containers[0].Image }
+	data := func(o map[string]any) any {
+		for _, v := range o["pods"].(*corev1.PodTemplateSpec).Spec.Volumes {
+			if v.Name == "data" {
+				return v.EmptyDir != nil
+			}
+		}
+		return len(o["StatefulSet"].(*appsv1.StatefulSet).Spec.VolumeClaimTemplates)
+	}
+	budget := func(o map[string]any) any { return o["PodDisruptionBudget"].(*policyv1.PodDisruptionBudget).Spec }
+	policy := func(o map[string]any) any { return text(t, o["NetworkPolicy"].(*networkingv1.NetworkPolicy).Spec) }
+	for _, c := range []struct {
+		name, base, more string
+		got              func(map[string]any) any
+		want             any
+	}{
+		{"a registry", kafka, "image: {registry: r.example.com}", image, "r.example.com/kubebridge:0.1.0"},
+		{"the global registry wins", kafka, "image: {registry: r.example.com, tag: v1}\nglobal: {imageRegistry: g.example.com}", image, "g.example.com/kubebridge:v1"},
+		{"replicaCount", kafka, "replicaCount: 0", func(o map[string]any) any { return *o["Deployment"].(*appsv1.Deployment).Spec.Replicas }, int32(0)},
+		{"a volume", disk, "", data, 1},
+		{"no volume", disk, "persistence: {enabled: false}", data, true},
+		{"a volume by hand", disk, `persistence: {storageClass: "-"}`, func(o map[string]any) any {
+			return *o["StatefulSet"].(*appsv1.StatefulSet).Spec.VolumeClaimTemplates[0].Spec.StorageClassName
+		}, ""},
+		{"a broken upgrade can be corrected", disk, "", func(o map[string]any) any {
+			return o["StatefulSet"].(*appsv1.StatefulSet).Spec.PodManagementPolicy
+		}, appsv1.ParallelPodManagement},
+		{"minAvailable of 0", kafka, "podDisruptionBudget: {minAvailable: 0}", func(o map[string]any) any {
+			b := budget(o).(policyv1.PodDisruptionBudgetSpec)
+			return b.MaxUnavailable == nil && b.MinAvailable.IntVal == 0
+		}, true},
+		{"a probe of one's own", kafka, "startupProbe: {tcpSocket: {port: status}}", func(o map[string]any) any {
+			p := o["pods"].(*corev1.PodTemplateSpec).Spec.Containers[0].StartupProbe
+			return p.TCPSocket != nil && p.HTTPGet == nil
+		}, true},
+		{"egress to DNS and the API server", kafka, "networkPolicy: {enabled: true, egress: {enabled: true, dns: {to: [{podSelector: {}}]}, apiServer: {ports: [6443]}}}", policy,
+			`{"podSelector":{"matchLabels":{"app.kubernetes.io/instance":"audit","app.kubernetes.io/name":"kubebridge"}},"ingress":[{"ports":[{"protocol":"TCP","port":"status"}]}],"egress":[{"ports":[{"protocol":"UDP","port":53},{"protocol":"TCP","port":53}],"to":[{"podSelector":{}}]},{"ports":[{"protocol":"TCP","port":6443}]}],"policyTypes":["Ingress","Egress"]}`},
+		{"peers of each port", disk, "networkPolicy: {enabled: true, ingress: {status: {from: [{namespaceSelector: {}}]}, nats: {from: [{ipBlock: {cidr: 10.0.0.0/8}}]}}}", policy,
+			`{"podSelector":{"matchLabels":{"app.kubernetes.io/instance":"audit","app.kubernetes.io/name":"kubebridge"}},"ingress":[{"ports":[{"protocol":"TCP","port":"status"}],"from":[{"namespaceSelector":{}},{"podSelector":{"matchLabels":{"app.kubernetes.io/instance":"audit","app.kubernetes.io/name":"kubebridge-test"}}}]},{"ports":[{"protocol":"TCP","port":"nats-1"}],"from":[{"ipBlock":{"cidr":"10.0.0.0/8"}}]}],"policyTypes":["Ingress"]}`},
+		{"labels that replace no selector", kafka, "commonLabels: {app.kubernetes.io/name: other, team: a}\npodLabels: {team: b}", func(o map[string]any) any {
+			l := o["pods"].(*corev1.PodTemplateSpec).Labels
+			return l["app.kubernetes.io/name"] + " " + l["team"]
+		}, "kubebridge b"},
+		{"another namespace", kafka, "namespaceOverride: elsewhere", func(o map[string]any) any { return o["Deployment"].(*appsv1.Deployment).Namespace }, "elsewhere"},
+		{"flow control", kafka, "flowControl: {enabled: true, nominalConcurrencyShares: 5}", func(o map[string]any) any {
+			schema, level := o["FlowSchema"].(*flowcontrolv1.FlowSchema), o["PriorityLevelConfiguration"].(*flowcontrolv1.PriorityLevelConfiguration)
+			subject := schema.Spec.Rules[0].Subjects[0].ServiceAccount
+			return fmt.Sprint(schema.Spec.PriorityLevelConfiguration.Name == level.Name, *level.Spec.Limited.NominalConcurrencyShares, subject.Namespace, subject.Name)
+		}, "true 5 bridges audit-kubebridge"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if diff := gocmp.Diff(c.want, c.got(objectsWith(t, c.base, c.more))); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func text(t *testing.T, v any) string {
+	t.Helper()
+	raw, err := yaml.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	json, err := yaml.YAMLToJSON(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(json)
+}
+
+// The bridge reads the user's object, no other is made, and what it may do still follows config.
+func TestExistingConfig(t *testing.T) {
+	for _, c := range []struct{ values, want string }{
+		{"existingConfigMap: mine", "mine"},
+		{"existingConfigSecret: mine", "mine"},
+		{"existingConfigSecret: mine\nconfig: {}\nrbac: {extraRules: [{apiGroups: [''], resources: [pods], verbs: [list, watch]}]}", "mine"},
+	} {
+		o := objectsWith(t, "testdata/kafka.good.yaml", c.values)
+		if o["ConfigMap"] != nil {
+			t.Errorf("%s: the chart makes a ConfigMap, too", c.values)
+		}
+		v := o["pods"].(*corev1.PodTemplateSpec).Spec.Volumes[0]
+		if v.ConfigMap != nil && v.ConfigMap.Name != c.want || v.Secret != nil && v.Secret.SecretName != c.want {
+			t.Errorf("%s: the volume is %v", c.values, v)
+		}
+		granted := text(t, o["ClusterRole"])
+		if !strings.Contains(granted, `"pods"`) {
+			t.Errorf("%s: granted is %s", c.values, granted)
+		}
+	}
+	v := valuesOf(t, "testdata/kafka.good.yaml")
+	v["existingConfigMap"], v["existingConfigSecret"] = "a", "b"
+	if _, err := render(chart(t), v); err == nil || !strings.Contains(err.Error(), "existingConfigMap and existingConfigSecret are both set") {
+		t.Errorf("both: %v", err)
+	}
+}
+
+// A preset adds its resources; what is named already keeps its options, under whatever name.
+func TestPresets(t *testing.T) {
+	const more = `
+presets: {workloads: {enabled: true}, audit: {enabled: true}}
+config:
+  cluster: c
+  resources: [{resource: po, metadataOnly: true}, deployments.v1.apps, cm]
+  sinks: [{name: live, nats: {url: "nats://nats:4222"}}]
+`
+	text := objectsWith(t, "testdata/kafka.good.yaml", more)["ConfigMap"].(*corev1.ConfigMap).Data["config.yaml"]
+	var config struct{ Resources []any }
+	if err := yaml.Unmarshal([]byte(text), &config); err != nil {
+		t.Fatal(err)
+	}
+	times := map[string]int{}
+	for _, entry := range config.Resources {
+		name, _ := entry.(string)
+		if e, ok := entry.(map[string]any); ok {
+			name = e["resource"].(string)
+		}
+		times[name]++
+	}
+	for name, want := range map[string]int{
+		"po": 1, "pods": 0, "deployments.v1.apps": 1, "deployments.apps": 0, "cm": 1, "configmaps": 0,
+		"jobs.batch": 1, "secrets": 1, "clusterrolebindings.rbac.authorization.k8s.io": 1, "events": 0,
+	} {
+		if times[name] != want {
+			t.Errorf("%s is there %d times:\n%s", name, times[name], text)
+		}
+	}
+}
+
+// The notes print commands for the TLS and the login that are configured, and nothing that is secret or a placeholder of the configuration.
+func TestNotes(t *testing.T) {
+	for _, n := range []string{"kafka", "file-store", "full", "alone"} {
+		path := "testdata/" + n + ".good.yaml"
+		golden(t, strings.Replace(path, ".good.yaml", ".notes.golden", 1), []byte(rendering(t, path).notes))
+	}
+	v := valuesOf(t, "testdata/kafka.good.yaml")
+	var config map[string]any
+	if err := yaml.Unmarshal([]byte(`
+cluster: "${file:/etc/kubebridge/credentials/cluster}"
+resources: [pods]
+sinks:
+  - {name: a, kafka: {brokers: ["${env:BROKER}"], sasl: {mechanism: PLAIN, username: u, password: hunter2}}}
+  - {name: b, nats: {url: "tls://user:hunter2@nats:4222", auth: {creds: /x.creds}, tls: {ca: /ca}}}
+`), &config); err != nil {
+		t.Fatal(err)
+	}
+	v["config"] = config
+	r, err := render(chart(t), v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(r.notes, "${") || strings.Contains(r.notes, "hunter2") {
+		t.Errorf("the notes show a placeholder or a password:\n%s", r.notes)
+	}
+	for _, want := range []string{"--bootstrap-server BROKER:9092", "nats sub -s tls://nats:4222 --creds user.creds --tlsca ca.crt 'k8s.>'", "plain.PlainLoginModule"} {
+		if !strings.Contains(r.notes, want) {
+			t.Errorf("the notes lack %s:\n%s", want, r.notes)
+		}
+	}
+}
