@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
+
+	natsgo "github.com/nats-io/nats.go"
 
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
@@ -77,6 +80,69 @@ func TestDryRun(t *testing.T) {
 			t.Errorf("%v: beside the configuration there is %v, %v", args, left, err)
 		}
 	}
+}
+
+// What a dry run prints is what subscribers get, but for times, runs, and the headers for the bridge itself.
+func TestDryRunIsWhatSubscribersGet(t *testing.T) {
+	smallCluster(t)
+	url := startNATS(t)
+	path := filepath.Join(t.TempDir(), "bridge.yaml")
+	write(t, path, `cluster: prod
+resources: [{resource: pods, drop: [metadata.labels]}]
+sinks:
+  - {name: live, headers: {tier: "ns {namespace}"}, nats: {url: "`+url+`", subject: "events.{cluster}.{type}.{resource}.{namespace}.{name}"}}
+`)
+	out, errs, stop := startBridge(t, "run", "--dry-run", "-o", "json", "-c", path)
+	want := map[string]string{}
+	for _, r := range awaitRecords(t, out, 4) { // gap, two pods, synced
+		want[r.Subject] = timeless(r)
+	}
+	if code := stop(); code != exitOK {
+		t.Fatalf("the dry run ends with %d:\n%s", code, errs)
+	}
+	nc, err := natsgo.Connect(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	got, err := nc.SubscribeSync("events.>")
+	if err == nil {
+		err = nc.Flush()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, stopRun := start(t, path)
+	defer stopRun()
+	for n := 0; n < 4; n++ {
+		m, err := got.NextMsg(patience)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := shownRecord{Sink: "live", Subject: m.Subject, Headers: map[string]string{}, Value: m.Data}
+		for name := range m.Header {
+			if !strings.HasPrefix(name, "Kubebridge-") && !strings.HasPrefix(name, "Nats-") {
+				r.Headers[name] = m.Header.Get(name)
+			}
+		}
+		if text := timeless(r); text != want[m.Subject] {
+			t.Errorf("%s: subscribers get\n%s\nthe dry run prints\n%s", m.Subject, text, want[m.Subject])
+		}
+	}
+}
+
+var (
+	anyTime = regexp.MustCompile(`\d{4}-\d\d-\d\dT[0-9:.]+Z`)
+	anyRun  = regexp.MustCompile(`\d{13}|"[0-9a-f]{16}"`) // and digests of plans, whose numbers differ
+)
+
+// timeless is a record without what differs from run to run.
+func timeless(r shownRecord) string {
+	text, err := json.Marshal(r)
+	if err != nil {
+		return err.Error()
+	}
+	return anyRun.ReplaceAllString(anyTime.ReplaceAllString(string(text), "TIME"), "RUN")
 }
 
 // awaitRecords waits for n records, one a line.

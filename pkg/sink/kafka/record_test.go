@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -57,5 +58,28 @@ func TestSizeIsAnUpperBound(t *testing.T) {
 			t.Errorf("record %d takes %d bytes, size says %d", i, is, said)
 		}
 		before = after
+	}
+}
+
+// A dry run shows the headers that consumers will get, in either form.
+func TestHeaders(t *testing.T) {
+	r := event.Record{
+		Format: event.Binary, Attributes: []event.Attribute{{Name: "id", Value: "1"}, {Name: "datacontenttype", Value: "application/json"}},
+		Headers: []event.Attribute{{Name: "tier", Value: "a"}},
+	}
+	want := []event.Attribute{{Name: "content-type", Value: event.Binary.ContentType()}, {Name: "ce_id", Value: "1"}, {Name: "tier", Value: "a"}}
+	if got := Headers(&r); !slices.Equal(got, want) {
+		t.Errorf("binary: %v, want %v", got, want)
+	}
+	r.Format = event.Structured
+	if got := Headers(&r); len(got) != 4 || got[2] != (event.Attribute{Name: "ce_datacontenttype", Value: "application/json"}) {
+		t.Errorf("structured: %v", got)
+	}
+	r.Event, r.Key, r.Value = &event.Event{Type: event.Deleted}, "k", []byte("{}")
+	if !Buries(&r) {
+		t.Error("no null value follows a deletion")
+	}
+	if r.Value = nil; Buries(&r) {
+		t.Error("a null value follows a null value")
 	}
 }
