@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Lists the functions of this repository that one event passes on its way to Kafka,
-# exactly once, by package, and counts them and their types: see docs/architecture.md.
+# Counts the functions of this repository, and their types, that one event passes on its
+# way to Kafka, exactly once, apart from those that run per batch, and lists them in the
+# order of docs/architecture.md, "The life of an event".
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/go.sh

@@ -1,8 +1,7 @@
 // Event-path counts the functions and types of this repository that one event passes on its way from the API server to
-// Kafka, exactly once: scripts/event-path.sh. It runs the program with coverage counters, and takes them three times:
-// while nothing changes, while one change after the other is published, each in a batch of its own, and for a burst of
-// changes that share a few batches. What runs for each change of the burst is per event. What runs for each of the single
-// changes only is per batch, or per wake-up.
+// Kafka, exactly once: scripts/event-path.sh. It runs the program with coverage counters while nothing changes, for changes
+// one after the other, each in a batch of its own, and for a burst of changes in few batches. What runs for each change of
+// the burst is per event. What runs only for each of the changes before is per batch, or each time the program wakes up.
 package main
 
 import (
@@ -29,10 +28,10 @@ import (
 )
 
 const (
-	quiet   = 20 * time.Second // how long nothing happens
-	changes = 40               // how many changes are made one after the other
-	burst   = 400              // how many changes there are at once, each of another object
-	share   = 20               // the burst is in at most one batch for so many changes
+	quiet    = 20 * time.Second // how long nothing happens
+	changes  = 40               // how many changes are made one after the other
+	burst    = 400              // how many changes are made at once, each of another object
+	perBatch = 20               // how many of these a batch must have, on average
 )
 
 // host is the package that gets the signal. It is not counted: the compiler's coverage does not know overlays.
@@ -151,12 +150,9 @@ func (w *world) measure(ctx context.Context, kafka *bus.Kafka) error {
 	if err != nil {
 		return err
 	}
-	patch := func(i int) (*unstructured.Unstructured, error) {
-		return w.kube.Patch(ctx, kube.ConfigMaps, name(i), `{"data":{"n":"`+strconv.FormatInt(time.Now().UnixNano(), 10)+`"}}`)
-	}
 	began := time.Now()
 	for n := range changes {
-		if _, err := written(ctx, kafka, 1, func(int) (*unstructured.Unstructured, error) { return patch(n) }); err != nil {
+		if _, err := written(ctx, kafka, 1, func(int) (*unstructured.Unstructured, error) { return w.patch(ctx, n) }); err != nil {
 			return err
 		}
 	}
@@ -165,40 +161,49 @@ func (w *world) measure(ctx context.Context, kafka *bus.Kafka) error {
 	if err != nil {
 		return err
 	}
-	// The program stands still until all changes are made, so that it finds many of them when it wakes up.
-	w.bridge.Signal(syscall.SIGSTOP)
-	messages, err := written(ctx, kafka, burst, func(i int) (*unstructured.Unstructured, error) {
-		o, err := patch(i)
-		if i == burst-1 {
-			w.bridge.Signal(syscall.SIGCONT)
-		}
-		return o, err
-	})
+	many, batches, err := w.burst(ctx, kafka)
 	if err != nil {
 		return err
 	}
-	many, err := w.take(ctx)
-	if err != nil {
-		return err
-	}
-	batches, err := transactions(messages)
-	if err != nil {
-		return err
-	}
-	if batches*share > burst {
-		return fmt.Errorf("the burst of %d changes was in %d batches: too many to tell what is per event", burst, batches)
-	}
-	fmt.Printf("A burst of %d changes in %d batches, and %d changes one after the other in %s.\n", burst, batches, changes, took.Round(time.Second))
 	c, err := readCode(w.root)
 	if err != nil {
 		return err
 	}
+	fmt.Printf("%d changes one after the other in %s, and %d at once in %d batches:\n", changes, took.Round(100*time.Millisecond), burst, batches)
 	longer := took.Seconds() / quiet.Seconds()
 	report(c, many, func(b block) bool { return many[b] >= burst }, func(b block) bool {
 		// What runs while nothing happens is an estimate, so nine of ten are enough.
 		return float64(single[b])-float64(idle[b])*longer >= changes*0.9
 	})
 	return nil
+}
+
+// burst counts for many changes at once. The program stands still until all are made, so that it finds many of them when it
+// wakes up. It fails if there are too many batches to tell what is per batch.
+func (w *world) burst(ctx context.Context, kafka *bus.Kafka) (counts map[block]uint64, batches int, err error) {
+	w.bridge.Signal(syscall.SIGSTOP)
+	messages, err := written(ctx, kafka, burst, func(i int) (*unstructured.Unstructured, error) {
+		o, err := w.patch(ctx, i)
+		if i == burst-1 {
+			w.bridge.Signal(syscall.SIGCONT)
+		}
+		return o, err
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	if batches, err = transactions(messages); err != nil {
+		return nil, 0, err
+	}
+	if batches*perBatch > burst {
+		return nil, 0, fmt.Errorf("%d changes at once were in %d batches: too many to tell what is per batch", burst, batches)
+	}
+	counts, err = w.take(ctx)
+	return counts, batches, err
+}
+
+func (w *world) patch(ctx context.Context, i int) (*unstructured.Unstructured, error) {
+	return w.kube.Patch(ctx, kube.ConfigMaps, name(i), fmt.Sprintf(`{"data":{"n":"%d"}}`, time.Now().UnixNano()))
 }
 
 func name(i int) string { return "watched-" + strconv.Itoa(i) }
@@ -236,7 +241,8 @@ func transactions(messages []bus.Message) (int, error) {
 			return 0, fmt.Errorf("the offset of %s: %w", m.Place, err)
 		}
 	}
-	return ends[1] - ends[0] + 1 - len(messages) + 1, nil
+	markers := ends[1] - ends[0] + 1 - len(messages)
+	return markers + 1, nil
 }
 
 // take has the program write its counters and set them to zero. It returns the counts of each block of code.

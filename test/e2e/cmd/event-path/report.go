@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"cmp"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -12,15 +13,15 @@ import (
 
 // inOrder has the packages in the order of docs/architecture.md, "The life of an event"; others come behind.
 var inOrder = [...]string{
-	"pkg/source", "internal/scan", "internal/feed", "internal/loop", "internal/encode", "pkg/shape", "internal/reconcile",
+	"pkg/source", "pkg/source/discovery", "internal/scan", "internal/feed", "internal/loop", "internal/encode", "pkg/shape", "internal/reconcile",
 	"pkg/event", "internal/delivery", "pkg/sink/kafka",
 }
 
-// apart are files that an event's reader need not follow, by the beginnings of their names.
+// apart are the files that an event's reader need not follow, by the beginnings of their names.
 var apart = [...]struct{ what, file string }{
-	{"observers (status, metrics, log)", "internal/pipeline/"},
-	{"observers (status, metrics, log)", "internal/status/"},
-	{"observers (status, metrics, log)", "internal/recent/"},
+	{"observers: status, metrics, log", "internal/pipeline/"},
+	{"observers: status, metrics, log", "internal/status/"},
+	{"observers: status, metrics, log", "internal/recent/"},
 	{"the checkpoint's changes", "internal/durable/"},
 	{"the checkpoint's changes", "pkg/checkpoint/"},
 	{"the checkpoint's changes", "pkg/sink/kafka/store"},
@@ -66,47 +67,49 @@ func line(place string) int {
 	return n
 }
 
-// report prints how many functions and types there are of each kind, and the list of those to follow.
+// report prints how many functions and types there are of each kind, and their lists. A function is of the kind of its block
+// that runs most often: one that has a loop over the events of a batch is per event.
 func report(c *code, blocks map[block]uint64, perEvent, perChange func(block) bool) {
 	byFile := map[string][]*function{}
 	for _, f := range c.functions {
 		byFile[f.file] = append(byFile[f.file], f)
 	}
-	event, batch := map[*function]bool{}, map[*function]bool{}
+	event, change := map[*function]bool{}, map[*function]bool{}
 	for b := range blocks {
 		for _, f := range byFile[b.file] {
 			if f.from <= b.from && b.to <= f.to {
 				event[f] = event[f] || perEvent(b)
-				batch[f] = batch[f] || perChange(b)
+				change[f] = change[f] || perChange(b)
 			}
 		}
 	}
 	var events, batches, follow []*function
 	others := map[string][]*function{}
 	for _, f := range c.functions {
+		what := f.apart()
 		switch {
+		case event[f] && what == "":
+			events, follow = append(events, f), append(follow, f)
 		case event[f]:
-			events = append(events, f)
-			if what := f.apart(); what != "" {
-				others[what] = append(others[what], f)
-			} else {
-				follow = append(follow, f)
-			}
-		case batch[f]:
+			events, others[what] = append(events, f), append(others[what], f)
+		case change[f]:
 			batches = append(batches, f)
 		}
 	}
-	count("per event", events)
 	count("per batch or wake-up", batches)
-	fmt.Println("Of those per event:")
-	for what, functions := range others {
-		count(what, functions)
+	count("per event", events)
+	for _, what := range slices.Sorted(maps.Keys(others)) {
+		count("  "+what, others[what])
 	}
-	count("from the watch to Kafka's client", follow)
+	count("  to follow, from the watch to Kafka", follow)
 	for _, lines := range []int{5, shown, 20} {
-		count(fmt.Sprintf("  without helpers of at most %d lines", lines), without(follow, lines))
+		count(fmt.Sprintf("    without helpers of at most %d lines", lines), without(follow, lines))
 	}
-	list(without(follow, shown))
+	list(fmt.Sprintf("to follow, without helpers of at most %d lines", shown), without(follow, shown))
+	for _, what := range slices.Sorted(maps.Keys(others)) {
+		list(what, others[what])
+	}
+	list("per batch or wake-up", batches)
 }
 
 // apart says what f belongs to if an event's reader need not follow it.
@@ -135,7 +138,8 @@ func count(what string, functions []*function) {
 }
 
 // list prints functions by package, file and line.
-func list(functions []*function) {
+func list(title string, functions []*function) {
+	fmt.Printf("\n%s\n", title)
 	place := func(f *function) int {
 		if i := slices.Index(inOrder[:], f.pkg()); i >= 0 {
 			return i
@@ -149,12 +153,12 @@ func list(functions []*function) {
 	for _, f := range functions {
 		if f.pkg() != pkg {
 			pkg = f.pkg()
-			fmt.Println(pkg)
+			fmt.Println("\t" + pkg)
 		}
 		name := f.name
 		if f.receiver != "" {
 			name = f.receiver + "." + name
 		}
-		fmt.Printf("\t%s\t%s:%d\n", name, strings.TrimPrefix(f.file, pkg+"/"), f.from)
+		fmt.Printf("\t\t%s (%s:%d)\n", name, strings.TrimPrefix(f.file, pkg+"/"), f.from)
 	}
 }
