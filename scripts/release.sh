@@ -33,3 +33,5 @@ for arch in amd64 arm64; do
 	say "dist/$name.tar.gz"
 done
 (cd dist && sha256sum ./*.tar.gz ./*.cdx.json | sed 's#\./##' >SHA256SUMS)
+scripts/krew.sh "$version" dist >dist/bridge.krew.yaml
+say "dist/bridge.krew.yaml"

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -68,15 +67,14 @@ func (b *busCheck) run(ctx context.Context) {
 	if kind.check != nil {
 		kind.check(ctx, b)
 	}
-	if kind.store == nil {
-		b.found(nil, b.directory())
+	if path := b.config.CheckpointDir(b.sink); path != "" {
+		b.found(nil, b.directory(path))
 	}
 }
 
 // directory looks whose a checkpoint on disk is. One that is in use, or not there yet,
 // is as it should be.
-func (b *busCheck) directory() error {
-	path := filepath.Join(b.config.Checkpoint.File.Path, b.sink.Name)
+func (b *busCheck) directory(path string) error {
 	got, err := identityOf(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, checkpoint.ErrLocked):

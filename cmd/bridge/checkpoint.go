@@ -6,11 +6,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/kubebridge/kubebridge/internal/admin"
 	"github.com/kubebridge/kubebridge/internal/config"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
@@ -68,6 +68,42 @@ func directory(path string) place {
 	}
 }
 
+// orAsk returns the place, which is shown by the bridge that listens on a socket if it cannot be opened beside it.
+func (p place) orAsk(socket, sink string) place {
+	if socket == config.Off {
+		return p
+	}
+	open := p.show
+	p.show = func(ctx context.Context) (info checkpointInfo, err error) {
+		if info, err = open(ctx); err == nil {
+			return info, nil
+		}
+		text, failed := admin.Checkpoint(ctx, socket, sink)
+		if failed != nil {
+			return info, err
+		}
+		info = checkpointInfo{}
+		return info, json.Unmarshal(text, &info)
+	}
+	return p
+}
+
+// openPlace is the name of the place of a checkpoint that is open.
+func openPlace(ctx context.Context, c *config.Config, s *config.Sink, store checkpoint.Store) string {
+	if path := c.CheckpointDir(s); path != "" {
+		return path
+	}
+	if bucket, ok := store.(interface{ Name() string }); ok {
+		return "bucket " + bucket.Name()
+	}
+	if kept := kindOf(c, s).store; kept != nil {
+		if name, err := kept.place.name(ctx); err == nil {
+			return name
+		}
+	}
+	return "memory"
+}
+
 // places are where the checkpoints are kept that are meant.
 func (f *checkpointFlags) places(cmd *cobra.Command) ([]place, error) {
 	if f.path != "" {
@@ -78,8 +114,9 @@ func (f *checkpointFlags) places(cmd *cobra.Command) ([]place, error) {
 		return nil, err
 	}
 	var (
-		out   []place
-		names []string
+		out     []place
+		names   []string
+		without string // a sink that has none
 	)
 	for i := range c.Sinks {
 		s := &c.Sinks[i]
@@ -87,13 +124,19 @@ func (f *checkpointFlags) places(cmd *cobra.Command) ([]place, error) {
 		if f.sink != "" && f.sink != s.Name {
 			continue
 		}
-		p := directory(filepath.Join(c.Checkpoint.File.Path, s.Name))
-		if store := kindOf(c, s).store; store != nil {
-			p = store.place
+		switch store, path := kindOf(c, s).store, c.CheckpointDir(s); {
+		case store != nil:
+			out = append(out, store.place.orAsk(c.Admin.Socket, s.Name))
+		case path != "":
+			out = append(out, directory(path).orAsk(c.Admin.Socket, s.Name))
+		default:
+			without = s.Name
 		}
-		out = append(out, p)
 	}
-	if len(out) == 0 {
+	switch {
+	case len(out) == 0 && without != "":
+		return nil, &exitError{exitConfig, fmt.Errorf("sink %q has no checkpoint: set checkpoint.file.path", without)}
+	case len(out) == 0:
 		return nil, &exitError{exitConfig, fmt.Errorf("--sink %s: the configuration has %s", f.sink, strings.Join(names, ", "))}
 	}
 	return out, nil
@@ -108,7 +151,8 @@ func newCheckpointShow() *cobra.Command {
 		Use:   "show",
 		Short: "Show what a checkpoint holds",
 		Long: `Shows what a checkpoint holds of each collection: phase, position, number of objects, run, incarnation, epoch, and
-what is in doubt. A bridge with a checkpoint in a directory must not be running, nor one with an embedded NATS server.`,
+what is in doubt. A running bridge that has the checkpoint in a directory is asked by its admin.socket; the figures of
+different collections are then of slightly different moments. With --path no bridge must be running.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if output != "" && output != "json" {

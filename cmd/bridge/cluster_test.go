@@ -10,11 +10,11 @@ import (
 )
 
 // smallCluster makes the usual kubeconfig one of an API server with the UID of [testIdentity], which has two pods in the
-// namespace shop at resourceVersion 42, and nothing else. Its watches say nothing.
-func smallCluster(t *testing.T) {
+// namespace shop at resourceVersion 42, and nothing else. Its watches of pods have events, a line each, and then say nothing.
+func smallCluster(t *testing.T, events ...string) {
 	t.Helper()
 	pod := func(name, uid string) string {
-		return fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"namespace":"shop","uid":%q,"resourceVersion":"41"}}`, name, uid)
+		return fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"namespace":"shop","uid":%q,"resourceVersion":"41","labels":{"app":"web"}}}`, name, uid)
 	}
 	pods := []string{pod("a", "5b8f1c34-7a2e-4c8a-9f39-0e1f8f2f4a11"), pod("b", "5b8f1c34-7a2e-4c8a-9f39-0e1f8f2f4a12")}
 	answers := map[string]string{
@@ -22,6 +22,7 @@ func smallCluster(t *testing.T) {
 		"/apis":                          `{"kind":"APIGroupList","apiVersion":"v1","groups":[]}`,
 		"/api/v1":                        `{"kind":"APIResourceList","groupVersion":"v1","resources":[{"name":"pods","singularName":"pod","namespaced":true,"kind":"Pod","verbs":["get","list","watch"]}]}`,
 		"/api/v1/namespaces/kube-system": `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"kube-system","uid":"` + testIdentity("").ClusterUID + `"}}`,
+		"/api/v1/namespaces":             `{"kind":"NamespaceList","apiVersion":"v1","metadata":{"resourceVersion":"42"},"items":[{"metadata":{"name":"shop"}},{"metadata":{"name":"kube-system"}}]}`,
 		"/api/v1/pods":                   `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"42"},"items":[` + strings.Join(pods, ",") + `]}`,
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -41,6 +42,9 @@ func smallCluster(t *testing.T) {
 			fmt.Fprint(w, `{"type":"BOOKMARK","object":{"apiVersion":"v1","kind":"Pod","metadata":{"resourceVersion":"42","annotations":{"k8s.io/initial-events-end":"true"}}}}`+"\n")
 			fallthrough
 		default:
+			if strings.HasSuffix(r.URL.Path, "/pods") {
+				fmt.Fprint(w, strings.Join(events, ""))
+			}
 			w.(http.Flusher).Flush()
 			<-r.Context().Done()
 		}

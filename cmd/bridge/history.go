@@ -11,97 +11,148 @@ import (
 
 	"github.com/kubebridge/kubebridge/internal/history"
 	"github.com/kubebridge/kubebridge/pkg/sink/stdout"
+	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
+// historyFlags are the flags of `bridge history`.
+type historyFlags struct {
+	which         pastFlags
+	namespace     string
+	since, until  string
+	output, color string
+}
+
 func newHistory() *cobra.Command {
-	var (
-		which         pastFlags
-		since, until  string
-		output, color string
-	)
+	var f historyFlags
 	cmd := &cobra.Command{
-		Use:   "history RESOURCE NAMESPACE/NAME",
+		Use:   "history RESOURCE NAMESPACE/NAME | RESOURCE/NAME [-n NAMESPACE]",
 		Short: "Show how an object changed, by whom and when, from the bus",
 		Long: `Shows every change of an object that the bus holds, with the difference to the state
 before, also if the object was deleted and created again. A state that several
 collections published is shown once. Nothing is written, and no consumer is left
 behind.`,
-		Example: "  bridge history deployments.apps shop/web -c bridge.yaml\n  bridge history nodes worker-7 --since 2026-03-14T00:00:00Z -o json",
-		Args:    cobra.ExactArgs(2),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if output != "" && output != "json" {
-				return &exitError{exitConfig, fmt.Errorf("-o %s: json is the only other format", output)}
-			}
-			if color != "auto" && color != "always" && color != "never" {
-				return &exitError{exitConfig, fmt.Errorf("--color %s: auto, always or never", color)}
-			}
-			names, err := resourceNames(args[:1])
-			if err != nil {
-				return err
-			}
-			q := history.ChangesQuery{Resource: names[0], Object: history.ParseName(args[1])}
-			if q.Object.Name == "" || strings.Contains(q.Object.Name, "/") {
-				return &exitError{exitConfig, fmt.Errorf("%q is not the name of an object: write NAMESPACE/NAME, or NAME if it has no namespace", args[1])}
-			}
-			for flag, t := range map[string]struct {
-				text string
-				to   *time.Time
-			}{"--since": {since, &q.Since}, "--until": {until, &q.Until}} {
-				if t.text == "" {
-					continue
-				}
-				var err error
-				if *t.to, err = time.Parse(time.RFC3339Nano, t.text); err != nil {
-					return &exitError{exitConfig, fmt.Errorf("%s: %q is not a time like 2026-03-14T09:26:00Z", flag, t.text)}
-				}
-			}
-			if since != "" && until != "" && q.Until.Before(q.Since) {
-				return &exitError{exitConfig, fmt.Errorf("--until %s is before --since %s", until, since)}
-			}
-			p, err := which.open(cmd.Context())
-			if err != nil {
-				return err
-			}
-			r, err := p.read(cmd.Context(), names, &q.Object)
-			if err != nil {
-				return err
-			}
-			defer r.Close()
-			progress := newPastProgress(cmd.ErrOrStderr())
-			var foreign ignored
-			q.Reader, q.Cluster, q.Progress, q.Ignored = r, p.config.Cluster, progress.report, foreign.add
-			out := cmd.OutOrStdout()
-			n := 0
-			encoder := json.NewEncoder(document(out))
-			encoder.SetEscapeHTML(false)
-			paint := color == "always" || color == "auto" && isTerminal(out)
-			earliest, err := history.Changes(cmd.Context(), q, func(c history.Change) error {
-				n++
-				progress.end()
-				if output == "json" {
-					return encoder.Encode(c)
-				}
-				return printChange(out, &c, paint)
-			})
-			progress.end()
-			foreign.print(cmd.ErrOrStderr())
-			if err != nil {
-				return pastError(err)
-			}
-			if n == 0 {
-				return &exitError{exitEnvironment, fmt.Errorf("not covered: %s %s: the bus has no event of it%s", args[0], q.Object, reaches(earliest))}
-			}
-			fmt.Fprintf(cmd.ErrOrStderr(), "%s%s\n", count(n, "change"), reaches(earliest))
-			return nil
-		},
+		Example: "  bridge history deployments.apps shop/web -c bridge.yaml\n  bridge history deploy/web -n shop --since 1h\n" +
+			"  bridge history nodes worker-7 --since 2026-03-14T00:00:00Z -o json",
+		Args: cobra.RangeArgs(1, 2),
+		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
 	}
-	which.define(cmd)
-	f := cmd.Flags()
-	f.StringVar(&since, "since", "", "only changes that were seen at that time (RFC 3339) or later; reads from ten minutes before it")
-	f.StringVar(&until, "until", "", "only changes that were seen by that time")
-	f.StringVarP(&output, "output", "o", "", "json (one object a line), or nothing for text")
-	f.StringVar(&color, "color", "auto", "auto, always or never")
+	f.which.define(cmd)
+	flags := cmd.Flags()
+	flags.StringVarP(&f.namespace, "namespace", "n", "", "the object's namespace, where its name has none")
+	flags.StringVar(&f.since, "since", "", "only changes that were seen at that time (RFC 3339, or a duration before now, such as 1h) or later; reads from ten minutes before it")
+	flags.StringVar(&f.until, "until", "", "only changes that were seen by that time")
+	flags.StringVarP(&f.output, "output", "o", "", "json (one object a line), or nothing for text")
+	flags.StringVar(&f.color, "color", "auto", "auto, always or never")
 	return cmd
+}
+
+func (f *historyFlags) run(cmd *cobra.Command, args []string) error {
+	q, err := f.query(args)
+	if err != nil {
+		return err
+	}
+	p, err := f.which.open(cmd)
+	if err != nil {
+		return err
+	}
+	r, err := p.read(cmd.Context(), []discovery.Name{q.Resource}, &q.Object)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	progress := newPastProgress(cmd.ErrOrStderr())
+	var foreign ignored
+	q.Reader, q.Cluster, q.Progress, q.Ignored = r, p.config.Cluster, progress.report, foreign.add
+	out := cmd.OutOrStdout()
+	n := 0
+	encoder := json.NewEncoder(document(out))
+	encoder.SetEscapeHTML(false)
+	paint := f.color == "always" || f.color == "auto" && isTerminal(out)
+	earliest, err := history.Changes(cmd.Context(), q, func(c history.Change) error {
+		n++
+		progress.end()
+		if f.output == "json" {
+			return encoder.Encode(c)
+		}
+		return printChange(out, &c, paint)
+	})
+	progress.end()
+	foreign.print(cmd.ErrOrStderr())
+	if err != nil {
+		return pastError(err)
+	}
+	if n == 0 {
+		return &exitError{exitEnvironment, fmt.Errorf("not covered: %s %s: the bus has no event of it%s%s", q.Resource, q.Object, reaches(earliest), p.didYouMean(q.Resource))}
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "%s%s\n", count(n, "change"), reaches(earliest))
+	return nil
+}
+
+// query is what the arguments and flags ask for.
+func (f *historyFlags) query(args []string) (q history.ChangesQuery, err error) {
+	switch {
+	case f.output != "" && f.output != "json":
+		return q, &exitError{exitConfig, fmt.Errorf("-o %s: json is the only other format", f.output)}
+	case f.color != "auto" && f.color != "always" && f.color != "never":
+		return q, &exitError{exitConfig, fmt.Errorf("--color %s: auto, always or never", f.color)}
+	}
+	if q.Resource, q.Object, err = historyObject(args, f.namespace); err != nil {
+		return q, err
+	}
+	now := time.Now()
+	if q.Since, err = parseTime("--since", f.since, now); err != nil {
+		return q, err
+	}
+	if q.Until, err = parseTime("--until", f.until, now); err != nil {
+		return q, err
+	}
+	if f.since != "" && f.until != "" && q.Until.Before(q.Since) {
+		return q, &exitError{exitConfig, fmt.Errorf("--until %s is before --since %s", f.until, f.since)}
+	}
+	return q, nil
+}
+
+// historyObject reads which object is meant: RESOURCE and NAMESPACE/NAME, or RESOURCE/NAME.
+func historyObject(args []string, namespace string) (resource discovery.Name, object history.Name, _ error) {
+	if len(args) == 1 {
+		kind, name, ok := strings.Cut(args[0], "/")
+		if !ok {
+			return resource, object, &exitError{exitConfig, fmt.Errorf("%q is not RESOURCE/NAME: write for example deploy/web -n shop, or deployments.apps shop/web: see bridge history --help", args[0])}
+		}
+		args = []string{kind, name}
+		if strings.Contains(name, "/") {
+			namespace, args[1], _ = strings.Cut(name, "/")
+		}
+	}
+	names, err := resourceNames(args[:1])
+	if err != nil {
+		return resource, object, err
+	}
+	resource, object = names[0], history.ParseName(args[1])
+	switch {
+	case object.Name == "" || strings.Contains(object.Name, "/"):
+		return resource, object, &exitError{exitConfig, fmt.Errorf("%q is not the name of an object: write NAMESPACE/NAME, or NAME if it has no namespace", args[1])}
+	case object.Namespace != "" && namespace != "" && object.Namespace != namespace:
+		return resource, object, &exitError{exitConfig, fmt.Errorf("-n %s: %s names another namespace", namespace, args[1])}
+	case namespace != "":
+		object = history.NameOf(namespace, args[1])
+	}
+	return resource, object, nil
+}
+
+// parseTime reads a time or a duration before now; the zero time for "".
+func parseTime(flag, s string, now time.Time) (time.Time, error) {
+	if s == "" {
+		return time.Time{}, nil
+	}
+	if t, ok := before(s, now); ok {
+		return t, nil
+	}
+	t, err := time.Parse(time.RFC3339Nano, s)
+	if err != nil {
+		return t, &exitError{exitConfig, fmt.Errorf("%s: %q is neither a time like 2026-03-14T09:26:00Z nor a duration like 1h", flag, s)}
+	}
+	return t, nil
 }
 
 func reaches(earliest time.Time) string {

@@ -37,6 +37,8 @@ type sinkKind struct {
 	templates   config.Resource // the sink's own, where a resource has its
 	deadLetters string          // template of their topic or subject
 	tombstones  bool            // deletions have null values
+	// headers are those of a record's message; nil: the sink writes lines, without routes, keys and headers.
+	headers func(*event.Record) []event.Attribute
 	// route parses the templates of a resource that are for this kind. They have been checked.
 	route func(templates config.Resource) encode.Route
 	store *busStore // the checkpoint on the bus; nil: it is kept in a directory
@@ -90,12 +92,12 @@ func stdoutKind(s *config.Sink) sinkKind {
 	}
 }
 
-// openBoth opens a sink and its checkpoint, which is in a directory where the bus does not keep it.
+// openBoth opens a sink and its checkpoint, which is in a directory where the bus does not keep it; without one it is in memory.
 func (k *sinkKind) openBoth(directory string, id event.Identity, log *zap.Logger) (sink.Sink, pipeline.OpenStore, error) {
 	if k.store != nil {
 		return k.store.open(id, log)
 	}
-	store, err := file.Open(directory, id, file.Options{})
+	store, err := openDirectory(directory, id)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -104,6 +106,13 @@ func (k *sinkKind) openBoth(directory string, id event.Identity, log *zap.Logger
 		return nil, nil, errors.Join(err, store.Close())
 	}
 	return bus, store, nil
+}
+
+func openDirectory(path string, id event.Identity) (*file.Store, error) {
+	if path == "" {
+		return file.OpenMem(id)
+	}
+	return file.Open(path, id, file.Options{})
 }
 
 // routeOf is where events go by the templates of a sink, or by those that a resource has of its own.

@@ -34,6 +34,7 @@ func kafkaKind(c *config.Config, s *config.Sink) sinkKind {
 		templates:   config.Resource{Topic: s.Kafka.Topic, Key: s.Kafka.Key, Headers: s.Headers},
 		deadLetters: s.Kafka.DeadTopic(sinkIdentity(c, s)),
 		tombstones:  s.Kafka.Tombstones,
+		headers:     kafka.Headers,
 		route: func(r config.Resource) encode.Route {
 			headers, _ := shape.ParseHeaders(r.Headers)
 			return encode.Route{Topic: template(r.Topic, shape.TopicNames), Key: template(r.Key, shape.KeyNames), Headers: headers}

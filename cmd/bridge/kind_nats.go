@@ -32,6 +32,7 @@ func natsKind(c *config.Config, s *config.Sink) sinkKind {
 		},
 		templates:   config.Resource{Subject: s.NATS.Subject, Headers: s.Headers},
 		deadLetters: s.NATS.DeadSubject(sinkIdentity(c, s)),
+		headers:     nats.Headers,
 		route: func(r config.Resource) encode.Route {
 			headers, _ := shape.ParseHeaders(r.Headers)
 			return encode.Route{Subject: template(r.Subject, shape.SubjectNames), Headers: headers}

@@ -14,5 +14,5 @@ func main() {
 	signal.Notify(hangUps, syscall.SIGHUP) // before anything else: unhandled, it ends the program
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	os.Exit(execute(ctx, os.Args[1:], streams{out: os.Stdout, err: os.Stderr, in: os.Stdin, hangUps: hangUps}))
+	os.Exit(execute(ctx, os.Args[1:], streams{program: os.Args[0], out: os.Stdout, err: os.Stderr, in: os.Stdin, hangUps: hangUps}))
 }

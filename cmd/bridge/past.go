@@ -37,8 +37,8 @@ type past struct {
 }
 
 // open finds the sink.
-func (f *pastFlags) open(ctx context.Context) (*past, error) {
-	c, err := loadWith(ctx, f.config, nil) // a kubeconfig that is given is of another cluster
+func (f *pastFlags) open(cmd *cobra.Command) (*past, error) {
+	c, err := loadWith(cmd, f.config, nil) // a kubeconfig that is given is of another cluster
 	if err != nil {
 		return nil, err
 	}
@@ -78,10 +78,11 @@ func newPast(c *config.Config, s *config.Sink) *past {
 	return p
 }
 
-// resourceNames reads the names of resources that somebody asks for.
+// resourceNames reads the names of resources that somebody asks for. Short names and singulars are those of
+// Kubernetes' own resources: no cluster is asked.
 func resourceNames(args []string) ([]discovery.Name, error) {
 	names := discovery.ParseAll(args)
-	for _, n := range names {
+	for i, n := range names {
 		err := n.Check()
 		if err == nil && n.IsPattern() {
 			err = fmt.Errorf("%q is a pattern: name resources, for example pods or deployments.apps", n)
@@ -89,8 +90,31 @@ func resourceNames(args []string) ([]discovery.Name, error) {
 		if err != nil {
 			return nil, &exitError{exitConfig, err}
 		}
+		if r, err := access.Builtin().FindUnversioned(n); err == nil && r.Name != n.Resource() {
+			names[i] = discovery.Parse(r.Name + strings.ToLower(n.String())[len(n.Resource()):])
+		}
 	}
 	return names, nil
+}
+
+// didYouMean suggests one of Kubernetes' own resources, or of the configured ones, for a name that the bus does not have.
+func (p *past) didYouMean(name discovery.Name) string {
+	var known []string
+	for _, r := range access.Builtin().Match(discovery.Parse("*.*")) {
+		known = append(known, r.Name)
+	}
+	for i := range p.config.Sinks {
+		for _, r := range p.config.ResourcesOf(&p.config.Sinks[i]) {
+			known = append(known, discovery.Parse(r.Name()).Resource())
+		}
+	}
+	if slices.Contains(known, name.Resource()) {
+		return ""
+	}
+	if near := discovery.Nearest(name.Resource(), known, max(1, len(name.Resource())/4)); near != "" {
+		return fmt.Sprintf("; did you mean %q?", near)
+	}
+	return ""
 }
 
 // read connects to the bus.
@@ -213,8 +237,17 @@ func (i *ignored) print(w io.Writer) {
 	}
 }
 
+// before reads a time that is given as a duration before the present, such as 10m.
+func before(s string, now time.Time) (time.Time, bool) {
+	d, err := time.ParseDuration(s)
+	return now.Add(-d), err == nil && d > 0
+}
+
 // parsePoint reads what --at and --diff take.
 func parsePoint(s string, now time.Time) (history.Point, error) {
+	if t, ok := before(s, now); ok {
+		return history.Point{Time: t}, nil
+	}
 	p, err := history.ParsePoint(s)
 	if err != nil {
 		return p, &exitError{exitConfig, err}

@@ -53,8 +53,8 @@ checkpoint: {file: {path: ` + t.TempDir() + `}}
 		{"state --at 12 --sink a Pods", `"Pods" cannot be a resource: name it as kubectl does`, exitConfig},
 		{"state --at 12 --sink a *.apps", `"*.apps" is a pattern: name resources`, exitConfig},
 		{"history pods/log a/b", "subresources have no watch", exitConfig},
-		{"history pods", "bridge history takes RESOURCE NAMESPACE/NAME", exitConfig},
-		{"history pods a/b --since monday", `"monday" is not a time`, exitConfig},
+		{"history pods", `"pods" is not RESOURCE/NAME`, exitConfig},
+		{"history pods a/b --since monday", `"monday" is neither a time`, exitConfig},
 		{"history pods a/b --color red", "auto, always or never", exitConfig},
 		{"history pods a/b --sink b", "127.0.0.1:1", exitEnvironment},
 	} {

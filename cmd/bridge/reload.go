@@ -32,8 +32,8 @@ type reloader struct {
 
 // Run reloads until ctx ends.
 func (r *reloader) Run(ctx context.Context) error {
-	if info, err := os.Stat(r.path); err == nil && !info.Mode().IsRegular() {
-		r.log.Info("the configuration comes from a pipe: it is not reloaded", zap.String("path", r.path))
+	if info, err := os.Stat(r.path); r.path == standardInput || err == nil && !info.Mode().IsRegular() {
+		r.log.Info("the configuration comes from a pipe or standard input: it is not reloaded", zap.String("path", r.path))
 		<-ctx.Done()
 		return nil
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -15,6 +16,7 @@ import (
 	"github.com/kubebridge/kubebridge/internal/plan"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 	"github.com/kubebridge/kubebridge/pkg/sink"
+	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
 // The exit codes of the program.
@@ -25,8 +27,9 @@ const (
 	exitEnvironment = 3 // what it depends on is wrong: credentials, a certificate, a foreign checkpoint, an unusable topic
 )
 
-// streams are the program's standard streams, and the SIGHUPs that it gets.
+// streams are how the program was started, its standard streams, and the SIGHUPs that it gets.
 type streams struct {
+	program  string // the path that it was started by; "": bridge
 	out, err io.Writer
 	in       io.Reader
 	hangUps  <-chan os.Signal // nil: none
@@ -47,6 +50,12 @@ func execute(ctx context.Context, args []string, std streams) int {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	root := newRoot(std.hangUps)
+	if strings.HasPrefix(filepath.Base(std.program), "kubectl-") { // kubectl finds its plugins by that name
+		root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl bridge"}
+		for _, c := range root.Commands() {
+			c.Example = strings.TrimPrefix(strings.ReplaceAll("\n"+c.Example, "\n  bridge ", "\n  kubectl bridge "), "\n")
+		}
+	}
 	root.PersistentPreRun = func(cmd *cobra.Command, _ []string) {
 		if cmd.Name() != "run" { // which reloads; a closed terminal ends anything else
 			go func() {
@@ -117,17 +126,23 @@ func newRoot(hangUps <-chan os.Signal) *cobra.Command {
 		Short:         "Kubernetes to Kafka or NATS, without gaps",
 		SilenceUsage:  true,
 		SilenceErrors: true,
+		Version:       currentVersion().String(),
 		Args:          cobra.NoArgs,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	root.SetVersionTemplate("bridge {{.Version}}\n")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return &exitError{exitConfig, fmt.Errorf("%w: see %s --help", err, cmd.CommandPath())}
 	})
-	root.AddCommand(newRun(hangUps), newTail(), newValidate(), newRBAC(), newResync(), newCheckpoint(), newStatus(), newSchema(), newState(), newHistory(), newVersion())
+	root.AddCommand(
+		newRun(hangUps), newTail(), newInit(), newValidate(), newExplain(), newRBAC(), newResync(), newCheckpoint(), newStatus(), newTop(), newEstimate(),
+		newSchema(), newState(), newHistory(), newVersion(),
+	)
 	for _, c := range root.Commands() {
 		c.Args = usage(c.Args)
 	}
 	root.Args = usage(root.Args)
+	addCompletions(root)
 	return root
 }
 
@@ -145,7 +160,7 @@ func usage(check cobra.PositionalArgs) cobra.PositionalArgs {
 		given := strings.Join(args, " ")
 		switch {
 		case cmd.HasSubCommands():
-			err = fmt.Errorf("unknown command %q for %q", given, cmd.CommandPath())
+			err = unknownCommand(cmd, given)
 		case takes != "" && len(args) == 0:
 			err = fmt.Errorf("%s needs %s", cmd.CommandPath(), takes)
 		case takes != "":
@@ -159,18 +174,36 @@ func usage(check cobra.PositionalArgs) cobra.PositionalArgs {
 	}
 }
 
+// unknownCommand names the command nearest to a misspelt one.
+func unknownCommand(cmd *cobra.Command, given string) error {
+	var known []string
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() {
+			known = append(known, c.Name())
+		}
+	}
+	verb, _, _ := strings.Cut(given, " ")
+	if near := discovery.Nearest(verb, known, max(1, len(verb)/3)); near != "" {
+		return fmt.Errorf("unknown command %q for %q; did you mean %q?", given, cmd.CommandPath(), near)
+	}
+	return fmt.Errorf("unknown command %q for %q", given, cmd.CommandPath())
+}
+
 // configFlag defines -c; its default is KUBEBRIDGE_CONFIG.
 func configFlag(cmd *cobra.Command, path *string) {
-	cmd.Flags().StringVarP(path, "config", "c", os.Getenv("KUBEBRIDGE_CONFIG"), "configuration file (KUBEBRIDGE_CONFIG)")
+	cmd.Flags().StringVarP(path, "config", "c", os.Getenv("KUBEBRIDGE_CONFIG"), "configuration file, or - for standard input (KUBEBRIDGE_CONFIG)")
 }
+
+// standardInput is the path of a configuration that is read from standard input.
+const standardInput = "-"
 
 // loadConfig reads the file that -c names, and lets the command's flags override it.
 func loadConfig(cmd *cobra.Command, path string) (*config.Config, error) {
-	return loadWith(cmd.Context(), path, cmd.Flags())
+	return loadWith(cmd, path, cmd.Flags())
 }
 
 // loadWith is loadConfig with given flags; nil: none.
-func loadWith(ctx context.Context, path string, flags *pflag.FlagSet) (*config.Config, error) {
+func loadWith(cmd *cobra.Command, path string, flags *pflag.FlagSet) (*config.Config, error) {
 	if path == "" {
 		return nil, &exitError{exitConfig, errors.New("no configuration: give -c FILE or set KUBEBRIDGE_CONFIG")}
 	}
@@ -179,8 +212,9 @@ func loadWith(ctx context.Context, path string, flags *pflag.FlagSet) (*config.C
 		err    error
 	}
 	done := make(chan loaded, 1)
+	ctx, in := cmd.Context(), cmd.InOrStdin()
 	go func() { // reading a pipe that nobody writes to never returns
-		c, err := config.Load(path, flags)
+		c, err := readConfig(path, in, flags)
 		done <- loaded{c, err}
 	}()
 	select {
@@ -192,4 +226,16 @@ func loadWith(ctx context.Context, path string, flags *pflag.FlagSet) (*config.C
 	case <-ctx.Done():
 		return nil, errors.New("interrupted while the configuration was read")
 	}
+}
+
+// readConfig reads a file, or standard input.
+func readConfig(path string, in io.Reader, flags *pflag.FlagSet) (*config.Config, error) {
+	if path != standardInput {
+		return config.Load(path, flags)
+	}
+	text, err := io.ReadAll(in)
+	if err != nil {
+		return nil, fmt.Errorf("read the configuration from standard input: %w", err)
+	}
+	return config.Parse("standard input", text, flags)
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -31,20 +32,31 @@ import (
 
 func newRun(hangUps <-chan os.Signal) *cobra.Command {
 	var (
-		path   string
-		follow bool
+		path, output   string
+		follow, dryRun bool
 	)
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Stream changes to the configured sinks until stopped",
 		Long: `Streams changes to the configured sinks until stopped. When the
 configuration file changes, and on SIGHUP, its resources, exclude and log.level
-are taken over; anything else waits for a restart.`,
+are taken over; anything else waits for a restart.
+
+With --dry-run it prints what it would publish, with topic or subject, key and
+headers, and publishes nothing. It needs the cluster, but no bus and no checkpoint.
+Every object that exists is printed as in a first start. Keyed hashes are
+made with a random key.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkDryRun(cmd, dryRun, output); err != nil {
+				return err
+			}
 			c, err := loadConfig(cmd, path)
 			if err != nil {
 				return err
+			}
+			if dryRun {
+				return runDry(cmd, c, output)
 			}
 			o := runOptions{config: c, level: zap.NewAtomicLevelAt(logLevel(c.Log.Level))}
 			o.log = newLogger(c.Log.Format, o.level, cmd.ErrOrStderr())
@@ -64,8 +76,29 @@ are taken over; anything else waits for a restart.`,
 	}
 	configFlag(cmd, &path)
 	cmd.Flags().BoolVar(&follow, "follow", false, "print each delivered event as a line")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "print what would be published, and publish nothing")
+	cmd.Flags().StringVarP(&output, "output", "o", outputYAML, "with --dry-run: yaml, json, pretty or name")
 	config.AddFlags(cmd.Flags())
 	return cmd
+}
+
+// checkDryRun checks the flags of a dry run.
+func checkDryRun(cmd *cobra.Command, dryRun bool, output string) error {
+	if !dryRun && cmd.Flags().Changed("output") {
+		return &exitError{exitConfig, errors.New("-o goes with --dry-run: see bridge run --help")}
+	}
+	if dryRun && cmd.Flags().Changed("follow") {
+		return &exitError{exitConfig, errors.New("--follow and --dry-run exclude each other: see bridge run --help")}
+	}
+	return checkOutput(output)
+}
+
+// runDry prints what a configuration would publish.
+func runDry(cmd *cobra.Command, c *config.Config, output string) error {
+	log := newLogger(c.Log.Format, logLevel(c.Log.Level), cmd.ErrOrStderr())
+	log.Info("dry run: nothing is published", zap.String("name", c.Name), zap.String("cluster", c.Cluster))
+	d := dryRun{config: c, log: log}
+	return d.printed(cmd.Context(), output, cmd.OutOrStdout())
 }
 
 // runOptions are what run needs.
@@ -175,6 +208,8 @@ func openServers(c *config.Config, shown *reporter, registry *prometheus.Registr
 				err = &admin.NotFoundError{Message: err.Error()}
 			}
 			return started, err
+		}, Checkpoint: func(ctx context.Context, sink string) (json.RawMessage, error) {
+			return openCheckpointOf(ctx, c, bridge, sink)
 		}})
 		if errors.As(err, new(*fs.PathError)) {
 			err = fmt.Errorf("%w: have checkpoint.file.path, or admin.socket, in a directory that the bridge can write to", err)
@@ -201,6 +236,20 @@ func openServers(c *config.Config, shown *reporter, registry *prometheus.Registr
 		servers = append(servers, server.Run)
 	}
 	return servers, nil
+}
+
+// openCheckpointOf describes the checkpoint that a running bridge has open.
+func openCheckpointOf(ctx context.Context, c *config.Config, bridge *pipeline.Bridge, sink string) (json.RawMessage, error) {
+	id, store, ok := bridge.Checkpoint(sink)
+	i := slices.IndexFunc(c.Sinks, func(s config.Sink) bool { return s.Name == sink })
+	if !ok || i < 0 {
+		return nil, &admin.NotFoundError{Message: fmt.Sprintf("the bridge has no checkpoint of sink %q open: it may wait for the cluster, or be a standby", sink)}
+	}
+	info, err := describe(openPlace(ctx, c, &c.Sinks[i], store), id, store)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(info)
 }
 
 // closed closes the admin socket, if there is one, because of an error.

@@ -62,7 +62,12 @@ func TestHostileText(t *testing.T) {
 		"status": {3 + 2 + 1 + 2 + 1, func(w *bytes.Buffer) error {
 			return printStatus(w, &status.Report{Name: hostile, Cluster: hostile, Version: hostile, Waiting: hostile, Election: &status.Election{Holder: hostile}, Sinks: []status.Sink{{
 				Name: hostile, Failing: hostile, Collections: []status.Collection{{ID: hostile, State: hostile, Error: hostile, Position: hostile}},
-			}}})
+			}}}, nil)
+		}},
+		"top": {1 + 1 + 2 + 1 + 2, func(w *bytes.Buffer) error {
+			return printTop(w, &status.Report{Name: hostile, Cluster: hostile, Sinks: []status.Sink{{
+				Name: hostile, Collections: []status.Collection{{ID: hostile, State: hostile}},
+			}}}, nil)
 		}},
 		"checkpoint": {1 + 1 + 2 + 1 + 1, func(w *bytes.Buffer) error {
 			i := checkpointInfo{

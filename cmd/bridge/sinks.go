@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -94,7 +93,7 @@ func sinkSpec(c *config.Config, s *config.Sink, log *zap.Logger) (pipeline.SinkS
 			if c.Secrets.Values == "hash" && form.Secrets.Key == nil && hashes(c, s) {
 				log.Warn("secret values are redacted, not hashed: there is no key: set secrets.hashKeySecret or secrets.hashKeyFile")
 			}
-			bus, store, err := kind.openBoth(filepath.Join(c.Checkpoint.File.Path, s.Name), id, log)
+			bus, store, err := kind.openBoth(c.CheckpointDir(s), id, log)
 			if err != nil {
 				return nil, nil, form, &plan.EnvironmentError{Err: err}
 			}

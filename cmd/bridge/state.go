@@ -57,13 +57,14 @@ webhooks and policies, APIServices and CustomResourceDefinitions are restored on
 their resource is named.`,
 		Example: `  bridge state --at 2026-03-14T09:26:00Z pods deployments.apps -n shop -c bridge.yaml
   bridge state --diff 2026-03-14T09:00:00Z 2026-03-14T10:00:00Z -n shop
+  bridge state --diff 1h 10m -n shop
   bridge state --at 2026-03-14T09:26:00Z -n shop --apply --kubeconfig ~/.kube/config --dry-run`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
 	}
 	f.which.define(cmd)
 	flags := cmd.Flags()
-	flags.StringVar(&f.at, "at", "", "a time (RFC 3339) or a resourceVersion; with --apply or alone")
+	flags.StringVar(&f.at, "at", "", "a time (RFC 3339), a duration before now such as 10m, or a resourceVersion; with --apply or alone")
 	flags.StringVarP(&f.namespace, "namespace", "n", "", "only what is in the namespace")
 	flags.StringVarP(&f.output, "output", "o", "", "yaml or json; with --diff json or nothing for text")
 	flags.BoolVar(&f.partial, "partial", false, "answer for the collections that are covered if others are not")
@@ -119,7 +120,7 @@ func (f *stateFlags) run(cmd *cobra.Command, args []string) error {
 			return err
 		}
 	}
-	p, err := f.which.open(cmd.Context())
+	p, err := f.which.open(cmd)
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -32,13 +33,20 @@ const defaultStatus = "127.0.0.1:8080"
 // statusBytes bounds what is read of an answer: some 300,000 collections.
 const statusBytes = 128 << 20
 
+// statusEvery is how often a status that is watched is asked for.
+const statusEvery = 2 * time.Second
+
+// clearScreen has a terminal begin at its top.
+const clearScreen = "\x1b[H\x1b[2J"
+
 // statusTimeout bounds how long a bridge may take to answer.
 const statusTimeout = 10 * time.Second
 
 func newStatus() *cobra.Command {
 	var (
-		path, output string
-		at           statusTarget
+		at     statusTarget
+		output string
+		watch  bool
 	)
 	cmd := &cobra.Command{
 		Use:   "status",
@@ -48,45 +56,71 @@ trouble first. The bridge is found by the status.listen of its configuration, or
 --address, or at ` + defaultStatus + `. Its certificate and the token of its login are taken from
 the configuration as well. The exit code is 0 if the bridge is ready, 1 if it is
 not, and 3 if it does not answer.`,
-		Example: "  bridge status -c bridge.yaml\n  bridge status --address 127.0.0.1:8080 -o json\n" +
+		Example: "  bridge status -c bridge.yaml\n  bridge status --watch\n  bridge status --address http://127.0.0.1:8080 -o json\n" +
 			"  bridge status --address https://bridge.example.com --ca ca.crt --token-file token",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if output != "" && output != "json" {
 				return &exitError{exitConfig, fmt.Errorf("-o %s: json is the only other format", output)}
 			}
-			if at.address == "" {
-				if err := at.configured(cmd, path); err != nil {
+			if err := at.find(cmd); err != nil {
+				return err
+			}
+			print := printStatus
+			if output == "json" {
+				print = func(out io.Writer, _ *status.Report, body []byte) error {
+					_, err := document(out).Write(body)
 					return err
 				}
 			}
+			if watch {
+				return at.watch(cmd, print)
+			}
 			r, body, err := at.ask(cmd.Context())
 			if err != nil {
-				return &exitError{exitEnvironment, fmt.Errorf("no bridge answers at %s: %w: is it running, and is this its status.listen? Give --address HOST:PORT", at.address, err)}
+				return &exitError{exitEnvironment, at.silent(err)}
 			}
-			if output == "json" {
-				_, err = document(cmd.OutOrStdout()).Write(body)
-			} else {
-				err = printStatus(cmd.OutOrStdout(), r)
-			}
-			if err == nil && !r.Ready {
+			if err = print(cmd.OutOrStdout(), r, body); err == nil && !r.Ready {
 				err = errors.New("not ready")
 			}
 			return err
 		},
 	}
-	configFlag(cmd, &path)
-	f := cmd.Flags()
-	f.StringVar(&at.address, "address", "", "the bridge's status address, host:port or https://host:port, instead of a configuration")
-	f.StringVar(&at.ca, "ca", "", "with --address https://: PEM file of who signs the bridge's certificate; the system's by default")
-	f.StringVar(&at.tokenFile, "token-file", "", "file with the token of the status' login")
-	f.StringVarP(&output, "output", "o", "", "json, or nothing for a table")
-	config.AddFlags(f)
+	at.define(cmd)
+	cmd.Flags().StringVarP(&output, "output", "o", "", "json, or nothing for a table")
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show it again every two seconds")
+	return cmd
+}
+
+func newTop() *cobra.Command {
+	var at statusTarget
+	cmd := &cobra.Command{
+		Use:   "top",
+		Short: "Show the rate and the lag of each collection of a running bridge",
+		Long: `Shows the rate and the lag of each collection of a running bridge, the busiest first. On a
+terminal it is shown again every two seconds, elsewhere once. The bridge is found as by bridge status.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := at.find(cmd); err != nil {
+				return err
+			}
+			if isTerminal(cmd.OutOrStdout()) {
+				return at.watch(cmd, printTop)
+			}
+			r, body, err := at.ask(cmd.Context())
+			if err != nil {
+				return &exitError{exitEnvironment, at.silent(err)}
+			}
+			return printTop(cmd.OutOrStdout(), r, body)
+		},
+	}
+	at.define(cmd)
 	return cmd
 }
 
 // statusTarget is where the status of a bridge is, and how to get it.
 type statusTarget struct {
+	config    string // path of the bridge's configuration
 	address   string // host:port, also behind http:// or https://
 	ca        string // PEM file; "": the system's
 	cert      string // PEM file of the very certificate, instead of who signs it
@@ -94,8 +128,56 @@ type statusTarget struct {
 	tokenFile string // instead of token
 }
 
-// configured finds the bridge of a configuration from here.
-func (at *statusTarget) configured(cmd *cobra.Command, path string) error {
+// define defines the flags that say where the bridge is.
+func (at *statusTarget) define(cmd *cobra.Command) {
+	configFlag(cmd, &at.config)
+	f := cmd.Flags()
+	f.StringVar(&at.address, "address", "", "the bridge's status address, host:port, http://host:port or https://host:port, instead of a configuration")
+	f.StringVar(&at.ca, "ca", "", "with --address https://: PEM file of who signs the bridge's certificate; the system's by default")
+	f.StringVar(&at.tokenFile, "token-file", "", "file with the token of the status' login")
+	config.AddFlags(f)
+}
+
+// silent says that the bridge does not answer.
+func (at *statusTarget) silent(err error) error {
+	return fmt.Errorf("no bridge answers at %s: %w: is it running, and is this its status.listen? Give --address HOST:PORT", at.address, err)
+}
+
+// watch prints the status every [statusEvery] until the command is interrupted.
+func (at *statusTarget) watch(cmd *cobra.Command, print func(io.Writer, *status.Report, []byte) error) error {
+	out := cmd.OutOrStdout()
+	tick := time.NewTicker(statusEvery)
+	defer tick.Stop()
+	for {
+		var text bytes.Buffer
+		if r, body, err := at.ask(cmd.Context()); err != nil {
+			show(&text, "%v; trying again", at.silent(err))
+		} else if err := print(&text, r, body); err != nil {
+			return err
+		}
+		if cmd.Context().Err() != nil {
+			return nil
+		}
+		if isTerminal(out) {
+			fmt.Fprintf(out, "%s", clearScreen)
+		}
+		if _, err := out.Write(text.Bytes()); err != nil {
+			return err
+		}
+		select {
+		case <-cmd.Context().Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// find finds the bridge of a configuration from here, unless an address is given.
+func (at *statusTarget) find(cmd *cobra.Command) error {
+	path := at.config
+	if at.address != "" {
+		return nil
+	}
 	if path == "" {
 		at.address = defaultStatus
 		return nil
@@ -216,7 +298,8 @@ func (at *statusTarget) tls() (*tls.Config, error) {
 	return c, nil
 }
 
-func printStatus(out io.Writer, r *status.Report) error {
+// printHead prints what a bridge is.
+func printHead(out io.Writer, r *status.Report) {
 	show(out, "%s on %s: %s (version %s, up %s)", r.Name, r.Cluster, r.Word(), r.Version, r.At.Sub(r.Started).Round(time.Second))
 	if r.Waiting != "" {
 		show(out, "waiting for Kubernetes: %s", r.Waiting)
@@ -224,6 +307,11 @@ func printStatus(out io.Writer, r *status.Report) error {
 	if e := r.Election; e != nil {
 		show(out, "leader: %s", cmp.Or(e.Holder, "nobody"))
 	}
+}
+
+// printStatus prints all of a status for people.
+func printStatus(out io.Writer, r *status.Report, _ []byte) error {
+	printHead(out, r)
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "\nSINK\tSTATE\tDELIVERED\tEVENTS/S\tLAG\tWAITING\tERROR")
 	for i := range r.Sinks {
@@ -245,6 +333,38 @@ func printStatus(out io.Writer, r *status.Report) error {
 			status.Seconds(c.Lag), status.Number(c.Rate), objects, inLine(c.Error))
 	}
 	return w.Flush()
+}
+
+// printTop prints the rates and the lags of a status, the busiest collections first.
+func printTop(out io.Writer, r *status.Report, _ []byte) error {
+	printHead(out, r)
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "\nSINK\tEVENTS/S\tLAG\tWAITING\tDELIVERED")
+	for i := range r.Sinks {
+		s := &r.Sinks[i]
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\n", inLine(s.Name), status.Number(s.Rate), status.Seconds(s.Lag), s.Queue.Events, s.Delivered)
+	}
+	fmt.Fprintln(w, "\nCOLLECTION\tSINK\tEVENTS/S\tLAG\tDELIVERED\tSTATE")
+	entries := r.Entries()
+	slices.SortStableFunc(entries, func(a, b status.Entry) int {
+		return cmp.Or(compareKnown(b.Collection.Rate, a.Collection.Rate), compareKnown(b.Collection.Lag, a.Collection.Lag))
+	})
+	for _, e := range entries {
+		c := e.Collection
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\n", inLine(c.ID), inLine(e.Sink.Name), status.Number(c.Rate), status.Seconds(c.Lag), c.Delivered, inLine(string(c.State)))
+	}
+	return w.Flush()
+}
+
+// compareKnown compares two numbers of which one or both may not be known; that is less than any number.
+func compareKnown(a, b *float64) int {
+	value := func(n *float64) float64 {
+		if n == nil {
+			return -1
+		}
+		return *n
+	}
+	return cmp.Compare(value(a), value(b))
 }
 
 // inLine is text for a cell of a table.

@@ -172,3 +172,33 @@ func TestCompletion(t *testing.T) {
 		t.Errorf("prints %q", out)
 	}
 }
+
+// What is busy comes first, and what is not known last; status --watch shows it again and ends with the interrupt.
+func TestTop(t *testing.T) {
+	slow, fast, lag := 0.5, 20.0, 3.0
+	asked := make(chan struct{}, 100)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked <- struct{}{}
+		_ = json.NewEncoder(w).Encode(status.Report{Name: "b", Cluster: "c", Sinks: []status.Sink{{
+			Name: "live", Ready: true, Collections: []status.Collection{
+				{ID: "configmaps", State: "watching"}, {ID: "pods", State: "watching", Rate: &slow}, {ID: "events", State: "watching", Rate: &fast, Lag: &lag},
+			},
+		}}})
+	}))
+	defer s.Close()
+	out := bridge(t, "top", "--address", s.URL).ok(t)
+	if !regexp.MustCompile(`(?s)\nevents +live +20(\.0)? +3(\.0)? ?s.*\npods +live +0\.5 .*\nconfigmaps +live +– `).MatchString(out) {
+		t.Errorf("top prints\n%s", out)
+	}
+	for len(asked) > 0 {
+		<-asked
+	}
+	text, errs, stop := startBridge(t, "status", "--watch", "--address", s.URL)
+	<-asked
+	<-asked
+	text.awaits(t, "COLLECTION")
+	if code := stop(); code != exitOK {
+		t.Errorf("status --watch ends with %d: %s", code, errs)
+	}
+	bridge(t, "top", "--address", "127.0.0.1:1").failed(t, exitEnvironment, "no bridge answers at 127.0.0.1:1")
+}

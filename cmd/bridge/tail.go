@@ -1,8 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -16,78 +19,129 @@ import (
 	"github.com/kubebridge/kubebridge/internal/plan"
 	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
 	"github.com/kubebridge/kubebridge/pkg/event"
-	"github.com/kubebridge/kubebridge/pkg/shape"
 	"github.com/kubebridge/kubebridge/pkg/sink"
 	"github.com/kubebridge/kubebridge/pkg/sink/stdout"
 )
 
+// tailFlags are the flags of `bridge tail`.
+type tailFlags struct {
+	kube       config.Kubernetes
+	config     string
+	namespaces []string
+	all        bool
+	selector   string
+	fields     string
+	output     string
+	watchOnly  bool
+}
+
 func newTail() *cobra.Command {
-	var (
-		kube       config.Kubernetes
-		namespaces []string
-		selector   string
-		fields     string
-		output     string
-	)
+	var f tailFlags
 	cmd := &cobra.Command{
-		Use:     "tail RESOURCE...",
-		Short:   "Print the changes of resources to the terminal; remembers nothing",
-		Example: "  bridge tail pods deployments.apps\n  bridge tail secrets -n payments -l audit=true -o json",
-		Args:    cobra.MinimumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			out := stdout.Config{Format: stdout.Pretty, Color: isTerminal(cmd.OutOrStdout())}
-			w := cmd.OutOrStdout()
-			switch output {
-			case "", stdout.Pretty:
-			case stdout.JSON:
-				out, w = stdout.Config{Format: output}, document(w)
-			default:
-				return &exitError{exitConfig, fmt.Errorf("-o %s: pretty and json are the formats", output)}
-			}
-			for _, name := range namespaces {
-				if wrong := validation.IsDNS1123Label(name); len(wrong) > 0 {
-					return &exitError{exitConfig, fmt.Errorf("-n %s: this cannot be a namespace: %s", name, strings.Join(wrong, "; "))}
-				}
-			}
-			client, err := newClient(kube)
+		Use:   "tail RESOURCE... | -c FILE",
+		Short: "Print the changes of resources to the terminal; remembers nothing",
+		Long: `Prints the changes of resources, or what a configuration would publish. Nothing is
+published, and nothing is remembered: there is no bus and no checkpoint. With a configuration it
+prints where each event would go, with its key and headers: see bridge run --dry-run.`,
+		Example: "  bridge tail pods deployments.apps\n  bridge tail secrets -n payments -l audit=true -o json\n" +
+			"  bridge tail pods --watch-only -o name\n  bridge tail -c bridge.yaml",
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
+	}
+	configFlag(cmd, &f.config)
+	flags := cmd.Flags()
+	flags.StringVar(&f.kube.Kubeconfig, "kubeconfig", "", "path of a kubeconfig file")
+	flags.StringVar(&f.kube.Context, "context", "", "context in the kubeconfig file")
+	flags.StringSliceVarP(&f.namespaces, "namespace", "n", nil, "namespaces, comma-separated; all of them by default")
+	flags.BoolVarP(&f.all, "all-namespaces", "A", false, "all namespaces, which is the default")
+	flags.StringVarP(&f.selector, "selector", "l", "", "label selector")
+	flags.StringVar(&f.fields, "field-selector", "", "field selector")
+	flags.StringVarP(&f.output, "output", "o", "", "pretty (default), json, yaml (default with -c) or name")
+	flags.BoolVarP(&f.watchOnly, "watch-only", "w", false, "leave out the objects that exist at the start")
+	return cmd
+}
+
+func (f *tailFlags) run(cmd *cobra.Command, args []string) error {
+	if err := f.check(cmd, args); err != nil {
+		return err
+	}
+	log := newLogger("auto", zap.WarnLevel, cmd.ErrOrStderr())
+	if len(args) == 0 {
+		c, err := loadConfig(cmd, f.config)
+		if err != nil {
+			return err
+		}
+		d := dryRun{config: c, log: log, watchOnly: f.watchOnly}
+		return d.printed(cmd.Context(), cmp.Or(f.output, outputYAML), cmd.OutOrStdout())
+	}
+	client, err := newClient(f.kube)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	spec := f.spec(cmd.OutOrStdout(), args)
+	// Who looks at a terminal would wait for what does not come by itself.
+	if _, err := plan.Check(cmd.Context(), client, spec.Entries, nil); err != nil {
+		return &exitError{exitEnvironment, err}
+	}
+	return pipeline.NewBridge(pipeline.BridgeOptions{
+		Name: "tail", Cluster: "tail", Client: client, Sinks: []pipeline.SinkSpec{spec},
+		Log: log, Metrics: pipeline.NewMetrics(prometheus.NewRegistry()),
+	}).Run(cmd.Context())
+}
+
+// check checks what does not need a cluster.
+func (f *tailFlags) check(cmd *cobra.Command, args []string) error {
+	flags := cmd.Flags()
+	selects := len(f.namespaces) > 0 || f.all || f.selector != "" || f.fields != ""
+	var mistake error
+	switch {
+	case len(args) == 0 && f.config == "":
+		mistake = errors.New("bridge tail needs RESOURCE..., for example pods, or -c FILE")
+	case len(args) > 0 && flags.Changed("config"):
+		mistake = fmt.Errorf("bridge tail takes resources or -c FILE, not both: %s has its own resources", f.config)
+	case len(args) == 0 && selects:
+		mistake = fmt.Errorf("-n, -A, -l and --field-selector go with resources: what is selected is in the configuration %s", f.config)
+	case f.all && len(f.namespaces) > 0:
+		mistake = errors.New("-A and -n exclude each other")
+	}
+	if mistake != nil {
+		return &exitError{exitConfig, fmt.Errorf("%w: see bridge tail --help", mistake)}
+	}
+	for _, name := range f.namespaces {
+		if wrong := validation.IsDNS1123Label(name); len(wrong) > 0 {
+			return &exitError{exitConfig, fmt.Errorf("-n %s: this cannot be a namespace: %s", name, strings.Join(wrong, "; "))}
+		}
+	}
+	return checkOutput(cmp.Or(f.output, stdout.Pretty))
+}
+
+// spec describes what prints the changes of resources.
+func (f *tailFlags) spec(w io.Writer, resources []string) pipeline.SinkSpec {
+	output := cmp.Or(f.output, stdout.Pretty)
+	color := output == stdout.Pretty && isTerminal(w)
+	if output != stdout.Pretty {
+		w = document(w)
+	}
+	spec := pipeline.SinkSpec{
+		SinkResources: pipeline.SinkResources{Sink: "tail"},
+		Open: func(_ context.Context, id event.Identity) (sink.Sink, pipeline.OpenStore, encode.Config, error) {
+			var form encode.Config // values of Secrets are redacted: there is no key
+			store, err := file.OpenMem(id)
 			if err != nil {
-				return err
+				return nil, nil, form, err
 			}
-			defer client.Close()
-			spec := pipeline.SinkSpec{
-				SinkResources: pipeline.SinkResources{Sink: "tail"},
-				Open: func(_ context.Context, id event.Identity) (sink.Sink, pipeline.OpenStore, encode.Config, error) {
-					form := encode.Config{Secrets: shape.Secrets{}} // redacted: there is no key
-					store, err := file.OpenMem(id)
-					if err != nil {
-						return nil, nil, form, err
-					}
-					bus, err := stdout.New(stdout.Options{Config: out, Writer: w})
-					return bus, store, form, err
-				},
-			}
-			for _, name := range args {
-				spec.Entries = append(spec.Entries, plan.Entry{
-					Resource: name, Namespaces: namespaces, LabelSelector: selector, FieldSelector: fields,
-				})
-			}
-			// Who looks at a terminal would wait for what does not come by itself.
-			if _, err := plan.Check(cmd.Context(), client, spec.Entries, nil); err != nil {
-				return &exitError{exitEnvironment, err}
-			}
-			return pipeline.NewBridge(pipeline.BridgeOptions{
-				Name: "tail", Cluster: "tail", Client: client, Sinks: []pipeline.SinkSpec{spec},
-				Log:     newLogger("auto", zap.WarnLevel, cmd.ErrOrStderr()),
-				Metrics: pipeline.NewMetrics(prometheus.NewRegistry()),
-			}).Run(cmd.Context())
+			bus, err := stdout.New(stdout.Options{
+				Writer: w, Render: renderer(output, color, func(r *event.Record) []byte { return r.Value }),
+			})
+			return bus, store, form, err
 		},
 	}
-	f := cmd.Flags()
-	f.StringVar(&kube.Kubeconfig, "kubeconfig", "", "path of a kubeconfig file")
-	f.StringVar(&kube.Context, "context", "", "context in the kubeconfig file")
-	f.StringSliceVarP(&namespaces, "namespace", "n", nil, "namespaces, comma-separated; all of them by default")
-	f.StringVarP(&selector, "selector", "l", "", "label selector")
-	f.StringVar(&fields, "field-selector", "", "field selector")
-	f.StringVarP(&output, "output", "o", "", "pretty (default) or json")
-	return cmd
+	for _, name := range resources {
+		spec.Entries = append(spec.Entries, plan.Entry{
+			Resource: name, Namespaces: f.namespaces, LabelSelector: f.selector, FieldSelector: f.fields,
+			Options: pipeline.CollectionOptions{Settings: encode.Settings{SkipSnapshot: f.watchOnly}},
+		})
+	}
+	return spec
 }

@@ -29,6 +29,8 @@ func currentVersion() versionInfo {
 	return versionInfo{v, runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
 }
 
+func (v versionInfo) String() string { return fmt.Sprintf("%s (%s, %s)", v.Version, v.Go, v.Platform) }
+
 func newVersion() *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
@@ -39,7 +41,7 @@ func newVersion() *cobra.Command {
 			v := currentVersion()
 			switch output {
 			case "":
-				_, err := fmt.Fprintf(cmd.OutOrStdout(), "bridge %s (%s, %s)\n", v.Version, v.Go, v.Platform)
+				_, err := fmt.Fprintf(cmd.OutOrStdout(), "bridge %s\n", v)
 				return err
 			case "json":
 				return json.NewEncoder(cmd.OutOrStdout()).Encode(v)

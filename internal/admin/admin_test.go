@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"net"
@@ -75,6 +76,27 @@ func TestResync(t *testing.T) {
 	}
 	if _, err := Resync(t.Context(), socket, "", ""); err == nil || !strings.Contains(err.Error(), "no resource") {
 		t.Errorf("no resource: %v", err)
+	}
+}
+
+// What the bridge says of a checkpoint comes as it is; a sink that it does not have open is known as such.
+func TestCheckpoint(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "admin.sock")
+	serve(t, Options{Socket: socket, Resync: none, Checkpoint: func(_ context.Context, sink string) (json.RawMessage, error) {
+		if sink != "audit & more" {
+			return nil, &NotFoundError{"no sink " + sink}
+		}
+		return json.RawMessage(`{"plan":7}`), nil
+	}})
+	if held, err := Checkpoint(t.Context(), socket, "audit & more"); err != nil || string(held) != `{"plan":7}` {
+		t.Errorf("it says %s, %v", held, err)
+	}
+	var unknown *NotFoundError
+	if _, err := Checkpoint(t.Context(), socket, "x"); !errors.As(err, &unknown) || unknown.Error() != "no sink x" {
+		t.Errorf("an unknown sink: %v", err)
+	}
+	if _, err := Checkpoint(t.Context(), socket+".none", "x"); !errors.Is(err, ErrNoBridge) {
+		t.Errorf("no bridge: %v", err)
 	}
 }
 

@@ -24,12 +24,18 @@ func Resync(ctx context.Context, socket, sink, resource string) (started []strin
 	if sink != "" {
 		query.Set("sink", sink)
 	}
-	a, err := post(ctx, socket, resyncPath+"?"+query.Encode())
+	a, err := ask(ctx, socket, http.MethodPost, resyncPath+"?"+query.Encode())
 	return a.Started, err
 }
 
-func post(ctx context.Context, socket, path string) (answer, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://bridge"+path, nil)
+// Checkpoint asks the bridge that listens on socket what the checkpoint of a sink holds. Errors are those of [Resync].
+func Checkpoint(ctx context.Context, socket, sink string) (json.RawMessage, error) {
+	a, err := ask(ctx, socket, http.MethodGet, checkpointPath+"?"+url.Values{"sink": {sink}}.Encode())
+	return a.Checkpoint, err
+}
+
+func ask(ctx context.Context, socket, method, path string) (answer, error) {
+	req, err := http.NewRequestWithContext(ctx, method, "http://bridge"+path, nil)
 	if err != nil {
 		return answer{}, err
 	}

@@ -16,8 +16,12 @@ import (
 	"time"
 )
 
-// resyncPath takes POST with the parameters resource and, optionally, sink.
-const resyncPath = "/resync"
+const (
+	// resyncPath takes POST with the parameters resource and, optionally, sink.
+	resyncPath = "/resync"
+	// checkpointPath takes GET with the parameter sink.
+	checkpointPath = "/checkpoint"
+)
 
 // Options of a [Server]. All are required.
 type Options struct {
@@ -26,6 +30,9 @@ type Options struct {
 	// and sink ("" for all) name, and returns their IDs. It must end with ctx. For
 	// names that the bridge does not know it returns a *[NotFoundError].
 	Resync func(ctx context.Context, sink, resource string) (started []string, err error)
+	// Checkpoint describes what the checkpoint of a sink holds, in JSON. For a sink that the bridge does not have open it
+	// returns a *[NotFoundError].
+	Checkpoint func(ctx context.Context, sink string) (json.RawMessage, error)
 }
 
 // NotFoundError says that the bridge does not have what a command names.
@@ -35,8 +42,9 @@ func (e *NotFoundError) Error() string { return e.Message }
 
 // answer is the body of every response of the server's own.
 type answer struct {
-	Started []string `json:"started,omitzero"` // collection IDs
-	Error   string   `json:"error,omitzero"`
+	Started    []string        `json:"started,omitzero"` // collection IDs
+	Checkpoint json.RawMessage `json:"checkpoint,omitzero"`
+	Error      string          `json:"error,omitzero"`
 }
 
 // Server takes commands.
@@ -69,17 +77,26 @@ func New(o Options) (*Server, error) {
 			return
 		}
 		started, err := o.Resync(r.Context(), q.Get("sink"), q.Get("resource"))
-		var notFound *NotFoundError
-		switch {
-		case errors.As(err, &notFound):
-			respond(w, http.StatusNotFound, answer{Error: err.Error()})
-		case err != nil:
-			respond(w, http.StatusInternalServerError, answer{Error: err.Error()})
-		default:
-			respond(w, http.StatusOK, answer{Started: append([]string{}, started...)})
-		}
+		conclude(w, answer{Started: append([]string{}, started...)}, err)
+	})
+	mux.HandleFunc("GET "+checkpointPath, func(w http.ResponseWriter, r *http.Request) {
+		held, err := o.Checkpoint(r.Context(), r.URL.Query().Get("sink"))
+		conclude(w, answer{Checkpoint: held}, err)
 	})
 	return &Server{listener: l, socket: o.Socket, own: own, http: http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}}, nil
+}
+
+// conclude responds with an answer, or with an error.
+func conclude(w http.ResponseWriter, a answer, err error) {
+	var notFound *NotFoundError
+	switch {
+	case errors.As(err, &notFound):
+		respond(w, http.StatusNotFound, answer{Error: err.Error()})
+	case err != nil:
+		respond(w, http.StatusInternalServerError, answer{Error: err.Error()})
+	default:
+		respond(w, http.StatusOK, a)
+	}
 }
 
 // listen makes the socket under a name in a directory that nobody else can

@@ -1,9 +1,13 @@
 package config
 
 import (
+	"fmt"
 	"regexp"
 	"strings"
 )
+
+// NoCheckpoint is what it means for a sink that it has no checkpoint.
+const NoCheckpoint = "every start publishes all objects again as present, and deletions while the bridge is stopped are not published"
 
 var (
 	topicForm   = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,249}$`)
@@ -22,6 +26,8 @@ func (p *problems) checkpoint(c *Config) {
 			inKafka = append(inKafka, s.Name)
 		case c.InNATS(s):
 			inNATS = append(inNATS, s.Name)
+		case s.Stdout != nil && c.Checkpoint.File.Path == "":
+			p.warn(fmt.Sprintf("sinks[%d]", i), "it has no checkpoint, since checkpoint.file.path is not set: "+NoCheckpoint)
 		default:
 			elsewhere = append(elsewhere, s.Name)
 		}

@@ -1,6 +1,10 @@
 package config
 
-import "github.com/kubebridge/kubebridge/pkg/sink/nats"
+import (
+	"path/filepath"
+
+	"github.com/kubebridge/kubebridge/pkg/sink/nats"
+)
 
 // block is the part of a sink's configuration that says of which kind it is.
 type block struct {
@@ -47,6 +51,14 @@ func (s *Sink) embedded() *nats.Embedded {
 // writes: always where it delivers exactly once, else unless a directory is named.
 func (c *Config) InKafka(s *Sink) bool {
 	return s.Kafka != nil && (s.Kafka.ExactlyOnce() || c.Checkpoint.File.Path == "")
+}
+
+// CheckpointDir is the directory of a sink's checkpoint. "": it is kept on the bus, or, of stdout, in memory.
+func (c *Config) CheckpointDir(s *Sink) string {
+	if c.Checkpoint.File.Path == "" || c.InKafka(s) {
+		return ""
+	}
+	return filepath.Join(c.Checkpoint.File.Path, s.Name)
 }
 
 // InNATS reports whether the sink's checkpoint is kept on the NATS that it writes to.

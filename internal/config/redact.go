@@ -7,6 +7,7 @@ import (
 
 	"github.com/kubebridge/kubebridge/pkg/shape"
 	"github.com/kubebridge/kubebridge/pkg/shape/filter"
+	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
 // Redaction hides values of objects. In the file it is a path, the name of a preset
@@ -133,7 +134,7 @@ func (p *problems) paths(at string, r *Resource) {
 // match nothing.
 func (p *problems) meant(at, text string, presets []string) {
 	for _, name := range presets {
-		if text != name && editDistance(strings.ToLower(text), strings.ToLower(name)) <= min(3, len(name)/3) {
+		if text != name && discovery.Nearest(text, []string{name}, min(3, len(name)/3)) != "" {
 			p.add(at, "%q: did you mean the preset %s? A member of that name is written [%q]", text, name, text)
 		}
 	}

@@ -11,6 +11,8 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/token"
+
+	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
 // problems gathers mistakes and finds their places. The YAML library would stop
@@ -241,41 +243,15 @@ func fieldOf(t reflect.Type, name string) (reflect.Type, bool) {
 // unknownKey names the key nearest to a misspelt one, or all that there are.
 func unknownKey(t reflect.Type, name string) string {
 	var known []string
-	best, distance := "", len(name)/2+1
 	for f := range t.Fields() {
-		key := f.Tag.Get("yaml")
-		if key == "" {
-			continue
-		}
-		known = append(known, key)
-		if d := editDistance(strings.ToLower(name), strings.ToLower(key)); d < distance {
-			best, distance = key, d
+		if key := f.Tag.Get("yaml"); key != "" {
+			known = append(known, key)
 		}
 	}
-	if best != "" {
+	if best := discovery.Nearest(name, known, len(name)/2); best != "" {
 		return fmt.Sprintf("unknown key; did you mean %q?", best)
 	}
 	return "unknown key; known here are " + strings.Join(known, ", ")
-}
-
-// editDistance is Levenshtein's.
-func editDistance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		diagonal := row[0]
-		row[0] = i
-		for j := 1; j <= len(b); j++ {
-			cost := 1
-			if a[i-1] == b[j-1] {
-				cost = 0
-			}
-			diagonal, row[j] = row[j], min(row[j]+1, row[j-1]+1, diagonal+cost)
-		}
-	}
-	return row[len(b)]
 }
 
 // start is where a node begins. The library's own answer for a map is its first

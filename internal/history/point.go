@@ -37,7 +37,7 @@ func ParsePoint(s string) (Point, error) {
 	}
 	n, err := strconv.ParseUint(rv, 10, 64)
 	if err != nil || n == 0 {
-		return p, fmt.Errorf("%q is neither a time like 2026-03-14T09:26:00Z nor a resourceVersion", s)
+		return p, fmt.Errorf("%q is neither a time like 2026-03-14T09:26:00Z, nor a duration like 10m, nor a resourceVersion", s)
 	}
 	p.RV = n
 	return p, nil

@@ -305,6 +305,19 @@ func (b *Bridge) Status() status.Report {
 	return r
 }
 
+// Checkpoint returns the store of a sink, and whose it is; ok is false if the sink is not open. The caller only reads: Get
+// and Scan, which fail once the bridge has closed the store.
+func (b *Bridge) Checkpoint(sink string) (id event.Identity, store checkpoint.Store, ok bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, p := range b.pipelines {
+		if p.name == sink {
+			return p.identity, p.store.Store, true
+		}
+	}
+	return id, nil, false
+}
+
 // Alive reports whether the loop of every pipeline answers before ctx ends.
 func (b *Bridge) Alive(ctx context.Context) bool {
 	b.mu.Lock()

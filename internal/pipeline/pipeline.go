@@ -51,6 +51,7 @@ type pipelineOptions struct {
 // Pipeline is one sink with its watches, its batches and its checkpoint.
 type Pipeline struct {
 	*reporter
+	identity  event.Identity
 	delivery  *delivery.Delivery
 	store     *retryingReader
 	loop      *loop.Loop
@@ -72,7 +73,7 @@ type Pipeline struct {
 func newPipeline(o pipelineOptions) *Pipeline {
 	o.Shown.Name = o.Identity.Sink
 	p := &Pipeline{
-		reporter: newReporter(o.Shown, o.Log, o.Metrics, o.Outage), delivered: o.Delivered,
+		reporter: newReporter(o.Shown, o.Log, o.Metrics, o.Outage), identity: o.Identity, delivered: o.Delivered,
 		targets: map[string]target{}, changed: make(chan struct{}), shown: map[string]*collectionCounts{},
 	}
 	p.store = &retryingReader{Store: o.Store, reminder: p.reminder(), sink: p.name}

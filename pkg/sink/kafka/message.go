@@ -3,6 +3,8 @@ package kafka
 import (
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kgo"
+
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
@@ -106,3 +108,18 @@ func (n *names) header(attribute string) string {
 	n.at = len(n.known) - 1
 	return n.known[n.at].header
 }
+
+// Headers returns the headers of the message that carries a record.
+func Headers(r *event.Record) []event.Attribute {
+	var (
+		a   arena[kgo.RecordHeader]
+		all []event.Attribute
+	)
+	for _, h := range a.message(&topic{}, r, time.Now()).headers {
+		all = append(all, event.Attribute{Name: h.Key, Value: string(h.Value)})
+	}
+	return all
+}
+
+// Buries reports whether a null value with the key of a record follows it on a topic with tombstones.
+func Buries(r *event.Record) bool { return (&topic{tombstones: true}).buries(r) }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 
 	"github.com/nats-io/nats.go"
@@ -72,6 +73,16 @@ func (n *headerNames) fill(m *nats.Msg, r *event.Record) {
 		set(a.Name, percentEncode(a.Value))
 	}
 	set(headerID, percentEncode(r.ID))
+}
+
+// Headers returns the headers of the message that carries a record, sorted by name, without those by which a bridge
+// finds its own messages again.
+func Headers(r *event.Record) (all []event.Attribute) {
+	m := new(headerNames).compose(r)
+	for _, name := range slices.Sorted(maps.Keys(m.Header)) {
+		all = append(all, event.Attribute{Name: name, Value: m.Header[name][0]})
+	}
+	return all
 }
 
 // encode makes m, which has empty headers, the message of a record on a stream of the

@@ -11,6 +11,9 @@ import (
 // printer writes events for people.
 type printer struct{ color bool }
 
+// Line returns what appends an event as the format [Pretty] has it.
+func Line(color bool) func(dst []byte, r *event.Record) []byte { return printer{color}.append }
+
 // ANSI colours of the types.
 var colors = map[event.Type]string{
 	event.Added: "32", event.Modified: "33", event.Deleted: "31", event.Present: "36",

@@ -45,6 +45,8 @@ func (c Config) Complete() (Config, error) {
 type Options struct {
 	Config Config
 	Writer io.Writer // nil: standard output. The sink never closes it
+	// Render appends what is written of a record, with its line end, instead of what Config says. nil: as Config says.
+	Render func(dst []byte, r *event.Record) []byte
 }
 
 // Sink is a [sink.Sink] that writes lines. While Writer blocks, so does Write:
@@ -67,7 +69,10 @@ func New(o Options) (*Sink, error) {
 	}
 	s := &Sink{render: appendJSON, w: o.Writer}
 	if c.Format == Pretty {
-		s.render = printer{color: c.Color}.append
+		s.render = Line(c.Color)
+	}
+	if o.Render != nil {
+		s.render = o.Render
 	}
 	if s.w == nil {
 		s.w = os.Stdout

@@ -260,6 +260,9 @@ func (c *Catalog) notFound(n Name) error {
 			return fmt.Errorf("%w in version %s: it is served in %s", ErrNoResource, r.Version, strings.Join(versions, ", "))
 		}
 	}
+	if near := c.meant(n); near != "" {
+		return fmt.Errorf("%w; did you mean %q?", ErrNoResource, near)
+	}
 	return ErrNoResource
 }
 

@@ -1,6 +1,8 @@
 // Event-path counts the functions and types of this repository that one event passes on its way from the API server to
-// Kafka, exactly once: scripts/event-path.sh. It runs the program with coverage counters. A function is counted if it runs
-// for each of many changes that come one after the other, and not as often while nothing changes.
+// Kafka, exactly once: scripts/event-path.sh. It runs the program with coverage counters, and takes them three times:
+// while nothing changes, while one change after the other is published, each in a batch of its own, and for a burst of
+// changes that share a few batches. What runs for each change of the burst is per event. What runs for each of the single
+// changes only is per batch, or per wake-up.
 package main
 
 import (
@@ -26,10 +28,11 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// changes is how many events are sent, and quiet is how long nothing happens before, for comparison.
 const (
-	changes = 40
-	quiet   = 20 * time.Second
+	quiet   = 20 * time.Second // how long nothing happens
+	changes = 40               // how many changes are made one after the other
+	burst   = 400              // how many changes there are at once, each of another object
+	share   = 20               // the burst is in at most one batch for so many changes
 )
 
 // host is the package that gets the signal. It is not counted: the compiler's coverage does not know overlays.
@@ -94,7 +97,7 @@ func (w *world) build(ctx context.Context) error {
 	if err := errors.Join(os.WriteFile(source, counters, 0o600), os.WriteFile(overlay, []byte(replace), 0o600)); err != nil {
 		return err
 	}
-	list := exec.CommandContext(ctx, "go", "list", "./cmd/bridge", "./internal/...", "./pkg/...")
+	list := exec.CommandContext(ctx, "go", append([]string{"list"}, packages[:]...)...)
 	list.Dir = w.root
 	out, err := list.Output()
 	if err != nil {
@@ -132,9 +135,12 @@ func (w *world) start(cluster *clustertest.Cluster, kafka *bus.Kafka) error {
 	return err
 }
 
-// measure counts while nothing happens, and while one change after the other does.
+// measure counts while nothing happens, while one change after the other does, and for a burst.
 func (w *world) measure(ctx context.Context, kafka *bus.Kafka) error {
-	if err := w.change(ctx, kafka, 0); err != nil {
+	create := func(i int) (*unstructured.Unstructured, error) {
+		return w.kube.Create(ctx, kube.ConfigMaps, name(i), kube.Fields{})
+	}
+	if _, err := written(ctx, kafka, burst, create); err != nil {
 		return fmt.Errorf("%w; the program's log:\n%s", err, w.bridge.Log())
 	}
 	if _, err := w.take(ctx); err != nil {
@@ -145,39 +151,92 @@ func (w *world) measure(ctx context.Context, kafka *bus.Kafka) error {
 	if err != nil {
 		return err
 	}
+	patch := func(i int) (*unstructured.Unstructured, error) {
+		return w.kube.Patch(ctx, kube.ConfigMaps, name(i), `{"data":{"n":"`+strconv.FormatInt(time.Now().UnixNano(), 10)+`"}}`)
+	}
 	began := time.Now()
 	for n := range changes {
-		if err := w.change(ctx, kafka, n+1); err != nil {
+		if _, err := written(ctx, kafka, 1, func(int) (*unstructured.Unstructured, error) { return patch(n) }); err != nil {
 			return err
 		}
 	}
 	took := time.Since(began)
-	busy, err := w.take(ctx)
+	single, err := w.take(ctx)
 	if err != nil {
 		return err
 	}
-	return report(w.root, idle, busy, took.Seconds()/quiet.Seconds())
+	// The program stands still until all changes are made, so that it finds many of them when it wakes up.
+	w.bridge.Signal(syscall.SIGSTOP)
+	messages, err := written(ctx, kafka, burst, func(i int) (*unstructured.Unstructured, error) {
+		o, err := patch(i)
+		if i == burst-1 {
+			w.bridge.Signal(syscall.SIGCONT)
+		}
+		return o, err
+	})
+	if err != nil {
+		return err
+	}
+	many, err := w.take(ctx)
+	if err != nil {
+		return err
+	}
+	batches, err := transactions(messages)
+	if err != nil {
+		return err
+	}
+	if batches*share > burst {
+		return fmt.Errorf("the burst of %d changes was in %d batches: too many to tell what is per event", burst, batches)
+	}
+	fmt.Printf("A burst of %d changes in %d batches, and %d changes one after the other in %s.\n", burst, batches, changes, took.Round(time.Second))
+	c, err := readCode(w.root)
+	if err != nil {
+		return err
+	}
+	longer := took.Seconds() / quiet.Seconds()
+	report(c, many, func(b block) bool { return many[b] >= burst }, func(b block) bool {
+		// What runs while nothing happens is an estimate, so nine of ten are enough.
+		return float64(single[b])-float64(idle[b])*longer >= changes*0.9
+	})
+	return nil
 }
 
-// change changes an object, and waits until the change is on the bus.
-func (w *world) change(ctx context.Context, kafka *bus.Kafka, n int) error {
-	const name = "watched"
-	write := func() (*unstructured.Unstructured, error) {
-		return w.kube.Patch(ctx, kube.ConfigMaps, name, fmt.Sprintf(`{"data":{"n":"%d"}}`, n))
-	}
-	if n == 0 {
-		write = func() (*unstructured.Unstructured, error) {
-			return w.kube.Create(ctx, kube.ConfigMaps, name, kube.Fields{})
+func name(i int) string { return "watched-" + strconv.Itoa(i) }
+
+// written writes n objects, and returns their messages when all are on the bus.
+func written(ctx context.Context, kafka *bus.Kafka, n int, write func(int) (*unstructured.Unstructured, error)) (of []bus.Message, err error) {
+	versions := map[string]bool{}
+	for i := range n {
+		o, err := write(i)
+		if err != nil {
+			return nil, err
 		}
-	}
-	o, err := write()
-	if err != nil {
-		return err
+		versions[o.GetResourceVersion()] = true
 	}
 	_, err = kafka.Wait(ctx, func(all []bus.Message) bool {
-		return slices.ContainsFunc(all, func(m bus.Message) bool { return m.RV() == o.GetResourceVersion() })
+		of = of[:0]
+		for _, m := range all {
+			if versions[m.RV()] {
+				of = append(of, m)
+			}
+		}
+		return len(of) >= n
 	})
-	return err
+	return of, err
+}
+
+// transactions counts the transactions of messages that stand together in one partition: each but the last is followed
+// by a marker, which has an offset.
+func transactions(messages []bus.Message) (int, error) {
+	var ends [2]int
+	for i, m := range []bus.Message{messages[0], messages[len(messages)-1]} {
+		offset := m.Place[strings.LastIndex(m.Place, "/")+1:]
+		var err error
+		if ends[i], err = strconv.Atoi(offset); err != nil {
+			return 0, fmt.Errorf("the offset of %s: %w", m.Place, err)
+		}
+	}
+	return ends[1] - ends[0] + 1 - len(messages) + 1, nil
 }
 
 // take has the program write its counters and set them to zero. It returns the counts of each block of code.

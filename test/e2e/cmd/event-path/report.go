@@ -2,19 +2,32 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/token"
-	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 )
 
-const module = "github.com/kubebridge/kubebridge"
+// inOrder has the packages in the order of docs/architecture.md, "The life of an event"; others come behind.
+var inOrder = [...]string{
+	"pkg/source", "internal/scan", "internal/feed", "internal/loop", "internal/encode", "pkg/shape", "internal/reconcile",
+	"pkg/event", "internal/delivery", "pkg/sink/kafka",
+}
+
+// apart are files that an event's reader need not follow, by the beginnings of their names.
+var apart = [...]struct{ what, file string }{
+	{"observers (status, metrics, log)", "internal/pipeline/"},
+	{"observers (status, metrics, log)", "internal/status/"},
+	{"observers (status, metrics, log)", "internal/recent/"},
+	{"the checkpoint's changes", "internal/durable/"},
+	{"the checkpoint's changes", "pkg/checkpoint/"},
+	{"the checkpoint's changes", "pkg/sink/kafka/store"},
+}
+
+// shown is up to how many lines the helpers have that the list leaves out.
+const shown = 10
 
 // block is a block of code: a file of the module, and the lines from and to.
 type block struct {
@@ -53,79 +66,95 @@ func line(place string) int {
 	return n
 }
 
-// report prints the functions and types, by package. share is how much longer the changes took than the quiet time.
-func report(root string, idle, busy map[block]uint64, share float64) error {
-	functions, types := map[string][]string{}, map[string]map[string]bool{}
-	parsed := map[string]*ast.File{}
-	set := token.NewFileSet()
-	seen := map[string]bool{}
-	for b, count := range busy {
-		if float64(count)-float64(idle[b])*share < changes {
-			continue
-		}
-		file := parsed[b.file]
-		if file == nil {
-			var err error
-			if file, err = parser.ParseFile(set, filepath.Join(root, b.file), nil, 0); err != nil {
-				return err
+// report prints how many functions and types there are of each kind, and the list of those to follow.
+func report(c *code, blocks map[block]uint64, perEvent, perChange func(block) bool) {
+	byFile := map[string][]*function{}
+	for _, f := range c.functions {
+		byFile[f.file] = append(byFile[f.file], f)
+	}
+	event, batch := map[*function]bool{}, map[*function]bool{}
+	for b := range blocks {
+		for _, f := range byFile[b.file] {
+			if f.from <= b.from && b.to <= f.to {
+				event[f] = event[f] || perEvent(b)
+				batch[f] = batch[f] || perChange(b)
 			}
-			parsed[b.file] = file
-		}
-		f := enclosing(set, file, b)
-		if f == nil {
-			continue
-		}
-		pkg := filepath.Dir(b.file)
-		name, receiver := nameOf(f)
-		if seen[pkg+" "+name] {
-			continue
-		}
-		seen[pkg+" "+name] = true
-		functions[pkg] = append(functions[pkg], name)
-		if receiver != "" {
-			if types[pkg] == nil {
-				types[pkg] = map[string]bool{}
-			}
-			types[pkg][receiver] = true
 		}
 	}
-	total, typed := 0, 0
-	for _, pkg := range slices.Sorted(maps.Keys(functions)) {
-		slices.Sort(functions[pkg])
-		total, typed = total+len(functions[pkg]), typed+len(types[pkg])
-		fmt.Printf("%s: %d functions, %d types with methods among them\n\t%s\n", pkg, len(functions[pkg]), len(types[pkg]), strings.Join(functions[pkg], "\n\t"))
+	var events, batches, follow []*function
+	others := map[string][]*function{}
+	for _, f := range c.functions {
+		switch {
+		case event[f]:
+			events = append(events, f)
+			if what := f.apart(); what != "" {
+				others[what] = append(others[what], f)
+			} else {
+				follow = append(follow, f)
+			}
+		case batch[f]:
+			batches = append(batches, f)
+		}
 	}
-	fmt.Printf("%d functions, %d types in %d packages\n", total, typed, len(functions))
-	return nil
+	count("per event", events)
+	count("per batch or wake-up", batches)
+	fmt.Println("Of those per event:")
+	for what, functions := range others {
+		count(what, functions)
+	}
+	count("from the watch to Kafka's client", follow)
+	for _, lines := range []int{5, shown, 20} {
+		count(fmt.Sprintf("  without helpers of at most %d lines", lines), without(follow, lines))
+	}
+	list(without(follow, shown))
 }
 
-// enclosing returns the declared function that a block is in.
-func enclosing(set *token.FileSet, file *ast.File, b block) *ast.FuncDecl {
-	for _, d := range file.Decls {
-		f, ok := d.(*ast.FuncDecl)
-		if ok && set.Position(f.Pos()).Line <= b.from && b.to <= set.Position(f.End()).Line {
-			return f
+// apart says what f belongs to if an event's reader need not follow it.
+func (f *function) apart() string {
+	for _, a := range apart {
+		if strings.HasPrefix(f.file, a.file) {
+			return a.what
 		}
 	}
-	return nil
+	return ""
 }
 
-// nameOf returns a function's name, with its receiver's type if it is a method.
-func nameOf(f *ast.FuncDecl) (name, receiver string) {
-	if f.Recv == nil {
-		return f.Name.Name, ""
-	}
-	t := f.Recv.List[0].Type
-	for {
-		switch x := t.(type) {
-		case *ast.StarExpr:
-			t = x.X
-		case *ast.IndexExpr:
-			t = x.X
-		case *ast.Ident:
-			return x.Name + "." + f.Name.Name, x.Name
-		default:
-			return f.Name.Name, ""
+func without(functions []*function, lines int) []*function {
+	return slices.DeleteFunc(slices.Clone(functions), func(f *function) bool { return f.isHelper(lines) })
+}
+
+// count prints how many functions there are, and how many types have them as methods.
+func count(what string, functions []*function) {
+	types := map[string]bool{}
+	for _, f := range functions {
+		if f.receiver != "" {
+			types[f.pkg()+"."+f.receiver] = true
 		}
+	}
+	fmt.Printf("%-42s %4d functions %4d types\n", what, len(functions), len(types))
+}
+
+// list prints functions by package, file and line.
+func list(functions []*function) {
+	place := func(f *function) int {
+		if i := slices.Index(inOrder[:], f.pkg()); i >= 0 {
+			return i
+		}
+		return len(inOrder)
+	}
+	slices.SortFunc(functions, func(a, b *function) int {
+		return cmp.Or(cmp.Compare(place(a), place(b)), cmp.Compare(a.file, b.file), cmp.Compare(a.from, b.from))
+	})
+	pkg := ""
+	for _, f := range functions {
+		if f.pkg() != pkg {
+			pkg = f.pkg()
+			fmt.Println(pkg)
+		}
+		name := f.name
+		if f.receiver != "" {
+			name = f.receiver + "." + name
+		}
+		fmt.Printf("\t%s\t%s:%d\n", name, strings.TrimPrefix(f.file, pkg+"/"), f.from)
 	}
 }

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"io"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
+	"github.com/kubebridge/kubebridge/internal/config"
+	"github.com/kubebridge/kubebridge/internal/encode"
+	"github.com/kubebridge/kubebridge/internal/pipeline"
+	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/sink"
+	"github.com/kubebridge/kubebridge/pkg/sink/stdout"
+)
+
+// dryRun are the pipelines of a configuration without its buses and checkpoints, and without Lease, status and admin
+// socket. It only reads from the cluster.
+type dryRun struct {
+	config    *config.Config
+	log       *zap.Logger
+	watchOnly bool // objects of the first list are left out
+	// open opens what takes the records of a sink, and its checkpoint.
+	open func(s *config.Sink, id event.Identity) (sink.Sink, pipeline.OpenStore, error)
+}
+
+// bridge returns what runs the pipelines. The caller closes the client of it with the returned function.
+func (d *dryRun) bridge() (_ *pipeline.Bridge, closeClient func(), _ error) {
+	c := d.config
+	for _, w := range c.Warnings() {
+		d.log.Warn("configuration may not be meant", zap.String("warning", w))
+	}
+	var specs []pipeline.SinkSpec
+	for i := range c.Sinks {
+		spec, err := d.spec(&c.Sinks[i])
+		if err != nil {
+			return nil, nil, err
+		}
+		specs = append(specs, spec)
+	}
+	client, err := newClient(c.Kubernetes)
+	if err != nil {
+		return nil, nil, err
+	}
+	return pipeline.NewBridge(pipeline.BridgeOptions{
+		Name: c.Name, Cluster: c.Cluster, Client: client, Sinks: specs, Lists: c.Kubernetes.ConcurrentLists,
+		Shutdown: c.Shutdown.Timeout, Log: d.log, Metrics: pipeline.NewMetrics(prometheus.NewRegistry()),
+	}), client.Close, nil
+}
+
+// spec describes a sink whose records go to what d.open opens.
+func (d *dryRun) spec(s *config.Sink) (pipeline.SinkSpec, error) {
+	spec, err := sinkSpec(d.config, s, d.log)
+	if err != nil {
+		return spec, err
+	}
+	form, err := encodeConfig(d.config, s)
+	if err != nil {
+		return spec, err
+	}
+	form.Secrets.Key = d.hashKey()
+	for i := range spec.Entries {
+		o := spec.Entries[i].Options.(pipeline.CollectionOptions)
+		o.SkipSnapshot = o.SkipSnapshot || d.watchOnly
+		spec.Entries[i].Options = o
+	}
+	spec.Open = func(_ context.Context, id event.Identity) (sink.Sink, pipeline.OpenStore, encode.Config, error) {
+		bus, store, err := d.open(s, id)
+		return bus, store, form, err
+	}
+	return spec, nil
+}
+
+// hashKey is a random key where the bridge would have one, nil where values would be redacted. The bridge's own is
+// not read: it may have to be made, and whoever tries a configuration need not be allowed to read it.
+func (d *dryRun) hashKey() []byte {
+	c := d.config
+	if c.Secrets.Values != "hash" || cmp.Or(c.Secrets.HashKeySecret, c.Secrets.HashKeyFile, c.Checkpoint.File.Path) == "" {
+		return nil
+	}
+	key := make([]byte, file.KeyBytes)
+	rand.Read(key) // never fails
+	return key
+}
+
+// printed is a dry run whose records are printed in a format until ctx ends.
+func (d *dryRun) printed(ctx context.Context, output string, w io.Writer) error {
+	color := output == stdout.Pretty && isTerminal(w)
+	if output != stdout.Pretty {
+		w = document(w)
+	}
+	out := zapcore.Lock(zapcore.AddSync(w)) // sinks take turns
+	d.open = func(s *config.Sink, id event.Identity) (sink.Sink, pipeline.OpenStore, error) {
+		kind := kindOf(d.config, s)
+		render := renderer(output, color, kind.wholeRecord(s.Name))
+		if output == stdout.Pretty {
+			render = kind.lineOf(s.Name, color)
+		}
+		store, err := file.OpenMem(id)
+		if err != nil {
+			return nil, nil, err
+		}
+		bus, err := stdout.New(stdout.Options{Writer: out, Render: render})
+		return bus, store, err
+	}
+	bridge, closeClient, err := d.bridge()
+	if err != nil {
+		return err
+	}
+	defer closeClient()
+	return bridge.Run(ctx)
+}

@@ -1,0 +1,210 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/kubebridge/kubebridge/pkg/checkpoint/file"
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/sink"
+)
+
+// loudest is how many objects an estimate names.
+const loudest = 10
+
+// amount is a number of events and their bytes: keys, headers and values, not compressed.
+type amount struct{ events, bytes int64 }
+
+func (a *amount) add(bytes int) {
+	a.events++
+	a.bytes += int64(bytes)
+}
+
+// flow is what one resource has sent to one sink.
+type flow struct {
+	first, changes amount
+	complete       time.Time // when the first list of its last collection was complete; zero: none is
+}
+
+// objectKey is an object of a sink.
+type objectKey struct{ resource, namespace, name string }
+
+// meter counts what a sink is given, in place of its bus, and how large its checkpoint is.
+type meter struct {
+	kind sinkKind
+
+	mu         sync.Mutex
+	flows      map[string]*flow // by resource
+	objects    map[objectKey]*amount
+	checkpoint amount // entries and bytes, when the store is closed
+}
+
+var _ sink.Sink = (*meter)(nil)
+
+func newMeter(kind sinkKind) *meter {
+	return &meter{kind: kind, flows: map[string]*flow{}, objects: map[objectKey]*amount{}}
+}
+
+// Open connects to nothing.
+func (m *meter) Open(context.Context, []byte) error { return nil }
+
+// Close releases nothing.
+func (m *meter) Close() error { return nil }
+
+// Write counts the records of a batch.
+func (m *meter) Write(ctx context.Context, b *event.Batch) ([]byte, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i := range b.Records {
+		m.count(&b.Records[i])
+	}
+	return nil, nil
+}
+
+func (m *meter) count(r *event.Record) {
+	e := r.Event
+	resource := e.Collection.ResourceID()
+	f := m.flows[resource]
+	if f == nil {
+		f = &flow{}
+		m.flows[resource] = f
+	}
+	switch {
+	case e.Type == event.Synced && e.Origin == event.Snapshot:
+		f.complete = time.Now()
+	case e.Type.OfCollection():
+	case e.Origin == event.Snapshot:
+		f.first.add(m.size(r))
+	default:
+		bytes := m.size(r)
+		f.changes.add(bytes)
+		key := objectKey{resource, e.Namespace, e.Name}
+		if m.objects[key] == nil {
+			m.objects[key] = &amount{}
+		}
+		m.objects[key].add(bytes)
+	}
+}
+
+// size is the bytes of a record's message.
+func (m *meter) size(r *event.Record) int {
+	n := len(r.Value)
+	if m.kind.headers == nil {
+		return n
+	}
+	for _, h := range m.kind.headers(r) {
+		n += len(h.Name) + len(h.Value)
+	}
+	return n + len(r.Key)
+}
+
+// store is a checkpoint in memory whose size is known when it is closed.
+func (m *meter) store(id event.Identity) (*measuredStore, error) {
+	store, err := file.OpenMem(id)
+	return &measuredStore{store, m}, err
+}
+
+// measuredStore is a store that tells its meter how large it is.
+type measuredStore struct {
+	*file.Store
+	meter *meter
+}
+
+// Close measures the store and closes it.
+func (s *measuredStore) Close() error {
+	var held amount
+	err := s.Scan(nil, func(key, value []byte) error {
+		held.add(len(key) + len(value))
+		return nil
+	})
+	s.meter.mu.Lock()
+	s.meter.checkpoint = held
+	s.meter.mu.Unlock()
+	return cmp.Or(err, s.Store.Close())
+}
+
+// sinkEstimate is what one sink will cost. Bytes are of keys, headers and values, not compressed.
+type sinkEstimate struct {
+	Sink            string             `json:"sink"`
+	Bus             string             `json:"bus"`
+	Resources       []resourceEstimate `json:"resources"`
+	Loudest         []objectEstimate   `json:"loudest"`
+	CheckpointBytes int64              `json:"checkpointBytes"`
+	Partitions      int                `json:"partitions,omitempty"` // suggested for each topic; 0: the bus has none
+}
+
+// resourceEstimate is what one resource will cost.
+type resourceEstimate struct {
+	Resource         string  `json:"resource"`
+	Objects          int64   `json:"objects"`        // of the first list that are published
+	FirstListBytes   int64   `json:"firstListBytes"` // of their events
+	Changes          int64   `json:"changes"`        // while it was measured
+	ChangesPerSecond float64 `json:"changesPerSecond"`
+	BytesPerDay      float64 `json:"bytesPerDay"`
+	Complete         bool    `json:"complete"` // the first list was complete; otherwise all figures are too low
+}
+
+// objectEstimate is an object that changes often.
+type objectEstimate struct {
+	Resource    string  `json:"resource"`
+	Namespace   string  `json:"namespace,omitempty"`
+	Name        string  `json:"name"`
+	Changes     int64   `json:"changes"`
+	BytesPerDay float64 `json:"bytesPerDay"`
+}
+
+const day = 24 * time.Hour
+
+// estimate is what a sink will cost, going by what it was given until end.
+func (m *meter) estimate(name string, end time.Time, watched time.Duration) sinkEstimate {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := sinkEstimate{Sink: name, Bus: m.kind.shown.Bus, Resources: []resourceEstimate{}, Loudest: []objectEstimate{}, CheckpointBytes: m.checkpoint.bytes}
+	busiest := resourceEstimate{}
+	for _, resource := range slices.Sorted(maps.Keys(m.flows)) {
+		f := m.flows[resource]
+		one := resourceEstimate{
+			Resource: resource, Objects: f.first.events, FirstListBytes: f.first.bytes, Changes: f.changes.events, Complete: !f.complete.IsZero(),
+		}
+		if seconds := end.Sub(f.complete).Seconds(); one.Complete && seconds > 0 {
+			one.ChangesPerSecond = float64(f.changes.events) / seconds
+			one.BytesPerDay = float64(f.changes.bytes) / seconds * day.Seconds()
+		}
+		if one.BytesPerDay > busiest.BytesPerDay {
+			busiest = one
+		}
+		out.Resources = append(out.Resources, one)
+	}
+	for key, a := range m.objects {
+		out.Loudest = append(out.Loudest, objectEstimate{key.resource, key.namespace, key.name, a.events, float64(a.bytes) / watched.Seconds() * day.Seconds()})
+	}
+	slices.SortFunc(out.Loudest, func(a, b objectEstimate) int {
+		return cmp.Or(cmp.Compare(b.BytesPerDay, a.BytesPerDay), cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	out.Loudest = out.Loudest[:min(len(out.Loudest), loudest)]
+	if m.kind.templates.Topic != "" {
+		out.Partitions = partitionsFor(busiest)
+	}
+	return out
+}
+
+// A partition is suggested for each of these that ten times the measured rate has: so much one consumer handles with ease.
+const (
+	partitionEvents = 1000    // a second
+	partitionBytes  = 1 << 20 // a second
+	peak            = 10      // how many times the measured rate the highest one may be
+)
+
+// partitionsFor is how many partitions the topic of a resource needs for its consumers.
+func partitionsFor(r resourceEstimate) int {
+	events := r.ChangesPerSecond * peak / partitionEvents
+	bytes := r.BytesPerDay / day.Seconds() * peak / partitionBytes
+	return int(max(events, bytes)) + 1
+}

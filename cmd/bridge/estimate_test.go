@@ -1,0 +1,89 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// An estimate counts what a sink would get: the first list apart from changes, after filters, by resource and by object.
+func TestEstimate(t *testing.T) {
+	changed := func(version int) string {
+		return fmt.Sprintf(`{"type":"MODIFIED","object":{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","namespace":"shop","uid":"5b8f1c34-7a2e-4c8a-9f39-0e1f8f2f4a11","resourceVersion":"%d","labels":{"n":"%d"}}}}`+"\n", version, version)
+	}
+	smallCluster(t, changed(43), changed(44), changed(45))
+	path := twoBuses(t)
+	got := bridge(t, "estimate", "-c", path, "--for", "500ms", "-o", "json")
+	var e estimate
+	if err := json.Unmarshal([]byte(got.out), &e); err != nil || got.code != exitOK || !strings.Contains(got.err, "the first lists are complete; watching for 500ms") {
+		t.Fatalf("code %d, %v\n%s%s", got.code, err, got.out, got.err)
+	}
+	if len(e.Sinks) != 2 || e.Watched < 0.5 || len(e.Troubled) > 0 || e.Values.Memory == "" {
+		t.Fatalf("%+v", e)
+	}
+	kafka, nats := e.Sinks[0], e.Sinks[1]
+	if kafka.Sink != "audit" || kafka.Bus != "kafka" || kafka.Partitions != 1 || nats.Partitions != 0 || kafka.CheckpointBytes < 100 {
+		t.Errorf("%+v\n%+v", kafka, nats)
+	}
+	for _, s := range e.Sinks {
+		if len(s.Resources) != 1 || len(s.Loudest) != 1 {
+			t.Fatalf("%+v", s)
+		}
+		r, o := s.Resources[0], s.Loudest[0]
+		// The filter passes one pod; the versions 43 and 44 may be read within the list.
+		if r.Resource != "pods" || r.Objects != 1 || r.FirstListBytes < 500 || r.Changes < 1 || r.Changes > 3 || !r.Complete || r.ChangesPerSecond <= 0 || r.BytesPerDay < float64(r.Changes)*500 {
+			t.Errorf("%s: %+v", s.Sink, r)
+		}
+		if o.Resource != "pods" || o.Namespace != "shop" || o.Name != "a" || o.Changes != r.Changes {
+			t.Errorf("%s: %+v", s.Sink, o)
+		}
+	}
+	if left, err := os.ReadDir(filepath.Dir(path)); err != nil || len(left) != 1 {
+		t.Errorf("beside the configuration there is %v, %v", left, err)
+	}
+}
+
+// The tables for people, and the values that can be given to the chart.
+func TestEstimatePrinted(t *testing.T) {
+	smallCluster(t)
+	path := twoBuses(t)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, path, strings.Replace(string(text), "resources:\n", "resources:\n  - widgets.example.com\n", 1))
+	got := bridge(t, "estimate", "-c", path, "--for", "10ms")
+	for _, part := range []string{"sink audit (kafka)\n", "\npods ", "\nall ", "\nkafka.create.partitions: 1 ", "could not be read: widgets.example.com: ", "\nresources:\n  requests: {cpu: ", "Mi}\n"} {
+		if !strings.Contains(got.out, part) {
+			t.Errorf("it does not say %q:\n%s%s", part, got.out, got.err)
+		}
+	}
+	bridge(t, "estimate", "-c", path, "--for", "0s").failed(t, exitConfig, "--for 0s")
+	bridge(t, "estimate", "-c", path, "-o", "yaml").failed(t, exitConfig, "-o yaml")
+}
+
+// Suggestions for a busier cluster than a test has.
+func TestEstimateSuggestions(t *testing.T) {
+	for _, c := range []struct {
+		rate, bytesPerSecond float64
+		want                 int
+	}{
+		{0, 0, 1},
+		{99, 0, 1},
+		{350, 1 << 10, 4},
+		{10, 1 << 20, 11},
+	} {
+		if got := partitionsFor(resourceEstimate{ChangesPerSecond: c.rate, BytesPerDay: c.bytesPerSecond * day.Seconds()}); got != c.want {
+			t.Errorf("%v events, %v bytes a second: %d partitions, want %d", c.rate, c.bytesPerSecond, got, c.want)
+		}
+	}
+	if v := valuesFor(100*mebibyte, 0.02); v != (chartResources{"200m", "192Mi", "384Mi"}) {
+		t.Errorf("100 MiB, 0.02 cores: %+v", v)
+	}
+	if v := valuesFor(0, 0); v != (chartResources{"100m", "128Mi", "256Mi"}) {
+		t.Errorf("nothing known: %+v", v)
+	}
+}

@@ -1,0 +1,258 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kubebridge/kubebridge/docs/schemas"
+	"github.com/kubebridge/kubebridge/pkg/source/discovery"
+)
+
+func newExplain() *cobra.Command {
+	return &cobra.Command{
+		Use:   "explain [KEY]",
+		Short: "Print what a key of the configuration means, its default and its values",
+		Long: `Prints what a key of the configuration means, its type, its default, its values and
+the keys below it. KEY is the whole path or the end of one: sinks.kafka.topic, kafka.topic or topic.
+Without KEY it prints the keys of the first level.`,
+		Example: "  bridge explain sinks.kafka.topic\n  bridge explain oversize\n  bridge explain checkpoint",
+		Args:    cobra.MaximumNArgs(1),
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			all, err := settings()
+			if err != nil {
+				return nil, cobra.ShellCompDirectiveError
+			}
+			return paths(all), cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			all, err := settings()
+			if err != nil {
+				return err
+			}
+			out := cmd.OutOrStdout()
+			if len(args) == 0 {
+				return printBelow(out, all, "")
+			}
+			found, err := explained(all, args[0])
+			if err != nil {
+				return &exitError{exitConfig, err}
+			}
+			for i := range found {
+				if i > 0 {
+					fmt.Fprintln(out)
+				}
+				if err := found[i].print(out, all); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+}
+
+// configSchema is what is read of the JSON Schema of the configuration.
+type configSchema struct {
+	Type        string            `json:"type"`
+	Description string            `json:"description"`
+	Default     json.RawMessage   `json:"default"`
+	Enum        []string          `json:"enum"`
+	Properties  orderedProperties `json:"properties"`
+	Items       *configSchema     `json:"items"`
+	AnyOf       []configSchema    `json:"anyOf"`
+}
+
+// orderedProperties are the properties of an object, in the order of the schema.
+type orderedProperties []struct {
+	name   string
+	schema configSchema
+}
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (p *orderedProperties) UnmarshalJSON(text []byte) error {
+	d := json.NewDecoder(strings.NewReader(string(text)))
+	if _, err := d.Token(); err != nil {
+		return err
+	}
+	for d.More() {
+		name, err := d.Token()
+		if err != nil {
+			return err
+		}
+		var s configSchema
+		if err := d.Decode(&s); err != nil {
+			return err
+		}
+		*p = append(*p, struct {
+			name   string
+			schema configSchema
+		}{name.(string), s})
+	}
+	return nil
+}
+
+// setting is a key of the configuration.
+type setting struct {
+	path, kind  string
+	description string
+	byDefault   string
+	values      []string
+}
+
+// settings are all keys, in the order of the file.
+func settings() (all []setting, err error) {
+	var root configSchema
+	if err := json.Unmarshal([]byte(schemas.Config()), &root); err != nil {
+		return nil, fmt.Errorf("read the schema of the configuration: %w", err)
+	}
+	collect(&all, &root, "")
+	return all, nil
+}
+
+// collect appends the keys below a schema.
+func collect(all *[]setting, s *configSchema, path string) {
+	for i := range s.AnyOf {
+		collect(all, &s.AnyOf[i], path)
+	}
+	if s.Items != nil {
+		collect(all, s.Items, path+"[]")
+	}
+	for i := range s.Properties {
+		p := &s.Properties[i]
+		at := p.name
+		if path != "" {
+			at = path + "." + p.name
+		}
+		one := setting{path: at, kind: kindOfSetting(p.schema.Type), description: p.schema.Description}
+		if len(p.schema.Default) > 0 {
+			one.byDefault = strings.Trim(string(p.schema.Default), `"`)
+		}
+		for _, choice := range p.schema.AnyOf {
+			one.values = append(one.values, choice.Enum...)
+		}
+		*all = append(*all, one)
+		if at != "sinks[].resources" { // it has the keys of resources
+			collect(all, &p.schema, at)
+		}
+	}
+}
+
+// kindOfSetting is the type of a value in the words of the documentation.
+func kindOfSetting(of string) string {
+	switch of {
+	case "object":
+		return "map"
+	case "array":
+		return "list"
+	case "boolean":
+		return "true, false"
+	case "integer", "number":
+		return "number"
+	}
+	return "text"
+}
+
+func paths(all []setting) (out []string) {
+	for i := range all {
+		out = append(out, all[i].path)
+	}
+	return out
+}
+
+var index = regexp.MustCompile(`\[[0-9]*\]`)
+
+// explained are the settings that a key means: the one with that path, or all whose paths end with it.
+func explained(all []setting, key string) (found []setting, err error) {
+	key = strings.Trim(index.ReplaceAllString(key, ""), ".")
+	plain := func(s setting) string { return strings.ReplaceAll(s.path, "[]", "") }
+	if i := slices.IndexFunc(all, func(s setting) bool { return plain(s) == key }); i >= 0 {
+		return all[i : i+1], nil
+	}
+	if rest, ok := strings.CutPrefix(key, "sinks.resources."); ok {
+		return explained(all, "resources."+rest)
+	}
+	for _, s := range all {
+		if strings.HasSuffix(plain(s), "."+key) {
+			found = append(found, s)
+		}
+	}
+	if len(found) > 0 {
+		return found, nil
+	}
+	// The nearest among what somebody may have written: the end of a path, with as many levels.
+	levels := strings.Count(key, ".") + 1
+	var ends []string
+	for _, s := range all {
+		parts := strings.Split(plain(s), ".")
+		ends = append(ends, strings.Join(parts[max(len(parts)-levels, 0):], "."))
+	}
+	if near := discovery.Nearest(key, ends, max(1, len(key)/3)); near != "" {
+		return nil, fmt.Errorf("the configuration has no key %q; did you mean %q?", key, near)
+	}
+	return nil, errors.New("the configuration has no key \"" + key + "\": bridge explain lists those of the first level")
+}
+
+// print prints one setting, and the keys below it.
+func (s *setting) print(out io.Writer, all []setting) error {
+	fmt.Fprintf(out, "KEY:      %s\nTYPE:     %s\n", s.path, s.kind)
+	if s.byDefault != "" {
+		fmt.Fprintf(out, "DEFAULT:  %s\n", s.byDefault)
+	}
+	if len(s.values) > 0 {
+		fmt.Fprintf(out, "VALUES:   %s\n", strings.Join(s.values, ", "))
+	}
+	if s.description != "" {
+		fmt.Fprintf(out, "\n%s\n", wrap(s.description, 80))
+	}
+	of := s.path
+	if of == "sinks[].resources" {
+		of = "resources"
+	}
+	return printBelow(out, all, of)
+}
+
+// printBelow lists the keys directly below a path.
+func printBelow(out io.Writer, all []setting, path string) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	head := "\nKEYS:\n"
+	if path == "" {
+		head = "KEYS:\n"
+	}
+	for i := range all {
+		parent, name := "", all[i].path
+		if cut := strings.LastIndex(name, "."); cut >= 0 {
+			parent, name = name[:cut], name[cut+1:]
+		}
+		if strings.TrimSuffix(parent, "[]") != path {
+			continue
+		}
+		first, _, _ := strings.Cut(all[i].description, ". ")
+		fmt.Fprintf(w, "%s  %s\t%s\t%s\n", head, name, all[i].kind, first)
+		head = ""
+	}
+	return w.Flush()
+}
+
+// wrap breaks a text into lines of at most width characters.
+func wrap(text string, width int) string {
+	var lines []string
+	line := ""
+	for _, word := range strings.Fields(text) {
+		if line != "" && len(line)+1+len(word) > width {
+			lines = append(lines, line)
+			line = ""
+		}
+		if line != "" {
+			line += " "
+		}
+		line += word
+	}
+	return strings.Join(append(lines, line), "\n")
+}

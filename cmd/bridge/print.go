@@ -1,0 +1,126 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/kubebridge/kubebridge/internal/history"
+	"github.com/kubebridge/kubebridge/pkg/event"
+	"github.com/kubebridge/kubebridge/pkg/sink/kafka"
+	"github.com/kubebridge/kubebridge/pkg/sink/stdout"
+)
+
+// The formats in which events are printed, beside those of stdout.
+const (
+	outputYAML = "yaml" // a document for each event
+	outputName = "name" // what kubectl takes: RESOURCE/NAME, and -n NAMESPACE
+)
+
+// outputs are the formats in which events are printed.
+func outputs() []string { return []string{stdout.Pretty, stdout.JSON, outputYAML, outputName} }
+
+// checkOutput checks the value of -o.
+func checkOutput(output string) error {
+	if !slices.Contains(outputs(), output) {
+		return &exitError{exitConfig, fmt.Errorf("-o %s: the formats are %s", output, strings.Join(outputs(), ", "))}
+	}
+	return nil
+}
+
+// renderer returns what appends a record in a format. whole is what json and yaml show of it.
+func renderer(output string, color bool, whole func(*event.Record) []byte) func([]byte, *event.Record) []byte {
+	switch output {
+	case outputName:
+		return appendName
+	case outputYAML:
+		return func(dst []byte, r *event.Record) []byte {
+			text, err := history.YAML(whole(r))
+			if err != nil { // JSON is YAML, too
+				text = append(whole(r), '\n')
+			}
+			return append(append(dst, "---\n"...), text...)
+		}
+	case stdout.JSON:
+		return func(dst []byte, r *event.Record) []byte {
+			var line bytes.Buffer
+			if err := json.Compact(&line, whole(r)); err != nil {
+				return dst
+			}
+			return append(append(dst, line.Bytes()...), '\n')
+		}
+	}
+	return stdout.Line(color)
+}
+
+// appendName appends the object of an event as kubectl and `bridge history` take it. An event about a collection has none.
+func appendName(dst []byte, r *event.Record) []byte {
+	e := r.Event
+	if e.Type.OfCollection() {
+		return dst
+	}
+	name := e.Collection.ResourceID() + "/" + e.Name
+	if e.Namespace != "" {
+		name += " -n " + e.Namespace
+	}
+	return append(append(dst, stdout.Legible(name)...), '\n')
+}
+
+// shownRecord is a record with all that the bus would have of it.
+type shownRecord struct {
+	Sink    string            `json:"sink"`
+	Topic   string            `json:"topic,omitempty"`
+	Subject string            `json:"subject,omitempty"`
+	Key     string            `json:"key,omitempty"`
+	Headers map[string]string `json:"headers,omitempty"`
+	// Tombstone: a null value with the same key follows.
+	Tombstone bool            `json:"tombstone,omitempty"`
+	Value     json.RawMessage `json:"value"`
+}
+
+// show describes a record of a sink of this kind.
+func (k *sinkKind) show(sink string, r *event.Record) shownRecord {
+	s := shownRecord{Sink: sink, Value: r.Value}
+	if k.headers == nil {
+		return s
+	}
+	s.Key, s.Headers = r.Key, map[string]string{}
+	for _, h := range k.headers(r) {
+		s.Headers[h.Name] = h.Value
+	}
+	if k.templates.Subject != "" {
+		s.Subject, s.Key = r.Route, ""
+		return s
+	}
+	s.Topic, s.Tombstone = r.Route, k.tombstones && kafka.Buries(r)
+	return s
+}
+
+// wholeRecord is what json and yaml show of a sink's record.
+func (k *sinkKind) wholeRecord(sink string) func(*event.Record) []byte {
+	return func(r *event.Record) []byte {
+		text, err := json.Marshal(k.show(sink, r))
+		if err != nil { // a value that is no JSON
+			return r.Value
+		}
+		return text
+	}
+}
+
+// lineOf is a line of a sink's record for people, with where it would go.
+func (k *sinkKind) lineOf(sink string, color bool) func([]byte, *event.Record) []byte {
+	line := stdout.Line(color)
+	return func(dst []byte, r *event.Record) []byte {
+		s := k.show(sink, r)
+		text := bytes.TrimSuffix(line(nil, r), []byte("\n"))
+		to := []string{"-> " + s.Sink}
+		for _, part := range []string{s.Topic, s.Subject, s.Key} {
+			if part != "" {
+				to = append(to, stdout.Legible(part))
+			}
+		}
+		return fmt.Appendf(dst, "%s  %s\n", text, strings.Join(to, " "))
+	}
+}
