@@ -5,6 +5,9 @@
 # No Docker has built this where it was written: test/compose reads it with
 # BuildKit's parser and runs the build stage's commands on what it copies.
 #
+# It needs BuildKit, which Docker uses since 23.0 (before: DOCKER_BUILDKIT=1), or
+# buildah: the classic builder does not know $BUILDPLATFORM.
+#
 #   docker build --build-arg VERSION=$(git describe --tags --always) -t kubebridge .
 
 FROM --platform=$BUILDPLATFORM golang:1.26.8 AS build

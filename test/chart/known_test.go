@@ -73,11 +73,9 @@ func TestConfigIsTheBridges(t *testing.T) {
 			for _, manifest := range rendering(t, path).objects {
 				switch o := decode(t, manifest).(type) {
 				case *corev1.ConfigMap:
-					text = o.Data["config.yaml"]
+					text += o.Data["config.yaml"]
 				case *corev1.Secret:
-					if s := o.Data["config.yaml"]; s != nil {
-						text = string(s)
-					}
+					text += string(o.Data["config.yaml"])
 				}
 			}
 			file := write(t, filepath.Join(dir, "config.yaml"), strings.ReplaceAll(text, "/etc/kubebridge/", dir+"/"))

@@ -6,7 +6,7 @@
 {{- if eq (include "kubebridge.statusScheme" .root) "HTTPS" -}}{{- $_ := set $get "scheme" "HTTPS" -}}{{- end -}}
 {{- $_ := set $probe "httpGet" $get -}}
 {{- end -}}
-{{- merge $probe .probe | toYaml -}}
+{{- omit (merge $probe .probe) "enabled" | toYaml -}}
 {{- end -}}
 
 {{/* The bridge's environment. */}}
