@@ -24,9 +24,10 @@ const (
 	aliveEvery   = 500 * time.Millisecond
 	// delayFactor is how many times as long 99 of 100 changes of others may take beside the tenant.
 	delayFactor = 3
-	// costliest is what one object of hostileSize takes of a sink, see docs/security.md. Where changes take a few milliseconds, they
-	// may take as long as that instead: a sink works on one object after the other.
-	costliest = 50 * time.Millisecond
+	// costliest is what one object of hostileSize may take of a sink where others use the same CPUs: preparing its event, and its way
+	// to the bus. Where changes take a few milliseconds, they may take as long as that instead: a sink works on one object, and
+	// has one batch on its way, after the other.
+	costliest = 100 * time.Millisecond
 	// judgedFrom is the number of changes from which on the slowest hundredth is not a matter of chance.
 	judgedFrom = 300
 )

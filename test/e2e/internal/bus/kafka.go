@@ -62,7 +62,7 @@ func StartBrokers(n int) (*Kafka, error) {
 	k.client, err = kgo.NewClient(append(k.direct(),
 		kgo.ConsumeRegex(), kgo.ConsumeTopics(`^k8s\..*`, `^kubebridge\..*\.dead$`),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
-		kgo.MetadataMinAge(metadataAge), kgo.MetadataMaxAge(metadataAge),
+		kgo.MetadataMinAge(metadataAge), kgo.MetadataMaxAge(metadataAge), kgo.WithHooks(arrival{}),
 	)...)
 	if err != nil {
 		cluster.Close()
@@ -111,6 +111,12 @@ func (k *Kafka) Close() error {
 	return err
 }
 
+// arrival gives a record the time at which the reader got it: what it does with the records before takes time.
+type arrival struct{}
+
+// OnFetchRecordBuffered implements [kgo.HookFetchRecordBuffered].
+func (arrival) OnFetchRecordBuffered(r *kgo.Record) { r.Timestamp = time.Now() }
+
 func (k *Kafka) read(ctx context.Context) {
 	for ctx.Err() == nil {
 		k.client.PollFetches(ctx).EachRecord(func(r *kgo.Record) {
@@ -118,7 +124,7 @@ func (k *Kafka) read(ctx context.Context) {
 			k.ends[partition(r.Topic, r.Partition)] = r.Offset + 1
 			k.mu.Unlock()
 			m, err := fromKafka(r)
-			m.At = time.Now()
+			m.At = r.Timestamp // see arrival
 			k.add(m, err)
 		})
 	}
