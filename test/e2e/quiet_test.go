@@ -42,7 +42,13 @@ func TestAnOutageIsTwoLines(t *testing.T) {
 			said = append(said, line)
 		}
 	}
-	if len(said) != 2 || !strings.Contains(said[0], "the API server is lost") || !strings.Contains(said[1], "the API server is back") {
-		t.Errorf("beside gaps, %d lines are logged, want that it is lost and that it is back:\n%s", len(said), strings.Join(said, ""))
+	// A server that is overloaded when it is back may be lost once more. A line for each collection would not alternate.
+	for i, line := range said {
+		if want := []string{"the API server is lost", "the API server is back"}[i%2]; !strings.Contains(line, want) {
+			t.Errorf("line %d has no %q", i+1, want)
+		}
+	}
+	if n := len(said); n != 2 && n != 4 {
+		t.Errorf("beside gaps, %d lines are logged, want that it is lost and that it is back:\n%s", n, strings.Join(said, ""))
 	}
 }
