@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	yamlv3 "go.yaml.in/yaml/v3"
-	"helm.sh/helm/v4/pkg/chart/common"
+	"helm.sh/helm/v4/pkg/strvals"
 	"sigs.k8s.io/yaml"
 )
 
@@ -79,6 +79,25 @@ func describedAsAWhole(value *yamlv3.Node) bool {
 	return len(value.Content) > 0
 }
 
+// The first installation is a line to paste.
+func TestFirstLine(t *testing.T) {
+	for _, path := range []string{"charts/kubebridge/README.md", "docs/install.md", "charts/kubebridge/examples/presets/values.yaml"} {
+		raw, err := os.ReadFile(filepath.Join(root(), path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, line, _ := strings.Cut(string(raw), "--set '")
+		line, _, ok := strings.Cut(line, "'")
+		v, err := strvals.Parse(line)
+		if err != nil || !ok {
+			t.Fatalf("%s: %q: %v", path, line, err)
+		}
+		if _, err := render(chart(t), v); err != nil || v["presets"] == nil {
+			t.Errorf("%s: %q: %v", path, line, err)
+		}
+	}
+}
+
 // What each example makes can be read without Helm, and is what the chart makes.
 func TestExamplesAreRendered(t *testing.T) {
 	examples, err := filepath.Glob(filepath.Join(chartDir(), "examples", "*", "values.yaml"))
@@ -105,7 +124,7 @@ func TestTemplatesInitialize(t *testing.T) {
 // The package has no files that are for this repository alone.
 func TestPackaged(t *testing.T) {
 	c := chart(t)
-	for _, file := range append([]*common.File{}, c.Files...) {
+	for _, file := range c.Files {
 		if strings.HasPrefix(file.Name, "ci/") || strings.HasPrefix(file.Name, "examples/") {
 			t.Errorf("%s is in the package", file.Name)
 		}
