@@ -12,8 +12,8 @@ commit=${1:?usage: pairs.sh COMMIT [flags of bench]}
 shift
 [ $# -gt 0 ] || set -- -bench throughput -scale 0.2
 mkdir -p var bin
-before=$PWD/var/before-tree
-rm -rf "$before"
+before=$(mktemp -d)
+trap 'rm -rf "$before"' EXIT
 git clone --quiet .. "$before"
 git -C "$before" checkout --quiet "$commit"
 "$before/scripts/build.sh"
@@ -28,7 +28,7 @@ run() { # CPU NAME BRIDGE FLAGS
 }
 for pair in $(seq "${PAIRS:-20}"); do
 	say "pair $pair of ${PAIRS:-20}"
-	run $((pair % 2)) before "var/before-tree/bin/bridge" "$@" &
+	run $((pair % 2)) before "$before/bin/bridge" "$@" &
 	other=$!
 	run $((1 - pair % 2)) after ../bin/bridge "$@"
 	wait "$other"
