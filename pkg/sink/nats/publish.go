@@ -59,6 +59,7 @@ type appender struct {
 	most     int           // messages of an atomic publish; less where the server is set to take less
 	patience time.Duration // how long the server may take, see ackTimeout
 	attempt  uint64        // distinguishes the acknowledgements of different chunks
+	values   headerValues  // of the present chunk
 }
 
 // chunk is what is published at once.
@@ -69,8 +70,10 @@ type chunk struct {
 	fast  bool
 }
 
+// newChunk takes the memory of the chunk before.
 func (a *appender) newChunk(msgs []*nats.Msg) *chunk {
 	a.attempt++
+	a.values.clear()
 	id := a.writer + "-" + strconv.FormatUint(a.attempt, 36)
 	return &chunk{msgs: msgs, id: id, reply: a.conn.inbox + "." + id}
 }
@@ -78,32 +81,31 @@ func (a *appender) newChunk(msgs []*nats.Msg) *chunk {
 // expect has the server store the chunk at the stream's end, or not, and says in each message where it will be. A
 // message alone is atomic, and cheaper than a batch of one.
 func (a *appender) expect(c *chunk, fast bool) {
-	head := a.head
 	for i, m := range c.msgs {
-		m.Header[headerPlace] = []string{a.stream.place(head + uint64(i) + 1)}
+		before := a.head + uint64(i)
+		m.Header[headerPlace] = a.values.of(a.stream.place(before + 1))
+		if i == 0 || fast { // an atomic publish takes an expectation of the first message alone
+			m.Header[headerExpected] = a.values.of(strconv.FormatUint(before, 10))
+		} else {
+			delete(m.Header, headerExpected)
+		}
 	}
 	switch {
 	case len(c.msgs) == 1:
-		expectLast(c.msgs[0], head)
 		c.msgs[0].Reply = c.reply
 	case fast:
-		c.asFastBatch(head)
+		c.asFastBatch()
 	default:
-		c.asAtomic(head)
+		c.asAtomic()
 	}
-}
-
-func expectLast(m *nats.Msg, seq uint64) {
-	m.Header[headerExpected] = []string{strconv.FormatUint(seq, 10)}
 }
 
 // asFastBatch makes the chunk what the server calls a fast batch that fails at a gap
 // (NATS 2.14, ADR-50). It stores the messages as they come; the first one that is
 // refused, or missing, ends the batch, and nothing behind it is stored.
-func (c *chunk) asFastBatch(head uint64) {
+func (c *chunk) asFastBatch() {
 	prefix := c.reply + fastMode
 	for i, m := range c.msgs {
-		expectLast(m, head+uint64(i))
 		op := fastAppend
 		switch i {
 		case 0:
@@ -117,13 +119,12 @@ func (c *chunk) asFastBatch(head uint64) {
 }
 
 // asAtomic makes the chunk one that the server stores as a whole or not at all (NATS
-// 2.12). It takes an expectation of the first message alone.
-func (c *chunk) asAtomic(head uint64) {
+// 2.12).
+func (c *chunk) asAtomic() {
 	for i, m := range c.msgs {
 		m.Header[headerBatch] = []string{c.id}
 		m.Header[headerBatchSequence] = []string{strconv.Itoa(i + 1)}
 	}
-	expectLast(c.msgs[0], head)
 	last := c.msgs[len(c.msgs)-1]
 	last.Reply = c.reply
 	last.Header[headerBatchCommit] = []string{"1"}

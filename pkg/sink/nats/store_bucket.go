@@ -375,11 +375,11 @@ func (b *bucket) publishAll(ctx context.Context, msgs []*nats.Msg) error {
 // publish stores messages at the stream's end: as a fast batch the first ones, else all or none.
 // After an error it is not known which.
 func (b *bucket) publish(ctx context.Context, msgs []*nats.Msg, fast bool) error {
-	for _, m := range msgs {
-		m.Header[headerPass] = []string{strconv.FormatUint(b.pass, 10)}
-		m.Header[headerWriter] = []string{b.writer}
-	}
 	c := b.newChunk(msgs)
+	pass, writer := []string{strconv.FormatUint(b.pass, 10)}, []string{b.writer}
+	for _, m := range msgs {
+		m.Header[headerPass], m.Header[headerWriter] = pass, writer
+	}
 	b.expect(c, fast)
 	err := b.appendChunk(ctx, c)
 	b.unsure = b.unsure || err != nil

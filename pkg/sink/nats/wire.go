@@ -50,29 +50,40 @@ func (n *headerNames) of(attribute string) string {
 	return name
 }
 
+// headerValues is memory for the values of headers, which [nats.Header] wants in slices. The zero value is ready.
+type headerValues struct{ memory []string }
+
+// of is a slice that has one value. It is valid until clear.
+func (v *headerValues) of(value string) []string {
+	v.memory = append(v.memory, value)
+	n := len(v.memory)
+	return v.memory[n-1 : n : n]
+}
+
+// clear takes back all memory.
+func (v *headerValues) clear() {
+	clear(v.memory)
+	v.memory = v.memory[:0]
+}
+
 // compose makes the message of a record, as every delivery sends it.
 func (n *headerNames) compose(r *event.Record) *nats.Msg {
 	m := &nats.Msg{Header: make(nats.Header, len(r.Attributes)+len(r.Headers)+8)}
-	n.fill(m, r)
+	n.fill(m, r, &headerValues{make([]string, 0, len(r.Attributes)+len(r.Headers)+2)})
 	return m
 }
 
-// fill is compose into a message that has empty headers. The slices of their values share one allocation.
-func (n *headerNames) fill(m *nats.Msg, r *event.Record) {
+// fill is compose into a message that has empty headers.
+func (n *headerNames) fill(m *nats.Msg, r *event.Record, values *headerValues) {
 	m.Subject, m.Data = r.Route, r.Value
-	values := make([]string, 0, len(r.Attributes)+len(r.Headers)+2)
-	set := func(name, value string) {
-		values = append(values, value)
-		m.Header[name] = values[len(values)-1 : len(values) : len(values)]
-	}
-	set(headerContentType, r.Format.ContentType())
+	m.Header[headerContentType] = values.of(r.Format.ContentType())
 	for _, a := range r.Attributes {
-		set(n.of(a.Name), percentEncode(a.Value))
+		m.Header[n.of(a.Name)] = values.of(percentEncode(a.Value))
 	}
 	for _, a := range r.Headers {
-		set(a.Name, percentEncode(a.Value))
+		m.Header[a.Name] = values.of(percentEncode(a.Value))
 	}
-	set(headerID, percentEncode(r.ID))
+	m.Header[headerID] = values.of(percentEncode(r.ID))
 }
 
 // Headers returns the headers of the message that carries a record, sorted by name, without those by which a bridge
@@ -87,11 +98,11 @@ func Headers(r *event.Record) (all []event.Attribute) {
 
 // encode makes m, which has empty headers, the message of a record on a stream of the
 // pipeline's own; the expected sequence is added when it is sent.
-func (n *headerNames) encode(m *nats.Msg, r *event.Record, term string) {
-	n.fill(m, r)
-	m.Header[headerTerm] = []string{term}
+func (a *appender) encode(m *nats.Msg, r *event.Record, term string) {
+	a.names.fill(m, r, &a.values)
+	m.Header[headerTerm] = a.values.of(term)
 	if len(r.State) > 0 {
-		m.Header[headerState] = []string{encodeState(r.State)}
+		m.Header[headerState] = a.values.of(encodeState(r.State))
 	}
 }
 

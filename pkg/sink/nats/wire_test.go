@@ -91,7 +91,7 @@ func TestMark(t *testing.T) {
 func TestHeaderSizeIsNotBelowTheWire(t *testing.T) {
 	r := event.Record{ID: "x", Route: subject, Value: []byte("{}"), Attributes: []event.Attribute{{Name: "name", Value: "ü"}}, State: []event.KV{{Key: []byte("k")}}}
 	m := &nats.Msg{Header: nats.Header{}}
-	new(headerNames).encode(m, &r, "1.abc")
+	new(appender).encode(m, &r, "1.abc")
 	bound := headerSize(m.Header)
 	m.Header[headerExpected] = []string{"18446744073709551615"}
 	m.Header[headerPlace] = []string{"18446744073709551615.18446744073709551615"}
@@ -248,7 +248,7 @@ func TestFitKeepsWhatTheValueDoesNotHave(t *testing.T) {
 			Attributes: []event.Attribute{{Name: "id", Value: "x"}, {Name: "collection", Value: strings.Repeat("c", maxHeader)}},
 		}
 		m := &nats.Msg{Header: nats.Header{}}
-		new(headerNames).encode(m, &r, "1.abc")
+		new(appender).encode(m, &r, "1.abc")
 		size, cut := fit(m)
 		if _, there := m.Header["ce-collection"]; !cut || there != kept || (size > maxHeader) != kept {
 			t.Errorf("%s: %d bytes (cut: %t), the attribute is there: %t", format, size, cut, there)

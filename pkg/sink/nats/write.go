@@ -85,7 +85,7 @@ func (s *Sink) chunk(records []event.Record) (*chunk, error) {
 	for i := s.done; i < len(records) && len(c.msgs) < most; i++ {
 		r := &records[i]
 		m := s.message(len(c.msgs))
-		s.names.encode(m, r, term)
+		s.encode(m, r, term)
 		size, err := s.check(i, r, m)
 		if err != nil && len(c.msgs) == 0 {
 			return nil, err
