@@ -3,6 +3,7 @@ package reconcile
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -995,4 +996,24 @@ func TestWhatTheLastListProves(t *testing.T) {
 			t.Errorf("%s: another history: %t", c.what, got)
 		}
 	}
+}
+
+// IDs follows the collections: one that is missing would not be read, and one that is left could not be followed.
+func TestIDs(t *testing.T) {
+	b := newBench(t, nil)
+	want := func(ids ...string) {
+		t.Helper()
+		if got := b.core.IDs(); !slices.Equal(got, ids) {
+			t.Errorf("the collections are %q, want %q", got, ids)
+		}
+	}
+	want()
+	b.do(Input{Kind: Configure, Collection: "y"})
+	want("y")
+	b.do(Input{Kind: Configure, Collection: "x"})
+	want("x", "y")
+	b.core.Drop("y")
+	want("x")
+	b.core.Restore("y", b.store.state(), 0)
+	want("x", "y")
 }
