@@ -1017,3 +1017,12 @@ func TestIDs(t *testing.T) {
 	b.core.Restore("y", b.store.state(), 0)
 	want("x", "y")
 }
+
+// Reads of one storage share what they know of its history, so a read says which storage it is.
+func TestReadingHasItsStorage(t *testing.T) {
+	b := newBench(t, nil)
+	b.do(Input{Kind: Configure, Properties: Properties{Selection: "a=b", Storage: "apps"}})
+	if r := b.core.Reading("x"); r.Storage != "apps" || r.Selection != "a=b" {
+		t.Errorf("the read is %+v, want that of the storage apps and the selection a=b", r)
+	}
+}
