@@ -18,7 +18,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
-// completionTimeout is how long a cluster may take to answer while somebody waits for a shell's completion.
+// completionTimeout is how long a cluster may take to answer a request for shell completion.
 const completionTimeout = 3 * time.Second
 
 // values completes a flag with fixed values.
