@@ -17,8 +17,8 @@ import (
 // busBudget is how long the buses of one sink may take to answer.
 const busBudget = time.Minute
 
-// checkBuses asks the bus and the checkpoint of every sink, without writing to them and
-// without shutting out a bridge that runs. bad is what must be mended, a line each.
+// checkBuses reads from the bus and the checkpoint of every sink. It writes nothing and does not
+// fence a running bridge. weak lists warnings and bad lists errors, one line each.
 func checkBuses(ctx context.Context, c *config.Config, known access.BusOptions) (weak []string, bad error) {
 	var all []error
 	if c.Secrets.Values == "hash" && c.Secrets.HashKeyFile != "" { // another key is made by the first run
@@ -72,8 +72,8 @@ func (b *busCheck) run(ctx context.Context) {
 	}
 }
 
-// directory looks whose a checkpoint on disk is. One that is in use, or not there yet,
-// is as it should be.
+// directory checks that a checkpoint on disk belongs to this sink. A checkpoint that is in use or
+// does not exist yet is no error.
 func (b *busCheck) directory(path string) error {
 	got, err := identityOf(path)
 	switch {

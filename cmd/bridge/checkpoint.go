@@ -31,7 +31,7 @@ func newCheckpoint() *cobra.Command {
 	return cmd
 }
 
-// checkpointFlags say which checkpoints are meant.
+// checkpointFlags select checkpoints.
 type checkpointFlags struct {
 	config, path, sink string
 }
@@ -39,18 +39,18 @@ type checkpointFlags struct {
 func (f *checkpointFlags) define(cmd *cobra.Command) {
 	configFlag(cmd, &f.config)
 	cmd.Flags().StringVar(&f.path, "path", "", "directory of one checkpoint, instead of a configuration")
-	cmd.Flags().StringVar(&f.sink, "sink", "", "only that sink's")
+	cmd.Flags().StringVar(&f.sink, "sink", "", "only the checkpoint of this sink")
 }
 
 // place is where one checkpoint is kept.
 type place struct {
 	name func(context.Context) (string, error) // a path, a topic or a bucket
 	show func(context.Context) (checkpointInfo, error)
-	// reset has the next start reset every collection. empty also removes what the checkpoint holds, and whose it is.
+	// reset makes the next start reset every collection. With empty it also removes the content and the identity of the checkpoint.
 	reset func(ctx context.Context, empty bool) error
 }
 
-// called is the name of what need not be looked for.
+// called returns a place's name function for a name that is already known.
 func called(name string) func(context.Context) (string, error) {
 	return func(context.Context) (string, error) { return name, nil }
 }
@@ -68,7 +68,7 @@ func directory(path string) place {
 	}
 }
 
-// orAsk returns the place, which is shown by the bridge that listens on a socket if it cannot be opened beside it.
+// orAsk returns the place. If a running bridge has its checkpoint open, the place is shown by that bridge, through its admin socket.
 func (p place) orAsk(socket, sink string) place {
 	if socket == config.Off {
 		return p
@@ -88,7 +88,7 @@ func (p place) orAsk(socket, sink string) place {
 	return p
 }
 
-// openPlace is the name of the place of a checkpoint that is open.
+// openPlace returns the name of the place of an open checkpoint.
 func openPlace(ctx context.Context, c *config.Config, s *config.Sink, store checkpoint.Store) string {
 	if path := c.CheckpointDir(s); path != "" {
 		return path
@@ -104,7 +104,7 @@ func openPlace(ctx context.Context, c *config.Config, s *config.Sink, store chec
 	return "memory"
 }
 
-// places are where the checkpoints are kept that are meant.
+// places returns the places of the selected checkpoints.
 func (f *checkpointFlags) places(cmd *cobra.Command) ([]place, error) {
 	if f.path != "" {
 		return []place{directory(f.path)}, nil
@@ -151,8 +151,8 @@ func newCheckpointShow() *cobra.Command {
 		Use:   "show",
 		Short: "Show what a checkpoint holds",
 		Long: `Shows what a checkpoint holds of each collection: phase, position, number of objects, run, incarnation, epoch, and
-what is in doubt. A running bridge that has the checkpoint in a directory is asked by its admin.socket; the figures of
-different collections are then of slightly different moments. With --path no bridge must be running.`,
+what is in doubt. If a running bridge keeps the checkpoint in a directory, the bridge is asked through its admin.socket. The
+figures of different collections are then from slightly different moments. With --path, stop the bridge first.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if output != "" && output != "json" {
@@ -211,10 +211,10 @@ func newCheckpointReset() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "reset",
-		Short: "Have the next start reset every collection",
-		Long: "Has the next start reset every collection. " + resetConsequence + `
-A checkpoint that is damaged, or has the format of another version, is emptied. A bridge with a checkpoint in a directory must
-not be running, nor one with an embedded NATS server. A running bridge with another checkpoint is fenced and ends.`,
+		Short: "Make the next start reset every collection",
+		Long: "Makes the next start reset every collection. " + resetConsequence + `
+A checkpoint that is damaged, or has the format of another version, is emptied. If the checkpoint is in a directory or on an
+embedded NATS server, stop the bridge first. A running bridge with any other checkpoint is fenced and ends.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			places, err := which.places(cmd)
@@ -264,7 +264,7 @@ func confirm(cmd *cobra.Command, names []string) error {
 	return nil
 }
 
-// resetPlace asks the next start for a reset. A checkpoint that cannot be read is also emptied, as with forget.
+// resetPlace marks a checkpoint, so that the next start is a reset. With forget, or if the checkpoint cannot be read, it is also emptied.
 func resetPlace(ctx context.Context, p *place, forget bool) (done string, err error) {
 	const consequence = "the next start resets every collection"
 	if forget {

@@ -18,16 +18,16 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
-// completionTimeout is how long a cluster may take to answer while somebody waits for a shell's completion.
+// completionTimeout is how long a cluster may take to answer a request for shell completion.
 const completionTimeout = 3 * time.Second
 
-// values completes a flag with a few values.
+// values completes a flag with fixed values.
 func values(all ...string) cobra.CompletionFunc {
 	return cobra.FixedCompletions(all, cobra.ShellCompDirectiveNoFileComp)
 }
 
-// addCompletions has shells complete the arguments and flags of all commands below cmd. What takes values of its own says so where it is
-// defined.
+// addCompletions registers shell completion for the arguments and flags of all commands below cmd. Flags and arguments with values
+// that only one command has register their completion where they are defined.
 func addCompletions(cmd *cobra.Command) {
 	for _, c := range cmd.Commands() {
 		addCompletions(c)
@@ -82,7 +82,7 @@ func clusterOf(cmd *cobra.Command) config.Kubernetes {
 	return k
 }
 
-// completeResources completes with what the cluster serves, and with Kubernetes' own resources if it does not answer.
+// completeResources completes with the resources that the cluster serves, or with Kubernetes' own resources if the cluster does not answer.
 func completeResources(cmd *cobra.Command, _ []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	catalog := access.Builtin()
 	ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
@@ -100,7 +100,7 @@ func completeResources(cmd *cobra.Command, _ []string, begun string) ([]cobra.Co
 	return beginning(names, begun), cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeConfigured completes with the resources of the configuration, or with those of the cluster without one.
+// completeConfigured completes with the resources of the configuration. Without a configuration it completes with the resources of the cluster.
 func completeConfigured(cmd *cobra.Command, args []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	path, err := cmd.Flags().GetString("config")
 	if err != nil || path == "" || path == standardInput {

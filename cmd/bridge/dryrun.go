@@ -19,21 +19,21 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink/stdout"
 )
 
-// dryRun are the pipelines of a configuration without its buses and checkpoints, and without Lease, status and admin
+// dryRun runs the pipelines of a configuration without its buses and checkpoints, and without Lease, status and admin
 // socket. It only reads from the cluster.
 type dryRun struct {
 	config    *config.Config
 	log       *zap.Logger
 	watchOnly bool // objects of the first list are left out
-	// open opens what takes the records of a sink, and its checkpoint.
+	// open opens a replacement for a sink and its checkpoint.
 	open func(s *config.Sink, id event.Identity) (sink.Sink, pipeline.OpenStore, error)
 }
 
-// bridge returns what runs the pipelines. The caller closes the client of it with the returned function.
+// bridge returns a bridge that runs the pipelines. The caller closes its client with the returned function.
 func (d *dryRun) bridge() (_ *pipeline.Bridge, closeClient func(), _ error) {
 	c := d.config
 	for _, w := range c.Warnings() {
-		d.log.Warn("configuration may not be meant", zap.String("warning", w))
+		d.log.Warn("configuration warning", zap.String("warning", w))
 	}
 	var specs []pipeline.SinkSpec
 	for i := range c.Sinks {
@@ -53,7 +53,7 @@ func (d *dryRun) bridge() (_ *pipeline.Bridge, closeClient func(), _ error) {
 	}), client.Close, nil
 }
 
-// spec describes a sink whose records go to what d.open opens.
+// spec describes a sink whose records go to the replacement that d.open opens.
 func (d *dryRun) spec(s *config.Sink) (pipeline.SinkSpec, error) {
 	spec, err := sinkSpec(d.config, s, d.log)
 	if err != nil {
@@ -76,8 +76,8 @@ func (d *dryRun) spec(s *config.Sink) (pipeline.SinkSpec, error) {
 	return spec, nil
 }
 
-// hashKey is a random key where the bridge would have one, nil where values would be redacted. The bridge's own is
-// not read: it may have to be made, and whoever tries a configuration need not be allowed to read it.
+// hashKey returns a random key if the bridge would have a key, and nil if it would redact values. The bridge's own key is
+// not read: it may not exist yet, and the user of a dry run may have no permission to read it.
 func (d *dryRun) hashKey() []byte {
 	c := d.config
 	if c.Secrets.Values != "hash" || cmp.Or(c.Secrets.HashKeySecret, c.Secrets.HashKeyFile, c.Checkpoint.File.Path) == "" {
@@ -88,7 +88,7 @@ func (d *dryRun) hashKey() []byte {
 	return key
 }
 
-// printed is a dry run whose records are printed in a format until ctx ends.
+// printed runs until ctx ends and prints the records in a format.
 func (d *dryRun) printed(ctx context.Context, output string, w io.Writer) error {
 	color := output == stdout.Pretty && isTerminal(w)
 	if output != stdout.Pretty {

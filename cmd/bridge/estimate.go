@@ -23,7 +23,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
-// estimateEvery is how often an estimate looks at lists and memory.
+// estimateEvery is how often an estimate samples lists and memory.
 const estimateEvery = 250 * time.Millisecond
 
 func newEstimate() *cobra.Command {
@@ -34,11 +34,11 @@ func newEstimate() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "estimate",
 		Short: "Measure what a configuration will cost, without publishing anything",
-		Long: `Runs the configuration without its buses, and measures: objects and bytes of the
-first list, changes a second and bytes a day by resource, the objects that change most, CPU
+		Long: `Runs the configuration without its buses and measures objects and bytes of the
+first list, changes per second and bytes per day of each resource, the objects that change most, CPU
 and memory, and the size of the checkpoint. It suggests partitions and values for the chart. It
-reads everything that the configuration names from the API server once, and then watches for the time of --for.
-Bytes are those of keys, headers and values before compression. An interrupt ends it early.`,
+lists every configured resource from the API server once, and then watches for the time of --for.
+Bytes are keys, headers and values before compression. Press Ctrl-C to end the measurement early.`,
 		Example: "  bridge estimate -c bridge.yaml --for 10m\n  bridge estimate -c bridge.yaml -o json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -46,7 +46,7 @@ Bytes are those of keys, headers and values before compression. An interrupt end
 				return &exitError{exitConfig, fmt.Errorf("-o %s: json is the only other format", output)}
 			}
 			if watched <= 0 {
-				return &exitError{exitConfig, fmt.Errorf("--for %s: it is the time to watch, for example 2m", watched)}
+				return &exitError{exitConfig, fmt.Errorf("--for %s: not a positive duration: give the time to watch, for example 2m", watched)}
 			}
 			c, err := loadConfig(cmd, path)
 			if err != nil {
@@ -77,8 +77,8 @@ type estimate struct {
 	Watched     float64        `json:"watchedSeconds"`
 	FirstList   float64        `json:"firstListSeconds"`
 	Sinks       []sinkEstimate `json:"sinks"`
-	MemoryBytes int64          `json:"memoryBytes,omitempty"` // the most that was resident; 0: not known
-	CPU         float64        `json:"cpu,omitempty"`         // cores while it watched; 0: not known
+	MemoryBytes int64          `json:"memoryBytes,omitempty"` // highest resident memory; 0: not known
+	CPU         float64        `json:"cpu,omitempty"`         // average cores while watching; 0: not known
 	Values      chartResources `json:"values"`
 	Troubled    []string       `json:"troubled,omitempty"` // collections that could not be read
 }
@@ -97,7 +97,7 @@ type estimator struct {
 	meters   map[string]*meter    // by sink
 	notes    io.Writer
 
-	memory float64 // the most that was resident, in bytes
+	memory float64 // highest resident memory in bytes
 }
 
 // run reads the first lists, watches for a time, and returns what it has measured.
@@ -126,7 +126,7 @@ func (e *estimator) run(ctx context.Context, watched time.Duration) (*estimate, 
 		return nil, err
 	}
 	if complete.IsZero() {
-		return nil, errors.New("interrupted before the first lists were complete: nothing can be said yet")
+		return nil, errors.New("interrupted before the first lists were complete: there is no estimate; let it run longer")
 	}
 	result.FirstList, result.Watched = complete.Sub(began).Seconds(), end.Sub(complete).Seconds()
 	result.CPU = cpu / result.Watched
@@ -145,8 +145,8 @@ func (e *estimator) open(s *config.Sink, id event.Identity) (sink.Sink, pipeline
 	return m, store, err
 }
 
-// watch returns when the first lists have been complete for a time, or ctx ends; with when they were complete, and the seconds
-// of CPU that were used since.
+// watch returns once the time watched has passed since all first lists were complete, or when ctx ends. It returns the time at which
+// the first lists were complete and the CPU seconds used since then.
 func (e *estimator) watch(ctx context.Context, report func() status.Report, watched time.Duration) (result *estimate, complete time.Time, cpu float64) {
 	result = &estimate{}
 	listing := e.look()
@@ -173,7 +173,7 @@ func (e *estimator) watch(ctx context.Context, report func() status.Report, watc
 	}
 }
 
-// look notes the memory of the process, and returns the seconds of CPU that it has used.
+// look updates the highest memory of the process and returns the CPU seconds that the process has used.
 func (e *estimator) look() (cpu float64) {
 	families, err := e.registry.Gather()
 	if err != nil {
@@ -190,7 +190,7 @@ func (e *estimator) look() (cpu float64) {
 	return cpu
 }
 
-// listed reports whether no first list is outstanding but those of collections that cannot be read.
+// listed reports whether the first list of every collection that can be read is complete.
 func (e *estimator) listed(r *status.Report) bool {
 	if !r.Ready || len(r.Sinks) < len(e.config.Sinks) {
 		return false
@@ -206,7 +206,7 @@ func (e *estimator) listed(r *status.Report) bool {
 	return true
 }
 
-// troubled are the collections that cannot be read, with the reason.
+// troubled returns the collections that cannot be read, with the reason.
 func troubled(r *status.Report) (all []string) {
 	for _, e := range r.Entries() {
 		if c := e.Collection; c.Troubled() || c.Unwatched() {
@@ -218,8 +218,8 @@ func troubled(r *status.Report) (all []string) {
 
 const mebibyte = 1 << 20
 
-// valuesFor are values of the chart for a bridge that takes so much memory (bytes) and CPU (cores): half as much again
-// of memory, and of CPU ten times as much, for peaks.
+// valuesFor returns chart values for a bridge with this measured memory (bytes) and CPU (cores). To leave room for peaks,
+// memory is 1.5 times and CPU 10 times the measured value.
 func valuesFor(memory, cpu float64) chartResources {
 	request := max(math.Ceil(memory*1.5/mebibyte/64)*64, 128)
 	cores := max(math.Ceil(cpu*peak*1000/50)*50, 100)
@@ -293,7 +293,7 @@ func (s *sinkEstimate) print(out io.Writer) error {
 	return nil
 }
 
-// bytesText is a number of bytes for people.
+// bytesText formats a number of bytes for people.
 func bytesText(n float64) string {
 	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
 	i := 0

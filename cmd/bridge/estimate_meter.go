@@ -13,7 +13,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
-// loudest is how many objects an estimate names.
+// loudest is the number of most changed objects that an estimate names.
 const loudest = 10
 
 // amount is a number of events and their bytes: keys, headers and values, not compressed.
@@ -24,16 +24,16 @@ func (a *amount) add(bytes int) {
 	a.bytes += int64(bytes)
 }
 
-// flow is what one resource has sent to one sink.
+// flow counts the records of one resource for one sink.
 type flow struct {
 	first, changes amount
-	complete       time.Time // when the first list of its last collection was complete; zero: none is
+	complete       time.Time // when the first list of the resource's last collection was complete; zero: no list is complete
 }
 
 // objectKey is an object of a sink.
 type objectKey struct{ resource, namespace, name string }
 
-// meter counts what a sink is given, in place of its bus, and how large its checkpoint is.
+// meter takes the place of a sink's bus. It counts the records and measures the size of the checkpoint.
 type meter struct {
 	kind sinkKind
 
@@ -105,13 +105,13 @@ func (m *meter) size(r *event.Record) int {
 	return n + len(r.Key)
 }
 
-// store is a checkpoint in memory whose size is known when it is closed.
+// store opens a checkpoint in memory and measures its size when it is closed.
 func (m *meter) store(id event.Identity) (*measuredStore, error) {
 	store, err := file.OpenMem(id)
 	return &measuredStore{store, m}, err
 }
 
-// measuredStore is a store that tells its meter how large it is.
+// measuredStore is a store that reports its size to its meter.
 type measuredStore struct {
 	*file.Store
 	meter *meter
@@ -130,20 +130,20 @@ func (s *measuredStore) Close() error {
 	return cmp.Or(err, s.Store.Close())
 }
 
-// sinkEstimate is what one sink will cost. Bytes are of keys, headers and values, not compressed.
+// sinkEstimate is what one sink will cost. Bytes are keys, headers and values before compression.
 type sinkEstimate struct {
 	Sink            string             `json:"sink"`
 	Bus             string             `json:"bus"`
 	Resources       []resourceEstimate `json:"resources"`
 	Loudest         []objectEstimate   `json:"loudest"`
 	CheckpointBytes int64              `json:"checkpointBytes"`
-	Partitions      int                `json:"partitions,omitempty"` // suggested for each topic; 0: the bus has none
+	Partitions      int                `json:"partitions,omitempty"` // suggested for each topic; 0: the bus has no partitions
 }
 
 // resourceEstimate is what one resource will cost.
 type resourceEstimate struct {
 	Resource         string  `json:"resource"`
-	Objects          int64   `json:"objects"`        // of the first list that are published
+	Objects          int64   `json:"objects"`        // published from the first list
 	FirstListBytes   int64   `json:"firstListBytes"` // of their events
 	Changes          int64   `json:"changes"`        // while it was measured
 	ChangesPerSecond float64 `json:"changesPerSecond"`
@@ -162,7 +162,7 @@ type objectEstimate struct {
 
 const day = 24 * time.Hour
 
-// estimate is what a sink will cost, going by what it was given until end.
+// estimate extrapolates what a sink will cost from the records it got until end.
 func (m *meter) estimate(name string, end time.Time, watched time.Duration) sinkEstimate {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -195,14 +195,15 @@ func (m *meter) estimate(name string, end time.Time, watched time.Duration) sink
 	return out
 }
 
-// A partition is suggested for each of these that ten times the measured rate has: so much one consumer handles with ease.
+// One partition is suggested for each partitionEvents or partitionBytes per second of the expected peak rate. One consumer can
+// handle this rate.
 const (
-	partitionEvents = 1000    // a second
-	partitionBytes  = 1 << 20 // a second
-	peak            = 10      // how many times the measured rate the highest one may be
+	partitionEvents = 1000    // per second
+	partitionBytes  = 1 << 20 // per second
+	peak            = 10      // the expected peak rate, in multiples of the measured rate
 )
 
-// partitionsFor is how many partitions the topic of a resource needs for its consumers.
+// partitionsFor returns the number of partitions that the topic of a resource needs for its consumers.
 func partitionsFor(r resourceEstimate) int {
 	events := r.ChangesPerSecond * peak / partitionEvents
 	bytes := r.BytesPerDay / day.Seconds() * peak / partitionBytes

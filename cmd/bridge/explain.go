@@ -21,7 +21,7 @@ func newExplain() *cobra.Command {
 		Use:   "explain [KEY]",
 		Short: "Print what a key of the configuration means, its default and its values",
 		Long: `Prints what a key of the configuration means, its type, its default, its values and
-the keys below it. KEY is the whole path or the end of one: sinks.kafka.topic, kafka.topic or topic.
+the keys below it. KEY is a whole path or the end of a path: sinks.kafka.topic, kafka.topic or topic.
 Without KEY it prints the keys of the first level.`,
 		Example: "  bridge explain sinks.kafka.topic\n  bridge explain oversize\n  bridge explain checkpoint",
 		Args:    cobra.MaximumNArgs(1),
@@ -58,7 +58,7 @@ Without KEY it prints the keys of the first level.`,
 	}
 }
 
-// configSchema is what is read of the JSON Schema of the configuration.
+// configSchema has the parts of the configuration's JSON Schema that explain uses.
 type configSchema struct {
 	Type        string            `json:"type"`
 	Description string            `json:"description"`
@@ -106,7 +106,7 @@ type setting struct {
 	values      []string
 }
 
-// settings are all keys, in the order of the file.
+// settings returns all keys, in the order of the file.
 func settings() (all []setting, err error) {
 	var root configSchema
 	if err := json.Unmarshal([]byte(schemas.Config()), &root); err != nil {
@@ -144,7 +144,7 @@ func collect(all *[]setting, s *configSchema, path string) {
 	}
 }
 
-// kindOfSetting is the type of a value in the words of the documentation.
+// kindOfSetting returns the type of a value as the documentation names it.
 func kindOfSetting(of string) string {
 	switch of {
 	case "object":
@@ -168,7 +168,7 @@ func paths(all []setting) (out []string) {
 
 var index = regexp.MustCompile(`\[[0-9]*\]`)
 
-// explained are the settings that a key means: the one with that path, or all whose paths end with it.
+// explained returns the settings that a key means: the setting with that path, or every setting whose path ends with it.
 func explained(all []setting, key string) (found []setting, err error) {
 	key = strings.Trim(index.ReplaceAllString(key, ""), ".")
 	plain := func(s setting) string { return strings.ReplaceAll(s.path, "[]", "") }
@@ -186,7 +186,7 @@ func explained(all []setting, key string) (found []setting, err error) {
 	if len(found) > 0 {
 		return found, nil
 	}
-	// The nearest among what somebody may have written: the end of a path, with as many levels.
+	// The user may have written the end of a path, so suffixes with as many levels as the key are compared.
 	levels := strings.Count(key, ".") + 1
 	var ends []string
 	for _, s := range all {
@@ -196,7 +196,7 @@ func explained(all []setting, key string) (found []setting, err error) {
 	if near := discovery.Nearest(key, ends, max(1, len(key)/3)); near != "" {
 		return nil, fmt.Errorf("the configuration has no key %q; did you mean %q?", key, near)
 	}
-	return nil, errors.New("the configuration has no key \"" + key + "\": bridge explain lists those of the first level")
+	return nil, errors.New("the configuration has no key \"" + key + "\": `bridge explain` without a key lists the keys of the first level")
 }
 
 // print prints one setting, and the keys below it.

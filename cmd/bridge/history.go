@@ -29,8 +29,8 @@ func newHistory() *cobra.Command {
 		Short: "Show how an object changed, by whom and when, from the bus",
 		Long: `Shows every change of an object that the bus holds, with the difference to the state
 before, also if the object was deleted and created again. A state that several
-collections published is shown once. Nothing is written, and no consumer is left
-behind.`,
+collections published is shown once. The command writes nothing to the bus and leaves
+no consumer or consumer group behind.`,
 		Example: "  bridge history deployments.apps shop/web -c bridge.yaml\n  bridge history deploy/web -n shop --since 1h\n" +
 			"  bridge history nodes worker-7 --since 2026-03-14T00:00:00Z -o json",
 		Args: cobra.RangeArgs(1, 2),
@@ -39,8 +39,8 @@ behind.`,
 	f.which.define(cmd)
 	flags := cmd.Flags()
 	flags.StringVarP(&f.namespace, "namespace", "n", "", "the object's namespace, where its name has none")
-	flags.StringVar(&f.since, "since", "", "only changes that were seen at that time (RFC 3339, or a duration before now, such as 1h) or later; reads from ten minutes before it")
-	flags.StringVar(&f.until, "until", "", "only changes that were seen by that time")
+	flags.StringVar(&f.since, "since", "", "only changes that the bridge saw at or after that time (RFC 3339, or a duration before now, such as 1h); reading starts ten minutes earlier")
+	flags.StringVar(&f.until, "until", "", "only changes that the bridge saw at or before that time")
 	flags.StringVarP(&f.output, "output", "o", "", "json (one object a line), or nothing for text")
 	flags.StringVar(&f.color, "color", "auto", "auto, always or never")
 	return cmd
@@ -82,13 +82,13 @@ func (f *historyFlags) run(cmd *cobra.Command, args []string) error {
 		return pastError(err)
 	}
 	if n == 0 {
-		return &exitError{exitEnvironment, fmt.Errorf("not covered: %s %s: the bus has no event of it%s%s", q.Resource, q.Object, reaches(earliest), p.didYouMean(q.Resource))}
+		return &exitError{exitEnvironment, fmt.Errorf("not covered: %s %s: the bus has no event of this object%s%s", q.Resource, q.Object, reaches(earliest), p.didYouMean(q.Resource))}
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "%s%s\n", count(n, "change"), reaches(earliest))
 	return nil
 }
 
-// query is what the arguments and flags ask for.
+// query builds a query from the arguments and flags.
 func (f *historyFlags) query(args []string) (q history.ChangesQuery, err error) {
 	switch {
 	case f.output != "" && f.output != "json":
@@ -112,7 +112,7 @@ func (f *historyFlags) query(args []string) (q history.ChangesQuery, err error) 
 	return q, nil
 }
 
-// historyObject reads which object is meant: RESOURCE and NAMESPACE/NAME, or RESOURCE/NAME.
+// historyObject parses the resource and the object: RESOURCE and NAMESPACE/NAME, or RESOURCE/NAME.
 func historyObject(args []string, namespace string) (resource discovery.Name, object history.Name, _ error) {
 	if len(args) == 1 {
 		kind, name, ok := strings.Cut(args[0], "/")
@@ -159,7 +159,7 @@ func reaches(earliest time.Time) string {
 	if earliest.IsZero() {
 		return ""
 	}
-	return "; what was read goes back to " + earliest.UTC().Format(time.RFC3339)
+	return "; the messages read go back to " + earliest.UTC().Format(time.RFC3339)
 }
 
 const (

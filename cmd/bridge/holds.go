@@ -54,13 +54,13 @@ type heldCollection struct {
 	InDoubt     *doubt           `json:"inDoubt,omitempty"`
 }
 
-// doubt is what the last batch would have made of a collection. The bus may have the batch, and it is
-// not committed.
+// doubt is the effect of the last batch on a collection. The bus may have the batch, but the checkpoint
+// does not have it.
 type doubt struct {
 	Phase     string   `json:"phase,omitempty"` // "": only events of objects are in doubt
 	Run       uint64   `json:"run"`
 	Events    []string `json:"events"`    // about the collection
-	Objects   int      `json:"objects"`   // that have events in doubt
+	Objects   int      `json:"objects"`   // objects with events in doubt
 	Deletions int      `json:"deletions"` // of these
 }
 
@@ -106,7 +106,7 @@ func describe(path string, id event.Identity, store checkpoint.Store) (checkpoin
 	return info, nil
 }
 
-// readHead reads what a checkpoint holds beside its collections.
+// readHead reads the parts of a checkpoint that do not belong to one collection.
 func (i *checkpointInfo) readHead(store checkpoint.Store) (plan.Numbers, error) {
 	mark, err := store.Get(checkpoint.MarkKey())
 	if err != nil {
@@ -124,7 +124,7 @@ func (i *checkpointInfo) readHead(store checkpoint.Store) (plan.Numbers, error) 
 	return numbers, nil
 }
 
-// collectionsOf are the collections of a state, sorted: also those that have nothing but a draft.
+// collectionsOf returns the collections of a state, sorted. It includes collections that have only a draft.
 func collectionsOf(s *reconcile.State) (ids []string) {
 	for id := range s.Records {
 		ids = append(ids, id)
@@ -136,7 +136,7 @@ func collectionsOf(s *reconcile.State) (ids []string) {
 	return slices.Compact(ids)
 }
 
-// doubtsOf is what is in doubt, by collection.
+// doubtsOf returns what is in doubt, by collection.
 func doubtsOf(s *reconcile.State) map[string]*doubt {
 	all := map[string]*doubt{}
 	of := func(id string) *doubt {
@@ -177,7 +177,7 @@ func countKeys(store checkpoint.Store, prefix []byte) (n int, err error) {
 	return n, err
 }
 
-// print writes what a checkpoint holds for people.
+// print describes a checkpoint for people.
 func (i *checkpointInfo) print(w io.Writer) error {
 	show(w, "%s: bridge %s, cluster %s (%s), sink %s, format %d", i.Path, i.Identity.Bridge, i.Identity.Cluster, i.Identity.ClusterUID, i.Identity.Sink, i.Format)
 	if i.Birth != 0 {
@@ -204,7 +204,7 @@ func (i *checkpointInfo) print(w io.Writer) error {
 	return nil
 }
 
-// printDue writes what the next start does.
+// printDue prints what the next start does.
 func (i *checkpointInfo) printDue(w io.Writer) {
 	for n := range i.Collections {
 		if i.Collections[n].InDoubt != nil {
@@ -226,7 +226,7 @@ func (i *checkpointInfo) printDue(w io.Writer) {
 	}
 }
 
-// none stands for a value that there is not.
+// none is printed for an absent value.
 const none = "-"
 
 func number(n uint64) string {
@@ -236,7 +236,7 @@ func number(n uint64) string {
 	return strconv.FormatUint(n, 10)
 }
 
-// phaseWords say what a phase means for the next start.
+// phaseWords describe what each phase means for the next start.
 var phaseWords = map[string]string{
 	"new":     "begins with its first list",
 	"listing": "begins with a list",
@@ -254,7 +254,7 @@ func (c *heldCollection) words() string {
 	return inLine(c.Phase)
 }
 
-// holds says how many objects consumers have, and what else the inventory has.
+// holds describes the inventory: the number of objects that consumers have, then the other inventory entries.
 func (c *heldCollection) holds() string {
 	words := strconv.Itoa(c.Objects.Published)
 	for _, more := range []struct {

@@ -81,8 +81,8 @@ func newInit() *cobra.Command {
 		Use:   "init [RESOURCE...]",
 		Short: "Write a first configuration, with comments",
 		Long: `Writes a first configuration to standard output, or to a new file with -o. An existing
-file is not overwritten. Without resources it has pods, deployments.apps and services. Without
---kafka and --nats events are printed to the terminal.`,
+file is not overwritten. If you name no resources, it has pods, deployments.apps and services. Without
+--kafka and --nats, the configuration prints events to the terminal.`,
 		Example: "  bridge init pods deployments.apps --kafka kafka:9092 -o bridge.yaml\n  bridge init --nats nats://nats:4222 > bridge.yaml",
 		Args:    cobra.ArbitraryArgs,
 		RunE:    func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
@@ -90,8 +90,8 @@ file is not overwritten. Without resources it has pods, deployments.apps and ser
 	flags := cmd.Flags()
 	flags.StringSliceVar(&f.kafka, "kafka", nil, "addresses of Kafka brokers, host:port, comma-separated")
 	flags.StringVar(&f.nats, "nats", "", "address of a NATS server, nats://host:port")
-	flags.StringVar(&f.cluster, "cluster", "", "name of the cluster; by default that of the kubeconfig's current context")
-	flags.StringVarP(&f.output, "output", "o", "", "file to create; standard output by default")
+	flags.StringVar(&f.cluster, "cluster", "", "name of the cluster; default: from the name of the kubeconfig's current context")
+	flags.StringVarP(&f.output, "output", "o", "", "file to create; default: standard output")
 	return cmd
 }
 
@@ -152,7 +152,7 @@ func (f *initFlags) natsURL() string {
 	return quote(f.nats)
 }
 
-// bareWord is what needs no quotes in YAML, in a list or alone.
+// bareWord matches texts that need no quotes in YAML, in a list or alone.
 var bareWord = regexp.MustCompile(`^[a-z][a-zA-Z0-9./:_-]*[a-zA-Z0-9]$`)
 
 // quote writes a text in YAML.
@@ -165,7 +165,7 @@ func quote(text string) string {
 
 var notInName = regexp.MustCompile(`[^a-z0-9.-]+`)
 
-// contextName makes a name for the cluster of the current context of the kubeconfig; "" if there is none.
+// contextName derives a cluster name from the current context of the kubeconfig; "" if there is no current context.
 func contextName() string {
 	raw, err := clientcmd.NewDefaultClientConfigLoadingRules().Load()
 	if err != nil {

@@ -23,30 +23,30 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
-// sinkKind is what the program does with a configured sink that depends on its kind. A new kind of sink
-// has a function that makes one, and a case in kindOf.
+// sinkKind holds the behaviour of a configured sink that depends on its kind. For a new kind of sink,
+// add a function that returns a sinkKind, and a case in kindOf.
 type sinkKind struct {
-	// shown is what the status shows of where it writes, without credentials.
+	// shown is the sink's address in the status, without credentials.
 	shown status.Sink
-	// open makes the sink alone.
+	// open makes the sink without its checkpoint.
 	open func(id event.Identity, log *zap.Logger) (sink.Sink, error)
 
-	// The rest is the zero value where a kind does not have it.
+	// The fields below are zero for kinds that do not have the feature.
 
 	prints      bool            // on the standard output
 	templates   config.Resource // the sink's own, where a resource has its
-	deadLetters string          // template of their topic or subject
+	deadLetters string          // template of the dead letters' topic or subject
 	tombstones  bool            // deletions have null values
 	// headers are those of a record's message; nil: the sink writes lines, without routes, keys and headers.
 	headers func(*event.Record) []event.Attribute
-	// route parses the templates of a resource that are for this kind. They have been checked.
+	// route parses those templates of a resource that this kind uses. They have been validated.
 	route func(templates config.Resource) encode.Route
 	store *busStore // the checkpoint on the bus; nil: it is kept in a directory
-	// check asks the bus, and adds what it finds to the check.
+	// check asks the bus and adds its findings to the check.
 	check func(ctx context.Context, b *busCheck)
 	// read reads back the events of resources, or of one object; nil: the bus keeps no events.
 	read func(ctx context.Context, resources []discovery.Name, object *history.Name) (sink.Reader, error)
-	// permissions prints what has to be granted; nil: nothing.
+	// permissions prints the permissions that the sink needs; nil: it needs none.
 	permissions func(w io.Writer, o access.BusOptions, who principals) error
 }
 
@@ -92,7 +92,8 @@ func stdoutKind(s *config.Sink) sinkKind {
 	}
 }
 
-// openBoth opens a sink and its checkpoint, which is in a directory where the bus does not keep it; without one it is in memory.
+// openBoth opens a sink and its checkpoint. The checkpoint is on the bus if the kind has a store there, else in directory, or in
+// memory if directory is empty.
 func (k *sinkKind) openBoth(directory string, id event.Identity, log *zap.Logger) (sink.Sink, pipeline.OpenStore, error) {
 	if k.store != nil {
 		return k.store.open(id, log)
@@ -115,7 +116,7 @@ func openDirectory(path string, id event.Identity) (*file.Store, error) {
 	return file.Open(path, id, file.Options{})
 }
 
-// routeOf is where events go by the templates of a sink, or by those that a resource has of its own.
+// routeOf returns the route of events. A resource's own templates take precedence over the templates of the sink.
 func (k *sinkKind) routeOf(templates config.Resource) encode.Route {
 	if k.route == nil {
 		return encode.Route{}
@@ -123,7 +124,7 @@ func (k *sinkKind) routeOf(templates config.Resource) encode.Route {
 	return k.route(templates)
 }
 
-// template parses a template that has been checked, nil for none.
+// template parses a template that has been validated; nil for an empty text.
 func template(text string, names []string) *shape.Template {
 	if text == "" {
 		return nil
@@ -132,7 +133,7 @@ func template(text string, names []string) *shape.Template {
 	return t
 }
 
-// sinkIdentity is the identity of a sink's events without the UID of the cluster, which only the cluster knows.
+// sinkIdentity returns the identity of a sink's events without the UID of the cluster, which the configuration does not have.
 func sinkIdentity(c *config.Config, s *config.Sink) event.Identity {
 	return event.Identity{Bridge: c.Name, Cluster: c.Cluster, Sink: s.Name}
 }

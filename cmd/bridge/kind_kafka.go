@@ -74,7 +74,7 @@ func openKafka(c *config.Config, s *config.Sink, id event.Identity, log *zap.Log
 	return bus, store, nil
 }
 
-// kafkaStore says where a sink's checkpoint is kept on Kafka.
+// kafkaStore returns the options of a sink's checkpoint on Kafka.
 func kafkaStore(c *config.Config, s *config.Sink, id event.Identity) kafka.StoreOptions {
 	return kafka.StoreOptions{
 		Options: kafka.Options{Config: *s.Kafka, Identity: id},
@@ -101,11 +101,11 @@ func kafkaTopic(c *config.Config, s *config.Sink) place {
 
 func checkKafka(ctx context.Context, b *busCheck) {
 	o := kafka.Options{Config: *b.sink.Kafka, Identity: b.id}
-	if _, err := kafka.Check(ctx, o, nil); err != nil { // nothing more can be asked
+	if _, err := kafka.Check(ctx, o, nil); err != nil { // the other checks need a connection
 		b.found(nil, err)
 		return
 	}
-	// What cannot be resolved is the cluster's matter, and was said.
+	// Resources that cannot be resolved have been reported by the check of the cluster.
 	topics, _, _ := access.Topics(b.config, b.sink, b.known.ClusterOptions)
 	if dead := b.sink.Kafka.DeadTopic(b.id); dead != "" {
 		topics = append(topics, dead)
@@ -127,8 +127,8 @@ func checkKafka(ctx context.Context, b *busCheck) {
 	b.found(nil, errors.Join(err, store.Close()))
 }
 
-// topicRoutes are the topics that a sink's events may be in. The sink's own also has those of resources that are not
-// configured any more.
+// topicRoutes returns the topics that a sink's events may be in. The sink's own topic template also covers resources that are
+// no longer configured.
 func topicRoutes(c *config.Config, s *config.Sink) []history.Route {
 	out := []history.Route{{Template: s.Kafka.Topic}}
 	for _, e := range c.ResourcesOf(s) {
@@ -140,7 +140,8 @@ func topicRoutes(c *config.Config, s *config.Sink) []history.Route {
 	return out
 }
 
-// resourceID is the ID of the resource that a name means, "" for a pattern, and if only the cluster could say.
+// resourceID returns the ID of the resource that a name means. It returns "" for a pattern, and for a name that only the cluster can
+// resolve.
 func resourceID(n discovery.Name) string {
 	r, _, err := access.Builtin().Identify(n)
 	if n.IsPattern() || err != nil {
@@ -176,7 +177,7 @@ func printKafka(w io.Writer, c *config.Config, s *config.Sink, o access.BusOptio
 	}
 	whom := cmp.Or(who.bridge, "User:"+cmp.Or(s.Kafka.SASL.Username, "NAME"))
 	if whom == "User:NAME" {
-		fmt.Fprintln(w, "# NAME is the user that Kafka knows the bridge by: give --principal.")
+		fmt.Fprintln(w, "# NAME stands for the bridge's user on Kafka: set it with --principal.")
 	}
 	return need.WriteShell(w, whom, who.reader)
 }

@@ -80,7 +80,7 @@ func natsAddress(n *nats.Config) string {
 	return strings.Join(servers, ", ")
 }
 
-// natsStore says where a sink's checkpoint is kept on NATS, beside a sink that is not opened.
+// natsStore returns the options of a sink's checkpoint on NATS. They need a sink, which is not opened.
 func natsStore(c *config.Config, s *config.Sink, id event.Identity, log *zap.Logger) (o nats.StoreOptions, err error) {
 	bus, err := nats.New(nats.Options{Config: *s.NATS, Identity: id, Logger: log})
 	if err != nil {
@@ -88,13 +88,13 @@ func natsStore(c *config.Config, s *config.Sink, id event.Identity, log *zap.Log
 	}
 	stream, ok := bus.(*nats.Sink)
 	if !ok {
-		return o, fmt.Errorf("a checkpoint on NATS beside delivery %s", s.NATS.Delivery)
+		return o, fmt.Errorf("checkpoint.nats: not possible with delivery %s", s.NATS.Delivery)
 	}
 	return nats.StoreOptions{Sink: stream, Scratch: c.Checkpoint.NATS.Scratch}, nil
 }
 
 func natsBucket(c *config.Config, s *config.Sink) place {
-	// Each look has a sink of its own, which is not opened.
+	// Each use of the store gets a sink of its own, which is not opened.
 	options := func() (nats.StoreOptions, error) { return natsStore(c, s, sinkIdentity(c, s), zap.NewNop()) }
 	return place{
 		func(ctx context.Context) (string, error) {
@@ -127,8 +127,8 @@ func natsBucket(c *config.Config, s *config.Sink) place {
 	}
 }
 
-// subjectRoutes are the subjects that a sink's events may have. All are in one stream, in order: it does not matter
-// which of them a collection had when.
+// subjectRoutes returns the subjects that a sink's events may have. All of them are in one stream, in order, so it does not
+// matter if the subject of a collection has changed over time.
 func subjectRoutes(c *config.Config, s *config.Sink) []history.Route {
 	out := []history.Route{{Template: s.NATS.Subject}}
 	for _, r := range c.ResourcesOf(s) {

@@ -63,8 +63,8 @@ func oneLine(err error) error { return errors.New(strings.ReplaceAll(err.Error()
 // ownNamespace is where a pod finds the name of its namespace.
 const ownNamespace = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
-// newElector returns the candidate for the configured Lease, nil if there is to be
-// no election.
+// newElector returns the candidate for the configured Lease, or nil if leader election is
+// off.
 func newElector(c *config.Config, metrics prometheus.Registerer, log *zap.Logger) (*leader.Elector, error) {
 	e := c.LeaderElection
 	if !e.Enabled {
@@ -85,7 +85,7 @@ func newElector(c *config.Config, metrics prometheus.Registerer, log *zap.Logger
 	})
 }
 
-// leaseNamespace is the configured namespace, else the one in the pod's file.
+// leaseNamespace returns the configured namespace, or the namespace in the pod's file.
 func leaseNamespace(configured, pod string) (string, error) {
 	if configured != "" {
 		return configured, nil
@@ -96,14 +96,14 @@ func leaseNamespace(configured, pod string) (string, error) {
 		err = fmt.Errorf("%s is empty", pod)
 	}
 	if err != nil {
-		return "", &exitError{exitConfig, fmt.Errorf("leaderElection.namespace: name the namespace of the Lease: this is no pod that knows its own: %w", err)}
+		return "", &exitError{exitConfig, fmt.Errorf("leaderElection.namespace: not set, and the bridge cannot read its own namespace as in a pod: set it to the namespace of the Lease: %w", err)}
 	}
 	return own, nil
 }
 
 // checkCluster asks the API server for the cluster and, with resources, for every resource of the
-// configuration. err is everything that is wrong, a line each; weak is what works, but may not be meant.
-// known has no UID if there is no such cluster.
+// configuration. err lists all errors, one line each. weak lists warnings about settings that work but look
+// unintended. known has no UID if the cluster does not answer.
 func checkCluster(ctx context.Context, c *config.Config, resources bool) (known access.BusOptions, weak []string, err error) {
 	client, err := newClient(c.Kubernetes)
 	if err != nil {
@@ -116,7 +116,7 @@ func checkCluster(ctx context.Context, c *config.Config, resources bool) (known 
 		if errors.As(err, new(*net.OpError)) {
 			err = fmt.Errorf("%w: check the server's address in the kubeconfig, and the network", err)
 		}
-		return known, nil, fmt.Errorf("the cluster does not answer as it should: %w", err)
+		return known, nil, fmt.Errorf("ask the API server: %w", err)
 	}
 	if !resources {
 		return known, nil, nil
@@ -141,7 +141,7 @@ func checkCluster(ctx context.Context, c *config.Config, resources bool) (known 
 	return known, weak, errors.Join(append(all, checkHashKey(asking, c))...)
 }
 
-// checkHashKey looks at the configured Secret. The first run puts a key into an empty one.
+// checkHashKey checks the configured Secret. An empty Secret is no error: the first run puts a key into it.
 func checkHashKey(ctx context.Context, c *config.Config) error {
 	if c.Secrets.Values != "hash" || c.Secrets.HashKeySecret == "" {
 		return nil

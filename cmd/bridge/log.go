@@ -11,7 +11,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink/stdout"
 )
 
-// logLevel is the level of a configured name, which has been checked.
+// logLevel returns the level for a configured name, which has been validated.
 func logLevel(name string) zapcore.Level {
 	level, err := zapcore.ParseLevel(name)
 	if err != nil {
@@ -20,8 +20,8 @@ func logLevel(name string) zapcore.Level {
 	return level
 }
 
-// newLogger writes to w what level lets pass: lines for people if format is
-// console, or auto on a terminal, JSON elsewhere.
+// newLogger returns a logger that writes to w. It writes lines for people if format is console, or if
+// format is auto and w is a terminal, and JSON otherwise.
 func newLogger(format string, level zapcore.LevelEnabler, w io.Writer) *zap.Logger {
 	e := zap.NewProductionEncoderConfig()
 	e.TimeKey, e.EncodeTime = "time", zapcore.RFC3339NanoTimeEncoder
@@ -41,7 +41,7 @@ func isTerminal(stream any) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// terminalFormat is the format for a writer that stands before a terminal.
+// terminalFormat returns the format for a writer whose output ends on a terminal.
 func terminalFormat(format string) string {
 	if format == "auto" {
 		return "console"

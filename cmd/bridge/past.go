@@ -21,7 +21,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
-// pastFlags choose the bus that is read.
+// pastFlags select the bus to read.
 type pastFlags struct{ config, sink string }
 
 func (f *pastFlags) define(cmd *cobra.Command) {
@@ -38,7 +38,7 @@ type past struct {
 
 // open finds the sink.
 func (f *pastFlags) open(cmd *cobra.Command) (*past, error) {
-	c, err := loadWith(cmd, f.config, nil) // a kubeconfig that is given is of another cluster
+	c, err := loadWith(cmd, f.config, nil) // the flag --kubeconfig means another cluster than the configuration
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +63,7 @@ func (f *pastFlags) open(cmd *cobra.Command) (*past, error) {
 	case len(names) == 0:
 		return nil, &exitError{exitConfig, errors.New("no sink of the configuration keeps events: only Kafka and JetStream do")}
 	case f.sink == "":
-		return nil, &exitError{exitConfig, fmt.Errorf("several sinks keep events: give --sink: %s", strings.Join(names, ", "))}
+		return nil, &exitError{exitConfig, fmt.Errorf("several sinks keep events: choose one with --sink: %s", strings.Join(names, ", "))}
 	}
 	return nil, &exitError{exitConfig, fmt.Errorf("--sink %s: the sinks that keep events are %s", f.sink, strings.Join(names, ", "))}
 }
@@ -78,8 +78,8 @@ func newPast(c *config.Config, s *config.Sink) *past {
 	return p
 }
 
-// resourceNames reads the names of resources that somebody asks for. Short names and singulars are those of
-// Kubernetes' own resources: no cluster is asked.
+// resourceNames parses the names of resources in the arguments. It knows short names and singulars of
+// Kubernetes' own resources only, because it does not ask a cluster.
 func resourceNames(args []string) ([]discovery.Name, error) {
 	names := discovery.ParseAll(args)
 	for i, n := range names {
@@ -137,7 +137,7 @@ func orAll(resources []discovery.Name) string {
 	return strings.Join(names, ", ")
 }
 
-// entry is the entry of a collection, as far as it is known without a cluster; nil for none.
+// entry returns the entry of a collection, as far as it is known without a cluster, or nil.
 func (p *past) entry(c *event.Collection) *config.Resource {
 	if e := p.plan.Entry(c); e != nil {
 		return e.Options.(*config.Resource)
@@ -145,7 +145,7 @@ func (p *past) entry(c *event.Collection) *config.Resource {
 	return nil
 }
 
-// unpublished says which types of event the configuration does not publish of a collection.
+// unpublished returns the event types that the configuration does not publish for a collection.
 func (p *past) unpublished() func(collection string) string {
 	return func(collection string) string {
 		c := event.ParseCollection(collection)
@@ -160,7 +160,7 @@ func (p *past) unpublished() func(collection string) string {
 	}
 }
 
-// collection is a collection with its selectors, as the configuration has them. It has no resource if the
+// collection returns a collection with the selectors of the configuration. The collection has no resource if the
 // configuration does not have its entry.
 func (p *past) collection() func(id string) event.Collection {
 	return func(id string) event.Collection {
@@ -196,7 +196,7 @@ func (p *past) hides() func(collection string) (filtered, dropped bool) {
 	}
 }
 
-// removes reports whether a rule takes fields out that a restore would put back.
+// removes reports whether a rule removes fields that a restore would need.
 func removes(r shape.Rule) bool {
 	if r.Preset != "" {
 		return r.With != shape.WithHash && r.With != shape.WithMask
@@ -206,7 +206,7 @@ func removes(r shape.Rule) bool {
 	})
 }
 
-// pastError gives an error of reading its exit code.
+// pastError adds the exit code to an error of reading the bus.
 func pastError(err error) error {
 	var ambiguous *history.AmbiguousError
 	switch {
@@ -218,7 +218,7 @@ func pastError(err error) error {
 	return &exitError{exitEnvironment, err}
 }
 
-// ignored counts the messages that no bridge wrote.
+// ignored counts the messages that were not written by a bridge.
 type ignored struct {
 	messages int
 	first    error
@@ -230,20 +230,20 @@ func (i *ignored) add(err error) {
 	}
 }
 
-// print says how many messages were ignored, and names the first.
+// print prints the number of ignored messages and the reason of the first.
 func (i *ignored) print(w io.Writer) {
 	if i.messages > 0 {
 		show(w, "ignored %s; the first: %v", count(i.messages, "message"), i.first)
 	}
 }
 
-// before reads a time that is given as a duration before the present, such as 10m.
+// before parses a time given as a duration before now, such as 10m.
 func before(s string, now time.Time) (time.Time, bool) {
 	d, err := time.ParseDuration(s)
 	return now.Add(-d), err == nil && d > 0
 }
 
-// parsePoint reads what --at and --diff take.
+// parsePoint parses a value of --at or --diff.
 func parsePoint(s string, now time.Time) (history.Point, error) {
 	if t, ok := before(s, now); ok {
 		return history.Point{Time: t}, nil
@@ -253,12 +253,12 @@ func parsePoint(s string, now time.Time) (history.Point, error) {
 		return p, &exitError{exitConfig, err}
 	}
 	if p.RV == 0 && p.Time.After(now) {
-		return p, &exitError{exitConfig, fmt.Errorf("%s is in the future: it is %s", s, now.UTC().Format(time.RFC3339))}
+		return p, &exitError{exitConfig, fmt.Errorf("%s is in the future: the time now is %s", s, now.UTC().Format(time.RFC3339))}
 	}
 	return p, nil
 }
 
-// pastProgress shows how much has been read: on a terminal in one line, elsewhere in a line every ten seconds.
+// pastProgress shows how much has been read: on a terminal in one line that is redrawn, otherwise in a new line every ten seconds.
 type pastProgress struct {
 	to       io.Writer
 	terminal bool

@@ -41,7 +41,7 @@ checkpoint: {file: {path: ` + t.TempDir() + `}}
 		{"state", "give --at, or --diff", exitConfig},
 		{"state --at yesterday --sink a", `"yesterday" is neither a time like`, exitConfig},
 		{"state --at 2999-01-01T00:00:00Z --sink a", "is in the future", exitConfig},
-		{"state --at 12", "several sinks keep events: give --sink: a, b", exitConfig},
+		{"state --at 12", "several sinks keep events: choose one with --sink: a, b", exitConfig},
 		{"state --at 12 --sink c", "keeps no events: only Kafka and JetStream do", exitConfig},
 		{"state --at 12 --sink x", "the sinks that keep events are a, b", exitConfig},
 		{"state --diff 12", "--diff needs two times", exitConfig},

@@ -13,13 +13,13 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink/stdout"
 )
 
-// The formats in which events are printed, beside those of stdout.
+// Formats for printed events that the stdout sink does not have.
 const (
-	outputYAML = "yaml" // a document for each event
-	outputName = "name" // what kubectl takes: RESOURCE/NAME, and -n NAMESPACE
+	outputYAML = "yaml" // one document per event
+	outputName = "name" // arguments for kubectl: RESOURCE/NAME, and -n NAMESPACE
 )
 
-// outputs are the formats in which events are printed.
+// outputs returns the formats for printed events.
 func outputs() []string { return []string{stdout.Pretty, stdout.JSON, outputYAML, outputName} }
 
 // checkOutput checks the value of -o.
@@ -30,7 +30,7 @@ func checkOutput(output string) error {
 	return nil
 }
 
-// renderer returns what appends a record in a format. whole is what json and yaml show of it.
+// renderer returns a function that appends a record in a format. whole returns the JSON of a record for the formats json and yaml.
 func renderer(output string, color bool, whole func(*event.Record) []byte) func([]byte, *event.Record) []byte {
 	switch output {
 	case outputName:
@@ -38,7 +38,7 @@ func renderer(output string, color bool, whole func(*event.Record) []byte) func(
 	case outputYAML:
 		return func(dst []byte, r *event.Record) []byte {
 			text, err := history.YAML(whole(r))
-			if err != nil { // JSON is YAML, too
+			if err != nil { // JSON is valid YAML
 				text = append(whole(r), '\n')
 			}
 			return append(append(dst, "---\n"...), text...)
@@ -55,7 +55,8 @@ func renderer(output string, color bool, whole func(*event.Record) []byte) func(
 	return stdout.Line(color)
 }
 
-// appendName appends the object of an event as kubectl and `bridge history` take it. An event about a collection has none.
+// appendName appends the object of an event in the form that kubectl and `bridge history` accept. It appends nothing for an event about
+// a collection.
 func appendName(dst []byte, r *event.Record) []byte {
 	e := r.Event
 	if e.Type.OfCollection() {
@@ -68,7 +69,7 @@ func appendName(dst []byte, r *event.Record) []byte {
 	return append(append(dst, stdout.Legible(name)...), '\n')
 }
 
-// shownRecord is a record with all that the bus would have of it.
+// shownRecord is a record with everything that the bus would store.
 type shownRecord struct {
 	Sink    string            `json:"sink"`
 	Topic   string            `json:"topic,omitempty"`
@@ -80,7 +81,7 @@ type shownRecord struct {
 	Value     json.RawMessage `json:"value"`
 }
 
-// show describes a record of a sink of this kind.
+// show returns a record of a sink of this kind for printing.
 func (k *sinkKind) show(sink string, r *event.Record) shownRecord {
 	s := shownRecord{Sink: sink, Value: r.Value}
 	if k.headers == nil {
@@ -98,7 +99,7 @@ func (k *sinkKind) show(sink string, r *event.Record) shownRecord {
 	return s
 }
 
-// wholeRecord is what json and yaml show of a sink's record.
+// wholeRecord returns the function that encodes a sink's record for the formats json and yaml.
 func (k *sinkKind) wholeRecord(sink string) func(*event.Record) []byte {
 	return func(r *event.Record) []byte {
 		text, err := json.Marshal(k.show(sink, r))
@@ -109,7 +110,7 @@ func (k *sinkKind) wholeRecord(sink string) func(*event.Record) []byte {
 	}
 }
 
-// lineOf is a line of a sink's record for people, with where it would go.
+// lineOf returns the function that formats a sink's record as a line for people, with its topic or subject.
 func (k *sinkKind) lineOf(sink string, color bool) func([]byte, *event.Record) []byte {
 	line := stdout.Line(color)
 	return func(dst []byte, r *event.Record) []byte {

@@ -15,16 +15,16 @@ import (
 
 const (
 	progressLine = 10 * time.Second // between two lines of a log
-	progressDraw = time.Second      // between two looks of a bar
+	progressDraw = time.Second      // between two updates of a bar
 	barWidth     = 24               // characters
 )
 
-// progress is how far the lists under way are.
+// progress is the progress of the running lists.
 type progress struct{ status.Lists }
 
 func progressOf(r status.Report) progress { return progress{r.Lists()} }
 
-// bar is p for a terminal, "" when no list is under way.
+// bar returns p as text for a terminal, or "" when no list is running.
 func (p progress) bar() string {
 	switch {
 	case p.Running == 0:
@@ -37,7 +37,7 @@ func (p progress) bar() string {
 		p.Running, strings.Repeat("=", done), strings.Repeat(" ", barWidth-done), p.Read, p.Read+p.Remaining)
 }
 
-// logProgress writes a line now and then while lists are under way, until ctx ends.
+// logProgress logs a line every [progressLine] while lists are running, until ctx ends.
 func logProgress(ctx context.Context, report func() status.Report, log *zap.Logger) error {
 	each(ctx, progressLine, func() {
 		p := progressOf(report())
@@ -66,8 +66,8 @@ func each(ctx context.Context, every time.Duration, do func()) {
 	}
 }
 
-// barWriter keeps a line of progress below what is written through it to a
-// terminal.
+// barWriter passes writes on to a terminal and keeps a line of progress below
+// them.
 type barWriter struct {
 	mu  sync.Mutex
 	to  io.Writer
@@ -98,11 +98,11 @@ func (w *barWriter) draw(bar string) {
 	defer w.mu.Unlock()
 	if bar != w.bar {
 		w.bar = bar
-		_, _ = io.WriteString(w.to, clearLine+bar) // the log would fail too
+		_, _ = io.WriteString(w.to, clearLine+bar) // if this fails, the log fails as well
 	}
 }
 
-// Run draws the progress of what report shows, until ctx ends.
+// Run draws the progress that report returns, until ctx ends.
 func (w *barWriter) Run(ctx context.Context, report func() status.Report) error {
 	defer w.draw("")
 	each(ctx, progressDraw, func() { w.draw(progressOf(report()).bar()) })

@@ -59,19 +59,19 @@ func newRBAC() *cobra.Command {
 	}
 	configFlag(cmd, &path)
 	f := cmd.Flags()
-	f.BoolVar(&bus, "bus", false, "what the sinks, and who reads them, need of Kafka and NATS instead: topics, streams and permissions")
-	f.BoolVar(&connect, "connect", false, "ask the API server what names mean, and for the cluster's UID")
+	f.BoolVar(&bus, "bus", false, "print the topics, streams and permissions that the sinks and their consumers need on Kafka and NATS")
+	f.BoolVar(&connect, "connect", false, "ask the API server to resolve resource names, and for the cluster's UID")
 	f.StringVar(&subject.Namespace, "namespace", "kubebridge", "namespace of the bridge and its service account")
 	f.StringVar(&subject.ServiceAccount, "service-account", "kubebridge", "service account that the bridge runs as")
-	f.BoolVar(&options.Everything, "allow-everything", false, "grant *.* as well: it can read everything, Secrets too")
-	f.StringVar(&whom.bridge, "principal", "", "with --bus: whom Kafka's ACLs are for; User: and sasl.username by default")
-	f.StringVar(&whom.reader, "reader", "User:READER", "with --bus: whom the ACLs of readers are for, which are printed last")
-	f.StringVar(&options.ClusterUID, "cluster-uid", "", "with --bus: UID of the namespace kube-system, which stands in names")
+	f.BoolVar(&options.Everything, "allow-everything", false, "also grant *.*: the bridge can then read everything, including Secrets")
+	f.StringVar(&whom.bridge, "principal", "", "with --bus: the bridge's user in Kafka's ACLs; default: User: and sasl.username")
+	f.StringVar(&whom.reader, "reader", "User:READER", "with --bus: the consumers' user in Kafka's ACLs; these ACLs are printed last")
+	f.StringVar(&options.ClusterUID, "cluster-uid", "", "with --bus: UID of the namespace kube-system, which is part of names on the bus")
 	config.AddFlags(f)
 	return cmd
 }
 
-// roleName names what is made for a bridge: two in one cluster have two names.
+// roleName returns the name of a bridge's roles. Two bridges in one cluster get two names.
 func roleName(bridge string) string {
 	if bridge == "kubebridge" {
 		return bridge
@@ -79,7 +79,7 @@ func roleName(bridge string) string {
 	return "kubebridge-" + bridge
 }
 
-// askCluster fills in what a configuration does not know.
+// askCluster asks the API server for the facts that a configuration does not have.
 func askCluster(ctx context.Context, k config.Kubernetes, o *access.BusOptions) error {
 	client, err := newClient(k)
 	if err != nil {
@@ -94,7 +94,7 @@ func askCluster(ctx context.Context, k config.Kubernetes, o *access.BusOptions) 
 	return err
 }
 
-// principals are those of Kafka's ACLs.
+// principals are the users in Kafka's ACLs.
 type principals struct{ bridge, reader string }
 
 func printBuses(w io.Writer, c *config.Config, o access.BusOptions, who principals) error {
@@ -103,7 +103,7 @@ func printBuses(w io.Writer, c *config.Config, o access.BusOptions, who principa
 		fmt.Fprintf(w, "# Sink %s\n", s.Name)
 		permissions := kindOf(c, s).permissions
 		if permissions == nil {
-			fmt.Fprintln(w, "# It writes to this machine: nothing has to be granted.")
+			fmt.Fprintln(w, "# The sink writes to this machine: it needs no permissions.")
 			continue
 		}
 		if err := permissions(w, o, who); err != nil {

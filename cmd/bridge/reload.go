@@ -11,7 +11,7 @@ import (
 	"github.com/kubebridge/kubebridge/internal/config"
 )
 
-// reloadEvery is how often the configuration file is looked at.
+// reloadEvery is how often the configuration file is read.
 const reloadEvery = 2 * time.Second
 
 // reloader follows the configuration file while the bridge runs. It compares
@@ -22,18 +22,18 @@ type reloader struct {
 	every   time.Duration
 	hangUps <-chan os.Signal // reload at once
 	parse   func(text []byte) (*config.Config, error)
-	apply   func(*config.Config) // takes over what is reloadable
-	running *config.Config       // with all that has been taken over
+	apply   func(*config.Config) // applies the reloadable settings
+	running *config.Config       // the configuration in force
 	log     *zap.Logger
 
-	seen, tried [sha256.Size]byte // the file at the last look, and when it was last parsed
-	problem     string            // that has been logged
+	seen, tried [sha256.Size]byte // digest of the file at the last read, and when it was last parsed
+	problem     string            // the last logged problem
 }
 
 // Run reloads until ctx ends.
 func (r *reloader) Run(ctx context.Context) error {
 	if info, err := os.Stat(r.path); r.path == standardInput || err == nil && !info.Mode().IsRegular() {
-		r.log.Info("the configuration comes from a pipe or standard input: it is not reloaded", zap.String("path", r.path))
+		r.log.Info("configuration is not reloaded: it comes from a pipe or standard input", zap.String("path", r.path))
 		<-ctx.Done()
 		return nil
 	}
@@ -52,9 +52,9 @@ func (r *reloader) Run(ctx context.Context) error {
 	}
 }
 
-// look takes over a file that has changed. Unless now is set, it waits until two
-// looks show the same: half of a file that is being written can be a valid
-// configuration, one with fewer resources.
+// look applies a file that has changed. Unless now is set, it waits until two
+// reads return the same content: half of a file that is being written can be a
+// valid configuration with fewer resources.
 func (r *reloader) look(now bool) {
 	text, err := os.ReadFile(r.path)
 	if err != nil {
@@ -77,20 +77,20 @@ func (r *reloader) look(now bool) {
 	r.problem = ""
 	reloadable, restart := r.running.Changed(next)
 	if len(restart) > 0 {
-		r.log.Warn("settings have changed that only a restart takes over", zap.Strings("settings", restart))
+		r.log.Warn("changed settings need a restart", zap.Strings("settings", restart))
 	}
 	if len(reloadable) > 0 {
 		r.running = r.running.Reloaded(next)
 		r.apply(r.running)
 		r.log.Info("configuration reloaded", zap.Strings("settings", reloadable))
 	} else if now {
-		r.log.Info("configuration reloaded: nothing to take over")
+		r.log.Info("configuration reloaded: no reloadable setting has changed")
 	}
 }
 
 func (r *reloader) keep(err error) {
 	if err.Error() != r.problem {
 		r.problem = err.Error()
-		r.log.Error("the configuration cannot be used: the previous one stays", zap.Error(err))
+		r.log.Error("new configuration rejected; keeping the previous one", zap.Error(err))
 	}
 }

@@ -157,7 +157,7 @@ func TestReloadKeepsTheOldConfiguration(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "bridge.yaml")
 	write(t, path, configText("nope*"))
 	f := follow(t, path, 5*time.Millisecond)
-	f.says(zap.ErrorLevel, 1, "the previous one stays", path+":2:13", "nope*")
+	f.says(zap.ErrorLevel, 1, "keeping the previous one", path+":2:13", "nope*")
 	write(t, path, "cluster: prod\nresources: [")
 	f.says(zap.ErrorLevel, 2, path+":2:")
 	if err := os.Remove(path); err != nil {
@@ -199,7 +199,7 @@ func TestReloadNamesWhatNeedsARestart(t *testing.T) {
 	write(t, path, strings.ReplaceAll(configText("nodes"), "prod", "other")+"log: {level: debug, format: json}\n")
 	f := follow(t, path, 5*time.Millisecond)
 	f.applies("nodes")
-	f.says(zap.WarnLevel, 1, "only a restart", "[cluster log.format]")
+	f.says(zap.WarnLevel, 1, "need a restart", "[cluster log.format]")
 	f.says(zap.InfoLevel, 1, "[resources log.level]")
 	write(t, path, strings.ReplaceAll(configText("services"), "prod", "other")+"log: {level: debug, format: json}\n")
 	f.applies("services")
@@ -216,7 +216,7 @@ func TestReloadOnHangUp(t *testing.T) {
 	f.applies("nodes")
 	f.says(zap.InfoLevel, 1, "[resources]")
 	f.hangUps <- syscall.SIGHUP
-	f.says(zap.InfoLevel, 2, "nothing to take over")
+	f.says(zap.InfoLevel, 2, "no reloadable setting")
 	write(t, path, configText("nope*"))
 	for n := range 2 {
 		f.hangUps <- syscall.SIGHUP

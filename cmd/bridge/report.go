@@ -26,10 +26,10 @@ func fileDigest(path string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// reporter adds to the status of a bridge what the program knows.
+// reporter adds facts that the program has to the status of a bridge.
 type reporter struct {
 	bridge  *pipeline.Bridge
-	last    *recent.Changes // nil: none are kept
+	last    *recent.Changes // nil: changes are not kept
 	digest  func() string
 	started time.Time
 }
@@ -40,7 +40,7 @@ func (r *reporter) report() status.Report {
 	return out
 }
 
-// changes are the last ones of a collection, if there is such a one.
+// changes returns the last changes of a collection. The bool is false if there is no such collection.
 func (r *reporter) changes(sink, collection string) ([]status.Change, bool) {
 	report := r.bridge.Status()
 	for _, e := range report.Entries() {

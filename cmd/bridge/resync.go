@@ -14,11 +14,11 @@ func newResync() *cobra.Command {
 	var path, socket, sink string
 	cmd := &cobra.Command{
 		Use:   "resync RESOURCE",
-		Short: "Have a running bridge publish every object of a resource again",
-		Long: `Has a running bridge publish every object of a resource again, as present. RESOURCE
-is the resource with its group, or the ID of one collection. The bridge
-is found by the admin.socket of its configuration: give the same file, flags and
-environment, or --socket.`,
+		Short: "Make a running bridge publish every object of a resource again",
+		Long: `Makes a running bridge publish every object of a resource again, as present. RESOURCE
+is the resource with its group, or the ID of one collection. The command connects to
+the admin.socket of the bridge's configuration: give the same file, flags and
+environment as for the bridge, or --socket.`,
 		Example: "  bridge resync deployments.apps -c bridge.yaml\n  bridge resync secrets@payments --sink audit",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -28,7 +28,7 @@ environment, or --socket.`,
 					return err
 				}
 				if socket = c.Admin.Socket; socket == config.Off {
-					return &exitError{exitConfig, fmt.Errorf("%s: admin.socket is off (it is without checkpoint.file.path, unless it is named): name one and restart the bridge", path)}
+					return &exitError{exitConfig, fmt.Errorf("%s: admin.socket is off (the default without checkpoint.file.path): set a path and restart the bridge", path)}
 				}
 			}
 			started, err := admin.Resync(cmd.Context(), socket, sink, args[0])
@@ -49,7 +49,7 @@ environment, or --socket.`,
 	}
 	configFlag(cmd, &path)
 	cmd.Flags().StringVar(&socket, "socket", "", "the bridge's admin socket, instead of a configuration")
-	cmd.Flags().StringVar(&sink, "sink", "", "only to that sink")
+	cmd.Flags().StringVar(&sink, "sink", "", "only for this sink")
 	config.AddFlags(cmd.Flags())
 	return cmd
 }

@@ -22,14 +22,14 @@ import (
 // The exit codes of the program.
 const (
 	exitOK          = 0
-	exitRuntime     = 1 // it ran and ended badly, for example because another bridge took over
+	exitRuntime     = 1 // the run ended with an error, for example because another bridge took over
 	exitConfig      = 2 // flags or the configuration are wrong
-	exitEnvironment = 3 // what it depends on is wrong: credentials, a certificate, a foreign checkpoint, an unusable topic
+	exitEnvironment = 3 // something outside the configuration is wrong: credentials, a certificate, a foreign checkpoint, an unusable topic
 )
 
-// streams are how the program was started, its standard streams, and the SIGHUPs that it gets.
+// streams are the program's name, its standard streams, and its SIGHUPs.
 type streams struct {
-	program  string // the path that it was started by; "": bridge
+	program  string // the path of the executable; "": bridge
 	out, err io.Writer
 	in       io.Reader
 	hangUps  <-chan os.Signal // nil: none
@@ -44,8 +44,8 @@ type exitError struct {
 func (e *exitError) Error() string { return e.err.Error() }
 func (e *exitError) Unwrap() error { return e.err }
 
-// execute runs the command line and returns the exit code. Errors go to standard
-// error, a line each.
+// execute runs the command line and returns the exit code. It prints errors to standard
+// error, one line each.
 func execute(ctx context.Context, args []string, std streams) int {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -57,7 +57,7 @@ func execute(ctx context.Context, args []string, std streams) int {
 		}
 	}
 	root.PersistentPreRun = func(cmd *cobra.Command, _ []string) {
-		if cmd.Name() != "run" { // which reloads; a closed terminal ends anything else
+		if cmd.Name() != "run" { // run reloads on SIGHUP; every other command ends when the terminal is closed
 			go func() {
 				select {
 				case <-std.hangUps:
@@ -71,9 +71,9 @@ func execute(ctx context.Context, args []string, std streams) int {
 	root.SetOut(std.out)
 	root.SetErr(std.err)
 	root.SetIn(std.in)
-	root.InitDefaultCompletionCmd() // it keeps the output that is set by now
+	root.InitDefaultCompletionCmd() // it keeps the output that is set at this point
 	root.InitDefaultHelpCmd()
-	for _, c := range root.Commands() { // cobra's own take anything, and answer with help and code 0
+	for _, c := range root.Commands() { // cobra's own commands accept any argument and print help with code 0
 		switch c.Name() {
 		case "completion":
 			c.Args, c.RunE = usage(c.Args), func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
@@ -119,7 +119,7 @@ func exitCode(err error) int {
 	}
 }
 
-// newRoot returns the command line. hangUps has `run` reload its configuration.
+// newRoot returns the command line. A signal from hangUps makes `run` reload its configuration.
 func newRoot(hangUps <-chan os.Signal) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "bridge",
@@ -146,7 +146,7 @@ func newRoot(hangUps <-chan os.Signal) *cobra.Command {
 	return root
 }
 
-// usage makes wrong arguments a configuration error that says what is taken.
+// usage turns wrong arguments into a configuration error that names the accepted arguments.
 func usage(check cobra.PositionalArgs) cobra.PositionalArgs {
 	if check == nil {
 		return nil
@@ -174,7 +174,7 @@ func usage(check cobra.PositionalArgs) cobra.PositionalArgs {
 	}
 }
 
-// unknownCommand names the command nearest to a misspelt one.
+// unknownCommand returns an error that suggests the command nearest to a misspelt one.
 func unknownCommand(cmd *cobra.Command, given string) error {
 	var known []string
 	for _, c := range cmd.Commands() {
@@ -189,7 +189,7 @@ func unknownCommand(cmd *cobra.Command, given string) error {
 	return fmt.Errorf("unknown command %q for %q", given, cmd.CommandPath())
 }
 
-// configFlag defines -c; its default is KUBEBRIDGE_CONFIG.
+// configFlag defines -c. The default is the environment variable KUBEBRIDGE_CONFIG.
 func configFlag(cmd *cobra.Command, path *string) {
 	cmd.Flags().StringVarP(path, "config", "c", os.Getenv("KUBEBRIDGE_CONFIG"), "configuration file, or - for standard input (KUBEBRIDGE_CONFIG)")
 }
@@ -197,12 +197,12 @@ func configFlag(cmd *cobra.Command, path *string) {
 // standardInput is the path of a configuration that is read from standard input.
 const standardInput = "-"
 
-// loadConfig reads the file that -c names, and lets the command's flags override it.
+// loadConfig reads the file that -c names. The command's flags override its settings.
 func loadConfig(cmd *cobra.Command, path string) (*config.Config, error) {
 	return loadWith(cmd, path, cmd.Flags())
 }
 
-// loadWith is loadConfig with given flags; nil: none.
+// loadWith is loadConfig with the given flags; nil: no flags.
 func loadWith(cmd *cobra.Command, path string, flags *pflag.FlagSet) (*config.Config, error) {
 	if path == "" {
 		return nil, &exitError{exitConfig, errors.New("no configuration: give -c FILE or set KUBEBRIDGE_CONFIG")}
@@ -213,7 +213,7 @@ func loadWith(cmd *cobra.Command, path string, flags *pflag.FlagSet) (*config.Co
 	}
 	done := make(chan loaded, 1)
 	ctx, in := cmd.Context(), cmd.InOrStdin()
-	go func() { // reading a pipe that nobody writes to never returns
+	go func() { // a read from a pipe without a writer does not return
 		c, err := readConfig(path, in, flags)
 		done <- loaded{c, err}
 	}()

@@ -39,13 +39,13 @@ func newRun(hangUps <-chan os.Signal) *cobra.Command {
 		Use:   "run",
 		Short: "Stream changes to the configured sinks until stopped",
 		Long: `Streams changes to the configured sinks until stopped. When the
-configuration file changes, and on SIGHUP, its resources, exclude and log.level
-are taken over; anything else waits for a restart.
+configuration file changes, and on SIGHUP, the bridge applies changes of resources,
+exclude and log.level. Changes of other settings need a restart.
 
 With --dry-run it prints what it would publish, with topic or subject, key and
 headers, and publishes nothing. It needs the cluster, but no bus and no checkpoint.
-Every object that exists is printed as in a first start. Keyed hashes are
-made with a random key.`,
+Every object that exists is printed, as in a first start. Keyed hashes use a random
+key.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkDryRun(cmd, dryRun, output); err != nil {
@@ -93,25 +93,25 @@ func checkDryRun(cmd *cobra.Command, dryRun bool, output string) error {
 	return checkOutput(output)
 }
 
-// runDry prints what a configuration would publish.
+// runDry prints the records that a configuration would publish.
 func runDry(cmd *cobra.Command, c *config.Config, output string) error {
 	log := newLogger(c.Log.Format, logLevel(c.Log.Level), cmd.ErrOrStderr())
-	log.Info("dry run: nothing is published", zap.String("name", c.Name), zap.String("cluster", c.Cluster))
+	log.Info("started dry run: nothing is published", zap.String("name", c.Name), zap.String("cluster", c.Cluster))
 	d := dryRun{config: c, log: log}
 	return d.printed(cmd.Context(), output, cmd.OutOrStdout())
 }
 
-// runOptions are what run needs.
+// runOptions are the options of run.
 type runOptions struct {
 	config *config.Config
-	reload reloader // all but its apply
+	reload reloader // without apply, which run sets
 	level  zap.AtomicLevel
 	log    *zap.Logger
-	bar    *barWriter // on a terminal that shows nothing but the log; else nil
-	follow io.Writer  // delivered events are printed to it; may be nil
+	bar    *barWriter // nil unless the terminal shows only the log
+	follow io.Writer  // delivered events are printed here; may be nil
 }
 
-// returned is a log without what client-go says of an error that it returns as well.
+// returned drops the log lines of client-go about errors that client-go also returns.
 type returned struct{ zapcore.Core }
 
 func (c returned) With(fields []zapcore.Field) zapcore.Core { return returned{c.Core.With(fields)} }
@@ -130,9 +130,9 @@ func run(ctx context.Context, o runOptions) error {
 	klog.SetLogger(zapr.NewLogger(log.WithOptions(zap.IncreaseLevel(zap.LevelEnablerFunc(func(l zapcore.Level) bool {
 		return l >= zap.WarnLevel && o.level.Enabled(l)
 	})), zap.WrapCore(func(c zapcore.Core) zapcore.Core { return returned{c} }))))
-	log.Info("kubebridge starts", zap.String("version", currentVersion().Version), zap.String("name", c.Name), zap.String("cluster", c.Cluster))
+	log.Info("started kubebridge", zap.String("version", currentVersion().Version), zap.String("name", c.Name), zap.String("cluster", c.Cluster))
 	for _, w := range c.Warnings() {
-		log.Warn("configuration may not be meant", zap.String("warning", w))
+		log.Warn("configuration warning", zap.String("warning", w))
 	}
 
 	client, err := newClient(c.Kubernetes)
@@ -189,8 +189,8 @@ func run(ctx context.Context, o runOptions) error {
 	return errors.Join(err, group.Wait())
 }
 
-// openServers listens for scrapes, probes and commands; the functions that it returns
-// serve until a context ends.
+// openServers starts to listen for scrapes, probes and commands. The returned functions
+// serve until their context ends.
 func openServers(c *config.Config, shown *reporter, registry *prometheus.Registry, log *zap.Logger) ([]func(context.Context) error, error) {
 	var (
 		servers  []func(context.Context) error
@@ -199,7 +199,7 @@ func openServers(c *config.Config, shown *reporter, registry *prometheus.Registr
 		bridge   = shown.bridge
 	)
 	if c.Admin.Socket == config.Off {
-		log.Info("there is no admin socket: the bridge takes no commands")
+		log.Info("admin socket is off: the bridge accepts no commands")
 	} else {
 		commands, err = admin.New(admin.Options{Socket: c.Admin.Socket, Resync: func(ctx context.Context, sink, resource string) ([]string, error) {
 			started, err := bridge.Resync(ctx, sink, resource)
@@ -212,7 +212,7 @@ func openServers(c *config.Config, shown *reporter, registry *prometheus.Registr
 			return openCheckpointOf(ctx, c, bridge, sink)
 		}})
 		if errors.As(err, new(*fs.PathError)) {
-			err = fmt.Errorf("%w: have checkpoint.file.path, or admin.socket, in a directory that the bridge can write to", err)
+			err = fmt.Errorf("%w: set checkpoint.file.path or admin.socket to a path in a directory that the bridge can write to", err)
 		}
 		if err != nil {
 			return nil, err
@@ -243,7 +243,7 @@ func openCheckpointOf(ctx context.Context, c *config.Config, bridge *pipeline.Br
 	id, store, ok := bridge.Checkpoint(sink)
 	i := slices.IndexFunc(c.Sinks, func(s config.Sink) bool { return s.Name == sink })
 	if !ok || i < 0 {
-		return nil, &admin.NotFoundError{Message: fmt.Sprintf("the bridge has no checkpoint of sink %q open: it may wait for the cluster, or be a standby", sink)}
+		return nil, &admin.NotFoundError{Message: fmt.Sprintf("the checkpoint of sink %q is not open: the bridge may be waiting for the cluster or be a standby", sink)}
 	}
 	info, err := describe(openPlace(ctx, c, &c.Sinks[i], store), id, store)
 	if err != nil {
@@ -252,7 +252,7 @@ func openCheckpointOf(ctx context.Context, c *config.Config, bridge *pipeline.Br
 	return json.Marshal(info)
 }
 
-// closed closes the admin socket, if there is one, because of an error.
+// closed closes the admin socket, if there is one, and returns err.
 func closed(commands *admin.Server, err error) error {
 	if commands == nil {
 		return err
@@ -260,7 +260,7 @@ func closed(commands *admin.Server, err error) error {
 	return errors.Join(err, commands.Close())
 }
 
-// statusEndpoint says where the status is served, and for whom.
+// statusEndpoint returns the options of the status server: address, certificate and login.
 func statusEndpoint(c *config.Config, log *zap.Logger) (serve.Options, error) {
 	s := c.Status
 	o := serve.Options{Listen: s.Listen, Hosts: s.Hosts, Cert: s.TLS.Cert, Key: s.TLS.Key, Log: log.Named("status")}

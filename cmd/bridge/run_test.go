@@ -138,7 +138,7 @@ func TestRunWithoutDoors(t *testing.T) {
 	}
 	write(t, path, string(text)+"admin: {socket: off}\n")
 	log, _ := start(t, path)
-	log.awaits(t, "takes no commands")
+	log.awaits(t, "accepts no commands")
 	log.awaits(t, "waiting for the API server")
 	if _, err := os.Lstat(filepath.Join(checkpoints, "admin.sock")); err == nil {
 		t.Error("there is a socket")

@@ -13,7 +13,7 @@ func newSchema() *cobra.Command {
 		Use:   "schema config|event",
 		Short: "Print the JSON Schema of the configuration file, or of the events",
 		Long: `Print the JSON Schema (draft 2020-12) of the configuration file, for editors and
-checks before a commit, or of the events, for who reads them.`,
+checks before a commit, or of the events, for consumers.`,
 		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
 		ValidArgs: []cobra.Completion{"config", "event"},
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -24,7 +24,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
-// sinkSpecs describe the configured sinks. What they deliver is printed to follow, and kept in last, unless these are nil.
+// sinkSpecs describes the configured sinks. Delivered records are printed to follow and kept in last, unless these are nil.
 func sinkSpecs(c *config.Config, log *zap.Logger, follow io.Writer, last *recent.Changes) ([]pipeline.SinkSpec, error) {
 	var out []pipeline.SinkSpec
 	for i := range c.Sinks {
@@ -43,7 +43,7 @@ func sinkSpecs(c *config.Config, log *zap.Logger, follow io.Writer, last *recent
 	return out, nil
 }
 
-// keep has what a sink delivers be kept in last, from when it is opened.
+// keep makes a sink keep its delivered records in last once it is open.
 func keep(spec *pipeline.SinkSpec, last *recent.Changes) {
 	name, open, others, take := spec.Sink, spec.Open, spec.Delivered, last.Listen(spec.Sink)
 	spec.Open = func(ctx context.Context, id event.Identity) (sink.Sink, pipeline.OpenStore, encode.Config, error) {
@@ -58,7 +58,7 @@ func keep(spec *pipeline.SinkSpec, last *recent.Changes) {
 	}
 }
 
-// encodeConfig is what is configured of how a sink's events are encoded and routed, without the hash key.
+// encodeConfig returns the settings for encoding and routing a sink's events, without the hash key.
 func encodeConfig(c *config.Config, s *config.Sink) (form encode.Config, err error) {
 	kind := kindOf(c, s)
 	form = encode.Config{
@@ -91,7 +91,7 @@ func sinkSpec(c *config.Config, s *config.Sink, log *zap.Logger) (pipeline.SinkS
 				return nil, nil, form, &plan.EnvironmentError{Err: err}
 			}
 			if c.Secrets.Values == "hash" && form.Secrets.Key == nil && hashes(c, s) {
-				log.Warn("secret values are redacted, not hashed: there is no key: set secrets.hashKeySecret or secrets.hashKeyFile")
+				log.Warn("secret values are redacted instead of hashed: no key is set: set secrets.hashKeySecret or secrets.hashKeyFile")
 			}
 			bus, store, err := kind.openBoth(c.CheckpointDir(s), id, log)
 			if err != nil {
@@ -102,11 +102,11 @@ func sinkSpec(c *config.Config, s *config.Sink, log *zap.Logger) (pipeline.SinkS
 	}, nil
 }
 
-// sinkResources are the entries of a sink, with their options.
+// sinkResources returns the entries of a sink with their options.
 func sinkResources(c *config.Config, s *config.Sink) pipeline.SinkResources {
 	entries, kind := c.Entries(s), kindOf(c, s)
 	for i, r := range c.ResourcesOf(s) {
-		entries[i].Place = "" // a reload does not know it
+		entries[i].Place = "" // a reload must not see a moved entry as changed
 		entries[i].Options = pipeline.CollectionOptions{
 			Settings: encode.Settings{
 				SkipSnapshot: r.Snapshot == config.SnapshotSkip, Types: eventTypes(r.Types), Redact: c.Rules(&r),
@@ -121,7 +121,7 @@ func sinkResources(c *config.Config, s *config.Sink) pipeline.SinkResources {
 	return pipeline.SinkResources{Sink: s.Name, Entries: entries, Exclude: c.Exclude}
 }
 
-// eventTypes are the types of configured names, which have been checked.
+// eventTypes returns the types for configured names, which have been validated.
 func eventTypes(names []string) []event.Type {
 	var out []event.Type
 	for _, t := range []event.Type{event.Added, event.Modified, event.Deleted} {
@@ -132,8 +132,8 @@ func eventTypes(names []string) []event.Type {
 	return out
 }
 
-// hashKey is the key that Secrets' values are hashed with, nil for none. It makes one where that is the bridge's
-// to do.
+// hashKey returns the key for hashing values of Secrets, nil for none. It makes a key if the configuration leaves that
+// to the bridge.
 func hashKey(ctx context.Context, c *config.Config, log *zap.Logger) ([]byte, error) {
 	switch {
 	case c.Secrets.Values != "hash":
@@ -153,7 +153,7 @@ func hashKey(ctx context.Context, c *config.Config, log *zap.Logger) ([]byte, er
 	}
 }
 
-// hashKeySecret is the configured Secret.
+// hashKeySecret returns the configured Secret.
 func hashKeySecret(c *config.Config, log *zap.Logger) (hashkey.Secret, error) {
 	client, err := restConfig(c.Kubernetes)
 	namespace, name, _ := strings.Cut(c.Secrets.HashKeySecret, "/")
@@ -166,12 +166,12 @@ func readHashKey(c *config.Config) ([]byte, error) {
 		return nil, fmt.Errorf("secrets.hashKeyFile: %w", err)
 	}
 	if len(key) < hashkey.LeastBytes {
-		return nil, fmt.Errorf("secrets.hashKeyFile %s: %d bytes are too few for a key: use at least %d random ones", c.Secrets.HashKeyFile, len(key), hashkey.LeastBytes)
+		return nil, fmt.Errorf("secrets.hashKeyFile %s: %d bytes are too few for a key: use at least %d random bytes", c.Secrets.HashKeyFile, len(key), hashkey.LeastBytes)
 	}
 	return key, nil
 }
 
-// hashes reports whether a sink watches Secrets, or what else has values hashed. Patterns leave Secrets out.
+// hashes reports whether a sink watches Secrets or another resource with hashed values. Patterns leave Secrets out.
 func hashes(c *config.Config, s *config.Sink) bool {
 	for _, r := range c.ResourcesOf(s) {
 		name := discovery.Parse(r.Name()).Resource()
@@ -191,7 +191,7 @@ func printer(w io.Writer) (func([]event.Record), error) {
 	seq := uint64(0)
 	return func(records []event.Record) {
 		seq++
-		// What a closed terminal misses, the bus has.
+		// An error of a closed terminal does not matter: the bus has the records.
 		_, _ = s.Write(context.Background(), &event.Batch{Seq: seq, Records: records})
 	}, nil
 }

@@ -35,7 +35,7 @@ type stateFlags struct {
 	exact         bool
 }
 
-// restoreRate is how many requests a second a restore makes at most.
+// restoreRate is the highest number of requests per second of a restore.
 const restoreRate = 100
 
 func newState() *cobra.Command {
@@ -43,18 +43,18 @@ func newState() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "state --at TIME|RV [RESOURCE...] | --diff TIME TIME [RESOURCE...]",
 		Short: "Rebuild the state of collections at a time from the bus",
-		Long: `Rebuilds from the bus alone what the collections held at a time, or at a
-resourceVersion (with its epoch as e2:12345). A time means what had been published by
-then; standard error names the resourceVersion that each collection had reached.
-The answer is "not covered" if the bus has no complete list of a collection before.
-Nothing is written to the bus, and no consumer is left behind.
+		Long: `Rebuilds from the bus alone the objects of the collections at a time, or at a
+resourceVersion (with its epoch as e2:12345). The state at a time is everything that had been
+published by then; standard error names the resourceVersion that each collection had reached.
+The answer is "not covered" if the bus has no complete list of a collection before that time.
+The command writes nothing to the bus and leaves no consumer or consumer group behind.
 
-With --diff it compares two times. With --apply it puts the state into the cluster of
---kubeconfig by server-side apply, after a dry run of everything. Objects and fields
-that came later stay, and are listed; --exact deletes and removes them. --dry-run
-lists what would happen to each object, and changes nothing. RBAC objects, admission
-webhooks and policies, APIServices and CustomResourceDefinitions are restored only if
-their resource is named.`,
+With --diff it compares two times. With --apply it restores the state to the cluster of
+--kubeconfig by server-side apply, after a dry run of all objects. Objects and fields
+that were added later are kept and listed; --exact deletes these objects and removes these
+fields. --dry-run lists what would happen to each object, and changes nothing. RBAC objects,
+admission webhooks and policies, APIServices and CustomResourceDefinitions are restored only
+if you name their resource.`,
 		Example: `  bridge state --at 2026-03-14T09:26:00Z pods deployments.apps -n shop -c bridge.yaml
   bridge state --diff 2026-03-14T09:00:00Z 2026-03-14T10:00:00Z -n shop
   bridge state --diff 1h 10m -n shop
@@ -65,16 +65,16 @@ their resource is named.`,
 	f.which.define(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&f.at, "at", "", "a time (RFC 3339), a duration before now such as 10m, or a resourceVersion; with --apply or alone")
-	flags.StringVarP(&f.namespace, "namespace", "n", "", "only what is in the namespace")
+	flags.StringVarP(&f.namespace, "namespace", "n", "", "only objects in this namespace")
 	flags.StringVarP(&f.output, "output", "o", "", "yaml or json; with --diff json or nothing for text")
-	flags.BoolVar(&f.partial, "partial", false, "answer for the collections that are covered if others are not")
-	flags.BoolVar(&f.diff, "diff", false, "compare the two times given first")
-	flags.BoolVar(&f.apply, "apply", false, "put the state into a cluster")
-	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "with --apply: the kubeconfig file of that cluster; required, the bridge's own account is not used")
+	flags.BoolVar(&f.partial, "partial", false, "print the collections that are covered even if others are not")
+	flags.BoolVar(&f.diff, "diff", false, "compare two times, which are the first two arguments")
+	flags.BoolVar(&f.apply, "apply", false, "restore the state to a cluster")
+	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "with --apply: the kubeconfig file of the cluster to restore to; required, because the bridge's own account is not used")
 	flags.StringVar(&f.context, "context", "", "with --apply: the context in the kubeconfig file")
-	flags.BoolVar(&f.dryRun, "dry-run", false, "with --apply: let the server check everything and change nothing")
-	flags.BoolVar(&f.force, "force", false, "with --apply: take fields over that another field manager owns")
-	flags.BoolVar(&f.exact, "exact", false, "with --apply: also delete objects and remove fields that the state does not have, whichever manager owns them")
+	flags.BoolVar(&f.dryRun, "dry-run", false, "with --apply: let the API server check every object, and change nothing")
+	flags.BoolVar(&f.force, "force", false, "with --apply: take over fields that another field manager owns")
+	flags.BoolVar(&f.exact, "exact", false, "with --apply: also delete objects and remove fields that the state does not have, even if another field manager owns them")
 	return cmd
 }
 
@@ -114,7 +114,7 @@ func (f *stateFlags) run(cmd *cobra.Command, args []string) error {
 		at = append(at, p)
 	}
 	var to *rest.Config
-	if f.apply { // a mistake in it is reported before a long topic is read
+	if f.apply { // report a wrong kubeconfig before reading a long topic
 		var err error
 		if to, err = f.cluster(); err != nil {
 			return err
@@ -137,7 +137,7 @@ func (f *stateFlags) run(cmd *cobra.Command, args []string) error {
 	return printState(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), state, f.output)
 }
 
-// rebuild reads the state at a point, and prints to standard error how far it can be relied on.
+// rebuild reads the state at a point, and prints its coverage to standard error.
 func (f *stateFlags) rebuild(cmd *cobra.Command, p *past, at history.Point, resources []discovery.Name) (*history.State, error) {
 	r, err := p.read(cmd.Context(), resources, nil)
 	if err != nil {
@@ -168,7 +168,7 @@ func (f *stateFlags) rebuild(cmd *cobra.Command, p *past, at history.Point, reso
 	return state, nil
 }
 
-// printCoverage prints the lists that a state rests on, how far each collection had reached, and what may be missing.
+// printCoverage prints, for each collection, the list that the state is based on, the resourceVersion reached, and what may be missing.
 func printCoverage(w io.Writer, s *history.State, at history.Point) {
 	for _, line := range leftOut(s) {
 		show(w, "%s", line)
@@ -191,7 +191,7 @@ func printCoverage(w io.Writer, s *history.State, at history.Point) {
 	}
 }
 
-// reached says in words up to where a collection was complete.
+// reached describes up to which resourceVersion a collection was complete.
 func reached(c *history.Covered) string {
 	switch {
 	case c.Reached == "":
@@ -202,7 +202,7 @@ func reached(c *history.Covered) string {
 	return "complete up to resourceVersion " + c.Reached
 }
 
-// leftOut names the collections and resources that the state does not have, by intention.
+// leftOut names the collections and resources that the state leaves out on purpose.
 func leftOut(s *history.State) (lines []string) {
 	for _, m := range s.Missing {
 		if m.LeftOut {
@@ -212,7 +212,7 @@ func leftOut(s *history.State) (lines []string) {
 	return lines
 }
 
-// printState prints objects as kubectl takes them, until ctx ends.
+// printState prints objects in a form that kubectl accepts, until ctx ends.
 func printState(ctx context.Context, out, notes io.Writer, s *history.State, output string) error {
 	w := bufio.NewWriter(document(out))
 	if output == "json" {
@@ -240,7 +240,7 @@ func printState(ctx context.Context, out, notes io.Writer, s *history.State, out
 			return fmt.Errorf("print %s %s: %w", o.ResourceID, o.Name(), err)
 		}
 		fmt.Fprintln(w, "---")
-		if i == 0 { // as comments of YAML
+		if i == 0 { // once, as YAML comments
 			for _, line := range leftOut(s) {
 				fmt.Fprintln(w, "# "+stdout.Legible(line))
 			}
@@ -297,7 +297,7 @@ func printDifference(out io.Writer, d *history.Difference) error {
 	return w.Flush()
 }
 
-// cluster is the one that a state is put into.
+// cluster returns the client configuration of the cluster to restore to.
 func (f *stateFlags) cluster() (*rest.Config, error) {
 	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: f.kubeconfig}
 	conf, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: f.context}).ClientConfig()
@@ -323,7 +323,7 @@ func (f *stateFlags) restore(cmd *cobra.Command, p *past, to *rest.Config, s *hi
 	}, func(l restore.Line) {
 		counts[l.What]++
 		if f.output == "json" {
-			_ = encoder.Encode(l) // the restore goes on without its output
+			_ = encoder.Encode(l) // a failed print does not stop the restore
 			return
 		}
 		printRestored(out, l)
@@ -342,7 +342,7 @@ func (f *stateFlags) restore(cmd *cobra.Command, p *past, to *rest.Config, s *hi
 	return err
 }
 
-// printRestored prints what became of an object, for people.
+// printRestored prints the outcome for an object, for people.
 func printRestored(w io.Writer, l restore.Line) {
 	if l.Why != "" {
 		show(w, "%-9s %s: %s", l.What, l.Object, l.Why)

@@ -27,16 +27,16 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink/stdout"
 )
 
-// defaultStatus is where the status of a bridge is that nothing else is known of.
+// defaultStatus is the address of the status if neither --address nor a configuration is given.
 const defaultStatus = "127.0.0.1:8080"
 
-// statusBytes bounds what is read of an answer: some 300,000 collections.
+// statusBytes is the largest accepted answer, enough for about 300,000 collections.
 const statusBytes = 128 << 20
 
-// statusEvery is how often a status that is watched is asked for.
+// statusEvery is the time between two requests with --watch.
 const statusEvery = 2 * time.Second
 
-// clearScreen has a terminal begin at its top.
+// clearScreen clears a terminal and moves its cursor to the top.
 const clearScreen = "\x1b[H\x1b[2J"
 
 // statusTimeout bounds how long a bridge may take to answer.
@@ -51,11 +51,11 @@ func newStatus() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show what a running bridge is doing",
-		Long: `Shows what a running bridge is doing: its sinks and every collection, those in
-trouble first. The bridge is found by the status.listen of its configuration, or
---address, or at ` + defaultStatus + `. Its certificate and the token of its login are taken from
-the configuration as well. The exit code is 0 if the bridge is ready, 1 if it is
-not, and 3 if it does not answer.`,
+		Long: `Shows what a running bridge is doing: its sinks and every collection, collections with
+problems first. The address of the bridge is --address, or status.listen of its
+configuration, or ` + defaultStatus + `. The certificate and the token of the login also come from
+the configuration. The exit code is 0 if the bridge is ready, 1 if it is
+not ready, and 3 if it does not answer.`,
 		Example: "  bridge status -c bridge.yaml\n  bridge status --watch\n  bridge status --address http://127.0.0.1:8080 -o json\n" +
 			"  bridge status --address https://bridge.example.com --ca ca.crt --token-file token",
 		Args: cobra.NoArgs,
@@ -88,7 +88,7 @@ not, and 3 if it does not answer.`,
 	}
 	at.define(cmd)
 	cmd.Flags().StringVarP(&output, "output", "o", "", "json, or nothing for a table")
-	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show it again every two seconds")
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "refresh every two seconds")
 	return cmd
 }
 
@@ -98,7 +98,8 @@ func newTop() *cobra.Command {
 		Use:   "top",
 		Short: "Show the rate and the lag of each collection of a running bridge",
 		Long: `Shows the rate and the lag of each collection of a running bridge, the busiest first. On a
-terminal it is shown again every two seconds, elsewhere once. The bridge is found as by bridge status.`,
+terminal the table refreshes every two seconds; otherwise it is printed once. The command finds the
+bridge as bridge status does.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := at.find(cmd); err != nil {
@@ -118,29 +119,29 @@ terminal it is shown again every two seconds, elsewhere once. The bridge is foun
 	return cmd
 }
 
-// statusTarget is where the status of a bridge is, and how to get it.
+// statusTarget is the address of a bridge's status, with certificates and token.
 type statusTarget struct {
 	config    string // path of the bridge's configuration
 	address   string // host:port, also behind http:// or https://
 	ca        string // PEM file; "": the system's
-	cert      string // PEM file of the very certificate, instead of who signs it
+	cert      string // PEM file of the bridge's certificate itself, instead of its CA
 	token     string
 	tokenFile string // instead of token
 }
 
-// define defines the flags that say where the bridge is.
+// define defines the flags that locate the bridge.
 func (at *statusTarget) define(cmd *cobra.Command) {
 	configFlag(cmd, &at.config)
 	f := cmd.Flags()
 	f.StringVar(&at.address, "address", "", "the bridge's status address, host:port, http://host:port or https://host:port, instead of a configuration")
-	f.StringVar(&at.ca, "ca", "", "with --address https://: PEM file of who signs the bridge's certificate; the system's by default")
-	f.StringVar(&at.tokenFile, "token-file", "", "file with the token of the status' login")
+	f.StringVar(&at.ca, "ca", "", "with --address https://: PEM file of the CA of the bridge's certificate; default: the system's CAs")
+	f.StringVar(&at.tokenFile, "token-file", "", "file with the token for the login to the status")
 	config.AddFlags(f)
 }
 
-// silent says that the bridge does not answer.
+// silent returns the error for a bridge that does not answer.
 func (at *statusTarget) silent(err error) error {
-	return fmt.Errorf("no bridge answers at %s: %w: is it running, and is this its status.listen? Give --address HOST:PORT", at.address, err)
+	return fmt.Errorf("no bridge answers at %s: %w: check that the bridge is running and that its status.listen is this address, or give --address HOST:PORT", at.address, err)
 }
 
 // watch prints the status every [statusEvery] until the command is interrupted.
@@ -172,7 +173,7 @@ func (at *statusTarget) watch(cmd *cobra.Command, print func(io.Writer, *status.
 	}
 }
 
-// find finds the bridge of a configuration from here, unless an address is given.
+// find takes the address of the bridge from its configuration, unless an address is given.
 func (at *statusTarget) find(cmd *cobra.Command) error {
 	path := at.config
 	if at.address != "" {
@@ -187,7 +188,7 @@ func (at *statusTarget) find(cmd *cobra.Command) error {
 		return err
 	}
 	if c.Status.Listen == config.Off {
-		return &exitError{exitConfig, fmt.Errorf("%s: status.listen is off: name an address and restart the bridge", path)}
+		return &exitError{exitConfig, fmt.Errorf("%s: status.listen is off: set an address and restart the bridge", path)}
 	}
 	host, port, err := net.SplitHostPort(c.Status.Listen)
 	if err != nil {
@@ -240,7 +241,7 @@ func (at *statusTarget) ask(ctx context.Context) (*status.Report, []byte, error)
 	if err != nil {
 		return nil, nil, err
 	}
-	// There is no proxy: the bridge is on this machine, or forwarded to it.
+	// No proxy is used: the bridge runs on this machine, or its port is forwarded to this machine.
 	answer, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: protocol}}).Do(req)
 	if err != nil {
 		return nil, nil, err
@@ -255,13 +256,13 @@ func (at *statusTarget) ask(ctx context.Context) (*status.Report, []byte, error)
 	}
 	var r status.Report
 	if err := json.Unmarshal(body, &r); err != nil {
-		return nil, nil, fmt.Errorf("its answer is not a bridge's status: %w", err)
+		return nil, nil, fmt.Errorf("the answer is not the status of a bridge: %w", err)
 	}
 	return &r, body, nil
 }
 
-// tls says which certificate the bridge may have. Its own is no matter of names: on its machine
-// it is asked by an address.
+// tls returns the TLS configuration. With the bridge's own certificate it compares the certificate instead of host
+// names, since on the bridge's machine the address is an IP address.
 func (at *statusTarget) tls() (*tls.Config, error) {
 	c := &tls.Config{MinVersion: tls.VersionTLS12}
 	if at.ca != "" {
@@ -288,17 +289,17 @@ func (at *statusTarget) tls() (*tls.Config, error) {
 	if own == nil {
 		return nil, fmt.Errorf("%s holds no certificate", at.cert)
 	}
-	c.InsecureSkipVerify = true // VerifyConnection asks for more
+	c.InsecureSkipVerify = true // VerifyConnection compares the certificate itself
 	c.VerifyConnection = func(s tls.ConnectionState) error {
 		if !bytes.Equal(s.PeerCertificates[0].Raw, own.Bytes) {
-			return fmt.Errorf("its certificate is not that of %s", at.cert)
+			return fmt.Errorf("the bridge's certificate is not the one in %s", at.cert)
 		}
 		return nil
 	}
 	return c, nil
 }
 
-// printHead prints what a bridge is.
+// printHead prints the name, version and state of a bridge.
 func printHead(out io.Writer, r *status.Report) {
 	show(out, "%s on %s: %s (version %s, up %s)", r.Name, r.Cluster, r.Word(), r.Version, r.At.Sub(r.Started).Round(time.Second))
 	if r.Waiting != "" {
@@ -356,7 +357,7 @@ func printTop(out io.Writer, r *status.Report, _ []byte) error {
 	return w.Flush()
 }
 
-// compareKnown compares two numbers of which one or both may not be known; that is less than any number.
+// compareKnown compares two numbers. nil is an unknown number, which is less than any other.
 func compareKnown(a, b *float64) int {
 	value := func(n *float64) float64 {
 		if n == nil {
@@ -367,7 +368,7 @@ func compareKnown(a, b *float64) int {
 	return cmp.Compare(value(a), value(b))
 }
 
-// inLine is text for a cell of a table.
+// inLine returns text in a form for a table cell.
 func inLine(text string) string {
 	return stdout.Legible(strings.Join(strings.Fields(text), " "))
 }

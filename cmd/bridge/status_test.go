@@ -100,7 +100,7 @@ func TestStatusBehindALogin(t *testing.T) {
 	other := filepath.Join(dir, "other")
 	write(t, other, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: append([]byte{0}, pair.Certificate[0]...)})))
 	write(t, path, string(text)+"\nstatus: {listen: \""+address+"\", tls: {cert: "+other+", key: "+key+"}, login: {tokenFile: "+token+"}}\n")
-	bridge(t, "status", "-c", path).failed(t, exitEnvironment, "its certificate is not that of "+other)
+	bridge(t, "status", "-c", path).failed(t, exitEnvironment, "the bridge's certificate is not the one in "+other)
 }
 
 // TestStatusOfAReadyBridge: troubled collections first, what is not known as such.

@@ -39,10 +39,10 @@ func newTail() *cobra.Command {
 	var f tailFlags
 	cmd := &cobra.Command{
 		Use:   "tail RESOURCE... | -c FILE",
-		Short: "Print the changes of resources to the terminal; remembers nothing",
-		Long: `Prints the changes of resources, or what a configuration would publish. Nothing is
-published, and nothing is remembered: there is no bus and no checkpoint. With a configuration it
-prints where each event would go, with its key and headers: see bridge run --dry-run.`,
+		Short: "Print the changes of resources to the terminal, without a bus and a checkpoint",
+		Long: `Prints the changes of resources, or what a configuration would publish. It publishes
+nothing and keeps no checkpoint. With a configuration it also prints the topic or subject, key
+and headers of each event: see bridge run --dry-run.`,
 		Example: "  bridge tail pods deployments.apps\n  bridge tail secrets -n payments -l audit=true -o json\n" +
 			"  bridge tail pods --watch-only -o name\n  bridge tail -c bridge.yaml",
 		Args: cobra.ArbitraryArgs,
@@ -52,7 +52,7 @@ prints where each event would go, with its key and headers: see bridge run --dry
 	flags := cmd.Flags()
 	flags.StringVar(&f.kube.Kubeconfig, "kubeconfig", "", "path of a kubeconfig file")
 	flags.StringVar(&f.kube.Context, "context", "", "context in the kubeconfig file")
-	flags.StringSliceVarP(&f.namespaces, "namespace", "n", nil, "namespaces, comma-separated; all of them by default")
+	flags.StringSliceVarP(&f.namespaces, "namespace", "n", nil, "namespaces, comma-separated; default: all namespaces")
 	flags.BoolVarP(&f.all, "all-namespaces", "A", false, "all namespaces, which is the default")
 	flags.StringVarP(&f.selector, "selector", "l", "", "label selector")
 	flags.StringVar(&f.fields, "field-selector", "", "field selector")
@@ -80,7 +80,7 @@ func (f *tailFlags) run(cmd *cobra.Command, args []string) error {
 	}
 	defer client.Close()
 	spec := f.spec(cmd.OutOrStdout(), args)
-	// Who looks at a terminal would wait for what does not come by itself.
+	// Fail at once if a resource is not served: a user at a terminal would wait for events that do not come.
 	if _, err := plan.Check(cmd.Context(), client, spec.Entries, nil); err != nil {
 		return &exitError{exitEnvironment, err}
 	}
@@ -90,7 +90,7 @@ func (f *tailFlags) run(cmd *cobra.Command, args []string) error {
 	}).Run(cmd.Context())
 }
 
-// check checks what does not need a cluster.
+// check checks the flags that can be checked without a cluster.
 func (f *tailFlags) check(cmd *cobra.Command, args []string) error {
 	flags := cmd.Flags()
 	selects := len(f.namespaces) > 0 || f.all || f.selector != "" || f.fields != ""
@@ -101,7 +101,7 @@ func (f *tailFlags) check(cmd *cobra.Command, args []string) error {
 	case len(args) > 0 && flags.Changed("config"):
 		mistake = fmt.Errorf("bridge tail takes resources or -c FILE, not both: %s has its own resources", f.config)
 	case len(args) == 0 && selects:
-		mistake = fmt.Errorf("-n, -A, -l and --field-selector go with resources: what is selected is in the configuration %s", f.config)
+		mistake = fmt.Errorf("-n, -A, -l and --field-selector need RESOURCE... and do not work with -c: set the selection in the configuration %s", f.config)
 	case f.all && len(f.namespaces) > 0:
 		mistake = errors.New("-A and -n exclude each other")
 	}
@@ -110,13 +110,13 @@ func (f *tailFlags) check(cmd *cobra.Command, args []string) error {
 	}
 	for _, name := range f.namespaces {
 		if wrong := validation.IsDNS1123Label(name); len(wrong) > 0 {
-			return &exitError{exitConfig, fmt.Errorf("-n %s: this cannot be a namespace: %s", name, strings.Join(wrong, "; "))}
+			return &exitError{exitConfig, fmt.Errorf("-n %s: not a valid namespace name: %s", name, strings.Join(wrong, "; "))}
 		}
 	}
 	return checkOutput(cmp.Or(f.output, stdout.Pretty))
 }
 
-// spec describes what prints the changes of resources.
+// spec describes a sink that prints the changes of resources.
 func (f *tailFlags) spec(w io.Writer, resources []string) pipeline.SinkSpec {
 	output := cmp.Or(f.output, stdout.Pretty)
 	color := output == stdout.Pretty && isTerminal(w)

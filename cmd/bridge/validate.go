@@ -54,7 +54,7 @@ func newValidate() *cobra.Command {
 		},
 	}
 	configFlag(cmd, &path)
-	cmd.Flags().BoolVar(&connect, "connect", false, "also ask the API server for the cluster and every resource, and the buses; nothing is written")
+	cmd.Flags().BoolVar(&connect, "connect", false, "also check the cluster, every resource and the buses by asking them; writes nothing")
 	cmd.Flags().BoolVar(&reachable, "reachable-only", false, "with --connect: ask only whether the cluster answers")
 	config.AddFlags(cmd.Flags())
 	return cmd

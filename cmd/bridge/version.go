@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// version is stamped by the build (-ldflags "-X main.version=…").
+// version is set by the build (-ldflags "-X main.version=…").
 var version string
 
 type versionInfo struct {

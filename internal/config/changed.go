@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// Changed names the settings that differ in next, as paths of the file
-// (sinks[NAME].kafka.topic for a sink's): those that a running bridge can take
-// over, and those for which it must be started again.
+// Changed returns the settings that differ in next, as paths of the file
+// (sinks[NAME].kafka.topic for a setting of a sink): reloadable are settings that a running
+// bridge can apply, restart are settings that need a restart.
 func (c *Config) Changed(next *Config) (reloadable, restart []string) {
 	var names []string
 	a, b := *c, *next
@@ -41,13 +41,13 @@ func isReloadable(name string) bool {
 	return slices.Contains([]string{"resources", "exclude", "log.level"}, name) || strings.HasSuffix(name, "].resources")
 }
 
-// Reloaded is c with everything of next that a running bridge can take over. A
+// Reloaded returns c with all settings of next that a running bridge can apply. A
 // sink that next does not have keeps its resources: it runs until the restart.
 func (c *Config) Reloaded(next *Config) *Config {
 	merged := *c
 	merged.Exclude, merged.Log.Level = next.Exclude, next.Log.Level
 	merged.Resources = next.Resources
-	merged.places, merged.warnings = nil, nil // sinks may have other places in next
+	merged.places, merged.warnings = nil, nil // the places of sinks in next may differ
 	merged.Sinks = slices.Clone(c.Sinks)
 	for i := range merged.Sinks {
 		s := &merged.Sinks[i]

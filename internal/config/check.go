@@ -10,13 +10,13 @@ import (
 
 var nameForm = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$`)
 
-// socketLimit leaves room for the name that a socket has until it may be
-// connected to: the shortest of the systems' limits is 103.
+// socketLimit is the maximum length of a socket's path. It leaves room for the temporary name that
+// a socket has first: the lowest limit of the supported systems is 103.
 const socketLimit = 90 // bytes
 
 const nameRule = "use lower-case letters, digits, - and ., at most 63, beginning and ending with a letter or digit"
 
-// check completes what sinks leave open and notes every mistake.
+// check fills in defaults and records every mistake.
 func (p *problems) check(c *Config) {
 	p.name("name", c.Name)
 	if c.Cluster == "" {
@@ -62,7 +62,7 @@ func (p *problems) check(c *Config) {
 	p.exclude(c)
 }
 
-// admin puts the socket beside the checkpoints unless it is named.
+// admin puts the socket next to the checkpoints unless its path is set.
 func (p *problems) admin(c *Config) {
 	if c.Admin.Socket == "" {
 		c.Admin.Socket = filepath.Join(c.Checkpoint.File.Path, "admin.sock")
@@ -116,7 +116,7 @@ func (p *problems) sink(path string, s *Sink) {
 	}
 }
 
-// block fills in the defaults of a block, and notes its mistakes: a line each, which begins with the field.
+// block fills in the defaults of a block, and records its mistakes: one line each, which begins with the field.
 func (p *problems) block(path string, b block) {
 	err := b.complete()
 	if err == nil {

@@ -9,16 +9,16 @@ import (
 	"strings"
 )
 
-// claim is something that one sink needs for itself.
+// claim is a file, port or stream that one sink cannot share with another.
 type claim struct {
 	key  string // of the sink's configuration
-	what string // both would do with it, and the advice
-	// clash reports whether another sink's needs the same.
+	what string // what both sinks would do with it, and the remedy
+	// clash reports whether another sink needs the same.
 	clash func(other *Sink) bool
 }
 
-// apart checks that no two sinks would write to the same place. What two bridges would
-// do to each other is found when they run.
+// apart checks that no two sinks of this bridge write to the same place. Conflicts between two bridges
+// are found when they run.
 func (p *problems) apart(c *Config) {
 	for i := range c.Sinks {
 		s := &c.Sinks[i]
@@ -68,7 +68,7 @@ func sameFiles(a, b string) bool {
 	return ok && (rest == "" || rotated.MatchString(rest))
 }
 
-// sameListener reports whether one address is taken where the other is listened on.
+// sameListener reports whether two listeners cannot have these addresses at the same time.
 func sameListener(a, b string) bool {
 	hostA, portA, errA := net.SplitHostPort(a)
 	hostB, portB, errB := net.SplitHostPort(b)
@@ -89,7 +89,7 @@ func sameServers(a, b string) bool {
 	return slices.ContainsFunc(servers(a), func(one string) bool { return slices.Contains(others, one) })
 }
 
-// servers are the hosts and ports in a list of NATS URLs.
+// servers returns the hosts and ports in a list of NATS URLs.
 func servers(list string) (all []string) {
 	for one := range strings.SplitSeq(list, ",") {
 		_, host, _ := strings.Cut(strings.TrimSpace(one), "://")

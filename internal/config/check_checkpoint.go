@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// NoCheckpoint is what it means for a sink that it has no checkpoint.
+// NoCheckpoint describes the consequences for a sink without a checkpoint.
 const NoCheckpoint = "every start publishes all objects again as present, and deletions while the bridge is stopped are not published"
 
 var (
@@ -14,8 +14,8 @@ var (
 	placeholder = regexp.MustCompile(`\{(name|cluster|sink)\}`)
 )
 
-// checkpoint checks that every sink has a place to remember in, and that what is
-// configured is used.
+// checkpoint checks that every sink has a place for its checkpoint, and that every configured place
+// is used.
 func (p *problems) checkpoint(c *Config) {
 	var inKafka, exact, inNATS, elsewhere []string
 	for i := range c.Sinks {
@@ -34,7 +34,7 @@ func (p *problems) checkpoint(c *Config) {
 	}
 	path, topic := c.Checkpoint.File.Path, c.Checkpoint.Kafka
 	switch {
-	case path == "" && len(elsewhere) > 0 && c.LeaderElection.Enabled: // see there
+	case path == "" && len(elsewhere) > 0 && c.LeaderElection.Enabled: // leaderElection reports this case
 	case path == "" && len(elsewhere) > 0:
 		p.add("checkpoint.file.path", "it is required for sink %q: a directory where the bridge remembers how far it got", elsewhere[0])
 	case path != "" && len(exact) > 0 && len(elsewhere) == 0:

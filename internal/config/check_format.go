@@ -5,7 +5,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink/stdout"
 )
 
-// format checks how events stand in a sink's messages.
+// format checks the format of events in a sink's messages.
 func (p *problems) format(path string, s *Sink) {
 	if s.Format == "" {
 		s.Format = event.Structured.String()

@@ -12,8 +12,8 @@ const (
 	oversizeFail       = "fail"
 )
 
-// oversize gives a sink a place for dead letters if it wants them, and refuses one
-// that nothing would go to.
+// oversize sets a sink's default place for dead letters if it needs one, and rejects a place
+// that the sink would not use.
 func (p *problems) oversize(path string, s *Sink) {
 	if s.Oversize == "" {
 		s.Oversize = oversizeTruncate

@@ -42,7 +42,7 @@ func (p *problems) resources(path string, list []Resource) {
 	}
 }
 
-// resource fills in the defaults of an entry and notes its mistakes.
+// resource fills in the defaults of an entry and records its mistakes.
 func (p *problems) resource(at string, r *Resource) {
 	wrong := discovery.Parse(r.Name()).Check()
 	switch {
@@ -102,7 +102,7 @@ func (p *problems) interval(at string, d, least time.Duration) {
 	}
 }
 
-// exclude checks what is left out against what is asked for by name.
+// exclude checks that no excluded resource is also configured by name.
 func (p *problems) exclude(c *Config) {
 	for i, text := range c.Exclude {
 		at, name := fmt.Sprintf("exclude[%d]", i), discovery.Parse(text)

@@ -10,10 +10,10 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
-// routes checks where events go: the templates of the sinks, and those of resources in
-// each sink that has them.
+// routes checks the templates of routes: the templates of the sinks, and the templates of resources in
+// each sink that has the resource.
 func (p *problems) routes(c *Config) {
-	used := map[string]bool{} // of the settings of resources, those that a sink takes
+	used := map[string]bool{} // settings of resources that a sink uses
 	for i := range c.Sinks {
 		s, path := &c.Sinks[i], fmt.Sprintf("sinks[%d]", i)
 		r := router{problems: p, config: c, sink: s, used: used}
@@ -32,7 +32,7 @@ func (p *problems) routes(c *Config) {
 	}
 }
 
-// unrouted notes what no sink would look at.
+// unrouted records the settings that no sink uses.
 func (p *problems) unrouted(path string, list []Resource, used map[string]bool) {
 	for i, r := range list {
 		for _, s := range []struct {
@@ -51,16 +51,16 @@ func (p *problems) unrouted(path string, list []Resource, used map[string]bool) 
 	}
 }
 
-// router checks what one sink makes of templates.
+// router checks templates for one sink.
 type router struct {
 	*problems
 	config *Config
 	sink   *Sink
 	used   map[string]bool
-	shared shape.Headers // the sink's own
+	shared shape.Headers // headers of the sink
 }
 
-// bad notes a mistake, but not after another one in the same place: a resource may be
+// bad records a mistake. It records only the first mistake in a place, because a resource may be
 // in several sinks.
 func (r *router) bad(at string, err error) {
 	if err == nil || r.wrong[at] {
@@ -77,7 +77,7 @@ func cutLast(s, sep string) (before, after string, found bool) {
 	return s, s, false
 }
 
-// own checks the sink's templates, as far as it does not do that itself.
+// own checks the sink's templates that the sink does not check itself.
 func (r *router) own(path string) {
 	if k := r.sink.Kafka; k != nil {
 		r.parse(path+".kafka.topic", k.Topic, shape.TopicNames)
@@ -102,7 +102,7 @@ func (r *router) parse(at, template string, names []string) bool {
 	return err == nil
 }
 
-// subject parses the template of a NATS subject, and checks that every name leads to one that NATS takes.
+// subject parses the template of a NATS subject, and checks that its longest result is within NATS's limit.
 func (r *router) subject(at, template string) bool {
 	if !r.parse(at, template, shape.SubjectNames) {
 		return false
@@ -115,7 +115,7 @@ func (r *router) subject(at, template string) bool {
 	return n <= event.MaxSubject
 }
 
-// headers parses some, and notes what is wrong with each.
+// headers parses templates of headers and records their mistakes.
 func (r *router) headers(path string, templates map[string]string) shape.Headers {
 	h, err := shape.ParseHeaders(templates)
 	if err == nil {
@@ -128,7 +128,7 @@ func (r *router) headers(path string, templates map[string]string) shape.Headers
 	return h
 }
 
-// resource checks the templates of one, each in the sinks that take it.
+// resource checks the templates of one resource for each sink that has it.
 func (r *router) resource(path string, resource Resource) {
 	if k := r.sink.Kafka; k != nil {
 		topic, key := k.Topic, k.Key
@@ -178,8 +178,8 @@ func (r *router) topic(at, template string) {
 	}
 }
 
-// length checks the topic of a resource that is named. Its group may be another one
-// where the name has none.
+// length checks the length of the topic of a named resource. If the name has no group, the group may be
+// any.
 func (r *router) length(path, template string, resource Resource) {
 	t, err := shape.ParseTemplate(template, shape.TopicNames)
 	name := discovery.Parse(resource.Name())

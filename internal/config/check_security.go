@@ -17,15 +17,15 @@ import (
 
 const (
 	leastKeyBytes = 16
-	// leastKeyValues is how many different bytes a key has at least: 16 random hexadecimal
-	// digits have four or fewer once in two million keys.
+	// leastKeyValues is the minimum number of different bytes in a key. Of two million keys of 16 random hexadecimal
+	// digits, one has four or fewer.
 	leastKeyValues = 5
-	// leastKeyBits is below what 16 random bytes have, and above what a word has.
+	// leastKeyBits is the minimum strength of a key. It is below the strength of 16 random bytes, and above that of a word.
 	leastKeyBits = 100
 )
 
-// security refuses what nobody can mean, and warns of what others could abuse but may be
-// meant: behind a network policy, in a mesh that encrypts, on a machine with one user.
+// security rejects settings that are unsafe everywhere, and warns about settings that are safe only in some environments:
+// behind a network policy, in a mesh that encrypts, on a machine with one user.
 func (p *problems) security(c *Config) {
 	if c.Secrets.Values == "hash" && c.Secrets.HashKeyFile != "" {
 		p.hashKeyFile(c.Secrets.HashKeyFile)
@@ -42,7 +42,7 @@ func (p *problems) security(c *Config) {
 	}
 }
 
-// hashKey checks where the key is.
+// hashKey checks the settings of the hash key.
 func (p *problems) hashKey(s *Secrets) {
 	for _, at := range []struct{ path, value string }{{"secrets.hashKeyFile", s.HashKeyFile}, {"secrets.hashKeySecret", s.HashKeySecret}} {
 		if at.value != "" && (s.Values == "redact" || s.Values == "plain") {
@@ -61,7 +61,7 @@ func (p *problems) hashKey(s *Secrets) {
 	}
 }
 
-// hashKeyFile checks the key where it is at hand: a configuration may be checked on another machine.
+// hashKeyFile checks the key if the file exists. A configuration may be validated on a machine without the file.
 func (p *problems) hashKeyFile(name string) {
 	const path = "secrets.hashKeyFile"
 	if !p.secretFile(path, name, "could try values until their hashes fit") {
@@ -82,7 +82,7 @@ func (p *problems) hashKeyFile(name string) {
 	}
 }
 
-// secretFile checks who may use a file, and reports whether there is one. threat is what readers could do.
+// secretFile checks the permissions of a file, and reports whether the file exists. threat is what readers could do.
 func (p *problems) secretFile(path, name, threat string) bool {
 	info, err := os.Stat(name)
 	if err != nil {
@@ -97,8 +97,8 @@ func (p *problems) secretFile(path, name, threat string) bool {
 	return true
 }
 
-// strength is how many different bytes a key has, and how many bits it has if each of its characters was drawn from all
-// of its kinds: digits, letters of a hexadecimal number, others.
+// strength returns the number of different bytes in a key, and its number of bits if each character was drawn from all
+// kinds of characters in the key: digits, letters of a hexadecimal number, others.
 func strength(key []byte) (values, bits int) {
 	key = []byte(strings.TrimRight(string(key), "\r\n"))
 	sorted := slices.Sorted(slices.Values(key))
@@ -151,8 +151,8 @@ func (p *problems) natsSecurity(path string, n *nats.Config) {
 	}
 }
 
-// sendsPassword reports whether a login goes to one of the servers, which are not on this machine, without TLS.
-// own says that there is one beside the addresses.
+// sendsPassword reports whether a login is sent without TLS to a server on another machine.
+// own says that there is a login besides logins in the addresses.
 func sendsPassword(servers string, own bool) bool {
 	for one := range strings.SplitSeq(servers, ",") {
 		u, err := url.Parse(strings.TrimSpace(one))
@@ -163,7 +163,7 @@ func sendsPassword(servers string, own bool) bool {
 	return false
 }
 
-// isLocal reports whether a host, or host:port, is this machine's alone.
+// isLocal reports whether a host, or host:port, is reachable only from this machine.
 func isLocal(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {

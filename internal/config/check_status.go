@@ -11,7 +11,7 @@ import (
 
 var hostForm = regexp.MustCompile(`^[A-Za-z0-9_]([-A-Za-z0-9_.]{0,252})$`)
 
-// status notes the mistakes of the status server.
+// status records the mistakes of the status server.
 func (p *problems) status(s *Status) {
 	if s.Listen != Off {
 		_, port, err := net.SplitHostPort(s.Listen)
@@ -35,7 +35,7 @@ func (p *problems) status(s *Status) {
 	}
 }
 
-// statusSecurity notes what others could abuse of the status server.
+// statusSecurity records warnings about unsafe settings of the status server.
 func (p *problems) statusSecurity(s *Status) {
 	if name := s.Login.TokenFile; name != "" && p.secretFile("status.login.tokenFile", name, "would be admitted") {
 		if text, err := os.ReadFile(name); err == nil && len(strings.TrimSpace(string(text))) < leastKeyBytes {

@@ -61,7 +61,7 @@ func Load(path string, flags *pflag.FlagSet) (*Config, error) {
 	return Parse(path, text, flags)
 }
 
-// Parse is [Load] for a file whose text is at hand.
+// Parse is [Load] for the text of a file.
 func Parse(path string, text []byte, flags *pflag.FlagSet) (*Config, error) {
 	return parse(path, text, flags, os.LookupEnv)
 }
@@ -102,11 +102,11 @@ func parse(path string, text []byte, flags *pflag.FlagSet, env func(string) (str
 	return c, nil
 }
 
-// decode reads what the file sets, overrides it and replaces references.
+// decode reads the file's settings, overrides them and replaces references.
 func (p *problems) decode(text []byte, flags *pflag.FlagSet, env func(string) (string, bool)) (*Config, error) {
 	c := defaults()
-	// A key that is really there twice the parser has refused; what is left is one
-	// that wins over a merged one.
+	// The parser has rejected keys that are written twice. The remaining duplicates are keys
+	// that override merged keys.
 	if err := yaml.NewDecoder(bytes.NewReader(text), yaml.Strict(), yaml.AllowDuplicateMapKey()).Decode(c); err != nil {
 		return nil, Errors{at(p.file, err)}
 	}
@@ -116,14 +116,14 @@ func (p *problems) decode(text []byte, flags *pflag.FlagSet, env func(string) (s
 	p.expand(reflect.ValueOf(c).Elem(), "", env)
 	if c.Status.Listen == "" {
 		c.Status.Listen = "127.0.0.1:8080"
-		if host, _ := env("KUBERNETES_SERVICE_HOST"); host != "" { // in a pod, where probes come from outside
+		if host, _ := env("KUBERNETES_SERVICE_HOST"); host != "" { // in a pod, the kubelet's probes come from outside
 			c.Status.Listen = ":8080"
 		}
 	}
 	return c, nil
 }
 
-// entryPlaces returns where entries of resources are in the file.
+// entryPlaces returns the places of the entries of resources in the file.
 func (p *problems) entryPlaces(c *Config) map[string]string {
 	all := map[string]string{}
 	note := func(path string, list []Resource) {
@@ -139,7 +139,7 @@ func (p *problems) entryPlaces(c *Config) map[string]string {
 	return all
 }
 
-// override binds each setting by hand: viper would lower-case keys and take
+// override binds each setting by hand, because viper would lower-case keys and accept
 // unknown ones. An empty variable counts as unset.
 func (p *problems) override(c *Config, flags *pflag.FlagSet, env func(string) (string, bool)) error {
 	v := viper.New()
@@ -162,8 +162,8 @@ func (p *problems) override(c *Config, flags *pflag.FlagSet, env func(string) (s
 	return nil
 }
 
-// at puts file, line and column before what the YAML library found, and leaves
-// out the lines of the file that it would print: they may hold secrets.
+// at puts file, line and column before the YAML library's error, and removes
+// the lines of the file that the error quotes, because they may hold secrets.
 func at(path string, err error) string {
 	var positioned yaml.Error
 	if !errors.As(err, &positioned) || positioned.GetToken() == nil {
@@ -222,11 +222,11 @@ func (p *problems) expand(v reflect.Value, path string, env func(string) (string
 	}
 }
 
-// interpolate returns a value with its references replaced. A dollar sign is itself,
-// except where it begins what a shell or another program would replace: "${" anywhere,
-// and "$NAME" in capitals that follows no letter, digit or dollar sign. There a
-// second one makes it literal: "$${", "$$NAME". Anything else of that form is a mistake, for
-// it would be sent as it is written.
+// interpolate returns a value with its references replaced. A dollar sign is literal,
+// except at the start of a text that a shell or another program would replace: "${" anywhere,
+// and "$NAME" in capitals that does not follow a letter, digit or dollar sign. There a
+// second dollar sign makes it literal: "$${", "$$NAME". Any other text of that form is a mistake,
+// because it would be sent as it is written.
 func (p *problems) interpolate(path, value string, env func(string) (string, bool)) string {
 	var out strings.Builder
 	for i := 0; i < len(value); {
@@ -264,7 +264,7 @@ func isWord(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '$'
 }
 
-// lookUp returns what a reference stands for.
+// lookUp returns the value of a reference.
 func (p *problems) lookUp(path, kind, name string, env func(string) (string, bool)) string {
 	written := "${" + kind + ":" + name + "}"
 	if p.asWritten {
@@ -288,8 +288,8 @@ func (p *problems) lookUp(path, kind, name string, env func(string) (string, boo
 	return strings.TrimRight(string(text), "\r\n")
 }
 
-// misspelt notes what looks like a reference and is none. A name that may be a piece of a
-// secret is not printed.
+// misspelt records a text that looks like a reference and is not one. It does not print a name that may be a part of a
+// secret.
 func (p *problems) misspelt(path, value, form, name string, env func(string) (string, bool)) {
 	_, exists := env(name)
 	reference := exists || form == value && strings.HasPrefix(form, "${")

@@ -45,8 +45,8 @@ func (r Redaction) rule() shape.Rule {
 	return shape.Rule{Paths: r.Paths, Preset: r.Preset, Keys: r.Keys, With: r.With, Resources: r.Resources}
 }
 
-// Rules are what is hidden of the objects of an entry under resources: what is said
-// for all resources, and its own.
+// Rules returns the redaction rules for the objects of an entry under resources: the rules
+// for all resources, and the entry's own.
 func (c *Config) Rules(r *Resource) []shape.Rule {
 	var rules []shape.Rule
 	for _, list := range [][]Redaction{c.Redact, r.Redact} {
@@ -60,7 +60,7 @@ func (c *Config) Rules(r *Resource) []shape.Rule {
 	return rules
 }
 
-// redactions fills in the defaults of rules and notes their mistakes.
+// redactions fills in the defaults of rules and records their mistakes.
 func (p *problems) redactions(at string, list []Redaction, ofResource bool) {
 	for i := range list {
 		r, at := &list[i], fmt.Sprintf("%s[%d]", at, i)
@@ -75,7 +75,7 @@ func (p *problems) redactions(at string, list []Redaction, ofResource bool) {
 			p.add(at+".resources", "it is for the resource that it stands under: leave them out, or write the rule under redact for the whole bridge")
 		}
 		for j, text := range r.Paths {
-			path := at // of the short form
+			path := at // the place of the short form
 			if _, ok := p.places[at+".paths"]; ok {
 				path = fmt.Sprintf("%s[%d]", at+".paths", j)
 			}
@@ -97,7 +97,7 @@ func (p *problems) redactions(at string, list []Redaction, ofResource bool) {
 	}
 }
 
-// rule notes the mistakes of one thing of a rule.
+// rule records the mistakes of one rule.
 func (p *problems) rule(at string, r shape.Rule) {
 	_, err := shape.Compile([]shape.Rule{r}, shape.Secrets{})
 	p.each(at, err)
@@ -112,7 +112,7 @@ func (p *problems) each(at string, err error) {
 	}
 }
 
-// paths notes the mistakes of what is filtered, dropped or ignored.
+// paths records the mistakes in filter, drop and ignore.
 func (p *problems) paths(at string, r *Resource) {
 	p.redactions(at+".redact", r.Redact, true)
 	for i, text := range r.Drop {
@@ -130,8 +130,8 @@ func (p *problems) paths(at string, r *Resource) {
 	}
 }
 
-// meant refuses a path that is the misspelt name of a preset: it would silently
-// match nothing.
+// meant rejects a path that is the misspelt name of a preset, because it would silently
+// match no field.
 func (p *problems) meant(at, text string, presets []string) {
 	for _, name := range presets {
 		if text != name && discovery.Nearest(text, []string{name}, min(3, len(name)/3)) != "" {

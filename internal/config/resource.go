@@ -83,7 +83,7 @@ func (r Resource) Name() string {
 	return r.Resource + "." + r.Version + "." + r.Group // "pods.v1." is the core group's
 }
 
-// planned is the entry as internal/plan takes it, without options that do not matter there.
+// planned returns the entry for internal/plan, without options that do not matter there.
 func (r *Resource) planned(place string) plan.Entry {
 	return plan.Entry{
 		Place: place, Resource: r.Name(), Name: r.Entry, Namespaces: r.Namespaces, NamespaceSelector: r.NamespaceSelector, ExcludeNamespaces: r.ExcludeNamespaces,

@@ -15,28 +15,28 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
-// problems gathers mistakes and finds their places. The YAML library would stop
-// at the first one.
+// problems collects mistakes and finds their places. The YAML library would stop
+// at the first mistake.
 type problems struct {
 	file    string
 	places  map[string]*token.Position // by path, for example sinks[0].name
-	origins map[string]string          // what else than the file set a path: KUBEBRIDGE_NAME, --name
+	origins map[string]string          // paths that were set outside the file, with the variable or flag: KUBEBRIDGE_NAME, --name
 	anchors map[string]ast.Node
 	list    []problem
 	wrong   map[string]bool // the paths in list
-	weak    []problem       // what works, but may not be meant
+	weak    []problem       // warnings about settings that work but look unintended
 
-	references map[string][]string // by path: those that were replaced there
-	asWritten  bool                // a reference stands for itself
+	references map[string][]string // replaced references, by path
+	asWritten  bool                // references are not replaced
 }
 
 type problem struct {
 	line, column int
 	text         string
-	path, format string // what add was given, "" of addAt
+	path, format string // arguments of add, "" for addAt
 }
 
-// add notes a mistake at a path, or at the nearest of its parents that is in the
+// add records a mistake at a path, or at its nearest parent that is in the
 // file.
 func (p *problems) add(path, format string, args ...any) {
 	if p.wrong == nil {
@@ -46,12 +46,12 @@ func (p *problems) add(path, format string, args ...any) {
 	p.list = append(p.list, p.at(path, format, args...))
 }
 
-// warn notes what works at a path, but may not be meant.
+// warn records a warning about a setting that works but looks unintended.
 func (p *problems) warn(path, format string, args ...any) {
 	p.weak = append(p.weak, p.at(path, format, args...))
 }
 
-// at is a message about a path, with its place.
+// at returns a message about a path, with its place.
 func (p *problems) at(path, format string, args ...any) problem {
 	one := problem{path: path, format: format}
 	where := p.file
@@ -68,7 +68,7 @@ func (p *problems) at(path, format string, args ...any) problem {
 	return one
 }
 
-// known is path, or the nearest of its parents that the file or what overrides it sets.
+// known returns path, or its nearest parent that is set by the file, the environment or a flag.
 func (p *problems) known(path string) string {
 	if _, ok := p.origins[path]; ok {
 		return path
@@ -81,7 +81,7 @@ func (p *problems) known(path string) string {
 	return ""
 }
 
-// place is where a path is in the file, "" if it is not there.
+// place returns the place of a path in the file, "" if it is not there.
 func (p *problems) place(path string) string {
 	pos, ok := p.places[path]
 	if !ok {
@@ -95,7 +95,7 @@ func (p *problems) addAt(pos *token.Position, format string, args ...any) {
 	p.list = append(p.list, problem{line: pos.Line, column: pos.Column, text: text})
 }
 
-// errors are the mistakes in the order of the file, nil when there are none.
+// errors returns the mistakes in the order of the file, nil when there are none.
 func (p *problems) errors() error {
 	if len(p.list) == 0 {
 		return nil
@@ -103,7 +103,7 @@ func (p *problems) errors() error {
 	return Errors(inOrder(p.list))
 }
 
-// inOrder are messages in the order of the file.
+// inOrder returns messages in the order of the file.
 func inOrder(list []problem) (texts []string) {
 	slices.SortStableFunc(list, func(a, b problem) int {
 		return cmp.Or(cmp.Compare(a.line, b.line), cmp.Compare(a.column, b.column))
@@ -114,8 +114,8 @@ func inOrder(list []problem) (texts []string) {
 	return texts
 }
 
-// fits notes the places of everything in n, each key that t does not know, and
-// each value of another type. It prints no values: they may be secrets.
+// fits records the places of all nodes in n, each key that t does not have, and
+// each value of a wrong type. It prints no values, because they may be secrets.
 func (p *problems) fits(n ast.Node, t reflect.Type, path string) {
 	optional := t.Kind() == reflect.Pointer
 	if optional {
@@ -124,7 +124,7 @@ func (p *problems) fits(n ast.Node, t reflect.Type, path string) {
 	switch node := n.(type) {
 	case *ast.AnchorNode:
 		p.fits(node.Value, t, path)
-		p.anchors[node.Name.String()] = node.Value // after it: an alias within would have no end
+		p.anchors[node.Name.String()] = node.Value // set after the value, so that an alias within the value cannot recurse without end
 		return
 	case *ast.AliasNode:
 		if target := p.anchors[node.Value.String()]; target != nil {
@@ -203,7 +203,7 @@ func (p *problems) fitsStruct(m ast.MapNode, t reflect.Type, path string) {
 	for i, entries := 0, m.MapRange(); entries.Next(); i++ {
 		key, value := entries.Key(), entries.Value()
 		if key.Type() == ast.MergeKeyType {
-			if i > 0 { // the YAML library lets the later one win, whichever it is
+			if i > 0 { // in the YAML library the later one wins
 				p.addAt(key.GetToken().Position, "%s: it must come first in its map, so that the keys beside it win", join(path, "<<"))
 			}
 			p.fits(value, t, path)
@@ -240,7 +240,7 @@ func fieldOf(t reflect.Type, name string) (reflect.Type, bool) {
 	return nil, false
 }
 
-// unknownKey names the key nearest to a misspelt one, or all that there are.
+// unknownKey returns a message with the key nearest to a misspelt one, or with all known keys.
 func unknownKey(t reflect.Type, name string) string {
 	var known []string
 	for f := range t.Fields() {
@@ -254,7 +254,7 @@ func unknownKey(t reflect.Type, name string) string {
 	return "unknown key; known here are " + strings.Join(known, ", ")
 }
 
-// start is where a node begins. The library's own answer for a map is its first
+// start returns the place where a node begins. For a map, the library returns the place of its first
 // colon.
 func start(n ast.Node) *token.Position {
 	if m, ok := n.(*ast.MappingNode); ok && !m.IsFlowStyle && len(m.Values) > 0 {

@@ -8,10 +8,10 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// withhold replaces every message by one that does not depend on what references stand for:
-// that may be a secret, whatever the key. The configuration is checked once more with each
-// reference standing for itself. A message that this check makes, too, is shown; in place of any other
-// stands the one that it makes at the same path by the same rule, else one without values.
+// withhold replaces every message by one that does not depend on the values of references, because
+// any value may be a secret. It checks the configuration again without replacing
+// references. A message that both checks make is shown. Any other message is replaced by the
+// message of the second check at the same path by the same rule, or else by a message without values.
 func (p *problems) withhold(text []byte, flags *pflag.FlagSet, env func(string) (string, bool)) error {
 	written := problems{file: p.file, places: p.places, origins: p.origins, asWritten: true}
 	c, err := written.decode(text, flags, env)
@@ -39,14 +39,14 @@ func (p *problems) withholdOne(one *problem, shown []problem) {
 			return
 		}
 	}
-	at := p.known(one.path) // which may itself be a part of a message
+	at := p.known(one.path) // the path may be a part of a message
 	var names []string
 	for path, references := range p.references {
 		if strings.HasPrefix(path, at) {
 			names = append(names, references...)
 		}
 	}
-	if len(names) == 0 { // the mistake is about something else, too
+	if len(names) == 0 { // the mistake depends on references at other paths
 		names = slices.Concat(slices.Collect(maps.Values(p.references))...)
 	}
 	slices.Sort(names)

@@ -16,7 +16,7 @@ type arena struct {
 	changes    pieces.Pieces[event.KV]
 }
 
-// newArena returns an arena. once: it is not reset, and leaves full chunks to the garbage collector.
+// newArena returns an arena. With once, the arena is never reset, and full chunks are left to the garbage collector.
 func newArena(once bool) *arena {
 	return &arena{
 		bytes:      pieces.Pieces[byte]{Small: smallBytes, Large: largeBytes, Once: once},
@@ -29,7 +29,7 @@ func newArena(once bool) *arena {
 // room returns memory for a text of n bytes.
 func (a *arena) room(n int) []byte { return a.bytes.Room(n) }
 
-// keep returns a text that was appended to what room returned last.
+// keep returns a text that was appended to the last result of room.
 func (a *arena) keep(room, text []byte) []byte { return a.bytes.Appended(room, text) }
 
 // copied returns a copy of a text.
@@ -38,7 +38,7 @@ func (a *arena) copied(text []byte) []byte {
 	return a.keep(room, append(room, text...))
 }
 
-// reset takes everything back.
+// reset frees all memory of the arena for reuse.
 func (a *arena) reset() {
 	a.bytes.Reset()
 	a.events.Clear()

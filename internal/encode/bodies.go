@@ -14,20 +14,20 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// maxKept bounds a kept body, compressed, in bytes: a store on a bus takes no larger values than
-// the bus does. A larger body is not kept.
+// maxKept bounds a kept body, compressed, in bytes, because a store on a bus cannot have larger values than
+// the bus. A larger body is not kept.
 const maxKept = 128 << 10
 
-// maxBody bounds an unpacked body, in bytes: a damaged checkpoint must not cost more memory.
+// maxBody bounds an unpacked body, in bytes, so that a damaged checkpoint cannot use more memory.
 const maxBody = 64 << 20
 
-// prefixBody begins the keys of kept bodies in the store. internal/durable has the others.
+// prefixBody begins the keys of kept bodies in the store. internal/durable has the other prefixes.
 const prefixBody = "b/"
 
-// BodyKey is where the store keeps the body of an object. key is the inventory key.
+// BodyKey returns the key of an object's body in the store. key is the inventory key.
 func BodyKey(collection, key string) []byte { return []byte(prefixBody + collection + "/" + key) }
 
-// maxRemoved bounds how many bodies that are not needed any more are removed with one batch.
+// maxRemoved bounds how many bodies that are no longer needed are removed with one batch.
 const maxRemoved = 8000
 
 // find returns the keys of up to limit kept bodies of a collection.
@@ -66,7 +66,7 @@ func (e *Encoder) Forgotten(collection, key string) []event.KV {
 	return []event.KV{{Key: BodyKey(collection, key)}}
 }
 
-// unneeded returns changes that remove bodies of collections that keep none any more.
+// unneeded returns changes that remove bodies of collections that no longer keep bodies.
 func (e *Encoder) unneeded() (changes []event.KV) {
 	e.mu.Lock()
 	ids := slices.Sorted(maps.Keys(e.unkept))
@@ -104,7 +104,7 @@ func publicationIn(run uint64, e *reconcile.ObjectEvent) publication {
 	return publication{e.Object.UID, e.Version, run, false}
 }
 
-// uncommitted is the last change of a kept body that is not in the store.
+// uncommitted is the last change of a kept body, while it is not in the store.
 type uncommitted struct {
 	publication
 	value []byte // nil: it is removed
@@ -120,7 +120,7 @@ type uncommitted struct {
 type packer struct {
 	encoder *zstd.Encoder
 	decoder *zstd.Decoder
-	body    []byte // the memory of the body that was unpacked last
+	body    []byte // memory of the last unpacked body
 }
 
 // stampOf returns the stamp of the body that consumers have of an object.
@@ -147,7 +147,7 @@ func (p *packer) pack(version string, stamp reconcile.Digest, body []byte) []byt
 	return p.encoder.EncodeAll(body, to)
 }
 
-// unpack returns the body of a value; nil if the value is of another state, or damaged. The body is
+// unpack returns the body of a value, or nil if the value belongs to another state or is damaged. The body is
 // valid until the next call.
 func (p *packer) unpack(value []byte, version string, stamp reconcile.Digest) []byte {
 	n, w := binary.Uvarint(value)
@@ -169,10 +169,10 @@ func (p *packer) unpack(value []byte, version string, stamp reconcile.Digest) []
 // keeper keeps bodies.
 type keeper struct {
 	*Options
-	lazy *packer // nil until it is needed: most sinks need none
+	lazy *packer // nil until it is needed, which most sinks never do
 }
 
-// lastPublished returns the body of an object as consumers have it at o.At; nil if it is not known for
+// lastPublished returns the body of an object that consumers have at o.At, or nil if it is not known for
 // certain. The body is valid until the next call.
 func (k *keeper) lastPublished(c *collection, key string, o *reconcile.Object) []byte {
 	if !c.keeps() || o.AtDigest.IsZero() {
@@ -193,10 +193,10 @@ func (k *keeper) lastPublished(c *collection, key string, o *reconcile.Object) [
 	return k.packer().unpack(value, o.At, c.stampOf(o))
 }
 
-// keep returns the change of the kept body that goes with an event. The event's own body is kept if it
-// is whole; otherwise the kept body is removed. changed is false if nothing changes.
+// keep returns the change of the kept body that is committed with an event. The event's own body is kept if it
+// is whole; otherwise the kept body is removed. changed is false if there is no change.
 func (k *keeper) keep(c *collection, i *reconcile.Item, ev *event.Event) (change event.KV, changed bool) {
-	if !c.keeps() || ev.DeadLetter != nil { // consumers have what they had
+	if !c.keeps() || ev.DeadLetter != nil { // consumers keep their previous body
 		return change, false
 	}
 	u := uncommitted{publication: publicationOf(i), diff: ev.Before != nil || ev.Patch != nil}

@@ -11,8 +11,8 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
-// compare adds to an event what has changed since the state that consumers have, and who changed
-// it, as configured. What is not known is left out.
+// compare adds the difference to the state that consumers have, and the field managers that made it, to an event,
+// as configured. It leaves out unknown parts.
 func (e *Encoder) compare(c *collection, ev *event.Event, o *source.Object) {
 	if ev.Type != event.Modified && ev.Type != event.Added || !c.before && !c.patch && !c.changedBy {
 		return
@@ -42,11 +42,11 @@ func (e *Encoder) compare(c *collection, ev *event.Event, o *source.Object) {
 	}
 }
 
-// changedBy adds the field managers that changed an object. If they cannot be read, it adds nothing; if
-// that would take too many steps, it says so.
+// changedBy adds the field managers that changed an object. If they cannot be read, it adds nothing. If
+// the comparison would take too many steps, it marks changedby as left out.
 func (e *Encoder) changedBy(c *collection, ev *event.Event, o *source.Object, before []byte) {
 	d, whole := &e.differ, o.Raw
-	if c.redact != nil { // what is redacted on both sides has not changed
+	if c.redact != nil { // values that are redacted on both sides count as unchanged
 		out, err := c.redact.Append(d.whole[:0], o.Raw, objectName(o.Namespace, o.Name))
 		if err != nil {
 			return

@@ -11,20 +11,20 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
-// digests make the digests of bodies. What has the digest of what consumers have is not published again, so users that write
-// objects must not be able to give two bodies one digest. All digests are therefore keyed with the key of the checkpoint, which
+// digests makes the digests of bodies. A body with the same digest as the published body is not published again, so users that write
+// objects must not be able to make two bodies with one digest. All digests are therefore keyed with the key of the checkpoint, which
 // these users do not know.
 type digests struct {
 	plain *digester
-	// sealed is for objects with redacted values, whose digests must not reveal these: readers of the checkpoint, which may be on a
-	// bus, could try values until one fits. It also needs the hash key; nil: there is none.
+	// sealed makes the digests of objects with redacted values. These digests must not reveal the values: readers of the checkpoint, which
+	// may be on a bus, could otherwise try values until a digest matches. nil: there is no hash key, which it also needs.
 	sealed *digester
 }
 
 func newDigests(key, hashKey []byte) digests {
 	d := digests{plain: &digester{body: bodyHash(key)}}
 	if len(hashKey) > 0 {
-		// Another key for each purpose. HighwayHash is made to be fast, HMAC to keep the input secret.
+		// There is one key per purpose. HighwayHash is fast; HMAC keeps the input secret.
 		d.sealed = &digester{
 			body: bodyHash(hmacOf(hashKey, "kubebridge digest\n", string(key))),
 			seal: hmac.New(sha256.New, hmacOf(hashKey, "kubebridge digest seal\n", string(key))),
@@ -50,7 +50,7 @@ func hmacOf(key []byte, parts ...string) []byte {
 	return mac.Sum(nil)
 }
 
-// digester makes digests. A nil one makes none.
+// digester makes digests. A nil digester makes empty digests.
 type digester struct {
 	body, seal hash.Hash // seal may be nil
 	buffer     [sha256.Size]byte
@@ -66,7 +66,7 @@ func (d *digester) digest(o *source.Object) (sum reconcile.Digest) {
 	return d.sum()
 }
 
-// significant returns a digest of what the ignore rules leave of an object, and of these rules.
+// significant returns a digest of the fields of an object that the ignore rules do not cover, and of these rules.
 func (d *digester) significant(o *source.Object, r *rules) (sum reconcile.Digest) {
 	if d == nil {
 		return sum

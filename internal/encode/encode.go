@@ -21,7 +21,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
-// envelopeBytes is what a value usually has beside bodies, at most.
+// envelopeBytes is the usual maximum size of a value without its bodies.
 const envelopeBytes = 1024
 
 var errNotConfigured = errors.New("the collection is not configured, so it is not known what to redact")
@@ -37,9 +37,9 @@ type Encoder struct {
 	unkept     map[string]struct{} // of configured: they keep no bodies, and the store may have some
 	changes    atomic.Uint64       // of configured
 
-	// All below belongs to the goroutine that uses the encoder.
+	// Only the goroutine that uses the encoder uses the fields below.
 	collections map[string]*collection
-	recent      struct { // what collection returned last, unless configured has changed since
+	recent      struct { // the last result of collection; valid while configured does not change
 		*collection
 		at uint64
 	}
@@ -49,30 +49,30 @@ type Encoder struct {
 	memory
 }
 
-// memory is what is used again from one event to the next, or from one batch to the next.
+// memory is reused from one event to the next, or from one batch to the next.
 type memory struct {
 	filling, flying, spare *arena // flying and spare are nil unless Sealed is called
 	text                   event.Text
 }
 
-// differ finds out what has changed.
+// differ computes differences between bodies.
 type differ struct {
 	maker    patch.Maker
 	managers manager.Finder
 	whole    []byte // the redacted object with its managedFields
 }
 
-// collection is what the encoder remembers of a collection.
+// collection is the encoder's state of a collection.
 type collection struct {
 	*rules
 	id       string
 	routes   map[string]*route      // by their text
-	failures map[string]bool        // of the filter, that were logged
+	failures map[string]bool        // errors of the filter that were logged
 	bodies   map[string]uncommitted // by inventory key
-	bodiless bool                   // it keeps no bodies, and the store has none
+	bodiless bool                   // the collection keeps no bodies, and the store has none
 	rejected map[string][]decision  // by uid
 	limit    limit
-	last     struct { // the run that was written last, and its text
+	last     struct { // the last written run and its text
 		run  uint64
 		text string
 	}
@@ -89,8 +89,8 @@ func New(o Options) *Encoder {
 }
 
 // Configure sets the settings of a collection, from its next event on, and returns the properties
-// that follow from them. Selection and Storage are left to the caller. Its error joins everything
-// that is wrong with the settings.
+// that follow from them. The caller sets Selection and Storage. The error joins all errors in
+// the settings.
 func (e *Encoder) Configure(c event.Collection, s Settings) (reconcile.Properties, error) {
 	r, err := e.compile(c, s)
 	if err != nil {
@@ -108,14 +108,14 @@ func (e *Encoder) Configure(c event.Collection, s Settings) (reconcile.Propertie
 	return r.properties, nil
 }
 
-// Remove says that a collection is no longer wanted. Its settings are forgotten once it is closed.
+// Remove records that a collection is no longer wanted. Its settings are dropped once it is closed.
 func (e *Encoder) Remove(collection string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.removed[collection] = struct{}{}
 }
 
-// closed forgets a collection.
+// closed drops the state of a collection.
 func (e *Encoder) closed(collection string) {
 	delete(e.collections, collection)
 	e.recent.collection = nil
@@ -128,7 +128,7 @@ func (e *Encoder) closed(collection string) {
 	}
 }
 
-// collection returns what is remembered of a collection, with its present settings.
+// collection returns the state of a collection, with its present settings.
 func (e *Encoder) collection(id string) *collection {
 	at := e.changes.Load()
 	if c := e.recent.collection; c != nil && c.id == id && e.recent.at == at {
@@ -199,7 +199,7 @@ func (e *Encoder) Dropped(collection string) {
 func (e *Encoder) Key(key []byte) { e.prepare.digests = newDigests(key, e.Secrets.Key) }
 
 // Prepare implements the loop's encoder. The items that follow from a sighting are encoded before
-// the next one is prepared. If the sighting has no body of a seen object, Prepare only notes its key
+// the next one is prepared. If the sighting has no body of a seen object, Prepare only records its key
 // and its origin.
 func (e *Encoder) Prepare(collection string, s *reconcile.Sighting, known *reconcile.Object, inDoubt bool) {
 	e.prepare.prepare(e.collection(collection), s, known, inDoubt)
@@ -254,7 +254,7 @@ func (e *Encoder) Encode(i *reconcile.Item, detail string, at time.Time) (event.
 		e.fit(c, ev, o, d)
 		o = nil
 	}
-	if ev.Object != nil { // this body is published, not that of o
+	if ev.Object != nil { // this body is published instead of the body of o
 		o = nil
 	}
 	r := e.record(c, i, ev, o)
@@ -267,10 +267,10 @@ func (e *Encoder) Encode(i *reconcile.Item, detail string, at time.Time) (event.
 	return r, changes
 }
 
-// decisionOf returns how an event is cut down because the bus rejected it, or is known to reject events
-// of its size; nil: it is published as it is.
+// decisionOf returns how an event is reduced because the bus rejected it, or is known to reject events
+// of its size; nil: the event is published unchanged.
 func (e *Encoder) decisionOf(c *collection, i *reconcile.Item, ev *event.Event, o *source.Object) *decision {
-	if len(c.rejected) == 0 && c.limit.bytes == 0 { // nothing was rejected
+	if len(c.rejected) == 0 && c.limit.bytes == 0 { // no record was rejected
 		return nil
 	}
 	p := publicationOf(i)
@@ -280,12 +280,12 @@ func (e *Encoder) decisionOf(c *collection, i *reconcile.Item, ev *event.Event, 
 	}
 	body := ev.Object
 	if body == nil && o != nil && c.limit.exceeded(len(o.Raw)) {
-		body, _ = e.prepare.bodyOf(c, o) // nothing is redacted: cannot fail
+		body, _ = e.prepare.bodyOf(c, o) // without redaction this cannot fail
 	}
 	return e.foresee(c, i.Object.Key, p, len(body))
 }
 
-// run is a run in decimal.
+// run returns a run in decimal.
 func (c *collection) run(n uint64) string {
 	if c.last.run != n {
 		c.last.run, c.last.text = n, strconv.FormatUint(n, 10)
@@ -293,7 +293,7 @@ func (c *collection) run(n uint64) string {
 	return c.last.text
 }
 
-// origin is the origin of an item's event:
+// origin returns the origin of an item's event:
 //
 //	event                                         origin
 //	closed                                        reconcile
@@ -301,7 +301,7 @@ func (c *collection) run(n uint64) string {
 //	periodic synced                               watch
 //	gap and synced of an incarnation's first run  snapshot
 //	other gap, other synced                       reconcile
-//	of an object                                  that of its sighting
+//	of an object                                  origin of its sighting
 //	present in a resync                           resync
 //	end of an object whose name another one has   reconcile, if it is not that of a list
 func (e *Encoder) origin(c *collection, i *reconcile.Item) event.Origin {
@@ -342,7 +342,7 @@ func (e *Encoder) object(c *collection, i *reconcile.Item, ev *event.Event) *sou
 	ev.APIVersion, ev.Kind = x.Object.APIVersion, x.Object.Kind
 	ev.Namespace, ev.Name, _ = strings.Cut(x.Key, "/")
 	o, _ := x.Body.(*source.Object)
-	if o != nil && o.UID != ev.UID { // a later object of the name
+	if o != nil && o.UID != ev.UID { // the sighting is of a later object of this name
 		o = nil
 	}
 	if o != nil {
@@ -373,7 +373,7 @@ func (e *Encoder) withhold(c *collection, i *reconcile.Item, ev *event.Event, wh
 	}
 }
 
-// deep says of an event that its body is that of an object that was cut down, since it is nested too deeply.
+// deep marks the body of an event as truncated because the object is nested too deeply.
 func (e *Encoder) deep(c *collection, ev *event.Event, o *source.Object) {
 	ev.Truncated = &event.Truncation{Size: o.CutFrom, Levels: event.MaxLevels}
 	e.count(c, Truncated, ev.Type)
@@ -389,7 +389,7 @@ func (e *Encoder) report(c *collection, i *reconcile.Item, ev *event.Event, deta
 	switch x.Type {
 	case event.Gap:
 		if ev.ResourceVersion = x.From; event.GapCause(x.Reason).NewEpoch {
-			ev.ResourceVersion = "" // it belongs to the history before
+			ev.ResourceVersion = "" // the version belongs to the previous history
 		}
 	case event.Synced:
 		ev.ResourceVersion, ev.Report.To = x.Version, x.Version
@@ -438,7 +438,7 @@ func (e *Encoder) record(c *collection, i *reconcile.Item, ev *event.Event, o *s
 	return r
 }
 
-// address sets the attributes of a record and where it goes.
+// address sets the attributes, the destination and the key of a record.
 func (e *Encoder) address(c *collection, i *reconcile.Item, ev *event.Event, r *event.Record) {
 	to := c.routes[i.Route]
 	if to == nil {

@@ -7,12 +7,12 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// linesASecond is how many lines an [objectLog] writes in a second at most.
+// linesASecond is the maximum number of lines that an [objectLog] writes per second.
 const linesASecond = 10
 
-// objectLog writes lines of which each object can cause one with every change. In a second it writes the
-// first line of a message and an object, and linesASecond in all; the next line that it writes says how
-// many were left out. All of them are counted, see [Count].
+// objectLog limits log lines that an object can cause with every change. Per second it writes one line per
+// message and object, and at most linesASecond lines. The next line says how
+// many were left out. The metrics count all of them, see [Count].
 type objectLog struct {
 	log     *zap.Logger
 	began   time.Time // of this second

@@ -12,18 +12,18 @@ import (
 // maxFilterErrors bounds how many different errors of one filter are logged.
 const maxFilterErrors = 10
 
-// preparer looks at objects.
+// preparer prepares sightings of objects.
 type preparer struct {
 	*Options
 	keeper  *keeper
 	digests digests
 	now     sighting
 
-	passes func(t event.Type) bool // filterPasses, isMinor and isLost, which are of the sighting at hand
+	passes func(t event.Type) bool // filterPasses, isMinor and isLost, for the current sighting
 	minor  func(known *reconcile.Object) bool
 	lost   func(e *reconcile.ObjectEvent) bool
 
-	stripped, redacted []byte // the object at hand, without managedFields and then redacted
+	stripped, redacted []byte // the current object, without managedFields and then redacted
 }
 
 func newPreparer(o *Options, k *keeper) *preparer {
@@ -32,21 +32,21 @@ func newPreparer(o *Options, k *keeper) *preparer {
 	return p
 }
 
-// sighting is the sighting at hand: from one call of Prepare until the next.
+// sighting is the current sighting, from one call of Prepare until the next.
 type sighting struct {
 	*collection
 	key         string
 	origin      reconcile.Origin
-	object      *source.Object // nil: it was not seen
+	object      *source.Object // nil: the object was not seen
 	significant reconcile.Digest
 
-	// certain says that consumers have the object as known says.
+	// certain says that consumers have the object in the state of known.
 	certain bool
 	known   reconcile.Object
-	before  []byte // the body that consumers have, nil if it is not known; once it was asked for
+	before  []byte // the body that consumers have, nil if it is not known; set on first use
 	asked   bool
 
-	// The body as it is published, or why it cannot be; once it was made.
+	// The published body, or why it cannot be published; set on first use.
 	body []byte
 	err  error
 	made bool
@@ -73,17 +73,17 @@ func (p *preparer) prepare(c *collection, s *reconcile.Sighting, known *reconcil
 	if n.filter != nil {
 		s.Passes = p.passes
 	}
-	if n.ignore != nil && o.CutFrom == 0 { // else what was left out may have changed
+	if n.ignore != nil && o.CutFrom == 0 { // otherwise a field that was cut off may have changed
 		n.significant = by.significant(visible, n.rules)
 		s.Significant, s.Minor = n.significant, p.minor
 	}
 	s.DeadLetter = p.isDeadLetter(s)
 }
 
-// bodyOf returns an object as it is published, until it is called for another one.
+// bodyOf returns the published body of an object. It is valid until the call for another object.
 func (p *preparer) bodyOf(c *collection, o *source.Object) ([]byte, error) {
 	n := &p.now
-	if n.collection != c || n.object != o { // of a deletion
+	if n.collection != c || n.object != o { // the object of a deletion
 		p.now = sighting{collection: c, origin: n.origin, key: n.key, object: o}
 	}
 	if !n.made {
@@ -113,8 +113,8 @@ func (p *preparer) makeBody(c *collection, o *source.Object) ([]byte, error) {
 	return out, nil
 }
 
-// digested returns the form of the object at hand that digests are made of, and what makes them; nil: there are none. If values are
-// redacted and there is no hash key, that form is the published body: a change of redacted values alone is no change.
+// digested returns the form of the current object that is digested, and the digester; nil: there are no digests. If values are
+// redacted and there is no hash key, that form is the published body, so a change of only redacted values is no change.
 func (p *preparer) digested() (*source.Object, *digester) {
 	n := &p.now
 	switch {
@@ -136,7 +136,7 @@ func (p *preparer) digested() (*source.Object, *digester) {
 	return &published, p.digests.plain
 }
 
-// isMinor reports whether only ignored fields of the object at hand differ from what was published.
+// isMinor reports whether only ignored fields of the current object differ from the published state.
 func (p *preparer) isMinor(known *reconcile.Object) bool {
 	n := &p.now
 	minor := !n.significant.IsZero() && n.significant == known.Significant
@@ -146,14 +146,14 @@ func (p *preparer) isMinor(known *reconcile.Object) bool {
 	return minor
 }
 
-// isLost reports whether the bus has taken an event in no form.
+// isLost reports whether the bus has refused an event in every form.
 func (p *preparer) isLost(e *reconcile.ObjectEvent) bool {
-	d := p.now.decision(publicationIn(0, e)) // which holds in every run
+	d := p.now.decision(publicationIn(0, e)) // the decision holds in every run
 	return d != nil && d.level == lost
 }
 
-// filterPasses reports whether the filter lets an event of the object at hand through. An event
-// that it cannot judge passes.
+// filterPasses reports whether the filter lets an event of the current object through. An event passes if
+// the filter cannot be evaluated.
 func (p *preparer) filterPasses(t event.Type) bool {
 	n := &p.now
 	in := filter.Input{
@@ -195,7 +195,7 @@ func (p *preparer) filterFailed(c *collection, err error) {
 	p.Log.Warn("filter failed, the event passes; each error is logged once", zap.String("collection", c.id), zap.String("error", text))
 }
 
-// consumersHave is the body of the object at hand that consumers have, nil if it is not known for
+// consumersHave returns the body of the current object that consumers have, or nil if it is not known for
 // certain.
 func (p *preparer) consumersHave() []byte {
 	n := &p.now
@@ -217,7 +217,7 @@ func (p *preparer) isDeadLetter(s *reconcile.Sighting) bool {
 		return d.dead != nil
 	}
 	unchanged := n.certain && n.known.Status == reconcile.Published && n.known.Version == s.Version && n.known.Digest == s.Digest
-	if unchanged && s.Origin == reconcile.List { // it has no event that could be a dead letter
+	if unchanged && s.Origin == reconcile.List { // it has no event, so no dead letter
 		return false
 	}
 	large := n.limit.exceeded(len(n.object.Raw))
@@ -228,7 +228,7 @@ func (p *preparer) isDeadLetter(s *reconcile.Sighting) bool {
 	return err != nil || large && p.foresee(n.collection, n.key, x, len(body)) != nil
 }
 
-// redactedAny reports whether values were redacted in the body of the object at hand.
+// redactedAny reports whether values were redacted in the body of the current object.
 func (p *preparer) redactedAny(body []byte) bool {
 	if p.KeepManagedFields {
 		return string(body) != string(p.now.object.Raw)
@@ -236,7 +236,7 @@ func (p *preparer) redactedAny(body []byte) bool {
 	return string(body) != string(p.stripped)
 }
 
-// originOf is the origin of an event. first says that the run is the first of its incarnation.
+// originOf returns the origin of an event. first says that the run is the first of its incarnation.
 func originOf(o reconcile.Origin, first bool) event.Origin {
 	switch {
 	case o == reconcile.Watch:

@@ -17,26 +17,26 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
-// level says how much of an event is left out, so that the bus takes it.
+// level says how much of an event is left out, so that the bus accepts it.
 type level uint8
 
 const (
 	whole        level = iota
-	withoutDiff        // neither the body before nor a patch
+	withoutDiff        // neither the previous body nor a patch
 	truncated          // the body has apiVersion, kind, and metadata without annotations
 	identityOnly       // no body
-	lost               // it is not published
+	lost               // the event is not published
 )
 
 // decision is how the event of a rejected record is made, until it is committed.
 type decision struct {
 	publication
 	level level
-	limit int // of the bus, in bytes; 0: size is not the matter
+	limit int // of the bus, in bytes; 0: the size is not the reason
 	dead  *event.DeadLetter
 }
 
-// decision returns the decision about an event, nil for none. It holds in every run, since the object
+// decision returns the decision about an event, nil for none. A decision holds in every run, because the object
 // is the same.
 func (c *collection) decision(p publication) *decision {
 	list := c.rejected[p.uid]
@@ -48,7 +48,7 @@ func (c *collection) decision(p publication) *decision {
 	return nil
 }
 
-// decided forgets the decision about an event that is committed, and about those before it.
+// decided drops the decisions about an event that is committed, and about earlier events.
 func (c *collection) decided(p publication) {
 	list, ok := c.rejected[p.uid]
 	if !ok {
@@ -60,10 +60,10 @@ func (c *collection) decided(p publication) {
 	}
 }
 
-// limitKept is how long a limit of the bus is remembered. Afterwards it may have been raised.
+// limitKept is how long a limit of the bus is remembered. After that time the limit may have been raised.
 const limitKept = time.Minute
 
-// limit is how many bytes the bus took of a record last.
+// limit is the last known size limit of the bus for a record.
 type limit struct {
 	bytes int
 	until time.Time
@@ -73,8 +73,8 @@ func (l limit) exceeded(bytes int) bool {
 	return l.bytes > 0 && bytes > l.bytes && time.Now().Before(l.until)
 }
 
-// reject decides about the event of a rejected record. It is made as follows when it is decided
-// again; a deletion that would be a dead letter is truncated:
+// reject decides how to encode the event of a rejected record when it is emitted
+// again. A deletion that would be a dead letter is truncated:
 //
 //	rejected was                       fail     truncate       dead-letter
 //	with before or patch, too large    without  without        without
@@ -84,7 +84,7 @@ func (l limit) exceeded(bytes int) bool {
 //	identity only                      –        lost           lost
 //	of a collection; a null value      error    error          error
 //
-// For a while, events of the collection whose body alone exceeds the limit are made so at once.
+// For limitKept, events of the collection whose body alone exceeds the limit are encoded like this at once.
 // Otherwise a list would begin again for each of them.
 func (o *Options) reject(c *collection, i *reconcile.Item, r *sink.RecordError) error {
 	p := publicationOf(i)
@@ -121,13 +121,13 @@ func (o *Options) reject(c *collection, i *reconcile.Item, r *sink.RecordError) 
 		*was = d
 		return nil
 	}
-	passed := func(d decision) bool { return d.level == lost && event.Older(d.version, p.version) } // no event of it is committed
+	passed := func(d decision) bool { return d.level == lost && event.Older(d.version, p.version) } // no event of this version is committed
 	c.rejected[p.uid] = append(slices.DeleteFunc(c.rejected[p.uid], passed), d)
 	return nil
 }
 
-// foresee decides about an event whose body alone is larger than the known limit of the bus; nil: it
-// is not. If the event becomes a dead letter, the caller must decide that in Prepare.
+// foresee decides about an event whose body alone is larger than the known limit of the bus. It returns nil for a
+// smaller body. If the event becomes a dead letter, the caller must decide that in Prepare.
 func (o *Options) foresee(c *collection, key string, p publication, bytes int) *decision {
 	if !c.limit.exceeded(bytes) || o.Oversize == Fail {
 		return nil
@@ -143,7 +143,7 @@ func (o *Options) foresee(c *collection, key string, p publication, bytes int) *
 
 var errLikely = errors.New("its body alone has more bytes than the bus took of a record before")
 
-// hasDiff reports whether an event has the body before or a patch, as far as that is known.
+// hasDiff reports whether an event has the previous body or a patch, as far as that is known.
 func (c *collection) hasDiff(i *reconcile.Item, p publication) bool {
 	if u, ok := c.bodies[i.Object.Key]; ok && u.publication == p {
 		return u.diff
@@ -151,7 +151,7 @@ func (c *collection) hasDiff(i *reconcile.Item, p publication) bool {
 	return (c.before || c.patch) && i.Object.Type == event.Modified
 }
 
-// fit makes an event as it was decided.
+// fit applies a decision to an event.
 func (e *Encoder) fit(c *collection, ev *event.Event, o *source.Object, d *decision) {
 	if ev.Object == nil && o != nil {
 		ev.Object, _ = e.prepare.bodyOf(c, o) // nothing is redacted: cannot fail
@@ -171,7 +171,7 @@ func (e *Encoder) fit(c *collection, ev *event.Event, o *source.Object, d *decis
 	ev.Object = head
 }
 
-// rejected is the error of a collection that waits until the bus takes an event.
+// rejected returns the error of a collection that waits until the bus accepts an event.
 func rejected(i *reconcile.Item, r *sink.RecordError) error {
 	size := ""
 	if r.Limit > 0 {

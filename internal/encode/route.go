@@ -9,7 +9,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/shape"
 )
 
-// Route says where the records of a collection go, and with what.
+// Route has the destination, the key and the headers of a collection's records.
 type Route struct {
 	Topic   *shape.Template // Kafka; nil with Subject nil: the sink has no routes
 	Subject *shape.Template // NATS; {entry} is appended to [shape.DefaultSubject] if it applies
@@ -17,7 +17,7 @@ type Route struct {
 	Headers shape.Headers
 }
 
-// or is the route r, and where r says nothing, the other one.
+// or returns r, with empty fields taken from other.
 func (r Route) or(other Route) Route {
 	return Route{
 		Topic: cmp.Or(r.Topic, other.Topic), Subject: cmp.Or(r.Subject, other.Subject), Key: cmp.Or(r.Key, other.Key),
@@ -25,8 +25,8 @@ func (r Route) or(other Route) Route {
 	}
 }
 
-// written is a route as it stands in [reconcile.Properties]: everything that decides where a record
-// goes, so that an incarnation ends on the route on which it began.
+// written is the encoding of a route in [reconcile.Properties]. It has everything that decides the destination of
+// a record, so that an incarnation ends on the route on which it began.
 type written struct {
 	Cluster string `json:"cluster"`
 	Topic   string `json:"topic,omitzero"`   // without names in braces
@@ -34,7 +34,7 @@ type written struct {
 	Key     string `json:"key,omitzero"`     // a template; of topics
 }
 
-// entryText is {entry} in templates: the name of the entry, with an @ behind it where the entry makes
+// entryText is the value of {entry} in templates: the name of the entry, followed by @ if the entry makes
 // one collection per namespace. While an entry changes from one collection of all namespaces to one
 // per namespace, two collections hold an object; on a compacted topic they must not share a key.
 func entryText(c *event.Collection) string {
@@ -64,19 +64,19 @@ func (r Route) write(v shape.Values) string {
 			w.Topic = r.Topic.Topic(v)
 		}
 	}
-	text, _ := json.Marshal(w) // strings: cannot fail
+	text, _ := json.Marshal(w) // strings always encode
 	return string(text)
 }
 
-// route is where the records of an incarnation go.
+// route is the route of an incarnation's records.
 type route struct {
 	topic        string
 	subject, key *shape.Template // nil: none
 	values       shape.Values    // of the collection
 }
 
-// parseRoute reads what [Route.write] wrote. v are the values of the collection. The route of a text
-// that it did not write is none.
+// parseRoute parses the result of [Route.write]. v are the values of the collection. For any other text
+// it returns an empty route.
 func parseRoute(text string, v shape.Values) *route {
 	var w written
 	if json.Unmarshal([]byte(text), &w) != nil {
@@ -93,13 +93,13 @@ func parseRoute(text string, v shape.Values) *route {
 	return r
 }
 
-// valuesOf are the values of an event; v are those of its collection.
+// valuesOf returns the values of an event; v are the values of its collection.
 func valuesOf(v shape.Values, ev *event.Event) shape.Values {
 	v.Kind, v.Namespace, v.Name, v.UID, v.Type = ev.Kind, ev.Namespace, ev.Name, ev.UID, ev.Type.String()
 	return v
 }
 
-// destination is the topic or subject of an event; "": the sink has none.
+// destination returns the topic or subject of an event; "": the sink has no routes.
 func (r *route) destination(ev *event.Event, v shape.Values, text *event.Text) string {
 	var buffer [512]byte
 	switch {
@@ -113,7 +113,7 @@ func (r *route) destination(ev *event.Event, v shape.Values, text *event.Text) s
 	}
 }
 
-// keyOf is the key of an object's record.
+// keyOf returns the key of an object's record.
 func (r *route) keyOf(v shape.Values, text *event.Text) string {
 	var buffer [512]byte
 	if r.key == nil {
@@ -122,7 +122,7 @@ func (r *route) keyOf(v shape.Values, text *event.Text) string {
 	return text.Of(r.key.AppendKey(buffer[:0], v))
 }
 
-// headers are the configured headers of an event, which has its body.
+// headers returns the configured headers of an event that has its body.
 func (r *rules) headers(to []event.Attribute, ev *event.Event, text *event.Text) []event.Attribute {
 	v := valuesOf(r.values, ev)
 	v.Version = ev.APIVersion[strings.IndexByte(ev.APIVersion, '/')+1:]

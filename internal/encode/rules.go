@@ -14,22 +14,22 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/shape/filter"
 )
 
-// rules are a collection with its settings, compiled. They do not change.
+// rules are the compiled settings of a collection. They do not change.
 type rules struct {
 	eventCollection event.Collection
 	properties      reconcile.Properties
-	// configured is false if the collection has no settings. Then it is not known what to redact, so no
+	// configured is false if the collection has no settings. The values to redact are then unknown, so no
 	// body of its objects is published.
 	configured bool
 
-	redact  *shape.Shaper // nil: nothing is redacted
+	redact  *shape.Shaper // nil: no redaction
 	filter  *filter.Filter
 	ignore  *shape.Ignore
-	ignored []byte // distinguishes lists of ignored paths; ends with a zero byte, which no path has
+	ignored []byte // identifies the list of ignored paths; ends with a zero byte, which no path has
 
 	before, patch, changedBy bool
 
-	stamp   reconcile.Digest // of the shape: part of what identifies a kept body
+	stamp   reconcile.Digest // of the shape; part of the stamp of a kept body
 	route   Route
 	values  shape.Values
 	encoder event.CollectionEncoder
@@ -74,7 +74,7 @@ func (o *Options) compile(c event.Collection, s Settings) (*rules, error) {
 	return r, nil
 }
 
-// rulesOf are the rules of a collection of which nothing is configured.
+// rulesOf returns the rules of a collection without settings.
 func (o *Options) rulesOf(c event.Collection) *rules {
 	r := &rules{eventCollection: c, route: o.Route}
 	r.values = shape.Values{Cluster: o.Encoder.Cluster, Group: c.Group, Resource: c.Resource, Entry: entryText(&c)}
@@ -91,7 +91,7 @@ func rulesFor(c *event.Collection, all []shape.Rule) []shape.Rule {
 }
 
 // shape returns a text that changes if an unchanged object would be published with another body. It
-// contains an identity of the key of the hashes, not the key.
+// contains a digest of the hash key, not the key.
 func (o *Options) shape(r *rules, redact *shape.Rules) string {
 	text := "format=" + o.Encoder.Format.String()
 	if o.KeepManagedFields {
@@ -113,7 +113,7 @@ func (o *Options) shape(r *rules, redact *shape.Rules) string {
 	return text
 }
 
-// filterDigest is a digest of the settings that decide which events of an object are published.
+// filterDigest returns a digest of the settings that decide which events of an object are published.
 func filterDigest(s Settings) string {
 	if s.Filter == "" && len(s.Ignore) == 0 {
 		return ""
@@ -122,13 +122,13 @@ func filterDigest(s Settings) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// settingsDigest is a digest of settings. Only operators write these, so it needs no key.
+// settingsDigest returns a digest of settings. Only operators write settings, so it needs no key.
 func settingsDigest(text string) reconcile.Digest {
 	sum := sha256.Sum256([]byte(text))
 	return reconcile.Digest(sum[:16])
 }
 
-// typesOf are the types that are published, of a list that names them; nil names all.
+// typesOf returns the published types from a list of types; nil means all types.
 func typesOf(list []event.Type) (types reconcile.Types) {
 	if list == nil {
 		return types

@@ -29,30 +29,30 @@ import (
 
 const (
 	maxLists = 4 // see Options.MaxLists
-	// After a proof of absence a collection is read again a second later, then two seconds later, and so on up to a
-	// minute, unless Options.Changed wakes its reader before. What was deleted may be made again so soon that
-	// discovery does not notice.
+	// After a proof of absence, the reader tries again after 1 s, 2 s, 4 s and so on up to a minute, or earlier
+	// if Options.Changed wakes it. It does not wait only for discovery, because a resource may be deleted and created again so quickly
+	// that discovery does not show it.
 	firstAgain, lastAgain = time.Second, time.Minute
 )
 
-// Options are what a [Reader] is made of.
+// Options are the options of a [Reader].
 type Options struct {
 	Client *source.Client // required
 	// Lists bounds how many lists are read at once, over all readers that share it. A list does not count
-	// while its sink takes nothing. nil: no bound.
+	// while it waits for its sink. nil: no bound.
 	Lists *Lists
-	// MaxLists bounds the lists of this reader that have begun and not ended, also those that wait
+	// MaxLists bounds the lists of this reader that have begun and not ended, including lists that wait
 	// for the sink: each holds up to two pages in memory. 0: as many as Lists, or four.
 	MaxLists int
-	// Target returns what a collection with a selection reads; false: that is not known yet, or the collection has another
-	// selection, so that the loop is about to start another read. Required. It is called from several
-	// goroutines. It must know another selection before [loop.Loop.Set] is called with the properties that go with it.
+	// Target returns the target of a collection with a selection. false: the target is not known yet, or the collection has another
+	// selection and the loop is about to start another read. Required. It is called from several
+	// goroutines. It must return the target of a new selection before [loop.Loop.Set] is called with the properties of that selection.
 	Target func(collection, selection string) (source.Target, bool)
-	// Changed returns a channel that is closed as soon as Target returns something else for any
-	// collection. nil: it never does.
+	// Changed returns a channel that is closed as soon as Target returns another result for any
+	// collection. nil: results never change.
 	Changed func() <-chan struct{}
-	// OnState is called with every change of a collection's state, from several goroutines. nil: it
-	// is not called.
+	// OnState is called with every change of a collection's state, from several goroutines. May be
+	// nil.
 	OnState func(collection string, s source.State)
 	Log     *zap.Logger // required
 }
@@ -64,7 +64,7 @@ type Reader struct {
 	released sync.Pool // of *sighted
 
 	mu     sync.Mutex
-	epochs map[string]*source.Epochs // by storage; they outlive the reads
+	epochs map[string]*source.Epochs // by storage; kept between reads
 }
 
 // New returns a reader of one sink's collections.
@@ -85,7 +85,7 @@ func New(o Options) *Reader {
 	return &Reader{Options: o, own: NewLists(o.MaxLists), epochs: map[string]*source.Epochs{}}
 }
 
-// epochsOf are those of one storage. Each reader has its own: the sinks count epochs on their own.
+// epochsOf returns the epochs of one storage. Each reader has its own, because each sink counts epochs separately.
 func (r *Reader) epochsOf(storage string) *source.Epochs {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -104,7 +104,7 @@ func (r *Reader) Read(ctx context.Context, collection string, want reconcile.Rea
 	for {
 		changed := r.Changed()
 		target, known := r.Target(collection, want.Selection)
-		if !known { // or the loop is about to start another read
+		if !known { // the target is unknown, or the loop is about to start another read
 			r.OnState(collection, source.State{Phase: source.Discovering, Since: time.Now()})
 			if err := wait(ctx, changed, nil); err != nil {
 				return err
@@ -118,7 +118,7 @@ func (r *Reader) Read(ctx context.Context, collection string, want reconcile.Rea
 			return ctx.Err()
 		case errors.Is(err, errMoved):
 		case errors.Is(err, source.ErrGone):
-			if time.Since(begun) > lastAgain { // it was there
+			if time.Since(begun) > lastAgain { // the resource existed in between
 				again = firstAgain
 			}
 			timer := time.NewTimer(again)
@@ -148,9 +148,9 @@ func wait(ctx context.Context, changed <-chan struct{}, again <-chan time.Time) 
 // errMoved ends a run because the resource is served in another version.
 var errMoved = errors.New("the API server serves the resource in another version")
 
-// moved waits until a collection's resource is served in another version than in t, and reports
-// whether it is; false: ctx has ended. A resource that is not served any more is for the run to
-// find out.
+// moved waits until a collection's resource is served in another version than in t. It returns false if
+// ctx ends first. It ignores a resource that is no longer served, because the run finds
+// that out.
 func (r *Reader) moved(ctx context.Context, collection, selection string, t source.Target) bool {
 	for {
 		changed := r.Changed()
@@ -181,7 +181,7 @@ func (r *Reader) Side(ctx context.Context, collection string, want reconcile.Rea
 	return h.Input(ctx, &reconcile.Input{Kind: reconcile.SideEnded, Version: rv}, 0, nil)
 }
 
-// run reads f's target from where f is, until ctx ends or there is nothing more to read.
+// run reads f's target from f's position, until ctx ends or the resource or namespace is absent.
 func (f *follower) run(ctx context.Context) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	var running sync.WaitGroup

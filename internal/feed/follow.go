@@ -10,7 +10,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
-// follower passes on what is read of one collection. All of it belongs to the goroutine of Read.
+// follower passes the signals of one collection to the loop. Only the goroutine of Read uses it.
 type follower struct {
 	*Reader
 	collection string
@@ -19,18 +19,18 @@ type follower struct {
 	slot       *slot
 	target     source.Target      // of the present run
 	source     *source.Collection // of the present run
-	epochs     *source.Epochs     // of the storage that it reads
+	epochs     *source.Epochs     // of the collection's storage
 	owner      source.Owner       // of the last complete list
-	resume     string             // a watch may start from it; "": a list comes first
+	resume     string             // the resourceVersion to start a watch from; "": a list comes first
 	seen       string             // the highest resourceVersion of the present history
-	list       *list              // under way; nil: none
+	list       *list              // the running list; nil: none
 }
 
 // list is a list that reconciles.
 type list struct {
 	// from is the highest resourceVersion that was seen before the list. A list of the server's state
-	// at from may still have the last bodies of objects that this list lacks, or whose name another object has in
-	// it; "": it has none.
+	// at from may still have the last bodies of objects that are missing or replaced in this list.
+	// "": there is no such resourceVersion.
 	from   string
 	absent bool // nothing exists: see [reconcile.Absent]
 }
@@ -63,7 +63,7 @@ func (f *follower) Handle(ctx context.Context, s source.Signal) error {
 	return f.slot.lend(ctx, func() error { return f.handler.Listed(ctx, &in.Input, size, in.object.Own, in.release) })
 }
 
-// reached notes the position of what was passed on, unless that failed, and returns the error.
+// reached records the position of a signal if passing it on succeeded, and returns the error.
 func (f *follower) reached(resume string, err error) error {
 	if err == nil {
 		f.resume = resume
@@ -71,7 +71,7 @@ func (f *follower) reached(resume string, err error) error {
 	return err
 }
 
-// fate makes a fate of the server's answer to the question whether an object exists.
+// fate converts the answer of the server, whether an object exists, to a fate.
 func fate(alive, known bool) reconcile.Fate {
 	switch {
 	case !known:
@@ -82,13 +82,13 @@ func fate(alive, known bool) reconcile.Fate {
 	return reconcile.Gone
 }
 
-// input passes an input on, and gives the slot of a list back while that blocks. size and release are as in
-// [loop.Handler.Input]. What in points to belongs to the loop then.
+// input passes an input on, and gives the slot of a list back while the loop blocks. size and release are as in
+// [loop.Handler.Input]. The loop then owns everything that in points to.
 func (f *follower) input(ctx context.Context, in *reconcile.Input, size int, release func()) error {
 	return f.slot.lend(ctx, func() error { return f.handler.Input(ctx, in, size, release) })
 }
 
-// saw raises the highest resourceVersion that was seen.
+// saw updates the highest resourceVersion that was seen.
 func (f *follower) saw(rv string) {
 	if f.seen == "" || rv != "" && event.Newer(rv, f.seen) {
 		f.seen = rv
@@ -97,15 +97,15 @@ func (f *follower) saw(rv string) {
 
 func (f *follower) listBegun(ctx context.Context, s source.Signal) error {
 	from := f.seen
-	if f.list != nil { // it broke off: seen may come from it, and be later than the deletions that it would have shown
+	if f.list != nil { // that list was interrupted: seen may come from it, and be later than deletions that it did not get to
 		from = f.list.from
 	}
 	f.list = &list{from: from, absent: s.Reason == event.ReasonGone}
-	if s.NewEpoch { // all that is known of the history before does not count
+	if s.NewEpoch { // versions of the previous history do not count
 		f.list.from, f.resume, f.seen = "", "", ""
 	}
 	reason := s.Reason
-	if reason == source.ReasonSnapshot { // also of a collection that was complete without a version, since its resource did not exist
+	if reason == source.ReasonSnapshot { // also for a collection that was complete without a version, because its resource did not exist
 		reason = event.ReasonExpired
 	}
 	in := &reconcile.Input{Kind: reconcile.ListBegun, Reason: reason, NewEpoch: s.NewEpoch, Absent: f.list.absent}

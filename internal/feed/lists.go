@@ -8,14 +8,14 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
-// Lists bounds how many lists are read at once. Retries get at most half of it (rounded down, but at least one), so
-// that lists that the API server does not answer in time leave room for all others.
+// Lists bounds how many lists are read at once. Retries get at most half of the slots (rounded down, but at least one), so
+// that lists that the API server does not answer in time leave slots for other lists.
 type Lists struct {
 	n            int
 	all, retries *semaphore.Weighted
 }
 
-// NewLists returns a bound of n lists. A bound of one is for retries, too.
+// NewLists returns a bound of n lists. If n is 1, retries also use the one slot.
 func NewLists(n int) *Lists {
 	return &Lists{n: n, all: semaphore.NewWeighted(int64(n)), retries: semaphore.NewWeighted(int64(max(n/2, 1)))}
 }

@@ -13,16 +13,16 @@ import (
 )
 
 const (
-	// maxAsked bounds the requests of a list that ask what became of an object.
+	// maxAsked bounds the requests per list that check whether a missing object exists.
 	maxAsked = 500
-	// maxRecalled bounds for how many missing keys of a list the reader looks for the last body. The
+	// maxRecalled bounds the number of missing keys of a list for which the reader looks for the last body. The
 	// keys are in memory, about 300 bytes each; the bodies are not.
 	maxRecalled = 10_000
 	// missingPage is how many missing keys are handled at once after the first maxRecalled.
 	missingPage = 1000
 )
 
-// reportMissing passes on what became of the objects that are missing in the list. The list was
+// reportMissing passes on the fates of the objects that are missing in the list. The list was
 // complete at version.
 func (f *follower) reportMissing(ctx context.Context, version string) error {
 	for page, asked := 0, 0; ; page++ {
@@ -55,13 +55,13 @@ func (f *follower) reportMissing(ctx context.Context, version string) error {
 	}
 }
 
-// mayLeave reports whether an object that a list lacks may exist.
+// mayLeave reports whether an object that is missing in a list may still exist.
 func (f *follower) mayLeave() bool {
 	c := &f.target.Collection
 	return (c.LabelSelector != "" || c.FieldSelector != "") && !f.list.absent
 }
 
-// missing are keys that a list lacks, in order, and what is known of them.
+// missing are keys that are missing in a list, in order, with the known fates.
 type missing struct {
 	*follower
 	version string // of the list
@@ -69,7 +69,7 @@ type missing struct {
 	fates   map[string]reconcile.Fate // by uid; nil: all are gone
 }
 
-// ask asks the server for what became of up to limit objects, and returns of how many.
+// ask asks the server for the fates of up to limit objects, and returns the number of requests.
 func (m *missing) ask(ctx context.Context, limit int) (asked int) {
 	m.fates = map[string]reconcile.Fate{}
 	for _, key := range m.keys {
@@ -85,9 +85,9 @@ func (m *missing) ask(ctx context.Context, limit int) (asked int) {
 	return asked
 }
 
-// recall lists the server's state at the resourceVersion from, and reports each key of m whose last
-// body is in that list, together with the keys before it. The rest of m stays unreported. Lists are
-// sorted by key, as m is; a body that comes in another order is not used.
+// recall lists the server's state at the resourceVersion from. It reports each key of m whose last
+// body is in that list, and the keys before it. The remaining keys of m stay unreported. Lists and m are
+// sorted by key; a body that comes in another order is not used.
 func (m *missing) recall(ctx context.Context, from string) error {
 	names := make([]source.Name, len(m.keys))
 	for i, key := range m.keys {
@@ -110,8 +110,8 @@ func (m *missing) recall(ctx context.Context, from string) error {
 	return m.recalled(ctx, err, failed)
 }
 
-// recalled returns the error of a recall that failed, unless only the server did not answer it: then the last bodies
-// are not known.
+// recalled returns the error of a failed recall. It returns nil if only the server's answer is missing: the last bodies
+// are then unknown.
 func (f *follower) recalled(ctx context.Context, err, failed error) error {
 	switch {
 	case ctx.Err() != nil:
@@ -119,13 +119,13 @@ func (f *follower) recalled(ctx context.Context, err, failed error) error {
 	case failed != nil:
 		return failed
 	case err != nil:
-		f.Log.Info("last bodies of deleted objects cannot be read", zap.String("collection", f.collection), zap.Error(err))
+		f.Log.Info("read of deleted objects' last bodies failed, going on without them", zap.String("collection", f.collection), zap.Error(err))
 	}
 	return nil
 }
 
-// recallReplaced lists the server's state at the resourceVersion from, and passes on the last body of each object whose name
-// another one has in the list that is about to end.
+// recallReplaced lists the server's state at the resourceVersion from. It passes on the last body of each object whose name
+// belongs to another object in the list that is about to end.
 func (f *follower) recallReplaced(ctx context.Context, from string) error {
 	var keys []string
 	err := f.slot.lend(ctx, func() (err error) {
@@ -158,7 +158,7 @@ func (m *missing) report(ctx context.Context, n int) error {
 	return nil
 }
 
-// reportOne reports the next key, with the last body of one of its objects; nil: it is not known.
+// reportOne reports the next key, with the last body of one of its objects; nil: the body is not known.
 func (m *missing) reportOne(ctx context.Context, o *source.Object) error {
 	s := &reconcile.Sighting{Form: reconcile.Lacking, Origin: reconcile.List, Key: m.keys[0].Key, Version: m.version}
 	size, release := 0, func() {}
@@ -172,7 +172,7 @@ func (m *missing) reportOne(ctx context.Context, o *source.Object) error {
 	return m.input(ctx, &reconcile.Input{Kind: reconcile.ListLacks, Key: s.Key, Sighting: s}, size, release)
 }
 
-// fate is what became of an object.
+// fate returns the fate of an object.
 func (m *missing) fate(uid string) reconcile.Fate {
 	if fate, asked := m.fates[uid]; asked {
 		return fate

@@ -8,16 +8,16 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
-// sighted is an input about an object that was seen.
+// sighted is an input about a seen object, with its memory.
 type sighted struct {
 	reconcile.Input
 	sighting reconcile.Sighting
 	object   *source.Object
-	// release gives up the object, and the memory of all of this. The loop calls it.
+	// release frees the object and the memory of the input. The loop calls it.
 	release func()
 }
 
-// newSighted returns the input of an object, in memory that was released if there is any.
+// newSighted returns the input of an object. It reuses released memory if there is any.
 func (r *Reader) newSighted(o *source.Object, origin reconcile.Origin) *sighted {
 	s, _ := r.released.Get().(*sighted)
 	if s == nil {

@@ -11,25 +11,25 @@ import (
 // lendAfter is how long a list waits for its sink before it gives its slot back.
 const lendAfter = 100 * time.Millisecond
 
-// slotState is what a slot of a list has.
+// slotState is the state of the slot of a list.
 //
 //	state  Acquire  lend blocks  lend returns  Release
 //	free   → held   –            –             –
 //	held   –        → lent       –             → free
 //	lent   –        –            → held        → free
 //
-// A lent slot becomes held when there is a shared slot again. If ctx ends before, it stays lent.
+// A lent slot becomes held when there is a shared slot again. If ctx ends first, it stays lent.
 type slotState uint8
 
 const (
 	free slotState = iota // no list
-	held                  // one of the sink's, and one of the shared ones
-	lent                  // one of the sink's
+	held                  // a slot of the sink and a shared slot
+	lent                  // a slot of the sink only
 )
 
-// slot implements [source.Slots] for one list at a time. It counts for each of two bounds. The sink's
-// own bounds its memory, until the list ends. For the one that all sinks share the list does not count
-// while it waits for its sink.
+// slot implements [source.Slots] for one list at a time. A list counts for two bounds. The bound of the sink
+// limits its memory, and the list counts until it ends. The bound that all sinks share limits the load on the API server, and
+// the list does not count while it waits for its sink.
 type slot struct {
 	own, shared *Lists
 	attempt     source.Attempt
@@ -37,7 +37,7 @@ type slot struct {
 
 	mu       sync.Mutex
 	state    slotState
-	blocking bool // lend's function is under way
+	blocking bool // the function of lend is running
 }
 
 func (r *Reader) newSlot() *slot { return &slot{own: r.own, shared: r.Lists} }
@@ -66,7 +66,7 @@ func (s *slot) Release(a source.Attempt) {
 
 // lend calls f, and lets other lists use the slot while f blocks.
 func (s *slot) lend(ctx context.Context, f func() error) error {
-	if s.now() == free { // a watch
+	if s.now() == free { // a watch, not a list
 		return f()
 	}
 	s.block(true)
@@ -103,7 +103,7 @@ func (s *slot) now() slotState {
 	return s.state
 }
 
-// set returns the state before.
+// set returns the previous state.
 func (s *slot) set(state slotState) slotState {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,9 +1,9 @@
-// Package leader has one of several processes lead, by a Lease of the Kubernetes
+// Package leader elects a leader among several processes, with a Lease of the Kubernetes
 // API (coordination.k8s.io/v1) and client-go's election.
 //
-// The Lease says who may begin. It cannot stop who does not know that time has
-// passed, such as a process that was paused: what only one may write must fence
-// the other by itself.
+// The Lease decides which process may begin. It cannot stop a former leader that does not see that time has
+// passed, such as a paused process. So a store or bus with one writer must also fence
+// the former writer.
 package leader
 
 import (
@@ -36,10 +36,10 @@ import (
 type Options struct {
 	Client          *rest.Config // of the cluster that holds the Lease; it is not changed
 	Namespace, Name string       // of the Lease
-	// LeaseDuration is how long a leader that says nothing is believed in: whole
+	// LeaseDuration is how long a Lease that is not renewed is valid, in whole
 	// seconds. RenewDeadline is how long a leader tries to renew before it gives up,
-	// RetryPeriod the time between two attempts. A leader must have given up before
-	// another believes that it has: LeaseDuration > RenewDeadline + RetryPeriod.
+	// RetryPeriod the time between two attempts. A leader must give up before
+	// another process takes the Lease: LeaseDuration > RenewDeadline + RetryPeriod.
 	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
 	Log                                       *zap.Logger
 	Metrics                                   prometheus.Registerer
@@ -61,12 +61,12 @@ const (
 	Standby = "standby"
 )
 
-// Status is what a candidate shows of itself.
+// Status is the state of a candidate.
 type Status struct {
 	Role     string `json:"role"`            // Leader or Standby
 	Lease    string `json:"lease"`           // namespace/name
 	Identity string `json:"identity"`        // this process
-	Holder   string `json:"holder,omitzero"` // who leads, as last seen
+	Holder   string `json:"holder,omitzero"` // the leader, as last seen
 	// Problem is why the Lease could not be read or written at the last attempt. A
 	// standby with a problem cannot take over.
 	Problem string `json:"problem,omitzero"`
@@ -109,10 +109,10 @@ func New(o Options) (*Elector, error) {
 	return e, nil
 }
 
-// Run calls lead each time that this process holds the Lease, one call at a time,
-// until ctx ends; the Lease is given back when lead has returned. held ends when the
-// Lease can no longer be relied upon, but not with ctx: lead must then stop at once, and
-// what it returns does not matter. Otherwise it returns when ctx ends or with an
+// Run calls lead each time this process gets the Lease, one call at a time,
+// until ctx ends. It releases the Lease when lead has returned. held ends when the
+// Lease is lost, but not when ctx ends: lead must then stop at once, and
+// its result is ignored. Otherwise lead returns when ctx ends or with an
 // error, which Run returns.
 func (e *Elector) Run(ctx context.Context, lead func(held context.Context) error) error {
 	defer e.lock.forget()
@@ -128,15 +128,15 @@ func (e *Elector) Run(ctx context.Context, lead func(held context.Context) error
 	return nil
 }
 
-// term waits for the Lease and leads for as long as that lasts. It returns early,
-// with neither, when there may be a Lease to be had at once.
+// term waits for the Lease and leads while this process holds it. It returns early,
+// without having led, when the Lease may be free.
 func (e *Elector) term(ctx context.Context, lead func(held context.Context) error) (lost bool, err error) {
 	elected := make(chan context.Context, 1)
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: e.lock, Name: e.lock.Describe(),
 		LeaseDuration: e.o.LeaseDuration, RenewDeadline: e.o.RenewDeadline, RetryPeriod: e.o.RetryPeriod,
-		// client-go would release before it reports that the Lease is lost, and after a
-		// pause it would release another's: see giveBack.
+		// client-go would release the Lease before it reports the loss, and after a
+		// pause of the process it would release the Lease of another process: see giveBack.
 		ReleaseOnCancel: false,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(held context.Context) { elected <- held },
@@ -146,8 +146,8 @@ func (e *Elector) term(ctx context.Context, lead func(held context.Context) erro
 	if err != nil {
 		return false, fmt.Errorf("leaderElection: %w", err)
 	}
-	// Not with ctx: the Lease is held until lead has returned. What the election
-	// logs is said by lock, once.
+	// The election does not end with ctx, because the Lease is held until lead has returned. The
+	// election's own log is dropped, because lock logs its errors.
 	running, end := context.WithCancel(klog.NewContext(context.WithoutCancel(ctx), klog.Logger{}))
 	waiting, stopWaiting := context.WithCancel(ctx)
 	released := make(chan struct{}, 1)
@@ -173,7 +173,7 @@ func (e *Elector) term(ctx context.Context, lead func(held context.Context) erro
 		led = true
 		e.leads(true)
 		defer e.leads(false)
-		e.o.Log.Info("leads", zap.String("lease", e.lock.Describe()), zap.String("identity", e.identity))
+		e.o.Log.Info("became leader", zap.String("lease", e.lock.Describe()), zap.String("identity", e.identity))
 		err = lead(held)
 		return held.Err() != nil, err
 	case <-released:
@@ -182,8 +182,8 @@ func (e *Elector) term(ctx context.Context, lead func(held context.Context) erro
 	return false, nil
 }
 
-// watchRelease signals when the Lease becomes free, which a standby would otherwise
-// notice only with its next attempt.
+// watchRelease signals when the Lease becomes free. Without it, a standby would see this
+// only at its next attempt.
 func (e *Elector) watchRelease(ctx context.Context, released chan<- struct{}) {
 	for ctx.Err() == nil {
 		w, err := e.leases.Watch(ctx, metav1.ListOptions{
@@ -206,9 +206,9 @@ func (e *Elector) watchRelease(ctx context.Context, released chan<- struct{}) {
 	}
 }
 
-// freed reports whether an event is a Lease's becoming free since holder was seen
-// in it. That it is free at the watch's beginning is no news where the election has
-// seen that, too, and could not take it.
+// freed reports whether an event shows that the Lease has become free since holder was seen
+// in it. A Lease that is free when the watch begins does not count if the election has
+// seen this as well and could not take it.
 func freed(event watch.Event, holder string) bool {
 	lease, ok := event.Object.(*coordinationv1.Lease)
 	switch {
@@ -222,8 +222,8 @@ func freed(event watch.Event, holder string) bool {
 	return lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == ""
 }
 
-// giveBack gives the Lease up, so that another need not wait for its end. It
-// reports whether this process held it until then, as far as can be known.
+// giveBack releases the Lease, so that another process need not wait for its end. It
+// reports whether this process held the Lease until then, as far as this is known.
 func (e *Elector) giveBack(ctx context.Context) (held bool) {
 	ctx = context.WithoutCancel(ctx)
 	ctx, cancel := context.WithTimeout(ctx, e.lock.timeout)
@@ -261,11 +261,11 @@ func (e *Elector) leads(is bool) {
 	e.gauge.Set(map[bool]float64{true: 1}[is])
 }
 
-// lock remembers what was seen of the Lease.
+// lock records the observed state of the Lease.
 type lock struct {
 	resourcelock.LeaseLock
 	timeout time.Duration // of one request, so that a deadline has room for a second
-	forget  func()        // the connections that are idle, which may be as dead as the one that gave no answer: the next request dials
+	forget  func()        // closes idle connections, which may be as dead as the one without an answer, so that the next request dials
 	log     *zap.Logger
 
 	mu      sync.Mutex
@@ -274,8 +274,8 @@ type lock struct {
 	other   context.CancelFunc
 }
 
-// onOther has f called when the Lease is seen in another's hands. The election
-// itself would go on trying until its deadline.
+// onOther sets a function to call when another process holds the Lease. The election
+// itself would retry until its deadline.
 func (l *lock) onOther(f context.CancelFunc) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -316,7 +316,7 @@ func (l *lock) Update(ctx context.Context, r resourcelock.LeaderElectionRecord) 
 	return err
 }
 
-// note remembers the outcome of a request. That another was faster is no problem.
+// note records the result of a request. A conflict with another process is no problem.
 func (l *lock) note(holder string, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -328,7 +328,7 @@ func (l *lock) note(holder string, err error) {
 			l.other()
 		}
 		if l.problem != "" {
-			l.log.Info("the Lease can be read and written again", zap.String("lease", l.Describe()))
+			l.log.Info("recovered access to the Lease", zap.String("lease", l.Describe()))
 		}
 		l.problem = ""
 	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):

@@ -16,8 +16,8 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// batches are the batch that fills and the one that is on its way to the bus. They own the records of what the
-// core decides, and the number of objects in the store. Only Run's goroutine uses them. Delivery has a goroutine
+// batches has the batch that fills and the batch that is on its way to the bus. It owns the records of the core's
+// items, and the number of objects in the store. Only Run's goroutine uses it. Delivery has a goroutine
 // of its own, which sends its result to written.
 type batches struct {
 	*Options
@@ -29,23 +29,23 @@ type batches struct {
 	spare   *memory // of the batch that was committed last
 	written chan error
 	running sync.WaitGroup   // the delivery
-	seq     uint64           // of batches; unlike the core's it goes on after a reset
+	seq     uint64           // number of batches; unlike the core's number, it continues after a reset
 	objects map[string]int64 // in the inventories of the store, by collection
-	hurry   bool             // the loop is to stop, so the batch that fills does not wait
+	hurry   bool             // the loop is stopping, so the filling batch does not wait for more records
 }
 
-// batch is what the loop knows of a batch.
+// batch is a batch with the loop's own data about it.
 type batch struct {
 	memory *memory
 	bytes  int
 	held   int64     // of the frame budget
 	since  time.Time // when its first content came
-	// notes are durable before its records, and with them.
+	// notes become durable before the records, or in the same commit.
 	notes []event.KV
-	grown map[string]int64 // how many inventory entries it adds, by collection
+	grown map[string]int64 // number of added inventory entries, by collection
 }
 
-// memory is what a batch is made in. Once the batch is committed, another one uses it.
+// memory holds the content of a batch. It is reused once the batch is committed.
 type memory struct {
 	durable  *durable.Memory
 	payloads pieces.Pieces[encoded]
@@ -53,7 +53,7 @@ type memory struct {
 	changes  []event.KV
 }
 
-// reset takes back all memory.
+// reset empties the memory for reuse.
 func (m *memory) reset() {
 	m.durable.Reset()
 	m.payloads.Clear()
@@ -67,15 +67,15 @@ type flight struct {
 	batch
 	seq    uint64
 	sealed *reconcile.Batch
-	// items are what is written: the items of sealed, and also items of dropped collections that the bus may already
-	// have, or gets before the others. records are made of items.
+	// items are the items to write: the items of sealed, and items of dropped collections that the bus may already
+	// have, or gets before the others. records are the records of items.
 	items   []reconcile.Item
 	records []event.Record
 	settled settled
 	unkept  []event.KV // of the encoder, for the commit
 }
 
-// settled is what the bus already has, with its own changes, of a batch on its way.
+// settled are the records of a batch on its way that the bus already has, with their changes.
 type settled struct {
 	items   []reconcile.Item
 	records []event.Record
@@ -84,10 +84,10 @@ type settled struct {
 // encoded is the payload of an item.
 type encoded struct {
 	record  event.Record
-	changes []event.KV // that go with the item, beside its own
+	changes []event.KV // committed with the item, besides the item's own changes
 }
 
-// encode makes the records of items that have none. If the items follow from the begin of a list,
+// encode makes the records of items that have no record yet. If the items follow from the begin of a list,
 // detail says why the list began. at is the time of their events.
 func (b *batches) encode(detail string, at time.Time) {
 	items, needs := b.core.Items(), b.Delivery.Needs()
@@ -120,7 +120,7 @@ func (b *batches) encode(detail string, at time.Time) {
 	}
 }
 
-// forgotten returns what the encoder removes with the inventory entries that changes remove.
+// forgotten returns the changes with which the encoder follows the removal of inventory entries in changes.
 func (b *batches) forgotten(changes []event.KV) (more []event.KV) {
 	for _, slot := range durable.Removed(changes) {
 		more = append(more, b.Encoder.Forgotten(slot.Collection, slot.Key)...)
@@ -139,7 +139,7 @@ func removals(changes []event.KV) (out []event.KV) {
 	return out
 }
 
-// full reports whether the filling batch takes nothing more.
+// full reports whether the filling batch is full.
 func (b *batches) full() bool {
 	return b.core.Pending() >= BatchRecords || b.filling.bytes >= BatchBytes || b.core.Changes() >= batchChanges
 }
@@ -155,7 +155,7 @@ func (b *batches) wait() time.Duration {
 	return b.Linger - time.Since(b.filling.since)
 }
 
-// due fires when the filling batch has waited long enough; nil if there is nothing to wait for.
+// due returns a channel that fires when the filling batch has waited long enough; nil if the batch does not wait.
 func (b *batches) due() <-chan time.Time {
 	if b.flying != nil || b.core.Idle() {
 		return nil
@@ -163,7 +163,7 @@ func (b *batches) due() <-chan time.Time {
 	return time.After(max(0, b.wait()))
 }
 
-// dispatch sends the filling batch on its way if its time has come.
+// dispatch delivers the filling batch if it is due and no other batch is on its way.
 func (b *batches) dispatch(ctx context.Context) {
 	if b.filling.since.IsZero() && !b.core.Empty() {
 		b.filling.since = time.Now()
@@ -178,7 +178,7 @@ func (b *batches) dispatch(ctx context.Context) {
 	b.deliver(ctx)
 }
 
-// newBatch returns an empty batch, in the memory of one that is committed if there is any.
+// newBatch returns an empty batch. It reuses the memory of a committed batch if there is one.
 func (b *batches) newBatch() batch {
 	m := b.spare
 	b.spare = nil
@@ -188,7 +188,7 @@ func (b *batches) newBatch() batch {
 	return batch{memory: m}
 }
 
-// queued says how full the batches are.
+// queued reports the sizes of the batches to the observer.
 func (b *batches) queued() {
 	filling := Load{b.core.Pending(), b.filling.bytes, b.filling.since}
 	if b.flying == nil {
@@ -198,7 +198,7 @@ func (b *batches) queued() {
 	b.Observer.Queued(Load{len(b.flying.records), b.flying.bytes, b.flying.since}, filling)
 }
 
-// deliver writes the batch on its way. settled are records of it that the bus already has, and whose
+// deliver writes the batch on its way. settled are records of the batch that the bus already has, and whose
 // changes the store does not have.
 func (b *batches) deliver(ctx context.Context, settled ...event.Record) {
 	f := b.flying
@@ -215,7 +215,7 @@ func (b *batches) deliver(ctx context.Context, settled ...event.Record) {
 			changes = append(changes, items[i].Payload.(*encoded).changes...)
 		}
 	}
-	changes = append(changes, removed...) // an item of the batch may have written what is removed
+	changes = append(changes, removed...) // removals come last, because an item of the batch may write the same key
 	f.memory.records, f.memory.changes = f.records, changes
 	d := &delivery.Batch{Seq: f.seq, Records: f.records, Before: f.notes, Changes: changes}
 	if needs.Intents {
@@ -234,7 +234,7 @@ func (b *batches) deliver(ctx context.Context, settled ...event.Record) {
 	})
 }
 
-// committed says that the batch on its way is on the bus and in the store.
+// committed records that the batch on its way is on the bus and in the store.
 func (b *batches) committed() *flight {
 	f := b.flying
 	b.core.Committed()
@@ -251,7 +251,7 @@ func (b *batches) committed() *flight {
 	return f
 }
 
-// joined is as [slices.Concat], and copies only if neither list is empty.
+// joined is like [slices.Concat], but copies only if neither list is empty.
 func joined[T any](before, list []T) []T {
 	if len(before) == 0 {
 		return list
@@ -259,8 +259,8 @@ func joined[T any](before, list []T) []T {
 	return slices.Concat(before, list)
 }
 
-// without delivers the batch on its way again, without some collections. What is delivered again depends on where the
-// items before index are:
+// without delivers the batch on its way again, without some collections. The items that are delivered again depend on
+// where the items before index are:
 //
 //	NotWritten    the items of the others
 //	WithChanges   the items of the others from index on
@@ -277,7 +277,7 @@ func (b *batches) without(ctx context.Context, index int, ids []string) {
 		settled = slices.Clone(f.records[:index])
 		b.core.Published(index)
 		f.settled.items, f.settled.records, f.items = append(f.settled.items, before...), append(f.settled.records, settled...), after
-		b.seq++ // a batch without its first records is another one
+		b.seq++ // without its first records it is another batch
 		f.seq = b.seq
 	case delivery.MaybeWritten:
 		f.items = append(before, after...)
@@ -292,7 +292,7 @@ func (b *batches) without(ctx context.Context, index int, ids []string) {
 	b.deliver(ctx, settled...)
 }
 
-// forget removes inventory entries of incarnations that end, as far as the batch has room.
+// forget removes inventory entries of ending incarnations, while the batch has room.
 func (b *batches) forget() {
 	for _, id := range b.core.IDs() {
 		for !b.full() {
@@ -337,10 +337,10 @@ func (b *batches) count(collection string) (err error) {
 	return err
 }
 
-// note has changes made durable before the records of the filling batch, and with them.
+// note adds changes that become durable before the records of the filling batch, or in the same commit.
 func (b *batches) note(changes ...event.KV) { b.filling.notes = append(b.filling.notes, changes...) }
 
-// unpaid returns those notes of the filling batch that no item of it removes.
+// unpaid returns the notes of the filling batch that no item of the batch removes.
 func (b *batches) unpaid() []event.KV {
 	removed := map[string]bool{}
 	items := b.core.Items()
@@ -354,7 +354,7 @@ func (b *batches) unpaid() []event.KV {
 	return slices.DeleteFunc(slices.Clone(b.filling.notes), func(kv event.KV) bool { return removed[string(kv.Key)] })
 }
 
-// restart gives up both batches, but not their notes, for another core. Nothing is on its way to the bus.
+// restart discards both batches, except for their notes, for another core. No batch is on its way to the bus.
 func (b *batches) restart() {
 	b.budget.Release(b.filling.held)
 	notes := b.filling.notes

@@ -5,8 +5,8 @@ import (
 	"errors"
 )
 
-// calls are how other goroutines reach the goroutine of [Loop.Run]. Any goroutine may use them, except for
-// answering, which belongs to Run's.
+// calls pass functions from other goroutines to the goroutine of [Loop.Run]. Any goroutine may use the methods, except for
+// answering, which only Run's goroutine uses.
 type calls struct {
 	functions chan func(ctx context.Context) error
 	pings     chan struct{} // answers [calls.Alive]
@@ -69,5 +69,5 @@ func (c *calls) do(ctx context.Context, f func(context.Context) error) error {
 	}
 }
 
-// ErrEnded is returned by a method of a loop whose Run has returned. The reason is in what Run returned.
+// ErrEnded is returned by a method of a loop whose Run has returned. The error of Run has the reason.
 var ErrEnded = errors.New("the sink has ended")

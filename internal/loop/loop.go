@@ -18,12 +18,12 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
-// Limits of a batch, and of the pause before a route that refused is tried again. Two batches exist at a time: one
+// Limits of a batch, and of the pause before a collection is resumed after its route refused. Two batches exist at a time: one
 // is delivered while the other fills.
 const (
 	BatchRecords = 2000
 	BatchBytes   = 4 << 20
-	// LastPause is the longest pause; the first one is firstPause, and the next ones are twice the one before.
+	// LastPause is the longest pause. The first pause is firstPause, and each next pause is twice the previous one.
 	LastPause  = 2 * time.Minute
 	firstPause = 5 * time.Second
 )
@@ -31,7 +31,7 @@ const (
 const (
 	// batchChanges bounds the inventory changes of a batch that come without records.
 	batchChanges = 4 * BatchRecords
-	// frameBudget bounds the bytes of frames that were read and are not delivered yet.
+	// frameBudget bounds the bytes of frames that have been read but not delivered.
 	frameBudget = 32 << 20
 	// maxWaiting bounds the bytes of listed objects that wait: see [Handler.Listed].
 	maxWaiting = frameBudget / 8
@@ -41,54 +41,54 @@ const (
 
 // Reader reads collections.
 type Reader interface {
-	// Read lists and watches a collection until ctx ends, as want says, and hands what it
-	// reads to h. An error other than ctx's ends the loop.
+	// Read lists and watches a collection as want says, until ctx ends, and passes what it
+	// reads to h. An error other than the error of ctx ends the loop.
 	Read(ctx context.Context, collection string, want reconcile.Read, h *Handler) error
 	// Side lists a collection beside its watch.
 	Side(ctx context.Context, collection string, want reconcile.Read, h *Handler) error
 }
 
-// Encoder looks at objects and makes records. One goroutine uses it.
+// Encoder prepares sightings of objects and makes records. One goroutine uses it.
 type Encoder interface {
 	// Key passes on the key of all digests, before the first call of Prepare.
 	Key(key []byte)
-	// Prepare completes a sighting: with the digests of an object that was seen, what the filter and
-	// the ignore rules say of it, and whether its event is a dead letter. known is the
+	// Prepare completes a sighting with the digests of the object, the results of the filter and
+	// the ignore rules, and whether the event is a dead letter. known is the
 	// inventory entry of the sighting's key, nil for none.
 	Prepare(collection string, s *reconcile.Sighting, known *reconcile.Object, inDoubt bool)
-	// Encode makes the record of an item, and the changes of the store that go with it beside
-	// the item's own. Items come in order, each once. If a list led to the gap that is encoded,
-	// detail says in one sentence for a human why the list began; "": that is not known.
+	// Encode makes the record of an item, and the changes of the store that are committed with it besides
+	// the item's own changes. Items come in order, each once. If a list led to the gap that is encoded,
+	// detail says in one sentence for a human why the list began; "": the reason is not known.
 	Encode(i *reconcile.Item, detail string, at time.Time) (event.Record, []event.KV)
-	// Reject notes that the bus does not take the record of an item. The loop then continues the
-	// collection from the store, and the item's event is made so that it fits, or is a dead
-	// letter. An error says that nothing can be done: the collection is suspended for a while.
+	// Reject records that the bus refuses the record of an item. The loop then continues the
+	// collection from the store, and the item's event is made so that it fits, or becomes a dead
+	// letter. If Reject returns an error, neither is possible and the collection is suspended.
 	Reject(i *reconcile.Item, e *sink.RecordError) error
-	// Sealed says that the batch that fills is on its way: what is encoded next is of another one. It
-	// returns changes of the store that are committed with the batch; without the commit it returns them
-	// again.
+	// Sealed is called when the filling batch goes on its way: records that are encoded next belong to another batch. It
+	// returns changes of the store that are committed with the batch. If the batch is not committed, the next call
+	// returns them again.
 	Sealed() []event.KV
-	// Forgotten returns the changes of the store that go with the removal of an inventory entry.
+	// Forgotten returns the changes of the store that are committed with the removal of an inventory entry.
 	Forgotten(collection, key string) []event.KV
-	// Committed says that the batch on its way is on the bus and in the store. Its records are not
-	// used any more.
+	// Committed is called when the batch on its way is on the bus and in the store. Its records are no
+	// longer used.
 	Committed(items []reconcile.Item)
-	// Dropped says that what is not in the store of a collection has been given up.
+	// Dropped is called when the changes of a collection that are not in the store have been discarded.
 	Dropped(collection string)
 }
 
-// Observer learns what happens. Its methods are called from the goroutine of [Loop.Run], and do not
+// Observer is called at each step for logs, metrics and status. Its methods are called from the goroutine of [Loop.Run], and must not
 // block.
 type Observer interface {
-	// ListBegun says that a list begins that reconciles. A list that breaks off begins again, in the same
-	// run if that is possible.
+	// ListBegun is called when a list begins that reconciles. An interrupted list begins again, in the same
+	// run if possible.
 	ListBegun(collection string)
-	// Committed says that a batch is on the bus and in the store. It may not keep the records.
+	// Committed is called when a batch is on the bus and in the store. It must not keep the records.
 	Committed(c *Commit)
-	// Queued says what is on its way, and what fills the next batch.
+	// Queued is called with the sizes of the batch on its way and of the filling batch.
 	Queued(flying, filling Load)
-	// Suspended says that a collection waits until a time, since the bus refuses its route or
-	// one of its records. A nil error: it goes on.
+	// Suspended is called when a collection is suspended until a time, because the bus refuses its route or
+	// one of its records. A nil error means that it resumes.
 	Suspended(collection string, until time.Time, err error)
 }
 
@@ -96,7 +96,7 @@ type Observer interface {
 type Commit struct {
 	Items   []reconcile.Item
 	Records []event.Record // of Items, in order
-	Changed []string       // collections of which [Loop.State] may be another one; each at least once
+	Changed []string       // collections whose [Loop.State] may have changed; may have duplicates
 }
 
 // Load is the size of a batch.
@@ -106,7 +106,7 @@ type Load struct {
 	Since   time.Time // when its first content came; zero: it is empty
 }
 
-// Options are what a loop is made of. All are required but Linger and Replan.
+// Options are the options of a loop. All are required except Linger and Replan.
 type Options struct {
 	Delivery *delivery.Delivery
 	Store    checkpoint.Store
@@ -114,19 +114,19 @@ type Options struct {
 	Encoder  Encoder
 	Observer Observer
 	Linger   time.Duration // how long a batch waits for more records; 0: not at all
-	// Replan asks for another plan. It is called when a collection becomes absent, or stops being
-	// absent: see [reconcile.Absent]. It must not block. nil: no other plan is asked for.
+	// Replan requests another plan. It is called when a collection becomes absent, or stops being
+	// absent: see [reconcile.Absent]. It must not block. nil: no other plan is requested.
 	Replan func()
 	Log    *zap.Logger
 }
 
-// Loop is one sink at work.
+// Loop runs one sink.
 type Loop struct {
 	Options
 	calls
 	reads *reads
 
-	// All below belongs to Run's goroutine.
+	// Only Run's goroutine uses the fields below.
 	core      *reconcile.Core
 	inventory *durable.Inventory
 	key       []byte // of digests
@@ -134,7 +134,7 @@ type Loop struct {
 	batches   *batches
 	suspended *suspensions
 	stopping  bool
-	at        time.Time // when take found the message at hand, and those that waited with it
+	at        time.Time // when take received the current message and the messages that waited with it
 }
 
 // New returns a loop that is not running yet.
@@ -145,8 +145,8 @@ func New(o Options) *Loop {
 	return l
 }
 
-// Run opens the delivery and delivers until stop ends; then it finishes what was decided, for as
-// long as ctx lets it. It returns nil when everything is committed.
+// Run opens the delivery and delivers until stop ends. Then it delivers the emitted events, until
+// ctx ends. It returns nil when everything is committed.
 func (l *Loop) Run(ctx, stop context.Context) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer func() {
@@ -158,7 +158,7 @@ func (l *Loop) Run(ctx, stop context.Context) (err error) {
 	}()
 	opening, giveUp := context.WithCancel(ctx)
 	defer giveUp()
-	opened := context.AfterFunc(stop, giveUp) // nothing is read yet that could be delivered
+	opened := context.AfterFunc(stop, giveUp) // until the delivery is open, there is no event to deliver
 	if err := l.open(opening); err != nil {
 		if stop.Err() != nil {
 			return nil
@@ -210,12 +210,12 @@ func (l *Loop) Run(ctx, stop context.Context) (err error) {
 	}
 }
 
-// State is what the loop knows of a collection.
+// State is the state of a collection.
 type State struct {
 	Run, Incarnation uint64 // 0: there is none
-	Skips            bool   // what the first list finds is not published
-	Objects          int64  // in the store's inventory; below 0: no list of the incarnation was complete yet
-	Position         string // up to which the inventory is complete, with what is not committed yet; "": not known
+	Skips            bool   // objects of the first list are not published
+	Objects          int64  // in the store's inventory; below 0: no list of the incarnation has been complete yet
+	Position         string // resourceVersion up to which the inventory is complete, including uncommitted changes; "": not known
 }
 
 // State returns the state of a collection. It is called from Run's goroutine.
@@ -233,7 +233,7 @@ func (l *Loop) State(collection string) State {
 	return s
 }
 
-// open connects and continues from what the store holds.
+// open connects and continues from the content of the store.
 func (l *Loop) open(ctx context.Context) error {
 	asked, err := l.resetAsked()
 	if err != nil {
@@ -266,7 +266,7 @@ func (l *Loop) resetAsked() (bool, error) {
 	return bytes.Equal(value, checkpoint.ResetRequested()), nil
 }
 
-// load makes a core that continues from what the store holds.
+// load makes a core that continues from the content of the store.
 func (l *Loop) load() error {
 	state, err := durable.Load(l.Store)
 	if err != nil {
@@ -300,7 +300,7 @@ func (l *Loop) loadKey() error {
 	switch {
 	case stored != nil:
 		l.key = stored
-	case l.key == nil: // otherwise its note is not durable yet
+	case l.key == nil: // otherwise the note with the key is not durable yet
 		var change event.KV
 		l.key, change = durable.NewKey()
 		l.batches.note(change)
@@ -309,7 +309,7 @@ func (l *Loop) loadKey() error {
 	return nil
 }
 
-// reset gives up what consumers have been sent: every collection begins another incarnation. Nothing
+// reset begins another incarnation of every collection, so consumers drop their copies. No batch
 // is on its way to the bus.
 func (l *Loop) reset(ctx context.Context, why error) error {
 	l.reads.stopAll()
@@ -332,7 +332,7 @@ func (l *Loop) reset(ctx context.Context, why error) error {
 		if err != nil {
 			return err
 		}
-		l.batches.note(reborn...) // behind notes that wait, which have the birth before
+		l.batches.note(reborn...) // after waiting notes, which have the previous birth
 		why = l.answering(func() error {
 			changes := append(durable.ResetChanges(state), reborn...)
 			return l.Delivery.Reset(ctx, append(changes, event.KV{Key: checkpoint.ResetKey()}))
@@ -344,7 +344,7 @@ func (l *Loop) reset(ctx context.Context, why error) error {
 	return l.load()
 }
 
-// take handles a message and those that wait behind it, while the batch has room.
+// take handles a message and the messages that wait behind it, while the batch has room.
 func (l *Loop) take(m message) error {
 	for {
 		l.at = time.Now()
@@ -368,7 +368,7 @@ func (l *Loop) take(m message) error {
 	}
 }
 
-// handle deals with a message.
+// handle handles a message.
 func (l *Loop) handle(m message) error {
 	switch {
 	case m.ended != nil:
@@ -381,7 +381,7 @@ func (l *Loop) handle(m message) error {
 	switch in := m.input; in.Kind {
 	case reconcile.ListBegun:
 		if in.Read == l.core.Reading(in.Collection).Number {
-			l.reads.dropWaiting(in.Collection) // of a list that broke off
+			l.reads.dropWaiting(in.Collection) // these objects belong to an interrupted list
 			l.Observer.ListBegun(in.Collection)
 		}
 	case reconcile.ListEnded:
@@ -427,7 +427,7 @@ func (l *Loop) decide(m message) {
 	}
 }
 
-// finished deals with the end of the batch on its way.
+// finished handles the end of the delivery of a batch.
 func (l *Loop) finished(ctx context.Context, err error) error {
 	var (
 		route  *sink.RouteError
@@ -449,18 +449,18 @@ func (l *Loop) finished(ctx context.Context, err error) error {
 	return err
 }
 
-// stopped is the error of a stop that could not wait for the bus.
+// stopped returns the error for a stop before the bus has acknowledged every event.
 func (l *Loop) stopped() error {
 	return fmt.Errorf("stopped while %d events were not acknowledged by the bus: they are delivered after the next start", l.batches.unacknowledged())
 }
 
-// number is the time as a number of a run. It is not below the plan's birth, whatever the clock says: consumers would ignore
-// the run.
+// number returns the time as the number of a run. It is never below the plan's birth, even if the clock was set back: consumers
+// would ignore the run.
 func (l *Loop) number(at time.Time) uint64 { return max(milliseconds(at), l.plan.numbers.Birth) }
 
 func milliseconds(at time.Time) uint64 { return uint64(at.UnixMilli()) }
 
-// advance does everything that can be done without waiting.
+// advance takes every step that is possible without waiting.
 func (l *Loop) advance(ctx context.Context) error {
 	if err := l.resume(time.Now()); err != nil {
 		return err
@@ -476,19 +476,19 @@ func (l *Loop) advance(ctx context.Context) error {
 		l.follow(ctx, id)
 	}
 	for id := range l.reads.open {
-		l.follow(ctx, id) // it may not be in the core any more
+		l.follow(ctx, id) // the collection may have left the core
 	}
 	return l.inventory.Err()
 }
 
-// follow has a collection read as the core says.
+// follow makes the reader read a collection as the core wants.
 func (l *Loop) follow(ctx context.Context, id string) {
 	want := l.core.Reading(id)
 	want.Stop = want.Stop || l.stopping
 	l.reads.follow(ctx, id, want)
 }
 
-// tick does what is due at intervals.
+// tick takes the steps that are due at intervals.
 func (l *Loop) tick(at time.Time) {
 	if l.plan.made && l.Replan != nil && !slices.Equal(absent(l.core), l.plan.proved) {
 		l.Replan()
@@ -516,7 +516,7 @@ func (l *Loop) tick(at time.Time) {
 	}
 }
 
-// runTime is when a run began: the number of a run is a time where the clock was not set back.
+// runTime returns when a run began. The number of a run is a time, except after the clock was set back.
 func runTime(run uint64) time.Time { return time.UnixMilli(int64(run)) }
 
 // resyncDue reports whether the interval of resyncs has passed since full, the run in which every object was published

@@ -22,7 +22,7 @@ import (
 type Wanted struct {
 	ID string
 	// Configure returns the properties of the collection. It is called once, from the goroutine of
-	// [Loop.Run]: what the reader and the encoder know of the collection changes at the same
+	// [Loop.Run], and updates the data of the reader and the encoder at the same
 	// time. An error ends the loop.
 	Configure func() (reconcile.Properties, error)
 	// SyncedEvery, ResyncEvery and VerifyEvery are the intervals of periodic synced events, resyncs
@@ -34,18 +34,18 @@ type Wanted struct {
 type wanted struct {
 	Wanted
 	properties reconcile.Properties
-	// When it synced, was verified and, by resyncDue, was resynced last; zero: not since the start. See passed.
+	// Times of the last synced event, the last verification and, for resyncDue, the last resync; zero: none since the start. See passed.
 	synced, verified, resynced time.Time
 }
 
-// Plan says which collections a loop has.
+// Plan has the collections of a loop.
 type Plan struct {
 	Outcomes *plan.Outcomes
 	// Wanted has one item for each collection in Wanted, Unserved and Ended of Outcomes.
 	Wanted []Wanted
 }
 
-// Set passes on a plan. A collection that it does not name goes on as it is.
+// Set passes a plan to the loop. A collection that the plan does not name does not change.
 func (l *Loop) Set(ctx context.Context, p Plan) error {
 	return l.do(ctx, func(context.Context) error { return l.set(p) })
 }
@@ -72,14 +72,14 @@ func (l *Loop) configure(id string) {
 	}
 }
 
-// planned is what the present plan says: which collections are wanted, the numbers of the plan, and which of these
-// consumers have yet to get. Only Run's goroutine uses it.
+// planned has the present plan: its wanted collections, its numbers, and the collections whose events
+// must still carry the numbers to consumers. Only Run's goroutine uses it.
 type planned struct {
-	made    bool // the first plan is there: until then nothing is encoded
+	made    bool // there is a plan; no item is encoded before
 	wanted  map[string]*wanted
 	removed map[string]struct{} // collections that the plan has removed
 	numbers plan.Numbers
-	owed    map[string]struct{} // by the keys of the store: see owe
+	owed    map[string]struct{} // by keys in the store: see owe
 	proved  []string            // collections that were absent when the plan was made
 }
 
@@ -87,7 +87,7 @@ func newPlanned() *planned {
 	return &planned{wanted: map[string]*wanted{}, removed: map[string]struct{}{}, owed: map[string]struct{}{}}
 }
 
-// set takes over a plan. It returns the changes of the store that must be durable before the next event.
+// set applies a plan. It returns the changes of the store that must be durable before the next event.
 func (n *planned) set(p Plan) (notes []event.KV, err error) {
 	for _, w := range p.Wanted {
 		properties, err := w.Configure()
@@ -127,13 +127,13 @@ func (n *planned) number(o *plan.Outcomes) (notes []event.KV) {
 	return notes
 }
 
-// digest is a digest of properties. Skip, which matters at the begin of a collection only, is left
-// out.
+// digest returns a digest of properties. It does not include Skip, which matters only when a collection
+// begins.
 func digest(p reconcile.Properties) string {
 	p.Skip = false
 	text, err := json.Marshal(p)
 	if err != nil {
-		panic(err) // strings, numbers and booleans
+		panic(err) // strings, numbers and booleans always encode
 	}
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:16])
@@ -150,14 +150,14 @@ func (n *planned) properties(id string) (p reconcile.Properties, wanted bool) {
 	return p, true
 }
 
-// owe returns the note that consumers must get an event with the numbers of the plan. The note must be durable
-// before the event. The commit of the event removes it: see paid.
+// owe returns a note that a coming event must carry the numbers of the plan to consumers. The note must be durable
+// before the event. The commit of the event removes the note: see paid.
 func (n *planned) owe(key []byte) event.KV {
 	n.owed[string(key)] = struct{}{}
 	return event.KV{Key: key, Value: []byte("1")}
 }
 
-// paid returns the changes that remove the notes of owe which an event about a collection fulfils.
+// paid returns the changes that remove the notes of owe for which an event about a collection is enough.
 func (n *planned) paid(id string) (changes []event.KV) {
 	for _, key := range [][]byte{durable.OwedEditKey(id), durable.OwedPlanKey(Resource(id))} {
 		if _, owed := n.owed[string(key)]; owed {
@@ -168,7 +168,7 @@ func (n *planned) paid(id string) (changes []event.KV) {
 	return changes
 }
 
-// oweAgain is for notes that are not durable yet, after the events that paid for them were given up.
+// oweAgain restores notes that are not durable yet, after the events that carried the numbers were discarded.
 func (n *planned) oweAgain(notes []event.KV) {
 	for _, kv := range notes {
 		if durable.IsOwed(kv.Key) {
@@ -184,7 +184,7 @@ func (n *planned) owes(id string) bool {
 	return edit || resource
 }
 
-// load reads the numbers of the plan and what is owed of them.
+// load reads the numbers of the plan and the notes of owe.
 func (n *planned) load(store checkpoint.Store) error {
 	stored, err := durable.LoadPlan(store)
 	if err != nil {
@@ -203,7 +203,7 @@ func (n *planned) load(store checkpoint.Store) error {
 	return nil
 }
 
-// reborn gives the plan another birth, and returns the note that must be durable before the next event; nil: there was no
+// reborn gives the plan another birth, and returns the note that must be durable before the next event, or nil if there was no
 // plan yet.
 func (n *planned) reborn(store checkpoint.Store) ([]event.KV, error) {
 	if err := n.load(store); err != nil || n.numbers.Birth == 0 {
@@ -213,7 +213,7 @@ func (n *planned) reborn(store checkpoint.Store) ([]event.KV, error) {
 	return []event.KV{{Key: []byte(plan.Key), Value: n.numbers.Encode()}}, nil
 }
 
-// Numbers returns what events about a collection say of the plan. It is called from Run's goroutine.
+// Numbers returns the numbers of the plan that events about a collection carry. It is called from Run's goroutine.
 func (l *Loop) Numbers(id string) *event.Plan {
 	c := event.ParseCollection(id)
 	return l.plan.numbers.Of(&c)
@@ -237,9 +237,9 @@ func Resource(id string) string {
 	return id
 }
 
-// Known returns the collections that are in the store or wanted, as [plan.Plan.Outcomes] wants them.
+// Known returns the collections that are in the store or wanted, in the form that [plan.Plan.Outcomes] takes.
 func (l *Loop) Known(ctx context.Context) ([]plan.Known, error) {
-	var all []plan.Known // not to be looked at if ctx has ended: the loop may still write it
+	var all []plan.Known // not used if ctx has ended, because the loop may still write it
 	err := l.do(ctx, func(context.Context) error {
 		for _, id := range l.core.IDs() {
 			properties := l.core.Collection(id).Properties
@@ -262,7 +262,7 @@ func (l *Loop) Known(ctx context.Context) ([]plan.Known, error) {
 	return all, nil
 }
 
-// held is what consumers have of a collection.
+// held returns the copy of a collection that consumers have.
 func held(core *reconcile.Core, id string) plan.Held {
 	switch c := core.Collection(id); {
 	case c.Phase == reconcile.Absent && c.Incarnation == 0:
@@ -285,8 +285,8 @@ func absent(core *reconcile.Core) (ids []string) {
 	return ids
 }
 
-// Resync has every object of those collections published again for which match returns true. It
-// returns their IDs. Collections that are not in step follow when they are.
+// Resync publishes every object of the collections again for which match returns true. It
+// returns the IDs of these collections. A collection that has not synced resyncs after it has synced.
 func (l *Loop) Resync(ctx context.Context, match func(id string) bool) ([]string, error) {
 	var ids []string // as in Known
 	err := l.do(ctx, func(context.Context) error {

@@ -12,16 +12,16 @@ import (
 	"github.com/kubebridge/kubebridge/internal/reconcile"
 )
 
-// reads is what reads the API server. It owns what was read and is not handled yet, and bounds its memory. Run's
-// goroutine starts and stops reads; each of them has a goroutine of its own, which uses in and budget only.
+// reads are the reads from the API server. They own the messages that are not handled yet, and bound their memory. Run's
+// goroutine starts and stops reads; each read has a goroutine of its own, which uses in and budget only.
 type reads struct {
 	reader  Reader
 	log     *zap.Logger
 	in      chan message
-	budget  *semaphore.Weighted // bytes of frames that were read and are not delivered yet
+	budget  *semaphore.Weighted // bytes of frames that have been read but not delivered
 	running sync.WaitGroup
 	open    map[string]*reading // by collection
-	waits   int64               // bytes of all messages that wait
+	waits   int64               // bytes of all waiting messages
 }
 
 func newReads(o *Options) *reads {
@@ -32,58 +32,58 @@ func newReads(o *Options) *reads {
 type reading struct {
 	number uint64
 	stop   context.CancelFunc
-	side   uint64 // the list beside the watch that was started last
+	side   uint64 // the last started list beside the watch
 	// start runs f in a goroutine of its own until stop is called.
 	start func(f func(ctx context.Context) error)
-	// waiting are listed objects whose name another object had, by key: see [Handler.Listed].
+	// waiting are listed objects that replace another object of the same name, by key: see [Handler.Listed].
 	waiting map[string]message
 }
 
-// message is what reaches the loop from a reader.
+// message is a message from a reader to the loop.
 type message struct {
 	input   *reconcile.Input // nil: call or ended is set
 	call    func(l *Loop)
 	ended   error  // the reader failed; the loop ends with this error
 	bytes   int64  // taken from the budget
 	own     func() // makes the memory of the input's object independent of that of others; nil: it must not wait
-	release func() // gives up the memory; nil: nothing to give up
-	detail  string // of a list that begins: why
+	release func() // frees the memory; may be nil
+	detail  string // why the list begins
 }
 
-// Handler passes on what is read of one collection. Its methods block while the loop takes nothing
-// more. If ctx ends first, they return its error.
+// Handler passes the items of one collection to the loop. Its methods block while the loop accepts no
+// message. If ctx ends first, they return its error.
 type Handler struct {
 	reads      *reads
 	collection string
 	read, side uint64
 }
 
-// ListBegun passes on that a list begins. detail says why, in one sentence for a human, for the
-// gap that the list leads to, if it leads to one.
+// ListBegun passes on that a list begins. detail gives the reason, in one sentence for a human. If the list leads to a
+// gap, the gap event has this reason.
 func (h *Handler) ListBegun(ctx context.Context, in *reconcile.Input, detail string) error {
 	return h.pass(ctx, in, message{detail: detail})
 }
 
-// Input passes an input on. size is that of the object in bytes, and release, which may be nil, is
-// called when its memory is not needed any more.
+// Input passes an input on. size is the size of the object in bytes. release, which may be nil, is
+// called when the object's memory is no longer needed.
 func (h *Handler) Input(ctx context.Context, in *reconcile.Input, size int, release func()) error {
 	return h.pass(ctx, in, message{bytes: bytesOf(size), release: release})
 }
 
-// Listed is as Input, for an object of a list. If another object had its name before, it waits until
-// [Handler.Former] or the end of the list, as far as there is memory. own makes its memory independent of
-// that of other objects.
+// Listed is like Input, for an object of a list. If another object had this name before, the listed object waits until
+// [Handler.Former] or the end of the list, unless memory is short. own makes its memory independent of
+// the memory of other objects.
 func (h *Handler) Listed(ctx context.Context, in *reconcile.Input, size int, own, release func()) error {
 	return h.pass(ctx, in, message{bytes: bytesOf(size), own: own, release: release})
 }
 
-// Replaced returns the keys of the objects that wait: see Listed.
+// Replaced returns the keys of the waiting objects: see Listed.
 func (h *Handler) Replaced(ctx context.Context) ([]string, error) {
 	return ask(ctx, h, func(l *Loop) []string { return l.reads.waitingKeys(h.collection) })
 }
 
-// Former passes on the last body of the object that had the name of a waiting one. It ends the wait. size and
-// release are those of body.
+// Former passes on the last body of the object that previously had the name of a waiting object. It ends the wait. size and
+// release belong to body.
 func (h *Handler) Former(ctx context.Context, key string, body any, size int, release func()) error {
 	return h.send(ctx, message{bytes: bytesOf(size), release: release, call: func(l *Loop) {
 		if m, waits := l.reads.takeWaiting(h.collection, key); waits {
@@ -93,7 +93,7 @@ func (h *Handler) Former(ctx context.Context, key string, body any, size int, re
 	}})
 }
 
-// bytesOf is what an object takes of the budget.
+// bytesOf returns the share of the budget that an object takes.
 func bytesOf(size int) int64 { return min(int64(size), frameBudget/4) }
 
 func (h *Handler) pass(ctx context.Context, in *reconcile.Input, m message) error {
@@ -113,14 +113,14 @@ func (h *Handler) send(ctx context.Context, m message) error {
 	return nil
 }
 
-// Missing returns up to limit keys that are missing in the list which has just ended. The caller passes on
-// [reconcile.ListLacks] for each and asks again; when there are none, it passes on
+// Missing returns up to limit keys that are missing in the list that has just ended. The caller passes on
+// [reconcile.ListLacks] for each key and calls Missing again. When no key is left, it passes on
 // [reconcile.ListDone].
 func (h *Handler) Missing(ctx context.Context, limit int) ([]reconcile.Absentee, error) {
 	return ask(ctx, h, func(l *Loop) []reconcile.Absentee { return l.core.Missing(h.collection, limit) })
 }
 
-// ask returns what f returns in Run's goroutine, once what was passed on before is handled.
+// ask runs f in Run's goroutine after all earlier messages, and returns its result.
 func ask[T any](ctx context.Context, h *Handler, f func(l *Loop) []T) ([]T, error) {
 	answer := make(chan []T, 1)
 	if err := h.reads.pass(ctx, message{call: func(l *Loop) { answer <- f(l) }}); err != nil {
@@ -181,11 +181,11 @@ func (r *reads) readBeside(ctx context.Context, want reconcile.Read, h *Handler)
 	return h.Input(ctx, &reconcile.Input{Kind: reconcile.SideBroken}, 0, nil)
 }
 
-// run runs f until it returns. An error that is not of ctx's end ends the loop.
+// run runs f until it returns. An error other than the end of ctx ends the loop.
 func (r *reads) run(ctx context.Context, f func(ctx context.Context) error) {
 	r.running.Go(func() {
 		if err := f(ctx); err != nil && ctx.Err() == nil {
-			_ = r.pass(ctx, message{ended: err}) // fails with ctx only
+			_ = r.pass(ctx, message{ended: err}) // fails only if ctx has ended
 		}
 	})
 }
@@ -197,7 +197,7 @@ func (r *reads) stop(id string) {
 	delete(r.open, id)
 }
 
-// wait has a listed object wait, and reports whether there is memory for it.
+// wait makes a listed object wait. It returns false if there is no memory for the object.
 func (r *reads) wait(m message) bool {
 	now := r.open[m.input.Collection]
 	if now == nil || r.waits+m.bytes > maxWaiting {
@@ -212,7 +212,7 @@ func (r *reads) wait(m message) bool {
 	return true
 }
 
-// waitingKeys returns the keys of the objects of a collection that wait, sorted.
+// waitingKeys returns the keys of the waiting objects of a collection, sorted.
 func (r *reads) waitingKeys(id string) []string {
 	now := r.open[id]
 	if now == nil {
@@ -221,7 +221,7 @@ func (r *reads) waitingKeys(id string) []string {
 	return slices.Sorted(maps.Keys(now.waiting))
 }
 
-// takeWaiting returns the object of a key that waits. It does not wait any more.
+// takeWaiting removes the waiting object of a key and returns it.
 func (r *reads) takeWaiting(id, key string) (m message, waits bool) {
 	now := r.open[id]
 	if now == nil {
@@ -234,7 +234,7 @@ func (r *reads) takeWaiting(id, key string) (m message, waits bool) {
 	return m, waits
 }
 
-// dropWaiting gives up the objects of a collection that wait.
+// dropWaiting discards the waiting objects of a collection.
 func (r *reads) dropWaiting(id string) {
 	for _, key := range r.waitingKeys(id) {
 		m, _ := r.takeWaiting(id, key)
@@ -248,7 +248,7 @@ func (r *reads) stopAll() {
 	}
 }
 
-// discard waits until the stopped reads have ended, and drops what they have passed on. The next core
+// discard waits until the stopped reads have ended, and discards their messages. The next core
 // numbers its reads from 1, so it would accept inputs of these reads as its own.
 func (r *reads) discard() {
 	r.running.Wait()
@@ -262,7 +262,7 @@ func (r *reads) discard() {
 	}
 }
 
-// drop gives up a message.
+// drop discards a message.
 func (r *reads) drop(m message) {
 	if m.release != nil {
 		m.release()

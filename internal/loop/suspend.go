@@ -15,7 +15,7 @@ import (
 type suspensions struct {
 	observer Observer
 	until    map[string]time.Time
-	pauses   map[string]time.Duration // how long collections were suspended last, until they deliver
+	pauses   map[string]time.Duration // the last pause of each collection, until it delivers
 }
 
 func newSuspensions(o Observer) *suspensions {
@@ -33,10 +33,10 @@ func (s *suspensions) add(id string, why error) {
 // addShort suspends a collection without a pause.
 func (s *suspensions) addShort(id string) { s.until[id] = time.Now() }
 
-// remove says that a collection is in the core again.
+// remove records that a collection is in the core again.
 func (s *suspensions) remove(id string) { delete(s.until, id) }
 
-// clear says that the core begins with all collections again.
+// clear records that the core begins with all collections again.
 func (s *suspensions) clear() { clear(s.until) }
 
 func (s *suspensions) has(id string) bool {
@@ -44,7 +44,7 @@ func (s *suspensions) has(id string) bool {
 	return suspended
 }
 
-// due returns the collections whose time has come.
+// due returns the collections whose pause is over.
 func (s *suspensions) due(at time.Time) (ids []string) {
 	for id, until := range s.until {
 		if !at.Before(until) {
@@ -54,7 +54,7 @@ func (s *suspensions) due(at time.Time) (ids []string) {
 	return ids
 }
 
-// delivered says that the bus has items: the next pause of their collections is a short one.
+// delivered records that the bus has items, so the next pause of their collections is the short firstPause.
 func (s *suspensions) delivered(items []reconcile.Item) {
 	for i := range items {
 		id := items[i].Collection
@@ -65,7 +65,7 @@ func (s *suspensions) delivered(items []reconcile.Item) {
 	}
 }
 
-// refused takes out the collections whose route refuses, and delivers the others.
+// refused suspends the collections whose route refuses, and delivers the others.
 func (l *Loop) refused(ctx context.Context, e *sink.RouteError) {
 	var ids []string
 	f := l.batches.flying
@@ -80,8 +80,8 @@ func (l *Loop) refused(ctx context.Context, e *sink.RouteError) {
 	l.batches.without(ctx, e.Index, ids)
 }
 
-// rejected takes out the collection of a record that the bus does not take. The collection continues
-// from the store, where the same event is decided again; then it is made to fit, or is a dead letter.
+// rejected takes the collection of a refused record out of the core. The collection continues
+// from the store and emits the same event again. The event is then truncated, or is a dead letter.
 func (l *Loop) rejected(ctx context.Context, e *sink.RecordError) {
 	item := &l.batches.flying.items[e.Index]
 	id := item.Collection
@@ -93,7 +93,7 @@ func (l *Loop) rejected(ctx context.Context, e *sink.RecordError) {
 	l.batches.without(ctx, e.Index, []string{id})
 }
 
-// resume continues suspended collections whose time has come from what the store holds.
+// resume continues suspended collections whose pause is over from the content of the store.
 func (l *Loop) resume(at time.Time) error {
 	if l.batches.flying != nil {
 		return nil // the batch on its way may have items of these collections that the store does not have yet
@@ -104,7 +104,7 @@ func (l *Loop) resume(at time.Time) error {
 	}
 	state, err := durable.Load(l.Store)
 	if err == nil {
-		err = l.plan.load(l.Store) // an event that was dropped may have removed a note from owed
+		err = l.plan.load(l.Store) // a dropped event may have removed a note from owed
 	}
 	if err != nil {
 		return err
@@ -113,10 +113,10 @@ func (l *Loop) resume(at time.Time) error {
 	for _, id := range due {
 		l.suspended.remove(id)
 		l.core.Restore(id, state, l.number(at))
-		if err := l.batches.count(id); err != nil { // in the mode Log, a part of a batch may be in the store
+		if err := l.batches.count(id); err != nil { // in the mode Log, the store may have a part of a batch
 			return err
 		}
-		l.batches.filling.grow(id, 0) // the commit of what follows reports the number
+		l.batches.filling.grow(id, 0) // the next commit reports the number
 		l.configure(id)
 		if _, removed := l.plan.removed[id]; removed {
 			l.step(reconcile.Remove, id)

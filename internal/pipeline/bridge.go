@@ -26,12 +26,12 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/source"
 )
 
-// retryEvery paces what waits for the API server: its first answer, or a
-// resource that it does not serve yet.
+// retryEvery is the pause between two attempts while the bridge waits for the API server's first
+// answer, or for a resource that it does not serve yet.
 const retryEvery = 3 * time.Second
 
-// CollectionOptions are those of a collection, besides what it selects: the Options of a [planning.Entry]. They may change while
-// it runs.
+// CollectionOptions are the options of a collection that do not select objects: the Options of a [planning.Entry]. They may change
+// while the collection is read.
 type CollectionOptions struct {
 	encode.Settings
 	SyncedEvery time.Duration // 0: synced is not repeated
@@ -39,11 +39,11 @@ type CollectionOptions struct {
 	VerifyEvery time.Duration // between two comparisons with a list; 0: never
 }
 
-// SinkResources are what a sink gets events of.
+// SinkResources are the resources whose events a sink gets.
 type SinkResources struct {
 	Sink    string
 	Entries []planning.Entry // each with [CollectionOptions]; without: the zero value
-	Exclude []string         // names and patterns that no pattern of Entries takes in
+	Exclude []string         // names and patterns of resources that patterns of Entries leave out
 }
 
 // OpenStore is a store that the bridge closes.
@@ -55,7 +55,7 @@ type OpenStore interface {
 // SinkSpec describes a sink.
 type SinkSpec struct {
 	SinkResources
-	// Shown is what the status shows of the sink beside its name and its state: Bus, Address and Delivery.
+	// Shown has the fields of the status that do not change: Bus, Address and Delivery.
 	Shown  status.Sink
 	Linger time.Duration
 	// Open opens the sink and its checkpoint once the cluster is known. The bridge closes both.
@@ -65,14 +65,14 @@ type SinkSpec struct {
 	Delivered func([]event.Record)
 }
 
-// BridgeOptions are what a bridge is made of.
+// BridgeOptions are the options of a bridge.
 type BridgeOptions struct {
 	Name     string
 	Cluster  string
 	Client   *source.Client
 	Sinks    []SinkSpec
-	Lists    int           // lists under way at once; 0: four
-	Shutdown time.Duration // how long a stop may take to deliver what was read; 0: 20 s
+	Lists    int           // number of lists that run at once; 0: four
+	Shutdown time.Duration // how long a stop may take to deliver the events that were read; 0: 20 s
 	// Elector says when the bridge may write; until then it is a standby. nil: it
 	// always may.
 	Elector *leader.Elector
@@ -111,10 +111,10 @@ func NewBridge(o BridgeOptions) *Bridge {
 	return b
 }
 
-// Run delivers until stop ends, then finishes what was read within the shutdown
-// time. It waits for whatever can heal, and with an Elector until it leads. Errors it
-// returns are a *[planning.ConfigError], a *[planning.EnvironmentError], or the end of this run for
-// another reason.
+// Run delivers until stop ends. Then it delivers the events that were read, for at most the shutdown
+// time. It retries errors that can go away without a change by the user. With an Elector it waits until this
+// process leads. It returns a *[planning.ConfigError], a *[planning.EnvironmentError], or another error that
+// ends this run.
 func (b *Bridge) Run(stop context.Context) error {
 	ending, end := context.WithCancel(context.WithoutCancel(stop))
 	var reminding sync.WaitGroup
@@ -130,7 +130,7 @@ func (b *Bridge) Run(stop context.Context) error {
 	}
 	b.o.Log.Info("cluster found", zap.String("cluster", b.o.Cluster), zap.String("uid", uid))
 
-	// A standby follows the cluster, too.
+	// A standby also follows the cluster.
 	stopAll, halt := context.WithCancel(stop)
 	defer halt()
 	var group errgroup.Group
@@ -149,8 +149,8 @@ func (b *Bridge) Run(stop context.Context) error {
 	return group.Wait()
 }
 
-// deliver runs the pipelines until stop ends, and then until what was read is delivered.
-// When held ends they write nothing more.
+// deliver runs the pipelines until stop ends, and then until the events that were read are delivered.
+// The pipelines write nothing after held ends.
 func (b *Bridge) deliver(held, stop context.Context, uid string) error {
 	hard, cancel := context.WithCancel(held)
 	defer cancel()
@@ -159,14 +159,14 @@ func (b *Bridge) deliver(held, stop context.Context, uid string) error {
 	defer context.AfterFunc(held, halt)()
 	notStopping := context.AfterFunc(stopAll, func() {
 		if held.Err() != nil {
-			b.o.Log.Warn("stopping at once: the lease is lost, and with it the right to write")
+			b.o.Log.Warn("stopping at once: lost the Lease, so another replica may write")
 			return
 		}
 		b.mu.Lock()
 		running := len(b.pipelines)
 		b.mu.Unlock()
-		if running > 0 { // all sinks were opened, or the first ones
-			b.o.Log.Info("stopping: what is under way is published first", zap.Duration("atMost", b.o.Shutdown))
+		if running > 0 { // all sinks are open, or only the sinks before a failed one
+			b.o.Log.Info("stopping: publishing pending events first", zap.Duration("atMost", b.o.Shutdown))
 		}
 		time.AfterFunc(b.o.Shutdown, cancel)
 	})
@@ -176,7 +176,7 @@ func (b *Bridge) deliver(held, stop context.Context, uid string) error {
 		group.Go(func() error {
 			err := f()
 			if err != nil {
-				halt() // the program ends with the first pipeline that ends
+				halt() // the end of one pipeline ends the program
 			}
 			return err
 		})
@@ -241,9 +241,9 @@ func (b *Bridge) open(ctx context.Context, spec SinkSpec, uid string) (*Pipeline
 	bus, store, config, err := spec.Open(ctx, id)
 	key := spec.Sink + ": open the checkpoint"
 	defer b.outage.reminder.works(key)
-	for errors.Is(err, syscall.ENOSPC) && pause(ctx, readAgain) { // a full disk heals
+	for errors.Is(err, syscall.ENOSPC) && pause(ctx, readAgain) { // a full disk can get free space
 		b.outage.reminder.failed(key, failure{
-			message: "trying again until there is room; nothing is lost meanwhile", err: err, fields: []zap.Field{zap.String("sink", spec.Sink)},
+			message: "open checkpoint failed, retrying until there is disk space; no event is lost meanwhile", err: err, fields: []zap.Field{zap.String("sink", spec.Sink)},
 		})
 		bus, store, config, err = spec.Open(ctx, id)
 	}
@@ -261,7 +261,7 @@ func (b *Bridge) open(ctx context.Context, spec SinkSpec, uid string) (*Pipeline
 	return p, store.Close, nil
 }
 
-// classify makes a *[planning.EnvironmentError] of an error that goes away only when the surroundings change.
+// classify wraps an error in a *[planning.EnvironmentError] if only a change outside the bridge corrects it.
 func classify(err error) error {
 	var refused *sink.RefusedError
 	if final(err) || errors.As(err, &refused) || errors.Is(err, source.ErrOtherCluster) {
@@ -281,8 +281,8 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Status returns the present state, without what the program knows of itself: its version, its configuration and when it
-// started.
+// Status returns the present state. The program adds its version, its configuration and its start
+// time.
 func (b *Bridge) Status() status.Report {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -305,7 +305,7 @@ func (b *Bridge) Status() status.Report {
 	return r
 }
 
-// Checkpoint returns the store of a sink, and whose it is; ok is false if the sink is not open. The caller only reads: Get
+// Checkpoint returns the store of a sink and its identity; ok is false if the sink is not open. The caller only reads with Get
 // and Scan, which fail once the bridge has closed the store.
 func (b *Bridge) Checkpoint(sink string) (id event.Identity, store checkpoint.Store, ok bool) {
 	b.mu.Lock()

@@ -8,8 +8,8 @@ import (
 	"github.com/kubebridge/kubebridge/internal/status"
 )
 
-// Collector is the metrics that are read off a status when they are asked for, so
-// that no event pays for them. What is not known has no series.
+// Collector has the metrics that are computed from a status at each scrape, so
+// they cost nothing per event. Unknown values have no series.
 type Collector struct {
 	status   func() status.Report
 	sink     sinkDescs
@@ -26,7 +26,7 @@ type resourceDescs struct {
 	state, behind, objects, running, read, left *prometheus.Desc
 }
 
-// NewCollector returns a collector of what report returns at each scrape.
+// NewCollector returns a collector that calls report at each scrape.
 func NewCollector(report func() status.Report) *Collector {
 	of := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("kubebridge_"+name, help, labels, nil)
@@ -34,25 +34,25 @@ func NewCollector(report func() status.Report) *Collector {
 	return &Collector{
 		status: report,
 		sink: sinkDescs{
-			up:         of("sink_up", "1 when the bus and the checkpoint take what they are given, 0 while a failure is tried again.", "sink"),
-			lost:       of("events_lost_total", "Events that the bus took in no form, or that an at-most-once bus did not take or may not have taken.", "sink"),
+			up:         of("sink_up", "1 while writes to the bus and the checkpoint succeed, 0 while a failed write is retried.", "sink"),
+			lost:       of("events_lost_total", "Events that are lost: the bus refused them even as dead letters, or they were sent with delivery at-most-once and the bus did not, or may not, have received them.", "sink"),
 			foreign:    of("foreign_messages_total", "Messages on the sink's stream or in its checkpoint that the bridge did not write. They are ignored.", "sink"),
-			events:     of("queue_events", "Events in the batch being written and the one that fills.", "sink"),
-			capacity:   of("queue_capacity_events", "Events that those two batches take at most; a full queue holds the watches back.", "sink"),
+			events:     of("queue_events", "Events in the two batches of the queue: the batch being written and the next one.", "sink"),
+			capacity:   of("queue_capacity_events", "Largest number of events in the queue. While the queue is full, watches wait.", "sink"),
 			bytes:      of("queue_bytes", "Encoded bytes of the events in the queue.", "sink"),
-			room:       of("queue_capacity_bytes", "Bytes that the queue takes; one large event may exceed it.", "sink"),
+			room:       of("queue_capacity_bytes", "Largest number of bytes in the queue; one large event may exceed it.", "sink"),
 			oldest:     of("queue_oldest_timestamp_seconds", "When the oldest event in the queue was read from the API server; absent while it is empty.", "sink"),
 			lastEvent:  of("events_last_delivered_timestamp_seconds", "When the last event was delivered.", "sink"),
-			lastCommit: of("checkpoint_last_commit_timestamp_seconds", "When the checkpoint last moved.", "sink"),
-			waiting:    of("source_waiting", "Configured resources, patterns, and API groups that patterns match, that are not watched because the API server does not serve them or cannot say what it serves.", "sink"),
+			lastCommit: of("checkpoint_last_commit_timestamp_seconds", "When the last commit to the checkpoint ended.", "sink"),
+			waiting:    of("source_waiting", "Configured resources, patterns and API groups of patterns that are not watched, because the API server does not serve them or its discovery for them fails.", "sink"),
 		},
 		resource: resourceDescs{
-			state:   of("source_collections", "Collections by what they are doing.", "sink", "resource", "state"),
-			behind:  of("behind_source_seconds", "How long the last delivered watch event was in the bridge: from when it was read to when the bus had it (Kubernetes does not say when a change happened). The largest of the resource's collections.", "sink", "resource"),
-			objects: of("inventory_objects", "Objects that the inventory holds; absent until a list has ended.", "sink", "resource"),
-			running: of("snapshot_running", "Collections whose list is under way or waits for its turn.", "sink", "resource"),
-			read:    of("snapshot_read_objects", "Objects read by the lists under way; absent while there is none.", "sink", "resource"),
-			left:    of("snapshot_remaining_objects", "Objects on the pages that the lists under way have not read, where the server says so (not with selectors).", "sink", "resource"),
+			state:   of("source_collections", "Collections by state.", "sink", "resource", "state"),
+			behind:  of("behind_source_seconds", "Time from the read of the last delivered watch event to its acknowledgement by the bus (Kubernetes does not report when a change happened). The largest value of the resource's collections.", "sink", "resource"),
+			objects: of("inventory_objects", "Objects in the inventory; absent until the first list has ended.", "sink", "resource"),
+			running: of("snapshot_running", "Collections whose list is running or waits to start.", "sink", "resource"),
+			read:    of("snapshot_read_objects", "Objects read by running lists; absent while no list runs.", "sink", "resource"),
+			left:    of("snapshot_remaining_objects", "Objects that running lists have still to read, if the API server reports them (it does not with selectors).", "sink", "resource"),
 		},
 	}
 }
@@ -114,7 +114,7 @@ func (c *sinkDescs) collect(out chan<- prometheus.Metric, s *status.Sink) {
 }
 
 func (c *resourceDescs) collect(out chan<- prometheus.Metric, s *sums, sink, resource string) {
-	for _, state := range status.States() { // also those of no collection: a sum of them is 0, not absent
+	for _, state := range status.States() { // also states without a collection, so that sums are 0 and not absent
 		gauge(out, c.state, float64(s.states[state]), sink, resource, string(state))
 	}
 	if s.lag != nil {
@@ -133,7 +133,7 @@ func (c *resourceDescs) collect(out chan<- prometheus.Metric, s *sums, sink, res
 	}
 }
 
-// sums are the collections of one resource.
+// sums adds up the collections of one resource.
 type sums struct {
 	states    map[status.State]int
 	lag       *float64 // the largest

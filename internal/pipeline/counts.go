@@ -11,22 +11,22 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// collectionCounts are the counts of one collection. All but tally belongs to the loop's goroutine.
+// collectionCounts are the counts of one collection. Only the loop's goroutine uses the fields other than tally.
 type collectionCounts struct {
 	tally tally // for the status
 	// since has the counts of the synced event of a list: events since the last gap, and objects of the list
 	// that began last.
 	since event.Counts
-	run   uint64 // of the last gap; 0: none since the start
+	run   uint64 // of the last gap; 0: no gap since the start
 	// quiet is how many objects of the list have led to no event since the gap, and were not filtered out.
 	quiet        int
-	undecided    bool // the object at hand is one of quiet
-	unpublished  int  // how many objects of the list the first list skipped, and have not changed since
+	undecided    bool // the current object is counted in quiet
+	unpublished  int  // objects of the list that the first list skipped and that have not changed since
 	skips        bool // objects of the list are not published
 	seen, repeat prometheus.Counter
 }
 
-// synced returns what was counted since the last gap, nil for a collection that is not shown.
+// synced returns the counts since the last gap, or nil for a collection that is not shown.
 func (c *collectionCounts) synced() *event.Counts {
 	if c == nil {
 		return nil
@@ -46,13 +46,13 @@ func (c *collectionCounts) gap(run uint64, skips bool) {
 	c.listBegun()
 }
 
-// listBegun begins the counts of a list. It may be one that begins again, in the run of the one before.
+// listBegun begins the counts of a list. A list that begins again has the run of its predecessor.
 func (c *collectionCounts) listBegun() {
 	c.since.Listed, c.quiet, c.unpublished, c.undecided = 0, 0, 0, false
 	c.tally.read.Store(0)
 }
 
-// sighted counts what was seen of an object.
+// sighted counts a sighting of an object.
 func (c *collectionCounts) sighted(s *reconcile.Sighting, known *reconcile.Object) {
 	c.undecided = false
 	if s.Origin == reconcile.Watch || s.Form != reconcile.Seen {
@@ -69,7 +69,7 @@ func (c *collectionCounts) sighted(s *reconcile.Sighting, known *reconcile.Objec
 	}
 }
 
-// decided says that the object at hand is published or filtered out.
+// decided records that the current object is published or filtered out.
 func (c *collectionCounts) decided() {
 	if c.undecided {
 		c.undecided = false
@@ -94,15 +94,15 @@ func (c *collectionCounts) counted(t event.Type) {
 	c.decided()
 }
 
-// counting is the loop's encoder. It also counts for the pipeline the objects and events that pass
-// through it.
+// counting is the loop's encoder. It also counts the objects and events that it gets, for the
+// pipeline.
 type counting struct {
 	*encode.Encoder
 	p *Pipeline
 }
 
-// answer answers [Pipeline.Alive], if it is being asked. The loop takes as many objects as a batch holds before it
-// answers, and each may take a large part of a second.
+// answer answers a waiting call of [Pipeline.Alive]. Without it the loop would answer only after all objects of a batch,
+// and each object may take a large part of a second.
 func (p *Pipeline) answer() {
 	select {
 	case p.store.pings <- struct{}{}:
@@ -143,7 +143,7 @@ func (e counting) Encode(i *reconcile.Item, detail string, at time.Time) (event.
 	return e.Encoder.Encode(i, detail, at)
 }
 
-// count counts what the encoder does.
+// count counts an action of the encoder.
 func (p *Pipeline) count(collection string, what encode.Count, t event.Type) {
 	resource := loop.Resource(collection)
 	switch what {

@@ -14,7 +14,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
-// followPlan keeps the pipeline in step with its resources and with what the API server serves.
+// followPlan applies a new plan whenever the resources of the sink or the resources that the API server serves change.
 func (p *Pipeline) followPlan(ctx context.Context, b *Bridge) error {
 	f := planning.NewFollower(planning.FollowerOptions{
 		Cluster: b.cluster,
@@ -33,7 +33,7 @@ func (p *Pipeline) followPlan(ctx context.Context, b *Bridge) error {
 	f.Set(wanted.Entries, wanted.Exclude)
 	err := f.Run(ctx)
 	if errors.Is(err, loop.ErrEnded) {
-		return nil // Run returns why
+		return nil // Run returns the reason
 	}
 	return err
 }
@@ -45,10 +45,10 @@ func resourcesOf(sinks []SinkSpec) (all []SinkResources) {
 	return all
 }
 
-// planTrouble logs an error that keeps plans from being up to date, repeatedly until it is over.
+// planTrouble logs an error because of which plans may be out of date, repeatedly until it is over.
 func (b *Bridge) planTrouble(what string, err error) {
 	if b.outage.met(what, err) {
-		b.outage.reminder.failed(what, failure{message: "plan may be out of date; asking again", err: err, advice: advice(err), fields: []zap.Field{zap.String("what", what)}})
+		b.outage.reminder.failed(what, failure{message: "plan update failed, retrying", err: err, advice: advice(err), fields: []zap.Field{zap.String("what", what)}})
 		return
 	}
 	if err == nil {
@@ -56,8 +56,8 @@ func (b *Bridge) planTrouble(what string, err error) {
 	}
 }
 
-// Reconfigure changes the resources of sinks. Sinks that are not named, and collections that do not
-// change, go on.
+// Reconfigure changes the resources of sinks. It does not interrupt other sinks, nor collections that do not
+// change.
 func (b *Bridge) Reconfigure(sinks []SinkResources) {
 	for _, s := range sinks {
 		b.mu.Lock()
@@ -70,7 +70,7 @@ func (b *Bridge) Reconfigure(sinks []SinkResources) {
 	}
 }
 
-// UnknownResourceError says that a sink, or every sink if Sink is "", does not watch a resource.
+// UnknownResourceError is returned when a sink, or every sink if Sink is "", does not watch a resource.
 type UnknownResourceError struct{ Sink, Resource string }
 
 func (e *UnknownResourceError) Error() string {
@@ -80,9 +80,9 @@ func (e *UnknownResourceError) Error() string {
 	return fmt.Sprintf("no sink watches a resource %q", e.Resource)
 }
 
-// Resync has the present state of a resource, or of one collection by its ID,
-// published again by one sink, or all when sink is "". It returns the IDs of the
-// collections; the error is an *[UnknownResourceError] when there are none.
+// Resync makes one sink, or all sinks if sink is "", publish the present state of a
+// resource, or of one collection by its ID, again. It returns the IDs of the
+// collections, or an *[UnknownResourceError] if there are none.
 func (b *Bridge) Resync(ctx context.Context, sink, resource string) ([]string, error) {
 	b.mu.Lock()
 	pipelines, connecting := slices.Clone(b.pipelines), b.connecting

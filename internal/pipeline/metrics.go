@@ -6,7 +6,7 @@ import (
 	"github.com/kubebridge/kubebridge/internal/delivery"
 )
 
-// Metrics are those of all pipelines of a bridge. Labels are sink, resource, type and reason,
+// Metrics are the metrics of all pipelines of a bridge. Labels are sink, resource, type and reason,
 // never names of objects.
 type Metrics struct {
 	sourceMetrics
@@ -14,7 +14,7 @@ type Metrics struct {
 	sinkMetrics
 }
 
-// sourceMetrics are about what is read from the API server.
+// sourceMetrics count reads from the API server.
 type sourceMetrics struct {
 	seen      *prometheus.CounterVec
 	repeated  *prometheus.CounterVec
@@ -23,7 +23,7 @@ type sourceMetrics struct {
 	suspended *prometheus.CounterVec
 }
 
-// eventMetrics are about what becomes of what was read.
+// eventMetrics count events, and changes that lead to no event.
 type eventMetrics struct {
 	delivered    *prometheus.CounterVec
 	gaps         *prometheus.CounterVec
@@ -38,7 +38,7 @@ type eventMetrics struct {
 	costly       *prometheus.CounterVec
 }
 
-// sinkMetrics are about the bus and the checkpoint.
+// sinkMetrics describe the bus and the checkpoint.
 type sinkMetrics struct {
 	seconds  map[string]*prometheus.HistogramVec // by operation of internal/delivery
 	records  *prometheus.HistogramVec
@@ -63,23 +63,23 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	return &Metrics{
 		sourceMetrics: sourceMetrics{
 			seen:      counter("source_events_total", "Watch events and list items read from the API server.", "sink", "resource"),
-			repeated:  counter("source_repeated_total", "Events and list items that were published before.", "sink", "resource"),
+			repeated:  counter("source_repeated_total", "Watch events and list items that are already published and lead to no event.", "sink", "resource"),
 			drift:     counter("source_drift_total", "Objects that a verification found different from what was published.", "sink", "resource"),
-			listed:    counter("source_lists_completed_total", "Lists that were compared with the inventory to their end, by the reason of their gap.", "sink", "resource", "reason"),
-			suspended: counter("collection_suspensions_total", "Times that the bus refused a collection's route and it was suspended.", "sink", "resource"),
+			listed:    counter("source_lists_completed_total", "Lists that were completely compared with the inventory, by the reason of their gap.", "sink", "resource", "reason"),
+			suspended: counter("collection_suspensions_total", "Suspensions of collections because the bus refused their route.", "sink", "resource"),
 		},
 		eventMetrics: eventMetrics{
 			delivered:    counter("events_delivered_total", "Events that the bus has acknowledged and the checkpoint holds.", "sink", "resource", "type"),
 			gaps:         counter("gaps_total", "Gap events delivered, by reason.", "sink", "resource", "reason"),
-			dead:         counter("dead_letters_total", "Events that the bus has acknowledged among the dead letters, by reason.", "sink", "reason"),
-			truncated:    counter("events_truncated_total", "Events whose body was cut down, because it did not fit the bus or is nested too deeply.", "sink", "resource"),
+			dead:         counter("dead_letters_total", "Dead letters that the bus has acknowledged, by reason.", "sink", "reason"),
+			truncated:    counter("events_truncated_total", "Events with a truncated body: it was too large for the bus or nested too deeply.", "sink", "resource"),
 			unredacted:   counter("events_withheld_total", "Events whose body could not be redacted and was left out.", "sink", "resource"),
 			redacted:     counter("events_redacted_total", "Bodies whose secret values were hashed or redacted.", "sink", "resource"),
-			filtered:     counter("events_filtered_total", "Changes that the configured filter leaves out, by the type they would have had.", "sink", "resource", "type"),
+			filtered:     counter("events_filtered_total", "Changes that the configured filter leaves out, by the type that the event would have.", "sink", "resource", "type"),
 			filterErrors: counter("filter_errors_total", "Events that pass because the filter could not be evaluated.", "sink", "resource"),
-			ignored:      counter("events_ignored_total", "Changes of nothing but what the configuration ignores.", "sink", "resource"),
-			unkept:       counter("bodies_not_kept_total", "Bodies that were too large to keep: the next change has neither before nor patch.", "sink", "resource"),
-			costly:       counter("costly_changes_total", "Changes of objects that take too many steps to compare: with the option diff the patch replaces more than has changed, with changedBy it is left out.", "sink", "resource", "option"),
+			ignored:      counter("events_ignored_total", "Changes that are not published because they change only fields that `ignore` covers.", "sink", "resource"),
+			unkept:       counter("bodies_not_kept_total", "Bodies that were too large to keep: the next event of the object has neither before nor patch.", "sink", "resource"),
+			costly:       counter("costly_changes_total", "Changes of objects that are too costly to compare exactly: with the option diff, the patch replaces more than has changed; with changedBy, changedBy is left out.", "sink", "resource", "option"),
 		},
 		sinkMetrics: sinkMetrics{
 			seconds: map[string]*prometheus.HistogramVec{
@@ -87,9 +87,9 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 				delivery.CommitCheckpoint: histogram("checkpoint_commit_seconds", "Time to make one commit durable in the checkpoint.", seconds, "sink"),
 			},
 			records:  histogram("sink_batch_records", "Records in one batch.", prometheus.ExponentialBuckets(1, 2, 12), "sink"),
-			failures: counter("sink_failures_total", "Failed attempts to write to the bus; each is tried again.", "sink"),
-			outages:  counter("sink_outages_total", "Times that the bus or the checkpoint stopped to take what it was given, however often it was tried.", "sink"),
-			resets:   counter("sink_resets_total", "Times that every collection of a sink began again, since the bus no longer held what it had acknowledged.", "sink"),
+			failures: counter("sink_failures_total", "Failed attempts to write to the bus; each is retried.", "sink"),
+			outages:  counter("sink_outages_total", "Outages of the bus or the checkpoint store; retries within one outage are not counted.", "sink"),
+			resets:   counter("sink_resets_total", "Resets of all collections of a sink, because the bus no longer had events that it had acknowledged.", "sink"),
 		},
 	}
 }

@@ -34,7 +34,7 @@ func (p *Pipeline) Committed(c *loop.Commit) {
 	}
 }
 
-// continued shows what the checkpoint has of a collection. It is called from the loop's goroutine.
+// continued shows the checkpoint's data about a collection. It is called from the loop's goroutine.
 func (p *Pipeline) continued(collection string) {
 	c := p.countsOf(collection)
 	if c == nil {
@@ -42,7 +42,7 @@ func (p *Pipeline) continued(collection string) {
 	}
 	s := p.loop.State(collection)
 	if s.Run == 0 {
-		return // it is new; or it is suspended, and goes on from what is shown
+		return // it is new; or it is suspended, and what is shown stays
 	}
 	c.tally.objects.Store(s.Objects)
 	p.status.changed(collection, func(c *status.Collection) { c.Position = cmp.Or(c.Position, s.Position) })
@@ -64,7 +64,7 @@ func (p *Pipeline) logEvent(i *reconcile.Item) {
 		p.log.Info("gap", append(fields, zap.Bool("reset", e.Reset), zapRV("from", e.From))...)
 	case event.Synced:
 		if !slices.Contains(event.ReasonsOf(event.Gap), e.Reason) {
-			return // it closes no gap
+			return // this synced event closes no gap
 		}
 		p.metrics.listed.WithLabelValues(p.name, resource, string(e.Reason)).Inc()
 		p.log.Info("synced", append(fields, zapRV("resourceVersion", e.Version))...)
@@ -99,25 +99,25 @@ func (p *Pipeline) Suspended(collection string, until time.Time, why error) {
 	}
 	p.reminder().failed(key, failure{
 		message: "collection suspended: the bus refuses its records; the others go on", err: why, advice: advice(why),
-		lasts:  2 * loop.LastPause, // what was refused may be filtered out by then
+		lasts:  2 * loop.LastPause, // the filter may leave the refused object out by then, so a success may never follow
 		fields: []zap.Field{zap.String("sink", p.name), zap.String("collection", collection), zap.Time("until", until)},
 	})
 	p.stateChanged(collection, source.State{Phase: source.Waiting, Since: time.Now(), Until: until, Err: why})
 	p.metrics.suspended.WithLabelValues(p.name, loop.Resource(collection)).Inc()
 }
 
-// plannedLog has what was logged about the last plan.
+// plannedLog has the last logged values of a plan.
 type plannedLog struct{ skipped, unmatched, warnings []string }
 
-// log logs what a plan leaves out and warns about, if that has changed.
+// log logs a plan's skipped resources, unmatched patterns and warnings, if they have changed.
 func (l *plannedLog) log(log *zap.Logger, p *planning.Plan) {
 	if !slices.Equal(l.skipped, p.Skipped) {
 		l.skipped = p.Skipped
-		log.Info("resources that patterns leave out", zap.Strings("skipped", p.Skipped))
+		log.Info("skipped resources that patterns do not include", zap.Strings("skipped", p.Skipped))
 	}
 	if !slices.Equal(l.unmatched, p.Unmatched) {
 		if l.unmatched = p.Unmatched; len(p.Unmatched) > 0 {
-			log.Warn("patterns that match nothing now", zap.Strings("patterns", p.Unmatched))
+			log.Warn("found patterns that match nothing", zap.Strings("patterns", p.Unmatched))
 		}
 	}
 	if !slices.Equal(l.warnings, p.Warnings) {
@@ -127,7 +127,7 @@ func (l *plannedLog) log(log *zap.Logger, p *planning.Plan) {
 	}
 }
 
-// zapRV is a field with a resourceVersion; none if it is "".
+// zapRV returns a field with a resourceVersion, or an empty field for "".
 func zapRV(key, rv string) zap.Field {
 	if rv == "" {
 		return zap.Skip()

@@ -12,26 +12,26 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
-// outage says in the log when the API server is lost, every minute until it is back, and then: not
-// for each of the collections that a restart breaks off. Their own errors are at debug
-// level, in the status and in the metrics.
+// outage logs outages of the API server: when an outage begins, every minute while it lasts, and when it is
+// over. A restart interrupts every collection; their errors are only in the debug log, the status and
+// the metrics.
 type outage struct {
 	log      *zap.Logger
-	reminder *reminder // which repeats it, and every other failure
+	reminder *reminder // repeats the message of this and every other failure
 
 	mu      sync.Mutex
-	failing map[string]bool // who cannot read now
-	hit     map[string]bool // who could not since the outage began
+	failing map[string]bool // readers that cannot read now
+	hit     map[string]bool // readers that failed since the outage began
 	since   time.Time
-	first   string // who could not
+	first   string // the reader that failed first
 }
 
 func newOutage(log *zap.Logger) *outage {
 	return &outage{log: log, reminder: newReminder(log), failing: map[string]bool{}, hit: map[string]bool{}}
 }
 
-// met takes what somebody met who reads; nil is that he reads. It reports whether the
-// error is not one of the server but of what is read, so that he has to say it himself.
+// met records the result of a reader's attempt; nil means that it reads. It reports whether the
+// error concerns only this reader's resource and not the server. The reader then logs it.
 func (o *outage) met(who string, err error) (own bool) {
 	lost, own := o.judge(err)
 	o.mu.Lock()
@@ -41,9 +41,9 @@ func (o *outage) met(who string, err error) (own bool) {
 	case lost && began:
 		o.since, o.first = time.Now(), who
 	case lost:
-		o.log.Debug("cannot be read; trying again", zap.String("what", who), zap.Error(err))
+		o.log.Debug("read failed, API server unavailable, retrying", zap.String("what", who), zap.Error(err))
 	case err != nil && !own:
-		o.log.Debug("trying again", zap.String("what", who), zap.Error(err))
+		o.log.Debug("read interrupted, retrying", zap.String("what", who), zap.Error(err))
 	}
 	if lost {
 		o.failing[who], o.hit[who] = true, true
@@ -62,11 +62,11 @@ func (o *outage) met(who string, err error) (own bool) {
 	return own
 }
 
-// apiServer is what the reminder has an outage of the API server under.
+// apiServer is the reminder's key of an outage of the API server.
 const apiServer = "the API server"
 
 // judge distinguishes errors of the server from errors of the collection. An error that is
-// neither is expected, and declared otherwise: a history that ended is a gap.
+// neither is expected and leads to an event: for example, an expired resourceVersion leads to a gap.
 func (o *outage) judge(err error) (lost, own bool) {
 	if errors.Is(err, source.ErrExpired) {
 		return false, false
@@ -87,6 +87,6 @@ func (o *outage) judge(err error) (lost, own bool) {
 	case apierrors.IsServiceUnavailable(err), apierrors.IsTooManyRequests(err), apierrors.IsTimeout(err), apierrors.IsServerTimeout(err):
 		return true, false
 	}
-	own = errors.As(err, new(apierrors.APIStatus)) // it answered
+	own = errors.As(err, new(apierrors.APIStatus)) // the server answered with an error
 	return !own, own
 }

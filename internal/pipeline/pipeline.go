@@ -30,7 +30,7 @@ const replanAfter = 10 * time.Second
 // inVersion separates a selection from the API version in which the resource is read.
 const inVersion = " version="
 
-// pipelineOptions are what a pipeline is made of. All but Shown, Linger and Delivered are required.
+// pipelineOptions are the options of a pipeline. Shown, Linger and Delivered are optional.
 type pipelineOptions struct {
 	Identity  event.Identity
 	Shown     status.Sink // see [SinkSpec.Shown]; may be zero
@@ -38,14 +38,14 @@ type pipelineOptions struct {
 	Store     checkpoint.Store
 	Encode    encode.Config
 	Client    *source.Client
-	Lists     *feed.Lists   // shared by all pipelines: lists under way at once
+	Lists     *feed.Lists   // limits the lists that run at once; shared by all pipelines
 	Linger    time.Duration // how long a batch waits for more records; 0: not at all
 	Log       *zap.Logger
 	Metrics   *Metrics
 	Delivered func([]event.Record) // called with the records of each batch that is committed; it may not keep them
-	Outage    *outage              // that all pipelines share; nil: of its own
+	Outage    *outage              // shared by all pipelines; nil: the pipeline makes its own
 
-	reader loop.Reader // of tests; nil: it reads from Client
+	reader loop.Reader // for tests; nil: the pipeline reads from Client
 }
 
 // Pipeline is one sink with its watches, its batches and its checkpoint.
@@ -58,13 +58,13 @@ type Pipeline struct {
 	encoder   *encode.Encoder
 	delivered func([]event.Record)
 
-	unpublishable atomic.Uint64 // events that the bus took in no form
+	unpublishable atomic.Uint64 // events that the bus refused, also as dead letters
 
 	mu      sync.Mutex
-	targets map[string]target // what collections read
+	targets map[string]target // the targets that collections read
 	changed chan struct{}     // closed when targets changes
 	shown   map[string]*collectionCounts
-	again   func() // asks for another plan; nil: the pipeline does not follow a plan yet
+	again   func() // requests another plan; nil: the pipeline does not follow a plan yet
 
 	planned plannedLog // only the goroutine that follows the plan uses it
 }
@@ -107,7 +107,7 @@ func (p *Pipeline) encoderOptions(o *pipelineOptions) encode.Options {
 	}
 }
 
-// Run opens the sink and delivers until stop ends. Then it delivers what has been decided, until ctx
+// Run opens the sink and delivers until stop ends. Then it delivers the emitted events, until ctx
 // ends. It returns nil when everything is committed. It closes the sink; it neither opens nor closes
 // the store.
 func (p *Pipeline) Run(ctx, stop context.Context) error {
@@ -136,13 +136,13 @@ func (p *Pipeline) Status() status.Sink {
 	return out
 }
 
-// Resync has the present state of a resource, or of one collection by its ID, published again. It
+// Resync publishes the present state of a resource, or of one collection by its ID, again. It
 // returns the IDs of the collections.
 func (p *Pipeline) Resync(ctx context.Context, resource string) ([]string, error) {
 	return p.loop.Resync(ctx, func(id string) bool { return id == resource || loop.Resource(id) == resource })
 }
 
-// replan asks for another plan.
+// replan requests another plan.
 func (p *Pipeline) replan() {
 	p.mu.Lock()
 	again := p.again
@@ -160,7 +160,7 @@ func (p *Pipeline) target(collection, selection string) (source.Target, bool) {
 	return t.Target, ok && t.selection == selection
 }
 
-// target is what a collection reads.
+// target is a source target with its selection.
 type target struct {
 	source.Target
 	selection string // of its properties
@@ -261,7 +261,7 @@ func (p *Pipeline) show(c *planning.Collection) {
 	p.status.add(s, &counts.tally)
 }
 
-// ownRoute is where a collection's events go, as [status.Collection] shows it.
+// ownRoute returns the route of a collection's events, as [status.Collection] shows it.
 func (p *Pipeline) ownRoute(c *event.Collection, own encode.Route) string {
 	switch {
 	case own.Topic != nil:
@@ -272,7 +272,7 @@ func (p *Pipeline) ownRoute(c *event.Collection, own encode.Route) string {
 	return ""
 }
 
-// hide removes a collection from the status, and forgets what its reader and encoder need.
+// hide removes a collection from the status, and drops the data of its reader and encoder.
 func (p *Pipeline) hide(id string) {
 	p.mu.Lock()
 	delete(p.shown, id)

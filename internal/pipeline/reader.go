@@ -10,15 +10,15 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 )
 
-// readAgain is the pause before a read of the checkpoint is tried again.
+// readAgain is the pause before a read of the checkpoint is retried.
 const readAgain = 200 * time.Millisecond
 
-// retryingReader is the store that the loop reads. A disk that is full or gone fails reads as well as
-// commits, so a read is tried again until it succeeds. Errors that are [final] are returned at once.
+// retryingReader is the store that the loop reads. A disk that is full or missing fails reads as well as
+// commits, so a read is retried until it succeeds. Errors that are [final] are returned at once.
 type retryingReader struct {
 	checkpoint.Store
 	ctx      context.Context // of the pipeline
-	pings    chan<- struct{} // answered while it waits; nil: there are none
+	pings    chan<- struct{} // answered while a read waits; may be nil
 	reminder *reminder
 	sink     string
 }
@@ -31,7 +31,7 @@ func (p *retryingReader) Get(key []byte) (value []byte, err error) {
 	return value, err
 }
 
-// Scan begins again only before fn has been called.
+// Scan is retried only if fn has not been called yet.
 func (p *retryingReader) Scan(prefix []byte, fn func(key, value []byte) error) error {
 	return p.again(func() (begun bool, err error) {
 		err = p.Store.Scan(prefix, func(key, value []byte) error {

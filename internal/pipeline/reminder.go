@@ -11,30 +11,30 @@ import (
 )
 
 const (
-	// remindOutage is how often the log repeats what fails and is tried again.
+	// remindOutage is how often the log repeats a failure that is retried.
 	remindOutage = time.Minute
-	// remindAbsence is how often it repeats what the API server does not serve.
+	// remindAbsence is how often the log repeats that the API server does not serve a resource.
 	remindAbsence = 10 * time.Minute
 	// remindMost bounds the lines of one round. The rest is counted.
 	remindMost = 10
 )
 
-// failure is something that fails and is tried again, or is missing and waited for.
+// failure is an operation that fails and is retried, or a resource that is missing.
 type failure struct {
 	message string // of its log lines
 	fields  []zap.Field
 	err     error
 	every   time.Duration // between two of its lines; 0: [remindOutage]
-	steady  bool          // a change of err alone is no line
+	steady  bool          // a change of err alone is not logged
 	advice  string
-	lasts   time.Duration // it is over when no attempt has failed for so long; 0: works alone says so
+	lasts   time.Duration // the failure is over when no attempt has failed for so long; 0: only a call of works ends it
 
 	since, tried, logged time.Time
 	attempts             int
 }
 
-// reminder logs failures: when they begin, when their errors change, and again and
-// again for as long as they last, so that the log of the last minute shows every outage.
+// reminder logs failures when they begin, when their errors change, and at an interval
+// while they last, so that the log of the last minute shows every outage.
 // Its methods may be called from any goroutine.
 type reminder struct {
 	log *zap.Logger
@@ -47,7 +47,7 @@ func newReminder(log *zap.Logger) *reminder {
 	return &reminder{log: log, failures: map[string]*failure{}}
 }
 
-// failed notes one more failed attempt of key.
+// failed records one more failed attempt of key.
 func (r *reminder) failed(key string, f failure) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -66,7 +66,7 @@ func (r *reminder) failed(key string, f failure) {
 	}
 }
 
-// works notes that key works. It returns for how long it did not, 0 if it did.
+// works records that key works. It returns how long key has failed, 0 if it has not failed.
 func (r *reminder) works(key string) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -87,7 +87,7 @@ func (r *reminder) say(f *failure, now time.Time) {
 	}
 	if now.After(f.since) {
 		fields = append(fields, zap.Duration("failingFor", now.Sub(f.since).Round(time.Second)))
-		if f.every == remindOutage { // what is absent is not tried
+		if f.every == remindOutage { // there are no attempts for an absent resource
 			fields = append(fields, zap.Int("attempts", f.attempts))
 		}
 	}
@@ -108,7 +108,7 @@ func (r *reminder) run(ctx context.Context) {
 	}
 }
 
-// remind repeats what was logged long ago.
+// remind logs failures again whose interval has passed.
 func (r *reminder) remind() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -129,6 +129,6 @@ func (r *reminder) remind() {
 		r.say(f, now)
 	}
 	if lines > remindMost {
-		r.log.Warn("more of the same: see `bridge status`", zap.Int("failing", lines-remindMost))
+		r.log.Warn("more failures not logged: see `bridge status`", zap.Int("failing", lines-remindMost))
 	}
 }

@@ -25,7 +25,7 @@ type reporter struct {
 	log     *zap.Logger
 	metrics *Metrics
 	outage  *outage
-	shown   status.Sink // what does not change: see [SinkSpec.Shown]
+	shown   status.Sink // fields that do not change: see [SinkSpec.Shown]
 	status  sinkStatus
 }
 
@@ -38,7 +38,7 @@ func newReporter(shown status.Sink, log *zap.Logger, metrics *Metrics, shared *o
 	return r
 }
 
-// reminder returns what logs a failure repeatedly until it is over.
+// reminder returns the reminder, which logs a failure repeatedly until it is over.
 func (r *reporter) reminder() *reminder { return r.outage.reminder }
 
 // routeKey is the reminder's key of a collection's suspensions.
@@ -108,7 +108,7 @@ func (r *reporter) present() status.Sink {
 	return out
 }
 
-// Waiting shows in the status which configured resources cannot be watched now. why has the reason, by
+// Waiting shows the configured resources that cannot be watched now in the status. why has the reasons, by
 // name.
 func (r *reporter) Waiting(why map[string]error) {
 	s := &r.status
@@ -123,7 +123,7 @@ func (r *reporter) Waiting(why map[string]error) {
 		}
 		now.LastError = &status.Trouble{Error: now.Error, Advice: advice(err), At: now.Since}
 		s.waiting[name] = now
-		if errors.Is(err, planning.ErrNamespacesUnknown) { // they come in a moment
+		if errors.Is(err, planning.ErrNamespacesUnknown) { // their list is under way
 			r.reminder().works(r.absenceKey(name))
 			continue
 		}
@@ -142,7 +142,7 @@ func (r *reporter) Waiting(why map[string]error) {
 // absenceKey is the reminder's key of a resource that is not there yet.
 func (r *reporter) absenceKey(name string) string { return r.name + ": resource " + name }
 
-// stateChanged shows and logs what a collection is doing. It may be called from any goroutine.
+// stateChanged shows and logs the state of a collection. It may be called from any goroutine.
 func (r *reporter) stateChanged(id string, st source.State) {
 	s := &r.status
 	s.mu.Lock()
@@ -192,9 +192,9 @@ func (r *reporter) stateChanged(id string, st source.State) {
 }
 
 // retry repeats do until it succeeds, ctx ends, or it fails with an error for
-// which retrying does not help. The status shows the error. The log has it
+// which retrying does not help. The status shows the error. The log has the error
 // when it begins, when it changes, every minute, and when it is over. The metrics
-// have how long the attempt took that succeeded, and resets that the bus makes necessary.
+// have the duration of the successful attempt, and resets that the bus makes necessary.
 func (r *reporter) retry(ctx context.Context, what string, do func() error) error {
 	pause := wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.3, Steps: 1 << 30, Cap: 5 * time.Second}
 	key := r.name + ": " + what
@@ -207,7 +207,7 @@ func (r *reporter) retry(ctx context.Context, what string, do func() error) erro
 				h.WithLabelValues(r.name).Observe(time.Since(began).Seconds())
 			}
 			if after := r.reminder().works(key); after > 0 {
-				r.log.Info("works again", zap.String("operation", what), zap.Duration("after", after))
+				r.log.Info("operation recovered", zap.String("operation", what), zap.Duration("after", after))
 			}
 			r.status.failing("", "")
 			return nil
@@ -239,7 +239,7 @@ func (r *reporter) retry(ctx context.Context, what string, do func() error) erro
 	}
 }
 
-const tryingAgain = "trying again until it works; nothing is lost meanwhile"
+const tryingAgain = "operation failed, retrying; no event is lost meanwhile"
 
 // final reports whether retrying does not help against a store's error.
 func final(err error) bool {

@@ -18,7 +18,7 @@ type sinkStatus struct {
 
 	mu          sync.Mutex
 	failed      string
-	worked      bool      // since the start
+	worked      bool      // an operation has succeeded since the start
 	since       time.Time // of failed
 	lastError   *status.Trouble
 	count       uint64
@@ -28,15 +28,15 @@ type sinkStatus struct {
 	waiting     map[string]status.Collection // by configured name
 }
 
-// shown is a collection as the status has it.
+// shown is a collection in the status.
 type shown struct {
 	status.Collection
 	tally *tally
-	left  *int64 // objects on the pages to come of the list under way
-	own   bool   // Error is not one of the server, see outage
+	left  *int64 // objects on the pages that the running list has not read
+	own   bool   // Error concerns only this collection: see outage
 }
 
-// failing shows what is being tried again; "" is nothing.
+// failing shows the failure that is being retried; "" for none.
 func (s *sinkStatus) failing(why, advice string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -50,7 +50,7 @@ func (s *sinkStatus) failing(why, advice string) {
 	}
 }
 
-// advice says what a person can do about an error of the bus or the checkpoint.
+// advice returns what a user can do about an error of the bus or the checkpoint.
 func (s *sinkStatus) advice(err error) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,14 +78,14 @@ func (s *sinkStatus) add(c status.Collection, t *tally) {
 	s.collections[c.ID] = &shown{Collection: c, tally: t}
 }
 
-// remove ends what is shown of a collection.
+// remove removes a collection from the status.
 func (s *sinkStatus) remove(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.collections, id)
 }
 
-// changed changes what is shown of a collection.
+// changed changes a collection in the status.
 func (s *sinkStatus) changed(id string, change func(*status.Collection)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -153,7 +153,7 @@ func (s *sinkStatus) queue() status.Queue {
 		Events: s.flying.records.Load() + s.filling.records.Load(), EventCapacity: 2 * loop.BatchRecords,
 		Bytes: s.flying.bytes.Load() + s.filling.bytes.Load(), ByteCapacity: 2 * loop.BatchBytes,
 	}
-	for _, w := range []*load{&s.filling, &s.flying} { // which is the older one
+	for _, w := range []*load{&s.filling, &s.flying} { // the batch on its way is the older one, so it comes last
 		if at := w.oldest.Load(); at != 0 {
 			q.Oldest = ifAny(time.Unix(0, at))
 		}
@@ -161,7 +161,7 @@ func (s *sinkStatus) queue() status.Queue {
 	return q
 }
 
-// status is a copy that nobody writes to.
+// status returns a copy that does not change.
 func (c *shown) status() status.Collection {
 	out := c.Collection
 	if n := c.tally.objects.Load(); n >= 0 {

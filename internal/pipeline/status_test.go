@@ -248,7 +248,7 @@ func TestStatusOfABusThatIsLost(t *testing.T) {
 		return !l.Ready && strings.Contains(l.Failing, "broken pipe") && l.Since != nil && l.Queue.Events == 3 &&
 			l.Queue.Bytes > 0 && !l.Queue.Oldest.Before(before.Add(-time.Second)) && l.LastError.Advice != ""
 	})
-	want := "# HELP kubebridge_sink_up 1 when the bus and the checkpoint take what they are given, 0 while a failure is tried again.\n" +
+	want := "# HELP kubebridge_sink_up 1 while writes to the bus and the checkpoint succeed, 0 while a failed write is retried.\n" +
 		"# TYPE kubebridge_sink_up gauge\nkubebridge_sink_up{sink=%q} %d\n"
 	if err := testutil.GatherAndCompare(r, strings.NewReader(fmt.Sprintf(want, identity.Sink, 0)), "kubebridge_sink_up"); err != nil {
 		t.Error(err)
@@ -426,7 +426,7 @@ func TestCountsOfIncompleteEvents(t *testing.T) {
 	registry.MustRegister(NewCollector(func() status.Report {
 		return status.Report{Sinks: []status.Sink{{Name: "lossy", Lost: &lost}, {Name: "other"}}}
 	}))
-	want := "# HELP kubebridge_events_lost_total Events that the bus took in no form, or that an at-most-once bus did not take or may not have taken.\n" +
+	want := "# HELP kubebridge_events_lost_total Events that are lost: the bus refused them even as dead letters, or they were sent with delivery at-most-once and the bus did not, or may not, have received them.\n" +
 		"# TYPE kubebridge_events_lost_total counter\nkubebridge_events_lost_total{sink=\"lossy\"} 7\n"
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "kubebridge_events_lost_total"); err != nil {
 		t.Error(err)

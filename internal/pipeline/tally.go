@@ -10,7 +10,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
-// tally is what is counted of a collection for the status. Any goroutine may read it.
+// tally has the counts of a collection for the status. Any goroutine may read it.
 type tally struct {
 	objects atomic.Int64 // in the inventory; below 0: not known
 	read    atomic.Int64 // by the list under way
@@ -22,7 +22,7 @@ type load struct {
 	oldest         atomic.Int64 // when its first event was read, in Unix nanoseconds; 0: it is empty
 }
 
-// advice says what a person can do about an error that is tried again.
+// advice returns what a user can do about an error that is retried.
 func advice(err error) string {
 	var route *sink.RouteError
 	switch {

@@ -15,20 +15,20 @@ import (
 )
 
 // After a CustomResourceDefinition is deleted, discovery still offers its resource for a short time.
-// Therefore a collection that is offered and not found is tried again.
+// Therefore a collection that discovery has and the server does not find is tried again.
 const (
 	checkAttempts = 4
 	checkPause    = time.Second
-	// checkBusy is how long a server is asked again that answers 429. It does so for some seconds for
-	// a resource whose storage it makes or replaces.
+	// checkBusy is how long a request that the server answers with 429 is retried. The server answers 429
+	// for some seconds while it creates or replaces the storage of a resource.
 	checkBusy    = 20 * time.Second
 	checkAtATime = 8
 )
 
-// Check asks the API server for all that entries mean and returns everything that is wrong: names and
-// patterns that mean nothing there, entries that need a name, selectors that are not supported,
-// permissions that are missing. warnings are as in [Plan]. Namespaces that a selector selects are
-// not looked into.
+// Check asks the API server for every resource of the entries and returns all errors: names and
+// patterns that match no resource, entries that need a name, selectors that are not supported,
+// and missing permissions. warnings are as in [Plan]. Check does not list collections in namespaces
+// that a selector selects.
 func Check(ctx context.Context, client *source.Client, entries []Entry, exclude []string) (warnings []string, err error) {
 	for began, attempt := time.Now(), 1; ; attempt++ {
 		p, err := ask(ctx, client, entries, exclude)
@@ -61,7 +61,7 @@ func ask(ctx context.Context, client *source.Client, entries []Entry, exclude []
 	return Make(entries, exclude, catalog, func(string) ([]string, bool) { return nil, false }), nil
 }
 
-// problems is what is wrong with a plan, beside namespaces that are not known.
+// problems returns the errors of a plan, except for namespaces that are not known.
 func (p *Plan) problems() []error {
 	all := []error{p.Err}
 	for _, entry := range slices.Sorted(maps.Keys(p.Waiting)) {

@@ -14,11 +14,11 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
-// absentTimeout bounds the question whether a namespace exists.
+// absentTimeout bounds the request for a namespace.
 const absentTimeout = 5 * time.Second
 
-// Cluster follows what plans depend on: what the API server serves, and the namespaces that
-// selectors select. Several followers share one.
+// Cluster follows the inputs of plans: the resources that the API server serves, and the namespaces that
+// selectors select. Several followers share one Cluster.
 type Cluster struct {
 	client  *source.Client
 	trouble func(what string, err error)
@@ -31,9 +31,9 @@ type Cluster struct {
 }
 
 // NewCluster returns a cluster that is not followed yet. trouble is called with an error if a part
-// cannot be kept up to date, and with nil when that is over or no follower needs the part any more.
-// The cluster is followed in both cases. what is "catalog", or "namespaces" and a selector. trouble is
-// called from several goroutines.
+// cannot be kept up to date, and with nil when the error is over or no follower needs the part any more.
+// After an error the cluster is still followed. what is "catalog", or "namespaces" and a selector. trouble
+// is called from several goroutines.
 func NewCluster(client *source.Client, trouble func(what string, err error)) *Cluster {
 	return &Cluster{
 		client: client, trouble: trouble, changed: make(chan struct{}),
@@ -41,7 +41,7 @@ func NewCluster(client *source.Client, trouble func(what string, err error)) *Cl
 	}
 }
 
-// Run follows the cluster until ctx ends, and then returns nil. Nothing is known after that.
+// Run follows the cluster until ctx ends, and then returns nil. It clears the catalog and the namespaces.
 func (c *Cluster) Run(ctx context.Context) error {
 	defer c.change(func() {
 		c.catalog = nil
@@ -64,14 +64,14 @@ func (c *Cluster) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// Catalog is what the server serves, nil if that is not known yet.
+// Catalog returns the resources that the server serves, nil if they are not known yet.
 func (c *Cluster) Catalog() *discovery.Catalog {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.catalog
 }
 
-// Absent reports whether a namespace is proved not to exist in this cluster.
+// Absent reports whether the API server has confirmed that a namespace does not exist in this cluster.
 func (c *Cluster) Absent(ctx context.Context, namespace string) bool {
 	ctx, cancel := context.WithTimeout(ctx, absentTimeout)
 	defer cancel()
@@ -81,17 +81,17 @@ func (c *Cluster) Absent(ctx context.Context, namespace string) bool {
 	return known && !alive && c.client.SameCluster(ctx, time.Now()) == nil
 }
 
-// need has the selectors of a follower followed, and wakes all that wait.
+// need starts to follow the selectors of a follower, and wakes all waiting goroutines.
 func (c *Cluster) need(f *Follower, selectors func() []string) {
 	c.change(func() { c.selectors[f] = selectors() })
 }
 
-// forget ends what a follower needs.
+// forget removes the needs of a follower.
 func (c *Cluster) forget(f *Follower) {
 	c.change(func() { delete(c.selectors, f) })
 }
 
-// change makes a change and wakes all that wait for one.
+// change makes a change and wakes all goroutines that wait for a change.
 func (c *Cluster) change(f func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -100,7 +100,7 @@ func (c *Cluster) change(f func()) {
 	c.changed = make(chan struct{})
 }
 
-// now returns what is known, and a channel that is closed with the next change.
+// now returns the present catalog and namespaces, and a channel that is closed with the next change.
 func (c *Cluster) now() (*discovery.Catalog, Namespaces, <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -144,7 +144,7 @@ func (c *Cluster) followSelectors(ctx context.Context) {
 	}
 }
 
-// wanted are the selectors that followers need now.
+// wanted returns the selectors that followers need now.
 func (c *Cluster) wanted() (selectors map[string]bool, changed <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -157,7 +157,7 @@ func (c *Cluster) wanted() (selectors map[string]bool, changed <-chan struct{}) 
 	return selectors, c.changed
 }
 
-// start follows a selector until stop is called, which returns when that has ended.
+// start follows a selector until stop is called. stop returns when the goroutine has ended.
 func (c *Cluster) start(ctx context.Context, selector string) (stop func()) {
 	n := &namespaces{cluster: c, uids: map[string]string{}}
 	c.mu.Lock()
@@ -175,7 +175,7 @@ func (c *Cluster) start(ctx context.Context, selector string) (stop func()) {
 	}
 }
 
-// namespaces are those that a selector selects. It is the source.Handler of their collection.
+// namespaces has the namespaces that a selector selects. It is the source.Handler of their collection.
 type namespaces struct {
 	cluster *Cluster
 	known   bool

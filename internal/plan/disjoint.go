@@ -15,7 +15,7 @@ func provablyDisjoint(a, b *parsed) bool {
 		fieldsContradict(slices.Concat(a.fields, a.exclusions()), slices.Concat(b.fields, b.exclusions()))
 }
 
-// apart reports whether the namespaces that a names are none of b's.
+// apart reports whether a and b name disjoint namespaces.
 func apart(a, b *parsed) bool {
 	if len(a.in) == 0 {
 		return false
@@ -39,7 +39,7 @@ func contradict(a, b labels.Selector) bool {
 	return false
 }
 
-// exclude reports whether no value meets both requirements on one label, as far as x shows.
+// exclude reports whether x shows that no value meets both requirements on one label.
 func exclude(x, y labels.Requirement) bool {
 	oneOf := []selection.Operator{selection.In, selection.Equals, selection.DoubleEquals}
 	equals := slices.Contains(oneOf, x.Operator())

@@ -1,5 +1,5 @@
-// Package plan computes which collections a configuration means on a cluster now, and what becomes
-// of collections that the checkpoint has.
+// Package plan computes which collections a configuration means on a cluster now, and the outcome
+// of each collection that the checkpoint has.
 //
 //	Entries, catalog, namespaces ── Make ──► Plan ── Outcomes ──► what is wanted, undecided, ended, removed
 //	                                                                │

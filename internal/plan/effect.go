@@ -1,6 +1,6 @@
 package plan
 
-// Effect is what a change of the configuration does to collections that consumers have. docs/upgrade.md says it to users.
+// Effect is the effect of a change of the configuration on collections that consumers have. docs/upgrade.md explains it to users.
 type Effect uint8
 
 // The effects.
@@ -14,8 +14,8 @@ const (
 	Reset
 	// Reroute: the incarnation ends on its recorded route, with a closed event, and another one begins on the new route.
 	Reroute
-	// Replacement: other collections begin. Those that are not wanted any more stop reading at once, and are closed when
-	// every wanted collection of the resource has synced; if they are wanted again before that, a Difference follows.
+	// Replacement: other collections begin. Collections that are no longer wanted stop reading at once, and are closed when
+	// every wanted collection of the resource has synced. If they are wanted again before that, a Difference follows.
 	Replacement
 )
 
@@ -26,14 +26,14 @@ func (e Effect) String() string {
 // Row is a row of [Effects].
 type Row struct {
 	Effect Effect
-	// Settings are those of an entry, as the configuration calls them.
+	// Settings are keys of an entry in the configuration.
 	Settings []string
-	// Outer are settings of a sink or of the bridge. They are taken over at a restart.
+	// Outer are settings of a sink or of the bridge. A change takes effect at a restart.
 	Outer []string
 }
 
-// Effects is the table of what a change of configuration does. It is the same with and without a restart, and if the change
-// is undone before it is through: then the effect may come twice, and never less than consumers need.
+// Effects is the table of the effects of changes. It holds with and without a restart. If a change is undone before its effect
+// is complete, the effect may come twice. Consumers always get a complete copy.
 //
 // An edit that removes an entry, or leaves out a namespace, ends collections as in [Outcome].
 func Effects() []Row {

@@ -23,8 +23,8 @@ type ConfigError struct{ Err error }
 func (e *ConfigError) Error() string { return e.Err.Error() }
 func (e *ConfigError) Unwrap() error { return e.Err }
 
-// EnvironmentError is an error that waiting does not correct, but a change of the surroundings does: a resource that is
-// required and not served, wrong credentials, a checkpoint of another cluster.
+// EnvironmentError is an error that only a change outside the bridge corrects, not waiting: a required resource that is
+// not served, wrong credentials, a checkpoint of another cluster.
 type EnvironmentError struct{ Err error }
 
 func (e *EnvironmentError) Error() string { return e.Err.Error() }
@@ -56,7 +56,7 @@ func (e *Entry) String() string {
 	return e.Resource + ":" + e.Name
 }
 
-// errorf returns an error about the entry. The message says first where it is, and which one.
+// errorf returns an error about the entry. The message begins with the place and the name of the entry.
 func (e *Entry) errorf(format string, args ...any) error {
 	at := ""
 	if e.Place != "" {
@@ -81,7 +81,7 @@ func (e *Entry) namespaced() string {
 	return ""
 }
 
-// parsed is an entry with its selectors parsed, and with what the catalog says of its resource.
+// parsed is an entry with its selectors parsed and its resource looked up in the catalog.
 type parsed struct {
 	Entry
 	resource    discovery.Name // Resource
@@ -90,29 +90,29 @@ type parsed struct {
 	ofNamespace labels.Selector
 	fields      fields.Requirements // sorted, each once
 
-	// Of an entry without a pattern:
+	// The fields below are set for an entry without a pattern.
 	found discovery.Resource
-	err   error // why there is none
-	// named are the resources that it certainly means: the one that was found, or those that its
-	// text names.
+	err   error // why found is not set
+	// named are the resources that the entry means in any case: the resource that was found, or the resources that
+	// its text names.
 	named []schema.GroupResource
 }
 
-// Mistake is something about an entry that is wrong on any cluster.
+// Mistake is an error in an entry that does not depend on the cluster.
 type Mistake struct {
 	Entry int    // its index
 	Field string // its option, as the configuration calls it, for example "labelSelector"
-	Err   error  // what is wrong, without the entry and the option
+	Err   error  // the error, without the entry and the option
 }
 
-// Mistakes returns what is wrong with the entries of one sink on any cluster. [Make] leaves out the
-// entries that it names.
+// Mistakes returns the errors in the entries of one sink that do not depend on the cluster. [Make] leaves out
+// entries with mistakes.
 func Mistakes(entries []Entry) []Mistake {
 	_, wrong := parseAll(entries)
 	return wrong
 }
 
-// parseAll parses entries, without those that have a mistake.
+// parseAll parses entries, and returns the good ones and the mistakes of the others.
 func parseAll(entries []Entry) (good []*parsed, wrong []Mistake) {
 	type identity struct{ resource, name string }
 	first := map[identity]*parsed{}
@@ -168,7 +168,7 @@ func parse(e Entry) (p *parsed, wrong []Mistake) {
 	return p, wrong
 }
 
-// sameName says that another entry of a resource has the same name, or none either.
+// sameName returns the error that another entry of a resource has the same name, or has no name either.
 func sameName(resource string, other *parsed) error {
 	if other.Name == "" {
 		return fmt.Errorf("another entry of %s has no name either, %s: give this one a name", resource, other.describe())
@@ -191,26 +191,26 @@ func (p *parsed) find(catalog *discovery.Catalog) {
 	}
 }
 
-// mayMean reports whether an entry whose resource was not found may mean r, which the catalog has
-// as served says.
+// mayMean reports whether an entry whose resource was not found may mean r. served says whether the catalog
+// has r.
 func (p *parsed) mayMean(r schema.GroupResource, served bool, catalog *discovery.Catalog) bool {
 	if p.resource.IsPattern() || p.err == nil || !p.resource.MayBeOf(r.Group) {
 		return false
 	}
-	// A name that was not found means nothing that is served, unless the core group is unknown,
-	// which goes before the others.
+	// A name that was not found cannot mean a served resource, except if the core group is unknown:
+	// the core group takes precedence over other groups.
 	return !served || !catalog.Known("")
 }
 
-// ambiguous reports whether it is open which resource an entry without a group means: the core group,
-// which goes before the others, does not answer.
+// ambiguous reports whether it is unknown which resource an entry without a group means, because the core group,
+// which takes precedence over other groups, does not answer.
 func (p *parsed) ambiguous(catalog *discovery.Catalog) bool {
 	_, known := p.resource.Group()
 	return !p.resource.IsPattern() && errors.Is(p.err, discovery.ErrUnknownGroup) && !known && !catalog.Known("")
 }
 
-// collection is the entry's collection of a resource. excluding adds the namespaces that the entry
-// excludes to the field selector.
+// collection returns the entry's collection of a resource. With excluding, the field selector also excludes the
+// entry's excluded namespaces.
 func (p *parsed) collection(r discovery.Resource, excluding bool) Collection {
 	c := event.Collection{
 		Group: r.Group, Resource: r.Name, Entry: p.Name, MetadataOnly: p.MetadataOnly,
@@ -226,8 +226,8 @@ func (p *parsed) collection(r discovery.Resource, excluding bool) Collection {
 	return Collection{Target: source.Target{Resource: r, Collection: c}, Selection: strings.Join(parts, "&"), Entry: p.String(), Options: p.Options}
 }
 
-// labelText writes equal selectors in one way: the requirements in one order, each once, and
-// a comparison with one value as = or !=.
+// labelText returns a canonical text, so that equal selectors have equal texts: requirements are sorted
+// and unique, and a comparison with one value is written as = or !=.
 func labelText(s labels.Selector) string {
 	requirements, _ := s.Requirements()
 	var terms []string
@@ -248,7 +248,7 @@ func labelText(s labels.Selector) string {
 	return strings.Join(slices.Compact(terms), ",")
 }
 
-// fieldText writes equal selectors in one way.
+// fieldText returns a canonical text, so that equal selectors have equal texts.
 func (p *parsed) fieldText(excluding bool) string {
 	all := p.fields
 	if excluding {
@@ -261,7 +261,7 @@ func (p *parsed) fieldText(excluding bool) string {
 	return strings.Join(terms, ",")
 }
 
-// exclusions are the excluded namespaces as terms of a field selector.
+// exclusions returns the excluded namespaces as terms of a field selector.
 func (p *parsed) exclusions() fields.Requirements {
 	var out fields.Requirements
 	for _, n := range without(p.ExcludeNamespaces, nil) {
@@ -287,7 +287,7 @@ func fieldTerm(r fields.Requirement) string {
 	return r.Field + op + fields.EscapeValue(r.Value)
 }
 
-// describe names the entry by where it is and what it selects.
+// describe names the entry by its place and its selection.
 func (p *parsed) describe() string {
 	var parts []string
 	add := func(what string, values ...string) {
@@ -309,7 +309,7 @@ func (p *parsed) describe() string {
 	return fmt.Sprintf("%q (%s)", p.String(), strings.Join(parts, "; "))
 }
 
-// without returns names sorted, each once, and none of those in not.
+// without returns the unique names that are not in not, sorted.
 func without(names, not []string) []string {
 	out := slices.DeleteFunc(slices.Clone(names), func(n string) bool { return slices.Contains(not, n) })
 	slices.Sort(out)

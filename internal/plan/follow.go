@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// settleTime is the pause before another plan: discovery may show later what a reader has found.
+// settleTime is the pause before another plan. Discovery may show a change later than a reader has found it.
 const settleTime = 2 * time.Second
 
-// FollowerOptions are what a follower is made of. All are required.
+// FollowerOptions are the options of a follower. All are required.
 type FollowerOptions struct {
 	Cluster *Cluster // Run by the caller
 	// Apply takes a new plan. It is called from Run's goroutine whenever the plan may have changed.
 	// An error ends Run.
 	Apply func(ctx context.Context, p *Plan) error
-	// Rejected is called when entries of [Follower.Set] contradict each other or the server; the
-	// entries before stay until others are set or the contradiction is over.
+	// Rejected is called when entries of [Follower.Set] contradict each other or the server. The
+	// previous entries stay in force until others are set or the contradiction is over.
 	Rejected func(err error)
 }
 
@@ -29,9 +29,9 @@ type Follower struct {
 
 	mu       sync.Mutex
 	set      configuration // the last one
-	accepted configuration // the last one that could be planned, written by Run; number 0: none could
+	accepted configuration // the last configuration that could be planned, written by Run; number 0: there is none
 
-	rejected string // the last error that was reported; of Run's goroutine
+	rejected string // the last reported error; only Run's goroutine uses it
 }
 
 // configuration is what [Follower.Set] was called with.
@@ -54,7 +54,7 @@ func (f *Follower) Set(entries []Entry, exclude []string) {
 	f.need()
 }
 
-// need has the cluster follow the selectors of both configurations.
+// need makes the cluster follow the selectors of both configurations.
 func (f *Follower) need() {
 	f.o.Cluster.need(f, func() []string {
 		f.mu.Lock()
@@ -72,8 +72,8 @@ func (c *configuration) selectors() (all []string) {
 	return all
 }
 
-// Replan has Apply called again, after a pause in which discovery follows what a reader found out:
-// a resource or a namespace is absent, or a collection has ended.
+// Replan makes Run call Apply again. It is called when a reader has found that a resource or a namespace is absent or
+// that a collection has ended. Run pauses before, so that discovery can show the same.
 func (f *Follower) Replan() {
 	select {
 	case f.again <- struct{}{}:

@@ -11,14 +11,14 @@ import (
 // Key is where a checkpoint keeps the [Numbers] of a sink.
 const Key = "n/plan"
 
-// What stands for a digest of properties.
+// Values that take the place of a digest of properties.
 const (
 	// unspecified: the collection is wanted, with the properties that it has.
 	unspecified = ""
-	// asBefore: as unspecified if the collection belonged to the plan before, and otherwise it
-	// does not belong to this one either.
+	// asBefore: as unspecified if the collection belonged to the previous plan. Otherwise the collection
+	// does not belong to this plan either.
 	asBefore = "="
-	// unlistedYet: nothing is known of the collections of an entry, because its namespaces are not listed. No event is due.
+	// unlistedYet: the collections of an entry are unknown, because its namespaces are not listed yet. No event is due.
 	unlistedYet = "?"
 )
 
@@ -26,28 +26,28 @@ const (
 type Edit struct {
 	Number     uint64 `json:"number"`     // of the plan that made it
 	Properties string `json:"properties"` // a digest
-	// First: the collection was there when its entry had all its collections for the first time, or before.
+	// First: the collection existed when its entry had all its collections for the first time, or earlier.
 	First bool `json:"first,omitzero"`
 }
 
-// Numbers are what is durable of a sink's plan. A value does not change: [Numbers.Next] makes another
-// one. The zero value is that of an empty checkpoint.
+// Numbers are the durable part of a sink's plan. A value is immutable: [Numbers.Next] returns a new
+// one. The zero value stands for an empty checkpoint.
 type Numbers struct {
 	Number uint64          // of the plan; grows with every change
 	Birth  uint64          // when the checkpoint began, or was last reset: see [Numbers.Reborn]
-	Edits  map[string]Edit // by collection, or by what stands for those of an entry whose namespaces are not listed yet
+	Edits  map[string]Edit // by collection, or by a placeholder for the collections of an entry whose namespaces are not listed yet
 	Begun  []string        // entries that have had all their collections, by [Entry.String]; sorted
 
 	digests map[string]string // by resource
 }
 
-// Changes are what a plan has changed.
+// Changes are the changes that a plan makes.
 type Changes struct {
 	// Resources have another digest than before. Consumers must get the number of the plan with an
-	// event of one of their collections; where none is due, that is a synced event.
+	// event of one of their collections. If no event is due, a synced event carries it.
 	Resources []string
 	// Edited are collections that are new or have other properties. Consumers must get the edit of
-	// each with an event of its own; where none is due, that is a synced event.
+	// each with an event of this collection. If no event is due, a synced event carries it.
 	Edited []string
 }
 
@@ -73,11 +73,11 @@ func Decode(value []byte) (Numbers, error) {
 	return n, nil
 }
 
-// Encode is the value that a checkpoint keeps. Equal numbers have equal values.
+// Encode returns the value for the checkpoint. Equal numbers have equal values.
 func (n Numbers) Encode() []byte {
 	value, err := json.Marshal(numbersText{n.Number, n.Birth, n.Edits, n.Begun})
 	if err != nil {
-		panic(err) // numbers and strings
+		panic(err) // numbers and strings always encode always encode
 	}
 	return value
 }
@@ -119,9 +119,9 @@ func (n Numbers) Next(o *Outcomes, properties func(*Collection) string, now uint
 	return next, changes
 }
 
-// Reborn returns the numbers after a reset of the whole checkpoint. With the higher birth, consumers drop every collection of
-// an incarnation before, also those that the checkpoint does not know any more: what followed the last commit may have been
-// on the bus only, and is lost with it. now is as for [Numbers.Next].
+// Reborn returns the numbers after a reset of the whole checkpoint. Because of the higher birth, consumers drop every collection
+// with an older incarnation. This includes collections that the checkpoint does not have, because their events may have been on
+// the bus without a commit. now is as for [Numbers.Next].
 func (n Numbers) Reborn(now uint64) Numbers {
 	if n.Birth != 0 {
 		n.Number, n.Birth = max(n.Number+1, now), max(n.Birth+1, now)
@@ -129,8 +129,8 @@ func (n Numbers) Reborn(now uint64) Numbers {
 	return n
 }
 
-// First reports whether a collection was there when its entry had all its collections for the first
-// time, or before. Where the first list is to be skipped, that of later collections is not.
+// First reports whether a collection existed when its entry had all its collections for the first
+// time, or earlier. An entry that skips the first list skips it only for these collections.
 func (n Numbers) First(collection string) bool { return n.Edits[collection].First }
 
 func (n Numbers) next(wanted map[string]string, now uint64) (Numbers, Changes) {
@@ -172,8 +172,8 @@ func (n Numbers) next(wanted map[string]string, now uint64) (Numbers, Changes) {
 	return next, changes
 }
 
-// Of returns the numbers of the plan that events about a collection carry. The edit of a collection that is not wanted
-// any more is the plan's number.
+// Of returns the numbers of the plan that events about a collection carry. For a collection that is no longer wanted, the edit is
+// the plan's number.
 func (n Numbers) Of(c *event.Collection) *event.Plan {
 	digest, ok := n.digests[c.ResourceID()]
 	if !ok {

@@ -11,17 +11,17 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
-// Held is what consumers have of a collection.
+// Held describes the copy of a collection that consumers have.
 type Held uint8
 
-// What consumers have of a collection.
+// The copies that consumers may have of a collection.
 const (
 	// Nothing: there is no incarnation, or it is closed.
 	Nothing Held = iota
 	// NothingExists: there is no incarnation, because it is proved that no object exists. Consumers
-	// know nothing of the collection, so it does not belong to the plan that they compare with.
+	// have no event of the collection, so it does not belong to the plan that they compare with.
 	NothingExists
-	// Empty: an incarnation without objects; consumers have the proof that none exists.
+	// Empty: an incarnation without objects. Consumers have events that prove that no object exists.
 	Empty
 	// Objects: an incarnation that may have objects.
 	Objects
@@ -35,7 +35,7 @@ type Known struct {
 	Storage   string
 }
 
-// Outcome is what becomes of a collection that the checkpoint has.
+// Outcome is what the plan does with a collection that the checkpoint has.
 //
 //		its entry               its namespace                   its resource                      outcome
 //		in the plan             –                               –                                 Wanted
@@ -54,23 +54,24 @@ type Known struct {
 //	 2. For example, the entry names a version that is not served, or contradicts another entry.
 //	 3. A pattern leaves the resource out now, or a narrower entry names it.
 //
-// An entry is that of a collection if it means the resource and has the collection's entry
-// name. Of entries that mean the resource only the narrowest count. An entry whose resource is not
-// found means it if its name is the plural; by a short or singular name it counts if there is no other.
+// An entry belongs to a collection if it means the resource and has the collection's entry
+// name. If several entries mean the resource, only the narrowest ones count. An entry whose resource is
+// not found means the resource if its name is the plural. An entry with a short or singular name counts only if there
+// is no other entry.
 type Outcome uint8
 
 // The outcomes.
 const (
-	// Undecided: too little is known. The collection goes on as it is.
+	// Undecided: the catalog or the namespaces are not known well enough. The collection does not change.
 	Undecided Outcome = iota
 	// Wanted: the plan has it.
 	Wanted
 	// Unserved: an entry means it, and the server does not serve its resource. The collection
-	// stays, with the properties that are recorded. Its reader looks for the proof that the
-	// CustomResourceDefinition is absent, and then ends its objects.
+	// stays, with its recorded properties. Its reader checks whether the CustomResourceDefinition
+	// is absent, and then emits the deletion of its objects.
 	Unserved
-	// Ended: its namespace is proved absent. Its reader ends its objects, as with a list of
-	// nothing. The next plan after that removes it.
+	// Ended: its namespace is proved absent. Its reader emits the deletion of its objects, as after an empty
+	// list. The next plan after that removes it.
 	Ended
 	// Removed: it is not wanted any more. It is closed when every wanted collection of its
 	// resource has synced.
@@ -81,8 +82,8 @@ func (o Outcome) String() string {
 	return [...]string{"undecided", "wanted", "unserved", "ended", "removed"}[o]
 }
 
-// Outcomes are what becomes of all collections: those of the plan, and those that the checkpoint
-// has. No collection is in two of the lists. Each is sorted by ID.
+// Outcomes has the outcome of every collection of the plan and of the checkpoint. Each collection is
+// in one list only. Each list is sorted by ID.
 type Outcomes struct {
 	Wanted    []Collection
 	Unserved  []Collection // their Resource has no Version and no Kind
@@ -92,13 +93,13 @@ type Outcomes struct {
 
 	entries       []string        // all, by [Entry.String]
 	complete      []string        // those that have all their collections
-	nothingExists map[string]bool // those of Wanted of which nothing exists
+	nothingExists map[string]bool // collections of Wanted without any object
 	unlisted      []unlisted
 }
 
-// Outcomes decides what becomes of the collections that the checkpoint has. Collections that are
-// closed may be among them or not. absent reports whether a namespace is proved not to exist in
-// this cluster; it is called for namespaces that have left a selector.
+// Outcomes decides the outcome of each collection that the checkpoint has. known may include closed
+// collections. absent reports whether a namespace is proved not to exist in this cluster. It is called for
+// namespaces that no longer match a selector.
 func (p *Plan) Outcomes(known []Known, absent func(namespace string) bool) Outcomes {
 	out := Outcomes{Wanted: slices.Clone(p.Collections), nothingExists: map[string]bool{}, unlisted: p.unlisted}
 	for _, e := range p.in.entries {
@@ -136,8 +137,8 @@ func (p *Plan) Outcomes(known []Known, absent func(namespace string) bool) Outco
 	return out
 }
 
-// counted are the collections that belong to the sink's plan, each with a digest of its properties or
-// what stands for one.
+// counted returns the collections that belong to the sink's plan, each with a digest of its properties or
+// a value that takes its place.
 func (o *Outcomes) counted(properties func(*Collection) string) map[string]string {
 	all := map[string]string{}
 	for i := range o.Wanted {
@@ -157,8 +158,8 @@ func (o *Outcomes) counted(properties func(*Collection) string) map[string]strin
 	return all
 }
 
-// decide decides what becomes of a collection that is not in the plan. The entry is the
-// collection's, nil for none.
+// decide decides the outcome of a collection that is not in the plan. It also returns the
+// collection's entry, nil for none.
 func (p *Plan) decide(k Known, absent func(string) bool) (Outcome, *parsed) {
 	c := event.ParseCollection(k.ID)
 	if p.in.catalog == nil {
@@ -188,7 +189,7 @@ func (p *Plan) decide(k Known, absent func(string) bool) (Outcome, *parsed) {
 	return Removed, e
 }
 
-// serves reports whether the server has a collection's resource in any version, or whether that is
+// serves reports whether the server serves a collection's resource in any version, or whether this is
 // unknown.
 func (p *Plan) serves(c *event.Collection) (served, unknown bool) {
 	r, err := p.in.catalog.Find(discovery.Parse(c.ResourceID()))
@@ -198,7 +199,7 @@ func (p *Plan) serves(c *event.Collection) (served, unknown bool) {
 	return r.Group == c.Group && r.Name == c.Resource, false
 }
 
-// Entry returns the entry that a collection is of, nil for none. An entry whose resource is not found counts only if
+// Entry returns the entry that a collection belongs to, nil for none. An entry whose resource is not found counts only if
 // its name is the plural.
 func (p *Plan) Entry(c *event.Collection) *Entry {
 	served, _ := p.serves(c)
@@ -221,7 +222,7 @@ func (p *Plan) entryOf(c *event.Collection, served bool) *parsed {
 	return nil
 }
 
-// clearEntryOf finds the entry of a collection among those that mean its resource: of these, the narrowest count.
+// clearEntryOf finds the entry of a collection among the narrowest entries that mean its resource.
 func (p *Plan) clearEntryOf(c *event.Collection, served bool) *parsed {
 	r := resourceOf(c)
 	for b := range discovery.Breadths {
@@ -254,8 +255,8 @@ func resourceOf(c *event.Collection) schema.GroupResource {
 	return schema.GroupResource{Group: c.Group, Resource: c.Resource}
 }
 
-// has reports whether an entry has a collection of a namespace, "" being the collection of all
-// namespaces or of a cluster-scoped resource. listed is false if that is not known yet.
+// has reports whether an entry has a collection for a namespace. "" is the collection of all
+// namespaces or of a cluster-scoped resource. listed is false if the answer is not known yet.
 func (p *parsed) has(namespace string, namespaces Namespaces) (has, listed bool) {
 	if p.NamespaceSelector == "" {
 		return namespace == "" && !p.confined() || slices.Contains(p.in, namespace), true
@@ -264,15 +265,15 @@ func (p *parsed) has(namespace string, namespaces Namespaces) (has, listed bool)
 	return slices.Contains(names, namespace) && !slices.Contains(p.ExcludeNamespaces, namespace), known
 }
 
-// unserved is a collection whose resource the server does not serve.
+// unserved returns a collection whose resource the server does not serve.
 func (p *parsed) unserved(k Known) Collection {
 	id := event.ParseCollection(k.ID)
-	// Whether it is namespaced is not known: an entry that excludes namespaces can only mean one that is.
+	// It is unknown whether the resource is namespaced. An entry that excludes namespaces can only mean a namespaced resource.
 	namespaced := id.Namespace != "" || p.namespaced() != ""
 	return p.asRecorded(k, discovery.Resource{Group: id.Group, Name: id.Resource, Namespaced: namespaced})
 }
 
-// ended is a collection whose namespace is absent.
+// ended returns a collection whose namespace is absent.
 func (p *parsed) ended(k Known, catalog *discovery.Catalog) Collection {
 	id := event.ParseCollection(k.ID)
 	r, err := catalog.Find(discovery.Parse(id.ResourceID()))
@@ -282,7 +283,7 @@ func (p *parsed) ended(k Known, catalog *discovery.Catalog) Collection {
 	return p.asRecorded(k, r)
 }
 
-// asRecorded is a collection with the selection and the storage that are recorded of it.
+// asRecorded returns a collection with its recorded selection and storage.
 func (p *parsed) asRecorded(k Known, r discovery.Resource) Collection {
 	c := p.collection(r, r.Namespaced && !p.confined())
 	c.Target.Collection.Namespace = event.ParseCollection(k.ID).Namespace

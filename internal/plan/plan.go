@@ -15,22 +15,22 @@ import (
 
 // Collection is a collection that entries mean.
 type Collection struct {
-	// Target is what is read. Resource, Entry and Namespace of its collection are the identity;
+	// Target is the source target. Resource, Entry and Namespace of its collection are the identity;
 	// selectors and MetadataOnly are properties.
 	Target source.Target
 	// Selection is the text of label selector, field selector and excluded namespaces. Equal
-	// selections have equal texts; that of everything is "".
+	// selections have equal texts. "" selects all objects.
 	Selection string
-	// Storage is whose history and resourceVersions the objects have: see [discovery.Catalog.Storage].
+	// Storage names the storage that the objects' history and resourceVersions belong to: see [discovery.Catalog.Storage].
 	Storage string
 	Entry   string // [Entry.String] of its entry
 	Options any    // of its entry
 }
 
-// ID is the collection's name.
+// ID returns the collection's ID.
 func (c *Collection) ID() string { return c.Target.Collection.ID() }
 
-// Expires reports whether objects of a collection are deleted by mere expiry: those of events.
+// Expires reports whether the API server deletes objects of a collection after a time to live. It is true for events.
 func Expires(c *event.Collection) bool {
 	return c.Resource == "events" && (c.Group == "" || c.Group == "events.k8s.io")
 }
@@ -40,33 +40,33 @@ func Expires(c *event.Collection) bool {
 type Namespaces func(selector string) (names []string, known bool)
 
 // Plan has the collections that the entries of one sink mean, as far as the catalog and the namespaces
-// are known. The same input makes the same plan.
+// are known. Equal inputs make equal plans.
 type Plan struct {
 	Collections []Collection     // by ID
 	Waiting     map[string]error // by [Entry.String]: why some or all of its collections are missing
 	Unmatched   []string         // patterns that match nothing; Waiting says why
-	Unknown     map[string]error // API groups that patterns may match and that do not answer; their known collections stay
-	Skipped     []string         // what patterns leave out, "resource: reason"; sorted
+	Unknown     map[string]error // API groups that patterns may match and whose discovery fails; their known collections stay
+	Skipped     []string         // resources that patterns leave out, as "resource: reason"; sorted
 	Warnings    []string         // entries of one resource that may select the same objects
 	// Err is a *[ConfigError] if entries contradict each other or the server. The other entries
-	// have their collections all the same.
+	// still have their collections.
 	Err error
 
 	in       inputs
-	partial  map[string]bool // by [Entry.String]: patterns that may match API groups that cannot be asked
+	partial  map[string]bool // by [Entry.String]: patterns that may match API groups whose discovery fails
 	unlisted []unlisted
 }
 
-// unlisted stands for the collections of an entry whose namespaces have not been listed.
+// unlisted is a placeholder for the collections of an entry whose namespaces have not been listed.
 type unlisted struct {
 	entry string // [Entry.String]
-	id    string // of no collection
+	id    string // not the ID of a collection
 }
 
-// notListed is no name of a namespace.
+// notListed cannot be the name of a namespace.
 const notListed = "?"
 
-// inputs are what a plan was made of.
+// inputs are the inputs of a plan.
 type inputs struct {
 	entries    []*parsed
 	exclude    []discovery.Name
@@ -77,22 +77,22 @@ type inputs struct {
 
 // Errors of [Plan.Waiting].
 var (
-	// ErrNoCatalog: it is not known yet what the server serves.
+	// ErrNoCatalog: the resources that the server serves are not known yet.
 	ErrNoCatalog = errors.New("it is not known yet what the server serves")
 	// ErrNamespacesUnknown: the namespaces that a selector selects have not been listed.
 	ErrNamespacesUnknown = errors.New("the namespaces that match are not known yet")
-	// ErrContradiction: the entry contradicts another one or the server. [Plan.Err] has it, too.
+	// ErrContradiction: the entry contradicts another one or the server. [Plan.Err] also has the error.
 	ErrContradiction = errors.New("only a change of the configuration helps")
 )
 
-// Make finds out which collections are wanted. The narrowest entry takes a resource: a name before
-// the pattern of a group ("*.apps"), and that before "*.*". exclude has names and patterns of
-// resources that no pattern takes in. If catalog is nil, it is not known yet, and the plan has no
+// Make computes the wanted collections. The narrowest entry takes a resource: a name takes precedence over
+// the pattern of a group ("*.apps"), and a group pattern over "*.*". exclude has names and patterns of
+// resources that patterns leave out. A nil catalog is not known yet; the plan then has no
 // collections.
 //
-// Entries of one resource need different names; one of them may have none. An entry that breaks
-// that rule with one before it has no collections, and [Plan.Err] says so. If only the catalog shows
-// the contradiction, it may begin while the bridge runs; then [Plan.Waiting] has the entry, too.
+// Entries of one resource need different names; one of them may have no name. An entry with the name of
+// an earlier entry has no collections, and [Plan.Err] has the error. If only the catalog shows that two entries mean one
+// resource, this may begin while the bridge runs; then [Plan.Waiting] also has the entry.
 func Make(entries []Entry, exclude []string, catalog *discovery.Catalog, namespaces Namespaces) Plan {
 	p := planner{
 		Plan: Plan{
@@ -116,8 +116,8 @@ func Make(entries []Entry, exclude []string, catalog *discovery.Catalog, namespa
 	return p.Plan
 }
 
-// Missing returns an *[EnvironmentError] if the server does not serve a resource that is required.
-// A resource of an API group that is unknown is not missing.
+// Missing returns an *[EnvironmentError] if the server does not serve a required resource.
+// A resource of an API group whose discovery fails is not missing.
 func (p *Plan) Missing() error {
 	for _, e := range p.in.entries {
 		if err := p.Waiting[e.String()]; e.Required && errors.Is(err, discovery.ErrNoResource) {
@@ -130,14 +130,14 @@ func (p *Plan) Missing() error {
 // planner makes a plan.
 type planner struct {
 	Plan
-	taken  map[schema.GroupResource]bool      // by a narrower entry
+	taken  map[schema.GroupResource]bool      // resources taken by a narrower entry
 	takers map[schema.GroupResource][]*parsed // the entries that have collections of a resource
-	left   map[string]string                  // resources that patterns leave out: why
+	left   map[string]string                  // resources that patterns leave out, with the reason
 	warned map[*parsed]bool
 	errs   []error
 }
 
-// parse parses the entries, and refuses what contradicts on any cluster.
+// parse parses the entries and rejects entries with mistakes.
 func (p *planner) parse(entries []Entry) {
 	good, wrong := parseAll(entries)
 	p.in.entries = good
@@ -192,7 +192,7 @@ func (p *planner) collect() {
 	slices.Sort(p.Skipped)
 }
 
-// excludedBy is what excludes a resource from patterns, "" for nothing.
+// excludedBy returns the name or pattern that excludes a resource from patterns, or "".
 func (in *inputs) excludedBy(r schema.GroupResource) string {
 	if name, ok := in.excluded[r]; ok {
 		return name
@@ -205,14 +205,14 @@ func (in *inputs) excludedBy(r schema.GroupResource) string {
 	return ""
 }
 
-// waits notes why an entry lacks collections.
+// waits records why an entry lacks collections.
 func (p *planner) waits(e *parsed, err error) {
 	if p.Waiting[e.String()] == nil {
 		p.Waiting[e.String()] = err
 	}
 }
 
-// contradicts notes that an entry contradicts another one or the server.
+// contradicts records that an entry contradicts another one or the server.
 func (p *planner) contradicts(e *parsed, format string, args ...any) {
 	err := e.errorf(format, args...)
 	p.errs = append(p.errs, err)
@@ -238,7 +238,7 @@ func (p *planner) named(e *parsed) {
 	p.take(e, e.found)
 }
 
-// unlessNamed says why patterns leave out a resource that an entry can name.
+// unlessNamed returns the reason why patterns leave out a resource that an entry can name, or "".
 func unlessNamed(r schema.GroupResource) string {
 	switch r.String() {
 	case "secrets":
@@ -291,7 +291,7 @@ func (p *planner) pattern(e *parsed) {
 	}
 }
 
-// unknownGroups notes the API groups that a pattern may match and that cannot be asked.
+// unknownGroups records the API groups that a pattern may match and whose discovery fails.
 func (p *planner) unknownGroups(e *parsed) {
 	for _, gv := range p.in.catalog.Unknown() {
 		if e.resource.MayBeOf(gv.Group) && p.in.excludedBy(schema.GroupResource{Group: gv.Group}) == "" {
@@ -327,7 +327,7 @@ func (p *planner) take(e *parsed, r discovery.Resource) {
 		names = []string{""}
 	}
 	c := e.collection(r, r.Namespaced && !e.confined())
-	c.Storage, _ = p.in.catalog.Storage(r.Group) // if that is not known: see Outcomes
+	c.Storage, _ = p.in.catalog.Storage(r.Group) // if the storage is not known: see Outcomes
 	for _, n := range names {
 		c.Target.Collection.Namespace = n
 		p.Collections = append(p.Collections, c)

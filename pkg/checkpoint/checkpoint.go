@@ -1,5 +1,5 @@
-// Package checkpoint is the contract between internal/delivery and a checkpoint store, with what all stores keep in the same way: whose
-// checkpoint it is, its format, and the bus's mark. internal/durable says what the other keys mean.
+// Package checkpoint is the contract between internal/delivery and a checkpoint store. It has the keys that all stores keep in the same
+// way: the identity, the format, and the bus's mark. internal/durable defines the other keys.
 package checkpoint
 
 import (
@@ -10,20 +10,20 @@ import (
 )
 
 // Store keeps the checkpoint of one sink: a small map that is ordered by key. Get and Scan may be called from several
-// goroutines, also while a Commit is under way; Commit is called by one at a time. The caller that opens a store closes it.
+// goroutines, also during a Commit. Commit is called by one goroutine at a time. The caller that opens a store closes it.
 type Store interface {
-	// Get returns the value of key, nil when there is none. The value is the
-	// caller's.
+	// Get returns the value of key, nil when there is none. The value belongs to the
+	// caller.
 	Get(key []byte) ([]byte, error)
 
 	// Scan calls fn for every key with the prefix, in byte order, on a consistent
-	// snapshot: of each Commit it sees all or nothing. fn may call Get and Commit. The slices are valid only during the
-	// call. Scan stops at fn's error and returns it.
+	// snapshot: it sees all changes of a Commit or none. fn may call Get and Commit. The slices are valid only during the
+	// call. Scan stops at an error of fn and returns it.
 	Scan(prefix []byte, fn func(key, value []byte) error) error
 
 	// Commit applies all changes, or none; the last change of a key counts. When it has returned nil, Get and Scan see
 	// them, and they are durable: every later opening of the store finds them. There are two exceptions:
-	//   - A [Loader] may make a commit that sets [MarkKey] durable later. A crash then takes the last such commits, each as a
+	//   - A [Loader] may make a commit that sets [MarkKey] durable later. A crash then loses the last such commits, each as a
 	//     whole. A commit that does not set MarkKey is durable with all before it when it returns.
 	//   - Beside a sink that writes the checkpoint in its own transactions, a store applies only what the sink has made
 	//     durable.
@@ -36,17 +36,17 @@ type Store interface {
 	Commit(ctx context.Context, changes []event.KV) error
 }
 
-// Loader is offered by a store that is on the bus.
+// Loader is implemented by a store that is on the bus.
 type Loader interface {
 	// Load reads the store's content. It is called after the sink's Open has succeeded, and again after an
-	// error. Until it has succeeded, Get returns nil for what it has not read, and nothing is committed.
+	// error. Until it has succeeded, Get returns nil for keys that are not read yet, and Commit is not called.
 	//
 	// Errors: those of this package, which are final. Any other one is temporary.
 	Load(ctx context.Context) error
 }
 
-// ErrForeign is returned by opening or Load for a checkpoint that another cluster, bridge or
-// sink wrote.
+// ErrForeign is returned by opening or Load for a checkpoint that belongs to another cluster, bridge or
+// sink.
 var ErrForeign = errors.New("checkpoint belongs to another cluster, bridge or sink")
 
 // ErrLocked is returned by opening a checkpoint that another process holds.
@@ -57,11 +57,11 @@ var ErrLocked = errors.New("checkpoint is in use by another process")
 var ErrFenced = errors.New("another process has taken the checkpoint over")
 
 // ErrUnusable is returned by Load for a checkpoint in a topic or bucket whose settings
-// would lose what it holds. Commit does not return it: settings that become unusable
+// would delete its content. Commit does not return it: settings that become unusable
 // later are a temporary error.
 var ErrUnusable = errors.New("checkpoint cannot be kept there")
 
-// ErrCorrupt is returned when what is stored cannot have been written in the format that the checkpoint has, and when a part of it is
+// ErrCorrupt is returned when the stored data cannot have been written in the format of the checkpoint, or when a part of it is
 // missing.
 var ErrCorrupt = errors.New("checkpoint is damaged")
 

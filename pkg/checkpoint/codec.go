@@ -7,8 +7,8 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// Version is the format of a checkpoint: of its keys and values, and of what the stores write beside
-// them. A store marks with it what it writes, and refuses any other.
+// Version is the format of a checkpoint: of its keys and values, and of the stores' own
+// data. A store writes this version, and refuses any other.
 const Version = 4
 
 // CheckVersion compares the format of a checkpoint with [Version]. The errors wrap [ErrOlder] or
@@ -23,7 +23,7 @@ func CheckVersion(version int) error {
 	return nil
 }
 
-// IdentityKey is where a store keeps whose checkpoint it is.
+// IdentityKey is the key of the checkpoint's identity.
 func IdentityKey() []byte { return []byte("!identity") }
 
 type identityRecord struct {
@@ -31,7 +31,7 @@ type identityRecord struct {
 	Identity event.Identity `json:"identity"`
 }
 
-// EncodeIdentity encodes whose checkpoint it is, with the format's version.
+// EncodeIdentity encodes the identity of a checkpoint, with the format's version.
 func EncodeIdentity(id event.Identity) []byte {
 	b, _ := json.Marshal(identityRecord{Version: Version, Identity: id}) // plain strings: cannot fail
 	return b
@@ -60,10 +60,10 @@ func CheckIdentity(stored []byte, want event.Identity) error {
 	return nil
 }
 
-// MarkKey is where the mark of the last committed sink write is kept.
+// MarkKey is the key of the mark of the last committed sink write.
 func MarkKey() []byte { return []byte("!mark") }
 
-// ResetKey is there while an operator has asked for a reset: the next start does it.
+// ResetKey is the key of a request for a reset, which the next start executes.
 func ResetKey() []byte { return []byte("!reset") }
 
 // ResetRequested is the value of [ResetKey].

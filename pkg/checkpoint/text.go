@@ -65,7 +65,7 @@ func appendUUID(b, raw []byte) []byte {
 	return b
 }
 
-// Decoder reads what the Append functions of this package wrote. After the first error its
+// Decoder decodes the results of the Append functions of this package. After the first error its
 // methods return zero values.
 type Decoder struct {
 	b      []byte
@@ -75,7 +75,7 @@ type Decoder struct {
 // NewDecoder returns a decoder of b. It does not keep b.
 func NewDecoder(b []byte) *Decoder { return &Decoder{b: b} }
 
-// Failed reports whether something could not be read.
+// Failed reports whether a value could not be decoded.
 func (d *Decoder) Failed() bool { return d.failed }
 
 // Take reads n bytes; nil if there are fewer.
@@ -108,7 +108,7 @@ func (d *Decoder) Uvarint() uint64 {
 	return n
 }
 
-// Text reads what [AppendText] wrote. like is what it may be: that string is then shared.
+// Text reads a text of [AppendText]. If the text equals like, that string is shared.
 func (d *Decoder) Text(like string) string {
 	n := d.Uvarint()
 	if n > uint64(len(d.b)) {
@@ -118,10 +118,10 @@ func (d *Decoder) Text(like string) string {
 	return shared(d.Take(int(n)), like)
 }
 
-// Rest reads what is left as a text.
+// Rest reads the remaining bytes as a text.
 func (d *Decoder) Rest(like string) string { return shared(d.Take(len(d.b)), like) }
 
-// UID reads what [AppendUID] wrote.
+// UID reads a uid of [AppendUID].
 func (d *Decoder) UID(like string) string {
 	if d.short() {
 		if raw := d.Take(16); raw != nil {
@@ -133,7 +133,7 @@ func (d *Decoder) UID(like string) string {
 	return d.Text(like)
 }
 
-// Version reads what [AppendVersion] wrote.
+// Version reads a resourceVersion of [AppendVersion].
 func (d *Decoder) Version() string {
 	if d.short() {
 		return strconv.FormatUint(d.Uvarint(), 10)

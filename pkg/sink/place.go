@@ -2,14 +2,14 @@ package sink
 
 import "github.com/kubebridge/kubebridge/pkg/event"
 
-// Place identifies a record of a batch, also after records were taken out of it: its id and route, and how many like it stand before it.
+// Place identifies a record of a batch, even after other records were taken out: its id and route, and the number of records with the same id and route before it.
 type Place struct {
 	ID, Route string
 	Nth       int
 }
 
-// Places are those of a batch's records, in their order. A sink that remembers
-// what of a batch is written, beyond how many records from the first, remembers
+// Places returns the places of a batch's records, in their order. A sink that remembers
+// which records of a batch are written, and not only how many from the first, remembers
 // places and not indexes.
 func Places(records []event.Record) []Place {
 	places := make([]Place, len(records))

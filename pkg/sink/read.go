@@ -6,26 +6,26 @@ import (
 	"time"
 )
 
-// ErrEnough is returned by the function that a [Reader] calls: nothing more of that
-// part is wanted. It is no error of the reader's.
+// ErrEnough is returned by the function that a [Reader] calls, to stop reading that
+// part. The reader does not treat it as an error.
 var ErrEnough = errors.New("enough was read")
 
-// Reader reads what stands on a bus, from anywhere to anywhere. It joins no group and
-// leaves nothing behind. One goroutine uses it.
+// Reader reads any range of the messages on a bus. It joins no consumer group and
+// leaves no state on the bus. One goroutine uses it.
 type Reader interface {
-	// Parts are those that order holds within, as they were when the reader was
+	// Parts returns the sequences within which messages are in order, as they were when the reader was
 	// opened: Kafka's partitions, or a stream.
 	Parts() []Part
 
-	// At returns, for each part, the offset of the first message that the bus took at t
-	// or later; the part's End where there is none.
+	// At returns, for each part, the offset of the first message that the bus received at t
+	// or later, or the part's End if there is none.
 	At(ctx context.Context, t time.Time) ([]int64, error)
 
-	// Read calls fn for the messages within the ranges, one per part, in the order of
-	// each part. m and what it holds are the reader's after fn returns. collections
-	// says that only collection events are wanted: a reader that can leave the others
-	// out does. An error of fn ends the reading and is returned, but [ErrEnough], which
-	// ends that of the part.
+	// Read calls fn for the messages within the ranges, one range per part, in the order of
+	// each part. fn must not keep m or its content after it returns. With collections,
+	// only collection events are wanted, and a reader may leave other events
+	// out. An error of fn ends Read and is returned, except for [ErrEnough], which
+	// ends only the part.
 	Read(ctx context.Context, ranges []Range, collections bool, fn func(m *Message) error) error
 
 	// Close ends the connections.
@@ -37,23 +37,23 @@ type Part struct {
 	Name  string // "k8s.prod.core.pods/3", or a stream's
 	Log   string // the topic or the stream
 	First int64  // offset of the first message that is kept
-	End   int64  // offset behind the last
+	End   int64  // offset after the last message
 	// Latest says that the log keeps only the last messages of each key or subject: a compacted topic, or a
 	// stream with a limit of messages per subject.
 	Latest bool
 }
 
-// Range is what is read of a part: from From up to, but not including, To. Where From
-// is not less than To nothing is.
+// Range is a range of a part: from From up to, but not including, To. It is empty if From
+// is not less than To.
 type Range struct{ From, To int64 }
 
-// Message is a message as a [Reader] finds it.
+// Message is a message that a [Reader] has read.
 type Message struct {
 	Part    int // index among the parts
 	Offset  int64
 	Headers []Header
 	Value   []byte // nil: a tombstone
-	// Foreign says that the sink did not write the message, or not there. It is false where the bus does not show that.
+	// Foreign says that the sink did not write the message, or wrote it to another place. It is false if the bus does not show that.
 	Foreign bool
 }
 

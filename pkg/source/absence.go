@@ -16,15 +16,15 @@ import (
 // received an empty list. If it comes back, start a new Collection.
 var ErrGone = errors.New("what the collection's objects lived in was deleted")
 
-// absence is what was found out about a collection that cannot be read.
+// absence is the result of the search for a proof of absence.
 type absence struct {
-	proof string // one sentence; "": nothing is proved
-	again bool   // there is another now, of the same name
+	proof string // one sentence; "": there is no proof
+	again bool   // another one of the same name exists now
 }
 
-// absent looks for a proof that none of the objects that were passed on exists any
-// more. Only what the API server says about the CRD and the namespace themselves
-// counts: a refusal, or a 404 that does not name them, proves nothing.
+// absent looks for a proof that none of the objects that were passed on still exists.
+// Only the API server's answers about the CRD and the namespace themselves
+// count. A refusal, or a 404 that does not name them, is no proof.
 func (c *Collection) absent(ctx context.Context) absence {
 	if crd := c.crd(); crd != "" {
 		uid, err := c.get(ctx, crdPath+crd)
@@ -40,8 +40,8 @@ func (c *Collection) absent(ctx context.Context) absence {
 		switch {
 		case notFound(err, "namespaces", ns):
 			return absence{proof: fmt.Sprintf("namespace %s does not exist", ns)}
-		// A watch goes on through a namespace's deletion and return: an object that
-		// it reported may live in the new one. (No watch outlives its CRD.)
+		// A watch survives the deletion and recreation of a namespace, so an object that
+		// it reported may be in the new namespace. (No watch survives its CRD.)
 		case err == nil && c.owner.Namespace != "" && uid != c.owner.Namespace && c.untouched:
 			return absence{fmt.Sprintf("namespace %s was deleted and created again", ns), true}
 		}
@@ -58,8 +58,8 @@ const (
 	automanaged = "kube-aggregator.kubernetes.io/automanaged"
 )
 
-// crd is the name that a CRD defining the resource has, "" where there is none:
-// the groups of CRDs have a dot.
+// crd returns the name of the CRD that would define the resource. It is "" for groups without a
+// dot, which CRDs cannot have.
 func (c *Collection) crd() string {
 	if t := c.target.Collection; strings.Contains(t.Group, ".") {
 		return t.Resource + "." + t.Group
@@ -67,8 +67,8 @@ func (c *Collection) crd() string {
 	return ""
 }
 
-// owners finds what the collection's objects live in now; "" where it may not ask,
-// or there is nothing of the kind.
+// owners returns the UIDs of the present CRD and namespace of the collection. A UID is "" if the request is
+// forbidden or there is no such owner.
 func (c *Collection) owners(ctx context.Context) (o Owner) {
 	if crd := c.crd(); crd != "" {
 		o.CRD, _ = c.get(ctx, crdPath+crd)
@@ -85,13 +85,13 @@ func (c *Collection) get(ctx context.Context, path string) (uid string, err erro
 	return c.client.uid(ctx, path)
 }
 
-// onlyByCRD reports whether nothing but a CRD can have served the collection's
-// resource: not an API server behind this one, not this one itself. That is asked
-// of the whole group, since either may merely have dropped a version.
+// onlyByCRD reports whether only a CRD can have served the collection's
+// resource, and not an aggregated API server or the API server itself. It checks
+// the whole group, because a server may have dropped only a version.
 func (c *Collection) onlyByCRD(ctx context.Context) bool {
 	group := c.target.Collection.Group
 	if c.owner.CRD == "" && strings.HasSuffix(group, ".k8s.io") {
-		return false // this server's own, as likely as not, and switched off
+		return false // probably a built-in group that is switched off
 	}
 	list, err := c.client.apiServices(ctx, "")
 	if err != nil {
@@ -105,7 +105,7 @@ func (c *Collection) onlyByCRD(ctx context.Context) bool {
 	return true
 }
 
-// registration is what of an APIService matters here.
+// registration has the used fields of an APIService.
 type registration struct {
 	Metadata struct {
 		Labels map[string]string `json:"labels"`
@@ -140,7 +140,7 @@ func (c *Client) apiServices(ctx context.Context, selector string) ([]registrati
 	return list.Items, nil
 }
 
-// aggregated returns the groups that APIServices send to other servers; nil: that could not be found out.
+// aggregated returns the groups that APIServices send to other servers; nil: the request failed.
 func (c *Client) aggregated(ctx context.Context) []string {
 	list, err := c.apiServices(ctx, "!"+automanaged)
 	groups := []string{}
@@ -158,8 +158,8 @@ func (c *Client) aggregated(ctx context.Context) []string {
 	return groups
 }
 
-// notFound reports whether err is the API server's word that this very object
-// does not exist. A path that nobody serves is a 404 too, but names nothing.
+// notFound reports whether err says that exactly this object
+// does not exist. A path that is not served is also a 404, but its status names no object.
 func notFound(err error, resource, name string) bool {
 	s, ok := asStatus(err)
 	if !ok || s.Status().Code != http.StatusNotFound || !apierrors.IsNotFound(err) {

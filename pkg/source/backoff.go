@@ -15,18 +15,18 @@ import (
 
 const (
 	firstRetry = 500 * time.Millisecond
-	// longestRetry bounds a Retry-After: a proxy's may be a day, and who waits may hold
-	// one of the few lists.
+	// longestRetry bounds a Retry-After: a proxy may send one day, and the waiting collection may hold
+	// one of the few slots for lists.
 	longestRetry = 2 * time.Minute
-	// unreachableRetry bounds the wait for a server that cannot be reached: it costs
-	// nothing to ask, and what changes until the next try may be lost from its history.
+	// unreachableRetry bounds the wait for a server that cannot be reached. Such an attempt is cheap, and
+	// a long wait raises the risk that the server's history no longer has the changes in between.
 	unreachableRetry = 4 * time.Second
 )
 
-// backoff paces retries against the API server: from half a second to thirty,
-// doubling, with jitter, and never sooner than the server's Retry-After, of which two
-// minutes are heeded at most. The first comes at any time within half a second: after
-// what cuts connections new ones can mostly be made. A server that cannot be reached is
+// backoff paces retries against the API server. Pauses double from half a second to thirty
+// seconds, with jitter. They are at least the server's Retry-After, of which at most two
+// minutes count. The first retry comes at a random time within half a second, because new connections
+// usually succeed at once after a disconnection. A server that cannot be reached is
 // tried every two to four seconds.
 type backoff struct {
 	b     wait.Backoff
@@ -73,8 +73,8 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// isUnreachable reports whether no connection could be made, or the one there was ended
-// without an answer: the server, or the one behind a load balancer, is down.
+// isUnreachable reports whether no connection could be made, or the connection ended
+// without an answer: the server, or a server behind a load balancer, is down.
 func isUnreachable(err error) bool {
 	var network *net.OpError
 	return errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, errBroken)
@@ -86,7 +86,7 @@ func asStatus(err error) (apierrors.APIStatus, bool) {
 	return s, ok
 }
 
-// plainCause leaves out the URL, whose random timeout would make every failure
+// plainCause removes the URL from an error. The URL has a random timeout, which would make every failure
 // of a series look new.
 func plainCause(err error) error {
 	var u *url.Error
@@ -101,7 +101,7 @@ func plainCause(err error) error {
 
 var errBroken = errors.New("the connection broke")
 
-// handlerError ends a collection: it came from the handler, not from the server.
+// handlerError is an error of the handler, not of the server. It ends the Run of a collection.
 type handlerError struct{ error }
 
 func (e handlerError) Unwrap() error { return e.error }

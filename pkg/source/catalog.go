@@ -16,17 +16,17 @@ import (
 // catalogTimeout bounds one round of discovery, all its requests together.
 const catalogTimeout = 30 * time.Second
 
-// Catalog asks the server what it serves, in one round of discovery that nothing
-// is remembered of: aggregated (KEP-3352), or group by group on older servers. A
-// group that cannot be asked, because the server behind it is down, is unknown
-// in the catalog. An error means that nothing was learnt.
+// Catalog asks the server for its resources, in one round of discovery without a
+// cache: aggregated (KEP-3352), or group by group on older servers. A
+// group whose discovery fails, because the server behind it is down, is unknown
+// in the catalog. If Catalog returns an error, there is no catalog.
 func (c *Client) Catalog(ctx context.Context) (*discovery.Catalog, error) {
 	ctx, cancel := context.WithTimeout(ctx, catalogTimeout)
 	defer cancel()
 	groups, lists, err := kubediscovery.ServerGroupsAndResourcesWithContext(ctx, c.discovery)
 	failed, partial := kubediscovery.GroupDiscoveryFailedErrorGroups(err)
 	if ctx.Err() != nil {
-		err, partial = ctx.Err(), false // it is the rest that failed
+		err, partial = ctx.Err(), false // the other requests failed because ctx ended
 	}
 	if err != nil && (!partial || len(lists) == 0) {
 		return nil, fmt.Errorf("ask the server what it serves: %w", plainCause(err))
@@ -39,7 +39,7 @@ func (c *Client) Catalog(ctx context.Context) (*discovery.Catalog, error) {
 	if !slices.ContainsFunc(lists, func(l *metav1.APIResourceList) bool {
 		return l.GroupVersion == core.String() && len(l.APIResources) > 0
 	}) {
-		unknown = append(unknown, core) // client-go takes a 404 there for an answer
+		unknown = append(unknown, core) // client-go accepts a 404 as an empty answer for the core group
 	}
 	return discovery.NewCatalog(groups, lists, unknown).WithAggregated(c.aggregated(ctx)), nil
 }

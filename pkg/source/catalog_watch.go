@@ -14,23 +14,23 @@ import (
 )
 
 const (
-	// pollCatalog is how often the server is asked without an occasion: how long a
-	// change goes unseen where CRDs and APIServices may not be watched.
+	// pollCatalog is how often discovery runs without a watch event. If the watches of CRDs and APIServices
+	// are forbidden, it is the longest delay of a change.
 	pollCatalog = 30 * time.Second
-	// retryCatalog is the longest wait for a server that could not be asked.
+	// retryCatalog is the longest pause after a failed discovery.
 	retryCatalog = 5 * time.Second
-	// quickest is the time between two rounds when changes come in a burst.
+	// quickest is the minimum time between two rounds of discovery in a burst of changes.
 	quickest = 250 * time.Millisecond
 )
 
-// What discovery answers trails a change of a CRD or an APIService by a second or
-// two, so it is asked several times.
+// Discovery shows a change of a CRD or an APIService one or two seconds later,
+// so it runs several times.
 func afterChange() []time.Duration {
 	return []time.Duration{250 * time.Millisecond, 500 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second}
 }
 
-// definitions are what the catalog changes with. Both are served wherever custom
-// resources and aggregated APIs are.
+// definitions returns the resources whose changes change the catalog. A server with custom
+// resources and aggregated APIs serves both.
 func definitions() []Resource {
 	return []Resource{
 		{Group: "apiextensions.k8s.io", Version: "v1", Name: "customresourcedefinitions", Kind: "CustomResourceDefinition"},
@@ -38,14 +38,14 @@ func definitions() []Resource {
 	}
 }
 
-// WatchCatalog calls changed with what the server serves as soon as that is known,
-// and again whenever it changes, until ctx ends. It returns the error of ctx. It sees
-// changes by watching CRDs and APIServices, and by asking every 30 s; where those
-// watches are forbidden, only by asking.
+// WatchCatalog calls changed with the first catalog, and again whenever the catalog
+// changes, until ctx ends. It returns the error of ctx. It detects
+// changes by watching CRDs and APIServices, and by discovery every 30 s. If these
+// watches are forbidden, it uses discovery only.
 //
-// trouble may be nil. It is called with what keeps the catalog from being up to date
-// (discovery fails, CRDs cannot be watched) whenever that changes, and with nil when
-// the trouble is over. WatchCatalog keeps trying in either case. Both functions are
+// trouble may be nil. It is called with an error because of which the catalog may be out of date
+// (discovery fails, CRDs cannot be watched) whenever that error changes, and with nil when
+// the error is over. WatchCatalog retries in both cases. Both functions are
 // called from WatchCatalog's goroutine, one at a time.
 func (c *Client) WatchCatalog(ctx context.Context, changed func(*discovery.Catalog), trouble func(error)) error {
 	w := &catalogWatch{client: c, occasion: make(chan struct{}, 1), moved: make(chan struct{}, 1), troubles: map[string]error{}}
@@ -64,17 +64,17 @@ func (c *Client) WatchCatalog(ctx context.Context, changed func(*discovery.Catal
 
 type catalogWatch struct {
 	client   *Client
-	occasion chan struct{} // something that the catalog depends on has changed
+	occasion chan struct{} // a CRD or an APIService has changed
 	moved    chan struct{} // troubles have changed
 
 	mu       sync.Mutex
-	troubles map[string]error // by what is in trouble
+	troubles map[string]error // errors by operation
 }
 
 func (w *catalogWatch) run(ctx context.Context, changed func(*discovery.Catalog), trouble func(error)) error {
 	var (
 		known       *discovery.Catalog
-		asked, late time.Time // when the server was asked; when a change was seen
+		asked, late time.Time // time of the last discovery; time of the last change
 		reported    = fmt.Sprint(error(nil))
 		retry       = newBackoff()
 		next        = time.NewTimer(0)
@@ -140,14 +140,14 @@ func (w *catalogWatch) watch(ctx context.Context, r Resource) {
 		if ctx.Err() != nil {
 			return
 		}
-		w.note(r.Name, err) // this server has no such thing
+		w.note(r.Name, err) // this server does not serve the definition
 		if sleep(ctx, pollCatalog) != nil {
 			return
 		}
 	}
 }
 
-// Handle implements [Handler]: whatever happens to a definition is an occasion.
+// Handle implements [Handler]: every change of a definition causes a round of discovery.
 func (w *catalogWatch) Handle(_ context.Context, s Signal) error {
 	switch s.Kind {
 	case ListEnded, Added, Modified, Deleted:
@@ -157,8 +157,8 @@ func (w *catalogWatch) Handle(_ context.Context, s Signal) error {
 	return nil
 }
 
-// note keeps what troubles the catalog; nil is: nothing any more, and what was
-// missed meanwhile is an occasion.
+// note records an error of the catalog. nil ends the error, and causes a round of discovery because changes may
+// have been missed.
 func (w *catalogWatch) note(what string, err error) {
 	w.mu.Lock()
 	before := w.troubles[what]

@@ -20,8 +20,8 @@ type Client struct {
 	transport transports
 	probes    probes
 	cluster   identity
-	streams   pause         // after a server showed that it does not know streamed lists
-	wide      chan struct{} // has one for each busy watch on the wide connection
+	streams   pause         // set after a server showed that it does not support streamed lists
+	wide      chan struct{} // has one element for each busy watch on the wide connection
 	memory    pieces        // of what is read
 }
 
@@ -34,7 +34,7 @@ func NewClient(cfg *rest.Config) (*Client, error) {
 	scheme := runtime.NewScheme()
 	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"}) // Status, for errors
 	cfg.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
-	cfg.WarningHandler = rest.NoWarnings{} // of deprecated versions: nothing that a reader of all can act on
+	cfg.WarningHandler = rest.NoWarnings{} // warnings about deprecated versions are of no use to a bridge
 	cfg.AcceptContentTypes, cfg.ContentType = "application/json", "application/json"
 
 	shared, err := newTransport(cfg, streamBuffer)

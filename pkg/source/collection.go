@@ -8,44 +8,44 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// Phase is what a collection is doing.
+// Phase is the phase of a collection.
 type Phase string
 
 // The phases of a collection.
 const (
-	Discovering Phase = "discovering" // finding out what the server calls it
+	Discovering Phase = "discovering" // looking up the resource
 	Reconciling Phase = "reconciling" // listing
-	Watching    Phase = "watching"    // in step with the server
-	Waiting     Phase = "waiting"     // a failure; trying again at Until
-	Stalled     Phase = "stalled"     // a watch is open and says nothing, and probes fail
-	Gone        Phase = "gone"        // what the objects lived in was deleted
+	Watching    Phase = "watching"    // receiving changes
+	Waiting     Phase = "waiting"     // a request failed; the next attempt is at Until
+	Stalled     Phase = "stalled"     // a watch is open without events, and probes fail
+	Gone        Phase = "gone"        // the CRD or the namespace was deleted
 )
 
 // State is a collection's phase, for people and metrics.
 type State struct {
 	Phase Phase
 	Since time.Time
-	Until time.Time // of Waiting and Stalled: the next try
-	// Left is how many objects of a list are on the pages to come, of Reconciling.
-	// nil: the server does not say (it does for lists without selectors).
+	Until time.Time // for Waiting and Stalled: time of the next attempt
+	// Left is, for Reconciling, the number of objects on the pages that have not been read.
+	// nil: the server does not report it (it does for lists without selectors).
 	Left *int64
-	// Err says why, of Waiting and Stalled. Of Watching it is what keeps the
-	// collection from knowing that the server's history is still the position's.
+	// Err is the reason for Waiting and Stalled. For Watching it is the error because of which it is unknown whether
+	// the server still has the history of the position.
 	Err error
 }
 
-// Attempt says whether a collection's list before this one ended because the server was slow.
+// Attempt says whether the previous list of a collection ended because the server was slow.
 type Attempt uint8
 
 // The attempts.
 const (
-	First Attempt = iota // it did not, or there was none
-	Retry                // it did: no answer or a stalled one, a failure after 5 s or more, or 504
+	First Attempt = iota // the previous list did not, or there was none
+	Retry                // the previous list did: no answer or a stalled one, a failure after 5 s or more, or 504
 )
 
-// Slots are what a list needs one of while it is read. Of each there is one Release after one Acquire.
+// Slots limit the lists that are read at once: a list holds a slot while it is read. One Release follows each successful Acquire.
 type Slots interface {
-	// Acquire waits for a slot. Slots should be kept for first attempts: retries may be of lists that
+	// Acquire waits for a slot. An implementation should reserve slots for first attempts, because a retry may be for a list that
 	// the server never answers.
 	Acquire(ctx context.Context, a Attempt) error
 	Release(a Attempt)
@@ -54,19 +54,19 @@ type Slots interface {
 // Options of a [Collection]. The zero value of each optional field is usable.
 type Options struct {
 	Client *Client // required
-	// Target is required. Its Resource.Version is "" when the server is known not to
-	// serve the resource: Run then reads nothing, and looks for a proof of absence.
+	// Target is required. Its Resource.Version is "" if the server does not
+	// serve the resource: Run then reads no objects, and looks for a proof of absence.
 	Target  Target
 	Handler Handler // required
-	// Owner is what the last complete list came with, see [Signal.Owner]. A CRD of
-	// another UID proves that the objects are gone.
+	// Owner is the owner of the last complete list, see [Signal.Owner]. A CRD with
+	// another UID proves that the objects do not exist any more.
 	Owner Owner
-	// Lists bounds how many lists are under way at once, over all collections
+	// Lists bounds how many lists run at once, over all collections
 	// that share it. nil: no bound.
 	Lists Slots
-	// Seen returns the highest resourceVersion that was seen of the server's present history, which
-	// a server of that history cannot be behind; "": none was. It is called from Run's goroutine.
-	// nil: only what Run itself saw since its position counts.
+	// Seen returns the highest resourceVersion that was seen in the server's present history; "": none. A server
+	// that is behind it has another history. It is called from Run's goroutine.
+	// nil: only resourceVersions that Run itself has seen count.
 	Seen func() string
 	// Epochs is shared by the collections that read one storage for one handler of epochs. nil: the collection has its own.
 	Epochs *Epochs
@@ -87,12 +87,12 @@ type Collection struct {
 	leavable bool
 	asked    questions
 	streams  pause       // after a streamed list that broke off
-	slow     atomic.Bool // the last list failed for that, see Attempt
+	slow     atomic.Bool // the last list failed because the server was slow, see Attempt
 
-	// Of Run's goroutine.
+	// Only Run's goroutine uses the fields below.
 	owner     Owner
-	untouched bool // since owner was read no watch has reported an object
-	bookmarks bool // were seen
+	untouched bool // no watch has reported an object since owner was read
+	bookmarks bool // the server has sent bookmarks
 }
 
 // NewCollection returns a collection that is not yet running.
@@ -118,13 +118,13 @@ func NewCollection(o Options) *Collection {
 	return c
 }
 
-// unbounded are as many slots as are wanted.
+// unbounded implements [Slots] without a limit.
 type unbounded struct{}
 
 func (unbounded) Acquire(ctx context.Context, _ Attempt) error { return ctx.Err() }
 func (unbounded) Release(Attempt)                              {}
 
-// highest is the later of rv, "" for none, and what was seen by [Options].Seen.
+// highest returns the later one of rv, "" for none, and the result of [Options].Seen.
 func (c *Collection) highest(rv string) string {
 	if seen := c.seen(); rv == "" || event.Older(rv, seen) {
 		return seen

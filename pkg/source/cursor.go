@@ -2,12 +2,12 @@ package source
 
 import "github.com/kubebridge/kubebridge/pkg/event"
 
-// cursor follows a watch. One resourceVersion can carry many events, so one may
-// be resumed from only when something strictly later was seen.
+// cursor follows a watch. One resourceVersion can have many events, so a watch may
+// resume from a resourceVersion only after a later one was seen.
 type cursor struct {
-	resume   string // everything up to it was seen
-	last     string // the latest seen
-	failures int    // the server's own, in watches from resume
+	resume   string // every event up to this version was seen
+	last     string // the latest seen version
+	failures int    // errors of the server in watches from resume
 }
 
 func (c *cursor) saw(rv string) {

@@ -12,7 +12,7 @@ type Epochs struct {
 	last time.Time
 }
 
-// early is how much of epochEvery is left since the last new epoch; not above 0: another one may begin.
+// early returns the rest of epochEvery since the last new epoch; at 0 or below another one may begin.
 func (e *Epochs) early() time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()

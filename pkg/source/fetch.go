@@ -15,8 +15,8 @@ type pageReader struct {
 	scan scanner
 }
 
-// fetchPage reads one page, whose objects are valid until the next is read. It asks
-// for the one after it as soon as it knows of it.
+// fetchPage reads one page, whose objects are valid until the next page is read. It requests
+// the next page as soon as it has the continue token.
 func (c *Collection) fetchPage(ctx context.Context, r *pageReader, q pageQuery, a *asked) (p page, next *asked, err error) {
 	if !a.begin() {
 		a = c.ask(ctx, q, pageTimeout)
@@ -72,7 +72,7 @@ func (c *Collection) fetchPage(ctx context.Context, r *pageReader, q pageQuery, 
 	return p, next, nil
 }
 
-// asked is a page that was asked for. nil is none.
+// asked is a requested page; nil for none.
 type asked struct {
 	q     pageQuery
 	ctx   context.Context
@@ -85,12 +85,12 @@ type asked struct {
 
 var errSlowPage = errors.New("the server does not answer in time")
 
-// slowPage is errSlowPage, and says what there was none of within the time.
+// slowPage returns errSlowPage with the missing part of the answer and the time.
 func slowPage(what string, within time.Duration) error {
 	return fmt.Errorf("%w: no %s within %s", errSlowPage, what, within)
 }
 
-// ask asks for a page, which ends with errSlowPage when it was not read within the
+// ask requests a page. The request ends with errSlowPage if the page is not read within the
 // time.
 func (c *Collection) ask(ctx context.Context, q pageQuery, within time.Duration) *asked {
 	a := &asked{q: q, there: make(chan struct{})}
@@ -103,8 +103,8 @@ func (c *Collection) ask(ctx context.Context, q pageQuery, within time.Duration)
 	return a
 }
 
-// begin gives a page that was asked for early the time that any may take from now
-// on, and reports whether it was not given up before. If it was, it is dropped.
+// begin restarts the time limit of a page that was requested early. It returns false, and drops the page, if the
+// request was given up before.
 func (a *asked) begin() bool {
 	if a == nil {
 		return false
@@ -116,7 +116,7 @@ func (a *asked) begin() bool {
 	return false
 }
 
-// wait ends when the server has begun to answer, or has not within the time.
+// wait returns when the server has begun to answer, or when the time is over.
 func (a *asked) wait(within time.Duration) {
 	timer := time.AfterFunc(within, func() { a.end(slowPage("answer", within)) })
 	defer timer.Stop()
@@ -130,7 +130,7 @@ func (a *asked) progressing(within time.Duration) *progressReader {
 	return &progressReader{body: a.body, timer: timer, within: within}
 }
 
-// progressReader is what asked.progressing returns.
+// progressReader is the reader of asked.progressing.
 type progressReader struct {
 	body   io.Reader
 	timer  *time.Timer
@@ -149,7 +149,7 @@ func (r *progressReader) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// cause is err, or why the request was given up.
+// cause returns the reason why the request was given up, or else err.
 func (a *asked) cause(err error) error {
 	if cause := context.Cause(a.ctx); errors.Is(cause, errSlowPage) {
 		return cause

@@ -15,43 +15,43 @@ const (
 	// maxFrame bounds one watch frame, in bytes. A 1.04 MB ConfigMap full of "<" is
 	// a 6.24 MB frame.
 	maxFrame = 16 << 20
-	// minBuffer and keepBuffer bound, in bytes, the buffers that frames share, and
-	// how much is read at once. A larger frame has one of its own: hundreds of
-	// watches would keep hundreds of the largest. What is read on a wide connection
-	// has keepWide: each read allows the server to send more, which costs a write.
+	// minBuffer and keepBuffer bound the buffers that frames share, and the size of
+	// a read, in bytes. A larger frame has a buffer of its own, so that hundreds of
+	// watches do not keep hundreds of large buffers. On a wide connection, keepWide takes the place
+	// of keepBuffer: after each read the client writes a window update, so fewer, larger reads are cheaper.
 	minBuffer  = 4 << 10
 	keepBuffer = 32 << 10
 	keepWide   = wideBuffer / 2
-	// minRead is how much room a buffer has, in bytes, that is worth a read.
+	// minRead is the minimum free room in a buffer for a read, in bytes.
 	minRead = 512
-	// busyBytes within a busyTime is what makes a watch a busy one. streamBuffer lets
-	// that much through up to a round trip of 30 ms.
+	// A watch is busy if it receives busyBytes within busyTime. streamBuffer allows
+	// that rate up to a round trip of 30 ms.
 	busyBytes = 2 << 20
 	busyTime  = time.Second
 )
 
 var errFrameTooLarge = fmt.Errorf("a watch frame of more than %d bytes", maxFrame)
 
-// frameReader reads watch frames: JSON values one after another. What is read goes
-// into buffers that belong to the frames in them, and is scanned where it stands,
-// as it comes: nothing is written there again while a frame holds it.
+// frameReader reads watch frames, which are consecutive JSON values. It reads into buffers that belong
+// to the frames in them, and scans the text in place as it arrives. A buffer is not written
+// again while a frame holds it.
 type frameReader struct {
 	r    io.Reader
-	rest []byte   // what was read behind the last frame; its capacity is free
-	in   *piece   // that rest stands in, unless it is memory of its own
-	left []*piece // that this frame began in
-	size int      // of the next buffer, in bytes,
-	keep int      // and at most
-	from *pieces  // where they are from
+	rest []byte   // bytes read after the last frame; its capacity is free
+	in   *piece   // the piece with rest, nil if rest has memory of its own
+	left []*piece // earlier pieces of the current frame
+	size int      // size of the next buffer, in bytes
+	keep int      // maximum of size
+	from *pieces  // the source of pieces
 	kind string   // of the last frame
-	err  error    // of the reader, once it has one
+	err  error    // error of the reader
 	more func([]byte) ([]byte, error)
-	cut  bool // the scanner was given err
+	cut  bool // the scanner got err
 	scan scanner
 
-	busy  bool      // it was, in a busyTime; and stays so
-	since time.Time // when one began
-	bytes int       // read in it
+	busy  bool      // the watch has been busy; never reset
+	since time.Time // begin of the current busyTime
+	bytes int       // bytes read in the current busyTime
 }
 
 // newFrameReader returns a reader whose frames share buffers of at most keep
@@ -87,8 +87,8 @@ func (f *frameReader) read(text []byte) ([]byte, error) {
 	return text, f.err
 }
 
-// move copies what was read to another buffer. The scanner may still look at the one
-// that it leaves.
+// move copies the text of the frame to another buffer. The scanner may still use the old
+// buffer.
 func (f *frameReader) move(text []byte, size int) []byte {
 	if f.in != nil {
 		f.left = append(f.left, f.in)
@@ -101,7 +101,7 @@ func (f *frameReader) move(text []byte, size int) []byte {
 	return append(make([]byte, 0, size), text...)
 }
 
-// leave lets go of the buffers that were left.
+// leave releases the earlier buffers of the frame.
 func (f *frameReader) leave() {
 	for _, m := range f.left {
 		m.release()
@@ -109,7 +109,7 @@ func (f *frameReader) leave() {
 	f.left = f.left[:0]
 }
 
-// count notes when so much is read that the watch is busy.
+// count counts bytes and marks the watch as busy.
 func (f *frameReader) count(n int) {
 	if now := time.Now(); now.Sub(f.since) > busyTime {
 		f.since, f.bytes = now, 0
@@ -118,9 +118,9 @@ func (f *frameReader) count(n int) {
 	f.busy = f.busy || f.bytes > busyBytes
 }
 
-// next returns the type and the object of the next frame. io.EOF is the end of
-// the stream between two frames; an ERROR frame comes back as an
-// apierrors.APIStatus error. The object's memory is its own and its neighbours'.
+// next returns the type and the object of the next frame. It returns io.EOF if the
+// stream ends between two frames, and an apierrors.APIStatus error for an ERROR
+// frame. The object may share memory with neighbouring objects.
 func (f *frameReader) next() (string, *Object, error) {
 	f.scan.Stream(f.rest, f.more)
 	if _, err := f.scan.Peek(); f.cut {
@@ -140,7 +140,7 @@ func (f *frameReader) next() (string, *Object, error) {
 	}
 	text := f.scan.Text()
 	f.rest = text[f.scan.Offset():]
-	if len(f.rest) > 1 { // more than the end of the line: it is busy
+	if len(f.rest) > 1 { // more than the end of the line has arrived: the watch is busy
 		f.size = min(2*f.size, f.keep)
 	} else {
 		f.size = max(f.size/2, minBuffer)
@@ -150,7 +150,7 @@ func (f *frameReader) next() (string, *Object, error) {
 		f.rest = f.move(f.rest, max(f.size, len(f.rest)))
 	}
 	f.leave()
-	f.scan.Reset(nil) // which holds the buffer
+	f.scan.Reset(nil) // the scanner would hold the buffer
 	if kind == "ERROR" {
 		var status metav1.Status
 		if err := json.Unmarshal(o.Raw, &status); err != nil {

@@ -14,24 +14,24 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Why a kind cannot be restored; each comes inside a [GVKError].
+// Reasons why a kind cannot be restored. Each is wrapped in a [GVKError].
 var (
-	// ErrNoObject: nil, a nil pointer, or something that is no Kubernetes object.
+	// ErrNoObject: nil, a nil pointer, or a value that is no Kubernetes object.
 	ErrNoObject = errors.New("there is no object")
 	// ErrNotRegistered: the scheme does not have the Go type. Add its package with
 	// AddToScheme.
 	ErrNotRegistered = errors.New("the type is not registered in the scheme")
 	// ErrAmbiguous: the scheme has the Go type under several kinds or versions, and
-	// nothing in the object decides between them. GVKError.Candidates lists them.
+	// the object does not decide between them. GVKError.Candidates lists them.
 	ErrAmbiguous = errors.New("the type is registered under several kinds")
-	// ErrUnversioned: the type (metav1.Status, …) belongs to every version and so to
-	// none.
+	// ErrUnversioned: the type (for example metav1.Status) belongs to every
+	// version.
 	ErrUnversioned = errors.New("the type belongs to no version of an API")
-	// ErrUnknowable: the Go type serves every kind (metav1.PartialObjectMetadata,
-	// unstructured objects) and this object does not say which it is.
+	// ErrUnknowable: the Go type is used for every kind (metav1.PartialObjectMetadata,
+	// unstructured objects) and the object has no kind.
 	ErrUnknowable = errors.New("only the object could name its kind, and it does not")
-	// ErrOtherKind: the object says that it is something which the scheme has as
-	// another Go type. GVKError.Candidates lists what it may be.
+	// ErrOtherKind: the scheme has another Go type for the kind of the
+	// object. GVKError.Candidates lists the possible kinds.
 	ErrOtherKind = errors.New("the object says that it is of another kind")
 )
 
@@ -39,7 +39,7 @@ var (
 type GVKError struct {
 	Type       string                    // the Go type, for example "*v1.Pod"
 	Item       int                       // the index in the list, -1 outside a list
-	Carried    schema.GroupVersionKind   // what the object itself says, perhaps in part
+	Carried    schema.GroupVersionKind   // the kind in the object, possibly incomplete
 	Candidates []schema.GroupVersionKind // of ErrAmbiguous and ErrOtherKind
 	Err        error                     // one of the sentinels
 }
@@ -60,7 +60,7 @@ func (e *GVKError) Error() string {
 	return b.String()
 }
 
-// Unwrap is the sentinel.
+// Unwrap returns the sentinel.
 func (e *GVKError) Unwrap() error { return e.Err }
 
 // RestoreGVK sets apiVersion and kind of obj, and of every item where obj is a
@@ -69,16 +69,16 @@ func (e *GVKError) Unwrap() error { return e.Err }
 // runtime.WithoutVersionDecoder); encoded like that, an object does not say what
 // it is.
 //
-// Where the scheme has the type under several kinds, what the object carries
-// decides; where nothing does, the error is [ErrAmbiguous]: nothing is guessed.
-// Objects that need no scheme (unstructured ones, PartialObjectMetadata) keep what
-// they carry, as does a type that the scheme does not know. Items that hold raw
-// JSON (runtime.RawExtension without an Object) are left alone.
+// If the scheme has the type under several kinds, the kind in the object
+// decides. If the object has no kind, the error is [ErrAmbiguous].
+// Objects that need no scheme (unstructured objects, PartialObjectMetadata) keep
+// their kind, and so do objects of types that the scheme does not have. Items that hold raw
+// JSON (runtime.RawExtension without an Object) are not changed.
 //
-// RestoreGVK writes only where something is missing, so objects that are complete
-// may be shared. Others must be the caller's own: what a lister gives belongs to
-// the cache, see [RestoreGVKTransform]. An error, a [*GVKError], leaves obj as it
-// was.
+// RestoreGVK writes only missing fields, so complete objects
+// may be shared. Other objects must belong to the caller: the results of a lister belong to
+// the cache, see [RestoreGVKTransform]. If RestoreGVK returns an error, a [*GVKError], it has not
+// changed obj.
 func RestoreGVK(scheme *runtime.Scheme, obj runtime.Object) error {
 	type change struct {
 		obj runtime.Object
@@ -118,13 +118,13 @@ func RestoreGVK(scheme *runtime.Scheme, obj runtime.Object) error {
 	return nil
 }
 
-// isList: an object may have items of its own, a list has no object's metadata.
+// isList reports whether obj is a list. An object may have items, too, but a list has no object metadata.
 func isList(obj runtime.Object) bool {
 	_, object := obj.(metav1.Object)
 	return !object && meta.IsListType(obj)
 }
 
-// GVKOf is the group, version and kind that [RestoreGVK] would set on obj itself.
+// GVKOf returns the group, version and kind that [RestoreGVK] would set on obj itself.
 // It only reads, so obj may be shared.
 func GVKOf(scheme *runtime.Scheme, obj runtime.Object) (schema.GroupVersionKind, error) {
 	return gvkOf(scheme, obj, -1)
@@ -161,7 +161,7 @@ func gvkOf(scheme *runtime.Scheme, obj runtime.Object, item int) (schema.GroupVe
 	case err != nil:
 		return refuse(ErrNotRegistered)
 	}
-	// The internal version never stands in an object's JSON.
+	// The internal version never appears in an object's JSON.
 	registered = slices.DeleteFunc(slices.Clone(registered), func(gvk schema.GroupVersionKind) bool {
 		return gvk.Version == runtime.APIVersionInternal
 	})
@@ -184,7 +184,7 @@ func gvkOf(scheme *runtime.Scheme, obj runtime.Object, item int) (schema.GroupVe
 
 func agree(carried, registered string) bool { return carried == "" || carried == registered }
 
-// ofAnyKind reports whether obj's Go type serves all kinds, so that a scheme cannot name the kind.
+// ofAnyKind reports whether obj's Go type is used for all kinds, so that a scheme cannot name the kind.
 func ofAnyKind(obj runtime.Object) bool {
 	switch obj.(type) {
 	case runtime.Unstructured, *metav1.PartialObjectMetadata, *metav1.PartialObjectMetadataList:
@@ -194,17 +194,17 @@ func ofAnyKind(obj runtime.Object) bool {
 	}
 }
 
-// isMetadataOnly: the kind of the wire format says nothing of the object.
+// isMetadataOnly reports whether gvk is the kind of the metadata-only format, which is not the kind of the object.
 func isMetadataOnly(gvk schema.GroupVersionKind) bool {
 	return gvk.Group == metav1.GroupName && strings.HasPrefix(gvk.Kind, "PartialObjectMetadata")
 }
 
 // RestoreGVKTransform is [RestoreGVK] for an informer's SetTransform: handlers
-// and listers then see objects that say what they are. It follows the contract of
-// [cache.TransformFunc]: a new object is changed in place, a complete one is only
-// read, and so it may be applied any number of times. A tombstone
+// and listers then see objects with apiVersion and kind. It follows the contract of
+// [cache.TransformFunc]: it changes a new object in place and only reads a complete
+// one, so it may be applied any number of times. A tombstone
 // ([cache.DeletedFinalStateUnknown]) holds an object that readers of the cache
-// share; if it has to be changed, a copy is.
+// share, so the transform changes a copy.
 //
 // The error is a [*GVKError]. An informer does not store an object whose transform
 // fails: its list fails, is reported to its watch error handler and tried again;

@@ -10,42 +10,42 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// ErrOtherCluster is returned when the server's kube-system namespace is not the
-// one that the client saw first: another cluster answers at this address. Nothing
-// that is known of the first says anything about it.
+// ErrOtherCluster is returned when the server's kube-system namespace has another UID than
+// the one that the client saw first: another cluster answers at this address. State that was
+// read from the first cluster does not apply to it.
 var ErrOtherCluster = errors.New("another cluster answers")
 
 const (
 	kubeSystem = "/api/v1/namespaces/kube-system"
 	getTimeout = 5 * time.Second // for one object's metadata
-	// sameFor is how old a look at the cluster's identity may be before a list: a
-	// server's restart makes hundreds of collections ask.
+	// sameFor is the maximum age of a shared check of the cluster's identity before a list: after a
+	// restart of the server, hundreds of collections need one.
 	sameFor = 5 * time.Second
-	// sameRetry is how long one that failed serves them.
+	// sameRetry is how long collections share a failed check.
 	sameRetry = time.Second
 )
 
-// identity is the cluster's, as the client first saw it.
+// identity is the identity of the cluster that the client saw first.
 type identity struct {
 	turn     *semaphore.Weighted // guards the rest; unlike a mutex, waiting for it ends with a context
-	uid      string              // "" until it was seen
-	expected bool                // uid is from the caller, see Client.ExpectCluster
-	at       time.Time           // when it was last asked for
-	err      error               // what it found
+	uid      string              // "" until it is known
+	expected bool                // the caller has set uid, see Client.ExpectCluster
+	at       time.Time           // time of the last check
+	err      error               // result of the last check
 }
 
 func newIdentity() identity { return identity{turn: semaphore.NewWeighted(1)} }
 
-// ExpectCluster says which cluster this is, for a user who may not get the
-// kube-system namespace: where the server refuses to show it (403), uid is taken
-// for its UID, also after a failure, and another cluster that refuses as well is
-// not noticed. A server that shows another UID is [ErrOtherCluster]. Call it
-// before anything else; an empty uid expects nothing.
+// ExpectCluster sets the UID of the cluster, for an account that may not get the
+// kube-system namespace. If the server refuses the request (403), uid counts
+// as its UID. Another cluster that also refuses is not detected. If a server returns
+// another UID, the error is [ErrOtherCluster]. Call ExpectCluster before any
+// other method; an empty uid has no effect.
 func (c *Client) ExpectCluster(uid string) { c.cluster.uid, c.cluster.expected = uid, uid != "" }
 
-// ClusterUID returns the UID of the kube-system namespace, which stands for the
-// cluster: it survives upgrades and restores. The first one that it returns is
-// the one that collections hold the server to, see [ErrOtherCluster].
+// ClusterUID returns the UID of the kube-system namespace, which identifies the
+// cluster: it survives upgrades and restores. Collections compare the server with the first
+// UID that ClusterUID returns, see [ErrOtherCluster].
 func (c *Client) ClusterUID(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
@@ -67,11 +67,11 @@ func (c *Client) ClusterUID(ctx context.Context) (string, error) {
 	return uid, nil
 }
 
-// SameCluster returns an error that wraps [ErrOtherCluster] when the server
-// belongs to another cluster than before, and any other error when that cannot be
-// found out. A client that never learnt the cluster's UID has nothing to compare.
-// The answer is from a request that was sent after since: to trust what was read,
-// pass the time at which it had arrived. Concurrent callers share an answer.
+// SameCluster returns an error that wraps [ErrOtherCluster] if the server
+// belongs to another cluster than before, and any other error if the check fails.
+// It returns nil if the client has never learnt the cluster's UID.
+// The result is from a request that was sent after since: to verify data that was read,
+// pass the time at which the data had arrived. Concurrent callers share a result.
 func (c *Client) SameCluster(ctx context.Context, since time.Time) error {
 	id := &c.cluster
 	if err := id.turn.Acquire(ctx, 1); err != nil {
@@ -95,9 +95,9 @@ func (c *Client) SameCluster(ctx context.Context, since time.Time) error {
 	return id.err
 }
 
-// sameCluster returns nil only when it is known that the cluster is the same:
-// another one lacks every object, and that would be taken for its end. A cluster
-// that was recreated has no kube-system namespace in its first seconds.
+// sameCluster returns nil only if it is certain that the cluster is the same.
+// Another cluster lacks every object, which would be published as deletions. A recreated cluster
+// has no kube-system namespace in its first seconds.
 func (c *Collection) sameCluster(ctx context.Context, since time.Time) error {
 	err := c.client.SameCluster(ctx, since)
 	if err == nil || errors.Is(err, ErrOtherCluster) || ctx.Err() != nil {
@@ -110,7 +110,7 @@ func (c *Collection) sameCluster(ctx context.Context, since time.Time) error {
 	return fmt.Errorf("%s: %v", unknown, err) //nolint:errorlint // its status says nothing of the collection
 }
 
-// judge says what the answer to "which cluster are you" is worth.
+// judge compares the answer of the server with the known UID.
 func (id *identity) judge(uid string, err error) error {
 	switch {
 	case err != nil && id.expected && statusCode(err) == http.StatusForbidden:
@@ -130,7 +130,7 @@ func (c *Client) uid(ctx context.Context, path string) (string, error) {
 	result := c.rest.Get().AbsPath(path).SetHeader("Accept", metadataOnly(watchForm)).MaxRetries(0).Do(ctx)
 	raw, err := result.Raw()
 	if err != nil {
-		return "", plainCause(result.Error()) // err does not say why
+		return "", plainCause(result.Error()) // err does not have the reason
 	}
 	var s scanner
 	s.Reset(raw)

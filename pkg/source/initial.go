@@ -14,31 +14,31 @@ import (
 )
 
 const (
-	// silentStream is how long a streamed list may wait for leastProgress bytes after its first object: a server that
-	// ignores what makes a watch one says nothing more after the last one. Before the first it is firstAnswer.
+	// silentStream is how long a streamed list may wait for leastProgress bytes after its first object. A server that
+	// ignores the parameters of streamed lists sends nothing after the last object. The limit before the first object is firstAnswer.
 	silentStream = 10 * time.Second
-	// streamTimeout is asked of the server: one that ignores the rest, with objects
-	// that change all the time, is never silent. What ignores this, too, is given up a little later.
+	// streamTimeout is the timeout in the request. It ends the stream of a server that ignores the other parameters and whose
+	// objects change all the time. A stream of a server that ignores streamTimeout as well is closed a little later.
 	streamTimeout = 2 * time.Minute
 	streamGrace   = 5 * time.Second
-	// pagedFor is how long lists are paged after one could not be streamed.
+	// pagedFor is how long lists are paged after a streamed list failed.
 	pagedFor = 10 * time.Minute
 )
 
 var (
-	// errNotStreamed is that a list has to be paged; the handler knows nothing of it.
+	// errNotStreamed means that a list has to be paged; no signal of it was passed on.
 	errNotStreamed = errors.New("not streamed")
 	errNoEnd       = errors.New("the server streams objects and not the list's end")
 	errNoVersion   = errors.New("a list without a resourceVersion that a watch could go on from")
 	errBlocked     = fmt.Errorf("nobody read the stream for %s", maxBlocked)
 )
 
-// resumable reports whether a watch can go on from a resourceVersion. From 0 it begins with
-// what there is, as it does without one: what was deleted before is never said.
+// resumable reports whether a watch can resume from a resourceVersion. A watch from 0 begins with the present
+// objects, as without a resourceVersion, and does not report earlier deletions.
 func resumable(rv string) bool { return rv != "" && rv != "0" }
 
-// pause is a time in which something is not tried. The zero value is over. It keeps
-// the monotonic clock's reading: a clock that is set back does not make it longer.
+// pause is a time in which an operation is not tried. The zero value is over. It uses
+// the monotonic clock, so a clock that is set back does not make it longer.
 type pause struct{ until atomic.Pointer[time.Time] }
 
 func (p *pause) begin(d time.Duration) { p.until.Store(new(time.Now().Add(d))) }
@@ -48,12 +48,12 @@ func (p *pause) over() bool {
 	return until == nil || !time.Now().Before(*until)
 }
 
-// stream lists by a watch that begins with what there is (WatchList, KEP-3157),
-// and returns the resourceVersion that it was complete at. errNotStreamed means
-// that nothing was passed on. After any other error the collection's lists are
-// paged for a while.
+// stream lists by a watch that begins with the present objects (WatchList, KEP-3157),
+// and returns the resourceVersion at which the list was complete. errNotStreamed means
+// that no signal was passed on. After any other error the collection's lists are
+// paged for pagedFor.
 func (c *Collection) stream(ctx context.Context, attempt Attempt, begun Signal) (string, error) {
-	// A retry may have to wait for longer than a stream may be silent. Only a selection is worth it: docs/adr/0004-lists-are-paged.md.
+	// Stream only first attempts, because a retry may have to wait longer than a stream may be silent, and only selections: docs/adr/0004-lists-are-paged.md.
 	selects := c.target.Collection.LabelSelector != "" || c.target.Collection.FieldSelector != ""
 	if attempt == Retry || !selects || !c.streams.over() || !c.client.streams.over() {
 		return "", errNotStreamed
@@ -63,9 +63,9 @@ func (c *Collection) stream(ctx context.Context, attempt Attempt, begun Signal) 
 	switch {
 	case err == nil, ctx.Err() != nil, errors.As(err, &fromHandler):
 		return rv, err
-	case statusCode(err) == http.StatusTooManyRequests && !passed: // and so would be a page
+	case statusCode(err) == http.StatusTooManyRequests && !passed: // a page would be refused, too
 		return "", fmt.Errorf("list: %w", plainCause(err))
-	case errors.Is(err, errSlowPage): // of this resource alone; its pages may be prompt
+	case errors.Is(err, errSlowPage): // this concerns only this resource, and its pages may be fast
 		c.streams.begin(pagedFor)
 	case errors.Is(err, errNoEnd), isUnknownForm(err):
 		c.client.streams.begin(pagedFor)
@@ -77,8 +77,8 @@ func (c *Collection) stream(ctx context.Context, attempt Attempt, begun Signal) 
 	return "", fmt.Errorf("streamed list: %w", plainCause(err))
 }
 
-// isUnknownForm reports whether the server refused a request of a form that it
-// does not know.
+// isUnknownForm reports whether the server refused a request because it does not
+// support its form.
 func isUnknownForm(err error) bool {
 	switch statusCode(err) {
 	case http.StatusBadRequest, http.StatusMethodNotAllowed, http.StatusNotAcceptable, http.StatusUnsupportedMediaType,
@@ -93,7 +93,7 @@ func isUnknownForm(err error) bool {
 type streamReader struct {
 	body  io.Reader
 	timer *time.Timer
-	left  time.Duration // to wait for the server, until there are leastProgress bytes
+	left  time.Duration // remaining time to wait for leastProgress bytes from the server
 	n     int           // bytes since left was set
 	last  time.Time     // when the last Read began
 }
@@ -112,7 +112,7 @@ func (r *streamReader) Read(b []byte) (int, error) {
 
 func (r *streamReader) progressed() { r.left, r.n = silentStream, 0 }
 
-// late says why the list was cancelled. A server that has been silent for some time may know no streamed lists.
+// late returns why the list was cancelled. A server that has been silent for some time may not support streamed lists.
 func (r *streamReader) late(passed bool) error {
 	switch {
 	case !passed:
@@ -123,7 +123,7 @@ func (r *streamReader) late(passed bool) error {
 	return errNoEnd
 }
 
-// readInitial is one try of stream. passed reports whether begun was passed on.
+// readInitial is one attempt of stream. passed reports whether begun was passed on.
 func (c *Collection) readInitial(ctx context.Context, begun Signal) (rv string, passed bool, err error) {
 	watch, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -155,7 +155,7 @@ func (c *Collection) readInitial(ctx context.Context, begun Signal) (rv string, 
 		case err != nil:
 			return "", passed, err
 		}
-		timer.Reset(maxBlocked) // the server would cut it off soon
+		timer.Reset(maxBlocked) // the server would soon close the stream
 		if !passed {
 			passed = true
 			r.progressed()
@@ -185,7 +185,7 @@ func (c *Collection) readInitial(ctx context.Context, begun Signal) (rv string, 
 	}
 }
 
-// initialSignal is the signal for a frame of a streamed list.
+// initialSignal returns the signal for a frame of a streamed list.
 func (c *Collection) initialSignal(ctx context.Context, kind string, o *Object) (Signal, error) {
 	s := Signal{Kind: Listed, Object: o}
 	switch kind {
@@ -202,7 +202,7 @@ func (c *Collection) initialSignal(ctx context.Context, kind string, o *Object) 
 	return s, nil
 }
 
-// endsInitialEvents reports whether a bookmark is the one that ends them.
+// endsInitialEvents reports whether a bookmark ends the initial events.
 func endsInitialEvents(o *Object) bool {
 	var bookmark struct {
 		Metadata struct{ Annotations map[string]string }

@@ -11,15 +11,15 @@ import (
 )
 
 const (
-	aliveFailures = 3 // in a row, and it is not asked for
+	aliveFailures = 3 // failures in a row after which Alive pauses
 	alivePause    = time.Minute
 )
 
 // Alive reports whether the object of that name and UID ("": any) exists, whether or not it
-// is in the collection's selection. known is false where that could not be found
-// out: the server refused, or did not answer in time. It may be called at any
-// time, from any goroutine. After three failures in a row it asks nothing for a
-// minute. It does not ask for a name that is not whole (see [event.WholeName]).
+// is in the collection's selection. known is false if the request fails: the
+// server refused it, or did not answer in time. Alive may be called at any
+// time, from any goroutine. After three failures in a row it sends no request for a
+// minute. It sends no request for a name that is not whole (see [event.WholeName]).
 func (c *Collection) Alive(ctx context.Context, namespace, name, uid string) (alive, known bool) {
 	if c.asked.tired() || !event.WholeName(namespace) || !event.WholeName(name) {
 		return false, false
@@ -34,11 +34,11 @@ func (c *Collection) Alive(ctx context.Context, namespace, name, uid string) (al
 	return err == nil && (uid == "" || got == uid), known
 }
 
-// questions counts those that came to nothing.
+// questions counts failed requests.
 type questions struct {
 	mu       sync.Mutex
 	failures int
-	until    time.Time // none before
+	until    time.Time // no request before this time
 }
 
 func (q *questions) tired() bool {
@@ -59,7 +59,7 @@ func (q *questions) came(answered bool) {
 	}
 }
 
-// leavable reports whether an object can leave the collection and live on.
+// leavable reports whether an object can leave the collection without being deleted.
 func (t Target) leavable() bool {
 	if t.Collection.LabelSelector != "" {
 		return true

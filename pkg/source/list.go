@@ -16,15 +16,15 @@ const (
 	firstPage   = 100             // objects; later pages are sized by what these weigh
 	maxPage     = 1000            // objects
 	targetPage  = 7 << 17         // bytes: two are held, in buffers of powers of two
-	// largestPage bounds what is read of a page, in bytes: the objects of one can
-	// be of another size than those of the page before. It is then asked for in
-	// smaller pieces.
+	// largestPage bounds the read part of a page, in bytes, because the objects of a page can
+	// be much larger than those of the page before. A larger page is requested again in
+	// smaller pages.
 	largestPage = 8 * targetPage
-	// largestSingle bounds a page of one object, in bytes: nothing smaller can be
-	// asked for, and not every server heeds a limit.
+	// largestSingle bounds a page of one object, in bytes. No smaller page can be
+	// requested, and not every server obeys a limit.
 	largestSingle = 256 << 20
-	pageTries     = 5 // per page but the first, before the list begins again
-	// How long a first attempt waits for the server to begin its answer, and then for each further leastProgress
+	pageTries     = 5 // attempts per page except the first page, before the list begins again
+	// firstAnswer is how long a first attempt waits for the server to begin its answer, and then for each further leastProgress
 	// bytes of the answer. Later pages have more time, because a failure there makes the list begin again. When the time
 	// is over, the list ends and gives its slot back. A retry waits for pageTimeout.
 	firstAnswer = 5 * time.Second
@@ -32,17 +32,17 @@ const (
 	// leastProgress is in bytes. It is small enough for large pages on slow links: four lists at once, each with
 	// leastProgress bytes per firstAnswer, use 27 kbit/s.
 	leastProgress = 4 << 10
-	// unreadFor is how long a page that was asked for before there was room for it may
-	// wait for that: the server keeps resources for an answer that nobody reads.
+	// unreadFor is how long a page that was requested early may wait for memory: the server
+	// keeps resources for an answer that the client does not read.
 	unreadFor = 2 * time.Second
-	// pageHead is how much of a page says, where a server writes that first, whether
-	// there is another one, in bytes.
+	// pageHead is the size of the begin of a page that has the continue token, in bytes, if the server
+	// writes the metadata first.
 	pageHead = 4 << 10
 )
 
 var errPageTooLarge = errors.New("the page is too large")
 
-// cutError is an answer that broke off.
+// cutError is an error of an interrupted answer.
 type cutError struct{ error }
 
 func (e cutError) Unwrap() error { return e.error }
@@ -54,9 +54,9 @@ type slowError struct{ error }
 func (e slowError) Unwrap() error { return e.error }
 
 // list reads the whole collection, consistently, and passes it on to the handler. It
-// passes begun on first, as soon as the server begins to answer: a refused request is
-// no list. It returns the list's resourceVersion. After an error nothing is known:
-// nothing is ever concluded from a list that did not come to its end.
+// passes begun on first, as soon as the server begins to answer; a refused request is
+// no list. It returns the list's resourceVersion. After an error the list has not ended,
+// and the handler must not conclude that missing objects do not exist.
 func (c *Collection) list(ctx context.Context, begun Signal) (rv string, err error) {
 	attempt, done, err := c.begin(ctx)
 	if err != nil {
@@ -70,8 +70,8 @@ func (c *Collection) list(ctx context.Context, begun Signal) (rv string, err err
 	if err != nil {
 		return "", err
 	}
-	// The end says what is not there, so it is asked whose word that is, once all was
-	// read: the address may have moved in the meantime.
+	// The end of a list means that missing objects do not exist. Check the cluster's identity after the whole list was
+	// read, because the address may have moved to another cluster in the meantime.
 	if err := c.sameCluster(ctx, time.Now()); err != nil {
 		return "", err
 	}
@@ -81,7 +81,7 @@ func (c *Collection) list(ctx context.Context, begun Signal) (rv string, err err
 	return rv, nil
 }
 
-// begin takes a slot for a list. done gives it back, and notes why the list ended.
+// begin takes a slot for a list. done gives the slot back, and records why the list ended.
 func (c *Collection) begin(ctx context.Context) (attempt Attempt, done func(error), err error) {
 	if c.slow.Load() {
 		attempt = Retry
@@ -118,8 +118,8 @@ func (c *Collection) paged(ctx context.Context, attempt Attempt, begun Signal) (
 	})
 }
 
-// left shows, page by page, how much of a list is left, for as long as the server
-// says so: it does not of a list that is a single page.
+// left shows after each page how much of a list is left, while the server
+// reports it. The server does not report it for a list of a single page.
 func (c *Collection) left() func(page) {
 	said := false
 	return func(p page) {
@@ -134,10 +134,10 @@ func (c *Collection) left() func(page) {
 	}
 }
 
-// Survey reads the whole collection, consistently, beside a watch that Run may
-// have open, and calls handler with Listed for every object and with nothing else.
-// It returns the list's resourceVersion. An error, also the handler's own, means
-// that nothing is known, whatever the handler has received.
+// Survey reads the whole collection, consistently, while Run may have a watch
+// open. It calls handler only with Listed, once for every object.
+// It returns the list's resourceVersion. If it returns an error, including an error of the handler, the
+// handler has only a part of the list.
 //
 // It takes a slot of [Options].Lists, so a handler must not call it from within
 // Handle. It may run beside Run.
@@ -163,15 +163,15 @@ func (c *Collection) Survey(ctx context.Context, handler Handler) (rv string, er
 	return rv, nil
 }
 
-// pages reads a list from q on. begin is called with its resourceVersion when the
-// first page is there, each with every object, whose Raw is valid until it
-// returns; a page's objects are handed on when it is known to be whole, while the
-// next one is read, unless it is of the past. Errors of the two come back as handlerError.
+// pages reads a list from q on. It calls begin with the list's resourceVersion when the
+// first page has arrived, and each with every object, whose Raw is valid until each
+// returns. A page's objects are passed on when the page is complete, while the
+// next page is read, except in an exact list. Errors of begin and each are returned as handlerError.
 func (c *Collection) pages(ctx context.Context, q pageQuery, begin func(rv string) error, each func(*Object) error) (string, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	q.limit = cmp.Or(q.limit, firstPage)
 	var (
-		readers [2]pageReader // of the page that is handed on, and of the next
+		readers [2]pageReader // for the page that is passed on, and for the next page
 		rv      string
 		coming  = c.ahead(ctx, &readers[0], q, nil)
 	)
@@ -195,7 +195,7 @@ func (c *Collection) pages(ctx context.Context, q pageQuery, begin func(rv strin
 		if p.remaining != "" {
 			q.token, q.limit = p.remaining, p.nextLimit(p.limit)
 		}
-		early := p.remaining != "" && q.exact == "" // of the past no more than is wanted
+		early := p.remaining != "" && q.exact == "" // an exact list may stop early, so it reads no page in advance
 		if early {
 			q.next = q.limit
 			coming = c.ahead(ctx, &readers[n%2], q, p.next)
@@ -219,8 +219,8 @@ func (c *Collection) pages(ctx context.Context, q pageQuery, begin func(rv strin
 	}
 }
 
-// aheadPage is a page, or why there is none, and the limit that it was asked for
-// with. The page after it may have been asked for.
+// aheadPage is a page or an error, with the limit of its request.
+// The next page may have been requested.
 type aheadPage struct {
 	page
 	limit int
@@ -228,10 +228,10 @@ type aheadPage struct {
 	err   error
 }
 
-// ahead reads a page, in smaller pieces if it is too large, in a goroutine that
-// ends when the channel is closed, which is behind the page. a may be that page, asked
-// for when the size of the one before it was not known: if it is much too large, it
-// is asked for again.
+// ahead reads a page, in smaller pages if it is too large, in a goroutine that closes
+// the channel after the page. a may be the request for that page, sent before the
+// size of the previous page was known. If its page is much too large, the page
+// is requested again.
 func (c *Collection) ahead(ctx context.Context, r *pageReader, q pageQuery, a *asked) <-chan aheadPage {
 	out := make(chan aheadPage, 1)
 	go func() {
@@ -253,8 +253,8 @@ func (c *Collection) ahead(ctx context.Context, r *pageReader, q pageQuery, a *a
 	return out
 }
 
-// nextLimit is how many objects to ask for after p, so that they weigh what a
-// page should.
+// nextLimit returns the limit for the page after p, so that this page has about
+// targetPage bytes.
 func (p *page) nextLimit(limit int) int {
 	n := len(p.items)
 	if n == 0 {
@@ -263,10 +263,10 @@ func (p *page) nextLimit(limit int) int {
 	return min(max(targetPage*n/p.bytes, 1), maxPage)
 }
 
-// page reads one page, again when the connection or the server fails: the same
-// continue token gives the same page. A 410 is for the caller: the token is gone.
-// An exact list is not worth it: the past is what servers cannot give. Nor is a first page: without it
-// nothing is lost if the list begins again. Nor is a page that the server did not answer in time.
+// page reads one page. It retries when the connection or the server fails, because the same
+// continue token gives the same page. It returns a 410 to the caller: the token has expired.
+// It does not retry a page of an exact list, which servers often cannot serve, a first page, because the
+// list can begin again at no cost, and a page that the server did not answer in time.
 func (c *Collection) page(ctx context.Context, r *pageReader, q pageQuery, a *asked) (page, *asked, error) {
 	backoff := newBackoff()
 	for try := 1; ; try++ {
@@ -292,19 +292,19 @@ func retryPage(err error) bool {
 	}
 }
 
-// pageQuery is which page of which list is asked for.
+// pageQuery selects a page of a list.
 type pageQuery struct {
-	token string     // the page before's; "" is the first
-	limit int        // objects; 0 is for pages to choose
-	next  int        // the limit of the page after it; 0: that is not asked for before this one is read
-	exact string     // the resourceVersion that the list shows; "" is the latest
-	one   Name       // of exact: the only object asked for, if not zero
-	left  func(page) // is shown each page before its objects are handed on; may be nil
+	token string     // continue token of the previous page; "": the first page
+	limit int        // objects; 0: chosen by pages
+	next  int        // limit of the next page; 0: the next page is not requested before this page is read
+	exact string     // resourceVersion of an exact list; "": the latest
+	one   Name       // with exact: the only requested object, if not zero
+	left  func(page) // called with each page before its objects are passed on; may be nil
 
 	attempt Attempt
 }
 
-// answer is how long to wait for the server to begin its answer, and for each further leastProgress bytes of it.
+// answer returns how long to wait for the server to begin its answer, and for each further leastProgress bytes of it.
 func (q *pageQuery) answer() time.Duration {
 	switch {
 	case q.attempt == Retry || q.exact != "":
@@ -316,8 +316,8 @@ func (q *pageQuery) answer() time.Duration {
 	}
 }
 
-// statusCode is the HTTP status that the server answered with, 0 when it was not
-// the server that failed.
+// statusCode returns the HTTP status of the server's answer, or 0 if err is not an answer
+// of the server.
 func statusCode(err error) int {
 	if s, ok := asStatus(err); ok {
 		return int(s.Status().Code)
@@ -325,8 +325,8 @@ func statusCode(err error) int {
 	return 0
 }
 
-// isExpired reports whether the server has no longer what was asked for. A status
-// may say so by its reason alone.
+// isExpired reports whether the server no longer has the requested resourceVersion or continue token. In some
+// answers only the reason says so, not the code.
 func isExpired(err error) bool {
 	return statusCode(err) == http.StatusGone || apierrors.IsResourceExpired(err) || apierrors.IsGone(err)
 }

@@ -22,11 +22,11 @@ import (
 // ListerWatcherOptions of a [ListerWatcher].
 type ListerWatcherOptions struct {
 	Handler Handler // required
-	// Scheme names the kinds of typed objects. nil: each object carries its own, or
-	// is of Resource's.
+	// Scheme names the kinds of typed objects. nil: each object has its kind, or
+	// has the kind of Resource.
 	Scheme *runtime.Scheme
-	// Resource gives the kind of objects for which neither they nor Scheme name one
-	// (metadata-only ones always): its Group, Version and Kind. The zero value:
+	// Resource has the Group, Version and Kind for objects without a kind of their own or
+	// in Scheme, and for all metadata-only objects. With the zero value,
 	// such an object ends Run with a [*GVKError].
 	Resource Resource
 	// OnState is called with every change of state, from Run's goroutine. May be nil.
@@ -34,15 +34,15 @@ type ListerWatcherOptions struct {
 }
 
 // ListerWatcher is a source like [Collection], over any client-go
-// [cache.ListerWatcher]: a typed client's, or one behind which there is no API
-// server at all. What stands behind must keep the API's conventions: a list has a
-// resourceVersion, a watch continues after it, and one that is no longer served
-// gives 410 Gone (apierrors.NewResourceExpired).
+// [cache.ListerWatcher]: one of a typed client, or one without an API
+// server. The cache.ListerWatcher must follow the API's conventions: a list has a
+// resourceVersion, a watch continues after it, and a watch from a resourceVersion that is no longer
+// served fails with 410 Gone (apierrors.NewResourceExpired).
 //
-// Where there is an API server, Collection is the better choice: it passes its
-// JSON on unparsed, and sees stalls and proofs of absence, which this does not. A
-// history that is not the position's is seen where resourceVersions are numbers
-// and a list gives an earlier one.
+// For an API server, Collection is the better choice: it passes JSON on
+// unparsed, and detects stalls and proofs of absence, which ListerWatcher does not. ListerWatcher
+// detects another history only if resourceVersions are numbers
+// and a list has an earlier one.
 type ListerWatcher struct {
 	lw       cache.ListerWatcherWithContext
 	handler  Handler
@@ -66,13 +66,13 @@ func FromListerWatcher(lw cache.ListerWatcher, o ListerWatcherOptions) *ListerWa
 
 const adapterPage = 500 // objects; client-go's pager asks for as many
 
-// objectError ends Run: another try would meet the same object.
+// objectError ends Run, because a retry would get the same object.
 type objectError struct{ error }
 
 func (e objectError) Unwrap() error { return e.error }
 
-// final returns the error within err that Run returns to its caller, nil if there is
-// none.
+// final returns the error within err that ends Run, or nil if err can be
+// retried.
 func final(err error) error {
 	var h handlerError
 	var o objectError
@@ -87,13 +87,13 @@ func final(err error) error {
 }
 
 // Run lists and watches from position until ctx ends, the handler returns an
-// error, which Run then returns, or an object's kind cannot be known (a
-// [*GVKError]). A void position, or one that is no longer served, begins with a
-// list. Run returns when the calls under way into the cache.ListerWatcher have,
-// which those that take a context do at once.
+// error, which Run then returns, or the kind of an object is unknown (a
+// [*GVKError]). With a void position, or one that is no longer served, Run begins with a
+// list. Run returns after its running calls of the cache.ListerWatcher have returned.
+// Calls that take a context return at once when ctx ends.
 func (l *ListerWatcher) Run(ctx context.Context, from event.Position) error {
 	at := cursor{resume: from.RV, last: from.RV}
-	var due *Signal // the list to begin; nil: none, watch
+	var due *Signal // the next list; nil: a watch is next
 	switch {
 	case from.Void:
 		due = listDue(event.ReasonInterrupted, notToItsEnd)
@@ -118,7 +118,7 @@ func (l *ListerWatcher) Run(ctx context.Context, from event.Position) error {
 			if at.resume != before || time.Since(began) > soundWatch {
 				retry.reset()
 			}
-			if due != nil && at.resume != listed { // else lists would follow each other at once
+			if due != nil && at.resume != listed { // otherwise lists would follow each other without a pause
 				continue
 			}
 		}
@@ -147,9 +147,9 @@ func (l *ListerWatcher) state(s State) {
 	l.onState(s)
 }
 
-// wentBack says, in a sentence, that the server is at now, which is older than rv: it
-// has another history, in which a watch from rv would be silent until its
-// resourceVersions pass rv. "" means that it has not, or that nothing is known.
+// wentBack returns a sentence if the server's resourceVersion now is older than rv. The server then
+// has another history, in which a watch from rv would get no event until its
+// resourceVersions pass rv. It returns "" if now is not older or cannot be compared.
 func wentBack(now, rv string) string {
 	if !event.Older(now, rv) {
 		return ""
@@ -181,8 +181,8 @@ func (l *ListerWatcher) page(ctx context.Context, o metav1.ListOptions) (anyList
 	return anyList{list, obj}, nil
 }
 
-// nextPage is page, again where the connection or the server failed: a list that
-// has come far should not begin again for that.
+// nextPage is page with retries if the connection or the server fails, so that a long
+// list does not begin again.
 func (l *ListerWatcher) nextPage(ctx context.Context, o metav1.ListOptions) (anyList, error) {
 	backoff := newBackoff()
 	for try := 1; ; try++ {
@@ -196,9 +196,9 @@ func (l *ListerWatcher) nextPage(ctx context.Context, o metav1.ListOptions) (any
 	}
 }
 
-// list reads everything, page by page where lw supports pages, passes it on to the
-// handler and moves at to the list's resourceVersion. After an error nothing is known;
-// the list that is due now is returned with it.
+// list reads all objects, page by page if lw supports pages, passes them on to the
+// handler and moves at to the list's resourceVersion. With an error it also returns
+// the next list to begin.
 func (l *ListerWatcher) list(ctx context.Context, at *cursor, due *Signal) (*Signal, error) {
 	o := metav1.ListOptions{Limit: adapterPage}
 	p, err := l.page(ctx, o)
@@ -212,7 +212,7 @@ func (l *ListerWatcher) list(ctx context.Context, at *cursor, due *Signal) (*Sig
 	begin := *due
 	begin.RV = at.resume
 	if begin.NewEpoch {
-		*at = cursor{} // from here on nothing is known of the new history
+		*at = cursor{} // no position in the new history is known yet
 	}
 	err = l.handle(ctx, begin)
 	due = listDue(event.ReasonInterrupted, notToItsEnd)
@@ -243,13 +243,13 @@ func (l *ListerWatcher) handle(ctx context.Context, s Signal) error {
 	return nil
 }
 
-// watch opens watches from at, one after another, as long as they end well. It
-// returns with the list that is due, if any, and with the error that ended it.
-// fresh says that at is where a list has just ended.
+// watch opens watches from at, one after another, while they end without an error. It
+// returns the next list, if any, and the error of the last watch.
+// fresh says that a list has just ended at at.
 func (l *ListerWatcher) watch(ctx context.Context, at *cursor, fresh bool) (*Signal, error) {
 	empty, since := 0, time.Now()
 	for {
-		if !fresh { // a probe that fails proves nothing
+		if !fresh { // a failed probe is ignored
 			if now, err := l.page(ctx, metav1.ListOptions{Limit: 1}); err == nil {
 				if detail := wentBack(now.GetResourceVersion(), at.resume); detail != "" {
 					return listDue(event.ReasonHistory, detail), errors.New(detail)
@@ -286,8 +286,8 @@ func (l *ListerWatcher) watch(ctx context.Context, at *cursor, fresh bool) (*Sig
 	}
 }
 
-// watchOnce opens one watch and handles its events, whose number it returns. A nil
-// error is an orderly end.
+// watchOnce opens one watch, handles its events and returns their number. A nil
+// error means that the server ended the watch in order.
 func (l *ListerWatcher) watchOnce(ctx context.Context, at *cursor) (events int, err error) {
 	timeout := minWatch + rand.N(minWatch)
 	seconds := int64(timeout / time.Second)
@@ -301,14 +301,14 @@ func (l *ListerWatcher) watchOnce(ctx context.Context, at *cursor) (events int, 
 	}
 	defer func() {
 		w.Stop()
-		for range w.ResultChan() { // until its goroutine is gone
+		for range w.ResultChan() { // wait for the end of its goroutine
 		}
 	}()
 	l.state(State{Phase: Watching})
 	opened := time.Now()
 	tooLong := time.AfterFunc(time.Hour, cancel)
 	defer tooLong.Stop()
-	at.last = at.resume // what came after resume comes again
+	at.last = at.resume // the next watch repeats events after resume
 	for {
 		var e watch.Event
 		var open bool
@@ -324,7 +324,7 @@ func (l *ListerWatcher) watchOnce(ctx context.Context, at *cursor) (events int, 
 			if time.Since(opened) > soundWatch {
 				at.failures = 0
 			}
-			// client-go's decoder gives 500 as well when the connection breaks.
+			// client-go's decoder also returns 500 when the connection breaks.
 			if statusCode(err) >= http.StatusInternalServerError {
 				at.failures++
 			}
@@ -369,8 +369,8 @@ func (l *ListerWatcher) signal(e watch.Event) (s Signal, rv string, err error) {
 	return s, s.Object.ResourceVersion, nil
 }
 
-// encode makes of obj, which it only reads, the JSON that an API server would
-// send.
+// encode returns the JSON that an API server would send for obj. It does not change
+// obj.
 func (l *ListerWatcher) encode(obj runtime.Object) (*Object, error) {
 	gvk, err := GVKOf(l.scheme, obj)
 	if err != nil {

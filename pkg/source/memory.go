@@ -7,25 +7,25 @@ import (
 	"sync/atomic"
 )
 
-// piece is memory in which the bodies of objects stand one behind the other. Who
-// fills it holds it, and so does each object that has not been released. When nobody
-// holds it, it is used again; one that is never let go of is the collector's.
+// piece is memory with the bodies of several objects. Its reader holds it while
+// filling it, and each object holds it until the object is released. When the last holder
+// has released it, it is reused. A piece that is never released is garbage collected.
 type piece struct {
-	bytes   []byte // what is filled; its capacity is the piece
+	bytes   []byte // the filled part; its capacity is the size of the piece
 	holders atomic.Int32
 	from    *sync.Pool
 }
 
-// pieces are those that nobody holds. The zero value has none.
+// pieces are pools of free pieces. The zero value is empty.
 type pieces struct {
-	pools [sizes]sync.Pool // of minBuffer bytes, and of twice as many each
+	pools [sizes]sync.Pool // the first one has pieces of minBuffer bytes, each next one twice as large
 }
 
-// sizes is how many sizes there are of pieces: the largest is keepWide.
+// sizes is the number of sizes of pieces. The largest is keepWide.
 const sizes = 7
 
-// get returns an empty piece of n bytes or up to twice as many, or minBuffer, which the
-// caller holds. It is nil for more than keepWide.
+// get returns an empty piece with room for n bytes, which the
+// caller holds. It returns nil if n is more than keepWide.
 func (p *pieces) get(n int) *piece {
 	class := max(bits.Len(uint(n-1)), bits.Len(minBuffer-1)) - bits.Len(minBuffer-1)
 	if class >= sizes {
@@ -40,7 +40,7 @@ func (p *pieces) get(n int) *piece {
 	return m
 }
 
-// release lets go of a piece. nil is none.
+// release releases a piece, which may be nil.
 func (m *piece) release() {
 	if m != nil && m.holders.Add(-1) == 0 {
 		scribble(m.bytes[:cap(m.bytes)])
@@ -48,7 +48,7 @@ func (m *piece) release() {
 	}
 }
 
-// lies has o's body hold the piece that it stands in; nil is none.
+// lies makes o hold the piece with its body, which may be nil.
 func (o *Object) lies(in *piece) {
 	if in != nil {
 		in.holders.Add(1)
@@ -56,9 +56,9 @@ func (o *Object) lies(in *piece) {
 	}
 }
 
-// Release says that nobody will read Raw, which it takes away: its memory can be used
-// for other objects. It is for who reads many, and once for each; memory of objects
-// that are not released is garbage collected.
+// Release frees Raw, so that its memory can be reused for other objects. Call it at most
+// once per object, when Raw is no longer read. It is optional: the memory of other objects
+// is garbage collected.
 func (o *Object) Release() {
 	if o.memory != nil {
 		o.memory.release()
@@ -66,16 +66,16 @@ func (o *Object) Release() {
 	}
 }
 
-// Own copies Raw into memory of its own, where it shares that of others: for one
-// that is kept for long. Release does nothing then.
+// Own copies Raw into memory of its own if it shares memory with other objects. Call it for an object
+// that is kept for long. Release then has no effect.
 func (o *Object) Own() {
 	raw := bytes.Clone(o.Raw)
 	o.Release()
 	o.Raw = raw
 }
 
-// copier makes objects of a list independent of their page: one that waits for the
-// bus must not hold the others for longer than it has to.
+// copier makes objects of a list independent of their page, so that an object that waits for the
+// bus does not hold the memory of the whole page.
 type copier struct {
 	*Collection
 	from *pieces
@@ -84,7 +84,7 @@ type copier struct {
 
 func (c *Collection) copier() copier { return copier{Collection: c, from: &c.client.memory} }
 
-// own restores o, in other memory.
+// own restores o in memory that is independent of its page.
 func (k *copier) own(o *Object) {
 	room := k.room(len(o.Raw) + gvkBytes)
 	if !k.restore(o, room) {
@@ -98,7 +98,7 @@ func (k *copier) own(o *Object) {
 	}
 }
 
-// room is where n bytes may be appended, nil if they are too many to share a piece.
+// room returns memory to which n bytes may be appended, or nil if n is too large to share a piece.
 func (k *copier) room(n int) []byte {
 	if n > keepWide/4 {
 		return nil
@@ -110,5 +110,5 @@ func (k *copier) room(n int) []byte {
 	return k.in.bytes[len(k.in.bytes):]
 }
 
-// close lets go of the last piece.
+// close releases the last piece.
 func (k *copier) close() { k.in.release() }

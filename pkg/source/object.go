@@ -14,8 +14,8 @@ import (
 // few fields that the bridge needs, found in one pass without decoding the rest.
 type Object struct {
 	// Raw is the object's JSON. It always has apiVersion and kind. Objects of one
-	// collection may share memory: who keeps a small one for long keeps up to 256 KiB, or
-	// calls Own.
+	// collection may share memory: a small object may keep up to 256 KiB alive. Call Own
+	// for an object that is kept for long.
 	Raw             []byte
 	APIVersion      string
 	Kind            string
@@ -23,8 +23,8 @@ type Object struct {
 	Name            string
 	UID             string
 	ResourceVersion string
-	// CutFrom is how many bytes the object had as the API server sent it, if it was nested in more than
-	// [event.MaxLevels] levels: then a [Collection] leaves in Raw its apiVersion, its kind, and its metadata without annotations and
+	// CutFrom is the original size of an object in bytes if it was nested in more than
+	// [event.MaxLevels] levels. A [Collection] then keeps in Raw only its apiVersion, its kind, and its metadata without annotations and
 	// managedFields. 0: Raw is whole.
 	CutFrom int
 
@@ -32,14 +32,14 @@ type Object struct {
 	metadata      span    // the member metadata in Raw, until it is restored
 	managedFields span    // the member metadata.managedFields in Raw
 
-	levels int // in which arrays and objects stand in each other in Raw
+	levels int // depth of nested arrays and objects in Raw
 
-	memory *piece // that Raw stands in, and that is used again; nil: the collector's
+	memory *piece // the piece with Raw; nil: Raw is garbage collected
 }
 
-// span is a member of a JSON object, from the end of what stands before it (the
-// brace, or the member in front) to the end of its value. The zero span is an
-// absent member.
+// span is the position of a member of a JSON object, from the end of the preceding
+// brace or member to the end of its value. The zero span means that the member
+// is absent.
 type span struct{ start, end int }
 
 func (s span) empty() bool { return s.end == 0 }
@@ -51,9 +51,9 @@ func (s span) shift(n int) span {
 	return span{s.start + n, s.end + n}
 }
 
-// Hash writes to h the body without apiVersion, kind and managedFields: what decides,
-// beside UID and resourceVersion, that an object is unchanged, whichever of list or
-// watch it came from.
+// Hash writes the body without apiVersion, kind and managedFields to h. The result is the same for an
+// object from a list and from a watch. With UID and resourceVersion it shows whether an object is
+// unchanged.
 func (o *Object) Hash(h hash.Hash) {
 	o.each([3]span{o.gvk[0], o.gvk[1], o.managedFields}, func(p span) { h.Write(o.Raw[p.start:p.end]) })
 }
@@ -64,9 +64,9 @@ func (o *Object) AppendWithoutManagedFields(dst []byte) []byte {
 	return dst
 }
 
-// each calls f with the pieces of Raw that lie outside the members, and are valid
-// JSON together: a member goes with the comma in front of it, the first ones of
-// their object with the comma behind.
+// each calls f with the pieces of Raw outside the members. Together the pieces are valid
+// JSON: each removes a member with the comma in front of it, or with the comma behind it for the first
+// members of their object.
 func (o *Object) each(members [3]span, f func(piece span)) {
 	slices.SortFunc(members[:], func(a, b span) int { return a.start - b.start })
 	at := 0
@@ -91,13 +91,13 @@ func (o *Object) each(members [3]span, f func(piece span)) {
 // scanner finds objects in JSON texts. It is reused; the zero value is ready.
 type scanner struct {
 	scan.Scanner
-	// last has the strings of the object before that the next one is likely to
-	// share: they are not allocated again.
+	// last has strings of the previous object. If the next object has the same strings, they
+	// are not allocated again.
 	last Object
 }
 
-// once reads the value of a member that is cut out or replaced, and must not stand
-// there a second time.
+// once reads the value of a member that is cut out or replaced, and returns an error if the member
+// appears twice.
 func (s *scanner) once(member *span, name string, start int, value func() error) error {
 	if !member.empty() {
 		return fmt.Errorf("offset %d: a second %s", start, name)
@@ -107,7 +107,7 @@ func (s *scanner) once(member *span, name string, start int, value func() error)
 	return err
 }
 
-// str reads a string, or null as "". known is what it is likely to be.
+// str reads a string, or null as "". known is the likely value, which is not allocated again.
 func (s *scanner) str(dst *string, known string) (err error) {
 	*dst, err = s.String(known)
 	return err

@@ -7,15 +7,15 @@ import (
 
 // page is one page of a list.
 type page struct {
-	items     []Object // as the server sent them, in the page's own text
+	items     []Object // as the server sent them, within the page's text
 	rv        string
 	remaining string // the continue token; "" on the last page
-	left      *int64 // objects on the pages to come, if the server says so
+	left      *int64 // objects on the following pages, if the server reports it
 	bytes     int
 }
 
-// parsePage reads a list. Items may come before or after the list's metadata; as
-// long as they refer to body, it must not change.
+// parsePage parses a list. Items may come before or after the list's metadata. body must not
+// change while items refer to it.
 func (s *scanner) parsePage(body []byte) (page, error) {
 	p := page{bytes: len(body)}
 	s.Reset(body)
@@ -60,11 +60,11 @@ func (s *scanner) parsePage(body []byte) (page, error) {
 	return p, nil
 }
 
-// parseHead reads how a list begins, and returns the continue token if that says it
-// whole, in front of the items.
+// parseHead parses the begin of a list, and returns the continue token if the metadata comes
+// before the items and is complete.
 func (s *scanner) parseHead(head []byte) (token string) {
 	s.Reset(head)
-	_ = s.Members(func(name []byte, _ int) error { // the head's end is an error
+	_ = s.Members(func(name []byte, _ int) error { // the head is incomplete, which is an error at its end
 		switch string(name) {
 		case "metadata":
 			var found string
@@ -89,7 +89,7 @@ func (s *scanner) parseHead(head []byte) (token string) {
 
 var errPastHead = errors.New("the items begin")
 
-// count reads a number that may be left out or null.
+// count reads a number that may be absent or null.
 func (s *scanner) count(into **int64) error {
 	value, err := s.Value()
 	if err != nil {

@@ -17,17 +17,17 @@ import (
 
 const (
 	probeTimeout = 15 * time.Second
-	// probeFresh is how old a probe of the same resource may be that serves
-	// another collection too.
+	// probeFresh is the maximum age of a probe that another collection of the same resource
+	// can share.
 	probeFresh = 5 * time.Second
-	// How many there are a second, and at once, over all collections: 500 that share
-	// no resource are all probed within ten seconds of a restart.
+	// Probes per second, and burst, over all collections. With these values, 500 collections of
+	// different resources are all probed within ten seconds after a restart.
 	probeRate  = 50
 	probeBurst = 100
 )
 
-// probes holds the latest probe of each resource: collections of one resource, in
-// all pipelines, share them.
+// probes holds the latest probe of each resource. Collections of one resource in
+// all pipelines share it.
 type probes struct {
 	limit *rate.Limiter
 	mu    *sync.Mutex
@@ -38,21 +38,21 @@ func newProbes() probes {
 	return probes{limit: rate.NewLimiter(probeRate, probeBurst), mu: new(sync.Mutex), last: map[string]*probe{}}
 }
 
-// probe is a consistent LIST of one object's metadata: it shows how far the server's
-// history has come.
+// probe is a consistent LIST of one object's metadata. Its resourceVersion is the server's present
+// resourceVersion.
 type probe struct {
-	sent time.Time // zero: not yet; guarded by probes.mu
+	sent time.Time // zero: not sent yet; guarded by probes.mu
 	done chan struct{}
 	rv   string
 	err  error
 }
 
-// errHistory: the server's history is not the one that the position belongs to.
+// errHistory: the position does not belong to the server's history.
 var errHistory = errors.New("the server's history is another one")
 
-// probe asks how far the server's history goes, and returns errHistory when that
-// is not as far as what the caller has seen by now. The answer is one to a
-// question sent after since.
+// probe returns the server's present resourceVersion, or errHistory if it
+// is older than the resourceVersion seen. The result is from a request that was
+// sent after since.
 func (c *Collection) probe(ctx context.Context, seen string, since time.Time) (rv string, err error) {
 	asked := time.Now()
 	for {
@@ -66,15 +66,15 @@ func (c *Collection) probe(ctx context.Context, seen string, since time.Time) (r
 		case !p.sent.Before(asked):
 			return p.rv, fmt.Errorf("%w: it is at resourceVersion %s, and %s was seen", errHistory, p.rv, seen)
 		}
-		since = asked // when that probe was sent less may have been seen
+		since = asked // the shared probe may be older than seen
 	}
 }
 
 func (c *Client) probe(ctx context.Context, t Target, since time.Time) (*probe, error) {
 	req := c.rest.Get().AbsPath(t.path()).MaxRetries(0).Param("limit", "1").SetHeader("Accept", metadataOnly(listForm))
 	key := t.path()
-	// Selectors would make the server look for a match. But who may list one name
-	// only must ask for it.
+	// Selectors would make the server search for a match. An account that may list only one
+	// name must select this name, though.
 	if s, err := fields.ParseSelector(t.Collection.FieldSelector); err == nil {
 		if name, ok := s.RequiresExactMatch("metadata.name"); ok {
 			req, key = req.Param("fieldSelector", "metadata.name="+name), key+"/"+name
@@ -97,7 +97,7 @@ func (c *Client) probe(ctx context.Context, t Target, since time.Time) (*probe, 
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
-		// The caller that sent it may have left before the answer came.
+		// The caller that sent the probe may have been cancelled before the answer.
 		if mine || !errors.Is(p.err, context.Canceled) {
 			return p, p.err
 		}
@@ -127,7 +127,7 @@ func (c *Client) send(ctx context.Context, p *probe, req *rest.Request) {
 	result := req.Do(own)
 	raw, err := result.Raw()
 	if err != nil {
-		p.err = plainCause(result.Error()) // err does not say why
+		p.err = plainCause(result.Error()) // err does not have the reason
 		switch {
 		case ctx.Err() != nil:
 			p.err = context.Canceled

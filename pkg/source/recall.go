@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	recallTimeout = 30 * time.Second // for all requests together
-	// recallSingly is how many objects are asked for one by one. The server answers
+	recallTimeout = 30 * time.Second // for all requests of a Recall
+	// recallSingly is the maximum number of objects that are requested one by one. The server answers
 	// such a request from one key.
 	recallSingly = 32
 )
@@ -26,17 +26,17 @@ type Name struct {
 
 var errFoundAll = errors.New("all were found")
 
-// Recall calls found for those of the objects that the server still has at
-// resourceVersion rv, as they were then: the last bodies of what has vanished
+// Recall calls found for each of the objects that the server still has at
+// resourceVersion rv, with its body at rv. It is used for the last bodies of objects that have been deleted
 // since. A server often serves an exact list (resourceVersionMatch=Exact) for
-// some minutes after it answers a watch from there with 410, until etcd is
-// compacted. The collection's selectors hold.
+// some minutes after it answers a watch from rv with 410, until etcd is
+// compacted. The collection's selectors apply.
 //
-// It does not look for names that are not whole (see [event.WholeName]).
-// An object that is not found is no error, nor is a server that no longer has rv,
-// an answer that breaks off, or running out of the 30 s that Recall takes at
-// most: nothing follows from an object's absence. Errors are the server's
-// refusals, ctx's, and found's own. At most two pages are held in memory. Recall takes
+// Recall ignores names that are not whole (see [event.WholeName]).
+// It returns nil if an object is not found, if the server no longer has rv, if an
+// answer is interrupted, and when its maximum time of 30 s is over. So an object that
+// is not found may still have existed at rv. It returns an error if the server refuses the request, if ctx
+// ends, or if found returns an error. It holds at most two pages in memory. Recall takes
 // no slot of [Options].Lists, so it may be called from within Handle.
 func (c *Collection) Recall(ctx context.Context, rv string, objects []Name, found func(*Object) error) error {
 	objects = slices.DeleteFunc(slices.Clone(objects), func(n Name) bool { return !event.WholeName(n.Namespace) || !event.WholeName(n.Name) })
@@ -64,8 +64,8 @@ func (c *Collection) Recall(ctx context.Context, rv string, objects []Name, foun
 	}
 }
 
-// isForgotten reports whether a server does not have the resourceVersion that an
-// exact list asked for: compacted, or not there yet (504).
+// isForgotten reports whether a server does not have the resourceVersion of an
+// exact list: it is compacted, or not reached yet (504).
 func isForgotten(err error) bool {
 	switch statusCode(err) {
 	case http.StatusGone, http.StatusGatewayTimeout, http.StatusBadRequest:

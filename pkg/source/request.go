@@ -8,16 +8,16 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// What is asked for when only metadata is wanted (KEP-2832 and its predecessors:
-// content negotiation on "as"). A server that does not know it would send whole
+// Accept headers for metadata only (KEP-2832 and its predecessors:
+// content negotiation on "as"). A server that does not support the form sends whole
 // objects, which the second choice allows.
 const (
 	listForm  = "PartialObjectMetadataList"
 	watchForm = "PartialObjectMetadata"
 )
 
-// request is the part that all requests for the collection's objects share. form
-// is what a metadata-only collection asks for.
+// request returns the common part of all requests for the collection's objects. form
+// is the Accept header of a metadata-only collection.
 func (c *Collection) request(form string) *rest.Request {
 	return c.selected(c.target.path(), form, c.target.Collection.FieldSelector)
 }
@@ -37,7 +37,7 @@ func (c *Collection) selected(path, form, fieldSelector string) *rest.Request {
 	return r
 }
 
-// initialEvents asks for a watch that begins with what there is (KEP-3157).
+// initialEvents returns a request for a watch that begins with the present objects (KEP-3157).
 func (c *Collection) initialEvents() *rest.Request {
 	return c.request(watchForm).
 		Param("watch", "true").
@@ -62,7 +62,7 @@ func (c *Collection) pageRequest(q pageQuery) *rest.Request {
 	}
 	r = r.Param("limit", strconv.Itoa(q.limit))
 	switch {
-	case q.token != "": // which carries the resourceVersion
+	case q.token != "": // the token includes the resourceVersion
 		r = r.Param("continue", q.token)
 	case q.exact != "":
 		r = r.Param("resourceVersion", q.exact).Param("resourceVersionMatch", "Exact")

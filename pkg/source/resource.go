@@ -8,13 +8,13 @@ import (
 // Resource is a resource as the server serves it.
 type Resource = discovery.Resource
 
-// Target is one collection at the version it is read in.
+// Target is one collection with the version in which it is read.
 type Target struct {
 	Collection event.Collection
 	Resource   Resource
 }
 
-// path is where the server lists and watches the target.
+// path returns the path of the target's lists and watches.
 func (t Target) path() string {
 	p := "/api/" + t.Resource.Version
 	if t.Resource.Group != "" {

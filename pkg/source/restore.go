@@ -11,10 +11,10 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// restore makes o what the collection promises: with the resource's kind and
-// apiVersion, and without a body where only metadata is wanted (a server that
-// does not know that form sends whole objects), and without what is nested too deeply. It
-// reports whether Raw is another slice now, which may be of room, where its capacity is enough.
+// restore completes o as the collection promises: it adds the resource's kind and
+// apiVersion, removes the body if only metadata is wanted (a server that
+// does not support that form sends whole objects), and truncates an object that is nested too deeply. It
+// reports whether Raw is another slice, which uses room if its capacity is enough.
 func (c *Collection) restore(o *Object, room []byte) bool {
 	r := c.target.Resource
 	if o.levels > event.MaxLevels {
@@ -29,26 +29,26 @@ func (c *Collection) restore(o *Object, room []byte) bool {
 
 // cutDown leaves the head of an object in Raw, in memory of its own.
 func (o *Object) cutDown() {
-	head, _ := scan.AppendHead(nil, o.Raw, event.MaxLevels) // it was scanned: cannot fail
+	head, _ := scan.AppendHead(nil, o.Raw, event.MaxLevels) // cannot fail, because the object has been scanned
 	var s scanner
 	s.Reset(head)
 	cut, err := s.object()
-	if err != nil { // nothing is left
+	if err != nil { // no part of the object is left
 		cut = Object{Raw: head}
 	}
 	cut.CutFrom, cut.memory = len(o.Raw), o.memory
 	*o = cut
 }
 
-// isPartial reports whether kind and apiVersion are those of the form that only
-// metadata comes in.
+// isPartial reports whether kind and apiVersion are those of the metadata-only
+// form.
 func (o *Object) isPartial() bool {
 	return o.Kind == "PartialObjectMetadata" && strings.HasPrefix(o.APIVersion, "meta.k8s.io/")
 }
 
-// restoreGVK puts apiVersion and kind in front where the server left them out, as
-// it does in lists of built-in types, or sent others, as it does for metadata
-// only. It reports whether it did; Raw is then of room, where its capacity is enough.
+// restoreGVK puts apiVersion and kind at the front if the server left them out, as
+// in lists of built-in types, or sent others, as for metadata
+// only. It reports whether it changed Raw; Raw then uses room if its capacity is enough.
 func (o *Object) restoreGVK(apiVersion, kind string, room []byte) bool {
 	if o.APIVersion != "" && o.Kind != "" && !o.isPartial() {
 		return false
@@ -61,19 +61,19 @@ func (o *Object) restoreGVK(apiVersion, kind string, room []byte) bool {
 		}
 		raw = append(raw, o.Raw[p.start:p.end]...)
 	})
-	raw[head] = ',' // for the brace
+	raw[head] = ',' // replaces the brace
 	if rest := bytes.TrimLeft(raw[head+1:], scan.WhiteSpace); rest[0] == '}' {
 		raw = append(raw[:head], rest...)
 	}
-	o.Raw, o.metadata = raw, span{} // which nobody needs any more
+	o.Raw, o.metadata = raw, span{} // the span is no longer used
 	o.managedFields = o.managedFields.shift(moved)
 	o.gvk = [2]span{{1, head}, {}}
 	o.APIVersion, o.Kind = apiVersion, kind
 	return true
 }
 
-// cutToMetadata leaves apiVersion, kind and metadata of an object, in memory of
-// their own. apiVersion and kind are for an object that has none of its own.
+// cutToMetadata reduces an object to apiVersion, kind and metadata, in memory of
+// its own. The arguments apiVersion and kind are for an object that has none.
 func (o *Object) cutToMetadata(apiVersion, kind string) {
 	if o.APIVersion == "" || o.Kind == "" || o.isPartial() {
 		o.APIVersion, o.Kind = apiVersion, kind
@@ -89,7 +89,7 @@ func (o *Object) cutToMetadata(apiVersion, kind string) {
 	o.Raw, o.metadata = append(raw, '}'), span{}
 }
 
-// gvkBytes is what apiVersion and kind usually add at most.
+// gvkBytes is the usual maximum size of apiVersion and kind.
 const gvkBytes = 128
 
 // appendGVK appends the beginning of an object.

@@ -13,21 +13,21 @@ import (
 )
 
 const (
-	// A server that ends watches at once, again and again, has lost the history.
+	// A server that ends emptyCloses watches in a row at once has lost the history.
 	emptyCloses     = 3
 	emptyCloseQuick = 2 * time.Second
-	// So has one that ends watches from one resourceVersion with an error of its
-	// own (an event whose previous value etcd has compacted away).
+	// So has a server that ends maxFailures watches from one resourceVersion with an internal
+	// error (for an event whose previous value etcd has compacted).
 	maxFailures = 5
-	// But another one behind the same load balancer may have it: it is tried
-	// otherServers times, each after a pause of up to otherPause, before a list. Which
-	// server a connection reaches is a matter of chance.
+	// Another server behind the same load balancer may still have the history. Before a list, the collection
+	// makes otherServers attempts, each after a pause of up to otherPause. Which
+	// server a new connection reaches is random.
 	otherServers = 8
 	otherPause   = 100 * time.Millisecond
-	// epochEvery is how long after a new epoch another one begins at the earliest. Two
-	// servers with a storage each behind one address would begin one with every request.
+	// epochEvery is the minimum time between two new epochs. Without it, two
+	// servers with separate storages behind one address would begin an epoch with every request.
 	epochEvery = time.Minute
-	// soundWatch is how long watches must last for the next failure to count as
+	// soundWatch is how long a watch must last so that the next failure counts as
 	// the first.
 	soundWatch = time.Minute
 )
@@ -35,13 +35,13 @@ const (
 // Run lists and watches from position, until ctx ends or the handler returns an
 // error, which Run then returns, or until nothing is left to do here:
 //
-//   - [ErrGone]: the handler received a list of nothing, for [event.ReasonGone];
-//   - an error that wraps [ErrOtherCluster]: the handler received nothing about it.
+//   - [ErrGone]: the handler received an empty list, for [event.ReasonGone];
+//   - an error that wraps [ErrOtherCluster]: the handler received no signal about it.
 //
-// A void position, one that no server has any more, and one of another history
-// begin with a list. How far the server's history goes is asked before the first
-// watch and before one that follows a failure, and again when any watch is open.
-// Whatever else happens is waited out: see [Options].OnState. A Collection has one
+// Run begins with a list if the position is void, no longer served, or of another history. It
+// probes the server's present resourceVersion before the first
+// watch and before a watch after a failure, and again while a watch is open.
+// It retries all other errors: see [Options].OnState. A Collection has one
 // Run at a time.
 func (c *Collection) Run(ctx context.Context, from event.Position) error {
 	r := &reader{Collection: c, at: cursor{resume: from.RV, last: from.RV}, retry: newBackoff(), trouble: time.Now()}
@@ -73,7 +73,7 @@ func (c *Collection) Run(ctx context.Context, from event.Position) error {
 				}
 				continue
 			}
-			if r.listed == "" { // else lists could follow each other at once
+			if r.listed == "" { // otherwise lists could follow each other without a pause
 				continue
 			}
 		case errors.As(err, &fromHandler):
@@ -92,25 +92,25 @@ func (c *Collection) Run(ctx context.Context, from event.Position) error {
 	}
 }
 
-// reader is a Run under way: what it will do next, and what it knows of the server.
+// reader is the state of a Run: its next step, and its knowledge of the server.
 type reader struct {
 	*Collection
 	at    cursor
-	due   *Signal // the ListBegun of the list that is due; nil: a watch
+	due   *Signal // ListBegun of the next list; nil: a watch is next
 	retry *backoff
 
-	// trouble is when something failed after which the server's history may be
-	// another one; zero when it was asked since.
+	// trouble is the time of the last failure after which the server's history may be
+	// another one; zero after a successful probe.
 	trouble    time.Time
-	throwAway  bool      // the next watch gets a connection of its own,
-	elsewhere  *other    // or one that may reach another server, if not nil,
-	busy       bool      // or a wide one
-	listed     string    // where the last list ended,
-	listedAt   time.Time // and when
-	empty      int       // watches that ended at once, in a row
+	throwAway  bool      // the next watch gets a connection of its own
+	elsewhere  *other    // if not nil, the next watch gets a connection that may reach another server
+	busy       bool      // the next watch gets a wide connection
+	listed     string    // resourceVersion of the last list
+	listedAt   time.Time // time of the last list
+	empty      int       // number of consecutive watches that ended at once
 	emptySince time.Time
-	tried      int    // other servers, for
-	triedFor   string // this resourceVersion
+	tried      int    // attempts with other servers for triedFor
+	triedFor   string // resourceVersion
 }
 
 func (r *reader) needList(reason event.Reason, detail string) {
@@ -130,7 +130,7 @@ func (r *reader) reconcile(ctx context.Context) error {
 	}
 	if seen := r.highest(r.at.last); seen != "" && !r.due.NewEpoch {
 		if _, err := r.probe(ctx, seen, time.Now()); errors.Is(err, errHistory) {
-			return err // any other failure: the list itself will show it
+			return err // other failures will also fail the list
 		}
 	}
 	begun := *r.due
@@ -143,7 +143,7 @@ func (r *reader) reconcile(ctx context.Context) error {
 		return nil
 	}
 	if r.relay.begun {
-		if r.due.NewEpoch { // it has begun: the position was of the old one
+		if r.due.NewEpoch { // the new epoch has begun: the position belongs to the old one
 			r.at = cursor{}
 		}
 		r.needList(event.ReasonInterrupted, "a list did not come to its end: "+plainCause(err).Error())
@@ -151,8 +151,8 @@ func (r *reader) reconcile(ctx context.Context) error {
 	return err
 }
 
-// watchOnce opens a watch and follows it to its end. It returns nil when another one,
-// or a list, may follow at once.
+// watchOnce opens a watch and follows it to its end. It returns nil if another watch
+// or a list may follow at once.
 func (r *reader) watchOnce(ctx context.Context) error {
 	var doubt error
 	if !r.trouble.IsZero() {
@@ -196,13 +196,13 @@ func (r *reader) watchOnce(ctx context.Context) error {
 	return err
 }
 
-// noHeadway says why the next watch has to wait: it would receive the same frames at
-// once, again and again.
+// noHeadway returns the error because of which the next watch waits: without a pause it would receive the same frames
+// again at once.
 func noHeadway(frames int, rv string) error {
 	return fmt.Errorf("a watch from resourceVersion %s ended at once, after %d frames that lead no further", rv, frames)
 }
 
-// endedEmpty counts the watches that end at once and say nothing.
+// endedEmpty counts the watches that end at once without an event.
 func (r *reader) endedEmpty(began time.Time) error {
 	if r.empty == 0 {
 		r.emptySince = began
@@ -219,7 +219,7 @@ func (r *reader) endedEmpty(began time.Time) error {
 	return fmt.Errorf("resourceVersion %s is %w: %d watches from it ended at once", r.at.resume, ErrExpired, n)
 }
 
-// expired tries other servers, and makes a list due when they cannot help either.
+// expired tries other servers. If they do not have the history either, a list is next.
 func (r *reader) expired(ctx context.Context, err error) error {
 	if r.triedFor != r.at.resume {
 		r.triedFor, r.tried = r.at.resume, 0
@@ -234,7 +234,7 @@ func (r *reader) expired(ctx context.Context, err error) error {
 	}
 	r.tried, r.elsewhere = 0, nil
 	r.needList(event.ReasonExpired, err.Error())
-	if r.at.resume == r.listed { // lists would follow each other at once
+	if r.at.resume == r.listed { // without a pause, lists would follow each other at once
 		if d := r.retry.after(err) - time.Since(r.listedAt); d > 0 {
 			return r.wait(ctx, d, err)
 		}
@@ -242,8 +242,8 @@ func (r *reader) expired(ctx context.Context, err error) error {
 	return nil
 }
 
-// prove looks for a proof of absence where err says that the collection cannot be
-// read, passes it on, and returns ErrGone. nil means to try again.
+// prove looks for a proof of absence if err says that the collection cannot be
+// read. With a proof it passes on an empty list and returns ErrGone. nil means to retry.
 func (r *reader) prove(ctx context.Context, err error) error {
 	if code := statusCode(err); code != http.StatusForbidden && code != http.StatusNotFound && !errors.Is(err, discovery.ErrNoResource) {
 		return nil
@@ -256,7 +256,7 @@ func (r *reader) prove(ctx context.Context, err error) error {
 	case errors.Is(err, ErrOtherCluster):
 		return err
 	case err != nil:
-		return nil // no proof while it is not known whose word this is
+		return nil // the answer may come from another cluster, so it is no proof
 	}
 	if err := r.relay.gone(ctx, r.at.resume, found.proof); err != nil {
 		return err

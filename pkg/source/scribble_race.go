@@ -2,7 +2,7 @@
 
 package source
 
-// scribble writes over memory that nobody should read any more: who does finds no JSON.
+// scribble overwrites freed memory, so that a read after the release finds no JSON.
 func scribble(b []byte) {
 	for i := range b {
 		b[i] = '#'

@@ -1,6 +1,6 @@
-// Package source reads Kubernetes collections: it lists and watches them over
-// client-go's REST client, object by object as raw bytes, and passes what it saw on
-// to a handler, with the position that a later watch may resume from.
+// Package source reads Kubernetes collections. It lists and watches them over
+// client-go's REST client, and passes each object as raw bytes to
+// a handler, with the position from which a later watch may resume.
 package source
 
 import (
@@ -9,69 +9,69 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// SignalKind says what a [Signal] reports.
+// SignalKind is the kind of a [Signal].
 type SignalKind uint8
 
-// The kinds of a signal. A list is ListBegun, any number of Listed, ListEnded;
-// one that breaks off is followed by another ListBegun, never by ListEnded. While
-// a list is streamed an object may change, and is Listed again, or be Deleted.
+// The kinds of a signal. A list is ListBegun, any number of Listed, ListEnded.
+// An interrupted list is followed by another ListBegun, never by ListEnded. While
+// a list is streamed, an object may change and be Listed again, or be Deleted.
 const (
-	// ListBegun: the server has given the first page of a list. From here on
-	// nothing is known until ListEnded. Reason and Detail
-	// say why, RV is the last resourceVersion known to be complete, "" if none.
+	// ListBegun: the server has sent the first page of a list. The copy is
+	// incomplete until ListEnded. Reason and Detail give the reason of the list.
+	// RV is the last resourceVersion known to be complete, "" if none.
 	ListBegun SignalKind = iota + 1
 	// Listed: one object of the list.
 	Listed
-	// ListEnded: the list was complete at RV; what it lacked did not exist then.
+	// ListEnded: the list was complete at RV. Objects that it lacks did not exist at RV.
 	ListEnded
 	// Added, Modified, Deleted: a watch event with its object. Deleted carries the
 	// last body, and the deletion's resourceVersion.
 	Added
 	Modified
 	Deleted
-	// Progress: everything that happened before RV was passed on (a bookmark). More
-	// can come at RV itself.
+	// Progress: every change before RV has been passed on (a bookmark). More
+	// changes can come at RV itself.
 	Progress
 )
 
-// Signal is what a collection passes on to its handler, in the order of the server.
+// Signal is a message from a collection to its handler. Signals come in the order of the server.
 type Signal struct {
 	Kind   SignalKind
 	Object *Object      // of Listed, Added, Modified, Deleted
 	RV     string       // of ListBegun, ListEnded, Progress
 	Reason event.Reason // of ListBegun
 	Detail string       // of ListBegun: one sentence for a human
-	// NewEpoch, of ListBegun: the server's history is not the one that the
-	// position belongs to (an etcd restored from a backup).
+	// NewEpoch, of ListBegun: the position does not belong to the server's
+	// history (for example after etcd was restored from a backup).
 	NewEpoch bool
-	// Left, of Deleted: the object was found alive; it only left the selection.
+	// Left, of Deleted: the object still exists; it only left the selection.
 	Left bool
-	// LeftUnknown, of Deleted: whether the object only left the selection could not be found out.
+	// LeftUnknown, of Deleted: it is unknown whether the object only left the selection.
 	LeftUnknown bool
-	// Owner, of ListEnded: what the listed objects live and die with.
+	// Owner, of ListEnded: the CRD and the namespace whose deletion deletes the listed objects.
 	Owner Owner
-	// Resume is the resourceVersion that a watch may be started from when
-	// everything up to this signal has been handled; "" during a list. One
-	// resourceVersion can carry many events, so it trails what was seen.
+	// Resume is the resourceVersion from which a watch may start after
+	// all signals up to this one have been handled; "" during a list. One
+	// resourceVersion can have many events, so Resume trails the seen resourceVersion.
 	Resume string
 }
 
-// left notes what [Collection.Alive] returned for the object of a Deleted.
+// left records the result of [Collection.Alive] for the object of a Deleted.
 func (s *Signal) left(alive, known bool) { s.Left, s.LeftUnknown = alive, !known }
 
-// Handler takes what a collection saw. Handle is called from one goroutine, in
-// order, and may block: the collection then stops reading. An error ends the
+// Handler receives the signals of a collection. Handle is called from one goroutine, in
+// order. While it blocks, the collection stops reading. An error ends the
 // collection's Run.
 type Handler interface {
 	Handle(ctx context.Context, s Signal) error
 }
 
-// ReasonSnapshot is the reason of the first list of a collection. A list has it, or one of the reasons of
+// ReasonSnapshot is the reason of the first list of a collection. Other lists have one of the reasons of
 // [event.Gap].
 const ReasonSnapshot event.Reason = "snapshot"
 
-// Owner holds the UIDs of what a collection's objects cannot outlive. "" is: not
-// known, or no such thing.
+// Owner holds the UIDs of the objects whose deletion deletes all objects of a collection. "": not
+// known, or there is none.
 type Owner struct {
 	CRD       string // the CustomResourceDefinition that defines the resource
 	Namespace string // the collection's namespace

@@ -11,20 +11,20 @@ import (
 	"k8s.io/client-go/transport"
 )
 
-// What the HTTP/2 client takes in for one request whose answer nobody reads, in
-// bytes. Go's default, 4 MiB, would be 2 GiB for 500 watches; a small one costs a
-// busy watch a round trip, and a write, for every few objects. So it is small, and
-// lists and at most wideWatches busy watches have a connection where it is not.
+// Bytes that the HTTP/2 client buffers per request while the answer is not read.
+// Go's default of 4 MiB would be 2 GiB for 500 watches. With a small buffer a
+// busy watch needs a round trip and a write for every few objects. So the buffer is small, and
+// lists and at most wideWatches busy watches use a connection with a large buffer.
 const (
 	streamBuffer = 64 << 10
 	wideBuffer   = 512 << 10
 	wideWatches  = 16
-	// frameSize is what a server may write as one frame, in bytes. Go's 16 KiB cost a
-	// list a fifth more CPU, and a watch of objects of that size some hundredths.
+	// frameSize is the maximum size of an HTTP/2 frame from the server, in bytes. With Go's 16 KiB, a list takes
+	// 20 % more CPU, and a watch of objects of that size a few percent more.
 	frameSize = 128 << 10
 )
 
-// freshFor is how old a connection may be that probes share.
+// freshFor is the maximum age of a connection that probes share.
 const freshFor = 5 * time.Second
 
 func newTransport(cfg *rest.Config, perStream int) (*http.Transport, error) {
@@ -61,10 +61,10 @@ func newTransport(cfg *rest.Config, perStream int) (*http.Transport, error) {
 	}, nil
 }
 
-// transports are the ways to the server: shared connections; others for what is
-// much and read at once; for requests that ask for it one each, closed with the
-// request; fresh ones, for probes; and one to another server than the shared one's,
-// where a load balancer leads there. None of the last three hangs where a shared
+// transports are the connections to the server: shared connections; wide connections for large
+// answers that are read at once; connections of their own for single requests, closed with the
+// request; fresh connections for probes; and a connection that may reach another server
+// behind a load balancer. The last three do not hang if a shared
 // connection is half open.
 type transports struct {
 	shared, wide, single *http.Transport
@@ -88,15 +88,15 @@ func (t transports) closeIdle() {
 	t.other.leave(nil)
 }
 
-// fresh is a way over connections of which none is older than freshFor, or had a
-// request that failed, when a request begins. With one connection for each probe, 500
-// quiet collections would make as many a minute, and a handshake costs more than all
-// else that a probe takes.
+// fresh uses a connection that is not older than freshFor and had no failed
+// request when a request begins. With one connection per probe, 500
+// quiet collections would make 500 connections per minute, and a handshake costs more than the rest of
+// a probe.
 type fresh struct {
 	like *http.Transport
 
 	mu    sync.Mutex
-	now   *http.Transport // nil: none yet
+	now   *http.Transport // nil before the first request
 	until time.Time
 }
 
@@ -114,15 +114,15 @@ func (f *fresh) transport() *http.Transport {
 	defer f.mu.Unlock()
 	if f.now == nil || time.Now().After(f.until) {
 		if f.now != nil {
-			f.now.CloseIdleConnections() // what is busy closes soon after
+			f.now.CloseIdleConnections() // busy connections close when they become idle
 		}
 		f.now, f.until = f.like.Clone(), time.Now().Add(freshFor)
 	}
 	return f.now
 }
 
-// leave makes the next request begin a new connection, if t, or with nil whatever
-// it is, is what the last one began.
+// leave makes the next request begin a new connection, if t is the present transport or
+// nil.
 func (f *fresh) leave(t *http.Transport) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -133,13 +133,13 @@ func (f *fresh) leave(t *http.Transport) {
 }
 
 type (
-	way    struct{} // the key of one of these in a context
+	way    struct{} // the key of a way in a context
 	single struct{}
 	wide   struct{}
 	afresh struct{}
-	// other is a watch that a server's lack of history sends to another server. All such
-	// watches share a connection until one of them finds that its server has no more
-	// history either, so that what one has found serves all.
+	// other is a watch that uses another server, because the first server does not have its history. All such
+	// watches share a connection until one of them finds that this server does not have its
+	// history either.
 	other struct {
 		used *http.Transport
 	}

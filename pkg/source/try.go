@@ -11,17 +11,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ErrSelector is returned when the server does not support a selector on that
-// resource. Every resource knows labels, and the fields metadata.name and metadata.namespace;
-// more fields only where its API says so.
+// ErrSelector is returned when the server does not support a selector on a
+// resource. Every resource supports labels, and the fields metadata.name and metadata.namespace.
+// Some resources support more fields.
 var ErrSelector = errors.New("the server does not support this selector")
 
 const tryTimeout = 10 * time.Second
 
-// Try asks for what a [Collection] of the target would, one object and a watch
-// that is closed at once, and returns why that fails: an error that wraps
-// [ErrSelector], or one that names the missing permission. nil does not
-// promise anything for later.
+// Try sends the requests of a [Collection] of the target: a list of one object, and a watch
+// that it closes at once. It returns an error that wraps
+// [ErrSelector], an error that names the missing permission, or another error. After nil, later
+// requests may still fail.
 func (c *Client) Try(ctx context.Context, t Target) error {
 	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
 	defer cancel()
@@ -31,7 +31,7 @@ func (c *Client) Try(ctx context.Context, t Target) error {
 	if err != nil {
 		return tryError(t, fmt.Errorf("list: %w", plainCause(result.Error()))) // err does not say why
 	}
-	var list metav1.PartialObjectMetadataList // of whole objects, what they have in common
+	var list metav1.PartialObjectMetadataList // also parses whole objects
 	if err := json.Unmarshal(raw, &list); err != nil {
 		return tryError(t, fmt.Errorf("list: parse: %w", err))
 	}

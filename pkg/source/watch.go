@@ -16,34 +16,34 @@ import (
 )
 
 const (
-	minWatch = 5 * time.Minute // asked of the server; twice that at most
-	// graceWatch is how much longer than asked a watch may last before it counts
+	minWatch = 5 * time.Minute // minimum timeout in the request; the maximum is twice as long
+	// graceWatch is how much longer than its timeout a watch may last before it counts
 	// as dead.
 	graceWatch = 30 * time.Second
-	// maxBlocked is how long a watch stays open that nobody reads: the server
-	// would cut it off soon, and its buffers are ours until then.
+	// maxBlocked is how long a watch stays open while it is not read. The server
+	// would close it soon, and until then it uses buffers here.
 	maxBlocked = 10 * time.Second
-	// openTimeout is how long a server may take to begin its answer. It does so at
-	// once, and a proxy that waits for content has a bookmark to pass on by then.
+	// openTimeout is how long a server may take to begin its answer. A server begins at
+	// once, and a proxy that waits for content gets a bookmark within this time.
 	openTimeout = 90 * time.Second
-	// A watch is read ahead of what is handled, by so many frames, and until these have so many bytes.
+	// Maximum number and bytes of frames that are read ahead of the handler.
 	aheadFrames = 32
 	aheadBytes  = 32 << 10
 )
 
 var (
-	// ErrExpired is of a [State] whose collection is about to be listed again: the API server
-	// no longer has what followed its resourceVersion.
+	// ErrExpired is the error of a [State] whose collection will be listed again, because the API server
+	// no longer has the changes after its resourceVersion.
 	ErrExpired = errors.New("no longer served")
 	errDead    = errors.New("the watch is dead: another watch received a change that it did not")
 )
 
-// stream is an open watch, read by a goroutine of its own. It reads ahead as far as aheadFrames and aheadBytes
-// allow: what is not read waits in the connection's buffers, which are bounded.
+// stream is an open watch, read by a goroutine of its own. The goroutine reads ahead as far as aheadFrames and aheadBytes
+// allow. The rest waits in the connection's buffers, which are bounded.
 type stream struct {
 	frames chan watchFrame // the last one has an error
-	ahead  atomic.Int64    // bytes of frames that were read and are not handled
-	room   chan struct{}   // ahead has sunk below aheadBytes
+	ahead  atomic.Int64    // bytes of frames that have been read but not handled
+	room   chan struct{}   // signals that ahead is below aheadBytes
 	cancel context.CancelFunc
 	body   io.Closer
 	once   sync.Once
@@ -54,7 +54,7 @@ type stream struct {
 type watchFrame struct {
 	kind   string
 	object *Object
-	busy   bool // the watch is
+	busy   bool // the watch is busy
 	err    error
 }
 
@@ -90,7 +90,7 @@ func (c *Collection) open(ctx context.Context, rv string, timeout, grace time.Du
 	return s, nil
 }
 
-// size is what a frame counts.
+// size returns the bytes of a frame that count for ahead.
 func (f *watchFrame) size() int64 {
 	if f.object == nil {
 		return 0
@@ -121,18 +121,18 @@ func (s *stream) read(r *frameReader) {
 	}
 }
 
-// handled says that a frame of a size was handled, and is not read ahead any more.
+// handled records that a frame was handled and no longer counts for ahead.
 func (s *stream) handled(size int64) {
 	if now := s.ahead.Add(-size); now < aheadBytes && now+size >= aheadBytes {
 		select {
 		case s.room <- struct{}{}:
-		default: // the reader has yet to look
+		default: // the reader has not received the last signal yet
 		}
 	}
 }
 
-// close ends the watch and frees its buffers. It may be called again, and while
-// somebody waits for a frame, who then waits for ever.
+// close ends the watch and frees its buffers. It may be called more than once. A goroutine that waits
+// for a frame is not woken.
 func (s *stream) close() {
 	s.once.Do(func() {
 		close(s.closed)
@@ -142,9 +142,9 @@ func (s *stream) close() {
 	s.reader.Wait()
 }
 
-// watch opens one watch and passes its frames on, whose number it returns. A nil error
-// is the server's own, orderly end. doubt is why it is not known that the server's
-// history is the position's, nil if it is.
+// watch opens one watch, passes its frames on and returns their number. A nil error
+// means that the server ended the watch in order. doubt is the reason why it is unknown whether the position
+// belongs to the server's history, nil if it does.
 func (r *reader) watch(ctx context.Context, doubt error) (frames int, err error) {
 	at := &r.at
 	began := at.resume
@@ -169,15 +169,15 @@ func (r *reader) watch(ctx context.Context, doubt error) (frames int, err error)
 	}
 	defer s.close()
 	r.state(State{Phase: Watching, Err: doubt})
-	at.last = at.resume // what came after resume comes again
+	at.last = at.resume // the next watch repeats events after resume
 	watchdog := r.newWatchdog(ctx, doubt)
 	defer watchdog.stop()
 	tooLong := time.AfterFunc(time.Hour, s.close)
 	defer tooLong.Stop()
-	var armed time.Time // when tooLong was set; zero: it is stopped
+	var armed time.Time // time at which tooLong was set; zero: stopped
 	for {
 		var f watchFrame
-		select { // what is found out about the server comes before what it says
+		select { // findings of the watchdog take precedence over frames
 		case found := <-watchdog.findings:
 			err = watchdog.judge(found)
 		default:
@@ -191,7 +191,7 @@ func (r *reader) watch(ctx context.Context, doubt error) (frames int, err error)
 					err = watchdog.judge(found)
 				case <-watchdog.timer.C:
 					watchdog.check()
-				case <-s.closed: // nobody took what it said
+				case <-s.closed: // the watch was not read for too long
 					return frames, nil
 				case f = <-s.frames:
 				}
@@ -215,12 +215,12 @@ func (r *reader) watch(ctx context.Context, doubt error) (frames int, err error)
 			return frames, fmt.Errorf("%w: a watch is at resourceVersion %s, and %s was seen", errHistory, f.object.ResourceVersion, at.last)
 		}
 		at.saw(f.object.ResourceVersion)
-		size := f.size() // the signal may have another one, and the handler may give the object up
+		size := f.size() // before the signal changes the size and the handler releases the object
 		signal, err := r.signal(ctx, f)
 		if err != nil {
 			return frames, err
 		}
-		if armed.IsZero() || watchdog.last.Sub(armed) > maxBlocked/10 { // often enough: a timer that is set for each frame costs more
+		if armed.IsZero() || watchdog.last.Sub(armed) > maxBlocked/10 { // resetting the timer for each frame would cost more
 			tooLong.Reset(maxBlocked)
 			armed = time.Now()
 		}
@@ -229,8 +229,8 @@ func (r *reader) watch(ctx context.Context, doubt error) (frames int, err error)
 		}
 		s.handled(size)
 		watchdog.heard(f.kind)
-		// It goes on where it is cheaper to read, unless that would begin again where
-		// this one began.
+		// Continue a busy watch on a wide connection, unless it would begin again at the same
+		// resourceVersion.
 		if f.busy && at.resume != began && !r.throwAway && r.elsewhere == nil && !isWide(opening) && len(r.client.wide) < wideWatches {
 			r.busy = true
 			return frames, nil

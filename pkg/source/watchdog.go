@@ -13,23 +13,23 @@ import (
 )
 
 const (
-	// A watch that is quiet for quietFor, give or take some seconds, is looked
-	// after, and again every probeEvery; the server sends bookmarks about every
-	// minute, so one quiet for longer than quietLong is either without bookmarks or
-	// dead. Together with probeTimeout: whatever it is shows within two minutes.
+	// A watch without a frame for about quietFor is checked with a probe, and again
+	// every probeEvery. The server sends bookmarks about every
+	// minute, so a watch without a frame for longer than quietLong gets no bookmarks or
+	// is dead. Including probeTimeout, the watchdog decides within two minutes.
 	quietFor   = 45 * time.Second
 	quietSpan  = 10 * time.Second
 	probeEvery = 30 * time.Second
 	quietLong  = 100 * time.Second
-	// secondWatchFor is how long the second watch lasts that distinguishes a quiet watch
-	// from a dead one: the server sends a bookmark two seconds before the end of a watch.
+	// secondWatchFor is the duration of the second watch, which distinguishes a quiet watch
+	// from a dead one. The server sends a bookmark two seconds before the end of a watch.
 	secondWatchFor   = 5 * time.Second
 	secondWatchGrace = 3 * time.Second
 )
 
-// watchdog finds out, beside an open watch, whether the server's history is still the
-// position's, and whether a watch that says nothing has nothing to say. All but
-// look runs in Run's goroutine.
+// watchdog checks, during an open watch, whether the position still belongs to the server's
+// history, and whether a watch without frames is quiet or dead. All methods except
+// look run in Run's goroutine.
 type watchdog struct {
 	reader   *reader
 	timer    *time.Timer
@@ -39,18 +39,18 @@ type watchdog struct {
 	stop     func()
 
 	quiet    time.Duration // this watch's quietFor
-	last     time.Time     // when it was last known to be in step
-	frames   int           // that came
+	last     time.Time     // time at which the watch was last known to be complete
+	frames   int           // number of frames
 	looking  bool
-	verified bool // the history, since this watch is open
+	verified bool // the history was verified since this watch opened
 	shown    Phase
-	unsure   bool // shown with an error
+	unsure   bool // the shown state has an error
 }
 
-// finding is what a look at the server found.
+// finding is the result of look.
 type finding struct {
 	asked  time.Time
-	frames int // that had come by then
+	frames int // number of frames at that time
 	inStep bool
 	err    error
 }
@@ -71,7 +71,7 @@ func (r *reader) newWatchdog(ctx context.Context, doubt error) *watchdog {
 	return p
 }
 
-// heard notes a frame, after it was handled.
+// heard records a frame after it was handled.
 func (p *watchdog) heard(kind string) {
 	p.frames, p.last = p.frames+1, time.Now()
 	if kind == "BOOKMARK" {
@@ -85,7 +85,7 @@ func (p *watchdog) heard(kind string) {
 // check is due when the timer fires.
 func (p *watchdog) check() {
 	switch left := p.quiet - time.Since(p.last); {
-	case p.looking: // judge sets the timer
+	case p.looking: // judge will set the timer
 	case p.verified && left > 0:
 		p.timer.Reset(left)
 	default:
@@ -93,11 +93,11 @@ func (p *watchdog) check() {
 	}
 }
 
-// look asks the server, beside the watch.
+// look probes the server while the watch is open.
 func (p *watchdog) look() {
 	p.looking = true
 	at, seen, long, now := p.reader.at, p.reader.highest(p.reader.at.last), time.Since(p.last) >= quietLong, time.Now()
-	bookmarks, since := p.reader.bookmarks, now // the watch was open before
+	bookmarks, since := p.reader.bookmarks, now // the watch was open before now
 	if p.verified {
 		since = now.Add(-probeFresh)
 	}
@@ -116,7 +116,7 @@ func (p *watchdog) look() {
 	})
 }
 
-// judge draws the conclusion: errHistory and errDead end the watch.
+// judge evaluates a finding. errHistory and errDead end the watch.
 func (p *watchdog) judge(f finding) error {
 	if p.ctx.Err() != nil {
 		return p.ctx.Err()
@@ -155,12 +155,12 @@ func (p *watchdog) show(s State) {
 	p.reader.state(s)
 }
 
-// secondWatch opens a second watch from the position of one that has said nothing for
-// long, and reports whether it is known to have missed nothing.
+// secondWatch opens a second watch from the position of a quiet watch, and reports whether it is certain
+// that the quiet watch has missed no change.
 func (c *Collection) secondWatch(ctx context.Context, at cursor, bookmarks bool) (inStep bool, err error) {
 	s, err := c.open(throwAway(ctx), at.resume, secondWatchFor, secondWatchGrace)
 	if isExpired(err) {
-		return false, nil // an open watch needs no history
+		return false, nil // an open watch does not need the expired history
 	}
 	if err != nil {
 		return false, fmt.Errorf("second watch: %w", plainCause(err))

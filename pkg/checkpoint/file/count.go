@@ -16,14 +16,14 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 )
 
-// Pebble takes a log that ends too early for the log of a crash, and does not miss a
-// log file. So the number of commits is kept twice: in the database, where each
-// commit adds 1, and in a file beside it, which is written after the commit is
+// Pebble accepts a log that ends too early as the log of a crash, and does not detect a
+// missing log file. So the number of commits is kept twice: in the database, where each
+// commit adds 1, and in a separate file, which is written after the commit is
 // synced. The database must have at least as many commits as the file says.
 //
-// The file is in the page cache as soon as it is written, which is enough for
-// kill -9. It is synced at most once per countSync: that bounds what a commit costs,
-// and is what a power failure can take of the number.
+// The file is in the page cache as soon as it is written, which is enough after
+// kill -9. It is synced at most once per countSync, which bounds the cost of a commit. After a power
+// failure the number may be older by this time.
 const (
 	countName = "COMMITS"
 	countSync = time.Second
@@ -39,8 +39,8 @@ var countKey = []byte{0}
 
 var countOne = binary.AppendUvarint(nil, 1)
 
-// countMerger adds numbers. A log file that is missing between two others is then
-// missing from the sum.
+// countMerger adds numbers, so that the sum is too low if a log file between two others is
+// missing.
 var countMerger = &pebble.Merger{
 	Name: "kubebridge.sum",
 	Merge: func(_, value []byte) (pebble.ValueMerger, error) {
@@ -80,7 +80,7 @@ func storedCommits(db *pebble.DB) (uint64, error) {
 	return uint64(s), cmp.Or(err, closer.Close())
 }
 
-// checkCommits returns ErrCorrupt when a database lacks commits of those that were
+// checkCommits returns ErrCorrupt when a database has fewer commits than were
 // synced.
 func checkCommits(db *pebble.DB, synced uint64) (stored uint64, err error) {
 	stored, err = storedCommits(db)
@@ -90,7 +90,7 @@ func checkCommits(db *pebble.DB, synced uint64) (stored uint64, err error) {
 	return stored, err
 }
 
-// syncedCommits reads the file of a checkpoint: at least so many commits were synced.
+// syncedCommits reads the file of a checkpoint: at least this number of commits was synced.
 func syncedCommits(on vfs.FS, path string) (uint64, error) {
 	f, err := on.Open(on.PathJoin(path, countName))
 	if err != nil {
@@ -119,8 +119,8 @@ type counter struct {
 	synced time.Time
 }
 
-// newCounter makes the file, or opens the one that is there. made is how many commits
-// the database has.
+// newCounter makes the file, or opens the existing one. made is the number of commits
+// of the database.
 func newCounter(disk *guard, path string, made uint64, create bool) (*counter, error) {
 	c := &counter{made: made}
 	name := disk.PathJoin(path, countName)

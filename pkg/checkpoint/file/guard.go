@@ -10,18 +10,18 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// guard is the file system one opening of pebble works on. Pebble answers a
+// guard is the file system for one opening of pebble. Pebble handles a
 // failed write with Fatalf, with a panic that cannot be recovered (a deferred
-// unlock of an unlocked mutex), or by retrying without a pause. So it is never
-// shown one: at the first failure the guard freezes the disk as kill -9 would
-// have left it, remembers why, and lets every later write go nowhere. The store
-// asks err after each commit, abandons this opening, and the next one recovers
-// from the disk as after any crash.
+// unlock of an unlocked mutex), or by retrying without a pause. So guard hides failed writes from
+// pebble: at the first failure it freezes the disk in the state after a kill -9,
+// keeps the error, and discards every later write. The store
+// calls err after each commit and abandons this opening. The next opening recovers
+// from the disk as after a crash.
 type guard struct {
 	vfs.FS
 	onFail func() // called once, must not block
-	// volatile has nothing synced: what was written is there for as long as the
-	// system runs, which is enough for what does not outlive the process.
+	// volatile switches syncs off: written data survives while the
+	// system runs, which is enough for a store that is deleted with the process.
 	volatile bool
 
 	mu    sync.Mutex
@@ -46,7 +46,7 @@ func (g *guard) fail(cause error) {
 	}
 }
 
-// err is why the disk was frozen, nil while it is not.
+// err returns the error that froze the disk, nil while it is not frozen.
 func (g *guard) err() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -118,7 +118,7 @@ func (g *guard) OpenDir(name string) (vfs.File, error) {
 	return &guardedFile{File: f, g: g}, nil
 }
 
-// change is write for what may fail without harm: pebble expects the error for
+// change is write for operations that may fail: pebble expects the error for
 // files that do not exist.
 func (g *guard) change(op func() error) (err error) {
 	g.write(func() error {
@@ -191,7 +191,7 @@ func (f *guardedFile) SyncTo(n int64) (full bool, _ error) {
 	return full, nil
 }
 
-// Close always closes, or descriptors would leak.
+// Close always closes the file, even on a frozen disk, so that no descriptor leaks.
 func (f *guardedFile) Close() error {
 	if err := f.File.Close(); err != nil {
 		f.g.fail(err)
@@ -199,7 +199,7 @@ func (f *guardedFile) Close() error {
 	return nil
 }
 
-// private takes a file on disk away from everyone but its owner.
+// private makes a file accessible only for its owner.
 func private(base vfs.FS, name string) error {
 	if vfs.Root(base) != vfs.Default {
 		return nil

@@ -18,9 +18,9 @@ const keyName = "hash.key"
 // KeyBytes is the length of a hash key.
 const KeyBytes = 32
 
-// HashKey returns the random key in dir/hash.key, and makes it, and dir, when
-// there is none. Of several processes that make it at once one wins and all
-// return its key. A key that others may read, or of another length, is an error.
+// HashKey returns the random key in dir/hash.key. It makes the key, and dir, if
+// there is none. If several processes make the key at once, one succeeds and all
+// return its key. A key that other users may read, or of another length, is an error.
 func HashKey(dir string) ([]byte, error) {
 	name := filepath.Join(dir, keyName)
 	key, err := readKey(name)
@@ -58,8 +58,8 @@ func readKey(name string) ([]byte, error) {
 	return key, nil
 }
 
-// makeKey links a finished file into place: a reader never sees half a key, and
-// an existing one is never replaced.
+// makeKey links a complete file into place, so that a reader never sees a part of a key, and
+// an existing key is never replaced.
 func makeKey(dir, name string) (err error) {
 	if err := makeDir(vfs.Default, dir); err != nil {
 		return err

@@ -18,8 +18,8 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 )
 
-// ErrNotCheckpoint is returned for a path that holds something else: a file, or
-// a directory with other files in it. It is never written to.
+// ErrNotCheckpoint is returned for a path that is no checkpoint: a file, or
+// a directory with other files in it. The store never writes to such a path.
 var ErrNotCheckpoint = errors.New("not a checkpoint")
 
 // The files of a checkpoint's directory that are not pebble's.
@@ -29,9 +29,9 @@ const (
 	lockName   = "LOCK" // pebble's
 )
 
-// What the marker says. It is written before anything else is, so that a
-// directory with data and no marker is somebody else's, and a creation or a
-// reset that was cut short is known as such.
+// Texts of the marker. The marker is written before all other files, so that a
+// directory with data and without a marker belongs to another program, and an interrupted
+// creation or reset is detected.
 const (
 	markUnfinished = "kubebridge checkpoint, unfinished\n"
 	markReset      = "kubebridge checkpoint, reset\n"
@@ -48,8 +48,8 @@ const (
 	complete
 )
 
-// inspect says what path holds. An unreadable marker is ErrCorrupt, another format
-// ErrNewer or ErrOlder, anything that is not ours ErrNotCheckpoint.
+// inspect returns the condition of path. It returns ErrCorrupt for an unreadable marker, ErrNewer or ErrOlder for another
+// format, and ErrNotCheckpoint for a path that belongs to another program.
 func inspect(on vfs.FS, path string) (condition, error) {
 	info, err := on.Stat(path)
 	switch {
@@ -79,7 +79,7 @@ func inspect(on vfs.FS, path string) (condition, error) {
 	return vacant, nil
 }
 
-// ownName reports whether a file may lie in a directory that counts as empty,
+// ownName reports whether a file may be in a directory that counts as empty,
 // and survives a reset.
 func ownName(name string) bool {
 	return name == lockName || name == markerName || name == markerTemp || strings.HasPrefix(name, keyName)
@@ -133,7 +133,7 @@ func writeMarker(on vfs.FS, path, text string) error {
 	return syncDir(on, path)
 }
 
-// clear removes everything but our own few files.
+// clear removes all files except those of ownName.
 func clear(on vfs.FS, path string) error {
 	names, err := on.List(path)
 	if err != nil {
@@ -197,13 +197,13 @@ func lock(on vfs.FS, path string) (*pebble.Lock, error) {
 	case errors.As(err, &errno) && errno != syscall.EAGAIN && errno != syscall.EACCES:
 		return nil, fmt.Errorf("lock: %w", err)
 	}
-	// What is left is a lock held by another process, or by this one: that error
+	// The remaining case is a lock held by another process, or by this one. That error
 	// has no type.
 	return nil, fmt.Errorf("%w: %w", checkpoint.ErrLocked, err)
 }
 
-// onlyPlain refuses a directory with links in it: pebble empties the files that it locks and makes, and one that a link leads to
-// may be anybody's.
+// onlyPlain refuses a directory with links in it. Pebble empties the files that it locks and makes, and the target of a link
+// may belong to another program.
 func onlyPlain(path string) error {
 	all, err := os.ReadDir(path)
 	if err != nil {
@@ -217,11 +217,11 @@ func onlyPlain(path string) error {
 	return nil
 }
 
-// Reset removes the checkpoint at path, damaged or not. The next [Open] finds an
-// empty one that asks for a declared reset (checkpoint.ResetKey), because the bus still
-// holds what was published under the lost one. Reset fails with ErrNotCheckpoint for
-// anything else, with checkpoint.ErrLocked while a process holds it, and with
-// fs.ErrNotExist where there is none (any more). A hash key stays.
+// Reset removes the content of the checkpoint at path, damaged or not. The next [Open] makes an
+// empty checkpoint with a request for a declared reset (checkpoint.ResetKey), because the bus still
+// has events of the removed checkpoint. Reset fails with ErrNotCheckpoint for a
+// path that is no checkpoint, with checkpoint.ErrLocked while a process holds it, and with
+// fs.ErrNotExist if there is none (any more). A hash key stays.
 func Reset(path string) error {
 	path, err := canonical(path)
 	if err == nil {
@@ -259,8 +259,8 @@ func resettable(on vfs.FS, path string) error {
 	return err
 }
 
-// canonical makes one name of path, since pebble's lock knows the holders within
-// a process by name. It follows no link of another user.
+// canonical returns a unique name for path, because pebble's lock identifies holders within
+// a process by name. It does not follow links of other users.
 func canonical(path string) (string, error) {
 	if path == "" {
 		return path, errors.New("no path is given")
@@ -278,7 +278,7 @@ func canonical(path string) (string, error) {
 	return abs, nil
 }
 
-// pathError names the checkpoint and says what to do. sink is "" when it is not
+// pathError adds the checkpoint's path and the remedy to an error. sink is "" when it is not
 // known.
 func pathError(path, sink string, err error) error {
 	if err == nil {

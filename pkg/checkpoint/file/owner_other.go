@@ -4,5 +4,5 @@ package file
 
 import "io/fs"
 
-// isOwner does not know owners here: directories that a killed process left stay.
+// isOwner cannot check owners on this system, so directories of killed processes stay.
 func isOwner(fs.FileInfo) bool { return false }

@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// isOwner reports whether a file is this process's user's.
+// isOwner reports whether a file belongs to the user of this process.
 func isOwner(info fs.FileInfo) bool {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	return ok && int(stat.Uid) == os.Geteuid()

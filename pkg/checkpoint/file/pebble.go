@@ -13,10 +13,10 @@ import (
 )
 
 const (
-	cacheBytes    = 32 << 20 // an inventory that is smaller takes less
+	cacheBytes    = 32 << 20 // smaller inventories use less
 	memTableBytes = 2 << 20
-	// Full memtables that wait for the disk are taken out of the cache's bytes:
-	// at most three of them, so 6 of 32 MiB.
+	// Full memtables that wait for the disk count as bytes of the cache: at most three
+	// of them, 6 of 32 MiB.
 	memTables = 3
 	openFiles = 100
 	// What changes is merged first with at most so much, and only then with all of a
@@ -28,15 +28,15 @@ const (
 	indexBytes = 256 << 10
 )
 
-// openPebble opens the database in a directory that has been found to be one, or
-// to be empty. l is held by the caller and stays so.
+// openPebble opens the database in a directory that inspect has found to be a checkpoint or
+// empty. The caller holds l and keeps it.
 func openPebble(path string, l *pebble.Lock, disk *guard, opts Options, create bool) (db *pebble.DB, err error) {
 	o := &pebble.Options{
 		FS:         disk,
 		DisableWAL: opts.memory,
 		Lock:       l,
 		ReadOnly:   opts.readOnly,
-		// What is missing is damage, and is not replaced by an empty store.
+		// A missing database is damage, and must not be replaced by an empty store.
 		ErrorIfNotExists: !create,
 		Logger:           logger{disk},
 		Merger:           countMerger,
@@ -49,8 +49,8 @@ func openPebble(path string, l *pebble.Lock, disk *guard, opts Options, create b
 		MemTableStopWritesThreshold: memTables,
 		MaxOpenFiles:                openFiles,
 		LBaseMaxBytes:               firstLevelBytes,
-		// Named, so that a newer library does not close the way back to an older
-		// program. This format distinguishes damage in the log from its end.
+		// The format is fixed, so that an older program can still open the database after a newer
+		// library has written it. This format distinguishes damage in the log from its end.
 		FormatMajorVersion: pebble.FormatTableFormatV6,
 	}
 	for i := range o.Levels {
@@ -62,7 +62,7 @@ func openPebble(path string, l *pebble.Lock, disk *guard, opts Options, create b
 	o.Experimental.FileCacheShards = 1
 	o.ApplyCompressionSettings(func() pebble.DBCompressionSettings { return pebble.DBCompressionNone })
 	defer func() {
-		if r := recover(); r != nil { // garbled files can do that
+		if r := recover(); r != nil { // damaged files can make pebble panic
 			db, err = nil, fmt.Errorf("%w: %v", checkpoint.ErrCorrupt, r)
 		}
 	}()
@@ -85,20 +85,20 @@ func (l logger) Fatalf(format string, args ...any) {
 	l.disk.fail(fmt.Errorf(format, args...))
 }
 
-// classify distinguishes damage from what the system refuses to do.
+// classify distinguishes damage from errors of the system.
 func classify(err error) error {
 	if err == nil || errors.Is(err, checkpoint.ErrCorrupt) {
 		return err
 	}
-	// A file that has gone is damage too.
+	// A missing file is also damage.
 	if pebble.IsCorruptionError(err) || errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%w: %w", checkpoint.ErrCorrupt, firstLine{err})
 	}
 	return err
 }
 
-// classifyOpen is classify for what opening says: much of what it finds wrong in
-// files has no type.
+// classifyOpen is classify for errors of opening the database. Many of these errors about damaged
+// files have no type.
 func classifyOpen(err error) error {
 	var errno syscall.Errno
 	if errors.As(err, &errno) {

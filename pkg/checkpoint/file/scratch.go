@@ -12,14 +12,14 @@ import (
 )
 
 // OpenScratch opens an empty checkpoint in a new directory below parent ("": the
-// system's temporary directory), which Close removes: the working copy of one that
-// is kept elsewhere. It loses nothing for as long as the system runs, and syncs
-// nothing. What a process of the same bridge and sink left behind when it was killed
-// is removed first.
+// system's temporary directory), which Close removes. It is the working copy of a checkpoint that
+// is kept on a bus. It does not sync, so its data survives only while the system
+// runs. It first removes directories that killed processes of the same bridge and sink
+// left behind.
 //
-// Others may write to parent. Only directories that this user made, and that nobody
-// else can enter, are opened or removed. That rests on the sticky bit of a parent that
-// others may write to, as /tmp has it: without one they can move anybody's directories.
+// Other users may have write access to parent. OpenScratch opens and removes only directories that this user made and
+// that other users cannot enter. This relies on the sticky bit of such a parent,
+// as /tmp has it: without the sticky bit, other users can move directories of this user.
 func OpenScratch(parent string, id event.Identity) (*Store, error) {
 	if parent == "" {
 		parent = os.TempDir()
@@ -27,7 +27,7 @@ func OpenScratch(parent string, id event.Identity) (*Store, error) {
 	name := "kubebridge-" + id.Bridge + "-" + id.Sink + "-"
 	removeAbandoned(parent, name)
 	s, err := openScratch(parent, name, id)
-	if err != nil { // another process may have taken it for abandoned before it was locked
+	if err != nil { // another process may have removed it as abandoned before it was locked
 		s, err = openScratch(parent, name, id)
 	}
 	return s, err
@@ -45,10 +45,10 @@ func openScratch(parent, name string, id event.Identity) (*Store, error) {
 	return s, nil
 }
 
-// removeAbandoned removes the scratch directories of that name whose lock nobody
-// holds: the kernel drops it with the process. A name is never used twice, so
-// what is removed is never opened again. What cannot be removed stays, and so does
-// what others may have made.
+// removeAbandoned removes the scratch directories of that name whose lock is free: the kernel
+// releases the lock of a process that ends. A name is never used twice, so a
+// removed directory is never opened again. Directories that cannot be removed, or that other users
+// may have made, stay.
 func removeAbandoned(parent, name string) {
 	parent, err := canonical(parent)
 	if err != nil {
@@ -74,8 +74,8 @@ func removeAbandoned(parent, name string) {
 	}
 }
 
-// isOwn reports whether path is a directory, and no link to one, that this user made
-// and nobody else can enter.
+// isOwn reports whether path is a directory, not a link, that this user made
+// and that other users cannot enter.
 func isOwn(path string) bool {
 	info, err := os.Lstat(path)
 	return err == nil && info.IsDir() && info.Mode().Perm() == 0o700 && isOwner(info)

@@ -1,17 +1,17 @@
 // Package file is the checkpoint store on a local disk: one directory per pipeline,
 // held by one process.
 //
-// A commit is one synced write. A disk that fails (full, read-only, gone) is
+// A commit is one synced write. A failure of the disk (full, read-only, missing) is
 // treated as a crash at that moment: the commit returns the error, the store
-// keeps the directory locked, and the next call recovers from what the disk
-// holds. So a store heals when the disk does.
+// keeps the directory locked, and the next call recovers from the content of the
+// disk. So a store works again when the disk works again.
 //
-// Damage is an error of [Open], or of the call that reads it. Checksums find bytes that have
-// changed. The number of commits, which is kept twice, finds those that are missing:
-// see count.go. After a power failure the file with that number may be about a
-// second old, or, without later commits, as old as the system lets a file be before
-// it writes it to the disk. Commits since that moment are not missed if the disk has
-// lost them although it had synced them.
+// Damage is an error of [Open], or of the call that reads the damaged data. Checksums detect changed
+// bytes. The number of commits, which is kept twice, detects missing commits:
+// see count.go. After a power failure the file with that number may be about one
+// second old, or, without later commits, as old as the system's delay for writing a file
+// to the disk. If the disk loses synced commits that are newer than the file, this is not
+// detected.
 package file
 
 import (
@@ -41,14 +41,14 @@ var ErrReadOnly = errors.New("checkpoint is open for reading only")
 
 // Options of a store. The zero value is meant for use.
 type Options struct {
-	// CacheBytes is what a store may keep in memory: blocks it has read, and
-	// changes not yet sorted into tables. 0 is 32 MiB.
+	// CacheBytes is the maximum memory of a store: blocks that it has read, and
+	// changes that are not yet in tables. 0 is 32 MiB.
 	CacheBytes int64
 
 	fs       vfs.FS // nil is the disk
 	readOnly bool
-	scratch  bool // nothing of it outlives the store
-	memory   bool // nothing of it outlives an opening: a log would be read by nobody
+	scratch  bool // the store's files are deleted with the store
+	memory   bool // the data ends with each opening, so no log is written
 }
 
 // Store is a [checkpoint.Store] in a directory. Its methods may be called from
@@ -76,7 +76,7 @@ var _ checkpoint.Store = (*Store)(nil)
 // Open opens the checkpoint of a pipeline, and creates it where path is absent or an
 // empty directory. The errors wrap [checkpoint.ErrLocked], [checkpoint.ErrForeign],
 // [checkpoint.ErrCorrupt], [checkpoint.ErrNewer], [checkpoint.ErrOlder] or
-// [ErrNotCheckpoint], or are the disk's; each names the path and what to do.
+// [ErrNotCheckpoint], or are errors of the disk. Each names the path and the remedy.
 func Open(path string, id event.Identity, opts Options) (*Store, error) {
 	opts.readOnly = false
 	return open(path, &id, opts)
@@ -87,7 +87,7 @@ func OpenMem(id event.Identity) (*Store, error) {
 	return open("/memory", &id, Options{fs: vfs.NewMem(), memory: true})
 }
 
-// OpenReadOnly opens an existing checkpoint to look into, whosever it is. It
+// OpenReadOnly opens an existing checkpoint of any identity for reading. It
 // takes the same lock as [Open]. The error wraps fs.ErrNotExist when there is none.
 func OpenReadOnly(path string) (*Store, error) {
 	return open(path, nil, Options{readOnly: true})
@@ -111,7 +111,7 @@ func open(path string, id *event.Identity, opts Options) (_ *Store, err error) {
 	return s, nil
 }
 
-// start takes the lock and opens what is at path, or creates it.
+// start takes the lock and opens the checkpoint at path, or creates it.
 func (s *Store) start(id *event.Identity) error {
 	on := s.opts.fs
 	found, err := inspect(on, s.path)
@@ -127,7 +127,7 @@ func (s *Store) start(id *event.Identity) error {
 	if s.lock, err = lock(on, s.path); err != nil {
 		return err
 	}
-	// Another process may have been at it until the lock was ours.
+	// Another process may have changed the directory before this one got the lock.
 	if found, err = inspect(on, s.path); err != nil {
 		return err
 	}
@@ -142,9 +142,9 @@ func (s *Store) start(id *event.Identity) error {
 	return s.checkIdentity(*id)
 }
 
-// create makes a new checkpoint. The marker is last: whatever a crash leaves
-// behind before it holds nothing, and is cleared away. After a reset the old
-// marker stays until then, lest the request for a declared reset be lost.
+// create makes a new checkpoint. It writes the final marker last: the files of an interrupted
+// creation have no data and are removed. After a reset the old
+// marker stays until then, so that the request for a declared reset is not lost.
 func (s *Store) create(id event.Identity, afterReset bool) error {
 	on := s.opts.fs
 	first := []event.KV{{Key: checkpoint.IdentityKey(), Value: checkpoint.EncodeIdentity(id)}}
@@ -167,8 +167,8 @@ func (s *Store) create(id event.Identity, afterReset bool) error {
 	return writeMarker(on, s.path, fmt.Sprintf(markFormat, checkpoint.Version))
 }
 
-// checkIdentity refuses a checkpoint that is not id's, and takes over a change of
-// what may change.
+// checkIdentity refuses a checkpoint of another identity, and stores changed fields that
+// may change.
 func (s *Store) checkIdentity(id event.Identity) error {
 	stored, err := s.get(checkpoint.IdentityKey())
 	if err != nil {
@@ -184,7 +184,7 @@ func (s *Store) checkIdentity(id event.Identity) error {
 	return classify(s.apply([]event.KV{{Key: checkpoint.IdentityKey(), Value: want}}))
 }
 
-// Identity is whose checkpoint it is.
+// Identity returns the identity of the checkpoint.
 func (s *Store) Identity() (event.Identity, error) {
 	var record struct {
 		Version  int            `json:"version"`
@@ -197,7 +197,7 @@ func (s *Store) Identity() (event.Identity, error) {
 	if err := json.Unmarshal(stored, &record); err != nil {
 		return event.Identity{}, s.wrap(fmt.Errorf("%w: its identity record does not parse", checkpoint.ErrCorrupt))
 	}
-	// Of what CheckIdentity can say only the format is left to be wrong.
+	// The identities are equal, so CheckIdentity can fail only because of the format.
 	if err := checkpoint.CheckIdentity(stored, record.Identity); err != nil {
 		return event.Identity{}, s.wrap(err)
 	}
@@ -242,7 +242,7 @@ func (s *Store) Scan(prefix []byte, fn func(key, value []byte) error) error {
 	return err
 }
 
-// Commit makes all changes durable, or none, with one synced write. ctx is asked
+// Commit makes all changes durable, or none, with one synced write. It checks ctx
 // only before it begins.
 func (s *Store) Commit(ctx context.Context, changes []event.KV) error {
 	if err := ctx.Err(); err != nil {
@@ -254,8 +254,8 @@ func (s *Store) Commit(ctx context.Context, changes []event.KV) error {
 	return s.use(func() error { return s.apply(changes) })
 }
 
-// Close waits for calls under way and releases the directory. It must not be
-// called from a Scan. Everything that Commit took is durable, even if Close fails.
+// Close waits for running calls and releases the directory. It must not be
+// called from a Scan. All committed changes are durable, even if Close fails.
 func (s *Store) Close() error { return s.wrap(s.stop()) }
 
 func (s *Store) stop() error {
@@ -278,8 +278,8 @@ func (s *Store) stop() error {
 	s.mu.Unlock()
 	s.background.Wait()
 	if s.opts.scratch {
-		// While it is locked: nobody else may take it for abandoned. Who does so as soon
-		// as the lock's file is gone, and puts one there again, removes it in our place.
+		// Remove the directory while it is locked, so that no other process removes it as abandoned. A process that
+		// does so as soon as the lock's file is gone, and creates that file again, removes the directory instead.
 		if failed := os.RemoveAll(s.path); !errors.Is(failed, syscall.ENOTEMPTY) {
 			err = cmp.Or(err, failed)
 		}
@@ -290,8 +290,8 @@ func (s *Store) stop() error {
 	return err
 }
 
-// use runs a call on an open database, and makes a failure of the disk
-// meanwhile the call's.
+// use runs a call on an open database. It returns a failure of the disk during the call
+// as the error of the call.
 func (s *Store) use(call func() error) (err error) {
 	if err := s.acquire(); err != nil {
 		return s.wrap(err)
@@ -311,10 +311,10 @@ func (s *Store) acquire() error {
 		return ErrClosed
 	}
 	if s.db != nil && s.disk.err() != nil {
-		if s.users > 0 { // a Scan, perhaps the one that asks
+		if s.users > 0 { // a Scan is running, possibly the one that makes this call
 			return classify(s.disk.err())
 		}
-		_ = s.shut() // the failure was returned before, or reopen finds it again
+		_ = s.shut() // the failure was returned before, or reopen returns it again
 	}
 	if s.db == nil {
 		if err := s.reopen(false); err != nil {
@@ -328,20 +328,20 @@ func (s *Store) acquire() error {
 func (s *Store) release(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_ = s.note(err) // it keeps the damage for the next call
+	_ = s.note(err) // keeps the damage for the next call
 	s.users--
 	if s.users == 0 {
 		s.idle.Broadcast()
 	}
 }
 
-// failed stops a database whose disk is frozen: it would go on trying.
+// failed stops a database whose disk is frozen, because it would continue to retry.
 func (s *Store) failed(disk *guard) {
 	s.background.Go(func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.db != nil && s.disk == disk && s.users == 0 {
-			_ = s.shut() // the next call opens it again and finds what is wrong
+			_ = s.shut() // the next call opens it again and returns the error
 		}
 	})
 }
@@ -351,7 +351,7 @@ func (s *Store) reopen(create bool) error {
 	if s.broken != nil {
 		return s.broken
 	}
-	if s.opts.memory && !create { // what was not in a table yet is gone
+	if s.opts.memory && !create { // changes that were not in a table are lost
 		return s.note(fmt.Errorf("%w: it was in memory, where its database has failed", checkpoint.ErrCorrupt))
 	}
 	disk := newGuard(s.opts.fs, nil)
@@ -375,8 +375,8 @@ func (s *Store) openWhole(create bool) (err error) {
 		}
 	}
 	if !create && !s.opts.readOnly {
-		// Opening for writing moves the log into tables. What is missing is found
-		// before that, while a file that is put back still heals the checkpoint.
+		// Opening for writing moves the log into tables. Check for missing commits
+		// before that, while restoring a missing file still repairs the checkpoint.
 		reading := s.opts
 		reading.readOnly = true
 		db, err := openPebble(s.path, s.lock, s.disk, reading, false)
@@ -414,7 +414,7 @@ func (s *Store) shut() error {
 	return s.note(classify(cmp.Or(s.disk.err(), err)))
 }
 
-// note remembers damage. s.mu is held.
+// note records damage. s.mu is held.
 func (s *Store) note(err error) error {
 	if s.broken == nil && errors.Is(err, checkpoint.ErrCorrupt) {
 		s.broken = err
@@ -465,7 +465,7 @@ func (s *Store) apply(changes []event.KV) error {
 	return cmp.Or(b.Close(), s.count.add())
 }
 
-// after is the first key behind all that start with prefix, nil when there is none.
+// after returns the first key after all keys with the prefix, nil when there is none.
 func after(prefix []byte) []byte {
 	for i := len(prefix) - 1; i >= 0; i-- {
 		if prefix[i] < 0xff {

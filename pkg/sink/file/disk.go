@@ -15,8 +15,8 @@ import (
 // errForeign is returned for a file that no sink has written.
 var errForeign = errors.New("it holds something else than events")
 
-// ready sees to it that f is what stands at the path, and that it ends where the
-// last acknowledged batch does.
+// ready makes sure that f is the file at the path, and that it ends after the
+// last acknowledged batch.
 func (s *Sink) ready() error {
 	if s.f == nil {
 		return s.reopen()
@@ -34,40 +34,40 @@ func (s *Sink) ready() error {
 		return err
 	case !os.SameFile(there, own):
 		return s.reopen()
-	case own.Size() > s.end: // what a failed Write left
+	case own.Size() > s.end: // the rest of a failed Write
 		return s.f.Truncate(s.end)
-	case own.Size() < s.end: // somebody took the beginning away, or all of it
+	case own.Size() < s.end: // another process has truncated the file
 		s.end, err = cutTorn(s.f)
 	}
 	return err
 }
 
-// reopen makes f the file at the path. After an error f is what it was.
+// reopen makes f the file at the path. After an error f is unchanged.
 func (s *Sink) reopen() error {
 	f, end, err := openFile(s.c.Path)
 	if err != nil {
 		return err
 	}
 	if s.f != nil {
-		_ = s.f.Close() // all that was acknowledged is synced
+		_ = s.f.Close() // all acknowledged lines are synced
 	}
 	s.f, s.end = f, end
 	return nil
 }
 
-// rotate moves the file to Path.1, after its predecessors have made room. When it
-// is repeated after an error, the number that is free already is used.
+// rotate moves the file to Path.1, after it has moved the older files. When it
+// is repeated after an error, it uses a number that is already free.
 func (s *Sink) rotate() error {
 	free := 1
 	for free < s.c.Keep && exists(s.rotated(free)) {
 		free++
 	}
-	for n := free; n > 0; n-- { // the oldest is replaced
+	for n := free; n > 0; n-- { // the oldest file is replaced
 		if err := os.Rename(s.rotated(n-1), s.rotated(n)); err != nil {
 			return err
 		}
 	}
-	for n := s.c.Keep + 1; ; n++ { // when more were kept before
+	for n := s.c.Keep + 1; ; n++ { // remove files from a time when Keep was larger
 		if err := os.Remove(s.rotated(n)); err != nil {
 			break
 		}
@@ -75,7 +75,7 @@ func (s *Sink) rotate() error {
 	return s.reopen()
 }
 
-// rotated is the path of the n-th file, counted from the one being written.
+// rotated returns the path of the n-th file, counted from the current file.
 func (s *Sink) rotated(n int) string {
 	if n == 0 {
 		return s.c.Path
@@ -88,9 +88,9 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// openFile opens or creates a file, durably, and says where its last line ends. It follows no link of another user.
+// openFile opens or creates a file, durably, and returns the end of its last line. It does not follow links of other users.
 func openFile(path string) (_ *os.File, end int64, err error) {
-	f, err := links.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o640) // the group is for who reads it
+	f, err := links.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o640) // readable for the group
 	if err != nil {
 		return nil, 0, err
 	}
@@ -111,7 +111,7 @@ func openFile(path string) (_ *os.File, end int64, err error) {
 	return f, end, syncDir(filepath.Dir(path))
 }
 
-// checkOurs keeps a wrong path from losing what may be its last line.
+// checkOurs refuses a file without events, so that a wrong path does not cut off the last line of another file.
 func checkOurs(f *os.File) error {
 	info, err := f.Stat()
 	if err != nil {
@@ -131,7 +131,7 @@ func checkOurs(f *os.File) error {
 	return err
 }
 
-// cutTorn cuts off what follows the last line break, and returns the size.
+// cutTorn cuts off an incomplete last line, and returns the size.
 func cutTorn(f *os.File) (int64, error) {
 	info, err := f.Stat()
 	if err != nil {

@@ -4,5 +4,5 @@ package file
 
 import "os"
 
-// lockFile does nothing: only the checkpoint's lock keeps two bridges apart here.
+// lockFile does not lock on this system: only the lock of the checkpoint prevents two bridges from running.
 func lockFile(*os.File) error { return nil }

@@ -1,15 +1,15 @@
 // Package file writes events to a file, one structured CloudEvent (JSON) per
 // line, and rotates it by size.
 //
-// Durable means: written and synced (fsync), and so is the directory after a
-// rotation. A batch is in one file, whole or not at all: what a failed write or
-// a crash leaves of a line is cut off. Delivery is at least once: a crash before
+// Durable means that the lines are written and synced (fsync); after a
+// rotation the directory is synced, too. A batch is complete in one file, or absent: an incomplete line of a
+// failed write or a crash is cut off. Delivery is at least once: a crash before
 // the checkpoint's commit repeats at most two batches, with the same ids.
 //
-// The file belongs to the sink while it is open, and is locked (on Unix). Others
-// may read it, and move, truncate or remove it: the sink goes on in a new file,
-// or at the end of what is left. After a loss of power, not of the process alone,
-// the lines of a batch that was not acknowledged may be damaged in the middle.
+// The file is locked (on Unix) while the sink is open. Other processes
+// may read, move, truncate or remove it: the sink continues in a new file,
+// or at the end of the truncated file. After a power failure, the lines of a batch that was not
+// acknowledged may be damaged in the middle. A crash of only the process does not damage lines.
 package file
 
 import (
@@ -24,7 +24,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
-// Options are what a sink is made of.
+// Options are the options of a sink.
 type Options struct {
 	Config Config
 }
@@ -32,8 +32,8 @@ type Options struct {
 // Sink is a [sink.Sink] that writes lines to a file.
 type Sink struct {
 	c   Config
-	f   *os.File // nil until it could be opened
-	end int64    // bytes of f that are acknowledged
+	f   *os.File // nil until it is open
+	end int64    // acknowledged bytes of f
 	buf []byte
 }
 
@@ -64,8 +64,8 @@ func (s *Sink) Open(ctx context.Context, _ []byte) error {
 	return err
 }
 
-// Write writes and syncs the batch as one piece. A disk cannot be interrupted:
-// the end of its context is noticed before it begins.
+// Write writes and syncs the batch as one piece. It checks ctx only before it begins, because a
+// write to a disk cannot be interrupted.
 func (s *Sink) Write(ctx context.Context, b *event.Batch) ([]byte, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -94,7 +94,7 @@ func (s *Sink) Write(ctx context.Context, b *event.Batch) ([]byte, error) {
 	return nil, nil
 }
 
-// Close closes the file and so unlocks it.
+// Close closes the file, which unlocks it.
 func (s *Sink) Close() error {
 	if s.f == nil {
 		return nil

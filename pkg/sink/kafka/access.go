@@ -22,23 +22,23 @@ import (
 )
 
 const (
-	// dialTimeout bounds how long a connection takes to be of use; tcpTimeout
-	// leaves time for the other bootstrap brokers when one is dead.
+	// dialTimeout bounds the time until a connection is usable. tcpTimeout
+	// leaves time for the other bootstrap brokers when one broker is dead.
 	dialTimeout = 10 * time.Second
 	tcpTimeout  = 3 * time.Second
-	// silence is how long franz-go waits for an answer beyond the time that a
-	// request gives the broker. It tries one that hangs twice before another:
-	// retryTimeout is for two that do.
+	// silence is how long franz-go waits for an answer after the timeout in the
+	// request. franz-go tries a broker that hangs twice before it tries another one:
+	// retryTimeout is enough for two hanging brokers.
 	silence      = 3 * time.Second
 	retryTimeout = 5 * silence
-	// metadataTTL bounds how long a change of the cluster's layout that makes no
-	// request fail goes unseen: every failure brings fresh metadata.
+	// metadataTTL bounds the delay until the client sees a change of the cluster's layout that makes no
+	// request fail. After a failed request the client reads metadata at once.
 	metadataTTL = time.Minute
-	// metadataMinAge bounds how often a client asks for it.
+	// metadataMinAge is the minimum time between two metadata requests.
 	metadataMinAge = 250 * time.Millisecond
 )
 
-// Options are what sinks, stores and readers are made of.
+// Options are the options of sinks, stores and readers.
 type Options struct {
 	Config   Config         // completed by New, NewStore and NewReader
 	Identity event.Identity // names the client on the brokers: quotas, logs
@@ -47,8 +47,8 @@ type Options struct {
 	Client []kgo.Opt
 }
 
-// access is how every client of this package reaches the brokers. Files with credentials and certificates are read for
-// each connection: they are renewed in place.
+// access connects the clients of this package to the brokers. It reads files with credentials and certificates for
+// each connection, because they are renewed in place.
 type access struct {
 	config Config // complete
 	client string // client.id
@@ -57,7 +57,7 @@ type access struct {
 	log    *zap.Logger
 }
 
-// newAccess reads every file once, so that one that is missing is an error at the start.
+// newAccess reads every file once, so that a missing file is an error at the start.
 func newAccess(o Options) (*access, error) {
 	config, err := o.Config.Complete()
 	if err != nil {
@@ -84,8 +84,8 @@ func (a *access) connected() {
 	a.log.Info("connected to Kafka", zap.Strings("brokers", a.config.Brokers))
 }
 
-// options are those of a franz-go client. authenticating counts its authentications that have begun, less those that
-// succeeded.
+// options returns the options of a franz-go client. authenticating is the number of begun authentications minus the
+// number of successful ones.
 func (a *access) options(authenticating *atomic.Int32) []kgo.Opt {
 	opts := []kgo.Opt{
 		kgo.SeedBrokers(a.config.Brokers...), kgo.ClientID(a.client), kgo.Dialer(a.dial),
@@ -147,13 +147,13 @@ func (t TLS) load() (*tls.Config, error) {
 	return out, nil
 }
 
-// credentialsError is returned while there is nothing to authenticate with.
+// credentialsError is returned while the credentials cannot be read.
 type credentialsError struct{ err error }
 
 func (e *credentialsError) Error() string { return e.err.Error() }
 func (e *credentialsError) Unwrap() error { return e.err }
 
-// mechanism returns how to authenticate, nil for not at all.
+// mechanism returns the SASL mechanism, nil for no authentication.
 func (s SASL) mechanism() (m sasl.Mechanism, err error) {
 	switch s.Mechanism {
 	case mechanismPlain:
@@ -222,8 +222,8 @@ func (tokenFile) Challenge(answer []byte) (bool, []byte, error) {
 	return true, nil, nil
 }
 
-// counted is a mechanism that counts the authentications that have begun and not succeeded: a broker that closes a
-// connection during one may have refused it.
+// counted is a mechanism that counts authentications that have begun and not succeeded. A broker that closes a
+// connection during an authentication may have refused it.
 type counted struct {
 	sasl.Mechanism
 	pending *atomic.Int32

@@ -15,24 +15,24 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// A broker that hangs up while it authenticates us may refuse us, or be going
-// down. Only so many times in a row are a refusal.
+// A broker that closes the connection during the authentication may refuse the credentials, or be shutting
+// down. Only this number of times in a row counts as a refusal.
 const (
 	hangUps     = 3
 	hangUpPause = 200 * time.Millisecond
 )
 
-// errHungUp is what some brokers do instead of refusing credentials, and what any
-// broker may do that goes down.
+// errHungUp: the broker closed the connection during the authentication. Some brokers do this instead of refusing credentials, and any
+// broker may do this while it shuts down.
 var errHungUp = fmt.Errorf("the broker hung up while authenticating: %w", kerr.SaslAuthenticationFailed)
 
-// admin asks the brokers and reads topics with one franz-go client, which is made when it is needed. A failure ends the
-// client: the next one learns the cluster's layout again. One goroutine uses an admin.
+// admin sends requests to the brokers and reads topics with one franz-go client, which is made on first use. A failure ends the
+// client, and the next client reads the cluster's layout again. One goroutine uses an admin.
 type admin struct {
 	*access
 	client *kgo.Client        // nil: none
-	kill   context.CancelFunc // of client: it ends whatever it waits for
-	// authenticating counts the client's authentications that have begun, less those that succeeded.
+	kill   context.CancelFunc // of client: ends all its waits
+	// authenticating is the number of begun authentications of the client minus the number of successful ones.
 	authenticating *atomic.Int32
 }
 
@@ -44,7 +44,7 @@ func (a *admin) open(ctx context.Context) error {
 	a.close()
 	err := a.dialAll(ctx)
 	for attempt := 1; attempt < hangUps && errors.Is(err, errHungUp); attempt++ {
-		_ = pause(ctx, hangUpPause) // dialAll knows of ctx
+		_ = pause(ctx, hangUpPause) // dialAll checks ctx
 		err = a.dialAll(ctx)
 	}
 	if err != nil {
@@ -63,7 +63,7 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// dialAll makes a client that has reached a broker. The client itself would try wrong credentials again, in silence.
+// dialAll makes a client that has reached a broker. The client itself would retry wrong credentials without an error.
 func (a *admin) dialAll(ctx context.Context) error {
 	a.authenticating = &atomic.Int32{}
 	life, kill := context.WithCancel(context.Background())
@@ -76,7 +76,7 @@ func (a *admin) dialAll(ctx context.Context) error {
 	return a.bounded(ctx, dialTimeout, func(ctx context.Context) (err error) {
 		for _, seed := range c.SeedBrokers() {
 			req := kmsg.NewPtrMetadataRequest()
-			req.Topics = []kmsg.MetadataRequestTopic{} // none: the brokers are enough
+			req.Topics = []kmsg.MetadataRequestTopic{} // no topics: the list of brokers is enough
 			if _, err = seed.Request(ctx, req); err == nil || ctx.Err() != nil || final(a.cause(err)) {
 				return err
 			}
@@ -85,7 +85,7 @@ func (a *admin) dialAll(ctx context.Context) error {
 	})
 }
 
-// final reports whether other brokers would say the same, and might lock an account for it.
+// final reports whether an error is the same on all brokers, so that retries are useless and might lock an account.
 func final(err error) bool {
 	return refused(err) || certificateRefused(err) || unverified(err) || errors.As(err, new(*credentialsError))
 }
@@ -93,8 +93,8 @@ func final(err error) bool {
 // answered reports whether a broker has answered, with an error.
 func answered(err error) bool { return errors.As(err, new(*kerr.Error)) && !refused(err) }
 
-// do calls fn with the client, for timeout at most; 0: as long as it takes. Unless the brokers answer, the client is given
-// up: a request's own context does not end the wait for a broker that takes a connection and does not answer. The error of
+// do calls fn with the client, for at most timeout; 0: without a limit. If the brokers do not answer, do closes the client,
+// because the context of a request does not end the wait for a broker that accepts a connection and does not answer. The error of
 // a timeout is errNoAnswer.
 func (a *admin) do(ctx context.Context, timeout time.Duration, fn func(context.Context, *kgo.Client) error) error {
 	if a.client == nil {
@@ -128,7 +128,7 @@ func (a *admin) bounded(ctx context.Context, timeout time.Duration, fn func(cont
 	return a.cause(err)
 }
 
-// cause is the reason of an error of the client, without the client's words around it.
+// cause returns the cause of an error of the client, without the client's text around it.
 func (a *admin) cause(err error) error {
 	var shards *kadm.ShardErrors
 	if errors.As(err, &shards) && len(shards.Errs) > 0 {
@@ -138,13 +138,13 @@ func (a *admin) cause(err error) error {
 		return errHungUp
 	}
 	var first *kgo.ErrFirstReadEOF
-	if errors.As(err, &first) { // what it suspects is in the hints of explain
+	if errors.As(err, &first) { // explain has hints instead of the client's guesses
 		return first.Unwrap()
 	}
 	return err
 }
 
-// close ends the client. The next request makes another.
+// close closes the client. The next request makes another one.
 func (a *admin) close() {
 	if a.client != nil {
 		a.kill()
@@ -153,7 +153,7 @@ func (a *admin) close() {
 	}
 }
 
-// describeTopics returns what the brokers say of topics, with our permissions.
+// describeTopics returns the brokers' descriptions of topics, with our permissions.
 func (a *admin) describeTopics(ctx context.Context, names []string) (out *kmsg.MetadataResponse, err error) {
 	req := kmsg.NewPtrMetadataRequest()
 	req.IncludeTopicAuthorizedOperations = true
@@ -169,8 +169,8 @@ func (a *admin) describeTopics(ctx context.Context, names []string) (out *kmsg.M
 	return out, err
 }
 
-// describeConfigs calls fn with each topic's configuration, or why it cannot be read. Not kadm, which makes one topic's
-// refusal that of all.
+// describeConfigs calls fn with each topic's configuration, or with the error of reading it. It does not use kadm, which returns one
+// topic's refusal for all topics.
 func (a *admin) describeConfigs(ctx context.Context, names []string, fn func(topic string, configs map[string]string, err error)) error {
 	req := kmsg.NewPtrDescribeConfigsRequest()
 	for _, name := range names {
@@ -215,7 +215,7 @@ func (a *admin) transactionVersion(ctx context.Context) (level int, err error) {
 	return level, err
 }
 
-// createTopics creates topics, or asks whether they could be created. It returns why not, by topic.
+// createTopics creates topics, or asks whether they could be created. It returns errors by topic.
 func (a *admin) createTopics(ctx context.Context, names []string, partitions, replicas int, configs map[string]string, dry bool) (failed map[string]error, err error) {
 	pointers := map[string]*string{}
 	for key, value := range configs {
@@ -242,7 +242,7 @@ func (a *admin) createTopics(ctx context.Context, names []string, partitions, re
 	return failed, err
 }
 
-// brokers is how many brokers the cluster has; 0: it does not answer.
+// brokers returns the number of brokers of the cluster; 0: the cluster does not answer.
 func (a *admin) brokers(ctx context.Context) (n int) {
 	_ = a.do(ctx, dialTimeout, func(ctx context.Context, c *kgo.Client) error {
 		all, err := kadm.NewClient(c).ListBrokers(ctx)

@@ -16,8 +16,8 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
-// requestTimeout bounds one request; the broker gives up on its
-// replicas after half of it.
+// requestTimeout bounds one request. The broker waits for its
+// replicas for half of this time.
 const requestTimeout = 30 * time.Second
 
 // Sink is a [sink.Sink] for `delivery: at-least-once`.
@@ -25,16 +25,16 @@ type Sink struct {
 	topics  *topics
 	timeout time.Duration // of one request
 
-	link     *link // nil when there is none
+	link     *link // nil: not connected
 	open     bool
 	progress progress
-	marked   int // how many pins the latest mark has; none is ever taken back
+	marked   int // number of pins in the latest mark; pins are never removed
 }
 
 var _ sink.Sink = (*Sink)(nil)
 
-// New returns a sink for `delivery: at-least-once` that has not connected yet. An error is about the
-// configuration, or a file it names.
+// New returns a sink for `delivery: at-least-once` that has not connected yet. It returns an error if the
+// configuration is wrong or a file that it names cannot be read.
 func New(o Options) (*Sink, error) {
 	a, err := newAccess(o)
 	if err != nil {
@@ -43,9 +43,9 @@ func New(o Options) (*Sink, error) {
 	return &Sink{topics: newTopics(newAdmin(a), o.Identity), timeout: requestTimeout}, nil
 }
 
-// Open connects and authenticates. Wrong credentials are a [sink.RefusedError], and
-// so is a topic whose number of partitions is not what the mark says; brokers that
-// cannot be reached are an ordinary error. Topics that the mark does not know are
+// Open connects and authenticates. It returns a [sink.RefusedError] for wrong credentials, and
+// for a topic whose number of partitions differs from the mark. The error for brokers that
+// cannot be reached is temporary. Topics that are not in the mark are
 // looked up when they are first written to.
 func (s *Sink) Open(ctx context.Context, mark []byte) (err error) {
 	s.drop()
@@ -66,7 +66,7 @@ func (s *Sink) Open(ctx context.Context, mark []byte) (err error) {
 	return nil
 }
 
-// checkPins compares the topics with what they were.
+// checkPins compares the topics with their recorded numbers of partitions.
 func (s *Sink) checkPins(ctx context.Context) error {
 	if len(s.topics.pins) == 0 {
 		return nil
@@ -75,13 +75,13 @@ func (s *Sink) checkPins(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, moved := s.topics.pins.compare(found); len(moved) > 0 { // one that is gone or hidden is dealt with when it is written to
+	if _, moved := s.topics.pins.compare(found); len(moved) > 0 { // a missing or hidden topic is handled when it is written to
 		return moved[0]
 	}
 	return nil
 }
 
-// pin notes how many partitions the topics have that are written to for the first time.
+// pin records the number of partitions of topics that are written to for the first time.
 func (s *Sink) pin(names []string) error {
 	for _, name := range names {
 		is := len(s.topics.known[name].partitions)
@@ -95,13 +95,13 @@ func (s *Sink) pin(names []string) error {
 	return nil
 }
 
-// Write implements [sink.Sink]. A record that Kafka will not take is a
-// [sink.RecordError]: the records before it in its partition are written, it and
-// those after it there are not; other partitions may be further. The record that
-// stands at that Index on the next Write with the same Seq replaces it. A topic that
-// may not be written to, or is not there, is a [sink.RouteError]; what other topics
-// have taken is not written again. A topic whose number of partitions changes is a
-// [sink.RefusedError]. The mark is nil while it is what it was.
+// Write implements [sink.Sink]. For a record that Kafka refuses it returns a
+// [sink.RecordError]: the records before it in its partition are written, this record and
+// later ones in the partition are not, and other partitions may be further. In the next Write with the same
+// Seq, the record at that Index replaces it. For a topic that
+// is missing or may not be written to, it returns a [sink.RouteError]; records that other topics
+// have are not written again. For a topic whose number of partitions has changed it returns a
+// [sink.RefusedError]. The mark is nil if it has not changed.
 func (s *Sink) Write(ctx context.Context, b *event.Batch) ([]byte, error) {
 	if !s.open {
 		return nil, errors.New("write to Kafka: the sink is not open")
@@ -123,8 +123,8 @@ func (s *Sink) Write(ctx context.Context, b *event.Batch) ([]byte, error) {
 		}
 	}
 	if s.topics.sasl != nil && isAny(err, io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET) && ctx.Err() == nil {
-		// So a broker ends a session that has expired (KIP-368): kafka-go does not
-		// authenticate again on the same connection. Any other retry would be the same.
+		// This is how a broker ends an expired session (KIP-368): kafka-go does not
+		// authenticate again on the same connection, so a retry needs a new connection.
 		s.drop()
 		err = s.write(ctx, b)
 	}
@@ -157,7 +157,7 @@ func (s *Sink) write(ctx context.Context, b *event.Batch) error {
 	return s.refusedRoute(b, s.send(ctx, b, queues))
 }
 
-// refusedRoute makes a [sink.RouteError] of a refusal, with where in the batch it begins.
+// refusedRoute converts a refusal to a [sink.RouteError] with the index in the batch.
 func (s *Sink) refusedRoute(b *event.Batch, err error) error {
 	err = routeError(b, err)
 	var e *sink.RouteError
@@ -169,7 +169,7 @@ func (s *Sink) refusedRoute(b *event.Batch, err error) error {
 	return err
 }
 
-// completed ends a batch that is durable.
+// completed finishes a durable batch.
 func (s *Sink) completed() (mark []byte, err error) {
 	if s.marked < len(s.topics.pins) {
 		if mark, err = s.topics.pins.encode(); err != nil {
@@ -188,7 +188,7 @@ func (s *Sink) Close() error {
 	return nil
 }
 
-// connection is the link in use, made when there is none.
+// connection returns the present link, and makes one if there is none.
 func (s *Sink) connection() *link {
 	if s.link == nil {
 		s.link = newLink(s)
@@ -196,7 +196,7 @@ func (s *Sink) connection() *link {
 	return s.link
 }
 
-// drop ends every connection: the next ones learn the cluster's layout again.
+// drop closes all connections. The next ones read the cluster's layout again.
 func (s *Sink) drop() {
 	s.topics.close()
 	s.topics.forget()

@@ -81,7 +81,7 @@ func (l *link) close() {
 	l.inUse.Wait()
 }
 
-// cause is the reason of an error of the client, without the name of the Go
+// cause returns the cause of an error of the client, without the name of the Go
 // function in front of it.
 func (l *link) cause(err error) error {
 	if inner := errors.Unwrap(err); inner != nil {
@@ -94,7 +94,7 @@ func (l *link) cause(err error) error {
 	return fromKafkaGo(err)
 }
 
-// clientError is an error of kafka-go, with the kerr that means the same.
+// clientError is an error of kafka-go, with the kerr of the same meaning.
 type clientError struct {
 	code *kerr.Error
 	err  error
@@ -103,13 +103,13 @@ type clientError struct {
 func (e *clientError) Error() string   { return e.err.Error() }
 func (e *clientError) Unwrap() []error { return []error{e.code, e.err} }
 
-// fromKafkaGo makes an error of kafka-go comparable with those of kerr.
+// fromKafkaGo makes an error of kafka-go comparable with errors of kerr.
 func fromKafkaGo(err error) error {
 	for from, to := range map[error]*kerr.Error{
 		protocol.ErrNoTopic: kerr.UnknownTopicOrPartition, protocol.ErrNoPartition: kerr.UnknownTopicOrPartition, protocol.ErrNoLeader: kerr.LeaderNotAvailable,
 	} {
 		if errors.Is(err, from) {
-			return &clientError{to, from} // what surrounds it names a fetch, and repeats the topic
+			return &clientError{to, from} // the text around it names a fetch, and repeats the topic
 		}
 	}
 	var e kafka.Error
@@ -119,7 +119,7 @@ func fromKafkaGo(err error) error {
 	return &clientError{kerr.TypedErrorForCode(int16(e)), err}
 }
 
-// mechanism is one of franz-go's as kafka-go wants it: both clients authenticate
+// mechanism adapts a mechanism of franz-go to kafka-go, so that both clients authenticate
 // with the same code.
 type mechanism struct{ franz.Mechanism }
 

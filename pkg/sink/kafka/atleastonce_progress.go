@@ -7,18 +7,18 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
-// progress is what is known to be durable of the latest batch.
+// progress has the records of the latest batch that are known to be durable.
 type progress struct {
 	seq      uint64
 	complete bool
-	mark     []byte // that complete comes with
+	mark     []byte // mark of the complete batch
 	// acked is kept per record and not as a number per partition, because a
 	// record that the caller replaces may go to another partition.
 	acked map[delivery]bool
 }
 
-// pending returns a function that reports of the records, by index, whether one is
-// not durable everywhere it belongs.
+// pending returns a function that reports whether the record at an index is
+// not yet durable in all its partitions.
 func (s *Sink) pending(records []event.Record) func(i int) bool {
 	if len(s.progress.acked) == 0 {
 		return func(int) bool { return true }

@@ -21,12 +21,12 @@ const (
 	chunkBytes = 1 << 20
 	// parallel bounds the partitions that are written at a time.
 	parallel = 16
-	// inFlightBytes bounds what the requests under way hold together, a larger
-	// record alone excepted. It matters for broadcasts over many partitions.
+	// inFlightBytes bounds the total bytes of all running requests, except for a single larger
+	// record. It matters for broadcasts over many partitions.
 	inFlightBytes = 8 << 20
 )
 
-// send writes the queues. When it returns, no request is under way, except one
+// send writes the queues. When it returns, no request is running, except one
 // that was given up because ctx ended or no answer came.
 func (s *Sink) send(ctx context.Context, b *event.Batch, queues []*queue) error {
 	conn := s.connection()
@@ -38,7 +38,7 @@ func (s *Sink) send(ctx context.Context, b *event.Batch, queues []*queue) error 
 		workers.Go(func() error {
 			for len(q.rest) > 0 && q.err == nil && !stop.Load() {
 				q.err = s.step(ctx, conn, budget, b, q)
-				if q.err != nil && !errors.As(q.err, new(*refusal)) { // a refusal is no matter of other topics
+				if q.err != nil && !errors.As(q.err, new(*refusal)) { // a refusal does not concern other topics
 					stop.Store(true)
 				}
 			}
@@ -49,8 +49,8 @@ func (s *Sink) send(ctx context.Context, b *event.Batch, queues []*queue) error 
 	return s.outcome(b, queues)
 }
 
-// step sends the next request of a queue. A chunk that the broker rejects for
-// its content is not an error yet: it is sent again, record by record.
+// step sends the next request of a queue. If the broker rejects the content of a
+// chunk, step does not return an error: the chunk is sent again, record by record.
 func (s *Sink) step(ctx context.Context, conn *link, budget *semaphore.Weighted, b *event.Batch, q *queue) error {
 	n, bytes := q.chunk()
 	weight := int64(min(bytes, inFlightBytes))
@@ -69,7 +69,7 @@ func (s *Sink) step(ctx context.Context, conn *link, budget *semaphore.Weighted,
 		return nil
 	case !aboutRecords(err):
 		full := fmt.Errorf("topic %q, partition %d: %w", q.partition.topic, q.id, s.topics.explain(err))
-		if errors.Is(err, kerr.TopicAuthorizationFailed) { // that it is not there has to be looked up first
+		if errors.Is(err, kerr.TopicAuthorizationFailed) { // whether the topic is missing has to be looked up first
 			return &refusal{q.partition.topic, full}
 		}
 		return full
@@ -82,7 +82,7 @@ func (s *Sink) step(ctx context.Context, conn *link, budget *semaphore.Weighted,
 	return nil
 }
 
-// build makes what is written for the next n records.
+// build makes the messages of the next n records.
 func (q *queue) build(b *event.Batch, n int) []kafka.Record {
 	records := make([]kafka.Record, 0, n)
 	add := func(m message[kafka.Header]) {
@@ -100,7 +100,7 @@ func (q *queue) build(b *event.Batch, n int) []kafka.Record {
 		all += headers(&b.Records[it.index])
 		bytes += it.size - len(b.Records[it.index].Value)
 	}
-	// It is not used again: kafka-go may leave a request running.
+	// The arena is not reused, because kafka-go may leave a request running.
 	made := arena[kafka.Header]{headers: make([]kafka.Header, 0, all), bytes: make([]byte, 0, bytes)}
 	now := time.Now()
 	for _, it := range q.rest[:n] {
@@ -114,7 +114,7 @@ func (q *queue) build(b *event.Batch, n int) []kafka.Record {
 	return records
 }
 
-// chunk is how many records the next request has, and its bytes.
+// chunk returns the number of records of the next request, and its bytes.
 func (q *queue) chunk() (n, bytes int) {
 	bytes = batchOverhead + q.rest[0].size
 	limit := min(chunkBytes, q.topic.limit)
@@ -124,9 +124,9 @@ func (q *queue) chunk() (n, bytes int) {
 	return n, bytes
 }
 
-// outcome remembers what was acknowledged and picks the error to return: a record
-// to be replaced before all others, since the caller can do that at once, and for the
-// same reason a refused topic before what has to be waited for.
+// outcome records the acknowledged records and chooses the error to return. A rejected record takes
+// precedence, and then a refused topic, because the caller can react to both at once. Errors that
+// need a wait come last.
 func (s *Sink) outcome(b *event.Batch, queues []*queue) error {
 	var failed error
 	var poison *sink.RecordError
@@ -156,7 +156,7 @@ func (s *Sink) outcome(b *event.Batch, queues []*queue) error {
 		return failed
 	}
 	if failed != nil {
-		s.drop() // it is met again, if it lasts, on a new connection
+		s.drop() // if the error lasts, it comes again on a new connection
 	}
 	return poison
 }

@@ -20,29 +20,29 @@ import (
 	"github.com/twmb/franz-go/pkg/sasl"
 )
 
-// What a broker of Amazon MSK wants to see: github.com/aws/aws-msk-iam-auth,
+// Fields of the message for a broker of Amazon MSK: github.com/aws/aws-msk-iam-auth,
 // "Details".
 const (
 	awsService   = "kafka-cluster"
 	awsAction    = awsService + ":Connect"
 	awsVersion   = "2020_10_22"
-	awsValid     = "300" // seconds; a connection takes one
+	awsValid     = "300" // seconds; a connection needs about one second
 	awsUserAgent = "kubebridge"
 )
 
-// awsIAM is AWS_MSK_IAM: a request that is signed, but not sent, shows the broker
-// who we are.
+// awsIAM is AWS_MSK_IAM: the client authenticates with a signed request, which is given to the broker and
+// never sent to AWS.
 type awsIAM struct {
 	region      string
-	credentials aws.CredentialsProvider // renews what expires
+	credentials aws.CredentialsProvider // renews credentials before they expire
 }
 
-// newAWS takes credentials from where AWS's own tools have them, in their order:
+// newAWS uses credentials from the same sources as AWS's own tools, in the same order:
 // the environment, a service account's token (IRSA), the shared files, EKS Pod
 // Identity, the instance's metadata. They are fetched when a connection is made.
 func newAWS(region string) (sasl.Mechanism, error) {
 	opts := []func(*awsconfig.LoadOptions) error{
-		// A connection that waits for the next renewal would outlive the sink.
+		// An idle connection kept for the next renewal would outlive the sink.
 		awsconfig.WithHTTPClient(awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) { t.DisableKeepAlives = true })),
 	}
 	if region != "" {
@@ -89,7 +89,7 @@ func (a awsIAM) sign(ctx context.Context, c aws.Credentials, host string) ([]byt
 	}
 	u, err := url.Parse(signed)
 	if err != nil {
-		return nil, errors.New("sign for the broker: no URL came of it") // the URL would show the session's token
+		return nil, errors.New("sign for the broker: no URL came of it") // an error with the URL would show the session's token
 	}
 	message := map[string]string{"version": awsVersion, "host": host, "user-agent": awsUserAgent}
 	for name, values := range u.Query() {
@@ -101,7 +101,7 @@ func (a awsIAM) sign(ctx context.Context, c aws.Credentials, host string) ([]byt
 // awsSession is one authentication.
 type awsSession struct{}
 
-// Challenge implements [sasl.Session]: a broker that accepts says something.
+// Challenge implements [sasl.Session]: a broker that accepts sends a non-empty answer.
 func (awsSession) Challenge(answer []byte) (bool, []byte, error) {
 	if len(answer) == 0 {
 		return false, nil, errors.New("the broker's answer to AWS_MSK_IAM is empty")

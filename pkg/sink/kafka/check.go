@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// shortRetention is how long a consumer should be able to be away: over a night.
+	// shortRetention is the shortest retention without a warning, so that a consumer can be stopped over a night.
 	shortRetention = 24 * time.Hour
 
 	minInsyncReplicas = "min.insync.replicas"
@@ -25,9 +25,9 @@ const (
 	strongTransactions = 2
 )
 
-// Check asks the brokers what would keep the sink from writing to topics, and writes
-// nothing: a topic that is missing must be one that could be created. err joins what
-// must be corrected, a line each; weak is what is legal, but less than it could be.
+// Check asks the brokers whether the sink could write to topics, or create missing topics. It writes
+// nothing. err joins the errors, one line each. weak lists warnings about settings that work but are
+// weaker than recommended.
 func Check(ctx context.Context, o Options, names []string) (weak []string, err error) {
 	a, err := newAccess(o)
 	if err != nil {
@@ -77,8 +77,8 @@ func (t *topics) check(ctx context.Context, names []string) (weak []string, err 
 	return append(weak, more...), errors.Join(append(bad, err)...)
 }
 
-// mayWrite reports what the broker says of our permissions (KIP-430); brokers that say
-// nothing may allow it.
+// mayWrite reports whether the broker's permission bits (KIP-430) allow writing. It returns true if the broker
+// does not send these bits.
 func mayWrite(bits int32) bool {
 	all := kadm.DecodeACLOperations(bits)
 	return len(all) == 0 || slices.Contains(all, kadm.OpWrite) || slices.Contains(all, kadm.OpAll)
@@ -93,7 +93,7 @@ func (t *topics) weakReplicas(m *kmsg.MetadataResponseTopic, brokers int) (weak 
 	case want > least:
 		weak = append(weak, fmt.Sprintf("topic %q has %d replicas, and create.replicationFactor is %d", *m.Topic, least, want))
 	case want < 1 && least == 1 && brokers > 1:
-		weak = append(weak, fmt.Sprintf("topic %q has one replica: it is gone with its broker", *m.Topic))
+		weak = append(weak, fmt.Sprintf("topic %q has one replica: its records are lost if this broker is lost", *m.Topic))
 	}
 	return weak
 }
@@ -143,7 +143,7 @@ func (t *topics) checkConfigs(ctx context.Context, names []string) (weak []strin
 	err := t.describeConfigs(ctx, names, func(name string, configs map[string]string, err error) {
 		switch {
 		case isAny(err, kerr.TopicAuthorizationFailed, kerr.ClusterAuthorizationFailed):
-			weak = append(weak, fmt.Sprintf("topic %q: its configuration may not be read, and Kafka's default is taken for max.message.bytes: allow DESCRIBE_CONFIGS", name))
+			weak = append(weak, fmt.Sprintf("topic %q: its configuration may not be read, so Kafka's default is used for max.message.bytes: allow DESCRIBE_CONFIGS", name))
 		case err != nil:
 			bad = append(bad, fmt.Errorf("read the configuration of topic %q: %w", name, t.explain(err)))
 		default:
@@ -169,14 +169,14 @@ func (t *topics) weakConfigs(topic string, configs map[string]string) (weak []st
 	case t.config.Tombstones && !compacted:
 		say("its cleanup.policy is %q, and tombstones are for compacted topics: set it to compact, or tombstones to false", policy)
 	case compacted && !t.config.Tombstones:
-		say("its cleanup.policy is %q: only the last event of an object is kept, a deletion for ever: set it to delete, or tombstones to true", policy)
+		say("its cleanup.policy is %q: only the last event of an object is kept, and the events of deleted objects are never removed: set it to delete, or tombstones to true", policy)
 	}
 	if n, err := strconv.Atoi(configs[maxMessageBytes]); err == nil && n < brokerMaxBytes {
 		say("its max.message.bytes is %d: larger events are cut down; objects have up to 1.5 MB", n)
 	}
 	if ms, err := strconv.ParseInt(configs[retentionMS], 10, 64); err == nil && ms >= 0 && strings.Contains(policy, policyDelete) {
 		if d := time.Duration(ms) * time.Millisecond; d < shortRetention {
-			say("its retention.ms is %d (%v): who is away for longer misses events", ms, d)
+			say("its retention.ms is %d (%v): consumers that are stopped for longer miss events", ms, d)
 		}
 	}
 	if n, err := strconv.Atoi(configs[minInsyncReplicas]); err == nil && n == 1 && t.config.Create.ReplicationFactor > 1 {
@@ -185,9 +185,9 @@ func (t *topics) weakConfigs(topic string, configs map[string]string) (weak []st
 	return weak
 }
 
-// CheckPins compares topics with what a checkpoint says that they were when they were
-// first written to: with what scan finds in it, or, where the delivery is at least once,
-// with the recorded mark. What it returns is as [Check]'s is.
+// CheckPins compares topics with the pins in a checkpoint, which record the topics when they were
+// first written to. The pins come from scan or, with delivery at-least-once,
+// from the recorded mark. It returns the same as [Check].
 func CheckPins(ctx context.Context, o Options, mark []byte, scan func(prefix []byte, fn func(key, value []byte) error) error) (weak []string, err error) {
 	a, err := newAccess(o)
 	if err != nil {
@@ -214,7 +214,7 @@ func CheckPins(ctx context.Context, o Options, mark []byte, scan func(prefix []b
 		case errors.Is(refused[name], kerr.TopicAuthorizationFailed):
 			weak = append(weak, t.unusable(name, refused[name]).Error())
 		case found[name] == nil:
-			weak = append(weak, fmt.Sprintf("topic %q was written to and is gone: consumers of a new one lack what it held", name))
+			weak = append(weak, fmt.Sprintf("topic %q was written to and no longer exists: consumers of a new topic will not have its events", name))
 		}
 	}
 	remade, moved := was.compare(found)

@@ -19,7 +19,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
-// The errors of both client libraries are compared with those of kerr: see [clientError].
+// The errors of both client libraries are compared with errors of kerr: see [clientError].
 
 // isAny reports whether err is one of targets.
 func isAny(err error, targets ...error) bool {
@@ -31,8 +31,8 @@ func tooLarge(err error) bool {
 	return isAny(err, kerr.MessageTooLarge, kerr.RecordListTooLarge)
 }
 
-// aboutRecords reports whether the broker rejected the content of a request: of
-// a single record, this proves that it is the record.
+// aboutRecords reports whether the broker rejected the content of a request. If the request has a
+// single record, this record is the reason.
 func aboutRecords(err error) bool { return tooLarge(err) || errors.Is(err, kerr.InvalidRecord) }
 
 // refused reports whether the broker has rejected the credentials.
@@ -57,13 +57,13 @@ func (a *access) credentialsHint() string {
 	return fmt.Sprintf("check sasl.mechanism (%s), sasl.username (%s) and %s", a.config.SASL.Mechanism, a.config.SASL.Username, password)
 }
 
-// explainConnect says what to do about an error of Open.
+// explainConnect adds the remedy to an error of Open.
 func (a *access) explainConnect(ctx context.Context, err error) error {
 	at := "Kafka at " + strings.Join(a.config.Brokers, ", ")
 	switch {
 	case ctx.Err() != nil:
 		return fmt.Errorf("connect to %s: %w", at, ctx.Err())
-	case errors.As(err, new(*credentialsError)): // says enough
+	case errors.As(err, new(*credentialsError)): // has a remedy already
 		return fmt.Errorf("connect to %s: %w", at, err)
 	case refused(err):
 		return &sink.RefusedError{What: at, Err: err, Hint: a.credentialsHint()}
@@ -75,13 +75,13 @@ func (a *access) explainConnect(ctx context.Context, err error) error {
 	return fmt.Errorf("connect to %s: %w: check the addresses, the network, and whether the brokers want TLS or SASL", at, err)
 }
 
-// unverified reports whether we do not accept the broker's certificate.
+// unverified reports whether the client does not accept the broker's certificate.
 func unverified(err error) bool { return errors.As(err, new(*tls.CertificateVerificationError)) }
 
 const unverifiedHint = "check tls.ca, which has to have signed the brokers' certificates, and tls.serverName"
 
-// certificateRefused reports whether the broker has rejected our certificate, or
-// that we have none: by the alerts that RFC 8446, section 6.2, has for that.
+// certificateRefused reports whether the broker has rejected the client certificate, or
+// requires one: by the alerts of RFC 8446, section 6.2.
 func certificateRefused(err error) bool {
 	var op *net.OpError
 	if !errors.As(err, &op) || op.Op != "remote error" {
@@ -107,7 +107,7 @@ func (a *access) certificateHint() string {
 	return fmt.Sprintf("check tls.cert (%s): who signed it, and until when it is valid", a.config.TLS.Cert)
 }
 
-// user names who is not allowed something.
+// user names the user for messages about missing permissions.
 func (a *access) user() string {
 	switch {
 	case a.config.SASL.Username != "":
@@ -126,7 +126,7 @@ func (a *access) user() string {
 // errNoAnswer is returned for a request that was given up.
 var errNoAnswer = errors.New("no answer in time: check the broker's load and the network")
 
-// explain adds to an error what to do about it.
+// explain adds the remedy to an error.
 func (a *access) explain(err error) error {
 	hint := ""
 	switch {
@@ -163,7 +163,7 @@ func (a *access) explain(err error) error {
 	return fmt.Errorf("%w: %s", err, hint)
 }
 
-// refusal is one topic that is not there, or that we may not use.
+// refusal is the error of one topic that is missing, or that the bridge may not use.
 type refusal struct {
 	topic string
 	err   error
@@ -172,8 +172,8 @@ type refusal struct {
 func (e *refusal) Error() string { return e.err.Error() }
 func (e *refusal) Unwrap() error { return e.err }
 
-// refusalOf makes full a refusal where the cause says that only this topic is
-// concerned.
+// refusalOf makes full a refusal if the cause concerns only this
+// topic.
 func refusalOf(topic string, cause, full error) error {
 	if isAny(cause, kerr.TopicAuthorizationFailed, kerr.UnknownTopicOrPartition, kerr.PolicyViolation, kerr.InvalidTopicException) {
 		return &refusal{topic, full}
@@ -181,7 +181,7 @@ func refusalOf(topic string, cause, full error) error {
 	return full
 }
 
-// routeError makes a [sink.RouteError] of a refusal.
+// routeError converts a refusal to a [sink.RouteError].
 func routeError(b *event.Batch, err error) error {
 	var r *refusal
 	if !errors.As(err, &r) {

@@ -26,15 +26,15 @@ type Transactional struct {
 	topics *topics // with the store's client
 
 	open  bool
-	final error  // why nothing is written any more
+	final error  // why the sink no longer writes
 	seq   uint64 // of the latest batch
-	done  bool   // and whether it is committed
+	done  bool   // the latest batch is committed
 	made  made   // of Write
 	// alone are partitions of the latest batch whose records are sent one by one,
 	// to find the one that the broker rejects.
 	alone map[partition]bool
 
-	mu     sync.Mutex // the client asks from a goroutine of its own
+	mu     sync.Mutex // the client calls limit from a goroutine of its own
 	limits map[string]int
 }
 
@@ -55,10 +55,10 @@ func (x *Transactional) Commit(ctx context.Context, seq uint64, changes []event.
 	return err
 }
 
-// Open implements [sink.Sink]: credentials first, then whose checkpoint it is,
-// then the predecessor is fenced. The mark is not used. Wrong credentials and a
-// topic whose number of partitions has changed are a [sink.RefusedError]. Where a
-// topic was deleted and made again, the checkpoint requests a reset from then on.
+// Open implements [sink.Sink]. It checks the credentials, then the identity of the checkpoint,
+// and then fences the predecessor. It does not use the mark. It returns a [sink.RefusedError] for wrong credentials and for a
+// topic whose number of partitions has changed. If a
+// topic was deleted and created again, Open writes a request for a reset to the checkpoint.
 func (x *Transactional) Open(ctx context.Context, _ []byte) error {
 	x.open, x.final, x.seq, x.done = false, nil, 0, false
 	x.topics.forget()
@@ -79,8 +79,8 @@ func (x *Transactional) Open(ctx context.Context, _ []byte) error {
 	return err
 }
 
-// readPins compares the topics with what the checkpoint has of them. Where one
-// was deleted and made again, the checkpoint then requests a reset.
+// readPins compares the topics with the pins in the checkpoint. If a topic
+// was deleted and created again, it writes a request for a reset to the checkpoint.
 func (x *Transactional) readPins(ctx context.Context) (err error) {
 	if x.topics.pins, err = scanPins(x.store.Scan); err != nil || len(x.topics.pins) == 0 {
 		return err
@@ -89,13 +89,13 @@ func (x *Transactional) readPins(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	remade, moved := x.topics.pins.compare(found) // one that is gone or hidden is dealt with when it is written to
+	remade, moved := x.topics.pins.compare(found) // a missing or hidden topic is handled when it is written to
 	if len(moved) > 0 {
 		return refuse(moved[0])
 	}
 	var changes []event.KV
 	for _, name := range remade {
-		x.topics.log.Warn("a declared reset is due", zap.Error(&remadeError{name}))
+		x.topics.log.Warn("topic was deleted and created again, reset requested", zap.Error(&remadeError{name}))
 		changes = append(changes, event.KV{Key: []byte(pinPrefix + name)})
 	}
 	if changes == nil {
@@ -111,8 +111,8 @@ func (x *Transactional) readPins(ctx context.Context) (err error) {
 	return nil
 }
 
-// limit is the most bytes that a record batch for a topic may have: what the
-// topic takes, but not so much that a single rejection concerns everything.
+// limit returns the maximum bytes of a record batch for a topic: the limit of the
+// topic, but low enough that one rejection does not concern all records.
 func (x *Transactional) limit(topic string) int32 {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -124,12 +124,12 @@ func (x *Transactional) limit(topic string) int32 {
 }
 
 // Write implements [sink.Sink]. The batch and its commit are durable when it
-// returns nil; after an error nothing of them is visible to a consumer that
-// reads committed records only. A record that Kafka will not take is a
-// [sink.RecordError]. A topic that refuses is a [sink.RouteError]; what stands
-// before its Index is written with the rest, when Write is called again. A topic
-// whose number of partitions changes is a [sink.RefusedError]; one that is deleted
-// and made again is a [sink.ErrReset], within a minute at most. It returns no mark.
+// returns nil. After an error, no part of them is visible to a consumer that
+// reads committed records only. For a record that Kafka refuses it returns a
+// [sink.RecordError]. For a topic that refuses it returns a [sink.RouteError]; the records
+// before its Index are written with the rest when Write is called again. For a topic
+// whose number of partitions has changed it returns a [sink.RefusedError]. For a topic that was deleted
+// and created again it returns [sink.ErrReset], after at most one minute. It returns no mark.
 func (x *Transactional) Write(ctx context.Context, b *event.Batch) ([]byte, error) {
 	switch {
 	case x.final != nil:
@@ -159,7 +159,7 @@ func (x *Transactional) Write(ctx context.Context, b *event.Batch) ([]byte, erro
 	case errors.As(err, &moved):
 		err = refuse(err)
 	case errors.As(err, &remade):
-		x.store.Release() // its client does not write to a topic under two ids
+		x.store.Release() // a client cannot write to a topic whose id has changed
 		err = fmt.Errorf("%w: %w", sink.ErrReset, err)
 	case errors.Is(err, kerr.ProducerFenced):
 		x.final = fmt.Errorf("%w: %w", sink.ErrFenced, err)
@@ -170,13 +170,13 @@ func (x *Transactional) Write(ctx context.Context, b *event.Batch) ([]byte, erro
 	case ctx.Err() != nil:
 		err = fmt.Errorf("write to Kafka: %w", ctx.Err())
 	}
-	x.topics.close() // the next connection learns the layout again
+	x.topics.close() // the next connection reads the layout again
 	x.topics.forget()
 	return nil, err
 }
 
 func (x *Transactional) write(ctx context.Context, b *event.Batch) error {
-	// First of all: what is committed must not be reported as refused.
+	// Settle first, because a committed batch must not be reported as refused.
 	if committed, err := x.store.Settle(ctx, b.Seq); committed || err != nil {
 		return err
 	}
@@ -195,9 +195,9 @@ func (x *Transactional) write(ctx context.Context, b *event.Batch) error {
 		}
 		x.shareLimits()
 		p := &production{batch: b, queues: queues, alone: x.alone, made: &x.made}
-		p.fill() // before the transaction, which may have to wait for the end of the last one
+		p.fill() // before the transaction begins, because it may have to wait for the end of the previous one
 		err = x.store.Transact(ctx, b.Seq, changes, p.run)
-		if len(x.made.records) > 0 { // not all were acknowledged
+		if len(x.made.records) > 0 { // not all records were acknowledged
 			x.made = made{}
 		}
 		var failed *deliveryError
@@ -211,12 +211,12 @@ func (x *Transactional) write(ctx context.Context, b *event.Batch) error {
 		if err := x.refused(ctx, b, names, failed); err != nil {
 			return err
 		}
-		x.alone[failed.partition] = true // the batch again, and which record it is shows
+		x.alone[failed.partition] = true // the repeated batch shows which record is rejected
 	}
 }
 
-// pin returns the batch's changes, those that pin the topics, which are its own, that
-// it is the first to write to, and what they pin.
+// pin returns the batch's changes together with changes that pin the topics that are written to for the first
+// time, and these pins.
 func (x *Transactional) pin(b *event.Batch, names []string) ([]event.KV, pins, error) {
 	changes, fresh := b.Commit.Changes[:len(b.Commit.Changes):len(b.Commit.Changes)], pins{}
 	for _, name := range names {
@@ -234,8 +234,8 @@ func (x *Transactional) pin(b *event.Batch, names []string) ([]event.KV, pins, e
 	return changes, fresh, nil
 }
 
-// refused returns the error of a transaction in which one record was not written; nil: the broker rejects the content of
-// the record's request, and which record it is shows when its partition's records are sent one by one.
+// refused returns the error of a transaction in which one record was not written. It returns nil if the broker rejects the content of
+// a request: the rejected record is then found by sending the partition's records one by one.
 func (x *Transactional) refused(ctx context.Context, b *event.Batch, names []string, failed *deliveryError) error {
 	cause := failed.err
 	if !aboutRecords(cause) {
@@ -250,7 +250,7 @@ func (x *Transactional) refused(ctx context.Context, b *event.Batch, names []str
 	q := queue{partition: failed.partition, topic: failed.topic, rest: []item{failed.item}}
 	rejected := q.reject(cause)
 	if tooLarge(cause) {
-		failed.topic.limit = 0 // it has proved too high
+		failed.topic.limit = 0 // the limit was too high
 	}
 	if x.alone[failed.partition] {
 		return rejected
@@ -260,12 +260,12 @@ func (x *Transactional) refused(ctx context.Context, b *event.Batch, names []str
 
 // blame returns the refusal of the topic that made a transaction fail with
 // TOPIC_AUTHORIZATION_FAILED. Before Kafka 4.0, topics are added to a transaction in
-// one request, and the client fails the records of all of them when one is refused.
-// nil: the brokers do not say which one it is.
+// one request, and the client fails the records of all topics when one topic is refused.
+// It returns nil if the brokers do not show which topic it is.
 func (x *Transactional) blame(ctx context.Context, names []string) error {
 	meta, err := x.topics.describeTopics(ctx, names)
 	if err != nil {
-		return nil // the failure at hand says more
+		return nil // the error of the transaction is more useful
 	}
 	for i := range meta.Topics {
 		t := &meta.Topics[i]

@@ -18,22 +18,22 @@ type production struct {
 	queues []*queue
 	alone  map[partition]bool
 	made   *made
-	acked  int // of made
+	acked  int // acknowledged records of made
 
 	mu     sync.Mutex
-	failed *kgo.Record // the first to fail
-	err    error       // why
+	failed *kgo.Record // the first failed record
+	err    error       // its error
 }
 
-// made is the memory of the records that the client has been handed. They are its own
-// until all of them are acknowledged; of those after a failure it may keep some.
+// made is the memory of the records that the client has. They belong to the client
+// until all of them are acknowledged; after a failure the client may keep some.
 type made struct {
 	arena[kgo.RecordHeader]
-	records []kgo.Record // does not grow while the client has some
+	records []kgo.Record // does not grow while the client has records
 	origins []origin     // of records
 }
 
-// maxMade bounds how many there are, for broadcasts over many partitions.
+// maxMade bounds the number of records, for broadcasts over many partitions.
 const maxMade = 4096
 
 type origin struct {
@@ -43,11 +43,11 @@ type origin struct {
 
 func (m *made) reset() {
 	m.arena.reset()
-	clear(m.records) // they hold on to the batch
+	clear(m.records) // they would keep the batch in memory
 	m.records, m.origins = m.records[:0], m.origins[:0]
 }
 
-// deliveryError is one record that was not written to one partition.
+// deliveryError is the error of one record that was not written to one partition.
 type deliveryError struct {
 	item
 	partition
@@ -61,7 +61,7 @@ func (e *deliveryError) Error() string {
 
 func (e *deliveryError) Unwrap() error { return e.err }
 
-// fill makes records of what comes next in the queues, as many as the client is handed
+// fill makes the next records from the queues, as many as the client gets
 // at once, and reports whether there are any.
 func (p *production) fill() bool {
 	n, now := 0, time.Now()
@@ -98,7 +98,7 @@ func (p *production) add(from origin, m message[kgo.RecordHeader]) {
 	p.made.origins = append(p.made.origins, from)
 }
 
-// run writes what was filled, and all the rest. It returns when every record is
+// run writes the filled records and all remaining ones. It returns when every record is
 // acknowledged, or with the first error.
 func (p *production) run(ctx context.Context, c *kgo.Client) error {
 	for len(p.made.records) > 0 || p.fill() {
@@ -124,7 +124,7 @@ func (p *production) written(r *kgo.Record, err error) {
 	}
 }
 
-// awaitAcks waits for what is under way.
+// awaitAcks waits until the client has handled all records.
 func (p *production) awaitAcks(ctx context.Context, c *kgo.Client) error {
 	err := c.Flush(ctx)
 	p.mu.Lock()
@@ -139,7 +139,7 @@ func (p *production) awaitAcks(ctx context.Context, c *kgo.Client) error {
 	if err != nil {
 		return err
 	}
-	if n := len(p.made.records); p.acked != n { // Flush does not wait for the word on a record that was never buffered
+	if n := len(p.made.records); p.acked != n { // Flush does not wait for a record that was never buffered
 		return fmt.Errorf("%d of %d records were acknowledged", p.acked, n)
 	}
 	p.made.reset()

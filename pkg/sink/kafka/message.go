@@ -8,7 +8,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// header is what both client libraries take.
+// header is the header type of either client library.
 type header interface {
 	~struct {
 		Key   string
@@ -16,15 +16,15 @@ type header interface {
 	}
 }
 
-// message is what goes on the wire.
+// message is a message on the wire.
 type message[H header] struct {
 	key, value []byte // nil: null
 	headers    []H
-	time       time.Time // zero: the present
+	time       time.Time // zero: now
 }
 
-// arena is the memory of many messages. They may be used until reset is called:
-// by whom the client has given back all of them.
+// arena is the memory of many messages. They are valid until reset is called. Call reset
+// only after the client no longer uses any of them.
 type arena[H header] struct {
 	bytes   []byte
 	headers []H
@@ -33,7 +33,7 @@ type arena[H header] struct {
 
 func (a *arena[H]) reset() { a.bytes, a.headers = a.bytes[:0], a.headers[:0] }
 
-// message is what is written for r at a time. Its value is r's own.
+// message returns the message for r. Its value is the value of r, not a copy.
 func (a *arena[H]) message(t *topic, r *event.Record, now time.Time) message[H] {
 	m := message[H]{value: r.Value}
 	first := len(a.headers)
@@ -56,17 +56,17 @@ func (a *arena[H]) message(t *topic, r *event.Record, now time.Time) message[H] 
 	return m
 }
 
-// notAhead is t, or now if that is earlier: brokers refuse what is an hour ahead of them
-// (message.timestamp.after.max.ms), and would until then refuse what was seen by a clock
-// that has been set right since.
+// notAhead returns the earlier one of t and now. Brokers refuse timestamps that are an hour ahead of them
+// (message.timestamp.after.max.ms). Without this, they would refuse events that were seen while the clock
+// was ahead.
 func notAhead(t, now time.Time) time.Time {
-	if now = now.Round(0); t.Round(0).After(now) { // by the clock, not by what has passed
+	if now = now.Round(0); t.Round(0).After(now) { // compare wall clocks, not monotonic times
 		return now
 	}
 	return t
 }
 
-// tombstone is what follows m, which is that of r, where [topic.buries] says so.
+// tombstone returns the tombstone that follows m, the message of r, if [topic.buries] reports true.
 func (m message[H]) tombstone(r *event.Record) message[H] {
 	t := message[H]{key: m.key, time: m.time}
 	if describes(r) {
@@ -88,8 +88,8 @@ func (a *arena[H]) copy(s string) []byte {
 	return a.bytes[first:len(a.bytes):len(a.bytes)]
 }
 
-// names are the headers of attributes. These come in one order, some left out: the
-// next is found where the last one was, or soon after.
+// names maps attributes to headers. Attributes always come in the same order, possibly with some left out, so the
+// search for the next name starts at the last one.
 type names struct {
 	known []struct{ attribute, header string }
 	at    int

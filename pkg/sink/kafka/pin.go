@@ -12,19 +12,19 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
-// pinPrefix starts the keys of the checkpoint under which a Transactional keeps
-// what it knows of the topics it writes to.
+// pinPrefix begins the keys in the checkpoint under which a Transactional keeps
+// its pins.
 const pinPrefix = "!topic/"
 
-// pin is what the checkpoint holds of a topic since it was first written to.
+// pin records a topic in the checkpoint, as it was when it was first written to.
 type pin struct {
 	partitions int
-	// id is the topic's own (KIP-516): one that was deleted and made again has
-	// another. "" where Kafka does not say, or an older bridge wrote the pin.
+	// id is the topic's id (KIP-516). A topic that was deleted and created again has
+	// another id. "" if Kafka does not send ids, or if an older bridge wrote the pin.
 	id string
 }
 
-// parsePin reads what String returns.
+// parsePin parses the result of String.
 func parsePin(s string) (p pin, err error) {
 	var n string
 	n, p.id, _ = strings.Cut(s, " ")
@@ -35,21 +35,21 @@ func parsePin(s string) (p pin, err error) {
 // String is "<partitions> <id>", or "<partitions>".
 func (p pin) String() string { return strings.TrimSuffix(strconv.Itoa(p.partitions)+" "+p.id, " ") }
 
-// remade reports whether the topic that was pinned as p, and is now is, was deleted and made again.
+// remade reports whether a topic with the pin p and the present state is was deleted and created again.
 func (p pin) remade(is pin) bool { return p.id != is.id && p.id != "" && is.id != "" }
 
-// remadeError is a topic that no longer is what was written to.
+// remadeError is the error of a topic that was deleted and created again.
 type remadeError struct{ topic string }
 
 func (e *remadeError) Error() string {
 	return fmt.Sprintf("topic %q was deleted and made again: what it held is gone", e.topic)
 }
 
-// pins are the topics that were written to, as they were then. A Transactional keeps
-// each under a key of its own in the checkpoint, a Sink the numbers in its mark.
+// pins are the pins by topic. A Transactional keeps
+// each pin under its own key in the checkpoint. A Sink keeps the numbers of partitions in its mark.
 type pins map[string]pin
 
-// scanPins reads a Transactional's.
+// scanPins reads the pins of a Transactional.
 func scanPins(scan func(prefix []byte, fn func(key, value []byte) error) error) (pins, error) {
 	all := pins{}
 	err := scan([]byte(pinPrefix), func(key, value []byte) error {
@@ -61,8 +61,8 @@ func scanPins(scan func(prefix []byte, fn func(key, value []byte) error) error) 
 	return all, err
 }
 
-// compare says what has become of the topics among those that were found: which were
-// deleted and made again, and of which others the number of partitions has changed, in order.
+// compare compares the pins with the found topics. It returns, in order, the topics that were deleted and
+// created again, and the other topics whose number of partitions has changed.
 func (p pins) compare(found map[string]*topic) (remade []string, moved []*partitionsError) {
 	for _, name := range slices.Sorted(maps.Keys(p)) {
 		was := p[name]
@@ -78,12 +78,12 @@ func (p pins) compare(found map[string]*topic) (remade []string, moved []*partit
 	return remade, moved
 }
 
-// recorded is a mark.
+// recorded is the encoding of a mark.
 type recorded struct {
 	Partitions map[string]int `json:"partitions"`
 }
 
-// decodePins reads a Sink's.
+// decodePins reads the pins in the mark of a Sink.
 func decodePins(mark []byte) (pins, error) {
 	all, r := pins{}, recorded{}
 	if mark == nil {
@@ -102,7 +102,7 @@ func decodePins(mark []byte) (pins, error) {
 	return all, nil
 }
 
-// encode makes a Sink's mark of them.
+// encode returns the mark of a Sink.
 func (p pins) encode() ([]byte, error) {
 	r := recorded{Partitions: make(map[string]int, len(p))}
 	for name, one := range p {
@@ -111,7 +111,7 @@ func (p pins) encode() ([]byte, error) {
 	return json.Marshal(r)
 }
 
-// refuse makes a changed number of partitions what no retry heals.
+// refuse converts the error of a changed number of partitions to a [sink.RefusedError], because retries do not help.
 func refuse(err error) error {
 	var moved *partitionsError
 	if !errors.As(err, &moved) {

@@ -22,15 +22,15 @@ type delivery struct {
 	partition
 }
 
-// queue is what is to be written to a partition, in order.
+// queue has the records for a partition, in order.
 type queue struct {
 	partition
 	topic *topic
 	rest  []item
-	// alone is how many records at the front are sent one per request, to find
-	// the one that the broker rejects.
+	// alone is the number of records at the front that are sent one per request, to find
+	// the rejected one.
 	alone int
-	stale bool  // the topic's limit has proved too high
+	stale bool  // the known limit of the topic was too high
 	acked []int // indexes
 	err   error
 }
@@ -40,7 +40,7 @@ type item struct {
 	size  int
 }
 
-// routes names the topics of the records that are pending, by index, each once.
+// routes returns the topics of the pending records, each once.
 func routes(b *event.Batch, pending func(i int) bool) (names []string) {
 	seen := map[string]bool{}
 	for i := range b.Records {
@@ -52,14 +52,14 @@ func routes(b *event.Batch, pending func(i int) bool) (names []string) {
 	return names
 }
 
-// plan divides the records that acked does not have into queues. A record that is too
-// large is found here, before anything is sent.
+// plan divides the records that are not in acked into queues. It finds a record that is too
+// large before any record is sent.
 func (t *topics) plan(ctx context.Context, b *event.Batch, acked map[delivery]bool) ([]*queue, error) {
 	var (
 		queues []*queue
 		places []sink.Place
 		to     *topic
-		ofTo   []*queue // by the partition's place
+		ofTo   []*queue // by index of the partition
 	)
 	byTopic := map[*topic][]*queue{}
 	if len(acked) > 0 {
@@ -105,30 +105,30 @@ func (t *topics) plan(ctx context.Context, b *event.Batch, acked map[delivery]bo
 	return queues, nil
 }
 
-// choose returns the partitions that r belongs in.
+// choose returns the partitions for r.
 func (t *topic) choose(r *event.Record) []int {
 	from, to := t.span(r)
 	return t.partitions[from:to]
 }
 
-// span is where they stand among the topic's.
+// span returns the range of these partitions in the topic's partitions.
 func (t *topic) span(r *event.Record) (from, to int) {
 	if r.Broadcast {
 		return 0, len(t.partitions)
 	}
 	t.hashed = append(t.hashed[:0], r.Key...)
-	// Consistent: a record without a key has one place too.
+	// Consistent: a record without a key also has a fixed partition.
 	id := kafka.Murmur2Balancer{Consistent: true}.Balance(kafka.Message{Key: t.hashed}, t.partitions...)
 	from, _ = slices.BinarySearch(t.partitions, id)
 	return from, from + 1
 }
 
-// reject makes the error for the record at the front.
+// reject returns the error for the record at the front.
 func (q *queue) reject(err error) *sink.RecordError {
 	e := &sink.RecordError{Index: q.rest[0].index, Err: fmt.Errorf("topic %q, partition %d: %w", q.partition.topic, q.id, err)}
 	if tooLarge(err) {
-		// The broker has a lower limit than the topic shows, and does not say
-		// which: any smaller record is worth trying.
+		// The broker has a lower limit than the topic shows, and does not send
+		// it, so any smaller record is worth an attempt.
 		e.Size = batchOverhead + q.rest[0].size
 		e.Limit = min(q.topic.limit, e.Size-1)
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
-// stall is how long reading may make no progress: another producer's open
-// transaction can hold back what was written after it, until it times out.
+// stall is how long a read may make no progress. An open transaction of another producer
+// holds back later records until the transaction times out.
 const stall = 20 * time.Second
 
 // span is a part of a partition: the offsets from from up to, but not including, to.
@@ -22,7 +22,7 @@ type span struct {
 	from, to int64
 }
 
-// readOptions are those of a client that reads committed records and ends with life.
+// readOptions returns the options of a client that reads committed records until life ends.
 func readOptions(life context.Context) []kgo.Opt {
 	return []kgo.Opt{
 		kgo.WithContext(life),
@@ -35,9 +35,9 @@ func readOptions(life context.Context) []kgo.Opt {
 	}
 }
 
-// read calls fn for the committed records of spans, in order within each; i is the span's index. Control records and
-// records of aborted transactions take offsets: they only mark progress. An error of fn ends the reading and is returned,
-// but [sink.ErrEnough], which ends that of its span.
+// read calls fn for the committed records of spans, in order within each span; i is the span's index. Control records and
+// records of aborted transactions have offsets, too, and count only as progress. An error of fn ends read and is returned,
+// except for [sink.ErrEnough], which ends only the span.
 func (a *admin) read(ctx context.Context, spans []span, fn func(i int, r *kgo.Record) error) error {
 	r := reading{left: map[partition]int{}, spans: spans, fn: fn}
 	offsets, topics := map[string]map[int32]kgo.Offset{}, []string{}
@@ -55,7 +55,7 @@ func (a *admin) read(ctx context.Context, spans []span, fn func(i int, r *kgo.Re
 	if len(r.left) == 0 {
 		return nil
 	}
-	var failed error // by fn: it is no matter of the client's
+	var failed error // the error of fn
 	err := a.do(ctx, 0, func(ctx context.Context, c *kgo.Client) (err error) {
 		c.AddConsumePartitions(offsets)
 		if failed, err = r.run(ctx, c); err == nil {
@@ -65,7 +65,7 @@ func (a *admin) read(ctx context.Context, spans []span, fn func(i int, r *kgo.Re
 		return err
 	})
 	if err != nil {
-		a.close() // it would go on reading
+		a.close() // the client would continue to read
 		return err
 	}
 	return failed
@@ -77,10 +77,10 @@ type reading struct {
 	left  map[partition]int // indexes of spans
 	done  map[string][]int32
 	fn    func(i int, r *kgo.Record) error
-	last  error // of the brokers, which may go away
+	last  error // the last temporary error of the brokers
 }
 
-// run returns an error of fn, or of the brokers.
+// run returns an error of fn as failed, or an error of the brokers as err.
 func (r *reading) run(ctx context.Context, c *kgo.Client) (failed, err error) {
 	r.done = map[string][]int32{}
 	for len(r.left) > 0 {
@@ -104,15 +104,15 @@ func (r *reading) run(ctx context.Context, c *kgo.Client) (failed, err error) {
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
 		case r.last != nil:
-			return nil, fmt.Errorf("nothing came for %v: %w", stall, r.last)
+			return nil, fmt.Errorf("no record came for %v: %w", stall, r.last)
 		default:
-			return nil, fmt.Errorf("nothing came for %v of what the brokers say is there: another producer's transaction may be open on it: if this lasts, `kafka-transactions.sh find-hanging` says which", stall)
+			return nil, fmt.Errorf("no record came for %v, and the brokers have more: another producer's transaction may be open: if this lasts, find it with `kafka-transactions.sh find-hanging`", stall)
 		}
 	}
 	return nil, nil
 }
 
-// note takes up the errors of a poll, and returns one that does not go away.
+// note records the errors of a poll, and returns an error that retries do not correct.
 func (r *reading) note(wait context.Context, fetches kgo.Fetches) error {
 	for _, f := range fetches.Errors() {
 		if wait.Err() != nil {
@@ -127,7 +127,7 @@ func (r *reading) note(wait context.Context, fetches kgo.Fetches) error {
 	return nil
 }
 
-// take hands a record on.
+// take passes a record on.
 func (r *reading) take(c *kgo.Client, k *kgo.Record) (err error) {
 	p := partition{topic: k.Topic, id: int(k.Partition)}
 	i, ok := r.left[p]

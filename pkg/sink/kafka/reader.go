@@ -18,10 +18,10 @@ import (
 type Reader struct {
 	admin *admin
 	parts []sink.Part
-	spans []span // of parts, whole
+	spans []span // the whole ranges of parts
 }
 
-// NewReader connects and looks up the topics that topics reports are to be read. Wrong credentials are a
+// NewReader connects and looks up the topics to read, for which topics returns true. For wrong credentials it returns a
 // [sink.RefusedError].
 func NewReader(ctx context.Context, o Options, topics func(name string) bool) (*Reader, error) {
 	a, err := newAccess(o)
@@ -67,7 +67,7 @@ func (r *Reader) lookUp(ctx context.Context, wanted func(name string) bool) erro
 			return err
 		}
 		doing = "look up where the topics end"
-		if end, err = k.ListCommittedOffsets(ctx, names...); err == nil { // what follows is not yet decided
+		if end, err = k.ListCommittedOffsets(ctx, names...); err == nil { // later records belong to open transactions
 			err = end.Error()
 		}
 		return err
@@ -93,14 +93,14 @@ func (r *Reader) lookUp(ctx context.Context, wanted func(name string) bool) erro
 	return nil
 }
 
-// compacted returns which topics are compacted. Without permission to ask, these are the topics of a sink with
+// compacted returns the compacted topics. Without permission to read the configuration, it returns the topics of a sink with
 // tombstones.
 func (r *Reader) compacted(ctx context.Context, names []string) map[string]bool {
 	out := map[string]bool{}
 	for _, name := range names {
 		out[name] = r.admin.config.Tombstones
 	}
-	_ = r.admin.describeConfigs(ctx, names, func(name string, configs map[string]string, err error) { // an error of all topics is treated as one of each
+	_ = r.admin.describeConfigs(ctx, names, func(name string, configs map[string]string, err error) { // an error of the request counts for every topic
 		if policy, ok := configs[cleanupPolicy]; ok && err == nil {
 			out[name] = strings.Contains(policy, policyCompact)
 		}
@@ -140,7 +140,7 @@ func (r *Reader) At(ctx context.Context, t time.Time) ([]int64, error) {
 	return out, nil
 }
 
-// Read implements [sink.Reader]. Kafka cannot leave records out.
+// Read implements [sink.Reader]. It passes on all records, because Kafka cannot filter them.
 func (r *Reader) Read(ctx context.Context, ranges []sink.Range, _ bool, fn func(*sink.Message) error) error {
 	spans := slices.Clone(r.spans)
 	for i, want := range ranges {

@@ -13,24 +13,24 @@ const (
 
 	// batchOverhead is the header of a record batch, format version 2.
 	batchOverhead = 61
-	// recordOverhead is the most that a record's length, attributes, timestamp
-	// and offset (both relative to the batch's first) take.
+	// recordOverhead is the maximum size of a record's length, attributes, timestamp
+	// and offset (the last two relative to the first record of the batch).
 	recordOverhead = 5 + 1 + 10 + 5
 )
 
-// buries reports whether a tombstone follows r. One that is a null value is a tombstone.
+// buries reports whether a tombstone follows r. A record with a null value is itself a tombstone.
 func (t *topic) buries(r *event.Record) bool {
 	return t.tombstones && r.Value != nil && r.Key != "" && r.Event != nil && r.Event.Type == event.Deleted
 }
 
-// describes reports whether the tombstone behind r has its headers: a reader that is slower than
-// compaction may find the tombstone only, and takes it for the deletion.
+// describes reports whether the tombstone after r has the headers of r. A reader that is slower than
+// compaction may find only the tombstone, and uses it as the deletion.
 func describes(r *event.Record) bool { return r.Event.Incarnation != 0 }
 
-// key is r's own. A compacted topic takes no record without one: there a
-// collection event has <cluster>/_collection/<collection>/<type>, which no
-// object has, so that the last one of each type is kept. With Incarnation its kind
-// stands for the type: see [event.Event.CollectionKind].
+// key returns the key of r. A compacted topic refuses records without a key. There a
+// collection event has the key <cluster>/_collection/<collection>/<type>, which no
+// object has, so that the last event of each type is kept. With Incarnation the kind
+// takes the place of the type: see [event.Event.CollectionKind].
 func (t *topic) key(r *event.Record) string {
 	if r.Key != "" || !r.Broadcast || !t.compacted {
 		return r.Key
@@ -52,7 +52,7 @@ func (t *topic) key(r *event.Record) string {
 	return cluster + "/_collection/" + collection + "/" + kind
 }
 
-// size is the most bytes that r's messages take in a record batch.
+// size returns the maximum bytes of r's messages in a record batch.
 func (t *topic) size(r *event.Record) int {
 	key := sized(len(t.key(r)))
 	all := varint(headers(r)) + sized(len(contentType)) + sized(len(r.Format.ContentType()))
@@ -73,17 +73,17 @@ func (t *topic) size(r *event.Record) int {
 	return n
 }
 
-// headers is how many r's message has at most.
+// headers returns the maximum number of headers of r's message.
 func headers(r *event.Record) int { return 1 + len(r.Attributes) + len(r.Headers) }
 
-// stands reports whether an attribute has a header of its own: datacontenttype is
-// content-type in binary mode (CloudEvents Kafka protocol binding, section 3.2.1).
+// stands reports whether an attribute has a header with its name. In binary mode datacontenttype is the
+// header content-type (CloudEvents Kafka protocol binding, section 3.2.1).
 func stands(r *event.Record, a *event.Attribute) bool {
 	return r.Format == event.Structured || a.Name != "datacontenttype"
 }
 
-// sized is the bytes of n bytes with their length in front.
+// sized returns the size of n bytes with their length in front.
 func sized(n int) int { return varint(n) + n }
 
-// varint is the bytes of a zigzag varint that is not negative.
+// varint returns the size of a zigzag varint that is not negative.
 func varint(n int) int { return (bits.Len64(uint64(n)<<1|1) + 6) / 7 }

@@ -16,7 +16,7 @@ import (
 )
 
 // DefaultCheckpointTopic is the template of a checkpoint's topic. It has the cluster's name and
-// not its UID: two clusters under one name meet in one topic, and the second is
+// not its UID, so that two clusters with one name use one topic, and the second cluster is
 // refused.
 const DefaultCheckpointTopic = "kubebridge.{name}.{cluster}.{sink}"
 
@@ -28,13 +28,13 @@ func CheckpointTopic(template string, id event.Identity) string {
 	return id.Expand(template)
 }
 
-// TransactionalID is the transactional.id of a checkpoint's writer. It is the same for
-// every process that runs the sink: each fences the one before.
+// TransactionalID returns the transactional.id of a checkpoint's writer. It is the same for
+// every process that runs the sink, so each process fences its predecessor.
 func TransactionalID(id event.Identity) string {
 	return "kubebridge." + id.Bridge + "." + id.ClusterUID + "." + id.Sink
 }
 
-// StoreOptions are what a store is made of.
+// StoreOptions are the options of a store.
 type StoreOptions struct {
 	Options
 	// Topic is the topic's name; "" is [CheckpointTopic] of the default.
@@ -42,31 +42,31 @@ type StoreOptions struct {
 	// Replicas is the replication factor of a topic that the store creates; 0 is
 	// the broker's default.
 	Replicas int
-	// TransactionTimeout is after how long Kafka gives up a transaction that was
-	// begun and not ended; 0 is 15 s. A transaction that proves to need more is
-	// given more, up to two minutes.
+	// TransactionTimeout is the time after which Kafka aborts a transaction that has
+	// not ended; 0 is 15 s. If a transaction takes longer, the next ones get a longer
+	// timeout, up to two minutes.
 	TransactionTimeout time.Duration
-	// StandAlone is set beside a sink that does not write in transactions: Load
-	// then takes over, and Commit writes to the topic.
+	// StandAlone is set for a sink that does not write in transactions. Load
+	// then fences the predecessor, and Commit writes to the topic.
 	StandAlone bool
 
-	anyOwner bool // the topic may be anybody's, and of any format
+	anyOwner bool // accept any identity and any format
 }
 
 // Store is a [checkpoint.Store] and a [checkpoint.Loader] in a compacted topic. Get
-// and Scan may be called from several goroutines at once, all else from one at a time.
+// and Scan may be called from several goroutines at once, other methods from one at a time.
 //
-// Each sink has a topic of its own, with one partition: key and value of a record
-// are key and value of the checkpoint, a null value deletes. The topic is written in
-// transactions only, by one transactional.id, and read with isolation level
-// read_committed, so a commit that a crash interrupted is not visible. A Transactional
-// writes its events in the same transactions ([Store.Transact]); beside other sinks
-// [Store.Commit] makes transactions of its own.
+// Each sink has a topic of its own, with one partition. Key and value of a record
+// are key and value of the checkpoint; a null value deletes the key. The topic is written only in
+// transactions, by one transactional.id, and read with isolation level
+// read_committed, so an interrupted commit is not visible. A Transactional
+// writes its events in the same transactions ([Store.Transact]); for other sinks
+// [Store.Commit] uses separate transactions.
 //
 // A writer writes a record under one fixed key when it begins, and every transaction
-// renews that record. A writer whose commit was not answered finds out from it whether
-// the transaction was committed, and whether another writer has taken over since,
-// whatever error codes a broker chose to say so.
+// writes that record again. If a commit was not answered, this record shows whether
+// the transaction was committed, and whether another writer has taken over since. This does not
+// depend on the error codes of the broker.
 //
 // Get and Scan are answered from a working copy in a temporary directory.
 type Store struct {
@@ -75,16 +75,16 @@ type Store struct {
 	admin *admin
 	topic string
 	log   *zap.Logger
-	run   string // of this writer, see writerKey
+	run   string // the run of this writer, see writerKey
 
 	copy    *file.Store
 	next    int64  // offset up to which copy holds the topic
 	owner   []byte // identity record in the topic; nil: none
-	used    bool   // the topic holds, or held, records
-	wasRead bool   // by this process
+	used    bool   // the topic has or had records
+	wasRead bool   // this process has read the topic
 
 	writer writer
-	warned bool // that the topic's configuration cannot be read
+	warned bool // the warning that the topic's configuration cannot be read was logged
 }
 
 var (
@@ -118,7 +118,7 @@ func (s *Store) empty() error {
 	}
 	s.copy, err = file.OpenScratch("", s.id)
 	if err != nil {
-		s.log.Warn("the checkpoint's working copy is kept in memory: set TMPDIR to a directory that can be written to", zap.Error(err))
+		s.log.Warn("keeping the checkpoint's working copy in memory: set TMPDIR to a writable directory", zap.Error(err))
 		s.copy, err = file.OpenMem(s.id)
 	}
 	return err
@@ -139,9 +139,9 @@ func (s *Store) Scan(prefix []byte, fn func(key, value []byte) error) error {
 	return s.copy.Scan(prefix, fn)
 }
 
-// Commit implements [checkpoint.Store]. Beside a sink that writes in
-// transactions it only notes what is durable already. Else the error of a store
-// that another process has taken over wraps [checkpoint.ErrFenced].
+// Commit implements [checkpoint.Store]. For a sink that writes in
+// transactions it only updates the working copy, because the changes are already durable. Otherwise it writes the
+// changes; if another process has taken over, the error wraps [checkpoint.ErrFenced].
 func (s *Store) Commit(ctx context.Context, changes []event.KV) error {
 	if s.o.StandAlone && len(changes) > 0 {
 		if err := s.Transact(ctx, 0, changes, nil); err != nil {
@@ -151,8 +151,8 @@ func (s *Store) Commit(ctx context.Context, changes []event.KV) error {
 	return s.copy.Commit(ctx, changes)
 }
 
-// Load implements [checkpoint.Loader]: it reads what the topic holds and the
-// copy does not. A store that stands alone takes over first.
+// Load implements [checkpoint.Loader]: it reads the records of the topic that the
+// copy does not have. With StandAlone it fences the predecessor first.
 func (s *Store) Load(ctx context.Context) error {
 	if s.o.StandAlone {
 		return s.final(s.Open(ctx))
@@ -160,11 +160,11 @@ func (s *Store) Load(ctx context.Context) error {
 	return s.catchUp(ctx, written)
 }
 
-// Open prepares the topic, reads what it holds, checks whose it is, and only
-// then fences a predecessor; it may be called again after an error. producer
-// are options for the client that Transact writes with. The errors for a
-// checkpoint that is not this sink's wrap those of [checkpoint.CheckIdentity], for a
-// topic with unusable settings [checkpoint.ErrUnusable].
+// Open prepares the topic, reads its content, checks its identity, and only
+// then fences a predecessor. It may be called again after an error. producer
+// are options for the client that Transact uses. The error for a
+// checkpoint of another sink wraps the error of [checkpoint.CheckIdentity]. The error for a
+// topic with unusable settings wraps [checkpoint.ErrUnusable].
 func (s *Store) Open(ctx context.Context, producer ...kgo.Opt) error {
 	s.Release()
 	s.run = rand.Text()
@@ -192,7 +192,7 @@ func (s *Store) Close() error {
 	return err
 }
 
-// catchUp fills the copy and checks whose it is.
+// catchUp fills the copy and checks its identity.
 func (s *Store) catchUp(ctx context.Context, end end) error {
 	if err := s.fill(ctx, end); err != nil {
 		return err
@@ -200,20 +200,20 @@ func (s *Store) catchUp(ctx context.Context, end end) error {
 	return s.checkOwner()
 }
 
-// copyAtOnce is how many keys are changed in one commit where all keys of a topic are.
+// copyAtOnce is the number of keys per commit when all keys of a topic change.
 const copyAtOnce = 2000
 
-// fill reads into the copy what it lacks, up to an end of the topic.
+// fill reads the missing records into the copy, up to an end of the topic.
 func (s *Store) fill(ctx context.Context, end end) error {
 	to, err := s.end(ctx, end)
 	if err != nil {
 		return err
 	}
 	switch {
-	case to < s.next && end == committed: // it holds back what has been read already
+	case to < s.next && end == committed: // an open transaction holds back records that have been read already
 		return nil
 	case to < s.next:
-		s.log.Warn("the checkpoint topic was cut off or made anew: reading it from its beginning", zap.String("topic", s.topic))
+		s.log.Warn("checkpoint topic was truncated or created again: reading it from the beginning", zap.String("topic", s.topic))
 		if err := s.empty(); err != nil {
 			return err
 		}
@@ -244,13 +244,13 @@ func (s *Store) fill(ctx context.Context, end end) error {
 		err = flush()
 	}
 	if err != nil {
-		s.next = from // the same records again do no harm
+		s.next = from // reading the same records again is harmless
 		return fmt.Errorf("read the checkpoint: %w", err)
 	}
 	s.next = to
 	if to > from {
 		level := zap.InfoLevel
-		if s.wasRead { // then it is what was written since, mostly by this process
+		if s.wasRead { // these records were written since, mostly by this process
 			level = zap.DebugLevel
 		}
 		s.wasRead = true
@@ -266,7 +266,7 @@ func (s *Store) checkOwner() error {
 	return s.advise(checkpoint.CheckIdentity(s.owner, s.id))
 }
 
-// advise adds what to do about an error of [checkpoint.CheckIdentity].
+// advise adds the remedy to an error of [checkpoint.CheckIdentity].
 func (s *Store) advise(err error) error {
 	reset := "give it up with `bridge checkpoint reset`"
 	if sink := s.id.Sink; sink != "" {

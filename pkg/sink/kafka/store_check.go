@@ -10,10 +10,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// CheckStore looks at a checkpoint's topic as Open does, but writes nothing and fences nobody.
-// err joins what must be mended, weak is what is legal but less than it could be. What
-// the topic holds can be read from the store, which the caller closes; it is nil if the
-// topic is missing, or another sink's.
+// CheckStore checks a checkpoint's topic as Open does, but writes nothing and does not fence another writer.
+// err joins the errors, weak lists warnings. The returned store has the
+// content of the topic; the caller closes it. It is nil if the
+// topic is missing or belongs to another sink.
 func CheckStore(ctx context.Context, o StoreOptions) (s *Store, weak []string, err error) {
 	o.Logger = nil
 	if s, err = NewStore(o); err != nil {
@@ -49,7 +49,7 @@ func (s *Store) check(ctx context.Context) (there bool, weak []string, err error
 		return false, nil, err
 	}
 	if len(t.Partitions[0].Replicas) == 1 && brokers > 1 {
-		weak = append(weak, fmt.Sprintf("checkpoint topic %q has one replica: everything is announced again when its broker is lost", s.topic))
+		weak = append(weak, fmt.Sprintf("checkpoint topic %q has one replica: if its broker is lost, all objects are published again", s.topic))
 	}
 	err = s.checkTopic(ctx)
 	if s.warned {
@@ -58,8 +58,8 @@ func (s *Store) check(ctx context.Context) (there bool, weak []string, err error
 	return true, weak, err
 }
 
-// checkWriter asks whether the transactional id may be used, as far as that can be
-// asked without fencing its user.
+// checkWriter checks whether the transactional id may be used, as far as this is
+// possible without fencing its present user.
 func (s *Store) checkWriter(ctx context.Context) error {
 	id := TransactionalID(s.id)
 	err := s.admin.do(ctx, stall, func(ctx context.Context, c *kgo.Client) error {
@@ -69,5 +69,5 @@ func (s *Store) checkWriter(ctx context.Context) error {
 	if errors.Is(err, kerr.TransactionalIDAuthorizationFailed) {
 		return fmt.Errorf("transactional id %q: %w", id, explain(err))
 	}
-	return nil // any other error shows in what is asked next, or is that the id is not used yet
+	return nil // other errors also fail the next request, or mean that the id is not used yet
 }

@@ -14,10 +14,10 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// ReadStore returns what a topic holds, of any bridge, and fences nobody: Get and
-// Scan of the store are then to be used, and Close. The error wraps
-// fs.ErrNotExist when there is no such topic, and [checkpoint.ErrOlder],
-// [checkpoint.ErrNewer] or [checkpoint.ErrCorrupt] when the topic cannot be read.
+// ReadStore returns a store with the content of a topic of any bridge. It does not fence another writer. Use only Get,
+// Scan and Close of the store. The error wraps
+// fs.ErrNotExist if there is no such topic, and [checkpoint.ErrOlder],
+// [checkpoint.ErrNewer] or [checkpoint.ErrCorrupt] if the content cannot be read.
 func ReadStore(ctx context.Context, o StoreOptions) (*Store, event.Identity, error) {
 	var id event.Identity
 	s, err := NewStore(o)
@@ -25,7 +25,7 @@ func ReadStore(ctx context.Context, o StoreOptions) (*Store, event.Identity, err
 		return nil, id, err
 	}
 	if id, err = s.look(ctx); err != nil {
-		_ = s.Close() // what it would say is not what went wrong
+		_ = s.Close() // the error of Close is not the cause
 		return nil, id, fmt.Errorf("checkpoint topic %q: %w", s.topic, s.advise(err))
 	}
 	return s, id, nil
@@ -54,10 +54,10 @@ func (s *Store) look(ctx context.Context) (id event.Identity, err error) {
 	return record.Identity, checkpoint.CheckIdentity(s.owner, record.Identity)
 }
 
-// ResetStore makes the next start a reset, which accepts whatever number of partitions it then finds.
-// empty also removes everything that the topic holds: then any bridge and cluster may take the topic
-// over, and it does not matter whether its content can be read. A bridge that is running is fenced.
-// o.Identity need not be known.
+// ResetStore makes the next start a reset, which accepts any number of partitions.
+// With empty it also removes the whole content of the topic. Any bridge and cluster may then use the
+// topic, and the content need not be readable. It fences a running bridge.
+// o.Identity may be unknown.
 func ResetStore(ctx context.Context, o StoreOptions, empty bool) error {
 	s, err := NewStore(o)
 	if err != nil {
@@ -87,8 +87,8 @@ func ResetStore(ctx context.Context, o StoreOptions, empty bool) error {
 	return s.reset(ctx, prefix)
 }
 
-// reset removes the keys with a prefix, and asks for a reset. The request comes with the last of them. Until
-// then the identity stays, so a start after a crash does not take a part for the whole.
+// reset removes the keys with a prefix, and writes a request for a reset with the last of them. Until
+// then the identity stays, so that a start after a crash does not use an incomplete checkpoint.
 func (s *Store) reset(ctx context.Context, prefix []byte) error {
 	var keys []event.KV
 	err := s.Scan(prefix, func(key, _ []byte) error {
@@ -113,7 +113,7 @@ func (s *Store) reset(ctx context.Context, prefix []byte) error {
 	return s.Commit(ctx, keys)
 }
 
-// unreadable reports whether an error says that the content of a topic cannot be read.
+// unreadable reports whether err means that the content of a topic cannot be read.
 func unreadable(err error) bool {
 	return errors.Is(err, checkpoint.ErrCorrupt) || errors.Is(err, checkpoint.ErrNewer) || errors.Is(err, checkpoint.ErrOlder)
 }

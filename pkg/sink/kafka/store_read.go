@@ -11,18 +11,18 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// end is how far reading goes.
+// end selects up to where the topic is read.
 type end int
 
 const (
-	// committed is before the first transaction that is still open.
+	// committed ends before the first open transaction.
 	committed end = iota
-	// written is all that is written now; reading waits for open transactions.
+	// written ends after all written records; the read waits for open transactions.
 	written
 )
 
-// end asks where the topic ends. Brokers learn of a new topic one after another:
-// that one does not know it yet is no answer.
+// end asks the brokers for the end of the topic. Not all brokers learn of a new topic at once, so
+// it retries if a broker does not have the topic yet.
 func (s *Store) end(ctx context.Context, e end) (offset int64, err error) {
 	for until := time.Now().Add(spread); ; {
 		offset, err = s.askEnd(ctx, e)
@@ -57,7 +57,7 @@ func (s *Store) askEnd(ctx context.Context, e end) (int64, error) {
 	return o.Offset, nil
 }
 
-// read calls fn for the committed records from one offset to before another, in order.
+// read calls fn for the committed records from from up to, but not including, to, in order.
 func (s *Store) read(ctx context.Context, from, to int64, fn func(*kgo.Record) error) error {
 	err := s.admin.read(ctx, []span{{partition{topic: s.topic}, from, to}}, func(_ int, r *kgo.Record) error { return fn(r) })
 	return explain(err)

@@ -14,15 +14,15 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// own is what a transaction writes to the checkpoint's topic. The records belong to
-// the client until all of them are acknowledged; if one is not, both are given up.
+// own has the records that a transaction writes to the checkpoint's topic. They belong to
+// the client until all of them are acknowledged. If one record fails, records and client are discarded.
 type own struct {
-	records []kgo.Record // does not grow while the client has some
-	acked   int          // of records; like producers counted by the client, one record at a time, before Flush returns
+	records []kgo.Record // does not grow while the client has records
+	acked   int          // acknowledged records; like producers, counted by the client, one record at a time, before Flush returns
 
-	// Of whatever the client writes in the transaction, the sink's records too.
-	by        producer // of the latest that is acknowledged
-	producers int      // how often it changed
+	// For all records of the client in the transaction, including the sink's records.
+	by        producer // the producer of the latest acknowledged record
+	producers int      // how often by changed
 
 	mu    sync.Mutex
 	first error
@@ -41,8 +41,8 @@ func (o *own) OnProduceRecordUnbuffered(r *kgo.Record, err error) {
 	}
 }
 
-// buffer hands the changes to the client, and behind them the record that says who
-// wrote them.
+// buffer passes the changes to the client, followed by the record that identifies the
+// writer.
 func (s *Store) buffer(ctx context.Context, changes []event.KV) {
 	o := s.writer.own
 	o.records = slices.Grow(o.records, len(changes)+1)
@@ -66,9 +66,9 @@ func (o *own) written(_ *kgo.Record, err error) {
 	o.first = cmp.Or(o.first, err)
 }
 
-// awaitAcks waits until all of them are acknowledged. It returns the offsets of the first
-// and the last. What the client wrote is then one transaction: it initialises its
-// producer again after some errors, which aborts what went before, and returns no error.
+// awaitAcks waits until all records are acknowledged, and returns the offsets of the first
+// and the last. It checks that all records are in one transaction: after some errors the client initialises its
+// producer again, which aborts earlier records, without returning an error.
 func (w *writer) awaitAcks(ctx context.Context) (first, last int64, err error) {
 	if w.client.BufferedProduceRecords() > 0 {
 		err = w.client.Flush(ctx)
@@ -80,16 +80,16 @@ func (w *writer) awaitAcks(ctx context.Context) (first, last int64, err error) {
 		return 0, 0, err
 	}
 	switch {
-	case o.acked != len(o.records): // Flush does not wait for the word on a record that was never buffered
+	case o.acked != len(o.records): // Flush does not wait for a record that was never buffered
 		return 0, 0, fmt.Errorf("%d of %d records were acknowledged", o.acked, len(o.records))
 	case o.producers != 1:
 		return 0, 0, fmt.Errorf("%d producers wrote the transaction, all but the last one's part is aborted", o.producers)
 	}
 	first, last = o.records[0].Offset, o.records[len(o.records)-1].Offset
-	if first < 0 || last < 0 { // DUPLICATE_SEQUENCE_NUMBER, which the client takes for an acknowledgement
+	if first < 0 || last < 0 { // DUPLICATE_SEQUENCE_NUMBER, which the client treats as an acknowledgement
 		return 0, 0, errors.New("the broker had the records already, and does not say where")
 	}
-	clear(o.records) // they hold on to the changes
+	clear(o.records) // they would keep the changes in memory
 	o.records, o.acked, o.producers = o.records[:0], 0, 0
 	return first, last, nil
 }

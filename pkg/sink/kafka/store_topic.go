@@ -13,9 +13,9 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/checkpoint"
 )
 
-// CheckpointTopicConfigs are set on a topic that the store creates, with one partition. Segments are small and
-// closed daily, since only closed ones are compacted: a start reads what is left.
-// An entry that holds a body may be as large as an event.
+// CheckpointTopicConfigs returns the settings of a topic that the store creates, with one partition. Segments are small and
+// closed daily, because only closed segments are compacted, and a start reads all remaining records.
+// A value with a body may be as large as an event.
 func CheckpointTopicConfigs() map[string]string {
 	return map[string]string{
 		"cleanup.policy":            "compact",
@@ -26,7 +26,7 @@ func CheckpointTopicConfigs() map[string]string {
 	}
 }
 
-// ensureTopic creates the topic, or checks that what it holds is kept.
+// ensureTopic creates the topic, or checks that it keeps its records.
 func (s *Store) ensureTopic(ctx context.Context) (created bool, err error) {
 	found, _, err := s.lookUp(ctx)
 	switch {
@@ -41,7 +41,7 @@ func (s *Store) ensureTopic(ctx context.Context) (created bool, err error) {
 	return false, s.checkTopic(ctx)
 }
 
-// lookUp returns what the brokers say of the topic, and how many brokers there are.
+// lookUp returns the brokers' description of the topic, and the number of brokers.
 func (s *Store) lookUp(ctx context.Context) (*kmsg.MetadataResponseTopic, int, error) {
 	meta, err := s.admin.describeTopics(ctx, []string{s.topic})
 	if err != nil {
@@ -53,7 +53,7 @@ func (s *Store) lookUp(ctx context.Context) (*kmsg.MetadataResponseTopic, int, e
 	return &meta.Topics[0], len(meta.Brokers), kerr.ErrorForCode(meta.Topics[0].ErrorCode)
 }
 
-// checkPartitions refuses a topic that has not the one partition that is written to.
+// checkPartitions refuses a topic that does not have exactly one partition.
 func checkPartitions(t *kmsg.MetadataResponseTopic) error {
 	if n := len(t.Partitions); n != 1 {
 		return fmt.Errorf("%w: the topic has %d partitions, want 1: name another one in checkpoint.kafka.topic, or delete it: the next start is then a declared reset", checkpoint.ErrUnusable, n)
@@ -73,7 +73,7 @@ func (s *Store) createTopic(ctx context.Context) (created bool, err error) {
 	return true, nil
 }
 
-// create creates the topic, or asks whether it could be created. exists: it is there.
+// create creates the topic, or with dry asks whether it could be created. exists: the topic exists already.
 func (s *Store) create(ctx context.Context, dry bool) (exists bool, err error) {
 	replicas := -1 // the broker's default
 	if s.o.Replicas > 0 {
@@ -96,7 +96,7 @@ func (s *Store) create(ctx context.Context, dry bool) (exists bool, err error) {
 	return false, fmt.Errorf("%w: create it with one partition and cleanup.policy=compact, or allow CREATE on it", err)
 }
 
-// checkTopic refuses a topic that forgets.
+// checkTopic refuses a topic that deletes records.
 func (s *Store) checkTopic(ctx context.Context) error {
 	var unusable error
 	err := s.admin.describeConfigs(ctx, []string{s.topic}, func(_ string, configs map[string]string, err error) {
@@ -119,7 +119,7 @@ func (s *Store) checkTopic(ctx context.Context) error {
 	return unusable
 }
 
-// explain adds to an error of the checkpoint topic what to do about it.
+// explain adds the remedy to an error of the checkpoint topic.
 func explain(err error) error {
 	switch {
 	case errors.Is(err, kerr.TopicAuthorizationFailed):

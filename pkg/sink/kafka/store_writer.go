@@ -18,28 +18,28 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// writerKey is the key of the record "<run> <n>" that every transaction renews:
-// who wrote it, and the how many-th of that run it is.
+// writerKey is the key of the record "<run> <n>" that every transaction writes:
+// the run of the writer, and the number of the transaction within the run.
 const writerKey = "!writer"
 
-// maxTransactionTimeout is what a slow bus is given in the end.
+// maxTransactionTimeout is the longest timeout of transactions, for a slow bus.
 const maxTransactionTimeout = 2 * time.Minute
 
-// untilFlush is longer than it takes to hand over a batch: what there is of it is
-// sent when Flush is called, in few requests, or when it fills one.
+// untilFlush is longer than it takes to pass a batch to the client, so that records are
+// sent in few requests: when Flush is called, or when a request is full.
 const untilFlush = time.Second
 
-// markers is how long Kafka is given to write the end of a transaction to its
-// partitions, which it does after it has answered. What is produced to them before
-// that it holds, for 20 ms by default (add.partitions.to.txn.retry.backoff.ms, since
-// the broker itself adds them, KIP-890).
+// markers is the pause for Kafka to write the end of a transaction to its
+// partitions, which Kafka does after its answer. Records that are produced to these partitions earlier
+// wait for 20 ms by default (add.partitions.to.txn.retry.backoff.ms, since
+// the broker itself adds partitions, KIP-890).
 const markers = 3 * time.Millisecond
 
-// errUnknown marks a transaction of which it is not known whether it was committed.
+// errUnknown marks a transaction whose outcome is unknown.
 var errUnknown = errors.New("no answer to the end of the transaction")
 
-// lostError says how the topic lost what was committed to it. Consumers read
-// these words, and Kafka's own, of an offset, would not help them.
+// lostError says how the topic lost committed records. Its text goes to consumers, for whom
+// Kafka's own text about an offset would not be useful.
 type lostError struct{ how string }
 
 func (e *lostError) Error() string { return e.how }
@@ -48,37 +48,37 @@ func (*lostError) Unwrap() error   { return kerr.OffsetOutOfRange }
 // writer is the state of a transactional producer over its generations.
 type writer struct {
 	opts    []kgo.Opt
-	client  *kgo.Client        // nil: a new generation is due
+	client  *kgo.Client        // nil: the next transaction needs a new generation
 	own     *own               // of client
-	kill    context.CancelFunc // of client: it ends whatever it waits for
+	kill    context.CancelFunc // of client: ends all its waits
 	timeout time.Duration
 	n       uint64    // transactions begun
-	ended   time.Time // when the latest was committed
-	base    int64     // offset behind our last committed writer record
+	ended   time.Time // time of the latest commit
+	base    int64     // offset after this writer's last committed writer record
 	began   bool      // the first one is committed, base is valid
 	fenced  bool
-	lost    error // the topic is not what was written; returned by restart
+	lost    error // the topic has lost records; returned by restart
 
 	unknown doubt
 }
 
-// doubt is about the transaction whose outcome is not known; zero: there is none.
+// doubt is the transaction whose outcome is unknown; zero: there is none.
 type doubt struct {
 	n, seq    uint64
-	committed bool // it was seen: base is behind it, and it is not seen again
+	committed bool // the transaction was found committed: base is after it, and it is not read again
 }
 
-// Transact commits the changes, and what produce writes, in one transaction, or
-// none of it. produce (nil: nothing more) names the partitions, and returns when
-// everything of its own is acknowledged; its error is returned as it is. seq distinguishes
-// the transaction from others when it is repeated after an error: it is then not
-// written again if it was committed after all. 0 is always written.
+// Transact commits the changes, and the records of produce, in one transaction: all or
+// none of them. produce (nil: no records) names the partitions, and returns when
+// all its records are acknowledged; its error is returned unchanged. seq identifies
+// the transaction when it is repeated after an error: it is then not
+// written again if it was committed after all. A transaction with seq 0 is always written.
 //
-// An error that wraps [kerr.ProducerFenced] says that another process has taken
-// over: it is final. One that wraps [kerr.OffsetOutOfRange] says, once, that the
-// topic has lost what was committed to it, or was deleted; it holds by then the
-// request for a declared reset. After any other the same transaction may be tried
-// again.
+// An error that wraps [kerr.ProducerFenced] means that another process has taken
+// over: it is final. An error that wraps [kerr.OffsetOutOfRange] means that the
+// topic has lost committed records, or was deleted. It is returned once, after the topic has the
+// request for a reset. After any other error the same transaction may be
+// repeated.
 func (s *Store) Transact(ctx context.Context, seq uint64, changes []event.KV, produce func(context.Context, *kgo.Client) error) error {
 	committed, err := s.Settle(ctx, seq)
 	if err != nil || committed {
@@ -88,7 +88,7 @@ func (s *Store) Transact(ctx context.Context, seq uint64, changes []event.KV, pr
 }
 
 // Settle finds out whether a transaction that ended with an error was committed
-// after all. The errors are those of Transact. It costs nothing after a success.
+// after all. The errors are those of Transact. After a success it sends no request.
 func (s *Store) Settle(ctx context.Context, seq uint64) (committed bool, err error) {
 	w := &s.writer
 	switch {
@@ -114,7 +114,7 @@ type transaction struct {
 	produce func(context.Context, *kgo.Client) error
 }
 
-// Release gives up the producer. A transaction that is open is aborted when the
+// Release closes the producer. An open transaction is aborted when the
 // next producer begins, or when it times out.
 func (s *Store) Release() {
 	if s.writer.client != nil {
@@ -128,7 +128,7 @@ func (s *Store) takenOver() error {
 	return fmt.Errorf("checkpoint topic %q: %w: another process runs this sink of this bridge", s.topic, kerr.ProducerFenced)
 }
 
-// final translates errors that [checkpoint] has a name for.
+// final converts errors to the errors of [checkpoint].
 func (s *Store) final(err error) error {
 	switch {
 	case errors.Is(err, kerr.ProducerFenced):
@@ -140,7 +140,7 @@ func (s *Store) final(err error) error {
 }
 
 // takeOver begins to write: the producer's initialisation fences and aborts
-// a predecessor, then all that is written is read, then the identity is written.
+// a predecessor, then the store reads all records, and then writes the identity.
 func (s *Store) takeOver(ctx context.Context) error {
 	if err := s.initProducer(ctx); err != nil {
 		return err
@@ -151,8 +151,8 @@ func (s *Store) takeOver(ctx context.Context) error {
 	var first []event.KV
 	if s.owner == nil {
 		first = append(first, event.KV{Key: checkpoint.IdentityKey(), Value: checkpoint.EncodeIdentity(s.id)})
-		if s.used { // a part may be missing
-			s.log.Warn("the checkpoint topic does not say whose it is: a reset follows", zap.String("topic", s.topic))
+		if s.used { // a part of the records may be missing
+			s.log.Warn("checkpoint topic has no identity record, reset requested", zap.String("topic", s.topic))
 			first = append(first, event.KV{Key: checkpoint.ResetKey(), Value: checkpoint.ResetRequested()})
 		}
 	}
@@ -167,8 +167,8 @@ func (s *Store) takeOver(ctx context.Context) error {
 	return s.copy.Commit(ctx, first[1:])
 }
 
-// renew begins a new generation after a failure. What became of the transaction of
-// unknown outcome is known when it returns nil.
+// renew begins a new generation after a failure. When it returns nil, the outcome of the
+// last transaction is known.
 func (s *Store) renew(ctx context.Context) error {
 	w := &s.writer
 	switch {
@@ -177,8 +177,8 @@ func (s *Store) renew(ctx context.Context) error {
 	case w.lost != nil:
 		return s.restart(ctx)
 	}
-	// Before the producer's initialisation would fence the one that has
-	// fenced us.
+	// Check this before the producer's initialisation, which would fence the writer that has
+	// fenced this one.
 	err := s.witness(ctx, committed)
 	if errors.Is(err, kerr.UnknownTopicOrPartition) {
 		return s.remake(ctx, err)
@@ -200,8 +200,8 @@ func (s *Store) renew(ctx context.Context) error {
 	return nil
 }
 
-// remake restarts where the topic was deleted. That a broker does not know it is
-// no proof; that it can be created is.
+// remake restarts if the topic was deleted. The proof is that the topic can be created; that a
+// broker does not have it is no proof.
 func (s *Store) remake(ctx context.Context, unknown error) error {
 	created, err := s.ensureTopic(ctx)
 	switch {
@@ -214,9 +214,9 @@ func (s *Store) remake(ctx context.Context, unknown error) error {
 	return s.restart(ctx)
 }
 
-// restart begins again in a topic that was cut off or made again, and returns that as
-// an error. Who comes after a crash learns of it from the topic. The working copy stays:
-// the caller deletes what is in it.
+// restart begins again in a topic that was truncated or created again, and returns the reason as
+// an error. It writes the request for a reset to the topic, for a start after a crash. The working copy stays:
+// the caller deletes its content.
 func (s *Store) restart(ctx context.Context) error {
 	w := &s.writer
 	s.Release()
@@ -239,15 +239,15 @@ func (s *Store) restart(ctx context.Context) error {
 	return err
 }
 
-// witness reads who has written since our last transaction.
+// witness reads the writers since this writer's last transaction.
 func (s *Store) witness(ctx context.Context, e end) error {
 	w := &s.writer
 	to, err := s.end(ctx, e)
 	if err != nil {
 		return err
 	}
-	// The answer to the end of a transaction comes before its marker is in the
-	// topic: until then what is committed ends before it.
+	// Kafka answers the end of a transaction before its marker is in the
+	// topic. Until then the committed records end before the transaction.
 	if to < w.base && e == written {
 		w.lost = &lostError{fmt.Sprintf("it ends at offset %d and was written up to %d", to, w.base)}
 		return w.lost
@@ -303,8 +303,8 @@ func (s *Store) initProducer(ctx context.Context) error {
 	return nil
 }
 
-// attempt runs one transaction on the producer at hand, which does not survive a
-// failure: the next one's initialisation aborts what this one began.
+// attempt runs one transaction on the present producer. After a failure the producer is closed, and
+// the initialisation of the next producer aborts the transaction.
 func (s *Store) attempt(ctx context.Context, t transaction) (err error) {
 	w := &s.writer
 	limit, cancel := context.WithTimeout(ctx, w.timeout*4/5)
@@ -349,7 +349,7 @@ func (s *Store) attempt(ctx context.Context, t transaction) (err error) {
 	if err != nil {
 		return fmt.Errorf("checkpoint topic %q: %w", s.topic, lost(explain(err)))
 	}
-	if first < w.base { // it was made again, and no request failed of it
+	if first < w.base { // the topic was created again without a failed request
 		w.lost = &lostError{fmt.Sprintf("offset %d was written a second time, it had been written up to %d", first, w.base)}
 		return fmt.Errorf("checkpoint topic %q: %w", s.topic, lost(w.lost))
 	}
@@ -364,26 +364,25 @@ func (s *Store) attempt(ctx context.Context, t transaction) (err error) {
 	return nil
 }
 
-// awaitMarkers waits until what is produced is taken at once.
+// awaitMarkers waits until Kafka accepts records without a delay.
 func (w *writer) awaitMarkers(ctx context.Context) {
 	if left := time.Until(w.ended.Add(markers)); left > 0 {
-		_ = pause(ctx, left) // what follows knows of ctx
+		_ = pause(ctx, left) // the caller checks ctx
 	}
 }
 
-// awaitLayout waits until the client has noted the partitions of the topics that it
-// met in this transaction. It sends their first records a moment before it does, and
-// EndTransaction aborts, and reports success, when it knows of no partition that was
-// written to (franz-go v1.22.2). Purging runs behind what the client does with a
-// topic's layout, and of a name that no topic can have there is nothing to purge. A
-// client that ctx has killed does not wait: that nothing was ended is then certain.
+// awaitLayout waits until the client has recorded the partitions of new topics in this
+// transaction. The client sends their first records shortly before that. If it has recorded no
+// written partition, EndTransaction aborts and reports success (franz-go v1.22.2). Purging a topic
+// waits for the client's work on the layout of topics, so awaitLayout purges a name that no topic can have. It
+// does not wait for a client that ctx has killed: that client has certainly not ended the transaction.
 func (w *writer) awaitLayout(ctx context.Context) error {
 	w.client.PurgeTopicsFromProducing("")
 	return ctx.Err()
 }
 
 // abort ends the transaction, so that consumers need not wait until the next one
-// begins. That it may fail is why the next producer's initialisation aborts too.
+// begins. If abort fails, the initialisation of the next producer aborts the transaction.
 func (s *Store) abort(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -392,8 +391,8 @@ func (s *Store) abort(ctx context.Context) {
 	}
 }
 
-// harmless reports whether the producer itself is sound after the error. One
-// that is not must not try to recover by itself: it could fence its successor.
+// harmless reports whether the producer is still usable after the error. An unusable
+// producer must not try to recover, because it could fence its successor.
 func harmless(err error) bool {
 	for _, e := range []error{
 		kerr.MessageTooLarge, kerr.RecordListTooLarge, kerr.InvalidRecord, kerr.InvalidTimestamp,
@@ -406,8 +405,8 @@ func harmless(err error) bool {
 	return false
 }
 
-// lost hides that a broker called the producer fenced: a transaction that timed
-// out looks the same. Only the topic shows which it was.
+// lost hides a broker's error that the producer is fenced, because a transaction that timed
+// out has the same error. Only the topic shows the cause.
 func lost(err error) error {
 	for _, e := range []error{kerr.ProducerFenced, kerr.InvalidProducerEpoch, kerr.OffsetOutOfRange, kerr.InvalidTxnState, kerr.InvalidProducerIDMapping, kerr.UnknownProducerID} {
 		if errors.Is(err, e) {

@@ -22,11 +22,11 @@ const (
 	maxTopicName = 249
 	// createdMaxBytes is max.message.bytes of the topics this sink creates.
 	createdMaxBytes = 8 << 20
-	// deadRetention is how long a topic of dead letters keeps them that it creates.
+	// deadRetention is the retention of a topic of dead letters that the sink creates.
 	deadRetention = 30 * 24 * time.Hour
-	// brokerMaxBytes is what Kafka takes when max.message.bytes was never set.
+	// brokerMaxBytes is Kafka's default of max.message.bytes.
 	brokerMaxBytes = 1<<20 + 12
-	// spread is how long it may take until every broker knows a new topic.
+	// spread is how long it may take until every broker has a new topic.
 	spread = 2 * time.Second
 
 	maxMessageBytes = "max.message.bytes"
@@ -36,27 +36,27 @@ const (
 	policyDelete    = "delete"
 )
 
-// topics looks up the topics that a sink writes to, creates those that are missing, compares them with what the checkpoint
-// says of them, and reads how large their records may be.
+// topics looks up the topics that a sink writes to, creates missing ones, compares them with the pins in the
+// checkpoint, and reads the limits of their records.
 type topics struct {
 	*admin
 	dead   string            // topic of dead letters, "" for none
-	pins   pins              // as the checkpoint has them
-	known  map[string]*topic // as Kafka had them when they were looked up
-	fresh  map[string]bool   // names that were looked up since a request failed, or in the last minute
+	pins   pins              // the pins in the checkpoint
+	known  map[string]*topic // the topics as of the last look-up
+	fresh  map[string]bool   // names that need no look-up: looked up in the last minute, and no request has failed since
 	looked time.Time
 }
 
-// topic is what a sink remembers of a topic.
+// topic is the sink's data about a topic.
 type topic struct {
 	partitions []int
 	id         string // see pin
-	// limit is max.message.bytes: the bytes one record batch may have. 0 when it
-	// has to be read (again).
+	// limit is max.message.bytes, the maximum bytes of a record batch. 0: it
+	// must be read (again).
 	limit   int
 	assumed bool // limit could not be read
-	// compacted: the topic keeps the last record of each key, and each has to
-	// have one. Known when limit is.
+	// compacted: the topic keeps the last record of each key, and each record must
+	// have a key. Read together with limit.
 	compacted  bool
 	tombstones bool   // as configured
 	hashed     []byte // scratch of span, which one goroutine calls at a time
@@ -66,10 +66,10 @@ func newTopics(a *admin, id event.Identity) *topics {
 	return &topics{admin: a, dead: a.config.DeadTopic(id), pins: pins{}, known: map[string]*topic{}, fresh: map[string]bool{}}
 }
 
-// forget has every topic looked up again.
+// forget makes every topic be looked up again.
 func (t *topics) forget() { clear(t.fresh) }
 
-// checkTopicName reports what Kafka would not accept as a topic's name.
+// checkTopicName returns an error for a name that Kafka would not accept for a topic.
 func checkTopicName(name string) error {
 	illegal := strings.IndexFunc(name, func(c rune) bool {
 		return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && !strings.ContainsRune("._-", c)
@@ -83,9 +83,9 @@ func checkTopicName(name string) error {
 	return nil
 }
 
-// resolve makes sure that topics exist, are those that were written to before, and that their limits are known. Topics
+// resolve makes sure that topics exist, match their pins, and that their limits are known. Topics
 // that were looked up in the last minute are not looked up again, unless a request has failed since. The error of a topic
-// that was deleted and made again is a [*remadeError]: it is then a new topic.
+// that was deleted and created again is a [*remadeError]. The topic then counts as a new one.
 func (t *topics) resolve(ctx context.Context, names []string) error {
 	if time.Since(t.looked) > metadataTTL {
 		t.forget()
@@ -101,7 +101,7 @@ func (t *topics) resolve(ctx context.Context, names []string) error {
 	}
 	if len(stale) > 0 {
 		missing, err := t.refresh(ctx, stale)
-		if err == nil && len(missing) > 0 { // another broker may know them
+		if err == nil && len(missing) > 0 { // another broker may have them
 			missing, err = t.refresh(ctx, stale)
 		}
 		if err == nil && len(missing) > 0 {
@@ -115,7 +115,7 @@ func (t *topics) resolve(ctx context.Context, names []string) error {
 	return t.readLimits(ctx, slices.DeleteFunc(slices.Clone(names), func(name string) bool { return t.known[name].limit > 0 }))
 }
 
-// refresh looks up topics, and with them all that were written to, and compares them with what they were.
+// refresh looks up topics, and all topics that were written to before, and compares them with their pins.
 func (t *topics) refresh(ctx context.Context, names []string) (missing []string, err error) {
 	ask := maps.Clone(t.pins)
 	for _, name := range names {
@@ -132,7 +132,7 @@ func (t *topics) refresh(ctx context.Context, names []string) (missing []string,
 			err = cmp.Or(err, error(&remadeError{name}))
 		}
 	}
-	for name := range t.fresh { // one that has changed is looked up when it is written to
+	for name := range t.fresh { // a changed topic is looked up when it is written to
 		if is, known := found[name], t.known[name]; is == nil || known == nil || len(is.partitions) != len(known.partitions) {
 			delete(t.fresh, name)
 		}
@@ -151,8 +151,8 @@ func (t *topics) refresh(ctx context.Context, names []string) (missing []string,
 	return missing, err
 }
 
-// lookUp returns what the brokers say of topics. Those that they do not know are in neither result; refused has why a
-// topic is not described, which is no matter of the others.
+// lookUp returns the brokers' descriptions of topics. Topics that do not exist are in neither result. refused has the errors
+// of topics that the brokers do not describe; they do not concern other topics.
 func (t *topics) lookUp(ctx context.Context, names []string) (found map[string]*topic, refused map[string]error, err error) {
 	meta, err := t.describeTopics(ctx, names)
 	if err != nil {
@@ -180,12 +180,12 @@ func (t *topics) lookUp(ctx context.Context, names []string) (found map[string]*
 	return found, refused, nil
 }
 
-// unusable is the error of one topic that the brokers do not describe, or may not be written to.
+// unusable returns the error of one topic that the brokers do not describe, or that may not be written to.
 func (t *topics) unusable(name string, cause error) error {
 	return refusalOf(name, cause, fmt.Errorf("topic %q: %w", name, t.explain(cause)))
 }
 
-// remember notes what was found of a topic.
+// remember records a topic after a look-up.
 func (t *topics) remember(name string, is *topic) error {
 	known := t.known[name]
 	if known == nil {
@@ -200,10 +200,10 @@ func (t *topics) remember(name string, is *topic) error {
 	return nil
 }
 
-// pin is what the checkpoint is to hold of the topic.
+// pin returns the pin of the topic for the checkpoint.
 func (t *topic) pin() pin { return pin{len(t.partitions), t.id} }
 
-// partitionsError is a topic whose number of partitions is not what it was.
+// partitionsError is the error of a topic whose number of partitions has changed.
 type partitionsError struct {
 	topic   string
 	was, is int
@@ -213,8 +213,8 @@ func (e *partitionsError) Error() string {
 	return fmt.Sprintf("topic %q has %d partitions and had %d when it was first written to: keys would move and lose their order", e.topic, e.is, e.was)
 }
 
-// createMissing creates those of names that are missing, and waits until the brokers know them. A topic that was written
-// to is created only if the checkpoint shows later that it is another one.
+// createMissing creates the missing topics among names, and waits until the brokers have them. A topic that was written
+// to before is created only if its pin has an id, which shows later that it is another topic.
 func (t *topics) createMissing(ctx context.Context, names, missing []string) error {
 	enabled := *t.config.Create.Enabled
 	for _, name := range missing {
@@ -244,7 +244,7 @@ func (t *topics) createMissing(ctx context.Context, names, missing []string) err
 
 func (t *topics) create(ctx context.Context, names []string) error {
 	c := t.config.Create
-	for _, dead := range []bool{false, true} { // they have different settings
+	for _, dead := range []bool{false, true} { // dead letters have different settings
 		some := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return (name == t.dead) != dead })
 		if len(some) == 0 {
 			continue
@@ -254,7 +254,7 @@ func (t *topics) create(ctx context.Context, names []string) error {
 			return fmt.Errorf("create topic %q: %w", some[0], t.explain(err))
 		}
 		for _, name := range some {
-			if err := failed[name]; err != nil && !errors.Is(err, kerr.TopicAlreadyExists) { // another bridge was faster
+			if err := failed[name]; err != nil && !errors.Is(err, kerr.TopicAlreadyExists) { // another bridge has created it
 				return refusalOf(name, err, t.uncreated(name, err, t.brokers(ctx)))
 			}
 			delete(t.known, name)
@@ -264,7 +264,7 @@ func (t *topics) create(ctx context.Context, names []string) error {
 	return nil
 }
 
-// uncreated is the error of a topic that could not be created, on so many brokers.
+// uncreated returns the error of a topic that could not be created. brokers is the number of brokers.
 func (t *topics) uncreated(name string, err error, brokers int) error {
 	c := t.config.Create
 	replicas, hint := fmt.Sprintf("replication factor %d", c.ReplicationFactor), fmt.Sprintf("create it by hand, or let %s create topics", t.user())
@@ -277,7 +277,7 @@ func (t *topics) uncreated(name string, err error, brokers int) error {
 	return fmt.Errorf("topic %q does not exist or is not to be seen, and creating it with %d partitions and %s fails: %w: %s", name, c.Partitions, replicas, err, hint)
 }
 
-// TopicConfigs are set on the topics that the sink creates: those of events, or that of
+// TopicConfigs returns the settings of topics that the sink creates, for events or for
 // dead letters.
 func (c Config) TopicConfigs(dead bool) map[string]string {
 	configs := map[string]string{cleanupPolicy: policyDelete, maxMessageBytes: strconv.Itoa(createdMaxBytes)}
@@ -290,7 +290,7 @@ func (c Config) TopicConfigs(dead bool) map[string]string {
 	return configs
 }
 
-// readLimits asks for max.message.bytes and cleanup.policy of topics that are known.
+// readLimits reads max.message.bytes and cleanup.policy of known topics.
 func (t *topics) readLimits(ctx context.Context, names []string) error {
 	if len(names) == 0 {
 		return nil
@@ -300,7 +300,7 @@ func (t *topics) readLimits(ctx context.Context, names []string) error {
 		switch is := t.known[name]; {
 		case isAny(err, kerr.TopicAuthorizationFailed, kerr.ClusterAuthorizationFailed):
 			if !is.assumed {
-				t.log.Warn("may not read the topic's max.message.bytes, taking Kafka's default: allow DESCRIBE_CONFIGS for records that are larger",
+				t.log.Warn("may not read the topic's max.message.bytes, using Kafka's default: allow DESCRIBE_CONFIGS for larger records",
 					zap.String("topic", name), zap.Int("bytes", brokerMaxBytes))
 			}
 			is.limit, is.assumed, is.compacted = brokerMaxBytes, true, is.tombstones

@@ -12,7 +12,7 @@ import (
 // Grant is a subject that a connection must be allowed, and what for.
 type Grant struct{ Subject, Why string }
 
-// Grants are what a user may do. The zero value is of a server that asks nobody.
+// Grants are the permissions of a user. The zero value is for a server without permissions.
 type Grants struct{ Publish, Subscribe []Grant }
 
 func (g *Grants) publish(why string, subjects ...string) {
@@ -27,8 +27,8 @@ const (
 	userInfo = "$SYS.REQ.USER.INFO"
 )
 
-// Grants are the subjects that the sink publishes and subscribes to. None are for an
-// embedded server, which lets the bridge do everything.
+// Grants returns the subjects that the sink publishes and subscribes to. It returns none for an
+// embedded server, on which the bridge has all permissions.
 func (c Config) Grants(id event.Identity) (g Grants, err error) {
 	c, err = c.Complete()
 	if err != nil || c.Embedded != nil {
@@ -58,7 +58,7 @@ func (c Config) Grants(id event.Identity) (g Grants, err error) {
 	return g, nil
 }
 
-// consumerAPI is what it takes to read a stream.
+// consumerAPI returns the API subjects for reading a stream.
 func consumerAPI(stream string) []string {
 	return []string{api + "CONSUMER.CREATE." + stream + ".*", api + "CONSUMER.MSG.NEXT." + stream + ".*", api + "CONSUMER.DELETE." + stream + ".*"}
 }
@@ -74,8 +74,8 @@ func CheckpointGrants(id event.Identity) []Grant {
 }
 
 // StreamDefinition is the JSON of the stream that the sink would create, as `nats
-// stream add --config` takes it; nil where it has none, or a server of its own. Without
-// the cluster's UID it does not say whose it is: the bridge adopts it.
+// stream add --config` takes it. It is nil if the sink has no stream or an embedded server. Without
+// the cluster's UID the definition has no owner, and the bridge adopts the stream.
 func (c Config) StreamDefinition(id event.Identity) ([]byte, error) {
 	c, err := c.Complete()
 	if err != nil || c.Delivery == atMostOnce || c.Embedded != nil {
@@ -94,8 +94,8 @@ func (c Config) StreamDefinition(id event.Identity) ([]byte, error) {
 	return json.MarshalIndent(stream, "", "  ")
 }
 
-// definition is the stream as the sink creates it. With an owner it is the pipeline's
-// alone.
+// definition returns the stream as the sink creates it. A stream with an owner belongs to one
+// pipeline.
 func (c Config) definition(id event.Identity, subjects []string, owner map[string]string) jetstream.StreamConfig {
 	maxBytes := c.Stream.MaxBytes
 	if maxBytes == 0 {
@@ -164,8 +164,8 @@ func (c Config) subjects(id event.Identity) []string {
 	return subjects
 }
 
-// inboxPrefix begins the subjects of answers. It is the pipeline's own: who may subscribe
-// to it sees no answers to others.
+// inboxPrefix begins the subjects of answers. Each pipeline has its own, so that a user who may subscribe
+// to it sees no answers to other clients.
 func inboxPrefix(id event.Identity) string {
 	return "_INBOX.kubebridge." + event.EscapeToken(id.Bridge) + "." + event.EscapeToken(id.Sink)
 }

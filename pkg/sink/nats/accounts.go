@@ -7,9 +7,9 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/event"
 )
 
-// A server checks where a user may publish, and not where the answer to the user's request is published: a request with a
-// reply subject of the stream's puts a message on the stream. So readers have an account of their own. It imports the events and
-// the requests that readers need; the answers are published in the account of the user who asked.
+// A server checks the subject that a user publishes to, but not the reply subject of the user's request: a request with a
+// reply subject of the stream puts the answer on the stream. So readers have an account of their own. It imports the events and
+// the requests that readers need. Answers are published in the account of the requesting user.
 const (
 	bridgeAccount = "KUBEBRIDGE"
 	readerAccount = "KUBEBRIDGE_READERS"
@@ -31,7 +31,7 @@ func (r Request) as() string {
 	return r.Subject
 }
 
-// Accounts is what readers of a sink's events need of a server.
+// Accounts describes the accounts that readers of a sink's events need on a server.
 type Accounts struct {
 	Requests []Request
 	Events   []string // subjects
@@ -40,7 +40,7 @@ type Accounts struct {
 	pushes   bool     // consumers may push to inboxes
 }
 
-// inboxes are what clients have consumers push to. Answers to the bridge have longer subjects.
+// inboxes are subjects that consumers of older clients push to. Answers to the bridge have longer subjects.
 const inboxes = "_INBOX.*"
 
 func (a *Accounts) request(why string, subjects ...string) {
@@ -52,14 +52,14 @@ func (a *Accounts) request(why string, subjects ...string) {
 
 const ackPrefix = "$JS.ACK."
 
-// Accounts returns what a [Reader], and any consumer of the events, needs.
+// Accounts returns the accounts for a [Reader] and all other consumers of the events.
 func (c Config) Accounts(id event.Identity) (a Accounts, err error) {
 	if c, err = c.Complete(); err != nil {
 		return a, err
 	}
 	a.Events, a.inbox = c.subjects(id), inboxPrefix(id)+".>"
 	if c.Delivery == atMostOnce {
-		return a, nil // there is nothing to ask for
+		return a, nil // such readers need no requests
 	}
 	stream := c.StreamName(id.Cluster)
 	if c.Delivery == atLeastOnce && c.Stream.Name == "" {
@@ -73,7 +73,7 @@ func (c Config) Accounts(id event.Identity) (a Accounts, err error) {
 	return a, nil
 }
 
-// ServerConfig is the block accounts of nats-server.conf. The arguments are users, as they stand there.
+// ServerConfig returns the block accounts of nats-server.conf. The arguments are users in the syntax of that file.
 func (a Accounts) ServerConfig(bridge, reader string) string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
@@ -139,7 +139,7 @@ func (a Accounts) importEvents(line func(string, ...any)) {
 	}
 }
 
-// Reader are the permissions of a reader within the readers' account. They protect readers from each other.
+// Reader returns the permissions of a reader within the readers' account. They protect readers from each other.
 func (a Accounts) Reader() (g Grants) {
 	for _, r := range a.Requests {
 		g.publish(r.Why, r.as())

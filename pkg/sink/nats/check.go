@@ -16,15 +16,15 @@ const (
 	// smallPayload is what a message should be able to have: servers' default, and less
 	// than the largest objects.
 	smallPayload = 1 << 20
-	// userInfoWait is how long a server may take to answer with a user's permissions. Old ones,
-	// and those that do not allow the question, answer nothing.
+	// userInfoWait is how long a server may take to answer with a user's permissions. Old servers,
+	// and servers that do not allow the request, do not answer.
 	userInfoWait = time.Second
 )
 
-// Check asks the servers what would keep the sink from working, and writes nothing. err
-// joins what must be mended, a line each; weak is what is legal, but less than it could
-// be. An embedded server is not started: it may be running. checkpoint: a [Store] stands
-// beside the sink, and is looked at as well.
+// Check asks the servers whether the sink could work, and writes nothing. err
+// joins the errors, one line each. weak lists warnings about settings that work but are weaker than
+// recommended. Check does not start an embedded server, because it may be running. With checkpoint, it also
+// checks the [Store] of the sink.
 func Check(ctx context.Context, o Options, checkpoint bool) (weak []string, err error) {
 	o.Logger = zap.NewNop()
 	s, err := New(o)
@@ -65,7 +65,7 @@ func Check(ctx context.Context, o Options, checkpoint bool) (weak []string, err 
 	return weak, errors.Join(bad...)
 }
 
-// checker is what there is to check of a delivery.
+// checker checks the stream and permissions of one delivery.
 type checker struct {
 	*link
 	subjects []string // that the stream takes
@@ -95,8 +95,8 @@ func (c *checker) checkStream(ctx context.Context) (weak []string, err error) {
 	return weak, errors.Join(append(bad, c.accept(there))...)
 }
 
-// taken reports streams that take the subjects of the one that is to be created. It
-// reports nothing where the user may not ask.
+// taken returns an error if another stream has the subjects of the stream that is to be created. It
+// returns nil if the user may not list streams.
 func (c *checker) taken(ctx context.Context) error {
 	var bad []error
 	for _, subject := range c.subjects {
@@ -112,7 +112,7 @@ func (c *checker) taken(ctx context.Context) error {
 	return errors.Join(bad...)
 }
 
-// checkGrants compares what the server says that the user may do with what the sink
+// checkGrants compares the user's permissions on the server with the permissions that the sink
 // needs.
 func (c *checker) checkGrants(ctx context.Context, checkpoint bool) error {
 	need, err := c.config.Grants(c.id)

@@ -175,8 +175,8 @@ func (c Config) checkSubject() error {
 	return nil
 }
 
-// CheckSubject says what is wrong with a template that stands in the place of Subject
-// for some events of a cluster. Its error begins with the field.
+// CheckSubject returns an error if a template cannot replace Subject
+// for events of a cluster. Its error begins with the field.
 func (c Config) CheckSubject(template, cluster string) error {
 	if err := c.checkTemplate(template); err != nil {
 		return err
@@ -187,7 +187,7 @@ func (c Config) CheckSubject(template, cluster string) error {
 	return nil
 }
 
-// checkTemplate checks what does not depend on where a template stands.
+// checkTemplate makes the checks that are the same for all templates.
 func (c Config) checkTemplate(template string) error {
 	if err := checkSubject(placeholder.ReplaceAllString(template, "x")); err != nil {
 		return fmt.Errorf("subject: %q: %w", template, err)
@@ -219,7 +219,7 @@ func (c Config) checkDeadLetter() error {
 	return nil
 }
 
-// deadRoot is what the subjects of a pipeline's dead letters begin with.
+// deadRoot returns the prefix of the subjects of a pipeline's dead letters.
 func (c Config) deadRoot(id event.Identity) string {
 	return event.Identity{
 		Bridge: event.EscapeToken(id.Bridge), Cluster: event.EscapeToken(id.Cluster), Sink: event.EscapeToken(id.Sink),
@@ -269,9 +269,9 @@ func (c Config) checkStream() error {
 // placeholder is a {name} in a template.
 var placeholder = regexp.MustCompile(`\{[a-zA-Z]+\}`)
 
-// subjectRoot is what every subject made from template begins with, as a
-// pattern: k8s.{cluster}.{group}.{name} becomes k8s.prod.>. A template of fixed
-// tokens alone is returned as it is.
+// subjectRoot returns the common prefix of every subject made from template, as a
+// pattern: k8s.{cluster}.{group}.{name} becomes k8s.prod.>. A template with only fixed
+// tokens is returned unchanged.
 func subjectRoot(template, cluster string) string {
 	s := strings.ReplaceAll(template, "{cluster}", event.EscapeToken(cluster))
 	i := strings.IndexByte(s, '{')
@@ -281,8 +281,8 @@ func subjectRoot(template, cluster string) string {
 	return s[:strings.LastIndexByte(s[:i], '.')+1] + ">"
 }
 
-// WithoutCredentials is the address of a server that may be shown: scheme and host. A
-// user without a password may be a token.
+// WithoutCredentials returns the scheme and host of a server's address, which may be shown. It removes a user
+// without a password, too, because this may be a token.
 func WithoutCredentials(server string) string {
 	server = strings.TrimSpace(server)
 	u, err := url.Parse(server)

@@ -23,10 +23,10 @@ const (
 	dialTimeout   = 3 * time.Second
 	apiTimeout    = 5 * time.Second
 	reconnectWait = 500 * time.Millisecond
-	// writeTimeout bounds a write to a server that has stopped reading, which no
-	// context can end.
+	// writeTimeout bounds a write to a server that has stopped reading. The end of a context does not
+	// interrupt such a write.
 	writeTimeout = 2 * time.Second
-	// pingInterval finds a dead connection within three of them.
+	// pingInterval is the time between pings. A dead connection is found within three intervals.
 	pingInterval = 10 * time.Second
 )
 
@@ -38,15 +38,15 @@ type conn struct {
 	address string                // of the servers, without credentials
 	inbox   string                // of the acknowledgements
 	acks    chan *nats.Msg
-	// events are what the client learns beside replies: a lost connection, a
-	// denied publish. A denied publish gets no other answer.
+	// events are errors that are not replies: a lost connection, a
+	// denied publish. A denied publish gets no reply.
 	events chan error
 	// key identifies the nkey that the connection was made with.
 	key [sha256.Size]byte
 }
 
-// endpoint is the servers that a configuration names, or the embedded one. A sink and
-// the store beside it share one.
+// endpoint has the servers that a configuration names, or the embedded server. A sink and
+// its store share one endpoint.
 type endpoint struct {
 	config Config
 	id     event.Identity
@@ -88,8 +88,8 @@ func (e *endpoint) run(log *zap.Logger) error {
 	return nil
 }
 
-// runAlone is run for nobody else. It makes no directory: the error wraps fs.ErrNotExist
-// where there is none.
+// runAlone is run without access for other clients. It makes no directory: the error wraps fs.ErrNotExist
+// if there is none.
 func (e *endpoint) runAlone() error {
 	if e.config.Embedded == nil {
 		return nil
@@ -178,8 +178,8 @@ func (e *endpoint) dial(more ...nats.Option) (nc *nats.Conn, address string, err
 	return nc, address, err
 }
 
-// connect dials and authenticates once. What only other credentials heal is a
-// [sink.RefusedError].
+// connect dials and authenticates once. It returns a [sink.RefusedError] for errors that only other credentials
+// correct.
 func (l *link) connect() (*conn, error) {
 	c := &conn{
 		acks:   make(chan *nats.Msg, 2*window),
@@ -203,8 +203,8 @@ func (l *link) connect() (*conn, error) {
 	return c, nil
 }
 
-// renew connects again where the client has given up, or lost the connection and
-// does not know that its nkey was replaced.
+// renew connects again if the client has given up, or if it has lost the connection and
+// its nkey was replaced, which the client does not see.
 func (l *link) renew() error {
 	if l.conn == nil {
 		return errors.New("write: not open")
@@ -212,7 +212,7 @@ func (l *link) renew() error {
 	return l.dialUnlessOpen()
 }
 
-// dialUnlessOpen connects unless there is a connection that is open, or opens again by itself.
+// dialUnlessOpen connects unless there is an open connection, or one that the client reopens.
 func (l *link) dialUnlessOpen() error {
 	if c := l.conn; c != nil && !c.nc.IsClosed() && (c.nc.IsConnected() || c.key == l.config.keyDigest()) {
 		return nil
@@ -252,10 +252,10 @@ func baseOptions(id event.Identity) []nats.Option {
 		nats.ReconnectWait(reconnectWait),
 		nats.FlusherTimeout(writeTimeout),
 		nats.PingInterval(pingInterval),
-		// What is published while there is no connection must fail: a buffer would
-		// let later messages overtake.
+		// A publish without a connection must fail: with a buffer, later messages could
+		// overtake.
 		nats.ReconnectBufSize(-1),
-		// Credentials that are revoked and given back must heal.
+		// The connection must recover after credentials are revoked and restored.
 		nats.IgnoreAuthErrorAbort(),
 		nats.NoCallbacksAfterClientClose(),
 	}
@@ -265,7 +265,7 @@ func (l *link) callbacks(c *conn) []nats.Option {
 	report := func(err error) {
 		select {
 		case c.events <- err:
-		default: // the first ones say enough
+		default: // the first errors are enough
 		}
 	}
 	return []nats.Option{
@@ -288,7 +288,7 @@ func (l *link) callbacks(c *conn) []nats.Option {
 	}
 }
 
-// forget drops the events of what is over.
+// forget drops earlier events.
 func (c *conn) forget() {
 	for {
 		select {
@@ -299,8 +299,8 @@ func (c *conn) forget() {
 	}
 }
 
-// do makes a request. It ends early when the connection is lost or the request
-// denied, which the request itself would not notice.
+// do makes a request. It returns early when the connection is lost or the request
+// is denied. Without this the request would wait for its timeout.
 func (c *conn) do(ctx context.Context, f func(ctx context.Context) error) error {
 	return c.doWithin(ctx, apiTimeout, f)
 }

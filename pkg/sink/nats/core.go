@@ -38,7 +38,7 @@ func (s *Core) Open(ctx context.Context, _ []byte) error {
 		s.disconnect()
 		return err
 	}
-	s.log.Warn("delivery is at-most-once: events that nobody listens for, or that cannot be sent, are lost", zap.String("server", s.conn.address))
+	s.log.Warn("delivery is at-most-once: events without a connected subscriber, and events that cannot be sent, are lost", zap.String("server", s.conn.address))
 	return nil
 }
 
@@ -74,8 +74,8 @@ func (s *Core) Write(ctx context.Context, b *event.Batch) ([]byte, error) {
 	return nil, nil
 }
 
-// send returns how many messages were handed to the connection. An error means that
-// it is not known of any whether the server has it.
+// send returns how many messages were passed to the connection. After an error it is unknown
+// which messages the server has.
 func (s *Core) send(ctx context.Context, msgs []*nats.Msg) (sent int, err error) {
 	if err := s.connected(ctx); err != nil {
 		return 0, err
@@ -116,7 +116,7 @@ func (s *Core) connected(ctx context.Context) error {
 	}
 }
 
-// logLoss logs when events begin to be lost, and how many were lost when it is over.
+// logLoss logs the begin of a loss of events, and at its end the number of lost events.
 func (s *Core) logLoss(err error) {
 	lost := s.Lost()
 	switch {
@@ -129,6 +129,6 @@ func (s *Core) logLoss(err error) {
 	s.outage = err != nil
 }
 
-// Lost is how many records could not be sent, or may not have been, since the sink
+// Lost returns the number of records that were not sent, or may not have been, since the sink
 // was made. It may be called from any goroutine.
 func (s *Core) Lost() uint64 { return s.lost.Load() + s.denied.Load() }

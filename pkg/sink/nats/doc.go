@@ -1,36 +1,36 @@
-// Package nats is all that the bridge does on NATS: three sinks, the checkpoint store, the
-// reader of what a stream holds, and the checks of a configuration.
+// Package nats has all code of the bridge for NATS: three sinks, the checkpoint store, the
+// reader of a stream, and the checks of a configuration.
 //
 // [Sink] writes exactly once to a JetStream stream of the pipeline's own, [Shared] at
 // least once to a stream shared with others, and [Core] at most once without JetStream.
-// Each keeps the order of a subject. [Store] keeps the checkpoint in a key-value bucket
-// beside a Sink, whose stream is the log that the checkpoint trails: each message carries
-// what it moves in the checkpoint, and [Sink.Tail] returns it.
+// Each keeps the order of a subject. [Store] keeps the checkpoint of a Sink in a key-value
+// bucket. The checkpoint trails the Sink's stream: each message carries
+// its changes of the checkpoint, and [Sink.Tail] returns them.
 //
 // Sink and Store publish in the same way (publish.go): the server stores a message only
 // if the stream has reached the sequence that the writer expects. A fast batch that fails
-// at a gap (NATS 2.14) ends at the first message that is refused or missing. What an older
-// server gets, or a stream that is not allowed fast batches, or what must be there as a
-// whole, is an atomic publish (NATS 2.12). After any error the writer looks
-// where the stream ends, and goes on from there.
+// at a gap (NATS 2.14) ends at the first message that is refused or missing. An atomic publish
+// (NATS 2.12) is used for older servers, for streams that do not allow fast batches, and for
+// writes that must be stored as a whole. After any error the writer asks for
+// the end of the stream, and continues from there.
 //
-// A writer of either first puts a record at the end, which names it: a Sink begins a term,
-// a Store writes its head. A predecessor's next message then fails, it reads, finds that
+// A new writer first puts a record with its name at the end of the stream: a Sink begins a term,
+// a Store writes its head. The next message of a predecessor then fails. The predecessor reads the stream, finds that
 // record, and is fenced.
 //
-// Each message of either says where it stands: the creation of its stream and its sequence
-// (stream.place). A message that does not is foreign, an answer to somebody's request or a
-// copy: it is counted, and skipped.
+// Each message of Sink and Store names its place: the creation time of its stream and its sequence
+// (stream.place). A message without its place is foreign, for example an answer to a client's request or a
+// copy. It is counted and skipped.
 //
-// Single messages under way at once, each with the sequence predicted for it, would be
-// as fast but do not fence: when another message takes the place of one,
-// those behind it are stored all the same, since the stream has the length that
+// Single messages sent in parallel, each with its predicted sequence, would be
+// as fast, but they would not fence: when a foreign message takes the place of one of them,
+// the server still stores the later ones, because the stream has the length that
 // they expect.
 //
-// A Sink does not use Nats-Msg-Id. The server would drop a message whose id it has seen
-// within its duplicate window without taking a sequence for it, and an event may
-// rightly repeat an id (a gap that is opened twice); the expected sequence already
-// excludes what is published twice.
+// A Sink does not use Nats-Msg-Id. The server would drop a message with an id that it has seen
+// within its duplicate window without using a sequence for it, and two events may
+// have the same id (a gap that is opened twice). The expected sequence already
+// excludes duplicates.
 //
 // Where to find what:
 //

@@ -19,9 +19,9 @@ import (
 
 const (
 	embeddedMaxPayload = 8 << 20
-	// embeddedSync is how often the embedded server syncs to disk. What it has
-	// acknowledged survives the end of the process at any time, but the last
-	// seconds may be lost when the machine itself dies; the sink notices, and the
+	// embeddedSync is how often the embedded server syncs to disk. Acknowledged
+	// messages survive the end of the process at any time. If the machine fails, the last
+	// seconds may be lost. The sink detects this, and the
 	// pipeline declares a reset.
 	embeddedSync  = 5 * time.Second
 	embeddedReady = 30 * time.Second
@@ -119,7 +119,7 @@ func (s *embeddedServer) clientOptions() []nats.Option {
 	return []nats.Option{nats.InProcessServer(s.Server), nats.UserInfo(bridgeUser, s.password)}
 }
 
-// addUsers adds the bridge, and those who may only read.
+// addUsers adds the user of the bridge, and the users who may only read.
 func (s *embeddedServer) addUsers(o *server.Options, auth Auth) (err error) {
 	reader := &server.User{
 		Username:    readerUser,
@@ -151,7 +151,7 @@ func noAuthUser(auth Auth) string {
 	return readerUser
 }
 
-// lockDir makes dir and locks it: two servers on one directory would destroy it.
+// lockDir makes dir and locks it, because two servers on one directory would destroy its data.
 func lockDir(dir string) (*os.File, error) {
 	if err := links.Check(dir); err != nil {
 		return nil, err
@@ -170,9 +170,9 @@ func lockDir(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// serverLog routes the server's log, whose notices are details here. Its Fatalf would
-// end the program: this one keeps the first reason for start to return, and logs what
-// comes later.
+// serverLog passes the server's log on. Notices of the server have the level debug. The server's own Fatalf would
+// end the program. This Fatalf keeps the first error, which start returns, and logs later
+// ones.
 type serverLog struct {
 	log *zap.Logger
 

@@ -8,10 +8,10 @@ import (
 	"go.uber.org/zap"
 )
 
-// foreignEvery is how often foreign messages are logged at most.
+// foreignEvery is the minimum time between two log lines about foreign messages.
 const foreignEvery = time.Minute
 
-// foreign counts the messages that stand on a pipeline's streams and that no bridge wrote there. Each counts once.
+// foreign counts the messages on a pipeline's streams that were not written there by a bridge. Each message counts once.
 type foreign struct {
 	log   *zap.Logger
 	count atomic.Uint64
@@ -21,7 +21,7 @@ type foreign struct {
 	logged time.Time
 }
 
-// found takes note of a message.
+// found counts a message.
 func (f *foreign) found(stream string, seq uint64, subject string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -37,6 +37,6 @@ func (f *foreign) found(stream string, seq uint64, subject string) {
 		return
 	}
 	f.logged = time.Now()
-	f.log.Warn("message ignored that this bridge did not write: somebody else can write to the stream",
+	f.log.Warn("ignored message that the bridge did not write: another client can write to the stream",
 		zap.String("stream", stream), zap.Uint64("sequence", seq), zap.String("subject", subject), zap.Uint64("ignored", n))
 }

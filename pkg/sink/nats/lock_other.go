@@ -4,5 +4,5 @@ package nats
 
 import "os"
 
-// lockFile does nothing: only the listening port keeps two servers apart here.
+// lockFile does not lock on this system: only the listening port prevents two servers from running.
 func lockFile(*os.File) error { return nil }

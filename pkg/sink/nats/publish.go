@@ -15,22 +15,22 @@ import (
 )
 
 const (
-	// chunkMessages bounds an atomic publish, of which the server takes 1000 messages,
-	// and chunkBytes every chunk: what the server has not yet stored counts against
-	// 128 MB, of all clients together.
+	// chunkMessages bounds an atomic publish, for which the limit of the server is 1000 messages.
+	// chunkBytes bounds every chunk: messages that the server has not stored yet count against
+	// 128 MB for all clients together.
 	chunkMessages = 1000
 	chunkBytes    = 8 << 20
 
 	// ackTimeout is how long the server may take to store a chunk, or between two
-	// signs that it does. A leader that steps down answers nothing, so it bounds that
-	// stall; to ask again too early is safe, and only costs the bytes.
+	// progress reports. A leader that steps down does not answer, so ackTimeout bounds that
+	// stall. A retry that comes too early is safe, and costs only bandwidth.
 	ackTimeout = 3 * time.Second
-	// lateAck is how much longer an acknowledgement is waited for when the wait is
-	// cut short: it saves reading the stream.
+	// lateAck is the extra wait for an acknowledgement when the wait ends
+	// early. An acknowledgement in this time saves reading the stream.
 	lateAck = 300 * time.Millisecond
 
-	// codeChunkTooLarge answers more messages than the server is set to take,
-	// codeChunkIncomplete a chunk of which a message did not arrive.
+	// codeChunkTooLarge is the error for more messages than the server allows,
+	// codeChunkIncomplete the error for a chunk with a missing message.
 	codeChunkTooLarge   jetstream.ErrorCode = 10199
 	codeChunkIncomplete jetstream.ErrorCode = 10176
 
@@ -49,20 +49,20 @@ const (
 	fastCommit = ".2.$FI"
 )
 
-// appender publishes at the end of a stream that nobody else writes to: whatever comes
-// between, the server refuses what follows.
+// appender publishes at the end of a stream that has one writer. If a message of another writer comes
+// in between, the server refuses the appender's next messages.
 type appender struct {
 	link
 	writer   string        // distinguishes this appender from all others
 	stream   stream        // as it was last looked up
-	head     uint64        // everything up to here is on the stream, and known to be
-	most     int           // messages of an atomic publish; less where the server is set to take less
+	head     uint64        // every message up to this sequence is known to be on the stream
+	most     int           // maximum messages of an atomic publish; lower if the server's limit is lower
 	patience time.Duration // how long the server may take, see ackTimeout
 	attempt  uint64        // distinguishes the acknowledgements of different chunks
 	values   headerValues  // of the present chunk
 }
 
-// chunk is what is published at once.
+// chunk has the messages of one publish.
 type chunk struct {
 	msgs  []*nats.Msg
 	id    string
@@ -70,7 +70,7 @@ type chunk struct {
 	fast  bool
 }
 
-// newChunk takes the memory of the chunk before.
+// newChunk reuses the memory of the previous chunk.
 func (a *appender) newChunk(msgs []*nats.Msg) *chunk {
 	a.attempt++
 	a.values.clear()
@@ -78,8 +78,8 @@ func (a *appender) newChunk(msgs []*nats.Msg) *chunk {
 	return &chunk{msgs: msgs, id: id, reply: a.conn.inbox + "." + id}
 }
 
-// expect has the server store the chunk at the stream's end, or not, and says in each message where it will be. A
-// message alone is atomic, and cheaper than a batch of one.
+// expect makes the server store the chunk only at the expected end of the stream, and writes its place into each message. A
+// single message is atomic, and cheaper than a batch of one.
 func (a *appender) expect(c *chunk, fast bool) {
 	for i, m := range c.msgs {
 		before := a.head + uint64(i)
@@ -100,9 +100,9 @@ func (a *appender) expect(c *chunk, fast bool) {
 	}
 }
 
-// asFastBatch makes the chunk what the server calls a fast batch that fails at a gap
-// (NATS 2.14, ADR-50). It stores the messages as they come; the first one that is
-// refused, or missing, ends the batch, and nothing behind it is stored.
+// asFastBatch makes the chunk a fast batch that fails at a gap
+// (NATS 2.14, ADR-50). The server stores the messages as they arrive. The first message that is
+// refused or missing ends the batch, and no later message is stored.
 func (c *chunk) asFastBatch() {
 	prefix := c.reply + fastMode
 	for i, m := range c.msgs {
@@ -130,7 +130,7 @@ func (c *chunk) asAtomic() {
 	last.Header[headerBatchCommit] = []string{"1"}
 }
 
-// knowsFastBatches reports whether the server knows them; an older one refuses a stream that
+// knowsFastBatches reports whether the server supports fast batches. An older server refuses a stream that
 // allows them.
 func (c *conn) knowsFastBatches() bool {
 	var major, minor int
@@ -138,8 +138,8 @@ func (c *conn) knowsFastBatches() bool {
 	return err == nil && (major > 2 || major == 2 && minor >= 14)
 }
 
-// appendChunk publishes a chunk and moves the head over it. After an error it is not known how
-// much of a fast batch is stored, and of another chunk whether it is.
+// appendChunk publishes a chunk and moves the head over it. After an error it is unknown how
+// much of a fast batch is stored, or whether another chunk is stored.
 func (a *appender) appendChunk(ctx context.Context, c *chunk) error {
 	a.conn.forget()
 	err := a.send(c)
@@ -189,8 +189,8 @@ func (a *appender) await(ctx context.Context, c *chunk) error {
 	})
 }
 
-// collect hands answers to take until it says that the last is in, and returns take's error then.
-// Once there is a cause to give up, which take is given too, it waits only a little longer.
+// collect passes answers to take until take reports the last one, and returns the error of take.
+// Once there is a cause to give up, which it also passes to take, it waits at most lateAck longer.
 func (l *link) collect(ctx context.Context, patience time.Duration, cause error, take func(m *nats.Msg, cause error) (end bool, err error)) error {
 	timeout := time.NewTimer(patience)
 	defer timeout.Stop()
@@ -229,8 +229,8 @@ func (l *link) collect(ctx context.Context, patience time.Duration, cause error,
 	}
 }
 
-// checkAck returns nil when nothing is wrong with the chunk, and whether the server
-// has done with it: then all of it is stored where it belongs.
+// checkAck returns the error of a chunk, and with end whether the server
+// has finished it: without an error, the whole chunk is then stored at its expected place.
 func (a *appender) checkAck(m *nats.Msg, c *chunk) (end bool, _ error) {
 	got, err := a.parseAck(m)
 	if err != nil {

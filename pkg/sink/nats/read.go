@@ -18,15 +18,15 @@ const (
 	readBytes = 8 << 20          // bytes asked for at a time, unless messages may be larger
 	readIdle  = 5 * time.Second  // the longest wait for a message that is known to exist
 	readerTTL = 30 * time.Second // after which the server drops an abandoned reader
-	// readStall is how long a server may take to count what a reader will get, or to find the
-	// next of it in a long stream.
+	// readStall is how long a server may take to count the messages for a reader, or to find the
+	// next one in a long stream.
 	readStall = 30 * time.Second
 
-	// rereads is how often a message is asked for again that was dropped.
+	// rereads is how often a dropped message is requested again.
 	rereads = 3
 )
 
-// errDropped is of a message that the server has sent and the client has not got.
+// errDropped is the error of a message that the server has sent and the client has not received.
 var errDropped = errors.New("it was lost on the way")
 
 // reading says which messages of a stream to read.
@@ -36,7 +36,7 @@ type reading struct {
 	ahead  int    // messages asked for at a time; 0: readAhead
 }
 
-// sequences is a reading of everything from one sequence to another.
+// sequences returns a reading of all messages from first to last.
 func sequences(first, last uint64) reading {
 	return reading{last: last, config: jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: max(first, 1)}}
 }
@@ -76,7 +76,7 @@ func (l *link) readOnce(ctx context.Context, r reading, fn func(m jetstream.Msg,
 	if err != nil {
 		return 0, l.explain("read", err)
 	}
-	defer func() { // one that is left behind ends by itself
+	defer func() { // the server drops an abandoned reader
 		_ = l.conn.do(context.Background(), func(ctx context.Context) error {
 			return l.conn.js.DeleteConsumer(ctx, l.name, consumer.CachedInfo().Name)
 		})
@@ -122,8 +122,8 @@ func nextOf(ctx context.Context, messages jetstream.MessagesContext, wait time.D
 	return m, meta, err
 }
 
-// lastOf is the last message on a subject; nil when there is none. The stream's leader is asked: package jetstream would ask any replica, and
-// that may lag.
+// lastOf returns the last message on a subject; nil when there is none. It asks the stream's leader, because package jetstream may ask a
+// replica that lags.
 func (l *link) lastOf(ctx context.Context, subject string) (m *nats.RawStreamMsg, err error) {
 	err = l.conn.do(ctx, func(ctx context.Context) (err error) {
 		m, err = l.conn.leader.GetLastMsg(l.name, subject, nats.Context(ctx))

@@ -16,12 +16,12 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
-// ReaderOptions are what a [Reader] is made of.
+// ReaderOptions are the options of a [Reader].
 type ReaderOptions struct {
 	Config   Config // completed by NewReader
 	Identity event.Identity
-	// Subjects are patterns of the subjects that are read, Collections of those of
-	// collection events alone. Patterns of one list must not overlap.
+	// Subjects are patterns of the subjects to read, Collections are patterns of the subjects of
+	// collection events only. Patterns of one list must not overlap.
 	Subjects, Collections []string
 }
 
@@ -34,8 +34,8 @@ type Reader struct {
 	collections []string
 }
 
-// NewReader connects and looks the stream up. An embedded server is asked as its
-// subscribers do; one that does not run is run meanwhile, for nobody else.
+// NewReader connects and looks the stream up. It connects to a running embedded server like a
+// subscriber. If the embedded server is not running, NewReader runs it until Close, without access for other clients.
 func NewReader(ctx context.Context, o ReaderOptions) (_ *Reader, err error) {
 	conf, err := o.Config.Complete()
 	if err != nil {
@@ -60,14 +60,14 @@ func NewReader(ctx context.Context, o ReaderOptions) (_ *Reader, err error) {
 	return r, nil
 }
 
-// startBeside is start, beside a bridge that may be running.
+// startBeside is start while a bridge may be running.
 func (l *link) startBeside(ctx context.Context) (err error) {
 	e := l.config.Embedded
 	if e == nil {
 		return l.start(ctx)
 	}
 	conf := l.config
-	started := l.runAlone() // who only reads makes no directory
+	started := l.runAlone() // a reader must not make a directory
 	if started == nil {
 		l.conn, started = l.connect()
 	}
@@ -93,7 +93,7 @@ func (l *link) startBeside(ctx context.Context) (err error) {
 	return nil
 }
 
-// reachable is where a server that listens on host is found.
+// reachable returns the host for connections to a server that listens on host.
 func reachable(host string) string {
 	if host == "" || host == "0.0.0.0" || host == "::" {
 		return "127.0.0.1"
@@ -130,8 +130,8 @@ func (r *Reader) At(ctx context.Context, t time.Time) ([]int64, error) {
 	return []int64{at}, err
 }
 
-// stands reports whether a message names the sequence where it stands, and its stream. A mirror takes nothing but what its stream
-// has, at the same sequences.
+// stands reports whether a message names its own sequence and stream. A mirror has only messages of its source stream,
+// at the same sequences.
 func (r *Reader) stands(place string, seq uint64) bool {
 	if r.stream.config.Mirror != nil {
 		return strings.HasSuffix(place, "."+strconv.FormatUint(seq, 10))
@@ -139,8 +139,8 @@ func (r *Reader) stands(place string, seq uint64) bool {
 	return place == r.stream.place(seq)
 }
 
-// Read implements [sink.Reader]. On a stream of the sink's own, exactly once, a message is foreign that does not name this stream and
-// its sequence. A shared stream also has messages of other writers, and those of the sink name nothing.
+// Read implements [sink.Reader]. With delivery exactly-once, a message is foreign if it does not name this stream and
+// its sequence. A shared stream also has messages of other writers, and the messages of the sink there name no place.
 func (r *Reader) Read(ctx context.Context, ranges []sink.Range, collections bool, fn func(*sink.Message) error) error {
 	want := ranges[0]
 	if want.From >= want.To {

@@ -213,7 +213,7 @@ func (t ServerTLS) load() (*tls.Config, error) {
 // it publishes does not reach the stream.
 const leafAccount = "LEAF"
 
-// remote makes the server's side of a leaf.
+// remote returns the server's options for a leaf.
 func (l *Leaf) remote() (*server.RemoteLeafOpts, error) {
 	urls, err := l.urls()
 	if err != nil {
@@ -229,7 +229,7 @@ func (l *Leaf) remote() (*server.RemoteLeafOpts, error) {
 	return r, nil
 }
 
-// readSecret is a secret, or what the file that is named instead now holds.
+// readSecret returns value, or the present content of the file at path.
 func readSecret(value, path string) (string, error) {
 	if path == "" {
 		return value, nil
@@ -240,11 +240,11 @@ func readSecret(value, path string) (string, error) {
 
 func (a Auth) password() (string, error) { return readSecret(a.Password, a.PasswordFile) }
 
-// securityOptions are those of one connection. The client calls handlers each time
+// securityOptions returns the options of one connection. The client calls the handlers each time
 // it connects again.
 func (c Config) securityOptions() ([]nats.Option, error) {
 	var opts []nats.Option
-	// A file that cannot be read becomes wrong credentials: tried again, and said.
+	// If a file cannot be read, the handlers return wrong credentials, so that the client retries and reports an error.
 	switch a := c.Auth; {
 	case a.Username != "":
 		opts = append(opts, nats.UserInfoHandler(func() (string, string) {
@@ -278,14 +278,14 @@ func (c Config) securityOptions() ([]nats.Option, error) {
 	return opts, nil
 }
 
-// keyDigest distinguishes an nkey's file from what replaces it: the client asks for an
+// keyDigest returns a digest of the nkey's file, to detect a replaced file: the client reads an
 // nkey only once.
 func (c Config) keyDigest() [sha256.Size]byte {
 	text, _ := os.ReadFile(cmp.Or(c.Auth.NKey, os.DevNull))
 	return sha256.Sum256(text)
 }
 
-// refusal is what to do about an error that no retry heals, "" for others.
+// refusal returns the remedy for an error that retries do not correct, "" for other errors.
 func refusal(err error) string {
 	for _, wrong := range []error{nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked, nats.ErrAccountAuthExpired} {
 		if errors.Is(err, wrong) {

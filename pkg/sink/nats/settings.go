@@ -11,11 +11,11 @@ import (
 	"go.uber.org/zap"
 )
 
-// duplicateWindow is how far back a stream should know the ids of its messages: a
-// bridge that is restarted, or cut off, within it repeats nothing.
+// duplicateWindow is how long a stream should remember the ids of its messages. A
+// bridge that restarts or reconnects within this time publishes no duplicates.
 const duplicateWindow = 2 * time.Minute
 
-// finding is one setting of a stream that is not as it should be.
+// finding is the check of one setting of a stream.
 type finding struct {
 	wrong       bool // whether it is
 	breaks      bool // whether the guarantee depends on it
@@ -27,7 +27,7 @@ func (f finding) mismatch() string { return f.found + ", want " + f.want }
 
 func (f finding) String() string { return f.mismatch() + ": " + f.advice }
 
-// divide divides the settings that are wrong into those that a guarantee depends on, and others.
+// divide divides the wrong settings into settings that a guarantee depends on, and others.
 func divide(lists ...[]finding) (breaks, weak []finding) {
 	for _, f := range slices.Concat(lists...) {
 		switch {
@@ -43,8 +43,8 @@ func divide(lists ...[]finding) (breaks, weak []finding) {
 
 const anotherStream = "set nats.stream.name to another name, and let the bridge create it"
 
-// settings are those that matter on every stream. On one that is a pipeline's alone nothing may
-// come from elsewhere.
+// settings returns the checks for every stream. With alone, the stream belongs to one pipeline and must not get messages
+// from other streams.
 func settings(c jetstream.StreamConfig, replicas int, alone bool) []finding {
 	return []finding{
 		{c.Retention != jetstream.LimitsPolicy, true, "its retention is " + strings.ToLower(c.Retention.String()), "limits", "messages would vanish once consumed: " + anotherStream},
@@ -59,12 +59,12 @@ func settings(c jetstream.StreamConfig, replicas int, alone bool) []finding {
 	}
 }
 
-// inspect refuses a stream whose settings break what the delivery promises, and
-// warns of others that are not as configured.
+// inspect refuses a stream whose settings break the guarantee of the delivery, and
+// warns about other settings that are not as configured.
 func (l *link) inspect(c jetstream.StreamConfig) error {
 	breaks, weak := l.judge(c)
 	for _, f := range weak {
-		l.log.Warn("stream is not as it should be", zap.String("stream", l.name),
+		l.log.Warn("stream settings are not as recommended", zap.String("stream", l.name),
 			zap.String("found", f.found), zap.String("want", f.want), zap.String("advice", f.advice))
 	}
 	if len(breaks) == 0 {
@@ -73,7 +73,7 @@ func (l *link) inspect(c jetstream.StreamConfig) error {
 	return l.refuse(errors.Join(sentences(breaks)...), "")
 }
 
-// sentences are findings as errors.
+// sentences returns findings as errors.
 func sentences(all []finding) (errs []error) {
 	for _, f := range all {
 		errs = append(errs, errors.New(f.String()))
@@ -81,8 +81,8 @@ func sentences(all []finding) (errs []error) {
 	return errs
 }
 
-// judge finds the settings that break what the delivery promises, and others that are
-// not as they should be.
+// judge returns the settings that break the guarantee of the delivery, and other settings that are
+// not as recommended.
 func (l *link) judge(c jetstream.StreamConfig) (breaks, weak []finding) {
 	alone := l.config.Delivery == exactlyOnce
 	want := l.config.Stream

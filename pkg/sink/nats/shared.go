@@ -30,15 +30,15 @@ const (
 
 // Shared is a [sink.Sink] for a stream that others write to as well: at least once.
 //
-// Messages are under way in parallel, but of one subject only one at a time, and of a
-// collection's own events none beside any other: whatever fails or is sent again,
-// nothing on a subject is overtaken. After any failure nothing more is sent until all
-// answers are in or overdue; then everything without one is sent again, under the same
-// Nats-Msg-Id. It has no fence: two bridges of one name both write.
+// Messages are sent in parallel, but only one at a time per subject, and a
+// collection event only while no other message is being sent. So no message on a subject overtakes another one, even
+// after failures and retries. After a failure no message is sent until all
+// answers have arrived or are overdue. Then all messages without an answer are sent again, with the same
+// Nats-Msg-Id. There is no fence: two bridges with one name both write.
 //
 // The server drops a message whose Nats-Msg-Id it has seen within its duplicate window,
 // and acknowledges it as a duplicate of the message with that sequence. Two rules keep
-// it from dropping anything but repeats:
+// it from dropping messages that are no repeats:
 //
 //   - The id is made from everything that distinguishes a message from others, see [round.messageID].
 //   - A duplicate of a message that cannot have been in doubt is sent again, under
@@ -108,7 +108,7 @@ func (s *Shared) find(ctx context.Context) (found stream, err error) {
 	return found, err
 }
 
-// accept refuses a stream that is a pipeline's alone, or does not take the subjects.
+// accept refuses a stream that belongs to one pipeline, or does not have the subjects.
 func (s *Shared) accept(c jetstream.StreamConfig) error {
 	if owner := c.Metadata[metaBridge]; owner != "" {
 		return s.refuse(fmt.Errorf("it belongs to bridge %q (cluster %s, sink %q) alone, which this one would shut out",
@@ -121,8 +121,8 @@ func (s *Shared) accept(c jetstream.StreamConfig) error {
 	return nil
 }
 
-// compare notes it when the stream is not the one that was written to, or lost the end
-// of it.
+// compare records a loss if the stream is not the one that was written to, or has lost its
+// end.
 func (s *Shared) compare(created int64, last uint64) {
 	switch {
 	case s.stream.created != created:
@@ -163,8 +163,8 @@ func (s *Shared) Write(ctx context.Context, b *event.Batch) ([]byte, error) {
 	return mark{s.stream.created, s.last, "-"}.encode(), nil
 }
 
-// ready looks the stream up where something said that it is not what it was, and
-// reports to the pipeline what it lost.
+// ready looks the stream up if it may have changed, and
+// reports a loss to the pipeline.
 func (s *Shared) ready(ctx context.Context) error {
 	if s.look {
 		created, last := s.stream.created, s.last
@@ -184,7 +184,7 @@ func (s *Shared) ready(ctx context.Context) error {
 	return err
 }
 
-// round is one attempt at what is left of a batch.
+// round is one attempt to publish the rest of a batch.
 type round struct {
 	*Shared
 	records []event.Record
@@ -238,7 +238,7 @@ func (r *round) fill() error {
 	return nil
 }
 
-// room reports whether a record may be sent beside what is under way.
+// room reports whether a record may be sent together with the messages without an answer.
 func (r *round) room(record *event.Record) bool {
 	_, busy := r.flight[record.Route]
 	switch {
@@ -272,14 +272,14 @@ func (r *round) send(index int) error {
 	return nil
 }
 
-// messageID is what the server knows a message by: the digest of everything that
-// distinguishes it from others. It is the same when the message is sent again, also after a
-// restart. The body is not part of it, since a repeat may say more or less about the
+// messageID returns the Nats-Msg-Id of a message: the digest of everything that
+// distinguishes it from other messages. It is the same when the message is sent again, even after a
+// restart. It does not include the body, because a repeat may have more or less data about the
 // same change (its time, origin, patch).
 //
-// A collection's own event may rightly come again under its event id, and so may any
-// event within a batch or one that the server has taken for an older message. Such a
-// message is repeated only by this writer within its batch.
+// A collection event may come again with the same event id, and so may an
+// event within a batch, or an event that the server took for an older message. The id of such a
+// message includes the writer and the batch, so that only this writer repeats it.
 func (r *round) messageID(index int) string {
 	record, place := &r.records[index], r.places[index]
 	collection := ""
@@ -302,8 +302,8 @@ func (r *round) messageID(index int) string {
 	return base64.RawURLEncoding.EncodeToString(sum.Sum(nil)[:16])
 }
 
-// form distinguishes the messages that one event can become. A deletion says the same
-// with or without a body, which may be unknown when the deletion is repeated.
+// form distinguishes the messages that one event can become. A deletion with and without a body has
+// the same form, because the body may be unknown when the deletion is repeated.
 func form(e *event.Event) string {
 	switch {
 	case e == nil, e.Type.OfCollection():
@@ -328,7 +328,7 @@ func (r *round) repeats(sequence uint64) bool {
 	return sequence > r.begun || r.committed < sequence && sequence <= r.opened
 }
 
-// acknowledged takes an answer in. failed: the round is to end, and nothing more is sent.
+// acknowledged records an answer. failed: the round is ending, and no more messages are sent.
 func (r *round) acknowledged(index string, m *nats.Msg, failed bool) error {
 	i, err := strconv.Atoi(index)
 	if err != nil || i >= len(r.records) {
@@ -364,7 +364,7 @@ func (r *round) acknowledged(index string, m *nats.Msg, failed bool) error {
 	return nil
 }
 
-// end is what the round comes to once nothing more is waited for.
+// end returns the result of the round once no more answers are expected.
 func (r *round) end(cause error) error {
 	var poison *sink.RecordError
 	switch {

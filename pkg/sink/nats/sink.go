@@ -12,7 +12,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
-// Options are what a sink is made of.
+// Options are the options of a sink.
 type Options struct {
 	Config   Config         // completed by New
 	Identity event.Identity // whose stream it is
@@ -20,20 +20,20 @@ type Options struct {
 }
 
 // Sink is a [sink.Sink] and a [sink.Log] for JetStream: exactly once, on a stream
-// that nobody else writes to.
+// without other writers.
 type Sink struct {
 	appender
 	termSubject string
 
 	term   uint64
 	opened uint64 // the sequence of the record that began the term
-	own    uint64 // the last sequence up to head that is this writer's
+	own    uint64 // the last sequence of this writer up to head
 
 	msgs []*nats.Msg // of the last chunk, and more
 
 	fenced error  // final
-	lost   string // what the stream lost; a new term must be begun before the pipeline hears of it
-	hole   bool   // it lost something between others, which cannot be back
+	lost   string // what the stream has lost; a new term must begin before the pipeline gets this error
+	hole   bool   // it lost messages between others, which cannot come back
 	progress
 }
 
@@ -48,8 +48,8 @@ var (
 const termRoot = "kubebridge"
 
 // New returns the sink for the configured delivery: a [*Sink], a [*Shared] or a
-// [*Core]. It has not connected yet. An error is about the configuration, or the
-// files it names.
+// [*Core]. It has not connected yet. New returns an error if the configuration is wrong, or if a
+// file that it names cannot be read.
 func New(o Options) (sink.Sink, error) {
 	c, err := o.Config.Complete()
 	if err != nil {
@@ -99,7 +99,7 @@ func (s *Sink) open(ctx context.Context, recorded []byte) (err error) {
 		return err
 	}
 	if m, err := decodeMark(recorded); err == nil {
-		s.term = max(s.term, termNumber(m.term)) // another mark is Tail's matter
+		s.term = max(s.term, termNumber(m.term)) // Tail handles another mark
 	}
 	if s.stream, err = s.find(ctx); err != nil {
 		return err

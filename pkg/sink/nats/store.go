@@ -18,37 +18,37 @@ import (
 
 const (
 	defaultDelay = time.Second
-	// mostPending bounds how far the bucket may fall behind, in keys: commits wait
-	// from there on.
+	// mostPending bounds how many keys the bucket may be behind. Beyond it, commits wait
+	// for the bucket.
 	mostPending = 50_000
-	// closeTimeout bounds the last write. What it does not get done comes back from
-	// the sink.
+	// closeTimeout bounds the last write. Changes that are not written by then come back from
+	// the sink at the next start.
 	closeTimeout = 5 * time.Second
 )
 
-// StoreOptions are what a store is made of. Sink is required.
+// StoreOptions are the options of a store. Sink is required.
 type StoreOptions struct {
 	Sink    *Sink         // the store stands beside it, and connects as it does, also to its embedded server
 	Scratch string        // directory under which the working copy lies; "" is memory
 	Delay   time.Duration // how long a commit that the sink can bring back may wait; 0 is 1 s
 }
 
-// Store is a [checkpoint.Store] and a [checkpoint.Loader] in a JetStream key-value bucket, to
-// stand beside a [Sink] and to trail it. It must be loaded before it is used, and closed.
+// Store is a [checkpoint.Store] and a [checkpoint.Loader] in a JetStream key-value bucket. It belongs to
+// a [Sink] and trails its stream. Load it before use, and close it.
 //
 // A commit with the sink's mark ([checkpoint.MarkKey]) returns when the working copy
-// has it; the bucket follows within [StoreOptions].Delay, many commits in one write. What a
-// crash takes, [Sink.Tail] brings back. Every other commit is in the bucket when it
-// returns, and with it all before it.
+// has it. The bucket follows within [StoreOptions].Delay, with many commits in one write. If a
+// crash loses such commits, [Sink.Tail] brings them back. Every other commit, and all commits before it, are in the
+// bucket when it returns.
 //
-// What is written at once is one atomic publish (NATS 2.12, ADR-50), accepted only if
-// the bucket's stream still ends where this writer knows it to: all of it is there or
-// nothing, and a predecessor that is still alive is fenced. Its last message is the
-// head, which names the writer. What is more than the server takes at once is written
-// twice: packed first, which makes it durable, then key by key; a start that finds the packed
-// form completes it.
+// A write is one atomic publish (NATS 2.12, ADR-50), accepted only if
+// the bucket's stream still ends where this writer expects: the write is stored completely or
+// not at all, and a running predecessor is fenced. Its last message is the
+// head, which names the writer. A write that exceeds the server's limit is written
+// twice: packed first, which makes it durable, then key by key. A start that finds the packed
+// form completes the write.
 //
-// The bucket is one that NATS tools can read. A key is escaped to [A-Za-z0-9_=-].
+// NATS tools can read the bucket. Keys are escaped to [A-Za-z0-9_=-].
 type Store struct {
 	o   StoreOptions
 	log *zap.Logger
@@ -58,9 +58,9 @@ type Store struct {
 	pending map[string][]byte
 	failing error // of the last write, nil if it succeeded
 
-	writing sync.Mutex // held for what reads or writes the bucket
+	writing sync.Mutex // held while the bucket is read or written
 	bucket  bucket
-	alone   bool // the sink's endpoint is the store's
+	alone   bool // the endpoint belongs to the store
 
 	kick chan struct{}
 	stop context.CancelFunc
@@ -72,7 +72,7 @@ var (
 	_ checkpoint.Loader = (*Store)(nil)
 )
 
-// NewStore returns a store that has not connected yet. Until Load it holds nothing.
+// NewStore returns a store that has not connected yet. Until Load it is empty.
 func NewStore(o StoreOptions) *Store {
 	o.Delay = cmp.Or(o.Delay, defaultDelay)
 	return &Store{
@@ -82,9 +82,9 @@ func NewStore(o StoreOptions) *Store {
 	}
 }
 
-// Load takes the bucket over from its last writer, and copies it. The error wraps
+// Load fences the last writer of the bucket, and copies the bucket. The error wraps
 // [checkpoint.ErrForeign], [checkpoint.ErrUnusable], [checkpoint.ErrOlder], [checkpoint.ErrNewer] or
-// [checkpoint.ErrCorrupt], or is one to be tried again.
+// [checkpoint.ErrCorrupt], or is temporary.
 func (s *Store) Load(ctx context.Context) error {
 	s.halt()
 	s.writing.Lock()
@@ -109,7 +109,7 @@ func (s *Store) load(ctx context.Context) error {
 	clear(s.pending)
 	s.mu.Unlock()
 	if content.torn {
-		s.log.Warn("checkpoint was emptied, ends within a write, or somebody else wrote to it: a reset is declared", zap.String("bucket", s.Name()))
+		s.log.Warn("checkpoint was emptied, has an incomplete write, or has messages of another client: reset requested", zap.String("bucket", s.Name()))
 	}
 	return s.take(ctx, content.redo)
 }
@@ -196,7 +196,7 @@ func (s *Store) Commit(ctx context.Context, changes []event.KV) error {
 	return nil
 }
 
-// take applies changes to the working copy and notes them for the bucket.
+// take applies changes to the working copy and records them for the bucket.
 func (s *Store) take(ctx context.Context, changes []event.KV) error {
 	if err := s.copy().Commit(ctx, changes); err != nil {
 		return err
@@ -215,7 +215,7 @@ func (s *Store) behind() bool {
 	return s.failing != nil || len(s.pending) > mostPending
 }
 
-// trail writes to the bucket what has waited for long enough, until ctx ends.
+// trail writes pending changes to the bucket after their delay, until ctx ends.
 func (s *Store) trail(ctx context.Context) {
 	for {
 		select {
@@ -228,11 +228,11 @@ func (s *Store) trail(ctx context.Context) {
 			return
 		case <-time.After(s.o.Delay):
 		}
-		_ = s.flush(ctx) // the next Commit finds it failing, and returns why
+		_ = s.flush(ctx) // the next Commit returns the error
 	}
 }
 
-// flush writes everything that is pending.
+// flush writes all pending changes.
 func (s *Store) flush(ctx context.Context) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -245,7 +245,7 @@ func (s *Store) flush(ctx context.Context) error {
 	defer s.mu.Unlock()
 	s.failing = err
 	if err != nil {
-		maps.Copy(changes, s.pending) // what came meanwhile is newer
+		maps.Copy(changes, s.pending) // changes that came in the meantime are newer
 		s.pending = changes
 	}
 	return s.bucket.wrap("write", err)
@@ -267,11 +267,11 @@ func (s *Store) write(ctx context.Context, changes map[string][]byte) error {
 			return err
 		}
 		if err := s.bucket.clean(ctx); err != nil {
-			s.log.Info("checkpoint on the bus is not cleaned of what was deleted; the next write tries again", zap.String("bucket", s.Name()), zap.Error(err))
+			s.log.Info("removal of deleted keys from the checkpoint failed, retrying with the next write", zap.String("bucket", s.Name()), zap.Error(err))
 		}
 		return nil
 	}
-	s.log.Warn("checkpoint was deleted from the bus, or lost its end there: it is written again", zap.String("bucket", s.Name()))
+	s.log.Warn("checkpoint was deleted from the bus, or lost its end: writing it again", zap.String("bucket", s.Name()))
 	all := map[string][]byte{}
 	err = s.copy().Scan(nil, func(key, value []byte) error {
 		all[string(key)] = slices.Clone(value)
@@ -283,7 +283,7 @@ func (s *Store) write(ctx context.Context, changes map[string][]byte) error {
 	return s.bucket.fill(ctx, all)
 }
 
-// mend adds to changes what foreign messages in the bucket have taken the place of.
+// mend adds the keys that foreign messages in the bucket have replaced to changes.
 func (s *Store) mend(changes map[string][]byte) error {
 	if len(s.bucket.damaged) == 0 {
 		return nil
@@ -297,14 +297,14 @@ func (s *Store) mend(changes map[string][]byte) error {
 	})
 }
 
-// Close writes what is pending, if the bus lets it, and releases everything. What it
-// does not get done comes back from the sink at the next start.
+// Close writes pending changes, if the bus allows it, and releases all resources. Changes that are not
+// written come back from the sink at the next start.
 func (s *Store) Close() error {
 	s.halt()
 	if s.copy() != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 		if err := s.flush(ctx); err != nil {
-			s.log.Info("checkpoint on the bus trails; the next start catches up", zap.Error(err))
+			s.log.Info("checkpoint on the bus is behind; the next start catches up", zap.Error(err))
 		}
 		cancel()
 	}
@@ -317,7 +317,7 @@ func (s *Store) Close() error {
 	return s.dropCopy()
 }
 
-// halt ends the background's work.
+// halt ends the background goroutine.
 func (s *Store) halt() {
 	if s.stop != nil {
 		s.stop()

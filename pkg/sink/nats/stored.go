@@ -12,8 +12,8 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
-// findStored finds out how much of the rest of a batch is stored, by reading the stream
-// after head.
+// findStored reads the stream after head, to find out how much of the rest of a batch is
+// stored.
 func (s *Sink) findStored(ctx context.Context, rest []event.Record) error {
 	now, err := s.lookUp(ctx)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -66,24 +66,24 @@ func (s *Sink) recognise(m message, rest []event.Record) error {
 	return s.fenced
 }
 
-// lose notes what the stream has lost; the next call resets. Not at once: a server
-// that is still removing a stream's files cannot create it, or finds them again.
+// lose records a loss of the stream. The reset follows in the next call, because a server
+// that is still removing a stream's files cannot create the stream, or finds the files again.
 func (s *Sink) lose(format string, args ...any) error {
 	s.lost = fmt.Sprintf(format, args...)
 	return fmt.Errorf("stream %q on %s: %s: it will be begun anew", s.name, s.conn.address, s.lost)
 }
 
-// reset begins a new term on a stream that has lost data, and only then says so:
+// reset begins a new term on a stream that has lost data, and only then returns the loss:
 // a server that is cut off from its cluster may show an old state, but it cannot
-// store the record that begins the term. Nothing is lost where the stream shows again
-// what it was written: a member of a cluster without a leader answers from what it has.
+// store the record that begins the term. There is no loss if the stream shows
+// all messages again: a member of a cluster without a leader may answer from old data.
 func (s *Sink) reset(ctx context.Context) error {
 	found, err := s.find(ctx)
 	if err != nil {
 		return plain(err)
 	}
 	if !s.hole && found.created == s.stream.created && found.state.LastSeq >= s.head && found.state.FirstSeq <= s.head+1 {
-		s.log.Info("stream is whole again", zap.String("stream", s.name), zap.String("before", s.lost))
+		s.log.Info("stream is complete again", zap.String("stream", s.name), zap.String("before", s.lost))
 		s.stream, s.lost = found, ""
 		return nil
 	}
@@ -103,8 +103,8 @@ func (s *Sink) reset(ctx context.Context) error {
 	return err
 }
 
-// plain turns a refusal, which only Open may return, into an error to be tried
-// again.
+// plain converts a refusal, which only Open may return, to a temporary
+// error.
 func plain(err error) error {
 	var refused *sink.RefusedError
 	if errors.As(err, &refused) {

@@ -18,22 +18,22 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
-// Whose a stream is stands in its metadata.
+// Keys of a stream's metadata, which name its owner.
 const (
 	metaBridge     = "kubebridge.bridge"
 	metaClusterUID = "kubebridge.cluster-uid"
 	metaSink       = "kubebridge.sink"
-	// metaAfter is the last sequence that the stream had given away when it was
-	// adopted: the pipeline's records follow it. Missing means 0.
+	// metaAfter is the last used sequence of the stream when it was
+	// adopted. The pipeline's records follow it. Missing means 0.
 	metaAfter = "kubebridge.after"
 )
 
-// lastMessages are looked at for the term where no record of one is left.
+// lastMessages is the number of messages that are searched for the term if the stream has no record of a term.
 const lastMessages = 100
 
 const headerExpectedTerm = jetstream.ExpectedLastSubjSeqHeader
 
-// stream is what is known of a stream.
+// stream is the state of a stream at the last look-up.
 type stream struct {
 	handle  jetstream.Stream
 	config  jetstream.StreamConfig
@@ -42,10 +42,10 @@ type stream struct {
 	after   uint64
 }
 
-// anywhere is the sequence in the place of a message that is not known beforehand.
+// anywhere is the sequence in the place of a message whose sequence is not known in advance.
 const anywhere = 0
 
-// place is what a message says of where it stands. No other message has it: not that of another stream, and not a copy.
+// place returns the place that a message carries. It is unique: messages of other streams and copies do not have it.
 func (s stream) place(seq uint64) string {
 	var memory [2*len("18446744073709551615") + 1]byte
 	b := strconv.AppendInt(memory[:0], s.created, 10)
@@ -82,8 +82,8 @@ func (l *link) change(ctx context.Context, verb string, config jetstream.StreamC
 	return changed, err
 }
 
-// find looks the stream up; it creates a missing one, adopts one that is empty
-// and nobody's, and refuses one that is not this pipeline's.
+// find looks the stream up. It creates a missing stream, adopts an empty stream
+// without an owner, and refuses a stream of another owner.
 func (s *Sink) find(ctx context.Context) (stream, error) {
 	found, err := s.lookUp(ctx)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -112,8 +112,8 @@ func (s *Sink) find(ctx context.Context) (stream, error) {
 	return s.atomic(s.change(ctx, "update", config, s.conn.js.UpdateStream))
 }
 
-// accept refuses a stream that is another's, or that lacks what the bridge may not give
-// it. missing are subjects that it lacks.
+// accept refuses a stream of another owner, or with missing settings that the bridge may not
+// add. missing are subjects that it lacks.
 func (s *Sink) accept(found stream) (owned bool, missing []string, err error) {
 	config := found.config
 	if owned, err = s.checkOwner(config.Metadata); err != nil {
@@ -131,7 +131,7 @@ func (s *Sink) accept(found stream) (owned bool, missing []string, err error) {
 	return owned, missing, nil
 }
 
-// atomic refuses a server that does not know atomic publishes.
+// atomic refuses a server that does not support atomic publishes.
 func (s *Sink) atomic(found stream, err error) (stream, error) {
 	if err == nil && !found.config.AllowAtomicPublish {
 		return stream{}, s.refuse(fmt.Errorf("NATS %s has no atomic publish", s.conn.nc.ConnectedServerVersion()), "upgrade to NATS 2.12 or newer")
@@ -139,8 +139,8 @@ func (s *Sink) atomic(found stream, err error) (stream, error) {
 	return found, err
 }
 
-// choose finds out the stream's name. At least once, where none is named, it is that of the
-// stream which takes the subjects.
+// choose finds out the stream's name. With at-least-once and no configured name, it is the name of the
+// stream that has the subjects.
 func (l *link) choose(ctx context.Context) error {
 	l.name = l.config.StreamName(l.id.Cluster)
 	if l.config.Delivery != atLeastOnce || l.config.Stream.Name != "" {
@@ -159,7 +159,7 @@ func (l *link) choose(ctx context.Context) error {
 	return nil
 }
 
-// create makes the stream. With an owner it is the pipeline's alone.
+// create makes the stream. A stream with an owner belongs to one pipeline.
 func (l *link) create(ctx context.Context, subjects []string, owner map[string]string) (stream, error) {
 	if err := l.mayCreate(subjects, owner != nil); err != nil {
 		return stream{}, err
@@ -197,7 +197,7 @@ func (s *Sink) checkOwner(meta map[string]string) (owned bool, err error) {
 	return owned, nil
 }
 
-// owner adds to metadata whose the stream is.
+// owner adds the owner of the stream to metadata.
 func owner(id event.Identity, meta map[string]string, after uint64) map[string]string {
 	all := map[string]string{}
 	for k, v := range meta {
@@ -214,7 +214,7 @@ func (s *Sink) missingSubjects(have []string) []string {
 	return uncovered(append(slices.Clone(s.subjects), s.termSubject), have)
 }
 
-// uncovered are the subjects that no pattern takes.
+// uncovered returns the subjects that no pattern covers.
 func uncovered(subjects, patterns []string) []string {
 	var missing []string
 	for _, want := range subjects {
@@ -229,7 +229,7 @@ func (l *link) refuse(why error, hint string) error {
 	return &sink.RefusedError{What: fmt.Sprintf("stream %q on %s", l.name, l.conn.address), Err: why, Hint: hint}
 }
 
-// explain says what an error of the JetStream API means.
+// explain adds the meaning to an error of the JetStream API.
 func (l *link) explain(verb string, err error) error {
 	switch {
 	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, jetstream.ErrNoStreamResponse),
@@ -251,7 +251,7 @@ type termRecord struct {
 	Time       time.Time `json:"time"`
 }
 
-// lastTerm is the highest term that the stream shows, and the sequence of the last message on the subject of terms (0: none is left).
+// lastTerm returns the highest term on the stream, and the sequence of the last message on the subject of terms (0: there is none).
 func (s *Sink) lastTerm(ctx context.Context, of stream) (term string, seq uint64, err error) {
 	take := func(m message) {
 		if termNumber(m.term) > termNumber(term) {
@@ -278,8 +278,8 @@ func (s *Sink) lastTerm(ctx context.Context, of stream) (term string, seq uint64
 	return term, seq, err
 }
 
-// beginTerm fences every earlier writer. Of two that begin at the same time one
-// fails: the record is stored only if no other term has begun since it was read.
+// beginTerm fences every earlier writer. If two writers begin at the same time, one
+// fails: the record is stored only if no other term has begun since the stream was read.
 func (s *Sink) beginTerm(ctx context.Context, of stream) error {
 	last, seq, err := s.lastTerm(ctx, of)
 	if err != nil {
@@ -324,14 +324,14 @@ func (s *Sink) followed(ctx context.Context, now stream) error {
 	return s.fence(last)
 }
 
-// fence notes that a later writer has begun a term, and returns an error that says so.
+// fence records that a later writer has begun a term, and returns the error.
 func (s *Sink) fence(term string) error {
 	s.fenced = fmt.Errorf("%w: stream %q is in term %s, this writer's is %s", sink.ErrFenced, s.name, term, s.token(s.term))
 	return s.fenced
 }
 
-// token is a term as messages carry it. The number shows people which came later,
-// the writer makes sure that no two writers share one.
+// token returns a term as messages carry it. The number shows the order of terms, and
+// the writer makes it unique.
 func (s *Sink) token(number uint64) string {
 	return strconv.FormatUint(number, 10) + "." + s.writer
 }

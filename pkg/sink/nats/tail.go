@@ -12,19 +12,19 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
-// errHole is returned by readBack when a message within the range is not there.
+// errHole is returned by readBack when a message within the range is missing.
 var errHole = errors.New("messages were deleted from it")
 
-// kind is what a message of the stream is.
+// kind is the kind of a message on the stream.
 type kind uint8
 
 const (
-	isForeign kind = iota // the bridge did not write it, or not there
+	isForeign kind = iota // the bridge did not write it, or wrote it to another place
 	isRecord
 	isTerm // it begins a term
 )
 
-// message is what the sink reads back of one message.
+// message is a message that the sink reads back.
 type message struct {
 	kind  kind
 	seq   uint64
@@ -43,7 +43,7 @@ func (s *Sink) Tail(ctx context.Context, from []byte, fn func(state []event.KV, 
 	if err != nil {
 		return err
 	}
-	// The checkpoint was loaded since Open, and may be that of a later writer, which goes on: no reset must take it away.
+	// The checkpoint was loaded after Open, and may belong to a later writer that is running: a reset must not destroy it.
 	if err := s.followed(ctx, now); err != nil {
 		return err
 	}
@@ -76,8 +76,8 @@ func (s *Sink) Tail(ctx context.Context, from []byte, fn func(state []event.KV, 
 	return err
 }
 
-// tailStart is the first sequence to read: of the message that from speaks of,
-// where it is still there (after is then not nil), else of the one behind it.
+// tailStart returns the first sequence to read: the sequence of the message at the mark from
+// if the stream still has it (after is then not nil), otherwise the next sequence.
 func (s *Sink) tailStart(now stream, from []byte) (start uint64, after *mark, err error) {
 	first := now.state.FirstSeq
 	if now.created != s.stream.created {
@@ -111,8 +111,8 @@ func (s *Sink) gone(format string, args ...any) error {
 
 func utc(nanoseconds int64) string { return time.Unix(0, nanoseconds).UTC().Format(time.RFC3339) }
 
-// readBack calls fn for the messages from first to last, and counts those that are foreign. It returns errHole when one
-// is not there.
+// readBack calls fn for the messages from first to last, and counts foreign messages. It returns errHole if a message
+// is missing.
 func (s *Sink) readBack(ctx context.Context, first, last uint64, fn func(message) error) error {
 	if first > last {
 		return nil
@@ -133,7 +133,7 @@ func (s *Sink) readBack(ctx context.Context, first, last uint64, fn func(message
 	})
 }
 
-// classify reads a message of the stream. Of one that is foreign nothing counts, since it may be a copy of a record.
+// classify parses a message of the stream. It ignores the content of a foreign message, which may be a copy of a record.
 func (s *Sink) classify(of stream, m jetstream.Msg, seq uint64) message {
 	h := m.Headers()
 	switch h.Get(headerPlace) {

@@ -25,13 +25,13 @@ const (
 	headerPlace       = "Kubebridge-Place" // see stream.place
 	headerID          = "ce-id"
 
-	// stateOmitted stands for a state that does not fit.
+	// stateOmitted replaces a state that does not fit.
 	stateOmitted = "-"
 	// stateFormat begins every other state: the format of checkpoints, and what is not base64.
 	stateFormat = string(rune('0'+checkpoint.Version)) + ":"
 )
 
-// maxHeader is how many bytes of headers the server takes.
+// maxHeader is the server's limit for the bytes of headers.
 const maxHeader = 1<<16 - 1
 
 // headerNames are the names of headers by that of their attribute. They are made once: only the event contract
@@ -96,8 +96,8 @@ func Headers(r *event.Record) (all []event.Attribute) {
 	return all
 }
 
-// encode makes m, which has empty headers, the message of a record on a stream of the
-// pipeline's own; the expected sequence is added when it is sent.
+// encode makes m, which has empty headers, the message of a record on the pipeline's own
+// stream. The expected sequence is added when it is sent.
 func (a *appender) encode(m *nats.Msg, r *event.Record, term string) {
 	a.names.fill(m, r, &a.values)
 	m.Header[headerTerm] = a.values.of(term)
@@ -106,9 +106,9 @@ func (a *appender) encode(m *nats.Msg, r *event.Record, term string) {
 	}
 }
 
-// fit leaves out of headers what is more than the server takes: the state, so that
-// who folds the message in must reset, and then the attributes, where the body has
-// them as well. It returns what headers then take, and whether it left anything out.
+// fit removes headers if their size exceeds the server's limit: first the state, so that
+// a bridge that reads the message back must reset, and then the attributes, if the body also has
+// them. It returns the remaining size, and whether it removed a header.
 func fit(m *nats.Msg) (size int, cut bool) {
 	if size = headerSize(m.Header); size <= maxHeader {
 		return size, false
@@ -124,15 +124,15 @@ func fit(m *nats.Msg) (size int, cut bool) {
 	return headerSize(m.Header), true
 }
 
-// checkMessage compares a message with what the server takes, and with what a stream
-// does (bytes; 0 and less: no limit).
+// checkMessage compares a message with the limits of the server and of the stream
+// (in bytes; 0 and less: no limit).
 func (l *link) checkMessage(m *nats.Msg, streamLimit int) (size int, _ *sink.RecordError) {
 	if err := checkSubject(m.Subject); err != nil {
 		return 0, &sink.RecordError{Err: err}
 	}
 	header, cut := fit(m)
 	if cut {
-		l.log.Warn("headers do not fit a message: some were left out; a crash right now is followed by a declared reset",
+		l.log.Warn("headers exceed the limit of a message, removed some; a crash before the next commit leads to a declared reset",
 			zap.String("id", m.Header.Get(headerID)), zap.Int("limit", maxHeader))
 	}
 	if header > maxHeader {
@@ -159,8 +159,8 @@ func (l *link) outside(r *event.Record) error {
 		r.ID, r.Route, strings.Join(l.subjects, " and "), l.name)
 }
 
-// headerSize is the most bytes that the headers of a message take on the wire,
-// those included that a message gets when its chunk is complete.
+// headerSize returns the maximum size of a message's headers on the wire,
+// including the headers that are added when its chunk is complete.
 func headerSize(h nats.Header) int {
 	n := len("NATS/1.0\r\n\r\n") +
 		len(headerExpected) + len(": \r\n") + len("18446744073709551615") +
@@ -220,7 +220,7 @@ var (
 	errStateFormat = errors.New("its header " + headerState + " has the format of another version")
 )
 
-// decodeState reverses encodeState. A record that moves nothing has no state.
+// decodeState reverses encodeState. A record without changes has no state.
 func decodeState(s string) ([]event.KV, error) {
 	if s == "" {
 		return nil, nil
@@ -287,8 +287,8 @@ func decodeMark(b []byte) (mark, error) {
 	return m, nil
 }
 
-// checkSubject says what is wrong with a subject to publish to. The server itself
-// accepts much of this, and then loses or misroutes it.
+// checkSubject returns an error for an invalid subject. The server
+// accepts some invalid subjects, and then loses or misroutes their messages.
 func checkSubject(s string) error {
 	if len(s) > event.MaxSubject {
 		return fmt.Errorf("subject of %d bytes: at most %d", len(s), event.MaxSubject)
@@ -307,8 +307,8 @@ func checkSubject(s string) error {
 	return nil
 }
 
-// covers reports whether pattern takes everything that subject, itself perhaps a
-// pattern, takes.
+// covers reports whether pattern matches every subject that subject, which may itself be a
+// pattern, matches.
 func covers(pattern, subject string) bool {
 	for {
 		p, pRest, pMore := strings.Cut(pattern, ".")

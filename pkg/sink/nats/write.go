@@ -10,17 +10,17 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/sink"
 )
 
-// progress is where the writer stands.
+// progress is the progress of the writer.
 type progress struct {
 	seq  uint64 // the batch under way
 	done int    // records of it that are at or before head
-	// careful sends what is left of it one by one, to find the route that is denied.
+	// careful sends the rest of the batch one by one, to find the denied route.
 	careful bool
 }
 
-// Write publishes the batch in chunks. Of a chunk the server stores the first
-// messages up to some point, all of them if nothing goes wrong, each at the sequence
-// that the sink expects. See [sink.Sink].
+// Write publishes the batch in chunks. The server stores the messages of a chunk in order, each at the
+// expected sequence. After an error it has stored only the first
+// messages of the chunk, or none. See [sink.Sink].
 func (s *Sink) Write(ctx context.Context, b *event.Batch) ([]byte, error) {
 	switch {
 	case s.fenced != nil:
@@ -37,7 +37,7 @@ func (s *Sink) Write(ctx context.Context, b *event.Batch) ([]byte, error) {
 	for s.done < len(b.Records) {
 		c, err := s.chunk(b.Records)
 		if e := new(sink.RecordError); errors.As(err, &e) && e.Limit > 0 && e.Limit == int(s.stream.config.MaxMsgSize) {
-			if err := s.findStored(ctx, nil); err != nil { // it may take more by now
+			if err := s.findStored(ctx, nil); err != nil { // the server's limit may have been raised
 				return nil, err
 			}
 			c, err = s.chunk(b.Records)
@@ -57,7 +57,7 @@ func (s *Sink) Write(ctx context.Context, b *event.Batch) ([]byte, error) {
 // Mark implements [sink.Log].
 func (s *Sink) Mark() []byte { return mark{s.stream.created, s.own, s.token(s.term)}.encode() }
 
-// ready connects again where the client has given up, and begins again on a stream
+// ready connects again if the client has given up, and begins a new term on a stream
 // that has lost data.
 func (s *Sink) ready(ctx context.Context) error {
 	if err := s.renew(); err != nil {
@@ -69,8 +69,8 @@ func (s *Sink) ready(ctx context.Context) error {
 	return nil
 }
 
-// chunk encodes records from s.done on, up to one that the bus does not take. An error
-// is about the record at s.done: those before it are on the bus, as [sink.Log] asks.
+// chunk encodes records from s.done on, up to one that the bus does not accept. An error
+// concerns the record at s.done: the records before it are on the bus, as [sink.Log] requires.
 func (s *Sink) chunk(records []event.Record) (*chunk, error) {
 	c := s.newChunk(nil)
 	bytes := 0
@@ -101,7 +101,7 @@ func (s *Sink) chunk(records []event.Record) (*chunk, error) {
 	return c, nil
 }
 
-// check returns a message's size, or why the bus does not take it. Its record is the ith.
+// check returns the size of the message of the ith record, or an error if the bus does not accept it.
 func (s *Sink) check(i int, r *event.Record, m *nats.Msg) (size int, err error) {
 	if err := s.outside(r); err != nil {
 		return 0, err
@@ -114,7 +114,7 @@ func (s *Sink) check(i int, r *event.Record, m *nats.Msg) (size int, err error) 
 	return size, nil
 }
 
-// release lets go of the records. The client has kept nothing of the messages.
+// release drops the references to the records. The client keeps no part of the messages.
 func (c *chunk) release() {
 	for _, m := range c.msgs {
 		clear(m.Header)
@@ -122,7 +122,7 @@ func (c *chunk) release() {
 	}
 }
 
-// message is the ith of a chunk, without content; its headers are used again.
+// message returns the ith message of a chunk, without content. It reuses its headers.
 func (s *Sink) message(i int) *nats.Msg {
 	if i == len(s.msgs) {
 		s.msgs = append(s.msgs, &nats.Msg{Header: nats.Header{}})
@@ -133,9 +133,9 @@ func (s *Sink) message(i int) *nats.Msg {
 	return m
 }
 
-// publish stores a chunk, the first of the rest of the batch. After an error it reads
-// what became of it. If it was stored, or a foreign message took its place, the caller goes on. Where even reading
-// fails, the next call sends the chunk again: if it was stored, the server refuses it there, and the stream is read then.
+// publish stores a chunk, which begins the rest of the batch. After an error it reads the stream to find out
+// whether the chunk was stored. If it was stored, or a foreign message took its place, the caller continues. If the read
+// also fails, the next call sends the chunk again. The server refuses a chunk that was stored, and the stream is read then.
 func (s *Sink) publish(ctx context.Context, c *chunk, rest []event.Record) error {
 	before := s.head
 	cause := s.appendChunk(ctx, c)

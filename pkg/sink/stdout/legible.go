@@ -10,9 +10,9 @@ import (
 	"unicode/utf8"
 )
 
-// Legible is text of others as one may show it on one line: line ends, what steers a
-// terminal, and what lets text look like other text (that runs the other way, or has
-// no width) are escapes, as Go has them. Names of RBAC objects, values and field
+// Legible makes text from outside safe to show on one line. It replaces line ends, control characters of
+// terminals, and characters that make text look like other text (right-to-left marks, characters
+// without width) by escapes as in Go. Names of RBAC objects, values and field
 // managers may hold any character.
 func Legible(s string) string {
 	if strings.IndexFunc(s, illegible) < 0 {
@@ -31,21 +31,21 @@ func Legible(s string) string {
 	return b.String()
 }
 
-// illegible is also true of the bytes that are no UTF-8.
+// illegible is also true for bytes that are not UTF-8.
 func illegible(r rune) bool { return !unicode.IsPrint(r) || r == utf8.RuneError }
 
-// NewLegible returns a writer before a terminal. Line ends and tabs pass. What else
-// [Legible] escapes becomes \u and four digits, in JSON the same text. It is for one
-// goroutine.
+// NewLegible returns a writer for a terminal. Line ends and tabs pass. Other characters that
+// [Legible] escapes become \u and four digits, which is the same text in JSON. One goroutine
+// uses it.
 func NewLegible(to io.Writer) io.Writer { return &legible{to: to} }
 
 type legible struct {
 	to  io.Writer
-	cut []byte // the beginning of a character whose rest comes with the next write
+	cut []byte // the begin of a character that the next write completes
 	buf []byte
 }
 
-// Write returns len(p), or 0 with the error of the writer behind it.
+// Write returns len(p), or 0 with the error of the underlying writer.
 func (l *legible) Write(p []byte) (int, error) {
 	text := append(l.cut, p...)
 	l.buf = l.buf[:0]

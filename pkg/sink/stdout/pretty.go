@@ -11,7 +11,7 @@ import (
 // printer writes events for people.
 type printer struct{ color bool }
 
-// Line returns what appends an event as the format [Pretty] has it.
+// Line returns a function that appends an event in the format [Pretty].
 func Line(color bool) func(dst []byte, r *event.Record) []byte { return printer{color}.append }
 
 // ANSI colours of the types.
@@ -65,7 +65,7 @@ func object(e *event.Event) string {
 	return s
 }
 
-// sentence says what a collection event reports.
+// sentence describes a collection event.
 func sentence(e *event.Event) string {
 	r := e.Report
 	if r == nil {

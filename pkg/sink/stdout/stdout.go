@@ -1,7 +1,7 @@
 // Package stdout writes a line per event, for pipes and for people.
 //
-// It cannot know what became of a line: delivery is at least once, and a line
-// cut by an error is finished by the next Write.
+// Delivery is at least once. The next Write completes a line that an error
+// cut off.
 package stdout
 
 import (
@@ -19,7 +19,7 @@ import (
 // The formats of a line.
 const (
 	JSON   = "json"   // the event as a structured CloudEvent
-	Pretty = "pretty" // one short line to be read by people
+	Pretty = "pretty" // one short line for people
 )
 
 // Config says how a line looks.
@@ -41,22 +41,22 @@ func (c Config) Complete() (Config, error) {
 	return c, nil
 }
 
-// Options are what a sink is made of.
+// Options are the options of a sink.
 type Options struct {
 	Config Config
 	Writer io.Writer // nil: standard output. The sink never closes it
-	// Render appends what is written of a record, with its line end, instead of what Config says. nil: as Config says.
+	// Render appends a record as a line, with its line end. nil: the format of Config.
 	Render func(dst []byte, r *event.Record) []byte
 }
 
-// Sink is a [sink.Sink] that writes lines. While Writer blocks, so does Write:
-// the end of its context is noticed between batches only.
+// Sink is a [sink.Sink] that writes lines. Write blocks while Writer blocks, and checks
+// its context only between batches.
 type Sink struct {
 	render func(dst []byte, r *event.Record) []byte
 	w      io.Writer
 	buf    []byte
-	seq    uint64 // of the batch that was written last
-	done   int    // bytes of it that the writer took
+	seq    uint64 // of the last batch
+	done   int    // written bytes of this batch
 }
 
 var _ sink.Sink = (*Sink)(nil)
@@ -86,8 +86,8 @@ func (s *Sink) Open(context.Context, []byte) error {
 	return nil
 }
 
-// Write writes the batch at once. An error is the writer's, for example EPIPE
-// when the reader has gone.
+// Write writes the batch at once. It returns the error of the writer, for example EPIPE
+// if the reader has closed the pipe.
 func (s *Sink) Write(ctx context.Context, b *event.Batch) ([]byte, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
