@@ -2,7 +2,7 @@
 # Streams a cluster's changes to an embedded NATS server and shows them. It uses
 # the cluster of the current kubeconfig if that answers, and changes nothing
 # there; else it starts a real API server and changes some things itself.
-# DEMO_SECONDS=n ends it by itself and fails if nothing was seen.
+# DEMO_SECONDS=n ends it on its own and fails if nothing was seen.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/go.sh

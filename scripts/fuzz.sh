@@ -19,7 +19,7 @@ found=()
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cache=$(go env GOCACHE)/fuzz # where go test has it
-# in_time LOG: whether it failed only since its time was up, which Go now and then takes
+# in_time LOG: whether it failed only since its time was up, which Go sometimes takes
 # for a failure.
 in_time() { grep -q '^    context deadline exceeded$' "$1" && ! grep -q '^    Failing input\|^    --- FAIL\|panic:' "$1"; }
 while read -r package dir; do

@@ -72,7 +72,7 @@ func runNATS(t *testing.T, path string) (bus sink.Sink, store *nats.Store, stop 
 }
 
 // A checkpoint in a bucket is shown and given up like any other. A running bridge is not
-// disturbed by who looks, and is shut out by who resets; where the server is embedded in
+// disturbed by who looks, and is fenced by who resets; where the server is embedded in
 // it, neither gets in.
 func TestCheckpointOnNATS(t *testing.T) {
 	for _, embedded := range []bool{false, true} {

@@ -8,7 +8,7 @@ import (
 	"github.com/kubebridge/kubebridge/pkg/source/discovery"
 )
 
-// ownResources are those that a kube-apiserver serves by itself (1.36, those that can
+// ownResources are those that a kube-apiserver serves without any addition (1.36, those that can
 // be watched), in its order of preference: a group ("-" is core) and its version, then
 // its resources with kind, scope and short names.
 const ownResources = `

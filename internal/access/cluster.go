@@ -114,7 +114,7 @@ func sorted(list []string) []string {
 
 // itself is what every bridge needs.
 func (a *asker) itself() {
-	a.ask(want{resource: "namespaces", name: "kube-system"}, "Its UID is the cluster's identity: without it nothing is listed.", "get")
+	a.ask(want{resource: "namespaces", name: "kube-system"}, "Its UID is the cluster's identity: without it, and without kubernetes.clusterUID, nothing is listed.", "get")
 	const installed = "What is installed or removed is noticed at once, not by asking every 30 s."
 	a.ask(want{group: "apiextensions.k8s.io", resource: "customresourcedefinitions"}, installed, "list", "watch")
 	a.ask(want{group: "apiregistration.k8s.io", resource: "apiservices"}, installed, "list", "watch")

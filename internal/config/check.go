@@ -111,6 +111,9 @@ func (p *problems) sink(path string, s *Sink) {
 	if last := len(kinds) - 1; n != 1 {
 		p.add(path, "it has %d of %s and %s: a sink is exactly one of them", n, strings.Join(kinds[:last], ", "), kinds[last])
 	}
+	if k := s.Kafka; k != nil && k.Tombstones && !k.ExactlyOnce() {
+		p.warn(path+".kafka.tombstones", "topics are compacted, and with `delivery: at-least-once` an event that is written late replaces a newer one of its key: use exactly-once, or leave tombstones out")
+	}
 }
 
 // block fills in the defaults of a block, and records its mistakes: one line each, which begins with the field.

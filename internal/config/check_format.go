@@ -15,6 +15,6 @@ func (p *problems) format(path string, s *Sink) {
 	case s.writesLines() && s.Format == event.Binary.String():
 		p.add(path, "%q: a line has no headers, and would lack the attributes: use structured, or plain for the objects alone", s.Format)
 	case s.Stdout != nil && s.Stdout.Format == stdout.Pretty && s.Format != event.Structured.String():
-		p.add(path, "%q: with stdout.format pretty nothing of it is to be seen: leave one of the two out", s.Format)
+		p.add(path, "%q: stdout.format pretty does not show it: leave one of the two out", s.Format)
 	}
 }

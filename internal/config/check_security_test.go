@@ -15,7 +15,7 @@ import (
 const minimal = "cluster: prod\nresources: [pods]\ncheckpoint: {file: {path: /x}}\n"
 
 // What may be meant is warned of, with its place and what to do; what is safe is not.
-func TestSecurityWarnings(t *testing.T) {
+func TestWarnings(t *testing.T) {
 	kafka := func(more string) string {
 		return minimal + "sinks: [{name: a, kafka: {delivery: at-least-once, brokers: [" + more + "}}]"
 	}
@@ -41,6 +41,7 @@ func TestSecurityWarnings(t *testing.T) {
 		"login, a bare token":        {minimal + "sinks: [{name: a, stdout: {}}]\nstatus: {listen: \":8080\", login: {kubernetes: true}}", "file:5:27: status.login: tokens are sent without TLS"},
 		"login, over TLS":            {minimal + "sinks: [{name: a, stdout: {}}]\nstatus: {listen: \":8080\", login: {kubernetes: true}, tls: {cert: /c, key: /k}}", ""},
 		"login, here":                {minimal + "sinks: [{name: a, stdout: {}}]\nstatus: {login: {kubernetes: true}}", ""},
+		"kafka, compacted":           {kafka(`"127.0.0.1:9092"], tombstones: true`), "sinks[0].kafka.tombstones: topics are compacted"},
 		"kafka, here":                {kafka(`"127.0.0.1:9092"], sasl: {mechanism: PLAIN, username: u, password: hunter2}`), ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -177,7 +177,7 @@ func (r *replay) apply(c *copied, m *sink.Message, e *event.Received) {
 // within reports whether an event had happened by the point. Of a time, the first event of the
 // collection that is later ends it: a clock that was set back comes to the same time again.
 //
-// Of a resourceVersion, so does the first event that is later, unless a gap is open: a list is not in the
+// For a resourceVersion, too, the first event that is later ends it, unless a gap is open: a list is not in the
 // order of versions.
 func (r *replay) within(c *copied, f *partProgress, h *head) (bool, error) {
 	if f.past {

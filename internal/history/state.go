@@ -321,9 +321,9 @@ func newer(a, b *event.Received) bool {
 // silent says from when on the bus has anything.
 func (b *builder) silent() string {
 	if b.earliest.IsZero() {
-		return "the bus holds nothing of it by then"
+		return "the bus holds no events of it up to then"
 	}
-	return "the bus holds nothing of it by then; it goes back to " + stamp(b.earliest)
+	return "the bus holds no events of it up to then; it goes back to " + stamp(b.earliest)
 }
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }

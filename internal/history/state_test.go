@@ -549,7 +549,7 @@ func TestNotCovered(t *testing.T) {
 			w.settle()
 			w.first[0], w.first[1] = 2, 2 // without the list before
 		}, ""},
-		"nothing": {func(w *world) { clear(w.bus) }, "the bus holds nothing of it"},
+		"nothing": {func(w *world) { clear(w.bus) }, "the bus holds no events of it"},
 		"half a reset": {func(w *world) {
 			w.reset("pods")
 			w.settle()

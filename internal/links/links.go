@@ -1,5 +1,5 @@
 // Package links keeps other local users from leading the program to files of its own user: it follows no symbolic link
-// that another user than this process's and root has made. Whoever may replace a file of this user in a directory can still do
+// that another user than this process's and root has made. A user that may replace a file of this user in a directory can still do
 // harm there: the sticky bit of a directory that others may write to, as /tmp has it, forbids that.
 package links
 

@@ -3,6 +3,7 @@ package reconcile
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -994,5 +995,34 @@ func TestWhatTheLastListProves(t *testing.T) {
 		if got := c.bench.x().Reason == event.ReasonHistory; got != c.history {
 			t.Errorf("%s: another history: %t", c.what, got)
 		}
+	}
+}
+
+// IDs follows the collections: one that is missing would not be read, and one that is left could not be followed.
+func TestIDs(t *testing.T) {
+	b := newBench(t, nil)
+	want := func(ids ...string) {
+		t.Helper()
+		if got := b.core.IDs(); !slices.Equal(got, ids) {
+			t.Errorf("the collections are %q, want %q", got, ids)
+		}
+	}
+	want()
+	b.do(Input{Kind: Configure, Collection: "y"})
+	want("y")
+	b.do(Input{Kind: Configure, Collection: "x"})
+	want("x", "y")
+	b.core.Drop("y")
+	want("x")
+	b.core.Restore("y", b.store.state(), 0)
+	want("x", "y")
+}
+
+// Reads of one storage share what they know of its history, so a read says which storage it is.
+func TestReadingHasItsStorage(t *testing.T) {
+	b := newBench(t, nil)
+	b.do(Input{Kind: Configure, Properties: Properties{Selection: "a=b", Storage: "apps"}})
+	if r := b.core.Reading("x"); r.Storage != "apps" || r.Selection != "a=b" {
+		t.Errorf("the read is %+v, want that of the storage apps and the selection a=b", r)
 	}
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // ways are sequences of events that were once decided wrongly, by this package or by the one
-// before it. Each ends with everything that happens by itself, and with the checks of
+// before it. Each ends with everything that happens on its own, and with the checks of
 // world.drained.
 var ways = []struct {
 	name    string
@@ -126,7 +126,7 @@ var (
 	oneFilter     = []map[string]Properties{{"x": {}}, {"x": {Filter: "1"}}}
 )
 
-// In a way, * is everything that the program does by itself until nothing is left, and CRASH is a crash
+// In a way, * is everything that the program does on its own until nothing is left, and CRASH is a crash
 // once the bus has an item.
 func TestWays(t *testing.T) {
 	for _, c := range ways {
@@ -157,7 +157,7 @@ func TestWays(t *testing.T) {
 	}
 }
 
-// settle lets the program do everything that it does by itself.
+// settle lets the program do everything that it does on its own.
 func (w *world) settle() {
 	writes, disturbances := w.writes, w.disturbances
 	w.writes, w.disturbances = 0, 0

@@ -68,7 +68,7 @@ func ask(h http.Handler, change func(*http.Request)) *httptest.ResponseRecorder 
 	return w
 }
 
-// TestHost: a page of evil.example can have a browser ask this server under that name. Whoever
+// TestHost: a page of evil.example can have a browser ask this server under that name. A client that
 // means this server uses its address, or a name that it has been given.
 func TestHost(t *testing.T) {
 	o := Options{Listen: "node-7.lan:8080", Hosts: []string{"Bridge.example.com.", "bridge.ns.svc"}, Handler: yes, Log: zap.NewNop()}
@@ -186,7 +186,7 @@ func TestConnections(t *testing.T) {
 			return
 		}
 		if time.Now().After(end) {
-			t.Fatal("closed connections count for ever")
+			t.Fatal("closed connections still count")
 		}
 	}
 }
@@ -285,7 +285,7 @@ func TestTokenFile(t *testing.T) {
 	if w := ask(h, bearer("fedcba9876543210")); w.Code != http.StatusOK {
 		t.Errorf("the new token is answered with %d", w.Code)
 	}
-	for _, text := range []string{"", "short"} { // whoever sends nothing, or guesses, is not admitted
+	for _, text := range []string{"", "short"} { // a client that sends nothing, or guesses, is not admitted
 		write(t, path, text)
 		if w := ask(h, bearer(text)); w.Code == http.StatusOK {
 			t.Errorf("a file with %q admits", text)

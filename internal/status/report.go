@@ -52,7 +52,7 @@ type Election struct {
 	Problem  string `json:"problem,omitzero"` // why the Lease could not be read or written at the last attempt
 }
 
-// Trouble is an error that heals, or healed, by itself or by what a person does.
+// Trouble is an error that heals, or healed, on its own or by what a person does.
 type Trouble struct {
 	Error  string    `json:"error"`
 	Advice string    `json:"advice"` // what to do

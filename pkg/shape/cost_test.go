@@ -47,7 +47,7 @@ func TestCostOfHostileObjects(t *testing.T) {
 	}
 }
 
-// TestLongPaths: below a long path, the hash of a value still tells where it stands, and what it is.
+// TestLongPaths: below a long path, the hash of a value still depends on its path and on the value.
 func TestLongPaths(t *testing.T) {
 	rules, err := Compile([]Rule{{Paths: []string{"**.x"}}}, Secrets{Key: testKey})
 	if err != nil {

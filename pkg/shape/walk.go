@@ -70,7 +70,7 @@ func (w *walker) walk(dst, raw []byte, where string) (out []byte, changed bool, 
 	return append(out, raw[w.done:]...), true, nil
 }
 
-// inside reads a value that stays, and reports whether nothing of it is left.
+// inside reads a value that stays, and reports whether it is removed completely.
 func (w *walker) inside(f frame) (emptied bool, err error) {
 	c, err := w.Peek()
 	switch {

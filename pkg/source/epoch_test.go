@@ -321,7 +321,7 @@ func TestAnotherClusterAnswers(t *testing.T) {
 		{"when a collection seems to be gone", owner("2"), answers(1, failing(403)), nil, true, nil},
 		{"the same", owner("1"), answers(1+otherServers, failing(410)), nil, false, []string{"begun expired from 100", "ended 140 >140"}},
 		{"not known", failing(500), answers(1+otherServers, failing(410)), nil, false, nil},
-		{"made anew a moment ago", notThere("namespaces", "kube-system"), answers(1+otherServers, failing(410)), nil, false, nil},
+		{"created again a moment ago", notThere("namespaces", "kube-system"), answers(1+otherServers, failing(410)), nil, false, nil},
 		{"not known, and gone", failing(500), answers(9, failing(403)), nil, false, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 
 const (
 	pageTimeout = 2 * time.Minute // for one page, to its last byte
-	firstPage   = 100             // objects; later pages are sized by what these weigh
+	firstPage   = 100             // objects; later pages are sized by the size of these
 	maxPage     = 1000            // objects
 	targetPage  = 7 << 17         // bytes: two are held, in buffers of powers of two
 	// largestPage bounds the read part of a page, in bytes, because the objects of a page can

@@ -382,7 +382,7 @@ func TestListerWatcherHandlerEndsRun(t *testing.T) {
 	}
 }
 
-// A watch that nobody reads is closed, and nothing of it is lost.
+// A watch that nobody reads is closed, and none of its frames is lost.
 func TestListerWatcherBlockedHandler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShelf(10, "a")
@@ -425,7 +425,7 @@ func TestListerWatcherKinds(t *testing.T) {
 		{"typed, by resource", nil, nil, given, "example.com/v1 Thing", nil},
 		{"typed, by nothing", nil, nil, Resource{}, "", ErrNotRegistered},
 		{"metadata, by resource", metadata(wire), scheme.Scheme, given, "example.com/v1 Thing", nil},
-		{"metadata, by itself", metadata(metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}), nil, given, "v1 ConfigMap", nil},
+		{"metadata alone", metadata(metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}), nil, given, "v1 ConfigMap", nil},
 		{"metadata, by nothing", metadata(wire), scheme.Scheme, Resource{}, "", ErrUnknowable},
 	} {
 		t.Run(x.name, func(t *testing.T) {

@@ -540,7 +540,7 @@ func TestPoisonedFrameIsPaced(t *testing.T) {
 	}
 }
 
-// A connection that breaks now and then is opened again at once.
+// A connection that breaks sometimes is opened again at once.
 func TestBackoffStartsAnewAfterASoundWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		breaks := func(w http.ResponseWriter, _ *http.Request) {

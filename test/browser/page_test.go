@@ -241,7 +241,7 @@ func TestPage(t *testing.T) {
 }
 
 // TestChanges goes from a collection to its last changes: what an object holds is text, on
-// a phone too, and the page goes on by itself.
+// a phone too, and the page goes on on its own.
 func TestChanges(t *testing.T) {
 	root := browser(t)
 	home := serveStatus(t, 3)

@@ -77,7 +77,7 @@ func run(ctx context.Context, opts options, out io.Writer) error {
 		defer close(served)
 		err := serveAPI(serving, apiServerArgs(opts, ports, pki), listener, log)
 		if err == nil {
-			err = errors.New("kube-apiserver stopped by itself")
+			err = errors.New("kube-apiserver stopped on its own")
 		}
 		// Without effect when the stop was asked for: the first cause stays.
 		cancel(err)

@@ -106,7 +106,7 @@ type issued struct {
 	key  crypto.Signer
 }
 
-// issue writes NAME.crt and NAME.key for template, signed by issuer, or by itself if issuer is nil.
+// issue writes NAME.crt and NAME.key for template, signed by issuer, or self-signed if issuer is nil.
 func (p pki) issue(name string, template *x509.Certificate, issuer *issued) (*issued, error) {
 	key, err := p.newKey(name)
 	if err != nil {

@@ -93,7 +93,7 @@ func chaos(t *testing.T, busName string, gone bool) {
 	}
 	w.must(<-changed)
 	if !w.bridge.Running() {
-		t.Error("the bridge has ended by itself")
+		t.Error("the bridge has ended on its own")
 		w.run()
 	}
 	all := w.verify(check.Options{Types: types, Gap: gone, Repeats: busName == busKafka})

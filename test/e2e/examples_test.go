@@ -123,7 +123,7 @@ func (w *world) awaitLast(p *bridge.Process) {
 			return
 		}
 		if !p.Running() {
-			w.t.Fatalf("the example ended by itself:\n%s\n%s", out, p.Log())
+			w.t.Fatalf("the example ended on its own:\n%s\n%s", out, p.Log())
 		}
 		select {
 		case <-tick.C:

@@ -21,7 +21,7 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// exitRuntime is the code of a bridge that ran and was shut out.
+// exitRuntime is the code of a bridge that ran and was fenced.
 const exitRuntime = 1
 
 // secureNATS is a NATS server with TLS and a password. It returns its port, and the file of the authority to trust.

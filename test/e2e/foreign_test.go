@@ -28,7 +28,7 @@ func TestForeignMessages(t *testing.T) {
 	js, err := jetstream.New(nc)
 	w.must(err)
 	stream := "K8S_" + w.config.Cluster
-	answered := func(in, subject string) { // a message on a stream, as whoever may read the stream can put it there
+	answered := func(in, subject string) { // a message on a stream, as a reader of the stream could put it there
 		t.Helper()
 		last := func() uint64 {
 			s, err := js.Stream(w.soon(), in)

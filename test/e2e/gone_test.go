@@ -153,7 +153,7 @@ func killWhileComparing(t *testing.T, busName string) {
 		w.proxy.Pass()
 		w.config.Sinks[0].Linger = ""
 	}
-	w.proxy.Slow(20 * time.Millisecond) // the comparison outlasts the kills
+	w.proxy.Slow(50 * time.Millisecond) // the comparison outlasts the kills, also on a busy machine
 	for i, more := range []int{1, 10, 20} {
 		w.delete(w.widgets, fmt.Sprintf("o-%d", 50*i)) // may be published already
 		w.delete(w.widgets, fmt.Sprintf("p-%d", i))

@@ -20,7 +20,7 @@ func TestHalfOpenConnectionOverHTTP2(t *testing.T) {
 	w.halfOpen(95 * time.Second)
 }
 
-// halfOpen checks that a bridge whose connection has died in silence is in step again in time, by itself and without a list.
+// halfOpen checks that a bridge whose connection has died in silence is in step again in time, on its own and without a list.
 func (w *world) halfOpen(atMost time.Duration) {
 	w.t.Helper()
 	toCluster := w.proxyToCluster()

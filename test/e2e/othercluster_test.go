@@ -9,7 +9,7 @@ import (
 	"github.com/kubebridge/kubebridge/test/e2e/internal/kube"
 )
 
-// Another cluster behind the same address is no other history of this one: nothing of it belongs on this bus, and what it lacks
+// Another cluster behind the same address is no other history of this one: none of its events belong on this bus, and what it lacks
 // was not deleted. The bridge ends, as one that is configured wrongly.
 func TestAnotherClusterBehindTheAddress(t *testing.T) {
 	t.Parallel()

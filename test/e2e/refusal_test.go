@@ -121,7 +121,7 @@ func TestFencedByASecondBridge(t *testing.T) {
 	code, err := first.Wait(patience)
 	w.must(err)
 	if code == 0 {
-		t.Errorf("the bridge that was shut out exits with 0")
+		t.Errorf("the fenced bridge exits with 0")
 	}
 	says(t, first.Log(), "another writer")
 	w.verify(check.Options{Types: []kube.Type{kube.ConfigMaps}})

@@ -24,7 +24,7 @@ import (
 const noticed = 2 * time.Minute
 
 // A conversion webhook that is down makes watches stall: they stay open, HTTP 200, and say nothing, which a quiet collection does
-// too. It must be seen, nobody may conclude that objects are gone, and it heals by itself.
+// too. It must be seen, nobody may conclude that objects are gone, and it heals on its own.
 func TestDeadConversionWebhook(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, options{})

@@ -170,7 +170,7 @@ func TestExactlyOnce(t *testing.T) {
 			var err error
 			for tries := 0; tries < 5 && !errors.Is(err, sink.ErrFenced); tries++ {
 				if _, err = x.Write(t.Context(), batch); err == nil {
-					t.Fatal("the one that was shut out has written")
+					t.Fatal("the fenced writer has written")
 				}
 				t.Log(err)
 			}
@@ -301,7 +301,7 @@ func testExactNotAllowed(t *testing.T, c *kafkatest.Cluster) {
 	t.Run("checkpoint deleted", func(t *testing.T) { testCheckpointTopicNotAllowed(t, c) })
 }
 
-// A second cluster of the same name and bridge does not shut out the first.
+// A second cluster of the same name and bridge does not fence the first.
 func TestForeignCheckpoint(t *testing.T) {
 	o := kafka.StoreOptions{Options: kafka.Options{Identity: bridge(t, shared)}}
 	l, x := newWriter(t, shared, newTopic(t, shared, 3, 0, nil)), openExact(t, exactly(shared), o)

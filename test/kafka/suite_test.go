@@ -14,7 +14,7 @@ import (
 // The suite, with each way that a broker can go: in order, by kill -9, and by hanging.
 func TestSuite(t *testing.T) { runSuite(t, harness) }
 
-// The same of exactly once: the suite then wants no record twice, and the second of two sinks to shut out the first.
+// The same of exactly once: the suite then wants no record twice, and the second of two sinks to fence the first.
 func TestExactSuite(t *testing.T) {
 	runSuite(t, func(t *testing.T) *sinktest.Harness {
 		h, o := harness(t), kafka.StoreOptions{Options: kafka.Options{Identity: bridge(t, shared)}}

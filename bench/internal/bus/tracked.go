@@ -15,7 +15,7 @@ import (
 	"github.com/kubebridge/kubebridge/bench/internal/mark"
 )
 
-// maxMessage is what a message may weigh, in bytes.
+// maxMessage is the largest size of a message, in bytes.
 const maxMessage = 8 << 20
 
 // record is one that was written and is perhaps not yet acknowledged.

@@ -123,7 +123,7 @@ func (p *process) resync(s *sinkWorld) {
 	_, _ = p.bridge.Resync(ctx, s.name, resource+"."+group)
 }
 
-// endedBy is why a bridge ended by itself, nil if it was asked to.
+// endedBy is why a bridge ended on its own, nil if it was asked to.
 func (p *process) endedBy() error {
 	select {
 	case <-p.done:

@@ -20,7 +20,7 @@ const (
 	inOrder    = "order"    // an object's states come in order
 	sameID     = "same id"  // the same id is the same event
 	delayed    = "delayed"  // what a sink or a topic suffers delays nobody else
-	endedAlone = "ended"    // the bridge does not end by itself
+	endedAlone = "ended"    // the bridge does not end on its own
 	readers    = "readers"  // readers of partitions, and of a compacted topic, end with the same copy
 	typed      = "type"     // added is new to consumers, modified and deleted are known to them
 	reasons    = "reason"   // a deletion says whether the object exists

@@ -146,7 +146,7 @@ func (c *Config) commitAndKill(t *testing.T, place string, from int, marks bool)
 	}
 	_, _ = io.Copy(io.Discard, out)
 	if err := cmd.Wait(); err == nil || cmd.ProcessState.Exited() {
-		t.Fatalf("the process ended by itself: %v", err)
+		t.Fatalf("the process ended on its own: %v", err)
 	}
 	if took := time.Since(began); took >= hung {
 		t.Fatalf("the process hung after round %d: it was killed after %v", last, took)

@@ -184,7 +184,7 @@ func (r *reader) equalSteps(a, b ref.Val) int64 {
 	return r.compareSteps(a)
 }
 
-// containsSteps is what it takes to look each element of a list up in another one, unless that counts by itself.
+// containsSteps is what it takes to look each element of a list up in another one, unless that counts on its own.
 func (r *reader) containsSteps(in, of ref.Val) int64 {
 	if _, ok := in.(*list); ok {
 		return 0
@@ -216,7 +216,7 @@ func (r *reader) patternSteps(call interpreter.InterpretableCall, args []ref.Val
 	return steps
 }
 
-// compareSteps is what it takes to compare a value with one that is equal to it, where that does not count by itself.
+// compareSteps is what it takes to compare a value with one that is equal to it, where that does not count on its own.
 // Sixteen bytes of a text are a step.
 func (r *reader) compareSteps(v ref.Val) int64 {
 	switch v := v.(type) {

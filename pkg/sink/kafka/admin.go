@@ -196,6 +196,25 @@ func (a *admin) describeConfigs(ctx context.Context, names []string, fn func(top
 	})
 }
 
+// transactionVersion returns the brokers' level of the feature transaction.version (KIP-584); 0: they do not have it.
+func (a *admin) transactionVersion(ctx context.Context) (level int, err error) {
+	req := kmsg.NewPtrApiVersionsRequest()
+	req.ClientSoftwareName, req.ClientSoftwareVersion = "kubebridge", "1"
+	err = a.do(ctx, dialTimeout, func(ctx context.Context, c *kgo.Client) error {
+		found, err := req.RequestWith(ctx, c)
+		if err != nil {
+			return err
+		}
+		for _, f := range found.FinalizedFeatures {
+			if f.Name == "transaction.version" {
+				level = int(f.MaxVersionLevel)
+			}
+		}
+		return kerr.ErrorForCode(found.ErrorCode)
+	})
+	return level, err
+}
+
 // createTopics creates topics, or asks whether they could be created. It returns errors by topic.
 func (a *admin) createTopics(ctx context.Context, names []string, partitions, replicas int, configs map[string]string, dry bool) (failed map[string]error, err error) {
 	pointers := map[string]*string{}

@@ -20,6 +20,9 @@ const (
 	shortRetention = 24 * time.Hour
 
 	minInsyncReplicas = "min.insync.replicas"
+
+	// strongTransactions is the level of transaction.version from which on each transaction has an epoch of its own (KIP-890).
+	strongTransactions = 2
 )
 
 // Check asks the brokers whether the sink could write to topics, or create missing topics. It writes
@@ -66,6 +69,9 @@ func (t *topics) check(ctx context.Context, names []string) (weak []string, err 
 		}
 	}
 	bad = append(bad, t.checkMissing(ctx, missing, len(meta.Brokers)))
+	if why := t.weakTransactions(ctx); why != "" {
+		weak = append(weak, why)
+	}
 	more, err := t.checkConfigs(ctx, there)
 	slices.Sort(weak)
 	return append(weak, more...), errors.Join(append(bad, err)...)
@@ -90,6 +96,18 @@ func (t *topics) weakReplicas(m *kmsg.MetadataResponseTopic, brokers int) (weak 
 		weak = append(weak, fmt.Sprintf("topic %q has one replica: its records are lost if this broker is lost", *m.Topic))
 	}
 	return weak
+}
+
+// weakTransactions says what the brokers' transactions do not exclude; "": nothing, the sink has none, or the brokers do not answer.
+func (a *admin) weakTransactions(ctx context.Context) string {
+	if !a.config.ExactlyOnce() {
+		return ""
+	}
+	level, err := a.transactionVersion(ctx)
+	if err != nil || level >= strongTransactions {
+		return ""
+	}
+	return fmt.Sprintf("the brokers' transaction.version is %d: a message that arrives late can become part of the next transaction: use Kafka 4.0 or later with transaction.version %d (KIP-890)", level, strongTransactions)
 }
 
 func (t *topics) checkMissing(ctx context.Context, names []string, brokers int) error {

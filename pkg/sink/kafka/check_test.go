@@ -6,7 +6,9 @@ import (
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 func lines(err error) []string {
@@ -29,6 +31,31 @@ func say(t *testing.T, what string, got, want []string) {
 				t.Errorf("%q does not say %q", got[i], word)
 			}
 		}
+	}
+}
+
+// An operator learns at the start, and from the check, that the brokers' transactions are the older, weaker ones.
+func TestWeakTransactions(t *testing.T) {
+	b := startBus(t)
+	client := brokerClient(t, b)
+	update := kmsg.NewUpdateFeaturesRequestFeatureUpdate()
+	update.Feature, update.MaxVersionLevel, update.UpgradeType = "transaction.version", 1, 2 // a safe downgrade
+	req := kmsg.NewPtrUpdateFeaturesRequest()
+	req.FeatureUpdates = append(req.FeatureUpdates, update)
+	resp, err := req.RequestWith(t.Context(), client)
+	if err == nil {
+		err = kerr.ErrorForCode(resp.ErrorCode)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for delivery, want := range map[string][]string{exactlyOnce: {"transaction.version is 1|KIP-890"}, atLeastOnce: nil} {
+		config := Config{Brokers: b.brokers, Delivery: delivery}
+		weak, err := Check(t.Context(), Options{Config: config, Identity: identity}, []string{"missing"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		say(t, "warnings", weak, want)
 	}
 }
 
@@ -78,12 +105,17 @@ func TestCheckTopics(t *testing.T) {
 
 func brokerAdmin(t *testing.T, b *bus) *kadm.Client {
 	t.Helper()
+	return kadm.NewClient(brokerClient(t, b))
+}
+
+func brokerClient(t *testing.T, b *bus) *kgo.Client {
+	t.Helper()
 	c, err := kgo.NewClient(kgo.SeedBrokers(b.brokers...))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.Close)
-	return kadm.NewClient(c)
+	return c
 }
 
 // A validation beside a running bridge sees its checkpoint and does not fence it;

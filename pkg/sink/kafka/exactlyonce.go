@@ -66,6 +66,9 @@ func (x *Transactional) Open(ctx context.Context, _ []byte) error {
 		return err
 	}
 	x.topics.connected()
+	if why := x.topics.weakTransactions(ctx); why != "" {
+		x.topics.log.Warn(why)
+	}
 	codecs := []kgo.CompressionCodec{kgo.NoCompression(), kgo.GzipCompression(), kgo.SnappyCompression(), kgo.Lz4Compression(), kgo.ZstdCompression()}
 	codec := codecs[slices.Index(compressions, x.topics.config.Compression)]
 	err := x.store.Open(ctx, kgo.ProducerBatchCompression(codec), kgo.ProducerBatchMaxBytesFn(x.limit))

@@ -101,7 +101,7 @@ func TestLostEndOfTransaction(t *testing.T) {
 			deliver(t, x, n.batch(50, 10))
 			var healed atomic.Bool
 			b.ControlKey(int16(kmsg.EndTxn), func(kmsg.Request) (kmsg.Response, error, bool) {
-				b.KeepControl() // the client asks again by itself
+				b.KeepControl() // the client asks again on its own
 				switch {
 				case healed.Load():
 					return nil, nil, false
@@ -181,7 +181,7 @@ func TestLostEndThenRefused(t *testing.T) {
 	n.checkExactly(t, b.consumeCommitted(t, "t"))
 }
 
-// A process that was cut off must not shut out the one that took its place.
+// A process that was cut off must not fence the one that took its place.
 func TestCutOffWhileTakenOver(t *testing.T) {
 	b := startBus(t)
 	old := openExact(t, b.config())
@@ -356,7 +356,7 @@ func TestPinnedPartitions(t *testing.T) {
 	deliver(t, fresh, &event.Batch{Seq: 1, Records: []event.Record{record("t", "k", "1", 0)}})
 }
 
-// A second cluster under one name must not shut out the first.
+// A second cluster under one name must not fence the first.
 func TestForeignCheckpoint(t *testing.T) {
 	b := startBus(t)
 	x := openExact(t, b.config())
@@ -419,7 +419,7 @@ func TestCheckpointTopicMadeAnew(t *testing.T) {
 	again := openExact(t, b.config())
 	wantPosition(t, again, 7)
 	if p := again.topics.pins["t"]; p.partitions != 4 || p.id == "" {
-		t.Errorf("the partitions are not pinned anew: %v", again.topics.pins)
+		t.Errorf("the partitions are not pinned again: %v", again.topics.pins)
 	}
 }
 

@@ -93,7 +93,7 @@ func decodePins(mark []byte) (pins, error) {
 		return nil, &sink.RefusedError{
 			What: fmt.Sprintf("the recorded mark %.40q", mark),
 			Err:  errors.New("it is not one of a Kafka sink with delivery at-least-once"),
-			Hint: "give the sink another name, or let `bridge checkpoint reset` begin anew",
+			Hint: "give the sink another name, or run `bridge checkpoint reset`",
 		}
 	}
 	for name, n := range r.Partitions {

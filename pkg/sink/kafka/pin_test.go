@@ -92,7 +92,7 @@ func TestTopicMadeAnew(t *testing.T) {
 			var err error
 			for tries := 0; tries < 5 && !errors.Is(err, sink.ErrReset); tries++ {
 				if _, err = x.Write(t.Context(), lost); err == nil {
-					t.Fatal("nobody noticed that the topic was made anew")
+					t.Fatal("nobody noticed that the topic was created again")
 				}
 			}
 			if !errors.Is(err, sink.ErrReset) || !strings.Contains(err.Error(), `topic "t" was deleted and made again`) {

@@ -47,7 +47,7 @@ func wantReset(t *testing.T, o StoreOptions) {
 // A checkpoint topic that goes under a running bridge is a declared reset, also
 // if the bridge dies of it: consumers must drop what nobody remembers.
 func TestDeletedWhileRunning(t *testing.T) {
-	for name, recreate := range map[string]bool{"deleted": false, "made anew": true} {
+	for name, recreate := range map[string]bool{"deleted": false, "created again": true} {
 		t.Run(name, func(t *testing.T) {
 			for release, opts := range map[string][]kfake.Opt{"now": nil, "before topics had ids": {kfake.MaxVersions(kversion.V2_7_0())}} {
 				t.Run(release, func(t *testing.T) {

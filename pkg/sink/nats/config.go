@@ -259,7 +259,7 @@ func (c Config) checkStream() error {
 	case s.Replicas > 1 && c.Embedded != nil:
 		return fmt.Errorf("stream.replicas: %d: an embedded server stands alone: leave it out", s.Replicas)
 	case s.MaxAge < 0:
-		return fmt.Errorf("stream.maxAge: %v: not negative; 0 keeps events for ever", s.MaxAge)
+		return fmt.Errorf("stream.maxAge: %v: not negative; 0 keeps events without end", s.MaxAge)
 	case s.MaxBytes < 0:
 		return fmt.Errorf("stream.maxBytes: %d: not negative; 0 is no limit", s.MaxBytes)
 	}

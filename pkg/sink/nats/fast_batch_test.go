@@ -79,7 +79,7 @@ func TestFastBatchEndsAtItsFirstFault(t *testing.T) {
 		"a message that is lost": func(_ *testing.T, _ *bus, _ *Sink, c *chunk) {
 			c.msgs = append(c.msgs[:4:4], c.msgs[5:]...)
 		},
-		"a server that begins anew": func(t *testing.T, b *bus, s *Sink, _ *chunk) {
+		"a server that begins again": func(t *testing.T, b *bus, s *Sink, _ *chunk) {
 			b.stop()
 			b.start(t)
 			wait(t, "the connection", s.conn.nc.IsConnected)

@@ -111,7 +111,7 @@ func (s *Shared) find(ctx context.Context) (found stream, err error) {
 // accept refuses a stream that belongs to one pipeline, or does not have the subjects.
 func (s *Shared) accept(c jetstream.StreamConfig) error {
 	if owner := c.Metadata[metaBridge]; owner != "" {
-		return s.refuse(fmt.Errorf("it belongs to bridge %q (cluster %s, sink %q) alone, which this one would shut out",
+		return s.refuse(fmt.Errorf("it belongs to bridge %q (cluster %s, sink %q) alone, which this one would fence",
 			owner, c.Metadata[metaClusterUID], c.Metadata[metaSink]), "set nats.stream.name and nats.subject to others")
 	}
 	if missing := uncovered(s.subjects, c.Subjects); len(missing) > 0 {

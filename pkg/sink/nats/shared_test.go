@@ -372,7 +372,7 @@ func TestSharedRefusedStreams(t *testing.T) {
 		{"full subjects refuse", jetstream.StreamConfig{
 			Subjects: subjects, Discard: jetstream.DiscardNew, DiscardNewPerSubject: true, MaxMsgsPerSubject: 1,
 		}, []string{"discard_new_per_subject"}},
-		{"a pipeline's own", jetstream.StreamConfig{Subjects: subjects, Metadata: map[string]string{metaBridge: "b2"}}, []string{`"b2"`, "shut out"}},
+		{"a pipeline's own", jetstream.StreamConfig{Subjects: subjects, Metadata: map[string]string{metaBridge: "b2"}}, []string{`"b2"`, "would fence"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := startBus(t, nil)

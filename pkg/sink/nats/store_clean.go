@@ -76,7 +76,7 @@ func (b *bucket) beginCleaning(ctx context.Context) error {
 	return nil
 }
 
-// writeAgain writes again what has a value among the next messages. A value is replaced by itself, in one publish with a
+// writeAgain writes again what has a value among the next messages. A value is replaced by the same value, in one publish with a
 // head: a reader of the bucket meanwhile, or after a crash, finds the same content.
 func (b *bucket) writeAgain(ctx context.Context) error {
 	c := &b.cleaning

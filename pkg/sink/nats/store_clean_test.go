@@ -16,7 +16,7 @@ import (
 )
 
 // killed is a server on what another one would leave behind if it were killed now: without the index of its files, which is
-// written now and then, it has to read them.
+// written sometimes, it has to read them.
 func killed(t *testing.T, b *bus) *bus {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "copy")

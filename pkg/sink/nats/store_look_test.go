@@ -129,7 +129,7 @@ func TestReset(t *testing.T) {
 			if err := ResetStore(t.Context(), unknownCluster(b.url()), c.empty); err != nil {
 				t.Fatal(err)
 			}
-			wait(t, "the running bridge to be shut out", func() bool {
+			wait(t, "the running bridge to be fenced", func() bool {
 				err := running.Commit(context.Background(), []event.KV{kv("e/a", "2")})
 				if err == nil {
 					t.Fatal("the running bridge could still write")

@@ -24,7 +24,7 @@ func (s *Sink) findStored(ctx context.Context, rest []event.Record) error {
 	}
 	switch last := now.state.LastSeq; {
 	case now.created != s.stream.created:
-		return s.lose("it was deleted and created anew")
+		return s.lose("it was deleted and created again")
 	case last < s.head:
 		return s.lose("it ends at sequence %d, and %d was acknowledged", last, s.head)
 	case now.state.FirstSeq > s.head+1:
@@ -70,7 +70,7 @@ func (s *Sink) recognise(m message, rest []event.Record) error {
 // that is still removing a stream's files cannot create the stream, or finds the files again.
 func (s *Sink) lose(format string, args ...any) error {
 	s.lost = fmt.Sprintf(format, args...)
-	return fmt.Errorf("stream %q on %s: %s: it will be begun anew", s.name, s.conn.address, s.lost)
+	return fmt.Errorf("stream %q on %s: %s: it begins again", s.name, s.conn.address, s.lost)
 }
 
 // reset begins a new term on a stream that has lost data, and only then returns the loss:

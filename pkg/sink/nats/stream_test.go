@@ -164,7 +164,7 @@ func TestStreamIsWholeAgain(t *testing.T) {
 	next := records(3, 2)
 	for noticed, until := false, time.Now().Add(time.Minute); !noticed; {
 		_, err := s.Write(t.Context(), next)
-		noticed = err != nil && strings.Contains(err.Error(), "begun anew")
+		noticed = err != nil && strings.Contains(err.Error(), "begins again")
 		if time.Now().After(until) {
 			t.Fatalf("the loss was not noticed: %v", err)
 		}

@@ -81,7 +81,7 @@ func (s *Sink) Tail(ctx context.Context, from []byte, fn func(state []event.KV, 
 func (s *Sink) tailStart(now stream, from []byte) (start uint64, after *mark, err error) {
 	first := now.state.FirstSeq
 	if now.created != s.stream.created {
-		return 0, nil, s.gone("it was deleted and created anew")
+		return 0, nil, s.gone("it was deleted and created again")
 	}
 	if from == nil {
 		if first > now.after+1 {

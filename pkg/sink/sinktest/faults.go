@@ -181,7 +181,7 @@ func testFencing(t *testing.T, h *Harness) {
 	mark := mustWrite(t, old, l.round(10, "a", "b"))
 	successor, _ := open(t, h, mark)
 
-	zombie := newLedger(h) // the same keys and numbers: nothing of it may be seen
+	zombie := newLedger(h) // the same keys and numbers: none of its records may be seen
 	zombie.seq = l.seq
 	for range 2 {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)

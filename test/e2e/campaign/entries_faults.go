@@ -123,7 +123,7 @@ func (n *nemesis) back(before edition) error {
 // reload has the running bridges read the file. The caller holds mu.
 func (w *world) reload() {
 	for _, p := range w.processes {
-		if p.Running() && strings.Contains(p.Log(), "status listens") { // before, it would end of the signal; it looks by itself
+		if p.Running() && strings.Contains(p.Log(), "status listens") { // before, it would end of the signal; it looks on its own
 			p.Signal(syscall.SIGHUP)
 		}
 	}

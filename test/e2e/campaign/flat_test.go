@@ -32,11 +32,11 @@ func TestFlat(t *testing.T) {
 		{"a heap that keeps 200 bytes of each", 2, func(i int) float64 { return 20<<20 + 2*200*13*10*float64(i) }, "next collection"},
 		{"a goroutine left behind by every fault", 3, func(i int) float64 { return 80 + math.Floor(float64(i)/6) }, "goroutines"},
 		{"goroutines that come and go", 3, func(i int) float64 { return 80 + float64(i%5) }, ""},
-		{"a file left open now and then", 5, func(i int) float64 { return 20 + math.Floor(float64(i)/12) }, "file descriptors"},
+		{"a file left open sometimes", 5, func(i int) float64 { return 20 + math.Floor(float64(i)/12) }, "file descriptors"},
 		{"a checkpoint that keeps what is deleted", 8, func(i int) float64 { return 100 + float64(i) }, "keys"},
 		{"logs that fill until they are used again", 6, func(i int) float64 { return min(float64(i)*40*1024, 7<<20) }, ""},
 		{"files that nobody removes", 6, func(i int) float64 { return float64(i) * 60 * 1024 }, "files"},
-		{"an answer now and then", 1, func(i int) float64 {
+		{"an answer sometimes", 1, func(i int) float64 {
 			if i%9 > 0 {
 				return math.NaN()
 			}

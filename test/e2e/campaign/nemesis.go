@@ -238,7 +238,7 @@ func (n *nemesis) fillDisk(ctx context.Context, r *chance) error {
 	ballast := filepath.Join(n.disk, "ballast")
 	f, err := os.Create(ballast)
 	if err != nil {
-		return ignoreAway(err) // it is full by itself
+		return ignoreAway(err) // it is full on its own
 	}
 	chunk := make([]byte, 64<<10)
 	for err == nil {

@@ -152,7 +152,7 @@ func (s *soak) harmServer(ctx context.Context) {
 	s.problem(ctx, "API server", s.server.steadily(ctx, seldom, &s.gate, faults, 1))
 }
 
-// watch samples every bridge until ctx ends, and starts again what ended by itself.
+// watch samples every bridge until ctx ends, and starts again what ended on its own.
 func (s *soak) watch(ctx context.Context) {
 	tick := time.NewTicker(s.Sample)
 	defer tick.Stop()

@@ -178,7 +178,7 @@ func (t *tenant) live(ctx context.Context) {
 }
 
 // calm times the others' changes when the faults, and what they have led to, are over. While a fault lasts, and until the bridge has
-// caught up, a change takes as long as that: seconds, whoever else writes. That would hide what a tenant adds, which is milliseconds.
+// caught up, a change takes as long as that: seconds, with or without a tenant. That would hide what a tenant adds, which is milliseconds.
 func (n *nemesis) calm(ctx context.Context) error {
 	n.calmFrom = time.Now()
 	err := n.load.run(ctx, int(n.spec.Faults.Seconds()*calmRate), n.spec.Faults)

@@ -171,7 +171,7 @@ func find(ctx context.Context, client *kube.Client, t target, name string) (*uns
 	}
 }
 
-// stamp is a text that no other state of any object has; now and then a long one.
+// stamp is a text that no other state of any object has; sometimes a long one.
 func (w *writer) stamp(name string) string {
 	s := fmt.Sprintf("<%s/%d/%x>", name, w.step, w.random.Uint64())
 	if w.random.IntN(5) == 0 {

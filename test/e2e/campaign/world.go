@@ -55,7 +55,7 @@ type world struct {
 	mu        sync.Mutex
 	current   []*bridge.Process
 	processes []*bridge.Process // all that ever ran; each has an admin socket of its own
-	surprises []string          // that a process ended by itself
+	surprises []string          // that a process ended on its own
 }
 
 var (
@@ -275,7 +275,7 @@ func (w *world) relaunch(i int) error {
 	return nil
 }
 
-// revive starts what ended by itself, and remembers that.
+// revive starts what ended on its own, and remembers that.
 func (w *world) revive() error {
 	for i, p := range w.current {
 		if p.Running() {
@@ -287,7 +287,7 @@ func (w *world) revive() error {
 		if w.second && fenced && (code == 1 || code == 3) {
 			// As it should, but for the second one, which this one has fenced in turn before it was killed.
 		} else {
-			w.surprises = append(w.surprises, fmt.Sprintf("[running] a bridge ended by itself with code %d, having said:\n%s", code, log[max(0, len(log)-2000):]))
+			w.surprises = append(w.surprises, fmt.Sprintf("[running] a bridge ended on its own with code %d, having said:\n%s", code, log[max(0, len(log)-2000):]))
 		}
 		if err := w.relaunch(i); err != nil {
 			return err

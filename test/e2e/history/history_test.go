@@ -403,7 +403,7 @@ func timeTravel(t *testing.T, w *world) {
 	}
 	if len(changes) != 3 || changes[1].Type != "deleted" || changes[2].Type != "added" ||
 		changes[2].UID != string(again.GetUID()) || changes[2].FormerUID != changes[0].UID || !strings.Contains(changes[2].Diff, "+  second: life") {
-		t.Errorf("the history of what was made anew is %s", out)
+		t.Errorf("the history of the object that was created again is %s", out)
 	}
 	out, _ = w.bridge(0, "history", "configmaps", w.ns+"/settings")
 	if !strings.Contains(out, "-  colour: blue") || !strings.Contains(out, "+  colour: red") || !strings.Contains(out, "by unknown") {

@@ -195,7 +195,7 @@ func (b *Broker) Kill() error {
 	return err
 }
 
-// Wait returns when the broker has ended by itself, or with ctx's error.
+// Wait returns when the broker has ended on its own, or with ctx's error.
 func (b *Broker) Wait(ctx context.Context) error {
 	b.mu.Lock()
 	proc := b.proc

@@ -41,7 +41,7 @@ func (b *Broker) configure() []byte {
 		"group.initial.rebalance.delay.ms":         "0",
 
 		// Brokers delete records that are older than their topic's retention, and look for them every five minutes. A test that
-		// writes such records fails now and then: with these brokers it fails always.
+		// writes such records fails sometimes: with these brokers it fails always.
 		"log.retention.check.interval.ms": "500",
 		"log.initial.task.delay.ms":       "500",
 

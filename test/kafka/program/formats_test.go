@@ -28,7 +28,7 @@ import (
 	"github.com/kubebridge/kubebridge/test/kafka/kafkatest"
 )
 
-// record writes the fixtures of the present format. They are for commits to come: never record those of a released format anew.
+// record writes the fixtures of the present format. They are for commits to come: never record those of a released format again.
 var record = flag.String("formats.record", "", "a format's number: record its fixtures in testdata/formats")
 
 const (

@@ -317,7 +317,7 @@ func TestWrongLater(t *testing.T) {
 
 		remake := func(partitions int) {
 			t.Helper()
-			w.await("the checkpoint's topic to be made anew", func() bool { // the bridge may be faster
+			w.await("the checkpoint's topic to be created again", func() bool { // the bridge may be faster
 				_ = c.DeleteTopic(t.Context(), w.checkpoint())
 				return c.CreateTopic(t.Context(), w.checkpoint(), partitions, 0, map[string]string{"cleanup.policy": "compact"}) == nil
 			})

@@ -179,7 +179,7 @@ func (w *world) measure(ctx context.Context, kafka *bus.Kafka) error {
 }
 
 // burst counts for many changes at once. The program stands still until all are made, so that it finds many of them when it
-// wakes up. It fails if there are too many batches to tell what is per batch.
+// wakes up. It fails if there are too many batches to distinguish what is per batch.
 func (w *world) burst(ctx context.Context, kafka *bus.Kafka) (counts map[block]uint64, batches int, err error) {
 	w.bridge.Signal(syscall.SIGSTOP)
 	messages, err := written(ctx, kafka, burst, func(i int) (*unstructured.Unstructured, error) {
@@ -196,7 +196,7 @@ func (w *world) burst(ctx context.Context, kafka *bus.Kafka) (counts map[block]u
 		return nil, 0, err
 	}
 	if batches*perBatch > burst {
-		return nil, 0, fmt.Errorf("%d changes at once were in %d batches: too many to tell what is per batch", burst, batches)
+		return nil, 0, fmt.Errorf("%d changes at once were in %d batches: too many to distinguish what is per batch", burst, batches)
 	}
 	counts, err = w.take(ctx)
 	return counts, batches, err
