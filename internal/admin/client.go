@@ -17,8 +17,8 @@ var ErrNoBridge = errors.New("no bridge listens")
 
 // Resync asks the bridge that listens on socket to emit every object of a
 // resource again, to one sink or ("") to all. It returns the IDs of the
-// collections that have started to. Errors are [ErrNoBridge], a *[NotFoundError], or
-// say what else went wrong.
+// collections whose resync has started. Errors are [ErrNoBridge], a *[NotFoundError], or
+// another error of the request.
 func Resync(ctx context.Context, socket, sink, resource string) (started []string, err error) {
 	query := url.Values{"resource": {resource}}
 	if sink != "" {
@@ -28,7 +28,7 @@ func Resync(ctx context.Context, socket, sink, resource string) (started []strin
 	return a.Started, err
 }
 
-// Checkpoint asks the bridge that listens on socket what the checkpoint of a sink holds. Errors are those of [Resync].
+// Checkpoint asks the bridge that listens on socket for the content of a sink's checkpoint. Errors are as for [Resync].
 func Checkpoint(ctx context.Context, socket, sink string) (json.RawMessage, error) {
 	a, err := ask(ctx, socket, http.MethodGet, checkpointPath+"?"+url.Values{"sink": {sink}}.Encode())
 	return a.Checkpoint, err

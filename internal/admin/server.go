@@ -1,4 +1,4 @@
-// Package admin is the door for commands to a running bridge: HTTP over a Unix
+// Package admin accepts commands to a running bridge, by HTTP over a Unix
 // socket that only the bridge's own user can open.
 package admin
 
@@ -35,31 +35,31 @@ type Options struct {
 	Checkpoint func(ctx context.Context, sink string) (json.RawMessage, error)
 }
 
-// NotFoundError says that the bridge does not have what a command names.
+// NotFoundError is returned when the bridge does not have the sink or resource that a command names.
 type NotFoundError struct{ Message string }
 
 func (e *NotFoundError) Error() string { return e.Message }
 
-// answer is the body of every response of the server's own.
+// answer is the body of every response of this server.
 type answer struct {
 	Started    []string        `json:"started,omitzero"` // collection IDs
 	Checkpoint json.RawMessage `json:"checkpoint,omitzero"`
 	Error      string          `json:"error,omitzero"`
 }
 
-// Server takes commands.
+// Server accepts commands.
 type Server struct {
 	listener net.Listener
 	http     http.Server
 	socket   string
-	own      fs.FileInfo // what Socket was when it was ours
+	own      fs.FileInfo // the socket as this server made it
 }
 
-// stopTimeout is how long a command may take to notice the end.
+// stopTimeout is how long a command may take to end when the server stops.
 const stopTimeout = 5 * time.Second
 
-// New listens; Run serves. The socket of a process that is gone is replaced, one
-// that a process listens on is an error. Before Run, Close gives it up.
+// New listens; Run serves. New replaces the socket of a process that has ended. A socket
+// on which a process listens is an error. Without Run, call Close.
 func New(o Options) (*Server, error) {
 	l, err := listen(o.Socket)
 	if err != nil {
@@ -99,9 +99,9 @@ func conclude(w http.ResponseWriter, a answer, err error) {
 	}
 }
 
-// listen makes the socket under a name in a directory that nobody else can
-// enter, and moves it into place with its final mode: nobody can connect before,
-// and what was there is replaced in one step.
+// listen makes the socket in a directory that other users cannot
+// enter, and moves it into place with its final mode. So other users cannot connect before,
+// and an old socket is replaced in one step.
 func listen(socket string) (net.Listener, error) {
 	if err := vacant(socket); err != nil {
 		return nil, err
@@ -131,7 +131,7 @@ func listen(socket string) (net.Listener, error) {
 	return l, nil
 }
 
-// vacant reports as an error whatever may not be replaced at the path.
+// vacant returns an error if the file at the path may not be replaced.
 func vacant(socket string) error {
 	info, err := os.Lstat(socket)
 	switch {
@@ -147,7 +147,7 @@ func vacant(socket string) error {
 		_ = c.Close()
 	}
 	if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist) {
-		return nil // the process that made it is gone
+		return nil // the process that made it has ended
 	}
 	if err == nil || errors.Is(err, syscall.EAGAIN) || errors.Is(err, os.ErrDeadlineExceeded) {
 		return errors.New("in use by another process: a bridge listens there; stop it, or give this one a checkpoint and socket of its own")
@@ -158,11 +158,11 @@ func vacant(socket string) error {
 func respond(w http.ResponseWriter, code int, a answer) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(a) // a client that went away learns nothing
+	_ = json.NewEncoder(w).Encode(a) // an error means that the client has disconnected
 }
 
-// Run serves until ctx ends, then removes the socket. The context of commands under
-// way ends with ctx.
+// Run serves until ctx ends, then removes the socket. The context of running commands
+// ends with ctx.
 func (s *Server) Run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, s.Close()) }()
 	s.http.BaseContext = func(net.Listener) context.Context { return ctx }
@@ -171,7 +171,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 		defer close(stopped)
 		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 		defer cancel()
-		_ = s.http.Shutdown(bounded) // its error is the time that ran out
+		_ = s.http.Shutdown(bounded) // its error means that the time is over
 	})
 	if err := s.http.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
 		stop()
@@ -181,7 +181,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	return nil
 }
 
-// Close stops listening and removes the socket, unless it is another's by now.
+// Close stops listening and removes the socket, unless it belongs to another process by now.
 func (s *Server) Close() error {
 	_ = s.http.Close()
 	err := s.listener.Close()

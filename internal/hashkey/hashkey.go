@@ -1,7 +1,7 @@
-// Package hashkey has the key that hidden values are hashed with in a Secret of Kubernetes.
+// Package hashkey keeps the key for hashing redacted values in a Secret of Kubernetes.
 //
-// The bridge makes the key itself. A key that a template made would stand in the release of Helm, and would be
-// another one with every run of a tool that cannot look at the cluster.
+// The bridge makes the key itself. A key from a template would be stored in the release of Helm, and would
+// change with every run of a tool that cannot read the cluster.
 package hashkey
 
 import (
@@ -24,17 +24,17 @@ import (
 const (
 	// Entry of the Secret that holds the key.
 	Entry = "key"
-	// LeastBytes is the least length of a key.
+	// LeastBytes is the minimum length of a key.
 	LeastBytes = 16
 	// madeBytes is the length of a key that the bridge makes.
 	madeBytes = 32
-	// retryEvery is how long the API server is left alone after an error that may pass.
+	// retryEvery is the pause after a temporary error of the API server.
 	retryEvery = 2 * time.Second
 )
 
 var errShort = errors.New("they are too few for a key")
 
-// Secret is where a key is.
+// Secret locates the Secret with the key.
 type Secret struct {
 	Client          *rest.Config // of the cluster that holds the Secret; it is not changed
 	Namespace, Name string
@@ -107,7 +107,7 @@ func (s Secret) attempt(ctx context.Context, secrets corev1client.SecretInterfac
 	return key, nil
 }
 
-// keyOf is the key in a Secret, nil if there is none.
+// keyOf returns the key in a Secret, nil if there is none.
 func keyOf(s *corev1.Secret) ([]byte, error) {
 	key, ok := s.Data[Entry]
 	if ok && len(key) < LeastBytes {
@@ -116,7 +116,7 @@ func keyOf(s *corev1.Secret) ([]byte, error) {
 	return key, nil
 }
 
-// passes reports whether an error may be gone at the next attempt.
+// passes reports whether an error is temporary.
 func passes(err error) bool {
 	switch apierrors.ReasonForError(err) {
 	case metav1.StatusReasonNotFound, metav1.StatusReasonForbidden, metav1.StatusReasonUnauthorized, metav1.StatusReasonInvalid, metav1.StatusReasonBadRequest:

@@ -243,7 +243,7 @@ func (b *Bridge) open(ctx context.Context, spec SinkSpec, uid string) (*Pipeline
 	defer b.outage.reminder.works(key)
 	for errors.Is(err, syscall.ENOSPC) && pause(ctx, readAgain) { // a full disk can get free space
 		b.outage.reminder.failed(key, failure{
-			message: "open checkpoint failed, retrying until there is disk space; no event is lost meanwhile", err: err, fields: []zap.Field{zap.String("sink", spec.Sink)},
+			message: "open checkpoint failed; trying again until there is disk space, no event is lost meanwhile", err: err, fields: []zap.Field{zap.String("sink", spec.Sink)},
 		})
 		bus, store, config, err = spec.Open(ctx, id)
 	}

@@ -41,9 +41,9 @@ func (o *outage) met(who string, err error) (own bool) {
 	case lost && began:
 		o.since, o.first = time.Now(), who
 	case lost:
-		o.log.Debug("read failed, API server unavailable, retrying", zap.String("what", who), zap.Error(err))
+		o.log.Debug("read failed, API server unavailable; trying again", zap.String("what", who), zap.Error(err))
 	case err != nil && !own:
-		o.log.Debug("read interrupted, retrying", zap.String("what", who), zap.Error(err))
+		o.log.Debug("read interrupted; trying again", zap.String("what", who), zap.Error(err))
 	}
 	if lost {
 		o.failing[who], o.hit[who] = true, true

@@ -239,7 +239,7 @@ func (r *reporter) retry(ctx context.Context, what string, do func() error) erro
 	}
 }
 
-const tryingAgain = "operation failed, retrying; no event is lost meanwhile"
+const tryingAgain = "operation failed; trying again, no event is lost meanwhile"
 
 // final reports whether retrying does not help against a store's error.
 func final(err error) bool {

@@ -13,23 +13,23 @@ import (
 	"go.uber.org/zap"
 )
 
-// Login decides whether who has a token may make a request. nil admits; a [*DeniedError] refuses; any other
-// error means that it could not be decided.
+// Login decides whether the holder of a token may make a request. nil admits; a [*DeniedError] refuses; any other
+// error means that the check failed.
 type Login func(ctx context.Context, token string, r *http.Request) error
 
 // DeniedError is why a request is refused.
 type DeniedError struct {
 	Code   int    // http.StatusUnauthorized or http.StatusForbidden
-	Reason string // for who made the request
+	Reason string // text for the client
 }
 
 func (e *DeniedError) Error() string { return e.Reason }
 
-// ErrUnknownToken refuses a token that is nobody's.
+// ErrUnknownToken refuses an unknown token.
 var ErrUnknownToken = &DeniedError{http.StatusUnauthorized, "this token is not known here"}
 
-// admits answers a request that may not be made. The token is a bearer's, or, for browsers, the password of any
-// user.
+// admits reports whether a request may be made, and answers a request that may not. The token is a bearer token or, for browsers,
+// the password of any user.
 func (o *Options) admits(w http.ResponseWriter, r *http.Request) bool {
 	err := error(&DeniedError{http.StatusUnauthorized, "a login is required: send the header Authorization: Bearer TOKEN, or the token as a password"})
 	if token := tokenOf(r); token != "" {
@@ -45,7 +45,7 @@ func (o *Options) admits(w http.ResponseWriter, r *http.Request) bool {
 		}
 		http.Error(w, denied.Reason, denied.Code)
 	default:
-		o.Log.Warn("login not checked", zap.Error(err))
+		o.Log.Warn("login check failed", zap.Error(err))
 		http.Error(w, "the login cannot be checked now: the log says why", http.StatusServiceUnavailable)
 	}
 	return false
@@ -62,11 +62,11 @@ func tokenOf(r *http.Request) string {
 	return strings.TrimSpace(token)
 }
 
-// LeastTokenBytes is how long the token in a file is at least.
+// LeastTokenBytes is the minimum length of the token in a file.
 const LeastTokenBytes = 16
 
-// TokenFile admits who has the token in a file, which is read for each request: one that is replaced
-// counts at once.
+// TokenFile admits requests with the token in a file. The file is read for each request, so a new token is valid
+// at once.
 func TokenFile(path string) Login {
 	return func(_ context.Context, token string, _ *http.Request) error {
 		text, err := os.ReadFile(path)

@@ -6,22 +6,22 @@ import (
 	"sync"
 )
 
-// quota counts what is in use, in all and by address. Where all is used up, an address that has nothing
-// still gets one, up to four times all: several strangers together do not keep a kubelet out. Any goroutine may use it.
+// quota limits concurrent use, in total and by address. If the total is used up, an address without any
+// still gets one, up to four times the total, so that several strangers together cannot keep a kubelet out. Any goroutine may use it.
 type quota struct {
 	all, perAddress int
 
 	mu    sync.Mutex
 	used  int
 	by    map[string]int
-	freed chan struct{} // closed and replaced when something is given back
+	freed chan struct{} // closed and replaced when one is given back
 }
 
 func newQuota(all, perAddress int) *quota {
 	return &quota{all: all, perAddress: perAddress, by: map[string]int{}, freed: make(chan struct{})}
 }
 
-// take takes one for an address, or returns what is closed when it may be tried again.
+// take takes one for an address, or returns a channel that is closed when the caller may try again.
 func (q *quota) take(address string) (ok bool, freed <-chan struct{}) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -45,7 +45,7 @@ func (q *quota) give(address string) {
 	q.freed = make(chan struct{})
 }
 
-// wait takes one as soon as there is one, and gives up after queueTime.
+// wait takes one as soon as one is free, and gives up after queueTime.
 func (q *quota) wait(ctx context.Context, address string) (leave func(), ok bool) {
 	ctx, cancel := context.WithTimeout(ctx, queueTime)
 	defer cancel()
@@ -62,7 +62,7 @@ func (q *quota) wait(ctx context.Context, address string) (leave func(), ok bool
 	}
 }
 
-// listener closes connections that are too many as soon as they are open.
+// listener closes connections beyond the quota as soon as they are open.
 type listener struct {
 	net.Listener
 	open *quota
@@ -82,7 +82,7 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-// conn is a connection that counts until it is closed.
+// conn is a connection that counts for the quota until it is closed.
 type conn struct {
 	net.Conn
 	give func()

@@ -1,8 +1,8 @@
-// Package serve is the HTTP server of every endpoint of the bridge. What a stranger can
-// have it do is bounded: connections, in all and of one address, the size of a header, the time that
-// a request and its answer take, and the number of answers under way. A request that was meant
-// for another host is refused, so that no page in a browser reaches the endpoint by a name of its own
-// (DNS rebinding). TLS and a login are options.
+// Package serve is the HTTP server of every endpoint of the bridge. It limits the load by
+// unknown clients: connections, in total and per address, the size of a header, the time that
+// a request and its answer take, and the number of concurrent answers. It refuses a request
+// for another host, so that a page in a browser cannot reach the endpoint by a name of its own
+// (DNS rebinding). TLS and a login are optional.
 package serve
 
 import (
@@ -20,8 +20,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// What a server bears at most. One address has only a part of it: kubelets and scrapers go on while
-// somebody else takes all that they can.
+// Limits of a server. One address can use only a part of them, so that kubelets and scrapers are served while
+// another client uses as much as it can.
 const (
 	headerBytes           = 12 << 10 // net/http adds 4 KiB
 	headerTime            = 5 * time.Second
@@ -32,15 +32,15 @@ const (
 	connectionsPerAddress = 32
 	answers               = 16
 	answersPerAddress     = 4
-	// queueTime is how long a request waits for its turn.
+	// queueTime is how long a request waits for a free slot.
 	queueTime = 5 * time.Second
 )
 
 // Options of a [Server]. Listen, Handler and Log are required.
 type Options struct {
 	Listen string // host:port
-	// Hosts are the names that requests may be sent to, beside IP addresses, localhost and
-	// Listen's own host.
+	// Hosts are the names that requests may be sent to, in addition to IP addresses, localhost and
+	// the host of Listen.
 	Hosts []string
 	// Cert and Key are PEM files, which are read again for every connection. "": no TLS.
 	Cert, Key string
@@ -57,7 +57,7 @@ type Server struct {
 	http     http.Server
 }
 
-// New listens; Run serves. An error is about the address or a file.
+// New listens; Run serves. New returns an error if the address or a file cannot be used.
 func New(o Options) (*Server, error) {
 	protocol, err := newTLS(o)
 	if err != nil {
@@ -71,7 +71,7 @@ func New(o Options) (*Server, error) {
 	if protocol != nil {
 		l = tls.NewListener(l, protocol)
 	}
-	errorLog, err := zap.NewStdLogAt(o.Log, zap.DebugLevel) // of what clients do wrong
+	errorLog, err := zap.NewStdLogAt(o.Log, zap.DebugLevel) // errors of clients
 	if err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
@@ -81,7 +81,7 @@ func New(o Options) (*Server, error) {
 	}}, nil
 }
 
-// Addr is where the server listens.
+// Addr returns the address of the server.
 func (s *Server) Addr() net.Addr { return s.listener.Addr() }
 
 // Run serves until ctx ends.
@@ -97,8 +97,8 @@ func (s *Server) Run(ctx context.Context) error {
 // Close stops a server that does not run.
 func (s *Server) Close() error { return s.listener.Close() }
 
-// handler asks of a request, in this order: is it for this host, is there room for its answer, may
-// its sender see it. Paths that need no login have room of their own.
+// handler checks a request in this order: is it for this host, is there a slot for its answer, may
+// its sender see it. Paths that need no login have slots of their own.
 func (o *Options) handler() http.Handler {
 	open, closed := newQuota(answers, answersPerAddress), newQuota(answers, answersPerAddress)
 	hosts := o.hosts()
@@ -126,7 +126,7 @@ func (o *Options) handler() http.Handler {
 	})
 }
 
-// hosts are the names that requests may be sent to.
+// hosts returns the names that requests may be sent to.
 func (o *Options) hosts() []string {
 	hosts := []string{"localhost", plain(hostOf(o.Listen))}
 	for _, h := range o.Hosts {
@@ -135,7 +135,7 @@ func (o *Options) hosts() []string {
 	return hosts
 }
 
-// isFor reports whether a Host header is an address, which no resolver can point elsewhere, or one
+// isFor reports whether a Host header is an IP address, which DNS cannot change, or one
 // of the names.
 func isFor(header string, names []string) bool {
 	host := plain(hostOf(header))
@@ -149,10 +149,10 @@ func misdirected(header string) string {
 	return fmt.Sprintf("this server does not go by the name %q: ask it by its IP address or as localhost, or have its configuration list the name (status.hosts for the status)", header)
 }
 
-// plain is a name in the form that names are compared in.
+// plain returns a name in the form for comparisons.
 func plain(host string) string { return strings.ToLower(strings.TrimSuffix(host, ".")) }
 
-// hostOf is an address without its port.
+// hostOf returns an address without its port.
 func hostOf(address string) string {
 	if host, _, err := net.SplitHostPort(address); err == nil {
 		return host
@@ -160,8 +160,8 @@ func hostOf(address string) string {
 	return strings.TrimSuffix(strings.TrimPrefix(address, "["), "]")
 }
 
-// newTLS reads the certificate for every connection: one that was replaced counts from the next one
-// on, and while the files do not fit each other, the last one that did stays. Only HTTP/1.1 is offered, where a connection is
+// newTLS reads the certificate for every connection, so a new certificate is used from the next connection
+// on. While certificate and key do not match, the last valid pair stays in use. Only HTTP/1.1 is offered, with which a connection has
 // one request at a time.
 func newTLS(o Options) (*tls.Config, error) {
 	if o.Cert == "" {
