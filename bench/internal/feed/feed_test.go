@@ -69,7 +69,7 @@ func TestObjects(t *testing.T) {
 				if (u.GetKind() == "") != (f == listed) || f == partial && u.Object["spec"] != nil {
 					t.Errorf("%s in form %d has kind %q", name, f, u.GetKind())
 				}
-				if m, _ := mark.Find([]byte(u.GetAnnotations()["bench.kubebridge.io/mark"])); m.Seq != 40+i || m.Object != i {
+				if m, _ := mark.Find([]byte(u.GetAnnotations()[markKey(r)])); m.Seq != 40+i || m.Object != i {
 					t.Errorf("%s %d: mark %+v", name, i, m)
 				}
 			}

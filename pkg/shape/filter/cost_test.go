@@ -9,6 +9,10 @@ import (
 	"github.com/kubebridge/kubebridge/internal/hostiletest"
 )
 
+// linearSteps is what an expression may cost per byte that looks at everything a few times. It is four on all objects but those
+// in which it finds its answer early; which member of a map comes first is up to CEL.
+const linearSteps = 8
+
 // TestCostOfHostileObjects: an evaluation costs steps in proportion to the bytes of the objects, or is given up.
 func TestCostOfHostileObjects(t *testing.T) {
 	for expression, linear := range map[string]bool{
@@ -27,17 +31,15 @@ func TestCostOfHostileObjects(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i, small := range hostiletest.Changes(25_000) {
-			_, half, _ := f.match(&Input{Object: small.After, Before: small.Before})
-			c := hostiletest.Changes(50_000)[i]
+		for _, c := range hostiletest.Changes(50_000) {
 			pass, steps, err := f.match(&Input{Object: c.After, Before: c.Before})
 			switch {
 			case errors.Is(err, errCostly):
 				if !pass || steps > 66*int64(c.Size())+1<<20 {
 					t.Errorf("%s, %s: given up after %d steps, passes: %t", expression, c.Name, steps, pass)
 				}
-			case linear && steps > 3*half+1000:
-				t.Errorf("%s, %s: %d steps for %d bytes, %d for half of them", expression, c.Name, steps, c.Size(), half)
+			case linear && steps > linearSteps*int64(c.Size()):
+				t.Errorf("%s, %s: %d steps for %d bytes", expression, c.Name, steps, c.Size())
 			}
 		}
 	}
