@@ -169,7 +169,7 @@ func TestCheckCheckpoint(t *testing.T) {
 		t.Fatal(err)
 	}
 	weak, err = look(same)
-	say(t, "warnings", weak, []string{`"two"|gone|consumers`})
+	say(t, "warnings", weak, []string{`"two"|no longer exists|consumers`})
 	say(t, "errors", lines(err), []string{`"one"|has 3 partitions and had 2`})
 	if _, err := brokerAdmin(t, b).AlterTopicConfigs(context.Background(), []kadm.AlterConfig{{Name: cleanupPolicy, Value: new("delete")}}, own); err != nil {
 		t.Fatal(err)
