@@ -66,10 +66,16 @@ func outputsOf(cmd *cobra.Command) cobra.CompletionFunc {
 	return values(stdout.JSON)
 }
 
+// namedConfig is the file that --config names. Standard input cannot be read for a completion.
+func namedConfig(cmd *cobra.Command) (path string, named bool) {
+	path, err := cmd.Flags().GetString("config")
+	return path, err == nil && path != "" && path != standardInput
+}
+
 // clusterOf is the cluster of a command's flags, or of its configuration.
 func clusterOf(cmd *cobra.Command) config.Kubernetes {
 	k := config.Kubernetes{}
-	if path, err := cmd.Flags().GetString("config"); err == nil && path != "" && path != standardInput {
+	if path, named := namedConfig(cmd); named {
 		if c, err := loadConfig(cmd, path); err == nil {
 			k = c.Kubernetes
 		}
@@ -102,8 +108,8 @@ func completeResources(cmd *cobra.Command, _ []string, begun string) ([]cobra.Co
 
 // completeConfigured completes with the resources of the configuration. Without a configuration it completes with the resources of the cluster.
 func completeConfigured(cmd *cobra.Command, args []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	path, err := cmd.Flags().GetString("config")
-	if err != nil || path == "" || path == standardInput {
+	path, named := namedConfig(cmd)
+	if !named {
 		return completeResources(cmd, args, begun)
 	}
 	c, err := loadWith(cmd, path, nil)
@@ -148,8 +154,8 @@ func completeNamespaces(cmd *cobra.Command, _ []string, begun string) ([]cobra.C
 
 // completeSinks completes with the sinks of the configuration.
 func completeSinks(cmd *cobra.Command, _ []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	path, err := cmd.Flags().GetString("config")
-	if err != nil || path == "" || path == standardInput {
+	path, named := namedConfig(cmd)
+	if !named {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	c, err := loadWith(cmd, path, nil)
