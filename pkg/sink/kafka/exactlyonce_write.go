@@ -65,10 +65,13 @@ func (e *deliveryError) Unwrap() error { return e.err }
 // at once, and reports whether there are any.
 func (p *production) fill() bool {
 	n, now := 0, time.Now()
+	var next [][]item
 	for _, q := range p.queues {
-		n += 2 * len(q.rest)
+		next = append(next, q.rest[:min(len(q.rest), maxMade-n)])
+		n += len(next[len(next)-1])
 	}
-	p.made.records = slices.Grow(p.made.records, min(n, maxMade))
+	p.made.reserve(p.batch, next...)
+	p.made.records = slices.Grow(p.made.records, min(2*n, maxMade)) // a tombstone may follow each
 	for ; len(p.queues) > 0; p.queues = p.queues[1:] {
 		q := p.queues[0]
 		for alone := p.alone[q.partition]; len(q.rest) > 0; {
